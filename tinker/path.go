@@ -1,0 +1,81 @@
+package tinker
+
+import (
+	"math"
+	"strings"
+)
+
+// WeightsKind is the middle part of a path: what was saved.
+type WeightsKind string
+
+// The kinds of saved weights.
+const (
+	// KindCheckpoint is a full training state (SaveWeights).
+	KindCheckpoint WeightsKind = "weights"
+	// KindSampler is a snapshot for sampling (SaveWeightsForSampler).
+	KindSampler WeightsKind = "sampler_weights"
+)
+
+const scheme = "tinker://"
+
+// Path is a parsed path of saved weights: tinker://<model>/<kind>/<name>.
+type Path struct {
+	Model string
+	Kind  WeightsKind
+	Name  string
+}
+
+// String returns the path in its wire form.
+func (p Path) String() string {
+	return scheme + p.Model + "/" + string(p.Kind) + "/" + p.Name
+}
+
+// ParsePath reads a path. The short form tinker://<model>/<name>, which some servers answer for sampler
+// snapshots, is read as [KindSampler]. Errors have code agl.CodeInvalid.
+func ParsePath(s string) (Path, error) {
+	rest, ok := strings.CutPrefix(s, scheme)
+	if !ok {
+		return Path{}, invalid("path: %q does not begin with %s", s, scheme)
+	}
+	parts := strings.Split(rest, "/")
+	var p Path
+	switch len(parts) {
+	case 2:
+		p = Path{Model: parts[0], Kind: KindSampler, Name: parts[1]}
+	case 3:
+		p = Path{Model: parts[0], Kind: WeightsKind(parts[1]), Name: parts[2]}
+	default:
+		return Path{}, invalid("path: %q is not %s<model>/<kind>/<name>", s, scheme)
+	}
+	if p.Kind != KindCheckpoint && p.Kind != KindSampler {
+		return Path{}, invalid("path: %q has kind %q; allowed are %q, %q", s, p.Kind, KindCheckpoint, KindSampler)
+	}
+	if !validName(p.Model) || !validName(p.Name) {
+		return Path{}, invalid("path: %q has a part that is not [A-Za-z0-9_-]+", s)
+	}
+	return p, nil
+}
+
+// ValidateName reports a checkpoint or snapshot name that is not [A-Za-z0-9_-]+, with code agl.CodeInvalid.
+func ValidateName(name string) error {
+	if !validName(name) {
+		return invalid("name: %q is not of the form [A-Za-z0-9_-]+", name)
+	}
+	return nil
+}
+
+func validName(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return s != ""
+}
+
+func isFinite(v float64) bool {
+	return !math.IsNaN(v) && !math.IsInf(v, 0)
+}
