@@ -1,0 +1,60 @@
+package agl_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/agl-go/agl"
+)
+
+const spanJSON = `{"rollout_id":"ro-1","attempt_id":"at-1","sequence_id":3,"trace_id":"00","span_id":"b7ad6b7169203331","parent_id":null,"name":"agentlightning.annotation","status":{"status_code":"OK","description":null,"why":[1]},"attributes":{"agentlightning.reward.0.name":"primary","agentlightning.reward.0.value":1.0,"ids":[1,2.5],"b":true,"big":12345678901234567890,"e":"\u00e9\/"},"events":[{"name":"e","attributes":{"k":"v"},"timestamp":1.5}],"links":[{"context":{"trace_id":"1","span_id":"2","is_remote":false,"trace_state":{"x":"y"}},"attributes":null}],"start_time":1760706315.5,"end_time":null,"context":{"trace_id":"1","span_id":"2","is_remote":false,"trace_state":{}},"parent":null,"resource":{"attributes":{"service.name":"x"},"schema_url":""},"extra":{"a": 1},"other":null}`
+
+func TestSpanPassesThrough(t *testing.T) {
+	t.Parallel()
+	var s agl.Span
+	if err := agl.DecodeJSON([]byte(spanJSON), &s); err != nil {
+		t.Fatal(err)
+	}
+	if got := string(s.AppendJSON(nil)); got != spanJSON {
+		t.Errorf("span changed on its way\n got %s\nwant %s", got, spanJSON)
+	}
+	if v, ok := s.Attributes.GetString("e"); !ok || v != "é/" {
+		t.Errorf("attribute e = %q, %v", v, ok)
+	}
+}
+
+func TestDecodeRejects(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, doc string
+		into      any
+		pointer   string
+		kind      string
+	}{
+		{"nested attribute", `{"x":{"a":1}}`, new(agl.Attributes), "/x", "attribute_type"},
+		{"null attribute", `{"x":null}`, new(agl.Attributes), "/x", "attribute_type"},
+		{"mixed list", `{"x":[1,"a"]}`, new(agl.Attributes), "/x", "attribute_type"},
+		{"missing input", `{"mode":"train"}`, new(agl.EnqueueRollout), "/input", "missing"},
+		{"mode", `{"input":1,"mode":"best"}`, new(agl.EnqueueRollout), "/mode", "literal_error"},
+		{"max attempts", `{"input":1,"config":{"max_attempts":0}}`, new(agl.EnqueueRollout), "/config/max_attempts", "greater_than_equal"},
+		{"second retry condition", `{"input":1,"config":{"retry_condition":["failed","cancelled"]}}`, new(agl.EnqueueRollout), "/config/retry_condition/1", "literal_error"},
+		{"resource tag", `{"p":{"template":"x","engine":"jinja"}}`, new(agl.Resources), "/p", "union_tag_not_found"},
+		{"engine", `{"p":{"resource_type":"prompt_template","template":"x","engine":"go"}}`, new(agl.Resources), "/p/engine", "literal_error"},
+		{"span key", `{"rollout_id":"r"}`, new(agl.Span), "/attempt_id", "missing"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			err := agl.DecodeJSON([]byte(tc.doc), tc.into)
+			var field *agl.FieldError
+			if !errors.As(err, &field) {
+				t.Fatalf("error is %v, want a FieldError", err)
+			}
+			if string(field.Pointer) != tc.pointer || field.Type != tc.kind {
+				t.Errorf("got %s at %q, want %s at %q", field.Type, field.Pointer, tc.kind, tc.pointer)
+			}
+			if agl.ErrorCode(err) != agl.CodeInvalid {
+				t.Errorf("code is %s", agl.ErrorCode(err))
+			}
+		})
+	}
+}

@@ -1,0 +1,261 @@
+package agl
+
+import (
+	"fmt"
+	"iter"
+	"math"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Attributes are the attributes of a span, an event, a link or a resource: the
+// raw JSON object as it came in. Nil is {}. Values are strings, booleans,
+// numbers, or lists of one of these.
+type Attributes jsontext.Value
+
+// Attr is one attribute, for [NewAttributes].
+type Attr struct {
+	Key string
+	// Value is a string, bool, int, int64, float64, a slice of one of these, or
+	// raw JSON (jsontext.Value).
+	Value any
+}
+
+// NewAttributes makes attributes in the order given. A float that JSON cannot
+// say becomes the string NaN, Infinity or -Infinity; a value of another type is
+// rejected with CodeInvalid.
+func NewAttributes(attrs ...Attr) (Attributes, error) {
+	out := []byte{'{'}
+	for i, a := range attrs {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(appendString(out, a.Key), ':')
+		var ok bool
+		if out, ok = appendAttrValue(out, a.Value); !ok {
+			return nil, Errorf(CodeInvalid, "attribute %q: a %T cannot be an attribute; allowed are string, bool, int, int64, float64 and lists of one of them", a.Key, a.Value)
+		}
+	}
+	return append(out, '}'), nil
+}
+
+func appendAttrValue(dst []byte, value any) ([]byte, bool) {
+	switch v := value.(type) {
+	case string:
+		return appendString(dst, v), true
+	case bool:
+		return strconv.AppendBool(dst, v), true
+	case int:
+		return appendInt(dst, v), true
+	case int64:
+		return appendInt(dst, v), true
+	case float64:
+		return appendAttrFloat(dst, v), true
+	case []string:
+		return appendAttrList(dst, v, appendString), true
+	case []bool:
+		return appendAttrList(dst, v, strconv.AppendBool), true
+	case []int:
+		return appendAttrList(dst, v, appendInt[int]), true
+	case []int64:
+		return appendAttrList(dst, v, appendInt[int64]), true
+	case []float64:
+		return appendAttrList(dst, v, appendAttrFloat), true
+	case jsontext.Value:
+		return append(dst, v...), v.IsValid() && checkAttributeValue(v)
+	default:
+		return dst, false
+	}
+}
+
+func appendAttrList[T any](dst []byte, list []T, one func([]byte, T) []byte) []byte {
+	dst = append(dst, '[')
+	for i, v := range list {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = one(dst, v)
+	}
+	return append(dst, ']')
+}
+
+func appendAttrFloat(dst []byte, f float64) []byte {
+	switch {
+	case math.IsNaN(f):
+		return append(dst, `"NaN"`...)
+	case math.IsInf(f, 1):
+		return append(dst, `"Infinity"`...)
+	case math.IsInf(f, -1):
+		return append(dst, `"-Infinity"`...)
+	default:
+		return appendFloat(dst, f)
+	}
+}
+
+// All yields every attribute with its raw value, in order.
+func (a Attributes) All() iter.Seq2[string, jsontext.Value] {
+	return func(yield func(string, jsontext.Value) bool) {
+		objectMembers(a, func(name, value []byte) bool { return yield(unquoteName(name), value) })
+	}
+}
+
+// Get returns the raw value of key.
+func (a Attributes) Get(key string) (jsontext.Value, bool) {
+	return GetMember(jsontext.Value(a), key)
+}
+
+// GetString returns the value of key if it is a string.
+func (a Attributes) GetString(key string) (string, bool) {
+	raw, ok := a.Get(key)
+	if !ok || raw.Kind() != '"' {
+		return "", false
+	}
+	return unquoteName(raw), true
+}
+
+// GetFloat returns the value of key if it is a finite number.
+func (a Attributes) GetFloat(key string) (float64, bool) {
+	raw, ok := a.Get(key)
+	if !ok || raw.Kind() != '0' {
+		return 0, false
+	}
+	f, err := strconv.ParseFloat(string(raw), 64)
+	return f, err == nil
+}
+
+// GetInt returns the value of key if it is an integer that fits.
+func (a Attributes) GetInt(key string) (int64, bool) {
+	raw, ok := a.Get(key)
+	if !ok || raw.Kind() != '0' {
+		return 0, false
+	}
+	i, err := strconv.ParseInt(string(raw), 10, 64)
+	return i, err == nil
+}
+
+// GetBool returns the value of key if it is a boolean.
+func (a Attributes) GetBool(key string) (value, ok bool) {
+	raw, ok := a.Get(key)
+	return string(raw) == "true", ok && (raw.Kind() == 't' || raw.Kind() == 'f')
+}
+
+// GetInts returns the value of key if it is a list of integers.
+func (a Attributes) GetInts(key string) ([]int64, bool) {
+	raw, ok := a.Get(key)
+	if !ok || raw.Kind() != '[' {
+		return nil, false
+	}
+	var list []int64
+	if json.Unmarshal(raw, &list) != nil {
+		return nil, false
+	}
+	return list, true
+}
+
+// With returns the attributes with those given set, replaced in place where
+// they exist. It panics never and rejects what [NewAttributes] rejects.
+func (a Attributes) With(attrs ...Attr) (Attributes, error) {
+	out := jsontext.Value(a)
+	for _, attr := range attrs {
+		value, ok := appendAttrValue(nil, attr.Value)
+		if !ok {
+			return nil, Errorf(CodeInvalid, "attribute %q: a %T cannot be an attribute", attr.Key, attr.Value)
+		}
+		out = SetMember(out, attr.Key, value)
+	}
+	return Attributes(out), nil
+}
+
+// MarshalJSONTo writes the attributes.
+func (a Attributes) MarshalJSONTo(enc *jsontext.Encoder) error {
+	return enc.WriteValue(appendRaw(nil, jsontext.Value(a), "{}"))
+}
+
+// UnmarshalJSONFrom reads attributes and rejects values that are none.
+func (a *Attributes) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	if dec.PeekKind() != '{' {
+		return rejectValue(dec, "dict_type", "Input should be a valid dictionary")
+	}
+	raw, err := dec.ReadValue()
+	if err != nil {
+		return err
+	}
+	var bad *FieldError
+	objectMembers(raw, func(name, value []byte) bool {
+		if checkAttributeValue(value) {
+			return true
+		}
+		bad = &FieldError{
+			Pointer: dec.StackPointer().AppendToken(unquoteName(name)), Type: "attribute_type",
+			Message: "Input should be a string, boolean, number, or a list of values of one of these types",
+			Input:   jsontext.Value(value).Clone(),
+		}
+		return false
+	})
+	if bad != nil {
+		return bad
+	}
+	*a = Attributes(raw.Clone())
+	return nil
+}
+
+// checkAttributeValue reports whether a raw value may be an attribute.
+func checkAttributeValue(value []byte) bool {
+	switch value[0] {
+	case '{', 'n':
+		return false
+	case '[':
+		ok, first := true, byte(0)
+		arrayElements(value, func(element []byte) bool {
+			kind := elementKind(element[0])
+			if first == 0 {
+				first = kind
+			}
+			ok = kind != 0 && kind == first
+			return ok
+		})
+		return ok
+	default:
+		return true
+	}
+}
+
+// elementKind folds a first byte to the kind of a list element; 0 is a kind
+// that no list may hold.
+func elementKind(c byte) byte {
+	switch c {
+	case '"':
+		return '"'
+	case 't', 'f':
+		return 't'
+	case '{', '[', 'n':
+		return 0
+	default:
+		return '0'
+	}
+}
+
+// Reward is one dimension of a reward.
+type Reward struct {
+	Name  string // "primary" for a scalar reward
+	Value float64
+}
+
+// RewardAttributes returns the attributes of a reward span, the primary
+// dimension first. A value that is not finite is rejected with CodeInvalid.
+func RewardAttributes(rewards ...Reward) ([]Attr, error) {
+	if len(rewards) == 0 {
+		return nil, Errorf(CodeInvalid, "reward: no dimension given, at least one is needed")
+	}
+	attrs := make([]Attr, 0, 2*len(rewards))
+	for i, r := range rewards {
+		if math.IsNaN(r.Value) || math.IsInf(r.Value, 0) {
+			return nil, Errorf(CodeInvalid, "reward %q: got %v, must be a finite number", r.Name, r.Value)
+		}
+		prefix := fmt.Sprintf("%s.%d.", AttrReward, i)
+		attrs = append(attrs, Attr{prefix + "name", r.Name}, Attr{prefix + "value", r.Value})
+	}
+	return attrs, nil
+}

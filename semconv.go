@@ -1,0 +1,82 @@
+package agl
+
+// Span names that carry meaning for agl.
+const (
+	SpanAnnotation = "agentlightning.annotation"
+	SpanMessage    = "agentlightning.message"
+	SpanObject     = "agentlightning.object"
+	SpanException  = "agentlightning.exception"
+	SpanOperation  = "agentlightning.operation"
+	SpanReward     = "agentlightning.reward"
+	SpanVirtual    = "agentlightning.virtual"
+)
+
+// Resource attributes that say where a span belongs.
+const (
+	AttrRolloutID      = "agentlightning.rollout_id"
+	AttrAttemptID      = "agentlightning.attempt_id"
+	AttrSpanSequenceID = "agentlightning.span_sequence_id"
+	AttrTracerName     = "agentlightning.tracer.name"
+)
+
+// Attributes and attribute prefixes of agl's own spans.
+const (
+	AttrReward          = "agentlightning.reward" // .{i}.name, .{i}.value
+	AttrLink            = "agentlightning.link"   // .{i}.key_match, .{i}.value_match
+	AttrTag             = "agentlightning.tag"    // .{i}
+	AttrMessageBody     = "agentlightning.message.body"
+	AttrObjectType      = "agentlightning.object.type"
+	AttrObjectLiteral   = "agentlightning.object.literal"
+	AttrObjectJSON      = "agentlightning.object.json"
+	AttrOperationName   = "agentlightning.operation.name"
+	AttrOperationInput  = "agentlightning.operation.input"
+	AttrOperationOutput = "agentlightning.operation.output"
+	// AttrModelVersion and AttrModelVersionEnd are the versions of the model that
+	// served a call when it began and when it ended (the resources id, when the
+	// model came out of the store).
+	AttrModelVersion    = "agentlightning.model.version"
+	AttrModelVersionEnd = "agentlightning.model.version_end"
+)
+
+// Attributes of model calls: the names of OpenTelemetry's gen_ai conventions
+// and of the instrumentations that the adapters read.
+const (
+	AttrGenAISystem         = "gen_ai.system"
+	AttrGenAIOperation      = "gen_ai.operation.name"
+	AttrGenAIPrompt         = "gen_ai.prompt"     // .{i}.role, .{i}.content, …
+	AttrGenAICompletion     = "gen_ai.completion" // .{i}.role, .{i}.content, .{i}.finish_reason, …
+	AttrGenAIRequest        = "gen_ai.request"
+	AttrGenAIResponse       = "gen_ai.response"
+	AttrGenAIRequestModel   = "gen_ai.request.model"
+	AttrGenAIResponseID     = "gen_ai.response.id"
+	AttrGenAIResponseModel  = "gen_ai.response.model"
+	AttrGenAIInputTokens    = "gen_ai.usage.input_tokens"
+	AttrGenAIOutputTokens   = "gen_ai.usage.output_tokens"
+	AttrGenAIPromptTokens   = "gen_ai.usage.prompt_tokens"
+	AttrGenAICompleteTokens = "gen_ai.usage.completion_tokens"
+	AttrGenAITotalTokens    = "gen_ai.usage.total_tokens"
+	AttrPromptTokenIDs      = "prompt_token_ids"
+	AttrResponseTokenIDs    = "response_token_ids"
+	AttrLogprobsContent     = "logprobs.content"
+	AttrLogprobsRefusal     = "logprobs.refusal"
+)
+
+// Span names of model calls.
+const (
+	// SpanChatCompletion is what instrumentations of the OpenAI SDKs call a chat call.
+	SpanChatCompletion = "openai.chat.completion"
+	SpanProxyRequest   = "Received Proxy Server Request"
+	SpanLiteLLMRequest = "litellm_request"
+	SpanRawRequest     = "raw_gen_ai_request"
+)
+
+// Attributes of an exception span or event.
+const (
+	AttrExceptionType       = "exception.type"
+	AttrExceptionMessage    = "exception.message"
+	AttrExceptionEscaped    = "exception.escaped"
+	AttrExceptionStacktrace = "exception.stacktrace"
+)
+
+// MetadataOutcome is the key of an attempt's metadata that holds its [Outcome].
+const MetadataOutcome = "agentlightning.outcome"

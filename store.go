@@ -1,0 +1,490 @@
+package agl
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Store is the task queue and trace store in the middle: algorithms and runners
+// meet only here. Implementations are safe for concurrent use. Embed
+// [UnimplementedStore] in an implementation, so that a new method breaks
+// nobody.
+//
+// An unknown id is ErrNotFound, a value that is never right ErrInvalid, a call
+// that the present state forbids ErrIllegalState. Values handed out are
+// immutable snapshots. A write with an IdempotencyKey that was used before for
+// the same operation returns the first answer and does nothing; the same key
+// with other arguments is ErrConflict.
+type Store interface {
+	// EnqueueRollouts appends rollouts to the queue, in order. A null resources
+	// id becomes the latest resources' id; an id is not checked to exist.
+	EnqueueRollouts(ctx context.Context, p EnqueueRolloutsParams) ([]Rollout, error)
+	// StartRollout makes a rollout with its first attempt, past the queue.
+	StartRollout(ctx context.Context, p StartRolloutParams) (AttemptedRollout, error)
+	// DequeueRollouts claims up to Limit rollouts, oldest first, each with a new
+	// attempt. With Wait it blocks until there is one, the queue is closed, or
+	// the time is over; no work is an empty result.
+	DequeueRollouts(ctx context.Context, p DequeueRolloutsParams) (DequeueResult, error)
+	// StartAttempt begins another attempt of a rollout of any status. It ignores
+	// MaxAttempts and reopens a finished rollout.
+	StartAttempt(ctx context.Context, p StartAttemptParams) (AttemptedRollout, error)
+	// UpdateRollout replaces the fields that are set.
+	UpdateRollout(ctx context.Context, p UpdateRolloutParams) (Rollout, error)
+	// UpdateAttempt replaces the fields that are set and derives the rollout's
+	// status from a new status of its latest attempt.
+	UpdateAttempt(ctx context.Context, p UpdateAttemptParams) (Attempt, error)
+	// CancelRollout makes the rollout cancelled and ends its live attempt. A
+	// rollout that has already finished stays as it is.
+	CancelRollout(ctx context.Context, p CancelRolloutParams) (Rollout, error)
+	// DeleteRollout removes a finished rollout, its attempts and its spans.
+	DeleteRollout(ctx context.Context, p DeleteRolloutParams) error
+	// GetRollout returns a rollout with its latest attempt.
+	GetRollout(ctx context.Context, p GetRolloutParams) (AttemptedRollout, error)
+	// QueryRollouts returns a page of rollouts, in the order of their creation
+	// unless sorted.
+	QueryRollouts(ctx context.Context, p QueryRolloutsParams) (Page[AttemptedRollout], error)
+	// QueryAttempts returns a page of a rollout's attempts, by sequence id unless
+	// sorted; an unknown rollout gives an empty page.
+	QueryAttempts(ctx context.Context, p QueryAttemptsParams) (Page[Attempt], error)
+	// GetLatestAttempt returns the attempt with the highest sequence id.
+	GetLatestAttempt(ctx context.Context, p GetLatestAttemptParams) (Attempt, error)
+	// WaitForRollouts returns those of the rollouts that are finished once all
+	// are, or once the timeout is over, in the order of the ids. Unknown ids are
+	// dropped at once.
+	WaitForRollouts(ctx context.Context, p WaitForRolloutsParams) ([]Rollout, error)
+
+	// AddResources stores a new bundle under a new id and makes it the latest.
+	AddResources(ctx context.Context, p AddResourcesParams) (ResourcesUpdate, error)
+	// UpdateResources stores a bundle under the id given, creating it or raising
+	// its version, and makes it the latest.
+	UpdateResources(ctx context.Context, p UpdateResourcesParams) (ResourcesUpdate, error)
+	// GetResources returns a bundle by its id.
+	GetResources(ctx context.Context, p GetResourcesParams) (ResourcesUpdate, error)
+	// GetLatestResources returns the bundle that was written last.
+	GetLatestResources(ctx context.Context) (ResourcesUpdate, error)
+	// QueryResources returns a page of bundles.
+	QueryResources(ctx context.Context, p QueryResourcesParams) (Page[ResourcesUpdate], error)
+
+	// UpdateWorker records a heartbeat. The worker that comes back names the
+	// attempt it should be working on.
+	UpdateWorker(ctx context.Context, p UpdateWorkerParams) (Worker, error)
+	// GetWorker returns a worker by its id.
+	GetWorker(ctx context.Context, p GetWorkerParams) (Worker, error)
+	// QueryWorkers returns a page of workers.
+	QueryWorkers(ctx context.Context, p QueryWorkersParams) (Page[Worker], error)
+
+	// AddSpans stores spans; each counts as a heartbeat of its attempt. Spans
+	// that are already there are skipped. All attempts are checked first: an
+	// unknown one rejects the whole call, naming the index and the id.
+	AddSpans(ctx context.Context, p AddSpansParams) (AddSpansResult, error)
+	// QuerySpans returns a page of a rollout's spans, by sequence id unless
+	// sorted. Spans that had to make room are ErrEvicted.
+	QuerySpans(ctx context.Context, p QuerySpansParams) (Page[Span], error)
+	// ReserveSequenceIDs issues Count consecutive sequence ids of a rollout and
+	// returns the first. The ids need not be used; the rollout need not exist.
+	ReserveSequenceIDs(ctx context.Context, p ReserveSequenceIDsParams) (first int64, err error)
+
+	// Events streams changes until ctx ends or the store closes. See [Event].
+	Events(ctx context.Context, p EventsParams) iter.Seq2[Event, error]
+	// CloseQueue makes every dequeue, blocked ones included, return at once with
+	// Closed set, until OpenQueue. Enqueueing goes on.
+	CloseQueue(ctx context.Context) error
+	// OpenQueue undoes CloseQueue.
+	OpenQueue(ctx context.Context) error
+	// Statistics counts what the store holds.
+	Statistics(ctx context.Context) (Statistics, error)
+}
+
+// EnqueueRolloutsParams are the arguments of Store.EnqueueRollouts.
+type EnqueueRolloutsParams struct {
+	Rollouts       []EnqueueRollout
+	IdempotencyKey string
+}
+
+// StartRolloutParams are the arguments of Store.StartRollout.
+type StartRolloutParams struct {
+	EnqueueRollout
+	WorkerID       Null[string]
+	IdempotencyKey string
+}
+
+// DequeueRolloutsParams are the arguments of Store.DequeueRollouts.
+type DequeueRolloutsParams struct {
+	Limit          int // how many at most; none when it is not positive
+	WorkerID       Null[string]
+	Wait           time.Duration // 0 does not block
+	IdempotencyKey string
+}
+
+// DequeueResult is the answer of Store.DequeueRollouts.
+type DequeueResult struct {
+	Rollouts []AttemptedRollout // each with its new attempt
+	Closed   bool               // the queue is closed
+}
+
+// StartAttemptParams are the arguments of Store.StartAttempt.
+type StartAttemptParams struct {
+	RolloutID      string
+	WorkerID       Null[string]
+	IdempotencyKey string
+}
+
+// UpdateRolloutParams are the arguments of Store.UpdateRollout. A nil field
+// stays as it is; Input and Metadata may be the document null.
+type UpdateRolloutParams struct {
+	RolloutID   string
+	Input       jsontext.Value
+	Mode        *Mode // ModeNone sets null
+	ResourcesID *Null[string]
+	Status      *RolloutStatus
+	Config      *RolloutConfig
+	Metadata    jsontext.Value
+}
+
+// LatestAttempt stands for the latest attempt's id in UpdateAttemptParams and
+// QuerySpansParams.
+const LatestAttempt = "latest"
+
+// UpdateAttemptParams are the arguments of Store.UpdateAttempt. A nil field
+// stays as it is.
+type UpdateAttemptParams struct {
+	RolloutID         string
+	AttemptID         string // or LatestAttempt
+	Status            *AttemptStatus
+	WorkerID          *string
+	LastHeartbeatTime *Timestamp
+	Metadata          jsontext.Value // an object
+}
+
+// CancelRolloutParams are the arguments of Store.CancelRollout.
+type CancelRolloutParams struct{ RolloutID string }
+
+// DeleteRolloutParams are the arguments of Store.DeleteRollout.
+type DeleteRolloutParams struct{ RolloutID string }
+
+// GetRolloutParams are the arguments of Store.GetRollout.
+type GetRolloutParams struct{ RolloutID string }
+
+// GetLatestAttemptParams are the arguments of Store.GetLatestAttempt.
+type GetLatestAttemptParams struct{ RolloutID string }
+
+// WaitForRolloutsParams are the arguments of Store.WaitForRollouts.
+type WaitForRolloutsParams struct {
+	RolloutIDs []string
+	// Timeout bounds the wait; null waits until ctx ends, 0 does not wait.
+	Timeout Null[time.Duration]
+}
+
+// AddResourcesParams are the arguments of Store.AddResources.
+type AddResourcesParams struct {
+	Resources      Resources
+	IdempotencyKey string
+}
+
+// UpdateResourcesParams are the arguments of Store.UpdateResources.
+type UpdateResourcesParams struct {
+	ResourcesID    string
+	Resources      Resources
+	IdempotencyKey string
+}
+
+// GetResourcesParams are the arguments of Store.GetResources.
+type GetResourcesParams struct{ ResourcesID string }
+
+// UpdateWorkerParams are the arguments of Store.UpdateWorker.
+type UpdateWorkerParams struct {
+	WorkerID       string
+	HeartbeatStats jsontext.Value // an object; nil leaves the last ones
+}
+
+// GetWorkerParams are the arguments of Store.GetWorker.
+type GetWorkerParams struct{ WorkerID string }
+
+// AddSpansParams are the arguments of Store.AddSpans.
+type AddSpansParams struct {
+	Spans []Span
+	// IssueSequenceIDs gives every span whose SequenceID is not positive the next
+	// id of its rollout, in the order of the spans.
+	IssueSequenceIDs bool
+}
+
+// AddSpansResult is the answer of Store.AddSpans.
+type AddSpansResult struct {
+	Stored []Span // those that were new, in order, with their sequence ids
+	// Cancelled lists the attempts, among those of the call, that ended because
+	// their rollout was cancelled: their agents should stop.
+	Cancelled []string
+}
+
+// ReserveSequenceIDsParams are the arguments of Store.ReserveSequenceIDs.
+type ReserveSequenceIDsParams struct {
+	RolloutID string
+	AttemptID string // named for the reader; ids are counted per rollout
+	Count     int    // 0 means 1
+}
+
+// SortOrder is the direction of a sorted query.
+type SortOrder string
+
+// The sort orders; the empty one is ascending.
+const (
+	Ascending  SortOrder = "asc"
+	Descending SortOrder = "desc"
+)
+
+// FilterLogic joins the filters of a query.
+type FilterLogic string
+
+// The filter logics; the empty one is and.
+const (
+	FilterAnd FilterLogic = "and"
+	FilterOr  FilterLogic = "or"
+)
+
+// Paging cuts and sorts the answer of a query. Its zero value is everything in
+// the default order.
+type Paging struct {
+	Limit  int // at most so many; 0 and -1 are all
+	Offset int
+	SortBy string // a scalar field by its wire name; the empty one is the query's default
+	Order  SortOrder
+}
+
+// Page is a part of a query's answer.
+type Page[T any] struct {
+	Items  []T
+	Limit  int // -1 is all
+	Offset int
+	Total  int // matches before paging
+}
+
+// QueryRolloutsParams are the arguments of Store.QueryRollouts. A nil list is
+// no filter, an empty one matches nothing.
+type QueryRolloutsParams struct {
+	StatusIn          []RolloutStatus
+	RolloutIDIn       []string
+	RolloutIDContains string
+	Logic             FilterLogic
+	Paging
+}
+
+// QueryAttemptsParams are the arguments of Store.QueryAttempts.
+type QueryAttemptsParams struct {
+	RolloutID string
+	Paging
+}
+
+// QueryResourcesParams are the arguments of Store.QueryResources.
+type QueryResourcesParams struct {
+	ResourcesID         string
+	ResourcesIDContains string
+	Paging
+}
+
+// QueryWorkersParams are the arguments of Store.QueryWorkers.
+type QueryWorkersParams struct {
+	StatusIn         []WorkerStatus
+	WorkerIDContains string
+	Logic            FilterLogic
+	Paging
+}
+
+// QuerySpansParams are the arguments of Store.QuerySpans. RolloutID and
+// AttemptID always hold; the other filters are joined by Logic. An empty string
+// is no filter.
+type QuerySpansParams struct {
+	RolloutID        string
+	AttemptID        string // or LatestAttempt; empty is all attempts
+	TraceID          string
+	TraceIDContains  string
+	SpanID           string
+	SpanIDContains   string
+	ParentID         string
+	ParentIDContains string
+	Name             string
+	NameContains     string
+	Logic            FilterLogic
+	Paging
+}
+
+// EventKind says what an [Event] is about.
+type EventKind string
+
+// The kinds of events. EventReset says that the events since the id asked for
+// are gone: the reader must look at everything anew.
+const (
+	EventRollout   EventKind = "rollout"
+	EventAttempt   EventKind = "attempt"
+	EventResources EventKind = "resources"
+	EventWorker    EventKind = "worker"
+	EventQueue     EventKind = "queue"
+	EventReset     EventKind = "reset"
+)
+
+// SpanJSONQuerier is implemented by a Store that keeps spans in their wire form
+// and can hand that out without decoding it.
+type SpanJSONQuerier interface {
+	// QuerySpansJSON is Store.QuerySpans with each span as its JSON document.
+	QuerySpansJSON(ctx context.Context, p QuerySpansParams) (Page[jsontext.Value], error)
+}
+
+// Event is one change in the store: ids and a status, no payload.
+type Event struct {
+	ID          string // opaque; resume after it with EventsParams.Since
+	Kind        EventKind
+	RolloutID   string
+	AttemptID   string
+	ResourcesID string
+	WorkerID    string
+	Status      string // of the rollout, attempt, worker, or "open" and "closed"; "deleted" for a rollout that is gone
+}
+
+// EventsParams are the arguments of Store.Events.
+type EventsParams struct {
+	Since string // the last event seen; empty streams from now on
+}
+
+// Statistics counts what a store holds.
+type Statistics struct {
+	Name           string
+	TotalRollouts  int
+	TotalAttempts  int
+	TotalSpans     int
+	TotalResources int
+	TotalWorkers   int
+	Uptime         time.Duration
+	Memory         *MemoryStatistics // nil for a store that does not keep spans in memory
+}
+
+// MemoryStatistics tells how full the memory for spans is, in bytes.
+type MemoryStatistics struct {
+	TotalSpanBytes         int64
+	EvictionThresholdBytes int64
+	SafeThresholdBytes     int64
+	MemoryCapacityBytes    int64
+}
+
+// AppendJSON appends the wire form; empty ids are left out.
+func (e *Event) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"id":`...)
+	dst = appendString(dst, e.ID)
+	dst = append(dst, `,"kind":`...)
+	dst = appendString(dst, string(e.Kind))
+	for _, f := range [...]struct{ key, value string }{
+		{"rollout_id", e.RolloutID},
+		{"attempt_id", e.AttemptID},
+		{"resources_id", e.ResourcesID},
+		{"worker_id", e.WorkerID},
+		{"status", e.Status},
+	} {
+		if f.value != "" {
+			dst = append(appendString(append(dst, ','), f.key), ':')
+			dst = appendString(dst, f.value)
+		}
+	}
+	return append(dst, '}')
+}
+
+// UnmarshalJSONFrom reads the wire form.
+func (e *Event) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	*e = Event{}
+	return decodeObject(dec, func(name []byte) error {
+		switch string(name) {
+		case "id":
+			return readString(dec, &e.ID)
+		case "kind":
+			return readString(dec, (*string)(&e.Kind))
+		case "rollout_id":
+			return readString(dec, &e.RolloutID)
+		case "attempt_id":
+			return readString(dec, &e.AttemptID)
+		case "resources_id":
+			return readString(dec, &e.ResourcesID)
+		case "worker_id":
+			return readString(dec, &e.WorkerID)
+		case "status":
+			return readString(dec, &e.Status)
+		default:
+			return dec.SkipValue()
+		}
+	})
+}
+
+// AppendJSON appends the wire form.
+func (s *Statistics) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"name":`...)
+	dst = appendString(dst, s.Name)
+	for _, f := range [...]struct {
+		key   string
+		value int
+	}{
+		{"total_rollouts", s.TotalRollouts},
+		{"total_attempts", s.TotalAttempts},
+		{"total_spans", s.TotalSpans},
+		{"total_resources", s.TotalResources},
+		{"total_workers", s.TotalWorkers},
+	} {
+		dst = append(appendString(append(dst, ','), f.key), ':')
+		dst = appendInt(dst, f.value)
+	}
+	dst = append(dst, `,"uptime":`...)
+	dst = appendFloat(dst, s.Uptime.Seconds())
+	if m := s.Memory; m != nil {
+		for _, f := range m.fields() {
+			dst = append(appendString(append(dst, ','), f.key), ':')
+			dst = appendInt(dst, *f.value)
+		}
+	}
+	return append(dst, '}')
+}
+
+type memoryField struct {
+	key   string
+	value *int64
+}
+
+func (m *MemoryStatistics) fields() [4]memoryField {
+	return [...]memoryField{
+		{"total_span_bytes", &m.TotalSpanBytes},
+		{"eviction_threshold_bytes", &m.EvictionThresholdBytes},
+		{"safe_threshold_bytes", &m.SafeThresholdBytes},
+		{"memory_capacity_bytes", &m.MemoryCapacityBytes},
+	}
+}
+
+// UnmarshalJSONFrom reads the wire form.
+func (s *Statistics) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	*s = Statistics{}
+	var memory MemoryStatistics
+	return decodeObject(dec, func(name []byte) error {
+		switch string(name) {
+		case "name":
+			return readString(dec, &s.Name)
+		case "total_rollouts":
+			return readInt(dec, &s.TotalRollouts)
+		case "total_attempts":
+			return readInt(dec, &s.TotalAttempts)
+		case "total_spans":
+			return readInt(dec, &s.TotalSpans)
+		case "total_resources":
+			return readInt(dec, &s.TotalResources)
+		case "total_workers":
+			return readInt(dec, &s.TotalWorkers)
+		case "uptime":
+			var seconds float64
+			err := readFloat(dec, &seconds)
+			s.Uptime = time.Duration(seconds * float64(time.Second))
+			return err
+		}
+		for _, f := range memory.fields() {
+			if f.key == string(name) {
+				s.Memory = &memory
+				return readInt(dec, f.value)
+			}
+		}
+		return dec.SkipValue()
+	})
+}
