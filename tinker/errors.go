@@ -1,7 +1,7 @@
 package tinker
 
-import "fmt"
+import "github.com/agl-go/agl"
 
 func invalid(format string, args ...any) error {
-	return fmt.Errorf("invalid: "+format, args...)
+	return agl.Errorf(agl.CodeInvalid, format, args...)
 }

@@ -59,23 +59,3 @@ func (l Loss) Validate() error {
 	}
 	return nil
 }
-
-// Eval computes one position: the weighted elementwise loss and its derivative with respect to p, the
-// trainer's log-probability of the target. q and advantage are ignored by cross_entropy. It is the reference
-// for every in-process engine; l must be valid and have its defaults.
-func (l Loss) Eval(p, q, weight, advantage float32) (loss, dLossDp float32) {
-	if weight == 0 {
-		return 0, 0
-	}
-	if l.Name == CrossEntropy {
-		return -weight * p, -weight
-	}
-	r := float32(math.Exp(float64(p) - float64(q)))
-	surrogate := r * advantage
-	if l.Name == PPO {
-		if clipped := min(max(r, l.ClipLow), l.ClipHigh) * advantage; clipped < surrogate {
-			return -weight * clipped, 0
-		}
-	}
-	return -weight * surrogate, -weight * surrogate
-}

@@ -1,0 +1,7 @@
+package policy
+
+import "github.com/agl-go/agl"
+
+func invalid(format string, args ...any) error {
+	return agl.Errorf(agl.CodeInvalid, format, args...)
+}
