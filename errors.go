@@ -76,12 +76,10 @@ func ErrorCode(err error) Code {
 	if err == nil {
 		return ""
 	}
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
-	var f *FieldError
-	if errors.As(err, &f) {
+	if _, ok := errors.AsType[*FieldError](err); ok {
 		return CodeInvalid
 	}
 	return CodeInternal

@@ -36,10 +36,6 @@ var nullJSON = jsontext.Value("null")
 // NullJSON returns the document null.
 func NullJSON() jsontext.Value { return nullJSON }
 
-func isNull(raw jsontext.Value) bool {
-	return raw == nil || string(bytes.TrimSpace(raw)) == "null"
-}
-
 func appendString(dst []byte, s string) []byte {
 	// An invalid byte becomes U+FFFD; the error only reports that.
 	dst, _ = jsontext.AppendQuote(dst, s)

@@ -2,6 +2,7 @@ package agl
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -88,10 +89,8 @@ func appendFloat(dst []byte, f float64) []byte {
 	}
 	start := len(dst)
 	dst = strconv.AppendFloat(dst, f, 'f', -1, 64)
-	for _, c := range dst[start:] {
-		if c == '.' {
-			return dst
-		}
+	if slices.Contains(dst[start:], '.') {
+		return dst
 	}
 	return append(dst, '.', '0')
 }

@@ -166,7 +166,7 @@ type ResourcesUpdate struct {
 func (l LLM) AppendJSON(dst []byte) []byte { return l.appendJSON(dst, ResourceLLM) }
 
 // AppendJSON appends the wire form.
-func (p ProxyLLM) AppendJSON(dst []byte) []byte { return p.LLM.appendJSON(dst, ResourceProxyLLM) }
+func (p ProxyLLM) AppendJSON(dst []byte) []byte { return p.appendJSON(dst, ResourceProxyLLM) }
 
 func (l LLM) appendJSON(dst []byte, kind ResourceType) []byte {
 	dst = append(dst, `{"resource_type":`...)

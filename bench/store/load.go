@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/agl-go/agl"
+)
+
+const (
+	spansPerRollout = 8
+	// spanPadding brings a span to 1.5 KB of JSON.
+	spanPadding = 780
+	// ahead is how many rollouts per runner the algorithm keeps in the store.
+	ahead = 2
+)
+
+const benchResources = `{"main_llm":{"resource_type":"llm","endpoint":"http://127.0.0.1:8000/v1","model":"policy","api_key":null,"sampling_parameters":{"temperature":1.0}}}`
+
+// worker does the calls of one side against one server. Its methods are called
+// by many goroutines at once; each call it makes is timed under a name.
+type worker interface {
+	// setup stores the resources and returns their id.
+	setup(ctx context.Context) error
+	// enqueue puts one rollout into the queue.
+	enqueue(ctx context.Context, t *timings, index int) error
+	// rollout takes one rollout, runs it and returns its id.
+	rollout(ctx context.Context, t *timings, runner int) (string, error)
+	// collect waits for the rollout and verifies each of its spans.
+	collect(ctx context.Context, t *timings, rolloutID string) error
+}
+
+// timings are the durations of the calls of one goroutine, by name.
+type timings struct {
+	on    *atomic.Bool
+	calls map[string][]time.Duration
+}
+
+func (t *timings) add(name string, since time.Time) {
+	if t.on.Load() {
+		t.calls[name] = append(t.calls[name], time.Since(since))
+	}
+}
+
+type result struct {
+	rollouts  int
+	elapsed   time.Duration
+	calls     map[string][]time.Duration // sorted
+	serverCPU time.Duration
+}
+
+func (r result) rolloutsPerSecond() float64 { return float64(r.rollouts) / r.elapsed.Seconds() }
+
+func (r result) requests() int {
+	n := 0
+	for _, d := range r.calls {
+		n += len(d)
+	}
+	return n
+}
+
+func (r result) requestsPerSecond() float64 { return float64(r.requests()) / r.elapsed.Seconds() }
+
+func (r result) p99(name string) time.Duration {
+	d := r.calls[name]
+	if len(d) == 0 {
+		return 0
+	}
+	return d[min(len(d)-1, len(d)*99/100)]
+}
+
+// load runs the runners and the algorithm against w: a warm-up, then the time
+// that counts.
+func load(ctx context.Context, w worker, opt options) (result, error) {
+	if err := w.setup(ctx); err != nil {
+		return result{}, fmt.Errorf("setup: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var (
+		on       atomic.Bool
+		finished atomic.Int64
+		stop     = make(chan struct{})
+		done     = make(chan string, opt.Runners*ahead)
+		credit   = make(chan struct{}, opt.Runners*ahead)
+		wg       sync.WaitGroup
+		mu       sync.Mutex
+		failure  error
+		all      []*timings
+	)
+	spawn := func(body func(t *timings) error) {
+		t := &timings{on: &on, calls: map[string][]time.Duration{}}
+		all = append(all, t)
+		wg.Go(func() {
+			if err := body(t); err != nil && ctx.Err() == nil {
+				mu.Lock()
+				failure = errors.Join(failure, err)
+				mu.Unlock()
+				cancel()
+			}
+		})
+	}
+	for range opt.Runners * ahead {
+		credit <- struct{}{}
+	}
+	spawn(func(t *timings) error { return feed(ctx, stop, credit, w, t) })
+	var runners sync.WaitGroup
+	runners.Add(opt.Runners)
+	for i := range opt.Runners {
+		spawn(func(t *timings) error {
+			defer runners.Done()
+			return runLoop(ctx, stop, done, w, t, i)
+		})
+	}
+	for range 4 { // the algorithm reads back with a few requests in flight
+		spawn(func(t *timings) error {
+			for id := range done {
+				if err := w.collect(ctx, t, id); err != nil {
+					return err
+				}
+				if on.Load() {
+					finished.Add(1)
+				}
+				select {
+				case credit <- struct{}{}:
+				default:
+				}
+			}
+			return nil
+		})
+	}
+	pause(ctx, opt.Time/5)
+	on.Store(true)
+	began := time.Now()
+	pause(ctx, opt.Time)
+	on.Store(false)
+	elapsed := time.Since(began)
+	close(stop)
+	runners.Wait()
+	close(done)
+	wg.Wait()
+	res := result{rollouts: int(finished.Load()), elapsed: elapsed, calls: map[string][]time.Duration{}}
+	for _, t := range all {
+		for name, d := range t.calls {
+			res.calls[name] = append(res.calls[name], d...)
+		}
+	}
+	for _, d := range res.calls {
+		slices.Sort(d)
+	}
+	return res, failure
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// feed enqueues a rollout for each one that was collected.
+func feed(ctx context.Context, stop <-chan struct{}, credit <-chan struct{}, w worker, t *timings) error {
+	for index := 0; ; index++ {
+		select {
+		case <-stop:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-credit:
+		}
+		if err := w.enqueue(ctx, t, index); err != nil {
+			return fmt.Errorf("enqueue: %w", err)
+		}
+	}
+}
+
+func runLoop(ctx context.Context, stop <-chan struct{}, done chan<- string, w worker, t *timings, i int) error {
+	for {
+		select {
+		case <-stop:
+			return nil
+		case <-ctx.Done():
+			return nil
+		default:
+		}
+		id, err := w.rollout(ctx, t, i)
+		if err != nil {
+			return err
+		}
+		if id == "" {
+			continue
+		}
+		select {
+		case done <- id:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// makeSpan appends the JSON of the n-th span of an attempt.
+func makeSpan(dst []byte, rollout, attempt string, sequence int64, n int) []byte {
+	s := benchSpan(rollout, attempt, sequence, n)
+	return s.AppendJSON(dst)
+}
+
+func benchSpan(rollout, attempt string, sequence int64, n int) agl.Span {
+	traceID := fmt.Sprintf("%032x", len(rollout)+n)
+	spanID := fmt.Sprintf("%016x", n+1)
+	attrs := agl.Attributes(`{"gen_ai.request.model":"policy","gen_ai.usage.input_tokens":12,"gen_ai.usage.output_tokens":34,"task":"` +
+		rollout + "/" + strconv.Itoa(n) + `","gen_ai.prompt.0.role":"user","gen_ai.prompt.0.content":"` + padding + `"}`)
+	return agl.Span{
+		RolloutID: rollout, AttemptID: attempt, SequenceID: sequence, TraceID: traceID, SpanID: spanID,
+		Name: "openai.chat.completion", Status: agl.SpanStatus{Code: agl.StatusOK}, Attributes: attrs,
+		StartTime: agl.Some(agl.Timestamp(1760706315.5)), EndTime: agl.Some(agl.Timestamp(1760706316.25)),
+		Context:  &agl.SpanContext{TraceID: traceID, SpanID: spanID},
+		Resource: agl.SpanResource{Attributes: agl.Attributes(`{"service.name":"bench","agentlightning.rollout_id":"` + rollout + `","agentlightning.attempt_id":"` + attempt + `"}`)},
+	}
+}
+
+var padding = func() string {
+	b := make([]byte, spanPadding)
+	for i := range b {
+		b[i] = byte('a' + i%26)
+	}
+	return string(b)
+}()
+
+// verifySpans checks that the spans of a rollout are all there, whole and once.
+func verifySpans(rolloutID string, spans []agl.Span) error {
+	if len(spans) != spansPerRollout {
+		return fmt.Errorf("rollout %s: %d spans came back, want %d", rolloutID, len(spans), spansPerRollout)
+	}
+	for i := range spans {
+		s := &spans[i]
+		want := benchSpan(rolloutID, s.AttemptID, s.SequenceID, i)
+		if s.RolloutID != rolloutID || s.SequenceID != int64(i+1) || s.SpanID != want.SpanID || string(s.Attributes) != string(want.Attributes) {
+			return verifyLoosely(i, s, &want)
+		}
+	}
+	return nil
+}
+
+// verifyLoosely compares attribute by attribute, for servers that write JSON
+// with other white space.
+func verifyLoosely(i int, got, want *agl.Span) error {
+	if got.RolloutID != want.RolloutID || got.SequenceID != want.SequenceID || got.SpanID != want.SpanID {
+		return fmt.Errorf("rollout %s, span %d: got span %s with sequence id %d of rollout %s", want.RolloutID, i, got.SpanID, got.SequenceID, got.RolloutID)
+	}
+	n := 0
+	for key, value := range want.Attributes.All() {
+		n++
+		if v, ok := got.Attributes.Get(key); !ok || string(v) != string(value) {
+			return fmt.Errorf("rollout %s, span %d: attribute %s is %s, want %s", want.RolloutID, i, key, v, value)
+		}
+	}
+	for range got.Attributes.All() {
+		n--
+	}
+	if n != 0 {
+		return fmt.Errorf("rollout %s, span %d: other attributes came back: %s", want.RolloutID, i, got.Attributes)
+	}
+	return nil
+}
+
+func itoa(i int) string { return strconv.Itoa(i) }

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// median returns the run with the median number of rollouts per second.
+func median(rs []result) result {
+	rs = slices.Clone(rs)
+	slices.SortFunc(rs, func(a, b result) int { return int(a.rolloutsPerSecond() - b.rolloutsPerSecond()) })
+	return rs[len(rs)/2]
+}
+
+func report(w io.Writer, list []contender, results map[string][]result) {
+	medians := map[string]result{}
+	for name, rs := range results {
+		medians[name] = median(rs)
+	}
+	python, havePython := medians["python"]
+	ceiling, haveCeiling := medians["ceiling"]
+	fmt.Fprintf(w, "\n%-12s %12s %12s %12s %10s %12s\n", "server", "rollouts/s", "requests/s", "cpu us/req", "x python", "% ceiling")
+	for _, c := range list {
+		r := medians[c.name]
+		times, share := "-", "-"
+		if havePython {
+			times = fmt.Sprintf("%.1f", r.rolloutsPerSecond()/python.rolloutsPerSecond())
+		}
+		if haveCeiling {
+			share = fmt.Sprintf("%.0f", 100*r.rolloutsPerSecond()/ceiling.rolloutsPerSecond())
+		}
+		// The warm-up ran too, a fifth more than what was counted.
+		cpu := float64(r.serverCPU.Microseconds()) / (1.2 * float64(r.requests()))
+		fmt.Fprintf(w, "%-12s %12.1f %12.0f %12.0f %10s %12s\n", c.name, r.rolloutsPerSecond(), r.requestsPerSecond(), cpu, times, share)
+	}
+	var calls []string
+	for _, r := range medians {
+		for name := range r.calls {
+			if !slices.Contains(calls, name) {
+				calls = append(calls, name)
+			}
+		}
+	}
+	slices.Sort(calls)
+	fmt.Fprintf(w, "\n%-17s", "p99 by call")
+	for _, c := range list {
+		fmt.Fprintf(w, " %12s", c.name)
+	}
+	if havePython {
+		fmt.Fprintf(w, " %14s", "agl / python")
+	}
+	fmt.Fprintln(w)
+	for _, name := range calls {
+		fmt.Fprintf(w, "%-17s", name)
+		for _, c := range list {
+			d := medians[c.name].p99(name)
+			if d == 0 {
+				fmt.Fprintf(w, " %12s", "-")
+				continue
+			}
+			fmt.Fprintf(w, " %12s", d.Round(10*time.Microsecond))
+		}
+		if p := python.p99(name); havePython && p > 0 {
+			fmt.Fprintf(w, " %14.3f", float64(medians["agl"].p99(name))/float64(p))
+		}
+		fmt.Fprintln(w)
+	}
+}
