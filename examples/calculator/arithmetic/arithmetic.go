@@ -1,0 +1,155 @@
+// Package arithmetic is the task of the calculator example: questions about two
+// numbers, a tool that computes, demonstrations that are wrong more often than
+// right, and an exact reward. It knows nothing of models or of agl.
+package arithmetic
+
+//go:generate go run ./gen
+
+import (
+	"bufio"
+	"cmp"
+	_ "embed"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+)
+
+// The data files: one JSON question per line. No operand pair of HeldOut occurs
+// in Train or in a demonstration.
+var (
+	//go:embed data/train.jsonl
+	Train []byte
+	//go:embed data/heldout.jsonl
+	HeldOut []byte
+)
+
+// Question is one task.
+type Question struct {
+	Question string `json:"question"`
+	Form     string `json:"form"`
+	Answer   string `json:"answer"`
+}
+
+// Form is one way to ask for an operation. In its text, A and B stand for the
+// operands.
+type Form struct {
+	Name string
+	text string
+	op   byte
+}
+
+// Forms returns the five ways to ask. The last one names its operands in the
+// order that does not match the subtraction.
+func Forms() []Form {
+	return []Form{
+		{"plus", "A plus B", '+'},
+		{"add", "add A and B", '+'},
+		{"minus", "A minus B", '-'},
+		{"times", "A times B", '*'},
+		{"take", "take B from A", '-'},
+	}
+}
+
+// MaxOperand is the largest operand; the smallest is 1.
+const MaxOperand = 99
+
+// Ask returns the question about a and b, 1 to MaxOperand each.
+func (f Form) Ask(a, b int) Question {
+	text := strings.NewReplacer("A", strconv.Itoa(a), "B", strconv.Itoa(b)).Replace(f.text)
+	return Question{Question: text, Form: f.Name, Answer: strconv.Itoa(apply(f.op, a, b))}
+}
+
+func apply(op byte, a, b int) int {
+	switch op {
+	case '+':
+		return a + b
+	case '-':
+		return a - b
+	default:
+		return a * b
+	}
+}
+
+// Calculate is the tool: it evaluates an expression such as 12*7. An error says
+// what is wrong with the expression.
+func Calculate(expression string) (string, error) {
+	i := strings.IndexAny(expression, "+-*")
+	if i < 1 {
+		return "", fmt.Errorf("expression %q: want two numbers with +, - or * between them", expression)
+	}
+	a, errA := strconv.ParseUint(expression[:i], 10, 16)
+	b, errB := strconv.ParseUint(expression[i+1:], 10, 16)
+	if err := cmp.Or(errA, errB); err != nil {
+		return "", fmt.Errorf("expression %q: %w", expression, err)
+	}
+	return strconv.Itoa(apply(expression[i], int(a), int(b))), nil
+}
+
+// Pair is the operands of a question.
+type Pair struct{ A, B int }
+
+// SplitPairs returns all operand pairs, a tenth of them held out.
+func SplitPairs() (train, heldOut []Pair) {
+	// The split is part of the task and does not depend on a run's seed.
+	rng := rand.New(rand.NewPCG(1, 2))
+	all := make([]Pair, 0, MaxOperand*MaxOperand)
+	for a := 1; a <= MaxOperand; a++ {
+		for b := 1; b <= MaxOperand; b++ {
+			all = append(all, Pair{a, b})
+		}
+	}
+	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	cut := len(all) / 10
+	return all[cut:], all[:cut]
+}
+
+// The number of questions in the data files.
+const (
+	TrainQuestions   = 3200
+	HeldOutQuestions = 256
+)
+
+// WriteData writes the questions of the data files.
+func WriteData(train, heldOut io.Writer) error {
+	rng := rand.New(rand.NewPCG(3, 4))
+	trainPairs, heldOutPairs := SplitPairs()
+	if err := writeJSONL(train, drawQuestions(rng, trainPairs, TrainQuestions)); err != nil {
+		return err
+	}
+	return writeJSONL(heldOut, drawQuestions(rng, heldOutPairs, HeldOutQuestions))
+}
+
+// drawQuestions draws n questions over the pairs, every form equally often, and
+// no question twice.
+func drawQuestions(rng *rand.Rand, pairs []Pair, n int) []Question {
+	forms := Forms()
+	out := make([]Question, 0, n)
+	seen := make(map[string]bool, n)
+	for len(out) < n {
+		p := pairs[rng.IntN(len(pairs))]
+		q := forms[len(out)%len(forms)].Ask(p.A, p.B)
+		if !seen[q.Question] {
+			seen[q.Question] = true
+			out = append(out, q)
+		}
+	}
+	return out
+}
+
+func writeJSONL(w io.Writer, questions []Question) error {
+	buf := bufio.NewWriter(w)
+	for _, q := range questions {
+		line, err := json.Marshal(q)
+		if err != nil {
+			return err
+		}
+		if _, err := buf.Write(append(line, '\n')); err != nil {
+			return err
+		}
+	}
+	return buf.Flush()
+}

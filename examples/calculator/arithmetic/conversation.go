@@ -1,0 +1,83 @@
+package arithmetic
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"strings"
+)
+
+// Message is one message of a chat, as OpenAI's API has it.
+type Message struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// MaxReplyTokens is enough for the longest reply and its end mark, at one token
+// per character.
+const MaxReplyTokens = 14
+
+// Converse asks a model a question: the question, its reply, and if that calls
+// the tool ("call 12*7"), the tool's result and the last reply ("ans 84"). It
+// returns every message; complete's error ends it.
+func Converse(question string, complete func([]Message) (string, error)) ([]Message, error) {
+	chat := []Message{{Role: "user", Content: question}}
+	for range 2 {
+		reply, err := complete(chat)
+		if err != nil {
+			return chat, err
+		}
+		chat = append(chat, Message{Role: "assistant", Content: reply})
+		expression, called := strings.CutPrefix(reply, "call ")
+		if !called || len(chat) > 2 {
+			break
+		}
+		result, err := Calculate(expression)
+		if err != nil {
+			break // a malformed call is the model's fault: no result, no reward
+		}
+		chat = append(chat, Message{Role: "tool", Content: result})
+	}
+	return chat, nil
+}
+
+// Reward is 1 if the chat ends with the exact answer, else 0.
+func (q Question) Reward(chat []Message) float64 {
+	if chat[len(chat)-1].Content == "ans "+q.Answer {
+		return 1
+	}
+	return 0
+}
+
+// The shares of demonstrations that do the wrong thing. They are above one half
+// where it hurts, so that imitation alone picks the wrong mode and only the
+// reward can correct it.
+const (
+	guessShare = 0.55 // answer at once, without the tool
+	swapShare  = 0.70 // call the tool with the operands of "take B from A" as they come
+	plusShare  = 0.60 // call the tool with + for "times"
+)
+
+// Demonstration draws a question over the pairs and the chat of somebody who
+// answers it badly. A guess is off by a little: nobody multiplies in their head.
+func Demonstration(rng *rand.Rand, pairs []Pair) []Message {
+	forms := Forms()
+	f, p := forms[rng.IntN(len(forms))], pairs[rng.IntN(len(pairs))]
+	q := f.Ask(p.A, p.B)
+	chat := []Message{{Role: "user", Content: q.Question}}
+	if rng.Float64() < guessShare {
+		guess := apply(f.op, p.A, p.B) + rng.IntN(21) - 10
+		return append(chat, Message{Role: "assistant", Content: "ans " + strconv.Itoa(guess)})
+	}
+	a, b, op := p.A, p.B, f.op
+	switch {
+	case f.Name == "take" && rng.Float64() < swapShare:
+		a, b = b, a
+	case f.Name == "times" && rng.Float64() < plusShare:
+		op = '+'
+	}
+	result := strconv.Itoa(apply(op, a, b))
+	return append(chat,
+		Message{Role: "assistant", Content: "call " + strconv.Itoa(a) + string(op) + strconv.Itoa(b)},
+		Message{Role: "tool", Content: result},
+		Message{Role: "assistant", Content: "ans " + result})
+}
