@@ -345,3 +345,21 @@ func SetMember(object jsontext.Value, key string, value jsontext.Value) jsontext
 	}
 	return append(out, '}')
 }
+
+// RemoveMember returns object without the members of that key; the bytes of
+// the others stay as they are.
+func RemoveMember(object jsontext.Value, key string) jsontext.Value {
+	out := make([]byte, 0, len(object)+2)
+	out = append(out, '{')
+	objectMembers(object, func(name, value []byte) bool {
+		if unquoteName(name) != key {
+			if len(out) > 1 {
+				out = append(out, ',')
+			}
+			out = append(out, name...)
+			out = append(append(out, ':'), value...)
+		}
+		return true
+	})
+	return append(out, '}')
+}

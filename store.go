@@ -331,6 +331,21 @@ type SpanJSONQuerier interface {
 	QuerySpansJSON(ctx context.Context, p QuerySpansParams) (Page[jsontext.Value], error)
 }
 
+// ClaimReturner is implemented by a Store that can take back a claim whose
+// answer never reached the runner, as a server does when its client is gone.
+type ClaimReturner interface {
+	// ReturnClaims undoes claims of DequeueRollouts: their attempts are removed
+	// and the rollouts go to the head of the queue. A claim that somebody has
+	// worked on since stays.
+	ReturnClaims(ctx context.Context, p ReturnClaimsParams) error
+}
+
+// ReturnClaimsParams are the arguments of ClaimReturner.ReturnClaims.
+type ReturnClaimsParams struct {
+	Rollouts       []AttemptedRollout // as they were handed out
+	IdempotencyKey string             // of the dequeue; it is forgotten, so that a repeat claims anew
+}
+
 // Event is one change in the store: ids and a status, no payload.
 type Event struct {
 	ID          string // opaque; resume after it with EventsParams.Since
