@@ -1,0 +1,85 @@
+package execution
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/agl-go/agl"
+)
+
+// storeServer is a managed store: a store of this process, served over HTTP.
+type storeServer struct {
+	url    string
+	http   *http.Server
+	closed chan struct{} // when serving has ended
+	err    error         // valid once closed is
+}
+
+// listen takes the address of a managed store.
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, agl.Errorf(agl.CodeConflict,
+			"execution: %s: address already in use; choose another by %s (0 takes a free one)", address, EnvServerPort)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", address, err)
+	}
+	return listener, nil
+}
+
+// clientURL is where processes of this machine reach a listener: one that
+// listens on every address is found on the loopback.
+func clientURL(listener net.Listener) string {
+	addr, ok := listener.Addr().(*net.TCPAddr)
+	if !ok {
+		return "http://" + listener.Addr().String()
+	}
+	host := addr.IP.String()
+	switch {
+	case !addr.IP.IsUnspecified():
+	case addr.IP.To4() != nil:
+		host = "127.0.0.1"
+	default:
+		host = "::1"
+	}
+	return "http://" + net.JoinHostPort(host, strconv.Itoa(addr.Port))
+}
+
+// watch makes the server a side, so that its end is noticed.
+func (s *storeServer) watch(ended chan<- *side) *side {
+	return startFunc("store server", ended, func() error {
+		<-s.closed
+		return s.err
+	})
+}
+
+// shutdown answers the requests that were accepted and closes the server. It
+// does not wait once the user insists.
+func (s *storeServer) shutdown(ctx context.Context, timeout time.Duration) error {
+	c, cancel := cleanupContext(ctx, timeout)
+	defer cancel()
+	err := s.http.Shutdown(c)
+	if err != nil {
+		err = s.http.Close()
+	}
+	<-s.closed
+	if err != nil {
+		return fmt.Errorf("close the store server: %w", err)
+	}
+	return nil
+}
+
+// awaitWorkers returns when every worker that was heard of since a moment has
+// reported its rollout and has asked for work after the queue was closed, so
+// that it knows; or after the timeout.
+func (s *storeServer) awaitWorkers(ctx context.Context, store agl.Store, since time.Time, timeout time.Duration) error {
+	return nil
+}

@@ -1,0 +1,229 @@
+package execution
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/agl-go/agl"
+)
+
+// gate is a store whose queue can only be opened and closed.
+type gate struct {
+	agl.UnimplementedStore
+	mu     sync.Mutex
+	closed chan struct{}
+	shut   bool // Close was called
+	fail   error
+}
+
+func (g *gate) OpenQueue(context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = make(chan struct{})
+	return nil
+}
+
+func (g *gate) CloseQueue(context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.fail != nil {
+		return g.fail
+	}
+	close(g.closed)
+	return nil
+}
+
+func (g *gate) queueClosed() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed
+}
+
+func (g *gate) open(context.Context) (OpenedStore, error) {
+	return OpenedStore{Store: g, Close: func() error { g.shut = true; return nil }}, nil
+}
+
+// The ways in which test sides behave.
+type part = func(ctx context.Context, g *gate) error
+
+func returns(err error) part { return func(context.Context, *gate) error { return err } }
+
+func returnsAfter(d time.Duration, err error) part {
+	return func(ctx context.Context, _ *gate) error {
+		select {
+		case <-time.After(d):
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// drains serves until the queue is closed, and needs d for what it has then.
+func drains(d time.Duration) part {
+	return func(ctx context.Context, g *gate) error {
+		select {
+		case <-g.queueClosed():
+			return returnsAfter(d, nil)(ctx, g)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// deaf hears neither the queue nor its context, for an hour.
+func deaf(context.Context, *gate) error { time.Sleep(time.Hour); return nil }
+
+func TestSharedMemoryWhoEndsFirst(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("boom")
+	tests := map[string]struct {
+		algorithm part // nil for none
+		runners   []part
+		// interrupts are when the user presses Ctrl-C.
+		interrupts []time.Duration
+		queueFails bool
+		want       error // nil, boom or an *InterruptError
+		mentions   []string
+		after      time.Duration // when Execute returns, exactly
+	}{
+		"the algorithm, runners drain": {
+			algorithm: returnsAfter(time.Second, nil), runners: []part{drains(2 * time.Second), drains(0)}, after: 3 * time.Second,
+		},
+		"the algorithm, a runner outlives the join": {
+			algorithm: returnsAfter(time.Second, nil), runners: []part{drains(time.Minute)}, after: 16 * time.Second,
+		},
+		"the algorithm, a runner is deaf": {
+			algorithm: returns(nil), runners: []part{deaf}, after: 20 * time.Second, mentions: []string{"runner 0", "20s"},
+		},
+		"the algorithm fails": {
+			algorithm: returnsAfter(time.Second, boom), runners: []part{drains(2 * time.Second)},
+			want: boom, mentions: []string{"algorithm"}, after: 3 * time.Second,
+		},
+		"the algorithm fails, a runner is slow": {
+			algorithm: returnsAfter(time.Second, boom), runners: []part{drains(time.Minute)},
+			want: boom, after: 6 * time.Second,
+		},
+		"the queue cannot be closed": {
+			algorithm: returnsAfter(time.Second, nil), runners: []part{drains(0)}, queueFails: true,
+			mentions: []string{"the queue is stuck"}, after: time.Second,
+		},
+		"all runners, the algorithm goes on": {
+			algorithm: returnsAfter(time.Hour, nil), runners: []part{returns(nil), returnsAfter(time.Second, nil)}, after: time.Hour,
+		},
+		"a runner fails": {
+			algorithm: returnsAfter(time.Hour, nil), runners: []part{drains(0), returnsAfter(time.Second, boom)},
+			want: boom, mentions: []string{"runner 1"}, after: time.Second,
+		},
+		"a runner fails, the algorithm is deaf": {
+			algorithm: deaf, runners: []part{returns(boom)}, want: boom, after: 5 * time.Second,
+		},
+		"no algorithm": {runners: []part{returnsAfter(time.Second, nil)}, after: time.Second},
+		"Ctrl-C": {
+			algorithm: returnsAfter(time.Hour, nil), runners: []part{drains(2 * time.Second)},
+			interrupts: []time.Duration{time.Second}, want: &InterruptError{}, after: 3 * time.Second,
+		},
+		"Ctrl-C and a slow runner": {
+			algorithm: returnsAfter(time.Hour, nil), runners: []part{drains(time.Minute)},
+			interrupts: []time.Duration{time.Second}, want: &InterruptError{}, after: 6 * time.Second,
+		},
+		"Ctrl-C twice": {
+			algorithm: deaf, runners: []part{drains(time.Minute), deaf},
+			interrupts: []time.Duration{time.Second, 2 * time.Second}, want: &InterruptError{}, after: 2 * time.Second,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				g := &gate{}
+				if test.queueFails {
+					g.fail = errors.New("the queue is stuck")
+				}
+				force := make(chan struct{})
+				ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), forceKey{}, (<-chan struct{})(force)))
+				defer cancel(nil)
+				for n, at := range test.interrupts {
+					time.AfterFunc(at, func() {
+						if n == 0 {
+							cancel(&InterruptError{})
+						} else {
+							close(force)
+						}
+					})
+				}
+				parts := Parts{
+					Runners: len(test.runners), OpenStore: g.open,
+					Runner: func(ctx context.Context, _ agl.Store, worker int) error { return test.runners[worker](ctx, g) },
+				}
+				if test.algorithm != nil {
+					parts.Algorithm = func(ctx context.Context, _ agl.Store) error { return test.algorithm(ctx, g) }
+				}
+				start := time.Now()
+				err := SharedMemory{}.Execute(ctx, parts)
+				took := time.Since(start)
+				time.Sleep(2 * time.Hour) // for the deaf
+
+				checkEnd(t, err, test.want, test.mentions)
+				if took != test.after {
+					t.Errorf("returned after %s, want %s", took, test.after)
+				}
+				if !g.shut {
+					t.Error("the store was not closed")
+				}
+				if !test.queueFails && !closed(g.closed) {
+					t.Error("the queue was not closed")
+				}
+			})
+		})
+	}
+}
+
+func checkEnd(t *testing.T, err, want error, mentions []string) {
+	t.Helper()
+	var interrupt *InterruptError
+	switch {
+	case errors.As(want, &interrupt):
+		if !errors.As(err, &interrupt) {
+			t.Errorf("error %v, want an interrupt", err)
+		}
+	case want != nil:
+		if !errors.Is(err, want) {
+			t.Errorf("error %v, want %v", err, want)
+		}
+	case err != nil && len(mentions) == 0:
+		t.Errorf("error %v, want none", err)
+	case err == nil && len(mentions) > 0:
+		t.Errorf("no error, want one with %q", mentions)
+	}
+	if err == nil {
+		return
+	}
+	if missing := slices.IndexFunc(mentions, func(m string) bool { return !strings.Contains(err.Error(), m) }); missing >= 0 {
+		t.Errorf("error %q does not mention %q", err, mentions[missing])
+	}
+}
+
+func TestSharedMemoryRejects(t *testing.T) {
+	t.Parallel()
+	g := &gate{}
+	runner := func(context.Context, agl.Store, int) error { return nil }
+	for name, parts := range map[string]Parts{
+		"no runner":        {OpenStore: g.open},
+		"no store":         {Runner: runner},
+		"negative runners": {Runner: runner, Runners: -1, OpenStore: g.open},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := (SharedMemory{}).Execute(t.Context(), parts); !errors.Is(err, agl.ErrInvalid) {
+				t.Errorf("error %v, want ErrInvalid", err)
+			}
+		})
+	}
+}
