@@ -1,0 +1,201 @@
+package tracer
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/agl-go/agl"
+)
+
+// Option changes what an emitter records.
+type Option func(*emission)
+
+type emission struct {
+	attrs []agl.Attr
+	tags  []string
+	links []Link
+	local bool
+}
+
+// WithAttributes adds attributes.
+func WithAttributes(attrs ...agl.Attr) Option {
+	return func(e *emission) { e.attrs = append(e.attrs, attrs...) }
+}
+
+// WithTags adds tags: strings of any form that readers find again by [Tags].
+func WithTags(tags ...string) Option {
+	return func(e *emission) { e.tags = append(e.tags, tags...) }
+}
+
+// WithLinks says which other spans the span is about; see [LinkedSpans].
+func WithLinks(links ...Link) Option {
+	return func(e *emission) { e.links = append(e.links, links...) }
+}
+
+// WithoutPropagation makes the span, but does not record it; no trace need be
+// active.
+func WithoutPropagation() Option { return func(e *emission) { e.local = true } }
+
+func newEmission(opts []Option) emission {
+	var e emission
+	for _, opt := range opts {
+		opt(&e)
+	}
+	return e
+}
+
+func (e emission) attributes(attrs []agl.Attr) []agl.Attr {
+	attrs = append(attrs, e.attrs...)
+	attrs = append(attrs, LinkAttributes(e.links...)...)
+	return append(attrs, TagAttributes(e.tags...)...)
+}
+
+// emit records one span that begins and ends now.
+func emit(ctx context.Context, d agl.SpanDraft, attrs []agl.Attr, opts []Option) (agl.Span, error) {
+	e := newEmission(opts)
+	attributes, err := agl.NewAttributes(e.attributes(attrs)...)
+	if err != nil {
+		return agl.Span{}, err
+	}
+	d.Attributes = attributes
+	if d.Status.Code == "" {
+		d.Status.Code = agl.StatusOK
+	}
+	if e.local {
+		return SpanFromDraft(ctx, d), nil
+	}
+	t, err := activeTrace(ctx, "emit "+d.Name)
+	if err != nil {
+		return agl.Span{}, err
+	}
+	span := t.draft(ctx, d)
+	return span, t.added(t.stream.add(ctx.Done(), span))
+}
+
+// EmitReward records a scalar reward for what the attempt has done so far. A
+// value that is not finite is agl.ErrInvalid.
+func EmitReward(ctx context.Context, value float64, opts ...Option) (agl.Span, error) {
+	return EmitRewards(ctx, []agl.Reward{{Name: "primary", Value: value}}, opts...)
+}
+
+// EmitRewards records a reward of several dimensions. The first is the primary
+// one, which algorithms use unless told otherwise. No dimension, a repeated name
+// or a value that is not finite is agl.ErrInvalid.
+func EmitRewards(ctx context.Context, rewards []agl.Reward, opts ...Option) (agl.Span, error) {
+	span, err := RewardDraft(rewards...)
+	if err != nil {
+		return agl.Span{}, err
+	}
+	var attrs []agl.Attr
+	for key, value := range span.Attributes.All() {
+		attrs = append(attrs, agl.Attr{Key: key, Value: value})
+	}
+	return emit(ctx, agl.SpanDraft{Name: span.Name}, attrs, opts)
+}
+
+// RewardDraft is the reward span that [EmitRewards] records.
+func RewardDraft(rewards ...agl.Reward) (agl.SpanDraft, error) {
+	names := make(map[string]bool, len(rewards))
+	for _, r := range rewards {
+		if names[r.Name] {
+			return agl.SpanDraft{}, agl.Errorf(agl.CodeInvalid, "reward %q: is given twice, each dimension needs a name of its own", r.Name)
+		}
+		names[r.Name] = true
+	}
+	attrs, err := agl.RewardAttributes(rewards...)
+	if err != nil {
+		return agl.SpanDraft{}, err
+	}
+	attributes, err := agl.NewAttributes(attrs...)
+	return agl.SpanDraft{Name: agl.SpanAnnotation, Attributes: attributes, Status: agl.SpanStatus{Code: agl.StatusOK}}, err
+}
+
+// EmitAnnotation records facts about the attempt: a map or struct whose nested
+// names are joined by dots. Lists of strings, numbers or booleans stay lists,
+// others are expanded by index, a null leaves nothing.
+func EmitAnnotation(ctx context.Context, annotation any, opts ...Option) (agl.Span, error) {
+	attrs, err := flatten("", annotation)
+	if err != nil {
+		return agl.Span{}, err
+	}
+	for _, a := range attrs {
+		if a.Key == "" {
+			return agl.Span{}, agl.Errorf(agl.CodeInvalid, "annotation: got a %T, must be a map or a struct", annotation)
+		}
+	}
+	return emit(ctx, agl.SpanDraft{Name: agl.SpanAnnotation}, attrs, opts)
+}
+
+// EmitMessage records a message for people, such as a log line.
+func EmitMessage(ctx context.Context, body string, opts ...Option) (agl.Span, error) {
+	return emit(ctx, agl.SpanDraft{Name: agl.SpanMessage}, []agl.Attr{{Key: agl.AttrMessageBody, Value: body}}, opts)
+}
+
+// EmitObject records a value: a string, a boolean, an integer, a float or bytes
+// as a literal of the type str, bool, int, float or bytes (in base64), any other
+// as JSON under the name of its Go type.
+func EmitObject(ctx context.Context, value any, opts ...Option) (agl.Span, error) {
+	kind, literal, ok := literalOf(value)
+	attrs := []agl.Attr{{Key: agl.AttrObjectType, Value: kind}, {Key: agl.AttrObjectLiteral, Value: literal}}
+	if !ok {
+		raw, err := encode(value)
+		if err != nil {
+			return agl.Span{}, agl.Errorf(agl.CodeInvalid, "object: a %T has no JSON form: %w", value, err)
+		}
+		attrs = []agl.Attr{{Key: agl.AttrObjectType, Value: fmt.Sprintf("%T", value)}, {Key: agl.AttrObjectJSON, Value: string(raw)}}
+	}
+	return emit(ctx, agl.SpanDraft{Name: agl.SpanObject}, attrs, opts)
+}
+
+func literalOf(value any) (kind, literal string, ok bool) {
+	switch v := reflect.ValueOf(value); v.Kind() {
+	case reflect.String:
+		return "str", v.String(), true
+	case reflect.Bool:
+		return "bool", strconv.FormatBool(v.Bool()), true
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return "int", strconv.FormatInt(v.Int(), 10), true
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "int", strconv.FormatUint(v.Uint(), 10), true
+	case reflect.Float32, reflect.Float64:
+		return "float", strconv.FormatFloat(v.Float(), 'g', -1, 64), true
+	default:
+		if b, isBytes := value.([]byte); isBytes {
+			return "bytes", base64.StdEncoding.EncodeToString(b), true
+		}
+		return "", "", false
+	}
+}
+
+// EmitException records an error, with the stack trace if one is at hand ("" is
+// none).
+func EmitException(ctx context.Context, cause error, stack string, opts ...Option) (agl.Span, error) {
+	if cause == nil {
+		return agl.Span{}, agl.Errorf(agl.CodeInvalid, "exception: the error is nil")
+	}
+	return emit(ctx, agl.SpanDraft{
+		Name:   agl.SpanException,
+		Status: agl.SpanStatus{Code: agl.StatusError, Description: agl.Some(cause.Error())},
+	}, exceptionAttributes(cause, stack, false), opts)
+}
+
+func exceptionAttributes(cause error, stack string, escaped bool) []agl.Attr {
+	attrs := []agl.Attr{
+		{Key: agl.AttrExceptionType, Value: fmt.Sprintf("%T", cause)},
+		{Key: agl.AttrExceptionMessage, Value: cause.Error()},
+		{Key: agl.AttrExceptionEscaped, Value: escaped},
+	}
+	if stack != "" {
+		attrs = append(attrs, agl.Attr{Key: agl.AttrExceptionStacktrace, Value: stack})
+	}
+	return attrs
+}
+
+func exceptionEvent(cause error, at time.Time) (agl.SpanEvent, error) {
+	attrs, err := agl.NewAttributes(exceptionAttributes(cause, "", true)...)
+	return agl.SpanEvent{Name: "exception", Attributes: attrs, Timestamp: agl.Some(agl.TimestampOf(at))}, err
+}
