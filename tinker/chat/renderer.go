@@ -1,0 +1,149 @@
+package chat
+
+import (
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/tinker"
+)
+
+// Message is one chat message. Content parts of a request arrive here as one text.
+type Message struct {
+	Role       string
+	Content    string
+	ToolCalls  []ToolCall
+	ToolCallID string
+}
+
+// ToolCall is a function call in a message of the assistant.
+type ToolCall struct {
+	ID       string       `json:"id"`
+	Type     string       `json:"type"`
+	Function FunctionCall `json:"function"`
+}
+
+// FunctionCall is what to call. Arguments is JSON text, as the model wrote it.
+type FunctionCall struct {
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
+// PromptParams are the arguments of [Renderer.Prompt].
+type PromptParams struct {
+	// Messages is the conversation so far, at least one message.
+	Messages []Message
+	// Tools is the request's tools array as it came; nil if there is none.
+	Tools jsontext.Value
+}
+
+// Renderer is a model's chat format.
+//
+// A conversation that goes on should extend its tokens: the prompt after a reply is the prompt before it, the
+// reply's ids with its stop token, and then whatever is new. Only then can a whole rollout be trained as one
+// sequence.
+type Renderer interface {
+	// Prompt returns the ids that ask for the assistant's next message. What the format cannot express is
+	// agl.CodeInvalid.
+	Prompt(p PromptParams) ([]int32, error)
+	// Parse turns the ids of a reply, with its stop token if it has one, into a message. It accepts
+	// whatever a model may write: what cannot be read as a tool call is content.
+	Parse(ids []int32) Message
+	// Stop returns the tokens that end a reply.
+	Stop() []int32
+}
+
+// RoleMarks is the chat format of the embedded policy. A message is the mark of its role and its characters;
+// the assistant's also has an end mark:
+//
+//	▲12 times 7▼call 12*7■◆84▼ans 84■
+//
+// Roles are user, assistant and tool. Tool definitions and structured tool calls are not part of the format.
+type RoleMarks struct {
+	tok *Characters
+}
+
+// NewRoleMarks makes the format for a tokenizer.
+func NewRoleMarks(tok *Characters) *RoleMarks { return &RoleMarks{tok: tok} }
+
+// Prompt implements [Renderer].
+func (r *RoleMarks) Prompt(p PromptParams) ([]int32, error) {
+	if p.Tools != nil {
+		return nil, agl.Errorf(agl.CodeInvalid, "tools: this model takes no tool definitions")
+	}
+	ids, _, err := r.render(p.Messages)
+	if err != nil {
+		return nil, err
+	}
+	return append(ids, r.tok.Mark(MarkAssistant)), nil
+}
+
+// render returns the ids of a conversation, and for each whether the assistant wrote it.
+func (r *RoleMarks) render(messages []Message) (ids []int32, written []bool, err error) {
+	for i, m := range messages {
+		var mark Mark
+		encode := r.tok.Encode
+		switch m.Role {
+		case "user":
+			mark = MarkUser
+		case "tool":
+			mark = MarkTool
+		case "assistant":
+			mark, encode = MarkAssistant, r.tok.encodeWithMarks
+		default:
+			return nil, nil, agl.Errorf(agl.CodeInvalid, "messages[%d].role: %q is not supported by this model; allowed are user, assistant, tool", i, m.Role)
+		}
+		if len(m.ToolCalls) > 0 {
+			return nil, nil, agl.Errorf(agl.CodeInvalid, "messages[%d].tool_calls: this model takes no structured tool calls", i)
+		}
+		text, err := encode(m.Content)
+		if err != nil {
+			return nil, nil, agl.Errorf(agl.CodeInvalid, "messages[%d].content: %w", i, err)
+		}
+		ids = append(append(ids, r.tok.Mark(mark)), text...)
+		if mark == MarkAssistant {
+			ids = append(ids, r.tok.Mark(MarkEnd))
+		}
+		begin := len(written)
+		written = append(written, make([]bool, len(ids)-begin)...)
+		for j := begin + 1; mark == MarkAssistant && j < len(ids); j++ {
+			written[j] = true
+		}
+	}
+	return ids, written, nil
+}
+
+// Parse implements [Renderer].
+func (r *RoleMarks) Parse(ids []int32) Message {
+	if n := len(ids); n > 0 && ids[n-1] == r.tok.Mark(MarkEnd) {
+		ids = ids[:n-1]
+	}
+	return Message{Role: "assistant", Content: r.tok.Decode(ids)}
+}
+
+// Stop implements [Renderer].
+func (r *RoleMarks) Stop() []int32 { return []int32{r.tok.Mark(MarkEnd)} }
+
+// Demonstration turns a conversation into a datum for supervised training (cross_entropy): weight 1 on what
+// the assistant writes, end marks included, and 0 on everything else. A conversation in which the assistant
+// writes nothing is agl.CodeInvalid.
+func (r *RoleMarks) Demonstration(messages []Message) (tinker.Datum, error) {
+	ids, written, err := r.render(messages)
+	if err != nil {
+		return tinker.Datum{}, err
+	}
+	n := len(ids) - 1
+	if n < 1 {
+		return tinker.Datum{}, agl.Errorf(agl.CodeInvalid, "messages: the demonstration is empty")
+	}
+	d := tinker.Datum{Input: ids[:n], Targets: ids[1:], Weights: make([]float32, n)}
+	found := false
+	for i := range n {
+		if written[i+1] {
+			d.Weights[i], found = 1, true
+		}
+	}
+	if !found {
+		return tinker.Datum{}, agl.Errorf(agl.CodeInvalid, "messages: the assistant writes nothing in the demonstration")
+	}
+	return d, nil
+}

@@ -1,0 +1,187 @@
+package chat
+
+import (
+	"sort"
+	"strings"
+	"unicode/utf8"
+)
+
+// The reply forms of OpenAI's API, with the additions of vLLM's server: prompt_token_ids on the reply and
+// token_ids on each choice, present only if the request says return_token_ids.
+
+type completion struct {
+	ID                string   `json:"id"`
+	Object            string   `json:"object"` // chat.completion
+	Created           int64    `json:"created"`
+	Model             string   `json:"model"`
+	Choices           []choice `json:"choices"`
+	Usage             usage    `json:"usage"`
+	SystemFingerprint string   `json:"system_fingerprint,omitzero"`
+	PromptTokenIDs    []int32  `json:"prompt_token_ids,omitzero"`
+}
+
+type choice struct {
+	Index        int          `json:"index"`
+	Message      replyMessage `json:"message"`
+	Logprobs     *logprobs    `json:"logprobs"`
+	FinishReason string       `json:"finish_reason"`
+	TokenIDs     []int32      `json:"token_ids,omitzero"`
+}
+
+type replyMessage struct {
+	Role      string     `json:"role"`
+	Content   *string    `json:"content"`
+	Refusal   *string    `json:"refusal"`
+	ToolCalls []ToolCall `json:"tool_calls,omitzero"`
+}
+
+type logprobs struct {
+	Content []tokenLogprob `json:"content"`
+	Refusal *string        `json:"refusal"`
+}
+
+type tokenLogprob struct {
+	Token       string     `json:"token"`
+	Logprob     float32    `json:"logprob"`
+	Bytes       []int      `json:"bytes"`
+	TopLogprobs []struct{} `json:"top_logprobs"`
+}
+
+type usage struct {
+	PromptTokens     int `json:"prompt_tokens"`
+	CompletionTokens int `json:"completion_tokens"`
+	TotalTokens      int `json:"total_tokens"`
+}
+
+type chunk struct {
+	ID                string        `json:"id"`
+	Object            string        `json:"object"` // chat.completion.chunk
+	Created           int64         `json:"created"`
+	Model             string        `json:"model"`
+	Choices           []chunkChoice `json:"choices"`
+	Usage             *usage        `json:"usage,omitzero"`
+	SystemFingerprint string        `json:"system_fingerprint,omitzero"`
+	PromptTokenIDs    []int32       `json:"prompt_token_ids,omitzero"`
+}
+
+type chunkChoice struct {
+	Index        int       `json:"index"`
+	Delta        delta     `json:"delta"`
+	Logprobs     *logprobs `json:"logprobs"`
+	FinishReason *string   `json:"finish_reason"`
+	TokenIDs     []int32   `json:"token_ids,omitzero"`
+}
+
+type delta struct {
+	Role      string          `json:"role,omitzero"`
+	Content   *string         `json:"content,omitzero"`
+	ToolCalls []toolCallDelta `json:"tool_calls,omitzero"`
+}
+
+type toolCallDelta struct {
+	Index int `json:"index"`
+	ToolCall
+}
+
+type modelList struct {
+	Object string      `json:"object"` // list
+	Data   []modelCard `json:"data"`
+}
+
+type modelCard struct {
+	ID          string `json:"id"`
+	Object      string `json:"object"` // model
+	Created     int64  `json:"created"`
+	OwnedBy     string `json:"owned_by"`
+	MaxModelLen int    `json:"max_model_len,omitzero"`
+}
+
+// reply is one sampled choice, ready to be written in either form.
+type reply struct {
+	message  Message
+	finish   string
+	tokens   []int32
+	logprobs []float32
+	pieces   []piece
+}
+
+// piece is a part of a reply's content and the tokens that it came from: tokens[begin:end]. The pieces of a
+// reply cover all its tokens in order, and their texts make up its content.
+type piece struct {
+	text       string
+	begin, end int
+}
+
+// newReply reads a sampled sequence. stops are the request's own stop strings: the reply is cut with the
+// token that completes the first of them, and the string itself is not part of the content.
+func newReply(tok Tokenizer, ren Renderer, tokens []int32, lps []float32, stopped bool, stops []string) reply {
+	r := reply{tokens: tokens, logprobs: lps, finish: "length"}
+	if stopped {
+		r.finish = "stop"
+	}
+	r.message = ren.Parse(tokens)
+	if n := firstStop(tok, tokens, stops); n >= 0 {
+		r.tokens, r.logprobs, r.finish = tokens[:n], lps[:n], "stop"
+		r.message = ren.Parse(r.tokens)
+		if begin, _ := earliest(r.message.Content, stops); begin >= 0 {
+			r.message.Content = r.message.Content[:begin]
+		}
+	}
+	if len(r.message.ToolCalls) > 0 && r.finish == "stop" {
+		r.finish = "tool_calls"
+	}
+	r.pieces = split(tok, r.tokens, r.message.Content)
+	return r
+}
+
+// split cuts content at token borders. Where the tokens' text is not the content followed by what the
+// format strips (a format may also rewrite it), there is a single piece.
+func split(tok Tokenizer, tokens []int32, content string) []piece {
+	var out []piece
+	begin, rest := 0, content
+	for end := 1; end <= len(tokens); end++ {
+		text := tok.Decode(tokens[begin:end])
+		if end < len(tokens) && incomplete(text) {
+			continue
+		}
+		if len(text) > len(rest) {
+			text = rest // the tail that the format or a stop string strips
+		}
+		if rest[:len(text)] != text {
+			return []piece{{text: content, begin: 0, end: len(tokens)}}
+		}
+		out = append(out, piece{text: text, begin: begin, end: end})
+		begin, rest = end, rest[len(text):]
+	}
+	if rest != "" {
+		return []piece{{text: content, begin: 0, end: len(tokens)}}
+	}
+	return out
+}
+
+// earliest finds the stop string that begins first in text; -1 if there is none.
+func earliest(text string, stops []string) (begin, end int) {
+	begin = -1
+	for _, s := range stops {
+		if i := strings.Index(text, s); i >= 0 && (begin < 0 || i < begin) {
+			begin, end = i, i+len(s)
+		}
+	}
+	return begin, end
+}
+
+// firstStop returns how many tokens there are up to the one that completes the earliest stop string in their
+// text; -1 if there is none.
+func firstStop(tok Tokenizer, tokens []int32, stops []string) int {
+	begin, end := earliest(tok.Decode(tokens), stops)
+	if begin < 0 {
+		return -1
+	}
+	return sort.Search(len(tokens), func(k int) bool { return len(tok.Decode(tokens[:k])) >= end })
+}
+
+// incomplete reports text that ends inside a character whose other bytes are in tokens to come.
+func incomplete(text string) bool {
+	r, _ := utf8.DecodeLastRuneInString(text)
+	return r == utf8.RuneError && text != ""
+}
