@@ -12,7 +12,7 @@ import (
 // the call can help.
 type Code string
 
-// The codes. Only CodeUnavailable is worth a retry of the same call.
+// The codes. [Transient] tells which are worth a retry of the same call.
 const (
 	CodeInvalid       Code = "invalid"       // a value that is never right, whatever the state
 	CodeNotFound      Code = "not_found"     // an id that names nothing
@@ -83,6 +83,19 @@ func ErrorCode(err error) Code {
 		return CodeInvalid
 	}
 	return CodeInternal
+}
+
+// Transient reports whether a repeat of the failed call may succeed: the other
+// side was away, full or at fault. A call that ended with its context is not.
+func Transient(err error) bool {
+	switch ErrorCode(err) {
+	case CodeUnavailable, CodeExhausted:
+		return true
+	case CodeInternal:
+		return !IsContextError(err)
+	default:
+		return false
+	}
 }
 
 // IsContextError reports whether err says that a context ended, which is the

@@ -14,7 +14,7 @@ func (e *OutcomeError) Error() string {
 	if e.Err == nil {
 		return string(e.Kind)
 	}
-	return string(e.Kind) + ": " + e.Err.Error()
+	return e.Err.Error()
 }
 
 func (e *OutcomeError) Unwrap() error { return e.Err }
@@ -27,7 +27,7 @@ func OutcomeOf(err error) Outcome {
 		return Outcome{Kind: OutcomeOK}
 	}
 	var typed *OutcomeError
-	if errors.As(err, &typed) && contains(OutcomeKinds(), typed.Kind) {
+	if errors.As(err, &typed) && typed.Kind != OutcomeOK && contains(OutcomeKinds(), typed.Kind) {
 		return Outcome{Kind: typed.Kind, Message: err.Error()}
 	}
 	return Outcome{Kind: OutcomeAgentError, Message: err.Error()}

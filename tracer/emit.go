@@ -177,10 +177,22 @@ func EmitException(ctx context.Context, cause error, stack string, opts ...Optio
 	if cause == nil {
 		return agl.Span{}, agl.Errorf(agl.CodeInvalid, "exception: the error is nil")
 	}
-	return emit(ctx, agl.SpanDraft{
+	return emit(ctx, exceptionDraft(cause), exceptionAttributes(cause, stack, false), opts)
+}
+
+// ExceptionDraft is the exception span that [EmitException] records.
+func ExceptionDraft(cause error, stack string) (agl.SpanDraft, error) {
+	d := exceptionDraft(cause)
+	var err error
+	d.Attributes, err = agl.NewAttributes(exceptionAttributes(cause, stack, false)...)
+	return d, err
+}
+
+func exceptionDraft(cause error) agl.SpanDraft {
+	return agl.SpanDraft{
 		Name:   agl.SpanException,
 		Status: agl.SpanStatus{Code: agl.StatusError, Description: agl.Some(cause.Error())},
-	}, exceptionAttributes(cause, stack, false), opts)
+	}
 }
 
 func exceptionAttributes(cause error, stack string, escaped bool) []agl.Attr {

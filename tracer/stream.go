@@ -200,7 +200,7 @@ func (s *stream) send(ctx context.Context, batch []agl.Span) {
 			s.lose(batch, err, false)
 			s.cancelled.call()
 			return
-		case !Transient(err):
+		case !agl.Transient(err):
 			if len(batch) == 1 {
 				s.lose(batch, err, false)
 				return
@@ -219,12 +219,6 @@ func (s *stream) send(ctx context.Context, batch []agl.Span) {
 		}
 		backoff = min(2*backoff, mostBackoff)
 	}
-}
-
-// Transient reports whether the same call to a store may succeed later: the
-// store is away or full.
-func Transient(err error) bool {
-	return errors.Is(err, agl.ErrUnavailable) || errors.Is(err, agl.ErrExhausted)
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

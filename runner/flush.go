@@ -1,0 +1,98 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+)
+
+// Flusher is the barrier of an LLM proxy: Flush returns once every model call
+// that was begun for the rollouts is stored.
+type Flusher interface {
+	Flush(ctx context.Context, rolloutIDs []string) error
+}
+
+// proxies returns the endpoints of the proxies among the resources.
+func proxies(resources agl.Resources) []string {
+	var endpoints []string
+	for _, n := range resources {
+		if p, ok := n.Resource.(agl.ProxyLLM); ok && !slices.Contains(endpoints, p.Endpoint) {
+			endpoints = append(endpoints, p.Endpoint)
+		}
+	}
+	return endpoints
+}
+
+// barrier flushes proxies, by the flusher if there is one, else over HTTP.
+type barrier struct {
+	flusher Flusher
+	client  *http.Client
+	token   string
+	foreign sync.Map // base URLs of proxies that have no barrier
+}
+
+func (b *barrier) pass(ctx context.Context, endpoints, rolloutIDs []string) error {
+	if b.flusher != nil {
+		if err := b.flusher.Flush(ctx, rolloutIDs); err != nil {
+			return fmt.Errorf("flush the proxy: %w", err)
+		}
+		return nil
+	}
+	for _, endpoint := range endpoints {
+		base := strings.TrimRight(strings.TrimSuffix(strings.TrimRight(endpoint, "/"), "/v1"), "/")
+		if _, foreign := b.foreign.Load(base); foreign {
+			continue
+		}
+		if err := b.post(ctx, base, rolloutIDs); err != nil {
+			return fmt.Errorf("flush the proxy %s: %w", base, err)
+		}
+	}
+	return nil
+}
+
+func (b *barrier) post(ctx context.Context, base string, rolloutIDs []string) error {
+	body, err := json.Marshal(struct {
+		RolloutIDs []string `json:"rollout_ids"`
+	}{rolloutIDs})
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/admin/flush", bytes.NewReader(body))
+	if err != nil {
+		return agl.Errorf(agl.CodeInvalid, "the endpoint is no URL: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if b.token != "" {
+		req.Header.Set("Authorization", "Bearer "+b.token)
+	}
+	resp, err := b.client.Do(req)
+	if err != nil {
+		return agl.Errorf(agl.CodeUnavailable, "%w", err)
+	}
+	defer resp.Body.Close()
+	const enough = 4 << 10
+	reply, err := io.ReadAll(io.LimitReader(resp.Body, enough))
+	switch status := resp.StatusCode; {
+	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
+		b.foreign.Store(base, true)
+		return nil
+	case status >= http.StatusInternalServerError, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout:
+		return agl.Errorf(agl.CodeUnavailable, "HTTP %s: %s", resp.Status, bytes.TrimSpace(reply))
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return agl.Errorf(agl.CodeUnauthorized, "HTTP %s: the runner needs the proxy's token: %s", resp.Status, bytes.TrimSpace(reply))
+	case status >= http.StatusMultipleChoices:
+		return agl.Errorf(agl.CodeInvalid, "HTTP %s: %s", resp.Status, bytes.TrimSpace(reply))
+	case err != nil:
+		return agl.Errorf(agl.CodeUnavailable, "%w", err)
+	}
+	return nil
+}

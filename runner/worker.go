@@ -1,0 +1,123 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/agl-go/agl"
+)
+
+// worker is one loop that executes rollouts, one after the other, under a
+// worker id of its own.
+type worker struct {
+	r       *Runner
+	id      string
+	current atomic.Pointer[attempt] // what heartbeats watch over
+}
+
+func (r *Runner) newWorker(id string) *worker { return &worker{r: r, id: id} }
+
+func (w *worker) run(ctx context.Context, t *tickets) error {
+	stop := w.startHeartbeats(ctx)
+	defer stop()
+	claiming, cancel := context.WithCancel(ctx)
+	defer cancel()
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		select {
+		case <-w.r.drain:
+			cancel()
+		case <-claiming.Done():
+		}
+	}()
+	defer func() { cancel(); <-drained }()
+
+	for ctx.Err() == nil && t.take() {
+		rollout, ok, err := w.claim(claiming)
+		if err != nil || !ok {
+			return err
+		}
+		if err := w.execute(ctx, rollout); err != nil {
+			w.r.cfg.Logger.WarnContext(ctx, "attempt failed", "worker_id", w.id,
+				"rollout_id", rollout.RolloutID, "attempt_id", rollout.Attempt.AttemptID, "error", err)
+		}
+	}
+	return nil
+}
+
+// claim waits for a rollout. It returns false when there will be none: ctx
+// ended or the queue is closed.
+func (w *worker) claim(ctx context.Context) (agl.AttemptedRollout, bool, error) {
+	cfg := w.r.cfg
+	var failing time.Time // since when
+	backoff := firstBackoff
+	for ctx.Err() == nil {
+		begin := time.Now()
+		res, err := cfg.Store.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some(w.id), Wait: cfg.DequeueWait})
+		switch {
+		case len(res.Rollouts) > 0 && res.Rollouts[0].Attempt != nil:
+			return res.Rollouts[0], true, nil
+		case err == nil && res.Closed:
+			return agl.AttemptedRollout{}, false, nil
+		case err == nil:
+			failing, backoff = time.Time{}, firstBackoff
+			if time.Since(begin) < cfg.DequeueWait/2 {
+				// This store does not wait, so the pause is ours.
+				sleep(ctx, cfg.PollInterval)
+			}
+			continue
+		case ctx.Err() != nil:
+			return agl.AttemptedRollout{}, false, nil
+		case !agl.Transient(err):
+			return agl.AttemptedRollout{}, false, fmt.Errorf("worker %s: dequeue: %w", w.id, err)
+		}
+		if failing.IsZero() {
+			failing = begin
+			cfg.Logger.WarnContext(ctx, "asking for work fails; trying on", "worker_id", w.id, "error", err)
+		}
+		if cfg.MaxOutage >= 0 && time.Since(failing) >= cfg.MaxOutage {
+			return agl.AttemptedRollout{}, false, fmt.Errorf("worker %s: dequeue has failed for %s: %w", w.id, cfg.MaxOutage, err)
+		}
+		sleep(ctx, jittered(backoff))
+		backoff = min(2*backoff, mostBackoff)
+	}
+	return agl.AttemptedRollout{}, false, nil
+}
+
+// Why the context of an attempt ended.
+var (
+	errLost     = errors.New("the store has ended the attempt: its rollout was cancelled, or it ran out of time")
+	errTimeout  = errors.New("the attempt's timeout has passed")
+	errShutdown = errors.New("the runner is stopping")
+)
+
+// execute runs one attempt and reports it. The error says why it failed.
+func (w *worker) execute(ctx context.Context, rollout agl.AttemptedRollout) error {
+	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() { cancel(errShutdown) })
+	defer stop()
+	if t := rollout.Config.TimeoutSeconds; t.Valid {
+		var cancelTimeout context.CancelFunc
+		life, cancelTimeout = context.WithTimeoutCause(life, max(0, time.Duration(t.V*float64(time.Second))), errTimeout)
+		defer cancelTimeout()
+	}
+	a := &attempt{r: w.r, worker: w.id, rollout: rollout.Rollout, attempt: *rollout.Attempt, cancel: cancel}
+	w.current.Store(a)
+	outcome := a.run(ctx, life)
+	w.current.Store(nil)
+
+	if a.lost.Load() {
+		// The store has its say already; a report would overrule it.
+		return &agl.OutcomeError{Kind: agl.OutcomeCancelled, Err: errLost}
+	}
+	err := a.report(ctx, outcome)
+	if outcome.Kind == agl.OutcomeOK {
+		return err
+	}
+	return errors.Join(&agl.OutcomeError{Kind: outcome.Kind, Err: errors.New(outcome.Message)}, err)
+}
