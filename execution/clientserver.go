@@ -42,7 +42,7 @@ type ClientServer struct {
 	// GracefulTimeout is how long runners may take to finish what they had taken
 	// once the queue is closed, and an algorithm to return. Default 10 s.
 	GracefulTimeout time.Duration
-	// InterruptTimeout is how long a child may take after SIGINT. Default 5 s.
+	// InterruptTimeout is how long a child may take after SIGINT. Default 10 s.
 	InterruptTimeout time.Duration
 	// TerminateTimeout is how long a child may take after SIGTERM. Default 10 s.
 	TerminateTimeout time.Duration
@@ -74,7 +74,7 @@ func (c ClientServer) withDefaults() ClientServer {
 		c.Main = RoleAlgorithm
 	}
 	c.GracefulTimeout = orDefault(c.GracefulTimeout, 10*time.Second)
-	c.InterruptTimeout = orDefault(c.InterruptTimeout, 5*time.Second)
+	c.InterruptTimeout = orDefault(c.InterruptTimeout, 10*time.Second)
 	c.TerminateTimeout = orDefault(c.TerminateTimeout, 10*time.Second)
 	c.KillTimeout = orDefault(c.KillTimeout, 5*time.Second)
 	c.ConnectTimeout = orDefault(c.ConnectTimeout, 30*time.Second)
@@ -175,18 +175,13 @@ func (c ClientServer) withManagedStore(ctx context.Context, parts Parts) (err er
 	if c.Listening != nil {
 		c.Listening(server.url)
 	}
-	started := time.Now()
 	err = c.lead(ctx, parts, store, server.url, server)
-	if err == nil {
-		// Runners elsewhere have yet to report and to hear that the queue is closed.
-		err = server.awaitWorkers(ctx, store, started, c.GracefulTimeout)
-	}
 	return errors.Join(err, server.shutdown(ctx, c.GracefulTimeout))
 }
 
 // lead plays the roles both and algorithm over a store that is there. server is
 // nil when the store is external.
-func (c ClientServer) lead(ctx context.Context, parts Parts, store agl.Store, url string, server *storeServer) error {
+func (c ClientServer) lead(ctx context.Context, parts Parts, store agl.Store, url string, server *storeServer) (err error) {
 	processes := c.processes(parts)
 	ended := make(chan *side, parts.Runners+processes+2)
 	sup := &supervisor{log: c.Logger, ended: ended}
@@ -201,13 +196,31 @@ func (c ClientServer) lead(ctx context.Context, parts Parts, store agl.Store, ur
 		}
 		closeQueue = queueCloser(ctx, store, c.GracefulTimeout)
 	}
-	err := c.start(ctx, parts, store, url, sup, ended, closeQueue)
+	teardown, err := c.setup(ctx, parts, store)
+	if err != nil {
+		return err
+	}
+	defer func() { teardown(&err) }()
+	err = c.start(ctx, parts, store, url, sup, ended, closeQueue)
 	if err == nil {
 		err = sup.run(ctx)
 	} else {
-		err = errors.Join(append([]error{err}, sup.stop(true, forced(ctx))...)...)
+		err = errors.Join(append([]error{err}, sup.stop(true, Forced(ctx))...)...)
 	}
-	return closeAfter(err, closeQueue)
+	err = closeAfter(err, closeQueue)
+	if err == nil && (server != nil || parts.Setup != nil) {
+		// Runners elsewhere have yet to report and to hear that the queue is closed.
+		err = awaitWorkers(ctx, store, c.GracefulTimeout)
+	}
+	return err
+}
+
+// setup calls the parts' Setup where the algorithm runs.
+func (c ClientServer) setup(ctx context.Context, parts Parts, store agl.Store) (teardown func(*error), err error) {
+	if c.Role == RoleBoth && c.Main == RoleRunner {
+		parts.Setup = nil
+	}
+	return parts.setup(ctx, store, c.GracefulTimeout)
 }
 
 // start starts the sides that this process is answerable for, the runners

@@ -63,9 +63,9 @@ func NotifyContext(parent context.Context) (context.Context, context.CancelFunc)
 	return ctx, stop
 }
 
-// forced returns a channel that is closed when the user insists; nil when ctx
-// does not come from NotifyContext.
-func forced(ctx context.Context) <-chan struct{} {
+// Forced returns a channel that is closed when the user insists by a second
+// signal; nil when ctx does not come from NotifyContext.
+func Forced(ctx context.Context) <-chan struct{} {
 	force, _ := ctx.Value(forceKey{}).(<-chan struct{})
 	return force
 }

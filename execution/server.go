@@ -77,9 +77,48 @@ func (s *storeServer) shutdown(ctx context.Context, timeout time.Duration) error
 	return nil
 }
 
-// awaitWorkers returns when every worker that was heard of since a moment has
-// reported its rollout and has asked for work after the queue was closed, so
-// that it knows; or after the timeout.
-func (s *storeServer) awaitWorkers(ctx context.Context, store agl.Store, since time.Time, timeout time.Duration) error {
+const (
+	workerPoll = 50 * time.Millisecond
+	// farewell is how long a worker that has reported may take to ask for more
+	// and so hear that the queue is closed. One that has done all that it wants
+	// never asks.
+	farewell = time.Second
+)
+
+// awaitWorkers returns when every worker that is busy has reported and has
+// asked for more, so that it knows that the queue is closed; or after the
+// timeout, or when ctx ends. Idle workers have been told already: their
+// dequeues were blocked when the queue was closed.
+func awaitWorkers(ctx context.Context, store agl.Store, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	busy, err := store.QueryWorkers(ctx, agl.QueryWorkersParams{StatusIn: []agl.WorkerStatus{agl.WorkerBusy}})
+	if err != nil {
+		return fmt.Errorf("look for busy workers: %w", err)
+	}
+	ticker := time.NewTicker(workerPoll)
+	defer ticker.Stop()
+	for _, worker := range busy.Items {
+		var idle time.Time
+		for now := worker; idle.IsZero() || time.Since(idle) < farewell; {
+			if now.Status != agl.WorkerBusy && now.LastDequeueTime != worker.LastDequeueTime {
+				break
+			}
+			if now.Status != agl.WorkerBusy && idle.IsZero() {
+				idle = time.Now()
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-ticker.C:
+			}
+			if now, err = store.GetWorker(ctx, agl.GetWorkerParams{WorkerID: worker.WorkerID}); err != nil {
+				if agl.IsContextError(err) {
+					return nil
+				}
+				return fmt.Errorf("look after worker %s: %w", worker.WorkerID, err)
+			}
+		}
+	}
 	return nil
 }

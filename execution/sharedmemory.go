@@ -21,7 +21,7 @@ type SharedMemory struct {
 	// GraceTimeout is how long a side may take to return once its context has
 	// ended, and how long runners may take to finish their rollouts after an
 	// interrupt or a failure. A function cannot be killed: one that
-	// does not answer is named in the error and left behind. Default 5 s.
+	// does not answer is named in the error and left behind. Default 10 s.
 	GraceTimeout time.Duration
 	// Logger hears what the strategy does; nil discards.
 	Logger *slog.Logger
@@ -31,7 +31,7 @@ var _ Strategy = SharedMemory{}
 
 func (s SharedMemory) withDefaults() SharedMemory {
 	s.JoinTimeout = orDefault(s.JoinTimeout, 15*time.Second)
-	s.GraceTimeout = orDefault(s.GraceTimeout, 5*time.Second)
+	s.GraceTimeout = orDefault(s.GraceTimeout, 10*time.Second)
 	if s.Logger == nil {
 		s.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -59,6 +59,11 @@ func (s SharedMemory) Execute(ctx context.Context, parts Parts) (err error) {
 	if err := store.OpenQueue(ctx); err != nil {
 		return fmt.Errorf("open the queue: %w", err)
 	}
+	teardown, err := parts.setup(ctx, store, s.GraceTimeout)
+	if err != nil {
+		return err
+	}
+	defer func() { teardown(&err) }()
 	sideCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	ended := make(chan *side, parts.Runners+1)

@@ -166,7 +166,7 @@ func TestSharedMemoryWhoEndsFirst(t *testing.T) {
 					parts.Algorithm = func(ctx context.Context, _ agl.Store) error { return test.algorithm(ctx, g) }
 				}
 				start := time.Now()
-				err := SharedMemory{}.Execute(ctx, parts)
+				err := SharedMemory{GraceTimeout: 5 * time.Second}.Execute(ctx, parts)
 				took := time.Since(start)
 				time.Sleep(2 * time.Hour) // for the deaf
 

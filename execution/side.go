@@ -125,7 +125,7 @@ func closed(c <-chan struct{}) bool {
 // d and ends early when the user insists.
 func cleanupContext(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	c, cancel := context.WithTimeout(context.WithoutCancel(ctx), d)
-	force := forced(ctx)
+	force := Forced(ctx)
 	if force == nil {
 		return c, cancel
 	}

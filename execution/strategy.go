@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/agl-go/agl"
 )
@@ -25,6 +26,10 @@ type Parts struct {
 	// run. It returns nil once the store's queue is closed and what it had taken
 	// is reported, and soon after ctx ends.
 	Runner func(ctx context.Context, store agl.Store, worker int) error
+	// Setup, if not nil, starts what serves both sides, such as an LLM proxy. It
+	// is called where the algorithm runs, before any side starts; the function
+	// that it returns is called when the last runner has left.
+	Setup func(ctx context.Context, store agl.Store) (teardown func(ctx context.Context) error, err error)
 	// Runners is how many runner loops there are; 0 means 1.
 	Runners int
 	// OpenStore opens the store that this process itself keeps. It is called at
@@ -71,6 +76,25 @@ func (p Parts) open(ctx context.Context) (store agl.Store, closeStore func() err
 		opened.Close = func() error { return nil }
 	}
 	return opened.Store, opened.Close, nil
+}
+
+// setup calls Setup if there is one. The teardown that it returns reports to
+// err and has its own time limit.
+func (p Parts) setup(ctx context.Context, store agl.Store, grace time.Duration) (teardown func(err *error), err error) {
+	if p.Setup == nil {
+		return func(*error) {}, nil
+	}
+	stop, err := p.Setup(ctx, store)
+	if err != nil {
+		return nil, fmt.Errorf("set up: %w", err)
+	}
+	return func(err *error) {
+		c, cancel := cleanupContext(ctx, grace)
+		defer cancel()
+		if failed := stop(c); failed != nil {
+			*err = errors.Join(*err, fmt.Errorf("tear down: %w", failed))
+		}
+	}, nil
 }
 
 // ExitCode is the exit status that a main package should end with after a run:

@@ -1,0 +1,95 @@
+package execution
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestLadder drives the ladder of a child process against a scripted one.
+func TestLadder(t *testing.T) {
+	t.Parallel()
+	const s = time.Second
+	tests := map[string]struct {
+		endsAt  map[string]time.Duration // after which rung the child ends, and how long after it
+		fails   string                   // the rung that cannot be done
+		forceAt time.Duration            // 0 is never
+		want    []string                 // rungs and when
+		late    string                   // in the error
+	}{
+		"hears the queue":         {endsAt: map[string]time.Duration{"queue": s}, want: []string{"queue 0s"}},
+		"needs an interrupt":      {endsAt: map[string]time.Duration{"interrupt": s}, want: []string{"queue 0s", "interrupt 10s"}},
+		"needs to be terminated":  {endsAt: map[string]time.Duration{"terminate": 0}, want: []string{"queue 0s", "interrupt 10s", "terminate 15s"}},
+		"needs to be killed":      {endsAt: map[string]time.Duration{"kill": 0}, want: []string{"queue 0s", "interrupt 10s", "terminate 15s", "kill 25s"}},
+		"cannot even be killed":   {want: []string{"queue 0s", "interrupt 10s", "terminate 15s", "kill 25s"}, late: "child did not stop within 30s"},
+		"the queue cannot close":  {fails: "queue", endsAt: map[string]time.Duration{"interrupt": s}, want: []string{"queue 0s", "interrupt 0s"}},
+		"the user insists":        {forceAt: 2 * s, endsAt: map[string]time.Duration{"kill": 0}, want: []string{"queue 0s", "kill 2s"}},
+		"the user insists later":  {forceAt: 12 * s, endsAt: map[string]time.Duration{"kill": 0}, want: []string{"queue 0s", "interrupt 10s", "kill 12s"}},
+		"insisting is not enough": {forceAt: 2 * s, want: []string{"queue 0s", "kill 2s"}, late: "left behind"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				var climbed []string
+				child := &side{name: "child", done: make(chan struct{}), killable: true}
+				step := func(name string, wait time.Duration) {
+					child.rungs = append(child.rungs, rung{name: name, wait: wait, act: func() error {
+						climbed = append(climbed, name+" "+time.Since(start).String())
+						if name == test.fails {
+							return errors.New("no")
+						}
+						if after, ok := test.endsAt[name]; ok {
+							time.AfterFunc(after, func() { close(child.done) })
+						}
+						return nil
+					}})
+				}
+				step("queue", 10*s)
+				step("interrupt", 5*s)
+				step("terminate", 10*s)
+				step("kill", 5*s)
+				force := make(chan struct{})
+				if test.forceAt > 0 {
+					time.AfterFunc(test.forceAt, func() { close(force) })
+				}
+				err := child.stop(slog.New(slog.DiscardHandler), true, force)
+				if diff := cmp.Diff(test.want, climbed); diff != "" {
+					t.Errorf("rungs (-want +got):\n%s", diff)
+				}
+				switch {
+				case test.late == "" && err != nil:
+					t.Error(err)
+				case test.late != "" && (err == nil || !strings.Contains(err.Error(), test.late)):
+					t.Errorf("error %v, want one with %q", err, test.late)
+				}
+			})
+		})
+	}
+}
+
+func TestCleanupContextEndsWhenTheUserInsists(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		force := make(chan struct{})
+		parent, cancel := context.WithCancel(context.WithValue(t.Context(), forceKey{}, (<-chan struct{})(force)))
+		cancel()
+		ctx, done := cleanupContext(parent, time.Minute)
+		defer done()
+		if ctx.Err() != nil {
+			t.Fatal("ended with its parent")
+		}
+		close(force)
+		synctest.Wait()
+		if ctx.Err() == nil {
+			t.Error("goes on although the user insists")
+		}
+	})
+}
