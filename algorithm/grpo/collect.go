@@ -1,0 +1,141 @@
+package grpo
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
+	"github.com/agl-go/agl/algorithm"
+)
+
+// group is the rollouts of one task.
+type group []sample
+
+// sample is what one rollout gives.
+type sample struct {
+	form       string
+	reward     float64
+	mask       algorithm.Mask // empty when the rollout counts
+	spans      int
+	calls      int // to the model
+	continued  int // calls that extend an earlier one
+	mismatches int // calls that do not extend the one before
+	sequences  []adapter.Trajectory
+}
+
+// rolloutTag is the metadata of a training rollout.
+type rolloutTag struct {
+	Algorithm string `json:"algorithm"`
+	Run       string `json:"run"`
+	Step      int    `json:"step"`
+	Group     int    `json:"group"`
+	Sample    int    `json:"sample"`
+	Index     int    `json:"index"` // algorithm.MetadataIndex
+	Seed      uint64 `json:"seed"`  // algorithm.MetadataSeed
+}
+
+// collect runs the rollouts of a step and reads them as they finish. The groups
+// are in the order of the tasks, whatever the order in which they finished.
+func (r *run) collect(ctx context.Context, step int) ([]group, time.Duration, error) {
+	start := time.Now()
+	tasks, err := r.source.Next(ctx, r.cfg.PromptsPerStep)
+	if err != nil {
+		return nil, 0, fmt.Errorf("next tasks: %w", err)
+	}
+	if len(tasks) == 0 {
+		return nil, 0, invalid("the source handed out no tasks")
+	}
+	rollouts, err := r.trainRollouts(step, tasks)
+	if err != nil {
+		return nil, 0, err
+	}
+	groups := make([]group, len(tasks))
+	done := 0
+	for finished, err := range algorithm.Rollouts(ctx, algorithm.Batch{
+		Store: r.in.Store, Rollouts: rollouts, GroupSize: r.cfg.GroupSize, Flusher: r.cfg.Flusher, Logger: r.cfg.Logger,
+	}) {
+		if err != nil {
+			return nil, 0, err
+		}
+		members := make(group, len(finished.Episodes))
+		for i := range finished.Episodes {
+			if members[i], err = r.read(ctx, tasks[finished.Index].Input, &finished.Episodes[i]); err != nil {
+				return nil, 0, err
+			}
+		}
+		groups[finished.Index] = members
+		done += len(members)
+		r.cfg.Progress.OnRollouts(PhaseTrain, step, done, len(rollouts))
+	}
+	return groups, time.Since(start), nil
+}
+
+// trainRollouts describes GroupSize rollouts of each task, group after group.
+func (r *run) trainRollouts(step int, tasks []Task) ([]agl.EnqueueRollout, error) {
+	rollouts := make([]agl.EnqueueRollout, 0, len(tasks)*r.cfg.GroupSize)
+	for g, task := range tasks {
+		for s := range r.cfg.GroupSize {
+			tag, err := json.Marshal(rolloutTag{
+				Algorithm: "grpo", Run: r.state.Run, Step: step, Group: g, Sample: s, Index: task.Index,
+				Seed: algorithm.DeriveSeed(r.cfg.Seed, "train", step, g, s),
+			})
+			if err != nil {
+				return nil, fmt.Errorf("rollout metadata: %w", err)
+			}
+			config := r.cfg.Rollout
+			rollouts = append(rollouts, agl.EnqueueRollout{
+				Input: task.Input, Mode: agl.ModeTrain, ResourcesID: agl.Some(r.state.ResourcesID), Config: &config, Metadata: tag,
+			})
+		}
+	}
+	return rollouts, nil
+}
+
+// read turns a finished rollout into a sample. Data that nobody can train on is
+// an error, since all other rollouts will be like it.
+func (r *run) read(ctx context.Context, task jsontext.Value, e *algorithm.Episode) (sample, error) {
+	s := sample{spans: len(e.Spans)}
+	if r.cfg.Form != nil {
+		s.form = r.cfg.Form(task)
+	}
+	if s.mask = e.Failure(); s.mask != "" {
+		return s, nil
+	}
+	merged, err := r.cfg.Adapter.Adapt(e.Spans)
+	if err != nil {
+		r.cfg.Logger.WarnContext(ctx, "a trace cannot be read; the rollout is masked", "rollout_id", e.Rollout.RolloutID, "error", err)
+		s.mask = algorithm.MaskMalformed
+		return s, nil
+	}
+	if err := trainable(e.Rollout.RolloutID, merged.Report); err != nil {
+		return sample{}, err
+	}
+	s.reward, s.mask = e.Credit(merged.Reward)
+	s.calls, s.continued, s.mismatches = merged.Report.Calls, merged.Report.Continued, len(merged.Report.Mismatches)
+	s.sequences = merged.Trajectories
+	for _, t := range s.sequences {
+		// A datum is one shorter: the last token is only predicted.
+		if s.mask == "" && r.context > 0 && len(t.TokenIDs)-1 > r.context {
+			s.mask = algorithm.MaskTooLong
+		}
+	}
+	return s, nil
+}
+
+// trainable refuses calls that were recorded as text alone.
+func trainable(rolloutID string, report adapter.Report) error {
+	lacking, what := report.WithoutTokens, "token ids"
+	if len(lacking) == 0 {
+		lacking, what = report.WithoutLogprobs, "log-probabilities"
+	}
+	if len(lacking) == 0 {
+		return nil
+	}
+	return agl.Errorf(agl.CodeIllegalState, "rollout %s: %d of its %d model calls were recorded without %s (the first is span %s); training needs a backend that returns token ids and log-probabilities, and agents that call it through the proxy",
+		rolloutID, len(lacking), report.Calls, what, lacking[0].SpanID)
+}

@@ -1,0 +1,221 @@
+package grpo
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
+	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/tinker"
+)
+
+// Config configures [New]. Fields not said to be required may be zero.
+type Config struct {
+	// Service is the engine that trains. Required.
+	Service tinker.Service
+	// Model describes the model to make.
+	Model tinker.CreateModelParams
+	// InitialWeights is a checkpoint of the engine to start from with a fresh
+	// optimizer; empty starts from the base model.
+	InitialWeights string
+	// Publisher swaps the model that agents call. Nil means that the engine serves
+	// its newest sampler snapshot by itself.
+	Publisher Publisher
+	// Flusher is called before spans are read; nil means that nothing records late.
+	Flusher algorithm.Flusher
+	// Adapter makes sequences of tokens of a rollout's spans; nil means
+	// adapter.Trajectories{}, which reads the spans of the proxy.
+	Adapter agl.Adapter[adapter.Merged]
+	// Source hands out the tasks; nil goes through the train dataset, reshuffled
+	// each epoch.
+	Source Source
+
+	// Steps is the number of steps. Required. A resumed run may have more.
+	Steps int
+	// PromptsPerStep is the number of tasks of a step; zero means 16.
+	PromptsPerStep int
+	// GroupSize is the number of rollouts of each task, at least 2; zero means 8.
+	GroupSize int
+	// Seed decides the order of the tasks and the seeds in the rollouts' metadata.
+	Seed uint64
+
+	// Loss is importance_sampling (when its name is empty) or ppo.
+	Loss tinker.Loss
+	// Minibatches is the number of optimizer steps into which the data of a step
+	// is divided; zero means 1, which keeps the first update on-policy.
+	Minibatches int
+	// Adam holds the optimizer's parameters. Zero LearningRate means 1e-3, zero
+	// Beta2 0.98, zero GradClipNorm 1; other zero values are the protocol's.
+	Adam tinker.AdamParams
+	// PlainAdvantage leaves out the division by the standard deviation, as Dr.
+	// GRPO does (arXiv:2503.20783, §3.2).
+	PlainAdvantage bool
+	// LengthNormalization divides the loss of each rollout by its number of
+	// sampled tokens, the 1/|oᵢ| of DeepSeekMath's eq. 3.
+	LengthNormalization bool
+
+	// Rollout bounds each attempt. Null TimeoutSeconds and UnresponsiveSeconds
+	// mean 1200 s, so that an agent that never answers cannot stop training.
+	Rollout agl.RolloutConfig
+	// PassReward is the reward from which on a rollout counts as passed; zero means 1.
+	PassReward float64
+	// Form names the form of a task for the breakdown of pass rates; nil or an
+	// empty name leaves it out.
+	Form func(task jsontext.Value) string
+	// Validation says when and how the validation dataset is tried.
+	Validation Validation
+
+	// OutDir gets metrics.jsonl, one line per step, and checkpoints, from which a
+	// later run of the same Config goes on; empty means neither.
+	OutDir string
+	// CheckpointEvery is the number of steps between checkpoints; zero means 25.
+	// The last step makes one in any case.
+	CheckpointEvery int
+	// Progress is told what happens; nil is nobody.
+	Progress Progress
+	// Logger gets warnings and what people should know; nil discards it.
+	Logger *slog.Logger
+}
+
+// Validation configures how the validation dataset is tried. When there is one,
+// it is tried before the first step and after the last.
+type Validation struct {
+	// Every is the number of steps between validations in between; zero means none.
+	Every int
+	// N tries only the first N tasks; zero means all.
+	N int
+	// Sampling, an object, is set in the sampling parameters of the model
+	// endpoints; nil leaves those of the resources, as in training.
+	Sampling jsontext.Value
+}
+
+// Publication is a snapshot of the model that is to be served.
+type Publication struct {
+	// Snapshot is the engine's path of it, for tinker.Service.NewSamplingClient.
+	Snapshot string
+	// Version is the id of the resources that go with it: rollouts are enqueued
+	// with it, and the spans of their calls carry it as the model's version.
+	Version string
+}
+
+// Publisher swaps the model that agents call.
+type Publisher interface {
+	// Publish returns when calls that begin from now on go to the snapshot. Calls
+	// that are running finish on the one before.
+	Publish(ctx context.Context, p Publication) error
+}
+
+const (
+	defaultPrompts      = 16
+	defaultGroup        = 8
+	defaultLearningRate = 1e-3
+	defaultBeta2        = 0.98
+	defaultClip         = 1
+	defaultLimitSeconds = 1200
+	defaultCheckpoint   = 25
+)
+
+func (c Config) withDefaults() Config {
+	for _, f := range []struct {
+		value *int
+		def   int
+	}{
+		{&c.PromptsPerStep, defaultPrompts}, {&c.GroupSize, defaultGroup},
+		{&c.Minibatches, 1}, {&c.CheckpointEvery, defaultCheckpoint},
+	} {
+		if *f.value == 0 {
+			*f.value = f.def
+		}
+	}
+	for _, f := range []struct {
+		value *float64
+		def   float64
+	}{
+		{&c.Adam.LearningRate, defaultLearningRate}, {&c.Adam.Beta2, defaultBeta2},
+		{&c.Adam.GradClipNorm, defaultClip}, {&c.PassReward, 1},
+	} {
+		if *f.value == 0 {
+			*f.value = f.def
+		}
+	}
+	if c.Loss.Name == "" {
+		c.Loss.Name = tinker.ImportanceSampling
+	}
+	c.Rollout = c.Rollout.WithDefaults()
+	if !c.Rollout.TimeoutSeconds.Valid {
+		c.Rollout.TimeoutSeconds = agl.Some[float64](defaultLimitSeconds)
+	}
+	if !c.Rollout.UnresponsiveSeconds.Valid {
+		c.Rollout.UnresponsiveSeconds = agl.Some[float64](defaultLimitSeconds)
+	}
+	if c.Adapter == nil {
+		c.Adapter = adapter.Trajectories{}
+	}
+	if c.Progress == nil {
+		c.Progress = UnimplementedProgress{}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	if c.Service == nil {
+		return invalid("Service is nil; an engine is required")
+	}
+	for _, f := range []struct {
+		name       string
+		value, min int
+	}{
+		{"Steps", c.Steps, 1},
+		{"PromptsPerStep", c.PromptsPerStep, 1},
+		{"GroupSize", c.GroupSize, 2},
+		{"Minibatches", c.Minibatches, 1},
+		{"CheckpointEvery", c.CheckpointEvery, 1},
+		{"Validation.Every", c.Validation.Every, 0},
+		{"Validation.N", c.Validation.N, 0},
+	} {
+		if f.value < f.min {
+			return invalid("%s is %d, must be at least %d", f.name, f.value, f.min)
+		}
+	}
+	if c.Loss.Name == tinker.CrossEntropy {
+		return invalid("Loss is %q; allowed are %q and %q", c.Loss.Name, tinker.ImportanceSampling, tinker.PPO)
+	}
+	if err := c.Loss.Validate(); err != nil {
+		return invalid("%w", err)
+	}
+	if err := c.Adam.Validate(); err != nil {
+		return invalid("Adam: %w", err)
+	}
+	if err := c.Rollout.Validate(); err != nil {
+		return invalid("Rollout: %w", err)
+	}
+	return nil
+}
+
+// identity is what a checkpoint must agree on to be gone on from.
+func (c Config) identity(source Source) map[string]string {
+	loss := c.Loss.WithDefaults()
+	adam := c.Adam.WithDefaults()
+	return map[string]string{
+		"algorithm":  "grpo",
+		"model":      fmt.Sprintf("%s lora_rank=%d", c.Model.BaseModel, c.Model.LoRARank),
+		"model_seed": fmt.Sprint(c.Model.Seed),
+		"seed":       fmt.Sprint(c.Seed),
+		"data":       source.Fingerprint(),
+		"batch":      fmt.Sprintf("prompts=%d group=%d minibatches=%d", c.PromptsPerStep, c.GroupSize, c.Minibatches),
+		"loss":       fmt.Sprintf("%s clip=[%v, %v] plain_advantage=%t length_normalization=%t", loss.Name, loss.ClipLow, loss.ClipHigh, c.PlainAdvantage, c.LengthNormalization),
+		"adam": fmt.Sprintf("learning_rate=%v beta1=%v beta2=%v eps=%v weight_decay=%v grad_clip_norm=%v",
+			adam.LearningRate, adam.Beta1, adam.Beta2, adam.Eps, adam.WeightDecay, adam.GradClipNorm),
+	}
+}
+
+func invalid(format string, args ...any) error {
+	return agl.Errorf(agl.CodeInvalid, "grpo: "+format, args...)
+}

@@ -1,0 +1,40 @@
+// Package grpo trains a model by group relative policy optimization on the
+// rollouts of any agent.
+//
+// Each step draws tasks, runs GroupSize rollouts of each through the store,
+// turns their spans into sequences of tokens, gives every rollout the advantage
+// that it has over the others of its group, and takes one step of the optimizer
+// along the policy gradient. The method is that of DeepSeekMath (Shao et al.
+// 2024, arXiv:2402.03300, §4.1): the objective is its eq. 3 without the KL term,
+// with the outcome supervision of §4.1.2,
+//
+//	J = E[ 1/G · Σᵢ s · Σₜ rᵢₜ·Âᵢ ],   rᵢₜ = π(oᵢₜ)/π_sampler(oᵢₜ),   Âᵢ = (Rᵢ − mean R)/(std R + 1e-4)
+//
+// where s is a constant by default, as in Dr. GRPO (Liu et al. 2025,
+// arXiv:2503.20783, §3.2), which shows that DeepSeekMath's s = 1/|oᵢ| favours
+// long wrong answers; see Config.LengthNormalization and
+// Config.PlainAdvantage. With the ppo loss the ratio is clipped as in eq. 3.
+// Only tokens that the model wrote count; all turns of a rollout whose prompts
+// extend each other are one sequence.
+//
+// A rollout that failed for a reason beside the agent is masked: it takes part
+// in nothing and is counted by its reason. A group whose rewards are all equal
+// has no advantage and is skipped, and the divisor stays that of a full batch,
+// so that a step with few useful groups is a small step.
+//
+// # Repeating a run
+//
+// Tasks, their order, the seeds in the rollouts' metadata (algorithm.MetadataSeed)
+// and the order of the data in a batch are functions of Config and the dataset,
+// never of timing. So when the engine is deterministic, an agent samples with the
+// seed that it is given, and no rollout is masked, a run gives the same weights
+// and the same metrics (save times and ids) each time, and a run that was killed
+// and resumed from a checkpoint gives those of one that was not.
+//
+// # Scope
+//
+// The package knows the store, spans, and the training protocol of package
+// tinker. It must not know what serves the model, how agents run, or text: it
+// swaps the served model and waits for its records through the interfaces
+// [Publisher] and algorithm.Flusher.
+package grpo

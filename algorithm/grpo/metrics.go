@@ -1,0 +1,94 @@
+package grpo
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/go-json-experiment/json"
+)
+
+// metricsFile is the JSON Lines file of step reports. A nil one writes nothing.
+type metricsFile struct{ f *os.File }
+
+// openMetrics opens or makes the file and cuts off what was written after the
+// step from which the run goes on: the line of the first step beyond it, or a
+// line that is not whole, and all that follows. Step 0 keeps nothing.
+func openMetrics(path string, step int) (*metricsFile, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o640)
+	if err != nil {
+		return nil, fmt.Errorf("open metrics: %w", err)
+	}
+	keep := int64(0)
+	if step > 0 {
+		keep, err = lengthUpTo(f, step)
+	}
+	if err == nil {
+		err = f.Truncate(keep)
+	}
+	if err == nil {
+		_, err = f.Seek(keep, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open metrics: %w", err), f.Close())
+	}
+	return &metricsFile{f}, nil
+}
+
+// lengthUpTo returns the number of bytes up to and with the line of a step.
+func lengthUpTo(r io.Reader, step int) (int64, error) {
+	keep := int64(0)
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return keep, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		var head struct {
+			Step *int `json:"step"`
+		}
+		if json.Unmarshal(line, &head) != nil || head.Step == nil || *head.Step > step {
+			return keep, nil
+		}
+		keep += int64(len(line))
+	}
+}
+
+// write appends a line.
+func (m *metricsFile) write(r StepReport) error {
+	if m == nil {
+		return nil
+	}
+	line, err := json.Marshal(r, json.Deterministic(true))
+	if err == nil {
+		_, err = m.f.Write(append(line, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("write metrics: %w", err)
+	}
+	return nil
+}
+
+// sync makes what was written durable, so that a checkpoint never knows of a
+// step whose line is lost.
+func (m *metricsFile) sync() error {
+	if m == nil {
+		return nil
+	}
+	if err := m.f.Sync(); err != nil {
+		return fmt.Errorf("write metrics: %w", err)
+	}
+	return nil
+}
+
+func (m *metricsFile) close() error {
+	if m == nil {
+		return nil
+	}
+	return m.f.Close()
+}

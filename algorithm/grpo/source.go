@@ -1,0 +1,107 @@
+package grpo
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
+)
+
+// Source hands out the tasks that are trained on. It is used by one goroutine.
+type Source interface {
+	// Next returns the next n tasks. It may wait for them until ctx ends.
+	Next(ctx context.Context, n int) ([]Task, error)
+	// State is the source's place in the tasks, any JSON; Restore goes back to it.
+	State() (jsontext.Value, error)
+	Restore(state jsontext.Value) error
+	// Fingerprint tells sources that hand out other tasks apart.
+	Fingerprint() string
+}
+
+// Task is one task of a [Source].
+type Task struct {
+	// Input is the rollouts' input.
+	Input jsontext.Value
+	// Index is the task's place in its dataset, for the rollouts' metadata.
+	Index int
+}
+
+// datasetSource goes through a dataset, reshuffled each epoch.
+type datasetSource struct {
+	data        agl.Dataset
+	order       *algorithm.Shuffle
+	next        int // position in the endless sequence
+	fingerprint string
+}
+
+// NewDatasetSource makes a source that goes through a dataset again and again,
+// each time in another order, which seed decides. It reads the dataset once for
+// its fingerprint, a hash of every task.
+func NewDatasetSource(data agl.Dataset, seed uint64) (Source, error) {
+	if data == nil || data.Len() == 0 {
+		return nil, invalid("the train dataset is empty; at least one task is needed")
+	}
+	h := sha256.New()
+	var length [8]byte
+	for i := range data.Len() {
+		task, err := data.Task(i)
+		if err != nil {
+			return nil, fmt.Errorf("grpo: read train dataset: %w", err)
+		}
+		binary.LittleEndian.PutUint64(length[:], uint64(len(task)))
+		h.Write(length[:])
+		h.Write(task)
+	}
+	return &datasetSource{
+		data:        data,
+		order:       algorithm.NewShuffle(data.Len(), seed),
+		fingerprint: fmt.Sprintf("%d tasks %s", data.Len(), hex.EncodeToString(h.Sum(nil)[:8])),
+	}, nil
+}
+
+// Next implements [Source].
+func (s *datasetSource) Next(_ context.Context, n int) ([]Task, error) {
+	tasks := make([]Task, n)
+	for i := range tasks {
+		index := s.order.At(s.next + i)
+		input, err := s.data.Task(index)
+		if err != nil {
+			return nil, fmt.Errorf("read train dataset: %w", err)
+		}
+		tasks[i] = Task{Input: input, Index: index}
+	}
+	s.next += n
+	return tasks, nil
+}
+
+type datasetState struct {
+	Next int `json:"next"`
+}
+
+// State implements [Source].
+func (s *datasetSource) State() (jsontext.Value, error) {
+	return json.Marshal(datasetState{Next: s.next})
+}
+
+// Restore implements [Source].
+func (s *datasetSource) Restore(state jsontext.Value) error {
+	var st datasetState
+	if err := json.Unmarshal(state, &st); err != nil {
+		return invalid("place in the train dataset: %w", err)
+	}
+	if st.Next < 0 {
+		return invalid("place in the train dataset: %d is negative", st.Next)
+	}
+	s.next = st.Next
+	return nil
+}
+
+// Fingerprint implements [Source].
+func (s *datasetSource) Fingerprint() string { return s.fingerprint }

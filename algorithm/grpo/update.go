@@ -1,0 +1,65 @@
+package grpo
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/agl-go/agl/tinker"
+)
+
+// update takes the optimizer steps of a step. No data means none.
+func (r *run) update(ctx context.Context, data []tinker.Datum, report *StepReport) error {
+	if len(data) == 0 {
+		return nil
+	}
+	start := time.Now()
+	for i := range data {
+		if err := data[i].Validate(r.cfg.Loss.Name, r.vocab); err != nil {
+			return fmt.Errorf("the recorded tokens do not fit the model that is trained; do the agents call another one? %w", err)
+		}
+	}
+	n := min(r.cfg.Minibatches, len(data))
+	for i := range n {
+		part := data[i*len(data)/n : (i+1)*len(data)/n]
+		forward, err := r.client.ForwardBackward(ctx, tinker.ForwardParams{Data: part, Loss: r.cfg.Loss})
+		if err != nil {
+			return fmt.Errorf("forward and backward: %w", err)
+		}
+		optim, err := r.client.OptimStep(ctx, r.cfg.Adam)
+		if err != nil {
+			return fmt.Errorf("optimizer: %w", err)
+		}
+		if i == 0 {
+			report.LogprobGap = logprobGap(part, forward.Logprobs)
+		}
+		report.Loss += forward.Loss
+		report.GradNorm += optim.GradNorm / float64(n)
+	}
+	report.Updates = n
+	report.LearningRate = r.cfg.Adam.LearningRate
+	report.Seconds.Train = time.Since(start).Seconds()
+	return nil
+}
+
+// logprobGap compares the sampler's log-probabilities with the trainer's.
+func logprobGap(data []tinker.Datum, trainer [][]float32) Gap {
+	var gap Gap
+	n := 0
+	for k := range data {
+		for i, weight := range data[k].Weights {
+			if weight == 0 || k >= len(trainer) || i >= len(trainer[k]) {
+				continue
+			}
+			d := math.Abs(float64(trainer[k][i]) - float64(data[k].Logprobs[i]))
+			gap.Mean += d
+			gap.Max = max(gap.Max, d)
+			n++
+		}
+	}
+	if n > 0 {
+		gap.Mean /= float64(n)
+	}
+	return gap
+}

@@ -1,0 +1,37 @@
+package algorithm
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+)
+
+// WithSampling returns the bundle with the members of params, an object, set in
+// the sampling parameters of every model endpoint.
+func WithSampling(resources agl.Resources, params jsontext.Value) (agl.Resources, error) {
+	var members map[string]jsontext.Value
+	if err := json.Unmarshal(params, &members); err != nil {
+		return nil, agl.Errorf(agl.CodeInvalid, "sampling parameters: got %s, must be an object: %w", params, err)
+	}
+	set := func(llm agl.LLM) agl.LLM {
+		for _, name := range slices.Sorted(maps.Keys(members)) {
+			llm.SamplingParameters = agl.SetMember(llm.SamplingParameters, name, members[name])
+		}
+		return llm
+	}
+	out := make(agl.Resources, len(resources))
+	for i, r := range resources {
+		switch v := r.Resource.(type) {
+		case agl.LLM:
+			r.Resource = set(v)
+		case agl.ProxyLLM:
+			r.Resource = agl.ProxyLLM{LLM: set(v.LLM)}
+		}
+		out[i] = r
+	}
+	return out, nil
+}
