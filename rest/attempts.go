@@ -1,0 +1,112 @@
+package rest
+
+import (
+	"net/http"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+)
+
+type startAttemptRequest struct{ workerID agl.Null[string] }
+
+func (r *startAttemptRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	return readObject(dec, func(name string) error {
+		if name == "worker_id" {
+			return readNullString(dec, &r.workerID)
+		}
+		return dec.SkipValue()
+	})
+}
+
+func (s *Server) startAttempt(c *call) error {
+	var req startAttemptRequest
+	if _, err := c.decode(&req, false); err != nil {
+		return err
+	}
+	started, err := perform(c, s.store.StartAttempt, agl.StartAttemptParams{
+		RolloutID: c.rolloutID(), WorkerID: req.workerID, IdempotencyKey: c.idempotencyKey(),
+	})
+	if err != nil {
+		return err
+	}
+	return c.send(http.StatusCreated, started.AppendJSON(c.out))
+}
+
+func attemptFields() []string {
+	return []string{"rollout_id", "attempt_id", "sequence_id", "start_time", "end_time", "status", "worker_id", "last_heartbeat_time", "metadata"}
+}
+
+func (s *Server) queryAttempts(c *call) error  { return s.attemptPage(c, false) }
+func (s *Server) searchAttempts(c *call) error { return s.attemptPage(c, true) }
+
+func (s *Server) attemptPage(c *call, search bool) error {
+	f := newFilters("sequence_id", nil)
+	if err := c.query(f, search, attemptFields()); err != nil {
+		return err
+	}
+	page, err := perform(c, s.store.QueryAttempts, agl.QueryAttemptsParams{RolloutID: c.rolloutID(), Paging: f.Paging})
+	if err != nil {
+		return err
+	}
+	return sendPage(c, page, appendItem)
+}
+
+func (s *Server) getLatestAttempt(c *call) error {
+	found, err := perform(c, s.store.GetLatestAttempt, agl.GetLatestAttemptParams{RolloutID: c.rolloutID()})
+	return sendFound(c, &found, err)
+}
+
+type updateAttemptRequest struct{ agl.UpdateAttemptParams }
+
+// UnmarshalJSONFrom takes any subset of the keys; none of them may be null.
+func (r *updateAttemptRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	return readObject(dec, func(name string) error {
+		switch name {
+		case "status", "worker_id", "last_heartbeat_time", "metadata":
+			if dec.PeekKind() == 'n' {
+				return errNullField(name)
+			}
+		}
+		switch name {
+		case "status":
+			r.Status = new(agl.AttemptStatus)
+			return readEnum(dec, r.Status, agl.AttemptStatuses())
+		case "worker_id":
+			r.WorkerID = new(string)
+			return readString(dec, r.WorkerID)
+		case "last_heartbeat_time":
+			r.LastHeartbeatTime = new(agl.Timestamp)
+			return readFloat(dec, (*float64)(r.LastHeartbeatTime))
+		case "metadata":
+			return readRawObject(dec, &r.Metadata)
+		default:
+			return dec.SkipValue()
+		}
+	})
+}
+
+func (s *Server) updateAttempt(c *call) error {
+	var req updateAttemptRequest
+	if _, err := c.decode(&req, true); err != nil {
+		return err
+	}
+	req.RolloutID = c.rolloutID()
+	req.AttemptID = c.request.PathValue("attempt_id")
+	if req.AttemptID == "" {
+		// The path of the latest attempt has no placeholder.
+		req.AttemptID = agl.LatestAttempt
+	}
+	updated, err := perform(c, s.store.UpdateAttempt, req.UpdateAttemptParams)
+	if err != nil {
+		return err
+	}
+	if outcome, over := updated.Outcome(); over && outcome.Kind == agl.OutcomeCancelled {
+		c.markCancelled()
+	}
+	return c.send(http.StatusOK, updated.AppendJSON(c.out))
+}
+
+// markCancelled tells the runner that wrote to an attempt that it was
+// cancelled: its agent should stop.
+func (c *call) markCancelled() { c.Header()[headerState] = []string{"cancelled"} }

@@ -1,0 +1,303 @@
+package rest
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+)
+
+// call is one request on its way through the server, with the buffers that it
+// needs; calls are reused. It is the ResponseWriter of its handlers, so that
+// the status is known for metrics without another wrapper.
+type call struct {
+	http.ResponseWriter
+	server    *Server
+	request   *http.Request
+	ctx       context.Context //nolint:containedctx // a call lives as long as its request
+	template  string          // the path with placeholders, for metrics
+	operation string          // the store's operation, for metrics
+	status    int             // 0 until the header is written
+
+	body    []byte // the request's body
+	reader  bytes.Buffer
+	decoder *jsontext.Decoder
+	options jsontext.Options
+	out     []byte // empty; to append an answer to
+}
+
+// The most that a released call keeps for the next one.
+const keptBuffer = 256 << 10
+
+func newCall(s *Server) *call {
+	return &call{server: s, decoder: new(jsontext.Decoder), options: agl.JSONOptions(), out: make([]byte, 0, 4<<10)}
+}
+
+func (s *Server) newCall(w http.ResponseWriter, r *http.Request) *call {
+	c, ok := s.calls.Get().(*call)
+	if !ok {
+		c = newCall(s)
+	}
+	c.ResponseWriter, c.request, c.ctx = w, r, r.Context()
+	return c
+}
+
+func (s *Server) release(c *call) {
+	c.ResponseWriter, c.request, c.ctx = nil, nil, nil
+	c.template, c.operation, c.status = "", "", 0
+	if cap(c.body) > keptBuffer {
+		c.body = nil
+	}
+	if cap(c.out) > keptBuffer {
+		c.out = make([]byte, 0, 4<<10)
+	}
+	s.calls.Put(c)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (c *call) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// WriteHeader notes the status.
+func (c *call) WriteHeader(status int) {
+	if c.status == 0 {
+		c.status = status
+	}
+	c.ResponseWriter.WriteHeader(status)
+}
+
+func (c *call) Write(b []byte) (int, error) {
+	if c.status == 0 {
+		c.status = http.StatusOK
+	}
+	return c.ResponseWriter.Write(b)
+}
+
+// send answers with a JSON document. out is c.out with something appended: the
+// call keeps what it has grown to.
+func (c *call) send(status int, out []byte) error {
+	if cap(out) > cap(c.out) {
+		c.out = out[:0]
+	}
+	return c.write(status, out)
+}
+
+func (c *call) write(status int, body []byte) error {
+	h := c.Header()
+	h["Content-Type"] = []string{"application/json"}
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	c.WriteHeader(status)
+	if _, err := c.Write(body); err != nil {
+		return &writeError{err}
+	}
+	return nil
+}
+
+// writeError says that an answer did not reach the client: there is nobody left
+// to tell.
+type writeError struct{ err error }
+
+func (e *writeError) Error() string { return "write answer: " + e.err.Error() }
+func (e *writeError) Unwrap() error { return e.err }
+
+// fail answers with an error.
+func (c *call) fail(err error) {
+	var unwritten *writeError
+	if errors.As(err, &unwritten) || c.status != 0 {
+		c.server.config.Logger.Debug("answer cut off", "path", c.request.URL.Path, "error", err)
+		c.status = statusClientGone
+		return
+	}
+	var decided *httpError
+	if errors.As(err, &decided) {
+		c.finish(c.write(decided.status, decided.body))
+		return
+	}
+	var field *agl.FieldError
+	if errors.As(err, &field) {
+		// A store that looks into documents itself.
+		c.fail(bodyError(c.body, err))
+		return
+	}
+	if agl.IsContextError(err) {
+		if c.request.Context().Err() != nil {
+			c.status = statusClientGone
+			return
+		}
+		err = agl.Errorf(agl.CodeUnavailable, "the server gave the operation up: %w", err)
+	}
+	code := agl.ErrorCode(err)
+	status, _ := storeStatus(code)
+	switch {
+	case code == agl.CodeConflict && c.idempotencyKey() != "":
+		loc := []byte(`["header","Idempotency-Key"]`)
+		v := validation{"idempotency_conflict", loc, err.Error(), quote(c.idempotencyKey()), nil}
+		body := v.appendJSON(nil)
+		body = append(body[:len(body)-1], `,"code":"conflict"}`...)
+		c.finish(c.write(status, body))
+		return
+	case status == http.StatusInternalServerError:
+		c.finish(c.fault(err))
+		return
+	case status == http.StatusServiceUnavailable:
+		c.Header()["Retry-After"] = []string{"1"}
+	}
+	c.finish(c.send(status, appendProblem(c.out, err)))
+}
+
+// fault answers a fault of ours: the client learns an id under which the log
+// tells what happened.
+func (c *call) fault(err error) error {
+	id := rand.Text()
+	c.server.config.Logger.LogAttrs(c.ctx, slog.LevelError, "request failed",
+		slog.String("request_id", id), slog.String("method", c.request.Method), slog.String("path", c.request.URL.Path), slog.Any("error", err))
+	out := append(c.out, `{"detail":"Internal server error","error_type":"InternalError","code":"internal","request_id":`...)
+	out = append(appendString(out, id), '}')
+	c.Header()["X-Request-Id"] = []string{id}
+	return c.send(http.StatusInternalServerError, out)
+}
+
+// finish notes that an answer did not get through.
+func (c *call) finish(err error) {
+	if err != nil {
+		c.server.config.Logger.Debug("answer cut off", "path", c.request.URL.Path, "error", err)
+		c.status = statusClientGone
+	}
+}
+
+// observe counts one operation of the store.
+func (c *call) observe(start time.Time, err error) {
+	status := "OK"
+	if err != nil {
+		status = string(agl.ErrorCode(err))
+		if agl.IsContextError(err) {
+			status = "cancelled"
+		}
+	}
+	c.server.metrics.store(c.operation, status, time.Since(start))
+}
+
+// perform runs an operation of the store and counts it.
+func perform[P, R any](c *call, op func(context.Context, P) (R, error), params P) (R, error) {
+	start := time.Now()
+	result, err := op(c.ctx, params)
+	c.observe(start, err)
+	return result, err
+}
+
+func (c *call) idempotencyKey() string {
+	if v := c.request.Header["Idempotency-Key"]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+// readBody reads the request's body, decompressed, into c.body.
+func (c *call) readBody() error {
+	limit := c.server.config.MaxBodyBytes
+	r := c.request
+	if r.ContentLength > limit {
+		return tooLarge(limit)
+	}
+	encoding := r.Header.Get("Content-Encoding")
+	switch strings.ToLower(encoding) {
+	case "", "identity":
+	case "gzip":
+		return c.readGzip(limit)
+	default:
+		return detailError(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Encoding %q is not supported, allowed are gzip and identity", encoding))
+	}
+	if r.ContentLength >= 0 {
+		n := int(r.ContentLength)
+		if cap(c.body) < n {
+			c.body = make([]byte, n)
+		}
+		c.body = c.body[:n]
+		_, err := io.ReadFull(r.Body, c.body)
+		return readFailure(err)
+	}
+	return c.readAll(r.Body, limit)
+}
+
+func (c *call) readGzip(limit int64) error {
+	z, err := gzip.NewReader(c.request.Body)
+	if err != nil {
+		return detailError(http.StatusBadRequest, "the body is not gzip as its Content-Encoding says: "+err.Error())
+	}
+	if err := c.readAll(z, limit); err != nil {
+		return err
+	}
+	return z.Close()
+}
+
+// readAll reads until the end, at most limit bytes.
+func (c *call) readAll(r io.Reader, limit int64) error {
+	buf := bytes.NewBuffer(c.body[:0])
+	_, err := buf.ReadFrom(io.LimitReader(r, limit+1))
+	c.body = buf.Bytes()
+	if int64(len(c.body)) > limit {
+		return tooLarge(limit)
+	}
+	return readFailure(err)
+}
+
+func tooLarge(limit int64) error {
+	return detailError(http.StatusRequestEntityTooLarge, fmt.Sprintf("the request's body is larger than %d bytes, the most that this server takes", limit))
+}
+
+func readFailure(err error) error {
+	if err == nil {
+		return nil
+	}
+	return detailError(http.StatusBadRequest, "the request's body could not be read: "+err.Error())
+}
+
+// decode reads the body into v. A required body that is empty is 422; an
+// optional one may be empty or null, and given says whether there was one.
+func (c *call) decode(v unmarshaler, required bool) (given bool, err error) {
+	if err := c.readBody(); err != nil {
+		return false, err
+	}
+	if len(c.body) == 0 {
+		if required {
+			return false, bodyMissing()
+		}
+		return false, nil
+	}
+	if !isJSON(c.request.Header["Content-Type"]) {
+		const message = "Input should be a valid dictionary or object to extract fields from"
+		return false, validation{"model_attributes_type", []byte(`["body"]`), message, quote(string(c.body)), nil}.err()
+	}
+	if !required && string(bytes.TrimSpace(c.body)) == "null" {
+		return false, nil
+	}
+	c.reader.Reset()
+	c.reader = *bytes.NewBuffer(c.body)
+	c.decoder.Reset(&c.reader, c.options)
+	if err := decodeDocument(c.decoder, v); err != nil {
+		return false, bodyError(c.body, err)
+	}
+	return true, nil
+}
+
+// isJSON reports whether a body of this content type is read as JSON, as one
+// without any is.
+func isJSON(contentType []string) bool {
+	if len(contentType) == 0 || contentType[0] == "" || contentType[0] == "application/json" {
+		return true
+	}
+	media, _, err := mime.ParseMediaType(contentType[0])
+	return err == nil && (media == "application/json" || strings.HasPrefix(media, "application/") && strings.HasSuffix(media, "+json"))
+}

@@ -1,0 +1,157 @@
+package rest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"time"
+
+	"github.com/agl-go/agl"
+)
+
+// maxEventLine bounds a line of an event stream.
+const maxEventLine = 1 << 20
+
+// Events implements agl.Store. A stream that breaks is opened again after the
+// last event that arrived; it ends with an error once the retry budget is spent
+// without one.
+func (c *Client) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.Event, error] {
+	return func(yield func(agl.Event, error) bool) {
+		since, last, connected := p.Since, time.Now(), false
+		for try := 0; ; try++ {
+			wanted := true
+			if connected && since == "" && !yield(agl.Event{Kind: agl.EventReset}, nil) {
+				return // nobody knows what happened while there was no stream
+			}
+			err := c.stream(ctx, since, func() { try, last, connected = 0, time.Now(), true }, func(e agl.Event) bool {
+				since = e.ID
+				wanted = yield(e, nil)
+				return wanted
+			})
+			var again *repeatable
+			switch {
+			case !wanted:
+				return
+			case ctx.Err() != nil:
+				yield(agl.Event{}, fmt.Errorf("Events: %w", context.Cause(ctx)))
+				return
+			case !errors.As(err, &again):
+				yield(agl.Event{}, err)
+				return
+			}
+			pause := backoff(try, c.config.MaxBackoff)
+			if time.Since(last)+pause > c.config.RetryBudget {
+				yield(agl.Event{}, again.err)
+				return
+			}
+			c.config.Logger.Warn("event stream will be opened again", "since", since, "pause", pause, "error", again.err)
+			if err := sleep(ctx, pause); err != nil {
+				yield(agl.Event{}, fmt.Errorf("Events: %w", err))
+				return
+			}
+		}
+	}
+}
+
+// stream reads one event stream until it ends, which is always an error, or
+// until yield wants no more. alive is called for every sign of life.
+func (c *Client) stream(ctx context.Context, since string, alive func(), yield func(agl.Event) bool) error {
+	const op = "Events"
+	if c.closed.Load() {
+		return agl.Errorf(agl.CodeUnavailable, "%s: the client is closed", op)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	req, err := c.request(ctx, exchange{op: op, method: http.MethodGet, path: "/events"})
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	if since != "" {
+		req.Header.Set("Last-Event-ID", since)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return unreachable(op, err)
+	}
+	defer res.Body.Close() //nolint:errcheck // nothing was written
+	if res.StatusCode != http.StatusOK {
+		body, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
+		if err != nil {
+			return unreachable(op, err)
+		}
+		err = wireError(op, res.StatusCode, body)
+		if retryable(res.StatusCode) {
+			return &repeatable{err}
+		}
+		return err
+	}
+	lines := bufio.NewScanner(res.Body)
+	lines.Buffer(nil, maxEventLine)
+	var parser eventParser
+	for lines.Scan() {
+		alive()
+		event, complete, err := parser.line(lines.Bytes())
+		if err != nil {
+			return err
+		}
+		if complete && !yield(event) {
+			return nil
+		}
+	}
+	err = lines.Err()
+	switch {
+	case errors.Is(err, bufio.ErrTooLong):
+		return agl.Errorf(agl.CodeInternal, "%s: a line is longer than %d bytes", op, maxEventLine)
+	case err == nil:
+		err = io.ErrUnexpectedEOF
+	}
+	return unreachable(op, err)
+}
+
+// eventParser puts the lines of an event stream together.
+type eventParser struct {
+	kind string
+	data []byte
+}
+
+// line takes the next line, without its end. An empty one completes an event.
+// An event named "error" is returned as the error that it carries.
+func (p *eventParser) line(line []byte) (event agl.Event, complete bool, err error) {
+	line = bytes.TrimSuffix(line, []byte("\r"))
+	if len(line) > 0 {
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		value = bytes.TrimPrefix(value, []byte(" "))
+		switch string(name) {
+		case "event":
+			p.kind = string(value)
+		case "data":
+			if p.data != nil {
+				p.data = append(p.data, '\n')
+			}
+			p.data = append(p.data, value...)
+		}
+		return agl.Event{}, false, nil
+	}
+	kind, data := p.kind, p.data
+	*p = eventParser{}
+	switch {
+	case data == nil:
+		return agl.Event{}, false, nil
+	case kind == "error":
+		err := wireError("Events", http.StatusInternalServerError, data)
+		if agl.ErrorCode(err) == agl.CodeUnavailable {
+			err = &repeatable{err}
+		}
+		return agl.Event{}, false, err
+	}
+	if err := agl.DecodeJSON(data, &event); err != nil {
+		return agl.Event{}, false, agl.Errorf(agl.CodeInternal, "Events: an event cannot be read: %w", err)
+	}
+	return event, true, nil
+}

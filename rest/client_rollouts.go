@@ -1,0 +1,235 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/agl-go/agl"
+)
+
+func rolloutPath(id string) string { return "/rollouts/" + pathSegment(id) }
+
+// pathSegment escapes an id, one of dots only included, which would be taken
+// for a way up.
+func pathSegment(id string) string {
+	if id == "." || id == ".." {
+		return strings.ReplaceAll(id, ".", "%2E")
+	}
+	return url.PathEscape(id)
+}
+
+// EnqueueRollouts implements agl.Store.
+func (c *Client) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams) ([]agl.Rollout, error) {
+	body := []byte(`{"rollouts":[`)
+	for i := range p.Rollouts {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = p.Rollouts[i].AppendJSON(body)
+	}
+	x := exchange{op: "EnqueueRollouts", path: "/queues/rollouts/enqueue", body: append(body, "]}"...), key: newKey(p.IdempotencyKey)}
+	l, err := post[list[agl.Rollout, *agl.Rollout]](ctx, c, x)
+	return l.items, err
+}
+
+// StartRollout implements agl.Store.
+func (c *Client) StartRollout(ctx context.Context, p agl.StartRolloutParams) (agl.AttemptedRollout, error) {
+	body := object(p.EnqueueRollout.AppendJSON(nil))
+	body = body[:len(body)-1]
+	body.nullable("worker_id", p.WorkerID)
+	x := exchange{op: "StartRollout", path: "/rollouts", body: body.end(), key: newKey(p.IdempotencyKey)}
+	return post[agl.AttemptedRollout](ctx, c, x)
+}
+
+// DequeueRollouts implements agl.Store. A long Wait takes several requests.
+func (c *Client) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams) (agl.DequeueResult, error) {
+	if p.Limit <= 0 {
+		return agl.DequeueResult{}, nil
+	}
+	deadline := time.Now().Add(p.Wait)
+	for poll := 1; ; poll++ {
+		wait := min(max(time.Until(deadline), 0), c.config.LongPoll)
+		body := newObject()
+		body.integer("limit", p.Limit)
+		body.nullable("worker_id", p.WorkerID)
+		if wait > 0 {
+			body.seconds("wait_seconds", wait)
+		}
+		x := exchange{op: "DequeueRollouts", path: "/queues/rollouts/dequeue", body: body.end(), waits: wait, key: pollKey(p.IdempotencyKey, poll)}
+		x.method = http.MethodPost
+		var l list[agl.AttemptedRollout, *agl.AttemptedRollout]
+		closed := false
+		asked := time.Now()
+		err := c.do(ctx, x, func(header http.Header, body []byte) error {
+			closed = header.Get(headerQueue) == "closed"
+			return decodeAnswer(&l)(header, body)
+		})
+		if err != nil || closed || len(l.items) > 0 || !time.Now().Before(deadline) {
+			return agl.DequeueResult{Rollouts: l.items, Closed: closed}, err
+		}
+		// A server that does not block, or that drains, must not be asked in a spin.
+		if early := time.Since(asked) < min(wait, minPoll); early {
+			if err := sleep(ctx, min(minPoll, time.Until(deadline))); err != nil {
+				return agl.DequeueResult{}, fmt.Errorf("DequeueRollouts: %w", err)
+			}
+		}
+	}
+}
+
+// minPoll is the least time between two polls of a server that answers at once.
+const minPoll = 200 * time.Millisecond
+
+// pollKey gives each poll of one call a key of its own, which a repeat of the
+// call with the same key arrives at again.
+func pollKey(given string, poll int) string {
+	if given == "" || poll == 1 {
+		return newKey(given)
+	}
+	return fmt.Sprintf("%s-%d", given, poll)
+}
+
+// StartAttempt implements agl.Store.
+func (c *Client) StartAttempt(ctx context.Context, p agl.StartAttemptParams) (agl.AttemptedRollout, error) {
+	body := newObject()
+	body.nullable("worker_id", p.WorkerID)
+	x := exchange{op: "StartAttempt", path: rolloutPath(p.RolloutID) + "/attempts", body: body.end(), key: newKey(p.IdempotencyKey)}
+	return post[agl.AttemptedRollout](ctx, c, x)
+}
+
+// UpdateRollout implements agl.Store.
+func (c *Client) UpdateRollout(ctx context.Context, p agl.UpdateRolloutParams) (agl.Rollout, error) {
+	body := newObject()
+	body.given("input", p.Input)
+	if p.Mode != nil {
+		nullString(&body, "mode", agl.Null[string]{V: string(*p.Mode), Valid: *p.Mode != agl.ModeNone})
+	}
+	if p.ResourcesID != nil {
+		nullString(&body, "resources_id", *p.ResourcesID)
+	}
+	if p.Status != nil {
+		body.text("status", string(*p.Status))
+	}
+	if p.Config != nil {
+		body.document("config", *p.Config)
+	}
+	body.given("metadata", p.Metadata)
+	return post[agl.Rollout](ctx, c, exchange{op: "UpdateRollout", path: rolloutPath(p.RolloutID), body: body.end()})
+}
+
+func nullString(o *object, name string, value agl.Null[string]) {
+	if value.Valid {
+		o.text(name, value.V)
+		return
+	}
+	o.raw(name, agl.NullJSON())
+}
+
+// UpdateAttempt implements agl.Store.
+func (c *Client) UpdateAttempt(ctx context.Context, p agl.UpdateAttemptParams) (agl.Attempt, error) {
+	body := newObject()
+	if p.Status != nil {
+		body.text("status", string(*p.Status))
+	}
+	if p.WorkerID != nil {
+		body.text("worker_id", *p.WorkerID)
+	}
+	if p.LastHeartbeatTime != nil {
+		body.float("last_heartbeat_time", float64(*p.LastHeartbeatTime))
+	}
+	body.given("metadata", p.Metadata)
+	path := rolloutPath(p.RolloutID) + "/attempts/" + pathSegment(p.AttemptID)
+	return post[agl.Attempt](ctx, c, exchange{op: "UpdateAttempt", path: path, body: body.end()})
+}
+
+// CancelRollout implements agl.Store.
+func (c *Client) CancelRollout(ctx context.Context, p agl.CancelRolloutParams) (agl.Rollout, error) {
+	return post[agl.Rollout](ctx, c, exchange{op: "CancelRollout", path: rolloutPath(p.RolloutID) + "/cancel"})
+}
+
+// DeleteRollout implements agl.Store. It is not repeated: after a lost answer a
+// second try could not tell its own success from an unknown id.
+func (c *Client) DeleteRollout(ctx context.Context, p agl.DeleteRolloutParams) error {
+	return c.do(ctx, exchange{op: "DeleteRollout", method: http.MethodDelete, path: rolloutPath(p.RolloutID), once: true}, nil)
+}
+
+// GetRollout implements agl.Store.
+func (c *Client) GetRollout(ctx context.Context, p agl.GetRolloutParams) (agl.AttemptedRollout, error) {
+	return get[agl.AttemptedRollout](ctx, c, "GetRollout", rolloutPath(p.RolloutID), fmt.Sprintf("rollout %q", p.RolloutID))
+}
+
+// QueryRollouts implements agl.Store.
+func (c *Client) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (agl.Page[agl.AttemptedRollout], error) {
+	body := newObject()
+	texts(&body, "status_in", p.StatusIn)
+	texts(&body, "rollout_id_in", p.RolloutIDIn)
+	body.filled("rollout_id_contains", p.RolloutIDContains)
+	body.filled("filter_logic", string(p.Logic))
+	body.paging(p.Paging)
+	return search[agl.AttemptedRollout](ctx, c, "QueryRollouts", "/rollouts/search", body.end())
+}
+
+// QueryAttempts implements agl.Store.
+func (c *Client) QueryAttempts(ctx context.Context, p agl.QueryAttemptsParams) (agl.Page[agl.Attempt], error) {
+	body := newObject()
+	body.paging(p.Paging)
+	return search[agl.Attempt](ctx, c, "QueryAttempts", rolloutPath(p.RolloutID)+"/attempts/search", body.end())
+}
+
+// GetLatestAttempt implements agl.Store.
+func (c *Client) GetLatestAttempt(ctx context.Context, p agl.GetLatestAttemptParams) (agl.Attempt, error) {
+	return get[agl.Attempt](ctx, c, "GetLatestAttempt", rolloutPath(p.RolloutID)+"/attempts/latest", fmt.Sprintf("an attempt of rollout %q", p.RolloutID))
+}
+
+// WaitForRollouts implements agl.Store. A long wait takes several requests.
+func (c *Client) WaitForRollouts(ctx context.Context, p agl.WaitForRolloutsParams) ([]agl.Rollout, error) {
+	deadline := time.Now().Add(p.Timeout.V)
+	for {
+		wait := c.config.LongPoll
+		if p.Timeout.Valid {
+			wait = min(max(time.Until(deadline), 0), wait)
+		}
+		body := newObject()
+		body.key("rollout_ids")
+		ids := p.RolloutIDs
+		body = append(body, '[')
+		for i, id := range ids {
+			if i > 0 {
+				body = append(body, ',')
+			}
+			body = appendString(body, id)
+		}
+		body = append(body, ']')
+		body.seconds("timeout", wait)
+		x := exchange{op: "WaitForRollouts", method: http.MethodPost, path: "/waits/rollouts", body: body.end(), waits: wait}
+		var l list[agl.Rollout, *agl.Rollout]
+		incomplete := false
+		asked := time.Now()
+		err := c.do(ctx, x, func(header http.Header, body []byte) error {
+			incomplete = header.Get(headerWait) == "incomplete" || time.Since(asked) >= wait
+			return decodeAnswer(&l)(header, body)
+		})
+		switch {
+		case err != nil, !incomplete, len(l.items) == len(ids), p.Timeout.Valid && !time.Now().Before(deadline):
+			return l.items, err
+		}
+		if early := time.Since(asked) < min(wait, minPoll); early {
+			if err := sleep(ctx, minPoll); err != nil {
+				return nil, fmt.Errorf("WaitForRollouts: %w", err)
+			}
+		}
+	}
+}
+
+// CloseQueue implements agl.Store.
+func (c *Client) CloseQueue(ctx context.Context) error {
+	return c.do(ctx, exchange{op: "CloseQueue", method: http.MethodPost, path: "/queues/rollouts/close"}, nil)
+}
+
+// OpenQueue implements agl.Store.
+func (c *Client) OpenQueue(ctx context.Context) error {
+	return c.do(ctx, exchange{op: "OpenQueue", method: http.MethodPost, path: "/queues/rollouts/open"}, nil)
+}

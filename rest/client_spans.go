@@ -1,0 +1,152 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+)
+
+// AddSpans implements agl.Store. Many spans go in several requests; when one of
+// them fails, those before it are stored and part of the result.
+func (c *Client) AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error) {
+	var result agl.AddSpansResult
+	for rest := p.Spans; len(rest) > 0; {
+		body := newObject()
+		body.boolean("issue_sequence_ids", p.IssueSequenceIDs)
+		body.boolean("echo", false)
+		body.key("spans")
+		body = append(body, '[')
+		n := 0
+		for n < len(rest) && n < c.config.SpanBatch && (n == 0 || len(body) < c.config.SpanBatchBytes) {
+			if n > 0 {
+				body = append(body, ',')
+			}
+			body = rest[n].AppendJSON(body)
+			n++
+		}
+		body = append(body, ']')
+		sent := rest[:n]
+		rest = rest[n:]
+		stored := storedSpans{sent: len(sent)}
+		x := exchange{op: "AddSpans", method: http.MethodPost, path: "/spans/batch", body: body.end()}
+		if err := c.do(ctx, x, decodeAnswer(&stored)); err != nil {
+			return result, err
+		}
+		for _, s := range stored.spans {
+			span := sent[s.index]
+			span.SequenceID = s.sequenceID
+			result.Stored = append(result.Stored, span)
+		}
+		result.Cancelled = append(result.Cancelled, stored.cancelled...)
+	}
+	return result, nil
+}
+
+// storedSpans is the answer of /spans/batch without echo.
+type storedSpans struct {
+	sent  int
+	spans []struct {
+		index      int
+		sequenceID int64
+	}
+	cancelled []string
+}
+
+func (s *storedSpans) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	return readObject(dec, func(name string) error {
+		switch name {
+		case "stored":
+			return readList(dec, func() error {
+				var pair []int
+				if err := readList(dec, func() error {
+					var i int
+					err := readInt(dec, &i)
+					pair = append(pair, i)
+					return err
+				}); err != nil {
+					return err
+				}
+				if len(pair) != 2 || pair[0] < 0 || pair[0] >= s.sent {
+					return agl.Errorf(agl.CodeInternal, "stored: got %v, must be [index, sequence_id] of one of the %d spans sent", pair, s.sent)
+				}
+				s.spans = append(s.spans, struct {
+					index      int
+					sequenceID int64
+				}{pair[0], int64(pair[1])})
+				return nil
+			})
+		case "cancelled":
+			return readStrings(dec, &s.cancelled)
+		default:
+			return dec.SkipValue()
+		}
+	})
+}
+
+// QuerySpans implements agl.Store.
+func (c *Client) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[agl.Span], error) {
+	return search[agl.Span](ctx, c, "QuerySpans", "/spans/search", spanQuery(p))
+}
+
+// QuerySpansJSON implements agl.SpanJSONQuerier.
+func (c *Client) QuerySpansJSON(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
+	found, err := search[rawDocument](ctx, c, "QuerySpans", "/spans/search", spanQuery(p))
+	page := agl.Page[jsontext.Value]{Limit: found.Limit, Offset: found.Offset, Total: found.Total}
+	for _, item := range found.Items {
+		page.Items = append(page.Items, jsontext.Value(item))
+	}
+	return page, err
+}
+
+// rawDocument keeps a document's bytes.
+type rawDocument jsontext.Value
+
+func (r *rawDocument) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	return readRaw(dec, (*jsontext.Value)(r))
+}
+
+func spanQuery(p agl.QuerySpansParams) []byte {
+	body := newObject()
+	body.text("rollout_id", p.RolloutID)
+	for _, f := range [...]struct{ name, value string }{
+		{"attempt_id", p.AttemptID},
+		{"trace_id", p.TraceID}, {"trace_id_contains", p.TraceIDContains},
+		{"span_id", p.SpanID}, {"span_id_contains", p.SpanIDContains},
+		{"parent_id", p.ParentID}, {"parent_id_contains", p.ParentIDContains},
+		{"name", p.Name}, {"name_contains", p.NameContains},
+		{"filter_logic", string(p.Logic)},
+	} {
+		body.filled(f.name, f.value)
+	}
+	body.paging(p.Paging)
+	return body.end()
+}
+
+// ReserveSequenceIDs implements agl.Store. A repeat after a lost answer leaves
+// a gap.
+func (c *Client) ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDsParams) (first int64, err error) {
+	body := newObject()
+	body.text("rollout_id", p.RolloutID)
+	body.text("attempt_id", p.AttemptID)
+	if p.Count != 0 {
+		body.integer("count", p.Count)
+	}
+	var id sequenceID
+	x := exchange{op: "ReserveSequenceIDs", method: http.MethodPost, path: "/spans/next", body: body.end()}
+	err = c.do(ctx, x, decodeAnswer(&id))
+	return int64(id), err
+}
+
+type sequenceID int
+
+func (s *sequenceID) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	return readObject(dec, func(name string) error {
+		if name == "sequence_id" {
+			return readInt(dec, (*int)(s))
+		}
+		return dec.SkipValue()
+	})
+}

@@ -1,0 +1,299 @@
+package rest
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+)
+
+// statusClientGone is what logs and metrics say of a request whose client left
+// before the answer; nobody receives it.
+const statusClientGone = 499
+
+// httpError is an answer that is fully decided: a status and its document.
+type httpError struct {
+	status int
+	body   []byte
+}
+
+func (e *httpError) Error() string { return strconv.Itoa(e.status) + " " + string(e.body) }
+
+// detailError makes an answer of the form {"detail":"message"}.
+func detailError(status int, message string) error {
+	b := append([]byte(`{"detail":`), quote(message)...)
+	return &httpError{status: status, body: append(b, '}')}
+}
+
+func quote(s string) []byte { return appendString(nil, s) }
+
+func appendString(dst []byte, s string) []byte {
+	// An invalid byte becomes U+FFFD; the error only reports that.
+	dst, _ = jsontext.AppendQuote(dst, s)
+	return dst
+}
+
+// errNullField answers an explicit null for a field that can be left out only.
+func errNullField(name string) error {
+	return detailError(http.StatusBadRequest, name+" is invalid; it cannot be a null value.")
+}
+
+// storeStatus maps the code of a store's error to a status and to the name that
+// Python clients know such an error by.
+func storeStatus(code agl.Code) (status int, errorType string) {
+	switch code {
+	case agl.CodeInvalid, agl.CodeNotFound, agl.CodeIllegalState:
+		return http.StatusBadRequest, "ValueError"
+	case agl.CodeEvicted:
+		return http.StatusBadRequest, "RuntimeError"
+	case agl.CodeConflict:
+		return http.StatusUnprocessableEntity, "ValueError"
+	case agl.CodeExhausted:
+		return http.StatusInsufficientStorage, "MemoryError"
+	case agl.CodeUnavailable:
+		return http.StatusServiceUnavailable, "ConnectionError"
+	case agl.CodeUnauthorized:
+		return http.StatusUnauthorized, "PermissionError"
+	case agl.CodeUnimplemented:
+		return http.StatusNotImplemented, "NotImplementedError"
+	case agl.CodeInternal:
+	}
+	return http.StatusInternalServerError, "InternalError"
+}
+
+// appendProblem appends the document of a store's error: what the reference's
+// documents say, and the code, from which our client restores the error.
+func appendProblem(dst []byte, err error) []byte {
+	code := agl.ErrorCode(err)
+	_, errorType := storeStatus(code)
+	dst = append(dst, `{"detail":`...)
+	dst = appendString(dst, err.Error())
+	dst = append(dst, `,"error_type":`...)
+	dst = appendString(dst, errorType)
+	dst = append(dst, `,"code":`...)
+	dst = appendString(dst, string(code))
+	return append(dst, '}')
+}
+
+// validation is one entry of a 422 answer, in the form of pydantic.
+type validation struct {
+	kind    string
+	loc     []byte // a JSON array
+	message string
+	input   []byte // a JSON value
+	context []byte // a JSON object, or nil
+}
+
+func (v validation) appendJSON(dst []byte) []byte {
+	dst = append(dst, `{"detail":[{"type":`...)
+	dst = appendString(dst, v.kind)
+	dst = append(dst, `,"loc":`...)
+	dst = append(dst, v.loc...)
+	dst = append(dst, `,"msg":`...)
+	dst = appendString(dst, v.message)
+	dst = append(dst, `,"input":`...)
+	dst = append(dst, v.input...)
+	if v.context != nil {
+		dst = append(dst, `,"ctx":`...)
+		dst = append(dst, v.context...)
+	}
+	return append(dst, `}]}`...)
+}
+
+func (v validation) err() error {
+	return &httpError{status: http.StatusUnprocessableEntity, body: v.appendJSON(nil)}
+}
+
+// queryError rejects a parameter of the query string.
+func queryError(name string, index int, kind, message, input string) error {
+	loc := append([]byte(`["query",`), quote(name)...)
+	if index >= 0 {
+		loc = strconv.AppendInt(append(loc, ','), int64(index), 10)
+	}
+	return validation{kind, append(loc, ']'), message, quote(input), nil}.err()
+}
+
+// bodyMissing answers a request without the body that it needs.
+func bodyMissing() error {
+	return validation{"missing", []byte(`["body"]`), "Field required", []byte("null"), nil}.err()
+}
+
+// bodyError words what is wrong with a body that could not be decoded; an error
+// of another kind is returned as it is.
+func bodyError(body []byte, err error) error {
+	var field *agl.FieldError
+	if errors.As(err, &field) {
+		loc, parent := locate(body, field.Pointer)
+		input := []byte(field.Input)
+		if input == nil {
+			input = parent
+		}
+		var context []byte
+		if expected, ok := strings.CutPrefix(field.Message, "Input should be '"); ok && field.Type == "literal_error" {
+			context = append(append([]byte(`{"expected":`), quote("'"+expected)...), '}')
+		}
+		return validation{field.Type, loc, field.Message, input, context}.err()
+	}
+	var syntax *jsontext.SyntacticError
+	if !errors.As(err, &syntax) {
+		return err
+	}
+	at := min(max(syntax.ByteOffset, 0), int64(len(body)))
+	if literal := nonFiniteAt(body, int(at)); literal != "" {
+		loc, _ := locate(body, syntax.JSONPointer)
+		return validation{"finite_number", loc, notFinite, quote(literal), nil}.err()
+	}
+	loc := append(strconv.AppendInt([]byte(`["body",`), at, 10), ']')
+	reason := syntax.Error()
+	if syntax.Err != nil {
+		reason = syntax.Err.Error()
+	}
+	context := append(append([]byte(`{"error":`), quote(reason)...), '}')
+	return validation{"json_invalid", loc, "JSON decode error", []byte("{}"), context}.err()
+}
+
+// nonFiniteAt returns the literal NaN, Infinity or -Infinity, which Python
+// writes and JSON does not know, if it is what the decoder stumbled over at
+// offset at.
+func nonFiniteAt(body []byte, at int) string {
+	rest := body[at:]
+	if at > 0 && body[at-1] == '-' {
+		rest = body[at-1:]
+	}
+	for _, literal := range [...]string{"NaN", "Infinity", "-Infinity"} {
+		if bytes.HasPrefix(rest, []byte(literal)) {
+			return literal
+		}
+	}
+	return ""
+}
+
+// locate turns a pointer into body to a loc of the reference, in which array
+// indices are numbers, and returns the innermost object or array that holds
+// what the pointer names ("null" where there is none).
+func locate(body []byte, pointer jsontext.Pointer) (loc, parent []byte) {
+	loc = []byte(`["body"`)
+	current, parent := jsontext.Value(body), []byte("null")
+	for token := range pointer.Tokens() {
+		loc = append(loc, ',')
+		if containerKind(current) == '[' {
+			loc = append(loc, token...)
+		} else {
+			loc = appendString(loc, token)
+		}
+		if containerKind(current) != 0 {
+			parent = bytes.TrimSpace(current)
+		}
+		current = childOf(current, token)
+	}
+	if !jsontext.Value(parent).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
+		parent = []byte("null")
+	}
+	return append(loc, ']'), parent
+}
+
+func containerKind(v jsontext.Value) byte {
+	if k := v.Kind(); k == '{' || k == '[' {
+		return byte(k)
+	}
+	return 0
+}
+
+// childOf returns the member or element of v that token names, as far as v can
+// be read; the last one, if a name is repeated.
+func childOf(v jsontext.Value, token string) jsontext.Value {
+	dec := jsontext.NewDecoder(bytes.NewReader(v), agl.JSONOptions())
+	open, err := dec.ReadToken()
+	if err != nil {
+		return nil
+	}
+	object := open.Kind() == '{'
+	var found jsontext.Value
+	for i := 0; dec.PeekKind() != ']' && dec.PeekKind() != '}'; i++ {
+		name := strconv.Itoa(i)
+		if object {
+			tok, err := dec.ReadToken()
+			if err != nil {
+				return found
+			}
+			name = tok.String()
+		}
+		start := dec.InputOffset()
+		value, err := dec.ReadValue()
+		switch {
+		case err != nil && name == token:
+			// The fault lies inside this value: go on with what is there of it.
+			return bytes.TrimLeft(v[start:], " \t\r\n:,")
+		case err != nil:
+			return found
+		case name == token:
+			found = value.Clone()
+		}
+	}
+	return found
+}
+
+// wireError restores the error of a failed answer.
+func wireError(op string, status int, body []byte) error {
+	var doc struct {
+		Detail jsontext.Value `json:"detail"`
+		Code   agl.Code       `json:"code"`
+		Type   string         `json:"error_type"`
+	}
+	message := strings.TrimSpace(string(body))
+	if json.Unmarshal(body, &doc, agl.JSONOptions()) == nil && doc.Detail != nil {
+		message = string(doc.Detail)
+		if text, err := jsontext.AppendUnquote(nil, doc.Detail); err == nil {
+			message = string(text)
+		}
+	}
+	if message == "" {
+		message = http.StatusText(status)
+	}
+	const most = 2000
+	if len(message) > most {
+		message = message[:most] + "…"
+	}
+	code := doc.Code
+	if code == "" {
+		code = codeOfStatus(status, doc.Type)
+	}
+	return agl.Errorf(code, "%s: %s", op, message)
+}
+
+// codeOfStatus guesses the code of an answer that carries none, such as one of
+// a Python server or of a proxy on the way.
+func codeOfStatus(status int, errorType string) agl.Code {
+	switch {
+	case errorType == "RuntimeError":
+		return agl.CodeEvicted
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		return agl.CodeUnauthorized
+	case status == http.StatusNotFound || status == http.StatusMethodNotAllowed || status == http.StatusNotImplemented:
+		return agl.CodeUnimplemented
+	case status == http.StatusInsufficientStorage:
+		return agl.CodeExhausted
+	case retryable(status):
+		return agl.CodeUnavailable
+	case status >= http.StatusInternalServerError:
+		return agl.CodeInternal
+	default:
+		return agl.CodeInvalid
+	}
+}
+
+// retryable reports whether the same request may succeed a moment later.
+func retryable(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway,
+		http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}

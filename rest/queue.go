@@ -1,0 +1,251 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+)
+
+// maxWaitSeconds bounds wait_seconds of a dequeue.
+const maxWaitSeconds = 60
+
+// The headers that are ours.
+const (
+	headerQueue       = "Agl-Queue"         // "closed" on a dequeue: there will be no more work
+	headerState       = "Agl-Attempt-State" // "cancelled" on a write to such an attempt
+	headerWait        = "Agl-Wait"          // "incomplete" when a wait ended before all rollouts had
+	headerIdempotency = "Idempotency-Key"
+)
+
+type enqueueRequest struct{ rollouts []agl.EnqueueRollout }
+
+func (r *enqueueRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	given := false
+	err := readObject(dec, func(name string) error {
+		if name != "rollouts" {
+			return dec.SkipValue()
+		}
+		given, r.rollouts = true, nil
+		return readList(dec, func() error {
+			var e agl.EnqueueRollout
+			err := e.UnmarshalJSONFrom(dec)
+			r.rollouts = append(r.rollouts, e)
+			return err
+		})
+	})
+	if err == nil && !given {
+		err = missing(dec, "rollouts")
+	}
+	return err
+}
+
+func (s *Server) enqueue(c *call) error {
+	var req enqueueRequest
+	if _, err := c.decode(&req, true); err != nil {
+		return err
+	}
+	if len(req.rollouts) == 0 {
+		return c.send(http.StatusCreated, append(c.out, "[]"...))
+	}
+	rollouts, err := perform(c, s.store.EnqueueRollouts, agl.EnqueueRolloutsParams{Rollouts: req.rollouts, IdempotencyKey: c.idempotencyKey()})
+	if err != nil {
+		return err
+	}
+	return sendList(c, http.StatusCreated, rollouts)
+}
+
+type dequeueRequest struct {
+	limit    int
+	workerID agl.Null[string]
+	wait     time.Duration
+}
+
+func (r *dequeueRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	return readObject(dec, func(name string) error {
+		switch name {
+		case "limit":
+			return readInt(dec, &r.limit)
+		case "worker_id":
+			return readNullString(dec, &r.workerID)
+		case "wait_seconds":
+			if dec.PeekKind() == 'n' {
+				return dec.SkipValue()
+			}
+			return readSeconds(dec, &r.wait, maxWaitSeconds)
+		default:
+			return dec.SkipValue()
+		}
+	})
+}
+
+func (s *Server) dequeue(c *call) error {
+	req := dequeueRequest{limit: 1}
+	if _, err := c.decode(&req, false); err != nil {
+		return err
+	}
+	if req.limit <= 0 {
+		return c.send(http.StatusOK, append(c.out, "[]"...))
+	}
+	params := agl.DequeueRolloutsParams{Limit: req.limit, WorkerID: req.workerID, Wait: req.wait, IdempotencyKey: c.idempotencyKey()}
+	var result agl.DequeueResult
+	err := s.blocking(c, params.Wait > 0, func() error {
+		var err error
+		result, err = perform(c, s.store.DequeueRollouts, params)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if result.Closed {
+		c.Header()[headerQueue] = []string{"closed"}
+	}
+	if err := s.sendClaim(c, result.Rollouts); err != nil {
+		s.giveBack(c, result.Rollouts)
+		return err
+	}
+	return nil
+}
+
+// sendClaim answers a dequeue and makes sure, as far as the connection tells,
+// that the answer has left.
+func (s *Server) sendClaim(c *call, claimed []agl.AttemptedRollout) error {
+	if err := c.request.Context().Err(); err != nil {
+		return err
+	}
+	if err := sendList(c, http.StatusOK, claimed); err != nil || len(claimed) == 0 {
+		return err
+	}
+	// Without the flush, a failing write would show after the handler only.
+	if err := http.NewResponseController(c.ResponseWriter).Flush(); err != nil {
+		return &writeError{err}
+	}
+	return nil
+}
+
+// giveBack returns a claim whose answer could not be written, for the next
+// runner to take.
+func (s *Server) giveBack(c *call, claimed []agl.AttemptedRollout) {
+	if len(claimed) == 0 || s.claims == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.request.Context()), 10*time.Second)
+	defer cancel()
+	if err := s.claims.ReturnClaims(ctx, agl.ReturnClaimsParams{Rollouts: claimed, IdempotencyKey: c.idempotencyKey()}); err != nil {
+		s.config.Logger.Error("claim not given back", "rollout_id", claimed[0].RolloutID, "error", err)
+	}
+}
+
+// blocking runs an operation that may wait. When the server drains, the
+// operation's context ends, and so does the operation, without error.
+func (s *Server) blocking(c *call, waits bool, op func() error) error {
+	if !waits {
+		return op()
+	}
+	ctx, cancel := context.WithCancel(c.request.Context())
+	defer cancel()
+	released := make(chan struct{})
+	go func() {
+		defer close(released)
+		select {
+		case <-s.draining:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	c.ctx = ctx
+	err := op()
+	cancel()
+	<-released
+	c.ctx = c.request.Context()
+	if agl.IsContextError(err) && s.drained() && c.ctx.Err() == nil {
+		return nil
+	}
+	return err
+}
+
+func (s *Server) drained() bool {
+	select {
+	case <-s.draining:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *Server) closeQueue(c *call) error { return s.setQueue(c, s.store.CloseQueue, true) }
+
+func (s *Server) openQueue(c *call) error { return s.setQueue(c, s.store.OpenQueue, false) }
+
+func (s *Server) setQueue(c *call, op func(context.Context) error, closed bool) error {
+	start := time.Now()
+	err := op(c.ctx)
+	c.observe(start, err)
+	if err != nil {
+		return err
+	}
+	if closed {
+		return c.send(http.StatusOK, append(c.out, `{"closed":true}`...))
+	}
+	return c.send(http.StatusOK, append(c.out, `{"closed":false}`...))
+}
+
+type waitRequest struct {
+	rolloutIDs []string
+	timeout    agl.Null[time.Duration]
+}
+
+func (r *waitRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	err := readObject(dec, func(name string) error {
+		switch name {
+		case "rollout_ids":
+			return readStrings(dec, &r.rolloutIDs)
+		case "timeout":
+			r.timeout = agl.Null[time.Duration]{}
+			if dec.PeekKind() == 'n' {
+				return dec.SkipValue()
+			}
+			r.timeout.Valid = true
+			return readSeconds(dec, &r.timeout.V, 0)
+		default:
+			return dec.SkipValue()
+		}
+	})
+	if err == nil && r.rolloutIDs == nil {
+		err = missing(dec, "rollout_ids")
+	}
+	return err
+}
+
+func (s *Server) waitForRollouts(c *call) error {
+	var req waitRequest
+	if _, err := c.decode(&req, true); err != nil {
+		return err
+	}
+	params := agl.WaitForRolloutsParams{RolloutIDs: req.rolloutIDs, Timeout: req.timeout}
+	var rollouts []agl.Rollout
+	finished := false
+	start := time.Now()
+	err := s.blocking(c, !params.Timeout.Valid || params.Timeout.V > 0, func() error {
+		var err error
+		rollouts, err = perform(c, s.store.WaitForRollouts, params)
+		finished = err == nil
+		return err
+	})
+	if err == nil && !finished {
+		// The server drains: answer what is there.
+		params.Timeout = agl.Some[time.Duration](0)
+		rollouts, err = perform(c, s.store.WaitForRollouts, params)
+	}
+	if err != nil {
+		return err
+	}
+	cut := !finished || params.Timeout.Valid && time.Since(start) >= params.Timeout.V
+	if cut && len(rollouts) < len(req.rolloutIDs) {
+		c.Header()[headerWait] = []string{"incomplete"}
+	}
+	return sendList(c, http.StatusOK, rollouts)
+}

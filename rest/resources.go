@@ -1,0 +1,63 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/agl-go/agl"
+)
+
+func (s *Server) addResources(c *call) error {
+	var resources agl.Resources
+	if _, err := c.decode(&resources, true); err != nil {
+		return err
+	}
+	added, err := perform(c, s.store.AddResources, agl.AddResourcesParams{Resources: resources, IdempotencyKey: c.idempotencyKey()})
+	if err != nil {
+		return err
+	}
+	return c.send(http.StatusCreated, added.AppendJSON(c.out))
+}
+
+func (s *Server) updateResources(c *call) error {
+	var resources agl.Resources
+	if _, err := c.decode(&resources, true); err != nil {
+		return err
+	}
+	updated, err := perform(c, s.store.UpdateResources, agl.UpdateResourcesParams{
+		ResourcesID: c.resourcesID(), Resources: resources, IdempotencyKey: c.idempotencyKey(),
+	})
+	if err != nil {
+		return err
+	}
+	return c.send(http.StatusOK, updated.AppendJSON(c.out))
+}
+
+func (c *call) resourcesID() string { return c.request.PathValue("resources_id") }
+
+func (s *Server) getResources(c *call) error {
+	found, err := perform(c, s.store.GetResources, agl.GetResourcesParams{ResourcesID: c.resourcesID()})
+	return sendFound(c, &found, err)
+}
+
+func (s *Server) getLatestResources(c *call) error {
+	found, err := perform(c, func(ctx context.Context, _ struct{}) (agl.ResourcesUpdate, error) {
+		return s.store.GetLatestResources(ctx)
+	}, struct{}{})
+	return sendFound(c, &found, err)
+}
+
+func (s *Server) queryResources(c *call) error {
+	var p agl.QueryResourcesParams
+	f := newFilters("", map[string]*string{"resources_id": &p.ResourcesID, "resources_id_contains": &p.ResourcesIDContains})
+	fields := []string{"resources_id", "create_time", "update_time", "version", "resources"}
+	if err := c.query(f, false, fields); err != nil {
+		return err
+	}
+	p.Paging = f.Paging
+	page, err := perform(c, s.store.QueryResources, p)
+	if err != nil {
+		return err
+	}
+	return sendPage(c, page, appendItem)
+}

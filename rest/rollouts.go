@@ -1,0 +1,177 @@
+package rest
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+)
+
+type startRequest struct {
+	agl.EnqueueRollout
+	workerID agl.Null[string]
+}
+
+// UnmarshalJSONFrom reads the document twice: it is a rollout to enqueue with
+// one more key.
+func (r *startRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	return readTwice(dec, &r.EnqueueRollout, func(dec *jsontext.Decoder, name string) error {
+		if name == "worker_id" {
+			return readNullString(dec, &r.workerID)
+		}
+		return dec.SkipValue()
+	})
+}
+
+func (s *Server) startRollout(c *call) error {
+	var req startRequest
+	if _, err := c.decode(&req, true); err != nil {
+		return err
+	}
+	started, err := perform(c, s.store.StartRollout, agl.StartRolloutParams{
+		EnqueueRollout: req.EnqueueRollout, WorkerID: req.workerID, IdempotencyKey: c.idempotencyKey(),
+	})
+	if err != nil {
+		return err
+	}
+	return c.send(http.StatusCreated, started.AppendJSON(c.out))
+}
+
+func rolloutFields() []string {
+	return []string{"rollout_id", "input", "start_time", "end_time", "mode", "resources_id", "status", "config", "metadata"}
+}
+
+func (s *Server) queryRollouts(c *call) error  { return s.rolloutPage(c, false) }
+func (s *Server) searchRollouts(c *call) error { return s.rolloutPage(c, true) }
+
+func (s *Server) rolloutPage(c *call, search bool) error {
+	var p agl.QueryRolloutsParams
+	f := newFilters("", map[string]*string{"rollout_id_contains": &p.RolloutIDContains})
+	f.lists = func(dec *jsontext.Decoder, name string) (bool, error) {
+		switch name {
+		case "status_in":
+			return true, readEnums(dec, &p.StatusIn, agl.RolloutStatuses())
+		case "rollout_id_in":
+			if dec.PeekKind() == 'n' {
+				p.RolloutIDIn = nil
+				return true, dec.SkipValue()
+			}
+			return true, readStrings(dec, &p.RolloutIDIn)
+		}
+		return false, nil
+	}
+	f.queried = func(name string, values []string) (err error) {
+		switch name {
+		case "status_in":
+			p.StatusIn, err = queryEnums(name, values, agl.RolloutStatuses())
+		case "rollout_id_in":
+			p.RolloutIDIn = values
+		}
+		return err
+	}
+	if err := c.query(f, search, rolloutFields()); err != nil {
+		return err
+	}
+	p.Paging, p.Logic = f.Paging, f.logic
+	page, err := perform(c, s.store.QueryRollouts, p)
+	if err != nil {
+		return err
+	}
+	return sendPage(c, page, appendItem)
+}
+
+func (c *call) rolloutID() string { return c.request.PathValue("rollout_id") }
+
+// sendFound answers with item, or with null if the store has none: clients of
+// the reference take an id that names nothing so.
+func sendFound(c *call, item agl.JSONAppender, err error) error {
+	switch {
+	case errors.Is(err, agl.ErrNotFound):
+		return c.send(http.StatusOK, append(c.out, "null"...))
+	case err != nil:
+		return err
+	}
+	return c.send(http.StatusOK, item.AppendJSON(c.out))
+}
+
+func (s *Server) getRollout(c *call) error {
+	found, err := perform(c, s.store.GetRollout, agl.GetRolloutParams{RolloutID: c.rolloutID()})
+	return sendFound(c, &found, err)
+}
+
+type updateRolloutRequest struct{ agl.UpdateRolloutParams }
+
+// UnmarshalJSONFrom tells a key that is absent, which leaves the field, from
+// one that is null.
+func (r *updateRolloutRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	return readObject(dec, func(name string) error {
+		null := dec.PeekKind() == 'n'
+		switch name {
+		case "input":
+			return readRaw(dec, &r.Input)
+		case "mode":
+			r.Mode = new(agl.Mode)
+			if null {
+				return dec.SkipValue()
+			}
+			return readEnum(dec, r.Mode, agl.Modes())
+		case "resources_id":
+			r.ResourcesID = new(agl.Null[string])
+			return readNullString(dec, r.ResourcesID)
+		case "status":
+			if null {
+				return errNullField(name)
+			}
+			r.Status = new(agl.RolloutStatus)
+			return readEnum(dec, r.Status, agl.RolloutStatuses())
+		case "config":
+			if null {
+				return errNullField(name)
+			}
+			r.Config = new(agl.RolloutConfig)
+			return r.Config.UnmarshalJSONFrom(dec)
+		case "metadata":
+			if null {
+				return readRaw(dec, &r.Metadata)
+			}
+			return readRawObject(dec, &r.Metadata)
+		default:
+			return dec.SkipValue()
+		}
+	})
+}
+
+func (s *Server) updateRollout(c *call) error {
+	var req updateRolloutRequest
+	if _, err := c.decode(&req, true); err != nil {
+		return err
+	}
+	req.RolloutID = c.rolloutID()
+	updated, err := perform(c, s.store.UpdateRollout, req.UpdateRolloutParams)
+	if err != nil {
+		return err
+	}
+	return c.send(http.StatusOK, updated.AppendJSON(c.out))
+}
+
+func (s *Server) cancelRollout(c *call) error {
+	cancelled, err := perform(c, s.store.CancelRollout, agl.CancelRolloutParams{RolloutID: c.rolloutID()})
+	if err != nil {
+		return err
+	}
+	return c.send(http.StatusOK, cancelled.AppendJSON(c.out))
+}
+
+func (s *Server) deleteRollout(c *call) error {
+	start := time.Now()
+	err := s.store.DeleteRollout(c.ctx, agl.DeleteRolloutParams{RolloutID: c.rolloutID()})
+	c.observe(start, err)
+	if err != nil {
+		return err
+	}
+	c.WriteHeader(http.StatusNoContent)
+	return nil
+}

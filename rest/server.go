@@ -1,0 +1,278 @@
+package rest
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/agl-go/agl"
+)
+
+// ServerConfig configures a [Server]. Store is required; the zero value of
+// every other field is usable.
+type ServerConfig struct {
+	// Store is what the server is in front of. Beyond agl.Store, the server uses
+	// agl.SpanJSONQuerier and agl.ClaimReturner where the store has them: without
+	// the latter, a claim whose answer is lost waits for its deadline.
+	Store agl.Store
+	// Token is asked of every request but GET /v1/agl/health, as a bearer token
+	// or as the password of HTTP Basic. The empty one asks nothing.
+	Token string
+	// CORSOrigins are the origins whose pages may call; "*" is every origin.
+	CORSOrigins []string
+	// MaxBodyBytes bounds a request's body, after decompression. Default 64 MiB.
+	MaxBodyBytes int64
+	// EventHeartbeat is how often an event stream without events carries a
+	// comment, so that a dead connection is noticed. Default 15 s.
+	EventHeartbeat time.Duration
+	// Registry is where the server's metrics are registered and what GET /metrics
+	// shows. Default a registry of the server's own.
+	Registry *prometheus.Registry
+	// UI serves what lies outside /v1. Default a plain page at / that names the
+	// version and links to what there is to see.
+	UI http.Handler
+	// Version is shown on the plain page.
+	Version string
+	// Logger receives faults that a client is not told about. Default discards.
+	Logger *slog.Logger
+}
+
+func (c ServerConfig) withDefaults() ServerConfig {
+	if c.MaxBodyBytes == 0 {
+		c.MaxBodyBytes = 64 << 20
+	}
+	if c.EventHeartbeat == 0 {
+		c.EventHeartbeat = 15 * time.Second
+	}
+	if c.Registry == nil {
+		c.Registry = prometheus.NewRegistry()
+	}
+	if c.Version == "" {
+		c.Version = "(devel)"
+	}
+	if c.UI == nil {
+		c.UI = plainPage(c.Version)
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c ServerConfig) validate() error {
+	switch {
+	case c.Store == nil:
+		return agl.Errorf(agl.CodeInvalid, "rest: Store: got nil, must be a store")
+	case c.MaxBodyBytes < 0:
+		return agl.Errorf(agl.CodeInvalid, "rest: MaxBodyBytes: got %d, must not be negative", c.MaxBodyBytes)
+	case c.EventHeartbeat < 0:
+		return agl.Errorf(agl.CodeInvalid, "rest: EventHeartbeat: got %s, must not be negative", c.EventHeartbeat)
+	}
+	return nil
+}
+
+// Server serves the API over a store. It starts no goroutine that outlives a
+// request.
+type Server struct {
+	config    ServerConfig
+	store     agl.Store
+	spanJSON  agl.SpanJSONQuerier // nil if the store keeps no wire form
+	claims    agl.ClaimReturner   // nil if the store cannot take claims back
+	token     [sha256.Size]byte
+	mux       *http.ServeMux
+	metrics   *metrics
+	calls     sync.Pool // of *call
+	emptyGzip []byte    // nothing, compressed
+	draining  chan struct{}
+	drain     func()
+}
+
+var _ http.Handler = (*Server)(nil)
+
+// NewServer returns a server for config.Store.
+func NewServer(config ServerConfig) (*Server, error) {
+	config = config.withDefaults()
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	empty, err := compress(nil)
+	if err != nil {
+		return nil, err
+	}
+	m, err := newMetrics(config.Registry)
+	if err != nil {
+		return nil, fmt.Errorf("rest: register metrics: %w", err)
+	}
+	s := &Server{
+		config:    config,
+		store:     config.Store,
+		token:     sha256.Sum256([]byte(config.Token)),
+		mux:       http.NewServeMux(),
+		metrics:   m,
+		emptyGzip: empty,
+		draining:  make(chan struct{}),
+	}
+	s.spanJSON, _ = config.Store.(agl.SpanJSONQuerier)
+	s.claims, _ = config.Store.(agl.ClaimReturner)
+	s.calls.New = func() any { return newCall(s) }
+	s.drain = sync.OnceFunc(func() { close(s.draining) })
+	for path, methods := range s.routes() {
+		s.mux.Handle(path, s.endpoint(path, methods))
+	}
+	return s, nil
+}
+
+// Drain releases blocked dequeues, waits and event streams at once: they are
+// answered with what there is. Later ones no longer block. Call it before
+// http.Server.Shutdown, which waits for the answers.
+func (s *Server) Drain() { s.drain() }
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	c := s.newCall(w, r)
+	defer s.release(c)
+	defer func() {
+		if c.status == 0 && r.Context().Err() != nil {
+			c.status = statusClientGone
+		}
+		s.metrics.http(c.template, r.Method, c.status, time.Since(start))
+	}()
+	if len(s.config.CORSOrigins) > 0 && s.cors(c) {
+		return
+	}
+	if s.config.Token != "" && r.URL.Path != healthPath && !s.authorized(r) {
+		s.refuse(c)
+		return
+	}
+	s.mux.ServeHTTP(c, r)
+}
+
+// handler answers a call; an error that it returns is what it has not answered.
+type handler func(c *call) error
+
+// operation is a handler with the name of the store's operation in the metrics.
+type operation struct {
+	name   string
+	handle handler
+}
+
+type methods map[string]operation
+
+// endpoint serves one path. As in the reference, a GET where there is none is
+// 404 and any other method 405.
+func (s *Server) endpoint(path string, m methods) http.Handler {
+	allowed := make([]string, 0, len(m))
+	for method := range m {
+		allowed = append(allowed, method)
+	}
+	slices.Sort(allowed)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, ok := w.(*call)
+		if !ok {
+			http.Error(w, "the mux is not to be used by itself", http.StatusInternalServerError)
+			return
+		}
+		c.template = path
+		op, ok := m[r.Method]
+		if ok {
+			c.operation = op.name
+			if err := op.handle(c); err != nil {
+				c.fail(err)
+			}
+			return
+		}
+		if r.Method == http.MethodGet {
+			c.fail(errNotFound())
+			return
+		}
+		c.Header()["Allow"] = allowed
+		c.fail(detailError(http.StatusMethodNotAllowed, "Method Not Allowed"))
+	})
+}
+
+func errNotFound() error { return detailError(http.StatusNotFound, "Not Found") }
+
+const (
+	prefix     = "/v1/agl"
+	healthPath = prefix + "/health"
+)
+
+// routes lists every path with its methods and, for the metrics, the store's
+// operations by their names in the reference.
+func (s *Server) routes() map[string]methods {
+	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
+	shown := promhttp.HandlerFor(s.config.Registry, promhttp.HandlerOpts{})
+	metrics := methods{get: {"", s.forward(shown)}}
+	unsupported := methods{post: {"", s.unsupportedSignal}}
+	return map[string]methods{
+		healthPath:              {get: {"", s.health}},
+		prefix + "/statistics":  {get: {"statistics", s.statistics}},
+		prefix + "/events":      {get: {"", s.events}},
+		prefix + "/resources":   {get: {"query_resources", s.queryResources}, post: {"add_resources", s.addResources}},
+		prefix + "/rollouts":    {get: {"query_rollouts", s.queryRollouts}, post: {"start_rollout", s.startRollout}},
+		prefix + "/spans":       {get: {"query_spans", s.querySpans}, post: {"add_span", s.addSpan}},
+		prefix + "/spans/batch": {post: {"add_many_spans", s.addSpans}},
+		prefix + "/spans/next":  {post: {"get_next_span_sequence_id", s.nextSequenceID}},
+		prefix + "/workers":     {get: {"query_workers", s.queryWorkers}},
+
+		prefix + "/queues/rollouts/enqueue": {post: {"enqueue_many_rollouts", s.enqueue}},
+		prefix + "/queues/rollouts/dequeue": {post: {"dequeue_many_rollouts", s.dequeue}},
+		prefix + "/queues/rollouts/close":   {post: {"close_queue", s.closeQueue}},
+		prefix + "/queues/rollouts/open":    {post: {"open_queue", s.openQueue}},
+		prefix + "/waits/rollouts":          {post: {"wait_for_rollouts", s.waitForRollouts}},
+
+		prefix + "/rollouts/search":                             {post: {"query_rollouts", s.searchRollouts}},
+		prefix + "/rollouts/{rollout_id}":                       {get: {"get_rollout_by_id", s.getRollout}, post: {"update_rollout", s.updateRollout}, del: {"delete_rollout", s.deleteRollout}},
+		prefix + "/rollouts/{rollout_id}/cancel":                {post: {"cancel_rollout", s.cancelRollout}},
+		prefix + "/rollouts/{rollout_id}/attempts":              {get: {"query_attempts", s.queryAttempts}, post: {"start_attempt", s.startAttempt}},
+		prefix + "/rollouts/{rollout_id}/attempts/search":       {post: {"query_attempts", s.searchAttempts}},
+		prefix + "/rollouts/{rollout_id}/attempts/latest":       {get: {"get_latest_attempt", s.getLatestAttempt}, post: {"update_attempt", s.updateAttempt}},
+		prefix + "/rollouts/{rollout_id}/attempts/{attempt_id}": {post: {"update_attempt", s.updateAttempt}},
+
+		prefix + "/resources/latest":         {get: {"get_latest_resources", s.getLatestResources}},
+		prefix + "/resources/{resources_id}": {get: {"get_resources_by_id", s.getResources}, post: {"update_resources", s.updateResources}},
+		prefix + "/spans/search":             {post: {"query_spans", s.searchSpans}},
+		prefix + "/workers/search":           {post: {"query_workers", s.searchWorkers}},
+		prefix + "/workers/{worker_id}":      {get: {"get_worker_by_id", s.getWorker}, post: {"update_worker", s.updateWorker}},
+
+		"/v1/traces":               {post: {"add_many_spans", s.traces}},
+		"/v1/metrics":              unsupported,
+		"/v1/logs":                 unsupported,
+		"/v1/development/profiles": unsupported,
+		"/metrics":                 metrics,
+		"/v1/prometheus":           metrics,
+		"/v1/prometheus/{$}":       metrics,
+		"/v1/":                     {},
+		"/":                        {get: {"", s.forward(s.config.UI)}, http.MethodHead: {"", s.forward(s.config.UI)}},
+	}
+}
+
+// forward hands a call to a handler of another package.
+func (s *Server) forward(h http.Handler) handler {
+	return func(c *call) error {
+		h.ServeHTTP(c, c.request)
+		return nil
+	}
+}
+
+func (s *Server) health(c *call) error {
+	return c.send(http.StatusOK, append(c.out, `{"status":"ok"}`...))
+}
+
+func (s *Server) statistics(c *call) error {
+	start := time.Now()
+	stats, err := s.store.Statistics(c.ctx)
+	c.observe(start, err)
+	if err != nil {
+		return err
+	}
+	return c.send(http.StatusOK, stats.AppendJSON(c.out))
+}

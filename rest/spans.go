@@ -1,0 +1,236 @@
+package rest
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+)
+
+func (s *Server) addSpan(c *call) error {
+	spans := make([]agl.Span, 1)
+	if _, err := c.decode(&spans[0], true); err != nil {
+		return err
+	}
+	result, err := perform(c, s.store.AddSpans, agl.AddSpansParams{Spans: spans})
+	if err != nil {
+		return err
+	}
+	if len(result.Cancelled) > 0 {
+		c.markCancelled()
+	}
+	if len(result.Stored) == 0 {
+		return c.send(http.StatusCreated, append(c.out, "null"...)) // it was there before
+	}
+	return c.send(http.StatusCreated, result.Stored[0].AppendJSON(c.out))
+}
+
+// spansRequest is the body of /spans/batch.
+type spansRequest struct {
+	spans            []agl.Span
+	issueSequenceIDs bool
+	echo             bool // answer with the stored spans; else with their indices and sequence ids
+}
+
+func (r *spansRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	given := false
+	err := readObject(dec, func(name string) error {
+		switch name {
+		case "spans":
+			given, r.spans = true, nil
+			return readList(dec, func() error {
+				r.spans = append(r.spans, agl.Span{})
+				return r.spans[len(r.spans)-1].UnmarshalJSONFrom(dec)
+			})
+		case "issue_sequence_ids":
+			return readBool(dec, &r.issueSequenceIDs)
+		case "echo":
+			return readBool(dec, &r.echo)
+		default:
+			return dec.SkipValue()
+		}
+	})
+	if err == nil && !given {
+		err = missing(dec, "spans")
+	}
+	return err
+}
+
+func (s *Server) addSpans(c *call) error {
+	req := spansRequest{echo: true}
+	if _, err := c.decode(&req, true); err != nil {
+		return err
+	}
+	var result agl.AddSpansResult
+	if len(req.spans) > 0 {
+		// The store may keep the slice: whatever it does to it, the keys that the
+		// answer is matched with must stay.
+		var err error
+		result, err = perform(c, s.store.AddSpans, agl.AddSpansParams{Spans: slices.Clone(req.spans), IssueSequenceIDs: req.issueSequenceIDs})
+		if err != nil {
+			return err
+		}
+	}
+	if len(result.Cancelled) > 0 {
+		c.markCancelled()
+	}
+	var out []byte
+	if req.echo {
+		out = append(c.out, `{"spans":[`...)
+		for i := range result.Stored {
+			if i > 0 {
+				out = append(out, ',')
+			}
+			out = result.Stored[i].AppendJSON(out)
+		}
+	} else {
+		out = appendStored(append(c.out, `{"stored":[`...), req.spans, result.Stored)
+	}
+	out = append(out, `],"cancelled":[`...)
+	for i, id := range result.Cancelled {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = appendString(out, id)
+	}
+	return c.send(http.StatusCreated, append(out, "]}"...))
+}
+
+// appendStored appends [index,sequence_id] for each span that was stored; the
+// stored ones are a subset of those sent, in the same order.
+func appendStored(dst []byte, sent, stored []agl.Span) []byte {
+	next := 0
+	for i := range sent {
+		if next == len(stored) {
+			break
+		}
+		a, b := &sent[i], &stored[next]
+		if a.SpanID != b.SpanID || a.AttemptID != b.AttemptID || a.RolloutID != b.RolloutID {
+			continue
+		}
+		if next > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendInt(append(dst, '['), int64(i), 10)
+		dst = strconv.AppendInt(append(dst, ','), b.SequenceID, 10)
+		dst = append(dst, ']')
+		next++
+	}
+	return dst
+}
+
+type sequenceRequest struct {
+	rolloutID, attemptID string
+	count                int
+}
+
+func (r *sequenceRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	var rolloutGiven, attemptGiven bool
+	err := readObject(dec, func(name string) error {
+		switch name {
+		case "rollout_id":
+			rolloutGiven = true
+			return readString(dec, &r.rolloutID)
+		case "attempt_id":
+			attemptGiven = true
+			return readString(dec, &r.attemptID)
+		case "count":
+			if err := readInt(dec, &r.count); err != nil {
+				return err
+			}
+			if r.count < 1 {
+				return &agl.FieldError{
+					Pointer: dec.StackPointer(), Type: "greater_than_equal",
+					Message: "Input should be greater than or equal to 1", Input: strconv.AppendInt(nil, int64(r.count), 10),
+				}
+			}
+			return nil
+		default:
+			return dec.SkipValue()
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case !rolloutGiven:
+		return missing(dec, "rollout_id")
+	case !attemptGiven:
+		return missing(dec, "attempt_id")
+	}
+	return nil
+}
+
+func (s *Server) nextSequenceID(c *call) error {
+	req := sequenceRequest{count: 1}
+	if _, err := c.decode(&req, true); err != nil {
+		return err
+	}
+	first, err := perform(c, s.store.ReserveSequenceIDs, agl.ReserveSequenceIDsParams{
+		RolloutID: req.rolloutID, AttemptID: req.attemptID, Count: req.count,
+	})
+	if err != nil {
+		return err
+	}
+	out := strconv.AppendInt(append(c.out, `{"sequence_id":`...), first, 10)
+	return c.send(http.StatusOK, append(out, '}'))
+}
+
+func spanFields() []string {
+	return []string{
+		"rollout_id", "attempt_id", "sequence_id", "trace_id", "span_id", "parent_id", "name", "status", "attributes", "events",
+		"links", "start_time", "end_time", "context", "parent", "resource",
+	}
+}
+
+func (s *Server) querySpans(c *call) error  { return s.spanPage(c, false) }
+func (s *Server) searchSpans(c *call) error { return s.spanPage(c, true) }
+
+func (s *Server) spanPage(c *call, search bool) error {
+	var p agl.QuerySpansParams
+	f := newFilters("sequence_id", map[string]*string{
+		"attempt_id": &p.AttemptID,
+		"trace_id":   &p.TraceID, "trace_id_contains": &p.TraceIDContains,
+		"span_id": &p.SpanID, "span_id_contains": &p.SpanIDContains,
+		"parent_id": &p.ParentID, "parent_id_contains": &p.ParentIDContains,
+		"name": &p.Name, "name_contains": &p.NameContains,
+	})
+	given := false
+	f.lists = func(dec *jsontext.Decoder, name string) (bool, error) {
+		if name != "rollout_id" {
+			return false, nil
+		}
+		given = true
+		return true, readString(dec, &p.RolloutID)
+	}
+	f.queried = func(name string, values []string) error {
+		if name == "rollout_id" {
+			given, p.RolloutID = true, values[len(values)-1]
+		}
+		return nil
+	}
+	if err := c.query(f, search, spanFields()); err != nil {
+		return err
+	}
+	if !given {
+		if search {
+			return bodyError(c.body, &agl.FieldError{Pointer: "/rollout_id", Type: "missing", Message: "Field required"})
+		}
+		return validation{"missing", []byte(`["query","rollout_id"]`), "Field required", []byte("null"), nil}.err()
+	}
+	p.Paging, p.Logic = f.Paging, f.logic
+	if s.spanJSON != nil {
+		page, err := perform(c, s.spanJSON.QuerySpansJSON, p)
+		if err != nil {
+			return err
+		}
+		return sendPage(c, page, func(dst []byte, item *jsontext.Value) []byte { return append(dst, *item...) })
+	}
+	page, err := perform(c, s.store.QuerySpans, p)
+	if err != nil {
+		return err
+	}
+	return sendPage(c, page, appendItem)
+}
