@@ -53,6 +53,9 @@ func (c Config) withDefaults() Config {
 }
 
 func (c Config) validate() error {
+	if err := tinker.ValidateName(c.Name); err != nil {
+		return invalid("policy: %w", err)
+	}
 	for _, f := range []struct {
 		name             string
 		value, low, high int
