@@ -1,0 +1,127 @@
+package proxy
+
+import (
+	"strconv"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy/openai"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// attrs builds the attributes of a span. Names that come from JSON are written
+// as they were spelled there.
+type attrs struct{ buf []byte }
+
+func newAttrs(size int) *attrs { return &attrs{buf: append(make([]byte, 0, size), '{')} }
+
+func (a *attrs) done() agl.Attributes { return append(a.buf, '}') }
+
+// key begins a member; the parts of its name are joined by dots.
+func (a *attrs) key(prefix string, name []byte) {
+	if len(a.buf) > 1 {
+		a.buf = append(a.buf, ',')
+	}
+	a.buf = append(a.buf, '"')
+	a.buf = append(a.buf, prefix...)
+	if name != nil {
+		a.buf = append(a.buf, '.')
+		a.buf = append(a.buf, name...)
+	}
+	a.buf = append(a.buf, `":`...)
+}
+
+// raw writes a value that is an attribute's already.
+func (a *attrs) raw(key string, value []byte) {
+	a.key(key, nil)
+	a.buf = append(a.buf, value...)
+}
+
+func (a *attrs) text(key, value string) {
+	a.key(key, nil)
+	a.quote(value)
+}
+
+// quote writes a string. A byte that is not UTF-8 becomes U+FFFD, and the error
+// that is dropped only reports that.
+func (a *attrs) quote(value string) { a.buf, _ = jsontext.AppendQuote(a.buf, value) }
+
+func (a *attrs) integer(key string, value int64) {
+	a.key(key, nil)
+	a.buf = strconv.AppendInt(a.buf, value, 10)
+}
+
+func (a *attrs) boolean(key string, value bool) {
+	a.key(key, nil)
+	a.buf = strconv.AppendBool(a.buf, value)
+}
+
+func (a *attrs) seconds(key string, value float64) {
+	a.key(key, nil)
+	a.buf = strconv.AppendFloat(a.buf, value, 'f', 6, 64)
+}
+
+// ids writes a list of token ids.
+func (a *attrs) ids(key string, ids []int32) {
+	a.key(key, nil)
+	a.buf = appendIDs(a.buf, ids)
+}
+
+func appendIDs(dst []byte, ids []int32) []byte {
+	dst = append(dst, '[')
+	for i, id := range ids {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendInt(dst, int64(id), 10)
+	}
+	return append(dst, ']')
+}
+
+// value writes a JSON value: strings, numbers and booleans as themselves,
+// objects and lists as a string of JSON; null, which no attribute can be, not
+// at all.
+func (a *attrs) value(prefix string, name, value []byte) {
+	switch value[0] {
+	case 'n':
+	case '{', '[':
+		a.key(prefix, name)
+		a.quote(string(value))
+	default:
+		a.key(prefix, name)
+		a.buf = append(a.buf, value...)
+	}
+}
+
+// python is value with objects and lists as Python literals.
+func (a *attrs) python(prefix string, name, value []byte) {
+	if value[0] != '{' && value[0] != '[' {
+		a.value(prefix, name, value)
+		return
+	}
+	a.key(prefix, name)
+	a.quote(string(appendPython(make([]byte, 0, len(value)+len(value)/8+16), value)))
+}
+
+// message writes a chat message under prefix: its members by name, content that
+// is not a string as JSON, tool calls flat, with the name and the arguments
+// beside the id.
+func (a *attrs) message(prefix string, message []byte) {
+	openai.Members(message, func(name, value []byte) {
+		if string(name) != "tool_calls" || value[0] != '[' {
+			a.value(prefix, name, value)
+			return
+		}
+		i := 0
+		openai.Elements(value, func(call []byte) {
+			at := prefix + ".tool_calls." + strconv.Itoa(i)
+			i++
+			openai.Members(call, func(name, value []byte) {
+				if string(name) != "function" || value[0] != '{' {
+					a.value(at, name, value)
+					return
+				}
+				openai.Members(value, func(name, value []byte) { a.value(at, name, value) })
+			})
+		})
+	})
+}

@@ -1,0 +1,64 @@
+package proxy
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/agl-go/agl/proxy/openai"
+)
+
+// call is one request of an agent, from its arrival until its record is stored.
+// The goroutine that serves the request owns it until [Proxy.finish]; the writer
+// owns it from then on.
+type call struct {
+	route
+	method    string
+	model     string
+	backend   *backend // nil when no model was found
+	request   []byte   // as the agent sent it
+	stream    bool
+	versioned string // the model's version when the call ended
+
+	reply     []byte              // a reply that came whole
+	assembled *openai.Accumulator // one that came as a stream
+	cut       bool                // the reply is longer than what is kept of it
+	status    int                 // HTTP status that the agent got; 0 is none
+	fault     string              // why the call failed; empty when it did not
+	source    string              // whose fault
+	delivered bool                // the agent got all of it
+
+	start, sent, firstByte, lastByte, end time.Time
+
+	cancel context.CancelCauseFunc
+	charge int64 // bytes held of the budget
+
+	// Below is the ledger's.
+	attempt    *attempt // nil when the call is not recorded
+	order      int64    // of the attempt's calls
+	sequence   int64
+	failed     error // why no sequence id could be had
+	next, prev *call // in the rollout's calls
+	barriers   []*barrier
+	awaited    atomic.Int32 // events that have come, of the two that make a record ready
+}
+
+func (c *call) recorded() bool { return c.attempt != nil }
+
+// arrived counts one of the two events that make the record of a call ready:
+// the call's end and its sequence id. The last one reports true.
+func (c *call) arrived() bool { return c.awaited.Add(1) == 2 }
+
+// fail notes why the call failed; the first reason counts.
+func (c *call) fail(source, reason string) {
+	if c.fault == "" {
+		c.fault, c.source = reason, source
+	}
+}
+
+// replyStatus notes the status that the agent gets.
+func (c *call) replyStatus(w http.ResponseWriter, status int) {
+	c.status = status
+	w.WriteHeader(status)
+}

@@ -1,0 +1,152 @@
+package proxy
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/agl-go/agl"
+)
+
+// Spans is where calls are recorded. An agl.Store is one.
+type Spans interface {
+	AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error)
+	ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDsParams) (first int64, err error)
+}
+
+// Model is one backend of a model name. Several entries of one name are
+// replicas: the calls of a rollout stay on one of them, rollouts are spread.
+type Model struct {
+	Name    string // what agents ask for
+	BaseURL string // of the backend's API, usually ending in /v1
+	// BackendModel is what the backend calls the model; empty means Name.
+	BackendModel string
+	// APIKey is sent to the backend as a bearer token; "env:NAME" is resolved at
+	// each call. Empty forwards the agent's own Authorization header.
+	APIKey string
+	// Version says which weights these are, usually a resources id. It is
+	// recorded with each call.
+	Version string
+	// TextOnly marks a backend that rejects requests for token ids and
+	// log-probabilities, as hosted services do: they are not asked for.
+	TextOnly bool
+}
+
+// Config configures a [Proxy]. The zero value of each field but Models is usable.
+type Config struct {
+	// Models are the models served at first; see [Proxy.SetModels].
+	Models []Model
+	// Spans takes the records; nil records nothing.
+	Spans Spans
+	// Logger gets what operators must know; nil discards it.
+	Logger *slog.Logger
+	// Token, when set, is the bearer token that the routes under /admin need.
+	// Without one they answer to loopback addresses only.
+	Token string
+	// PublicURL is where agents reach the proxy, for [Proxy.AsResource].
+	PublicURL string
+	// LookupEnv resolves "env:NAME" keys; nil allows none.
+	LookupEnv func(name string) (value string, ok bool)
+	// Transport makes the calls to backends; nil is one of the proxy's own, tuned
+	// for many calls to few hosts.
+	Transport http.RoundTripper
+	// MaxRequestBytes bounds a request body; 0 is 64 MiB. Longer ones get 413.
+	MaxRequestBytes int64
+	// MaxReplyBytes bounds how much of a reply is recorded; 0 is 64 MiB. A longer
+	// reply still reaches the agent, whole, and its record says that it is cut.
+	MaxReplyBytes int64
+	// CaptureBytes bounds the memory for calls that are running or not yet
+	// stored; 0 is 256 MiB. While it is full, new calls wait for QueueTimeout and
+	// are then refused with 503. Running calls may exceed it, never new ones.
+	CaptureBytes int64
+	// QueueTimeout bounds that wait; 0 is 30 s.
+	QueueTimeout time.Duration
+	// IdleTimeout is how long a backend may send nothing; 0 is 10 minutes.
+	IdleTimeout time.Duration
+	// StoreTimeout bounds one request to Spans; 0 is 30 s.
+	StoreTimeout time.Duration
+	// StoreRetry is how long a failing write is repeated before the record is
+	// given up; 0 is 2 minutes.
+	StoreRetry time.Duration
+	// WriteDelay is how long a record may wait for others to be written with; 0
+	// is 5 ms. A Flush does not wait.
+	WriteDelay time.Duration
+}
+
+func orDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+func (c Config) withDefaults() Config {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.LookupEnv == nil {
+		c.LookupEnv = func(string) (string, bool) { return "", false }
+	}
+	const mib = 1 << 20
+	orDefault(&c.MaxRequestBytes, 64*mib)
+	orDefault(&c.MaxReplyBytes, 64*mib)
+	orDefault(&c.CaptureBytes, 256*mib)
+	orDefault(&c.QueueTimeout, 30*time.Second)
+	orDefault(&c.IdleTimeout, 10*time.Minute)
+	orDefault(&c.StoreTimeout, 30*time.Second)
+	orDefault(&c.StoreRetry, 2*time.Minute)
+	orDefault(&c.WriteDelay, 5*time.Millisecond)
+	return c
+}
+
+func (c *Config) validate() error {
+	for _, f := range [...]struct {
+		name  string
+		value int64
+	}{
+		{"MaxRequestBytes", c.MaxRequestBytes},
+		{"MaxReplyBytes", c.MaxReplyBytes},
+		{"CaptureBytes", c.CaptureBytes},
+		{"QueueTimeout", int64(c.QueueTimeout)},
+		{"IdleTimeout", int64(c.IdleTimeout)},
+		{"StoreTimeout", int64(c.StoreTimeout)},
+		{"StoreRetry", int64(c.StoreRetry)},
+		{"WriteDelay", int64(c.WriteDelay)},
+	} {
+		if f.value < 0 {
+			return agl.Errorf(agl.CodeInvalid, "%s: got %d, must not be negative", f.name, f.value)
+		}
+	}
+	if c.PublicURL != "" {
+		return checkURL("PublicURL", c.PublicURL)
+	}
+	return nil
+}
+
+// checkURL wants an absolute HTTP URL. The message leaves out the URL's password.
+func checkURL(field, raw string) error {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return agl.Errorf(agl.CodeInvalid, "%s: not a URL: %w", field, err)
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return agl.Errorf(agl.CodeInvalid, "%s: got %q, must be an absolute http or https URL such as http://127.0.0.1:8000/v1", field, u.Redacted())
+	}
+	return nil
+}
+
+// secret resolves an "env:NAME" key.
+func (c *Config) secret(key string) (string, error) {
+	name, isEnv := strings.CutPrefix(key, "env:")
+	if !isEnv {
+		return key, nil
+	}
+	value, ok := c.LookupEnv(name)
+	if !ok || value == "" {
+		return "", agl.Errorf(agl.CodeInvalid, "the API key is taken from the environment variable %s, which is not set where the proxy runs", name)
+	}
+	return value, nil
+}

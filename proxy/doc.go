@@ -1,0 +1,15 @@
+// Package proxy is the gateway between agents and the models that they call.
+// It passes OpenAI Chat Completions through, asks the inference engine for the
+// token ids and log-probabilities that training needs, hides them from agents
+// that did not ask, and records every call of an attempt as spans.
+//
+// An agent calls it under /rollout/{id}/attempt/{id}/…, which says whose call
+// it is; calls without that prefix pass unrecorded. Bytes are forwarded as they
+// are except for the fields named in package openai. What is recorded never
+// delays or breaks a reply: ordering, building and storing of records happen
+// beside the calls, and [Proxy.Flush] tells when they are done.
+//
+// The package knows neither the store nor who trains: it writes through [Spans]
+// and takes its list of models from whoever owns it. Nothing is retried once a
+// byte has reached the agent.
+package proxy

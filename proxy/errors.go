@@ -1,0 +1,44 @@
+package proxy
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/agl-go/agl/proxy/openai"
+)
+
+// HeaderSource tells on an error whose it is: "gateway" when the proxy made it,
+// "provider" when it came from the backend.
+const HeaderSource = "Agl-Error-Source"
+
+// The values of HeaderSource.
+const (
+	SourceGateway  = "gateway"
+	SourceProvider = "provider"
+)
+
+// failure is an error that the proxy itself answers with.
+type failure struct {
+	status     int
+	body       openai.Error
+	retryAfter int // seconds; 0 gives no header
+}
+
+func fail(status int, kind, code, message string) *failure {
+	return &failure{status: status, body: openai.Error{Message: message, Type: kind, Code: code}}
+}
+
+// write answers with the failure.
+func (f *failure) write(w http.ResponseWriter) error {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set(HeaderSource, SourceGateway)
+	if f.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(f.retryAfter))
+	}
+	body := f.body.AppendJSON(nil)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(f.status)
+	_, err := w.Write(body)
+	return err
+}

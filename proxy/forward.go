@@ -1,0 +1,122 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+func newTransport() *http.Transport {
+	return &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout: 10 * time.Second,
+		MaxIdleConnsPerHost: 1024, // a connection that is closed after its call costs more than one that waits
+		IdleConnTimeout:     90 * time.Second,
+		DisableCompression:  true, // replies must be read, and backends are near
+		ForceAttemptHTTP2:   true,
+		ReadBufferSize:      16 << 10,
+	}
+}
+
+// hopByHop are headers of a connection, not of a message, and those that the
+// proxy sets itself.
+func hopByHop(name string) bool {
+	switch name {
+	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
+		"Transfer-Encoding", "Upgrade", "Content-Length", "Accept-Encoding":
+		return true
+	}
+	return false
+}
+
+// copyHeader copies the headers of a message. The lists are shared.
+func copyHeader(dst, src http.Header) {
+	for name, values := range src {
+		if !hopByHop(name) {
+			dst[name] = values
+		}
+	}
+	for _, list := range src["Connection"] {
+		for name := range strings.SplitSeq(list, ",") {
+			delete(dst, http.CanonicalHeaderKey(strings.TrimSpace(name)))
+		}
+	}
+}
+
+// backendRequest is what b gets for an agent's request.
+func backendRequest(ctx context.Context, r *http.Request, b *backend, path, key string, body []byte) *http.Request {
+	header := make(http.Header, len(r.Header)+1)
+	copyHeader(header, r.Header)
+	if key != "" {
+		header["Authorization"] = []string{"Bearer " + key}
+	}
+	if _, ok := header["User-Agent"]; !ok {
+		header["User-Agent"] = nil // else one is made up
+	}
+	if _, ok := header["Idempotency-Key"]; !ok {
+		// Not sent. It lets the transport repeat a request that it wrote to a pooled
+		// connection which the backend was just closing, and only then.
+		header["Idempotency-Key"] = []string{}
+	}
+	target := *b.base
+	target.Path, target.RawPath = joinPath(b.base, path)
+	target.RawQuery = r.URL.RawQuery
+	out := &http.Request{
+		Method: r.Method, URL: &target, Host: target.Host, Header: header,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		ContentLength: int64(len(body)),
+		Body:          io.NopCloser(bytes.NewReader(body)),
+		GetBody:       func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil },
+	}
+	return out.WithContext(ctx)
+}
+
+// joinPath appends an escaped path to a base URL's.
+func joinPath(base *url.URL, escaped string) (path, raw string) {
+	plain, err := url.PathUnescape(escaped)
+	if err != nil {
+		plain = escaped
+	}
+	if plain == escaped && base.RawPath == "" {
+		return base.Path + plain, ""
+	}
+	return base.Path + plain, base.EscapedPath() + escaped
+}
+
+// errTooLong says that a body is longer than allowed.
+var errTooLong = errors.New("body too long")
+
+// readBody reads a body of at most limit bytes. hint is its length, if known.
+// With an error it returns what came before.
+func readBody(body io.Reader, hint, limit int64) ([]byte, error) {
+	if hint > limit {
+		return nil, errTooLong
+	}
+	if hint >= 0 {
+		buf := make([]byte, hint)
+		n, err := io.ReadFull(body, buf)
+		return buf[:n], err
+	}
+	buf := make([]byte, 0, 4<<10)
+	for {
+		if len(buf) == cap(buf) {
+			buf = append(buf, 0)[:len(buf)]
+		}
+		n, err := body.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		switch {
+		case int64(len(buf)) > limit:
+			return buf, errTooLong
+		case err == io.EOF:
+			return buf, nil
+		case err != nil:
+			return buf, err
+		}
+	}
+}

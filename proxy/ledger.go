@@ -1,0 +1,249 @@
+package proxy
+
+import (
+	"container/list"
+	"sync"
+	"unsafe"
+
+	"github.com/agl-go/agl"
+)
+
+// How much the ledger remembers of rollouts that have no call running: what
+// drift detection compares with, and which records were lost.
+const (
+	maxIdleRollouts   = 1 << 16
+	maxIdleTokenBytes = 64 << 20
+)
+
+// ledger knows every call that has begun and is not yet stored, by rollout, and
+// in which order the calls of each attempt began.
+type ledger struct {
+	mu         sync.Mutex
+	wake       sync.Cond // an attempt wants sequence ids, or closed
+	closed     bool
+	rollouts   map[string]*rollout
+	idle       list.List  // of *rollout without calls, the longest idle in front
+	tokenBytes int64      // held by all attempts
+	wanting    []*attempt // attempts with calls that want sequence ids
+}
+
+type rollout struct {
+	id       string
+	attempts map[string]*attempt
+	calls    call // ring of the calls that are not stored
+	place    *list.Element
+	lost     int   // records that could not be stored
+	lostErr  error // why the first one could not
+}
+
+type attempt struct {
+	id      string
+	rollout *rollout
+	began   int64   // calls so far
+	want    []*call // calls that want a sequence id, in the order of their starts
+	wanted  bool    // the attempt is in the hands of a sequencer or waits for one
+
+	// The writer's alone.
+	seen map[string]struct{} // response ids
+	last *tokens             // of the call that began last among those recorded
+}
+
+// tokens are the ids of one call.
+type tokens struct {
+	order   int64
+	prompt  []int32
+	replies [][]int32 // by choice
+}
+
+func (t *tokens) bytes() int64 {
+	if t == nil {
+		return 0
+	}
+	n := len(t.prompt)
+	for _, r := range t.replies {
+		n += len(r)
+	}
+	return int64(n) * int64(unsafe.Sizeof(int32(0)))
+}
+
+func newLedger() *ledger {
+	l := &ledger{rollouts: make(map[string]*rollout)}
+	l.wake.L = &l.mu
+	return l
+}
+
+// begin enters a call and asks for its sequence id.
+func (l *ledger) begin(c *call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.rollouts[c.rolloutID]
+	if r == nil {
+		r = &rollout{id: c.rolloutID, attempts: make(map[string]*attempt, 1)}
+		r.calls.next, r.calls.prev = &r.calls, &r.calls
+		l.rollouts[c.rolloutID] = r
+	}
+	if r.place != nil {
+		l.idle.Remove(r.place)
+		r.place = nil
+	}
+	a := r.attempts[c.attemptID]
+	if a == nil {
+		a = &attempt{id: c.attemptID, rollout: r, seen: make(map[string]struct{})}
+		r.attempts[c.attemptID] = a
+	}
+	a.began++
+	c.attempt, c.order = a, a.began
+	c.prev, c.next = r.calls.prev, &r.calls
+	c.prev.next, c.next.prev = c, c
+	a.want = append(a.want, c)
+	if !a.wanted {
+		a.wanted = true
+		l.wanting = append(l.wanting, a)
+		l.wake.Signal()
+	}
+}
+
+// done takes a call out: its record is stored, or lost for the reason given.
+func (l *ledger) done(c *call, lost error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := c.attempt.rollout
+	c.prev.next, c.next.prev = c.next, c.prev
+	if lost != nil {
+		if r.lost++; r.lostErr == nil {
+			r.lostErr = lost
+		}
+	}
+	for _, b := range c.barriers {
+		b.pass()
+	}
+	if r.calls.next == &r.calls {
+		r.place = l.idle.PushBack(r)
+		l.evict()
+	}
+}
+
+// remember replaces the ids that the attempt's next call is compared with.
+func (l *ledger) remember(a *attempt, t *tokens) {
+	grown := t.bytes() - a.last.bytes()
+	a.last = t
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tokenBytes += grown
+}
+
+// evict forgets rollouts that have been idle longest.
+func (l *ledger) evict() {
+	for l.idle.Len() > maxIdleRollouts || l.tokenBytes > maxIdleTokenBytes {
+		front := l.idle.Front()
+		if front == nil {
+			return
+		}
+		r, _ := l.idle.Remove(front).(*rollout)
+		for _, a := range r.attempts {
+			l.tokenBytes -= a.last.bytes()
+		}
+		delete(l.rollouts, r.id)
+	}
+}
+
+// barrier waits for the calls that had begun when it was put up.
+type barrier struct {
+	left int // calls that are not stored; the ledger's lock guards it
+	open chan struct{}
+}
+
+func (b *barrier) pass() {
+	if b.left--; b.left == 0 {
+		close(b.open)
+	}
+}
+
+// barrier puts up a barrier behind the calls of the rollouts given, or of all.
+func (l *ledger) barrier(rolloutIDs []string) *barrier {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &barrier{open: make(chan struct{})}
+	l.each(rolloutIDs, func(r *rollout) {
+		for c := r.calls.next; c != &r.calls; c = c.next {
+			c.barriers = append(c.barriers, b)
+			b.left++
+		}
+	})
+	if b.left == 0 {
+		close(b.open)
+	}
+	return b
+}
+
+// lost reports the records of the rollouts that could not be stored.
+func (l *ledger) lost(rolloutIDs []string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	count, cause, where := 0, error(nil), ""
+	l.each(rolloutIDs, func(r *rollout) {
+		if count += r.lost; cause == nil && r.lost > 0 {
+			cause, where = r.lostErr, r.id
+		}
+	})
+	if count == 0 {
+		return nil
+	}
+	return agl.Errorf(agl.ErrorCode(cause), "%d call records could not be stored, the first of rollout %s: %w", count, where, cause)
+}
+
+// each visits the known rollouts among those given, each once, or all of them.
+func (l *ledger) each(rolloutIDs []string, visit func(r *rollout)) {
+	if len(rolloutIDs) == 0 {
+		for _, r := range l.rollouts {
+			visit(r)
+		}
+		return
+	}
+	visited := make(map[*rollout]struct{}, len(rolloutIDs))
+	for _, id := range rolloutIDs {
+		r := l.rollouts[id]
+		if _, again := visited[r]; r != nil && !again {
+			visited[r] = struct{}{}
+			visit(r)
+		}
+	}
+}
+
+// take hands the calls of one attempt that want sequence ids to a sequencer,
+// which gives the attempt back with release. It blocks until there is one; ok
+// is false when the ledger is closed and nothing is left.
+func (l *ledger) take() (a *attempt, calls []*call, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.wanting) == 0 {
+		if l.closed {
+			return nil, nil, false
+		}
+		l.wake.Wait()
+	}
+	a = l.wanting[0]
+	l.wanting = l.wanting[1:]
+	calls, a.want = a.want, nil
+	return a, calls, true
+}
+
+// release ends a sequencer's hold on an attempt.
+func (l *ledger) release(a *attempt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(a.want) == 0 {
+		a.wanted = false
+		return
+	}
+	l.wanting = append(l.wanting, a)
+	l.wake.Signal()
+}
+
+// close lets take end once nothing is wanted any more.
+func (l *ledger) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	l.wake.Broadcast()
+}

@@ -1,0 +1,327 @@
+package openai
+
+import (
+	"bytes"
+	"strconv"
+)
+
+// Accumulator puts the chunks of a streamed chat completion together into the
+// completion that the same call would have returned unstreamed. Its zero value
+// is ready. Members that it does not know are kept: strings of a delta are
+// joined, of anything else the last value that is not null counts.
+type Accumulator struct {
+	members   []keyed
+	choices   []*choice
+	size      int
+	malformed int
+}
+
+// keyed is a member whose value is a whole JSON value.
+type keyed struct{ name, value []byte }
+
+type choice struct {
+	index    int
+	message  message
+	members  []keyed
+	tokenIDs list
+	content  list // of the log-probabilities
+	refusal  list
+	logprobs []keyed // other members of logprobs
+}
+
+// message collects deltas.
+type message struct {
+	texts   []keyed // contents of strings, without their quotes, escapes as they are
+	members []keyed // everything that is not a string
+	calls   []*toolCall
+}
+
+type toolCall struct {
+	index    int
+	members  []keyed
+	function message
+}
+
+// list is the inside of a JSON array that grows.
+type list struct {
+	inner []byte
+	given bool
+}
+
+func (l *list) add(array []byte) int {
+	inner := bytes.TrimSpace(array)
+	if len(inner) < 2 || inner[0] != '[' {
+		return 0
+	}
+	l.given = true
+	inner = bytes.TrimSpace(inner[1 : len(inner)-1])
+	if len(inner) == 0 {
+		return 0
+	}
+	if len(l.inner) > 0 {
+		l.inner = append(l.inner, ',')
+	}
+	l.inner = append(l.inner, inner...)
+	return len(inner) + 1
+}
+
+// Size is about how many bytes the accumulator holds.
+func (a *Accumulator) Size() int { return a.size }
+
+// Malformed counts the events whose data was neither a chunk nor [DONE].
+func (a *Accumulator) Malformed() int { return a.malformed }
+
+// Empty reports whether no chunk has been added.
+func (a *Accumulator) Empty() bool { return len(a.members) == 0 && len(a.choices) == 0 }
+
+// Add takes the data of one event. Data that is not a JSON object only counts
+// as malformed, unless it is the [DONE] that ends a stream.
+func (a *Accumulator) Add(data []byte) {
+	data = bytes.TrimSpace(data)
+	if len(data) == 0 || string(data) == "[DONE]" {
+		return
+	}
+	if len(data) == 0 || data[0] != '{' || skipValue(data, 0) != len(data) {
+		a.malformed++
+		return
+	}
+	ok := eachMember(data, func(m member) {
+		switch {
+		case isNull(m.value):
+		case string(m.name) == "choices" && m.value[0] == '[':
+			eachElement(m.value, func(value []byte, _ int) { a.addChoice(value) })
+		default:
+			a.size += set(&a.members, m.name, m.value)
+		}
+	})
+	if !ok {
+		a.malformed++
+	}
+}
+
+// set keeps the last value of a member.
+func set(members *[]keyed, name, value []byte) int {
+	for i := range *members {
+		k := &(*members)[i]
+		if bytes.Equal(k.name, name) {
+			if bytes.Equal(k.value, value) {
+				return 0
+			}
+			grown := len(value) - len(k.value)
+			k.value = append(k.value[:0], value...)
+			return grown
+		}
+	}
+	*members = append(*members, keyed{bytes.Clone(name), bytes.Clone(value)})
+	return len(name) + len(value)
+}
+
+// join appends to the string of a member.
+func join(members *[]keyed, name, quoted []byte) int {
+	inner := quoted[1 : len(quoted)-1]
+	for i := range *members {
+		k := &(*members)[i]
+		if bytes.Equal(k.name, name) {
+			k.value = append(k.value, inner...)
+			return len(inner)
+		}
+	}
+	*members = append(*members, keyed{bytes.Clone(name), bytes.Clone(inner)})
+	return len(name) + len(inner)
+}
+
+// number reads the index member of an object; none is 0.
+func number(object []byte) int {
+	index := 0
+	eachMember(object, func(m member) {
+		if string(m.name) == "index" {
+			// Anything but an integer counts as the first.
+			index, _ = strconv.Atoi(string(m.value))
+		}
+	})
+	return index
+}
+
+func (a *Accumulator) addChoice(raw []byte) {
+	index := number(raw)
+	var c *choice
+	for _, known := range a.choices {
+		if known.index == index {
+			c = known
+			break
+		}
+	}
+	if c == nil {
+		c = &choice{index: index}
+		a.choices = append(a.choices, c)
+	}
+	eachMember(raw, func(m member) {
+		switch name := string(m.name); {
+		case name == "index" || isNull(m.value):
+		case name == "delta" || name == "message":
+			a.size += c.message.add(m.value)
+		case name == "token_ids":
+			a.size += c.tokenIDs.add(m.value)
+		case name == "logprobs":
+			a.size += c.addLogprobs(m.value)
+		default:
+			a.size += set(&c.members, m.name, m.value)
+		}
+	})
+}
+
+func (c *choice) addLogprobs(raw []byte) int {
+	grown := 0
+	eachMember(raw, func(m member) {
+		switch name := string(m.name); {
+		case isNull(m.value):
+		case name == "content":
+			grown += c.content.add(m.value)
+		case name == "refusal":
+			grown += c.refusal.add(m.value)
+		default:
+			grown += set(&c.logprobs, m.name, m.value)
+		}
+	})
+	return grown
+}
+
+// add takes a delta. Identifying members say the same each time, so their
+// first value counts; other strings are pieces of a text.
+func (d *message) add(raw []byte) int {
+	grown := 0
+	eachMember(raw, func(m member) {
+		switch name := string(m.name); {
+		case isNull(m.value):
+		case name == "tool_calls" && m.value[0] == '[':
+			eachElement(m.value, func(value []byte, _ int) { grown += d.addCall(value) })
+		case m.value[0] != '"' || name == "role" || name == "id" || name == "type":
+			grown += set(&d.members, m.name, m.value)
+		default:
+			grown += join(&d.texts, m.name, m.value)
+		}
+	})
+	return grown
+}
+
+func (d *message) addCall(raw []byte) int {
+	index := number(raw)
+	var call *toolCall
+	for _, known := range d.calls {
+		if known.index == index {
+			call = known
+			break
+		}
+	}
+	if call == nil {
+		call = &toolCall{index: index}
+		d.calls = append(d.calls, call)
+	}
+	grown := 0
+	eachMember(raw, func(m member) {
+		switch name := string(m.name); {
+		case name == "index" || isNull(m.value):
+		case name == "function":
+			grown += call.function.add(m.value)
+		default:
+			grown += set(&call.members, m.name, m.value)
+		}
+	})
+	return grown
+}
+
+// AppendJSON appends the completion.
+func (a *Accumulator) AppendJSON(dst []byte) []byte {
+	dst = append(dst, '{')
+	for _, m := range a.members {
+		if string(m.name) == "object" {
+			m.value = bytes.Replace(m.value, []byte(".chunk"), nil, 1)
+		}
+		dst = appendMember(dst, m.name, m.value)
+	}
+	dst = append(appendName(dst, []byte("choices")), '[')
+	for i, c := range a.choices {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = c.appendJSON(dst)
+	}
+	return append(dst, "]}"...)
+}
+
+// appendName appends a member's name, after a comma unless it is the first.
+func appendName(dst, name []byte) []byte {
+	if dst[len(dst)-1] != '{' {
+		dst = append(dst, ',')
+	}
+	dst = append(dst, '"')
+	dst = append(dst, name...)
+	return append(dst, `":`...)
+}
+
+func appendMember(dst, name, value []byte) []byte {
+	return append(appendName(dst, name), value...)
+}
+
+func appendList(dst []byte, name string, l list) []byte {
+	if !l.given {
+		return dst
+	}
+	dst = append(appendName(dst, []byte(name)), '[')
+	dst = append(dst, l.inner...)
+	return append(dst, ']')
+}
+
+func (c *choice) appendJSON(dst []byte) []byte {
+	dst = append(dst, `{"index":`...)
+	dst = strconv.AppendInt(dst, int64(c.index), 10)
+	dst = appendName(dst, []byte("message"))
+	dst = c.message.appendJSON(dst)
+	if c.content.given || c.refusal.given || len(c.logprobs) > 0 {
+		dst = append(appendName(dst, []byte("logprobs")), '{')
+		dst = appendList(dst, "content", c.content)
+		dst = appendList(dst, "refusal", c.refusal)
+		for _, m := range c.logprobs {
+			dst = appendMember(dst, m.name, m.value)
+		}
+		dst = append(dst, '}')
+	}
+	for _, m := range c.members {
+		dst = appendMember(dst, m.name, m.value)
+	}
+	dst = appendList(dst, "token_ids", c.tokenIDs)
+	return append(dst, '}')
+}
+
+func (d *message) appendJSON(dst []byte) []byte {
+	dst = append(dst, '{')
+	for _, m := range d.members {
+		dst = appendMember(dst, m.name, m.value)
+	}
+	for _, m := range d.texts {
+		dst = append(appendName(dst, m.name), '"')
+		dst = append(dst, m.value...)
+		dst = append(dst, '"')
+	}
+	if len(d.calls) > 0 {
+		dst = append(appendName(dst, []byte("tool_calls")), '[')
+		for i, call := range d.calls {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = call.appendJSON(dst)
+		}
+		dst = append(dst, ']')
+	}
+	return append(dst, '}')
+}
+
+func (t *toolCall) appendJSON(dst []byte) []byte {
+	dst = append(dst, '{')
+	for _, m := range t.members {
+		dst = appendMember(dst, m.name, m.value)
+	}
+	dst = appendName(dst, []byte("function"))
+	dst = t.function.appendJSON(dst)
+	return append(dst, '}')
+}

@@ -1,0 +1,178 @@
+package openai
+
+import "bytes"
+
+// member is one member of a raw object, by positions in the object's bytes.
+type member struct {
+	name       []byte // between the quotes, escapes as they are
+	value      []byte
+	start      int // of the name's first quote
+	valueStart int
+	end        int // behind the value
+}
+
+func skipSpace(raw []byte, i int) int {
+	for i < len(raw) && (raw[i] == ' ' || raw[i] == '\n' || raw[i] == '\t' || raw[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// skipString returns the position behind the string that starts at i, or -1 if
+// it does not end.
+func skipString(raw []byte, i int) int {
+	for i++; ; {
+		n := bytes.IndexByte(raw[i:], '"')
+		if n < 0 {
+			return -1
+		}
+		quote := i + n
+		back := quote
+		for back > i && raw[back-1] == '\\' {
+			back--
+		}
+		i = quote + 1
+		if (quote-back)%2 == 0 {
+			return i
+		}
+	}
+}
+
+// skipValue returns the position behind the value that starts at i, or -1 if
+// there is none. It checks brackets and quotes, not every token.
+func skipValue(raw []byte, i int) int {
+	if i >= len(raw) {
+		return -1
+	}
+	switch raw[i] {
+	case '"':
+		return skipString(raw, i)
+	case '{', '[':
+		for depth := 0; i < len(raw); {
+			switch raw[i] {
+			case '"':
+				if i = skipString(raw, i); i < 0 {
+					return -1
+				}
+				continue
+			case '{', '[':
+				depth++
+			case '}', ']':
+				depth--
+				if depth == 0 {
+					return i + 1
+				}
+			}
+			i++
+		}
+		return -1
+	default:
+		start := i
+		for i < len(raw) {
+			switch raw[i] {
+			case ',', '}', ']', ' ', '\n', '\t', '\r':
+				if i == start {
+					return -1
+				}
+				return i
+			}
+			i++
+		}
+		if i == start {
+			return -1
+		}
+		return i
+	}
+}
+
+// eachMember yields the members of the object that raw starts with, and
+// reports whether the object was complete.
+func eachMember(raw []byte, yield func(m member)) bool {
+	i := skipSpace(raw, 0)
+	if i >= len(raw) || raw[i] != '{' {
+		return false
+	}
+	i = skipSpace(raw, i+1)
+	if i < len(raw) && raw[i] == '}' {
+		return true
+	}
+	for {
+		if i >= len(raw) || raw[i] != '"' {
+			return false
+		}
+		start := i
+		if i = skipString(raw, i); i < 0 {
+			return false
+		}
+		name := raw[start+1 : i-1]
+		i = skipSpace(raw, i)
+		if i >= len(raw) || raw[i] != ':' {
+			return false
+		}
+		valueStart := skipSpace(raw, i+1)
+		end := skipValue(raw, valueStart)
+		if end < 0 {
+			return false
+		}
+		yield(member{name: name, value: raw[valueStart:end:end], start: start, valueStart: valueStart, end: end})
+		i = skipSpace(raw, end)
+		if i >= len(raw) {
+			return false
+		}
+		switch raw[i] {
+		case ',':
+			i = skipSpace(raw, i+1)
+		case '}':
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+// eachElement yields the elements of the array that raw starts with and their
+// positions, and reports whether the array was complete.
+func eachElement(raw []byte, yield func(value []byte, start int)) bool {
+	i := skipSpace(raw, 0)
+	if i >= len(raw) || raw[i] != '[' {
+		return false
+	}
+	i = skipSpace(raw, i+1)
+	if i < len(raw) && raw[i] == ']' {
+		return true
+	}
+	for {
+		end := skipValue(raw, i)
+		if end < 0 {
+			return false
+		}
+		yield(raw[i:end:end], i)
+		i = skipSpace(raw, end)
+		if i >= len(raw) {
+			return false
+		}
+		switch raw[i] {
+		case ',':
+			i = skipSpace(raw, i+1)
+		case ']':
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+// Members yields the members of a raw object in their order: the name as it is
+// spelled between its quotes, and the value's bytes. It reports whether raw is
+// a complete object; up to the fault, members have been yielded.
+func Members(raw []byte, yield func(name, value []byte)) bool {
+	return eachMember(raw, func(m member) { yield(m.name, m.value) })
+}
+
+// Elements yields the elements of a raw array and reports whether raw is a
+// complete array.
+func Elements(raw []byte, yield func(value []byte)) bool {
+	return eachElement(raw, func(value []byte, _ int) { yield(value) })
+}
+
+func isNull(value []byte) bool { return string(value) == "null" }

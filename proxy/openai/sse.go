@@ -1,0 +1,180 @@
+package openai
+
+import "bytes"
+
+// Events cuts a stream of server-sent events into its events, whatever the
+// pieces in which it arrives. Its zero value is ready. Together the events are
+// exactly the bytes that were written: no byte is lost, added or changed.
+type Events struct {
+	buf   []byte
+	from  int  // where the next event starts
+	line  int  // where the line that is being looked for starts
+	seen  int  // no line ends before this
+	wasCR bool // the last line ended with a CR, so a LF here belongs to it
+}
+
+// Write appends a piece of the stream. Events handed out before are void.
+func (e *Events) Write(piece []byte) {
+	if e.from > 0 {
+		n := copy(e.buf, e.buf[e.from:])
+		e.buf = e.buf[:n]
+		e.line -= e.from
+		e.seen -= e.from
+		e.from = 0
+	}
+	e.buf = append(e.buf, piece...)
+}
+
+// Next returns the next complete event with the blank line that ends it, or nil
+// if the stream so far holds no more. It is valid until the next Write.
+func (e *Events) Next() []byte {
+	for {
+		if e.wasCR && e.line < len(e.buf) {
+			e.wasCR = false
+			if e.buf[e.line] == '\n' {
+				e.line++
+				e.seen = e.line
+			}
+		}
+		end, next := e.lineEnd()
+		if next < 0 {
+			e.seen = len(e.buf)
+			return nil
+		}
+		blank := end == e.line
+		e.wasCR = e.buf[next-1] == '\r'
+		e.line, e.seen = next, next
+		if blank {
+			event := e.buf[e.from:next:next]
+			e.from = next
+			return event
+		}
+	}
+}
+
+// lineEnd returns where the current line ends and where the next one starts, or
+// -1 if its end has not come yet.
+func (e *Events) lineEnd() (end, next int) {
+	rest := e.buf[e.seen:]
+	lf := bytes.IndexByte(rest, '\n')
+	head := rest
+	if lf >= 0 {
+		head = rest[:lf]
+	}
+	if cr := bytes.IndexByte(head, '\r'); cr >= 0 {
+		end = e.seen + cr
+		if cr+1 < len(rest) && rest[cr+1] == '\n' {
+			return end, end + 2
+		}
+		return end, end + 1
+	}
+	if lf < 0 {
+		return -1, -1
+	}
+	return e.seen + lf, e.seen + lf + 1
+}
+
+// Rest returns what has not been handed out as an event: after the stream has
+// ended, its last event if the blank line is missing.
+func (e *Events) Rest() []byte {
+	rest := e.buf[e.from:]
+	e.from, e.line, e.seen = len(e.buf), len(e.buf), len(e.buf)
+	return rest
+}
+
+// Buffered returns how many bytes wait for the end of their event.
+func (e *Events) Buffered() int { return len(e.buf) - e.from }
+
+// Cap returns how much memory e holds, in bytes.
+func (e *Events) Cap() int { return cap(e.buf) }
+
+// Reset makes e ready for another stream, keeping its memory.
+func (e *Events) Reset() { *e = Events{buf: e.buf[:0]} }
+
+// field is a line of an event that carries data: where its value lies.
+type field struct{ start, end int }
+
+// dataFields returns the data lines of an event.
+func dataFields(event []byte, fields []field) []field {
+	for i := 0; i < len(event); {
+		line := event[i:]
+		next := len(event)
+		if n := bytes.IndexAny(line, "\r\n"); n >= 0 {
+			line, next = line[:n], i+n+1
+		}
+		if value, ok := bytes.CutPrefix(line, []byte("data:")); ok {
+			start := i + len("data:")
+			if len(value) > 0 && value[0] == ' ' {
+				start++
+			}
+			fields = append(fields, field{start, i + len(line)})
+		}
+		i = next
+	}
+	return fields
+}
+
+// Data returns the data of an event, its lines joined by line feeds; nil if it
+// has none. With one line, which is the rule, it is a part of event.
+func Data(event []byte) []byte {
+	var room [4]field
+	return joinData(event, dataFields(event, room[:0]))
+}
+
+func joinData(event []byte, fields []field) []byte {
+	switch len(fields) {
+	case 0:
+		return nil
+	case 1:
+		return event[fields[0].start:fields[0].end:fields[0].end]
+	}
+	var joined []byte
+	for i, f := range fields {
+		if i > 0 {
+			joined = append(joined, '\n')
+		}
+		joined = append(joined, event[f.start:f.end]...)
+	}
+	return joined
+}
+
+// AppendVisibleEvent appends an event without what is hidden in its data, and
+// returns that data as it was. An event in which nothing is hidden stays byte
+// for byte; data in several lines stays in lines.
+func (h Hide) AppendVisibleEvent(dst, event []byte) (out, data []byte) {
+	var roomFields [4]field
+	fields := dataFields(event, roomFields[:0])
+	data = joinData(event, fields)
+	if data == nil || h.nothing() {
+		return append(dst, event...), data
+	}
+	var room [16]edit
+	edits, ok := h.edits(data, room[:0])
+	if !ok || len(edits) == 0 {
+		return append(dst, event...), data
+	}
+	return appendEdited(dst, event, throughLines(edits, fields)), data
+}
+
+// throughLines carries edits of joined data over to the event: a removal that
+// spans lines takes its part of each, so that the event's other bytes stay.
+func throughLines(edits []edit, fields []field) []edit {
+	var out []edit
+	joined := 0 // where the field starts in the joined data
+	for _, f := range fields {
+		length := f.end - f.start
+		for _, e := range edits {
+			from, to := max(e.start-joined, 0), min(e.end-joined, length)
+			if from > to || from == to && e.end > e.start {
+				continue
+			}
+			with := e.with
+			if e.start < joined {
+				with = nil
+			}
+			out = append(out, edit{f.start + from, f.start + to, with})
+		}
+		joined += length + 1
+	}
+	return out
+}

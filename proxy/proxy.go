@@ -1,0 +1,166 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy/openai"
+)
+
+// Proxy is the gateway, an http.Handler. Make it with [New], end it with
+// [Proxy.Close].
+//
+//	POST /rollout/{id}/attempt/{id}/v1/chat/completions   recorded
+//	POST /v1/chat/completions                             passed through
+//	GET  /v1/models, /v1/models/{name}                    the model names
+//	POST /v1/…                                            passed through by the body's model
+//	GET  /health
+//	POST /rollout/{id}/attempt/{id}/flush                 Flush of that rollout
+//	POST /admin/flush, GET and PUT /admin/models          see [Client]
+//
+// The /v1 may be left out everywhere, and the prefix stands before any of the
+// OpenAI paths.
+type Proxy struct {
+	cfg       Config
+	models    atomic.Pointer[table]
+	budget    *budget
+	recorder  *recorder
+	transport http.RoundTripper
+	own       *http.Transport // nil when the transport is the caller's
+
+	mu      sync.Mutex
+	live    map[*call]struct{}
+	closing bool
+	idle    chan struct{} // closed once closing and nothing is live
+}
+
+// errClosing cancels the calls that are running when Close gives up on them.
+var errClosing = errors.New("the proxy is shutting down")
+
+// New returns a proxy. It refuses a configuration or a list of models that is
+// wrong with CodeInvalid, and starts nothing before the first call.
+func New(cfg Config) (*Proxy, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	p := &Proxy{cfg: cfg.withDefaults(), live: make(map[*call]struct{}), idle: make(chan struct{})}
+	if err := p.SetModels(cfg.Models); err != nil {
+		return nil, err
+	}
+	p.budget = &budget{limit: p.cfg.CaptureBytes}
+	p.recorder = newRecorder(&p.cfg, p.budget)
+	p.transport = cfg.Transport
+	if p.transport == nil {
+		p.own = newTransport()
+		p.transport = p.own
+	}
+	return p, nil
+}
+
+// ServeHTTP answers one request.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	rt := parseRoute(r.URL.EscapedPath())
+	switch {
+	case rt.path == "/chat/completions" && r.Method == http.MethodPost:
+		p.serveCall(w, r, rt, rt.rolloutID != "" && p.cfg.Spans != nil)
+	case r.Method == http.MethodGet && (rt.path == "/models" || strings.HasPrefix(rt.path, "/models/")):
+		p.serveModels(w, rt.path)
+	case rt.path == "/health" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
+		p.answer(w, http.StatusOK, []byte(`{"status":"ok"}`))
+	case rt.rolloutID == "" && strings.HasPrefix(rt.path, "/admin/"):
+		p.serveAdmin(w, r, rt.path)
+	case rt.rolloutID != "" && rt.path == "/flush" && r.Method == http.MethodPost:
+		p.answerFlush(w, r, []string{rt.rolloutID})
+	case r.Method != http.MethodPost:
+		p.refuse(w, r, fail(http.StatusNotFound, openai.InvalidRequestError, "unknown_url",
+			"unknown request URL: "+r.Method+" "+r.URL.Path+"; the proxy serves POST …/chat/completions and GET …/models"))
+	case rt.rolloutID != "" && generatesUnrecorded(rt.path):
+		p.refuse(w, r, fail(http.StatusNotFound, openai.InvalidRequestError, "unknown_url",
+			"calls of "+rt.path+" are not recorded, so they are refused inside an attempt; use …/chat/completions"))
+	default:
+		p.serveCall(w, r, rt, false)
+	}
+}
+
+// answer writes a JSON body.
+func (p *Proxy) answer(w http.ResponseWriter, status int, body []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	if _, err := w.Write(body); err != nil {
+		p.cfg.Logger.Debug("answer not delivered", "error", err)
+	}
+}
+
+func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, f *failure) {
+	p.cfg.Logger.Debug("request refused", "method", r.Method, "path", r.URL.Path, "status", f.status, "message", f.body.Message)
+	if err := f.write(w); err != nil {
+		p.cfg.Logger.Debug("answer not delivered", "error", err)
+	}
+}
+
+// enter counts a call in, unless the proxy is closing.
+func (p *Proxy) enter(c *call) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closing {
+		return false
+	}
+	p.live[c] = struct{}{}
+	return true
+}
+
+func (p *Proxy) leave(c *call) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.live, c)
+	if p.closing && len(p.live) == 0 {
+		close(p.idle)
+	}
+}
+
+// Flush returns when the record of every call that has begun for the rollouts
+// is stored; with no ids, of every call. It fails when records of these
+// rollouts were lost, with the code of what the store said, and with
+// CodeUnavailable when ctx ends first.
+func (p *Proxy) Flush(ctx context.Context, rolloutIDs []string) error {
+	return p.recorder.flush(ctx, rolloutIDs)
+}
+
+// Close refuses new calls, waits for those that are running, and stores their
+// records. When ctx ends first it cancels what is left and returns an error;
+// either way nothing of the proxy runs on. Further calls do nothing.
+func (p *Proxy) Close(ctx context.Context) error {
+	p.mu.Lock()
+	if p.closing {
+		p.mu.Unlock()
+		return nil
+	}
+	p.closing = true
+	if len(p.live) == 0 {
+		close(p.idle)
+	}
+	p.mu.Unlock()
+	var err error
+	select {
+	case <-p.idle:
+		err = p.recorder.flush(ctx, nil)
+	case <-ctx.Done():
+		p.mu.Lock()
+		left := len(p.live)
+		for c := range p.live {
+			c.cancel(errClosing)
+		}
+		p.mu.Unlock()
+		err = agl.Errorf(agl.CodeUnavailable, "close: %d calls were cut off: %w", left, context.Cause(ctx))
+	}
+	p.recorder.close(ctx)
+	if p.own != nil {
+		p.own.CloseIdleConnections()
+	}
+	return err
+}

@@ -1,0 +1,49 @@
+package proxy
+
+import (
+	"net/url"
+	"strings"
+)
+
+// route is what a request's path says.
+type route struct {
+	rolloutID, attemptID string // both or neither
+	path                 string // the rest, from its slash, without /v1
+}
+
+// parseRoute reads an escaped path. Ids may hold escaped slashes. A prefix that
+// is not complete, or an id that is empty or wrongly escaped, is no prefix.
+func parseRoute(escaped string) route {
+	r := route{path: escaped}
+	if rest, ok := strings.CutPrefix(escaped, "/rollout/"); ok {
+		rollout, rest, ok := strings.Cut(rest, "/attempt/")
+		attempt, path, slash := strings.Cut(rest, "/")
+		if ok && !strings.Contains(rollout, "/") {
+			rolloutID, err := url.PathUnescape(rollout)
+			attemptID, err2 := url.PathUnescape(attempt)
+			if err == nil && err2 == nil && rolloutID != "" && attemptID != "" {
+				r.rolloutID, r.attemptID, r.path = rolloutID, attemptID, "/"
+				if slash {
+					r.path += path
+				}
+			}
+		}
+	}
+	if rest, ok := strings.CutPrefix(r.path, "/v1"); ok && (rest == "" || rest[0] == '/') {
+		r.path = rest
+		if rest == "" {
+			r.path = "/"
+		}
+	}
+	return r
+}
+
+// generatesUnrecorded names the endpoints that generate tokens in forms that are not
+// recorded; inside an attempt they are refused rather than lost.
+func generatesUnrecorded(path string) bool {
+	switch path {
+	case "/completions", "/responses", "/messages":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,204 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/agl-go/agl/proxy/openai"
+)
+
+// callOverhead is what a call takes besides its bytes.
+const callOverhead = 4 << 10
+
+var (
+	errBackendSilent = errors.New("the backend sent nothing for too long")
+	errAgentGone     = errors.New("the agent left before it had the reply")
+)
+
+// serveCall forwards a request to the backend of its model, and records it if
+// it is a chat completion of an attempt.
+func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, rt route, record bool) {
+	c := &call{route: rt, method: r.Method, start: time.Now()}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	c.cancel = cancel
+	if !p.enter(c) {
+		f := fail(http.StatusServiceUnavailable, openai.OverloadedError, "shutting_down", errClosing.Error())
+		f.retryAfter = 1
+		p.refuse(w, r, f)
+		return
+	}
+	defer p.leave(c)
+	if f := p.admit(ctx, c, max(r.ContentLength, 0)); f != nil {
+		p.refuse(w, r, f)
+		return
+	}
+	if record {
+		p.recorder.begin(ctx, c)
+	}
+	err := p.serve(ctx, w, r, c)
+	p.finish(ctx, c, err)
+	if err != nil && c.status != 0 {
+		// The agent has a part of the reply. Cutting the connection is the only way
+		// left to say that it is not all.
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// admit takes the memory of a call, waiting for it if need be.
+func (p *Proxy) admit(ctx context.Context, c *call, body int64) *failure {
+	n := callOverhead + body
+	if p.budget.full(n) {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, p.cfg.QueueTimeout)
+		defer cancel()
+	}
+	if err := p.budget.acquire(ctx, n); err != nil {
+		f := fail(http.StatusServiceUnavailable, openai.OverloadedError, "capture_full",
+			fmt.Sprintf("the memory for recording calls (%d bytes) has been full for %v: the store is slow or away, or too many calls run", p.cfg.CaptureBytes, p.cfg.QueueTimeout))
+		f.retryAfter = 1
+		return f
+	}
+	c.charge = n
+	return nil
+}
+
+// hold counts bytes that a running call has come to hold.
+func (p *Proxy) hold(c *call, n int64) {
+	if n != 0 {
+		c.charge += n
+		p.budget.grow(n)
+	}
+}
+
+// finish ends a call: its record is handed over, or its memory given back.
+func (p *Proxy) finish(ctx context.Context, c *call, err error) {
+	c.end = time.Now()
+	if err != nil {
+		switch cause := context.Cause(ctx); {
+		case errors.Is(cause, errClosing) || errors.Is(cause, errBackendSilent):
+			c.fail(SourceGateway, cause.Error())
+		case ctx.Err() != nil || errors.Is(err, errAgentGone):
+			c.fail(SourceGateway, errAgentGone.Error())
+		default:
+			c.fail(SourceProvider, err.Error())
+		}
+	}
+	c.delivered = err == nil
+	if c.backend != nil {
+		c.versioned = p.models.Load().versionNow(c.backend)
+	}
+	p.cfg.Logger.DebugContext(ctx, "model call", "rollout", c.rolloutID, "attempt", c.attemptID, "model", c.model,
+		"status", c.status, "stream", c.stream, "seconds", c.end.Sub(c.start).Seconds(), "delivered", c.delivered, "fault", c.fault)
+	if c.recorded() {
+		p.recorder.finish(c)
+		return
+	}
+	p.budget.grow(-c.charge)
+}
+
+// serve does the work of a call. Its error says that the reply did not reach
+// the agent whole.
+func (p *Proxy) serve(ctx context.Context, w http.ResponseWriter, r *http.Request, c *call) error {
+	request, f := p.readRequest(r, c)
+	if f != nil {
+		return p.answerFailure(w, c, f)
+	}
+	body := c.request
+	ask := c.recorded() && !c.backend.TextOnly
+	if ask || c.backend.BackendModel != request.Model {
+		body = request.AppendBody(make([]byte, 0, len(body)+len(c.backend.BackendModel)+64), body, c.backend.BackendModel, ask)
+	}
+	key, err := p.cfg.secret(c.backend.APIKey)
+	if err != nil {
+		return p.answerFailure(w, c, fail(http.StatusInternalServerError, openai.APIError, "no_api_key", err.Error()))
+	}
+	silence := time.AfterFunc(p.cfg.IdleTimeout, func() { c.cancel(errBackendSilent) })
+	defer silence.Stop()
+	c.sent = time.Now()
+	res, err := p.transport.RoundTrip(backendRequest(ctx, r, c.backend, c.path, key, body))
+	if err != nil {
+		return p.answerUnreachable(ctx, w, c, err)
+	}
+	defer res.Body.Close()
+	relay := relay{p: p, w: w, c: c, res: res, silence: silence}
+	if ask {
+		relay.hide = request.Hide
+	}
+	return relay.run(ctx)
+}
+
+// readRequest reads the body and finds the backend.
+func (p *Proxy) readRequest(r *http.Request, c *call) (openai.Request, *failure) {
+	invalid := func(status int, code, message string) (openai.Request, *failure) {
+		return openai.Request{}, fail(status, openai.InvalidRequestError, code, message)
+	}
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+		return invalid(http.StatusUnsupportedMediaType, "unsupported_encoding", "Content-Encoding: got "+encoding+", must be absent: send the JSON as it is")
+	}
+	body, err := readBody(r.Body, r.ContentLength, p.cfg.MaxRequestBytes)
+	if r.ContentLength < 0 {
+		p.hold(c, int64(len(body)))
+	}
+	c.request = body
+	switch {
+	case errors.Is(err, errTooLong):
+		return invalid(http.StatusRequestEntityTooLarge, "request_too_large", fmt.Sprintf("the body must not be longer than %d bytes", p.cfg.MaxRequestBytes))
+	case err != nil:
+		return invalid(http.StatusBadRequest, "unreadable_body", "the body could not be read: "+err.Error())
+	}
+	request, err := openai.ParseRequest(body)
+	if err != nil {
+		_, f := invalid(http.StatusBadRequest, "invalid_body", err.Error())
+		if errors.Is(err, openai.ErrNoModel) {
+			f.body.Param = "model"
+		}
+		return openai.Request{}, f
+	}
+	models := p.models.Load()
+	c.model, c.stream = request.Model, request.Stream
+	c.backend = models.pick(request.Model, c.rolloutID)
+	if c.backend == nil {
+		names := "none"
+		if list := models.names(); len(list) > 0 {
+			names = strings.Join(list, ", ")
+		}
+		_, f := invalid(http.StatusNotFound, "model_not_found", fmt.Sprintf("the model %q does not exist; there are: %s", request.Model, names))
+		f.body.Param = "model"
+		return openai.Request{}, f
+	}
+	return request, nil
+}
+
+// answerFailure answers with an error of the proxy's own.
+func (p *Proxy) answerFailure(w http.ResponseWriter, c *call, f *failure) error {
+	c.fail(SourceGateway, f.body.Message)
+	c.status = f.status
+	return f.write(w)
+}
+
+// answerUnreachable answers for a backend that gave no reply, or a part of one
+// of which the agent has seen nothing.
+func (p *Proxy) answerUnreachable(ctx context.Context, w http.ResponseWriter, c *call, err error) error {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errBackendSilent):
+		return p.answerFailure(w, c, fail(http.StatusGatewayTimeout, openai.APIError, "backend_timeout",
+			fmt.Sprintf("the backend of model %q sent nothing for %v", c.model, p.cfg.IdleTimeout)))
+	case errors.Is(cause, errClosing):
+		return p.answerFailure(w, c, fail(http.StatusServiceUnavailable, openai.OverloadedError, "shutting_down", cause.Error()))
+	case ctx.Err() != nil:
+		return err
+	}
+	p.cfg.Logger.Warn("backend unreachable", "model", c.model, "backend", c.backend.base.Redacted(), "error", err)
+	if c.firstByte.IsZero() && !errors.Is(err, io.EOF) {
+		return p.answerFailure(w, c, fail(http.StatusBadGateway, openai.APIError, "backend_unreachable",
+			fmt.Sprintf("the backend of model %q cannot be reached: %v", c.model, err)))
+	}
+	return p.answerFailure(w, c, fail(http.StatusBadGateway, openai.APIError, "backend_broken",
+		fmt.Sprintf("the backend of model %q broke off before it had replied: %v", c.model, err)))
+}
