@@ -51,6 +51,9 @@ type ClientServer struct {
 	// ConnectTimeout is how long a process waits for a store server that does
 	// not answer yet. Default 30 s.
 	ConnectTimeout time.Duration
+	// StoreOutage is how long calls to a store elsewhere are repeated while it is
+	// away, before they fail. Default 1 min; negative does not repeat.
+	StoreOutage time.Duration
 	// AllowedExitCodes of children are no failure; a signal counts as minus its
 	// number. Default 0 and -15.
 	AllowedExitCodes []int
@@ -167,7 +170,7 @@ func (c ClientServer) withManagedStore(ctx context.Context, parts Parts) (err er
 		return errors.Join(err, listener.Close())
 	}
 	defer func() { err = joinClose(err, closeStore) }()
-	server, err := c.serve(ctx, listener, store)
+	server, err := c.serve(listener, store)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

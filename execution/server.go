@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"strconv"
@@ -11,11 +12,13 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest"
 )
 
 // storeServer is a managed store: a store of this process, served over HTTP.
 type storeServer struct {
 	url    string
+	api    *rest.Server
 	http   *http.Server
 	closed chan struct{} // when serving has ended
 	err    error         // valid once closed is
@@ -53,6 +56,65 @@ func clientURL(listener net.Listener) string {
 	return "http://" + net.JoinHostPort(host, strconv.Itoa(addr.Port))
 }
 
+// serve starts serving a store to other processes.
+func (c ClientServer) serve(listener net.Listener, store agl.Store) (*storeServer, error) {
+	api, err := rest.NewServer(rest.ServerConfig{Store: store, Token: c.Token, Logger: c.Logger})
+	if err != nil {
+		return nil, err
+	}
+	s := &storeServer{
+		url: clientURL(listener),
+		api: api,
+		http: &http.Server{
+			Handler: api, ReadHeaderTimeout: headerTimeout,
+			ErrorLog: slog.NewLogLogger(c.Logger.Handler(), slog.LevelWarn),
+		},
+		closed: make(chan struct{}),
+	}
+	go func() {
+		defer close(s.closed)
+		if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			s.err = err
+		}
+	}()
+	return s, nil
+}
+
+const (
+	// headerTimeout bounds how long a client may take to send its request's header.
+	headerTimeout = 10 * time.Second
+	firstKnock    = 20 * time.Millisecond
+	lastKnock     = time.Second
+)
+
+// dial returns a client of a store server, once that answers.
+func (c ClientServer) dial(ctx context.Context, url string) (store agl.Store, closeStore func() error, err error) {
+	client, err := rest.NewClient(rest.ClientConfig{URL: url, Token: c.Token, RetryBudget: c.StoreOutage, Logger: c.Logger})
+	if err != nil {
+		return nil, nil, err
+	}
+	deadline := time.Now().Add(c.ConnectTimeout)
+	for pause := firstKnock; ; pause = min(2*pause, lastKnock) {
+		err := client.Health(ctx)
+		if err == nil {
+			return client, client.Close, nil
+		}
+		if ctx.Err() == nil && agl.Transient(err) && time.Until(deadline) > pause {
+			timer := time.NewTimer(pause)
+			select {
+			case <-timer.C:
+				continue
+			case <-ctx.Done():
+				timer.Stop()
+			}
+		}
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, nil, errors.Join(fmt.Errorf("reach the store server: %w", err), client.Close())
+	}
+}
+
 // watch makes the server a side, so that its end is noticed.
 func (s *storeServer) watch(ended chan<- *side) *side {
 	return startFunc("store server", ended, func() error {
@@ -66,6 +128,7 @@ func (s *storeServer) watch(ended chan<- *side) *side {
 func (s *storeServer) shutdown(ctx context.Context, timeout time.Duration) error {
 	c, cancel := cleanupContext(ctx, timeout)
 	defer cancel()
+	s.api.Drain()
 	err := s.http.Shutdown(c)
 	if err != nil {
 		err = s.http.Close()
