@@ -1,0 +1,127 @@
+package store
+
+import (
+	"context"
+
+	"github.com/agl-go/agl"
+)
+
+type updateAttemptCommand struct {
+	header
+
+	params agl.UpdateAttemptParams
+	result agl.Attempt
+}
+
+func (c *updateAttemptCommand) load(want *LoadParams) {
+	p := &c.params
+	want.Rollouts = append(want.Rollouts, p.RolloutID)
+	if p.AttemptID != agl.LatestAttempt {
+		want.Attempts = append(want.Attempts, AttemptKey{p.RolloutID, p.AttemptID})
+	}
+	if p.WorkerID != nil && *p.WorkerID != "" {
+		want.Workers = append(want.Workers, *p.WorkerID)
+	}
+}
+
+// target finds the attempt that an update names.
+func (c *updateAttemptCommand) target(w *work) (*rolloutEntry, *attemptEntry, error) {
+	p := &c.params
+	r := w.rollout(p.RolloutID)
+	switch {
+	case r == nil:
+		return nil, nil, errRollout(p.RolloutID)
+	case p.AttemptID == agl.LatestAttempt && r.latest == nil:
+		return nil, nil, errNoAttempts(p.RolloutID)
+	case p.AttemptID == agl.LatestAttempt:
+		return r, r.latest, nil
+	}
+	a := w.attempt(p.RolloutID, p.AttemptID)
+	if a == nil {
+		return nil, nil, errAttempt(p.RolloutID, p.AttemptID)
+	}
+	return r, a, nil
+}
+
+func (c *updateAttemptCommand) run(w *work) error {
+	p := &c.params
+	re, ae, err := c.target(w)
+	if err != nil {
+		return err
+	}
+	r, a := *re.cur, *ae.cur
+	worker := a.WorkerID.V
+	if p.WorkerID != nil {
+		a.WorkerID = agl.Some(*p.WorkerID)
+	}
+	if p.LastHeartbeatTime != nil {
+		a.LastHeartbeatTime = agl.Some(*p.LastHeartbeatTime)
+	}
+	if p.Status != nil {
+		r, a = statusReported(r, a, re.latest == ae, *p.Status, object(p.Metadata), w.now)
+	} else {
+		a.Metadata = replaceMetadata(&a, r.Status, object(p.Metadata))
+	}
+	if r.Status != re.cur.Status {
+		w.setRollout(re, &r)
+	} else if r.EndTime != re.cur.EndTime {
+		w.setRollout(re, &r)
+	}
+	w.setAttempt(ae, &a)
+	if worker != a.WorkerID.V {
+		w.releaseWorker(worker, &a)
+	}
+	if p.Status != nil || p.WorkerID != nil {
+		w.syncWorker(&a)
+	}
+	c.result = a
+	return nil
+}
+
+// UpdateAttempt implements agl.Store.
+func (s *Store) UpdateAttempt(ctx context.Context, p agl.UpdateAttemptParams) (_ agl.Attempt, err error) {
+	end, err := s.begin(ctx, "UpdateAttempt")
+	defer func() { end(err) }()
+	if err != nil {
+		return agl.Attempt{}, err
+	}
+	if err := checkObject("metadata", p.Metadata, false); err != nil {
+		return agl.Attempt{}, err
+	}
+	if p.Status != nil && !p.Status.Valid() {
+		return agl.Attempt{}, agl.Errorf(agl.CodeInvalid, "status: got %q, must be one of %v", *p.Status, agl.AttemptStatuses())
+	}
+	c := &updateAttemptCommand{params: p}
+	err = s.submit(ctx, c)
+	return c.result, err
+}
+
+// GetLatestAttempt implements agl.Store.
+func (s *Store) GetLatestAttempt(ctx context.Context, p agl.GetLatestAttemptParams) (_ agl.Attempt, err error) {
+	end, err := s.begin(ctx, "GetLatestAttempt")
+	defer func() { end(err) }()
+	if err != nil {
+		return agl.Attempt{}, err
+	}
+	found, err := s.driver.Rollouts(ctx, []string{p.RolloutID})
+	switch {
+	case err != nil:
+		return agl.Attempt{}, err
+	case len(found) == 0 || found[0].Attempt == nil:
+		return agl.Attempt{}, errNoAttempts(p.RolloutID)
+	}
+	return *found[0].Attempt, nil
+}
+
+// QueryAttempts implements agl.Store.
+func (s *Store) QueryAttempts(ctx context.Context, p agl.QueryAttemptsParams) (_ agl.Page[agl.Attempt], err error) {
+	end, err := s.begin(ctx, "QueryAttempts")
+	defer func() { end(err) }()
+	if err == nil {
+		err = checkQuery(&p.Paging, "", sortAttempts)
+	}
+	if err != nil {
+		return agl.Page[agl.Attempt]{}, err
+	}
+	return s.driver.QueryAttempts(ctx, p)
+}

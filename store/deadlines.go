@@ -1,0 +1,228 @@
+package store
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/agl-go/agl"
+)
+
+// deadlines is a heap of the moments at which attempts run out of time, one
+// for each rollout: only the latest attempt is watched.
+type deadlines struct {
+	mu    sync.Mutex
+	items []*deadlineItem
+	byID  map[string]*deadlineItem
+	first atomic.Int64  // the earliest in nanoseconds since the epoch; 0 is none
+	wake  chan struct{} // capacity 1: the earliest has changed
+}
+
+type deadlineItem struct {
+	rolloutID string
+	at        time.Time
+	index     int
+}
+
+func (d *deadlines) init() {
+	d.byID = map[string]*deadlineItem{}
+	d.wake = make(chan struct{}, 1)
+}
+
+// Len implements heap.Interface.
+func (d *deadlines) Len() int { return len(d.items) }
+
+// Less implements heap.Interface.
+func (d *deadlines) Less(i, j int) bool { return d.items[i].at.Before(d.items[j].at) }
+
+// Swap implements heap.Interface.
+func (d *deadlines) Swap(i, j int) {
+	d.items[i], d.items[j] = d.items[j], d.items[i]
+	d.items[i].index, d.items[j].index = i, j
+}
+
+// Push implements heap.Interface.
+func (d *deadlines) Push(x any) {
+	item := x.(*deadlineItem) //nolint:forcetypeassert // only set pushes
+	item.index = len(d.items)
+	d.items = append(d.items, item)
+}
+
+// Pop implements heap.Interface.
+func (d *deadlines) Pop() any {
+	last := len(d.items) - 1
+	item := d.items[last]
+	d.items[last] = nil
+	d.items = d.items[:last]
+	return item
+}
+
+// next returns the earliest deadline.
+func (d *deadlines) next() (at time.Time, any bool) {
+	ns := d.first.Load()
+	return time.Unix(0, ns), ns != 0
+}
+
+// set takes the deadline of a rollout's latest attempt, or that it has none.
+func (d *deadlines) set(r *agl.Rollout, latest *agl.Attempt) {
+	at, ok := deadline(r, latest)
+	if !ok {
+		d.remove(r.RolloutID)
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	item := d.byID[r.RolloutID]
+	if item == nil {
+		item = &deadlineItem{rolloutID: r.RolloutID, at: at.Time()}
+		d.byID[r.RolloutID] = item
+		heap.Push(d, item)
+	} else {
+		item.at = at.Time()
+		heap.Fix(d, item.index)
+	}
+	d.refresh()
+}
+
+func (d *deadlines) remove(rolloutID string) {
+	if d.first.Load() == 0 {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if item := d.byID[rolloutID]; item != nil {
+		delete(d.byID, rolloutID)
+		heap.Remove(d, item.index)
+		d.refresh()
+	}
+}
+
+// refresh publishes the earliest deadline and wakes the watch when it is
+// earlier than the one that it sleeps for.
+func (d *deadlines) refresh() {
+	var first int64
+	if len(d.items) > 0 {
+		first = d.items[0].at.UnixNano()
+	}
+	if was := d.first.Swap(first); first != 0 && (was == 0 || first < was) {
+		select {
+		case d.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// due returns up to most rollouts whose deadline is over.
+func (d *deadlines) due(now time.Time, most int) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var ids []string
+	// The items that are due form a subtree of the heap that begins at its root.
+	var visit func(i int)
+	visit = func(i int) {
+		if i >= len(d.items) || len(ids) >= most || !now.After(d.items[i].at) {
+			return
+		}
+		ids = append(ids, d.items[i].rolloutID)
+		visit(2*i + 1)
+		visit(2*i + 2)
+	}
+	visit(0)
+	return ids
+}
+
+// expireCommand ends the attempts of rollouts that are out of time.
+type expireCommand struct {
+	header
+
+	store *Store
+	ids   []string
+}
+
+func (c *expireCommand) load(want *LoadParams) {
+	want.Rollouts = append(want.Rollouts, c.ids...)
+}
+
+func (c *expireCommand) run(w *work) error {
+	for _, id := range c.ids {
+		e := w.rollout(id)
+		if e == nil || e.latest == nil {
+			c.store.deadlines.remove(id)
+			continue
+		}
+		r, a, fired := deadlinePassed(*e.cur, *e.latest.cur, w.now)
+		if !fired {
+			// Another process has moved it on.
+			c.store.deadlines.set(e.cur, e.latest.cur)
+			continue
+		}
+		w.setRollout(e, &r)
+		w.setAttempt(e.latest, &a)
+		w.syncWorker(&a)
+		c.store.log.Warn("attempt ran out of time",
+			"rollout_id", id, "attempt_id", a.AttemptID, "attempt_status", a.Status, "rollout_status", r.Status)
+	}
+	return nil
+}
+
+// expire ends what is out of time now.
+func (s *Store) expire(ctx context.Context) error {
+	for {
+		ids := s.deadlines.due(s.now(), maxBatch)
+		if len(ids) == 0 {
+			return nil
+		}
+		if err := s.submit(ctx, &expireCommand{store: s, ids: ids}); err != nil {
+			return err
+		}
+		if len(ids) < maxBatch {
+			return nil
+		}
+	}
+}
+
+const (
+	// deadlineSlack makes the watch wake when a deadline is over for sure: a
+	// limit must be exceeded, and a float64 timestamp rounds to a quarter of a
+	// microsecond.
+	deadlineSlack = time.Millisecond
+	// expireRetry is how long the watch waits after the driver failed.
+	expireRetry = time.Second
+)
+
+// watch is the background work: it fires deadlines, and passes on what other
+// processes have changed.
+func (s *Store) watch(ctx context.Context) {
+	notices := s.driver.Capabilities().Notices
+	var pause time.Duration
+	for {
+		var timer <-chan time.Time
+		stop := func() {}
+		if at, any := s.deadlines.next(); any {
+			timer, stop = s.clock.NewTimer(max(at.Sub(s.now())+deadlineSlack, pause))
+		}
+		var err error
+		select {
+		case <-ctx.Done():
+			stop()
+			return
+		case <-timer:
+			err = s.expire(ctx)
+		case <-s.deadlines.wake:
+		case notice, ok := <-notices:
+			if !ok {
+				notices = nil
+				break
+			}
+			err = s.notice(ctx, notice)
+		}
+		stop()
+		pause = 0
+		if err != nil && ctx.Err() == nil {
+			s.log.Error("background work failed", "error", err)
+			pause = expireRetry
+		}
+	}
+}

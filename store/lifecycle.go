@@ -1,0 +1,338 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/agl-go/agl"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// This file is the whole life of a rollout, as functions of (rollout, attempt,
+// event, now) without I/O and without a clock. An attempt is live while it is
+// preparing or running; a rollout waits in the queue exactly while it is
+// queuing or requeuing.
+//
+//	event                    attempt                        rollout (only through its latest attempt)      worker
+//	claimed, started         new: preparing                 preparing, end time cleared                    busy with it
+//	claim returned           removed                        queuing, or requeuing after a retry            idle
+//	span stored              heartbeat; preparing and       queuing, preparing, requeuing → running, if    —
+//	                         unresponsive → running         the attempt is running now
+//	status reported          set; end time when succeeded   derived; finished ones only between failed     busy while live,
+//	                         or failed, cleared when live   and succeeded, and cancelled never             else idle
+//	status of a rollout set  —; as cancelled when           set; end time when finished, cleared when      —
+//	                         cancelled                      queued; running, preparing: not when finished
+//	cancelled                live → failed, end time,       cancelled, end time, unless finished           idle
+//	                         outcome cancelled
+//	deadline passed          live → timeout or              derived                                        unknown
+//	                         unresponsive, end time,
+//	                         outcome
+//	worker heartbeat         heartbeat, if it is the only   —                                              heartbeat
+//	                         live one of that worker id
+//
+// In a cancelled rollout spans and live statuses change no attempt any more,
+// and an attempt that ended by the cancelling keeps that outcome whatever its
+// runner still reports.
+
+// derivedStatus is the rollout status that follows from its latest attempt.
+func derivedStatus(config agl.RolloutConfig, a *agl.Attempt) agl.RolloutStatus {
+	switch a.Status {
+	case agl.AttemptPreparing:
+		return agl.RolloutPreparing
+	case agl.AttemptRunning:
+		return agl.RolloutRunning
+	case agl.AttemptSucceeded:
+		return agl.RolloutSucceeded
+	case agl.AttemptFailed, agl.AttemptTimeout, agl.AttemptUnresponsive:
+	}
+	if a.SequenceID < config.WithDefaults().MaxAttempts {
+		for _, s := range config.RetryCondition {
+			if s == a.Status {
+				return agl.RolloutRequeuing
+			}
+		}
+	}
+	return agl.RolloutFailed
+}
+
+// setStatus moves a rollout; finishing stamps the end time, queueing clears it.
+func setStatus(r agl.Rollout, status agl.RolloutStatus, now agl.Timestamp) agl.Rollout {
+	r.Status = status
+	switch {
+	case status.Finished():
+		r.EndTime = agl.Some(now)
+	case status.Queued():
+		r.EndTime = agl.Null[agl.Timestamp]{}
+	}
+	return r
+}
+
+// begin gives a rollout its next attempt; prior is the number of the last one.
+func begin(r agl.Rollout, prior int, attemptID string, worker agl.Null[string], now agl.Timestamp) (agl.Rollout, agl.Attempt) {
+	r.Status = agl.RolloutPreparing
+	r.EndTime = agl.Null[agl.Timestamp]{}
+	return r, agl.Attempt{
+		RolloutID:  r.RolloutID,
+		AttemptID:  attemptID,
+		SequenceID: prior + 1,
+		StartTime:  now,
+		Status:     agl.AttemptPreparing,
+		WorkerID:   worker,
+	}
+}
+
+// returnable reports whether a claim can be undone: nobody has worked on it.
+func returnable(r *agl.Rollout, latest *agl.Attempt, attemptID string) bool {
+	return r.Status == agl.RolloutPreparing && latest != nil && latest.AttemptID == attemptID &&
+		latest.Status == agl.AttemptPreparing && !latest.LastHeartbeatTime.Valid
+}
+
+// unclaim puts the rollout of a returned claim back to where it was.
+func unclaim(r agl.Rollout, returned *agl.Attempt) agl.Rollout {
+	r.Status = agl.RolloutQueuing
+	if returned.SequenceID > 1 {
+		r.Status = agl.RolloutRequeuing
+	}
+	return r
+}
+
+// spanStored is a sign of life from the attempt.
+func spanStored(r agl.Rollout, a agl.Attempt, latest bool, now agl.Timestamp) (agl.Rollout, agl.Attempt) {
+	a.LastHeartbeatTime = agl.Some(now)
+	if r.Status == agl.RolloutCancelled {
+		return r, a
+	}
+	if a.Status == agl.AttemptPreparing || a.Status == agl.AttemptUnresponsive {
+		a = revive(a, agl.AttemptRunning)
+	}
+	if latest && a.Status == agl.AttemptRunning && (r.Status.Queued() || r.Status == agl.RolloutPreparing) {
+		r.Status = agl.RolloutRunning
+	}
+	return r, a
+}
+
+// revive makes an attempt live; what the store had said about its end is void.
+func revive(a agl.Attempt, status agl.AttemptStatus) agl.Attempt {
+	a.Status = status
+	a.EndTime = agl.Null[agl.Timestamp]{}
+	a.Metadata = withoutVerdict(a.Metadata)
+	return a
+}
+
+// statusReported takes the attempt status that a runner reports. metadata, when
+// not nil, is what the attempt's metadata becomes.
+func statusReported(
+	r agl.Rollout, a agl.Attempt, latest bool, status agl.AttemptStatus, metadata jsontext.Value, now agl.Timestamp,
+) (agl.Rollout, agl.Attempt) {
+	cancelled := r.Status == agl.RolloutCancelled
+	a.Metadata = replaceMetadata(&a, r.Status, metadata)
+	if cancelled && status.Live() {
+		return r, a
+	}
+	a.Status = status
+	switch {
+	case status.Live():
+		a.EndTime = agl.Null[agl.Timestamp]{}
+	case status == agl.AttemptFailed || status == agl.AttemptSucceeded:
+		a.EndTime = agl.Some(now)
+	}
+	if metadata == nil && !cancelled {
+		a.Metadata = withoutVerdict(a.Metadata)
+	}
+	if latest {
+		r = follow(r, &a, now)
+	}
+	return r, a
+}
+
+// follow moves a rollout to where its latest attempt says it is.
+func follow(r agl.Rollout, a *agl.Attempt, now agl.Timestamp) agl.Rollout {
+	status := derivedStatus(r.Config, a)
+	if r.Status.Finished() {
+		switch {
+		case r.Status == agl.RolloutCancelled:
+			return r
+		case a.Status == agl.AttemptFailed:
+			status = agl.RolloutFailed // not requeuing: a report reopens nothing
+		case a.Status != agl.AttemptSucceeded:
+			return r
+		}
+	}
+	if status == r.Status {
+		return r
+	}
+	return setStatus(r, status, now)
+}
+
+// replaceMetadata is the attempt's metadata after an update. An attempt that
+// was cancelled stays known as that.
+func replaceMetadata(a *agl.Attempt, status agl.RolloutStatus, metadata jsontext.Value) jsontext.Value {
+	if metadata == nil {
+		return a.Metadata
+	}
+	if status == agl.RolloutCancelled && outcomeOf(a) == agl.OutcomeCancelled {
+		verdict, _ := agl.GetMember(a.Metadata, agl.MetadataOutcome)
+		return agl.SetMember(metadata, agl.MetadataOutcome, verdict)
+	}
+	return metadata
+}
+
+// rolloutStatusSet takes a status that was set by hand. latest is nil when
+// there is no attempt.
+func rolloutStatusSet(
+	r agl.Rollout, latest *agl.Attempt, status agl.RolloutStatus, now agl.Timestamp,
+) (agl.Rollout, *agl.Attempt, error) {
+	switch {
+	case r.Status.Finished() && !status.Finished() && !status.Queued():
+		return r, latest, agl.Errorf(agl.CodeIllegalState,
+			"Rollout %s is %s: its status cannot become %s, only queuing, requeuing or another final one; a new attempt reopens it too",
+			r.RolloutID, r.Status, status)
+	case status == agl.RolloutCancelled:
+		r, latest = cancel(r, latest, now)
+		return r, latest, nil
+	}
+	return setStatus(r, status, now), latest, nil
+}
+
+// cancel ends a rollout and its live attempt.
+func cancel(r agl.Rollout, latest *agl.Attempt, now agl.Timestamp) (agl.Rollout, *agl.Attempt) {
+	if latest != nil && latest.Status.Live() {
+		a := endByStore(*latest, agl.AttemptFailed, agl.OutcomeCancelled, "the rollout was cancelled", now)
+		latest = &a
+	}
+	return setStatus(r, agl.RolloutCancelled, now), latest
+}
+
+// deadline is the moment after which the latest attempt is out of time.
+func deadline(r *agl.Rollout, a *agl.Attempt) (at agl.Timestamp, ok bool) {
+	if r.Status != agl.RolloutPreparing && r.Status != agl.RolloutRunning || !a.Status.Live() {
+		return 0, false
+	}
+	if limit := r.Config.TimeoutSeconds; limit.Valid {
+		at, ok = a.StartTime+agl.Timestamp(limit.V), true
+	}
+	if limit := r.Config.UnresponsiveSeconds; limit.Valid {
+		if silent := a.LastHeartbeatTime.Or(a.StartTime) + agl.Timestamp(limit.V); !ok || silent < at {
+			at, ok = silent, true
+		}
+	}
+	return at, ok
+}
+
+// deadlinePassed ends an attempt that is out of time; a timeout goes before a
+// silence. fired is false when there is still time.
+func deadlinePassed(r agl.Rollout, a agl.Attempt, now agl.Timestamp) (_ agl.Rollout, _ agl.Attempt, fired bool) {
+	if at, ok := deadline(&r, &a); !ok || now <= at {
+		return r, a, false
+	}
+	if limit := r.Config.TimeoutSeconds; limit.Valid && now-a.StartTime > agl.Timestamp(limit.V) {
+		a = endByStore(a, agl.AttemptTimeout, agl.OutcomeTimeout,
+			fmt.Sprintf("no result within timeout_seconds = %g", limit.V), now)
+	} else {
+		a = endByStore(a, agl.AttemptUnresponsive, agl.OutcomeUnresponsive,
+			fmt.Sprintf("no sign of life for unresponsive_seconds = %g", r.Config.UnresponsiveSeconds.V), now)
+	}
+	return follow(r, &a, now), a, true
+}
+
+func endByStore(a agl.Attempt, status agl.AttemptStatus, kind agl.OutcomeKind, why string, now agl.Timestamp) agl.Attempt {
+	a.Status = status
+	a.EndTime = agl.Some(now)
+	a.Metadata = agl.WithOutcome(a.Metadata, agl.Outcome{Kind: kind, Message: why})
+	return a
+}
+
+// outcomeOf reads the outcome that is written down, "" for none.
+func outcomeOf(a *agl.Attempt) agl.OutcomeKind {
+	if len(a.Metadata) == 0 {
+		return ""
+	}
+	raw, found := agl.GetMember(a.Metadata, agl.MetadataOutcome)
+	if !found {
+		return ""
+	}
+	var o agl.Outcome
+	if agl.DecodeJSON(raw, &o) != nil {
+		return ""
+	}
+	return o.Kind
+}
+
+// withoutVerdict removes an outcome that the store itself had written.
+func withoutVerdict(metadata jsontext.Value) jsontext.Value {
+	switch outcomeOf(&agl.Attempt{Metadata: metadata}) {
+	case agl.OutcomeTimeout, agl.OutcomeUnresponsive, agl.OutcomeCancelled:
+		rest := agl.RemoveMember(metadata, agl.MetadataOutcome)
+		if string(rest) == "{}" {
+			return nil
+		}
+		return rest
+	default:
+		return metadata
+	}
+}
+
+// workerOf makes the worker of a first contact.
+func workerOf(id string) agl.Worker {
+	return agl.Worker{WorkerID: id, Status: agl.WorkerUnknown}
+}
+
+// workerPolled notes that a worker asked for work. Without an attempt of its
+// own it is idle.
+func workerPolled(w agl.Worker, now agl.Timestamp) agl.Worker {
+	w.LastDequeueTime = agl.Some(now)
+	if w.Status != agl.WorkerIdle && !w.CurrentAttemptID.Valid {
+		w.Status = agl.WorkerIdle
+		w.LastIdleTime = agl.Some(now)
+	}
+	return w
+}
+
+// workerBusy puts a worker on a live attempt.
+func workerBusy(w agl.Worker, a *agl.Attempt, now agl.Timestamp) agl.Worker {
+	if w.Status != agl.WorkerBusy || w.CurrentRolloutID.V != a.RolloutID || w.CurrentAttemptID.V != a.AttemptID {
+		w.LastBusyTime = agl.Some(now)
+	}
+	w.Status = agl.WorkerBusy
+	w.CurrentRolloutID = agl.Some(a.RolloutID)
+	w.CurrentAttemptID = agl.Some(a.AttemptID)
+	return w
+}
+
+// worksOn reports whether the attempt is the worker's present one.
+func worksOn(w *agl.Worker, a *agl.Attempt) bool {
+	return w.CurrentAttemptID.Valid && w.CurrentAttemptID.V == a.AttemptID && w.CurrentRolloutID.V == a.RolloutID
+}
+
+// workerReleased takes a worker off its present attempt: to idle, or to unknown
+// when the attempt was given up on.
+func workerReleased(w agl.Worker, status agl.WorkerStatus, now agl.Timestamp) agl.Worker {
+	w.Status = status
+	w.LastIdleTime = agl.Some(now)
+	w.CurrentRolloutID = agl.Null[string]{}
+	w.CurrentAttemptID = agl.Null[string]{}
+	return w
+}
+
+// workerFollows moves a worker to where an attempt that carries its id says it
+// is; changed is false when that attempt is not the one it works on.
+func workerFollows(w agl.Worker, a *agl.Attempt, now agl.Timestamp) (_ agl.Worker, changed bool) {
+	switch {
+	case a.Status.Live():
+		return workerBusy(w, a, now), true
+	case !worksOn(&w, a):
+		return w, false
+	case a.Status == agl.AttemptTimeout || a.Status == agl.AttemptUnresponsive:
+		return workerReleased(w, agl.WorkerUnknown, now), true
+	default:
+		return workerReleased(w, agl.WorkerIdle, now), true
+	}
+}
+
+// workerHeartbeat records a worker's sign of life; nil stats leave the last.
+func workerHeartbeat(w agl.Worker, stats jsontext.Value, now agl.Timestamp) agl.Worker {
+	w.LastHeartbeatTime = agl.Some(now)
+	if stats != nil {
+		w.HeartbeatStats = stats
+	}
+	return w
+}

@@ -1,0 +1,230 @@
+// Package memory is the [store.Driver] that keeps everything in this process:
+// for tests, for debugging, and for runs whose spans need not outlive it.
+//
+// It must not know any rule of a rollout's life; the engine in package store
+// decides, this package keeps and finds.
+package memory
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store"
+	"github.com/shirou/gopsutil/v4/mem"
+)
+
+// Limit is an amount of memory: so many bytes or, when Bytes is 0, a share of
+// something larger. The zero value is a default.
+type Limit struct {
+	Bytes int64
+	Ratio float64
+}
+
+func (l Limit) of(whole int64) int64 {
+	if l.Bytes > 0 {
+		return l.Bytes
+	}
+	return int64(l.Ratio * float64(whole))
+}
+
+// Config says how much a driver keeps. Its zero value is usable.
+type Config struct {
+	// CapacityBytes is the memory there is; 0 is the machine's.
+	CapacityBytes int64
+	// EvictionThreshold is the size of all spans above which those of finished
+	// rollouts are evicted, oldest rollouts first: bytes, or a share of the
+	// capacity in (0, 1]. The zero value is 70 % of it.
+	EvictionThreshold Limit
+	// SafeThreshold is the size down to which eviction goes: bytes below the
+	// eviction threshold, or a share of it in [0, 1). The zero value is 80 %.
+	SafeThreshold Limit
+	// IdempotencyTTL is how long idempotency keys are remembered; 0 is 10 minutes.
+	IdempotencyTTL time.Duration
+	// EventTTL and MaxEvents bound the event log; 0 is an hour and 100,000.
+	EventTTL  time.Duration
+	MaxEvents int
+}
+
+const (
+	defaultEvictionRatio  = 0.7
+	defaultSafeRatio      = 0.8
+	defaultIdempotencyTTL = 10 * time.Minute
+	defaultEventTTL       = time.Hour
+	defaultMaxEvents      = 100_000
+)
+
+func (c Config) withDefaults() (Config, error) {
+	if c.CapacityBytes == 0 && c.EvictionThreshold.Bytes == 0 {
+		machine, err := mem.VirtualMemory()
+		if err != nil {
+			return c, agl.Errorf(agl.CodeInternal, "memory.Config.CapacityBytes is 0 and the machine's memory is unknown: %w", err)
+		}
+		c.CapacityBytes = int64(min(machine.Total, 1<<62)) //nolint:gosec // bounded
+	}
+	if c.EvictionThreshold == (Limit{}) {
+		c.EvictionThreshold.Ratio = defaultEvictionRatio
+	}
+	if c.SafeThreshold == (Limit{}) {
+		c.SafeThreshold.Ratio = defaultSafeRatio
+	}
+	if c.IdempotencyTTL == 0 {
+		c.IdempotencyTTL = defaultIdempotencyTTL
+	}
+	if c.EventTTL == 0 {
+		c.EventTTL = defaultEventTTL
+	}
+	if c.MaxEvents == 0 {
+		c.MaxEvents = defaultMaxEvents
+	}
+	return c, nil
+}
+
+func (c Config) validate() error {
+	eviction, safe := c.EvictionThreshold, c.SafeThreshold
+	switch {
+	case c.CapacityBytes < 0:
+		return agl.Errorf(agl.CodeInvalid, "memory.Config.CapacityBytes: got %d, must not be negative", c.CapacityBytes)
+	case eviction.Bytes < 0 || eviction.Bytes == 0 && (eviction.Ratio <= 0 || eviction.Ratio > 1):
+		return agl.Errorf(agl.CodeInvalid, "memory.Config.EvictionThreshold: got %+v, must be bytes or a ratio in (0, 1]", eviction)
+	case safe.Bytes < 0 || safe.Bytes == 0 && (safe.Ratio < 0 || safe.Ratio >= 1):
+		return agl.Errorf(agl.CodeInvalid, "memory.Config.SafeThreshold: got %+v, must be bytes or a ratio in [0, 1)", safe)
+	case safe.Bytes >= eviction.of(c.CapacityBytes) && safe.Bytes > 0:
+		return agl.Errorf(agl.CodeInvalid, "memory.Config.SafeThreshold: got %d bytes, must be below the eviction threshold of %d",
+			safe.Bytes, eviction.of(c.CapacityBytes))
+	case c.IdempotencyTTL < 0 || c.EventTTL < 0 || c.MaxEvents < 0:
+		return agl.Errorf(agl.CodeInvalid, "memory.Config: IdempotencyTTL %v, EventTTL %v and MaxEvents %d must not be negative",
+			c.IdempotencyTTL, c.EventTTL, c.MaxEvents)
+	}
+	return nil
+}
+
+// Driver is a store.Driver in memory. Create it with [New].
+type Driver struct {
+	config    Config
+	evictAt   int64 // bytes of spans above which to evict
+	evictDown int64 // bytes of spans down to which to evict
+
+	mu        sync.RWMutex
+	ordinal   int64 // counts everything that has an order of creation
+	rollouts  map[string]*rollout
+	ordered   []*rollout // by creation
+	attempts  int
+	queue     queue
+	closed    bool // the queue
+	workers   map[string]*worker
+	staff     []*worker // those that exist, by creation
+	resources map[string]*bundle
+	shelf     []*bundle // by creation
+	latest    *bundle
+	sequences map[string]int64
+	spans     int
+	evictable evictable
+	keys      keys
+	events    events
+
+	batch batch
+}
+
+type rollout struct {
+	cur      *agl.Rollout
+	ordinal  int64
+	ticket   int64 // its place in the queue; 0 when it is not in it
+	attempts []*attempt
+	spans    spanList
+	bytes    int64 // of spans
+	evicted  bool
+	inHeap   bool // among those to evict
+}
+
+type attempt struct {
+	cur   *agl.Attempt
+	spans spanList
+	ids   map[string]struct{} // of spans
+}
+
+type worker struct {
+	cur  *agl.Worker // nil when it was only named by attempts
+	live int         // live attempts, each the latest of its rollout, that carry its id
+}
+
+type bundle struct {
+	cur *agl.ResourcesUpdate
+}
+
+// New returns an empty driver.
+func New(config Config) (*Driver, error) {
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	d := &Driver{
+		config:    config,
+		rollouts:  map[string]*rollout{},
+		workers:   map[string]*worker{},
+		resources: map[string]*bundle{},
+		sequences: map[string]int64{},
+	}
+	d.evictAt = config.EvictionThreshold.of(config.CapacityBytes)
+	d.evictDown = config.SafeThreshold.of(d.evictAt)
+	d.keys.init(config.IdempotencyTTL)
+	// The ids of another process's log must not be taken for ours.
+	d.events.init(strconv.FormatInt(time.Now().UnixNano(), 36), config.EventTTL, config.MaxEvents)
+	d.batch.driver = d
+	return d, nil
+}
+
+// Capabilities implements store.Driver.
+func (*Driver) Capabilities() store.Capabilities { return store.Capabilities{} }
+
+// Close implements store.Driver. The data stays readable by another engine.
+func (*Driver) Close(context.Context) error { return nil }
+
+// Statistics implements store.Driver.
+func (d *Driver) Statistics(context.Context) (agl.Statistics, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return agl.Statistics{
+		Name:           "memory",
+		TotalRollouts:  len(d.ordered),
+		TotalAttempts:  d.attempts,
+		TotalSpans:     d.spans,
+		TotalResources: len(d.shelf),
+		TotalWorkers:   len(d.staff),
+		Memory: &agl.MemoryStatistics{
+			TotalSpanBytes:         d.evictable.total,
+			EvictionThresholdBytes: d.evictAt,
+			SafeThresholdBytes:     d.evictDown,
+			MemoryCapacityBytes:    d.config.CapacityBytes,
+		},
+	}, nil
+}
+
+func (r *rollout) latest() *attempt {
+	if len(r.attempts) == 0 {
+		return nil
+	}
+	return r.attempts[len(r.attempts)-1]
+}
+
+func (r *rollout) attempt(id string) *attempt {
+	for i := len(r.attempts) - 1; i >= 0; i-- {
+		if r.attempts[i].cur.AttemptID == id {
+			return r.attempts[i]
+		}
+	}
+	return nil
+}
+
+func (r *rollout) attempted() agl.AttemptedRollout {
+	out := agl.AttemptedRollout{Rollout: *r.cur}
+	if a := r.latest(); a != nil {
+		out.Attempt = a.cur
+	}
+	return out
+}

@@ -1,0 +1,383 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/agl-go/agl"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// directed is compare in the order asked for. Ties stay as they are, so a
+// descending page is not an ascending one from the end.
+func directed[E any](compare func(a, b E) int, order agl.SortOrder) func(a, b E) int {
+	if compare == nil || order != agl.Descending {
+		return compare
+	}
+	return func(a, b E) int { return compare(b, a) }
+}
+
+// find cuts a page out of all: those that match (nil is all), in the order of
+// compare (nil is that of all). A page in the given order of everything costs
+// no more than the page.
+func find[E, T any](all []E, p agl.Paging, match func(E) bool, compare func(a, b E) int, value func(E) T) agl.Page[T] {
+	if match != nil {
+		matching := make([]E, 0, min(len(all), 64))
+		for _, e := range all {
+			if match(e) {
+				matching = append(matching, e)
+			}
+		}
+		all = matching
+	}
+	if compare != nil {
+		if match == nil {
+			all = slices.Clone(all)
+		}
+		slices.SortStableFunc(all, compare)
+	}
+	page := agl.Page[T]{Limit: p.Limit, Offset: p.Offset, Total: len(all)}
+	from := min(p.Offset, len(all))
+	to := len(all)
+	if p.Limit >= 0 {
+		to = min(to, from+p.Limit)
+	}
+	page.Items = make([]T, to-from)
+	for i, e := range all[from:to] {
+		page.Items[i] = value(e)
+	}
+	return page
+}
+
+// filters are the conditions of a query.
+type filters[E any] struct {
+	all []func(E) bool
+	or  bool
+}
+
+func (f *filters[E]) add(given bool, condition func(E) bool) {
+	if given {
+		f.all = append(f.all, condition)
+	}
+}
+
+// match returns the joined conditions, nil when there are none.
+func (f *filters[E]) match() func(E) bool {
+	switch {
+	case len(f.all) == 0:
+		return nil
+	case len(f.all) == 1:
+		return f.all[0]
+	}
+	return func(e E) bool {
+		for _, condition := range f.all {
+			if condition(e) == f.or {
+				return f.or
+			}
+		}
+		return !f.or
+	}
+}
+
+// Rollouts implements store.Driver.
+func (d *Driver) Rollouts(_ context.Context, ids []string) ([]agl.AttemptedRollout, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	out := make([]agl.AttemptedRollout, 0, len(ids))
+	for _, id := range ids {
+		if r := d.rollouts[id]; r != nil {
+			out = append(out, r.attempted())
+		}
+	}
+	return out, nil
+}
+
+// Deadlines implements store.Driver.
+func (d *Driver) Deadlines(context.Context) ([]agl.AttemptedRollout, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	var out []agl.AttemptedRollout
+	for _, r := range d.ordered {
+		watched := r.cur.Status == agl.RolloutPreparing || r.cur.Status == agl.RolloutRunning
+		limited := r.cur.Config.TimeoutSeconds.Valid || r.cur.Config.UnresponsiveSeconds.Valid
+		if watched && limited && r.latest() != nil {
+			out = append(out, r.attempted())
+		}
+	}
+	return out, nil
+}
+
+// QueryRollouts implements store.Driver.
+func (d *Driver) QueryRollouts(_ context.Context, p agl.QueryRolloutsParams) (agl.Page[agl.AttemptedRollout], error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	all := d.ordered
+	f := filters[*rollout]{or: p.Logic == agl.FilterOr}
+	if p.RolloutIDIn != nil {
+		if f.or {
+			wanted := make(map[string]bool, len(p.RolloutIDIn))
+			for _, id := range p.RolloutIDIn {
+				wanted[id] = true
+			}
+			f.add(true, func(r *rollout) bool { return wanted[r.cur.RolloutID] })
+		} else {
+			all = d.named(p.RolloutIDIn)
+		}
+	}
+	f.add(p.StatusIn != nil, func(r *rollout) bool { return slices.Contains(p.StatusIn, r.cur.Status) })
+	f.add(p.RolloutIDContains != "", func(r *rollout) bool { return strings.Contains(r.cur.RolloutID, p.RolloutIDContains) })
+	return find(all, p.Paging, f.match(), directed(rolloutOrder(p.SortBy), p.Order), (*rollout).attempted), nil
+}
+
+// named returns the rollouts of these ids in the order of their creation.
+func (d *Driver) named(ids []string) []*rollout {
+	var out []*rollout
+	for _, id := range ids {
+		if r := d.rollouts[id]; r != nil {
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(a, b *rollout) int { return cmp.Compare(a.ordinal, b.ordinal) })
+	return slices.Compact(out)
+}
+
+func rolloutOrder(field string) func(a, b *rollout) int {
+	switch field {
+	case "rollout_id":
+		return func(a, b *rollout) int { return cmp.Compare(a.cur.RolloutID, b.cur.RolloutID) }
+	case "start_time":
+		return func(a, b *rollout) int { return cmp.Compare(a.cur.StartTime, b.cur.StartTime) }
+	case "end_time":
+		return func(a, b *rollout) int { return compareTimes(a.cur.EndTime, b.cur.EndTime) }
+	case "mode":
+		return func(a, b *rollout) int { return cmp.Compare(a.cur.Mode, b.cur.Mode) }
+	case "resources_id":
+		return func(a, b *rollout) int { return cmp.Compare(a.cur.ResourcesID.V, b.cur.ResourcesID.V) }
+	case "status":
+		return func(a, b *rollout) int { return cmp.Compare(a.cur.Status, b.cur.Status) }
+	default:
+		return nil
+	}
+}
+
+// QueryAttempts implements store.Driver.
+func (d *Driver) QueryAttempts(_ context.Context, p agl.QueryAttemptsParams) (agl.Page[agl.Attempt], error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	var all []*attempt
+	if r := d.rollouts[p.RolloutID]; r != nil {
+		all = r.attempts
+	}
+	if p.SortBy == "" {
+		p.SortBy = "sequence_id"
+	}
+	return find(all, p.Paging, nil, directed(attemptOrder(p.SortBy), p.Order), func(a *attempt) agl.Attempt { return *a.cur }), nil
+}
+
+func attemptOrder(field string) func(a, b *attempt) int {
+	switch field {
+	case "attempt_id":
+		return func(a, b *attempt) int { return cmp.Compare(a.cur.AttemptID, b.cur.AttemptID) }
+	case "sequence_id":
+		return func(a, b *attempt) int { return cmp.Compare(a.cur.SequenceID, b.cur.SequenceID) }
+	case "start_time":
+		return func(a, b *attempt) int { return cmp.Compare(a.cur.StartTime, b.cur.StartTime) }
+	case "end_time":
+		return func(a, b *attempt) int { return compareTimes(a.cur.EndTime, b.cur.EndTime) }
+	case "status":
+		return func(a, b *attempt) int { return cmp.Compare(a.cur.Status, b.cur.Status) }
+	case "worker_id":
+		return func(a, b *attempt) int { return cmp.Compare(a.cur.WorkerID.V, b.cur.WorkerID.V) }
+	case "last_heartbeat_time":
+		return func(a, b *attempt) int { return compareTimes(a.cur.LastHeartbeatTime, b.cur.LastHeartbeatTime) }
+	default:
+		return nil // rollout_id: all the same
+	}
+}
+
+// Resources implements store.Driver.
+func (d *Driver) Resources(_ context.Context, id string) (agl.ResourcesUpdate, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if u := d.resources[id]; u != nil {
+		return *u.cur, nil
+	}
+	return agl.ResourcesUpdate{}, agl.Errorf(agl.CodeNotFound, "Resources %s not found", id)
+}
+
+// LatestResources implements store.Driver.
+func (d *Driver) LatestResources(context.Context) (agl.ResourcesUpdate, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.latest != nil {
+		return *d.latest.cur, nil
+	}
+	return agl.ResourcesUpdate{}, agl.Errorf(agl.CodeNotFound, "No resources found")
+}
+
+// QueryResources implements store.Driver.
+func (d *Driver) QueryResources(_ context.Context, p agl.QueryResourcesParams) (agl.Page[agl.ResourcesUpdate], error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	var f filters[*bundle]
+	f.add(p.ResourcesID != "", func(u *bundle) bool { return u.cur.ResourcesID == p.ResourcesID })
+	f.add(p.ResourcesIDContains != "", func(u *bundle) bool { return strings.Contains(u.cur.ResourcesID, p.ResourcesIDContains) })
+	return find(d.shelf, p.Paging, f.match(), directed(bundleOrder(p.SortBy), p.Order), func(u *bundle) agl.ResourcesUpdate { return *u.cur }), nil
+}
+
+func bundleOrder(field string) func(a, b *bundle) int {
+	switch field {
+	case "resources_id":
+		return func(a, b *bundle) int { return cmp.Compare(a.cur.ResourcesID, b.cur.ResourcesID) }
+	case "create_time":
+		return func(a, b *bundle) int { return cmp.Compare(a.cur.CreateTime, b.cur.CreateTime) }
+	case "update_time":
+		return func(a, b *bundle) int { return cmp.Compare(a.cur.UpdateTime, b.cur.UpdateTime) }
+	case "version":
+		return func(a, b *bundle) int { return cmp.Compare(a.cur.Version, b.cur.Version) }
+	default:
+		return nil
+	}
+}
+
+// Worker implements store.Driver.
+func (d *Driver) Worker(_ context.Context, id string) (agl.Worker, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if w := d.workers[id]; w != nil && w.cur != nil {
+		return *w.cur, nil
+	}
+	return agl.Worker{}, agl.Errorf(agl.CodeNotFound, "Worker %s not found", id)
+}
+
+// QueryWorkers implements store.Driver.
+func (d *Driver) QueryWorkers(_ context.Context, p agl.QueryWorkersParams) (agl.Page[agl.Worker], error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	f := filters[*worker]{or: p.Logic == agl.FilterOr}
+	f.add(p.StatusIn != nil, func(w *worker) bool { return slices.Contains(p.StatusIn, w.cur.Status) })
+	f.add(p.WorkerIDContains != "", func(w *worker) bool { return strings.Contains(w.cur.WorkerID, p.WorkerIDContains) })
+	return find(d.staff, p.Paging, f.match(), directed(workerOrder(p.SortBy), p.Order), func(w *worker) agl.Worker { return *w.cur }), nil
+}
+
+func workerOrder(field string) func(a, b *worker) int {
+	byTime := func(of func(w *agl.Worker) agl.Null[agl.Timestamp]) func(a, b *worker) int {
+		return func(a, b *worker) int { return compareTimes(of(a.cur), of(b.cur)) }
+	}
+	switch field {
+	case "worker_id":
+		return func(a, b *worker) int { return cmp.Compare(a.cur.WorkerID, b.cur.WorkerID) }
+	case "status":
+		return func(a, b *worker) int { return cmp.Compare(a.cur.Status, b.cur.Status) }
+	case "last_heartbeat_time":
+		return byTime(func(w *agl.Worker) agl.Null[agl.Timestamp] { return w.LastHeartbeatTime })
+	case "last_dequeue_time":
+		return byTime(func(w *agl.Worker) agl.Null[agl.Timestamp] { return w.LastDequeueTime })
+	case "last_busy_time":
+		return byTime(func(w *agl.Worker) agl.Null[agl.Timestamp] { return w.LastBusyTime })
+	case "last_idle_time":
+		return byTime(func(w *agl.Worker) agl.Null[agl.Timestamp] { return w.LastIdleTime })
+	case "current_rollout_id":
+		return func(a, b *worker) int { return cmp.Compare(a.cur.CurrentRolloutID.V, b.cur.CurrentRolloutID.V) }
+	case "current_attempt_id":
+		return func(a, b *worker) int { return cmp.Compare(a.cur.CurrentAttemptID.V, b.cur.CurrentAttemptID.V) }
+	default:
+		return nil
+	}
+}
+
+// QuerySpans implements store.Driver.
+func (d *Driver) QuerySpans(_ context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	var list spanList
+	if r := d.rollouts[p.RolloutID]; r != nil {
+		if r.evicted {
+			return agl.Page[jsontext.Value]{}, agl.Errorf(agl.CodeEvicted, "Spans for rollout %s have been evicted", p.RolloutID)
+		}
+		list = r.spansOf(p.AttemptID)
+	}
+	f := filters[*span]{or: p.Logic == agl.FilterOr}
+	f.add(p.TraceID != "", func(s *span) bool { return s.TraceID == p.TraceID })
+	f.add(p.TraceIDContains != "", func(s *span) bool { return strings.Contains(s.TraceID, p.TraceIDContains) })
+	f.add(p.SpanID != "", func(s *span) bool { return s.SpanID == p.SpanID })
+	f.add(p.SpanIDContains != "", func(s *span) bool { return strings.Contains(s.SpanID, p.SpanIDContains) })
+	f.add(p.ParentID != "", func(s *span) bool { return s.ParentID == p.ParentID })
+	f.add(p.ParentIDContains != "", func(s *span) bool { return strings.Contains(s.ParentID, p.ParentIDContains) })
+	f.add(p.Name != "", func(s *span) bool { return s.Name == p.Name })
+	f.add(p.NameContains != "", func(s *span) bool { return strings.Contains(s.Name, p.NameContains) })
+	match := f.match()
+	compare := directed(spanOrder(p.SortBy), p.Order)
+	if compare != nil && p.SortBy != "sequence_id" {
+		byField := compare
+		compare = func(a, b *span) int { return cmp.Or(byField(a, b), cmp.Compare(a.ordinal, b.ordinal)) }
+	}
+	payload := func(s *span) jsontext.Value { return s.Payload }
+	if match == nil && p.SortBy == "sequence_id" && !list.ties {
+		if p.Order == agl.Descending {
+			return lastFirst(list.items, p.Paging, payload), nil
+		}
+		compare = nil // the list is in that order already
+	}
+	return find(list.items, p.Paging, match, compare, payload), nil
+}
+
+// lastFirst is find for everything in the reverse order.
+func lastFirst[E, T any](all []E, p agl.Paging, value func(E) T) agl.Page[T] {
+	page := agl.Page[T]{Limit: p.Limit, Offset: p.Offset, Total: len(all)}
+	to := max(len(all)-p.Offset, 0)
+	from := 0
+	if p.Limit >= 0 {
+		from = max(to-p.Limit, 0)
+	}
+	page.Items = make([]T, 0, to-from)
+	for i := to - 1; i >= from; i-- {
+		page.Items = append(page.Items, value(all[i]))
+	}
+	return page
+}
+
+// spansOf returns the spans of an attempt, of the latest one, or of all.
+func (r *rollout) spansOf(attemptID string) spanList {
+	var a *attempt
+	switch attemptID {
+	case "":
+		return r.spans
+	case agl.LatestAttempt:
+		a = r.latest()
+	default:
+		a = r.attempt(attemptID)
+	}
+	if a == nil {
+		return spanList{}
+	}
+	return a.spans
+}
+
+// spanOrder compares by a field; nil leaves a spanList as it is.
+func spanOrder(field string) func(a, b *span) int {
+	switch field {
+	case "sequence_id":
+		return func(a, b *span) int { return cmp.Compare(a.SequenceID, b.SequenceID) }
+	case "trace_id":
+		return func(a, b *span) int { return cmp.Compare(a.TraceID, b.TraceID) }
+	case "span_id":
+		return func(a, b *span) int { return cmp.Compare(a.SpanID, b.SpanID) }
+	case "parent_id":
+		return func(a, b *span) int { return cmp.Compare(a.ParentID, b.ParentID) }
+	case "name":
+		return func(a, b *span) int { return cmp.Compare(a.Name, b.Name) }
+	case "start_time":
+		return func(a, b *span) int { return compareTimes(a.StartTime, b.StartTime) }
+	case "end_time":
+		return func(a, b *span) int { return compareTimes(a.EndTime, b.EndTime) }
+	case "attempt_id":
+		return func(a, b *span) int { return cmp.Compare(a.AttemptID, b.AttemptID) }
+	case "rollout_id":
+		return func(_, _ *span) int { return 0 }
+	default:
+		return nil
+	}
+}

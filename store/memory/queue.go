@@ -1,0 +1,80 @@
+package memory
+
+// queue is the order in which rollouts are claimed. A place in it is valid while
+// its rollout holds the same ticket; others are passed over and removed when
+// they reach the head or become the greater part.
+type queue struct {
+	front []place // given back to the head; the last one is the first in line
+	back  []place
+	head  int // of back
+	stale int // places that nobody holds a ticket for
+}
+
+type place struct {
+	entry  *rollout
+	ticket int64
+}
+
+func (p place) valid() bool { return p.entry.ticket == p.ticket }
+
+func (q *queue) add(r *rollout, front bool) {
+	if p := (place{r, r.ticket}); front {
+		q.front = append(q.front, p)
+	} else {
+		q.back = append(q.back, p)
+	}
+}
+
+// at returns the i-th place from the head, nil behind the end.
+func (q *queue) at(i int) *place {
+	if i < len(q.front) {
+		return &q.front[len(q.front)-1-i]
+	}
+	if i += q.head - len(q.front); i < len(q.back) {
+		return &q.back[i]
+	}
+	return nil
+}
+
+// left notes that a rollout has given its ticket up.
+func (q *queue) left() { q.stale++ }
+
+// minStale keeps short queues from being compacted all the time.
+const minStale = 64
+
+// trim removes places without a ticket from the head, and all of them when
+// they are the greater part.
+func (q *queue) trim() {
+	for n := len(q.front); n > 0 && !q.front[n-1].valid(); n = len(q.front) {
+		q.front[n-1] = place{}
+		q.front = q.front[:n-1]
+		q.stale--
+	}
+	if len(q.front) == 0 {
+		for q.head < len(q.back) && !q.back[q.head].valid() {
+			q.back[q.head] = place{}
+			q.head++
+			q.stale--
+		}
+	}
+	if live := len(q.front) + len(q.back) - q.head - q.stale; q.head+q.stale > live+minStale {
+		q.compact()
+	}
+}
+
+func (q *queue) compact() {
+	q.front = keepValid(q.front, q.front)
+	q.back = keepValid(q.back, q.back[q.head:])
+	q.head, q.stale = 0, 0
+}
+
+func keepValid(into, from []place) []place {
+	kept := into[:0]
+	for _, p := range from {
+		if p.valid() {
+			kept = append(kept, p)
+		}
+	}
+	clear(into[len(kept):])
+	return kept
+}

@@ -1,0 +1,165 @@
+package memory
+
+import (
+	"cmp"
+	"container/heap"
+	"math"
+	"slices"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store"
+)
+
+// span is a stored span.
+type span struct {
+	store.SpanRecord
+
+	ordinal int64
+}
+
+// spanList holds spans by sequence id, start time, end time and insertion.
+type spanList struct {
+	items []*span
+	ties  bool // two spans share a sequence id
+}
+
+func compareTimes(a, b agl.Null[agl.Timestamp]) int {
+	return cmp.Compare(timeKey(a), timeKey(b))
+}
+
+// timeKey sorts null times last.
+func timeKey(t agl.Null[agl.Timestamp]) float64 {
+	if !t.Valid {
+		return math.Inf(1)
+	}
+	return float64(t.V)
+}
+
+func compareSpans(a, b *span) int {
+	return cmp.Or(
+		cmp.Compare(a.SequenceID, b.SequenceID),
+		compareTimes(a.StartTime, b.StartTime),
+		compareTimes(a.EndTime, b.EndTime),
+		cmp.Compare(a.ordinal, b.ordinal),
+	)
+}
+
+// insert puts a span in its place, which mostly is the end.
+func (l *spanList) insert(s *span) {
+	n := len(l.items)
+	if n == 0 || compareSpans(l.items[n-1], s) < 0 {
+		l.ties = l.ties || n > 0 && l.items[n-1].SequenceID == s.SequenceID
+		l.items = append(l.items, s)
+		return
+	}
+	at, _ := slices.BinarySearchFunc(l.items, s, compareSpans)
+	l.ties = l.ties || l.items[at].SequenceID == s.SequenceID || at > 0 && l.items[at-1].SequenceID == s.SequenceID
+	l.items = slices.Insert(l.items, at, s)
+}
+
+func (d *Driver) applySpan(record *store.SpanRecord) {
+	r := d.rollouts[record.RolloutID]
+	a := r.attempt(record.AttemptID)
+	s := &span{SpanRecord: *record, ordinal: d.nextOrdinal()}
+	// One copy of what all spans of an attempt share.
+	s.RolloutID, s.AttemptID = r.cur.RolloutID, a.cur.AttemptID
+	if n := len(a.spans.items); n > 0 && a.spans.items[n-1].TraceID == s.TraceID {
+		s.TraceID = a.spans.items[n-1].TraceID
+	}
+	r.spans.insert(s)
+	a.spans.insert(s)
+	if a.ids == nil {
+		a.ids = map[string]struct{}{}
+	}
+	a.ids[s.SpanID] = struct{}{}
+	d.spans++
+	size := int64(len(s.Payload))
+	r.bytes += size
+	d.evictable.total += size
+	if r.cur.Status.Finished() {
+		d.evictable.finished += size
+		d.evictable.add(r)
+	}
+}
+
+// dropSpans forgets the spans of a rollout.
+func (d *Driver) dropSpans(r *rollout) {
+	d.spans -= len(r.spans.items)
+	d.evictable.total -= r.bytes
+	if r.cur.Status.Finished() {
+		d.evictable.finished -= r.bytes
+	}
+	r.bytes = 0
+	r.spans = spanList{}
+	for _, a := range r.attempts {
+		a.spans = spanList{}
+		a.ids = nil
+	}
+}
+
+// evict makes room when there is too much: the spans of whole finished
+// rollouts, the oldest first.
+func (d *Driver) evict() {
+	if d.evictable.total <= d.evictAt {
+		return
+	}
+	for d.evictable.total > d.evictDown && len(d.evictable.items) > 0 {
+		r := heap.Pop(&d.evictable).(*rollout) //nolint:forcetypeassert // the heap holds nothing else
+		r.inHeap = false
+		if r.bytes > 0 && r.cur.Status.Finished() && d.rollouts[r.cur.RolloutID] == r {
+			d.dropSpans(r)
+			r.evicted = true
+		}
+	}
+}
+
+// evictable is a heap of the finished rollouts that hold spans, the oldest
+// first. One that was reopened or deleted stays until it comes up.
+type evictable struct {
+	items    []*rollout
+	total    int64 // bytes of all spans
+	finished int64 // bytes of the spans of finished rollouts
+}
+
+// moved takes note of a rollout that has finished or was reopened.
+func (e *evictable) moved(r *rollout, finished bool) {
+	if finished {
+		e.finished += r.bytes
+		e.add(r)
+	} else {
+		e.finished -= r.bytes
+	}
+}
+
+func (e *evictable) add(r *rollout) {
+	if r.bytes > 0 && !r.inHeap {
+		r.inHeap = true
+		heap.Push(e, r)
+	}
+}
+
+// Len implements heap.Interface.
+func (e *evictable) Len() int { return len(e.items) }
+
+// Less implements heap.Interface.
+func (e *evictable) Less(i, j int) bool {
+	a, b := e.items[i], e.items[j]
+	return cmp.Or(cmp.Compare(a.cur.StartTime, b.cur.StartTime), cmp.Compare(a.ordinal, b.ordinal)) < 0
+}
+
+// Swap implements heap.Interface.
+func (e *evictable) Swap(i, j int) { e.items[i], e.items[j] = e.items[j], e.items[i] }
+
+// Push implements heap.Interface.
+func (e *evictable) Push(x any) {
+	e.items = append(e.items, x.(*rollout)) //nolint:forcetypeassert // only add pushes
+}
+
+// Pop implements heap.Interface.
+func (e *evictable) Pop() any {
+	last := len(e.items) - 1
+	r := e.items[last]
+	e.items[last] = nil
+	e.items = e.items[:last]
+	return r
+}

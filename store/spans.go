@@ -1,0 +1,223 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agl-go/agl"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+type addSpansCommand struct {
+	header
+
+	store   *Store
+	spans   []agl.Span
+	records []SpanRecord
+	issue   bool
+	result  agl.AddSpansResult
+}
+
+func (c *addSpansCommand) load(want *LoadParams) {
+	for i := range c.records {
+		r := &c.records[i]
+		want.Spans = append(want.Spans, r.SpanKey)
+		if i > 0 && r.RolloutID == c.records[i-1].RolloutID {
+			if r.AttemptID != c.records[i-1].AttemptID {
+				want.Attempts = append(want.Attempts, AttemptKey{r.RolloutID, r.AttemptID})
+			}
+			continue
+		}
+		want.Attempts = append(want.Attempts, AttemptKey{r.RolloutID, r.AttemptID})
+		want.Sequences = append(want.Sequences, r.RolloutID)
+		want.Rollouts = append(want.Rollouts, r.RolloutID)
+	}
+}
+
+func (c *addSpansCommand) run(w *work) error {
+	var bytesNew int64
+	for i := range c.records {
+		r := &c.records[i]
+		err := error(nil)
+		if w.rollout(r.RolloutID) == nil {
+			err = errRollout(r.RolloutID)
+		} else if w.attempt(r.RolloutID, r.AttemptID) == nil {
+			err = errAttempt(r.RolloutID, r.AttemptID)
+		}
+		if err != nil {
+			if len(c.records) > 1 {
+				err = agl.Errorf(agl.CodeNotFound, "spans[%d]: %w", i, err)
+			}
+			return err
+		}
+		if _, there := w.spans[r.SpanKey]; !there {
+			bytesNew += int64(len(r.Payload))
+		}
+	}
+	if w.spanRoom.Valid && bytesNew > w.spanRoom.V {
+		return agl.Errorf(agl.CodeExhausted,
+			"the memory for spans is full: %d bytes do not fit, and no finished rollout is left to evict", bytesNew)
+	}
+	for i := range c.records {
+		c.add(w, i)
+	}
+	return nil
+}
+
+// add stores one span whose attempt exists, unless it is there already.
+func (c *addSpansCommand) add(w *work, i int) {
+	r := &c.records[i]
+	re, ae := w.rollout(r.RolloutID), w.attempt(r.RolloutID, r.AttemptID)
+	if re.cur.Status == agl.RolloutCancelled && !slices.Contains(c.result.Cancelled, r.AttemptID) {
+		c.result.Cancelled = append(c.result.Cancelled, r.AttemptID)
+	}
+	if _, there := w.spans[r.SpanKey]; there {
+		c.store.log.Info("Duplicated span added",
+			"rollout_id", r.RolloutID, "attempt_id", r.AttemptID, "span_id", r.SpanID)
+		return
+	}
+	sequence := w.sequence(r.RolloutID)
+	if c.issue && r.SequenceID <= 0 {
+		c.spans[i].SequenceID = sequence.Last + 1
+		r.SequenceID = sequence.Last + 1
+		r.Payload = withSequenceID(r.Payload, r.SequenceID)
+	}
+	if r.SequenceID > sequence.Last {
+		w.setSequence(sequence, r.SequenceID)
+	}
+	w.spans[r.SpanKey] = struct{}{}
+	w.changes.Spans = append(w.changes.Spans, *r)
+	if w.spanRoom.Valid {
+		w.spanRoom.V -= int64(len(r.Payload))
+	}
+	c.result.Stored = append(c.result.Stored, c.spans[i])
+	if ae.cur.LastHeartbeatTime == agl.Some(w.now) && ae.cur.Status == agl.AttemptRunning && re.cur.Status == agl.RolloutRunning {
+		return // a span before this one has changed what there is to change
+	}
+	rollout, attempt := spanStored(*re.cur, *ae.cur, re.latest == ae, w.now)
+	if rollout.Status != re.cur.Status {
+		w.setRollout(re, &rollout)
+	}
+	w.setAttempt(ae, &attempt)
+}
+
+// withSequenceID puts a sequence id in the place of the payload's own.
+func withSequenceID(payload jsontext.Value, id int64) jsontext.Value {
+	// Quotes inside of strings are escaped, so this can only be the member.
+	member := []byte(`,"sequence_id":`)
+	start := bytes.Index(payload, member) + len(member)
+	end := start + bytes.IndexByte(payload[start:], ',')
+	var digits [20]byte
+	text := strconv.AppendInt(digits[:0], id, 10)
+	out := make([]byte, 0, start+len(text)+len(payload)-end)
+	out = append(out, payload[:start]...)
+	out = append(out, text...)
+	return append(out, payload[end:]...)
+}
+
+// AddSpans implements agl.Store.
+func (s *Store) AddSpans(ctx context.Context, p agl.AddSpansParams) (_ agl.AddSpansResult, err error) {
+	end, err := s.begin(ctx, "AddSpans")
+	defer func() { end(err) }()
+	if err != nil || len(p.Spans) == 0 {
+		return agl.AddSpansResult{}, err
+	}
+	c := &addSpansCommand{store: s, spans: p.Spans, issue: p.IssueSequenceIDs, records: make([]SpanRecord, len(p.Spans))}
+	if c.issue {
+		c.spans = slices.Clone(p.Spans)
+	}
+	buffer := s.buffers.get()
+	for i := range c.spans {
+		*buffer = c.spans[i].AppendJSON((*buffer)[:0])
+		c.records[i] = newSpanRecord(&c.spans[i], bytes.Clone(*buffer))
+	}
+	s.buffers.put(buffer)
+	c.result.Stored = make([]agl.Span, 0, len(p.Spans))
+	err = s.submit(ctx, c)
+	if err != nil {
+		return agl.AddSpansResult{}, err
+	}
+	return c.result, nil
+}
+
+// newSpanRecord copies what it keeps, so that a short id does not hold on to
+// the document that it was cut from.
+func newSpanRecord(span *agl.Span, payload jsontext.Value) SpanRecord {
+	return SpanRecord{
+		SpanKey:    SpanKey{span.RolloutID, span.AttemptID, strings.Clone(span.SpanID)},
+		SequenceID: span.SequenceID,
+		TraceID:    strings.Clone(span.TraceID),
+		ParentID:   strings.Clone(span.ParentID.V),
+		Name:       strings.Clone(span.Name),
+		StartTime:  span.StartTime,
+		EndTime:    span.EndTime,
+		Payload:    payload,
+	}
+}
+
+// QuerySpansJSON implements agl.SpanJSONQuerier.
+func (s *Store) QuerySpansJSON(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
+	return s.querySpans(ctx, "QuerySpans", p)
+}
+
+func (s *Store) querySpans(ctx context.Context, method string, p agl.QuerySpansParams) (_ agl.Page[jsontext.Value], err error) {
+	end, err := s.begin(ctx, method)
+	defer func() { end(err) }()
+	if err == nil {
+		err = checkQuery(&p.Paging, p.Logic, sortSpans)
+	}
+	if err != nil {
+		return agl.Page[jsontext.Value]{}, err
+	}
+	return s.driver.QuerySpans(ctx, p)
+}
+
+// QuerySpans implements agl.Store.
+func (s *Store) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[agl.Span], error) {
+	page, err := s.querySpans(ctx, "QuerySpans", p)
+	if err != nil {
+		return agl.Page[agl.Span]{}, err
+	}
+	out := agl.Page[agl.Span]{Items: make([]agl.Span, len(page.Items)), Limit: page.Limit, Offset: page.Offset, Total: page.Total}
+	for i, payload := range page.Items {
+		if err := agl.DecodeJSON(payload, &out.Items[i]); err != nil {
+			return agl.Page[agl.Span]{}, agl.Errorf(agl.CodeInternal, "a stored span of rollout %s does not decode: %w", p.RolloutID, err)
+		}
+	}
+	return out, nil
+}
+
+type reserveCommand struct {
+	header
+
+	rolloutID string
+	count     int
+	first     int64
+}
+
+func (c *reserveCommand) load(want *LoadParams) { want.Sequences = append(want.Sequences, c.rolloutID) }
+
+func (c *reserveCommand) run(w *work) error {
+	e := w.sequence(c.rolloutID)
+	c.first = e.Last + 1
+	w.setSequence(e, e.Last+int64(c.count))
+	return nil
+}
+
+// ReserveSequenceIDs implements agl.Store.
+func (s *Store) ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDsParams) (_ int64, err error) {
+	end, err := s.begin(ctx, "ReserveSequenceIDs")
+	defer func() { end(err) }()
+	if err != nil {
+		return 0, err
+	}
+	if p.Count < 0 {
+		return 0, agl.Errorf(agl.CodeInvalid, "count: got %d, must be at least 1", p.Count)
+	}
+	c := &reserveCommand{rolloutID: p.RolloutID, count: max(p.Count, 1)}
+	err = s.submit(ctx, c)
+	return c.first, err
+}
