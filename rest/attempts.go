@@ -24,7 +24,7 @@ func (s *Server) startAttempt(c *call) error {
 	if _, err := c.decode(&req, false); err != nil {
 		return err
 	}
-	started, err := perform(c, s.store.StartAttempt, agl.StartAttemptParams{
+	started, err := s.store.StartAttempt(c.ctx, agl.StartAttemptParams{
 		RolloutID: c.rolloutID(), WorkerID: req.workerID, IdempotencyKey: c.idempotencyKey(),
 	})
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *Server) attemptPage(c *call, search bool) error {
 	if err := c.query(f, search, attemptFields()); err != nil {
 		return err
 	}
-	page, err := perform(c, s.store.QueryAttempts, agl.QueryAttemptsParams{RolloutID: c.rolloutID(), Paging: f.Paging})
+	page, err := s.store.QueryAttempts(c.ctx, agl.QueryAttemptsParams{RolloutID: c.rolloutID(), Paging: f.Paging})
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (s *Server) attemptPage(c *call, search bool) error {
 }
 
 func (s *Server) getLatestAttempt(c *call) error {
-	found, err := perform(c, s.store.GetLatestAttempt, agl.GetLatestAttemptParams{RolloutID: c.rolloutID()})
+	found, err := s.store.GetLatestAttempt(c.ctx, agl.GetLatestAttemptParams{RolloutID: c.rolloutID()})
 	return sendFound(c, &found, err)
 }
 
@@ -97,7 +97,7 @@ func (s *Server) updateAttempt(c *call) error {
 		// The path of the latest attempt has no placeholder.
 		req.AttemptID = agl.LatestAttempt
 	}
-	updated, err := perform(c, s.store.UpdateAttempt, req.UpdateAttemptParams)
+	updated, err := s.store.UpdateAttempt(c.ctx, req.UpdateAttemptParams)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -25,12 +24,11 @@ import (
 // the status is known for metrics without another wrapper.
 type call struct {
 	http.ResponseWriter
-	server    *Server
-	request   *http.Request
-	ctx       context.Context //nolint:containedctx // a call lives as long as its request
-	template  string          // the path with placeholders, for metrics
-	operation string          // the store's operation, for metrics
-	status    int             // 0 until the header is written
+	server   *Server
+	request  *http.Request
+	ctx      context.Context //nolint:containedctx // a call lives as long as its request
+	template string          // the path with placeholders, for metrics
+	status   int             // 0 until the header is written
 
 	body    []byte // the request's body
 	reader  bytes.Buffer
@@ -57,7 +55,7 @@ func (s *Server) newCall(w http.ResponseWriter, r *http.Request) *call {
 
 func (s *Server) release(c *call) {
 	c.ResponseWriter, c.request, c.ctx = nil, nil, nil
-	c.template, c.operation, c.status = "", "", 0
+	c.template, c.status = "", 0
 	if cap(c.body) > keptBuffer {
 		c.body = nil
 	}
@@ -175,26 +173,6 @@ func (c *call) finish(err error) {
 		c.server.config.Logger.Debug("answer cut off", "path", c.request.URL.Path, "error", err)
 		c.status = statusClientGone
 	}
-}
-
-// observe counts one operation of the store.
-func (c *call) observe(start time.Time, err error) {
-	status := "OK"
-	if err != nil {
-		status = string(agl.ErrorCode(err))
-		if agl.IsContextError(err) {
-			status = "cancelled"
-		}
-	}
-	c.server.metrics.store(c.operation, status, time.Since(start))
-}
-
-// perform runs an operation of the store and counts it.
-func perform[P, R any](c *call, op func(context.Context, P) (R, error), params P) (R, error) {
-	start := time.Now()
-	result, err := op(c.ctx, params)
-	c.observe(start, err)
-	return result, err
 }
 
 func (c *call) idempotencyKey() string {

@@ -1,13 +1,13 @@
 package rest
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -23,70 +23,151 @@ func latencyBuckets() []float64 {
 	}
 }
 
-// metrics counts requests and operations under the names of the reference.
-type metrics struct {
-	requests, operations, rollouts                   *prometheus.CounterVec
-	requestLatency, operationLatency, rolloutSeconds *prometheus.HistogramVec
-	series                                           sync.Map // seriesKey → *series, the vectors' children looked up once
+// Metrics count, under the names of the reference, the requests of a [Server]
+// and, where a store tells them (its methods are those of the engine's
+// observer), the store's operations and finished rollouts:
+//
+//	agl_http_total, agl_http_latency                path, method, status
+//	agl_store_total, agl_store_latency              method, store_pubmeth, status
+//	agl_collections_total, agl_collections_latency  store_pubmeth, operation, collection, store_privmeth, status
+//	agl_rollouts_total, agl_rollouts_duration       status, mode
+//
+// Latencies and durations are histograms of seconds.
+type Metrics struct {
+	registry                               *prometheus.Registry
+	requests, store, collections, rollouts family
 }
 
-type seriesKey struct {
-	family byte // 'h' for HTTP requests, 's' for the store's operations
-	name   string
-	method string
-	status string
+// family is a counter and a histogram with the same labels.
+type family struct {
+	total    *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	series   *sync.Map // [3]string → *series: the children, looked up once
 }
 
 type series struct {
-	total   prometheus.Counter
-	latency prometheus.Observer
+	total    prometheus.Counter
+	duration prometheus.Observer
 }
 
-func newMetrics(registry *prometheus.Registry) (*metrics, error) {
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	}
-	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: latencyBuckets()}, labels)
-	}
-	m := &metrics{
-		requests:         counter("agl_http_total", "Requests answered.", "path", "method", "status"),
-		requestLatency:   histogram("agl_http_latency", "Seconds from request to answer, blocking included.", "path", "method", "status"),
-		operations:       counter("agl_store_total", "Operations of the store.", "method", "store_pubmeth", "status"),
-		operationLatency: histogram("agl_store_latency", "Seconds an operation of the store took.", "method", "store_pubmeth", "status"),
-		rollouts:         counter("agl_rollouts_total", "Rollouts that finished.", "status", "mode"),
-		rolloutSeconds:   histogram("agl_rollouts_duration", "Seconds from a rollout's start to its end.", "status", "mode"),
-	}
-	for _, c := range []prometheus.Collector{m.requests, m.requestLatency, m.operations, m.operationLatency, m.rollouts, m.rolloutSeconds} {
-		if err := registry.Register(c); err != nil {
-			return nil, err
+// NewMetrics registers the metrics.
+func NewMetrics(registry *prometheus.Registry) (*Metrics, error) {
+	m := &Metrics{registry: registry}
+	for _, f := range []struct {
+		family         *family
+		name, duration string
+		help           string
+		labels         []string
+	}{
+		{&m.requests, "agl_http", "latency", "HTTP requests", []string{"path", "method", "status"}},
+		{&m.store, "agl_store", "latency", "Operations of the store", []string{"method", "store_pubmeth", "status"}},
+		{&m.collections, "agl_collections", "latency", "Operations of the store's driver", []string{"store_pubmeth", "operation", "collection", "store_privmeth", "status"}},
+		{&m.rollouts, "agl_rollouts", "duration", "Finished rollouts", []string{"status", "mode"}},
+	} {
+		*f.family = family{
+			total: prometheus.NewCounterVec(prometheus.CounterOpts{Name: f.name + "_total", Help: f.help + ", counted."}, f.labels),
+			duration: prometheus.NewHistogramVec(
+				prometheus.HistogramOpts{Name: f.name + "_" + f.duration, Help: f.help + ", in seconds.", Buckets: latencyBuckets()}, f.labels),
+			series: new(sync.Map),
+		}
+		for _, c := range []prometheus.Collector{f.family.total, f.family.duration} {
+			if err := registry.Register(c); err != nil {
+				return nil, fmt.Errorf("rest: register %s: %w", f.name, err)
+			}
 		}
 	}
 	return m, nil
 }
 
-func (m *metrics) http(template, method string, status int, took time.Duration) {
-	if template == "" {
-		template = "unknown"
-	}
-	key := seriesKey{'h', template, knownMethod(method), statusText(status)}
-	m.observe(key, m.requests, m.requestLatency, took, key.name, key.method, key.status)
-}
-
-func (m *metrics) store(operation, status string, took time.Duration) {
-	key := seriesKey{'s', operation, "", status}
-	m.observe(key, m.operations, m.operationLatency, took, key.name, key.name, key.status)
-}
-
-func (m *metrics) observe(key seriesKey, total *prometheus.CounterVec, latency *prometheus.HistogramVec, took time.Duration, a, b, c string) {
-	found, ok := m.series.Load(key)
+// observe counts one observation; labels spells out the labels of key.
+func (f *family) observe(key [3]string, took time.Duration, labels func(key [3]string) []string) {
+	found, ok := f.series.Load(key)
 	if !ok {
-		found, _ = m.series.LoadOrStore(key, &series{total.WithLabelValues(a, b, c), latency.WithLabelValues(a, b, c)})
+		values := labels(key)
+		found, _ = f.series.LoadOrStore(key, &series{f.total.WithLabelValues(values...), f.duration.WithLabelValues(values...)})
 	}
 	if s, ok := found.(*series); ok {
 		s.total.Inc()
-		s.latency.Observe(took.Seconds())
+		s.duration.Observe(took.Seconds())
 	}
+}
+
+// request counts one request to a path template.
+func (m *Metrics) request(template, method string, status int, took time.Duration) {
+	if template == "" {
+		template = "unknown"
+	}
+	m.requests.observe([3]string{template, knownMethod(method), statusText(status)}, took, func(key [3]string) []string { return key[:] })
+}
+
+// ObserveStore counts one operation of the store by its Go name.
+func (m *Metrics) ObserveStore(method string, err error, d time.Duration) {
+	m.store.observe([3]string{method, outcome(err)}, d, func(key [3]string) []string {
+		name := referenceName(key[0])
+		return []string{name, name, key[1]}
+	})
+}
+
+// ObserveDriver counts one operation of the store's driver by its Go name.
+func (m *Metrics) ObserveDriver(method string, err error, d time.Duration) {
+	m.collections.observe([3]string{method, outcome(err)}, d, func(key [3]string) []string {
+		return []string{"unknown", snakeCase(key[0]), "unknown", "unknown", key[1]}
+	})
+}
+
+// ObserveRollout counts a finished rollout, d after its start.
+func (m *Metrics) ObserveRollout(status agl.RolloutStatus, mode agl.Mode, d time.Duration) {
+	m.rollouts.observe([3]string{string(status), string(mode)}, d, func(key [3]string) []string {
+		if key[1] == "" {
+			key[1] = "unknown"
+		}
+		return key[:2]
+	})
+}
+
+func outcome(err error) string {
+	switch {
+	case err == nil:
+		return "OK"
+	case agl.IsContextError(err):
+		return "cancelled"
+	default:
+		return string(agl.ErrorCode(err))
+	}
+}
+
+// referenceName is what the reference calls an operation.
+func referenceName(method string) string {
+	switch method {
+	case "EnqueueRollouts":
+		return "enqueue_many_rollouts"
+	case "DequeueRollouts":
+		return "dequeue_many_rollouts"
+	case "GetRollout":
+		return "get_rollout_by_id"
+	case "GetResources":
+		return "get_resources_by_id"
+	case "GetWorker":
+		return "get_worker_by_id"
+	case "AddSpans":
+		return "add_many_spans"
+	case "QuerySpansJSON":
+		return "query_spans"
+	case "ReserveSequenceIDs":
+		return "get_many_span_sequence_ids"
+	}
+	return snakeCase(method)
+}
+
+func snakeCase(name string) string {
+	var b strings.Builder
+	for i, r := range name {
+		if unicode.IsUpper(r) && i > 0 {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
 }
 
 // knownMethod keeps a client from filling the memory with made-up methods.
@@ -101,46 +182,12 @@ func knownMethod(method string) string {
 // statusText spells a status without allocating for the usual ones.
 func statusText(status int) string {
 	switch status {
-	case 200:
+	case http.StatusOK:
 		return "200"
-	case 201:
+	case http.StatusCreated:
 		return "201"
 	case 0:
 		return "520" // nothing was written
 	}
 	return strconv.Itoa(status)
-}
-
-// ObserveRollouts follows the store's events and counts finished rollouts in
-// agl_rollouts_total and agl_rollouts_duration, until ctx ends or the store
-// closes. Run it beside the server to have these metrics.
-func (s *Server) ObserveRollouts(ctx context.Context) error {
-	for event, err := range s.store.Events(ctx, agl.EventsParams{}) {
-		switch {
-		case ctx.Err() != nil || errors.Is(err, agl.ErrUnavailable):
-			return nil
-		case err != nil:
-			return fmt.Errorf("observe rollouts: %w", err)
-		case event.Kind != agl.EventRollout || !agl.RolloutStatus(event.Status).Finished():
-			continue
-		}
-		r, err := s.store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: event.RolloutID})
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, agl.ErrNotFound):
-			continue // deleted since
-		case err != nil:
-			return fmt.Errorf("observe rollouts: %w", err)
-		}
-		mode := string(r.Mode)
-		if mode == "" {
-			mode = "unknown"
-		}
-		s.metrics.rollouts.WithLabelValues(event.Status, mode).Inc()
-		if r.EndTime.Valid {
-			s.metrics.rolloutSeconds.WithLabelValues(event.Status, mode).Observe(r.EndTime.V.Sub(r.StartTime).Seconds())
-		}
-	}
-	return nil
 }

@@ -116,7 +116,16 @@ func queryError(name string, index int, kind, message, input string) error {
 	if index >= 0 {
 		loc = strconv.AppendInt(append(loc, ','), int64(index), 10)
 	}
-	return validation{kind, append(loc, ']'), message, quote(input), nil}.err()
+	return validation{kind, append(loc, ']'), message, quote(input), expectation(kind, message)}.err()
+}
+
+// expectation repeats what an enumeration allows, as the reference does.
+func expectation(kind, message string) []byte {
+	expected, ok := strings.CutPrefix(message, "Input should be ")
+	if !ok || kind != "literal_error" {
+		return nil
+	}
+	return append(append([]byte(`{"expected":`), quote(expected)...), '}')
 }
 
 // bodyMissing answers a request without the body that it needs.
@@ -129,16 +138,16 @@ func bodyMissing() error {
 func bodyError(body []byte, err error) error {
 	var field *agl.FieldError
 	if errors.As(err, &field) {
-		loc, parent := locate(body, field.Pointer)
+		loc, parent, value := locate(body, field.Pointer)
 		input := []byte(field.Input)
-		if input == nil {
+		switch {
+		case input != nil:
+		case field.Type == "missing":
 			input = parent
+		default:
+			input = value
 		}
-		var context []byte
-		if expected, ok := strings.CutPrefix(field.Message, "Input should be '"); ok && field.Type == "literal_error" {
-			context = append(append([]byte(`{"expected":`), quote("'"+expected)...), '}')
-		}
-		return validation{field.Type, loc, field.Message, input, context}.err()
+		return validation{field.Type, loc, field.Message, input, expectation(field.Type, field.Message)}.err()
 	}
 	var syntax *jsontext.SyntacticError
 	if !errors.As(err, &syntax) {
@@ -146,7 +155,7 @@ func bodyError(body []byte, err error) error {
 	}
 	at := min(max(syntax.ByteOffset, 0), int64(len(body)))
 	if literal := nonFiniteAt(body, int(at)); literal != "" {
-		loc, _ := locate(body, syntax.JSONPointer)
+		loc, _, _ := locate(body, syntax.JSONPointer)
 		return validation{"finite_number", loc, notFinite, quote(literal), nil}.err()
 	}
 	loc := append(strconv.AppendInt([]byte(`["body",`), at, 10), ']')
@@ -175,27 +184,33 @@ func nonFiniteAt(body []byte, at int) string {
 }
 
 // locate turns a pointer into body to a loc of the reference, in which array
-// indices are numbers, and returns the innermost object or array that holds
-// what the pointer names ("null" where there is none).
-func locate(body []byte, pointer jsontext.Pointer) (loc, parent []byte) {
+// indices are numbers. It returns also the value that the pointer names and the
+// innermost object or array that holds it, each null where there is none.
+func locate(body []byte, pointer jsontext.Pointer) (loc, parent, value []byte) {
 	loc = []byte(`["body"`)
-	current, parent := jsontext.Value(body), []byte("null")
+	current, holder := jsontext.Value(body), jsontext.Value(nil)
 	for token := range pointer.Tokens() {
 		loc = append(loc, ',')
-		if containerKind(current) == '[' {
+		switch containerKind(current) {
+		case '[':
 			loc = append(loc, token...)
-		} else {
+			holder = current
+		case '{':
 			loc = appendString(loc, token)
-		}
-		if containerKind(current) != 0 {
-			parent = bytes.TrimSpace(current)
+			holder = current
+		default:
+			loc = appendString(loc, token)
 		}
 		current = childOf(current, token)
 	}
-	if !jsontext.Value(parent).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
-		parent = []byte("null")
+	return append(loc, ']'), validOrNull(holder), validOrNull(current)
+}
+
+func validOrNull(v jsontext.Value) []byte {
+	if !v.IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
+		return []byte("null")
 	}
-	return append(loc, ']'), parent
+	return bytes.TrimSpace(v)
 }
 
 func containerKind(v jsontext.Value) byte {

@@ -51,7 +51,7 @@ func (s *Server) enqueue(c *call) error {
 	if len(req.rollouts) == 0 {
 		return c.send(http.StatusCreated, append(c.out, "[]"...))
 	}
-	rollouts, err := perform(c, s.store.EnqueueRollouts, agl.EnqueueRolloutsParams{Rollouts: req.rollouts, IdempotencyKey: c.idempotencyKey()})
+	rollouts, err := s.store.EnqueueRollouts(c.ctx, agl.EnqueueRolloutsParams{Rollouts: req.rollouts, IdempotencyKey: c.idempotencyKey()})
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (s *Server) dequeue(c *call) error {
 	var result agl.DequeueResult
 	err := s.blocking(c, params.Wait > 0, func() error {
 		var err error
-		result, err = perform(c, s.store.DequeueRollouts, params)
+		result, err = s.store.DequeueRollouts(c.ctx, params)
 		return err
 	})
 	if err != nil {
@@ -181,10 +181,7 @@ func (s *Server) closeQueue(c *call) error { return s.setQueue(c, s.store.CloseQ
 func (s *Server) openQueue(c *call) error { return s.setQueue(c, s.store.OpenQueue, false) }
 
 func (s *Server) setQueue(c *call, op func(context.Context) error, closed bool) error {
-	start := time.Now()
-	err := op(c.ctx)
-	c.observe(start, err)
-	if err != nil {
+	if err := op(c.ctx); err != nil {
 		return err
 	}
 	if closed {
@@ -231,14 +228,14 @@ func (s *Server) waitForRollouts(c *call) error {
 	start := time.Now()
 	err := s.blocking(c, !params.Timeout.Valid || params.Timeout.V > 0, func() error {
 		var err error
-		rollouts, err = perform(c, s.store.WaitForRollouts, params)
+		rollouts, err = s.store.WaitForRollouts(c.ctx, params)
 		finished = err == nil
 		return err
 	})
 	if err == nil && !finished {
 		// The server drains: answer what is there.
 		params.Timeout = agl.Some[time.Duration](0)
-		rollouts, err = perform(c, s.store.WaitForRollouts, params)
+		rollouts, err = s.store.WaitForRollouts(c.ctx, params)
 	}
 	if err != nil {
 		return err

@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/agl-go/agl"
@@ -12,7 +11,7 @@ func (s *Server) addResources(c *call) error {
 	if _, err := c.decode(&resources, true); err != nil {
 		return err
 	}
-	added, err := perform(c, s.store.AddResources, agl.AddResourcesParams{Resources: resources, IdempotencyKey: c.idempotencyKey()})
+	added, err := s.store.AddResources(c.ctx, agl.AddResourcesParams{Resources: resources, IdempotencyKey: c.idempotencyKey()})
 	if err != nil {
 		return err
 	}
@@ -24,7 +23,7 @@ func (s *Server) updateResources(c *call) error {
 	if _, err := c.decode(&resources, true); err != nil {
 		return err
 	}
-	updated, err := perform(c, s.store.UpdateResources, agl.UpdateResourcesParams{
+	updated, err := s.store.UpdateResources(c.ctx, agl.UpdateResourcesParams{
 		ResourcesID: c.resourcesID(), Resources: resources, IdempotencyKey: c.idempotencyKey(),
 	})
 	if err != nil {
@@ -36,14 +35,12 @@ func (s *Server) updateResources(c *call) error {
 func (c *call) resourcesID() string { return c.request.PathValue("resources_id") }
 
 func (s *Server) getResources(c *call) error {
-	found, err := perform(c, s.store.GetResources, agl.GetResourcesParams{ResourcesID: c.resourcesID()})
+	found, err := s.store.GetResources(c.ctx, agl.GetResourcesParams{ResourcesID: c.resourcesID()})
 	return sendFound(c, &found, err)
 }
 
 func (s *Server) getLatestResources(c *call) error {
-	found, err := perform(c, func(ctx context.Context, _ struct{}) (agl.ResourcesUpdate, error) {
-		return s.store.GetLatestResources(ctx)
-	}, struct{}{})
+	found, err := s.store.GetLatestResources(c.ctx)
 	return sendFound(c, &found, err)
 }
 
@@ -55,7 +52,7 @@ func (s *Server) queryResources(c *call) error {
 		return err
 	}
 	p.Paging = f.Paging
-	page, err := perform(c, s.store.QueryResources, p)
+	page, err := s.store.QueryResources(c.ctx, p)
 	if err != nil {
 		return err
 	}

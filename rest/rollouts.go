@@ -3,7 +3,6 @@ package rest
 import (
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -31,7 +30,7 @@ func (s *Server) startRollout(c *call) error {
 	if _, err := c.decode(&req, true); err != nil {
 		return err
 	}
-	started, err := perform(c, s.store.StartRollout, agl.StartRolloutParams{
+	started, err := s.store.StartRollout(c.ctx, agl.StartRolloutParams{
 		EnqueueRollout: req.EnqueueRollout, WorkerID: req.workerID, IdempotencyKey: c.idempotencyKey(),
 	})
 	if err != nil {
@@ -76,7 +75,7 @@ func (s *Server) rolloutPage(c *call, search bool) error {
 		return err
 	}
 	p.Paging, p.Logic = f.Paging, f.logic
-	page, err := perform(c, s.store.QueryRollouts, p)
+	page, err := s.store.QueryRollouts(c.ctx, p)
 	if err != nil {
 		return err
 	}
@@ -98,7 +97,7 @@ func sendFound(c *call, item agl.JSONAppender, err error) error {
 }
 
 func (s *Server) getRollout(c *call) error {
-	found, err := perform(c, s.store.GetRollout, agl.GetRolloutParams{RolloutID: c.rolloutID()})
+	found, err := s.store.GetRollout(c.ctx, agl.GetRolloutParams{RolloutID: c.rolloutID()})
 	return sendFound(c, &found, err)
 }
 
@@ -150,7 +149,7 @@ func (s *Server) updateRollout(c *call) error {
 		return err
 	}
 	req.RolloutID = c.rolloutID()
-	updated, err := perform(c, s.store.UpdateRollout, req.UpdateRolloutParams)
+	updated, err := s.store.UpdateRollout(c.ctx, req.UpdateRolloutParams)
 	if err != nil {
 		return err
 	}
@@ -158,7 +157,7 @@ func (s *Server) updateRollout(c *call) error {
 }
 
 func (s *Server) cancelRollout(c *call) error {
-	cancelled, err := perform(c, s.store.CancelRollout, agl.CancelRolloutParams{RolloutID: c.rolloutID()})
+	cancelled, err := s.store.CancelRollout(c.ctx, agl.CancelRolloutParams{RolloutID: c.rolloutID()})
 	if err != nil {
 		return err
 	}
@@ -166,10 +165,7 @@ func (s *Server) cancelRollout(c *call) error {
 }
 
 func (s *Server) deleteRollout(c *call) error {
-	start := time.Now()
-	err := s.store.DeleteRollout(c.ctx, agl.DeleteRolloutParams{RolloutID: c.rolloutID()})
-	c.observe(start, err)
-	if err != nil {
+	if err := s.store.DeleteRollout(c.ctx, agl.DeleteRolloutParams{RolloutID: c.rolloutID()}); err != nil {
 		return err
 	}
 	c.WriteHeader(http.StatusNoContent)

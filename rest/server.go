@@ -2,7 +2,6 @@ package rest
 
 import (
 	"crypto/sha256"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -32,9 +31,9 @@ type ServerConfig struct {
 	// EventHeartbeat is how often an event stream without events carries a
 	// comment, so that a dead connection is noticed. Default 15 s.
 	EventHeartbeat time.Duration
-	// Registry is where the server's metrics are registered and what GET /metrics
-	// shows. Default a registry of the server's own.
-	Registry *prometheus.Registry
+	// Metrics are what the server counts into and GET /metrics shows. Default ones
+	// of the server's own.
+	Metrics *Metrics
 	// UI serves what lies outside /v1. Default a plain page at / that names the
 	// version and links to what there is to see.
 	UI http.Handler
@@ -50,9 +49,6 @@ func (c ServerConfig) withDefaults() ServerConfig {
 	}
 	if c.EventHeartbeat == 0 {
 		c.EventHeartbeat = 15 * time.Second
-	}
-	if c.Registry == nil {
-		c.Registry = prometheus.NewRegistry()
 	}
 	if c.Version == "" {
 		c.Version = "(devel)"
@@ -87,7 +83,7 @@ type Server struct {
 	claims    agl.ClaimReturner   // nil if the store cannot take claims back
 	token     [sha256.Size]byte
 	mux       *http.ServeMux
-	metrics   *metrics
+	metrics   *Metrics
 	calls     sync.Pool // of *call
 	emptyGzip []byte    // nothing, compressed
 	draining  chan struct{}
@@ -106,9 +102,11 @@ func NewServer(config ServerConfig) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := newMetrics(config.Registry)
-	if err != nil {
-		return nil, fmt.Errorf("rest: register metrics: %w", err)
+	m := config.Metrics
+	if m == nil {
+		if m, err = NewMetrics(prometheus.NewRegistry()); err != nil {
+			return nil, err
+		}
 	}
 	s := &Server{
 		config:    config,
@@ -143,7 +141,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if c.status == 0 && r.Context().Err() != nil {
 			c.status = statusClientGone
 		}
-		s.metrics.http(c.template, r.Method, c.status, time.Since(start))
+		s.metrics.request(c.template, r.Method, c.status, time.Since(start))
 	}()
 	if len(s.config.CORSOrigins) > 0 && s.cors(c) {
 		return
@@ -158,13 +156,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // handler answers a call; an error that it returns is what it has not answered.
 type handler func(c *call) error
 
-// operation is a handler with the name of the store's operation in the metrics.
-type operation struct {
-	name   string
-	handle handler
-}
-
-type methods map[string]operation
+type methods map[string]handler
 
 // endpoint serves one path. As in the reference, a GET where there is none is
 // 404 and any other method 405.
@@ -181,10 +173,8 @@ func (s *Server) endpoint(path string, m methods) http.Handler {
 			return
 		}
 		c.template = path
-		op, ok := m[r.Method]
-		if ok {
-			c.operation = op.name
-			if err := op.handle(c); err != nil {
+		if handle, ok := m[r.Method]; ok {
+			if err := handle(c); err != nil {
 				c.fail(err)
 			}
 			return
@@ -205,45 +195,43 @@ const (
 	healthPath = prefix + "/health"
 )
 
-// routes lists every path with its methods and, for the metrics, the store's
-// operations by their names in the reference.
+// routes lists every path with its methods.
 func (s *Server) routes() map[string]methods {
 	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
-	shown := promhttp.HandlerFor(s.config.Registry, promhttp.HandlerOpts{})
-	metrics := methods{get: {"", s.forward(shown)}}
-	unsupported := methods{post: {"", s.unsupportedSignal}}
+	metrics := methods{get: s.forward(promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}))}
+	unsupported := methods{post: s.unsupportedSignal}
 	return map[string]methods{
-		healthPath:              {get: {"", s.health}},
-		prefix + "/statistics":  {get: {"statistics", s.statistics}},
-		prefix + "/events":      {get: {"", s.events}},
-		prefix + "/resources":   {get: {"query_resources", s.queryResources}, post: {"add_resources", s.addResources}},
-		prefix + "/rollouts":    {get: {"query_rollouts", s.queryRollouts}, post: {"start_rollout", s.startRollout}},
-		prefix + "/spans":       {get: {"query_spans", s.querySpans}, post: {"add_span", s.addSpan}},
-		prefix + "/spans/batch": {post: {"add_many_spans", s.addSpans}},
-		prefix + "/spans/next":  {post: {"get_next_span_sequence_id", s.nextSequenceID}},
-		prefix + "/workers":     {get: {"query_workers", s.queryWorkers}},
+		healthPath:              {get: s.health},
+		prefix + "/statistics":  {get: s.statistics},
+		prefix + "/events":      {get: s.events},
+		prefix + "/resources":   {get: s.queryResources, post: s.addResources},
+		prefix + "/rollouts":    {get: s.queryRollouts, post: s.startRollout},
+		prefix + "/spans":       {get: s.querySpans, post: s.addSpan},
+		prefix + "/spans/batch": {post: s.addSpans},
+		prefix + "/spans/next":  {post: s.nextSequenceID},
+		prefix + "/workers":     {get: s.queryWorkers},
 
-		prefix + "/queues/rollouts/enqueue": {post: {"enqueue_many_rollouts", s.enqueue}},
-		prefix + "/queues/rollouts/dequeue": {post: {"dequeue_many_rollouts", s.dequeue}},
-		prefix + "/queues/rollouts/close":   {post: {"close_queue", s.closeQueue}},
-		prefix + "/queues/rollouts/open":    {post: {"open_queue", s.openQueue}},
-		prefix + "/waits/rollouts":          {post: {"wait_for_rollouts", s.waitForRollouts}},
+		prefix + "/queues/rollouts/enqueue": {post: s.enqueue},
+		prefix + "/queues/rollouts/dequeue": {post: s.dequeue},
+		prefix + "/queues/rollouts/close":   {post: s.closeQueue},
+		prefix + "/queues/rollouts/open":    {post: s.openQueue},
+		prefix + "/waits/rollouts":          {post: s.waitForRollouts},
 
-		prefix + "/rollouts/search":                             {post: {"query_rollouts", s.searchRollouts}},
-		prefix + "/rollouts/{rollout_id}":                       {get: {"get_rollout_by_id", s.getRollout}, post: {"update_rollout", s.updateRollout}, del: {"delete_rollout", s.deleteRollout}},
-		prefix + "/rollouts/{rollout_id}/cancel":                {post: {"cancel_rollout", s.cancelRollout}},
-		prefix + "/rollouts/{rollout_id}/attempts":              {get: {"query_attempts", s.queryAttempts}, post: {"start_attempt", s.startAttempt}},
-		prefix + "/rollouts/{rollout_id}/attempts/search":       {post: {"query_attempts", s.searchAttempts}},
-		prefix + "/rollouts/{rollout_id}/attempts/latest":       {get: {"get_latest_attempt", s.getLatestAttempt}, post: {"update_attempt", s.updateAttempt}},
-		prefix + "/rollouts/{rollout_id}/attempts/{attempt_id}": {post: {"update_attempt", s.updateAttempt}},
+		prefix + "/rollouts/search":                             {post: s.searchRollouts},
+		prefix + "/rollouts/{rollout_id}":                       {get: s.getRollout, post: s.updateRollout, del: s.deleteRollout},
+		prefix + "/rollouts/{rollout_id}/cancel":                {post: s.cancelRollout},
+		prefix + "/rollouts/{rollout_id}/attempts":              {get: s.queryAttempts, post: s.startAttempt},
+		prefix + "/rollouts/{rollout_id}/attempts/search":       {post: s.searchAttempts},
+		prefix + "/rollouts/{rollout_id}/attempts/latest":       {get: s.getLatestAttempt, post: s.updateAttempt},
+		prefix + "/rollouts/{rollout_id}/attempts/{attempt_id}": {post: s.updateAttempt},
 
-		prefix + "/resources/latest":         {get: {"get_latest_resources", s.getLatestResources}},
-		prefix + "/resources/{resources_id}": {get: {"get_resources_by_id", s.getResources}, post: {"update_resources", s.updateResources}},
-		prefix + "/spans/search":             {post: {"query_spans", s.searchSpans}},
-		prefix + "/workers/search":           {post: {"query_workers", s.searchWorkers}},
-		prefix + "/workers/{worker_id}":      {get: {"get_worker_by_id", s.getWorker}, post: {"update_worker", s.updateWorker}},
+		prefix + "/resources/latest":         {get: s.getLatestResources},
+		prefix + "/resources/{resources_id}": {get: s.getResources, post: s.updateResources},
+		prefix + "/spans/search":             {post: s.searchSpans},
+		prefix + "/workers/search":           {post: s.searchWorkers},
+		prefix + "/workers/{worker_id}":      {get: s.getWorker, post: s.updateWorker},
 
-		"/v1/traces":               {post: {"add_many_spans", s.traces}},
+		"/v1/traces":               {post: s.traces},
 		"/v1/metrics":              unsupported,
 		"/v1/logs":                 unsupported,
 		"/v1/development/profiles": unsupported,
@@ -251,7 +239,7 @@ func (s *Server) routes() map[string]methods {
 		"/v1/prometheus":           metrics,
 		"/v1/prometheus/{$}":       metrics,
 		"/v1/":                     {},
-		"/":                        {get: {"", s.forward(s.config.UI)}, http.MethodHead: {"", s.forward(s.config.UI)}},
+		"/":                        {get: s.forward(s.config.UI), http.MethodHead: s.forward(s.config.UI)},
 	}
 }
 
@@ -268,9 +256,7 @@ func (s *Server) health(c *call) error {
 }
 
 func (s *Server) statistics(c *call) error {
-	start := time.Now()
 	stats, err := s.store.Statistics(c.ctx)
-	c.observe(start, err)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ func (s *Server) addSpan(c *call) error {
 	if _, err := c.decode(&spans[0], true); err != nil {
 		return err
 	}
-	result, err := perform(c, s.store.AddSpans, agl.AddSpansParams{Spans: spans})
+	result, err := s.store.AddSpans(c.ctx, agl.AddSpansParams{Spans: spans})
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (s *Server) addSpans(c *call) error {
 		// The store may keep the slice: whatever it does to it, the keys that the
 		// answer is matched with must stay.
 		var err error
-		result, err = perform(c, s.store.AddSpans, agl.AddSpansParams{Spans: slices.Clone(req.spans), IssueSequenceIDs: req.issueSequenceIDs})
+		result, err = s.store.AddSpans(c.ctx, agl.AddSpansParams{Spans: slices.Clone(req.spans), IssueSequenceIDs: req.issueSequenceIDs})
 		if err != nil {
 			return err
 		}
@@ -168,7 +168,7 @@ func (s *Server) nextSequenceID(c *call) error {
 	if _, err := c.decode(&req, true); err != nil {
 		return err
 	}
-	first, err := perform(c, s.store.ReserveSequenceIDs, agl.ReserveSequenceIDsParams{
+	first, err := s.store.ReserveSequenceIDs(c.ctx, agl.ReserveSequenceIDsParams{
 		RolloutID: req.rolloutID, AttemptID: req.attemptID, Count: req.count,
 	})
 	if err != nil {
@@ -222,13 +222,13 @@ func (s *Server) spanPage(c *call, search bool) error {
 	}
 	p.Paging, p.Logic = f.Paging, f.logic
 	if s.spanJSON != nil {
-		page, err := perform(c, s.spanJSON.QuerySpansJSON, p)
+		page, err := s.spanJSON.QuerySpansJSON(c.ctx, p)
 		if err != nil {
 			return err
 		}
 		return sendPage(c, page, func(dst []byte, item *jsontext.Value) []byte { return append(dst, *item...) })
 	}
-	page, err := perform(c, s.store.QuerySpans, p)
+	page, err := s.store.QuerySpans(c.ctx, p)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,9 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/rest"
@@ -140,4 +142,36 @@ func serve(t testing.TB, store agl.Store) *rest.Client {
 		<-done
 	})
 	return client
+}
+
+// countingClient returns a client over a store that gives up soon, and the
+// number of its requests.
+func countingClient(t testing.TB, store agl.Store) (*rest.Client, *atomic.Int64) {
+	t.Helper()
+	var calls atomic.Int64
+	handler := newServer(t, rest.ServerConfig{Store: store})
+	transport := roundTripper(func(r *http.Request) (*http.Response, error) {
+		calls.Add(1)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		return w.Result(), nil
+	})
+	client, err := rest.NewClient(rest.ClientConfig{
+		URL: "http://store", Transport: transport, RetryBudget: 3 * time.Second, MaxBackoff: time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client, &calls
+}
+
+type roundTripper func(r *http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func decode(t testing.TB, data []byte, v any) {
+	t.Helper()
+	if err := agl.DecodeJSON(data, v); err != nil {
+		t.Fatalf("%v in %s", err, data)
+	}
 }

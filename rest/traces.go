@@ -95,7 +95,7 @@ func groupByAttempt(spans []agl.Span) (groups map[[2]string][]agl.Span, order []
 }
 
 func (s *Server) storeSpans(c *call, spans []agl.Span) error {
-	result, err := perform(c, s.store.AddSpans, agl.AddSpansParams{Spans: spans, IssueSequenceIDs: true})
+	result, err := s.store.AddSpans(c.ctx, agl.AddSpansParams{Spans: spans, IssueSequenceIDs: true})
 	if len(result.Cancelled) > 0 {
 		c.markCancelled()
 	}

@@ -30,7 +30,7 @@ func (s *Server) updateWorker(c *call) error {
 		return err
 	}
 	req.WorkerID = c.workerID()
-	worker, err := perform(c, s.store.UpdateWorker, req.UpdateWorkerParams)
+	worker, err := s.store.UpdateWorker(c.ctx, req.UpdateWorkerParams)
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (s *Server) updateWorker(c *call) error {
 }
 
 func (s *Server) getWorker(c *call) error {
-	found, err := perform(c, s.store.GetWorker, agl.GetWorkerParams{WorkerID: c.workerID()})
+	found, err := s.store.GetWorker(c.ctx, agl.GetWorkerParams{WorkerID: c.workerID()})
 	return sendFound(c, &found, err)
 }
 
@@ -68,7 +68,7 @@ func (s *Server) workerPage(c *call, search bool) error {
 		return err
 	}
 	p.Paging, p.Logic = f.Paging, f.logic
-	page, err := perform(c, s.store.QueryWorkers, p)
+	page, err := s.store.QueryWorkers(c.ctx, p)
 	if err != nil {
 		return err
 	}
