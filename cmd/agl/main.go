@@ -1,0 +1,170 @@
+// Command agl serves a store, serves the LLM proxy, and shows what a store
+// holds.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/agl-go/agl/execution"
+)
+
+// The exit codes besides those of execution.ExitCode.
+const (
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is the program but for the end of the process.
+func run(args []string, stdout, stderr io.Writer) (code int) {
+	ctx, stop := execution.NotifyContext(context.Background())
+	defer stop()
+	m := &Main{Stdout: stdout, Stderr: stderr}
+	if err := m.ParseFlags(args); err != nil {
+		var done *helpShown
+		if errors.As(err, &done) {
+			return done.code
+		}
+		complain(stderr, err)
+		return exitUsage
+	}
+	err := m.Run(ctx)
+	err = errors.Join(err, m.Close())
+	var interrupt *execution.InterruptError
+	if err != nil && !errors.As(err, &interrupt) {
+		complain(stderr, err)
+	}
+	return execution.ExitCode(err)
+}
+
+// complain is the one message of a failed run. Where standard error is closed
+// the exit code has to do.
+func complain(stderr io.Writer, err error) { _, _ = fmt.Fprintf(stderr, "agl: %v\n", err) }
+
+// Main is the program: ParseFlags, Run, Close, in that order.
+type Main struct {
+	Stdout, Stderr io.Writer
+	// Listening, if not nil, hears the base URL of a server that has started.
+	Listening func(url string)
+
+	command command
+
+	mu     sync.Mutex
+	cancel context.CancelFunc // ends a running command
+	done   chan struct{}
+}
+
+// command is what a sub-command does. It returns when it is done or, a server,
+// when ctx has ended and every accepted request is answered.
+type command interface {
+	run(ctx context.Context, m *Main) error
+}
+
+// cli lists the sub-commands.
+type cli struct {
+	Store    storeCommand    `cmd:"" help:"Serve a store: the task queue and trace database that algorithms and runners share."`
+	Proxy    proxyCommand    `cmd:"" help:"Serve the LLM proxy, which records every model call of an agent."`
+	Rollouts rolloutsCommand `cmd:"" help:"List rollouts, or watch them as they change."`
+	Trace    traceCommand    `cmd:"" help:"Show a rollout's spans as a tree, with times, tokens and rewards."`
+	Version  versionCommand  `cmd:"" help:"Print the version."`
+}
+
+// helpShown ends the parsing of a command line that asked for help.
+type helpShown struct{ code int }
+
+func (e *helpShown) Error() string { return fmt.Sprintf("exit status %d", e.code) }
+
+// ParseFlags reads the command line. Its error names the flag, the value and
+// what is allowed.
+func (m *Main) ParseFlags(args []string) (err error) {
+	commands := new(cli)
+	parser, err := kong.New(commands,
+		kong.Name("agl"),
+		kong.Description("Trains AI agents: a task queue and trace store in the middle, agents on one side, learning algorithms on the other."),
+		kong.Vars{"rolloutStatuses": statusList()},
+		kong.Writers(m.Stdout, m.Stderr),
+		// After printing help kong expects the process to end.
+		kong.Exit(func(code int) { panic(&helpShown{code}) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+	)
+	if err != nil {
+		return fmt.Errorf("set up the command line: %w", err)
+	}
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case *helpShown:
+			err = r
+		default:
+			panic(r)
+		}
+	}()
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		return usageError(err)
+	}
+	selected, ok := parsed.Selected().Target.Addr().Interface().(command)
+	if !ok {
+		return fmt.Errorf("%s is not a command", parsed.Command())
+	}
+	m.command = selected
+	return nil
+}
+
+// usageError says where help is to be had.
+func usageError(err error) error {
+	help := "agl --help"
+	var parse *kong.ParseError
+	if errors.As(err, &parse) && parse.Context != nil {
+		if selected := parse.Context.Selected(); selected != nil {
+			help = "agl " + selected.Name + " --help"
+		}
+	}
+	return fmt.Errorf("%w (see %s)", err, help)
+}
+
+// Run does the command to its end. It is called once.
+func (m *Main) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan struct{})
+	defer close(done)
+	m.mu.Lock()
+	m.cancel, m.done = cancel, done
+	m.mu.Unlock()
+	return m.command.run(ctx, m)
+}
+
+// Close ends a running command and returns when it has.
+func (m *Main) Close() error {
+	m.mu.Lock()
+	cancel, done := m.cancel, m.done
+	m.mu.Unlock()
+	if cancel != nil {
+		cancel()
+		<-done
+	}
+	return nil
+}
+
+// printf writes to standard output. A reader that went away (a closed pager) is
+// reported as any other error.
+func (m *Main) printf(format string, args ...any) error {
+	if _, err := fmt.Fprintf(m.Stdout, format, args...); err != nil {
+		return fmt.Errorf("write to standard output: %w", err)
+	}
+	return nil
+}

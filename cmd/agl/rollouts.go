@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"charm.land/lipgloss/v2"
+	"charm.land/lipgloss/v2/table"
+
+	"github.com/agl-go/agl"
+)
+
+type rolloutsCommand struct {
+	storeFlags
+	Status []rolloutStatus `placeholder:"STATUS" help:"Only rollouts of this status; repeat it or separate several by commas: ${rolloutStatuses}."`
+	Limit  int             `default:"100" help:"List at most so many, the newest first; 0 is all."`
+	Watch  bool            `short:"w" help:"Go on and print a line for every change, until interrupted."`
+	JSON   bool            `help:"Print JSON, one rollout a line, instead of a table."`
+}
+
+// Help is shown below the flags.
+func (rolloutsCommand) Help() string {
+	return "Examples:\n  agl rollouts --status failed --json\n  agl rollouts --watch"
+}
+
+// Validate is called by kong.
+func (c *rolloutsCommand) Validate() error {
+	if c.Limit < 0 {
+		return fmt.Errorf("--limit=%d: must be 0 (all) or more", c.Limit)
+	}
+	return nil
+}
+
+// rolloutStatus is a status on the command line.
+type rolloutStatus agl.RolloutStatus
+
+// UnmarshalText reads a status.
+func (s *rolloutStatus) UnmarshalText(text []byte) error {
+	status := agl.RolloutStatus(text)
+	if !status.Valid() {
+		return fmt.Errorf("got %q, must be one of %s", text, statusList())
+	}
+	*s = rolloutStatus(status)
+	return nil
+}
+
+func statusList() string {
+	var names []string
+	for _, s := range agl.RolloutStatuses() {
+		names = append(names, string(s))
+	}
+	return strings.Join(names, ", ")
+}
+
+// statuses is nil when every status is meant.
+func (c *rolloutsCommand) statuses() []agl.RolloutStatus {
+	var list []agl.RolloutStatus
+	for _, s := range c.Status {
+		list = append(list, agl.RolloutStatus(s))
+	}
+	return list
+}
+
+func (c *rolloutsCommand) run(ctx context.Context, m *Main) error {
+	store, closeStore, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	if !c.Watch {
+		return c.list(ctx, m, store)
+	}
+	return c.watch(ctx, m, store)
+}
+
+func (c *rolloutsCommand) list(ctx context.Context, m *Main, store agl.Store) error {
+	var rows [][]string
+	err := allPages(ctx, c.Limit, func(ctx context.Context, p agl.Paging) (agl.Page[agl.AttemptedRollout], error) {
+		p.SortBy, p.Order = "start_time", agl.Descending
+		return store.QueryRollouts(ctx, agl.QueryRolloutsParams{StatusIn: c.statuses(), Paging: p})
+	}, func(r *agl.AttemptedRollout) error {
+		if c.JSON {
+			return m.printf("%s\n", r.AppendJSON(nil))
+		}
+		rows = append(rows, row(r))
+		return nil
+	})
+	if err != nil {
+		return c.errStore(err)
+	}
+	if c.JSON {
+		return nil
+	}
+	if isTerminal(m.Stdout) {
+		return drawTable(m, rows)
+	}
+	return plainTable(m, rows)
+}
+
+func headers() []string {
+	return []string{"ROLLOUT", "STATUS", "MODE", "ATTEMPT", "WORKER", "RESOURCES", "STARTED", "TOOK", "INPUT"}
+}
+
+// row shows a rollout; a dash is a value that is not there.
+func row(r *agl.AttemptedRollout) []string {
+	attempt, worker := "-", "-"
+	if r.Attempt != nil {
+		attempt, worker = fmt.Sprintf("%d %s", r.Attempt.SequenceID, r.Attempt.Status), orDash(r.Attempt.WorkerID.V)
+	}
+	took := "-"
+	if r.EndTime.Valid {
+		took = lifetime(r.StartTime, r.EndTime)
+	}
+	return []string{
+		r.RolloutID, string(r.Status), orDash(string(r.Mode)), attempt, worker, orDash(r.ResourcesID.V),
+		r.StartTime.Time().Local().Format(time.DateTime), took, shorten(printable(string(r.Input))),
+	}
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return printable(s)
+}
+
+// shorten cuts an input to what fits into a table.
+func shorten(s string) string {
+	const most = 48
+	runes := []rune(s)
+	if len(runes) <= most {
+		return s
+	}
+	return string(runes[:most-1]) + "…"
+}
+
+func drawTable(m *Main, rows [][]string) error {
+	const statusColumn = 1
+	drawn := table.New().Border(lipgloss.RoundedBorder()).BorderStyle(faint).
+		Headers(headers()...).Rows(rows...).
+		StyleFunc(func(r, column int) lipgloss.Style {
+			cell := lipgloss.NewStyle().Padding(0, 1)
+			switch {
+			case r == table.HeaderRow:
+				return cell.Bold(true)
+			case column != statusColumn:
+				return cell
+			case rows[r][column] == string(agl.RolloutSucceeded):
+				return cell.Foreground(lipgloss.Green)
+			case rows[r][column] == string(agl.RolloutFailed), rows[r][column] == string(agl.RolloutCancelled):
+				return cell.Foreground(lipgloss.Red)
+			default:
+				return cell
+			}
+		})
+	if _, err := lipgloss.Fprintln(m.Stdout, drawn.Render()); err != nil {
+		return fmt.Errorf("write to standard output: %w", err)
+	}
+	return nil
+}
+
+func plainTable(m *Main, rows [][]string) error {
+	w := tabwriter.NewWriter(m.Stdout, 0, 0, 2, ' ', 0)
+	for _, cells := range append([][]string{headers()}, rows...) {
+		if _, err := fmt.Fprintln(w, strings.Join(cells, "\t")); err != nil {
+			return fmt.Errorf("write to standard output: %w", err)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("write to standard output: %w", err)
+	}
+	return nil
+}
+
+// watch lists what there is and then prints every change.
+func (c *rolloutsCommand) watch(ctx context.Context, m *Main, store agl.Store) error {
+	if err := c.list(ctx, m, store); err != nil {
+		return err
+	}
+	for event, err := range store.Events(ctx, agl.EventsParams{}) {
+		if err != nil {
+			return c.watchEnded(ctx, err)
+		}
+		switch event.Kind {
+		case agl.EventReset:
+			err = c.list(ctx, m, store)
+		case agl.EventRollout:
+			err = c.changed(ctx, m, store, event)
+		case agl.EventAttempt, agl.EventResources, agl.EventWorker, agl.EventQueue:
+		}
+		if err != nil {
+			return c.watchEnded(ctx, err)
+		}
+	}
+	return c.watchEnded(ctx, errors.New("the stream of events has ended"))
+}
+
+// watchEnded tells the user's interrupt from a failure.
+func (c *rolloutsCommand) watchEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return c.errStore(err)
+}
+
+// deleted is the status in the event of a rollout that is gone.
+const deleted = "deleted"
+
+func (c *rolloutsCommand) changed(ctx context.Context, m *Main, store agl.Store, event agl.Event) error {
+	wanted := c.statuses()
+	if wanted != nil && !slices.Contains(wanted, agl.RolloutStatus(event.Status)) {
+		return nil
+	}
+	r, err := store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: event.RolloutID})
+	if event.Status == deleted || errors.Is(err, agl.ErrNotFound) {
+		if !c.JSON {
+			return m.printf("%s  %s\n", event.RolloutID, deleted)
+		}
+		return m.printf("%s\n", event.AppendJSON(nil))
+	}
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return m.printf("%s\n", r.AppendJSON(nil))
+	}
+	// The event's status, not the present one: a change is not to be missed.
+	r.Status = agl.RolloutStatus(event.Status)
+	return m.printf("%s\n", strings.Join(row(&r), "  "))
+}

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"context"
+	"runtime"
+	"runtime/debug"
+)
+
+type versionCommand struct{}
+
+func (versionCommand) run(_ context.Context, m *Main) error {
+	return m.printf("agl %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// version is the module's version, or the commit for a build out of a checkout.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "(unknown)"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	const short = 12
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= short {
+			return "devel-" + s.Value[:short]
+		}
+	}
+	return "devel"
+}
