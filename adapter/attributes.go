@@ -1,0 +1,77 @@
+package adapter
+
+import (
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+)
+
+// attribute is one attribute with its raw value.
+type attribute struct {
+	key string
+	raw jsontext.Value
+}
+
+// attributes are a span's attributes, parsed once.
+type attributes []attribute
+
+func parseAttributes(raw agl.Attributes) attributes {
+	var list attributes
+	for key, value := range raw.All() {
+		list = append(list, attribute{key, value})
+	}
+	return list
+}
+
+// get returns the raw value of key, the last one if it is repeated.
+func (a attributes) get(key string) (jsontext.Value, bool) {
+	for i := len(a) - 1; i >= 0; i-- {
+		if a[i].key == key {
+			return a[i].raw, true
+		}
+	}
+	return nil, false
+}
+
+// str returns the value of key if it is a string.
+func (a attributes) str(key string) (string, bool) {
+	raw, ok := a.get(key)
+	if !ok {
+		return "", false
+	}
+	return stringValue(raw)
+}
+
+// firstString returns the value of the first of the keys that is a string.
+func (a attributes) firstString(keys ...string) (string, bool) {
+	for _, key := range keys {
+		if s, ok := a.str(key); ok {
+			return s, true
+		}
+	}
+	return "", false
+}
+
+// below returns the attributes whose key begins with the prefix and a dot, with
+// both cut off.
+func (a attributes) below(prefix string) attributes {
+	var list attributes
+	for _, one := range a {
+		if rest, ok := strings.CutPrefix(one.key, prefix); ok && rest != "" && rest[0] == '.' {
+			list = append(list, attribute{rest[1:], one.raw})
+		}
+	}
+	return list
+}
+
+// stringValue returns the text of a raw value that is a string.
+func stringValue(raw jsontext.Value) (string, bool) {
+	if raw.Kind() != '"' {
+		return "", false
+	}
+	// The error only reports invalid UTF-8, which has become U+FFFD.
+	text, _ := jsontext.AppendUnquote(nil, raw)
+	return string(text), true
+}

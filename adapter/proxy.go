@@ -1,0 +1,298 @@
+package adapter
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+)
+
+// Attributes of raw_gen_ai_request spans: a vLLM server's reply. Lists are
+// written as text.
+const (
+	attrVLLMID               = "llm.hosted_vllm.id"
+	attrVLLMPromptTokenIDs   = "llm.hosted_vllm.prompt_token_ids"
+	attrVLLMResponseTokenIDs = "llm.hosted_vllm.response_token_ids"
+	attrVLLMChoices          = "llm.hosted_vllm.choices"
+)
+
+// ProxyTriplets makes triplets from the spans of an LLM proxy, this project's or
+// LiteLLM's, ordered by sequence id. Rewards are read from any span; in the order
+// of sequence ids each goes to the last call with a smaller one that has none
+// yet. Clocks are never compared, because the spans may come from several
+// machines.
+//
+// Triplets hold token ids, response id and reward. The zero value does what the
+// reference's LlmProxyTraceToTriplet does.
+type ProxyTriplets struct {
+	// KeepWithoutTokens keeps calls that lack token ids of the prompt or of the
+	// response, unless they failed. By default they are left out.
+	KeepWithoutTokens bool
+}
+
+// proxyCall is a call that the spans of a proxy tell of.
+type proxyCall struct {
+	triplet  Triplet
+	sequence int64
+	// details of the call, which other spans of it may add to
+	*callDetails
+}
+
+// callDetails is what a call's spans know beyond its token ids.
+type callDetails struct {
+	Call
+
+	choice  jsontext.Value // the first of the choices, nil when unknown
+	content jsontext.Value // logprobs.content, nil when unknown
+	id      agl.Null[string]
+	hasIDs  bool
+	failed  bool
+}
+
+// Adapt makes the triplets. Spans may come in any order. Errors have code
+// agl.CodeInvalid.
+func (a ProxyTriplets) Adapt(spans []agl.Span) ([]Triplet, error) {
+	reader := proxyReader{seen: map[string]bool{}, details: map[detailsKey]*callDetails{}}
+	var rewards []sequencedReward
+	for _, span := range inSequence(spans) {
+		attrs := parseAttributes(span.Attributes)
+		if span.Name == agl.SpanRawRequest || span.Name == agl.SpanLiteLLMRequest {
+			reader.read(span, attrs)
+		}
+		found, err := readRewards(span.Name, attrs)
+		if err != nil {
+			return nil, spanError(span, err)
+		}
+		if reward := primary(found); reward.Valid {
+			rewards = append(rewards, sequencedReward{span.SequenceID, reward.V})
+		}
+	}
+	if a.KeepWithoutTokens {
+		reader.addWithoutTokens()
+	}
+	rewardBySequence(reader.calls, rewards)
+	triplets := make([]Triplet, len(reader.calls))
+	for i, one := range reader.calls {
+		triplets[i] = one.finish()
+	}
+	return triplets, nil
+}
+
+// inSequence returns the spans by sequence id, then start, without repeated ids.
+func inSequence(spans []agl.Span) []*agl.Span {
+	list := make([]*agl.Span, 0, len(spans))
+	known := make(map[string]bool, len(spans))
+	for i := range spans {
+		if !known[spans[i].SpanID] {
+			known[spans[i].SpanID] = true
+			list = append(list, &spans[i])
+		}
+	}
+	start := func(s *agl.Span) float64 {
+		if !s.StartTime.Valid {
+			return math.Inf(-1)
+		}
+		return float64(s.StartTime.V)
+	}
+	slices.SortStableFunc(list, func(a, b *agl.Span) int {
+		return cmp.Or(cmp.Compare(a.SequenceID, b.SequenceID), cmp.Compare(start(a), start(b)))
+	})
+	return list
+}
+
+// detailsKey tells calls apart: by response id, or by sequence id where a reply
+// has none.
+type detailsKey struct {
+	response string
+	sequence int64
+}
+
+type proxyReader struct {
+	calls   []*proxyCall
+	seen    map[string]bool
+	details map[detailsKey]*callDetails
+	order   []*callDetails
+}
+
+// read takes in one span of a call, in the order of sequence ids.
+func (r *proxyReader) read(span *agl.Span, attrs attributes) {
+	id := proxyResponseID(attrs)
+	key := detailsKey{response: id.V}
+	if !id.Valid {
+		key.sequence = span.SequenceID
+	}
+	details, ok := r.details[key]
+	if !ok {
+		details = &callDetails{Call: Call{SpanID: span.SpanID, SequenceID: span.SequenceID}, id: id}
+		r.details[key] = details
+		r.order = append(r.order, details)
+	}
+	choice := details.add(span, attrs)
+
+	var prompt, response []int32
+	if span.Name == agl.SpanRawRequest {
+		prompt, response = rawTokenIDs(attrs, choice)
+	} else {
+		prompt, response = attrs.literalTokenIDs(agl.AttrPromptTokenIDs), attrs.literalTokenIDs(agl.AttrResponseTokenIDs)
+	}
+	if len(prompt) == 0 || len(response) == 0 || r.seen[id.V] {
+		return
+	}
+	one := &proxyCall{sequence: span.SequenceID, callDetails: details}
+	if details.hasIDs { // a second reply without an id at one sequence id
+		one.callDetails = &callDetails{Call: Call{SequenceID: span.SequenceID}, choice: choice}
+	}
+	one.hasIDs, one.SpanID = true, span.SpanID
+	one.triplet.Prompt.TokenIDs, one.triplet.Response.TokenIDs = prompt, response
+	one.triplet.Metadata.ResponseID = id
+	if id.Valid {
+		r.seen[id.V] = true
+	}
+	r.calls = append(r.calls, one)
+}
+
+// addWithoutTokens adds the calls of which no span has token ids. A span without
+// a response id belongs to the call that has one at its sequence id.
+func (r *proxyReader) addWithoutTokens() {
+	named := map[int64]bool{}
+	for _, details := range r.order {
+		if details.id.Valid {
+			named[details.SequenceID] = true
+		}
+	}
+	for _, details := range r.order {
+		if details.hasIDs || details.failed || !details.id.Valid && named[details.SequenceID] {
+			continue
+		}
+		one := &proxyCall{sequence: details.SequenceID, callDetails: details}
+		one.triplet.Prompt.TokenIDs, one.triplet.Response.TokenIDs = []int32{}, []int32{}
+		one.triplet.Metadata.ResponseID = details.id
+		r.calls = append(r.calls, one)
+	}
+	slices.SortStableFunc(r.calls, func(a, b *proxyCall) int { return cmp.Compare(a.sequence, b.sequence) })
+}
+
+// add takes in what a span of the call knows, and returns the span's own first
+// choice.
+func (d *callDetails) add(span *agl.Span, attrs attributes) (choice jsontext.Value) {
+	if raw, ok := attrs.get(attrVLLMChoices); ok {
+		if choices, err := literalValue(raw); err == nil {
+			if list := elements(choices); len(list) > 0 && list[0].Kind() == '{' {
+				choice = list[0]
+			}
+		}
+	}
+	if d.choice == nil {
+		d.choice = choice
+	}
+	if text, ok := attrs.str(agl.AttrLogprobsContent); ok && d.content == nil {
+		d.content = jsontext.Value(text)
+	}
+	d.readVersion(attrs)
+	if reason, ok := attrs.str(agl.AttrGenAICompletion + ".0.finish_reason"); ok {
+		d.FinishReason = reason
+	}
+	d.failed = d.failed || span.Status.Code == agl.StatusError
+	return choice
+}
+
+// finish completes the triplet with what all spans of the call know.
+func (c *proxyCall) finish() Triplet {
+	n := len(c.triplet.Response.TokenIDs)
+	if c.choice != nil {
+		if reason, ok := stringMember(c.choice, "finish_reason"); ok {
+			c.FinishReason = reason
+		}
+		logprobs, _ := agl.GetMember(c.choice, "logprobs")
+		content, _ := agl.GetMember(logprobs, "content")
+		if c.Logprobs = contentLogprobs(content, n); c.Logprobs == nil {
+			list, _ := agl.GetMember(logprobs, "token_logprobs") // as the Completions API has it
+			c.Logprobs = listLogprobs(list, n)
+		}
+	}
+	if c.Logprobs == nil {
+		c.Logprobs = contentLogprobs(c.content, n)
+	}
+	c.triplet.Call = c.Call
+	return c.triplet
+}
+
+// proxyResponseID returns the reply's id, which is never empty, or null.
+func proxyResponseID(attrs attributes) agl.Null[string] {
+	for _, key := range []string{agl.AttrGenAIResponseID, attrVLLMID} {
+		raw, ok := attrs.get(key)
+		if !ok {
+			continue
+		}
+		if id, isString := stringValue(raw); !isString || id != "" {
+			return agl.Null[string]{V: id, Valid: isString}
+		}
+	}
+	return agl.Null[string]{}
+}
+
+// rawTokenIDs reads the token ids of a raw_gen_ai_request span.
+func rawTokenIDs(attrs attributes, choice jsontext.Value) (prompt, response []int32) {
+	prompt = attrs.literalTokenIDs(attrVLLMPromptTokenIDs)
+	if raw, ok := attrs.get(attrVLLMResponseTokenIDs); ok {
+		if value, err := literalValue(raw); err == nil {
+			if lists := elements(value); len(lists) > 0 {
+				response, _ = tokenIDs(lists[0])
+			}
+		}
+	}
+	if len(response) == 0 && choice != nil {
+		ids, _ := agl.GetMember(choice, "token_ids")
+		response, _ = tokenIDs(ids)
+	}
+	return prompt, response
+}
+
+// literalTokenIDs returns the value of key if it is a list of token ids or text
+// of one.
+func (a attributes) literalTokenIDs(key string) []int32 {
+	raw, ok := a.get(key)
+	if !ok {
+		return nil
+	}
+	value, err := literalValue(raw)
+	if err != nil {
+		return nil // other text is no list
+	}
+	ids, _ := tokenIDs(value)
+	return ids
+}
+
+// literalValue returns what text spells, and any other value as it is.
+func literalValue(raw jsontext.Value) (jsontext.Value, error) {
+	text, ok := stringValue(raw)
+	if !ok {
+		return raw, nil
+	}
+	return readLiteral(text)
+}
+
+type sequencedReward struct {
+	sequence int64
+	value    float64
+}
+
+// rewardBySequence gives each reward to the last call with a smaller sequence id
+// that has none. Calls and rewards are ordered by sequence id.
+func rewardBySequence(calls []*proxyCall, rewards []sequencedReward) {
+	var open []*proxyCall
+	next := 0
+	for _, reward := range rewards {
+		for next < len(calls) && calls[next].sequence < reward.sequence {
+			open = append(open, calls[next])
+			next++
+		}
+		if len(open) > 0 {
+			open[len(open)-1].triplet.Reward = agl.Some(reward.value)
+			open = open[:len(open)-1]
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package adapter
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+)
+
+// primaryName is the name of a reward that has one dimension.
+const primaryName = "primary"
+
+// Rewards returns the dimensions of the reward that a span carries, the primary
+// one first, and nil when it carries none. Three forms are read:
+//
+//  1. attributes agentlightning.reward.{i}.name and .value; a value may be a
+//     number, a boolean, or a string that spells a number;
+//  2. agentops.task.output or agentops.entity.output, JSON text of the form
+//     {"type": "reward", "value": x};
+//  3. the attribute reward of a span named agentlightning.annotation.
+//
+// A dimension that is not finite is left out; when it is the primary one the
+// whole reward counts as missing. A span that means to carry a reward and is
+// malformed is an error of code agl.CodeInvalid.
+func Rewards(span *agl.Span) ([]agl.Reward, error) {
+	rewards, err := readRewards(span.Name, parseAttributes(span.Attributes))
+	if err != nil {
+		return nil, spanError(span, err)
+	}
+	return rewards, nil
+}
+
+// PrimaryReward returns the primary dimension of the reward that a span carries,
+// as [Rewards] reads it, and null when it carries none.
+func PrimaryReward(span *agl.Span) (agl.Null[float64], error) {
+	rewards, err := Rewards(span)
+	return primary(rewards), err
+}
+
+// FinalReward returns the reward of the last span that carries one, in the order
+// given, and null when none does.
+func FinalReward(spans []agl.Span) (agl.Null[float64], error) {
+	for i := len(spans) - 1; i >= 0; i-- {
+		if reward, err := PrimaryReward(&spans[i]); err != nil || reward.Valid {
+			return reward, err
+		}
+	}
+	return agl.Null[float64]{}, nil
+}
+
+func primary(rewards []agl.Reward) agl.Null[float64] {
+	if len(rewards) == 0 {
+		return agl.Null[float64]{}
+	}
+	return agl.Some(rewards[0].Value)
+}
+
+func spanError(span *agl.Span, err error) error {
+	return agl.Errorf(agl.CodeInvalid, "span %s (%s) of rollout %s: %w", span.SpanID, span.Name, span.RolloutID, err)
+}
+
+func readRewards(name string, attrs attributes) ([]agl.Reward, error) {
+	if rewards, found, err := dimensions(attrs); found || err != nil {
+		return rewards, err
+	}
+	for _, key := range []string{"agentops.task.output", "agentops.entity.output"} {
+		if value, found := agentOpsReward(attrs, key); found {
+			return single(key, value)
+		}
+	}
+	if name == agl.SpanAnnotation {
+		if value, ok := attrs.get("reward"); ok {
+			return single("reward", value)
+		}
+	}
+	return nil, nil
+}
+
+// dimensions reads the first form.
+func dimensions(attrs attributes) (rewards []agl.Reward, found bool, err error) {
+	for _, one := range attrs {
+		if rest, ok := strings.CutPrefix(one.key, agl.AttrReward); ok && (rest == "" || rest[0] == '.') {
+			found = true
+			break
+		}
+	}
+	if !found {
+		return nil, false, nil
+	}
+	list, err := attrs.unflatten(agl.AttrReward)
+	if err != nil {
+		return nil, true, err
+	}
+	if !list.isList {
+		return nil, true, agl.Errorf(agl.CodeInvalid, "attributes %s: got %s, want a list of dimensions, .0.name, .0.value, .1.name, …", agl.AttrReward, list.json())
+	}
+	for i, element := range list.list {
+		dimension := agl.AttrReward + "." + strconv.Itoa(i)
+		name, ok := element.get("name").str()
+		if !ok {
+			return nil, true, agl.Errorf(agl.CodeInvalid, "attribute %s.name: got %s, must be a string", dimension, element.get("name").json())
+		}
+		value, err := rewardValue(dimension+".value", element.get("value").json())
+		if err != nil {
+			return nil, true, err
+		}
+		if !isFinite(value) {
+			if i == 0 {
+				return nil, true, nil
+			}
+			continue
+		}
+		rewards = append(rewards, agl.Reward{Name: name, Value: value})
+	}
+	return rewards, true, nil
+}
+
+// agentOpsReward reads the second form. Text that is not a JSON object is no
+// reward.
+func agentOpsReward(attrs attributes, key string) (value jsontext.Value, found bool) {
+	text, ok := attrs.str(key)
+	if !ok || text == "" {
+		return nil, false
+	}
+	output := jsontext.Value(text)
+	if output.Kind() != '{' || !output.IsValid(jsontext.AllowDuplicateNames(true)) {
+		return nil, false
+	}
+	kind, _ := agl.GetMember(output, "type")
+	if name, ok := stringValue(kind); !ok || name != "reward" {
+		return nil, false
+	}
+	value, _ = agl.GetMember(output, "value")
+	return value, true
+}
+
+// single makes a reward of one dimension; null is none.
+func single(field string, raw jsontext.Value) ([]agl.Reward, error) {
+	if raw == nil || raw.Kind() == 'n' {
+		return nil, nil
+	}
+	value, err := rewardValue(field, raw)
+	if err != nil || !isFinite(value) {
+		return nil, err
+	}
+	return []agl.Reward{{Name: primaryName, Value: value}}, nil
+}
+
+// rewardValue reads a number, a boolean, or a string that spells a number, which
+// need not be finite.
+func rewardValue(field string, raw jsontext.Value) (float64, error) {
+	text := string(raw)
+	switch raw.Kind() {
+	case 't':
+		return 1, nil
+	case 'f':
+		return 0, nil
+	case '"':
+		text, _ = stringValue(raw)
+	}
+	value, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	if err != nil && !math.IsInf(value, 0) {
+		return 0, agl.Errorf(agl.CodeInvalid, "attribute %s: got %s, must be a number", field, raw)
+	}
+	return value, nil
+}
+
+func isFinite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }

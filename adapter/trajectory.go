@@ -1,0 +1,273 @@
+package adapter
+
+import (
+	"slices"
+
+	"github.com/agl-go/agl"
+)
+
+// Trajectories merges the model calls of an attempt into sequences of tokens to
+// train on. A call whose prompt begins with all tokens of a trajectory (the
+// prompt and response of an earlier call, and so on) continues it: the rest of
+// the prompt, which the model did not write, and the response are appended. Any
+// other call starts a new trajectory. No token is so trained on twice, and none
+// is made up by tokenizing text again.
+type Trajectories struct {
+	// Source makes the triplets, in the order of the calls. Nil is
+	// ProxyTriplets{KeepWithoutTokens: true}.
+	Source agl.Adapter[[]Triplet]
+}
+
+// Trajectory is one sequence of tokens. TokenIDs, Mask and Logprobs have one
+// element per token.
+type Trajectory struct {
+	TokenIDs []int32
+	// Mask is true for the tokens that the model wrote, which are those to train
+	// on.
+	Mask []bool
+	// Logprobs are the log-probabilities of the tokens under the model that sampled
+	// them, 0 where Mask is false and in replies without log-probabilities.
+	Logprobs []float32
+	// Replies are what the model wrote, in order; at least one.
+	Replies []Reply
+	// Reward is that of the last reply that has one, null when none has.
+	Reward agl.Null[float64]
+}
+
+// Reply is the part of a trajectory that one call's response is: the tokens from
+// Start to End, without the latter.
+type Reply struct {
+	Call
+
+	Start, End int
+	ResponseID agl.Null[string]
+	AgentName  agl.Null[string]
+	Reward     agl.Null[float64] // as the source matched it
+}
+
+// HasLogprobs reports whether the log-probability of every token was recorded.
+func (r Reply) HasLogprobs() bool { return len(r.Logprobs) == r.End-r.Start }
+
+// Versions returns the versions of the model that wrote the trajectory, each
+// once, oldest first. Replies without a recorded version add none.
+func (t *Trajectory) Versions() []string {
+	var versions []string
+	for _, reply := range t.Replies {
+		for _, version := range []string{reply.Version, reply.VersionEnd} {
+			if version != "" && !slices.Contains(versions, version) {
+				versions = append(versions, version)
+			}
+		}
+	}
+	return versions
+}
+
+// Merged is what Trajectories makes of an attempt.
+type Merged struct {
+	Trajectories []Trajectory // in the order of their first calls
+	// Reward is the attempt's final reward, as [FinalReward] reads it.
+	Reward agl.Null[float64]
+	Report Report
+}
+
+// Report says what became of the calls.
+type Report struct {
+	Calls     int // all calls found
+	Continued int // calls that continue an earlier one
+	// Mismatches are the calls that should have continued the one before and do
+	// not. Each started a new trajectory.
+	Mismatches []Mismatch
+	// WithoutTokens are the calls that lack token ids of the prompt or of the
+	// response. They are in no trajectory.
+	WithoutTokens []Call
+	// WithoutLogprobs are the calls in trajectories of which not every token has a
+	// log-probability.
+	WithoutLogprobs []Call
+}
+
+// Mismatch is a call whose prompt does not begin with the tokens of the call
+// before it (of the same agent, where agents have names) nor of any other
+// trajectory. A chat template that rewrites history, a tokenizer that merges
+// differently, or a new conversation is behind it.
+type Mismatch struct {
+	Call     Call // the call that starts anew
+	Previous Call // the call that it does not continue
+	// At is the first index at which the prompt differs from the tokens of the
+	// previous call, prompt and response, or the prompt's length when it is a part
+	// of them.
+	At int
+	// PreviousTokens is how many tokens the previous call has.
+	PreviousTokens int
+}
+
+// MismatchShare returns the share of mismatches among the calls with tokens that
+// had one before them, 0 when there is none.
+func (r *Report) MismatchShare() float64 {
+	followers := r.Continued + len(r.Mismatches)
+	if followers == 0 {
+		return 0
+	}
+	return float64(len(r.Mismatches)) / float64(followers)
+}
+
+// Adapt merges the calls. Errors have code agl.CodeInvalid.
+func (a Trajectories) Adapt(spans []agl.Span) (Merged, error) {
+	source := a.Source
+	if source == nil {
+		source = ProxyTriplets{KeepWithoutTokens: true}
+	}
+	triplets, err := source.Adapt(spans)
+	if err != nil {
+		return Merged{}, err
+	}
+	reward, err := FinalReward(spans)
+	if err != nil {
+		return Merged{}, err
+	}
+	merged := Merge(triplets)
+	merged.Reward = reward
+	return merged, nil
+}
+
+// Merge merges triplets in the order of their calls, as [Trajectories] does. The
+// attempt's reward is left null.
+func Merge(triplets []Triplet) Merged {
+	m := merger{open: map[prefix][]int{}, latest: map[agl.Null[string]]int{}}
+	m.Report.Calls = len(triplets)
+	for i := range triplets {
+		m.add(triplets, i)
+	}
+	return m.Merged
+}
+
+// prefix is the length of a sequence of tokens and a hash of it.
+type prefix struct {
+	length int
+	hash   uint64
+}
+
+type merger struct {
+	Merged
+
+	keys   []prefix                 // of each trajectory, all its tokens
+	open   map[prefix][]int         // trajectories by key
+	latest map[agl.Null[string]]int // the last call of each agent
+}
+
+func (m *merger) add(triplets []Triplet, i int) {
+	t := &triplets[i]
+	if len(t.Prompt.TokenIDs) == 0 || len(t.Response.TokenIDs) == 0 {
+		m.Report.WithoutTokens = append(m.Report.WithoutTokens, t.Call)
+		return
+	}
+	at := m.continued(t.Prompt.TokenIDs)
+	if at >= 0 {
+		m.Report.Continued++
+		m.close(at)
+	} else {
+		if previous, ok := m.latest[t.Metadata.AgentName]; ok {
+			m.mismatch(t, &triplets[previous])
+		}
+		at = len(m.Trajectories)
+		m.Trajectories = append(m.Trajectories, Trajectory{})
+		m.keys = append(m.keys, prefix{hash: hashSeed})
+	}
+	m.latest[t.Metadata.AgentName] = i
+	trajectory := &m.Trajectories[at]
+	if reply := trajectory.append(t); !reply.HasLogprobs() {
+		m.Report.WithoutLogprobs = append(m.Report.WithoutLogprobs, t.Call)
+	}
+	key := &m.keys[at]
+	for _, id := range trajectory.TokenIDs[key.length:] {
+		key.add(id)
+	}
+	m.open[*key] = append(m.open[*key], at)
+}
+
+// append adds a call's observation and reply.
+func (t *Trajectory) append(call *Triplet) Reply {
+	prompt, response := call.Prompt.TokenIDs, call.Response.TokenIDs
+	t.TokenIDs = append(t.TokenIDs, prompt[len(t.TokenIDs):]...)
+	start := len(t.TokenIDs)
+	t.TokenIDs = append(t.TokenIDs, response...)
+	end := len(t.TokenIDs)
+
+	t.Mask = append(t.Mask, make([]bool, end-len(t.Mask))...)
+	for i := start; i < end; i++ {
+		t.Mask[i] = true
+	}
+	t.Logprobs = append(t.Logprobs, make([]float32, end-len(t.Logprobs))...)
+	reply := Reply{
+		Call: call.Call, Start: start, End: end,
+		ResponseID: call.Metadata.ResponseID, AgentName: call.Metadata.AgentName, Reward: call.Reward,
+	}
+	if reply.HasLogprobs() {
+		copy(t.Logprobs[start:], reply.Logprobs)
+	}
+	t.Replies = append(t.Replies, reply)
+	if call.Reward.Valid {
+		t.Reward = call.Reward
+	}
+	return reply
+}
+
+// continued returns the longest trajectory that the prompt begins with, of equal
+// ones the latest, and -1 when there is none. The cost is the prompt's length,
+// however many trajectories there are.
+func (m *merger) continued(prompt []int32) int {
+	best := -1
+	key := prefix{hash: hashSeed}
+	for i, id := range prompt {
+		key.add(id)
+		open := m.open[key]
+		for j := len(open) - 1; j >= 0; j-- {
+			if slices.Equal(m.Trajectories[open[j]].TokenIDs, prompt[:i+1]) {
+				best = open[j]
+				break
+			}
+		}
+	}
+	return best
+}
+
+// close takes a trajectory that is about to grow out of the open ones.
+func (m *merger) close(at int) {
+	key := m.keys[at]
+	i := slices.Index(m.open[key], at)
+	m.open[key] = slices.Delete(m.open[key], i, i+1)
+}
+
+// mismatch reports that a call does not continue the previous one.
+func (m *merger) mismatch(t, previous *Triplet) {
+	prompt := t.Prompt.TokenIDs
+	at := commonPrefix(prompt, previous.Prompt.TokenIDs)
+	if at == len(previous.Prompt.TokenIDs) {
+		at += commonPrefix(prompt[at:], previous.Response.TokenIDs)
+	}
+	m.Report.Mismatches = append(m.Report.Mismatches, Mismatch{
+		Call: t.Call, Previous: previous.Call, At: at,
+		PreviousTokens: len(previous.Prompt.TokenIDs) + len(previous.Response.TokenIDs),
+	})
+}
+
+func commonPrefix(a, b []int32) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
+// FNV-1a over tokens instead of bytes (Fowler, Noll, Vo). Hits are compared in
+// full, so a collision costs time only.
+const (
+	hashSeed  = 14695981039346656037
+	hashPrime = 1099511628211
+)
+
+func (p *prefix) add(id int32) {
+	p.length++
+	p.hash = (p.hash ^ uint64(uint32(id))) * hashPrime
+}

@@ -1,0 +1,154 @@
+package adapter
+
+import (
+	"math"
+
+	"github.com/agl-go/agl"
+)
+
+// virtualRootID is the id of the root that stands for several.
+const virtualRootID = "virtual-root"
+
+// treeNode is a span in its tree. Times are seconds since the epoch, -Inf for
+// both when the span has neither.
+type treeNode struct {
+	id         string
+	span       *agl.Span // nil for a node that stands for a lost span or for several roots
+	start, end float64
+	parent     *treeNode
+	position   int // among the parent's children; only its order counts
+	children   []*treeNode
+}
+
+func (n *treeNode) timed() bool { return !math.IsInf(n.start, -1) }
+
+func (n *treeNode) add(child *treeNode) {
+	child.parent, child.position = n, len(n.children)
+	n.children = append(n.children, child)
+}
+
+// preorder returns n and all nodes below it, each before its children.
+func (n *treeNode) preorder() []*treeNode {
+	var nodes []*treeNode
+	stack := []*treeNode{n}
+	for len(stack) > 0 {
+		node := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		nodes = append(nodes, node)
+		for i := len(node.children) - 1; i >= 0; i-- {
+			stack = append(stack, node.children[i])
+		}
+	}
+	return nodes
+}
+
+// buildTree puts the spans under their parents, children in the order given.
+// Roots are the spans without a parent and then, for each parent that is not
+// among the spans, a node that stands for it; several roots get one more node
+// above them. Spans that only reach themselves are left out. Without any root
+// the error has code agl.CodeInvalid.
+func buildTree(spans []agl.Span) (*treeNode, error) {
+	if len(spans) == 0 {
+		return nil, agl.Errorf(agl.CodeInvalid, "no spans to adapt")
+	}
+	nodes := make(map[string]*treeNode, len(spans))
+	list := make([]*treeNode, 0, len(spans))
+	for i := range spans {
+		if _, repeated := nodes[spans[i].SpanID]; repeated {
+			continue
+		}
+		node := spanNode(&spans[i])
+		nodes[node.id] = node
+		list = append(list, node)
+	}
+	var roots, lost []*treeNode
+	for _, node := range list {
+		if !node.span.ParentID.Valid {
+			roots = append(roots, node)
+			continue
+		}
+		parent, ok := nodes[node.span.ParentID.V]
+		if !ok {
+			parent = &treeNode{id: node.span.ParentID.V, start: math.Inf(-1), end: math.Inf(-1)}
+			nodes[parent.id] = parent
+			lost = append(lost, parent)
+		}
+		parent.add(node)
+	}
+	for _, node := range lost {
+		node.cover()
+	}
+	roots = append(roots, lost...)
+	switch len(roots) {
+	case 0:
+		return nil, agl.Errorf(agl.CodeInvalid, "no root among %d spans of rollout %s: every span's parent is another of them", len(spans), spans[0].RolloutID)
+	case 1:
+		return roots[0], nil
+	}
+	above := &treeNode{id: virtualRootID, start: roots[0].start, end: roots[len(roots)-1].end}
+	for _, root := range roots {
+		above.add(root)
+	}
+	return above, nil
+}
+
+func spanNode(span *agl.Span) *treeNode {
+	node := &treeNode{id: span.SpanID, span: span, start: math.Inf(-1), end: math.Inf(-1)}
+	if span.StartTime.Valid || span.EndTime.Valid {
+		node.start = float64(span.StartTime.Or(span.EndTime.V))
+		node.end = float64(span.EndTime.Or(span.StartTime.V))
+	}
+	return node
+}
+
+// cover gives a node that stands for a lost span the time of its children.
+func (n *treeNode) cover() {
+	for _, child := range n.children {
+		if !child.timed() {
+			continue
+		}
+		if !n.timed() {
+			n.start, n.end = child.start, child.end
+			continue
+		}
+		n.start, n.end = min(n.start, child.start), max(n.end, child.end)
+	}
+}
+
+// before reports whether n comes before other in preorder. Both are in one tree
+// and are not the same node. The cost is their depth.
+func (n *treeNode) before(other *treeNode) bool {
+	a, b := n, other
+	depthA, depthB := a.depth(), b.depth()
+	for d := depthA; d > depthB; d-- {
+		a = a.parent
+	}
+	for d := depthB; d > depthA; d-- {
+		b = b.parent
+	}
+	if a == b {
+		return depthA < depthB
+	}
+	for a.parent != b.parent {
+		a, b = a.parent, b.parent
+	}
+	return a.position < b.position
+}
+
+func (n *treeNode) depth() int {
+	depth := 0
+	for at := n.parent; at != nil; at = at.parent {
+		depth++
+	}
+	return depth
+}
+
+// within reports whether n is ancestor or below it.
+func (n *treeNode) within(ancestor *treeNode) bool {
+	for at := n; at != nil; at = at.parent {
+		if at == ancestor {
+			return true
+		}
+	}
+	return false
+}
