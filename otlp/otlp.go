@@ -186,7 +186,8 @@ func timestamp(t pcommon.Timestamp) agl.Null[agl.Timestamp] {
 	if t == 0 {
 		return agl.Null[agl.Timestamp]{}
 	}
-	return agl.Some(agl.Timestamp(float64(t) / 1e9))
+	const second = 1_000_000_000
+	return agl.Some(agl.Timestamp(float64(t/second) + float64(t%second)/second))
 }
 
 // attributes translates attributes, in their order. What an attribute of ours

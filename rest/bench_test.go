@@ -118,6 +118,7 @@ func BenchmarkServer(b *testing.B) {
 		b.Fatal(err)
 	}
 
+	sequence := int64(0)
 	run := func(name string, f func(b *testing.B)) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -137,9 +138,10 @@ func BenchmarkServer(b *testing.B) {
 	})
 	run("dequeue", func(b *testing.B) {
 		for range b.N {
-			b.StopTimer()
 			d.do(enqueue, task, 201)
-			b.StartTimer()
+		}
+		b.ResetTimer()
+		for range b.N {
 			d.do(dequeue, []byte(`{"limit": 1, "worker_id": "w-1"}`), 200)
 		}
 	})
@@ -158,13 +160,14 @@ func BenchmarkServer(b *testing.B) {
 	})
 	run("span", func(b *testing.B) {
 		r := request(b, "POST", "/spans")
-		sequence := int64(0)
-		b.SetBytes(int64(len(longSpan(rolloutID, attemptID, "0123456789abcdef", 1))))
-		for range b.N {
-			b.StopTimer()
+		docs := make([][]byte, b.N)
+		for i := range docs {
 			sequence++
-			doc := longSpan(rolloutID, attemptID, fmt.Sprintf("%016x", sequence), sequence)
-			b.StartTimer()
+			docs[i] = longSpan(rolloutID, attemptID, fmt.Sprintf("%016x", sequence), sequence)
+		}
+		b.SetBytes(int64(len(docs[0])))
+		b.ResetTimer()
+		for _, doc := range docs {
 			d.do(r, doc, 201)
 		}
 	})

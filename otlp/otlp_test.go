@@ -1,0 +1,270 @@
+package otlp_test
+
+import (
+	"encoding/hex"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/otlp"
+)
+
+// traces builds a request with one resource, and the span that fill fills.
+func traces(t testing.TB, resource []attribute, fill func(ptrace.Span)) ptrace.Traces {
+	t.Helper()
+	td := ptrace.NewTraces()
+	rs := td.ResourceSpans().AppendEmpty()
+	put(t, rs.Resource().Attributes(), resource)
+	rs.SetSchemaUrl("https://example.org/schema")
+	span := rs.ScopeSpans().AppendEmpty().Spans().AppendEmpty()
+	span.SetTraceID(pcommon.TraceID{0xab, 15: 1})
+	span.SetSpanID(pcommon.SpanID{7: 2})
+	span.SetName("call")
+	fill(span)
+	return td
+}
+
+type attribute struct {
+	key   string
+	value any
+}
+
+func put(t testing.TB, m pcommon.Map, attributes []attribute) {
+	t.Helper()
+	for _, a := range attributes {
+		if err := m.PutEmpty(a.key).FromRaw(a.value); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func ids(extra ...attribute) []attribute {
+	return append([]attribute{{agl.AttrRolloutID, "ro-1"}, {agl.AttrAttemptID, "at-1"}}, extra...)
+}
+
+// encode gives the request in both encodings.
+func encode(t testing.TB, td ptrace.Traces) map[otlp.Encoding][]byte {
+	t.Helper()
+	proto, err := new(ptrace.ProtoMarshaler).MarshalTraces(td)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := new(ptrace.JSONMarshaler).MarshalTraces(td)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[otlp.Encoding][]byte{otlp.Protobuf: proto, otlp.JSON: text}
+}
+
+func TestDecode(t *testing.T) {
+	t.Parallel()
+	const resource = `"resource":{"attributes":{"agentlightning.rollout_id":"ro-1","agentlightning.attempt_id":"at-1"},"schema_url":"https://example.org/schema"}`
+	span := func(sequence, parent, status, attributes, events, links, start, end string) string {
+		return `{"rollout_id":"ro-1","attempt_id":"at-1","sequence_id":` + sequence + `,"trace_id":"ab000000000000000000000000000001","span_id":"0000000000000002","parent_id":` + parent +
+			`,"name":"call","status":` + status + `,"attributes":` + attributes + `,"events":[` + events + `],"links":[` + links + `],"start_time":` + start + `,"end_time":` + end +
+			`,"context":{"trace_id":"ab000000000000000000000000000001","span_id":"0000000000000002","is_remote":false,"trace_state":{}},"parent":null,`
+	}
+	const unset = `{"status_code":"UNSET","description":null}`
+	for _, tc := range []struct {
+		name     string
+		resource []attribute
+		fill     func(ptrace.Span)
+		want     string
+	}{
+		{"bare", ids(), func(ptrace.Span) {}, span("0", "null", unset, "{}", "", "", "null", "null")},
+		{
+			"times, parent and status", ids(),
+			func(s ptrace.Span) {
+				s.SetStartTimestamp(1760706315500000000)
+				s.SetEndTimestamp(1760706316250000000)
+				s.SetParentSpanID(pcommon.SpanID{0xff, 7: 9})
+				s.Status().SetCode(ptrace.StatusCodeError)
+				s.Status().SetMessage("boom")
+			},
+			span("0", `"ff00000000000009"`, `{"status_code":"ERROR","description":"boom"}`, "{}", "", "", "1760706315.5", "1760706316.25"),
+		},
+		{
+			"values", ids(),
+			func(s ptrace.Span) {
+				a := s.Attributes()
+				a.PutStr("s", "é\"")
+				a.PutBool("b", true)
+				a.PutInt("i", math.MaxInt64)
+				a.PutDouble("one", 1)
+				a.PutDouble("small", 1e-7)
+				a.PutDouble("nan", math.NaN())
+				a.PutDouble("inf", math.Inf(-1))
+				a.PutEmptyBytes("raw").FromRaw([]byte{0xde, 0xad})
+				a.PutEmpty("nothing")
+				a.PutEmptySlice("none")
+			},
+			span("0", "null", unset, `{"s":"é\"","b":true,"i":9223372036854775807,"one":1.0,"small":1e-07,"nan":"NaN","inf":"-Infinity","raw":"dead","none":[]}`, "", "", "null", "null"),
+		},
+		{
+			"lists and maps", ids(),
+			func(s ptrace.Span) {
+				put(t, s.Attributes(), []attribute{{"a", []any{int64(1), 2.5}}})
+				m := s.Attributes().PutEmptyMap("m")
+				m.PutStr("x", "1")
+				m.PutEmptyMap("deep").PutInt("y", 2)
+				mixed := s.Attributes().PutEmptySlice("mixed")
+				mixed.AppendEmpty().SetInt(1)
+				mixed.AppendEmpty().SetStr("a")
+				mixed.AppendEmpty().SetEmptyMap().PutBool("z", false)
+				holes := s.Attributes().PutEmptySlice("holes")
+				holes.AppendEmpty().SetDouble(math.Inf(1))
+				holes.AppendEmpty().SetDouble(2)
+			},
+			span("0", "null", unset, `{"a":[1,2.5],"m.x":"1","m.deep.y":2,"mixed.0":1,"mixed.1":"a","mixed.2.z":false,"holes.0":"Infinity","holes.1":2.0}`, "", "", "null", "null"),
+		},
+		{
+			"events and links", ids(),
+			func(s ptrace.Span) {
+				e := s.Events().AppendEmpty()
+				e.SetName("e")
+				e.SetTimestamp(1500000000)
+				e.Attributes().PutDouble("d", math.NaN())
+				s.Events().AppendEmpty()
+				l := s.Links().AppendEmpty()
+				l.SetTraceID(pcommon.TraceID{15: 3})
+				l.SetSpanID(pcommon.SpanID{7: 4})
+				l.TraceState().FromRaw("x=y")
+				s.Links().AppendEmpty().Attributes().PutStr("k", "v")
+			},
+			span("0", "null", unset, "{}",
+				`{"name":"e","attributes":{"d":"NaN"},"timestamp":1.5},{"name":"","attributes":{},"timestamp":null}`,
+				`{"context":{"trace_id":"00000000000000000000000000000003","span_id":"0000000000000004","is_remote":false,"trace_state":{}},"attributes":null},`+
+					`{"context":{"trace_id":"00000000000000000000000000000000","span_id":"0000000000000000","is_remote":false,"trace_state":{}},"attributes":{"k":"v"}}`,
+				"null", "null"),
+		},
+	} {
+		for encoding, data := range encode(t, traces(t, tc.resource, tc.fill)) {
+			t.Run(tc.name+" "+encoding.ContentType(), func(t *testing.T) {
+				t.Parallel()
+				batch, err := otlp.Decode(data, encoding)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(batch.Spans) != 1 || batch.Rejected != 0 {
+					t.Fatalf("got %d spans, %d rejected: %s", len(batch.Spans), batch.Rejected, batch.Reason)
+				}
+				got := string(batch.Spans[0].AppendJSON(nil))
+				if diff := cmp.Diff(tc.want+resource+"}", got); diff != "" {
+					t.Errorf("span (-want +got):\n%s", diff)
+				}
+				var back agl.Span
+				if err := agl.DecodeJSON(batch.Spans[0].AppendJSON(nil), &back); err != nil {
+					t.Errorf("the span cannot be read back: %v", err)
+				}
+			})
+		}
+	}
+}
+
+func TestIdentity(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name           string
+		resource, span []attribute
+		want           string // rollout/attempt/sequence, or empty if rejected
+	}{
+		{"of the resource", ids(attribute{agl.AttrSpanSequenceID, "7"}), nil, "ro-1/at-1/7"},
+		{"of the span first", ids(attribute{agl.AttrSpanSequenceID, "7"}), []attribute{{agl.AttrRolloutID, "ro-2"}, {agl.AttrSpanSequenceID, int64(3)}}, "ro-2/at-1/3"},
+		{"empty counts as absent", ids(), []attribute{{agl.AttrAttemptID, ""}}, "ro-1/at-1/0"},
+		{"a number is an id", ids(), []attribute{{agl.AttrAttemptID, int64(5)}}, "ro-1/5/0"},
+		{"bad sequence", ids(attribute{agl.AttrSpanSequenceID, "x"}), nil, "ro-1/at-1/0"},
+		{"negative sequence", ids(), []attribute{{agl.AttrSpanSequenceID, int64(-4)}}, "ro-1/at-1/0"},
+		{"no attempt", []attribute{{agl.AttrRolloutID, "ro-1"}}, nil, ""},
+		{"empty everywhere", []attribute{{agl.AttrRolloutID, ""}, {agl.AttrAttemptID, ""}}, nil, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			td := traces(t, tc.resource, func(s ptrace.Span) {
+				put(t, s.Attributes(), tc.span)
+			})
+			batch, err := otlp.Decode(encode(t, td)[otlp.Protobuf], otlp.Protobuf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.want == "" {
+				if len(batch.Spans) != 0 || batch.Rejected != 1 || !strings.Contains(batch.Reason, `"call"`) {
+					t.Errorf("got %d spans, %d rejected: %s", len(batch.Spans), batch.Rejected, batch.Reason)
+				}
+				return
+			}
+			s := batch.Spans[0]
+			got := s.RolloutID + "/" + s.AttemptID + "/" + string(rune('0'+s.SequenceID))
+			if got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestDecodeGarbage(t *testing.T) {
+	t.Parallel()
+	if batch, err := otlp.Decode(nil, otlp.Protobuf); err != nil || len(batch.Spans) != 0 {
+		t.Errorf("empty request: %v", err)
+	}
+	for encoding, data := range map[otlp.Encoding]string{otlp.Protobuf: "\x0a\xff", otlp.JSON: `{"resourceSpans":3`} {
+		if _, err := otlp.Decode([]byte(data), encoding); !errors.Is(err, agl.ErrInvalid) {
+			t.Errorf("%s: error is %v, want invalid", encoding.ContentType(), err)
+		}
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		got  []byte
+		want string
+	}{
+		{"all stored", otlp.AppendResponse(nil, otlp.Protobuf, 0, ""), ""},
+		{"all stored, JSON", otlp.AppendResponse(nil, otlp.JSON, 0, ""), "{}"},
+		// ExportTraceServiceResponse{partial_success{rejected_spans: 3, error_message: "no"}}
+		{"some rejected", otlp.AppendResponse(nil, otlp.Protobuf, 3, "no"), "\x0a\x06\x08\x03\x12\x02no"},
+		{"some rejected, JSON", otlp.AppendResponse(nil, otlp.JSON, 3, "no"), `{"partialSuccess":{"rejectedSpans":"3","errorMessage":"no"}}`},
+		// google.rpc.Status{message: "no"}
+		{"failed", otlp.AppendStatus(nil, otlp.Protobuf, "no"), "\x12\x02no"},
+		{"failed, JSON", otlp.AppendStatus(nil, otlp.JSON, "no"), `{"message":"no"}`},
+	} {
+		if string(tc.got) != tc.want {
+			t.Errorf("%s: got %s, want %s", tc.name, hex.EncodeToString(tc.got), hex.EncodeToString([]byte(tc.want)))
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	td := traces(f, ids(), func(s ptrace.Span) {
+		s.Attributes().PutEmptySlice("l").AppendEmpty().SetEmptyMap().PutDouble("d", math.Inf(1))
+		s.Events().AppendEmpty().SetName("e")
+		s.Links().AppendEmpty()
+	})
+	for encoding, data := range encode(f, td) {
+		f.Add(data, encoding == otlp.JSON)
+	}
+	f.Fuzz(func(t *testing.T, data []byte, text bool) {
+		encoding := otlp.Protobuf
+		if text {
+			encoding = otlp.JSON
+		}
+		batch, err := otlp.Decode(data, encoding)
+		if err != nil {
+			return
+		}
+		for _, span := range batch.Spans {
+			doc := span.AppendJSON(nil)
+			var back agl.Span
+			if err := agl.DecodeJSON(doc, &back); err != nil {
+				t.Fatalf("a span that was accepted cannot be read back: %v\n%s", err, doc)
+			}
+		}
+	})
+}
