@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/examples/calculator/arithmetic"
+)
+
+// calculator is the agent: it shows the model the question, runs the tool if
+// the model calls it, and rewards an exact answer. It reaches the model as any
+// agent does, over OpenAI chat completions at the URL in its resources.
+type calculator struct {
+	client *http.Client
+}
+
+// Run does one question.
+func (c calculator) Run(ctx context.Context, task agl.Task) (agl.Result, error) {
+	var q arithmetic.Question
+	if err := task.DecodeInput(&q); err != nil {
+		return agl.Result{}, err
+	}
+	llm, err := task.LLM()
+	if err != nil {
+		return agl.Result{}, err
+	}
+	seed, _ := agl.Attributes(task.Rollout.Metadata).GetInt(algorithm.MetadataSeed)
+	chat, err := arithmetic.Converse(q.Question, func(chat []arithmetic.Message) (string, error) {
+		seed++ // each call has a random stream of its own
+		return c.complete(ctx, llm, chat, seed)
+	})
+	if err != nil {
+		return agl.Result{}, err
+	}
+	return agl.RewardResult(q.Reward(chat)), nil
+}
+
+// complete makes one call of the model.
+func (c calculator) complete(ctx context.Context, llm agl.LLM, chat []arithmetic.Message, seed int64) (string, error) {
+	body, err := json.Marshal(struct {
+		Model       string               `json:"model"`
+		Messages    []arithmetic.Message `json:"messages"`
+		MaxTokens   int                  `json:"max_tokens"`
+		Temperature float64              `json:"temperature"`
+		Seed        int64                `json:"seed"`
+	}{llm.Model, chat, arithmetic.MaxReplyTokens, 1, seed})
+	if err != nil {
+		return "", err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, llm.Endpoint+"/chat/completions", bytes.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	reply, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return "", err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("chat completion: %s: %.300s", resp.Status, reply)
+	}
+	var completion struct {
+		Choices []struct {
+			Message arithmetic.Message `json:"message"`
+		} `json:"choices"`
+	}
+	if err := json.Unmarshal(reply, &completion); err != nil {
+		return "", fmt.Errorf("chat completion: %w in %.300s", err, reply)
+	}
+	if len(completion.Choices) == 0 {
+		return "", fmt.Errorf("chat completion: no choice in %.300s", reply)
+	}
+	return completion.Choices[0].Message.Content, nil
+}

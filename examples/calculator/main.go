@@ -1,0 +1,184 @@
+// Command calculator trains a small language model inside an agent, through the
+// whole system: algorithm, store, proxy, runners, tracer, adapter, optimizer.
+//
+// The agent answers questions such as "12 times 7" with the help of a tool. The
+// model, a transformer of about 107,000 parameters that is part of this program,
+// first imitates demonstrations that are mostly wrong, and then learns from
+// rewards alone to call the tool, and to call it right.
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/charmbracelet/x/term"
+
+	"github.com/agl-go/agl/dataset"
+	"github.com/agl-go/agl/examples/calculator/arithmetic"
+	"github.com/agl-go/agl/examples/calculator/recipe"
+	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/trainer"
+)
+
+type options struct {
+	Seed     uint64 `default:"1" help:"Decides the model's first weights, the order of the questions and the sampling."`
+	Steps    int    `default:"200" help:"Steps of reinforcement learning, 128 rollouts each."`
+	Runners  int    `default:"16" help:"Rollouts that run at once."`
+	Strategy string `default:"shared-memory" enum:"shared-memory,client-server" help:"Where runners run: in this process, or in processes that meet it at a store server (${enum})."`
+	Store    string `placeholder:"URL" help:"A store server that runs already, such as http://127.0.0.1:4747; needs --strategy client-server."`
+	Summary  string `placeholder:"FILE" type:"path" help:"Write the results there as JSON."`
+	Out      string `placeholder:"DIR" type:"path" help:"Keep checkpoints and metrics there, and go on from the last checkpoint."`
+	LogLevel string `default:"warn" enum:"debug,info,warn,error" help:"What is logged to standard error (${enum})."`
+}
+
+// Exit codes; an interrupt gives 128 and the signal's number.
+const (
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+func main() {
+	var opt options
+	parser := kong.Must(&opt,
+		kong.Name("calculator"),
+		kong.Description("Trains a small language model to use a calculator, inside a real agent."),
+		kong.UsageOnError())
+	_, err := parser.Parse(os.Args[1:])
+	if err == nil {
+		err = opt.validate()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "calculator:", err)
+		os.Exit(exitUsage)
+	}
+	ctx, stop := execution.NotifyContext(context.Background())
+	err = run(ctx, opt)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "calculator:", err)
+	}
+	os.Exit(execution.ExitCode(err))
+}
+
+func (o options) validate() error {
+	switch {
+	case o.Steps < 1:
+		return fmt.Errorf("--steps: got %d, must be at least 1", o.Steps)
+	case o.Runners < 1:
+		return fmt.Errorf("--runners: got %d, must be at least 1", o.Runners)
+	case o.Store != "" && o.Strategy != "client-server":
+		return fmt.Errorf("--store: got %s with --strategy %s; a store server needs --strategy client-server", o.Store, o.Strategy)
+	}
+	return nil
+}
+
+func run(ctx context.Context, opt options) error {
+	began := time.Now()
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(opt.LogLevel)); err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	strategy, role, err := opt.strategy(log)
+	if err != nil {
+		return err
+	}
+	train, err := dataset.Read(bytes.NewReader(arithmetic.Train), "train.jsonl")
+	if err != nil {
+		return err
+	}
+	heldOut, err := dataset.Read(bytes.NewReader(arithmetic.HeldOut), "heldout.jsonl")
+	if err != nil {
+		return err
+	}
+	config := trainer.Config{
+		Agent:    calculator{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: opt.Runners}}},
+		Train:    train,
+		Val:      heldOut,
+		Strategy: strategy,
+		Runners:  opt.Runners,
+		Logger:   log,
+	}
+	if role == execution.RoleRunner {
+		return fit(ctx, config)
+	}
+	t, err := newTraining(ctx, opt, log)
+	if err != nil {
+		return err
+	}
+	config.Algorithm, config.Proxy = t, t.proxy
+	terminal := term.IsTerminal(os.Stdout.Fd())
+	curve := &rewardCurve{}
+	if terminal {
+		t.display = recording{newLive(os.Stdout, recipe.WarmStartSteps, opt.Steps), curve}
+	} else {
+		t.display = recording{&plain{out: os.Stdout, began: began}, curve}
+	}
+	err = fit(ctx, config)
+	t.display.Close()
+	if cerr := t.close(context.WithoutCancel(ctx)); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	return t.report(os.Stdout, terminal, curve.values, time.Since(began))
+}
+
+func fit(ctx context.Context, config trainer.Config) error {
+	t, err := trainer.New(config)
+	if err != nil {
+		return err
+	}
+	return t.Fit(ctx)
+}
+
+// strategy decides which part of the run this process plays.
+func (o options) strategy(log *slog.Logger) (execution.Strategy, execution.Role, error) {
+	if o.Strategy == "shared-memory" {
+		return execution.SharedMemory{Logger: log}, execution.RoleBoth, nil
+	}
+	config, err := execution.ConfigFromEnv(os.Getenv)
+	if err != nil {
+		return nil, "", err
+	}
+	switch {
+	case o.Store != "":
+		config.StoreURL, config.ExternalStore = o.Store, true
+	case config.Role == execution.RoleBoth && !config.ExternalStore && os.Getenv(execution.EnvServerPort) == "":
+		config.Host, config.Port, config.AnyPort = "127.0.0.1", 0, true
+	}
+	return execution.ClientServer{Config: config, Processes: min(o.Runners, 2), Logger: log}, config.Role, nil
+}
+
+// report prints what came out, and writes the summary.
+func (t *training) report(w io.Writer, terminal bool, curve []float64, elapsed time.Duration) error {
+	s := t.grpo.Summary()
+	if terminal {
+		fmt.Fprintf(w, "\n%s\n%s", labelStyle.Render("pass rate of each step's rollouts"), chart(curve, 70, 8))
+	}
+	if s.Before != nil && s.After != nil {
+		fmt.Fprintf(w, "\nheld-out questions, before: %s\nheld-out questions, after:  %s\n", rate(s.Before.Rate), rate(s.After.Rate))
+		fmt.Fprintf(w, "after, by form of question: %s\n", formRates(s.After.Forms))
+	}
+	for _, sample := range t.samples {
+		fmt.Fprintf(w, "\nthe same question %s training:\n", sample.title)
+		for _, m := range sample.messages {
+			fmt.Fprintf(w, "  %-9s %s\n", m.Role, m.Content)
+		}
+		if !sample.passed {
+			fmt.Fprintln(w, "  (wrong)")
+		}
+	}
+	if t.opt.Summary == "" {
+		return nil
+	}
+	return writeSummary(t.opt, s, elapsed)
+}

@@ -1,0 +1,117 @@
+// Package recipe is how the calculator's model is trained: the engine, the chat
+// format, the warm start and the settings of the reinforcement learning. The
+// example runs it through the whole system, the overhead benchmark without.
+package recipe
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+
+	"github.com/agl-go/agl/algorithm/sft"
+	"github.com/agl-go/agl/examples/calculator/arithmetic"
+	"github.com/agl-go/agl/policy"
+	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/chat"
+)
+
+// The settings of the warm start and of the reinforcement learning.
+const (
+	WarmStartSteps = 1200
+	warmStartBatch = 32
+	warmStartPeak  = 3e-3
+	warmStartRise  = 100
+
+	Steps          = 200
+	PromptsPerStep = 16
+	GroupSize      = 8
+	LearningRate   = 1e-3
+)
+
+// Engine is the model's side of a run: the policy and its chat format.
+type Engine struct {
+	Service   *policy.Service
+	Tokenizer *chat.Characters
+	Renderer  *chat.RoleMarks
+}
+
+// NewEngine makes an engine that keeps its checkpoints in dir; empty keeps them
+// in memory.
+func NewEngine(dir string) (*Engine, error) {
+	tokenizer, err := chat.NewCharacters("")
+	if err != nil {
+		return nil, err
+	}
+	service, err := policy.NewService(policy.Config{Vocab: tokenizer.Vocab(), Dir: dir})
+	if err != nil {
+		return nil, err
+	}
+	return &Engine{service, tokenizer, chat.NewRoleMarks(tokenizer)}, nil
+}
+
+// Model describes the model of a run.
+func Model(seed uint64) tinker.CreateModelParams { return tinker.CreateModelParams{Seed: seed} }
+
+// WarmStart is the supervised training that comes first.
+type WarmStart struct {
+	Engine *Engine
+	Seed   uint64
+	Steps  int    // 0 means WarmStartSteps
+	OutDir string // checkpoints; empty means none
+	OnStep func(sft.StepReport)
+	Logger *slog.Logger
+}
+
+// Train returns the path of the weights.
+func (w WarmStart) Train(ctx context.Context) (weights string, err error) {
+	if w.Steps == 0 {
+		w.Steps = WarmStartSteps
+	}
+	pairs, _ := arithmetic.SplitPairs()
+	result, err := sft.Train(ctx, sft.Config{
+		Service:  w.Engine.Service,
+		Model:    Model(w.Seed),
+		Source:   demonstrations{w.Engine.Renderer, pairs, w.Seed},
+		Steps:    w.Steps,
+		Schedule: sft.Schedule{Peak: warmStartPeak, Warmup: min(warmStartRise, w.Steps/10)},
+		OutDir:   w.OutDir,
+		OnStep:   w.OnStep,
+		Logger:   w.Logger,
+	})
+	return result.Weights, err
+}
+
+// demonstrations draws new ones for every step.
+type demonstrations struct {
+	renderer *chat.RoleMarks
+	pairs    []arithmetic.Pair
+	seed     uint64
+}
+
+// Batch implements sft.Source.
+func (d demonstrations) Batch(step int) ([]tinker.Datum, error) {
+	rng := rand.New(rand.NewPCG(d.seed, uint64(step)))
+	batch := make([]tinker.Datum, warmStartBatch)
+	for i := range batch {
+		var err error
+		if batch[i], err = d.renderer.Demonstration(ChatMessages(arithmetic.Demonstration(rng, d.pairs))); err != nil {
+			return nil, err
+		}
+	}
+	return batch, nil
+}
+
+// Fingerprint implements sft.Source.
+func (d demonstrations) Fingerprint() string {
+	return fmt.Sprintf("calculator demonstrations, seed %d, %d a step", d.seed, warmStartBatch)
+}
+
+// ChatMessages converts messages to the chat format's.
+func ChatMessages(messages []arithmetic.Message) []chat.Message {
+	out := make([]chat.Message, len(messages))
+	for i, m := range messages {
+		out[i] = chat.Message{Role: m.Role, Content: m.Content}
+	}
+	return out
+}

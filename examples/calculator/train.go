@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/examples/calculator/arithmetic"
+	"github.com/agl-go/agl/examples/calculator/recipe"
+	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/chat"
+	"github.com/agl-go/agl/trainer"
+)
+
+// modelName is what the agent asks for, whatever weights are behind it.
+const modelName = "policy"
+
+// training is the learning side: it serves the policy as a chat model behind
+// the proxy, warms it up, and trains it by GRPO.
+type training struct {
+	opt     options
+	engine  *recipe.Engine
+	chat    *chat.Server
+	server  *http.Server
+	served  chan error
+	baseURL string
+	proxy   *trainer.Proxy
+	display display
+	log     *slog.Logger
+
+	versions []string // served by chat, the newest last
+	grpo     *grpo.GRPO
+	samples  []sample
+}
+
+// sample is one conversation of the agent, for a person to read.
+type sample struct {
+	title    string
+	passed   bool
+	messages []arithmetic.Message
+}
+
+// newTraining starts serving the untrained policy; the trainer starts the proxy.
+func newTraining(ctx context.Context, opt options, log *slog.Logger) (*training, error) {
+	engine, err := recipe.NewEngine(subdir(opt.Out, "policy"))
+	if err != nil {
+		return nil, err
+	}
+	server, err := chat.NewServer(chat.Config{Tokenizer: engine.Tokenizer, Renderer: engine.Renderer, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for the policy: %w", err)
+	}
+	t := &training{
+		opt: opt, engine: engine, chat: server, log: log,
+		server:  &http.Server{Handler: server, ReadHeaderTimeout: 10 * time.Second},
+		served:  make(chan error, 1),
+		baseURL: "http://" + listener.Addr().String() + "/v1",
+	}
+	t.proxy = trainer.NewProxy(trainer.ProxyConfig{
+		Config: proxy.Config{Models: []proxy.Model{{Name: modelName, BaseURL: t.baseURL}}, Logger: log},
+		Model:  modelName,
+	})
+	go func() { t.served <- t.server.Serve(listener) }()
+	return t, nil
+}
+
+// close stops serving.
+func (t *training) close(ctx context.Context) error {
+	err := t.server.Shutdown(ctx)
+	if served := <-t.served; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}
+
+// Run implements agl.Algorithm.
+func (t *training) Run(ctx context.Context, in agl.AlgorithmInput) error {
+	weights, err := recipe.WarmStart{
+		Engine: t.engine, Seed: t.opt.Seed, OutDir: subdir(t.opt.Out, "warmstart"), OnStep: t.display.OnWarmStart, Logger: t.log,
+	}.Train(ctx)
+	if err != nil {
+		return err
+	}
+	t.grpo, err = grpo.New(grpo.Config{
+		Service: t.engine.Service, Model: recipe.Model(t.opt.Seed), InitialWeights: weights,
+		Publisher: t, Flusher: t.proxy,
+		Steps: t.opt.Steps, PromptsPerStep: recipe.PromptsPerStep, GroupSize: recipe.GroupSize, Seed: t.opt.Seed,
+		Adam:   tinker.AdamParams{LearningRate: recipe.LearningRate},
+		Form:   formOf,
+		OutDir: subdir(t.opt.Out, "grpo"), Progress: t.display, Logger: t.log,
+	})
+	if err != nil {
+		return err
+	}
+	if err := t.grpo.Run(ctx, in); err != nil {
+		return err
+	}
+	return t.collectSamples(ctx, in.Store)
+}
+
+// Publish implements grpo.Publisher: new calls go to the snapshot, running ones
+// finish where they began.
+func (t *training) Publish(ctx context.Context, p grpo.Publication) error {
+	client, err := t.engine.Service.NewSamplingClient(ctx, tinker.NewSamplingClientParams{Path: p.Snapshot})
+	if err != nil {
+		return err
+	}
+	t.chat.SetModel(p.Version, chat.Model{Client: client, Version: p.Version})
+	if err := t.proxy.SetModels([]proxy.Model{{Name: modelName, BaseURL: t.baseURL, BackendModel: p.Version, Version: p.Version}}); err != nil {
+		return err
+	}
+	// The version before may still be asked for by calls that the proxy has just
+	// forwarded; the one before that is asked for no more.
+	t.versions = append(t.versions, p.Version)
+	if len(t.versions) > 2 {
+		t.chat.RemoveModel(t.versions[0])
+		t.versions = t.versions[1:]
+	}
+	return nil
+}
+
+func formOf(task jsontext.Value) string {
+	form, _ := agl.Attributes(task).GetString("form")
+	return form
+}
+
+// collectSamples reads the conversations about one question that the model got
+// wrong before training.
+func (t *training) collectSamples(ctx context.Context, store agl.Store) error {
+	s := t.grpo.Summary()
+	if s.Before == nil || s.After == nil {
+		return nil
+	}
+	for i, before := range s.Before.Results {
+		if before.Passed || before.Mask != "" || !s.After.Results[i].Passed {
+			continue
+		}
+		for _, one := range []struct {
+			title  string
+			result algorithm.Result
+		}{{"before", before}, {"after", s.After.Results[i]}} {
+			messages, err := conversation(ctx, store, one.result.RolloutID)
+			if err != nil {
+				return err
+			}
+			t.samples = append(t.samples, sample{one.title, one.result.Passed, messages})
+		}
+		return nil
+	}
+	return nil
+}
+
+// conversation reads what an attempt's last model call saw and said. The
+// agent's chat names no tool calls as OpenAI's API would have it, so this reads
+// the attributes and not the stricter form of adapter.Messages.
+func conversation(ctx context.Context, store agl.Store, rolloutID string) ([]arithmetic.Message, error) {
+	page, err := store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: rolloutID, AttemptID: agl.LatestAttempt, Name: agl.SpanLiteLLMRequest})
+	if err != nil || len(page.Items) == 0 {
+		return nil, err
+	}
+	attributes := page.Items[len(page.Items)-1].Attributes
+	message := func(prefix string, i int) (m arithmetic.Message, ok bool) {
+		m.Role, ok = attributes.GetString(fmt.Sprintf("%s.%d.role", prefix, i))
+		m.Content, _ = attributes.GetString(fmt.Sprintf("%s.%d.content", prefix, i))
+		return m, ok
+	}
+	var messages []arithmetic.Message
+	for i := 0; ; i++ {
+		m, ok := message(agl.AttrGenAIPrompt, i)
+		if !ok {
+			break
+		}
+		messages = append(messages, m)
+	}
+	if m, ok := message(agl.AttrGenAICompletion, 0); ok {
+		messages = append(messages, m)
+	}
+	return messages, nil
+}
+
+func subdir(out, name string) string {
+	if out == "" {
+		return ""
+	}
+	return filepath.Join(out, name)
+}
