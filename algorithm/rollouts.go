@@ -125,7 +125,7 @@ func (b Batch) readAll(ctx context.Context, groups [][]string) (results <-chan g
 	var wg sync.WaitGroup
 	for i, ids := range groups {
 		wg.Go(func() {
-			episodes, err := b.read(ctx, ids)
+			episodes, err := Await(ctx, b.Store, b.Flusher, ids)
 			out <- groupResult{Group{Index: i, Episodes: episodes}, err}
 		})
 	}
@@ -135,20 +135,21 @@ func (b Batch) readAll(ctx context.Context, groups [][]string) (results <-chan g
 	}
 }
 
-// read waits until the rollouts have finished and reads them.
-func (b Batch) read(ctx context.Context, ids []string) ([]Episode, error) {
-	if _, err := b.Store.WaitForRollouts(ctx, agl.WaitForRolloutsParams{RolloutIDs: ids}); err != nil {
+// Await waits until the rollouts have finished, flushes what was recorded about
+// them (a nil flusher does nothing), and reads them, in the order of the ids.
+func Await(ctx context.Context, store agl.Store, flusher Flusher, ids []string) ([]Episode, error) {
+	if _, err := store.WaitForRollouts(ctx, agl.WaitForRolloutsParams{RolloutIDs: ids}); err != nil {
 		return nil, fmt.Errorf("wait for rollouts: %w", err)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("wait for rollouts: %w", err)
 	}
-	if b.Flusher != nil {
-		if err := b.Flusher.Flush(ctx, ids); err != nil {
+	if flusher != nil {
+		if err := flusher.Flush(ctx, ids); err != nil {
 			return nil, fmt.Errorf("flush recorded calls: %w", err)
 		}
 	}
-	page, err := b.Store.QueryRollouts(ctx, agl.QueryRolloutsParams{RolloutIDIn: ids})
+	page, err := store.QueryRollouts(ctx, agl.QueryRolloutsParams{RolloutIDIn: ids})
 	if err != nil {
 		return nil, fmt.Errorf("read rollouts: %w", err)
 	}
@@ -166,7 +167,7 @@ func (b Batch) read(ctx context.Context, ids []string) ([]Episode, error) {
 			}
 			continue
 		}
-		if episodes[i], err = b.readEpisode(ctx, r); err != nil {
+		if episodes[i], err = readEpisode(ctx, store, r); err != nil {
 			return nil, err
 		}
 	}
@@ -174,12 +175,12 @@ func (b Batch) read(ctx context.Context, ids []string) ([]Episode, error) {
 }
 
 // readEpisode reads the spans of one finished rollout.
-func (b Batch) readEpisode(ctx context.Context, r agl.AttemptedRollout) (Episode, error) {
+func readEpisode(ctx context.Context, store agl.Store, r agl.AttemptedRollout) (Episode, error) {
 	e := Episode{Rollout: r.Rollout, Attempt: r.Attempt, Outcome: outcomeOf(r)}
 	if r.Attempt == nil {
 		return e, nil
 	}
-	page, err := b.Store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID})
+	page, err := store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID})
 	switch {
 	case errors.Is(err, agl.ErrEvicted):
 		e.Evicted = true
@@ -209,24 +210,29 @@ func outcomeOf(r agl.AttemptedRollout) agl.Outcome {
 
 // cancel cancels the rollouts of the groups that are still open.
 func (b Batch) cancel(ctx context.Context, open map[int][]string) {
-	if len(open) == 0 {
-		return
+	var ids []string
+	for _, group := range open {
+		ids = append(ids, group...)
 	}
-	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
-	defer done()
-	for _, ids := range open {
-		for _, id := range ids {
-			_, err := b.Store.CancelRollout(ctx, agl.CancelRolloutParams{RolloutID: id})
-			if err != nil && !errors.Is(err, agl.ErrNotFound) {
-				b.logger().WarnContext(ctx, "cancel an outstanding rollout", "rollout_id", id, "error", err)
-			}
-		}
+	if err := Cancel(ctx, b.Store, ids); err != nil && b.Logger != nil {
+		b.Logger.WarnContext(ctx, "cancel outstanding rollouts", "error", err)
 	}
 }
 
-func (b Batch) logger() *slog.Logger {
-	if b.Logger == nil {
-		return slog.New(slog.DiscardHandler)
+// Cancel cancels rollouts, even when ctx has ended, within 10 s. Those that have
+// finished stay as they are, those that are gone are passed over.
+func Cancel(ctx context.Context, store agl.Store, ids []string) error {
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
+	defer done()
+	var errs []error
+	for _, id := range ids {
+		_, err := store.CancelRollout(ctx, agl.CancelRolloutParams{RolloutID: id})
+		if err != nil && !errors.Is(err, agl.ErrNotFound) {
+			errs = append(errs, fmt.Errorf("cancel rollout %s: %w", id, err))
+		}
+		if ctx.Err() != nil {
+			break
+		}
 	}
-	return b.Logger
+	return errors.Join(errs...)
 }

@@ -1,0 +1,374 @@
+package grpo_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/tinker"
+)
+
+func newGRPO(t *testing.T, cfg grpo.Config) *grpo.GRPO {
+	t.Helper()
+	g, err := grpo.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// TestLearns trains the toy task through the whole system.
+func TestLearns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "", nil)
+	cfg := w.config("")
+	cfg.Steps, cfg.PromptsPerStep, cfg.GroupSize, cfg.Adam.LearningRate = 60, 12, 8, 5e-3
+	var rec recorder
+	cfg.Progress = &rec
+	cfg.Validation.Every = 20
+	g := newGRPO(t, cfg)
+	val := slices.Concat(tasks(t), tasks(t), tasks(t), tasks(t))
+	if err := w.run(t.Context(), t, g, agl.AlgorithmInput{Train: tasks(t), Val: val}); err != nil {
+		t.Fatal(err)
+	}
+	s := g.Summary()
+	if s.Before == nil || s.After == nil || s.Before.PassRate > 0.3 || s.After.PassRate < 0.8 {
+		t.Fatalf("validation before %+v, after %+v; want a pass rate of at most 0.3 and at least 0.8", s.Before, s.After)
+	}
+	if s.Before.N != 24 || len(s.Before.Results) != 24 || s.After.Forms["odd"].N != 12 || s.After.Forms["even"].N != 12 {
+		t.Errorf("validations %+v and %+v: want 24 tasks, 12 of each form", s.Before.Rate, s.After.Rate)
+	}
+	if want := 60*12*8 + 4*24; s.Totals.Rollouts != want || s.Step != 60 || s.Resumed || len(s.Totals.Masked) != 0 {
+		t.Errorf("summary %+v: want %d rollouts in 60 steps, none masked", s, want)
+	}
+	for _, step := range []int{0, 20, 40, 60} {
+		if _, ok := rec.validations[step]; !ok {
+			t.Errorf("no validation after step %d", step)
+		}
+	}
+	for _, step := range rec.steps {
+		if step.LogprobGap != (grpo.Gap{}) {
+			t.Errorf("step %d: the gap between sampler and trainer is %v, want 0", step.Step, step.LogprobGap)
+		}
+		// Two calls merge into one sequence: digit, reply, mark, reply. The runner
+		// adds a span for the whole attempt.
+		if step.Rollouts != 96 || step.Calls != 192 || step.ContinuedCalls != 96 || step.PrefixMismatches != 0 ||
+			step.PromptTokens != 192 || step.ResponseTokens != 192 || step.Spans != 384 ||
+			step.GroupsUsed+step.GroupsSkipped != 12 || step.Sequences != 8*step.GroupsUsed {
+			t.Fatalf("step %d miscounts: %+v", step.Step, step)
+		}
+	}
+}
+
+// TestVersions checks that each rollout ran with the resources that stand for
+// the model that served it, and that old snapshots go.
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "", nil)
+	g := newGRPO(t, w.config(""))
+	resources := agl.Resources{{Name: "llm", Resource: agl.LLM{Endpoint: "http://model", Model: "toy"}}}
+	if err := w.run(t.Context(), t, g, agl.AlgorithmInput{Train: tasks(t), InitialResources: resources}); err != nil {
+		t.Fatal(err)
+	}
+	page, err := w.store.QueryRollouts(t.Context(), agl.QueryRolloutsParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	versions := map[string]int{}
+	for _, r := range page.Items {
+		if r.Mode != agl.ModeTrain || r.ResourcesID.V != w.served[r.RolloutID] {
+			t.Errorf("rollout %s of mode %q has resources %s and was served by %s", r.RolloutID, r.Mode, r.ResourcesID.V, w.served[r.RolloutID])
+		}
+		versions[r.ResourcesID.V]++
+	}
+	if len(page.Items) != 6*16 || len(versions) != 6 {
+		t.Errorf("%d rollouts with %d versions, want 96 with 6 (one per step)", len(page.Items), len(versions))
+	}
+	if len(w.published) != 7 {
+		t.Fatalf("%d snapshots were published, want 7", len(w.published))
+	}
+	for i, p := range w.published {
+		_, err := w.service.NewSamplingClient(t.Context(), tinker.NewSamplingClientParams{Path: p.Snapshot})
+		if kept := i >= len(w.published)-2; kept != (err == nil) {
+			t.Errorf("snapshot %d of %d: kept is %v, error %v", i, len(w.published), kept, err)
+		}
+		bundle, err := w.store.GetResources(t.Context(), agl.GetResourcesParams{ResourcesID: p.Version})
+		if err != nil || !bytes.Equal(bundle.Resources.AppendJSON(nil), resources.AppendJSON(nil)) {
+			t.Errorf("resources %s: %v, %v; want the initial ones", p.Version, bundle.Resources, err)
+		}
+	}
+	last := w.published[6]
+	if s := g.Summary(); s.Snapshot != last.Snapshot || s.ResourcesID != last.Version {
+		t.Errorf("summary %+v, want the last publication %+v", s, last)
+	}
+}
+
+// TestFlush: spans that arrive late are there because they were flushed first.
+func TestFlush(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "", nil)
+	w.recordLate = true
+	cfg := w.config("")
+	cfg.Steps = 1
+	var rec recorder
+	cfg.Progress = &rec
+	if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t)}); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.flushed) != 4 || rec.steps[0].Calls != 32 {
+		t.Errorf("%d flushes and %d calls, want one flush for each of 4 groups, and 32 calls", len(w.flushed), rec.steps[0].Calls)
+	}
+}
+
+// TestMasks gives one rollout of each group a fault.
+func TestMasks(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		fault  string
+		masked algorithm.Mask
+	}{
+		{"timeout", "timeout"},
+		{"model_error", "model_error"},
+		{"context_overflow", algorithm.MaskTooLong},
+		{"panic", "panic"},
+		{"silent", algorithm.MaskMissingReward},
+		{"nan", algorithm.MaskMissingReward},
+		{"error", ""}, // the agent's own: reward 0
+	} {
+		t.Run(tc.fault, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, "", nil)
+			var list []task
+			for d := range int32(digits) {
+				list = append(list, task{Digit: d, Fault: tc.fault})
+			}
+			cfg := w.config("")
+			cfg.Steps = 1
+			var rec recorder
+			cfg.Progress = &rec
+			if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, list...)}); err != nil {
+				t.Fatal(err)
+			}
+			step := rec.steps[0]
+			want := map[algorithm.Mask]int{}
+			if tc.masked != "" {
+				want[tc.masked] = 4
+			}
+			if diff := cmp.Diff(want, step.Masked); diff != "" {
+				t.Errorf("masked (-want +got):\n%s", diff)
+			}
+			healthy := 12
+			if tc.masked == "" {
+				healthy = 16
+			}
+			if n := step.Forms["even"].N + step.Forms["odd"].N; n != healthy || step.Rollouts != 16 {
+				t.Errorf("%d of %d rollouts count, want %d of 16", n, step.Rollouts, healthy)
+			}
+			if total := step.RewardMean * float64(healthy) * 2; total != float64(int(total)) {
+				t.Errorf("reward mean %v is not over %d rollouts", step.RewardMean, healthy)
+			}
+			warned := slices.ContainsFunc(rec.warnings, func(w grpo.Warning) bool { return w.Kind == grpo.WarnMasked })
+			if warned != (tc.masked != "") {
+				t.Errorf("warnings %v: masked share is %d of 16", rec.warnings, 16-healthy)
+			}
+		})
+	}
+}
+
+// TestRefusesText: calls that nobody can train on end the run, and say why.
+func TestRefusesText(t *testing.T) {
+	t.Parallel()
+	for fault, what := range map[string]string{"text": "token ids", "no_logprobs": "log-probabilities"} {
+		t.Run(fault, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, "", nil)
+			err := w.run(t.Context(), t, newGRPO(t, w.config("")), agl.AlgorithmInput{Train: tasks(t, task{Fault: fault})})
+			if !errors.Is(err, agl.ErrIllegalState) {
+				t.Fatalf("got %v, want ErrIllegalState", err)
+			}
+			if want := "2 of its 2 model calls were recorded without " + what; !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want …%s…", err, want)
+			}
+			noneLive(t, w)
+		})
+	}
+}
+
+// TestRewrittenPrompts: an agent that changes the past falls into two sequences
+// per rollout, and people hear of it once.
+func TestRewrittenPrompts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "", nil)
+	cfg := w.config("")
+	cfg.Steps = 3
+	var rec recorder
+	cfg.Progress = &rec
+	if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, task{Fault: "rewrites"})}); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range rec.steps {
+		if step.PrefixMismatches != 4 || step.ContinuedCalls != 12 {
+			t.Errorf("step %d: %d mismatches and %d continued calls, want 4 and 12", step.Step, step.PrefixMismatches, step.ContinuedCalls)
+		}
+	}
+	n := 0
+	for _, w := range rec.warnings {
+		if w.Kind == grpo.WarnPrefix {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d warnings about prompts in %v, want 1", n, rec.warnings)
+	}
+}
+
+// TestCancel ends the context in the middle of a step.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	w, out := newWorld(t, "", nil), t.TempDir()
+	cfg := w.config(out)
+	ctx, cancel := context.WithCancel(t.Context())
+	cfg.Progress = &recorder{onRollouts: func(_ grpo.Phase, step, _, _ int) {
+		if step == 2 {
+			cancel()
+		}
+	}}
+	g := newGRPO(t, cfg)
+	if err := w.run(ctx, t, g, agl.AlgorithmInput{Train: tasks(t)}); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v, want context.Canceled", err)
+	}
+	noneLive(t, w)
+	if s := g.Summary(); s.Step != 1 {
+		t.Errorf("summary %+v: want 1 step done", s)
+	}
+	files, err := os.ReadDir(filepath.Join(out, "checkpoints"))
+	if err != nil || len(files) != 1 || files[0].Name() != "checkpoint-00000000.json" {
+		t.Errorf("checkpoints %v, %v: want that of step 0 alone", files, err)
+	}
+}
+
+func noneLive(t *testing.T, w *world) {
+	t.Helper()
+	page, err := w.store.QueryRollouts(t.Context(), agl.QueryRolloutsParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range page.Items {
+		if !r.Status.Finished() {
+			t.Errorf("rollout %s is left %s", r.RolloutID, r.Status)
+		}
+	}
+}
+
+// broken fails to publish from the n-th time on.
+type broken struct {
+	*world
+
+	n int
+}
+
+var errBroken = errors.New("proxy on fire")
+
+func (b *broken) Publish(ctx context.Context, p grpo.Publication) error {
+	if b.n--; b.n < 0 {
+		return errBroken
+	}
+	return b.world.Publish(ctx, p)
+}
+
+func TestPublishFailure(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "", nil)
+	cfg := w.config("")
+	cfg.Publisher = &broken{world: w, n: 1}
+	err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t)})
+	if !errors.Is(err, errBroken) || !strings.HasPrefix(err.Error(), "grpo: step 1: publish snapshot tinker://") {
+		t.Errorf("got %v, want the publisher's error with step and snapshot", err)
+	}
+}
+
+func TestRejectsInput(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		in   agl.AlgorithmInput
+		want string
+	}{
+		{"no data", agl.AlgorithmInput{}, "grpo: the train dataset is empty; at least one task is needed"},
+		{"empty data", agl.AlgorithmInput{Train: agl.Tasks{}}, "grpo: the train dataset is empty; at least one task is needed"},
+		{"empty validation", agl.AlgorithmInput{Train: tasks(t), Val: agl.Tasks{}}, "grpo: the validation dataset is empty; leave it out or give it tasks"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, "", nil)
+			err := w.run(t.Context(), t, newGRPO(t, w.config("")), tc.in)
+			if !errors.Is(err, agl.ErrInvalid) || err.Error() != tc.want {
+				t.Errorf("got %v, want %s", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestRejectsConfig(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		edit func(*grpo.Config)
+		want string
+	}{
+		{"service", func(c *grpo.Config) { c.Service = nil }, "grpo: Service is nil; an engine is required"},
+		{"steps", func(c *grpo.Config) { c.Steps = 0 }, "grpo: Steps is 0, must be at least 1"},
+		{"prompts", func(c *grpo.Config) { c.PromptsPerStep = -1 }, "grpo: PromptsPerStep is -1, must be at least 1"},
+		{"group", func(c *grpo.Config) { c.GroupSize = 1 }, "grpo: GroupSize is 1, must be at least 2"},
+		{"validation", func(c *grpo.Config) { c.Validation.Every = -1 }, "grpo: Validation.Every is -1, must be at least 0"},
+		{"loss", func(c *grpo.Config) { c.Loss.Name = tinker.CrossEntropy }, `grpo: Loss is "cross_entropy"; allowed are "importance_sampling" and "ppo"`},
+		{"clip", func(c *grpo.Config) { c.Loss = tinker.Loss{Name: tinker.PPO, ClipLow: 2} }, "grpo: loss: clip_low_threshold 2 is outside [0, 1]"},
+		{"adam", func(c *grpo.Config) { c.Adam.LearningRate = -1 }, "grpo: Adam: learning_rate: -1 is not a finite number ≥ 0"},
+		{"rollout", func(c *grpo.Config) { c.Rollout.MaxAttempts = -1 }, "grpo: Rollout: config.max_attempts: got -1, must be at least 1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := newWorld(t, "", nil).config("")
+			tc.edit(&cfg)
+			_, err := grpo.New(cfg)
+			if !errors.Is(err, agl.ErrInvalid) || err.Error() != tc.want {
+				t.Errorf("got %v, want %s", err, tc.want)
+			}
+		})
+	}
+}
+
+// metricsLines reads metrics.jsonl without what depends on time.
+func metricsLines(t *testing.T, out string) []jsontext.Value {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(out, "metrics.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []jsontext.Value
+	for line := range bytes.Lines(data) {
+		var r grpo.StepReport
+		if err := json.Unmarshal(line, &r, json.RejectUnknownMembers(true)); err != nil {
+			t.Fatalf("metrics line %q: %v", line, err)
+		}
+		r.Seconds, r.TokensPerSecond, r.ResourcesID = grpo.Seconds{}, 0, ""
+		timeless, err := json.Marshal(r, json.Deterministic(true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, timeless)
+	}
+	return lines
+}

@@ -1,0 +1,199 @@
+package grpo_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/tinker"
+)
+
+// TestResume kills a run in the middle of step 5 and expects the next one to go
+// on from the checkpoint of step 3 and to end with the weights and the metrics of
+// a run that was not interrupted, bit for bit.
+func TestResume(t *testing.T) {
+	t.Parallel()
+	in := agl.AlgorithmInput{Train: tasks(t), Val: tasks(t)}
+
+	whole, wholeOut := newWorld(t, "", nil), t.TempDir()
+	uninterrupted := newGRPO(t, whole.config(wholeOut))
+	if err := whole.run(t.Context(), t, uninterrupted, in); err != nil {
+		t.Fatal(err)
+	}
+
+	st, weights, out := newStore(t), t.TempDir(), t.TempDir()
+	first := newWorld(t, weights, st)
+	ctx, kill := context.WithCancel(t.Context())
+	cfg := first.config(out)
+	cfg.Progress = &recorder{onRollouts: func(_ grpo.Phase, step, _, _ int) {
+		if step == 5 {
+			kill()
+		}
+	}}
+	if err := first.run(ctx, t, newGRPO(t, cfg), in); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the interrupted run gave %v, want context.Canceled", err)
+	}
+	if n := len(metricsLines(t, out)); n != 5 {
+		t.Fatalf("%d lines of metrics before the resumption, want those of steps 0 to 4", n)
+	}
+	leftover := orphan(t, st, out)
+
+	second := newWorld(t, weights, st)
+	cfg = second.config(out)
+	var rec recorder
+	cfg.Progress = &rec
+	resumed := newGRPO(t, cfg)
+	if err := second.run(t.Context(), t, resumed, in); err != nil {
+		t.Fatal(err)
+	}
+	if len(rec.starts) != 1 || rec.starts[0].Step != 3 || !rec.starts[0].Resumed || rec.starts[0].Before == nil {
+		t.Errorf("the second run started with %+v, want step 3, resumed, with the validation before", rec.starts)
+	}
+	if diff := cmp.Diff(metricsLines(t, wholeOut), metricsLines(t, out), cmp.Transformer("text", func(v jsontext.Value) string { return string(v) })); diff != "" {
+		t.Errorf("metrics (-uninterrupted +resumed):\n%s", diff)
+	}
+	want := probe(t, whole.service, uninterrupted.Summary().Weights)
+	got := probe(t, second.service, resumed.Summary().Weights)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("weights (-uninterrupted +resumed):\n%s", diff)
+	}
+	a, b := uninterrupted.Summary(), resumed.Summary()
+	if diff := cmp.Diff(a.Totals, b.Totals); diff != "" || !b.Resumed {
+		t.Errorf("totals (-uninterrupted +resumed):\n%s", diff)
+	}
+	if a.Before.Rate != b.Before.Rate || a.After.Rate != b.After.Rate {
+		t.Errorf("validations %v, %v; want %v, %v", b.Before.Rate, b.After.Rate, a.Before.Rate, a.After.Rate)
+	}
+	r, err := st.GetRollout(t.Context(), agl.GetRolloutParams{RolloutID: leftover})
+	if err != nil || r.Status != agl.RolloutCancelled {
+		t.Errorf("the rollout that the killed run left is %s (%v), want cancelled", r.Status, err)
+	}
+}
+
+// orphan enqueues a rollout as a run that was killed would have left it.
+func orphan(t *testing.T, st agl.Store, out string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(out, "checkpoints", "checkpoint-00000003.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		State struct {
+			Run string `json:"run"`
+		} `json:"state"`
+	}
+	if err := json.Unmarshal(data, &file); err != nil || file.State.Run == "" {
+		t.Fatalf("no run id in the checkpoint: %v", err)
+	}
+	queued, err := st.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{
+		{Input: agl.NullJSON(), Metadata: jsontext.Value(`{"run":"` + file.State.Run + `"}`)},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return queued[0].RolloutID
+}
+
+// probe describes weights and optimizer: what they say about every transition,
+// before and after one more step.
+func probe(t *testing.T, service tinker.Service, path string) [][]float32 {
+	t.Helper()
+	model, err := service.CreateModel(t.Context(), tinker.CreateModelParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := model.LoadWeights(t.Context(), tinker.LoadWeightsParams{Path: path, WithOptimizer: true}); err != nil {
+		t.Fatal(err)
+	}
+	var d tinker.Datum
+	for i := range int32(modelContext) {
+		d.Input, d.Targets = append(d.Input, i%vocab), append(d.Targets, (i+1)%vocab)
+	}
+	batch := tinker.ForwardParams{Data: []tinker.Datum{d}, Loss: tinker.Loss{Name: tinker.CrossEntropy}}
+	var out [][]float32
+	for range 2 {
+		res, err := model.ForwardBackward(t.Context(), batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, res.Logprobs[0])
+		if _, err := model.OptimStep(t.Context(), tinker.AdamParams{LearningRate: 1e-2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// TestResumeFinished: a run that is done is not done again, and can be extended.
+func TestResumeFinished(t *testing.T) {
+	t.Parallel()
+	st, weights, out := newStore(t), t.TempDir(), t.TempDir()
+	in := agl.AlgorithmInput{Train: tasks(t), Val: tasks(t)}
+	first := newWorld(t, weights, st)
+	g := newGRPO(t, first.config(out))
+	if err := first.run(t.Context(), t, g, in); err != nil {
+		t.Fatal(err)
+	}
+	before := len(metricsLines(t, out))
+
+	again := newWorld(t, weights, st)
+	second := newGRPO(t, again.config(out))
+	if err := again.run(t.Context(), t, second, in); err != nil {
+		t.Fatal(err)
+	}
+	if len(again.served) != 0 || len(again.published) != 1 || second.Summary().After.Rate != g.Summary().After.Rate {
+		t.Errorf("the second run made %d rollouts and published %d times; want none, once, and the validation of the first", len(again.served), len(again.published))
+	}
+	longer := newWorld(t, weights, st)
+	cfg := longer.config(out)
+	cfg.Steps = 8
+	if err := longer.run(t.Context(), t, newGRPO(t, cfg), in); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(metricsLines(t, out)); n != before+2 {
+		t.Errorf("%d lines of metrics after two more steps, want %d", n, before+2)
+	}
+}
+
+func TestResumeRefusesOtherRun(t *testing.T) {
+	t.Parallel()
+	weights, out := t.TempDir(), t.TempDir()
+	w := newWorld(t, weights, nil)
+	cfg := w.config(out)
+	cfg.Steps = 1
+	if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name string
+		edit func(*grpo.Config)
+		data agl.Tasks
+		want string
+	}{
+		{"seed", func(c *grpo.Config) { c.Seed = 2 }, tasks(t), `seed is "2" here and "1" in the checkpoint`},
+		{"model", func(c *grpo.Config) { c.Model.Seed = 2 }, tasks(t), `model_seed is "2" here and "1" in the checkpoint`},
+		{"group", func(c *grpo.Config) { c.GroupSize = 8 }, tasks(t), `batch is "prompts=4 group=8 minibatches=1" here`},
+		{"data", func(*grpo.Config) {}, tasks(t, task{Digit: 3}), `data is "1 tasks `},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, weights, nil)
+			cfg := w.config(out)
+			cfg.Steps = 1
+			tc.edit(&cfg)
+			err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tc.data})
+			if !errors.Is(err, agl.ErrConflict) || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want ErrConflict with %s", err, tc.want)
+			}
+		})
+	}
+}
