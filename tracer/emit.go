@@ -118,16 +118,14 @@ func RewardDraft(rewards ...agl.Reward) (agl.SpanDraft, error) {
 // names are joined by dots. Lists of strings, numbers or booleans stay lists,
 // others are expanded by index, a null leaves nothing.
 func EmitAnnotation(ctx context.Context, annotation any, opts ...Option) (agl.Span, error) {
-	attrs, err := flatten("", annotation)
+	raw, err := encode(annotation)
 	if err != nil {
-		return agl.Span{}, err
+		return agl.Span{}, agl.Errorf(agl.CodeInvalid, "annotation: a %T has no JSON form: %w", annotation, err)
 	}
-	for _, a := range attrs {
-		if a.Key == "" {
-			return agl.Span{}, agl.Errorf(agl.CodeInvalid, "annotation: got a %T, must be a map or a struct", annotation)
-		}
+	if raw.Kind() != '{' {
+		return agl.Span{}, agl.Errorf(agl.CodeInvalid, "annotation: got a %T, must be a map or a struct", annotation)
 	}
-	return emit(ctx, agl.SpanDraft{Name: agl.SpanAnnotation}, attrs, opts)
+	return emit(ctx, agl.SpanDraft{Name: agl.SpanAnnotation}, flattenJSON(nil, "", raw), opts)
 }
 
 // EmitMessage records a message for people, such as a log line.

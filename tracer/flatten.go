@@ -56,13 +56,16 @@ func flattenJSON(dst []agl.Attr, prefix string, raw jsontext.Value) []agl.Attr {
 		return dst
 	case '[':
 		elements := jsonElements(raw)
-		if uniform(elements) && prefix != "" {
+		if uniform(elements) && prefix != "" && raw.IsValid() {
 			return append(dst, agl.Attr{Key: prefix, Value: raw})
 		}
 		for i, element := range elements {
 			dst = flattenJSON(dst, join(prefix, strconv.Itoa(i)), element)
 		}
 		return dst
+	case '"':
+		// Text with broken UTF-8 passes in requests; text repairs it.
+		return append(dst, agl.Attr{Key: prefix, Value: text(raw)})
 	default:
 		return append(dst, agl.Attr{Key: prefix, Value: raw})
 	}
