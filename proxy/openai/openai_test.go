@@ -1,0 +1,232 @@
+package openai_test
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/agl-go/agl/proxy/openai"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+func TestAppendVisible(t *testing.T) {
+	t.Parallel()
+	both := openai.Hide{TokenIDs: true, Logprobs: true}
+	for _, tt := range []struct {
+		name     string
+		hide     openai.Hide
+		in, want string
+	}{
+		{"nothing there", both, `{"id":"a", "choices":[{"index":0}]}`, `{"id":"a", "choices":[{"index":0}]}`},
+		{"last members", both, `{"a":1,"choices":[{"index":0,"token_ids":[1,2]}],"prompt_token_ids":[3]}`, `{"a":1,"choices":[{"index":0}]}`},
+		{"first members", both, `{"prompt_token_ids":[3], "a":1,"choices":[{"token_ids":[1],"index":0}]}`, `{"a":1,"choices":[{"index":0}]}`},
+		{"only members", both, `{"prompt_token_ids":[3]}`, `{}`},
+		{"only members, spaced", both, "{ \"prompt_token_ids\" : [3] , \"response_token_ids\":[[1]] }", "{  }"},
+		{"several in a row", both, `{"x":1,"prompt_token_ids":[3],"response_token_ids":[[1]],"y":2}`, `{"x":1,"y":2}`},
+		{"first, middle and last", both, `{"prompt_token_ids":[3],"x":1,"response_token_ids":[],"y":2,"prompt_token_ids":null}`, `{"x":1,"y":2}`},
+		{"log-probabilities become null", both, `{"choices":[{"logprobs":{"content":[{"token":"}"}]},"index":0}, {"logprobs":null}]}`, `{"choices":[{"logprobs":null,"index":0}, {"logprobs":null}]}`},
+		{"ids asked for", openai.Hide{Logprobs: true}, `{"choices":[{"logprobs":{},"token_ids":[1]}],"prompt_token_ids":[3]}`, `{"choices":[{"logprobs":null,"token_ids":[1]}],"prompt_token_ids":[3]}`},
+		{"log-probabilities asked for", openai.Hide{TokenIDs: true}, `{"choices":[{"logprobs":{},"token_ids":[1]}],"prompt_token_ids":[3]}`, `{"choices":[{"logprobs":{}}]}`},
+		{"all asked for", openai.Hide{}, `{"choices":[{"logprobs":{},"token_ids":[1]}]}`, `{"choices":[{"logprobs":{},"token_ids":[1]}]}`},
+		{"same names deeper", both, `{"choices":[{"message":{"token_ids":[1],"logprobs":{}}}],"x":{"prompt_token_ids":[1]}}`, `{"choices":[{"message":{"token_ids":[1],"logprobs":{}}}],"x":{"prompt_token_ids":[1]}}`},
+		{"names in text", both, `{"choices":[{"message":{"content":"\"token_ids\":[1],"}}]}`, `{"choices":[{"message":{"content":"\"token_ids\":[1],"}}]}`},
+		{"cut off", both, `{"prompt_token_ids":[3],"choices":[{"tok`, `{"prompt_token_ids":[3],"choices":[{"tok`},
+		{"not an object", both, `[DONE]`, `[DONE]`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if got := string(tt.hide.AppendVisible([]byte("head"), []byte(tt.in))); got != "head"+tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestAppendVisibleEvent(t *testing.T) {
+	t.Parallel()
+	hide := openai.Hide{TokenIDs: true, Logprobs: true}
+	for _, tt := range []struct{ name, in, want, data string }{
+		{"plain", "data: {\"prompt_token_ids\":[1],\"a\":1}\n\n", "data: {\"a\":1}\n\n", `{"prompt_token_ids":[1],"a":1}`},
+		{"no space, CRLF", "data:{\"prompt_token_ids\":[1],\"a\":1}\r\n\r\n", "data:{\"a\":1}\r\n\r\n", `{"prompt_token_ids":[1],"a":1}`},
+		{"other fields", "event: x\nid: 1\ndata: {\"prompt_token_ids\":[1]}\nretry: 5\n\n", "event: x\nid: 1\ndata: {}\nretry: 5\n\n", `{"prompt_token_ids":[1]}`},
+		{"several lines", "data: {\"a\":1,\ndata: \"prompt_token_ids\":\n: note\ndata: [1],\"b\":2}\n\n", "data: {\"a\":1\ndata: \n: note\ndata: ,\"b\":2}\n\n", "{\"a\":1,\n\"prompt_token_ids\":\n[1],\"b\":2}"},
+		{"null over lines", "data: {\"choices\":[{\"logprobs\":{\ndata: }}]}\n\n", "data: {\"choices\":[{\"logprobs\":null\ndata: }]}\n\n", "{\"choices\":[{\"logprobs\":{\n}}]}"},
+		{"comment", ": ping\n\n", ": ping\n\n", ""},
+		{"done", "data: [DONE]\n\n", "data: [DONE]\n\n", "[DONE]"},
+		{"no end", "data: {\"prompt_token_ids\":[1]}", "data: {}", `{"prompt_token_ids":[1]}`},
+		{"garbage", "data: {\"prompt_token_ids\":[1\n\n", "data: {\"prompt_token_ids\":[1\n\n", `{"prompt_token_ids":[1`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			out, data := hide.AppendVisibleEvent(nil, []byte(tt.in))
+			if string(out) != tt.want {
+				t.Errorf("got  %q\nwant %q", out, tt.want)
+			}
+			if string(data) != tt.data {
+				t.Errorf("data %q, want %q", data, tt.data)
+			}
+		})
+	}
+}
+
+func TestRequest(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, in  string
+		model     string
+		ask       bool
+		want      string
+		hide      openai.Hide
+		streaming bool
+	}{
+		{"asked for", `{"model":"m","x":[1, 2]}`, "m", true, `{"return_token_ids":true,"logprobs":true,"model":"m","x":[1, 2]}`, openai.Hide{TokenIDs: true, Logprobs: true}, false},
+		{"renamed", ` { "model" : "m" , "stream":true}`, `b"`, false, ` { "model" : "b\"" , "stream":true}`, openai.Hide{TokenIDs: true, Logprobs: true}, true},
+		{"false turned", `{"logprobs":false,"return_token_ids":null,"model":"m"}`, "b", true, `{"logprobs":true,"return_token_ids":true,"model":"b"}`, openai.Hide{TokenIDs: true, Logprobs: true}, false},
+		{"asked by the agent", `{"logprobs":true,"return_token_ids":true,"model":"m"}`, "m", true, `{"logprobs":true,"return_token_ids":true,"model":"m"}`, openai.Hide{}, false},
+		{"not to be asked", `{"model":"m"}`, "m", false, `{"model":"m"}`, openai.Hide{TokenIDs: true, Logprobs: true}, false},
+		{"escaped", `{"model":"\u006d"}`, "m", false, `{"model":"\u006d"}`, openai.Hide{TokenIDs: true, Logprobs: true}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r, err := openai.ParseRequest([]byte(tt.in))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Model != "m" || r.Hide != tt.hide || r.Stream != tt.streaming {
+				t.Errorf("parsed %+v", r)
+			}
+			if got := string(r.AppendBody(nil, []byte(tt.in), tt.model, tt.ask)); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+	for in, want := range map[string]error{
+		``: openai.ErrNotObject, `[]`: openai.ErrNotObject, `{"model":"m"`: openai.ErrNotObject, `{"model" "m"}`: openai.ErrNotObject,
+		`{}`: openai.ErrNoModel, `{"model":3}`: openai.ErrNoModel, `{"model":null}`: openai.ErrNoModel,
+	} {
+		if _, err := openai.ParseRequest([]byte(in)); !errors.Is(err, want) {
+			t.Errorf("%s: got %v, want %v", in, err, want)
+		}
+	}
+}
+
+func TestAccumulator(t *testing.T) {
+	t.Parallel()
+	var a openai.Accumulator
+	for _, data := range []string{
+		`{"id":"x","object":"chat.completion.chunk","usage":null,"choices":[{"index":1,"delta":{"role":"assistant","content":""},"finish_reason":null}],"prompt_token_ids":[1,2]}`,
+		`{"id":"x","object":"chat.completion.chunk","choices":[{"index":1,"delta":{"role":"assistant","content":"\ud83d"},"token_ids":[3],"logprobs":{"content":[{"logprob":-1}]}}]}`,
+		`{"id":"x","choices":[{"index":1,"delta":{"content":"\ude00","thinking":{"n":1}},"token_ids":[],"logprobs":{"content":[]}}]}`,
+		`nonsense`,
+		`{"id":"x","choices":[{"delta":{"tool_calls":[{"index":0,"id":"c","type":"function","function":{"name":"f","arguments":""}},{"index":1,"id":"d"}]}}]}`,
+		`{"id":"x","choices":[{"delta":{"tool_calls":[{"index":0,"id":"c","function":{"arguments":"{\"a\":"}}]}}]}`,
+		`{"id":"x","choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"1}"}}]},"finish_reason":"tool_calls"}]}`,
+		`{"id":"x","choices":[{"index":1,"delta":{},"token_ids":[4, 5],"logprobs":{"content":[{"logprob":-2}],"refusal":null},"finish_reason":"stop"}]}`,
+		`{"id":"x","choices":[],"usage":{"total_tokens":9},"extra":[true]}`,
+		`[DONE]`,
+	} {
+		a.Add([]byte(data))
+	}
+	const want = `{"id":"x","object":"chat.completion","prompt_token_ids":[1,2],"usage":{"total_tokens":9},"extra":[true],"choices":[` +
+		`{"index":1,"message":{"role":"assistant","thinking":{"n":1},"content":"\ud83d\ude00"},"logprobs":{"content":[{"logprob":-1},{"logprob":-2}]},"finish_reason":"stop","token_ids":[3,4, 5]},` +
+		`{"index":0,"message":{"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}},{"id":"d","function":{}}]},"finish_reason":"tool_calls"}]}`
+	if diff := cmp.Diff(want, string(a.AppendJSON(nil))); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if a.Malformed() != 1 {
+		t.Errorf("%d malformed, want 1", a.Malformed())
+	}
+}
+
+// cutUp feeds a stream in pieces and returns its events.
+func cutUp(stream []byte, sizes func() int) [][]byte {
+	var e openai.Events
+	var events [][]byte
+	for len(stream) > 0 {
+		n := min(max(sizes(), 1), len(stream))
+		e.Write(stream[:n])
+		stream = stream[n:]
+		for event := e.Next(); event != nil; event = e.Next() {
+			events = append(events, bytes.Clone(event))
+		}
+	}
+	if rest := e.Rest(); len(rest) > 0 {
+		events = append(events, bytes.Clone(rest))
+	}
+	return events
+}
+
+// However a stream is cut, its bytes and its data are the same, and each event
+// of a stream with line feeds is the same too.
+func TestEventsAnyCut(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		parts := rapid.SliceOf(rapid.SampledFrom([]string{"data: {\"a\":1}", "data:x", "event: e", ":", "é😀", "\n", "\n\n", "\r\n", "\r\n\r\n", "\r", " "})).Draw(t, "parts")
+		stream := []byte(strings.Join(parts, ""))
+		whole := cutUp(stream, func() int { return len(stream) })
+		cut := cutUp(stream, func() int { return rapid.IntRange(1, 9).Draw(t, "size") })
+		if got := bytes.Join(cut, nil); !bytes.Equal(got, stream) {
+			t.Fatalf("got %q, want %q", got, stream)
+		}
+		if !bytes.Contains(stream, []byte("\r")) {
+			if diff := cmp.Diff(whole, cut); diff != "" {
+				t.Fatalf("events differ by how they are cut:\n%s", diff)
+			}
+		}
+		datas := func(events [][]byte) []string {
+			var all []string
+			for _, e := range events {
+				if d := openai.Data(e); d != nil {
+					all = append(all, string(d))
+				}
+			}
+			return all
+		}
+		if diff := cmp.Diff(datas(whole), datas(cut)); diff != "" {
+			t.Fatalf("data differs by how the stream is cut:\n%s", diff)
+		}
+	})
+}
+
+func FuzzEvents(f *testing.F) {
+	f.Add([]byte("data: {\"a\":1}\n\ndata: [DONE]\n\n"), 3)
+	f.Add([]byte("data: 1\r\ndata: 2\r\n\r\n\r\rdata:x"), 1)
+	f.Fuzz(func(t *testing.T, stream []byte, size int) {
+		if got := bytes.Join(cutUp(stream, func() int { return size%64 + 1 }), nil); !bytes.Equal(got, stream) {
+			t.Fatalf("got %q, want %q", got, stream)
+		}
+	})
+}
+
+// FuzzReply: whatever a backend sends, hiding panics never and keeps JSON JSON,
+// and a stream of valid chunks gives a valid completion.
+func FuzzReply(f *testing.F) {
+	f.Add([]byte(`{"id":"x","choices":[{"index":0,"delta":{"content":"a","tool_calls":[{"index":0,"function":{"arguments":"{}"}}]},"logprobs":{"content":[{}]},"token_ids":[1]}],"prompt_token_ids":[1]}`))
+	f.Add([]byte(`{"prompt_token_ids":[3],"x":1,"response_token_ids":[],"y":2}`))
+	f.Add([]byte(`{"choices":[{"token_ids":[`))
+	f.Add([]byte(`{"model":"m","logprobs":false,"stream":true}`))
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		options := jsontext.AllowDuplicateNames(true)
+		valid := jsontext.Value(doc).IsValid(options)
+		visible := openai.Hide{TokenIDs: true, Logprobs: true}.AppendVisible(nil, doc)
+		if valid && !jsontext.Value(visible).IsValid(options) {
+			t.Fatalf("%s became %s", doc, visible)
+		}
+		var a openai.Accumulator
+		a.Add(doc)
+		a.Add(doc)
+		if out := a.AppendJSON(nil); valid && !jsontext.Value(out).IsValid(options) {
+			t.Fatalf("%s accumulated to %s", doc, out)
+		}
+		r, err := openai.ParseRequest(doc)
+		if err != nil {
+			return
+		}
+		if out := r.AppendBody(nil, doc, "other", true); valid && !jsontext.Value(out).IsValid(options) {
+			t.Fatalf("%s became %s", doc, out)
+		}
+	})
+}

@@ -1,0 +1,215 @@
+package proxy_test
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/proxy/proxytest"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// golden compares got with a file of testdata, or writes it.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
+
+// exchanges are the calls of the recorded attempt: what the agent asks and what
+// the backend says.
+var exchanges = []struct {
+	request string
+	reply   proxytest.Reply
+}{
+	{ // tools, an image, unknown members on both sides
+		request: `{"model":"m","temperature":1.0,"chat_template_kwargs":{"enable_thinking":false},"messages":[` +
+			`{"role":"system","content":"be brief"},` +
+			`{"role":"user","content":[{"type":"text","text":"what is it?"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]},` +
+			`{"role":"assistant","content":null,"tool_calls":[{"id":"c0","type":"function","function":{"name":"look","arguments":"{\"at\":\"sky\"}"}}]},` +
+			`{"role":"tool","tool_call_id":"c0","content":"blue"}],` +
+			`"tools":[{"type":"function","function":{"name":"look","description":"look at it","parameters":{"type":"object","properties":{"at":{"type":"string"}}}}}]}`,
+		reply: proxytest.Reply{Body: `{"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"backend-m","service_tier":null,"new_field":{"deep":[true,false,null,1.5e3,"it's \"so\" \u00e9\/\ud83d\ude00"]},` +
+			`"choices":[{"index":0,"message":{"role":"assistant","content":"it's \"blue\"\n\ud83d\ude00","refusal":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"look","arguments":"{\"at\": \"sea\"}"}}]},` +
+			`"logprobs":{"content":[{"token":"it","logprob":-0.25,"bytes":[105,116],"top_logprobs":[]},{"token":"'s","logprob":-1e-05,"bytes":null,"top_logprobs":[]}]},"finish_reason":"tool_calls","stop_reason":null,"token_ids":[21,22]}],` +
+			`"usage":{"prompt_tokens":3,"total_tokens":5,"completion_tokens":2},"prompt_token_ids":[11,12,13]}`},
+	},
+	{ // a stream of two choices, which extends the call before
+		request: `{"model":"m","stream":true,"n":2,"messages":[{"role":"user","content":"go on"}]}`,
+		reply: proxytest.Reply{ContentType: "text/event-stream", Pieces: []string{
+			"data: " + `{"id":"chatcmpl-2","object":"chat.completion.chunk","created":1700000001,"model":"backend-m","choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":[11,12,13,21,22,14]}` + "\n\n",
+			": still alive\n\n",
+			"data: " + `{"id":"chatcmpl-2","object":"chat.completion.chunk","created":1700000001,"model":"backend-m","choices":[{"index":0,"delta":{"reasoning_content":"hm","content":"on "},"logprobs":{"content":[{"token":"on ","logprob":-0.5,"bytes":[111],"top_logprobs":[]}]},"finish_reason":null,"token_ids":[31]}]}` + "\n\n",
+			"data: " + `{"id":"chatcmpl-2","object":"chat.completion.chunk","created":1700000001,"model":"backend-m","choices":[{"index":1,"delta":{"role":"assistant","tool_calls":[{"index":0,"id":"c2","type":"function","function":{"name":"look","arguments":""}}]},"logprobs":null,"finish_reason":null,"token_ids":[41]}]}` + "\n\n",
+			"data: " + `{"id":"chatcmpl-2","object":"chat.completion.chunk","created":1700000001,"model":"backend-m","choices":[{"index":1,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]},"logprobs":null,"finish_reason":"tool_calls","token_ids":[42]}]}` + "\n\n",
+			"data: " + `{"id":"chatcmpl-2","object":"chat.completion.chunk","created":1700000001,"model":"backend-m","choices":[{"index":0,"delta":{"content":"and"},"logprobs":{"content":[{"token":"and","logprob":-0.75,"bytes":[97],"top_logprobs":[]}]},"finish_reason":"stop","token_ids":[32]}]}` + "\n\n",
+			"data: [DONE]\n\n",
+		}},
+	},
+	{ // a repeated response id, the ids where older engines put them, and a drift
+		request: `{"model":"m","messages":[{"role":"user","content":"again"}]}`,
+		reply: proxytest.Reply{Body: `{"id":"chatcmpl-1","object":"chat.completion","created":1700000002,"model":"backend-m","choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}],` +
+			`"prompt_token_ids":[11,12,13,21,99],"response_token_ids":[[51,52]]}`},
+	},
+	{ // a backend without token ids
+		request: `{"model":"m","messages":[{"role":"user","content":"text"}]}`,
+		reply:   proxytest.Reply{Body: `{"id":"chatcmpl-4","object":"chat.completion","model":"backend-m","choices":[{"index":0,"message":{"role":"assistant","content":"plain"},"logprobs":null,"finish_reason":"length"}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}`},
+	},
+	{ // a backend's error
+		request: `{"model":"m","messages":[],"seed":7}`,
+		reply:   proxytest.Reply{Status: 400, Body: `{"error":{"message":"messages must not be empty","type":"BadRequestError","param":null,"code":400}}`},
+	},
+}
+
+// record makes the calls, each followed by a reward, and returns the spans.
+func record(t *testing.T) []agl.Span {
+	t.Helper()
+	turn := 0
+	backend := serve(t, func(context.Context, proxytest.Request) proxytest.Reply { return exchanges[turn].reply })
+	g := start(t, backend.BaseURL(), func(c *proxy.Config) { c.Models[0].BackendModel = "backend-m" })
+	for i, x := range exchanges {
+		turn = i
+		post(t, g.URL+attemptPath, x.request)
+		rewards, err := agl.RewardAttributes(agl.Reward{Name: "primary", Value: float64(i) + 0.5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		attributes, err := agl.NewAttributes(rewards...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, err := g.spans.ReserveSequenceIDs(t.Context(), agl.ReserveSequenceIDsParams{RolloutID: "ro-1", AttemptID: "at-1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = g.spans.AddSpans(t.Context(), agl.AddSpansParams{Spans: []agl.Span{{
+			RolloutID: "ro-1", AttemptID: "at-1", SequenceID: id, TraceID: "t", SpanID: fmt.Sprint("reward-", i), Name: agl.SpanAnnotation, Attributes: attributes,
+			StartTime: agl.Some(agl.Timestamp(1)), EndTime: agl.Some(agl.Timestamp(1)),
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	flush(t, g, "ro-1")
+	recorded := slices.Clone(g.spans.stored)
+	slices.SortStableFunc(recorded, func(a, b agl.Span) int { return int(a.SequenceID - b.SequenceID) })
+	return recorded
+}
+
+// steady replaces what differs from run to run.
+func steady(t *testing.T, recorded []agl.Span, backend string) []byte {
+	t.Helper()
+	names := make(map[string]string)
+	rename := func(id *string, kind string) {
+		if _, known := names[*id]; !known {
+			names[*id] = fmt.Sprintf("%s-%d", kind, len(names))
+		}
+		*id = names[*id]
+	}
+	var lines []byte
+	for i := range recorded {
+		s := &recorded[i]
+		rename(&s.TraceID, "trace")
+		rename(&s.SpanID, "span")
+		if s.ParentID.Valid {
+			rename(&s.ParentID.V, "span")
+			rename(&s.Parent.SpanID, "span")
+			rename(&s.Parent.TraceID, "trace")
+		}
+		if s.Context != nil {
+			rename(&s.Context.SpanID, "span")
+			rename(&s.Context.TraceID, "trace")
+		}
+		if !s.StartTime.Valid || !s.EndTime.Valid || s.EndTime.V < s.StartTime.V {
+			t.Errorf("%s: start %v, end %v", s.Name, s.StartTime, s.EndTime)
+		}
+		s.StartTime, s.EndTime = agl.Some(agl.Timestamp(100+i)), agl.Some(agl.Timestamp(101+i))
+		for key, value := range map[string]any{
+			proxy.AttrQueueSeconds: 0.5, proxy.AttrFirstByteSeconds: 0.25, proxy.AttrTotalSeconds: 0.75, proxy.AttrBackend: backend,
+		} {
+			if _, ok := s.Attributes.Get(key); ok {
+				var err error
+				if s.Attributes, err = s.Attributes.With(agl.Attr{Key: key, Value: value}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		line := jsontext.Value(s.AppendJSON(nil))
+		if err := line.Indent(jsontext.WithIndent(" ")); err != nil {
+			t.Fatal(err)
+		}
+		lines = append(append(lines, line...), ",\n"...)
+	}
+	return append(append([]byte("[\n"), bytes.TrimSuffix(lines, []byte(",\n"))...), "\n]\n"...)
+}
+
+func TestRecordGolden(t *testing.T) {
+	t.Parallel()
+	golden(t, "spans.golden.json", steady(t, record(t), "http://backend/v1"))
+}
+
+// The adapters of the Python package must get each call once, with its reward.
+// It takes half a minute to import them, so the compatibility suite asks for it.
+func TestPythonAdaptersReadRecords(t *testing.T) {
+	t.Parallel()
+	venv := os.Getenv("AGL_COMPAT_VENV")
+	if venv == "" {
+		t.Skip("AGL_COMPAT_VENV does not name an environment with the Python package; test/compat/venv.sh makes one")
+	}
+	python := filepath.Join(venv, "bin", "python")
+	cmd := exec.CommandContext(t.Context(), python, filepath.Join("testdata", "adapt.py"), filepath.Join("testdata", "spans.golden.json"))
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr.String())
+	}
+	golden(t, "triplets.golden.json", out)
+	var got struct {
+		Proxy []struct {
+			Prompt struct {
+				TokenIDs []int64 `json:"token_ids"`
+			} `json:"prompt"`
+			Response struct {
+				TokenIDs []int64 `json:"token_ids"`
+			} `json:"response"`
+			Reward float64 `json:"reward"`
+		} `json:"proxy"`
+	}
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatal(err)
+	}
+	var calls []string
+	for _, p := range got.Proxy {
+		calls = append(calls, fmt.Sprint(p.Prompt.TokenIDs, p.Response.TokenIDs))
+	}
+	want := []string{"[11 12 13] [21 22]", "[11 12 13 21 22 14] [31 32]", "[11 12 13 21 99] [51 52]"}
+	if diff := cmp.Diff(want, calls); diff != "" {
+		t.Errorf("calls that Python reads (-want +got):\n%s", diff)
+	}
+}
