@@ -19,6 +19,9 @@ const (
 	attrVLLMChoices          = "llm.hosted_vllm.choices"
 )
 
+// attrDelivered is false when the agent left before it had the whole reply.
+const attrDelivered = "agentlightning.proxy.delivered"
+
 // ProxyTriplets makes triplets from the spans of an LLM proxy, this project's or
 // LiteLLM's, ordered by sequence id. Rewards are read from any span; in the order
 // of sequence ids each goes to the last call with a smaller one that has none
@@ -29,7 +32,7 @@ const (
 // reference's LlmProxyTraceToTriplet does.
 type ProxyTriplets struct {
 	// KeepWithoutTokens keeps calls that lack token ids of the prompt or of the
-	// response, unless they failed. By default they are left out.
+	// response, with neither and without a reward. By default they are left out.
 	KeepWithoutTokens bool
 }
 
@@ -45,11 +48,10 @@ type proxyCall struct {
 type callDetails struct {
 	Call
 
-	choice  jsontext.Value // the first of the choices, nil when unknown
-	content jsontext.Value // logprobs.content, nil when unknown
 	id      agl.Null[string]
 	hasIDs  bool
-	failed  bool
+	choices jsontext.Value // as the attribute has them, nil when unknown
+	content jsontext.Value // logprobs.content, nil when unknown
 }
 
 // Adapt makes the triplets. Spans may come in any order. Errors have code
@@ -70,10 +72,10 @@ func (a ProxyTriplets) Adapt(spans []agl.Span) ([]Triplet, error) {
 			rewards = append(rewards, sequencedReward{span.SequenceID, reward.V})
 		}
 	}
+	rewardBySequence(reader.calls, rewards)
 	if a.KeepWithoutTokens {
 		reader.addWithoutTokens()
 	}
-	rewardBySequence(reader.calls, rewards)
 	triplets := make([]Triplet, len(reader.calls))
 	for i, one := range reader.calls {
 		triplets[i] = one.finish()
@@ -130,11 +132,11 @@ func (r *proxyReader) read(span *agl.Span, attrs attributes) {
 		r.details[key] = details
 		r.order = append(r.order, details)
 	}
-	choice := details.add(span, attrs)
+	details.add(span, attrs)
 
 	var prompt, response []int32
 	if span.Name == agl.SpanRawRequest {
-		prompt, response = rawTokenIDs(attrs, choice)
+		prompt, response = rawTokenIDs(attrs)
 	} else {
 		prompt, response = attrs.literalTokenIDs(agl.AttrPromptTokenIDs), attrs.literalTokenIDs(agl.AttrResponseTokenIDs)
 	}
@@ -143,7 +145,8 @@ func (r *proxyReader) read(span *agl.Span, attrs attributes) {
 	}
 	one := &proxyCall{sequence: span.SequenceID, callDetails: details}
 	if details.hasIDs { // a second reply without an id at one sequence id
-		one.callDetails = &callDetails{Call: Call{SequenceID: span.SequenceID}, choice: choice}
+		one.callDetails = &callDetails{Call: Call{SequenceID: span.SequenceID}}
+		one.add(span, attrs)
 	}
 	one.hasIDs, one.SpanID = true, span.SpanID
 	one.triplet.Prompt.TokenIDs, one.triplet.Response.TokenIDs = prompt, response
@@ -164,7 +167,7 @@ func (r *proxyReader) addWithoutTokens() {
 		}
 	}
 	for _, details := range r.order {
-		if details.hasIDs || details.failed || !details.id.Valid && named[details.SequenceID] {
+		if details.hasIDs || !details.id.Valid && named[details.SequenceID] {
 			continue
 		}
 		one := &proxyCall{sequence: details.SequenceID, callDetails: details}
@@ -175,49 +178,59 @@ func (r *proxyReader) addWithoutTokens() {
 	slices.SortStableFunc(r.calls, func(a, b *proxyCall) int { return cmp.Compare(a.sequence, b.sequence) })
 }
 
-// add takes in what a span of the call knows, and returns the span's own first
-// choice.
-func (d *callDetails) add(span *agl.Span, attrs attributes) (choice jsontext.Value) {
-	if raw, ok := attrs.get(attrVLLMChoices); ok {
-		if choices, err := literalValue(raw); err == nil {
-			if list := elements(choices); len(list) > 0 && list[0].Kind() == '{' {
-				choice = list[0]
-			}
-		}
-	}
-	if d.choice == nil {
-		d.choice = choice
+// add takes in what a span of the call knows.
+func (d *callDetails) add(span *agl.Span, attrs attributes) {
+	if d.choices == nil {
+		d.choices, _ = attrs.get(attrVLLMChoices)
 	}
 	if text, ok := attrs.str(agl.AttrLogprobsContent); ok && d.content == nil {
 		d.content = jsontext.Value(text)
 	}
-	d.readVersion(attrs)
 	if reason, ok := attrs.str(agl.AttrGenAICompletion + ".0.finish_reason"); ok {
 		d.FinishReason = reason
 	}
-	d.failed = d.failed || span.Status.Code == agl.StatusError
-	return choice
+	d.describe(span, attrs)
 }
 
 // finish completes the triplet with what all spans of the call know.
 func (c *proxyCall) finish() Triplet {
 	n := len(c.triplet.Response.TokenIDs)
-	if c.choice != nil {
-		if reason, ok := stringMember(c.choice, "finish_reason"); ok {
-			c.FinishReason = reason
-		}
-		logprobs, _ := agl.GetMember(c.choice, "logprobs")
-		content, _ := agl.GetMember(logprobs, "content")
-		if c.Logprobs = contentLogprobs(content, n); c.Logprobs == nil {
-			list, _ := agl.GetMember(logprobs, "token_logprobs") // as the Completions API has it
-			c.Logprobs = listLogprobs(list, n)
-		}
-	}
-	if c.Logprobs == nil {
-		c.Logprobs = contentLogprobs(c.content, n)
+	c.Logprobs = contentLogprobs(c.content, n)
+	if c.Logprobs == nil || c.FinishReason == "" {
+		c.readChoice(n)
 	}
 	c.triplet.Call = c.Call
 	return c.triplet
+}
+
+// readChoice reads what the first of the choices knows of a reply of n tokens.
+func (c *proxyCall) readChoice(n int) {
+	choice := firstChoice(c.choices)
+	if reason, ok := stringMember(choice, "finish_reason"); ok {
+		c.FinishReason = reason
+	}
+	if c.Logprobs != nil {
+		return
+	}
+	logprobs, _ := agl.GetMember(choice, "logprobs")
+	content, _ := agl.GetMember(logprobs, "content")
+	if c.Logprobs = contentLogprobs(content, n); c.Logprobs == nil {
+		list, _ := agl.GetMember(logprobs, "token_logprobs") // as the Completions API has it
+		c.Logprobs = listLogprobs(list, n)
+	}
+}
+
+// firstChoice returns the first of the choices in an attribute, nil when there
+// is none.
+func firstChoice(choices jsontext.Value) jsontext.Value {
+	value, err := literalValue(choices)
+	if err != nil {
+		return nil // other text is no list
+	}
+	if list := elements(value); len(list) > 0 && list[0].Kind() == '{' {
+		return list[0]
+	}
+	return nil
 }
 
 // proxyResponseID returns the reply's id, which is never empty, or null.
@@ -235,7 +248,7 @@ func proxyResponseID(attrs attributes) agl.Null[string] {
 }
 
 // rawTokenIDs reads the token ids of a raw_gen_ai_request span.
-func rawTokenIDs(attrs attributes, choice jsontext.Value) (prompt, response []int32) {
+func rawTokenIDs(attrs attributes) (prompt, response []int32) {
 	prompt = attrs.literalTokenIDs(attrVLLMPromptTokenIDs)
 	if raw, ok := attrs.get(attrVLLMResponseTokenIDs); ok {
 		if value, err := literalValue(raw); err == nil {
@@ -244,8 +257,8 @@ func rawTokenIDs(attrs attributes, choice jsontext.Value) (prompt, response []in
 			}
 		}
 	}
-	if len(response) == 0 && choice != nil {
-		ids, _ := agl.GetMember(choice, "token_ids")
+	if raw, ok := attrs.get(attrVLLMChoices); ok && len(response) == 0 {
+		ids, _ := agl.GetMember(firstChoice(raw), "token_ids")
 		response, _ = tokenIDs(ids)
 	}
 	return prompt, response

@@ -65,6 +65,7 @@ type containers struct {
 	intervals []*interval
 	of        map[*treeNode]*interval
 	boxes     []box // of the k-d tree, box i has the halves 2i+1 and 2i+2
+	visited   int   // boxes that searches looked into, for tests
 }
 
 // interval is all nodes that share one time.
@@ -204,6 +205,7 @@ func (s *search) bound(b *box) float64 {
 }
 
 func (s *search) visit(i int) {
+	s.visited++
 	b := &s.boxes[i]
 	if bound := s.bound(b); bound > s.least || math.IsInf(bound, 1) {
 		return

@@ -80,6 +80,9 @@ type Report struct {
 	// WithoutTokens are the calls that lack token ids of the prompt or of the
 	// response. They are in no trajectory.
 	WithoutTokens []Call
+	// Lost are the calls whose reply the agent never had: failed, or not delivered.
+	// They are in no trajectory, whether they have tokens or not.
+	Lost []Call
 	// WithoutLogprobs are the calls in trajectories of which not every token has a
 	// log-probability.
 	WithoutLogprobs []Call
@@ -156,6 +159,10 @@ type merger struct {
 
 func (m *merger) add(triplets []Triplet, i int) {
 	t := &triplets[i]
+	if t.Call.Failed || t.Call.Undelivered {
+		m.Report.Lost = append(m.Report.Lost, t.Call)
+		return
+	}
 	if len(t.Prompt.TokenIDs) == 0 || len(t.Response.TokenIDs) == 0 {
 		m.Report.WithoutTokens = append(m.Report.WithoutTokens, t.Call)
 		return

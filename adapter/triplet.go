@@ -69,6 +69,10 @@ type Call struct {
 	Version, VersionEnd string
 	// FinishReason is why the model stopped, "" when not recorded.
 	FinishReason string
+	// Failed is whether a span of the call has the status ERROR.
+	Failed bool
+	// Undelivered is whether the agent left before it had the whole reply.
+	Undelivered bool
 }
 
 // defaultCallMatch is the name of the spans that instrumentations of the OpenAI
@@ -208,18 +212,23 @@ func tracerTriplet(one call) (Triplet, error) {
 		}
 	}
 	t.Call.Logprobs = contentLogprobs(t.Response.Logprobs, len(t.Response.TokenIDs))
-	t.Call.readVersion(attrs)
+	t.Call.describe(one.node.span, attrs)
 	t.Call.FinishReason, _ = attrs.firstString(agl.AttrGenAICompletion+".0.finish_reason", output+".choices.0.finish_reason")
 	return t, nil
 }
 
-func (c *Call) readVersion(attrs attributes) {
+// describe takes in what a span knows of how its call went.
+func (c *Call) describe(span *agl.Span, attrs attributes) {
 	if version, ok := attrs.str(agl.AttrModelVersion); ok {
 		c.Version = version
 	}
 	if version, ok := attrs.str(agl.AttrModelVersionEnd); ok {
 		c.VersionEnd = version
 	}
+	if delivered, ok := attrs.get(attrDelivered); ok && delivered.Kind() == 'f' {
+		c.Undelivered = true
+	}
+	c.Failed = c.Failed || span.Status.Code == agl.StatusError
 }
 
 // firstTokenIDs returns the value of the first of the keys that is a list of

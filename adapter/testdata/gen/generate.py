@@ -13,8 +13,11 @@ import io
 import json
 import random
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
+
+sys.dont_write_bytecode = True
 
 import literals
 import reference
