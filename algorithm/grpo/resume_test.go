@@ -79,7 +79,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// orphan enqueues a rollout as a run that was killed would have left it.
+// orphan makes a rollout as a run that was killed with its runners would have
+// left it.
 func orphan(t *testing.T, st agl.Store, out string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(out, "checkpoints", "checkpoint-00000003.json"))
@@ -94,13 +95,13 @@ func orphan(t *testing.T, st agl.Store, out string) string {
 	if err := json.Unmarshal(data, &file); err != nil || file.State.Run == "" {
 		t.Fatalf("no run id in the checkpoint: %v", err)
 	}
-	queued, err := st.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{
-		{Input: agl.NullJSON(), Metadata: jsontext.Value(`{"run":"` + file.State.Run + `"}`)},
+	r, err := st.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{
+		Input: agl.NullJSON(), Metadata: jsontext.Value(`{"run":"` + file.State.Run + `"}`),
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return queued[0].RolloutID
+	return r.RolloutID
 }
 
 // probe describes weights and optimizer: what they say about every transition,

@@ -1,0 +1,270 @@
+package baseline_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm/baseline"
+	"github.com/agl-go/agl/runner"
+	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newStore(t *testing.T) *store.Store {
+	t.Helper()
+	driver, err := memory.New(memory.Config{CapacityBytes: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.New(t.Context(), store.Config{Driver: driver})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Errorf("close the store: %v", err)
+		}
+	})
+	return st
+}
+
+// serve runs agents until the test is over.
+func serve(t *testing.T, st agl.Store, agent agl.AgentFunc) {
+	t.Helper()
+	workers, err := runner.New(runner.Config{Store: st, Agent: agent, Workers: 3, HeartbeatInterval: -1, GracePeriod: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := workers.Run(ctx); err != nil {
+			t.Errorf("runner: %v", err)
+		}
+	})
+	t.Cleanup(func() {
+		stop()
+		wg.Wait()
+	})
+}
+
+func newBaseline(t *testing.T, cfg baseline.Config) *baseline.Baseline {
+	t.Helper()
+	b, err := baseline.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func numbers(n int) agl.Tasks {
+	var out agl.Tasks
+	for i := range n {
+		out = append(out, jsontext.Value(fmt.Sprint(i)))
+	}
+	return out
+}
+
+// resources has what the agent looks for.
+func resources() agl.Resources {
+	return agl.Resources{{Name: "p", Resource: agl.PromptTemplate{Template: "hello", Engine: agl.PromptFString}}}
+}
+
+// agent halves even numbers for a reward and stumbles over odd ones.
+func agent(_ context.Context, task agl.Task) (agl.Result, error) {
+	if _, err := task.Resources.PromptTemplate(); err != nil {
+		return agl.Result{}, err
+	}
+	var n int
+	if err := task.DecodeInput(&n); err != nil {
+		return agl.Result{}, err
+	}
+	if n%2 == 1 {
+		return agl.Result{}, errors.New("odd")
+	}
+	return agl.RewardResult(float64(n) / 2), nil
+}
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	st := newStore(t)
+	serve(t, st, agent)
+	var text bytes.Buffer
+	b := newBaseline(t, baseline.Config{Epochs: 2, Logger: slog.New(slog.NewTextHandler(&text, nil))})
+	err := b.Run(t.Context(), agl.AlgorithmInput{Store: st, Train: numbers(5), Val: numbers(2), InitialResources: resources()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Rewards 0, 1, 2 and twice 0 for an error of the agent; that in two epochs.
+	want := baseline.Report{
+		Train: baseline.Counts{
+			Rollouts: 10, Attempts: 10, Outcomes: map[agl.OutcomeKind]int{agl.OutcomeOK: 6, agl.OutcomeAgentError: 4},
+			Rewarded: 10, RewardMean: 0.6,
+		},
+		Val: baseline.Counts{
+			Rollouts: 4, Attempts: 4, Outcomes: map[agl.OutcomeKind]int{agl.OutcomeOK: 2, agl.OutcomeAgentError: 2},
+			Rewarded: 4, RewardMean: 0,
+		},
+	}
+	got := b.Report()
+	if got.Train.Spans < 6 || got.Val.Spans < 2 {
+		t.Errorf("%d and %d spans, want at least those of the rewards", got.Train.Spans, got.Val.Spans)
+	}
+	got.Train.Spans, got.Val.Spans = 0, 0 // the tracer has its own besides
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
+	update, err := st.GetLatestResources(t.Context())
+	if err != nil || update.ResourcesID != "default" || len(update.Resources) != 1 {
+		t.Errorf("latest resources %+v, %v; want those given, as default", update, err)
+	}
+	for _, line := range []string{
+		`msg="rollout finished"`, `status=succeeded outcome=ok`, `status=failed outcome=agent_error`, `reward=2`, `message=odd`,
+		`msg=attempt`, `number=1 status=succeeded`, `msg=span`, `attributes="agentlightning.reward.0.name agentlightning.reward.0.value"`,
+	} {
+		if !strings.Contains(text.String(), line) {
+			t.Errorf("the log does not say %s:\n%s", line, text.String())
+		}
+	}
+}
+
+func TestSpanVerbosity(t *testing.T) {
+	t.Parallel()
+	for verbosity, want := range map[baseline.Verbosity]string{
+		baseline.SpanKeyValues: `attributes="{\"agentlightning.reward.0.name\":\"primary\",\"agentlightning.reward.0.value\":0.0}"`,
+		baseline.SpanNone:      "",
+	} {
+		t.Run(string(verbosity), func(t *testing.T) {
+			t.Parallel()
+			st := newStore(t)
+			serve(t, st, agent)
+			var text bytes.Buffer
+			b := newBaseline(t, baseline.Config{SpanVerbosity: verbosity, Logger: slog.New(slog.NewTextHandler(&text, nil))})
+			if err := b.Run(t.Context(), agl.AlgorithmInput{Store: st, Train: numbers(1), InitialResources: resources()}); err != nil {
+				t.Fatal(err)
+			}
+			if want == "" && strings.Contains(text.String(), "msg=span") || !strings.Contains(text.String(), want) {
+				t.Errorf("want %q in the log:\n%s", want, text.String())
+			}
+		})
+	}
+}
+
+// deepest notes how long the queue was when a rollout was enqueued.
+type deepest struct {
+	agl.Store
+
+	most atomic.Int64
+}
+
+func (d *deepest) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams) ([]agl.Rollout, error) {
+	queued, err := d.Store.EnqueueRollouts(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	page, err := d.QueryRollouts(ctx, agl.QueryRolloutsParams{StatusIn: []agl.RolloutStatus{agl.RolloutQueuing}})
+	if err != nil {
+		return nil, err
+	}
+	d.most.Store(max(d.most.Load(), int64(page.Total)))
+	return queued, nil
+}
+
+func TestQueueLength(t *testing.T) {
+	t.Parallel()
+	st := &deepest{Store: newStore(t)}
+	serve(t, st.Store, agent)
+	b := newBaseline(t, baseline.Config{MaxQueueLength: 2})
+	if err := b.Run(t.Context(), agl.AlgorithmInput{Store: st, Train: numbers(60), InitialResources: resources()}); err != nil {
+		t.Fatal(err)
+	}
+	if got := st.most.Load(); got < 1 || got > 2 || b.Report().Train.Rollouts != 60 {
+		t.Errorf("the queue held %d rollouts at most, of %d; want 1 or 2, of 60", got, b.Report().Train.Rollouts)
+	}
+}
+
+// TestCancel: with no runner at all, the end of the context ends the run and
+// takes back what was enqueued.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	st := &deepest{Store: newStore(t)}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	err := newBaseline(t, baseline.Config{MaxQueueLength: 2}).Run(ctx, agl.AlgorithmInput{Store: st, Train: numbers(5)})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want the context's error", err)
+	}
+	page, err := st.QueryRollouts(t.Context(), agl.QueryRolloutsParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range page.Items {
+		if r.Status != agl.RolloutCancelled {
+			t.Errorf("rollout %s is left %s", r.RolloutID, r.Status)
+		}
+	}
+}
+
+// away fails after a while.
+type away struct {
+	agl.Store
+
+	left atomic.Int64
+}
+
+var errAway = agl.Errorf(agl.CodeUnavailable, "the store is away")
+
+func (a *away) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams) ([]agl.Rollout, error) {
+	if a.left.Add(-1) < 0 {
+		return nil, errAway
+	}
+	return a.Store.EnqueueRollouts(ctx, p)
+}
+
+func TestStoreFails(t *testing.T) {
+	t.Parallel()
+	st := &away{Store: newStore(t)}
+	st.left.Store(2)
+	err := newBaseline(t, baseline.Config{}).Run(t.Context(), agl.AlgorithmInput{Store: st, Train: numbers(5)})
+	if !errors.Is(err, errAway) || err.Error() != "baseline: enqueue a rollout: the store is away" {
+		t.Errorf("got %v, want the store's error", err)
+	}
+}
+
+func TestRejects(t *testing.T) {
+	t.Parallel()
+	for want, cfg := range map[string]baseline.Config{
+		"baseline: Epochs is -1, must be at least 1":                                    {Epochs: -1},
+		"baseline: MaxQueueLength is -2, must be at least 1":                            {MaxQueueLength: -2},
+		`baseline: SpanVerbosity is "all"; allowed are "keys", "key_values" and "none"`: {SpanVerbosity: "all"},
+		"baseline: Rollout: config.max_attempts: got -1, must be at least 1":            {Rollout: agl.RolloutConfig{MaxAttempts: -1}},
+	} {
+		if _, err := baseline.New(cfg); !errors.Is(err, agl.ErrInvalid) || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	b := newBaseline(t, baseline.Config{})
+	for want, in := range map[string]agl.AlgorithmInput{
+		"baseline: the input has no store":                              {Train: numbers(1)},
+		"baseline: the datasets are empty; at least one task is needed": {Store: agl.UnimplementedStore{}, Train: agl.Tasks{}},
+	} {
+		if err := b.Run(t.Context(), in); !errors.Is(err, agl.ErrInvalid) || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,304 @@
+package grpo
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
+	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/tinker"
+)
+
+func TestAdvantages(t *testing.T) {
+	t.Parallel()
+	const eps = 1e-4
+	third := math.Sqrt(2.0 / 9) // std of one 1 among two 0s
+	for _, tc := range []struct {
+		name    string
+		rewards []float64
+		plain   bool
+		want    []float64 // nil is none
+	}{
+		{"none", nil, false, nil},
+		{"one", []float64{1}, false, nil},
+		{"all right", []float64{1, 1, 1}, false, nil},
+		{"all wrong", []float64{0, 0}, false, nil},
+		{"equal, not representable", []float64{0.1, 0.1, 0.1}, false, nil},
+		{"half", []float64{1, 0}, false, []float64{0.5 / (0.5 + eps), -0.5 / (0.5 + eps)}},
+		{"a third", []float64{0, 1, 0}, false, []float64{-1.0 / 3 / (third + eps), 2.0 / 3 / (third + eps), -1.0 / 3 / (third + eps)}},
+		{"plain", []float64{0, 1, 0}, true, []float64{-1.0 / 3, 2.0 / 3, -1.0 / 3}},
+		{"negative", []float64{-2, 2}, false, []float64{-2 / (2 + eps), 2 / (2 + eps)}},
+		{"tiny spread stays bounded", []float64{1, 1 + 1e-9}, false, []float64{-5e-10 / eps, 5e-10 / eps}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			got, ok := advantages(tc.rewards, tc.plain)
+			if ok != (tc.want != nil) || len(got) != len(tc.want) {
+				t.Fatalf("got %v, %v, want %v", got, ok, tc.want)
+			}
+			for i := range got {
+				if math.Abs(got[i]-tc.want[i]) > 1e-5*math.Max(1e-3, math.Abs(tc.want[i])) {
+					t.Errorf("rollout %d: %v, want %v", i, got[i], tc.want[i])
+				}
+			}
+		})
+	}
+}
+
+// trajectory has two replies of the model, with an observation between them.
+func trajectory() adapter.Trajectory {
+	return adapter.Trajectory{
+		TokenIDs: []int32{1, 2, 3, 4, 5, 6},
+		Mask:     []bool{false, false, true, false, true, true},
+		Logprobs: []float32{0, 0, -0.3, 0, -0.5, -0.6},
+		Replies:  []adapter.Reply{{Start: 2, End: 3}, {Start: 4, End: 6}},
+	}
+}
+
+// TestDatum checks that both turns are in one datum and that only what the
+// model wrote has a weight.
+func TestDatum(t *testing.T) {
+	t.Parallel()
+	got, ok := datum(trajectory(), 0.25, -2)
+	want := tinker.Datum{
+		Input:      []int32{1, 2, 3, 4, 5},
+		Targets:    []int32{2, 3, 4, 5, 6},
+		Weights:    []float32{0, 0.25, 0, 0.25, 0.25},
+		Logprobs:   []float32{0, -0.3, 0, -0.5, -0.6},
+		Advantages: []float32{0, -2, 0, -2, -2},
+	}
+	if diff := cmp.Diff(want, got); diff != "" || !ok {
+		t.Errorf("datum, %v (-want +got):\n%s", ok, diff)
+	}
+	if err := got.Validate(tinker.ImportanceSampling, 7); err != nil {
+		t.Errorf("the datum is not valid: %v", err)
+	}
+	for name, nothing := range map[string]adapter.Trajectory{
+		"one token": {TokenIDs: []int32{1}, Mask: []bool{true}, Logprobs: []float32{-1}},
+		"unsampled": {TokenIDs: []int32{1, 2}, Mask: []bool{false, false}, Logprobs: []float32{0, 0}},
+	} {
+		if d, ok := datum(nothing, 1, 1); ok {
+			t.Errorf("%s: there is nothing to train on, got %v", name, d)
+		}
+	}
+}
+
+// TestAssemble checks weights, masks, skipped groups and the fixed divisor.
+func TestAssemble(t *testing.T) {
+	t.Parallel()
+	rollout := func(reward float64) sample {
+		return sample{reward: reward, spans: 3, calls: 2, continued: 1, form: "f", sequences: []adapter.Trajectory{trajectory()}}
+	}
+	failed := func(mask algorithm.Mask) sample {
+		return sample{mask: mask, spans: 1, sequences: []adapter.Trajectory{trajectory()}}
+	}
+	groups := []group{
+		{rollout(1), rollout(0)},
+		{rollout(1), rollout(1)},
+		{rollout(1), failed("timeout")},
+		{failed("timeout"), failed(algorithm.MaskMissingReward)},
+	}
+	for _, tc := range []struct {
+		name       string
+		normalized bool
+		weight     float32
+	}{{"by rollouts", false, 1.0 / 8}, {"by tokens, too", true, 1.0 / 24}} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			r := &run{cfg: Config{GroupSize: 2, PromptsPerStep: 4, LengthNormalization: tc.normalized}.withDefaults()}
+			var report StepReport
+			data := r.assemble(groups, &report)
+			if len(data) != 2 {
+				t.Fatalf("%d data, want the 2 of the first group", len(data))
+			}
+			adv := float32(0.5 / (0.5 + 1e-4))
+			for i, want := range []float32{adv, -adv} {
+				if data[i].Weights[1] != tc.weight || math.Abs(float64(data[i].Advantages[1]-want)) > 1e-6 {
+					t.Errorf("datum %d: weight %v and advantage %v, want %v and %v", i, data[i].Weights[1], data[i].Advantages[1], tc.weight, want)
+				}
+			}
+			want := StepReport{
+				RewardMean: 0.8, PassRate: 0.8, Forms: map[string]algorithm.Rate{"f": algorithm.NewRate(4, 5)},
+				Rollouts: 8, Masked: map[algorithm.Mask]int{"timeout": 2, "missing_reward": 1},
+				Groups: 4, GroupsUsed: 1, GroupsSkipped: 3, Sequences: 2, PromptTokens: 15, ResponseTokens: 15,
+				Calls: 10, ContinuedCalls: 5, Spans: 18,
+			}
+			if diff := cmp.Diff(want, report); diff != "" {
+				t.Errorf("report (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	healthy := StepReport{Step: 7, Groups: 4, GroupsUsed: 3, Rollouts: 20, ContinuedCalls: 95, PrefixMismatches: 5, LogprobGap: Gap{Mean: 0.05}}
+	healthy.Masked = map[algorithm.Mask]int{"timeout": 4} // 20 %, not more
+	for _, tc := range []struct {
+		name string
+		edit func(*StepReport)
+		want []Warning
+	}{
+		{"at every limit", func(*StepReport) {}, nil},
+		{"nothing happened", func(r *StepReport) { *r = StepReport{GroupsUsed: 1} }, nil},
+		{"no variance", func(r *StepReport) { r.GroupsUsed = 0 }, []Warning{{WarnNoVariance, 7,
+			"step 7: in all 4 groups the rewards are equal (mean 0) or too few to compare, so nothing was learned; the tasks may be too easy or too hard for the model, or the reward is constant"}}},
+		{"masked", func(r *StepReport) { r.Masked = map[algorithm.Mask]int{"timeout": 4, "panic": 1} }, []Warning{{WarnMasked, 7,
+			"step 7: 5 of 20 rollouts (25 %) are masked: panic 1, timeout 4"}}},
+		{"prefix", func(r *StepReport) { r.PrefixMismatches = 6; r.ContinuedCalls = 94 }, []Warning{{WarnPrefix, 7,
+			"step 7: 6 of 100 later calls (6.0 %) do not extend the prompt and reply of the call before; the agent or the chat template rewrites the conversation, and each part is trained on alone"}}},
+		{"gap", func(r *StepReport) { r.LogprobGap = Gap{Mean: 0.125, Max: 2} }, []Warning{{WarnLogprobs, 7,
+			"step 7: log-probabilities of sampler and trainer differ by 0.125 nats on average (at most 2) for the same weights; check that both run the same model, precision and temperature"}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			r := healthy
+			tc.edit(&r)
+			if diff := cmp.Diff(tc.want, warnings(r)); diff != "" {
+				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLogprobGap(t *testing.T) {
+	t.Parallel()
+	d, _ := datum(trajectory(), 1, 1)
+	got := logprobGap([]tinker.Datum{d}, [][]float32{{-9, -0.4, -9, -0.5, -0.8}})
+	if math.Abs(got.Mean-0.1) > 1e-6 || math.Abs(got.Max-0.2) > 1e-6 {
+		t.Errorf("got %+v, want mean 0.1 and max 0.2 over the sampled tokens", got)
+	}
+	if got := logprobGap(nil, nil); got != (Gap{}) {
+		t.Errorf("no data: %+v", got)
+	}
+}
+
+// TestMetricsForm pins the line that readers of metrics.jsonl depend on.
+func TestMetricsForm(t *testing.T) {
+	t.Parallel()
+	line, err := json.Marshal(StepReport{
+		Step: 2, Steps: 3, ResourcesID: "rs-1", RewardMean: 0.5, PassRate: 0.25,
+		Forms:    map[string]algorithm.Rate{"plus": {Passed: 1, N: 4, PassRate: 0.25, CI95: [2]float64{0.125, 0.5}}},
+		Rollouts: 5, Masked: map[algorithm.Mask]int{"timeout": 1}, Groups: 2, GroupsUsed: 1, GroupsSkipped: 1,
+		Sequences: 4, PromptTokens: 40, ResponseTokens: 20, Calls: 8, ContinuedCalls: 4, PrefixMismatches: 1, Spans: 12,
+		Updates: 1, Loss: -0.5, GradNorm: 1.5, LearningRate: 0.001, LogprobGap: Gap{0.25, 0.75},
+		Seconds: Seconds{1, 2, 3, 4, 5, 15}, TokensPerSecond: 20,
+		Validation: &algorithm.Report{Rate: algorithm.Rate{Passed: 1, N: 1, PassRate: 1, CI95: [2]float64{0.25, 1}}, RewardMean: 1, Masked: map[algorithm.Mask]int{}},
+	}, json.Deterministic(true), jsontext.Multiline(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(filepath.Join("testdata", "metrics_line.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.TrimSpace(string(want)), string(line)); diff != "" {
+		t.Errorf("line (-want +got):\n%s", diff)
+	}
+}
+
+func TestOpenMetrics(t *testing.T) {
+	t.Parallel()
+	const whole = "{\"step\":0}\n{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n"
+	for _, tc := range []struct {
+		name, before string
+		step         int
+		want         string
+	}{
+		{"new", "", 0, ""},
+		{"from the start", whole, 0, ""},
+		{"middle", whole, 2, "{\"step\":0}\n{\"step\":1}\n{\"step\":2}\n"},
+		{"end", whole, 3, whole},
+		{"beyond", whole, 9, whole},
+		{"half a line", "{\"step\":0}\n{\"step\":1}\n{\"st", 2, "{\"step\":0}\n{\"step\":1}\n"},
+		{"last line without its end", "{\"step\":0}\n{\"step\":1}", 2, "{\"step\":0}\n"},
+		{"garbage", "{\"step\":0}\nhello\n{\"step\":1}\n", 2, "{\"step\":0}\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "metrics.jsonl")
+			if tc.before != "" {
+				if err := os.WriteFile(path, []byte(tc.before), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m, err := openMetrics(path, tc.step)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := m.write(StepReport{Step: 99}); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.close(); err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rest, ok := strings.CutPrefix(string(got), tc.want)
+			if !ok || !strings.HasPrefix(rest, `{"step":99,`) || strings.Count(rest, "\n") != 1 {
+				t.Errorf("got %q, want %q and a new line", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestDatasetSource(t *testing.T) {
+	t.Parallel()
+	data := agl.Tasks{jsontext.Value("0"), jsontext.Value("1"), jsontext.Value("2"), jsontext.Value("3"), jsontext.Value("4")}
+	open := func(seed uint64) Source {
+		s, err := NewDatasetSource(data, seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	draw := func(s Source, n int) []string {
+		tasks, err := s.Next(t.Context(), n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out []string
+		for _, task := range tasks {
+			if want := string(data[task.Index]); want != string(task.Input) {
+				t.Errorf("task %s has index %d", task.Input, task.Index)
+			}
+			out = append(out, string(task.Input))
+		}
+		return out
+	}
+	whole := open(1)
+	want := draw(whole, 12)
+
+	parts := open(1)
+	got := draw(parts, 7)
+	state, err := parts.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	resumed := open(1)
+	if err := resumed.Restore(state); err != nil {
+		t.Fatal(err)
+	}
+	got = append(got, draw(resumed, 5)...)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("tasks (-whole +resumed):\n%s", diff)
+	}
+	if whole.Fingerprint() != resumed.Fingerprint() {
+		t.Errorf("fingerprints %s and %s of the same data", whole.Fingerprint(), resumed.Fingerprint())
+	}
+	for _, bad := range []string{`{"next":-1}`, `{"next":"x"}`, `[`} {
+		if err := resumed.Restore(jsontext.Value(bad)); agl.ErrorCode(err) != agl.CodeInvalid {
+			t.Errorf("state %s: got %v, want an invalid argument", bad, err)
+		}
+	}
+}
