@@ -1,0 +1,459 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/runner"
+	"github.com/agl-go/agl/tracer"
+)
+
+func done(context.Context, agl.Task) (agl.Result, error) { return agl.Result{}, nil }
+
+// recordingHook writes down what is called, and emits a reward at the end.
+type recordingHook struct {
+	name   string
+	log    *[]string
+	panics bool
+}
+
+func (h *recordingHook) note(what string) error {
+	*h.log = append(*h.log, h.name+" "+what)
+	if h.panics {
+		panic("hook " + what)
+	}
+	return errors.New("a hook's error is only logged")
+}
+
+func (h *recordingHook) OnRolloutStart(ctx context.Context, _ agl.Task) error {
+	if _, err := tracer.EmitMessage(ctx, "too early"); !errors.Is(err, agl.ErrIllegalState) {
+		return fmt.Errorf("OnRolloutStart is traced: %w", err)
+	}
+	return h.note("rollout start")
+}
+
+func (h *recordingHook) OnTraceStart(ctx context.Context, _ agl.Task) error {
+	if _, err := tracer.EmitMessage(ctx, h.name+" trace start"); err != nil {
+		return err
+	}
+	return h.note("trace start")
+}
+
+func (h *recordingHook) OnTraceEnd(ctx context.Context, _ agl.Task) error {
+	if _, err := tracer.EmitMessage(ctx, h.name+" trace end"); err != nil {
+		return err
+	}
+	return h.note("trace end")
+}
+
+func (h *recordingHook) OnRolloutEnd(ctx context.Context, _ agl.Task, spans []agl.Span) error {
+	if _, err := tracer.EmitReward(ctx, float64(len(spans))); err != nil {
+		return err
+	}
+	return h.note(fmt.Sprintf("rollout end %v", spanNames(spans)))
+}
+
+func TestHooks(t *testing.T) {
+	t.Parallel()
+	for _, panics := range []bool{false, true} {
+		t.Run(fmt.Sprintf("panics=%t", panics), func(t *testing.T) {
+			t.Parallel()
+			s := openStore(t)
+			id := enqueue(t, s, agl.RolloutConfig{})
+			var log []string
+			runOne(t, runner.Config{
+				Store: s,
+				Hooks: []agl.Hook{&recordingHook{name: "a", log: &log, panics: panics}, &recordingHook{name: "b", log: &log, panics: panics}},
+				Agent: agl.AgentFunc(func(_ context.Context, task agl.Task) (agl.Result, error) {
+					log = append(log, "agent "+string(task.Input()))
+					return agl.RewardResult(0.25), nil
+				}),
+			})
+			spans := fmt.Sprintf("[%s %s %s %s %s %s]", agl.SpanMessage, agl.SpanMessage, agl.SpanMessage, agl.SpanMessage, agl.SpanAnnotation, id)
+			want := []string{
+				"a rollout start", "b rollout start", "a trace start", "b trace start", `agent {"question":"why?"}`,
+				"a trace end", "b trace end", "a rollout end " + spans, "b rollout end " + spans,
+			}
+			if !slices.Equal(log, want) {
+				t.Errorf("order\n got %s\nwant %s", strings.Join(log, "; "), strings.Join(want, "; "))
+			}
+			checkEnd(t, s, id, agl.RolloutSucceeded, agl.AttemptSucceeded, agl.OutcomeOK)
+			stored := spansOf(t, s, id)
+			if len(stored) != 9 {
+				t.Fatalf("stored %v", spanNames(stored))
+			}
+			if reward, _ := stored[7].Attributes.GetFloat("agentlightning.reward.0.value"); reward != 6 {
+				t.Errorf("the reward of OnRolloutEnd is %v in %v", reward, spanNames(stored))
+			}
+		})
+	}
+}
+
+// Hooks run to their end although the agent's context has ended.
+func TestHooksAfterTimeout(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t)
+		id := enqueue(t, s, agl.RolloutConfig{TimeoutSeconds: seconds(1)})
+		var log []string
+		runOne(t, runner.Config{Store: s, HeartbeatInterval: -1, Agent: agl.AgentFunc(untilDone), Hooks: []agl.Hook{&recordingHook{name: "a", log: &log}}})
+		if len(log) != 4 || !strings.HasPrefix(log[3], "a rollout end") {
+			t.Errorf("hooks called: %v", log)
+		}
+		checkEnd(t, s, id, agl.RolloutFailed, agl.AttemptTimeout, agl.OutcomeTimeout)
+	})
+}
+
+func TestManyWorkers(t *testing.T) {
+	t.Parallel()
+	s := openStore(t)
+	addResources(t, s, someResources)
+	const rollouts, workers = 400, 16
+	batch := make([]agl.EnqueueRollout, rollouts)
+	for i := range batch {
+		batch[i].Input = fmt.Appendf(nil, "%d", i)
+	}
+	enqueued, err := s.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: batch})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	seen := map[string]int{}
+	r := newRunner(t, runner.Config{Store: s, Workers: workers, MaxRollouts: rollouts, HeartbeatInterval: time.Millisecond,
+		Agent: agl.AgentFunc(func(ctx context.Context, task agl.Task) (agl.Result, error) {
+			mu.Lock()
+			seen[string(task.Input())]++
+			mu.Unlock()
+			for range 3 {
+				inner, span := tracer.Start(ctx, "turn")
+				if _, err := tracer.EmitMessage(inner, string(task.Input())); err != nil {
+					return agl.Result{}, err
+				}
+				span.End()
+			}
+			return agl.RewardResult(1), nil
+		})})
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(seen) != rollouts {
+		t.Errorf("%d of %d tasks were done", len(seen), rollouts)
+	}
+	for i, rollout := range enqueued {
+		checkEnd(t, s, rollout.RolloutID, agl.RolloutSucceeded, agl.AttemptSucceeded, agl.OutcomeOK)
+		spans := spansOf(t, s, rollout.RolloutID)
+		if len(spans) != 8 {
+			t.Fatalf("rollout %d has spans %v", i, spanNames(spans))
+		}
+		if body, _ := spans[0].Attributes.GetString(agl.AttrMessageBody); body != fmt.Sprint(i) {
+			t.Errorf("rollout %d has the message of %s", i, body)
+		}
+	}
+	page, err := s.QueryWorkers(t.Context(), agl.QueryWorkersParams{})
+	if err != nil || len(page.Items) != workers {
+		t.Fatalf("%d workers, %v", len(page.Items), err)
+	}
+}
+
+func TestRunEndsWithTheQueue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t)
+		var count atomic.Int64
+		r := newRunner(t, runner.Config{Store: s, Workers: 3, Agent: agl.AgentFunc(func(context.Context, agl.Task) (agl.Result, error) {
+			count.Add(1)
+			time.Sleep(time.Hour)
+			return agl.Result{}, nil
+		})})
+		_, wait := inBackground(t, r)
+		time.Sleep(time.Hour) // the workers wait
+		id := enqueue(t, s, agl.RolloutConfig{})
+		synctest.Wait()
+		if count.Load() != 1 {
+			t.Fatal("a waiting worker does not wake")
+		}
+		if err := s.CloseQueue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wait()
+		checkEnd(t, s, id, agl.RolloutSucceeded, agl.AttemptSucceeded, agl.OutcomeOK)
+	})
+}
+
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t)
+		first, second := enqueue(t, s, agl.RolloutConfig{}), enqueue(t, s, agl.RolloutConfig{})
+		r := newRunner(t, runner.Config{Store: s, Agent: agl.AgentFunc(func(context.Context, agl.Task) (agl.Result, error) {
+			time.Sleep(time.Hour)
+			return agl.Result{}, nil
+		})})
+		_, wait := inBackground(t, r)
+		time.Sleep(time.Minute)
+		r.Drain()
+		r.Drain()
+		wait()
+		checkEnd(t, s, first, agl.RolloutSucceeded, agl.AttemptSucceeded, agl.OutcomeOK)
+		if rollout := get(t, s, second); rollout.Status != agl.RolloutQueuing {
+			t.Errorf("the rollout that nobody may take is %s", rollout.Status)
+		}
+	})
+}
+
+func TestStop(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name   string
+		ignore bool
+		took   time.Duration
+	}{
+		{"the agent obeys", false, 0},
+		{"the agent ignores it", true, grace},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := openStore(t)
+				id := enqueue(t, s, agl.RolloutConfig{})
+				release := make(chan struct{})
+				r := newRunner(t, runner.Config{Store: s, Workers: 2, Agent: agl.AgentFunc(func(ctx context.Context, task agl.Task) (agl.Result, error) {
+					if tc.ignore {
+						<-release
+					}
+					return untilDone(ctx, task)
+				})})
+				cancel, wait := inBackground(t, r)
+				time.Sleep(time.Minute)
+				began := time.Now()
+				cancel()
+				wait()
+				if took := time.Since(began); took != tc.took {
+					t.Errorf("Run returned after %s, want %s", took, tc.took)
+				}
+				checkEnd(t, s, id, agl.RolloutFailed, agl.AttemptFailed, agl.OutcomeCancelled)
+				close(release)
+			})
+		})
+	}
+}
+
+// With the store gone, too, a stop takes no longer than it must.
+func TestStopWithoutStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t)
+		enqueue(t, s, agl.RolloutConfig{})
+		var gone atomic.Bool
+		away := func() error {
+			if gone.Load() {
+				return agl.Errorf(agl.CodeUnavailable, "gone")
+			}
+			return nil
+		}
+		s.addSpans = func(agl.AddSpansParams) error { return away() }
+		s.updateAttempt = func(agl.UpdateAttemptParams) error { return away() }
+		r := newRunner(t, runner.Config{Store: s, Agent: agl.AgentFunc(func(ctx context.Context, task agl.Task) (agl.Result, error) {
+			if _, err := tracer.EmitMessage(ctx, "x"); err != nil {
+				return agl.Result{}, err
+			}
+			return untilDone(ctx, task)
+		})})
+		cancel, wait := inBackground(t, r)
+		synctest.Wait()
+		gone.Store(true)
+		time.Sleep(time.Second)
+		began := time.Now()
+		cancel()
+		wait()
+		if took := time.Since(began); took > 2*grace {
+			t.Errorf("Run returned after %s", took)
+		}
+	})
+}
+
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t)
+		s.dequeue = func() error { return agl.Errorf(agl.CodeUnavailable, "away") }
+		r := newRunner(t, runner.Config{Store: s, Agent: agl.AgentFunc(done), MaxOutage: time.Minute, HeartbeatInterval: -1})
+		began := time.Now()
+		err := r.Run(t.Context())
+		if !errors.Is(err, agl.ErrUnavailable) || !strings.Contains(err.Error(), "has failed for 1m0s") {
+			t.Errorf("error is %v", err)
+		}
+		if took := time.Since(began); took < time.Minute || took > 70*time.Second {
+			t.Errorf("gave up after %s", took)
+		}
+
+		s.dequeue = func() error { return agl.Errorf(agl.CodeUnauthorized, "no token") }
+		if err := r.Run(t.Context()); !errors.Is(err, agl.ErrUnauthorized) {
+			t.Errorf("error is %v", err)
+		}
+
+		calls := 0
+		s.dequeue = func() error {
+			if calls++; calls < 10 {
+				return agl.Errorf(agl.CodeUnavailable, "away")
+			}
+			return nil
+		}
+		id := enqueue(t, s, agl.RolloutConfig{})
+		runOne(t, runner.Config{Store: s, Agent: agl.AgentFunc(done)})
+		checkEnd(t, s, id, agl.RolloutSucceeded, agl.AttemptSucceeded, agl.OutcomeOK)
+	})
+}
+
+// impatientStore answers at once, as servers that do not know waiting do.
+type impatientStore struct {
+	*faultyStore
+	calls atomic.Int64
+}
+
+func (s *impatientStore) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams) (agl.DequeueResult, error) {
+	s.calls.Add(1)
+	p.Wait = 0
+	return s.faultyStore.DequeueRollouts(ctx, p)
+}
+
+func TestStoreThatDoesNotWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &impatientStore{faultyStore: openStore(t)}
+		cancel, wait := inBackground(t, newRunner(t, runner.Config{Store: s, Agent: agl.AgentFunc(done)}))
+		time.Sleep(time.Minute)
+		cancel()
+		wait()
+		if calls := s.calls.Load(); calls < 55 || calls > 65 {
+			t.Errorf("asked %d times in a minute", calls)
+		}
+	})
+}
+
+func TestHeartbeats(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t)
+		// Without heartbeats the attempt would be unresponsive after 20 s.
+		id := enqueue(t, s, agl.RolloutConfig{UnresponsiveSeconds: seconds(20)})
+		var snapshots atomic.Int64
+		r := newRunner(t, runner.Config{Store: s, Workers: 4, WorkerPrefix: "w", FirstWorker: 7,
+			Snapshot: func(context.Context) (jsontext.Value, error) {
+				return jsontext.Value(fmt.Sprintf(`{"n":%d}`, snapshots.Add(1))), nil
+			},
+			Agent: agl.AgentFunc(func(context.Context, agl.Task) (agl.Result, error) {
+				time.Sleep(time.Minute)
+				return agl.Result{}, nil
+			})})
+		cancel, wait := inBackground(t, r)
+		time.Sleep(59 * time.Second)
+		page, err := s.QueryWorkers(t.Context(), agl.QueryWorkersParams{Paging: agl.Paging{SortBy: "worker_id"}})
+		if err != nil || len(page.Items) != 4 {
+			t.Fatalf("%d workers, %v", len(page.Items), err)
+		}
+		if w := page.Items[0]; w.WorkerID != "w-10" || string(w.HeartbeatStats) != `{"n":6}` {
+			t.Errorf("worker is %s with %s", w.WorkerID, w.HeartbeatStats)
+		}
+		time.Sleep(2 * time.Second)
+		cancel()
+		wait()
+		checkEnd(t, s, id, agl.RolloutSucceeded, agl.AttemptSucceeded, agl.OutcomeOK)
+		if snapshots.Load() != 7 {
+			t.Errorf("%d snapshots were taken for four workers and seven beats", snapshots.Load())
+		}
+	})
+}
+
+func TestSystemSnapshot(t *testing.T) {
+	t.Parallel()
+	stats, err := runner.SystemSnapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for key := range agl.Attributes(stats).All() {
+		keys = append(keys, key)
+	}
+	want := []string{
+		"timestamp", "host", "os", "cpu_name", "cpu_cores", "cpu_threads", "cpu_usage_pct", "mem_used_gb", "mem_total_gb",
+		"mem_pct", "disk_used_gb", "disk_total_gb", "disk_pct", "bytes_sent_mb", "bytes_recv_mb",
+	}
+	if !slices.Equal(keys, want) {
+		t.Errorf("keys are %v", keys)
+	}
+	if total, _ := agl.Attributes(stats).GetFloat("mem_total_gb"); total <= 0 {
+		t.Errorf("snapshot is %s", stats)
+	}
+}
+
+func TestStep(t *testing.T) {
+	t.Parallel()
+	s := openStore(t)
+	failure := errors.New("no idea")
+	r := newRunner(t, runner.Config{Store: s, WorkerPrefix: "w", Agent: agl.AgentFunc(func(_ context.Context, task agl.Task) (agl.Result, error) {
+		if task.Rollout.Mode == agl.ModeVal {
+			return agl.Result{}, failure
+		}
+		template, err := task.Resources.PromptTemplate()
+		if err != nil || template.Template != "{question}" {
+			return agl.Result{}, fmt.Errorf("template %q: %w", template.Template, err)
+		}
+		return agl.RewardResult(1), nil
+	})})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			rollout, err := r.Step(t.Context(), runner.StepParams{
+				EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value(`1`), Mode: agl.ModeTrain}, Resources: someResources,
+			})
+			if err != nil || rollout.Status != agl.RolloutSucceeded {
+				t.Errorf("rollout is %s, %v", rollout.Status, err)
+			}
+		})
+	}
+	wg.Wait()
+	rollout, err := r.Step(t.Context(), runner.StepParams{EnqueueRollout: agl.EnqueueRollout{Mode: agl.ModeVal}})
+	var outcome *agl.OutcomeError
+	if !errors.As(err, &outcome) || outcome.Kind != agl.OutcomeAgentError || !strings.Contains(err.Error(), "no idea") {
+		t.Errorf("error is %v", err)
+	}
+	if rollout.Status != agl.RolloutFailed {
+		t.Errorf("rollout is %s", rollout.Status)
+	}
+	page, err := s.QueryWorkers(t.Context(), agl.QueryWorkersParams{})
+	if err != nil || len(page.Items) > 4 {
+		t.Errorf("five steps left %d workers, %v", len(page.Items), err)
+	}
+	for _, w := range page.Items {
+		if w.Status != agl.WorkerIdle {
+			t.Errorf("worker %s is %s", w.WorkerID, w.Status)
+		}
+	}
+}
+
+func TestConfigRejects(t *testing.T) {
+	t.Parallel()
+	agent := agl.AgentFunc(done)
+	for want, cfg := range map[string]runner.Config{
+		"Config.Store is nil":                              {Agent: agent},
+		"Config.Agent is nil":                              {Store: agl.UnimplementedStore{}},
+		"Config.Workers: got -1, must not be negative":     {Store: agl.UnimplementedStore{}, Agent: agent, Workers: -1},
+		"Config.GracePeriod: got -1000000000, must not be": {Store: agl.UnimplementedStore{}, Agent: agent, GracePeriod: -time.Second},
+	} {
+		if _, err := runner.New(cfg); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("error is %v, want %s", err, want)
+		}
+	}
+}
