@@ -18,7 +18,7 @@ type attribute struct {
 type attributes []attribute
 
 func parseAttributes(raw agl.Attributes) attributes {
-	var list attributes
+	list := make(attributes, 0, 16)
 	for key, value := range raw.All() {
 		list = append(list, attribute{key, value})
 	}

@@ -296,3 +296,26 @@ func TestLiterals(t *testing.T) {
 		checkAnswer(t, fmt.Sprintf("%q", c.Text), []any{got}, nil, c.Want)
 	}
 }
+
+// TestGoldenProxy reads the spans that this project's proxy records, of which the
+// reference's answers are kept there.
+func TestGoldenProxy(t *testing.T) {
+	t.Parallel()
+	var spans []agl.Span
+	var want struct{ Proxy, Tracer, Messages jsontext.Value }
+	for file, target := range map[string]any{"spans": &spans, "triplets": &want} {
+		data, err := os.ReadFile("../proxy/testdata/" + file + ".golden.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(data, target, json.MatchCaseInsensitiveNames(true)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	triplets, err := ProxyTriplets{}.Adapt(spans)
+	checkAnswer(t, "proxy", triplets, err, want.Proxy)
+	triplets, err = TracerTriplets{CallMatch: regexp.MustCompile("litellm_request")}.Adapt(spans)
+	checkAnswer(t, "tracer", triplets, err, want.Tracer)
+	conversations, err := Messages{}.Adapt(spans)
+	checkAnswer(t, "messages", conversations, err, want.Messages)
+}

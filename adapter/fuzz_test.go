@@ -1,0 +1,90 @@
+package adapter
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+)
+
+func FuzzLiteral(f *testing.F) {
+	data, err := os.ReadFile("testdata/literals.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	var cases []struct {
+		Text string `json:"text"`
+	}
+	if err := json.Unmarshal(data, &cases); err != nil {
+		f.Fatal(err)
+	}
+	for _, c := range cases {
+		f.Add(c.Text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		value, err := readLiteral(text)
+		if err != nil {
+			if agl.ErrorCode(err) != agl.CodeInvalid {
+				t.Fatalf("%q: code of %v", text, err)
+			}
+			return
+		}
+		if !value.IsValid(jsontext.AllowDuplicateNames(true)) {
+			t.Fatalf("%q became %s, which is no JSON", text, value)
+		}
+		again, err := readLiteral(string(value))
+		if err != nil || string(again) != string(value) {
+			t.Fatalf("%q became %s, and that %s, %v", text, value, again, err)
+		}
+	})
+}
+
+// FuzzAdapt feeds every adapter with whatever decodes as spans. Nothing may
+// panic, every error must be of code CodeInvalid, and every answer must have a
+// JSON form.
+func FuzzAdapt(f *testing.F) {
+	files, err := filepath.Glob("testdata/golden/*.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		spans, ok := agl.GetMember(data, "spans")
+		if !ok {
+			f.Fatalf("%s has no spans", file)
+		}
+		f.Add([]byte(spans))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var spans []agl.Span
+		if agl.DecodeJSON(data, &spans) != nil {
+			return
+		}
+		check := func(answer any, err error) {
+			if err == nil {
+				_, err := json.Marshal(answer, agl.JSONOptions())
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if agl.ErrorCode(err) != agl.CodeInvalid {
+				t.Fatalf("code of %v", err)
+			}
+		}
+		check(adapt(TracerTriplets{}, spans))
+		check(adapt(TracerTriplets{RewardMatch: FirstSibling, IncludeRewardCalls: true}, spans))
+		check(adapt(ProxyTriplets{}, spans))
+		check(adapt(Messages{}, spans))
+		check(adapt(Trajectories{}, spans))
+	})
+}
+
+func adapt[T any](adapter agl.Adapter[T], spans []agl.Span) (any, error) { return adapter.Adapt(spans) }
