@@ -33,16 +33,12 @@ func (s *Server) startAttempt(c *call) error {
 	return c.send(http.StatusCreated, started.AppendJSON(c.out))
 }
 
-func attemptFields() []string {
-	return []string{"rollout_id", "attempt_id", "sequence_id", "start_time", "end_time", "status", "worker_id", "last_heartbeat_time", "metadata"}
-}
-
 func (s *Server) queryAttempts(c *call) error  { return s.attemptPage(c, false) }
 func (s *Server) searchAttempts(c *call) error { return s.attemptPage(c, true) }
 
 func (s *Server) attemptPage(c *call, search bool) error {
 	f := newFilters("sequence_id", nil)
-	if err := c.query(f, search, attemptFields()); err != nil {
+	if err := c.query(f, search); err != nil {
 		return err
 	}
 	page, err := s.store.QueryAttempts(c.ctx, agl.QueryAttemptsParams{RolloutID: c.rolloutID(), Paging: f.Paging})

@@ -398,12 +398,12 @@ func (f *found[T, P]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return P(&f.item).UnmarshalJSONFrom(dec)
 }
 
-// get asks for one noun.
-func get[T any, P document[T]](ctx context.Context, c *Client, op, path, what string) (T, error) {
+// get asks for one noun; missing is the message of the error if there is none.
+func get[T any, P document[T]](ctx context.Context, c *Client, op, path, missing string) (T, error) {
 	var f found[T, P]
 	err := c.do(ctx, exchange{op: op, method: http.MethodGet, path: path}, decodeAnswer(&f))
 	if err == nil && !f.ok {
-		err = agl.Errorf(agl.CodeNotFound, "%s: %s not found", op, what)
+		err = agl.Errorf(agl.CodeNotFound, "%s", missing)
 	}
 	return f.item, err
 }

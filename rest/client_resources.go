@@ -25,12 +25,12 @@ func (c *Client) UpdateResources(ctx context.Context, p agl.UpdateResourcesParam
 
 // GetResources implements agl.Store.
 func (c *Client) GetResources(ctx context.Context, p agl.GetResourcesParams) (agl.ResourcesUpdate, error) {
-	return get[agl.ResourcesUpdate](ctx, c, "GetResources", "/resources/"+pathSegment(p.ResourcesID), fmt.Sprintf("resources %q", p.ResourcesID))
+	return get[agl.ResourcesUpdate](ctx, c, "GetResources", "/resources/"+pathSegment(p.ResourcesID), fmt.Sprintf("Resources %s not found", p.ResourcesID))
 }
 
 // GetLatestResources implements agl.Store.
 func (c *Client) GetLatestResources(ctx context.Context) (agl.ResourcesUpdate, error) {
-	return get[agl.ResourcesUpdate](ctx, c, "GetLatestResources", "/resources/latest", "resources")
+	return get[agl.ResourcesUpdate](ctx, c, "GetLatestResources", "/resources/latest", "there are no resources")
 }
 
 // QueryResources implements agl.Store.
@@ -45,7 +45,7 @@ func (c *Client) QueryResources(ctx context.Context, p agl.QueryResourcesParams)
 	set("resources_id_contains", p.ResourcesIDContains)
 	set("sort_by", p.SortBy)
 	set("sort_order", string(p.Order))
-	if p.Limit > 0 {
+	if p.Limit != 0 {
 		set("limit", strconv.Itoa(p.Limit))
 	}
 	if p.Offset != 0 {
@@ -66,7 +66,7 @@ func (c *Client) UpdateWorker(ctx context.Context, p agl.UpdateWorkerParams) (ag
 
 // GetWorker implements agl.Store.
 func (c *Client) GetWorker(ctx context.Context, p agl.GetWorkerParams) (agl.Worker, error) {
-	return get[agl.Worker](ctx, c, "GetWorker", "/workers/"+pathSegment(p.WorkerID), fmt.Sprintf("worker %q", p.WorkerID))
+	return get[agl.Worker](ctx, c, "GetWorker", "/workers/"+pathSegment(p.WorkerID), fmt.Sprintf("Worker %s not found", p.WorkerID))
 }
 
 // QueryWorkers implements agl.Store.

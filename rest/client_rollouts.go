@@ -158,7 +158,7 @@ func (c *Client) DeleteRollout(ctx context.Context, p agl.DeleteRolloutParams) e
 
 // GetRollout implements agl.Store.
 func (c *Client) GetRollout(ctx context.Context, p agl.GetRolloutParams) (agl.AttemptedRollout, error) {
-	return get[agl.AttemptedRollout](ctx, c, "GetRollout", rolloutPath(p.RolloutID), fmt.Sprintf("rollout %q", p.RolloutID))
+	return get[agl.AttemptedRollout](ctx, c, "GetRollout", rolloutPath(p.RolloutID), fmt.Sprintf("Rollout %s not found", p.RolloutID))
 }
 
 // QueryRollouts implements agl.Store.
@@ -181,7 +181,7 @@ func (c *Client) QueryAttempts(ctx context.Context, p agl.QueryAttemptsParams) (
 
 // GetLatestAttempt implements agl.Store.
 func (c *Client) GetLatestAttempt(ctx context.Context, p agl.GetLatestAttemptParams) (agl.Attempt, error) {
-	return get[agl.Attempt](ctx, c, "GetLatestAttempt", rolloutPath(p.RolloutID)+"/attempts/latest", fmt.Sprintf("an attempt of rollout %q", p.RolloutID))
+	return get[agl.Attempt](ctx, c, "GetLatestAttempt", rolloutPath(p.RolloutID)+"/attempts/latest", fmt.Sprintf("No attempts found for rollout %s", p.RolloutID))
 }
 
 // WaitForRollouts implements agl.Store. A long wait takes several requests.

@@ -93,7 +93,7 @@ func texts[S ~string](o *object, name string, values []S) {
 }
 
 func (o *object) paging(p agl.Paging) {
-	if p.Limit > 0 {
+	if p.Limit != 0 {
 		o.integer("limit", p.Limit)
 	}
 	if p.Offset != 0 {

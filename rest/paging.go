@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -127,36 +126,26 @@ func queryEnums[S ~string](name string, values []string, allowed []S) ([]S, erro
 	return list, nil
 }
 
-// check rejects paging that no query can have. fields are those of the items,
-// in the order of their wire form.
-func (f *filters) check(fields []string) error {
-	switch {
-	case f.SortBy != "" && !slices.Contains(fields, f.SortBy):
-		return detailError(http.StatusBadRequest, "Invalid sort_by: "+strings.TrimSpace(f.SortBy)+", allowed fields are: "+strings.Join(fields, ", "))
-	case f.Limit == 0 || f.Limit < -1:
-		return detailError(http.StatusBadRequest, "Limit must be greater than 0 or -1 for no limit")
-	case f.Offset < 0:
-		return detailError(http.StatusBadRequest, "Offset must be greater than or equal to 0")
-	}
-	return nil
-}
-
-// query fills f from the query string, or from the body when search is set.
-func (c *call) query(f *filters, search bool, fields []string) error {
+// query fills f from the query string, or from the body when search is set. What
+// can be sorted by, and where a page may begin, is for the store to say.
+func (c *call) query(f *filters, search bool) error {
 	if search {
 		if _, err := c.decode(f, true); err != nil {
 			return err
 		}
-		return f.check(fields)
+	} else {
+		values, err := url.ParseQuery(c.request.URL.RawQuery)
+		if err != nil {
+			return detailError(http.StatusBadRequest, "the query string is malformed: "+err.Error())
+		}
+		if err := f.parse(values); err != nil {
+			return err
+		}
 	}
-	values, err := url.ParseQuery(c.request.URL.RawQuery)
-	if err != nil {
-		return detailError(http.StatusBadRequest, "the query string is malformed: "+err.Error())
+	if f.Limit == 0 { // which means all to a store
+		return detailError(http.StatusBadRequest, "Limit must be greater than 0 or -1 for no limit")
 	}
-	if err := f.parse(values); err != nil {
-		return err
-	}
-	return f.check(fields)
+	return nil
 }
 
 // sendPage answers with a page.

@@ -3,6 +3,7 @@ package rest
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -254,32 +255,72 @@ func childOf(v jsontext.Value, token string) jsontext.Value {
 	return found
 }
 
-// wireError restores the error of a failed answer.
+// wireError restores the error of a failed answer: the store's own, where it
+// is one.
 func wireError(op string, status int, body []byte) error {
 	var doc struct {
 		Detail jsontext.Value `json:"detail"`
 		Code   agl.Code       `json:"code"`
 		Type   string         `json:"error_type"`
 	}
-	message := strings.TrimSpace(string(body))
-	if json.Unmarshal(body, &doc, agl.JSONOptions()) == nil && doc.Detail != nil {
-		message = string(doc.Detail)
+	var message string
+	switch err := json.Unmarshal(body, &doc, agl.JSONOptions()); {
+	case err == nil && doc.Detail.Kind() == '"':
 		if text, err := jsontext.AppendUnquote(nil, doc.Detail); err == nil {
 			message = string(text)
 		}
-	}
-	if message == "" {
-		message = http.StatusText(status)
-	}
-	const most = 2000
-	if len(message) > most {
-		message = message[:most] + "…"
+	case err == nil && doc.Detail.Kind() == '[':
+		message = validationMessage(doc.Detail)
 	}
 	code := doc.Code
 	if code == "" {
 		code = codeOfStatus(status, doc.Type)
 	}
-	return agl.Errorf(code, "%s: %s", op, message)
+	if message != "" && status < http.StatusInternalServerError {
+		return agl.Errorf(code, "%s", message)
+	}
+	if message == "" {
+		message = strings.TrimSpace(string(body))
+	}
+	const most = 500
+	if len(message) > most {
+		message = message[:most] + "…"
+	}
+	return agl.Errorf(code, "%s: the store's server answered %d %s: %s", op, status, http.StatusText(status), message)
+}
+
+// validationMessage puts the entries of a 422 answer into words.
+func validationMessage(detail jsontext.Value) string {
+	var entries []struct {
+		Loc   []any          `json:"loc"`
+		Msg   string         `json:"msg"`
+		Type  string         `json:"type"`
+		Input jsontext.Value `json:"input"`
+	}
+	if json.Unmarshal(detail, &entries, agl.JSONOptions()) != nil {
+		return string(detail)
+	}
+	var b strings.Builder
+	for i, e := range entries {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		if e.Type == "idempotency_conflict" {
+			b.WriteString(e.Msg)
+			continue
+		}
+		for j, at := range e.Loc {
+			if j > 0 {
+				b.WriteByte('.')
+			}
+			fmt.Fprint(&b, at)
+		}
+		fmt.Fprintf(&b, ": %s", e.Msg)
+		if e.Type != "missing" && len(e.Input) <= 200 {
+			fmt.Fprintf(&b, ", got %s", e.Input)
+		}
+	}
+	return b.String()
 }
 
 // codeOfStatus guesses the code of an answer that carries none, such as one of

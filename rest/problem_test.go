@@ -137,7 +137,7 @@ const spanDocument = `{"rollout_id":"ro-1","attempt_id":"at-1","sequence_id":1,"
 
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
-	server := newServer(t, rest.ServerConfig{Store: agl.UnimplementedStore{}})
+	server := newServer(t, rest.ServerConfig{Store: newStore(t)})
 	var out strings.Builder
 	for _, r := range badRequests() {
 		w := ask(t, server, r.method, "/v1/agl"+r.path, r.body, "Content-Type", r.contentType)

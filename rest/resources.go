@@ -47,8 +47,7 @@ func (s *Server) getLatestResources(c *call) error {
 func (s *Server) queryResources(c *call) error {
 	var p agl.QueryResourcesParams
 	f := newFilters("", map[string]*string{"resources_id": &p.ResourcesID, "resources_id_contains": &p.ResourcesIDContains})
-	fields := []string{"resources_id", "create_time", "update_time", "version", "resources"}
-	if err := c.query(f, false, fields); err != nil {
+	if err := c.query(f, false); err != nil {
 		return err
 	}
 	p.Paging = f.Paging

@@ -39,10 +39,6 @@ func (s *Server) startRollout(c *call) error {
 	return c.send(http.StatusCreated, started.AppendJSON(c.out))
 }
 
-func rolloutFields() []string {
-	return []string{"rollout_id", "input", "start_time", "end_time", "mode", "resources_id", "status", "config", "metadata"}
-}
-
 func (s *Server) queryRollouts(c *call) error  { return s.rolloutPage(c, false) }
 func (s *Server) searchRollouts(c *call) error { return s.rolloutPage(c, true) }
 
@@ -71,7 +67,7 @@ func (s *Server) rolloutPage(c *call, search bool) error {
 		}
 		return err
 	}
-	if err := c.query(f, search, rolloutFields()); err != nil {
+	if err := c.query(f, search); err != nil {
 		return err
 	}
 	p.Paging, p.Logic = f.Paging, f.logic

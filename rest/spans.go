@@ -178,13 +178,6 @@ func (s *Server) nextSequenceID(c *call) error {
 	return c.send(http.StatusOK, append(out, '}'))
 }
 
-func spanFields() []string {
-	return []string{
-		"rollout_id", "attempt_id", "sequence_id", "trace_id", "span_id", "parent_id", "name", "status", "attributes", "events",
-		"links", "start_time", "end_time", "context", "parent", "resource",
-	}
-}
-
 func (s *Server) querySpans(c *call) error  { return s.spanPage(c, false) }
 func (s *Server) searchSpans(c *call) error { return s.spanPage(c, true) }
 
@@ -211,7 +204,7 @@ func (s *Server) spanPage(c *call, search bool) error {
 		}
 		return nil
 	}
-	if err := c.query(f, search, spanFields()); err != nil {
+	if err := c.query(f, search); err != nil {
 		return err
 	}
 	if !given {

@@ -2,6 +2,7 @@ package rest_test
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -174,4 +175,13 @@ func decode(t testing.TB, data []byte, v any) {
 	if err := agl.DecodeJSON(data, v); err != nil {
 		t.Fatalf("%v in %s", err, data)
 	}
+}
+
+func readAll(t testing.TB, r io.Reader) string {
+	t.Helper()
+	b, err := io.ReadAll(r)
+	if err != nil {
+		t.Error(err)
+	}
+	return string(b)
 }

@@ -60,11 +60,7 @@ func (s *Server) workerPage(c *call, search bool) error {
 		}
 		return err
 	}
-	fields := []string{
-		"worker_id", "status", "heartbeat_stats", "last_heartbeat_time", "last_dequeue_time", "last_busy_time", "last_idle_time",
-		"current_rollout_id", "current_attempt_id",
-	}
-	if err := c.query(f, search, fields); err != nil {
+	if err := c.query(f, search); err != nil {
 		return err
 	}
 	p.Paging, p.Logic = f.Paging, f.logic

@@ -1,0 +1,313 @@
+package rest_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest"
+)
+
+func enqueue(t testing.TB, s agl.Store, inputs ...string) []string {
+	t.Helper()
+	p := agl.EnqueueRolloutsParams{}
+	for _, in := range inputs {
+		p.Rollouts = append(p.Rollouts, agl.EnqueueRollout{Input: []byte(in)})
+	}
+	queued, err := s.EnqueueRollouts(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := make([]string, len(queued))
+	for i, r := range queued {
+		ids[i] = r.RolloutID
+	}
+	return ids
+}
+
+func finish(t testing.TB, s agl.Store, rolloutID string) {
+	t.Helper()
+	status := agl.RolloutSucceeded
+	if _, err := s.UpdateRollout(t.Context(), agl.UpdateRolloutParams{RolloutID: rolloutID, Status: &status}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDequeueBlocks lets a client wait for longer than a request may block.
+func TestDequeueBlocks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := newStore(t)
+		client := serve(t, engine)
+		start := time.Now()
+		got, err := client.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1, Wait: 2 * time.Minute})
+		if err != nil || len(got.Rollouts) != 0 || got.Closed {
+			t.Fatalf("got %+v, %v", got, err)
+		}
+		if took := time.Since(start); took != 2*time.Minute {
+			t.Errorf("waited %s", took)
+		}
+		time.AfterFunc(70*time.Second, func() { enqueue(t, engine, "1") })
+		start = time.Now()
+		got, err = client.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1, Wait: 2 * time.Minute})
+		if err != nil || len(got.Rollouts) != 1 {
+			t.Fatalf("got %+v, %v", got, err)
+		}
+		if took := time.Since(start); took != 70*time.Second {
+			t.Errorf("woke after %s", took)
+		}
+		time.AfterFunc(time.Second, func() {
+			if err := engine.CloseQueue(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		got, err = client.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1, Wait: 2 * time.Minute})
+		if err != nil || !got.Closed {
+			t.Errorf("after the queue closed: %+v, %v", got, err)
+		}
+	})
+}
+
+func TestWaitBlocks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := newStore(t)
+		client := serve(t, engine)
+		ids := enqueue(t, engine, "1", "2")
+		wait := func(timeout agl.Null[time.Duration]) ([]agl.Rollout, time.Duration) {
+			start := time.Now()
+			got, err := client.WaitForRollouts(t.Context(), agl.WaitForRolloutsParams{RolloutIDs: append(ids, "nope"), Timeout: timeout})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got, time.Since(start)
+		}
+		finish(t, engine, ids[1])
+		if got, took := wait(agl.Some(90 * time.Second)); len(got) != 1 || got[0].RolloutID != ids[1] || took != 90*time.Second {
+			t.Errorf("got %d rollouts after %s", len(got), took)
+		}
+		if got, took := wait(agl.Some(-time.Second)); len(got) != 1 || took != 0 {
+			t.Errorf("without waiting: %d rollouts after %s", len(got), took)
+		}
+		time.AfterFunc(3*time.Minute, func() { finish(t, engine, ids[0]) })
+		if got, took := wait(agl.Null[time.Duration]{}); len(got) != 2 || got[0].RolloutID != ids[0] || took != 3*time.Minute {
+			t.Errorf("forever: %d rollouts after %s", len(got), took)
+		}
+	})
+}
+
+// TestDrain checks that blocked requests are answered, not cut off, when the
+// server stops.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := newStore(t)
+		ids := enqueue(t, engine, "1", "2")
+		finish(t, engine, ids[0])
+		if _, err := engine.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 5}); err != nil {
+			t.Fatal(err)
+		}
+		server := newServer(t, rest.ServerConfig{Store: engine})
+		listener := newPipeListener()
+		web := &http.Server{Handler: server}
+		var running sync.WaitGroup
+		running.Go(func() { _ = web.Serve(listener) })
+		answers := make(chan string, 3)
+		for _, r := range []struct{ path, body string }{
+			{"/queues/rollouts/dequeue", `{"wait_seconds":60}`},
+			{"/waits/rollouts", `{"rollout_ids":["` + ids[0] + `","` + ids[1] + `"]}`},
+			{"/events", ""},
+		} {
+			running.Go(func() { answers <- r.path + " " + rawRequest(t, listener, r.path, r.body) })
+		}
+		synctest.Wait()
+		start := time.Now()
+		server.Drain()
+		if err := web.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		running.Wait()
+		close(answers)
+		var got []string
+		for a := range answers {
+			got = append(got, a)
+		}
+		slices.Sort(got)
+		if len(got) != 3 || !strings.HasPrefix(got[0], "/events 200 OK : agl") || got[1] != "/queues/rollouts/dequeue 200 OK [] " ||
+			!strings.Contains(got[2], ids[0]) || strings.Contains(got[2], ids[1]) || !strings.HasSuffix(got[2], "] incomplete") {
+			t.Errorf("answers: %q", got)
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("the server took %s to stop", took)
+		}
+	})
+}
+
+// rawRequest sends a request on a connection of its own and returns the status
+// and the body.
+func rawRequest(t *testing.T, listener *pipeListener, path, body string) string {
+	t.Helper()
+	transport := &http.Transport{DialContext: listener.dial, DisableKeepAlives: true}
+	method := http.MethodPost
+	if body == "" {
+		method = http.MethodGet
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, "http://store/v1/agl"+path, strings.NewReader(body))
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	res, err := transport.RoundTrip(r)
+	if err != nil {
+		t.Error(err)
+		return err.Error()
+	}
+	defer res.Body.Close()
+	return res.Status + " " + readAll(t, res.Body) + " " + res.Header.Get("Agl-Wait")
+}
+
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := newStore(t)
+		client := serve(t, engine)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		type item struct {
+			Kind      agl.EventKind
+			RolloutID string
+			Status    string
+		}
+		var got []item
+		last := ""
+		collect := func(since string, n int) func() {
+			var reading sync.WaitGroup
+			reading.Go(func() {
+				for event, err := range client.Events(ctx, agl.EventsParams{Since: since}) {
+					if err != nil {
+						t.Errorf("event stream: %v", err)
+						return
+					}
+					last = event.ID
+					if event.Kind == agl.EventRollout {
+						got = append(got, item{event.Kind, event.RolloutID, event.Status})
+					}
+					if len(got) >= n {
+						return
+					}
+				}
+			})
+			synctest.Wait()
+			return reading.Wait
+		}
+		wait := collect("", 1)
+		time.Sleep(time.Minute) // heartbeats go by
+		ids := enqueue(t, engine, "1")
+		wait()
+		// What happens while nobody listens is not lost.
+		finish(t, engine, ids[0])
+		collect(last, 2)()
+		want := []item{{agl.EventRollout, ids[0], "queuing"}, {agl.EventRollout, ids[0], "succeeded"}}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
+		}
+		for event, err := range client.Events(ctx, agl.EventsParams{Since: "no-such-event"}) {
+			if err != nil || event.Kind != agl.EventReset {
+				t.Errorf("after an unknown event: %+v, %v", event, err)
+			}
+			break
+		}
+	})
+}
+
+func TestEventErrors(t *testing.T) {
+	t.Parallel()
+	client := serve(t, agl.UnimplementedStore{})
+	for _, err := range client.Events(t.Context(), agl.EventsParams{}) {
+		if !errors.Is(err, agl.ErrUnimplemented) {
+			t.Errorf("error is %v", err)
+		}
+	}
+}
+
+// TestRestart has a server go away and come back, with its store, between
+// requests and under an event stream.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := newStore(t)
+		var current atomic.Pointer[pipeListener]
+		start := func() (stop func()) {
+			listener := newPipeListener()
+			web := &http.Server{Handler: newServer(t, rest.ServerConfig{Store: engine})}
+			var running sync.WaitGroup
+			running.Go(func() { _ = web.Serve(listener) })
+			current.Store(listener)
+			return func() {
+				if err := web.Close(); err != nil {
+					t.Error(err)
+				}
+				running.Wait()
+			}
+		}
+		client, err := rest.NewClient(rest.ClientConfig{
+			URL: "http://store", RetryBudget: 20 * time.Second,
+			Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				return current.Load().dial(ctx, network, address)
+			}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stopReading := context.WithCancel(t.Context())
+		stop := start()
+		var reading sync.WaitGroup
+		var kinds []agl.EventKind
+		reading.Go(func() {
+			for event, err := range client.Events(ctx, agl.EventsParams{}) {
+				if err == nil {
+					kinds = append(kinds, event.Kind)
+				} else if !agl.IsContextError(err) {
+					t.Errorf("event stream: %v", err)
+				}
+			}
+		})
+		synctest.Wait()
+		enqueue(t, client, "1")
+		stop()
+		time.AfterFunc(10*time.Second, func() { stop = start() })
+		enqueue(t, client, "2")
+		stats, err := client.Statistics(t.Context())
+		if err != nil || stats.TotalRollouts != 2 {
+			t.Errorf("statistics %+v, %v", stats, err)
+		}
+		synctest.Wait()
+		stopReading()
+		reading.Wait()
+		if len(kinds) < 2 {
+			t.Errorf("events: %v", kinds)
+		}
+		stop()
+		begun := time.Now()
+		if _, err := client.Statistics(t.Context()); !errors.Is(err, agl.ErrUnavailable) {
+			t.Errorf("error is %v, want unavailable", err)
+		}
+		if took := time.Since(begun); took > 20*time.Second {
+			t.Errorf("gave up after %s", took)
+		}
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
