@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -141,7 +142,7 @@ func (s *storeServer) shutdown(ctx context.Context, timeout time.Duration) error
 }
 
 const (
-	workerPoll = 50 * time.Millisecond
+	workerPoll = 20 * time.Millisecond
 	// farewell is how long a worker that has reported may take to ask for more
 	// and so hear that the queue is closed. One that has done all that it wants
 	// never asks.
@@ -150,38 +151,38 @@ const (
 
 // awaitWorkers returns when every worker that is busy has reported and has
 // asked for more, so that it knows that the queue is closed; or after the
-// timeout, or when ctx ends. Idle workers have been told already: their
-// dequeues were blocked when the queue was closed.
+// timeout, or when ctx ends. A worker whose last act was to ask has been told
+// already: its request was blocked when the queue was closed.
 func awaitWorkers(ctx context.Context, store agl.Store, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	busy, err := store.QueryWorkers(ctx, agl.QueryWorkersParams{StatusIn: []agl.WorkerStatus{agl.WorkerBusy}})
-	if err != nil {
-		return fmt.Errorf("look for busy workers: %w", err)
-	}
 	ticker := time.NewTicker(workerPoll)
 	defer ticker.Stop()
-	for _, worker := range busy.Items {
-		var idle time.Time
-		for now := worker; idle.IsZero() || time.Since(idle) < farewell; {
-			if now.Status != agl.WorkerBusy && now.LastDequeueTime != worker.LastDequeueTime {
-				break
-			}
-			if now.Status != agl.WorkerBusy && idle.IsZero() {
-				idle = time.Now()
-			}
-			select {
-			case <-ctx.Done():
+	working := agl.QueryWorkersParams{StatusIn: []agl.WorkerStatus{agl.WorkerBusy, agl.WorkerIdle}}
+	for {
+		page, err := store.QueryWorkers(ctx, working)
+		if err != nil {
+			if ctx.Err() != nil {
 				return nil
-			case <-ticker.C:
 			}
-			if now, err = store.GetWorker(ctx, agl.GetWorkerParams{WorkerID: worker.WorkerID}); err != nil {
-				if agl.IsContextError(err) {
-					return nil
-				}
-				return fmt.Errorf("look after worker %s: %w", worker.WorkerID, err)
-			}
+			return fmt.Errorf("look after the workers: %w", err)
+		}
+		if !slices.ContainsFunc(page.Items, expected) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
 		}
 	}
-	return nil
+}
+
+// expected reports whether a worker is still to be heard of.
+func expected(w agl.Worker) bool {
+	if w.Status == agl.WorkerBusy {
+		return true
+	}
+	reported := w.LastIdleTime.Valid && w.LastIdleTime.V > w.LastDequeueTime.V
+	return reported && time.Since(w.LastIdleTime.V.Time()) < farewell
 }

@@ -18,27 +18,16 @@ type workerTable struct {
 	asksAt time.Duration // the worker dequeues again; never when negative
 }
 
-func (s *workerTable) worker() agl.Worker {
-	w := agl.Worker{WorkerID: "w", Status: agl.WorkerBusy, LastDequeueTime: agl.Some[agl.Timestamp](1)}
+func (s *workerTable) QueryWorkers(context.Context, agl.QueryWorkersParams) (agl.Page[agl.Worker], error) {
+	at := func(d time.Duration) agl.Null[agl.Timestamp] { return agl.Some(agl.TimestampOf(s.start.Add(d))) }
+	w := agl.Worker{WorkerID: "w", Status: agl.WorkerBusy, LastDequeueTime: at(-time.Second)}
 	if now := time.Since(s.start); s.idleAt >= 0 && now >= s.idleAt {
-		w.Status = agl.WorkerIdle
+		w.Status, w.LastIdleTime = agl.WorkerIdle, at(s.idleAt)
 		if s.asksAt >= 0 && now >= s.asksAt {
-			w.LastDequeueTime = agl.Some[agl.Timestamp](2)
+			w.LastDequeueTime = at(s.asksAt)
 		}
 	}
-	return w
-}
-
-func (s *workerTable) QueryWorkers(context.Context, agl.QueryWorkersParams) (agl.Page[agl.Worker], error) {
-	page := agl.Page[agl.Worker]{}
-	if w := s.worker(); w.Status == agl.WorkerBusy {
-		page.Items, page.Total = append(page.Items, w), 1
-	}
-	return page, nil
-}
-
-func (s *workerTable) GetWorker(context.Context, agl.GetWorkerParams) (agl.Worker, error) {
-	return s.worker(), nil
+	return agl.Page[agl.Worker]{Items: []agl.Worker{w}, Total: 1}, nil
 }
 
 func TestServerWaitsForBusyWorkers(t *testing.T) {
@@ -47,7 +36,8 @@ func TestServerWaitsForBusyWorkers(t *testing.T) {
 	tests := map[string]struct {
 		idleAt, asksAt, want time.Duration
 	}{
-		"nobody is busy":              {0, never, 0},
+		"it has asked already":        {0, time.Microsecond, 20 * time.Millisecond},
+		"it has reported just now":    {0, 100 * time.Millisecond, 100 * time.Millisecond},
 		"it reports and asks":         {2 * time.Second, 2100 * time.Millisecond, 2100 * time.Millisecond},
 		"it reports and never asks":   {2 * time.Second, never, 3 * time.Second},
 		"it has died with its work":   {never, never, 10 * time.Second},
