@@ -3,6 +3,7 @@ package store
 import (
 	"container/heap"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -114,22 +115,26 @@ func (d *deadlines) refresh() {
 	}
 }
 
-// due returns up to most rollouts whose deadline is over.
+// due returns up to most rollouts whose deadline is over, the earliest first.
 func (d *deadlines) due(now time.Time, most int) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var ids []string
 	// The items that are due form a subtree of the heap that begins at its root.
+	var items []*deadlineItem
 	var visit func(i int)
 	visit = func(i int) {
-		if i >= len(d.items) || len(ids) >= most || !now.After(d.items[i].at) {
-			return
+		if i < len(d.items) && len(items) < most && now.After(d.items[i].at) {
+			items = append(items, d.items[i])
+			visit(2*i + 1)
+			visit(2*i + 2)
 		}
-		ids = append(ids, d.items[i].rolloutID)
-		visit(2*i + 1)
-		visit(2*i + 2)
 	}
 	visit(0)
+	slices.SortFunc(items, func(a, b *deadlineItem) int { return a.at.Compare(b.at) })
+	ids := make([]string, len(items))
+	for i, item := range items {
+		ids[i] = item.rolloutID
+	}
 	return ids
 }
 

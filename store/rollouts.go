@@ -405,6 +405,9 @@ func (c *deleteCommand) run(w *work) error {
 		return agl.Errorf(agl.CodeIllegalState, "Rollout %s is %s: only a finished rollout can be deleted, cancel it first",
 			c.rolloutID, e.cur.Status)
 	}
+	if e.latest != nil {
+		w.releaseWorker(e.latest.cur.WorkerID.V, e.latest.cur)
+	}
 	w.deleteRollout(e)
 	return nil
 }

@@ -1,0 +1,44 @@
+package store_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/memory"
+	"github.com/agl-go/agl/store/storetest"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// openManual opens a store over the memory driver whose clock is moved by hand.
+func openManual(tb testing.TB, p storetest.OpenParams) storetest.Instance {
+	tb.Helper()
+	config := memory.Config{CapacityBytes: 1 << 40}
+	if p.SpanBytes > 0 {
+		config.EvictionThreshold.Bytes = p.SpanBytes
+		config.SafeThreshold.Bytes = p.SafeSpanBytes
+	}
+	driver, err := memory.New(config)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	clock := store.NewManualClock(time.Unix(1_760_000_000, 0))
+	s, err := store.New(tb.Context(), store.Config{Driver: driver, Clock: clock})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Close(context.WithoutCancel(tb.Context())); err != nil {
+			tb.Error(err)
+		}
+	})
+	return storetest.Instance{Store: s, Advance: clock.Advance, Evicts: true}
+}
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, openManual)
+}

@@ -1,0 +1,162 @@
+package storetest
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/agl-go/agl"
+)
+
+func eventTests(a *area) {
+	a.test("one event for each change", testEvents)
+	a.test("resumed after an id", testEventsSince)
+	a.test("unknown ids reset", testEventsReset)
+	a.test("only what comes from now on", testEventsFromNow)
+}
+
+// follow reads events in the background. The store has them to tell from the
+// moment on at which follow returns.
+func (h *harness) follow(since string) (next func() agl.Event, stop func()) {
+	ctx, cancel := context.WithCancel(h.ctx)
+	events := make(chan agl.Event)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for e, err := range h.Store.Events(ctx, agl.EventsParams{Since: since}) {
+			if err != nil {
+				if ctx.Err() == nil {
+					h.Error(err)
+				}
+				return
+			}
+			select {
+			case events <- e:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return func() agl.Event {
+			h.Helper()
+			select {
+			case e := <-events:
+				return e
+			case <-done:
+				h.Fatal("the events ended")
+				return agl.Event{}
+			}
+		}, func() {
+			cancel()
+			<-done
+		}
+}
+
+// beginning returns an id after which the events of the test come.
+func (h *harness) beginning() string {
+	h.Helper()
+	next, stop := h.follow("no such id")
+	defer stop()
+	e := next()
+	equal(h, "kind", e.Kind, agl.EventReset)
+	return e.ID
+}
+
+func testEvents(h *harness) {
+	next, stop := h.follow(h.beginning())
+	defer stop()
+	want := func(kind agl.EventKind, status string) agl.Event {
+		h.Helper()
+		e := next()
+		if e.Kind != kind || e.Status != status || e.ID == "" {
+			h.Fatalf("got event %+v, want %s %s", e, kind, status)
+		}
+		return e
+	}
+	r := h.enqueueOne()
+	equal(h, "rollout", want(agl.EventRollout, "queuing").RolloutID, r.RolloutID)
+	claimed := h.dequeueOne("w", r.RolloutID)
+	want(agl.EventRollout, "preparing")
+	e := want(agl.EventAttempt, "preparing")
+	equal(h, "attempt", e.AttemptID, claimed.Attempt.AttemptID)
+	equal(h, "attempt's rollout", e.RolloutID, r.RolloutID)
+	equal(h, "worker", want(agl.EventWorker, "busy").WorkerID, "w")
+	h.touch(claimed.Attempt)
+	want(agl.EventRollout, "running")
+	want(agl.EventAttempt, "running")
+	h.touch(claimed.Attempt) // no status changes: no event
+	h.heartbeat("w", "")
+	h.report(r.RolloutID, agl.LatestAttempt, agl.AttemptSucceeded)
+	want(agl.EventRollout, "succeeded")
+	want(agl.EventAttempt, "succeeded")
+	want(agl.EventWorker, "idle")
+	u, err := h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m")})
+	equal(h, "resources", want(agl.EventResources, "").ResourcesID, must(h, u, err).ResourcesID)
+	if err := h.Store.CloseQueue(h.ctx); err != nil {
+		h.Fatal(err)
+	}
+	want(agl.EventQueue, "closed")
+	if err := h.Store.OpenQueue(h.ctx); err != nil {
+		h.Fatal(err)
+	}
+	want(agl.EventQueue, "open")
+	if err := h.Store.DeleteRollout(h.ctx, agl.DeleteRolloutParams{RolloutID: r.RolloutID}); err != nil {
+		h.Fatal(err)
+	}
+	equal(h, "rollout", want(agl.EventRollout, "deleted").RolloutID, r.RolloutID)
+}
+
+func testEventsSince(h *harness) {
+	begin := h.beginning()
+	r := h.enqueue(numbered(5)...)
+	next, stop := h.follow(begin)
+	var all []agl.Event
+	for range r {
+		all = append(all, next())
+	}
+	stop()
+	for i := range r {
+		equal(h, "order", all[i].RolloutID, r[i].RolloutID)
+	}
+	next, stop = h.follow(all[2].ID)
+	defer stop()
+	equal(h, "resumed", next(), all[3])
+	equal(h, "resumed", next(), all[4])
+	h.cancel(r[0].RolloutID)
+	equal(h, "live", next().Status, string(agl.RolloutCancelled))
+}
+
+func testEventsReset(h *harness) {
+	h.enqueueOne()
+	next, stop := h.follow("nonsense-1")
+	defer stop()
+	equal(h, "kind", next().Kind, agl.EventReset)
+	r := h.enqueueOne()
+	equal(h, "goes on", next().RolloutID, r.RolloutID)
+}
+
+func testEventsFromNow(h *harness) {
+	old := h.enqueueOne()
+	next, stop := h.follow("")
+	defer stop()
+	// The stream has begun when the first of these arrives.
+	arrived, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ; i++ {
+			select {
+			case <-arrived:
+				return
+			default:
+			}
+			if _, err := h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle(strconv.Itoa(i))}); err != nil {
+				h.Error(err)
+				return
+			}
+		}
+	}()
+	e := next()
+	close(arrived)
+	<-done
+	equal(h, "kind", e.Kind, agl.EventResources)
+	equal(h, "nothing of before", e.RolloutID != old.RolloutID, true)
+}

@@ -1,0 +1,143 @@
+package storetest
+
+import (
+	"sync"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+func idempotencyTests(a *area) {
+	a.test("repeats change nothing", testRepeats)
+	a.test("other arguments conflict", testConflicts)
+	a.test("scope is the operation and its path", testKeyScope)
+	a.test("a repeat waits for the first", testRepeatWaits)
+	a.test("keys are forgotten", testKeysForgotten)
+}
+
+func testRepeats(h *harness) {
+	counts := func() [3]int {
+		got, err := h.Store.Statistics(h.ctx)
+		must(h, got, err)
+		return [3]int{got.TotalRollouts, got.TotalAttempts, got.TotalResources}
+	}
+	var claimed, started, resources string
+	steps := []struct {
+		name string
+		call func() string
+		want *string
+	}{
+		{"enqueue", func() string {
+			got, err := h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{Rollouts: numbered(2), IdempotencyKey: "k"})
+			return rolloutIDs(must(h, got, err))
+		}, nil},
+		{"dequeue", func() string {
+			got, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 2, WorkerID: agl.Some("w"), IdempotencyKey: "k"})
+			claims := must(h, got, err).Rollouts
+			return ids(claims, func(r *agl.AttemptedRollout) string { return r.RolloutID + r.Attempt.AttemptID })
+		}, &claimed},
+		{"start rollout", func() string {
+			got, err := h.Store.StartRollout(h.ctx, agl.StartRolloutParams{EnqueueRollout: numbered(1)[0], IdempotencyKey: "k"})
+			must(h, got, err)
+			started = got.RolloutID
+			return got.RolloutID + got.Attempt.AttemptID
+		}, nil},
+		{"start attempt", func() string {
+			got, err := h.Store.StartAttempt(h.ctx, agl.StartAttemptParams{RolloutID: started, IdempotencyKey: "k"})
+			return must(h, got, err).Attempt.AttemptID
+		}, nil},
+		{"add resources", func() string {
+			got, err := h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m"), IdempotencyKey: "k"})
+			return must(h, got, err).ResourcesID
+		}, &resources},
+		{"update resources", func() string {
+			got, err := h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: "x", Resources: bundle("m"), IdempotencyKey: "k"})
+			if v := must(h, got, err).Version; v != 1 {
+				h.Errorf("version %d, want 1", v)
+			}
+			return got.ResourcesID
+		}, nil},
+	}
+	for _, step := range steps {
+		first := step.call()
+		before := counts()
+		for range 2 {
+			equal(h, step.name+" again", step.call(), first)
+		}
+		equal(h, step.name+" counts", counts(), before)
+	}
+	h.wantEmptyQueue()
+}
+
+func testConflicts(h *harness) {
+	got, err := h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{Rollouts: numbered(1), IdempotencyKey: "k"})
+	must(h, got, err)
+	_, err = h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{Rollouts: numbered(2), IdempotencyKey: "k"})
+	h.wantError(err, agl.ErrConflict, "")
+	u, err := h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m"), IdempotencyKey: "k"})
+	must(h, u, err)
+	_, err = h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("n"), IdempotencyKey: "k"})
+	h.wantError(err, agl.ErrConflict, "")
+	claim, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, IdempotencyKey: "k"})
+	equal(h, "claims", len(must(h, claim, err).Rollouts), 1)
+	_, err = h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 2, IdempotencyKey: "k"})
+	h.wantError(err, agl.ErrConflict, "")
+	equal(h, "rollouts", h.rollouts(agl.QueryRolloutsParams{}).Total, 1)
+}
+
+func testKeyScope(h *harness) {
+	a, b := h.start(config(agl.RolloutConfig{}), ""), h.start(config(agl.RolloutConfig{}), "")
+	for _, r := range []agl.AttemptedRollout{a, b, a} {
+		got, err := h.Store.StartAttempt(h.ctx, agl.StartAttemptParams{RolloutID: r.RolloutID, IdempotencyKey: "k"})
+		must(h, got, err)
+		equal(h, "rollout", got.RolloutID, r.RolloutID)
+		equal(h, "number", got.Attempt.SequenceID, 2)
+	}
+	for _, key := range []string{"k1", "k2"} {
+		got, err := h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{Rollouts: numbered(1), IdempotencyKey: key})
+		must(h, got, err)
+	}
+	equal(h, "rollouts", h.rollouts(agl.QueryRolloutsParams{}).Total, 4)
+}
+
+func testRepeatWaits(h *harness) {
+	const callers = 5
+	var wg sync.WaitGroup
+	results := make([]agl.DequeueResult, callers)
+	for i := range results {
+		wg.Go(func() {
+			var err error
+			results[i], err = h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: patience, IdempotencyKey: "k"})
+			if err != nil {
+				h.Error(err)
+			}
+		})
+	}
+	r := h.enqueueOne()
+	wg.Wait()
+	for _, got := range results {
+		if len(got.Rollouts) != 1 || got.Rollouts[0].RolloutID != r.RolloutID {
+			h.Fatalf("got %v, want the one rollout", got)
+		}
+		equal(h, "attempt", got.Rollouts[0].Attempt.AttemptID, results[0].Rollouts[0].Attempt.AttemptID)
+	}
+	equal(h, "attempts", len(h.attempts(r.RolloutID)), 1)
+}
+
+func testKeysForgotten(h *harness) {
+	h.needClock()
+	enqueue := func() string {
+		got, err := h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{
+			Rollouts: []agl.EnqueueRollout{{Input: jsontext.Value(`1`)}}, IdempotencyKey: "k",
+		})
+		return rolloutIDs(must(h, got, err))
+	}
+	first := enqueue()
+	h.Advance(9 * time.Minute)
+	equal(h, "after 9 minutes", enqueue(), first)
+	h.Advance(25 * time.Hour)
+	if enqueue() == first {
+		h.Error("the key is still known after a day")
+	}
+}

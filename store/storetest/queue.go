@@ -1,0 +1,281 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// patience is how long a test lets a blocked call wait: longer than any run
+// takes, so that only an event can end it.
+const patience = time.Hour
+
+func queueTests(a *area) {
+	a.test("first in, first out", testFIFO)
+	a.test("limits", testDequeueLimits)
+	a.test("cancelled and started rollouts are passed over", testPassOver)
+	a.test("a retry goes to the end", testRetryAtEnd)
+	a.test("each rollout is claimed once", testClaimOnce)
+	a.test("a blocked dequeue gets what is enqueued", testBlockedDequeue)
+	a.test("a blocked dequeue gets what is requeued", testBlockedRequeue)
+	a.test("a blocked dequeue ends with its context", testBlockedCancel)
+	a.test("a blocked dequeue ends in time", testBlockedTimeout)
+	a.test("a claim whose caller is gone is given back", testGivenBack)
+	a.test("returned claims go to the head", testReturnClaims)
+	a.test("closed queue", testClosedQueue)
+}
+
+func numbered(n int) []agl.EnqueueRollout {
+	out := make([]agl.EnqueueRollout, n)
+	for i := range out {
+		out[i].Input = jsontext.Value(strconv.Itoa(i))
+	}
+	return out
+}
+
+func inputs(rollouts []agl.AttemptedRollout) string {
+	return ids(rollouts, func(r *agl.AttemptedRollout) string { return string(r.Input) })
+}
+
+func testFIFO(h *harness) {
+	h.enqueue(numbered(3)...)
+	h.enqueue(agl.EnqueueRollout{Input: jsontext.Value(`3`)})
+	equal(h, "order", inputs(h.dequeue(1, "")), "0")
+	equal(h, "order", inputs(h.dequeue(2, "")), "1 2")
+	equal(h, "order", inputs(h.dequeue(2, "")), "3")
+	h.wantEmptyQueue()
+}
+
+func testDequeueLimits(h *harness) {
+	h.enqueue(numbered(2)...)
+	equal(h, "none", len(h.dequeue(0, "")), 0)
+	equal(h, "less than none", len(h.dequeue(-1, "")), 0)
+	equal(h, "all", inputs(h.dequeue(100, "")), "0 1")
+	equal(h, "enqueue nothing", len(h.enqueue()), 0)
+}
+
+func testPassOver(h *harness) {
+	r := h.enqueue(numbered(5)...)
+	h.cancel(r[0].RolloutID)
+	h.startAttempt(r[2].RolloutID, "")
+	h.setStatus(r[3].RolloutID, agl.RolloutRunning)
+	equal(h, "left", inputs(h.dequeue(10, "")), "1 4")
+}
+
+func testRetryAtEnd(h *harness) {
+	r := h.enqueue(config(retry(2, agl.AttemptFailed)), agl.EnqueueRollout{Input: jsontext.Value(`2`)})
+	first := h.dequeueOne("", r[0].RolloutID)
+	h.report(r[0].RolloutID, first.Attempt.AttemptID, agl.AttemptFailed)
+	h.dequeueOne("", r[1].RolloutID)
+	h.dequeueOne("", r[0].RolloutID)
+}
+
+func testClaimOnce(h *harness) {
+	const rollouts, workers = 60, 6
+	h.enqueue(numbered(rollouts)...)
+	var (
+		mu     sync.Mutex
+		seen   []string
+		wg     sync.WaitGroup
+		worker = func(id string) {
+			for {
+				got, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 2, WorkerID: agl.Some(id)})
+				if err != nil {
+					h.Error(err)
+					return
+				}
+				if len(got.Rollouts) == 0 {
+					return
+				}
+				mu.Lock()
+				for i := range got.Rollouts {
+					seen = append(seen, string(got.Rollouts[i].Input))
+				}
+				mu.Unlock()
+			}
+		}
+	)
+	for i := range workers {
+		wg.Go(func() { worker("w" + strconv.Itoa(i)) })
+	}
+	wg.Wait()
+	slices.Sort(seen)
+	equal(h, "claims", len(seen), rollouts)
+	equal(h, "different rollouts", len(slices.Compact(seen)), rollouts)
+}
+
+// block dequeues in the background.
+func (h *harness) block(ctx context.Context, p agl.DequeueRolloutsParams) <-chan agl.DequeueResult {
+	done := make(chan agl.DequeueResult, 1)
+	go func() {
+		got, err := h.Store.DequeueRollouts(ctx, p)
+		if err != nil && ctx.Err() == nil {
+			h.Error(err)
+		}
+		done <- got
+	}()
+	return done
+}
+
+func testBlockedDequeue(h *harness) {
+	const waiters = 5
+	results := make([]<-chan agl.DequeueResult, waiters)
+	for i := range results {
+		results[i] = h.block(h.ctx, agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some("w" + strconv.Itoa(i)), Wait: patience})
+	}
+	var seen []string
+	h.enqueue(numbered(waiters)...)
+	for i, result := range results {
+		got := <-result
+		if len(got.Rollouts) != 1 {
+			h.Fatalf("got %d rollouts, want one", len(got.Rollouts))
+		}
+		seen = append(seen, string(got.Rollouts[0].Input))
+		w := h.worker("w" + strconv.Itoa(i))
+		equal(h, "worker", w.Status, agl.WorkerBusy)
+		equal(h, "its attempt", w.CurrentAttemptID, agl.Some(got.Rollouts[0].Attempt.AttemptID))
+	}
+	slices.Sort(seen)
+	equal(h, "different rollouts", len(slices.Compact(seen)), waiters)
+	h.wantEmptyQueue()
+}
+
+func testBlockedRequeue(h *harness) {
+	r := h.start(config(retry(2, agl.AttemptFailed)), "")
+	result := h.block(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: patience})
+	h.report(r.RolloutID, r.Attempt.AttemptID, agl.AttemptFailed)
+	got := <-result
+	if len(got.Rollouts) != 1 || got.Rollouts[0].Attempt.SequenceID != 2 {
+		h.Fatalf("got %v, want the second attempt", got)
+	}
+}
+
+func testBlockedCancel(h *harness) {
+	ctx, cancel := context.WithCancel(h.ctx)
+	done := make(chan error, 1)
+	go func() {
+		_, err := h.Store.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: patience})
+		done <- err
+	}()
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		h.Errorf("got error %v, want that of the context", err)
+	}
+	r := h.enqueueOne()
+	h.dequeueOne("", r.RolloutID)
+}
+
+func testBlockedTimeout(h *harness) {
+	if h.Advance == nil {
+		got, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: time.Millisecond})
+		equal(h, "rollouts", len(must(h, got, err).Rollouts), 0)
+		return
+	}
+	result := h.block(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: time.Minute})
+	for {
+		h.Advance(time.Minute) // again, for a call that was not there yet
+		select {
+		case got := <-result:
+			equal(h, "rollouts", len(got.Rollouts), 0)
+			equal(h, "closed", got.Closed, false)
+			r := h.enqueueOne()
+			h.dequeueOne("", r.RolloutID)
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// testGivenBack lets callers leave while they are served: nothing may be lost
+// and nothing be claimed twice.
+func testGivenBack(h *harness) {
+	const rollouts = 30
+	var (
+		mu      sync.Mutex
+		claimed []string
+		wg      sync.WaitGroup
+	)
+	for i := range rollouts {
+		ctx, cancel := context.WithCancel(h.ctx)
+		wg.Go(func() {
+			got, err := h.Store.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: patience})
+			if err != nil && !errors.Is(err, context.Canceled) {
+				h.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, r := range got.Rollouts {
+				claimed = append(claimed, r.RolloutID)
+			}
+		})
+		wg.Go(cancel)
+		h.enqueue(numbered(i%2 + 1)...)
+	}
+	wg.Wait()
+	// A server gives a claim back after its client has seen the error.
+	for len(claimed) < rollouts/2*3 {
+		got, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 100, Wait: patience})
+		for _, r := range must(h, got, err).Rollouts {
+			equal(h, "number", r.Attempt.SequenceID, 1)
+			claimed = append(claimed, r.RolloutID)
+		}
+	}
+	slices.Sort(claimed)
+	equal(h, "different claims", len(slices.Compact(claimed)), rollouts/2*3)
+	h.wantEmptyQueue()
+}
+
+func testReturnClaims(h *harness) {
+	returner, ok := h.Store.(agl.ClaimReturner)
+	if !ok {
+		h.Skip("the store takes no claims back")
+	}
+	h.enqueue(numbered(4)...)
+	claims := h.dequeue(3, "w")
+	h.touch(claims[1].Attempt)
+	if err := returner.ReturnClaims(h.ctx, agl.ReturnClaimsParams{Rollouts: claims}); err != nil {
+		h.Fatal(err)
+	}
+	h.wantStatus(claims[0].RolloutID, agl.RolloutQueuing, "")
+	h.wantStatus(claims[1].RolloutID, agl.RolloutRunning, agl.AttemptRunning)
+	equal(h, "worker", h.worker("w").Status, agl.WorkerIdle)
+	again := h.dequeue(10, "")
+	equal(h, "order", inputs(again), "0 2 3")
+	equal(h, "number", again[0].Attempt.SequenceID, 1)
+
+	// A retry that is returned is a retry again.
+	r := h.enqueue(config(retry(3, agl.AttemptFailed)))[0]
+	h.report(r.RolloutID, h.dequeueOne("", r.RolloutID).Attempt.AttemptID, agl.AttemptFailed)
+	if err := returner.ReturnClaims(h.ctx, agl.ReturnClaimsParams{Rollouts: h.dequeue(1, "")}); err != nil {
+		h.Fatal(err)
+	}
+	h.wantStatus(r.RolloutID, agl.RolloutRequeuing, agl.AttemptFailed)
+	equal(h, "number", h.dequeueOne("", r.RolloutID).Attempt.SequenceID, 2)
+}
+
+func testClosedQueue(h *harness) {
+	result := h.block(h.ctx, agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some("w"), Wait: patience})
+	if err := h.Store.CloseQueue(h.ctx); err != nil {
+		h.Fatal(err)
+	}
+	got := <-result
+	equal(h, "closed", got.Closed, true)
+	equal(h, "rollouts", len(got.Rollouts), 0)
+	r := h.enqueueOne()
+	got, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: patience})
+	equal(h, "closed", must(h, got, err).Closed, true)
+	equal(h, "rollouts", len(got.Rollouts), 0)
+	if err := h.Store.CloseQueue(h.ctx); err != nil {
+		h.Fatal(err)
+	}
+	if err := h.Store.OpenQueue(h.ctx); err != nil {
+		h.Fatal(err)
+	}
+	h.dequeueOne("", r.RolloutID)
+}

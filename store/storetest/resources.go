@@ -1,0 +1,101 @@
+package storetest
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+func resourcesTests(a *area) {
+	a.test("add, update, latest", testResources)
+	a.test("rollouts inherit the latest", testInherit)
+	a.test("queries", testResourcesQuery)
+}
+
+func bundle(model string) agl.Resources {
+	llm := agl.LLM{Endpoint: "http://h/v1", Model: model, SamplingParameters: jsontext.Value(`{"temperature":1.0}`)}
+	return agl.Resources{
+		{Name: "z", Resource: agl.PromptTemplate{Template: "hi {n}", Engine: agl.PromptFString}},
+		{Name: "main", Resource: agl.ProxyLLM{LLM: llm}},
+		{Name: "a", Resource: llm},
+	}
+}
+
+func testResources(h *harness) {
+	_, err := h.Store.GetLatestResources(h.ctx)
+	h.wantError(err, agl.ErrNotFound, "")
+	_, err = h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: "nope"})
+	h.wantError(err, agl.ErrNotFound, "")
+	first, err := h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m1")})
+	must(h, first, err)
+	if len(first.ResourcesID) != len("rs-")+12 {
+		h.Errorf("id %s is not rs- and 12 digits", first.ResourcesID)
+	}
+	equal(h, "version", first.Version, 1)
+	equal(h, "resources", string(first.Resources.AppendJSON(nil)), string(bundle("m1").AppendJSON(nil)))
+	second, err := h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m2")})
+	must(h, second, err)
+	latest := func() agl.ResourcesUpdate {
+		got, err := h.Store.GetLatestResources(h.ctx)
+		return must(h, got, err)
+	}
+	equal(h, "latest", latest().ResourcesID, second.ResourcesID)
+	if h.Advance != nil {
+		h.Advance(time.Second)
+	}
+	updated, err := h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: first.ResourcesID, Resources: bundle("m3")})
+	must(h, updated, err)
+	equal(h, "version", updated.Version, 2)
+	equal(h, "create time", updated.CreateTime, first.CreateTime)
+	if h.Advance != nil && updated.UpdateTime <= first.UpdateTime {
+		h.Errorf("update time %v, want later than %v", updated.UpdateTime, first.UpdateTime)
+	}
+	equal(h, "latest", latest().ResourcesID, first.ResourcesID)
+	now := latest()
+	equal(h, "latest", string(now.AppendJSON(nil)), string(updated.AppendJSON(nil)))
+	made, err := h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: "mine", Resources: bundle("m4")})
+	equal(h, "version", must(h, made, err).Version, 1)
+	equal(h, "latest", latest().ResourcesID, "mine")
+	got, err := h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: second.ResourcesID})
+	equal(h, "by id", string(must(h, got, err).Resources.AppendJSON(nil)), string(bundle("m2").AppendJSON(nil)))
+}
+
+func testInherit(h *harness) {
+	equal(h, "before there are any", h.enqueueOne().ResourcesID.Valid, false)
+	u, err := h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m")})
+	must(h, u, err)
+	want := agl.Some(u.ResourcesID)
+	equal(h, "enqueued", h.enqueueOne().ResourcesID, want)
+	equal(h, "started", h.start(config(agl.RolloutConfig{}), "").ResourcesID, want)
+	given := h.enqueue(agl.EnqueueRollout{Input: jsontext.Value(`1`), ResourcesID: agl.Some("any")})[0]
+	equal(h, "given", given.ResourcesID, agl.Some("any"))
+}
+
+func testResourcesQuery(h *harness) {
+	for i, id := range []string{"b", "a", "ab"} {
+		u, err := h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: id, Resources: bundle(strconv.Itoa(i))})
+		must(h, u, err)
+	}
+	u, err := h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: "b", Resources: bundle("new")})
+	must(h, u, err)
+	for _, tc := range []struct {
+		p    agl.QueryResourcesParams
+		want string
+	}{
+		{agl.QueryResourcesParams{}, "b a ab"},
+		{agl.QueryResourcesParams{ResourcesID: "a"}, "a"},
+		{agl.QueryResourcesParams{ResourcesIDContains: "a"}, "a ab"},
+		{agl.QueryResourcesParams{ResourcesID: "b", ResourcesIDContains: "a"}, "-"},
+		{agl.QueryResourcesParams{Paging: agl.Paging{SortBy: "resources_id"}}, "a ab b"},
+		{agl.QueryResourcesParams{Paging: agl.Paging{SortBy: "version", Order: agl.Descending}}, "b a ab"},
+		{agl.QueryResourcesParams{Paging: agl.Paging{Limit: 1, Offset: 1}}, "a"},
+	} {
+		got, err := h.Store.QueryResources(h.ctx, tc.p)
+		must(h, got, err)
+		equal(h, "bundles", ids(got.Items, func(u *agl.ResourcesUpdate) string { return u.ResourcesID }), tc.want)
+	}
+	_, err = h.Store.QueryResources(h.ctx, agl.QueryResourcesParams{Paging: agl.Paging{SortBy: "resources"}})
+	h.wantError(err, agl.ErrInvalid, "")
+}

@@ -1,0 +1,317 @@
+package storetest
+
+import (
+	"sync"
+
+	"github.com/agl-go/agl"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+func sequenceTests(a *area) {
+	a.test("counted for each rollout, known or not", testReserve)
+	a.test("a span's own id moves the counter", testSequenceFromSpan)
+	a.test("rejected spans move no counter", testSequenceRejected)
+	a.test("issued with the spans", testSequenceIssued)
+	a.test("never twice", testSequenceUnique)
+}
+
+func (h *harness) reserve(rolloutID string, count int) int64 {
+	h.Helper()
+	first, err := h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: rolloutID, AttemptID: "at", Count: count})
+	return must(h, first, err)
+}
+
+func testReserve(h *harness) {
+	equal(h, "ghost", h.reserve("ghost", 0), 1)
+	equal(h, "ghost", h.reserve("ghost", 3), 2)
+	equal(h, "ghost", h.reserve("ghost", 1), 5)
+	equal(h, "another", h.reserve("another", 1), 1)
+	_, err := h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: "ghost", Count: -1})
+	h.wantError(err, agl.ErrInvalid, "")
+}
+
+func testSequenceFromSpan(h *harness) {
+	r := h.start(config(agl.RolloutConfig{}), "")
+	h.addSpans(span(r.RolloutID, r.Attempt.AttemptID, "a", 7))
+	equal(h, "after 7", h.reserve(r.RolloutID, 1), 8)
+	h.addSpans(span(r.RolloutID, r.Attempt.AttemptID, "b", 3))
+	equal(h, "after 3", h.reserve(r.RolloutID, 1), 9)
+	again := h.startAttempt(r.RolloutID, "")
+	h.addSpans(span(r.RolloutID, again.Attempt.AttemptID, "a", 20))
+	equal(h, "after another attempt", h.reserve(r.RolloutID, 1), 21)
+}
+
+func testSequenceRejected(h *harness) {
+	r := h.start(config(agl.RolloutConfig{}), "")
+	h.addSpans(span(r.RolloutID, r.Attempt.AttemptID, "a", 1))
+	equal(h, "stored again", len(h.addSpans(span(r.RolloutID, r.Attempt.AttemptID, "a", 50)).Stored), 0)
+	_, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{span(r.RolloutID, "at-x", "b", 60)}})
+	h.wantError(err, agl.ErrNotFound, "")
+	_, err = h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{span("ro-x", "at-x", "b", 60)}})
+	h.wantError(err, agl.ErrNotFound, "")
+	equal(h, "next", h.reserve(r.RolloutID, 1), 2)
+	equal(h, "next of the unknown", h.reserve("ro-x", 1), 1)
+}
+
+func testSequenceIssued(h *harness) {
+	r := h.start(config(agl.RolloutConfig{}), "")
+	id := func(name string, n int64) agl.Span { return span(r.RolloutID, r.Attempt.AttemptID, name, n) }
+	got, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{
+		Spans: []agl.Span{id("a", 0), id("b", 10), id("c", 0), id("a", 0), id("d", -1)}, IssueSequenceIDs: true,
+	})
+	stored := must(h, got, err).Stored
+	want := map[string]int64{"a": 1, "b": 10, "c": 11, "d": 12}
+	equal(h, "stored", len(stored), len(want))
+	for _, s := range stored {
+		equal(h, "issued to "+s.SpanID, s.SequenceID, want[s.SpanID])
+	}
+	for _, s := range h.spans(agl.QuerySpansParams{RolloutID: r.RolloutID}).Items {
+		equal(h, "kept of "+s.SpanID, s.SequenceID, want[s.SpanID])
+	}
+}
+
+func testSequenceUnique(h *harness) {
+	const callers, calls = 4, 25
+	var (
+		mu   sync.Mutex
+		seen = map[int64]bool{}
+		wg   sync.WaitGroup
+	)
+	for range callers {
+		wg.Go(func() {
+			for range calls {
+				first, err := h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: "r", Count: 2})
+				if err != nil {
+					h.Error(err)
+				}
+				mu.Lock()
+				seen[first], seen[first+1] = true, true
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	equal(h, "different ids", len(seen), callers*calls*2)
+	equal(h, "next", h.reserve("r", 1), int64(callers*calls*2+1))
+}
+
+func spanTests(a *area) {
+	a.test("everything comes back as it was sent", testSpanFidelity)
+	a.test("duplicates are skipped", testSpanDuplicates)
+	a.test("an unknown attempt rejects the whole call", testSpanUnknown)
+	a.test("ties of the sequence id", testSpanTies)
+	a.test("attempts", testSpanAttempts)
+	a.test("filters", testSpanFilters)
+	a.test("sorts and pages", testSpanSorts)
+	a.test("spans for several rollouts", testSpanGroups)
+}
+
+func testSpanFidelity(h *harness) {
+	r := h.start(config(agl.RolloutConfig{}), "")
+	s := agl.Span{
+		RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, SequenceID: 3, TraceID: "any text", SpanID: "b7ad6b7169203331",
+		ParentID: agl.Some("p"), Name: "näme \"x\"", Status: agl.SpanStatus{
+			Code: agl.StatusError, Description: agl.Some("why"), Extra: []byte(`{"x":[1]}`),
+		},
+		Attributes: agl.Attributes(`{"reward":1.0,"ids":[1,2],"b":true,"big":12345678901234567890,"e":"\u00e9"}`),
+		Events: []agl.SpanEvent{{
+			Name: "e", Attributes: agl.Attributes(`{"k":"v"}`), Timestamp: agl.Some(agl.Timestamp(1.5)), Extra: []byte(`{"y":2}`),
+		}},
+		Links: []agl.SpanLink{{
+			Context: agl.SpanContext{TraceID: "t", SpanID: "s", IsRemote: true, TraceState: []byte(`{"a":"b"}`)},
+		}},
+		StartTime: agl.Some(agl.Timestamp(1760706315.5)),
+		Context:   &agl.SpanContext{TraceID: "t", SpanID: "s", TraceState: []byte(`{}`)},
+		Resource:  agl.SpanResource{Attributes: agl.Attributes(`{"service.name":"x"}`), SchemaURL: "u"},
+		Extra:     []byte(`{"mine":{"a": 1},"other":null}`),
+	}
+	want := string(s.AppendJSON(nil))
+	stored := h.addSpans(s).Stored
+	equal(h, "stored", len(stored), 1)
+	equal(h, "stored", string(stored[0].AppendJSON(nil)), want)
+	got := h.spans(agl.QuerySpansParams{RolloutID: r.RolloutID}).Items
+	equal(h, "read", string(got[0].AppendJSON(nil)), want)
+	if diff := cmp.Diff(s, got[0], cmpopts.EquateEmpty()); diff != "" {
+		h.Errorf("span changed (-want +got):\n%s", diff)
+	}
+	if querier, ok := h.Store.(agl.SpanJSONQuerier); ok {
+		page, err := querier.QuerySpansJSON(h.ctx, agl.QuerySpansParams{RolloutID: r.RolloutID})
+		equal(h, "document", string(must(h, page, err).Items[0]), want)
+	}
+}
+
+func testSpanDuplicates(h *harness) {
+	r := h.start(config(agl.RolloutConfig{}), "")
+	id := func(name string, n int64) agl.Span { return span(r.RolloutID, r.Attempt.AttemptID, name, n) }
+	h.addSpans(id("dup", 1))
+	got := h.addSpans(id("n1", 2), id("dup", 3), id("n2", 4), id("n1", 5))
+	equal(h, "stored", ids(got.Stored, func(s *agl.Span) string { return s.SpanID }), "n1 n2")
+	equal(h, "total", h.spans(agl.QuerySpansParams{RolloutID: r.RolloutID}).Total, 3)
+	if h.Advance == nil {
+		return
+	}
+	before := h.get(r.RolloutID).Attempt.LastHeartbeatTime
+	h.Advance(second)
+	h.addSpans(id("dup", 9))
+	equal(h, "heartbeat", h.get(r.RolloutID).Attempt.LastHeartbeatTime, before)
+}
+
+func testSpanUnknown(h *harness) {
+	r := h.start(config(agl.RolloutConfig{}), "")
+	add := func(spans ...agl.Span) error {
+		_, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: spans})
+		return err
+	}
+	h.wantError(add(span("ro-x", "at-x", "a", 1)), agl.ErrNotFound, "Rollout ro-x not found")
+	h.wantError(add(span(r.RolloutID, "at-x", "a", 1)), agl.ErrNotFound, "Attempt at-x not found for rollout "+r.RolloutID)
+	good := span(r.RolloutID, r.Attempt.AttemptID, "a", 1)
+	h.wantError(add(good, span(r.RolloutID, "at-x", "a", 1)), agl.ErrNotFound,
+		"spans[1]: Attempt at-x not found for rollout "+r.RolloutID)
+	equal(h, "stored", h.spans(agl.QuerySpansParams{RolloutID: r.RolloutID}).Total, 0)
+	h.wantStatus(r.RolloutID, agl.RolloutPreparing, agl.AttemptPreparing)
+	equal(h, "spans of nothing", h.spans(agl.QuerySpansParams{RolloutID: "ro-x"}).Total, 0)
+	got, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{})
+	equal(h, "none", len(must(h, got, err).Stored), 0)
+}
+
+func spanNames(spans []agl.Span) string {
+	return ids(spans, func(s *agl.Span) string { return s.SpanID })
+}
+
+func testSpanTies(h *harness) {
+	r := h.start(config(agl.RolloutConfig{}), "")
+	timed := func(id string, sequence int64, start, end float64) agl.Span {
+		s := span(r.RolloutID, r.Attempt.AttemptID, id, sequence)
+		if start > 0 {
+			s.StartTime = agl.Some(agl.Timestamp(start))
+		}
+		if end > 0 {
+			s.EndTime = agl.Some(agl.Timestamp(end))
+		}
+		return s
+	}
+	h.addSpans(timed("none", 1, 0, 0), timed("late", 1, 5, 6), timed("long", 1, 2, 9), timed("short", 1, 2, 3))
+	h.addSpans(timed("open", 1, 2, 0), timed("again", 1, 2, 3), timed("before", 0, 99, 0), timed("after", 2, 1, 1))
+	const order = "before short again long open late none after"
+	got := h.spans(agl.QuerySpansParams{RolloutID: r.RolloutID})
+	equal(h, "order", spanNames(got.Items), order)
+	for offset := range 8 {
+		page := h.spans(agl.QuerySpansParams{RolloutID: r.RolloutID, Paging: agl.Paging{Limit: 1, Offset: offset}})
+		equal(h, "page", page.Items[0].SpanID, got.Items[offset].SpanID)
+		equal(h, "total", page.Total, 8)
+	}
+	got = h.spans(agl.QuerySpansParams{RolloutID: r.RolloutID, Paging: agl.Paging{SortBy: "sequence_id", Order: agl.Descending}})
+	equal(h, "descending", spanNames(got.Items), "after short again long open late none before")
+}
+
+func testSpanAttempts(h *harness) {
+	r := h.start(config(agl.RolloutConfig{}), "")
+	again := h.startAttempt(r.RolloutID, "")
+	h.addSpans(span(r.RolloutID, r.Attempt.AttemptID, "a", 1), span(r.RolloutID, again.Attempt.AttemptID, "a", 2),
+		span(r.RolloutID, r.Attempt.AttemptID, "b", 3))
+	for attempt, want := range map[string]string{
+		"": "a a b", r.Attempt.AttemptID: "a b", again.Attempt.AttemptID: "a", agl.LatestAttempt: "a", "at-x": "-",
+	} {
+		got := h.spans(agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: attempt})
+		equal(h, "spans of attempt "+attempt, spanNames(got.Items), want)
+	}
+	queued := h.enqueueOne()
+	equal(h, "latest of none", h.spans(agl.QuerySpansParams{RolloutID: queued.RolloutID, AttemptID: agl.LatestAttempt}).Total, 0)
+}
+
+func testSpanFilters(h *harness) {
+	r := h.start(config(agl.RolloutConfig{}), "")
+	for i, s := range []struct{ id, trace, parent, name string }{
+		{"s1", "t1", "", "root"}, {"s2", "t1", "s1", "llm call"}, {"s3", "t2", "s1", "tool call"}, {"s4", "t2", "s3", "root"},
+	} {
+		v := span(r.RolloutID, r.Attempt.AttemptID, s.id, int64(i+1))
+		v.TraceID, v.Name = s.trace, s.name
+		if s.parent != "" {
+			v.ParentID = agl.Some(s.parent)
+		}
+		h.addSpans(v)
+	}
+	for _, tc := range []struct {
+		p    agl.QuerySpansParams
+		want string
+	}{
+		{agl.QuerySpansParams{}, "s1 s2 s3 s4"},
+		{agl.QuerySpansParams{Logic: agl.FilterOr}, "s1 s2 s3 s4"},
+		{agl.QuerySpansParams{TraceID: "t1"}, "s1 s2"},
+		{agl.QuerySpansParams{TraceIDContains: "2"}, "s3 s4"},
+		{agl.QuerySpansParams{SpanID: "s3"}, "s3"},
+		{agl.QuerySpansParams{SpanIDContains: "s"}, "s1 s2 s3 s4"},
+		{agl.QuerySpansParams{ParentID: "s1"}, "s2 s3"},
+		{agl.QuerySpansParams{ParentIDContains: "s"}, "s2 s3 s4"},
+		{agl.QuerySpansParams{Name: "root"}, "s1 s4"},
+		{agl.QuerySpansParams{NameContains: "call"}, "s2 s3"},
+		{agl.QuerySpansParams{NameContains: "CALL"}, "-"},
+		{agl.QuerySpansParams{TraceID: "t2", NameContains: "call"}, "s3"},
+		{agl.QuerySpansParams{TraceID: "t1", Name: "root", Logic: agl.FilterOr}, "s1 s2 s4"},
+		{agl.QuerySpansParams{AttemptID: "at-x", Name: "root", Logic: agl.FilterOr}, "-"},
+		{agl.QuerySpansParams{Name: "nothing"}, "-"},
+	} {
+		tc.p.RolloutID = r.RolloutID
+		got := h.spans(tc.p)
+		equal(h, "spans", spanNames(got.Items), tc.want)
+		equal(h, "total", got.Total, len(got.Items))
+	}
+}
+
+func testSpanSorts(h *harness) {
+	r := h.start(config(agl.RolloutConfig{}), "")
+	for i, s := range []struct {
+		id, name, parent string
+		start            float64
+	}{{"d", "x", "p2", 3}, {"b", "y", "", 0}, {"a", "x", "p1", 1}, {"c", "y", "p1", 2}} {
+		v := span(r.RolloutID, r.Attempt.AttemptID, s.id, int64(10-i))
+		v.Name = s.name
+		if s.parent != "" {
+			v.ParentID = agl.Some(s.parent)
+		}
+		if s.start > 0 {
+			v.StartTime = agl.Some(agl.Timestamp(s.start))
+		}
+		h.addSpans(v)
+	}
+	for _, tc := range []struct {
+		paging agl.Paging
+		want   string
+	}{
+		{agl.Paging{}, "c a b d"},
+		{agl.Paging{SortBy: "sequence_id"}, "c a b d"},
+		{agl.Paging{SortBy: "sequence_id", Order: agl.Descending}, "d b a c"},
+		{agl.Paging{SortBy: "sequence_id", Order: agl.Descending, Limit: 2, Offset: 1}, "b a"},
+		{agl.Paging{SortBy: "sequence_id", Order: agl.Descending, Limit: 2, Offset: 9}, "-"},
+		{agl.Paging{SortBy: "span_id"}, "a b c d"},
+		{agl.Paging{SortBy: "start_time"}, "a c d b"},
+		{agl.Paging{SortBy: "start_time", Order: agl.Descending}, "b d c a"},
+		{agl.Paging{SortBy: "parent_id"}, "b a c d"},
+		{agl.Paging{SortBy: "name"}, "d a b c"},
+		{agl.Paging{SortBy: "name", Order: agl.Descending}, "b c d a"},
+		{agl.Paging{SortBy: "name", Limit: 2, Offset: 1}, "a b"},
+		{agl.Paging{SortBy: "end_time"}, "d b a c"},
+		{agl.Paging{SortBy: "trace_id", Offset: 3}, "c"},
+	} {
+		got := h.spans(agl.QuerySpansParams{RolloutID: r.RolloutID, Paging: tc.paging})
+		equal(h, "spans by "+tc.paging.SortBy, spanNames(got.Items), tc.want)
+		equal(h, "total", got.Total, 4)
+	}
+	_, err := h.Store.QuerySpans(h.ctx, agl.QuerySpansParams{RolloutID: r.RolloutID, Paging: agl.Paging{SortBy: "attributes"}})
+	h.wantError(err, agl.ErrInvalid, "Invalid sort_by: attributes, allowed fields are: "+
+		"rollout_id, attempt_id, sequence_id, trace_id, span_id, parent_id, name, start_time, end_time")
+}
+
+func testSpanGroups(h *harness) {
+	a, b := h.start(config(agl.RolloutConfig{}), ""), h.start(config(agl.RolloutConfig{}), "")
+	got := h.addSpans(
+		span(a.RolloutID, a.Attempt.AttemptID, "1", 1), span(b.RolloutID, b.Attempt.AttemptID, "1", 4),
+		span(a.RolloutID, a.Attempt.AttemptID, "2", 2),
+	)
+	equal(h, "stored", len(got.Stored), 3)
+	h.wantStatus(a.RolloutID, agl.RolloutRunning, agl.AttemptRunning)
+	h.wantStatus(b.RolloutID, agl.RolloutRunning, agl.AttemptRunning)
+	equal(h, "next of a", h.reserve(a.RolloutID, 1), 3)
+	equal(h, "next of b", h.reserve(b.RolloutID, 1), 5)
+}

@@ -1,0 +1,294 @@
+// Package storetest is the suite that every [agl.Store] must pass: the engine
+// over each driver, and the HTTP client. It talks to the store through that
+// interface only and must not know what is behind it.
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Open makes an empty store for one test. It must close it by tb.Cleanup.
+type Open func(tb testing.TB, p OpenParams) Instance
+
+// OpenParams are what a test wants of its store.
+type OpenParams struct {
+	// SpanBytes, when not 0, asks for a store that evicts above so many bytes of
+	// spans, and SafeSpanBytes down to so many. A store that keeps spans elsewhere
+	// than in memory ignores them.
+	SpanBytes     int64
+	SafeSpanBytes int64
+}
+
+// Instance is a store under test. Its zero value but for Store is the least
+// capable one: what it lacks is skipped.
+type Instance struct {
+	Store agl.Store
+	// Advance moves the store's clock on. Without it the time rules are skipped.
+	Advance func(d time.Duration)
+	// Evicts says that SpanBytes was heeded.
+	Evicts bool
+}
+
+// Run runs the suite, one sub-test for each behaviour, in parallel.
+func Run(t *testing.T, open Open) {
+	t.Helper()
+	for _, area := range []struct {
+		name  string
+		tests func(*area)
+	}{
+		{"lifecycle", lifecycleTests},
+		{"update", updateTests},
+		{"deadlines", deadlineTests},
+		{"queue", queueTests},
+		{"sequence", sequenceTests},
+		{"spans", spanTests},
+		{"query", queryTests},
+		{"resources", resourcesTests},
+		{"workers", workerTests},
+		{"wait", waitTests},
+		{"cancel", cancelTests},
+		{"idempotency", idempotencyTests},
+		{"events", eventTests},
+		{"eviction", evictionTests},
+		{"model", modelTests},
+	} {
+		t.Run(area.name, func(t *testing.T) {
+			t.Parallel()
+			area.tests(newArea(t, open))
+		})
+	}
+}
+
+// area runs the tests of one subject.
+type area struct {
+	t    *testing.T
+	open Open
+}
+
+func newArea(t *testing.T, open Open) *area {
+	t.Helper()
+	return &area{t, open}
+}
+
+// test runs one test against a store of its own.
+func (a *area) test(name string, f func(h *harness)) {
+	a.testWith(name, OpenParams{}, f)
+}
+
+func (a *area) testWith(name string, p OpenParams, f func(h *harness)) {
+	a.t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		instance := a.open(t, p)
+		f(&harness{T: t, Instance: instance, ctx: t.Context()})
+	})
+}
+
+// harness calls the store and ends the test on an error that it does not
+// expect.
+type harness struct {
+	*testing.T
+	Instance
+
+	ctx context.Context //nolint:containedctx // a test's own, for all of its calls
+}
+
+func (h *harness) needClock() {
+	h.Helper()
+	if h.Advance == nil {
+		h.Skip("the store's clock cannot be moved")
+	}
+}
+
+// must returns v unless the call failed.
+func must[T any](h *harness, v T, err error) T {
+	h.Helper()
+	if err != nil {
+		h.Fatalf("unexpected error: %v", err)
+	}
+	return v
+}
+
+// wantError checks an error's kind and, unless it is empty, its message.
+func (h *harness) wantError(err, kind error, message string) {
+	h.Helper()
+	if !errors.Is(err, kind) {
+		h.Fatalf("got error %v, want %v", err, kind)
+	}
+	if message != "" && err.Error() != message {
+		h.Errorf("got message %q, want %q", err, message)
+	}
+}
+
+// equal reports a difference.
+func equal[T comparable](h *harness, what string, got, want T) {
+	h.Helper()
+	if got != want {
+		h.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+func config(c agl.RolloutConfig) agl.EnqueueRollout {
+	return agl.EnqueueRollout{Input: jsontext.Value(`{"task":1}`), Config: &c}
+}
+
+func retry(most int, on ...agl.AttemptStatus) agl.RolloutConfig {
+	return agl.RolloutConfig{MaxAttempts: most, RetryCondition: on}
+}
+
+func (h *harness) enqueue(rollouts ...agl.EnqueueRollout) []agl.Rollout {
+	h.Helper()
+	got, err := h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{Rollouts: rollouts})
+	must(h, got, err)
+	if len(got) != len(rollouts) {
+		h.Fatalf("enqueued %d rollouts, got %d back", len(rollouts), len(got))
+	}
+	return got
+}
+
+func (h *harness) enqueueOne() agl.Rollout {
+	h.Helper()
+	return h.enqueue(agl.EnqueueRollout{Input: jsontext.Value(`1`)})[0]
+}
+
+func (h *harness) start(e agl.EnqueueRollout, worker string) agl.AttemptedRollout {
+	h.Helper()
+	got, err := h.Store.StartRollout(h.ctx, agl.StartRolloutParams{EnqueueRollout: e, WorkerID: workerID(worker)})
+	return must(h, got, err)
+}
+
+func workerID(id string) agl.Null[string] {
+	if id == "" {
+		return agl.Null[string]{}
+	}
+	return agl.Some(id)
+}
+
+func (h *harness) startAttempt(rolloutID, worker string) agl.AttemptedRollout {
+	h.Helper()
+	got, err := h.Store.StartAttempt(h.ctx, agl.StartAttemptParams{RolloutID: rolloutID, WorkerID: workerID(worker)})
+	return must(h, got, err)
+}
+
+func (h *harness) dequeue(limit int, worker string) []agl.AttemptedRollout {
+	h.Helper()
+	got, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: limit, WorkerID: workerID(worker)})
+	return must(h, got, err).Rollouts
+}
+
+// dequeueOne claims the rollout that must be next.
+func (h *harness) dequeueOne(worker, rolloutID string) agl.AttemptedRollout {
+	h.Helper()
+	got := h.dequeue(1, worker)
+	if len(got) != 1 || got[0].RolloutID != rolloutID || got[0].Attempt == nil {
+		h.Fatalf("dequeued %v, want rollout %s with an attempt", got, rolloutID)
+	}
+	return got[0]
+}
+
+func (h *harness) get(rolloutID string) agl.AttemptedRollout {
+	h.Helper()
+	got, err := h.Store.GetRollout(h.ctx, agl.GetRolloutParams{RolloutID: rolloutID})
+	return must(h, got, err)
+}
+
+func (h *harness) attempts(rolloutID string) []agl.Attempt {
+	h.Helper()
+	got, err := h.Store.QueryAttempts(h.ctx, agl.QueryAttemptsParams{RolloutID: rolloutID})
+	return must(h, got, err).Items
+}
+
+func (h *harness) worker(id string) agl.Worker {
+	h.Helper()
+	got, err := h.Store.GetWorker(h.ctx, agl.GetWorkerParams{WorkerID: id})
+	return must(h, got, err)
+}
+
+func (h *harness) report(rolloutID, attemptID string, status agl.AttemptStatus) agl.Attempt {
+	h.Helper()
+	got, err := h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{RolloutID: rolloutID, AttemptID: attemptID, Status: &status})
+	return must(h, got, err)
+}
+
+func (h *harness) setStatus(rolloutID string, status agl.RolloutStatus) agl.Rollout {
+	h.Helper()
+	got, err := h.Store.UpdateRollout(h.ctx, agl.UpdateRolloutParams{RolloutID: rolloutID, Status: &status})
+	return must(h, got, err)
+}
+
+func (h *harness) cancel(rolloutID string) agl.Rollout {
+	h.Helper()
+	got, err := h.Store.CancelRollout(h.ctx, agl.CancelRolloutParams{RolloutID: rolloutID})
+	return must(h, got, err)
+}
+
+// span makes a span whose every member that clients may send is there.
+func span(rolloutID, attemptID, spanID string, sequence int64) agl.Span {
+	return agl.Span{
+		RolloutID: rolloutID, AttemptID: attemptID, SpanID: spanID, SequenceID: sequence,
+		TraceID: "0af7651916cd43dd8448eb211c80319c", Name: "span " + spanID,
+		Status:     agl.SpanStatus{Code: agl.StatusOK},
+		Attributes: agl.Attributes(`{"n":1.0,"big":12345678901234567890}`),
+		Resource:   agl.SpanResource{Attributes: agl.Attributes(`{}`)},
+	}
+}
+
+func (h *harness) addSpans(spans ...agl.Span) agl.AddSpansResult {
+	h.Helper()
+	got, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: spans})
+	return must(h, got, err)
+}
+
+// touch stores a span for an attempt.
+func (h *harness) touch(a *agl.Attempt) {
+	h.Helper()
+	first, err := h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: a.RolloutID, AttemptID: a.AttemptID})
+	must(h, first, err)
+	h.addSpans(span(a.RolloutID, a.AttemptID, "touch-"+strconv.FormatInt(first, 10), first))
+}
+
+func (h *harness) spans(p agl.QuerySpansParams) agl.Page[agl.Span] {
+	h.Helper()
+	got, err := h.Store.QuerySpans(h.ctx, p)
+	return must(h, got, err)
+}
+
+// wantStatus checks a rollout's and its latest attempt's status.
+func (h *harness) wantStatus(rolloutID string, rollout agl.RolloutStatus, attempt agl.AttemptStatus) agl.AttemptedRollout {
+	h.Helper()
+	got := h.get(rolloutID)
+	equal(h, "rollout status", got.Status, rollout)
+	var status agl.AttemptStatus
+	if got.Attempt != nil {
+		status = got.Attempt.Status
+	}
+	equal(h, "attempt status", status, attempt)
+	equal(h, "rollout has an end time", got.EndTime.Valid, rollout.Finished())
+	return got
+}
+
+// wantEmptyQueue checks that nothing can be claimed.
+func (h *harness) wantEmptyQueue() {
+	h.Helper()
+	if got := h.dequeue(10, ""); len(got) > 0 {
+		h.Errorf("dequeued %d rollouts, want none", len(got))
+	}
+}
+
+func ids[T any](items []T, id func(*T) string) string {
+	var out string
+	for i := range items {
+		if i > 0 {
+			out += " "
+		}
+		out += id(&items[i])
+	}
+	return cmp.Or(out, "-")
+}
