@@ -48,6 +48,8 @@ func (a *attempt) run(ctx, life context.Context) agl.Outcome {
 
 // resources fetches the resources that the rollout is to run with.
 func (a *attempt) resources(ctx context.Context) (agl.Resources, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.r.cfg.ReportTimeout)
+	defer cancel()
 	var update agl.ResourcesUpdate
 	err := retry(ctx, func(ctx context.Context) (err error) {
 		if a.rollout.ResourcesID.Valid {

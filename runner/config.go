@@ -50,8 +50,9 @@ type Config struct {
 	// ended, and, when the runner stops, how long the last words to the store may
 	// take; 0 is 3 s.
 	GracePeriod time.Duration
-	// ReportTimeout bounds the last words about an attempt: spans, flush and
-	// report are each retried that long while the store is away; 0 is 1 minute.
+	// ReportTimeout is how long each exchange about an attempt is retried while
+	// the other side is away: its resources, spans, flush and report; 0 is 1
+	// minute.
 	ReportTimeout time.Duration
 	// Flusher is the barrier that every model call of an attempt whose resources
 	// name a proxy passes before the attempt is reported. Nil asks each of these

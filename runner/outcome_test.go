@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -213,9 +214,9 @@ func TestTimeout(t *testing.T) {
 			stuck := enqueue(t, s, agl.RolloutConfig{TimeoutSeconds: seconds(60)})
 			next := enqueue(t, s, agl.RolloutConfig{})
 			release := make(chan struct{})
-			calls := 0
+			var calls atomic.Int64
 			r := newRunner(t, runner.Config{Store: s, MaxRollouts: 2, Agent: agl.AgentFunc(func(context.Context, agl.Task) (agl.Result, error) {
-				if calls++; calls == 1 {
+				if calls.Add(1) == 1 {
 					<-release
 				}
 				return agl.Result{}, nil

@@ -163,7 +163,7 @@ func retry(ctx context.Context, f func(ctx context.Context) error) error {
 }
 
 func jittered(d time.Duration) time.Duration {
-	return d/2 + rand.N(d/2) //nolint:gosec // jitter needs no secret
+	return d/2 + rand.N(d/2)
 }
 
 // sleep reports whether ctx let it sleep to the end.

@@ -42,8 +42,8 @@ func (w *worker) run(ctx context.Context, t *tickets) error {
 			return err
 		}
 		if err := w.execute(ctx, rollout); err != nil {
-			w.r.cfg.Logger.WarnContext(ctx, "attempt failed", "worker_id", w.id,
-				"rollout_id", rollout.RolloutID, "attempt_id", rollout.Attempt.AttemptID, "error", err)
+			w.r.cfg.Logger.WarnContext(ctx, "attempt failed", "worker_id", w.id, "rollout_id", rollout.RolloutID,
+				"attempt_id", rollout.Attempt.AttemptID, "outcome", agl.OutcomeOf(err).Kind, "error", err)
 		}
 	}
 	return nil
@@ -103,7 +103,8 @@ func (w *worker) execute(ctx context.Context, rollout agl.AttemptedRollout) erro
 	defer stop()
 	if t := rollout.Config.TimeoutSeconds; t.Valid {
 		var cancelTimeout context.CancelFunc
-		life, cancelTimeout = context.WithTimeoutCause(life, max(0, time.Duration(t.V*float64(time.Second))), errTimeout)
+		const most = 1e9 // seconds; more would overflow a Duration
+		life, cancelTimeout = context.WithTimeoutCause(life, time.Duration(min(max(t.V, 0), most)*float64(time.Second)), errTimeout)
 		defer cancelTimeout()
 	}
 	a := &attempt{r: w.r, worker: w.id, rollout: rollout.Rollout, attempt: *rollout.Attempt, cancel: cancel}

@@ -213,7 +213,7 @@ func (s *stream) send(ctx context.Context, batch []agl.Span) {
 			s.lose(batch, err, true)
 			return
 		}
-		if !sleep(ctx, backoff/2+rand.N(backoff/2)) { //nolint:gosec // jitter needs no secret
+		if !sleep(ctx, backoff/2+rand.N(backoff/2)) {
 			s.lose(batch, err, false)
 			return
 		}

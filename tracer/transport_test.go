@@ -83,7 +83,7 @@ func TestTransportRecords(t *testing.T) {
 					t.Errorf("the server got %d bytes %q, %v", r.ContentLength, got, err)
 				}
 				w.Header().Set("Content-Type", tc.contentType)
-				io.WriteString(w, reply) //nolint:errcheck // the client would notice
+				io.WriteString(w, reply)
 			})
 			ctx, open := start(t, newTracer(t, tracer.Config{Store: &spanStore{}}))
 			status, got, err := post(ctx, t, client, url+"/v1/chat/completions", request)
@@ -116,12 +116,12 @@ func TestTransportStreamsLive(t *testing.T) {
 	seen := make(chan struct{})
 	client, url := serve(t, &tracer.Transport{}, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
-		io.WriteString(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n") //nolint:errcheck // the client would notice
+		io.WriteString(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n")
 		if err := http.NewResponseController(w).Flush(); err != nil {
 			t.Error(err)
 		}
 		<-seen
-		io.WriteString(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"b\"}}]}\n\ndata: [DONE]\n\n") //nolint:errcheck // the same
+		io.WriteString(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"b\"}}]}\n\ndata: [DONE]\n\n")
 	})
 	ctx, open := start(t, newTracer(t, tracer.Config{Store: &spanStore{}}))
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/chat/completions", strings.NewReader(`{"stream":true}`))
@@ -157,7 +157,7 @@ func TestTransportFailures(t *testing.T) {
 	raw := func(contentType, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", contentType)
-			io.WriteString(w, body) //nolint:errcheck // the client would notice
+			io.WriteString(w, body)
 		}
 	}
 	for _, tc := range []struct {
@@ -179,7 +179,7 @@ func TestTransportFailures(t *testing.T) {
 		{"error in a stream", raw("text/event-stream", "data: {\"error\":{\"message\":\"oom\"}}\n\n"), agl.OutcomeModelError, "oom"},
 		{"connection breaks", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
-			io.WriteString(w, "{") //nolint:errcheck // it breaks off
+			io.WriteString(w, "{")
 			if err := http.NewResponseController(w).Flush(); err != nil {
 				t.Error(err)
 			}
@@ -240,7 +240,7 @@ func TestTransportCaptureIsBounded(t *testing.T) {
 		if got, err := io.ReadAll(r.Body); err != nil || string(got) != request {
 			t.Errorf("the server got %d bytes, %v", len(got), err)
 		}
-		io.WriteString(w, reply) //nolint:errcheck // the client would notice
+		io.WriteString(w, reply)
 	})
 	ctx, open := start(t, newTracer(t, tracer.Config{Store: &spanStore{}}))
 	if _, got, err := post(ctx, t, client, url+"/chat/completions", request); err != nil || got != reply {
@@ -256,7 +256,7 @@ func TestTransportLeavesOthersAlone(t *testing.T) {
 	t.Parallel()
 	store := &spanStore{}
 	client, url := serve(t, &tracer.Transport{}, func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(w, r.Body) //nolint:errcheck // the client would notice
+		io.Copy(w, r.Body)
 	})
 	ctx, open := start(t, newTracer(t, tracer.Config{Store: store}))
 	if _, got, err := post(ctx, t, client, url+"/v1/embeddings", "a"); err != nil || got != "a" {
@@ -282,7 +282,7 @@ func TestTransportUnpacksWhatItRecords(t *testing.T) {
 	}
 	client, url := serve(t, &tracer.Transport{}, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip")
-		w.Write(packed.Bytes()) //nolint:errcheck // the client would notice
+		w.Write(packed.Bytes())
 	})
 	ctx, open := start(t, newTracer(t, tracer.Config{Store: &spanStore{}}))
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/chat/completions", strings.NewReader(`{}`))
