@@ -86,12 +86,12 @@ func (a dirArchive) file(p tinker.Path) string {
 }
 
 func (a dirArchive) reserve(prefix string) (string, error) {
-	if err := os.MkdirAll(a.dir, 0o755); err != nil { //nolint:gosec // checkpoints are no secret
+	if err := os.MkdirAll(a.dir, 0o755); err != nil {
 		return "", fmt.Errorf("policy: make checkpoint directory: %w", err)
 	}
 	for i := 1; ; i++ {
 		id := fmt.Sprintf("%s-%d", prefix, i)
-		err := os.Mkdir(filepath.Join(a.dir, id), 0o755) //nolint:gosec // checkpoints are no secret
+		err := os.Mkdir(filepath.Join(a.dir, id), 0o755)
 		if err == nil {
 			return id, nil
 		}
@@ -106,7 +106,7 @@ func (a dirArchive) reserve(prefix string) (string, error) {
 func (a dirArchive) put(p tinker.Path, data []byte) (err error) {
 	target := a.file(p)
 	dir := filepath.Dir(target)
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // checkpoints are no secret
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("policy: save checkpoint: %w", err)
 	}
 	if _, err := os.Lstat(target); err == nil {
@@ -138,7 +138,7 @@ func (a dirArchive) put(p tinker.Path, data []byte) (err error) {
 
 // syncDir makes a rename durable.
 func syncDir(dir string) error {
-	d, err := os.Open(dir) //nolint:gosec // our own directory
+	d, err := os.Open(dir)
 	if err != nil {
 		return fmt.Errorf("policy: save checkpoint: %w", err)
 	}

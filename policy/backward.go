@@ -102,7 +102,7 @@ func (ws *workspace) backward(w *weights, segs []segment, ids []int32, flat []fl
 
 		ws.weightGrad(lay.down.in(flat), b.hidden, ws.FF, g.dx, d, rows)
 		ws.matmul(g.hidden, ws.FF, rowMajor(g.dx, d), pk.down, rows, ws.FF, d, false)
-		rectifyBackward(g.hidden[:rows*ws.FF], b.hidden)
+		ws.rectifyBackward(g.hidden[:rows*ws.FF], b.hidden)
 		ws.weightGrad(lay.up.in(flat), b.norm2, d, g.hidden, ws.FF, rows)
 		ws.matmul(g.dn, d, rowMajor(g.hidden, ws.FF), pk.up, rows, d, ws.FF, false)
 		rmsNormBackward(g.dx, lay.norm2.in(flat), g.dn, b.mid, b.inv2, lay.norm2.in(w.flat), rows)
@@ -185,9 +185,13 @@ func rmsNormBackward(dx, dgain, dn, x, inv, gain []float32, rows int) {
 	}
 }
 
-// rectifyBackward zeroes the gradient where the rectifier's output is 0.
-func rectifyBackward(grad, out []float32) {
+// rectifyBackward zeroes the gradient where the rectifier's output is 0. len(grad) is a multiple of 8.
+func (kn kernel) rectifyBackward(grad, out []float32) {
 	out = out[:len(grad)]
+	if kn.simd {
+		rectifyBackwardKernel(&grad[0], &out[0], len(grad))
+		return
+	}
 	for i, v := range grad {
 		b := int32(math.Float32bits(out[i])) // ≥ 0: the output has no sign
 		grad[i] = math.Float32frombits(math.Float32bits(v) & uint32(-b>>31))

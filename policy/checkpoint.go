@@ -29,7 +29,7 @@ func (t *trainer) encode() ([]byte, error) {
 	}
 	out := make([]byte, 0, len(checkpointMagic)+4+len(header)+12*t.w.size+sha256.Size)
 	out = append(out, checkpointMagic...)
-	out = binary.LittleEndian.AppendUint32(out, uint32(len(header))) //nolint:gosec // a short header
+	out = binary.LittleEndian.AppendUint32(out, uint32(len(header)))
 	out = append(out, header...)
 	for _, vec := range [][]float32{t.w.flat, t.m, t.v} {
 		for _, x := range vec {

@@ -107,7 +107,7 @@ func (ws *workspace) forward(w *weights, segs []segment, ids []int32, firstLogit
 
 		rmsNorm(b.norm2, b.inv2, b.mid, lay.norm2.in(w.flat), rows)
 		ws.matmul(b.hidden, ws.FF, rowMajor(b.norm2, d), pk.up, rows, ws.FF, d, false)
-		rectify(b.hidden[:rows*ws.FF])
+		ws.rectify(b.hidden[:rows*ws.FF])
 		copy(next[:rows*d], b.mid)
 		ws.matmul(next, d, rowMajor(b.hidden, ws.FF), pk.down, rows, d, ws.FF, true)
 	}
@@ -216,8 +216,12 @@ func rmsNorm(dst, inv, x, gain []float32, rows int) {
 	}
 }
 
-// rectify is max(x, 0) without a branch: the sign bit makes the mask.
-func rectify(x []float32) {
+// rectify is max(x, 0) without a branch: the sign bit makes the mask. len(x) is a multiple of 8.
+func (kn kernel) rectify(x []float32) {
+	if kn.simd {
+		rectifyKernel(&x[0], len(x))
+		return
+	}
 	for i, v := range x {
 		b := math.Float32bits(v)
 		x[i] = math.Float32frombits(b &^ uint32(int32(b)>>31))

@@ -32,3 +32,14 @@ func kernel1x64(c *float32, a *float32, ks int, b *float32, tile, bs, k int, add
 //
 //go:noescape
 func expKernel(dst, src *float32, n int, scale, shift float32)
+
+// rectifyKernel clears the elements of x whose sign bit is set. n is a positive multiple of 8.
+//
+//go:noescape
+func rectifyKernel(x *float32, n int)
+
+// rectifyBackwardKernel clears grad[i] where out[i], which has no sign bit, is 0. n is a positive multiple
+// of 8.
+//
+//go:noescape
+func rectifyBackwardKernel(grad, out *float32, n int)

@@ -334,3 +334,38 @@ loopExp:
 	JG      loopExp
 	VZEROUPPER
 	RET
+
+// func rectifyKernel(x *float32, n int)
+TEXT ·rectifyKernel(SB), NOSPLIT, $0-16
+	MOVQ x+0(FP), DI
+	MOVQ n+8(FP), CX
+
+loopRect:
+	VMOVUPS (DI), Y0
+	VPSRAD  $31, Y0, Y1
+	VPANDN  Y0, Y1, Y0
+	VMOVUPS Y0, (DI)
+	ADDQ    $32, DI
+	SUBQ    $8, CX
+	JG      loopRect
+	VZEROUPPER
+	RET
+
+// func rectifyBackwardKernel(grad, out *float32, n int)
+TEXT ·rectifyBackwardKernel(SB), NOSPLIT, $0-24
+	MOVQ   grad+0(FP), DI
+	MOVQ   out+8(FP), SI
+	MOVQ   n+16(FP), CX
+	VPXOR  Y2, Y2, Y2
+
+loopRectBack:
+	VMOVUPS  (SI), Y0
+	VPCMPGTD Y2, Y0, Y1
+	VPAND    (DI), Y1, Y1
+	VMOVUPS  Y1, (DI)
+	ADDQ     $32, DI
+	ADDQ     $32, SI
+	SUBQ     $8, CX
+	JG       loopRectBack
+	VZEROUPPER
+	RET

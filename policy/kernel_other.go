@@ -26,3 +26,11 @@ func kernel1x64(_ *float32, _ *float32, _ int, _ *float32, _, _, _ int, _ bool) 
 func expKernel(_, _ *float32, _ int, _, _ float32) {
 	panic("policy: no assembly kernel on this architecture")
 }
+
+func rectifyKernel(_ *float32, _ int) {
+	panic("policy: no assembly kernel on this architecture")
+}
+
+func rectifyBackwardKernel(_, _ *float32, _ int) {
+	panic("policy: no assembly kernel on this architecture")
+}

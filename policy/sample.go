@@ -36,11 +36,11 @@ func (s *sampler) Sample(ctx context.Context, p tinker.SampleParams) (tinker.Sam
 		return tinker.SampleResult{}, err
 	}
 	n := max(p.NumSamples, 1)
-	seed := rand.Uint64() //nolint:gosec // sampling, not secrets
+	seed := rand.Uint64()
 	if p.Seed != nil {
 		seed = *p.Seed
 	}
-	dec := s.spare.Get().(*decoder) //nolint:forcetypeassert // the pool holds nothing else
+	dec := s.spare.Get().(*decoder)
 	defer s.spare.Put(dec)
 	dec.prefill(s.w, p.Prompt)
 	res := tinker.SampleResult{Sequences: make([]tinker.Sequence, n)}
@@ -155,7 +155,7 @@ func (k *picker) temper(logits []float32, temperature float64) (total float32) {
 func (k *picker) truncate(total float32, p tinker.SampleParams) float32 {
 	k.order = k.order[:0]
 	for i := range k.exps[:k.vocab] {
-		k.order = append(k.order, int32(i)) //nolint:gosec // a token id
+		k.order = append(k.order, int32(i))
 	}
 	slices.SortStableFunc(k.order, func(a, b int32) int {
 		switch ea, eb := k.exps[a], k.exps[b]; {
@@ -208,7 +208,7 @@ func draw(weights []float32, total float32, r *rand.Rand) int32 {
 			break
 		}
 	}
-	return int32(last) //nolint:gosec // a token id
+	return int32(last)
 }
 
 func argmax(x []float32) int32 {
@@ -218,5 +218,5 @@ func argmax(x []float32) int32 {
 			best, top = i, v
 		}
 	}
-	return int32(best) //nolint:gosec // a token id
+	return int32(best)
 }

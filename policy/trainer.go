@@ -151,8 +151,8 @@ func (t *trainer) adam(p tinker.AdamParams) (norm float64, err error) {
 		scale = p.GradClipNorm / norm
 	}
 	t.step++
-	t.decay1 *= p.Beta1
-	t.decay2 *= p.Beta2
+	t.decay1 = float64(t.decay1 * p.Beta1)
+	t.decay2 = float64(t.decay2 * p.Beta2)
 	a := adamStep{
 		scale: float32(scale),
 		beta1: float32(p.Beta1), rest1: float32(1 - p.Beta1),

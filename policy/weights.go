@@ -73,7 +73,7 @@ func (l *layout) initialize(seed uint64) []float32 {
 		w := t.in(flat)
 		for i := range t.rows {
 			for j := range cols {
-				w[i*t.cols+j] = float32((r.Float64() - 0.5) * scale)
+				w[i*t.cols+j] = float32((float64(r.Float64()) - 0.5) * scale)
 			}
 		}
 	}
@@ -103,7 +103,7 @@ func (l *layout) initialize(seed uint64) []float32 {
 // have unrelated streams.
 func newStream(seed, index uint64) *rand.Rand {
 	a := splitmix64(seed)
-	return rand.New(rand.NewPCG(a, splitmix64(a^splitmix64(index+1)))) //nolint:gosec // sampling, not secrets
+	return rand.New(rand.NewPCG(a, splitmix64(a^splitmix64(index+1))))
 }
 
 // splitmix64 is the finalizer of Steele, Lea & Flood 2014 (Fast splittable pseudorandom number generators).

@@ -260,7 +260,7 @@ func (s *Server) sampleParams(req *request, spec tinker.ModelSpec, prompt []int3
 		p.TopK = *req.TopK
 	}
 	if req.Seed != nil {
-		seed := uint64(*req.Seed) //nolint:gosec // any 64 bits make a seed
+		seed := uint64(*req.Seed)
 		p.Seed = &seed
 	}
 	for _, stop := range req.Stop {

@@ -59,7 +59,7 @@ func NewCharacters(alphabet string) (*Characters, error) {
 		if _, ok := c.ids[r]; ok {
 			return nil, agl.Errorf(agl.CodeInvalid, "alphabet: %q occurs twice (or is one of the marks %s)", r, markRunes)
 		}
-		c.ids[r] = int32(len(c.runes)) //nolint:gosec // a small vocabulary
+		c.ids[r] = int32(len(c.runes))
 		c.runes = append(c.runes, r)
 	}
 	c.chars = len(c.runes) - int(markCount)
@@ -70,7 +70,7 @@ func NewCharacters(alphabet string) (*Characters, error) {
 func (c *Characters) Vocab() int { return len(c.runes) }
 
 // Mark returns the id of a mark.
-func (c *Characters) Mark(m Mark) int32 { return int32(c.chars) + int32(m) } //nolint:gosec // a small vocabulary
+func (c *Characters) Mark(m Mark) int32 { return int32(c.chars) + int32(m) }
 
 // Encode implements [Tokenizer].
 func (c *Characters) Encode(text string) ([]int32, error) {
