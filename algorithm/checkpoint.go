@@ -220,7 +220,7 @@ func sameIdentity(path string, stored, given map[string]string) error {
 
 // writeFileAtomic makes path hold data, or leaves it as it was.
 func writeFileAtomic(path string, data []byte) error {
-	f, err := os.OpenFile(path+unfinishedSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
+	f, err := os.OpenFile(path+unfinishedSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}

@@ -234,7 +234,7 @@ func (c cancelling) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsPa
 	if err != nil {
 		return nil, err
 	}
-	_, err = c.Store.CancelRollout(ctx, agl.CancelRolloutParams{RolloutID: queued[c.n-1].RolloutID})
+	_, err = c.CancelRollout(ctx, agl.CancelRolloutParams{RolloutID: queued[c.n-1].RolloutID})
 	return queued, err
 }
 

@@ -17,7 +17,7 @@ func DeriveSeed(seed uint64, purpose string, place ...int) uint64 {
 	write(seed)
 	_, _ = h.Write([]byte(purpose))
 	for _, p := range place {
-		write(uint64(p)) //nolint:gosec // any bits will do
+		write(uint64(p))
 	}
 	// FNV's high bits mix poorly for short inputs: finish as splitmix64 does
 	// (Steele, Lea, Flood 2014).

@@ -20,7 +20,7 @@ func NewShuffle(n int, seed uint64) *Shuffle { return &Shuffle{n: n, seed: seed}
 func (s *Shuffle) At(k int) int {
 	epoch := k / s.n
 	if s.perm == nil || epoch != s.epoch {
-		r := rand.New(rand.NewPCG(s.seed, DeriveSeed(s.seed, "shuffle", epoch))) //nolint:gosec // repeatable on purpose
+		r := rand.New(rand.NewPCG(s.seed, DeriveSeed(s.seed, "shuffle", epoch)))
 		s.perm, s.epoch = r.Perm(s.n), epoch
 	}
 	return s.perm[k%s.n]

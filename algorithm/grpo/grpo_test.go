@@ -34,7 +34,7 @@ func TestLearns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "", nil)
 	cfg := w.config("")
-	cfg.Steps, cfg.PromptsPerStep, cfg.GroupSize, cfg.Adam.LearningRate = 60, 12, 8, 5e-3
+	cfg.Steps, cfg.PromptsPerStep, cfg.GroupSize, cfg.Adam.LearningRate = 40, 12, 8, 5e-3
 	var rec recorder
 	cfg.Progress = &rec
 	cfg.Validation.Every = 20
@@ -50,10 +50,10 @@ func TestLearns(t *testing.T) {
 	if s.Before.N != 24 || len(s.Before.Results) != 24 || s.After.Forms["odd"].N != 12 || s.After.Forms["even"].N != 12 {
 		t.Errorf("validations %+v and %+v: want 24 tasks, 12 of each form", s.Before.Rate, s.After.Rate)
 	}
-	if want := 60*12*8 + 4*24; s.Totals.Rollouts != want || s.Step != 60 || s.Resumed || len(s.Totals.Masked) != 0 {
-		t.Errorf("summary %+v: want %d rollouts in 60 steps, none masked", s, want)
+	if want := 40*12*8 + 3*24; s.Totals.Rollouts != want || s.Step != 40 || s.Resumed || len(s.Totals.Masked) != 0 {
+		t.Errorf("summary %+v: want %d rollouts in 40 steps, none masked", s, want)
 	}
-	for _, step := range []int{0, 20, 40, 60} {
+	for _, step := range []int{0, 20, 40} {
 		if _, ok := rec.validations[step]; !ok {
 			t.Errorf("no validation after step %d", step)
 		}

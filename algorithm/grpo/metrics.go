@@ -17,7 +17,7 @@ type metricsFile struct{ f *os.File }
 // step from which the run goes on: the line of the first step beyond it, or a
 // line that is not whole, and all that follows. Step 0 keeps nothing.
 func openMetrics(path string, step int) (*metricsFile, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o640)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open metrics: %w", err)
 	}
@@ -49,14 +49,22 @@ func lengthUpTo(r io.Reader, step int) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		var head struct {
-			Step *int `json:"step"`
-		}
-		if json.Unmarshal(line, &head) != nil || head.Step == nil || *head.Step > step {
+		if at, ok := stepOf(line); !ok || at > step {
 			return keep, nil
 		}
 		keep += int64(len(line))
 	}
+}
+
+// stepOf returns the step that a line is about; ok is false for a broken line.
+func stepOf(line []byte) (step int, ok bool) {
+	var head struct {
+		Step *int `json:"step"`
+	}
+	if err := json.Unmarshal(line, &head); err != nil || head.Step == nil {
+		return 0, false
+	}
+	return *head.Step, true
 }
 
 // write appends a line.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -59,9 +60,9 @@ func (g *GRPO) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	if err := r.open(ctx); err != nil {
 		return err
 	}
-	for r.step < r.cfg.Steps {
-		if err := r.trainStep(ctx); err != nil {
-			return fmt.Errorf("grpo: step %d: %w", r.step+1, err)
+	for step := r.step + 1; step <= r.cfg.Steps; step++ {
+		if err := r.trainStep(ctx, step); err != nil {
+			return fmt.Errorf("grpo: step %d: %w", step, err)
 		}
 	}
 	return nil
@@ -136,8 +137,26 @@ func (r *run) open(ctx context.Context) (err error) {
 	return nil
 }
 
+// checkEngine refuses an engine that lacks the loss.
+func (r *run) checkEngine(ctx context.Context) error {
+	can, err := r.cfg.Service.Capabilities(ctx)
+	if err != nil {
+		return fmt.Errorf("ask the engine what it can do: %w", err)
+	}
+	if !slices.Contains(can.Losses, r.cfg.Loss.Name) {
+		return agl.Errorf(agl.CodeUnimplemented, "the engine has no loss %q, only %q", r.cfg.Loss.Name, can.Losses)
+	}
+	if r.cfg.InitialWeights != "" && !can.OptimizerOptional {
+		r.cfg.Logger.WarnContext(ctx, "the engine restores the optimizer's state together with the initial weights")
+	}
+	return nil
+}
+
 // openModel makes the model and goes on from a checkpoint, if there is one.
 func (r *run) openModel(ctx context.Context) error {
+	if err := r.checkEngine(ctx); err != nil {
+		return err
+	}
 	client, checkpoint, resumed, err := algorithm.OpenModel(ctx, algorithm.Model{
 		Service: r.cfg.Service, Create: r.cfg.Model, InitialWeights: r.cfg.InitialWeights,
 		Checkpoints: r.checkpoints, Identity: r.identity,
@@ -197,10 +216,9 @@ func (r *run) begin(ctx context.Context) error {
 	return r.metrics.write(report)
 }
 
-// trainStep makes one step.
-func (r *run) trainStep(ctx context.Context) error {
+// trainStep makes one step, counted from 1.
+func (r *run) trainStep(ctx context.Context, step int) error {
 	start := time.Now()
-	step := r.step + 1
 	report := StepReport{Step: step, Steps: r.cfg.Steps, ResourcesID: r.state.ResourcesID}
 	groups, sampling, err := r.collect(ctx, step)
 	if err != nil {

@@ -151,6 +151,7 @@ func TestWarnings(t *testing.T) {
 		{"nothing happened", func(r *StepReport) { *r = StepReport{GroupsUsed: 1} }, nil},
 		{"no variance", func(r *StepReport) { r.GroupsUsed = 0 }, []Warning{{WarnNoVariance, 7,
 			"step 7: in all 4 groups the rewards are equal (mean 0) or too few to compare, so nothing was learned; the tasks may be too easy or too hard for the model, or the reward is constant"}}},
+		{"no variance, all done", func(r *StepReport) { r.GroupsUsed = 0; r.PassRate = 1 }, nil},
 		{"masked", func(r *StepReport) { r.Masked = map[algorithm.Mask]int{"timeout": 4, "panic": 1} }, []Warning{{WarnMasked, 7,
 			"step 7: 5 of 20 rollouts (25 %) are masked: panic 1, timeout 4"}}},
 		{"prefix", func(r *StepReport) { r.PrefixMismatches = 6; r.ContinuedCalls = 94 }, []Warning{{WarnPrefix, 7,

@@ -47,12 +47,12 @@ func (r *run) update(ctx context.Context, data []tinker.Datum, report *StepRepor
 func logprobGap(data []tinker.Datum, trainer [][]float32) Gap {
 	var gap Gap
 	n := 0
-	for k := range data {
-		for i, weight := range data[k].Weights {
-			if weight == 0 || k >= len(trainer) || i >= len(trainer[k]) {
+	for k, logprobs := range trainer {
+		for i, logprob := range logprobs {
+			if data[k].Weights[i] == 0 {
 				continue
 			}
-			d := math.Abs(float64(trainer[k][i]) - float64(data[k].Logprobs[i]))
+			d := math.Abs(float64(logprob) - float64(data[k].Logprobs[i]))
 			gap.Mean += d
 			gap.Max = max(gap.Max, d)
 			n++

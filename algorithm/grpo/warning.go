@@ -13,7 +13,8 @@ type WarningKind string
 
 // The kinds of warnings.
 const (
-	// WarnNoVariance: no group of a step had an advantage, so nothing was learned.
+	// WarnNoVariance: no group of a step had an advantage, so nothing was learned,
+	// and not because every rollout passed.
 	WarnNoVariance WarningKind = "no_variance"
 	// WarnMasked: more than 20 % of a step's rollouts were masked.
 	WarnMasked WarningKind = "masked"
@@ -48,7 +49,7 @@ func warnings(r StepReport) []Warning {
 	for _, n := range r.Masked {
 		masked += n
 	}
-	if r.GroupsUsed == 0 {
+	if r.GroupsUsed == 0 && r.PassRate < 1 { // with all tasks done there is nothing to learn
 		add(WarnNoVariance, "step %d: in all %d groups the rewards are equal (mean %.3g) or too few to compare, so nothing was learned; the tasks may be too easy or too hard for the model, or the reward is constant",
 			r.Step, r.Groups, r.RewardMean)
 	}

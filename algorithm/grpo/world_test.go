@@ -114,7 +114,8 @@ func newStore(t *testing.T) *store.Store {
 func (w *world) run(ctx context.Context, t *testing.T, algo agl.Algorithm, in agl.AlgorithmInput) error {
 	t.Helper()
 	workers, err := runner.New(runner.Config{
-		Store: w.store, Agent: agl.AgentFunc(w.agent), Workers: 4, HeartbeatInterval: -1, GracePeriod: 5 * time.Second,
+		Store: w.store, Agent: agl.AgentFunc(w.agent), Workers: 4, HeartbeatInterval: 5 * time.Second, GracePeriod: 5 * time.Second,
+		Snapshot: func(context.Context) (jsontext.Value, error) { return jsontext.Value("{}"), nil },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -225,6 +226,10 @@ func (w *world) agent(ctx context.Context, t agl.Task) (agl.Result, error) {
 		if fault == "rewrites" {
 			conversation[0] = mark
 		}
+	}
+	if fault == "hang" {
+		<-ctx.Done()
+		return agl.Result{}, ctx.Err()
 	}
 	if late {
 		w.mu.Lock()

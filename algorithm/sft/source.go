@@ -60,11 +60,11 @@ func (s *Shuffled) Fingerprint() string {
 	var buf []byte
 	number := func(v uint64) { buf = binary.LittleEndian.AppendUint64(buf, v) }
 	number(s.seed)
-	number(uint64(s.size)) //nolint:gosec // positive
+	number(uint64(s.size))
 	for _, d := range s.data {
 		number(uint64(len(d.Input)))
 		for i, id := range d.Input {
-			number(uint64(id)<<32 | uint64(uint32(d.Targets[i]))) //nolint:gosec // bits
+			number(uint64(id)<<32 | uint64(uint32(d.Targets[i])))
 		}
 		for _, w := range d.Weights {
 			number(uint64(math.Float32bits(w)))
