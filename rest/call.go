@@ -28,6 +28,7 @@ type call struct {
 	request  *http.Request
 	ctx      context.Context //nolint:containedctx // a call lives as long as its request
 	template string          // the path with placeholders, for metrics
+	answers  *answers        // where the answer is counted, if the path is known
 	status   int             // 0 until the header is written
 
 	body    []byte // the request's body
@@ -55,7 +56,7 @@ func (s *Server) newCall(w http.ResponseWriter, r *http.Request) *call {
 
 func (s *Server) release(c *call) {
 	c.ResponseWriter, c.request, c.ctx = nil, nil, nil
-	c.template, c.status = "", 0
+	c.template, c.answers, c.status = "", nil, 0
 	if cap(c.body) > keptBuffer {
 		c.body = nil
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -79,50 +80,82 @@ func NewMetrics(registry *prometheus.Registry) (*Metrics, error) {
 	return m, nil
 }
 
-// observe counts one observation; labels spells out the labels of key.
-func (f *family) observe(key [3]string, took time.Duration, labels func(key [3]string) []string) {
-	found, ok := f.series.Load(key)
-	if !ok {
-		values := labels(key)
-		found, _ = f.series.LoadOrStore(key, &series{f.total.WithLabelValues(values...), f.duration.WithLabelValues(values...)})
-	}
-	if s, ok := found.(*series); ok {
-		s.total.Inc()
-		s.duration.Observe(took.Seconds())
-	}
+func (s *series) observe(took time.Duration) {
+	s.total.Inc()
+	s.duration.Observe(took.Seconds())
 }
 
-// request counts one request to a path template.
-func (m *Metrics) request(template, method string, status int, took time.Duration) {
+// with returns the series of key; labels spells out the labels of key.
+func (f *family) with(key [3]string, labels func(key [3]string) []string) *series {
+	if found, ok := f.series.Load(key); ok {
+		if s, ok := found.(*series); ok {
+			return s
+		}
+	}
+	values := labels(key)
+	s := &series{f.total.WithLabelValues(values...), f.duration.WithLabelValues(values...)}
+	f.series.Store(key, s)
+	return s
+}
+
+// request returns the series of requests to a path template.
+func (m *Metrics) request(template, method string, status int) *series {
 	if template == "" {
 		template = "unknown"
 	}
-	m.requests.observe([3]string{template, knownMethod(method), statusText(status)}, took, func(key [3]string) []string { return key[:] })
+	return m.requests.with([3]string{template, knownMethod(method), statusText(status)}, func(key [3]string) []string { return key[:] })
+}
+
+// answers counts the answers to one method of one path, the usual ones without
+// a look-up.
+type answers struct {
+	metrics          *Metrics
+	template, method string
+	ok, created      atomic.Pointer[series]
+}
+
+func (a *answers) observe(status int, took time.Duration) {
+	var slot *atomic.Pointer[series]
+	switch status {
+	case http.StatusOK:
+		slot = &a.ok
+	case http.StatusCreated:
+		slot = &a.created
+	default:
+		a.metrics.request(a.template, a.method, status).observe(took)
+		return
+	}
+	s := slot.Load()
+	if s == nil {
+		s = a.metrics.request(a.template, a.method, status)
+		slot.Store(s)
+	}
+	s.observe(took)
 }
 
 // ObserveStore counts one operation of the store by its Go name.
 func (m *Metrics) ObserveStore(method string, err error, d time.Duration) {
-	m.store.observe([3]string{method, outcome(err)}, d, func(key [3]string) []string {
+	m.store.with([3]string{method, outcome(err)}, func(key [3]string) []string {
 		name := referenceName(key[0])
 		return []string{name, name, key[1]}
-	})
+	}).observe(d)
 }
 
 // ObserveDriver counts one operation of the store's driver by its Go name.
 func (m *Metrics) ObserveDriver(method string, err error, d time.Duration) {
-	m.collections.observe([3]string{method, outcome(err)}, d, func(key [3]string) []string {
+	m.collections.with([3]string{method, outcome(err)}, func(key [3]string) []string {
 		return []string{"unknown", snakeCase(key[0]), "unknown", "unknown", key[1]}
-	})
+	}).observe(d)
 }
 
 // ObserveRollout counts a finished rollout, d after its start.
 func (m *Metrics) ObserveRollout(status agl.RolloutStatus, mode agl.Mode, d time.Duration) {
-	m.rollouts.observe([3]string{string(status), string(mode)}, d, func(key [3]string) []string {
+	m.rollouts.with([3]string{string(status), string(mode)}, func(key [3]string) []string {
 		if key[1] == "" {
 			key[1] = "unknown"
 		}
 		return key[:2]
-	})
+	}).observe(d)
 }
 
 func outcome(err error) string {

@@ -136,13 +136,7 @@ func (s *Server) Drain() { s.drain() }
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	c := s.newCall(w, r)
-	defer s.release(c)
-	defer func() {
-		if c.status == 0 && r.Context().Err() != nil {
-			c.status = statusClientGone
-		}
-		s.metrics.request(c.template, r.Method, c.status, time.Since(start))
-	}()
+	defer s.finish(c, start)
 	if len(s.config.CORSOrigins) > 0 && s.cors(c) {
 		return
 	}
@@ -151,6 +145,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.mux.ServeHTTP(c, r)
+}
+
+// finish counts a call and keeps its buffers for another one.
+func (s *Server) finish(c *call, start time.Time) {
+	if c.status == 0 && c.request.Context().Err() != nil {
+		c.status = statusClientGone
+	}
+	took := time.Since(start)
+	if c.answers != nil {
+		c.answers.observe(c.status, took)
+	} else {
+		s.metrics.request(c.template, c.request.Method, c.status).observe(took)
+	}
+	s.release(c)
 }
 
 // handler answers a call; an error that it returns is what it has not answered.
@@ -162,8 +170,10 @@ type methods map[string]handler
 // 404 and any other method 405.
 func (s *Server) endpoint(path string, m methods) http.Handler {
 	allowed := make([]string, 0, len(m))
+	counted := make(map[string]*answers, len(m))
 	for method := range m {
 		allowed = append(allowed, method)
+		counted[method] = &answers{metrics: s.metrics, template: path, method: method}
 	}
 	slices.Sort(allowed)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -174,6 +184,7 @@ func (s *Server) endpoint(path string, m methods) http.Handler {
 		}
 		c.template = path
 		if handle, ok := m[r.Method]; ok {
+			c.answers = counted[r.Method]
 			if err := handle(c); err != nil {
 				c.fail(err)
 			}
