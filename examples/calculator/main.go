@@ -10,11 +10,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
+	"runtime/pprof"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -35,6 +37,7 @@ type options struct {
 	Store    string `placeholder:"URL" help:"A store server that runs already, such as http://127.0.0.1:4747; needs --strategy client-server."`
 	Summary  string `placeholder:"FILE" type:"path" help:"Write the results there as JSON."`
 	Out      string `placeholder:"DIR" type:"path" help:"Keep checkpoints and metrics there, and go on from the last checkpoint."`
+	Profile  string `placeholder:"FILE" type:"path" help:"Write a CPU profile of this process there."`
 	LogLevel string `default:"warn" enum:"debug,info,warn,error" help:"What is logged to standard error (${enum})."`
 }
 
@@ -79,8 +82,21 @@ func (o options) validate() error {
 	return nil
 }
 
-func run(ctx context.Context, opt options) error {
+func run(ctx context.Context, opt options) (failed error) {
 	began := time.Now()
+	if opt.Profile != "" {
+		file, err := os.Create(opt.Profile)
+		if err != nil {
+			return fmt.Errorf("--profile: %w", err)
+		}
+		if err := pprof.StartCPUProfile(file); err != nil {
+			return fmt.Errorf("--profile: %w", err)
+		}
+		defer func() {
+			pprof.StopCPUProfile()
+			failed = errors.Join(failed, file.Close())
+		}()
+	}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(opt.LogLevel)); err != nil {
 		return err
