@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -267,7 +268,7 @@ func TestProxyCallDetails(t *testing.T) {
 			}
 			raw, lite := ids, []agl.Attr{}
 			if c.raw.Key != "" {
-				raw = append(ids[:2:2], c.raw)
+				raw = slices.Concat(ids, []agl.Attr{c.raw})
 			}
 			if c.lite.Key != "" {
 				lite = append(lite, c.lite)

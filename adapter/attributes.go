@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -27,9 +28,9 @@ func parseAttributes(raw agl.Attributes) attributes {
 
 // get returns the raw value of key, the last one if it is repeated.
 func (a attributes) get(key string) (jsontext.Value, bool) {
-	for i := len(a) - 1; i >= 0; i-- {
-		if a[i].key == key {
-			return a[i].raw, true
+	for _, one := range slices.Backward(a) {
+		if one.key == key {
+			return one.raw, true
 		}
 	}
 	return nil, false

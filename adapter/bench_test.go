@@ -2,6 +2,7 @@ package adapter
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,7 +42,7 @@ func rolloutSpans(b *testing.B, n int) []agl.Span {
 				agl.Attr{Key: attrVLLMPromptTokenIDs, Value: strings.ReplaceAll(fmt.Sprint(prompt), " ", ", ")},
 				agl.Attr{Key: attrVLLMChoices, Value: "[{'index': 0, 'token_ids': " + strings.ReplaceAll(fmt.Sprint(reply), " ", ", ") + ", 'logprobs': None}]"},
 			)
-			prompt = append(append(prompt[:len(prompt):len(prompt)], reply...), 7)
+			prompt = slices.Concat(prompt, reply, []int{7})
 		}
 		spans = append(spans, span)
 	}

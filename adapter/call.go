@@ -2,6 +2,7 @@ package adapter
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/agl-go/agl"
@@ -112,8 +113,8 @@ func findCalls(root *treeNode, all map[*treeNode]*facts, callMatch, agentMatch *
 			state.matching = agentMatch == nil || agentMatch.MatchString(f.agent.V)
 		}
 		state.judged = state.judged || f.judged
-		for i := len(node.children) - 1; i >= 0; i-- {
-			stack = append(stack, visit{node.children[i], state})
+		for _, child := range slices.Backward(node.children) {
+			stack = append(stack, visit{child, state})
 		}
 	}
 	return calls

@@ -43,9 +43,9 @@ func FuzzLiteral(f *testing.F) {
 	})
 }
 
-// FuzzAdapt feeds every adapter with whatever decodes as spans. Nothing may
-// panic, every error must be of code CodeInvalid, and every answer must have a
-// JSON form.
+// FuzzAdapt feeds every adapter with a span and its child. Nothing may panic,
+// every error must be of code CodeInvalid, and every answer must have a JSON
+// form.
 func FuzzAdapt(f *testing.F) {
 	files, err := filepath.Glob("testdata/golden/*.json")
 	if err != nil {
@@ -56,15 +56,21 @@ func FuzzAdapt(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		spans, ok := agl.GetMember(data, "spans")
-		if !ok {
-			f.Fatalf("%s has no spans", file)
+		var golden goldenCase
+		if err := json.Unmarshal(data, &golden, json.MatchCaseInsensitiveNames(true)); err != nil {
+			f.Fatal(err)
 		}
-		f.Add([]byte(spans))
+		for i := 0; i+1 < len(golden.Spans); i += 5 {
+			a, b := &golden.Spans[i], &golden.Spans[i+1]
+			f.Add(a.Name, []byte(a.Attributes), b.Name, []byte(b.Attributes))
+		}
 	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		var spans []agl.Span
-		if agl.DecodeJSON(data, &spans) != nil {
+	f.Fuzz(func(t *testing.T, name string, attributes []byte, childName string, childAttributes []byte) {
+		spans := []agl.Span{
+			{SpanID: "a", Name: name, StartTime: at(1), EndTime: at(2), SequenceID: 1},
+			{SpanID: "b", Name: childName, StartTime: at(3), ParentID: agl.Some("a"), SequenceID: 2},
+		}
+		if agl.DecodeJSON(attributes, &spans[0].Attributes) != nil || agl.DecodeJSON(childAttributes, &spans[1].Attributes) != nil {
 			return
 		}
 		check := func(answer any, err error) {

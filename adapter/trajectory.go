@@ -226,10 +226,9 @@ func (m *merger) continued(prompt []int32) int {
 	key := prefix{hash: hashSeed}
 	for i, id := range prompt {
 		key.add(id)
-		open := m.open[key]
-		for j := len(open) - 1; j >= 0; j-- {
-			if slices.Equal(m.Trajectories[open[j]].TokenIDs, prompt[:i+1]) {
-				best = open[j]
+		for _, at := range slices.Backward(m.open[key]) {
+			if slices.Equal(m.Trajectories[at].TokenIDs, prompt[:i+1]) {
+				best = at
 				break
 			}
 		}

@@ -2,6 +2,7 @@ package adapter
 
 import (
 	"math"
+	"slices"
 
 	"github.com/agl-go/agl"
 )
@@ -35,8 +36,8 @@ func (n *treeNode) preorder() []*treeNode {
 		node := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
 		nodes = append(nodes, node)
-		for i := len(node.children) - 1; i >= 0; i-- {
-			stack = append(stack, node.children[i])
+		for _, child := range slices.Backward(node.children) {
+			stack = append(stack, child)
 		}
 	}
 	return nodes

@@ -106,10 +106,7 @@ type TracerTriplets struct {
 // taken in the order given. Errors have code agl.CodeInvalid.
 func (a TracerTriplets) Adapt(spans []agl.Span) ([]Triplet, error) {
 	if a.CallMatch == nil {
-		var err error
-		if a.CallMatch, err = regexp.Compile(defaultCallMatch); err != nil {
-			return nil, agl.Errorf(agl.CodeInternal, "call match: %w", err)
-		}
+		a.CallMatch = regexp.MustCompile(defaultCallMatch)
 	}
 	if a.RewardMatch == "" {
 		a.RewardMatch = FirstOccurrence
