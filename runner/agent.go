@@ -77,8 +77,7 @@ func (a *attempt) callAgent(ctx context.Context, task agl.Task) (agl.Result, err
 
 // typed gives a panic its outcome.
 func typed(err error) error {
-	var p *panicError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*panicError](err); ok {
 		return &agl.OutcomeError{Kind: agl.OutcomePanic, Err: p}
 	}
 	return err
@@ -116,8 +115,8 @@ func record(ctx, traced context.Context, trace agl.Trace, result agl.Result) err
 
 // recordPanic stores an exception span with the stack of the panic.
 func (a *attempt) recordPanic(ctx, traced context.Context, trace agl.Trace, cause error) {
-	var p *panicError
-	if !errors.As(cause, &p) {
+	p, ok := errors.AsType[*panicError](cause)
+	if !ok {
 		return
 	}
 	draft, err := tracer.ExceptionDraft(p, p.stack)

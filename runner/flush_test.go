@@ -70,7 +70,7 @@ func TestFlushOverHTTP(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, id := range ids {
-					if _, err := s.UpdateRollout(t.Context(), agl.UpdateRolloutParams{RolloutID: id, ResourcesID: ptr(agl.Some(update.ResourcesID))}); err != nil {
+					if _, err := s.UpdateRollout(t.Context(), agl.UpdateRolloutParams{RolloutID: id, ResourcesID: new(agl.Some(update.ResourcesID))}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -100,8 +100,6 @@ func TestFlushOverHTTP(t *testing.T) {
 		})
 	}
 }
-
-func ptr[T any](v T) *T { return &v }
 
 type flushFunc func(ctx context.Context, rolloutIDs []string) error
 

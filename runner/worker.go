@@ -55,24 +55,24 @@ func (w *worker) claim(ctx context.Context) (agl.AttemptedRollout, bool, error) 
 	cfg := w.r.cfg
 	var failing time.Time // since when
 	backoff := firstBackoff
-	for ctx.Err() == nil {
+	for {
 		begin := time.Now()
 		res, err := cfg.Store.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some(w.id), Wait: cfg.DequeueWait})
-		switch {
-		case len(res.Rollouts) > 0 && res.Rollouts[0].Attempt != nil:
+		if len(res.Rollouts) > 0 && res.Rollouts[0].Attempt != nil {
 			return res.Rollouts[0], true, nil
-		case err == nil && res.Closed:
-			return agl.AttemptedRollout{}, false, nil
-		case err == nil:
+		}
+		if res.Closed || ctx.Err() != nil {
+			return agl.AttemptedRollout{}, false, nil //nolint:nilerr // the end of ctx is no failure
+		}
+		if err == nil {
 			failing, backoff = time.Time{}, firstBackoff
 			if time.Since(begin) < cfg.DequeueWait/2 {
 				// This store does not wait, so the pause is ours.
 				sleep(ctx, cfg.PollInterval)
 			}
 			continue
-		case ctx.Err() != nil:
-			return agl.AttemptedRollout{}, false, nil
-		case !agl.Transient(err):
+		}
+		if !agl.Transient(err) {
 			return agl.AttemptedRollout{}, false, fmt.Errorf("worker %s: dequeue: %w", w.id, err)
 		}
 		if failing.IsZero() {
@@ -85,7 +85,6 @@ func (w *worker) claim(ctx context.Context) (agl.AttemptedRollout, bool, error) 
 		sleep(ctx, jittered(backoff))
 		backoff = min(2*backoff, mostBackoff)
 	}
-	return agl.AttemptedRollout{}, false, nil
 }
 
 // Why the context of an attempt ended.

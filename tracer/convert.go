@@ -72,7 +72,7 @@ func convertContext(sc trace.SpanContext) *agl.SpanContext {
 	if state := sc.TraceState(); state.Len() > 0 {
 		raw := jsontext.Value("{}")
 		state.Walk(func(key, value string) bool {
-			quoted, _ := jsontext.AppendQuote(nil, value) //nolint:errcheck // reports invalid UTF-8 that it has replaced
+			quoted, _ := jsontext.AppendQuote(nil, value) // the error reports what it has replaced
 			raw = agl.SetMember(raw, key, quoted)
 			return true
 		})

@@ -37,7 +37,7 @@ func (c *chatCall) outcome(err error) (chatReply, *callFailure) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		var reply chatReply
 		if c.streamed {
-			reply, _ = parseStream(c.replyBytes()) //nolint:errcheck // err is the better reason
+			reply, _ = parseStream(c.replyBytes()) // err is the better reason
 		}
 		if c.done() != nil || agl.IsContextError(err) {
 			return reply, &callFailure{cause: err}

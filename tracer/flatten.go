@@ -31,7 +31,7 @@ func encode(value any) (jsontext.Value, error) {
 		return raw, nil
 	}
 	return json.Marshal(value, json.Deterministic(true), json.WithMarshalers(json.JoinMarshalers(
-		json.MarshalToFunc(func(enc *jsontext.Encoder, f float64) error { return encodeFloat(enc, f) }),
+		json.MarshalToFunc(encodeFloat),
 		json.MarshalToFunc(func(enc *jsontext.Encoder, f float32) error { return encodeFloat(enc, float64(f)) }),
 	)))
 }

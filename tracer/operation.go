@@ -24,7 +24,7 @@ func Provider(ctx context.Context) trace.TracerProvider {
 // Start begins an OpenTelemetry span of the attempt; outside of a trace the
 // span records nothing. The caller ends it.
 func Start(ctx context.Context, name string, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
-	return Provider(ctx).Tracer(scopeName).Start(ctx, name, trace.WithAttributes(attrs...))
+	return Provider(ctx).Tracer(scopeName).Start(ctx, name, trace.WithAttributes(attrs...)) //nolint:spancheck // the caller's to end
 }
 
 // Operation is a step of an agent that is under way, begun by [StartOperation].

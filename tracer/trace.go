@@ -62,7 +62,7 @@ func (t *Trace) begin(ctx context.Context) context.Context {
 	t.cancel = cancel
 	go t.stream.run(streamCtx)
 
-	ctx, t.root = t.tracer.provider.Tracer(scopeName).Start(
+	ctx, t.root = t.tracer.provider.Tracer(scopeName).Start( //nolint:spancheck // ended by End
 		context.WithValue(ctx, traceKey{}, t), t.name, trace.WithNewRoot())
 	t.traceID = t.root.SpanContext().TraceID()
 	t.tracer.processor.register(t.traceID, t)

@@ -3,6 +3,7 @@ package tracer
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -80,8 +81,7 @@ type chatCall struct {
 func (c *chatCall) captureRequest(req *http.Request, limit int64) (*http.Request, error) {
 	body, err := io.ReadAll(io.LimitReader(req.Body, limit+1))
 	if err != nil {
-		req.Body.Close()
-		return nil, err
+		return nil, errors.Join(err, req.Body.Close())
 	}
 	out := req.Clone(req.Context())
 	if int64(len(body)) > limit {
@@ -141,7 +141,7 @@ func (c *chatCall) replyBytes() []byte {
 		return nil
 	}
 	// What could be unpacked is worth recording even if the end is missing.
-	plain, _ := io.ReadAll(io.LimitReader(r, most)) //nolint:errcheck // see above
+	plain, _ := io.ReadAll(io.LimitReader(r, most))
 	return plain
 }
 

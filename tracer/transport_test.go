@@ -224,7 +224,9 @@ func TestTransportWithoutReply(t *testing.T) {
 	}
 	cancelled, cancel := context.WithCancel(ctx)
 	cancel()
-	_, _, _ = post(cancelled, t, client, "http://model.invalid/v1/chat/completions", `{}`)
+	if _, _, err := post(cancelled, t, client, "http://model.invalid/v1/chat/completions", `{}`); err == nil {
+		t.Error("the error is swallowed")
+	}
 	if failure := tracer.ModelFailure(ctx); failure != nil {
 		t.Errorf("a call that the agent gave up is no failure of the model: %v", failure)
 	}
