@@ -1,0 +1,59 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
+	"github.com/agl-go/agl/algorithm/baseline"
+	"github.com/agl-go/agl/execution"
+)
+
+// Dev tries the agent, to see whether it works before anything is trained: the
+// baseline algorithm runs it on the first tasks of the datasets in this
+// process, logs what happened in detail, and reports. Config's Algorithm and
+// Strategy are left alone. With a nil Config.Logger only the report tells.
+func (t *Trainer) Dev(ctx context.Context) (baseline.Report, error) {
+	cfg := t.cfg
+	if cfg.Agent == nil {
+		return baseline.Report{}, agl.Errorf(agl.CodeInvalid, "trainer: Agent: none given, there is nothing to try")
+	}
+	if cfg.Train == nil && cfg.Val == nil {
+		return baseline.Report{}, agl.Errorf(agl.CodeInvalid, "trainer: Train and Val: none given, there is nothing to try the agent on")
+	}
+	var err error
+	if cfg.Train, err = firstTasks("Train", cfg.Train, cfg.DevTasks); err != nil {
+		return baseline.Report{}, err
+	}
+	if cfg.Val, err = firstTasks("Val", cfg.Val, cfg.DevTasks); err != nil {
+		return baseline.Report{}, err
+	}
+	config := baseline.Config{SpanVerbosity: baseline.SpanKeyValues, Logger: cfg.Logger}
+	if cfg.Proxy != nil {
+		config.Adapter, config.Flusher = adapter.ProxyTriplets{}, cfg.Proxy
+	}
+	algorithm, err := baseline.New(config)
+	if err != nil {
+		return baseline.Report{}, err
+	}
+	cfg.Algorithm, cfg.OwnResources = algorithm, false
+	err = t.run(ctx, cfg, execution.SharedMemory{Logger: cfg.Logger})
+	return algorithm.Report(), err
+}
+
+// firstTasks returns at most n tasks of a dataset.
+func firstTasks(name string, d agl.Dataset, n int) (agl.Dataset, error) {
+	if d == nil {
+		return nil, nil //nolint:nilnil // no dataset stays none
+	}
+	tasks := make(agl.Tasks, 0, n)
+	for i := range min(n, d.Len()) {
+		task, err := d.Task(i)
+		if err != nil {
+			return nil, fmt.Errorf("trainer: %s: %w", name, err)
+		}
+		tasks = append(tasks, task)
+	}
+	return tasks, nil
+}

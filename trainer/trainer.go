@@ -1,0 +1,142 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/runner"
+	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/memory"
+)
+
+// Trainer runs training. It is made by [New] and may be used again when a run
+// has ended.
+type Trainer struct {
+	cfg Config
+}
+
+// New checks the config and makes a trainer. It starts nothing.
+func New(cfg Config) (*Trainer, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Trainer{cfg: cfg}, nil
+}
+
+// Fit runs the algorithm with the runners to its end, or plays this process's
+// part in that. Its error is the strategy's: see [execution.Strategy] and
+// [execution.ExitCode].
+func (t *Trainer) Fit(ctx context.Context) error {
+	return t.run(ctx, t.cfg, t.cfg.Strategy)
+}
+
+// run executes one run of a config.
+func (t *Trainer) run(ctx context.Context, cfg Config, strategy execution.Strategy) error {
+	// What Setup learns and the algorithm needs; the strategy calls one before
+	// the other.
+	resources := cfg.InitialResources
+	parts := execution.Parts{
+		Runners:   cfg.Runners,
+		OpenStore: func(ctx context.Context) (execution.OpenedStore, error) { return openStore(ctx, cfg) },
+		Setup: func(ctx context.Context, s agl.Store) (func(context.Context) error, error) {
+			var stop func(context.Context) error
+			var err error
+			resources, stop, err = setup(ctx, cfg, s)
+			return stop, err
+		},
+	}
+	if cfg.Algorithm != nil {
+		parts.Algorithm = func(ctx context.Context, s agl.Store) error {
+			return cfg.Algorithm.Run(ctx, agl.AlgorithmInput{
+				Store: s, Train: cfg.Train, Val: cfg.Val, InitialResources: resources,
+			})
+		}
+	}
+	if cfg.Agent != nil {
+		parts.Runner = func(ctx context.Context, s agl.Store, worker int) error { return runRunner(ctx, cfg, s, worker) }
+	}
+	return strategy.Execute(ctx, parts)
+}
+
+// openStore returns the config's store, which its owner closes, or one in
+// memory.
+func openStore(ctx context.Context, cfg Config) (execution.OpenedStore, error) {
+	if cfg.Store != nil {
+		return execution.OpenedStore{Store: cfg.Store}, nil
+	}
+	driver, err := memory.New(memory.Config{})
+	if err != nil {
+		return execution.OpenedStore{}, err
+	}
+	s, err := store.New(ctx, store.Config{Driver: driver, Logger: cfg.Logger})
+	if err != nil {
+		return execution.OpenedStore{}, err
+	}
+	closing := context.WithoutCancel(ctx)
+	return execution.OpenedStore{Store: s, Close: func() error { return s.Close(closing) }}, nil
+}
+
+// setup starts the proxy and adds the initial resources, so that no rollout is
+// without any.
+func setup(ctx context.Context, cfg Config, s agl.Store) (agl.Resources, func(context.Context) error, error) {
+	resources := slices.Clone(cfg.InitialResources)
+	stop := func(context.Context) error { return nil }
+	if cfg.Proxy != nil {
+		resource, err := cfg.Proxy.start(ctx, s, cfg.Logger)
+		if err != nil {
+			return nil, nil, fmt.Errorf("start the LLM proxy: %w", err)
+		}
+		stop = cfg.Proxy.stop
+		resources = append(resources, resource)
+	}
+	if err := addResources(ctx, cfg, s, resources); err != nil {
+		return nil, nil, errors.Join(err, stop(ctx))
+	}
+	return resources, stop, nil
+}
+
+func addResources(ctx context.Context, cfg Config, s agl.Store, resources agl.Resources) error {
+	if len(resources) > 0 {
+		if _, err := s.AddResources(ctx, agl.AddResourcesParams{Resources: resources}); err != nil {
+			return fmt.Errorf("add the initial resources: %w", err)
+		}
+		return nil
+	}
+	if cfg.OwnResources || cfg.Algorithm == nil {
+		return nil
+	}
+	_, err := s.GetLatestResources(ctx)
+	if errors.Is(err, agl.ErrNotFound) {
+		return agl.Errorf(agl.CodeInvalid,
+			"trainer: InitialResources: none given and the store holds none, so that the agent would have nothing to work with; "+
+				"give some, or a Proxy, or set OwnResources when the algorithm adds them itself")
+	}
+	if err != nil {
+		return fmt.Errorf("look for resources: %w", err)
+	}
+	return nil
+}
+
+// runRunner is one runner loop.
+func runRunner(ctx context.Context, cfg Config, s agl.Store, worker int) error {
+	rc := cfg.Runner
+	rc.Store, rc.Agent, rc.Hooks, rc.Logger = s, cfg.Agent, cfg.Hooks, cfg.Logger
+	rc.Workers, rc.FirstWorker, rc.MaxRollouts = 1, worker, cfg.MaxRollouts
+	rc.Flusher, rc.ProxyToken = nil, ""
+	if cfg.Proxy != nil {
+		rc.ProxyToken = cfg.Proxy.cfg.Token
+		if cfg.Proxy.now() != nil {
+			rc.Flusher = cfg.Proxy
+		}
+	}
+	r, err := runner.New(rc)
+	if err != nil {
+		return err
+	}
+	return r.Run(ctx)
+}
