@@ -31,8 +31,8 @@ func Converse(question string, complete func([]Message) (string, error)) ([]Mess
 		if !called || len(chat) > 2 {
 			break
 		}
-		result, err := Calculate(expression)
-		if err != nil {
+		result, ok := Calculate(expression)
+		if !ok {
 			break // a malformed call is the model's fault: no result, no reward
 		}
 		chat = append(chat, Message{Role: "tool", Content: result})
