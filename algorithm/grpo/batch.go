@@ -1,39 +1,18 @@
 package grpo
 
 import (
+	"slices"
+
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/tinker"
 )
 
 // assemble turns the groups of a step into training data, and counts.
 func (r *run) assemble(groups []group, report *StepReport) []tinker.Datum {
-	var (
-		data  []tinker.Datum
-		tally algorithm.Tally
-		sum   float64
-	)
-	report.Groups = len(groups)
-	report.Masked = map[algorithm.Mask]int{}
+	r.tally(groups, report)
+	var data []tinker.Datum
 	for _, g := range groups {
-		for _, s := range g {
-			report.Rollouts++
-			report.Spans += s.spans
-			if s.mask != "" {
-				report.Masked[s.mask]++
-				continue
-			}
-			sum += s.reward
-			tally.Add(s.form, s.reward >= r.cfg.PassReward)
-			report.Calls += s.calls
-			report.ContinuedCalls += s.continued
-			report.PrefixMismatches += s.mismatches
-			for _, t := range s.sequences {
-				sampled := sampledTokens(t)
-				report.PromptTokens += len(t.TokenIDs) - sampled
-				report.ResponseTokens += sampled
-			}
-		}
-		groupData := r.groupData(g)
+		groupData := r.groupData(g, report)
 		if groupData == nil {
 			report.GroupsSkipped++
 			continue
@@ -41,17 +20,43 @@ func (r *run) assemble(groups []group, report *StepReport) []tinker.Datum {
 		report.GroupsUsed++
 		data = append(data, groupData...)
 	}
+	report.Sequences = len(data)
+	return data
+}
+
+// tally counts what the groups hold.
+func (r *run) tally(groups []group, report *StepReport) {
+	var tally algorithm.Tally
+	sum := 0.0
+	report.Groups = len(groups)
+	report.Masked = map[algorithm.Mask]int{}
+	for _, s := range slices.Concat(groups...) {
+		report.Rollouts++
+		report.Spans += s.spans
+		if s.mask != "" {
+			report.Masked[s.mask]++
+			continue
+		}
+		sum += s.reward
+		tally.Add(s.form, s.reward >= r.cfg.PassReward)
+		report.Calls += s.calls
+		report.ContinuedCalls += s.continued
+		report.PrefixMismatches += s.mismatches
+		for _, t := range s.sequences {
+			sampled := sampledTokens(t)
+			report.PromptTokens += len(t.TokenIDs) - sampled
+			report.ResponseTokens += sampled
+		}
+	}
 	total := tally.Total()
 	report.PassRate, report.Forms = total.PassRate, tally.Forms()
 	if total.N > 0 {
 		report.RewardMean = sum / float64(total.N)
 	}
-	report.Sequences = len(data)
-	return data
 }
 
 // groupData returns the data of a group, nil when it has no advantage.
-func (r *run) groupData(g group) []tinker.Datum {
+func (r *run) groupData(g group, report *StepReport) []tinker.Datum {
 	var rewards []float64
 	for _, s := range g {
 		if s.mask == "" {
@@ -62,19 +67,13 @@ func (r *run) groupData(g group) []tinker.Datum {
 	if !ok {
 		return nil
 	}
-	// The divisor is that of a full batch: skipped groups and masked rollouts add
-	// nothing, and take nothing from the size of the step.
-	rolloutWeight := float64(r.cfg.Minibatches) / float64(r.cfg.PromptsPerStep*r.cfg.GroupSize)
 	data := []tinker.Datum{}
 	at := 0
 	for _, s := range g {
 		if s.mask != "" {
 			continue
 		}
-		weight := rolloutWeight
-		if r.cfg.LengthNormalization {
-			weight /= float64(max(s.sampled(), 1))
-		}
+		weight := r.weight(s, report)
 		for _, t := range s.sequences {
 			if d, ok := datum(t, float32(weight), float32(adv[at])); ok {
 				data = append(data, d)
@@ -83,6 +82,21 @@ func (r *run) groupData(g group) []tinker.Datum {
 		at++
 	}
 	return data
+}
+
+// weight returns the weight of each sampled token of a rollout. The divisor is
+// that of a full batch: the tokens of skipped groups count, and a masked rollout
+// counts as one of mean length.
+func (r *run) weight(s sample, report *StepReport) float64 {
+	counted := report.Rollouts
+	for _, n := range report.Masked {
+		counted -= n
+	}
+	tokens := float64(report.ResponseTokens) / float64(counted) // of a mean rollout
+	if r.cfg.LengthNormalization {
+		tokens = float64(s.sampled())
+	}
+	return float64(r.cfg.Minibatches) / (float64(report.Rollouts) * max(tokens, 1))
 }
 
 // sampled counts the tokens that the model sampled in the rollout.

@@ -54,8 +54,8 @@ type Config struct {
 	// PlainAdvantage leaves out the division by the standard deviation, as Dr.
 	// GRPO does (arXiv:2503.20783, §3.2).
 	PlainAdvantage bool
-	// LengthNormalization divides the loss of each rollout by its number of
-	// sampled tokens, the 1/|oᵢ| of DeepSeekMath's eq. 3.
+	// LengthNormalization gives every rollout the same weight, whatever its number
+	// of sampled tokens: the 1/|oᵢ| of DeepSeekMath's eq. 3.
 	LengthNormalization bool
 
 	// Rollout bounds each attempt. Null TimeoutSeconds and UnresponsiveSeconds

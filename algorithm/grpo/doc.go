@@ -8,19 +8,22 @@
 // 2024, arXiv:2402.03300, §4.1): the objective is its eq. 3 without the KL term,
 // with the outcome supervision of §4.1.2,
 //
-//	J = E[ 1/G · Σᵢ s · Σₜ rᵢₜ·Âᵢ ],   rᵢₜ = π(oᵢₜ)/π_sampler(oᵢₜ),   Âᵢ = (Rᵢ − mean R)/(std R + 1e-4)
+//	J = Σᵢ wᵢ · Σₜ rᵢₜ·Âᵢ,   rᵢₜ = π(oᵢₜ)/π_sampler(oᵢₜ),   Âᵢ = (Rᵢ − mean R)/(std R + 1e-4)
 //
-// where s is a constant by default, as in Dr. GRPO (Liu et al. 2025,
-// arXiv:2503.20783, §3.2), which shows that DeepSeekMath's s = 1/|oᵢ| favours
-// long wrong answers; see Config.LengthNormalization and
-// Config.PlainAdvantage. With the ppo loss the ratio is clipped as in eq. 3.
-// Only tokens that the model wrote count; all turns of a rollout whose prompts
-// extend each other are one sequence.
+// over the rollouts i of all groups, mean and std being those of i's group. All
+// tokens of a step weigh the same, wᵢ = 1/Σⱼ|oⱼ|, as in DAPO (Yu et al. 2025,
+// arXiv:2503.14476, eq. 8): DeepSeekMath's wᵢ = 1/(N·|oᵢ|) favours long wrong
+// answers (Dr. GRPO, Liu et al. 2025, arXiv:2503.20783, §3). See
+// Config.LengthNormalization and Config.PlainAdvantage for these two papers'
+// forms. With the ppo loss the ratio is clipped as in eq. 3. Only tokens that the
+// model wrote count; all turns of a rollout whose prompts extend each other are
+// one sequence.
 //
 // A rollout that failed for a reason beside the agent is masked: it takes part
 // in nothing and is counted by its reason. A group whose rewards are all equal
-// has no advantage and is skipped, and the divisor stays that of a full batch,
-// so that a step with few useful groups is a small step.
+// has no advantage and is skipped. The divisor stays that of a full batch, skipped
+// groups and masked rollouts counted in, so that a step with few useful groups
+// is a small step.
 //
 // # Repeating a run
 //

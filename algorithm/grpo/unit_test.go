@@ -100,35 +100,43 @@ func TestAssemble(t *testing.T) {
 	failed := func(mask algorithm.Mask) sample {
 		return sample{mask: mask, spans: 1, sequences: []adapter.Trajectory{trajectory()}}
 	}
+	long := rollout(0) // its agent began anew in the middle
+	long.sequences = append(long.sequences, trajectory())
 	groups := []group{
-		{rollout(1), rollout(0)},
+		{rollout(1), long},
 		{rollout(1), rollout(1)},
 		{rollout(1), failed("timeout")},
 		{failed("timeout"), failed(algorithm.MaskMissingReward)},
 	}
+	// 5 rollouts count and have 18 sampled tokens, so the 8 would have 28.8.
 	for _, tc := range []struct {
-		name       string
-		normalized bool
-		weight     float32
-	}{{"by rollouts", false, 1.0 / 8}, {"by tokens, too", true, 1.0 / 24}} {
+		name    string
+		cfg     Config
+		weights [3]float64 // of the data: the first rollout's and two of the long one's
+	}{
+		{"tokens alike", Config{}, [3]float64{1 / 28.8, 1 / 28.8, 1 / 28.8}},
+		{"rollouts alike", Config{LengthNormalization: true}, [3]float64{1.0 / (8 * 3), 1.0 / (8 * 6), 1.0 / (8 * 6)}},
+		{"two minibatches", Config{Minibatches: 2}, [3]float64{2 / 28.8, 2 / 28.8, 2 / 28.8}},
+	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			r := &run{cfg: Config{GroupSize: 2, PromptsPerStep: 4, LengthNormalization: tc.normalized}.withDefaults()}
+			r := &run{cfg: tc.cfg.withDefaults()}
 			var report StepReport
 			data := r.assemble(groups, &report)
-			if len(data) != 2 {
-				t.Fatalf("%d data, want the 2 of the first group", len(data))
+			if len(data) != 3 {
+				t.Fatalf("%d data, want the 3 of the first group", len(data))
 			}
-			adv := float32(0.5 / (0.5 + 1e-4))
-			for i, want := range []float32{adv, -adv} {
-				if data[i].Weights[1] != tc.weight || math.Abs(float64(data[i].Advantages[1]-want)) > 1e-6 {
-					t.Errorf("datum %d: weight %v and advantage %v, want %v and %v", i, data[i].Weights[1], data[i].Advantages[1], tc.weight, want)
+			adv := 0.5 / (0.5 + 1e-4)
+			for i, want := range []float64{adv, -adv, -adv} {
+				weight, advantage := float64(data[i].Weights[1]), float64(data[i].Advantages[1])
+				if math.Abs(weight-tc.weights[i]) > 1e-7 || math.Abs(advantage-want) > 1e-6 {
+					t.Errorf("datum %d: weight %v and advantage %v, want %v and %v", i, weight, advantage, tc.weights[i], want)
 				}
 			}
 			want := StepReport{
 				RewardMean: 0.8, PassRate: 0.8, Forms: map[string]algorithm.Rate{"f": algorithm.NewRate(4, 5)},
 				Rollouts: 8, Masked: map[algorithm.Mask]int{"timeout": 2, "missing_reward": 1},
-				Groups: 4, GroupsUsed: 1, GroupsSkipped: 3, Sequences: 2, PromptTokens: 15, ResponseTokens: 15,
+				Groups: 4, GroupsUsed: 1, GroupsSkipped: 3, Sequences: 3, PromptTokens: 18, ResponseTokens: 18,
 				Calls: 10, ContinuedCalls: 5, Spans: 18,
 			}
 			if diff := cmp.Diff(want, report); diff != "" {
