@@ -25,13 +25,15 @@ func (c *heartbeatCommand) run(w *work) error {
 	if !e.cur.CurrentAttemptID.Valid {
 		return nil
 	}
-	attempt := w.attempt(e.cur.CurrentRolloutID.V, e.cur.CurrentAttemptID.V)
+	r := w.rollout(e.cur.CurrentRolloutID.V)
+	if r == nil || r.latest == nil || !worksOn(e.cur, r.latest.cur) {
+		return nil
+	}
 	// Several processes may call themselves by one name: then a heartbeat does
 	// not say which of their attempts is alive.
-	if attempt != nil && attempt.cur.Status.Live() && attempt.cur.WorkerID.V == c.params.WorkerID && w.liveAttempts(e) == 1 {
-		a := *attempt.cur
+	if a := *r.latest.cur; a.Status.Live() && a.WorkerID.V == c.params.WorkerID && w.liveAttempts(e) == 1 {
 		a.LastHeartbeatTime = agl.Some(w.now)
-		w.setAttempt(attempt, &a)
+		w.setAttempt(r.latest, &a)
 	}
 	return nil
 }

@@ -227,11 +227,12 @@ func (s *machine) reserve(t *rapid.T) {
 func (s *machine) advance(t *rapid.T) {
 	seconds := rapid.IntRange(1, 25).Draw(t, "seconds")
 	s.h.Advance(time.Duration(seconds) * time.Second)
-	s.m.advance(float64(seconds))
+	s.m.now += float64(seconds)
 }
 
 // check compares everything that can be seen.
 func (s *machine) check(t *rapid.T) {
+	s.m.expire()
 	page := s.h.rollouts(agl.QueryRolloutsParams{})
 	if len(page.Items) != len(s.m.rollouts) {
 		t.Fatalf("%d rollouts, want %d", len(page.Items), len(s.m.rollouts))

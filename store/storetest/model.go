@@ -228,8 +228,8 @@ func (m *model) heartbeat(id string) {
 	}
 }
 
-func (m *model) advance(seconds float64) {
-	m.now += seconds
+// expire ends what is out of time.
+func (m *model) expire() {
 	tick := m.nextTick()
 	for _, r := range m.rollouts {
 		a := m.latest(r)
