@@ -125,7 +125,7 @@ func (c RolloutConfig) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `,"unresponsive_seconds":`...)
 	dst = appendNullFloat(dst, c.UnresponsiveSeconds)
 	dst = append(dst, `,"max_attempts":`...)
-	dst = appendInt(dst, max(c.MaxAttempts, 1))
+	dst = appendInt(dst, c.WithDefaults().MaxAttempts)
 	dst = append(dst, `,"retry_condition":[`...)
 	for i, s := range c.RetryCondition {
 		if i > 0 {

@@ -27,12 +27,18 @@ func newStore(t testing.TB) *store.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
+	closeAfter(t, s)
+	return s
+}
+
+// closeAfter closes a store at the end of the test.
+func closeAfter(t testing.TB, s *store.Store) {
+	t.Helper()
 	t.Cleanup(func() {
 		if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
 		}
 	})
-	return s
 }
 
 // discardWriter is a ResponseWriter that costs next to nothing.

@@ -49,7 +49,7 @@ func TestDequeueBlocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		engine := newStore(t)
-		client := serve(t, engine)
+		client := serve(t, engine, 0)
 		start := time.Now()
 		got, err := client.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1, Wait: 2 * time.Minute})
 		if err != nil || len(got.Rollouts) != 0 || got.Closed {
@@ -83,7 +83,7 @@ func TestWaitBlocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		engine := newStore(t)
-		client := serve(t, engine)
+		client := serve(t, engine, 0)
 		ids := enqueue(t, engine, "1", "2")
 		wait := func(timeout agl.Null[time.Duration]) ([]agl.Rollout, time.Duration) {
 			start := time.Now()
@@ -144,7 +144,7 @@ func TestDrain(t *testing.T) {
 			got = append(got, a)
 		}
 		slices.Sort(got)
-		if len(got) != 3 || !strings.HasPrefix(got[0], "/events 200 OK : agl") || got[1] != "/queues/rollouts/dequeue 200 OK [] " ||
+		if len(got) != 3 || !strings.HasPrefix(got[0], "/events 200 OK : agl") || got[1] != "/queues/rollouts/dequeue 200 OK [] incomplete" ||
 			!strings.Contains(got[2], ids[0]) || strings.Contains(got[2], ids[1]) || !strings.HasSuffix(got[2], "] incomplete") {
 			t.Errorf("answers: %q", got)
 		}
@@ -181,7 +181,7 @@ func TestEvents(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		engine := newStore(t)
-		client := serve(t, engine)
+		client := serve(t, engine, 0)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		type item struct {
@@ -233,7 +233,7 @@ func TestEvents(t *testing.T) {
 
 func TestEventErrors(t *testing.T) {
 	t.Parallel()
-	client := serve(t, agl.UnimplementedStore{})
+	client := serve(t, agl.UnimplementedStore{}, 0)
 	for _, err := range client.Events(t.Context(), agl.EventsParams{}) {
 		if !errors.Is(err, agl.ErrUnimplemented) {
 			t.Errorf("error is %v", err)

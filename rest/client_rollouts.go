@@ -52,7 +52,8 @@ func (c *Client) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParam
 	}
 	deadline := time.Now().Add(p.Wait)
 	for poll := 1; ; poll++ {
-		wait := min(max(time.Until(deadline), 0), c.config.LongPoll)
+		left := max(time.Until(deadline), 0)
+		wait := min(left, c.config.LongPoll)
 		body := newObject()
 		body.integer("limit", p.Limit)
 		body.nullable("worker_id", p.WorkerID)
@@ -62,13 +63,14 @@ func (c *Client) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParam
 		x := exchange{op: "DequeueRollouts", path: "/queues/rollouts/dequeue", body: body.end(), waits: wait, key: pollKey(p.IdempotencyKey, poll)}
 		x.method = http.MethodPost
 		var l list[agl.AttemptedRollout, *agl.AttemptedRollout]
-		closed := false
+		closed, waited := false, false
 		asked := time.Now()
 		err := c.do(ctx, x, func(header http.Header, body []byte) error {
 			closed = header.Get(headerQueue) == "closed"
+			waited = header.Get(headerWait) == waitComplete
 			return decodeAnswer(&l)(header, body)
 		})
-		if err != nil || closed || len(l.items) > 0 || !time.Now().Before(deadline) {
+		if err != nil || closed || len(l.items) > 0 || waited && wait == left || !time.Now().Before(deadline) {
 			return agl.DequeueResult{Rollouts: l.items, Closed: closed}, err
 		}
 		// A server that does not block, or that drains, must not be asked in a spin.
@@ -209,7 +211,8 @@ func (c *Client) WaitForRollouts(ctx context.Context, p agl.WaitForRolloutsParam
 		incomplete := false
 		asked := time.Now()
 		err := c.do(ctx, x, func(header http.Header, body []byte) error {
-			incomplete = header.Get(headerWait) == "incomplete" || time.Since(asked) >= wait
+			state := header.Get(headerWait)
+			incomplete = state == waitIncomplete || state == "" && time.Since(asked) >= wait
 			return decodeAnswer(&l)(header, body)
 		})
 		switch {

@@ -17,8 +17,14 @@ const maxWaitSeconds = 60
 const (
 	headerQueue       = "Agl-Queue"         // "closed" on a dequeue: there will be no more work
 	headerState       = "Agl-Attempt-State" // "cancelled" on a write to such an attempt
-	headerWait        = "Agl-Wait"          // "incomplete" when a wait ended before all rollouts had
+	headerWait        = "Agl-Wait"          // on a request that may block: whether it was let wait as long as it asked to
 	headerIdempotency = "Idempotency-Key"
+)
+
+// The values of Agl-Wait.
+const (
+	waitComplete   = "complete"
+	waitIncomplete = "incomplete" // ask again
 )
 
 type enqueueRequest struct{ rollouts []agl.EnqueueRollout }
@@ -92,13 +98,15 @@ func (s *Server) dequeue(c *call) error {
 	}
 	params := agl.DequeueRolloutsParams{Limit: req.limit, WorkerID: req.workerID, Wait: req.wait, IdempotencyKey: c.idempotencyKey()}
 	var result agl.DequeueResult
-	err := s.blocking(c, params.Wait > 0, func() error {
-		var err error
+	released, err := s.blocking(c, params.Wait > 0, func() (err error) {
 		result, err = s.store.DequeueRollouts(c.ctx, params)
 		return err
 	})
 	if err != nil {
 		return err
+	}
+	if params.Wait > 0 {
+		c.Header()[headerWait] = []string{waitState(released)}
 	}
 	if result.Closed {
 		c.Header()[headerQueue] = []string{"closed"}
@@ -139,17 +147,25 @@ func (s *Server) giveBack(c *call, claimed []agl.AttemptedRollout) {
 	}
 }
 
+func waitState(cut bool) string {
+	if cut {
+		return waitIncomplete
+	}
+	return waitComplete
+}
+
 // blocking runs an operation that may wait. When the server drains, the
-// operation's context ends, and so does the operation, without error.
-func (s *Server) blocking(c *call, waits bool, op func() error) error {
+// operation's context ends, and so does the operation, without error but
+// released.
+func (s *Server) blocking(c *call, waits bool, op func() error) (released bool, err error) {
 	if !waits {
-		return op()
+		return false, op()
 	}
 	ctx, cancel := context.WithCancel(c.request.Context())
 	defer cancel()
-	released := make(chan struct{})
+	watching := make(chan struct{})
 	go func() {
-		defer close(released)
+		defer close(watching)
 		select {
 		case <-s.draining:
 			cancel()
@@ -157,14 +173,14 @@ func (s *Server) blocking(c *call, waits bool, op func() error) error {
 		}
 	}()
 	c.ctx = ctx
-	err := op()
+	err = op()
 	cancel()
-	<-released
+	<-watching
 	c.ctx = c.request.Context()
 	if agl.IsContextError(err) && s.drained() && c.ctx.Err() == nil {
-		return nil
+		return true, nil
 	}
-	return err
+	return false, err
 }
 
 func (s *Server) drained() bool {
@@ -224,15 +240,12 @@ func (s *Server) waitForRollouts(c *call) error {
 	}
 	params := agl.WaitForRolloutsParams{RolloutIDs: req.rolloutIDs, Timeout: req.timeout}
 	var rollouts []agl.Rollout
-	finished := false
 	start := time.Now()
-	err := s.blocking(c, !params.Timeout.Valid || params.Timeout.V > 0, func() error {
-		var err error
+	released, err := s.blocking(c, !params.Timeout.Valid || params.Timeout.V > 0, func() (err error) {
 		rollouts, err = s.store.WaitForRollouts(c.ctx, params)
-		finished = err == nil
 		return err
 	})
-	if err == nil && !finished {
+	if released {
 		// The server drains: answer what is there.
 		params.Timeout = agl.Some[time.Duration](0)
 		rollouts, err = s.store.WaitForRollouts(c.ctx, params)
@@ -240,9 +253,7 @@ func (s *Server) waitForRollouts(c *call) error {
 	if err != nil {
 		return err
 	}
-	cut := !finished || params.Timeout.Valid && time.Since(start) >= params.Timeout.V
-	if cut && len(rollouts) < len(req.rolloutIDs) {
-		c.Header()[headerWait] = []string{"incomplete"}
-	}
+	timedOut := params.Timeout.Valid && time.Since(start) >= params.Timeout.V
+	c.Header()[headerWait] = []string{waitState((released || timedOut) && len(rollouts) < len(req.rolloutIDs))}
 	return sendList(c, http.StatusOK, rollouts)
 }

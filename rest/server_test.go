@@ -240,7 +240,7 @@ func TestIdempotencyConflict(t *testing.T) {
 	if other.Code != 422 || doc.Code != "conflict" || len(doc.Detail) != 1 || doc.Detail[0].Type != "idempotency_conflict" {
 		t.Errorf("the key with another body got %d %s", other.Code, other.Body)
 	}
-	client := serve(t, newStore(t))
+	client := serve(t, newStore(t), 0)
 	params := agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{Input: []byte("1")}}, IdempotencyKey: "k"}
 	if _, err := client.EnqueueRollouts(t.Context(), params); err != nil {
 		t.Fatal(err)

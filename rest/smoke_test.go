@@ -25,7 +25,7 @@ func TestClientReachesStore(t *testing.T) {
 			return agl.AttemptedRollout{}, agl.Errorf(agl.CodeNotFound, "Rollout nope not found")
 		},
 	}
-	client := serve(t, store)
+	client := serve(t, store, 0)
 	got, err := client.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{Input: []byte(`{"a": 1.0}`)}}})
 	if err != nil {
 		t.Fatal(err)

@@ -116,8 +116,8 @@ func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) 
 }
 
 // serve runs a server over a store on a pipe and returns a client of it, both
-// stopped at the end of the test.
-func serve(t testing.TB, store agl.Store) *rest.Client {
+// stopped at the end of the test. A longPoll of 0 is the client's default.
+func serve(t testing.TB, store agl.Store, longPoll time.Duration) *rest.Client {
 	t.Helper()
 	server := newServer(t, rest.ServerConfig{Store: store})
 	listener := newPipeListener()
@@ -128,7 +128,7 @@ func serve(t testing.TB, store agl.Store) *rest.Client {
 		_ = web.Serve(listener) // ends with http.ErrServerClosed
 	}()
 	transport := &http.Transport{DialContext: listener.dial, MaxIdleConnsPerHost: 1024}
-	client, err := rest.NewClient(rest.ClientConfig{URL: "http://store", Transport: transport})
+	client, err := rest.NewClient(rest.ClientConfig{URL: "http://store", Transport: transport, LongPoll: longPoll})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func countingClient(t testing.TB, store agl.Store) (*rest.Client, *atomic.Int64)
 		return w.Result(), nil
 	})
 	client, err := rest.NewClient(rest.ClientConfig{
-		URL: "http://store", Transport: transport, RetryBudget: 3 * time.Second, MaxBackoff: time.Millisecond,
+		URL: "http://store", Transport: transport, RetryBudget: 3 * time.Second, MaxBackoff: time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
