@@ -38,8 +38,9 @@ type call struct {
 	attempt    *attempt // nil when the call is not recorded
 	order      int64    // of the attempt's calls
 	sequence   int64
-	failed     error // why no sequence id could be had
-	next, prev *call // in the rollout's calls
+	sequenced  chan struct{} // closed when there is a sequence id, or none can be had
+	failed     error         // why no sequence id could be had
+	next, prev *call         // in the rollout's calls
 	barriers   []*barrier
 	awaited    atomic.Int32 // events that have come, of the two that make a record ready
 }

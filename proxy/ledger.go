@@ -92,7 +92,7 @@ func (l *ledger) begin(c *call) {
 		r.attempts[c.attemptID] = a
 	}
 	a.began++
-	c.attempt, c.order = a, a.began
+	c.attempt, c.order, c.sequenced = a, a.began, make(chan struct{})
 	c.prev, c.next = r.calls.prev, &r.calls
 	c.prev.next, c.next.prev = c, c
 	a.want = append(a.want, c)

@@ -13,6 +13,8 @@ import (
 const (
 	// sequencers fetch sequence ids, each for one attempt at a time.
 	sequencers = 8
+	// sequenceGrace bounds how long the end of a reply waits for its sequence id.
+	sequenceGrace = 50 * time.Millisecond
 	// batchCalls and batchBytes bound what is written at once.
 	batchCalls = 256
 	batchBytes = 8 << 20
@@ -129,11 +131,30 @@ func (r *recorder) sequence(ctx context.Context) {
 		})
 		for i, c := range calls {
 			c.sequence, c.failed = first+int64(i), err
+			close(c.sequenced)
 			if c.arrived() {
 				r.ready(c)
 			}
 		}
 		r.ledger.release(a)
+	}
+}
+
+// awaitSequence is called before the last byte of a reply. Whatever the agent
+// emits after it, a reward above all, must get a later sequence id than the
+// call; the id is nearly always there by now. A store that does not answer is
+// waited for no longer than it takes to see that.
+func (r *recorder) awaitSequence(c *call) {
+	select {
+	case <-c.sequenced:
+		return
+	default:
+	}
+	timer := time.NewTimer(sequenceGrace)
+	defer timer.Stop()
+	select {
+	case <-c.sequenced:
+	case <-timer.C:
 	}
 }
 

@@ -88,6 +88,7 @@ func (r *relay) whole(ctx context.Context) error {
 	}
 	r.w.Header().Set("Content-Length", strconv.Itoa(len(visible)))
 	r.c.replyStatus(r.w, r.res.StatusCode)
+	r.p.recorder.awaitSequence(r.c)
 	return r.send(visible)
 }
 
@@ -199,6 +200,9 @@ func (r *relay) stream() error {
 		}
 		if err != nil {
 			b.out = r.event(b.out, b.events.Rest())
+		}
+		if err != nil || r.c.assembled.Done() {
+			r.p.recorder.awaitSequence(r.c)
 		}
 		if len(b.out) > 0 {
 			if err := r.send(b.out); err != nil {

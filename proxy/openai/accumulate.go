@@ -14,6 +14,7 @@ type Accumulator struct {
 	choices   []*choice
 	size      int
 	malformed int
+	done      bool
 }
 
 // keyed is a member whose value is a whole JSON value.
@@ -71,6 +72,9 @@ func (a *Accumulator) Size() int { return a.size }
 // Malformed counts the events whose data was neither a chunk nor [DONE].
 func (a *Accumulator) Malformed() int { return a.malformed }
 
+// Done reports whether the [DONE] that ends a stream has come.
+func (a *Accumulator) Done() bool { return a.done }
+
 // Empty reports whether no chunk has been added.
 func (a *Accumulator) Empty() bool { return len(a.members) == 0 && len(a.choices) == 0 }
 
@@ -78,10 +82,14 @@ func (a *Accumulator) Empty() bool { return len(a.members) == 0 && len(a.choices
 // as malformed, unless it is the [DONE] that ends a stream.
 func (a *Accumulator) Add(data []byte) {
 	data = bytes.TrimSpace(data)
-	if len(data) == 0 || string(data) == "[DONE]" {
+	switch string(data) {
+	case "":
+		return
+	case "[DONE]":
+		a.done = true
 		return
 	}
-	if len(data) == 0 || data[0] != '{' || skipValue(data, 0) != len(data) {
+	if data[0] != '{' || skipValue(data, 0) != len(data) {
 		a.malformed++
 		return
 	}

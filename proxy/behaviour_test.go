@@ -1,0 +1,589 @@
+package proxy_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/proxy/proxytest"
+	"github.com/go-json-experiment/json"
+	"pgregory.net/rapid"
+)
+
+const hello = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
+
+// oneCall waits for the record of the only call.
+func oneCall(t *testing.T, g *gateway) agl.Span {
+	t.Helper()
+	flush(t, g)
+	calls := g.spans.calls()
+	if len(calls) != 1 {
+		t.Fatalf("%d calls recorded, want 1", len(calls))
+	}
+	return calls[0]
+}
+
+func attribute(t *testing.T, s *agl.Span, key string) string {
+	t.Helper()
+	raw, ok := s.Attributes.Get(key)
+	if !ok {
+		return ""
+	}
+	if text, ok := s.Attributes.GetString(key); ok {
+		return text
+	}
+	return string(raw)
+}
+
+// Pieces of a stream reach the agent before the backend sends the next one, and
+// however they are cut they add up to the same bytes and the same record.
+func TestStreamLiveInAnyCut(t *testing.T) {
+	t.Parallel()
+	plain := proxytest.VLLM(echo)(t.Context(), proxytest.Request{Body: []byte(strings.Replace(hello, `{`, `{"stream":true,`, 1))})
+	rich := proxytest.VLLM(echo)(t.Context(), proxytest.Request{Body: []byte(strings.Replace(hello, `{`, `{"stream":true,"logprobs":true,"return_token_ids":true,`, 1))})
+	stream := strings.Join(rich.Pieces, "")
+	want := strings.Join(plain.Pieces, "")
+	var pieces atomic.Pointer[[]string]
+	backend := serve(t, func(context.Context, proxytest.Request) proxytest.Reply {
+		return proxytest.Reply{ContentType: "text/event-stream", Pieces: *pieces.Load()}
+	})
+	g := start(t, backend.BaseURL(), nil)
+	rapid.Check(t, func(rt *rapid.T) {
+		var cut []string
+		for rest := stream; rest != ""; {
+			n := rapid.IntRange(1, len(rest)).Draw(rt, "n")
+			cut, rest = append(cut, rest[:n]), rest[n:]
+		}
+		pieces.Store(&cut)
+		got := post(t, g.URL+attemptPath, strings.Replace(hello, `{`, `{"stream":true,`, 1))
+		if string(got.body) != want {
+			rt.Fatalf("got\n%s\nwant\n%s", got.body, want)
+		}
+	})
+	flush(t, g)
+	for _, c := range g.spans.calls() {
+		if got := attribute(t, &c, agl.AttrResponseTokenIDs); got != "[72,73]" {
+			t.Fatalf("recorded %s, want [72,73]", got)
+		}
+	}
+
+	step := make(chan struct{})
+	live := serve(t, func(context.Context, proxytest.Request) proxytest.Reply {
+		return proxytest.Reply{ContentType: "text/event-stream", Pieces: rich.Pieces, Step: func(ctx context.Context, _ int) error {
+			select {
+			case <-step:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}}
+	})
+	if err := g.SetModels([]proxy.Model{{Name: "m", BaseURL: live.BaseURL()}}); err != nil {
+		t.Fatal(err)
+	}
+	res := open(t.Context(), t, g.URL+attemptPath, strings.Replace(hello, `{`, `{"stream":true,`, 1))
+	reader := bufio.NewReader(res.Body)
+	for _, event := range plain.Pieces {
+		step <- struct{}{}
+		buf := make([]byte, len(event))
+		if _, err := io.ReadFull(reader, buf); err != nil {
+			t.Fatal(err)
+		}
+		if a, b := withoutID(string(buf)), withoutID(event); a != b {
+			t.Fatalf("got %s, want %s", a, b)
+		}
+	}
+}
+
+func withoutID(s string) string {
+	_, rest, _ := strings.Cut(s, ",")
+	return rest
+}
+
+// open begins a call whose reply is read by the caller.
+func open(ctx context.Context, t *testing.T, url, body string) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { res.Body.Close() })
+	return res
+}
+
+func TestRoutes(t *testing.T) {
+	t.Parallel()
+	backend := serve(t, proxytest.VLLM(echo))
+	g := start(t, backend.BaseURL()+"/", nil)
+	for _, tt := range []struct {
+		path             string
+		rollout, attempt string // recorded for
+	}{
+		{"/v1/chat/completions", "", ""},
+		{"/chat/completions", "", ""},
+		{"/rollout/r1/attempt/a1/v1/chat/completions", "r1", "a1"},
+		{"/rollout/r2/attempt/a1/chat/completions?x=1", "r2", "a1"},
+		{"/rollout/r%2F3/attempt/a%20%25/v1/chat/completions", "r/3", "a %"},
+	} {
+		before := len(backend.Requests())
+		r := post(t, g.URL+tt.path, hello)
+		if r.status != 200 || !bytes.Contains(r.body, []byte(`"HI"`)) {
+			t.Errorf("%s: %d %s", tt.path, r.status, r.body)
+		}
+		flush(t, g)
+		request := backend.Requests()[before]
+		if _, query, _ := strings.Cut(tt.path, "?"); query != "" && request.Path != "/v1/chat/completions?"+query {
+			t.Errorf("%s: the backend got %s", tt.path, request.Path)
+		}
+		if asked := bytes.Contains(request.Body, []byte("return_token_ids")); asked != (tt.rollout != "") {
+			t.Errorf("%s: token ids asked for: %v", tt.path, asked)
+		}
+		calls := g.spans.calls()
+		if tt.rollout == "" {
+			if len(calls) != 0 {
+				t.Errorf("%s: recorded", tt.path)
+			}
+			continue
+		}
+		last := calls[len(calls)-1]
+		if last.RolloutID != tt.rollout || last.AttemptID != tt.attempt {
+			t.Errorf("%s: recorded for %q %q", tt.path, last.RolloutID, last.AttemptID)
+		}
+	}
+	for path, want := range map[string]string{
+		"/v1/models":                       `{"object":"list","data":[{"id":"m","object":"model","created":0,"owned_by":"agl"}]}`,
+		"/rollout/r/attempt/a/models":      `{"object":"list","data":[{"id":"m","object":"model","created":0,"owned_by":"agl"}]}`,
+		"/rollout/r/attempt/a/v1/models/m": `{"id":"m","object":"model","created":0,"owned_by":"agl"}`,
+		"/health":                          `{"status":"ok"}`,
+		"/v1/models/x":                     `{"type":"error","error":{"message":"the model x does not exist","type":"invalid_request_error","param":"model","code":"model_not_found"}}`,
+	} {
+		if got := get(t, g.URL+path); got != want {
+			t.Errorf("%s: got %s, want %s", path, got, want)
+		}
+	}
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+// Paths that are not recorded pass with their body, but not inside an attempt
+// when they would generate tokens that training never sees.
+func TestOtherPaths(t *testing.T) {
+	t.Parallel()
+	backend := serve(t, func(_ context.Context, r proxytest.Request) proxytest.Reply {
+		return proxytest.Reply{Body: r.Path + " " + string(r.Body)}
+	})
+	g := start(t, backend.BaseURL(), func(c *proxy.Config) { c.Models[0].BackendModel = "big" })
+	for path, want := range map[string]string{
+		"/v1/embeddings":                    `/v1/embeddings {"model":"big", "input":"x"}`,
+		"/rollout/r/attempt/a/embeddings":   `/v1/embeddings {"model":"big", "input":"x"}`,
+		"/completions":                      `/v1/completions {"model":"big", "input":"x"}`,
+		"/rollout/r/attempt/a/v1/responses": `are not recorded`,
+	} {
+		if got := post(t, g.URL+path, `{"model":"m", "input":"x"}`); !strings.Contains(string(got.body), want) {
+			t.Errorf("%s: got %s, want %s", path, got.body, want)
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	const text = "text/plain"
+	for _, tt := range []struct {
+		name    string
+		body    string
+		reply   proxytest.Reply
+		edit    func(c *proxy.Config)
+		status  int
+		source  string
+		message string // in the body
+		fault   string // in the record; empty when there must be none
+	}{
+		{name: "unknown model", body: `{"model":"x"}`, status: 404, source: "gateway", message: `the model \"x\" does not exist; there are: m`, fault: "does not exist"},
+		{name: "not JSON", body: `model=m`, status: 400, source: "gateway", message: "the body must be a JSON object", fault: "JSON object"},
+		{name: "no model", body: `{}`, status: 400, source: "gateway", message: `"param":"model"`, fault: "model"},
+		{name: "too large", body: `{"model":"m","x":"` + strings.Repeat("x", 100) + `"}`, edit: func(c *proxy.Config) { c.MaxRequestBytes = 100 }, status: 413, source: "gateway", message: "100 bytes", fault: "100 bytes"},
+		{name: "backend away", edit: func(c *proxy.Config) { c.Models[0].BaseURL = "http://127.0.0.1:1/v1" }, status: 502, source: "gateway", message: "cannot be reached", fault: "cannot be reached"},
+		{name: "key not set", edit: func(c *proxy.Config) { c.Models[0].APIKey = "env:NOPE" }, status: 500, source: "gateway", message: "NOPE", fault: "NOPE"},
+		{name: "backend refuses", reply: proxytest.Reply{Status: 429, Header: http.Header{"Retry-After": {"7"}}, Body: `{"error":{"message":"slow down"}}`}, status: 429, source: "provider", message: `{"error":{"message":"slow down"}}`, fault: "the backend answered 429: slow down"},
+		{name: "backend fails in text", reply: proxytest.Reply{Status: 500, ContentType: text, Body: "oops"}, status: 500, source: "provider", message: "oops", fault: "the backend answered 500"},
+		{name: "garbage", reply: proxytest.Reply{Body: "{]"}, status: 200, message: "{]", fault: "not a JSON object"},
+		{name: "garbage, streamed", reply: proxytest.Reply{ContentType: "text/event-stream", Body: "data: {\"a\"\n\nnonsense"}, status: 200, message: "data: {\"a\"\n\nnonsense", fault: "1 events"},
+		{name: "bytes that are not text", reply: proxytest.Reply{Body: "{\"choices\":[{\"message\":{\"content\":\"\xff\"}}]}"}, status: 200, message: "\xff", fault: "not a JSON object"},
+		{name: "empty", reply: proxytest.Reply{}, status: 200, fault: "the reply is empty"},
+		{name: "broken off", reply: proxytest.Reply{Header: http.Header{"Content-Length": {"100"}}, Body: "{", Cut: true}, status: 502, source: "gateway", message: "broke off", fault: "broke off"},
+		{name: "no reply", reply: proxytest.Reply{Status: -1}, status: 502, source: "gateway", message: "broke off", fault: "broke off"},
+		{name: "too long to record", reply: proxytest.Reply{Body: `{"x":"` + strings.Repeat("y", 1000) + `"}`}, edit: func(c *proxy.Config) { c.MaxReplyBytes = 100 }, status: 200, message: "yyy\"}", fault: "longer than the 100 bytes"},
+		{name: "encoded", reply: proxytest.Reply{Header: http.Header{"Content-Encoding": {"br"}}, Body: "zzz"}, status: 200, message: "zzz", fault: "encoded as br"},
+		{name: "odd shapes", reply: proxytest.Reply{Body: `{"id":7,"model":null,"choices":{"a":1},"usage":[],"prompt_token_ids":"x","response_token_ids":[1,[2]]}`}, status: 200, message: `"choices"`},
+		{name: "odd choices", reply: proxytest.Reply{Body: `{"id":"","choices":[1,null,[],{"message":[],"logprobs":7,"token_ids":[1.5]},{"message":{"tool_calls":[3,{"function":null}]}}],"prompt_token_ids":[]}`}, status: 200, message: `"choices"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			backend := serve(t, func(context.Context, proxytest.Request) proxytest.Reply {
+				if tt.reply.Status < 0 {
+					panic(http.ErrAbortHandler)
+				}
+				return tt.reply
+			})
+			g := start(t, backend.BaseURL(), tt.edit)
+			body := tt.body
+			if body == "" {
+				body = hello
+			}
+			r := post(t, g.URL+attemptPath, body)
+			if r.status != tt.status || !strings.Contains(string(r.body), tt.message) {
+				t.Errorf("got %d %s, want %d %s", r.status, r.body, tt.status, tt.message)
+			}
+			if got := r.header.Get(proxy.HeaderSource); got != tt.source {
+				t.Errorf("source %q, want %q", got, tt.source)
+			}
+			if tt.source == proxy.SourceGateway {
+				var e struct {
+					Error struct {
+						Message string `json:"message"`
+						Type    string `json:"type"`
+					} `json:"error"`
+				}
+				if err := json.Unmarshal(r.body, &e); err != nil || e.Error.Message == "" || e.Error.Type == "" {
+					t.Errorf("not an OpenAI error: %s (%v)", r.body, err)
+				}
+			}
+			if tt.reply.Header.Get("Retry-After") != r.header.Get("Retry-After") {
+				t.Errorf("Retry-After %q", r.header.Get("Retry-After"))
+			}
+			call := oneCall(t, g)
+			switch {
+			case tt.fault == "" && call.Status.Code != agl.StatusOK:
+				t.Errorf("recorded as %+v", call.Status)
+			case tt.fault != "" && (call.Status.Code != agl.StatusError || !strings.Contains(call.Status.Description.V, tt.fault)):
+				t.Errorf("recorded as %+v, want an error with %q", call.Status, tt.fault)
+			}
+			if _, ok := call.Attributes.Get(agl.AttrResponseTokenIDs); ok {
+				t.Errorf("token ids recorded: %s", call.Attributes)
+			}
+		})
+	}
+}
+
+// A backend that breaks off in its stream breaks the agent's: nothing pretends
+// that the reply is whole. What came is recorded.
+func TestStreamBrokenOff(t *testing.T) {
+	t.Parallel()
+	backend := serve(t, func(ctx context.Context, r proxytest.Request) proxytest.Reply {
+		reply := proxytest.VLLM(echo)(ctx, r)
+		reply.Pieces, reply.Cut = reply.Pieces[:2], true
+		return reply
+	})
+	g := start(t, backend.BaseURL(), nil)
+	r, err := send(t.Context(), g.URL+attemptPath, strings.Replace(hello, `{`, `{"stream":true,`, 1))
+	if err == nil {
+		t.Errorf("the agent got a whole reply: %s", r.body)
+	}
+	if !strings.Contains(string(r.body), `"content":"H"`) {
+		t.Errorf("the agent got %s", r.body)
+	}
+	call := oneCall(t, g)
+	if call.Status.Code != agl.StatusError || attribute(t, &call, proxy.AttrDelivered) != "false" || attribute(t, &call, agl.AttrResponseTokenIDs) != "[72]" {
+		t.Errorf("recorded as %+v %s", call.Status, call.Attributes)
+	}
+	if got := attribute(t, &call, proxy.AttrErrorSource); got != proxy.SourceProvider {
+		t.Errorf("the fault is the %s's", got)
+	}
+}
+
+// When the agent leaves, the backend's request ends too, and what came is on
+// record as not delivered.
+func TestAgentLeaves(t *testing.T) {
+	t.Parallel()
+	for _, stream := range []bool{true, false} {
+		t.Run(fmt.Sprint("stream ", stream), func(t *testing.T) {
+			t.Parallel()
+			waiting := make(chan struct{})
+			backend := serve(t, func(ctx context.Context, r proxytest.Request) proxytest.Reply {
+				reply := proxytest.VLLM(echo)(ctx, r)
+				if len(reply.Pieces) == 0 {
+					reply.Pieces = []string{"", ""}
+				}
+				reply.Step = func(ctx context.Context, i int) error {
+					if i < 2 && stream {
+						return nil
+					}
+					close(waiting)
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return reply
+			})
+			g := start(t, backend.BaseURL(), nil)
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			body := hello
+			if stream {
+				body = strings.Replace(hello, `{`, `{"stream":true,`, 1)
+			}
+			if stream {
+				lines := bufio.NewScanner(open(ctx, t, g.URL+attemptPath, body).Body)
+				for lines.Scan() && !strings.Contains(lines.Text(), `"H"`) {
+				}
+				<-waiting
+				leave()
+			} else {
+				left := make(chan error, 1)
+				go func() {
+					_, err := send(ctx, g.URL+attemptPath, body)
+					left <- err
+				}()
+				<-waiting
+				leave()
+				if err := <-left; !errors.Is(err, context.Canceled) {
+					t.Errorf("the agent's call ended with %v", err)
+				}
+			}
+			<-backend.Gone()
+			call := oneCall(t, g)
+			if call.Status.Code != agl.StatusError || attribute(t, &call, proxy.AttrDelivered) != "false" {
+				t.Errorf("recorded as %+v %s", call.Status, call.Attributes)
+			}
+			if got := attribute(t, &call, agl.AttrResponseTokenIDs); stream && got != "[72]" {
+				t.Errorf("tokens %s, want the one that came", got)
+			}
+		})
+	}
+}
+
+// A backend that says nothing is given up.
+func TestBackendSilent(t *testing.T) {
+	t.Parallel()
+	backend := serve(t, func(ctx context.Context, _ proxytest.Request) proxytest.Reply {
+		<-ctx.Done()
+		return proxytest.Reply{}
+	})
+	g := start(t, backend.BaseURL(), func(c *proxy.Config) { c.IdleTimeout = time.Millisecond })
+	r := post(t, g.URL+attemptPath, hello)
+	if r.status != http.StatusGatewayTimeout || r.header.Get(proxy.HeaderSource) != proxy.SourceGateway {
+		t.Errorf("got %d %s", r.status, r.body)
+	}
+	if call := oneCall(t, g); !strings.Contains(call.Status.Description.V, "nothing for") {
+		t.Errorf("recorded as %+v", call.Status)
+	}
+}
+
+// A connection that the backend closed while it lay in the pool is replaced,
+// and the agent notices nothing.
+func TestStaleConnection(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int32
+	backend := serve(t, proxytest.VLLM(echo))
+	g := start(t, backend.BaseURL(), nil)
+	for range 20 {
+		r := post(t, g.URL+attemptPath, hello)
+		if r.status != 200 {
+			t.Fatalf("call %d: %d %s", calls.Load(), r.status, r.body)
+		}
+		calls.Add(1)
+		backend.CloseClientConnections()
+	}
+	if got := len(backend.Requests()); got != 20 {
+		t.Errorf("the backend got %d requests for 20 calls", got)
+	}
+}
+
+func TestHeadersAndKeys(t *testing.T) {
+	t.Parallel()
+	backend := serve(t, proxytest.VLLM(echo))
+	g := start(t, backend.BaseURL(), func(c *proxy.Config) {
+		c.Models = append(c.Models, proxy.Model{Name: "open", BaseURL: backend.BaseURL()})
+		c.Models[0].APIKey = "env:KEY"
+		c.LookupEnv = func(name string) (string, bool) { return "secret of " + name, true }
+	})
+	for model, want := range map[string]string{"m": "Bearer secret of KEY", "open": "Bearer agent"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+attemptPath, strings.NewReader(strings.Replace(hello, `"m"`, `"`+model+`"`, 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer agent")
+		req.Header.Set("X-Session-Id", "s")
+		req.Header.Set("Accept-Encoding", "gzip")
+		req.Header.Set("Connection", "X-Hop")
+		req.Header.Set("X-Hop", "1")
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		requests := backend.Requests()
+		h := requests[len(requests)-1].Header
+		if h.Get("Authorization") != want || h.Get("X-Session-Id") != "s" || h.Get("Accept-Encoding") != "" || h.Get("X-Hop") != "" || h.Get("Idempotency-Key") != "" {
+			t.Errorf("%s: the backend got %v", model, h)
+		}
+	}
+	flush(t, g)
+	for _, s := range g.spans.stored {
+		if strings.Contains(string(s.AppendJSON(nil)), "secret") {
+			t.Errorf("a key is on record: %s", s.AppendJSON(nil))
+		}
+	}
+}
+
+// A swap of the models fails no call: those that run end where they began.
+func TestSwapUnderLoad(t *testing.T) {
+	t.Parallel()
+	var backends [2]*proxytest.Server
+	for i := range backends {
+		backends[i] = serve(t, proxytest.VLLM(func(string, int) string { return fmt.Sprint("backend ", i) }))
+	}
+	g := start(t, backends[0].BaseURL(), nil)
+	const swaps = 100
+	var group sync.WaitGroup
+	stop := make(chan struct{})
+	for worker := range 16 {
+		group.Go(func() {
+			body := hello
+			if worker%2 == 0 {
+				body = strings.Replace(hello, `{`, `{"stream":true,`, 1)
+			}
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				r, err := send(t.Context(), fmt.Sprintf("%s/rollout/r%d/attempt/a/chat/completions", g.URL, worker), body)
+				if err != nil || r.status != 200 {
+					t.Errorf("call failed: %v %d %s", err, r.status, r.body)
+					return
+				}
+			}
+		})
+	}
+	for i := range swaps {
+		if err := g.SetModels([]proxy.Model{{Name: "m", BaseURL: backends[i%2].BaseURL(), Version: fmt.Sprint(i)}}); err != nil {
+			t.Error(err)
+		}
+		post(t, g.URL+"/v1/chat/completions", hello) // let the others run between swaps
+	}
+	close(stop)
+	group.Wait()
+	flush(t, g)
+	calls := g.spans.calls()
+	for _, c := range calls {
+		a, b := attribute(t, &c, agl.AttrModelVersion), attribute(t, &c, agl.AttrModelVersionEnd)
+		backend := attribute(t, &c, proxy.AttrBackend)
+		if content := attribute(t, &c, agl.AttrGenAICompletion+".0.content"); backend != backends[content[len(content)-1]-'0'].BaseURL() {
+			t.Errorf("a call recorded for %s was answered by %s", backend, content)
+		}
+		if a == "" || b == "" {
+			t.Errorf("versions %q and %q", a, b)
+		}
+	}
+}
+
+// A change of version at the same address changes the weights under a running
+// call; a change of address does not.
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	for _, moved := range []bool{false, true} {
+		t.Run(fmt.Sprint("moved ", moved), func(t *testing.T) {
+			t.Parallel()
+			began, goOn := make(chan struct{}), make(chan struct{})
+			backend := serve(t, func(ctx context.Context, r proxytest.Request) proxytest.Reply {
+				close(began)
+				<-goOn
+				return proxytest.VLLM(echo)(ctx, r)
+			})
+			g := start(t, backend.BaseURL(), nil)
+			var group sync.WaitGroup
+			group.Go(func() {
+				if _, err := send(t.Context(), g.URL+attemptPath, hello); err != nil {
+					t.Error(err)
+				}
+			})
+			<-began
+			next, want := proxy.Model{Name: "m", BaseURL: backend.BaseURL(), Version: "v2"}, "v2"
+			if moved {
+				next.BaseURL, want = "http://127.0.0.1:1", "v1"
+			}
+			if err := g.SetModels([]proxy.Model{next}); err != nil {
+				t.Fatal(err)
+			}
+			close(goOn)
+			group.Wait()
+			call := oneCall(t, g)
+			if a, b := attribute(t, &call, agl.AttrModelVersion), attribute(t, &call, agl.AttrModelVersionEnd); a != "v1" || b != want {
+				t.Errorf("versions %q to %q, want v1 to %s", a, b, want)
+			}
+		})
+	}
+}
+
+// Replicas share the rollouts, and a rollout stays on its replica.
+func TestReplicas(t *testing.T) {
+	t.Parallel()
+	var models []proxy.Model
+	var backends []*proxytest.Server
+	for range 3 {
+		b := serve(t, proxytest.VLLM(echo))
+		backends = append(backends, b)
+		models = append(models, proxy.Model{Name: "m", BaseURL: b.BaseURL()})
+	}
+	g := start(t, "", func(c *proxy.Config) { c.Models = models })
+	const rollouts = 60
+	for i := range rollouts {
+		for range 2 {
+			post(t, fmt.Sprintf("%s/rollout/r%d/attempt/a/chat/completions", g.URL, i), hello)
+		}
+	}
+	flush(t, g)
+	served := make(map[string]string)
+	for _, c := range g.spans.calls() {
+		b := attribute(t, &c, proxy.AttrBackend)
+		if before, ok := served[c.RolloutID]; ok && before != b {
+			t.Errorf("rollout %s moved from %s to %s", c.RolloutID, before, b)
+		}
+		served[c.RolloutID] = b
+	}
+	for _, b := range backends {
+		if n := len(b.Requests()); n < rollouts/6 || n%2 != 0 {
+			t.Errorf("a replica served %d of %d calls", n, 2*rollouts)
+		}
+	}
+	for range 6 {
+		post(t, g.URL+"/chat/completions", hello)
+	}
+	for i, b := range backends {
+		if n := len(b.Requests()); n == 0 {
+			t.Errorf("replica %d served none of the calls without a rollout", i)
+		}
+	}
+}
