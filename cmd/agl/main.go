@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/alecthomas/kong"
+	"github.com/charmbracelet/colorprofile"
 
 	"github.com/agl-go/agl/execution"
 )
@@ -163,8 +165,22 @@ func (m *Main) Close() error {
 // printf writes to standard output. A reader that went away (a closed pager) is
 // reported as any other error.
 func (m *Main) printf(format string, args ...any) error {
-	if _, err := fmt.Fprintf(m.Stdout, format, args...); err != nil {
+	_, err := fmt.Fprintf(m.Stdout, format, args...)
+	return errOutput(err)
+}
+
+func errOutput(err error) error {
+	if err != nil {
 		return fmt.Errorf("write to standard output: %w", err)
 	}
 	return nil
+}
+
+// styled returns a buffered standard output that keeps as much of styled text as
+// the terminal can show, and none of it where there is no terminal. A style must
+// be written in one piece.
+func (m *Main) styled() (out io.Writer, flush func() error) {
+	buffer := bufio.NewWriter(m.Stdout)
+	return &colorprofile.Writer{Forward: buffer, Profile: colorprofile.Detect(m.Stdout, os.Environ())},
+		func() error { return errOutput(buffer.Flush()) }
 }

@@ -158,23 +158,21 @@ func drawTable(m *Main, rows [][]string) error {
 				return cell
 			}
 		})
-	if _, err := lipgloss.Fprintln(m.Stdout, drawn.Render()); err != nil {
-		return fmt.Errorf("write to standard output: %w", err)
+	out, flush := m.styled()
+	if _, err := fmt.Fprintln(out, drawn.Render()); err != nil {
+		return errOutput(err)
 	}
-	return nil
+	return flush()
 }
 
 func plainTable(m *Main, rows [][]string) error {
 	w := tabwriter.NewWriter(m.Stdout, 0, 0, 2, ' ', 0)
 	for _, cells := range append([][]string{headers()}, rows...) {
 		if _, err := fmt.Fprintln(w, strings.Join(cells, "\t")); err != nil {
-			return fmt.Errorf("write to standard output: %w", err)
+			return errOutput(err)
 		}
 	}
-	if err := w.Flush(); err != nil {
-		return fmt.Errorf("write to standard output: %w", err)
-	}
-	return nil
+	return errOutput(w.Flush())
 }
 
 // watch lists what there is and then prints every change.

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
-
-	"charm.land/lipgloss/v2"
 
 	"github.com/agl-go/agl"
 )
@@ -48,7 +45,7 @@ func (c *traceCommand) run(ctx context.Context, m *Main) error {
 	}
 	attempts, err := c.attempts(ctx, store)
 	if err != nil {
-		return c.errStore(err)
+		return err
 	}
 	return c.show(m, &rollout, attempts, spans)
 }
@@ -68,11 +65,11 @@ func (c *traceCommand) spans(ctx context.Context, store agl.Store) ([]agl.Span, 
 func (c *traceCommand) attempts(ctx context.Context, store agl.Store) ([]agl.Attempt, error) {
 	if c.Attempt == agl.LatestAttempt {
 		attempt, err := store.GetLatestAttempt(ctx, agl.GetLatestAttemptParams{RolloutID: c.Rollout})
-		return []agl.Attempt{attempt}, err
+		return []agl.Attempt{attempt}, c.errStore(err)
 	}
 	page, err := store.QueryAttempts(ctx, agl.QueryAttemptsParams{RolloutID: c.Rollout})
 	if err != nil || c.Attempt == "" {
-		return page.Items, err
+		return page.Items, c.errStore(err)
 	}
 	i := slices.IndexFunc(page.Items, func(a agl.Attempt) bool { return a.AttemptID == c.Attempt })
 	if i < 0 {
@@ -82,45 +79,36 @@ func (c *traceCommand) attempts(ctx context.Context, store agl.Store) ([]agl.Att
 }
 
 func (c *traceCommand) show(m *Main, rollout *agl.AttemptedRollout, attempts []agl.Attempt, spans []agl.Span) error {
-	say := func(line string) error {
-		if _, err := lipgloss.Fprintln(m.Stdout, line); err != nil {
-			return fmt.Errorf("write to standard output: %w", err)
-		}
-		return nil
+	out, flush := m.styled()
+	if _, err := fmt.Fprintf(out, "%s\n%s%s\n", rolloutLine(rollout), faint.Render("input "), printable(string(rollout.Input))); err != nil {
+		return errOutput(err)
 	}
-	head := fmt.Sprintf("%s  %s  %s", strong.Render(rollout.RolloutID), statusText(string(rollout.Status)), lifetime(rollout.StartTime, rollout.EndTime))
-	if rollout.Mode != agl.ModeNone {
-		head += "  mode " + string(rollout.Mode)
+	byAttempt := map[string][]agl.Span{}
+	for _, s := range spans {
+		byAttempt[s.AttemptID] = append(byAttempt[s.AttemptID], s)
 	}
-	if rollout.ResourcesID.Valid {
-		head += "  resources " + printable(rollout.ResourcesID.V)
-	}
-	if err := say(head); err != nil {
-		return err
-	}
-	if err := say(faint.Render("input ") + printable(string(rollout.Input))); err != nil {
-		return err
-	}
-	slices.SortStableFunc(spans, func(a, b agl.Span) int { return cmp.Compare(a.AttemptID, b.AttemptID) })
 	for i := range attempts {
 		a := &attempts[i]
-		if err := say(attemptLine(a)); err != nil {
-			return err
+		if _, err := fmt.Fprintln(out, attemptLine(a)); err != nil {
+			return errOutput(err)
 		}
-		first, found := slices.BinarySearchFunc(spans, a.AttemptID, func(s agl.Span, id string) int { return cmp.Compare(s.AttemptID, id) })
-		if !found {
-			continue
-		}
-		end := first
-		for end < len(spans) && spans[end].AttemptID == a.AttemptID {
-			end++
-		}
-		printer := treePrinter{w: m.Stdout, start: a.StartTime}
-		if err := printer.print(spanForest(spans[first:end]), ""); err != nil {
+		printer := treePrinter{w: out, start: a.StartTime}
+		if err := printer.print(spanForest(byAttempt[a.AttemptID])); err != nil {
 			return err
 		}
 	}
-	return nil
+	return flush()
+}
+
+func rolloutLine(r *agl.AttemptedRollout) string {
+	line := fmt.Sprintf("%s  %s  %s", strong.Render(r.RolloutID), statusText(string(r.Status)), lifetime(r.StartTime, r.EndTime))
+	if r.Mode != agl.ModeNone {
+		line += "  mode " + string(r.Mode)
+	}
+	if r.ResourcesID.Valid {
+		line += "  resources " + printable(r.ResourcesID.V)
+	}
+	return line
 }
 
 func attemptLine(a *agl.Attempt) string {

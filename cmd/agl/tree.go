@@ -32,7 +32,12 @@ func spanForest(spans []agl.Span) []*spanNode {
 			byID[spans[i].SpanID] = &nodes[i]
 		}
 	}
-	parent := func(n *spanNode) *spanNode { return byID[n.span.ParentID.V] }
+	parent := func(n *spanNode) *spanNode {
+		if n.span.ParentID.V == "" {
+			return nil
+		}
+		return byID[n.span.ParentID.V]
+	}
 	var roots []*spanNode
 	root := looped(nodes, parent)
 	for i := range nodes {
@@ -81,14 +86,14 @@ type treePrinter struct {
 	start agl.Timestamp // what times are relative to
 }
 
-// print draws the nodes under the given prefix. It keeps its own stack: a chain
-// of spans may be as long as a rollout.
-func (p treePrinter) print(roots []*spanNode, prefix string) error {
+// print draws the trees. It keeps its own stack: a chain of spans may be as long
+// as a rollout.
+func (p treePrinter) print(roots []*spanNode) error {
 	type frame struct {
 		nodes  []*spanNode
 		prefix string
 	}
-	stack := []frame{{roots, prefix}}
+	stack := []frame{{nodes: roots}}
 	for len(stack) > 0 {
 		top := &stack[len(stack)-1]
 		if len(top.nodes) == 0 {
@@ -106,8 +111,8 @@ func (p treePrinter) print(roots []*spanNode, prefix string) error {
 		if depth > deepest {
 			branch, next = fmt.Sprintf("%s(%d) ", branch, depth), top.prefix
 		}
-		if _, err := lipgloss.Fprintln(p.w, faint.Render(top.prefix+branch)+p.line(node.span)); err != nil {
-			return fmt.Errorf("write to standard output: %w", err)
+		if _, err := fmt.Fprintln(p.w, faint.Render(top.prefix+branch)+p.line(node.span)); err != nil {
+			return errOutput(err)
 		}
 		if len(node.children) > 0 {
 			stack = append(stack, frame{node.children, next})

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strconv"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest"
+)
+
+func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"agl": main}) }
+
+// TestScripts runs the command against a real store server, one per script,
+// whose URL is $AGL_STORE_URL.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			url, stop, err := startServer("store", "--port=0")
+			if err != nil {
+				return err
+			}
+			env.Defer(stop)
+			env.Setenv("AGL_STORE_URL", url)
+			env.Setenv("TZ", "UTC")
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"code": code, "seed": seed, "chain": chain,
+		},
+		RequireUniqueNames: true,
+	})
+}
+
+// startServer runs a server command in this process, by the real Main.
+func startServer(args ...string) (url string, stop func(), err error) {
+	listening := make(chan string, 1)
+	m := &Main{Stdout: io.Discard, Stderr: io.Discard, Listening: func(url string) { listening <- url }}
+	if err := m.ParseFlags(args); err != nil {
+		return "", nil, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run(context.Background()) }()
+	select {
+	case url = <-listening:
+	case err := <-ended:
+		return "", nil, err
+	}
+	return url, func() {
+		if err := errors.Join(m.Close(), <-ended); err != nil {
+			panic(err)
+		}
+	}, nil
+}
+
+// code N COMMAND… runs a command and wants exit code N.
+func code(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N COMMAND…")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	var exit *exec.ExitError
+	switch err := ts.Exec(args[1], args[2:]...); {
+	case errors.As(err, &exit):
+		got = exit.ExitCode()
+	case err != nil:
+		ts.Fatalf("%v", err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+func dial(ts *testscript.TestScript) *rest.Client {
+	client, err := rest.NewClient(rest.ClientConfig{URL: ts.Getenv("AGL_STORE_URL")})
+	ts.Check(err)
+	ts.Defer(func() { ts.Check(client.Close()) })
+	return client
+}
+
+// seed puts a succeeded, a failed and a queued rollout into the store, and their
+// ids into $SUCCEEDED, $FAILED and $QUEUED.
+func seed(ts *testscript.TestScript, _ bool, _ []string) {
+	ctx := context.Background()
+	store := dial(ts)
+	start := func(input string) agl.AttemptedRollout {
+		r, err := store.StartRollout(ctx, agl.StartRolloutParams{
+			EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value(input), Mode: agl.ModeTrain}, WorkerID: agl.Some("host-1-0"),
+		})
+		ts.Check(err)
+		return r
+	}
+	finish := func(r agl.AttemptedRollout, status agl.AttemptStatus, outcome agl.Outcome) {
+		_, err := store.UpdateAttempt(ctx, agl.UpdateAttemptParams{
+			RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, Status: &status, Metadata: agl.WithOutcome(nil, outcome),
+		})
+		ts.Check(err)
+	}
+	good := start(`{"question":"3 + 4 = ?"}`)
+	addSpans(ts, store, good,
+		testSpan{id: "1", name: "agent"},
+		testSpan{id: "2", parent: "1", name: agl.SpanChatCompletion, attrs: []agl.Attr{
+			{Key: agl.AttrGenAIRequestModel, Value: "tiny"}, {Key: agl.AttrGenAIInputTokens, Value: 12}, {Key: agl.AttrGenAIOutputTokens, Value: 5},
+		}},
+		testSpan{id: "3", parent: "1", name: agl.SpanAnnotation, attrs: rewardAttrs(ts, agl.Reward{Name: "primary", Value: 0.5}, agl.Reward{Name: "brevity", Value: 1})},
+		testSpan{id: "4", parent: "gone", name: "orphan\x1b[31m", failed: "line one\nline two"},
+	)
+	finish(good, agl.AttemptSucceeded, agl.Outcome{Kind: agl.OutcomeOK})
+	bad := start(`"x"`)
+	finish(bad, agl.AttemptFailed, agl.Outcome{Kind: agl.OutcomePanic, Message: "index out of range"})
+	queued, err := store.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{Input: jsontext.Value(`null`)}}})
+	ts.Check(err)
+	ts.Setenv("SUCCEEDED", good.RolloutID)
+	ts.Setenv("FAILED", bad.RolloutID)
+	ts.Setenv("QUEUED", queued[0].RolloutID)
+	ts.Setenv("ATTEMPT", good.Attempt.AttemptID)
+}
+
+// chain N makes a rollout of N spans, each the child of the one before, and puts
+// its id into $CHAIN.
+func chain(ts *testscript.TestScript, _ bool, args []string) {
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	store := dial(ts)
+	r, err := store.StartRollout(context.Background(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value("1")}})
+	ts.Check(err)
+	spans := make([]testSpan, n)
+	for i := range spans {
+		spans[i] = testSpan{id: strconv.Itoa(i), parent: strconv.Itoa(i - 1), name: fmt.Sprintf("step %d", i)}
+	}
+	addSpans(ts, store, r, spans...)
+	ts.Setenv("CHAIN", r.RolloutID)
+}
+
+type testSpan struct {
+	id, parent, name string
+	attrs            []agl.Attr
+	failed           string
+}
+
+func rewardAttrs(ts *testscript.TestScript, rewards ...agl.Reward) []agl.Attr {
+	attrs, err := agl.RewardAttributes(rewards...)
+	ts.Check(err)
+	return attrs
+}
+
+func addSpans(ts *testscript.TestScript, store agl.Store, r agl.AttemptedRollout, spans ...testSpan) {
+	var all []agl.Span
+	for i, s := range spans {
+		attrs, err := agl.NewAttributes(s.attrs...)
+		ts.Check(err)
+		began := r.Attempt.StartTime + agl.Timestamp(i)
+		span := agl.Span{
+			RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, TraceID: "t", SpanID: s.id, Name: s.name, Attributes: attrs,
+			StartTime: agl.Some(began), EndTime: agl.Some(began + 0.25), Status: agl.SpanStatus{Code: agl.StatusOK},
+		}
+		if s.parent != "" {
+			span.ParentID = agl.Some(s.parent)
+		}
+		if s.failed != "" {
+			span.Status = agl.SpanStatus{Code: agl.StatusError, Description: agl.Some(s.failed)}
+		}
+		all = append(all, span)
+	}
+	_, err := store.AddSpans(context.Background(), agl.AddSpansParams{Spans: all, IssueSequenceIDs: true})
+	ts.Check(err)
+}
