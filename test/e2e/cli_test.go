@@ -1,0 +1,193 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy/proxytest"
+)
+
+// answered is what came of a request.
+type answered struct {
+	status int
+	body   string
+	err    error
+}
+
+// post sends a request in the background. begun is closed when the server has
+// the request, which it shows by asking for its body.
+func post(t *testing.T, url, body string) (begun <-chan struct{}, done <-chan answered) {
+	t.Helper()
+	read, result := make(chan struct{}), make(chan answered, 1)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, &announced{Reader: strings.NewReader(body), read: read})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.ContentLength = int64(len(body))
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Expect", "100-continue")
+	transport := &http.Transport{ExpectContinueTimeout: longest}
+	t.Cleanup(transport.CloseIdleConnections)
+	go func() {
+		res, err := (&http.Client{Transport: transport}).Do(req)
+		if err != nil {
+			result <- answered{err: err}
+			return
+		}
+		text, err := io.ReadAll(res.Body)
+		if closing := res.Body.Close(); err == nil {
+			err = closing
+		}
+		result <- answered{res.StatusCode, string(text), err}
+	}()
+	return read, result
+}
+
+// announced tells when it is read for the first time.
+type announced struct {
+	io.Reader
+	read chan struct{}
+}
+
+func (a *announced) Read(p []byte) (int, error) {
+	select {
+	case <-a.read:
+	default:
+		close(a.read)
+	}
+	return a.Reader.Read(p)
+}
+
+func TestStoreDrains(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			server, url := startStore(t)
+			rollouts, err := client(t, url).EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{Input: jsontext.Value("1")}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			begun, done := post(t, url+"/v1/agl/waits/rollouts", fmt.Sprintf(`{"rollout_ids":[%q],"timeout":3600}`, rollouts[0].RolloutID))
+			<-begun
+			server.signalGroup(sig)
+			if a := <-done; a.err != nil || a.status != http.StatusOK || a.body != "[]" {
+				t.Errorf("the blocked wait got %+v, want status 200 and no rollout", a)
+			}
+			if exit := server.end(); exit != 0 {
+				t.Errorf("exit code %d, want 0", exit)
+			}
+		})
+	}
+}
+
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	_, url := startStore(t)
+	watch := start(t, aglBinary, []string{"rollouts", "--watch", "--json", "--store", url}, nil)
+	c := client(t, url)
+	// The watch has no voice before something happens: make things happen until it
+	// tells of one.
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				if _, err := c.EnqueueRollouts(context.WithoutCancel(t.Context()), agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{}}}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+	}()
+	line := regexp.MustCompile(`^\{"rollout_id":"ro-[0-9a-f]+","input":null,.*"status":"queuing",`)
+	what, rest, ok := watch.next(time.After(longest), "a rollout")
+	if text := strings.TrimSuffix(what+" "+rest, " "); !ok || !line.MatchString(text) {
+		t.Errorf("line %q, want a rollout", text)
+	}
+	close(stop)
+	<-stopped
+	watch.signalGroup(syscall.SIGINT)
+	if exit := watch.end(); exit != ctrlC {
+		t.Errorf("exit code %d, want %d; standard error: %s", exit, ctrlC, watch.stderr)
+	}
+	if text := watch.stderr.String(); text != "" {
+		t.Errorf("standard error %q, want nothing", text)
+	}
+}
+
+func TestProxyRecordsAndDrains(t *testing.T) {
+	t.Parallel()
+	_, storeURL := startStore(t)
+	release := make(chan struct{})
+	model := proxytest.NewServer(func(context.Context, proxytest.Request) proxytest.Reply {
+		<-release
+		return proxytest.Reply{Body: `{"id":"c1","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}]}`}
+	})
+	t.Cleanup(model.Close)
+	gateway := startMerged(t, aglBinary, []string{"proxy", "--store", storeURL, "--model", "m=" + model.BaseURL()}, nil)
+	listening := regexp.MustCompile(`LLM proxy listens.* url=(\S+)`)
+	var url string
+	for deadline := time.After(longest); url == ""; {
+		what, rest, ok := gateway.next(deadline, "the proxy to listen")
+		if !ok {
+			t.Fatalf("agl proxy ended: %v", gateway.seen)
+		}
+		if m := listening.FindStringSubmatch(what + " " + rest); m != nil {
+			url = m[1]
+		}
+	}
+	c := client(t, storeURL)
+	r, err := c.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value("1")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, done := post(t, url+"/rollout/"+r.RolloutID+"/attempt/"+r.Attempt.AttemptID+"/v1/chat/completions",
+		`{"model":"m","messages":[{"role":"user","content":"hello"}]}`)
+	<-begun
+	gateway.signalGroup(syscall.SIGTERM)
+	gateway.awaitLine("msg=draining")
+	close(release)
+	if a := <-done; a.err != nil || a.status != http.StatusOK || !strings.Contains(a.body, `"hi"`) {
+		t.Errorf("the running call got %+v, want the model's reply", a)
+	}
+	if exit := gateway.end(); exit != 0 {
+		t.Errorf("exit code %d, want 0", exit)
+	}
+	page, err := c.QuerySpans(t.Context(), agl.QuerySpansParams{RolloutID: r.RolloutID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if page.Total == 0 {
+		t.Error("the call that was running at the end is not recorded")
+	}
+}
+
+// awaitLine reads on until a line contains a text.
+func (s *started) awaitLine(text string) {
+	s.t.Helper()
+	for deadline := time.After(longest); ; {
+		what, rest, ok := s.next(deadline, text)
+		if !ok {
+			s.t.Fatalf("the program ended before it had said %q", text)
+		}
+		if strings.Contains(what+" "+rest, text) {
+			return
+		}
+	}
+}
