@@ -322,3 +322,28 @@ func TestClaimOfALeaver(t *testing.T) {
 		}
 	})
 }
+
+func TestClosedQueueReleasesBlockedDequeues(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, s *store.Store) {
+		p := agl.DequeueRolloutsParams{Limit: 1, Wait: time.Hour}
+		first, second := block(t.Context(), s, p), block(t.Context(), s, p)
+		if err := s.CloseQueue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []<-chan answer{first, second} {
+			if got := arrived(t, "a dequeue", c); !got.result.Closed || got.err != nil || got.took != 0 {
+				t.Errorf("got %+v, want closed at once", got)
+			}
+		}
+		if err := s.OpenQueue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		third := block(t.Context(), s, p)
+		blocked(t, "a dequeue of the open queue", third)
+		enqueue(t, s, 1, agl.RolloutConfig{})
+		if got := arrived(t, "the dequeue", third); len(got.result.Rollouts) != 1 {
+			t.Errorf("got %+v, want the rollout", got)
+		}
+	})
+}

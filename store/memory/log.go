@@ -10,14 +10,16 @@ import (
 	"github.com/agl-go/agl/store"
 )
 
-// events is the log of what changed, bounded by age and number.
+// events is the log of what changed, bounded by age and number. It is kept in
+// chunks, so that neither growing nor forgetting moves what is there.
 type events struct {
-	epoch string
-	ttl   time.Duration
-	most  int
-	items []event
-	head  int   // items before it are forgotten
-	first int64 // the number of items[head]
+	epoch  string
+	ttl    time.Duration
+	most   int
+	chunks [][]event
+	base   int64 // the number of the first event of the first chunk
+	first  int64 // the number of the oldest event that is not forgotten
+	next   int64 // the number of the event to come
 }
 
 type event struct {
@@ -26,27 +28,37 @@ type event struct {
 	at agl.Timestamp
 }
 
+const eventChunk = 512
+
 func (l *events) init(epoch string, ttl time.Duration, most int) {
-	l.epoch, l.ttl, l.most, l.first = epoch, ttl, most, 1
+	l.epoch, l.ttl, l.most = epoch, ttl, most
+	l.base, l.first, l.next = 1, 1, 1
 }
 
 func (l *events) append(now agl.Timestamp, list []agl.Event) {
 	for _, e := range list {
-		l.items = append(l.items, event{Event: e, at: now})
+		last := len(l.chunks) - 1
+		if last < 0 || len(l.chunks[last]) == eventChunk {
+			l.chunks = append(l.chunks, make([]event, 0, eventChunk))
+			last++
+		}
+		l.chunks[last] = append(l.chunks[last], event{Event: e, at: now})
+		l.next++
 	}
-	for len(l.items)-l.head > l.most || l.head < len(l.items) && now.Sub(l.items[l.head].at) > l.ttl {
-		l.items[l.head] = event{}
-		l.head++
+	for l.first < l.next && (l.next-l.first > int64(l.most) || now.Sub(l.at(l.first).at) > l.ttl) {
 		l.first++
-	}
-	if l.head > len(l.items)/2 {
-		n := copy(l.items, l.items[l.head:])
-		clear(l.items[n:])
-		l.items, l.head = l.items[:n], 0
+		if l.first-l.base == eventChunk {
+			l.chunks[0] = nil
+			l.chunks = l.chunks[1:]
+			l.base = l.first
+		}
 	}
 }
 
-func (l *events) last() int64 { return l.first + int64(len(l.items)-l.head) - 1 }
+func (l *events) at(n int64) *event {
+	i := n - l.base
+	return &l.chunks[i/eventChunk][i%eventChunk]
+}
 
 func (l *events) id(n int64) string { return l.epoch + "-" + strconv.FormatInt(n, 10) }
 
@@ -62,20 +74,19 @@ func (d *Driver) Events(_ context.Context, after string, limit int) (store.Event
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	l := &d.events
-	last := l.last()
-	out := store.EventList{Last: l.id(last)}
+	out := store.EventList{Last: l.id(l.next - 1)}
 	if after == "" {
 		return out, nil
 	}
-	n, ok := l.number(after)
-	if !ok || n < l.first-1 || n > last {
+	seen, ok := l.number(after)
+	if !ok || seen < l.first-1 || seen >= l.next {
 		out.Reset = true
 		return out, nil
 	}
-	from := l.head + int(n+1-l.first)
-	for i, e := range l.items[from:min(len(l.items), from+limit)] {
-		e.ID = l.id(n + 1 + int64(i))
-		out.Events = append(out.Events, e.Event)
+	for n := seen + 1; n < min(l.next, seen+1+int64(limit)); n++ {
+		e := l.at(n).Event
+		e.ID = l.id(n)
+		out.Events = append(out.Events, e)
 	}
 	return out, nil
 }
