@@ -161,10 +161,16 @@ func (a *attempt) rolloutEnd(ctx, life context.Context, task agl.Task, spans []a
 // hooks calls one method of every hook. Errors and panics are logged.
 func (a *attempt) hooks(ctx context.Context, name string, call func(context.Context, agl.Hook) error) {
 	for i, h := range a.r.cfg.Hooks {
-		if err := safely(func() error { return call(ctx, h) }); err != nil {
-			a.r.cfg.Logger.ErrorContext(ctx, "hook failed", "hook", fmt.Sprintf("%d (%T)", i, h), "method", name,
-				"rollout_id", a.rollout.RolloutID, "attempt_id", a.attempt.AttemptID, "error", err)
+		err := safely(func() error { return call(ctx, h) })
+		if err == nil {
+			continue
 		}
+		log := a.r.cfg.Logger
+		if p, ok := errors.AsType[*panicError](err); ok {
+			log = log.With("stack", p.stack)
+		}
+		log.ErrorContext(ctx, "hook failed", "hook", fmt.Sprintf("%d (%T)", i, h), "method", name,
+			"rollout_id", a.rollout.RolloutID, "attempt_id", a.attempt.AttemptID, "error", err)
 	}
 }
 

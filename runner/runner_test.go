@@ -316,6 +316,40 @@ func TestOutage(t *testing.T) {
 	})
 }
 
+// lateStore hands out a rollout in the moment in which the runner stops.
+type lateStore struct {
+	*faultyStore
+	stop func()
+}
+
+func (s *lateStore) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams) (agl.DequeueResult, error) {
+	res, err := s.faultyStore.DequeueRollouts(ctx, p)
+	s.stop()
+	return res, err
+}
+
+func (s *lateStore) ReturnClaims(ctx context.Context, p agl.ReturnClaimsParams) error {
+	returner, ok := s.Store.(agl.ClaimReturner)
+	if !ok {
+		return errors.New("the store takes no claims back")
+	}
+	return returner.ReturnClaims(ctx, p)
+}
+
+func TestLateClaimIsGivenBack(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s := &lateStore{faultyStore: openStore(t), stop: cancel}
+	id := enqueue(t, s, agl.RolloutConfig{})
+	if err := newRunner(t, runner.Config{Store: s, Agent: agl.AgentFunc(done)}).Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if rollout := get(t, s, id); rollout.Status != agl.RolloutQueuing || rollout.Attempt != nil {
+		t.Errorf("rollout is %s with attempt %v", rollout.Status, rollout.Attempt)
+	}
+}
+
 // impatientStore answers at once, as servers that do not know waiting do.
 type impatientStore struct {
 	*faultyStore

@@ -41,6 +41,9 @@ func (w *worker) run(ctx context.Context, t *tickets) error {
 		if err != nil || !ok {
 			return err
 		}
+		if ctx.Err() != nil && w.giveBack(ctx, rollout) {
+			return nil
+		}
 		if err := w.execute(ctx, rollout); err != nil {
 			w.r.cfg.Logger.WarnContext(ctx, "attempt failed", "worker_id", w.id, "rollout_id", rollout.RolloutID,
 				"attempt_id", rollout.Attempt.AttemptID, "outcome", agl.OutcomeOf(err).Kind, "error", err)
@@ -85,6 +88,18 @@ func (w *worker) claim(ctx context.Context) (agl.AttemptedRollout, bool, error) 
 		sleep(ctx, jittered(backoff))
 		backoff = min(2*backoff, mostBackoff)
 	}
+}
+
+// giveBack returns a claim that came when the runner had stopped already, if
+// the store can take it back.
+func (w *worker) giveBack(ctx context.Context, rollout agl.AttemptedRollout) bool {
+	returner, ok := w.r.cfg.Store.(agl.ClaimReturner)
+	if !ok {
+		return false
+	}
+	closing, cancel := w.r.closing(ctx)
+	defer cancel()
+	return returner.ReturnClaims(closing, agl.ReturnClaimsParams{Rollouts: []agl.AttemptedRollout{rollout}}) == nil
 }
 
 // Why the context of an attempt ended.

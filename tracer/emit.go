@@ -86,32 +86,32 @@ func EmitReward(ctx context.Context, value float64, opts ...Option) (agl.Span, e
 // one, which algorithms use unless told otherwise. No dimension, a repeated name
 // or a value that is not finite is agl.ErrInvalid.
 func EmitRewards(ctx context.Context, rewards []agl.Reward, opts ...Option) (agl.Span, error) {
-	span, err := RewardDraft(rewards...)
+	attrs, err := rewardAttrs(rewards)
 	if err != nil {
 		return agl.Span{}, err
 	}
-	var attrs []agl.Attr
-	for key, value := range span.Attributes.All() {
-		attrs = append(attrs, agl.Attr{Key: key, Value: value})
-	}
-	return emit(ctx, agl.SpanDraft{Name: span.Name}, attrs, opts)
+	return emit(ctx, agl.SpanDraft{Name: agl.SpanAnnotation}, attrs, opts)
 }
 
 // RewardDraft is the reward span that [EmitRewards] records.
 func RewardDraft(rewards ...agl.Reward) (agl.SpanDraft, error) {
-	names := make(map[string]bool, len(rewards))
-	for _, r := range rewards {
-		if names[r.Name] {
-			return agl.SpanDraft{}, agl.Errorf(agl.CodeInvalid, "reward %q: is given twice, each dimension needs a name of its own", r.Name)
-		}
-		names[r.Name] = true
-	}
-	attrs, err := agl.RewardAttributes(rewards...)
+	attrs, err := rewardAttrs(rewards)
 	if err != nil {
 		return agl.SpanDraft{}, err
 	}
 	attributes, err := agl.NewAttributes(attrs...)
 	return agl.SpanDraft{Name: agl.SpanAnnotation, Attributes: attributes, Status: agl.SpanStatus{Code: agl.StatusOK}}, err
+}
+
+func rewardAttrs(rewards []agl.Reward) ([]agl.Attr, error) {
+	names := make(map[string]bool, len(rewards))
+	for _, r := range rewards {
+		if names[r.Name] {
+			return nil, agl.Errorf(agl.CodeInvalid, "reward %q: is given twice, each dimension needs a name of its own", r.Name)
+		}
+		names[r.Name] = true
+	}
+	return agl.RewardAttributes(rewards...)
 }
 
 // EmitAnnotation records facts about the attempt: a map or struct whose nested

@@ -306,23 +306,11 @@ func (s *stream) flush(ctx context.Context) error {
 			return err
 		}
 		select {
-		case <-progress:
-		case <-s.done:
-			// The goroutine settles everything before it goes; look again.
-			if s.isSettled(target) {
-				continue
-			}
-			return errStreamClosed
+		case <-progress: // the goroutine settles everything before it goes
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-}
-
-func (s *stream) isSettled(target int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.settled >= target
 }
 
 func (s *stream) lossError() error {

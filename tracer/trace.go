@@ -69,12 +69,6 @@ func (t *Trace) begin(ctx context.Context) context.Context {
 	return ctx
 }
 
-// RolloutID returns the id of the rollout that is traced.
-func (t *Trace) RolloutID() string { return t.rolloutID }
-
-// AttemptID returns the id of the attempt that is traced.
-func (t *Trace) AttemptID() string { return t.attemptID }
-
 // TraceID returns the trace id, in hex, that the attempt's own spans share.
 func (t *Trace) TraceID() string { return t.traceID.String() }
 

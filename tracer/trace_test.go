@@ -111,6 +111,8 @@ func TestSpanConversion(t *testing.T) {
 		attribute.String("s", "é\"\n"), attribute.Bool("b", true), attribute.Int64("i", 1<<62), attribute.Float64("f", 1),
 		attribute.Float64("nan", nan()), attribute.Int64Slice("ids", []int64{1, 2}), attribute.StringSlice("ss", []string{"a"}),
 		attribute.Float64Slice("fs", []float64{0.5, 2}), attribute.BoolSlice("bs", []bool{true, false}),
+		attribute.ByteSlice("bytes", []byte{0, 255}), attribute.Slice("mixed", attribute.IntValue(1), attribute.StringValue("x")),
+		attribute.Map("map", attribute.Map("in", attribute.Bool("deep", true))),
 	)
 	s.AddEvent("ev", trace.WithTimestamp(begin.Add(time.Second)), trace.WithAttributes(attribute.String("k", "v")))
 	s.SetStatus(codes.Error, "why")
@@ -119,7 +121,7 @@ func TestSpanConversion(t *testing.T) {
 	spans := end(t, open)
 
 	got := spans[0]
-	want := `{"s":"é\"\n","b":true,"i":4611686018427387904,"f":1.0,"nan":"NaN","ids":[1,2],"ss":["a"],"fs":[0.5,2.0],"bs":[true,false]}`
+	want := `{"s":"é\"\n","b":true,"i":4611686018427387904,"f":1.0,"nan":"NaN","ids":[1,2],"ss":["a"],"fs":[0.5,2.0],"bs":[true,false],"bytes":"00ff","mixed.0":1,"mixed.1":"x","map.in.deep":true}`
 	if string(got.Attributes) != want {
 		t.Errorf("attributes\n got %s\nwant %s", got.Attributes, want)
 	}
@@ -162,6 +164,31 @@ func TestAttributesAreNotCut(t *testing.T) {
 	}
 	if count != n {
 		t.Errorf("%d of %d attributes survive", count, n)
+	}
+}
+
+// An agent that is itself called under a foreign trace keeps the link.
+func TestRemoteLink(t *testing.T) {
+	t.Parallel()
+	ctx, open := start(t, newTracer(t, tracer.Config{Store: &spanStore{}}))
+	state, err := trace.ParseTraceState("b=2,a=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	remote := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, Remote: true, TraceState: state})
+	_, s := tracer.Provider(ctx).Tracer("x").Start(ctx, "linked",
+		trace.WithLinks(trace.Link{SpanContext: remote, Attributes: []attribute.KeyValue{attribute.String("k", "v")}}))
+	s.End()
+	got := end(t, open)[0].Links
+	want := []agl.SpanLink{{
+		Context: agl.SpanContext{
+			TraceID: "01000000000000000000000000000000", SpanID: "0200000000000000", IsRemote: true,
+			TraceState: []byte(`{"b":"2","a":"1"}`),
+		},
+		Attributes: agl.Attributes(`{"k":"v"}`),
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("links (-want +got): %s", diff)
 	}
 }
 
