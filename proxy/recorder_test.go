@@ -1,0 +1,560 @@
+package proxy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy"
+	"github.com/google/go-cmp/cmp"
+)
+
+// backend is a transport without a network, for tests with a clock of their own.
+type backend func(r *http.Request) (string, error)
+
+func (b backend) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := b(r)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Response{
+		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
+		ContentLength: int64(len(body)), Body: io.NopCloser(strings.NewReader(body)), Request: r,
+	}, nil
+}
+
+func completion(id string, prompt, reply []int) string {
+	return strings.ReplaceAll(fmt.Sprintf(`{"id":%q,"choices":[{"index":0,"message":{"role":"assistant","content":"x"},"token_ids":%v}],"prompt_token_ids":%v}`, id, reply, prompt), " ", ",")
+}
+
+func always(*http.Request) (string, error) { return completion("c", []int{1, 2}, []int{3, 4}), nil }
+
+// unplugged makes a proxy without a network.
+func unplugged(t *testing.T, b backend, store *spans, edit func(c *proxy.Config)) *proxy.Proxy {
+	t.Helper()
+	cfg := proxy.Config{Models: []proxy.Model{{Name: "m", BaseURL: "http://backend/v1"}}, Spans: store, Transport: b}
+	if edit != nil {
+		edit(&cfg)
+	}
+	p, err := proxy.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func call(ctx context.Context, p *proxy.Proxy, path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, path, strings.NewReader(hello)))
+	return w
+}
+
+func closed(t *testing.T, p *proxy.Proxy) {
+	t.Helper()
+	if err := p.Close(t.Context()); err != nil {
+		t.Errorf("close: %v", err)
+	}
+}
+
+// Ids are in the order in which an attempt's calls began, whatever the order in
+// which they end, and no call waits for its id before it is forwarded.
+func TestSequenceOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		forwarded := 0
+		store := &spans{reserve: func() error {
+			time.Sleep(time.Second)
+			return nil
+		}}
+		p := unplugged(t, func(r *http.Request) (string, error) {
+			mu.Lock()
+			forwarded++
+			id := forwarded
+			mu.Unlock()
+			time.Sleep(time.Minute / time.Duration(id)) // later calls end earlier
+			return completion(fmt.Sprint("call-", id), []int{1}, []int{2}), nil
+		}, store, nil)
+		var group sync.WaitGroup
+		for range 5 {
+			group.Go(func() { call(t.Context(), p, attemptPath) })
+			synctest.Wait() // it has begun, and its order with it
+		}
+		if forwarded != 5 {
+			t.Errorf("%d calls were forwarded while the store was busy, want 5", forwarded)
+		}
+		group.Wait()
+		if err := p.Flush(t.Context(), []string{"ro-1"}); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range store.calls() {
+			if id, _ := c.Attributes.GetString(agl.AttrGenAIResponseID); id != fmt.Sprint("call-", c.SequenceID) {
+				t.Errorf("%s has sequence id %d", id, c.SequenceID)
+			}
+		}
+		if bySequence := store.next["ro-1"]; bySequence != 5 {
+			t.Errorf("%d ids were taken for 5 calls", bySequence)
+		}
+		closed(t, p)
+	})
+}
+
+// A flush returns when the calls that had begun are stored, and not before; it
+// does not wait for the calls of others or for later ones.
+func TestFlushBarrier(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &spans{}
+		seconds := 10 * time.Second
+		p := unplugged(t, func(r *http.Request) (string, error) {
+			time.Sleep(seconds)
+			return always(r)
+		}, store, nil)
+		var group sync.WaitGroup
+		begin := func(rollout string) {
+			group.Go(func() { call(t.Context(), p, "/rollout/"+rollout+"/attempt/a/v1/chat/completions") })
+			synctest.Wait()
+		}
+		begin("a")
+		seconds = time.Hour
+		begin("b")
+		began := time.Now()
+		done := make(chan error, 1)
+		go func() { done <- p.Flush(t.Context(), []string{"a", "none", "a"}) }()
+		synctest.Wait()
+		begin("a") // after the flush
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took != 10*time.Second {
+			t.Errorf("the flush took %v, want the 10s of the call", took)
+		}
+		if n := len(store.calls()); n != 1 {
+			t.Errorf("%d calls stored", n)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := p.Flush(ctx, nil); !errors.Is(err, agl.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a flush that ran out of time: %v", err)
+		}
+		group.Wait()
+		if err := p.Flush(t.Context(), nil); err != nil || len(store.calls()) != 3 {
+			t.Errorf("%v, %d calls", err, len(store.calls()))
+		}
+		closed(t, p)
+	})
+}
+
+// A store that is away for a while loses nothing and delays no reply.
+func TestStoreOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		away := true
+		outage := func() error {
+			if away {
+				return errors.New("connection refused")
+			}
+			return nil
+		}
+		store := &spans{}
+		store.reserve = outage
+		store.refuse = func([]agl.Span) error { return outage() }
+		p := unplugged(t, always, store, nil)
+		began := time.Now()
+		for i := range 10 {
+			if w := call(t.Context(), p, fmt.Sprintf("/rollout/r%d/attempt/a/chat/completions", i%3)); w.Code != http.StatusOK {
+				t.Fatalf("%d %s", w.Code, w.Body)
+			}
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("10 calls took %v without the store", took)
+		}
+		time.AfterFunc(time.Minute, func() { away = false })
+		if err := p.Flush(t.Context(), nil); err != nil {
+			t.Error(err)
+		}
+		if n := len(store.calls()); n != 10 {
+			t.Errorf("%d calls stored, want 10", n)
+		}
+		closed(t, p)
+	})
+}
+
+// Records that cannot be stored are not forgotten: every flush of their
+// rollout says so. Other records of the same write are stored.
+func TestRecordsLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &spans{refuse: func(batch []agl.Span) error {
+			for i, s := range batch {
+				if s.RolloutID == "gone" {
+					return agl.Errorf(agl.CodeNotFound, "span %d: attempt %s not found", i, s.AttemptID)
+				}
+			}
+			return nil
+		}}
+		p := unplugged(t, always, store, nil)
+		for _, rollout := range []string{"a", "gone", "b", "gone"} {
+			call(t.Context(), p, "/rollout/"+rollout+"/attempt/x/chat/completions")
+		}
+		for range 2 {
+			if err := p.Flush(t.Context(), []string{"a", "b"}); err != nil {
+				t.Error(err)
+			}
+			err := p.Flush(t.Context(), []string{"a", "gone"})
+			if !errors.Is(err, agl.ErrNotFound) || !strings.Contains(err.Error(), "2 call records") || !strings.Contains(err.Error(), "rollout gone") {
+				t.Errorf("flush of lost records: %v", err)
+			}
+		}
+		if n := len(store.calls()); n != 2 {
+			t.Errorf("%d calls stored, want 2", n)
+		}
+		if err := p.Close(t.Context()); !errors.Is(err, agl.ErrNotFound) {
+			t.Errorf("close after lost records: %v", err)
+		}
+	})
+	t.Run("in time", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			var log strings.Builder
+			store := &spans{reserve: func() error { return agl.Errorf(agl.CodeUnavailable, "shut down") }}
+			p := unplugged(t, always, store, func(c *proxy.Config) {
+				c.StoreRetry = time.Minute
+				c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			})
+			began := time.Now()
+			call(t.Context(), p, attemptPath)
+			if err := p.Flush(t.Context(), nil); !errors.Is(err, agl.ErrUnavailable) {
+				t.Errorf("flush: %v", err)
+			}
+			if took := time.Since(began); took > time.Minute || took < 50*time.Second {
+				t.Errorf("given up after %v, want about a minute", took)
+			}
+			if err := p.Close(t.Context()); err == nil {
+				t.Error("close says nothing of the loss")
+			}
+			if !strings.Contains(log.String(), "call record lost") {
+				t.Errorf("log: %s", log.String())
+			}
+		})
+	})
+}
+
+// While the memory for records is full, new calls wait, in their order, and are
+// refused after a time; those that run go on.
+func TestMemoryBound(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		away := true
+		store := &spans{refuse: func([]agl.Span) error {
+			if away {
+				return errors.New("no")
+			}
+			return nil
+		}}
+		p := unplugged(t, always, store, func(c *proxy.Config) {
+			c.CaptureBytes = 20 << 10 // four calls of four KiB and some bytes
+			c.StoreRetry = time.Hour
+		})
+		for i := range 4 {
+			if w := call(t.Context(), p, attemptPath); w.Code != http.StatusOK {
+				t.Fatalf("call %d: %d %s", i, w.Code, w.Body)
+			}
+		}
+		began := time.Now()
+		w := call(t.Context(), p, attemptPath)
+		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || w.Header().Get(proxy.HeaderSource) != proxy.SourceGateway {
+			t.Errorf("with memory full: %d %v %s", w.Code, w.Header(), w.Body)
+		}
+		if took := time.Since(began); took != 30*time.Second {
+			t.Errorf("refused after %v, want 30s", took)
+		}
+		ctx, leave := context.WithTimeout(t.Context(), time.Second)
+		defer leave()
+		call(ctx, p, attemptPath) // an agent that does not wait
+		codes := make(chan int, 8)
+		var group sync.WaitGroup
+		for range cap(codes) {
+			group.Go(func() { codes <- call(t.Context(), p, attemptPath).Code })
+		}
+		synctest.Wait()
+		away = false
+		group.Wait()
+		for range cap(codes) {
+			if code := <-codes; code != http.StatusOK {
+				t.Errorf("a call that waited got %d", code)
+			}
+		}
+		if err := p.Flush(t.Context(), nil); err != nil || len(store.calls()) != 12 {
+			t.Errorf("%v, %d calls stored, want 12", err, len(store.calls()))
+		}
+		closed(t, p)
+	})
+}
+
+// Records that come together are written together.
+func TestBatches(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &spans{}
+		p := unplugged(t, always, store, func(c *proxy.Config) { c.WriteDelay = time.Second })
+		began := time.Now()
+		for i := range 100 {
+			call(t.Context(), p, fmt.Sprintf("/rollout/r%d/attempt/a/chat/completions", i))
+		}
+		time.Sleep(2 * time.Second)
+		if n := len(store.calls()); n != 100 || store.writes != 1 {
+			t.Errorf("%d calls stored in %d writes, want 100 in 1", n, store.writes)
+		}
+		call(t.Context(), p, attemptPath)
+		if err := p.Flush(t.Context(), nil); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took != 2*time.Second {
+			t.Errorf("the flush waited for the delay: %v", took-2*time.Second)
+		}
+		closed(t, p)
+	})
+}
+
+func TestDrift(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		turns := []struct {
+			prompt, reply []int
+			want          string
+		}{
+			{[]int{1, 2}, []int{3}, ""},
+			{[]int{1, 2, 3, 4}, []int{5, 6}, "-1"},
+			{[]int{1, 2, 3, 4, 5, 9, 9}, []int{7}, "5"},
+			{[]int{1, 2}, []int{8}, "2"},
+			{[]int{1, 2, 8}, []int{8}, "-1"},
+			{[]int{0}, []int{8}, "0"},
+		}
+		n := 0
+		store := &spans{}
+		p := unplugged(t, func(*http.Request) (string, error) {
+			n++
+			return completion("c", turns[n-1].prompt, turns[n-1].reply), nil
+		}, store, nil)
+		for range turns {
+			call(t.Context(), p, attemptPath)
+		}
+		if err := p.Flush(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		ids := make(map[string]bool)
+		for i, c := range store.calls() {
+			if got := attribute(t, &c, proxy.AttrDriftIndex); got != turns[i].want {
+				t.Errorf("call %d: drift %q, want %q", i, got, turns[i].want)
+			}
+			ids[attribute(t, &c, agl.AttrGenAIResponseID)] = true
+		}
+		if len(ids) != len(turns) {
+			t.Errorf("%d response ids for %d calls: %v", len(ids), len(turns), ids)
+		}
+		closed(t, p)
+	})
+}
+
+// Close waits for what runs, refuses what comes, and cuts off what does not end.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &spans{}
+		p := unplugged(t, func(r *http.Request) (string, error) {
+			select {
+			case <-time.After(time.Minute):
+				return always(r)
+			case <-r.Context().Done():
+				return "", r.Context().Err()
+			}
+		}, store, nil)
+		first := make(chan int, 1)
+		go func() { first <- call(t.Context(), p, attemptPath).Code }()
+		synctest.Wait()
+		done := make(chan error, 1)
+		go func() { done <- p.Close(t.Context()) }()
+		synctest.Wait()
+		if w := call(t.Context(), p, attemptPath); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "shutting down") {
+			t.Errorf("a call to a closing proxy: %d %s", w.Code, w.Body)
+		}
+		if code := <-first; code != http.StatusOK {
+			t.Errorf("the running call got %d", code)
+		}
+		if err := <-done; err != nil || len(store.calls()) != 1 {
+			t.Errorf("%v, %d calls stored", err, len(store.calls()))
+		}
+		if err := p.Close(t.Context()); err != nil {
+			t.Errorf("the second close: %v", err)
+		}
+	})
+	t.Run("cut off", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			p := unplugged(t, func(r *http.Request) (string, error) {
+				<-r.Context().Done()
+				return "", r.Context().Err()
+			}, &spans{}, nil)
+			first := make(chan int, 1)
+			go func() { first <- call(t.Context(), p, attemptPath).Code }()
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := p.Close(ctx); !errors.Is(err, agl.ErrUnavailable) || !strings.Contains(err.Error(), "1 calls") {
+				t.Errorf("close: %v", err)
+			}
+			if code := <-first; code != http.StatusServiceUnavailable {
+				t.Errorf("the call that was cut off got %d", code)
+			}
+		})
+	})
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	good := proxy.Model{Name: "m", BaseURL: "http://h/v1"}
+	for want, cfg := range map[string]proxy.Config{
+		"models[1].name": {Models: []proxy.Model{good, {BaseURL: "http://h"}}},
+		"base_url":       {Models: []proxy.Model{{Name: "m", BaseURL: "h:80/v1"}}},
+		"api_key":        {Models: []proxy.Model{{Name: "m", BaseURL: "http://h", APIKey: "env:"}}},
+		"StoreRetry":     {StoreRetry: -1},
+		"PublicURL":      {PublicURL: "localhost"},
+	} {
+		if _, err := proxy.New(cfg); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	p, err := proxy.New(proxy.Config{Models: []proxy.Model{good}, PublicURL: "http://me:1/v1/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.SetModels([]proxy.Model{{}}); err == nil || len(p.Models()) != 1 {
+		t.Errorf("a list that is refused: %v, %v", err, p.Models())
+	}
+	resource, err := p.AsResource("", []byte(`{"temperature":1.0}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"resource_type":"proxy_llm","endpoint":"http://me:1/v1","model":"m","api_key":null,"sampling_parameters":{"temperature":1.0}}`
+	if diff := cmp.Diff(want, string(resource.AppendJSON(nil))); diff != "" {
+		t.Error(diff)
+	}
+	if url, err := resource.BaseURL("r/1", "a"); err != nil || url != "http://me:1/rollout/r%2F1/attempt/a/v1" {
+		t.Errorf("%s %v", url, err)
+	}
+	if err := p.SetModels(nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := p.AsResource("", nil); !errors.Is(err, agl.ErrInvalid) {
+		t.Errorf("a resource without a model: %v", err)
+	}
+	closed(t, p)
+}
+
+func TestAdmin(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, token := range []string{"", "s3cret"} {
+			store := &spans{}
+			p := unplugged(t, always, store, func(c *proxy.Config) {
+				c.Token = token
+				c.Models[0].APIKey = "sk-very-secret"
+			})
+			local := &http.Client{Transport: through{p, "127.0.0.1:5"}}
+			remote := &http.Client{Transport: through{p, "10.0.0.1:5"}}
+			good := &proxy.Client{BaseURL: "http://proxy/", Token: token, HTTP: remote}
+			if token == "" {
+				good.HTTP = local
+				bad := &proxy.Client{BaseURL: "http://proxy", HTTP: remote}
+				if err := bad.Flush(t.Context(), nil); !errors.Is(err, agl.ErrUnauthorized) {
+					t.Errorf("from elsewhere without a token: %v", err)
+				}
+			} else {
+				for _, wrong := range []string{"", "s3cre", "s3cret2"} {
+					bad := &proxy.Client{BaseURL: "http://proxy", Token: wrong, HTTP: local}
+					if err := bad.SetModels(t.Context(), nil); !errors.Is(err, agl.ErrUnauthorized) {
+						t.Errorf("token %q: %v", wrong, err)
+					}
+				}
+			}
+			call(t.Context(), p, attemptPath)
+			if err := good.Flush(t.Context(), []string{"ro-1"}); err != nil || len(store.calls()) != 1 {
+				t.Errorf("flush: %v, %d calls", err, len(store.calls()))
+			}
+			call(t.Context(), p, attemptPath)
+			if w := call(t.Context(), p, "/rollout/ro-1/attempt/at-1/flush"); w.Code != http.StatusOK || len(store.calls()) != 2 {
+				t.Errorf("flush by the attempt: %d %s, %d calls", w.Code, w.Body, len(store.calls()))
+			}
+			list := admin(t, good.HTTP, token, http.MethodGet, "/admin/models", "")
+			if strings.Contains(list, "very-secret") || !strings.Contains(list, `"base_url":"http://backend/v1"`) {
+				t.Errorf("models: %s", list)
+			}
+			want := []proxy.Model{{Name: "x", BaseURL: "http://other/v1", BackendModel: "y", APIKey: "env:K", Version: "2", TextOnly: true}}
+			if err := good.SetModels(t.Context(), want); err != nil {
+				t.Error(err)
+			}
+			if diff := cmp.Diff(want, p.Models()); diff != "" {
+				t.Error(diff)
+			}
+			if err := good.SetModels(t.Context(), []proxy.Model{{Name: "x"}}); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), "base_url") {
+				t.Errorf("a wrong model: %v", err)
+			}
+			for body, want := range map[string]string{`{"rollout_ids":3}`: "rollout_ids", `{"rollout":[]}`: `unknown`, `[`: "body"} {
+				if got := admin(t, good.HTTP, token, http.MethodPost, "/admin/flush", body); !strings.Contains(got, want) || !strings.Contains(got, `"error"`) {
+					t.Errorf("%s: %s", body, got)
+				}
+			}
+			if got := admin(t, good.HTTP, token, http.MethodGet, "/admin/x", ""); !strings.Contains(got, "unknown admin request") {
+				t.Error(got)
+			}
+			closed(t, p)
+		}
+	})
+}
+
+// through serves requests by a handler, as coming from an address.
+type through struct {
+	handler http.Handler
+	from    string
+}
+
+func (h through) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	r = r.Clone(r.Context())
+	r.RemoteAddr = h.from
+	if r.Body == nil {
+		r.Body = http.NoBody
+	}
+	h.handler.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+func admin(t *testing.T, client *http.Client, token, method, path, body string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://proxy"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	res, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	got, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(got)
+}
