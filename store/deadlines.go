@@ -61,7 +61,7 @@ func (d *deadlines) Pop() any {
 }
 
 // next returns the earliest deadline.
-func (d *deadlines) next() (at time.Time, any bool) {
+func (d *deadlines) next() (at time.Time, there bool) {
 	ns := d.first.Load()
 	return time.Unix(0, ns), ns != 0
 }
@@ -205,7 +205,7 @@ func (s *Store) watch(ctx context.Context) {
 	for {
 		var timer <-chan time.Time
 		stop := func() {}
-		if at, any := s.deadlines.next(); any {
+		if at, there := s.deadlines.next(); there {
 			timer, stop = s.clock.NewTimer(max(at.Sub(s.now())+deadlineSlack, pause))
 		}
 		var err error

@@ -124,11 +124,18 @@ func (s *Store) runDequeues(ctx context.Context, tx Batch, commands []command) e
 	return nil
 }
 
-// dequeue answers a dequeue of this batch or lets it wait.
+// repeated looks for an earlier use of the command's key and reports whether
+// there is no more to do.
+func (c *dequeueCommand) repeated(w *work) bool {
+	c.replay, c.err = c.key.replay(w)
+	return c.replay != nil || c.err != nil
+}
+
+// dequeue answers a dequeue of this batch or lets it wait. Its error is the
+// batch's; that of the command alone is in its header.
 func (s *Store) dequeue(ctx context.Context, q *claimer, c *dequeueCommand) error {
 	w := q.w
-	c.replay, c.err = c.key.replay(w)
-	if c.err != nil || c.replay != nil {
+	if c.repeated(w) {
 		return nil
 	}
 	if w.queueClosed {

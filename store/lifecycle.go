@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/agl-go/agl"
 	"github.com/go-json-experiment/json/jsontext"
@@ -44,12 +45,8 @@ func derivedStatus(config agl.RolloutConfig, a *agl.Attempt) agl.RolloutStatus {
 		return agl.RolloutSucceeded
 	case agl.AttemptFailed, agl.AttemptTimeout, agl.AttemptUnresponsive:
 	}
-	if a.SequenceID < config.WithDefaults().MaxAttempts {
-		for _, s := range config.RetryCondition {
-			if s == a.Status {
-				return agl.RolloutRequeuing
-			}
-		}
+	if a.SequenceID < config.WithDefaults().MaxAttempts && slices.Contains(config.RetryCondition, a.Status) {
+		return agl.RolloutRequeuing
 	}
 	return agl.RolloutFailed
 }

@@ -53,9 +53,9 @@ func checkQuery(p *agl.Paging, logic agl.FilterLogic, kind sortKind) error {
 	case p.Offset < 0:
 		return agl.Errorf(agl.CodeInvalid, "Offset must be greater than or equal to 0")
 	case logic != "" && logic != agl.FilterAnd && logic != agl.FilterOr:
-		return agl.Errorf(agl.CodeInvalid, "filter_logic: got %q, must be and or or", logic)
+		return agl.Errorf(agl.CodeInvalid, "filter_logic: got %q, must be 'and' or 'or'", logic)
 	case p.Order != "" && p.Order != agl.Ascending && p.Order != agl.Descending:
-		return agl.Errorf(agl.CodeInvalid, "sort_order: got %q, must be asc or desc", p.Order)
+		return agl.Errorf(agl.CodeInvalid, "sort_order: got %q, must be 'asc' or 'desc'", p.Order)
 	}
 	if fields := sortable(kind); p.SortBy != "" && !slices.Contains(fields, p.SortBy) {
 		return agl.Errorf(agl.CodeInvalid, "Invalid sort_by: %s, allowed fields are: %s", p.SortBy, strings.Join(fields, ", "))

@@ -163,15 +163,14 @@ func (s *Store) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams
 	if err := s.submit(ctx, c); err != nil {
 		return nil, err
 	}
-	out := make([]agl.Rollout, len(c.rollouts))
+	out := make([]agl.Rollout, 0, len(c.rollouts))
 	if c.replay == nil {
-		for i, r := range c.rollouts {
-			out[i] = *r
+		for _, r := range c.rollouts {
+			out = append(out, *r)
 		}
 		return out, nil
 	}
 	found, err := s.replayAttempts(ctx, c.replay)
-	out = out[:0]
 	for i := range found {
 		out = append(out, found[i].Rollout)
 	}
@@ -236,7 +235,7 @@ func (s *Store) StartRollout(ctx context.Context, p agl.StartRolloutParams) (_ a
 		return agl.AttemptedRollout{}, err
 	}
 	key := newKeyed("start_rollout", p.IdempotencyKey, nil, func(dst []byte) []byte {
-		return append(p.EnqueueRollout.AppendJSON(dst), p.WorkerID.V...)
+		return append(p.AppendJSON(dst), p.WorkerID.V...)
 	})
 	return s.start(ctx, &startCommand{key: key, rollout: r, rolloutID: r.RolloutID, worker: p.WorkerID})
 }

@@ -120,11 +120,7 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	}
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
-	s.done.Add(1)
-	go func() {
-		defer s.done.Done()
-		s.watch(background)
-	}()
+	s.done.Go(func() { s.watch(background) })
 	return s, nil
 }
 
@@ -165,7 +161,7 @@ func (s *Store) begin(ctx context.Context, method string) (end func(error), err 
 	if err := ctx.Err(); err != nil {
 		return end, err
 	}
-	if at, any := s.deadlines.next(); any && s.now().After(at) {
+	if at, there := s.deadlines.next(); there && s.now().After(at) {
 		err = s.expire(ctx)
 	}
 	return end, err

@@ -61,7 +61,7 @@ type driver struct {
 
 func (d *driver) begin() store.Batch {
 	d.Helper()
-	b, err := d.Driver.Begin(d.ctx)
+	b, err := d.Begin(d.ctx)
 	if err != nil {
 		d.Fatalf("Begin: %v", err)
 	}

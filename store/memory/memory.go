@@ -7,6 +7,7 @@ package memory
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -62,7 +63,7 @@ func (c Config) withDefaults() (Config, error) {
 		if err != nil {
 			return c, agl.Errorf(agl.CodeInternal, "memory.Config.CapacityBytes is 0 and the machine's memory is unknown: %w", err)
 		}
-		c.CapacityBytes = int64(min(machine.Total, 1<<62)) //nolint:gosec // bounded
+		c.CapacityBytes = int64(min(machine.Total, 1<<62))
 	}
 	if c.EvictionThreshold == (Limit{}) {
 		c.EvictionThreshold.Ratio = defaultEvictionRatio
@@ -213,9 +214,9 @@ func (r *rollout) latest() *attempt {
 }
 
 func (r *rollout) attempt(id string) *attempt {
-	for i := len(r.attempts) - 1; i >= 0; i-- {
-		if r.attempts[i].cur.AttemptID == id {
-			return r.attempts[i]
+	for _, a := range slices.Backward(r.attempts) {
+		if a.cur.AttemptID == id {
+			return a
 		}
 	}
 	return nil

@@ -211,7 +211,7 @@ func testSpanAttempts(h *harness) {
 	h.addSpans(span(r.RolloutID, r.Attempt.AttemptID, "a", 1), span(r.RolloutID, again.Attempt.AttemptID, "a", 2),
 		span(r.RolloutID, r.Attempt.AttemptID, "b", 3))
 	for attempt, want := range map[string]string{
-		"": "a a b", r.Attempt.AttemptID: "a b", again.Attempt.AttemptID: "a", agl.LatestAttempt: "a", "at-x": "-",
+		"": "a" + " a b", r.Attempt.AttemptID: "a b", again.Attempt.AttemptID: "a", agl.LatestAttempt: "a", "at-x": "-",
 	} {
 		got := h.spans(agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: attempt})
 		equal(h, "spans of attempt "+attempt, spanNames(got.Items), want)

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -282,13 +283,11 @@ func (h *harness) wantEmptyQueue() {
 	}
 }
 
+// ids joins the ids of items by spaces; none gives "-".
 func ids[T any](items []T, id func(*T) string) string {
-	var out string
+	var out []string
 	for i := range items {
-		if i > 0 {
-			out += " "
-		}
-		out += id(&items[i])
+		out = append(out, id(&items[i]))
 	}
-	return cmp.Or(out, "-")
+	return cmp.Or(strings.Join(out, " "), "-")
 }
