@@ -47,12 +47,13 @@ func (r *run) update(ctx context.Context, data []tinker.Datum, report *StepRepor
 func logprobGap(data []tinker.Datum, trainer [][]float32) Gap {
 	var gap Gap
 	n := 0
-	for k, logprobs := range trainer {
-		for i, logprob := range logprobs {
-			if data[k].Weights[i] == 0 {
+	for k := range min(len(data), len(trainer)) {
+		weights, sampler, logprobs := data[k].Weights, data[k].Logprobs, trainer[k]
+		for i := range min(len(weights), len(sampler), len(logprobs)) {
+			if weights[i] == 0 {
 				continue
 			}
-			d := math.Abs(float64(logprob) - float64(data[k].Logprobs[i]))
+			d := math.Abs(float64(logprobs[i]) - float64(sampler[i]))
 			gap.Mean += d
 			gap.Max = max(gap.Max, d)
 			n++
