@@ -2,6 +2,7 @@ package agl_test
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/agl-go/agl"
@@ -56,5 +57,20 @@ func TestDecodeRejects(t *testing.T) {
 				t.Errorf("code is %s", agl.ErrorCode(err))
 			}
 		})
+	}
+}
+
+func TestAttributeListsAreOfOneKind(t *testing.T) {
+	t.Parallel()
+	attrs, err := agl.NewAttributes(agl.Attr{Key: "a", Value: []float64{1, 2.5}}, agl.Attr{Key: "b", Value: []float64{1, math.Inf(-1), math.NaN()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(attrs), `{"a":[1.0,2.5],"b":["1.0","-Infinity","NaN"]}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	var back agl.Attributes
+	if err := agl.DecodeJSON(attrs, &back); err != nil {
+		t.Errorf("they cannot be read back: %v", err)
 	}
 }

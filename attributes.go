@@ -24,8 +24,8 @@ type Attr struct {
 }
 
 // NewAttributes makes attributes in the order given. A float that JSON cannot
-// say becomes the string NaN, Infinity or -Infinity; a value of another type is
-// rejected with CodeInvalid.
+// say becomes the string NaN, Infinity or -Infinity, and the other elements of
+// its list strings too; a value of another type is rejected with CodeInvalid.
 func NewAttributes(attrs ...Attr) (Attributes, error) {
 	out := []byte{'{'}
 	for i, a := range attrs {
@@ -62,7 +62,7 @@ func appendAttrValue(dst []byte, value any) ([]byte, bool) {
 	case []int64:
 		return appendAttrList(dst, v, appendInt[int64]), true
 	case []float64:
-		return appendAttrList(dst, v, appendAttrFloat), true
+		return appendAttrFloats(dst, v), true
 	case jsontext.Value:
 		return append(dst, v...), v.IsValid() && checkAttributeValue(v)
 	default:
@@ -79,6 +79,22 @@ func appendAttrList[T any](dst []byte, list []T, one func([]byte, T) []byte) []b
 		dst = one(dst, v)
 	}
 	return append(dst, ']')
+}
+
+// appendAttrFloats appends a list; with an element that JSON cannot say all
+// become strings, since a list is of one kind.
+func appendAttrFloats(dst []byte, list []float64) []byte {
+	for _, f := range list {
+		if math.IsNaN(f) || math.IsInf(f, 0) {
+			return appendAttrList(dst, list, func(dst []byte, f float64) []byte {
+				if text := appendAttrFloat(nil, f); text[0] == '"' {
+					return append(dst, text...)
+				}
+				return append(appendAttrFloat(append(dst, '"'), f), '"')
+			})
+		}
+	}
+	return appendAttrList(dst, list, appendFloat)
 }
 
 func appendAttrFloat(dst []byte, f float64) []byte {

@@ -1,0 +1,140 @@
+package rest_test
+
+import (
+	"compress/gzip"
+	"context"
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest"
+)
+
+// export builds a request with one span for each rollout/attempt pair.
+func export(t *testing.T, attempts ...[2]string) string {
+	t.Helper()
+	td := ptrace.NewTraces()
+	for i, ids := range attempts {
+		rs := td.ResourceSpans().AppendEmpty()
+		rs.Resource().Attributes().PutStr(agl.AttrRolloutID, ids[0])
+		rs.Resource().Attributes().PutStr(agl.AttrAttemptID, ids[1])
+		span := rs.ScopeSpans().AppendEmpty().Spans().AppendEmpty()
+		span.SetName("call")
+		span.SetSpanID(pcommon.SpanID{7: byte(i + 1)})
+	}
+	data, err := new(ptrace.ProtoMarshaler).MarshalTraces(td)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestTraces(t *testing.T) {
+	t.Parallel()
+	engine := newStore(t)
+	server := newServer(t, rest.ServerConfig{Store: engine})
+	started, err := engine.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: []byte("1")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := [2]string{started.RolloutID, started.Attempt.AttemptID}
+	const protobuf = "application/x-protobuf"
+
+	if w := ask(t, server, "POST", "/v1/traces", export(t, known, [2]string{"ro-nope", "at-nope"}, [2]string{"", ""}), "Content-Type", protobuf+"; charset=x"); true {
+		partial := partialSuccess(t, w.Body.Bytes())
+		if w.Code != 200 || w.Header().Get("Content-Type") != protobuf || !strings.HasPrefix(partial, "2 ") {
+			t.Errorf("some known: %d %q", w.Code, partial)
+		}
+	}
+	if w := ask(t, server, "POST", "/v1/traces", export(t, known), "Content-Type", protobuf); w.Code != 200 || w.Body.Len() != 0 {
+		t.Errorf("a repeat: %d %q", w.Code, w.Body)
+	}
+	spans, err := engine.QuerySpans(t.Context(), agl.QuerySpansParams{RolloutID: known[0]})
+	if err != nil || len(spans.Items) != 1 || spans.Items[0].SequenceID != 1 {
+		t.Errorf("stored %+v, %v", spans.Items, err)
+	}
+
+	for _, tc := range []struct {
+		name, contentType, body string
+		header                  []string
+		status                  int
+		answerType, want        string
+	}{
+		{"empty", protobuf, "", nil, 200, protobuf, ""},
+		{"other type", "text/plain", "x", nil, 400, protobuf, "Unsupported Content-Type 'text/plain', expected 'application/x-protobuf'"},
+		{"no type", "", "x", nil, 400, protobuf, "Unsupported Content-Type ''"},
+		{"garbage", protobuf, "\x0a\xff", nil, 400, protobuf, "Unable to parse OTLP traces payload: "},
+		{"garbage in JSON", "application/json", "{", nil, 400, "application/json", `{"message":"Unable to parse OTLP traces payload: `},
+		{"bad gzip", protobuf, "x", []string{"Content-Encoding", "gzip"}, 400, protobuf, "not gzip"},
+		{"all unknown in JSON", "application/json", `{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"lost"}]}]}]}`, nil, 200, "application/json", `{"partialSuccess":{"rejectedSpans":"1","errorMessage":"span \"lost\" has no `},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w := ask(t, server, "POST", "/v1/traces", tc.body, append(tc.header, "Content-Type", tc.contentType)...)
+			if w.Code != tc.status || w.Header().Get("Content-Type") != tc.answerType || !strings.Contains(w.Body.String(), tc.want) {
+				t.Errorf("got %d %s %q", w.Code, w.Header().Get("Content-Type"), w.Body)
+			}
+			// The same again, compressed.
+			w = ask(t, server, "POST", "/v1/traces", tc.body, append(tc.header, "Content-Type", tc.contentType, "Accept-Encoding", "gzip;q=0, deflate")...)
+			z, err := gzip.NewReader(w.Body)
+			if err != nil || w.Header().Get("Content-Encoding") != "gzip" {
+				t.Fatalf("compressed answer: %v, %v", err, w.Header())
+			}
+			if got := readAll(t, z); !strings.Contains(got, tc.want) {
+				t.Errorf("compressed answer is %q", got)
+			}
+		})
+	}
+	if _, err := engine.CancelRollout(t.Context(), agl.CancelRolloutParams{RolloutID: known[0]}); err != nil {
+		t.Fatal(err)
+	}
+	if w := ask(t, server, "POST", "/v1/traces", export(t, known), "Content-Type", protobuf); w.Header().Get("Agl-Attempt-State") != "cancelled" {
+		t.Errorf("an export for a cancelled attempt has headers %v", w.Header())
+	}
+}
+
+// partialSuccess reads "N message" out of an ExportTraceServiceResponse.
+func partialSuccess(t *testing.T, data []byte) string {
+	t.Helper()
+	number, kind, n := protowire.ConsumeTag(data)
+	if number != 1 || kind != protowire.BytesType {
+		t.Fatalf("no partial success in %q", data)
+	}
+	partial, _ := protowire.ConsumeBytes(data[n:])
+	_, _, n = protowire.ConsumeTag(partial)
+	rejected, m := protowire.ConsumeVarint(partial[n:])
+	partial = partial[n+m:]
+	_, _, n = protowire.ConsumeTag(partial)
+	message, _ := protowire.ConsumeString(partial[n:])
+	return string(rune('0'+rejected)) + " " + message
+}
+
+func TestTracesStoreFails(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		err    error
+		status int
+		want   string
+	}{
+		{agl.Errorf(agl.CodeUnavailable, "away"), 503, "away"},
+		{agl.Errorf(agl.CodeExhausted, "full"), 507, "full"},
+		{context.DeadlineExceeded, 503, "gave the operation up"},
+		{errInternal{}, 500, "Internal server error"},
+	} {
+		server := newServer(t, rest.ServerConfig{Store: &stubStore{addSpan: func(context.Context, agl.AddSpansParams) (agl.AddSpansResult, error) {
+			return agl.AddSpansResult{}, tc.err
+		}}})
+		w := ask(t, server, "POST", "/v1/traces", export(t, [2]string{"ro-1", "at-1"}), "Content-Type", "application/x-protobuf")
+		if w.Code != tc.status || !strings.Contains(w.Body.String(), tc.want) || strings.Contains(w.Body.String(), "secret") {
+			t.Errorf("%v: got %d %q", tc.err, w.Code, w.Body)
+		}
+	}
+}
+
+type errInternal struct{}
+
+func (errInternal) Error() string { return "secret" }
