@@ -48,7 +48,7 @@ func logprobGap(data []tinker.Datum, trainer [][]float32) Gap {
 	var gap Gap
 	n := 0
 	for k := range min(len(data), len(trainer)) {
-		weights, sampler, logprobs := data[k].Weights, data[k].Logprobs, trainer[k]
+		weights, sampler, logprobs := data[k].Weights, data[k].Logprobs, trainer[k] //nolint:gosec // k is below both lengths
 		for i := range min(len(weights), len(sampler), len(logprobs)) {
 			if weights[i] == 0 {
 				continue
