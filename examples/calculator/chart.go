@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// chart draws values between 0 and 1 as a curve of dots, two values per column
-// and four levels per row, under a scale.
-func chart(values []float64, columns, rows int) string {
+// chart draws the values of steps, the first of which is given, as a curve of
+// dots: two per column, four levels per row. Values are between 0 and 1.
+func chart(first int, values []float64, columns, rows int) string {
 	if len(values) == 0 {
 		return ""
 	}
@@ -38,7 +38,7 @@ func chart(values []float64, columns, rows int) string {
 		}
 		b.WriteByte('\n')
 	}
-	fmt.Fprintf(&b, "    └%s\n     step 1%*d\n", strings.Repeat("─", len(grid[0])), max(1, len(grid[0])-6), len(values))
+	fmt.Fprintf(&b, "    └%s\n     steps %d to %d\n", strings.Repeat("─", len(grid[0])), first, first+len(values)-1)
 	return b.String()
 }
 

@@ -139,7 +139,7 @@ func (v view) View() tea.View {
 	}
 	warm := fmt.Sprintf("%s %d/%d", bar(v.warm.Step, v.warmSteps), v.warm.Step, v.warmSteps)
 	if v.warm.Step > 0 {
-		warm += fmt.Sprintf("  loss %.3f", v.warm.Loss)
+		warm += fmt.Sprintf("  loss %.3f  %s", v.warm.Loss, dimStyle.Render(left(v.now.Sub(v.began), v.warm.Step, v.warmSteps)))
 	}
 	line("warm start", warm)
 	if v.before != nil {
@@ -164,15 +164,23 @@ func (v view) View() tea.View {
 	return tea.NewView(b.String())
 }
 
-// timeLeft guesses from the steps so far; the first ones are like the last.
+// timeLeft tells how long the run has taken and guesses the rest from the steps
+// so far; the first ones are like the last.
 func (v view) timeLeft() string {
-	done := v.step.Step - v.firstDone
-	elapsed := v.now.Sub(v.began).Round(time.Second)
-	if done < 1 || v.step.Step >= v.steps || v.firstStep.IsZero() {
-		return fmt.Sprintf("%s so far", elapsed)
+	text := fmt.Sprintf("%s so far", v.now.Sub(v.began).Round(time.Second))
+	if rest := left(v.now.Sub(v.firstStep), v.step.Step-v.firstDone, v.steps-v.firstDone); rest != "" && !v.firstStep.IsZero() {
+		text += ", " + rest
 	}
-	left := v.now.Sub(v.firstStep) / time.Duration(done) * time.Duration(v.steps-v.step.Step)
-	return fmt.Sprintf("%s so far, about %s left", elapsed, left.Round(time.Second))
+	return text
+}
+
+// left guesses how long the rest takes; it is empty before the first step and
+// after the last.
+func left(elapsed time.Duration, done, total int) string {
+	if done < 1 || done >= total {
+		return ""
+	}
+	return fmt.Sprintf("about %s left", (elapsed / time.Duration(done) * time.Duration(total-done)).Round(time.Second))
 }
 
 const barWidth = 30

@@ -178,7 +178,7 @@ func (o options) strategy(log *slog.Logger) (execution.Strategy, execution.Role,
 func (t *training) report(w io.Writer, terminal bool, curve []float64, elapsed time.Duration) error {
 	s := t.grpo.Summary()
 	if terminal {
-		fmt.Fprintf(w, "\n%s\n%s", labelStyle.Render("pass rate of each step's rollouts"), chart(curve, 70, 8))
+		fmt.Fprintf(w, "\n%s\n%s", labelStyle.Render("pass rate of each step's rollouts"), chart(s.Step-len(curve)+1, curve, 70, 8))
 	}
 	if s.Before != nil && s.After != nil {
 		fmt.Fprintf(w, "\nheld-out questions, before: %s\nheld-out questions, after:  %s\n", rate(s.Before.Rate), rate(s.After.Rate))
