@@ -86,6 +86,10 @@ func (a *arena[T]) next() *T {
 
 func (a *arena[T]) reset() {
 	var zero T
+	if a.used > maxKept {
+		a.items, a.used = nil, 0
+		return
+	}
 	for _, item := range a.items[:a.used] {
 		*item = zero
 	}
@@ -108,13 +112,13 @@ func newWork() *work {
 // was handed out as immutable.
 func (w *work) reset(now time.Time) {
 	w.now = agl.TimestampOf(now)
-	clear(w.rollouts)
-	clear(w.attempts)
-	clear(w.workers)
-	clear(w.resources)
-	clear(w.sequences)
-	clear(w.spans)
-	clear(w.keys)
+	w.rollouts = cleared(w.rollouts)
+	w.attempts = cleared(w.attempts)
+	w.workers = cleared(w.workers)
+	w.resources = cleared(w.resources)
+	w.sequences = cleared(w.sequences)
+	w.spans = cleared(w.spans)
+	w.keys = cleared(w.keys)
 	w.freeRollouts.reset()
 	w.freeAttempts.reset()
 	w.freeWorkers.reset()
@@ -133,7 +137,22 @@ func (w *work) reset(now time.Time) {
 	w.changes.reset()
 }
 
+// maxKept is how much memory of one kind is kept for the next batch: clearing a
+// map costs what it has ever held, not what it holds.
+const maxKept = 1024
+
+func cleared[K comparable, V any](m map[K]V) map[K]V {
+	if len(m) > maxKept {
+		return map[K]V{}
+	}
+	clear(m)
+	return m
+}
+
 func emptied[T any](s []T) []T {
+	if cap(s) > maxKept {
+		return nil
+	}
 	clear(s)
 	return s[:0]
 }

@@ -1,0 +1,117 @@
+package store
+
+import (
+	"testing"
+
+	"github.com/agl-go/agl"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// TestSpanStored goes through rollout status × attempt status × latest or not.
+func TestSpanStored(t *testing.T) {
+	t.Parallel()
+	for _, status := range agl.RolloutStatuses() {
+		for _, attempt := range agl.AttemptStatuses() {
+			for _, latest := range []bool{true, false} {
+				a := agl.Attempt{Status: attempt, EndTime: agl.Some(agl.Timestamp(1))}
+				r, got := spanStored(agl.Rollout{Status: status}, a, latest, 9)
+
+				wantAttempt := attempt
+				if status != agl.RolloutCancelled && (attempt == agl.AttemptPreparing || attempt == agl.AttemptUnresponsive) {
+					wantAttempt = agl.AttemptRunning
+				}
+				wantRollout := status
+				open := status == agl.RolloutQueuing || status == agl.RolloutPreparing || status == agl.RolloutRequeuing
+				if latest && open && wantAttempt == agl.AttemptRunning {
+					wantRollout = agl.RolloutRunning
+				}
+				if r.Status != wantRollout || got.Status != wantAttempt {
+					t.Errorf("%s with %s attempt (latest %v) became %s with %s, want %s with %s",
+						status, attempt, latest, r.Status, got.Status, wantRollout, wantAttempt)
+				}
+				if got.LastHeartbeatTime != agl.Some(agl.Timestamp(9)) {
+					t.Errorf("%s with %s attempt: heartbeat %v, want 9", status, attempt, got.LastHeartbeatTime)
+				}
+				if got.EndTime.Valid != (wantAttempt == attempt) {
+					t.Errorf("%s with %s attempt: end time %v after revival", status, attempt, got.EndTime)
+				}
+			}
+		}
+	}
+}
+
+// TestFollow goes through what a report can do to a rollout.
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	config := agl.RolloutConfig{MaxAttempts: 2, RetryCondition: []agl.AttemptStatus{agl.AttemptFailed, agl.AttemptTimeout}}
+	const same = agl.RolloutStatus("")
+	for _, tc := range []struct {
+		attempt               agl.AttemptStatus
+		n                     int
+		open, done, cancelled agl.RolloutStatus // from running, from succeeded, from cancelled
+	}{
+		{agl.AttemptPreparing, 1, agl.RolloutPreparing, same, same},
+		{agl.AttemptRunning, 1, agl.RolloutRunning, same, same},
+		{agl.AttemptSucceeded, 1, agl.RolloutSucceeded, agl.RolloutSucceeded, same},
+		{agl.AttemptFailed, 1, agl.RolloutRequeuing, agl.RolloutFailed, same},
+		{agl.AttemptFailed, 2, agl.RolloutFailed, agl.RolloutFailed, same},
+		{agl.AttemptTimeout, 1, agl.RolloutRequeuing, same, same},
+		{agl.AttemptTimeout, 2, agl.RolloutFailed, same, same},
+		{agl.AttemptUnresponsive, 1, agl.RolloutFailed, same, same},
+	} {
+		for from, want := range map[agl.RolloutStatus]agl.RolloutStatus{
+			agl.RolloutRunning: tc.open, agl.RolloutSucceeded: tc.done, agl.RolloutCancelled: tc.cancelled,
+		} {
+			if want == same {
+				want = from
+			}
+			r := agl.Rollout{Status: from, Config: config}
+			if from.Finished() {
+				r.EndTime = agl.Some(agl.Timestamp(1))
+			}
+			got := follow(r, &agl.Attempt{Status: tc.attempt, SequenceID: tc.n}, 9)
+			if got.Status != want {
+				t.Errorf("%s with attempt %d %s became %s, want %s", from, tc.n, tc.attempt, got.Status, want)
+			}
+			if got.EndTime.Valid != want.Finished() || want == from && got.EndTime != r.EndTime {
+				t.Errorf("%s → %s: end time %v, was %v", from, want, got.EndTime, r.EndTime)
+			}
+		}
+	}
+}
+
+func TestDeadline(t *testing.T) {
+	t.Parallel()
+	limits := func(timeout, silence float64) agl.RolloutConfig {
+		return agl.RolloutConfig{TimeoutSeconds: agl.Some(timeout), UnresponsiveSeconds: agl.Some(silence)}
+	}
+	for _, tc := range []struct {
+		name   string
+		config agl.RolloutConfig
+		beat   agl.Timestamp // 0 is none
+		now    agl.Timestamp
+		want   agl.AttemptStatus
+	}{
+		{"no limits", agl.RolloutConfig{}, 0, 1e9, agl.AttemptRunning},
+		{"in time", limits(10, 10), 0, 109, agl.AttemptRunning},
+		{"just in time", limits(10, 10), 0, 110, agl.AttemptRunning},
+		{"both over", limits(10, 5), 0, 111, agl.AttemptTimeout},
+		{"silent since the start", limits(100, 5), 0, 106, agl.AttemptUnresponsive},
+		{"silent since the last sign", limits(100, 5), 103, 109, agl.AttemptUnresponsive},
+		{"a sign in time", limits(100, 5), 103, 107, agl.AttemptRunning},
+		{"signs do not move the timeout", limits(10, 50), 109, 111, agl.AttemptTimeout},
+		{"negative limits are over at once", limits(-1, -1), 0, 100, agl.AttemptTimeout},
+	} {
+		a := agl.Attempt{Status: agl.AttemptRunning, SequenceID: 1, StartTime: 100, Metadata: jsontext.Value(`{"k":1}`)}
+		if tc.beat > 0 {
+			a.LastHeartbeatTime = agl.Some(tc.beat)
+		}
+		_, got, fired := deadlinePassed(agl.Rollout{Status: agl.RolloutRunning, Config: tc.config}, a, tc.now)
+		if got.Status != tc.want || fired != (tc.want != agl.AttemptRunning) {
+			t.Errorf("%s: attempt is %s, fired %v, want %s", tc.name, got.Status, fired, tc.want)
+		}
+		if raw, _ := agl.GetMember(got.Metadata, "k"); string(raw) != "1" {
+			t.Errorf("%s: metadata is %s, want the old members kept", tc.name, got.Metadata)
+		}
+	}
+}
