@@ -372,3 +372,77 @@ func metricsLines(t *testing.T, out string) []jsontext.Value {
 	}
 	return lines
 }
+
+// lossless is an engine that knows supervised training only.
+type lossless struct{ tinker.Service }
+
+func (l lossless) Capabilities(ctx context.Context) (tinker.Capabilities, error) {
+	can, err := l.Service.Capabilities(ctx)
+	can.Losses = []tinker.LossName{tinker.CrossEntropy}
+	return can, err
+}
+
+func TestRefusesEngine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "", nil)
+	cfg := w.config("")
+	cfg.Service = lossless{w.service}
+	err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t)})
+	want := `grpo: the engine has no loss "importance_sampling", only ["cross_entropy"]`
+	if !errors.Is(err, agl.ErrUnimplemented) || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// TestMinibatches takes two clipped steps per batch.
+func TestMinibatches(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "", nil)
+	cfg := w.config("")
+	cfg.Steps, cfg.Minibatches, cfg.Loss.Name = 1, 2, tinker.PPO
+	var rec recorder
+	cfg.Progress = &rec
+	if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range rec.steps {
+		if step.Updates != 2 || step.GradNorm <= 0 || step.LogprobGap != (grpo.Gap{}) {
+			t.Errorf("step %d: %d updates, norm %v, gap %v; want 2, a norm, and no gap before the first", step.Step, step.Updates, step.GradNorm, step.LogprobGap)
+		}
+	}
+}
+
+// TestValidationSampling: validation runs with resources of its own.
+func TestValidationSampling(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "", nil)
+	cfg := w.config("")
+	cfg.Steps, cfg.Validation = 1, grpo.Validation{N: 3, Sampling: jsontext.Value(`{"temperature":0}`)}
+	in := agl.AlgorithmInput{
+		Train: tasks(t), Val: tasks(t),
+		InitialResources: agl.Resources{{Name: "llm", Resource: agl.LLM{Endpoint: "http://model", Model: "toy", SamplingParameters: jsontext.Value(`{"temperature":1}`)}}},
+	}
+	if err := w.run(t.Context(), t, newGRPO(t, cfg), in); err != nil {
+		t.Fatal(err)
+	}
+	page, err := w.store.QueryRollouts(t.Context(), agl.QueryRolloutsParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	temperatures := map[agl.Mode]map[string]int{agl.ModeTrain: {}, agl.ModeVal: {}}
+	for _, r := range page.Items {
+		bundle, err := w.store.GetResources(t.Context(), agl.GetResourcesParams{ResourcesID: r.ResourcesID.V})
+		if err != nil {
+			t.Fatal(err)
+		}
+		llm, err := bundle.Resources.LLM(r.RolloutID, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		temperatures[r.Mode][string(llm.SamplingParameters)]++
+	}
+	want := map[agl.Mode]map[string]int{agl.ModeTrain: {`{"temperature":1}`: 16}, agl.ModeVal: {`{"temperature":0}`: 6}}
+	if diff := cmp.Diff(want, temperatures); diff != "" {
+		t.Errorf("sampling parameters of rollouts (-want +got):\n%s", diff)
+	}
+}
