@@ -102,8 +102,12 @@ func startAs(t *testing.T, path string, args, env []string, merged bool) *starte
 		_ = s.cmd.Wait()
 	}()
 	t.Cleanup(func() {
-		s.signalGroup(syscall.SIGKILL)
-		<-s.exited
+		select {
+		case <-s.exited: // its number may be somebody else's by now
+		default:
+			s.signalGroup(syscall.SIGKILL)
+			<-s.exited
+		}
 		if t.Failed() {
 			t.Logf("standard error of %v:\n%s", s.cmd.Args, s.stderr)
 		}

@@ -75,7 +75,9 @@ func TestRemoteRunnerDies(t *testing.T) {
 	})
 	t.Run("by Ctrl-C, another takes over", func(t *testing.T) {
 		t.Parallel()
-		algorithm, url := startAlgorithm(t, "--rollouts=100")
+		// A claim that was on its way when the runner left has nobody to do it, and
+		// is given to another as one of a killed runner is.
+		algorithm, url := startAlgorithm(t, "--rollouts=100", "--unresponsive=1s")
 		first := startRunner(t, url)
 		first.await(saidReturned, 6)
 		first.signalGroup(syscall.SIGINT)
