@@ -58,8 +58,9 @@ type Config struct {
 	// of sampled tokens: the 1/|oᵢ| of DeepSeekMath's eq. 3.
 	LengthNormalization bool
 
-	// Rollout bounds each attempt. Null TimeoutSeconds and UnresponsiveSeconds
-	// mean 1200 s, so that an agent that never answers cannot stop training.
+	// Rollout bounds each attempt. Null TimeoutSeconds means 1200 s and null
+	// UnresponsiveSeconds 300 s, so that neither an agent that never answers nor a
+	// runner that died can stop training.
 	Rollout agl.RolloutConfig
 	// PassReward is the reward from which on a rollout counts as passed; zero means 1.
 	PassReward float64
@@ -115,7 +116,8 @@ const (
 	defaultLearningRate = 1e-3
 	defaultBeta2        = 0.98
 	defaultClip         = 1
-	defaultLimitSeconds = 1200
+	defaultTimeout      = 1200 // seconds
+	defaultUnresponsive = 300  // seconds
 	defaultCheckpoint   = 25
 )
 
@@ -147,10 +149,10 @@ func (c Config) withDefaults() Config {
 	}
 	c.Rollout = c.Rollout.WithDefaults()
 	if !c.Rollout.TimeoutSeconds.Valid {
-		c.Rollout.TimeoutSeconds = agl.Some[float64](defaultLimitSeconds)
+		c.Rollout.TimeoutSeconds = agl.Some[float64](defaultTimeout)
 	}
 	if !c.Rollout.UnresponsiveSeconds.Valid {
-		c.Rollout.UnresponsiveSeconds = agl.Some[float64](defaultLimitSeconds)
+		c.Rollout.UnresponsiveSeconds = agl.Some[float64](defaultUnresponsive)
 	}
 	if c.Adapter == nil {
 		c.Adapter = adapter.Trajectories{}

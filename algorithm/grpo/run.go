@@ -182,6 +182,9 @@ func (r *run) openModel(ctx context.Context) error {
 	if err := json.Unmarshal(checkpoint.State, &r.state); err != nil {
 		return fmt.Errorf("checkpoint of step %d: %w", r.step, err)
 	}
+	if r.step < r.cfg.Steps {
+		r.state.After = nil // of a run that was shorter
+	}
 	if err := r.source.Restore(r.state.Source); err != nil {
 		return fmt.Errorf("checkpoint of step %d: %w", r.step, err)
 	}
