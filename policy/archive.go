@@ -86,12 +86,12 @@ func (a dirArchive) file(p tinker.Path) string {
 }
 
 func (a dirArchive) reserve(prefix string) (string, error) {
-	if err := os.MkdirAll(a.dir, 0o755); err != nil {
+	if err := os.MkdirAll(a.dir, 0o750); err != nil {
 		return "", fmt.Errorf("policy: make checkpoint directory: %w", err)
 	}
 	for i := 1; ; i++ {
 		id := fmt.Sprintf("%s-%d", prefix, i)
-		err := os.Mkdir(filepath.Join(a.dir, id), 0o755)
+		err := os.Mkdir(filepath.Join(a.dir, id), 0o750)
 		if err == nil {
 			return id, nil
 		}
@@ -106,7 +106,7 @@ func (a dirArchive) reserve(prefix string) (string, error) {
 func (a dirArchive) put(p tinker.Path, data []byte) (err error) {
 	target := a.file(p)
 	dir := filepath.Dir(target)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return fmt.Errorf("policy: save checkpoint: %w", err)
 	}
 	if _, err := os.Lstat(target); err == nil {

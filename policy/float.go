@@ -65,19 +65,8 @@ func log32(x float32) float32 {
 // sqrt32 is the correctly rounded square root.
 func sqrt32(x float32) float32 { return float32(math.Sqrt(float64(x))) }
 
-// sum adds in a fixed order that leaves the processor four independent chains. len(x) is a multiple of 4.
-func sum(x []float32) float32 {
-	var s0, s1, s2, s3 float32
-	for ; len(x) >= 4; x = x[4:] {
-		s0 += x[0]
-		s1 += x[1]
-		s2 += x[2]
-		s3 += x[3]
-	}
-	return (s0 + s1) + (s2 + s3)
-}
-
-// dot is the inner product in the order of sum. The lengths are equal and a multiple of 4.
+// dot is the inner product, in a fixed order that leaves the processor four independent chains. The lengths
+// are equal and a multiple of 4.
 func dot(x, y []float32) float32 {
 	y = y[:len(x)]
 	var s0, s1, s2, s3 float32

@@ -134,7 +134,7 @@ func (k *picker) next(logits []float32, p tinker.SampleParams, r *rand.Rand) (to
 		total = k.temper(logits[:k.vocab], p.Temperature)
 	}
 	if p.TopK > 0 || (p.TopP > 0 && p.TopP < 1) {
-		total = k.truncate(total, p)
+		total = k.truncate(p)
 	}
 	token = draw(k.exps[:k.vocab], total, r)
 	return token, logits[token] - lse
@@ -152,7 +152,7 @@ func (k *picker) temper(logits []float32, temperature float64) (total float32) {
 }
 
 // truncate zeroes what top-k and then top-p exclude and returns the remaining sum. Ties go to the lower id.
-func (k *picker) truncate(total float32, p tinker.SampleParams) float32 {
+func (k *picker) truncate(p tinker.SampleParams) (total float32) {
 	k.order = k.order[:0]
 	for i := range k.exps[:k.vocab] {
 		k.order = append(k.order, int32(i))
@@ -187,7 +187,6 @@ func (k *picker) truncate(total float32, p tinker.SampleParams) float32 {
 	for _, id := range k.order[keep:] {
 		k.exps[id] = 0
 	}
-	total = 0
 	for _, id := range k.order[:keep] {
 		total += k.exps[id]
 	}

@@ -38,8 +38,6 @@ func sample(t *testing.T, c tinker.SamplingClient, p tinker.SampleParams) []tink
 	return res.Sequences
 }
 
-func seed(n uint64) *uint64 { return &n }
-
 // The invariant that off-policy corrections rest on: the log-probabilities of the sampler are those of the
 // trainer, bit for bit, whatever the prompt's length, the batch and the kernels.
 func TestSamplerAndTrainerAgreeExactly(t *testing.T) {
@@ -84,7 +82,7 @@ func TestSampleIsAFunctionOfSeedAndIndex(t *testing.T) {
 	t.Parallel()
 	s, m := newModel(t, Config{Vocab: 40}, 1)
 	c := publish(t, s, m, "a")
-	p := tinker.SampleParams{Prompt: []int32{1, 2, 3}, NumSamples: 4, MaxTokens: 9, Temperature: 1, Seed: seed(5)}
+	p := tinker.SampleParams{Prompt: []int32{1, 2, 3}, NumSamples: 4, MaxTokens: 9, Temperature: 1, Seed: new(uint64(5))}
 	all := sample(t, c, p)
 	var wg sync.WaitGroup
 	for range 4 {
@@ -105,7 +103,7 @@ func TestSampleIsAFunctionOfSeedAndIndex(t *testing.T) {
 	if slices.Equal(all[0].Tokens, all[1].Tokens) {
 		t.Error("two samples of one request are equal")
 	}
-	p.Seed = seed(6)
+	p.Seed = new(uint64(6))
 	if slices.Equal(all[0].Tokens, sample(t, c, p)[0].Tokens) {
 		t.Error("two seeds give equal samples")
 	}
@@ -162,7 +160,7 @@ func TestSamplingDistribution(t *testing.T) {
 			}
 			mass += q
 		}
-		c2.p.Prompt, c2.p.MaxTokens, c2.p.NumSamples, c2.p.Seed = prompt, 1, n, seed(1)
+		c2.p.Prompt, c2.p.MaxTokens, c2.p.NumSamples, c2.p.Seed = prompt, 1, n, new(uint64(1))
 		got := make([]float64, vocab)
 		for _, seq := range sample(t, c, c2.p) {
 			got[seq.Tokens[0]] += 1.0 / n
@@ -184,7 +182,7 @@ func TestStopAndLength(t *testing.T) {
 	t.Parallel()
 	s, m := newModel(t, Config{Vocab: 5, Context: 16}, 1)
 	c := publish(t, s, m, "a")
-	p := tinker.SampleParams{Prompt: []int32{1, 2, 3}, MaxTokens: 100, NumSamples: 50, Temperature: 1, Seed: seed(1)}
+	p := tinker.SampleParams{Prompt: []int32{1, 2, 3}, MaxTokens: 100, NumSamples: 50, Temperature: 1, Seed: new(uint64(1))}
 	for _, seq := range sample(t, c, p) {
 		if len(seq.Tokens) != 13 || seq.StopReason != tinker.StopLength || len(seq.Logprobs) != 13 {
 			t.Fatalf("%d tokens, %s; want the context filled", len(seq.Tokens), seq.StopReason)
@@ -219,7 +217,7 @@ func TestSnapshotsAreImmutable(t *testing.T) {
 	cfg := testConfig()
 	s, m := newModel(t, cfg, 1)
 	old := publish(t, s, m, "old")
-	p := tinker.SampleParams{Prompt: []int32{1, 2}, MaxTokens: 10, Temperature: 1, Seed: seed(3)}
+	p := tinker.SampleParams{Prompt: []int32{1, 2}, MaxTokens: 10, Temperature: 1, Seed: new(uint64(3))}
 	before := sample(t, old, p)
 	path, err := m.SaveWeights(t.Context(), tinker.SaveWeightsParams{Name: "old"})
 	if err != nil {

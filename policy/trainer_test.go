@@ -177,8 +177,8 @@ func TestNonFiniteGradientIsDropped(t *testing.T) {
 
 // countdown is a context that is cancelled after a number of looks at it.
 type countdown struct {
-	context.Context //nolint:containedctx // a test double
-	left            int
+	context.Context
+	left int
 }
 
 func (c *countdown) Err() error {

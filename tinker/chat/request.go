@@ -3,6 +3,7 @@ package chat
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -138,10 +139,8 @@ func (r *request) validate() *apiError {
 	case len(r.Stop) > 4:
 		return badRequest("stop", "invalid_value", "stop has %d entries; at most 4 are allowed", len(r.Stop))
 	}
-	for _, s := range r.Stop {
-		if s == "" {
-			return badRequest("stop", "invalid_value", "stop holds an empty string")
-		}
+	if slices.Contains(r.Stop, "") {
+		return badRequest("stop", "invalid_value", "stop holds an empty string")
 	}
 	if err := r.validateNumbers(); err != nil {
 		return err

@@ -48,7 +48,7 @@ func (c Config) withDefaults() Config {
 	if c.NewID == nil {
 		c.NewID = func() string {
 			var b [12]byte
-			rand.Read(b[:]) //nolint:errcheck,gosec // it never fails
+			rand.Read(b[:])
 			return "chatcmpl-" + hex.EncodeToString(b[:])
 		}
 	}
@@ -182,8 +182,7 @@ func (r *result) usage() usage {
 func (s *Server) serveCompletion(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.cfg.MaxBodyBytes))
 	if err != nil {
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			s.writeError(w, clientError(http.StatusRequestEntityTooLarge, "request_too_large", "the request body is larger than this server takes"))
 			return
 		}
