@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/agl-go/agl/rest"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/memory"
@@ -54,13 +56,17 @@ func (c *storeCommand) run(ctx context.Context, m *Main) (err error) {
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	engine, err := store.New(ctx, store.Config{Driver: driver, Logger: log})
+	metrics, err := rest.NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	engine, err := store.New(ctx, store.Config{Driver: driver, Logger: log, Observer: metrics})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	defer func() { err = errors.Join(err, engine.Close(context.WithoutCancel(ctx))) }()
 	server, err := rest.NewServer(rest.ServerConfig{
-		Store: engine, Token: c.Token, CORSOrigins: c.CORSOrigin, Version: version(), Logger: log,
+		Store: engine, Token: c.Token, CORSOrigins: c.CORSOrigin, Metrics: metrics, Version: version(), Logger: log,
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())
