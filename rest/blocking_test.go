@@ -3,6 +3,7 @@ package rest_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -270,21 +271,22 @@ func TestRestart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, stopReading := context.WithCancel(t.Context())
 		stop := start()
 		var reading sync.WaitGroup
 		var kinds []agl.EventKind
 		reading.Go(func() {
-			for event, err := range client.Events(ctx, agl.EventsParams{}) {
-				if err == nil {
-					kinds = append(kinds, event.Kind)
-				} else if !agl.IsContextError(err) {
+			for event, err := range client.Events(t.Context(), agl.EventsParams{}) {
+				if err != nil {
 					t.Errorf("event stream: %v", err)
+				}
+				if kinds = append(kinds, event.Kind); len(kinds) == 2 {
+					return
 				}
 			}
 		})
 		synctest.Wait()
 		enqueue(t, client, "1")
+		synctest.Wait()
 		stop()
 		time.AfterFunc(10*time.Second, func() { stop = start() })
 		enqueue(t, client, "2")
@@ -292,11 +294,9 @@ func TestRestart(t *testing.T) {
 		if err != nil || stats.TotalRollouts != 2 {
 			t.Errorf("statistics %+v, %v", stats, err)
 		}
-		synctest.Wait()
-		stopReading()
-		reading.Wait()
-		if len(kinds) < 2 {
-			t.Errorf("events: %v", kinds)
+		reading.Wait() // for one event before the restart and one after it
+		if want := []agl.EventKind{agl.EventRollout, agl.EventRollout}; !slices.Equal(kinds, want) {
+			t.Errorf("events %v, want %v", kinds, want)
 		}
 		stop()
 		begun := time.Now()
@@ -308,6 +308,47 @@ func TestRestart(t *testing.T) {
 		}
 		if err := client.Close(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestEventsLost breaks a stream before its first event: what happened
+// meanwhile cannot be known, and the reader is told so, once.
+func TestEventsLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		streams := []string{": agl\n\n", "", ": agl\n\n:\n\nid: 7\nevent: queue\ndata: {\"id\":\"7\",\"kind\":\"queue\",\"status\":\"closed\"}\n\n", ": agl\n\n"}
+		var since []string
+		client, err := rest.NewClient(rest.ClientConfig{
+			URL: "http://store", RetryBudget: 10 * time.Second,
+			Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+				since = append(since, r.Header.Get("Last-Event-ID"))
+				if len(streams) == 0 {
+					return nil, errors.New("connection refused")
+				}
+				stream := streams[0]
+				streams = streams[1:]
+				return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(stream)), Request: r}, nil
+			}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kinds []agl.EventKind
+		var last error
+		for event, err := range client.Events(t.Context(), agl.EventsParams{}) {
+			if last = err; err == nil {
+				kinds = append(kinds, event.Kind)
+			}
+		}
+		if want := []agl.EventKind{agl.EventReset, agl.EventQueue}; !slices.Equal(kinds, want) {
+			t.Errorf("events %v, want %v", kinds, want)
+		}
+		if !errors.Is(last, agl.ErrUnavailable) {
+			t.Errorf("the stream ended with %v", last)
+		}
+		if len(since) < 4 || since[2] != "" || since[3] != "7" {
+			t.Errorf("streams were resumed after %q", since)
 		}
 	})
 }

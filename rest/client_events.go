@@ -22,17 +22,23 @@ const maxEventLine = 1 << 20
 // without one.
 func (c *Client) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.Event, error] {
 	return func(yield func(agl.Event, error) bool) {
-		since, last, connected := p.Since, time.Now(), false
+		since, last, connected, lost := p.Since, time.Now(), false, false
 		for try := 0; ; try++ {
 			wanted := true
-			if connected && since == "" && !yield(agl.Event{Kind: agl.EventReset}, nil) {
-				return // nobody knows what happened while there was no stream
-			}
-			err := c.stream(ctx, since, func() { try, last, connected = 0, time.Now(), true }, func(e agl.Event) bool {
+			err := c.stream(ctx, since, func() bool {
+				try, last, connected = 0, time.Now(), true
+				if lost {
+					lost = false
+					wanted = yield(agl.Event{Kind: agl.EventReset}, nil)
+				}
+				return wanted
+			}, func(e agl.Event) bool {
 				since = e.ID
 				wanted = yield(e, nil)
 				return wanted
 			})
+			// Without an event to resume after, nobody knows what happened meanwhile.
+			lost = connected && since == ""
 			var again *repeatable
 			switch {
 			case !wanted:
@@ -59,8 +65,8 @@ func (c *Client) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.E
 }
 
 // stream reads one event stream until it ends, which is always an error, or
-// until yield wants no more. alive is called for every sign of life.
-func (c *Client) stream(ctx context.Context, since string, alive func(), yield func(agl.Event) bool) error {
+// until alive, which is called for every sign of life, or yield wants no more.
+func (c *Client) stream(ctx context.Context, since string, alive func() bool, yield func(agl.Event) bool) error {
 	const op = "Events"
 	if c.closed.Load() {
 		return agl.Errorf(agl.CodeUnavailable, "%s: the client is closed", op)
@@ -95,7 +101,9 @@ func (c *Client) stream(ctx context.Context, since string, alive func(), yield f
 	lines.Buffer(nil, maxEventLine)
 	var parser eventParser
 	for lines.Scan() {
-		alive()
+		if !alive() {
+			return nil
+		}
 		event, complete, err := parser.line(lines.Bytes())
 		if err != nil {
 			return err
