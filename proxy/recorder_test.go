@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -159,9 +160,9 @@ func TestFlushBarrier(t *testing.T) {
 func TestStoreOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		away := true
+		var back atomic.Bool
 		outage := func() error {
-			if away {
+			if !back.Load() {
 				return errors.New("connection refused")
 			}
 			return nil
@@ -179,7 +180,7 @@ func TestStoreOutage(t *testing.T) {
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("10 calls took %v without the store", took)
 		}
-		time.AfterFunc(time.Minute, func() { away = false })
+		time.AfterFunc(time.Minute, func() { back.Store(true) })
 		if err := p.Flush(t.Context(), nil); err != nil {
 			t.Error(err)
 		}
@@ -255,9 +256,9 @@ func TestRecordsLost(t *testing.T) {
 func TestMemoryBound(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		away := true
+		var back atomic.Bool
 		store := &spans{refuse: func([]agl.Span) error {
-			if away {
+			if !back.Load() {
 				return errors.New("no")
 			}
 			return nil
@@ -288,7 +289,7 @@ func TestMemoryBound(t *testing.T) {
 			group.Go(func() { codes <- call(t.Context(), p, attemptPath).Code })
 		}
 		synctest.Wait()
-		away = false
+		back.Store(true)
 		group.Wait()
 		for range cap(codes) {
 			if code := <-codes; code != http.StatusOK {
