@@ -213,6 +213,9 @@ func TestDeadlineSurvivesAFailedCommit(t *testing.T) {
 		lost := agl.Errorf(agl.CodeUnavailable, "the database is away")
 		g.fail.Store(&lost)
 		time.Sleep(10 * time.Second)
+		if _, err := s.GetRollout(t.Context(), agl.GetRolloutParams{RolloutID: r.RolloutID}); err != nil {
+			t.Errorf("reading meanwhile: %v", err)
+		}
 		g.fail.Store(nil)
 		time.Sleep(2 * time.Second)
 		got, err := g.Rollouts(t.Context(), []string{r.RolloutID})

@@ -130,6 +130,8 @@ func (s *Store) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
+		<-s.closing
+		s.done.Wait()
 		return nil
 	}
 	s.closed = true
@@ -162,9 +164,11 @@ func (s *Store) begin(ctx context.Context, method string) (end func(error), err 
 		return end, err
 	}
 	if at, there := s.deadlines.next(); there && s.now().After(at) {
-		err = s.expire(ctx)
+		// A failure is the watch's to report and to repeat: it must not keep
+		// others from reading.
+		_ = s.expire(ctx)
 	}
-	return end, err
+	return end, nil
 }
 
 // command is one write. Its type holds the arguments and takes the answer.

@@ -137,12 +137,15 @@ func (w *work) reset(now time.Time) {
 	w.changes.reset()
 }
 
-// maxKept is how much memory of one kind is kept for the next batch: clearing a
-// map costs what it has ever held, not what it holds.
-const maxKept = 1024
+// maxKept and maxKeptMap are how much memory of one kind is kept for the next
+// batch. Clearing a map costs what it has ever held, not what it holds.
+const (
+	maxKept    = 1024
+	maxKeptMap = 64
+)
 
 func cleared[K comparable, V any](m map[K]V) map[K]V {
-	if len(m) > maxKept {
+	if len(m) > maxKeptMap {
 		return map[K]V{}
 	}
 	clear(m)

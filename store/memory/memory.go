@@ -155,6 +155,8 @@ type bundle struct {
 	cur *agl.ResourcesUpdate
 }
 
+var _ store.Driver = (*Driver)(nil)
+
 // New returns an empty driver.
 func New(config Config) (*Driver, error) {
 	config, err := config.withDefaults()

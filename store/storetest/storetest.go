@@ -59,6 +59,7 @@ func Run(t *testing.T, open Open) {
 		{"idempotency", idempotencyTests},
 		{"events", eventTests},
 		{"eviction", evictionTests},
+		{"concurrent", concurrentTests},
 		{"model", modelTests},
 	} {
 		t.Run(area.name, func(t *testing.T) {

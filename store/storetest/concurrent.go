@@ -1,0 +1,123 @@
+package storetest
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/agl-go/agl"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+func concurrentTests(a *area) {
+	a.test("algorithms and runners at once", testTraining)
+}
+
+// testTraining lets two algorithms and several runners work on one store, and
+// every third first attempt fail. Nothing may be lost, done twice, or left over.
+func testTraining(h *harness) {
+	const algorithms, batches, batch, runners = 2, 3, 8, 6
+	var (
+		attempts, failures atomic.Int64
+		algorithm, runner  sync.WaitGroup
+	)
+	for i := range runners {
+		runner.Go(func() { h.runnerLoop("w"+strconv.Itoa(i), &attempts, &failures) })
+	}
+	for range algorithms {
+		algorithm.Go(func() {
+			for range batches {
+				h.trainBatch(batch)
+			}
+		})
+	}
+	algorithm.Wait()
+	if err := h.Store.CloseQueue(h.ctx); err != nil {
+		h.Fatal(err)
+	}
+	runner.Wait()
+	const rollouts = algorithms * batches * batch
+	stats, err := h.Store.Statistics(h.ctx)
+	must(h, stats, err)
+	equal(h, "rollouts", stats.TotalRollouts, rollouts)
+	equal(h, "attempts", int64(stats.TotalAttempts), attempts.Load())
+	equal(h, "attempts", attempts.Load(), rollouts+failures.Load())
+	equal(h, "spans", int64(stats.TotalSpans), 3*attempts.Load())
+	done := h.rollouts(agl.QueryRolloutsParams{StatusIn: []agl.RolloutStatus{agl.RolloutSucceeded}})
+	equal(h, "succeeded", done.Total, rollouts)
+	for i := range runners {
+		page, err := h.Store.QueryWorkers(h.ctx, agl.QueryWorkersParams{WorkerIDContains: "w" + strconv.Itoa(i)})
+		for _, w := range must(h, page, err).Items {
+			equal(h, w.WorkerID+" holds an attempt", w.CurrentAttemptID.Valid, false)
+		}
+	}
+}
+
+// trainBatch enqueues rollouts, waits for all and reads their spans.
+func (h *harness) trainBatch(n int) {
+	c := retry(2, agl.AttemptFailed)
+	p := agl.EnqueueRolloutsParams{Rollouts: make([]agl.EnqueueRollout, n)}
+	for i := range p.Rollouts {
+		p.Rollouts[i] = agl.EnqueueRollout{Input: jsontext.Value(strconv.Itoa(i)), Config: &c}
+	}
+	made, err := h.Store.EnqueueRollouts(h.ctx, p)
+	if err != nil {
+		h.Error(err)
+		return
+	}
+	var wait agl.WaitForRolloutsParams
+	for i := range made {
+		wait.RolloutIDs = append(wait.RolloutIDs, made[i].RolloutID)
+	}
+	finished, err := h.Store.WaitForRollouts(h.ctx, wait)
+	if err != nil || len(finished) != n {
+		h.Errorf("%d of %d rollouts finished, error %v", len(finished), n, err)
+	}
+	for _, r := range finished {
+		spans, err := h.Store.QuerySpans(h.ctx, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: agl.LatestAttempt})
+		if err != nil || spans.Total != 3 {
+			h.Errorf("%d spans of %s, error %v, want 3", spans.Total, r.RolloutID, err)
+		}
+	}
+}
+
+// runnerLoop works until the queue is closed.
+func (h *harness) runnerLoop(worker string, attempts, failures *atomic.Int64) {
+	for {
+		got, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some(worker), Wait: patience})
+		if err != nil {
+			h.Error(err)
+			return
+		}
+		if got.Closed {
+			return
+		}
+		for i := range got.Rollouts {
+			n := attempts.Add(1)
+			status := agl.AttemptSucceeded
+			if n%3 == 0 && got.Rollouts[i].Attempt.SequenceID == 1 {
+				status = agl.AttemptFailed
+				failures.Add(1)
+			}
+			if err := h.workOn(h.ctx, got.Rollouts[i].Attempt, status); err != nil {
+				h.Error(err)
+				return
+			}
+		}
+	}
+}
+
+// workOn stores three spans for an attempt and ends it.
+func (h *harness) workOn(ctx context.Context, a *agl.Attempt, status agl.AttemptStatus) error {
+	for i := range 3 {
+		_, err := h.Store.AddSpans(ctx, agl.AddSpansParams{
+			Spans: []agl.Span{span(a.RolloutID, a.AttemptID, strconv.Itoa(i), 0)}, IssueSequenceIDs: true,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	_, err := h.Store.UpdateAttempt(ctx, agl.UpdateAttemptParams{RolloutID: a.RolloutID, AttemptID: a.AttemptID, Status: &status})
+	return err
+}
