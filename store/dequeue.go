@@ -353,58 +353,6 @@ func (c *leaveCommand) finish(w *work) {
 	}
 }
 
-// ReturnClaims implements agl.ClaimReturner.
-func (s *Store) ReturnClaims(ctx context.Context, p agl.ReturnClaimsParams) (err error) {
-	end, err := s.begin(ctx, "ReturnClaims")
-	defer func() { end(err) }()
-	if err != nil {
-		return err
-	}
-	return s.submit(ctx, &returnCommand{params: p, store: s})
-}
-
-type returnCommand struct {
-	header
-
-	params agl.ReturnClaimsParams
-	store  *Store
-}
-
-func (c *returnCommand) load(want *LoadParams) { loadClaims(want, c.params.Rollouts) }
-func (*returnCommand) run(*work) error         { return nil }
-
-func (c *returnCommand) finish(w *work) {
-	w.returnClaims(c.params.Rollouts)
-	dequeueKey(agl.DequeueRolloutsParams{IdempotencyKey: c.params.IdempotencyKey}).forget(w)
-	c.store.recheck = true
-}
-
-func loadClaims(want *LoadParams, claims []agl.AttemptedRollout) {
-	for i := range claims {
-		if a := claims[i].Attempt; a != nil {
-			want.Attempts = append(want.Attempts, AttemptKey{claims[i].RolloutID, a.AttemptID})
-		}
-	}
-}
-
-// returnClaims undoes claims on which nobody has worked.
-func (w *work) returnClaims(claims []agl.AttemptedRollout) {
-	for i := range claims {
-		e := w.rollout(claims[i].RolloutID)
-		if e == nil || e.latest == nil || claims[i].Attempt == nil ||
-			!returnable(e.cur, e.latest.cur, claims[i].Attempt.AttemptID) {
-			continue
-		}
-		attempt := e.latest
-		r := unclaim(*e.cur, attempt.cur)
-		e.front = true
-		w.setRollout(e, &r)
-		w.releaseWorker(attempt.cur.WorkerID.V, attempt.cur)
-		attempt.returned = true
-		w.setAttempt(attempt, attempt.cur)
-	}
-}
-
 // replayDequeue answers a repeated dequeue with the claims that the first made.
 func (s *Store) replayDequeue(ctx context.Context, record *IdempotencyRecord) (agl.DequeueResult, error) {
 	claims, err := s.replayAttempts(ctx, record)

@@ -421,48 +421,6 @@ func (s *Store) DeleteRollout(ctx context.Context, p agl.DeleteRolloutParams) (e
 	return s.submit(ctx, &deleteCommand{rolloutID: p.RolloutID})
 }
 
-type queueCommand struct {
-	header
-
-	closed bool
-}
-
-func (*queueCommand) load(*LoadParams) {}
-
-func (c *queueCommand) run(w *work) error {
-	if w.queueClosed == c.closed {
-		return nil
-	}
-	w.queueClosed = c.closed
-	w.changes.QueueClosed = agl.Some(c.closed)
-	status := "open"
-	if c.closed {
-		status = "closed"
-	}
-	w.changes.Events = append(w.changes.Events, agl.Event{Kind: agl.EventQueue, Status: status})
-	return nil
-}
-
-// CloseQueue implements agl.Store.
-func (s *Store) CloseQueue(ctx context.Context) (err error) {
-	end, err := s.begin(ctx, "CloseQueue")
-	defer func() { end(err) }()
-	if err != nil {
-		return err
-	}
-	return s.submit(ctx, &queueCommand{closed: true})
-}
-
-// OpenQueue implements agl.Store.
-func (s *Store) OpenQueue(ctx context.Context) (err error) {
-	end, err := s.begin(ctx, "OpenQueue")
-	defer func() { end(err) }()
-	if err != nil {
-		return err
-	}
-	return s.submit(ctx, &queueCommand{})
-}
-
 // GetRollout implements agl.Store.
 func (s *Store) GetRollout(ctx context.Context, p agl.GetRolloutParams) (_ agl.AttemptedRollout, err error) {
 	end, err := s.begin(ctx, "GetRollout")

@@ -1,0 +1,101 @@
+package store
+
+import (
+	"context"
+
+	"github.com/agl-go/agl"
+)
+
+type queueCommand struct {
+	header
+
+	closed bool
+}
+
+func (*queueCommand) load(*LoadParams) {}
+
+func (c *queueCommand) run(w *work) error {
+	if w.queueClosed == c.closed {
+		return nil
+	}
+	w.queueClosed = c.closed
+	w.changes.QueueClosed = agl.Some(c.closed)
+	status := "open"
+	if c.closed {
+		status = "closed"
+	}
+	w.changes.Events = append(w.changes.Events, agl.Event{Kind: agl.EventQueue, Status: status})
+	return nil
+}
+
+// CloseQueue implements agl.Store.
+func (s *Store) CloseQueue(ctx context.Context) (err error) {
+	end, err := s.begin(ctx, "CloseQueue")
+	defer func() { end(err) }()
+	if err != nil {
+		return err
+	}
+	return s.submit(ctx, &queueCommand{closed: true})
+}
+
+// OpenQueue implements agl.Store.
+func (s *Store) OpenQueue(ctx context.Context) (err error) {
+	end, err := s.begin(ctx, "OpenQueue")
+	defer func() { end(err) }()
+	if err != nil {
+		return err
+	}
+	return s.submit(ctx, &queueCommand{})
+}
+
+// ReturnClaims implements agl.ClaimReturner.
+func (s *Store) ReturnClaims(ctx context.Context, p agl.ReturnClaimsParams) (err error) {
+	end, err := s.begin(ctx, "ReturnClaims")
+	defer func() { end(err) }()
+	if err != nil {
+		return err
+	}
+	return s.submit(ctx, &returnCommand{params: p, store: s})
+}
+
+type returnCommand struct {
+	header
+
+	params agl.ReturnClaimsParams
+	store  *Store
+}
+
+func (c *returnCommand) load(want *LoadParams) { loadClaims(want, c.params.Rollouts) }
+func (*returnCommand) run(*work) error         { return nil }
+
+func (c *returnCommand) finish(w *work) {
+	w.returnClaims(c.params.Rollouts)
+	dequeueKey(agl.DequeueRolloutsParams{IdempotencyKey: c.params.IdempotencyKey}).forget(w)
+	c.store.recheck = true
+}
+
+func loadClaims(want *LoadParams, claims []agl.AttemptedRollout) {
+	for i := range claims {
+		if a := claims[i].Attempt; a != nil {
+			want.Attempts = append(want.Attempts, AttemptKey{claims[i].RolloutID, a.AttemptID})
+		}
+	}
+}
+
+// returnClaims undoes claims on which nobody has worked.
+func (w *work) returnClaims(claims []agl.AttemptedRollout) {
+	for i := range claims {
+		e := w.rollout(claims[i].RolloutID)
+		if e == nil || e.latest == nil || claims[i].Attempt == nil ||
+			!returnable(e.cur, e.latest.cur, claims[i].Attempt.AttemptID) {
+			continue
+		}
+		attempt := e.latest
+		r := unclaim(*e.cur, attempt.cur)
+		e.front = true
+		w.setRollout(e, &r)
+		w.releaseWorker(attempt.cur.WorkerID.V, attempt.cur)
+		attempt.returned = true
+		w.setAttempt(attempt, attempt.cur)
+	}
+}
