@@ -36,14 +36,18 @@ func (a *attrs) raw(key string, value []byte) {
 	a.buf = append(a.buf, value...)
 }
 
+// text writes a string. A byte that is not UTF-8 becomes U+FFFD, and the error
+// that is dropped only reports that.
 func (a *attrs) text(key, value string) {
 	a.key(key, nil)
-	a.quote(value)
+	a.buf, _ = jsontext.AppendQuote(a.buf, value)
 }
 
-// quote writes a string. A byte that is not UTF-8 becomes U+FFFD, and the error
-// that is dropped only reports that.
-func (a *attrs) quote(value string) { a.buf, _ = jsontext.AppendQuote(a.buf, value) }
+// json writes a JSON value as a string.
+func (a *attrs) json(key string, value []byte) {
+	a.key(key, nil)
+	a.buf = appendQuoted(a.buf, value)
+}
 
 func (a *attrs) integer(key string, value int64) {
 	a.key(key, nil)
@@ -85,7 +89,7 @@ func (a *attrs) value(prefix string, name, value []byte) {
 	case 'n':
 	case '{', '[':
 		a.key(prefix, name)
-		a.quote(string(value))
+		a.buf = appendQuoted(a.buf, value)
 	default:
 		a.key(prefix, name)
 		a.buf = append(a.buf, value...)
@@ -99,7 +103,7 @@ func (a *attrs) python(prefix string, name, value []byte) {
 		return
 	}
 	a.key(prefix, name)
-	a.quote(string(appendPython(make([]byte, 0, len(value)+len(value)/8+16), value)))
+	a.buf = appendPython(a.buf, value)
 }
 
 // message writes a chat message under prefix: its members by name, content that

@@ -117,9 +117,9 @@ func writeLogprobs(a *attrs, logprobs []byte) {
 		switch {
 		case value[0] != '[':
 		case string(name) == "content":
-			a.text(agl.AttrLogprobsContent, string(value))
+			a.json(agl.AttrLogprobsContent, value)
 		case string(name) == "refusal":
-			a.text(agl.AttrLogprobsRefusal, string(value))
+			a.json(agl.AttrLogprobsRefusal, value)
 		}
 	})
 }
@@ -187,7 +187,7 @@ func (b *builder) writeTokens(a *attrs, c *call, x *exchange) {
 // rawExchange are the attributes of the span that holds the backend's reply
 // member by member, what is a list or an object as a Python literal.
 func (b *builder) rawExchange(x *exchange) *attrs {
-	a := newAttrs(256 + len(x.reply)*5/4)
+	a := newAttrs(512 + len(x.reply)*9/8)
 	if x.responseID != "" {
 		a.text(rawPrefix+".id", x.responseID)
 	}
@@ -199,7 +199,7 @@ func (b *builder) rawExchange(x *exchange) *attrs {
 		}
 	})
 	if len(x.tokens.prompt) > 0 {
-		a.text(rawPrefix+".prompt_token_ids", string(appendIDs(nil, x.tokens.prompt)))
+		a.json(rawPrefix+".prompt_token_ids", appendIDs(nil, x.tokens.prompt))
 	}
 	if x.tokens.given() {
 		list := []byte{'['}
@@ -209,7 +209,7 @@ func (b *builder) rawExchange(x *exchange) *attrs {
 			}
 			list = appendIDs(list, reply)
 		}
-		a.text(rawPrefix+".response_token_ids", string(append(list, ']')))
+		a.json(rawPrefix+".response_token_ids", append(list, ']'))
 	}
 	return a
 }

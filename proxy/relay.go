@@ -82,14 +82,18 @@ func (r *relay) whole(ctx context.Context) error {
 	if err != nil {
 		return r.broken(ctx, err)
 	}
-	visible := body
+	visible := [][]byte{body}
 	if r.res.StatusCode < 300 {
-		visible = r.hide.AppendVisible(make([]byte, 0, len(body)), body)
+		visible = r.hide.Visible(body)
 	}
-	r.w.Header().Set("Content-Length", strconv.Itoa(len(visible)))
+	length := 0
+	for _, part := range visible {
+		length += len(part)
+	}
+	r.w.Header().Set("Content-Length", strconv.Itoa(length))
 	r.c.replyStatus(r.w, r.res.StatusCode)
 	r.p.recorder.awaitSequence(r.c)
-	return r.send(visible)
+	return r.send(visible...)
 }
 
 // watched is the reply's body; each read shows that the backend is alive.
@@ -104,8 +108,13 @@ func (w watched) Read(b []byte) (int, error) {
 }
 
 // send writes to the agent and makes sure that it is on its way.
-func (r *relay) send(b []byte) error {
-	_, err := r.w.Write(b)
+func (r *relay) send(parts ...[]byte) error {
+	var err error
+	for _, part := range parts {
+		if err == nil {
+			_, err = r.w.Write(part)
+		}
+	}
 	if err == nil {
 		err = http.NewResponseController(r.w).Flush()
 	}
@@ -187,7 +196,7 @@ func (r *relay) stream() error {
 	defer b.put()
 	r.c.assembled = &openai.Accumulator{}
 	r.c.replyStatus(r.w, r.res.StatusCode)
-	if err := r.send(nil); err != nil {
+	if err := r.send(); err != nil {
 		return err
 	}
 	for {

@@ -47,6 +47,25 @@ func (h Hide) AppendVisible(dst, doc []byte) []byte {
 	return appendEdited(dst, doc, edits)
 }
 
+// Visible is AppendVisible without a copy: what is left of doc, in order.
+func (h Hide) Visible(doc []byte) [][]byte {
+	var room [16]edit
+	edits, ok := h.edits(doc, room[:0])
+	if h.nothing() || !ok {
+		return [][]byte{doc}
+	}
+	parts := make([][]byte, 0, 2*len(edits)+1)
+	at := 0
+	for _, e := range edits {
+		parts = append(parts, doc[at:e.start])
+		if len(e.with) > 0 {
+			parts = append(parts, e.with)
+		}
+		at = e.end
+	}
+	return append(parts, doc[at:])
+}
+
 func (h Hide) edits(doc []byte, edits []edit) ([]edit, bool) {
 	var cut cutter
 	ok := eachMember(doc, func(m member) {

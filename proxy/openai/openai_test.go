@@ -41,6 +41,9 @@ func TestAppendVisible(t *testing.T) {
 			if got := string(tt.hide.AppendVisible([]byte("head"), []byte(tt.in))); got != "head"+tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
+			if got := string(bytes.Join(tt.hide.Visible([]byte(tt.in)), nil)); got != tt.want {
+				t.Errorf("in parts: got  %s\nwant %s", got, tt.want)
+			}
 		})
 	}
 }
