@@ -1,21 +1,22 @@
 # The verbs of this repository. CI calls the same ones (.ci/run).
-GO       ?= go
-BIN      := .cache/bin
-LINT     := $(BIN)/golangci-lint
+GO           ?= go
+BIN          := .cache/bin
+LINT         := $(BIN)/golangci-lint
 LINT_VERSION := v2.15.0
-FUZZTIME ?= 60s
+# Suites under test/ start real processes and have verbs of their own.
+UNIT         := $$($(GO) list ./... | grep -v /test/)
 
-.PHONY: build test race lint compat e2e fuzz bench full clean
+.PHONY: build test race lint compat e2e fuzz bench bench-store bench-overhead seeds full clean
 
-build: ## the agl binary
+build: ## the agl binary, static
 	CGO_ENABLED=0 $(GO) build -trimpath -o agl ./cmd/agl
 
-test: ## unit tests, seconds
+test: ## unit tests
 	$(GO) vet ./...
-	$(GO) test ./...
+	$(GO) test $(UNIT)
 
 race: ## unit tests under the race detector
-	$(GO) test -race ./...
+	$(GO) test -race $(UNIT)
 
 $(LINT):
 	GOBIN=$(CURDIR)/$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
@@ -26,7 +27,28 @@ lint: $(LINT) ## style, bugs and import arrows
 compat: ## the real Python package against this code
 	test/compat/run.sh
 
-full: test lint race compat e2e fuzz bench ## everything, before a release
+e2e: ## real processes, real signals
+	$(GO) test -count=1 ./test/...
+
+fuzz: ## every fuzz target for FUZZTIME (60s) each
+	test/fuzz.sh
+
+bench: ## Go benchmarks of the hot paths
+	$(GO) test -run '^$$' -bench . -benchtime 1s $(UNIT)
+
+bench-store: build ## store servers over HTTP, as ratios; needs the Python package
+	test/compat/venv.sh >/dev/null
+	$(GO) run ./bench/store --rounds 3
+
+bench-overhead: ## what the system costs on the calculator example, as a ratio
+	$(GO) build -o $(BIN)/calculator ./examples/calculator
+	$(GO) run ./bench/overhead --calculator $(BIN)/calculator --rounds 3
+
+seeds: ## the calculator example with five seeds, the results as JSON
+	$(GO) build -o $(BIN)/calculator ./examples/calculator
+	for seed in 1 2 3 4 5; do $(BIN)/calculator --seed $$seed --summary $(BIN)/summary-$$seed.json >/dev/null && cat $(BIN)/summary-$$seed.json || exit 1; done
+
+full: test lint race compat e2e seeds fuzz bench bench-store bench-overhead ## everything, before a release
 
 clean:
 	rm -rf .cache agl

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest"
 )
 
 // clientWorker does the same work through an agl.Store: spans in batches, long
@@ -97,6 +98,7 @@ func (w *clientWorker) collect(ctx context.Context, t *timings, id string) error
 	return verifySpans(id, page.Items)
 }
 
-func newClientWorker(string, int) *clientWorker {
-	return &clientWorker{err: errors.New("no client yet")}
+func newClientWorker(url string) *clientWorker {
+	client, err := rest.NewClient(rest.ClientConfig{URL: url})
+	return &clientWorker{store: client, err: err}
 }

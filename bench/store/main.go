@@ -65,7 +65,7 @@ func contenders(opt options) []contender {
 		}, wire(true)},
 		{"agl", agl, wire(true)},
 		{"ceiling", startCanned, wire(false)},
-		{"agl-client", agl, func(url string, opt options) worker { return newClientWorker(url, opt.Runners) }},
+		{"agl-client", agl, func(url string, _ options) worker { return newClientWorker(url) }},
 	}
 	var picked []contender
 	for _, c := range all {
