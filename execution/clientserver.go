@@ -208,7 +208,7 @@ func (c ClientServer) lead(ctx context.Context, parts Parts, store agl.Store, ur
 	if err == nil {
 		err = sup.run(ctx)
 	} else {
-		err = errors.Join(append([]error{err}, sup.stop(true, Forced(ctx))...)...)
+		err = errors.Join(append([]error{err}, sup.stop(true, forced(ctx))...)...)
 	}
 	err = closeAfter(err, closeQueue)
 	if err == nil && (server != nil || parts.Setup != nil) {

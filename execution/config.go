@@ -28,7 +28,7 @@ const (
 	EnvServerPort   = "AGL_SERVER_PORT"    // its port, 0–65535
 	EnvManagedStore = "AGL_MANAGED_STORE"  // 1, true, yes, on or 0, false, no, off
 	EnvStoreURL     = "AGL_STORE_URL"      // an external store; overrides host and port
-	EnvToken        = "AGL_TOKEN"          //nolint:gosec // the name of a variable, not a secret
+	EnvToken        = "AGL_TOKEN"          // of the store
 	EnvProcess      = "AGL_RUNNER_PROCESS" // set for runner processes: which one of them this is
 	EnvLifeline     = "AGL_LIFELINE_FD"    // set for child processes: a pipe that ends with the parent
 )

@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // InterruptError says that a signal ended a run.
@@ -41,7 +42,7 @@ func NotifyContext(parent context.Context) (context.Context, context.CancelFunc)
 	done, quit := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		for n := 0; n < 2; n++ {
+		for n := range 2 {
 			select {
 			case s := <-signals:
 				if n == 0 {
@@ -63,9 +64,30 @@ func NotifyContext(parent context.Context) (context.Context, context.CancelFunc)
 	return ctx, stop
 }
 
-// Forced returns a channel that is closed when the user insists by a second
+// forced returns a channel that is closed when the user insists by a second
 // signal; nil when ctx does not come from NotifyContext.
-func Forced(ctx context.Context) <-chan struct{} {
+func forced(ctx context.Context) <-chan struct{} {
 	force, _ := ctx.Value(forceKey{}).(<-chan struct{})
 	return force
+}
+
+// CleanupContext returns a context for the last words when ctx has ended: it
+// outlives ctx, lasts for d, and ends early when the user insists by a second
+// signal (see [NotifyContext]).
+func CleanupContext(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	c, cancel := context.WithTimeout(context.WithoutCancel(ctx), d)
+	force := forced(ctx)
+	if force == nil {
+		return c, cancel
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-force:
+			cancel()
+		case <-c.Done():
+		}
+	}()
+	return c, func() { cancel(); <-done }
 }

@@ -51,7 +51,7 @@ func startProcess(p processParams, ended chan<- *side) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: make its lifeline: %w", p.name, err)
 	}
-	cmd := exec.Command(p.path, p.args...) //nolint:gosec,noctx // the program itself; its end is the ladder's work
+	cmd := exec.Command(p.path, p.args...) //nolint:noctx // the program itself; its end is the ladder's work
 	cmd.Env, cmd.Stdout, cmd.Stderr = p.env, p.stdout, p.stderr
 	cmd.ExtraFiles = []*os.File{childEnd}
 	cmd.WaitDelay = pipeGrace

@@ -127,7 +127,7 @@ func (s *storeServer) watch(ended chan<- *side) *side {
 // shutdown answers the requests that were accepted and closes the server. It
 // does not wait once the user insists.
 func (s *storeServer) shutdown(ctx context.Context, timeout time.Duration) error {
-	c, cancel := cleanupContext(ctx, timeout)
+	c, cancel := CleanupContext(ctx, timeout)
 	defer cancel()
 	s.api.Drain()
 	err := s.http.Shutdown(c)

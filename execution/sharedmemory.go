@@ -118,7 +118,7 @@ func startRunner(
 // it.
 func queueCloser(ctx context.Context, store agl.Store, timeout time.Duration) func() error {
 	return sync.OnceValue(func() error {
-		c, cancel := cleanupContext(ctx, timeout)
+		c, cancel := CleanupContext(ctx, timeout)
 		defer cancel()
 		if err := store.CloseQueue(c); err != nil {
 			return fmt.Errorf("close the queue: %w", err)

@@ -1,7 +1,6 @@
 package execution
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"time"
@@ -119,24 +118,4 @@ func closed(c <-chan struct{}) bool {
 	default:
 		return false
 	}
-}
-
-// cleanupContext is a context for the last words to a store: it outlives ctx by
-// d and ends early when the user insists.
-func cleanupContext(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	c, cancel := context.WithTimeout(context.WithoutCancel(ctx), d)
-	force := Forced(ctx)
-	if force == nil {
-		return c, cancel
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		select {
-		case <-force:
-			cancel()
-		case <-c.Done():
-		}
-	}()
-	return c, func() { cancel(); <-done }
 }

@@ -81,7 +81,7 @@ func TestCleanupContextEndsWhenTheUserInsists(t *testing.T) {
 		force := make(chan struct{})
 		parent, cancel := context.WithCancel(context.WithValue(t.Context(), forceKey{}, (<-chan struct{})(force)))
 		cancel()
-		ctx, done := cleanupContext(parent, time.Minute)
+		ctx, done := CleanupContext(parent, time.Minute)
 		defer done()
 		if ctx.Err() != nil {
 			t.Fatal("ended with its parent")

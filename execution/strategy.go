@@ -89,7 +89,7 @@ func (p Parts) setup(ctx context.Context, store agl.Store, grace time.Duration) 
 		return nil, fmt.Errorf("set up: %w", err)
 	}
 	return func(err *error) {
-		c, cancel := cleanupContext(ctx, grace)
+		c, cancel := CleanupContext(ctx, grace)
 		defer cancel()
 		if failed := stop(c); failed != nil {
 			*err = errors.Join(*err, fmt.Errorf("tear down: %w", failed))
@@ -104,8 +104,7 @@ func ExitCode(err error) int {
 	if err == nil {
 		return 0
 	}
-	var interrupt *InterruptError
-	if errors.As(err, &interrupt) {
+	if interrupt, ok := errors.AsType[*InterruptError](err); ok {
 		return interrupt.ExitCode()
 	}
 	return 1

@@ -31,7 +31,7 @@ func (s *supervisor) run(ctx context.Context) error {
 	default:
 		s.log.Error("a side failed, stopping the other", "error", failure)
 	}
-	late := s.stop(failure != nil, Forced(ctx))
+	late := s.stop(failure != nil, forced(ctx))
 	if failure == nil && ctx.Err() != nil {
 		failure = context.Cause(ctx)
 	}

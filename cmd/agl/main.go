@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"sync"
 
 	"github.com/alecthomas/kong"
@@ -17,11 +18,9 @@ import (
 	"github.com/agl-go/agl/execution"
 )
 
-// The exit codes besides those of execution.ExitCode.
-const (
-	exitFailure = 1
-	exitUsage   = 2
-)
+// exitUsage is the exit code of a wrong command line; the others are those of
+// execution.ExitCode.
+const exitUsage = 2
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
@@ -33,17 +32,15 @@ func run(args []string, stdout, stderr io.Writer) (code int) {
 	defer stop()
 	m := &Main{Stdout: stdout, Stderr: stderr}
 	if err := m.ParseFlags(args); err != nil {
-		var done *helpShown
-		if errors.As(err, &done) {
-			return done.code
+		if help, ok := errors.AsType[*helpShownError](err); ok {
+			return help.code
 		}
 		complain(stderr, err)
 		return exitUsage
 	}
 	err := m.Run(ctx)
-	err = errors.Join(err, m.Close())
-	var interrupt *execution.InterruptError
-	if err != nil && !errors.As(err, &interrupt) {
+	m.Close()
+	if _, interrupted := errors.AsType[*execution.InterruptError](err); err != nil && !interrupted {
 		complain(stderr, err)
 	}
 	return execution.ExitCode(err)
@@ -81,10 +78,10 @@ type cli struct {
 	Version  versionCommand  `cmd:"" help:"Print the version."`
 }
 
-// helpShown ends the parsing of a command line that asked for help.
-type helpShown struct{ code int }
+// helpShownError ends the parsing of a command line that asked for help.
+type helpShownError struct{ code int }
 
-func (e *helpShown) Error() string { return fmt.Sprintf("exit status %d", e.code) }
+func (e *helpShownError) Error() string { return fmt.Sprintf("exit status %d", e.code) }
 
 // ParseFlags reads the command line. Its error names the flag, the value and
 // what is allowed.
@@ -96,7 +93,7 @@ func (m *Main) ParseFlags(args []string) (err error) {
 		kong.Vars{"rolloutStatuses": statusList()},
 		kong.Writers(m.Stdout, m.Stderr),
 		// After printing help kong expects the process to end.
-		kong.Exit(func(code int) { panic(&helpShown{code}) }),
+		kong.Exit(func(code int) { panic(&helpShownError{code}) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 	)
 	if err != nil {
@@ -105,7 +102,7 @@ func (m *Main) ParseFlags(args []string) (err error) {
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
-		case *helpShown:
+		case *helpShownError:
 			err = r
 		default:
 			panic(r)
@@ -118,7 +115,7 @@ func (m *Main) ParseFlags(args []string) (err error) {
 	if err != nil {
 		return usageError(err)
 	}
-	selected, ok := parsed.Selected().Target.Addr().Interface().(command)
+	selected, ok := reflect.TypeAssert[command](parsed.Selected().Target.Addr())
 	if !ok {
 		return fmt.Errorf("%s is not a command", parsed.Command())
 	}
@@ -129,8 +126,7 @@ func (m *Main) ParseFlags(args []string) (err error) {
 // usageError says where help is to be had.
 func usageError(err error) error {
 	help := "agl --help"
-	var parse *kong.ParseError
-	if errors.As(err, &parse) && parse.Context != nil {
+	if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context != nil {
 		if selected := parse.Context.Selected(); selected != nil {
 			help = "agl " + selected.Name + " --help"
 		}
@@ -151,7 +147,7 @@ func (m *Main) Run(ctx context.Context) error {
 }
 
 // Close ends a running command and returns when it has.
-func (m *Main) Close() error {
+func (m *Main) Close() {
 	m.mu.Lock()
 	cancel, done := m.cancel, m.done
 	m.mu.Unlock()
@@ -159,7 +155,6 @@ func (m *Main) Close() error {
 		cancel()
 		<-done
 	}
-	return nil
 }
 
 // printf writes to standard output. A reader that went away (a closed pager) is

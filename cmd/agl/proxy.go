@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/rest"
 )
@@ -71,7 +72,7 @@ func (c *proxyCommand) run(ctx context.Context, m *Main) (err error) {
 	}
 	err = service{name: "LLM proxy", handler: gateway, drainTimeout: c.DrainTimeout, log: log}.serve(ctx, m, listener)
 	// Calls have ended by now; their records may still be on their way.
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.DrainTimeout)
+	closing, cancel := execution.CleanupContext(ctx, c.DrainTimeout)
 	defer cancel()
 	return errors.Join(err, gateway.Close(closing))
 }

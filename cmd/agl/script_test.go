@@ -35,7 +35,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"code": code, "seed": seed, "chain": chain,
+			"code": code, "serve": serve, "seed": seed, "chain": chain,
 		},
 		RequireUniqueNames: true,
 	})
@@ -56,10 +56,19 @@ func startServer(args ...string) (url string, stop func(), err error) {
 		return "", nil, err
 	}
 	return url, func() {
-		if err := errors.Join(m.Close(), <-ended); err != nil {
+		m.Close()
+		if err := <-ended; err != nil {
 			panic(err)
 		}
 	}, nil
+}
+
+// serve COMMAND ARGS… runs a server of this program and puts its URL into $URL.
+func serve(ts *testscript.TestScript, _ bool, args []string) {
+	url, stop, err := startServer(args...)
+	ts.Check(err)
+	ts.Defer(stop)
+	ts.Setenv("URL", url)
 }
 
 // code N COMMAND… runs a command and wants exit code N.

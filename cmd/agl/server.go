@@ -98,31 +98,21 @@ func (s service) serve(ctx context.Context, m *Main, listener net.Listener) erro
 	if s.drain != nil {
 		s.drain()
 	}
-	err := shutdown(ctx, server, s.drainTimeout)
-	<-failed // http.ErrServerClosed, now that it was shut down
+	draining, cancel := execution.CleanupContext(ctx, s.drainTimeout)
+	defer cancel()
+	err := server.Shutdown(draining)
+	switch {
+	case errors.Is(err, context.Canceled): // the user insists
+		err = errors.Join(context.Cause(ctx), server.Close())
+	case err != nil:
+		err = errors.Join(fmt.Errorf("requests are left after %s: %w", s.drainTimeout, err), server.Close())
+	}
+	if served := <-failed; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
 	if err != nil {
 		return fmt.Errorf("drain %s: %w", s.name, err)
 	}
 	s.log.Info("drained")
-	return nil
-}
-
-// shutdown waits for the open requests, until the timeout or a second signal.
-func shutdown(ctx context.Context, server *http.Server, timeout time.Duration) error {
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
-	defer cancel()
-	answered := make(chan error, 1)
-	go func() { answered <- server.Shutdown(drain) }()
-	var err error
-	select {
-	case err = <-answered:
-	case <-execution.Forced(ctx):
-		cancel()
-		<-answered
-		err = context.Cause(ctx)
-	}
-	if err != nil {
-		return errors.Join(err, server.Close())
-	}
 	return nil
 }

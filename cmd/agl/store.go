@@ -39,7 +39,7 @@ func (c *storeCommand) Validate() error {
 	}
 	scheme, rest, found := strings.Cut(c.DB, ":")
 	if !found || scheme != "memory" || rest != "" {
-		return fmt.Errorf("--db=%s: must be memory:", redactURL(c.DB))
+		return fmt.Errorf("--db=%s: must be %q", redactURL(c.DB), "memory:")
 	}
 	return c.check(c.Token != "", "set --token (or AGL_TOKEN), or allow it with --no-auth")
 }

@@ -140,18 +140,7 @@ func TestProxyRecordsAndDrains(t *testing.T) {
 		return proxytest.Reply{Body: `{"id":"c1","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}]}`}
 	})
 	t.Cleanup(model.Close)
-	gateway := startMerged(t, aglBinary, []string{"proxy", "--store", storeURL, "--model", "m=" + model.BaseURL()}, nil)
-	listening := regexp.MustCompile(`LLM proxy listens.* url=(\S+)`)
-	var url string
-	for deadline := time.After(longest); url == ""; {
-		what, rest, ok := gateway.next(deadline, "the proxy to listen")
-		if !ok {
-			t.Fatalf("agl proxy ended: %v", gateway.seen)
-		}
-		if m := listening.FindStringSubmatch(what + " " + rest); m != nil {
-			url = m[1]
-		}
-	}
+	gateway, url := startProxy(t, storeURL, model.BaseURL())
 	c := client(t, storeURL)
 	r, err := c.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value("1")}})
 	if err != nil {
@@ -175,6 +164,67 @@ func TestProxyRecordsAndDrains(t *testing.T) {
 	}
 	if page.Total == 0 {
 		t.Error("the call that was running at the end is not recorded")
+	}
+}
+
+// silentModel is a model server that never answers while the test runs.
+func silentModel(t *testing.T) string {
+	t.Helper()
+	ended := make(chan struct{})
+	model := proxytest.NewServer(func(context.Context, proxytest.Request) proxytest.Reply {
+		<-ended
+		return proxytest.Reply{}
+	})
+	t.Cleanup(func() { close(ended); model.Close() })
+	return model.BaseURL()
+}
+
+func TestDrainTimeout(t *testing.T) {
+	t.Parallel()
+	_, storeURL := startStore(t)
+	gateway, url := startProxy(t, storeURL, silentModel(t), "--drain-timeout=100ms")
+	begun, done := post(t, url+"/v1/chat/completions", `{"model":"m","messages":[]}`)
+	<-begun
+	gateway.signalGroup(syscall.SIGTERM)
+	gateway.awaitLine("requests are left after 100ms")
+	if exit := gateway.end(); exit != 1 {
+		t.Errorf("exit code %d, want 1", exit)
+	}
+	if a := <-done; a.err == nil {
+		t.Errorf("the call got %+v although the proxy was ended", a)
+	}
+}
+
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	_, storeURL := startStore(t)
+	gateway, url := startProxy(t, storeURL, silentModel(t), "--drain-timeout=1h")
+	begun, done := post(t, url+"/v1/chat/completions", `{"model":"m","messages":[]}`)
+	<-begun
+	gateway.signalGroup(syscall.SIGINT)
+	gateway.awaitLine("msg=draining")
+	gateway.signalGroup(syscall.SIGINT)
+	if exit := gateway.end(); exit != ctrlC {
+		t.Errorf("exit code %d, want %d", exit, ctrlC)
+	}
+	if a := <-done; a.err == nil {
+		t.Errorf("the call got %+v although the proxy was ended", a)
+	}
+}
+
+// startProxy runs agl proxy before a model called m.
+func startProxy(t *testing.T, storeURL, modelURL string, flags ...string) (gateway *started, url string) {
+	t.Helper()
+	gateway = startMerged(t, aglBinary, append([]string{"proxy", "--store", storeURL, "--model", "m=" + modelURL}, flags...), nil)
+	listening := regexp.MustCompile(`LLM proxy listens.* url=(\S+)`)
+	for deadline := time.After(longest); ; {
+		what, rest, ok := gateway.next(deadline, "the proxy to listen")
+		if !ok {
+			t.Fatalf("agl proxy ended: %v", gateway.seen)
+		}
+		if m := listening.FindStringSubmatch(what + " " + rest); m != nil {
+			return gateway, m[1]
+		}
 	}
 }
 

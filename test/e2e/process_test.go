@@ -71,7 +71,7 @@ func startAs(t *testing.T, path string, args, env []string, merged bool) *starte
 		t.Fatal(err)
 	}
 	s := &started{
-		t: t, cmd: exec.Command(path, args...), //nolint:noctx // ended by cleanup
+		t: t, cmd: exec.Command(path, args...),
 		lines: make(chan string, 1<<16), eof: make(chan struct{}), exited: make(chan struct{}),
 		stderr: &lockedBuffer{news: make(chan struct{}, 1)}, seen: map[string][]string{},
 	}

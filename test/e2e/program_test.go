@@ -51,7 +51,7 @@ func runTests(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	aglBinary = filepath.Join(dir, "agl")
-	build := exec.Command("go", "build", "-o", aglBinary, "github.com/agl-go/agl/cmd/agl") //nolint:noctx // the test binary's time limit holds
+	build := exec.Command("go", "build", "-o", aglBinary, "github.com/agl-go/agl/cmd/agl")
 	if out, err := build.CombinedOutput(); err != nil {
 		panic(fmt.Sprintf("build agl: %v\n%s", err, out))
 	}
