@@ -22,6 +22,7 @@ type call struct {
 	versioned string // the model's version when the call ended
 
 	reply     []byte              // a reply that came whole
+	buffers   *buffers            // whose memory it is in
 	assembled *openai.Accumulator // one that came as a stream
 	cut       bool                // the reply is longer than what is kept of it
 	status    int                 // HTTP status that the agent got; 0 is none
@@ -50,6 +51,14 @@ func (c *call) recorded() bool { return c.attempt != nil }
 // arrived counts one of the two events that make the record of a call ready:
 // the call's end and its sequence id. The last one reports true.
 func (c *call) arrived() bool { return c.awaited.Add(1) == 2 }
+
+// release gives back the reply's memory, once the record is built.
+func (c *call) release() {
+	if c.buffers != nil {
+		c.buffers.put()
+		c.buffers, c.reply = nil, nil
+	}
+}
 
 // fail notes why the call failed; the first reason counts.
 func (c *call) fail(source, reason string) {

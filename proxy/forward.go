@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -92,21 +93,21 @@ func joinPath(base *url.URL, escaped string) (path, raw string) {
 // errTooLong says that a body is longer than allowed.
 var errTooLong = errors.New("body too long")
 
-// readBody reads a body of at most limit bytes. hint is its length, if known.
-// With an error it returns what came before.
-func readBody(body io.Reader, hint, limit int64) ([]byte, error) {
+// readBody reads a body of at most limit bytes into buf's memory, or into more.
+// hint is its length, if known. With an error it returns what came before.
+func readBody(body io.Reader, buf []byte, hint, limit int64) ([]byte, error) {
 	if hint > limit {
 		return nil, errTooLong
 	}
 	if hint >= 0 {
-		buf := make([]byte, hint)
+		buf = slices.Grow(buf[:0], int(hint))[:hint]
 		n, err := io.ReadFull(body, buf)
 		return buf[:n], err
 	}
-	buf := make([]byte, 0, 4<<10)
+	buf = slices.Grow(buf[:0], 4<<10)
 	for {
 		if len(buf) == cap(buf) {
-			buf = append(buf, 0)[:len(buf)]
+			buf = slices.Grow(buf, 1)
 		}
 		n, err := body.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]

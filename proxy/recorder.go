@@ -205,6 +205,7 @@ func (r *recorder) write(ctx context.Context) {
 		spans := make([]agl.Span, 0, len(batch)*spansPerCall)
 		for _, c := range batch {
 			spans = append(spans, builder.build(c)...)
+			c.release()
 		}
 		r.store(ctx, batch, spans)
 	}

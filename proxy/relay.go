@@ -24,7 +24,8 @@ type relay struct {
 	silence *time.Timer
 }
 
-// buffers are what a stream needs while it runs.
+// buffers are what a reply needs on its way, and one that comes whole until it
+// is recorded.
 type buffers struct {
 	in, out []byte
 	events  openai.Events
@@ -72,9 +73,10 @@ func (r *relay) alive() { r.silence.Reset(r.p.cfg.IdleTimeout) }
 
 // whole relays a reply that is of use only when it is complete.
 func (r *relay) whole(ctx context.Context) error {
-	body, err := readBody(watched{r}, r.res.ContentLength, r.p.cfg.MaxReplyBytes)
+	r.c.buffers, _ = pool.Get().(*buffers)
+	body, err := readBody(watched{r}, r.c.buffers.out, r.res.ContentLength, r.p.cfg.MaxReplyBytes)
 	r.c.lastByte = time.Now()
-	r.c.reply = body
+	r.c.reply, r.c.buffers.out = body, body
 	r.p.hold(r.c, int64(len(body)))
 	if errors.Is(err, errTooLong) {
 		return r.tooLong(body)
@@ -208,7 +210,7 @@ func (r *relay) stream() error {
 			b.out = r.visible(b, b.in[:n], b.out)
 		}
 		if err != nil {
-			b.out = r.event(b.out, b.events.Rest())
+			b.out = r.hide.AppendVisibleEvent(b.out, b.events.Rest(), r.c.assembled)
 		}
 		if err != nil || r.c.assembled.Done() {
 			r.p.recorder.awaitSequence(r.c)
@@ -235,7 +237,7 @@ func (r *relay) visible(b *buffers, piece, out []byte) []byte {
 	b.events.Write(piece)
 	before := r.c.assembled.Size()
 	for event := b.events.Next(); event != nil; event = b.events.Next() {
-		out = r.event(out, event)
+		out = r.hide.AppendVisibleEvent(out, event, r.c.assembled)
 	}
 	size := r.c.assembled.Size()
 	r.p.hold(r.c, int64(size-before))
@@ -244,11 +246,5 @@ func (r *relay) visible(b *buffers, piece, out []byte) []byte {
 		r.c.fail(SourceGateway, fmt.Sprintf("the reply is longer than the %d bytes that are recorded", r.p.cfg.MaxReplyBytes))
 		out = append(out, b.events.Rest()...)
 	}
-	return out
-}
-
-func (r *relay) event(out, event []byte) []byte {
-	out, data := r.hide.AppendVisibleEvent(out, event)
-	r.c.assembled.Add(data)
 	return out
 }

@@ -141,7 +141,7 @@ func (p *Proxy) readRequest(r *http.Request, c *call) (openai.Request, *failure)
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		return invalid(http.StatusUnsupportedMediaType, "unsupported_encoding", "Content-Encoding: got "+encoding+", must be absent: send the JSON as it is")
 	}
-	body, err := readBody(r.Body, r.ContentLength, p.cfg.MaxRequestBytes)
+	body, err := readBody(r.Body, nil, r.ContentLength, p.cfg.MaxRequestBytes)
 	if r.ContentLength < 0 {
 		p.hold(c, int64(len(body)))
 	}

@@ -81,29 +81,31 @@ func (a *Accumulator) Empty() bool { return len(a.members) == 0 && len(a.choices
 // Add takes the data of one event. Data that is not a JSON object only counts
 // as malformed, unless it is the [DONE] that ends a stream.
 func (a *Accumulator) Add(data []byte) {
-	data = bytes.TrimSpace(data)
-	switch string(data) {
-	case "":
+	if a.marker(data) {
 		return
+	}
+	if _, ok := (Hide{}).edits(data, nil, a); !ok {
+		a.malformed++
+	}
+}
+
+// marker takes data that is no chunk: none at all, or the end of the stream.
+func (a *Accumulator) marker(data []byte) bool {
+	switch string(bytes.TrimSpace(data)) {
+	case "":
+		return true
 	case "[DONE]":
 		a.done = true
-		return
+		return true
+	default:
+		return false
 	}
-	if data[0] != '{' || skipValue(data, 0) != len(data) {
-		a.malformed++
-		return
-	}
-	ok := eachMember(data, func(m member) {
-		switch {
-		case isNull(m.value):
-		case string(m.name) == "choices" && m.value[0] == '[':
-			eachElement(m.value, func(value []byte, _ int) { a.addChoice(value) })
-		default:
-			a.size += set(&a.members, m.name, m.value)
-		}
-	})
-	if !ok {
-		a.malformed++
+}
+
+// member takes a member of a chunk other than its choices.
+func (a *Accumulator) member(name, value []byte) {
+	if !isNull(value) {
+		a.size += set(&a.members, name, value)
 	}
 }
 
@@ -138,44 +140,50 @@ func join(members *[]keyed, name, quoted []byte) int {
 	return len(name) + len(inner)
 }
 
-// number reads the index member of an object; none is 0.
-func number(object []byte) int {
-	index := 0
-	eachMember(object, func(m member) {
-		if string(m.name) == "index" {
+// number reads the index member of the object that raw starts with; none is 0.
+func number(raw []byte) int {
+	index, found := 0, false
+	walkMembers(raw, 0, func(m member) int {
+		end := skipValue(raw, m.valueStart)
+		if end >= 0 && string(m.name) == "index" {
 			// Anything but an integer counts as the first.
-			index, _ = strconv.Atoi(string(m.value))
+			index, _ = strconv.Atoi(string(raw[m.valueStart:end]))
+			found = true
 		}
+		if found {
+			return -1 // enough seen
+		}
+		return end
 	})
 	return index
 }
 
-func (a *Accumulator) addChoice(raw []byte) {
+// choice returns the choice that the object at the start of raw belongs to.
+func (a *Accumulator) choice(raw []byte) *choice {
 	index := number(raw)
-	var c *choice
 	for _, known := range a.choices {
 		if known.index == index {
-			c = known
-			break
+			return known
 		}
 	}
-	if c == nil {
-		c = &choice{index: index}
-		a.choices = append(a.choices, c)
+	c := &choice{index: index}
+	a.choices = append(a.choices, c)
+	return c
+}
+
+// choiceMember takes a member of a choice of a chunk.
+func (a *Accumulator) choiceMember(c *choice, name, value []byte) {
+	switch {
+	case string(name) == "index" || isNull(value):
+	case string(name) == "delta" || string(name) == "message":
+		a.size += c.message.add(value)
+	case string(name) == "token_ids":
+		a.size += c.tokenIDs.add(value)
+	case string(name) == "logprobs":
+		a.size += c.addLogprobs(value)
+	default:
+		a.size += set(&c.members, name, value)
 	}
-	eachMember(raw, func(m member) {
-		switch name := string(m.name); {
-		case name == "index" || isNull(m.value):
-		case name == "delta" || name == "message":
-			a.size += c.message.add(m.value)
-		case name == "token_ids":
-			a.size += c.tokenIDs.add(m.value)
-		case name == "logprobs":
-			a.size += c.addLogprobs(m.value)
-		default:
-			a.size += set(&c.members, m.name, m.value)
-		}
-	})
 }
 
 func (c *choice) addLogprobs(raw []byte) int {
@@ -202,7 +210,7 @@ func (d *message) add(raw []byte) int {
 		switch name := string(m.name); {
 		case isNull(m.value):
 		case name == "tool_calls" && m.value[0] == '[':
-			eachElement(m.value, func(value []byte, _ int) { grown += d.addCall(value) })
+			eachElement(m.value, func(value []byte) { grown += d.addCall(value) })
 		case m.value[0] != '"' || name == "role" || name == "id" || name == "type":
 			grown += set(&d.members, m.name, m.value)
 		default:

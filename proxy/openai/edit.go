@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"bytes"
 	"cmp"
 	"slices"
 )
@@ -40,7 +39,7 @@ func (h Hide) AppendVisible(dst, doc []byte) []byte {
 		return append(dst, doc...)
 	}
 	var room [16]edit
-	edits, ok := h.edits(doc, room[:0])
+	edits, ok := h.edits(doc, room[:0], nil)
 	if !ok || len(edits) == 0 {
 		return append(dst, doc...)
 	}
@@ -50,7 +49,7 @@ func (h Hide) AppendVisible(dst, doc []byte) []byte {
 // Visible is AppendVisible without a copy: what is left of doc, in order.
 func (h Hide) Visible(doc []byte) [][]byte {
 	var room [16]edit
-	edits, ok := h.edits(doc, room[:0])
+	edits, ok := h.edits(doc, room[:0], nil)
 	if h.nothing() || !ok {
 		return [][]byte{doc}
 	}
@@ -66,70 +65,105 @@ func (h Hide) Visible(doc []byte) [][]byte {
 	return append(parts, doc[at:])
 }
 
-func (h Hide) edits(doc []byte, edits []edit) ([]edit, bool) {
+// edits are what hides h's members in doc; ok is false if doc is no JSON object.
+// With an accumulator the same walk adds doc to it.
+func (h Hide) edits(doc []byte, edits []edit, a *Accumulator) (_ []edit, ok bool) {
+	w := walk{doc: doc, hide: h, edits: edits, to: a}
 	var cut cutter
-	ok := eachMember(doc, func(m member) {
-		switch string(m.name) {
-		case "prompt_token_ids", "response_token_ids":
-			edits = cut.member(edits, m, h.TokenIDs)
-		case "choices":
-			edits = cut.member(edits, m, false)
-			eachElement(m.value, func(choice []byte, start int) {
-				edits = h.choiceEdits(choice, m.valueStart+start, edits)
-			})
-		default:
-			edits = cut.member(edits, m, false)
+	end := walkMembers(doc, skipSpace(doc, 0), func(m member) int {
+		if string(m.name) == "choices" && doc[m.valueStart] == '[' {
+			w.edits = cut.begin(w.edits, m)
+			m.end = walkElements(doc, m.valueStart, w.choice)
+			w.edits = cut.end(w.edits, m, false)
+			return m.end
 		}
+		if m.end = skipValue(doc, m.valueStart); m.end < 0 {
+			return -1
+		}
+		hidden := h.TokenIDs && (string(m.name) == "prompt_token_ids" || string(m.name) == "response_token_ids")
+		w.edits = cut.end(cut.begin(w.edits, m), m, hidden)
+		if a != nil {
+			a.member(m.name, doc[m.valueStart:m.end])
+		}
+		return m.end
 	})
-	return cut.close(edits), ok
+	return cut.close(w.edits), end >= 0 && skipSpace(doc, end) == len(doc)
+}
+
+// walk is one pass through a chat completion or a chunk of one.
+type walk struct {
+	doc   []byte
+	hide  Hide
+	edits []edit
+	to    *Accumulator // or nil
 }
 
 var null = []byte("null")
 
-func (h Hide) choiceEdits(choice []byte, at int, edits []edit) []edit {
-	cut := cutter{offset: at}
-	eachMember(choice, func(m member) {
-		switch {
-		case string(m.name) == "token_ids":
-			edits = cut.member(edits, m, h.TokenIDs)
-		case string(m.name) == "logprobs" && h.Logprobs && !bytes.Equal(m.value, null):
-			edits = cut.member(edits, m, false)
-			edits = append(edits, edit{at + m.valueStart, at + m.end, null})
-		default:
-			edits = cut.member(edits, m, false)
+// choice walks the choice at a position and returns the position behind it.
+func (w *walk) choice(at int) int {
+	if w.doc[at] != '{' {
+		return skipValue(w.doc, at)
+	}
+	var cut cutter
+	var c *choice
+	end := walkMembers(w.doc, at, func(m member) int {
+		if m.end = skipValue(w.doc, m.valueStart); m.end < 0 {
+			return -1
 		}
+		w.edits = cut.begin(w.edits, m)
+		value := w.doc[m.valueStart:m.end]
+		hidden := w.hide.TokenIDs && string(m.name) == "token_ids"
+		w.edits = cut.end(w.edits, m, hidden)
+		if w.hide.Logprobs && string(m.name) == "logprobs" && !isNull(value) {
+			w.edits = append(w.edits, edit{m.valueStart, m.end, null})
+		}
+		if w.to != nil {
+			if c == nil {
+				c = w.to.choice(w.doc[at:])
+			}
+			w.to.choiceMember(c, m.name, value)
+		}
+		return m.end
 	})
-	return cut.close(edits)
+	w.edits = cut.close(w.edits)
+	return end
 }
 
 // cutter removes members of one object with the comma that goes with them.
 type cutter struct {
-	offset int // of the object in the document
-	kept   bool
-	last   int // behind the last member
+	kept bool
+	last int // behind the last member
 	// A removed member that no kept one precedes takes the comma behind it, so
 	// its edit waits for where the next member starts.
 	open            bool
 	openAt, openEnd int
 }
 
-func (c *cutter) member(edits []edit, m member, remove bool) []edit {
+// begin is called for each member before anything in it is edited.
+func (c *cutter) begin(edits []edit, m member) []edit {
 	if c.open {
-		edits = append(edits, edit{start: c.openAt, end: c.offset + m.start})
+		edits = append(edits, edit{start: c.openAt, end: m.start})
 		c.open = false
 	}
+	return edits
+}
+
+// end is called for each member with its end known.
+func (c *cutter) end(edits []edit, m member, remove bool) []edit {
 	switch {
 	case !remove:
 		c.kept = true
 	case c.kept:
-		edits = append(edits, edit{start: c.offset + c.last, end: c.offset + m.end})
+		edits = append(edits, edit{start: c.last, end: m.end})
 	default:
-		c.open, c.openAt, c.openEnd = true, c.offset+m.start, c.offset+m.end
+		c.open, c.openAt, c.openEnd = true, m.start, m.end
 	}
 	c.last = m.end
 	return edits
 }
 
+// close is called behind the last member.
 func (c *cutter) close(edits []edit) []edit {
 	if c.open {
 		edits = append(edits, edit{start: c.openAt, end: c.openEnd})

@@ -64,11 +64,15 @@ func TestAppendVisibleEvent(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			out, data := hide.AppendVisibleEvent(nil, []byte(tt.in))
+			var a openai.Accumulator
+			out := hide.AppendVisibleEvent(nil, []byte(tt.in), &a)
 			if string(out) != tt.want {
 				t.Errorf("got  %q\nwant %q", out, tt.want)
 			}
-			if string(data) != tt.data {
+			if malformed := tt.name == "garbage"; (a.Malformed() == 1) != malformed {
+				t.Errorf("%d malformed", a.Malformed())
+			}
+			if data := openai.Data([]byte(tt.in)); string(data) != tt.data {
 				t.Errorf("data %q, want %q", data, tt.data)
 			}
 		})

@@ -85,81 +85,106 @@ func skipValue(raw []byte, i int) int {
 	}
 }
 
-// eachMember yields the members of the object that raw starts with, and
-// reports whether the object was complete.
-func eachMember(raw []byte, yield func(m member)) bool {
-	i := skipSpace(raw, 0)
+// walkMembers visits the members of the object that starts at i and returns the
+// position behind it, or -1 if it is none or not complete. The visit gets the
+// name between its quotes and the position of the value, and returns the
+// position behind the value, so that one walk can go into nested values.
+func walkMembers(raw []byte, i int, visit func(m member) int) int {
 	if i >= len(raw) || raw[i] != '{' {
-		return false
+		return -1
 	}
 	i = skipSpace(raw, i+1)
 	if i < len(raw) && raw[i] == '}' {
-		return true
+		return i + 1
 	}
 	for {
 		if i >= len(raw) || raw[i] != '"' {
-			return false
+			return -1
 		}
 		start := i
 		if i = skipString(raw, i); i < 0 {
-			return false
+			return -1
 		}
 		name := raw[start+1 : i-1]
 		i = skipSpace(raw, i)
 		if i >= len(raw) || raw[i] != ':' {
-			return false
+			return -1
 		}
-		valueStart := skipSpace(raw, i+1)
-		end := skipValue(raw, valueStart)
-		if end < 0 {
-			return false
+		value := skipSpace(raw, i+1)
+		if value >= len(raw) {
+			return -1
 		}
-		yield(member{name: name, value: raw[valueStart:end:end], start: start, valueStart: valueStart, end: end})
-		i = skipSpace(raw, end)
+		if i = visit(member{name: name, start: start, valueStart: value}); i < 0 {
+			return -1
+		}
+		i = skipSpace(raw, i)
 		if i >= len(raw) {
-			return false
+			return -1
 		}
 		switch raw[i] {
 		case ',':
 			i = skipSpace(raw, i+1)
 		case '}':
-			return true
+			return i + 1
 		default:
-			return false
+			return -1
 		}
 	}
 }
 
-// eachElement yields the elements of the array that raw starts with and their
-// positions, and reports whether the array was complete.
-func eachElement(raw []byte, yield func(value []byte, start int)) bool {
-	i := skipSpace(raw, 0)
+// walkElements is walkMembers for the elements of an array.
+func walkElements(raw []byte, i int, visit func(start int) int) int {
 	if i >= len(raw) || raw[i] != '[' {
-		return false
+		return -1
 	}
 	i = skipSpace(raw, i+1)
 	if i < len(raw) && raw[i] == ']' {
-		return true
+		return i + 1
 	}
 	for {
-		end := skipValue(raw, i)
-		if end < 0 {
-			return false
-		}
-		yield(raw[i:end:end], i)
-		i = skipSpace(raw, end)
 		if i >= len(raw) {
-			return false
+			return -1
+		}
+		if i = visit(i); i < 0 {
+			return -1
+		}
+		i = skipSpace(raw, i)
+		if i >= len(raw) {
+			return -1
 		}
 		switch raw[i] {
 		case ',':
 			i = skipSpace(raw, i+1)
 		case ']':
-			return true
+			return i + 1
 		default:
-			return false
+			return -1
 		}
 	}
+}
+
+// eachMember yields the members of the object that raw starts with, and
+// reports whether the object was complete.
+func eachMember(raw []byte, yield func(m member)) bool {
+	return walkMembers(raw, skipSpace(raw, 0), func(m member) int {
+		if m.end = skipValue(raw, m.valueStart); m.end >= 0 {
+			m.value = raw[m.valueStart:m.end:m.end]
+			yield(m)
+		}
+		return m.end
+	}) >= 0
+}
+
+// eachElement yields the elements of the array that raw starts with, and
+// reports whether the array was complete.
+func eachElement(raw []byte, yield func(value []byte)) bool {
+	return walkElements(raw, skipSpace(raw, 0), func(start int) int {
+		end := skipValue(raw, start)
+		if end >= 0 {
+			yield(raw[start:end:end])
+		}
+		return end
+	}) >= 0
 }
 
 // Members yields the members of a raw object in their order: the name as it is
@@ -172,7 +197,7 @@ func Members(raw []byte, yield func(name, value []byte)) bool {
 // Elements yields the elements of a raw array and reports whether raw is a
 // complete array.
 func Elements(raw []byte, yield func(value []byte)) bool {
-	return eachElement(raw, func(value []byte, _ int) { yield(value) })
+	return eachElement(raw, yield)
 }
 
 func isNull(value []byte) bool { return string(value) == "null" }

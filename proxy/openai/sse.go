@@ -139,26 +139,35 @@ func joinData(event []byte, fields []field) []byte {
 }
 
 // AppendVisibleEvent appends an event without what is hidden in its data, and
-// returns that data as it was. An event in which nothing is hidden stays byte
-// for byte; data in several lines stays in lines.
-func (h Hide) AppendVisibleEvent(dst, event []byte) (out, data []byte) {
+// adds the data as it was to a. An event in which nothing is hidden stays byte
+// for byte, and so does one whose data is not JSON, which a counts as malformed;
+// data in several lines stays in lines.
+func (h Hide) AppendVisibleEvent(dst, event []byte, a *Accumulator) []byte {
 	var roomFields [4]field
 	fields := dataFields(event, roomFields[:0])
-	data = joinData(event, fields)
-	if data == nil || h.nothing() {
-		return append(dst, event...), data
+	data := joinData(event, fields)
+	if a.marker(data) {
+		return append(dst, event...)
 	}
 	var room [16]edit
-	edits, ok := h.edits(data, room[:0])
-	if !ok || len(edits) == 0 {
-		return append(dst, event...), data
+	edits, ok := h.edits(data, room[:0], a)
+	if !ok {
+		a.malformed++
+		return append(dst, event...)
 	}
-	return appendEdited(dst, event, throughLines(edits, fields)), data
+	return appendEdited(dst, event, throughLines(edits, fields))
 }
 
 // throughLines carries edits of joined data over to the event: a removal that
 // spans lines takes its part of each, so that the event's other bytes stay.
 func throughLines(edits []edit, fields []field) []edit {
+	if len(fields) == 1 {
+		for i := range edits {
+			edits[i].start += fields[0].start
+			edits[i].end += fields[0].start
+		}
+		return edits
+	}
 	var out []edit
 	joined := 0 // where the field starts in the joined data
 	for _, f := range fields {
