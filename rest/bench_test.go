@@ -9,6 +9,9 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/rest"
@@ -189,4 +192,15 @@ func BenchmarkServer(b *testing.B) {
 			d.do(r, nil, 200)
 		}
 	})
+}
+
+func BenchmarkObserve(b *testing.B) {
+	m, err := rest.NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		m.ObserveStore("AddSpans", nil, 3*time.Microsecond)
+	}
 }
