@@ -92,8 +92,8 @@ func TestStreamLiveInAnyCut(t *testing.T) {
 	if err := g.SetModels([]proxy.Model{{Name: "m", BaseURL: live.BaseURL()}}); err != nil {
 		t.Fatal(err)
 	}
-	res := open(t.Context(), t, g.URL+attemptPath, strings.Replace(hello, `{`, `{"stream":true,`, 1))
-	reader := bufio.NewReader(res.Body)
+	body := open(t.Context(), t, g.URL+attemptPath, strings.Replace(hello, `{`, `{"stream":true,`, 1))
+	reader := bufio.NewReader(body)
 	for _, event := range plain.Pieces {
 		step <- struct{}{}
 		buf := make([]byte, len(event))
@@ -111,8 +111,8 @@ func withoutID(s string) string {
 	return rest
 }
 
-// open begins a call whose reply is read by the caller.
-func open(ctx context.Context, t *testing.T, url, body string) *http.Response {
+// open begins a call and returns the reply's body, to be read as it comes.
+func open(ctx context.Context, t *testing.T, url, body string) io.Reader {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
@@ -123,7 +123,7 @@ func open(ctx context.Context, t *testing.T, url, body string) *http.Response {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { res.Body.Close() })
-	return res
+	return res.Body
 }
 
 func TestRoutes(t *testing.T) {
@@ -353,7 +353,7 @@ func TestAgentLeaves(t *testing.T) {
 				body = strings.Replace(hello, `{`, `{"stream":true,`, 1)
 			}
 			if stream {
-				lines := bufio.NewScanner(open(ctx, t, g.URL+attemptPath, body).Body)
+				lines := bufio.NewScanner(open(ctx, t, g.URL+attemptPath, body))
 				for lines.Scan() && !strings.Contains(lines.Text(), `"H"`) {
 				}
 				<-waiting

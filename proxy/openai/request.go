@@ -64,7 +64,7 @@ func ParseRequest(body []byte) (Request, error) {
 // log-probabilities asked for. All other bytes stay as they are.
 func (r *Request) AppendBody(dst, body []byte, model string, ask bool) []byte {
 	edits := make([]edit, 0, 4)
-	if ask && !(r.tokenIDs.given() && r.logprobs.given()) {
+	if ask && (!r.tokenIDs.given() || !r.logprobs.given()) {
 		var insert []byte
 		if !r.tokenIDs.given() {
 			insert = append(insert, `"return_token_ids":true,`...)

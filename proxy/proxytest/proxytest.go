@@ -6,6 +6,7 @@ package proxytest
 import (
 	"context"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -90,9 +91,7 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, reply Reply) bool
 	if reply.ContentType != "" {
 		h.Set("Content-Type", reply.ContentType)
 	}
-	for name, values := range reply.Header {
-		h[name] = values
-	}
+	maps.Copy(h, reply.Header)
 	if reply.Status != 0 {
 		w.WriteHeader(reply.Status)
 	}
