@@ -75,9 +75,6 @@ func (a *Accumulator) Malformed() int { return a.malformed }
 // Done reports whether the [DONE] that ends a stream has come.
 func (a *Accumulator) Done() bool { return a.done }
 
-// Empty reports whether no chunk has been added.
-func (a *Accumulator) Empty() bool { return len(a.members) == 0 && len(a.choices) == 0 }
-
 // Add takes the data of one event. Data that is not a JSON object only counts
 // as malformed, unless it is the [DONE] that ends a stream.
 func (a *Accumulator) Add(data []byte) {

@@ -31,22 +31,9 @@ type Hide struct {
 
 func (h Hide) nothing() bool { return !h.TokenIDs && !h.Logprobs }
 
-// AppendVisible appends doc, a chat completion or one chunk of it, without what
-// is hidden. Every other byte stays; a document that is not a JSON object is
-// appended as it is.
-func (h Hide) AppendVisible(dst, doc []byte) []byte {
-	if h.nothing() {
-		return append(dst, doc...)
-	}
-	var room [16]edit
-	edits, ok := h.edits(doc, room[:0], nil)
-	if !ok || len(edits) == 0 {
-		return append(dst, doc...)
-	}
-	return appendEdited(dst, doc, edits)
-}
-
-// Visible is AppendVisible without a copy: what is left of doc, in order.
+// Visible returns doc, a chat completion or one chunk of it, without what is
+// hidden: the parts that are left, in order, which share doc's memory. Every
+// other byte stays; a document that is not a JSON object stays whole.
 func (h Hide) Visible(doc []byte) [][]byte {
 	var room [16]edit
 	edits, ok := h.edits(doc, room[:0], nil)
