@@ -48,8 +48,13 @@ type Config struct {
 	// Minibatches is the number of optimizer steps into which the data of a step
 	// is divided; zero means 1, which keeps the first update on-policy.
 	Minibatches int
-	// Adam holds the optimizer's parameters. Zero LearningRate means 1e-3, zero
-	// Beta2 0.98, zero GradClipNorm 1; other zero values are the protocol's.
+	// Schedule is the learning rate of each step; a zero Peak means 1e-3 all the
+	// time. A rate that falls makes the end of a run depend on Steps, which a
+	// resumed run then cannot change.
+	Schedule algorithm.Schedule
+	// Adam holds the optimizer's other parameters; LearningRate is not used. A
+	// zero Beta2 means 0.98 and a zero GradClipNorm 1; other zero values are the
+	// protocol's.
 	Adam tinker.AdamParams
 	// PlainAdvantage leaves out the division by the standard deviation, as Dr.
 	// GRPO does (arXiv:2503.20783, §3.2).
@@ -137,12 +142,15 @@ func (c Config) withDefaults() Config {
 		value *float64
 		def   float64
 	}{
-		{&c.Adam.LearningRate, defaultLearningRate}, {&c.Adam.Beta2, defaultBeta2},
+		{&c.Adam.Beta2, defaultBeta2},
 		{&c.Adam.GradClipNorm, defaultClip}, {&c.PassReward, 1},
 	} {
 		if *f.value == 0 {
 			*f.value = f.def
 		}
+	}
+	if c.Schedule.Peak == 0 {
+		c.Schedule = algorithm.Schedule{Peak: defaultLearningRate, Floor: defaultLearningRate}
 	}
 	if c.Loss.Name == "" {
 		c.Loss.Name = tinker.ImportanceSampling
@@ -192,6 +200,9 @@ func (c Config) validate() error {
 	if err := c.Loss.Validate(); err != nil {
 		return invalid("%w", err)
 	}
+	if err := c.Schedule.Validate(); err != nil {
+		return invalid("%w", err)
+	}
 	if err := c.Adam.Validate(); err != nil {
 		return invalid("Adam: %w", err)
 	}
@@ -205,6 +216,10 @@ func (c Config) validate() error {
 func (c Config) identity(source Source) map[string]string {
 	loss := c.Loss.WithDefaults()
 	adam := c.Adam.WithDefaults()
+	schedule := fmt.Sprintf("%+v", c.Schedule)
+	if !c.Schedule.Constant() {
+		schedule += fmt.Sprintf(" over %d steps", c.Steps)
+	}
 	return map[string]string{
 		"algorithm":  "grpo",
 		"model":      fmt.Sprintf("%s lora_rank=%d", c.Model.BaseModel, c.Model.LoRARank),
@@ -213,8 +228,9 @@ func (c Config) identity(source Source) map[string]string {
 		"data":       source.Fingerprint(),
 		"batch":      fmt.Sprintf("prompts=%d group=%d minibatches=%d", c.PromptsPerStep, c.GroupSize, c.Minibatches),
 		"loss":       fmt.Sprintf("%s clip=[%v, %v] plain_advantage=%t length_normalization=%t", loss.Name, loss.ClipLow, loss.ClipHigh, c.PlainAdvantage, c.LengthNormalization),
-		"adam": fmt.Sprintf("learning_rate=%v beta1=%v beta2=%v eps=%v weight_decay=%v grad_clip_norm=%v",
-			adam.LearningRate, adam.Beta1, adam.Beta2, adam.Eps, adam.WeightDecay, adam.GradClipNorm),
+		"schedule":   schedule,
+		"adam": fmt.Sprintf("beta1=%v beta2=%v eps=%v weight_decay=%v grad_clip_norm=%v",
+			adam.Beta1, adam.Beta2, adam.Eps, adam.WeightDecay, adam.GradClipNorm),
 	}
 }
 

@@ -34,7 +34,8 @@ func TestLearns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "", nil)
 	cfg := w.config("")
-	cfg.Steps, cfg.PromptsPerStep, cfg.GroupSize, cfg.Adam.LearningRate = 40, 12, 8, 5e-3
+	cfg.Steps, cfg.PromptsPerStep, cfg.GroupSize = 40, 12, 8
+	cfg.Schedule = algorithm.Schedule{Peak: 5e-3, Floor: 5e-3}
 	var rec recorder
 	cfg.Progress = &rec
 	cfg.Validation.Every = 20
@@ -335,7 +336,7 @@ func TestRejectsConfig(t *testing.T) {
 		{"validation", func(c *grpo.Config) { c.Validation.Every = -1 }, "grpo: Validation.Every is -1, must be at least 0"},
 		{"loss", func(c *grpo.Config) { c.Loss.Name = tinker.CrossEntropy }, `grpo: Loss is "cross_entropy"; allowed are "importance_sampling" and "ppo"`},
 		{"clip", func(c *grpo.Config) { c.Loss = tinker.Loss{Name: tinker.PPO, ClipLow: 2} }, "grpo: loss: clip_low_threshold 2 is outside [0, 1]"},
-		{"adam", func(c *grpo.Config) { c.Adam.LearningRate = -1 }, "grpo: Adam: learning_rate: -1 is not a finite number ≥ 0"},
+		{"learning rate", func(c *grpo.Config) { c.Schedule.Peak = -1 }, "grpo: Schedule.Peak is -1, must be a positive number"},
 		{"rollout", func(c *grpo.Config) { c.Rollout.MaxAttempts = -1 }, "grpo: Rollout: config.max_attempts: got -1, must be at least 1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

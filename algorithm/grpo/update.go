@@ -20,6 +20,8 @@ func (r *run) update(ctx context.Context, data []tinker.Datum, report *StepRepor
 			return fmt.Errorf("the recorded tokens do not fit the model that is trained; do the agents call another one? %w", err)
 		}
 	}
+	adam := r.cfg.Adam
+	adam.LearningRate = r.cfg.Schedule.Rate(report.Step-1, r.cfg.Steps)
 	n := min(r.cfg.Minibatches, len(data))
 	for i := range n {
 		part := data[i*len(data)/n : (i+1)*len(data)/n]
@@ -27,7 +29,7 @@ func (r *run) update(ctx context.Context, data []tinker.Datum, report *StepRepor
 		if err != nil {
 			return fmt.Errorf("forward and backward: %w", err)
 		}
-		optim, err := r.client.OptimStep(ctx, r.cfg.Adam)
+		optim, err := r.client.OptimStep(ctx, adam)
 		if err != nil {
 			return fmt.Errorf("optimizer: %w", err)
 		}
@@ -38,7 +40,7 @@ func (r *run) update(ctx context.Context, data []tinker.Datum, report *StepRepor
 		report.GradNorm += optim.GradNorm / float64(n)
 	}
 	report.Updates = n
-	report.LearningRate = r.cfg.Adam.LearningRate
+	report.LearningRate = adam.LearningRate
 	report.Seconds.Train = time.Since(start).Seconds()
 	return nil
 }

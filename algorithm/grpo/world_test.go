@@ -138,7 +138,7 @@ func (w *world) run(ctx context.Context, t *testing.T, algo agl.Algorithm, in ag
 func (w *world) config(out string) grpo.Config {
 	return grpo.Config{
 		Service: w.service, Model: tinker.CreateModelParams{Seed: 1}, Publisher: w, Flusher: w,
-		Steps: 6, PromptsPerStep: 4, GroupSize: 4, Seed: 1, Adam: tinker.AdamParams{LearningRate: 2e-2},
+		Steps: 6, PromptsPerStep: 4, GroupSize: 4, Seed: 1, Schedule: algorithm.Schedule{Peak: 2e-2, Floor: 2e-2},
 		OutDir: out, CheckpointEvery: 3,
 		Form: func(raw jsontext.Value) string {
 			var one task

@@ -27,7 +27,7 @@ type Config struct {
 	// Steps is the number of optimizer steps. Required.
 	Steps int
 	// Schedule is the learning rate of each step. Its Peak is required.
-	Schedule Schedule
+	Schedule algorithm.Schedule
 	// Adam holds the other parameters of the optimizer; LearningRate is not used.
 	// A zero Beta2 means 0.98 and a zero GradClipNorm means 1, other zero values
 	// are the protocol's.
@@ -45,24 +45,6 @@ type Config struct {
 	OnStep func(StepReport)
 	// Logger gets what people should know; nil discards it.
 	Logger *slog.Logger
-}
-
-// Schedule is a learning rate that rises linearly over Warmup steps to Peak and
-// falls along a half cosine to Floor at the last step (Loshchilov & Hutter 2017,
-// arXiv:1608.03983, eq. 5, one cycle).
-type Schedule struct {
-	Peak   float64
-	Warmup int
-	Floor  float64
-}
-
-// Rate returns the learning rate of a step in [0, steps).
-func (s Schedule) Rate(step, steps int) float64 {
-	if step < s.Warmup {
-		return s.Peak * float64(step+1) / float64(s.Warmup)
-	}
-	progress := float64(step-s.Warmup) / float64(max(steps-s.Warmup, 1))
-	return s.Floor + (s.Peak-s.Floor)*(1+math.Cos(math.Pi*progress))/2
 }
 
 // StepReport is what a step did.
@@ -115,14 +97,11 @@ func (c Config) validate() error {
 		return agl.Errorf(agl.CodeInvalid, "sft: Source is nil; data is required")
 	case c.Steps < 1:
 		return agl.Errorf(agl.CodeInvalid, "sft: Steps is %d, must be at least 1", c.Steps)
-	case !(c.Schedule.Peak > 0) || math.IsInf(c.Schedule.Peak, 0):
-		return agl.Errorf(agl.CodeInvalid, "sft: Schedule.Peak is %v, must be a positive number", c.Schedule.Peak)
-	case !(c.Schedule.Floor >= 0 && c.Schedule.Floor <= c.Schedule.Peak):
-		return agl.Errorf(agl.CodeInvalid, "sft: Schedule.Floor is %v, must be between 0 and Peak (%v)", c.Schedule.Floor, c.Schedule.Peak)
-	case c.Schedule.Warmup < 0:
-		return agl.Errorf(agl.CodeInvalid, "sft: Schedule.Warmup is %d, must not be negative", c.Schedule.Warmup)
 	case c.CheckpointEvery < 1:
 		return agl.Errorf(agl.CodeInvalid, "sft: CheckpointEvery is %d, must be at least 1", c.CheckpointEvery)
+	}
+	if err := c.Schedule.Validate(); err != nil {
+		return agl.Errorf(agl.CodeInvalid, "sft: %w", err)
 	}
 	if err := c.Adam.Validate(); err != nil {
 		return agl.Errorf(agl.CodeInvalid, "sft: Adam: %w", err)
@@ -138,7 +117,7 @@ func (c Config) identity() map[string]string {
 		"model_seed": fmt.Sprint(c.Model.Seed),
 		"data":       c.Source.Fingerprint(),
 		"steps":      fmt.Sprint(c.Steps),
-		"schedule":   fmt.Sprintf("peak=%v warmup=%d floor=%v", c.Schedule.Peak, c.Schedule.Warmup, c.Schedule.Floor),
+		"schedule":   fmt.Sprintf("%+v", c.Schedule),
 		"adam": fmt.Sprintf("beta1=%v beta2=%v eps=%v weight_decay=%v grad_clip_norm=%v",
 			c.Adam.Beta1, c.Adam.Beta2, c.Adam.Eps, c.Adam.WeightDecay, c.Adam.GradClipNorm),
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/sft"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/tinker"
@@ -49,7 +50,7 @@ func config(t *testing.T, service tinker.Service, out string) sft.Config {
 	}
 	return sft.Config{
 		Service: service, Model: tinker.CreateModelParams{Seed: 3}, Source: source,
-		Steps: 60, Schedule: sft.Schedule{Peak: 2e-2, Warmup: 5}, OutDir: out, CheckpointEvery: 20,
+		Steps: 60, Schedule: algorithm.Schedule{Peak: 2e-2, Warmup: 5}, OutDir: out, CheckpointEvery: 20,
 	}
 }
 
@@ -216,17 +217,4 @@ func fingerprint(t *testing.T, data []tinker.Datum, size int, seed uint64) strin
 		t.Fatal(err)
 	}
 	return s.Fingerprint()
-}
-
-func TestSchedule(t *testing.T) {
-	t.Parallel()
-	s := sft.Schedule{Peak: 1, Warmup: 4, Floor: 0.2}
-	for _, tc := range []struct {
-		step int
-		want float64
-	}{{0, 0.25}, {3, 1}, {4, 1}, {9, 0.6}, {14, 0.2}} {
-		if got := s.Rate(tc.step, 14); math.Abs(got-tc.want) > 1e-12 {
-			t.Errorf("rate at step %d: %v, want %v", tc.step, got, tc.want)
-		}
-	}
 }

@@ -98,15 +98,24 @@ func (d *direct) step(ctx context.Context, step int, tasks []grpo.Task) error {
 	if err != nil {
 		return err
 	}
+	sampled := 0
+	for _, e := range episodes {
+		for _, w := range e.written {
+			if w {
+				sampled++
+			}
+		}
+	}
 	var batch []tinker.Datum
 	for g := range tasks {
-		batch = append(batch, datums(episodes[g*recipe.GroupSize:(g+1)*recipe.GroupSize])...)
+		batch = append(batch, datums(episodes[g*recipe.GroupSize:(g+1)*recipe.GroupSize], 1/float32(sampled))...)
 	}
 	if len(batch) > 0 {
 		if _, err := d.client.ForwardBackward(ctx, tinker.ForwardParams{Data: batch, Loss: tinker.Loss{Name: tinker.ImportanceSampling}}); err != nil {
 			return err
 		}
-		if _, err := d.client.OptimStep(ctx, tinker.AdamParams{LearningRate: recipe.LearningRate, Beta2: 0.98, GradClipNorm: 1}); err != nil {
+		rate := recipe.Schedule(d.opt.Steps).Rate(step-1, d.opt.Steps)
+		if _, err := d.client.OptimStep(ctx, tinker.AdamParams{LearningRate: rate, Beta2: 0.98, GradClipNorm: 1}); err != nil {
 			return err
 		}
 	}
@@ -205,9 +214,9 @@ func (e *episode) add(id int32, written bool, logprob float32) {
 	e.logprobs = append(e.logprobs, logprob)
 }
 
-// datums gives a group's episodes their advantages; a group of equal rewards
-// gives none.
-func datums(group []episode) []tinker.Datum {
+// datums gives a group's episodes their advantages, and the tokens that the
+// model wrote the weight; a group of equal rewards gives none.
+func datums(group []episode, weight float32) []tinker.Datum {
 	mean, square := 0.0, 0.0
 	for _, e := range group {
 		mean += e.reward / float64(len(group))
@@ -228,7 +237,7 @@ func datums(group []episode) []tinker.Datum {
 		advantage := float32((e.reward - mean) / (math.Sqrt(square) + 1e-4))
 		for j := range n {
 			if e.written[j+1] {
-				d.Weights[j], d.Advantages[j] = 1, advantage
+				d.Weights[j], d.Advantages[j] = weight, advantage
 			}
 		}
 		batch[i] = d

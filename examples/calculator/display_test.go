@@ -22,7 +22,7 @@ func TestChart(t *testing.T) {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 	long := make([]float64, 1000)
-	for _, line := range strings.SplitSeq(chart(1, long, 20, 4), "\n") {
+	for line := range strings.SplitSeq(chart(1, long, 20, 4), "\n") {
 		if n := len([]rune(line)); n > 25 {
 			t.Errorf("a line of %d columns: %q", n, line)
 		}

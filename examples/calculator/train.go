@@ -101,9 +101,9 @@ func (t *training) Run(ctx context.Context, in agl.AlgorithmInput) error {
 		Service: t.engine.Service, Model: recipe.Model(t.opt.Seed), InitialWeights: weights,
 		Publisher: t, Flusher: t.proxy,
 		Steps: t.opt.Steps, PromptsPerStep: recipe.PromptsPerStep, GroupSize: recipe.GroupSize, Seed: t.opt.Seed,
-		Adam:   tinker.AdamParams{LearningRate: recipe.LearningRate},
-		Form:   formOf,
-		OutDir: subdir(t.opt.Out, "grpo"), Progress: t.display, Logger: t.log,
+		Schedule: recipe.Schedule(t.opt.Steps),
+		Form:     formOf,
+		OutDir:   subdir(t.opt.Out, "grpo"), Progress: t.display, Logger: t.log,
 	})
 	if err != nil {
 		return err

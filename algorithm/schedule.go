@@ -1,0 +1,46 @@
+package algorithm
+
+import (
+	"math"
+
+	"github.com/agl-go/agl"
+)
+
+// Schedule is a learning rate that rises linearly over Warmup steps to Peak,
+// stays there for Hold steps, and falls along a half cosine to Floor at the last
+// step (Loshchilov & Hutter 2017, arXiv:1608.03983, eq. 5, one cycle). With
+// Floor = Peak it is constant after the warm-up.
+type Schedule struct {
+	Peak   float64
+	Warmup int
+	Hold   int
+	Floor  float64
+}
+
+// Rate returns the learning rate of a step in [0, steps).
+func (s Schedule) Rate(step, steps int) float64 {
+	if step < s.Warmup {
+		return s.Peak * float64(step+1) / float64(s.Warmup)
+	}
+	begin := s.Warmup + s.Hold
+	progress := float64(max(step-begin, 0)) / float64(max(steps-begin, 1))
+	return s.Floor + (s.Peak-s.Floor)*(1+math.Cos(math.Pi*progress))/2
+}
+
+// Validate names the first field that is out of range.
+func (s Schedule) Validate() error {
+	switch {
+	case !(s.Peak > 0) || math.IsInf(s.Peak, 0):
+		return agl.Errorf(agl.CodeInvalid, "Schedule.Peak is %v, must be a positive number", s.Peak)
+	case !(s.Floor >= 0 && s.Floor <= s.Peak):
+		return agl.Errorf(agl.CodeInvalid, "Schedule.Floor is %v, must be between 0 and Peak (%v)", s.Floor, s.Peak)
+	case s.Warmup < 0:
+		return agl.Errorf(agl.CodeInvalid, "Schedule.Warmup is %d, must not be negative", s.Warmup)
+	case s.Hold < 0:
+		return agl.Errorf(agl.CodeInvalid, "Schedule.Hold is %d, must not be negative", s.Hold)
+	}
+	return nil
+}
+
+// Constant reports whether the rate is the same for any number of steps.
+func (s Schedule) Constant() bool { return s.Floor == s.Peak }
