@@ -21,7 +21,7 @@ func (r *startAttemptRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 
 func (s *Server) startAttempt(c *call) error {
 	var req startAttemptRequest
-	if _, err := c.decode(&req, false); err != nil {
+	if err := c.decode(&req, false); err != nil {
 		return err
 	}
 	started, err := s.store.StartAttempt(c.ctx, agl.StartAttemptParams{
@@ -84,7 +84,7 @@ func (r *updateAttemptRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 
 func (s *Server) updateAttempt(c *call) error {
 	var req updateAttemptRequest
-	if _, err := c.decode(&req, true); err != nil {
+	if err := c.decode(&req, true); err != nil {
 		return err
 	}
 	req.RolloutID = c.rolloutID()

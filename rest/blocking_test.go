@@ -328,7 +328,7 @@ func TestEventsLost(t *testing.T) {
 				}
 				stream := streams[0]
 				streams = streams[1:]
-				return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(stream)), Request: r}, nil
+				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(stream)), Request: r}, nil
 			}),
 		})
 		if err != nil {

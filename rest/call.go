@@ -57,7 +57,7 @@ func (s *Server) newCall(w http.ResponseWriter, r *http.Request) *call {
 func (s *Server) release(c *call) {
 	c.ResponseWriter, c.request, c.ctx = nil, nil, nil
 	c.template, c.answers, c.status = "", nil, 0
-	if cap(c.body) > keptBuffer {
+	if c.body = c.body[:0]; cap(c.body) > keptBuffer {
 		c.body = nil
 	}
 	if cap(c.out) > keptBuffer {
@@ -119,13 +119,11 @@ func (c *call) fail(err error) {
 		c.status = statusClientGone
 		return
 	}
-	var decided *httpError
-	if errors.As(err, &decided) {
+	if decided, ok := errors.AsType[*httpError](err); ok {
 		c.finish(c.write(decided.status, decided.body))
 		return
 	}
-	var field *agl.FieldError
-	if errors.As(err, &field) {
+	if _, ok := errors.AsType[*agl.FieldError](err); ok {
 		// A store that looks into documents itself.
 		c.fail(bodyError(c.body, err))
 		return
@@ -162,7 +160,8 @@ func (c *call) fault(err error) error {
 	id := rand.Text()
 	c.server.config.Logger.LogAttrs(c.ctx, slog.LevelError, "request failed",
 		slog.String("request_id", id), slog.String("method", c.request.Method), slog.String("path", c.request.URL.Path), slog.Any("error", err))
-	out := append(c.out, `{"detail":"Internal server error","error_type":"InternalError","code":"internal","request_id":`...)
+	out := c.out
+	out = append(out, `{"detail":"Internal server error","error_type":"InternalError","code":"internal","request_id":`...)
 	out = append(appendString(out, id), '}')
 	c.Header()["X-Request-Id"] = []string{id}
 	return c.send(http.StatusInternalServerError, out)
@@ -244,31 +243,31 @@ func readFailure(err error) error {
 }
 
 // decode reads the body into v. A required body that is empty is 422; an
-// optional one may be empty or null, and given says whether there was one.
-func (c *call) decode(v unmarshaler, required bool) (given bool, err error) {
+// optional one may be empty or null.
+func (c *call) decode(v unmarshaler, required bool) error {
 	if err := c.readBody(); err != nil {
-		return false, err
+		return err
 	}
 	if len(c.body) == 0 {
 		if required {
-			return false, bodyMissing()
+			return bodyMissing()
 		}
-		return false, nil
+		return nil
 	}
 	if !isJSON(c.request.Header["Content-Type"]) {
 		const message = "Input should be a valid dictionary or object to extract fields from"
-		return false, validation{"model_attributes_type", []byte(`["body"]`), message, quote(string(c.body)), nil}.err()
+		return validation{"model_attributes_type", []byte(`["body"]`), message, quote(string(c.body)), nil}.err()
 	}
 	if !required && string(bytes.TrimSpace(c.body)) == "null" {
-		return false, nil
+		return nil
 	}
 	c.reader.Reset()
 	c.reader = *bytes.NewBuffer(c.body)
 	c.decoder.Reset(&c.reader, c.options)
 	if err := decodeDocument(c.decoder, v); err != nil {
-		return false, bodyError(c.body, err)
+		return bodyError(c.body, err)
 	}
-	return true, nil
+	return nil
 }
 
 // isJSON reports whether a body of this content type is read as JSON, as one

@@ -236,7 +236,7 @@ func (c *Client) once(ctx context.Context, x exchange, read answer) (pause time.
 	if err != nil {
 		return 0, unreachable(x.op, err)
 	}
-	defer res.Body.Close() //nolint:errcheck // the body has been read, or its connection is of no use any more
+	defer res.Body.Close()
 	buf, ok := c.buffers.Get().(*bytes.Buffer)
 	if !ok {
 		buf = new(bytes.Buffer)
@@ -265,8 +265,7 @@ func (c *Client) once(ctx context.Context, x exchange, read answer) (pause time.
 }
 
 func unreachable(op string, err error) error {
-	var failed *url.Error
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*url.Error](err); ok {
 		err = failed.Err // without the URL, which every message would repeat
 	}
 	return &repeatable{agl.Errorf(agl.CodeUnavailable, "%s: the store's server does not answer: %w", op, err)}
@@ -306,7 +305,7 @@ func (c *Client) request(ctx context.Context, x exchange) (*http.Request, error)
 func backoff(try int, most time.Duration) time.Duration {
 	const first = 50 * time.Millisecond
 	bound := min(first<<min(try, 20), most)
-	return time.Duration(mathrand.Int64N(int64(bound) + 1)) //nolint:gosec // spreads load, guards nothing
+	return time.Duration(mathrand.Int64N(int64(bound) + 1))
 }
 
 // retryAfter reads the seconds of a Retry-After header.

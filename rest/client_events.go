@@ -85,7 +85,7 @@ func (c *Client) stream(ctx context.Context, since string, alive func() bool, yi
 	if err != nil {
 		return unreachable(op, err)
 	}
-	defer res.Body.Close() //nolint:errcheck // nothing was written
+	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
 		body, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
 		if err != nil {

@@ -38,7 +38,7 @@ func (c *Client) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParam
 
 // StartRollout implements agl.Store.
 func (c *Client) StartRollout(ctx context.Context, p agl.StartRolloutParams) (agl.AttemptedRollout, error) {
-	body := object(p.EnqueueRollout.AppendJSON(nil))
+	body := object(p.AppendJSON(nil))
 	body = body[:len(body)-1]
 	body.nullable("worker_id", p.WorkerID)
 	x := exchange{op: "StartRollout", path: "/rollouts", body: body.end(), key: newKey(p.IdempotencyKey)}

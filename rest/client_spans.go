@@ -10,7 +10,9 @@ import (
 )
 
 // AddSpans implements agl.Store. Many spans go in several requests; when one of
-// them fails, those before it are stored and part of the result.
+// them fails, those before it are stored and part of the result. Spans of a
+// request whose answer was lost are there when it is repeated, and then not
+// among those that the result calls new.
 func (c *Client) AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error) {
 	var result agl.AddSpansResult
 	for rest := p.Spans; len(rest) > 0; {

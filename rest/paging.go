@@ -130,7 +130,7 @@ func queryEnums[S ~string](name string, values []string, allowed []S) ([]S, erro
 // can be sorted by, and where a page may begin, is for the store to say.
 func (c *call) query(f *filters, search bool) error {
 	if search {
-		if _, err := c.decode(f, true); err != nil {
+		if err := c.decode(f, true); err != nil {
 			return err
 		}
 	} else {
@@ -150,7 +150,8 @@ func (c *call) query(f *filters, search bool) error {
 
 // sendPage answers with a page.
 func sendPage[T any](c *call, page agl.Page[T], one func(dst []byte, item *T) []byte) error {
-	out := append(c.out, `{"items":[`...)
+	out := c.out
+	out = append(out, `{"items":[`...)
 	for i := range page.Items {
 		if i > 0 {
 			out = append(out, ',')
@@ -180,7 +181,8 @@ func sendList[T any, P interface {
 	agl.JSONAppender
 }](c *call, status int, items []T,
 ) error {
-	out := append(c.out, '[')
+	out := c.out
+	out = append(out, '[')
 	for i := range items {
 		if i > 0 {
 			out = append(out, ',')

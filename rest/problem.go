@@ -137,8 +137,7 @@ func bodyMissing() error {
 // bodyError words what is wrong with a body that could not be decoded; an error
 // of another kind is returned as it is.
 func bodyError(body []byte, err error) error {
-	var field *agl.FieldError
-	if errors.As(err, &field) {
+	if field, ok := errors.AsType[*agl.FieldError](err); ok {
 		loc, parent, value := locate(body, field.Pointer)
 		input := []byte(field.Input)
 		switch {

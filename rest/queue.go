@@ -51,7 +51,7 @@ func (r *enqueueRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 
 func (s *Server) enqueue(c *call) error {
 	var req enqueueRequest
-	if _, err := c.decode(&req, true); err != nil {
+	if err := c.decode(&req, true); err != nil {
 		return err
 	}
 	if len(req.rollouts) == 0 {
@@ -90,7 +90,7 @@ func (r *dequeueRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 
 func (s *Server) dequeue(c *call) error {
 	req := dequeueRequest{limit: 1}
-	if _, err := c.decode(&req, false); err != nil {
+	if err := c.decode(&req, false); err != nil {
 		return err
 	}
 	if req.limit <= 0 {
@@ -235,7 +235,7 @@ func (r *waitRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 
 func (s *Server) waitForRollouts(c *call) error {
 	var req waitRequest
-	if _, err := c.decode(&req, true); err != nil {
+	if err := c.decode(&req, true); err != nil {
 		return err
 	}
 	params := agl.WaitForRolloutsParams{RolloutIDs: req.rolloutIDs, Timeout: req.timeout}

@@ -8,7 +8,7 @@ import (
 
 func (s *Server) addResources(c *call) error {
 	var resources agl.Resources
-	if _, err := c.decode(&resources, true); err != nil {
+	if err := c.decode(&resources, true); err != nil {
 		return err
 	}
 	added, err := s.store.AddResources(c.ctx, agl.AddResourcesParams{Resources: resources, IdempotencyKey: c.idempotencyKey()})
@@ -20,7 +20,7 @@ func (s *Server) addResources(c *call) error {
 
 func (s *Server) updateResources(c *call) error {
 	var resources agl.Resources
-	if _, err := c.decode(&resources, true); err != nil {
+	if err := c.decode(&resources, true); err != nil {
 		return err
 	}
 	updated, err := s.store.UpdateResources(c.ctx, agl.UpdateResourcesParams{

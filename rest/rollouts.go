@@ -27,7 +27,7 @@ func (r *startRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 
 func (s *Server) startRollout(c *call) error {
 	var req startRequest
-	if _, err := c.decode(&req, true); err != nil {
+	if err := c.decode(&req, true); err != nil {
 		return err
 	}
 	started, err := s.store.StartRollout(c.ctx, agl.StartRolloutParams{
@@ -141,7 +141,7 @@ func (r *updateRolloutRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 
 func (s *Server) updateRollout(c *call) error {
 	var req updateRolloutRequest
-	if _, err := c.decode(&req, true); err != nil {
+	if err := c.decode(&req, true); err != nil {
 		return err
 	}
 	req.RolloutID = c.rolloutID()

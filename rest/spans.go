@@ -12,7 +12,7 @@ import (
 
 func (s *Server) addSpan(c *call) error {
 	spans := make([]agl.Span, 1)
-	if _, err := c.decode(&spans[0], true); err != nil {
+	if err := c.decode(&spans[0], true); err != nil {
 		return err
 	}
 	result, err := s.store.AddSpans(c.ctx, agl.AddSpansParams{Spans: spans})
@@ -61,7 +61,7 @@ func (r *spansRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 
 func (s *Server) addSpans(c *call) error {
 	req := spansRequest{echo: true}
-	if _, err := c.decode(&req, true); err != nil {
+	if err := c.decode(&req, true); err != nil {
 		return err
 	}
 	var result agl.AddSpansResult
@@ -77,9 +77,9 @@ func (s *Server) addSpans(c *call) error {
 	if len(result.Cancelled) > 0 {
 		c.markCancelled()
 	}
-	var out []byte
+	out := c.out
 	if req.echo {
-		out = append(c.out, `{"spans":[`...)
+		out = append(out, `{"spans":[`...)
 		for i := range result.Stored {
 			if i > 0 {
 				out = append(out, ',')
@@ -87,7 +87,8 @@ func (s *Server) addSpans(c *call) error {
 			out = result.Stored[i].AppendJSON(out)
 		}
 	} else {
-		out = appendStored(append(c.out, `{"stored":[`...), req.spans, result.Stored)
+		out = append(out, `{"stored":[`...)
+		out = appendStored(out, req.spans, result.Stored)
 	}
 	out = append(out, `],"cancelled":[`...)
 	for i, id := range result.Cancelled {
@@ -165,7 +166,7 @@ func (r *sequenceRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 
 func (s *Server) nextSequenceID(c *call) error {
 	req := sequenceRequest{count: 1}
-	if _, err := c.decode(&req, true); err != nil {
+	if err := c.decode(&req, true); err != nil {
 		return err
 	}
 	first, err := s.store.ReserveSequenceIDs(c.ctx, agl.ReserveSequenceIDsParams{

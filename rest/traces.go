@@ -27,8 +27,7 @@ func (s *Server) traces(c *call) error {
 		return c.sendOTLP(http.StatusBadRequest, encoding, otlp.AppendStatus(nil, encoding, message))
 	}
 	if err := c.readBody(); err != nil {
-		var decided *httpError
-		if errors.As(err, &decided) {
+		if decided, ok := errors.AsType[*httpError](err); ok {
 			return c.sendOTLP(decided.status, encoding, otlp.AppendStatus(nil, encoding, wireError("body", decided.status, decided.body).Error()))
 		}
 		return err

@@ -123,7 +123,7 @@ func TestTracesStoreFails(t *testing.T) {
 		{agl.Errorf(agl.CodeUnavailable, "away"), 503, "away"},
 		{agl.Errorf(agl.CodeExhausted, "full"), 507, "full"},
 		{context.DeadlineExceeded, 503, "gave the operation up"},
-		{errInternal{}, 500, "Internal server error"},
+		{secretError{}, 500, "Internal server error"},
 	} {
 		server := newServer(t, rest.ServerConfig{Store: &stubStore{addSpan: func(context.Context, agl.AddSpansParams) (agl.AddSpansResult, error) {
 			return agl.AddSpansResult{}, tc.err
@@ -135,6 +135,6 @@ func TestTracesStoreFails(t *testing.T) {
 	}
 }
 
-type errInternal struct{}
+type secretError struct{}
 
-func (errInternal) Error() string { return "secret" }
+func (secretError) Error() string { return "secret" }

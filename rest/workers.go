@@ -26,7 +26,7 @@ func (r *updateWorkerRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 
 func (s *Server) updateWorker(c *call) error {
 	var req updateWorkerRequest
-	if _, err := c.decode(&req, false); err != nil {
+	if err := c.decode(&req, false); err != nil {
 		return err
 	}
 	req.WorkerID = c.workerID()
