@@ -1,0 +1,108 @@
+"""Starts the programs under test, and the Python package's own store server beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import queue
+import socket
+import subprocess
+import threading
+import time
+from collections import deque
+from typing import Any, Awaitable, Callable, TypeVar
+
+from agentlightning.store import InMemoryLightningStore, LightningStoreServer
+
+DEADLINE = 30.0
+"""Seconds after which a condition that the tests wait for counts as failed; nothing waits that long when all is well."""
+
+T = TypeVar("T")
+
+
+class Program:
+    """A sub-command of agl that serves HTTP: started on a free port (or the one given), stopped by its process id.
+
+    Its log is read as it comes; the line that says where it listens gives the URL.
+    """
+
+    def __init__(self, *args: str, env: dict[str, str] | None = None, port: int = 0):
+        self._args = [os.environ["AGL_COMPAT_BINARY"], *args, "--port", str(port), "--log-format", "json"]
+        self._env = env
+        self.log: deque[str] = deque(maxlen=200)
+
+    def __enter__(self) -> "Program":
+        self._process = subprocess.Popen(
+            self._args, env={**os.environ, **(self._env or {})}, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        )
+        urls: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, args=(urls,), daemon=True)
+        self._reader.start()
+        try:
+            url = urls.get(timeout=DEADLINE)
+        except queue.Empty:
+            url = None
+        if url is None:
+            self.__exit__()
+            raise RuntimeError(f"{self._args} does not listen:\n" + "".join(self.log))
+        self.url = url
+        return self
+
+    def _read(self, urls: "queue.SimpleQueue[str | None]") -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self.log.append(line)
+            try:
+                entry = json.loads(line)
+            except ValueError:  # not from the logger: a usage error
+                continue
+            if entry.get("msg", "").endswith(" listens"):
+                urls.put(entry["url"])
+        urls.put(None)
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=DEADLINE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            raise RuntimeError(f"{self._args} did not end on SIGTERM:\n" + "".join(self.log)) from None
+        finally:
+            self._reader.join()
+            assert self._process.stderr is not None
+            self._process.stderr.close()
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class PythonStore:
+    """The Python package's store server over its in-memory store, in a thread of this process."""
+
+    async def __aenter__(self) -> "PythonStore":
+        store = InMemoryLightningStore(thread_safe=True, scan_debounce_seconds=0)
+        self._server = LightningStoreServer(store, host="127.0.0.1", port=free_port())
+        await self._server.start()
+        self.url = self._server.endpoint
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._server.stop()
+
+
+async def until(what: str, probe: Callable[[], Awaitable[T]], done: Callable[[T], Any]) -> T:
+    """Probes until done holds of the answer, which it returns."""
+    end = time.monotonic() + DEADLINE
+    while True:
+        answer = await probe()
+        if done(answer):
+            return answer
+        if time.monotonic() > end:
+            raise AssertionError(f"{what}: not after {DEADLINE:g} s; the last answer was {answer!r}")
+        await asyncio.sleep(0.01)

@@ -1,0 +1,177 @@
+"""The Python package's runner and trainer, executing agents against both stores: what arrives is the same."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import unittest
+from typing import Any
+from unittest import mock
+
+import agentlightning as agl
+import opentelemetry.trace as trace_api
+import opentelemetry.util._once
+from agentlightning.algorithm import Baseline
+from agentlightning.emitter import find_final_reward
+from agentlightning.store import LightningStoreClient
+from agentlightning.types import LLM, PromptTemplate, ProxyLLM, Rollout, RolloutConfig
+from opentelemetry import trace
+
+from differential import DifferentialTest, Mask, Ours, Side
+from programs import Program, until
+
+TRACE_IDS = (r"\b[0-9a-f]{32}\b", r"\b[0-9a-f]{16}\b")
+
+
+class RunnerMask(Mask):
+    """Trace and span ids are random here; times inside attributes, as in a worker's figures, are the machine's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patterns = (*self.patterns, *TRACE_IDS)
+
+
+def fresh_tracer() -> agl.OtelTracer:
+    """A tracer with a provider of its own. OpenTelemetry lets a process set its provider only once; each test needs a new one."""
+    trace_api._TRACER_PROVIDER = None
+    trace_api._TRACER_PROVIDER_SET_ONCE = opentelemetry.util._once.Once()
+    return agl.OtelTracer()
+
+
+@agl.rollout
+def answer(task: dict[str, Any], prompt_template: PromptTemplate, rollout: Rollout) -> float | None:
+    """An agent that traces, emits everything that can be emitted, and does what its task says."""
+    with trace.get_tracer("agent").start_as_current_span("work") as span:
+        span.set_attribute("prompt", prompt_template.format(**task))
+        span.add_event("thought", {"n": 1})
+        with agl.operation(name="tool", depth=2):
+            agl.emit_message("grüße")
+            agl.emit_object({"a": [1, 2.0]})
+        agl.emit_annotation({"nested": {"k": [1.0, 2.0]}, "mode": rollout.mode or "none"})
+    match task["do"]:
+        case "raise":
+            raise ValueError("the agent gives up")
+        case "return":
+            return 0.5
+        case "dimensions":
+            agl.emit_reward({"accuracy": 1.0, "style": 0.25}, primary_key="accuracy")
+        case _:
+            agl.emit_reward(1.0)
+    return None
+
+
+async def run(store: LightningStoreClient, agent: agl.LitAgent[Any], count: int) -> None:
+    """Runs an agent's rollouts until count of them were executed."""
+    runner: agl.LitAgentRunner[Any] = agl.LitAgentRunner(tracer=fresh_tracer(), max_rollouts=count, poll_interval=0.01, interval_jitter=0.0, heartbeat_interval=0)
+    with runner.run_context(agent=agent, store=store):
+        await runner.iter()
+
+
+class Runner(DifferentialTest):
+    async def test_rollouts_of_an_agent(self) -> None:
+        async def script(s: Side) -> None:
+            await s.store.add_resources({"p": PromptTemplate(template="solve {do}!", engine="f-string")})
+            todo = [("emit", "train"), ("return", "val"), ("dimensions", "test"), ("raise", None)]
+            made = [await s.store.enqueue_rollout({"do": do}, mode=mode) for do, mode in todo]
+            retried = await s.store.enqueue_rollout({"do": "raise"}, config=RolloutConfig(max_attempts=2, retry_condition=["failed"]))
+            await run(s.client, answer, len(todo) + 2)
+            for (do, _), r in zip([*todo, ("retried", None)], [*made, retried], strict=True):
+                await s.see(f"rollout {do}", s.store.get_rollout_by_id(r.rollout_id))
+                spans = await s.see(f"spans of {do}", s.store.query_spans(r.rollout_id, "latest"))
+                await s.see(f"reward of {do}", find_final_reward(spans))
+                await s.see(f"attempts of {do}", s.store.query_attempts(r.rollout_id))
+            await s.see("its worker", s.store.query_workers())
+
+        await self.compare(script, RunnerMask)
+
+    async def test_a_step(self) -> None:
+        async def script(s: Side) -> None:
+            runner: agl.LitAgentRunner[Any] = agl.LitAgentRunner(tracer=fresh_tracer(), heartbeat_interval=0)
+            with runner.run_context(agent=answer, store=s.client):
+                resources: Any = {"p": PromptTemplate(template="{do}", engine="f-string")}
+                r = await s.see("step", runner.step({"do": "emit"}, resources=resources, mode="val"))
+                await s.see("a step that fails", runner.step({"do": "raise"}))
+            await s.see("spans", s.store.query_spans(r.rollout_id))
+
+        await self.compare(script, RunnerMask)
+
+    async def test_an_agent_with_a_model(self) -> None:
+        """A ProxyLLM is handed to the agent with its rollout and attempt in the URL."""
+
+        @agl.llm_rollout
+        async def agent(task: Any, llm: LLM, rollout: Rollout) -> float:
+            agl.emit_object({"endpoint": llm.endpoint, "model": llm.model, "parameters": llm.sampling_parameters, "key": llm.api_key})
+            return float(task)
+
+        async def script(s: Side) -> None:
+            await s.store.add_resources({"m": ProxyLLM(endpoint="http://proxy/v1/", model="m", sampling_parameters={"temperature": 1.0, "n": 1})})
+            r = await s.store.enqueue_rollout(1)
+            await run(s.client, agent, 1)
+            await s.see("rollout", s.store.get_rollout_by_id(r.rollout_id))
+            await s.see("spans", s.store.query_spans(r.rollout_id))
+
+        await self.compare(script, RunnerMask)
+
+    async def test_a_heartbeat(self) -> None:
+        with Program("store") as server:
+            store = LightningStoreClient(server.url)
+            await store.add_resources({"p": PromptTemplate(template="{do}", engine="f-string")})
+            stop = agl.execution.events.ThreadingEvent() if hasattr(agl.execution, "events") else None
+            runner: agl.LitAgentRunner[Any] = agl.LitAgentRunner(tracer=fresh_tracer(), poll_interval=0.01, interval_jitter=0.0, heartbeat_interval=0.05)
+            with runner.run_context(agent=answer, store=store):
+                running = asyncio.ensure_future(runner.iter(event=stop))
+                worker = await until("heartbeat", lambda: store.get_worker_by_id("Worker-0"), lambda w: w and w.heartbeat_stats)
+                stop.set()
+                await running
+            self.assertIn("cpu_cores", worker.heartbeat_stats)
+            await store.close()
+
+
+class Trainer(unittest.IsolatedAsyncioTestCase):
+    """The Python trainer's client-server strategy with a store that somebody else runs: ours."""
+
+    def test_baseline_over_an_external_store(self) -> None:
+        with Program("store", env={"AGL_TOKEN": "secret"}) as server:
+            url = server.url.replace("//", "//agl:secret@")
+            code = in_a_process(train, url)
+            self.assertEqual(code, 0, "the trainer's process")
+
+            async def check() -> None:
+                store = LightningStoreClient(url)
+                rollouts = await store.query_rollouts(sort_by="start_time")
+                self.assertEqual([(r.status, r.mode, r.resources_id) for r in rollouts], [("succeeded", "train", "default")] * 2 + [("succeeded", "val", "default")])
+                for r in rollouts:
+                    spans = await store.query_spans(r.rollout_id)
+                    self.assertEqual(find_final_reward(list(spans)), 1.0)
+                    self.assertIn("work", [x.name for x in spans])
+                    self.assertEqual({x.resource.attributes["agentlightning.rollout_id"] for x in spans}, {r.rollout_id})
+                await store.close()
+
+            asyncio.run(check())
+
+
+def train(url: str) -> None:
+    """Runs the trainer: an algorithm in this process, two runners in processes of their own."""
+    with mock.patch.dict(os.environ, {"AGL_MANAGED_STORE": "0"}):
+        trainer = agl.Trainer(
+            n_runners=2,
+            algorithm=Baseline(polling_interval=0.05, span_verbosity="none"),
+            store=LightningStoreClient(url),
+            strategy={"type": "cs"},
+            tracer=fresh_tracer(),
+            runner=agl.LitAgentRunner(tracer=fresh_tracer(), poll_interval=0.05, interval_jitter=0.0, heartbeat_interval=0),
+            initial_resources={"p": PromptTemplate(template="{do}", engine="f-string")},
+        )
+        trainer.fit(answer, train_dataset=[{"do": "emit"}] * 2, val_dataset=[{"do": "emit"}])
+
+
+def in_a_process(target: Any, *args: Any) -> int | None:
+    """The exit code of a forked process: the trainer sets up signals and tracing for the process that it is in."""
+    process = multiprocessing.get_context("fork").Process(target=target, args=args)
+    process.start()
+    process.join(60)
+    if process.is_alive():
+        process.kill()
+        process.join()
+    return process.exitcode
