@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -61,6 +62,7 @@ type ClientServer struct {
 	// Command starts a child. Default: this executable with its arguments.
 	Command []string
 	// Stdout and Stderr take the children's output. Default: this process's own.
+	// A file is handed down to them, another writer gets one write at a time.
 	Stdout, Stderr io.Writer
 	// Listening, if not nil, hears the URL of a managed store before anything
 	// else starts.
@@ -90,6 +92,8 @@ func (c ClientServer) withDefaults() ClientServer {
 	if c.Stderr == nil {
 		c.Stderr = os.Stderr
 	}
+	var mu sync.Mutex
+	c.Stdout, c.Stderr = serialized(c.Stdout, &mu), serialized(c.Stderr, &mu)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

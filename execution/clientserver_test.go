@@ -105,7 +105,7 @@ func TestClientServerPassesOutputOn(t *testing.T) {
 
 func TestClientServerCannotStart(t *testing.T) {
 	t.Parallel()
-	taken, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // the test's own
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestClientServerCannotStart(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	takenPort := taken.Addr().(*net.TCPAddr).Port //nolint:errcheck // a TCP listener has no other
+	takenPort := taken.Addr().(*net.TCPAddr).Port
 	tests := map[string]struct {
 		change func(*ClientServer)
 		parts  func(*Parts)

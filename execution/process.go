@@ -41,6 +41,26 @@ type processParams struct {
 	allowed []int // exit codes that are no failure, minus the signal's number for a signal
 }
 
+// serialWriter lets several children write to one writer.
+type serialWriter struct {
+	mu *sync.Mutex
+	w  io.Writer
+}
+
+// serialized leaves a file as it is: a child writes to it by itself.
+func serialized(w io.Writer, mu *sync.Mutex) io.Writer {
+	if _, isFile := w.(*os.File); isFile {
+		return w
+	}
+	return serialWriter{mu, w}
+}
+
+func (s serialWriter) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.w.Write(p)
+}
+
 // pipeGrace bounds how long a dead child's output is read on, in case a
 // grandchild holds the pipe open.
 const pipeGrace = 2 * time.Second
