@@ -38,6 +38,9 @@ type call struct {
 	out     []byte // empty; to append an answer to
 }
 
+// net/http finds out the length of an answer of this size by itself.
+const selfCounted = 1 << 10
+
 // The most that a released call keeps for the next one.
 const keptBuffer = 256 << 10
 
@@ -95,8 +98,10 @@ func (c *call) send(status int, out []byte) error {
 
 func (c *call) write(status int, body []byte) error {
 	h := c.Header()
-	h["Content-Type"] = []string{"application/json"}
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	h["Content-Type"] = c.server.jsonType
+	if len(body) > selfCounted {
+		h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	}
 	c.WriteHeader(status)
 	if _, err := c.Write(body); err != nil {
 		return &writeError{err}

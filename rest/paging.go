@@ -181,13 +181,20 @@ func sendList[T any, P interface {
 	agl.JSONAppender
 }](c *call, status int, items []T,
 ) error {
-	out := c.out
-	out = append(out, '[')
+	return c.send(status, appendList[T, P](c.out, items))
+}
+
+func appendList[T any, P interface {
+	*T
+	agl.JSONAppender
+}](dst []byte, items []T,
+) []byte {
+	dst = append(dst, '[')
 	for i := range items {
 		if i > 0 {
-			out = append(out, ',')
+			dst = append(dst, ',')
 		}
-		out = P(&items[i]).AppendJSON(out)
+		dst = P(&items[i]).AppendJSON(dst)
 	}
-	return c.send(status, append(out, ']'))
+	return append(dst, ']')
 }

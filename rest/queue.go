@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -124,7 +125,12 @@ func (s *Server) sendClaim(c *call, claimed []agl.AttemptedRollout) error {
 	if err := c.request.Context().Err(); err != nil {
 		return err
 	}
-	if err := sendList(c, http.StatusOK, claimed); err != nil || len(claimed) == 0 {
+	if len(claimed) == 0 {
+		return c.send(http.StatusOK, append(c.out, "[]"...))
+	}
+	out := appendList(c.out, claimed)
+	c.Header()["Content-Length"] = []string{strconv.Itoa(len(out))}
+	if err := c.send(http.StatusOK, out); err != nil {
 		return err
 	}
 	// Without the flush, a failing write would show after the handler only.

@@ -86,6 +86,7 @@ type Server struct {
 	metrics   *Metrics
 	calls     sync.Pool // of *call
 	emptyGzip []byte    // nothing, compressed
+	jsonType  []string  // the Content-Type of answers; shared, never written to
 	draining  chan struct{}
 	drain     func()
 }
@@ -115,6 +116,7 @@ func NewServer(config ServerConfig) (*Server, error) {
 		mux:       http.NewServeMux(),
 		metrics:   m,
 		emptyGzip: empty,
+		jsonType:  []string{"application/json"},
 		draining:  make(chan struct{}),
 	}
 	s.spanJSON, _ = config.Store.(agl.SpanJSONQuerier)
