@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
 import os
 import queue
 import socket
@@ -13,6 +14,8 @@ import time
 from collections import deque
 from typing import Any, Awaitable, Callable, TypeVar
 
+import aiohttp
+import opentelemetry.trace
 from agentlightning.store import InMemoryLightningStore, LightningStoreServer
 
 DEADLINE = 30.0
@@ -83,17 +86,39 @@ def free_port() -> int:
 
 
 class PythonStore:
-    """The Python package's store server over its in-memory store, in a thread of this process."""
+    """The Python package's store server over its in-memory store.
+
+    It is a fork of this process, which has the package imported. It must not be a thread: FastAPI traces each request
+    with the process's tracer, and where that one exports to the server itself both wait for each other.
+    """
 
     async def __aenter__(self) -> "PythonStore":
-        store = InMemoryLightningStore(thread_safe=True, scan_debounce_seconds=0)
-        self._server = LightningStoreServer(store, host="127.0.0.1", port=free_port())
-        await self._server.start()
-        self.url = self._server.endpoint
+        port = free_port()
+        self._process = multiprocessing.get_context("fork").Process(target=_serve, args=(port,), daemon=True)
+        self._process.start()
+        self.url = f"http://127.0.0.1:{port}"
+        async with aiohttp.ClientSession() as session:
+
+            async def healthy() -> bool:
+                try:
+                    async with session.get(f"{self.url}/v1/agl/health") as r:
+                        return r.status == 200
+                except aiohttp.ClientError:
+                    return False
+
+            await until("the Python store's server answers", healthy, bool)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._server.stop()
+        self._process.kill()
+        self._process.join()
+
+
+def _serve(port: int) -> None:
+    # Not the tracer that a test of the parent has set.
+    opentelemetry.trace._TRACER_PROVIDER = opentelemetry.trace.NoOpTracerProvider()
+    store = InMemoryLightningStore(thread_safe=True, scan_debounce_seconds=0)
+    asyncio.run(LightningStoreServer(store, host="127.0.0.1", port=port).run_forever())
 
 
 async def until(what: str, probe: Callable[[], Awaitable[T]], done: Callable[[T], Any]) -> T:

@@ -10,22 +10,22 @@ from typing import Any
 from unittest import mock
 
 import agentlightning as agl
-import opentelemetry.trace as trace_api
+import opentelemetry.trace
 import opentelemetry.util._once
 from agentlightning.algorithm import Baseline
 from agentlightning.emitter import find_final_reward
+from agentlightning.execution.events import ThreadingEvent
 from agentlightning.store import LightningStoreClient
 from agentlightning.types import LLM, PromptTemplate, ProxyLLM, Rollout, RolloutConfig
-from opentelemetry import trace
 
-from differential import DifferentialTest, Mask, Ours, Side
+from differential import DifferentialTest, Mask, Side
 from programs import Program, until
 
 TRACE_IDS = (r"\b[0-9a-f]{32}\b", r"\b[0-9a-f]{16}\b")
 
 
 class RunnerMask(Mask):
-    """Trace and span ids are random here; times inside attributes, as in a worker's figures, are the machine's."""
+    """Trace and span ids are random here."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,15 +34,15 @@ class RunnerMask(Mask):
 
 def fresh_tracer() -> agl.OtelTracer:
     """A tracer with a provider of its own. OpenTelemetry lets a process set its provider only once; each test needs a new one."""
-    trace_api._TRACER_PROVIDER = None
-    trace_api._TRACER_PROVIDER_SET_ONCE = opentelemetry.util._once.Once()
+    opentelemetry.trace._TRACER_PROVIDER = None
+    opentelemetry.trace._TRACER_PROVIDER_SET_ONCE = opentelemetry.util._once.Once()
     return agl.OtelTracer()
 
 
 @agl.rollout
 def answer(task: dict[str, Any], prompt_template: PromptTemplate, rollout: Rollout) -> float | None:
     """An agent that traces, emits everything that can be emitted, and does what its task says."""
-    with trace.get_tracer("agent").start_as_current_span("work") as span:
+    with opentelemetry.trace.get_tracer("agent").start_as_current_span("work") as span:
         span.set_attribute("prompt", prompt_template.format(**task))
         span.add_event("thought", {"n": 1})
         with agl.operation(name="tool", depth=2):
@@ -117,7 +117,7 @@ class Runner(DifferentialTest):
         with Program("store") as server:
             store = LightningStoreClient(server.url)
             await store.add_resources({"p": PromptTemplate(template="{do}", engine="f-string")})
-            stop = agl.execution.events.ThreadingEvent() if hasattr(agl.execution, "events") else None
+            stop = ThreadingEvent()
             runner: agl.LitAgentRunner[Any] = agl.LitAgentRunner(tracer=fresh_tracer(), poll_interval=0.01, interval_jitter=0.0, heartbeat_interval=0.05)
             with runner.run_context(agent=answer, store=store):
                 running = asyncio.ensure_future(runner.iter(event=stop))

@@ -1,0 +1,240 @@
+"""Spans recorded by our LLM proxy, read by the Python package's adapters; the agent is the real OpenAI SDK."""
+
+from __future__ import annotations
+
+import json
+import threading
+import unittest
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import agentlightning as agl
+import openai
+from agentlightning.adapter import LlmProxyTraceToTriplet, TraceToMessages, TracerTraceToTriplet
+from agentlightning.store import LightningStoreClient
+from agentlightning.types import AttemptedRollout, ProxyLLM, Rollout
+
+from programs import Program, until
+from test_runner import fresh_tracer, run
+from test_spans import span
+
+
+def tokens(text: str) -> list[int]:
+    """The token ids of a text: its characters."""
+    return [ord(c) for c in text]
+
+
+def prompt_of(messages: list[dict[str, Any]]) -> str:
+    return "".join(f"<{m['role']}>{m.get('content') or ''}" for m in messages) + "<assistant>"
+
+
+def reply_to(messages: list[dict[str, Any]]) -> str:
+    """What the model says: the last message, turned around."""
+    return messages[-1]["content"][::-1]
+
+
+class Backend(BaseHTTPRequestHandler):
+    """Answers chat completions as vLLM does: token ids and log-probabilities if asked for, streamed a character a chunk."""
+
+    protocol_version = "HTTP/1.1"
+    server: "Server"
+
+    def do_POST(self) -> None:
+        q = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.server.lock:
+            self.server.requests.append((self.path, q))
+            number = len(self.server.requests)
+        if q["messages"][-1]["content"] == "fail":
+            return self._send(400, "application/json", [json.dumps({"error": {"message": "too long", "type": "BadRequestError", "param": None, "code": 400}})])
+        prompt, text = prompt_of(q["messages"]), reply_to(q["messages"])
+        head = {"id": f"chatcmpl-{number}", "created": 1700000000, "model": q["model"]}
+        usage = {"prompt_tokens": len(prompt), "completion_tokens": len(text), "total_tokens": len(prompt) + len(text)}
+        want_ids = q.get("return_token_ids", False)
+        if not q.get("stream"):
+            choice: dict[str, Any] = {"index": 0, "message": {"role": "assistant", "content": text, "reasoning_content": None, "tool_calls": []}, "logprobs": self._logprobs(q, text), "finish_reason": "stop", "stop_reason": None}
+            body: dict[str, Any] = {**head, "object": "chat.completion", "choices": [choice], "usage": usage, "prompt_logprobs": None}
+            if want_ids:
+                choice["token_ids"] = tokens(text)
+                body["prompt_token_ids"] = tokens(prompt)
+            return self._send(200, "application/json", [json.dumps(body)])
+        head["object"] = "chat.completion.chunk"
+        chunks: list[dict[str, Any]] = [{**head, "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}]}]
+        if want_ids:
+            chunks[0]["prompt_token_ids"] = tokens(prompt)
+        for i, c in enumerate(text):
+            choice = {"index": 0, "delta": {"content": c}, "logprobs": self._logprobs(q, c), "finish_reason": "stop" if i == len(text) - 1 else None}
+            if want_ids:
+                choice["token_ids"] = tokens(c)
+            chunks.append({**head, "choices": [choice]})
+        if q.get("stream_options", {}).get("include_usage"):
+            chunks.append({**head, "choices": [], "usage": usage})
+        self._send(200, "text/event-stream; charset=utf-8", [f"data: {json.dumps(c)}\n\n" for c in chunks] + ["data: [DONE]\n\n"])
+
+    @staticmethod
+    def _logprobs(q: dict[str, Any], text: str) -> Any:
+        if not q.get("logprobs"):
+            return None
+        return {"content": [{"token": c, "logprob": -0.5, "bytes": list(c.encode()), "top_logprobs": []} for c in text]}
+
+    def _send(self, status: int, kind: str, pieces: list[str]) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for piece in [*pieces, ""]:
+            data = piece.encode()
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+            self.wfile.flush()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    """The backend, with the requests that it has seen."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Backend)
+        self.lock = threading.Lock()
+        self.requests: list[tuple[str, dict[str, Any]]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1"
+
+    def __enter__(self) -> "Server":
+        self._thread = threading.Thread(target=self.serve_forever, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+
+
+class Proxy(unittest.IsolatedAsyncioTestCase):
+    """Each test has a store behind a token, a proxy before a scripted backend, and a client of the store."""
+
+    async def asyncSetUp(self) -> None:
+        self.backend = self.enterContext(Server())
+        server = self.enterContext(Program("store", env={"AGL_TOKEN": "secret"}))
+        proxy = self.enterContext(Program("proxy", "--store", server.url, "--model", f"qwen={self.backend.url}", env={"AGL_TOKEN": "secret"}))
+        self.proxy_url = proxy.url
+        self.store = LightningStoreClient(server.url.replace("//", "//agl:secret@"), retry_delays=(), health_retry_delays=())
+        self.addAsyncCleanup(self.store.close)
+
+    def resource(self) -> ProxyLLM:
+        return ProxyLLM(endpoint=f"{self.proxy_url}/v1", model="qwen", sampling_parameters={"temperature": 1.0})
+
+    def openai(self, r: AttemptedRollout | Rollout) -> openai.AsyncOpenAI:
+        """The SDK as an agent uses it, at the address that the resource hands it."""
+        assert isinstance(r, AttemptedRollout)
+        llm = self.resource().with_attempted_rollout(r)
+        client = openai.AsyncOpenAI(base_url=llm.endpoint, api_key="none", max_retries=0, timeout=30)
+        self.addAsyncCleanup(client.close)
+        return client
+
+    async def spans(self, r: Rollout, calls: int) -> list[agl.Span]:
+        """The rollout's spans, when so many calls are recorded: the store gets a call's spans after the agent its reply."""
+        got = await until(
+            f"{calls} recorded calls",
+            lambda: self.store.query_spans(r.rollout_id),
+            lambda spans: sum(s.name == "raw_gen_ai_request" for s in spans) >= calls,
+        )
+        return list(got)
+
+    async def reward(self, r: AttemptedRollout, value: float) -> None:
+        n = await self.store.get_next_span_sequence_id(r.rollout_id, r.attempt.attempt_id)
+        attributes: dict[str, Any] = {"agentlightning.reward.0.name": "primary", "agentlightning.reward.0.value": value}
+        await self.store.add_span(span(r, n, name="agentlightning.annotation", attributes=attributes, start_time=None, end_time=None))
+
+    async def test_triplets_of_a_conversation(self) -> None:
+        r = await self.store.start_rollout("task")
+        client = self.openai(r)
+        first = [{"role": "system", "content": "Be brief. \U0001f600"}, {"role": "user", "content": "what is \"1+1\"?\n\\ ä"}]
+        reply = await client.chat.completions.create(model="qwen", messages=first, temperature=1.0)
+        text = reply.choices[0].message.content
+        self.assertEqual(text, reply_to(first))
+        self.assertIsNone(reply.choices[0].logprobs, "the agent did not ask for log-probabilities")
+        self.assertNotIn("token_ids", json.dumps(reply.model_dump()), "nor for token ids")
+        await self.spans(r, 1)
+        await self.reward(r, 0.25)
+
+        second = [*first, {"role": "assistant", "content": text}, {"role": "user", "content": "and 2+2?"}]
+        pieces: list[str] = []
+        stream = await client.chat.completions.create(model="qwen", messages=second, stream=True)
+        async for chunk in stream:
+            self.assertNotIn("token_ids", json.dumps(chunk.model_dump()))
+            self.assertTrue(chunk.choices, "usage was not asked for")
+            pieces.append(chunk.choices[0].delta.content or "")
+        self.assertEqual("".join(pieces), reply_to(second))
+        spans = await self.spans(r, 2)
+        await self.reward(r, 1.0)
+        spans = list(await self.store.query_spans(r.rollout_id))
+
+        want = [(tokens(prompt_of(m)), tokens(reply_to(m)), reward) for m, reward in ((first, 0.25), (second, 1.0))]
+        proxied = LlmProxyTraceToTriplet().adapt(spans)
+        self.assertEqual([(t.prompt["token_ids"], t.response["token_ids"], t.reward) for t in proxied], want)
+        self.assertEqual([t.metadata["response_id"] for t in proxied], ["chatcmpl-1", "chatcmpl-2"])
+        # The rewards here have no times, which is all that the tracer's adapter goes by.
+        traced = TracerTraceToTriplet(llm_call_match="litellm_request").adapt([s for s in spans if s.name != "agentlightning.annotation"])
+        self.assertEqual([(t.prompt["token_ids"], t.response["token_ids"]) for t in traced], [w[:2] for w in want])
+        self.assertEqual([m["content"] for m in traced[1].prompt["raw_content"]], [m["content"] for m in second])
+        conversations = TraceToMessages().adapt([s for s in spans if s.name == "litellm_request"])
+        self.assertEqual([c["messages"][-1]["content"] for c in conversations], [reply_to(first), reply_to(second)])
+        for path, q in self.backend.requests:
+            self.assertEqual((path, q["return_token_ids"]), ("/v1/chat/completions", True))
+        self.assertEqual((await self.store.get_rollout_by_id(r.rollout_id)).status, "running")
+
+    async def test_what_the_agent_asks_for_reaches_it(self) -> None:
+        r = await self.store.start_rollout("task")
+        client = self.openai(r)
+        ask: dict[str, Any] = {"model": "qwen", "messages": [{"role": "user", "content": "abc"}], "logprobs": True, "extra_body": {"return_token_ids": True, "chat_template_kwargs": {"x": 1.0}}}
+        reply = await client.chat.completions.create(**ask)
+        self.assertEqual([c.logprob for c in reply.choices[0].logprobs.content], [-0.5] * 3)
+        self.assertEqual(reply.choices[0].token_ids, tokens("cba"))
+        stream = await client.chat.completions.create(**ask, stream=True, stream_options={"include_usage": True})
+        chunks = [chunk async for chunk in stream]
+        self.assertEqual(chunks[0].prompt_token_ids, tokens("<user>abc<assistant>"))
+        self.assertEqual([c.choices[0].token_ids for c in chunks[1:-1]], [[ord(c)] for c in "cba"])
+        self.assertEqual(chunks[-1].usage.completion_tokens, 3)
+        self.assertEqual([q["chat_template_kwargs"] for _, q in self.backend.requests], [{"x": 1.0}] * 2)
+        triplets = LlmProxyTraceToTriplet().adapt(await self.spans(r, 2))
+        self.assertEqual([t.response["token_ids"] for t in triplets], [tokens("cba")] * 2)
+
+    async def test_a_backends_error_reaches_the_sdk(self) -> None:
+        r = await self.store.start_rollout("task")
+        client = self.openai(r)
+        for stream in (False, True):
+            with self.assertRaises(openai.BadRequestError) as caught:
+                await client.chat.completions.create(model="qwen", messages=[{"role": "user", "content": "fail"}], stream=stream)
+            self.assertIn("too long", str(caught.exception))
+        with self.assertRaises(openai.NotFoundError):
+            await client.chat.completions.create(model="unknown", messages=[{"role": "user", "content": "x"}])
+        await client.chat.completions.create(model="qwen", messages=[{"role": "user", "content": "fine"}])
+        triplets = LlmProxyTraceToTriplet().adapt(await self.spans(r, 1))
+        self.assertEqual([t.response["token_ids"] for t in triplets], [tokens("enif")])
+
+    async def test_an_agent_of_the_python_runner(self) -> None:
+        """Runner, agent, SDK, proxy, store, adapter: all of it."""
+
+        @agl.rollout
+        async def agent(task: str, llm: agl.LLM) -> None:
+            async with openai.AsyncOpenAI(base_url=llm.endpoint, api_key="none", max_retries=0) as client:
+                messages: list[Any] = [{"role": "user", "content": task}]
+                reply = await client.chat.completions.create(model=llm.model, messages=messages, **llm.sampling_parameters)
+            agl.emit_reward(1.0 if reply.choices[0].message.content == task[::-1] else 0.0)
+
+        await self.store.add_resources({"main": self.resource()})
+        made = [await self.store.enqueue_rollout(task, mode="train") for task in ("stop", "level")]
+        await run(self.store, agent, len(made))
+        for r in made:
+            spans = await self.spans(r, 1)
+            [triplet] = LlmProxyTraceToTriplet().adapt(spans)
+            self.assertEqual(triplet.response["token_ids"], tokens(r.input[::-1]))
+            self.assertEqual(agl.find_final_reward(spans), 1.0)
+            self.assertEqual((await self.store.get_rollout_by_id(r.rollout_id)).status, "succeeded")
+        self.assertEqual([q["temperature"] for _, q in self.backend.requests], [1.0, 1.0])
