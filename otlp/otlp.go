@@ -60,22 +60,15 @@ type Batch struct {
 // Decode reads an export request; an empty one has no spans. A document that is
 // no export request is agl.ErrInvalid.
 func Decode(data []byte, encoding Encoding) (Batch, error) {
-	var (
-		traces ptrace.Traces
-		err    error
-	)
-	switch {
-	case len(data) == 0:
+	if len(data) == 0 {
 		return Batch{}, nil
-	case encoding == JSON:
-		traces, err = new(ptrace.JSONUnmarshaler).UnmarshalTraces(data)
-	default:
-		traces, err = new(ptrace.ProtoUnmarshaler).UnmarshalTraces(data)
 	}
+	var b Batch
+	traces, err := b.unmarshal(data, encoding)
 	if err != nil {
 		return Batch{}, agl.Errorf(agl.CodeInvalid, "Unable to parse OTLP traces payload: %w", err)
 	}
-	b := Batch{Spans: make([]agl.Span, 0, traces.SpanCount())}
+	b.Spans = make([]agl.Span, 0, traces.SpanCount())
 	for _, rs := range traces.ResourceSpans().All() {
 		resource := agl.SpanResource{Attributes: attributes(rs.Resource().Attributes()), SchemaURL: rs.SchemaUrl()}
 		for _, ss := range rs.ScopeSpans().All() {
@@ -85,6 +78,22 @@ func Decode(data []byte, encoding Encoding) (Batch, error) {
 		}
 	}
 	return b, nil
+}
+
+func (b *Batch) unmarshal(data []byte, encoding Encoding) (ptrace.Traces, error) {
+	if encoding == JSON {
+		return new(ptrace.JSONUnmarshaler).UnmarshalTraces(data)
+	}
+	traces, err := new(ptrace.ProtoUnmarshaler).UnmarshalTraces(data)
+	if err == nil {
+		return traces, nil
+	}
+	// The decoder refuses a whole request for one id of another size.
+	padded, padErr := b.padIDs(data)
+	if padErr != nil {
+		return ptrace.Traces{}, err
+	}
+	return new(ptrace.ProtoUnmarshaler).UnmarshalTraces(padded)
 }
 
 // add translates one span or rejects it.

@@ -247,6 +247,7 @@ func FuzzDecode(f *testing.F) {
 		s.Events().AppendEmpty().SetName("e")
 		s.Links().AppendEmpty()
 	})
+	f.Add(request(field(1, "short")), false)
 	for encoding, data := range encode(f, td) {
 		f.Add(data, encoding == otlp.JSON)
 	}

@@ -1,0 +1,127 @@
+package otlp
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// The sizes of ids, in bytes.
+const (
+	traceIDSize = 16
+	spanIDSize  = 8
+)
+
+// Field numbers of the protobuf messages, from opentelemetry/proto/trace/v1 and
+// opentelemetry/proto/collector/trace/v1.
+const (
+	requestResourceSpans = 1
+	resourceScopeSpans   = 2
+	scopeSpans           = 2
+	spanTraceID          = 1
+	spanSpanID           = 2
+	spanParentSpanID     = 4
+	spanName             = 5
+	spanLinks            = 13
+	linkTraceID          = 1
+	linkSpanID           = 2
+)
+
+// padIDs makes a request whose ids are not of their exact size, which some
+// exporters write, into one that the decoder takes: a shorter id is padded with
+// zeros on the left, and a span that has a longer one is left out and counted as
+// rejected. It returns an error if the bytes are no message.
+func (b *Batch) padIDs(request []byte) ([]byte, error) {
+	return rewrite(request, nested(requestResourceSpans, nested(resourceScopeSpans, b.padSpan)))
+}
+
+// edit returns the new value of a length-delimited field, or false to leave the
+// field out.
+type edit func(field protowire.Number, value []byte) ([]byte, bool, error)
+
+// nested applies an edit to the fields of the messages in one field.
+func nested(in protowire.Number, inner edit) edit {
+	return func(field protowire.Number, value []byte) ([]byte, bool, error) {
+		if field != in {
+			return value, true, nil
+		}
+		out, err := rewrite(value, inner)
+		return out, true, err
+	}
+}
+
+// padSpan is the edit of the spans in a ScopeSpans message.
+func (b *Batch) padSpan(field protowire.Number, value []byte) ([]byte, bool, error) {
+	if field != scopeSpans {
+		return value, true, nil
+	}
+	name, tooLong := "", 0
+	pad := func(id []byte, size int) ([]byte, bool, error) {
+		if len(id) > size {
+			tooLong = len(id)
+		}
+		if len(id) == 0 || len(id) >= size {
+			return id, true, nil
+		}
+		return append(make([]byte, size-len(id), size), id...), true, nil
+	}
+	link := func(field protowire.Number, value []byte) ([]byte, bool, error) {
+		switch field {
+		case linkTraceID:
+			return pad(value, traceIDSize)
+		case linkSpanID:
+			return pad(value, spanIDSize)
+		}
+		return value, true, nil
+	}
+	span := func(field protowire.Number, value []byte) ([]byte, bool, error) {
+		switch field {
+		case spanTraceID:
+			return pad(value, traceIDSize)
+		case spanSpanID, spanParentSpanID:
+			return pad(value, spanIDSize)
+		case spanName:
+			name = string(value)
+		case spanLinks:
+			out, err := rewrite(value, link)
+			return out, true, err
+		}
+		return value, true, nil
+	}
+	out, err := rewrite(value, span)
+	if err == nil && tooLong > 0 {
+		b.Reject(1, fmt.Sprintf("span %q has an id of %d bytes, must be at most %d for a trace and %d for a span", name, tooLong, traceIDSize, spanIDSize))
+		return nil, false, nil
+	}
+	return out, true, err
+}
+
+// rewrite copies a message with its length-delimited fields edited.
+func rewrite(message []byte, edit edit) ([]byte, error) {
+	out := make([]byte, 0, len(message)+traceIDSize)
+	for len(message) > 0 {
+		field, kind, tag := protowire.ConsumeTag(message)
+		if tag < 0 {
+			return nil, protowire.ParseError(tag)
+		}
+		size := protowire.ConsumeFieldValue(field, kind, message[tag:])
+		if size < 0 {
+			return nil, protowire.ParseError(size)
+		}
+		whole := message[:tag+size]
+		message = message[tag+size:]
+		if kind != protowire.BytesType {
+			out = append(out, whole...)
+			continue
+		}
+		value, _ := protowire.ConsumeBytes(whole[tag:])
+		value, keep, err := edit(field, value)
+		if err != nil {
+			return nil, err
+		}
+		if keep {
+			out = protowire.AppendBytes(protowire.AppendTag(out, field, kind), value)
+		}
+	}
+	return out, nil
+}
