@@ -52,6 +52,13 @@ def selected(suite: unittest.TestSuite, names: list[str]) -> unittest.TestSuite:
     return out
 
 
+def missed_operations() -> list[str]:
+    """The operations of the package's store client that no script has called on our server."""
+    from differential import Recorder
+
+    return Recorder.missed()
+
+
 def main(names: list[str]) -> int:
     if "AGL_COMPAT_BINARY" not in os.environ:
         print("start the tests by test/compat/run.sh", file=sys.stderr)
@@ -66,7 +73,10 @@ def main(names: list[str]) -> int:
     if result.testsRun == 0:
         print(f"compat: no test matches {names}")
         return 1
-    print(f"compat: {result.testsRun - failed} passed, {failed} failed in {time.monotonic() - started:.0f} s")
+    if not names and (missed := missed_operations()):
+        print(f"FAIL no test calls {', '.join(missed)}")
+        failed += 1
+    print(f"compat: {max(result.testsRun - failed, 0)} passed, {failed} failed in {time.monotonic() - started:.0f} s")
     return 1 if failed else 0
 
 
