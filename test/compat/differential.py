@@ -118,6 +118,7 @@ class Side:
         self.store: Any = Recorder(self.client) if name == "ours" else self.client
         self.mask = mask
         self.steps: list[Step] = []
+        self._session: aiohttp.ClientSession | None = None
 
     async def see(self, what: str, value: Any, ours: Ours | None = None) -> Any:
         """Writes what a call answers, or raises, to the transcript, and returns it (None if it raised)."""
@@ -132,17 +133,23 @@ class Side:
 
     async def raw(self, method: str, path: str, *, body: bytes | None = None, ours: Ours | None = None, what: str = "", view: Callable[[Any], Any] = lambda x: x, **options: Any) -> Any:
         """Sends a plain request and sees its status, content type and (through view) its body; JSON is parsed, its key order kept."""
-        async with aiohttp.ClientSession() as session:
-            async with session.request(method, self.url + path, data=body, **options) as r:
-                text = await r.read()
-                kind = r.headers.get("Content-Type", "").split(";")[0]
-                content: Any = text.hex()
-                if kind == "application/json":
-                    content = json.loads(text)
-                elif kind.startswith("text/"):
-                    content = text.decode()
-                self.steps.append(Step(what or f"{method} {path}", self.mask({"status": r.status, "type": kind, "body": view(content)}), ours))
-                return content
+        if self._session is None:
+            self._session = aiohttp.ClientSession()
+        async with self._session.request(method, self.url + path, data=body, **options) as r:
+            text = await r.read()
+            kind = r.headers.get("Content-Type", "").split(";")[0]
+            content: Any = text.hex()
+            if kind == "application/json":
+                content = json.loads(text)
+            elif kind.startswith("text/"):
+                content = text.decode()
+            self.steps.append(Step(what or f"{method} {path}", self.mask({"status": r.status, "type": kind, "body": view(content)}), ours))
+            return content
+
+    async def close(self) -> None:
+        await self.client.close()
+        if self._session is not None:
+            await self._session.close()
 
 
 Script = Callable[[Side], Awaitable[None]]
@@ -167,7 +174,7 @@ class DifferentialTest(unittest.IsolatedAsyncioTestCase):
                             raise
                 finally:
                     for side in sides:
-                        await side.client.close()
+                        await side.close()
         reference, ours_ = (s.steps for s in sides)
         self.assertEqual([s.what for s in reference], [s.what for s in ours_], "the script took another way")
         for theirs, mine in zip(reference, ours_, strict=True):

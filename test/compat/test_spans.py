@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 import opentelemetry.trace as trace_api
-from agentlightning.types import Event, Link, OtelResource, Span, SpanContext, TraceStatus
+from agentlightning.types import Event, Link, OtelResource, RolloutConfig, Span, SpanContext, TraceStatus
 from agentlightning.utils.otlp import LightningStoreOTLPExporter
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
@@ -20,7 +20,8 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import Status, StatusCode
 
 from differential import ANY, DifferentialTest, Ours, Side
-from test_rollouts import UNKNOWN
+from programs import until
+from test_rollouts import ENDED, OUTCOME, UNKNOWN
 
 
 def span(rollout: Any, n: int, **fields: Any) -> Span:
@@ -194,6 +195,32 @@ class Spans(DifferentialTest):
             await s.store.add_span(span(again, 4))
             await s.see("one of the new one does", s.store.get_latest_attempt(r.rollout_id))
             await s.see("attempts", s.store.query_attempts(r.rollout_id))
+
+        await self.compare(script)
+
+    async def test_late_spans(self) -> None:
+        async def script(s: Side) -> None:
+            async def ended(status: str, rollout_status: str, **config: Any) -> Any:
+                r = await s.store.start_rollout(status, config=RolloutConfig(**config))
+                await until(status, lambda: s.store.get_rollout_by_id(r.rollout_id), lambda x: x.status == rollout_status)
+                # The deadline is behind it: from now on nothing but the span counts.
+                await s.store.update_rollout(r.rollout_id, config=RolloutConfig(**{**config, "timeout_seconds": None, "unresponsive_seconds": None}))
+                return r
+
+            mute = await ended("unresponsive", "failed", unresponsive_seconds=0.05)
+            await s.store.add_span(span(mute, 1))
+            await s.see("an unresponsive attempt that speaks again", s.store.get_rollout_by_id(mute.rollout_id), REVIVED)
+            await s.store.update_attempt(mute.rollout_id, "latest", status="succeeded")
+            await s.see("and succeeds", s.store.get_rollout_by_id(mute.rollout_id), REVIVED)
+
+            again = await ended("unresponsive again", "requeuing", unresponsive_seconds=0.05, max_attempts=2, retry_condition=["unresponsive"])
+            await s.store.add_span(span(again, 1))
+            await s.see("one that waits for its retry", s.store.get_rollout_by_id(again.rollout_id), REVIVED)
+            await s.see("needs none", s.store.dequeue_rollout())
+
+            slow = await ended("timeout", "failed", timeout_seconds=0.05)
+            await s.store.add_span(span(slow, 1))
+            await s.see("a timeout is final for spans", s.store.get_rollout_by_id(slow.rollout_id), TIMED_OUT)
 
         await self.compare(script)
 
@@ -406,6 +433,8 @@ NO_IDS = Ours("a span that cannot be stored is counted as rejected", {"body": ("
 BROKEN = "<unable to parse>"
 SEQUENCE = Ours("a rejected span advances no counter", {"": (10, 4)})
 DUPLICATE = Ours(SEQUENCE.why, {"items/11/sequence_id": (74, 73)})
+REVIVED = Ours(OUTCOME, {"attempt/metadata": (None, ANY)})
+TIMED_OUT = ENDED
 ALL_OF_NOTHING = Ours("no optional filter matches all", {"items": ([], ANY), "total": (0, 6)})
 REJECTED = {"status": (500, 200), "type": ("text/plain; charset=utf-8", "application/x-protobuf"), "body": ("", {"rejected_spans": 1, "explained": True})}
 ACCEPTED = {"status": (500, 200), "type": ("text/plain; charset=utf-8", "application/x-protobuf")}
