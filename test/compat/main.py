@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import time
 import unittest
@@ -64,6 +65,7 @@ def main(names: list[str]) -> int:
         print("start the tests by test/compat/run.sh", file=sys.stderr)
         return 2
     started = time.monotonic()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: what was started is stopped
     logging.disable(logging.CRITICAL)  # the scripts provoke errors on purpose, and the package logs each with its traceback
     suite = selected(unittest.defaultTestLoader.discover(str(HERE), top_level_dir=str(HERE)), names)
     runner = unittest.TextTestRunner(stream=sys.stdout, verbosity=0, resultclass=Result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import unittest
@@ -15,7 +16,7 @@ from agentlightning.store import LightningStoreClient
 from agentlightning.types import AttemptedRollout, ProxyLLM, Rollout
 
 from programs import Program, until
-from test_runner import fresh_tracer, run
+from test_runner import forget_tracer_provider, in_a_process, run
 from test_spans import span
 
 
@@ -113,6 +114,21 @@ class Server(ThreadingHTTPServer):
         self.shutdown()
         self._thread.join()
         self.server_close()
+
+
+@agl.rollout
+async def backwards(task: str, llm: agl.LLM) -> None:
+    """An agent that calls its model once and rewards the right answer."""
+    async with openai.AsyncOpenAI(base_url=llm.endpoint, api_key="none", max_retries=0) as client:
+        messages: list[Any] = [{"role": "user", "content": task}]
+        reply = await client.chat.completions.create(model=llm.model, messages=messages, **llm.sampling_parameters)
+    agl.emit_reward(1.0 if reply.choices[0].message.content == task[::-1] else 0.0)
+
+
+def run_traced_by_agentops(url: str, count: int) -> None:
+    """The default tracer instruments the SDK for all of its process, hence in one of its own."""
+    forget_tracer_provider()
+    asyncio.run(run(LightningStoreClient(url), backwards, count, agl.AgentOpsTracer()))
 
 
 class Proxy(unittest.IsolatedAsyncioTestCase):
@@ -221,16 +237,9 @@ class Proxy(unittest.IsolatedAsyncioTestCase):
     async def test_an_agent_of_the_python_runner(self) -> None:
         """Runner, agent, SDK, proxy, store, adapter: all of it."""
 
-        @agl.rollout
-        async def agent(task: str, llm: agl.LLM) -> None:
-            async with openai.AsyncOpenAI(base_url=llm.endpoint, api_key="none", max_retries=0) as client:
-                messages: list[Any] = [{"role": "user", "content": task}]
-                reply = await client.chat.completions.create(model=llm.model, messages=messages, **llm.sampling_parameters)
-            agl.emit_reward(1.0 if reply.choices[0].message.content == task[::-1] else 0.0)
-
         await self.store.add_resources({"main": self.resource()})
         made = [await self.store.enqueue_rollout(task, mode="train") for task in ("stop", "level")]
-        await run(self.store, agent, len(made))
+        await run(self.store, backwards, len(made))
         for r in made:
             spans = await self.spans(r, 1)
             [triplet] = LlmProxyTraceToTriplet().adapt(spans)
@@ -238,3 +247,23 @@ class Proxy(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(agl.find_final_reward(spans), 1.0)
             self.assertEqual((await self.store.get_rollout_by_id(r.rollout_id)).status, "succeeded")
         self.assertEqual([q["temperature"] for _, q in self.backend.requests], [1.0, 1.0])
+
+    async def test_an_agent_traced_by_agentops(self) -> None:
+        """The package's default tracer sends what it instrumented; its adapter makes the same triplets of it."""
+        await self.store.add_resources({"main": self.resource()})
+        made = [await self.store.enqueue_rollout(task) for task in ("stop", "level")]
+        failure = await asyncio.to_thread(in_a_process, run_traced_by_agentops, self.store.server_address_root, len(made))
+        self.assertIsNone(failure, "the runner's process")
+        for r in made:
+            self.assertEqual((await self.store.get_rollout_by_id(r.rollout_id)).status, "succeeded")
+            spans = await self.spans(r, 1)
+            self.assertIn("openai.chat.completion", [s.name for s in spans])
+            # As the tracer has it: the call by name, the reward by time. The agent did not ask for token ids.
+            [traced] = TracerTraceToTriplet(agent_match=None).adapt([s for s in spans if s.name not in RECORDED])
+            self.assertEqual((traced.reward, traced.response["raw_content"][0]["content"]), (1.0, r.input[::-1]))
+            [recorded] = LlmProxyTraceToTriplet().adapt(spans)
+            self.assertEqual(recorded.response["token_ids"], tokens(r.input[::-1]))
+
+
+RECORDED = ("Received Proxy Server Request", "litellm_request", "raw_gen_ai_request")
+"""The spans that the proxy records of a call."""

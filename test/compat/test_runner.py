@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import multiprocessing
 import os
+import signal
+import traceback
 import unittest
 from typing import Any
 from unittest import mock
@@ -19,7 +22,7 @@ from agentlightning.store import LightningStoreClient
 from agentlightning.types import LLM, PromptTemplate, ProxyLLM, Rollout, RolloutConfig
 
 from differential import DifferentialTest, Mask, Side
-from programs import Program, until
+from programs import DEADLINE, Program, until
 
 TRACE_IDS = (r"\b[0-9a-f]{32}\b", r"\b[0-9a-f]{16}\b")
 
@@ -32,10 +35,15 @@ class RunnerMask(Mask):
         self.patterns = (*self.patterns, *TRACE_IDS)
 
 
-def fresh_tracer() -> agl.OtelTracer:
-    """A tracer with a provider of its own. OpenTelemetry lets a process set its provider only once; each test needs a new one."""
+def forget_tracer_provider() -> None:
+    """OpenTelemetry lets a process set its tracer provider only once; each test needs a new one."""
     opentelemetry.trace._TRACER_PROVIDER = None
     opentelemetry.trace._TRACER_PROVIDER_SET_ONCE = opentelemetry.util._once.Once()
+
+
+def fresh_tracer() -> agl.OtelTracer:
+    """A tracer with a provider of its own."""
+    forget_tracer_provider()
     return agl.OtelTracer()
 
 
@@ -61,9 +69,9 @@ def answer(task: dict[str, Any], prompt_template: PromptTemplate, rollout: Rollo
     return None
 
 
-async def run(store: LightningStoreClient, agent: agl.LitAgent[Any], count: int) -> None:
+async def run(store: LightningStoreClient, agent: agl.LitAgent[Any], count: int, tracer: agl.Tracer | None = None) -> None:
     """Runs an agent's rollouts until count of them were executed."""
-    runner: agl.LitAgentRunner[Any] = agl.LitAgentRunner(tracer=fresh_tracer(), max_rollouts=count, poll_interval=0.01, interval_jitter=0.0, heartbeat_interval=0)
+    runner: agl.LitAgentRunner[Any] = agl.LitAgentRunner(tracer=tracer or fresh_tracer(), max_rollouts=count, poll_interval=0.01, interval_jitter=0.0, heartbeat_interval=0)
     with runner.run_context(agent=agent, store=store):
         await runner.iter()
 
@@ -134,8 +142,7 @@ class Trainer(unittest.IsolatedAsyncioTestCase):
     def test_baseline_over_an_external_store(self) -> None:
         with Program("store", env={"AGL_TOKEN": "secret"}) as server:
             url = server.url.replace("//", "//agl:secret@")
-            code = in_a_process(train, url)
-            self.assertEqual(code, 0, "the trainer's process")
+            self.assertIsNone(in_a_process(train, url), "the trainer's process")
 
             async def check() -> None:
                 store = LightningStoreClient(url)
@@ -166,12 +173,31 @@ def train(url: str) -> None:
         trainer.fit(answer, train_dataset=[{"do": "emit"}] * 2, val_dataset=[{"do": "emit"}])
 
 
-def in_a_process(target: Any, *args: Any) -> int | None:
-    """The exit code of a forked process: the trainer sets up signals and tracing for the process that it is in."""
-    process = multiprocessing.get_context("fork").Process(target=target, args=args)
+def in_a_process(target: Any, *args: Any) -> str | None:
+    """Runs it in a fork of this process and says how it failed, if it did.
+
+    The trainer sets up signals for the process that it is in, and tracers instrument libraries for all of it.
+    """
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+
+    def guarded() -> None:
+        os.setpgid(0, 0)  # so that what it starts ends with it
+        try:
+            target(*args)
+            theirs.send(None)
+        except BaseException:
+            theirs.send(traceback.format_exc())
+
+    process = context.Process(target=guarded)
     process.start()
-    process.join(60)
-    if process.is_alive():
-        process.kill()
+    theirs.close()
+    try:
+        return ours.recv() if ours.poll(DEADLINE) else f"no end after {DEADLINE:g} s"
+    except EOFError:
+        return "it died"
+    finally:
+        ours.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.join()
-    return process.exitcode
