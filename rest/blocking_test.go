@@ -288,7 +288,8 @@ func TestRestart(t *testing.T) {
 		enqueue(t, client, "1")
 		synctest.Wait()
 		stop()
-		time.AfterFunc(10*time.Second, func() { stop = start() })
+		restarted := make(chan func(), 1)
+		time.AfterFunc(10*time.Second, func() { restarted <- start() })
 		enqueue(t, client, "2")
 		stats, err := client.Statistics(t.Context())
 		if err != nil || stats.TotalRollouts != 2 {
@@ -298,7 +299,7 @@ func TestRestart(t *testing.T) {
 		if want := []agl.EventKind{agl.EventRollout, agl.EventRollout}; !slices.Equal(kinds, want) {
 			t.Errorf("events %v, want %v", kinds, want)
 		}
-		stop()
+		(<-restarted)()
 		begun := time.Now()
 		if _, err := client.Statistics(t.Context()); !errors.Is(err, agl.ErrUnavailable) {
 			t.Errorf("error is %v, want unavailable", err)
