@@ -48,12 +48,12 @@ func (q Question) Reward(chat []Message) float64 {
 	return 0
 }
 
-// The shares of demonstrations that do the wrong thing. They are above one half
-// where it hurts, so that imitation alone picks the wrong mode and only the
-// reward can correct it.
+// The shares of demonstrations that do the wrong thing. Most guess, and most of
+// those about a product add, so that imitation alone picks the wrong mode and
+// only the reward can correct it.
 const (
-	guessShare = 0.55 // answer at once, without the tool
-	swapShare  = 0.70 // call the tool with the operands of "take B from A" as they come
+	guessShare = 0.60 // answer at once, without the tool
+	swapShare  = 0.30 // call the tool with the operands of "take B from A" as they come
 	plusShare  = 0.60 // call the tool with + for "times"
 )
 

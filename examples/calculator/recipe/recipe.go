@@ -51,11 +51,11 @@ func NewEngine(dir string) (*Engine, error) {
 	return &Engine{service, tokenizer, chat.NewRoleMarks(tokenizer)}, nil
 }
 
-// Schedule is the learning rate of the reinforcement learning: full for half of
-// the steps, then falling to a tenth. A constant rate learns as fast, but ends
+// Schedule is the learning rate of the reinforcement learning: full for a quarter
+// of the steps, then falling to a tenth. A constant rate learns as fast, but ends
 // with one form of question in five unlearned now and then.
 func Schedule(steps int) algorithm.Schedule {
-	return algorithm.Schedule{Peak: learningRate, Hold: steps / 2, Floor: learningRate / 10}
+	return algorithm.Schedule{Peak: learningRate, Hold: steps / 4, Floor: learningRate / 10}
 }
 
 // Model describes the model of a run.
