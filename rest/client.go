@@ -177,6 +177,7 @@ type exchange struct {
 	path   string // below /v1/agl, escaped
 	body   []byte // JSON, or nil
 	key    string // the Idempotency-Key, if any
+	header string // a header to set to true, if any
 	waits  time.Duration
 	once   bool // not safe to repeat
 }
@@ -292,6 +293,9 @@ func (c *Client) request(ctx context.Context, x exchange) (*http.Request, error)
 	}
 	if x.key != "" {
 		req.Header[headerIdempotency] = []string{x.key}
+	}
+	if x.header != "" {
+		req.Header[x.header] = []string{"true"}
 	}
 	if c.authorization != "" {
 		req.Header["Authorization"] = []string{c.authorization}

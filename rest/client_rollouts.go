@@ -45,7 +45,8 @@ func (c *Client) StartRollout(ctx context.Context, p agl.StartRolloutParams) (ag
 	return post[agl.AttemptedRollout](ctx, c, x)
 }
 
-// DequeueRollouts implements agl.Store. A long Wait takes several requests.
+// DequeueRollouts implements agl.Store. A long Wait takes several requests. When
+// ctx ends meanwhile, the server is asked to give back what it may have claimed.
 func (c *Client) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams) (agl.DequeueResult, error) {
 	if p.Limit <= 0 {
 		return agl.DequeueResult{}, nil
@@ -65,11 +66,17 @@ func (c *Client) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParam
 		var l list[agl.AttemptedRollout, *agl.AttemptedRollout]
 		closed, waited := false, false
 		asked := time.Now()
+		if ctx.Err() != nil {
+			return agl.DequeueResult{}, fmt.Errorf("DequeueRollouts: %w", context.Cause(ctx))
+		}
 		err := c.do(ctx, x, func(header http.Header, body []byte) error {
 			closed = header.Get(headerQueue) == "closed"
 			waited = header.Get(headerWait) == waitComplete
 			return decodeAnswer(&l)(header, body)
 		})
+		if err != nil && ctx.Err() != nil {
+			c.abandon(ctx, x)
+		}
 		if err != nil || closed || len(l.items) > 0 || waited && wait == left || !time.Now().Before(deadline) {
 			return agl.DequeueResult{Rollouts: l.items, Closed: closed}, err
 		}
@@ -79,6 +86,20 @@ func (c *Client) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParam
 				return agl.DequeueResult{}, fmt.Errorf("DequeueRollouts: %w", err)
 			}
 		}
+	}
+}
+
+// abandonTimeout bounds how long a cancelled dequeue takes to be undone.
+const abandonTimeout = 2 * time.Second
+
+// abandon undoes a dequeue whose caller left before its answer came: nobody can
+// know whether it was served.
+func (c *Client) abandon(ctx context.Context, x exchange) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
+	defer cancel()
+	x.header, x.waits, x.once = headerAbandon, 0, true
+	if err := c.do(ctx, x, nil); err != nil {
+		c.config.Logger.Warn("a claim may be left with its deadline", "operation", x.op, "error", err)
 	}
 }
 

@@ -18,5 +18,6 @@
 //	POST   /spans/next                   count reserves a block of sequence ids
 //	GET    /events?since=                server-sent events
 //	Idempotency-Key: K                   on the POSTs that create, makes a repeat return the first answer
+//	Agl-Abandon: true                    on the repeat of a dequeue, gives back what the first request claimed
 //	Agl-Attempt-State: cancelled         answers a write to an attempt whose agent should stop
 package rest

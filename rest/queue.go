@@ -19,6 +19,7 @@ const (
 	headerQueue       = "Agl-Queue"         // "closed" on a dequeue: there will be no more work
 	headerState       = "Agl-Attempt-State" // "cancelled" on a write to such an attempt
 	headerWait        = "Agl-Wait"          // on a request that may block: whether it was let wait as long as it asked to
+	headerAbandon     = "Agl-Abandon"       // on the repeat of a dequeue: give back what it claimed
 	headerIdempotency = "Idempotency-Key"
 )
 
@@ -98,6 +99,9 @@ func (s *Server) dequeue(c *call) error {
 		return c.send(http.StatusOK, append(c.out, "[]"...))
 	}
 	params := agl.DequeueRolloutsParams{Limit: req.limit, WorkerID: req.workerID, Wait: req.wait, IdempotencyKey: c.idempotencyKey()}
+	if c.request.Header[headerAbandon] != nil {
+		return s.abandon(c, params)
+	}
 	var result agl.DequeueResult
 	released, err := s.blocking(c, params.Wait > 0, func() (err error) {
 		result, err = s.store.DequeueRollouts(c.ctx, params)
@@ -138,6 +142,23 @@ func (s *Server) sendClaim(c *call, claimed []agl.AttemptedRollout) error {
 		return &writeError{err}
 	}
 	return nil
+}
+
+// abandon gives back what a dequeue claimed whose client does not want it any
+// more but could not know whether it had been served. The repeat waits for the
+// first request to end and finds its claims; if there are none, it claims and
+// gives back at once.
+func (s *Server) abandon(c *call, params agl.DequeueRolloutsParams) error {
+	if s.claims == nil || params.IdempotencyKey == "" {
+		return c.send(http.StatusOK, append(c.out, "[]"...))
+	}
+	params.Wait = 0
+	result, err := s.store.DequeueRollouts(c.ctx, params)
+	if err != nil {
+		return err
+	}
+	s.giveBack(c, result.Rollouts)
+	return c.send(http.StatusOK, append(c.out, "[]"...))
 }
 
 // giveBack returns a claim whose answer could not be written, for the next
