@@ -1,5 +1,7 @@
 package agl
 
+import "bytes"
+
 // The scanner below walks JSON that is known to be valid (it was checked when
 // it came in), several times faster than a decoder that checks it again. On
 // anything else it stops early; it never panics.
@@ -13,12 +15,19 @@ func skipSpace(raw []byte, i int) int {
 
 // skipString returns the index behind the string that starts at i.
 func skipString(raw []byte, i int) int {
-	for i++; i < len(raw); i++ {
-		switch raw[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
+	for end := i + 1; end < len(raw); end++ {
+		n := bytes.IndexByte(raw[end:], '"')
+		if n < 0 {
+			return len(raw)
+		}
+		end += n
+		// The quote is part of the string after an odd number of backslashes.
+		back := end
+		for back > i+1 && raw[back-1] == '\\' {
+			back--
+		}
+		if (end-back)%2 == 0 {
+			return end + 1
 		}
 	}
 	return len(raw)

@@ -148,17 +148,14 @@ var spanFields = [...]string{
 	"attributes", "events", "links", "start_time", "end_time", "context", "parent", "resource",
 }
 
-// UnmarshalJSONFrom reads the wire form. All keys are required; keys that are
-// not ours are kept.
-func (s *Span) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+// decode reads the wire form, whatever it is, and explains what is wrong.
+func (s *Span) decode(dec *jsontext.Decoder) error {
 	*s = Span{}
 	var given uint32
 	err := decodeObject(dec, func(name []byte) error {
-		for i, f := range spanFields {
-			if string(name) == f {
-				given |= 1 << i
-				return s.readField(dec, i)
-			}
+		if i := spanField(name); i >= 0 {
+			given |= 1 << i
+			return s.readField(dec, i)
 		}
 		return readExtra(dec, name, &s.Extra)
 	})

@@ -183,7 +183,7 @@ func (s *Store) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Pag
 	}
 	out := agl.Page[agl.Span]{Items: make([]agl.Span, len(page.Items)), Limit: page.Limit, Offset: page.Offset, Total: page.Total}
 	for i, payload := range page.Items {
-		if err := agl.DecodeJSON(payload, &out.Items[i]); err != nil {
+		if err := out.Items[i].ParseStored(payload); err != nil {
 			return agl.Page[agl.Span]{}, agl.Errorf(agl.CodeInternal, "a stored span of rollout %s does not decode: %w", p.RolloutID, err)
 		}
 	}

@@ -17,8 +17,10 @@ const (
 	spansPerRollout = 8
 	// spanPadding brings a span to 1.5 KB of JSON.
 	spanPadding = 780
+	// readers is how many requests of the algorithm are in flight, of each kind.
+	readers = 16
 	// ahead is how many rollouts per runner the algorithm keeps in the store.
-	ahead = 2
+	ahead = 4
 )
 
 const benchResources = `{"main_llm":{"resource_type":"llm","endpoint":"http://127.0.0.1:8000/v1","model":"policy","api_key":null,"sampling_parameters":{"temperature":1.0}}}`
@@ -92,6 +94,7 @@ func load(ctx context.Context, w worker, opt options) (result, error) {
 		wg       sync.WaitGroup
 		mu       sync.Mutex
 		failure  error
+		index    atomic.Int64
 		all      []*timings
 	)
 	spawn := func(body func(t *timings) error) {
@@ -109,7 +112,10 @@ func load(ctx context.Context, w worker, opt options) (result, error) {
 	for range opt.Runners * ahead {
 		credit <- struct{}{}
 	}
-	spawn(func(t *timings) error { return feed(ctx, stop, credit, w, t) })
+	// The algorithm must not be what runners wait for.
+	for range readers {
+		spawn(func(t *timings) error { return feed(ctx, stop, credit, w, t, &index) })
+	}
 	var runners sync.WaitGroup
 	runners.Add(opt.Runners)
 	for i := range opt.Runners {
@@ -118,7 +124,7 @@ func load(ctx context.Context, w worker, opt options) (result, error) {
 			return runLoop(ctx, stop, done, w, t, i)
 		})
 	}
-	for range 4 { // the algorithm reads back with a few requests in flight
+	for range readers {
 		spawn(func(t *timings) error {
 			for id := range done {
 				if err := w.collect(ctx, t, id); err != nil {
@@ -165,8 +171,8 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // feed enqueues a rollout for each one that was collected.
-func feed(ctx context.Context, stop <-chan struct{}, credit <-chan struct{}, w worker, t *timings) error {
-	for index := 0; ; index++ {
+func feed(ctx context.Context, stop <-chan struct{}, credit <-chan struct{}, w worker, t *timings, index *atomic.Int64) error {
+	for {
 		select {
 		case <-stop:
 			return nil
@@ -174,7 +180,7 @@ func feed(ctx context.Context, stop <-chan struct{}, credit <-chan struct{}, w w
 			return nil
 		case <-credit:
 		}
-		if err := w.enqueue(ctx, t, index); err != nil {
+		if err := w.enqueue(ctx, t, int(index.Add(1))); err != nil {
 			return fmt.Errorf("enqueue: %w", err)
 		}
 	}
