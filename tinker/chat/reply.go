@@ -6,83 +6,6 @@ import (
 	"unicode/utf8"
 )
 
-// The reply forms of OpenAI's API, with the additions of vLLM's server: prompt_token_ids on the reply and
-// token_ids on each choice, present only if the request says return_token_ids.
-
-type completion struct {
-	ID                string   `json:"id"`
-	Object            string   `json:"object"` // chat.completion
-	Created           int64    `json:"created"`
-	Model             string   `json:"model"`
-	Choices           []choice `json:"choices"`
-	Usage             usage    `json:"usage"`
-	SystemFingerprint string   `json:"system_fingerprint,omitzero"`
-	PromptTokenIDs    []int32  `json:"prompt_token_ids,omitzero"`
-}
-
-type choice struct {
-	Index        int          `json:"index"`
-	Message      replyMessage `json:"message"`
-	Logprobs     *logprobs    `json:"logprobs"`
-	FinishReason string       `json:"finish_reason"`
-	TokenIDs     []int32      `json:"token_ids,omitzero"`
-}
-
-type replyMessage struct {
-	Role      string     `json:"role"`
-	Content   *string    `json:"content"`
-	Refusal   *string    `json:"refusal"`
-	ToolCalls []ToolCall `json:"tool_calls,omitzero"`
-}
-
-type logprobs struct {
-	Content []tokenLogprob `json:"content"`
-	Refusal *string        `json:"refusal"`
-}
-
-type tokenLogprob struct {
-	Token       string     `json:"token"`
-	Logprob     float32    `json:"logprob"`
-	Bytes       []int      `json:"bytes"`
-	TopLogprobs []struct{} `json:"top_logprobs"`
-}
-
-type usage struct {
-	PromptTokens     int `json:"prompt_tokens"`
-	CompletionTokens int `json:"completion_tokens"`
-	TotalTokens      int `json:"total_tokens"`
-}
-
-type chunk struct {
-	ID                string        `json:"id"`
-	Object            string        `json:"object"` // chat.completion.chunk
-	Created           int64         `json:"created"`
-	Model             string        `json:"model"`
-	Choices           []chunkChoice `json:"choices"`
-	Usage             *usage        `json:"usage,omitzero"`
-	SystemFingerprint string        `json:"system_fingerprint,omitzero"`
-	PromptTokenIDs    []int32       `json:"prompt_token_ids,omitzero"`
-}
-
-type chunkChoice struct {
-	Index        int       `json:"index"`
-	Delta        delta     `json:"delta"`
-	Logprobs     *logprobs `json:"logprobs"`
-	FinishReason *string   `json:"finish_reason"`
-	TokenIDs     []int32   `json:"token_ids,omitzero"`
-}
-
-type delta struct {
-	Role      string          `json:"role,omitzero"`
-	Content   *string         `json:"content,omitzero"`
-	ToolCalls []toolCallDelta `json:"tool_calls,omitzero"`
-}
-
-type toolCallDelta struct {
-	Index int `json:"index"`
-	ToolCall
-}
-
 type modelList struct {
 	Object string      `json:"object"` // list
 	Data   []modelCard `json:"data"`
@@ -96,13 +19,12 @@ type modelCard struct {
 	MaxModelLen int    `json:"max_model_len,omitzero"`
 }
 
-// reply is one sampled choice, ready to be written in either form.
+// reply is one sampled choice.
 type reply struct {
 	message  Message
 	finish   string
 	tokens   []int32
 	logprobs []float32
-	pieces   []piece
 }
 
 // piece is a part of a reply's content and the tokens that it came from: tokens[begin:end]. The pieces of a
@@ -130,7 +52,6 @@ func newReply(tok Tokenizer, ren Renderer, tokens []int32, lps []float32, stoppe
 	if len(r.message.ToolCalls) > 0 && r.finish == "stop" {
 		r.finish = "tool_calls"
 	}
-	r.pieces = split(tok, r.tokens, r.message.Content)
 	return r
 }
 
@@ -173,6 +94,9 @@ func earliest(text string, stops []string) (begin, end int) {
 // firstStop returns how many tokens there are up to the one that completes the earliest stop string in their
 // text; -1 if there is none.
 func firstStop(tok Tokenizer, tokens []int32, stops []string) int {
+	if len(stops) == 0 {
+		return -1
+	}
 	begin, end := earliest(tok.Decode(tokens), stops)
 	if begin < 0 {
 		return -1

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"sync"
@@ -170,15 +171,6 @@ type result struct {
 	replies []reply
 }
 
-func (r *result) usage() usage {
-	u := usage{PromptTokens: len(r.prompt)}
-	for _, c := range r.replies {
-		u.CompletionTokens += len(c.tokens)
-	}
-	u.TotalTokens = u.PromptTokens + u.CompletionTokens
-	return u
-}
-
 func (s *Server) serveCompletion(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.cfg.MaxBodyBytes))
 	if err != nil {
@@ -230,10 +222,16 @@ func (s *Server) complete(ctx context.Context, req *request) (*result, *apiError
 	}
 	res := &result{req: req, id: s.cfg.NewID(), created: s.cfg.Now().Unix(), version: model.Version, prompt: prompt}
 	for _, seq := range sampled.Sequences {
+		if bad := slices.IndexFunc(seq.Logprobs, notFinite); bad >= 0 && bool(req.Logprobs) {
+			return nil, s.failure(ctx, "", agl.Errorf(agl.CodeInternal, "the sampler gave token %d the log-probability %v", bad, seq.Logprobs[bad]))
+		}
 		res.replies = append(res.replies, newReply(s.cfg.Tokenizer, s.cfg.Renderer, seq.Tokens, seq.Logprobs, seq.StopReason == tinker.StopToken, req.Stop))
 	}
 	return res, nil
 }
+
+// notFinite reports what JSON has no number for.
+func notFinite(x float32) bool { return math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) }
 
 func (s *Server) sampleParams(req *request, spec tinker.ModelSpec, prompt []int32) tinker.SampleParams {
 	p := tinker.SampleParams{

@@ -81,7 +81,7 @@ func (s *script) Sample(ctx context.Context, p tinker.SampleParams) (tinker.Samp
 	return res, nil
 }
 
-func newTestServer(t *testing.T, s *script) *Server {
+func newTestServer(t testing.TB, s *script) *Server {
 	t.Helper()
 	tok, err := NewCharacters("")
 	if err != nil {

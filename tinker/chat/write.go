@@ -3,9 +3,15 @@ package chat
 import (
 	"log/slog"
 	"net/http"
+	"strconv"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
+
+// The reply forms of OpenAI's API, with the additions of vLLM's server: prompt_token_ids on the reply and
+// token_ids on each choice, present only if the request says return_token_ids. They are written member by
+// member, because reflection over structs costs several times as much.
 
 func (s *Server) writeJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v, json.Deterministic(true))
@@ -14,7 +20,13 @@ func (s *Server) writeJSON(w http.ResponseWriter, status int, v any) {
 		status = http.StatusInternalServerError
 		body = []byte(`{"error":{"message":"the reply could not be encoded","type":"server_error","param":null,"code":"internal_error"}}`)
 	}
-	w.Header().Set("Content-Type", "application/json")
+	s.writeBody(w, status, body)
+}
+
+func (s *Server) writeBody(w http.ResponseWriter, status int, body []byte) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	if _, err := w.Write(body); err != nil {
 		s.cfg.Logger.Debug("chat: reply not delivered", slog.Any("error", err))
@@ -22,45 +34,151 @@ func (s *Server) writeJSON(w http.ResponseWriter, status int, v any) {
 }
 
 func (s *Server) writeCompletion(w http.ResponseWriter, res *result) {
-	out := completion{
-		ID: res.id, Object: "chat.completion", Created: res.created, Model: res.req.Model,
-		Usage: res.usage(), SystemFingerprint: res.version,
-	}
-	if res.req.ReturnTokenIDs {
-		out.PromptTokenIDs = res.prompt
-	}
-	for i, r := range res.replies {
-		c := choice{
-			Index: i, FinishReason: r.finish,
-			Message:  replyMessage{Role: "assistant", Content: &r.message.Content, ToolCalls: r.message.ToolCalls},
-			Logprobs: s.logprobs(res.req, r, 0, len(r.tokens)),
+	b := res.open(make([]byte, 0, res.size()), "chat.completion")
+	for i := range res.replies {
+		r := &res.replies[i]
+		if i > 0 {
+			b = append(b, ',')
 		}
+		b = append(b, `{"index":`...)
+		b = strconv.AppendInt(b, int64(i), 10)
+		b = append(b, `,"message":{"role":"assistant","content":`...)
 		if len(r.message.ToolCalls) > 0 && r.message.Content == "" {
-			c.Message.Content = nil
+			b = append(b, "null"...)
+		} else {
+			b = appendQuote(b, r.message.Content)
 		}
-		if res.req.ReturnTokenIDs {
-			c.TokenIDs = r.tokens
+		b = append(b, `,"refusal":null`...)
+		if r.message.ToolCalls != nil {
+			b = append(b, `,"tool_calls":[`...)
+			for j := range r.message.ToolCalls {
+				if j > 0 {
+					b = append(b, ',')
+				}
+				b = r.message.ToolCalls[j].appendMembers(append(b, '{'))
+			}
+			b = append(b, ']')
 		}
-		out.Choices = append(out.Choices, c)
+		b = append(b, '}')
+		b = s.closeChoice(b, res.req, r, &piece{end: len(r.tokens)}, r.finish)
 	}
-	s.writeJSON(w, http.StatusOK, out)
+	s.writeBody(w, http.StatusOK, res.close(b, true, true))
 }
 
-// logprobs describes tokens[begin:end] of a reply, if the request asks for it.
-func (s *Server) logprobs(req *request, r reply, begin, end int) *logprobs {
-	if !req.Logprobs {
-		return nil
-	}
-	out := &logprobs{Content: make([]tokenLogprob, 0, end-begin)}
-	for i := begin; i < end; i++ {
-		text := s.cfg.Tokenizer.Decode(r.tokens[i : i+1])
-		bytes := make([]int, len(text))
-		for j := range len(text) {
-			bytes[j] = int(text[j])
+// size is about how many bytes a completion takes.
+func (r *result) size() int {
+	n := 512 + 8*len(r.prompt)
+	for i := range r.replies {
+		n += 256 + len(r.replies[i].message.Content)
+		if r.req.Logprobs {
+			n += 80 * len(r.replies[i].tokens)
 		}
-		out.Content = append(out.Content, tokenLogprob{Token: text, Logprob: r.logprobs[i], Bytes: bytes, TopLogprobs: []struct{}{}})
+		n += 8 * len(r.replies[i].tokens)
 	}
-	return out
+	return n
+}
+
+// open begins a reply, up to its first choice.
+func (r *result) open(b []byte, object string) []byte {
+	b = appendQuote(append(b, `{"id":`...), r.id)
+	b = append(b, `,"object":"`...)
+	b = append(b, object...)
+	b = append(b, `","created":`...)
+	b = strconv.AppendInt(b, r.created, 10)
+	b = appendQuote(append(b, `,"model":`...), r.req.Model)
+	return append(b, `,"choices":[`...)
+}
+
+// close ends a reply behind its last choice.
+func (r *result) close(b []byte, usage, prompt bool) []byte {
+	b = append(b, ']')
+	if usage {
+		sampled := 0
+		for i := range r.replies {
+			sampled += len(r.replies[i].tokens)
+		}
+		b = strconv.AppendInt(append(b, `,"usage":{"prompt_tokens":`...), int64(len(r.prompt)), 10)
+		b = strconv.AppendInt(append(b, `,"completion_tokens":`...), int64(sampled), 10)
+		b = strconv.AppendInt(append(b, `,"total_tokens":`...), int64(len(r.prompt)+sampled), 10)
+		b = append(b, '}')
+	}
+	if r.version != "" {
+		b = appendQuote(append(b, `,"system_fingerprint":`...), r.version)
+	}
+	if prompt && r.req.ReturnTokenIDs {
+		b = appendIDs(append(b, `,"prompt_token_ids":`...), r.prompt)
+	}
+	return append(b, '}')
+}
+
+// closeChoice ends a choice behind its message or delta, which carries the tokens of p, or none if p is nil;
+// an empty finish is not the end yet.
+func (s *Server) closeChoice(b []byte, req *request, r *reply, p *piece, finish string) []byte {
+	b = append(b, `,"logprobs":`...)
+	if p != nil && bool(req.Logprobs) {
+		b = s.appendLogprobs(b, r.tokens[p.begin:p.end], r.logprobs[p.begin:p.end])
+	} else {
+		b = append(b, "null"...)
+	}
+	b = append(b, `,"finish_reason":`...)
+	if finish != "" {
+		b = appendQuote(b, finish)
+	} else {
+		b = append(b, "null"...)
+	}
+	if p != nil && req.ReturnTokenIDs {
+		b = appendIDs(append(b, `,"token_ids":`...), r.tokens[p.begin:p.end])
+	}
+	return append(b, '}')
+}
+
+// appendLogprobs describes tokens. A logprob that is not finite has been refused before.
+func (s *Server) appendLogprobs(b []byte, tokens []int32, logprobs []float32) []byte {
+	b = append(b, `{"content":[`...)
+	for i := range tokens {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		text := s.cfg.Tokenizer.Decode(tokens[i : i+1])
+		b = appendQuote(append(b, `{"token":`...), text)
+		b = jsontext.AppendFloat(append(b, `,"logprob":`...), float64(logprobs[i]), 32)
+		b = append(b, `,"bytes":[`...)
+		for j := range len(text) {
+			if j > 0 {
+				b = append(b, ',')
+			}
+			b = strconv.AppendUint(b, uint64(text[j]), 10)
+		}
+		b = append(b, `],"top_logprobs":[]}`...)
+	}
+	return append(b, `],"refusal":null}`...)
+}
+
+// appendMembers appends the members of a tool call and closes it.
+func (c *ToolCall) appendMembers(b []byte) []byte {
+	b = appendQuote(append(b, `"id":`...), c.ID)
+	b = appendQuote(append(b, `,"type":`...), c.Type)
+	b = appendQuote(append(b, `,"function":{"name":`...), c.Function.Name)
+	b = appendQuote(append(b, `,"arguments":`...), c.Function.Arguments)
+	return append(b, "}}"...)
+}
+
+// appendQuote appends a string. A byte that is not UTF-8 becomes U+FFFD, and the error that is dropped only
+// reports that.
+func appendQuote(b []byte, text string) []byte {
+	b, _ = jsontext.AppendQuote(b, text)
+	return b
+}
+
+func appendIDs(b []byte, ids []int32) []byte {
+	b = append(b, '[')
+	for i, id := range ids {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, int64(id), 10)
+	}
+	return append(b, ']')
 }
 
 // writeStream sends the replies as server-sent events: for each choice a chunk with the role, one per piece
@@ -72,36 +190,40 @@ func (s *Server) writeStream(w http.ResponseWriter, res *result) error {
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
-	e := &eventWriter{w: w, flush: http.NewResponseController(w), res: res}
-	empty := ""
-	for i, r := range res.replies {
-		e.send(chunkChoice{Index: i, Delta: delta{Role: "assistant", Content: &empty}})
-		for _, p := range r.pieces {
-			c := chunkChoice{Index: i, Delta: delta{Content: &p.text}, Logprobs: s.logprobs(res.req, r, p.begin, p.end)}
-			if res.req.ReturnTokenIDs {
-				c.TokenIDs = r.tokens[p.begin:p.end]
-			}
-			e.send(c)
+	e := &eventWriter{s: s, w: w, flush: http.NewResponseController(w), res: res}
+	for i := range res.replies {
+		r := &res.replies[i]
+		e.send(i, `"role":"assistant","content":""`, nil, "")
+		for _, p := range split(s.cfg.Tokenizer, r.tokens, r.message.Content) {
+			e.send(i, string(appendQuote([]byte(`"content":`), p.text)), &p, "")
 		}
 		if len(r.message.ToolCalls) > 0 {
-			var calls []toolCallDelta
-			for j, call := range r.message.ToolCalls {
-				calls = append(calls, toolCallDelta{Index: j, ToolCall: call})
-			}
-			e.send(chunkChoice{Index: i, Delta: delta{ToolCalls: calls}})
+			e.send(i, toolCallDeltas(r.message.ToolCalls), nil, "")
 		}
-		e.send(chunkChoice{Index: i, FinishReason: &r.finish})
+		e.send(i, "", nil, r.finish)
 	}
 	if o := res.req.StreamOptions; o != nil && o.IncludeUsage {
-		u := res.usage()
-		e.write(chunk{Choices: []chunkChoice{}, Usage: &u})
+		e.event(res.close(e.open(), true, false))
 	}
-	e.raw([]byte("[DONE]"))
+	e.event([]byte("data: [DONE]"))
 	return e.err
+}
+
+func toolCallDeltas(calls []ToolCall) string {
+	b := []byte(`"tool_calls":[`)
+	for j := range calls {
+		if j > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(append(b, `{"index":`...), int64(j), 10)
+		b = calls[j].appendMembers(append(b, ','))
+	}
+	return string(append(b, ']'))
 }
 
 // eventWriter writes chunks of one reply. After an error it does nothing.
 type eventWriter struct {
+	s     *Server
 	w     http.ResponseWriter
 	flush *http.ResponseController
 	res   *result
@@ -109,33 +231,29 @@ type eventWriter struct {
 	err   error
 }
 
-func (e *eventWriter) send(c chunkChoice) {
-	out := chunk{Choices: []chunkChoice{c}}
-	if !e.begun && e.res.req.ReturnTokenIDs {
-		out.PromptTokenIDs = e.res.prompt
-	}
+// open begins an event with a chunk, up to its first choice.
+func (e *eventWriter) open() []byte {
+	return e.res.open(append(make([]byte, 0, 512), "data: "...), "chat.completion.chunk")
+}
+
+// send writes a chunk of one choice: the members of its delta, and the tokens that they come from.
+func (e *eventWriter) send(index int, delta string, p *piece, finish string) {
+	b := strconv.AppendInt(append(e.open(), `{"index":`...), int64(index), 10)
+	b = append(b, `,"delta":{`...)
+	b = append(b, delta...)
+	b = append(b, '}')
+	b = e.s.closeChoice(b, e.res.req, &e.res.replies[index], p, finish)
+	b = e.res.close(b, false, !e.begun)
 	e.begun = true
-	e.write(out)
+	e.event(b)
 }
 
-func (e *eventWriter) write(c chunk) {
-	c.ID, c.Object, c.Created = e.res.id, "chat.completion.chunk", e.res.created
-	c.Model, c.SystemFingerprint = e.res.req.Model, e.res.version
-	data, err := json.Marshal(c)
-	if err != nil {
-		e.err = err
-		return
-	}
-	e.raw(data)
-}
-
-func (e *eventWriter) raw(data []byte) {
+// event writes an event whose end is missing.
+func (e *eventWriter) event(b []byte) {
 	if e.err != nil {
 		return
 	}
-	event := make([]byte, 0, len(data)+8)
-	event = append(append(append(event, "data: "...), data...), "\n\n"...)
-	if _, e.err = e.w.Write(event); e.err == nil {
+	if _, e.err = e.w.Write(append(b, "\n\n"...)); e.err == nil {
 		e.err = e.flush.Flush()
 	}
 }
