@@ -1,8 +1,10 @@
 package adapter
 
 import (
+	"bytes"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -19,11 +21,16 @@ type attribute struct {
 type attributes []attribute
 
 func parseAttributes(raw agl.Attributes) attributes {
-	list := make(attributes, 0, 16)
+	return make(attributes, 0, 16).parse(raw)
+}
+
+// parse returns the attributes of another span, in the memory of a.
+func (a attributes) parse(raw agl.Attributes) attributes {
+	a = a[:0]
 	for key, value := range raw.All() {
-		list = append(list, attribute{key, value})
+		a = append(a, attribute{key, value})
 	}
-	return list
+	return a
 }
 
 // get returns the raw value of key, the last one if it is repeated.
@@ -69,10 +76,20 @@ func (a attributes) below(prefix string) attributes {
 
 // stringValue returns the text of a raw value that is a string.
 func stringValue(raw jsontext.Value) (string, bool) {
+	text, ok := textValue(raw)
+	return string(text), ok
+}
+
+// textValue is stringValue for those who only look at the text, which may be a
+// part of raw: most strings are written as they are.
+func textValue(raw jsontext.Value) ([]byte, bool) {
 	if raw.Kind() != '"' {
-		return "", false
+		return nil, false
+	}
+	if last := len(raw) - 1; last > 0 && raw[0] == '"' && raw[last] == '"' && bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw) {
+		return raw[1:last:last], true
 	}
 	// The error only reports invalid UTF-8, which has become U+FFFD.
-	text, _ := jsontext.AppendUnquote(nil, raw)
-	return string(text), true
+	text, _ := jsontext.AppendUnquote(make([]byte, 0, len(raw)), raw)
+	return text, true
 }

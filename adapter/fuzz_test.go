@@ -3,6 +3,7 @@ package adapter
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/go-json-experiment/json"
@@ -25,8 +26,17 @@ func FuzzLiteral(f *testing.F) {
 	for _, c := range cases {
 		f.Add(c.Text)
 	}
+	for _, list := range []string{"[7, -1,2147483647]", "[ ]", "[true,1]", "[01]", "[-00]", "[1]2", "[1]\x00", "[1,]", "[[1]]", "[2147483648]"} {
+		f.Add(list)
+	}
 	f.Fuzz(func(t *testing.T, text string) {
 		value, err := readLiteral(text)
+		// Token ids that are read without reading a literal first are the same.
+		if ids, ok := tokenIDs(jsontext.Value(text)); ok {
+			if literal, ok := tokenIDs(value); err != nil || !ok || !slices.Equal(ids, literal) {
+				t.Fatalf("%q: token ids are %v at once, and %v, %v as a literal", text, ids, literal, err)
+			}
+		}
 		if err != nil {
 			if agl.ErrorCode(err) != agl.CodeInvalid {
 				t.Fatalf("%q: code of %v", text, err)

@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"bytes"
 	"cmp"
 	"math"
 	"slices"
@@ -59,8 +60,9 @@ type callDetails struct {
 func (a ProxyTriplets) Adapt(spans []agl.Span) ([]Triplet, error) {
 	reader := proxyReader{seen: map[string]bool{}, details: map[detailsKey]*callDetails{}}
 	var rewards []sequencedReward
+	var attrs attributes
 	for _, span := range inSequence(spans) {
-		attrs := parseAttributes(span.Attributes)
+		attrs = attrs.parse(span.Attributes)
 		if span.Name == agl.SpanRawRequest || span.Name == agl.SpanLiteLLMRequest {
 			reader.read(span, attrs)
 		}
@@ -183,8 +185,8 @@ func (d *callDetails) add(span *agl.Span, attrs attributes) {
 	if d.choices == nil {
 		d.choices, _ = attrs.get(attrVLLMChoices)
 	}
-	if text, ok := attrs.str(agl.AttrLogprobsContent); ok && d.content == nil {
-		d.content = jsontext.Value(text)
+	if raw, ok := attrs.get(agl.AttrLogprobsContent); ok && d.content == nil {
+		d.content, _ = textValue(raw)
 	}
 	if reason, ok := attrs.str(agl.AttrGenAICompletion + ".0.finish_reason"); ok {
 		d.FinishReason = reason
@@ -251,11 +253,7 @@ func proxyResponseID(attrs attributes) agl.Null[string] {
 func rawTokenIDs(attrs attributes) (prompt, response []int32) {
 	prompt = attrs.literalTokenIDs(attrVLLMPromptTokenIDs)
 	if raw, ok := attrs.get(attrVLLMResponseTokenIDs); ok {
-		if value, err := literalValue(raw); err == nil {
-			if lists := elements(value); len(lists) > 0 {
-				response, _ = tokenIDs(lists[0])
-			}
-		}
+		response = firstTokenIDs(raw)
 	}
 	if raw, ok := attrs.get(attrVLLMChoices); ok && len(response) == 0 {
 		ids, _ := agl.GetMember(firstChoice(raw), "token_ids")
@@ -271,11 +269,36 @@ func (a attributes) literalTokenIDs(key string) []int32 {
 	if !ok {
 		return nil
 	}
+	if text, ok := textValue(raw); ok {
+		if ids, ok := tokenIDs(text); ok {
+			return ids
+		}
+	}
 	value, err := literalValue(raw)
 	if err != nil {
 		return nil // other text is no list
 	}
 	ids, _ := tokenIDs(value)
+	return ids
+}
+
+// firstTokenIDs returns the first list of a list of lists of token ids or of
+// text of one.
+func firstTokenIDs(raw jsontext.Value) []int32 {
+	if text, ok := textValue(raw); ok && bytes.HasPrefix(text, []byte("[[")) && bytes.HasSuffix(text, []byte("]]")) {
+		if ids, ok := tokenIDs(text[1 : len(text)-1]); ok {
+			return ids
+		}
+	}
+	value, err := literalValue(raw)
+	if err != nil {
+		return nil // other text is no list
+	}
+	lists := elements(value)
+	if len(lists) == 0 {
+		return nil
+	}
+	ids, _ := tokenIDs(lists[0])
 	return ids
 }
 

@@ -2,7 +2,9 @@ package adapter
 
 import (
 	"bytes"
+	"errors"
 	"math"
+	"strconv"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -32,13 +34,16 @@ func stringMember(object jsontext.Value, key string) (string, bool) {
 }
 
 // tokenIDs reads a list of integers that fit. As in Python, true is 1 and false
-// is 0.
+// is 0. Of text that is not known to be JSON it takes nothing that JSON does not
+// allow.
 func tokenIDs(raw jsontext.Value) ([]int32, bool) {
 	if raw.Kind() != '[' {
 		return nil, false
 	}
 	s := intScanner{raw: raw}
-	return s.list()
+	ids, ok := s.list()
+	s.peek()
+	return ids, ok && s.at == len(s.raw)
 }
 
 // intScanner reads a JSON list of integers. Token ids are most of what the
@@ -61,12 +66,13 @@ func (s *intScanner) peek() byte {
 }
 
 func (s *intScanner) list() ([]int32, bool) {
-	ids := make([]int32, 0, len(s.raw)/6)
 	s.peek()
 	s.at++
 	if s.peek() == ']' {
-		return ids, true
+		s.at++
+		return []int32{}, true
 	}
+	ids := make([]int32, 0, 1+bytes.Count(s.raw, []byte(",")))
 	for {
 		id, ok := s.one()
 		if !ok {
@@ -77,6 +83,7 @@ func (s *intScanner) list() ([]int32, bool) {
 		case ',':
 			s.at++
 		case ']':
+			s.at++
 			return ids, true
 		default:
 			return nil, false
@@ -105,7 +112,8 @@ func (s *intScanner) one() (int32, bool) {
 	if negative {
 		n = -n
 	}
-	return int32(n), s.at > start
+	leadingZero := s.at > start+1 && s.raw[start] == '0'
+	return int32(n), s.at > start && !leadingZero
 }
 
 func (s *intScanner) boolean() (int32, bool) {
@@ -127,20 +135,40 @@ func contentLogprobs(content jsontext.Value, n int) []float32 {
 	if n == 0 || content.Kind() != '[' {
 		return nil
 	}
-	var tokens []struct {
-		Logprob *float64 `json:"logprob"`
-	}
-	if json.Unmarshal(content, &tokens, agl.JSONOptions()) != nil || len(tokens) != n {
+	tokens := tokenLogprobs{values: make([]float32, 0, n)}
+	if json.Unmarshal(content, &tokens, agl.JSONOptions()) != nil || len(tokens.values) != n {
 		return nil
 	}
-	values := make([]float32, n)
-	for i, token := range tokens {
-		if token.Logprob == nil {
-			return nil
-		}
-		values[i] = float32(*token.Logprob)
+	return tokens.values
+}
+
+var errNoLogprob = errors.New("a token without a logprob")
+
+// tokenLogprobs is read from a list of objects with a logprob each. Only the
+// logprobs are decoded: there may be much more in the objects.
+type tokenLogprobs struct{ values []float32 }
+
+func (l *tokenLogprobs) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	if _, err := dec.ReadToken(); err != nil {
+		return err
 	}
-	return values
+	for dec.PeekKind() == '{' {
+		token, err := dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		raw, _ := agl.GetMember(token, "logprob")
+		if raw.Kind() != '0' {
+			return errNoLogprob
+		}
+		value, err := strconv.ParseFloat(string(raw), 64)
+		if err != nil {
+			return err
+		}
+		l.values = append(l.values, float32(value))
+	}
+	_, err := dec.ReadToken()
+	return err
 }
 
 // listLogprobs returns the numbers of a raw list, nil unless there are n of
