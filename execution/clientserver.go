@@ -169,12 +169,12 @@ func (c ClientServer) withManagedStore(ctx context.Context, parts Parts) (err er
 	if err != nil {
 		return err
 	}
-	store, closeStore, err := parts.open(ctx)
+	opened, err := parts.open(ctx)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	defer func() { err = joinClose(err, closeStore) }()
-	server, err := c.serve(listener, store)
+	defer func() { err = joinClose(err, opened.Close) }()
+	server, err := c.serve(listener, opened)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -182,7 +182,7 @@ func (c ClientServer) withManagedStore(ctx context.Context, parts Parts) (err er
 	if c.Listening != nil {
 		c.Listening(server.url)
 	}
-	err = c.lead(ctx, parts, store, server.url, server)
+	err = c.lead(ctx, parts, opened.Store, server.url, server)
 	return errors.Join(err, server.shutdown(ctx, c.GracefulTimeout))
 }
 

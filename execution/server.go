@@ -58,8 +58,8 @@ func clientURL(listener net.Listener) string {
 }
 
 // serve starts serving a store to other processes.
-func (c ClientServer) serve(listener net.Listener, store agl.Store) (*storeServer, error) {
-	api, err := rest.NewServer(rest.ServerConfig{Store: store, Token: c.Token, Logger: c.Logger})
+func (c ClientServer) serve(listener net.Listener, opened OpenedStore) (*storeServer, error) {
+	api, err := rest.NewServer(rest.ServerConfig{Store: opened.Store, Metrics: opened.Metrics, Token: c.Token, Logger: c.Logger})
 	if err != nil {
 		return nil, err
 	}

@@ -51,11 +51,12 @@ func (s SharedMemory) Execute(ctx context.Context, parts Parts) (err error) {
 	if err := parts.validate(RoleBoth); err != nil {
 		return err
 	}
-	store, closeStore, err := parts.open(ctx)
+	opened, err := parts.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = joinClose(err, closeStore) }()
+	defer func() { err = joinClose(err, opened.Close) }()
+	store := opened.Store
 	if err := store.OpenQueue(ctx); err != nil {
 		return fmt.Errorf("open the queue: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest"
 )
 
 // Strategy runs the parts of a training run to their end.
@@ -42,6 +43,8 @@ type OpenedStore struct {
 	Store agl.Store
 	// Close is called when no side uses the store any more; nil does nothing.
 	Close func() error
+	// Metrics, if the store observes into some, are served beside it.
+	Metrics *rest.Metrics
 }
 
 func (p Parts) withDefaults() Parts {
@@ -64,18 +67,18 @@ func (p Parts) validate(role Role) error {
 }
 
 // open opens the store of this process.
-func (p Parts) open(ctx context.Context) (store agl.Store, closeStore func() error, err error) {
+func (p Parts) open(ctx context.Context) (OpenedStore, error) {
 	if p.OpenStore == nil {
-		return nil, nil, agl.Errorf(agl.CodeInvalid, "execution: no OpenStore given, which a process that keeps the store needs")
+		return OpenedStore{}, agl.Errorf(agl.CodeInvalid, "execution: no OpenStore given, which a process that keeps the store needs")
 	}
 	opened, err := p.OpenStore(ctx)
 	if err != nil {
-		return nil, nil, fmt.Errorf("open the store: %w", err)
+		return OpenedStore{}, fmt.Errorf("open the store: %w", err)
 	}
 	if opened.Close == nil {
 		opened.Close = func() error { return nil }
 	}
-	return opened.Store, opened.Close, nil
+	return opened, nil
 }
 
 // setup calls Setup if there is one. The teardown that it returns reports to

@@ -106,3 +106,13 @@ func (c Config) role() execution.Role {
 		return execution.RoleBoth
 	}
 }
+
+// sharesMemory reports whether no other process can reach the run's store.
+func (c Config) sharesMemory() bool {
+	switch c.Strategy.(type) {
+	case execution.SharedMemory, *execution.SharedMemory:
+		return true
+	default:
+		return false
+	}
+}

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/rest"
 	"github.com/agl-go/agl/runner"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/memory"
@@ -73,12 +76,20 @@ func openStore(ctx context.Context, cfg Config) (execution.OpenedStore, error) {
 	if err != nil {
 		return execution.OpenedStore{}, err
 	}
-	s, err := store.New(ctx, store.Config{Driver: driver, Logger: cfg.Logger})
+	config := store.Config{Driver: driver, Logger: cfg.Logger}
+	var metrics *rest.Metrics
+	if !cfg.sharesMemory() { // nobody could read them
+		if metrics, err = rest.NewMetrics(prometheus.NewRegistry()); err != nil {
+			return execution.OpenedStore{}, err
+		}
+		config.Observer = metrics
+	}
+	s, err := store.New(ctx, config)
 	if err != nil {
 		return execution.OpenedStore{}, err
 	}
 	closing := context.WithoutCancel(ctx)
-	return execution.OpenedStore{Store: s, Close: func() error { return s.Close(closing) }}, nil
+	return execution.OpenedStore{Store: s, Close: func() error { return s.Close(closing) }, Metrics: metrics}, nil
 }
 
 // setup starts the proxy and adds the initial resources, so that no rollout is

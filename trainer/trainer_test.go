@@ -156,6 +156,39 @@ func TestFitOverHTTP(t *testing.T) {
 	}
 }
 
+func TestManagedStoreServesMetrics(t *testing.T) {
+	t.Parallel()
+	url := make(chan string, 1)
+	cfg := trainer.Config{InitialResources: prompt()}
+	cfg.Strategy = execution.ClientServer{
+		Config:    execution.Config{Role: execution.RoleAlgorithm, Host: "127.0.0.1", AnyPort: true},
+		Listening: func(u string) { url <- u },
+	}
+	cfg.Algorithm = agl.AlgorithmFunc(func(ctx context.Context, in agl.AlgorithmInput) error {
+		if _, err := in.Store.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{}}}); err != nil {
+			return err
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, <-url+"/metrics", http.NoBody)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if !strings.Contains(string(text), "agl_store_total{") {
+			t.Errorf("the metrics do not count the store:\n%s", text)
+		}
+		return err
+	})
+	if err := fit(t.Context(), cfg); err != nil {
+		t.Error(err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
 func fit(ctx context.Context, cfg trainer.Config) error {
 	tr, err := trainer.New(cfg)
 	if err != nil {
