@@ -282,6 +282,7 @@ func (d *Driver) deleteRollout(id string) {
 		return
 	}
 	d.count(r, -1)
+	d.evictable.forget(r)
 	d.dropSpans(r)
 	d.attempts -= len(r.attempts)
 	delete(d.rollouts, id)

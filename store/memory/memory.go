@@ -137,7 +137,7 @@ type rollout struct {
 	spans    spanList
 	bytes    int64 // of spans
 	evicted  bool
-	inHeap   bool // among those to evict
+	heapAt   int // its place among those to evict, counted from 1; 0 is none
 }
 
 type attempt struct {

@@ -11,6 +11,7 @@ import (
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/drivertest"
 	"github.com/agl-go/agl/store/memory"
+	"github.com/go-json-experiment/json/jsontext"
 	"go.uber.org/goleak"
 )
 
@@ -115,6 +116,48 @@ func TestEventLogIsBounded(t *testing.T) {
 	if list := read(read("").Last); list.Reset || len(list.Events) > 0 {
 		t.Errorf("got %+v after the newest, want nothing", list)
 	}
+}
+
+// TestDeletedIsFreed looks for what still holds on to deleted rollouts.
+func TestDeletedIsFreed(t *testing.T) {
+	const rollouts, inputBytes = 200, 50_000
+	d, err := memory.New(memory.Config{CapacityBytes: 8 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.New(t.Context(), store.Config{Driver: d})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}()
+	before := heap()
+	for range rollouts {
+		input := jsontext.Value(`"` + strings.Repeat("x", inputBytes) + `"`)
+		r, err := s.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: input}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.AddSpans(t.Context(), agl.AddSpansParams{Spans: []agl.Span{{
+			RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, SequenceID: 1, TraceID: "t", SpanID: "s", Name: "n",
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.CancelRollout(t.Context(), agl.CancelRolloutParams{RolloutID: r.RolloutID}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.DeleteRollout(t.Context(), agl.DeleteRolloutParams{RolloutID: r.RolloutID}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if used := heap() - before; used > rollouts*inputBytes/4 {
+		t.Errorf("%d deleted rollouts of %d bytes hold %d bytes", rollouts, inputBytes, used)
+	}
+	runtime.KeepAlive(d)
 }
 
 // TestMemoryPerSpan bounds what a stored span costs above its JSON.

@@ -105,8 +105,7 @@ func (d *Driver) evict() {
 	}
 	for d.evictable.total > d.evictDown && len(d.evictable.items) > 0 {
 		r := heap.Pop(&d.evictable).(*rollout) //nolint:forcetypeassert // the heap holds nothing else
-		r.inHeap = false
-		if r.bytes > 0 && r.cur.Status.Finished() && d.rollouts[r.cur.RolloutID] == r {
+		if r.bytes > 0 && r.cur.Status.Finished() {
 			d.dropSpans(r)
 			r.evicted = true
 		}
@@ -114,7 +113,7 @@ func (d *Driver) evict() {
 }
 
 // evictable is a heap of the finished rollouts that hold spans, the oldest
-// first. One that was reopened or deleted stays until it comes up.
+// first. One that was reopened stays until it comes up.
 type evictable struct {
 	items    []*rollout
 	total    int64 // bytes of all spans
@@ -132,9 +131,15 @@ func (e *evictable) moved(r *rollout, finished bool) {
 }
 
 func (e *evictable) add(r *rollout) {
-	if r.bytes > 0 && !r.inHeap {
-		r.inHeap = true
+	if r.bytes > 0 && r.heapAt == 0 {
 		heap.Push(e, r)
+	}
+}
+
+// forget takes out a rollout that is deleted, so that nothing holds on to it.
+func (e *evictable) forget(r *rollout) {
+	if r.heapAt > 0 {
+		heap.Remove(e, r.heapAt-1)
 	}
 }
 
@@ -148,11 +153,16 @@ func (e *evictable) Less(i, j int) bool {
 }
 
 // Swap implements heap.Interface.
-func (e *evictable) Swap(i, j int) { e.items[i], e.items[j] = e.items[j], e.items[i] }
+func (e *evictable) Swap(i, j int) {
+	e.items[i], e.items[j] = e.items[j], e.items[i]
+	e.items[i].heapAt, e.items[j].heapAt = i+1, j+1
+}
 
 // Push implements heap.Interface.
 func (e *evictable) Push(x any) {
-	e.items = append(e.items, x.(*rollout)) //nolint:forcetypeassert // only add pushes
+	r := x.(*rollout) //nolint:forcetypeassert // only add pushes
+	e.items = append(e.items, r)
+	r.heapAt = len(e.items)
 }
 
 // Pop implements heap.Interface.
@@ -161,5 +171,6 @@ func (e *evictable) Pop() any {
 	r := e.items[last]
 	e.items[last] = nil
 	e.items = e.items[:last]
+	r.heapAt = 0
 	return r
 }
