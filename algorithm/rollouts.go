@@ -136,7 +136,9 @@ func (b Batch) readAll(ctx context.Context, groups [][]string) (results <-chan g
 }
 
 // Await waits until the rollouts have finished, flushes what was recorded about
-// them (a nil flusher does nothing), and reads them, in the order of the ids.
+// them (a nil flusher does nothing), and reads them, in the order of the ids. A
+// rollout of which calls were lost gets the outcome setup_error and costs the
+// caller no other; a flusher that is away (agl.ErrUnavailable) is an error.
 func Await(ctx context.Context, store agl.Store, flusher Flusher, ids []string) ([]Episode, error) {
 	if _, err := store.WaitForRollouts(ctx, agl.WaitForRolloutsParams{RolloutIDs: ids}); err != nil {
 		return nil, fmt.Errorf("wait for rollouts: %w", err)
@@ -144,10 +146,9 @@ func Await(ctx context.Context, store agl.Store, flusher Flusher, ids []string) 
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("wait for rollouts: %w", err)
 	}
-	if flusher != nil {
-		if err := flusher.Flush(ctx, ids); err != nil {
-			return nil, fmt.Errorf("flush recorded calls: %w", err)
-		}
+	lost, err := flush(ctx, flusher, ids)
+	if err != nil {
+		return nil, fmt.Errorf("flush recorded calls: %w", err)
 	}
 	page, err := store.QueryRollouts(ctx, agl.QueryRolloutsParams{RolloutIDIn: ids})
 	if err != nil {
@@ -170,8 +171,33 @@ func Await(ctx context.Context, store agl.Store, flusher Flusher, ids []string) 
 		if episodes[i], err = readEpisode(ctx, store, r); err != nil {
 			return nil, err
 		}
+		if failure := lost[id]; failure != nil && !episodes[i].Outcome.Kind.Masked() {
+			episodes[i].Outcome = agl.Outcome{Kind: agl.OutcomeSetupError, Message: "its model calls are not all recorded: " + failure.Error()}
+		}
 	}
 	return episodes, nil
+}
+
+// flush flushes all rollouts at once or, when that fails, one by one, and says
+// of which of them something was lost.
+func flush(ctx context.Context, flusher Flusher, ids []string) (lost map[string]error, err error) {
+	if flusher == nil {
+		return nil, nil
+	}
+	away := func(err error) bool { return ctx.Err() != nil || errors.Is(err, agl.ErrUnavailable) }
+	if err := flusher.Flush(ctx, ids); err == nil || away(err) {
+		return nil, err
+	}
+	lost = map[string]error{}
+	for _, id := range ids {
+		if err := flusher.Flush(ctx, []string{id}); err != nil {
+			if away(err) {
+				return nil, err
+			}
+			lost[id] = err
+		}
+	}
+	return lost, nil
 }
 
 // readEpisode reads the spans of one finished rollout.

@@ -168,7 +168,6 @@ func TestRolloutsStream(t *testing.T) {
 // TestRolloutsCancel: whatever ends the iteration, nothing is left in the queue.
 func TestRolloutsCancel(t *testing.T) {
 	t.Parallel()
-	broken := errors.New("recorder on fire")
 	for _, tc := range []struct {
 		name string
 		end  func(ctx context.Context, t *testing.T, b algorithm.Batch)
@@ -194,12 +193,12 @@ func TestRolloutsCancel(t *testing.T) {
 				}
 			}
 		}},
-		{"flush fails", func(ctx context.Context, t *testing.T, b algorithm.Batch) {
+		{"the flusher is away", func(ctx context.Context, t *testing.T, b algorithm.Batch) {
 			t.Helper()
-			b.Flusher = &flushes{err: broken}
+			b.Flusher = &flushes{err: agl.Errorf(agl.CodeUnavailable, "not running")}
 			b.Store = cancelling{b.Store, 2}
 			for _, err := range algorithm.Rollouts(ctx, b) {
-				if !errors.Is(err, broken) {
+				if !errors.Is(err, agl.ErrUnavailable) {
 					t.Errorf("got %v, want the flusher's error", err)
 				}
 			}
@@ -239,6 +238,45 @@ func (c cancelling) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsPa
 }
 
 // TestAwaitStrays: rollouts that nobody ran are masked by what became of them.
+// lossy has lost calls of one rollout.
+type lossy struct{ id string }
+
+func (l lossy) Flush(_ context.Context, ids []string) error {
+	if slices.Contains(ids, l.id) {
+		return agl.Errorf(agl.CodeInternal, "1 call record could not be stored")
+	}
+	return nil
+}
+
+func TestAwaitLost(t *testing.T) {
+	t.Parallel()
+	st := newStore(t)
+	withResources(t, st)
+	serve(t, st, echo)
+	queued, err := st.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: inputs("1", "1", `"away"`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := []string{queued[0].RolloutID, queued[1].RolloutID, queued[2].RolloutID}
+	for lost, want := range [][]string{
+		{"setup_error", "ok", "model_error"},
+		{"ok", "setup_error", "model_error"},
+		{"ok", "ok", "model_error"}, // masked already, for a better reason
+	} {
+		episodes, err := algorithm.Await(t.Context(), st, lossy{ids[lost]}, ids)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range episodes {
+			got = append(got, string(e.Outcome.Kind))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("calls of rollout %d lost (-want +got):\n%s", lost, diff)
+		}
+	}
+}
+
 func TestAwaitStrays(t *testing.T) {
 	t.Parallel()
 	st := newStore(t)
