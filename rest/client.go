@@ -198,7 +198,7 @@ func (c *Client) do(ctx context.Context, x exchange, read answer) error {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("%s: %w", x.op, context.Cause(ctx))
+			return ended(ctx, x.op)
 		}
 		var again *repeatable
 		if !errors.As(err, &again) {
@@ -212,8 +212,8 @@ func (c *Client) do(ctx context.Context, x exchange, read answer) error {
 			return agl.Errorf(agl.ErrorCode(again.err), "%w (gave up after %d tries in %s)", again.err, try+1, spent.Round(time.Millisecond))
 		}
 		c.config.Logger.Warn("request will be repeated", "operation", x.op, "try", try+1, "pause", pause, "error", again.err)
-		if err := sleep(ctx, pause); err != nil {
-			return fmt.Errorf("%s: %w", x.op, err)
+		if !sleep(ctx, pause) {
+			return ended(ctx, x.op)
 		}
 	}
 }
@@ -321,15 +321,26 @@ func retryAfter(h http.Header) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
+// sleep reports whether ctx let it sleep to the end.
+func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return nil
+		return true
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return false
 	}
+}
+
+// ended is the error of an operation whose ctx ended: it is the error of ctx,
+// as with any other store, and tells the cause.
+func ended(ctx context.Context, op string) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return fmt.Errorf("%s: %w", op, cause)
+	}
+	return fmt.Errorf("%s: %w: %w", op, err, cause)
 }
 
 // newKey returns an idempotency key if the caller has none.

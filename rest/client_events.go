@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"net/http"
@@ -44,7 +43,7 @@ func (c *Client) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.E
 			case !wanted:
 				return
 			case ctx.Err() != nil:
-				yield(agl.Event{}, fmt.Errorf("Events: %w", context.Cause(ctx)))
+				yield(agl.Event{}, ended(ctx, "Events"))
 				return
 			case !errors.As(err, &again):
 				yield(agl.Event{}, err)
@@ -56,8 +55,8 @@ func (c *Client) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.E
 				return
 			}
 			c.config.Logger.Warn("event stream will be opened again", "since", since, "pause", pause, "error", again.err)
-			if err := sleep(ctx, pause); err != nil {
-				yield(agl.Event{}, fmt.Errorf("Events: %w", err))
+			if !sleep(ctx, pause) {
+				yield(agl.Event{}, ended(ctx, "Events"))
 				return
 			}
 		}

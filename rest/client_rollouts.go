@@ -67,7 +67,7 @@ func (c *Client) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParam
 		closed, waited := false, false
 		asked := time.Now()
 		if ctx.Err() != nil {
-			return agl.DequeueResult{}, fmt.Errorf("DequeueRollouts: %w", context.Cause(ctx))
+			return agl.DequeueResult{}, ended(ctx, "DequeueRollouts")
 		}
 		err := c.do(ctx, x, func(header http.Header, body []byte) error {
 			closed = header.Get(headerQueue) == "closed"
@@ -82,8 +82,8 @@ func (c *Client) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParam
 		}
 		// A server that does not block, or that drains, must not be asked in a spin.
 		if early := time.Since(asked) < min(wait, minPoll); early {
-			if err := sleep(ctx, min(minPoll, time.Until(deadline))); err != nil {
-				return agl.DequeueResult{}, fmt.Errorf("DequeueRollouts: %w", err)
+			if !sleep(ctx, min(minPoll, time.Until(deadline))) {
+				return agl.DequeueResult{}, ended(ctx, "DequeueRollouts")
 			}
 		}
 	}
@@ -241,8 +241,8 @@ func (c *Client) WaitForRollouts(ctx context.Context, p agl.WaitForRolloutsParam
 			return l.items, err
 		}
 		if early := time.Since(asked) < min(wait, minPoll); early {
-			if err := sleep(ctx, minPoll); err != nil {
-				return nil, fmt.Errorf("WaitForRollouts: %w", err)
+			if !sleep(ctx, minPoll) {
+				return nil, ended(ctx, "WaitForRollouts")
 			}
 		}
 	}

@@ -40,3 +40,25 @@ func TestClientReachesStore(t *testing.T) {
 		t.Errorf("error is %v, want unimplemented", err)
 	}
 }
+
+func TestClientTellsCause(t *testing.T) {
+	t.Parallel()
+	client := serve(t, &stubStore{}, 0)
+	cause := errors.New("the lights went out")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	for name, call := range map[string]func() error{
+		"GetRollout":      func() error { _, err := client.GetRollout(ctx, agl.GetRolloutParams{RolloutID: "ro-1"}); return err },
+		"DequeueRollouts": func() error { _, err := client.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: 1}); return err },
+		"Events": func() (last error) {
+			for _, err := range client.Events(ctx, agl.EventsParams{}) {
+				last = err
+			}
+			return last
+		},
+	} {
+		if err := call(); !errors.Is(err, context.Canceled) || !errors.Is(err, cause) {
+			t.Errorf("%s: error is %v, want the context's with its cause", name, err)
+		}
+	}
+}
