@@ -273,6 +273,8 @@ func (s *Store) runBatch(ctx context.Context, commands []command) (committed boo
 			h.err = err
 		}
 	}
+	// What the batch would have served waits on: the next one looks again.
+	s.recheck = s.waiters.Len() > 0
 	return false
 }
 

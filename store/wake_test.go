@@ -347,3 +347,59 @@ func TestClosedQueueReleasesBlockedDequeues(t *testing.T) {
 		}
 	})
 }
+
+// TestFailedCommitLosesNoWake: claims that come back while the driver fails are
+// not forgotten by those who wait.
+func TestFailedCommitLosesNoWake(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		notices := make(chan store.Notice)
+		g := &gate{notices: notices}
+		s := openGate(t, g)
+		served := make(chan int, 1)
+		go func() {
+			res, err := s.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1, Wait: time.Minute})
+			if err != nil {
+				t.Error(err)
+			}
+			served <- len(res.Rollouts)
+		}()
+		synctest.Wait()
+		// Another process enqueues: the engine learns it by a notice only.
+		other, err := store.New(t.Context(), store.Config{Driver: g.Driver})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := other.Close(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+		}()
+		if _, err := other.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: make([]agl.EnqueueRollout, 1)}); err != nil {
+			t.Fatal(err)
+		}
+		away := errors.New("the database is away")
+		g.fail.Store(&away)
+		notices <- store.Notice{Queue: true}
+		synctest.Wait()
+		select {
+		case n := <-served:
+			t.Fatalf("served %d although the commit failed", n)
+		default:
+		}
+		g.fail.Store(nil)
+		// Any next command finds the claim for the one who waits.
+		if _, err := s.ReserveSequenceIDs(t.Context(), agl.ReserveSequenceIDsParams{RolloutID: "r"}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		select {
+		case n := <-served:
+			if n != 1 {
+				t.Errorf("served %d rollouts, want 1", n)
+			}
+		default:
+			t.Error("the waiter was forgotten")
+		}
+	})
+}
