@@ -104,19 +104,19 @@ func (c *addSpansCommand) add(w *work, i int) {
 	w.setAttempt(ae, &attempt)
 }
 
-// withSequenceID puts a sequence id in the place of the payload's own.
+// withSequenceID puts a sequence id in the place of the payload's own, in the
+// same memory if there is room.
 func withSequenceID(payload jsontext.Value, id int64) jsontext.Value {
 	// Quotes inside of strings are escaped, so this can only be the member.
 	member := []byte(`,"sequence_id":`)
 	start := bytes.Index(payload, member) + len(member)
 	end := start + bytes.IndexByte(payload[start:], ',')
-	var digits [20]byte
-	text := strconv.AppendInt(digits[:0], id, 10)
-	out := make([]byte, 0, start+len(text)+len(payload)-end)
-	out = append(out, payload[:start]...)
-	out = append(out, text...)
-	return append(out, payload[end:]...)
+	var digits [maxDigits]byte
+	return slices.Replace(payload, start, end, strconv.AppendInt(digits[:0], id, 10)...)
 }
+
+// maxDigits is what the longest sequence id takes.
+const maxDigits = len("9223372036854775807")
 
 // AddSpans implements agl.Store.
 func (s *Store) AddSpans(ctx context.Context, p agl.AddSpansParams) (_ agl.AddSpansResult, err error) {
@@ -125,17 +125,19 @@ func (s *Store) AddSpans(ctx context.Context, p agl.AddSpansParams) (_ agl.AddSp
 	if err != nil || len(p.Spans) == 0 {
 		return agl.AddSpansResult{}, err
 	}
-	c := &addSpansCommand{store: s, spans: p.Spans, issue: p.IssueSequenceIDs, records: make([]SpanRecord, len(p.Spans))}
-	if c.issue {
-		c.spans = slices.Clone(p.Spans)
-	}
+	c := &addSpansCommand{store: s, spans: slices.Clone(p.Spans), issue: p.IssueSequenceIDs, records: make([]SpanRecord, len(p.Spans))}
+	c.result.Stored = c.spans[:0] // grows over those that have been dealt with
 	buffer := s.buffers.get()
 	for i := range c.spans {
-		*buffer = c.spans[i].AppendJSON((*buffer)[:0])
-		c.records[i] = newSpanRecord(&c.spans[i], bytes.Clone(*buffer))
+		span := &c.spans[i]
+		*buffer = span.AppendJSON((*buffer)[:0])
+		room := 0
+		if c.issue && span.SequenceID <= 0 {
+			room = maxDigits
+		}
+		c.records[i] = newSpanRecord(span, append(make([]byte, 0, len(*buffer)+room), *buffer...))
 	}
 	s.buffers.put(buffer)
-	c.result.Stored = make([]agl.Span, 0, len(p.Spans))
 	err = s.submit(ctx, c)
 	if err != nil {
 		return agl.AddSpansResult{}, err

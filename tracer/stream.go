@@ -175,8 +175,10 @@ func (s *stream) take() []agl.Span {
 		n++
 		size += next
 	}
-	batch := slices.Clone(s.pending[:n])
-	s.pending = slices.Delete(s.pending, 0, n)
+	batch := s.pending[:n:n]
+	if s.pending = s.pending[n:]; len(s.pending) == 0 {
+		s.pending = nil // lets go of the batch once it is sent
+	}
 	s.size -= size
 	s.oldest = time.Now()
 	return batch
@@ -234,7 +236,11 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 func (s *stream) settle(batch []agl.Span, res agl.AddSpansResult, repeated bool) {
 	s.mu.Lock()
-	s.stored = append(s.stored, res.Stored...)
+	if s.stored == nil {
+		s.stored = slices.Clip(res.Stored)
+	} else {
+		s.stored = append(s.stored, res.Stored...)
+	}
 	if repeated && len(res.Stored) < len(batch) {
 		if s.unsure == nil {
 			s.unsure = map[string]agl.Span{}
