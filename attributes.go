@@ -27,7 +27,7 @@ type Attr struct {
 // say becomes the string NaN, Infinity or -Infinity, and the other elements of
 // its list strings too; a value of another type is rejected with CodeInvalid.
 func NewAttributes(attrs ...Attr) (Attributes, error) {
-	out := []byte{'{'}
+	out := append(make([]byte, 0, 48*(len(attrs)+1)), '{')
 	for i, a := range attrs {
 		if i > 0 {
 			out = append(out, ',')
