@@ -93,35 +93,33 @@ func writeReply(a *attrs, x *exchange) {
 		a.raw(agl.AttrGenAIResponseModel, x.model)
 	}
 	writeUsage(a, x)
-	i := 0
-	openai.Elements(x.choices, func(choice []byte) {
+	for i, choice := range x.parts.Choices {
 		prefix := agl.AttrGenAICompletion + "." + strconv.Itoa(i)
-		openai.Members(choice, func(name, value []byte) {
-			switch string(name) {
+		for _, m := range choice.Members {
+			switch string(m.Name) {
 			case "message":
-				a.message(prefix, value)
+				a.message(prefix, m.Value)
 			case "finish_reason", "stop_reason":
-				a.value(prefix, name, value)
+				a.value(prefix, m.Name, m.Value)
 			case "logprobs":
 				if i == 0 {
-					writeLogprobs(a, value)
+					writeLogprobs(a, choice.Logprobs)
 				}
 			}
-		})
-		i++
-	})
+		}
+	}
 }
 
-func writeLogprobs(a *attrs, logprobs []byte) {
-	openai.Members(logprobs, func(name, value []byte) {
+func writeLogprobs(a *attrs, logprobs []openai.Member) {
+	for _, m := range logprobs {
 		switch {
-		case value[0] != '[':
-		case string(name) == "content":
-			a.json(agl.AttrLogprobsContent, value)
-		case string(name) == "refusal":
-			a.json(agl.AttrLogprobsRefusal, value)
+		case m.Value[0] != '[':
+		case string(m.Name) == "content":
+			a.json(agl.AttrLogprobsContent, m.Value)
+		case string(m.Name) == "refusal":
+			a.json(agl.AttrLogprobsRefusal, m.Value)
 		}
-	})
+	}
 }
 
 // writeUsage writes what the backend counted, or else what its ids say.
@@ -191,13 +189,13 @@ func (b *builder) rawExchange(x *exchange) *attrs {
 	if x.responseID != "" {
 		a.text(rawPrefix+".id", x.responseID)
 	}
-	openai.Members(x.reply, func(name, value []byte) {
-		switch string(name) {
+	for _, m := range x.parts.Members {
+		switch string(m.Name) {
 		case "id", "prompt_token_ids", "response_token_ids":
 		default:
-			a.python(rawPrefix, name, value)
+			a.python(rawPrefix, m.Name, m.Value)
 		}
-	})
+	}
 	if len(x.tokens.prompt) > 0 {
 		a.json(rawPrefix+".prompt_token_ids", appendIDs(nil, x.tokens.prompt))
 	}

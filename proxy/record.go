@@ -60,11 +60,11 @@ func newBuilder(l *ledger) *builder { return &builder{ledger: l} }
 // exchange is what a record needs of a request and its reply.
 type exchange struct {
 	request, reply []byte // JSON objects, or nil
+	parts          openai.Reply
 	replyText      []byte // a reply that is none
 	responseID     string
 	model          []byte // raw
 	usage          []byte // raw
-	choices        []byte // raw
 	message        string // of an error
 	tokens         tokens
 }
@@ -155,28 +155,26 @@ func (b *builder) read(c *call) exchange {
 		c.fail(SourceProvider, "the reply is not a JSON object")
 		return x
 	}
-	x.reply = reply
+	x.reply, x.parts = reply, openai.ParseReply(reply)
 	var prompt, replies []byte
-	openai.Members(reply, func(name, value []byte) {
-		switch string(name) {
+	for _, m := range x.parts.Members {
+		switch string(m.Name) {
 		case "id":
-			x.responseID = unquote(value)
+			x.responseID = unquote(m.Value)
 		case "model":
-			x.model = value
+			x.model = m.Value
 		case "usage":
-			x.usage = value
-		case "choices":
-			x.choices = value
+			x.usage = m.Value
 		case "prompt_token_ids":
-			prompt = value
+			prompt = m.Value
 		case "response_token_ids":
-			replies = value
+			replies = m.Value
 		case "error":
-			x.message = errorMessage(value)
+			x.message = errorMessage(m.Value)
 		}
-	})
+	}
 	if !c.cut {
-		x.tokens = readTokens(prompt, replies, x.choices)
+		x.tokens = readTokens(prompt, replies, x.parts.Choices)
 	}
 	x.tokens.order = c.order
 	b.identify(c, &x)
@@ -227,17 +225,17 @@ func errorMessage(raw []byte) string {
 
 // readTokens reads ids as vLLM gives them: the reply's beside its choices, and
 // before version 0.10.2 beside them all.
-func readTokens(prompt, replies, choices []byte) tokens {
+func readTokens(prompt, replies []byte, choices []openai.Choice) tokens {
 	t := tokens{prompt: readIDs(prompt)}
-	openai.Elements(choices, func(choice []byte) {
+	for _, choice := range choices {
 		var ids []int32
-		openai.Members(choice, func(name, value []byte) {
-			if string(name) == "token_ids" {
-				ids = readIDs(value)
+		for _, m := range choice.Members {
+			if string(m.Name) == "token_ids" {
+				ids = readIDs(m.Value)
 			}
-		})
+		}
 		t.replies = append(t.replies, ids)
-	})
+	}
 	i := 0
 	openai.Elements(replies, func(value []byte) {
 		if i < len(t.replies) && len(t.replies[i]) == 0 {

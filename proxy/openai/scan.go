@@ -18,10 +18,20 @@ func skipSpace(raw []byte, i int) int {
 	return i
 }
 
+// shortString is the length up to which strings are looked through by hand.
+const shortString = 16
+
 // skipString returns the position behind the string that starts at i, or -1 if
 // it does not end.
 func skipString(raw []byte, i int) int {
-	for i++; ; {
+	i++
+	// Most strings are names and tokens, for which a search is not worth its call.
+	for end := min(len(raw), i+shortString); i < end && raw[i] != '\\'; i++ {
+		if raw[i] == '"' {
+			return i + 1
+		}
+	}
+	for {
 		n := bytes.IndexByte(raw[i:], '"')
 		if n < 0 {
 			return -1
