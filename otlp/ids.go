@@ -56,30 +56,30 @@ func (b *Batch) padSpan(field protowire.Number, value []byte) ([]byte, bool, err
 		return value, true, nil
 	}
 	name, tooLong := "", 0
-	pad := func(id []byte, size int) ([]byte, bool, error) {
+	pad := func(id []byte, size int) []byte {
 		if len(id) > size {
 			tooLong = len(id)
 		}
 		if len(id) == 0 || len(id) >= size {
-			return id, true, nil
+			return id
 		}
-		return append(make([]byte, size-len(id), size), id...), true, nil
+		return append(make([]byte, size-len(id), size), id...)
 	}
 	link := func(field protowire.Number, value []byte) ([]byte, bool, error) {
 		switch field {
 		case linkTraceID:
-			return pad(value, traceIDSize)
+			return pad(value, traceIDSize), true, nil
 		case linkSpanID:
-			return pad(value, spanIDSize)
+			return pad(value, spanIDSize), true, nil
 		}
 		return value, true, nil
 	}
 	span := func(field protowire.Number, value []byte) ([]byte, bool, error) {
 		switch field {
 		case spanTraceID:
-			return pad(value, traceIDSize)
+			return pad(value, traceIDSize), true, nil
 		case spanSpanID, spanParentSpanID:
-			return pad(value, spanIDSize)
+			return pad(value, spanIDSize), true, nil
 		case spanName:
 			name = string(value)
 		case spanLinks:
