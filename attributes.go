@@ -1,7 +1,6 @@
 package agl
 
 import (
-	"fmt"
 	"iter"
 	"math"
 	"strconv"
@@ -270,7 +269,7 @@ func RewardAttributes(rewards ...Reward) ([]Attr, error) {
 		if math.IsNaN(r.Value) || math.IsInf(r.Value, 0) {
 			return nil, Errorf(CodeInvalid, "reward %q: got %v, must be a finite number", r.Name, r.Value)
 		}
-		prefix := fmt.Sprintf("%s.%d.", AttrReward, i)
+		prefix := AttrReward + "." + strconv.Itoa(i) + "."
 		attrs = append(attrs, Attr{prefix + "name", r.Name}, Attr{prefix + "value", r.Value})
 	}
 	return attrs, nil

@@ -302,12 +302,20 @@ func unquoteName(quoted []byte) string {
 	return string(b)
 }
 
+// nameIs reports whether a quoted name stands for key.
+func nameIs(quoted []byte, key string) bool {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return string(quoted[1:len(quoted)-1]) == key
+	}
+	return unquoteName(quoted) == key
+}
+
 // GetMember returns the raw value of key in a raw object, the last one if the
 // key is repeated.
 func GetMember(object jsontext.Value, key string) (jsontext.Value, bool) {
 	var found jsontext.Value
 	objectMembers(object, func(name, value []byte) bool {
-		if string(name[1:len(name)-1]) == key || unquoteName(name) == key {
+		if nameIs(name, key) {
 			found = value
 		}
 		return true
@@ -332,7 +340,7 @@ func SetMember(object jsontext.Value, key string, value jsontext.Value) jsontext
 	}
 	objectMembers(object, func(name, v []byte) bool {
 		switch {
-		case unquoteName(name) != key:
+		case !nameIs(name, key):
 			add(name, v)
 		case !done:
 			add(name, value)
@@ -352,7 +360,7 @@ func RemoveMember(object jsontext.Value, key string) jsontext.Value {
 	out := make([]byte, 0, len(object)+2)
 	out = append(out, '{')
 	objectMembers(object, func(name, value []byte) bool {
-		if unquoteName(name) != key {
+		if !nameIs(name, key) {
 			if len(out) > 1 {
 				out = append(out, ',')
 			}
