@@ -104,12 +104,12 @@ func RewardDraft(rewards ...agl.Reward) (agl.SpanDraft, error) {
 }
 
 func rewardAttrs(rewards []agl.Reward) ([]agl.Attr, error) {
-	names := make(map[string]bool, len(rewards))
-	for _, r := range rewards {
-		if names[r.Name] {
-			return nil, agl.Errorf(agl.CodeInvalid, "reward %q: is given twice, each dimension needs a name of its own", r.Name)
+	for i, r := range rewards {
+		for _, earlier := range rewards[:i] { // there are few dimensions
+			if earlier.Name == r.Name {
+				return nil, agl.Errorf(agl.CodeInvalid, "reward %q: is given twice, each dimension needs a name of its own", r.Name)
+			}
 		}
-		names[r.Name] = true
 	}
 	return agl.RewardAttributes(rewards...)
 }

@@ -65,18 +65,9 @@ func spanSize(s *agl.Span) int {
 	return n
 }
 
-// add queues spans. It waits while the queue is full, for as long as cancel (nil
+// add queues a span. It waits while the queue is full, for as long as cancel (nil
 // is never) lets it.
-func (s *stream) add(cancel <-chan struct{}, spans ...agl.Span) error {
-	for i := range spans {
-		if err := s.addOne(cancel, spans[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *stream) addOne(cancel <-chan struct{}, span agl.Span) error {
+func (s *stream) add(cancel <-chan struct{}, span agl.Span) error {
 	size := spanSize(&span)
 	s.mu.Lock()
 	for {

@@ -76,13 +76,17 @@ func (t *Trace) TraceID() string { return t.traceID.String() }
 // resource. A span of another rollout or attempt, or without a name, is
 // rejected with agl.CodeInvalid, and none of the call is added.
 func (t *Trace) Add(ctx context.Context, spans ...agl.Span) error {
-	completed := slices.Clone(spans)
-	for i := range completed {
-		if err := t.complete(&completed[i]); err != nil {
+	for i := range spans {
+		if err := t.check(&spans[i]); err != nil {
 			return agl.Errorf(agl.CodeInvalid, "span %d of %d: %w", i+1, len(spans), err)
 		}
 	}
-	return t.added(t.stream.add(ctx.Done(), completed...))
+	for i := range spans {
+		if err := t.stream.add(ctx.Done(), t.completed(spans[i])); err != nil {
+			return t.added(err)
+		}
+	}
+	return nil
 }
 
 func (t *Trace) added(err error) error {
@@ -92,22 +96,14 @@ func (t *Trace) added(err error) error {
 	return err
 }
 
-// complete fills in what the trace knows and the span lacks.
-func (t *Trace) complete(s *agl.Span) error {
-	for _, id := range []struct {
-		field   string
-		got     *string
-		allowed string
-	}{
-		{"rollout_id", &s.RolloutID, t.rolloutID},
-		{"attempt_id", &s.AttemptID, t.attemptID},
+// check rejects a span that cannot be one of the attempt's.
+func (t *Trace) check(s *agl.Span) error {
+	for _, id := range []struct{ field, got, allowed string }{
+		{"rollout_id", s.RolloutID, t.rolloutID},
+		{"attempt_id", s.AttemptID, t.attemptID},
 	} {
-		switch *id.got {
-		case "":
-			*id.got = id.allowed
-		case id.allowed:
-		default:
-			return agl.Errorf(agl.CodeInvalid, "%s: got %q, must be %q or empty", id.field, *id.got, id.allowed)
+		if id.got != "" && id.got != id.allowed {
+			return agl.Errorf(agl.CodeInvalid, "%s: got %q, must be %q or empty", id.field, id.got, id.allowed)
 		}
 	}
 	if s.Name == "" {
@@ -116,6 +112,12 @@ func (t *Trace) complete(s *agl.Span) error {
 	if s.EndTime.Valid && s.StartTime.Valid && s.EndTime.V < s.StartTime.V {
 		return agl.Errorf(agl.CodeInvalid, "end_time: got %v, which is before start_time %v", s.EndTime.V, s.StartTime.V)
 	}
+	return nil
+}
+
+// completed fills in what the trace knows and the span lacks.
+func (t *Trace) completed(s agl.Span) agl.Span {
+	s.RolloutID, s.AttemptID = t.rolloutID, t.attemptID
 	if s.SpanID == "" {
 		s.SpanID = newID(8)
 	}
@@ -128,7 +130,7 @@ func (t *Trace) complete(s *agl.Span) error {
 	if s.Resource.Attributes == nil {
 		s.Resource = t.resource
 	}
-	return nil
+	return s
 }
 
 // Flush implements [agl.Trace].
