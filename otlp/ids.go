@@ -65,14 +65,14 @@ func (b *Batch) padSpan(field protowire.Number, value []byte) ([]byte, bool, err
 		}
 		return append(make([]byte, size-len(id), size), id...)
 	}
-	link := func(field protowire.Number, value []byte) ([]byte, bool, error) {
+	link := func(field protowire.Number, value []byte) []byte {
 		switch field {
 		case linkTraceID:
-			return pad(value, traceIDSize), true, nil
+			return pad(value, traceIDSize)
 		case linkSpanID:
-			return pad(value, spanIDSize), true, nil
+			return pad(value, spanIDSize)
 		}
-		return value, true, nil
+		return value
 	}
 	span := func(field protowire.Number, value []byte) ([]byte, bool, error) {
 		switch field {
@@ -83,7 +83,9 @@ func (b *Batch) padSpan(field protowire.Number, value []byte) ([]byte, bool, err
 		case spanName:
 			name = string(value)
 		case spanLinks:
-			out, err := rewrite(value, link)
+			out, err := rewrite(value, func(field protowire.Number, value []byte) ([]byte, bool, error) {
+				return link(field, value), true, nil
+			})
 			return out, true, err
 		}
 		return value, true, nil
