@@ -16,28 +16,14 @@ import (
 func appendQuoted(dst, value []byte) []byte {
 	dst = append(dst, '"')
 	for len(value) > 0 {
-		i := bytes.IndexByte(value, '"')
-		if i < 0 {
-			i = len(value)
-		}
-		dst = appendOutside(dst, value[:i])
-		if i == len(value) {
-			break
-		}
-		inner, rest := cutString(value[i:])
-		dst = append(dst, `\"`...)
-		dst = appendEscaped(dst, inner)
-		dst = append(dst, `\"`...)
-		value = rest
-	}
-	return append(dst, '"')
-}
-
-// appendOutside copies what stands between strings; white space may hold
-// control characters.
-func appendOutside(dst, part []byte) []byte {
-	for _, c := range part {
-		switch c {
+		switch c := value[0]; c {
+		case '"':
+			inner, rest := cutString(value)
+			dst = append(dst, `\"`...)
+			dst = appendEscaped(dst, inner)
+			dst = append(dst, `\"`...)
+			value = rest
+			continue
 		case '\n':
 			dst = append(dst, `\n`...)
 		case '\r':
@@ -47,14 +33,25 @@ func appendOutside(dst, part []byte) []byte {
 		default:
 			dst = append(dst, c)
 		}
+		value = value[1:]
 	}
-	return dst
+	return append(dst, '"')
 }
+
+// shortString is the length up to which strings are looked through by hand.
+const shortString = 16
 
 // cutString splits a value that begins with a string behind it, and returns the
 // string without its quotes.
 func cutString(value []byte) (inner, rest []byte) {
-	for i := 1; ; {
+	i := 1
+	// Short strings are the rule, and a search is not worth its call for them.
+	for ; i < shortString && value[i] != '\\'; i++ {
+		if value[i] == '"' {
+			return value[1:i], value[i+1:]
+		}
+	}
+	for {
 		end := i + bytes.IndexByte(value[i:], '"')
 		back := end
 		for value[back-1] == '\\' {

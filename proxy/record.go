@@ -3,6 +3,7 @@ package proxy
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"math"
 	"strconv"
 	"time"
 
@@ -246,22 +247,32 @@ func readTokens(prompt, replies []byte, choices []openai.Choice) tokens {
 	return t
 }
 
-// readIDs reads a list of integers; anything else is nil.
+// readIDs reads a list of integers, valid as JSON; anything else is nil.
 func readIDs(raw []byte) []int32 {
 	if len(raw) < 3 || raw[0] != '[' {
 		return nil
 	}
 	ids := make([]int32, 0, len(raw)/4)
-	ok := openai.Elements(raw, func(value []byte) {
-		n, err := strconv.ParseInt(string(value), 10, 32)
-		if ids != nil && err == nil {
-			ids = append(ids, int32(n))
-		} else {
-			ids = nil
+	for i := 1; i < len(raw)-1; i++ { // up to the bracket, over what separates
+		switch raw[i] {
+		case ',', ' ', '\n', '\t', '\r':
+			continue
 		}
-	})
-	if !ok {
-		return nil
+		start, sign := i, int64(1)
+		if raw[i] == '-' {
+			start, sign = i+1, -1
+		}
+		n := int64(0)
+		for i = start; '0' <= raw[i] && raw[i] <= '9' && n <= math.MaxInt32; i++ {
+			n = 10*n + int64(raw[i]-'0')
+		}
+		switch {
+		case i == start || n > math.MaxInt32:
+			return nil
+		case raw[i] == '.' || raw[i] == 'e' || raw[i] == 'E':
+			return nil
+		}
+		ids = append(ids, int32(sign*n))
 	}
 	return ids
 }

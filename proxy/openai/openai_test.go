@@ -9,6 +9,7 @@ import (
 	"github.com/agl-go/agl/proxy/openai"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 )
 
@@ -165,6 +166,38 @@ func cutUp(stream []byte, sizes func() int) [][]byte {
 
 // However a stream is cut, its bytes and its data are the same, and each event
 // of a stream with line feeds is the same too.
+func TestParseReply(t *testing.T) {
+	t.Parallel()
+	members := func(pairs ...string) (list []openai.Member) {
+		for i := 0; i < len(pairs); i += 2 {
+			list = append(list, openai.Member{Name: []byte(pairs[i]), Value: []byte(pairs[i+1])})
+		}
+		return list
+	}
+	choices := `[ {"a\"b":"a long \\\" text, \\\\", "logprobs": {"content":[{"token":"]"}],"refusal":null} , "n":1},{"logprobs":null},7,{}]`
+	for raw, want := range map[string]openai.Reply{
+		` {"id":"x","choices":` + choices + `,"usage":{}}`: {
+			Members: members("id", `"x"`, "choices", choices, "usage", "{}"),
+			Choices: []openai.Choice{
+				{
+					Members:  members(`a\"b`, `"a long \\\" text, \\\\"`, "logprobs", `{"content":[{"token":"]"}],"refusal":null}`, "n", "1"),
+					Logprobs: members("content", `[{"token":"]"}]`, "refusal", "null"),
+				},
+				{Members: members("logprobs", "null")},
+				{}, {},
+			},
+		},
+		`{"choices":[1],"choices":[]}`: {Members: members("choices", "[1]", "choices", "[]")},
+		`{"choices":null}`:             {Members: members("choices", "null")},
+		`{"choices":{"a":[]},"b":1}`:   {Members: members("choices", `{"a":[]}`, "b", "1")},
+		`{}`:                           {},
+	} {
+		if diff := cmp.Diff(want, openai.ParseReply([]byte(raw)), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", raw, diff)
+		}
+	}
+}
+
 func TestEventsAnyCut(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -218,6 +251,13 @@ func FuzzReply(f *testing.F) {
 		visible := bytes.Join(openai.Hide{TokenIDs: true, Logprobs: true}.Visible(doc), nil)
 		if valid && !jsontext.Value(visible).IsValid(options) {
 			t.Fatalf("%s became %s", doc, visible)
+		}
+		if jsontext.Value(doc).Kind() == '{' && valid {
+			var members []openai.Member
+			openai.Members(doc, func(name, value []byte) { members = append(members, openai.Member{Name: name, Value: value}) })
+			if diff := cmp.Diff(members, openai.ParseReply(doc).Members, cmpopts.EquateEmpty()); diff != "" {
+				t.Fatalf("%s (-members +parsed):\n%s", doc, diff)
+			}
 		}
 		var a openai.Accumulator
 		a.Add(doc)

@@ -6,7 +6,32 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
+
+func TestReadIDs(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string][]int32{
+		`[1]`:                      {1},
+		`[12,0,2147483647]`:        {12, 0, 2147483647},
+		"[ 1 ,\n\t-2\r, 30 ]":      {1, -2, 30},
+		`[ ]`:                      {},
+		`[]`:                       nil,
+		`"12"`:                     nil,
+		`[1,"2"]`:                  nil,
+		`[1.5]`:                    nil,
+		`[1e3]`:                    nil,
+		`[1,null]`:                 nil,
+		`[[1]]`:                    nil,
+		`[2147483648]`:             nil,
+		`[1,99999999999999999999]`: nil,
+	} {
+		if diff := cmp.Diff(want, readIDs([]byte(raw))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", raw, diff)
+		}
+	}
+}
 
 // BenchmarkRecord builds the record of one small call with token ids and log-probabilities.
 func BenchmarkRecord(b *testing.B) {
