@@ -19,9 +19,9 @@ type JSONAppender interface {
 
 // JSONOptions are the options to decode documents of the wire with: duplicate
 // names and invalid UTF-8 pass, as they do in the clients that send them.
-func JSONOptions() json.Options {
-	return json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true), jsontext.PreserveRawStrings(true))
-}
+func JSONOptions() json.Options { return jsonOptions }
+
+var jsonOptions = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true), jsontext.PreserveRawStrings(true))
 
 // DecodeJSON decodes one document into v with [JSONOptions]. A value of the
 // wrong kind is a [FieldError] in the chain of the error, a document that is
