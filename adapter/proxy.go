@@ -60,7 +60,7 @@ type callDetails struct {
 func (a ProxyTriplets) Adapt(spans []agl.Span) ([]Triplet, error) {
 	reader := proxyReader{seen: map[string]bool{}, details: map[detailsKey]*callDetails{}}
 	var rewards []sequencedReward
-	var attrs attributes
+	attrs := make(attributes, 0, 64) // most spans have fewer
 	for _, span := range inSequence(spans) {
 		attrs = attrs.parse(span.Attributes)
 		if span.Name == agl.SpanRawRequest || span.Name == agl.SpanLiteLLMRequest {
