@@ -15,7 +15,9 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
+	"path/filepath"
 	"runtime/pprof"
 	"time"
 
@@ -41,11 +43,9 @@ type options struct {
 	LogLevel string `default:"warn" enum:"debug,info,warn,error" help:"What is logged to standard error (${enum})."`
 }
 
-// Exit codes; an interrupt gives 128 and the signal's number.
-const (
-	exitFailure = 1
-	exitUsage   = 2
-)
+// exitUsage is the exit code of a wrong flag or role variable; the others are
+// those of execution.ExitCode.
+const exitUsage = 2
 
 func main() {
 	var opt options
@@ -79,7 +79,29 @@ func (o options) validate() error {
 	case o.Store != "" && o.Strategy != "client-server":
 		return fmt.Errorf("--store: got %s with --strategy %s; a store server needs --strategy client-server", o.Store, o.Strategy)
 	}
-	return nil
+	if u, err := url.Parse(o.Store); o.Store != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		return fmt.Errorf("--store: got %s, must be an http or https URL such as http://127.0.0.1:4747", o.Store)
+	}
+	if o.Summary != "" {
+		// Found out at the end, it would cost the run.
+		if dir, err := os.Stat(filepath.Dir(o.Summary)); err != nil || !dir.IsDir() {
+			return fmt.Errorf("--summary: got %s, must be a file in a directory that exists", o.Summary)
+		}
+	}
+	return o.validateRole(os.Getenv)
+}
+
+// validateRole checks what the environment says about this process.
+func (o options) validateRole(getenv func(string) string) error {
+	role := getenv(execution.EnvRole)
+	if o.Strategy != "client-server" {
+		if role != "" && role != string(execution.RoleBoth) {
+			return fmt.Errorf("%s: got %s with --strategy %s; a role of its own needs --strategy client-server", execution.EnvRole, role, o.Strategy)
+		}
+		return nil
+	}
+	_, err := execution.ConfigFromEnv(getenv)
+	return err
 }
 
 func run(ctx context.Context, opt options) (failed error) {
@@ -125,7 +147,7 @@ func run(ctx context.Context, opt options) (failed error) {
 	if role == execution.RoleRunner {
 		return fit(ctx, config)
 	}
-	t, err := newTraining(ctx, opt, log)
+	t, err := newTraining(opt, log)
 	if err != nil {
 		return err
 	}
@@ -139,9 +161,6 @@ func run(ctx context.Context, opt options) (failed error) {
 	}
 	err = fit(ctx, config)
 	t.display.Close()
-	if cerr := t.close(context.WithoutCancel(ctx)); err == nil {
-		err = cerr
-	}
 	if err != nil {
 		return err
 	}

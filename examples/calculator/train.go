@@ -2,13 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"path/filepath"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -32,9 +28,6 @@ type training struct {
 	opt     options
 	engine  *recipe.Engine
 	chat    *chat.Server
-	server  *http.Server
-	served  chan error
-	baseURL string
 	proxy   *trainer.Proxy
 	display display
 	log     *slog.Logger
@@ -51,8 +44,12 @@ type sample struct {
 	messages []arithmetic.Message
 }
 
-// newTraining starts serving the untrained policy; the trainer starts the proxy.
-func newTraining(ctx context.Context, opt options, log *slog.Logger) (*training, error) {
+// policyURL is where the proxy finds the chat server: in this process, so no
+// host of that name is asked.
+const policyURL = "http://policy/v1"
+
+// newTraining makes the learning side; the trainer starts its proxy.
+func newTraining(opt options, log *slog.Logger) (*training, error) {
 	engine, err := recipe.NewEngine(subdir(opt.Out, "policy"))
 	if err != nil {
 		return nil, err
@@ -61,32 +58,15 @@ func newTraining(ctx context.Context, opt options, log *slog.Logger) (*training,
 	if err != nil {
 		return nil, err
 	}
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("listen for the policy: %w", err)
-	}
-	t := &training{
+	return &training{
 		opt: opt, engine: engine, chat: server, log: log,
-		server:  &http.Server{Handler: server, ReadHeaderTimeout: 10 * time.Second},
-		served:  make(chan error, 1),
-		baseURL: "http://" + listener.Addr().String() + "/v1",
-	}
-	t.proxy = trainer.NewProxy(trainer.ProxyConfig{
-		Config: proxy.Config{Models: []proxy.Model{{Name: modelName, BaseURL: t.baseURL}}, Logger: log},
-		Model:  modelName,
-	})
-	go func() { t.served <- t.server.Serve(listener) }()
-	return t, nil
-}
-
-// close stops serving.
-func (t *training) close(ctx context.Context) error {
-	err := t.server.Shutdown(ctx)
-	if served := <-t.served; !errors.Is(served, http.ErrServerClosed) {
-		err = errors.Join(err, served)
-	}
-	return err
+		proxy: trainer.NewProxy(trainer.ProxyConfig{
+			Config: proxy.Config{
+				Models: []proxy.Model{{Name: modelName, BaseURL: policyURL}}, Transport: chat.Transport{Handler: server}, Logger: log,
+			},
+			Model: modelName,
+		}),
+	}, nil
 }
 
 // Run implements agl.Algorithm.
@@ -122,7 +102,7 @@ func (t *training) Publish(ctx context.Context, p grpo.Publication) error {
 		return err
 	}
 	t.chat.SetModel(p.Version, chat.Model{Client: client, Version: p.Version})
-	if err := t.proxy.SetModels([]proxy.Model{{Name: modelName, BaseURL: t.baseURL, BackendModel: p.Version, Version: p.Version}}); err != nil {
+	if err := t.proxy.SetModels([]proxy.Model{{Name: modelName, BaseURL: policyURL, BackendModel: p.Version, Version: p.Version}}); err != nil {
 		return err
 	}
 	// The version before may still be asked for by calls that the proxy has just
