@@ -41,7 +41,14 @@ func (c *storeCommand) Validate() error {
 	if !found || scheme != "memory" || rest != "" {
 		return fmt.Errorf("--db=%s: must be %q", redactURL(c.DB), "memory:")
 	}
+	if _, err := memory.New(c.memory()); err != nil {
+		return fmt.Errorf("--eviction-threshold=%v --safe-threshold=%v: %w", c.EvictionThreshold, c.SafeThreshold, err)
+	}
 	return c.check(c.Token != "", "set --token (or AGL_TOKEN), or allow it with --no-auth")
+}
+
+func (c *storeCommand) memory() memory.Config {
+	return memory.Config{EvictionThreshold: memory.Limit(c.EvictionThreshold), SafeThreshold: memory.Limit(c.SafeThreshold)}
 }
 
 func (c *storeCommand) run(ctx context.Context, m *Main) (err error) {
@@ -50,9 +57,7 @@ func (c *storeCommand) run(ctx context.Context, m *Main) (err error) {
 	if err != nil {
 		return err
 	}
-	driver, err := memory.New(memory.Config{
-		EvictionThreshold: memory.Limit(c.EvictionThreshold), SafeThreshold: memory.Limit(c.SafeThreshold),
-	})
+	driver, err := memory.New(c.memory())
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -77,6 +82,14 @@ func (c *storeCommand) run(ctx context.Context, m *Main) (err error) {
 // limit is an amount of memory: a share up to 1, or a size with a unit.
 type limit memory.Limit
 
+// String is the amount as it may be given.
+func (l limit) String() string {
+	if l.Bytes > 0 {
+		return strconv.FormatInt(l.Bytes, 10)
+	}
+	return strconv.FormatFloat(l.Ratio, 'f', -1, 64)
+}
+
 // units are the binary units of sizes, the longest first.
 func units() []struct {
 	name  string
@@ -92,9 +105,9 @@ func units() []struct {
 // share, one without is bytes.
 func (l *limit) UnmarshalText(text []byte) error {
 	s := string(text)
-	wrong := fmt.Errorf("got %q, must be a share between 0 and 1 such as 0.7, or a size such as 2GiB", s)
+	wrong := fmt.Errorf("got %q, must be a share above 0 and up to 1 such as 0.7, or a size such as 2GiB", s)
 	if ratio, err := strconv.ParseFloat(s, 64); err == nil && strings.Contains(s, ".") {
-		if ratio < 0 || ratio > 1 {
+		if ratio <= 0 || ratio > 1 { // 0 would be taken for the default
 			return wrong
 		}
 		*l = limit{Ratio: ratio}
