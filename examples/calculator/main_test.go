@@ -1,0 +1,36 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestWrongOptions(t *testing.T) {
+	t.Parallel()
+	const shared, processes = "shared-memory", "client-server"
+	for want, o := range map[string]options{
+		"--steps: got 0":           {Runners: 1, Strategy: shared},
+		"--runners: got 0":         {Steps: 1, Strategy: shared},
+		"--store: got http://h":    {Steps: 1, Runners: 1, Strategy: shared, Store: "http://h"},
+		"--store: got ftp://h":     {Steps: 1, Runners: 1, Strategy: processes, Store: "ftp://h"},
+		"--summary: got /no/where": {Steps: 1, Runners: 1, Strategy: shared, Summary: "/no/where/s.json"},
+	} {
+		if err := o.validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: error is %v, want %q in it", o, err, want)
+		}
+	}
+	for _, row := range []struct{ strategy, name, value, want string }{
+		{shared, "AGL_CURRENT_ROLE", "runner", "AGL_CURRENT_ROLE: got runner"},
+		{processes, "AGL_SERVER_PORT", "x", `AGL_SERVER_PORT: got "x"`},
+	} {
+		getenv := func(name string) string {
+			if name == row.name {
+				return row.value
+			}
+			return ""
+		}
+		if err := (options{Strategy: row.strategy}).validateRole(getenv); err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s=%s: error is %v, want %q in it", row.name, row.value, err, row.want)
+		}
+	}
+}
