@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,6 +22,7 @@ type gate struct {
 
 	held    chan struct{} // a commit waits until it can send; nil never waits
 	fail    atomic.Pointer[error]
+	panics  atomic.Int64 // so many commits panic
 	commits atomic.Int64
 	notices chan store.Notice
 }
@@ -44,6 +46,9 @@ func (b gatedBatch) Apply(ctx context.Context, c *store.Changes) error {
 	}
 	if err := b.gate.fail.Load(); err != nil {
 		return *err
+	}
+	if b.gate.panics.Add(-1) >= 0 {
+		panic("the driver has a bug")
 	}
 	b.gate.commits.Add(1)
 	return b.Batch.Apply(ctx, c)
@@ -194,6 +199,41 @@ func TestFailedCommit(t *testing.T) {
 		}
 		if got, err := s.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 9}); err != nil || len(got.Rollouts) != 1 {
 			t.Errorf("got %v, error %v, want the other rollout", got, err)
+		}
+	})
+}
+
+// TestPanicFailsItsBatch lets the driver panic under a batch of several callers:
+// all of them learn of it, and the store goes on.
+func TestPanicFailsItsBatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := &gate{held: make(chan struct{})}
+		s := openGate(t, g)
+		g.panics.Store(2)
+		const callers = 3
+		errs := make(chan error, callers+1)
+		reserve := func() {
+			_, err := s.ReserveSequenceIDs(t.Context(), agl.ReserveSequenceIDsParams{RolloutID: "r"})
+			errs <- err
+		}
+		go reserve()
+		synctest.Wait()
+		for range callers {
+			go reserve()
+		}
+		synctest.Wait()
+		<-g.held
+		<-g.held
+		for range callers + 1 {
+			if err := <-errs; agl.ErrorCode(err) != agl.CodeInternal || !strings.Contains(err.Error(), "the driver has a bug") {
+				t.Errorf("error %v, want an internal one that tells of the panic", err)
+			}
+		}
+		go reserve()
+		<-g.held
+		if err := <-errs; err != nil {
+			t.Errorf("after the panics: %v", err)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -278,7 +279,8 @@ func (s *Store) runBatch(ctx context.Context, commands []command) (committed boo
 	return false
 }
 
-func (s *Store) tryBatch(ctx context.Context, commands []command) error {
+func (s *Store) tryBatch(ctx context.Context, commands []command) (err error) {
+	defer s.recovered(ctx, &err)
 	w := s.work
 	w.reset(s.now())
 	tx, err := s.driver.Begin(ctx)
@@ -311,6 +313,15 @@ func (s *Store) tryBatch(ctx context.Context, commands []command) error {
 	}
 	s.publish(w)
 	return nil
+}
+
+// recovered makes a panic the error of its batch: the callers of the others must
+// not wait for ever, nor later writes for a leader that is gone.
+func (s *Store) recovered(ctx context.Context, err *error) {
+	if v := recover(); v != nil {
+		s.log.ErrorContext(ctx, "a write panicked; its batch is undone", "panic", v, "stack", string(debug.Stack()))
+		*err = agl.Errorf(agl.CodeInternal, "store: a write panicked: %v", v)
+	}
 }
 
 func (s *Store) observe(method string, call func() error) error {
