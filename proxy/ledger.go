@@ -32,8 +32,7 @@ type rollout struct {
 	attempts map[string]*attempt
 	calls    call // ring of the calls that are not stored
 	place    *list.Element
-	lost     int   // records that could not be stored
-	lostErr  error // why the first one could not
+	newest   *attempt // the one that began last
 }
 
 type attempt struct {
@@ -42,6 +41,9 @@ type attempt struct {
 	began   int64   // calls so far
 	want    []*call // calls that want a sequence id, in the order of their starts
 	wanted  bool    // the attempt is in the hands of a sequencer or waits for one
+	lost    int     // records that could not be stored
+	told    int     // of these, how many a flush of everything has reported
+	lostErr error   // why the first one could not
 
 	// The writer's alone.
 	seen map[string]struct{} // response ids
@@ -90,6 +92,7 @@ func (l *ledger) begin(c *call) {
 	if a == nil {
 		a = &attempt{id: c.attemptID, rollout: r, seen: make(map[string]struct{})}
 		r.attempts[c.attemptID] = a
+		r.newest = a
 	}
 	a.began++
 	c.attempt, c.order, c.sequenced = a, a.began, make(chan struct{})
@@ -109,9 +112,9 @@ func (l *ledger) done(c *call, lost error) {
 	defer l.mu.Unlock()
 	r := c.attempt.rollout
 	c.prev.next, c.next.prev = c.next, c.prev
-	if lost != nil {
-		if r.lost++; r.lostErr == nil {
-			r.lostErr = lost
+	if a := c.attempt; lost != nil {
+		if a.lost++; a.lostErr == nil {
+			a.lostErr = lost
 		}
 	}
 	for _, b := range c.barriers {
@@ -176,14 +179,27 @@ func (l *ledger) barrier(rolloutIDs []string) *barrier {
 	return b
 }
 
-// lost reports the records of the rollouts that could not be stored.
+// lost reports the records that could not be stored: those of the newest
+// attempt of each rollout given, since what an earlier attempt lost is no fault of
+// a later one; without rollouts those of all attempts, each once, so that one
+// loss does not fail all that follows.
 func (l *ledger) lost(rolloutIDs []string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	count, cause, where := 0, error(nil), ""
+	add := func(a *attempt, n int) {
+		if count += n; cause == nil && n > 0 {
+			cause, where = a.lostErr, a.rollout.id
+		}
+	}
 	l.each(rolloutIDs, func(r *rollout) {
-		if count += r.lost; cause == nil && r.lost > 0 {
-			cause, where = r.lostErr, r.id
+		if len(rolloutIDs) > 0 {
+			add(r.newest, r.newest.lost)
+			return
+		}
+		for _, a := range r.attempts {
+			add(a, a.lost-a.told)
+			a.told = a.lost
 		}
 	})
 	if count == 0 {

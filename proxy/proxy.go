@@ -124,9 +124,10 @@ func (p *Proxy) leave(c *call) {
 }
 
 // Flush returns when the record of every call that has begun for the rollouts
-// is stored; with no ids, of every call. It fails when records of these
-// rollouts were lost, with the code of what the store said, and with
-// CodeUnavailable when ctx ends first.
+// is stored; with no ids, of every call. It fails when records were lost, with
+// the code of what the store said: of the newest attempt of each of these
+// rollouts, or, with no ids, of any that no such Flush has reported before. It
+// fails with CodeUnavailable when ctx ends first.
 func (p *Proxy) Flush(ctx context.Context, rolloutIDs []string) error {
 	return p.recorder.flush(ctx, rolloutIDs)
 }

@@ -191,6 +191,33 @@ func TestStoreOutage(t *testing.T) {
 	})
 }
 
+// What an attempt has lost does not fail the flushes of the one that follows it.
+func TestLossOfAnEarlierAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &spans{refuse: func(batch []agl.Span) error {
+			if batch[0].AttemptID == "first" {
+				return agl.Errorf(agl.CodeNotFound, "no such attempt")
+			}
+			return nil
+		}}
+		p := unplugged(t, always, store, nil)
+		attempt := func(id string) error {
+			call(t.Context(), p, "/rollout/r/attempt/"+id+"/chat/completions")
+			return p.Flush(t.Context(), []string{"r"})
+		}
+		if err := attempt("first"); !errors.Is(err, agl.ErrNotFound) {
+			t.Errorf("flush of lost records: %v", err)
+		}
+		if err := attempt("second"); err != nil || len(store.calls()) != 1 {
+			t.Errorf("flush of the next attempt: %v, %d calls stored", err, len(store.calls()))
+		}
+		if err := p.Close(t.Context()); !errors.Is(err, agl.ErrNotFound) {
+			t.Errorf("close after lost records: %v", err)
+		}
+	})
+}
+
 // Records that cannot be stored are not forgotten: every flush of their
 // rollout says so. Other records of the same write are stored.
 func TestRecordsLost(t *testing.T) {
@@ -241,9 +268,15 @@ func TestRecordsLost(t *testing.T) {
 			if took := time.Since(began); took > time.Minute || took < 50*time.Second {
 				t.Errorf("given up after %v, want about a minute", took)
 			}
-			if err := p.Close(t.Context()); err == nil {
-				t.Error("close says nothing of the loss")
+			for range 2 {
+				if err := p.Flush(t.Context(), []string{"ro-1"}); !errors.Is(err, agl.ErrUnavailable) {
+					t.Errorf("flush of the rollout: %v", err)
+				}
 			}
+			if err := p.Flush(t.Context(), nil); err != nil {
+				t.Errorf("the loss is reported again: %v", err)
+			}
+			closed(t, p)
 			if !strings.Contains(log.String(), "call record lost") {
 				t.Errorf("log: %s", log.String())
 			}
