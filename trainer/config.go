@@ -42,8 +42,8 @@ type Config struct {
 	// Hooks watch every attempt, in order.
 	Hooks []agl.Hook
 	// Runner tunes the runners: tracer, intervals, time limits. Its Store, Agent,
-	// Hooks, Workers, FirstWorker, MaxRollouts, Flusher and Logger come from
-	// here and are ignored there.
+	// Hooks, Workers, FirstWorker, MaxRollouts, Flusher, ProxyToken and Logger
+	// come from here (the last but one from Proxy) and are ignored there.
 	Runner runner.Config
 
 	// DevTasks is how many tasks of each dataset Dev tries; 0 means 4.
