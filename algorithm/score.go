@@ -17,7 +17,8 @@ const (
 	// MaskMissingReward: the agent ended well and said no reward, or none that is
 	// a finite number.
 	MaskMissingReward Mask = "missing_reward"
-	// MaskMalformed: the adapter cannot read the spans.
+	// MaskMalformed: the adapter cannot read the spans, or calls in them lack what
+	// training needs: a reply, token ids or log-probabilities.
 	MaskMalformed Mask = "malformed_trace"
 	// MaskTooLong: the tokens do not fit the model's context.
 	MaskTooLong Mask = Mask(agl.OutcomeContextOverflow)

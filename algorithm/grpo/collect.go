@@ -3,6 +3,7 @@ package grpo
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -26,6 +27,16 @@ type sample struct {
 	continued  int // calls that extend an earlier one
 	mismatches int // calls that do not extend the one before
 	sequences  []adapter.Trajectory
+	lack       lack
+}
+
+// lack is what keeps calls from being trained on.
+type lack struct {
+	rolloutID string
+	calls     int          // whose reply the agent had
+	lacking   int          // of them, recorded without what
+	what      string       // "token ids" or "log-probabilities"
+	first     adapter.Call // of the lacking ones
 }
 
 // rolloutTag is the metadata of a training rollout.
@@ -64,13 +75,14 @@ func (r *run) collect(ctx context.Context, step int) ([]group, time.Duration, er
 		}
 		members := make(group, len(finished.Episodes))
 		for i := range finished.Episodes {
-			if members[i], err = r.read(ctx, tasks[finished.Index].Input, &finished.Episodes[i]); err != nil {
-				return nil, 0, err
-			}
+			members[i] = r.read(ctx, tasks[finished.Index].Input, &finished.Episodes[i])
 		}
 		groups[finished.Index] = members
 		done += len(members)
 		r.cfg.Progress.OnRollouts(PhaseTrain, step, done, len(rollouts))
+	}
+	if err := r.trainable(ctx, groups); err != nil {
+		return nil, 0, err
 	}
 	return groups, time.Since(start), nil
 }
@@ -96,46 +108,71 @@ func (r *run) trainRollouts(step int, tasks []Task) ([]agl.EnqueueRollout, error
 	return rollouts, nil
 }
 
-// read turns a finished rollout into a sample. Data that nobody can train on is
-// an error, since all other rollouts will be like it.
-func (r *run) read(ctx context.Context, task jsontext.Value, e *algorithm.Episode) (sample, error) {
+// read turns a finished rollout into a sample.
+func (r *run) read(ctx context.Context, task jsontext.Value, e *algorithm.Episode) sample {
 	s := sample{spans: len(e.Spans)}
 	if r.cfg.Form != nil {
 		s.form = r.cfg.Form(task)
 	}
 	if s.mask = e.Failure(); s.mask != "" {
-		return s, nil
+		return s
 	}
 	merged, err := r.cfg.Adapter.Adapt(e.Spans)
 	if err != nil {
 		r.cfg.Logger.WarnContext(ctx, "a trace cannot be read; the rollout is masked", "rollout_id", e.Rollout.RolloutID, "error", err)
 		s.mask = algorithm.MaskMalformed
-		return s, nil
-	}
-	if err := trainable(e.Rollout.RolloutID, merged.Report); err != nil {
-		return sample{}, err
+		return s
 	}
 	s.reward, s.mask = e.Credit(merged.Reward)
 	s.calls, s.continued, s.mismatches = merged.Report.Calls, merged.Report.Continued, len(merged.Report.Mismatches)
 	s.sequences = merged.Trajectories
+	s.lack = lackOf(e.Rollout.RolloutID, merged.Report)
+	if s.mask == "" && s.lack.lacking > 0 {
+		s.mask = algorithm.MaskMalformed
+	}
 	for _, t := range s.sequences {
 		// A datum is one shorter: the last token is only predicted.
 		if s.mask == "" && r.context > 0 && len(t.TokenIDs)-1 > r.context {
 			s.mask = algorithm.MaskTooLong
 		}
 	}
-	return s, nil
+	return s
 }
 
-// trainable refuses calls that were recorded as text alone.
-func trainable(rolloutID string, report adapter.Report) error {
-	lacking, what := report.WithoutTokens, "token ids"
-	if len(lacking) == 0 {
-		lacking, what = report.WithoutLogprobs, "log-probabilities"
+// lackOf finds the calls that were recorded as text alone, or have no reply.
+func lackOf(rolloutID string, report adapter.Report) lack {
+	calls := slices.Concat(report.WithoutTokens, report.WithoutLogprobs)
+	l := lack{rolloutID: rolloutID, calls: report.Calls - len(report.Lost), lacking: len(calls)}
+	if l.lacking == 0 {
+		return l
 	}
-	if len(lacking) == 0 {
-		return nil
+	l.what, l.first = "log-probabilities", calls[0]
+	if len(report.WithoutTokens) > 0 {
+		l.what = "token ids"
 	}
-	return agl.Errorf(agl.CodeIllegalState, "rollout %s: %d of its %d model calls were recorded without %s (the first is span %s); training needs a backend that returns token ids and log-probabilities, and agents that call it through the proxy",
-		rolloutID, len(lacking), report.Calls, what, lacking[0].SpanID)
+	return l
+}
+
+// trainable refuses a step of which no call can be trained on, since the next one
+// will be like it. Where only some cannot, it names their rollouts, which are
+// masked.
+func (r *run) trainable(ctx context.Context, groups []group) error {
+	calls, total := 0, 0
+	var lacking []lack
+	for _, s := range slices.Concat(groups...) {
+		calls += s.lack.calls
+		total += s.lack.lacking
+		if s.lack.lacking > 0 {
+			lacking = append(lacking, s.lack)
+		}
+	}
+	if total > 0 && total == calls {
+		return agl.Errorf(agl.CodeIllegalState, "all %d model calls of the step were recorded without %s (the first is span %s of rollout %s); training needs a backend that returns token ids and log-probabilities, and agents that call it through the proxy",
+			calls, lacking[0].what, lacking[0].first.SpanID, lacking[0].rolloutID)
+	}
+	for _, l := range lacking {
+		r.cfg.Logger.WarnContext(ctx, "model calls cannot be trained on; the rollout is masked",
+			"rollout_id", l.rolloutID, "calls", l.calls, "lacking", l.lacking, "what", l.what, "span_id", l.first.SpanID)
+	}
+	return nil
 }

@@ -146,6 +146,8 @@ func TestMasks(t *testing.T) {
 		{"panic", "panic"},
 		{"silent", algorithm.MaskMissingReward},
 		{"nan", algorithm.MaskMissingReward},
+		{"text", algorithm.MaskMalformed},
+		{"no_logprobs", algorithm.MaskMalformed},
 		{"error", ""}, // the agent's own: reward 0
 	} {
 		t.Run(tc.fault, func(t *testing.T) {
@@ -188,18 +190,19 @@ func TestMasks(t *testing.T) {
 	}
 }
 
-// TestRefusesText: calls that nobody can train on end the run, and say why.
+// TestRefusesText: a step of which no call can be trained on ends the run, and
+// says why.
 func TestRefusesText(t *testing.T) {
 	t.Parallel()
 	for fault, what := range map[string]string{"text": "token ids", "no_logprobs": "log-probabilities"} {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, "", nil)
-			err := w.run(t.Context(), t, newGRPO(t, w.config("")), agl.AlgorithmInput{Train: tasks(t, task{Fault: fault})})
+			err := w.run(t.Context(), t, newGRPO(t, w.config("")), agl.AlgorithmInput{Train: tasks(t, task{Fault: fault, Always: true})})
 			if !errors.Is(err, agl.ErrIllegalState) {
 				t.Fatalf("got %v, want ErrIllegalState", err)
 			}
-			if want := "2 of its 2 model calls were recorded without " + what; !strings.Contains(err.Error(), want) {
+			if want := "all 32 model calls of the step were recorded without " + what; !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v, want …%s…", err, want)
 			}
 			noneLive(t, w)

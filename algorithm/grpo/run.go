@@ -47,9 +47,9 @@ func (g *GRPO) Summary() Summary { return g.summary }
 //
 // When ctx ends, Run returns its error; rollouts that are outstanding are
 // cancelled in the store and the last checkpoint stays whole. A checkpoint of
-// other settings is agl.ErrConflict. Model calls that were recorded without
-// token ids or log-probabilities are agl.ErrIllegalState: they cannot be trained
-// on.
+// other settings is agl.ErrConflict. A step of which every model call was recorded
+// without token ids or log-probabilities is agl.ErrIllegalState: it cannot be
+// trained on, and neither can the next.
 func (g *GRPO) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	g.summary = Summary{}
 	r := &run{cfg: g.cfg, in: in, source: g.cfg.Source, warned: map[WarningKind]bool{}}

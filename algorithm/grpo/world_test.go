@@ -40,6 +40,8 @@ type task struct {
 	Digit int32 `json:"digit"`
 	// Fault makes the agent misbehave in every fourth sample.
 	Fault string `json:"fault,omitzero"`
+	// Always makes it so in every sample.
+	Always bool `json:"always,omitzero"`
 }
 
 func tasks(t *testing.T, list ...task) agl.Tasks {
@@ -201,7 +203,7 @@ func (w *world) agent(ctx context.Context, t agl.Task) (agl.Result, error) {
 	w.mu.Unlock()
 
 	fault := ""
-	if t.Rollout.Mode == agl.ModeTrain && place.Sample%4 == 3 {
+	if t.Rollout.Mode == agl.ModeTrain && (place.Sample%4 == 3 || in.Always) {
 		fault = in.Fault
 	}
 	conversation := []int32{in.Digit}
