@@ -34,7 +34,8 @@ type recorder struct {
 	log    *slog.Logger
 
 	once   sync.Once
-	group  sync.WaitGroup
+	ids    sync.WaitGroup     // the sequencers
+	writer sync.WaitGroup     // write
 	cancel context.CancelFunc // of all store requests; nil before the first call
 
 	mu     sync.Mutex
@@ -58,9 +59,9 @@ func (r *recorder) start(ctx context.Context) {
 		r.cancel = cancel
 		r.mu.Unlock()
 		for range sequencers {
-			r.group.Go(func() { r.sequence(ctx) })
+			r.ids.Go(func() { r.sequence(ctx) })
 		}
-		r.group.Go(func() { r.write(ctx) })
+		r.writer.Go(func() { r.write(ctx) })
 	})
 }
 
@@ -316,16 +317,19 @@ func (r *recorder) hasten(by int) {
 func (r *recorder) close(ctx context.Context) {
 	r.once.Do(func() {}) // no call may start them any more
 	r.mu.Lock()
-	r.closed = true
 	cancel := r.cancel
 	r.mu.Unlock()
-	r.ledger.close()
-	r.signal()
-	if cancel == nil {
-		return
+	if cancel != nil {
+		stop := context.AfterFunc(ctx, cancel)
+		defer cancel()
+		defer stop()
 	}
-	stop := context.AfterFunc(ctx, cancel)
-	r.group.Wait()
-	stop()
-	cancel()
+	// Records whose ids are still being fetched are queued before the queue closes.
+	r.ledger.close()
+	r.ids.Wait()
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.signal()
+	r.writer.Wait()
 }

@@ -191,6 +191,66 @@ func TestStoreOutage(t *testing.T) {
 	})
 }
 
+// slowAgent takes its time over every piece that it gets.
+type slowAgent struct {
+	*httptest.ResponseRecorder
+
+	pause time.Duration
+}
+
+func (w slowAgent) Write(b []byte) (int, error) {
+	time.Sleep(w.pause)
+	return w.ResponseRecorder.Write(b)
+}
+
+// pieces is a backend's stream, which ends early when its request does.
+type pieces struct {
+	ctx  context.Context //nolint:containedctx // of the request that it answers
+	left []string
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	switch {
+	case p.ctx.Err() != nil:
+		return 0, p.ctx.Err()
+	case len(p.left) == 0:
+		return 0, io.EOF
+	}
+	n := copy(b, p.left[0])
+	p.left = p.left[1:]
+	return n, nil
+}
+
+func (*pieces) Close() error { return nil }
+
+// transport is a backend that makes its whole response.
+type transport func(r *http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A backend is not silent while the agent takes what it sent.
+func TestSlowAgent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := unplugged(t, nil, &spans{}, func(c *proxy.Config) {
+			c.IdleTimeout = time.Second
+			c.Transport = transport(func(r *http.Request) (*http.Response, error) {
+				const event = "data: {\"id\":\"c\",\"choices\":[]}\n\n"
+				return &http.Response{
+					StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, ContentLength: -1,
+					Body: &pieces{r.Context(), []string{event, event, "data: [DONE]\n\n"}}, Request: r,
+				}, nil
+			})
+		})
+		w := slowAgent{httptest.NewRecorder(), time.Minute}
+		p.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, attemptPath, strings.NewReader(hello)))
+		if got := w.Body.String(); !strings.HasSuffix(got, "data: [DONE]\n\n") {
+			t.Errorf("the agent got %q", got)
+		}
+		closed(t, p)
+	})
+}
+
 // What an attempt has lost does not fail the flushes of the one that follows it.
 func TestLossOfAnEarlierAttempt(t *testing.T) {
 	t.Parallel()

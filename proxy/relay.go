@@ -109,8 +109,12 @@ func (w watched) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// send writes to the agent and makes sure that it is on its way.
+// send writes to the agent and makes sure that it is on its way. The time that
+// a slow agent takes is no silence of the backend, which nobody listens to
+// meanwhile.
 func (r *relay) send(parts ...[]byte) error {
+	r.silence.Stop()
+	defer r.alive()
 	var err error
 	for _, part := range parts {
 		if err == nil {
