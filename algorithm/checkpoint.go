@@ -112,8 +112,8 @@ func (c *Checkpoints) Save(ctx context.Context, cp Checkpoint) error {
 }
 
 // Restore finds the newest checkpoint that load accepts. load is to load the
-// weights; when it says agl.ErrNotFound (the engine no longer has them) the
-// checkpoint before is tried. ok is false when the directory holds none at all.
+// weights; when it says agl.ErrNotFound (the engine no longer has them) or
+// tinker.ErrDamaged, a warning is logged and the checkpoint before is tried. ok is false when the directory holds none at all.
 //
 // A checkpoint of another identity is agl.ErrConflict, and so is a directory
 // that holds checkpoints of which none can be loaded: starting anew there would
@@ -135,7 +135,7 @@ func (c *Checkpoints) Restore(ctx context.Context, identity map[string]string, l
 		switch {
 		case err == nil:
 			return cp, true, nil
-		case errors.Is(err, agl.ErrNotFound), errors.Is(err, errDamaged):
+		case errors.Is(err, agl.ErrNotFound), errors.Is(err, tinker.ErrDamaged), errors.Is(err, errDamaged):
 			failures = append(failures, fmt.Errorf("%s: %w", path, err))
 			c.cfg.Logger.WarnContext(ctx, "a checkpoint cannot be loaded, trying the one before", "path", path, "error", err)
 		default:

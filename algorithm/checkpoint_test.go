@@ -152,6 +152,7 @@ func TestRestoreSkipsUnfinished(t *testing.T) {
 func TestRestoreFallsBack(t *testing.T) {
 	t.Parallel()
 	lost := agl.Errorf(agl.CodeNotFound, "no such weights")
+	rotten := agl.Errorf(agl.CodeInvalid, "load: %w", tinker.ErrDamaged)
 	broken := errors.New("engine on fire")
 	for _, tc := range []struct {
 		name   string
@@ -164,6 +165,8 @@ func TestRestoreFallsBack(t *testing.T) {
 		{"damaged file", "{\"format\"", nil, 25, nil},
 		{"other format", `{"format":"agl-checkpoint-9"}`, nil, 25, nil},
 		{"lost weights", "", map[int]error{50: lost}, 25, nil},
+		{"damaged weights", "", map[int]error{50: rotten}, 25, nil},
+		{"all damaged", "", map[int]error{50: rotten, 25: rotten}, 0, agl.ErrConflict},
 		{"all lost", "", map[int]error{50: lost, 25: lost}, 0, agl.ErrConflict},
 		{"engine fails", "", map[int]error{50: broken}, 0, broken},
 	} {

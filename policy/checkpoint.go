@@ -46,23 +46,24 @@ type checkpoint struct {
 	flat, m, v []float32
 }
 
-// decodeCheckpoint verifies and reads a checkpoint for a model of shape want. name is for messages.
+// decodeCheckpoint verifies and reads a checkpoint for a model of shape want. name is for messages. Errors are
+// agl.CodeInvalid, and those of bytes that encode did not write tinker.ErrDamaged.
 func decodeCheckpoint(name string, data []byte, want shape) (checkpoint, error) {
 	var c checkpoint
 	if len(data) < len(checkpointMagic)+4+sha256.Size || string(data[:len(checkpointMagic)]) != checkpointMagic {
-		return c, invalid("%s is not a policy checkpoint: %d bytes without the mark %q", name, len(data), checkpointMagic)
+		return c, damaged("%s is not a policy checkpoint: %d bytes without the mark %q", name, len(data), checkpointMagic)
 	}
 	body, digest := data[:len(data)-sha256.Size], data[len(data)-sha256.Size:]
 	if sum := sha256.Sum256(body); !bytes.Equal(sum[:], digest) {
-		return c, invalid("%s is damaged: its checksum is %x, not %x as recorded", name, sum[:4], digest[:4])
+		return c, damaged("%s is damaged: its checksum is %x, not %x as recorded", name, sum[:4], digest[:4])
 	}
 	rest := body[len(checkpointMagic):]
 	n := int(binary.LittleEndian.Uint32(rest))
 	if rest = rest[4:]; n > len(rest) {
-		return c, invalid("%s is damaged: a header of %d bytes in %d", name, n, len(rest))
+		return c, damaged("%s is damaged: a header of %d bytes in %d", name, n, len(rest))
 	}
 	if err := json.Unmarshal(rest[:n], &c.checkpointHeader); err != nil {
-		return c, invalid("%s has an unreadable header: %w", name, err)
+		return c, damaged("%s has an unreadable header: %v", name, err)
 	}
 	if c.Shape != want {
 		return c, invalid("%s is of a model with %v; this one has %v", name, c.Shape, want)

@@ -252,7 +252,7 @@ func (m *model) SaveWeights(ctx context.Context, p tinker.SaveWeightsParams) (st
 	return path.String(), nil
 }
 
-// LoadWeights implements [tinker.TrainingClient].
+// LoadWeights implements [tinker.TrainingClient]. A damaged checkpoint is tinker.ErrDamaged.
 func (m *model) LoadWeights(ctx context.Context, p tinker.LoadWeightsParams) error {
 	path, err := tinker.ParsePath(p.Path)
 	if err != nil {

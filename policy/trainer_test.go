@@ -296,7 +296,7 @@ func TestDamagedCheckpoint(t *testing.T) {
 		}
 		before := train(t, m, cfg, 0, 1)
 		err := m.LoadWeights(t.Context(), tinker.LoadWeightsParams{Path: path, WithOptimizer: true})
-		if !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
+		if !errors.Is(err, agl.ErrInvalid) || !errors.Is(err, tinker.ErrDamaged) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: error %v, want %q and the path", name, err, c.want)
 		}
 		if len(before) != 1 {
@@ -309,7 +309,7 @@ func TestDamagedCheckpoint(t *testing.T) {
 	other := cfg
 	other.FF = 64
 	_, m2 := newModel(t, other, 1)
-	if err := m2.LoadWeights(t.Context(), tinker.LoadWeightsParams{Path: path}); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), "ff=48") {
+	if err := m2.LoadWeights(t.Context(), tinker.LoadWeightsParams{Path: path}); !errors.Is(err, agl.ErrInvalid) || errors.Is(err, tinker.ErrDamaged) || !strings.Contains(err.Error(), "ff=48") {
 		t.Errorf("other shape: error %v, want both shapes named", err)
 	}
 }

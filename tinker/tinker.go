@@ -87,7 +87,7 @@ type TrainingClient interface {
 	// returns its path, tinker://<model>/weights/<name>, when it is durable.
 	SaveWeights(ctx context.Context, p SaveWeightsParams) (path string, err error)
 	// LoadWeights replaces the model's state by a checkpoint of a model of the same shape and discards an
-	// unstepped gradient.
+	// unstepped gradient. An unknown path is agl.CodeNotFound; engines that notice damage say [ErrDamaged].
 	LoadWeights(ctx context.Context, p LoadWeightsParams) error
 	// SaveWeightsForSampler publishes the current weights and returns their path,
 	// tinker://<model>/sampler_weights/<name>.

@@ -165,6 +165,40 @@ func TestResumeFinished(t *testing.T) {
 	}
 }
 
+// TestResumeFromDamage: with the newest weights damaged, a run goes on from the
+// checkpoint before and makes the lost steps again.
+func TestResumeFromDamage(t *testing.T) {
+	t.Parallel()
+	weights, out := t.TempDir(), t.TempDir()
+	first := newWorld(t, weights, nil)
+	g := newGRPO(t, first.config(out))
+	if err := first.run(t.Context(), t, g, agl.AlgorithmInput{Train: tasks(t)}); err != nil {
+		t.Fatal(err)
+	}
+	want := probe(t, first.service, g.Summary().Weights)
+	path, err := tinker.ParsePath(g.Summary().Weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(weights, path.Model, string(path.Kind), path.Name+".ckpt"), 100); err != nil {
+		t.Fatal(err)
+	}
+	second := newWorld(t, weights, nil)
+	cfg := second.config(out)
+	var rec recorder
+	cfg.Progress = &rec
+	again := newGRPO(t, cfg)
+	if err := second.run(t.Context(), t, again, agl.AlgorithmInput{Train: tasks(t)}); err != nil {
+		t.Fatal(err)
+	}
+	if len(rec.starts) != 1 || rec.starts[0].Step != 3 {
+		t.Errorf("the second run started with %+v, want step 3", rec.starts)
+	}
+	if diff := cmp.Diff(want, probe(t, second.service, again.Summary().Weights)); diff != "" {
+		t.Errorf("weights (-before the damage +made again):\n%s", diff)
+	}
+}
+
 func TestResumeRefusesOtherRun(t *testing.T) {
 	t.Parallel()
 	weights, out := t.TempDir(), t.TempDir()
