@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -78,6 +79,49 @@ func TestDequeueBlocks(t *testing.T) {
 			t.Errorf("after the queue closed: %+v, %v", got, err)
 		}
 	})
+}
+
+// TestLostClaim loses the answers to a dequeue until the retry budget ends: what
+// the server has claimed goes back into the queue.
+func TestLostClaim(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]func(*http.Response) (*http.Response, error){
+		"answer lost": func(*http.Response) (*http.Response, error) { return nil, errors.New("connection reset") },
+		"answer unreadable": func(res *http.Response) (*http.Response, error) {
+			res.Body = io.NopCloser(strings.NewReader("[{"))
+			return res, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				engine := newStore(t)
+				ids := enqueue(t, engine, "1")
+				server := newServer(t, rest.ServerConfig{Store: engine})
+				client, err := rest.NewClient(rest.ClientConfig{
+					URL: "http://store", RetryBudget: 3 * time.Second,
+					Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+						w := httptest.NewRecorder()
+						server.ServeHTTP(w, r)
+						if r.Header.Get("Agl-Abandon") == "" {
+							return lost(w.Result())
+						}
+						return w.Result(), nil
+					}),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := client.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1}); !agl.Transient(err) {
+					t.Errorf("error is %v, want one that says that the answer did not come", err)
+				}
+				got, err := engine.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1})
+				if err != nil || len(got.Rollouts) != 1 || got.Rollouts[0].RolloutID != ids[0] {
+					t.Errorf("the next runner got %+v, %v, want the rollout", got, err)
+				}
+			})
+		})
+	}
 }
 
 func TestWaitBlocks(t *testing.T) {

@@ -46,7 +46,8 @@ func (c *Client) StartRollout(ctx context.Context, p agl.StartRolloutParams) (ag
 }
 
 // DequeueRollouts implements agl.Store. A long Wait takes several requests. When
-// ctx ends meanwhile, the server is asked to give back what it may have claimed.
+// ctx ends meanwhile, or no answer comes within the retry budget, the server is
+// asked to give back what it may have claimed.
 func (c *Client) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams) (agl.DequeueResult, error) {
 	if p.Limit <= 0 {
 		return agl.DequeueResult{}, nil
@@ -74,7 +75,8 @@ func (c *Client) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParam
 			waited = header.Get(headerWait) == waitComplete
 			return decodeAnswer(&l)(header, body)
 		})
-		if err != nil && ctx.Err() != nil {
+		// A refusal claims nothing; after any other error the claim may stand.
+		if err != nil && (ctx.Err() != nil || agl.Transient(err)) {
 			c.abandon(ctx, x)
 		}
 		if err != nil || closed || len(l.items) > 0 || waited && wait == left || !time.Now().Before(deadline) {
@@ -89,11 +91,11 @@ func (c *Client) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParam
 	}
 }
 
-// abandonTimeout bounds how long a cancelled dequeue takes to be undone.
+// abandonTimeout bounds how long a failed dequeue takes to be undone.
 const abandonTimeout = 2 * time.Second
 
-// abandon undoes a dequeue whose caller left before its answer came: nobody can
-// know whether it was served.
+// abandon undoes a dequeue that ended before its answer came: nobody can know
+// whether it was served.
 func (c *Client) abandon(ctx context.Context, x exchange) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 	defer cancel()
