@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -353,6 +354,55 @@ func TestRestart(t *testing.T) {
 		}
 		if err := client.Close(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestEventsSilent has an event stream fall silent without ending, as when a
+// router on the way forgets it: it is resumed after three missed heartbeats. The
+// time that the reader takes over an event does not count.
+func TestEventsSilent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		event := func(id string) string {
+			return "id: " + id + "\nevent: queue\ndata: {\"id\":\"" + id + "\",\"kind\":\"queue\",\"status\":\"closed\"}\n\n"
+		}
+		type opened struct {
+			since string
+			at    time.Duration
+		}
+		var streams []opened
+		var writing sync.WaitGroup
+		start := time.Now()
+		client, err := rest.NewClient(rest.ClientConfig{
+			URL: "http://store", MaxBackoff: time.Nanosecond, RetryBudget: 10 * time.Second,
+			Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+				streams = append(streams, opened{r.Header.Get("Last-Event-ID"), time.Since(start).Truncate(time.Second)})
+				near, far := io.Pipe()
+				id := len(streams)
+				writing.Go(func() {
+					_, err := io.WriteString(far, ": agl\n\n"+event(strconv.Itoa(id))+":\n\n")
+					<-r.Context().Done()
+					far.CloseWithError(errors.Join(err, r.Context().Err()))
+				})
+				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: near, Request: r}, nil
+			}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for got, err := range client.Events(t.Context(), agl.EventsParams{}) {
+			if err != nil {
+				t.Errorf("event stream: %v", err)
+			}
+			if got.ID == "2" {
+				break
+			}
+			time.Sleep(time.Hour)
+		}
+		writing.Wait()
+		if want := []opened{{"", 0}, {"1", time.Hour + 45*time.Second}}; !slices.Equal(streams, want) {
+			t.Errorf("streams were opened %v, want %v", streams, want)
 		}
 	})
 }

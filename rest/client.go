@@ -44,6 +44,10 @@ type ClientConfig struct {
 	// MaxBackoff bounds the pause between two tries, which is random between 0 and
 	// a bound that doubles from 50 ms. Default 3 s.
 	MaxBackoff time.Duration
+	// EventSilence is how long an event stream may bring nothing, not even a
+	// heartbeat, before it counts as broken. Default 45 s, which is three of the
+	// server's heartbeats.
+	EventSilence time.Duration
 	// SpanBatch bounds the spans of one request. Default 512.
 	SpanBatch int
 	// SpanBatchBytes bounds the size of one request with several spans. Default 4 MiB.
@@ -67,6 +71,9 @@ func (c ClientConfig) withDefaults() ClientConfig {
 	}
 	if c.MaxBackoff == 0 {
 		c.MaxBackoff = 3 * time.Second
+	}
+	if c.EventSilence == 0 {
+		c.EventSilence = missedHeartbeats * eventHeartbeat
 	}
 	if c.SpanBatch == 0 {
 		c.SpanBatch = 512
@@ -104,6 +111,8 @@ func (c ClientConfig) validate() error {
 		return agl.Errorf(agl.CodeInvalid, "rest: LongPoll: got %s, must be between 0 and %d s", c.LongPoll, maxWaitSeconds)
 	case c.MaxBackoff < 0:
 		return agl.Errorf(agl.CodeInvalid, "rest: MaxBackoff: got %s, must not be negative", c.MaxBackoff)
+	case c.EventSilence < 0:
+		return agl.Errorf(agl.CodeInvalid, "rest: EventSilence: got %s, must not be negative", c.EventSilence)
 	case c.SpanBatch < 0:
 		return agl.Errorf(agl.CodeInvalid, "rest: SpanBatch: got %d, must not be negative", c.SpanBatch)
 	case c.SpanBatchBytes < 0:

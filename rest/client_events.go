@@ -16,16 +16,22 @@ import (
 // maxEventLine bounds a line of an event stream.
 const maxEventLine = 1 << 20
 
-// Events implements agl.Store. A stream that breaks is opened again after the
-// last event that arrived; it ends with an error once the retry budget is spent
-// without one.
+// missedHeartbeats is after how many a stream counts as broken.
+const missedHeartbeats = 3
+
+var errStreamSilent = errors.New("the event stream has been silent for too long")
+
+// Events implements agl.Store. A stream that breaks or falls silent is opened
+// again after the last event that arrived; it ends with an error once that has
+// failed for the retry budget.
 func (c *Client) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.Event, error] {
 	return func(yield func(agl.Event, error) bool) {
-		since, last, connected, lost := p.Since, time.Now(), false, false
+		since, connected, lost := p.Since, false, false
+		var failing time.Time // since when; zero while the stream lives
 		for try := 0; ; try++ {
 			wanted := true
 			err := c.stream(ctx, since, func() bool {
-				try, last, connected = 0, time.Now(), true
+				try, failing, connected = 0, time.Time{}, true
 				if lost {
 					lost = false
 					wanted = yield(agl.Event{Kind: agl.EventReset}, nil)
@@ -50,7 +56,10 @@ func (c *Client) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.E
 				return
 			}
 			pause := backoff(try, c.config.MaxBackoff)
-			if time.Since(last)+pause > c.config.RetryBudget {
+			if failing.IsZero() {
+				failing = time.Now()
+			}
+			if time.Since(failing)+pause > c.config.RetryBudget {
 				yield(agl.Event{}, again.err)
 				return
 			}
@@ -70,8 +79,17 @@ func (c *Client) stream(ctx context.Context, since string, alive func() bool, yi
 	if c.closed.Load() {
 		return agl.Errorf(agl.CodeUnavailable, "%s: the client is closed", op)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// The time that the reader takes over an event is no silence of the server.
+	silence := time.AfterFunc(c.config.EventSilence, func() { cancel(errStreamSilent) })
+	defer silence.Stop()
+	broken := func(err error) error {
+		if cause := context.Cause(ctx); errors.Is(cause, errStreamSilent) {
+			err = cause
+		}
+		return unreachable(op, err)
+	}
 	req, err := c.request(ctx, exchange{op: op, method: http.MethodGet, path: "/events"})
 	if err != nil {
 		return err
@@ -82,13 +100,13 @@ func (c *Client) stream(ctx context.Context, since string, alive func() bool, yi
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		return unreachable(op, err)
+		return broken(err)
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
 		body, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
 		if err != nil {
-			return unreachable(op, err)
+			return broken(err)
 		}
 		err = wireError(op, res.StatusCode, body)
 		if retryable(res.StatusCode) {
@@ -100,6 +118,7 @@ func (c *Client) stream(ctx context.Context, since string, alive func() bool, yi
 	lines.Buffer(nil, maxEventLine)
 	var parser eventParser
 	for lines.Scan() {
+		silence.Stop()
 		if !alive() {
 			return nil
 		}
@@ -110,6 +129,7 @@ func (c *Client) stream(ctx context.Context, since string, alive func() bool, yi
 		if complete && !yield(event) {
 			return nil
 		}
+		silence.Reset(c.config.EventSilence)
 	}
 	err = lines.Err()
 	switch {
@@ -118,7 +138,7 @@ func (c *Client) stream(ctx context.Context, since string, alive func() bool, yi
 	case err == nil:
 		err = io.ErrUnexpectedEOF
 	}
-	return unreachable(op, err)
+	return broken(err)
 }
 
 // eventParser puts the lines of an event stream together.

@@ -8,6 +8,10 @@ import (
 	"github.com/agl-go/agl"
 )
 
+// eventHeartbeat is how often a server that is not told otherwise shows on its
+// event streams that it is alive.
+const eventHeartbeat = 15 * time.Second
+
 // events streams the store's changes as server-sent events: of each its id, its
 // kind as the event's name, and its document as the data. An error of the store
 // is the last event, named "error".

@@ -48,7 +48,7 @@ func (c ServerConfig) withDefaults() ServerConfig {
 		c.MaxBodyBytes = 64 << 20
 	}
 	if c.EventHeartbeat == 0 {
-		c.EventHeartbeat = 15 * time.Second
+		c.EventHeartbeat = eventHeartbeat
 	}
 	if c.Version == "" {
 		c.Version = "(devel)"
