@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
@@ -14,10 +16,11 @@ import (
 
 // archive keeps checkpoints. Paths are valid when they arrive.
 type archive interface {
-	// reserve makes a model id of the given prefix that was never used here.
+	// reserve makes a model id of the given prefix that this archive never gave and that nothing is kept under.
 	reserve(prefix string) (string, error)
-	// put stores a new checkpoint, durably where the archive is durable; a path that exists is a conflict.
-	put(p tinker.Path, data []byte) error
+	// put stores a new checkpoint, durably where the archive is durable; a path that exists is a conflict. It
+	// returns where the checkpoint is: p, but for what dirArchive says.
+	put(p tinker.Path, data []byte) (tinker.Path, error)
 	// get returns a checkpoint that the caller must not change.
 	get(p tinker.Path) ([]byte, error)
 	remove(p tinker.Path) error
@@ -45,14 +48,14 @@ func (a *memoryArchive) reserve(prefix string) (string, error) {
 	return fmt.Sprintf("%s-%d", prefix, a.models), nil
 }
 
-func (a *memoryArchive) put(p tinker.Path, data []byte) error {
+func (a *memoryArchive) put(p tinker.Path, data []byte) (tinker.Path, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if _, ok := a.files[p]; ok {
-		return taken(p)
+		return p, taken(p)
 	}
 	a.files[p] = data
-	return nil
+	return p, nil
 }
 
 func (a *memoryArchive) get(p tinker.Path) ([]byte, error) {
@@ -75,48 +78,131 @@ func (a *memoryArchive) remove(p tinker.Path) error {
 	return nil
 }
 
+// staleAfter is the age from which a temporary file is of a process that died: writing one takes seconds.
+const staleAfter = time.Hour
+
 // dirArchive keeps each checkpoint in the file <dir>/<model>/<kind>/<name>.ckpt. Several processes may share a
-// directory: each model id belongs to the one that made it.
+// directory: each model directory belongs to the one that made it, with the model's first checkpoint. When
+// another process made one of the same name since the id was reserved, the model's checkpoints go to the next
+// free one, and their paths say so.
 type dirArchive struct {
 	dir string
+
+	mu     sync.Mutex
+	models map[string]*dirModel // by the ids that reserve gave
 }
 
-func (a dirArchive) file(p tinker.Path) string {
+// dirModel is a model of this process.
+type dirModel struct {
+	prefix string
+	number int
+	made   bool // the directory
+}
+
+func (m *dirModel) id() string { return fmt.Sprintf("%s-%d", m.prefix, m.number) }
+
+func newDirArchive(dir string) *dirArchive {
+	return &dirArchive{dir: dir, models: map[string]*dirModel{}}
+}
+
+func (a *dirArchive) file(p tinker.Path) string {
 	return filepath.Join(a.dir, p.Model, string(p.Kind), p.Name+".ckpt")
 }
 
-func (a dirArchive) reserve(prefix string) (string, error) {
+func (a *dirArchive) reserve(prefix string) (string, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if err := os.MkdirAll(a.dir, 0o750); err != nil {
 		return "", fmt.Errorf("policy: make checkpoint directory: %w", err)
 	}
-	for i := 1; ; i++ {
-		id := fmt.Sprintf("%s-%d", prefix, i)
-		err := os.Mkdir(filepath.Join(a.dir, id), 0o750)
-		if err == nil {
-			return id, nil
+	for m := (&dirModel{prefix: prefix, number: 1}); ; m.number++ {
+		if a.models[m.id()] != nil {
+			continue
 		}
-		if !errors.Is(err, fs.ErrExist) {
-			return "", fmt.Errorf("policy: make model directory: %w", err)
+		_, err := os.Lstat(filepath.Join(a.dir, m.id()))
+		if errors.Is(err, fs.ErrNotExist) {
+			a.models[m.id()] = m
+			return m.id(), nil
+		}
+		if err != nil {
+			return "", fmt.Errorf("policy: look for model directories: %w", err)
 		}
 	}
 }
 
-// put writes a temporary file beside the target, syncs it and renames it, so that a crash leaves either the
-// whole checkpoint or none.
-func (a dirArchive) put(p tinker.Path, data []byte) (err error) {
+// claim makes the directory of a model that has none yet and returns the id that it is under.
+func (a *dirArchive) claim(id string) (string, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m := a.models[id]
+	if m == nil {
+		return "", agl.Errorf(agl.CodeNotFound, "model: %s is not of this archive", id)
+	}
+	if m.made {
+		return m.id(), nil
+	}
+	if err := a.sweep(); err != nil {
+		return "", err
+	}
+	for {
+		err := os.Mkdir(filepath.Join(a.dir, m.id()), 0o750)
+		if err == nil {
+			m.made = true
+			return m.id(), syncDir(a.dir)
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return "", err
+		}
+		m.number++
+	}
+}
+
+// sweep removes what processes that died in the middle of a put left in any model's directory.
+func (a *dirArchive) sweep() error {
+	files, err := filepath.Glob(filepath.Join(a.dir, "*", string(tinker.KindCheckpoint), "*.tmp-*"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		info, err := os.Lstat(file)
+		if err == nil && time.Since(info.ModTime()) > staleAfter {
+			err = os.Remove(file)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *dirArchive) put(p tinker.Path, data []byte) (tinker.Path, error) {
+	var err error
+	if p.Model, err = a.claim(p.Model); err != nil {
+		return p, fmt.Errorf("policy: save checkpoint: %w", err)
+	}
 	target := a.file(p)
 	dir := filepath.Dir(target)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return fmt.Errorf("policy: save checkpoint: %w", err)
+		return p, fmt.Errorf("policy: save checkpoint: %w", err)
 	}
 	if _, err := os.Lstat(target); err == nil {
-		return taken(p)
+		return p, taken(p)
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("policy: save checkpoint: %w", err)
+		return p, fmt.Errorf("policy: save checkpoint: %w", err)
 	}
-	tmp, err := os.CreateTemp(dir, p.Name+".tmp-*")
+	if err := writeDurably(target, data); err != nil {
+		return p, fmt.Errorf("policy: save checkpoint: %w", err)
+	}
+	return p, nil
+}
+
+// writeDurably writes a temporary file beside the target, syncs it and renames it, so that a crash leaves
+// either the whole checkpoint or none.
+func writeDurably(target string, data []byte) (err error) {
+	dir := filepath.Dir(target)
+	tmp, err := os.CreateTemp(dir, strings.TrimSuffix(filepath.Base(target), ".ckpt")+".tmp-*")
 	if err != nil {
-		return fmt.Errorf("policy: save checkpoint: %w", err)
+		return err
 	}
 	defer func() {
 		if err != nil {
@@ -128,27 +214,27 @@ func (a dirArchive) put(p tinker.Path, data []byte) (err error) {
 		err = tmp.Sync()
 	}
 	if err = errors.Join(err, tmp.Close()); err != nil {
-		return fmt.Errorf("policy: save checkpoint: %w", err)
+		return err
 	}
 	if err := os.Rename(tmp.Name(), target); err != nil {
-		return fmt.Errorf("policy: save checkpoint: %w", err)
+		return err
 	}
 	return syncDir(dir)
 }
 
-// syncDir makes a rename durable.
+// syncDir makes what was made or renamed in dir durable.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
-		return fmt.Errorf("policy: save checkpoint: %w", err)
+		return err
 	}
 	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return fmt.Errorf("policy: save checkpoint: sync %s: %w", dir, err)
+		return fmt.Errorf("sync %s: %w", dir, err)
 	}
 	return nil
 }
 
-func (a dirArchive) get(p tinker.Path) ([]byte, error) {
+func (a *dirArchive) get(p tinker.Path) ([]byte, error) {
 	data, err := os.ReadFile(a.file(p))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, unknown(p)
@@ -159,7 +245,7 @@ func (a dirArchive) get(p tinker.Path) ([]byte, error) {
 	return data, nil
 }
 
-func (a dirArchive) remove(p tinker.Path) error {
+func (a *dirArchive) remove(p tinker.Path) error {
 	err := os.Remove(a.file(p))
 	if errors.Is(err, fs.ErrNotExist) {
 		return unknown(p)

@@ -12,7 +12,8 @@ import (
 // Service is the embedded engine: an in-process [tinker.Service]. It is safe for concurrent use and holds no
 // goroutines between calls.
 //
-// Checkpoints (SaveWeights) are files in Config.Dir and can be loaded, or sampled, by a later process.
+// Checkpoints (SaveWeights) are files in Config.Dir and can be loaded, or sampled, by a later process. Where
+// several processes share the directory, a checkpoint's path may have another model id than Info says.
 // Sampler snapshots (SaveWeightsForSampler) are copies in memory that cost 0.9 MB each at the default size;
 // they live until DeleteWeights or the end of the process, and sampling clients keep theirs beyond that.
 type Service struct {
@@ -45,7 +46,7 @@ func NewService(cfg Config) (*Service, error) {
 		snapshots: map[tinker.Path]*weights{},
 	}
 	if cfg.Dir != "" {
-		s.files = dirArchive{dir: cfg.Dir}
+		s.files = newDirArchive(cfg.Dir)
 	}
 	s.spare = newDecoders(s.lay, s.kn)
 	return s, nil
@@ -244,7 +245,8 @@ func (m *model) SaveWeights(ctx context.Context, p tinker.SaveWeightsParams) (st
 		if err != nil {
 			return err
 		}
-		return m.service.files.put(path, data)
+		path, err = m.service.files.put(path, data)
+		return err
 	})
 	if err != nil {
 		return "", err

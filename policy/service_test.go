@@ -3,12 +3,16 @@ package policy
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -378,5 +382,83 @@ func TestCallsTakeTurns(t *testing.T) {
 	}
 	if _, err := m.Info(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// saveCheckpoint fails the test where SaveWeights does.
+func saveCheckpoint(t *testing.T, m tinker.TrainingClient, name string) string {
+	t.Helper()
+	path, err := m.SaveWeights(t.Context(), tinker.SaveWeightsParams{Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestDirectoryHoldsCheckpointsOnly: a model that saves nothing leaves no directory, and what a killed process
+// left in the middle of a save is swept, while that of one at work is not touched.
+func TestDirectoryHoldsCheckpointsOnly(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Dir = t.TempDir()
+	list := func() (files []string) {
+		t.Helper()
+		err := fs.WalkDir(os.DirFS(cfg.Dir), ".", func(path string, d fs.DirEntry, err error) error {
+			if !d.IsDir() || strings.HasPrefix(d.Name(), "agl-policy") {
+				files = append(files, path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files
+	}
+	_, m := newModel(t, cfg, 1)
+	newModel(t, cfg, 2)
+	if got := list(); got != nil {
+		t.Errorf("models that saved nothing left %q", got)
+	}
+	saveCheckpoint(t, m, "a")
+	stale := filepath.Join(cfg.Dir, "agl-policy-1", "weights", "b.tmp-123")
+	young := filepath.Join(cfg.Dir, "agl-policy-1", "weights", "c.tmp-456")
+	for _, file := range []string{stale, young} {
+		if err := os.WriteFile(file, []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if old := time.Now().Add(-2 * staleAfter); os.Chtimes(stale, old, old) != nil {
+		t.Fatal("cannot age a file")
+	}
+	_, m = newModel(t, cfg, 1)
+	saveCheckpoint(t, m, "a")
+	want := []string{
+		"agl-policy-1", "agl-policy-1/weights/a.ckpt", "agl-policy-1/weights/c.tmp-456",
+		"agl-policy-2", "agl-policy-2/weights/a.ckpt",
+	}
+	if diff := cmp.Diff(want, list()); diff != "" {
+		t.Errorf("directory (-want +got):\n%s", diff)
+	}
+}
+
+// TestProcessesShareDirectory: two processes that reserved the same id before either saved do not mix.
+func TestProcessesShareDirectory(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Dir = t.TempDir()
+	_, first := newModel(t, cfg, 1)
+	_, second := newModel(t, cfg, 2)
+	paths := []string{saveCheckpoint(t, first, "a"), saveCheckpoint(t, second, "a"), saveCheckpoint(t, second, "b"), saveCheckpoint(t, first, "b")}
+	want := []string{
+		"tinker://agl-policy-1/weights/a", "tinker://agl-policy-2/weights/a",
+		"tinker://agl-policy-2/weights/b", "tinker://agl-policy-1/weights/b",
+	}
+	if diff := cmp.Diff(want, paths); diff != "" {
+		t.Fatalf("paths (-want +got):\n%s", diff)
+	}
+	for _, path := range paths {
+		if err := first.LoadWeights(t.Context(), tinker.LoadWeightsParams{Path: path, WithOptimizer: true}); err != nil {
+			t.Errorf("load %s: %v", path, err)
+		}
 	}
 }
