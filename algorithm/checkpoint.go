@@ -94,18 +94,24 @@ func OpenCheckpoints(cfg CheckpointsConfig) (*Checkpoints, error) {
 }
 
 // Save writes a checkpoint whose weights are already saved, atomically and
-// durably, and then prunes older ones with their weights. Only a failure to
-// write is an error; ctx bounds the pruning.
+// durably, and then prunes older ones with their weights, those of one that it
+// replaced included. Only a failure to write is an error; ctx bounds the pruning.
 func (c *Checkpoints) Save(ctx context.Context, cp Checkpoint) error {
 	data, err := json.Marshal(checkpointFile{checkpointFormat, cp}, json.Deterministic(true), jsontext.Multiline(true))
 	if err != nil {
 		return fmt.Errorf("save checkpoint of step %d: %w", cp.Step, err)
 	}
 	name := fmt.Sprintf("%s%08d%s", checkpointPrefix, cp.Step, checkpointSuffix)
-	if err := writeFileAtomic(filepath.Join(c.cfg.Dir, name), append(data, '\n')); err != nil {
+	path := filepath.Join(c.cfg.Dir, name)
+	replaced, readErr := readCheckpoint(path) // one that could not be loaded
+	if err := writeFileAtomic(path, append(data, '\n')); err != nil {
 		return fmt.Errorf("save checkpoint of step %d: %w", cp.Step, err)
 	}
-	if err := c.prune(ctx, cp.Weights); err != nil {
+	err = errors.Join(c.settled(), c.prune(ctx, cp.Weights))
+	if readErr == nil && replaced.Weights != cp.Weights {
+		err = errors.Join(err, c.deleteWeights(ctx, replaced.Weights))
+	}
+	if err != nil {
 		c.cfg.Logger.WarnContext(ctx, "prune old checkpoints", "dir", c.cfg.Dir, "error", err)
 	}
 	return nil
@@ -118,7 +124,20 @@ func (c *Checkpoints) Save(ctx context.Context, cp Checkpoint) error {
 // A checkpoint of another identity is agl.ErrConflict, and so is a directory
 // that holds checkpoints of which none can be loaded: starting anew there would
 // silently throw the run away.
+//
+// Weights that an interrupted process left without a checkpoint are deleted, see
+// [Checkpoints.Pend]; a failure to do so is logged and tried again the next time.
 func (c *Checkpoints) Restore(ctx context.Context, identity map[string]string, load func(Checkpoint) error) (cp Checkpoint, ok bool, err error) {
+	if cp, ok, err = c.restore(ctx, identity, load); err != nil {
+		return Checkpoint{}, false, err
+	}
+	if err := c.dropPending(ctx); err != nil {
+		c.cfg.Logger.WarnContext(ctx, "delete weights that an interrupted process left", "dir", c.cfg.Dir, "error", err)
+	}
+	return cp, ok, nil
+}
+
+func (c *Checkpoints) restore(ctx context.Context, identity map[string]string, load func(Checkpoint) error) (cp Checkpoint, ok bool, err error) {
 	paths, err := c.list()
 	if err != nil || len(paths) == 0 {
 		return Checkpoint{}, false, err
@@ -171,9 +190,8 @@ func (c *Checkpoints) prune(ctx context.Context, current string) error {
 	var errs []error
 	for _, path := range paths[:max(len(paths)-c.cfg.Keep, 0)] {
 		if cp, err := readCheckpoint(path); err == nil && cp.Weights != current {
-			err := c.cfg.Service.DeleteWeights(ctx, tinker.DeleteWeightsParams{Path: cp.Weights})
-			if err != nil && !errors.Is(err, agl.ErrNotFound) && !errors.Is(err, agl.ErrUnimplemented) {
-				errs = append(errs, fmt.Errorf("delete weights %s: %w", cp.Weights, err))
+			if err := c.deleteWeights(ctx, cp.Weights); err != nil {
+				errs = append(errs, err)
 				continue
 			}
 		}

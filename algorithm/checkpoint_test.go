@@ -113,6 +113,67 @@ func TestCheckpointsPruneFailure(t *testing.T) {
 	}
 }
 
+// TestRestoreDropsPending: weights that were saved and of which a killed process
+// made no checkpoint are deleted, others not.
+func TestRestoreDropsPending(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name    string
+		saved   []int // checkpoints
+		pending int   // step of the weights
+		want    []string
+	}{
+		{"before the first checkpoint", nil, 25, []string{"tinker://m/weights/25"}},
+		{"after one", []int{25}, 50, []string{"tinker://m/weights/50"}},
+		{"with its checkpoint", []int{25, 50}, 50, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			c := openCheckpoints(t, dir, &keeper{})
+			save(t, c, tc.saved...)
+			if err := c.Pend(checkpointOf(tc.pending).Weights); err != nil {
+				t.Fatal(err)
+			}
+			away := &keeper{err: errors.New("away")}
+			engine := &keeper{}
+			for _, service := range []*keeper{away, engine} { // what fails is tried again
+				if _, _, err := openCheckpoints(t, dir, service).Restore(t.Context(), checkpointOf(0).Identity, accept); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(tc.want, engine.deleted); diff != "" {
+				t.Errorf("deleted weights (-want +got):\n%s", diff)
+			}
+			if n := len(names(t, dir)); n != len(tc.saved) {
+				t.Errorf("files %q, want checkpoints only", names(t, dir))
+			}
+		})
+	}
+}
+
+// TestSaveReplaces: a checkpoint made again takes the weights of the first with it.
+func TestSaveReplaces(t *testing.T) {
+	t.Parallel()
+	dir, engine := t.TempDir(), &keeper{}
+	c := openCheckpoints(t, dir, engine)
+	save(t, c, 25, 50)
+	again := checkpointOf(50)
+	again.Weights = "tinker://m2/weights/50"
+	if err := c.Pend(again.Weights); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Save(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"tinker://m/weights/50"}, engine.deleted); diff != "" {
+		t.Errorf("deleted weights (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"checkpoint-00000025.json", "checkpoint-00000050.json"}, names(t, dir)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
 func TestRestore(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

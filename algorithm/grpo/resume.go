@@ -24,13 +24,17 @@ func (r *run) checkpoint(ctx context.Context, report *StepReport) error {
 	return r.saveState(ctx)
 }
 
-// saveWeights is the first half of a checkpoint; nothing refers to the weights
-// until saveState.
+// saveWeights is the first half of a checkpoint; no checkpoint refers to the
+// weights until saveState, and a process that ends before it leaves a note of them
+// for the next.
 func (r *run) saveWeights(ctx context.Context, report *StepReport) error {
 	start := time.Now()
 	weights, err := r.client.SaveWeights(ctx, tinker.SaveWeightsParams{Name: fmt.Sprintf("step-%08d", r.step)})
 	if err != nil {
 		return fmt.Errorf("save weights: %w", err)
+	}
+	if err := r.checkpoints.Pend(weights); err != nil {
+		return err
 	}
 	r.weights = weights
 	report.Seconds.Checkpoint = time.Since(start).Seconds()

@@ -165,6 +165,61 @@ func TestResumeFinished(t *testing.T) {
 	}
 }
 
+// stateless cannot say where it is from the n-th time on, which ends a run between
+// the two halves of a checkpoint.
+type stateless struct {
+	grpo.Source
+
+	n int
+}
+
+func (s *stateless) State() (jsontext.Value, error) {
+	if s.n--; s.n < 0 {
+		return nil, errBroken
+	}
+	return s.Source.State()
+}
+
+// TestResumeBetweenHalves: weights whose checkpoint was never written are deleted
+// by the run that goes on.
+func TestResumeBetweenHalves(t *testing.T) {
+	t.Parallel()
+	weights, out := t.TempDir(), t.TempDir()
+	run := func(saves int) error {
+		w := newWorld(t, weights, nil)
+		source, err := grpo.NewDatasetSource(tasks(t), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := w.config(out)
+		cfg.Source = &stateless{source, saves}
+		return w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{})
+	}
+	list := func() []string {
+		files, err := filepath.Glob(filepath.Join(weights, "*", "*", "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range files {
+			files[i] = strings.TrimPrefix(files[i], weights+"/")
+		}
+		return files
+	}
+	const model = "agl-policy-1/weights/"
+	if err := run(2); !errors.Is(err, errBroken) { // steps 0 and 3
+		t.Fatalf("got %v, want to be broken", err)
+	}
+	if diff := cmp.Diff([]string{model + "step-00000000.ckpt", model + "step-00000003.ckpt", model + "step-00000006.ckpt"}, list()); diff != "" {
+		t.Fatalf("weights of the broken run (-want +got):\n%s", diff)
+	}
+	if err := run(99); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{model + "step-00000003.ckpt", "agl-policy-2/weights/step-00000006.ckpt"}, list()); diff != "" {
+		t.Errorf("weights of the run that went on (-want +got):\n%s", diff)
+	}
+}
+
 // TestResumeFromDamage: with the newest weights damaged, a run goes on from the
 // checkpoint before and makes the lost steps again.
 func TestResumeFromDamage(t *testing.T) {

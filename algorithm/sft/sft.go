@@ -218,6 +218,9 @@ func (t *training) save(ctx context.Context, steps int) (weights string, err err
 	if t.checkpoints == nil {
 		return weights, nil
 	}
+	if err := t.checkpoints.Pend(weights); err != nil {
+		return "", err
+	}
 	err = t.checkpoints.Save(ctx, algorithm.Checkpoint{Step: steps, Weights: weights, Identity: t.identity, State: agl.NullJSON()})
 	return weights, err
 }
