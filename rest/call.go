@@ -187,6 +187,10 @@ func (c *call) idempotencyKey() string {
 	return ""
 }
 
+// firstBody bounds the memory that a request gets for the length that it
+// claims; it gets more as its body comes.
+const firstBody = 1 << 20
+
 // readBody reads the request's body, decompressed, into c.body.
 func (c *call) readBody() error {
 	limit := c.server.config.MaxBodyBytes
@@ -202,16 +206,25 @@ func (c *call) readBody() error {
 	default:
 		return detailError(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Encoding %q is not supported, allowed are gzip and identity", encoding))
 	}
-	if r.ContentLength >= 0 {
-		n := int(r.ContentLength)
-		if cap(c.body) < n {
-			c.body = make([]byte, n)
+	n := int(r.ContentLength)
+	switch {
+	case n < 0:
+		return c.readAll(r.Body, limit)
+	case n > max(cap(c.body), firstBody):
+		c.body = make([]byte, 0, firstBody)
+		if err := c.readAll(r.Body, limit); err != nil {
+			return err
 		}
-		c.body = c.body[:n]
-		_, err := io.ReadFull(r.Body, c.body)
-		return readFailure(err)
+		if len(c.body) < n {
+			return readFailure(io.ErrUnexpectedEOF)
+		}
+		return nil
+	case cap(c.body) < n:
+		c.body = make([]byte, n)
 	}
-	return c.readAll(r.Body, limit)
+	c.body = c.body[:n]
+	_, err := io.ReadFull(r.Body, c.body)
+	return readFailure(err)
 }
 
 func (c *call) readGzip(limit int64) error {

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -94,6 +95,45 @@ func TestBodies(t *testing.T) {
 				t.Errorf("got %d %s, want %d with %s", w.Code, w.Body, tc.status, tc.want)
 			}
 		})
+	}
+}
+
+// greedyBody is a body that breaks off after its first piece and notes how much
+// room it was given.
+type greedyBody struct{ room int }
+
+func (b *greedyBody) Read(p []byte) (int, error) {
+	if b.room == 0 {
+		b.room = len(p)
+		return copy(p, "{"), nil
+	}
+	return 0, io.ErrUnexpectedEOF
+}
+
+// TestClaimedLength checks that a length costs the server nothing until the
+// body is there.
+func TestClaimedLength(t *testing.T) {
+	t.Parallel()
+	server := newServer(t, rest.ServerConfig{Store: newStore(t)})
+	body := &greedyBody{}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/agl/queues/rollouts/enqueue", body)
+	r.ContentLength = 64 << 20
+	w := httptest.NewRecorder()
+	server.ServeHTTP(w, r)
+	if w.Code != http.StatusBadRequest || body.room > 1<<20 {
+		t.Errorf("status %d after a read of up to %d bytes, want 400 and at most 1 MiB", w.Code, body.room)
+	}
+
+	long := `{"rollouts":[{"input":"` + strings.Repeat("x", 3<<20) + `"}]}`
+	if w := ask(t, server, http.MethodPost, "/v1/agl/queues/rollouts/enqueue", long); w.Code >= 300 {
+		t.Errorf("a long body: %d %s", w.Code, w.Body)
+	}
+	r = httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/agl/queues/rollouts/enqueue", strings.NewReader(long))
+	r.ContentLength++
+	w = httptest.NewRecorder()
+	server.ServeHTTP(w, r)
+	if w.Code != http.StatusBadRequest {
+		t.Errorf("a body shorter than it says: %d %s", w.Code, w.Body)
 	}
 }
 
