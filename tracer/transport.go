@@ -102,16 +102,23 @@ func (c *chatCall) captureRequest(req *http.Request, limit int64) (*http.Request
 }
 
 // capturedBody is a reply's body that keeps what passes, and records the call
-// when the body ends or is closed.
+// when the body ends or is closed, which may be while it is being read.
 type capturedBody struct {
 	io.ReadCloser
-	call *chatCall
-	left int64
-	once sync.Once
+
+	mu    sync.Mutex
+	call  *chatCall
+	left  int64
+	ended bool
 }
 
 func (b *capturedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended {
+		return n, err
+	}
 	keep := min(int64(n), b.left)
 	b.call.reply.Write(p[:keep])
 	b.left -= keep
@@ -119,15 +126,25 @@ func (b *capturedBody) Read(p []byte) (int, error) {
 		b.call.truncated = true
 	}
 	if err != nil {
-		b.once.Do(func() { b.call.finish(err) })
+		b.end(err)
 	}
 	return n, err
 }
 
 func (b *capturedBody) Close() error {
 	err := b.ReadCloser.Close()
-	b.once.Do(func() { b.call.finish(nil) })
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.end(nil)
 	return err
+}
+
+// end records the call, once. It is called with mu held.
+func (b *capturedBody) end(err error) {
+	if !b.ended {
+		b.ended = true
+		b.call.finish(err)
+	}
 }
 
 // replyBytes returns the captured reply, unpacked.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -65,6 +66,54 @@ func attributeLines(spans []agl.Span) string {
 		}
 	}
 	return b.String()
+}
+
+// lingering is a body whose Read returns once it is closed.
+type lingering struct{ closed chan struct{} }
+
+func (b lingering) Read(p []byte) (int, error) {
+	<-b.closed
+	return copy(p, "late"), io.EOF
+}
+
+func (b lingering) Close() error {
+	close(b.closed)
+	return nil
+}
+
+type roundTripper func(r *http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// An agent may close a reply that another of its goroutines reads; the race
+// detector watches.
+func TestTransportClosedWhileRead(t *testing.T) {
+	t.Parallel()
+	transport := &tracer.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: lingering{make(chan struct{})}, Request: r}, nil
+	})}
+	ctx, open := start(t, newTracer(t, tracer.Config{Store: &spanStore{}}))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://model/v1/chat/completions", strings.NewReader(`{"model":"m"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		if got, err := io.ReadAll(resp.Body); string(got) != "late" || err != nil {
+			t.Errorf("read %q, %v", got, err)
+		}
+	})
+	if err := resp.Body.Close(); err != nil {
+		t.Error(err)
+	}
+	reading.Wait()
+	if spans := end(t, open); len(spans) != 2 {
+		t.Errorf("%d spans, want one of the call and one of the attempt", len(spans))
+	}
 }
 
 func TestTransportRecords(t *testing.T) {
