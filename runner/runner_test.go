@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -319,7 +320,8 @@ func TestOutage(t *testing.T) {
 // lateStore hands out a rollout in the moment in which the runner stops.
 type lateStore struct {
 	*faultyStore
-	stop func()
+	stop    func()
+	returns error // if not nil, claims are not taken back
 }
 
 func (s *lateStore) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams) (agl.DequeueResult, error) {
@@ -329,6 +331,9 @@ func (s *lateStore) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsPa
 }
 
 func (s *lateStore) ReturnClaims(ctx context.Context, p agl.ReturnClaimsParams) error {
+	if s.returns != nil {
+		return s.returns
+	}
 	returner, ok := s.Store.(agl.ClaimReturner)
 	if !ok {
 		return errors.New("the store takes no claims back")
@@ -347,6 +352,26 @@ func TestLateClaimIsGivenBack(t *testing.T) {
 	}
 	if rollout := get(t, s, id); rollout.Status != agl.RolloutQueuing || rollout.Attempt != nil {
 		t.Errorf("rollout is %s with attempt %v", rollout.Status, rollout.Attempt)
+	}
+}
+
+// A claim that cannot be given back is executed, and the log says why.
+func TestLateClaimIsNotTakenBack(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s := &lateStore{faultyStore: openStore(t), stop: cancel, returns: errors.New("no returns today")}
+	id := enqueue(t, s, agl.RolloutConfig{})
+	var log strings.Builder
+	cfg := runner.Config{Store: s, Agent: agl.AgentFunc(done), Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	if err := newRunner(t, cfg).Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if rollout := get(t, s, id); rollout.Attempt == nil {
+		t.Errorf("rollout is %s without an attempt", rollout.Status)
+	}
+	if !strings.Contains(log.String(), "no returns today") || !strings.Contains(log.String(), id) {
+		t.Errorf("log: %s", log.String())
 	}
 }
 

@@ -99,7 +99,11 @@ func (w *worker) giveBack(ctx context.Context, rollout agl.AttemptedRollout) boo
 	}
 	closing, cancel := w.r.closing(ctx)
 	defer cancel()
-	return returner.ReturnClaims(closing, agl.ReturnClaimsParams{Rollouts: []agl.AttemptedRollout{rollout}}) == nil
+	if err := returner.ReturnClaims(closing, agl.ReturnClaimsParams{Rollouts: []agl.AttemptedRollout{rollout}}); err != nil {
+		w.r.cfg.Logger.WarnContext(ctx, "claim not given back", "worker_id", w.id, "rollout_id", rollout.RolloutID, "error", err)
+		return false
+	}
+	return true
 }
 
 // Why the context of an attempt ended.
