@@ -43,7 +43,7 @@ type Config struct {
 	Hooks []agl.Hook
 	// Runner tunes the runners: tracer, intervals, time limits. Its Store, Agent,
 	// Hooks, Workers, FirstWorker, MaxRollouts, Flusher, ProxyToken and Logger
-	// come from here (the last but one from Proxy) and are ignored there.
+	// come from here, Flusher and ProxyToken from Proxy, and are ignored there.
 	Runner runner.Config
 
 	// DevTasks is how many tasks of each dataset Dev tries; 0 means 4.
