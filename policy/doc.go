@@ -15,7 +15,7 @@
 //
 // Small formal tasks with copying, in about ten thousand demonstrations. On the calculator example (five
 // question forms, a tool, demonstrations that are mostly wrong), 1200 supervised steps of 32 at a peak rate of
-// 3e-3, Adam 0.9/0.98 with clipping at 1, reach what the demonstrations reach; 200 steps of GRPO on 16 prompts
+// 3e-3, Adam 0.9/0.98 with clipping at 1, reach what the demonstrations reach; 120 steps of GRPO on 16 prompts
 // × 8 with importance_sampling at 1e-3, falling to a tenth after the first quarter, then answer 0.94 to 0.98
 // of the held-out questions. A constant rate ends lower and less evenly, as the last steps see few groups with
 // any variance; 2e-3 makes forms lock on wrong answers. The optimizer is reset in between (LoadWeights without

@@ -2,7 +2,8 @@
 // run: simulated runners that dequeue, fetch resources, send spans one by one
 // and report, and an algorithm that enqueues, waits, and reads every span back.
 //
-// One run measures several servers one after the other with the same load: the
+// One run first starts agl's server a few times to see how soon it answers, then
+// measures several servers one after the other with the same load: the
 // Python package's server, agl's, agl's under the Go client (batches, long
 // polls), and a net/http server that answers the same calls with canned
 // replies, which is the ceiling. Read the ratios, not the absolute figures.
@@ -26,6 +27,7 @@ type options struct {
 	Runners int           `default:"64" help:"Simulated runners."`
 	Time    time.Duration `default:"10s" help:"How long each server is measured, after a warm-up of a fifth of it."`
 	Rounds  int           `default:"1" help:"How often all servers are measured; the median counts."`
+	Starts  int           `default:"10" help:"Cold starts of agl's server that are measured; 0 skips them."`
 	Only    []string      `help:"Measure only these: python, agl, agl-client, ceiling." placeholder:"NAME"`
 }
 
@@ -53,9 +55,7 @@ type contender struct {
 }
 
 func contenders(opt options) []contender {
-	agl := func(ctx context.Context) (*server, error) {
-		return startProcess(ctx, nil, opt.Agl, "store", "--db", opt.DB, "--log-level", "warn")
-	}
+	agl := func(ctx context.Context) (*server, error) { return startAgl(ctx, opt) }
 	wire := func(verify bool) func(string, options) worker {
 		return func(url string, opt options) worker { return newWireWorker(url, opt.Runners, verify) }
 	}
@@ -79,7 +79,30 @@ func contenders(opt options) []contender {
 	return picked
 }
 
+func startAgl(ctx context.Context, opt options) (*server, error) {
+	return startProcess(ctx, nil, opt.Agl, "store", "--db", opt.DB, "--log-level", "warn")
+}
+
+// coldStarts returns how long agl's server takes from the start of its process
+// to its first answer, each time on its own.
+func coldStarts(ctx context.Context, opt options) ([]time.Duration, error) {
+	var took []time.Duration
+	for range opt.Starts {
+		srv, err := startAgl(ctx, opt)
+		if err != nil {
+			return nil, err
+		}
+		srv.stop()
+		took = append(took, srv.ready)
+	}
+	return took, nil
+}
+
 func run(ctx context.Context, opt options) error {
+	starts, err := coldStarts(ctx, opt)
+	if err != nil {
+		return fmt.Errorf("cold start: %w", err)
+	}
 	results := map[string][]result{}
 	list := contenders(opt)
 	for round := range opt.Rounds {
@@ -93,6 +116,7 @@ func run(ctx context.Context, opt options) error {
 		}
 	}
 	report(os.Stdout, list, results)
+	reportStarts(os.Stdout, starts)
 	return nil
 }
 

@@ -68,3 +68,17 @@ func report(w io.Writer, list []contender, results map[string][]result) {
 		fmt.Fprintln(w)
 	}
 }
+
+// coldStartTarget is what a start of the server may take.
+const coldStartTarget = 100 * time.Millisecond
+
+func reportStarts(w io.Writer, took []time.Duration) {
+	if len(took) == 0 {
+		return
+	}
+	took = slices.Sorted(slices.Values(took))
+	middle, most := took[len(took)/2], took[len(took)-1]
+	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+	fmt.Fprintf(w, "\ncold start of agl (process start to first answer, %d starts): median %.1f ms, max %.1f ms; %.2f and %.2f of the target of %.0f ms\n",
+		len(took), ms(middle), ms(most), float64(middle)/float64(coldStartTarget), float64(most)/float64(coldStartTarget), ms(coldStartTarget))
+}

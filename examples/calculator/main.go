@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/pprof"
+	"strconv"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -33,7 +34,7 @@ import (
 
 type options struct {
 	Seed     uint64 `default:"1" help:"Decides the model's first weights, the order of the questions and the sampling."`
-	Steps    int    `default:"200" help:"Steps of reinforcement learning, 128 rollouts each."`
+	Steps    int    `default:"${steps}" help:"Steps of reinforcement learning, 128 rollouts each."`
 	Runners  int    `default:"16" help:"Rollouts that run at once."`
 	Strategy string `default:"shared-memory" enum:"shared-memory,client-server" help:"Where runners run: in this process, or in processes that meet it at a store server (${enum})."`
 	Store    string `placeholder:"URL" help:"A store server that runs already, such as http://127.0.0.1:4747; needs --strategy client-server."`
@@ -52,6 +53,7 @@ func main() {
 	parser := kong.Must(&opt,
 		kong.Name("calculator"),
 		kong.Description("Trains a small language model to use a calculator, inside a real agent."),
+		kong.Vars{"steps": strconv.Itoa(recipe.Steps)},
 		kong.UsageOnError())
 	_, err := parser.Parse(os.Args[1:])
 	if err == nil {

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl/examples/calculator/recipe"
 )
 
 // program builds the example once for the test.
@@ -90,7 +92,7 @@ func TestKilledTrainingResumes(t *testing.T) {
 		t.Fatalf("the third start: %v\n%s", err, output)
 	}
 	after := strings.Split(string(output), "\n")
-	if after[0] != "resumes after step 25 of 200" {
+	if after[0] != fmt.Sprintf("resumes after step 25 of %d", recipe.Steps) {
 		t.Errorf("the third start begins with %q", after[0])
 	}
 	for step := 26; step <= 32; step++ {
@@ -113,7 +115,7 @@ func TestKilledTrainingResumes(t *testing.T) {
 	if err := json.Unmarshal(doc, &summary, json.MatchCaseInsensitiveNames(true)); err != nil {
 		t.Fatal(err)
 	}
-	if summary.Steps != 200 || summary.After.PassRate < 0.9 || summary.After.CI95[0] <= summary.Before.CI95[1] {
+	if summary.Steps != recipe.Steps || summary.After.PassRate < 0.9 || summary.After.CI95[0] <= summary.Before.CI95[1] {
 		t.Errorf("summary: %s", doc)
 	}
 }

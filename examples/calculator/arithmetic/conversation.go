@@ -48,13 +48,14 @@ func (q Question) Reward(chat []Message) float64 {
 	return 0
 }
 
-// The shares of demonstrations that do the wrong thing. Most guess, and most of
-// those about a product add, so that imitation alone picks the wrong mode and
-// only the reward can correct it.
+// The shares of demonstrations that do the wrong thing. Most guess, so that
+// imitation alone answers badly and only the reward can correct it. The others
+// are mostly right: a mode that is hardly ever shown is not explored either, and
+// its form of question stays locked on the wrong answer.
 const (
-	guessShare = 0.60 // answer at once, without the tool
-	swapShare  = 0.30 // call the tool with the operands of "take B from A" as they come
-	plusShare  = 0.60 // call the tool with + for "times"
+	guessShare = 0.64 // answer at once, without the tool
+	swapShare  = 0.20 // call the tool with the operands of "take B from A" as they come
+	plusShare  = 0.20 // call the tool with + for "times"
 )
 
 // Demonstration draws a question over the pairs and the chat of somebody who

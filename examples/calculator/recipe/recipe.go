@@ -24,7 +24,7 @@ const (
 	warmStartPeak  = 3e-3
 	warmStartRise  = 100
 
-	Steps          = 200
+	Steps          = 120
 	PromptsPerStep = 16
 	GroupSize      = 8
 	learningRate   = 1e-3
