@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"time"
 
@@ -99,12 +100,15 @@ func coldStarts(ctx context.Context, opt options) ([]time.Duration, error) {
 }
 
 func run(ctx context.Context, opt options) error {
-	starts, err := coldStarts(ctx, opt)
-	if err != nil {
-		return fmt.Errorf("cold start: %w", err)
-	}
 	results := map[string][]result{}
 	list := contenders(opt)
+	var starts []time.Duration
+	if slices.ContainsFunc(list, func(c contender) bool { return c.name == "agl" }) {
+		var err error
+		if starts, err = coldStarts(ctx, opt); err != nil {
+			return fmt.Errorf("cold start: %w", err)
+		}
+	}
 	for round := range opt.Rounds {
 		for _, c := range list {
 			r, err := measure(ctx, c, opt)
