@@ -205,7 +205,7 @@ func (w slowAgent) Write(b []byte) (int, error) {
 
 // pieces is a backend's stream, which ends early when its request does.
 type pieces struct {
-	ctx  context.Context //nolint:containedctx // of the request that it answers
+	ctx  context.Context // of the request that it answers
 	left []string
 }
 
