@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"syscall"
@@ -30,6 +31,7 @@ type options struct {
 
 func main() {
 	var opt options
+	debug.SetGCPercent(400) // as the example does
 	kong.Parse(&opt, kong.Description("Measures the system's overhead on the calculator example, as a ratio."))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, opt)
