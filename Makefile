@@ -25,6 +25,7 @@ lint: $(LINT) ## style, bugs and import arrows
 	$(LINT) run ./...
 
 compat: ## the real Python package against this code
+	AGL_COMPAT_VENV=$$(test/compat/venv.sh) $(GO) test -count=1 -run Python ./proxy
 	test/compat/run.sh
 
 e2e: ## real processes, real signals

@@ -27,7 +27,7 @@ func FuzzSpanDecoders(f *testing.F) {
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		value := jsontext.Value(doc)
 		if !value.IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) || value.Kind() != '{' {
-			t.Skip()
+			return
 		}
 		var slow, fast Span
 		slowErr := slow.decode(jsontext.NewDecoder(bytes.NewBuffer(bytes.Clone(doc)), JSONOptions()))
