@@ -22,7 +22,11 @@ type unmarshaler interface {
 
 // decodeDocument reads exactly one document out of dec.
 func decodeDocument(dec *jsontext.Decoder, v unmarshaler) error {
-	if err := v.UnmarshalJSONFrom(dec); err != nil {
+	err := v.UnmarshalJSONFrom(dec)
+	if errors.Is(err, io.EOF) { // nothing but white space
+		return &jsontext.SyntacticError{ByteOffset: dec.InputOffset(), Err: io.ErrUnexpectedEOF}
+	}
+	if err != nil {
 		return err
 	}
 	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
