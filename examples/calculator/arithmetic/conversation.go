@@ -53,7 +53,7 @@ func (q Question) Reward(chat []Message) float64 {
 // are mostly right: a mode that is hardly ever shown is not explored either, and
 // its form of question stays locked on the wrong answer.
 const (
-	guessShare = 0.64 // answer at once, without the tool
+	guessShare = 0.67 // answer at once, without the tool
 	swapShare  = 0.20 // call the tool with the operands of "take B from A" as they come
 	plusShare  = 0.20 // call the tool with + for "times"
 )
