@@ -1,0 +1,153 @@
+package proxy_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy"
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	good := proxy.Model{Name: "m", BaseURL: "http://h/v1"}
+	for want, cfg := range map[string]proxy.Config{
+		"models[1].name": {Models: []proxy.Model{good, {BaseURL: "http://h"}}},
+		"base_url":       {Models: []proxy.Model{{Name: "m", BaseURL: "h:80/v1"}}},
+		"api_key":        {Models: []proxy.Model{{Name: "m", BaseURL: "http://h", APIKey: "env:"}}},
+		"StoreRetry":     {StoreRetry: -1},
+		"PublicURL":      {PublicURL: "localhost"},
+	} {
+		if _, err := proxy.New(cfg); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	p, err := proxy.New(proxy.Config{Models: []proxy.Model{good}, PublicURL: "http://me:1/v1/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.SetModels([]proxy.Model{{}}); err == nil || len(p.Models()) != 1 {
+		t.Errorf("a list that is refused: %v, %v", err, p.Models())
+	}
+	resource, err := p.AsResource("", []byte(`{"temperature":1.0}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"resource_type":"proxy_llm","endpoint":"http://me:1/v1","model":"m","api_key":null,"sampling_parameters":{"temperature":1.0}}`
+	if diff := cmp.Diff(want, string(resource.AppendJSON(nil))); diff != "" {
+		t.Error(diff)
+	}
+	if url, err := resource.BaseURL("r/1", "a"); err != nil || url != "http://me:1/rollout/r%2F1/attempt/a/v1" {
+		t.Errorf("%s %v", url, err)
+	}
+	if err := p.SetModels(nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := p.AsResource("", nil); !errors.Is(err, agl.ErrInvalid) {
+		t.Errorf("a resource without a model: %v", err)
+	}
+	closed(t, p)
+}
+
+func TestAdmin(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, token := range []string{"", "s3cret"} {
+			store := &spans{}
+			p := unplugged(t, always, store, func(c *proxy.Config) {
+				c.Token = token
+				c.Models[0].APIKey = "sk-very-secret"
+			})
+			local := &http.Client{Transport: through{p, "127.0.0.1:5"}}
+			remote := &http.Client{Transport: through{p, "10.0.0.1:5"}}
+			good := &proxy.Client{BaseURL: "http://proxy/", Token: token, HTTP: remote}
+			if token == "" {
+				good.HTTP = local
+				bad := &proxy.Client{BaseURL: "http://proxy", HTTP: remote}
+				if err := bad.Flush(t.Context(), nil); !errors.Is(err, agl.ErrUnauthorized) {
+					t.Errorf("from elsewhere without a token: %v", err)
+				}
+			} else {
+				for _, wrong := range []string{"", "s3cre", "s3cret2"} {
+					bad := &proxy.Client{BaseURL: "http://proxy", Token: wrong, HTTP: local}
+					if err := bad.SetModels(t.Context(), nil); !errors.Is(err, agl.ErrUnauthorized) {
+						t.Errorf("token %q: %v", wrong, err)
+					}
+				}
+			}
+			call(t.Context(), p, attemptPath)
+			if err := good.Flush(t.Context(), []string{"ro-1"}); err != nil || len(store.calls()) != 1 {
+				t.Errorf("flush: %v, %d calls", err, len(store.calls()))
+			}
+			call(t.Context(), p, attemptPath)
+			if w := call(t.Context(), p, "/rollout/ro-1/attempt/at-1/flush"); w.Code != http.StatusOK || len(store.calls()) != 2 {
+				t.Errorf("flush by the attempt: %d %s, %d calls", w.Code, w.Body, len(store.calls()))
+			}
+			list := admin(t, good.HTTP, token, http.MethodGet, "/admin/models", "")
+			if strings.Contains(list, "very-secret") || !strings.Contains(list, `"base_url":"http://backend/v1"`) {
+				t.Errorf("models: %s", list)
+			}
+			want := []proxy.Model{{Name: "x", BaseURL: "http://other/v1", BackendModel: "y", APIKey: "env:K", Version: "2", TextOnly: true}}
+			if err := good.SetModels(t.Context(), want); err != nil {
+				t.Error(err)
+			}
+			if diff := cmp.Diff(want, p.Models()); diff != "" {
+				t.Error(diff)
+			}
+			if err := good.SetModels(t.Context(), []proxy.Model{{Name: "x"}}); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), "base_url") {
+				t.Errorf("a wrong model: %v", err)
+			}
+			for body, want := range map[string]string{`{"rollout_ids":3}`: "rollout_ids", `{"rollout":[]}`: `unknown`, `[`: "body"} {
+				if got := admin(t, good.HTTP, token, http.MethodPost, "/admin/flush", body); !strings.Contains(got, want) || !strings.Contains(got, `"error"`) {
+					t.Errorf("%s: %s", body, got)
+				}
+			}
+			if got := admin(t, good.HTTP, token, http.MethodGet, "/admin/x", ""); !strings.Contains(got, "unknown admin request") {
+				t.Error(got)
+			}
+			closed(t, p)
+		}
+	})
+}
+
+// through serves requests by a handler, as coming from an address.
+type through struct {
+	handler http.Handler
+	from    string
+}
+
+func (h through) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	r = r.Clone(r.Context())
+	r.RemoteAddr = h.from
+	if r.Body == nil {
+		r.Body = http.NoBody
+	}
+	h.handler.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+func admin(t *testing.T, client *http.Client, token, method, path, body string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://proxy"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	res, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	got, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(got)
+}
