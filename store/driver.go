@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"errors"
+	"iter"
 
 	"github.com/agl-go/agl"
 	"github.com/go-json-experiment/json/jsontext"
@@ -30,9 +32,9 @@ type Driver interface {
 	// QueryAttempts finds a rollout's attempts, by sequence id unless sorted; an
 	// unknown rollout has none.
 	QueryAttempts(ctx context.Context, p agl.QueryAttemptsParams) (agl.Page[agl.Attempt], error)
-	// Deadlines returns every preparing or running rollout that has a time limit,
-	// with its latest attempt.
-	Deadlines(ctx context.Context) ([]agl.AttemptedRollout, error)
+	// Live returns every preparing or running rollout that has an attempt, with
+	// its latest one.
+	Live(ctx context.Context) ([]agl.AttemptedRollout, error)
 
 	// Resources returns a bundle by its id; ErrNotFound.
 	Resources(ctx context.Context, id string) (agl.ResourcesUpdate, error)
@@ -57,6 +59,18 @@ type Driver interface {
 	Events(ctx context.Context, after string, limit int) (EventList, error)
 	// Statistics counts what is stored. The engine fills in the uptime.
 	Statistics(ctx context.Context) (agl.Statistics, error)
+	// Evictable returns the finished rollouts that hold spans, up to limit, those
+	// that ended first first.
+	Evictable(ctx context.Context, limit int) (EvictableList, error)
+	// Export yields everything that is kept but the event log, as it is at one
+	// moment: the resources in the order of their creation, the workers, the
+	// rollouts in the order of theirs, each followed by its attempts and its spans
+	// in the order of insertion, the sequences, the idempotency records, and one
+	// State at the end. It stops behind the first error.
+	Export(ctx context.Context) iter.Seq2[Record, error]
+	// Ping reports whether the driver can read and write; CodeUnavailable when its
+	// database is away, CodeExhausted when it has no room.
+	Ping(ctx context.Context) error
 	// Close releases what the driver holds. No call is under way or follows.
 	Close(ctx context.Context) error
 }
@@ -68,8 +82,15 @@ type Capabilities struct {
 	Notices <-chan Notice
 }
 
+// ErrRetry is in the error of a Begin, Load, Claim or Apply whose batch another
+// process was in the way of (a deadlock, a serialization failure). The batch has
+// changed nothing; the engine discards it and runs it again.
+var ErrRetry = errors.New("another process was in the way")
+
 // Notice says that another process changed something.
 type Notice struct {
+	// Resync says that notices may have been lost: everything is to be looked at.
+	Resync   bool
 	Queue    bool     // rollouts were queued, or the queue was opened or closed
 	Rollouts []string // these finished, were deleted, or have other deadlines
 }
@@ -161,6 +182,7 @@ type Changes struct {
 	Spans            []SpanRecord
 	Sequences        []Sequence
 	DeletedRollouts  []string // with attempts, spans and counters
+	EvictedRollouts  []string // their spans are removed; to ask for them is ErrEvicted from now on
 	QueueClosed      agl.Null[bool]
 	Keys             []IdempotencyRecord
 	ForgottenKeys    []string
@@ -213,4 +235,46 @@ type EventList struct {
 	// Reset says that the events after the id asked for are not all there: it is
 	// too old, or unknown. Events is then empty.
 	Reset bool
+}
+
+// EvictableList says what can make room for new spans.
+type EvictableList struct {
+	Rollouts []EvictableRollout
+	// SpanBytes is the size of all spans that are stored, those of live rollouts
+	// too, as they were sent.
+	SpanBytes int64
+}
+
+// EvictableRollout is a finished rollout that holds spans.
+type EvictableRollout struct {
+	RolloutID string
+	EndTime   agl.Timestamp
+	SpanBytes int64
+}
+
+// Record is one thing of an export; exactly one of its fields is set.
+type Record struct {
+	Resources *agl.ResourcesUpdate
+	Worker    *agl.Worker
+	Rollout   *RolloutRecord
+	Attempt   *agl.Attempt
+	Span      *SpanRecord
+	Sequence  *Sequence
+	Key       *IdempotencyRecord
+	State     *State
+}
+
+// RolloutRecord is a rollout of an export.
+type RolloutRecord struct {
+	Rollout *agl.Rollout
+	// Place is the rollout's place in the queue: of two the one with the smaller
+	// number is claimed first. Null when it is not queued.
+	Place   agl.Null[int64]
+	Evicted bool
+}
+
+// State is what there is one of.
+type State struct {
+	QueueClosed     bool
+	LatestResources agl.Null[string]
 }

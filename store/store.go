@@ -112,7 +112,7 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	s.waits.init()
 	s.signal.init()
 	s.flights.init()
-	live, err := s.driver.Deadlines(ctx)
+	live, err := s.driver.Live(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -192,6 +192,7 @@ func (c *Changes) reset() {
 	c.Spans = emptied(c.Spans)
 	c.Sequences = emptied(c.Sequences)
 	c.DeletedRollouts = emptied(c.DeletedRollouts)
+	c.EvictedRollouts = emptied(c.EvictedRollouts)
 	c.QueueClosed = agl.Null[bool]{}
 	c.Keys = emptied(c.Keys)
 	c.ForgottenKeys = emptied(c.ForgottenKeys)
@@ -464,5 +465,5 @@ func (w *work) collect() *Changes {
 func (w *work) dirty() bool {
 	c := &w.changes
 	return len(w.changedRollouts)+len(w.changedAttempts)+len(w.changedWorkers)+len(w.changedSequences)+
-		len(c.Resources)+len(c.Spans)+len(c.Keys)+len(c.ForgottenKeys) > 0 || c.QueueClosed.Valid
+		len(c.Resources)+len(c.Spans)+len(c.Keys)+len(c.ForgottenKeys)+len(c.EvictedRollouts) > 0 || c.QueueClosed.Valid
 }

@@ -38,7 +38,7 @@ func Run(t *testing.T, open Open) {
 		"events":                           testEvents,
 		"queue state":                      testQueueState,
 		"delete":                           testDelete,
-		"deadlines":                        testDeadlines,
+		"live":                             testLive,
 		"snapshots":                        testSnapshots,
 		"statistics":                       testStatistics,
 		"one batch for everything at once": testOneBatch,
@@ -480,7 +480,7 @@ func testDelete(d *driver) {
 	}
 }
 
-func testDeadlines(d *driver) {
+func testLive(d *driver) {
 	limited := func(id string, status agl.RolloutStatus) *agl.Rollout {
 		r := rollout(id, status)
 		r.Config.TimeoutSeconds = agl.Some(5.0)
@@ -495,7 +495,7 @@ func testDeadlines(d *driver) {
 			attempt("silent", 1, agl.AttemptPreparing, ""), attempt("free", 1, agl.AttemptRunning, ""),
 			attempt("done", 1, agl.AttemptFailed, "")),
 	})
-	list, err := d.Deadlines(d.ctx)
+	list, err := d.Live(d.ctx)
 	if err != nil {
 		d.Fatal(err)
 	}
@@ -504,7 +504,7 @@ func testDeadlines(d *driver) {
 		ids = append(ids, list[i].RolloutID+" "+list[i].Attempt.AttemptID)
 	}
 	slices.Sort(ids)
-	equal(d, "watched", strings.Join(ids, ", "), "running at-2, silent at-1")
+	equal(d, "live", strings.Join(ids, ", "), "free at-1, running at-2, silent at-1")
 }
 
 func testSnapshots(d *driver) {

@@ -174,6 +174,10 @@ func (b *batch) Apply(_ context.Context, c *store.Changes) error {
 	}
 	d.keys.put(c.Now, c.Keys, c.ForgottenKeys)
 	d.events.append(c.Now, c.Events)
+	for _, id := range c.EvictedRollouts {
+		d.dropSpans(d.rollouts[id])
+		d.rollouts[id].evicted = true
+	}
 	for _, id := range c.DeletedRollouts {
 		d.deleteRollout(id)
 	}

@@ -94,15 +94,14 @@ func (d *Driver) Rollouts(_ context.Context, ids []string) ([]agl.AttemptedRollo
 	return out, nil
 }
 
-// Deadlines implements store.Driver.
-func (d *Driver) Deadlines(context.Context) ([]agl.AttemptedRollout, error) {
+// Live implements store.Driver.
+func (d *Driver) Live(context.Context) ([]agl.AttemptedRollout, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	var out []agl.AttemptedRollout
 	for _, r := range d.ordered {
 		watched := r.cur.Status == agl.RolloutPreparing || r.cur.Status == agl.RolloutRunning
-		limited := r.cur.Config.TimeoutSeconds.Valid || r.cur.Config.UnresponsiveSeconds.Valid
-		if watched && limited && r.latest() != nil {
+		if watched && r.latest() != nil {
 			out = append(out, r.attempted())
 		}
 	}
