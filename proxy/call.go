@@ -5,9 +5,40 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
-
-	"github.com/agl-go/agl/proxy/openai"
 )
+
+// form is a wire form of model calls. A record is made of what went to and came
+// from the backend, so it is the backend's form that counts: an agent that
+// speaks Messages to a Chat Completions backend is recorded as chat, with the
+// translated request in call.asked.
+type form string
+
+// The wire forms that are recorded. A call's form is chat unless it says
+// otherwise.
+const (
+	formChat       form = "chat"       // OpenAI Chat Completions
+	formCompletion form = "completion" // OpenAI Completions
+	formResponses  form = "responses"  // OpenAI Responses
+	formMessages   form = "messages"   // Anthropic Messages
+)
+
+// accumulator is all that a record wants of a streamed reply. The relay makes
+// one of the backend's form for each stream, feeds it every event that the
+// backend sends, whatever the agent gets of them, and puts it into
+// call.assembled before the first. Messages, choices, token ids, usage and the
+// rest are read from the document that it becomes, as from a reply that came
+// whole, so there is one reader for each form and none for streams.
+type accumulator interface {
+	// AppendJSON appends the reply that the same call would have got unstreamed:
+	// one JSON object in the form's own words, token ids and log-probabilities
+	// joined, members that are not known kept. Of a stream that broke off it is
+	// what has come so far. It is called once, after the last event.
+	AppendJSON(dst []byte) []byte
+	// Size is about how many bytes are held.
+	Size() int
+	// Malformed counts events whose data was none of the form.
+	Malformed() int
+}
 
 // call is one request of an agent, from its arrival until its record is stored.
 // The goroutine that serves the request owns it until [Proxy.finish]; the writer
@@ -18,17 +49,19 @@ type call struct {
 	model     string
 	backend   *backend // nil when no model was found
 	request   []byte   // as the agent sent it
+	asked     []byte   // the same in the backend's form, where that is another; else nil
+	form      form     // of asked and of the reply
 	stream    bool
 	versioned string // the model's version when the call ended
 
-	reply     []byte              // a reply that came whole
-	buffers   *buffers            // whose memory it is in
-	assembled *openai.Accumulator // one that came as a stream
-	cut       bool                // the reply is longer than what is kept of it
-	status    int                 // HTTP status that the agent got; 0 is none
-	fault     string              // why the call failed; empty when it did not
-	source    string              // whose fault
-	delivered bool                // the agent got all of it
+	reply     []byte      // a reply that came whole, as the backend sent it
+	buffers   *buffers    // whose memory it is in
+	assembled accumulator // one that came as a stream
+	cut       bool        // the reply is longer than what is kept of it
+	status    int         // HTTP status that the agent got; 0 is none
+	fault     string      // why the call failed; empty when it did not
+	source    string      // whose fault
+	delivered bool        // the agent got all of it
 
 	start, sent, firstByte, lastByte, end time.Time
 

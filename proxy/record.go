@@ -135,14 +135,17 @@ func later(a, b time.Time) time.Time {
 // read takes a call's bytes apart. Nothing but valid JSON gets further.
 func (b *builder) read(c *call) exchange {
 	var x exchange
-	if isObject(c.request) {
+	switch {
+	case c.asked != nil:
+		x.request = c.asked
+	case isObject(c.request):
 		x.request = c.request
 	}
 	reply := c.reply
 	if c.assembled != nil {
 		reply = c.assembled.AppendJSON(nil)
 		if c.assembled.Malformed() > 0 {
-			c.fail(SourceProvider, strconv.Itoa(c.assembled.Malformed())+" events of the stream were no chat completion chunks")
+			c.fail(SourceProvider, strconv.Itoa(c.assembled.Malformed())+" events of the stream could not be read")
 		}
 	}
 	if len(reply) == 0 {

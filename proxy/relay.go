@@ -200,7 +200,8 @@ func (b *buffers) put() {
 func (r *relay) stream() error {
 	b, _ := pool.Get().(*buffers)
 	defer b.put()
-	r.c.assembled = &openai.Accumulator{}
+	reply := &openai.Accumulator{}
+	r.c.assembled = reply
 	r.c.replyStatus(r.w, r.res.StatusCode)
 	if err := r.send(); err != nil {
 		return err
@@ -211,12 +212,12 @@ func (r *relay) stream() error {
 		b.out = b.out[:0]
 		if n > 0 {
 			r.alive()
-			b.out = r.visible(b, b.in[:n], b.out)
+			b.out = r.visible(b, reply, b.in[:n], b.out)
 		}
 		if err != nil {
-			b.out = r.hide.AppendVisibleEvent(b.out, b.events.Rest(), r.c.assembled)
+			b.out = r.hide.AppendVisibleEvent(b.out, b.events.Rest(), reply)
 		}
-		if err != nil || r.c.assembled.Done() {
+		if err != nil || reply.Done() {
 			r.p.recorder.awaitSequence(r.c)
 		}
 		if len(b.out) > 0 {
@@ -234,16 +235,16 @@ func (r *relay) stream() error {
 }
 
 // visible appends what the agent may have of the events that a piece completes.
-func (r *relay) visible(b *buffers, piece, out []byte) []byte {
+func (r *relay) visible(b *buffers, reply *openai.Accumulator, piece, out []byte) []byte {
 	if r.c.cut {
 		return append(out, piece...)
 	}
 	b.events.Write(piece)
-	before := r.c.assembled.Size()
+	before := reply.Size()
 	for event := b.events.Next(); event != nil; event = b.events.Next() {
-		out = r.hide.AppendVisibleEvent(out, event, r.c.assembled)
+		out = r.hide.AppendVisibleEvent(out, event, reply)
 	}
-	size := r.c.assembled.Size()
+	size := reply.Size()
 	r.p.hold(r.c, int64(size-before))
 	if int64(size)+int64(b.events.Buffered()) > r.p.cfg.MaxReplyBytes {
 		r.c.cut = true
