@@ -47,7 +47,8 @@ type call struct {
 	route
 	method    string
 	model     string
-	backend   *backend // nil when no model was found
+	group     *group   // the replicas of the model; nil when no model was found
+	backend   *backend // that serves the call; nil until one is chosen
 	request   []byte   // as the agent sent it
 	asked     []byte   // the same in the backend's form, where that is another; else nil
 	form      form     // of asked and of the reply

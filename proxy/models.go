@@ -73,11 +73,8 @@ func (t *table) names() []string {
 // rendezvous, so that they find the prefixes that they left in its cache; for
 // others the next in turn. (Highest random weight: Thaler and Ravishankar,
 // "Using name-based mappings to increase hit rates", IEEE/ACM ToN 6(1), 1998.)
-func (t *table) pick(model, rolloutID string) *backend {
-	g := t.groups[model]
+func (g *group) pick(rolloutID string) *backend {
 	switch {
-	case g == nil:
-		return nil
 	case len(g.replicas) == 1:
 		return g.replicas[0]
 	case rolloutID == "":

@@ -109,31 +109,36 @@ func (p *Proxy) serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	if f != nil {
 		return p.answerFailure(w, c, f)
 	}
-	body := c.request
-	ask := c.recorded() && !c.backend.TextOnly
-	if ask || c.backend.BackendModel != request.Model {
-		body = request.AppendBody(make([]byte, 0, len(body)+len(c.backend.BackendModel)+64), body, c.backend.BackendModel, ask)
-	}
-	key, err := p.cfg.secret(c.backend.APIKey)
-	if err != nil {
-		return p.answerFailure(w, c, fail(http.StatusInternalServerError, openai.APIError, "no_api_key", err.Error()))
-	}
-	silence := time.AfterFunc(p.cfg.IdleTimeout, func() { c.cancel(errBackendSilent) })
-	defer silence.Stop()
-	c.sent = time.Now()
-	res, err := p.transport.RoundTrip(backendRequest(ctx, r, c.backend, c.path, key, body))
-	if err != nil {
+	ask := false
+	d := dispatcher{p: p, c: c, build: func(b *backend) (*http.Request, *failure) {
+		body := c.request
+		ask = c.recorded() && !b.TextOnly
+		if ask || b.BackendModel != request.Model {
+			body = request.AppendBody(make([]byte, 0, len(body)+len(b.BackendModel)+64), body, b.BackendModel, ask)
+		}
+		key, err := p.cfg.secret(b.APIKey)
+		if err != nil {
+			return nil, fail(http.StatusInternalServerError, openai.APIError, "no_api_key", err.Error())
+		}
+		return backendRequest(ctx, r, b, c.path, key, body), nil
+	}}
+	defer d.done()
+	res, f, err := d.send(ctx)
+	switch {
+	case f != nil:
+		return p.answerFailure(w, c, f)
+	case err != nil:
 		return p.answerUnreachable(ctx, w, c, err)
 	}
 	defer res.Body.Close()
-	relay := relay{p: p, w: w, c: c, res: res, silence: silence}
+	relay := relay{p: p, w: w, c: c, res: res, silence: d.silence}
 	if ask {
 		relay.hide = request.Hide
 	}
 	return relay.run(ctx)
 }
 
-// readRequest reads the body and finds the backend.
+// readRequest reads the body and finds the replicas of its model.
 func (p *Proxy) readRequest(r *http.Request, c *call) (openai.Request, *failure) {
 	invalid := func(status int, code, message string) (openai.Request, *failure) {
 		return openai.Request{}, fail(status, openai.InvalidRequestError, code, message)
@@ -162,8 +167,8 @@ func (p *Proxy) readRequest(r *http.Request, c *call) (openai.Request, *failure)
 	}
 	models := p.models.Load()
 	c.model, c.stream = request.Model, request.Stream
-	c.backend = models.pick(request.Model, c.rolloutID)
-	if c.backend == nil {
+	c.group = models.groups[request.Model]
+	if c.group == nil {
 		names := "none"
 		if list := models.names(); len(list) > 0 {
 			names = strings.Join(list, ", ")
