@@ -125,7 +125,8 @@ func (c ClientConfig) validate() error {
 // the store's own; a server that stays away is agl.ErrUnavailable once the
 // retry budget is spent. Operations that are safe to repeat are repeated: reads,
 // whole-value updates, spans (which have keys), and, by an Idempotency-Key that
-// the client makes up if there is none, those that create.
+// the client makes up if there is none, those that create. An UpdateRollout that
+// queues is repeated only while the server cannot be reached at all.
 //
 // AddSpans may take several requests: then the spans of the earlier ones are
 // stored when a later one fails.
@@ -188,7 +189,9 @@ type exchange struct {
 	key    string // the Idempotency-Key, if any
 	header string // a header to set to true, if any
 	waits  time.Duration
-	once   bool // not safe to repeat
+	once   bool // is not repeated
+	unsent bool // is repeated only while no server has seen it: a second execution would be another one
+	gone   bool // is done if a repeat finds nothing
 }
 
 // answer reads a successful answer's body, which is reused afterwards.
@@ -203,7 +206,7 @@ func (c *Client) do(ctx context.Context, x exchange, read answer) error {
 			return agl.Errorf(agl.CodeUnavailable, "%s: the client is closed", x.op)
 		}
 		pause, err := c.once(ctx, x, read)
-		if err == nil {
+		if err == nil || x.gone && try > 0 && errors.Is(err, agl.ErrNotFound) {
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -214,7 +217,7 @@ func (c *Client) do(ctx context.Context, x exchange, read answer) error {
 			return err
 		}
 		pause = max(pause, backoff(try, c.config.MaxBackoff))
-		if spent := time.Since(start); x.once || spent+pause > c.config.RetryBudget {
+		if spent := time.Since(start); x.once || x.unsent && !again.unsent || spent+pause > c.config.RetryBudget {
 			if try == 0 {
 				return again.err
 			}
@@ -228,7 +231,10 @@ func (c *Client) do(ctx context.Context, x exchange, read answer) error {
 }
 
 // repeatable marks an error after which the same request may succeed.
-type repeatable struct{ err error }
+type repeatable struct {
+	err    error
+	unsent bool // the request has reached nobody
+}
 
 func (r *repeatable) Error() string { return r.err.Error() }
 func (r *repeatable) Unwrap() error { return r.err }
@@ -261,7 +267,7 @@ func (c *Client) once(ctx context.Context, x exchange, read answer) (pause time.
 	if res.StatusCode < 200 || res.StatusCode > 299 {
 		err := wireError(x.op, res.StatusCode, buf.Bytes())
 		if retryable(res.StatusCode) {
-			return retryAfter(res.Header), &repeatable{err}
+			return retryAfter(res.Header), &repeatable{err: err}
 		}
 		return 0, err
 	}
@@ -278,7 +284,11 @@ func unreachable(op string, err error) error {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		err = failed.Err // without the URL, which every message would repeat
 	}
-	return &repeatable{agl.Errorf(agl.CodeUnavailable, "%s: the store's server does not answer: %w", op, err)}
+	dialling, ok := errors.AsType[*net.OpError](err)
+	return &repeatable{
+		err:    agl.Errorf(agl.CodeUnavailable, "%s: the store's server does not answer: %w", op, err),
+		unsent: ok && dialling.Op == "dial",
+	}
 }
 
 func (c *Client) putBuffer(buf *bytes.Buffer) {

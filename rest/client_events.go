@@ -110,7 +110,7 @@ func (c *Client) stream(ctx context.Context, since string, alive func() bool, yi
 		}
 		err = wireError(op, res.StatusCode, body)
 		if retryable(res.StatusCode) {
-			return &repeatable{err}
+			return &repeatable{err: err}
 		}
 		return err
 	}
@@ -173,7 +173,7 @@ func (p *eventParser) line(line []byte) (event agl.Event, complete bool, err err
 	case kind == "error":
 		err := wireError("Events", http.StatusInternalServerError, data)
 		if agl.ErrorCode(err) == agl.CodeUnavailable {
-			err = &repeatable{err}
+			err = &repeatable{err: err}
 		}
 		return agl.Event{}, false, err
 	}

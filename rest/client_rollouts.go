@@ -142,7 +142,10 @@ func (c *Client) UpdateRollout(ctx context.Context, p agl.UpdateRolloutParams) (
 		body.document("config", *p.Config)
 	}
 	body.given("metadata", p.Metadata)
-	return post[agl.Rollout](ctx, c, exchange{op: "UpdateRollout", path: rolloutPath(p.RolloutID), body: body.end()})
+	// Queued again by a repeat, a rollout that somebody has claimed meanwhile
+	// would be run twice.
+	queues := p.Status != nil && p.Status.Queued()
+	return post[agl.Rollout](ctx, c, exchange{op: "UpdateRollout", path: rolloutPath(p.RolloutID), body: body.end(), unsent: queues})
 }
 
 func nullString(o *object, name string, value agl.Null[string]) {
@@ -175,10 +178,10 @@ func (c *Client) CancelRollout(ctx context.Context, p agl.CancelRolloutParams) (
 	return post[agl.Rollout](ctx, c, exchange{op: "CancelRollout", path: rolloutPath(p.RolloutID) + "/cancel"})
 }
 
-// DeleteRollout implements agl.Store. It is not repeated: after a lost answer a
-// second try could not tell its own success from an unknown id.
+// DeleteRollout implements agl.Store. After a lost answer, a repeat that finds
+// no such rollout is a success: the first try has deleted it.
 func (c *Client) DeleteRollout(ctx context.Context, p agl.DeleteRolloutParams) error {
-	return c.do(ctx, exchange{op: "DeleteRollout", method: http.MethodDelete, path: rolloutPath(p.RolloutID), once: true}, nil)
+	return c.do(ctx, exchange{op: "DeleteRollout", method: http.MethodDelete, path: rolloutPath(p.RolloutID), gone: true}, nil)
 }
 
 // GetRollout implements agl.Store.

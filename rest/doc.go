@@ -17,6 +17,7 @@
 //	POST   /spans/batch                  many spans in one request
 //	POST   /spans/next                   count reserves a block of sequence ids
 //	GET    /events?since=                server-sent events
+//	GET    /ready                        200 when the database can be used, else 503 with a reason; needs no token
 //	Idempotency-Key: K                   on the POSTs that create, makes a repeat return the first answer
 //	Agl-Abandon: true                    on the repeat of a dequeue, gives back what the first request claimed
 //	Agl-Attempt-State: cancelled         answers a write to an attempt whose agent should stop

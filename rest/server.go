@@ -19,10 +19,12 @@ import (
 type ServerConfig struct {
 	// Store is what the server is in front of. Beyond agl.Store, the server uses
 	// agl.SpanJSONQuerier and agl.ClaimReturner where the store has them: without
-	// the latter, a claim whose answer is lost waits for its deadline.
+	// the latter, a claim whose answer is lost waits for its deadline. A method
+	// Ready(context.Context) error is what GET /v1/agl/ready asks.
 	Store agl.Store
-	// Token is asked of every request but GET /v1/agl/health, as a bearer token
-	// or as the password of HTTP Basic. The empty one asks nothing.
+	// Token is asked of every request but GET /v1/agl/health and /v1/agl/ready,
+	// as a bearer token or as the password of HTTP Basic. The empty one asks
+	// nothing.
 	Token string
 	// CORSOrigins are the origins whose pages may call; "*" is every origin.
 	CORSOrigins []string
@@ -89,6 +91,7 @@ type Server struct {
 	jsonType  []string  // the Content-Type of answers; shared, never written to
 	draining  chan struct{}
 	drain     func()
+	readiness readiness
 }
 
 var _ http.Handler = (*Server)(nil)
@@ -130,8 +133,8 @@ func NewServer(config ServerConfig) (*Server, error) {
 }
 
 // Drain releases blocked dequeues, waits and event streams at once: they are
-// answered with what there is. Later ones no longer block. Call it before
-// http.Server.Shutdown, which waits for the answers.
+// answered with what there is. Later ones no longer block, and the server is no
+// longer ready. Call it before http.Server.Shutdown, which waits for the answers.
 func (s *Server) Drain() { s.drain() }
 
 // ServeHTTP answers one request.
@@ -142,7 +145,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if len(s.config.CORSOrigins) > 0 && s.cors(c) {
 		return
 	}
-	if s.config.Token != "" && r.URL.Path != healthPath && !s.authorized(r) {
+	if s.config.Token != "" && r.URL.Path != healthPath && r.URL.Path != readyPath && !s.authorized(r) {
 		s.refuse(c)
 		return
 	}
@@ -206,6 +209,7 @@ func errNotFound() error { return detailError(http.StatusNotFound, "Not Found") 
 const (
 	prefix     = "/v1/agl"
 	healthPath = prefix + "/health"
+	readyPath  = prefix + "/ready"
 )
 
 // routes lists every path with its methods.
@@ -215,6 +219,7 @@ func (s *Server) routes() map[string]methods {
 	unsupported := methods{post: s.unsupportedSignal}
 	return map[string]methods{
 		healthPath:              {get: s.health},
+		readyPath:               {get: s.ready},
 		prefix + "/statistics":  {get: s.statistics},
 		prefix + "/events":      {get: s.events},
 		prefix + "/resources":   {get: s.queryResources, post: s.addResources},
