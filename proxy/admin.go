@@ -24,6 +24,10 @@ type modelJSON struct {
 	APIKey       string `json:"api_key,omitzero"`
 	Version      string `json:"version,omitzero"`
 	TextOnly     bool   `json:"text_only,omitzero"`
+	API          API    `json:"api,omitzero"`
+	APIVersion   string `json:"api_version,omitzero"`
+	ChatOnly     bool   `json:"chat_only,omitzero"`
+	Replay       bool   `json:"replay,omitzero"`
 }
 
 type modelsJSON struct {

@@ -24,8 +24,8 @@ type Model struct {
 	BaseURL string // of the backend's API, usually ending in /v1
 	// BackendModel is what the backend calls the model; empty means Name.
 	BackendModel string
-	// APIKey is sent to the backend as a bearer token; "env:NAME" is resolved at
-	// each call. Empty forwards the agent's own Authorization header.
+	// APIKey is sent to the backend in the header that its API has for it;
+	// "env:NAME" is resolved at each call. Empty forwards the agent's own key.
 	APIKey string
 	// Version says which weights these are, usually a resources id. It is
 	// recorded with each call.
@@ -33,6 +33,20 @@ type Model struct {
 	// TextOnly marks a backend that rejects requests for token ids and
 	// log-probabilities, as hosted services do: they are not asked for.
 	TextOnly bool
+	// API is what the backend speaks; empty is OpenAI's.
+	API API
+	// APIVersion is the api-version of Azure, empty is 2024-10-21, or the
+	// anthropic-version of Anthropic where the agent sends none, empty is
+	// 2023-06-01. Others have none.
+	APIVersion string
+	// ChatOnly marks a backend whose one interface for agents is Chat Completions,
+	// as the embedded policy is: Responses are translated for it. They also are,
+	// without it, wherever token ids are wanted, which engines give for chat only.
+	ChatOnly bool
+	// Replay marks a backend that refuses token ids while it streams, as SGLang
+	// does for chat: a recorded call is made without streaming, and the reply is
+	// replayed to the agent as a stream.
+	Replay bool
 }
 
 // Config configures a [Proxy]. The zero value of each field but Models is usable.

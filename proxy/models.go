@@ -43,6 +43,9 @@ func newTable(models []Model) (*table, error) {
 		if m.APIKey == "env:" {
 			return nil, agl.Errorf(agl.CodeInvalid, `model %s: api_key: got "env:", must be "env:NAME" or a key`, m.Name)
 		}
+		if err := m.API.check("model " + m.Name + ": api"); err != nil {
+			return nil, err
+		}
 		base, err := url.Parse(strings.TrimRight(m.BaseURL, "/"))
 		if err != nil {
 			return nil, agl.Errorf(agl.CodeInvalid, "model %s: base_url: %w", m.Name, err)
