@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/memory"
 	"github.com/agl-go/agl/store/storetest"
@@ -26,16 +27,31 @@ func openManual(tb testing.TB, p storetest.OpenParams) storetest.Instance {
 		tb.Fatal(err)
 	}
 	clock := store.NewManualClock(time.Unix(1_760_000_000, 0))
-	s, err := store.New(tb.Context(), store.Config{Driver: driver, Clock: clock})
-	if err != nil {
-		tb.Fatal(err)
+	return overDriver(tb, driver, clock)
+}
+
+// overDriver makes an instance of the engine over a driver that keeps its data
+// when it is closed.
+func overDriver(tb testing.TB, driver store.Driver, clock *store.ManualClock) storetest.Instance {
+	tb.Helper()
+	var s *store.Store
+	open := func() agl.Store {
+		var err error
+		if s, err = store.New(tb.Context(), store.Config{Driver: driver, Clock: clock}); err != nil {
+			tb.Fatal(err)
+		}
+		return s
 	}
-	tb.Cleanup(func() {
+	end := func() {
 		if err := s.Close(context.WithoutCancel(tb.Context())); err != nil {
 			tb.Error(err)
 		}
-	})
-	return storetest.Instance{Store: s, Advance: clock.Advance, Evicts: true}
+	}
+	tb.Cleanup(func() { end() })
+	return storetest.Instance{Store: open(), Advance: clock.Advance, Evicts: true, Restart: func() agl.Store {
+		end()
+		return open()
+	}}
 }
 
 func TestStore(t *testing.T) {

@@ -36,6 +36,11 @@ type Instance struct {
 	Advance func(d time.Duration)
 	// Evicts says that SpanBytes was heeded.
 	Evicts bool
+	// Restart closes the store and returns another one over the same data and the
+	// same clock, as a server that is stopped and started again. The one that is
+	// open last is closed by the cleanup of Open. Without it what must survive a
+	// restart is not tested.
+	Restart func() agl.Store
 }
 
 // Run runs the suite, one sub-test for each behaviour, in parallel.
@@ -59,6 +64,7 @@ func Run(t *testing.T, open Open) {
 		{"idempotency", idempotencyTests},
 		{"events", eventTests},
 		{"eviction", evictionTests},
+		{"restart", restartTests},
 		{"concurrent", concurrentTests},
 		{"model", modelTests},
 	} {
