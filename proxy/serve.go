@@ -114,7 +114,7 @@ func (p *Proxy) serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		body := c.request
 		ask = c.recorded() && !b.TextOnly
 		if ask || b.BackendModel != request.Model {
-			body = request.AppendBody(make([]byte, 0, len(body)+len(b.BackendModel)+64), body, b.BackendModel, ask)
+			body = request.AppendBody(make([]byte, 0, len(body)+len(b.BackendModel)+96), body, b.BackendModel, openai.Ask{TokenIDs: ask, Usage: ask})
 		}
 		key, err := p.cfg.secret(b.APIKey)
 		if err != nil {

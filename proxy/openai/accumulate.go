@@ -5,10 +5,11 @@ import (
 	"strconv"
 )
 
-// Accumulator puts the chunks of a streamed chat completion together into the
-// completion that the same call would have returned unstreamed. Its zero value
-// is ready. Members that it does not know are kept: strings of a delta are
-// joined, of anything else the last value that is not null counts.
+// Accumulator puts the chunks of a streamed chat completion, or of a streamed
+// completion, together into the reply that the same call would have returned
+// unstreamed. Its zero value is ready. Members that it does not know are kept:
+// strings of a delta are joined, of anything else the last value that is not
+// null counts.
 type Accumulator struct {
 	members   []keyed
 	choices   []*choice
@@ -22,12 +23,12 @@ type keyed struct{ name, value []byte }
 
 type choice struct {
 	index    int
+	text     keyed // of a completion; a chat completion has a message
 	message  message
 	members  []keyed
 	tokenIDs list
-	content  list // of the log-probabilities
-	refusal  list
-	logprobs []keyed // other members of logprobs
+	lists    []namedList // members of logprobs that are lists: chat has content and refusal, completions tokens and others
+	logprobs []keyed     // other members of logprobs
 }
 
 // message collects deltas.
@@ -47,6 +48,12 @@ type toolCall struct {
 type list struct {
 	inner []byte
 	given bool
+}
+
+// namedList is a member that is a list.
+type namedList struct {
+	name []byte
+	list
 }
 
 func (l *list) add(array []byte) int {
@@ -81,7 +88,7 @@ func (a *Accumulator) Add(data []byte) {
 	if a.marker(data) {
 		return
 	}
-	if _, ok := (Hide{}).edits(data, nil, a); !ok {
+	if _, ok, _ := (Hide{}).edits(data, nil, a); !ok {
 		a.malformed++
 	}
 }
@@ -174,6 +181,10 @@ func (a *Accumulator) choiceMember(c *choice, name, value []byte) {
 	case string(name) == "index" || isNull(value):
 	case string(name) == "delta" || string(name) == "message":
 		a.size += c.message.add(value)
+	case string(name) == "text" && value[0] == '"':
+		c.text.name = textName
+		c.text.value = append(c.text.value, value[1:len(value)-1]...)
+		a.size += len(value)
 	case string(name) == "token_ids":
 		a.size += c.tokenIDs.add(value)
 	case string(name) == "logprobs":
@@ -183,20 +194,30 @@ func (a *Accumulator) choiceMember(c *choice, name, value []byte) {
 	}
 }
 
+var textName = []byte("text")
+
 func (c *choice) addLogprobs(raw []byte) int {
 	grown := 0
 	eachMember(raw, func(m member) {
-		switch name := string(m.name); {
+		switch {
 		case isNull(m.value):
-		case name == "content":
-			grown += c.content.add(m.value)
-		case name == "refusal":
-			grown += c.refusal.add(m.value)
+		case m.value[0] == '[':
+			grown += c.logprobList(m.name).add(m.value)
 		default:
 			grown += set(&c.logprobs, m.name, m.value)
 		}
 	})
 	return grown
+}
+
+func (c *choice) logprobList(name []byte) *namedList {
+	for i := range c.lists {
+		if bytes.Equal(c.lists[i].name, name) {
+			return &c.lists[i]
+		}
+	}
+	c.lists = append(c.lists, namedList{name: bytes.Clone(name)})
+	return &c.lists[len(c.lists)-1]
 }
 
 // add takes a delta. Identifying members say the same each time, so their
@@ -276,11 +297,11 @@ func appendMember(dst, name, value []byte) []byte {
 	return append(appendName(dst, name), value...)
 }
 
-func appendList(dst []byte, name string, l list) []byte {
+func appendList(dst, name []byte, l list) []byte {
 	if !l.given {
 		return dst
 	}
-	dst = append(appendName(dst, []byte(name)), '[')
+	dst = append(appendName(dst, name), '[')
 	dst = append(dst, l.inner...)
 	return append(dst, ']')
 }
@@ -288,12 +309,17 @@ func appendList(dst []byte, name string, l list) []byte {
 func (c *choice) appendJSON(dst []byte) []byte {
 	dst = append(dst, `{"index":`...)
 	dst = strconv.AppendInt(dst, int64(c.index), 10)
-	dst = appendName(dst, []byte("message"))
-	dst = c.message.appendJSON(dst)
-	if c.content.given || c.refusal.given || len(c.logprobs) > 0 {
+	if c.text.name != nil {
+		dst = append(appendName(dst, c.text.name), '"')
+		dst = append(append(dst, c.text.value...), '"')
+	} else {
+		dst = c.message.appendJSON(appendName(dst, []byte("message")))
+	}
+	if len(c.lists) > 0 || len(c.logprobs) > 0 {
 		dst = append(appendName(dst, []byte("logprobs")), '{')
-		dst = appendList(dst, "content", c.content)
-		dst = appendList(dst, "refusal", c.refusal)
+		for _, l := range c.lists {
+			dst = appendList(dst, l.name, l.list)
+		}
 		for _, m := range c.logprobs {
 			dst = appendMember(dst, m.name, m.value)
 		}
@@ -302,7 +328,7 @@ func (c *choice) appendJSON(dst []byte) []byte {
 	for _, m := range c.members {
 		dst = appendMember(dst, m.name, m.value)
 	}
-	dst = appendList(dst, "token_ids", c.tokenIDs)
+	dst = appendList(dst, []byte("token_ids"), c.tokenIDs)
 	return append(dst, '}')
 }
 

@@ -25,18 +25,21 @@ func appendEdited(dst, doc []byte, edits []edit) []byte {
 
 // Hide says which members of a reply an agent did not ask for.
 type Hide struct {
-	TokenIDs bool // prompt_token_ids, response_token_ids and each choice's token_ids go
+	TokenIDs bool // prompt_token_ids, response_token_ids and each choice's token_ids and prompt_token_ids go
 	Logprobs bool // each choice's logprobs becomes null, which is what servers send when not asked
+	Usage    bool // usage goes from the chunks of a stream, and with it the chunk that carries nothing else
 }
 
-func (h Hide) nothing() bool { return !h.TokenIDs && !h.Logprobs }
+func (h Hide) nothing() bool { return !h.TokenIDs && !h.Logprobs && !h.Usage }
 
-// Visible returns doc, a chat completion or one chunk of it, without what is
-// hidden: the parts that are left, in order, which share doc's memory. Every
-// other byte stays; a document that is not a JSON object stays whole.
+// Visible returns doc, a reply that came whole, without what is hidden: the
+// parts that are left, in order, which share doc's memory. Every other byte
+// stays; a document that is not a JSON object stays whole. Whole replies keep
+// their usage.
 func (h Hide) Visible(doc []byte) [][]byte {
+	h.Usage = false
 	var room [16]edit
-	edits, ok := h.edits(doc, room[:0], nil)
+	edits, ok, _ := h.edits(doc, room[:0], nil)
 	if h.nothing() || !ok {
 		return [][]byte{doc}
 	}
@@ -52,43 +55,61 @@ func (h Hide) Visible(doc []byte) [][]byte {
 	return append(parts, doc[at:])
 }
 
-// edits are what hides h's members in doc; ok is false if doc is no JSON object.
-// With an accumulator the same walk adds doc to it.
-func (h Hide) edits(doc []byte, edits []edit, a *Accumulator) (_ []edit, ok bool) {
+// edits are what hides h's members in doc; ok is false if doc is no JSON object,
+// and only is true if it is a chunk that carries usage and no choice. With an
+// accumulator the same walk adds doc to it.
+func (h Hide) edits(doc []byte, edits []edit, a *Accumulator) (_ []edit, ok, only bool) {
 	w := walk{doc: doc, hide: h, edits: edits, to: a}
 	var cut cutter
+	usage, choices := false, -1
 	end := walkMembers(doc, skipSpace(doc, 0), func(m member) int {
 		if string(m.name) == "choices" && doc[m.valueStart] == '[' {
 			w.edits = cut.begin(w.edits, m)
+			w.choices = 0
 			m.end = walkElements(doc, m.valueStart, w.choice)
+			choices = w.choices
 			w.edits = cut.end(w.edits, m, false)
 			return m.end
 		}
 		if m.end = skipValue(doc, m.valueStart); m.end < 0 {
 			return -1
 		}
-		hidden := h.TokenIDs && (string(m.name) == "prompt_token_ids" || string(m.name) == "response_token_ids")
-		w.edits = cut.end(cut.begin(w.edits, m), m, hidden)
+		value := doc[m.valueStart:m.end]
+		usage = usage || string(m.name) == "usage" && !isNull(value)
+		w.edits = cut.end(cut.begin(w.edits, m), m, h.hides(m.name))
 		if a != nil {
-			a.member(m.name, doc[m.valueStart:m.end])
+			a.member(m.name, value)
 		}
 		return m.end
 	})
-	return cut.close(w.edits), end >= 0 && skipSpace(doc, end) == len(doc)
+	return cut.close(w.edits), end >= 0 && skipSpace(doc, end) == len(doc), usage && choices == 0
 }
 
-// walk is one pass through a chat completion or a chunk of one.
+// hides says whether a member of a reply goes.
+func (h Hide) hides(name []byte) bool {
+	switch string(name) {
+	case "prompt_token_ids", "response_token_ids":
+		return h.TokenIDs
+	case "usage":
+		return h.Usage
+	}
+	return false
+}
+
+// walk is one pass through a reply or a chunk of one.
 type walk struct {
-	doc   []byte
-	hide  Hide
-	edits []edit
-	to    *Accumulator // or nil
+	doc     []byte
+	hide    Hide
+	edits   []edit
+	to      *Accumulator // or nil
+	choices int          // so far
 }
 
 var null = []byte("null")
 
 // choice walks the choice at a position and returns the position behind it.
 func (w *walk) choice(at int) int {
+	w.choices++
 	if w.doc[at] != '{' {
 		return skipValue(w.doc, at)
 	}
@@ -100,7 +121,7 @@ func (w *walk) choice(at int) int {
 		}
 		w.edits = cut.begin(w.edits, m)
 		value := w.doc[m.valueStart:m.end]
-		hidden := w.hide.TokenIDs && string(m.name) == "token_ids"
+		hidden := w.hide.TokenIDs && (string(m.name) == "token_ids" || string(m.name) == "prompt_token_ids")
 		w.edits = cut.end(w.edits, m, hidden)
 		if w.hide.Logprobs && string(m.name) == "logprobs" && !isNull(value) {
 			w.edits = append(w.edits, edit{m.valueStart, m.end, null})

@@ -88,7 +88,7 @@ func TestRequest(t *testing.T) {
 		streaming bool
 	}{
 		{"asked for", `{"model":"m","x":[1, 2]}`, "m", true, `{"return_token_ids":true,"logprobs":true,"model":"m","x":[1, 2]}`, openai.Hide{TokenIDs: true, Logprobs: true}, false},
-		{"renamed", ` { "model" : "m" , "stream":true}`, `b"`, false, ` { "model" : "b\"" , "stream":true}`, openai.Hide{TokenIDs: true, Logprobs: true}, true},
+		{"renamed", ` { "model" : "m" , "stream":true}`, `b"`, false, ` { "model" : "b\"" , "stream":true}`, openai.Hide{TokenIDs: true, Logprobs: true, Usage: true}, true},
 		{"false turned", `{"logprobs":false,"return_token_ids":null,"model":"m"}`, "b", true, `{"logprobs":true,"return_token_ids":true,"model":"b"}`, openai.Hide{TokenIDs: true, Logprobs: true}, false},
 		{"asked by the agent", `{"logprobs":true,"return_token_ids":true,"model":"m"}`, "m", true, `{"logprobs":true,"return_token_ids":true,"model":"m"}`, openai.Hide{}, false},
 		{"not to be asked", `{"model":"m"}`, "m", false, `{"model":"m"}`, openai.Hide{TokenIDs: true, Logprobs: true}, false},
@@ -103,7 +103,7 @@ func TestRequest(t *testing.T) {
 			if r.Model != "m" || r.Hide != tt.hide || r.Stream != tt.streaming {
 				t.Errorf("parsed %+v", r)
 			}
-			if got := string(r.AppendBody(nil, []byte(tt.in), tt.model, tt.ask)); got != tt.want {
+			if got := string(r.AppendBody(nil, []byte(tt.in), tt.model, openai.Ask{TokenIDs: tt.ask})); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})
@@ -269,7 +269,7 @@ func FuzzReply(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if out := r.AppendBody(nil, doc, "other", true); valid && !jsontext.Value(out).IsValid(options) {
+		if out := r.AppendBody(nil, doc, "other", openai.Ask{TokenIDs: true, Usage: true}); valid && !jsontext.Value(out).IsValid(options) {
 			t.Fatalf("%s became %s", doc, out)
 		}
 	})

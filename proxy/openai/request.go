@@ -18,9 +18,12 @@ type Request struct {
 	Stream bool
 	// Hide says what the agent did not ask for, and so must not see.
 	Hide Hide
+	// Prompts is how many prompts a completion has; others have one.
+	Prompts int
 
-	open                      int // behind the opening brace
-	model, logprobs, tokenIDs span
+	open                                     int // behind the opening brace
+	model, stream, logprobs, tokenIDs, usage span
+	options                                  span // stream_options, if an object
 }
 
 type span struct{ start, end int }
@@ -30,8 +33,8 @@ func (s span) given() bool { return s.end > 0 }
 // ParseRequest reads a request body. Where a member is repeated the last one
 // counts, as it does for the servers behind.
 func ParseRequest(body []byte) (Request, error) {
-	r := Request{Hide: Hide{TokenIDs: true, Logprobs: true}}
-	modelGiven := false
+	r := Request{Hide: Hide{TokenIDs: true, Logprobs: true}, Prompts: 1}
+	modelGiven, usage := false, false
 	complete := eachMember(body, func(m member) {
 		at := span{m.valueStart, m.end}
 		switch string(m.name) {
@@ -40,7 +43,12 @@ func ParseRequest(body []byte) (Request, error) {
 			modelGiven = err == nil
 			r.Model, r.model = string(unquoted), at
 		case "stream":
+			r.stream = at
 			r.Stream = string(m.value) == "true"
+		case "stream_options":
+			usage = r.parseOptions(m)
+		case "prompt":
+			r.Prompts = prompts(m.value)
 		case "logprobs":
 			r.logprobs = at
 			r.Hide.Logprobs = isNull(m.value) || string(m.value) == "false"
@@ -55,23 +63,83 @@ func ParseRequest(body []byte) (Request, error) {
 	if !modelGiven {
 		return Request{}, ErrNoModel
 	}
+	r.Hide.Usage = r.Stream && !usage
 	r.open = skipSpace(body, 0) + 1
 	return r, nil
 }
 
+// parseOptions reads stream_options and reports whether usage is asked for.
+func (r *Request) parseOptions(m member) (usage bool) {
+	r.options, r.usage = span{m.valueStart, m.end}, span{}
+	eachMember(m.value, func(o member) {
+		if string(o.name) == "include_usage" {
+			r.usage = span{m.valueStart + o.valueStart, m.valueStart + o.end}
+			usage = string(o.value) == "true"
+		}
+	})
+	return usage
+}
+
+// prompts counts those of a completion: a string or a list of token ids is one,
+// a list of these is as many as it has.
+func prompts(raw []byte) int {
+	if raw[0] != '[' {
+		return 1
+	}
+	n, one := 0, false
+	eachElement(raw, func(value []byte) {
+		n++
+		one = one || value[0] != '"' && value[0] != '['
+	})
+	if one {
+		return 1
+	}
+	return n
+}
+
+// Ask says what a proxy wants of a backend for itself.
+type Ask struct {
+	TokenIDs bool // ids and log-probabilities of all choices
+	Usage    bool // also in a stream
+	Whole    bool // the reply in one piece where the agent wants a stream
+	// Completion says that the request is one for a completion, where logprobs is
+	// a number.
+	Completion bool
+}
+
 // AppendBody appends the body that r was parsed from, as the backend is to get
-// it: with model as the model's name and, if ask is set, with token ids and
-// log-probabilities asked for. All other bytes stay as they are.
-func (r *Request) AppendBody(dst, body []byte, model string, ask bool) []byte {
-	edits := make([]edit, 0, 4)
-	if ask && (!r.tokenIDs.given() || !r.logprobs.given()) {
-		var insert []byte
-		if !r.tokenIDs.given() {
-			insert = append(insert, `"return_token_ids":true,`...)
+// it: with model as the model's name, and with what is asked for. All other
+// bytes stay as they are.
+func (r *Request) AppendBody(dst, body []byte, model string, ask Ask) []byte {
+	edits := make([]edit, 0, 8)
+	var insert []byte // in front of the first member
+	want := func(at span, hidden bool, member, value string) {
+		switch {
+		case !at.given():
+			insert = append(append(append(insert, member...), value...), ',')
+		case hidden:
+			edits = append(edits, edit{at.start, at.end, []byte(value)})
 		}
-		if !r.logprobs.given() {
-			insert = append(insert, `"logprobs":true,`...)
+	}
+	if ask.TokenIDs {
+		logprobs := "true"
+		if ask.Completion {
+			logprobs = "1"
 		}
+		want(r.tokenIDs, r.Hide.TokenIDs, `"return_token_ids":`, "true")
+		want(r.logprobs, r.Hide.Logprobs, `"logprobs":`, logprobs)
+	}
+	switch {
+	case ask.Whole && r.Stream:
+		edits = append(edits, edit{r.stream.start, r.stream.end, []byte("false")})
+		if r.options.given() {
+			// Servers refuse options of a stream for what is none.
+			edits = append(edits, edit{r.options.start, r.options.end, null})
+		}
+	case ask.Usage && r.Hide.Usage:
+		edits, insert = r.askUsage(body, edits, insert)
+	}
+	if insert != nil {
 		edits = append(edits, edit{r.open, r.open, insert})
 	}
 	if model != r.Model {
@@ -79,11 +147,21 @@ func (r *Request) AppendBody(dst, body []byte, model string, ask bool) []byte {
 		quoted, _ := jsontext.AppendQuote(nil, model)
 		edits = append(edits, edit{r.model.start, r.model.end, quoted})
 	}
-	if ask && r.Hide.TokenIDs && r.tokenIDs.given() {
-		edits = append(edits, edit{r.tokenIDs.start, r.tokenIDs.end, []byte("true")})
-	}
-	if ask && r.Hide.Logprobs && r.logprobs.given() {
-		edits = append(edits, edit{r.logprobs.start, r.logprobs.end, []byte("true")})
-	}
 	return appendEdited(dst, body, edits)
+}
+
+func (r *Request) askUsage(body []byte, edits []edit, insert []byte) (_ []edit, _ []byte) {
+	const options = `{"include_usage":true}`
+	switch {
+	case r.usage.given():
+		edits = append(edits, edit{r.usage.start, r.usage.end, []byte("true")})
+	case !r.options.given():
+		insert = append(insert, `"stream_options":`+options+`,`...)
+	case body[r.options.start] == '{' && body[skipSpace(body, r.options.start+1)] == '"':
+		at := r.options.start + 1
+		edits = append(edits, edit{at, at, []byte(`"include_usage":true,`)})
+	default:
+		edits = append(edits, edit{r.options.start, r.options.end, []byte(options)})
+	}
+	return edits, insert
 }

@@ -141,7 +141,8 @@ func joinData(event []byte, fields []field) []byte {
 // AppendVisibleEvent appends an event without what is hidden in its data, and
 // adds the data as it was to a. An event in which nothing is hidden stays byte
 // for byte, and so does one whose data is not JSON, which a counts as malformed;
-// data in several lines stays in lines.
+// data in several lines stays in lines. An event of which nothing would be left
+// but an empty list of choices goes as a whole.
 func (h Hide) AppendVisibleEvent(dst, event []byte, a *Accumulator) []byte {
 	var roomFields [4]field
 	fields := dataFields(event, roomFields[:0])
@@ -150,10 +151,13 @@ func (h Hide) AppendVisibleEvent(dst, event []byte, a *Accumulator) []byte {
 		return append(dst, event...)
 	}
 	var room [16]edit
-	edits, ok := h.edits(data, room[:0], a)
-	if !ok {
+	edits, ok, only := h.edits(data, room[:0], a)
+	switch {
+	case !ok:
 		a.malformed++
 		return append(dst, event...)
+	case only && h.Usage:
+		return dst
 	}
 	return appendEdited(dst, event, throughLines(edits, fields))
 }
