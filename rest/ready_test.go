@@ -63,6 +63,10 @@ func TestReady(t *testing.T) {
 			if w := ask(t, server, "GET", "/v1/agl/health", ""); w.Code != 200 {
 				t.Errorf("health while draining: got %d %s", w.Code, w.Body)
 			}
+			w = ask(t, server, "GET", "/v1/agl/statistics", "", "Authorization", "Bearer needed elsewhere")
+			if w.Code != 503 || w.Header().Get("Retry-After") != "1" || w.Header().Get("Connection") != "close" || !strings.Contains(w.Body.String(), "shutting down") {
+				t.Errorf("a call while draining: got %d %v %s", w.Code, w.Header(), w.Body)
+			}
 		})
 	}
 	server := newServer(t, rest.ServerConfig{Store: &stubStore{}})

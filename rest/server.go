@@ -133,8 +133,10 @@ func NewServer(config ServerConfig) (*Server, error) {
 }
 
 // Drain releases blocked dequeues, waits and event streams at once: they are
-// answered with what there is. Later ones no longer block, and the server is no
-// longer ready. Call it before http.Server.Shutdown, which waits for the answers.
+// answered with what there is. Other requests that have begun are executed and
+// answered as ever; later ones are refused with 503, so that none is executed on
+// a connection that is about to be closed, and the server is no longer ready.
+// Call it before http.Server.Shutdown, which waits for the answers.
 func (s *Server) Drain() { s.drain() }
 
 // ServeHTTP answers one request.
@@ -145,9 +147,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if len(s.config.CORSOrigins) > 0 && s.cors(c) {
 		return
 	}
-	if s.config.Token != "" && r.URL.Path != healthPath && r.URL.Path != readyPath && !s.authorized(r) {
-		s.refuse(c)
-		return
+	if probe := r.URL.Path == healthPath || r.URL.Path == readyPath; !probe {
+		if s.config.Token != "" && !s.authorized(r) {
+			s.refuse(c)
+			return
+		}
+		if s.drained() {
+			c.Header()["Connection"] = []string{"close"}
+			c.fail(agl.Errorf(agl.CodeUnavailable, "the server is shutting down"))
+			return
+		}
 	}
 	s.mux.ServeHTTP(c, r)
 }

@@ -1,0 +1,45 @@
+package backend
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/memory"
+)
+
+// Config says which database to open, and how. Its zero value is the default
+// one.
+type Config struct {
+	// DSN names the database; the zero value is [Default].
+	DSN DSN
+	// Memory is heeded by memory: alone.
+	Memory memory.Config
+	// Logger gets what an operator should know; nil discards it.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() (_ Config, err error) {
+	if c.DSN == (DSN{}) {
+		c.DSN, err = Parse(Default)
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c, err
+}
+
+// Open opens a database to serve it, and brings its schema up to date. The
+// error names the database.
+func Open(ctx context.Context, config Config) (store.Driver, error) {
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	switch config.DSN.Kind {
+	case Memory:
+		return memory.New(config.Memory)
+	}
+	return nil, agl.Errorf(agl.CodeInvalid, "backend: DSN: got kind %q", config.DSN.Kind)
+}
