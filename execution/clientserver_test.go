@@ -54,7 +54,7 @@ func TestClientServerChildProcesses(t *testing.T) {
 		"an exit code is an error":   {script: "exit 3", want: "exit status 3"},
 		"an exit code is allowed":    {script: "exit 3", allowed: []int{0, 3}},
 		"SIGTERM is allowed":         {script: "kill -TERM $$"},
-		"another signal is an error": {script: "kill -HUP $$", want: "signal: hangup"},
+		"another signal is an error": {script: "kill -USR1 $$", want: "signal: user defined signal 1"},
 		"they know their role":       {script: `[ "$AGL_CURRENT_ROLE $AGL_LIFELINE_FD" = "runner 3" ] || exit 1`},
 		"they know their number":     {script: `[ "$AGL_RUNNER_PROCESS" -lt 2 ] || exit 1`},
 		"they know the store":        {script: `case "$AGL_STORE_URL" in http://127.0.0.1:*) ;; *) exit 1 ;; esac`},
