@@ -11,8 +11,16 @@ import (
 // modelCall are the attributes of the span that stands for the model call.
 func (b *builder) modelCall(c *call, x *exchange) *attrs {
 	a := newAttrs(1024 + len(x.request) + len(x.reply))
-	a.text(agl.AttrGenAISystem, "openai")
-	a.text(agl.AttrGenAIOperation, "chat")
+	system, operation := "openai", "chat"
+	switch c.form {
+	case formMessages:
+		system = "anthropic"
+	case formCompletion:
+		operation = "text_completion"
+	case formChat, formResponses:
+	}
+	a.text(agl.AttrGenAISystem, system)
+	a.text(agl.AttrGenAIOperation, operation)
 	a.boolean(attrStreaming, c.stream)
 	writeRequest(a, c, x)
 	writeReply(a, x)
@@ -53,15 +61,11 @@ func writeRequest(a *attrs, c *call, x *exchange) {
 		}
 		return
 	}
+	prompt := promptWriter{attrs: a}
 	openai.Members(x.request, func(name, value []byte) {
-		switch string(name) {
-		case "messages":
-			i := 0
-			openai.Elements(value, func(message []byte) {
-				a.message(agl.AttrGenAIPrompt+"."+strconv.Itoa(i), message)
-				i++
-			})
-		case "tools":
+		switch member := string(name); {
+		case prompt.write(c.form, member, value):
+		case member == "tools":
 			i := 0
 			openai.Elements(value, func(tool []byte) {
 				writeTool(a, agl.AttrGenAIRequest+".functions."+strconv.Itoa(i), tool)
@@ -73,10 +77,17 @@ func writeRequest(a *attrs, c *call, x *exchange) {
 	})
 }
 
+// writeTool writes a tool's members: those of the function in it, which
+// Responses and Messages give without the wrapping.
 func writeTool(a *attrs, prefix string, tool []byte) {
 	openai.Members(tool, func(name, value []byte) {
-		if string(name) == "function" {
+		switch {
+		case string(name) == "function" && value[0] == '{':
 			openai.Members(value, func(name, value []byte) { a.value(prefix, name, value) })
+		case string(name) == "input_schema":
+			a.value(prefix, []byte("parameters"), value)
+		case string(name) != "type":
+			a.value(prefix, name, value)
 		}
 	})
 }
@@ -93,31 +104,26 @@ func writeReply(a *attrs, x *exchange) {
 		a.raw(agl.AttrGenAIResponseModel, x.model)
 	}
 	writeUsage(a, x)
-	for i, choice := range x.parts.Choices {
+	for i := range x.choices {
+		choice := &x.choices[i]
 		prefix := agl.AttrGenAICompletion + "." + strconv.Itoa(i)
-		for _, m := range choice.Members {
-			switch string(m.Name) {
-			case "message":
-				a.message(prefix, m.Value)
-			case "finish_reason", "stop_reason":
-				a.value(prefix, m.Name, m.Value)
-			case "logprobs":
-				if i == 0 {
-					writeLogprobs(a, choice.Logprobs)
-				}
-			}
+		if choice.message != nil {
+			a.message(prefix, choice.message)
 		}
-	}
-}
-
-func writeLogprobs(a *attrs, logprobs []openai.Member) {
-	for _, m := range logprobs {
-		switch {
-		case m.Value[0] != '[':
-		case string(m.Name) == "content":
-			a.json(agl.AttrLogprobsContent, m.Value)
-		case string(m.Name) == "refusal":
-			a.json(agl.AttrLogprobsRefusal, m.Value)
+		for _, m := range choice.finish {
+			a.value(prefix, m.Name, m.Value)
+		}
+		if i > 0 {
+			continue
+		}
+		if choice.logprobs != nil {
+			a.json(agl.AttrLogprobsContent, choice.logprobs)
+		}
+		if choice.refusal != nil {
+			a.json(agl.AttrLogprobsRefusal, choice.refusal)
+		}
+		if choice.versions != nil {
+			a.json(AttrVersionSpans, choice.versions)
 		}
 	}
 }
@@ -131,9 +137,9 @@ func writeUsage(a *attrs, x *exchange) {
 			return
 		}
 		switch string(name) {
-		case "prompt_tokens":
+		case "prompt_tokens", "input_tokens":
 			in = n
-		case "completion_tokens":
+		case "completion_tokens", "output_tokens":
 			out = n
 		case "total_tokens":
 			total = n
@@ -189,7 +195,7 @@ func (b *builder) rawExchange(x *exchange) *attrs {
 	if x.responseID != "" {
 		a.text(rawPrefix+".id", x.responseID)
 	}
-	for _, m := range x.parts.Members {
+	for _, m := range x.members {
 		switch string(m.Name) {
 		case "id", "prompt_token_ids", "response_token_ids":
 		default:

@@ -3,7 +3,6 @@ package proxy
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"math"
 	"strconv"
 	"time"
 
@@ -39,6 +38,10 @@ const (
 	// AttrRequestText and AttrReplyText hold a body that is not JSON.
 	AttrRequestText = "agentlightning.proxy.request_text"
 	AttrReplyText   = "agentlightning.proxy.reply_text"
+	// AttrVersionSpans is the engine's own word on which weights sampled which
+	// tokens of the first choice: a JSON list of {"version","start","end"}, half
+	// open and counted in tokens of the reply, as SGLang gives it.
+	AttrVersionSpans = "agentlightning.model.version_spans"
 )
 
 const (
@@ -57,18 +60,6 @@ type builder struct {
 }
 
 func newBuilder(l *ledger) *builder { return &builder{ledger: l} }
-
-// exchange is what a record needs of a request and its reply.
-type exchange struct {
-	request, reply []byte // JSON objects, or nil
-	parts          openai.Reply
-	replyText      []byte // a reply that is none
-	responseID     string
-	model          []byte // raw
-	usage          []byte // raw
-	message        string // of an error
-	tokens         tokens
-}
 
 func (b *builder) build(c *call) []agl.Span {
 	x := b.read(c)
@@ -132,59 +123,6 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// read takes a call's bytes apart. Nothing but valid JSON gets further.
-func (b *builder) read(c *call) exchange {
-	var x exchange
-	switch {
-	case c.asked != nil:
-		x.request = c.asked
-	case isObject(c.request):
-		x.request = c.request
-	}
-	reply := c.reply
-	if c.assembled != nil {
-		reply = c.assembled.AppendJSON(nil)
-		if c.assembled.Malformed() > 0 {
-			c.fail(SourceProvider, strconv.Itoa(c.assembled.Malformed())+" events of the stream could not be read")
-		}
-	}
-	if len(reply) == 0 {
-		if c.status > 0 {
-			c.fail(SourceProvider, "the reply is empty")
-		}
-		return x
-	}
-	if !isObject(reply) {
-		x.replyText = reply
-		c.fail(SourceProvider, "the reply is not a JSON object")
-		return x
-	}
-	x.reply, x.parts = reply, openai.ParseReply(reply)
-	var prompt, replies []byte
-	for _, m := range x.parts.Members {
-		switch string(m.Name) {
-		case "id":
-			x.responseID = unquote(m.Value)
-		case "model":
-			x.model = m.Value
-		case "usage":
-			x.usage = m.Value
-		case "prompt_token_ids":
-			prompt = m.Value
-		case "response_token_ids":
-			replies = m.Value
-		case "error":
-			x.message = errorMessage(m.Value)
-		}
-	}
-	if !c.cut {
-		x.tokens = readTokens(prompt, replies, x.parts.Choices)
-	}
-	x.tokens.order = c.order
-	b.identify(c, &x)
-	return x
-}
-
 // identify makes sure that the call's response id is its own within the
 // attempt: readers take two calls with one id for one call.
 func (b *builder) identify(c *call, x *exchange) {
@@ -225,92 +163,6 @@ func errorMessage(raw []byte) string {
 		}
 	})
 	return message
-}
-
-// readTokens reads ids as vLLM gives them: the reply's beside its choices, and
-// before version 0.10.2 beside them all.
-func readTokens(prompt, replies []byte, choices []openai.Choice) tokens {
-	t := tokens{prompt: readIDs(prompt)}
-	for _, choice := range choices {
-		var ids []int32
-		for _, m := range choice.Members {
-			if string(m.Name) == "token_ids" {
-				ids = readIDs(m.Value)
-			}
-		}
-		t.replies = append(t.replies, ids)
-	}
-	i := 0
-	openai.Elements(replies, func(value []byte) {
-		if i < len(t.replies) && len(t.replies[i]) == 0 {
-			t.replies[i] = readIDs(value)
-		}
-		i++
-	})
-	return t
-}
-
-// readIDs reads a list of integers, valid as JSON; anything else is nil.
-func readIDs(raw []byte) []int32 {
-	if len(raw) < 3 || raw[0] != '[' {
-		return nil
-	}
-	ids := make([]int32, 0, len(raw)/4)
-	for i := 1; i < len(raw)-1; i++ { // up to the bracket, over what separates
-		switch raw[i] {
-		case ',', ' ', '\n', '\t', '\r':
-			continue
-		}
-		start, sign := i, int64(1)
-		if raw[i] == '-' {
-			start, sign = i+1, -1
-		}
-		n := int64(0)
-		for i = start; '0' <= raw[i] && raw[i] <= '9' && n <= math.MaxInt32; i++ {
-			n = 10*n + int64(raw[i]-'0')
-		}
-		switch {
-		case i == start || n > math.MaxInt32:
-			return nil
-		case raw[i] == '.' || raw[i] == 'e' || raw[i] == 'E':
-			return nil
-		}
-		ids = append(ids, int32(sign*n))
-	}
-	return ids
-}
-
-// given reports whether the backend gave the ids of a prompt and of a reply.
-func (t *tokens) given() bool {
-	return len(t.prompt) > 0 && len(t.replies) > 0 && len(t.replies[0]) > 0
-}
-
-// drift returns the first index at which a prompt parts from previous prompt
-// and reply ids, for the choice that it follows furthest; -1 when it extends them.
-func drift(previous *tokens, prompt []int32) int {
-	n := common(previous.prompt, prompt)
-	if n < len(previous.prompt) {
-		return n
-	}
-	furthest := n
-	for _, reply := range previous.replies {
-		m := common(reply, prompt[n:])
-		if m == len(reply) {
-			return -1
-		}
-		furthest = max(furthest, n+m)
-	}
-	return furthest
-}
-
-func common(a, b []int32) int {
-	n := min(len(a), len(b))
-	for i := range n {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return n
 }
 
 type spanIDs struct {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/proxytest"
 	"github.com/go-json-experiment/json"
@@ -173,43 +174,90 @@ func TestRecordGolden(t *testing.T) {
 	golden(t, "spans.golden.json", steady(t, record(t), "http://backend/v1"))
 }
 
-// The adapters of the Python package must get each call once, with its reward.
-// It takes half a minute to import them, so the compatibility suite asks for it.
+// The adapters of the Python package must get each call once, with its reward,
+// and the same triplets as ours. It takes half a minute to import them, so the
+// compatibility suite asks for it.
 func TestPythonAdaptersReadRecords(t *testing.T) {
 	t.Parallel()
 	venv := os.Getenv("AGL_COMPAT_VENV")
 	if venv == "" {
 		t.Skip("AGL_COMPAT_VENV does not name an environment with the Python package; test/compat/venv.sh makes one")
 	}
-	python := filepath.Join(venv, "bin", "python")
-	cmd := exec.CommandContext(t.Context(), python, filepath.Join("testdata", "adapt.py"), filepath.Join("testdata", "spans.golden.json"))
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+	for name, want := range map[string][]string{
+		"spans": {"[11 12 13] [21 22]", "[11 12 13 21 22 14] [31 32]", "[11 12 13 21 99] [51 52]"},
+		// The native Responses and Messages calls among these have no token ids.
+		"forms": {"[1 2] [3 4]", "[1 2] [5]", "[1 2] [11 12]", "[1 2 11 12 30] [31]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spans := filepath.Join("testdata", name+".golden.json")
+			cmd := exec.CommandContext(t.Context(), filepath.Join(venv, "bin", "python"), filepath.Join("testdata", "adapt.py"), spans)
+			var stderr strings.Builder
+			cmd.Stderr = &stderr
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, stderr.String())
+			}
+			golden(t, strings.Replace("triplets-NAME.golden.json", "NAME", name, 1), out)
+			var python struct {
+				Proxy []triplet `json:"proxy"`
+			}
+			if err := json.Unmarshal(out, &python); err != nil {
+				t.Fatal(err)
+			}
+			var calls []string
+			for _, p := range python.Proxy {
+				calls = append(calls, fmt.Sprint(p.Prompt.TokenIDs, p.Response.TokenIDs))
+			}
+			if diff := cmp.Diff(want, calls); diff != "" {
+				t.Errorf("calls that Python reads (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(ourTriplets(t, spans), python.Proxy); diff != "" {
+				t.Errorf("triplets of Python (-ours +theirs):\n%s", diff)
+			}
+		})
+	}
+}
+
+// triplet is what both adapters say of a call.
+type triplet struct {
+	Prompt struct {
+		TokenIDs []int32 `json:"token_ids"`
+	} `json:"prompt"`
+	Response struct {
+		TokenIDs []int32 `json:"token_ids"`
+	} `json:"response"`
+	Reward   agl.Null[float64] `json:"reward"`
+	Metadata struct {
+		ResponseID string `json:"response_id"`
+	} `json:"metadata"`
+}
+
+// ourTriplets are what the Go adapter makes of the spans in a file.
+func ourTriplets(t *testing.T, path string) []triplet {
+	t.Helper()
+	raw, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatalf("%v\n%s", err, stderr.String())
-	}
-	golden(t, "triplets.golden.json", out)
-	var got struct {
-		Proxy []struct {
-			Prompt struct {
-				TokenIDs []int64 `json:"token_ids"`
-			} `json:"prompt"`
-			Response struct {
-				TokenIDs []int64 `json:"token_ids"`
-			} `json:"response"`
-			Reward float64 `json:"reward"`
-		} `json:"proxy"`
-	}
-	if err := json.Unmarshal(out, &got); err != nil {
 		t.Fatal(err)
 	}
-	var calls []string
-	for _, p := range got.Proxy {
-		calls = append(calls, fmt.Sprint(p.Prompt.TokenIDs, p.Response.TokenIDs))
+	var documents []jsontext.Value
+	if err := json.Unmarshal(raw, &documents); err != nil {
+		t.Fatal(err)
 	}
-	want := []string{"[11 12 13] [21 22]", "[11 12 13 21 22 14] [31 32]", "[11 12 13 21 99] [51 52]"}
-	if diff := cmp.Diff(want, calls); diff != "" {
-		t.Errorf("calls that Python reads (-want +got):\n%s", diff)
+	spans := make([]agl.Span, len(documents))
+	for i, d := range documents {
+		if err := agl.DecodeJSON(d, &spans[i]); err != nil {
+			t.Fatal(err)
+		}
 	}
+	adapted, err := adapter.ProxyTriplets{}.Adapt(spans)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := make([]triplet, len(adapted))
+	for i, a := range adapted {
+		ours[i].Prompt.TokenIDs, ours[i].Response.TokenIDs, ours[i].Reward = a.Prompt.TokenIDs, a.Response.TokenIDs, a.Reward
+		ours[i].Metadata.ResponseID = a.Metadata.ResponseID.V
+	}
+	return ours
 }
