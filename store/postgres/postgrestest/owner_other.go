@@ -1,0 +1,20 @@
+//go:build !unix
+
+package postgrestest
+
+import (
+	"os"
+	"os/exec"
+)
+
+// immediate makes a server end at once.
+var immediate = os.Kill
+
+// owner is who runs the server: here, who runs this process.
+type owner struct{}
+
+func unprivileged() (owner, error) { return owner{}, nil }
+
+func (owner) own(...string) error { return nil }
+
+func (owner) become(*exec.Cmd) {}
