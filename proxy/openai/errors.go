@@ -7,6 +7,7 @@ const (
 	InvalidRequestError = "invalid_request_error"
 	AuthenticationError = "authentication_error"
 	OverloadedError     = "overloaded_error"
+	RateLimitError      = "rate_limit_error"
 	APIError            = "api_error"
 )
 
