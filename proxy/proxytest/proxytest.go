@@ -7,6 +7,7 @@ import (
 	"context"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -33,12 +34,14 @@ type Reply struct {
 	Step func(ctx context.Context, i int) error
 	// Cut closes the connection behind the last byte without ending the reply.
 	Cut bool
+	// Reset does so with a TCP reset.
+	Reset bool
 }
 
 // Server is a scripted model server.
 type Server struct {
 	*httptest.Server
-	script func(ctx context.Context, r Request) Reply
+	script Script
 	gone   chan struct{}
 
 	mu       sync.Mutex
@@ -47,7 +50,7 @@ type Server struct {
 
 // NewServer starts a server that answers each request by the script. Close it
 // when done.
-func NewServer(script func(ctx context.Context, r Request) Reply) *Server {
+func NewServer(script Script) *Server {
 	s := &Server{script: script, gone: make(chan struct{}, 4096)}
 	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
 	return s
@@ -80,6 +83,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.gone <- struct{}{}
 	}
 	if !ok {
+		// Ends the connection, unless that was done.
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -92,6 +96,9 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, reply Reply) bool
 		h.Set("Content-Type", reply.ContentType)
 	}
 	maps.Copy(h, reply.Header)
+	if reply.Reset && reply.Body == "" && len(reply.Pieces) == 0 {
+		return reset(w)
+	}
 	if reply.Status != 0 {
 		w.WriteHeader(reply.Status)
 	}
@@ -115,11 +122,30 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, reply Reply) bool
 			return false
 		}
 	}
-	if reply.Cut {
+	if reply.Cut || reply.Reset {
 		// What was written must be on its way before the connection is cut.
 		if err := flusher.Flush(); err != nil {
 			return false
 		}
 	}
+	if reply.Reset {
+		return reset(w)
+	}
 	return !reply.Cut
+}
+
+// reset ends a connection with a TCP reset. It reports false, as the reply did
+// not come to its end.
+func reset(w http.ResponseWriter) bool {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return false
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		if err := tcp.SetLinger(0); err != nil {
+			return false
+		}
+	}
+	conn.Close()
+	return false
 }

@@ -1,0 +1,140 @@
+package proxytest
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+)
+
+// Script says what the server does with a request. It runs in the request's
+// goroutine; ctx ends when the client leaves.
+type Script = func(ctx context.Context, r Request) Reply
+
+// Silent never says anything: it waits until the client leaves.
+func Silent(ctx context.Context, _ Request) Reply {
+	<-ctx.Done()
+	return Reply{Cut: true}
+}
+
+// TooMany is a 429 with Retry-After, in seconds, and OpenAI's error body.
+func TooMany(retryAfter int) Script {
+	return func(context.Context, Request) Reply {
+		return Reply{
+			Status: http.StatusTooManyRequests,
+			Header: http.Header{"Retry-After": {strconv.Itoa(retryAfter)}},
+			Body:   `{"error":{"message":"Rate limit reached","type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"}}`,
+		}
+	}
+}
+
+// Fails is a reply with a status of 400 or more and OpenAI's error body.
+func Fails(status int, message string) Script {
+	return func(context.Context, Request) Reply {
+		return Reply{Status: status, Body: `{"error":{"message":` + quote(message) + `,"type":"server_error","param":null,"code":null}}`}
+	}
+}
+
+// First serves the first n requests by one script and the others by another.
+func First(n int, first, rest Script) Script {
+	var served atomic.Int64
+	return func(ctx context.Context, r Request) Reply {
+		if served.Add(1) <= int64(n) {
+			return first(ctx, r)
+		}
+		return rest(ctx, r)
+	}
+}
+
+// SlowHeaders waits before it answers at all; an error of wait resets the
+// connection.
+func SlowHeaders(script Script, wait func(ctx context.Context) error) Script {
+	return func(ctx context.Context, r Request) Reply {
+		if err := wait(ctx); err != nil {
+			return Reply{Reset: true}
+		}
+		return script(ctx, r)
+	}
+}
+
+// pieces makes a reply's bytes one list of pieces. A whole reply is two, so that
+// something can happen between them.
+func pieces(reply Reply) []string {
+	if len(reply.Pieces) > 0 || len(reply.Body) < 2 {
+		return reply.Pieces
+	}
+	return []string{reply.Body[:len(reply.Body)/2], reply.Body[len(reply.Body)/2:]}
+}
+
+// Stall sends n pieces and then nothing more until the client leaves.
+func Stall(script Script, n int) Script {
+	return func(ctx context.Context, r Request) Reply {
+		reply := script(ctx, r)
+		reply.Pieces, reply.Body = pieces(reply), ""
+		reply.Step = func(ctx context.Context, i int) error {
+			if i < n {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return reply
+	}
+}
+
+// Cut closes the connection behind n pieces, in the middle of the reply.
+func Cut(script Script, n int) Script {
+	return func(ctx context.Context, r Request) Reply {
+		reply := script(ctx, r)
+		reply.Pieces, reply.Body, reply.Cut = pieces(reply), "", true
+		reply.Pieces = reply.Pieces[:min(n, len(reply.Pieces))]
+		return reply
+	}
+}
+
+// Reset resets the connection behind n pieces, so that the client may lose even
+// what was sent.
+func Reset(script Script, n int) Script {
+	return func(ctx context.Context, r Request) Reply {
+		reply := Cut(script, n)(ctx, r)
+		reply.Reset = true
+		return reply
+	}
+}
+
+// Typed sends a reply under another content type.
+func Typed(script Script, contentType string) Script {
+	return func(ctx context.Context, r Request) Reply {
+		reply := script(ctx, r)
+		reply.ContentType = contentType
+		return reply
+	}
+}
+
+// Insert puts more pieces in front of the piece at a place, such as an event
+// that is not JSON, a comment, or a line of megabytes.
+func Insert(script Script, at int, more ...string) Script {
+	return func(ctx context.Context, r Request) Reply {
+		reply := script(ctx, r)
+		at := min(at, len(reply.Pieces))
+		all := append([]string(nil), reply.Pieces[:at]...)
+		reply.Pieces = append(append(all, more...), reply.Pieces[at:]...)
+		return reply
+	}
+}
+
+// Chopped sends a reply in pieces of n bytes, which splits events, lines and
+// characters of several bytes.
+func Chopped(script Script, n int) Script {
+	return func(ctx context.Context, r Request) Reply {
+		reply := script(ctx, r)
+		all := reply.Body + strings.Join(reply.Pieces, "")
+		reply.Body, reply.Pieces = "", nil
+		for len(all) > n {
+			reply.Pieces, all = append(reply.Pieces, all[:n]), all[n:]
+		}
+		reply.Pieces = append(reply.Pieces, all)
+		return reply
+	}
+}
