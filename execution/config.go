@@ -99,7 +99,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	}
 	if v := getenv(EnvStoreURL); v != "" {
 		if err := checkStoreURL(v); err != nil {
-			return Config{}, envError(EnvStoreURL, v, err.Error())
+			return Config{}, envError(EnvStoreURL, redacted(v), err.Error())
 		}
 		if managed != "" && !c.ExternalStore {
 			return Config{}, envError(EnvManagedStore, managed,
@@ -140,6 +140,15 @@ func parseSwitch(v string) (on, ok bool) {
 	default:
 		return false, false
 	}
+}
+
+// redacted is a URL without its password.
+func redacted(v string) string {
+	u, err := url.Parse(v)
+	if err != nil {
+		return "(not a URL)"
+	}
+	return u.Redacted()
 }
 
 func checkStoreURL(v string) error {

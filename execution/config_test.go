@@ -64,6 +64,10 @@ func TestConfigFromEnv(t *testing.T) {
 			env:       map[string]string{EnvStoreURL: "localhost:4747"},
 			complaint: []string{EnvStoreURL, `"localhost:4747"`, "http://"},
 		},
+		"URL with a password": {
+			env:       map[string]string{EnvStoreURL: "ftp://agl:s3cret@host"},
+			complaint: []string{EnvStoreURL, `"ftp://agl:xxxxx@host"`},
+		},
 		"URL and managed": {
 			env:       map[string]string{EnvStoreURL: "http://h", EnvManagedStore: "1"},
 			complaint: []string{EnvManagedStore, `"1"`, EnvStoreURL},
