@@ -1,0 +1,417 @@
+package history
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/agl-go/agl"
+)
+
+// Violation is a rule that a history breaks.
+type Violation struct {
+	Rule string
+	What string
+	Ops  []*Op // that show it
+}
+
+func (v Violation) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s", v.Rule, v.What)
+	for _, o := range v.Ops {
+		b.WriteString("\n\t")
+		b.WriteString(o.String())
+	}
+	return b.String()
+}
+
+// Report is what Check has found, and how much it has looked at.
+type Report struct {
+	Violations []Violation
+	Rollouts   int // made
+	Attempts   int
+	Spans      int
+	Unknown    int // operations without an answer
+	Ordered    int // rollouts whose order in the queue could be judged
+}
+
+func (r Report) String() string {
+	return fmt.Sprintf("%d rollouts, %d attempts, %d spans, %d answers lost, order judged of %d rollouts, %d violations",
+		r.Rollouts, r.Attempts, r.Spans, r.Unknown, r.Ordered, len(r.Violations))
+}
+
+// Check holds a whole history against every rule.
+func Check(ops []*Op) Report {
+	j := newJudge(ops)
+	for _, rule := range []func(){
+		j.faults, j.enqueued, j.claimed, j.live, j.spansKept, j.marksKept, j.resourcesKept,
+		j.sequences, j.rewards, j.completed, j.stuck, j.events, j.order, j.lifecycle,
+	} {
+		rule()
+	}
+	return j.report
+}
+
+// judge is a history, indexed.
+type judge struct {
+	ops      []*Op
+	settings Args
+	tasks    map[string]sentTask
+	rollouts map[string]*story
+	stories  []*story // in the order of their first mention
+	report   Report
+}
+
+type sentTask struct {
+	task Task
+	op   *Op
+}
+
+// story is everything about one rollout.
+type story struct {
+	id       string
+	task     sentTask // of its enqueue
+	index    int      // among the rollouts of its enqueue
+	acked    bool     // the enqueue was answered
+	claims   []claim  // that were answered
+	numbers  map[string]int
+	reserves []*Op
+	spans    []*Op
+	updates  []*Op // of attempts
+	marks    []*Op // of the rollout
+	cancels  []*Op
+	reads    []seen
+	spanRead []*Op
+	events   []*Op
+	final    *Op
+	state    Rollout // as the final read saw it
+}
+
+type claim struct {
+	Attempt
+	op *Op
+}
+
+// seen is one rollout in the answer of a read or wait.
+type seen struct {
+	Rollout
+	op *Op
+}
+
+func newJudge(ops []*Op) *judge {
+	j := &judge{ops: ops, tasks: map[string]sentTask{}, rollouts: map[string]*story{}}
+	for _, o := range ops {
+		if o.Kind == Unknown {
+			j.report.Unknown++
+		}
+		j.add(o)
+	}
+	// What an enqueue without an answer has made shows in the end.
+	for _, s := range j.stories {
+		if sent, known := j.tasks[s.state.Task]; known && s.task.op == nil {
+			s.task = sent
+		}
+		for _, a := range s.attempts() {
+			s.numbers[a.ID] = a.Number
+		}
+		j.report.Rollouts++
+		j.report.Attempts += len(s.attempts())
+		j.report.Spans += len(s.stored())
+	}
+	return j
+}
+
+func (j *judge) story(id string) *story {
+	s := j.rollouts[id]
+	if s == nil {
+		s = &story{id: id, numbers: map[string]int{}}
+		j.rollouts[id] = s
+		j.stories = append(j.stories, s)
+	}
+	return s
+}
+
+func (s *story) attempts() []Attempt {
+	if s.final == nil {
+		return nil
+	}
+	return s.final.Reply.Attempts
+}
+
+func (s *story) stored() []Span {
+	if s.final == nil {
+		return nil
+	}
+	return s.final.Reply.Spans
+}
+
+func (j *judge) add(o *Op) {
+	if o.Kind == Refused {
+		return
+	}
+	switch o.Func {
+	case Settings:
+		j.settings = o.Args
+	case Enqueue:
+		for _, t := range o.Args.Tasks {
+			j.tasks[t.ID] = sentTask{t, o}
+		}
+		for i, r := range o.Reply.Rollouts {
+			s := j.story(r.ID)
+			s.task, s.index, s.acked = j.tasks[r.Task], i, true
+		}
+	case Dequeue:
+		for _, r := range o.Reply.Rollouts {
+			if r.Attempt != nil {
+				s := j.story(r.ID)
+				s.claims = append(s.claims, claim{*r.Attempt, o})
+				s.numbers[r.Attempt.ID] = r.Attempt.Number
+			}
+		}
+	case Reserve:
+		s := j.story(o.Args.Rollout)
+		s.reserves = append(s.reserves, o)
+	case AddSpans:
+		s := j.story(o.Args.Rollout)
+		s.spans = append(s.spans, o)
+	case UpdateAttempt:
+		s := j.story(o.Args.Rollout)
+		s.updates = append(s.updates, o)
+	case UpdateRollout:
+		s := j.story(o.Args.Rollout)
+		s.marks = append(s.marks, o)
+	case Cancel:
+		s := j.story(o.Args.Rollout)
+		s.cancels = append(s.cancels, o)
+	case Wait, Read:
+		for _, r := range o.Reply.Rollouts {
+			s := j.story(r.ID)
+			s.reads = append(s.reads, seen{r, o})
+		}
+	case ReadSpans:
+		s := j.story(o.Args.Rollout)
+		s.spanRead = append(s.spanRead, o)
+	case Observe:
+		if o.Args.Rollout != "" {
+			s := j.story(o.Args.Rollout)
+			s.events = append(s.events, o)
+		}
+	case FinalRollout:
+		s := j.story(o.Args.Rollout)
+		s.final = o
+		if len(o.Reply.Rollouts) == 1 {
+			s.state = o.Reply.Rollouts[0]
+		}
+	}
+}
+
+// most bounds the violations of one rule: the first ones tell enough.
+const most = 20
+
+func (j *judge) violate(rule string, ops []*Op, format string, args ...any) {
+	n := 0
+	for _, v := range j.report.Violations {
+		if v.Rule == rule {
+			n++
+		}
+	}
+	if n < most {
+		j.report.Violations = append(j.report.Violations, Violation{rule, fmt.Sprintf(format, args...), ops})
+	}
+}
+
+// faults: nothing that clients do is refused, and no server is at fault.
+func (j *judge) faults() {
+	for _, o := range j.ops {
+		if o.Kind == Refused || o.Code == string(agl.CodeInternal) || o.Code == string(agl.CodeExhausted) {
+			j.violate("faults", []*Op{o}, "%s: %s", o.Func, o.Error)
+		}
+	}
+}
+
+// enqueued: every rollout that was promised is there, as what it was promised
+// to be, and no task was made twice.
+func (j *judge) enqueued() {
+	const rule = "enqueued"
+	made := map[string]string{}
+	for _, s := range j.stories {
+		switch {
+		case s.final == nil:
+			j.violate(rule, slices.Concat([]*Op{}, opsOf(s.task.op)), "rollout %s is gone", s.id)
+			continue
+		case s.acked && s.state.Task != s.task.task.ID:
+			j.violate(rule, []*Op{s.task.op, s.final}, "rollout %s was task %q and is %q", s.id, s.task.task.ID, s.state.Task)
+		case s.task.op == nil:
+			j.violate(rule, []*Op{s.final}, "rollout %s: nobody has sent task %q", s.id, s.state.Task)
+		}
+		if first, twice := made[s.state.Task]; twice {
+			j.violate(rule, opsOf(s.task.op), "task %q became two rollouts, %s and %s", s.state.Task, first, s.id)
+		}
+		made[s.state.Task] = s.id
+	}
+}
+
+func opsOf(o *Op) []*Op {
+	if o == nil {
+		return nil
+	}
+	return []*Op{o}
+}
+
+// claimed: every claim that was handed out is there, once, and every attempt
+// that is there was asked for.
+func (j *judge) claimed() {
+	const rule = "claimed"
+	lost := map[string][]*Op{} // dequeues without an answer, by worker
+	for _, o := range j.ops {
+		if o.Func == Dequeue && o.Kind == Unknown {
+			lost[o.Args.Worker] = append(lost[o.Args.Worker], o)
+		}
+	}
+	for _, s := range j.stories {
+		there := map[string]Attempt{}
+		numbers := map[int]string{}
+		for _, a := range s.attempts() {
+			if other, twice := numbers[a.Number]; twice {
+				j.violate(rule, opsOf(s.final), "rollout %s: attempts %s and %s both are number %d", s.id, other, a.ID, a.Number)
+			}
+			there[a.ID], numbers[a.Number] = a, a.ID
+		}
+		for n := range numbers {
+			if n < 1 || n > len(numbers) {
+				j.violate(rule, opsOf(s.final), "rollout %s: %d attempts, and one is number %d", s.id, len(numbers), n)
+			}
+		}
+		answered := map[string]*Op{}
+		for _, c := range s.claims {
+			if first := answered[c.ID]; first != nil {
+				j.violate(rule, []*Op{first, c.op}, "rollout %s: attempt %s was handed out twice", s.id, c.ID)
+			}
+			answered[c.ID] = c.op
+			switch a, kept := there[c.ID]; {
+			case !kept:
+				j.violate(rule, []*Op{c.op}, "rollout %s: attempt %s, number %d, was handed out and is gone", s.id, c.ID, c.Number)
+			case a.Number != c.Number:
+				j.violate(rule, []*Op{c.op}, "rollout %s: attempt %s was number %d and is %d", s.id, c.ID, c.Number, a.Number)
+			}
+		}
+		for _, a := range there {
+			if answered[a.ID] == nil && lostClaim(lost[a.Worker], a) == nil {
+				j.violate(rule, opsOf(s.final), "rollout %s: nobody has asked for attempt %s of worker %q", s.id, a.ID, a.Worker)
+			}
+		}
+	}
+}
+
+// slack covers the rounding of times on the wire.
+const slack = int64(1e6)
+
+// lostClaim is the dequeue without an answer that can have made the attempt.
+func lostClaim(lost []*Op, a Attempt) *Op {
+	for i := len(lost) - 1; i >= 0; i-- {
+		if lost[i].Start <= a.Start+slack {
+			return lost[i]
+		}
+	}
+	return nil
+}
+
+// live: an attempt is begun only when the one before it is over, by its
+// deadlines or by what was said of it. The deadlines count from the last sign
+// of life that was answered before.
+func (j *judge) live() {
+	for _, s := range j.stories {
+		attempts := slices.Clone(s.attempts())
+		slices.SortFunc(attempts, func(a, b Attempt) int { return a.Number - b.Number })
+		for i := 1; i < len(attempts); i++ {
+			before, next := attempts[i-1], attempts[i]
+			if !s.over(before, next.Start+slack) {
+				j.violate("live", opsOf(s.final), "rollout %s: attempt %s was begun while attempt %s, number %d, was live",
+					s.id, next.ID, before.ID, before.Number)
+			}
+		}
+	}
+}
+
+// over reports whether the attempt can have ended by then.
+func (s *story) over(a Attempt, by int64) bool {
+	for _, o := range s.updates {
+		if o.Args.Attempt == a.ID && o.Start <= by && !agl.AttemptStatus(o.Args.Status).Live() {
+			return true
+		}
+	}
+	alive := a.Start
+	for _, o := range s.spans {
+		if o.Args.Attempt == a.ID && o.End <= by && len(o.Reply.Spans) > 0 {
+			alive = max(alive, o.Start)
+		}
+	}
+	t := s.task.task
+	return t.Unresponsive > 0 && by > alive+t.Unresponsive || t.Timeout > 0 && by > a.Start+t.Timeout
+}
+
+// completed: no more is done than was asked for, and what is finished stays so.
+func (j *judge) completed() {
+	const rule = "completed"
+	done := 0
+	for _, s := range j.stories {
+		if agl.RolloutStatus(s.state.Status).Finished() {
+			done++
+		}
+		finished := (*Op)(nil)
+		for _, o := range s.events {
+			switch {
+			case agl.RolloutStatus(o.Args.Status).Finished():
+				finished = o
+			case finished != nil:
+				j.violate(rule, []*Op{finished, o}, "rollout %s came back after its end", s.id)
+			}
+		}
+	}
+	if done > len(j.tasks) {
+		j.violate(rule, nil, "%d rollouts were completed, %d enqueued", done, len(j.tasks))
+	}
+}
+
+// stuck: everything has reached its end.
+func (j *judge) stuck() {
+	for _, s := range j.stories {
+		if s.final != nil && !agl.RolloutStatus(s.state.Status).Finished() {
+			j.violate("stuck", []*Op{s.final}, "rollout %s is %s at the end", s.id, s.state.Status)
+		}
+	}
+}
+
+// events: the stream tells of every rollout from its beginning to its end, and
+// nothing twice.
+func (j *judge) events() {
+	const rule = "events"
+	if !j.settings.EventLog {
+		return
+	}
+	ids := map[string]*Op{}
+	for _, o := range j.ops {
+		if o.Func != Observe {
+			continue
+		}
+		if first := ids[o.Reply.Event]; first != nil {
+			j.violate(rule, []*Op{first, o}, "event %s came twice", o.Reply.Event)
+		}
+		ids[o.Reply.Event] = o
+		if o.Args.Rollout == "" {
+			j.violate(rule, []*Op{o}, "the stream began anew")
+		}
+	}
+	for _, s := range j.stories {
+		n := len(s.events)
+		switch {
+		case s.final == nil:
+		case n == 0:
+			j.violate(rule, []*Op{s.final}, "rollout %s: no event", s.id)
+		case s.events[0].Args.Status != string(agl.RolloutQueuing):
+			j.violate(rule, []*Op{s.events[0]}, "rollout %s: the first event is not that it was queued", s.id)
+		case s.events[n-1].Args.Status != s.state.Status:
+			j.violate(rule, []*Op{s.events[n-1], s.final}, "rollout %s: the last event says %s, it is %s", s.id, s.events[n-1].Args.Status, s.state.Status)
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package history
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+)
+
+// queued is a rollout's stay in the queue until its first claim, with the times
+// between which it can have begun and ended.
+type queued struct {
+	s             *story
+	enqueue       *Op
+	claim         *Op // nil when it never came
+	enqueued      int64
+	claimed, done int64 // the claim's call and answer
+}
+
+// order holds the queue against two of the patterns that every violation of
+// first in, first out shows one of (Henzinger, Sezgin, Vafeiadis:
+// Aspect-Oriented Linearizability Proofs, CONCUR 2013); the others, a value from
+// nowhere and one taken twice, are the rules enqueued and claimed:
+//
+//   - b was queued after a, and was claimed before a was;
+//   - a dequeue found nothing while a was there all the time.
+//
+// A rollout that a claim may have taken out for a while whose answer was lost,
+// or that was cancelled, says nothing about the order.
+func (j *judge) order() {
+	if !j.settings.StrictFIFO {
+		return
+	}
+	all := j.firstClaims()
+	slices.SortFunc(all, func(a, b queued) int { return cmp.Compare(a.enqueue.Start, b.enqueue.Start) })
+	var clear []queued
+	lost := j.lostDequeues()
+	for _, q := range all {
+		if q.undisturbed(lost) {
+			clear = append(clear, q)
+		}
+	}
+	j.report.Ordered = len(clear)
+	j.overtaken(all, clear)
+	j.overlooked(clear)
+}
+
+// firstClaims are the rollouts whose enqueue was answered, with their first
+// claims where those were.
+func (j *judge) firstClaims() []queued {
+	var all []queued
+	for _, s := range j.stories {
+		if !s.acked {
+			continue
+		}
+		q := queued{s: s, enqueue: s.task.op, enqueued: s.task.op.End, claimed: Forever, done: Forever}
+		for _, c := range s.claims {
+			if c.Number == 1 {
+				q.claim, q.claimed, q.done = c.op, c.op.Start, c.op.End
+			}
+		}
+		all = append(all, q)
+	}
+	return all
+}
+
+// giveBack is how long after its client has given up a dequeue may still change
+// the queue.
+const giveBack = int64(1e9)
+
+// lostDequeues are those without an answer, in the order of their calls.
+func (j *judge) lostDequeues() []*Op {
+	var lost []*Op
+	for _, o := range j.ops {
+		if o.Func == Dequeue && o.Kind == Unknown {
+			lost = append(lost, o)
+		}
+	}
+	return lost
+}
+
+// undisturbed reports whether the rollout was in the queue, and nowhere else,
+// from its enqueue to its first claim.
+func (q queued) undisturbed(lost []*Op) bool {
+	if q.claim == nil {
+		return false // cancelled while it was queued, or claimed without an answer
+	}
+	for _, o := range q.s.cancels {
+		if o.Start <= q.done {
+			return false
+		}
+	}
+	for _, o := range lost {
+		if o.Start > q.done {
+			break
+		}
+		if o.GaveUp == Forever || o.GaveUp+giveBack >= q.enqueue.Start {
+			return false
+		}
+	}
+	return true
+}
+
+// overtaken finds the first pattern.
+func (j *judge) overtaken(all, clear []queued) {
+	const rule = "order"
+	// soonest[i] is the one among all[i:] whose claim was answered first.
+	soonest := make([]int, len(all))
+	for i := len(all) - 1; i >= 0; i-- {
+		soonest[i] = i
+		if i+1 < len(all) && all[soonest[i+1]].done < all[i].done {
+			soonest[i] = soonest[i+1]
+		}
+	}
+	siblings := map[*Op][]queued{}
+	for _, q := range all {
+		siblings[q.enqueue] = append(siblings[q.enqueue], q)
+	}
+	for _, a := range clear {
+		i := sort.Search(len(all), func(i int) bool { return all[i].enqueue.Start > a.enqueued })
+		if i < len(all) {
+			if b := all[soonest[i]]; b.done < a.claimed {
+				j.violate(rule, []*Op{a.enqueue, b.enqueue, b.claim, a.claim}, "rollout %s was queued after %s and claimed before it", b.s.id, a.s.id)
+			}
+		}
+		for _, b := range siblings[a.enqueue] {
+			if b.s.index > a.s.index && b.done < a.claimed {
+				j.violate(rule, []*Op{a.enqueue, b.claim, a.claim}, "rollout %s was queued behind %s and claimed before it", b.s.id, a.s.id)
+			}
+		}
+	}
+}
+
+// overlooked finds the second pattern.
+func (j *judge) overlooked(clear []queued) {
+	byEnd := slices.Clone(clear)
+	slices.SortFunc(byEnd, func(a, b queued) int { return cmp.Compare(a.enqueued, b.enqueued) })
+	// longest[i] is the one among byEnd[:i+1] that was claimed last.
+	longest := make([]int, len(byEnd))
+	for i := range byEnd {
+		longest[i] = i
+		if i > 0 && byEnd[longest[i-1]].claimed > byEnd[i].claimed {
+			longest[i] = longest[i-1]
+		}
+	}
+	for _, o := range j.ops {
+		if o.Func != Dequeue || o.Kind != OK || len(o.Reply.Rollouts) > 0 || o.Reply.Closed {
+			continue
+		}
+		i := sort.Search(len(byEnd), func(i int) bool { return byEnd[i].enqueued >= o.Start }) - 1
+		if i < 0 {
+			continue
+		}
+		if a := byEnd[longest[i]]; a.claimed > o.End {
+			j.violate("order", []*Op{a.enqueue, o, a.claim}, "a dequeue found nothing while rollout %s was queued", a.s.id)
+		}
+	}
+}
