@@ -6,6 +6,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/runner"
+	"github.com/agl-go/agl/store/backend"
 )
 
 // Config says what a [Trainer] is made of. Every process of a run is built with
@@ -30,8 +31,15 @@ type Config struct {
 	// is added to the initial resources.
 	Proxy *Proxy
 
-	// Store keeps the run. Nil is a store in memory that ends with the run. It
-	// is not used where the strategy reaches a store over HTTP.
+	// Database names where the run is kept, in the form of `agl store --db`:
+	// sqlite:PATH, postgres://… or memory:, which ends with the run. Default
+	// sqlite:agl.db in the working directory. It holds the rollouts of all runs. A
+	// file is the run's own meanwhile: what an interrupted run has left unfinished
+	// in it is cancelled, since nobody waits for it, unless the run has no
+	// Algorithm.
+	Database string
+	// Store keeps the run instead of a Database; its owner closes it. Neither is
+	// used where the strategy reaches a store over HTTP.
 	Store agl.Store
 	// Strategy says where the sides run; nil is execution.SharedMemory.
 	Strategy execution.Strategy
@@ -61,6 +69,9 @@ func (c Config) withDefaults() Config {
 	if c.Strategy == nil {
 		c.Strategy = execution.SharedMemory{Logger: c.Logger}
 	}
+	if c.Database == "" {
+		c.Database = backend.Default
+	}
 	if c.DevTasks == 0 {
 		c.DevTasks = defaultDevTasks
 	}
@@ -86,6 +97,9 @@ func (c Config) validate() error {
 		if n.value < 0 {
 			return agl.Errorf(agl.CodeInvalid, "trainer: %s: got %d, must not be negative", n.name, n.value)
 		}
+	}
+	if _, err := backend.Parse(c.Database); err != nil {
+		return agl.Errorf(agl.CodeInvalid, "trainer: Database: %w", err)
 	}
 	for i, r := range c.InitialResources {
 		if r.Name == "" || r.Resource == nil {

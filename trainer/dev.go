@@ -12,8 +12,9 @@ import (
 
 // Dev tries the agent, to see whether it works before anything is trained: the
 // baseline algorithm runs it on the first tasks of the datasets in this
-// process, logs what happened in detail, and reports. Config's Algorithm and
-// Strategy are left alone. With a nil Config.Logger only the report tells.
+// process, logs what happened in detail, and reports. Config's Algorithm,
+// Strategy and Database are left alone: without a Store, nothing is kept. With a
+// nil Config.Logger only the report tells.
 func (t *Trainer) Dev(ctx context.Context) (baseline.Report, error) {
 	cfg := t.cfg
 	if cfg.Agent == nil {
@@ -37,7 +38,7 @@ func (t *Trainer) Dev(ctx context.Context) (baseline.Report, error) {
 	if err != nil {
 		return baseline.Report{}, err
 	}
-	cfg.Algorithm, cfg.OwnResources = algorithm, false
+	cfg.Algorithm, cfg.OwnResources, cfg.Database = algorithm, false, "memory:"
 	err = t.run(ctx, cfg, execution.SharedMemory{Logger: cfg.Logger})
 	return algorithm.Report(), err
 }

@@ -6,14 +6,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
-	"github.com/agl-go/agl/rest"
 	"github.com/agl-go/agl/runner"
-	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/memory"
 )
 
 // Trainer runs training. It is made by [New] and may be used again when a run
@@ -64,32 +59,6 @@ func (t *Trainer) run(ctx context.Context, cfg Config, strategy execution.Strate
 		parts.Runner = func(ctx context.Context, s agl.Store, worker int) error { return runRunner(ctx, cfg, s, worker) }
 	}
 	return strategy.Execute(ctx, parts)
-}
-
-// openStore returns the config's store, which its owner closes, or one in
-// memory.
-func openStore(ctx context.Context, cfg Config) (execution.OpenedStore, error) {
-	if cfg.Store != nil {
-		return execution.OpenedStore{Store: cfg.Store}, nil
-	}
-	driver, err := memory.New(memory.Config{})
-	if err != nil {
-		return execution.OpenedStore{}, err
-	}
-	config := store.Config{Driver: driver, Logger: cfg.Logger}
-	var metrics *rest.Metrics
-	if !cfg.sharesMemory() { // nobody could read them
-		if metrics, err = rest.NewMetrics(prometheus.NewRegistry()); err != nil {
-			return execution.OpenedStore{}, err
-		}
-		config.Observer = metrics
-	}
-	s, err := store.New(ctx, config)
-	if err != nil {
-		return execution.OpenedStore{}, err
-	}
-	closing := context.WithoutCancel(ctx)
-	return execution.OpenedStore{Store: s, Close: func() error { return s.Close(closing) }, Metrics: metrics}, nil
 }
 
 // setup starts the proxy and adds the initial resources, so that no rollout is

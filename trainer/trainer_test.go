@@ -159,7 +159,7 @@ func TestFitOverHTTP(t *testing.T) {
 func TestManagedStoreServesMetrics(t *testing.T) {
 	t.Parallel()
 	url := make(chan string, 1)
-	cfg := trainer.Config{InitialResources: prompt()}
+	cfg := trainer.Config{InitialResources: prompt(), Database: "memory:"}
 	cfg.Strategy = execution.ClientServer{
 		Config:    execution.Config{Role: execution.RoleAlgorithm, Host: "127.0.0.1", AnyPort: true},
 		Listening: func(u string) { url <- u },
@@ -233,6 +233,7 @@ func TestConfigErrors(t *testing.T) {
 		"empty val":          {trainer.Config{Agent: rewarded, Train: tasks(1), Val: agl.Tasks{}}, "Val: the dataset is empty"},
 		"negative runners":   {trainer.Config{Agent: rewarded, Runners: -1}, "Runners: got -1"},
 		"negative rollouts":  {trainer.Config{Agent: rewarded, MaxRollouts: -2}, "MaxRollouts: got -2"},
+		"no database":        {trainer.Config{Agent: rewarded, Database: "agl.db"}, `Database: got "agl.db"`},
 		"resource with none": {trainer.Config{Agent: rewarded, InitialResources: agl.Resources{{Name: "x"}}}, "InitialResources[0]"},
 		"no role": {trainer.Config{
 			Agent: rewarded, Algorithm: algorithm, Train: tasks(1), InitialResources: prompt(), Strategy: execution.ClientServer{},
@@ -256,7 +257,7 @@ func TestResourcesAreNeeded(t *testing.T) {
 		ran.Store(true)
 		return nil
 	})
-	cfg := trainer.Config{Agent: rewarded, Algorithm: algorithm}
+	cfg := trainer.Config{Agent: rewarded, Algorithm: algorithm, Database: "memory:"}
 	if err := fit(t.Context(), cfg); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), "InitialResources") || ran.Load() {
 		t.Errorf("error %v, algorithm ran: %t; want ErrInvalid before anything starts", err, ran.Load())
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/agl-go/agl/examples/calculator/arithmetic"
 	"github.com/agl-go/agl/examples/calculator/recipe"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/store/backend"
 	"github.com/agl-go/agl/trainer"
 )
 
@@ -39,6 +40,7 @@ type options struct {
 	Runners  int    `default:"16" help:"Rollouts that run at once."`
 	Strategy string `default:"shared-memory" enum:"shared-memory,client-server" help:"Where runners run: in this process, or in processes that meet it at a store server (${enum})."`
 	Store    string `placeholder:"URL" help:"A store server that runs already, such as http://127.0.0.1:4747; needs --strategy client-server."`
+	DB       string `name:"db" default:"memory:" placeholder:"DATABASE" help:"Where this program keeps rollouts and spans: memory:, sqlite:PATH or postgres://… (${default})."`
 	Summary  string `placeholder:"FILE" type:"path" help:"Write the results there as JSON."`
 	Out      string `placeholder:"DIR" type:"path" help:"Keep checkpoints and metrics there, and go on from the last checkpoint."`
 	Profile  string `placeholder:"FILE" type:"path" help:"Write a CPU profile of this process there."`
@@ -83,10 +85,13 @@ func (o options) validate() error {
 	case o.Runners < 1:
 		return fmt.Errorf("--runners: got %d, must be at least 1", o.Runners)
 	case o.Store != "" && o.Strategy != "client-server":
-		return fmt.Errorf("--store: got %s with --strategy %s; a store server needs --strategy client-server", o.Store, o.Strategy)
+		return fmt.Errorf("--store: got %s with --strategy %s; a store server needs --strategy client-server", redacted(o.Store), o.Strategy)
 	}
 	if u, err := url.Parse(o.Store); o.Store != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-		return fmt.Errorf("--store: got %s, must be an http or https URL such as http://127.0.0.1:4747", o.Store)
+		return fmt.Errorf("--store: got %s, must be an http or https URL such as http://127.0.0.1:4747", redacted(o.Store))
+	}
+	if _, err := backend.Parse(o.DB); err != nil {
+		return fmt.Errorf("--db: %w", err)
 	}
 	if o.Summary != "" {
 		// Found out at the end, it would cost the run.
@@ -95,6 +100,15 @@ func (o options) validate() error {
 		}
 	}
 	return o.validateRole(os.Getenv)
+}
+
+// redacted is a URL without its password.
+func redacted(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "(not a URL)"
+	}
+	return u.Redacted()
 }
 
 // validateRole checks what the environment says about this process.
@@ -147,6 +161,7 @@ func run(ctx context.Context, opt options) (failed error) {
 		Train:    train,
 		Val:      heldOut,
 		Strategy: strategy,
+		Database: opt.DB,
 		Runners:  opt.Runners,
 		Logger:   log,
 	}

@@ -9,11 +9,12 @@ func TestWrongOptions(t *testing.T) {
 	t.Parallel()
 	const shared, processes = "shared-memory", "client-server"
 	for want, o := range map[string]options{
-		"--steps: got 0":           {Runners: 1, Strategy: shared},
-		"--runners: got 0":         {Steps: 1, Strategy: shared},
-		"--store: got http://h":    {Steps: 1, Runners: 1, Strategy: shared, Store: "http://h"},
-		"--store: got ftp://h":     {Steps: 1, Runners: 1, Strategy: processes, Store: "ftp://h"},
-		"--summary: got /no/where": {Steps: 1, Runners: 1, Strategy: shared, Summary: "/no/where/s.json"},
+		"--steps: got 0":                       {Runners: 1, Strategy: shared},
+		"--runners: got 0":                     {Steps: 1, Strategy: shared},
+		"--store: got http://agl:xxxxx@h with": {Steps: 1, Runners: 1, Strategy: shared, Store: "http://agl:s3cret@h"},
+		"--store: got ftp://agl:xxxxx@h":       {Steps: 1, Runners: 1, Strategy: processes, Store: "ftp://agl:s3cret@h"},
+		`--db: got "x.db"`:                     {Steps: 1, Runners: 1, Strategy: shared, DB: "x.db"},
+		"--summary: got /no/where":             {Steps: 1, Runners: 1, Strategy: shared, Summary: "/no/where/s.json"},
 	} {
 		if err := o.validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: error is %v, want %q in it", o, err, want)

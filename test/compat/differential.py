@@ -162,7 +162,7 @@ class DifferentialTest(unittest.IsolatedAsyncioTestCase):
 
     async def compare(self, script: Script, mask: Callable[[], Mask] = Mask) -> None:
         """Runs the script on a fresh server of either kind and fails at each step whose outcomes differ."""
-        with Program("store") as ours:
+        with Program("store", "--db", "memory:") as ours:
             async with PythonStore() as python:
                 sides = [Side("reference", python.url, mask()), Side("ours", ours.url, mask())]
                 try:

@@ -136,7 +136,7 @@ class Proxy(unittest.IsolatedAsyncioTestCase):
 
     async def asyncSetUp(self) -> None:
         self.backend = self.enterContext(Server())
-        server = self.enterContext(Program("store", env={"AGL_TOKEN": "secret"}))
+        server = self.enterContext(Program("store", "--db", "memory:", env={"AGL_TOKEN": "secret"}))
         proxy = self.enterContext(Program("proxy", "--store", server.url, "--model", f"qwen={self.backend.url}", env={"AGL_TOKEN": "secret"}))
         self.proxy_url = proxy.url
         self.store = LightningStoreClient(server.url.replace("//", "//agl:secret@"), retry_delays=(), health_retry_delays=())

@@ -111,7 +111,7 @@ class Client(unittest.IsolatedAsyncioTestCase):
     """What the Python client does beside the calls themselves."""
 
     async def test_a_token_in_the_url(self) -> None:
-        with Program("store", env={"AGL_TOKEN": "s:cret/%@"}) as store:
+        with Program("store", "--db", "memory:", env={"AGL_TOKEN": "s:cret/%@"}) as store:
             for url, status in (
                 (store.url, 401),
                 (store.url.replace("//", "//agl:wrong@"), 401),
@@ -129,7 +129,7 @@ class Client(unittest.IsolatedAsyncioTestCase):
 
     async def test_a_pickled_client_and_threads(self) -> None:
         """Runner processes get the client pickled; the exporter's thread uses it from an event loop of its own."""
-        with Program("store") as store:
+        with Program("store", "--db", "memory:") as store:
             client = LightningStoreClient(store.url, retry_delays=(), health_retry_delays=())
             copy = pickle.loads(pickle.dumps(client))
             r = await client.enqueue_rollout({"n": 1})
@@ -145,10 +145,10 @@ class Client(unittest.IsolatedAsyncioTestCase):
 
     async def test_a_server_that_comes_back(self) -> None:
         """The client's retries find a server that was started meanwhile on the same port."""
-        with Program("store") as store:
+        with Program("store", "--db", "memory:") as store:
             url = store.url
         client = LightningStoreClient(url, retry_delays=(0.01,) * 3, health_retry_delays=(0.05,) * 200)
         answer = asyncio.ensure_future(client.enqueue_rollout(1))
-        with Program("store", port=int(url.rsplit(":", 1)[1])):
+        with Program("store", "--db", "memory:", port=int(url.rsplit(":", 1)[1])):
             self.assertEqual((await answer).status, "queuing")
         await client.close()

@@ -122,7 +122,7 @@ class Runner(DifferentialTest):
         await self.compare(script, RunnerMask)
 
     async def test_a_heartbeat(self) -> None:
-        with Program("store") as server:
+        with Program("store", "--db", "memory:") as server:
             store = LightningStoreClient(server.url)
             await store.add_resources({"p": PromptTemplate(template="{do}", engine="f-string")})
             stop = ThreadingEvent()
@@ -140,7 +140,7 @@ class Trainer(unittest.IsolatedAsyncioTestCase):
     """The Python trainer's client-server strategy with a store that somebody else runs: ours."""
 
     def test_baseline_over_an_external_store(self) -> None:
-        with Program("store", env={"AGL_TOKEN": "secret"}) as server:
+        with Program("store", "--db", "memory:", env={"AGL_TOKEN": "secret"}) as server:
             url = server.url.replace("//", "//agl:secret@")
             self.assertIsNone(in_a_process(train, url), "the trainer's process")
 

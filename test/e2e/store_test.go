@@ -11,10 +11,16 @@ import (
 	"github.com/agl-go/agl/rest"
 )
 
-// startStore runs agl store on a free port and returns its URL.
+// startStore runs agl store in memory on a free port and returns its URL.
 func startStore(t *testing.T) (server *started, url string) {
 	t.Helper()
-	server = startMerged(t, aglBinary, []string{"store", "--port", "0"}, nil)
+	return startStoreOn(t, "memory:")
+}
+
+// startStoreOn is startStore over a database.
+func startStoreOn(t *testing.T, database string) (server *started, url string) {
+	t.Helper()
+	server = startMerged(t, aglBinary, []string{"store", "--port", "0", "--db", database}, nil)
 	listening := regexp.MustCompile(`store listens.* url=(\S+)`)
 	deadline := time.After(longest)
 	for {
