@@ -28,6 +28,10 @@ type modelJSON struct {
 	APIVersion   string `json:"api_version,omitzero"`
 	ChatOnly     bool   `json:"chat_only,omitzero"`
 	Replay       bool   `json:"replay,omitzero"`
+	Limits       Limits `json:"limits,omitzero"`
+	HealthURL    string `json:"health_url,omitzero"`
+	PauseURL     string `json:"pause_url,omitzero"`
+	ResumeURL    string `json:"resume_url,omitzero"`
 }
 
 type modelsJSON struct {

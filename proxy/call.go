@@ -64,6 +64,9 @@ type call struct {
 	source    string      // whose fault
 	delivered bool        // the agent got all of it
 
+	tries     int                 // how often the request was sent
+	usage     tokenCount          // when the call has ended
+
 	start, sent, firstByte, lastByte, end time.Time
 
 	cancel context.CancelCauseFunc

@@ -47,6 +47,16 @@ type Model struct {
 	// does for chat: a recorded call is made without streaming, and the reply is
 	// replayed to the agent as a stream.
 	Replay bool
+	// Limits bound what this backend gets to do.
+	Limits Limits
+	// HealthURL, if set, is asked with GET every Health.ProbeInterval whether the
+	// backend is up. A path such as /health is taken from the root of BaseURL.
+	HealthURL string
+	// PauseURL and ResumeURL, if set, are asked with POST by [Proxy.Pause] and
+	// [Proxy.Resume], so that the engine stops and goes on, too: for vLLM
+	// /pause?mode=keep and /resume, for SGLang /pause_generation and
+	// /continue_generation. Paths are taken from the root of BaseURL.
+	PauseURL, ResumeURL string
 }
 
 // Config configures a [Proxy]. The zero value of each field but Models is usable.
@@ -76,8 +86,17 @@ type Config struct {
 	// stored; 0 is 256 MiB. While it is full, new calls wait for QueueTimeout and
 	// are then refused with 503. Running calls may exceed it, never new ones.
 	CaptureBytes int64
-	// QueueTimeout bounds that wait; 0 is 30 s.
+	// QueueTimeout bounds that wait, and the one for Model.Limits; 0 is 30 s.
 	QueueTimeout time.Duration
+	// PauseTimeout is how long a call waits while the proxy is paused; 0 is 5
+	// minutes.
+	PauseTimeout time.Duration
+	// PauseQueue is how many calls may wait so; 0 is 10,000.
+	PauseQueue int
+	// Retry says how failing requests are repeated.
+	Retry Retry
+	// Health says when backends count as down.
+	Health Health
 	// IdleTimeout is how long a backend may send nothing; 0 is 10 minutes.
 	IdleTimeout time.Duration
 	// StoreTimeout bounds one request to Spans; 0 is 30 s.
@@ -109,6 +128,10 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.MaxReplyBytes, 64*mib)
 	orDefault(&c.CaptureBytes, 256*mib)
 	orDefault(&c.QueueTimeout, 30*time.Second)
+	orDefault(&c.PauseTimeout, 5*time.Minute)
+	orDefault(&c.PauseQueue, 10_000)
+	c.Retry = c.Retry.withDefaults()
+	c.Health = c.Health.withDefaults()
 	orDefault(&c.IdleTimeout, 10*time.Minute)
 	orDefault(&c.StoreTimeout, 30*time.Second)
 	orDefault(&c.StoreRetry, 2*time.Minute)
@@ -125,6 +148,8 @@ func (c *Config) validate() error {
 		{"MaxReplyBytes", c.MaxReplyBytes},
 		{"CaptureBytes", c.CaptureBytes},
 		{"QueueTimeout", int64(c.QueueTimeout)},
+		{"PauseTimeout", int64(c.PauseTimeout)},
+		{"PauseQueue", int64(c.PauseQueue)},
 		{"IdleTimeout", int64(c.IdleTimeout)},
 		{"StoreTimeout", int64(c.StoreTimeout)},
 		{"StoreRetry", int64(c.StoreRetry)},
@@ -133,6 +158,12 @@ func (c *Config) validate() error {
 		if f.value < 0 {
 			return agl.Errorf(agl.CodeInvalid, "%s: got %d, must not be negative", f.name, f.value)
 		}
+	}
+	if err := c.Retry.check(); err != nil {
+		return err
+	}
+	if err := c.Health.check(); err != nil {
+		return err
 	}
 	if c.PublicURL != "" {
 		return checkURL("PublicURL", c.PublicURL)

@@ -11,6 +11,9 @@ import (
 // "provider" when it came from the backend.
 const HeaderSource = "Agl-Error-Source"
 
+// HeaderTries tells on a reply how often the request was sent to a backend.
+const HeaderTries = "Agl-Tries"
+
 // The values of HeaderSource.
 const (
 	SourceGateway  = "gateway"
@@ -23,6 +26,8 @@ type failure struct {
 	body       openai.Error
 	retryAfter int // seconds; 0 gives no header
 }
+
+func (f *failure) Error() string { return f.body.Message }
 
 func fail(status int, kind, code, message string) *failure {
 	return &failure{status: status, body: openai.Error{Message: message, Type: kind, Code: code}}

@@ -2,11 +2,13 @@ package proxy
 
 import (
 	"cmp"
-	"hash/maphash"
+	"math"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/agl-go/agl"
 )
@@ -16,6 +18,8 @@ import (
 type table struct {
 	models []Model
 	groups map[string]*group
+	states map[string]*state // by stateKey
+	probed bool              // some backend has a health URL
 }
 
 // group are the replicas of one model name.
@@ -24,41 +28,106 @@ type group struct {
 	next     atomic.Uint64
 }
 
+// backend is an entry of the list.
 type backend struct {
 	Model
-	base *url.URL
-	seed uint64 // of its place in the rendezvous
+	base                  *url.URL
+	health, pause, resume *url.URL // nil where there is none
+	seed                  uint64   // of its place in the rendezvous
+	state                 *state
 }
 
-func newTable(models []Model) (*table, error) {
-	t := &table{models: slices.Clone(models), groups: make(map[string]*group)}
-	seeds := maphash.MakeSeed()
-	for i, m := range t.models {
-		if m.Name == "" {
-			return nil, agl.Errorf(agl.CodeInvalid, "models[%d].name: empty, must be the name that agents ask for", i)
-		}
-		if err := checkURL("model "+m.Name+": base_url", m.BaseURL); err != nil {
-			return nil, err
-		}
-		if m.APIKey == "env:" {
-			return nil, agl.Errorf(agl.CodeInvalid, `model %s: api_key: got "env:", must be "env:NAME" or a key`, m.Name)
-		}
-		if err := m.API.check("model " + m.Name + ": api"); err != nil {
-			return nil, err
-		}
-		base, err := url.Parse(strings.TrimRight(m.BaseURL, "/"))
+// state is what is known of a backend beyond its entry. It outlives a swap to
+// weights of another version behind the same address.
+type state struct {
+	load    atomic.Int64 // calls that run on it or wait for it
+	missed  atomic.Int32 // probes in a row
+	breaker breaker
+	limits  limiter
+}
+
+// wait is how long a backend gets no calls; 0 is none.
+func (s *state) wait(now time.Time) time.Duration {
+	if s.missed.Load() >= missedProbes {
+		return max(s.breaker.wait(now), time.Second)
+	}
+	return s.breaker.wait(now)
+}
+
+// newTable makes the table that follows another, which may be nil.
+func newTable(models []Model, before *table) (*table, error) {
+	t := &table{models: slices.Clone(models), groups: make(map[string]*group), states: make(map[string]*state)}
+	for i := range t.models {
+		b, err := newBackend(i, &t.models[i])
 		if err != nil {
-			return nil, agl.Errorf(agl.CodeInvalid, "model %s: base_url: %w", m.Name, err)
+			return nil, err
 		}
-		m.BackendModel = cmp.Or(m.BackendModel, m.Name)
-		g := t.groups[m.Name]
+		g := t.groups[b.Name]
 		if g == nil {
 			g = &group{}
-			t.groups[m.Name] = g
+			t.groups[b.Name] = g
 		}
-		g.replicas = append(g.replicas, &backend{Model: m, base: base, seed: maphash.String(seeds, m.BaseURL+"\n"+m.BackendModel)})
+		same := 0 // replicas behind one address are told apart by their order
+		for _, r := range g.replicas {
+			if r.BaseURL == b.BaseURL {
+				same++
+			}
+		}
+		place := b.BaseURL + "\n" + strconv.Itoa(same)
+		b.seed = mix(0, place)
+		key := b.Name + "\n" + place
+		if before != nil {
+			b.state = before.states[key]
+		}
+		if b.state == nil {
+			b.state = &state{}
+		}
+		t.states[key] = b.state
+		t.probed = t.probed || b.health != nil
+		g.replicas = append(g.replicas, b)
 	}
 	return t, nil
+}
+
+func newBackend(i int, m *Model) (*backend, error) {
+	if m.Name == "" {
+		return nil, agl.Errorf(agl.CodeInvalid, "models[%d].name: empty, must be the name that agents ask for", i)
+	}
+	if err := checkURL("model "+m.Name+": base_url", m.BaseURL); err != nil {
+		return nil, err
+	}
+	if m.APIKey == "env:" {
+		return nil, agl.Errorf(agl.CodeInvalid, `model %s: api_key: got "env:", must be "env:NAME" or a key`, m.Name)
+	}
+	if err := m.API.check("model " + m.Name + ": api"); err != nil {
+		return nil, err
+	}
+	if err := m.Limits.check("model " + m.Name + ": limits"); err != nil {
+		return nil, err
+	}
+	base, err := url.Parse(strings.TrimRight(m.BaseURL, "/"))
+	if err != nil {
+		return nil, agl.Errorf(agl.CodeInvalid, "model %s: base_url: %w", m.Name, err)
+	}
+	b := &backend{Model: *m, base: base}
+	b.BackendModel = cmp.Or(m.BackendModel, m.Name)
+	for _, u := range [...]struct {
+		name, raw string
+		to        **url.URL
+	}{{"health_url", m.HealthURL, &b.health}, {"pause_url", m.PauseURL, &b.pause}, {"resume_url", m.ResumeURL, &b.resume}} {
+		if u.raw == "" {
+			continue
+		}
+		at, err := base.Parse(u.raw)
+		if err != nil {
+			return nil, agl.Errorf(agl.CodeInvalid, "model %s: %s: not a URL or a path such as /health: %w", m.Name, u.name, err)
+		}
+		if err := checkURL("model "+m.Name+": "+u.name, at.String()); err != nil {
+			return nil, err
+		}
+		*u.to = at
+	}
+	return b, nil
 }
 
 // names returns the model names in the order of the list.
@@ -72,22 +141,68 @@ func (t *table) names() []string {
 	return names
 }
 
-// pick chooses a replica: for the calls of a rollout the one that wins the
-// rendezvous, so that they find the prefixes that they left in its cache; for
-// others the next in turn. (Highest random weight: Thaler and Ravishankar,
-// "Using name-based mappings to increase hit rates", IEEE/ACM ToN 6(1), 1998.)
-func (g *group) pick(rolloutID string) *backend {
-	switch {
-	case len(g.replicas) == 1:
-		return g.replicas[0]
-	case rolloutID == "":
-		return g.replicas[g.next.Add(1)%uint64(len(g.replicas))]
-	}
-	var best *backend
-	var weight uint64
+// slack is how far above the mean the load of a replica may be before the calls
+// of a rollout go to another.
+const slack = 1.25
+
+// pick chooses a replica that is up and not among those tried, nil if there is
+// none. The calls of a key, a rollout's or a session's, go to the one that wins
+// the rendezvous, so that they find the prefixes that they left in its cache,
+// unless it has its share of the load; then to the next in the rendezvous' order.
+// Calls without a key go to the one with the least to do.
+//
+// Highest random weight: Thaler and Ravishankar, "Using name-based mappings to
+// increase hit rates", IEEE/ACM ToN 6(1), 1998. The bound, ceil(c·m/n) for m
+// calls on n replicas: Mirrokni, Thorup and Zadimoghaddam, "Consistent Hashing
+// with Bounded Loads", SODA 2018.
+func (g *group) pick(key string, tried []*backend, now time.Time) *backend {
+	var room [8]*backend
+	up := room[:0]
+	total := int64(1)
 	for _, b := range g.replicas {
-		if w := mix(b.seed, rolloutID); best == nil || w > weight {
+		if !slices.Contains(tried, b) && b.state.wait(now) == 0 {
+			up = append(up, b)
+			total += b.state.load.Load()
+		}
+	}
+	if len(up) < 2 {
+		if len(up) == 0 {
+			return nil
+		}
+		return up[0]
+	}
+	if key == "" {
+		return g.idlest(up)
+	}
+	bound := int64(math.Ceil(slack * float64(total) / float64(len(up))))
+	best := winner(up, key, func(b *backend) bool { return b.state.load.Load() < bound && b.state.limits.free(now) })
+	if best == nil {
+		best = winner(up, key, func(b *backend) bool { return b.state.load.Load() < bound })
+	}
+	if best == nil { // others have come meanwhile
+		best = g.idlest(up)
+	}
+	return best
+}
+
+// winner is the replica with the highest weight for the key among those allowed.
+func winner(up []*backend, key string, allowed func(b *backend) bool) (best *backend) {
+	var weight uint64
+	for _, b := range up {
+		if w := mix(b.seed, key); (best == nil || w > weight) && allowed(b) {
 			best, weight = b, w
+		}
+	}
+	return best
+}
+
+// idlest is the replica with the least to do; among equals they take turns.
+func (g *group) idlest(up []*backend) *backend {
+	turn := g.next.Add(1)
+	best := up[turn%uint64(len(up))]
+	for i := range up {
+		if b := up[(turn+uint64(i))%uint64(len(up))]; b.state.load.Load() < best.state.load.Load() {
+			best = b
 		}
 	}
 	return best
@@ -122,9 +237,16 @@ func (t *table) versionNow(b *backend) string {
 // the backends they began with; every later call sees the new list. A list that
 // is refused (CodeInvalid) changes nothing. An empty list is allowed.
 func (p *Proxy) SetModels(models []Model) error {
-	t, err := newTable(models)
+	p.swap.Lock()
+	defer p.swap.Unlock()
+	t, err := newTable(models, p.models.Load())
 	if err != nil {
 		return err
+	}
+	for _, g := range t.groups {
+		for _, b := range g.replicas {
+			b.state.limits.configure(b.Limits)
+		}
 	}
 	p.models.Store(t)
 	return nil

@@ -28,6 +28,9 @@ import (
 type Proxy struct {
 	cfg       Config
 	models    atomic.Pointer[table]
+	swap      sync.Mutex // held by SetModels
+	prober    prober
+	gate      gate
 	budget    *budget
 	recorder  *recorder
 	transport http.RoundTripper
@@ -49,6 +52,7 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, err
 	}
 	p := &Proxy{cfg: cfg.withDefaults(), live: make(map[*call]struct{}), idle: make(chan struct{})}
+	p.gate.queue, p.gate.inside = p.cfg.PauseQueue, make(map[*call]struct{})
 	if err := p.SetModels(cfg.Models); err != nil {
 		return nil, err
 	}
@@ -159,6 +163,7 @@ func (p *Proxy) Close(ctx context.Context) error {
 		p.mu.Unlock()
 		err = agl.Errorf(agl.CodeUnavailable, "close: %d calls were cut off: %w", left, context.Cause(ctx))
 	}
+	p.prober.stop()
 	p.recorder.close(ctx)
 	if p.own != nil {
 		p.own.CloseIdleConnections()

@@ -38,6 +38,9 @@ func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, rt route, reco
 		p.refuse(w, r, f)
 		return
 	}
+	if p.models.Load().probed {
+		p.prober.start(ctx, p)
+	}
 	if record {
 		p.recorder.begin(ctx, c)
 	}
@@ -81,7 +84,7 @@ func (p *Proxy) finish(ctx context.Context, c *call, err error) {
 	c.end = time.Now()
 	if err != nil {
 		switch cause := context.Cause(ctx); {
-		case errors.Is(cause, errClosing) || errors.Is(cause, errBackendSilent):
+		case errors.Is(cause, errClosing) || errors.Is(cause, errBackendSilent) || errors.Is(cause, errAborted):
 			c.fail(SourceGateway, cause.Error())
 		case ctx.Err() != nil || errors.Is(err, errAgentGone):
 			c.fail(SourceGateway, errAgentGone.Error())
@@ -110,7 +113,7 @@ func (p *Proxy) serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		return p.answerFailure(w, c, f)
 	}
 	ask := false
-	d := dispatcher{p: p, c: c, build: func(b *backend) (*http.Request, *failure) {
+	d := dispatcher{p: p, c: c, session: r.Header.Get("X-Session-Id"), build: func(b *backend) (*http.Request, *failure) {
 		body := c.request
 		ask = c.recorded() && !b.TextOnly
 		if ask || b.BackendModel != request.Model {
@@ -124,6 +127,7 @@ func (p *Proxy) serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	}}
 	defer d.done()
 	res, f, err := d.send(ctx)
+	c.tell(w.Header())
 	switch {
 	case f != nil:
 		return p.answerFailure(w, c, f)
@@ -194,6 +198,8 @@ func (p *Proxy) answerUnreachable(ctx context.Context, w http.ResponseWriter, c 
 	case errors.Is(cause, errBackendSilent):
 		return p.answerFailure(w, c, fail(http.StatusGatewayTimeout, openai.APIError, "backend_timeout",
 			fmt.Sprintf("the backend of model %q sent nothing for %v", c.model, p.cfg.IdleTimeout)))
+	case errors.Is(cause, errAborted):
+		return p.answerFailure(w, c, paused(http.StatusServiceUnavailable, openai.OverloadedError, "aborted", cause.Error()))
 	case errors.Is(cause, errClosing):
 		return p.answerFailure(w, c, fail(http.StatusServiceUnavailable, openai.OverloadedError, "shutting_down", cause.Error()))
 	case ctx.Err() != nil:
