@@ -22,31 +22,36 @@ type Open func(tb testing.TB) store.Driver
 // Run runs the suite in parallel.
 func Run(t *testing.T, open Open) {
 	t.Helper()
-	for name, test := range map[string]func(*driver){
-		"load what is named":               testLoad,
-		"load with what belongs to it":     testClosure,
-		"discard changes nothing":          testDiscard,
-		"claim in order":                   testClaim,
-		"queue follows the status":         testQueue,
-		"back to the front":                testFront,
-		"returned attempts":                testReturned,
-		"live attempts of a worker":        testLiveAttempts,
-		"sequences":                        testSequences,
-		"spans":                            testSpans,
-		"resources":                        testResources,
-		"idempotency records":              testKeys,
-		"events":                           testEvents,
-		"queue state":                      testQueueState,
-		"delete":                           testDelete,
-		"live":                             testLive,
-		"snapshots":                        testSnapshots,
-		"statistics":                       testStatistics,
-		"one batch for everything at once": testOneBatch,
+	for _, tests := range []map[string]func(*driver){
+		{
+			"load what is named":               testLoad,
+			"load with what belongs to it":     testClosure,
+			"discard changes nothing":          testDiscard,
+			"claim in order":                   testClaim,
+			"queue follows the status":         testQueue,
+			"back to the front":                testFront,
+			"returned attempts":                testReturned,
+			"live attempts of a worker":        testLiveAttempts,
+			"sequences":                        testSequences,
+			"spans":                            testSpans,
+			"resources":                        testResources,
+			"idempotency records":              testKeys,
+			"events":                           testEvents,
+			"queue state":                      testQueueState,
+			"delete":                           testDelete,
+			"live":                             testLive,
+			"snapshots":                        testSnapshots,
+			"statistics":                       testStatistics,
+			"one batch for everything at once": testOneBatch,
+		},
+		retentionTests(), documentTests(), queryTests(), bulkTests(),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(&driver{T: t, Driver: open(t), ctx: t.Context(), now: 1_760_000_000})
-		})
+		for name, test := range tests {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(&driver{T: t, Driver: open(t), ctx: t.Context(), now: 1_760_000_000})
+			})
+		}
 	}
 }
 

@@ -1,0 +1,189 @@
+package drivertest
+
+import (
+	"fmt"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store"
+)
+
+func bulkTests() map[string]func(*driver) {
+	return map[string]func(*driver){
+		"5,000 rollouts in one batch":       testManyRollouts,
+		"2,000 spans in one batch":          testManySpans,
+		"a rollout of 10,000 spans":         testLongRollout,
+		"everything of a large load exists": testManyLoaded,
+	}
+}
+
+func testManyRollouts(d *driver) {
+	const n = 5000
+	var c store.Changes
+	for i := range n {
+		c.Rollouts = append(c.Rollouts, store.RolloutChange{Rollout: rollout(fmt.Sprintf("r%d", i), agl.RolloutQueuing), New: true})
+		c.Events = append(c.Events, agl.Event{Kind: agl.EventRollout, RolloutID: fmt.Sprintf("r%d", i), Status: "queuing"})
+	}
+	begin := d.events("", 0).Last
+	d.apply(c)
+	next := 0
+	for _, limit := range []int{512, 1, 512, 16, n} {
+		b := d.begin()
+		var got store.Loaded
+		claimed, err := b.Claim(d.ctx, limit, &got)
+		if err != nil {
+			d.Fatal(err)
+		}
+		equal(d, "claimed", len(claimed), min(limit, n-next))
+		equal(d, "loaded", len(got.Rollouts), len(claimed))
+		c := store.Changes{Now: d.now}
+		for _, id := range claimed {
+			if want := fmt.Sprintf("r%d", next); id != want {
+				d.Fatalf("claimed %s, want %s", id, want)
+			}
+			next++
+			c.Rollouts = append(c.Rollouts, store.RolloutChange{Rollout: rollout(id, agl.RolloutPreparing)})
+			c.Attempts = append(c.Attempts, store.AttemptChange{Attempt: attempt(id, 1, agl.AttemptPreparing, "w"), New: true})
+		}
+		if err := b.Apply(d.ctx, &c); err != nil {
+			d.Fatal(err)
+		}
+		equal(d, "live attempts", d.liveAttempts("w"), next)
+	}
+	equal(d, "claimed", next, n)
+	seen := 0
+	for after := begin; ; {
+		list := d.events(after, 1000)
+		if len(list.Events) == 0 {
+			break
+		}
+		for _, e := range list.Events {
+			if want := fmt.Sprintf("r%d", seen); e.RolloutID != want {
+				d.Fatalf("event of %s, want %s", e.RolloutID, want)
+			}
+			seen++
+		}
+		after = list.Events[len(list.Events)-1].ID
+	}
+	equal(d, "events", seen, n)
+	page, err := d.QueryRollouts(d.ctx, agl.QueryRolloutsParams{Paging: agl.Paging{Limit: 2, Offset: n - 1}})
+	if err != nil || page.Total != n || len(page.Items) != 1 || page.Items[0].RolloutID != fmt.Sprintf("r%d", n-1) || page.Items[0].Attempt == nil {
+		d.Errorf("got %+v, error %v, want the last of %d with its attempt", page, err, n)
+	}
+}
+
+func testManySpans(d *driver) {
+	const rollouts, each = 20, 100
+	var c store.Changes
+	for i := range rollouts {
+		id := fmt.Sprintf("r%d", i)
+		a := attempt(id, 1, agl.AttemptRunning, "")
+		c.Rollouts = append(c.Rollouts, created(rollout(id, agl.RolloutRunning))...)
+		c.Attempts = append(c.Attempts, begun(a)...)
+		c.Sequences = append(c.Sequences, store.Sequence{RolloutID: id, Last: each})
+		for j := range each {
+			c.Spans = append(c.Spans, spanOf(a, fmt.Sprintf("s%d", j), int64(each-j)))
+		}
+	}
+	d.apply(c)
+	for i := range rollouts {
+		page, err := d.QuerySpans(d.ctx, agl.QuerySpansParams{RolloutID: fmt.Sprintf("r%d", i), Paging: agl.Paging{Limit: 2}})
+		if err != nil || page.Total != each || string(page.Items[0]) != string(c.Spans[(i+1)*each-1].Payload) {
+			d.Errorf("rollout %d: %d spans, error %v, want %d, the lowest id first", i, page.Total, err, each)
+		}
+	}
+	stats, err := d.Statistics(d.ctx)
+	if err != nil || stats.TotalSpans != rollouts*each {
+		d.Errorf("%d spans, error %v, want %d", stats.TotalSpans, err, rollouts*each)
+	}
+}
+
+func testLongRollout(d *driver) {
+	const n, each = 10_000, 2500
+	a := attempt("r", 1, agl.AttemptRunning, "")
+	d.apply(store.Changes{Rollouts: created(rollout("r", agl.RolloutRunning)), Attempts: begun(a)})
+	payloads := make([]string, n)
+	for from := 0; from < n; from += each {
+		var c store.Changes
+		for i := range each {
+			s := spanOf(a, fmt.Sprintf("%016x", from+i), int64(from+i+1))
+			payloads[from+i] = string(s.Payload)
+			c.Spans = append(c.Spans, s)
+		}
+		d.apply(c)
+	}
+	for _, p := range []agl.Paging{
+		{Limit: 10}, {Limit: 10, Offset: n - 10}, {Limit: 10, Offset: n - 3}, {Limit: 100, Offset: n / 2, SortBy: "sequence_id"},
+	} {
+		page, err := d.QuerySpans(d.ctx, agl.QuerySpansParams{RolloutID: "r", Paging: p})
+		if err != nil || page.Total != n || len(page.Items) != min(p.Limit, n-p.Offset) {
+			d.Fatalf("%d of %d spans, error %v at offset %d", len(page.Items), page.Total, err, p.Offset)
+		}
+		for i, payload := range page.Items {
+			equal(d, "span", string(payload), payloads[p.Offset+i])
+		}
+	}
+	page, err := d.QuerySpans(d.ctx, agl.QuerySpansParams{
+		RolloutID: "r", Paging: agl.Paging{Limit: 2, Offset: n - 1, SortBy: "sequence_id", Order: agl.Descending},
+	})
+	if err != nil || len(page.Items) != 1 || string(page.Items[0]) != payloads[0] {
+		d.Errorf("got %s, error %v, want the first span last", page.Items, err)
+	}
+	all, err := d.QuerySpans(d.ctx, agl.QuerySpansParams{RolloutID: "r", Paging: agl.Paging{Limit: -1}})
+	if err != nil || len(all.Items) != n {
+		d.Fatalf("%d spans, error %v, want all", len(all.Items), err)
+	}
+	for i, payload := range all.Items {
+		if string(payload) != payloads[i] {
+			d.Fatalf("span %d is %s, want %s", i, payload, payloads[i])
+		}
+	}
+}
+
+// testManyLoaded names thousands of things at once, half of which exist.
+func testManyLoaded(d *driver) {
+	const n = 2000
+	var c store.Changes
+	var want store.LoadParams
+	for i := range n {
+		id := fmt.Sprintf("r%d", i)
+		a := attempt(id, 1, agl.AttemptRunning, "")
+		want.Rollouts = append(want.Rollouts, id)
+		want.Attempts = append(want.Attempts, store.AttemptKey{RolloutID: id, AttemptID: a.AttemptID})
+		want.Workers = append(want.Workers, "w"+id)
+		want.Resources = append(want.Resources, "u"+id)
+		want.Sequences = append(want.Sequences, id)
+		want.Spans = append(want.Spans, store.SpanKey{RolloutID: id, AttemptID: a.AttemptID, SpanID: "s"})
+		want.Keys = append(want.Keys, "op  "+id)
+		if i%2 == 1 {
+			continue
+		}
+		c.Rollouts = append(c.Rollouts, created(rollout(id, agl.RolloutRunning))...)
+		c.Attempts = append(c.Attempts, begun(a)...)
+		c.Workers = append(c.Workers, &agl.Worker{WorkerID: "w" + id, Status: agl.WorkerIdle})
+		c.Resources = append(c.Resources, &agl.ResourcesUpdate{ResourcesID: "u" + id, Version: 1})
+		c.Sequences = append(c.Sequences, store.Sequence{RolloutID: id, Last: 1})
+		c.Spans = append(c.Spans, spanOf(a, "s", 1))
+		c.Keys = append(c.Keys, store.IdempotencyRecord{Scope: "op  " + id, Fingerprint: "f", CreateTime: d.now})
+	}
+	d.apply(c)
+	got := d.load(want)
+	seen := map[string]bool{}
+	for _, r := range got.Rollouts {
+		seen[r.Rollout.RolloutID] = true
+	}
+	equal(d, "rollouts", len(seen), n/2)
+	clear(seen)
+	for _, a := range got.Attempts {
+		seen[a.RolloutID] = true
+	}
+	equal(d, "attempts", len(seen), n/2)
+	clear(seen)
+	for _, w := range got.Workers {
+		seen[w.WorkerID] = true
+	}
+	equal(d, "workers", len(seen), n/2)
+	equal(d, "resources", len(got.Resources), n/2)
+	equal(d, "sequences", len(got.Sequences), n/2)
+	equal(d, "spans", len(got.Spans), n/2)
+	equal(d, "keys", len(got.Keys), n/2)
+}

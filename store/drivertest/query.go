@@ -1,0 +1,511 @@
+package drivertest
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+func queryTests() map[string]func(*driver) {
+	return map[string]func(*driver){
+		"rollouts sorted":          testSortRollouts,
+		"attempts sorted":          testSortAttempts,
+		"workers sorted":           testSortWorkers,
+		"resources sorted":         testSortResources,
+		"spans sorted":             testSortSpans,
+		"spans that share an id":   testSpanTies,
+		"pages":                    testPages,
+		"strings sort by bytes":    testSortBytes,
+		"rollouts filtered":        testFilterRollouts,
+		"workers filtered":         testFilterWorkers,
+		"resources filtered":       testFilterResources,
+		"spans filtered":           testFilterSpans,
+		"contains is literal":      testContains,
+		"spans of one attempt":     testSpansOfAttempt,
+		"order outlives an update": testCreationOrder,
+	}
+}
+
+// sorting is one order of a query and the ids that it must give, from the first
+// to the last and then descending: ties keep their order in both.
+type sorting struct{ by, ascending, descending string }
+
+func (d *driver) checkSorts(what string, sorts []sorting, query func(agl.Paging) (ids []string, total int, err error)) {
+	d.Helper()
+	for _, s := range sorts {
+		for order, want := range map[agl.SortOrder]string{"": s.ascending, agl.Ascending: s.ascending, agl.Descending: s.descending} {
+			all := strings.Fields(want)
+			for _, p := range []agl.Paging{
+				{Limit: -1}, {Limit: 2}, {Limit: 2, Offset: 1}, {Limit: 100, Offset: len(all) - 1}, {Limit: -1, Offset: 1},
+				{Limit: 1, Offset: len(all)}, {Limit: -1, Offset: len(all) + 5}, {Limit: 3, Offset: 1 << 40},
+			} {
+				p.SortBy, p.Order = s.by, order
+				got, total, err := query(p)
+				if err != nil {
+					d.Fatalf("%s by %q: %v", what, s.by, err)
+				}
+				from := min(p.Offset, len(all))
+				to := len(all)
+				if p.Limit > 0 {
+					to = min(from+p.Limit, to)
+				}
+				if fmt.Sprint(got) != fmt.Sprint(all[from:to]) || total != len(all) {
+					d.Errorf("%s by %q %s, limit %d, offset %d: got %v of %d, want %v of %d",
+						what, s.by, order, p.Limit, p.Offset, got, total, all[from:to], len(all))
+				}
+			}
+		}
+	}
+}
+
+func pageIDs[T any](page agl.Page[T], err error, id func(*T) string) ([]string, int, error) {
+	var out []string
+	for i := range page.Items {
+		out = append(out, id(&page.Items[i]))
+	}
+	return out, page.Total, err
+}
+
+func at(t agl.Timestamp) agl.Null[agl.Timestamp] { return agl.Some(t) }
+
+func testSortRollouts(d *driver) {
+	c := created(rollout("d", agl.RolloutFailed), rollout("b", agl.RolloutQueuing), rollout("a", agl.RolloutFailed), rollout("c", agl.RolloutRunning))
+	set := func(i int, start agl.Timestamp, end agl.Null[agl.Timestamp], mode agl.Mode, resources agl.Null[string]) {
+		r := c[i].Rollout
+		r.StartTime, r.EndTime, r.Mode, r.ResourcesID = start, end, mode, resources
+	}
+	set(0, 3, at(9), agl.ModeVal, agl.Some("x"))
+	set(1, 1, agl.Null[agl.Timestamp]{}, agl.ModeNone, agl.Null[string]{})
+	set(2, 3, at(8), agl.ModeTrain, agl.Some(""))
+	set(3, 2, agl.Null[agl.Timestamp]{}, agl.ModeVal, agl.Some("w"))
+	d.apply(store.Changes{Rollouts: c})
+	d.checkSorts("rollouts", []sorting{
+		{"", "d b a c", "d b a c"},
+		{"rollout_id", "a b c d", "d c b a"},
+		{"start_time", "b c d a", "d a c b"},
+		{"end_time", "a d b c", "b c d a"},
+		{"mode", "b a d c", "d c a b"},
+		{"resources_id", "b a c d", "d c b a"},
+		{"status", "d a b c", "c b d a"},
+	}, func(p agl.Paging) ([]string, int, error) {
+		page, err := d.QueryRollouts(d.ctx, agl.QueryRolloutsParams{Paging: p})
+		return pageIDs(page, err, func(r *agl.AttemptedRollout) string { return r.RolloutID })
+	})
+}
+
+func testSortAttempts(d *driver) {
+	one, two, three := attempt("r", 1, agl.AttemptFailed, "w"), attempt("r", 2, agl.AttemptRunning, ""), attempt("r", 3, agl.AttemptFailed, "v")
+	one.AttemptID, one.StartTime, one.EndTime = "y", 5, at(9)
+	two.AttemptID, two.StartTime, two.LastHeartbeatTime = "z", 4, at(7)
+	three.AttemptID, three.StartTime, three.EndTime = "x", 5, at(9)
+	d.apply(store.Changes{
+		Rollouts: created(rollout("r", agl.RolloutRunning), rollout("other", agl.RolloutRunning)),
+		Attempts: begun(one, attempt("other", 1, agl.AttemptRunning, ""), two, three),
+	})
+	d.checkSorts("attempts", []sorting{
+		{"", "y z x", "x z y"},
+		{"sequence_id", "y z x", "x z y"},
+		{"attempt_id", "x y z", "z y x"},
+		{"rollout_id", "y z x", "y z x"},
+		{"start_time", "z y x", "y x z"},
+		{"end_time", "y x z", "z y x"},
+		{"status", "y x z", "z y x"},
+		{"worker_id", "z x y", "y x z"},
+		{"last_heartbeat_time", "z y x", "y x z"},
+	}, func(p agl.Paging) ([]string, int, error) {
+		page, err := d.QueryAttempts(d.ctx, agl.QueryAttemptsParams{RolloutID: "r", Paging: p})
+		return pageIDs(page, err, func(a *agl.Attempt) string { return a.AttemptID })
+	})
+}
+
+func testSortWorkers(d *driver) {
+	d.apply(store.Changes{Workers: []*agl.Worker{
+		{WorkerID: "c", Status: agl.WorkerIdle, LastHeartbeatTime: at(3), LastIdleTime: at(2)},
+		{WorkerID: "a", Status: agl.WorkerBusy, LastDequeueTime: at(5), CurrentRolloutID: agl.Some("r2"), CurrentAttemptID: agl.Some("a1")},
+		{WorkerID: "b", Status: agl.WorkerIdle, LastHeartbeatTime: at(3), LastBusyTime: at(-1), CurrentRolloutID: agl.Some("r1"), CurrentAttemptID: agl.Some("a2")},
+	}})
+	d.checkSorts("workers", []sorting{
+		{"", "c a b", "c a b"},
+		{"worker_id", "a b c", "c b a"},
+		{"status", "a c b", "c b a"},
+		{"last_heartbeat_time", "c b a", "a c b"},
+		{"last_dequeue_time", "a c b", "c b a"},
+		{"last_busy_time", "b c a", "c a b"},
+		{"last_idle_time", "c a b", "a b c"},
+		{"current_rollout_id", "c b a", "a b c"},
+		{"current_attempt_id", "c a b", "b a c"},
+	}, func(p agl.Paging) ([]string, int, error) {
+		page, err := d.QueryWorkers(d.ctx, agl.QueryWorkersParams{Paging: p})
+		return pageIDs(page, err, func(w *agl.Worker) string { return w.WorkerID })
+	})
+}
+
+func testSortResources(d *driver) {
+	d.apply(store.Changes{Resources: []*agl.ResourcesUpdate{
+		{ResourcesID: "b", CreateTime: 1, UpdateTime: 9, Version: 2}, {ResourcesID: "c", CreateTime: 2, UpdateTime: 2, Version: 10},
+		{ResourcesID: "a", CreateTime: 2, UpdateTime: 3, Version: 2},
+	}})
+	d.checkSorts("resources", []sorting{
+		{"", "b c a", "b c a"},
+		{"resources_id", "a b c", "c b a"},
+		{"create_time", "b c a", "c a b"},
+		{"update_time", "c a b", "b a c"},
+		{"version", "b a c", "c b a"},
+	}, func(p agl.Paging) ([]string, int, error) {
+		page, err := d.QueryResources(d.ctx, agl.QueryResourcesParams{Paging: p})
+		return pageIDs(page, err, func(u *agl.ResourcesUpdate) string { return u.ResourcesID })
+	})
+}
+
+// spanWith is a span of which the columns are given; its payload is its id.
+func spanWith(a *agl.Attempt, id string, sequence int64, start, end agl.Null[agl.Timestamp], trace, parent, name string) store.SpanRecord {
+	return store.SpanRecord{
+		SpanKey:    store.SpanKey{RolloutID: a.RolloutID, AttemptID: a.AttemptID, SpanID: id},
+		SequenceID: sequence, StartTime: start, EndTime: end, TraceID: trace, ParentID: parent, Name: name,
+		Payload: jsontext.Value(`"` + id + `"`),
+	}
+}
+
+func (d *driver) querySpans(p agl.QuerySpansParams) ([]string, int, error) {
+	page, err := d.QuerySpans(d.ctx, p)
+	return pageIDs(page, err, func(v *jsontext.Value) string { return strings.Trim(string(*v), `"`) })
+}
+
+func testSortSpans(d *driver) {
+	one, two := attempt("r", 1, agl.AttemptFailed, ""), attempt("r", 2, agl.AttemptRunning, "")
+	none := agl.Null[agl.Timestamp]{}
+	d.apply(store.Changes{
+		Rollouts: created(rollout("r", agl.RolloutRunning)), Attempts: begun(one, two),
+		Spans: []store.SpanRecord{
+			spanWith(two, "d", 4, at(1), none, "t2", "", "n"),
+			spanWith(one, "b", 2, none, at(5), "t1", "p", "N"),
+			spanWith(one, "c", 10, at(1), at(5), "t1", "", "n"),
+			spanWith(two, "a", 3, at(0), at(4), "t2", "o", "m"),
+		},
+	})
+	d.checkSorts("spans", []sorting{
+		{"", "b a d c", "b a d c"},
+		{"sequence_id", "b a d c", "c d a b"},
+		{"rollout_id", "d b c a", "d b c a"},
+		{"attempt_id", "b c d a", "d a b c"},
+		{"trace_id", "b c d a", "d a b c"},
+		{"span_id", "a b c d", "d c b a"},
+		{"parent_id", "d c a b", "b a d c"},
+		{"name", "b a d c", "d c a b"},
+		{"start_time", "a d c b", "b d c a"},
+		{"end_time", "a b c d", "d b c a"},
+	}, func(p agl.Paging) ([]string, int, error) {
+		return d.querySpans(agl.QuerySpansParams{RolloutID: "r", Paging: p})
+	})
+}
+
+// testSpanTies: without a sort, and by sequence id, spans of one id come by
+// start, end and insertion, null times last; ties of another sort by insertion.
+func testSpanTies(d *driver) {
+	a, b := attempt("r", 1, agl.AttemptRunning, ""), attempt("r", 2, agl.AttemptRunning, "")
+	none := agl.Null[agl.Timestamp]{}
+	d.apply(store.Changes{
+		Rollouts: created(rollout("r", agl.RolloutRunning)), Attempts: begun(a, b),
+		Spans: []store.SpanRecord{
+			spanWith(b, "g", 1, none, none, "", "", "x"), spanWith(a, "f", 1, none, at(1), "", "", "x"), spanWith(b, "e", 1, at(2), none, "", "", "x"),
+		},
+	})
+	d.apply(store.Changes{Spans: []store.SpanRecord{
+		spanWith(a, "d", 1, at(2), at(3), "", "", "x"), spanWith(b, "c", 1, at(2), at(3), "", "", "x"), spanWith(a, "b", 1, at(1), none, "", "", "x"),
+		spanWith(a, "a", 2, at(0), at(0), "", "", "x"),
+	}})
+	query := func(sortBy string, order agl.SortOrder) string {
+		d.Helper()
+		got, _, err := d.querySpans(agl.QuerySpansParams{RolloutID: "r", Paging: agl.Paging{Limit: -1, SortBy: sortBy, Order: order}})
+		if err != nil {
+			d.Fatal(err)
+		}
+		return strings.Join(got, " ")
+	}
+	equal(d, "unsorted", query("", ""), "b d c e f g a")
+	equal(d, "by sequence id", query("sequence_id", agl.Ascending), "b d c e f g a")
+	equal(d, "by sequence id, descending", query("sequence_id", agl.Descending), "a b d c e f g")
+	equal(d, "by name", query("name", ""), "g f e d c b a")
+	equal(d, "by name, descending", query("name", agl.Descending), "g f e d c b a")
+	equal(d, "by start", query("start_time", ""), "a b e d c g f")
+	equal(d, "by end, descending", query("end_time", agl.Descending), "g e b d c f a")
+}
+
+func testPages(d *driver) {
+	page, err := d.QueryRollouts(d.ctx, agl.QueryRolloutsParams{Paging: agl.Paging{Limit: 7, Offset: 3}})
+	if err != nil {
+		d.Fatal(err)
+	}
+	equal(d, "total", page.Total, 0)
+	equal(d, "limit", page.Limit, 7)
+	equal(d, "offset", page.Offset, 3)
+	equal(d, "items are no nil", page.Items != nil, true)
+	attempts, err := d.QueryAttempts(d.ctx, agl.QueryAttemptsParams{RolloutID: "nope", Paging: agl.Paging{Limit: -1}})
+	if err != nil || attempts.Total != 0 || attempts.Items == nil || attempts.Limit != -1 {
+		d.Errorf("attempts of nobody %+v, error %v, want an empty page", attempts, err)
+	}
+	spans, err := d.QuerySpans(d.ctx, agl.QuerySpansParams{RolloutID: "nope", Paging: agl.Paging{Limit: -1}})
+	if err != nil || spans.Total != 0 || spans.Items == nil {
+		d.Errorf("spans of nobody %+v, error %v, want an empty page", spans, err)
+	}
+}
+
+func testSortBytes(d *driver) {
+	ids := []string{"b", "B", "a b", "a", "ab", "é", "z", "_", "-", "\uff5e", "😀", "日", "10", "9"}
+	var c store.Changes
+	for _, id := range ids {
+		c.Rollouts = append(c.Rollouts, created(rollout(id, agl.RolloutFailed))...)
+	}
+	d.apply(c)
+	page, err := d.QueryRollouts(d.ctx, agl.QueryRolloutsParams{Paging: agl.Paging{Limit: -1, SortBy: "rollout_id"}})
+	if err != nil || len(page.Items) != len(ids) {
+		d.Fatalf("%d rollouts, error %v", len(page.Items), err)
+	}
+	for i := range page.Items[1:] {
+		if page.Items[i].RolloutID > page.Items[i+1].RolloutID {
+			d.Errorf("%q stands before %q", page.Items[i].RolloutID, page.Items[i+1].RolloutID)
+		}
+	}
+}
+
+func testFilterRollouts(d *driver) {
+	d.apply(store.Changes{Rollouts: created(
+		rollout("ro-1", agl.RolloutFailed), rollout("ro-2", agl.RolloutQueuing), rollout("RO-3", agl.RolloutFailed), rollout("ro-12", agl.RolloutRunning))})
+	failed := []agl.RolloutStatus{agl.RolloutFailed}
+	for _, tc := range []struct {
+		p    agl.QueryRolloutsParams
+		want string
+	}{
+		{agl.QueryRolloutsParams{Logic: agl.FilterOr}, "[ro-1 ro-2 RO-3 ro-12]"},
+		{agl.QueryRolloutsParams{StatusIn: failed}, "[ro-1 RO-3]"},
+		{agl.QueryRolloutsParams{StatusIn: []agl.RolloutStatus{}}, "[]"},
+		{agl.QueryRolloutsParams{RolloutIDIn: []string{}}, "[]"},
+		{agl.QueryRolloutsParams{RolloutIDIn: []string{}, Logic: agl.FilterOr}, "[]"},
+		{agl.QueryRolloutsParams{RolloutIDIn: []string{}, StatusIn: failed, Logic: agl.FilterOr}, "[ro-1 RO-3]"},
+		{agl.QueryRolloutsParams{RolloutIDIn: []string{"ro-12", "ro-2", "ro-12", "it's"}}, "[ro-2 ro-12]"},
+		{agl.QueryRolloutsParams{RolloutIDContains: "ro-1"}, "[ro-1 ro-12]"},
+		{agl.QueryRolloutsParams{RolloutIDContains: "ro-1", StatusIn: failed}, "[ro-1]"},
+		{agl.QueryRolloutsParams{RolloutIDContains: "ro-1", StatusIn: failed, Logic: agl.FilterOr}, "[ro-1 RO-3 ro-12]"},
+		{agl.QueryRolloutsParams{RolloutIDContains: "-3", StatusIn: failed, RolloutIDIn: []string{"ro-2"}, Logic: agl.FilterOr}, "[ro-1 ro-2 RO-3]"},
+		{agl.QueryRolloutsParams{RolloutIDContains: "-3", StatusIn: failed, RolloutIDIn: []string{"ro-2"}, Logic: agl.FilterAnd}, "[]"},
+	} {
+		tc.p.Limit = -1
+		page, err := d.QueryRollouts(d.ctx, tc.p)
+		got, total, err := pageIDs(page, err, func(r *agl.AttemptedRollout) string { return r.RolloutID })
+		if err != nil || fmt.Sprint(got) != tc.want || total != len(got) {
+			d.Errorf("%+v: got %v of %d, error %v, want %s", tc.p, got, total, err, tc.want)
+		}
+	}
+	// The total counts what matches, not what the page holds.
+	page, err := d.QueryRollouts(d.ctx, agl.QueryRolloutsParams{
+		StatusIn: failed, Paging: agl.Paging{Limit: 1, Offset: 1, SortBy: "rollout_id", Order: agl.Descending},
+	})
+	if err != nil || page.Total != 2 || len(page.Items) != 1 || page.Items[0].RolloutID != "RO-3" {
+		d.Errorf("got %+v, error %v, want the second of two", page, err)
+	}
+	// Many ids at once are no harder than a few.
+	var many []string
+	for i := range 5000 {
+		many = append(many, fmt.Sprintf("none-%d", i))
+	}
+	page, err = d.QueryRollouts(d.ctx, agl.QueryRolloutsParams{RolloutIDIn: append(many, "ro-2"), Paging: agl.Paging{Limit: -1}})
+	if err != nil || page.Total != 1 {
+		d.Errorf("got %d of many ids, error %v, want one", page.Total, err)
+	}
+	found, err := d.Rollouts(d.ctx, append(many, "ro-2", "ro-1", "ro-2"))
+	if err != nil || len(found) != 3 || found[1].RolloutID != "ro-1" {
+		d.Errorf("got %d of many ids, error %v, want three in order", len(found), err)
+	}
+}
+
+func testFilterWorkers(d *driver) {
+	d.apply(store.Changes{Workers: []*agl.Worker{
+		{WorkerID: "host-1", Status: agl.WorkerIdle}, {WorkerID: "Host-2", Status: agl.WorkerBusy}, {WorkerID: "host-3", Status: agl.WorkerUnknown},
+	}})
+	idle := []agl.WorkerStatus{agl.WorkerIdle}
+	for _, tc := range []struct {
+		p    agl.QueryWorkersParams
+		want string
+	}{
+		{agl.QueryWorkersParams{Logic: agl.FilterOr}, "[host-1 Host-2 host-3]"},
+		{agl.QueryWorkersParams{StatusIn: idle}, "[host-1]"},
+		{agl.QueryWorkersParams{StatusIn: []agl.WorkerStatus{}}, "[]"},
+		{agl.QueryWorkersParams{WorkerIDContains: "host"}, "[host-1 host-3]"},
+		{agl.QueryWorkersParams{WorkerIDContains: "-3", StatusIn: idle, Logic: agl.FilterOr}, "[host-1 host-3]"},
+		{agl.QueryWorkersParams{WorkerIDContains: "-3", StatusIn: idle}, "[]"},
+	} {
+		tc.p.Limit = -1
+		page, err := d.QueryWorkers(d.ctx, tc.p)
+		got, total, err := pageIDs(page, err, func(w *agl.Worker) string { return w.WorkerID })
+		if err != nil || fmt.Sprint(got) != tc.want || total != len(got) {
+			d.Errorf("%+v: got %v of %d, error %v, want %s", tc.p, got, total, err, tc.want)
+		}
+	}
+}
+
+func testFilterResources(d *driver) {
+	d.apply(store.Changes{Resources: []*agl.ResourcesUpdate{{ResourcesID: "rs-1"}, {ResourcesID: "rs-12"}, {ResourcesID: "RS-1"}}})
+	for _, tc := range []struct {
+		p    agl.QueryResourcesParams
+		want string
+	}{
+		{agl.QueryResourcesParams{ResourcesID: "rs-1"}, "[rs-1]"},
+		{agl.QueryResourcesParams{ResourcesIDContains: "rs-1"}, "[rs-1 rs-12]"},
+		{agl.QueryResourcesParams{ResourcesID: "rs-1", ResourcesIDContains: "2"}, "[]"},
+	} {
+		tc.p.Limit = -1
+		page, err := d.QueryResources(d.ctx, tc.p)
+		got, total, err := pageIDs(page, err, func(u *agl.ResourcesUpdate) string { return u.ResourcesID })
+		if err != nil || fmt.Sprint(got) != tc.want || total != len(got) {
+			d.Errorf("%+v: got %v of %d, error %v, want %s", tc.p, got, total, err, tc.want)
+		}
+	}
+}
+
+func testFilterSpans(d *driver) {
+	a, b := attempt("r", 1, agl.AttemptFailed, ""), attempt("r", 2, agl.AttemptRunning, "")
+	none := agl.Null[agl.Timestamp]{}
+	d.apply(store.Changes{
+		Rollouts: created(rollout("r", agl.RolloutRunning), rollout("s", agl.RolloutRunning)), Attempts: begun(a, b, attempt("s", 1, agl.AttemptRunning, "")),
+		Spans: []store.SpanRecord{
+			spanWith(a, "s1", 1, none, none, "t1", "", "chat"), spanWith(a, "s2", 2, none, none, "t1", "s1", "Chat"), spanWith(b, "s3", 3, none, none, "t2", "s1", "tool chat"),
+			spanWith(attempt("s", 1, "", ""), "s1", 1, none, none, "t1", "s1", "chat"),
+		},
+	})
+	for _, tc := range []struct {
+		p    agl.QuerySpansParams
+		want string
+	}{
+		{agl.QuerySpansParams{}, "[s1 s2 s3]"},
+		{agl.QuerySpansParams{Logic: agl.FilterOr}, "[s1 s2 s3]"},
+		{agl.QuerySpansParams{AttemptID: "at-1"}, "[s1 s2]"},
+		{agl.QuerySpansParams{AttemptID: "at-1", Logic: agl.FilterOr}, "[s1 s2]"},
+		{agl.QuerySpansParams{AttemptID: agl.LatestAttempt}, "[s3]"},
+		{agl.QuerySpansParams{AttemptID: "at-9"}, "[]"},
+		{agl.QuerySpansParams{TraceID: "t1"}, "[s1 s2]"},
+		{agl.QuerySpansParams{TraceIDContains: "t"}, "[s1 s2 s3]"},
+		{agl.QuerySpansParams{SpanID: "s2"}, "[s2]"},
+		{agl.QuerySpansParams{SpanIDContains: "3"}, "[s3]"},
+		{agl.QuerySpansParams{ParentID: "s1"}, "[s2 s3]"},
+		{agl.QuerySpansParams{ParentIDContains: "1"}, "[s2 s3]"},
+		{agl.QuerySpansParams{Name: "chat"}, "[s1]"},
+		{agl.QuerySpansParams{NameContains: "chat"}, "[s1 s3]"},
+		{agl.QuerySpansParams{NameContains: "chat", TraceID: "t2"}, "[s3]"},
+		{agl.QuerySpansParams{NameContains: "chat", TraceID: "t1", Logic: agl.FilterOr}, "[s1 s2 s3]"},
+		{agl.QuerySpansParams{SpanID: "s3", Name: "Chat", AttemptID: "at-1", Logic: agl.FilterOr}, "[s2]"},
+		{agl.QuerySpansParams{SpanID: "s1", Name: "Chat", Logic: agl.FilterAnd}, "[]"},
+	} {
+		tc.p.RolloutID, tc.p.Limit = "r", -1
+		got, total, err := d.querySpans(tc.p)
+		if err != nil || fmt.Sprint(got) != tc.want || total != len(got) {
+			d.Errorf("%+v: got %v of %d, error %v, want %s", tc.p, got, total, err, tc.want)
+		}
+	}
+}
+
+// testContains looks for what a pattern language would take for something else.
+func testContains(d *driver) {
+	names := []string{"a%b", "aXb", "a_b", `a\b`, "a'b", `a"b`, "a*b", "a?b", "a[x]b", "É", "é", "日本語", "A%B", "^a$"}
+	a := attempt("r", 1, agl.AttemptRunning, "")
+	c := store.Changes{Rollouts: created(rollout("r", agl.RolloutRunning)), Attempts: begun(a)}
+	for i, name := range names {
+		s := spanOf(a, name, int64(i))
+		s.Name, s.TraceID, s.ParentID, s.Payload = name, name, name, jsontext.Value(fmt.Sprintf("%q", name))
+		c.Spans = append(c.Spans, s)
+		c.Rollouts = append(c.Rollouts, created(rollout(name, agl.RolloutFailed))...)
+		c.Workers = append(c.Workers, &agl.Worker{WorkerID: name, Status: agl.WorkerIdle})
+		c.Resources = append(c.Resources, &agl.ResourcesUpdate{ResourcesID: name, Version: 1})
+	}
+	d.apply(c)
+	for _, part := range []string{"%", "_", `\`, "'", `"`, "*", "?", "[x]", "É", "é", "本", "a%", "A%", "a_", "^a$", "%%", "__", "x", "X"} {
+		want := 0
+		for _, name := range names {
+			if strings.Contains(name, part) {
+				want++
+			}
+		}
+		all := agl.Paging{Limit: -1}
+		for what, p := range map[string]agl.QuerySpansParams{
+			"name": {NameContains: part}, "trace id": {TraceIDContains: part}, "span id": {SpanIDContains: part}, "parent id": {ParentIDContains: part},
+		} {
+			p.RolloutID, p.Paging = "r", all
+			page, err := d.QuerySpans(d.ctx, p)
+			if err != nil || page.Total != want {
+				d.Errorf("%s with %q: %d, error %v, want %d", what, part, page.Total, err, want)
+			}
+		}
+		rollouts, err := d.QueryRollouts(d.ctx, agl.QueryRolloutsParams{RolloutIDContains: part, Paging: all})
+		if err != nil || rollouts.Total != want {
+			d.Errorf("rollouts with %q: %d, error %v, want %d", part, rollouts.Total, err, want)
+		}
+		workers, err := d.QueryWorkers(d.ctx, agl.QueryWorkersParams{WorkerIDContains: part, Paging: all})
+		if err != nil || workers.Total != want {
+			d.Errorf("workers with %q: %d, error %v, want %d", part, workers.Total, err, want)
+		}
+		resources, err := d.QueryResources(d.ctx, agl.QueryResourcesParams{ResourcesIDContains: part, Paging: all})
+		if err != nil || resources.Total != want {
+			d.Errorf("resources with %q: %d, error %v, want %d", part, resources.Total, err, want)
+		}
+	}
+}
+
+func testSpansOfAttempt(d *driver) {
+	one, two := attempt("r", 1, agl.AttemptFailed, ""), attempt("r", 2, agl.AttemptPreparing, "")
+	d.apply(store.Changes{Rollouts: created(rollout("r", agl.RolloutRunning), rollout("none", agl.RolloutQueuing)), Attempts: begun(one)})
+	d.apply(store.Changes{Spans: []store.SpanRecord{spanOf(one, "x", 1)}})
+	latest := agl.QuerySpansParams{RolloutID: "r", AttemptID: agl.LatestAttempt, Paging: agl.Paging{Limit: -1}}
+	count := func(p agl.QuerySpansParams) int {
+		d.Helper()
+		page, err := d.QuerySpans(d.ctx, p)
+		if err != nil {
+			d.Fatal(err)
+		}
+		return page.Total
+	}
+	equal(d, "of the only attempt", count(latest), 1)
+	// The same span id in another attempt is another span.
+	d.apply(store.Changes{Attempts: begun(two), Spans: []store.SpanRecord{spanOf(two, "x", 2), spanOf(two, "y", 3)}})
+	equal(d, "of the latest attempt", count(latest), 2)
+	d.apply(store.Changes{
+		Rollouts:         []store.RolloutChange{{Rollout: rollout("r", agl.RolloutRequeuing), Front: true}},
+		Spans:            []store.SpanRecord{spanOf(one, "late", 4)},
+		ReturnedAttempts: nil,
+	})
+	equal(d, "of the latest attempt", count(latest), 2)
+	latest.AttemptID = ""
+	equal(d, "of all", count(latest), 4)
+	latest.RolloutID, latest.AttemptID = "none", agl.LatestAttempt
+	equal(d, "of no attempt", count(latest), 0)
+}
+
+func testCreationOrder(d *driver) {
+	d.apply(store.Changes{
+		Rollouts:  created(rollout("c", agl.RolloutQueuing), rollout("a", agl.RolloutQueuing), rollout("b", agl.RolloutQueuing)),
+		Workers:   []*agl.Worker{{WorkerID: "z", Status: agl.WorkerIdle}, {WorkerID: "y", Status: agl.WorkerIdle}},
+		Resources: []*agl.ResourcesUpdate{{ResourcesID: "n", Version: 1}, {ResourcesID: "m", Version: 1}},
+	})
+	d.apply(store.Changes{
+		Rollouts:  append(changed(rollout("c", agl.RolloutFailed)), created(rollout("0", agl.RolloutQueuing))...),
+		Workers:   []*agl.Worker{{WorkerID: "z", Status: agl.WorkerBusy}, {WorkerID: "0", Status: agl.WorkerIdle}},
+		Resources: []*agl.ResourcesUpdate{{ResourcesID: "n", Version: 2}, {ResourcesID: "0", Version: 1}},
+	})
+	all := agl.Paging{Limit: -1}
+	rollouts, err := d.QueryRollouts(d.ctx, agl.QueryRolloutsParams{Paging: all})
+	got, _, err := pageIDs(rollouts, err, func(r *agl.AttemptedRollout) string { return r.RolloutID })
+	if err != nil || fmt.Sprint(got) != "[c a b 0]" {
+		d.Errorf("rollouts %v, error %v, want [c a b 0]", got, err)
+	}
+	workers, err := d.QueryWorkers(d.ctx, agl.QueryWorkersParams{Paging: all})
+	got, _, err = pageIDs(workers, err, func(w *agl.Worker) string { return w.WorkerID })
+	if err != nil || fmt.Sprint(got) != "[z y 0]" {
+		d.Errorf("workers %v, error %v, want [z y 0]", got, err)
+	}
+	resources, err := d.QueryResources(d.ctx, agl.QueryResourcesParams{Paging: all})
+	got, _, err = pageIDs(resources, err, func(u *agl.ResourcesUpdate) string { return u.ResourcesID })
+	if err != nil || fmt.Sprint(got) != "[n m 0]" {
+		d.Errorf("resources %v, error %v, want [n m 0]", got, err)
+	}
+}
