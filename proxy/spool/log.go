@@ -1,0 +1,310 @@
+package spool
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// ErrFull is returned by [Log.Append] when the records do not fit.
+var ErrFull = errors.New("the spool is full")
+
+// ErrInUse is returned by [Open] when another process has the directory.
+var ErrInUse = errors.New("another process uses the spool")
+
+const (
+	// An entry is the length of the record and its CRC-32C, little-endian, and
+	// then the record.
+	headerBytes    = 8
+	maxRecordBytes = 1 << 30
+	suffix         = ".spool"
+	lockName       = "lock"
+	// minSegmentBytes and maxSegmentBytes bound how long a segment grows before the
+	// next one begins; a long one keeps its room until its last record is done.
+	minSegmentBytes = 64 << 10
+	maxSegmentBytes = 16 << 20
+)
+
+// Ref says where a record is.
+type Ref struct {
+	segment uint64
+	offset  int64
+	length  int
+}
+
+// Log is a list of records in segment files. Records are read back by their
+// [Ref]s, in any order; a segment's file goes away when all of its records are
+// done. It is safe for concurrent use.
+type Log struct {
+	dir      string
+	limit    int64
+	rotateAt int64
+	lock     *os.File
+
+	mu       sync.Mutex
+	segments map[uint64]*segment
+	current  *segment // open for writing, or nil
+	next     uint64
+	used     int64
+	damaged  int64
+	closed   bool
+}
+
+type segment struct {
+	number  uint64
+	file    *os.File // for writing and reading
+	size    int64
+	pending int // records that are not done
+}
+
+var table = crc32.MakeTable(crc32.Castagnoli)
+
+// Open opens the log in a directory, which is made if need be, with at most
+// limit bytes of records. The records that an earlier process left, in the order
+// in which they were appended, are handed to found; its slice is valid during the
+// call. What a crash left half written at the end of a segment is dropped:
+// Append had not returned for it.
+func Open(dir string, limit int64, found func(ref Ref, record []byte) error) (*Log, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("spool: %w", err)
+	}
+	lock, err := lockDir(filepath.Join(dir, lockName))
+	if err != nil {
+		return nil, fmt.Errorf("spool %s: %w", dir, err)
+	}
+	l := &Log{
+		dir: dir, limit: limit, lock: lock, segments: make(map[uint64]*segment), next: 1,
+		rotateAt: min(max(limit/8, minSegmentBytes), maxSegmentBytes),
+	}
+	if err := l.recover(found); err != nil {
+		return nil, errors.Join(fmt.Errorf("spool %s: %w", dir, err), l.Close())
+	}
+	return l, nil
+}
+
+// recover reads the segments that are there.
+func (l *Log) recover(found func(ref Ref, record []byte) error) error {
+	entries, err := os.ReadDir(l.dir)
+	if err != nil {
+		return err
+	}
+	var numbers []uint64
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), suffix)
+		number, err := strconv.ParseUint(name, 10, 64)
+		if ok && err == nil {
+			numbers = append(numbers, number)
+		}
+	}
+	slices.Sort(numbers)
+	for _, number := range numbers {
+		if err := l.recoverSegment(number, found); err != nil {
+			return fmt.Errorf("segment %d: %w", number, err)
+		}
+		l.next = number + 1
+	}
+	return nil
+}
+
+func (l *Log) recoverSegment(number uint64, found func(ref Ref, record []byte) error) error {
+	content, err := os.ReadFile(l.path(number))
+	if err != nil {
+		return err
+	}
+	s := &segment{number: number, size: int64(len(content))}
+	at := 0
+	for at+headerBytes <= len(content) {
+		length := int(binary.LittleEndian.Uint32(content[at:]))
+		sum := binary.LittleEndian.Uint32(content[at+4:])
+		end := at + headerBytes + length
+		if length > maxRecordBytes || end > len(content) || crc32.Checksum(content[at+headerBytes:end], table) != sum {
+			break
+		}
+		s.pending++
+		if err := found(Ref{number, int64(at), length}, content[at+headerBytes:end]); err != nil {
+			return err
+		}
+		at = end
+	}
+	l.damaged += int64(len(content) - at)
+	if s.pending == 0 {
+		return os.Remove(l.path(number))
+	}
+	if s.file, err = os.Open(l.path(number)); err != nil {
+		return err
+	}
+	l.segments[number] = s
+	l.used += s.size
+	return nil
+}
+
+func (l *Log) path(number uint64) string {
+	return filepath.Join(l.dir, fmt.Sprintf("%020d%s", number, suffix))
+}
+
+// Append adds records, all or none: one write and one sync. ErrFull says that
+// there is no room; any other error is the disk's.
+func (l *Log) Append(records [][]byte) ([]Ref, error) {
+	need := int64(0)
+	for _, r := range records {
+		if len(r) > maxRecordBytes {
+			return nil, fmt.Errorf("spool: a record of %d bytes is longer than the %d that are possible", len(r), maxRecordBytes)
+		}
+		need += headerBytes + int64(len(r))
+	}
+	buf := make([]byte, 0, need)
+	for _, r := range records {
+		buf = binary.LittleEndian.AppendUint32(buf, uint32(len(r)))
+		buf = binary.LittleEndian.AppendUint32(buf, crc32.Checksum(r, table))
+		buf = append(buf, r...)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, fmt.Errorf("spool: %w", fs.ErrClosed)
+	}
+	if l.used+need > l.limit {
+		return nil, ErrFull
+	}
+	if err := l.rotate(); err != nil {
+		return nil, fmt.Errorf("spool: %w", err)
+	}
+	s := l.current
+	if err := writeSynced(s.file, buf, s.size); err != nil {
+		// What is on disk now is not known, so nothing is written behind it. A
+		// segment with no record in it is of no use to anybody.
+		l.retire()
+		return nil, fmt.Errorf("spool: %w", err)
+	}
+	refs := make([]Ref, len(records))
+	at := s.size
+	for i, r := range records {
+		refs[i] = Ref{s.number, at, len(r)}
+		at += headerBytes + int64(len(r))
+	}
+	s.size = at
+	s.pending += len(records)
+	l.used += need
+	return refs, nil
+}
+
+func writeSynced(f *os.File, buf []byte, at int64) error {
+	if _, err := f.WriteAt(buf, at); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// rotate sees to it that there is a segment to write to.
+func (l *Log) rotate() error {
+	if l.current != nil && l.current.size < l.rotateAt {
+		return nil
+	}
+	if l.current != nil {
+		l.retire()
+	}
+	number := l.next
+	f, err := os.OpenFile(l.path(number), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	// The file's name must survive what its records survive.
+	if err := syncDir(l.dir); err != nil {
+		return errors.Join(err, f.Close(), os.Remove(l.path(number)))
+	}
+	l.next++
+	l.current = &segment{number: number, file: f}
+	l.segments[number] = l.current
+	return nil
+}
+
+// retire ends writing to the current segment.
+func (l *Log) retire() {
+	s := l.current
+	l.current = nil
+	if s.pending == 0 {
+		l.drop(s)
+	}
+}
+
+// drop removes a segment. A file that cannot be removed is an error that calls
+// for nothing: its records are found, and passed on once more, when the log is
+// opened again.
+func (l *Log) drop(s *segment) {
+	delete(l.segments, s.number)
+	l.used -= s.size
+	s.file.Close()
+	_ = os.Remove(l.path(s.number))
+}
+
+// Read returns a record.
+func (l *Log) Read(ref Ref) ([]byte, error) {
+	l.mu.Lock()
+	s := l.segments[ref.segment]
+	l.mu.Unlock()
+	if s == nil {
+		return nil, fmt.Errorf("spool: segment %d: %w", ref.segment, fs.ErrNotExist)
+	}
+	buf := make([]byte, headerBytes+ref.length)
+	if _, err := s.file.ReadAt(buf, ref.offset); err != nil {
+		return nil, fmt.Errorf("spool: segment %d: %w", ref.segment, err)
+	}
+	record := buf[headerBytes:]
+	if crc32.Checksum(record, table) != binary.LittleEndian.Uint32(buf[4:]) {
+		return nil, fmt.Errorf("spool: segment %d: the record at byte %d is damaged", ref.segment, ref.offset)
+	}
+	return record, nil
+}
+
+// Done says that a record is needed no longer. It may be handed to found again
+// if the process ends before the segment's other records are done, too.
+func (l *Log) Done(ref Ref) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.segments[ref.segment]
+	if s == nil {
+		return
+	}
+	if s.pending--; s.pending > 0 {
+		return
+	}
+	if s == l.current {
+		l.current = nil
+	}
+	l.drop(s)
+}
+
+// Used returns how many bytes the records take on disk.
+func (l *Log) Used() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.used
+}
+
+// Damaged returns how many bytes [Open] could not read.
+func (l *Log) Damaged() int64 { return l.damaged }
+
+// Close ends the use of the directory. Records that are not done stay there.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil
+	}
+	l.closed = true
+	var errs []error
+	for _, s := range l.segments {
+		if s.file != nil {
+			errs = append(errs, s.file.Close())
+		}
+	}
+	return errors.Join(append(errs, l.lock.Close())...)
+}
