@@ -69,22 +69,23 @@ type sentTask struct {
 
 // story is everything about one rollout.
 type story struct {
-	id       string
-	task     sentTask // of its enqueue
-	index    int      // among the rollouts of its enqueue
-	acked    bool     // the enqueue was answered
-	claims   []claim  // that were answered
-	numbers  map[string]int
-	reserves []*Op
-	spans    []*Op
-	updates  []*Op // of attempts
-	marks    []*Op // of the rollout
-	cancels  []*Op
-	reads    []seen
-	spanRead []*Op
-	events   []*Op
-	final    *Op
-	state    Rollout // as the final read saw it
+	id        string
+	task      sentTask // of its enqueue
+	index     int      // among the rollouts of its enqueue
+	acked     bool     // the enqueue was answered
+	claims    []claim  // that were answered
+	numbers   map[string]int
+	reserves  []*Op
+	spans     []*Op
+	updates   []*Op // of attempts
+	marks     []*Op // of the rollout
+	cancels   []*Op
+	reads     []seen
+	spanRead  []*Op
+	events    []*Op
+	attempted map[string][]*Op // events of its attempts
+	final     *Op
+	state     Rollout // as the final read saw it
 }
 
 type claim struct {
@@ -124,7 +125,7 @@ func newJudge(ops []*Op) *judge {
 func (j *judge) story(id string) *story {
 	s := j.rollouts[id]
 	if s == nil {
-		s = &story{id: id, numbers: map[string]int{}}
+		s = &story{id: id, numbers: map[string]int{}, attempted: map[string][]*Op{}}
 		j.rollouts[id] = s
 		j.stories = append(j.stories, s)
 	}
@@ -192,10 +193,15 @@ func (j *judge) add(o *Op) {
 		s := j.story(o.Args.Rollout)
 		s.spanRead = append(s.spanRead, o)
 	case Observe:
-		if o.Args.Rollout != "" {
-			s := j.story(o.Args.Rollout)
-			s.events = append(s.events, o)
+		if o.Args.Rollout == "" {
+			return
 		}
+		s := j.story(o.Args.Rollout)
+		if o.Args.Attempt != "" {
+			s.attempted[o.Args.Attempt] = append(s.attempted[o.Args.Attempt], o)
+			return
+		}
+		s.events = append(s.events, o)
 	case FinalRollout:
 		s := j.story(o.Args.Rollout)
 		s.final = o
@@ -382,8 +388,8 @@ func (j *judge) stuck() {
 	}
 }
 
-// events: the stream tells of every rollout from its beginning to its end, and
-// nothing twice.
+// events: the stream tells of every rollout and every attempt, what became of
+// them last, and nothing twice.
 func (j *judge) events() {
 	const rule = "events"
 	if !j.settings.EventLog {
@@ -403,15 +409,22 @@ func (j *judge) events() {
 		}
 	}
 	for _, s := range j.stories {
-		n := len(s.events)
-		switch {
-		case s.final == nil:
-		case n == 0:
-			j.violate(rule, []*Op{s.final}, "rollout %s: no event", s.id)
-		case s.events[0].Args.Status != string(agl.RolloutQueuing):
-			j.violate(rule, []*Op{s.events[0]}, "rollout %s: the first event is not that it was queued", s.id)
-		case s.events[n-1].Args.Status != s.state.Status:
-			j.violate(rule, []*Op{s.events[n-1], s.final}, "rollout %s: the last event says %s, it is %s", s.id, s.events[n-1].Args.Status, s.state.Status)
+		if s.final == nil {
+			continue
 		}
+		j.told(s, "rollout "+s.id, s.events, s.state.Status)
+		for _, a := range s.attempts() {
+			j.told(s, "attempt "+a.ID+" of rollout "+s.id, s.attempted[a.ID], a.Status)
+		}
+	}
+}
+
+// told checks that the last of the events says what is there.
+func (j *judge) told(s *story, what string, events []*Op, status string) {
+	switch n := len(events); {
+	case n == 0:
+		j.violate("events", []*Op{s.final}, "%s: no event", what)
+	case events[n-1].Args.Status != status:
+		j.violate("events", []*Op{events[n-1], s.final}, "%s: the last event says %s, it is %s", what, events[n-1].Args.Status, status)
 	}
 }

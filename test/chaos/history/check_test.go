@@ -93,11 +93,14 @@ func good() *book {
 	a3 := b.claim("ro-2", "at-3", 2)
 	b.do("w", UpdateAttempt, Args{Rollout: "ro-2", Attempt: "at-2", Status: "failed", Mark: 5}, Reply{}) // too late to count
 	b.do("w", UpdateAttempt, Args{Rollout: "ro-2", Attempt: "at-3", Status: "succeeded", Mark: 6}, Reply{})
-	for i, e := range []struct{ rollout, status string }{
-		{"ro-1", "queuing"}, {"ro-2", "queuing"}, {"ro-1", "preparing"}, {"ro-2", "preparing"}, {"ro-3", "queuing"}, {"ro-3", "cancelled"},
-		{"ro-1", "running"}, {"ro-1", "succeeded"}, {"ro-2", "requeuing"}, {"ro-2", "preparing"}, {"ro-2", "succeeded"},
+	for i, e := range []struct{ rollout, attempt, status string }{
+		{"ro-1", "", "queuing"}, {"ro-2", "", "queuing"}, {"ro-1", "", "preparing"}, {"ro-1", "at-1", "preparing"},
+		{"ro-2", "", "preparing"}, {"ro-2", "at-2", "preparing"}, {"ro-3", "", "queuing"}, {"ro-3", "", "cancelled"},
+		{"ro-1", "", "running"}, {"ro-1", "at-1", "running"}, {"ro-1", "", "succeeded"}, {"ro-1", "at-1", "succeeded"},
+		{"ro-2", "", "requeuing"}, {"ro-2", "at-2", "unresponsive"}, {"ro-2", "", "preparing"}, {"ro-2", "at-3", "preparing"},
+		{"ro-2", "at-2", "failed"}, {"ro-2", "", "succeeded"}, {"ro-2", "at-3", "succeeded"},
 	} {
-		b.do("watcher", Observe, Args{Rollout: e.rollout, Status: e.status}, Reply{Event: string(rune('a' + i))})
+		b.do("watcher", Observe, Args{Rollout: e.rollout, Attempt: e.attempt, Status: e.status}, Reply{Event: string(rune('a' + i))})
 	}
 	a1.Status, a1.Mark, a2.Status, a2.Mark, a3.Status, a3.Mark = "succeeded", 3, "failed", 5, "succeeded", 6
 	b.final(Rollout{ID: "ro-1", Task: "t-1", Status: "succeeded", Mark: 4}, spans, *a1)
@@ -150,9 +153,9 @@ func TestCheckLost(t *testing.T) {
 func TestCheckBad(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		name string
-		rule string
-		what string // in the violation
+		name  string
+		rule  string
+		what  string // in the violation
 		spoil func(b *book)
 	}{
 		{"a refusal", "faults", "not found", func(b *book) {
@@ -242,9 +245,12 @@ func TestCheckBad(t *testing.T) {
 		}},
 		{"a rollout is stuck", "stuck", "ro-3 is queuing at the end", func(b *book) { b.nth(FinalRollout, 3).Reply.Rollouts[0].Status = "queuing" }},
 		{"an event twice", "events", "event a came twice", func(b *book) { b.nth(Observe, 2).Reply.Event = "a" }},
-		{"an event is missing", "events", "the last event says preparing", func(b *book) { b.drop(b.nth(Observe, 11)) }},
-		{"the first event is missing", "events", "the first event is not", func(b *book) { b.drop(b.nth(Observe, 1)) }},
-		{"no event", "events", "ro-3: no event", func(b *book) { b.drop(b.nth(Observe, 5)); b.drop(b.nth(Observe, 5)) }},
+		{"a rollout's last event is missing", "events", "rollout ro-2: the last event says preparing", func(b *book) { b.drop(b.nth(Observe, 18)) }},
+		{"an attempt's last event is missing", "events", "attempt at-2 of rollout ro-2: the last event says unresponsive", func(b *book) { b.drop(b.nth(Observe, 17)) }},
+		{"no event of an attempt", "events", "attempt at-1 of rollout ro-1: no event", func(b *book) {
+			b.ops = slices.DeleteFunc(b.ops, func(o *Op) bool { return o.Func == Observe && o.Args.Attempt == "at-1" })
+		}},
+		{"no event of a rollout", "events", "rollout ro-3: no event", func(b *book) { b.drop(b.nth(Observe, 7)); b.drop(b.nth(Observe, 7)) }},
 		{"a gap of events", "events", "began anew", func(b *book) { b.do("watcher", Observe, Args{Status: "reset"}, Reply{Event: "y"}) }},
 		{"last in, first out", "order", "ro-2 was queued behind ro-1", func(b *book) {
 			one, two := b.nth(Dequeue, 1), b.nth(Dequeue, 2)

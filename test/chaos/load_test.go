@@ -1,0 +1,204 @@
+package chaos
+
+import (
+	"context"
+	"hash/crc32"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/test/chaos/history"
+)
+
+const (
+	runners    = 32
+	algorithms = 2
+	// ahead is how many rollouts each algorithm keeps under way.
+	ahead = 64
+	// unresponsive is after what silence a runner is given up on.
+	unresponsive = 2 * time.Second
+)
+
+// load is what runs against the servers and what it has recorded.
+type load struct {
+	t        *testing.T
+	seed     uint64
+	recorder *history.Recorder
+	// patient repeats what failed until it has an answer; hasty never does.
+	patient, hasty *rest.Client
+	enqueueing     context.Context // while algorithms make work
+	working        context.Context // while there may be work
+	resources      []string
+	observed       atomic.Int64
+}
+
+// balancer sends every request to one of the servers, at random.
+type balancer struct {
+	addresses []string
+	transport *http.Transport
+}
+
+func (b balancer) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	req.URL.Host = b.addresses[rand.IntN(len(b.addresses))]
+	return b.transport.RoundTrip(req)
+}
+
+func (b balancer) CloseIdleConnections() { b.transport.CloseIdleConnections() }
+
+func newLoad(t *testing.T, seed uint64, recorder *history.Recorder, servers []*server) *load {
+	t.Helper()
+	l := &load{t: t, seed: seed, recorder: recorder}
+	b := balancer{transport: &http.Transport{MaxIdleConnsPerHost: 2 * runners}}
+	for _, s := range servers {
+		b.addresses = append(b.addresses, s.address())
+	}
+	connect := func(c rest.ClientConfig) *rest.Client {
+		c.URL, c.Transport = servers[0].url(), b
+		c.MaxBackoff, c.EventSilence = 200*time.Millisecond, 20*time.Second
+		client, err := rest.NewClient(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := client.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return client
+	}
+	l.patient = connect(rest.ClientConfig{RequestTimeout: 10 * time.Second, RetryBudget: longest})
+	l.hasty = connect(rest.ClientConfig{RequestTimeout: 3 * time.Second, RetryBudget: -1})
+	return l
+}
+
+// during runs the load while chaos does its work, then lets everything come to
+// rest and records what is there.
+func (l *load) during(chaos func()) {
+	l.t.Helper()
+	ctx := l.t.Context()
+	var stopEnqueueing, stopWorking context.CancelFunc
+	l.enqueueing, stopEnqueueing = context.WithCancel(ctx)
+	defer stopEnqueueing()
+	l.working, stopWorking = context.WithCancel(ctx)
+	defer stopWorking()
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		l.watch(watching)
+	}()
+	l.awaitEvents(ctx)
+	var workers, makers sync.WaitGroup
+	for i := range runners {
+		r := newRunner(l, i)
+		workers.Go(func() { r.run(ctx) })
+	}
+	for i := range algorithms {
+		a := newAlgorithm(l, i)
+		l.resources = append(l.resources, a.resources)
+		makers.Go(func() { a.run(ctx) })
+	}
+	chaos()
+	stopEnqueueing()
+	makers.Wait()
+	l.settle(ctx)
+	stopWorking()
+	workers.Wait()
+	l.settle(ctx) // late writers may have revived something
+	l.recordFinal(ctx)
+	l.awaitLastEvent(ctx)
+	stopWatching()
+	<-watched
+}
+
+// settle waits until nothing is under way. What never ends is the judge's to
+// find.
+func (l *load) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		page, err := l.patient.QueryRollouts(ctx, agl.QueryRolloutsParams{
+			StatusIn: []agl.RolloutStatus{agl.RolloutQueuing, agl.RolloutPreparing, agl.RolloutRunning, agl.RolloutRequeuing},
+			Paging:   agl.Paging{Limit: 1},
+		})
+		if err == nil && page.Total == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// random returns a stream of its own for each process.
+func (l *load) random(kind, i int) *rand.Rand {
+	return rand.New(rand.NewPCG(l.seed, uint64(kind)<<32|uint64(i)))
+}
+
+// pause reports whether ctx let it last.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// mark makes a document that an update writes, and mark of reads it back.
+func mark(n int64) jsontext.Value { return jsontext.Value(`{"mark":` + strconv.FormatInt(n, 10) + `}`) }
+
+func markOf(document jsontext.Value) int64 {
+	raw, found := agl.GetMember(document, "mark")
+	if !found {
+		return 0
+	}
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// sum is a checksum of what a span says.
+func sum(s *agl.Span) uint32 {
+	return crc32.ChecksumIEEE(append([]byte(s.Name), s.Attributes...))
+}
+
+func sawAttempt(a *agl.Attempt) *history.Attempt {
+	if a == nil {
+		return nil
+	}
+	return &history.Attempt{
+		ID: a.AttemptID, Number: a.SequenceID, Status: string(a.Status), Start: nanoseconds(a.StartTime),
+		Worker: a.WorkerID.V, Mark: markOf(a.Metadata),
+	}
+}
+
+// nanoseconds keeps what a time on the wire is exact to.
+func nanoseconds(t agl.Timestamp) int64 { return int64(float64(t)*1e6) * 1e3 }
+
+func sawRollout(r *agl.Rollout, a *agl.Attempt) history.Rollout {
+	task, _ := agl.Attributes(r.Input).GetString("task")
+	return history.Rollout{ID: r.RolloutID, Task: task, Status: string(r.Status), Mark: markOf(r.Metadata), Attempt: sawAttempt(a)}
+}
+
+func sawSpan(s *agl.Span) history.Span {
+	return history.Span{ID: s.SpanID, Attempt: s.AttemptID, Sequence: s.SequenceID, Sum: sum(s), Reward: s.Name == agl.SpanReward}
+}
