@@ -75,6 +75,10 @@ func (p *Proxy) serveAdmin(w http.ResponseWriter, r *http.Request, path string) 
 		p.refuse(w, r, f)
 		return
 	}
+	if rolloutID, ok := controlRollout(path); ok {
+		p.adminControl(w, r, rolloutID)
+		return
+	}
 	switch r.Method + " " + path {
 	case "POST /admin/flush":
 		p.adminFlush(w, r)
@@ -82,10 +86,23 @@ func (p *Proxy) serveAdmin(w http.ResponseWriter, r *http.Request, path string) 
 		p.adminModels(w)
 	case "PUT /admin/models":
 		p.adminSetModels(w, r)
+	case "GET /admin/backends":
+		p.adminBackends(w)
+	case "GET /admin/pause":
+		p.answerPause(w, r, nil)
+	case "POST /admin/pause":
+		p.adminPause(w, r)
+	case "POST /admin/resume":
+		p.adminResume(w, r)
 	default:
-		p.refuse(w, r, fail(http.StatusNotFound, openai.InvalidRequestError, "unknown_url",
-			"unknown admin request "+r.Method+" "+path+"; there are POST /admin/flush, GET /admin/models and PUT /admin/models"))
+		p.unknownAdmin(w, r)
 	}
+}
+
+func (p *Proxy) unknownAdmin(w http.ResponseWriter, r *http.Request) {
+	p.refuse(w, r, fail(http.StatusNotFound, openai.InvalidRequestError, "unknown_url",
+		"unknown admin request "+r.Method+" "+r.URL.Path+"; there are POST /admin/flush, GET and PUT /admin/models, GET /admin/backends, "+
+			"GET and POST /admin/pause, POST /admin/resume, and GET, PUT and DELETE /admin/rollouts/{id}/control"))
 }
 
 // readAdmin decodes an admin request's body.

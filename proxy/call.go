@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/agl-go/agl"
 )
 
 // form is a wire form of model calls. A record is made of what went to and came
@@ -64,8 +66,11 @@ type call struct {
 	source    string      // whose fault
 	delivered bool        // the agent got all of it
 
-	tries     int                 // how often the request was sent
-	usage     tokenCount          // when the call has ended
+	control *Control        // of the rollout; nil for a call that generates nothing
+	outcome agl.OutcomeKind // that the call brings about for its attempt; empty is none
+	cached  bool            // the reply came from the cache
+	tries   int             // how often the request was sent
+	usage   tokenCount      // when the call has ended
 
 	start, sent, firstByte, lastByte, end time.Time
 

@@ -93,6 +93,12 @@ type Config struct {
 	PauseTimeout time.Duration
 	// PauseQueue is how many calls may wait so; 0 is 10,000.
 	PauseQueue int
+	// Control is what calls of rollouts may and may not; see [Proxy.SetControl].
+	Control Control
+	// CacheBytes is the size of the cache; 0 is no cache, which training wants: a
+	// call that is the same as an earlier one, byte for byte but for the order of
+	// its members and the space between them, gets the same reply.
+	CacheBytes int64
 	// Retry says how failing requests are repeated.
 	Retry Retry
 	// Health says when backends count as down.
@@ -150,6 +156,7 @@ func (c *Config) validate() error {
 		{"QueueTimeout", int64(c.QueueTimeout)},
 		{"PauseTimeout", int64(c.PauseTimeout)},
 		{"PauseQueue", int64(c.PauseQueue)},
+		{"CacheBytes", c.CacheBytes},
 		{"IdleTimeout", int64(c.IdleTimeout)},
 		{"StoreTimeout", int64(c.StoreTimeout)},
 		{"StoreRetry", int64(c.StoreRetry)},
@@ -158,6 +165,9 @@ func (c *Config) validate() error {
 		if f.value < 0 {
 			return agl.Errorf(agl.CodeInvalid, "%s: got %d, must not be negative", f.name, f.value)
 		}
+	}
+	if err := c.Control.check("Control"); err != nil {
+		return err
 	}
 	if err := c.Retry.check(); err != nil {
 		return err

@@ -34,6 +34,15 @@ type dispatcher struct {
 // send returns the backend's reply, whose body the caller closes, or what the
 // agent is to be told instead, or why there is neither.
 func (d *dispatcher) send(ctx context.Context) (*http.Response, *failure, error) {
+	var key cacheKey
+	keep := false
+	if d.p.cache != nil {
+		if key, keep = d.cacheKey(); keep {
+			if res := d.hit(key); res != nil {
+				return res, nil, nil
+			}
+		}
+	}
 	for {
 		res, err := d.try(ctx)
 		var f *failure
@@ -42,6 +51,9 @@ func (d *dispatcher) send(ctx context.Context) (*http.Response, *failure, error)
 		}
 		pause, again := d.repeat(ctx, res, err)
 		if !again {
+			if keep && err == nil {
+				d.keep(key, res)
+			}
 			return res, nil, err
 		}
 		d.p.cfg.Logger.DebugContext(ctx, "trying again", "model", d.c.model, "backend", d.backend.base.Redacted(), "tries", d.c.tries, "pause", pause, "error", err)

@@ -14,6 +14,13 @@ const HeaderSource = "Agl-Error-Source"
 // HeaderTries tells on a reply how often the request was sent to a backend.
 const HeaderTries = "Agl-Tries"
 
+// HeaderOutcome tells on a reply that ends the attempt what its outcome is: the
+// "budget" of a call over the budget.
+const HeaderOutcome = "Agl-Outcome"
+
+// HeaderCache says "hit" on a reply from the cache.
+const HeaderCache = "Agl-Cache"
+
 // The values of HeaderSource.
 const (
 	SourceGateway  = "gateway"

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -129,15 +130,23 @@ func (p *Proxy) probeOne(ctx context.Context, b *backend) {
 	}
 }
 
-// ask makes a request without a body to one of a backend's own URLs.
+// ask makes a request to one of a backend's own URLs. Engines that read a body
+// of a POST want an object.
 func (p *Proxy) ask(ctx context.Context, method string, at *url.URL, b *backend) error {
 	key, err := p.cfg.secret(b.APIKey)
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, method, at.String(), nil)
+	var body io.Reader
+	if method == http.MethodPost {
+		body = strings.NewReader("{}")
+	}
+	req, err := http.NewRequestWithContext(ctx, method, at.String(), body)
 	if err != nil {
 		return err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
 	}
 	if key != "" {
 		setKey(req.Header, b.API, key)

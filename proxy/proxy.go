@@ -31,6 +31,8 @@ type Proxy struct {
 	swap      sync.Mutex // held by SetModels
 	prober    prober
 	gate      gate
+	controls  *controls
+	cache     *cache // nil when there is none
 	budget    *budget
 	recorder  *recorder
 	transport http.RoundTripper
@@ -53,6 +55,11 @@ func New(cfg Config) (*Proxy, error) {
 	}
 	p := &Proxy{cfg: cfg.withDefaults(), live: make(map[*call]struct{}), idle: make(chan struct{})}
 	p.gate.queue, p.gate.inside = p.cfg.PauseQueue, make(map[*call]struct{})
+	var err error
+	if p.cache, err = newCache(p.cfg.CacheBytes); err != nil {
+		return nil, err
+	}
+	p.controls = newControls(p.cfg.Control)
 	if err := p.SetModels(cfg.Models); err != nil {
 		return nil, err
 	}
@@ -164,6 +171,7 @@ func (p *Proxy) Close(ctx context.Context) error {
 		err = agl.Errorf(agl.CodeUnavailable, "close: %d calls were cut off: %w", left, context.Cause(ctx))
 	}
 	p.prober.stop()
+	p.cache.close()
 	p.recorder.close(ctx)
 	if p.own != nil {
 		p.own.CloseIdleConnections()

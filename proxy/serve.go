@@ -93,6 +93,9 @@ func (p *Proxy) finish(ctx context.Context, c *call, err error) {
 		}
 	}
 	c.delivered = err == nil
+	if c.control != nil {
+		p.controls.end(c)
+	}
 	if c.backend != nil {
 		c.versioned = p.models.Load().versionNow(c.backend)
 	}
@@ -111,6 +114,9 @@ func (p *Proxy) serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	request, f := p.readRequest(r, c)
 	if f != nil {
 		return p.answerFailure(w, c, f)
+	}
+	if over, err := p.spend(w, c); over {
+		return err
 	}
 	ask := false
 	d := dispatcher{p: p, c: c, session: r.Header.Get("X-Session-Id"), build: func(b *backend) (*http.Request, *failure) {
@@ -161,6 +167,11 @@ func (p *Proxy) readRequest(r *http.Request, c *call) (openai.Request, *failure)
 	case err != nil:
 		return invalid(http.StatusBadRequest, "unreadable_body", "the body could not be read: "+err.Error())
 	}
+	body, f := p.control(c, body)
+	if f != nil {
+		return openai.Request{}, f
+	}
+	c.request = body
 	request, err := openai.ParseRequest(body)
 	if err != nil {
 		_, f := invalid(http.StatusBadRequest, "invalid_body", err.Error())
