@@ -49,7 +49,7 @@ func BenchmarkRecord(b *testing.B) {
 		reply:   reply, backend: &backend{base: &url.URL{Scheme: "http", Host: "127.0.0.1:1", Path: "/v1"}},
 		status: http.StatusOK, delivered: true, start: now, sent: now, firstByte: now, lastByte: now, end: now,
 	}
-	ledger.begin(c)
+	ledger.begin(c, true)
 	b.ReportAllocs()
 	for b.Loop() {
 		clear(c.attempt.seen)

@@ -3,10 +3,10 @@ package proxy
 import (
 	"context"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy/spool"
 )
 
 // form is a wire form of model calls. A record is made of what went to and came
@@ -80,19 +80,27 @@ type call struct {
 	// Below is the ledger's.
 	attempt    *attempt // nil when the call is not recorded
 	order      int64    // of the attempt's calls
-	sequence   int64
-	sequenced  chan struct{} // closed when there is a sequence id, or none can be had
-	failed     error         // why no sequence id could be had
-	next, prev *call         // in the rollout's calls
+	next, prev *call    // in the rollout's calls
 	barriers   []*barrier
-	awaited    atomic.Int32 // events that have come, of the two that make a record ready
+
+	// Below is the recorder's, under its lock until the call is queued.
+	ended     bool
+	queued    bool
+	numbered  numbering
+	number    int64         // the sequence id, once there is one
+	failed    error         // why none can be had
+	sequenced chan struct{} // closed when there is one, or none can be had
+	uid       uint64        // the call's name in the spool
+	slot      int64         // of its mark there
+	marked    bool
+
+	// Below is the writer's.
+	sequence int64 // as the record says, 0 while there is none
+	spans    []agl.Span
+	ref      spool.Ref
 }
 
 func (c *call) recorded() bool { return c.attempt != nil }
-
-// arrived counts one of the two events that make the record of a call ready:
-// the call's end and its sequence id. The last one reports true.
-func (c *call) arrived() bool { return c.awaited.Add(1) == 2 }
 
 // release gives back the reply's memory, once the record is built.
 func (c *call) release() {

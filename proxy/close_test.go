@@ -34,7 +34,10 @@ func TestCloseWaitsForIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowIDs{}
 		cfg := Config{Spans: store}.withDefaults()
-		r := newRecorder(&cfg, &budget{limit: 1 << 20})
+		r, err := newRecorder(&cfg, &budget{limit: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
 		now := time.Now()
 		c := &call{
 			route: route{rolloutID: "r", attemptID: "a", path: "/chat/completions"}, method: http.MethodPost, model: "m",
@@ -43,11 +46,13 @@ func TestCloseWaitsForIDs(t *testing.T) {
 		}
 		r.begin(t.Context(), c)
 		r.finish(c)
-		r.close(t.Context())
+		if err := r.close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		if store.stored != spansPerCall {
 			t.Errorf("%d spans stored, want the %d of the call", store.stored, spansPerCall)
 		}
-		if err := r.ledger.lost(nil); err != nil {
+		if err := r.lost(scope{}); err != nil {
 			t.Error(err)
 		}
 	})

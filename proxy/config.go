@@ -105,10 +105,22 @@ type Config struct {
 	Health Health
 	// IdleTimeout is how long a backend may send nothing; 0 is 10 minutes.
 	IdleTimeout time.Duration
+	// Capture says what becomes of calls whose records might not be kept; empty is
+	// CaptureRequire.
+	Capture CaptureMode
+	// SpoolDir is a directory of this proxy alone. With it a store that is away
+	// costs nothing: records go to disk, synced before they leave memory, and are
+	// replayed in order when it is back, by a later process if need be. Calls that
+	// a killed process had begun and not yet stored or spooled are reported as
+	// lost. Empty keeps records in memory, for StoreRetry.
+	SpoolDir string
+	// SpoolBytes bounds the records in SpoolDir; 0 is 1 GiB. Once they fill it,
+	// records stay in memory, see CaptureBytes.
+	SpoolBytes int64
 	// StoreTimeout bounds one request to Spans; 0 is 30 s.
 	StoreTimeout time.Duration
 	// StoreRetry is how long a failing write is repeated before the record is
-	// given up; 0 is 2 minutes.
+	// given up; 0 is 2 minutes. With a spool none is.
 	StoreRetry time.Duration
 	// WriteDelay is how long a record may wait for others to be written with; 0
 	// is 5 ms. A Flush does not wait.
@@ -139,6 +151,8 @@ func (c Config) withDefaults() Config {
 	c.Retry = c.Retry.withDefaults()
 	c.Health = c.Health.withDefaults()
 	orDefault(&c.IdleTimeout, 10*time.Minute)
+	orDefault(&c.Capture, CaptureRequire)
+	orDefault(&c.SpoolBytes, 1024*mib)
 	orDefault(&c.StoreTimeout, 30*time.Second)
 	orDefault(&c.StoreRetry, 2*time.Minute)
 	orDefault(&c.WriteDelay, 5*time.Millisecond)
@@ -158,6 +172,7 @@ func (c *Config) validate() error {
 		{"PauseQueue", int64(c.PauseQueue)},
 		{"CacheBytes", c.CacheBytes},
 		{"IdleTimeout", int64(c.IdleTimeout)},
+		{"SpoolBytes", c.SpoolBytes},
 		{"StoreTimeout", int64(c.StoreTimeout)},
 		{"StoreRetry", int64(c.StoreRetry)},
 		{"WriteDelay", int64(c.WriteDelay)},
@@ -167,6 +182,9 @@ func (c *Config) validate() error {
 		}
 	}
 	if err := c.Control.check("Control"); err != nil {
+		return err
+	}
+	if err := c.Capture.check(); err != nil {
 		return err
 	}
 	if err := c.Retry.check(); err != nil {

@@ -80,7 +80,7 @@ func formSpans(t *testing.T) []agl.Span {
 		c.status, c.delivered = http.StatusOK, true
 		c.start, c.sent, c.firstByte, c.lastByte, c.end = now, now, now, now.Add(time.Second), now.Add(time.Second)
 		now = now.Add(time.Second)
-		ledger.begin(c)
+		ledger.begin(c, true)
 		c.sequence = int64(i + 1)
 		parent := agl.Null[string]{}
 		for j, s := range builder.build(c) {

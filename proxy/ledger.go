@@ -44,6 +44,11 @@ type attempt struct {
 	lost    int     // records that could not be stored
 	told    int     // of these, how many a flush of everything has reported
 	lostErr error   // why the first one could not
+	marks   []int64 // of lost records that no flush has reported, by their slots
+
+	cancelled bool // its rollout was
+
+	spooled int // records on disk; the recorder's lock guards it
 
 	// The writer's alone.
 	seen map[string]struct{} // response ids
@@ -74,30 +79,42 @@ func newLedger() *ledger {
 	return l
 }
 
-// begin enters a call and asks for its sequence id.
-func (l *ledger) begin(c *call) {
+// attempt returns an attempt, which is known from then on.
+func (l *ledger) attempt(rolloutID, attemptID string) *attempt {
+	r := l.rollouts[rolloutID]
+	if r == nil {
+		r = &rollout{id: rolloutID, attempts: make(map[string]*attempt, 1)}
+		r.calls.next, r.calls.prev = &r.calls, &r.calls
+		l.rollouts[rolloutID] = r
+		r.place = l.idle.PushBack(r)
+	}
+	a := r.attempts[attemptID]
+	if a == nil {
+		a = &attempt{id: attemptID, rollout: r, seen: make(map[string]struct{})}
+		r.attempts[attemptID] = a
+		r.newest = a
+	}
+	return a
+}
+
+// begin enters a call and asks for its sequence id, if it wants one.
+func (l *ledger) begin(c *call, want bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := l.rollouts[c.rolloutID]
-	if r == nil {
-		r = &rollout{id: c.rolloutID, attempts: make(map[string]*attempt, 1)}
-		r.calls.next, r.calls.prev = &r.calls, &r.calls
-		l.rollouts[c.rolloutID] = r
-	}
+	a := l.attempt(c.rolloutID, c.attemptID)
+	r := a.rollout
 	if r.place != nil {
 		l.idle.Remove(r.place)
 		r.place = nil
-	}
-	a := r.attempts[c.attemptID]
-	if a == nil {
-		a = &attempt{id: c.attemptID, rollout: r, seen: make(map[string]struct{})}
-		r.attempts[c.attemptID] = a
-		r.newest = a
 	}
 	a.began++
 	c.attempt, c.order, c.sequenced = a, a.began, make(chan struct{})
 	c.prev, c.next = r.calls.prev, &r.calls
 	c.prev.next, c.next.prev = c, c
+	if !want {
+		close(c.sequenced)
+		return
+	}
 	a.want = append(a.want, c)
 	if !a.wanted {
 		a.wanted = true
@@ -113,8 +130,8 @@ func (l *ledger) done(c *call, lost error) {
 	r := c.attempt.rollout
 	c.prev.next, c.next.prev = c.next, c.prev
 	if a := c.attempt; lost != nil {
-		if a.lost++; a.lostErr == nil {
-			a.lostErr = lost
+		if a.lose(lost); c.marked {
+			a.marks = append(a.marks, c.slot)
 		}
 	}
 	for _, b := range c.barriers {
@@ -124,6 +141,21 @@ func (l *ledger) done(c *call, lost error) {
 		r.place = l.idle.PushBack(r)
 		l.evict()
 	}
+}
+
+func (a *attempt) lose(why error) {
+	if a.lost++; a.lostErr == nil {
+		a.lostErr = why
+	}
+}
+
+// lose counts a call that is known by its mark only.
+func (l *ledger) lose(rolloutID, attemptID string, why error, slot int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.attempt(rolloutID, attemptID)
+	a.lose(why)
+	a.marks = append(a.marks, slot)
 }
 
 // remember replaces the ids that the attempt's next call is compared with.
@@ -162,15 +194,28 @@ func (b *barrier) pass() {
 	}
 }
 
-// barrier puts up a barrier behind the calls of the rollouts given, or of all.
-func (l *ledger) barrier(rolloutIDs []string) *barrier {
+// scope says whose calls a flush is about: those of one attempt, those of
+// rollouts, or, when it is zero, all.
+type scope struct {
+	rolloutIDs []string
+	attemptID  string // of the one rollout given
+}
+
+func (s scope) all() bool { return len(s.rolloutIDs) == 0 }
+
+func (s scope) covers(a *attempt) bool { return s.attemptID == "" || s.attemptID == a.id }
+
+// barrier puts up a barrier behind the calls of a scope.
+func (l *ledger) barrier(s scope) *barrier {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &barrier{open: make(chan struct{})}
-	l.each(rolloutIDs, func(r *rollout) {
+	l.each(s, func(r *rollout) {
 		for c := r.calls.next; c != &r.calls; c = c.next {
-			c.barriers = append(c.barriers, b)
-			b.left++
+			if s.covers(c.attempt) {
+				c.barriers = append(c.barriers, b)
+				b.left++
+			}
 		}
 	})
 	if b.left == 0 {
@@ -179,11 +224,12 @@ func (l *ledger) barrier(rolloutIDs []string) *barrier {
 	return b
 }
 
-// lost reports the records that could not be stored: those of the newest
-// attempt of each rollout given, since what an earlier attempt lost is no fault of
-// a later one; without rollouts those of all attempts, each once, so that one
-// loss does not fail all that follows.
-func (l *ledger) lost(rolloutIDs []string) error {
+// lost reports the records that could not be stored: those of the attempt given;
+// those of the newest attempt of each rollout given, since what an earlier
+// attempt lost is no fault of a later one; or those of all attempts, each once,
+// so that one loss does not fail all that follows. The marks are those that have
+// now done their work.
+func (l *ledger) lost(s scope) (err error, marks []int64) { //nolint:revive // the error is what it is about
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	count, cause, where := 0, error(nil), ""
@@ -191,33 +237,40 @@ func (l *ledger) lost(rolloutIDs []string) error {
 		if count += n; cause == nil && n > 0 {
 			cause, where = a.lostErr, a.rollout.id
 		}
+		marks = append(marks, a.marks...)
+		a.marks = nil
 	}
-	l.each(rolloutIDs, func(r *rollout) {
-		if len(rolloutIDs) > 0 {
+	l.each(s, func(r *rollout) {
+		if !s.all() && s.attemptID == "" {
 			add(r.newest, r.newest.lost)
 			return
 		}
 		for _, a := range r.attempts {
-			add(a, a.lost-a.told)
-			a.told = a.lost
+			switch {
+			case s.all():
+				add(a, a.lost-a.told)
+				a.told = a.lost
+			case s.covers(a):
+				add(a, a.lost)
+			}
 		}
 	})
 	if count == 0 {
-		return nil
+		return nil, marks
 	}
-	return agl.Errorf(agl.ErrorCode(cause), "%d call records could not be stored, the first of rollout %s: %w", count, where, cause)
+	return agl.Errorf(agl.ErrorCode(cause), "%d call records could not be stored, the first of rollout %s: %w", count, where, cause), marks
 }
 
-// each visits the known rollouts among those given, each once, or all of them.
-func (l *ledger) each(rolloutIDs []string, visit func(r *rollout)) {
-	if len(rolloutIDs) == 0 {
+// each visits the known rollouts of a scope, each once.
+func (l *ledger) each(s scope, visit func(r *rollout)) {
+	if s.all() {
 		for _, r := range l.rollouts {
 			visit(r)
 		}
 		return
 	}
-	visited := make(map[*rollout]struct{}, len(rolloutIDs))
-	for _, id := range rolloutIDs {
+	visited := make(map[*rollout]struct{}, len(s.rolloutIDs))
+	for _, id := range s.rolloutIDs {
 		r := l.rollouts[id]
 		if _, again := visited[r]; r != nil && !again {
 			visited[r] = struct{}{}

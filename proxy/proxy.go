@@ -64,7 +64,9 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, err
 	}
 	p.budget = &budget{limit: p.cfg.CaptureBytes}
-	p.recorder = newRecorder(&p.cfg, p.budget)
+	if p.recorder, err = newRecorder(&p.cfg, p.budget); err != nil {
+		return nil, err
+	}
 	p.transport = cfg.Transport
 	if p.transport == nil {
 		p.own = newTransport()
@@ -140,7 +142,13 @@ func (p *Proxy) leave(c *call) {
 // rollouts, or, with no ids, of any that no such Flush has reported before. It
 // fails with CodeUnavailable when ctx ends first.
 func (p *Proxy) Flush(ctx context.Context, rolloutIDs []string) error {
-	return p.recorder.flush(ctx, rolloutIDs)
+	return p.recorder.flush(ctx, scope{rolloutIDs: rolloutIDs})
+}
+
+// FlushAttempt is Flush for the calls of one attempt: it neither waits for those
+// of others nor reports what they have lost.
+func (p *Proxy) FlushAttempt(ctx context.Context, rolloutID, attemptID string) error {
+	return p.recorder.flush(ctx, scope{rolloutIDs: []string{rolloutID}, attemptID: attemptID})
 }
 
 // Close refuses new calls, waits for those that are running, and stores their
@@ -160,7 +168,7 @@ func (p *Proxy) Close(ctx context.Context) error {
 	var err error
 	select {
 	case <-p.idle:
-		err = p.recorder.flush(ctx, nil)
+		err = p.recorder.settle(ctx)
 	case <-ctx.Done():
 		p.mu.Lock()
 		left := len(p.live)
@@ -172,7 +180,7 @@ func (p *Proxy) Close(ctx context.Context) error {
 	}
 	p.prober.stop()
 	p.cache.close()
-	p.recorder.close(ctx)
+	err = errors.Join(err, p.recorder.close(ctx))
 	if p.own != nil {
 		p.own.CloseIdleConnections()
 	}

@@ -129,11 +129,15 @@ func (b *builder) identify(c *call, x *exchange) {
 	if c.status >= 300 {
 		return
 	}
+	own := strconv.FormatInt(c.sequence, 10)
+	if c.sequence == 0 { // not yet
+		own = strconv.FormatUint(c.uid, 36)
+	}
 	if x.responseID == "" {
-		x.responseID = "chatcmpl-" + strconv.FormatInt(c.sequence, 10)
+		x.responseID = "chatcmpl-" + own
 	}
 	if _, taken := c.attempt.seen[x.responseID]; taken {
-		x.responseID += "#" + strconv.FormatInt(c.sequence, 10)
+		x.responseID += "#" + own
 	}
 	c.attempt.seen[x.responseID] = struct{}{}
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy/spool"
 )
 
 const (
@@ -27,27 +29,52 @@ var errRecorderClosed = errors.New("the proxy was closed before the record was s
 
 // recorder orders calls and writes their records. Its goroutines begin with the
 // first call and end with close.
+//
+// A call becomes ready to be written when it has ended and has its sequence id.
+// While the store is away and there is a spool, its end is enough: the record
+// goes to disk, its sequence id is put in when it is replayed.
 type recorder struct {
 	cfg    *Config
 	ledger *ledger
 	budget *budget
 	log    *slog.Logger
+	spool  *spool.Log   // nil without a directory
+	marks  *spool.Marks // of the calls that are neither stored nor spooled
+	uids   atomic.Uint64
 
-	once   sync.Once
-	ids    sync.WaitGroup     // the sequencers
-	writer sync.WaitGroup     // write
-	cancel context.CancelFunc // of all store requests; nil before the first call
+	once    sync.Once
+	ids     sync.WaitGroup     // the sequencers
+	writer  sync.WaitGroup     // write
+	replays sync.WaitGroup     // replay
+	cancel  context.CancelFunc // of all store requests; nil before the first call
+	closing chan struct{}      // closed when close begins
 
-	mu     sync.Mutex
-	queue  []*call
-	queued int64 // bytes
-	hurry  int   // flushes that wait
-	closed bool
-	wake   chan struct{} // capacity 1
+	away atomic.Bool // the last request to the store failed; changed under mu
+
+	mu      sync.Mutex
+	waiting map[*call]struct{} // ended, without a sequence id so far
+	queue   []*call            // for the writer
+	queued  int64              // bytes
+	hurry   int                // flushes that wait
+	closed  bool
+	wake    chan struct{} // capacity 1
+
+	spooled  []*call // on disk, the oldest in front
+	drained  bool    // nothing is spooled any more
+	wakeDisk chan struct{}
 }
 
-func newRecorder(cfg *Config, b *budget) *recorder {
-	return &recorder{cfg: cfg, ledger: newLedger(), budget: b, log: cfg.Logger, wake: make(chan struct{}, 1)}
+// newRecorder returns a recorder, with the records and losses that an earlier
+// process left in the spool.
+func newRecorder(cfg *Config, b *budget) (*recorder, error) {
+	r := &recorder{
+		cfg: cfg, ledger: newLedger(), budget: b, log: cfg.Logger, closing: make(chan struct{}), waiting: make(map[*call]struct{}),
+		wake: make(chan struct{}, 1), wakeDisk: make(chan struct{}, 1),
+	}
+	if cfg.SpoolDir == "" {
+		return r, nil
+	}
+	return r, r.openSpool()
 }
 
 // start begins the goroutines. They outlive the request whose context this is,
@@ -62,34 +89,25 @@ func (r *recorder) start(ctx context.Context) {
 			r.ids.Go(func() { r.sequence(ctx) })
 		}
 		r.writer.Go(func() { r.write(ctx) })
+		if r.spool != nil {
+			r.replays.Go(func() { r.replay(ctx) })
+		}
 	})
 }
 
 // begin enters a call.
 func (r *recorder) begin(ctx context.Context, c *call) {
 	r.start(ctx)
-	r.ledger.begin(c)
+	r.mark(c)
+	r.ledger.begin(c, true)
 }
 
 // finish takes a call that has ended.
 func (r *recorder) finish(c *call) {
-	if c.arrived() {
-		r.ready(c)
-	}
-}
-
-// ready queues a call whose record can be written.
-func (r *recorder) ready(c *call) {
-	if c.failed != nil {
-		r.lose(c, c.failed)
-		return
-	}
 	r.mu.Lock()
+	c.ended = true
+	r.offer(c)
 	closed := r.closed
-	if !closed {
-		r.queue = append(r.queue, c)
-		r.queued += c.charge
-	}
 	r.mu.Unlock()
 	if closed {
 		r.lose(c, errRecorderClosed)
@@ -98,209 +116,84 @@ func (r *recorder) ready(c *call) {
 	r.signal()
 }
 
-func (r *recorder) signal() {
+// offer queues a call for the writer if it can be written, or notes that it
+// waits for its sequence id. The caller holds mu.
+func (r *recorder) offer(c *call) {
+	switch {
+	case !c.ended || c.queued || r.closed:
+	case c.numbered != unnumbered, r.spool != nil && r.away.Load():
+		delete(r.waiting, c)
+		c.queued = true
+		r.queue = append(r.queue, c)
+		r.queued += c.charge
+	default:
+		r.waiting[c] = struct{}{}
+	}
+}
+
+func (r *recorder) signal() { wakeUp(r.wake) }
+
+func wakeUp(c chan struct{}) {
 	select {
-	case r.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
+}
+
+// gone notes that the store did not answer. What has ended goes to disk then.
+func (r *recorder) gone(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.away.Swap(true) {
+		return
+	}
+	r.log.Warn("the store does not take call records", "error", err)
+	if r.spool == nil {
+		return
+	}
+	for c := range r.waiting {
+		r.offer(c)
+	}
+	r.signal()
+}
+
+// back notes that the store answers.
+func (r *recorder) back() {
+	if !r.away.Load() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.away.Store(false)
+	r.log.Info("the store takes call records again")
 }
 
 // done gives back what a call holds.
 func (r *recorder) done(c *call, lost error) {
 	r.budget.grow(-c.charge)
+	if lost == nil {
+		r.unmark(c)
+	}
 	r.ledger.done(c, lost)
 }
 
 func (r *recorder) lose(c *call, err error) {
-	r.log.Error("call record lost", "rollout", c.rolloutID, "attempt", c.attemptID, "model", c.model, "error", err)
+	r.log.Error("call record lost", "rollout", c.attempt.rollout.id, "attempt", c.attempt.id, "model", c.model, "error", err)
 	r.done(c, err)
 }
 
-// sequence fetches the sequence ids of calls in the order of their starts.
-func (r *recorder) sequence(ctx context.Context) {
-	for {
-		a, calls, ok := r.ledger.take()
-		if !ok {
-			return
-		}
-		var first int64
-		err := r.persist(ctx, func(ctx context.Context) (err error) {
-			first, err = r.cfg.Spans.ReserveSequenceIDs(ctx, agl.ReserveSequenceIDsParams{
-				RolloutID: a.rollout.id, AttemptID: a.id, Count: len(calls),
-			})
-			return err
-		})
-		for i, c := range calls {
-			c.sequence, c.failed = first+int64(i), err
-			close(c.sequenced)
-			if c.arrived() {
-				r.ready(c)
-			}
-		}
-		r.ledger.release(a)
+// flush waits until every call that has begun within the scope is stored.
+func (r *recorder) flush(ctx context.Context, s scope) error {
+	if r.spool != nil {
+		r.start(ctx) // what an earlier process left may wait
 	}
-}
-
-// awaitSequence is called before the last byte of a reply. Whatever the agent
-// emits after it, a reward above all, must get a later sequence id than the
-// call; the id is nearly always there by now. A store that does not answer is
-// waited for no longer than it takes to see that.
-func (r *recorder) awaitSequence(c *call) {
-	select {
-	case <-c.sequenced:
-		return
-	default:
-	}
-	timer := time.NewTimer(sequenceGrace)
-	defer timer.Stop()
-	select {
-	case <-c.sequenced:
-	case <-timer.C:
-	}
-}
-
-// persist makes a request to the store until it succeeds, cannot succeed, or
-// has failed for too long.
-func (r *recorder) persist(ctx context.Context, request func(ctx context.Context) error) error {
-	began := time.Now()
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		try, cancel := context.WithTimeout(ctx, r.cfg.StoreTimeout)
-		err := request(try)
-		cancel()
-		if err == nil || final(err) || ctx.Err() != nil || time.Since(began)+pause > r.cfg.StoreRetry {
-			return err
-		}
-		r.log.Warn("store does not take call records, trying again", "pause", pause, "error", err)
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return err
-		}
-	}
-}
-
-// final says that repeating a request cannot help.
-func final(err error) bool {
-	var e *agl.Error
-	if !errors.As(err, &e) {
-		return false
-	}
-	switch e.Code {
-	case agl.CodeUnavailable, agl.CodeInternal, agl.CodeExhausted:
-		return false
-	default:
-		return true
-	}
-}
-
-// write builds and stores records until close.
-func (r *recorder) write(ctx context.Context) {
-	builder := newBuilder(r.ledger)
-	for {
-		batch, ok := r.collect(ctx)
-		if !ok {
-			return
-		}
-		spans := make([]agl.Span, 0, len(batch)*spansPerCall)
-		for _, c := range batch {
-			spans = append(spans, builder.build(c)...)
-			c.release()
-		}
-		r.store(ctx, batch, spans)
-	}
-}
-
-// collect waits for records and takes as many as go into one write.
-func (r *recorder) collect(ctx context.Context) (batch []*call, ok bool) {
-	delay := time.NewTimer(r.cfg.WriteDelay)
-	defer delay.Stop()
-	waited := false
-	for {
-		r.mu.Lock()
-		n := len(r.queue)
-		switch {
-		case n == 0 && r.closed:
-			r.mu.Unlock()
-			return nil, false
-		case n > 0 && (waited || r.hurry > 0 || r.closed || n >= batchCalls || r.queued >= batchBytes):
-			batch = r.cut()
-			r.mu.Unlock()
-			return batch, true
-		}
-		r.mu.Unlock()
-		if n == 0 {
-			<-r.wake
-			delay.Reset(r.cfg.WriteDelay)
-			continue
-		}
-		select {
-		case <-r.wake:
-		case <-delay.C:
-			waited = true
-		case <-ctx.Done():
-			waited = true
-		}
-	}
-}
-
-// cut takes the front of the queue.
-func (r *recorder) cut() []*call {
-	n, bytes := 0, int64(0)
-	for n < len(r.queue) && n < batchCalls && (n == 0 || bytes < batchBytes) {
-		bytes += r.queue[n].charge
-		n++
-	}
-	batch := r.queue[:n:n]
-	r.queue = r.queue[n:]
-	r.queued -= bytes
-	if len(r.queue) == 0 {
-		r.queue = nil
-	}
-	return batch
-}
-
-// store writes the records of a batch. When the store refuses the batch for
-// what is in it, each call is written alone, so that one cannot take others
-// down with it.
-func (r *recorder) store(ctx context.Context, batch []*call, spans []agl.Span) {
-	add := func(spans []agl.Span) error {
-		return r.persist(ctx, func(ctx context.Context) error {
-			_, err := r.cfg.Spans.AddSpans(ctx, agl.AddSpansParams{Spans: spans})
-			return err
-		})
-	}
-	err := add(spans)
-	if err == nil {
-		for _, c := range batch {
-			r.done(c, nil)
-		}
-		return
-	}
-	for i, c := range batch {
-		if len(batch) > 1 && final(err) {
-			if one := add(spans[i*spansPerCall : (i+1)*spansPerCall]); one != nil {
-				r.lose(c, one)
-			} else {
-				r.done(c, nil)
-			}
-			continue
-		}
-		r.lose(c, err)
-	}
-}
-
-// flush waits until every call that has begun for the rollouts (all, if none is
-// given) is stored.
-func (r *recorder) flush(ctx context.Context, rolloutIDs []string) error {
-	b := r.ledger.barrier(rolloutIDs)
+	b := r.ledger.barrier(s)
 	r.hasten(1)
 	defer r.hasten(-1)
 	r.signal()
 	select {
 	case <-b.open:
-		return r.ledger.lost(rolloutIDs)
+		return r.lost(s)
 	case <-ctx.Done():
 		return agl.Errorf(agl.CodeUnavailable, "flush: calls are still running or not stored: %w", context.Cause(ctx))
 	}
@@ -312,9 +205,34 @@ func (r *recorder) hasten(by int) {
 	r.hurry += by
 }
 
+// settle is the flush before the end. With a spool close sees to it that
+// everything is stored or on disk, whether the store answers or not.
+func (r *recorder) settle(ctx context.Context) error {
+	if r.spool != nil {
+		return nil
+	}
+	return r.flush(ctx, scope{})
+}
+
+// lost reports the losses within a scope; those that were marked on disk need
+// not be remembered there any longer.
+func (r *recorder) lost(s scope) error {
+	err, marks := r.ledger.lost(s)
+	for _, slot := range marks {
+		if err := r.marks.Clear(slot); err != nil {
+			r.log.Error("a mark could not be cleared", "error", err)
+		}
+	}
+	if r.cfg.Capture == CaptureBestEffort {
+		return nil
+	}
+	return err
+}
+
 // close ends the goroutines: once everything is written, or at once when ctx
-// ends, and the rest is lost.
-func (r *recorder) close(ctx context.Context) {
+// ends, and the rest is lost. With a spool no store is waited for: what it does
+// not take stays on disk.
+func (r *recorder) close(ctx context.Context) error {
 	r.once.Do(func() {}) // no call may start them any more
 	r.mu.Lock()
 	cancel := r.cancel
@@ -324,6 +242,7 @@ func (r *recorder) close(ctx context.Context) {
 		defer cancel()
 		defer stop()
 	}
+	close(r.closing)
 	// Records whose ids are still being fetched are queued before the queue closes.
 	r.ledger.close()
 	r.ids.Wait()
@@ -332,4 +251,13 @@ func (r *recorder) close(ctx context.Context) {
 	r.mu.Unlock()
 	r.signal()
 	r.writer.Wait()
+	r.mu.Lock()
+	r.drained = true
+	r.mu.Unlock()
+	wakeUp(r.wakeDisk)
+	r.replays.Wait()
+	if r.spool == nil {
+		return nil
+	}
+	return errors.Join(r.lost(scope{}), r.closeSpool())
 }

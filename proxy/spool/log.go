@@ -40,6 +40,9 @@ type Ref struct {
 	length  int
 }
 
+// Len is the length of the record in bytes.
+func (r Ref) Len() int { return r.length }
+
 // Log is a list of records in segment files. Records are read back by their
 // [Ref]s, in any order; a segment's file goes away when all of its records are
 // done. It is safe for concurrent use.
