@@ -87,6 +87,15 @@ func (p *Proxy) adminBackends(w http.ResponseWriter) {
 	p.answerJSON(w, list)
 }
 
+// serveMetrics is for those who may use the admin routes: labels name backends.
+func (p *Proxy) serveMetrics(w http.ResponseWriter, r *http.Request) {
+	if f := p.allowed(r); f != nil {
+		p.refuse(w, r, f)
+		return
+	}
+	p.metrics.handler.ServeHTTP(w, r)
+}
+
 // controlRollout reads the rollout of the path /admin/rollouts/{id}/control.
 func controlRollout(path string) (id string, ok bool) {
 	rest, found := strings.CutPrefix(path, "/admin/rollouts/")

@@ -71,6 +71,13 @@ func (b *budget) grow(n int64) {
 	}
 }
 
+// held is how many bytes are taken.
+func (b *budget) held() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used
+}
+
 // grant lets those in front in, as many as fit.
 func (b *budget) grant() {
 	for front := b.waiting.Front(); front != nil; front = b.waiting.Front() {

@@ -67,6 +67,10 @@ type Config struct {
 	Spans Spans
 	// Logger gets what operators must know; nil discards it.
 	Logger *slog.Logger
+	// LogCalls logs a line for each call at level info instead of debug.
+	LogCalls bool
+	// LogContents puts requests and replies, as they are, into these lines.
+	LogContents bool
 	// Token, when set, is the bearer token that the routes under /admin need.
 	// Without one they answer to loopback addresses only.
 	Token string

@@ -86,6 +86,7 @@ func (d *dispatcher) try(ctx context.Context) (*http.Response, error) {
 	}
 	c.sent = time.Now()
 	c.tries++
+	c.backend.state.tries.Add(1)
 	res, err := p.transport.RoundTrip(req)
 	d.judge(ctx, res, err)
 	if err == nil {

@@ -41,6 +41,7 @@ type backend struct {
 // weights of another version behind the same address.
 type state struct {
 	load    atomic.Int64 // calls that run on it or wait for it
+	tries   atomic.Int64 // requests sent to it
 	missed  atomic.Int32 // probes in a row
 	breaker breaker
 	limits  limiter

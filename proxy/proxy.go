@@ -21,7 +21,8 @@ import (
 //	POST /v1/…                                            passed through by the body's model
 //	GET  /health
 //	POST /rollout/{id}/attempt/{id}/flush                 Flush of that rollout
-//	POST /admin/flush, GET and PUT /admin/models          see [Client]
+//	GET  /metrics                                         for Prometheus
+//	POST /admin/flush, GET and PUT /admin/models, …       see [Client]
 //
 // The /v1 may be left out everywhere, and the prefix stands before any of the
 // OpenAI paths.
@@ -33,6 +34,7 @@ type Proxy struct {
 	gate      gate
 	controls  *controls
 	cache     *cache // nil when there is none
+	metrics   *metrics
 	budget    *budget
 	recorder  *recorder
 	transport http.RoundTripper
@@ -59,6 +61,7 @@ func New(cfg Config) (*Proxy, error) {
 	if p.cache, err = newCache(p.cfg.CacheBytes); err != nil {
 		return nil, err
 	}
+	p.metrics = newMetrics(p)
 	p.controls = newControls(p.cfg.Control)
 	if err := p.SetModels(cfg.Models); err != nil {
 		return nil, err
@@ -85,6 +88,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.serveModels(w, rt.path)
 	case rt.path == "/health" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		p.answer(w, http.StatusOK, []byte(`{"status":"ok"}`))
+	case rt.rolloutID == "" && rt.path == "/metrics" && r.Method == http.MethodGet:
+		p.serveMetrics(w, r)
 	case rt.rolloutID == "" && strings.HasPrefix(rt.path, "/admin/"):
 		p.serveAdmin(w, r, rt.path)
 	case rt.rolloutID != "" && rt.path == "/flush" && r.Method == http.MethodPost:

@@ -99,8 +99,7 @@ func (p *Proxy) finish(ctx context.Context, c *call, err error) {
 	if c.backend != nil {
 		c.versioned = p.models.Load().versionNow(c.backend)
 	}
-	p.cfg.Logger.DebugContext(ctx, "model call", "rollout", c.rolloutID, "attempt", c.attemptID, "model", c.model,
-		"status", c.status, "stream", c.stream, "seconds", c.end.Sub(c.start).Seconds(), "delivered", c.delivered, "fault", c.fault)
+	p.observe(ctx, c)
 	if c.recorded() {
 		p.recorder.finish(c)
 		return
