@@ -8,8 +8,8 @@ import (
 // Accumulator puts the chunks of a streamed chat completion, or of a streamed
 // completion, together into the reply that the same call would have returned
 // unstreamed. Its zero value is ready. Members that it does not know are kept:
-// strings of a delta are joined, of anything else the last value that is not
-// null counts.
+// strings and lists of a delta are joined, of anything else the last value that
+// is not null counts.
 type Accumulator struct {
 	members   []keyed
 	choices   []*choice
@@ -33,8 +33,9 @@ type choice struct {
 
 // message collects deltas.
 type message struct {
-	texts   []keyed // contents of strings, without their quotes, escapes as they are
-	members []keyed // everything that is not a string
+	texts   []keyed     // contents of strings, without their quotes, escapes as they are
+	lists   []namedList // such as reasoning_details
+	members []keyed     // everything else
 	calls   []*toolCall
 }
 
@@ -202,7 +203,7 @@ func (c *choice) addLogprobs(raw []byte) int {
 		switch {
 		case isNull(m.value):
 		case m.value[0] == '[':
-			grown += c.logprobList(m.name).add(m.value)
+			grown += listOf(&c.lists, m.name).add(m.value)
 		default:
 			grown += set(&c.logprobs, m.name, m.value)
 		}
@@ -210,14 +211,14 @@ func (c *choice) addLogprobs(raw []byte) int {
 	return grown
 }
 
-func (c *choice) logprobList(name []byte) *namedList {
-	for i := range c.lists {
-		if bytes.Equal(c.lists[i].name, name) {
-			return &c.lists[i]
+func listOf(lists *[]namedList, name []byte) *list {
+	for i := range *lists {
+		if bytes.Equal((*lists)[i].name, name) {
+			return &(*lists)[i].list
 		}
 	}
-	c.lists = append(c.lists, namedList{name: bytes.Clone(name)})
-	return &c.lists[len(c.lists)-1]
+	*lists = append(*lists, namedList{name: bytes.Clone(name)})
+	return &(*lists)[len(*lists)-1].list
 }
 
 // add takes a delta. Identifying members say the same each time, so their
@@ -229,6 +230,8 @@ func (d *message) add(raw []byte) int {
 		case isNull(m.value):
 		case name == "tool_calls" && m.value[0] == '[':
 			eachElement(m.value, func(value []byte) { grown += d.addCall(value) })
+		case m.value[0] == '[':
+			grown += listOf(&d.lists, m.name).add(m.value)
 		case m.value[0] != '"' || name == "role" || name == "id" || name == "type":
 			grown += set(&d.members, m.name, m.value)
 		default:
@@ -336,6 +339,9 @@ func (d *message) appendJSON(dst []byte) []byte {
 	dst = append(dst, '{')
 	for _, m := range d.members {
 		dst = appendMember(dst, m.name, m.value)
+	}
+	for _, l := range d.lists {
+		dst = appendList(dst, l.name, l.list)
 	}
 	for _, m := range d.texts {
 		dst = append(appendName(dst, m.name), '"')

@@ -1,6 +1,11 @@
 package openai
 
-import "github.com/go-json-experiment/json/jsontext"
+import (
+	"net/http"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
 
 // The types of error that clients tell apart.
 const (
@@ -44,4 +49,74 @@ func appendNullable(dst []byte, s string) []byte {
 		return append(dst, "null"...)
 	}
 	return appendString(dst, s)
+}
+
+// errorType is a type that Anthropic's clients know; OpenAI's take any.
+func errorType(status int, said string) string {
+	switch status {
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		return InvalidRequestError
+	case http.StatusUnauthorized:
+		return AuthenticationError
+	case http.StatusForbidden:
+		return "permission_error"
+	case http.StatusNotFound:
+		return "not_found_error"
+	case http.StatusRequestEntityTooLarge:
+		return "request_too_large"
+	case http.StatusTooManyRequests:
+		return "rate_limit_error"
+	case http.StatusServiceUnavailable, 529:
+		return OverloadedError
+	}
+	switch said {
+	case InvalidRequestError, AuthenticationError, OverloadedError, "permission_error", "not_found_error", "request_too_large", "rate_limit_error", "timeout_error":
+		return said
+	}
+	return APIError
+}
+
+// ErrorFrom reads what a backend of either family says of a failure, so that it
+// can be said to clients of the other one. A status of 0 is an error that came
+// within a stream. A body that is no JSON object is the message.
+func ErrorFrom(status int, body []byte) Error {
+	e, said := Error{}, ""
+	var read func(name, value []byte)
+	read = func(name, value []byte) {
+		s := unquoted(value)
+		switch string(name) {
+		case "error":
+			if s != "" {
+				e.Message = s
+			} else {
+				Members(value, read)
+			}
+		case "message":
+			e.Message = s
+		case "type":
+			said = s
+		case "param":
+			e.Param = s
+		case "code":
+			e.Code = s
+		}
+	}
+	if !Members(body, read) || e.Message == "" {
+		e.Message = strings.TrimSpace(string(body))
+	}
+	if e.Message == "" {
+		e.Message = http.StatusText(status)
+	}
+	e.Type = errorType(status, said)
+	return e
+}
+
+// unquoted is the text of a JSON string, and of anything else nothing.
+func unquoted(raw []byte) string {
+	if len(raw) == 0 || raw[0] != '"' {
+		return ""
+	}
+	// What is not UTF-8 becomes U+FFFD; the error only reports that.
+	text, _ := jsontext.AppendUnquote(nil, raw)
+	return string(text)
 }

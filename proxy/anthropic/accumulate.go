@@ -1,0 +1,222 @@
+package anthropic
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/agl-go/agl/proxy/openai"
+)
+
+// Accumulator puts the events of a message's stream together into the message
+// that the same call would have returned unstreamed. Its zero value is ready.
+// Members that it does not know are kept.
+type Accumulator struct {
+	members   []field // of the message
+	usage     []field
+	blocks    []*building
+	size      int
+	malformed int
+	started   bool
+	done      bool
+}
+
+// field is a member with its whole value.
+type field struct{ name, value []byte }
+
+// building is a block whose deltas are still coming.
+type building struct {
+	members []field
+	texts   []field // joined strings, without their quotes
+	input   []byte  // partial JSON, unquoted
+	lists   []field // insides of joined lists
+}
+
+// Size is about how many bytes the accumulator holds.
+func (a *Accumulator) Size() int { return a.size }
+
+// Malformed counts the events whose data was no event of a message.
+func (a *Accumulator) Malformed() int { return a.malformed }
+
+// Done reports whether the event that ends a stream has come.
+func (a *Accumulator) Done() bool { return a.done }
+
+// Add takes the data of one event.
+func (a *Accumulator) Add(data []byte) {
+	if len(data) == 0 {
+		return
+	}
+	kind := ""
+	if !openai.Members(data, func(name, value []byte) {
+		if string(name) == "type" {
+			kind = unquote(value)
+		}
+	}) {
+		a.malformed++
+		return
+	}
+	at := 0
+	openai.Members(data, func(name, value []byte) {
+		key := string(name)
+		switch {
+		case key == "type":
+		case key == "index":
+			// Anything but an integer counts as the first.
+			at, _ = strconv.Atoi(string(value))
+		case kind == "message_start" && key == "message":
+			a.started = true
+			openai.Members(value, a.member)
+		case kind == "content_block_start" && key == "content_block":
+			a.start(value)
+		case kind == "content_block_delta" && key == "delta":
+			a.delta(at, value)
+		case kind == "message_delta" && key == "delta":
+			openai.Members(value, a.member)
+		case kind == "message_delta":
+			a.member(name, value)
+		case kind == "error":
+			a.member(name, value)
+		}
+	})
+	switch kind {
+	case "message_stop":
+		a.done = true
+	case "":
+		a.malformed++
+	}
+}
+
+// member takes a member of the message; the last value counts, and of usage that
+// of each of its members.
+func (a *Accumulator) member(name, value []byte) {
+	switch string(name) {
+	case "usage":
+		openai.Members(value, func(name, value []byte) {
+			if string(value) != "null" {
+				a.size += set(&a.usage, name, value)
+			}
+		})
+	case "content":
+	default:
+		a.size += set(&a.members, name, value)
+	}
+}
+
+func set(to *[]field, name, value []byte) int {
+	for i := range *to {
+		if f := &(*to)[i]; bytes.Equal(f.name, name) {
+			grown := len(value) - len(f.value)
+			f.value = append(f.value[:0], value...)
+			return grown
+		}
+	}
+	*to = append(*to, field{bytes.Clone(name), bytes.Clone(value)})
+	return len(name) + len(value)
+}
+
+// extend appends to a member's value, with a separator between.
+func extend(to *[]field, name, more []byte, separator string) int {
+	for i := range *to {
+		if f := &(*to)[i]; bytes.Equal(f.name, name) {
+			if len(f.value) > 0 && len(more) > 0 {
+				f.value = append(f.value, separator...)
+			}
+			f.value = append(f.value, more...)
+			return len(more)
+		}
+	}
+	*to = append(*to, field{bytes.Clone(name), bytes.Clone(more)})
+	return len(name) + len(more)
+}
+
+func (a *Accumulator) start(value []byte) {
+	b := &building{}
+	a.blocks = append(a.blocks, b)
+	openai.Members(value, func(name, value []byte) {
+		switch key := string(name); {
+		case value[0] == '"' && (key == "text" || key == "thinking"):
+			a.size += extend(&b.texts, name, value[1:len(value)-1], "")
+		default:
+			a.size += set(&b.members, name, value)
+		}
+	})
+}
+
+// delta takes a delta of the block at an index; one that has not begun begins
+// with it.
+func (a *Accumulator) delta(at int, value []byte) {
+	if len(a.blocks) == 0 {
+		a.blocks = append(a.blocks, &building{})
+	}
+	b := a.blocks[max(0, min(at, len(a.blocks)-1))]
+	openai.Members(value, func(name, value []byte) {
+		switch key := string(name); {
+		case key == "type":
+		case key == "partial_json":
+			piece := unquote(value)
+			b.input = append(b.input, piece...)
+			a.size += len(piece)
+		case key == "citation":
+			a.size += extend(&b.lists, []byte("citations"), value, ",")
+		case value[0] == '"' && (key == "text" || key == "thinking"):
+			a.size += extend(&b.texts, name, value[1:len(value)-1], "")
+		default:
+			a.size += set(&b.members, name, value)
+		}
+	})
+}
+
+// AppendJSON appends the message.
+func (a *Accumulator) AppendJSON(dst []byte) []byte {
+	dst = append(dst, '{')
+	for _, m := range a.members {
+		dst = appendField(dst, m.name, m.value)
+	}
+	if a.started || len(a.blocks) > 0 {
+		dst = append(appendField(dst, []byte("content"), nil), '[')
+		for i, b := range a.blocks {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = b.appendJSON(dst)
+		}
+		dst = append(dst, ']')
+	}
+	if len(a.usage) > 0 {
+		dst = append(appendField(dst, []byte("usage"), nil), '{')
+		for _, m := range a.usage {
+			dst = appendField(dst, m.name, m.value)
+		}
+		dst = append(dst, '}')
+	}
+	return append(dst, '}')
+}
+
+func appendField(dst, name, value []byte) []byte {
+	if dst[len(dst)-1] != '{' {
+		dst = append(dst, ',')
+	}
+	dst = append(append(append(dst, '"'), name...), `":`...)
+	return append(dst, value...)
+}
+
+func (b *building) appendJSON(dst []byte) []byte {
+	dst = append(dst, '{')
+	for _, m := range b.members {
+		switch {
+		case string(m.name) == "input" && len(b.input) > 0:
+			dst = appendField(dst, m.name, input(quote(b.input)))
+		case string(m.name) == "citations" && len(b.lists) > 0:
+		default:
+			dst = appendField(dst, m.name, m.value)
+		}
+	}
+	for _, m := range b.texts {
+		dst = append(appendField(dst, m.name, nil), '"')
+		dst = append(append(dst, m.value...), '"')
+	}
+	for _, m := range b.lists {
+		dst = append(appendField(dst, m.name, nil), '[')
+		dst = append(append(dst, m.value...), ']')
+	}
+	return append(dst, '}')
+}

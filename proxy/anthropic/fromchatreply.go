@@ -1,0 +1,402 @@
+package anthropic
+
+import (
+	"strings"
+
+	"github.com/agl-go/agl/proxy/openai"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// ChatReply translates what a Chat Completions backend says into what an agent
+// that speaks Messages is told: a reply that came whole, an error, or the events
+// of a stream one by one. Its zero value is ready for one reply.
+//
+// Only the first choice is told, as a message has one. Reasoning is a thinking
+// block without a signature, refusals are text with the stop reason refusal,
+// and arguments that are no JSON object are wrapped in {"INVALID_JSON": …}.
+type ChatReply struct {
+	started, ended bool
+	refusal        bool
+	open           *chatBlock   // the block that the agent is being told, or nil
+	waiting        []*chatBlock // blocks that began while another was not complete
+	calls          map[int]*chatBlock
+	next           int // index of the next block
+	finish         string
+	stop           raw
+	usage          *chatUsage
+}
+
+// Reply appends the message for a chat completion.
+func (c *ChatReply) Reply(dst, completion []byte) ([]byte, error) {
+	var in chatReply
+	if err := json.Unmarshal(completion, &in, lenient); err != nil {
+		return dst, openai.DecodeError(err)
+	}
+	if len(in.Choices) == 0 || in.Choices[0].Message == nil {
+		return dst, openai.Unsupported("choices", "the reply has none")
+	}
+	choice := &in.Choices[0]
+	m := choice.Message
+	out := reply{ID: orUnknown(in.ID), Type: "message", Role: "assistant", Model: orUnknown(in.Model), Content: []block{}, StopSequence: null}
+	if r := m.reasoning(); text(r) {
+		out.Content = append(out.Content, block{Type: "thinking", Thinking: r, Signature: raw(`""`)})
+	}
+	for _, t := range []raw{m.Content, m.Refusal} {
+		if text(t) {
+			out.Content = append(out.Content, block{Type: "text", Text: t})
+		}
+	}
+	for _, call := range m.ToolCalls {
+		out.Content = append(out.Content, block{Type: "tool_use", ID: orUnknown(call.ID), Name: call.Function.Name, Input: input(call.Function.Arguments)})
+	}
+	finish := ""
+	if choice.FinishReason != nil {
+		finish = *choice.FinishReason
+	}
+	reason := stopReason(finish, choice.StopReason, len(m.ToolCalls) > 0, text(m.Refusal))
+	out.StopReason = &reason
+	if reason == "stop_sequence" {
+		out.StopSequence = choice.StopReason
+	}
+	out.Usage = in.Usage.message()
+	return appendJSON(dst, &out)
+}
+
+func orUnknown(v raw) raw {
+	if given(v) {
+		return v
+	}
+	return raw(`"unknown"`)
+}
+
+// stopReason translates a finish reason. A reply with tool calls wants their
+// results whatever the backend calls it: several say "stop" after a call that
+// the request forced, or after text and a call.
+func stopReason(finish string, stop raw, calls, refusal bool) string {
+	switch {
+	case finish == "length":
+		return "max_tokens"
+	case finish == "content_filter" || refusal:
+		return "refusal"
+	case calls:
+		return "tool_use"
+	case stop.Kind() == '"':
+		return "stop_sequence"
+	default:
+		return "end_turn"
+	}
+}
+
+// message counts as messages do.
+func (u *chatUsage) message() usage {
+	if u == nil {
+		return usage{}
+	}
+	out := usage{Input: u.Prompt, Output: u.Completion}
+	if u.Details != nil {
+		out.CacheRead = min(u.Details.Cached, u.Prompt)
+		out.Input -= out.CacheRead
+	}
+	return out
+}
+
+// chatBlock is a content block of a message whose parts come as deltas.
+type chatBlock struct {
+	kind      string // text, thinking or tool_use
+	id, name  raw
+	held      []raw  // deltas that have not been told
+	arguments []byte // so far, unquoted, of a tool use
+	closed    bool
+}
+
+// complete reports whether nothing more can come: arguments are one JSON object,
+// and a text ends where another block begins.
+func (b *chatBlock) complete() bool {
+	return b.kind != "tool_use" || len(b.arguments) > 0 && raw(b.arguments).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+}
+
+// Event appends the events for the data of one event of the backend's stream. It
+// fails when the data is no chunk of a chat completion.
+func (c *ChatReply) Event(dst, data []byte) ([]byte, error) {
+	if s := strings.TrimSpace(string(data)); s == "[DONE]" {
+		return c.finishStream(dst)
+	} else if s == "" || c.ended {
+		return dst, nil
+	}
+	var in chatReply
+	if err := json.Unmarshal(data, &in, lenient); err != nil {
+		return dst, openai.DecodeError(err)
+	}
+	if given(in.Error) {
+		c.ended = true
+		return c.Fail(dst, openai.ErrorFrom(0, data)), nil
+	}
+	var err error
+	if !c.started {
+		c.started = true
+		if dst, err = c.start(dst, &in); err != nil {
+			return dst, err
+		}
+	}
+	if in.Usage != nil {
+		c.usage = in.Usage
+	}
+	for i := range in.Choices {
+		choice := &in.Choices[i]
+		if choice.Index != 0 {
+			continue
+		}
+		if choice.Delta != nil {
+			if dst, err = c.delta(dst, choice.Delta); err != nil {
+				return dst, err
+			}
+		}
+		if choice.FinishReason != nil {
+			c.finish, c.stop = *choice.FinishReason, choice.StopReason
+		}
+	}
+	return dst, nil
+}
+
+// End appends what is missing behind the backend's last event. It fails when the
+// stream was not complete.
+func (c *ChatReply) End(dst []byte) ([]byte, error) {
+	if c.ended {
+		return dst, nil
+	}
+	if c.finish == "" {
+		return dst, openai.Unsupported("stream", "it ended without a finish reason")
+	}
+	return c.finishStream(dst)
+}
+
+// Fail appends the event that says that the stream failed. It is the last one.
+func (c *ChatReply) Fail(dst []byte, e openai.Error) []byte {
+	c.ended = true
+	return append(e.AppendJSON(append(dst, "event: error\ndata: "...)), "\n\n"...)
+}
+
+// Done reports whether the last event of the stream has been appended.
+func (c *ChatReply) Done() bool { return c.ended }
+
+type startEvent struct {
+	Type    string `json:"type"`
+	Message reply  `json:"message"`
+}
+
+func (c *ChatReply) start(dst []byte, in *chatReply) ([]byte, error) {
+	return appendEvent(dst, "message_start", &startEvent{Type: "message_start", Message: reply{
+		ID: orUnknown(in.ID), Type: "message", Role: "assistant", Model: orUnknown(in.Model), Content: []block{}, StopSequence: null,
+		Usage: in.Usage.message(),
+	}})
+}
+
+func (c *ChatReply) delta(dst []byte, d *chatMessage) (_ []byte, err error) {
+	for _, piece := range [...]struct {
+		kind string
+		text raw
+	}{{"thinking", d.reasoning()}, {"text", d.Content}, {"text", d.Refusal}} {
+		if !text(piece.text) {
+			continue
+		}
+		if dst, err = c.add(dst, c.textBlock(piece.kind), piece.text); err != nil {
+			return dst, err
+		}
+	}
+	for i, call := range d.ToolCalls {
+		index := i
+		if call.Index != nil {
+			index = *call.Index
+		}
+		b := c.calls[index]
+		if b == nil {
+			b = &chatBlock{kind: "tool_use", id: orUnknown(call.ID), name: call.Function.Name}
+			if c.calls == nil {
+				c.calls = make(map[int]*chatBlock)
+			}
+			c.calls[index] = b
+		}
+		if dst, err = c.add(dst, b, call.Function.Arguments); err != nil {
+			return dst, err
+		}
+	}
+	c.refusal = c.refusal || text(d.Refusal)
+	return dst, nil
+}
+
+// textBlock is the block that a text goes on in: the last one, if it is of the
+// kind, or another.
+func (c *ChatReply) textBlock(kind string) *chatBlock {
+	last := c.open
+	if n := len(c.waiting); n > 0 {
+		last = c.waiting[n-1]
+	}
+	if last != nil && last.kind == kind {
+		return last
+	}
+	return &chatBlock{kind: kind}
+}
+
+// add takes a piece of a block. Blocks of a message follow one another, so a
+// piece of one that began while another was not complete waits for that.
+func (c *ChatReply) add(dst []byte, b *chatBlock, piece raw) (_ []byte, err error) {
+	if b.kind == "tool_use" && text(piece) {
+		b.arguments = append(b.arguments, unquote(piece)...)
+	}
+	switch {
+	case b.closed:
+		if strings.TrimSpace(unquote(piece)) != "" {
+			return dst, openai.Unsupported("choices[0].delta.tool_calls", "arguments go on behind their end")
+		}
+		return dst, nil
+	case b == c.open:
+		if dst, err = c.tell(dst, b, piece); err != nil || len(c.waiting) == 0 {
+			return dst, err
+		}
+	default:
+		if !c.waits(b) {
+			c.waiting = append(c.waiting, b)
+		}
+		if text(piece) {
+			b.held = append(b.held, piece)
+		}
+	}
+	return c.advance(dst, false)
+}
+
+func (c *ChatReply) waits(b *chatBlock) bool {
+	for _, w := range c.waiting {
+		if w == b {
+			return true
+		}
+	}
+	return false
+}
+
+// advance goes on to the blocks that wait, as far as those before are complete,
+// or all if the stream has ended.
+func (c *ChatReply) advance(dst []byte, ended bool) (_ []byte, err error) {
+	for len(c.waiting) > 0 && (c.open == nil || ended || c.open.complete()) {
+		if dst, err = c.shut(dst); err != nil {
+			return dst, err
+		}
+		b := c.waiting[0]
+		c.waiting = c.waiting[1:]
+		c.open = b
+		if dst, err = c.announce(dst, b); err != nil {
+			return dst, err
+		}
+		held := b.held
+		b.held = nil
+		for _, piece := range held {
+			if dst, err = c.tell(dst, b, piece); err != nil {
+				return dst, err
+			}
+		}
+	}
+	return dst, nil
+}
+
+type blockEvent struct {
+	Type         string      `json:"type"`
+	Index        int         `json:"index"`
+	ContentBlock *block      `json:"content_block,omitzero"`
+	Delta        *blockDelta `json:"delta,omitzero"`
+}
+
+type blockDelta struct {
+	Type        string `json:"type"`
+	Text        raw    `json:"text,omitzero"`
+	Thinking    raw    `json:"thinking,omitzero"`
+	Signature   raw    `json:"signature,omitzero"`
+	PartialJSON raw    `json:"partial_json,omitzero"`
+}
+
+func (c *ChatReply) announce(dst []byte, b *chatBlock) ([]byte, error) {
+	empty := raw(`""`)
+	start := &block{Type: b.kind}
+	switch b.kind {
+	case "text":
+		start.Text = empty
+	case "thinking":
+		start.Thinking, start.Signature = empty, empty
+	default:
+		start.ID, start.Name, start.Input = b.id, b.name, raw("{}")
+	}
+	return appendEvent(dst, "content_block_start", &blockEvent{Type: "content_block_start", Index: c.next, ContentBlock: start})
+}
+
+func (c *ChatReply) tell(dst []byte, b *chatBlock, piece raw) ([]byte, error) {
+	if !text(piece) {
+		return dst, nil
+	}
+	d := &blockDelta{}
+	switch b.kind {
+	case "text":
+		d.Type, d.Text = "text_delta", piece
+	case "thinking":
+		d.Type, d.Thinking = "thinking_delta", piece
+	default:
+		d.Type, d.PartialJSON = "input_json_delta", piece
+	}
+	return appendEvent(dst, "content_block_delta", &blockEvent{Type: "content_block_delta", Index: c.next, Delta: d})
+}
+
+// shut ends the open block, if there is one.
+func (c *ChatReply) shut(dst []byte) ([]byte, error) {
+	if c.open == nil {
+		return dst, nil
+	}
+	c.open.closed = true
+	c.open = nil
+	c.next++
+	return appendEvent(dst, "content_block_stop", &blockEvent{Type: "content_block_stop", Index: c.next - 1})
+}
+
+type endEvent struct {
+	Type  string   `json:"type"`
+	Delta endDelta `json:"delta"`
+	Usage usage    `json:"usage"`
+}
+
+type endDelta struct {
+	StopReason   string `json:"stop_reason"`
+	StopSequence raw    `json:"stop_sequence"`
+}
+
+func (c *ChatReply) finishStream(dst []byte) (_ []byte, err error) {
+	if c.ended {
+		return dst, nil
+	}
+	if !c.started {
+		return dst, openai.Unsupported("stream", "it ended before it began")
+	}
+	c.ended = true
+	if dst, err = c.advance(dst, true); err != nil {
+		return dst, err
+	}
+	if dst, err = c.shut(dst); err != nil {
+		return dst, err
+	}
+	end := endEvent{Type: "message_delta", Usage: c.usage.message()}
+	end.Delta = endDelta{StopReason: stopReason(c.finish, c.stop, len(c.calls) > 0, c.refusal), StopSequence: null}
+	if end.Delta.StopReason == "stop_sequence" {
+		end.Delta.StopSequence = c.stop
+	}
+	if dst, err = appendEvent(dst, "message_delta", &end); err != nil {
+		return dst, err
+	}
+	return append(dst, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"...), nil
+}
+
+// appendEvent appends a server-sent event with the JSON of v.
+func appendEvent(dst []byte, name string, v any) ([]byte, error) {
+	before := len(dst)
+	dst = append(append(append(dst, "event: "...), name...), "\ndata: "...)
+	out, err := appendJSON(dst, v)
+	if err != nil {
+		return dst[:before], err
+	}
+	return append(out, "\n\n"...), nil
+}

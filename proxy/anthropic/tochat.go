@@ -1,0 +1,407 @@
+package anthropic
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/agl-go/agl/proxy/openai"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// ChatOptions says what kind of Chat Completions a backend has.
+type ChatOptions struct {
+	// Hosted is set for services in the manner of OpenAI's own, which take
+	// max_completion_tokens and reasoning_effort. Inference engines take
+	// max_tokens, and switch thinking by chat_template_kwargs.enable_thinking.
+	Hosted bool
+}
+
+// ToChat returns the request for a chat completion that asks what a request for
+// a message asks. Members that neither side knows are kept, so that parameters
+// of inference engines get through; tool definitions and their results keep
+// their spelling. A stream is asked for with its usage.
+//
+//   - A failed tool result begins with "Error: ", since chat has no flag for it.
+//   - Images of tool results follow in a user message, the only place that every
+//     backend takes them.
+//   - A budget of thinking tokens becomes an effort (low to 4,096, medium to
+//     16,384, high beyond) at hosted services; engines only switch thinking on.
+//   - Tool arguments that were not JSON, which [ChatReply.Reply] wraps in
+//     {"INVALID_JSON": …}, are unwrapped.
+func ToChat(body []byte, o ChatOptions) ([]byte, error) {
+	var in request
+	if err := json.Unmarshal(body, &in, lenient); err != nil {
+		return nil, openai.DecodeError(err)
+	}
+	out := chatRequest{
+		Model: in.Model, Stop: in.StopSequences, Stream: in.Stream, Temperature: in.Temperature, TopP: in.TopP,
+	}
+	if o.Hosted {
+		out.MaxCompletionTokens = in.MaxTokens
+	} else {
+		out.MaxTokens = in.MaxTokens
+	}
+	if string(in.Stream) == "true" {
+		out.StreamOptions = raw(`{"include_usage":true}`)
+	}
+	if in.Metadata != nil {
+		out.User = in.Metadata.UserID
+	}
+	var err error
+	if out.Rest, err = rest(in.Rest); err != nil {
+		return nil, err
+	}
+	if err := chatTools(&in, &out); err != nil {
+		return nil, err
+	}
+	if err := chatThinking(&in, &out, o); err != nil {
+		return nil, err
+	}
+	if err := chatOutput(&in, &out); err != nil {
+		return nil, err
+	}
+	if given(in.System) {
+		content, err := textContent(in.System, "system")
+		if err != nil {
+			return nil, err
+		}
+		out.Messages = append(out.Messages, chatMessage{Role: "system", Content: content})
+	}
+	for i, m := range in.Messages {
+		if out.Messages, err = chatMessages(out.Messages, m, fmt.Sprintf("messages[%d]", i)); err != nil {
+			return nil, err
+		}
+	}
+	return appendJSON(nil, &out)
+}
+
+// rest keeps the members that a backend may know. Those that steer Anthropic's
+// own service and have no bearing on what the model is asked go; those that
+// change what it is asked, and that no other service has, are refused.
+func rest(members raw) (raw, error) {
+	kept := []byte{'{'}
+	var err error
+	openai.Members(members, func(name, value []byte) {
+		switch string(name) {
+		case "cache_control", "service_tier", "inference_geo", "context_management", "speed":
+			return
+		case "container", "mcp_servers":
+			if s := string(value); s != "null" && s != "[]" {
+				err = openai.Unsupported(string(name), "this backend has nothing like it")
+			}
+			return
+		}
+		if len(kept) > 1 {
+			kept = append(kept, ',')
+		}
+		kept = append(append(append(append(kept, '"'), name...), `":`...), value...)
+	})
+	if len(kept) == 1 {
+		return nil, err
+	}
+	return append(kept, '}'), err
+}
+
+func chatTools(in *request, out *chatRequest) error {
+	for i, t := range in.Tools {
+		if t.Type != "" && t.Type != "custom" {
+			return openai.Unsupported(fmt.Sprintf("tools[%d].type", i), "got %q: tools that run at Anthropic's are not to be had from this backend, only custom ones are", t.Type)
+		}
+		out.Tools = append(out.Tools, chatTool{Type: "function", Function: &chatFunction{
+			Name: t.Name, Description: t.Description, Parameters: t.InputSchema, Strict: t.Strict,
+		}})
+	}
+	c := in.ToolChoice
+	if c == nil {
+		return nil
+	}
+	switch c.Type {
+	case "auto", "none":
+		out.ToolChoice = quote(c.Type)
+	case "any":
+		out.ToolChoice = quote("required")
+	case "tool":
+		choice, err := appendJSON(nil, &chatTool{Type: "function", Function: &chatFunction{Name: c.Name}})
+		if err != nil {
+			return err
+		}
+		out.ToolChoice = choice
+	default:
+		return openai.Unsupported("tool_choice.type", "got %q, must be auto, any, tool or none", c.Type)
+	}
+	if c.DisableParallel {
+		out.ParallelToolCalls = new(bool)
+	}
+	return nil
+}
+
+// The largest budgets of thinking tokens that count as low and as medium effort.
+const (
+	lowBudget    = 4096
+	mediumBudget = 16384
+)
+
+func chatThinking(in *request, out *chatRequest, o ChatOptions) error {
+	t := in.Thinking
+	if t == nil {
+		return nil
+	}
+	enabled := false
+	switch t.Type {
+	case "adaptive":
+		return nil
+	case "enabled":
+		enabled = true
+	case "disabled":
+	default:
+		return openai.Unsupported("thinking.type", "got %q, must be enabled, disabled or adaptive", t.Type)
+	}
+	switch {
+	case !o.Hosted:
+		if !strings.Contains(string(out.Rest), `"chat_template_kwargs"`) {
+			out.ChatTemplateKwargs = fmt.Appendf(nil, `{"enable_thinking":%t}`, enabled)
+		}
+	case !enabled:
+	case t.BudgetTokens <= lowBudget:
+		out.ReasoningEffort = quote("low")
+	case t.BudgetTokens <= mediumBudget:
+		out.ReasoningEffort = quote("medium")
+	default:
+		out.ReasoningEffort = quote("high")
+	}
+	return nil
+}
+
+func chatOutput(in *request, out *chatRequest) error {
+	c := in.OutputConfig
+	if c == nil {
+		return nil
+	}
+	switch c.Effort {
+	case "":
+	case "low", "medium", "high":
+		out.ReasoningEffort = quote(c.Effort)
+	default:
+		out.ReasoningEffort = quote("high") // what lies above it has no name there
+	}
+	switch {
+	case c.Format == nil:
+	case c.Format.Type == "json_schema":
+		strict := true
+		out.ResponseFormat = &chatFormat{Type: "json_schema", JSONSchema: &chatSchema{Name: "output", Schema: c.Format.Schema, Strict: &strict}}
+	default:
+		return openai.Unsupported("output_config.format.type", "got %q, must be json_schema", c.Format.Type)
+	}
+	return nil
+}
+
+// blocks decodes content that is not a string.
+func blocks(content raw, field string) ([]block, error) {
+	var list []block
+	if err := json.Unmarshal(content, &list, lenient); err != nil {
+		return nil, openai.Unsupported(field, "must be a string or a list of content blocks (%v)", err)
+	}
+	return list, nil
+}
+
+// textContent translates content of which only text can be kept.
+func textContent(content raw, field string) (raw, error) {
+	if content.Kind() == '"' {
+		return content, nil
+	}
+	list, err := blocks(content, field)
+	if err != nil {
+		return nil, err
+	}
+	parts := make([]chatPart, 0, len(list))
+	for i, b := range list {
+		if b.Type != "text" {
+			return nil, openai.Unsupported(fmt.Sprintf("%s[%d].type", field, i), "got %q, must be text for this backend", b.Type)
+		}
+		parts = append(parts, chatPart{Type: "text", Text: b.Text})
+	}
+	return partsContent(parts)
+}
+
+// partsContent makes content of parts: one text is a string, which every chat
+// template takes.
+func partsContent(parts []chatPart) (raw, error) {
+	switch {
+	case len(parts) == 0:
+		return raw(`""`), nil
+	case len(parts) == 1 && parts[0].Type == "text":
+		return parts[0].Text, nil
+	}
+	return appendJSON(nil, parts)
+}
+
+func chatMessages(to []chatMessage, m message, field string) ([]chatMessage, error) {
+	field += ".content"
+	switch m.Role {
+	case "user", "assistant", "system":
+	default:
+		return nil, openai.Unsupported(strings.TrimSuffix(field, "content")+"role", "got %q, must be user or assistant", m.Role)
+	}
+	if m.Content.Kind() == '"' {
+		return append(to, chatMessage{Role: m.Role, Content: m.Content}), nil
+	}
+	list, err := blocks(m.Content, field)
+	if err != nil {
+		return nil, err
+	}
+	if m.Role == "assistant" {
+		out, err := assistantMessage(list, field)
+		return append(to, out), err
+	}
+	return userMessages(to, m.Role, list, field)
+}
+
+// userMessages translates a user's turn: its tool results first, as they answer
+// the message before, then what the user says.
+func userMessages(to []chatMessage, role string, list []block, field string) ([]chatMessage, error) {
+	var parts, images []chatPart
+	for i, b := range list {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		switch b.Type {
+		case "text":
+			parts = append(parts, chatPart{Type: "text", Text: b.Text})
+		case "image":
+			part, err := imagePart(b, at)
+			if err != nil {
+				return nil, err
+			}
+			parts = append(parts, part)
+		case "tool_result":
+			content, more, err := toolResult(b, at+".content")
+			if err != nil {
+				return nil, err
+			}
+			images = append(images, more...)
+			to = append(to, chatMessage{Role: "tool", ToolCallID: b.ToolUseID, Content: content})
+		default:
+			return nil, openai.Unsupported(at+".type", "got %q, must be text, image or tool_result for this backend", b.Type)
+		}
+	}
+	parts = append(images, parts...)
+	if len(parts) == 0 && len(list) > 0 {
+		return to, nil
+	}
+	content, err := partsContent(parts)
+	return append(to, chatMessage{Role: role, Content: content}), err
+}
+
+func imagePart(b block, field string) (chatPart, error) {
+	part := chatPart{Type: "image_url", ImageURL: &chatImageURL{}}
+	switch s := b.Source; {
+	case s != nil && s.Type == "base64":
+		part.ImageURL.URL = quote("data:" + s.MediaType + ";base64," + s.Data)
+	case s != nil && s.Type == "url":
+		part.ImageURL.URL = s.URL
+	default:
+		return part, openai.Unsupported(field+".source.type", "must be base64 or url for this backend")
+	}
+	return part, nil
+}
+
+// toolResult translates what a tool said; its images are returned apart.
+func toolResult(b block, field string) (content raw, images []chatPart, err error) {
+	var parts []chatPart
+	switch {
+	case !given(b.Content):
+	case b.Content.Kind() == '"':
+		parts = append(parts, chatPart{Type: "text", Text: b.Content})
+	default:
+		list, err := blocks(b.Content, field)
+		if err != nil {
+			return nil, nil, err
+		}
+		for i, part := range list {
+			at := fmt.Sprintf("%s[%d]", field, i)
+			switch part.Type {
+			case "text":
+				parts = append(parts, chatPart{Type: "text", Text: part.Text})
+			case "image":
+				image, err := imagePart(part, at)
+				if err != nil {
+					return nil, nil, err
+				}
+				images = append(images, image)
+			default:
+				return nil, nil, openai.Unsupported(at+".type", "got %q, must be text or image for this backend", part.Type)
+			}
+		}
+	}
+	if b.IsError {
+		mark := raw(`"Error: "`)
+		if len(parts) == 0 {
+			parts = append(parts, chatPart{Type: "text", Text: mark})
+		} else {
+			parts[0].Text = join(mark, parts[0].Text)
+		}
+	}
+	content, err = partsContent(parts)
+	return content, images, err
+}
+
+func assistantMessage(list []block, field string) (chatMessage, error) {
+	out := chatMessage{Role: "assistant"}
+	var parts []chatPart
+	for i, b := range list {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		switch b.Type {
+		case "text":
+			parts = append(parts, chatPart{Type: "text", Text: b.Text})
+		case "thinking":
+			out.ReasoningContent = join(out.ReasoningContent, b.Thinking)
+		case "tool_use":
+			out.ToolCalls = append(out.ToolCalls, chatCall{ID: b.ID, Type: "function", Function: chatFunction{Name: b.Name, Arguments: arguments(b.Input)}})
+		default:
+			return out, openai.Unsupported(at+".type", "got %q, must be text, thinking or tool_use for this backend", b.Type)
+		}
+	}
+	out.Content = null
+	if len(parts) > 0 || len(out.ToolCalls) == 0 {
+		content, err := partsContent(parts)
+		if err != nil {
+			return out, err
+		}
+		out.Content = content
+	}
+	return out, nil
+}
+
+// invalidJSON is the member that holds arguments which are no JSON object, the
+// name that Anthropic's documentation of fine-grained tool streaming proposes.
+const invalidJSON = "INVALID_JSON"
+
+// arguments are a tool's input as chat has them: a string of JSON.
+func arguments(input raw) raw {
+	if !given(input) {
+		return raw(`"{}"`)
+	}
+	var wrapped raw
+	n := 0
+	openai.Members(input, func(name, value []byte) {
+		if n++; string(name) == invalidJSON && value[0] == '"' {
+			wrapped = value
+		}
+	})
+	if n == 1 && wrapped != nil {
+		return wrapped
+	}
+	return quote(input)
+}
+
+// input is [arguments] the other way around.
+func input(arguments raw) raw {
+	s := unquote(arguments)
+	if strings.TrimSpace(s) == "" {
+		return raw("{}")
+	}
+	if v := raw(s); v.IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) && v.Kind() == '{' {
+		return v
+	}
+	wrapped := append([]byte(`{"`+invalidJSON+`":`), arguments...)
+	return append(wrapped, '}')
+}

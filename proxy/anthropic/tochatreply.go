@@ -1,0 +1,292 @@
+package anthropic
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/agl-go/agl/proxy/openai"
+	"github.com/go-json-experiment/json"
+)
+
+// MessageReply translates what a Messages backend says into what an agent that
+// speaks Chat Completions is told: a reply that came whole, an error, or the
+// events of a stream one by one. It is made for one reply.
+//
+// Thinking is reasoning_content; the blocks themselves, whose signatures the
+// next request must bring along, are thinking_blocks, a member that [FromChat]
+// takes back.
+type MessageReply struct {
+	Created int64 // seconds since 1970
+	Usage   bool  // the agent wants the usage of a stream
+
+	id, model raw
+	started   bool
+	ended     bool
+	finish    string
+	usage     usage
+	block     block // that is being told
+	told      bool  // of a tool use: that it has arguments
+	calls     int   // tool uses so far
+	thoughts  int   // thinking blocks so far
+}
+
+// Reply appends the chat completion for a message.
+func (m *MessageReply) Reply(dst, whole []byte) ([]byte, error) {
+	var in reply
+	if err := json.Unmarshal(whole, &in, lenient); err != nil {
+		return dst, openai.DecodeError(err)
+	}
+	if in.Type != "message" {
+		return dst, openai.Unsupported("type", "got %q from the backend, must be message", in.Type)
+	}
+	out := chatMessage{Role: "assistant", Content: null}
+	var said raw
+	for _, b := range in.Content {
+		switch b.Type {
+		case "text":
+			said = join(said, b.Text)
+		case "thinking", "redacted_thinking":
+			if text(b.Thinking) {
+				out.ReasoningContent = join(out.ReasoningContent, b.Thinking)
+			}
+			out.ThinkingBlocks = append(out.ThinkingBlocks, b)
+		case "tool_use":
+			out.ToolCalls = append(out.ToolCalls, chatCall{ID: b.ID, Type: "function", Function: chatFunction{Name: b.Name, Arguments: arguments(b.Input)}})
+		}
+	}
+	if said != nil {
+		out.Content = said
+	}
+	finish := "stop"
+	if in.StopReason != nil {
+		finish = finishReason(*in.StopReason)
+	}
+	return appendJSON(dst, &chatReply{
+		ID: in.ID, Object: "chat.completion", Created: m.created(), Model: in.Model,
+		Choices: []chatChoice{{Message: &out, Logprobs: null, FinishReason: &finish}}, Usage: in.Usage.chat(),
+	})
+}
+
+func (m *MessageReply) created() raw {
+	v, _ := json.Marshal(m.Created) // an integer, which cannot fail
+	return v
+}
+
+func finishReason(stop string) string {
+	switch stop {
+	case "max_tokens", "model_context_window_exceeded":
+		return "length"
+	case "tool_use":
+		return "tool_calls"
+	case "refusal":
+		return "content_filter"
+	default:
+		return "stop"
+	}
+}
+
+// chat counts as chat completions do.
+func (u usage) chat() *chatUsage {
+	prompt := u.Input + u.CacheRead + u.CacheCreation
+	return &chatUsage{Prompt: prompt, Completion: u.Output, Total: prompt + u.Output, Details: &chatCached{Cached: u.CacheRead}}
+}
+
+// event is an event of a message's stream.
+type event struct {
+	Type         string     `json:"type"`
+	Message      *reply     `json:"message"`
+	ContentBlock *block     `json:"content_block"`
+	Delta        eventDelta `json:"delta"`
+	Usage        raw        `json:"usage"`
+}
+
+type eventDelta struct {
+	Type        string `json:"type"`
+	Text        raw    `json:"text"`
+	Thinking    raw    `json:"thinking"`
+	Signature   raw    `json:"signature"`
+	PartialJSON raw    `json:"partial_json"`
+	StopReason  string `json:"stop_reason"`
+}
+
+// Event appends the chunks for the data of one event of the backend's stream. It
+// fails when the data is no event of a message. Events of kinds that it does
+// not know say nothing to agents.
+func (m *MessageReply) Event(dst, data []byte) ([]byte, error) {
+	if len(data) == 0 || m.ended {
+		return dst, nil
+	}
+	var in event
+	if err := json.Unmarshal(data, &in, lenient); err != nil {
+		return dst, openai.DecodeError(err)
+	}
+	switch in.Type {
+	case "message_start":
+		if in.Message == nil {
+			return dst, openai.Unsupported("message", "message_start has none")
+		}
+		m.started = true
+		m.id, m.model, m.usage = in.Message.ID, in.Message.Model, in.Message.Usage
+		return m.chunk(dst, &chatMessage{Role: "assistant", Content: raw(`""`)}, nil)
+	case "content_block_start":
+		if in.ContentBlock == nil {
+			return dst, openai.Unsupported("content_block", "content_block_start has none")
+		}
+		return m.begin(dst, *in.ContentBlock)
+	case "content_block_delta":
+		return m.delta(dst, &in.Delta)
+	case "content_block_stop":
+		return m.stop(dst)
+	case "message_delta":
+		m.finish = in.Delta.StopReason
+		// What it does not count again stays as it was at the start.
+		if err := json.Unmarshal(orEmpty(in.Usage), &m.usage, lenient); err != nil {
+			return dst, openai.DecodeError(err)
+		}
+		return dst, nil
+	case "message_stop":
+		return m.end(dst)
+	case "error":
+		return m.Fail(dst, openai.ErrorFrom(0, data)), nil
+	case "ping":
+		return append(dst, ": ping\n\n"...), nil
+	default:
+		return dst, nil
+	}
+}
+
+func orEmpty(v raw) raw {
+	if given(v) {
+		return v
+	}
+	return raw("{}")
+}
+
+// Fail appends the event that says that the stream failed. It is the last one.
+func (m *MessageReply) Fail(dst []byte, e openai.Error) []byte {
+	m.ended = true
+	return append(e.AppendJSON(append(dst, "data: "...)), "\n\n"...)
+}
+
+// End appends what is missing behind the backend's last event. It fails when the
+// stream was not complete.
+func (m *MessageReply) End(dst []byte) ([]byte, error) {
+	switch {
+	case m.ended:
+		return dst, nil
+	case m.finish == "":
+		return dst, openai.Unsupported("stream", "it ended without a stop reason")
+	}
+	return m.end(dst)
+}
+
+// Done reports whether the last event of the stream has been appended.
+func (m *MessageReply) Done() bool { return m.ended }
+
+func (m *MessageReply) begin(dst []byte, b block) (_ []byte, err error) {
+	m.block, m.told = b, false
+	switch b.Type {
+	case "text":
+		if text(b.Text) {
+			return m.chunk(dst, &chatMessage{Content: b.Text}, nil)
+		}
+	case "thinking":
+		if text(b.Thinking) {
+			return m.chunk(dst, &chatMessage{ReasoningContent: b.Thinking}, nil)
+		}
+	case "tool_use":
+		m.calls++
+		if dst, err = m.call(dst, chatCall{ID: b.ID, Type: "function", Function: chatFunction{Name: b.Name, Arguments: raw(`""`)}}); err != nil {
+			return dst, err
+		}
+		if given(b.Input) && string(b.Input) != "{}" {
+			m.told = true
+			return m.call(dst, chatCall{Function: chatFunction{Arguments: arguments(b.Input)}})
+		}
+	}
+	return dst, nil
+}
+
+func (m *MessageReply) call(dst []byte, c chatCall) ([]byte, error) {
+	index := m.calls - 1
+	c.Index = &index
+	return m.chunk(dst, &chatMessage{ToolCalls: []chatCall{c}}, nil)
+}
+
+func (m *MessageReply) delta(dst []byte, d *eventDelta) ([]byte, error) {
+	switch {
+	case d.Type == "text_delta" && text(d.Text):
+		return m.chunk(dst, &chatMessage{Content: d.Text}, nil)
+	case d.Type == "thinking_delta" && text(d.Thinking):
+		if text(m.block.Thinking) { // grows in place
+			m.block.Thinking = append(m.block.Thinking[:len(m.block.Thinking)-1], d.Thinking[1:]...)
+		} else {
+			m.block.Thinking = bytes.Clone(d.Thinking)
+		}
+		return m.chunk(dst, &chatMessage{ReasoningContent: d.Thinking}, nil)
+	case d.Type == "signature_delta":
+		m.block.Signature = d.Signature
+	case d.Type == "input_json_delta" && text(d.PartialJSON):
+		m.told = true
+		return m.call(dst, chatCall{Function: chatFunction{Arguments: d.PartialJSON}})
+	}
+	return dst, nil
+}
+
+func (m *MessageReply) stop(dst []byte) ([]byte, error) {
+	b := m.block
+	m.block = block{}
+	switch {
+	case b.Type == "tool_use" && !m.told:
+		return m.call(dst, chatCall{Function: chatFunction{Arguments: raw(`"{}"`)}})
+	case strings.HasSuffix(b.Type, "thinking"):
+		// Streams are put together by indexes.
+		index := m.thoughts
+		m.thoughts++
+		b.Index = &index
+		return m.chunk(dst, &chatMessage{ThinkingBlocks: []block{b}}, nil)
+	}
+	return dst, nil
+}
+
+func (m *MessageReply) end(dst []byte) (_ []byte, err error) {
+	if !m.started {
+		return dst, openai.Unsupported("stream", "it ended before it began")
+	}
+	m.ended = true
+	finish := finishReason(m.finish)
+	if dst, err = m.chunk(dst, &chatMessage{}, &finish); err != nil {
+		return dst, err
+	}
+	if m.Usage {
+		last := m.head()
+		last.Usage = m.usage.chat()
+		if dst, err = appendData(dst, last); err != nil {
+			return dst, err
+		}
+	}
+	return append(dst, "data: [DONE]\n\n"...), nil
+}
+
+func (m *MessageReply) head() *chatReply {
+	return &chatReply{ID: m.id, Object: "chat.completion.chunk", Created: m.created(), Model: m.model, Choices: []chatChoice{}}
+}
+
+func (m *MessageReply) chunk(dst []byte, delta *chatMessage, finish *string) ([]byte, error) {
+	if !m.started {
+		return dst, openai.Unsupported("type", "the stream does not begin with message_start")
+	}
+	c := m.head()
+	c.Choices = append(c.Choices, chatChoice{Delta: delta, Logprobs: null, FinishReason: finish})
+	return appendData(dst, c)
+}
+
+// appendData appends a server-sent event without a name.
+func appendData(dst []byte, v any) ([]byte, error) {
+	before := len(dst)
+	out, err := appendJSON(append(dst, "data: "...), v)
+	if err != nil {
+		return dst[:before], err
+	}
+	return append(out, "\n\n"...), nil
+}

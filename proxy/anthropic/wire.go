@@ -1,0 +1,157 @@
+package anthropic
+
+import (
+	"bytes"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// raw is JSON that is carried as it is spelled.
+type raw = jsontext.Value
+
+var (
+	lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	spelled = json.JoinOptions(lenient, jsontext.PreserveRawStrings(true))
+)
+
+// request is a request for a message. Members that it does not name are in Rest.
+type request struct {
+	Model         raw         `json:"model,omitzero"`
+	Messages      []message   `json:"messages"`
+	System        raw         `json:"system,omitzero"` // a string or blocks
+	MaxTokens     raw         `json:"max_tokens,omitzero"`
+	StopSequences raw         `json:"stop_sequences,omitzero"`
+	Stream        raw         `json:"stream,omitzero"`
+	Temperature   raw         `json:"temperature,omitzero"`
+	TopP          raw         `json:"top_p,omitzero"`
+	Metadata      *metadata   `json:"metadata,omitzero"`
+	Tools         []tool      `json:"tools,omitempty"`
+	ToolChoice    *toolChoice `json:"tool_choice,omitzero"`
+	Thinking      *thinking   `json:"thinking,omitzero"`
+	OutputConfig  *output     `json:"output_config,omitzero"`
+	Rest          raw         `json:",embed"`
+}
+
+type metadata struct {
+	UserID raw `json:"user_id,omitzero"`
+}
+
+type message struct {
+	Role    string `json:"role"`
+	Content raw    `json:"content"` // a string or blocks
+}
+
+type tool struct {
+	Type        string `json:"type,omitzero"` // empty is custom
+	Name        raw    `json:"name"`
+	Description raw    `json:"description,omitzero"`
+	InputSchema raw    `json:"input_schema,omitzero"`
+	Strict      raw    `json:"strict,omitzero"`
+}
+
+type toolChoice struct {
+	Type            string `json:"type"`
+	Name            raw    `json:"name,omitzero"`
+	DisableParallel bool   `json:"disable_parallel_tool_use,omitzero"`
+}
+
+type thinking struct {
+	Type         string `json:"type"`
+	BudgetTokens int64  `json:"budget_tokens,omitzero"`
+}
+
+type output struct {
+	Effort string  `json:"effort,omitzero"`
+	Format *format `json:"format,omitzero"`
+}
+
+type format struct {
+	Type   string `json:"type"`
+	Schema raw    `json:"schema,omitzero"`
+}
+
+// block is a part of a message, of a request or of a reply.
+type block struct {
+	Index     *int    `json:"index,omitzero"` // of a thinking block within a chat completion
+	Type      string  `json:"type"`
+	Text      raw     `json:"text,omitzero"`
+	Thinking  raw     `json:"thinking,omitzero"`
+	Signature raw     `json:"signature,omitzero"`
+	ID        raw     `json:"id,omitzero"`
+	Name      raw     `json:"name,omitzero"`
+	Input     raw     `json:"input,omitzero"`
+	ToolUseID raw     `json:"tool_use_id,omitzero"`
+	Content   raw     `json:"content,omitzero"` // of a tool result: a string or blocks
+	IsError   bool    `json:"is_error,omitzero"`
+	Source    *source `json:"source,omitzero"` // of an image
+	Data      raw     `json:"data,omitzero"`   // of redacted thinking
+}
+
+type source struct {
+	Type      string `json:"type"`
+	MediaType string `json:"media_type,omitzero"`
+	Data      string `json:"data,omitzero"`
+	URL       raw    `json:"url,omitzero"`
+}
+
+// reply is a message.
+type reply struct {
+	ID           raw     `json:"id"`
+	Type         string  `json:"type"`
+	Role         string  `json:"role"`
+	Model        raw     `json:"model"`
+	Content      []block `json:"content"`
+	StopReason   *string `json:"stop_reason"`
+	StopSequence raw     `json:"stop_sequence"`
+	Usage        usage   `json:"usage"`
+}
+
+// usage counts tokens; those of a prompt that a cache had are not in Input.
+type usage struct {
+	Input         int64 `json:"input_tokens"`
+	CacheCreation int64 `json:"cache_creation_input_tokens"`
+	CacheRead     int64 `json:"cache_read_input_tokens"`
+	Output        int64 `json:"output_tokens"`
+}
+
+var null = raw("null")
+
+func given(v raw) bool { return len(v) > 0 && v.Kind() != 'n' }
+
+// text reports whether v is a string that says something.
+func text(v raw) bool { return len(v) > len(`""`) && v.Kind() == '"' }
+
+// quote spells a string as JSON. A byte that is not UTF-8 becomes U+FFFD, and
+// the error that is dropped only reports that.
+func quote[T ~string | ~[]byte](s T) raw {
+	v, _ := jsontext.AppendQuote(nil, s)
+	return v
+}
+
+// unquote returns the text of a string; of anything else, nothing.
+func unquote(v raw) string {
+	s, err := jsontext.AppendUnquote(nil, v)
+	if err != nil && len(s) == 0 {
+		return ""
+	}
+	return string(s)
+}
+
+// join appends the text of one string to another, as they are spelled.
+func join(a, b raw) raw {
+	if len(a) == 0 {
+		return b
+	}
+	return append(bytes.Clone(a[:len(a)-1]), b[1:]...)
+}
+
+// appendJSON appends a value. The types here have nothing that could not be
+// marshalled but invalid raw values, which decoding has refused.
+func appendJSON(dst []byte, v any) ([]byte, error) {
+	out, err := json.Marshal(v, spelled)
+	if err != nil {
+		return dst, err
+	}
+	return append(dst, out...), nil
+}
