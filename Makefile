@@ -6,7 +6,7 @@ LINT_VERSION := v2.15.0
 # Suites under test/ start real processes and have verbs of their own.
 UNIT         := $$($(GO) list ./... | grep -v /test/)
 
-.PHONY: build test race lint compat e2e fuzz bench bench-store bench-overhead seeds full clean
+.PHONY: build test race lint compat e2e chaos chaos-short fuzz bench bench-store bench-overhead seeds full clean
 
 build: ## the agl binary, static
 	CGO_ENABLED=0 $(GO) build -trimpath -o agl ./cmd/agl
@@ -29,7 +29,15 @@ compat: ## the real Python package against this code
 	test/compat/run.sh
 
 e2e: ## real processes, real signals
-	$(GO) test -count=1 ./test/...
+	$(GO) test -count=1 ./test/e2e ./test/training
+
+chaos: ## servers and databases killed 100 times under load, damaged files, full disks
+	$(GO) test -count=1 ./test/chaos/history
+	$(GO) test -count=1 -timeout 1h -v ./test/chaos -kills 100
+	$(GO) test -count=1 -timeout 1h -v ./test/disk -damages 200
+
+chaos-short: ## the same for two minutes
+	$(GO) test -count=1 ./test/chaos/... ./test/disk
 
 fuzz: ## every fuzz target for FUZZTIME (60s) each
 	test/fuzz.sh
@@ -37,9 +45,9 @@ fuzz: ## every fuzz target for FUZZTIME (60s) each
 bench: ## Go benchmarks of the hot paths
 	$(GO) test -run '^$$' -bench . -benchtime 1s $(UNIT)
 
-bench-store: build ## store servers over HTTP, as ratios; needs the Python package
+bench-store: build ## store servers over HTTP, as ratios; needs the Python package and PostgreSQL
 	test/compat/venv.sh >/dev/null
-	$(GO) run ./bench/store --rounds 3
+	$(GO) run ./bench/store --rounds 3 --memory 2000000000
 
 bench-overhead: ## what the system costs on the calculator example, as a ratio
 	$(GO) build -o $(BIN)/calculator ./examples/calculator
@@ -49,7 +57,7 @@ seeds: ## the calculator example with five seeds, the results as JSON
 	$(GO) build -o $(BIN)/calculator ./examples/calculator
 	for seed in 1 2 3 4 5; do $(BIN)/calculator --seed $$seed --summary $(BIN)/summary-$$seed.json >/dev/null && cat $(BIN)/summary-$$seed.json || exit 1; done
 
-full: test lint race compat e2e seeds fuzz bench bench-store bench-overhead ## everything, before a release
+full: test lint race compat e2e chaos seeds fuzz bench bench-store bench-overhead ## everything, before a release
 
 clean:
 	rm -rf .cache agl

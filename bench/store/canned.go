@@ -32,12 +32,12 @@ func startCanned(ctx context.Context) (*server, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	s := &server{url: "http://" + address, stop: func() time.Duration {
+	s := &server{urls: []string{"http://" + address}, pid: cmd.Process.Pid, stop: func() time.Duration {
 		_ = cmd.Process.Signal(syscall.SIGKILL)
 		_ = cmd.Wait()
 		return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	}}
-	if err := waitHealthy(ctx, s.url); err != nil {
+	if err := waitHealthy(ctx, s.urls[0]); err != nil {
 		s.stop()
 		return nil, err
 	}

@@ -3,14 +3,17 @@
 // and report, and an algorithm that enqueues, waits, and reads every span back.
 //
 // One run first starts agl's server a few times to see how soon it answers, then
-// measures several servers one after the other with the same load: the
-// Python package's server, agl's, agl's under the Go client (batches, long
-// polls), and a net/http server that answers the same calls with canned
-// replies, which is the ceiling. Read the ratios, not the absolute figures.
+// measures several servers one after the other with the same load: the Python
+// package's, which keeps everything in memory, agl's over each of its databases
+// and under the Go client (batches, long polls), and a net/http server that
+// answers the same calls with canned replies, which is the ceiling. Then it
+// compares calls on large databases with the same calls on small ones. Read the
+// ratios, not the absolute figures; the targets are printed with them.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -24,12 +27,19 @@ import (
 type options struct {
 	Agl     string        `default:"./agl" help:"The agl binary to measure (make build)." placeholder:"FILE"`
 	Python  string        `default:".cache/compat-venv/bin/agl" help:"The Python package's agl command (test/compat/venv.sh); empty skips it." placeholder:"FILE"`
-	DB      string        `default:"memory:" help:"The database of agl's server." placeholder:"URL"`
+	Dir     string        `help:"Where databases are made; the default is a temporary directory. Its disk is part of what is measured." placeholder:"DIR"`
 	Runners int           `default:"64" help:"Simulated runners."`
 	Time    time.Duration `default:"10s" help:"How long each server is measured, after a warm-up of a fifth of it."`
 	Rounds  int           `default:"1" help:"How often all servers are measured; the median counts."`
 	Starts  int           `default:"10" help:"Cold starts of agl's server that are measured; 0 skips them."`
-	Only    []string      `help:"Measure only these: python, agl, agl-client, ceiling." placeholder:"NAME"`
+	Spans   int           `default:"1000000" help:"Spans in the large database."`
+	Queue   int           `default:"200000" help:"Rollouts in the long queue; it is compared with one of a hundredth."`
+	Memory  int64         `help:"Measure the memory of a server whose SQLite database holds so many bytes of spans, such as 2000000000." placeholder:"BYTES"`
+	Only    []string      `help:"Measure only these servers and comparisons, by their names in the report." placeholder:"NAME"`
+}
+
+func (o options) picked(name string) bool {
+	return len(o.Only) == 0 || slices.Contains(strings.Split(strings.Join(o.Only, ","), ","), name)
 }
 
 func main() {
@@ -48,48 +58,12 @@ func main() {
 	}
 }
 
-// contender is one server under one kind of client.
-type contender struct {
-	name  string
-	start func(ctx context.Context) (*server, error)
-	work  func(url string, opt options) worker
-}
-
-func contenders(opt options) []contender {
-	agl := func(ctx context.Context) (*server, error) { return startAgl(ctx, opt) }
-	wire := func(verify bool) func(string, options) worker {
-		return func(url string, opt options) worker { return newWireWorker(url, opt.Runners, verify) }
-	}
-	all := []contender{
-		{"python", func(ctx context.Context) (*server, error) {
-			return startProcess(ctx, []string{"LITELLM_LOCAL_MODEL_COST_MAP=True"}, opt.Python, "store", "--backend", "memory", "--log-level", "ERROR")
-		}, wire(true)},
-		{"agl", agl, wire(true)},
-		{"ceiling", startCanned, wire(false)},
-		{"agl-client", agl, func(url string, _ options) worker { return newClientWorker(url) }},
-	}
-	var picked []contender
-	for _, c := range all {
-		if c.name == "python" && opt.Python == "" {
-			continue
-		}
-		if len(opt.Only) == 0 || strings.Contains(","+strings.Join(opt.Only, ",")+",", ","+c.name+",") {
-			picked = append(picked, c)
-		}
-	}
-	return picked
-}
-
-func startAgl(ctx context.Context, opt options) (*server, error) {
-	return startProcess(ctx, nil, opt.Agl, "store", "--db", opt.DB, "--log-level", "warn")
-}
-
 // coldStarts returns how long agl's server takes from the start of its process
-// to its first answer, each time on its own.
-func coldStarts(ctx context.Context, opt options) ([]time.Duration, error) {
+// to its first answer, each time on its own, on its default database.
+func coldStarts(ctx context.Context, opt options, dir string) ([]time.Duration, error) {
 	var took []time.Duration
 	for range opt.Starts {
-		srv, err := startAgl(ctx, opt)
+		srv, err := startAgl(ctx, opt, "--db", "sqlite:"+dir+"/start.db")
 		if err != nil {
 			return nil, err
 		}
@@ -99,13 +73,17 @@ func coldStarts(ctx context.Context, opt options) ([]time.Duration, error) {
 	return took, nil
 }
 
-func run(ctx context.Context, opt options) error {
+func run(ctx context.Context, opt options) (err error) {
+	dir, err := os.MkdirTemp(opt.Dir, "agl-bench-store-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	results := map[string][]result{}
-	list := contenders(opt)
+	list := contenders(opt, dir)
 	var starts []time.Duration
-	if slices.ContainsFunc(list, func(c contender) bool { return c.name == "agl" }) {
-		var err error
-		if starts, err = coldStarts(ctx, opt); err != nil {
+	if opt.picked("start") {
+		if starts, err = coldStarts(ctx, opt, dir); err != nil {
 			return fmt.Errorf("cold start: %w", err)
 		}
 	}
@@ -115,12 +93,21 @@ func run(ctx context.Context, opt options) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
-			fmt.Fprintf(os.Stderr, "round %d: %-10s %8.1f rollouts/s  %9.0f requests/s\n", round+1, c.name, r.rolloutsPerSecond(), r.requestsPerSecond())
+			fmt.Fprintf(os.Stderr, "round %d: %-14s %8.1f rollouts/s  %9.0f requests/s\n", round+1, c.name, r.rolloutsPerSecond(), r.requestsPerSecond())
 			results[c.name] = append(results[c.name], r)
 		}
 	}
-	report(os.Stdout, list, results)
+	medians := report(os.Stdout, list, results)
 	reportStarts(os.Stdout, starts)
+	compared, err := compare(ctx, opt, dir)
+	if err != nil {
+		return err
+	}
+	rss, err := measureMemory(ctx, opt, dir)
+	if err != nil {
+		return fmt.Errorf("memory: %w", err)
+	}
+	reportTargets(os.Stdout, medians, starts, compared, rss)
 	return nil
 }
 
@@ -129,7 +116,7 @@ func measure(ctx context.Context, c contender, opt options) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	res, err := load(ctx, c.work(srv.url, opt), opt)
+	res, err := load(ctx, c.work(srv.urls, opt), opt)
 	cpu := srv.stop()
 	if err != nil {
 		return result{}, err

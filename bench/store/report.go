@@ -14,14 +14,15 @@ func median(rs []result) result {
 	return rs[len(rs)/2]
 }
 
-func report(w io.Writer, list []contender, results map[string][]result) {
+// report prints the medians and returns them.
+func report(w io.Writer, list []contender, results map[string][]result) map[string]result {
 	medians := map[string]result{}
 	for name, rs := range results {
 		medians[name] = median(rs)
 	}
-	python, havePython := medians["python"]
-	ceiling, haveCeiling := medians["ceiling"]
-	fmt.Fprintf(w, "\n%-12s %12s %12s %12s %10s %12s\n", "server", "rollouts/s", "requests/s", "cpu us/req", "x python", "% ceiling")
+	python, havePython := medians[namePython]
+	ceiling, haveCeiling := medians[nameCeiling]
+	fmt.Fprintf(w, "\n%-14s %12s %12s %12s %10s %12s\n", "server", "rollouts/s", "requests/s", "cpu us/req", "x python", "% ceiling")
 	for _, c := range list {
 		r := medians[c.name]
 		times, share := "-", "-"
@@ -33,7 +34,7 @@ func report(w io.Writer, list []contender, results map[string][]result) {
 		}
 		// The warm-up ran too, a fifth more than what was counted.
 		cpu := float64(r.serverCPU.Microseconds()) / (1.2 * float64(r.requests()))
-		fmt.Fprintf(w, "%-12s %12.1f %12.0f %12.0f %10s %12s\n", c.name, r.rolloutsPerSecond(), r.requestsPerSecond(), cpu, times, share)
+		fmt.Fprintf(w, "%-14s %12.1f %12.0f %12.0f %10s %12s\n", c.name, r.rolloutsPerSecond(), r.requestsPerSecond(), cpu, times, share)
 	}
 	var calls []string
 	for _, r := range medians {
@@ -46,7 +47,7 @@ func report(w io.Writer, list []contender, results map[string][]result) {
 	slices.Sort(calls)
 	fmt.Fprintf(w, "\n%-17s", "p99 by call")
 	for _, c := range list {
-		fmt.Fprintf(w, " %12s", c.name)
+		fmt.Fprintf(w, " %14s", c.name)
 	}
 	if havePython {
 		fmt.Fprintf(w, " %14s", "agl / python")
@@ -57,16 +58,17 @@ func report(w io.Writer, list []contender, results map[string][]result) {
 		for _, c := range list {
 			d := medians[c.name].p99(name)
 			if d == 0 {
-				fmt.Fprintf(w, " %12s", "-")
+				fmt.Fprintf(w, " %14s", "-")
 				continue
 			}
-			fmt.Fprintf(w, " %12s", d.Round(10*time.Microsecond))
+			fmt.Fprintf(w, " %14s", d.Round(10*time.Microsecond))
 		}
 		if p := python.p99(name); havePython && p > 0 {
-			fmt.Fprintf(w, " %14.3f", float64(medians["agl"].p99(name))/float64(p))
+			fmt.Fprintf(w, " %14.3f", float64(medians[nameMemory].p99(name))/float64(p))
 		}
 		fmt.Fprintln(w)
 	}
+	return medians
 }
 
 // coldStartTarget is what a start of the server may take.

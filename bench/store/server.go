@@ -14,10 +14,11 @@ import (
 	"time"
 )
 
-// server is a store that answers at url until stop, which returns the CPU time
-// that its process used, or 0 when it has none of its own.
+// server is a store that answers at urls until stop, which returns the CPU time
+// that its processes used.
 type server struct {
-	url   string
+	urls  []string
+	pid   int // when it is one process
 	stop  func() time.Duration
 	ready time.Duration // from the start of its process to its first answer
 }
@@ -49,14 +50,14 @@ func startProcess(ctx context.Context, env []string, command string, args ...str
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	s := &server{url: fmt.Sprintf("http://127.0.0.1:%d", port)}
+	s := &server{urls: []string{fmt.Sprintf("http://127.0.0.1:%d", port)}, pid: cmd.Process.Pid}
 	s.stop = func() time.Duration {
 		// The Python server has children; the group is ours alone.
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()
 		return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	}
-	if err := waitHealthy(ctx, s.url); err != nil {
+	if err := waitHealthy(ctx, s.urls[0]); err != nil {
 		s.stop()
 		return nil, fmt.Errorf("%s did not become healthy: %w\n%s", command, err, output.String())
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -14,16 +15,18 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// wireWorker makes one request per operation, as the reference's clients do.
+// wireWorker makes one request per operation, as the reference's clients do. Of
+// several servers it takes one after the other, whatever the request is about.
 type wireWorker struct {
-	base   string
+	urls   []string
+	next   atomic.Uint64
 	client *http.Client
 	verify bool // canned replies cannot be verified
 }
 
-func newWireWorker(url string, runners int, verify bool) *wireWorker {
+func newWireWorker(urls []string, runners int, verify bool) *wireWorker {
 	return &wireWorker{
-		base:   url + "/v1/agl",
+		urls:   urls,
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: runners + 8, MaxIdleConns: 0}},
 		verify: verify,
 	}
@@ -33,7 +36,8 @@ func newWireWorker(url string, runners int, verify bool) *wireWorker {
 // call with the same buffer.
 func (w *wireWorker) call(ctx context.Context, t *timings, name, method, path string, body []byte, status int) ([]byte, error) {
 	began := time.Now()
-	req, err := http.NewRequestWithContext(ctx, method, w.base+path, bytes.NewReader(body))
+	url := w.urls[w.next.Add(1)%uint64(len(w.urls))]
+	req, err := http.NewRequestWithContext(ctx, method, url+"/v1/agl"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}

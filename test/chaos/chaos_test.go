@@ -86,7 +86,9 @@ func newRun(t *testing.T) (*run, *os.File) {
 }
 
 // settings says what the rules may expect.
-func (r *run) settings(args history.Args) { r.record.Saw("run", history.Settings, args, history.Reply{}) }
+func (r *run) settings(args history.Args) {
+	r.record.Saw("run", history.Settings, args, history.Reply{})
+}
 
 // between is a random pause of at most d, at least a fifth of it.
 func (r *run) between(d time.Duration) {

@@ -176,9 +176,9 @@ func (j *job) update(status agl.AttemptStatus) {
 // addSpans stores n spans, and the reward.
 func (j *job) addSpans(n int, reward bool) {
 	args := j.args()
-	spans := make([]agl.Span, n)
-	for i := range spans {
-		spans[i] = j.span("chaos.step")
+	var spans []agl.Span
+	for range n {
+		spans = append(spans, j.span("chaos.step"))
 	}
 	if reward {
 		// Whoever reports the attempt's reward, and how often: it is the same span.

@@ -214,7 +214,7 @@ func (j *judge) add(o *Op) {
 // most bounds the violations of one rule: the first ones tell enough.
 const most = 20
 
-func (j *judge) violate(rule string, ops []*Op, format string, args ...any) {
+func (j *judge) violatef(rule string, ops []*Op, format string, args ...any) {
 	n := 0
 	for _, v := range j.report.Violations {
 		if v.Rule == rule {
@@ -230,7 +230,7 @@ func (j *judge) violate(rule string, ops []*Op, format string, args ...any) {
 func (j *judge) faults() {
 	for _, o := range j.ops {
 		if o.Kind == Refused || o.Code == string(agl.CodeInternal) || o.Code == string(agl.CodeExhausted) {
-			j.violate("faults", []*Op{o}, "%s: %s", o.Func, o.Error)
+			j.violatef("faults", []*Op{o}, "%s: %s", o.Func, o.Error)
 		}
 	}
 }
@@ -243,15 +243,15 @@ func (j *judge) enqueued() {
 	for _, s := range j.stories {
 		switch {
 		case s.final == nil:
-			j.violate(rule, slices.Concat([]*Op{}, opsOf(s.task.op)), "rollout %s is gone", s.id)
+			j.violatef(rule, slices.Concat([]*Op{}, opsOf(s.task.op)), "rollout %s is gone", s.id)
 			continue
 		case s.acked && s.state.Task != s.task.task.ID:
-			j.violate(rule, []*Op{s.task.op, s.final}, "rollout %s was task %q and is %q", s.id, s.task.task.ID, s.state.Task)
+			j.violatef(rule, []*Op{s.task.op, s.final}, "rollout %s was task %q and is %q", s.id, s.task.task.ID, s.state.Task)
 		case s.task.op == nil:
-			j.violate(rule, []*Op{s.final}, "rollout %s: nobody has sent task %q", s.id, s.state.Task)
+			j.violatef(rule, []*Op{s.final}, "rollout %s: nobody has sent task %q", s.id, s.state.Task)
 		}
 		if first, twice := made[s.state.Task]; twice {
-			j.violate(rule, opsOf(s.task.op), "task %q became two rollouts, %s and %s", s.state.Task, first, s.id)
+			j.violatef(rule, opsOf(s.task.op), "task %q became two rollouts, %s and %s", s.state.Task, first, s.id)
 		}
 		made[s.state.Task] = s.id
 	}
@@ -279,31 +279,31 @@ func (j *judge) claimed() {
 		numbers := map[int]string{}
 		for _, a := range s.attempts() {
 			if other, twice := numbers[a.Number]; twice {
-				j.violate(rule, opsOf(s.final), "rollout %s: attempts %s and %s both are number %d", s.id, other, a.ID, a.Number)
+				j.violatef(rule, opsOf(s.final), "rollout %s: attempts %s and %s both are number %d", s.id, other, a.ID, a.Number)
 			}
 			there[a.ID], numbers[a.Number] = a, a.ID
 		}
 		for n := range numbers {
 			if n < 1 || n > len(numbers) {
-				j.violate(rule, opsOf(s.final), "rollout %s: %d attempts, and one is number %d", s.id, len(numbers), n)
+				j.violatef(rule, opsOf(s.final), "rollout %s: %d attempts, and one is number %d", s.id, len(numbers), n)
 			}
 		}
 		answered := map[string]*Op{}
 		for _, c := range s.claims {
 			if first := answered[c.ID]; first != nil {
-				j.violate(rule, []*Op{first, c.op}, "rollout %s: attempt %s was handed out twice", s.id, c.ID)
+				j.violatef(rule, []*Op{first, c.op}, "rollout %s: attempt %s was handed out twice", s.id, c.ID)
 			}
 			answered[c.ID] = c.op
 			switch a, kept := there[c.ID]; {
 			case !kept:
-				j.violate(rule, []*Op{c.op}, "rollout %s: attempt %s, number %d, was handed out and is gone", s.id, c.ID, c.Number)
+				j.violatef(rule, []*Op{c.op}, "rollout %s: attempt %s, number %d, was handed out and is gone", s.id, c.ID, c.Number)
 			case a.Number != c.Number:
-				j.violate(rule, []*Op{c.op}, "rollout %s: attempt %s was number %d and is %d", s.id, c.ID, c.Number, a.Number)
+				j.violatef(rule, []*Op{c.op}, "rollout %s: attempt %s was number %d and is %d", s.id, c.ID, c.Number, a.Number)
 			}
 		}
 		for _, a := range there {
 			if answered[a.ID] == nil && lostClaim(lost[a.Worker], a) == nil {
-				j.violate(rule, opsOf(s.final), "rollout %s: nobody has asked for attempt %s of worker %q", s.id, a.ID, a.Worker)
+				j.violatef(rule, opsOf(s.final), "rollout %s: nobody has asked for attempt %s of worker %q", s.id, a.ID, a.Worker)
 			}
 		}
 	}
@@ -314,9 +314,9 @@ const slack = int64(1e6)
 
 // lostClaim is the dequeue without an answer that can have made the attempt.
 func lostClaim(lost []*Op, a Attempt) *Op {
-	for i := len(lost) - 1; i >= 0; i-- {
-		if lost[i].Start <= a.Start+slack {
-			return lost[i]
+	for _, o := range slices.Backward(lost) {
+		if o.Start <= a.Start+slack {
+			return o
 		}
 	}
 	return nil
@@ -332,7 +332,7 @@ func (j *judge) live() {
 		for i := 1; i < len(attempts); i++ {
 			before, next := attempts[i-1], attempts[i]
 			if !s.over(before, next.Start+slack) {
-				j.violate("live", opsOf(s.final), "rollout %s: attempt %s was begun while attempt %s, number %d, was live",
+				j.violatef("live", opsOf(s.final), "rollout %s: attempt %s was begun while attempt %s, number %d, was live",
 					s.id, next.ID, before.ID, before.Number)
 			}
 		}
@@ -370,12 +370,12 @@ func (j *judge) completed() {
 			case agl.RolloutStatus(o.Args.Status).Finished():
 				finished = o
 			case finished != nil:
-				j.violate(rule, []*Op{finished, o}, "rollout %s came back after its end", s.id)
+				j.violatef(rule, []*Op{finished, o}, "rollout %s came back after its end", s.id)
 			}
 		}
 	}
 	if done > len(j.tasks) {
-		j.violate(rule, nil, "%d rollouts were completed, %d enqueued", done, len(j.tasks))
+		j.violatef(rule, nil, "%d rollouts were completed, %d enqueued", done, len(j.tasks))
 	}
 }
 
@@ -383,7 +383,7 @@ func (j *judge) completed() {
 func (j *judge) stuck() {
 	for _, s := range j.stories {
 		if s.final != nil && !agl.RolloutStatus(s.state.Status).Finished() {
-			j.violate("stuck", []*Op{s.final}, "rollout %s is %s at the end", s.id, s.state.Status)
+			j.violatef("stuck", []*Op{s.final}, "rollout %s is %s at the end", s.id, s.state.Status)
 		}
 	}
 }
@@ -401,11 +401,11 @@ func (j *judge) events() {
 			continue
 		}
 		if first := ids[o.Reply.Event]; first != nil {
-			j.violate(rule, []*Op{first, o}, "event %s came twice", o.Reply.Event)
+			j.violatef(rule, []*Op{first, o}, "event %s came twice", o.Reply.Event)
 		}
 		ids[o.Reply.Event] = o
 		if o.Args.Rollout == "" {
-			j.violate(rule, []*Op{o}, "the stream began anew")
+			j.violatef(rule, []*Op{o}, "the stream began anew")
 		}
 	}
 	for _, s := range j.stories {
@@ -423,8 +423,8 @@ func (j *judge) events() {
 func (j *judge) told(s *story, what string, events []*Op, status string) {
 	switch n := len(events); {
 	case n == 0:
-		j.violate("events", []*Op{s.final}, "%s: no event", what)
+		j.violatef("events", []*Op{s.final}, "%s: no event", what)
 	case events[n-1].Args.Status != status:
-		j.violate("events", []*Op{events[n-1], s.final}, "%s: the last event says %s, it is %s", what, events[n-1].Args.Status, status)
+		j.violatef("events", []*Op{events[n-1], s.final}, "%s: the last event says %s, it is %s", what, events[n-1].Args.Status, status)
 	}
 }

@@ -37,13 +37,13 @@ func (j *judge) spansSeen(s *story, sent map[[2]string]Span, read *Op) {
 		_, twice := there[key]
 		switch {
 		case twice:
-			j.violate(rule, []*Op{read}, "rollout %s: span %s of attempt %s is there twice", s.id, span.ID, span.Attempt)
+			j.violatef(rule, []*Op{read}, "rollout %s: span %s of attempt %s is there twice", s.id, span.ID, span.Attempt)
 		case !known:
-			j.violate(rule, []*Op{read}, "rollout %s: nobody has sent span %s of attempt %s", s.id, span.ID, span.Attempt)
+			j.violatef(rule, []*Op{read}, "rollout %s: nobody has sent span %s of attempt %s", s.id, span.ID, span.Attempt)
 		case was.Sum != span.Sum:
-			j.violate(rule, []*Op{read}, "rollout %s: span %s of attempt %s is not what was sent", s.id, span.ID, span.Attempt)
+			j.violatef(rule, []*Op{read}, "rollout %s: span %s of attempt %s is not what was sent", s.id, span.ID, span.Attempt)
 		case was.Sequence > 0 && was.Sequence != span.Sequence:
-			j.violate(rule, []*Op{read}, "rollout %s: span %s of attempt %s was sent with sequence id %d and has %d",
+			j.violatef(rule, []*Op{read}, "rollout %s: span %s of attempt %s was sent with sequence id %d and has %d",
 				s.id, span.ID, span.Attempt, was.Sequence, span.Sequence)
 		}
 		there[key] = span
@@ -54,12 +54,12 @@ func (j *judge) spansSeen(s *story, sent map[[2]string]Span, read *Op) {
 		}
 		for _, span := range o.Args.Spans {
 			if _, kept := there[[2]string{o.Args.Attempt, span.ID}]; !kept {
-				j.violate(rule, []*Op{o, read}, "rollout %s: span %s of attempt %s was stored and is gone", s.id, span.ID, o.Args.Attempt)
+				j.violatef(rule, []*Op{o, read}, "rollout %s: span %s of attempt %s was stored and is gone", s.id, span.ID, o.Args.Attempt)
 			}
 		}
 		for _, span := range o.Reply.Spans {
 			if kept, ok := there[[2]string{o.Args.Attempt, span.ID}]; ok && kept.Sequence != span.Sequence {
-				j.violate(rule, []*Op{o, read}, "rollout %s: span %s of attempt %s was given sequence id %d and has %d",
+				j.violatef(rule, []*Op{o, read}, "rollout %s: span %s of attempt %s was given sequence id %d and has %d",
 					s.id, span.ID, o.Args.Attempt, span.Sequence, kept.Sequence)
 			}
 		}
@@ -96,12 +96,12 @@ func (j *judge) register(rule, what string, writes []*Op, mark int64, read *Op) 
 		}
 	}
 	if winner == nil && mark != 0 {
-		j.violate(rule, []*Op{read}, "%s: nobody has written %d", what, mark)
+		j.violatef(rule, []*Op{read}, "%s: nobody has written %d", what, mark)
 		return
 	}
 	for _, o := range writes {
 		if o.Kind == OK && o != winner && (winner == nil || winner.End < o.Start) {
-			j.violate(rule, append(opsOf(winner), o, read), "%s: %d was written and %d is there", what, o.Args.Mark, mark)
+			j.violatef(rule, append(opsOf(winner), o, read), "%s: %d was written and %d is there", what, o.Args.Mark, mark)
 			return
 		}
 	}
@@ -131,24 +131,24 @@ func (j *judge) resourcesKept() {
 				continue
 			}
 			if first := given[o.Reply.Version]; first != nil {
-				j.violate(rule, []*Op{first, o}, "resources %s: version %d was given twice", id, o.Reply.Version)
+				j.violatef(rule, []*Op{first, o}, "resources %s: version %d was given twice", id, o.Reply.Version)
 			}
 			given[o.Reply.Version] = o
 			if before != nil && before.End < o.Start && before.Reply.Version >= o.Reply.Version {
-				j.violate(rule, []*Op{before, o}, "resources %s: version %d came after %d", id, o.Reply.Version, before.Reply.Version)
+				j.violatef(rule, []*Op{before, o}, "resources %s: version %d came after %d", id, o.Reply.Version, before.Reply.Version)
 			}
 			before, last = o, max(last, o.Reply.Version)
 		}
 		switch {
 		case final == nil:
 			if last > 0 {
-				j.violate(rule, opsOf(given[last]), "resources %s are gone", id)
+				j.violatef(rule, opsOf(given[last]), "resources %s are gone", id)
 			}
 			continue
 		case final.Reply.Version < last:
-			j.violate(rule, []*Op{given[last], final}, "resources %s: version %d was given and %d is there", id, last, final.Reply.Version)
+			j.violatef(rule, []*Op{given[last], final}, "resources %s: version %d was given and %d is there", id, last, final.Reply.Version)
 		case final.Reply.Version > len(writes[id]):
-			j.violate(rule, []*Op{final}, "resources %s: %d updates made %d versions", id, len(writes[id]), final.Reply.Version)
+			j.violatef(rule, []*Op{final}, "resources %s: %d updates made %d versions", id, len(writes[id]), final.Reply.Version)
 		}
 		j.register(rule, "the content of resources "+id, writes[id], final.Reply.Mark, final)
 	}
@@ -172,7 +172,7 @@ func (j *judge) sequencesOnce(s *story) {
 		for i := range o.Args.Count {
 			id := o.Reply.First + int64(i)
 			if first := given[id]; first != nil {
-				j.violate(rule, []*Op{first, o}, "rollout %s: sequence id %d was reserved twice", s.id, id)
+				j.violatef(rule, []*Op{first, o}, "rollout %s: sequence id %d was reserved twice", s.id, id)
 			}
 			given[id] = o
 		}
@@ -188,12 +188,12 @@ func (j *judge) sequencesOnce(s *story) {
 	used := map[int64]Span{}
 	for _, span := range s.stored() {
 		if first, twice := used[span.Sequence]; twice {
-			j.violate(rule, opsOf(s.final), "rollout %s: spans %s/%s and %s/%s have the sequence id %d",
+			j.violatef(rule, opsOf(s.final), "rollout %s: spans %s/%s and %s/%s have the sequence id %d",
 				s.id, first.Attempt, first.ID, span.Attempt, span.ID, span.Sequence)
 		}
 		used[span.Sequence] = span
 		if o := given[span.Sequence]; o != nil && !explicit[[2]string{span.Attempt, span.ID}] {
-			j.violate(rule, []*Op{o, s.final}, "rollout %s: sequence id %d was reserved and given to span %s/%s", s.id, span.Sequence, span.Attempt, span.ID)
+			j.violatef(rule, []*Op{o, s.final}, "rollout %s: sequence id %d was reserved and given to span %s/%s", s.id, span.Sequence, span.Attempt, span.ID)
 		}
 	}
 }
@@ -232,7 +232,7 @@ func (j *judge) sequencesRise(s *story) {
 	for _, a := range all {
 		for _, b := range all {
 			if a.op.End < b.op.Start && a.last >= b.first {
-				j.violate("sequence ids", []*Op{a.op, b.op}, "rollout %s: sequence id %d was given after %d", s.id, b.first, a.last)
+				j.violatef("sequence ids", []*Op{a.op, b.op}, "rollout %s: sequence id %d was given after %d", s.id, b.first, a.last)
 			}
 		}
 	}
@@ -250,7 +250,7 @@ func (j *judge) rewards() {
 			}
 			for attempt, n := range counted {
 				if n > 1 {
-					j.violate("rewards", []*Op{read}, "rollout %s: attempt %s has %d rewards", s.id, attempt, n)
+					j.violatef("rewards", []*Op{read}, "rollout %s: attempt %s has %d rewards", s.id, attempt, n)
 				}
 			}
 		}

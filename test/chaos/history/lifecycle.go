@@ -43,7 +43,7 @@ func (j *judge) lifecycle() {
 			for i, in := range steps {
 				shown[i] = in.op
 			}
-			j.violate("lifecycle", slices.Compact(shown), "rollout %s: its operations are not linearizable (%s)", s.id, result)
+			j.violatef("lifecycle", slices.Compact(shown), "rollout %s: its operations are not linearizable (%s)", s.id, result)
 		}
 	}
 }

@@ -32,16 +32,16 @@ func (j *judge) order() {
 	}
 	all := j.firstClaims()
 	slices.SortFunc(all, func(a, b queued) int { return cmp.Compare(a.enqueue.Start, b.enqueue.Start) })
-	var clear []queued
+	var calm []queued
 	lost := j.lostDequeues()
 	for _, q := range all {
 		if q.undisturbed(lost) {
-			clear = append(clear, q)
+			calm = append(calm, q)
 		}
 	}
-	j.report.Ordered = len(clear)
-	j.overtaken(all, clear)
-	j.overlooked(clear)
+	j.report.Ordered = len(calm)
+	j.overtaken(all, calm)
+	j.overlooked(calm)
 }
 
 // firstClaims are the rollouts whose enqueue was answered, with their first
@@ -101,7 +101,7 @@ func (q queued) undisturbed(lost []*Op) bool {
 }
 
 // overtaken finds the first pattern.
-func (j *judge) overtaken(all, clear []queued) {
+func (j *judge) overtaken(all, calm []queued) {
 	const rule = "order"
 	// soonest[i] is the one among all[i:] whose claim was answered first.
 	soonest := make([]int, len(all))
@@ -115,24 +115,24 @@ func (j *judge) overtaken(all, clear []queued) {
 	for _, q := range all {
 		siblings[q.enqueue] = append(siblings[q.enqueue], q)
 	}
-	for _, a := range clear {
+	for _, a := range calm {
 		i := sort.Search(len(all), func(i int) bool { return all[i].enqueue.Start > a.enqueued })
 		if i < len(all) {
 			if b := all[soonest[i]]; b.done < a.claimed {
-				j.violate(rule, []*Op{a.enqueue, b.enqueue, b.claim, a.claim}, "rollout %s was queued after %s and claimed before it", b.s.id, a.s.id)
+				j.violatef(rule, []*Op{a.enqueue, b.enqueue, b.claim, a.claim}, "rollout %s was queued after %s and claimed before it", b.s.id, a.s.id)
 			}
 		}
 		for _, b := range siblings[a.enqueue] {
 			if b.s.index > a.s.index && b.done < a.claimed {
-				j.violate(rule, []*Op{a.enqueue, b.claim, a.claim}, "rollout %s was queued behind %s and claimed before it", b.s.id, a.s.id)
+				j.violatef(rule, []*Op{a.enqueue, b.claim, a.claim}, "rollout %s was queued behind %s and claimed before it", b.s.id, a.s.id)
 			}
 		}
 	}
 }
 
 // overlooked finds the second pattern.
-func (j *judge) overlooked(clear []queued) {
-	byEnd := slices.Clone(clear)
+func (j *judge) overlooked(calm []queued) {
+	byEnd := slices.Clone(calm)
 	slices.SortFunc(byEnd, func(a, b queued) int { return cmp.Compare(a.enqueued, b.enqueued) })
 	// longest[i] is the one among byEnd[:i+1] that was claimed last.
 	longest := make([]int, len(byEnd))
@@ -151,7 +151,7 @@ func (j *judge) overlooked(clear []queued) {
 			continue
 		}
 		if a := byEnd[longest[i]]; a.claimed > o.End {
-			j.violate("order", []*Op{a.enqueue, o, a.claim}, "a dequeue found nothing while rollout %s was queued", a.s.id)
+			j.violatef("order", []*Op{a.enqueue, o, a.claim}, "a dequeue found nothing while rollout %s was queued", a.s.id)
 		}
 	}
 }

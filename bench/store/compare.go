@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest"
+)
+
+// comparison is one call on something large and the same on something small.
+type comparison struct {
+	name         string
+	large, small time.Duration // medians
+}
+
+func (c comparison) ratio() float64 { return float64(c.large) / float64(c.small) }
+
+const (
+	// claimLimit is how many rollouts the compared claim takes.
+	claimLimit = 512
+	// pageLimit is the length of the compared pages.
+	pageLimit = 100
+	// comparisons is how often each call is made, the large and the small one in
+	// turn.
+	comparisons = 25
+)
+
+// The names of the comparisons.
+const (
+	nameClaims        = "claims"
+	nameClaimSQLite   = "claim-sqlite"
+	nameClaimPostgres = "claim-postgres"
+	nameOffsets       = "offsets"
+)
+
+func compare(ctx context.Context, opt options, dir string) (all []comparison, err error) {
+	if opt.picked(nameClaims) {
+		for _, db := range []struct {
+			name  string
+			start func() (*server, error)
+		}{
+			{nameClaimSQLite, func() (*server, error) { return startSQLite(ctx, opt, dir, "full") }},
+			{nameClaimPostgres, func() (*server, error) { return startPostgres(ctx, opt, 1) }},
+		} {
+			c, err := compareClaims(ctx, opt, db.name, db.start)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", db.name, err)
+			}
+			all = append(all, c)
+		}
+	}
+	if opt.picked(nameOffsets) {
+		offsets, err := compareOffsets(ctx, opt, dir)
+		if err != nil {
+			return nil, fmt.Errorf("offsets: %w", err)
+		}
+		all = append(all, offsets...)
+	}
+	for _, c := range all {
+		fmt.Fprintf(os.Stdout, "%-28s %10s / %10s = %.2f\n", c.name, c.large.Round(time.Microsecond), c.small.Round(time.Microsecond), c.ratio())
+	}
+	return all, nil
+}
+
+// alternate times two calls in turn and returns the medians. between is called,
+// untimed, before each.
+func alternate(ctx context.Context, large, small func() error, between func() error) (c comparison, err error) {
+	var times [2][]time.Duration
+	for range comparisons {
+		for i, call := range []func() error{large, small} {
+			if between != nil {
+				if err := between(); err != nil {
+					return c, err
+				}
+			}
+			began := time.Now()
+			if err := errors.Join(call(), ctx.Err()); err != nil {
+				return c, err
+			}
+			times[i] = append(times[i], time.Since(began))
+		}
+	}
+	for i := range times {
+		slices.Sort(times[i])
+	}
+	c.large, c.small = times[0][comparisons/2], times[1][comparisons/2]
+	return c, nil
+}
+
+// compareClaims claims from a long queue and from one of a hundredth.
+func compareClaims(ctx context.Context, opt options, name string, start func() (*server, error)) (comparison, error) {
+	var claims []func() error
+	var refills []func() error
+	for _, length := range []int{opt.Queue, max(opt.Queue/100, 2*claimLimit)} {
+		srv, err := start()
+		if err != nil {
+			return comparison{}, err
+		}
+		defer srv.stop()
+		client, err := rest.NewClient(rest.ClientConfig{URL: srv.urls[0]})
+		if err != nil {
+			return comparison{}, err
+		}
+		defer client.Close()
+		enqueue := func(n int) error {
+			for ; n > 0; n -= 1000 {
+				tasks := make([]agl.EnqueueRollout, min(n, 1000))
+				for i := range tasks {
+					tasks[i] = agl.EnqueueRollout{Input: []byte(`{"question":"12 times 7","index":` + itoa(i) + `}`), Mode: agl.ModeTrain}
+				}
+				if _, err := client.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{Rollouts: tasks}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		if err := enqueue(length); err != nil {
+			return comparison{}, err
+		}
+		refills = append(refills, func() error { return enqueue(claimLimit) })
+		claims = append(claims, func() error {
+			taken, err := client.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: claimLimit})
+			if err == nil && len(taken.Rollouts) != claimLimit {
+				err = fmt.Errorf("got %d rollouts, want %d", len(taken.Rollouts), claimLimit)
+			}
+			return err
+		})
+	}
+	turn := 0
+	c, err := alternate(ctx, claims[0], claims[1], func() error {
+		refill := refills[turn%2]
+		turn++
+		return refill()
+	})
+	c.name = fmt.Sprintf("%s of %d", name, opt.Queue)
+	return c, err
+}
+
+// compareOffsets reads pages at a large offset and at none, of one rollout's
+// spans and of all rollouts.
+func compareOffsets(ctx context.Context, opt options, dir string) ([]comparison, error) {
+	path := filepath.Join(dir, "large.db")
+	deep, err := largeDeep(ctx, opt, path)
+	if err != nil {
+		return nil, err
+	}
+	srv, err := startAgl(ctx, opt, "--db", "sqlite:"+path)
+	if err != nil {
+		return nil, err
+	}
+	defer srv.stop()
+	client, err := rest.NewClient(rest.ClientConfig{URL: srv.urls[0]})
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	far := opt.Spans / 10
+	full := func(got int, err error) error {
+		if err == nil && got != pageLimit {
+			err = fmt.Errorf("a page of %d, want %d", got, pageLimit)
+		}
+		return err
+	}
+	spans := func(offset int) func() error {
+		return func() error {
+			page, err := client.QuerySpansJSON(ctx, agl.QuerySpansParams{
+				RolloutID: deep, Paging: agl.Paging{Limit: pageLimit, Offset: offset, SortBy: "sequence_id"},
+			})
+			return full(len(page.Items), err)
+		}
+	}
+	rollouts := func(offset int) func() error {
+		return func() error {
+			page, err := client.QueryRollouts(ctx, agl.QueryRolloutsParams{Paging: agl.Paging{Limit: pageLimit, Offset: offset, SortBy: "start_time"}})
+			return full(len(page.Items), err)
+		}
+	}
+	var all []comparison
+	for _, one := range []struct {
+		name string
+		call func(offset int) func() error
+	}{{"spans", spans}, {"rollouts", rollouts}} {
+		c, err := alternate(ctx, one.call(far), one.call(0), nil)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", one.name, err)
+		}
+		c.name = fmt.Sprintf("%s at offset %d", one.name, far)
+		all = append(all, c)
+	}
+	return all, nil
+}

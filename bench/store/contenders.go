@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/agl-go/agl/store/postgres/postgrestest"
+)
+
+// contender is one server, or several of one database, under one kind of client.
+type contender struct {
+	name  string
+	start func(ctx context.Context) (*server, error)
+	work  func(urls []string, opt options) worker
+}
+
+// The names of the servers, as they are reported.
+const (
+	namePython       = "python"
+	nameMemory       = "agl"
+	nameCeiling      = "ceiling"
+	nameMemoryClient = "agl-client"
+	nameFull         = "sqlite"
+	nameNormal       = "sqlite-normal"
+	nameFullClient   = "sqlite-client"
+	nameLarge        = "sqlite-large"
+	namePostgres     = "postgres-2"
+)
+
+func contenders(opt options, dir string) []contender {
+	wire := func(verify bool) func([]string, options) worker {
+		return func(urls []string, opt options) worker { return newWireWorker(urls, opt.Runners, verify) }
+	}
+	client := func(urls []string, _ options) worker { return newClientWorker(urls[0]) }
+	memory := func(ctx context.Context) (*server, error) { return startAgl(ctx, opt, "--db", "memory:") }
+	sqlite := func(sync string) func(context.Context) (*server, error) {
+		return func(ctx context.Context) (*server, error) { return startSQLite(ctx, opt, dir, sync) }
+	}
+	all := []contender{
+		{namePython, func(ctx context.Context) (*server, error) {
+			return startProcess(ctx, []string{"LITELLM_LOCAL_MODEL_COST_MAP=True"}, opt.Python, "store", "--backend", "memory", "--log-level", "ERROR")
+		}, wire(true)},
+		{nameMemory, memory, wire(true)},
+		{nameCeiling, startCanned, wire(false)},
+		{nameMemoryClient, memory, client},
+		{nameFull, sqlite("full"), wire(true)},
+		{nameNormal, sqlite("normal"), wire(true)},
+		{nameFullClient, sqlite("full"), client},
+		{nameLarge, func(ctx context.Context) (*server, error) {
+			path, err := largeDatabase(ctx, opt, dir)
+			if err != nil {
+				return nil, err
+			}
+			return startAgl(ctx, opt, "--db", "sqlite:"+path, "--sync", "full")
+		}, wire(true)},
+		{namePostgres, func(ctx context.Context) (*server, error) { return startPostgres(ctx, opt, 2) }, wire(true)},
+	}
+	var picked []contender
+	for _, c := range all {
+		if (c.name != namePython || opt.Python != "") && opt.picked(c.name) {
+			picked = append(picked, c)
+		}
+	}
+	return picked
+}
+
+func startAgl(ctx context.Context, opt options, args ...string) (*server, error) {
+	return startProcess(ctx, nil, opt.Agl, append([]string{"store", "--log-level", "warn"}, args...)...)
+}
+
+// startSQLite starts a server on a new database, which goes with it.
+func startSQLite(ctx context.Context, opt options, dir, sync string) (*server, error) {
+	own, err := os.MkdirTemp(dir, "sqlite-")
+	if err != nil {
+		return nil, err
+	}
+	s, err := startAgl(ctx, opt, "--db", "sqlite:"+filepath.Join(own, "agl.db"), "--sync", sync)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(own))
+	}
+	stop := s.stop
+	s.stop = func() time.Duration {
+		defer os.RemoveAll(own)
+		return stop()
+	}
+	return s, nil
+}
+
+// startPostgres starts PostgreSQL, which waits for the disk, and n servers on
+// one database. The CPU time is theirs alone.
+func startPostgres(ctx context.Context, opt options, n int) (_ *server, err error) {
+	database, err := postgrestest.Start(ctx, postgrestest.Config{Durable: true})
+	if err != nil {
+		return nil, err
+	}
+	all := &server{}
+	var servers []*server
+	all.stop = func() (cpu time.Duration) {
+		for _, s := range servers {
+			cpu += s.stop()
+		}
+		if err := database.Close(context.WithoutCancel(ctx)); err != nil {
+			fmt.Fprintln(os.Stderr, "bench/store: stop PostgreSQL:", err)
+		}
+		return cpu
+	}
+	url, err := database.NewDatabase(ctx)
+	for range n {
+		if err != nil {
+			all.stop()
+			return nil, err
+		}
+		var s *server
+		if s, err = startAgl(ctx, opt, "--db", url); err == nil {
+			servers = append(servers, s)
+			all.urls = append(all.urls, s.urls...)
+		}
+	}
+	if err != nil {
+		all.stop()
+		return nil, err
+	}
+	return all, nil
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest"
+)
+
+// filling is what a store is given before it is measured.
+type filling struct {
+	spans int
+	deep  int // of the spans are one rollout's, the others of rollouts of the load's size
+	// make makes the n-th span of an attempt.
+	make func(rollout, attempt string, n int) agl.Span
+}
+
+const (
+	fillBatch = 256 // rollouts at once
+	fillers   = 4
+)
+
+// fill stores finished rollouts with spans. It returns the id of the deep one.
+func fill(ctx context.Context, url string, f filling) (deep string, err error) {
+	client, err := rest.NewClient(rest.ClientConfig{URL: url, SpanBatch: 2048, SpanBatchBytes: 8 << 20})
+	if err != nil {
+		return "", err
+	}
+	defer client.Close()
+	if f.deep > 0 {
+		ids, err := fillRollouts(ctx, client, 1, f.deep, f.make)
+		if err != nil {
+			return "", err
+		}
+		deep = ids[0]
+	}
+	batches := make(chan int)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for range fillers {
+		wg.Go(func() {
+			for n := range batches {
+				if ctx.Err() != nil {
+					continue
+				}
+				if _, err := fillRollouts(ctx, client, n, spansPerRollout, f.make); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for left := (f.spans - f.deep) / spansPerRollout; left > 0; left -= fillBatch {
+		batches <- min(left, fillBatch)
+	}
+	close(batches)
+	wg.Wait()
+	return deep, context.Cause(ctx)
+}
+
+// fillRollouts makes n rollouts with so many spans each and finishes them.
+func fillRollouts(ctx context.Context, s agl.Store, n, spans int, makeSpan func(rollout, attempt string, n int) agl.Span) ([]string, error) {
+	var tasks []agl.EnqueueRollout
+	for i := range n {
+		tasks = append(tasks, agl.EnqueueRollout{Input: []byte(`{"question":"12 times 7","index":` + itoa(i) + `}`), Mode: agl.ModeTrain})
+	}
+	if _, err := s.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{Rollouts: tasks}); err != nil {
+		return nil, err
+	}
+	// Which rollouts these are makes no difference: all are alike.
+	taken, err := s.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: n})
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	var batch []agl.Span
+	for _, r := range taken.Rollouts {
+		ids = append(ids, r.RolloutID)
+		for i := range spans {
+			batch = append(batch, makeSpan(r.RolloutID, r.Attempt.AttemptID, i))
+		}
+	}
+	if _, err := s.AddSpans(ctx, agl.AddSpansParams{Spans: batch, IssueSequenceIDs: true}); err != nil {
+		return nil, err
+	}
+	errs := make([]error, len(taken.Rollouts))
+	var wg sync.WaitGroup
+	for i, r := range taken.Rollouts {
+		wg.Go(func() {
+			_, errs[i] = s.UpdateAttempt(ctx, agl.UpdateAttemptParams{
+				RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, Status: new(agl.AttemptSucceeded),
+			})
+		})
+	}
+	wg.Wait()
+	return ids, errors.Join(errs...)
+}
+
+func loadSpan(rollout, attempt string, n int) agl.Span { return benchSpan(rollout, attempt, 0, n) }
+
+// filledDatabase makes an SQLite database, once, and returns its file and the
+// id of its deep rollout.
+func filledDatabase(ctx context.Context, opt options, path string, f filling) (deep string, err error) {
+	note := path + ".deep"
+	if text, err := os.ReadFile(note); err == nil {
+		return string(text), nil
+	}
+	began := time.Now()
+	srv, err := startAgl(ctx, opt, "--db", "sqlite:"+path, "--sync", "normal")
+	if err != nil {
+		return "", err
+	}
+	deep, err = fill(ctx, srv.urls[0], f)
+	srv.stop()
+	if err != nil {
+		return "", fmt.Errorf("fill %s: %w", path, err)
+	}
+	fmt.Fprintf(os.Stderr, "filled %s with %d spans in %s\n", filepath.Base(path), f.spans, time.Since(began).Round(time.Second))
+	return deep, os.WriteFile(note, []byte(deep), 0o600)
+}
+
+// largeDatabase is the one with options.Spans spans.
+func largeDatabase(ctx context.Context, opt options, dir string) (string, error) {
+	path := filepath.Join(dir, "large.db")
+	_, err := largeDeep(ctx, opt, path)
+	return path, err
+}
+
+// largeDeep makes the large database if need be. Of every eight of its spans one
+// is the deep rollout's, so that both it and the list of rollouts have pages at
+// offsets of a tenth of all spans.
+func largeDeep(ctx context.Context, opt options, path string) (string, error) {
+	return filledDatabase(ctx, opt, path, filling{spans: opt.Spans, deep: opt.Spans / 8, make: loadSpan})
+}
+
+// prose makes spans whose text compresses like a model's, not like padding.
+func prose() func(rollout, attempt string, n int) agl.Span {
+	random := rand.New(rand.NewPCG(1, 2))
+	words := make([]string, 4096)
+	for i := range words {
+		word := make([]byte, 2+random.IntN(9))
+		for j := range word {
+			word[j] = byte('a' + random.IntN(26))
+		}
+		words[i] = string(word)
+	}
+	var mu sync.Mutex
+	return func(rollout, attempt string, n int) agl.Span {
+		s := benchSpan(rollout, attempt, 0, n)
+		var text strings.Builder
+		mu.Lock()
+		for text.Len() < spanPadding {
+			text.WriteString(words[random.IntN(len(words))])
+			text.WriteByte(' ')
+		}
+		mu.Unlock()
+		s.Attributes = agl.Attributes(strings.Replace(string(s.Attributes), padding, text.String(), 1))
+		return s
+	}
+}

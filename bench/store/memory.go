@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// nameMemoryUse is the measurement of a server's memory.
+const nameMemoryUse = "memory"
+
+// measureMemory returns the most memory, in bytes, that a server had resident
+// under the load with options.Memory bytes of spans in its database; 0 when it
+// was not asked for.
+func measureMemory(ctx context.Context, opt options, dir string) (rss int64, err error) {
+	if opt.Memory == 0 || !opt.picked(nameMemoryUse) {
+		return 0, nil
+	}
+	text := prose()
+	sample := text("ro-000000000000", "at-00000000", 0)
+	size := len(sample.AppendJSON(nil))
+	path := filepath.Join(dir, "memory.db")
+	if _, err := filledDatabase(ctx, opt, path, filling{spans: int(opt.Memory / int64(size)), make: text}); err != nil {
+		return 0, err
+	}
+	srv, err := startAgl(ctx, opt, "--db", "sqlite:"+path, "--sync", "full")
+	if err != nil {
+		return 0, err
+	}
+	defer srv.stop()
+	res, err := load(ctx, newWireWorker(srv.urls, opt.Runners, true), opt)
+	if err != nil {
+		return 0, err
+	}
+	rss, err = peakMemory(srv.pid)
+	if err != nil {
+		return 0, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, err
+	}
+	fmt.Fprintf(os.Stdout, "\nmemory: %.0f MB resident at most, with %.1f GB of spans in a file of %.1f GB, at %.0f rollouts/s\n",
+		float64(rss)/1e6, float64(opt.Memory)/1e9, float64(info.Size())/1e9, res.rolloutsPerSecond())
+	return rss, nil
+}
+
+// peakMemory is the most that a process has had resident, its file mappings
+// included.
+func peakMemory(pid int) (int64, error) {
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(status)) {
+		if value, found := strings.CutPrefix(line, "VmHWM:"); found {
+			kilobytes, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
+			return kilobytes << 10, err
+		}
+	}
+	return 0, fmt.Errorf("/proc/%d/status says nothing of VmHWM", pid)
+}
