@@ -48,7 +48,7 @@ func (a *Accumulator) Add(data []byte) {
 	kind := ""
 	if !openai.Members(data, func(name, value []byte) {
 		if string(name) == "type" {
-			kind = unquote(value)
+			kind = openai.Unquote(value)
 		}
 	}) {
 		a.malformed++
@@ -152,7 +152,7 @@ func (a *Accumulator) delta(at int, value []byte) {
 		switch key := string(name); {
 		case key == "type":
 		case key == "partial_json":
-			piece := unquote(value)
+			piece := openai.Unquote(value)
 			b.input = append(b.input, piece...)
 			a.size += len(piece)
 		case key == "citation":
@@ -204,7 +204,7 @@ func (b *building) appendJSON(dst []byte) []byte {
 	for _, m := range b.members {
 		switch {
 		case string(m.name) == "input" && len(b.input) > 0:
-			dst = appendField(dst, m.name, input(quote(b.input)))
+			dst = appendField(dst, m.name, input(openai.Quote(b.input)))
 		case string(m.name) == "citations" && len(b.lists) > 0:
 		default:
 			dst = appendField(dst, m.name, m.value)

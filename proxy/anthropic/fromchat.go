@@ -26,8 +26,8 @@ const (
 // Fields that say what is so anyway, such as n of 1, are left out; those that
 // would change the reply, and that Messages lack, are refused.
 func FromChat(body []byte) ([]byte, error) {
-	var in chatRequest
-	if err := json.Unmarshal(body, &in, lenient); err != nil {
+	var in openai.ChatRequest
+	if err := json.Unmarshal(body, &in, openai.Lenient()); err != nil {
 		return nil, openai.DecodeError(err)
 	}
 	out := request{
@@ -37,10 +37,10 @@ func FromChat(body []byte) ([]byte, error) {
 	if in.Stop.Kind() == '"' {
 		out.StopSequences = append(append([]byte{'['}, in.Stop...), ']')
 	}
-	if given(in.User) {
+	if openai.Given(in.User) {
 		out.Metadata = &metadata{UserID: in.User}
 	}
-	if given(in.ChatTemplateKwargs) {
+	if openai.Given(in.ChatTemplateKwargs) {
 		return nil, openai.Unsupported("chat_template_kwargs", "this backend has no chat template to give them to")
 	}
 	var err error
@@ -62,59 +62,46 @@ func FromChat(body []byte) ([]byte, error) {
 	if err := messageTurns(&in, &out); err != nil {
 		return nil, err
 	}
-	return appendJSON(nil, &out)
+	return openai.AppendWire(nil, &out)
 }
 
 // chatRest looks through the members that are not translated.
 func chatRest(members raw) (raw, error) {
-	kept := []byte{'{'}
 	var err error
-	openai.Members(members, func(name, value []byte) {
-		key, v := string(name), string(value)
-		switch key {
+	kept := openai.KeepMembers(members, func(name string, value raw) bool {
+		v, plain := string(value), "null" // a value that says what is so anyway
+		switch name {
 		case "store", "metadata", "service_tier", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "prediction":
-			return // nothing that the model is asked
+			return false // nothing that the model is asked
 		case "n":
-			if v == "1" {
-				return
-			}
+			plain = "1"
 		case "logprobs":
-			if v == "false" {
-				return
-			}
+			plain = "false"
 		case "frequency_penalty", "presence_penalty", "top_logprobs":
 			if n, e := strconv.ParseFloat(v, 64); e == nil && n == 0 {
-				return
+				return false
 			}
-		case "logit_bias", "functions", "seed", "function_call", "audio", "web_search_options", "verbosity":
 		case "modalities":
-			if v == `["text"]` {
-				return
-			}
+			plain = `["text"]`
+		case "logit_bias", "functions", "seed", "function_call", "audio", "web_search_options", "verbosity":
 		default:
-			if len(kept) > 1 {
-				kept = append(kept, ',')
-			}
-			kept = append(append(append(append(kept, '"'), name...), `":`...), value...)
-			return
+			return true
 		}
-		if v != "null" && v != "{}" && v != "[]" && err == nil {
-			err = openai.Unsupported(key, "got %s: this backend has nothing like it", v)
+		if v != plain && v != "null" && v != "{}" && v != "[]" && err == nil {
+			err = openai.Unsupported(name, "got %s: this backend has nothing like it", v)
 		}
+		return false
 	})
-	if len(kept) == 1 {
-		return nil, err
-	}
-	return append(kept, '}'), err
+	return kept, err
 }
 
-func messageLimits(in *chatRequest, out *request) error {
+func messageLimits(in *openai.ChatRequest, out *request) error {
 	limit, field := in.MaxCompletionTokens, "max_completion_tokens"
-	if !given(limit) {
+	if !openai.Given(limit) {
 		limit, field = in.MaxTokens, "max_tokens"
 	}
 	budget := int64(0)
-	switch effort := unquote(in.ReasoningEffort); effort {
+	switch effort := openai.Unquote(in.ReasoningEffort); effort {
 	case "", "none", "minimal":
 	case "low":
 		budget = lowBudget
@@ -126,7 +113,7 @@ func messageLimits(in *chatRequest, out *request) error {
 		return openai.Unsupported("reasoning_effort", "got %q, must be none, minimal, low, medium, high or xhigh", effort)
 	}
 	out.MaxTokens = limit
-	if !given(limit) {
+	if !openai.Given(limit) {
 		out.MaxTokens = strconv.AppendInt(nil, defaultMaxTokens+budget, 10)
 	}
 	if budget == 0 {
@@ -140,22 +127,22 @@ func messageLimits(in *chatRequest, out *request) error {
 	return nil
 }
 
-func messageTools(in *chatRequest, out *request) error {
+func messageTools(in *openai.ChatRequest, out *request) error {
 	for i, t := range in.Tools {
 		if t.Type != "function" || t.Function == nil {
 			return openai.Unsupported(fmt.Sprintf("tools[%d].type", i), "got %q, must be function for this backend", t.Type)
 		}
 		schema := t.Function.Parameters
-		if !given(schema) {
+		if !openai.Given(schema) {
 			schema = raw(`{"type":"object","properties":{}}`)
 		}
 		out.Tools = append(out.Tools, tool{Name: t.Function.Name, Description: t.Function.Description, InputSchema: schema, Strict: t.Function.Strict})
 	}
 	var choice *toolChoice
 	switch {
-	case !given(in.ToolChoice):
+	case !openai.Given(in.ToolChoice):
 	case in.ToolChoice.Kind() == '"':
-		switch s := unquote(in.ToolChoice); s {
+		switch s := openai.Unquote(in.ToolChoice); s {
 		case "auto", "none":
 			choice = &toolChoice{Type: s}
 		case "required":
@@ -164,8 +151,8 @@ func messageTools(in *chatRequest, out *request) error {
 			return openai.Unsupported("tool_choice", "got %q, must be auto, required, none or a function", s)
 		}
 	default:
-		var named chatTool
-		if err := json.Unmarshal(in.ToolChoice, &named, lenient); err != nil || named.Type != "function" || named.Function == nil {
+		var named openai.ChatTool
+		if err := json.Unmarshal(in.ToolChoice, &named, openai.Lenient()); err != nil || named.Type != "function" || named.Function == nil {
 			return openai.Unsupported("tool_choice", "got %s, must be auto, required, none or a function", in.ToolChoice)
 		}
 		choice = &toolChoice{Type: "tool", Name: named.Function.Name}
@@ -181,14 +168,14 @@ func messageTools(in *chatRequest, out *request) error {
 }
 
 // messageTurns translates the conversation.
-func messageTurns(in *chatRequest, out *request) error {
+func messageTurns(in *openai.ChatRequest, out *request) error {
 	var system []block
 	var results []block // of tools, since the last assistant's turn
 	flush := func() error {
 		if len(results) == 0 {
 			return nil
 		}
-		content, err := appendJSON(nil, results)
+		content, err := openai.AppendWire(nil, results)
 		out.Messages = append(out.Messages, message{Role: "user", Content: content})
 		results = nil
 		return err
@@ -220,7 +207,9 @@ func messageTurns(in *chatRequest, out *request) error {
 			continue
 		case "user":
 		case "assistant":
-			list = assistantBlocks(m, list)
+			if list, err = assistantBlocks(m, list, at); err != nil {
+				return err
+			}
 		default:
 			return openai.Unsupported(at+".role", "got %q, must be system, developer, user, assistant or tool", m.Role)
 		}
@@ -245,16 +234,16 @@ func messageTurns(in *chatRequest, out *request) error {
 // not take, are left out.
 func contentBlocks(content raw, field string) ([]block, error) {
 	switch {
-	case !given(content):
+	case !openai.Given(content):
 		return nil, nil
 	case content.Kind() == '"':
-		if !text(content) {
+		if !openai.IsText(content) {
 			return nil, nil
 		}
 		return []block{{Type: "text", Text: content}}, nil
 	}
-	var parts []chatPart
-	if err := json.Unmarshal(content, &parts, lenient); err != nil {
+	var parts []openai.ChatPart
+	if err := json.Unmarshal(content, &parts, openai.Lenient()); err != nil {
 		return nil, openai.Unsupported(field, "must be a string or a list of parts (%v)", err)
 	}
 	list := make([]block, 0, len(parts))
@@ -262,7 +251,7 @@ func contentBlocks(content raw, field string) ([]block, error) {
 		switch {
 		case p.Type == "text" || p.Type == "refusal":
 			for _, t := range []raw{p.Text, p.Refusal} {
-				if text(t) {
+				if openai.IsText(t) {
 					list = append(list, block{Type: "text", Text: t})
 				}
 			}
@@ -276,7 +265,7 @@ func contentBlocks(content raw, field string) ([]block, error) {
 }
 
 func imageBlock(url raw) block {
-	if rest, ok := strings.CutPrefix(unquote(url), "data:"); ok {
+	if rest, ok := strings.CutPrefix(openai.Unquote(url), "data:"); ok {
 		if kind, data, ok := strings.Cut(rest, ";base64,"); ok {
 			return block{Type: "image", Source: &source{Type: "base64", MediaType: kind, Data: data}}
 		}
@@ -292,23 +281,27 @@ func toolContent(content raw, field string) (raw, error) {
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
-	return appendJSON(nil, list)
+	return openai.AppendWire(nil, list)
 }
 
-func assistantBlocks(m *chatMessage, said []block) []block {
-	list := make([]block, 0, len(m.ThinkingBlocks)+len(said)+len(m.ToolCalls))
-	for _, b := range m.ThinkingBlocks {
-		b.Index = nil
-		list = append(list, b)
+func assistantBlocks(m *openai.ChatMessage, said []block, field string) ([]block, error) {
+	var list []block
+	if openai.Given(m.ThinkingBlocks) {
+		if err := json.Unmarshal(m.ThinkingBlocks, &list, openai.Lenient()); err != nil {
+			return nil, openai.Unsupported(field+".thinking_blocks", "must be a list of thinking blocks (%v)", err)
+		}
+	}
+	for i := range list {
+		list[i].Index = nil
 	}
 	list = append(list, said...)
-	if text(m.Refusal) {
+	if openai.IsText(m.Refusal) {
 		list = append(list, block{Type: "text", Text: m.Refusal})
 	}
 	for _, call := range m.ToolCalls {
 		list = append(list, block{Type: "tool_use", ID: call.ID, Name: call.Function.Name, Input: input(call.Function.Arguments)})
 	}
-	return list
+	return list, nil
 }
 
 // blocksContent makes content of blocks: one text is a string.
@@ -319,5 +312,5 @@ func blocksContent(list []block) (raw, error) {
 	case len(list) == 1 && list[0].Type == "text":
 		return list[0].Text, nil
 	}
-	return appendJSON(nil, list)
+	return openai.AppendWire(nil, list)
 }

@@ -24,13 +24,13 @@ type ChatReply struct {
 	next           int // index of the next block
 	finish         string
 	stop           raw
-	usage          *chatUsage
+	usage          *openai.ChatUsage
 }
 
 // Reply appends the message for a chat completion.
 func (c *ChatReply) Reply(dst, completion []byte) ([]byte, error) {
-	var in chatReply
-	if err := json.Unmarshal(completion, &in, lenient); err != nil {
+	var in openai.ChatReply
+	if err := json.Unmarshal(completion, &in, openai.Lenient()); err != nil {
 		return dst, openai.DecodeError(err)
 	}
 	if len(in.Choices) == 0 || in.Choices[0].Message == nil {
@@ -39,11 +39,11 @@ func (c *ChatReply) Reply(dst, completion []byte) ([]byte, error) {
 	choice := &in.Choices[0]
 	m := choice.Message
 	out := reply{ID: orUnknown(in.ID), Type: "message", Role: "assistant", Model: orUnknown(in.Model), Content: []block{}, StopSequence: null}
-	if r := m.reasoning(); text(r) {
+	if r := m.ReasoningText(); openai.IsText(r) {
 		out.Content = append(out.Content, block{Type: "thinking", Thinking: r, Signature: raw(`""`)})
 	}
 	for _, t := range []raw{m.Content, m.Refusal} {
-		if text(t) {
+		if openai.IsText(t) {
 			out.Content = append(out.Content, block{Type: "text", Text: t})
 		}
 	}
@@ -54,17 +54,17 @@ func (c *ChatReply) Reply(dst, completion []byte) ([]byte, error) {
 	if choice.FinishReason != nil {
 		finish = *choice.FinishReason
 	}
-	reason := stopReason(finish, choice.StopReason, len(m.ToolCalls) > 0, text(m.Refusal))
+	reason := stopReason(finish, choice.StopReason, len(m.ToolCalls) > 0, openai.IsText(m.Refusal))
 	out.StopReason = &reason
 	if reason == "stop_sequence" {
 		out.StopSequence = choice.StopReason
 	}
-	out.Usage = in.Usage.message()
-	return appendJSON(dst, &out)
+	out.Usage = messageUsage(in.Usage)
+	return openai.AppendWire(dst, &out)
 }
 
 func orUnknown(v raw) raw {
-	if given(v) {
+	if openai.Given(v) {
 		return v
 	}
 	return raw(`"unknown"`)
@@ -88,14 +88,14 @@ func stopReason(finish string, stop raw, calls, refusal bool) string {
 	}
 }
 
-// message counts as messages do.
-func (u *chatUsage) message() usage {
+// messageUsage counts as messages do.
+func messageUsage(u *openai.ChatUsage) usage {
 	if u == nil {
 		return usage{}
 	}
 	out := usage{Input: u.Prompt, Output: u.Completion}
-	if u.Details != nil {
-		out.CacheRead = min(u.Details.Cached, u.Prompt)
+	if u.PromptDetails != nil {
+		out.CacheRead = min(u.PromptDetails.Cached, u.Prompt)
 		out.Input -= out.CacheRead
 	}
 	return out
@@ -124,11 +124,11 @@ func (c *ChatReply) Event(dst, data []byte) ([]byte, error) {
 	} else if s == "" || c.ended {
 		return dst, nil
 	}
-	var in chatReply
-	if err := json.Unmarshal(data, &in, lenient); err != nil {
+	var in openai.ChatReply
+	if err := json.Unmarshal(data, &in, openai.Lenient()); err != nil {
 		return dst, openai.DecodeError(err)
 	}
-	if given(in.Error) {
+	if openai.Given(in.Error) {
 		c.ended = true
 		return c.Fail(dst, openai.ErrorFrom(0, data)), nil
 	}
@@ -185,19 +185,19 @@ type startEvent struct {
 	Message reply  `json:"message"`
 }
 
-func (c *ChatReply) start(dst []byte, in *chatReply) ([]byte, error) {
-	return appendEvent(dst, "message_start", &startEvent{Type: "message_start", Message: reply{
+func (c *ChatReply) start(dst []byte, in *openai.ChatReply) ([]byte, error) {
+	return openai.AppendEvent(dst, "message_start", &startEvent{Type: "message_start", Message: reply{
 		ID: orUnknown(in.ID), Type: "message", Role: "assistant", Model: orUnknown(in.Model), Content: []block{}, StopSequence: null,
-		Usage: in.Usage.message(),
+		Usage: messageUsage(in.Usage),
 	}})
 }
 
-func (c *ChatReply) delta(dst []byte, d *chatMessage) (_ []byte, err error) {
+func (c *ChatReply) delta(dst []byte, d *openai.ChatMessage) (_ []byte, err error) {
 	for _, piece := range [...]struct {
 		kind string
 		text raw
-	}{{"thinking", d.reasoning()}, {"text", d.Content}, {"text", d.Refusal}} {
-		if !text(piece.text) {
+	}{{"thinking", d.ReasoningText()}, {"text", d.Content}, {"text", d.Refusal}} {
+		if !openai.IsText(piece.text) {
 			continue
 		}
 		if dst, err = c.add(dst, c.textBlock(piece.kind), piece.text); err != nil {
@@ -221,7 +221,7 @@ func (c *ChatReply) delta(dst []byte, d *chatMessage) (_ []byte, err error) {
 			return dst, err
 		}
 	}
-	c.refusal = c.refusal || text(d.Refusal)
+	c.refusal = c.refusal || openai.IsText(d.Refusal)
 	return dst, nil
 }
 
@@ -241,12 +241,12 @@ func (c *ChatReply) textBlock(kind string) *chatBlock {
 // add takes a piece of a block. Blocks of a message follow one another, so a
 // piece of one that began while another was not complete waits for that.
 func (c *ChatReply) add(dst []byte, b *chatBlock, piece raw) (_ []byte, err error) {
-	if b.kind == "tool_use" && text(piece) {
-		b.arguments = append(b.arguments, unquote(piece)...)
+	if b.kind == "tool_use" && openai.IsText(piece) {
+		b.arguments = append(b.arguments, openai.Unquote(piece)...)
 	}
 	switch {
 	case b.closed:
-		if strings.TrimSpace(unquote(piece)) != "" {
+		if strings.TrimSpace(openai.Unquote(piece)) != "" {
 			return dst, openai.Unsupported("choices[0].delta.tool_calls", "arguments go on behind their end")
 		}
 		return dst, nil
@@ -258,7 +258,7 @@ func (c *ChatReply) add(dst []byte, b *chatBlock, piece raw) (_ []byte, err erro
 		if !c.waits(b) {
 			c.waiting = append(c.waiting, b)
 		}
-		if text(piece) {
+		if openai.IsText(piece) {
 			b.held = append(b.held, piece)
 		}
 	}
@@ -324,11 +324,11 @@ func (c *ChatReply) announce(dst []byte, b *chatBlock) ([]byte, error) {
 	default:
 		start.ID, start.Name, start.Input = b.id, b.name, raw("{}")
 	}
-	return appendEvent(dst, "content_block_start", &blockEvent{Type: "content_block_start", Index: c.next, ContentBlock: start})
+	return openai.AppendEvent(dst, "content_block_start", &blockEvent{Type: "content_block_start", Index: c.next, ContentBlock: start})
 }
 
 func (c *ChatReply) tell(dst []byte, b *chatBlock, piece raw) ([]byte, error) {
-	if !text(piece) {
+	if !openai.IsText(piece) {
 		return dst, nil
 	}
 	d := &blockDelta{}
@@ -340,7 +340,7 @@ func (c *ChatReply) tell(dst []byte, b *chatBlock, piece raw) ([]byte, error) {
 	default:
 		d.Type, d.PartialJSON = "input_json_delta", piece
 	}
-	return appendEvent(dst, "content_block_delta", &blockEvent{Type: "content_block_delta", Index: c.next, Delta: d})
+	return openai.AppendEvent(dst, "content_block_delta", &blockEvent{Type: "content_block_delta", Index: c.next, Delta: d})
 }
 
 // shut ends the open block, if there is one.
@@ -351,7 +351,7 @@ func (c *ChatReply) shut(dst []byte) ([]byte, error) {
 	c.open.closed = true
 	c.open = nil
 	c.next++
-	return appendEvent(dst, "content_block_stop", &blockEvent{Type: "content_block_stop", Index: c.next - 1})
+	return openai.AppendEvent(dst, "content_block_stop", &blockEvent{Type: "content_block_stop", Index: c.next - 1})
 }
 
 type endEvent struct {
@@ -379,24 +379,13 @@ func (c *ChatReply) finishStream(dst []byte) (_ []byte, err error) {
 	if dst, err = c.shut(dst); err != nil {
 		return dst, err
 	}
-	end := endEvent{Type: "message_delta", Usage: c.usage.message()}
+	end := endEvent{Type: "message_delta", Usage: messageUsage(c.usage)}
 	end.Delta = endDelta{StopReason: stopReason(c.finish, c.stop, len(c.calls) > 0, c.refusal), StopSequence: null}
 	if end.Delta.StopReason == "stop_sequence" {
 		end.Delta.StopSequence = c.stop
 	}
-	if dst, err = appendEvent(dst, "message_delta", &end); err != nil {
+	if dst, err = openai.AppendEvent(dst, "message_delta", &end); err != nil {
 		return dst, err
 	}
 	return append(dst, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"...), nil
-}
-
-// appendEvent appends a server-sent event with the JSON of v.
-func appendEvent(dst []byte, name string, v any) ([]byte, error) {
-	before := len(dst)
-	dst = append(append(append(dst, "event: "...), name...), "\ndata: "...)
-	out, err := appendJSON(dst, v)
-	if err != nil {
-		return dst[:before], err
-	}
-	return append(out, "\n\n"...), nil
 }

@@ -31,10 +31,10 @@ type ChatOptions struct {
 //     {"INVALID_JSON": …}, are unwrapped.
 func ToChat(body []byte, o ChatOptions) ([]byte, error) {
 	var in request
-	if err := json.Unmarshal(body, &in, lenient); err != nil {
+	if err := json.Unmarshal(body, &in, openai.Lenient()); err != nil {
 		return nil, openai.DecodeError(err)
 	}
-	out := chatRequest{
+	out := openai.ChatRequest{
 		Model: in.Model, Stop: in.StopSequences, Stream: in.Stream, Temperature: in.Temperature, TopP: in.TopP,
 	}
 	if o.Hosted {
@@ -61,54 +61,47 @@ func ToChat(body []byte, o ChatOptions) ([]byte, error) {
 	if err := chatOutput(&in, &out); err != nil {
 		return nil, err
 	}
-	if given(in.System) {
+	if openai.Given(in.System) {
 		content, err := textContent(in.System, "system")
 		if err != nil {
 			return nil, err
 		}
-		out.Messages = append(out.Messages, chatMessage{Role: "system", Content: content})
+		out.Messages = append(out.Messages, openai.ChatMessage{Role: "system", Content: content})
 	}
 	for i, m := range in.Messages {
 		if out.Messages, err = chatMessages(out.Messages, m, fmt.Sprintf("messages[%d]", i)); err != nil {
 			return nil, err
 		}
 	}
-	return appendJSON(nil, &out)
+	return openai.AppendWire(nil, &out)
 }
 
 // rest keeps the members that a backend may know. Those that steer Anthropic's
 // own service and have no bearing on what the model is asked go; those that
 // change what it is asked, and that no other service has, are refused.
 func rest(members raw) (raw, error) {
-	kept := []byte{'{'}
 	var err error
-	openai.Members(members, func(name, value []byte) {
-		switch string(name) {
+	kept := openai.KeepMembers(members, func(name string, value raw) bool {
+		switch name {
 		case "cache_control", "service_tier", "inference_geo", "context_management", "speed":
-			return
+			return false
 		case "container", "mcp_servers":
 			if s := string(value); s != "null" && s != "[]" {
-				err = openai.Unsupported(string(name), "this backend has nothing like it")
+				err = openai.Unsupported(name, "this backend has nothing like it")
 			}
-			return
+			return false
 		}
-		if len(kept) > 1 {
-			kept = append(kept, ',')
-		}
-		kept = append(append(append(append(kept, '"'), name...), `":`...), value...)
+		return true
 	})
-	if len(kept) == 1 {
-		return nil, err
-	}
-	return append(kept, '}'), err
+	return kept, err
 }
 
-func chatTools(in *request, out *chatRequest) error {
+func chatTools(in *request, out *openai.ChatRequest) error {
 	for i, t := range in.Tools {
 		if t.Type != "" && t.Type != "custom" {
 			return openai.Unsupported(fmt.Sprintf("tools[%d].type", i), "got %q: tools that run at Anthropic's are not to be had from this backend, only custom ones are", t.Type)
 		}
-		out.Tools = append(out.Tools, chatTool{Type: "function", Function: &chatFunction{
+		out.Tools = append(out.Tools, openai.ChatTool{Type: "function", Function: &openai.ChatFunction{
 			Name: t.Name, Description: t.Description, Parameters: t.InputSchema, Strict: t.Strict,
 		}})
 	}
@@ -118,11 +111,11 @@ func chatTools(in *request, out *chatRequest) error {
 	}
 	switch c.Type {
 	case "auto", "none":
-		out.ToolChoice = quote(c.Type)
+		out.ToolChoice = openai.Quote(c.Type)
 	case "any":
-		out.ToolChoice = quote("required")
+		out.ToolChoice = openai.Quote("required")
 	case "tool":
-		choice, err := appendJSON(nil, &chatTool{Type: "function", Function: &chatFunction{Name: c.Name}})
+		choice, err := openai.AppendWire(nil, &openai.ChatTool{Type: "function", Function: &openai.ChatFunction{Name: c.Name}})
 		if err != nil {
 			return err
 		}
@@ -142,7 +135,7 @@ const (
 	mediumBudget = 16384
 )
 
-func chatThinking(in *request, out *chatRequest, o ChatOptions) error {
+func chatThinking(in *request, out *openai.ChatRequest, o ChatOptions) error {
 	t := in.Thinking
 	if t == nil {
 		return nil
@@ -164,16 +157,16 @@ func chatThinking(in *request, out *chatRequest, o ChatOptions) error {
 		}
 	case !enabled:
 	case t.BudgetTokens <= lowBudget:
-		out.ReasoningEffort = quote("low")
+		out.ReasoningEffort = openai.Quote("low")
 	case t.BudgetTokens <= mediumBudget:
-		out.ReasoningEffort = quote("medium")
+		out.ReasoningEffort = openai.Quote("medium")
 	default:
-		out.ReasoningEffort = quote("high")
+		out.ReasoningEffort = openai.Quote("high")
 	}
 	return nil
 }
 
-func chatOutput(in *request, out *chatRequest) error {
+func chatOutput(in *request, out *openai.ChatRequest) error {
 	c := in.OutputConfig
 	if c == nil {
 		return nil
@@ -181,15 +174,14 @@ func chatOutput(in *request, out *chatRequest) error {
 	switch c.Effort {
 	case "":
 	case "low", "medium", "high":
-		out.ReasoningEffort = quote(c.Effort)
+		out.ReasoningEffort = openai.Quote(c.Effort)
 	default:
-		out.ReasoningEffort = quote("high") // what lies above it has no name there
+		out.ReasoningEffort = openai.Quote("high") // what lies above it has no name there
 	}
 	switch {
 	case c.Format == nil:
 	case c.Format.Type == "json_schema":
-		strict := true
-		out.ResponseFormat = &chatFormat{Type: "json_schema", JSONSchema: &chatSchema{Name: "output", Schema: c.Format.Schema, Strict: &strict}}
+		out.ResponseFormat = &openai.ChatFormat{Type: "json_schema", JSONSchema: &openai.ChatSchema{Name: raw(`"output"`), Schema: c.Format.Schema, Strict: raw("true")}}
 	default:
 		return openai.Unsupported("output_config.format.type", "got %q, must be json_schema", c.Format.Type)
 	}
@@ -199,7 +191,7 @@ func chatOutput(in *request, out *chatRequest) error {
 // blocks decodes content that is not a string.
 func blocks(content raw, field string) ([]block, error) {
 	var list []block
-	if err := json.Unmarshal(content, &list, lenient); err != nil {
+	if err := json.Unmarshal(content, &list, openai.Lenient()); err != nil {
 		return nil, openai.Unsupported(field, "must be a string or a list of content blocks (%v)", err)
 	}
 	return list, nil
@@ -214,29 +206,29 @@ func textContent(content raw, field string) (raw, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts := make([]chatPart, 0, len(list))
+	parts := make([]openai.ChatPart, 0, len(list))
 	for i, b := range list {
 		if b.Type != "text" {
 			return nil, openai.Unsupported(fmt.Sprintf("%s[%d].type", field, i), "got %q, must be text for this backend", b.Type)
 		}
-		parts = append(parts, chatPart{Type: "text", Text: b.Text})
+		parts = append(parts, openai.ChatPart{Type: "text", Text: b.Text})
 	}
 	return partsContent(parts)
 }
 
 // partsContent makes content of parts: one text is a string, which every chat
 // template takes.
-func partsContent(parts []chatPart) (raw, error) {
+func partsContent(parts []openai.ChatPart) (raw, error) {
 	switch {
 	case len(parts) == 0:
 		return raw(`""`), nil
 	case len(parts) == 1 && parts[0].Type == "text":
 		return parts[0].Text, nil
 	}
-	return appendJSON(nil, parts)
+	return openai.AppendWire(nil, parts)
 }
 
-func chatMessages(to []chatMessage, m message, field string) ([]chatMessage, error) {
+func chatMessages(to []openai.ChatMessage, m message, field string) ([]openai.ChatMessage, error) {
 	field += ".content"
 	switch m.Role {
 	case "user", "assistant", "system":
@@ -244,7 +236,7 @@ func chatMessages(to []chatMessage, m message, field string) ([]chatMessage, err
 		return nil, openai.Unsupported(strings.TrimSuffix(field, "content")+"role", "got %q, must be user or assistant", m.Role)
 	}
 	if m.Content.Kind() == '"' {
-		return append(to, chatMessage{Role: m.Role, Content: m.Content}), nil
+		return append(to, openai.ChatMessage{Role: m.Role, Content: m.Content}), nil
 	}
 	list, err := blocks(m.Content, field)
 	if err != nil {
@@ -259,13 +251,13 @@ func chatMessages(to []chatMessage, m message, field string) ([]chatMessage, err
 
 // userMessages translates a user's turn: its tool results first, as they answer
 // the message before, then what the user says.
-func userMessages(to []chatMessage, role string, list []block, field string) ([]chatMessage, error) {
-	var parts, images []chatPart
+func userMessages(to []openai.ChatMessage, role string, list []block, field string) ([]openai.ChatMessage, error) {
+	var parts, images []openai.ChatPart
 	for i, b := range list {
 		at := fmt.Sprintf("%s[%d]", field, i)
 		switch b.Type {
 		case "text":
-			parts = append(parts, chatPart{Type: "text", Text: b.Text})
+			parts = append(parts, openai.ChatPart{Type: "text", Text: b.Text})
 		case "image":
 			part, err := imagePart(b, at)
 			if err != nil {
@@ -278,7 +270,7 @@ func userMessages(to []chatMessage, role string, list []block, field string) ([]
 				return nil, err
 			}
 			images = append(images, more...)
-			to = append(to, chatMessage{Role: "tool", ToolCallID: b.ToolUseID, Content: content})
+			to = append(to, openai.ChatMessage{Role: "tool", ToolCallID: b.ToolUseID, Content: content})
 		default:
 			return nil, openai.Unsupported(at+".type", "got %q, must be text, image or tool_result for this backend", b.Type)
 		}
@@ -288,14 +280,14 @@ func userMessages(to []chatMessage, role string, list []block, field string) ([]
 		return to, nil
 	}
 	content, err := partsContent(parts)
-	return append(to, chatMessage{Role: role, Content: content}), err
+	return append(to, openai.ChatMessage{Role: role, Content: content}), err
 }
 
-func imagePart(b block, field string) (chatPart, error) {
-	part := chatPart{Type: "image_url", ImageURL: &chatImageURL{}}
+func imagePart(b block, field string) (openai.ChatPart, error) {
+	part := openai.ChatPart{Type: "image_url", ImageURL: &openai.ChatImageURL{}}
 	switch s := b.Source; {
 	case s != nil && s.Type == "base64":
-		part.ImageURL.URL = quote("data:" + s.MediaType + ";base64," + s.Data)
+		part.ImageURL.URL = openai.Quote("data:" + s.MediaType + ";base64," + s.Data)
 	case s != nil && s.Type == "url":
 		part.ImageURL.URL = s.URL
 	default:
@@ -305,12 +297,12 @@ func imagePart(b block, field string) (chatPart, error) {
 }
 
 // toolResult translates what a tool said; its images are returned apart.
-func toolResult(b block, field string) (content raw, images []chatPart, err error) {
-	var parts []chatPart
+func toolResult(b block, field string) (content raw, images []openai.ChatPart, err error) {
+	var parts []openai.ChatPart
 	switch {
-	case !given(b.Content):
+	case !openai.Given(b.Content):
 	case b.Content.Kind() == '"':
-		parts = append(parts, chatPart{Type: "text", Text: b.Content})
+		parts = append(parts, openai.ChatPart{Type: "text", Text: b.Content})
 	default:
 		list, err := blocks(b.Content, field)
 		if err != nil {
@@ -320,7 +312,7 @@ func toolResult(b block, field string) (content raw, images []chatPart, err erro
 			at := fmt.Sprintf("%s[%d]", field, i)
 			switch part.Type {
 			case "text":
-				parts = append(parts, chatPart{Type: "text", Text: part.Text})
+				parts = append(parts, openai.ChatPart{Type: "text", Text: part.Text})
 			case "image":
 				image, err := imagePart(part, at)
 				if err != nil {
@@ -335,27 +327,27 @@ func toolResult(b block, field string) (content raw, images []chatPart, err erro
 	if b.IsError {
 		mark := raw(`"Error: "`)
 		if len(parts) == 0 {
-			parts = append(parts, chatPart{Type: "text", Text: mark})
+			parts = append(parts, openai.ChatPart{Type: "text", Text: mark})
 		} else {
-			parts[0].Text = join(mark, parts[0].Text)
+			parts[0].Text = openai.Join(mark, parts[0].Text)
 		}
 	}
 	content, err = partsContent(parts)
 	return content, images, err
 }
 
-func assistantMessage(list []block, field string) (chatMessage, error) {
-	out := chatMessage{Role: "assistant"}
-	var parts []chatPart
+func assistantMessage(list []block, field string) (openai.ChatMessage, error) {
+	out := openai.ChatMessage{Role: "assistant"}
+	var parts []openai.ChatPart
 	for i, b := range list {
 		at := fmt.Sprintf("%s[%d]", field, i)
 		switch b.Type {
 		case "text":
-			parts = append(parts, chatPart{Type: "text", Text: b.Text})
+			parts = append(parts, openai.ChatPart{Type: "text", Text: b.Text})
 		case "thinking":
-			out.ReasoningContent = join(out.ReasoningContent, b.Thinking)
+			out.ReasoningContent = openai.Join(out.ReasoningContent, b.Thinking)
 		case "tool_use":
-			out.ToolCalls = append(out.ToolCalls, chatCall{ID: b.ID, Type: "function", Function: chatFunction{Name: b.Name, Arguments: arguments(b.Input)}})
+			out.ToolCalls = append(out.ToolCalls, openai.ChatCall{ID: b.ID, Type: "function", Function: openai.ChatFunction{Name: b.Name, Arguments: arguments(b.Input)}})
 		default:
 			return out, openai.Unsupported(at+".type", "got %q, must be text, thinking or tool_use for this backend", b.Type)
 		}
@@ -377,7 +369,7 @@ const invalidJSON = "INVALID_JSON"
 
 // arguments are a tool's input as chat has them: a string of JSON.
 func arguments(input raw) raw {
-	if !given(input) {
+	if !openai.Given(input) {
 		return raw(`"{}"`)
 	}
 	var wrapped raw
@@ -390,12 +382,12 @@ func arguments(input raw) raw {
 	if n == 1 && wrapped != nil {
 		return wrapped
 	}
-	return quote(input)
+	return openai.Quote(input)
 }
 
 // input is [arguments] the other way around.
 func input(arguments raw) raw {
-	s := unquote(arguments)
+	s := openai.Unquote(arguments)
 	if strings.TrimSpace(s) == "" {
 		return raw("{}")
 	}

@@ -33,37 +33,44 @@ type MessageReply struct {
 // Reply appends the chat completion for a message.
 func (m *MessageReply) Reply(dst, whole []byte) ([]byte, error) {
 	var in reply
-	if err := json.Unmarshal(whole, &in, lenient); err != nil {
+	if err := json.Unmarshal(whole, &in, openai.Lenient()); err != nil {
 		return dst, openai.DecodeError(err)
 	}
 	if in.Type != "message" {
 		return dst, openai.Unsupported("type", "got %q from the backend, must be message", in.Type)
 	}
-	out := chatMessage{Role: "assistant", Content: null}
+	out := openai.ChatMessage{Role: "assistant", Content: null}
 	var said raw
+	var thoughts []block
 	for _, b := range in.Content {
 		switch b.Type {
 		case "text":
-			said = join(said, b.Text)
+			said = openai.Join(said, b.Text)
 		case "thinking", "redacted_thinking":
-			if text(b.Thinking) {
-				out.ReasoningContent = join(out.ReasoningContent, b.Thinking)
+			if openai.IsText(b.Thinking) {
+				out.ReasoningContent = openai.Join(out.ReasoningContent, b.Thinking)
 			}
-			out.ThinkingBlocks = append(out.ThinkingBlocks, b)
+			thoughts = append(thoughts, b)
 		case "tool_use":
-			out.ToolCalls = append(out.ToolCalls, chatCall{ID: b.ID, Type: "function", Function: chatFunction{Name: b.Name, Arguments: arguments(b.Input)}})
+			out.ToolCalls = append(out.ToolCalls, openai.ChatCall{ID: b.ID, Type: "function", Function: openai.ChatFunction{Name: b.Name, Arguments: arguments(b.Input)}})
 		}
 	}
 	if said != nil {
 		out.Content = said
 	}
+	if thoughts != nil {
+		var err error
+		if out.ThinkingBlocks, err = openai.AppendWire(nil, thoughts); err != nil {
+			return dst, err
+		}
+	}
 	finish := "stop"
 	if in.StopReason != nil {
 		finish = finishReason(*in.StopReason)
 	}
-	return appendJSON(dst, &chatReply{
+	return openai.AppendWire(dst, &openai.ChatReply{
 		ID: in.ID, Object: "chat.completion", Created: m.created(), Model: in.Model,
-		Choices: []chatChoice{{Message: &out, Logprobs: null, FinishReason: &finish}}, Usage: in.Usage.chat(),
+		Choices: []openai.ChatChoice{{Message: &out, Logprobs: null, FinishReason: &finish}}, Usage: in.Usage.chat(),
 	})
 }
 
@@ -86,9 +93,9 @@ func finishReason(stop string) string {
 }
 
 // chat counts as chat completions do.
-func (u usage) chat() *chatUsage {
+func (u usage) chat() *openai.ChatUsage {
 	prompt := u.Input + u.CacheRead + u.CacheCreation
-	return &chatUsage{Prompt: prompt, Completion: u.Output, Total: prompt + u.Output, Details: &chatCached{Cached: u.CacheRead}}
+	return &openai.ChatUsage{Prompt: prompt, Completion: u.Output, Total: prompt + u.Output, PromptDetails: &openai.ChatCached{Cached: u.CacheRead}}
 }
 
 // event is an event of a message's stream.
@@ -117,7 +124,7 @@ func (m *MessageReply) Event(dst, data []byte) ([]byte, error) {
 		return dst, nil
 	}
 	var in event
-	if err := json.Unmarshal(data, &in, lenient); err != nil {
+	if err := json.Unmarshal(data, &in, openai.Lenient()); err != nil {
 		return dst, openai.DecodeError(err)
 	}
 	switch in.Type {
@@ -127,7 +134,7 @@ func (m *MessageReply) Event(dst, data []byte) ([]byte, error) {
 		}
 		m.started = true
 		m.id, m.model, m.usage = in.Message.ID, in.Message.Model, in.Message.Usage
-		return m.chunk(dst, &chatMessage{Role: "assistant", Content: raw(`""`)}, nil)
+		return m.chunk(dst, &openai.ChatMessage{Role: "assistant", Content: raw(`""`)}, nil)
 	case "content_block_start":
 		if in.ContentBlock == nil {
 			return dst, openai.Unsupported("content_block", "content_block_start has none")
@@ -140,7 +147,7 @@ func (m *MessageReply) Event(dst, data []byte) ([]byte, error) {
 	case "message_delta":
 		m.finish = in.Delta.StopReason
 		// What it does not count again stays as it was at the start.
-		if err := json.Unmarshal(orEmpty(in.Usage), &m.usage, lenient); err != nil {
+		if err := json.Unmarshal(orEmpty(in.Usage), &m.usage, openai.Lenient()); err != nil {
 			return dst, openai.DecodeError(err)
 		}
 		return dst, nil
@@ -156,7 +163,7 @@ func (m *MessageReply) Event(dst, data []byte) ([]byte, error) {
 }
 
 func orEmpty(v raw) raw {
-	if given(v) {
+	if openai.Given(v) {
 		return v
 	}
 	return raw("{}")
@@ -187,48 +194,48 @@ func (m *MessageReply) begin(dst []byte, b block) (_ []byte, err error) {
 	m.block, m.told = b, false
 	switch b.Type {
 	case "text":
-		if text(b.Text) {
-			return m.chunk(dst, &chatMessage{Content: b.Text}, nil)
+		if openai.IsText(b.Text) {
+			return m.chunk(dst, &openai.ChatMessage{Content: b.Text}, nil)
 		}
 	case "thinking":
-		if text(b.Thinking) {
-			return m.chunk(dst, &chatMessage{ReasoningContent: b.Thinking}, nil)
+		if openai.IsText(b.Thinking) {
+			return m.chunk(dst, &openai.ChatMessage{ReasoningContent: b.Thinking}, nil)
 		}
 	case "tool_use":
 		m.calls++
-		if dst, err = m.call(dst, chatCall{ID: b.ID, Type: "function", Function: chatFunction{Name: b.Name, Arguments: raw(`""`)}}); err != nil {
+		if dst, err = m.call(dst, openai.ChatCall{ID: b.ID, Type: "function", Function: openai.ChatFunction{Name: b.Name, Arguments: raw(`""`)}}); err != nil {
 			return dst, err
 		}
-		if given(b.Input) && string(b.Input) != "{}" {
+		if openai.Given(b.Input) && string(b.Input) != "{}" {
 			m.told = true
-			return m.call(dst, chatCall{Function: chatFunction{Arguments: arguments(b.Input)}})
+			return m.call(dst, openai.ChatCall{Function: openai.ChatFunction{Arguments: arguments(b.Input)}})
 		}
 	}
 	return dst, nil
 }
 
-func (m *MessageReply) call(dst []byte, c chatCall) ([]byte, error) {
+func (m *MessageReply) call(dst []byte, c openai.ChatCall) ([]byte, error) {
 	index := m.calls - 1
 	c.Index = &index
-	return m.chunk(dst, &chatMessage{ToolCalls: []chatCall{c}}, nil)
+	return m.chunk(dst, &openai.ChatMessage{ToolCalls: []openai.ChatCall{c}}, nil)
 }
 
 func (m *MessageReply) delta(dst []byte, d *eventDelta) ([]byte, error) {
 	switch {
-	case d.Type == "text_delta" && text(d.Text):
-		return m.chunk(dst, &chatMessage{Content: d.Text}, nil)
-	case d.Type == "thinking_delta" && text(d.Thinking):
-		if text(m.block.Thinking) { // grows in place
+	case d.Type == "text_delta" && openai.IsText(d.Text):
+		return m.chunk(dst, &openai.ChatMessage{Content: d.Text}, nil)
+	case d.Type == "thinking_delta" && openai.IsText(d.Thinking):
+		if openai.IsText(m.block.Thinking) { // grows in place
 			m.block.Thinking = append(m.block.Thinking[:len(m.block.Thinking)-1], d.Thinking[1:]...)
 		} else {
 			m.block.Thinking = bytes.Clone(d.Thinking)
 		}
-		return m.chunk(dst, &chatMessage{ReasoningContent: d.Thinking}, nil)
+		return m.chunk(dst, &openai.ChatMessage{ReasoningContent: d.Thinking}, nil)
 	case d.Type == "signature_delta":
 		m.block.Signature = d.Signature
-	case d.Type == "input_json_delta" && text(d.PartialJSON):
+	case d.Type == "input_json_delta" && openai.IsText(d.PartialJSON):
 		m.told = true
-		return m.call(dst, chatCall{Function: chatFunction{Arguments: d.PartialJSON}})
+		return m.call(dst, openai.ChatCall{Function: openai.ChatFunction{Arguments: d.PartialJSON}})
 	}
 	return dst, nil
 }
@@ -238,13 +245,17 @@ func (m *MessageReply) stop(dst []byte) ([]byte, error) {
 	m.block = block{}
 	switch {
 	case b.Type == "tool_use" && !m.told:
-		return m.call(dst, chatCall{Function: chatFunction{Arguments: raw(`"{}"`)}})
+		return m.call(dst, openai.ChatCall{Function: openai.ChatFunction{Arguments: raw(`"{}"`)}})
 	case strings.HasSuffix(b.Type, "thinking"):
 		// Streams are put together by indexes.
 		index := m.thoughts
 		m.thoughts++
 		b.Index = &index
-		return m.chunk(dst, &chatMessage{ThinkingBlocks: []block{b}}, nil)
+		thoughts, err := openai.AppendWire(nil, []block{b})
+		if err != nil {
+			return dst, err
+		}
+		return m.chunk(dst, &openai.ChatMessage{ThinkingBlocks: thoughts}, nil)
 	}
 	return dst, nil
 }
@@ -255,38 +266,28 @@ func (m *MessageReply) end(dst []byte) (_ []byte, err error) {
 	}
 	m.ended = true
 	finish := finishReason(m.finish)
-	if dst, err = m.chunk(dst, &chatMessage{}, &finish); err != nil {
+	if dst, err = m.chunk(dst, &openai.ChatMessage{}, &finish); err != nil {
 		return dst, err
 	}
 	if m.Usage {
 		last := m.head()
 		last.Usage = m.usage.chat()
-		if dst, err = appendData(dst, last); err != nil {
+		if dst, err = openai.AppendEvent(dst, "", last); err != nil {
 			return dst, err
 		}
 	}
 	return append(dst, "data: [DONE]\n\n"...), nil
 }
 
-func (m *MessageReply) head() *chatReply {
-	return &chatReply{ID: m.id, Object: "chat.completion.chunk", Created: m.created(), Model: m.model, Choices: []chatChoice{}}
+func (m *MessageReply) head() *openai.ChatReply {
+	return &openai.ChatReply{ID: m.id, Object: "chat.completion.chunk", Created: m.created(), Model: m.model, Choices: []openai.ChatChoice{}}
 }
 
-func (m *MessageReply) chunk(dst []byte, delta *chatMessage, finish *string) ([]byte, error) {
+func (m *MessageReply) chunk(dst []byte, delta *openai.ChatMessage, finish *string) ([]byte, error) {
 	if !m.started {
 		return dst, openai.Unsupported("type", "the stream does not begin with message_start")
 	}
 	c := m.head()
-	c.Choices = append(c.Choices, chatChoice{Delta: delta, Logprobs: null, FinishReason: finish})
-	return appendData(dst, c)
-}
-
-// appendData appends a server-sent event without a name.
-func appendData(dst []byte, v any) ([]byte, error) {
-	before := len(dst)
-	out, err := appendJSON(append(dst, "data: "...), v)
-	if err != nil {
-		return dst[:before], err
-	}
-	return append(out, "\n\n"...), nil
+	c.Choices = append(c.Choices, openai.ChatChoice{Delta: delta, Logprobs: null, FinishReason: finish})
+	return openai.AppendEvent(dst, "", c)
 }

@@ -1,19 +1,9 @@
 package anthropic
 
-import (
-	"bytes"
-
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-)
+import "github.com/go-json-experiment/json/jsontext"
 
 // raw is JSON that is carried as it is spelled.
 type raw = jsontext.Value
-
-var (
-	lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	spelled = json.JoinOptions(lenient, jsontext.PreserveRawStrings(true))
-)
 
 // request is a request for a message. Members that it does not name are in Rest.
 type request struct {
@@ -116,42 +106,3 @@ type usage struct {
 }
 
 var null = raw("null")
-
-func given(v raw) bool { return len(v) > 0 && v.Kind() != 'n' }
-
-// text reports whether v is a string that says something.
-func text(v raw) bool { return len(v) > len(`""`) && v.Kind() == '"' }
-
-// quote spells a string as JSON. A byte that is not UTF-8 becomes U+FFFD, and
-// the error that is dropped only reports that.
-func quote[T ~string | ~[]byte](s T) raw {
-	v, _ := jsontext.AppendQuote(nil, s)
-	return v
-}
-
-// unquote returns the text of a string; of anything else, nothing.
-func unquote(v raw) string {
-	s, err := jsontext.AppendUnquote(nil, v)
-	if err != nil && len(s) == 0 {
-		return ""
-	}
-	return string(s)
-}
-
-// join appends the text of one string to another, as they are spelled.
-func join(a, b raw) raw {
-	if len(a) == 0 {
-		return b
-	}
-	return append(bytes.Clone(a[:len(a)-1]), b[1:]...)
-}
-
-// appendJSON appends a value. The types here have nothing that could not be
-// marshalled but invalid raw values, which decoding has refused.
-func appendJSON(dst []byte, v any) ([]byte, error) {
-	out, err := json.Marshal(v, spelled)
-	if err != nil {
-		return dst, err
-	}
-	return append(dst, out...), nil
-}

@@ -1,0 +1,213 @@
+package openai
+
+import (
+	"bytes"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// The types below are what translations need of Chat Completions. Values that
+// pass through are raw, as they are spelled.
+
+// ChatRequest is a request for a chat completion. Members that it does not name
+// are in Rest.
+type ChatRequest struct {
+	Model               jsontext.Value `json:"model,omitzero"`
+	Messages            []ChatMessage  `json:"messages"`
+	Tools               []ChatTool     `json:"tools,omitempty"`
+	ToolChoice          jsontext.Value `json:"tool_choice,omitzero"`
+	ParallelToolCalls   *bool          `json:"parallel_tool_calls,omitzero"`
+	MaxTokens           jsontext.Value `json:"max_tokens,omitzero"`
+	MaxCompletionTokens jsontext.Value `json:"max_completion_tokens,omitzero"`
+	Stop                jsontext.Value `json:"stop,omitzero"`
+	Stream              jsontext.Value `json:"stream,omitzero"`
+	StreamOptions       jsontext.Value `json:"stream_options,omitzero"`
+	Temperature         jsontext.Value `json:"temperature,omitzero"`
+	TopP                jsontext.Value `json:"top_p,omitzero"`
+	User                jsontext.Value `json:"user,omitzero"`
+	ReasoningEffort     jsontext.Value `json:"reasoning_effort,omitzero"`
+	ResponseFormat      *ChatFormat    `json:"response_format,omitzero"`
+	ChatTemplateKwargs  jsontext.Value `json:"chat_template_kwargs,omitzero"`
+	Rest                jsontext.Value `json:",embed"`
+}
+
+// ChatMessage is a message of a conversation, or a delta of one.
+type ChatMessage struct {
+	Role             string         `json:"role,omitzero"`
+	Content          jsontext.Value `json:"content,omitzero"` // a string, parts, or null
+	ReasoningContent jsontext.Value `json:"reasoning_content,omitzero"`
+	Reasoning        jsontext.Value `json:"reasoning,omitzero"` // its newer name
+	Refusal          jsontext.Value `json:"refusal,omitzero"`
+	ThinkingBlocks   jsontext.Value `json:"thinking_blocks,omitzero"` // of Anthropic's models
+	ToolCalls        []ChatCall     `json:"tool_calls,omitempty"`
+	ToolCallID       jsontext.Value `json:"tool_call_id,omitzero"`
+}
+
+// ReasoningText is the message's reasoning, under the name that it has.
+func (m *ChatMessage) ReasoningText() jsontext.Value {
+	if IsText(m.ReasoningContent) {
+		return m.ReasoningContent
+	}
+	return m.Reasoning
+}
+
+// ChatPart is a part of a message's content.
+type ChatPart struct {
+	Type     string         `json:"type"`
+	Text     jsontext.Value `json:"text,omitzero"`
+	Refusal  jsontext.Value `json:"refusal,omitzero"`
+	ImageURL *ChatImageURL  `json:"image_url,omitzero"`
+}
+
+// ChatImageURL is where an image is, a data URL perhaps.
+type ChatImageURL struct {
+	URL    jsontext.Value `json:"url"`
+	Detail jsontext.Value `json:"detail,omitzero"`
+}
+
+// ChatCall is a call of a tool, or a delta of one.
+type ChatCall struct {
+	Index    *int           `json:"index,omitzero"`
+	ID       jsontext.Value `json:"id,omitzero"`
+	Type     string         `json:"type,omitzero"`
+	Function ChatFunction   `json:"function"`
+}
+
+// ChatFunction is a function that is offered, named or called.
+type ChatFunction struct {
+	Name        jsontext.Value `json:"name,omitzero"`
+	Description jsontext.Value `json:"description,omitzero"`
+	Parameters  jsontext.Value `json:"parameters,omitzero"`
+	Strict      jsontext.Value `json:"strict,omitzero"`
+	Arguments   jsontext.Value `json:"arguments,omitzero"` // a string of JSON
+}
+
+// ChatTool is a tool that is offered, or the one that is to be called.
+type ChatTool struct {
+	Type     string        `json:"type"`
+	Function *ChatFunction `json:"function"`
+}
+
+// ChatFormat is the form that a reply's text must have.
+type ChatFormat struct {
+	Type       string      `json:"type"`
+	JSONSchema *ChatSchema `json:"json_schema,omitzero"`
+}
+
+// ChatSchema is a JSON schema with a name.
+type ChatSchema struct {
+	Name        jsontext.Value `json:"name"`
+	Description jsontext.Value `json:"description,omitzero"`
+	Schema      jsontext.Value `json:"schema,omitzero"`
+	Strict      jsontext.Value `json:"strict,omitzero"`
+}
+
+// ChatReply is a chat completion, or a chunk of one.
+type ChatReply struct {
+	ID      jsontext.Value `json:"id,omitzero"`
+	Object  string         `json:"object,omitzero"`
+	Created jsontext.Value `json:"created,omitzero"`
+	Model   jsontext.Value `json:"model,omitzero"`
+	Choices []ChatChoice   `json:"choices"`
+	Usage   *ChatUsage     `json:"usage,omitzero"`
+	Error   jsontext.Value `json:"error,omitzero"`
+}
+
+// ChatChoice is one of the alternatives of a reply.
+type ChatChoice struct {
+	Index        int            `json:"index"`
+	Message      *ChatMessage   `json:"message,omitzero"`
+	Delta        *ChatMessage   `json:"delta,omitzero"`
+	Logprobs     jsontext.Value `json:"logprobs,omitzero"`
+	FinishReason *string        `json:"finish_reason"`
+	StopReason   jsontext.Value `json:"stop_reason,omitzero"` // vLLM's: the stop string or token that ended it
+}
+
+// ChatUsage counts tokens.
+type ChatUsage struct {
+	Prompt         int64          `json:"prompt_tokens"`
+	Completion     int64          `json:"completion_tokens"`
+	Total          int64          `json:"total_tokens"`
+	PromptDetails  *ChatCached    `json:"prompt_tokens_details,omitzero"`
+	CompletionMore *ChatReasoning `json:"completion_tokens_details,omitzero"`
+}
+
+// ChatCached counts the tokens of a prompt that a cache had.
+type ChatCached struct {
+	Cached int64 `json:"cached_tokens"`
+}
+
+// ChatReasoning counts the tokens of a reply that are reasoning.
+type ChatReasoning struct {
+	Reasoning int64 `json:"reasoning_tokens"`
+}
+
+// Lenient are the options under which what others wrote is decoded: names may
+// repeat and text may be no UTF-8.
+func Lenient() json.Options {
+	return json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+}
+
+// AppendWire appends the JSON of a value; strings that it holds raw stay as they
+// are spelled.
+func AppendWire(dst []byte, v any) ([]byte, error) {
+	out, err := json.Marshal(v, Lenient(), jsontext.PreserveRawStrings(true))
+	if err != nil {
+		return dst, err
+	}
+	return append(dst, out...), nil
+}
+
+// AppendEvent appends a server-sent event with the JSON of a value; an empty name
+// is left out.
+func AppendEvent(dst []byte, name string, v any) ([]byte, error) {
+	before := len(dst)
+	if name != "" {
+		dst = append(append(append(dst, "event: "...), name...), '\n')
+	}
+	out, err := AppendWire(append(dst, "data: "...), v)
+	if err != nil {
+		return dst[:before], err
+	}
+	return append(out, "\n\n"...), nil
+}
+
+// Given reports whether a value is there and not null.
+func Given(v jsontext.Value) bool { return len(v) > 0 && v.Kind() != 'n' }
+
+// IsText reports whether a value is a string that says something.
+func IsText(v jsontext.Value) bool { return len(v) > len(`""`) && v.Kind() == '"' }
+
+// Quote spells a string as JSON. A byte that is not UTF-8 becomes U+FFFD, and
+// the error that is dropped only reports that.
+func Quote[T ~string | ~[]byte](s T) jsontext.Value {
+	v, _ := jsontext.AppendQuote(nil, s)
+	return v
+}
+
+// Unquote returns the text of a JSON string; of anything else, nothing.
+func Unquote(v jsontext.Value) string { return unquoted(v) }
+
+// Join appends the text of one JSON string to another, as both are spelled.
+func Join(a, b jsontext.Value) jsontext.Value {
+	if len(a) == 0 {
+		return b
+	}
+	return append(bytes.Clone(a[:len(a)-1]), b[1:]...)
+}
+
+// KeepMembers returns the object with the members to which keep says yes, nil
+// when none is left.
+func KeepMembers(object jsontext.Value, keep func(name string, value jsontext.Value) bool) jsontext.Value {
+	kept := []byte{'{'}
+	Members(object, func(name, value []byte) {
+		if keep(string(name), value) {
+			kept = appendMember(kept, name, value)
+		}
+	})
+	if len(kept) == 1 {
+		return nil
+	}
+	return append(kept, '}')
+}
