@@ -163,7 +163,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func (c *Config) validate() error {
+// Validate reports what is wrong with a configuration: CodeInvalid, naming the
+// field, the value and what is allowed.
+func (c *Config) Validate() error {
 	for _, f := range [...]struct {
 		name  string
 		value int64
@@ -185,7 +187,7 @@ func (c *Config) validate() error {
 			return agl.Errorf(agl.CodeInvalid, "%s: got %d, must not be negative", f.name, f.value)
 		}
 	}
-	if err := c.Control.check("Control"); err != nil {
+	if err := c.Control.Validate(); err != nil {
 		return err
 	}
 	if err := c.Capture.check(); err != nil {
@@ -195,6 +197,9 @@ func (c *Config) validate() error {
 		return err
 	}
 	if err := c.Health.check(); err != nil {
+		return err
+	}
+	if _, err := newTable(c.Models, nil); err != nil {
 		return err
 	}
 	if c.PublicURL != "" {

@@ -57,7 +57,10 @@ const (
 	OverLength OverBudget = "length"
 )
 
-func (c *Control) check(field string) error {
+// Validate reports what is wrong with a control: CodeInvalid, naming the field,
+// the value and what is allowed.
+func (c *Control) Validate() error {
+	const field = "control"
 	for _, f := range [...]struct {
 		name  string
 		value jsontext.Value
@@ -263,7 +266,7 @@ func (p *Proxy) SetControl(rolloutID string, control *Control) error {
 		delete(s.own, rolloutID)
 		return nil
 	}
-	if err := control.check("control"); err != nil {
+	if err := control.Validate(); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -277,6 +280,19 @@ func (p *Proxy) SetControl(rolloutID string, control *Control) error {
 
 // Control returns what the calls of a rollout may and may not.
 func (p *Proxy) Control(rolloutID string) Control { return *p.controls.of(rolloutID).clone() }
+
+// Reload replaces the models and [Config.Control] together: what is wrong with
+// either (CodeInvalid) leaves both as they were.
+func (p *Proxy) Reload(models []Model, control Control) error {
+	if err := control.Validate(); err != nil {
+		return err
+	}
+	if err := p.SetModels(models); err != nil {
+		return err
+	}
+	p.controls.setBase(&control)
+	return nil
+}
 
 // setBase replaces the control of rollouts that have none of their own.
 func (s *controls) setBase(base *Control) {

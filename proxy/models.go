@@ -59,7 +59,10 @@ func (s *state) wait(now time.Time) time.Duration {
 func newTable(models []Model, before *table) (*table, error) {
 	t := &table{models: slices.Clone(models), groups: make(map[string]*group), states: make(map[string]*state)}
 	for i := range t.models {
-		b, err := newBackend(i, &t.models[i])
+		if t.models[i].Name == "" {
+			return nil, agl.Errorf(agl.CodeInvalid, "models[%d].name: empty, must be the name that agents ask for", i)
+		}
+		b, err := newBackend(&t.models[i])
 		if err != nil {
 			return nil, err
 		}
@@ -90,10 +93,17 @@ func newTable(models []Model, before *table) (*table, error) {
 	return t, nil
 }
 
-func newBackend(i int, m *Model) (*backend, error) {
+// Validate reports what is wrong with a model: CodeInvalid, naming the field,
+// the value and what is allowed.
+func (m *Model) Validate() error {
 	if m.Name == "" {
-		return nil, agl.Errorf(agl.CodeInvalid, "models[%d].name: empty, must be the name that agents ask for", i)
+		return agl.Errorf(agl.CodeInvalid, "name: empty, must be the name that agents ask for")
 	}
+	_, err := newBackend(m)
+	return err
+}
+
+func newBackend(m *Model) (*backend, error) {
 	if err := checkURL("model "+m.Name+": base_url", m.BaseURL); err != nil {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ var errClosing = errors.New("the proxy is shutting down")
 // New returns a proxy. It refuses a configuration or a list of models that is
 // wrong with CodeInvalid, and starts nothing before the first call.
 func New(cfg Config) (*Proxy, error) {
-	if err := cfg.validate(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	p := &Proxy{cfg: cfg.withDefaults(), live: make(map[*call]struct{}), idle: make(chan struct{})}
