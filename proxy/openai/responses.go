@@ -1,0 +1,372 @@
+package openai
+
+import (
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// responsesRequest is a request of the Responses API. Members that it does not
+// name are in Rest.
+type responsesRequest struct {
+	Model             jsontext.Value      `json:"model,omitzero"`
+	Input             jsontext.Value      `json:"input,omitzero"` // a string or items
+	Instructions      jsontext.Value      `json:"instructions,omitzero"`
+	Tools             []responsesTool     `json:"tools,omitempty"`
+	ToolChoice        jsontext.Value      `json:"tool_choice,omitzero"`
+	ParallelToolCalls *bool               `json:"parallel_tool_calls,omitzero"`
+	MaxOutputTokens   jsontext.Value      `json:"max_output_tokens,omitzero"`
+	Stream            jsontext.Value      `json:"stream,omitzero"`
+	Temperature       jsontext.Value      `json:"temperature,omitzero"`
+	TopP              jsontext.Value      `json:"top_p,omitzero"`
+	Text              *responsesText      `json:"text,omitzero"`
+	Reasoning         *responsesReasoning `json:"reasoning,omitzero"`
+	User              jsontext.Value      `json:"user,omitzero"`
+	Metadata          jsontext.Value      `json:"metadata,omitzero"`
+	Include           []string            `json:"include,omitempty"`
+	Rest              jsontext.Value      `json:",embed"`
+}
+
+type responsesTool struct {
+	Type        string         `json:"type"`
+	Name        jsontext.Value `json:"name,omitzero"`
+	Description jsontext.Value `json:"description,omitzero"`
+	Parameters  jsontext.Value `json:"parameters,omitzero"`
+	Strict      jsontext.Value `json:"strict,omitzero"`
+}
+
+type responsesText struct {
+	Format    *responsesFormat `json:"format,omitzero"`
+	Verbosity jsontext.Value   `json:"verbosity,omitzero"`
+}
+
+type responsesFormat struct {
+	Type        string         `json:"type"`
+	Name        jsontext.Value `json:"name,omitzero"`
+	Description jsontext.Value `json:"description,omitzero"`
+	Schema      jsontext.Value `json:"schema,omitzero"`
+	Strict      jsontext.Value `json:"strict,omitzero"`
+}
+
+type responsesReasoning struct {
+	Effort  jsontext.Value `json:"effort"`
+	Summary jsontext.Value `json:"summary"`
+}
+
+// responsesItem is an item of the input or of the output.
+type responsesItem struct {
+	Type      string         `json:"type,omitzero"` // of the input, empty is message
+	ID        jsontext.Value `json:"id,omitzero"`
+	Status    string         `json:"status,omitzero"`
+	Role      string         `json:"role,omitzero"`
+	CallID    jsontext.Value `json:"call_id,omitzero"`
+	Name      jsontext.Value `json:"name,omitzero"`
+	Arguments jsontext.Value `json:"arguments,omitzero"`
+	Output    jsontext.Value `json:"output,omitzero"`
+	Summary   jsontext.Value `json:"summary,omitzero"`
+	Content   jsontext.Value `json:"content,omitzero"`
+}
+
+type responsesPart struct {
+	Type        string         `json:"type"`
+	Text        jsontext.Value `json:"text,omitzero"`
+	Refusal     jsontext.Value `json:"refusal,omitzero"`
+	ImageURL    jsontext.Value `json:"image_url,omitzero"`
+	Detail      jsontext.Value `json:"detail,omitzero"`
+	Annotations jsontext.Value `json:"annotations,omitzero"`
+	Logprobs    jsontext.Value `json:"logprobs,omitzero"`
+}
+
+// ResponsesOptions says what kind of Chat Completions a backend has, and what a
+// response needs that no chat completion says.
+type ResponsesOptions struct {
+	Hosted  bool // max_completion_tokens instead of max_tokens
+	ID      string
+	Created int64 // seconds since 1970
+}
+
+// ResponsesToChat returns the request for a chat completion that asks what a
+// request of the Responses API asks, and what translates the reply. Text,
+// images, functions with their calls and outputs, reasoning and schemas are
+// translated; what needs the state or the tools of OpenAI's own service is
+// refused: previous_response_id, conversation, prompt, background, built-in
+// tools. Nothing is stored, whatever store says. Encrypted reasoning that is
+// asked for is left out, as there is none.
+func ResponsesToChat(body []byte, o ResponsesOptions) ([]byte, *ResponseReply, error) {
+	var in responsesRequest
+	if err := json.Unmarshal(body, &in, Lenient()); err != nil {
+		return nil, nil, DecodeError(err)
+	}
+	out := ChatRequest{
+		Model: in.Model, Stream: in.Stream, Temperature: in.Temperature, TopP: in.TopP, User: in.User, ParallelToolCalls: in.ParallelToolCalls,
+	}
+	if o.Hosted {
+		out.MaxCompletionTokens = in.MaxOutputTokens
+	} else {
+		out.MaxTokens = in.MaxOutputTokens
+	}
+	if string(in.Stream) == "true" {
+		out.StreamOptions = jsontext.Value(`{"include_usage":true}`)
+	}
+	if in.Reasoning != nil {
+		out.ReasoningEffort = in.Reasoning.Effort
+	}
+	var err error
+	if out.Rest, err = responsesRest(&in); err != nil {
+		return nil, nil, err
+	}
+	if err := responsesTools(&in, &out); err != nil {
+		return nil, nil, err
+	}
+	if err := responsesFormats(&in, &out); err != nil {
+		return nil, nil, err
+	}
+	if Given(in.Instructions) {
+		out.Messages = append(out.Messages, ChatMessage{Role: "system", Content: in.Instructions})
+	}
+	if err := responsesInput(in.Input, &out); err != nil {
+		return nil, nil, err
+	}
+	chat, err := AppendWire(nil, &out)
+	return chat, newResponseReply(&in, o), err
+}
+
+// responsesRest looks through the members that are not translated.
+func responsesRest(in *responsesRequest) (jsontext.Value, error) {
+	var err error
+	logprobs := false
+	for i, what := range in.Include {
+		switch what {
+		case "reasoning.encrypted_content":
+		case "message.output_text.logprobs":
+			logprobs = true
+		default:
+			return nil, Unsupported(fmt.Sprintf("include[%d]", i), "got %q: this backend has nothing like it", what)
+		}
+	}
+	kept := KeepMembers(in.Rest, func(name string, value jsontext.Value) bool {
+		v, plain := string(value), "null" // a value that says what is so anyway
+		switch name {
+		case "store", "service_tier", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "stream_options", "max_tool_calls":
+			return false // nothing that the model is asked
+		case "background":
+			plain = "false"
+		case "truncation":
+			plain = `"disabled"`
+		case "previous_response_id", "conversation", "prompt", "context_management":
+		default:
+			return v != "null"
+		}
+		if v != plain && v != "null" && err == nil {
+			err = Unsupported(name, "got %s: this backend has nothing like it, send the whole input", v)
+		}
+		return false
+	})
+	if logprobs && err == nil {
+		kept = append([]byte(`{"logprobs":true`), tail(kept)...)
+	}
+	return kept, err
+}
+
+// tail is an object behind its brace, to go on from other members.
+func tail(object jsontext.Value) []byte {
+	if len(object) == 0 {
+		return []byte{'}'}
+	}
+	return append([]byte{','}, object[1:]...)
+}
+
+func responsesTools(in *responsesRequest, out *ChatRequest) error {
+	for i, t := range in.Tools {
+		if t.Type != "function" {
+			return Unsupported(fmt.Sprintf("tools[%d].type", i), "got %q, must be function for this backend", t.Type)
+		}
+		out.Tools = append(out.Tools, ChatTool{Type: t.Type, Function: &ChatFunction{Name: t.Name, Description: t.Description, Parameters: t.Parameters, Strict: t.Strict}})
+	}
+	if len(in.Tools) == 0 {
+		out.ParallelToolCalls = nil // servers refuse it without tools
+	}
+	switch {
+	case !Given(in.ToolChoice):
+	case in.ToolChoice.Kind() == '"':
+		out.ToolChoice = in.ToolChoice
+	default:
+		var named responsesTool
+		if err := json.Unmarshal(in.ToolChoice, &named, Lenient()); err != nil || named.Type != "function" {
+			return Unsupported("tool_choice", "got %s, must be auto, required, none or a function", in.ToolChoice)
+		}
+		choice, err := AppendWire(nil, &ChatTool{Type: "function", Function: &ChatFunction{Name: named.Name}})
+		if err != nil {
+			return err
+		}
+		out.ToolChoice = choice
+	}
+	return nil
+}
+
+func responsesFormats(in *responsesRequest, out *ChatRequest) error {
+	if in.Text == nil {
+		return nil
+	}
+	if Given(in.Text.Verbosity) {
+		out.Rest = append(append([]byte(`{"verbosity":`), in.Text.Verbosity...), tail(out.Rest)...)
+	}
+	f := in.Text.Format
+	if f == nil {
+		return nil
+	}
+	switch f.Type {
+	case "text":
+	case "json_object":
+		out.ResponseFormat = &ChatFormat{Type: f.Type}
+	case "json_schema":
+		out.ResponseFormat = &ChatFormat{Type: f.Type, JSONSchema: &ChatSchema{Name: f.Name, Description: f.Description, Schema: f.Schema, Strict: f.Strict}}
+	default:
+		return Unsupported("text.format.type", "got %q, must be text, json_object or json_schema", f.Type)
+	}
+	return nil
+}
+
+// responsesInput translates the conversation. What the model said in one turn
+// comes as several items, and goes into one message.
+func responsesInput(input jsontext.Value, out *ChatRequest) error {
+	if input.Kind() == '"' {
+		out.Messages = append(out.Messages, ChatMessage{Role: "user", Content: input})
+		return nil
+	}
+	var items []responsesItem
+	if err := json.Unmarshal(input, &items, Lenient()); err != nil {
+		return Unsupported("input", "must be a string or a list of items (%v)", err)
+	}
+	var turn *ChatMessage // of the model
+	flush := func() {
+		if turn == nil {
+			return
+		}
+		if turn.Content == nil {
+			turn.Content = null
+			if len(turn.ToolCalls) == 0 {
+				turn.Content = jsontext.Value(`""`)
+			}
+		}
+		out.Messages = append(out.Messages, *turn)
+		turn = nil
+	}
+	begin := func() *ChatMessage {
+		if turn == nil {
+			turn = &ChatMessage{Role: "assistant"}
+		}
+		return turn
+	}
+	for i := range items {
+		item := &items[i]
+		at := fmt.Sprintf("input[%d]", i)
+		switch item.Type {
+		case "", "message":
+			content, err := responsesContent(item.Content, at+".content")
+			if err != nil {
+				return err
+			}
+			if item.Role == "assistant" {
+				if turn != nil && (turn.Content != nil || len(turn.ToolCalls) > 0) {
+					flush()
+				}
+				begin().Content = content
+				continue
+			}
+			flush()
+			switch item.Role {
+			case "user", "system", "developer":
+			default:
+				return Unsupported(at+".role", "got %q, must be user, assistant, system or developer", item.Role)
+			}
+			role := item.Role
+			if role == "developer" {
+				role = "system" // the name that chat templates know
+			}
+			out.Messages = append(out.Messages, ChatMessage{Role: role, Content: content})
+		case "function_call":
+			m := begin()
+			m.ToolCalls = append(m.ToolCalls, ChatCall{ID: item.CallID, Type: "function", Function: ChatFunction{Name: item.Name, Arguments: item.Arguments}})
+		case "function_call_output":
+			flush()
+			content, err := responsesContent(item.Output, at+".output")
+			if err != nil {
+				return err
+			}
+			out.Messages = append(out.Messages, ChatMessage{Role: "tool", ToolCallID: item.CallID, Content: content})
+		case "reasoning":
+			flush()
+			said, err := reasoningText(item, at)
+			if err != nil {
+				return err
+			}
+			if said != nil {
+				begin().ReasoningContent = said
+			}
+		default:
+			return Unsupported(at+".type", "got %q, must be message, function_call, function_call_output or reasoning for this backend", item.Type)
+		}
+	}
+	flush()
+	return nil
+}
+
+// responsesContent translates content; one text is a string, which every chat
+// template takes.
+func responsesContent(content jsontext.Value, field string) (jsontext.Value, error) {
+	if content.Kind() == '"' {
+		return content, nil
+	}
+	var parts []responsesPart
+	if err := json.Unmarshal(content, &parts, Lenient()); err != nil {
+		return nil, Unsupported(field, "must be a string or a list of parts (%v)", err)
+	}
+	list := make([]ChatPart, 0, len(parts))
+	for i, p := range parts {
+		switch {
+		case p.Type == "input_text" || p.Type == "output_text" || p.Type == "text":
+			list = append(list, ChatPart{Type: "text", Text: p.Text})
+		case p.Type == "refusal":
+			list = append(list, ChatPart{Type: "text", Text: p.Refusal})
+		case p.Type == "input_image" && Given(p.ImageURL):
+			list = append(list, ChatPart{Type: "image_url", ImageURL: &ChatImageURL{URL: p.ImageURL, Detail: p.Detail}})
+		default:
+			return nil, Unsupported(fmt.Sprintf("%s[%d].type", field, i), "got %q, must be text or an image by its URL for this backend", p.Type)
+		}
+	}
+	switch {
+	case len(list) == 0:
+		return jsontext.Value(`""`), nil
+	case len(list) == 1 && list[0].Type == "text":
+		return list[0].Text, nil
+	}
+	return AppendWire(nil, list)
+}
+
+// reasoningText is what a reasoning item says in the open, or else its summary.
+func reasoningText(item *responsesItem, field string) (jsontext.Value, error) {
+	for _, from := range [...]struct {
+		name string
+		list jsontext.Value
+	}{{"content", item.Content}, {"summary", item.Summary}} {
+		if !Given(from.list) {
+			continue
+		}
+		var parts []responsesPart
+		if err := json.Unmarshal(from.list, &parts, Lenient()); err != nil {
+			return nil, Unsupported(field+"."+from.name, "must be a list of texts (%v)", err)
+		}
+		var said jsontext.Value
+		for _, p := range parts {
+			if IsText(p.Text) {
+				said = Join(said, p.Text)
+			}
+		}
+		if said != nil {
+			return said, nil
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,208 @@
+package openai_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/agl-go/agl/proxy/openai"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+)
+
+const responsesRequest = `{"model":"m","stream":true,"instructions":"be brief","temperature":0.50,"max_output_tokens":64,"parallel_tool_calls":true,"store":true,"user":"u","metadata":{"k":"v"},"min_p":0.1,
+"reasoning":{"effort":"low","summary":"auto"},"include":["reasoning.encrypted_content","message.output_text.logprobs"],"truncation":"disabled","previous_response_id":null,
+"text":{"format":{"type":"json_schema","name":"x","schema":{"type":"object"},"strict":true},"verbosity":"low"},
+"tools":[{"type":"function","name":"look","description":"d","parameters":{"type":"object"},"strict":false}],"tool_choice":{"type":"function","name":"look"},
+"input":[{"role":"user","content":"hi"},{"type":"message","role":"developer","content":[{"type":"input_text","text":"kindly"}]},
+{"role":"user","content":[{"type":"input_text","text":"see"},{"type":"input_image","image_url":"data:image/png;base64,AA==","detail":"low"}]},
+{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"hm"}]},
+{"type":"message","role":"assistant","content":[{"type":"output_text","text":"looking","annotations":[]}]},
+{"type":"function_call","call_id":"c1","name":"look","arguments":"{\"at\": 1}"},{"type":"function_call","call_id":"c2","name":"look","arguments":"{}"},
+{"type":"function_call_output","call_id":"c1","output":"blue"},{"type":"function_call_output","call_id":"c2","output":[{"type":"input_text","text":"red"}]},
+{"type":"message","role":"assistant","content":[{"type":"refusal","refusal":"no"}]},{"type":"message","role":"assistant","content":"yes"}]}`
+
+func options() openai.ResponsesOptions {
+	return openai.ResponsesOptions{ID: "resp_1", Created: 1700000000}
+}
+
+func indented(t *testing.T, doc []byte) []byte {
+	t.Helper()
+	v := jsontext.Value(doc)
+	if err := v.Indent(jsontext.WithIndent(" ")); err != nil {
+		t.Fatalf("%s: %v", doc, err)
+	}
+	return append(v, '\n')
+}
+
+func TestResponsesRequestGolden(t *testing.T) {
+	t.Parallel()
+	chat, _, err := openai.ResponsesToChat([]byte(responsesRequest), options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "responses-to-chat.golden.json", indented(t, chat))
+	chat, _, err = openai.ResponsesToChat([]byte(`{"model":"m","input":"hi","max_output_tokens":5}`), openai.ResponsesOptions{Hosted: true})
+	if want := `{"model":"m","messages":[{"role":"user","content":"hi"}],"max_completion_tokens":5}`; err != nil || string(chat) != want {
+		t.Errorf("got %s, %v, want %s", chat, err, want)
+	}
+}
+
+func TestResponsesUnsupported(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		`{"input":"a","previous_response_id":"resp_0"}`:                 `previous_response_id: got "resp_0"`,
+		`{"input":"a","conversation":"c"}`:                              `conversation: got "c"`,
+		`{"input":"a","background":true}`:                               `background: got true`,
+		`{"input":"a","truncation":"auto"}`:                             `truncation: got "auto"`,
+		`{"input":"a","prompt":{"id":"p"}}`:                             `prompt: got {"id":"p"}`,
+		`{"input":"a","tools":[{"type":"web_search"}]}`:                 `tools[0].type: got "web_search"`,
+		`{"input":"a","tool_choice":{"type":"mcp"}}`:                    `tool_choice: got {"type":"mcp"}`,
+		`{"input":"a","include":["file_search_call.results"]}`:          `include[0]: got "file_search_call.results"`,
+		`{"input":"a","text":{"format":{"type":"grammar"}}}`:            `text.format.type: got "grammar"`,
+		`{"input":[{"type":"item_reference","id":"x"}]}`:                `input[0].type: got "item_reference"`,
+		`{"input":[{"role":"tool","content":"a"}]}`:                     `input[0].role: got "tool"`,
+		`{"input":[{"role":"user","content":[{"type":"input_file"}]}]}`: `input[0].content[0].type: got "input_file"`,
+		`{"input":7}`:              `input: must be a string or a list`,
+		`{}`:                       `input: must be a string or a list`,
+		`{"input":"a","tools":{}}`: `tools: got an object, must be a list`,
+	} {
+		_, _, err := openai.ResponsesToChat([]byte(body), options())
+		var field *openai.FieldError
+		if !errors.As(err, &field) || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", body, err, want)
+		}
+	}
+}
+
+func chatChunk(delta, rest string) string {
+	return `{"id":"c-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":` + delta + rest + `}]}`
+}
+
+var responsesStreams = []struct {
+	name  string
+	datas []string
+}{
+	{"text", []string{
+		chatChunk(`{"role":"assistant","content":""}`, ``), chatChunk(`{"content":"one\n\n  "}`, `,"logprobs":{"content":[{"token":"one","logprob":-0.5,"bytes":[111],"top_logprobs":[]}]}`), chatChunk(`{"content":"two"}`, ``),
+		chatChunk(`{}`, `,"finish_reason":"stop"`), `{"id":"c-1","choices":[],"usage":{"prompt_tokens":10,"completion_tokens":4,"total_tokens":14,"prompt_tokens_details":{"cached_tokens":8},"completion_tokens_details":{"reasoning_tokens":1}}}`, `[DONE]`,
+	}},
+	{"reasoning, text, calls", []string{
+		chatChunk(`{"role":"assistant","reasoning_content":"hm"}`, ``), chatChunk(`{"content":"looking"}`, ``),
+		chatChunk(`{"tool_calls":[{"index":0,"id":"t1","type":"function","function":{"name":"look","arguments":""}},{"index":1,"id":"t2","type":"function","function":{"name":"wait","arguments":"{"}}]}`, ``),
+		chatChunk(`{"tool_calls":[{"index":0,"function":{"arguments":"{\"at\":1}"}}]}`, ``), chatChunk(`{"tool_calls":[{"index":1,"function":{"arguments":"}"}}]}`, ``),
+		chatChunk(`{}`, `,"finish_reason":"tool_calls"`), `[DONE]`,
+	}},
+	{"cut by length", []string{chatChunk(`{"content":"a"}`, `,"finish_reason":"length"`), `[DONE]`}},
+	{"refusal", []string{chatChunk(`{"refusal":"no"}`, `,"finish_reason":"stop"`)}},
+	{"error", []string{chatChunk(`{"content":"a"}`, ``), `{"error":{"message":"out of memory","type":"server_error"}}`}},
+}
+
+func responseReply(t *testing.T) *openai.ResponseReply {
+	t.Helper()
+	_, r, err := openai.ResponsesToChat([]byte(`{"model":"m","input":"hi"}`), options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestResponsesStreamsGolden(t *testing.T) {
+	t.Parallel()
+	var all []byte
+	for _, s := range responsesStreams {
+		r := responseReply(t)
+		var out []byte
+		var err error
+		var whole openai.Accumulator
+		for _, data := range s.datas {
+			whole.Add([]byte(data))
+			if out, err = r.Event(out, []byte(data)); err != nil {
+				t.Fatalf("%s: %s: %v", s.name, data, err)
+			}
+		}
+		if out, err = r.End(out); err != nil || !r.Done() {
+			t.Fatalf("%s: %v", s.name, err)
+		}
+		all = fmt.Appendf(all, "# %s\n\n%s", s.name, out)
+		if s.name == "error" {
+			continue
+		}
+		// Put together, the stream is what the whole reply becomes.
+		var a openai.ResponsesAccumulator
+		for _, event := range cutUp(out, func() int { return len(out) }) {
+			a.Add(openai.Data(event))
+		}
+		want, err := responseReply(t).Reply(nil, whole.AppendJSON(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(indented(t, want)), string(indented(t, a.AppendJSON(nil)))); diff != "" || !a.Done() || a.Malformed() > 0 {
+			t.Errorf("%s (-whole +streamed):\n%s", s.name, diff)
+		}
+	}
+	golden(t, "chat-to-responses.golden.sse", all)
+}
+
+// A stream that breaks off leaves what had come.
+func TestResponsesBrokenOff(t *testing.T) {
+	t.Parallel()
+	r := responseReply(t)
+	var a openai.ResponsesAccumulator
+	for _, data := range responsesStreams[1].datas[:4] {
+		out, err := r.Event(nil, []byte(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, event := range cutUp(out, func() int { return len(out) }) {
+			a.Add(openai.Data(event))
+		}
+	}
+	got := string(a.AppendJSON(nil))
+	for _, want := range []string{`"text":"hm"`, `"text":"looking"`, `"arguments":"{\"at\":1}"`, `"arguments":"{"`, `"status":"in_progress"`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %s in %s", want, got)
+		}
+	}
+	if _, err := r.End(nil); err == nil {
+		t.Error("a broken stream counts as complete")
+	}
+	a.Add([]byte(`{"type":"error","code":"server_error","message":"gone"}`))
+	a.Add([]byte(`nonsense`))
+	if got := string(a.AppendJSON(nil)); !strings.Contains(got, `"error":{"type":"error","code":"server_error","message":"gone"}`) || a.Malformed() != 1 || a.Done() {
+		t.Errorf("got %s", got)
+	}
+}
+
+// FuzzResponses: whatever comes, nothing panics, and what comes out is JSON.
+func FuzzResponses(f *testing.F) {
+	f.Add([]byte(responsesRequest), []byte(responsesStreams[1].datas[2]))
+	f.Add([]byte(`{"input":[]}`), []byte(`{"type":"response.created","response":{}}`))
+	f.Fuzz(func(t *testing.T, request, data []byte) {
+		chat, r, err := openai.ResponsesToChat(request, options())
+		if err == nil && !jsontext.Value(chat).IsValid(openai.Lenient()) {
+			t.Fatalf("%s became %s", request, chat)
+		}
+		if r == nil {
+			r = &openai.ResponseReply{}
+		}
+		if err == nil {
+			out, err := r.Event(nil, data)
+			if err == nil {
+				out, _ = r.End(out)
+			}
+			for _, event := range cutUp(out, func() int { return len(out) }) {
+				if !jsontext.Value(openai.Data(event)).IsValid(openai.Lenient()) {
+					t.Fatalf("%s became %s", data, out)
+				}
+			}
+		}
+		var a openai.ResponsesAccumulator
+		a.Add(data)
+		a.Add(data)
+		if out := a.AppendJSON(nil); jsontext.Value(data).IsValid(openai.Lenient()) && !jsontext.Value(out).IsValid(openai.Lenient()) {
+			t.Fatalf("%s accumulated to %s", data, out)
+		}
+	})
+}
