@@ -3,16 +3,15 @@ package chaos
 import (
 	"context"
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/agl-go/agl/store/postgres/postgrestest"
 	"github.com/agl-go/agl/test/chaos/history"
+	"github.com/agl-go/agl/test/process"
 )
 
 // The flags of the tests; `make chaos` gives the numbers of a long run.
@@ -27,20 +26,7 @@ var aglBinary string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	dir, err := os.MkdirTemp("", "agl-chaos-bin-")
-	if err != nil {
-		panic(err)
-	}
-	aglBinary = filepath.Join(dir, "agl")
-	build := exec.Command("go", "build", "-o", aglBinary, "github.com/agl-go/agl/cmd/agl")
-	if out, err := build.CombinedOutput(); err != nil {
-		panic(fmt.Sprintf("build agl: %v\n%s", err, out))
-	}
-	code := m.Run()
-	if err := os.RemoveAll(dir); err != nil {
-		panic(err)
-	}
-	os.Exit(code)
+	os.Exit(process.Main(m, &aglBinary))
 }
 
 // run is one run of the suite: the servers, their database's directory, and the
@@ -50,7 +36,7 @@ type run struct {
 	seed    uint64
 	random  *rand.Rand
 	dir     string // kept with the history when a rule is broken
-	servers []*server
+	servers []*process.Server
 	record  *history.Recorder
 }
 
@@ -101,13 +87,13 @@ func (r *run) kill(n int) {
 	for range n {
 		r.between(time.Second)
 		s := r.servers[r.random.IntN(len(r.servers))]
-		r.record.Note("nemesis", "kill "+s.name)
-		s.kill()
+		r.record.Note("nemesis", "kill "+s.Name)
+		s.Kill()
 		if r.random.IntN(2) == 0 {
 			r.between(300 * time.Millisecond)
 		}
-		s.start()
-		r.record.Note("nemesis", "started "+s.name)
+		s.Start()
+		r.record.Note("nemesis", "started "+s.Name)
 	}
 }
 
@@ -146,7 +132,7 @@ func (r *run) finish(file *os.File) {
 func TestMemory(t *testing.T) {
 	r, file := newRun(t)
 	r.settings(history.Args{StrictFIFO: true, EventLog: true})
-	r.servers = []*server{newServer(t, "store", r.dir, "--db", "memory:")}
+	r.servers = []*process.Server{process.Store(t, aglBinary, "store", r.dir, "--db", "memory:")}
 	newLoad(t, r.seed, r.record, r.servers).during(func() {
 		pause(t.Context(), 3*time.Second)
 	})
@@ -164,7 +150,7 @@ func TestSQLite(t *testing.T) {
 		t.Run(test.sync, func(t *testing.T) {
 			r, file := newRun(t)
 			r.settings(history.Args{StrictFIFO: true, EventLog: true})
-			r.servers = []*server{newServer(t, "store", r.dir, "--db", "sqlite:"+filepath.Join(r.dir, "agl.db"), "--sync", test.sync)}
+			r.servers = []*process.Server{process.Store(t, aglBinary, "store", r.dir, "--db", "sqlite:"+filepath.Join(r.dir, "agl.db"), "--sync", test.sync)}
 			newLoad(t, r.seed, r.record, r.servers).during(func() { r.kill(test.kills) })
 			r.finish(file)
 		})
@@ -191,7 +177,7 @@ func TestPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"store-0", "store-1"} {
-		r.servers = append(r.servers, newServer(t, name, r.dir, "--db", url))
+		r.servers = append(r.servers, process.Store(t, aglBinary, name, r.dir, "--db", url))
 	}
 	restarts := max(1, *kills/10)
 	newLoad(t, r.seed, r.record, r.servers).during(func() {

@@ -16,7 +16,12 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/rest"
 	"github.com/agl-go/agl/test/chaos/history"
+	"github.com/agl-go/agl/test/process"
 )
+
+// longest bounds every wait for something that must happen; it is reached only
+// by a failure.
+const longest = 60 * time.Second
 
 const (
 	runners    = 32
@@ -54,15 +59,15 @@ func (b balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 
 func (b balancer) CloseIdleConnections() { b.transport.CloseIdleConnections() }
 
-func newLoad(t *testing.T, seed uint64, recorder *history.Recorder, servers []*server) *load {
+func newLoad(t *testing.T, seed uint64, recorder *history.Recorder, servers []*process.Server) *load {
 	t.Helper()
 	l := &load{t: t, seed: seed, recorder: recorder}
 	b := balancer{transport: &http.Transport{MaxIdleConnsPerHost: 2 * runners}}
 	for _, s := range servers {
-		b.addresses = append(b.addresses, s.address())
+		b.addresses = append(b.addresses, s.Address())
 	}
 	connect := func(c rest.ClientConfig) *rest.Client {
-		c.URL, c.Transport = servers[0].url(), b
+		c.URL, c.Transport = servers[0].URL(), b
 		c.MaxBackoff, c.EventSilence = 200*time.Millisecond, 20*time.Second
 		client, err := rest.NewClient(c)
 		if err != nil {

@@ -1,0 +1,168 @@
+// Package process runs the real agl command for suites that kill it: it builds
+// the program, starts store servers that keep their address over their deaths,
+// and leaves none behind.
+//
+// It must not know what is stored, nor what a suite is after.
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// longest bounds how long a server may take to serve; it is reached only by a
+// failure.
+const longest = 60 * time.Second
+
+// Build builds the agl command into a directory and returns its file.
+func Build(dir string) (string, error) {
+	file := filepath.Join(dir, "agl")
+	build := exec.Command("go", "build", "-o", file, "github.com/agl-go/agl/cmd/agl") //nolint:noctx // go test bounds it
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build agl: %w\n%s", err, out)
+	}
+	return file, nil
+}
+
+// Main runs a package's tests with the agl command, whose file it puts into
+// binary. It returns the exit code.
+func Main(m *testing.M, binary *string) (code int) {
+	dir, err := os.MkdirTemp("", "agl-test-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	// Whoever a test runs the program as can read it.
+	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // nothing secret is in it
+		panic(err)
+	}
+	if *binary, err = Build(dir); err != nil {
+		panic(err)
+	}
+	return m.Run()
+}
+
+// Server is a store server at an address of its own, alive or not.
+type Server struct {
+	Name string
+	Log  string // the file that its standard error is appended to
+
+	tb     testing.TB
+	binary string
+	args   []string
+	port   int
+	cmd    *exec.Cmd     // nil when there is no process
+	exited chan struct{} // closed when it has ended
+}
+
+// Store starts `agl store args…` with a log in dir, to be killed at the end of
+// the test.
+func Store(tb testing.TB, binary, name, dir string, args ...string) *Server {
+	tb.Helper()
+	s := &Server{Name: name, Log: filepath.Join(dir, name+".log"), tb: tb, binary: binary, port: freePort(tb)}
+	s.args = append([]string{"store", "--port", strconv.Itoa(s.port), "--log-level", "warn"}, args...)
+	tb.Cleanup(s.Kill)
+	s.Start()
+	return s
+}
+
+func freePort(tb testing.TB) int {
+	tb.Helper()
+	var config net.ListenConfig
+	l, err := config.Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	if err := l.Close(); err != nil {
+		tb.Fatal(err)
+	}
+	return port
+}
+
+// Address is the server's host and port, URL its URL.
+func (s *Server) Address() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
+
+// URL is the server's URL.
+func (s *Server) URL() string { return "http://" + s.Address() }
+
+// PID is the process, 0 when there is none.
+func (s *Server) PID() int {
+	if s.cmd == nil {
+		return 0
+	}
+	return s.cmd.Process.Pid
+}
+
+// Start starts the process and waits until it serves.
+func (s *Server) Start() {
+	s.tb.Helper()
+	log, err := os.OpenFile(s.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	s.cmd = exec.Command(s.binary, s.args...) //nolint:noctx // it is ended by a signal
+	s.cmd.Stderr = log
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := errors.Join(s.cmd.Start(), log.Close()); err != nil {
+		s.tb.Fatal(err)
+	}
+	s.exited = make(chan struct{})
+	go func(cmd *exec.Cmd, exited chan struct{}) {
+		defer close(exited)
+		_ = cmd.Wait() // how it ended is not asked
+	}(s.cmd, s.exited)
+	if err := s.await(); err != nil {
+		said, _ := os.ReadFile(s.Log)
+		s.tb.Fatalf("%s does not serve: %v\n%s", s.Name, err, said)
+	}
+}
+
+func (s *Server) await() error {
+	ctx, cancel := context.WithTimeout(s.tb.Context(), longest)
+	defer cancel()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL()+"/v1/agl/health", http.NoBody)
+		if err != nil {
+			return err
+		}
+		answer, err := http.DefaultClient.Do(req)
+		if err == nil {
+			if err = answer.Body.Close(); err == nil && answer.StatusCode == http.StatusOK {
+				return nil
+			}
+			err = errors.Join(err, errors.New(answer.Status))
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-s.exited:
+			return errors.New("it has ended")
+		case <-tick.C:
+		}
+	}
+}
+
+// Kill ends the process as a crash does.
+func (s *Server) Kill() {
+	if s.cmd == nil {
+		return
+	}
+	if err := s.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		s.tb.Error(err)
+	}
+	<-s.exited
+	s.cmd = nil
+}
