@@ -1,0 +1,549 @@
+package proxy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy"
+	"github.com/google/go-cmp/cmp"
+)
+
+// respond makes a backend's reply.
+func respond(status int, header http.Header, body string) *http.Response {
+	if header == nil {
+		header = http.Header{}
+	}
+	if header.Get("Content-Type") == "" {
+		header.Set("Content-Type", "application/json")
+	}
+	return &http.Response{
+		Status: fmt.Sprint(status, " ", http.StatusText(status)), StatusCode: status, Header: header,
+		ContentLength: int64(len(body)), Body: io.NopCloser(strings.NewReader(body)),
+	}
+}
+
+func ok() *http.Response { return respond(200, nil, completion("c", []int{1, 2}, []int{3, 4})) }
+
+// plugged makes a proxy over a transport, with the model "m" at each of the hosts.
+func plugged(t *testing.T, rt transport, edit func(c *proxy.Config), hosts ...string) (*proxy.Proxy, *spans) {
+	t.Helper()
+	store := &spans{}
+	cfg := proxy.Config{Spans: store, Transport: rt}
+	for _, h := range hosts {
+		cfg.Models = append(cfg.Models, proxy.Model{Name: "m", BaseURL: "http://" + h + "/v1"})
+	}
+	if edit != nil {
+		edit(&cfg)
+	}
+	p, err := proxy.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, store
+}
+
+func ask(ctx context.Context, p *proxy.Proxy, path, body string, header http.Header) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, path, strings.NewReader(body))
+	for k, v := range header {
+		r.Header[k] = v
+	}
+	p.ServeHTTP(w, r)
+	return w
+}
+
+// What a backend fails to answer is asked again, as long as it may help.
+func TestRetries(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("connection refused")
+	const patient, impatient = "2", "60"
+	for _, tt := range []struct {
+		name   string
+		fails  int // times
+		err    error
+		status int
+		header http.Header
+		edit   func(c *proxy.Config)
+		want   int // status
+		tries  int
+		least  time.Duration
+	}{
+		{name: "works", want: 200, tries: 1},
+		{name: "network", fails: 2, err: refused, want: 200, tries: 3},
+		{name: "network, for good", fails: 9, err: refused, want: 502, tries: 3},
+		{name: "408", fails: 1, status: 408, want: 200, tries: 2},
+		{name: "429", fails: 1, status: 429, want: 200, tries: 2},
+		{name: "500 for good", fails: 9, status: 500, want: 500, tries: 3},
+		{name: "503", fails: 1, status: 503, want: 200, tries: 2},
+		{name: "501 stays", fails: 1, status: 501, want: 501, tries: 1},
+		{name: "400 stays", fails: 1, status: 400, want: 400, tries: 1},
+		{name: "asks for time", fails: 1, status: 429, header: http.Header{"Retry-After": {patient}}, want: 200, tries: 2, least: 2 * time.Second},
+		{name: "asks for milliseconds", fails: 1, status: 429, header: http.Header{"Retry-After-Ms": {"1500"}}, want: 200, tries: 2, least: 1500 * time.Millisecond},
+		{name: "asks for too much time", fails: 1, status: 429, header: http.Header{"Retry-After": {impatient}}, want: 429, tries: 1},
+		{name: "says that it is no use", fails: 1, status: 503, header: http.Header{"X-Should-Retry": {"false"}}, want: 503, tries: 1},
+		{name: "not wanted", fails: 1, status: 503, edit: func(c *proxy.Config) { c.Retry.Attempts = 1 }, want: 503, tries: 1},
+		{name: "more wanted", fails: 4, status: 503, edit: func(c *proxy.Config) { c.Retry.Attempts = 5 }, want: 200, tries: 5},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				tries := 0
+				p, store := plugged(t, func(r *http.Request) (*http.Response, error) {
+					if body, err := io.ReadAll(r.Body); err != nil || !strings.Contains(string(body), `"hi"`) {
+						t.Errorf("try %d has the body %s, %v", tries, body, err)
+					}
+					tries++
+					switch {
+					case tries > tt.fails:
+						return ok(), nil
+					case tt.err != nil:
+						return nil, tt.err
+					default:
+						return respond(tt.status, tt.header.Clone(), `{"error":{"message":"no"}}`), nil
+					}
+				}, tt.edit, "backend")
+				began := time.Now()
+				w := call(t.Context(), p, attemptPath)
+				took := time.Since(began)
+				if w.Code != tt.want || tries != tt.tries {
+					t.Errorf("%d after %d tries, want %d after %d: %s", w.Code, tries, tt.want, tt.tries, w.Body)
+				}
+				if got := w.Header().Get(proxy.HeaderTries); got != fmt.Sprint(tt.tries) {
+					t.Errorf("%s: %q", proxy.HeaderTries, got)
+				}
+				most := tt.least + time.Duration(tt.tries-1)*time.Second*2
+				if took < tt.least || took > most {
+					t.Errorf("took %v, want %v to %v", took, tt.least, most)
+				}
+				if err := p.Flush(t.Context(), nil); err != nil || len(store.calls()) != 1 {
+					t.Errorf("%d records of one call, %v", len(store.calls()), err)
+				}
+				closed(t, p)
+			})
+		})
+	}
+}
+
+// An agent that leaves while the proxy waits to repeat ends the call.
+func TestAgentLeavesBetweenTries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		p, _ := plugged(t, func(*http.Request) (*http.Response, error) {
+			tries++
+			return respond(503, http.Header{"Retry-After": {"5"}}, "{}"), nil
+		}, nil, "backend")
+		ctx, leave := context.WithTimeout(t.Context(), time.Second)
+		defer leave()
+		call(ctx, p, attemptPath)
+		if tries != 1 {
+			t.Errorf("%d tries", tries)
+		}
+		closed(t, p)
+	})
+}
+
+// A failing try goes to another replica next, at once; the rollout comes back
+// to its own once that works.
+func TestRetryElsewhere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		broken := ""
+		var hosts []string
+		p, _ := plugged(t, func(r *http.Request) (*http.Response, error) {
+			hosts = append(hosts, r.URL.Host)
+			if r.URL.Host == broken {
+				return respond(429, http.Header{"Retry-After": {"60"}}, "{}"), nil
+			}
+			return ok(), nil
+		}, nil, "a", "b", "c")
+		call(t.Context(), p, attemptPath)
+		broken = hosts[0]
+		for range 3 {
+			hosts = nil
+			if w := call(t.Context(), p, attemptPath); w.Code != 200 || len(hosts) != 2 || hosts[0] != broken || hosts[1] == broken {
+				t.Errorf("%d by way of %v, with %s broken", w.Code, hosts, broken)
+			}
+		}
+		broken, hosts = "", nil
+		if call(t.Context(), p, attemptPath); len(hosts) != 1 {
+			t.Errorf("by way of %v", hosts)
+		}
+		closed(t, p)
+	})
+}
+
+// A backend that fails is left alone, tried by one call after its rest, and
+// used again once that works.
+func TestBreaker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tries, broken := 0, true
+		var hang chan struct{}
+		p, _ := plugged(t, func(r *http.Request) (*http.Response, error) {
+			tries++
+			switch {
+			case hang != nil:
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			case broken:
+				return nil, io.ErrUnexpectedEOF
+			}
+			return ok(), nil
+		}, func(c *proxy.Config) { c.Retry.Attempts = 1 }, "backend")
+		expect := func(what string, status, more int) *httptest.ResponseRecorder {
+			t.Helper()
+			before := tries
+			w := call(t.Context(), p, attemptPath)
+			if w.Code != status || tries-before != more {
+				t.Errorf("%s: %d after %d tries, want %d after %d: %s", what, w.Code, tries-before, status, more, w.Body)
+			}
+			return w
+		}
+		for range 5 {
+			expect("failing", 502, 1)
+		}
+		w := expect("open", 503, 0)
+		if got := w.Header().Get("Retry-After"); got != "1" || !strings.Contains(w.Body.String(), "http://backend/v1") {
+			t.Errorf("Retry-After %q: %s", got, w.Body)
+		}
+		time.Sleep(time.Second)
+		expect("a trial that fails", 502, 1)
+		time.Sleep(time.Second)
+		expect("rests twice as long", 503, 0)
+		time.Sleep(time.Second)
+		hang = make(chan struct{})
+		ctx, leave := context.WithTimeout(t.Context(), time.Second)
+		var group sync.WaitGroup
+		group.Go(func() { call(ctx, p, attemptPath) })
+		synctest.Wait()
+		expect("only one trial", 503, 0)
+		leave()
+		group.Wait()
+		hang, broken = nil, false
+		expect("a trial that was left says nothing", 200, 1)
+		for range 3 {
+			expect("closed", 200, 1)
+		}
+		closed(t, p)
+	})
+}
+
+// A backend whose probe fails gets no calls until it works.
+func TestProbes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		sick, probes := "", 0
+		served := make(map[string]int)
+		p, _ := plugged(t, func(r *http.Request) (*http.Response, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if r.URL.Path == "/health" {
+				probes++
+				if r.URL.Host == sick {
+					return respond(500, nil, "out of memory"), nil
+				}
+				return respond(200, nil, ""), nil
+			}
+			served[r.URL.Host]++
+			return ok(), nil
+		}, func(c *proxy.Config) {
+			for i := range c.Models {
+				c.Models[i].HealthURL = "/health"
+			}
+		}, "a", "b")
+		spread := func() map[string]int {
+			clear(served)
+			for i := range 20 {
+				if w := call(t.Context(), p, fmt.Sprintf("/rollout/r%d/attempt/a/chat/completions", i)); w.Code != 200 {
+					t.Errorf("%d %s", w.Code, w.Body)
+				}
+			}
+			return served
+		}
+		if got := spread(); len(got) != 2 {
+			t.Errorf("served by %v", got)
+		}
+		mu.Lock()
+		sick = "a"
+		mu.Unlock()
+		time.Sleep(11 * time.Second)
+		if got := spread(); got["a"] != 0 || probes < 4 {
+			t.Errorf("served by %v after %d probes", got, probes)
+		}
+		mu.Lock()
+		sick = ""
+		mu.Unlock()
+		time.Sleep(6 * time.Second)
+		if got := spread(); len(got) != 2 {
+			t.Errorf("served by %v", got)
+		}
+		closed(t, p)
+	})
+}
+
+// Calls over a limit wait their turn, in the order in which they came, and no
+// longer than they may.
+func TestLimitInFlight(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		running, most := 0, 0
+		var order []string
+		p, _ := plugged(t, func(r *http.Request) (*http.Response, error) {
+			mu.Lock()
+			running++
+			most = max(most, running)
+			order = append(order, r.Header.Get("X-Call"))
+			mu.Unlock()
+			time.Sleep(9 * time.Second) // three times while the others wait for 30 s
+			mu.Lock()
+			running--
+			mu.Unlock()
+			return ok(), nil
+		}, func(c *proxy.Config) { c.Models[0].Limits.InFlight = 2 }, "backend")
+		codes := make([]int, 10)
+		var group sync.WaitGroup
+		for i := range codes {
+			group.Go(func() {
+				w := ask(t.Context(), p, attemptPath, hello, http.Header{"X-Call": {fmt.Sprint(i)}})
+				codes[i] = w.Code
+				if w.Code == 503 && w.Header().Get("Retry-After") == "" {
+					t.Error("no Retry-After")
+				}
+			})
+			synctest.Wait()
+		}
+		group.Wait()
+		if diff := cmp.Diff([]int{200, 200, 200, 200, 200, 200, 200, 200, 503, 503}, codes); diff != "" || most != 2 {
+			t.Errorf("%d at a time; statuses %s", most, diff)
+		}
+		if got := strings.Join(order, ""); got != "01234567" {
+			t.Errorf("served in the order %s", got)
+		}
+		closed(t, p)
+	})
+}
+
+func TestLimitRequestsPerMinute(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := plugged(t, func(*http.Request) (*http.Response, error) { return ok(), nil },
+			func(c *proxy.Config) { c.Models[0].Limits.RequestsPerMinute = 6 }, "backend")
+		began := time.Now()
+		for i := range 10 {
+			if w := call(t.Context(), p, attemptPath); w.Code != 200 {
+				t.Fatalf("call %d: %d %s", i, w.Code, w.Body)
+			}
+		}
+		// Six are in the bucket, the others come every ten seconds.
+		if took := time.Since(began).Round(time.Second); took != 40*time.Second {
+			t.Errorf("ten calls took %v", took)
+		}
+		// Without that much patience it says when to come back.
+		var group sync.WaitGroup
+		var refused []string
+		var mu sync.Mutex
+		for range 5 {
+			group.Go(func() {
+				if w := call(t.Context(), p, attemptPath); w.Code == 429 {
+					mu.Lock()
+					refused = append(refused, w.Header().Get("Retry-After"))
+					mu.Unlock()
+				}
+			})
+		}
+		group.Wait()
+		if len(refused) != 2 {
+			t.Errorf("refused with Retry-After %v, want two", refused)
+		}
+		closed(t, p)
+	})
+}
+
+func TestLimitTokensPerMinute(t *testing.T) {
+	t.Parallel()
+	for _, stream := range []bool{false, true} {
+		t.Run(fmt.Sprint("stream ", stream), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const usage = `"usage":{"prompt_tokens":90,"completion_tokens":30,"prompt_tokens_details":{"cached_tokens":3}}`
+				p, _ := plugged(t, func(*http.Request) (*http.Response, error) {
+					if stream {
+						return respond(200, http.Header{"Content-Type": {"text/event-stream"}}, "data: {\"choices\":[],"+usage+"}\n\ndata: [DONE]\n\n"), nil
+					}
+					return respond(200, nil, `{"choices":[],`+usage+`}`), nil
+				}, func(c *proxy.Config) { c.Models[0].Limits.TokensPerMinute = 60 }, "backend")
+				began := time.Now()
+				var at []time.Duration
+				for range 2 {
+					if w := call(t.Context(), p, attemptPath); w.Code != 200 {
+						t.Fatalf("%d %s", w.Code, w.Body)
+					}
+					at = append(at, time.Since(began).Round(time.Second))
+					time.Sleep(40 * time.Second)
+				}
+				// The first call overdraws the account by 60, which takes a minute to
+				// fill: 40 s before the second call, which waits for the rest and one more.
+				if diff := cmp.Diff([]time.Duration{0, 61 * time.Second}, at); diff != "" {
+					t.Error(diff)
+				}
+				closed(t, p)
+			})
+		})
+	}
+}
+
+// Limits and what has been used of them outlive a swap of the models.
+func TestLimitsOutliveSwap(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		p, _ := plugged(t, func(*http.Request) (*http.Response, error) {
+			<-release
+			return ok(), nil
+		}, func(c *proxy.Config) {
+			c.Models[0].Limits.InFlight = 1
+			c.QueueTimeout = time.Minute
+		}, "backend")
+		var group sync.WaitGroup
+		for range 3 {
+			group.Go(func() {
+				if w := call(t.Context(), p, attemptPath); w.Code != 200 {
+					t.Errorf("%d %s", w.Code, w.Body)
+				}
+			})
+		}
+		synctest.Wait()
+		if err := p.SetModels([]proxy.Model{{Name: "m", BaseURL: "http://backend/v1", BackendModel: "lora-2", Version: "2", Limits: proxy.Limits{InFlight: 2}}}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if got := p.PauseState().Running; got != 2 {
+			t.Errorf("%d calls run, want the 2 that the new limit allows", got)
+		}
+		close(release)
+		group.Wait()
+		closed(t, p)
+	})
+}
+
+// Many calls of one rollout at a time spread over the replicas, none of which
+// has more than its share; a lone rollout stays where its prefixes are, and a
+// session is as good as a rollout.
+func TestBoundedLoad(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		running, most := make(map[string]int), make(map[string]int)
+		hold := time.Second
+		p, _ := plugged(t, func(r *http.Request) (*http.Response, error) {
+			mu.Lock()
+			running[r.URL.Host]++
+			most[r.URL.Host] = max(most[r.URL.Host], running[r.URL.Host])
+			mu.Unlock()
+			time.Sleep(hold)
+			mu.Lock()
+			running[r.URL.Host]--
+			mu.Unlock()
+			return ok(), nil
+		}, nil, "a", "b", "c", "d")
+		var group sync.WaitGroup
+		for range 100 {
+			group.Go(func() { call(t.Context(), p, attemptPath) })
+			synctest.Wait()
+		}
+		group.Wait()
+		for host, n := range most {
+			if n > 32 { // ceil(1.25 × 100 / 4)
+				t.Errorf("%s ran %d of 100 calls at a time", host, n)
+			}
+		}
+		hold = 0
+		clear(most)
+		for range 20 {
+			call(t.Context(), p, attemptPath)
+		}
+		if len(most) != 1 {
+			t.Errorf("a rollout alone was served by %v", most)
+		}
+		clear(most)
+		for range 20 {
+			ask(t.Context(), p, "/v1/chat/completions", hello, http.Header{"X-Session-Id": {"s"}})
+		}
+		if len(most) != 1 {
+			t.Errorf("a session alone was served by %v", most)
+		}
+		clear(most)
+		for range 20 {
+			ask(t.Context(), p, "/v1/chat/completions", hello, nil)
+		}
+		if len(most) != 4 {
+			t.Errorf("calls of nobody were served by %v", most)
+		}
+		closed(t, p)
+	})
+}
+
+// Where all weights change, rollouts stay on their replicas: a swap to another
+// version is no reason to lose the prefixes of the prompts.
+func TestRoutesOutliveSwap(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		served := ""
+		p, _ := plugged(t, func(r *http.Request) (*http.Response, error) {
+			served = r.URL.Host
+			return ok(), nil
+		}, nil, "a", "b", "c")
+		place := func(i int) string {
+			call(t.Context(), p, fmt.Sprintf("/rollout/r%d/attempt/a/chat/completions", i))
+			return served
+		}
+		before := make([]string, 30)
+		for i := range before {
+			before[i] = place(i)
+		}
+		models := p.Models()
+		for i := range models {
+			models[i].Version, models[i].BackendModel = "2", "lora-2"
+		}
+		if err := p.SetModels(models); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.SetModels(models[:2]); err != nil { // one goes, and only its rollouts move
+			t.Fatal(err)
+		}
+		for i, b := range before {
+			if got := place(i); got != b && b != "c" {
+				t.Errorf("rollout %d moved from %s to %s", i, b, got)
+			}
+		}
+		closed(t, p)
+	})
+}
+
+func TestModelValidate(t *testing.T) {
+	t.Parallel()
+	for want, m := range map[string]proxy.Model{
+		"name":                            {BaseURL: "http://x"},
+		"health_url":                      {Name: "m", BaseURL: "http://x", HealthURL: "ftp://x"},
+		"resume_url":                      {Name: "m", BaseURL: "http://x", ResumeURL: "http://%zz"},
+		"limits.in_flight: got -1":        {Name: "m", BaseURL: "http://x", Limits: proxy.Limits{InFlight: -1}},
+		"limits.requests_per_minute: got": {Name: "m", BaseURL: "http://x", Limits: proxy.Limits{RequestsPerMinute: -1}},
+	} {
+		if err := m.Validate(); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
