@@ -1,0 +1,138 @@
+package process
+
+import (
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/agl-go/agl"
+)
+
+// Keepalive says whether a process serves one attempt or many.
+type Keepalive string
+
+const (
+	// KeepaliveNone starts a process for each attempt.
+	KeepaliveNone Keepalive = ""
+	// KeepaliveStdio keeps processes: each gets a task as one line of JSON on its
+	// standard input and answers with one line on its standard output; see
+	// [StdioTask].
+	KeepaliveStdio Keepalive = "stdio"
+)
+
+// Config configures an [Agent]. Command is required; the zero value of every
+// other field is usable.
+type Config struct {
+	// Command is the program and its arguments.
+	Command []string
+	// Environ is the environment that the program starts from, usually
+	// os.Environ(); the attempt's own variables are added.
+	Environ []string
+	// Env are more variables, NAME=VALUE; they win over Environ, and the attempt's
+	// own win over them.
+	Env []string
+	// Dir is the working directory. Empty is a fresh folder for each attempt,
+	// which is removed afterwards.
+	Dir string
+	// TempDir is where the folders of attempts are made; empty is os.TempDir().
+	TempDir string
+	// Keep leaves the folders of attempts in place.
+	Keep bool
+
+	// StoreURL is passed on; without it the variables of OpenTelemetry are left
+	// out, too.
+	StoreURL string
+	// SpanToken makes the token with which the program may store the attempt's
+	// spans, and nothing else; nil sends none.
+	SpanToken func(rolloutID, attemptID string) string
+	// LookupEnv resolves API keys of the form env:NAME; nil resolves none.
+	LookupEnv func(name string) (value string, ok bool)
+
+	// Timeout bounds one attempt, besides the rollout's own limit; 0 is none.
+	Timeout time.Duration
+	// GracePeriod is the time between SIGTERM and SIGKILL; 0 is 5 s. A runner's
+	// grace period should be longer, else it leaves the agent behind.
+	GracePeriod time.Duration
+	// OutputBytes is how much of each output stream is kept; 0 is 1 MiB.
+	OutputBytes int
+	// MemoryBytes bounds the address space of each process; 0 is no limit. It
+	// needs a Unix shell.
+	MemoryBytes int64
+
+	// Keepalive keeps processes for many attempts.
+	Keepalive Keepalive
+	// MaxIdle is how many idle processes are kept; 0 is 64.
+	MaxIdle int
+
+	// Reaper finds what leaves its process group; nil ends groups only.
+	Reaper *Reaper
+	// Logger gets what operators should know; nil discards it.
+	Logger *slog.Logger
+}
+
+const (
+	defaultGracePeriod = 5 * time.Second
+	defaultOutputBytes = 1 << 20
+	defaultMaxIdle     = 64
+)
+
+func (c Config) withDefaults() Config {
+	if c.TempDir == "" {
+		c.TempDir = os.TempDir()
+	}
+	if c.LookupEnv == nil {
+		c.LookupEnv = func(string) (string, bool) { return "", false }
+	}
+	if c.GracePeriod == 0 {
+		c.GracePeriod = defaultGracePeriod
+	}
+	if c.OutputBytes == 0 {
+		c.OutputBytes = defaultOutputBytes
+	}
+	if c.MaxIdle == 0 {
+		c.MaxIdle = defaultMaxIdle
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c *Config) validate() error {
+	if len(c.Command) == 0 || c.Command[0] == "" {
+		return agl.Errorf(agl.CodeInvalid, "process: Command: is empty, must name the agent's program")
+	}
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{
+		{"Timeout", int64(c.Timeout)},
+		{"GracePeriod", int64(c.GracePeriod)},
+		{"OutputBytes", int64(c.OutputBytes)},
+		{"MemoryBytes", c.MemoryBytes},
+		{"MaxIdle", int64(c.MaxIdle)},
+	} {
+		if f.value < 0 {
+			return agl.Errorf(agl.CodeInvalid, "process: %s: got %d, must not be negative", f.name, f.value)
+		}
+	}
+	if c.Keepalive != KeepaliveNone && c.Keepalive != KeepaliveStdio {
+		return agl.Errorf(agl.CodeInvalid, "process: Keepalive: got %q, must be empty or %q", c.Keepalive, KeepaliveStdio)
+	}
+	for _, v := range c.Env {
+		if name, _, ok := strings.Cut(v, "="); !ok || name == "" {
+			return agl.Errorf(agl.CodeInvalid, "process: Env: got %.40q, must be NAME=VALUE", v)
+		}
+	}
+	if c.Dir != "" {
+		info, err := os.Stat(c.Dir)
+		switch {
+		case err != nil:
+			return agl.Errorf(agl.CodeInvalid, "process: Dir: %w", err)
+		case !info.IsDir():
+			return agl.Errorf(agl.CodeInvalid, "process: Dir: %s is not a folder", c.Dir)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+package process
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agl-go/agl"
+)
+
+// maxVariable is the longest value that is passed in a variable: systems bound
+// them (Linux at 128 KiB), and longer ones are in files.
+const maxVariable = 64 << 10
+
+// folder is what an attempt has on disk.
+type folder struct {
+	root string // holds the rest
+	work string // the working directory
+}
+
+func (f folder) task() string      { return filepath.Join(f.root, "task.json") }
+func (f folder) resources() string { return filepath.Join(f.root, "resources.json") }
+func (f folder) result() string    { return filepath.Join(f.root, "result.json") }
+
+// prepare makes an attempt's folder.
+func (a *Agent) prepare(task agl.Task) (folder, error) {
+	root, err := os.MkdirTemp(a.cfg.TempDir, "agl-"+fileName(task.Attempt.AttemptID)+"-")
+	if err != nil {
+		return folder{}, err
+	}
+	f := folder{root: root, work: a.cfg.Dir}
+	if f.work == "" {
+		f.work = filepath.Join(root, "work")
+		err = os.Mkdir(f.work, 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(f.task(), task.Input(), 0o600)
+	}
+	if err == nil {
+		err = os.WriteFile(f.resources(), task.Resources.AppendJSON(nil), 0o600)
+	}
+	if err != nil {
+		a.cleanUp(f)
+	}
+	return f, err
+}
+
+// cleanUp removes an attempt's folder unless it is to be kept.
+func (a *Agent) cleanUp(f folder) {
+	if a.cfg.Keep {
+		return
+	}
+	if err := os.RemoveAll(f.root); err != nil {
+		a.cfg.Logger.Warn("an attempt's folder was not removed", "folder", f.root, "error", err)
+	}
+}
+
+// fileName is an id as a part of a file name.
+func fileName(id string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
+			return r
+		}
+		return '_'
+	}, id)
+}
+
+// variableName is a resource's name as a part of a variable's name.
+func variableName(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, strings.ToUpper(name))
+}
+
+// variables are a list of NAME=VALUE.
+type variables []string
+
+func (v *variables) add(name, value string) {
+	// A NUL ends a variable; one in a value would end the program's start.
+	if value != "" && !strings.ContainsRune(value, 0) {
+		*v = append(*v, name+"="+value)
+	}
+}
+
+// withheld are variables that agents do not inherit: they belong to this
+// process, or are worth more than an attempt.
+func withheld(name string) bool {
+	switch name {
+	case "AGL_TOKEN", "AGL_CURRENT_ROLE", "AGL_SERVER_HOST", "AGL_SERVER_PORT", "AGL_MANAGED_STORE", "AGL_RUNNER_PROCESS",
+		"AGL_LIFELINE_FD":
+		return true
+	}
+	return false
+}
+
+// inherited is what every process starts from.
+func (c *Config) inherited() []string {
+	var out []string
+	for _, list := range [][]string{c.Environ, c.Env} {
+		for _, v := range list {
+			if name, _, _ := strings.Cut(v, "="); !withheld(name) {
+				out = append(out, v)
+			}
+		}
+	}
+	return out
+}
+
+// attemptVariables are the variables of one attempt.
+func (a *Agent) attemptVariables(ctx context.Context, task agl.Task, f folder) (variables, error) {
+	var v variables
+	rolloutID, attemptID := task.Rollout.RolloutID, task.Attempt.AttemptID
+	v.add("AGL_ROLLOUT_ID", rolloutID)
+	v.add("AGL_ATTEMPT_ID", attemptID)
+	v.add("AGL_MODE", string(task.Rollout.Mode))
+	v.add("AGL_WORKER_ID", task.Attempt.WorkerID.V)
+	v.add("AGL_STORE_URL", a.cfg.StoreURL)
+	if input := string(task.Input()); len(input) <= maxVariable {
+		v.add("AGL_TASK", input)
+	}
+	v.add("AGL_TASK_FILE", f.task())
+	v.add("AGL_RESOURCES_FILE", f.resources())
+	v.add("AGL_RESULT_FILE", f.result())
+	for _, r := range task.Resources {
+		if p, ok := r.Resource.(agl.PromptTemplate); ok && len(p.Template) <= maxVariable {
+			v.add("AGL_PROMPT_"+variableName(r.Name), p.Template)
+		}
+	}
+	if err := a.modelVariables(&v, task); err != nil {
+		return nil, err
+	}
+	a.telemetryVariables(ctx, &v, rolloutID, attemptID)
+	return v, nil
+}
+
+// modelVariables say where the model is; resources without one have none.
+func (a *Agent) modelVariables(v *variables, task agl.Task) error {
+	llm, err := task.LLM()
+	if agl.ErrorCode(err) == agl.CodeNotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	key := llm.APIKey.V
+	if name, isEnv := strings.CutPrefix(key, "env:"); isEnv {
+		value, ok := a.cfg.LookupEnv(name)
+		if !ok {
+			return agl.Errorf(agl.CodeInvalid, "the model's API key is taken from the environment variable %s, which is not set where the runner is", name)
+		}
+		key = value
+	}
+	if key == "" {
+		// SDKs refuse to start without a key; a proxy on the way asks for none.
+		key = "none"
+	}
+	base := strings.TrimSuffix(strings.TrimRight(llm.Endpoint, "/"), "/v1")
+	v.add("AGL_MODEL", llm.Model)
+	v.add("OPENAI_MODEL", llm.Model)
+	v.add("OPENAI_BASE_URL", base+"/v1")
+	v.add("OPENAI_API_BASE", base+"/v1")
+	v.add("OPENAI_API_KEY", key)
+	v.add("ANTHROPIC_BASE_URL", base)
+	v.add("ANTHROPIC_API_KEY", key)
+	v.add("ANTHROPIC_AUTH_TOKEN", key)
+	return nil
+}
+
+// telemetryVariables let the spans of an instrumented agent land in its attempt.
+func (a *Agent) telemetryVariables(ctx context.Context, v *variables, rolloutID, attemptID string) {
+	if a.cfg.StoreURL == "" {
+		return
+	}
+	v.add("OTEL_EXPORTER_OTLP_ENDPOINT", strings.TrimRight(a.cfg.StoreURL, "/"))
+	v.add("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+	v.add("OTEL_METRICS_EXPORTER", "none")
+	v.add("OTEL_LOGS_EXPORTER", "none")
+	v.add("OTEL_RESOURCE_ATTRIBUTES", agl.AttrRolloutID+"="+rolloutID+","+agl.AttrAttemptID+"="+attemptID)
+	if a.cfg.SpanToken != nil {
+		// The value is percent-decoded by exporters; a space must be escaped.
+		v.add("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20"+a.cfg.SpanToken(rolloutID, attemptID))
+	}
+	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
+		v.add("TRACEPARENT", "00-"+span.TraceID().String()+"-"+span.SpanID().String()+"-"+span.TraceFlags().String())
+	}
+}

@@ -1,0 +1,516 @@
+package process_test
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"go.uber.org/goleak"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
+	"github.com/agl-go/agl/runner"
+	"github.com/agl-go/agl/runner/process"
+	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/memory"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(reaperScript) != "" {
+		if err := underReaper(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// world runs agents on a store in memory.
+type world struct {
+	*testing.T
+
+	store  agl.Store
+	runner runner.Config
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	driver, err := memory.New(memory.Config{CapacityBytes: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.New(t.Context(), store.Config{Driver: driver})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return &world{T: t, store: s, runner: runner.Config{Store: s, GracePeriod: 10 * time.Second}}
+}
+
+func (w *world) agent(cfg process.Config) *process.Agent {
+	w.Helper()
+	cfg.TempDir = w.TempDir()
+	if cfg.Environ == nil {
+		cfg.Environ = os.Environ()
+	}
+	a, err := process.New(cfg)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() {
+		a.Close()
+		left, err := os.ReadDir(cfg.TempDir)
+		if err != nil || !cfg.Keep && len(left) > 0 {
+			w.Errorf("%d folders are left behind, error %v", len(left), err)
+		}
+	})
+	return a
+}
+
+func shell(script string) process.Config {
+	return process.Config{
+		Command: []string{"/bin/sh", "-c", script}, GracePeriod: 50 * time.Millisecond,
+		LookupEnv: func(string) (string, bool) { return "key", true },
+	}
+}
+
+// outcome is how one attempt went.
+type outcome struct {
+	kind     agl.OutcomeKind
+	message  string
+	rewards  []agl.Reward
+	messages map[string]string // by stream
+}
+
+var bundle = agl.Resources{
+	{Name: "main prompt", Resource: agl.PromptTemplate{Template: "Answer {question}", Engine: agl.PromptFString}},
+	{Name: "model", Resource: agl.ProxyLLM{LLM: agl.LLM{Endpoint: "http://127.0.0.1:1/v1/", Model: "tiny", APIKey: agl.Some("env:KEY")}}},
+}
+
+// step runs one rollout.
+func (w *world) step(a agl.Agent, e agl.EnqueueRollout) outcome {
+	w.Helper()
+	cfg := w.runner
+	cfg.Agent = a
+	cfg.Flusher = flusher{}
+	r, err := runner.New(cfg)
+	if err != nil {
+		w.Fatal(err)
+	}
+	if e.Input == nil {
+		e.Input = jsontext.Value(`{"question":"why?"}`)
+	}
+	got, failure := r.Step(w.Context(), runner.StepParams{EnqueueRollout: e, Resources: bundle})
+	out := outcome{kind: agl.OutcomeOf(failure).Kind, messages: map[string]string{}}
+	if failure != nil {
+		out.message = failure.Error()
+	}
+	page, err := w.store.QuerySpans(w.Context(), agl.QuerySpansParams{RolloutID: got.RolloutID})
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, s := range page.Items {
+		if stream, ok := s.Attributes.GetString(process.AttrStream); ok {
+			out.messages[stream], _ = s.Attributes.GetString(agl.AttrMessageBody)
+		}
+		if rewards, err := adapter.Rewards(&s); err != nil {
+			w.Error(err)
+		} else if len(rewards) > 0 {
+			out.rewards = rewards
+		}
+	}
+	return out
+}
+
+// flusher stands for the proxy that nobody calls.
+type flusher struct{}
+
+func (flusher) Flush(context.Context, []string) error { return nil }
+
+func TestResults(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		script  string
+		kind    agl.OutcomeKind
+		rewards string
+		message string // a part of it
+	}{
+		"exit 0":                 {`exit 0`, agl.OutcomeOK, "[]", ""},
+		"exit 3":                 {`echo oh no >&2; exit 3`, agl.OutcomeAgentError, "[]", "exit status 3: oh no"},
+		"a signal":               {`kill -USR1 $$`, agl.OutcomeAgentError, "[]", "user defined signal 1"},
+		"reward":                 {`echo '{"reward": 0.7}' >$AGL_RESULT_FILE`, agl.OutcomeOK, "[{primary 0.7}]", ""},
+		"rewards in order":       {`echo '{"rewards": {"b": 1, "a": 0.3}}' >$AGL_RESULT_FILE`, agl.OutcomeOK, "[{b 1} {a 0.3}]", ""},
+		"error":                  {`echo '{"error": "no key"}' >$AGL_RESULT_FILE`, agl.OutcomeAgentError, "[]", "the agent reports: no key"},
+		"exit wins over result":  {`echo '{"reward": 1}' >$AGL_RESULT_FILE; exit 1`, agl.OutcomeAgentError, "[]", "exit status 1"},
+		"error wins over reward": {`echo '{"reward": 1, "error": "x"}' >$AGL_RESULT_FILE`, agl.OutcomeAgentError, "[]", "reports: x"},
+		"last line":              {`echo '{"reward": 9}'; echo '{"reward": 0.5, "note": "x"}'; echo`, agl.OutcomeOK, "[{primary 0.5}]", ""},
+		"last line is no JSON":   {`echo '{"reward": 9}'; echo bye`, agl.OutcomeOK, "[]", ""},
+		"last line without":      {`echo '{"answer": 9}'`, agl.OutcomeOK, "[]", ""},
+		"file before last line":  {`echo '{"reward": 9}'; echo '{"reward": 1}' >$AGL_RESULT_FILE`, agl.OutcomeOK, "[{primary 1}]", ""},
+		"null is absent":         {`echo '{"reward": 1, "error": null}' >$AGL_RESULT_FILE`, agl.OutcomeOK, "[{primary 1}]", ""},
+		"NaN":                    {`echo '{"reward": NaN}' >$AGL_RESULT_FILE`, agl.OutcomeAgentError, "[]", "must be a JSON object"},
+		"a string":               {`echo '{"reward": "1"}' >$AGL_RESULT_FILE`, agl.OutcomeAgentError, "[]", `reward: got "1", must be a finite number`},
+		"too large":              {`echo '{"reward": 1e999}' >$AGL_RESULT_FILE`, agl.OutcomeAgentError, "[]", `must be a finite number`},
+		"no dimension":           {`echo '{"rewards": {}}' >$AGL_RESULT_FILE`, agl.OutcomeAgentError, "[]", "at least one dimension"},
+		"nothing said":           {`echo '{}' >$AGL_RESULT_FILE`, agl.OutcomeAgentError, "[]", `must be a JSON object with "reward", "rewards" or "error"`},
+		"empty":                  {`: >$AGL_RESULT_FILE`, agl.OutcomeAgentError, "[]", "result file"},
+		"a folder":               {`mkdir $AGL_RESULT_FILE`, agl.OutcomeAgentError, "[]", "must be a file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			got := w.step(w.agent(shell(test.script)), agl.EnqueueRollout{})
+			if got.kind != test.kind || fmt.Sprint(got.rewards) != test.rewards || !strings.Contains(got.message, test.message) {
+				t.Errorf("got %+v, want %s with rewards %s and %q", got, test.kind, test.rewards, test.message)
+			}
+		})
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cfg := shell(`env; echo "dir $PWD"; echo "file $(cat $AGL_TASK_FILE)"; echo "resources $(cat $AGL_RESOURCES_FILE)"`)
+	cfg.Environ = []string{"PATH=" + os.Getenv("PATH"), "AGL_TOKEN=secret", "AGL_CURRENT_ROLE=runner", "AGL_MODE=stale", "PLAIN=kept"}
+	cfg.Env = []string{"EXTRA=more"}
+	cfg.StoreURL = "http://127.0.0.1:4747/"
+	cfg.SpanToken = func(rolloutID, attemptID string) string { return "for-" + attemptID }
+	cfg.LookupEnv = func(name string) (string, bool) { return "value-of-" + name, true }
+	got := w.step(w.agent(cfg), agl.EnqueueRollout{Mode: agl.ModeVal})
+	env := map[string]string{}
+	for line := range strings.Lines(got.messages["stdout"]) {
+		if name, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "="); ok {
+			env[name] = value
+		}
+	}
+	rollout, attempt := env["AGL_ROLLOUT_ID"], env["AGL_ATTEMPT_ID"]
+	if rollout == "" || attempt == "" {
+		t.Fatalf("no identity in %v", env)
+	}
+	base := "http://127.0.0.1:1/rollout/" + rollout + "/attempt/" + attempt
+	for name, want := range map[string]string{
+		"AGL_MODE": "val", "AGL_TASK": `{"question":"why?"}`, "AGL_STORE_URL": "http://127.0.0.1:4747/",
+		"AGL_PROMPT_MAIN_PROMPT": "Answer {question}", "AGL_MODEL": "tiny", "OPENAI_MODEL": "tiny",
+		"OPENAI_BASE_URL": base + "/v1", "OPENAI_API_BASE": base + "/v1", "ANTHROPIC_BASE_URL": base,
+		"OPENAI_API_KEY": "value-of-KEY", "ANTHROPIC_API_KEY": "value-of-KEY", "ANTHROPIC_AUTH_TOKEN": "value-of-KEY",
+		"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4747", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+		"OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Bearer%20for-" + attempt,
+		"OTEL_RESOURCE_ATTRIBUTES":   "agentlightning.rollout_id=" + rollout + ",agentlightning.attempt_id=" + attempt,
+		"OTEL_METRICS_EXPORTER":      "none", "OTEL_LOGS_EXPORTER": "none", "PLAIN": "kept", "EXTRA": "more",
+	} {
+		if env[name] != want {
+			t.Errorf("%s: got %q, want %q", name, env[name], want)
+		}
+	}
+	for _, name := range []string{"AGL_TOKEN", "AGL_CURRENT_ROLE"} {
+		if _, there := env[name]; there {
+			t.Errorf("%s reaches the agent", name)
+		}
+	}
+	if parts := strings.Split(env["TRACEPARENT"], "-"); len(parts) != 4 || len(parts[1]) != 32 || len(parts[2]) != 16 {
+		t.Errorf("TRACEPARENT: got %q", env["TRACEPARENT"])
+	}
+	for _, want := range []string{`file {"question":"why?"}`, "resources " + string(bundle.AppendJSON(nil)), "/work\n"} {
+		if !strings.Contains(got.messages["stdout"], want) {
+			t.Errorf("output %s, want %q in it", got.messages["stdout"], want)
+		}
+	}
+}
+
+func TestLongTask(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	input := jsontext.Value(`"` + strings.Repeat("x", 200<<10) + `"`)
+	got := w.step(w.agent(shell(`[ -z "$AGL_TASK" ] && wc -c <$AGL_TASK_FILE`)), agl.EnqueueRollout{Input: input})
+	if got.kind != agl.OutcomeOK || strings.TrimSpace(got.messages["stdout"]) != strconv.Itoa(len(input)) {
+		t.Errorf("got %+v, want %d bytes in the file and no variable", got, len(input))
+	}
+}
+
+func TestOutput(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cfg := shell(`echo first; head -c 300000 /dev/zero | tr '\0' y; echo; echo '{"reward": 1}'; echo warned >&2; printf '\377' >&2`)
+	cfg.OutputBytes = 1000
+	got := w.step(w.agent(cfg), agl.EnqueueRollout{})
+	text := got.messages["stdout"]
+	if !strings.HasPrefix(text, "first\ny") || !strings.HasSuffix(text, "y\n{\"reward\": 1}\n") ||
+		!strings.Contains(text, "bytes are left out here") || len(text) > 1100 {
+		t.Errorf("got %d bytes of output: %.40q … %q", len(text), text, text[max(len(text)-40, 0):])
+	}
+	if got.messages["stderr"] != "warned\n\uFFFD" {
+		t.Errorf("standard error: got %q", got.messages["stderr"])
+	}
+	if fmt.Sprint(got.rewards) != "[{primary 1}]" {
+		t.Errorf("rewards %v", got.rewards)
+	}
+}
+
+func TestFailedOutputIsRecorded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	got := w.step(w.agent(shell(`echo so far; echo broken >&2; exit 1`)), agl.EnqueueRollout{})
+	if want := map[string]string{"stdout": "so far\n", "stderr": "broken\n"}; !maps.Equal(got.messages, want) {
+		t.Errorf("got %v, want %v", got.messages, want)
+	}
+}
+
+func TestTimeLimits(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		script string
+		limit  time.Duration // of the agent
+		config agl.RolloutConfig
+	}{
+		"the agent's":   {script: `sleep 60`, limit: 50 * time.Millisecond},
+		"the rollout's": {script: `sleep 60`, config: agl.RolloutConfig{TimeoutSeconds: agl.Some(0.05)}},
+		"deaf":          {script: `trap "" TERM; while :; do sleep 0.01; done`, limit: 50 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			cfg := shell(test.script)
+			cfg.Timeout = test.limit
+			got := w.step(w.agent(cfg), agl.EnqueueRollout{Config: &test.config})
+			if got.kind != agl.OutcomeTimeout {
+				t.Errorf("got %+v, want the outcome timeout", got)
+			}
+		})
+	}
+}
+
+func TestTermIsHeard(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cfg := shell(`trap 'echo saved; exit 0' TERM; while :; do sleep 0.01; done`)
+	cfg.Timeout, cfg.GracePeriod = 200*time.Millisecond, 10*time.Second
+	got := w.step(w.agent(cfg), agl.EnqueueRollout{})
+	if got.kind != agl.OutcomeTimeout || got.messages["stdout"] != "saved\n" {
+		t.Errorf("got %+v, want the agent's last words", got)
+	}
+}
+
+func TestMemoryLimit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cfg := shell(`ulimit -v; x=$(head -c 200000000 /dev/zero | tr '\0' y); echo ${#x}`)
+	cfg.MemoryBytes = 100 << 20
+	got := w.step(w.agent(cfg), agl.EnqueueRollout{})
+	if got.kind != agl.OutcomeAgentError || !strings.HasPrefix(got.messages["stdout"], strconv.Itoa(100<<10)+"\n") {
+		t.Errorf("got %+v, want a failure under the limit", got)
+	}
+}
+
+func TestDirAndKeep(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cfg := shell(`pwd; echo kept >$AGL_RESULT_FILE.note`)
+	cfg.Dir, cfg.Keep = t.TempDir(), true
+	got := w.step(w.agent(cfg), agl.EnqueueRollout{})
+	if strings.TrimSpace(got.messages["stdout"]) != cfg.Dir {
+		t.Errorf("got %+v, want it to run in %s", got, cfg.Dir)
+	}
+	notes, err := filepath.Glob(filepath.Join(filepath.Dir(cfg.Dir), "*", "agl-*", "result.json.note"))
+	if err != nil || len(notes) != 1 {
+		t.Errorf("kept files %v, error %v, want one", notes, err)
+	}
+}
+
+func TestRelativeProgram(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "agent.sh"), []byte("#!/bin/sh\necho here\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	got := w.step(w.agent(process.Config{
+		Command: []string{"./agent.sh"}, Dir: dir, LookupEnv: func(string) (string, bool) { return "key", true },
+	}), agl.EnqueueRollout{})
+	if got.messages["stdout"] != "here\n" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestBadConfig(t *testing.T) {
+	t.Parallel()
+	for want, cfg := range map[string]process.Config{
+		"Command: is empty":          {},
+		"executable file not found":  {Command: []string{"no-such-program-anywhere"}},
+		"Timeout: got -1":            {Command: []string{"true"}, Timeout: -1},
+		`Keepalive: got "http"`:      {Command: []string{"true"}, Keepalive: "http"},
+		`Env: got "X", must be NAME`: {Command: []string{"true"}, Env: []string{"X"}},
+		"Dir: stat /no/such":         {Command: []string{"true"}, Dir: "/no/such"},
+		"MemoryBytes: got -5":        {Command: []string{"true"}, MemoryBytes: -5},
+	} {
+		if _, err := process.New(cfg); agl.ErrorCode(err) != agl.CodeInvalid || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+func TestMissingKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	got := w.step(w.agent(process.Config{Command: []string{"true"}}), agl.EnqueueRollout{})
+	if got.kind != agl.OutcomeSetupError || !strings.Contains(got.message, "KEY, which is not set") {
+		t.Errorf("got %+v, want a setup error that names the variable", got)
+	}
+}
+
+// survivors returns the processes whose command line holds a mark.
+func survivors(t *testing.T, mark string) []string {
+	t.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, path := range lines {
+		if line, err := os.ReadFile(path); err == nil && strings.Contains(string(line), mark) {
+			out = append(out, path)
+		}
+	}
+	return out
+}
+
+// unique is a duration for sleep(1) that no other process has.
+func unique(t *testing.T) string {
+	t.Helper()
+	sum := base64.StdEncoding.EncodeToString([]byte(t.Name()))
+	n := 0
+	for _, c := range sum {
+		n = (n*31 + int(c)) % 1_000_000
+	}
+	return fmt.Sprintf("86400.%06d%d", n, os.Getpid())
+}
+
+func TestGroupDoesNotSurvive(t *testing.T) {
+	t.Parallel()
+	mark := unique(t)
+	w := newWorld(t)
+	// The grandchild holds the output open, too.
+	got := w.step(w.agent(shell(`sleep `+mark+` & echo '{"reward": 1}'`)), agl.EnqueueRollout{})
+	if got.kind != agl.OutcomeOK || fmt.Sprint(got.rewards) != "[{primary 1}]" {
+		t.Errorf("got %+v", got)
+	}
+	if left := survivors(t, mark); len(left) > 0 {
+		t.Errorf("%v survived", left)
+	}
+}
+
+func TestKeepalive(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	agent := w.agent(stdioAgent(`echo "log of $$"; echo '{"reward": 0.25}'`))
+	first := w.step(agent, agl.EnqueueRollout{})
+	second := w.step(agent, agl.EnqueueRollout{})
+	for _, got := range []outcome{first, second} {
+		if got.kind != agl.OutcomeOK || fmt.Sprint(got.rewards) != "[{primary 0.25}]" {
+			t.Fatalf("got %+v", got)
+		}
+	}
+	if log := first.messages["stdout"]; !strings.HasPrefix(log, "log of ") || log != second.messages["stdout"] {
+		t.Errorf("logs %q and %q, want both from one process", log, second.messages["stdout"])
+	}
+}
+
+// stdioAgent is a kept agent that runs a script for every task, which is in
+// $line.
+func stdioAgent(script string) process.Config {
+	cfg := shell(`while IFS= read -r line; do ` + script + `; done`)
+	cfg.Keepalive = process.KeepaliveStdio
+	return cfg
+}
+
+func TestKeepaliveGetsTheTask(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	got := w.step(w.agent(stdioAgent(`printf 'got %s\n' "$line"; echo '{}'`)), agl.EnqueueRollout{Mode: agl.ModeTrain})
+	line, found := strings.CutPrefix(got.messages["stdout"], "got ")
+	var task process.StdioTask
+	if err := agl.DecodeJSON([]byte(line), &task); !found || err != nil {
+		t.Fatalf("got %+v, error %v", got, err)
+	}
+	if task.Mode != "train" || string(task.Task) != `{"question":"why?"}` || task.RolloutID == "" ||
+		task.Env["AGL_ATTEMPT_ID"] != task.AttemptID || task.Env["OPENAI_API_KEY"] != "key" {
+		t.Errorf("got task %+v", task)
+	}
+}
+
+func TestKeepaliveFailures(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		script  string
+		kind    agl.OutcomeKind
+		message string
+	}{
+		"crash":               {`echo dying >&2; exit 4`, agl.OutcomeAgentError, "exit status 4: dying"},
+		"ends without a word": {`exit 0`, agl.OutcomeAgentError, "without a reply"},
+		"error":               {`echo '{"error": "no"}'`, agl.OutcomeAgentError, "reports: no"},
+		"bad reward":          {`echo '{"reward": "x"}'`, agl.OutcomeAgentError, "must be a finite number"},
+		"another's reply":     {`echo '{"attempt_id": "at-other", "reward": 1}'; exit 0`, agl.OutcomeAgentError, "without a reply"},
+		"silence":             {`sleep 60`, agl.OutcomeTimeout, "within 100ms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			cfg := stdioAgent(`if [ -e "$FLAG" ]; then echo '{"reward": 1}'; else : >"$FLAG"; ` + test.script + `; fi`)
+			cfg.Env = []string{"FLAG=" + filepath.Join(t.TempDir(), "flag")}
+			cfg.Timeout = 100 * time.Millisecond
+			if test.kind != agl.OutcomeTimeout {
+				cfg.Timeout = time.Minute
+			}
+			agent := w.agent(cfg)
+			if got := w.step(agent, agl.EnqueueRollout{}); got.kind != test.kind || !strings.Contains(got.message, test.message) {
+				t.Errorf("got %+v, want %s with %q", got, test.kind, test.message)
+			}
+			if got := w.step(agent, agl.EnqueueRollout{}); got.kind != agl.OutcomeOK || fmt.Sprint(got.rewards) != "[{primary 1}]" {
+				t.Errorf("the attempt after it: got %+v", got)
+			}
+		})
+	}
+}
+
+func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cfg := shell(`echo '{"reward": 1}' >$AGL_RESULT_FILE`)
+	agent := w.agent(cfg)
+	const n = 128
+	if _, err := w.store.AddResources(t.Context(), agl.AddResourcesParams{Resources: bundle}); err != nil {
+		t.Fatal(err)
+	}
+	tasks := make([]agl.EnqueueRollout, n)
+	for i := range tasks {
+		tasks[i].Input = jsontext.Value(strconv.Itoa(i))
+	}
+	if _, err := w.store.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: tasks}); err != nil {
+		t.Fatal(err)
+	}
+	run := w.runner
+	run.Agent, run.Flusher, run.Workers, run.MaxRollouts = agent, flusher{}, 64, n
+	r, err := runner.New(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	page, err := w.store.QueryRollouts(t.Context(), agl.QueryRolloutsParams{StatusIn: []agl.RolloutStatus{agl.RolloutSucceeded}})
+	if err != nil || page.Total != n {
+		t.Errorf("%d of %d succeeded, error %v", page.Total, n, err)
+	}
+}

@@ -1,0 +1,157 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+)
+
+// result is what a program says about its attempt.
+type result struct {
+	rewards []agl.Reward
+	err     string // what failed; empty for nothing
+	said    bool   // it says anything at all
+}
+
+// maxResult bounds a result file.
+const maxResult = 1 << 20
+
+// readResult reads a result file; one that is not there says nothing.
+func readResult(path string) (result, error) {
+	data, err := readFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return result{}, nil
+	case err != nil:
+		return result{}, agl.Errorf(agl.CodeInvalid, "result file: %w", err)
+	}
+	r, err := parseResult(data)
+	switch {
+	case err != nil:
+		return result{}, agl.Errorf(agl.CodeInvalid, "result file: %w", err)
+	case !r.said:
+		return result{}, agl.Errorf(agl.CodeInvalid, `result file: got %.100q, must be a JSON object with "reward", "rewards" or "error"`, data)
+	}
+	return r, nil
+}
+
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxResult {
+		return nil, agl.Errorf(agl.CodeInvalid, "got %d bytes (%s), must be a file of at most %d", info.Size(), info.Mode(), maxResult)
+	}
+	return os.ReadFile(path)
+}
+
+// lastLine reads the result from the last line of standard output; a line that
+// is something else says nothing.
+func lastLine(output []byte) (result, error) {
+	output = bytes.TrimRight(output, " \t\r\n")
+	line := output[bytes.LastIndexByte(output, '\n')+1:]
+	if len(line) == 0 || line[0] != '{' || !jsontext.Value(line).IsValid(agl.JSONOptions()) {
+		return result{}, nil
+	}
+	r, err := parseResult(line)
+	if err != nil {
+		return result{}, agl.Errorf(agl.CodeInvalid, "last line of standard output: %w", err)
+	}
+	return r, nil
+}
+
+// parseResult reads {"reward": …}, {"rewards": {…}} or {"error": …}. Other
+// members are the program's own.
+func parseResult(data []byte) (result, error) {
+	if value := jsontext.Value(data); !value.IsValid(agl.JSONOptions()) || value.Kind() != '{' {
+		return result{}, agl.Errorf(agl.CodeInvalid, `got %.100q, must be a JSON object with "reward", "rewards" or "error"`, data)
+	}
+	var r result
+	dec := jsontext.NewDecoder(bytes.NewReader(data), agl.JSONOptions())
+	if _, err := dec.ReadToken(); err != nil {
+		return result{}, err
+	}
+	for dec.PeekKind() != '}' {
+		name, err := dec.ReadToken()
+		if err != nil {
+			return result{}, err
+		}
+		member := name.String()
+		value, err := dec.ReadValue()
+		if err != nil {
+			return result{}, err
+		}
+		if err := r.take(member, value); err != nil {
+			return result{}, err
+		}
+	}
+	return r, nil
+}
+
+func (r *result) take(member string, value jsontext.Value) error {
+	if value.Kind() == 'n' {
+		return nil // null is as good as absent
+	}
+	switch member {
+	case "error":
+		r.said = true
+		if value.Kind() != '"' {
+			return agl.Errorf(agl.CodeInvalid, "error: got %.100s, must be a string", value)
+		}
+		return agl.DecodeJSON(value, &r.err)
+	case "reward":
+		return r.reward("reward", "primary", value)
+	case "rewards":
+		if value.Kind() != '{' {
+			return agl.Errorf(agl.CodeInvalid, "rewards: got %.100s, must be an object of numbers", value)
+		}
+		return r.dimensions(value)
+	}
+	return nil
+}
+
+func (r *result) dimensions(value jsontext.Value) error {
+	dec := jsontext.NewDecoder(bytes.NewReader(value), agl.JSONOptions())
+	if _, err := dec.ReadToken(); err != nil {
+		return err
+	}
+	if dec.PeekKind() == '}' {
+		return agl.Errorf(agl.CodeInvalid, "rewards: got {}, must have at least one dimension")
+	}
+	for dec.PeekKind() != '}' {
+		name, err := dec.ReadToken()
+		if err != nil {
+			return err
+		}
+		dimension := name.String()
+		number, err := dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		if err := r.reward("rewards."+dimension, dimension, number); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *result) reward(field, dimension string, value jsontext.Value) error {
+	r.said = true
+	var number float64
+	if err := agl.DecodeJSON(value, &number); value.Kind() != '0' || err != nil {
+		return agl.Errorf(agl.CodeInvalid, "%s: got %.100s, must be a finite number", field, value)
+	}
+	for i := range r.rewards {
+		if r.rewards[i].Name == dimension {
+			return agl.Errorf(agl.CodeInvalid, "%s: the dimension %q is given twice", field, dimension)
+		}
+	}
+	r.rewards = append(r.rewards, agl.Reward{Name: dimension, Value: number})
+	return nil
+}
