@@ -90,11 +90,15 @@ func (p ProxyLLM) BaseURL(rolloutID, attemptID string) (string, error) {
 	return base, nil
 }
 
-// ForAttempt returns the plain LLM that the agent of one attempt calls.
+// ForAttempt returns the plain LLM that the agent of one attempt calls. A run key
+// becomes the attempt's own, see [AttemptKey].
 func (p ProxyLLM) ForAttempt(rolloutID, attemptID string) (LLM, error) {
 	base, err := p.BaseURL(rolloutID, attemptID)
 	llm := p.LLM
 	llm.Endpoint = base
+	if key, ok := AttemptKey(llm.APIKey.V, rolloutID, attemptID); ok {
+		llm.APIKey = Some(key)
+	}
 	return llm, err
 }
 

@@ -80,6 +80,8 @@ func (p *Proxy) serveAdmin(w http.ResponseWriter, r *http.Request, path string) 
 		return
 	}
 	switch r.Method + " " + path {
+	case "POST /admin/attempts/flush", "POST /admin/attempts/cancel", "POST /admin/attempts/key":
+		p.adminAttempt(w, r, path)
 	case "POST /admin/flush":
 		p.adminFlush(w, r)
 	case "GET /admin/models":
@@ -101,7 +103,7 @@ func (p *Proxy) serveAdmin(w http.ResponseWriter, r *http.Request, path string) 
 
 func (p *Proxy) unknownAdmin(w http.ResponseWriter, r *http.Request) {
 	p.refuse(w, r, fail(http.StatusNotFound, openai.InvalidRequestError, "unknown_url",
-		"unknown admin request "+r.Method+" "+r.URL.Path+"; there are POST /admin/flush, GET and PUT /admin/models, GET /admin/backends, "+
+		"unknown admin request "+r.Method+" "+r.URL.Path+"; there are POST /admin/flush, POST /admin/attempts/flush, cancel and key, GET and PUT /admin/models, GET /admin/backends, "+
 			"GET and POST /admin/pause, POST /admin/resume, and GET, PUT and DELETE /admin/rollouts/{id}/control"))
 }
 
@@ -123,11 +125,11 @@ func (p *Proxy) adminFlush(w http.ResponseWriter, r *http.Request) {
 		p.refuse(w, r, f)
 		return
 	}
-	p.answerFlush(w, r, body.RolloutIDs)
+	p.answerFlush(w, r, scope{rolloutIDs: body.RolloutIDs})
 }
 
-func (p *Proxy) answerFlush(w http.ResponseWriter, r *http.Request, rolloutIDs []string) {
-	err := p.Flush(r.Context(), rolloutIDs)
+func (p *Proxy) answerFlush(w http.ResponseWriter, r *http.Request, s scope) {
+	err := p.recorder.flush(r.Context(), s)
 	switch {
 	case err == nil:
 		p.answer(w, http.StatusOK, []byte("{}"))
@@ -226,6 +228,16 @@ func (c *Client) Flush(ctx context.Context, rolloutIDs []string) error {
 		rolloutIDs = []string{}
 	}
 	return c.send(ctx, http.MethodPost, "/admin/flush", flushJSON{RolloutIDs: rolloutIDs})
+}
+
+// FlushAttempt is [Proxy.FlushAttempt].
+func (c *Client) FlushAttempt(ctx context.Context, rolloutID, attemptID string) error {
+	return c.send(ctx, http.MethodPost, "/admin/attempts/flush", attemptJSON{RolloutID: rolloutID, AttemptID: attemptID})
+}
+
+// CancelAttempt is [Proxy.CancelAttempt].
+func (c *Client) CancelAttempt(ctx context.Context, rolloutID, attemptID string) error {
+	return c.send(ctx, http.MethodPost, "/admin/attempts/cancel", attemptJSON{RolloutID: rolloutID, AttemptID: attemptID})
 }
 
 // SetModels is [Proxy.SetModels].

@@ -74,6 +74,11 @@ type Config struct {
 	// Token, when set, is the bearer token that the routes under /admin need.
 	// Without one they answer to loopback addresses only.
 	Token string
+	// KeySecret, when set, makes calls of attempts need the virtual key of the
+	// attempt, which the resource of [Proxy.AsResource] has and [Proxy.AttemptKey]
+	// gives, and other calls Token. It may be "env:NAME". Keys go no further than
+	// the proxy. Without it agents need none.
+	KeySecret string
 	// PublicURL is where agents reach the proxy, for [Proxy.AsResource].
 	PublicURL string
 	// LookupEnv resolves "env:NAME" keys; nil allows none.

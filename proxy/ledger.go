@@ -97,6 +97,16 @@ func (l *ledger) attempt(rolloutID, attemptID string) *attempt {
 	return a
 }
 
+// arrive makes an attempt known that may make no call, so that the losses of an
+// earlier one are not taken for its own. Rollouts without calls stay unknown.
+func (l *ledger) arrive(rolloutID, attemptID string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.rollouts[rolloutID] != nil {
+		l.attempt(rolloutID, attemptID)
+	}
+}
+
 // begin enters a call and asks for its sequence id, if it wants one.
 func (l *ledger) begin(c *call, want bool) {
 	l.mu.Lock()

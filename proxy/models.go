@@ -269,7 +269,9 @@ func (p *Proxy) Models() []Model { return slices.Clone(p.models.Load().models) }
 // AsResource returns the resource through which agents call a model of the
 // proxy, under Config.PublicURL. An empty name is the only model there is.
 // Sampling parameters are a JSON object or nil. It does not check that the
-// named model is in the list, which may still change.
+// named model is in the list, which may still change. With Config.KeySecret the
+// resource has a run key, good for a week, that agl.ProxyLLM.ForAttempt turns
+// into one of each attempt.
 func (p *Proxy) AsResource(model string, sampling []byte) (agl.ProxyLLM, error) {
 	if p.cfg.PublicURL == "" {
 		return agl.ProxyLLM{}, agl.Errorf(agl.CodeInvalid, "PublicURL: empty, must be set for the proxy to be a resource")
@@ -281,7 +283,16 @@ func (p *Proxy) AsResource(model string, sampling []byte) (agl.ProxyLLM, error) 
 		}
 		model = names[0]
 	}
+	var key agl.Null[string]
+	if p.cfg.KeySecret != "" {
+		run, err := p.runKey(0)
+		if err != nil {
+			return agl.ProxyLLM{}, err
+		}
+		key = agl.Some(run)
+	}
 	return agl.ProxyLLM{LLM: agl.LLM{
+		APIKey:             key,
 		Endpoint:           strings.TrimRight(p.cfg.PublicURL, "/"),
 		Model:              model,
 		SamplingParameters: sampling,

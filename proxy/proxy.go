@@ -15,12 +15,16 @@ import (
 // Proxy is the gateway, an http.Handler. Make it with [New], end it with
 // [Proxy.Close].
 //
-//	POST /rollout/{id}/attempt/{id}/v1/chat/completions   recorded
-//	POST /v1/chat/completions                             passed through
+//	POST /rollout/{id}/attempt/{id}/v1/chat/completions   recorded, and so are
+//	                                v1/completions        the others below it
+//	                                v1/responses
+//	                                v1/messages           of Anthropic's clients
+//	POST /v1/chat/completions and so on                   not recorded
+//	POST /v1/messages/count_tokens                        see docs
+//	POST /v1/embeddings, /v1/…                            passed through by the body's model
 //	GET  /v1/models, /v1/models/{name}                    the model names
-//	POST /v1/…                                            passed through by the body's model
 //	GET  /health
-//	POST /rollout/{id}/attempt/{id}/flush                 Flush of that rollout
+//	POST /rollout/{id}/attempt/{id}/flush                 FlushAttempt
 //	GET  /metrics                                         for Prometheus
 //	POST /admin/flush, GET and PUT /admin/models, …       see [Client]
 //
@@ -82,7 +86,7 @@ func New(cfg Config) (*Proxy, error) {
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rt := parseRoute(r.URL.EscapedPath())
 	switch {
-	case rt.path == "/chat/completions" && r.Method == http.MethodPost:
+	case generates(rt.path) && r.Method == http.MethodPost:
 		p.serveCall(w, r, rt, rt.rolloutID != "" && p.cfg.Spans != nil)
 	case r.Method == http.MethodGet && (rt.path == "/models" || strings.HasPrefix(rt.path, "/models/")):
 		p.serveModels(w, rt.path)
@@ -93,13 +97,10 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case rt.rolloutID == "" && strings.HasPrefix(rt.path, "/admin/"):
 		p.serveAdmin(w, r, rt.path)
 	case rt.rolloutID != "" && rt.path == "/flush" && r.Method == http.MethodPost:
-		p.answerFlush(w, r, []string{rt.rolloutID})
+		p.serveFlush(w, r, rt)
 	case r.Method != http.MethodPost:
 		p.refuse(w, r, fail(http.StatusNotFound, openai.InvalidRequestError, "unknown_url",
-			"unknown request URL: "+r.Method+" "+r.URL.Path+"; the proxy serves POST …/chat/completions and GET …/models"))
-	case rt.rolloutID != "" && generatesUnrecorded(rt.path):
-		p.refuse(w, r, fail(http.StatusNotFound, openai.InvalidRequestError, "unknown_url",
-			"calls of "+rt.path+" are not recorded, so they are refused inside an attempt; use …/chat/completions"))
+			"unknown request URL: "+r.Method+" "+r.URL.Path+"; the proxy serves POST …/chat/completions, …/completions, …/responses, …/embeddings and …/messages, and GET …/models"))
 	default:
 		p.serveCall(w, r, rt, false)
 	}

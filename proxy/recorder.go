@@ -187,6 +187,9 @@ func (r *recorder) flush(ctx context.Context, s scope) error {
 	if r.spool != nil {
 		r.start(ctx) // what an earlier process left may wait
 	}
+	if s.attemptID != "" {
+		r.ledger.arrive(s.rolloutIDs[0], s.attemptID)
+	}
 	b := r.ledger.barrier(s)
 	r.hasten(1)
 	defer r.hasten(-1)

@@ -21,7 +21,7 @@ var (
 )
 
 // serveCall forwards a request to the backend of its model, and records it if
-// it is a chat completion of an attempt.
+// it has a model write for an attempt.
 func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, rt route, record bool) {
 	c := &call{route: rt, method: r.Method, start: time.Now()}
 	ctx, cancel := context.WithCancelCause(r.Context())
@@ -34,6 +34,11 @@ func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, rt route, reco
 		return
 	}
 	defer p.leave(c)
+	record, f := p.screen(r, c, record)
+	if f != nil {
+		p.refuse(w, r, f)
+		return
+	}
 	if f := p.admit(ctx, c, max(r.ContentLength, 0)); f != nil {
 		p.refuse(w, r, f)
 		return
@@ -56,6 +61,11 @@ func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, rt route, reco
 // admit takes the memory of a call, waiting for it if need be.
 func (p *Proxy) admit(ctx context.Context, c *call, body int64) *failure {
 	n := callOverhead + body
+	if p.cfg.Capture == CaptureBestEffort {
+		c.charge = n
+		p.budget.grow(n)
+		return nil
+	}
 	if p.budget.full(n) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, p.cfg.QueueTimeout)
@@ -84,7 +94,7 @@ func (p *Proxy) finish(ctx context.Context, c *call, err error) {
 	c.end = time.Now()
 	if err != nil {
 		switch cause := context.Cause(ctx); {
-		case errors.Is(cause, errClosing) || errors.Is(cause, errBackendSilent) || errors.Is(cause, errAborted):
+		case errors.Is(cause, errClosing) || errors.Is(cause, errBackendSilent) || errors.Is(cause, errAborted) || errors.Is(cause, errCancelled):
 			c.fail(SourceGateway, cause.Error())
 		case ctx.Err() != nil || errors.Is(err, errAgentGone):
 			c.fail(SourceGateway, errAgentGone.Error())
@@ -117,18 +127,19 @@ func (p *Proxy) serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	if over, err := p.spend(w, c); over {
 		return err
 	}
-	ask := false
+	var pl *plan
 	d := dispatcher{p: p, c: c, session: r.Header.Get("X-Session-Id"), build: func(b *backend) (*http.Request, *failure) {
-		body := c.request
-		ask = c.recorded() && !b.TextOnly
-		if ask || b.BackendModel != request.Model {
-			body = request.AppendBody(make([]byte, 0, len(body)+len(b.BackendModel)+96), body, b.BackendModel, openai.Ask{TokenIDs: ask, Usage: ask})
+		var f *failure
+		if pl, f = c.plan(&request, b); f != nil {
+			return nil, f
 		}
+		p.hold(c, int64(len(pl.asked)-len(c.asked)))
+		c.asked, c.form = pl.asked, pl.form
 		key, err := p.cfg.secret(b.APIKey)
 		if err != nil {
 			return nil, fail(http.StatusInternalServerError, openai.APIError, "no_api_key", err.Error())
 		}
-		return backendRequest(ctx, r, b, c.path, key, body), nil
+		return backendRequest(ctx, r, b, pl, key), nil
 	}}
 	defer d.done()
 	res, f, err := d.send(ctx)
@@ -140,10 +151,7 @@ func (p *Proxy) serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		return p.answerUnreachable(ctx, w, c, err)
 	}
 	defer res.Body.Close()
-	relay := relay{p: p, w: w, c: c, res: res, silence: d.silence}
-	if ask {
-		relay.hide = request.Hide
-	}
+	relay := relay{p: p, w: w, c: c, res: res, plan: pl, silence: d.silence}
 	return relay.run(ctx)
 }
 
@@ -210,6 +218,8 @@ func (p *Proxy) answerUnreachable(ctx context.Context, w http.ResponseWriter, c 
 			fmt.Sprintf("the backend of model %q sent nothing for %v", c.model, p.cfg.IdleTimeout)))
 	case errors.Is(cause, errAborted):
 		return p.answerFailure(w, c, paused(http.StatusServiceUnavailable, openai.OverloadedError, "aborted", cause.Error()))
+	case errors.Is(cause, errCancelled):
+		return p.answerFailure(w, c, fail(http.StatusGone, openai.InvalidRequestError, "attempt_cancelled", cause.Error()))
 	case errors.Is(cause, errClosing):
 		return p.answerFailure(w, c, fail(http.StatusServiceUnavailable, openai.OverloadedError, "shutting_down", cause.Error()))
 	case ctx.Err() != nil:

@@ -212,7 +212,7 @@ func (a *attempt) flush(ctx context.Context, endpoints []string, outcome agl.Out
 	closing, cancel := a.r.closing(ctx)
 	defer cancel()
 	err := retry(closing, func(ctx context.Context) error {
-		return a.r.barrier.pass(ctx, endpoints, []string{a.rollout.RolloutID})
+		return a.r.barrier.pass(ctx, endpoints, a.rollout.RolloutID, a.attempt.AttemptID)
 	})
 	if err == nil {
 		return outcome

@@ -56,7 +56,7 @@ type Config struct {
 	ReportTimeout time.Duration
 	// Flusher is the barrier that every model call of an attempt whose resources
 	// name a proxy passes before the attempt is reported. Nil asks each of these
-	// proxies by POST /admin/flush; one that has no such path is none of ours and
+	// proxies by POST /admin/attempts/flush; one that has no such path is none of ours and
 	// is not asked again.
 	Flusher Flusher
 	// ProxyToken is the bearer token for that request, if the proxy wants one.

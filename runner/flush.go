@@ -21,6 +21,12 @@ type Flusher interface {
 	Flush(ctx context.Context, rolloutIDs []string) error
 }
 
+// AttemptFlusher is a Flusher that knows attempts: what an earlier attempt of
+// the rollout has lost is no fault of this one.
+type AttemptFlusher interface {
+	FlushAttempt(ctx context.Context, rolloutID, attemptID string) error
+}
+
 // proxies returns the endpoints of the proxies among the resources.
 func proxies(resources agl.Resources) []string {
 	var endpoints []string
@@ -40,9 +46,9 @@ type barrier struct {
 	foreign sync.Map // base URLs of proxies that have no barrier
 }
 
-func (b *barrier) pass(ctx context.Context, endpoints, rolloutIDs []string) error {
+func (b *barrier) pass(ctx context.Context, endpoints []string, rolloutID, attemptID string) error {
 	if b.flusher != nil {
-		if err := b.flusher.Flush(ctx, rolloutIDs); err != nil {
+		if err := flushAttempt(ctx, b.flusher, rolloutID, attemptID); err != nil {
 			return fmt.Errorf("flush the proxy: %w", err)
 		}
 		return nil
@@ -52,21 +58,29 @@ func (b *barrier) pass(ctx context.Context, endpoints, rolloutIDs []string) erro
 		if _, foreign := b.foreign.Load(base); foreign {
 			continue
 		}
-		if err := b.post(ctx, base, rolloutIDs); err != nil {
+		if err := b.post(ctx, base, rolloutID, attemptID); err != nil {
 			return fmt.Errorf("flush the proxy %s: %w", base, err)
 		}
 	}
 	return nil
 }
 
-func (b *barrier) post(ctx context.Context, base string, rolloutIDs []string) error {
+func flushAttempt(ctx context.Context, f Flusher, rolloutID, attemptID string) error {
+	if of, ok := f.(AttemptFlusher); ok {
+		return of.FlushAttempt(ctx, rolloutID, attemptID)
+	}
+	return f.Flush(ctx, []string{rolloutID})
+}
+
+func (b *barrier) post(ctx context.Context, base, rolloutID, attemptID string) error {
 	body, err := json.Marshal(struct {
-		RolloutIDs []string `json:"rollout_ids"`
-	}{rolloutIDs})
+		RolloutID string `json:"rollout_id"`
+		AttemptID string `json:"attempt_id"`
+	}{rolloutID, attemptID})
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/admin/flush", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/admin/attempts/flush", bytes.NewReader(body))
 	if err != nil {
 		return agl.Errorf(agl.CodeInvalid, "the endpoint is no URL: %w", err)
 	}

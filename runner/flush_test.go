@@ -92,7 +92,11 @@ func TestFlushOverHTTP(t *testing.T) {
 				if tc.calls >= 0 && len(tc.proxy.calls) != tc.calls {
 					t.Errorf("the proxy was called %d times, want %d", len(tc.proxy.calls), tc.calls)
 				}
-				want := fmt.Sprintf(`POST http://proxy:1/admin/flush {"rollout_ids":[%q]} Bearer secret`, ids[0])
+				attempts, err := s.QueryAttempts(t.Context(), agl.QueryAttemptsParams{RolloutID: ids[0]})
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := fmt.Sprintf(`POST http://proxy:1/admin/attempts/flush {"rollout_id":%q,"attempt_id":%q} Bearer secret`, ids[0], attempts.Items[0].AttemptID)
 				if tc.proxy.calls[0] != want {
 					t.Errorf("request\n got %s\nwant %s", tc.proxy.calls[0], want)
 				}

@@ -69,6 +69,15 @@ func (p *Proxy) Flush(ctx context.Context, rolloutIDs []string) error {
 	return running.gateway.Flush(ctx, rolloutIDs)
 }
 
+// FlushAttempt is Flush for the calls of one attempt. See proxy.Proxy.
+func (p *Proxy) FlushAttempt(ctx context.Context, rolloutID, attemptID string) error {
+	running := p.now()
+	if running == nil {
+		return errNotRunning()
+	}
+	return running.gateway.FlushAttempt(ctx, rolloutID, attemptID)
+}
+
 // SetModels replaces the list of models: calls that run end where they began,
 // later ones go by the new list. Before a run it sets what the run begins with.
 func (p *Proxy) SetModels(models []proxy.Model) error {
