@@ -179,9 +179,14 @@ func (l *limiter) pause(ctx context.Context, turn <-chan struct{}, d time.Durati
 func (l *limiter) refuse(limit string, wait, timeout time.Duration) *failure {
 	status, code := http.StatusTooManyRequests, "rate_limited"
 	if limit == "" { // others were in front to the end
-		if limit, wait = l.lacks(time.Now()); limit == "" {
-			limit = limitInFlight
-		}
+		limit, wait = l.lacks(time.Now())
+	}
+	switch {
+	case limit != "":
+	case l.requests != nil: // the turn comes just now, for one of those in front
+		limit, wait = limitRequests, time.Duration(float64(time.Second)/float64(l.requests.Limit()))
+	default:
+		limit = limitInFlight
 	}
 	if limit == limitInFlight {
 		status, code, wait = http.StatusServiceUnavailable, "backend_full", time.Second
