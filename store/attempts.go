@@ -92,8 +92,10 @@ func (s *Store) UpdateAttempt(ctx context.Context, p agl.UpdateAttemptParams) (_
 		return agl.Attempt{}, agl.Errorf(agl.CodeInvalid, "status: got %q, must be one of %v", *p.Status, agl.AttemptStatuses())
 	}
 	c := &updateAttemptCommand{params: p}
-	err = s.submit(ctx, c)
-	return c.result, err
+	if err := s.submit(ctx, c); err != nil {
+		return agl.Attempt{}, err
+	}
+	return c.result, nil
 }
 
 // GetLatestAttempt implements agl.Store.

@@ -3,6 +3,7 @@ package store
 import (
 	"container/heap"
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,19 +18,33 @@ type deadlines struct {
 	mu    sync.Mutex
 	items []*deadlineItem
 	byID  map[string]*deadlineItem
+	edits int64         // counts what was set
 	first atomic.Int64  // the earliest in nanoseconds since the epoch; 0 is none
 	wake  chan struct{} // capacity 1: the earliest has changed
+	rules atomic.Pointer[patience]
 }
 
 type deadlineItem struct {
 	rolloutID string
 	at        time.Time
 	index     int
+	edit      int64 // the number of the edit that set it last
 }
 
-func (d *deadlines) init() {
+func (d *deadlines) init(p patience) {
 	d.byID = map[string]*deadlineItem{}
 	d.wake = make(chan struct{}, 1)
+	d.rules.Store(&p)
+}
+
+func (d *deadlines) patience() patience { return *d.rules.Load() }
+
+// forgive gives grace to all who were not heard of since. Only the leader calls
+// it. What is in the heap is looked at again when it is due.
+func (d *deadlines) forgive(since agl.Timestamp) {
+	p := d.patience()
+	p.since = since
+	d.rules.Store(&p)
 }
 
 // Len implements heap.Interface.
@@ -68,14 +83,31 @@ func (d *deadlines) next() (at time.Time, there bool) {
 
 // set takes the deadline of a rollout's latest attempt, or that it has none.
 func (d *deadlines) set(r *agl.Rollout, latest *agl.Attempt) {
-	at, ok := deadline(r, latest)
+	d.setRead(r, latest, math.MaxInt64)
+}
+
+// mark is taken before the database is read and given to setRead with what was
+// found.
+func (d *deadlines) mark() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.edits
+}
+
+// setRead is set with what was read from the database; what was set since mark
+// is newer and stays.
+func (d *deadlines) setRead(r *agl.Rollout, latest *agl.Attempt, mark int64) {
+	at, ok := deadline(r, latest, d.patience())
 	if !ok {
-		d.remove(r.RolloutID)
+		d.removeRead(r.RolloutID, mark)
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	item := d.byID[r.RolloutID]
+	if item != nil && item.edit > mark {
+		return
+	}
 	if item == nil {
 		item = &deadlineItem{rolloutID: r.RolloutID, at: at.Time()}
 		d.byID[r.RolloutID] = item
@@ -84,19 +116,44 @@ func (d *deadlines) set(r *agl.Rollout, latest *agl.Attempt) {
 		item.at = at.Time()
 		heap.Fix(d, item.index)
 	}
+	d.edits++
+	item.edit = d.edits
 	d.refresh()
 }
 
-func (d *deadlines) remove(rolloutID string) {
+func (d *deadlines) remove(rolloutID string) { d.removeRead(rolloutID, math.MaxInt64) }
+
+// removeRead is remove for what was read from the database after mark.
+func (d *deadlines) removeRead(rolloutID string, mark int64) {
 	if d.first.Load() == 0 {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if item := d.byID[rolloutID]; item != nil {
+	if item := d.byID[rolloutID]; item != nil && item.edit <= mark {
 		delete(d.byID, rolloutID)
 		heap.Remove(d, item.index)
 		d.refresh()
+	}
+}
+
+// replace takes everything that was read from the database after mark.
+func (d *deadlines) replace(live []agl.AttemptedRollout, mark int64) {
+	known := make(map[string]struct{}, len(live))
+	for i := range live {
+		known[live[i].RolloutID] = struct{}{}
+		d.setRead(&live[i].Rollout, live[i].Attempt, mark)
+	}
+	d.mu.Lock()
+	var gone []string
+	for id := range d.byID {
+		if _, there := known[id]; !there {
+			gone = append(gone, id)
+		}
+	}
+	d.mu.Unlock()
+	for _, id := range gone {
+		d.removeRead(id, mark)
 	}
 }
 
@@ -142,8 +199,9 @@ func (d *deadlines) due(now time.Time, most int) []string {
 type expireCommand struct {
 	header
 
-	store *Store
-	ids   []string
+	store   *Store
+	ids     []string
+	expired []agl.AttemptedRollout // those that were
 }
 
 func (c *expireCommand) load(want *LoadParams) {
@@ -151,23 +209,29 @@ func (c *expireCommand) load(want *LoadParams) {
 }
 
 func (c *expireCommand) run(w *work) error {
+	c.expired = c.expired[:0]
 	for _, id := range c.ids {
-		e := w.rollout(id)
-		if e == nil || e.latest == nil {
-			c.store.deadlines.remove(id)
+		e := w.rollouts[id]
+		// What this batch has done to it may yet be undone; if not, its deadline is
+		// set behind the commit.
+		touched := e != nil && (e.changed || e.latest != nil && e.latest.changed)
+		if e == nil || e.cur == nil || e.latest == nil {
+			if !touched {
+				c.store.deadlines.remove(id)
+			}
 			continue
 		}
-		r, a, fired := deadlinePassed(*e.cur, *e.latest.cur, w.now)
-		if !fired {
+		r, a, fired := deadlinePassed(*e.cur, *e.latest.cur, w.patience, w.now)
+		switch {
+		case fired:
+			w.setRollout(e, &r)
+			w.setAttempt(e.latest, &a)
+			w.syncWorker(&a)
+			c.expired = append(c.expired, e.attempted())
+		case !touched:
 			// Another process has moved it on.
 			c.store.deadlines.set(e.cur, e.latest.cur)
-			continue
 		}
-		w.setRollout(e, &r)
-		w.setAttempt(e.latest, &a)
-		w.syncWorker(&a)
-		c.store.log.Warn("attempt ran out of time",
-			"rollout_id", id, "attempt_id", a.AttemptID, "attempt_status", a.Status, "rollout_status", r.Status)
 	}
 	return nil
 }
@@ -179,8 +243,14 @@ func (s *Store) expire(ctx context.Context) error {
 		if len(ids) == 0 {
 			return nil
 		}
-		if err := s.submit(ctx, &expireCommand{store: s, ids: ids}); err != nil {
+		c := &expireCommand{store: s, ids: ids}
+		if err := s.submit(ctx, c); err != nil {
 			return err
+		}
+		for i := range c.expired {
+			r := &c.expired[i]
+			s.log.WarnContext(ctx, "attempt ran out of time", "rollout_id", r.RolloutID,
+				"attempt_id", r.Attempt.AttemptID, "attempt_status", r.Attempt.Status, "rollout_status", r.Status)
 		}
 		if len(ids) < maxBatch {
 			return nil

@@ -13,8 +13,15 @@ type waiter struct {
 	params agl.DequeueRolloutsParams
 	key    *keyed
 	place  *list.Element
-	result agl.DequeueResult
-	ready  chan struct{} // capacity 1: result is there
+	result agl.DequeueResult  // or what a batch that failed had for it
+	replay *IdempotencyRecord // instead of result: the key was used before
+	failed error              // instead of result: the key was used for something else meanwhile
+	ready  chan struct{}      // capacity 1: the answer is there
+}
+
+// answer sets what the waiter gets.
+func (c *waiter) answer(result agl.DequeueResult) {
+	c.result, c.replay, c.failed = result, nil, nil
 }
 
 // finisher is a command that has more to do when no claim is made any more in
@@ -29,7 +36,6 @@ type dequeueCommand struct {
 	waiter
 
 	parked bool
-	replay *IdempotencyRecord
 }
 
 func (c *dequeueCommand) load(want *LoadParams) {
@@ -39,7 +45,12 @@ func (c *dequeueCommand) load(want *LoadParams) {
 	}
 }
 
-func (*dequeueCommand) run(*work) error { return nil }
+// run only forgets: claims are made when all other commands have run.
+func (c *dequeueCommand) run(*work) error {
+	c.answer(agl.DequeueResult{})
+	c.parked = false
+	return nil
+}
 
 // DequeueRollouts implements agl.Store. A call whose ctx ends while it is being
 // served gives its claim back and returns the error of ctx.
@@ -62,11 +73,8 @@ func (s *Store) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams
 	if err := s.submit(ctx, c); err != nil {
 		return agl.DequeueResult{}, err
 	}
-	switch {
-	case c.replay != nil:
-		return s.replayDequeue(ctx, c.replay)
-	case !c.parked:
-		return c.result, nil
+	if !c.parked {
+		return s.claimed(ctx, c)
 	}
 	return s.awaitClaim(ctx, c)
 }
@@ -76,7 +84,7 @@ func (s *Store) awaitClaim(ctx context.Context, c *dequeueCommand) (agl.DequeueR
 	defer stop()
 	select {
 	case <-c.ready:
-		return c.result, nil
+		return s.claimed(ctx, c)
 	case <-ctx.Done():
 		leave := &leaveCommand{store: s, waiter: &c.waiter, giveBack: true}
 		// The caller is gone; what must still be done is done for the others.
@@ -88,15 +96,23 @@ func (s *Store) awaitClaim(ctx context.Context, c *dequeueCommand) (agl.DequeueR
 		if err := s.submit(ctx, &leaveCommand{store: s, waiter: &c.waiter}); err != nil {
 			return agl.DequeueResult{}, err
 		}
-		return c.result, nil
+		return s.claimed(ctx, c)
 	case <-s.closing:
 		select {
 		case <-c.ready:
-			return c.result, nil
+			return s.claimed(ctx, c)
 		default:
 			return agl.DequeueResult{}, errClosed()
 		}
 	}
+}
+
+// claimed is the answer of a dequeue that was served.
+func (s *Store) claimed(ctx context.Context, c *dequeueCommand) (agl.DequeueResult, error) {
+	if c.replay != nil {
+		return s.replayDequeue(ctx, c.replay)
+	}
+	return c.result, c.failed
 }
 
 // runDequeues serves blocked dequeues first, in the order in which they came,
@@ -162,22 +178,32 @@ func (s *Store) serveWaiters(ctx context.Context, q *claimer) error {
 	}
 	n := 0
 	for e := s.waiters.Front(); e != nil && n < most; e = e.Next() {
-		if id := waiterOf(e).params.WorkerID.V; id != "" && w.workers[id] == nil {
+		waiting := waiterOf(e)
+		if id := waiting.params.WorkerID.V; id != "" && w.workers[id] == nil {
 			w.want.Workers = append(w.want.Workers, id)
 		}
+		waiting.key.load(&w.want)
 		n++
 	}
-	if len(w.want.Workers) > 0 {
+	if len(w.want.Workers)+len(w.want.Keys) > 0 {
 		w.loaded.reset()
 		if err := q.tx.Load(ctx, &w.want, &w.loaded); err != nil {
 			return err
 		}
 		w.index()
 	}
+	replayed := false
 	e := s.waiters.Front()
 	for ; e != nil && n > 0; e = e.Next() {
 		n--
 		waiting := waiterOf(e)
+		// A commit that seemed to fail may have served it before, and its caller may
+		// have asked again elsewhere.
+		if waiting.replay, waiting.failed = waiting.key.replay(w); waiting.replay != nil || waiting.failed != nil {
+			w.served = append(w.served, waiting)
+			replayed = true
+			continue
+		}
 		if err := q.claim(ctx, waiting); err != nil {
 			return err
 		}
@@ -188,7 +214,7 @@ func (s *Store) serveWaiters(ctx context.Context, q *claimer) error {
 		w.served = append(w.served, waiting)
 	}
 	// More may be there for those behind the ones that were looked at.
-	s.recheck = s.recheck && e != nil
+	s.recheck = (s.recheck || replayed) && e != nil
 	return nil
 }
 
@@ -305,7 +331,7 @@ func (s *Store) tellWaiters(w *work) {
 	}
 	if w.released {
 		for e := s.waiters.Front(); e != nil; e = s.waiters.Front() {
-			waiterOf(e).result = agl.DequeueResult{Closed: true}
+			waiterOf(e).answer(agl.DequeueResult{Closed: true})
 			s.wake(waiterOf(e))
 		}
 	}
@@ -328,26 +354,36 @@ type leaveCommand struct {
 	store    *Store
 	waiter   *waiter
 	giveBack bool
+	unserved bool
 }
 
 func (c *leaveCommand) load(want *LoadParams) {
 	if c.giveBack {
-		loadClaims(want, c.waiter.result.Rollouts)
+		want.Attempts = append(want.Attempts, claimKeys(c.waiter.result.Rollouts)...)
+	} else {
+		c.waiter.key.load(want)
 	}
 }
 
-func (c *leaveCommand) run(*work) error {
+func (c *leaveCommand) run(w *work) error {
 	if c.waiter.place != nil {
 		c.store.waiters.Remove(c.waiter.place)
 		c.waiter.place = nil
-		c.waiter.result = agl.DequeueResult{}
+		c.unserved = true
+	}
+	if c.unserved && !c.giveBack {
+		c.waiter.answer(agl.DequeueResult{})
+		// A commit that seemed to fail may have served it.
+		c.waiter.replay, c.waiter.failed = c.waiter.key.replay(w)
 	}
 	return nil
 }
 
 func (c *leaveCommand) finish(w *work) {
-	if c.giveBack && len(c.waiter.result.Rollouts) > 0 {
-		w.returnClaims(c.waiter.result.Rollouts)
+	if !c.giveBack {
+		return
+	}
+	if w.returnClaims(claimKeys(c.waiter.result.Rollouts)) {
 		c.waiter.key.forget(w)
 		c.store.recheck = true
 	}

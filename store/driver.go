@@ -182,11 +182,14 @@ type Changes struct {
 	Spans            []SpanRecord
 	Sequences        []Sequence
 	DeletedRollouts  []string // with attempts, spans and counters
-	EvictedRollouts  []string // their spans are removed; to ask for them is ErrEvicted from now on
+	EvictedRollouts  []string // their spans, those of this batch too, are removed; to ask for them is ErrEvicted from now on
 	QueueClosed      agl.Null[bool]
-	Keys             []IdempotencyRecord
-	ForgottenKeys    []string
-	Events           []agl.Event // without ids, which the driver gives in this order
+	// Keys replace what their scopes held. When another process has written one
+	// since this batch's Load did not find it, Apply fails with ErrRetry, so that
+	// the engine finds it: two servers never act on one key.
+	Keys          []IdempotencyRecord
+	ForgottenKeys []string
+	Events        []agl.Event // without ids, which the driver gives in this order
 }
 
 // RolloutChange is a rollout's new state.

@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/go-json-experiment/json/jsontext"
@@ -199,16 +200,41 @@ func cancel(r agl.Rollout, latest *agl.Attempt, now agl.Timestamp) (agl.Rollout,
 	return setStatus(r, agl.RolloutCancelled, now), latest
 }
 
-// deadline is the moment after which the latest attempt is out of time.
-func deadline(r *agl.Rollout, a *agl.Attempt) (at agl.Timestamp, ok bool) {
+// grace is how long a runner has to be heard again after signs of life could
+// not be stored: one heartbeat interval of a runner, which by default is 10 s.
+const grace = 10 * time.Second
+
+// patience is what the engine adds to the limits of a rollout's config.
+type patience struct {
+	silence time.Duration // unresponsive_seconds of rollouts without their own; 0 is never
+	since   agl.Timestamp // the moment since which signs of life can be stored
+}
+
+// silenceLimit is how long an attempt may be silent, in seconds.
+func (p patience) silenceLimit(c *agl.RolloutConfig) agl.Null[float64] {
+	if c.UnresponsiveSeconds.Valid || p.silence == 0 {
+		return c.UnresponsiveSeconds
+	}
+	return agl.Some(p.silence.Seconds())
+}
+
+// deadline is the moment after which the latest attempt is out of time. An
+// attempt that was heard of last when signs of life could still be stored, and
+// then could not for a while, has grace; a timeout has none.
+func deadline(r *agl.Rollout, a *agl.Attempt, p patience) (at agl.Timestamp, ok bool) {
 	if r.Status != agl.RolloutPreparing && r.Status != agl.RolloutRunning || !a.Status.Live() {
 		return 0, false
 	}
 	if limit := r.Config.TimeoutSeconds; limit.Valid {
 		at, ok = a.StartTime+agl.Timestamp(limit.V), true
 	}
-	if limit := r.Config.UnresponsiveSeconds; limit.Valid {
-		if silent := a.LastHeartbeatTime.Or(a.StartTime) + agl.Timestamp(limit.V); !ok || silent < at {
+	if limit := p.silenceLimit(&r.Config); limit.Valid {
+		heard := a.LastHeartbeatTime.Or(a.StartTime)
+		silent := heard + agl.Timestamp(limit.V)
+		if heard < p.since {
+			silent = max(silent, p.since.Add(grace))
+		}
+		if !ok || silent < at {
 			at, ok = silent, true
 		}
 	}
@@ -217,16 +243,20 @@ func deadline(r *agl.Rollout, a *agl.Attempt) (at agl.Timestamp, ok bool) {
 
 // deadlinePassed ends an attempt that is out of time; a timeout goes before a
 // silence. fired is false when there is still time.
-func deadlinePassed(r agl.Rollout, a agl.Attempt, now agl.Timestamp) (_ agl.Rollout, _ agl.Attempt, fired bool) {
-	if at, ok := deadline(&r, &a); !ok || now <= at {
+func deadlinePassed(r agl.Rollout, a agl.Attempt, p patience, now agl.Timestamp) (_ agl.Rollout, _ agl.Attempt, fired bool) {
+	if at, ok := deadline(&r, &a, p); !ok || now <= at {
 		return r, a, false
 	}
 	if limit := r.Config.TimeoutSeconds; limit.Valid && now-a.StartTime > agl.Timestamp(limit.V) {
 		a = endByStore(a, agl.AttemptTimeout, agl.OutcomeTimeout,
 			fmt.Sprintf("no result within timeout_seconds = %g", limit.V), now)
 	} else {
+		which := "unresponsive_seconds"
+		if !r.Config.UnresponsiveSeconds.Valid {
+			which = "the store's default for unresponsive_seconds"
+		}
 		a = endByStore(a, agl.AttemptUnresponsive, agl.OutcomeUnresponsive,
-			fmt.Sprintf("no sign of life for unresponsive_seconds = %g", r.Config.UnresponsiveSeconds.V), now)
+			fmt.Sprintf("no sign of life for %s = %g", which, p.silenceLimit(&r.Config).V), now)
 	}
 	return follow(r, &a, now), a, true
 }

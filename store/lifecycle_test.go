@@ -106,7 +106,7 @@ func TestDeadline(t *testing.T) {
 		if tc.beat > 0 {
 			a.LastHeartbeatTime = agl.Some(tc.beat)
 		}
-		_, got, fired := deadlinePassed(agl.Rollout{Status: agl.RolloutRunning, Config: tc.config}, a, tc.now)
+		_, got, fired := deadlinePassed(agl.Rollout{Status: agl.RolloutRunning, Config: tc.config}, a, patience{}, tc.now)
 		if got.Status != tc.want || fired != (tc.want != agl.AttemptRunning) {
 			t.Errorf("%s: attempt is %s, fired %v, want %s", tc.name, got.Status, fired, tc.want)
 		}

@@ -55,39 +55,44 @@ func (s *Store) ReturnClaims(ctx context.Context, p agl.ReturnClaimsParams) (err
 	if err != nil {
 		return err
 	}
-	return s.submit(ctx, &returnCommand{params: p, store: s})
+	key := dequeueKey(agl.DequeueRolloutsParams{IdempotencyKey: p.IdempotencyKey})
+	return s.submit(ctx, &returnCommand{claims: claimKeys(p.Rollouts), key: key, store: s})
 }
 
 type returnCommand struct {
 	header
 
-	params agl.ReturnClaimsParams
+	claims []AttemptKey
+	key    *keyed
 	store  *Store
 }
 
-func (c *returnCommand) load(want *LoadParams) { loadClaims(want, c.params.Rollouts) }
+func (c *returnCommand) load(want *LoadParams) { want.Attempts = append(want.Attempts, c.claims...) }
 func (*returnCommand) run(*work) error         { return nil }
 
 func (c *returnCommand) finish(w *work) {
-	w.returnClaims(c.params.Rollouts)
-	dequeueKey(agl.DequeueRolloutsParams{IdempotencyKey: c.params.IdempotencyKey}).forget(w)
-	c.store.recheck = true
-}
-
-func loadClaims(want *LoadParams, claims []agl.AttemptedRollout) {
-	for i := range claims {
-		if a := claims[i].Attempt; a != nil {
-			want.Attempts = append(want.Attempts, AttemptKey{claims[i].RolloutID, a.AttemptID})
-		}
+	if w.returnClaims(c.claims) {
+		c.key.forget(w)
+		c.store.recheck = true
 	}
 }
 
-// returnClaims undoes claims on which nobody has worked.
-func (w *work) returnClaims(claims []agl.AttemptedRollout) {
+func claimKeys(claims []agl.AttemptedRollout) []AttemptKey {
+	keys := make([]AttemptKey, 0, len(claims))
 	for i := range claims {
-		e := w.rollout(claims[i].RolloutID)
-		if e == nil || e.latest == nil || claims[i].Attempt == nil ||
-			!returnable(e.cur, e.latest.cur, claims[i].Attempt.AttemptID) {
+		if a := claims[i].Attempt; a != nil {
+			keys = append(keys, AttemptKey{claims[i].RolloutID, a.AttemptID})
+		}
+	}
+	return keys
+}
+
+// returnClaims undoes claims on which nobody has worked and reports whether
+// there were any.
+func (w *work) returnClaims(claims []AttemptKey) (some bool) {
+	for _, claim := range claims {
+		e := w.rollout(claim.RolloutID)
+		if e == nil || e.latest == nil || !returnable(e.cur, e.latest.cur, claim.AttemptID) {
 			continue
 		}
 		attempt := e.latest
@@ -97,5 +102,7 @@ func (w *work) returnClaims(claims []agl.AttemptedRollout) {
 		w.releaseWorker(attempt.cur.WorkerID.V, attempt.cur)
 		attempt.returned = true
 		w.setAttempt(attempt, attempt.cur)
+		some = true
 	}
+	return some
 }

@@ -59,17 +59,17 @@ func object(raw jsontext.Value) jsontext.Value {
 
 // newRollout checks a request and makes a rollout of it, but for its times,
 // status and the latest resources.
-func newRollout(e *agl.EnqueueRollout) (*agl.Rollout, error) {
+func newRollout(e *agl.EnqueueRollout) (r agl.Rollout, err error) {
 	if err := checkDocument("input", e.Input); err != nil {
-		return nil, err
+		return r, err
 	}
 	if err := checkObject("metadata", e.Metadata, true); err != nil {
-		return nil, err
+		return r, err
 	}
 	if err := checkMode("mode", e.Mode); err != nil {
-		return nil, err
+		return r, err
 	}
-	r := &agl.Rollout{
+	r = agl.Rollout{
 		RolloutID:   newID("ro-", rolloutIDBytes),
 		Input:       e.Input,
 		Mode:        e.Mode,
@@ -87,16 +87,17 @@ func newRollout(e *agl.EnqueueRollout) (*agl.Rollout, error) {
 		config = *e.Config
 	}
 	if err := config.Validate(); err != nil {
-		return nil, err
+		return r, err
 	}
 	config.RetryCondition = slices.Clone(config.RetryCondition)
 	r.Config = config.WithDefaults()
 	return r, nil
 }
 
-// admit stores a new rollout. Its id was drawn before the batch was loaded; one
-// that is taken is drawn anew.
-func (w *work) admit(r *agl.Rollout, status agl.RolloutStatus) *rolloutEntry {
+// admit stores a copy of a new rollout. Its id was drawn before the batch was
+// loaded; one that is taken is drawn anew.
+func (w *work) admit(given *agl.Rollout, status agl.RolloutStatus) *rolloutEntry {
+	r := *given
 	for w.rollouts[r.RolloutID] != nil {
 		r.RolloutID = newID("ro-", rolloutIDBytes)
 	}
@@ -105,31 +106,34 @@ func (w *work) admit(r *agl.Rollout, status agl.RolloutStatus) *rolloutEntry {
 	if !r.ResourcesID.Valid {
 		r.ResourcesID = w.latestResources
 	}
-	return w.addRollout(r)
+	return w.addRollout(&r)
 }
 
 type enqueueCommand struct {
 	header
 
 	key      *keyed
-	rollouts []*agl.Rollout
+	rollouts []agl.Rollout
+	made     []*agl.Rollout // of them
 	replay   *IdempotencyRecord
 }
 
 func (c *enqueueCommand) load(want *LoadParams) {
 	c.key.load(want)
-	for _, r := range c.rollouts {
-		want.Rollouts = append(want.Rollouts, r.RolloutID)
+	for i := range c.rollouts {
+		want.Rollouts = append(want.Rollouts, c.rollouts[i].RolloutID)
 	}
 }
 
 func (c *enqueueCommand) run(w *work) (err error) {
+	c.made = c.made[:0]
 	if c.replay, err = c.key.replay(w); err != nil || c.replay != nil {
 		return err
 	}
 	var made []AttemptKey
-	for _, r := range c.rollouts {
-		w.admit(r, agl.RolloutQueuing)
+	for i := range c.rollouts {
+		r := w.admit(&c.rollouts[i], agl.RolloutQueuing).cur
+		c.made = append(c.made, r)
 		if c.key != nil {
 			made = append(made, AttemptKey{RolloutID: r.RolloutID})
 		}
@@ -145,7 +149,7 @@ func (s *Store) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams
 	if err != nil {
 		return nil, err
 	}
-	c := &enqueueCommand{rollouts: make([]*agl.Rollout, len(p.Rollouts))}
+	c := &enqueueCommand{rollouts: make([]agl.Rollout, len(p.Rollouts)), made: make([]*agl.Rollout, 0, len(p.Rollouts))}
 	for i := range p.Rollouts {
 		if c.rollouts[i], err = newRollout(&p.Rollouts[i]); err != nil {
 			if len(p.Rollouts) > 1 {
@@ -165,7 +169,7 @@ func (s *Store) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams
 	}
 	out := make([]agl.Rollout, 0, len(c.rollouts))
 	if c.replay == nil {
-		for _, r := range c.rollouts {
+		for _, r := range c.made {
 			out = append(out, *r)
 		}
 		return out, nil
@@ -237,7 +241,7 @@ func (s *Store) StartRollout(ctx context.Context, p agl.StartRolloutParams) (_ a
 	key := newKeyed("start_rollout", p.IdempotencyKey, nil, func(dst []byte) []byte {
 		return append(p.AppendJSON(dst), p.WorkerID.V...)
 	})
-	return s.start(ctx, &startCommand{key: key, rollout: r, rolloutID: r.RolloutID, worker: p.WorkerID})
+	return s.start(ctx, &startCommand{key: key, rollout: &r, rolloutID: r.RolloutID, worker: p.WorkerID})
 }
 
 // StartAttempt implements agl.Store.
@@ -324,8 +328,10 @@ func (s *Store) UpdateRollout(ctx context.Context, p agl.UpdateRolloutParams) (_
 		return agl.Rollout{}, err
 	}
 	c := &updateRolloutCommand{params: p}
-	err = s.submit(ctx, c)
-	return c.result, err
+	if err := s.submit(ctx, c); err != nil {
+		return agl.Rollout{}, err
+	}
+	return c.result, nil
 }
 
 func checkRolloutUpdate(p *agl.UpdateRolloutParams) error {
@@ -383,8 +389,10 @@ func (s *Store) CancelRollout(ctx context.Context, p agl.CancelRolloutParams) (_
 		return agl.Rollout{}, err
 	}
 	c := &cancelCommand{rolloutID: p.RolloutID}
-	err = s.submit(ctx, c)
-	return c.result, err
+	if err := s.submit(ctx, c); err != nil {
+		return agl.Rollout{}, err
+	}
+	return c.result, nil
 }
 
 type deleteCommand struct {

@@ -14,11 +14,12 @@ import (
 type addSpansCommand struct {
 	header
 
-	store   *Store
 	spans   []agl.Span
-	records []SpanRecord
+	records []SpanRecord // of the spans, with the ids that were issued
 	issue   bool
-	result  agl.AddSpansResult
+
+	cancelled  []string
+	duplicates []int // indexes of spans that were there already
 }
 
 func (c *addSpansCommand) load(want *LoadParams) {
@@ -38,6 +39,7 @@ func (c *addSpansCommand) load(want *LoadParams) {
 }
 
 func (c *addSpansCommand) run(w *work) error {
+	c.cancelled, c.duplicates = nil, nil
 	var bytesNew int64
 	for i := range c.records {
 		r := &c.records[i]
@@ -71,17 +73,15 @@ func (c *addSpansCommand) run(w *work) error {
 func (c *addSpansCommand) add(w *work, i int) {
 	r := &c.records[i]
 	re, ae := w.rollout(r.RolloutID), w.attempt(r.RolloutID, r.AttemptID)
-	if re.cur.Status == agl.RolloutCancelled && !slices.Contains(c.result.Cancelled, r.AttemptID) {
-		c.result.Cancelled = append(c.result.Cancelled, r.AttemptID)
+	if re.cur.Status == agl.RolloutCancelled && !slices.Contains(c.cancelled, r.AttemptID) {
+		c.cancelled = append(c.cancelled, r.AttemptID)
 	}
 	if _, there := w.spans[r.SpanKey]; there {
-		c.store.log.Info("Duplicated span added",
-			"rollout_id", r.RolloutID, "attempt_id", r.AttemptID, "span_id", r.SpanID)
+		c.duplicates = append(c.duplicates, i)
 		return
 	}
 	sequence := w.sequence(r.RolloutID)
-	if c.issue && r.SequenceID <= 0 {
-		c.spans[i].SequenceID = sequence.Last + 1
+	if c.issue && c.spans[i].SequenceID <= 0 {
 		r.SequenceID = sequence.Last + 1
 		r.Payload = withSequenceID(r.Payload, r.SequenceID)
 	}
@@ -93,7 +93,6 @@ func (c *addSpansCommand) add(w *work, i int) {
 	if w.spanRoom.Valid {
 		w.spanRoom.V -= int64(len(r.Payload))
 	}
-	c.result.Stored = append(c.result.Stored, c.spans[i])
 	if ae.cur.LastHeartbeatTime == agl.Some(w.now) && ae.cur.Status == agl.AttemptRunning && re.cur.Status == agl.RolloutRunning {
 		return // a span before this one has changed what there is to change
 	}
@@ -102,6 +101,21 @@ func (c *addSpansCommand) add(w *work, i int) {
 		w.setRollout(re, &rollout)
 	}
 	w.setAttempt(ae, &attempt)
+}
+
+// stored returns the spans that were new, in the memory of those that came in.
+func (c *addSpansCommand) stored() []agl.Span {
+	left := c.duplicates
+	stored := c.spans[:0]
+	for i := range c.spans {
+		if len(left) > 0 && left[0] == i {
+			left = left[1:]
+			continue
+		}
+		stored = append(stored, c.spans[i])
+		stored[len(stored)-1].SequenceID = c.records[i].SequenceID
+	}
+	return stored
 }
 
 // withSequenceID puts a sequence id in the place of the payload's own, in the
@@ -125,8 +139,7 @@ func (s *Store) AddSpans(ctx context.Context, p agl.AddSpansParams) (_ agl.AddSp
 	if err != nil || len(p.Spans) == 0 {
 		return agl.AddSpansResult{}, err
 	}
-	c := &addSpansCommand{store: s, spans: slices.Clone(p.Spans), issue: p.IssueSequenceIDs, records: make([]SpanRecord, len(p.Spans))}
-	c.result.Stored = c.spans[:0] // grows over those that have been dealt with
+	c := &addSpansCommand{spans: slices.Clone(p.Spans), issue: p.IssueSequenceIDs, records: make([]SpanRecord, len(p.Spans))}
 	buffer := s.buffers.get()
 	for i := range c.spans {
 		span := &c.spans[i]
@@ -138,11 +151,15 @@ func (s *Store) AddSpans(ctx context.Context, p agl.AddSpansParams) (_ agl.AddSp
 		c.records[i] = newSpanRecord(span, append(make([]byte, 0, len(*buffer)+room), *buffer...))
 	}
 	s.buffers.put(buffer)
-	err = s.submit(ctx, c)
-	if err != nil {
+	if err := s.submit(ctx, c); err != nil {
 		return agl.AddSpansResult{}, err
 	}
-	return c.result, nil
+	for _, i := range c.duplicates {
+		r := &c.records[i]
+		s.log.InfoContext(ctx, "Duplicated span added",
+			"rollout_id", r.RolloutID, "attempt_id", r.AttemptID, "span_id", r.SpanID)
+	}
+	return agl.AddSpansResult{Stored: c.stored(), Cancelled: c.cancelled}, nil
 }
 
 // newSpanRecord copies what it keeps, so that a short id does not hold on to
@@ -220,6 +237,8 @@ func (s *Store) ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDs
 		return 0, agl.Errorf(agl.CodeInvalid, "count: got %d, must be at least 1", p.Count)
 	}
 	c := &reserveCommand{rolloutID: p.RolloutID, count: max(p.Count, 1)}
-	err = s.submit(ctx, c)
-	return c.first, err
+	if err := s.submit(ctx, c); err != nil {
+		return 0, err
+	}
+	return c.first, nil
 }

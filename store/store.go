@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"context"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +21,13 @@ type Config struct {
 	Logger *slog.Logger
 	// Observer is told about every operation; nil is none.
 	Observer Observer
+	// DefaultUnresponsive ends an attempt that gave no sign of life for so long
+	// when its rollout has no unresponsive_seconds of its own, so that a claim
+	// whose answer was lost comes back some day; 0 is never. It changes no config
+	// that clients see.
+	DefaultUnresponsive time.Duration
+	// Retain bounds what is kept of finished rollouts; the zero value keeps all.
+	Retain Retain
 }
 
 func (c Config) withDefaults() Config {
@@ -35,8 +41,13 @@ func (c Config) withDefaults() Config {
 }
 
 func (c Config) validate() error {
-	if c.Driver == nil {
+	switch {
+	case c.Driver == nil:
 		return agl.Errorf(agl.CodeInvalid, "store.Config.Driver is required")
+	case c.DefaultUnresponsive < 0:
+		return agl.Errorf(agl.CodeInvalid, "store.Config.DefaultUnresponsive: got %v, must not be negative", c.DefaultUnresponsive)
+	case c.Retain.Finished < 0 || c.Retain.Bytes < 0:
+		return agl.Errorf(agl.CodeInvalid, "store.Config.Retain: got %v and %d bytes, must not be negative", c.Retain.Finished, c.Retain.Bytes)
 	}
 	return nil
 }
@@ -71,13 +82,15 @@ type Store struct {
 	batch   []command
 	waiters list.List // of *waiter: blocked dequeues, the longest waiting first
 	recheck bool      // the queue may hold something that the waiters do not know of
+	away    bool      // the last batch failed: signs of life were lost
 
 	deadlines deadlines
 	waits     waits
 	signal    signal
 	flights   flights
 	buffers   buffers
-	eventful  atomic.Int64 // readers of the event log
+	eventful  atomic.Int64  // readers of the event log
+	doubt     chan struct{} // capacity 1: memory and database may differ
 
 	closing chan struct{} // closed when no batch can follow
 	stop    context.CancelFunc
@@ -99,16 +112,19 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	}
 	config = config.withDefaults()
 	s := &Store{
-		driver:   config.Driver,
-		clock:    config.Clock,
-		log:      config.Logger,
-		observer: config.Observer,
-		started:  config.Clock.Now(),
-		idle:     make(chan struct{}),
-		work:     newWork(),
-		closing:  make(chan struct{}),
+		driver:  config.Driver,
+		clock:   config.Clock,
+		log:     config.Logger,
+		started: config.Clock.Now(),
+		idle:    make(chan struct{}),
+		work:    newWork(),
+		doubt:   make(chan struct{}, 1),
+		closing: make(chan struct{}),
 	}
-	s.deadlines.init()
+	if config.Observer != nil {
+		s.observer = guarded{config.Observer, config.Logger}
+	}
+	s.deadlines.init(patience{silence: config.DefaultUnresponsive, since: agl.TimestampOf(s.started)})
 	s.waits.init()
 	s.signal.init()
 	s.flights.init()
@@ -122,6 +138,9 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	s.done.Go(func() { s.watch(background) })
+	if config.Retain != (Retain{}) {
+		s.done.Go(func() { s.janitor(background, config.Retain) })
+	}
 	return s, nil
 }
 
@@ -147,6 +166,18 @@ func (s *Store) Close(ctx context.Context) error {
 	return s.driver.Close(ctx)
 }
 
+// Ready reports whether the store can serve: ErrUnavailable when it is closing
+// or its database is away, ErrExhausted when that has no room.
+func (s *Store) Ready(ctx context.Context) error {
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return errClosed()
+	}
+	return s.observe("Ping", func() error { return s.driver.Ping(ctx) })
+}
+
 func errClosed() error { return agl.Errorf(agl.CodeUnavailable, "the store is closed") }
 
 // now is the moment for what is written.
@@ -170,203 +201,6 @@ func (s *Store) begin(ctx context.Context, method string) (end func(error), err 
 		_ = s.expire(ctx)
 	}
 	return end, nil
-}
-
-// command is one write. Its type holds the arguments and takes the answer.
-type command interface {
-	head() *header
-	// load names what run needs.
-	load(want *LoadParams)
-	// run applies the command to the state, or returns an error and leaves the
-	// state as it is.
-	run(w *work) error
-}
-
-// header is the part of a command that the engine uses.
-type header struct {
-	err  error
-	done chan struct{} // capacity 1; nil when the caller leads
-	lead bool          // done means: lead the next batch, which holds this command
-}
-
-func (h *header) head() *header { return h }
-
-// maxBatch bounds how many commands share one commit.
-const maxBatch = 256
-
-// leadFor is how long a caller works for others after its own command is done,
-// before it hands the leadership on.
-const leadFor = 100 * time.Microsecond
-
-// submit runs a command. The caller that finds nobody leading runs it itself,
-// at once; commands that arrive meanwhile become the next batch.
-func (s *Store) submit(ctx context.Context, c command) error {
-	h := c.head()
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return errClosed()
-	}
-	s.pending = append(s.pending, c)
-	if !s.leading {
-		s.leading = true
-		s.lead(ctx)
-		return h.err
-	}
-	h.done = make(chan struct{}, 1)
-	s.mu.Unlock()
-	<-h.done
-	if h.lead {
-		s.mu.Lock()
-		s.lead(ctx)
-	}
-	return h.err
-}
-
-// lead works on batches until none is left or others should take over. It is
-// called with mu held and returns without. A batch that has begun is finished
-// whatever happens to the leader's ctx: it is not only the leader's.
-func (s *Store) lead(ctx context.Context) {
-	ctx = context.WithoutCancel(ctx)
-	start := time.Now()
-	failed := false
-	for first := true; ; first = false {
-		n := min(len(s.pending), maxBatch)
-		if n == 0 && (!s.recheck || failed) {
-			s.leading = false
-			if s.closed {
-				close(s.idle)
-			}
-			s.mu.Unlock()
-			return
-		}
-		if n > 0 && !first && time.Since(start) > leadFor {
-			next := s.pending[0].head()
-			next.lead = true
-			s.mu.Unlock()
-			next.done <- struct{}{}
-			return
-		}
-		s.batch = append(s.batch[:0], s.pending[:n]...)
-		left := copy(s.pending, s.pending[n:])
-		clear(s.pending[left:])
-		s.pending = s.pending[:left]
-		s.mu.Unlock()
-		failed = !s.runBatch(ctx, s.batch)
-		for _, c := range s.batch {
-			if h := c.head(); h.done != nil && !h.lead {
-				h.done <- struct{}{}
-			}
-		}
-		clear(s.batch)
-		s.mu.Lock()
-	}
-}
-
-// runBatch takes the commands from load to commit and sets their errors.
-func (s *Store) runBatch(ctx context.Context, commands []command) (committed bool) {
-	err := s.tryBatch(ctx, commands)
-	if err == nil {
-		return true
-	}
-	for _, c := range commands {
-		if h := c.head(); h.err == nil {
-			h.err = err
-		}
-	}
-	// What the batch would have served waits on: the next one looks again.
-	s.recheck = s.waiters.Len() > 0
-	return false
-}
-
-func (s *Store) tryBatch(ctx context.Context, commands []command) (err error) {
-	defer s.recovered(ctx, &err)
-	w := s.work
-	w.reset(s.now())
-	tx, err := s.driver.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer tx.Discard()
-	for _, c := range commands {
-		c.load(&w.want)
-	}
-	if err := s.observe("Load", func() error { return w.load(ctx, tx) }); err != nil {
-		return err
-	}
-	for _, c := range commands {
-		c.head().err = c.run(w)
-	}
-	if err := s.runDequeues(ctx, tx, commands); err != nil {
-		return err
-	}
-	for _, c := range commands {
-		if f, ok := c.(finisher); ok {
-			f.finish(w)
-		}
-	}
-	changes := w.collect()
-	if w.dirty() {
-		if err := s.observe("Apply", func() error { return tx.Apply(ctx, changes) }); err != nil {
-			return err
-		}
-	}
-	s.publish(w)
-	return nil
-}
-
-// recovered makes a panic the error of its batch: the callers of the others must
-// not wait for ever, nor later writes for a leader that is gone.
-func (s *Store) recovered(ctx context.Context, err *error) {
-	if v := recover(); v != nil {
-		s.log.ErrorContext(ctx, "a write panicked; its batch is undone", "panic", v, "stack", string(debug.Stack()))
-		*err = agl.Errorf(agl.CodeInternal, "store: a write panicked: %v", v)
-	}
-}
-
-func (s *Store) observe(method string, call func() error) error {
-	if s.observer == nil {
-		return call()
-	}
-	start := time.Now()
-	err := call()
-	s.observer.ObserveDriver(method, err, time.Since(start))
-	return err
-}
-
-// publish tells everybody who waits what has been committed.
-func (s *Store) publish(w *work) {
-	for _, e := range w.changedRollouts {
-		switch {
-		case e.cur == nil:
-			s.deadlines.remove(e.was.RolloutID)
-			s.waits.finished(e.was.RolloutID)
-			continue
-		case e.cur.Status.Finished() && (e.was == nil || !e.was.Status.Finished()):
-			s.waits.finished(e.cur.RolloutID)
-			if s.observer != nil {
-				s.observer.ObserveRollout(e.cur.Status, e.cur.Mode, e.cur.EndTime.V.Sub(e.cur.StartTime))
-			}
-		}
-		s.resetDeadline(e)
-	}
-	for _, e := range w.changedAttempts {
-		if r := w.rollout(e.cur.RolloutID); r != nil && r.latest == e && !r.changed {
-			s.resetDeadline(r)
-		}
-	}
-	if len(w.changes.Events) > 0 && s.eventful.Load() > 0 {
-		s.signal.broadcast()
-	}
-	s.tellWaiters(w)
-}
-
-func (s *Store) resetDeadline(e *rolloutEntry) {
-	if e.latest != nil && !e.latest.returned {
-		s.deadlines.set(e.cur, e.latest.cur)
-	} else {
-		s.deadlines.remove(e.cur.RolloutID)
-	}
 }
 
 // Statistics implements agl.Store.

@@ -14,8 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// openManual opens a store over the memory driver whose clock is moved by hand.
-func openManual(tb testing.TB, p storetest.OpenParams) storetest.Instance {
+func newMemory(tb testing.TB, p storetest.OpenParams) *memory.Driver {
 	tb.Helper()
 	config := memory.Config{CapacityBytes: 1 << 40}
 	if p.SpanBytes > 0 {
@@ -26,8 +25,13 @@ func openManual(tb testing.TB, p storetest.OpenParams) storetest.Instance {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	clock := store.NewManualClock(time.Unix(1_760_000_000, 0))
-	return overDriver(tb, driver, clock)
+	return driver
+}
+
+// openManual opens a store over the memory driver whose clock is moved by hand.
+func openManual(tb testing.TB, p storetest.OpenParams) storetest.Instance {
+	tb.Helper()
+	return overDriver(tb, newMemory(tb, p), store.NewManualClock(time.Unix(1_760_000_000, 0)))
 }
 
 // overDriver makes an instance of the engine over a driver that keeps its data

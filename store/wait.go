@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,6 +35,13 @@ func (ws *waits) add(ids []string) *wait {
 		}
 	}
 	return w
+}
+
+// ids returns the rollouts that are waited for.
+func (ws *waits) ids() []string {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return slices.Collect(maps.Keys(ws.byID))
 }
 
 // finished tells every wait on the rollout.

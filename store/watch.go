@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -10,42 +11,92 @@ const (
 	// limit must be exceeded, and a float64 timestamp rounds to a quarter of a
 	// microsecond.
 	deadlineSlack = time.Millisecond
-	// expireRetry is how long the watch waits after the driver failed.
-	expireRetry = time.Second
+	// watchRetry is how long the watch waits after the driver failed, and between
+	// two times that it compares memory and database.
+	watchRetry = time.Second
+	// resyncPage is how many rollouts are asked for at once.
+	resyncPage = 512
 )
 
 // watch is the background work: it fires deadlines, and passes on what other
 // processes have changed.
 func (s *Store) watch(ctx context.Context) {
 	notices := s.driver.Capabilities().Notices
-	var pause time.Duration
+	var plan watchPlan
 	for {
-		var timer <-chan time.Time
-		stop := func() {}
-		if at, there := s.deadlines.next(); there {
-			timer, stop = s.clock.NewTimer(max(at.Sub(s.now())+deadlineSlack, pause))
-		}
+		timer, stop := s.watchTimer(&plan)
 		var err error
 		select {
 		case <-ctx.Done():
 			stop()
 			return
 		case <-timer:
-			err = s.expire(ctx)
+			err = s.watchNow(ctx, &plan)
 		case <-s.deadlines.wake:
+		case <-s.doubt:
+			plan.wanted = true
 		case notice, ok := <-notices:
-			if !ok {
+			switch {
+			case !ok:
 				notices = nil
-				break
+			case notice.Resync:
+				plan.wanted = true
+			default:
+				if err = s.notice(ctx, notice); err != nil {
+					plan.wanted, plan.resyncFrom = true, s.now().Add(watchRetry)
+				}
 			}
-			err = s.notice(ctx, notice)
 		}
 		stop()
-		pause = 0
 		if err != nil && ctx.Err() == nil {
-			s.log.Error("background work failed", "error", err)
-			pause = expireRetry
+			s.log.ErrorContext(ctx, "background work failed", "error", err)
 		}
+	}
+}
+
+// watchPlan is what the watch will do.
+type watchPlan struct {
+	wanted     bool      // everything is to be looked at
+	resyncFrom time.Time // but not before
+	expireFrom time.Time // deadlines fire, but not before
+}
+
+// watchTimer fires when the watch has something to do.
+func (s *Store) watchTimer(plan *watchPlan) (timer <-chan time.Time, stop func()) {
+	now := s.now()
+	at, there := s.deadlines.next()
+	wait := max(at.Sub(now)+deadlineSlack, plan.expireFrom.Sub(now))
+	switch resync := plan.resyncFrom.Sub(now); {
+	case plan.wanted && (!there || resync < wait):
+		return s.clock.NewTimer(resync)
+	case there:
+		return s.clock.NewTimer(wait)
+	}
+	return nil, func() {}
+}
+
+// watchNow does what is due.
+func (s *Store) watchNow(ctx context.Context, plan *watchPlan) error {
+	err := s.expire(ctx)
+	if err != nil {
+		plan.expireFrom = s.now().Add(watchRetry)
+	}
+	if now := s.now(); plan.wanted && !now.Before(plan.resyncFrom) {
+		// The next one waits in any case: failing writes must not make one each.
+		plan.resyncFrom = now.Add(watchRetry)
+		resyncErr := s.resync(ctx)
+		plan.wanted = resyncErr != nil
+		err = errors.Join(err, resyncErr)
+	}
+	return err
+}
+
+// suspect makes the watch compare what is in memory with the database: a write
+// that failed may have happened.
+func (s *Store) suspect() {
+	select {
+	case s.doubt <- struct{}{}:
+	default:
 	}
 }
 
@@ -65,27 +116,11 @@ func (c *recheckCommand) run(*work) error {
 
 // notice passes on what another process has committed.
 func (s *Store) notice(ctx context.Context, n Notice) error {
-	if len(n.Rollouts) > 0 {
-		found, err := s.driver.Rollouts(ctx, n.Rollouts)
-		if err != nil {
+	for len(n.Rollouts) > 0 {
+		page := n.Rollouts[:min(len(n.Rollouts), resyncPage)]
+		n.Rollouts = n.Rollouts[len(page):]
+		if err := s.look(ctx, page); err != nil {
 			return err
-		}
-		known := make(map[string]bool, len(found))
-		for i := range found {
-			r := &found[i]
-			known[r.RolloutID] = true
-			if r.Attempt != nil {
-				s.deadlines.set(&r.Rollout, r.Attempt)
-			}
-			if r.Status.Finished() {
-				s.waits.finished(r.RolloutID)
-			}
-		}
-		for _, id := range n.Rollouts {
-			if !known[id] {
-				s.deadlines.remove(id)
-				s.waits.finished(id)
-			}
 		}
 	}
 	s.signal.broadcast()
@@ -93,4 +128,44 @@ func (s *Store) notice(ctx context.Context, n Notice) error {
 		return s.submit(ctx, &recheckCommand{store: s})
 	}
 	return nil
+}
+
+// look reads rollouts that another process may have moved and takes their
+// deadlines and their ends.
+func (s *Store) look(ctx context.Context, ids []string) error {
+	mark := s.deadlines.mark()
+	found, err := s.driver.Rollouts(ctx, ids)
+	if err != nil {
+		return err
+	}
+	known := make(map[string]bool, len(found))
+	for i := range found {
+		r := &found[i]
+		known[r.RolloutID] = true
+		if r.Attempt != nil {
+			s.deadlines.setRead(&r.Rollout, r.Attempt, mark)
+		}
+		if r.Status.Finished() {
+			s.waits.finished(r.RolloutID)
+		}
+	}
+	for _, id := range ids {
+		if !known[id] {
+			s.deadlines.removeRead(id, mark)
+			s.waits.finished(id)
+		}
+	}
+	return nil
+}
+
+// resync looks at everything that somebody in this process waits for: all
+// deadlines, all blocked waits and dequeues, all readers of events.
+func (s *Store) resync(ctx context.Context) error {
+	mark := s.deadlines.mark()
+	live, err := s.driver.Live(ctx)
+	if err != nil {
+		return err
+	}
+	s.deadlines.replace(live, mark)
+	return s.notice(ctx, Notice{Queue: true, Rollouts: s.waits.ids()})
 }

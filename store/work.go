@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -11,9 +12,10 @@ import (
 // made of it so far. Only the goroutine that leads touches it; it is reused from
 // batch to batch.
 type work struct {
-	now    agl.Timestamp
-	want   LoadParams
-	loaded Loaded
+	now      agl.Timestamp
+	patience patience
+	want     LoadParams
+	loaded   Loaded
 
 	rollouts  map[string]*rolloutEntry
 	attempts  map[AttemptKey]*attemptEntry
@@ -306,6 +308,7 @@ func (w *work) deleteRollout(e *rolloutEntry) {
 	w.setRollout(e, e.cur)
 	e.cur = nil
 	w.changes.DeletedRollouts = append(w.changes.DeletedRollouts, id)
+	w.changes.EvictedRollouts = slices.DeleteFunc(w.changes.EvictedRollouts, func(evicted string) bool { return evicted == id })
 	delete(w.sequences, id)
 }
 

@@ -49,8 +49,10 @@ func (s *Store) UpdateWorker(ctx context.Context, p agl.UpdateWorkerParams) (_ a
 		return agl.Worker{}, err
 	}
 	c := &heartbeatCommand{params: p}
-	err = s.submit(ctx, c)
-	return c.result, err
+	if err := s.submit(ctx, c); err != nil {
+		return agl.Worker{}, err
+	}
+	return c.result, nil
 }
 
 // GetWorker implements agl.Store.

@@ -1,0 +1,469 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/storetest"
+)
+
+// contended is a driver to which another process is in the way at random points
+// of random batches, never so often that the engine gives up.
+type contended struct {
+	store.Driver
+
+	mu      sync.Mutex
+	random  *rand.Rand
+	inARow  int
+	retries atomic.Int64
+}
+
+// conflict says at random that another process is in the way.
+func (c *contended) conflict(point string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inARow < 4 && c.random.IntN(16) == 0 {
+		c.inARow++
+		c.retries.Add(1)
+		return agl.Errorf(agl.CodeUnavailable, "%s: deadlock: %w", point, store.ErrRetry)
+	}
+	return nil
+}
+
+func (c *contended) Begin(ctx context.Context) (store.Batch, error) {
+	if err := c.conflict("begin"); err != nil {
+		return nil, err
+	}
+	b, err := c.Driver.Begin(ctx)
+	return contendedBatch{b, c}, err
+}
+
+type contendedBatch struct {
+	store.Batch
+
+	driver *contended
+}
+
+// Load reads and then fails: what was read must be of no effect.
+func (b contendedBatch) Load(ctx context.Context, want *store.LoadParams, got *store.Loaded) error {
+	return errors.Join(b.Batch.Load(ctx, want, got), b.driver.conflict("load"))
+}
+
+func (b contendedBatch) Claim(ctx context.Context, limit int, got *store.Loaded) ([]string, error) {
+	claimed, err := b.Batch.Claim(ctx, limit, got)
+	return claimed, errors.Join(err, b.driver.conflict("claim"))
+}
+
+func (b contendedBatch) Apply(ctx context.Context, c *store.Changes) error {
+	if err := b.driver.conflict("apply"); err != nil {
+		return err
+	}
+	err := b.Batch.Apply(ctx, c)
+	b.driver.mu.Lock()
+	defer b.driver.mu.Unlock()
+	b.driver.inARow = 0
+	return err
+}
+
+// TestContention runs everything that a store promises, the model included, on
+// batches that are run again and again: nobody may see a difference.
+func TestContention(t *testing.T) {
+	t.Parallel()
+	var opened atomic.Uint64
+	storetest.Run(t, func(tb testing.TB, p storetest.OpenParams) storetest.Instance {
+		tb.Helper()
+		d := &contended{Driver: newMemory(tb, p), random: rand.New(rand.NewPCG(1, opened.Add(1)))}
+		return overDriver(tb, d, store.NewManualClock(time.Unix(1_760_000_000, 0)))
+	})
+}
+
+// TestRerunsAreBounded checks the end of a batch that never gets through.
+func TestRerunsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := &gate{}
+		s := openGate(t, g)
+		deadlock := fmt.Errorf("deadlock: %w", store.ErrRetry)
+		g.fail.Store(&deadlock)
+		start := time.Now()
+		_, err := s.ReserveSequenceIDs(t.Context(), agl.ReserveSequenceIDsParams{RolloutID: "r"})
+		if !errors.Is(err, agl.ErrUnavailable) || !errors.Is(err, store.ErrRetry) {
+			t.Errorf("error %v, want unavailable", err)
+		}
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("gave up after %v", took)
+		}
+		g.fail.Store(nil)
+		if first, err := s.ReserveSequenceIDs(t.Context(), agl.ReserveSequenceIDsParams{RolloutID: "r"}); first != 1 || err != nil {
+			t.Errorf("reserved from %d, error %v, want 1", first, err)
+		}
+	})
+}
+
+// doubtful is a driver whose connection is lost at random: before a commit, or
+// behind it, so that what was reported to have failed is there.
+type doubtful struct {
+	store.Driver
+
+	mu     sync.Mutex
+	random *rand.Rand
+	lost   int // commits that happened and were reported to have failed
+}
+
+func (d *doubtful) Begin(ctx context.Context) (store.Batch, error) {
+	b, err := d.Driver.Begin(ctx)
+	return doubtfulBatch{b, d}, err
+}
+
+type doubtfulBatch struct {
+	store.Batch
+
+	driver *doubtful
+}
+
+func (b doubtfulBatch) Apply(ctx context.Context, c *store.Changes) error {
+	b.driver.mu.Lock()
+	defer b.driver.mu.Unlock()
+	away := agl.Errorf(agl.CodeUnavailable, "the connection was lost")
+	switch b.driver.random.IntN(4) {
+	case 0:
+		return away
+	case 1:
+		b.driver.lost++
+		return errors.Join(b.Batch.Apply(ctx, c), away)
+	default:
+		return b.Batch.Apply(ctx, c)
+	}
+}
+
+// persist repeats a call, as a client with an idempotency key does.
+func persist[T any](t *testing.T, call func() (T, error)) T {
+	for {
+		v, err := call()
+		if !errors.Is(err, agl.ErrUnavailable) {
+			if err != nil {
+				t.Error(err)
+			}
+			return v
+		}
+		time.Sleep(10 * time.Millisecond) // of a bubble
+	}
+}
+
+// TestDoubtfulCommits lets clients with idempotency keys work over a connection
+// that is lost behind commits: every rollout is made once, claimed once and
+// finished once, and nobody waits for ever.
+func TestDoubtfulCommits(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(10) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { workInDoubt(t, seed) })
+		})
+	}
+}
+
+func workInDoubt(t *testing.T, seed uint64) {
+	const producers, rounds, runners = 3, 12, 6
+	d := &doubtful{Driver: newMemory(t, storetest.OpenParams{}), random: rand.New(rand.NewPCG(seed, 0))}
+	s := reopen(t, d)
+	defer func() {
+		if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}()
+	var mu sync.Mutex
+	owners := map[store.AttemptKey]string{}
+	var working sync.WaitGroup
+	for n := range runners {
+		working.Go(func() {
+			worker := fmt.Sprint("w", n)
+			for i := 0; ; i++ {
+				p := agl.DequeueRolloutsParams{Limit: 2, Wait: time.Second, WorkerID: agl.Some(worker), IdempotencyKey: fmt.Sprint(worker, "-", i)}
+				got := persist(t, func() (agl.DequeueResult, error) { return s.DequeueRollouts(t.Context(), p) })
+				if got.Closed {
+					return
+				}
+				for _, r := range got.Rollouts {
+					mu.Lock()
+					key := store.AttemptKey{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID}
+					if other, taken := owners[key]; taken {
+						t.Errorf("attempt %v of %s was handed out to %s too", key, other, p.IdempotencyKey)
+					}
+					owners[key] = p.IdempotencyKey
+					mu.Unlock()
+					finish(t, s, &r)
+				}
+			}
+		})
+	}
+	var producing sync.WaitGroup
+	for n := range producers {
+		producing.Go(func() {
+			for i := range rounds {
+				p := agl.EnqueueRolloutsParams{Rollouts: make([]agl.EnqueueRollout, 2), IdempotencyKey: fmt.Sprint(n, "-", i)}
+				made := persist(t, func() ([]agl.Rollout, error) { return s.EnqueueRollouts(t.Context(), p) })
+				wait := agl.WaitForRolloutsParams{RolloutIDs: []string{made[0].RolloutID, made[1].RolloutID}}
+				done := persist(t, func() ([]agl.Rollout, error) { return s.WaitForRollouts(t.Context(), wait) })
+				if len(done) != 2 {
+					t.Errorf("waited for %v, got %v", wait.RolloutIDs, done)
+				}
+			}
+		})
+	}
+	producing.Wait()
+	persist(t, func() (int, error) { return 0, s.CloseQueue(t.Context()) })
+	working.Wait()
+	checkDone(t, d, producers*rounds*2)
+	if d.lost == 0 {
+		t.Error("no commit was in doubt")
+	}
+}
+
+// finish works on a claim as a runner does.
+func finish(t *testing.T, s *store.Store, r *agl.AttemptedRollout) {
+	span := agl.Span{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, SpanID: "s", Attributes: agl.Attributes(`{}`)}
+	persist(t, func() (agl.AddSpansResult, error) {
+		return s.AddSpans(t.Context(), agl.AddSpansParams{Spans: []agl.Span{span}, IssueSequenceIDs: true})
+	})
+	succeeded := agl.AttemptSucceeded
+	persist(t, func() (agl.Attempt, error) {
+		return s.UpdateAttempt(t.Context(), agl.UpdateAttemptParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, Status: &succeeded})
+	})
+}
+
+// checkDone wants n rollouts, each of one attempt with one span.
+func checkDone(t *testing.T, d store.Driver, n int) {
+	t.Helper()
+	page, err := d.QueryRollouts(t.Context(), agl.QueryRolloutsParams{Paging: agl.Paging{Limit: -1}})
+	if err != nil || page.Total != n {
+		t.Errorf("%d rollouts, error %v, want %d", page.Total, err, n)
+	}
+	for _, r := range page.Items {
+		if r.Status != agl.RolloutSucceeded || r.Attempt == nil || r.Attempt.SequenceID != 1 {
+			t.Errorf("rollout %s is %s with attempt %+v, want it succeeded at the first", r.RolloutID, r.Status, r.Attempt)
+		}
+		spans, err := d.QuerySpans(t.Context(), agl.QuerySpansParams{RolloutID: r.RolloutID, Paging: agl.Paging{Limit: -1}})
+		if err != nil || len(spans.Items) != 1 {
+			t.Errorf("rollout %s has %d spans, error %v, want one", r.RolloutID, len(spans.Items), err)
+		}
+	}
+	stats, err := d.Statistics(t.Context())
+	if err != nil || stats.TotalAttempts != n {
+		t.Errorf("%d attempts, error %v, want %d", stats.TotalAttempts, err, n)
+	}
+}
+
+// rival lets another process commit something in the way of the next batch.
+type rival struct {
+	store.Driver
+
+	act func() // once, before the commit that it is in the way of
+}
+
+func (r *rival) Begin(ctx context.Context) (store.Batch, error) {
+	b, err := r.Driver.Begin(ctx)
+	return rivalBatch{b, r}, err
+}
+
+type rivalBatch struct {
+	store.Batch
+
+	rival *rival
+}
+
+func (b rivalBatch) Apply(ctx context.Context, c *store.Changes) error {
+	if act := b.rival.act; act != nil {
+		b.rival.act = nil
+		act()
+		return store.ErrRetry
+	}
+	return b.Batch.Apply(ctx, c)
+}
+
+// TestRerunSeesTheRival runs commands of which the second run finds something
+// else than the first.
+func TestRerunSeesTheRival(t *testing.T) {
+	t.Parallel()
+	type setup struct {
+		*store.Store
+		peer  *store.Store
+		rival *rival
+		r     agl.AttemptedRollout
+	}
+	spans := func(r *agl.AttemptedRollout, ids ...string) agl.AddSpansParams {
+		p := agl.AddSpansParams{IssueSequenceIDs: true}
+		for _, id := range ids {
+			p.Spans = append(p.Spans, agl.Span{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, SpanID: id, Attributes: agl.Attributes(`{}`)})
+		}
+		return p
+	}
+	for name, test := range map[string]func(t *testing.T, s *setup){
+		"spans get later sequence ids": func(t *testing.T, s *setup) {
+			s.rival.act = func() {
+				if _, err := s.peer.ReserveSequenceIDs(t.Context(), agl.ReserveSequenceIDsParams{RolloutID: s.r.RolloutID, Count: 1000}); err != nil {
+					t.Error(err)
+				}
+			}
+			got, err := s.AddSpans(t.Context(), spans(&s.r, "a", "b"))
+			if err != nil || len(got.Stored) != 2 || got.Stored[0].SequenceID != 1001 || got.Stored[1].SequenceID != 1002 {
+				t.Fatalf("stored %+v, error %v, want two from 1001", got.Stored, err)
+			}
+			page, err := s.QuerySpans(t.Context(), agl.QuerySpansParams{RolloutID: s.r.RolloutID})
+			if err != nil || page.Total != 2 || page.Items[1].SequenceID != 1002 {
+				t.Errorf("found %+v, error %v, want what was answered", page, err)
+			}
+		},
+		"a span that is there meanwhile": func(t *testing.T, s *setup) {
+			s.rival.act = func() {
+				if _, err := s.peer.AddSpans(t.Context(), spans(&s.r, "b")); err != nil {
+					t.Error(err)
+				}
+			}
+			got, err := s.AddSpans(t.Context(), spans(&s.r, "a", "b", "c"))
+			if err != nil || len(got.Stored) != 2 || got.Stored[0].SpanID != "a" || got.Stored[1].SpanID != "c" || got.Stored[1].SequenceID != 3 {
+				t.Errorf("stored %+v, error %v, want a and c", got.Stored, err)
+			}
+		},
+		"a span that is gone meanwhile": func(t *testing.T, s *setup) {
+			if _, err := s.AddSpans(t.Context(), spans(&s.r, "a")); err != nil {
+				t.Fatal(err)
+			}
+			s.rival.act = func() {
+				if _, err := s.peer.CancelRollout(t.Context(), agl.CancelRolloutParams{RolloutID: s.r.RolloutID}); err != nil {
+					t.Error(err)
+				}
+				if err := s.peer.DeleteRollout(t.Context(), agl.DeleteRolloutParams{RolloutID: s.r.RolloutID}); err != nil {
+					t.Error(err)
+				}
+			}
+			got, err := s.AddSpans(t.Context(), spans(&s.r, "a", "b"))
+			if !errors.Is(err, agl.ErrNotFound) || len(got.Stored) > 0 {
+				t.Errorf("stored %+v, error %v, want not found", got.Stored, err)
+			}
+		},
+		"a claim of another's": func(t *testing.T, s *setup) {
+			all := enqueue(t, s, 2, agl.RolloutConfig{})
+			s.rival.act = func() {
+				if got, err := s.peer.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1}); err != nil || len(got.Rollouts) != 1 {
+					t.Errorf("the rival got %v, error %v", got, err)
+				}
+			}
+			got, err := s.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 2})
+			if err != nil || len(got.Rollouts) != 1 || got.Rollouts[0].RolloutID != all[1].RolloutID {
+				t.Errorf("got %v, error %v, want the second rollout", got, err)
+			}
+		},
+		"work for one that was to wait": func(t *testing.T, s *setup) {
+			s.rival.act = func() { enqueue(t, s.peer, 1, agl.RolloutConfig{}) }
+			got := <-block(t.Context(), s, agl.DequeueRolloutsParams{Limit: 1, Wait: time.Hour, WorkerID: agl.Some("w")})
+			if got.err != nil || len(got.result.Rollouts) != 1 || got.took > time.Minute {
+				t.Errorf("got %+v, want the rollout at once", got)
+			}
+			if late := enqueue(t, s, 1, agl.RolloutConfig{}); late[0].Status != agl.RolloutQueuing {
+				t.Errorf("a rollout is %s", late[0].Status)
+			}
+			if got, err := s.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 9}); err != nil || len(got.Rollouts) != 1 {
+				t.Errorf("got %v, error %v, want the one that nobody waits for", got, err)
+			}
+		},
+		"nothing for one that had a claim": func(t *testing.T, s *setup) {
+			enqueue(t, s, 1, agl.RolloutConfig{})
+			s.rival.act = func() {
+				if _, err := s.peer.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1}); err != nil {
+					t.Error(err)
+				}
+			}
+			waiting := block(t.Context(), s, agl.DequeueRolloutsParams{Limit: 1, Wait: time.Second, WorkerID: agl.Some("w")})
+			blocked(t, "the dequeue", waiting)
+			if got := <-waiting; got.err != nil || len(got.result.Rollouts) != 0 || got.took < time.Second {
+				t.Errorf("got %+v, want nothing after a second", got)
+			}
+		},
+		"a queue that is closed and opened": func(t *testing.T, s *setup) {
+			enqueue(t, s, 1, agl.RolloutConfig{})
+			s.rival.act = func() {
+				if err := s.peer.CloseQueue(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			p := agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some("w")}
+			if got, err := s.DequeueRollouts(t.Context(), p); err != nil || !got.Closed || len(got.Rollouts) > 0 {
+				t.Errorf("got %+v, error %v, want closed", got, err)
+			}
+			s.rival.act = func() {
+				if err := s.peer.OpenQueue(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			if got, err := s.DequeueRollouts(t.Context(), p); err != nil || got.Closed || len(got.Rollouts) != 1 {
+				t.Errorf("got %+v, error %v, want the rollout", got, err)
+			}
+		},
+		"a key that is used meanwhile": func(t *testing.T, s *setup) {
+			p := agl.EnqueueRolloutsParams{Rollouts: make([]agl.EnqueueRollout, 2), IdempotencyKey: "k"}
+			var first []agl.Rollout
+			s.rival.act = func() {
+				var err error
+				if first, err = s.peer.EnqueueRollouts(t.Context(), p); err != nil {
+					t.Error(err)
+				}
+			}
+			got, err := s.EnqueueRollouts(t.Context(), p)
+			if err != nil || len(got) != 2 || got[0].RolloutID != first[0].RolloutID || got[1].RolloutID != first[1].RolloutID {
+				t.Errorf("enqueued %v, error %v, want the rival's %v", got, err, first)
+			}
+		},
+		"resources that are newer": func(t *testing.T, s *setup) {
+			if _, err := s.UpdateResources(t.Context(), agl.UpdateResourcesParams{ResourcesID: "old"}); err != nil {
+				t.Fatal(err)
+			}
+			s.rival.act = func() {
+				if _, err := s.peer.UpdateResources(t.Context(), agl.UpdateResourcesParams{ResourcesID: "new"}); err != nil {
+					t.Error(err)
+				}
+			}
+			if got := enqueue(t, s, 1, agl.RolloutConfig{}); got[0].ResourcesID.V != "new" {
+				t.Errorf("inherited %v, want the new ones", got[0].ResourcesID)
+			}
+			s.rival.act = func() {
+				if _, err := s.peer.UpdateResources(t.Context(), agl.UpdateResourcesParams{ResourcesID: "new"}); err != nil {
+					t.Error(err)
+				}
+			}
+			if got, err := s.UpdateResources(t.Context(), agl.UpdateResourcesParams{ResourcesID: "new"}); err != nil || got.Version != 3 {
+				t.Errorf("version %d, error %v, want 3", got.Version, err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newMemory(t, storetest.OpenParams{})
+				s := &setup{rival: &rival{Driver: d}, peer: reopen(t, d)}
+				s.Store = reopen(t, s.rival)
+				defer func() {
+					for _, s := range []*store.Store{s.Store, s.peer} {
+						if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
+							t.Error(err)
+						}
+					}
+				}()
+				var err error
+				if s.r, err = s.StartRollout(t.Context(), agl.StartRolloutParams{}); err != nil {
+					t.Fatal(err)
+				}
+				test(t, s)
+			})
+		})
+	}
+}
