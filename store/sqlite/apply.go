@@ -1,0 +1,608 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store"
+)
+
+// tx is one commit in the making: first everything that becomes of the rows is
+// worked out in memory, then each changed row is written once, and when that is
+// on disk it is taken into the cache.
+type tx struct {
+	d      *Driver
+	l      loader
+	c      *store.Changes
+	state  state  // as it will be
+	oldest oldest // the same
+
+	rollouts map[string]*rolloutWork
+	order    []*rolloutWork
+	workers  []*workerRow
+	bundles  []*resourcesRow
+	spans    []spanWork
+	buckets  map[bucketKey]int64 // changes of counts of spans
+	garbage  []int64             // streams
+	ghosts   []store.Sequence    // of rollouts that do not exist
+	revived  []string            // these exist now
+}
+
+// rolloutWork is what becomes of a rollout.
+type rolloutWork struct {
+	id       string
+	entry    *rolloutEntry // nil for a new one
+	was      *rolloutRow   // nil for a new one
+	row      rolloutRow
+	latest   *attemptWork
+	attempts []*attemptWork  // those that were looked at, with the latest
+	last     agl.Null[int64] // sequence id
+	dirty    bool            // the row is to be written
+	body     bool            // what seldom changes, too
+	deleted  bool
+}
+
+// attemptWork is what becomes of an attempt.
+type attemptWork struct {
+	was     *attemptRow // nil for a new one
+	row     attemptRow
+	dirty   bool
+	deleted bool
+	newIDs  []string // of spans
+}
+
+// spanWork is a span to be written.
+type spanWork struct {
+	record *store.SpanRecord
+	stream int64
+}
+
+type bucketKey struct{ stream, bucket int64 }
+
+// Apply implements store.Batch.
+func (b *batch) Apply(ctx context.Context, changes *store.Changes) error {
+	d := b.driver
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	err := d.apply(ctx, changes)
+	if err != nil || d.failed != nil {
+		d.note(err)
+	}
+	return fault(d.path, err)
+}
+
+func (d *Driver) apply(ctx context.Context, changes *store.Changes) error {
+	t := &tx{d: d, l: loader{d: d}, c: changes, state: d.state, oldest: d.oldest, rollouts: map[string]*rolloutWork{}, buckets: map[bucketKey]int64{}}
+	if err := t.plan(ctx); err != nil {
+		return err
+	}
+	if !t.dirty() {
+		t.publish()
+		return nil
+	}
+	c, err := t.l.conn(ctx)
+	if err != nil {
+		return err
+	}
+	return d.commit(ctx, c, func() error { return t.write(ctx, c) }, t.publish)
+}
+
+// dirty reports whether there is anything to write: not for sequence ids alone
+// that are within their blocks.
+func (t *tx) dirty() bool {
+	if t.state != t.d.state || len(t.spans)+len(t.workers)+len(t.bundles)+len(t.garbage)+len(t.ghosts)+len(t.c.Keys)+len(t.c.ForgottenKeys) > 0 {
+		return true
+	}
+	for _, w := range t.order {
+		if w.dirty || w.deleted || slices.ContainsFunc(w.attempts, func(a *attemptWork) bool { return a.dirty }) {
+			return true
+		}
+	}
+	return false
+}
+
+// plan works out what becomes of the rows, in the order of the parts of
+// store.Changes that its users rely on.
+func (t *tx) plan(ctx context.Context) error {
+	for i := range t.c.Rollouts {
+		if err := t.planRollout(ctx, &t.c.Rollouts[i]); err != nil {
+			return err
+		}
+	}
+	// The first of several goes to the very front.
+	for i := range slices.Backward(t.c.Rollouts) {
+		if change := &t.c.Rollouts[i]; change.Front {
+			if w := t.rollouts[change.Rollout.RolloutID]; w.row.cur.Status.Queued() && w.row.place == 0 {
+				t.state.firstPlace--
+				w.row.place = t.state.firstPlace
+			}
+		}
+	}
+	for _, change := range t.c.Attempts {
+		if err := t.planAttempt(ctx, change); err != nil {
+			return err
+		}
+	}
+	for _, key := range t.c.ReturnedAttempts {
+		if err := t.planReturn(ctx, key); err != nil {
+			return err
+		}
+	}
+	for _, w := range t.c.Workers {
+		if err := t.planWorker(ctx, w); err != nil {
+			return err
+		}
+	}
+	for _, u := range t.c.Resources {
+		if err := t.planResources(ctx, u); err != nil {
+			return err
+		}
+	}
+	for _, s := range t.c.Sequences {
+		if err := t.planSequence(ctx, s); err != nil {
+			return err
+		}
+	}
+	for i := range t.c.Spans {
+		if err := t.planSpan(ctx, &t.c.Spans[i]); err != nil {
+			return err
+		}
+	}
+	if t.c.QueueClosed.Valid {
+		t.state.queueClosed = t.c.QueueClosed.V
+	}
+	t.state.lastEvent += int64(len(t.c.Events))
+	for _, id := range t.c.EvictedRollouts {
+		if err := t.planEviction(ctx, id); err != nil {
+			return err
+		}
+	}
+	for _, id := range t.c.DeletedRollouts {
+		if err := t.planDeletion(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rollout returns the work on a rollout that exists, or nil.
+func (t *tx) rollout(ctx context.Context, id string) (*rolloutWork, error) {
+	if w := t.rollouts[id]; w != nil {
+		return w, nil
+	}
+	e, err := t.l.entry(ctx, id)
+	if err != nil || e == nil {
+		return nil, err
+	}
+	w := &rolloutWork{id: id, entry: e, was: e.row, row: *e.row, last: t.d.lastSequence(e.row)}
+	if e.row.latest != nil {
+		w.latest = &attemptWork{was: e.row.latest, row: *e.row.latest}
+		w.attempts = append(w.attempts, w.latest)
+	}
+	t.take(w)
+	return w, nil
+}
+
+func (t *tx) take(w *rolloutWork) {
+	t.rollouts[w.id] = w
+	t.order = append(t.order, w)
+}
+
+// known is rollout for one that must exist.
+func (t *tx) known(ctx context.Context, id string) (*rolloutWork, error) {
+	w, err := t.rollout(ctx, id)
+	if err == nil && w == nil {
+		err = agl.Errorf(agl.CodeInternal, "sqlite: rollout %s is to be changed and does not exist", id)
+	}
+	return w, err
+}
+
+func (t *tx) planRollout(ctx context.Context, change *store.RolloutChange) error {
+	w, err := t.rollout(ctx, change.Rollout.RolloutID)
+	if err != nil {
+		return err
+	}
+	if w == nil {
+		if w, err = t.newRollout(ctx, change.Rollout); err != nil {
+			return err
+		}
+	} else if old := w.row.cur; !sameBody(old, change.Rollout) {
+		w.body = true
+	}
+	w.row.cur = change.Rollout
+	w.dirty = true
+	switch {
+	case !change.Rollout.Status.Queued():
+		w.row.place = 0
+	case w.row.place == 0 && !change.Front:
+		t.state.lastPlace++
+		w.row.place = t.state.lastPlace
+	}
+	return nil
+}
+
+func (t *tx) newRollout(ctx context.Context, r *agl.Rollout) (*rolloutWork, error) {
+	t.state.rollouts++
+	t.state.lastRollout++
+	if start := float64(r.StartTime); start >= t.state.lastStart {
+		t.state.lastStart = start
+	} else {
+		t.state.startOrdered = false
+	}
+	w := &rolloutWork{id: r.RolloutID, row: rolloutRow{ordinal: t.state.lastRollout}, body: true}
+	if t.state.ghosts > 0 {
+		var err error
+		if w.last, err = t.l.ghost(ctx, w.id); err != nil {
+			return nil, err
+		}
+		if w.last.Valid {
+			t.revived = append(t.revived, w.id)
+			t.state.ghosts--
+		}
+	}
+	t.take(w)
+	return w, nil
+}
+
+// sameBody reports whether what seldom changes is the same. Documents mostly
+// are the same memory then.
+func sameBody(a, b *agl.Rollout) bool {
+	return bytes.Equal(a.Input, b.Input) && bytes.Equal(a.Metadata, b.Metadata) && (a.Metadata == nil) == (b.Metadata == nil) &&
+		a.Config.TimeoutSeconds == b.Config.TimeoutSeconds && a.Config.UnresponsiveSeconds == b.Config.UnresponsiveSeconds &&
+		a.Config.MaxAttempts == b.Config.MaxAttempts && slices.Equal(a.Config.RetryCondition, b.Config.RetryCondition)
+}
+
+// attempt returns the work on an attempt of a rollout, or nil.
+func (t *tx) attempt(ctx context.Context, w *rolloutWork, id string) (*attemptWork, error) {
+	for _, a := range slices.Backward(w.attempts) {
+		if a.row.cur.AttemptID == id && !a.deleted {
+			return a, nil
+		}
+	}
+	if w.entry == nil {
+		return nil, nil //nolint:nilnil // a new rollout has none but those of this batch
+	}
+	row, err := t.l.find(ctx, w.entry, id)
+	if err != nil || row == nil {
+		return nil, err
+	}
+	a := &attemptWork{was: row, row: *row}
+	w.attempts = append(w.attempts, a)
+	return a, nil
+}
+
+func errAttemptGone(rolloutID, attemptID string) error {
+	return agl.Errorf(agl.CodeInternal, "sqlite: attempt %s of rollout %s is to be changed and does not exist", attemptID, rolloutID)
+}
+
+func (t *tx) planAttempt(ctx context.Context, change store.AttemptChange) error {
+	cur := change.Attempt
+	w, err := t.known(ctx, cur.RolloutID)
+	if err != nil {
+		return err
+	}
+	if change.New {
+		t.state.attempts++
+		t.state.lastAttempt++
+		a := &attemptWork{dirty: true, row: attemptRow{
+			ordinal: t.state.lastAttempt, cur: cur, stream: t.state.lastAttempt, ids: map[string]struct{}{},
+		}}
+		w.attempts = append(w.attempts, a)
+		w.latest, w.dirty = a, true
+		return nil
+	}
+	a, err := t.attempt(ctx, w, cur.AttemptID)
+	if err != nil {
+		return err
+	}
+	if a == nil {
+		return errAttemptGone(cur.RolloutID, cur.AttemptID)
+	}
+	a.row.cur, a.dirty = cur, true
+	return nil
+}
+
+func (t *tx) planReturn(ctx context.Context, key store.AttemptKey) error {
+	w, err := t.known(ctx, key.RolloutID)
+	if err != nil {
+		return err
+	}
+	a, err := t.attempt(ctx, w, key.AttemptID)
+	if err != nil {
+		return err
+	}
+	if a == nil {
+		return errAttemptGone(key.RolloutID, key.AttemptID)
+	}
+	a.deleted, a.dirty = true, true
+	t.state.attempts--
+	t.dropSpans(a)
+	if a != w.latest {
+		return nil
+	}
+	w.latest, w.dirty = nil, true
+	if err := t.allAttempts(ctx, w); err != nil {
+		return err
+	}
+	for _, other := range w.attempts {
+		if !other.deleted && (w.latest == nil || other.row.ordinal > w.latest.row.ordinal) {
+			w.latest = other
+		}
+	}
+	return nil
+}
+
+// allAttempts takes every attempt of a rollout into its work.
+func (t *tx) allAttempts(ctx context.Context, w *rolloutWork) error {
+	if w.was == nil {
+		return nil
+	}
+	c, err := t.l.conn(ctx)
+	if err != nil {
+		return err
+	}
+	rows, err := readAttempts(ctx, c, w.row.ordinal, w.id)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if !slices.ContainsFunc(w.attempts, func(a *attemptWork) bool { return a.row.ordinal == row.ordinal }) {
+			w.attempts = append(w.attempts, &attemptWork{was: row, row: *row})
+		}
+	}
+	return nil
+}
+
+func (t *tx) planWorker(ctx context.Context, cur *agl.Worker) error {
+	i := slices.IndexFunc(t.workers, func(w *workerRow) bool { return w.cur.WorkerID == cur.WorkerID })
+	if i >= 0 {
+		t.workers[i].cur = cur
+		return nil
+	}
+	old, err := t.d.findWorker(ctx, &t.l, cur.WorkerID)
+	if err != nil {
+		return err
+	}
+	w := &workerRow{cur: cur}
+	if old != nil {
+		w.ordinal = old.ordinal
+	} else {
+		t.state.workers++
+	}
+	t.workers = append(t.workers, w)
+	return nil
+}
+
+func (t *tx) planResources(ctx context.Context, cur *agl.ResourcesUpdate) error {
+	t.state.latestResources = agl.Some(cur.ResourcesID)
+	i := slices.IndexFunc(t.bundles, func(u *resourcesRow) bool { return u.cur.ResourcesID == cur.ResourcesID })
+	if i >= 0 {
+		t.bundles[i].cur = cur
+		return nil
+	}
+	old, err := t.d.findResources(ctx, &t.l, cur.ResourcesID)
+	if err != nil {
+		return err
+	}
+	u := &resourcesRow{cur: cur}
+	if old != nil {
+		u.ordinal = old.ordinal
+	} else {
+		t.state.resources++
+	}
+	t.bundles = append(t.bundles, u)
+	return nil
+}
+
+func (t *tx) planSequence(ctx context.Context, s store.Sequence) error {
+	w, err := t.rollout(ctx, s.RolloutID)
+	if err != nil {
+		return err
+	}
+	if w == nil {
+		known, err := t.l.ghost(ctx, s.RolloutID)
+		if err != nil {
+			return err
+		}
+		if !known.Valid && !slices.ContainsFunc(t.ghosts, func(g store.Sequence) bool { return g.RolloutID == s.RolloutID }) {
+			t.state.ghosts++
+		}
+		t.ghosts = append(t.ghosts, s)
+		return nil
+	}
+	w.last = agl.Some(s.Last)
+	if w.was == nil || w.was.boot != t.state.boot || !inBlock(w.was.sequence.V, s.Last) {
+		w.dirty = true
+	}
+	return nil
+}
+
+// inBlock reports whether a sequence id may be handed out without being written
+// down.
+func inBlock(written, last int64) bool {
+	return last <= written || uint64(last)-uint64(written) <= sequenceBlock
+}
+
+func (t *tx) planSpan(ctx context.Context, s *store.SpanRecord) error {
+	w, err := t.known(ctx, s.RolloutID)
+	if err != nil {
+		return err
+	}
+	a, err := t.attempt(ctx, w, s.AttemptID)
+	if err != nil {
+		return err
+	}
+	if a == nil {
+		return errAttemptGone(s.RolloutID, s.AttemptID)
+	}
+	t.spans = append(t.spans, spanWork{s, a.row.stream})
+	if bucket := s.SequenceID >> bucketBits; bucket != 0 {
+		t.buckets[bucketKey{a.row.stream, bucket}]++
+	}
+	size := int64(len(s.Payload))
+	a.row.spans++
+	a.row.bytes += size
+	a.newIDs = append(a.newIDs, s.SpanID)
+	a.dirty = true
+	t.state.spans++
+	t.state.spanBytes += size
+	if !w.row.holds {
+		w.row.holds, w.dirty = true, true
+	}
+	return nil
+}
+
+// dropSpans lets go of the spans of an attempt. They are removed bit by bit.
+func (t *tx) dropSpans(a *attemptWork) {
+	if a.row.spans == 0 {
+		return
+	}
+	t.state.spans -= a.row.spans
+	t.state.spanBytes -= a.row.bytes
+	t.garbage = append(t.garbage, a.row.stream)
+	t.state.lastAttempt++
+	a.row.stream = t.state.lastAttempt
+	a.row.spans, a.row.bytes = 0, 0
+	a.row.ids, a.newIDs = map[string]struct{}{}, nil
+	a.dirty = true
+}
+
+func (t *tx) planEviction(ctx context.Context, id string) error {
+	w, err := t.known(ctx, id)
+	if err != nil {
+		return err
+	}
+	if err := t.allAttempts(ctx, w); err != nil {
+		return err
+	}
+	for _, a := range w.attempts {
+		if !a.deleted {
+			t.dropSpans(a)
+		}
+	}
+	w.row.holds, w.row.evicted, w.dirty = false, true, true
+	return nil
+}
+
+func (t *tx) planDeletion(ctx context.Context, id string) error {
+	w, err := t.rollout(ctx, id)
+	if err != nil || w == nil || w.deleted {
+		return err
+	}
+	if err := t.allAttempts(ctx, w); err != nil {
+		return err
+	}
+	for _, a := range w.attempts {
+		if !a.deleted {
+			t.dropSpans(a)
+			t.state.attempts--
+			a.deleted, a.dirty = true, true
+		}
+	}
+	w.deleted = true
+	w.latest = nil
+	t.state.rollouts--
+	return nil
+}
+
+// settle works out what a row says of sequence ids when it is written.
+func (t *tx) settle(w *rolloutWork) {
+	w.row.sequence, w.row.boot = w.last, 0
+	if s := w.row.cur.Status; s == agl.RolloutPreparing || s == agl.RolloutRunning {
+		w.row.boot = t.state.boot
+	}
+}
+
+// publish takes what has been committed into memory.
+func (t *tx) publish() {
+	d := t.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, w := range t.order {
+		t.publishRollout(w)
+	}
+	for _, w := range t.workers {
+		d.workers.put(w.cur.WorkerID, w, rowBytes)
+	}
+	for _, u := range t.bundles {
+		d.resources.put(u.cur.ResourcesID, u, rowBytes+u.size)
+	}
+	d.state = t.state
+	d.oldest = t.oldest
+}
+
+func (t *tx) publishRollout(w *rolloutWork) {
+	d := t.d
+	before := w.was.worker()
+	if w.deleted {
+		d.rollouts.remove(w.id)
+		delete(d.ahead, w.id)
+		d.count(before, -1)
+		return
+	}
+	switch {
+	case w.dirty:
+		delete(d.ahead, w.id)
+	case w.last != d.lastSequence(w.was):
+		d.ahead[w.id] = w.last.V
+	}
+	e := &rolloutEntry{row: &rolloutRow{}}
+	*e.row = w.row
+	if w.entry != nil {
+		e.older = w.entry.older
+	}
+	for _, a := range w.attempts {
+		a.publish(e, a == w.latest)
+	}
+	if w.latest == nil {
+		e.row.latest = nil
+	}
+	if after := e.row.worker(); after != before {
+		d.count(before, -1)
+		d.count(after, 1)
+	}
+	d.rollouts.put(w.id, e, e.size())
+}
+
+// publish puts what became of an attempt into its rollout's entry.
+func (a *attemptWork) publish(e *rolloutEntry, latest bool) {
+	id := a.row.cur.AttemptID
+	if a.deleted {
+		delete(e.older, id)
+		return
+	}
+	row := a.was
+	if a.dirty || row == nil {
+		row = &attemptRow{}
+		*row = a.row
+		for _, id := range a.newIDs {
+			if row.ids != nil {
+				row.ids[id] = struct{}{}
+			}
+		}
+		if len(row.ids) > maxIDs {
+			row.ids = nil
+		}
+	}
+	if latest {
+		e.row.latest = row
+		delete(e.older, id)
+		return
+	}
+	if e.older == nil {
+		e.older = map[string]*attemptRow{}
+	}
+	e.older[id] = row
+}
+
+// count adds to a worker's live attempts.
+func (d *Driver) count(worker string, n int) {
+	if worker == "" {
+		return
+	}
+	if d.live[worker] += n; d.live[worker] == 0 {
+		delete(d.live, worker)
+	}
+}

@@ -1,0 +1,390 @@
+package sqlite
+
+import (
+	"context"
+	"math"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store"
+)
+
+// batch implements store.Batch. The engine has one open at a time, so there is
+// one, used again and again.
+type batch struct {
+	driver *Driver
+	claims agl.Null[int64] // the place of the last rollout that was claimed
+}
+
+// Begin implements store.Driver.
+func (d *Driver) Begin(context.Context) (store.Batch, error) {
+	d.batch.claims = agl.Null[int64]{}
+	return &d.batch, nil
+}
+
+// Discard implements store.Batch: until Apply there is nothing to undo.
+func (*batch) Discard() {}
+
+// loader fills a store.Loaded, from memory or from the file.
+type loader struct {
+	d   *Driver
+	c   *conn // nil until it is needed
+	got *store.Loaded
+}
+
+// Load implements store.Batch.
+func (b *batch) Load(ctx context.Context, want *store.LoadParams, got *store.Loaded) error {
+	b.driver.writing.Lock()
+	defer b.driver.writing.Unlock()
+	l := loader{d: b.driver, got: got}
+	return fault(b.driver.path, l.load(ctx, want))
+}
+
+func (l *loader) load(ctx context.Context, want *store.LoadParams) error {
+	d := l.d
+	for _, id := range want.Rollouts {
+		if _, err := l.rollout(ctx, id); err != nil {
+			return err
+		}
+	}
+	for _, key := range want.Attempts {
+		if err := l.attempt(ctx, key); err != nil {
+			return err
+		}
+	}
+	for _, id := range want.Workers {
+		w, err := l.worker(ctx, id)
+		if err != nil {
+			return err
+		}
+		if w != nil && w.CurrentAttemptID.Valid {
+			if err := l.attempt(ctx, store.AttemptKey{RolloutID: w.CurrentRolloutID.V, AttemptID: w.CurrentAttemptID.V}); err != nil {
+				return err
+			}
+		}
+	}
+	for _, id := range want.Resources {
+		u, err := d.findResources(ctx, l, id)
+		if err != nil {
+			return err
+		}
+		if u != nil {
+			l.got.Resources = append(l.got.Resources, u.cur)
+		}
+	}
+	for _, id := range want.Sequences {
+		if err := l.sequence(ctx, id); err != nil {
+			return err
+		}
+	}
+	for _, key := range want.Spans {
+		if err := l.span(ctx, key); err != nil {
+			return err
+		}
+	}
+	for _, scope := range want.Keys {
+		if err := l.key(ctx, scope, want.Now); err != nil {
+			return err
+		}
+	}
+	l.got.LatestResources = d.state.latestResources
+	l.got.QueueClosed = d.state.queueClosed
+	return nil
+}
+
+// conn is the connection that writes: what it reads is what the last commit has
+// left.
+func (l *loader) conn(ctx context.Context) (*conn, error) {
+	if l.c == nil {
+		c, err := l.d.connected(ctx)
+		if err != nil {
+			return nil, err
+		}
+		l.c = c
+	}
+	return l.c, nil
+}
+
+// entry returns what is known of a rollout, nil when there is none. Only the
+// batch changes the cache, so it may look without a lock.
+func (l *loader) entry(ctx context.Context, id string) (*rolloutEntry, error) {
+	if e, there := l.d.rollouts.get(id); there {
+		return e, nil
+	}
+	if int64(len(l.d.rollouts.slots)) == l.d.state.rollouts {
+		return nil, nil //nolint:nilnil // all that exist are in memory
+	}
+	c, err := l.conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r, err := l.d.readRollout(ctx, c, id)
+	if err != nil || r == nil {
+		return nil, err
+	}
+	return l.d.keep(r), nil
+}
+
+// keep puts a rollout that was read into the cache.
+func (d *Driver) keep(r *rolloutRow) *rolloutEntry {
+	e := &rolloutEntry{row: r}
+	d.mu.Lock()
+	d.rollouts.put(r.cur.RolloutID, e, e.size())
+	d.mu.Unlock()
+	return e
+}
+
+// rollout adds a rollout with its latest attempt and that one's worker.
+func (l *loader) rollout(ctx context.Context, id string) (*rolloutEntry, error) {
+	e, err := l.entry(ctx, id)
+	if err != nil || e == nil {
+		return nil, err
+	}
+	return e, l.add(ctx, e.row)
+}
+
+func (l *loader) add(ctx context.Context, r *rolloutRow) error {
+	loaded := store.LoadedRollout{Rollout: r.cur}
+	if a := r.latest; a != nil {
+		loaded.Latest = a.cur.AttemptID
+		l.got.Attempts = append(l.got.Attempts, a.cur)
+		if err := l.workerOf(ctx, a.cur); err != nil {
+			return err
+		}
+	}
+	l.got.Rollouts = append(l.got.Rollouts, loaded)
+	return nil
+}
+
+// attempt adds an attempt with its worker and its rollout.
+func (l *loader) attempt(ctx context.Context, key store.AttemptKey) error {
+	e, err := l.rollout(ctx, key.RolloutID)
+	if err != nil || e == nil {
+		return err
+	}
+	a, err := l.find(ctx, e, key.AttemptID)
+	if err != nil || a == nil || a == e.row.latest {
+		return err
+	}
+	l.got.Attempts = append(l.got.Attempts, a.cur)
+	return l.workerOf(ctx, a.cur)
+}
+
+// find returns an attempt of a rollout, nil when it has none of that id.
+func (l *loader) find(ctx context.Context, e *rolloutEntry, id string) (*attemptRow, error) {
+	if a := e.attempt(id); a != nil || e.row.latest == nil || e.row.latest.cur.SequenceID <= 1 && len(e.older) == 0 {
+		return a, nil
+	}
+	c, err := l.conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a, err := readAttempt(ctx, c, e.row, id)
+	if err != nil || a == nil {
+		return nil, err
+	}
+	l.d.mu.Lock()
+	defer l.d.mu.Unlock()
+	if e.older == nil {
+		e.older = map[string]*attemptRow{}
+	}
+	e.older[id] = a
+	return a, nil
+}
+
+func (l *loader) workerOf(ctx context.Context, a *agl.Attempt) error {
+	if a.WorkerID.V == "" {
+		return nil
+	}
+	_, err := l.worker(ctx, a.WorkerID.V)
+	return err
+}
+
+// worker adds a worker, also one that only attempts name. It returns nil for
+// one that does not exist.
+func (l *loader) worker(ctx context.Context, id string) (*agl.Worker, error) {
+	w, err := l.d.findWorker(ctx, l, id)
+	if err != nil {
+		return nil, err
+	}
+	out := store.LoadedWorker{WorkerID: id, LiveAttempts: l.d.live[id]}
+	if w != nil {
+		out.Worker = w.cur
+	}
+	if w != nil || out.LiveAttempts > 0 {
+		l.got.Workers = append(l.got.Workers, out)
+	}
+	return out.Worker, nil
+}
+
+// findWorker returns a worker, nil when there is none.
+func (d *Driver) findWorker(ctx context.Context, l *loader, id string) (*workerRow, error) {
+	if w, there := d.workers.get(id); there {
+		return w, nil
+	}
+	if int64(len(d.workers.slots)) == d.state.workers {
+		return nil, nil //nolint:nilnil // all that exist are in memory
+	}
+	c, err := l.conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w, err := readWorker(ctx, c, id)
+	if err == nil && w != nil {
+		d.mu.Lock()
+		d.workers.put(id, w, rowBytes)
+		d.mu.Unlock()
+	}
+	return w, err
+}
+
+// findResources returns a bundle, nil when there is none.
+func (d *Driver) findResources(ctx context.Context, l *loader, id string) (*resourcesRow, error) {
+	if u, there := d.resources.get(id); there {
+		return u, nil
+	}
+	c, err := l.conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	u, err := d.readResources(ctx, c, id)
+	if err == nil && u != nil {
+		d.mu.Lock()
+		d.resources.put(id, u, rowBytes+u.size)
+		d.mu.Unlock()
+	}
+	return u, err
+}
+
+// sequence adds the last sequence id of a rollout, known or not.
+func (l *loader) sequence(ctx context.Context, id string) error {
+	e, err := l.entry(ctx, id)
+	if err != nil {
+		return err
+	}
+	var last agl.Null[int64]
+	if e != nil {
+		last = l.d.lastSequence(e.row)
+	} else if last, err = l.ghost(ctx, id); err != nil {
+		return err
+	}
+	if last.Valid {
+		l.got.Sequences = append(l.got.Sequences, store.Sequence{RolloutID: id, Last: last.V})
+	}
+	return nil
+}
+
+// ghost returns the last sequence id of a rollout that does not exist, null
+// when it has none.
+func (l *loader) ghost(ctx context.Context, id string) (last agl.Null[int64], err error) {
+	if l.d.state.ghosts == 0 {
+		return last, nil
+	}
+	c, err := l.conn(ctx)
+	if err != nil {
+		return last, err
+	}
+	err = c.query(ctx, "SELECT sequence FROM ghosts WHERE rollout_id = ?", []any{id}, func(r row) error {
+		last = agl.Some(r.int(0))
+		return nil
+	})
+	return last, err
+}
+
+// lastSequence returns the last sequence id that was handed out for a rollout,
+// null when none was.
+func (d *Driver) lastSequence(r *rolloutRow) agl.Null[int64] {
+	if last, there := d.ahead[r.cur.RolloutID]; there {
+		return agl.Some(last)
+	}
+	return afterCrash(r.sequence, d.crashes[r.boot])
+}
+
+// afterCrash is the last sequence id that may have been handed out, by what is
+// written down of a boot that may not have ended in order.
+func afterCrash(written agl.Null[int64], crashed bool) agl.Null[int64] {
+	if crashed {
+		return agl.Some(min(written.V, math.MaxInt64-sequenceBlock) + sequenceBlock)
+	}
+	return written
+}
+
+// span adds the key of a span that exists.
+func (l *loader) span(ctx context.Context, key store.SpanKey) error {
+	e, err := l.entry(ctx, key.RolloutID)
+	if err != nil || e == nil {
+		return err
+	}
+	a, err := l.find(ctx, e, key.AttemptID)
+	if err != nil || a == nil || a.spans == 0 {
+		return err
+	}
+	_, there := a.ids[key.SpanID]
+	if a.ids == nil {
+		c, err := l.conn(ctx)
+		if err != nil {
+			return err
+		}
+		n, err := c.number(ctx, "SELECT 1 FROM spans WHERE stream = ? AND span_id = ?", a.stream, key.SpanID)
+		if err != nil {
+			return err
+		}
+		there = n > 0
+	}
+	if there {
+		l.got.Spans = append(l.got.Spans, key)
+	}
+	return nil
+}
+
+// key adds an idempotency record that has not expired.
+func (l *loader) key(ctx context.Context, scope string, now agl.Timestamp) error {
+	c, err := l.conn(ctx)
+	if err != nil {
+		return err
+	}
+	record, there, err := readKey(ctx, c, scope)
+	if err != nil {
+		return err
+	}
+	if there && now.Sub(record.CreateTime) <= l.d.config.IdempotencyTTL {
+		l.got.Keys = append(l.got.Keys, record)
+	}
+	return nil
+}
+
+// Claim implements store.Batch.
+func (b *batch) Claim(ctx context.Context, limit int, got *store.Loaded) ([]string, error) {
+	d := b.driver
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	l := loader{d: d, got: got}
+	claimed, err := b.claim(ctx, &l, limit)
+	return claimed, fault(d.path, err)
+}
+
+func (b *batch) claim(ctx context.Context, l *loader, limit int) ([]string, error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	c, err := l.conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	after := b.claims.Or(l.d.state.firstPlace - 1)
+	var claimed []string
+	err = c.query(ctx, "SELECT rollout_id, place FROM rollouts WHERE place > ? ORDER BY place LIMIT ?", []any{after, limit}, func(r row) error {
+		claimed = append(claimed, r.text(0))
+		after = r.int(1)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range claimed {
+		if _, err := l.rollout(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+	b.claims = agl.Some(after)
+	return claimed, nil
+}

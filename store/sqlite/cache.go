@@ -1,0 +1,80 @@
+package sqlite
+
+import "sync/atomic"
+
+// cache keeps values by their keys within a number of bytes. What was not used
+// for a whole round of its clock makes room. Readers may use get at the same
+// time; everything else needs to be alone.
+type cache[V any] struct {
+	slots map[string]*slot[V]
+	ring  []*slot[V]
+	hand  int
+	bytes int64
+	most  int64
+}
+
+type slot[V any] struct {
+	key   string
+	value V
+	size  int64
+	at    int // its index in the ring
+	used  atomic.Bool
+}
+
+// slotBytes is about what a slot takes itself, in its map and ring.
+const slotBytes = 160
+
+func newCache[V any](most int64) *cache[V] {
+	return &cache[V]{slots: map[string]*slot[V]{}, most: most}
+}
+
+func (c *cache[V]) get(key string) (v V, there bool) {
+	s := c.slots[key]
+	if s == nil {
+		return v, false
+	}
+	if !s.used.Load() {
+		s.used.Store(true)
+	}
+	return s.value, true
+}
+
+func (c *cache[V]) put(key string, v V, size int64) {
+	size += slotBytes
+	if s := c.slots[key]; s != nil {
+		c.bytes += size - s.size
+		s.value, s.size = v, size
+		s.used.Store(true)
+	} else {
+		s = &slot[V]{key: key, value: v, size: size, at: len(c.ring)}
+		s.used.Store(true)
+		c.slots[key] = s
+		c.ring = append(c.ring, s)
+		c.bytes += size
+	}
+	for c.bytes > c.most && len(c.ring) > 0 {
+		c.hand %= len(c.ring)
+		if s := c.ring[c.hand]; s.used.Load() {
+			s.used.Store(false)
+			c.hand++
+		} else {
+			c.drop(s)
+		}
+	}
+}
+
+func (c *cache[V]) remove(key string) {
+	if s := c.slots[key]; s != nil {
+		c.drop(s)
+	}
+}
+
+func (c *cache[V]) drop(s *slot[V]) {
+	delete(c.slots, s.key)
+	last := len(c.ring) - 1
+	c.ring[s.at] = c.ring[last]
+	c.ring[s.at].at = s.at
+	c.ring[last] = nil
+	c.ring = c.ring[:last]
+	c.bytes -= s.size
+}

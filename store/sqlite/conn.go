@@ -1,0 +1,274 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+
+	"github.com/agl-go/agl"
+	driverimpl "modernc.org/sqlite"
+)
+
+// conn is a connection with its prepared statements. It is used by one
+// goroutine at a time. It calls the SQL driver itself: database/sql would add a
+// pool, locks and conversions by reflection to every statement.
+type conn struct {
+	raw   driver.Conn
+	stmts map[string]*stmt
+}
+
+type stmt struct {
+	raw  driver.Stmt
+	args []driver.NamedValue
+	row  []driver.Value
+	busy bool // a query of it is under way
+}
+
+// maxStatements bounds the prepared statements of a connection; queries come in
+// many forms.
+const maxStatements = 128
+
+// The modes of a connection, in the words of SQLite's URIs.
+const (
+	modeCreate   = "rwc"
+	modeWrite    = "rw"
+	modeReadOnly = "ro"
+)
+
+// connect opens a connection to the file, an absolute path.
+func connect(path, mode string) (*conn, error) {
+	dsn := url.URL{Scheme: "file", Path: path, RawQuery: "mode=" + mode + "&_error_rc=1"}
+	connector, err := driverimpl.NewConnector(dsn.String())
+	if err != nil {
+		return nil, err
+	}
+	raw, err := connector.Driver().Open(dsn.String())
+	if err != nil {
+		return nil, err
+	}
+	return &conn{raw: raw, stmts: map[string]*stmt{}}, nil
+}
+
+func (c *conn) close() error {
+	c.closeStatements()
+	return c.raw.Close()
+}
+
+func (c *conn) closeStatements() {
+	for sql, s := range c.stmts {
+		if !s.busy {
+			_ = s.raw.Close() // which repeats the error of its last step
+			delete(c.stmts, sql)
+		}
+	}
+}
+
+func (c *conn) prepare(sql string) (*stmt, error) {
+	if s := c.stmts[sql]; s != nil {
+		return s, nil
+	}
+	if len(c.stmts) >= maxStatements {
+		c.closeStatements()
+	}
+	raw, err := c.raw.Prepare(sql)
+	if err != nil {
+		return nil, err
+	}
+	s := &stmt{raw: raw}
+	c.stmts[sql] = s
+	return s, nil
+}
+
+// bind converts the arguments.
+func (s *stmt) bind(args []any) error {
+	if s.args == nil {
+		s.args = make([]driver.NamedValue, len(args))
+	}
+	s.args = s.args[:0]
+	for i, arg := range args {
+		var v driver.Value
+		switch x := arg.(type) {
+		case nil, int64, float64, string, []byte:
+			v = x
+		case int:
+			v = int64(x)
+		case bool:
+			v = int64(0)
+			if x {
+				v = int64(1)
+			}
+		default:
+			return fmt.Errorf("sqlite: argument %d is a %T", i, arg)
+		}
+		s.args = append(s.args, driver.NamedValue{Ordinal: i + 1, Value: v})
+	}
+	return nil
+}
+
+// exec runs one statement to its end.
+func (c *conn) exec(ctx context.Context, sql string, args ...any) error {
+	s, err := c.prepare(sql)
+	if err != nil {
+		return err
+	}
+	if err := s.bind(args); err != nil {
+		return err
+	}
+	_, err = s.raw.(driver.StmtExecContext).ExecContext(context.WithoutCancel(ctx), s.args) //nolint:forcetypeassert // it is one
+	clear(s.args)
+	return err
+}
+
+// script runs statements that are not worth preparing.
+func (c *conn) script(ctx context.Context, sql string) error {
+	_, err := c.raw.(driver.ExecerContext).ExecContext(context.WithoutCancel(ctx), sql, nil) //nolint:forcetypeassert // it is one
+	return err
+}
+
+// errStop ends a query without an error.
+var errStop = errors.New("enough rows")
+
+// query calls each with every row. It stops at the first error, or with ctx.
+// Inside of each there is no other use of the same statement.
+func (c *conn) query(ctx context.Context, sql string, args []any, each func(r row) error) (err error) {
+	s, err := c.prepare(sql)
+	if err != nil {
+		return err
+	}
+	if err := s.bind(args); err != nil {
+		return err
+	}
+	// A context that ends would cost a goroutine for each statement.
+	rows, err := s.raw.(driver.StmtQueryContext).QueryContext(context.WithoutCancel(ctx), s.args) //nolint:forcetypeassert // it is one
+	clear(s.args)
+	if err != nil {
+		return err
+	}
+	s.busy = true
+	defer func() {
+		s.busy = false
+		clear(s.row)
+		if closeErr := rows.Close(); err == nil {
+			err = closeErr
+		}
+	}()
+	if s.row == nil {
+		s.row = make([]driver.Value, len(rows.Columns()))
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := rows.Next(s.row); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		if err := each(s.row); err != nil {
+			if errors.Is(err, errStop) {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// number returns the only value of a query, 0 when there is no row or it is
+// null.
+func (c *conn) number(ctx context.Context, sql string, args ...any) (n int64, err error) {
+	err = c.query(ctx, sql, args, func(r row) error {
+		n = r.int(0)
+		return errStop
+	})
+	return n, err
+}
+
+// row is a row of a result. What it hands out is the caller's.
+type row []driver.Value
+
+func (r row) null(i int) bool { return r[i] == nil }
+
+func (r row) int(i int) int64 {
+	v, _ := r[i].(int64)
+	return v
+}
+
+func (r row) nullInt(i int) agl.Null[int64] {
+	return agl.Null[int64]{V: r.int(i), Valid: !r.null(i)}
+}
+
+func (r row) bool(i int) bool { return r.int(i) != 0 }
+
+func (r row) float(i int) float64 {
+	switch v := r[i].(type) {
+	case float64:
+		return v
+	case int64:
+		return float64(v)
+	}
+	return 0
+}
+
+func (r row) text(i int) string {
+	switch v := r[i].(type) {
+	case string:
+		return v
+	case []byte:
+		return string(v)
+	}
+	return ""
+}
+
+func (r row) bytes(i int) []byte {
+	switch v := r[i].(type) {
+	case []byte:
+		return v
+	case string:
+		return []byte(v)
+	}
+	return nil
+}
+
+func (r row) time(i int) agl.Timestamp { return agl.Timestamp(r.float(i)) }
+
+func (r row) nullTime(i int) agl.Null[agl.Timestamp] {
+	return agl.Null[agl.Timestamp]{V: r.time(i), Valid: !r.null(i)}
+}
+
+func (r row) nullText(i int) agl.Null[string] {
+	return agl.Null[string]{V: r.text(i), Valid: !r.null(i)}
+}
+
+// nullTime and the like turn values into arguments.
+func nullTime(t agl.Null[agl.Timestamp]) any {
+	if !t.Valid {
+		return nil
+	}
+	return float64(t.V)
+}
+
+func nullInt(n agl.Null[int64]) any {
+	if !n.Valid {
+		return nil
+	}
+	return n.V
+}
+
+func nullText(s agl.Null[string]) any {
+	if !s.Valid {
+		return nil
+	}
+	return s.V
+}
+
+// nullBytes makes an empty document null.
+func nullBytes(b []byte) any {
+	if len(b) == 0 {
+		return nil
+	}
+	return b
+}

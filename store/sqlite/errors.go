@@ -1,0 +1,103 @@
+package sqlite
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/agl-go/agl"
+	driverimpl "modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
+)
+
+// primary is the part of a result code that says what kind of failure it is.
+const primary = 0xff
+
+// resultCode returns SQLite's extended result code, 0 when err is not its.
+func resultCode(err error) int {
+	if e, ok := errors.AsType[*driverimpl.Error](err); ok {
+		return e.Code()
+	}
+	return 0
+}
+
+// fault turns an error of SQLite into one of the domain that names the file and
+// says what to do.
+func fault(path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*agl.Error](err); ok || agl.IsContextError(err) {
+		return err
+	}
+	code := resultCode(err)
+	switch code & primary {
+	case lib.SQLITE_FULL:
+		return noRoom(path, err)
+	case lib.SQLITE_IOERR:
+		// Not every call of the system that finds no room is told as SQLITE_FULL.
+		if free, known := freeBytes(filepath.Dir(path)); known && free < minFree {
+			return noRoom(path, err)
+		}
+		return agl.Errorf(agl.CodeUnavailable, "sqlite: the file %s cannot be read or written, see what the system says about its disk: %w", path, err)
+	case lib.SQLITE_READONLY, lib.SQLITE_PERM, lib.SQLITE_AUTH:
+		return agl.Errorf(agl.CodeUnavailable, "sqlite: the file %s cannot be written, it and its directory must be writable for this process: %w", path, err)
+	case lib.SQLITE_CANTOPEN:
+		return agl.Errorf(agl.CodeUnavailable,
+			"sqlite: the file %s cannot be opened, it and its directory must exist and be writable for this process: %w", path, err)
+	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED, lib.SQLITE_PROTOCOL:
+		return agl.Errorf(agl.CodeUnavailable, "sqlite: the file %s is locked by another program: %w", path, err)
+	case lib.SQLITE_NOTADB:
+		return agl.Errorf(agl.CodeInternal,
+			"sqlite: the file %s is not an SQLite database, or its beginning is damaged; see `agl db check`, or restore a backup: %w", path, err)
+	case lib.SQLITE_CORRUPT, lib.SQLITE_FORMAT:
+		return errDamaged(path, err)
+	case lib.SQLITE_NOMEM:
+		return agl.Errorf(agl.CodeUnavailable, "sqlite: no memory for the file %s: %w", path, err)
+	case lib.SQLITE_TOOBIG:
+		return agl.Errorf(agl.CodeInvalid, "sqlite: a document is larger than the 1 GB that SQLite takes: %w", err)
+	}
+	return agl.Errorf(agl.CodeInternal, "sqlite: %s: %w", path, err)
+}
+
+// minFree is what a disk must have left for a failure not to be taken for its
+// being full.
+const minFree = 64 << 10
+
+func noRoom(path string, err error) error {
+	return agl.Errorf(agl.CodeExhausted,
+		"sqlite: no space is left for the file %s; nothing of this write was kept, and writes work again when there is space: %w", path, err)
+}
+
+func errDamaged(path string, err error) error {
+	return agl.Errorf(agl.CodeInternal,
+		"sqlite: the file %s is damaged; `agl db check` says what is lost, a backup has it: %w", path, err)
+}
+
+// errPayload says that a document is not what was stored. What names it.
+func errPayload(path, what string, err error) error {
+	return agl.Errorf(agl.CodeInternal,
+		"sqlite: %s in the file %s is damaged; `agl db check` says what else is: %w", what, path, err)
+}
+
+// broken reports whether a connection is better replaced after err.
+func broken(err error) bool {
+	switch resultCode(err) & primary {
+	case 0, lib.SQLITE_CONSTRAINT, lib.SQLITE_FULL, lib.SQLITE_TOOBIG:
+		return false
+	}
+	return true
+}
+
+// errPlace explains why a file could not be made or locked.
+func errPlace(path string, err error) error {
+	dir := filepath.Dir(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return agl.Errorf(agl.CodeInvalid, "sqlite: the directory %s of the file %s does not exist", dir, filepath.Base(path))
+	case errors.Is(err, os.ErrPermission) || isReadOnly(err):
+		return agl.Errorf(agl.CodeUnavailable, "sqlite: the directory %s of the file %s must be writable for this process: %w",
+			dir, filepath.Base(path), err)
+	}
+	return agl.Errorf(agl.CodeUnavailable, "sqlite: the directory %s cannot be used: %w", dir, err)
+}

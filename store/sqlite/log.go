@@ -1,0 +1,169 @@
+package sqlite
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+func itoa[I ~int | ~int64](n I) string { return strconv.FormatInt(int64(n), 10) }
+
+// eventRow is what a row of the log says of itself.
+type eventRow struct {
+	first int64
+	count int64
+	time  agl.Timestamp
+}
+
+// expired reports whether all events of a row may be forgotten.
+func (d *Driver) expired(e eventRow, now agl.Timestamp, last int64) bool {
+	return e.first+e.count-1 <= last-int64(d.config.MaxEvents) || now.Sub(e.time) > d.config.EventTTL
+}
+
+func (s *state) eventID(n int64) string { return s.identity + "-" + itoa(n) }
+
+// eventNumber is the reverse of eventID; ok is false for ids of another log.
+func (s *state) eventNumber(id string) (n int64, ok bool) {
+	identity, digits, _ := strings.Cut(id, "-")
+	n, err := strconv.ParseInt(digits, 10, 64)
+	return n, err == nil && identity == s.identity
+}
+
+// appendEvents writes the events of a commit as a JSON array.
+func appendEvents(dst []byte, events []agl.Event) []byte {
+	dst = append(dst, '[')
+	for i := range events {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = events[i].AppendJSON(dst)
+	}
+	return append(dst, ']')
+}
+
+// Events implements store.Driver.
+func (d *Driver) Events(ctx context.Context, after string, limit int) (store.EventList, error) {
+	d.mu.RLock()
+	s := d.state
+	d.mu.RUnlock()
+	out := store.EventList{Last: s.eventID(s.lastEvent)}
+	if after == "" {
+		return out, nil
+	}
+	seen, ok := s.eventNumber(after)
+	switch {
+	case !ok || seen > s.lastEvent || seen < 0:
+		out.Reset = true
+		return out, nil
+	case seen == s.lastEvent:
+		return out, nil
+	}
+	if err := d.readers.snapshot(ctx, func(c *conn) error { return readEvents(ctx, c, &s, seen, limit, &out) }); err != nil {
+		return store.EventList{}, fault(d.path, err)
+	}
+	return out, nil
+}
+
+func readEvents(ctx context.Context, c *conn, s *state, seen int64, limit int, out *store.EventList) error {
+	// The row that holds the event after seen; there is none when that is forgotten.
+	from := int64(-1)
+	err := c.query(ctx, "SELECT first, count FROM events WHERE first <= ? ORDER BY first DESC LIMIT 1", []any{seen + 1}, func(r row) error {
+		if r.int(0)+r.int(1) > seen+1 {
+			from = r.int(0)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if from < 0 {
+		out.Reset = true
+		return nil
+	}
+	return c.query(ctx, "SELECT first, events FROM events WHERE first >= ? ORDER BY first", []any{from}, func(r row) error {
+		var events []agl.Event
+		if err := agl.DecodeJSON(r.bytes(1), &events); err != nil {
+			return agl.Errorf(agl.CodeInternal, "sqlite: the events from %d on are damaged; see `agl db check`: %w", r.int(0), err)
+		}
+		for i := range events {
+			n := r.int(0) + int64(i)
+			switch {
+			case n <= seen:
+				continue
+			case n > s.lastEvent || len(out.Events) == limit:
+				return errStop
+			}
+			events[i].ID = s.eventID(n)
+			out.Events = append(out.Events, events[i])
+		}
+		return nil
+	})
+}
+
+// read looks for what there may be to forget.
+func (o *oldest) read(ctx context.Context, c *conn) error {
+	*o = oldest{}
+	err := c.query(ctx, "SELECT first, count, time FROM events ORDER BY first LIMIT 1", nil, func(r row) error {
+		o.events = agl.Some(eventRow{first: r.int(0), count: r.int(1), time: r.time(2)})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = c.query(ctx, "SELECT create_time FROM keys ORDER BY ordinal LIMIT 1", nil, func(r row) error {
+		o.key = agl.Some(r.time(0))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.query(ctx, "SELECT 1 FROM garbage LIMIT 1", nil, func(row) error {
+		o.garbage = true
+		return nil
+	})
+}
+
+// readKey reads an idempotency record, expired or not.
+func readKey(ctx context.Context, c *conn, scope string) (record store.IdempotencyRecord, there bool, err error) {
+	err = c.query(ctx, "SELECT "+keyColumns+" FROM keys WHERE scope = ?", []any{scope}, func(r row) (err error) {
+		record, err = scanKey(r)
+		there = true
+		return err
+	})
+	return record, there, err
+}
+
+const keyColumns = "scope, fingerprint, create_time, made, resources_id"
+
+func scanKey(r row) (store.IdempotencyRecord, error) {
+	record := store.IdempotencyRecord{Scope: r.text(0), Fingerprint: r.text(1), CreateTime: r.time(2), ResourcesID: r.text(4)}
+	var made [][2]string
+	if err := agl.DecodeJSON(r.bytes(3), &made); err != nil {
+		return record, agl.Errorf(agl.CodeInternal, "sqlite: the idempotency record %q is damaged; see `agl db check`: %w", record.Scope, err)
+	}
+	for _, m := range made {
+		record.Made = append(record.Made, store.AttemptKey{RolloutID: m[0], AttemptID: m[1]})
+	}
+	return record, nil
+}
+
+// appendMade writes what a keyed write has made as a JSON array of pairs.
+func appendMade(dst []byte, made []store.AttemptKey) []byte {
+	dst = append(dst, '[')
+	for i, key := range made {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, '[')
+		// An invalid byte becomes U+FFFD; the error only reports that.
+		dst, _ = jsontext.AppendQuote(dst, key.RolloutID)
+		dst = append(dst, ',')
+		dst, _ = jsontext.AppendQuote(dst, key.AttemptID)
+		dst = append(dst, ']')
+	}
+	return append(dst, ']')
+}

@@ -1,0 +1,213 @@
+package sqlite
+
+import (
+	"context"
+
+	"github.com/agl-go/agl"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// rolloutRow is a rollout as a commit left it. It does not change.
+type rolloutRow struct {
+	ordinal  int64
+	cur      *agl.Rollout
+	place    int64 // in the queue; 0 is none
+	latest   *attemptRow
+	sequence agl.Null[int64] // the last sequence id that is written down
+	boot     int64           // which may have gone beyond it; 0 is none
+	holds    bool            // there are spans
+	evicted  bool
+}
+
+// attemptRow is an attempt as a commit left it. It does not change but for ids.
+type attemptRow struct {
+	ordinal int64
+	cur     *agl.Attempt
+	stream  int64
+	spans   int64
+	bytes   int64
+	ids     map[string]struct{} // of all of its spans; nil when they are not known
+}
+
+// worker returns the id of the worker that works on the rollout, "" for none.
+func (r *rolloutRow) worker() string {
+	if r == nil || r.latest == nil || !r.latest.cur.Status.Live() {
+		return ""
+	}
+	return r.latest.cur.WorkerID.V
+}
+
+func (r *rolloutRow) attempted() agl.AttemptedRollout {
+	out := agl.AttemptedRollout{Rollout: *r.cur}
+	if r.latest != nil {
+		out.Attempt = r.latest.cur
+	}
+	return out
+}
+
+// rolloutEntry is what the cache knows of a rollout.
+type rolloutEntry struct {
+	row   *rolloutRow
+	older map[string]*attemptRow // attempts before the latest, those that were needed
+}
+
+func (e *rolloutEntry) attempt(id string) *attemptRow {
+	if e.row.latest != nil && e.row.latest.cur.AttemptID == id {
+		return e.row.latest
+	}
+	return e.older[id]
+}
+
+// rowBytes is about what a row takes in memory beside its documents.
+const rowBytes = 800
+
+func (e *rolloutEntry) size() int64 {
+	n := rowBytes + len(e.row.cur.Input) + len(e.row.cur.Metadata)
+	if e.row.latest != nil {
+		n += len(e.row.latest.cur.Metadata) + idBytes*len(e.row.latest.ids)
+	}
+	for _, a := range e.older {
+		n += rowBytes + len(a.cur.Metadata) + idBytes*len(a.ids)
+	}
+	return int64(n)
+}
+
+const (
+	idBytes = 64 // of a span id in a set
+	// maxIDs is how many span ids of an attempt are kept in memory.
+	maxIDs = 256
+)
+
+// The columns of a rollout with its latest attempt, for scanRollout, and where
+// they come from.
+const (
+	bodyColumns    = "b.input, b.config, b.metadata, b.crc"
+	rolloutColumns = "r.ordinal, r.rollout_id, r.start_time, r.end_time, r.mode, r.resources_id, r.status, r.place, r.sequence, r.boot, r.holds, r.evicted, " + bodyColumns
+	attemptColumns = "a.ordinal, a.attempt_id, a.sequence_id, a.start_time, a.end_time, a.status, a.worker_id, a.last_heartbeat_time, a.metadata, a.stream, a.spans, a.span_bytes"
+	rolloutWidth   = 16
+	attemptJoin    = " LEFT JOIN bodies AS b ON b.rollout = r.ordinal LEFT JOIN attempts AS a ON a.ordinal = r.latest"
+	selectRollouts = "SELECT " + rolloutColumns + ", " + attemptColumns + " FROM rollouts AS r" + attemptJoin
+)
+
+func (d *Driver) scanRollout(r row) (*rolloutRow, error) {
+	cur := &agl.Rollout{
+		RolloutID: r.text(1), StartTime: r.time(2), EndTime: r.nullTime(3), Mode: agl.Mode(r.text(4)), ResourcesID: r.nullText(5),
+		Status: agl.RolloutStatus(r.text(6)), Input: r.bytes(12), Metadata: r.bytes(14),
+	}
+	config := r.bytes(13)
+	if d.codec.sum(cur.Input, config, cur.Metadata) != r.int(15) {
+		return nil, errPayload(d.path, "the task of rollout "+cur.RolloutID, errChecksum)
+	}
+	if err := agl.DecodeJSON(config, &cur.Config); err != nil {
+		return nil, errPayload(d.path, "the config of rollout "+cur.RolloutID, err)
+	}
+	out := &rolloutRow{
+		ordinal: r.int(0), cur: cur, place: r.int(7), sequence: r.nullInt(8), boot: r.int(9), holds: r.bool(10), evicted: r.bool(11),
+	}
+	if !r.null(rolloutWidth) {
+		out.latest = scanAttempt(r[rolloutWidth:], cur.RolloutID)
+	}
+	return out, nil
+}
+
+func scanAttempt(r row, rolloutID string) *attemptRow {
+	return &attemptRow{
+		ordinal: r.int(0),
+		cur: &agl.Attempt{
+			RolloutID: rolloutID, AttemptID: r.text(1), SequenceID: int(r.int(2)), StartTime: r.time(3), EndTime: r.nullTime(4),
+			Status: agl.AttemptStatus(r.text(5)), WorkerID: r.nullText(6), LastHeartbeatTime: r.nullTime(7), Metadata: r.bytes(8),
+		},
+		stream: r.int(9), spans: r.int(10), bytes: r.int(11),
+	}
+}
+
+// readRollout reads a rollout by its id, nil when there is none.
+func (d *Driver) readRollout(ctx context.Context, c *conn, id string) (out *rolloutRow, err error) {
+	err = c.query(ctx, selectRollouts+" WHERE r.rollout_id = ?", []any{id}, func(r row) (err error) {
+		out, err = d.scanRollout(r)
+		return err
+	})
+	return out, err
+}
+
+// readAttempt reads an attempt of a rollout by its id, nil when there is none.
+func readAttempt(ctx context.Context, c *conn, r *rolloutRow, id string) (out *attemptRow, err error) {
+	err = c.query(ctx, "SELECT "+attemptColumns+" FROM attempts AS a WHERE a.rollout = ? AND a.attempt_id = ?",
+		[]any{r.ordinal, id}, func(row row) error {
+			out = scanAttempt(row, r.cur.RolloutID)
+			return nil
+		})
+	return out, err
+}
+
+// readAttempts reads all attempts of a rollout, in the order of their creation.
+func readAttempts(ctx context.Context, c *conn, ordinal int64, rolloutID string) (out []*attemptRow, err error) {
+	err = c.query(ctx, "SELECT "+attemptColumns+" FROM attempts AS a WHERE a.rollout = ? ORDER BY a.ordinal",
+		[]any{ordinal}, func(r row) error {
+			out = append(out, scanAttempt(r, rolloutID))
+			return nil
+		})
+	return out, err
+}
+
+// workerRow is a worker as a commit left it.
+type workerRow struct {
+	ordinal int64
+	cur     *agl.Worker
+}
+
+const workerColumns = "w.ordinal, w.worker_id, w.status, w.heartbeat_stats, w.last_heartbeat_time, w.last_dequeue_time, w.last_busy_time, " +
+	"w.last_idle_time, w.current_rollout_id, w.current_attempt_id"
+
+func scanWorker(r row) *workerRow {
+	return &workerRow{
+		ordinal: r.int(0),
+		cur: &agl.Worker{
+			WorkerID: r.text(1), Status: agl.WorkerStatus(r.text(2)), HeartbeatStats: r.bytes(3), LastHeartbeatTime: r.nullTime(4),
+			LastDequeueTime: r.nullTime(5), LastBusyTime: r.nullTime(6), LastIdleTime: r.nullTime(7),
+			CurrentRolloutID: r.nullText(8), CurrentAttemptID: r.nullText(9),
+		},
+	}
+}
+
+// readWorker reads a worker by its id, nil when there is none.
+func readWorker(ctx context.Context, c *conn, id string) (out *workerRow, err error) {
+	err = c.query(ctx, "SELECT "+workerColumns+" FROM workers AS w WHERE w.worker_id = ?", []any{id}, func(r row) error {
+		out = scanWorker(r)
+		return nil
+	})
+	return out, err
+}
+
+// resourcesRow is a bundle as a commit left it.
+type resourcesRow struct {
+	ordinal int64
+	cur     *agl.ResourcesUpdate
+	size    int64
+}
+
+const resourcesColumns = "u.ordinal, u.resources_id, u.create_time, u.update_time, u.version, u.document, u.crc"
+
+func (d *Driver) scanResources(r row) (*resourcesRow, error) {
+	out := &resourcesRow{ordinal: r.int(0), cur: &agl.ResourcesUpdate{
+		ResourcesID: r.text(1), CreateTime: r.time(2), UpdateTime: r.time(3), Version: int(r.int(4)),
+	}}
+	document := jsontext.Value(r.bytes(5))
+	out.size = int64(len(document))
+	if d.codec.sum(document) != r.int(6) {
+		return nil, errPayload(d.path, "resources "+out.cur.ResourcesID, errChecksum)
+	}
+	if err := agl.DecodeJSON(document, &out.cur.Resources); err != nil {
+		return nil, errPayload(d.path, "resources "+out.cur.ResourcesID, err)
+	}
+	return out, nil
+}
+
+// readResources reads a bundle by its id, nil when there is none.
+func (d *Driver) readResources(ctx context.Context, c *conn, id string) (out *resourcesRow, err error) {
+	err = c.query(ctx, "SELECT "+resourcesColumns+" FROM resources AS u WHERE u.resources_id = ?", []any{id}, func(r row) (err error) {
+		out, err = d.scanResources(r)
+		return err
+	})
+	return out, err
+}
