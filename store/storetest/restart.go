@@ -10,6 +10,7 @@ func restartTests(a *area) {
 	a.test("the queue keeps its order", testRestartQueue)
 	a.test("a closed queue stays closed", testRestartClosed)
 	a.test("timeouts count from real times", testRestartTimeout)
+	a.test("silence has grace", testRestartGrace)
 	a.test("sequence ids go on", testRestartSequence)
 	a.test("idempotency keys replay", testRestartKeys)
 	a.test("events go on without a gap", testRestartEvents)
@@ -76,6 +77,30 @@ func testRestartTimeout(h *harness) {
 	equal(h, "worker", h.worker("w").Status, agl.WorkerUnknown)
 	h.restart()
 	h.dequeueOne("", r.RolloutID)
+}
+
+// testRestartGrace: the runner of an attempt that would soon be given up on has
+// one heartbeat interval, 10 s, to be heard of.
+func testRestartGrace(h *harness) {
+	h.needClock()
+	silent := h.start(limits(0, 5, retry(1)), "")
+	heard := h.start(limits(0, 5, retry(1)), "w")
+	timed := h.start(limits(5, 5, retry(1)), "")
+	h.Advance(4 * second)
+	h.restart()
+	h.Advance(2 * second)
+	h.wantStatus(silent.RolloutID, agl.RolloutPreparing, agl.AttemptPreparing)
+	h.wantStatus(timed.RolloutID, agl.RolloutFailed, agl.AttemptTimeout)
+	h.setStatus(silent.RolloutID, agl.RolloutRunning)
+	h.Advance(7 * second)
+	h.wantStatus(silent.RolloutID, agl.RolloutRunning, agl.AttemptPreparing)
+	h.heartbeat("w", "")
+	h.Advance(2 * second)
+	h.wantStatus(silent.RolloutID, agl.RolloutFailed, agl.AttemptUnresponsive)
+	h.Advance(2 * second)
+	h.wantStatus(heard.RolloutID, agl.RolloutPreparing, agl.AttemptPreparing)
+	h.Advance(2 * second) // 6 s after its heartbeat
+	h.wantStatus(heard.RolloutID, agl.RolloutFailed, agl.AttemptUnresponsive)
 }
 
 func testRestartSequence(h *harness) {
