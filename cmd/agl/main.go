@@ -1,5 +1,5 @@
-// Command agl serves a store, serves the LLM proxy, and shows what a store
-// holds.
+// Command agl serves a store, serves the LLM proxy, shows what a store holds,
+// and looks after its database.
 package main
 
 import (
@@ -16,6 +16,7 @@ import (
 	"github.com/charmbracelet/colorprofile"
 
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/store/backend"
 )
 
 // exitUsage is the exit code of a wrong command line; the others are those of
@@ -90,7 +91,7 @@ func (m *Main) ParseFlags(args []string) (err error) {
 	parser, err := kong.New(commands,
 		kong.Name("agl"),
 		kong.Description("Trains AI agents: a task queue and trace store in the middle, agents on one side, learning algorithms on the other."),
-		kong.Vars{"rolloutStatuses": statusList()},
+		kong.Vars{"rolloutStatuses": statusList(), "database": backend.Default},
 		kong.Writers(m.Stdout, m.Stderr),
 		// After printing help kong expects the process to end.
 		kong.Exit(func(code int) { panic(&helpShownError{code}) }),
@@ -128,7 +129,7 @@ func usageError(err error) error {
 	help := "agl --help"
 	if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context != nil {
 		if selected := parse.Context.Selected(); selected != nil {
-			help = "agl " + selected.Name + " --help"
+			help = selected.FullPath() + " --help"
 		}
 	}
 	return fmt.Errorf("%w (see %s)", err, help)

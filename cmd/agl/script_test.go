@@ -25,7 +25,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
-			url, stop, err := startServer("store", "--port=0")
+			url, stop, err := startServer("store", "--port=0", "--db=memory:")
 			if err != nil {
 				return err
 			}

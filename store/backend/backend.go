@@ -7,6 +7,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/memory"
+	"github.com/agl-go/agl/store/sqlite"
 )
 
 // Config says which database to open, and how. Its zero value is the default
@@ -14,8 +15,9 @@ import (
 type Config struct {
 	// DSN names the database; the zero value is [Default].
 	DSN DSN
-	// Memory is heeded by memory: alone.
+	// Memory is heeded by memory: alone, Sync by sqlite: alone.
 	Memory memory.Config
+	Sync   sqlite.Sync
 	// Logger gets what an operator should know; nil discards it.
 	Logger *slog.Logger
 }
@@ -40,6 +42,8 @@ func Open(ctx context.Context, config Config) (store.Driver, error) {
 	switch config.DSN.Kind {
 	case Memory:
 		return memory.New(config.Memory)
+	case SQLite:
+		return sqlite.Open(ctx, sqlite.Config{Path: config.DSN.Path, Sync: config.Sync, Logger: config.Logger})
 	}
 	return nil, agl.Errorf(agl.CodeInvalid, "backend: DSN: got kind %q", config.DSN.Kind)
 }

@@ -62,8 +62,8 @@ func parseFile(name, path string) (DSN, error) {
 		return DSN{}, agl.Errorf(agl.CodeInvalid, "got %q, which could name two files; write sqlite:PATH with a path such as agl.db or /var/lib/agl.db", name)
 	case strings.Contains(path, ":memory:"):
 		return DSN{}, agl.Errorf(agl.CodeInvalid, "got %q, write memory: to keep nothing", name)
-	case strings.ContainsAny(path, "?#\x00"):
-		return DSN{}, agl.Errorf(agl.CodeInvalid, "got %q, the path must be without %q, %q and zero bytes", name, "?", "#")
+	case strings.ContainsAny(path, "?\x00"): // somebody expects the options of a URI
+		return DSN{}, agl.Errorf(agl.CodeInvalid, "got %q, the path must be without %q and zero bytes", name, "?")
 	}
 	return DSN{Kind: SQLite, Path: path}, nil
 }
