@@ -71,6 +71,12 @@ func newRun(t *testing.T) (*run, *os.File) {
 	return &run{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), dir: dir, record: history.NewRecorder(file)}, file
 }
 
+// serve starts a server.
+func (r *run) serve(name string, args ...string) *process.Server {
+	r.t.Helper()
+	return process.Store(r.t, aglBinary, name, r.dir, args...)
+}
+
 // settings says what the rules may expect.
 func (r *run) settings(args history.Args) {
 	r.record.Saw("run", history.Settings, args, history.Reply{})
@@ -87,13 +93,14 @@ func (r *run) kill(n int) {
 	for range n {
 		r.between(time.Second)
 		s := r.servers[r.random.IntN(len(r.servers))]
-		r.record.Note("nemesis", "kill "+s.Name)
-		s.Kill()
-		if r.random.IntN(2) == 0 {
-			r.between(300 * time.Millisecond)
-		}
-		s.Start()
-		r.record.Note("nemesis", "started "+s.Name)
+		_ = r.record.Do("nemesis", history.Down, history.Args{Worker: s.Name}, func() (history.Reply, error) {
+			s.Kill()
+			if r.random.IntN(2) == 0 {
+				r.between(300 * time.Millisecond)
+			}
+			s.Start()
+			return history.Reply{}, nil
+		})
 	}
 }
 
@@ -132,7 +139,7 @@ func (r *run) finish(file *os.File) {
 func TestMemory(t *testing.T) {
 	r, file := newRun(t)
 	r.settings(history.Args{StrictFIFO: true, EventLog: true})
-	r.servers = []*process.Server{process.Store(t, aglBinary, "store", r.dir, "--db", "memory:")}
+	r.servers = []*process.Server{r.serve("store", "--db", "memory:")}
 	newLoad(t, r.seed, r.record, r.servers).during(func() {
 		pause(t.Context(), 3*time.Second)
 	})
@@ -150,7 +157,7 @@ func TestSQLite(t *testing.T) {
 		t.Run(test.sync, func(t *testing.T) {
 			r, file := newRun(t)
 			r.settings(history.Args{StrictFIFO: true, EventLog: true})
-			r.servers = []*process.Server{process.Store(t, aglBinary, "store", r.dir, "--db", "sqlite:"+filepath.Join(r.dir, "agl.db"), "--sync", test.sync)}
+			r.servers = []*process.Server{r.serve("store", "--db", "sqlite:"+filepath.Join(r.dir, "agl.db"), "--sync", test.sync)}
 			newLoad(t, r.seed, r.record, r.servers).during(func() { r.kill(test.kills) })
 			r.finish(file)
 		})
@@ -177,7 +184,7 @@ func TestPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"store-0", "store-1"} {
-		r.servers = append(r.servers, process.Store(t, aglBinary, name, r.dir, "--db", url))
+		r.servers = append(r.servers, r.serve(name, "--db", url))
 	}
 	restarts := max(1, *kills/10)
 	newLoad(t, r.seed, r.record, r.servers).during(func() {

@@ -37,7 +37,7 @@ func newRunner(l *load, i int) *runner {
 func (r *runner) run(ctx context.Context) {
 	for r.working.Err() == nil {
 		claims, err := r.dequeue()
-		if err != nil && !pause(r.working, 20*time.Millisecond) {
+		if err != nil && !pause(r.working, 50*time.Millisecond) {
 			return
 		}
 		for _, claim := range claims {

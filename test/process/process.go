@@ -59,6 +59,7 @@ type Server struct {
 
 	tb     testing.TB
 	binary string
+	who    *syscall.Credential
 	args   []string
 	port   int
 	cmd    *exec.Cmd     // nil when there is no process
@@ -69,7 +70,13 @@ type Server struct {
 // the test.
 func Store(tb testing.TB, binary, name, dir string, args ...string) *Server {
 	tb.Helper()
-	s := &Server{Name: name, Log: filepath.Join(dir, name+".log"), tb: tb, binary: binary, port: freePort(tb)}
+	return StoreAs(tb, nil, binary, name, dir, args...)
+}
+
+// StoreAs is Store, run by somebody else unless who is nil.
+func StoreAs(tb testing.TB, who *syscall.Credential, binary, name, dir string, args ...string) *Server {
+	tb.Helper()
+	s := &Server{Name: name, Log: filepath.Join(dir, name+".log"), tb: tb, binary: binary, who: who, port: freePort(tb)}
 	s.args = append([]string{"store", "--port", strconv.Itoa(s.port), "--log-level", "warn"}, args...)
 	tb.Cleanup(s.Kill)
 	s.Start()
@@ -113,7 +120,7 @@ func (s *Server) Start() {
 	}
 	s.cmd = exec.Command(s.binary, s.args...) //nolint:noctx // it is ended by a signal
 	s.cmd.Stderr = log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: s.who}
 	if err := errors.Join(s.cmd.Start(), log.Close()); err != nil {
 		s.tb.Fatal(err)
 	}
@@ -156,13 +163,25 @@ func (s *Server) await() error {
 }
 
 // Kill ends the process as a crash does.
-func (s *Server) Kill() {
+func (s *Server) Kill() { s.end(syscall.SIGKILL) }
+
+// Stop ends the process in order.
+func (s *Server) Stop() { s.end(syscall.SIGTERM) }
+
+func (s *Server) end(signal syscall.Signal) {
+	s.tb.Helper()
 	if s.cmd == nil {
 		return
 	}
-	if err := s.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := s.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		s.tb.Error(err)
 	}
-	<-s.exited
+	select {
+	case <-s.exited:
+	case <-time.After(longest):
+		s.tb.Errorf("%s does not end", s.Name)
+		_ = s.cmd.Process.Kill()
+		<-s.exited
+	}
 	s.cmd = nil
 }

@@ -299,6 +299,33 @@ func TestCheckBad(t *testing.T) {
 	}
 }
 
+// TestOrderLost follows a rollout that a dequeue without an answer may have had
+// in its hands, which says nothing about the order, unless its server was down
+// before the rollout came.
+func TestOrderLost(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		down    bool
+		ordered int
+	}{{"it may have been claimed", false, 0}, {"the server was down", true, 2}} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := good()
+			before := b.nth(Enqueue, 1).Start
+			lost := &Op{Func: Dequeue, Kind: Unknown, Start: before - 4*millisecond, End: Forever, GaveUp: before - 3*millisecond}
+			b.ops = append([]*Op{lost}, b.ops...)
+			if test.down {
+				b.ops = append(b.ops, &Op{Func: Down, Kind: OK, Start: before - 4*millisecond, End: before - 1})
+			}
+			report := Check(b.ops)
+			if len(report.Violations) > 0 || report.Ordered != test.ordered {
+				t.Errorf("got %v, want %d ordered", report, test.ordered)
+			}
+		})
+	}
+}
+
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	var file bytes.Buffer

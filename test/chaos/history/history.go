@@ -49,6 +49,7 @@ const (
 	FinalRollout   Func = "final_rollout"
 	FinalResources Func = "final_resources"
 	Settings       Func = "settings"
+	Down           Func = "down" // from before a server was killed until it served again
 )
 
 // Event is one line of a history.

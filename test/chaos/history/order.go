@@ -67,20 +67,41 @@ func (j *judge) firstClaims() []queued {
 // the queue.
 const giveBack = int64(1e9)
 
-// lostDequeues are those without an answer, in the order of their calls.
-func (j *judge) lostDequeues() []*Op {
-	var lost []*Op
+// loss is a dequeue without an answer, and until when it may have had something
+// in its hands.
+type loss struct{ start, until int64 }
+
+// lostDequeues are in the order of their calls. When a server was down by the
+// time that the client gave up, all that it had sent has died with it.
+func (j *judge) lostDequeues() []loss {
+	var downs []*Op
 	for _, o := range j.ops {
-		if o.Func == Dequeue && o.Kind == Unknown {
-			lost = append(lost, o)
+		if o.Func == Down {
+			downs = append(downs, o)
 		}
+	}
+	var lost []loss
+	for _, o := range j.ops {
+		if o.Func != Dequeue || o.Kind != Unknown {
+			continue
+		}
+		until := o.GaveUp
+		if until != Forever {
+			until += giveBack
+		}
+		for _, down := range downs {
+			if down.Start <= o.GaveUp && o.GaveUp <= down.End {
+				until = min(until, down.End)
+			}
+		}
+		lost = append(lost, loss{o.Start, until})
 	}
 	return lost
 }
 
 // undisturbed reports whether the rollout was in the queue, and nowhere else,
 // from its enqueue to its first claim.
-func (q queued) undisturbed(lost []*Op) bool {
+func (q queued) undisturbed(lost []loss) bool {
 	if q.claim == nil {
 		return false // cancelled while it was queued, or claimed without an answer
 	}
@@ -89,11 +110,11 @@ func (q queued) undisturbed(lost []*Op) bool {
 			return false
 		}
 	}
-	for _, o := range lost {
-		if o.Start > q.done {
+	for _, l := range lost {
+		if l.start > q.done {
 			break
 		}
-		if o.GaveUp == Forever || o.GaveUp+giveBack >= q.enqueue.Start {
+		if l.until >= q.enqueue.Start {
 			return false
 		}
 	}
