@@ -15,7 +15,9 @@ import (
 func modelTests(a *area) {
 	a.t.Run("random operations", func(t *testing.T) {
 		rapid.Check(t, func(rt *rapid.T) {
-			instance := a.open(t, OpenParams{})
+			tb := &checkTB{TB: t}
+			defer tb.cleanup()
+			instance := a.open(tb, OpenParams{})
 			m := &machine{
 				h: &harness{T: t, Instance: instance, ctx: t.Context()},
 				m: &model{now: 1, workers: map[string]*modelWorker{}},
@@ -41,6 +43,21 @@ func modelTests(a *area) {
 			rt.Repeat(actions)
 		})
 	})
+}
+
+// checkTB is a test's, but cleans up after each check, of which there are many.
+type checkTB struct {
+	testing.TB
+
+	cleanups []func()
+}
+
+func (c *checkTB) Cleanup(f func()) { c.cleanups = append(c.cleanups, f) }
+
+func (c *checkTB) cleanup() {
+	for _, f := range slices.Backward(c.cleanups) {
+		f()
+	}
 }
 
 // machine does to a store what it does to the model and compares them.

@@ -45,6 +45,9 @@ type Config struct {
 	// Template, when not nil, prepares the database that those of NewDatabase are
 	// copies of.
 	Template func(ctx context.Context, url string) error
+	// Recycle, when not nil, makes a used database what the template was, so that
+	// Shared need not drop it and create another.
+	Recycle func(ctx context.Context, url string) error
 	// Settings go into the server's configuration, such as "max_connections": "20".
 	Settings map[string]string
 	// URL is a running server's, to be used instead of starting one.
@@ -314,6 +317,9 @@ type Shared struct {
 	once   sync.Once
 	server *Server
 	err    error
+
+	mu   sync.Mutex
+	free []string // URLs of databases to be used again
 }
 
 // startWithin bounds the start and the end of a shared server.
@@ -334,20 +340,48 @@ func (s *Shared) Server(tb testing.TB) *Server {
 	return s.server
 }
 
-// Database returns the URL of a new database, which is dropped after the test.
+// Database returns the URL of an empty database, which is the test's own until it
+// ends.
 func (s *Shared) Database(tb testing.TB) string {
 	tb.Helper()
 	server := s.Server(tb)
-	databaseURL, err := server.NewDatabase(tb.Context())
-	if err != nil {
-		tb.Fatal(err)
+	databaseURL := s.takeFree()
+	if databaseURL == "" {
+		var err error
+		if databaseURL, err = server.NewDatabase(tb.Context()); err != nil {
+			tb.Fatal(err)
+		}
 	}
 	tb.Cleanup(func() {
-		if err := server.DropDatabase(context.WithoutCancel(tb.Context()), databaseURL); err != nil {
+		if err := s.giveBack(context.WithoutCancel(tb.Context()), databaseURL); err != nil {
 			tb.Error(err)
 		}
 	})
 	return databaseURL
+}
+
+func (s *Shared) takeFree() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.free) == 0 {
+		return ""
+	}
+	last := s.free[len(s.free)-1]
+	s.free = s.free[:len(s.free)-1]
+	return last
+}
+
+func (s *Shared) giveBack(ctx context.Context, databaseURL string) error {
+	if s.Config.Recycle == nil {
+		return s.server.DropDatabase(ctx, databaseURL)
+	}
+	if err := s.Config.Recycle(ctx, databaseURL); err != nil {
+		return errors.Join(err, s.server.DropDatabase(ctx, databaseURL))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free = append(s.free, databaseURL)
+	return nil
 }
 
 // Run runs the tests and closes the server. It returns the exit status.

@@ -1,0 +1,212 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Database is what an operator does with a database besides serving it. Create it
+// with [OpenDatabase].
+type Database struct {
+	config *pgxpool.Config
+	conn   *pgx.Conn
+}
+
+var _ store.Database = (*Database)(nil)
+
+// operatorName is how the connections of operators call themselves, so that they
+// are not taken for servers.
+const operatorName = "agl db"
+
+// OpenDatabase connects to a database without changing anything, whatever its
+// schema. The URL is that of [Config].
+func OpenDatabase(ctx context.Context, url string) (*Database, error) {
+	config := Config{URL: url}.withDefaults()
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	parsed, err := parse(config)
+	if err != nil {
+		return nil, err
+	}
+	params := parsed.ConnConfig.RuntimeParams
+	params["application_name"] = operatorName
+	// What operators ask for takes as long as it takes.
+	params["statement_timeout"] = "0"
+	params["idle_in_transaction_session_timeout"] = "0"
+	conn, err := pgx.ConnectConfig(ctx, parsed.ConnConfig)
+	if err != nil {
+		return nil, failed(ctx, "connect to "+location(url), err)
+	}
+	return &Database{parsed, conn}, nil
+}
+
+// Close implements store.Database.
+func (d *Database) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), answerSlack)
+	defer cancel()
+	return d.conn.Close(ctx)
+}
+
+// Status implements store.Database.
+func (d *Database) Status(ctx context.Context) (store.DatabaseStatus, error) {
+	out := store.DatabaseStatus{Location: location(d.config.ConnString())}
+	steps, err := known()
+	if err != nil {
+		return out, err
+	}
+	out.KnownVersion = len(steps)
+	if out.SchemaVersion, err = schemaVersion(ctx, d.conn); err != nil {
+		return out, failed(ctx, "read the schema's version", err)
+	}
+	err = d.conn.QueryRow(ctx, `SELECT 'postgres ' || split_part(current_setting('server_version'), ' ', 1),
+			COALESCE((SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c
+				WHERE c.relnamespace = to_regnamespace(current_schema()) AND c.relkind = 'r'), 0)::bigint,
+			EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1)`, serverName).
+		Scan(&out.Name, &out.Bytes, &out.InUse)
+	if err == nil && out.SchemaVersion > 0 && out.SchemaVersion <= out.KnownVersion {
+		out.Contents.Name = "postgres"
+		err = statistics(ctx, d.conn, &out.Contents)
+	}
+	return out, failed(ctx, "read the status", err)
+}
+
+// Migrate implements store.Database.
+func (d *Database) Migrate(ctx context.Context) (from, to int, err error) {
+	return migrate(ctx, d.config)
+}
+
+// Vacuum implements store.Database. Servers must be stopped: what autovacuum does
+// meanwhile makes space usable again, but does not give it back.
+func (d *Database) Vacuum(ctx context.Context) error {
+	status, err := d.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if status.InUse {
+		return agl.Errorf(agl.CodeIllegalState, "postgres: a server uses %s: stop it first, since giving space back locks every table", status.Location)
+	}
+	var tables []string
+	rows, err := d.conn.Query(ctx, `SELECT tablename FROM pg_tables WHERE schemaname = current_schema() ORDER BY 1`)
+	err = collect(rows, err, func(r *row) error {
+		tables = append(tables, r.text())
+		return nil
+	})
+	for _, table := range tables {
+		if err == nil {
+			_, err = d.conn.Exec(ctx, `VACUUM (FULL, ANALYZE) `+pgx.Identifier{table}.Sanitize())
+		}
+	}
+	return failed(ctx, "vacuum", err)
+}
+
+// Backup implements store.Database.
+func (d *Database) Backup(context.Context, string) error {
+	return agl.Errorf(agl.CodeUnimplemented,
+		"postgres: use the database's own tools, which back up while servers run: pg_dump --format=custom --file=FILE %s, and pg_restore; or agl db export",
+		location(d.config.ConnString()))
+}
+
+// checks are what holds at any moment between two commits, each a query for what
+// breaks it: where, and what is wrong.
+func checks() []string {
+	return []string{
+		`SELECT 'rollout ' || rollout_id, 'it is ' || status || ', but its place in the queue is ' || COALESCE(place::text, 'null')
+			FROM rollouts WHERE (place IS NULL) = (status IN ('queuing', 'requeuing'))`,
+		`SELECT 'rollout ' || r.rollout_id, 'it has ' || a.n || ' attempts, but says ' || r.attempts
+			FROM rollouts r CROSS JOIN LATERAL (SELECT count(*) AS n FROM attempts a WHERE a.rollout_id = r.rollout_id) a WHERE a.n <> r.attempts`,
+		`SELECT 'attempt ' || a.rollout_id || '/' || a.attempt_id, 'its rollout is gone'
+			FROM attempts a WHERE NOT EXISTS (SELECT FROM rollouts r WHERE r.rollout_id = a.rollout_id)`,
+		`SELECT 'attempt ' || a.rollout_id || '/' || a.attempt_id, 'it has ' || COALESCE(s.n, 0) || ' spans, but says ' || a.span_count
+			FROM attempts a LEFT JOIN (SELECT rollout_id, attempt_id, count(*) AS n FROM spans GROUP BY 1, 2) s USING (rollout_id, attempt_id)
+			WHERE COALESCE(s.n, 0) <> a.span_count`,
+		`SELECT 'rollout ' || s.rollout_id, 'spans of attempt ' || s.attempt_id || ' have no attempt'
+			FROM (SELECT DISTINCT rollout_id, attempt_id FROM spans) s
+			WHERE NOT EXISTS (SELECT FROM attempts a WHERE a.rollout_id = s.rollout_id AND a.attempt_id = s.attempt_id)`,
+		`SELECT 'rollout ' || s.rollout_id, 'a span has sequence id ' || s.n || ', the last one given is ' || COALESCE(q.last::text, 'none')
+			FROM (SELECT rollout_id, max(sequence_id) AS n FROM spans GROUP BY 1) s LEFT JOIN sequences q USING (rollout_id)
+			WHERE s.n > 0 AND s.n > COALESCE(q.last, 0)`,
+		`SELECT 'resources ' || s.latest_resources, 'they are the latest, but do not exist'
+			FROM store s WHERE s.latest_resources IS NOT NULL AND NOT EXISTS (SELECT FROM resources u WHERE u.resources_id = s.latest_resources)`,
+		`SELECT 'event log', 'its newest event is ' || e.n || ', but the last number given is ' || c.last
+			FROM (SELECT max(id) AS n FROM events) e, event_counter c WHERE e.n > c.last`,
+	}
+}
+
+// Check implements store.Database. It reads one snapshot. That PostgreSQL's own
+// files are sound is for pg_amcheck and its data checksums to tell.
+func (d *Database) Check(ctx context.Context, report func(store.Problem)) error {
+	version, err := schemaVersion(ctx, d.conn)
+	if err != nil {
+		return failed(ctx, "read the schema's version", err)
+	}
+	steps, err := known()
+	if err != nil {
+		return err
+	}
+	if version != len(steps) {
+		return agl.Errorf(agl.CodeIllegalState, "postgres: the database has schema version %d, this program checks version %d", version, len(steps))
+	}
+	err = pgx.BeginTxFunc(ctx, d.conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		for _, sql := range checks() {
+			rows, err := tx.Query(ctx, sql)
+			err = collect(rows, err, func(r *row) error {
+				report(store.Problem{Where: r.text(), What: r.text()})
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return d.checkDocuments(ctx, tx, report)
+	})
+	return failed(ctx, "check", err)
+}
+
+// checkDocuments reads every document, by its checksum where it has one.
+func (*Database) checkDocuments(ctx context.Context, tx pgx.Tx, report func(store.Problem)) error {
+	for _, part := range []struct {
+		sql, lost string
+		read      func(*row) (where string, err error)
+	}{
+		{`SELECT ` + rolloutColumns + ` FROM rollouts r ORDER BY r.ordinal`, "the rollout", func(r *row) (string, error) {
+			where := "rollout " + string(r.values[0])
+			_, err := r.rollout()
+			return where, err
+		}},
+		{`SELECT ` + resourcesColumns + ` FROM resources u ORDER BY u.ordinal`, "the bundle", func(r *row) (string, error) {
+			where := "resources " + string(r.values[0])
+			_, err := r.resources()
+			return where, err
+		}},
+		{`SELECT ` + keyColumns + ` FROM idempotency k`, "that a repeat is recognised", func(r *row) (string, error) {
+			where := "idempotency key " + string(r.values[0])
+			_, err := r.key()
+			return where, err
+		}},
+		{`SELECT ` + spanColumns + ` FROM spans s ORDER BY s.ordinal`, "the span", func(r *row) (string, error) {
+			where := "span " + string(r.values[0]) + "/" + string(r.values[1]) + "/" + string(r.values[2])
+			_, err := r.span()
+			return where, err
+		}},
+	} {
+		rows, err := tx.Query(ctx, part.sql)
+		err = collect(rows, err, func(r *row) error {
+			where, err := part.read(r)
+			if e, ok := errors.AsType[*agl.Error](err); ok {
+				report(store.Problem{Where: where, What: e.Message + "; lost: " + part.lost})
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

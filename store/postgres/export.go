@@ -1,0 +1,225 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store"
+	"github.com/jackc/pgx/v5"
+)
+
+// Statistics implements store.Driver.
+func (d *Driver) Statistics(ctx context.Context) (agl.Statistics, error) {
+	out := agl.Statistics{Name: "postgres"}
+	err := d.read(ctx, "count", func(ctx context.Context, conn *pgx.Conn) error { return statistics(ctx, conn, &out) })
+	return out, err
+}
+
+func statistics(ctx context.Context, q queryer, out *agl.Statistics) error {
+	return q.QueryRow(ctx, `SELECT (SELECT count(*) FROM rollouts), a.attempts, a.spans,
+			(SELECT count(*) FROM resources), (SELECT count(*) FROM workers)
+		FROM (SELECT count(*) AS attempts, COALESCE(sum(span_count), 0)::bigint AS spans FROM attempts) a`).
+		Scan(&out.TotalRollouts, &out.TotalAttempts, &out.TotalSpans, &out.TotalResources, &out.TotalWorkers)
+}
+
+// Evictable implements store.Driver.
+func (d *Driver) Evictable(ctx context.Context, limit int) (out store.EvictableList, err error) {
+	err = d.read(ctx, "look for what can be evicted", func(ctx context.Context, conn *pgx.Conn) error {
+		out = store.EvictableList{}
+		var batch pgx.Batch
+		batch.Queue(snapshot)
+		batch.Queue(`SELECT COALESCE(sum(span_bytes), 0)::bigint FROM attempts`).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&out.SpanBytes)
+		})
+		batch.Queue(`SELECT r.rollout_id, r.end_time, a.bytes FROM rollouts r
+			JOIN (SELECT rollout_id, sum(span_bytes)::bigint AS bytes FROM attempts WHERE span_bytes > 0 GROUP BY rollout_id) a USING (rollout_id)
+			WHERE r.status IN ('failed', 'succeeded', 'cancelled')
+			ORDER BY r.end_time, r.ordinal LIMIT $1`, limit).Query(func(rows pgx.Rows) error {
+			return collect(rows, nil, func(r *row) error {
+				out.Rollouts = append(out.Rollouts, store.EvictableRollout{RolloutID: r.text(), EndTime: r.nullTime().V, SpanBytes: r.int8()})
+				return nil
+			})
+		})
+		batch.Queue(`COMMIT`)
+		return sent(ctx, conn, &batch)
+	})
+	return out, err
+}
+
+// exporter yields the records of one snapshot.
+type exporter struct {
+	conn  *pgx.Conn
+	yield func(store.Record, error) bool
+}
+
+// exportRollouts is how many rollouts are read at once, with their attempts; their
+// spans are streamed.
+const exportRollouts = 200
+
+// errStopped ends an export whose reader wants no more.
+var errStopped = agl.Errorf(agl.CodeInternal, "the export was stopped")
+
+// Export implements store.Driver. It keeps one connection of its own for as long
+// as the reader takes.
+func (d *Driver) Export(ctx context.Context) iter.Seq2[store.Record, error] {
+	return func(yield func(store.Record, error) bool) {
+		if err := d.export(ctx, yield); err != nil && !errors.Is(err, errStopped) {
+			yield(store.Record{}, failed(ctx, "export", err))
+		}
+	}
+}
+
+func (d *Driver) export(ctx context.Context, yield func(store.Record, error) bool) error {
+	// Not one of the pool's, which others need.
+	conn, err := pgx.ConnectConfig(ctx, d.pool.Config().ConnConfig)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	_, err = conn.Exec(ctx, snapshot+`; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0`,
+		pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
+		return err
+	}
+	e := &exporter{conn, yield}
+	for _, part := range []func(context.Context) error{e.resources, e.workers, e.rollouts, e.sequences, e.keys, e.state} {
+		if err := part(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *exporter) each(ctx context.Context, sql string, record func(*row) (store.Record, error)) error {
+	rows, err := e.conn.Query(ctx, sql)
+	return collect(rows, err, func(r *row) error {
+		out, err := record(r)
+		if err != nil {
+			return err
+		}
+		return e.give(out)
+	})
+}
+
+func (e *exporter) give(r store.Record) error {
+	if !e.yield(r, nil) {
+		return errStopped
+	}
+	return nil
+}
+
+func (e *exporter) resources(ctx context.Context) error {
+	return e.each(ctx, `SELECT `+resourcesColumns+` FROM resources u ORDER BY u.ordinal`, func(r *row) (store.Record, error) {
+		u, err := r.resources()
+		return store.Record{Resources: u}, err
+	})
+}
+
+func (e *exporter) workers(ctx context.Context) error {
+	return e.each(ctx, `SELECT `+workerColumns+` FROM workers w ORDER BY w.ordinal`, func(r *row) (store.Record, error) {
+		return store.Record{Worker: r.worker()}, nil
+	})
+}
+
+func (e *exporter) sequences(ctx context.Context) error {
+	return e.each(ctx, `SELECT rollout_id, last FROM sequences ORDER BY rollout_id`, func(r *row) (store.Record, error) {
+		return store.Record{Sequence: &store.Sequence{RolloutID: r.text(), Last: r.int8()}}, nil
+	})
+}
+
+func (e *exporter) keys(ctx context.Context) error {
+	return e.each(ctx, `SELECT `+keyColumns+` FROM idempotency k ORDER BY k.create_time, k.scope`, func(r *row) (store.Record, error) {
+		key, err := r.key()
+		return store.Record{Key: &key}, err
+	})
+}
+
+func (e *exporter) state(ctx context.Context) error {
+	return e.each(ctx, `SELECT queue_closed, latest_resources FROM store`, func(r *row) (store.Record, error) {
+		return store.Record{State: &store.State{QueueClosed: r.bool(), LatestResources: r.nullText()}}, nil
+	})
+}
+
+// chunk is some rollouts of an export.
+type chunk struct {
+	ids      []string
+	rollouts []*store.RolloutRecord
+	attempts map[string][]*agl.Attempt
+}
+
+func (e *exporter) rollouts(ctx context.Context) error {
+	last := int64(-1)
+	for {
+		c := chunk{attempts: map[string][]*agl.Attempt{}}
+		rows, err := e.conn.Query(ctx, `SELECT r.ordinal, r.place, r.evicted, `+rolloutColumns+` FROM rollouts r
+			WHERE r.ordinal > $1 ORDER BY r.ordinal LIMIT $2`, last, exportRollouts)
+		err = collect(rows, err, func(r *row) error {
+			last = r.int8()
+			record := &store.RolloutRecord{Place: r.nullInt8(), Evicted: r.bool()}
+			rollout, err := r.rollout()
+			record.Rollout = rollout
+			c.rollouts = append(c.rollouts, record)
+			return err
+		})
+		if err != nil || len(c.rollouts) == 0 {
+			return err
+		}
+		if err := e.chunk(ctx, &c); err != nil {
+			return err
+		}
+	}
+}
+
+// chunk yields rollouts, each with its attempts and spans.
+func (e *exporter) chunk(ctx context.Context, c *chunk) error {
+	for _, r := range c.rollouts {
+		c.ids = append(c.ids, text(r.Rollout.RolloutID))
+	}
+	rows, err := e.conn.Query(ctx, `SELECT `+attemptColumns+` FROM attempts a WHERE a.rollout_id = ANY($1)
+		ORDER BY a.rollout_id, a.sequence_id, a.ordinal`, c.ids)
+	err = collect(rows, err, func(r *row) error {
+		a := r.attempt()
+		c.attempts[a.RolloutID] = append(c.attempts[a.RolloutID], a)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	next := 0
+	// upTo yields the rollouts up to the one whose span comes next.
+	upTo := func(id string) error {
+		for ; next < len(c.rollouts); next++ {
+			r := c.rollouts[next]
+			if next > 0 && c.rollouts[next-1].Rollout.RolloutID == id {
+				return nil
+			}
+			if err := e.give(store.Record{Rollout: r}); err != nil {
+				return err
+			}
+			for _, a := range c.attempts[r.Rollout.RolloutID] {
+				if err := e.give(store.Record{Attempt: a}); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	rows, err = e.conn.Query(ctx, `SELECT `+spanColumns+` FROM unnest($1::text[]) WITH ORDINALITY v (rollout_id, n)
+		JOIN spans s USING (rollout_id) ORDER BY v.n, s.ordinal`, c.ids)
+	err = collect(rows, err, func(r *row) error {
+		s, err := r.span()
+		if err == nil {
+			err = upTo(s.RolloutID)
+		}
+		if err == nil {
+			err = e.give(store.Record{Span: s})
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return upTo("")
+}

@@ -1,0 +1,117 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/drivertest"
+	"github.com/agl-go/agl/store/postgres"
+	"github.com/agl-go/agl/store/postgres/postgrestest"
+	"github.com/agl-go/agl/store/storetest"
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
+)
+
+// server is one for all tests, which have databases of their own.
+var server = postgrestest.Shared{Config: postgrestest.Config{Template: migrated, Recycle: emptied}}
+
+func migrated(ctx context.Context, url string) error {
+	d, err := postgres.OpenDatabase(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	_, _, err = d.Migrate(ctx)
+	return err
+}
+
+// emptied makes a used database another, empty one.
+func emptied(ctx context.Context, url string) error {
+	return execute(ctx, url, `DELETE FROM rollouts; DELETE FROM attempts; DELETE FROM workers; DELETE FROM resources;
+		DELETE FROM sequences; DELETE FROM spans; DELETE FROM idempotency; DELETE FROM events;
+		UPDATE event_counter SET last = 0;
+		UPDATE store SET identity = left(md5(random()::text), 12), queue_closed = false, latest_resources = NULL, event_floor = 0`)
+}
+
+// execute runs SQL on a connection of its own.
+func execute(ctx context.Context, url, sql string) error {
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		return err
+	}
+	config.RuntimeParams["search_path"] = "agl"
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
+	return errors.Join(err, conn.Close(ctx))
+}
+
+func TestMain(m *testing.M) {
+	code := server.Run(m)
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// open opens a driver that is closed after the test.
+func open(tb testing.TB, config postgres.Config) *postgres.Driver {
+	tb.Helper()
+	d, err := postgres.Open(tb.Context(), config)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := d.Close(context.WithoutCancel(tb.Context())); err != nil {
+			tb.Error(err)
+		}
+	})
+	return d
+}
+
+func TestDriver(t *testing.T) {
+	t.Parallel()
+	drivertest.Run(t, func(tb testing.TB) store.Driver {
+		tb.Helper()
+		return open(tb, postgres.Config{URL: server.Database(tb), MaxConns: 3})
+	})
+}
+
+// engine runs the engine on a driver and ends both after the test.
+func engine(tb testing.TB, config postgres.Config, clock store.Clock) *store.Store {
+	tb.Helper()
+	d, err := postgres.Open(tb.Context(), config)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s, err := store.New(tb.Context(), store.Config{Driver: d, Clock: clock})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Close(context.WithoutCancel(tb.Context())); err != nil {
+			tb.Error(err)
+		}
+	})
+	return s
+}
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(tb testing.TB, _ storetest.OpenParams) storetest.Instance {
+		tb.Helper()
+		clock := store.NewManualClock(time.Unix(1_760_000_000, 0))
+		return storetest.Instance{
+			Store:   engine(tb, postgres.Config{URL: server.Database(tb), MaxConns: 4}, clock),
+			Advance: clock.Advance,
+		}
+	})
+}

@@ -1,0 +1,265 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/internal/sqlquery"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/jackc/pgx/v5"
+)
+
+// withLatest joins a rollout with its latest attempt.
+const withLatest = ` LEFT JOIN LATERAL (SELECT ` + attemptColumns + ` FROM attempts a WHERE a.rollout_id = r.rollout_id
+	ORDER BY a.sequence_id DESC, a.ordinal DESC LIMIT 1) a ON true`
+
+func (r *row) attempted() (agl.AttemptedRollout, error) {
+	out, err := r.rollout()
+	if err != nil {
+		return agl.AttemptedRollout{}, err
+	}
+	return agl.AttemptedRollout{Rollout: *out, Attempt: r.maybeAttempt()}, nil
+}
+
+// rolloutsWhere reads rollouts with their latest attempts.
+func (d *Driver) rolloutsWhere(ctx context.Context, doing, from, behind string, args ...any) ([]agl.AttemptedRollout, error) {
+	var out []agl.AttemptedRollout
+	err := d.read(ctx, doing, func(ctx context.Context, conn *pgx.Conn) error {
+		out = []agl.AttemptedRollout{}
+		rows, err := conn.Query(ctx, `SELECT `+rolloutColumns+`, `+attemptColumns+` FROM `+from+withLatest+behind, args...)
+		return collect(rows, err, func(r *row) error {
+			attempted, err := r.attempted()
+			out = append(out, attempted)
+			return err
+		})
+	})
+	return out, err
+}
+
+// Rollouts implements store.Driver.
+func (d *Driver) Rollouts(ctx context.Context, ids []string) ([]agl.AttemptedRollout, error) {
+	return d.rolloutsWhere(ctx, "read rollouts",
+		`unnest($1::text[]) WITH ORDINALITY v (rollout_id, n) JOIN rollouts r USING (rollout_id)`, ` ORDER BY v.n`, texts(ids))
+}
+
+// Live implements store.Driver.
+func (d *Driver) Live(ctx context.Context) ([]agl.AttemptedRollout, error) {
+	return d.rolloutsWhere(ctx, "read live rollouts", `rollouts r`,
+		` WHERE r.status IN ('preparing', 'running') AND a.rollout_id IS NOT NULL ORDER BY r.ordinal`)
+}
+
+// snapshot is the transaction in which a page and its total agree.
+const snapshot = `BEGIN READ ONLY, ISOLATION LEVEL REPEATABLE READ`
+
+// selection is a statement with its arguments.
+type selection struct {
+	sql  string
+	args []any
+}
+
+// search is a query for one page.
+type search struct {
+	what  string     // that is looked for
+	guard *selection // returns true when the answer is to be refused; may be nil
+	page  selection
+	total selection
+	agl.Paging
+}
+
+// searchFor makes a search of a single table. total is nil to count what the
+// conditions match; otherwise it is used where there are no filters.
+func searchFor(what, columns, from string, q *sqlquery.Query, p agl.Paging, total *selection) *search {
+	out := &search{what: what, Paging: p}
+	sql, args := q.Page()
+	out.page = selection{`SELECT ` + columns + ` FROM ` + from + sql, args}
+	sql, args = q.Count()
+	out.total = selection{`SELECT count(*) FROM ` + from + sql, args}
+	if total != nil && !q.Filtered {
+		out.total = *total
+	}
+	return out
+}
+
+// find answers a search in one round trip. A search that its guard refuses ends
+// with refused.
+func find[T any](ctx context.Context, d *Driver, s *search, refused error, each func(*row) (T, error)) (agl.Page[T], error) {
+	page := agl.Page[T]{Limit: s.Limit, Offset: s.Offset}
+	err := d.read(ctx, "query "+s.what, func(ctx context.Context, conn *pgx.Conn) error {
+		page.Items = []T{}
+		var batch pgx.Batch
+		batch.Queue(snapshot)
+		if s.guard != nil {
+			batch.Queue(s.guard.sql, stored(s.guard.args)...).Query(func(rows pgx.Rows) error {
+				return collect(rows, nil, func(r *row) error {
+					if r.bool() {
+						return refused
+					}
+					return nil
+				})
+			})
+		}
+		batch.Queue(s.page.sql, stored(s.page.args)...).Query(func(rows pgx.Rows) error {
+			return collect(rows, nil, func(r *row) error {
+				item, err := each(r)
+				page.Items = append(page.Items, item)
+				return err
+			})
+		})
+		batch.Queue(s.total.sql, stored(s.total.args)...).QueryRow(func(row pgx.Row) error { return row.Scan(&page.Total) })
+		batch.Queue(`COMMIT`)
+		return sent(ctx, conn, &batch)
+	})
+	if err != nil {
+		return agl.Page[T]{}, err
+	}
+	return page, nil
+}
+
+// sent sends a batch. A transaction that it has begun ends with it.
+func sent(ctx context.Context, conn *pgx.Conn, batch *pgx.Batch) error {
+	err := conn.SendBatch(ctx, batch).Close()
+	if err != nil && !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
+		_, rollbackErr := conn.Exec(ctx, `ROLLBACK`)
+		if rollbackErr != nil {
+			return err // and the connection is closed with it
+		}
+	}
+	return err
+}
+
+// stored makes arguments what the columns hold.
+func stored(args []any) []any {
+	out := make([]any, len(args))
+	for i, arg := range args {
+		switch v := arg.(type) {
+		case string:
+			out[i] = text(v)
+		case []string:
+			out[i] = texts(v)
+		default:
+			out[i] = v
+		}
+	}
+	return out
+}
+
+// QueryRollouts implements store.Driver.
+func (d *Driver) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (agl.Page[agl.AttemptedRollout], error) {
+	q := sqlquery.Postgres.Rollouts(p)
+	s := searchFor("rollouts", ``, `rollouts r`, &q, p.Paging, nil)
+	// Only what is on the page is joined with its attempt.
+	sql, args := q.Page()
+	s.page = selection{
+		`SELECT ` + rolloutColumns + `, ` + attemptColumns + ` FROM (SELECT r.ordinal, ` + rolloutColumns + ` FROM rollouts r` + sql + `) r` + withLatest + q.OrderBy, args,
+	}
+	return find(ctx, d, s, nil, (*row).attempted)
+}
+
+// QueryAttempts implements store.Driver.
+func (d *Driver) QueryAttempts(ctx context.Context, p agl.QueryAttemptsParams) (agl.Page[agl.Attempt], error) {
+	q := sqlquery.Postgres.Attempts(p, sqlquery.Condition{SQL: `a.rollout_id = ?`, Args: []any{p.RolloutID}})
+	return find(ctx, d, searchFor("attempts", attemptColumns, `attempts a`, &q, p.Paging, nil), nil,
+		func(r *row) (agl.Attempt, error) { return *r.attempt(), nil })
+}
+
+// Resources implements store.Driver.
+func (d *Driver) Resources(ctx context.Context, id string) (agl.ResourcesUpdate, error) {
+	return d.resources(ctx, agl.Errorf(agl.CodeNotFound, "Resources %s not found", id), ` WHERE u.resources_id = $1`, text(id))
+}
+
+// LatestResources implements store.Driver.
+func (d *Driver) LatestResources(ctx context.Context) (agl.ResourcesUpdate, error) {
+	return d.resources(ctx, agl.Errorf(agl.CodeNotFound, "No resources found"),
+		` WHERE u.resources_id = (SELECT latest_resources FROM store)`)
+}
+
+func (d *Driver) resources(ctx context.Context, missing error, where string, args ...any) (out agl.ResourcesUpdate, err error) {
+	err = d.read(ctx, "read resources", func(ctx context.Context, conn *pgx.Conn) error {
+		found := missing
+		rows, err := conn.Query(ctx, `SELECT `+resourcesColumns+` FROM resources u`+where, args...)
+		err = collect(rows, err, func(r *row) error {
+			u, err := r.resources()
+			if err == nil {
+				out, found = *u, nil
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return found
+	})
+	return out, err
+}
+
+// QueryResources implements store.Driver.
+func (d *Driver) QueryResources(ctx context.Context, p agl.QueryResourcesParams) (agl.Page[agl.ResourcesUpdate], error) {
+	q := sqlquery.Postgres.Resources(p)
+	return find(ctx, d, searchFor("resources", resourcesColumns, `resources u`, &q, p.Paging, nil), nil,
+		func(r *row) (agl.ResourcesUpdate, error) {
+			u, err := r.resources()
+			if err != nil {
+				return agl.ResourcesUpdate{}, err
+			}
+			return *u, nil
+		})
+}
+
+// Worker implements store.Driver.
+func (d *Driver) Worker(ctx context.Context, id string) (out agl.Worker, err error) {
+	err = d.read(ctx, "read a worker", func(ctx context.Context, conn *pgx.Conn) error {
+		found := agl.Errorf(agl.CodeNotFound, "Worker %s not found", id)
+		rows, err := conn.Query(ctx, `SELECT `+workerColumns+` FROM workers w WHERE w.worker_id = $1`, text(id))
+		err = collect(rows, err, func(r *row) error {
+			out, found = *r.worker(), nil
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return found
+	})
+	return out, err
+}
+
+// QueryWorkers implements store.Driver.
+func (d *Driver) QueryWorkers(ctx context.Context, p agl.QueryWorkersParams) (agl.Page[agl.Worker], error) {
+	q := sqlquery.Postgres.Workers(p)
+	return find(ctx, d, searchFor("workers", workerColumns, `workers w`, &q, p.Paging, nil), nil,
+		func(r *row) (agl.Worker, error) { return *r.worker(), nil })
+}
+
+// latestOf is the id of a rollout's latest attempt.
+func latestOf(rolloutID string) string {
+	return `(SELECT a.attempt_id FROM attempts a WHERE a.rollout_id = ` + rolloutID + ` ORDER BY a.sequence_id DESC, a.ordinal DESC LIMIT 1)`
+}
+
+// QuerySpans implements store.Driver.
+func (d *Driver) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
+	always := []sqlquery.Condition{{SQL: `s.rollout_id = ?`, Args: []any{p.RolloutID}}}
+	// Counted when they were stored.
+	total := selection{`SELECT COALESCE(sum(a.span_count), 0)::bigint FROM attempts a WHERE a.rollout_id = $1`, []any{p.RolloutID}}
+	switch p.AttemptID {
+	case "":
+	case agl.LatestAttempt:
+		always = append(always, sqlquery.Condition{SQL: `s.attempt_id = ` + latestOf("?"), Args: []any{p.RolloutID}})
+		total.sql += ` AND a.attempt_id = ` + latestOf("$1")
+	default:
+		always = append(always, sqlquery.Condition{SQL: `s.attempt_id = ?`, Args: []any{p.AttemptID}})
+		total.sql += ` AND a.attempt_id = $2`
+		total.args = append(total.args, p.AttemptID)
+	}
+	q := sqlquery.Postgres.Spans(p, always...)
+	s := searchFor("spans", `s.attempt_id, s.span_id, s.checksum, s.payload`, `spans s`, &q, p.Paging, &total)
+	s.guard = &selection{`SELECT evicted FROM rollouts WHERE rollout_id = $1`, []any{p.RolloutID}}
+	evicted := agl.Errorf(agl.CodeEvicted, "Spans for rollout %s have been evicted", p.RolloutID)
+	return find(ctx, d, s, evicted, func(r *row) (jsontext.Value, error) {
+		key := store.SpanKey{RolloutID: p.RolloutID, AttemptID: r.text(), SpanID: r.text()}
+		sum, payload := r.int4(), r.json()
+		if checksum(payload) != sum {
+			return nil, errDamaged(key)
+		}
+		return payload, nil
+	})
+}
