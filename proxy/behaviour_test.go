@@ -196,8 +196,7 @@ func get(t *testing.T, url string) string {
 	return string(body)
 }
 
-// Paths that are not recorded pass with their body, but not inside an attempt
-// when they would generate tokens that training never sees.
+// Paths that have no model write pass with their body, recorded nowhere.
 func TestOtherPaths(t *testing.T) {
 	t.Parallel()
 	backend := serve(t, func(_ context.Context, r proxytest.Request) proxytest.Reply {
@@ -205,10 +204,10 @@ func TestOtherPaths(t *testing.T) {
 	})
 	g := start(t, backend.BaseURL(), func(c *proxy.Config) { c.Models[0].BackendModel = "big" })
 	for path, want := range map[string]string{
-		"/v1/embeddings":                    `/v1/embeddings {"model":"big", "input":"x"}`,
-		"/rollout/r/attempt/a/embeddings":   `/v1/embeddings {"model":"big", "input":"x"}`,
-		"/completions":                      `/v1/completions {"model":"big", "input":"x"}`,
-		"/rollout/r/attempt/a/v1/responses": `are not recorded`,
+		"/v1/embeddings":                  `/v1/embeddings {"model":"big", "input":"x"}`,
+		"/rollout/r/attempt/a/embeddings": `/v1/embeddings {"model":"big", "input":"x"}`,
+		"/completions":                    `/v1/completions {"model":"big", "input":"x"}`,
+		"/v1/responses":                   `/v1/responses {"model":"big", "input":"x"}`,
 	} {
 		if got := post(t, g.URL+path, `{"model":"m", "input":"x"}`); !strings.Contains(string(got.body), want) {
 			t.Errorf("%s: got %s, want %s", path, got.body, want)

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -50,13 +51,11 @@ func copyHeader(dst, src http.Header) {
 	}
 }
 
-// backendRequest is what b gets for an agent's request.
-func backendRequest(ctx context.Context, r *http.Request, b *backend, path, key string, body []byte) *http.Request {
+// backendRequest is what b gets for an agent's request by a plan.
+func backendRequest(ctx context.Context, r *http.Request, b *backend, pl *plan, key string) *http.Request {
 	header := make(http.Header, len(r.Header)+1)
 	copyHeader(header, r.Header)
-	if key != "" {
-		header["Authorization"] = []string{"Bearer " + key}
-	}
+	b.authorize(header, key, pl.translate != nil)
 	if _, ok := header["User-Agent"]; !ok {
 		header["User-Agent"] = nil // else one is made up
 	}
@@ -65,9 +64,13 @@ func backendRequest(ctx context.Context, r *http.Request, b *backend, path, key 
 		// connection which the backend was just closing, and only then.
 		header["Idempotency-Key"] = []string{}
 	}
-	target := *b.base
-	target.Path, target.RawPath = joinPath(b.base, path)
-	target.RawQuery = r.URL.RawQuery
+	query := r.URL.RawQuery
+	if pl.translate != nil {
+		header["Accept"] = []string{"application/json, text/event-stream"}
+		query = "" // meant for an API of another kind
+	}
+	target := b.target(pl.path, query)
+	body := pl.body
 	out := &http.Request{
 		Method: r.Method, URL: &target, Host: target.Host, Header: header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -76,6 +79,72 @@ func backendRequest(ctx context.Context, r *http.Request, b *backend, path, key 
 		GetBody:       func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil },
 	}
 	return out.WithContext(ctx)
+}
+
+// authorize sets the headers that say who calls: with the backend's key in the
+// place that its API has for it, or without one, with the agent's own, which
+// moves to that place if the call is translated.
+func (b *backend) authorize(header http.Header, key string, translated bool) {
+	own := strings.TrimPrefix(header.Get("Authorization"), "Bearer ")
+	if own == "" {
+		own = header.Get("X-Api-Key")
+	}
+	if translated {
+		for _, name := range [...]string{"Anthropic-Version", "Anthropic-Beta", "Openai-Organization", "Openai-Project", "Openai-Beta"} {
+			delete(header, name)
+		}
+		if key == "" {
+			key = own
+		}
+	}
+	if key != "" {
+		delete(header, "Authorization")
+		delete(header, "X-Api-Key")
+		delete(header, "Api-Key")
+	}
+	switch b.API {
+	case APIAzure:
+		if key != "" {
+			header["Api-Key"] = []string{key}
+		}
+	case APIAnthropic:
+		if key != "" {
+			header["X-Api-Key"] = []string{key}
+		}
+		if header.Get("Anthropic-Version") == "" {
+			header["Anthropic-Version"] = []string{cmp.Or(b.APIVersion, "2023-06-01")}
+		}
+	default:
+		if key != "" {
+			header["Authorization"] = []string{"Bearer " + key}
+		}
+	}
+}
+
+// target is where at a backend a path is.
+func (b *backend) target(path, query string) url.URL {
+	at := *b.base
+	switch {
+	case b.API == APIAzure:
+		switch path {
+		case "/chat/completions", "/completions", "/embeddings":
+			path = "/openai/deployments/" + url.PathEscape(b.BackendModel) + path
+		default:
+			path = "/openai" + path
+		}
+		if !strings.Contains(query, "api-version=") {
+			version := "api-version=" + url.QueryEscape(cmp.Or(b.APIVersion, "2024-10-21"))
+			query = strings.TrimPrefix(query+"&"+version, "&")
+		}
+	case b.API == APIAnthropic && at.Path == "":
+		at.Path = "/v1"
+	case strings.HasPrefix(path, serverRoot):
+		path = strings.TrimPrefix(path, serverRoot)
+		at.Path, at.RawPath = strings.TrimSuffix(at.Path, "/v1"), ""
+	}
+	at.Path, at.RawPath = joinPath(&at, path)
+	at.RawQuery = query
+	return at
 }
 
 // joinPath appends an escaped path to a base URL's.

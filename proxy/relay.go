@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,8 +21,8 @@ type relay struct {
 	w       http.ResponseWriter
 	c       *call
 	res     *http.Response
-	hide    openai.Hide
-	silence *time.Timer
+	plan    *plan
+	silence *time.Timer // nil when the reply came from the cache
 }
 
 // buffers are what a reply needs on its way, and one that comes whole until it
@@ -45,10 +46,15 @@ func (r *relay) run(ctx context.Context) error {
 		h.Set(HeaderSource, SourceProvider)
 		r.c.fail(SourceProvider, fmt.Sprintf("the backend answered %d", r.res.StatusCode))
 	}
+	translated := r.plan.translate != nil
 	switch {
-	case !r.c.recorded() || r.encoding() != "":
+	case translated && r.encoding() != "":
+		return r.unusable("is encoded as " + r.encoding() + ", which was not asked for")
+	case !translated && (!r.c.recorded() || r.encoding() != ""):
 		return r.verbatim()
-	case isStream(r.res.Header):
+	case isStream(r.res.Header) && translated && !r.c.stream:
+		return r.unusable("is a stream, which was not asked for")
+	case isStream(r.res.Header) && (!translated || r.res.StatusCode < 300):
 		return r.stream()
 	default:
 		return r.whole(ctx)
@@ -69,7 +75,18 @@ func isStream(h http.Header) bool {
 }
 
 // alive puts off the moment at which the backend counts as silent.
-func (r *relay) alive() { r.silence.Reset(r.p.cfg.IdleTimeout) }
+func (r *relay) alive() {
+	if r.silence != nil {
+		r.silence.Reset(r.p.cfg.IdleTimeout)
+	}
+}
+
+// awaitSequence is called before the last byte of a reply.
+func (r *relay) awaitSequence() {
+	if r.c.recorded() {
+		r.p.recorder.awaitSequence(r.c)
+	}
+}
 
 // whole relays a reply that is of use only when it is complete.
 func (r *relay) whole(ctx context.Context) error {
@@ -79,14 +96,18 @@ func (r *relay) whole(ctx context.Context) error {
 	r.c.reply, r.c.buffers.out = body, body
 	r.p.hold(r.c, int64(len(body)))
 	if errors.Is(err, errTooLong) {
+		if r.plan.translate != nil || r.plan.replay {
+			r.c.cut = true
+			return r.unusable(fmt.Sprintf("is longer than the %d bytes that can be translated", r.p.cfg.MaxReplyBytes))
+		}
 		return r.tooLong(body)
 	}
 	if err != nil {
 		return r.broken(ctx, err)
 	}
-	visible := [][]byte{body}
-	if r.res.StatusCode < 300 {
-		visible = r.hide.Visible(body)
+	visible, err := r.rendered(body)
+	if err != nil {
+		return r.unusable("cannot be translated: " + err.Error())
 	}
 	length := 0
 	for _, part := range visible {
@@ -94,8 +115,76 @@ func (r *relay) whole(ctx context.Context) error {
 	}
 	r.w.Header().Set("Content-Length", strconv.Itoa(length))
 	r.c.replyStatus(r.w, r.res.StatusCode)
-	r.p.recorder.awaitSequence(r.c)
-	return r.send(visible...)
+	r.awaitSequence()
+	err = r.send(visible...)
+	if !r.c.recorded() {
+		r.c.release()
+	}
+	return err
+}
+
+// rendered is what the agent is told of a reply that came whole.
+func (r *relay) rendered(body []byte) ([][]byte, error) {
+	pl := r.plan
+	switch {
+	case r.res.StatusCode >= 300 && pl.translate != nil:
+		r.w.Header()["Content-Type"] = []string{"application/json"}
+		return [][]byte{openai.ErrorFrom(r.res.StatusCode, body).AppendJSON(nil)}, nil
+	case r.res.StatusCode >= 300:
+		return [][]byte{body}, nil
+	case pl.translate == nil && pl.replay:
+		events, ok := openai.Replay(nil, bytes.Join(pl.hide.Visible(body), nil), pl.usage)
+		if !ok {
+			return [][]byte{body}, nil // not a completion, whatever it is
+		}
+		r.asStream()
+		return [][]byte{events}, nil
+	case pl.translate == nil:
+		return pl.hide.Visible(body), nil
+	case !r.c.stream:
+		r.w.Header()["Content-Type"] = []string{"application/json"}
+		out, err := pl.translate.Reply(nil, body)
+		return [][]byte{out}, err
+	}
+	out, err := r.replayed(body)
+	r.asStream()
+	return [][]byte{out}, err
+}
+
+// replayed translates a reply that came whole into the stream that the agent
+// wants.
+func (r *relay) replayed(body []byte) (out []byte, err error) {
+	all, ok := openai.Replay(nil, body, true)
+	if r.plan.form != formChat || !ok {
+		return nil, errNoCompletion
+	}
+	var events openai.Events
+	events.Write(all)
+	for event := events.Next(); event != nil; event = events.Next() {
+		if out, err = r.plan.translate.Event(out, openai.Data(event)); err != nil {
+			return nil, err
+		}
+	}
+	return r.plan.translate.End(out)
+}
+
+var errNoCompletion = errors.New("it is neither the stream that was asked for nor a chat completion")
+
+// asStream makes the reply's header that of a stream.
+func (r *relay) asStream() {
+	h := r.w.Header()
+	h["Content-Type"] = []string{"text/event-stream; charset=utf-8"}
+	h["Cache-Control"] = []string{"no-cache"}
+}
+
+// unusable ends a reply that the agent cannot be told.
+func (r *relay) unusable(why string) error {
+	r.c.fail(SourceProvider, "the reply "+why)
+	header := r.w.Header()
+	clear(header)
+	r.c.tell(header)
+	return r.p.answerFailure(r.w, r.c, fail(http.StatusBadGateway, openai.APIError, "backend_reply_unusable",
+		fmt.Sprintf("the reply of the backend of model %q %s", r.c.model, why)))
 }
 
 // watched is the reply's body; each read shows that the backend is alive.
@@ -113,8 +202,10 @@ func (w watched) Read(b []byte) (int, error) {
 // a slow agent takes is no silence of the backend, which nobody listens to
 // meanwhile.
 func (r *relay) send(parts ...[]byte) error {
-	r.silence.Stop()
-	defer r.alive()
+	if r.silence != nil {
+		r.silence.Stop()
+		defer r.alive()
+	}
 	var err error
 	for _, part := range parts {
 		if err == nil {
@@ -194,62 +285,4 @@ func (b *buffers) put() {
 	}
 	b.events.Reset()
 	pool.Put(b)
-}
-
-// stream relays events as they come, each without what is hidden in it.
-func (r *relay) stream() error {
-	b, _ := pool.Get().(*buffers)
-	defer b.put()
-	reply := &openai.Accumulator{}
-	r.c.assembled = reply
-	r.c.replyStatus(r.w, r.res.StatusCode)
-	if err := r.send(); err != nil {
-		return err
-	}
-	for {
-		n, err := r.res.Body.Read(b.in)
-		r.c.lastByte = time.Now()
-		b.out = b.out[:0]
-		if n > 0 {
-			r.alive()
-			b.out = r.visible(b, reply, b.in[:n], b.out)
-		}
-		if err != nil {
-			b.out = r.hide.AppendVisibleEvent(b.out, b.events.Rest(), reply)
-		}
-		if err != nil || reply.Done() {
-			r.p.recorder.awaitSequence(r.c)
-		}
-		if len(b.out) > 0 {
-			if err := r.send(b.out); err != nil {
-				return err
-			}
-		}
-		switch {
-		case err == io.EOF:
-			return nil
-		case err != nil:
-			return err
-		}
-	}
-}
-
-// visible appends what the agent may have of the events that a piece completes.
-func (r *relay) visible(b *buffers, reply *openai.Accumulator, piece, out []byte) []byte {
-	if r.c.cut {
-		return append(out, piece...)
-	}
-	b.events.Write(piece)
-	before := reply.Size()
-	for event := b.events.Next(); event != nil; event = b.events.Next() {
-		out = r.hide.AppendVisibleEvent(out, event, reply)
-	}
-	size := reply.Size()
-	r.p.hold(r.c, int64(size-before))
-	if int64(size)+int64(b.events.Buffered()) > r.p.cfg.MaxReplyBytes {
-		r.c.cut = true
-		r.c.fail(SourceGateway, fmt.Sprintf("the reply is longer than the %d bytes that are recorded", r.p.cfg.MaxReplyBytes))
-		out = append(out, b.events.Rest()...)
-	}
-	return out
 }

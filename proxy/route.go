@@ -29,21 +29,14 @@ func parseRoute(escaped string) route {
 			}
 		}
 	}
-	if rest, ok := strings.CutPrefix(r.path, "/v1"); ok && (rest == "" || rest[0] == '/') {
-		r.path = rest
-		if rest == "" {
-			r.path = "/"
+	// Clients of Anthropic's append /v1 to base URLs that may end in it already.
+	for range 2 {
+		if rest, ok := strings.CutPrefix(r.path, "/v1"); ok && (rest == "" || rest[0] == '/') {
+			r.path = rest
+			if rest == "" {
+				r.path = "/"
+			}
 		}
 	}
 	return r
-}
-
-// generatesUnrecorded names the endpoints that generate tokens in forms that are not
-// recorded; inside an attempt they are refused rather than lost.
-func generatesUnrecorded(path string) bool {
-	switch path {
-	case "/completions", "/responses", "/messages":
-		return true
-	}
-	return false
 }
