@@ -231,7 +231,7 @@ func TestRetainBytes(t *testing.T) {
 		s := openWith(t, store.Config{Driver: newMemory(t, storetest.OpenParams{}), Retain: store.Retain{Bytes: 10_000}})
 		defer closeStore(t, s)
 		running := start(t, s, 0, 0)
-		for _, id := range strings.Fields("a b c d") {
+		for id := range strings.FieldsSeq("a b c d") {
 			addSpan(t, s, &running, id)
 		}
 		var all []agl.AttemptedRollout
@@ -253,7 +253,7 @@ func TestRetainBytes(t *testing.T) {
 				t.Errorf("rollout %d: evicted %v, want %v", i, got, want)
 			}
 		}
-		for _, id := range strings.Fields("e f g h i j k l") {
+		for id := range strings.FieldsSeq("e f g h i j k l") {
 			addSpan(t, s, &running, id)
 		}
 		time.Sleep(time.Minute)

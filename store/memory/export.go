@@ -68,9 +68,12 @@ func (d *Driver) records() []store.Record {
 	for _, id := range slices.Sorted(maps.Keys(d.sequences)) {
 		out = append(out, store.Record{Sequence: &store.Sequence{RolloutID: id, Last: d.sequences[id]}})
 	}
+	told := map[string]bool{}
 	for _, key := range d.keys.order {
-		if current, there := d.keys.byKey[key.Scope]; there && current.CreateTime == key.CreateTime {
-			out = append(out, store.Record{Key: &key})
+		current, there := d.keys.byKey[key.Scope]
+		if there && current.CreateTime == key.CreateTime && !told[key.Scope] {
+			told[key.Scope] = true
+			out = append(out, store.Record{Key: &current})
 		}
 	}
 	state := store.State{QueueClosed: d.closed}
