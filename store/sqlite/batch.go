@@ -372,7 +372,7 @@ func (b *batch) claim(ctx context.Context, l *loader, limit int) ([]string, erro
 	}
 	after := b.claims.Or(l.d.state.firstPlace - 1)
 	var claimed []string
-	err = c.query(ctx, "SELECT rollout_id, place FROM rollouts WHERE place > ? ORDER BY place LIMIT ?", []any{after, limit}, func(r row) error {
+	err = c.query(ctx, "SELECT rollout_id, place FROM rollouts WHERE place > ? ORDER BY place LIMIT ? + 0", []any{after, limit}, func(r row) error {
 		claimed = append(claimed, r.text(0))
 		after = r.int(1)
 		return nil

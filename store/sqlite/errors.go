@@ -11,7 +11,10 @@ import (
 )
 
 // primary is the part of a result code that says what kind of failure it is.
-const primary = 0xff
+const (
+	primary    = 0xff
+	resultFull = lib.SQLITE_FULL
+)
 
 // resultCode returns SQLite's extended result code, 0 when err is not its.
 func resultCode(err error) int {
@@ -35,6 +38,9 @@ func fault(path string, err error) error {
 	case lib.SQLITE_FULL:
 		return noRoom(path, err)
 	case lib.SQLITE_IOERR:
+		if code == lib.SQLITE_IOERR_SHORT_READ || code == lib.SQLITE_IOERR_CORRUPTFS {
+			return errDamaged(path, err) // it was cut off
+		}
 		// Not every call of the system that finds no room is told as SQLITE_FULL.
 		if free, known := freeBytes(filepath.Dir(path)); known && free < minFree {
 			return noRoom(path, err)

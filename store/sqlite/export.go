@@ -20,7 +20,7 @@ func (d *Driver) Evictable(ctx context.Context, limit int) (out store.EvictableL
 	err = d.readers.do(ctx, func(c *conn) error {
 		return c.query(ctx, `SELECT r.rollout_id, r.end_time, (SELECT sum(a.span_bytes) FROM attempts AS a WHERE a.rollout = r.ordinal)
 			FROM rollouts AS r INDEXED BY rollouts_evictable WHERE r.holds = 1 AND r.status IN ('failed', 'succeeded', 'cancelled')
-			ORDER BY r.end_time, r.ordinal LIMIT ?`, []any{limit}, func(r row) error {
+			ORDER BY r.end_time, r.ordinal LIMIT ? + 0`, []any{limit}, func(r row) error {
 			out.Rollouts = append(out.Rollouts, store.EvictableRollout{RolloutID: r.text(0), EndTime: r.time(1), SpanBytes: r.int(2)})
 			return nil
 		})

@@ -136,9 +136,14 @@ func migrateOne(ctx context.Context, c *conn, name string, version int) (err err
 
 // populate makes the state of a new database.
 func populate(ctx context.Context, c *conn) error {
-	var identity [6]byte
-	_, _ = rand.Read(identity[:]) // never fails
 	return c.exec(ctx, `INSERT INTO state (id, identity, boot, clean, queue_closed, start_ordered, last_start, last_rollout, last_attempt,
 		last_span, first_place, last_place, last_event, rollouts, attempts, spans, span_bytes, resources, workers, ghosts)
-		VALUES (1, ?, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)`, hex.EncodeToString(identity[:]))
+		VALUES (1, ?, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)`, newIdentity())
+}
+
+// newIdentity tells one file, and its events, from all others.
+func newIdentity() string {
+	var identity [6]byte
+	_, _ = rand.Read(identity[:]) // never fails
+	return hex.EncodeToString(identity[:])
 }

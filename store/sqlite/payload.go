@@ -15,7 +15,7 @@ const (
 )
 
 // minCompressed is the size of a document below which compression is not tried.
-const minCompressed = 512
+const minCompressed = 4 << 10
 
 // codec compresses and checks documents.
 type codec struct {

@@ -142,7 +142,7 @@ func (d *Driver) pageOfRollouts(ctx context.Context, c *conn, p agl.Paging, page
 		bound, skip = bucket<<bucketBits, skip-passed
 	}
 	return c.query(ctx, "SELECT "+rolloutColumns+", "+attemptColumns+" FROM (SELECT r.ordinal AS found FROM rollouts AS r WHERE "+
-		condition+" ORDER BY "+order+" LIMIT ? OFFSET ?) CROSS JOIN rollouts AS r ON r.ordinal = found"+attemptJoin,
+		condition+" ORDER BY "+order+" LIMIT ? + 0 OFFSET ?) CROSS JOIN rollouts AS r ON r.ordinal = found"+attemptJoin,
 		[]any{bound, p.Limit, skip}, d.collect(&page.Items))
 }
 

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"math"
 
@@ -71,15 +72,35 @@ func (t *tx) writeRollout(ctx context.Context, c *conn, w *rolloutWork) error {
 	if cur.Mode != agl.ModeNone {
 		mode = string(cur.Mode)
 	}
-	statement := `UPDATE rollouts SET rollout_id = ?, start_time = ?, end_time = ?, mode = ?, resources_id = ?, status = ?, place = ?,
-		latest = ?, sequence = ?, boot = ?, holds = ?, evicted = ? WHERE ordinal = ?`
-	if w.was == nil {
-		statement = `INSERT INTO rollouts (rollout_id, start_time, end_time, mode, resources_id, status, place,
-			latest, sequence, boot, holds, evicted, ordinal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	var err error
+	// Every index of a column that is set is written, changed or not, so what does
+	// not change is not set.
+	switch {
+	case w.was == nil:
+		err = c.exec(ctx, `INSERT INTO rollouts (rollout_id, start_time, end_time, mode, resources_id, status, place,
+			latest, sequence, boot, holds, evicted, ordinal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			w.id, float64(cur.StartTime), nullTime(cur.EndTime), mode, nullText(cur.ResourcesID),
+			string(cur.Status), place, latest, nullInt(w.row.sequence), w.row.boot, w.row.holds, w.row.evicted, w.row.ordinal)
+	case !w.sameHead():
+		err = c.exec(ctx, `UPDATE rollouts SET end_time = ?, mode = ?, resources_id = ?, status = ?, place = ?,
+			latest = ?, sequence = ?, boot = ?, holds = ?, evicted = ? WHERE ordinal = ?`,
+			nullTime(cur.EndTime), mode, nullText(cur.ResourcesID), string(cur.Status), place,
+			latest, nullInt(w.row.sequence), w.row.boot, w.row.holds, w.row.evicted, w.row.ordinal)
+	case w.was.cur.Status != cur.Status || w.was.holds != w.row.holds:
+		err = c.exec(ctx, "UPDATE rollouts SET status = ?, latest = ?, sequence = ?, boot = ?, holds = ? WHERE ordinal = ?",
+			string(cur.Status), latest, nullInt(w.row.sequence), w.row.boot, w.row.holds, w.row.ordinal)
+	default:
+		err = c.exec(ctx, "UPDATE rollouts SET latest = ?, sequence = ?, boot = ? WHERE ordinal = ?",
+			latest, nullInt(w.row.sequence), w.row.boot, w.row.ordinal)
 	}
-	if err := c.exec(ctx, statement, w.id, float64(cur.StartTime), nullTime(cur.EndTime), mode, nullText(cur.ResourcesID),
-		string(cur.Status), place, latest, nullInt(w.row.sequence), w.row.boot, w.row.holds, w.row.evicted, w.row.ordinal); err != nil {
+	if err != nil {
 		return err
+	}
+	if w.was != nil && w.was.cur.StartTime != cur.StartTime {
+		t.state.startOrdered = false
+		if err := c.exec(ctx, "UPDATE rollouts SET start_time = ? WHERE ordinal = ?", float64(cur.StartTime), w.row.ordinal); err != nil {
+			return err
+		}
 	}
 	if !w.body {
 		return nil
@@ -87,6 +108,22 @@ func (t *tx) writeRollout(ctx context.Context, c *conn, w *rolloutWork) error {
 	config := cur.Config.AppendJSON(nil)
 	return c.exec(ctx, "INSERT OR REPLACE INTO bodies (rollout, input, config, metadata, crc) VALUES (?, ?, ?, ?, ?)",
 		w.row.ordinal, nullBytes(cur.Input), config, nullBytes(cur.Metadata), t.d.codec.sum(cur.Input, config, cur.Metadata))
+}
+
+// sameHead reports whether all is as it was but the status and what follows
+// from it.
+func (w *rolloutWork) sameHead() bool {
+	was, cur := w.was.cur, w.row.cur
+	return was.EndTime == cur.EndTime && was.Mode == cur.Mode && was.ResourcesID == cur.ResourcesID &&
+		w.was.place == w.row.place && w.was.evicted == w.row.evicted
+}
+
+// onlyHeard reports whether all is as it was but the heartbeat and the counts
+// of spans.
+func (a *attemptWork) onlyHeard() bool {
+	was, cur := a.was.cur, a.row.cur
+	return was.SequenceID == cur.SequenceID && was.StartTime == cur.StartTime && was.EndTime == cur.EndTime && was.Status == cur.Status &&
+		was.WorkerID == cur.WorkerID && bytes.Equal(was.Metadata, cur.Metadata) && a.was.stream == a.row.stream
 }
 
 func (a *attemptWork) write(ctx context.Context, c *conn, w *rolloutWork) error {
@@ -102,6 +139,9 @@ func (a *attemptWork) write(ctx context.Context, c *conn, w *rolloutWork) error 
 			cur.SequenceID, float64(cur.StartTime), nullTime(cur.EndTime), string(cur.Status), nullText(cur.WorkerID),
 			nullTime(cur.LastHeartbeatTime), nullBytes(cur.Metadata), a.row.stream, a.row.spans, a.row.bytes,
 			a.row.ordinal, w.row.ordinal, cur.AttemptID)
+	case a.onlyHeard():
+		return c.exec(ctx, "UPDATE attempts SET last_heartbeat_time = ?, spans = ?, span_bytes = ? WHERE ordinal = ?",
+			nullTime(cur.LastHeartbeatTime), a.row.spans, a.row.bytes, a.row.ordinal)
 	}
 	return c.exec(ctx, `UPDATE attempts SET sequence_id = ?, start_time = ?, end_time = ?, status = ?, worker_id = ?, last_heartbeat_time = ?,
 		metadata = ?, stream = ?, spans = ?, span_bytes = ? WHERE ordinal = ?`,
@@ -277,7 +317,7 @@ func (t *tx) prune(ctx context.Context, c *conn) error {
 
 func (t *tx) pruneEvents(ctx context.Context, c *conn) error {
 	last := int64(-1)
-	err := c.query(ctx, "SELECT first, count, time FROM events ORDER BY first LIMIT ?", []any{prunedEvents}, func(r row) error {
+	err := c.query(ctx, "SELECT first, count, time FROM events ORDER BY first LIMIT ? + 0", []any{prunedEvents}, func(r row) error {
 		e := eventRow{first: r.int(0), count: r.int(1), time: r.time(2)}
 		if !t.d.expired(e, t.c.Now, t.state.lastEvent) {
 			return errStop
@@ -292,7 +332,7 @@ func (t *tx) pruneEvents(ctx context.Context, c *conn) error {
 }
 
 func (t *tx) pruneKeys(ctx context.Context, c *conn) error {
-	return c.exec(ctx, "DELETE FROM keys WHERE ordinal IN (SELECT ordinal FROM keys ORDER BY ordinal LIMIT ?) AND create_time < ?",
+	return c.exec(ctx, "DELETE FROM keys WHERE ordinal IN (SELECT ordinal FROM keys ORDER BY ordinal LIMIT ? + 0) AND create_time < ?",
 		prunedKeys, float64(t.c.Now.Add(-t.d.config.IdempotencyTTL)))
 }
 
@@ -318,7 +358,7 @@ func (t *tx) sweep(ctx context.Context, c *conn) error {
 // more may be removed.
 func sweepStream(ctx context.Context, c *conn, stream int64, most int) (int, error) {
 	var ordinals []int64
-	err := c.query(ctx, "SELECT ordinal FROM spans INDEXED BY spans_sequence WHERE stream = ? LIMIT ?", []any{stream, most}, func(r row) error {
+	err := c.query(ctx, "SELECT ordinal FROM spans INDEXED BY spans_sequence WHERE stream = ? LIMIT ? + 0", []any{stream, most}, func(r row) error {
 		ordinals = append(ordinals, r.int(0))
 		return nil
 	})

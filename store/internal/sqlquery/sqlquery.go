@@ -267,6 +267,9 @@ func (b *builder) build(always []Condition, logic agl.FilterLogic, order []strin
 		q.Where = " WHERE " + strings.Join(groups, " AND ")
 	}
 	switch {
+	case p.Limit >= 0 && b.dialect == SQLite:
+		// For each value of a plain parameter here, SQLite prepares the statement anew.
+		q.Limit, q.PageArgs = " LIMIT ? + 0 OFFSET ?", []any{p.Limit, p.Offset}
 	case p.Limit >= 0:
 		q.Limit, q.PageArgs = " LIMIT ? OFFSET ?", []any{p.Limit, p.Offset}
 	case p.Offset > 0 && b.dialect == Postgres:

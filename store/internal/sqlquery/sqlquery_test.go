@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	page   = " LIMIT ? OFFSET ?"
+	page   = " LIMIT ? + 0 OFFSET ?"
 	ties   = ", s.start_time NULLS LAST, s.end_time NULLS LAST, s.ordinal"
 	within = " IN (SELECT value FROM json_each(?))"
 )

@@ -1,0 +1,296 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store"
+)
+
+// Database implements store.Database on a file. Create it with [OpenDatabase].
+type Database struct {
+	path string
+}
+
+var _ store.Database = (*Database)(nil)
+
+// OpenDatabase names the file to work on. Nothing is opened before it is needed,
+// so a server may serve the file, and it may be damaged; ErrNotFound when there
+// is none. Only Migrate creates one.
+func OpenDatabase(_ context.Context, path string) (*Database, error) {
+	path, err := absolute(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Database{path}, nil
+}
+
+// Close implements store.Database.
+func (*Database) Close() error { return nil }
+
+// exists says that there is a file. It must not open it: closing it again would
+// take the locks away that SQLite holds on it in this process.
+func (d *Database) exists() error {
+	_, err := os.Stat(d.path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return agl.Errorf(agl.CodeNotFound, "sqlite: there is no file %s", d.path)
+	case err != nil:
+		return agl.Errorf(agl.CodeUnavailable, "sqlite: the file %s: %w", d.path, err)
+	}
+	return nil
+}
+
+// read lends a connection that changes nothing.
+func (d *Database) read(ctx context.Context, use func(c *conn) error) error {
+	if err := d.exists(); err != nil {
+		return err
+	}
+	c, err := openReader(ctx, d.path)
+	if err != nil {
+		return fault(d.path, err)
+	}
+	defer func() { _ = c.close() }() // nothing was written
+	return fault(d.path, use(c))
+}
+
+// write lends a connection to a file that no server has. mode is one of connect.
+func (d *Database) write(mode string, use func(c *conn) error) error {
+	lock, err := takeLock(d.path)
+	if err != nil {
+		return err
+	}
+	defer lock.release()
+	c, err := connect(d.path, mode)
+	if err != nil {
+		return fault(d.path, err)
+	}
+	err = use(c)
+	if closeErr := c.close(); err == nil {
+		err = closeErr
+	}
+	return fault(d.path, err)
+}
+
+// ready refuses what is not of this program, or of a newer one.
+func (d *Database) ready(ctx context.Context, c *conn) (have schema, known int, err error) {
+	if known, err = knownVersion(); err != nil {
+		return have, 0, err
+	}
+	if have, err = identify(ctx, c, d.path); err != nil {
+		return have, known, err
+	}
+	return have, known, checkVersion(d.path, have.version, known)
+}
+
+// usable is ready for what needs the schema that this program knows.
+func (d *Database) usable(ctx context.Context, c *conn) error {
+	have, known, err := d.ready(ctx, c)
+	if err == nil && have.version < known {
+		err = agl.Errorf(agl.CodeIllegalState, "sqlite: the file %s has schema version %d, this needs version %d; run `agl db migrate`",
+			d.path, have.version, known)
+	}
+	return err
+}
+
+// Status implements store.Database.
+func (d *Database) Status(ctx context.Context) (store.DatabaseStatus, error) {
+	status := store.DatabaseStatus{Name: "sqlite", Location: d.path}
+	var err error
+	if status.KnownVersion, err = knownVersion(); err != nil {
+		return status, err
+	}
+	err = d.read(ctx, func(c *conn) error {
+		if err := c.query(ctx, "SELECT sqlite_version()", nil, func(r row) error {
+			status.Name += " " + r.text(0)
+			return nil
+		}); err != nil {
+			return err
+		}
+		have, err := identify(ctx, c, d.path)
+		if err != nil {
+			return err
+		}
+		status.SchemaVersion = have.version
+		free, err := c.number(ctx, "PRAGMA freelist_count")
+		if err != nil {
+			return err
+		}
+		size, err := c.number(ctx, "PRAGMA page_size")
+		if err != nil {
+			return err
+		}
+		status.FreeBytes = free * size
+		if have.version != status.KnownVersion {
+			return nil // where the counts are is not known
+		}
+		s, err := readState(ctx, c)
+		status.Contents = s.statistics()
+		return err
+	})
+	if err != nil {
+		return status, err
+	}
+	status.InUse = isLocked(d.path)
+	status.Bytes, err = d.size()
+	return status, err
+}
+
+// size is that of the file with its log.
+func (d *Database) size() (total int64, err error) {
+	for _, name := range []string{d.path, d.path + "-wal"} {
+		info, err := os.Stat(name)
+		switch {
+		case err == nil:
+			total += info.Size()
+		case !errors.Is(err, os.ErrNotExist):
+			return 0, agl.Errorf(agl.CodeUnavailable, "sqlite: the size of %s: %w", name, err)
+		}
+	}
+	return total, nil
+}
+
+// Migrate implements store.Database. No server may have the file.
+func (d *Database) Migrate(ctx context.Context) (from, to int, err error) {
+	err = d.write(modeCreate, func(c *conn) (err error) {
+		from, to, err = migrate(ctx, c, d.path)
+		return err
+	})
+	return from, to, err
+}
+
+// Vacuum implements store.Database. No server may have the file, and there must
+// be room for a copy of it.
+func (d *Database) Vacuum(ctx context.Context) error {
+	if err := d.exists(); err != nil {
+		return err
+	}
+	return d.write(modeWrite, func(c *conn) error {
+		if err := d.usable(ctx, c); err != nil {
+			return err
+		}
+		if err := sweepAll(ctx, c); err != nil {
+			return err
+		}
+		if err := c.script(ctx, "VACUUM"); err != nil {
+			return err
+		}
+		return c.script(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
+	})
+}
+
+// sweepAll removes the spans of all streams that are no more.
+func sweepAll(ctx context.Context, c *conn) error {
+	for {
+		stream, err := c.number(ctx, "SELECT min(stream) FROM garbage")
+		if err != nil || stream == 0 {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		for _, sql := range []string{
+			"DELETE FROM spans WHERE stream = ?", "DELETE FROM span_buckets WHERE stream = ?", "DELETE FROM garbage WHERE stream = ?",
+		} {
+			if err := c.exec(ctx, sql, stream); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// Backup implements store.Database. The copy is of one moment, without free
+// space, and on disk when Backup returns. It is a database like any other.
+func (d *Database) Backup(ctx context.Context, path string) (err error) {
+	target, err := absolute(path)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(target); err == nil {
+		return agl.Errorf(agl.CodeConflict, "sqlite: the file %s exists; name a new file for the backup", target)
+	}
+	// What is not complete must not look like a backup.
+	partial, err := os.CreateTemp(filepath.Dir(target), filepath.Base(target)+".partial-*")
+	if err != nil {
+		return errPlace(target, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(partial.Name()) // it is of no use to anybody
+		}
+	}()
+	if err := partial.Close(); err != nil {
+		return errPlace(target, err)
+	}
+	if err := d.copyTo(ctx, partial.Name()); err != nil {
+		return err
+	}
+	if err := rename(ctx, partial.Name()); err != nil {
+		return fault(target, err)
+	}
+	if err := syncFile(partial.Name()); err != nil {
+		return errPlace(target, err)
+	}
+	// A hard link, unlike a renaming, does not replace what has come to be there.
+	if err := os.Link(partial.Name(), target); err != nil {
+		if errors.Is(err, os.ErrExist) {
+			return agl.Errorf(agl.CodeConflict, "sqlite: the file %s exists; name a new file for the backup", target)
+		}
+		return errPlace(target, err)
+	}
+	if err := os.Remove(partial.Name()); err != nil {
+		return errPlace(target, err)
+	}
+	if err := syncFile(filepath.Dir(target)); err != nil {
+		return errPlace(target, err)
+	}
+	return nil
+}
+
+// copyTo copies the database into an empty file.
+func (d *Database) copyTo(ctx context.Context, path string) error {
+	return d.read(ctx, func(c *conn) error {
+		if _, _, err := d.ready(ctx, c); err != nil {
+			return err
+		}
+		// The copy is written by the connection, which so may write.
+		if err := c.script(ctx, "PRAGMA query_only = OFF"); err != nil {
+			return err
+		}
+		err := c.exec(ctx, "VACUUM INTO ?", path)
+		if err == nil {
+			return nil
+		}
+		if resultCode(err)&primary == resultFull {
+			return noRoom(path, err)
+		}
+		return err
+	})
+}
+
+// rename gives a copy an identity of its own: what happens in it from now on are
+// not the events of the original.
+func rename(ctx context.Context, path string) error {
+	c, err := connect(path, modeWrite)
+	if err != nil {
+		return err
+	}
+	err = c.exec(ctx, "UPDATE state SET identity = ?", newIdentity())
+	if closeErr := c.close(); err == nil {
+		err = closeErr
+	}
+	return err
+}
+
+// syncFile waits until a file, or a directory's list of files, is on disk.
+func syncFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
