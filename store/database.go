@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"iter"
 
 	"github.com/agl-go/agl"
 )
@@ -25,8 +26,18 @@ type Database interface {
 	// Backup writes a consistent copy to a new file; ErrUnimplemented where the
 	// database has tools of its own for that.
 	Backup(ctx context.Context, path string) error
+	Exporter
 	// Close releases what the others opened.
 	Close() error
+}
+
+// Exporter is what [Export] reads: a Driver, or a Database beside the servers
+// that use it.
+type Exporter interface {
+	// Export is that of Driver.
+	Export(ctx context.Context) iter.Seq2[Record, error]
+	// Statistics counts what is stored.
+	Statistics(ctx context.Context) (agl.Statistics, error)
 }
 
 // DatabaseStatus is what a database is and holds.

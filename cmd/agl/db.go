@@ -1,6 +1,205 @@
 package main
 
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/backend"
+)
+
 // databaseFlags say which database a command works on.
 type databaseFlags struct {
-	DB databaseName `name:"db" default:"${database}" env:"AGL_DB" help:"Where the data is kept: sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE, or memory:, which loses it with the process (${default})."`
+	DB databaseName `name:"db" default:"${database}" env:"AGL_DB" placeholder:"DATABASE" help:"Where the data is kept: sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE, or memory:, which loses it with the process (${default})."`
+}
+
+// dbCommand lists what an operator does with a database.
+type dbCommand struct {
+	Status  dbStatusCommand  `cmd:"" help:"Show what a database is and holds. Changes nothing."`
+	Migrate dbMigrateCommand `cmd:"" help:"Bring a database's schema up to date, or make it. agl store does that by itself when it starts."`
+	Check   dbCheckCommand   `cmd:"" help:"Read everything, by its checksums too, and report what is wrong."`
+	Vacuum  dbVacuumCommand  `cmd:"" help:"Give free space back to the system."`
+	Backup  dbBackupCommand  `cmd:"" help:"Copy a SQLite database to a new file, while servers use it."`
+	Export  dbExportCommand  `cmd:"" help:"Write everything as JSON lines, while servers use it."`
+	Import  dbImportCommand  `cmd:"" help:"Read an export into an empty database of any kind. One that was interrupted goes on when it is repeated."`
+}
+
+// operatedFlags is the database of those commands.
+type operatedFlags struct{ databaseFlags }
+
+// Validate is called by kong.
+func (f operatedFlags) Validate() error {
+	if f.DB.Kind == backend.Memory {
+		return fmt.Errorf("--db=%s: is kept nowhere; must be sqlite:PATH or postgres://…", f.DB)
+	}
+	return nil
+}
+
+// with calls f with the open database.
+func (f operatedFlags) with(ctx context.Context, do func(db store.Database) error) (err error) {
+	db, err := backend.OpenDatabase(ctx, f.DB.DSN)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	return do(db)
+}
+
+type dbStatusCommand struct {
+	operatedFlags
+	JSON bool `help:"Print the status as one JSON object."`
+}
+
+func (c *dbStatusCommand) run(ctx context.Context, m *Main) error {
+	return c.with(ctx, func(db store.Database) error {
+		status, err := db.Status(ctx)
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			return m.printStatusJSON(status)
+		}
+		return m.printStatus(status)
+	})
+}
+
+func (m *Main) printStatus(s store.DatabaseStatus) error {
+	inUse := "no"
+	if s.InUse {
+		inUse = "yes, by a server"
+	}
+	schema := fmt.Sprintf("%d, the newest", s.SchemaVersion)
+	switch {
+	case s.SchemaVersion == 0:
+		schema = "none yet: agl store or agl db migrate makes it"
+	case s.SchemaVersion < s.KnownVersion:
+		schema = fmt.Sprintf("%d of %d: agl store or agl db migrate brings it up to date", s.SchemaVersion, s.KnownVersion)
+	case s.SchemaVersion > s.KnownVersion:
+		schema = fmt.Sprintf("%d, but this program knows only up to %d: use a newer one", s.SchemaVersion, s.KnownVersion)
+	}
+	size := formatSize(s.Bytes)
+	if s.FreeBytes > 0 {
+		size += ", " + formatSize(s.FreeBytes) + " of it free"
+	}
+	for _, row := range [][2]string{
+		{"database", s.Location},
+		{"engine", s.Name},
+		{"schema", schema},
+		{"size", size},
+		{"in use", inUse},
+		{"rollouts", strconv.Itoa(s.Contents.TotalRollouts)},
+		{"attempts", strconv.Itoa(s.Contents.TotalAttempts)},
+		{"spans", strconv.Itoa(s.Contents.TotalSpans)},
+		{"resources", strconv.Itoa(s.Contents.TotalResources)},
+		{"workers", strconv.Itoa(s.Contents.TotalWorkers)},
+	} {
+		if err := m.printf("%-10s %s\n", row[0], row[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Main) printStatusJSON(s store.DatabaseStatus) error {
+	out, err := json.Marshal(struct {
+		Location      string `json:"location"`
+		Engine        string `json:"engine"`
+		SchemaVersion int    `json:"schema_version"`
+		KnownVersion  int    `json:"known_version"`
+		Bytes         int64  `json:"bytes"`
+		FreeBytes     int64  `json:"free_bytes"`
+		InUse         bool   `json:"in_use"`
+		Rollouts      int    `json:"rollouts"`
+		Attempts      int    `json:"attempts"`
+		Spans         int    `json:"spans"`
+		Resources     int    `json:"resources"`
+		Workers       int    `json:"workers"`
+	}{
+		s.Location, s.Name, s.SchemaVersion, s.KnownVersion, s.Bytes, s.FreeBytes, s.InUse,
+		s.Contents.TotalRollouts, s.Contents.TotalAttempts, s.Contents.TotalSpans, s.Contents.TotalResources, s.Contents.TotalWorkers,
+	}, jsontext.EscapeForHTML(false))
+	if err != nil {
+		return fmt.Errorf("status as JSON: %w", err)
+	}
+	return m.printf("%s\n", out)
+}
+
+type dbMigrateCommand struct{ operatedFlags }
+
+func (c *dbMigrateCommand) run(ctx context.Context, m *Main) error {
+	return c.with(ctx, func(db store.Database) error {
+		from, to, err := db.Migrate(ctx)
+		switch {
+		case err != nil:
+			return err
+		case from == to:
+			return m.printf("%s: schema %d is up to date\n", c.DB, to)
+		case from == 0:
+			return m.printf("%s: made, with schema %d\n", c.DB, to)
+		}
+		return m.printf("%s: schema %d is now %d\n", c.DB, from, to)
+	})
+}
+
+type dbCheckCommand struct{ operatedFlags }
+
+func (c *dbCheckCommand) run(ctx context.Context, m *Main) error {
+	return c.with(ctx, func(db store.Database) error {
+		var problems int
+		var output error
+		err := db.Check(ctx, func(p store.Problem) {
+			problems++
+			output = errors.Join(output, m.printf("%s: %s\n", p.Where, p.What))
+		})
+		switch {
+		case err != nil || output != nil:
+			return errors.Join(err, output)
+		case problems > 0:
+			return fmt.Errorf("%s: %d problems found", c.DB, problems)
+		}
+		return m.printf("%s: no problem found\n", c.DB)
+	})
+}
+
+type dbVacuumCommand struct{ operatedFlags }
+
+func (c *dbVacuumCommand) run(ctx context.Context, m *Main) error {
+	return c.with(ctx, func(db store.Database) error {
+		before, err := db.Status(ctx)
+		if err != nil {
+			return err
+		}
+		if err := db.Vacuum(ctx); err != nil {
+			return err
+		}
+		after, err := db.Status(ctx)
+		if err != nil {
+			return err
+		}
+		return m.printf("%s: %s, was %s\n", c.DB, formatSize(after.Bytes), formatSize(before.Bytes))
+	})
+}
+
+type dbBackupCommand struct {
+	operatedFlags
+	File string `arg:"" help:"The new file."`
+}
+
+func (c *dbBackupCommand) run(ctx context.Context, m *Main) error {
+	return c.with(ctx, func(db store.Database) error {
+		if err := db.Backup(ctx, c.File); err != nil {
+			return err
+		}
+		file, err := os.Stat(c.File)
+		if err != nil {
+			return err
+		}
+		return m.printf("%s: %s written to %s\n", c.DB, formatSize(file.Size()), c.File)
+	})
 }

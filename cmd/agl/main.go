@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"regexp"
 	"sync"
 
 	"github.com/alecthomas/kong"
@@ -74,6 +75,7 @@ type command interface {
 type cli struct {
 	Store    storeCommand    `cmd:"" help:"Serve a store: the task queue and trace database that algorithms and runners share."`
 	Proxy    proxyCommand    `cmd:"" help:"Serve the LLM proxy, which records every model call of an agent."`
+	DB       dbCommand       `cmd:"" name:"db" help:"Look after a store's database: status, migrate, check, vacuum, backup, export, import."`
 	Rollouts rolloutsCommand `cmd:"" help:"List rollouts, or watch them as they change."`
 	Trace    traceCommand    `cmd:"" help:"Show a rollout's spans as a tree, with times, tokens and rewards."`
 	Version  versionCommand  `cmd:"" help:"Print the version."`
@@ -132,7 +134,9 @@ func usageError(err error) error {
 			help = selected.FullPath() + " --help"
 		}
 	}
-	return fmt.Errorf("%w (see %s)", err, help)
+	// A variable's value may hold a password; what was wrong with it has been said.
+	message := regexp.MustCompile(` \(from envar (\w+)=".*"\)`).ReplaceAllString(err.Error(), " (from $1)")
+	return fmt.Errorf("%s (see %s)", message, help)
 }
 
 // Run does the command to its end. It is called once.

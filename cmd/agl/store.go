@@ -111,6 +111,9 @@ func (c *storeCommand) open(ctx context.Context, metrics *rest.Metrics, log *slo
 	if err != nil {
 		return nil, err
 	}
+	if err := c.announce(ctx, log); err != nil {
+		return nil, errors.Join(err, driver.Close(context.WithoutCancel(ctx)))
+	}
 	engine, err := store.New(ctx, store.Config{
 		Driver: driver, Logger: log, Observer: metrics,
 		DefaultUnresponsive: time.Duration(c.DefaultUnresponsive),
@@ -122,11 +125,33 @@ func (c *storeCommand) open(ctx context.Context, metrics *rest.Metrics, log *slo
 	return engine, nil
 }
 
+// announce logs what the store is kept in.
+func (c *storeCommand) announce(ctx context.Context, log *slog.Logger) (err error) {
+	if c.DB.Kind == backend.Memory {
+		log.Info("the store is kept in memory and lost with this process")
+		return nil
+	}
+	db, err := backend.OpenDatabase(ctx, c.DB.DSN)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	status, err := db.Status(ctx)
+	if err != nil {
+		return err
+	}
+	log.Info("database is open", "database", status.Location, "engine", status.Name, "schema", status.SchemaVersion,
+		"rollouts", status.Contents.TotalRollouts, "spans", status.Contents.TotalSpans)
+	return nil
+}
+
 // syncMode is what an acknowledged write survives.
 type syncMode struct{ sqlite.Sync }
 
 // UnmarshalText reads a mode.
 func (s *syncMode) UnmarshalText(text []byte) (err error) {
-	s.Sync, err = sqlite.ParseSync(string(text))
-	return err
+	if s.Sync, err = sqlite.ParseSync(string(text)); err != nil {
+		return fmt.Errorf("got %q, must be full or normal", text)
+	}
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/memory"
+	"github.com/agl-go/agl/store/postgres"
 	"github.com/agl-go/agl/store/sqlite"
 )
 
@@ -44,6 +45,21 @@ func Open(ctx context.Context, config Config) (store.Driver, error) {
 		return memory.New(config.Memory)
 	case SQLite:
 		return sqlite.Open(ctx, sqlite.Config{Path: config.DSN.Path, Sync: config.Sync, Logger: config.Logger})
+	case Postgres:
+		return postgres.Open(ctx, postgres.Config{URL: config.DSN.URL, Logger: config.Logger})
 	}
 	return nil, agl.Errorf(agl.CodeInvalid, "backend: DSN: got kind %q", config.DSN.Kind)
+}
+
+// OpenDatabase opens a database to look after it. Nothing is made or migrated by
+// that. The error names the database.
+func OpenDatabase(ctx context.Context, dsn DSN) (store.Database, error) {
+	switch dsn.Kind {
+	case SQLite:
+		return sqlite.OpenDatabase(ctx, dsn.Path)
+	case Postgres:
+		return postgres.OpenDatabase(ctx, dsn.URL)
+	case Memory:
+	}
+	return nil, agl.Errorf(agl.CodeInvalid, "%s is kept nowhere: there is no database to look after", dsn)
 }

@@ -78,11 +78,21 @@ func (d *Driver) export(ctx context.Context, yield func(store.Record, error) boo
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
+	return exportFrom(ctx, conn, yield)
+}
+
+// exportFrom reads one snapshot by a connection that is nobody else's.
+func exportFrom(ctx context.Context, conn *pgx.Conn, yield func(store.Record, error) bool) (err error) {
 	_, err = conn.Exec(ctx, snapshot+`; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0`,
 		pgx.QueryExecModeSimpleProtocol)
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if _, end := conn.Exec(context.WithoutCancel(ctx), `ROLLBACK`); err == nil {
+			err = end
+		}
+	}()
 	e := &exporter{conn, yield}
 	for _, part := range []func(context.Context) error{e.resources, e.workers, e.rollouts, e.sequences, e.keys, e.state} {
 		if err := part(ctx); err != nil {
