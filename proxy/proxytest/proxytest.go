@@ -1,6 +1,7 @@
 // Package proxytest holds a model server whose replies are scripted, for tests
-// and benchmarks of whatever calls models. It plays the wire form of vLLM's
-// Chat Completions with one token per character, or any bytes at all.
+// and benchmarks of whatever calls models. It plays the wire forms of OpenAI, vLLM,
+// SGLang and Anthropic with one token per character, sends any bytes at all, and
+// fails in the ways in which backends do.
 package proxytest
 
 import (
