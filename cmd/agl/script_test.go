@@ -14,6 +14,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/store/postgres/postgrestest"
 )
 
 func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"agl": main}) }
@@ -22,17 +23,54 @@ func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"agl": main})
 // whose URL is $AGL_STORE_URL.
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
-		Setup: func(env *testscript.Env) error {
-			url, stop, err := startServer("store", "--port=0", "--db=memory:")
+	runScripts(t, "testdata/script", func(env *testscript.Env) error {
+		url, stop, err := startServer("store", "--port=0", "--db=memory:")
+		if err != nil {
+			return err
+		}
+		env.Defer(stop)
+		env.Setenv("AGL_STORE_URL", url)
+		return nil
+	})
+}
+
+// TestPostgres runs the command against a real PostgreSQL. Each script has two
+// databases of its own, $DB and $OTHER.
+func TestPostgres(t *testing.T) {
+	t.Parallel()
+	server, err := postgrestest.Start(t.Context(), postgrestest.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	runScripts(t, "testdata/postgres", func(env *testscript.Env) error {
+		for _, name := range []string{"DB", "OTHER"} {
+			url, err := server.NewDatabase(t.Context())
 			if err != nil {
 				return err
 			}
-			env.Defer(stop)
-			env.Setenv("AGL_STORE_URL", url)
+			env.Setenv(name, url)
+			env.Defer(func() {
+				if err := server.DropDatabase(context.WithoutCancel(t.Context()), url); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		return nil
+	})
+}
+
+func runScripts(t *testing.T, dir string, setup func(*testscript.Env) error) {
+	t.Helper()
+	testscript.Run(t, testscript.Params{
+		Dir: dir,
+		Setup: func(env *testscript.Env) error {
 			env.Setenv("TZ", "UTC")
-			return nil
+			return setup(env)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"code": code, "serve": serve, "seed": seed, "chain": chain,
