@@ -235,6 +235,7 @@ func (d *Driver) read(ctx context.Context, doing string, f func(ctx context.Cont
 		if err == nil || again || !dead || bounded.Err() != nil {
 			return failed(ctx, doing, err)
 		}
+		d.pool.Reset() // the others will be dead too
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/drivertest"
 	"github.com/agl-go/agl/store/postgres"
@@ -86,22 +87,28 @@ func TestDriver(t *testing.T) {
 }
 
 // engine runs the engine on a driver and ends both after the test.
-func engine(tb testing.TB, config postgres.Config, clock store.Clock) *store.Store {
+func engine(tb testing.TB, config postgres.Config) *store.Store {
+	tb.Helper()
+	s, end := startEngine(tb, config, nil)
+	tb.Cleanup(end)
+	return s
+}
+
+func startEngine(tb testing.TB, config postgres.Config, clock store.Clock) (s *store.Store, end func()) {
 	tb.Helper()
 	d, err := postgres.Open(tb.Context(), config)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s, err := store.New(tb.Context(), store.Config{Driver: d, Clock: clock})
+	s, err = store.New(tb.Context(), store.Config{Driver: d, Clock: clock})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() {
+	return s, func() {
 		if err := s.Close(context.WithoutCancel(tb.Context())); err != nil {
 			tb.Error(err)
 		}
-	})
-	return s
+	}
 }
 
 func TestStore(t *testing.T) {
@@ -109,9 +116,13 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(tb testing.TB, _ storetest.OpenParams) storetest.Instance {
 		tb.Helper()
 		clock := store.NewManualClock(time.Unix(1_760_000_000, 0))
-		return storetest.Instance{
-			Store:   engine(tb, postgres.Config{URL: server.Database(tb), MaxConns: 4}, clock),
-			Advance: clock.Advance,
-		}
+		config := postgres.Config{URL: server.Database(tb), MaxConns: 4}
+		s, end := startEngine(tb, config, clock)
+		tb.Cleanup(func() { end() })
+		return storetest.Instance{Store: s, Advance: clock.Advance, Restart: func() agl.Store {
+			end()
+			s, end = startEngine(tb, config, clock)
+			return s
+		}}
 	})
 }
