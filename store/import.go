@@ -48,6 +48,9 @@ type importer struct {
 	state    *State
 	waiting  []queuedRollout
 	batch    importBatch
+	// The rollout whose attempts and spans are being read.
+	rollout  string
+	attempts map[string]struct{}
 }
 
 // importBatch is what one commit is to write, unless it is there already.
@@ -231,11 +234,21 @@ func (im *importer) add(l *exportLine) error {
 		if err := l.decode(a); err != nil {
 			return err
 		}
+		if a.RolloutID != im.rollout {
+			return l.damaged("its attempt is of rollout %q, but the rollout before it is %q", a.RolloutID, im.rollout)
+		}
+		im.attempts[a.AttemptID] = struct{}{}
 		b.attempts = append(b.attempts, importOf[*agl.Attempt]{a, l.number})
 	case kindSpan:
+		if !l.value.IsValid(agl.JSONOptions()) {
+			return l.damaged("its span is no JSON document")
+		}
 		var span agl.Span
 		if err := span.ParseStored(l.value); err != nil {
 			return l.damaged("its span does not decode: %w", err)
+		}
+		if _, there := im.attempts[span.AttemptID]; !there || span.RolloutID != im.rollout {
+			return l.damaged("its span is of %q/%q, which is no attempt of the rollout before it, %q", span.RolloutID, span.AttemptID, im.rollout)
 		}
 		b.spans = append(b.spans, newSpanRecord(&span, l.value))
 	case kindSequence:
@@ -279,6 +292,7 @@ func (im *importer) addRollout(l *exportLine) error {
 	if err := l.decode(&v); err != nil {
 		return err
 	}
+	im.rollout, im.attempts = v.Rollout.RolloutID, map[string]struct{}{}
 	r := importRollout{importOf: importOf[*agl.Rollout]{&v.Rollout, l.number}, evicted: v.Evicted}
 	if status := v.Rollout.Status; status.Queued() {
 		r.value, r.queued, r.end = park(v.Rollout), status, v.Rollout.EndTime
@@ -359,6 +373,7 @@ func (b *importBatch) changes(got *Loaded, c *Changes) error {
 	for _, r := range b.rollouts {
 		there := rollouts[r.value.RolloutID]
 		if there == nil {
+			rollouts[r.value.RolloutID] = r.value
 			c.Rollouts = append(c.Rollouts, RolloutChange{Rollout: r.value, New: true})
 			if r.evicted {
 				c.EvictedRollouts = append(c.EvictedRollouts, r.value.RolloutID)
@@ -377,7 +392,9 @@ func (b *importBatch) changes(got *Loaded, c *Changes) error {
 		attempts[AttemptKey{a.RolloutID, a.AttemptID}] = a
 	}
 	for _, a := range b.attempts {
-		if there := attempts[AttemptKey{a.value.RolloutID, a.value.AttemptID}]; there == nil {
+		key := AttemptKey{a.value.RolloutID, a.value.AttemptID}
+		if there := attempts[key]; there == nil {
+			attempts[key] = a.value
 			c.Attempts = append(c.Attempts, AttemptChange{Attempt: a.value, New: true})
 		} else if !sameJSON(there, a.value) {
 			return errDiffers(a.line, "attempt", a.value.RolloutID+"/"+a.value.AttemptID)
@@ -426,6 +443,7 @@ func (b *importBatch) spanChanges(got *Loaded, c *Changes) {
 	}
 	for i := range b.spans {
 		if _, there := spans[b.spans[i].SpanKey]; !there {
+			spans[b.spans[i].SpanKey] = struct{}{}
 			c.Spans = append(c.Spans, b.spans[i])
 		}
 	}
