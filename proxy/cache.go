@@ -78,8 +78,8 @@ func (d *dispatcher) cacheKey() (cacheKey, bool) {
 		return cacheKey{}, false
 	}
 	// Numbers stay as they are spelled: seeds may be longer than a float's digits.
-	canonical, err := jsontext.AppendFormat(nil, body,
-		jsontext.ReorderRawObjects(true), jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false), jsontext.Multiline(false))
+	canonical := jsontext.Value(body)
+	err = canonical.Compact(jsontext.ReorderRawObjects(true), jsontext.PreserveRawStrings(false))
 	if err != nil {
 		return cacheKey{}, false
 	}
@@ -116,21 +116,24 @@ func (d *dispatcher) hit(key cacheKey) *http.Response {
 type keeping struct {
 	io.ReadCloser
 
-	cache   *cache
-	key     cacheKey
-	entry   cached
-	tooLong bool
+	cache  *cache
+	key    cacheKey
+	entry  cached
+	length int64 // of the whole body; negative when it is not known
+	ended  bool  // it is in the cache, or too long for it
 }
 
 func (k *keeping) Read(b []byte) (int, error) {
 	n, err := k.ReadCloser.Read(b)
 	switch {
-	case k.tooLong:
+	case k.ended:
 	case int64(len(k.entry.body)+n) > k.cache.largest:
-		k.tooLong, k.entry.body = true, nil
+		k.ended, k.entry.body = true, nil
 	default:
 		k.entry.body = append(k.entry.body, b[:n]...)
-		if err == io.EOF {
+		// Who knows the length reads no further.
+		if err == io.EOF || int64(len(k.entry.body)) == k.length {
+			k.ended = true
 			k.cache.entries.Set(k.key, &k.entry)
 		}
 	}
@@ -142,5 +145,5 @@ func (d *dispatcher) keep(key cacheKey, res *http.Response) {
 	if res.StatusCode != http.StatusOK {
 		return
 	}
-	res.Body = &keeping{ReadCloser: res.Body, cache: d.p.cache, key: key, entry: cached{backend: d.c.backend, header: res.Header.Clone()}}
+	res.Body = &keeping{ReadCloser: res.Body, cache: d.p.cache, key: key, length: res.ContentLength, entry: cached{backend: d.c.backend, header: res.Header.Clone()}}
 }

@@ -51,6 +51,15 @@ func (b *builder) modelCall(c *call, x *exchange) *attrs {
 	if c.cut {
 		a.boolean(AttrReplyCut, true)
 	}
+	if c.tries > 1 {
+		a.integer(AttrTries, int64(c.tries))
+	}
+	if c.cached {
+		a.boolean(AttrCached, true)
+	}
+	if c.outcome != "" {
+		a.text(AttrOutcome, string(c.outcome))
+	}
 	return a
 }
 

@@ -33,6 +33,13 @@ const (
 	AttrTotalSeconds     = "agentlightning.proxy.total_seconds"
 	// AttrErrorSource is SourceGateway or SourceProvider, for a call that failed.
 	AttrErrorSource = "agentlightning.proxy.error_source"
+	// AttrTries is how often the request was sent, where that is more than once.
+	AttrTries = "agentlightning.proxy.tries"
+	// AttrCached says that the reply came from the proxy's cache.
+	AttrCached = "agentlightning.proxy.cached"
+	// AttrOutcome is the outcome that the call brings about for its attempt:
+	// "budget" when there was none left for it.
+	AttrOutcome = "agentlightning.proxy.outcome"
 	// AttrReplyCut says that the reply was too long to be recorded whole.
 	AttrReplyCut = "agentlightning.proxy.reply_cut"
 	// AttrRequestText and AttrReplyText hold a body that is not JSON.
