@@ -156,6 +156,9 @@ func (c *call) fail(err error) {
 	case status == http.StatusServiceUnavailable:
 		c.Header()["Retry-After"] = []string{"1"}
 	}
+	if (code == agl.CodeUnavailable || code == agl.CodeExhausted) && !c.server.drained() {
+		c.server.trouble.tell(c.server.config.Logger, code, c.request.URL.Path, err)
+	}
 	c.finish(c.send(status, appendProblem(c.out, err)))
 }
 

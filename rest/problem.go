@@ -261,6 +261,7 @@ func wireError(op string, status int, body []byte) error {
 		Detail jsontext.Value `json:"detail"`
 		Code   agl.Code       `json:"code"`
 		Type   string         `json:"error_type"`
+		ID     string         `json:"request_id"`
 	}
 	var message string
 	switch err := json.Unmarshal(body, &doc, agl.JSONOptions()); {
@@ -284,6 +285,9 @@ func wireError(op string, status int, body []byte) error {
 	const most = 500
 	if len(message) > most {
 		message = message[:most] + "…"
+	}
+	if doc.ID != "" {
+		message += " (its log has more under request_id " + doc.ID + ")"
 	}
 	return agl.Errorf(code, "%s: the store's server answered %d %s: %s", op, status, http.StatusText(status), message)
 }

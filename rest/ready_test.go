@@ -238,3 +238,44 @@ func TestRetryAfter(t *testing.T) {
 		})
 	}
 }
+
+// TestTroubleIsLogged: an operator learns of a full disk, and not a thousand
+// times.
+func TestTroubleIsLogged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		store := &stubStore{addSpan: func(context.Context, agl.AddSpansParams) (agl.AddSpansResult, error) {
+			return agl.AddSpansResult{}, agl.Errorf(agl.CodeExhausted, "no space is left")
+		}}
+		server := newServer(t, rest.ServerConfig{Store: store, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		send := func(n int) {
+			t.Helper()
+			for range n {
+				if w := ask(t, server, "POST", "/v1/agl/spans", spanDocument); w.Code != http.StatusInsufficientStorage {
+					t.Errorf("got %d %s", w.Code, w.Body)
+				}
+			}
+		}
+		send(100)
+		time.Sleep(time.Minute)
+		send(1)
+		text := log.String()
+		if strings.Count(text, "\n") != 2 || !strings.Contains(text, `error="no space is left" not_logged=0`) || !strings.Contains(text, "not_logged=99") {
+			t.Errorf("log: %s", text)
+		}
+	})
+}
+
+func TestClientNamesTheFault(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client, _ := countingClient(t, &stubStore{get: func(context.Context, agl.GetRolloutParams) (agl.AttemptedRollout, error) {
+			return agl.AttemptedRollout{}, errors.New("secret")
+		}})
+		_, err := client.GetRollout(t.Context(), agl.GetRolloutParams{RolloutID: "ro-1"})
+		if err == nil || !strings.Contains(err.Error(), "its log has more under request_id ") {
+			t.Errorf("error is %v", err)
+		}
+	})
+}

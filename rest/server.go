@@ -92,6 +92,7 @@ type Server struct {
 	draining  chan struct{}
 	drain     func()
 	readiness readiness
+	trouble   trouble
 }
 
 var _ http.Handler = (*Server)(nil)

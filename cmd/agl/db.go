@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/backend"
@@ -62,10 +62,17 @@ func (c *dbStatusCommand) run(ctx context.Context, m *Main) error {
 		if err != nil {
 			return err
 		}
+		show := m.printStatus
 		if c.JSON {
-			return m.printStatusJSON(status)
+			show = m.printStatusJSON
 		}
-		return m.printStatus(status)
+		if err := show(status); err != nil {
+			return err
+		}
+		if status.SchemaVersion > status.KnownVersion {
+			return fmt.Errorf("%s: its schema %d is newer than this program, which knows up to %d", c.DB, status.SchemaVersion, status.KnownVersion)
+		}
+		return nil
 	})
 }
 
@@ -81,24 +88,29 @@ func (m *Main) printStatus(s store.DatabaseStatus) error {
 	case s.SchemaVersion < s.KnownVersion:
 		schema = fmt.Sprintf("%d of %d: agl store or agl db migrate brings it up to date", s.SchemaVersion, s.KnownVersion)
 	case s.SchemaVersion > s.KnownVersion:
-		schema = fmt.Sprintf("%d, but this program knows only up to %d: use a newer one", s.SchemaVersion, s.KnownVersion)
+		schema = fmt.Sprintf("%d, newer than this program, which knows up to %d", s.SchemaVersion, s.KnownVersion)
 	}
 	size := formatSize(s.Bytes)
 	if s.FreeBytes > 0 {
 		size += ", " + formatSize(s.FreeBytes) + " of it free"
 	}
-	for _, row := range [][2]string{
+	rows := [][2]string{
 		{"database", s.Location},
 		{"engine", s.Name},
 		{"schema", schema},
 		{"size", size},
 		{"in use", inUse},
-		{"rollouts", strconv.Itoa(s.Contents.TotalRollouts)},
-		{"attempts", strconv.Itoa(s.Contents.TotalAttempts)},
-		{"spans", strconv.Itoa(s.Contents.TotalSpans)},
-		{"resources", strconv.Itoa(s.Contents.TotalResources)},
-		{"workers", strconv.Itoa(s.Contents.TotalWorkers)},
-	} {
+	}
+	if s.SchemaVersion == s.KnownVersion { // else nobody has counted
+		rows = append(rows, [][2]string{
+			{"rollouts", strconv.Itoa(s.Contents.TotalRollouts)},
+			{"attempts", strconv.Itoa(s.Contents.TotalAttempts)},
+			{"spans", strconv.Itoa(s.Contents.TotalSpans)},
+			{"resources", strconv.Itoa(s.Contents.TotalResources)},
+			{"workers", strconv.Itoa(s.Contents.TotalWorkers)},
+		}...)
+	}
+	for _, row := range rows {
 		if err := m.printf("%-10s %s\n", row[0], row[1]); err != nil {
 			return err
 		}
@@ -106,24 +118,37 @@ func (m *Main) printStatus(s store.DatabaseStatus) error {
 	return nil
 }
 
+// statusDocument is a status as JSON.
+type statusDocument struct {
+	Location      string          `json:"location"`
+	Engine        string          `json:"engine"`
+	SchemaVersion int             `json:"schema_version"`
+	KnownVersion  int             `json:"known_version"`
+	Bytes         int64           `json:"bytes"`
+	FreeBytes     int64           `json:"free_bytes"`
+	InUse         bool            `json:"in_use"`
+	Contents      *statusContents `json:"contents"` // null when the schema is another one than this program's
+}
+
+type statusContents struct {
+	Rollouts  int `json:"rollouts"`
+	Attempts  int `json:"attempts"`
+	Spans     int `json:"spans"`
+	Resources int `json:"resources"`
+	Workers   int `json:"workers"`
+}
+
 func (m *Main) printStatusJSON(s store.DatabaseStatus) error {
-	out, err := json.Marshal(struct {
-		Location      string `json:"location"`
-		Engine        string `json:"engine"`
-		SchemaVersion int    `json:"schema_version"`
-		KnownVersion  int    `json:"known_version"`
-		Bytes         int64  `json:"bytes"`
-		FreeBytes     int64  `json:"free_bytes"`
-		InUse         bool   `json:"in_use"`
-		Rollouts      int    `json:"rollouts"`
-		Attempts      int    `json:"attempts"`
-		Spans         int    `json:"spans"`
-		Resources     int    `json:"resources"`
-		Workers       int    `json:"workers"`
-	}{
-		s.Location, s.Name, s.SchemaVersion, s.KnownVersion, s.Bytes, s.FreeBytes, s.InUse,
-		s.Contents.TotalRollouts, s.Contents.TotalAttempts, s.Contents.TotalSpans, s.Contents.TotalResources, s.Contents.TotalWorkers,
-	}, jsontext.EscapeForHTML(false))
+	document := statusDocument{
+		Location: s.Location, Engine: s.Name, SchemaVersion: s.SchemaVersion, KnownVersion: s.KnownVersion,
+		Bytes: s.Bytes, FreeBytes: s.FreeBytes, InUse: s.InUse,
+	}
+	if s.SchemaVersion == s.KnownVersion {
+		document.Contents = &statusContents{
+			s.Contents.TotalRollouts, s.Contents.TotalAttempts, s.Contents.TotalSpans, s.Contents.TotalResources, s.Contents.TotalWorkers,
+		}
+	}
+	out, err := json.Marshal(document)
 	if err != nil {
 		return fmt.Errorf("status as JSON: %w", err)
 	}
@@ -155,13 +180,13 @@ func (c *dbCheckCommand) run(ctx context.Context, m *Main) error {
 		var output error
 		err := db.Check(ctx, func(p store.Problem) {
 			problems++
-			output = errors.Join(output, m.printf("%s: %s\n", p.Where, p.What))
+			output = errors.Join(output, m.printf("%s: %s\n", p.Where, strings.ReplaceAll(p.What, "\n", " ")))
 		})
 		switch {
 		case err != nil || output != nil:
 			return errors.Join(err, output)
 		case problems > 0:
-			return fmt.Errorf("%s: %d problems found", c.DB, problems)
+			return fmt.Errorf("%s: problems found: %d", c.DB, problems)
 		}
 		return m.printf("%s: no problem found\n", c.DB)
 	})
