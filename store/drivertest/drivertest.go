@@ -44,12 +44,12 @@ func Run(t *testing.T, open Open) {
 			"statistics":                       testStatistics,
 			"one batch for everything at once": testOneBatch,
 		},
-		retentionTests(), documentTests(), queryTests(), bulkTests(),
+		retentionTests(), exportTests(), documentTests(), queryTests(), bulkTests(),
 	} {
 		for name, test := range tests {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				test(&driver{T: t, Driver: open(t), ctx: t.Context(), now: 1_760_000_000})
+				test(&driver{T: t, Driver: open(t), open: open, ctx: t.Context(), now: 1_760_000_000})
 			})
 		}
 	}
@@ -60,8 +60,9 @@ type driver struct {
 	*testing.T
 	store.Driver
 
-	ctx context.Context //nolint:containedctx // a test's own, for all of its calls
-	now agl.Timestamp
+	open Open            // another, empty one
+	ctx  context.Context //nolint:containedctx // a test's own, for all of its calls
+	now  agl.Timestamp
 }
 
 func (d *driver) begin() store.Batch {

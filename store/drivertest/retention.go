@@ -3,7 +3,6 @@ package drivertest
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/agl-go/agl"
@@ -15,12 +14,8 @@ func retentionTests() map[string]func(*driver) {
 		"ping":                         testPing,
 		"evicted spans":                testEvicted,
 		"evicted and deleted":          testEvictedDeleted,
+		"evicted when it is made":      testEvictedNew,
 		"evictable, oldest end first":  testEvictable,
-		"export in order":              testExport,
-		"export is of one moment":      testExportMoment,
-		"export stops when asked":      testExportStops,
-		"export of an empty database":  testExportEmpty,
-		"export follows what is gone":  testExportGone,
 		"requeued by the same batch":   testRequeued,
 		"front of what is queued":      testFrontQueued,
 		"claims across large requests": testClaimRest,
@@ -100,6 +95,19 @@ func testEvictedDeleted(d *driver) {
 	}
 }
 
+// testEvictedNew writes a rollout, its spans and their eviction in one batch.
+func testEvictedNew(d *driver) {
+	a := attempt("a", 1, agl.AttemptSucceeded, "")
+	d.apply(store.Changes{
+		Rollouts: created(ended("a", 1)), Attempts: begun(a), Spans: []store.SpanRecord{spanOf(a, "x", 1)}, EvictedRollouts: []string{"a"},
+	})
+	equal(d, "evicted", d.spanCount("a"), -1)
+	stats, err := d.Statistics(d.ctx)
+	if err != nil || stats.TotalSpans != 0 || stats.TotalRollouts != 1 {
+		d.Errorf("statistics %+v, error %v, want a rollout without spans", stats, err)
+	}
+}
+
 func testEvictable(d *driver) {
 	var c store.Changes
 	bytes := map[string]int64{}
@@ -155,183 +163,6 @@ func testEvictable(d *driver) {
 	list, err = d.Evictable(d.ctx, 9)
 	if err != nil || len(list.Rollouts) != 2 || list.SpanBytes != total {
 		d.Errorf("evictable %+v, error %v, want two and %d bytes", list, err, total)
-	}
-}
-
-// export writes every record in a line.
-func (d *driver) export() []string {
-	d.Helper()
-	var out []string
-	for r, err := range d.Export(d.ctx) {
-		if err != nil {
-			d.Fatal(err)
-		}
-		out = append(out, describe(r))
-	}
-	return out
-}
-
-func describe(r store.Record) string {
-	switch {
-	case r.Resources != nil:
-		return "resources " + r.Resources.ResourcesID
-	case r.Worker != nil:
-		return "worker " + r.Worker.WorkerID
-	case r.Rollout != nil:
-		place := ""
-		if r.Rollout.Place.Valid {
-			place = " queued"
-		}
-		if r.Rollout.Evicted {
-			place += " evicted"
-		}
-		return "rollout " + r.Rollout.Rollout.RolloutID + place
-	case r.Attempt != nil:
-		return "attempt " + r.Attempt.RolloutID + "/" + r.Attempt.AttemptID
-	case r.Span != nil:
-		return fmt.Sprintf("span %s/%s/%s %d", r.Span.RolloutID, r.Span.AttemptID, r.Span.SpanID, r.Span.SequenceID)
-	case r.Sequence != nil:
-		return fmt.Sprintf("sequence %s %d", r.Sequence.RolloutID, r.Sequence.Last)
-	case r.Key != nil:
-		return "key " + r.Key.Scope
-	case r.State != nil:
-		return fmt.Sprintf("state %v %s", r.State.QueueClosed, r.State.LatestResources.V)
-	}
-	return "nothing"
-}
-
-// fillForExport stores some of everything.
-func (d *driver) fillForExport() {
-	d.Helper()
-	a1, a2, b1 := attempt("z", 1, agl.AttemptFailed, "w"), attempt("z", 2, agl.AttemptRunning, "w"), attempt("a", 1, agl.AttemptFailed, "")
-	d.apply(store.Changes{
-		Resources: []*agl.ResourcesUpdate{{ResourcesID: "y", Version: 1}, {ResourcesID: "x", Version: 1}},
-		Workers:   []*agl.Worker{{WorkerID: "w", Status: agl.WorkerBusy}, {WorkerID: "v", Status: agl.WorkerIdle}},
-		Rollouts: created(rollout("z", agl.RolloutRunning), rollout("a", agl.RolloutRequeuing), rollout("q2", agl.RolloutQueuing),
-			rollout("q1", agl.RolloutPreparing)),
-		Attempts: begun(a1, b1, a2),
-		Spans: []store.SpanRecord{
-			spanOf(a1, "c", 7), spanOf(b1, "s", 1), spanOf(a1, "b", 3), spanOf(a2, "a", 1), spanOf(a1, "a", 9),
-		},
-		Sequences: []store.Sequence{{RolloutID: "z", Last: 9}, {RolloutID: "ghost", Last: 4}, {RolloutID: "a", Last: 1}},
-		Keys: []store.IdempotencyRecord{{
-			Scope: "enqueue  k", Fingerprint: "f", CreateTime: d.now, Made: []store.AttemptKey{{RolloutID: "a"}},
-		}},
-		QueueClosed: agl.Some(true),
-		Events:      []agl.Event{{Kind: agl.EventQueue, Status: "closed"}},
-	})
-	d.apply(store.Changes{
-		Rollouts:  append([]store.RolloutChange{{Rollout: rollout("q1", agl.RolloutQueuing), Front: true}}, created(ended("gone", 3))...),
-		Resources: []*agl.ResourcesUpdate{{ResourcesID: "y", Version: 2}},
-	})
-	d.apply(store.Changes{EvictedRollouts: []string{"gone"}})
-}
-
-func testExport(d *driver) {
-	d.fillForExport()
-	got := d.export()
-	want := []string{
-		"resources y", "resources x", "worker w", "worker v",
-		"rollout z", "attempt z/at-1", "attempt z/at-2",
-		"span z/at-1/c 7", "span z/at-1/b 3", "span z/at-2/a 1", "span z/at-1/a 9",
-		"rollout a queued", "attempt a/at-1", "span a/at-1/s 1",
-		"rollout q2 queued", "rollout q1 queued", "rollout gone evicted",
-		"sequence a 1", "sequence ghost 4", "sequence z 9",
-		"key enqueue  k", "state true y",
-	}
-	// Sequences are in no order of their own.
-	from := slices.IndexFunc(got, func(s string) bool { return strings.HasPrefix(s, "sequence") })
-	if from < 0 || from+3 > len(got) {
-		d.Fatalf("exported %q, want three sequences", got)
-	}
-	slices.Sort(got[from : from+3])
-	if !slices.Equal(got, want) {
-		d.Errorf("exported\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-	places := map[int64]string{}
-	var order []int64
-	for r, err := range d.Export(d.ctx) {
-		if err != nil {
-			d.Fatal(err)
-		}
-		if r.Rollout != nil && r.Rollout.Place.Valid {
-			places[r.Rollout.Place.V] = r.Rollout.Rollout.RolloutID
-			order = append(order, r.Rollout.Place.V)
-		}
-	}
-	slices.Sort(order)
-	var queue []string
-	for _, place := range order {
-		queue = append(queue, places[place])
-	}
-	equal(d, "queue by place", strings.Join(queue, " "), "q1 a q2")
-	equal(d, "queue", d.claim(9), "q1 a q2")
-}
-
-// testExportMoment changes things while they are read.
-func testExportMoment(d *driver) {
-	d.fillForExport()
-	want := d.export()
-	var got []string
-	for r, err := range d.Export(d.ctx) {
-		if err != nil {
-			d.Fatal(err)
-		}
-		if len(got) == 0 {
-			// A database that lets no writer in while it is read would not come back.
-			d.apply(store.Changes{
-				Rollouts: append(created(rollout("new", agl.RolloutQueuing)), changed(rollout("q2", agl.RolloutPreparing))...),
-				Workers:  []*agl.Worker{{WorkerID: "u", Status: agl.WorkerIdle}}, DeletedRollouts: []string{"gone"},
-				Sequences: []store.Sequence{{RolloutID: "new", Last: 1}}, QueueClosed: agl.Some(false),
-			})
-		}
-		got = append(got, describe(r))
-	}
-	if !slices.Equal(got, want) {
-		d.Errorf("exported\n%s\nwant what there was when it began\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-	if after := d.export(); slices.Equal(after, want) {
-		d.Error("a later export does not have the changes")
-	}
-}
-
-func testExportStops(d *driver) {
-	d.fillForExport()
-	for range 3 {
-		n := 0
-		for _, err := range d.Export(d.ctx) {
-			if err != nil {
-				d.Fatal(err)
-			}
-			if n++; n == 7 {
-				break
-			}
-		}
-	}
-	// Nothing is held that a writer would wait for.
-	d.apply(store.Changes{Workers: []*agl.Worker{{WorkerID: "u", Status: agl.WorkerIdle}}})
-}
-
-func testExportEmpty(d *driver) {
-	if got := d.export(); !slices.Equal(got, []string{"state false "}) {
-		d.Errorf("exported %q, want the state alone", got)
-	}
-}
-
-func testExportGone(d *driver) {
-	d.fillForExport()
-	d.apply(store.Changes{
-		DeletedRollouts: []string{"z", "q2"}, ForgottenKeys: []string{"enqueue  k"},
-		Rollouts: changed(rollout("q1", agl.RolloutPreparing)),
-	})
-	got := d.export()
-	slices.Sort(got)
-	want := []string{
-		"attempt a/at-1", "resources x", "resources y", "rollout a queued", "rollout gone evicted", "rollout q1",
-		"sequence a 1", "sequence ghost 4", "span a/at-1/s 1", "state true y", "worker v", "worker w",
-	}
-	if !slices.Equal(got, want) {
-		d.Errorf("exported\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

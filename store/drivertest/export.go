@@ -1,0 +1,297 @@
+package drivertest
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+func exportTests() map[string]func(*driver) {
+	return map[string]func(*driver){
+		"export in order":             testExport,
+		"export is of one moment":     testExportMoment,
+		"export stops when asked":     testExportStops,
+		"export of an empty database": testExportEmpty,
+		"export follows what is gone": testExportGone,
+		"export tells a key once":     testExportKeys,
+		"export and import":           testCopy,
+	}
+}
+
+// export writes every record in a line.
+func (d *driver) export() []string {
+	d.Helper()
+	var out []string
+	for r, err := range d.Export(d.ctx) {
+		if err != nil {
+			d.Fatal(err)
+		}
+		out = append(out, describe(r))
+	}
+	return out
+}
+
+func describe(r store.Record) string {
+	switch {
+	case r.Resources != nil:
+		return "resources " + r.Resources.ResourcesID
+	case r.Worker != nil:
+		return "worker " + r.Worker.WorkerID
+	case r.Rollout != nil:
+		place := ""
+		if r.Rollout.Place.Valid {
+			place = " queued"
+		}
+		if r.Rollout.Evicted {
+			place += " evicted"
+		}
+		return "rollout " + r.Rollout.Rollout.RolloutID + place
+	case r.Attempt != nil:
+		return "attempt " + r.Attempt.RolloutID + "/" + r.Attempt.AttemptID
+	case r.Span != nil:
+		return fmt.Sprintf("span %s/%s/%s %d", r.Span.RolloutID, r.Span.AttemptID, r.Span.SpanID, r.Span.SequenceID)
+	case r.Sequence != nil:
+		return fmt.Sprintf("sequence %s %d", r.Sequence.RolloutID, r.Sequence.Last)
+	case r.Key != nil:
+		return "key " + r.Key.Scope
+	case r.State != nil:
+		return fmt.Sprintf("state %v %s", r.State.QueueClosed, r.State.LatestResources.V)
+	}
+	return "nothing"
+}
+
+// fillForExport stores some of everything.
+func (d *driver) fillForExport() {
+	d.Helper()
+	a1, a2, b1 := attempt("z", 1, agl.AttemptFailed, "w"), attempt("z", 2, agl.AttemptRunning, "w"), attempt("a", 1, agl.AttemptFailed, "")
+	d.apply(store.Changes{
+		Resources: []*agl.ResourcesUpdate{{ResourcesID: "y", Version: 1}, {ResourcesID: "x", Version: 1}},
+		Workers:   []*agl.Worker{{WorkerID: "w", Status: agl.WorkerBusy}, {WorkerID: "v", Status: agl.WorkerIdle}},
+		Rollouts: created(rollout("z", agl.RolloutRunning), rollout("a", agl.RolloutRequeuing), rollout("q2", agl.RolloutQueuing),
+			rollout("q1", agl.RolloutPreparing)),
+		Attempts: begun(a1, b1, a2),
+		Spans: []store.SpanRecord{
+			spanOf(a1, "c", 7), spanOf(b1, "s", 1), spanOf(a1, "b", 3), spanOf(a2, "a", 1), spanOf(a1, "a", 9),
+		},
+		Sequences: []store.Sequence{{RolloutID: "z", Last: 9}, {RolloutID: "ghost", Last: 4}, {RolloutID: "a", Last: 1}},
+		Keys: []store.IdempotencyRecord{{
+			Scope: "enqueue  k", Fingerprint: "f", CreateTime: d.now, Made: []store.AttemptKey{{RolloutID: "a"}},
+		}},
+		QueueClosed: agl.Some(true),
+		Events:      []agl.Event{{Kind: agl.EventQueue, Status: "closed"}},
+	})
+	d.apply(store.Changes{
+		Rollouts:  append([]store.RolloutChange{{Rollout: rollout("q1", agl.RolloutQueuing), Front: true}}, created(ended("gone", 3))...),
+		Resources: []*agl.ResourcesUpdate{{ResourcesID: "y", Version: 2}},
+	})
+	d.apply(store.Changes{EvictedRollouts: []string{"gone"}})
+}
+
+func testExport(d *driver) {
+	d.fillForExport()
+	got := d.export()
+	want := []string{
+		"resources y", "resources x", "worker w", "worker v",
+		"rollout z", "attempt z/at-1", "attempt z/at-2",
+		"span z/at-1/c 7", "span z/at-1/b 3", "span z/at-2/a 1", "span z/at-1/a 9",
+		"rollout a queued", "attempt a/at-1", "span a/at-1/s 1",
+		"rollout q2 queued", "rollout q1 queued", "rollout gone evicted",
+		"sequence a 1", "sequence ghost 4", "sequence z 9",
+		"key enqueue  k", "state true y",
+	}
+	// Sequences are in no order of their own.
+	from := slices.IndexFunc(got, func(s string) bool { return strings.HasPrefix(s, "sequence") })
+	if from < 0 || from+3 > len(got) {
+		d.Fatalf("exported %q, want three sequences", got)
+	}
+	slices.Sort(got[from : from+3])
+	if !slices.Equal(got, want) {
+		d.Errorf("exported\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	places := map[int64]string{}
+	var order []int64
+	for r, err := range d.Export(d.ctx) {
+		if err != nil {
+			d.Fatal(err)
+		}
+		if r.Rollout != nil && r.Rollout.Place.Valid {
+			places[r.Rollout.Place.V] = r.Rollout.Rollout.RolloutID
+			order = append(order, r.Rollout.Place.V)
+		}
+	}
+	slices.Sort(order)
+	var queue []string
+	for _, place := range order {
+		queue = append(queue, places[place])
+	}
+	equal(d, "queue by place", strings.Join(queue, " "), "q1 a q2")
+	equal(d, "queue", d.claim(9), "q1 a q2")
+}
+
+// testExportMoment changes things while they are read.
+func testExportMoment(d *driver) {
+	d.fillForExport()
+	want := d.export()
+	var got []string
+	for r, err := range d.Export(d.ctx) {
+		if err != nil {
+			d.Fatal(err)
+		}
+		if len(got) == 0 {
+			// A database that lets no writer in while it is read would not come back.
+			d.apply(store.Changes{
+				Rollouts: append(created(rollout("new", agl.RolloutQueuing)), changed(rollout("q2", agl.RolloutPreparing))...),
+				Workers:  []*agl.Worker{{WorkerID: "u", Status: agl.WorkerIdle}}, DeletedRollouts: []string{"gone"},
+				Sequences: []store.Sequence{{RolloutID: "new", Last: 1}}, QueueClosed: agl.Some(false),
+			})
+		}
+		got = append(got, describe(r))
+	}
+	if !slices.Equal(got, want) {
+		d.Errorf("exported\n%s\nwant what there was when it began\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if after := d.export(); slices.Equal(after, want) {
+		d.Error("a later export does not have the changes")
+	}
+}
+
+func testExportStops(d *driver) {
+	d.fillForExport()
+	for range 3 {
+		n := 0
+		for _, err := range d.Export(d.ctx) {
+			if err != nil {
+				d.Fatal(err)
+			}
+			if n++; n == 7 {
+				break
+			}
+		}
+	}
+	// Nothing is held that a writer would wait for.
+	d.apply(store.Changes{Workers: []*agl.Worker{{WorkerID: "u", Status: agl.WorkerIdle}}})
+}
+
+func testExportEmpty(d *driver) {
+	if got := d.export(); !slices.Equal(got, []string{"state false "}) {
+		d.Errorf("exported %q, want the state alone", got)
+	}
+}
+
+func testExportGone(d *driver) {
+	d.fillForExport()
+	d.apply(store.Changes{
+		DeletedRollouts: []string{"z", "q2"}, ForgottenKeys: []string{"enqueue  k"},
+		Rollouts: changed(rollout("q1", agl.RolloutPreparing)),
+	})
+	got := d.export()
+	slices.Sort(got)
+	want := []string{
+		"attempt a/at-1", "resources x", "resources y", "rollout a queued", "rollout gone evicted", "rollout q1",
+		"sequence a 1", "sequence ghost 4", "span a/at-1/s 1", "state true y", "worker v", "worker w",
+	}
+	if !slices.Equal(got, want) {
+		d.Errorf("exported\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func testExportKeys(d *driver) {
+	key := store.IdempotencyRecord{Scope: "op  k", Fingerprint: "f", CreateTime: d.now}
+	for range 2 {
+		d.apply(store.Changes{Keys: []store.IdempotencyRecord{key}})
+	}
+	d.now++
+	key.CreateTime, key.Fingerprint = d.now, "g"
+	d.apply(store.Changes{Keys: []store.IdempotencyRecord{key}})
+	if got := d.export(); !slices.Equal(got, []string{"key op  k", "state false "}) {
+		d.Errorf("exported %q, want the key once", got)
+	}
+	for r := range d.Export(d.ctx) {
+		if r.Key != nil {
+			equal(d, "fingerprint", r.Key.Fingerprint, "g")
+		}
+	}
+}
+
+// dump is everything that a driver exports, but for the numbers of places.
+func (d *driver) dump() []string {
+	d.Helper()
+	var out, sequences []string
+	for r, err := range d.Export(d.ctx) {
+		if err != nil {
+			d.Fatal(err)
+		}
+		line := describe(r)
+		switch {
+		case r.Resources != nil:
+			line += string(r.Resources.AppendJSON(nil))
+		case r.Worker != nil:
+			line += string(r.Worker.AppendJSON(nil))
+		case r.Rollout != nil:
+			line += string(r.Rollout.Rollout.AppendJSON(nil))
+		case r.Attempt != nil:
+			line += string(r.Attempt.AppendJSON(nil))
+		case r.Span != nil:
+			line += fmt.Sprintf("%+v", *r.Span)
+		case r.Key != nil && strings.HasPrefix(r.Key.Scope, "import "):
+			continue // an import's own
+		case r.Key != nil:
+			line += fmt.Sprintf("%+v", *r.Key)
+		case r.Sequence != nil:
+			sequences = append(sequences, line)
+			continue
+		}
+		out = append(out, line)
+	}
+	slices.Sort(sequences)
+	return append(append(out, sequences...), d.claim(99))
+}
+
+// testCopy brings everything into another database of the same kind, the old
+// way round and again from there.
+func testCopy(d *driver) {
+	d.fillForExport()
+	// An import keeps real time for idempotency records: these are too old for it.
+	d.apply(store.Changes{ForgottenKeys: []string{"enqueue  k"}})
+	for name, doc := range documents() {
+		raw := jsontext.Value(doc)
+		r, a := rollout("r-"+name, agl.RolloutQueuing), attempt("r-"+name, 1, agl.AttemptFailed, "w")
+		r.Input, r.Metadata, a.Metadata = raw, raw, raw
+		span := agl.Span{
+			RolloutID: a.RolloutID, AttemptID: a.AttemptID, SpanID: name, SequenceID: 1, Name: name, TraceID: "t", ParentID: agl.Some("p"),
+			StartTime: at(1), Extra: jsontext.Value(`{"x":` + doc + `}`),
+		}
+		d.apply(store.Changes{Rollouts: created(r), Attempts: begun(a), Spans: []store.SpanRecord{{
+			SpanKey:    store.SpanKey{RolloutID: a.RolloutID, AttemptID: a.AttemptID, SpanID: name},
+			SequenceID: 1, Name: name, TraceID: "t", ParentID: "p", StartTime: at(1), Payload: span.AppendJSON(nil),
+		}}})
+	}
+	want := d.dump()
+	source := d
+	for range 2 {
+		var file bytes.Buffer
+		wrote, err := store.Export(d.ctx, source, &file)
+		if err != nil {
+			d.Fatal(err)
+		}
+		copied := &driver{T: d.T, Driver: d.open(d), open: d.open, ctx: d.ctx, now: d.now}
+		read, err := store.Import(d.ctx, copied, &file, nil)
+		if err != nil {
+			d.Fatal(err)
+		}
+		equal(d, "counts", read, wrote)
+		got := copied.dump()
+		equal(d, "records", len(got), len(want))
+		for i := range min(len(got), len(want)) {
+			if got[i] != want[i] {
+				d.Fatalf("the copy holds %.500s, want %.500s", got[i], want[i])
+			}
+		}
+		source = copied
+	}
+}
