@@ -211,7 +211,10 @@ func testExportKeys(d *driver) {
 	if got := d.export(); !slices.Equal(got, []string{"key op  k", "state false "}) {
 		d.Errorf("exported %q, want the key once", got)
 	}
-	for r := range d.Export(d.ctx) {
+	for r, err := range d.Export(d.ctx) {
+		if err != nil {
+			d.Fatal(err)
+		}
 		if r.Key != nil {
 			equal(d, "fingerprint", r.Key.Fingerprint, "g")
 		}

@@ -164,7 +164,7 @@ func (b *batch) Apply(_ context.Context, c *store.Changes) error {
 		d.applyResources(u)
 	}
 	for _, s := range c.Sequences {
-		d.sequences[s.RolloutID] = s.Last
+		d.applySequence(s)
 	}
 	for i := range c.Spans {
 		d.applySpan(&c.Spans[i])
@@ -278,6 +278,22 @@ func (d *Driver) applyResources(cur *agl.ResourcesUpdate) {
 	}
 	u.cur = cur
 	d.latest = u
+}
+
+// maxGhosts is how many sequences are kept of rollouts that do not exist.
+const maxGhosts = 10_000
+
+func (d *Driver) applySequence(s store.Sequence) {
+	if _, known := d.sequences[s.RolloutID]; !known && d.rollouts[s.RolloutID] == nil {
+		d.ghosts = append(d.ghosts, s.RolloutID)
+		if len(d.ghosts) > maxGhosts {
+			if d.rollouts[d.ghosts[0]] == nil {
+				delete(d.sequences, d.ghosts[0])
+			}
+			d.ghosts = d.ghosts[1:]
+		}
+	}
+	d.sequences[s.RolloutID] = s.Last
 }
 
 func (d *Driver) deleteRollout(id string) {

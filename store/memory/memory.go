@@ -121,6 +121,7 @@ type Driver struct {
 	shelf     []*bundle // by creation
 	latest    *bundle
 	sequences map[string]int64
+	ghosts    []string // rollouts that did not exist when their first sequence id was given, by time
 	spans     int
 	evictable evictable
 	keys      keys

@@ -219,3 +219,35 @@ func heap() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
+
+// TestGhostsAreBounded reserves sequence ids for rollouts that do not exist.
+func TestGhostsAreBounded(t *testing.T) {
+	t.Parallel()
+	d, err := memory.New(memory.Config{CapacityBytes: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 25_000
+	c := store.Changes{Rollouts: []store.RolloutChange{{Rollout: &agl.Rollout{RolloutID: "real", Status: agl.RolloutFailed}, New: true}}}
+	c.Sequences = append(c.Sequences, store.Sequence{RolloutID: "real", Last: 5})
+	want := store.LoadParams{Sequences: []string{"real"}}
+	for i := range n {
+		id := fmt.Sprint("ghost", i)
+		c.Sequences = append(c.Sequences, store.Sequence{RolloutID: id, Last: 1})
+		want.Sequences = append(want.Sequences, id)
+	}
+	b, err := d.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Apply(t.Context(), &c); err != nil {
+		t.Fatal(err)
+	}
+	var got store.Loaded
+	if err := b.Load(t.Context(), &want, &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Sequences) != 10_001 || got.Sequences[0].RolloutID != "real" || got.Sequences[10_000].RolloutID != fmt.Sprint("ghost", n-1) {
+		t.Errorf("%d sequences are kept, want the real one and the last 10,000", len(got.Sequences))
+	}
+}
