@@ -96,19 +96,26 @@ func (d *dispatcher) try(ctx context.Context) (*http.Response, error) {
 	return res, err
 }
 
-// enter takes a place of a backend while the proxy is not paused.
+// enter takes a place of a backend while the proxy is not paused. A call that
+// has waited goes by the models of now: those of its arrival may have been
+// replaced, and their weights with them.
 func (d *dispatcher) enter(ctx context.Context) error {
+	p, c := d.p, d.c
 	for {
-		if err := d.p.gate.wait(ctx, d.p.cfg.PauseTimeout); err != nil {
+		if err := p.gate.wait(ctx, p.cfg.PauseTimeout); err != nil {
 			return err
+		}
+		t := p.models.Load()
+		if c.group = t.groups[c.model]; c.group == nil {
+			return t.missing(c.model)
 		}
 		if err := d.choose(ctx); err != nil {
 			return err
 		}
-		if d.p.gate.enter(d.c) {
+		if p.gate.enter(c) && p.models.Load() == t {
 			return nil
 		}
-		d.leave() // it was paused while the call waited in line
+		d.leave() // it was paused, or the models replaced, while the call waited in line
 	}
 }
 

@@ -2,7 +2,9 @@ package proxy
 
 import (
 	"cmp"
+	"fmt"
 	"math"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy/openai"
 )
 
 // table is a list of models, ready for look-ups. It is never changed; a swap
@@ -150,6 +153,17 @@ func (t *table) names() []string {
 		}
 	}
 	return names
+}
+
+// missing is what a call of a model gets that is not in the table.
+func (t *table) missing(model string) *failure {
+	names := "none"
+	if list := t.names(); len(list) > 0 {
+		names = strings.Join(list, ", ")
+	}
+	f := fail(http.StatusNotFound, openai.InvalidRequestError, "model_not_found", fmt.Sprintf("the model %q does not exist; there are: %s", model, names))
+	f.body.Param = "model"
+	return f
 }
 
 // slack is how far above the mean the load of a replica may be before the calls

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/agl-go/agl/proxy/openai"
@@ -191,13 +190,7 @@ func (p *Proxy) readRequest(r *http.Request, c *call) (openai.Request, *failure)
 	c.model, c.stream = request.Model, request.Stream
 	c.group = models.groups[request.Model]
 	if c.group == nil {
-		names := "none"
-		if list := models.names(); len(list) > 0 {
-			names = strings.Join(list, ", ")
-		}
-		_, f := invalid(http.StatusNotFound, "model_not_found", fmt.Sprintf("the model %q does not exist; there are: %s", request.Model, names))
-		f.body.Param = "model"
-		return openai.Request{}, f
+		return openai.Request{}, models.missing(request.Model)
 	}
 	return request, nil
 }
