@@ -135,6 +135,9 @@ func (s *Store) runBatch(ctx context.Context, commands []command) (committed boo
 		if h := c.head(); h.err == nil {
 			h.err = err
 		}
+		if l, ok := c.(*leaveCommand); ok {
+			l.leave()
+		}
 	}
 	s.away = true
 	// What the batch would have served waits on: the next one looks again.

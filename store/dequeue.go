@@ -365,12 +365,18 @@ func (c *leaveCommand) load(want *LoadParams) {
 	}
 }
 
-func (c *leaveCommand) run(w *work) error {
+// leave takes the waiter off the list, which is in memory: it is done whatever
+// becomes of the batch, since nobody waits for an answer to it any more.
+func (c *leaveCommand) leave() {
 	if c.waiter.place != nil {
 		c.store.waiters.Remove(c.waiter.place)
 		c.waiter.place = nil
 		c.unserved = true
 	}
+}
+
+func (c *leaveCommand) run(w *work) error {
+	c.leave()
 	if c.unserved && !c.giveBack {
 		c.waiter.answer(agl.DequeueResult{})
 		// A commit that seemed to fail may have served it.

@@ -263,6 +263,58 @@ func checkDone(t *testing.T, d store.Driver, n int) {
 	}
 }
 
+// absent is a driver whose database is away for as long as it is told.
+type absent struct {
+	store.Driver
+
+	away atomic.Bool
+}
+
+func (a *absent) Begin(ctx context.Context) (store.Batch, error) {
+	if a.away.Load() {
+		return nil, agl.Errorf(agl.CodeUnavailable, "the database is away")
+	}
+	return a.Driver.Begin(ctx)
+}
+
+// TestLeaveWhileAway ends blocked dequeues while the database is away, by their
+// timeout and by their context: what is queued afterwards is for those who still
+// wait.
+func TestLeaveWhileAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &absent{Driver: newMemory(t, storetest.OpenParams{})}
+		s := reopen(t, d)
+		defer func() {
+			if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+		}()
+		impatient, cancel := context.WithCancel(t.Context())
+		var leaving sync.WaitGroup
+		for _, ctx := range []context.Context{t.Context(), impatient} {
+			leaving.Go(func() {
+				got, err := s.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: time.Second})
+				if err == nil || len(got.Rollouts) > 0 {
+					t.Errorf("got %v, %v from a database that is away", got, err)
+				}
+			})
+		}
+		synctest.Wait()
+		d.away.Store(true)
+		cancel()
+		leaving.Wait()
+		d.away.Store(false)
+		if _, err := s.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: make([]agl.EnqueueRollout, 1)}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1})
+		if err != nil || len(got.Rollouts) != 1 || got.Rollouts[0].Attempt.SequenceID != 1 {
+			t.Errorf("got %v, %v, want the rollout that was queued", got, err)
+		}
+	})
+}
+
 // rival lets another process commit something in the way of the next batch.
 type rival struct {
 	store.Driver
