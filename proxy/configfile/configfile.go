@@ -21,12 +21,45 @@ import (
 	"github.com/agl-go/agl/proxy"
 )
 
-// File is what a configuration file says. What it does not say is zero.
+// File is what a configuration file says. What it does not say is zero, but for
+// Proxy.LogCalls, which is set unless it says false.
 type File struct {
 	Listen string // host:port
 	Store  string // base URL of the store that takes the records
 	Token  string // env:NAME, for the store and the admin routes
 	Proxy  proxy.Config
+}
+
+// Frozen returns the keys by which next differs from f and which a running proxy
+// cannot change: all but models and control.
+func (f *File) Frozen(next *File) []string {
+	a, b := &f.Proxy, &next.Proxy
+	var changed []string
+	for _, part := range [...]struct {
+		key  string
+		same bool
+	}{
+		{"listen", f.Listen == next.Listen},
+		{"store", f.Store == next.Store},
+		{"token", f.Token == next.Token},
+		{"public_url", a.PublicURL == b.PublicURL},
+		{"key_secret", a.KeySecret == b.KeySecret},
+		{"retry", a.Retry == b.Retry},
+		{"health", a.Health == b.Health},
+		{"pause", a.PauseTimeout == b.PauseTimeout && a.PauseQueue == b.PauseQueue},
+		{"cache", a.CacheBytes == b.CacheBytes},
+		{"capture", a.Capture == b.Capture && a.SpoolDir == b.SpoolDir && a.SpoolBytes == b.SpoolBytes && a.CaptureBytes == b.CaptureBytes &&
+			a.MaxReplyBytes == b.MaxReplyBytes && a.StoreTimeout == b.StoreTimeout && a.StoreRetry == b.StoreRetry && a.WriteDelay == b.WriteDelay},
+		{"request_size", a.MaxRequestBytes == b.MaxRequestBytes},
+		{"queue_timeout", a.QueueTimeout == b.QueueTimeout},
+		{"idle_timeout", a.IdleTimeout == b.IdleTimeout},
+		{"log", a.LogCalls == b.LogCalls && a.LogContents == b.LogContents},
+	} {
+		if !part.same {
+			changed = append(changed, part.key)
+		}
+	}
+	return changed
 }
 
 // Mistake is one thing that is wrong in a file.
@@ -59,7 +92,7 @@ func (e *Error) Is(target error) bool { return target == agl.ErrInvalid }
 // Parse reads a file. The name is only for its errors, which are *Error.
 func Parse(name string, data []byte) (*File, error) {
 	r := &reader{}
-	file := &File{}
+	file := &File{Proxy: proxy.Config{LogCalls: true}}
 	dec := yaml.NewDecoder(strings.NewReader(string(data)))
 	var document, another yaml.Node
 	switch err := dec.Decode(&document); {

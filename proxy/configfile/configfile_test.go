@@ -27,7 +27,8 @@ func TestParse(t *testing.T) {
 	want := &configfile.File{
 		Listen: "0.0.0.0:4748", Store: "http://store:4747", Token: "env:AGL_TOKEN",
 		Proxy: proxy.Config{
-			PublicURL: "http://gateway:4748/v1",
+			PublicURL: "http://gateway:4748/v1", KeySecret: "env:AGL_PROXY_KEY_SECRET",
+			Capture: proxy.CaptureBestEffort, SpoolDir: "/var/lib/agl/spool", SpoolBytes: 2 << 30,
 			Models: []proxy.Model{
 				{
 					Name: "qwen", BaseURL: "http://10.0.0.1:8000/v1", BackendModel: "Qwen/Qwen3-8B", Version: "step-0", Limits: proxy.Limits{InFlight: 64},
@@ -90,7 +91,7 @@ cache: {size: 3 apples}
 		`f.yaml:1: listen: got "4748", must be HOST:PORT such as 127.0.0.1:4748`,
 		`f.yaml:2: store: must be an http or https URL such as http://127.0.0.1:8000/v1`,
 		`f.yaml:3: token: must be env:NAME, the name of the environment variable that holds it; the secret itself has no place in this file`,
-		`f.yaml:4: frobnicate: unknown; there are cache, capture, control, health, idle_timeout, listen, log, models, pause, public_url, queue_timeout, request_size, retry, store, token`,
+		`f.yaml:4: frobnicate: unknown; there are cache, capture, control, health, idle_timeout, key_secret, listen, log, models, pause, public_url, queue_timeout, request_size, retry, store, token`,
 		`f.yaml:7: models[0].base_url: must be an http or https URL such as http://127.0.0.1:8000/v1`,
 		`f.yaml:8: models[0].api_key: must be env:NAME, the name of the environment variable that holds it; the secret itself has no place in this file`,
 		`f.yaml:9: models[0].api: got "google", must be anthropic or azure or openai`,
@@ -143,6 +144,35 @@ func TestOneMistake(t *testing.T) {
 		if err == nil || err.Error() != want {
 			t.Errorf("%q:\n got %v\nwant %s", file, err, want)
 		}
+	}
+}
+
+// What a running proxy cannot change is named; models and control it can.
+func TestFrozen(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("testdata/full.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parse := func(file string) *configfile.File {
+		f, err := configfile.Parse("f", []byte(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	full := parse(string(data))
+	small := parse("models: [{name: a, base_url: 'http://x'}]\nlog: {contents: true}")
+	want := []string{
+		"listen", "store", "token", "public_url", "key_secret", "retry", "health", "pause", "cache", "capture", "request_size", "queue_timeout", "idle_timeout", "log",
+	}
+	if diff := cmp.Diff(want, full.Frozen(small)); diff != "" {
+		t.Error(diff)
+	}
+	other := *full
+	other.Proxy.Models, other.Proxy.Control = nil, proxy.Control{}
+	if got := full.Frozen(&other); len(got) > 0 {
+		t.Errorf("%v", got)
 	}
 }
 

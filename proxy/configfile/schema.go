@@ -21,6 +21,7 @@ func (r *reader) file(n *yaml.Node, f *File) {
 		"store":      r.url(&f.Store),
 		"token":      r.secret(&f.Token),
 		"public_url": r.url(&c.PublicURL),
+		"key_secret": r.secret(&c.KeySecret),
 		"models": func(n *yaml.Node, at string) {
 			r.list(n, at, func(n *yaml.Node, at string) {
 				var m proxy.Model
@@ -42,6 +43,10 @@ func (r *reader) file(n *yaml.Node, f *File) {
 		"pause": r.section(map[string]field{"timeout": r.duration(&c.PauseTimeout), "queue": integer(r, &c.PauseQueue)}),
 		"cache": r.section(map[string]field{"size": r.size(&c.CacheBytes)}),
 		"capture": r.section(map[string]field{
+			"mode": word(r, &c.Capture, map[string]proxy.CaptureMode{
+				string(proxy.CaptureRequire): proxy.CaptureRequire, string(proxy.CaptureBestEffort): proxy.CaptureBestEffort, string(proxy.CaptureOff): proxy.CaptureOff,
+			}),
+			"spool_dir": r.text(&c.SpoolDir), "spool_size": r.size(&c.SpoolBytes),
 			"memory": r.size(&c.CaptureBytes), "reply_size": r.size(&c.MaxReplyBytes), "store_timeout": r.duration(&c.StoreTimeout),
 			"store_retry": r.duration(&c.StoreRetry), "write_delay": r.duration(&c.WriteDelay),
 		}),

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/proxy/proxytest"
+)
+
+// A configuration file is read again when it has changed and on SIGHUP, and a
+// wrong one changes nothing.
+func TestConfigWatch(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "proxy.yaml")
+	written := time.Now()
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		written = written.Add(time.Second) // whatever the file system's clock can tell apart
+		if err := os.Chtimes(path, written, written); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const model = "models: [{name: %s, base_url: 'http://127.0.0.1:1/v1'}]\n"
+	write(fmt.Sprintf(model, "one"))
+	running, err := readConfig(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines bytes.Buffer
+	var reloads []string
+	w := &configWatch{path: path, running: running, log: slog.New(slog.NewTextHandler(&lines, nil)), reload: func(models []proxy.Model, _ proxy.Control) error {
+		reloads = append(reloads, models[0].Name)
+		return nil
+	}}
+	ctx, stop := context.WithCancel(t.Context())
+	ticks, hangups := make(chan time.Time), make(chan os.Signal)
+	var group sync.WaitGroup
+	group.Go(func() { w.run(ctx, ticks, hangups) })
+	tick := func() {
+		ticks <- time.Time{}
+		ticks <- time.Time{} // the first one has been dealt with
+	}
+	tick()
+	write(fmt.Sprintf(model, "two"))
+	tick()
+	for _, wrong := range []string{"models: [", "models: [{name: x, base_url: ftp://x}]", fmt.Sprintf(model, "x") + "idle_timeout: 1m\n"} {
+		write(wrong)
+		tick()
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	tick()
+	write(fmt.Sprintf(model, "three"))
+	hangups <- syscall.SIGHUP
+	tick()
+	stop()
+	group.Wait()
+	if diff := cmp.Diff([]string{"two", "three"}, reloads); diff != "" {
+		t.Errorf("%s\n%s", diff, &lines)
+	}
+	for _, want := range []string{"not YAML", "base_url: must be", "idle_timeout can only change with a restart"} {
+		if !strings.Contains(lines.String(), want) {
+			t.Errorf("no %q in\n%s", want, &lines)
+		}
+	}
+}
+
+// The program serves what its configuration file says.
+func TestProxyConfig(t *testing.T) {
+	t.Parallel()
+	backend := proxytest.NewServer(proxytest.VLLM(func(prompt string, _ int) string { return "re: " + prompt }))
+	defer backend.Close()
+	path := filepath.Join(t.TempDir(), "proxy.yaml")
+	file := fmt.Sprintf("listen: 127.0.0.1:0\nmodels: [{name: m, base_url: %q}]\ncapture: {mode: 'off'}\nlog: {calls: false}\n", backend.BaseURL())
+	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	url, stop, err := startServer("proxy", "--config="+path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if body, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(body), "re: hi") {
+		t.Errorf("%d %s %v", res.StatusCode, body, err)
+	}
+}
