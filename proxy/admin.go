@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/subtle"
+	"errors"
 	"io"
 	"net/http"
 	"net/netip"
@@ -134,6 +135,8 @@ func (p *Proxy) answerFlush(w http.ResponseWriter, r *http.Request, s scope) {
 	case err == nil:
 		p.answer(w, http.StatusOK, []byte("{}"))
 	case r.Context().Err() != nil:
+	case errors.Is(err, errLeftOnDisk):
+		p.refuse(w, r, fail(http.StatusServiceUnavailable, openai.OverloadedError, "shutting_down", err.Error()))
 	default:
 		p.refuse(w, r, fail(http.StatusInternalServerError, openai.APIError, "records_lost", err.Error()))
 	}
@@ -291,6 +294,8 @@ func statusCode(status int) agl.Code {
 		return agl.CodeUnauthorized
 	case http.StatusNotFound:
 		return agl.CodeNotFound
+	case http.StatusServiceUnavailable:
+		return agl.CodeUnavailable
 	default:
 		return agl.CodeInternal
 	}

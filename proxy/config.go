@@ -126,7 +126,7 @@ type Config struct {
 	// SpoolBytes bounds the records in SpoolDir; 0 is 1 GiB. Once they fill it,
 	// records stay in memory, see CaptureBytes.
 	SpoolBytes int64
-	// StoreTimeout bounds one request to Spans; 0 is 30 s.
+	// StoreTimeout bounds one request to Spans; 0 is 30 s, with a spool 5 s.
 	StoreTimeout time.Duration
 	// StoreRetry is how long a failing write is repeated before the record is
 	// given up; 0 is 2 minutes. With a spool none is.
@@ -162,6 +162,9 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.IdleTimeout, 10*time.Minute)
 	orDefault(&c.Capture, CaptureRequire)
 	orDefault(&c.SpoolBytes, 1024*mib)
+	if c.SpoolDir != "" {
+		orDefault(&c.StoreTimeout, 5*time.Second)
+	}
 	orDefault(&c.StoreTimeout, 30*time.Second)
 	orDefault(&c.StoreRetry, 2*time.Minute)
 	orDefault(&c.WriteDelay, 5*time.Millisecond)

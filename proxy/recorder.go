@@ -25,6 +25,9 @@ const (
 	lastPause  = 2 * time.Second
 )
 
+// errLeftOnDisk is what flushes get that still wait when the proxy has closed.
+var errLeftOnDisk = errors.New("the proxy was closed before the store took the records; they are in the spool, flush the proxy that follows")
+
 var errRecorderClosed = errors.New("the proxy was closed before the record was stored")
 
 // recorder orders calls and writes their records. Its goroutines begin with the
@@ -48,6 +51,7 @@ type recorder struct {
 	replays sync.WaitGroup     // replay
 	cancel  context.CancelFunc // of all store requests; nil before the first call
 	closing chan struct{}      // closed when close begins
+	ended   chan struct{}      // closed when it is over
 
 	away atomic.Bool // the last request to the store failed; changed under mu
 
@@ -68,7 +72,7 @@ type recorder struct {
 // process left in the spool.
 func newRecorder(cfg *Config, b *budget) (*recorder, error) {
 	r := &recorder{
-		cfg: cfg, ledger: newLedger(), budget: b, log: cfg.Logger, closing: make(chan struct{}), waiting: make(map[*call]struct{}),
+		cfg: cfg, ledger: newLedger(), budget: b, log: cfg.Logger, closing: make(chan struct{}), ended: make(chan struct{}), waiting: make(map[*call]struct{}),
 		wake: make(chan struct{}, 1), wakeDisk: make(chan struct{}, 1),
 	}
 	if cfg.SpoolDir == "" {
@@ -197,6 +201,11 @@ func (r *recorder) flush(ctx context.Context, s scope) error {
 	select {
 	case <-b.open:
 		return r.lost(s)
+	case <-r.ended:
+		if isClosed(b.open) {
+			return r.lost(s)
+		}
+		return agl.Errorf(agl.CodeUnavailable, "flush: %w", errLeftOnDisk)
 	case <-ctx.Done():
 		return agl.Errorf(agl.CodeUnavailable, "flush: calls are still running or not stored: %w", context.Cause(ctx))
 	}
@@ -259,6 +268,7 @@ func (r *recorder) close(ctx context.Context) error {
 	r.mu.Unlock()
 	wakeUp(r.wakeDisk)
 	r.replays.Wait()
+	defer close(r.ended)
 	if r.spool == nil {
 		return nil
 	}
