@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store"
@@ -57,6 +58,8 @@ var (
 
 	claimRollouts = &statement{"claim", `SELECT r.place, r.attempts, ` + rolloutColumns + ` FROM rollouts r
 		WHERE r.place > $1::int8 ORDER BY r.place LIMIT $2::int8 FOR UPDATE SKIP LOCKED`}
+	countQueued = &statement{"count_queued", `SELECT count(*) FROM (SELECT FROM rollouts r
+		WHERE r.place > $1::int8 ORDER BY r.place LIMIT $2::int8) q`}
 )
 
 // found is what one Load or Claim has read.
@@ -301,38 +304,79 @@ func (b *batch) deliver(f *found, want *store.LoadParams, workers []string, got 
 	}
 }
 
+const (
+	// claimPatience is how long a Claim that finds nothing but what other servers
+	// hold waits for them: an empty answer should mean an empty queue. A server
+	// holds rows for milliseconds.
+	claimPatience = 250 * time.Millisecond
+	// claimPoll and claimPollMost bound the pauses meanwhile, which double.
+	claimPoll     = time.Millisecond
+	claimPollMost = 8 * time.Millisecond
+)
+
 // Claim implements store.Batch.
 func (b *batch) Claim(ctx context.Context, limit int, got *store.Loaded) ([]string, error) {
 	bounded, cancel := b.driver.bound(ctx)
 	defer cancel()
-	var claimed, tried []string
-	f := newFound()
-	err := b.run(bounded, []call{{claimRollouts, [][]byte{int8Param(b.cursor), int8Param(int64(limit))}, func(r *row) error {
-		b.cursor = r.int8()
-		attempts := r.int4()
-		if err := f.addRollout(r); err != nil {
-			return err
-		}
-		id := f.rollouts[len(f.rollouts)-1].RolloutID
-		claimed = append(claimed, id)
-		if attempts > 0 {
-			tried = append(tried, id)
-		}
-		return nil
-	}}})
-	if err != nil {
-		return nil, batchFailed(ctx, "claim", err)
-	}
-	b.loaded = true
-	if len(tried) > 0 {
-		// Their attempts, now that nobody can add one.
-		again := newFound()
-		if err := b.run(bounded, b.loadNouns(again, unique(tried), nil)); err != nil {
+	c := &claim{found: newFound()}
+	poll := claimPoll
+	for begin := time.Now(); ; poll = min(2*poll, claimPollMost) {
+		if err := b.claim(bounded, c, limit); err != nil {
 			return nil, batchFailed(ctx, "claim", err)
 		}
-		f.attempts, f.workers, f.live = again.attempts, again.workers, again.live
+		if len(c.ids) > 0 || c.skipped == 0 || time.Since(begin) > claimPatience {
+			break
+		}
+		time.Sleep(poll)
 	}
-	b.remember(f, claimed, nil)
-	b.deliver(f, &store.LoadParams{}, nil, got)
-	return claimed, nil
+	if c.skipped > 0 && len(c.ids) < limit {
+		// Whoever holds them may not take them, and will not tell.
+		b.driver.listener.tellSoon()
+	}
+	if len(c.tried) > 0 {
+		// Their attempts, now that nobody can add one.
+		again := newFound()
+		if err := b.run(bounded, b.loadNouns(again, unique(c.tried), nil)); err != nil {
+			return nil, batchFailed(ctx, "claim", err)
+		}
+		c.attempts, c.workers, c.live = again.attempts, again.workers, again.live
+	}
+	b.remember(c.found, c.ids, nil)
+	b.deliver(c.found, &store.LoadParams{}, nil, got)
+	return c.ids, nil
+}
+
+// claim is what one Claim has found.
+type claim struct {
+	*found
+
+	ids     []string
+	tried   []string // those that have attempts
+	skipped int      // rollouts in the queue that another server holds
+}
+
+// claim takes what nobody else holds, once.
+func (b *batch) claim(ctx context.Context, c *claim, limit int) error {
+	params := [][]byte{int8Param(b.cursor), int8Param(int64(limit))}
+	err := b.run(ctx, []call{
+		{claimRollouts, params, func(r *row) error {
+			b.cursor = r.int8()
+			attempts := r.int4()
+			if err := c.addRollout(r); err != nil {
+				return err
+			}
+			id := c.rollouts[len(c.rollouts)-1].RolloutID
+			c.ids = append(c.ids, id)
+			if attempts > 0 {
+				c.tried = append(c.tried, id)
+			}
+			return nil
+		}},
+		{countQueued, params, func(r *row) error {
+			c.skipped = max(int(r.int8())-len(c.ids), 0)
+			return nil
+		}},
+	})
+	b.loaded = true
+	return err
 }

@@ -66,12 +66,16 @@ type listener struct {
 	pending store.Notice
 	there   bool          // pending holds something
 	wake    chan struct{} // capacity 1: there has become true
+	soon    chan struct{} // capacity 1: the queue is to be looked at in a moment
 }
 
 const (
 	// maxPending is how many rollouts are named to the engine at once; more are
 	// everything.
 	maxPending = 1024
+	// soonAfter is when the engine looks at the queue again after other servers
+	// held what it wanted.
+	soonAfter  = 10 * time.Millisecond
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 5 * time.Second
 )
@@ -82,6 +86,7 @@ func (l *listener) init(d *Driver, config *pgx.ConnConfig) {
 	l.config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { l.heard(n.Payload) }
 	l.notices = make(chan store.Notice)
 	l.wake = make(chan struct{}, 1)
+	l.soon = make(chan struct{}, 1)
 }
 
 // heard takes one notification.
@@ -128,6 +133,14 @@ func (l *listener) tell(n store.Notice) {
 	}
 }
 
+// tellSoon makes the engine look at the queue in a moment.
+func (l *listener) tellSoon() {
+	select {
+	case l.soon <- struct{}{}:
+	default:
+	}
+}
+
 func (l *listener) take() (n store.Notice, there bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,9 +152,17 @@ func (l *listener) take() (n store.Notice, there bool) {
 // forward hands notices to the engine until ctx ends.
 func (l *listener) forward(ctx context.Context) {
 	defer close(l.notices)
+	var timer <-chan time.Time
 	for {
 		select {
 		case <-l.wake:
+		case <-l.soon:
+			if timer == nil {
+				timer = time.After(soonAfter)
+			}
+		case <-timer:
+			timer = nil
+			l.tell(store.Notice{Queue: true})
 		case <-ctx.Done():
 			return
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/agl-go/agl/store/postgres"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 )
 
 // patience bounds what must happen soon.
@@ -430,5 +431,43 @@ func TestSameRows(t *testing.T) {
 	}
 	if total != hands*each || spans.Load() != hands*each {
 		t.Errorf("%d spans are stored, want %d", total, hands*each)
+	}
+}
+
+// TestHeldRows dequeues while a third party holds the only rollout and lets it go
+// without a word.
+func TestHeldRows(t *testing.T) {
+	t.Parallel()
+	databaseURL := server.Database(t)
+	s := engine(t, postgres.Config{URL: databaseURL, PollInterval: time.Hour})
+	enqueue(t, s, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
+	ctx := t.Context()
+	conn, err := pgx.Connect(ctx, databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(ctx, `SELECT FROM agl.rollouts FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	// It is passed over in the end, but nobody forgets it.
+	got, err := s.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: 1})
+	if err != nil || len(got.Rollouts) != 0 {
+		t.Errorf("dequeued %v, error %v, although it is held", got.Rollouts, err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		got, err := s.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: patience})
+		done <- want(len(got.Rollouts) == 1, err, "no claim")
+	}()
+	if err := tx.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

@@ -6,31 +6,34 @@ import (
 )
 
 // PostgreSQL takes every text but the character U+0000 and what is no UTF-8. Such
-// a byte is written as a code point that is no character, with another behind it
-// that tells which byte it is; so every text comes back as it was, and what one
-// contains, it contains still.
+// a byte is written as three code points that Unicode keeps free for purposes
+// like this (U+FDD0 to U+FDEF): a mark and two digits. Where a text has one of
+// those itself, its bytes are written so too. Then every text comes back as it
+// was, and one contains another exactly if what is stored does.
 const (
-	mark     = '\U0010FFFE'
-	markSelf = '\U0010FFFF' // behind a mark: the mark itself
-	markByte = 0xF0000      // behind a mark: this plus a byte
+	firstSpecial = '\uFDD0'
+	lastSpecial  = '\uFDEF'
+	mark         = lastSpecial  // begins a byte
+	digit        = firstSpecial // and those behind it, for the 16 digits
 )
+
+func special(r rune) bool { return r == 0 || r >= firstSpecial && r <= lastSpecial }
 
 // text is a string as a column of text keeps it.
 func text(s string) string {
-	if strings.IndexByte(s, 0) < 0 && utf8.ValidString(s) && !strings.ContainsRune(s, mark) {
+	if utf8.ValidString(s) && strings.IndexFunc(s, special) < 0 {
 		return s
 	}
 	var out strings.Builder
 	for len(s) > 0 {
 		r, size := utf8.DecodeRuneInString(s)
-		switch {
-		case r == 0 || r == utf8.RuneError && size == 1:
-			out.WriteRune(mark)
-			out.WriteRune(markByte + rune(s[0]))
-		case r == mark:
-			out.WriteRune(mark)
-			out.WriteRune(markSelf)
-		default:
+		if special(r) || r == utf8.RuneError && size == 1 {
+			for _, b := range []byte(s[:size]) {
+				out.WriteRune(mark)
+				out.WriteRune(digit + rune(b>>4))
+				out.WriteRune(digit + rune(b&15))
+			}
+		} else {
 			out.WriteRune(r)
 		}
 		s = s[size:]
@@ -44,20 +47,19 @@ func untext(s string) string {
 		return s
 	}
 	var out strings.Builder
-	marked := false
+	digits, b := 0, byte(0)
 	for _, r := range s {
 		switch {
-		case !marked && r == mark:
-			marked = true
-			continue
-		case marked && r == markSelf:
-			out.WriteRune(mark)
-		case marked:
-			out.WriteByte(byte(r - markByte))
+		case r == mark:
+			digits, b = 2, 0
+		case digits > 0:
+			b = b<<4 | byte(r-digit)
+			if digits--; digits == 0 {
+				out.WriteByte(b)
+			}
 		default:
 			out.WriteRune(r)
 		}
-		marked = false
 	}
 	return out.String()
 }
