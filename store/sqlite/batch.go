@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"math"
+	"slices"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store"
@@ -370,14 +371,18 @@ func (b *batch) claim(ctx context.Context, l *loader, limit int) ([]string, erro
 	if err != nil {
 		return nil, err
 	}
-	after := b.claims.Or(l.d.state.firstPlace - 1)
+	before := b.claims.Or(l.d.state.firstPlace - 1)
+	after := before
 	var claimed []string
-	err = c.query(ctx, "SELECT rollout_id, place FROM rollouts WHERE place > ? ORDER BY place LIMIT ? + 0", []any{after, limit}, func(r row) error {
+	err = c.query(ctx, "SELECT rollout_id, place FROM rollouts WHERE place > ? ORDER BY place LIMIT ? + 0", []any{before, limit}, func(r row) error {
 		claimed = append(claimed, r.text(0))
 		after = r.int(1)
 		return nil
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := l.recallQueued(ctx, claimed, before, after); err != nil {
 		return nil, err
 	}
 	for _, id := range claimed {
@@ -387,4 +392,23 @@ func (b *batch) claim(ctx context.Context, l *loader, limit int) ([]string, erro
 	}
 	b.claims = agl.Some(after)
 	return claimed, nil
+}
+
+// recallQueued brings those of the queued rollouts into the cache that are not
+// there, all at once: those of a long queue seldom are. Their places are behind
+// one and up to the other.
+func (l *loader) recallQueued(ctx context.Context, ids []string, behind, last int64) error {
+	if !slices.ContainsFunc(ids, func(id string) bool { return !l.d.rollouts.has(id) }) {
+		return nil
+	}
+	return l.c.query(ctx, selectRollouts+" WHERE r.place > ? AND r.place <= ?", []any{behind, last}, func(r row) error {
+		if l.d.rollouts.has(r.text(1)) {
+			return nil
+		}
+		out, err := l.d.scanRollout(r)
+		if err == nil {
+			l.d.keep(out)
+		}
+		return err
+	})
 }

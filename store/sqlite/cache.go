@@ -39,6 +39,8 @@ func (c *cache[V]) get(key string) (v V, there bool) {
 	return s.value, true
 }
 
+func (c *cache[V]) has(key string) bool { return c.slots[key] != nil }
+
 func (c *cache[V]) put(key string, v V, size int64) {
 	size += slotBytes
 	if s := c.slots[key]; s != nil {

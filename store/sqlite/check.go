@@ -2,6 +2,8 @@ package sqlite
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
 
 	"github.com/agl-go/agl"
@@ -12,21 +14,22 @@ import (
 // Check implements store.Database: the structure of the file, the checksum of
 // every document, and that what belongs together is there and adds up.
 func (d *Database) Check(ctx context.Context, report func(store.Problem)) error {
-	return d.read(ctx, func(c *conn) error {
-		if err := d.usable(ctx, c); err != nil {
-			return err
-		}
-		codec, err := newCodec()
-		if err != nil {
-			return err
-		}
-		defer codec.close()
+	codec, err := newCodec()
+	if err != nil {
+		return err
+	}
+	defer codec.close()
+	check := checker{d: &Driver{path: d.path, codec: codec}, report: report}
+	return check.survive(d.read(ctx, func(c *conn) error {
+		check.c = c
 		// What is read is of one moment, although a server may write.
 		if err := c.exec(ctx, "BEGIN"); err != nil {
 			return err
 		}
 		defer func() { _ = c.exec(ctx, "ROLLBACK") }() // nothing was written
-		check := checker{d: &Driver{path: d.path, codec: codec}, c: c, report: report}
+		if err := d.usable(ctx, c); err != nil {
+			return err // a file whose tables cannot be told cannot be looked at further
+		}
 		for _, part := range []func(context.Context) error{
 			check.structure, check.rollouts, check.attempts, check.spans, check.resources, check.keys, check.events, check.consistency, check.counts,
 		} {
@@ -35,7 +38,7 @@ func (d *Database) Check(ctx context.Context, report func(store.Problem)) error 
 			}
 		}
 		return nil
-	})
+	}))
 }
 
 type checker struct {
@@ -51,7 +54,7 @@ func (k *checker) found(where, what string) { k.report(store.Problem{Where: wher
 func (k *checker) survive(err error) error {
 	code := resultCode(err)
 	switch {
-	case code&primary == lib.SQLITE_CORRUPT, code&primary == lib.SQLITE_NOTADB, code == lib.SQLITE_IOERR_SHORT_READ:
+	case code&primary == lib.SQLITE_CORRUPT, code&primary == lib.SQLITE_NOTADB, code == lib.SQLITE_IOERR_SHORT_READ, errors.Is(err, errNoState):
 		k.found("file "+k.d.path, "it cannot be read on: "+err.Error())
 		return nil
 	}
@@ -87,7 +90,7 @@ func (k *checker) rollouts(ctx context.Context) error {
 			k.found("rollout "+id, "its task is missing")
 			return nil
 		}
-		if _, err := k.d.scanRollout(append(r[:len(r):len(r)], nil)); err != nil {
+		if _, err := k.d.scanRollout(slices.Concat(r, row{nil})); err != nil {
 			k.damaged("rollout "+id, err, "its task, config and metadata are lost")
 		}
 		if status := agl.RolloutStatus(r.text(6)); !status.Valid() {

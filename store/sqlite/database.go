@@ -64,6 +64,9 @@ func (d *Database) write(mode string, use func(c *conn) error) error {
 		return err
 	}
 	defer lock.release()
+	if err := lock.checkNotEmptied(d.path); err != nil {
+		return err
+	}
 	c, err := connect(d.path, mode)
 	if err != nil {
 		return fault(d.path, err)

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 
@@ -31,6 +32,42 @@ func takeLock(path string) (*lock, error) {
 			"sqlite: the file %s is in use by another process; one server has a file at a time, stop that one or name another file", path)
 	}
 	return &lock{f}, nil
+}
+
+// mark notes which database the lock is of, so that a file which has lost all it
+// had is not taken for a new one.
+func (l *lock) mark(identity string) error {
+	if err := l.file.Truncate(0); err != nil {
+		return err
+	}
+	_, err := l.file.WriteAt([]byte(identity+"\n"), 0)
+	return err
+}
+
+// checkNotEmptied refuses a file that has lost all it had. One that is not there
+// was removed on purpose.
+func (l *lock) checkNotEmptied(path string) error {
+	file, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return errPlace(path, err)
+	case file.IsDir():
+		return agl.Errorf(agl.CodeInvalid, "sqlite: %s is a directory, name a file", path)
+	case file.Size() > 0:
+		return nil
+	}
+	mark, err := l.file.Stat()
+	if err != nil {
+		return errPlace(path, err)
+	}
+	log, err := os.Stat(path + "-wal")
+	if mark.Size() > 0 || err == nil && log.Size() > 0 {
+		return agl.Errorf(agl.CodeInternal,
+			"sqlite: the file %s is damaged: it is empty, and it held a database; restore a backup, or remove the file to begin anew", path)
+	}
+	return nil
 }
 
 func (l *lock) release() { _ = l.file.Close() } // which unlocks it

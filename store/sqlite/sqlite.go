@@ -107,6 +107,9 @@ func Open(ctx context.Context, config Config) (_ *Driver, err error) {
 
 // start brings the file into service.
 func (d *Driver) start(ctx context.Context) error {
+	if err := d.lock.checkNotEmptied(d.path); err != nil {
+		return err
+	}
 	c, err := connect(d.path, modeCreate)
 	if err != nil {
 		return err
@@ -128,7 +131,13 @@ func (d *Driver) start(ctx context.Context) error {
 	if err := d.boot(ctx, c); err != nil {
 		return err
 	}
-	return d.recall(ctx, c)
+	if err := d.recall(ctx, c); err != nil {
+		return err
+	}
+	if err := d.lock.mark(d.state.identity); err != nil {
+		return errPlace(d.path, err)
+	}
+	return nil
 }
 
 // configure sets up the connection that writes.

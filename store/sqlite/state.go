@@ -34,6 +34,8 @@ type state struct {
 	ghosts    int64
 }
 
+var errNoState error = &agl.Error{Code: agl.CodeInternal, Message: "sqlite: the database is damaged, it has no state; see `agl db check`"}
+
 func readState(ctx context.Context, c *conn) (s state, err error) {
 	found := false
 	err = c.query(ctx, `SELECT identity, boot, clean, queue_closed, latest_resources, start_ordered, last_start,
@@ -49,7 +51,7 @@ func readState(ctx context.Context, c *conn) (s state, err error) {
 		return nil
 	})
 	if err == nil && !found {
-		err = agl.Errorf(agl.CodeInternal, "sqlite: the database has no state; see `agl db check`")
+		err = errNoState
 	}
 	return s, err
 }

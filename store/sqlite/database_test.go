@@ -1,0 +1,167 @@
+package sqlite_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/sqlite"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+func openDatabase(t *testing.T, path string) *sqlite.Database {
+	t.Helper()
+	db, err := sqlite.OpenDatabase(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
+
+func TestDatabaseWithoutFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "agl.db")
+	db := openDatabase(t, path)
+	_, err := db.Status(t.Context())
+	wantError(t, err, agl.ErrNotFound, path)
+	wantError(t, db.Check(t.Context(), nil), agl.ErrNotFound, path)
+	wantError(t, db.Vacuum(t.Context()), agl.ErrNotFound, path)
+	wantError(t, db.Backup(t.Context(), path+".bak"), agl.ErrNotFound, path)
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file came to be, error %v", err)
+	}
+	from, to, err := db.Migrate(t.Context())
+	if err != nil || from != 0 || to != 1 {
+		t.Errorf("migrated from %d to %d, error %v, want from 0 to 1", from, to, err)
+	}
+	from, to, err = db.Migrate(t.Context())
+	if err != nil || from != 1 || to != 1 {
+		t.Errorf("migrated again from %d to %d, error %v, want 1 and 1", from, to, err)
+	}
+}
+
+// TestDatabaseBesideServer does to a file what works while a server has it, and
+// checks that the rest is refused.
+func TestDatabaseBesideServer(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "agl.db")
+	d := open(t, sqlite.Config{Path: path, Sync: sqlite.SyncNormal})
+	populate(t, d)
+	db := openDatabase(t, path)
+	status, err := db.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !status.InUse || status.SchemaVersion != 1 || status.KnownVersion != 1 || status.Bytes < 4096 || status.Location != path ||
+		!strings.HasPrefix(status.Name, "sqlite 3.") || status.Contents.TotalSpans != 4 || status.Contents.TotalRollouts != 3 {
+		t.Errorf("got status %+v", status)
+	}
+	wantError(t, db.Vacuum(t.Context()), agl.ErrIllegalState, path, "in use by another process")
+	_, _, err = db.Migrate(t.Context())
+	wantError(t, err, agl.ErrIllegalState, path, "in use by another process")
+	if found := problems(t, path); len(found) > 0 {
+		t.Errorf("the check has found %q", found)
+	}
+	copied := filepath.Join(dir, "copy.db")
+	if err := db.Backup(t.Context(), copied); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, db.Backup(t.Context(), copied), agl.ErrConflict, copied, "exists")
+	wantError(t, db.Backup(t.Context(), filepath.Join(dir, "none", "x.db")), agl.ErrInvalid, "none", "does not exist")
+	mustApply(t, d, store.Changes{Rollouts: []store.RolloutChange{newRollout("later", agl.RolloutQueuing)}})
+	closeDriver(t, d)
+	if status, err = db.Status(t.Context()); err != nil || status.InUse {
+		t.Errorf("status %+v, error %v, want a file that is not in use", status, err)
+	}
+	if found := problems(t, copied); len(found) > 0 {
+		t.Errorf("the check has found %q in the backup", found)
+	}
+	restored := open(t, sqlite.Config{Path: copied})
+	page, err := restored.QueryRollouts(t.Context(), agl.QueryRolloutsParams{Paging: agl.Paging{Limit: -1}})
+	if err != nil || page.Total != 3 {
+		t.Errorf("%d rollouts, error %v, want those of the moment of the backup", page.Total, err)
+	}
+	closeDriver(t, restored)
+	left, err := filepath.Glob(filepath.Join(dir, "*partial*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("%q is left, error %v", left, err)
+	}
+}
+
+// TestLargeDeletion checks that many spans go at once for everybody, bit by bit
+// from the file, and that their space can be given back.
+func TestLargeDeletion(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"delete", "evict"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "agl.db")
+			d := open(t, sqlite.Config{Path: path, Sync: sqlite.SyncNormal})
+			a := newAttempt("r", 1, agl.AttemptSucceeded)
+			c := store.Changes{Rollouts: []store.RolloutChange{newRollout("r", agl.RolloutSucceeded)}, Attempts: []store.AttemptChange{a}}
+			const n = 9000
+			for i := range n {
+				s := newSpan(a, fmt.Sprintf("s%d", i), int64(i))
+				s.Payload = jsontext.Value(`"` + strings.Repeat("x", 200) + `"`)
+				c.Spans = append(c.Spans, s)
+			}
+			mustApply(t, d, c)
+			evictable, err := d.Evictable(t.Context(), 10)
+			if err != nil || len(evictable.Rollouts) != 1 || evictable.Rollouts[0].SpanBytes != n*202 || evictable.SpanBytes != n*202 {
+				t.Fatalf("evictable: %+v, error %v", evictable, err)
+			}
+			gone := store.Changes{DeletedRollouts: []string{"r"}}
+			if how == "evict" {
+				gone = store.Changes{EvictedRollouts: []string{"r"}}
+			}
+			mustApply(t, d, gone)
+			stats, err := d.Statistics(t.Context())
+			if err != nil || stats.TotalSpans != 0 {
+				t.Errorf("%d spans, error %v, want none", stats.TotalSpans, err)
+			}
+			if evictable, err = d.Evictable(t.Context(), 10); err != nil || len(evictable.Rollouts) != 0 || evictable.SpanBytes != 0 {
+				t.Errorf("evictable: %+v, error %v, want nothing", evictable, err)
+			}
+			if how == "evict" {
+				// A late span of the same id is a new one.
+				late := newSpan(a, "s1", 1)
+				if got := load(t, d, store.LoadParams{Spans: []store.SpanKey{late.SpanKey}}).Spans; len(got) != 0 {
+					t.Errorf("an evicted span is still there")
+				}
+				mustApply(t, d, store.Changes{Spans: []store.SpanRecord{late}})
+				_, err := d.QuerySpans(t.Context(), agl.QuerySpansParams{RolloutID: "r", Paging: agl.Paging{Limit: -1}})
+				wantError(t, err, agl.ErrEvicted, "r")
+			}
+			if found := problems(t, path); len(found) > 0 {
+				t.Errorf("while spans are being removed, the check has found %q", found)
+			}
+			closeDriver(t, d)
+			db := openDatabase(t, path)
+			before, err := db.Status(t.Context())
+			if err != nil || before.FreeBytes == 0 {
+				t.Fatalf("status %+v, error %v, want free space", before, err)
+			}
+			if err := db.Vacuum(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			after, err := db.Status(t.Context())
+			if err != nil || after.FreeBytes != 0 || after.Bytes > before.Bytes/4 {
+				t.Errorf("status %+v, error %v, want far less than %d bytes", after, err, before.Bytes)
+			}
+			if found := problems(t, path); len(found) > 0 {
+				t.Errorf("the check has found %q", found)
+			}
+		})
+	}
+}
