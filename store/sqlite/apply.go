@@ -200,9 +200,12 @@ func (t *tx) known(ctx context.Context, id string) (*rolloutWork, error) {
 }
 
 func (t *tx) planRollout(ctx context.Context, change *store.RolloutChange) error {
-	w, err := t.rollout(ctx, change.Rollout.RolloutID)
-	if err != nil {
-		return err
+	var err error
+	w := t.rollouts[change.Rollout.RolloutID]
+	if w == nil && !change.New { // the engine has looked for a new one
+		if w, err = t.rollout(ctx, change.Rollout.RolloutID); err != nil {
+			return err
+		}
 	}
 	if w == nil {
 		if w, err = t.newRollout(ctx, change.Rollout); err != nil {
