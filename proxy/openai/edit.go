@@ -56,12 +56,12 @@ func (h Hide) Visible(doc []byte) [][]byte {
 }
 
 // edits are what hides h's members in doc; ok is false if doc is no JSON object,
-// and only is true if it is a chunk that carries usage and no choice. With an
+// and only is true if it has no choices and was sent for what is hidden. With an
 // accumulator the same walk adds doc to it.
 func (h Hide) edits(doc []byte, edits []edit, a *Accumulator) (_ []edit, ok, only bool) {
 	w := walk{doc: doc, hide: h, edits: edits, to: a}
 	var cut cutter
-	usage, choices := false, -1
+	hidden, choices := false, -1
 	end := walkMembers(doc, skipSpace(doc, 0), func(m member) int {
 		if string(m.name) == "choices" && doc[m.valueStart] == '[' {
 			w.edits = cut.begin(w.edits, m)
@@ -75,14 +75,15 @@ func (h Hide) edits(doc []byte, edits []edit, a *Accumulator) (_ []edit, ok, onl
 			return -1
 		}
 		value := doc[m.valueStart:m.end]
-		usage = usage || string(m.name) == "usage" && !isNull(value)
-		w.edits = cut.end(cut.begin(w.edits, m), m, h.hides(m.name))
+		hide := h.hides(m.name)
+		hidden = hidden || hide && !isNull(value)
+		w.edits = cut.end(cut.begin(w.edits, m), m, hide)
 		if a != nil {
 			a.member(m.name, value)
 		}
 		return m.end
 	})
-	return cut.close(w.edits), end >= 0 && skipSpace(doc, end) == len(doc), usage && choices == 0
+	return cut.close(w.edits), end >= 0 && skipSpace(doc, end) == len(doc), hidden && choices == 0
 }
 
 // hides says whether a member of a reply goes.

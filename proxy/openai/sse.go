@@ -156,7 +156,7 @@ func (h Hide) AppendVisibleEvent(dst, event []byte, a *Accumulator) []byte {
 	case !ok:
 		a.malformed++
 		return append(dst, event...)
-	case only && h.Usage:
+	case only:
 		return dst
 	}
 	return appendEdited(dst, event, throughLines(edits, fields))

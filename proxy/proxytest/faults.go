@@ -67,13 +67,15 @@ func pieces(reply Reply) []string {
 	return []string{reply.Body[:len(reply.Body)/2], reply.Body[len(reply.Body)/2:]}
 }
 
-// Stall sends n pieces and then nothing more until the client leaves.
+// Stall sends n pieces, but never the last one, and then nothing more until the
+// client leaves.
 func Stall(script Script, n int) Script {
 	return func(ctx context.Context, r Request) Reply {
 		reply := script(ctx, r)
 		reply.Pieces, reply.Body = pieces(reply), ""
+		stop := min(n, len(reply.Pieces)-1)
 		reply.Step = func(ctx context.Context, i int) error {
-			if i < n {
+			if i < stop {
 				return nil
 			}
 			<-ctx.Done()
