@@ -6,7 +6,7 @@ LINT_VERSION := v2.15.0
 # Suites under test/ start real processes and have verbs of their own.
 UNIT         := $$($(GO) list ./... | grep -v /test/)
 
-.PHONY: build test race lint compat e2e chaos chaos-short fuzz bench bench-store bench-overhead seeds full clean
+.PHONY: build test race lint compat clients e2e chaos chaos-short fuzz bench bench-store bench-overhead seeds full clean
 
 build: ## the agl binary, static
 	CGO_ENABLED=0 $(GO) build -trimpath -o agl ./cmd/agl
@@ -27,6 +27,9 @@ lint: $(LINT) ## style, bugs and import arrows
 compat: ## the real Python package against this code
 	AGL_COMPAT_VENV=$$(test/compat/venv.sh) $(GO) test -count=1 -run Python ./proxy
 	test/compat/run.sh
+
+clients: ## the real SDKs of OpenAI and Anthropic against the proxy
+	vars=$$(test/clients/setup.sh) && env $$vars $(GO) test -count=1 ./test/clients
 
 e2e: ## real processes, real signals
 	$(GO) test -count=1 ./test/e2e ./test/training

@@ -22,7 +22,7 @@ var (
 // serveCall forwards a request to the backend of its model, and records it if
 // it has a model write for an attempt.
 func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, rt route, record bool) {
-	c := &call{route: rt, method: r.Method, start: time.Now()}
+	c := &call{route: rt, form: formOf(rt.path), method: r.Method, start: time.Now()}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	c.cancel = cancel
