@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"net/url"
@@ -52,20 +53,33 @@ func parse(c Config) (*pgxpool.Config, error) {
 
 func millis(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
 
-// writerConfig is for the connection that batches use. All of its statements
-// find rows by a key, in whatever order of joins: planning them anew each time
-// costs as much as running them, and a plan that was made while a table was empty
-// must not scan it when it is not any more.
-func writerConfig(parsed *pgxpool.Config) *pgconn.Config {
-	config := parsed.ConnConfig.Config.Copy()
-	maps.Copy(config.RuntimeParams, map[string]string{
+// byKey are the settings of connections whose statements find all rows by their
+// keys, in whatever order of joins: planning them anew each time costs as much as
+// running them, and a plan that was made while a table was empty must not scan it
+// when it is not any more.
+func byKey() map[string]string {
+	return map[string]string{
 		"plan_cache_mode":  "force_generic_plan",
 		"enable_seqscan":   "off",
 		"enable_hashjoin":  "off",
 		"enable_mergejoin": "off",
 		"jit":              "off",
-	})
+	}
+}
+
+// writerConfig is for the connection that batches use.
+func writerConfig(parsed *pgxpool.Config) *pgconn.Config {
+	config := parsed.ConnConfig.Config.Copy()
+	maps.Copy(config.RuntimeParams, byKey())
 	return config
+}
+
+// pool makes a pool of connections with these settings.
+func pool(ctx context.Context, parsed *pgxpool.Config, conns int, settings map[string]string) (*pgxpool.Pool, error) {
+	config := parsed.Copy()
+	config.MaxConns = int32(conns)
+	maps.Copy(config.ConnConfig.RuntimeParams, settings)
+	return pgxpool.NewWithConfig(ctx, config)
 }
 
 // location is a URL without its secrets.

@@ -144,7 +144,7 @@ func TestConfig(t *testing.T) {
 	t.Parallel()
 	for _, config := range []postgres.Config{
 		{},
-		{URL: "postgres://x", MaxConns: 2},
+		{URL: "postgres://x", MaxConns: 3},
 		{URL: "postgres://x", MaxEvents: -1},
 		{URL: "postgres://x", LockTimeout: -1},
 		{URL: "postgres://x", PollInterval: 1},

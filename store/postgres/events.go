@@ -29,7 +29,7 @@ func eventNumber(identity, id string) (number int64, ok bool) {
 // Events implements store.Driver.
 func (d *Driver) Events(ctx context.Context, after string, limit int) (out store.EventList, err error) {
 	seen, ours := eventNumber(d.identity, after)
-	err = d.read(ctx, "read events", func(ctx context.Context, conn *pgx.Conn) error {
+	err = d.read(ctx, d.keyed, "read events", func(ctx context.Context, conn *pgx.Conn) error {
 		out = store.EventList{}
 		var batch pgx.Batch
 		if ours {
@@ -92,7 +92,7 @@ var errOther = errors.New("another server is at it")
 func (d *Driver) forgetOld(ctx context.Context, now agl.Timestamp) error {
 	bounded, cancel := d.bound(ctx)
 	defer cancel()
-	err := pgx.BeginFunc(bounded, d.pool, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(bounded, d.search, func(tx pgx.Tx) error {
 		var free bool
 		if err := tx.QueryRow(bounded, `SELECT pg_try_advisory_xact_lock($1)`, forgetLock).Scan(&free); err != nil {
 			return err
@@ -100,13 +100,9 @@ func (d *Driver) forgetOld(ctx context.Context, now agl.Timestamp) error {
 		if !free {
 			return errOther
 		}
-		_, err := tx.Exec(bounded, `DELETE FROM idempotency WHERE create_time < $1`, float64(now.Add(-d.config.IdempotencyTTL)))
-		if err != nil {
-			return err
-		}
 		// Numbers follow time closely enough to stop at the first event that is young.
 		var floor int64
-		err = tx.QueryRow(bounded, `SELECT GREATEST(s.event_floor, c.last - $1, COALESCE(
+		err := tx.QueryRow(bounded, `SELECT GREATEST(s.event_floor, c.last - $1, COALESCE(
 				(SELECT e.id - 1 FROM events e WHERE e.at >= $2 ORDER BY e.id LIMIT 1), c.last))
 			FROM store s, event_counter c`, d.config.MaxEvents, float64(now.Add(-d.config.EventTTL))).Scan(&floor)
 		if err != nil {
@@ -121,6 +117,10 @@ func (d *Driver) forgetOld(ctx context.Context, now agl.Timestamp) error {
 	})
 	if errors.Is(err, errOther) {
 		return nil
+	}
+	if err == nil {
+		// By itself, so that it holds nothing while it waits for a batch.
+		_, err = d.search.Exec(bounded, `DELETE FROM idempotency WHERE create_time < $1`, float64(now.Add(-d.config.IdempotencyTTL)))
 	}
 	return failed(ctx, "forget", err)
 }

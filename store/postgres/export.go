@@ -13,7 +13,7 @@ import (
 // Statistics implements store.Driver.
 func (d *Driver) Statistics(ctx context.Context) (agl.Statistics, error) {
 	out := agl.Statistics{Name: "postgres"}
-	err := d.read(ctx, "count", func(ctx context.Context, conn *pgx.Conn) error { return statistics(ctx, conn, &out) })
+	err := d.read(ctx, d.search, "count", func(ctx context.Context, conn *pgx.Conn) error { return statistics(ctx, conn, &out) })
 	return out, err
 }
 
@@ -26,7 +26,7 @@ func statistics(ctx context.Context, q queryer, out *agl.Statistics) error {
 
 // Evictable implements store.Driver.
 func (d *Driver) Evictable(ctx context.Context, limit int) (out store.EvictableList, err error) {
-	err = d.read(ctx, "look for what can be evicted", func(ctx context.Context, conn *pgx.Conn) error {
+	err = d.read(ctx, d.search, "look for what can be evicted", func(ctx context.Context, conn *pgx.Conn) error {
 		out = store.EvictableList{}
 		var batch pgx.Batch
 		batch.Queue(snapshot)
@@ -73,7 +73,7 @@ func (d *Driver) Export(ctx context.Context) iter.Seq2[store.Record, error] {
 
 func (d *Driver) export(ctx context.Context, yield func(store.Record, error) bool) error {
 	// Not one of the pool's, which others need.
-	conn, err := pgx.ConnectConfig(ctx, d.pool.Config().ConnConfig)
+	conn, err := pgx.ConnectConfig(ctx, d.search.Config().ConnConfig)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,8 @@
 // id), and nothing waits for another lock after that, so that batches of several
 // servers wait for each other but do not get stuck; where they meet otherwise
 // (two that make the same new row, say), one fails with [store.ErrRetry]. What is
-// committed is told to the other servers by NOTIFY.
+// committed is told to the other servers by NOTIFY, and it is as durable as the
+// database's synchronous_commit makes it.
 //
 // It must not know any rule of a rollout's life; the engine in package store
 // decides, this package keeps and finds.
@@ -41,7 +42,8 @@ type Config struct {
 	// Logger gets what an operator should know; nil discards it.
 	Logger *slog.Logger
 	// MaxConns bounds the connections of this process: one for writing, one for
-	// listening, the others for reading. 0 is 8; at least 3.
+	// listening, half of the others for reading by key, the rest for searching.
+	// 0 is 8; at least 4. An export has one of its own.
 	MaxConns int
 	// ConnectTimeout bounds how long it takes to connect; 0 is 5 s.
 	ConnectTimeout time.Duration
@@ -49,7 +51,7 @@ type Config struct {
 	// at the latest, whatever the network does.
 	StatementTimeout time.Duration
 	// LockTimeout bounds how long a batch waits for rows that another server has
-	// locked before it is run again; 0 is 5 s.
+	// locked before it is run again; 0 is 2 s.
 	LockTimeout time.Duration
 	// PollInterval is how often the engine is told to look at everything, so that
 	// a lost notification is harmless; 0 is 15 s.
@@ -64,10 +66,10 @@ type Config struct {
 
 const (
 	defaultMaxConns         = 8
-	minConns                = 3
+	minConns                = 4
 	defaultConnectTimeout   = 5 * time.Second
 	defaultStatementTimeout = 15 * time.Second
-	defaultLockTimeout      = 5 * time.Second
+	defaultLockTimeout      = 2 * time.Second
 	defaultPollInterval     = 15 * time.Second
 	defaultIdempotencyTTL   = 24 * time.Hour
 	defaultEventTTL         = time.Hour
@@ -136,7 +138,8 @@ func (c Config) validate() error {
 type Driver struct {
 	config   Config
 	writer   *pgconn.Config // of the connection that batches use
-	pool     *pgxpool.Pool  // for reading
+	keyed    *pgxpool.Pool  // for reading by key
+	search   *pgxpool.Pool  // for reading what is to be found
 	identity string         // of the database, in the ids of events
 	server   string         // this process, in notifications
 	log      *slog.Logger
@@ -175,13 +178,17 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 		writer: writerConfig(parsed),
 	}
 	d.batch.driver = d
-	reading := parsed.Copy()
-	reading.MaxConns = int32(config.MaxConns - 2)
-	if d.pool, err = pgxpool.NewWithConfig(ctx, reading); err != nil {
+	readers := config.MaxConns - 2
+	if d.keyed, err = pool(ctx, parsed, readers/2, byKey()); err != nil {
+		return nil, failed(ctx, "connect", err)
+	}
+	if d.search, err = pool(ctx, parsed, readers-readers/2, nil); err != nil {
+		d.keyed.Close()
 		return nil, failed(ctx, "connect", err)
 	}
 	if err := d.identify(ctx); err != nil {
-		d.pool.Close()
+		d.keyed.Close()
+		d.search.Close()
 		return nil, err
 	}
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -195,7 +202,7 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 
 // identify reads what distinguishes this database from others, copies of it too.
 func (d *Driver) identify(ctx context.Context) error {
-	return d.read(ctx, "read the database's identity", func(ctx context.Context, conn *pgx.Conn) error {
+	return d.read(ctx, d.keyed, "read the database's identity", func(ctx context.Context, conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `SELECT s.identity || '.' || d.oid FROM store s, pg_database d WHERE d.datname = current_database()`).
 			Scan(&d.identity)
 	})
@@ -210,7 +217,8 @@ func (d *Driver) Capabilities() store.Capabilities {
 func (d *Driver) Close(ctx context.Context) error {
 	d.stop()
 	d.done.Wait()
-	d.pool.Close()
+	d.keyed.Close()
+	d.search.Close()
 	return d.batch.session.close(ctx)
 }
 
@@ -219,13 +227,13 @@ func (d *Driver) bound(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(ctx, d.config.StatementTimeout+answerSlack)
 }
 
-// read runs f on a connection of the pool. f must not write: it is called once
-// more when the connection turns out to be a dead one.
-func (d *Driver) read(ctx context.Context, doing string, f func(ctx context.Context, conn *pgx.Conn) error) error {
+// read runs f on a connection of a pool. f must not write: it is called once more
+// when the connection turns out to be a dead one.
+func (d *Driver) read(ctx context.Context, from *pgxpool.Pool, doing string, f func(ctx context.Context, conn *pgx.Conn) error) error {
 	bounded, cancel := d.bound(ctx)
 	defer cancel()
 	for again := false; ; again = true {
-		conn, err := d.pool.Acquire(bounded)
+		conn, err := from.Acquire(bounded)
 		if err != nil {
 			return failed(ctx, doing, err)
 		}
@@ -235,13 +243,13 @@ func (d *Driver) read(ctx context.Context, doing string, f func(ctx context.Cont
 		if err == nil || again || !dead || bounded.Err() != nil {
 			return failed(ctx, doing, err)
 		}
-		d.pool.Reset() // the others will be dead too
+		from.Reset() // the others will be dead too
 	}
 }
 
 // Ping implements store.Driver.
 func (d *Driver) Ping(ctx context.Context) error {
-	return d.read(ctx, "ping", func(ctx context.Context, conn *pgx.Conn) error {
+	return d.read(ctx, d.keyed, "ping", func(ctx context.Context, conn *pgx.Conn) error {
 		var standby bool
 		var readOnly string
 		err := conn.QueryRow(ctx, `SELECT pg_is_in_recovery(), current_setting('transaction_read_only')`).Scan(&standby, &readOnly)

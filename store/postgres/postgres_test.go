@@ -82,7 +82,7 @@ func TestDriver(t *testing.T) {
 	t.Parallel()
 	drivertest.Run(t, func(tb testing.TB) store.Driver {
 		tb.Helper()
-		return open(tb, postgres.Config{URL: server.Database(tb), MaxConns: 3})
+		return open(tb, postgres.Config{URL: server.Database(tb), MaxConns: 4})
 	})
 }
 

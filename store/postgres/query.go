@@ -8,6 +8,7 @@ import (
 	"github.com/agl-go/agl/store/internal/sqlquery"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // withLatest joins a rollout with its latest attempt.
@@ -23,9 +24,10 @@ func (r *row) attempted() (agl.AttemptedRollout, error) {
 }
 
 // rolloutsWhere reads rollouts with their latest attempts.
-func (d *Driver) rolloutsWhere(ctx context.Context, doing, from, behind string, args ...any) ([]agl.AttemptedRollout, error) {
+func (d *Driver) rolloutsWhere(ctx context.Context, pool *pgxpool.Pool, doing, from, behind string, args ...any,
+) ([]agl.AttemptedRollout, error) {
 	var out []agl.AttemptedRollout
-	err := d.read(ctx, doing, func(ctx context.Context, conn *pgx.Conn) error {
+	err := d.read(ctx, pool, doing, func(ctx context.Context, conn *pgx.Conn) error {
 		out = []agl.AttemptedRollout{}
 		rows, err := conn.Query(ctx, `SELECT `+rolloutColumns+`, `+attemptColumns+` FROM `+from+withLatest+behind, args...)
 		return collect(rows, err, func(r *row) error {
@@ -39,13 +41,13 @@ func (d *Driver) rolloutsWhere(ctx context.Context, doing, from, behind string, 
 
 // Rollouts implements store.Driver.
 func (d *Driver) Rollouts(ctx context.Context, ids []string) ([]agl.AttemptedRollout, error) {
-	return d.rolloutsWhere(ctx, "read rollouts",
+	return d.rolloutsWhere(ctx, d.keyed, "read rollouts",
 		`unnest($1::text[]) WITH ORDINALITY v (rollout_id, n) JOIN rollouts r USING (rollout_id)`, ` ORDER BY v.n`, texts(ids))
 }
 
 // Live implements store.Driver.
 func (d *Driver) Live(ctx context.Context) ([]agl.AttemptedRollout, error) {
-	return d.rolloutsWhere(ctx, "read live rollouts", `rollouts r`,
+	return d.rolloutsWhere(ctx, d.search, "read live rollouts", `rollouts r`,
 		` WHERE r.status IN ('preparing', 'running') AND a.rollout_id IS NOT NULL ORDER BY r.ordinal`)
 }
 
@@ -85,7 +87,7 @@ func searchFor(what, columns, from string, q *sqlquery.Query, p agl.Paging, tota
 // with refused.
 func find[T any](ctx context.Context, d *Driver, s *search, refused error, each func(*row) (T, error)) (agl.Page[T], error) {
 	page := agl.Page[T]{Limit: s.Limit, Offset: s.Offset}
-	err := d.read(ctx, "query "+s.what, func(ctx context.Context, conn *pgx.Conn) error {
+	err := d.read(ctx, d.search, "query "+s.what, func(ctx context.Context, conn *pgx.Conn) error {
 		page.Items = []T{}
 		var batch pgx.Batch
 		batch.Queue(snapshot)
@@ -175,7 +177,7 @@ func (d *Driver) LatestResources(ctx context.Context) (agl.ResourcesUpdate, erro
 }
 
 func (d *Driver) resources(ctx context.Context, missing error, where string, args ...any) (out agl.ResourcesUpdate, err error) {
-	err = d.read(ctx, "read resources", func(ctx context.Context, conn *pgx.Conn) error {
+	err = d.read(ctx, d.keyed, "read resources", func(ctx context.Context, conn *pgx.Conn) error {
 		found := missing
 		rows, err := conn.Query(ctx, `SELECT `+resourcesColumns+` FROM resources u`+where, args...)
 		err = collect(rows, err, func(r *row) error {
@@ -208,7 +210,7 @@ func (d *Driver) QueryResources(ctx context.Context, p agl.QueryResourcesParams)
 
 // Worker implements store.Driver.
 func (d *Driver) Worker(ctx context.Context, id string) (out agl.Worker, err error) {
-	err = d.read(ctx, "read a worker", func(ctx context.Context, conn *pgx.Conn) error {
+	err = d.read(ctx, d.keyed, "read a worker", func(ctx context.Context, conn *pgx.Conn) error {
 		found := agl.Errorf(agl.CodeNotFound, "Worker %s not found", id)
 		rows, err := conn.Query(ctx, `SELECT `+workerColumns+` FROM workers w WHERE w.worker_id = $1`, text(id))
 		err = collect(rows, err, func(r *row) error {
