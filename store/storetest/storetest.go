@@ -64,6 +64,7 @@ func Run(t *testing.T, open Open) {
 		{"idempotency", idempotencyTests},
 		{"events", eventTests},
 		{"eviction", evictionTests},
+		{"bulk", bulkTests},
 		{"restart", restartTests},
 		{"concurrent", concurrentTests},
 		{"model", modelTests},
