@@ -273,18 +273,18 @@ func TestFlushOfAnAttempt(t *testing.T) {
 // and by nobody else.
 func TestCancelAttempt(t *testing.T) {
 	t.Parallel()
-	started := make(chan struct{}, 8)
-	backend := serve(t, func(ctx context.Context, r proxytest.Request) proxytest.Reply {
-		if strings.Contains(string(r.Body), "wait") {
-			started <- struct{}{}
-			<-ctx.Done()
-		}
-		return proxytest.VLLM(echo)(ctx, r)
-	})
-	byStore := make(chan string, 1)
 	for _, how := range []string{"by call", "by the store"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
+			started := make(chan struct{}, 8)
+			backend := serve(t, func(ctx context.Context, r proxytest.Request) proxytest.Reply {
+				if strings.Contains(string(r.Body), "wait") {
+					started <- struct{}{}
+					<-ctx.Done()
+				}
+				return proxytest.VLLM(echo)(ctx, r)
+			})
+			byStore := make(chan string, 1)
 			g := start(t, backend.BaseURL(), func(c *proxy.Config) {
 				c.Spans = &cancelling{spans: &spans{}, attempts: byStore}
 			})

@@ -45,8 +45,7 @@ func (d *dispatcher) send(ctx context.Context) (*http.Response, *failure, error)
 	}
 	for {
 		res, err := d.try(ctx)
-		var f *failure
-		if errors.As(err, &f) {
+		if f, ok := errors.AsType[*failure](err); ok {
 			return nil, f, nil
 		}
 		pause, again := d.repeat(ctx, res, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -55,9 +56,7 @@ func plugged(t *testing.T, rt transport, edit func(c *proxy.Config), hosts ...st
 func ask(ctx context.Context, p *proxy.Proxy, path, body string, header http.Header) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, path, strings.NewReader(body))
-	for k, v := range header {
-		r.Header[k] = v
-	}
+	maps.Copy(r.Header, header)
 	p.ServeHTTP(w, r)
 	return w
 }

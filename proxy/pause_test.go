@@ -273,11 +273,11 @@ func TestPauseAbortsStream(t *testing.T) {
 			res.Body = &endless{done: r.Context().Done()}
 			return res, nil
 		}, nil, "a")
-		var broken any
+		var broken error
 		w := httptest.NewRecorder()
 		var group sync.WaitGroup
 		group.Go(func() {
-			defer func() { broken = recover() }()
+			defer func() { broken, _ = recover().(error) }()
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, attemptPath, strings.NewReader(strings.Replace(hello, "{", `{"stream":true,`, 1)))
 			p.ServeHTTP(w, r)
 		})
@@ -286,7 +286,7 @@ func TestPauseAbortsStream(t *testing.T) {
 			t.Error(err)
 		}
 		group.Wait()
-		if broken != http.ErrAbortHandler {
+		if !errors.Is(broken, http.ErrAbortHandler) {
 			t.Errorf("ended with %v after %s", broken, w.Body)
 		}
 		if err := p.Flush(t.Context(), nil); err != nil {

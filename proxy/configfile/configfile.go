@@ -97,13 +97,13 @@ func Parse(name string, data []byte) (*File, error) {
 	var document, another yaml.Node
 	switch err := dec.Decode(&document); {
 	case err != nil && len(strings.TrimSpace(string(data))) == 0:
-		r.fail(nil, "the file is empty, it must at least have models")
+		r.failf(nil, "the file is empty, it must at least have models")
 	case err != nil:
 		r.syntax(err)
 	default:
 		r.file(document.Content[0], file)
 		if dec.Decode(&another) == nil {
-			r.fail(&another, "a second document; there must be one")
+			r.failf(&another, "a second document; there must be one")
 		}
 	}
 	if len(r.mistakes) > 0 {
@@ -121,7 +121,7 @@ type reader struct {
 	mistakes []Mistake
 }
 
-func (r *reader) fail(n *yaml.Node, format string, args ...any) {
+func (r *reader) failf(n *yaml.Node, format string, args ...any) {
 	line := 0
 	if n != nil {
 		line = n.Line
@@ -150,7 +150,7 @@ type field func(n *yaml.Node, at string)
 func (r *reader) object(n *yaml.Node, at string, fields map[string]field) (given map[string]*yaml.Node) {
 	given = make(map[string]*yaml.Node)
 	if n.Kind != yaml.MappingNode {
-		r.fail(n, "%s: got %s, must be a mapping", named(at, "the file"), describe(n))
+		r.failf(n, "%s: got %s, must be a mapping", named(at, "the file"), describe(n))
 		return given
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -162,9 +162,9 @@ func (r *reader) object(n *yaml.Node, at string, fields map[string]field) (given
 		read, known := fields[key.Value]
 		switch {
 		case !known:
-			r.fail(key, "%s: unknown; there are %s", path, strings.Join(sorted(fields), ", "))
+			r.failf(key, "%s: unknown; there are %s", path, strings.Join(sorted(fields), ", "))
 		case given[key.Value] != nil:
-			r.fail(key, "%s: given twice, first in line %d", path, given[key.Value].Line)
+			r.failf(key, "%s: given twice, first in line %d", path, given[key.Value].Line)
 		default:
 			given[key.Value] = key
 			if value.Tag != "!!null" {
@@ -178,7 +178,7 @@ func (r *reader) object(n *yaml.Node, at string, fields map[string]field) (given
 // list reads a sequence.
 func (r *reader) list(n *yaml.Node, at string, each field) {
 	if n.Kind != yaml.SequenceNode {
-		r.fail(n, "%s: got %s, must be a list", at, describe(n))
+		r.failf(n, "%s: got %s, must be a list", at, describe(n))
 		return
 	}
 	for i, item := range n.Content {
@@ -191,7 +191,7 @@ func (r *reader) plain(n *yaml.Node) *yaml.Node {
 	if n.Kind != yaml.AliasNode {
 		return n
 	}
-	r.fail(n, "*%s: aliases are not supported, write the value out", n.Value)
+	r.failf(n, "*%s: aliases are not supported, write the value out", n.Value)
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Line: n.Line}
 }
 
@@ -231,7 +231,7 @@ func describe(n *yaml.Node) string {
 func (r *reader) text(to *string) field {
 	return func(n *yaml.Node, at string) {
 		if n.Kind != yaml.ScalarNode || n.Tag == "!!bool" {
-			r.fail(n, "%s: got %s, must be a text", at, describe(n))
+			r.failf(n, "%s: got %s, must be a text", at, describe(n))
 			return
 		}
 		*to = n.Value
@@ -241,7 +241,7 @@ func (r *reader) text(to *string) field {
 func (r *reader) boolean(to *bool) field {
 	return func(n *yaml.Node, at string) {
 		if n.Tag != "!!bool" || n.Decode(to) != nil {
-			r.fail(n, "%s: got %s, must be true or false", at, describe(n))
+			r.failf(n, "%s: got %s, must be true or false", at, describe(n))
 		}
 	}
 }
@@ -250,7 +250,7 @@ func (r *reader) boolean(to *bool) field {
 func integer[T int | int64](r *reader, to *T) field {
 	return func(n *yaml.Node, at string) {
 		if n.Tag != "!!int" || n.Decode(to) != nil || *to < 0 {
-			r.fail(n, "%s: got %s, must be an integer that is not negative", at, describe(n))
+			r.failf(n, "%s: got %s, must be an integer that is not negative", at, describe(n))
 		}
 	}
 }
@@ -264,7 +264,7 @@ func (r *reader) duration(to *time.Duration) field {
 			if got == "a text" {
 				got = strconv.Quote(n.Value)
 			}
-			r.fail(n, "%s: got %s, must be a time such as 100ms, 30s or 5m", at, got)
+			r.failf(n, "%s: got %s, must be a time such as 100ms, 30s or 5m", at, got)
 			return
 		}
 		*to = d
@@ -283,7 +283,7 @@ func (r *reader) size(to *int64) field {
 		}
 		count, err := strconv.ParseInt(number, 10, 64)
 		if n.Kind != yaml.ScalarNode || err != nil || count < 0 || count > (1<<62)/factor {
-			r.fail(n, "%s: got %s, must be a size such as 256MiB, or a number of bytes", at, describe(n))
+			r.failf(n, "%s: got %s, must be a size such as 256MiB, or a number of bytes", at, describe(n))
 			return
 		}
 		*to = count * factor
@@ -295,7 +295,7 @@ func (r *reader) secret(to *string) field {
 	return func(n *yaml.Node, at string) {
 		name, isEnv := strings.CutPrefix(n.Value, "env:")
 		if n.Kind != yaml.ScalarNode || !isEnv || !envName.MatchString(name) {
-			r.fail(n, "%s: must be env:NAME, the name of the environment variable that holds it; the secret itself has no place in this file", at)
+			r.failf(n, "%s: must be env:NAME, the name of the environment variable that holds it; the secret itself has no place in this file", at)
 			return
 		}
 		*to = n.Value
@@ -314,7 +314,7 @@ func word[T ~string](r *reader, to *T, words map[string]T) field {
 				allowed = append(allowed, w)
 			}
 			slices.Sort(allowed)
-			r.fail(n, "%s: got %q, must be %s", at, n.Value, strings.Join(allowed, " or "))
+			r.failf(n, "%s: got %q, must be %s", at, n.Value, strings.Join(allowed, " or "))
 			return
 		}
 		*to = value
@@ -329,9 +329,9 @@ func (r *reader) check(n *yaml.Node, err error) {
 	var joined interface{ Unwrap() []error }
 	if errors.As(err, &joined) {
 		for _, one := range joined.Unwrap() {
-			r.fail(n, "%v", one)
+			r.failf(n, "%v", one)
 		}
 		return
 	}
-	r.fail(n, "%v", err)
+	r.failf(n, "%v", err)
 }

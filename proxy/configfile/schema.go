@@ -29,7 +29,7 @@ func (r *reader) file(n *yaml.Node, f *File) {
 				c.Models = append(c.Models, m)
 			})
 			if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-				r.fail(n, "%s: empty, there must be one at least", at)
+				r.failf(n, "%s: empty, there must be one at least", at)
 			}
 		},
 		"control": func(n *yaml.Node, at string) { r.control(n, at, &c.Control) },
@@ -56,7 +56,7 @@ func (r *reader) file(n *yaml.Node, f *File) {
 		"log":           r.section(map[string]field{"calls": r.boolean(&c.LogCalls), "contents": r.boolean(&c.LogContents)}),
 	})
 	if n.Kind == yaml.MappingNode && given["models"] == nil {
-		r.fail(n, "models: missing, there must be one at least")
+		r.failf(n, "models: missing, there must be one at least")
 	}
 }
 
@@ -94,7 +94,7 @@ func (r *reader) model(n *yaml.Node, at string, m *proxy.Model) {
 	}
 	for _, key := range []string{"name", "base_url"} {
 		if given[key] == nil {
-			r.fail(n, "%s.%s: missing", at, key)
+			r.failf(n, "%s.%s: missing", at, key)
 		}
 	}
 	if len(r.mistakes) == before {
@@ -132,9 +132,9 @@ func (r *reader) url(to *string) field {
 		u, err := url.Parse(n.Value)
 		switch {
 		case n.Kind != yaml.ScalarNode, err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "":
-			r.fail(n, "%s: must be an http or https URL such as http://127.0.0.1:8000/v1", at)
+			r.failf(n, "%s: must be an http or https URL such as http://127.0.0.1:8000/v1", at)
 		case u.User != nil:
-			r.fail(n, "%s: it holds a user or a password, which have no place in this file; use api_key or token", at)
+			r.failf(n, "%s: it holds a user or a password, which have no place in this file; use api_key or token", at)
 		default:
 			*to = n.Value
 		}
@@ -146,7 +146,7 @@ func (r *reader) address(to *string) field {
 	return func(n *yaml.Node, at string) {
 		_, port, err := net.SplitHostPort(n.Value)
 		if _, wrong := strconv.ParseUint(port, 10, 16); n.Kind != yaml.ScalarNode || err != nil || wrong != nil {
-			r.fail(n, "%s: got %q, must be HOST:PORT such as 127.0.0.1:4748", at, n.Value)
+			r.failf(n, "%s: got %q, must be HOST:PORT such as 127.0.0.1:4748", at, n.Value)
 			return
 		}
 		*to = n.Value
@@ -157,7 +157,7 @@ func (r *reader) address(to *string) field {
 func (r *reader) json(to *jsontext.Value) field {
 	return func(n *yaml.Node, at string) {
 		if n.Kind != yaml.MappingNode {
-			r.fail(n, "%s: got %s, must be a mapping", at, describe(n))
+			r.failf(n, "%s: got %s, must be a mapping", at, describe(n))
 			return
 		}
 		*to = r.appendJSON(nil, n, at)
@@ -174,7 +174,7 @@ func (r *reader) appendJSON(dst []byte, n *yaml.Node, at string) []byte {
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key := n.Content[i]
 			if seen[key.Value] {
-				r.fail(key, "%s.%s: given twice", at, key.Value)
+				r.failf(key, "%s.%s: given twice", at, key.Value)
 			}
 			seen[key.Value] = true
 			if i > 0 {
@@ -202,7 +202,7 @@ func (r *reader) appendJSON(dst []byte, n *yaml.Node, at string) []byte {
 		if number := jsontext.Value(n.Value); number.IsValid() && number.Kind() == '0' {
 			return append(dst, n.Value...)
 		}
-		r.fail(n, "%s: got %s, must be spelled as JSON has numbers, such as 12 or 0.5", at, n.Value)
+		r.failf(n, "%s: got %s, must be spelled as JSON has numbers, such as 12 or 0.5", at, n.Value)
 		return append(dst, '0')
 	default:
 		return appendText(dst, n.Value)
