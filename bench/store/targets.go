@@ -33,7 +33,7 @@ func reportTargets(w io.Writer, medians map[string]result, starts []time.Duratio
 	ratio := func(what, name, base string, want float64) target {
 		r, ok := medians[name]
 		b, haveBase := medians[base]
-		t := target{what: what, want: want, unit: "×", given: ok && haveBase}
+		t := target{what: what, want: want, unit: "×", given: ok && haveBase && b.rollouts > 0}
 		if t.given {
 			t.got = r.rolloutsPerSecond() / b.rolloutsPerSecond()
 		}
