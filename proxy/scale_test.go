@@ -71,7 +71,10 @@ func TestSwapsUnderStreams(t *testing.T) {
 	g := start(t, "", func(c *proxy.Config) { c.Models = models(0) })
 	const swaps, workers = 100, 64
 	stop := make(chan struct{})
-	var made atomic.Int64
+	made := make(chan struct{}, workers)
+	failed := make(chan struct{})
+	var once sync.Once
+	var total atomic.Int64
 	var group sync.WaitGroup
 	for worker := range workers {
 		group.Go(func() {
@@ -86,9 +89,14 @@ func TestSwapsUnderStreams(t *testing.T) {
 				r, err := send(t.Context(), url, body)
 				if err != nil || r.status != 200 || !strings.HasSuffix(string(r.body), "data: [DONE]\n\n") {
 					t.Errorf("call failed: %v %d %s", err, r.status, r.body)
+					once.Do(func() { close(failed) })
 					return
 				}
-				made.Add(1)
+				total.Add(1)
+				select {
+				case made <- struct{}{}:
+				case <-stop:
+				}
 			}
 		})
 	}
@@ -107,14 +115,22 @@ func TestSwapsUnderStreams(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		post(t, g.URL+"/v1/chat/completions", `{"model":"adapter","messages":[]}`) // let the others run between swaps
+		for range workers / 8 { // let them run between swaps
+			select {
+			case <-made:
+			case <-failed:
+				close(stop)
+				group.Wait()
+				t.FailNow()
+			}
+		}
 	}
 	close(stop)
 	group.Wait()
 	flush(t, g)
 	calls := g.spans.calls()
-	if int64(len(calls)) != made.Load() {
-		t.Errorf("%d calls on record, %d were made", len(calls), made.Load())
+	if int64(len(calls)) != total.Load() {
+		t.Errorf("%d calls on record, %d were made", len(calls), total.Load())
 	}
 	versions := make(map[string]bool)
 	for _, c := range calls {
