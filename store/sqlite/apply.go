@@ -86,7 +86,17 @@ func (d *Driver) apply(ctx context.Context, changes *store.Changes) error {
 	if err != nil {
 		return err
 	}
-	return d.commit(ctx, c, func() error { return t.write(ctx, c) }, t.publish)
+	if err := d.commit(ctx, c, func() error { return t.write(ctx, c) }, t.publish); err != nil {
+		return err
+	}
+	// The commit is done, whatever becomes of the log.
+	if err := d.boundLog(ctx, c); err != nil {
+		d.config.Logger.WarnContext(ctx, "the write-ahead log could not be written to the database; it goes on growing", "file", d.path, "error", err)
+		if broken(err) {
+			d.retire(c)
+		}
+	}
+	return nil
 }
 
 // dirty reports whether there is anything to write: not for sequence ids alone

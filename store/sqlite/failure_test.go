@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -235,6 +236,54 @@ func TestFailedApply(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLogIsBounded checks that the log is cut although readers never leave a gap,
+// that a reader who stays keeps nobody from writing, and that it is cut when he
+// has gone.
+func TestLogIsBounded(t *testing.T) {
+	t.Parallel()
+	d := openTest(t, Config{})
+	const most = 200_000
+	write := func() int64 {
+		d.maxLog = min(d.maxLog, most)
+		b, err := d.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = b.Apply(t.Context(), &store.Changes{Rollouts: []store.RolloutChange{{New: true, Rollout: &agl.Rollout{
+			RolloutID: fmt.Sprintf("r%d", d.state.rollouts), Input: jsontext.Value(strings.Repeat("1", 50_000)), Status: agl.RolloutQueuing,
+		}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(d.path + "-wal")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	for range 20 {
+		if size := write(); size > 2*most {
+			t.Fatalf("the log has %d bytes, want about %d at most", size, most)
+		}
+	}
+	for _, err := range d.Export(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 8 {
+			write()
+		}
+		if size := write(); size < 2*most {
+			t.Errorf("the log has %d bytes, and somebody reads what is in it", size)
+		}
+		break
+	}
+	if size := write(); size > most {
+		t.Errorf("the log has %d bytes after its reader has gone, want less", size)
+	}
+	closeTest(t, d)
 }
 
 // TestPingNoticesFullDisk checks that a failed write is remembered until one

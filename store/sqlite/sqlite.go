@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"os"
 	"sync"
 	"time"
 
@@ -21,6 +22,11 @@ const (
 	// checkpointPages is the length of the log, in pages, after which it is
 	// written to the file.
 	checkpointPages = 4000
+	// maxLogBytes is the length of the log at which a commit insists on writing it
+	// to the file, which readers that follow each other without a gap keep from
+	// happening by itself, and restartWait how long it then waits for them.
+	maxLogBytes = 4 * checkpointPages * pageSize
+	restartWait = 50 * time.Millisecond
 	// busyTimeout is how long to wait for a program that has the file locked, which
 	// none does for long but by mistake.
 	busyTimeout = 5 * time.Second
@@ -59,6 +65,7 @@ type Driver struct {
 	batch  batch
 	oldest oldest
 	packed []byte // memory to compress in
+	maxLog int64  // the length of the log to act upon
 }
 
 // oldest is what there may be to forget.
@@ -83,7 +90,7 @@ func Open(ctx context.Context, config Config) (_ *Driver, err error) {
 		return nil, err
 	}
 	d := &Driver{
-		config: config, path: path,
+		config: config, path: path, maxLog: maxLogBytes,
 		crashes: map[int64]bool{}, ahead: map[string]int64{}, live: map[string]int{},
 		rollouts:  newCache[*rolloutEntry](config.CacheBytes),
 		workers:   newCache[*workerRow](config.CacheBytes / 8),
@@ -142,9 +149,10 @@ func (d *Driver) start(ctx context.Context) error {
 
 // configure sets up the connection that writes.
 func (d *Driver) configure(ctx context.Context, c *conn) error {
-	synchronous := "FULL"
+	// On macOS, only a full fsync reaches the disk; elsewhere it is any other.
+	synchronous, full := "FULL", "ON"
 	if d.config.Sync == SyncNormal {
-		synchronous = "NORMAL"
+		synchronous, full = "NORMAL", "OFF"
 	}
 	mode := ""
 	if err := c.query(ctx, "PRAGMA journal_mode = WAL", nil, func(r row) error {
@@ -159,6 +167,8 @@ func (d *Driver) configure(ctx context.Context, c *conn) error {
 	}
 	return pragmas(ctx, c,
 		"synchronous = "+synchronous,
+		"fullfsync = "+full,
+		"checkpoint_fullfsync = ON",
 		"busy_timeout = "+itoa(busyTimeout.Milliseconds()),
 		"cache_size = -"+itoa(writerCacheKiB),
 		"wal_autocheckpoint = "+itoa(checkpointPages),
@@ -220,6 +230,27 @@ func (d *Driver) commit(ctx context.Context, c *conn, write func() error, done f
 	}
 	done()
 	return nil
+}
+
+// boundLog writes the log to the file when it has become too long. It is tried
+// again when the log has grown as much as it does between two checkpoints.
+func (d *Driver) boundLog(ctx context.Context, c *conn) error {
+	info, err := os.Stat(d.path + "-wal")
+	if err != nil || info.Size() < d.maxLog {
+		return nil //nolint:nilerr // without a log there is nothing to do
+	}
+	if err := pragmas(ctx, c, "busy_timeout = "+itoa(restartWait.Milliseconds())); err != nil {
+		return err
+	}
+	busy, err := c.number(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
+	if err != nil {
+		return err
+	}
+	d.maxLog = maxLogBytes
+	if busy != 0 {
+		d.maxLog = info.Size() + checkpointPages*pageSize
+	}
+	return pragmas(ctx, c, "busy_timeout = "+itoa(busyTimeout.Milliseconds()))
 }
 
 // retire closes a connection that may be of no use any more. The next write
