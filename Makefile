@@ -6,7 +6,7 @@ LINT_VERSION := v2.15.0
 # Suites under test/ start real processes and have verbs of their own.
 UNIT         := $$($(GO) list ./... | grep -v /test/)
 
-.PHONY: build test race lint compat clients e2e chaos chaos-short fuzz bench bench-store bench-overhead seeds full clean
+.PHONY: build test race lint compat clients e2e chaos chaos-short fuzz bench bench-store bench-overhead bench-proxy proxy-soak seeds full clean
 
 build: ## the agl binary, static
 	CGO_ENABLED=0 $(GO) build -trimpath -o agl ./cmd/agl
@@ -55,6 +55,12 @@ bench-store: build ## store servers over HTTP, as ratios; needs the Python packa
 bench-overhead: ## what the system costs on the calculator example, as a ratio
 	$(GO) build -o $(BIN)/calculator ./examples/calculator
 	$(GO) run ./bench/overhead --calculator $(BIN)/calculator --rounds 3
+
+bench-proxy: build ## LLM gateways before one model server, as ratios; installs LiteLLM
+	$(GO) run ./bench/proxy --rounds 3 --litellm $$(bench/proxy/litellm.sh)
+
+proxy-soak: ## 100,000 recorded calls while the store is killed and the proxy restarted
+	$(GO) test -count=1 -timeout 2h -v ./test/recording -calls 100000 -kills 60
 
 seeds: ## the calculator example with five seeds, the results as JSON
 	$(GO) build -o $(BIN)/calculator ./examples/calculator

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// target is where calls go: worker i of the load has paths of its own.
+type target struct {
+	base string
+	path func(worker int) string
+	key  string
+}
+
+// result is what a load of calls came to.
+type result struct {
+	calls int
+	took  time.Duration
+	cpu   time.Duration   // of the gateway
+	times []time.Duration // of each call, sorted
+}
+
+func (r *result) cpuPerCall() time.Duration { return r.cpu / time.Duration(max(r.calls, 1)) }
+
+func (r *result) quantile(q float64) time.Duration {
+	if len(r.times) == 0 {
+		return 0
+	}
+	return r.times[int(q*float64(len(r.times)-1))]
+}
+
+// drive makes calls over so many connections for a time.
+func drive(ctx context.Context, to target, workload string, connections int, span time.Duration) (result, error) {
+	transport := &http.Transport{MaxIdleConnsPerHost: connections, DisableCompression: true}
+	defer transport.CloseIdleConnections()
+	body := request(workload)
+	times := make([][]time.Duration, connections)
+	errs := make([]error, connections)
+	began := time.Now()
+	var group sync.WaitGroup
+	for i := range connections {
+		group.Go(func() {
+			for time.Since(began) < span && ctx.Err() == nil {
+				at := time.Now()
+				if errs[i] = one(ctx, transport, to, i, body); errs[i] != nil {
+					return
+				}
+				times[i] = append(times[i], time.Since(at))
+			}
+		})
+	}
+	group.Wait()
+	r := result{took: time.Since(began), times: slices.Concat(times...)}
+	r.calls = len(r.times)
+	slices.Sort(r.times)
+	return r, errors.Join(errs...)
+}
+
+func newRequest(ctx context.Context, to target, worker int, body string) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.base+to.path(worker), strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if to.key != "" {
+		req.Header.Set("Authorization", "Bearer "+to.key)
+	}
+	return req, nil
+}
+
+func one(ctx context.Context, transport *http.Transport, to target, worker int, body string) error {
+	req, err := newRequest(ctx, to, worker, body)
+	if err != nil {
+		return err
+	}
+	res, err := transport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if _, err := io.Copy(io.Discard, res.Body); err != nil {
+		return err
+	}
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", to.base, res.Status)
+	}
+	return nil
+}
+
+// firstByte returns the median time from a request to the first byte of its
+// reply, on one connection, of n calls.
+func firstByte(ctx context.Context, to target, n int) (time.Duration, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", strings.TrimPrefix(to.base, "http://"))
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	body := request("small")
+	raw := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: gateway\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", to.path(0), len(body), body)
+	in := bufio.NewReader(conn)
+	times := make([]time.Duration, n)
+	for i := range times {
+		at := time.Now()
+		if _, err := conn.Write(raw); err != nil {
+			return 0, err
+		}
+		if _, err := in.Peek(1); err != nil {
+			return 0, err
+		}
+		times[i] = time.Since(at)
+		res, err := http.ReadResponse(in, nil)
+		if err != nil {
+			return 0, err
+		}
+		if _, err := io.Copy(io.Discard, res.Body); err != nil {
+			return 0, err
+		}
+		res.Body.Close()
+	}
+	slices.Sort(times)
+	return times[n/2], nil
+}
+
+// open opens streams that have brought their first event and returns what closes
+// them.
+func open(ctx context.Context, to target, n int) (closeAll func(), err error) {
+	transport := &http.Transport{DisableCompression: true}
+	var bodies []io.Closer
+	closeAll = func() {
+		for _, b := range bodies {
+			b.Close()
+		}
+		transport.CloseIdleConnections()
+	}
+	first := make([]byte, 1)
+	for i := range n {
+		req, err := newRequest(ctx, to, i, request("hold"))
+		if err != nil {
+			return closeAll, err
+		}
+		res, err := transport.RoundTrip(req)
+		if err != nil {
+			return closeAll, err
+		}
+		bodies = append(bodies, res.Body)
+		if _, err := res.Body.Read(first); err != nil {
+			return closeAll, err
+		}
+	}
+	return closeAll, nil
+}

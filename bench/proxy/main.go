@@ -1,0 +1,314 @@
+// Command proxy measures LLM gateways before one and the same model server:
+// httputil.ReverseProxy, which does nothing but relay, agl's proxy without and
+// with records of every call in a real store process, and LiteLLM's. Each is a
+// process of its own; what counts is the CPU time that a call costs in it, as a
+// ratio within one round, since absolute figures move with what else the machine
+// does.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/rest"
+)
+
+type options struct {
+	Agl         string        `default:"./agl" help:"The agl binary whose store takes the records (make build)." placeholder:"FILE"`
+	LiteLLM     string        `name:"litellm" help:"LiteLLM's command (bench/proxy/litellm.sh); none skips it." placeholder:"FILE"`
+	Connections int           `default:"64" help:"Calls at once."`
+	Time        time.Duration `default:"4s" help:"How long each gateway is measured with each workload in each round."`
+	Rounds      int           `default:"3" help:"How often everything is measured; medians of the rounds' ratios count."`
+	Streams     int           `default:"1000" help:"Streams that are open when memory is read."`
+	Spool       bool          `help:"With a spool directory, too."`
+	Only        []string      `help:"Measure only these workloads: small, 39KB, stream." placeholder:"NAME"`
+	Profile     string        `help:"Write agl's CPU profile there." placeholder:"FILE"`
+}
+
+func main() {
+	var err error
+	switch role := os.Getenv(roleEnv); role {
+	case "backend":
+		err = serveBackend("127.0.0.1:0")
+	case "reverse":
+		err = serveReverse("127.0.0.1:0")
+	case "agl":
+		err = serveAgl("127.0.0.1:0")
+	default:
+		var opt options
+		kong.Parse(&opt, kong.Description("Measures LLM gateways before one model server, as ratios."))
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+		err = run(ctx, opt)
+		stop()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench/proxy:", err)
+		os.Exit(1)
+	}
+}
+
+func profile(path string) (stop func(), err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = f.Close()
+	}, nil
+}
+
+// gateway is one of those that are compared.
+type gateway struct {
+	name    string
+	process *child
+	target  target
+	flush   func(ctx context.Context) error // until what the calls left to do is done
+}
+
+// bench has the processes of a run.
+type bench struct {
+	opt      options
+	dir      string
+	backend  *child
+	gateways []gateway
+}
+
+func plain(int) string { return "/v1/chat/completions" }
+
+func run(ctx context.Context, opt options) (err error) {
+	b := &bench{opt: opt}
+	if b.dir, err = os.MkdirTemp("", "agl-bench-proxy-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		b.wait()
+	}()
+	if err := b.start(ctx); err != nil {
+		return err
+	}
+	// Memory first: what loads leave behind is not what streams take.
+	if err := b.reportMemory(ctx); err != nil {
+		return err
+	}
+	results := make(map[string]map[string][]result) // by workload and gateway
+	workloads := opt.Only
+	if len(workloads) == 0 {
+		workloads = []string{"small", "39KB", "stream"}
+	}
+	for round := range opt.Rounds {
+		for _, workload := range workloads {
+			if results[workload] == nil {
+				results[workload] = make(map[string][]result)
+			}
+			for _, g := range b.gateways {
+				r, err := b.measure(ctx, g, workload)
+				if err != nil {
+					return fmt.Errorf("%s, %s: %w", g.name, workload, err)
+				}
+				results[workload][g.name] = append(results[workload][g.name], r)
+				fmt.Fprintf(os.Stderr, "round %d: %-7s %-22s %8.0f calls/s %8v CPU/call  p99 %v\n", round+1, workload, g.name,
+					float64(r.calls)/r.took.Seconds(), r.cpuPerCall().Round(100*time.Nanosecond), r.quantile(0.99).Round(10*time.Microsecond))
+			}
+		}
+	}
+	b.report(results, workloads)
+	return b.reportFirstByte(ctx)
+}
+
+// start starts the processes.
+func (b *bench) start(ctx context.Context) (err error) {
+	if b.backend, err = start(ctx, "backend"); err != nil {
+		return err
+	}
+	at := backendEnv + "=" + b.backend.url
+	reverse, err := start(ctx, "reverse", at)
+	if err != nil {
+		return err
+	}
+	store, err := startCommand(ctx, "/v1/agl/health", nil, b.opt.Agl, "store", "--db", "memory:", "--log-level", "error")
+	if err != nil {
+		return err
+	}
+	spool := ""
+	if b.opt.Spool {
+		spool = filepath.Join(b.dir, "spool")
+	}
+	ours, err := start(ctx, "agl", at, storeEnv+"="+store.url, profileEnv+"="+b.opt.Profile, "AGL_BENCH_SPOOL="+spool)
+	if err != nil {
+		return err
+	}
+	recorded, err := b.attempts(ctx, store.url)
+	if err != nil {
+		return err
+	}
+	nothing := func(context.Context) error { return nil }
+	client := &proxy.Client{BaseURL: ours.url}
+	b.gateways = []gateway{
+		{"ReverseProxy", reverse, target{base: reverse.url, path: plain}, nothing},
+		{"agl, no record", ours, target{base: ours.url, path: plain}, nothing},
+		{"agl, recorded", ours, target{base: ours.url, path: recorded}, func(ctx context.Context) error { return client.Flush(ctx, nil) }},
+	}
+	if b.opt.LiteLLM == "" {
+		return nil
+	}
+	config := filepath.Join(b.dir, "litellm.yaml")
+	text := "model_list:\n- model_name: m\n  litellm_params: {model: hosted_vllm/m, api_base: " + b.backend.url + "/v1, api_key: none}\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return err
+	}
+	lite, err := startCommand(ctx, "/health/liveliness", []string{"LITELLM_LOCAL_MODEL_COST_MAP=True", "DO_NOT_TRACK=1"}, b.opt.LiteLLM, "--config", config, "--num_workers", "1", "--telemetry", "False")
+	if err != nil {
+		return err
+	}
+	b.gateways = append(b.gateways, gateway{"LiteLLM", lite, target{base: lite.url, path: plain, key: "none"}, nothing})
+	return nil
+}
+
+// wait waits for the processes, which have been told to end.
+func (b *bench) wait() {
+	for _, g := range b.gateways[:min(2, len(b.gateways))] {
+		_ = g.process.cmd.Wait()
+	}
+}
+
+// attempts begins an attempt for each worker and returns their paths.
+func (b *bench) attempts(ctx context.Context, storeURL string) (path func(worker int) string, err error) {
+	store, err := rest.NewClient(rest.ClientConfig{URL: storeURL})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	paths := make([]string, b.opt.Connections)
+	for i := range paths {
+		r, err := store.StartRollout(ctx, agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: []byte("1")}})
+		if err != nil {
+			return nil, err
+		}
+		paths[i] = "/rollout/" + r.RolloutID + "/attempt/" + r.Attempt.AttemptID + "/v1/chat/completions"
+	}
+	return func(worker int) string { return paths[worker%len(paths)] }, nil
+}
+
+// measure drives a gateway, after a short warm-up.
+func (b *bench) measure(ctx context.Context, g gateway, workload string) (result, error) {
+	if _, err := drive(ctx, g.target, workload, b.opt.Connections, b.opt.Time/8); err != nil {
+		return result{}, err
+	}
+	if err := g.flush(ctx); err != nil {
+		return result{}, err
+	}
+	before, err := g.process.cpu()
+	if err != nil {
+		return result{}, err
+	}
+	r, err := drive(ctx, g.target, workload, b.opt.Connections, b.opt.Time)
+	if err == nil {
+		err = g.flush(ctx)
+	}
+	if err != nil {
+		return result{}, err
+	}
+	after, err := g.process.cpu()
+	r.cpu = after - before
+	return r, err
+}
+
+// median of what a round says.
+func median[T cmp.Ordered](values []T) T {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}
+
+func (b *bench) report(results map[string]map[string][]result, workloads []string) {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "workload\tgateway\tCPU/call\t× ReverseProxy\tp99\t× ReverseProxy\tcalls/CPU second")
+	targets := map[string]float64{"small": 1.5, "39KB": 1.6, "stream": 1.7}
+	for _, workload := range workloads {
+		base := results[workload]["ReverseProxy"]
+		for _, g := range b.gateways {
+			var cpu, cpuRatio, p99, p99Ratio []float64
+			for i, r := range results[workload][g.name] {
+				cpu = append(cpu, float64(r.cpuPerCall())/1e3)
+				cpuRatio = append(cpuRatio, float64(r.cpuPerCall())/float64(base[i].cpuPerCall()))
+				p99 = append(p99, float64(r.quantile(0.99))/1e6)
+				p99Ratio = append(p99Ratio, float64(r.quantile(0.99))/float64(base[i].quantile(0.99)))
+			}
+			goal := ""
+			if g.name == "agl, recorded" {
+				goal = fmt.Sprintf(" (≤ %.1f)", targets[workload])
+			}
+			fmt.Fprintf(w, "%s\t%s\t%.0f µs\t%.2f%s\t%.1f ms\t%.2f\t%.0f\n", workload, g.name, median(cpu), median(cpuRatio), goal, median(p99), median(p99Ratio), 1e6/median(cpu))
+		}
+	}
+	_ = w.Flush()
+	if b.opt.LiteLLM != "" {
+		for _, workload := range workloads {
+			var ratio []float64
+			for i, r := range results[workload]["LiteLLM"] {
+				ours := results[workload]["agl, recorded"][i]
+				ratio = append(ratio, float64(r.cpuPerCall())/float64(ours.cpuPerCall()))
+			}
+			fmt.Printf("%s: %.0f × LiteLLM's calls per CPU second (≥ 40)\n", workload, median(ratio))
+		}
+	}
+}
+
+// reportFirstByte compares the times to the first byte on one connection.
+func (b *bench) reportFirstByte(ctx context.Context) error {
+	const calls = 2000
+	direct, err := firstByte(ctx, target{base: b.backend.url, path: plain}, calls)
+	if err != nil {
+		return err
+	}
+	var lines []string
+	for _, g := range b.gateways[:3] {
+		took, err := firstByte(ctx, g.target, calls)
+		if err == nil {
+			err = g.flush(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		lines = append(lines, fmt.Sprintf("%s %v", g.name, (took-direct).Round(time.Microsecond)))
+	}
+	fmt.Printf("added to the first byte, one connection (≤ 150µs): %s; direct %v\n", strings.Join(lines, ", "), direct.Round(time.Microsecond))
+	return nil
+}
+
+// reportMemory reads agl's memory with many streams open.
+func (b *bench) reportMemory(ctx context.Context) error {
+	g := b.gateways[2]
+	before, err := g.process.memory()
+	if err != nil {
+		return err
+	}
+	closeAll, err := open(ctx, g.target, b.opt.Streams)
+	defer closeAll()
+	if err != nil {
+		return err
+	}
+	after, err := g.process.memory()
+	fmt.Printf("memory with %d streams open: %d MB, %d MB before (≤ 100 MB)\n", b.opt.Streams, after>>20, before>>20)
+	return err
+}
