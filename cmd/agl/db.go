@@ -14,11 +14,6 @@ import (
 	"github.com/agl-go/agl/store/backend"
 )
 
-// databaseFlags say which database a command works on.
-type databaseFlags struct {
-	DB databaseName `name:"db" default:"${database}" env:"AGL_DB" placeholder:"DATABASE" help:"Where the data is kept: sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE, or memory:, which loses it with the process (${default})."`
-}
-
 // dbCommand lists what an operator does with a database.
 type dbCommand struct {
 	Status  dbStatusCommand  `cmd:"" help:"Show what a database is and holds. Changes nothing."`
@@ -30,8 +25,10 @@ type dbCommand struct {
 	Import  dbImportCommand  `cmd:"" help:"Read an export into an empty database of any kind. One that was interrupted goes on when it is repeated."`
 }
 
-// operatedFlags is the database of those commands.
-type operatedFlags struct{ databaseFlags }
+// operatedFlags say which database those commands work on.
+type operatedFlags struct {
+	DB databaseName `name:"db" default:"${database}" env:"AGL_DB" placeholder:"DATABASE" help:"The database: sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE. Default: ${default}."`
+}
 
 // Validate is called by kong.
 func (f operatedFlags) Validate() error {

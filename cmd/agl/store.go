@@ -20,17 +20,17 @@ import (
 type storeCommand struct {
 	listenFlags
 	logFlags
-	databaseFlags
-	Port                port      `default:"4747" help:"Port to listen on; 0 takes a free one."`
-	Token               string    `env:"AGL_TOKEN" placeholder:"TOKEN" help:"Ask this bearer token of every request."`
-	CORSOrigin          []string  `name:"cors-origin" sep:"none" placeholder:"ORIGIN" help:"Let pages of this origin call the store; repeat it for several, * is every origin."`
-	DefaultUnresponsive span      `placeholder:"TIME" help:"Give up an attempt that is silent for so long (10m) although its rollout names no limit itself; catches claims whose answer was lost. Default: never."`
-	RetainFinished      span      `placeholder:"TIME" help:"Remove the spans of rollouts that finished so long ago (7d); the rollouts stay. Default: never."`
-	RetainBytes         size      `placeholder:"SIZE" help:"Remove spans above this size of all of them (20GB), those of the rollouts that finished first first; the rollouts stay. Default: never."`
-	Sync                *syncMode `placeholder:"full|normal" help:"sqlite: only: full (default) acknowledges what survives a power failure, normal what survives the end of this process, and is faster."`
-	EvictionThreshold   *limit    `placeholder:"LIMIT" help:"memory: only: spans of finished rollouts are evicted above this size: a share of the machine's memory (0.7, the default) or bytes (2GiB)."`
-	SafeThreshold       *limit    `placeholder:"LIMIT" help:"memory: only: eviction goes down to this size: a share of the eviction threshold (0.8, the default) or bytes."`
-	ScanDebounce        float64   `name:"scan-debounce-seconds" default:"10" help:"Accepted for compatibility. Deadlines fire by themselves, whatever it says."`
+	DB                  databaseName `name:"db" default:"${database}" env:"AGL_DB" placeholder:"DATABASE" help:"Where the data is kept: sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE, or memory:, which loses it with the process. Default: ${default}."`
+	Port                port         `default:"4747" help:"Port to listen on; 0 takes a free one."`
+	Token               string       `env:"AGL_TOKEN" placeholder:"TOKEN" help:"Ask this bearer token of every request."`
+	CORSOrigin          []string     `name:"cors-origin" sep:"none" placeholder:"ORIGIN" help:"Let pages of this origin call the store; repeat it for several, * is every origin."`
+	DefaultUnresponsive span         `placeholder:"TIME" help:"Give up an attempt that is silent for so long (10m) although its rollout names no limit itself; catches claims whose answer was lost. Default: never."`
+	RetainFinished      span         `placeholder:"TIME" help:"Remove the spans of rollouts that finished so long ago (7d); the rollouts stay. Default: never."`
+	RetainBytes         size         `placeholder:"SIZE" help:"Remove spans above this size of all of them (20GB), those of the rollouts that finished first first; the rollouts stay. Default: never."`
+	Sync                *syncMode    `placeholder:"full|normal" help:"sqlite: only: full (default) acknowledges what survives a power failure, normal what survives the end of this process, and is faster."`
+	EvictionThreshold   *limit       `placeholder:"LIMIT" help:"memory: only: spans of finished rollouts are evicted above this size: a share of the machine's memory (0.7, the default) or bytes (2GiB)."`
+	SafeThreshold       *limit       `placeholder:"LIMIT" help:"memory: only: eviction goes down to this size: a share of the eviction threshold (0.8, the default) or bytes."`
+	ScanDebounce        float64      `name:"scan-debounce-seconds" default:"10" help:"Accepted for compatibility. Deadlines fire by themselves, whatever it says."`
 }
 
 // Help is shown below the flags.

@@ -34,6 +34,9 @@ import (
 	"github.com/agl-go/agl/trainer"
 )
 
+// options are the flags. The run is kept in memory unless --db says otherwise: it
+// takes half a minute, of which waiting for the disk with every write would be
+// a large part, and is repeated by its seed.
 type options struct {
 	Seed     uint64 `default:"1" help:"Decides the model's first weights, the order of the questions and the sampling."`
 	Steps    int    `default:"${steps}" help:"Steps of reinforcement learning, 128 rollouts each."`
