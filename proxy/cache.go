@@ -103,7 +103,7 @@ func (d *dispatcher) hit(key cacheKey) *http.Response {
 	if _, f := d.build(found.backend); f != nil {
 		return nil
 	}
-	d.c.backend, d.c.cached = found.backend, true
+	d.c.backend, d.c.versioned, d.c.cached = found.backend, found.backend.Version, true
 	header := found.header.Clone()
 	header.Set(HeaderCache, "hit")
 	return &http.Response{

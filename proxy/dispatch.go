@@ -216,6 +216,8 @@ func (d *dispatcher) leave() {
 		return
 	}
 	d.report(neutral)
+	// Behind the gate the weights may change, which is no more of this call's concern.
+	d.c.versioned = d.p.models.Load().versionNow(d.backend)
 	d.p.gate.leave(d.c)
 	d.backend.state.limits.charge(d.tokens.total(len(d.c.request)))
 	d.backend.state.limits.release()

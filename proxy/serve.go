@@ -105,9 +105,6 @@ func (p *Proxy) finish(ctx context.Context, c *call, err error) {
 	if c.control != nil {
 		p.controls.end(c)
 	}
-	if c.backend != nil {
-		c.versioned = p.models.Load().versionNow(c.backend)
-	}
 	p.observe(ctx, c)
 	if c.recorded() {
 		p.recorder.finish(c)
