@@ -22,6 +22,9 @@ func TestParse(t *testing.T) {
 		"sqlite:/var/lib/agl": {backend.DSN{Kind: backend.SQLite, Path: "/var/lib/agl"}, "sqlite:/var/lib/agl"},
 		"sqlite:C:\\agl.db":   {backend.DSN{Kind: backend.SQLite, Path: "C:\\agl.db"}, "sqlite:C:\\agl.db"},
 		url:                   {backend.DSN{Kind: backend.Postgres, URL: url}, "postgres://agl:xxxxx@db:5432/agl?sslmode=disable"},
+		"postgres://agl:s3cret@a:5432,b:5432/agl": {
+			backend.DSN{Kind: backend.Postgres, URL: "postgres://agl:s3cret@a:5432,b:5432/agl"}, "postgres://agl:xxxxx@a:5432,b:5432/agl",
+		},
 		"postgresql://db/agl": {backend.DSN{Kind: backend.Postgres, URL: "postgresql://db/agl"}, "postgresql://db/agl"},
 		"postgres:///agl?host=/run/postgresql&password=x": {
 			backend.DSN{Kind: backend.Postgres, URL: "postgres:///agl?host=/run/postgresql&password=x"},
