@@ -36,8 +36,8 @@ func parse(c Config) (*pgxpool.Config, error) {
 		parsed.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
 	params := parsed.ConnConfig.RuntimeParams
+	params["application_name"] = serverName // by which operators' commands know a server
 	for name, value := range map[string]string{
-		"application_name":                    serverName,
 		"search_path":                         schema,
 		"client_encoding":                     "UTF8",
 		"statement_timeout":                   millis(c.StatementTimeout),
