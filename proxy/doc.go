@@ -1,7 +1,8 @@
 // Package proxy is the gateway between agents and the models that they call.
-// It passes OpenAI Chat Completions through, asks the inference engine for the
-// token ids and log-probabilities that training needs, hides them from agents
-// that did not ask, and records every call of an attempt as spans.
+// It speaks OpenAI's Chat Completions, Completions and Responses and Anthropic's
+// Messages on both sides, translating where the two differ; asks the inference
+// engine for the token ids and log-probabilities that training needs, hides them
+// from agents that did not ask, and records every call of an attempt as spans.
 //
 // An agent calls it under /rollout/{id}/attempt/{id}/…, which says whose call
 // it is; calls without that prefix pass unrecorded. Bytes are forwarded as they

@@ -211,7 +211,11 @@ func textContent(content raw, field string) (raw, error) {
 		if b.Type != "text" {
 			return nil, openai.Unsupported(fmt.Sprintf("%s[%d].type", field, i), "got %q, must be text for this backend", b.Type)
 		}
-		parts = append(parts, openai.ChatPart{Type: "text", Text: b.Text})
+		part, err := textPart(b, fmt.Sprintf("%s[%d]", field, i))
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, part)
 	}
 	return partsContent(parts)
 }
@@ -256,10 +260,8 @@ func userMessages(to []openai.ChatMessage, role string, list []block, field stri
 	for i, b := range list {
 		at := fmt.Sprintf("%s[%d]", field, i)
 		switch b.Type {
-		case "text":
-			parts = append(parts, openai.ChatPart{Type: "text", Text: b.Text})
-		case "image":
-			part, err := imagePart(b, at)
+		case "text", "image":
+			part, err := mediaPart(b, at)
 			if err != nil {
 				return nil, err
 			}
@@ -281,6 +283,20 @@ func userMessages(to []openai.ChatMessage, role string, list []block, field stri
 	}
 	content, err := partsContent(parts)
 	return append(to, openai.ChatMessage{Role: role, Content: content}), err
+}
+
+func textPart(b block, field string) (openai.ChatPart, error) {
+	if b.Text.Kind() != '"' {
+		return openai.ChatPart{}, openai.Unsupported(field+".text", "must be a string")
+	}
+	return openai.ChatPart{Type: "text", Text: b.Text}, nil
+}
+
+func mediaPart(b block, field string) (openai.ChatPart, error) {
+	if b.Type == "image" {
+		return imagePart(b, field)
+	}
+	return textPart(b, field)
 }
 
 func imagePart(b block, field string) (openai.ChatPart, error) {
@@ -312,7 +328,11 @@ func toolResult(b block, field string) (content raw, images []openai.ChatPart, e
 			at := fmt.Sprintf("%s[%d]", field, i)
 			switch part.Type {
 			case "text":
-				parts = append(parts, openai.ChatPart{Type: "text", Text: part.Text})
+				said, err := textPart(part, at)
+				if err != nil {
+					return nil, nil, err
+				}
+				parts = append(parts, said)
 			case "image":
 				image, err := imagePart(part, at)
 				if err != nil {
@@ -343,7 +363,11 @@ func assistantMessage(list []block, field string) (openai.ChatMessage, error) {
 		at := fmt.Sprintf("%s[%d]", field, i)
 		switch b.Type {
 		case "text":
-			parts = append(parts, openai.ChatPart{Type: "text", Text: b.Text})
+			part, err := textPart(b, at)
+			if err != nil {
+				return out, err
+			}
+			parts = append(parts, part)
 		case "thinking":
 			out.ReasoningContent = openai.Join(out.ReasoningContent, b.Thinking)
 		case "tool_use":
@@ -387,6 +411,9 @@ func arguments(input raw) raw {
 
 // input is [arguments] the other way around.
 func input(arguments raw) raw {
+	if arguments.Kind() == '{' { // not as it should be, but plain
+		return arguments
+	}
 	s := openai.Unquote(arguments)
 	if strings.TrimSpace(s) == "" {
 		return raw("{}")

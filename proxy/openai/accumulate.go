@@ -16,6 +16,11 @@ type Accumulator struct {
 	size      int
 	malformed int
 	done      bool
+	// Most chunks are alike up to their choices: head is what precedes those in
+	// the chunk before, if nothing in it is hidden, and headEnd is where its last
+	// member ends.
+	head    []byte
+	headEnd int
 }
 
 // keyed is a member whose value is a whole JSON value.

@@ -189,9 +189,13 @@ func Quote[T ~string | ~[]byte](s T) jsontext.Value {
 // Unquote returns the text of a JSON string; of anything else, nothing.
 func Unquote(v jsontext.Value) string { return unquoted(v) }
 
-// Join appends the text of one JSON string to another, as both are spelled.
+// Join appends the text of one JSON string to another, as both are spelled. What
+// is no string adds nothing.
 func Join(a, b jsontext.Value) jsontext.Value {
-	if len(a) == 0 {
+	switch {
+	case b.Kind() != '"':
+		return a
+	case a.Kind() != '"':
 		return b
 	}
 	return append(bytes.Clone(a[:len(a)-1]), b[1:]...)

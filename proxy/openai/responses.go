@@ -326,9 +326,9 @@ func responsesContent(content jsontext.Value, field string) (jsontext.Value, err
 	list := make([]ChatPart, 0, len(parts))
 	for i, p := range parts {
 		switch {
-		case p.Type == "input_text" || p.Type == "output_text" || p.Type == "text":
+		case (p.Type == "input_text" || p.Type == "output_text" || p.Type == "text") && p.Text.Kind() == '"':
 			list = append(list, ChatPart{Type: "text", Text: p.Text})
-		case p.Type == "refusal":
+		case p.Type == "refusal" && p.Refusal.Kind() == '"':
 			list = append(list, ChatPart{Type: "text", Text: p.Refusal})
 		case p.Type == "input_image" && Given(p.ImageURL):
 			list = append(list, ChatPart{Type: "image_url", ImageURL: &ChatImageURL{URL: p.ImageURL, Detail: p.Detail}})

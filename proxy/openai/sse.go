@@ -99,7 +99,10 @@ func dataFields(event []byte, fields []field) []field {
 	for i := 0; i < len(event); {
 		line := event[i:]
 		next := len(event)
-		if n := bytes.IndexAny(line, "\r\n"); n >= 0 {
+		if n := bytes.IndexByte(line, '\n'); n >= 0 {
+			line, next = line[:n], i+n+1
+		}
+		if n := bytes.IndexByte(line, '\r'); n >= 0 {
 			line, next = line[:n], i+n+1
 		}
 		if value, ok := bytes.CutPrefix(line, []byte("data:")); ok {

@@ -1,0 +1,340 @@
+package proxy_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/proxy/proxytest"
+)
+
+// The tests of this file are named after what gateways have got wrong when they
+// translated between the APIs, or kept streams.
+
+const (
+	messagesPath = "/rollout/ro-1/attempt/at-1/v1/messages"
+	askMessage   = `{"model":"m","max_tokens":64,"messages":[{"role":"user","content":"hi"}]}`
+	askTools     = `{"model":"m","max_tokens":64,"messages":[{"role":"user","content":"hi"}],"tools":[{"name":"look","input_schema":{"type":"object"}},{"name":"wait","input_schema":{"type":"object"}}]}`
+)
+
+func streamed(body string) string { return strings.Replace(body, "{", `{"stream":true,`, 1) }
+
+// chatEvents is a stream of a chat backend with these choices.
+func chatEvents(choices ...string) []string {
+	var pieces []string
+	for _, c := range choices {
+		pieces = append(pieces, `data: {"id":"c-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[`+c+"]}\n\n")
+	}
+	return append(pieces, "data: [DONE]\n\n")
+}
+
+func stream(pieces []string) proxytest.Script {
+	return func(context.Context, proxytest.Request) proxytest.Reply {
+		return proxytest.Reply{ContentType: "text/event-stream", Pieces: pieces}
+	}
+}
+
+// Several backends say "stop" after text and a tool call.
+func TestToolUseIsNotEndTurn(t *testing.T) {
+	t.Parallel()
+	backend := serve(t, func(_ context.Context, r proxytest.Request) proxytest.Reply {
+		const call = `[{"index":0,"id":"t1","type":"function","function":{"name":"look","arguments":"{}"}}]`
+		if bytes.Contains(r.Body, []byte(`"stream":true`)) {
+			return stream(chatEvents(`{"index":0,"delta":{"role":"assistant","content":"I look"}}`, `{"index":0,"delta":{"tool_calls":`+call+`}}`, `{"index":0,"delta":{},"finish_reason":"stop"}`))(t.Context(), r)
+		}
+		return proxytest.Reply{Body: `{"id":"c-1","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"I look","tool_calls":` + call + `},"finish_reason":"stop"}]}`}
+	})
+	g := start(t, backend.BaseURL(), nil)
+	for _, body := range []string{askTools, streamed(askTools)} {
+		got := post(t, g.URL+messagesPath, body)
+		if got.status != 200 || !bytes.Contains(got.body, []byte(`"stop_reason":"tool_use"`)) || bytes.Contains(got.body, []byte("end_turn")) {
+			t.Errorf("got %d %s", got.status, got.body)
+		}
+	}
+}
+
+// Calls whose deltas come in turns become blocks one after the other.
+func TestContentBlocksDoNotOverlap(t *testing.T) {
+	t.Parallel()
+	backend := serve(t, stream(chatEvents(
+		`{"index":0,"delta":{"role":"assistant","content":"I look"}}`,
+		`{"index":0,"delta":{"tool_calls":[{"index":0,"id":"t1","function":{"name":"look","arguments":"{\"at\":"}},{"index":1,"id":"t2","function":{"name":"wait","arguments":"{\"s\":"}}]}}`,
+		`{"index":0,"delta":{"tool_calls":[{"index":1,"function":{"arguments":"1}"}},{"index":0,"function":{"arguments":"2}"}}]}}`,
+		`{"index":0,"delta":{},"finish_reason":"tool_calls"}`,
+	)))
+	g := start(t, backend.BaseURL(), nil)
+	got := post(t, g.URL+messagesPath, streamed(askTools))
+	open, blocks, inputs := -1, 0, make(map[int]string)
+	for line := range strings.Lines(string(got.body)) {
+		data, ok := strings.CutPrefix(line, "data: ")
+		if !ok {
+			continue
+		}
+		var index int
+		if _, after, found := strings.Cut(data, `"index":`); found {
+			if _, err := fmt.Sscanf(after, "%d", &index); err != nil {
+				t.Fatal(err)
+			}
+		}
+		switch {
+		case strings.Contains(data, "content_block_start"):
+			if open >= 0 || index != blocks {
+				t.Errorf("block %d begins while %d is open, after %d blocks", index, open, blocks)
+			}
+			open = index
+			blocks++
+		case strings.Contains(data, "content_block_stop"):
+			if open != index {
+				t.Errorf("block %d ends while %d is open", index, open)
+			}
+			open = -1
+		case strings.Contains(data, "content_block_delta"):
+			if open != index {
+				t.Errorf("block %d goes on while %d is open", index, open)
+			}
+			inputs[index] += data
+		}
+	}
+	if blocks != 3 || !strings.Contains(inputs[1], `2}`) || !strings.Contains(inputs[2], `1}`) {
+		t.Errorf("%d blocks: %s", blocks, got.body)
+	}
+}
+
+// Each delta of a tool call reaches the agent before the backend says more.
+func TestToolDeltasAreNotBuffered(t *testing.T) {
+	t.Parallel()
+	pieces := chatEvents(
+		`{"index":0,"delta":{"role":"assistant","tool_calls":[{"index":0,"id":"t1","function":{"name":"look","arguments":""}}]}}`,
+		`{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{\"at\":"}}]}}`,
+		`{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\"sky\"}"}}]}}`,
+		`{"index":0,"delta":{},"finish_reason":"tool_calls"}`,
+	)
+	step := make(chan struct{})
+	backend := serve(t, func(context.Context, proxytest.Request) proxytest.Reply {
+		return proxytest.Reply{ContentType: "text/event-stream", Pieces: pieces, Step: func(ctx context.Context, _ int) error {
+			select {
+			case <-step:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}}
+	})
+	g := start(t, backend.BaseURL(), nil)
+	lines := bufio.NewReader(open(t.Context(), t, g.URL+messagesPath, streamed(askTools)))
+	for _, want := range []string{`"name":"look"`, `"partial_json":"{\"at\":"`, `"partial_json":"\"sky\"}"`} {
+		step <- struct{}{}
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				t.Fatalf("before %s: %v", want, err)
+			}
+			if strings.Contains(line, want) {
+				break
+			}
+		}
+	}
+	step <- struct{}{}
+	step <- struct{}{}
+	if _, err := io.Copy(io.Discard, lines); err != nil {
+		t.Error(err)
+	}
+}
+
+const spaced = "one\n\n  two \t three  \n"
+
+// sglang plays a backend that gives token ids in whole replies only.
+func sglang(t *testing.T) *gateway {
+	t.Helper()
+	model := proxytest.Model(func(proxytest.Prompt, int) proxytest.Answer { return proxytest.Answer{Text: spaced} })
+	backend := serve(t, model.SGLang())
+	return start(t, backend.BaseURL(), func(c *proxy.Config) { c.Models[0].Replay = true })
+}
+
+// What is replayed keeps its white space, on every front end.
+func TestReplayKeepsWhiteSpace(t *testing.T) {
+	t.Parallel()
+	g := sglang(t)
+	for path, body := range map[string]string{
+		"/rollout/ro-1/attempt/at-1/v1/messages":         askMessage,
+		"/rollout/ro-1/attempt/at-1/v1/responses":        `{"model":"m","input":"hi"}`,
+		"/rollout/ro-1/attempt/at-1/v1/chat/completions": hello,
+	} {
+		got := post(t, g.URL+path, streamed(body))
+		if got.status != 200 || !strings.HasPrefix(got.header.Get("Content-Type"), "text/event-stream") || !bytes.Contains(got.body, []byte(`"one\n\n  two \t three  \n"`)) {
+			t.Errorf("%s: %d %s", path, got.status, got.body)
+		}
+	}
+	flush(t, g)
+	for _, c := range g.spans.calls() {
+		if ids, _ := c.Attributes.GetInts(agl.AttrResponseTokenIDs); len(ids) != len(spaced) {
+			t.Errorf("%d token ids on record", len(ids))
+		}
+	}
+}
+
+// Usage comes with the end of a stream: always in Messages, in Chat Completions
+// when it was asked for and only then.
+func TestUsageAtTheEndOfStreams(t *testing.T) {
+	t.Parallel()
+	vllm := start(t, serve(t, proxytest.VLLM(echo)).BaseURL(), nil)
+	claude := start(t, serve(t, proxytest.Text(echo).Anthropic()).BaseURL(), func(c *proxy.Config) { c.Models[0].API, c.Models[0].APIKey = proxy.APIAnthropic, "k" })
+	withUsage := strings.Replace(streamed(hello), "{", `{"stream_options":{"include_usage":true},`, 1)
+	for _, tt := range []struct {
+		name, url, body, want string
+	}{
+		{"messages, chat backend", vllm.URL + messagesPath, streamed(askMessage), `"usage":{"input_tokens":2,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":2}}`},
+		{"responses, chat backend", vllm.URL + "/rollout/r/attempt/a/responses", streamed(`{"model":"m","input":"hi"}`), `"usage":{"input_tokens":2,`},
+		{"chat, replayed", sglang(t).URL + attemptPath, withUsage, `"choices":[],"usage":{"prompt_tokens":2,`},
+		{"chat, messages backend", claude.URL + attemptPath, withUsage, `"choices":[],"usage":{"prompt_tokens":2,"completion_tokens":2,"total_tokens":4,`},
+		{"chat", vllm.URL + attemptPath, withUsage, `"choices":[],"usage":{"prompt_tokens":2,`},
+		{"chat, not asked", vllm.URL + attemptPath, streamed(hello), ""},
+		{"chat, replayed, not asked", sglang(t).URL + attemptPath, streamed(hello), ""},
+		{"chat, messages backend, not asked", claude.URL + attemptPath, streamed(hello), ""},
+	} {
+		got := string(post(t, tt.url, tt.body).body)
+		if tt.want == "" && strings.Contains(got, "usage") || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: want %s in\n%s", tt.name, tt.want, got)
+		}
+	}
+	flush(t, vllm)
+	for _, c := range vllm.spans.calls() {
+		if n, _ := c.Attributes.GetInt(agl.AttrGenAIOutputTokens); n != 2 {
+			t.Errorf("%d tokens on record", n)
+		}
+	}
+}
+
+// Fields that no API names reach the backend, translated or not, and what a
+// backend adds to its reply is on record.
+func TestUnknownFieldsAreKept(t *testing.T) {
+	t.Parallel()
+	backend := serve(t, func(ctx context.Context, r proxytest.Request) proxytest.Reply {
+		reply := proxytest.VLLM(echo)(ctx, r)
+		reply.Body = strings.Replace(reply.Body, "{", `{"kv_transfer_params":{"x":1},`, 1)
+		return reply
+	})
+	g := start(t, backend.BaseURL(), nil)
+	for path, body := range map[string]string{
+		attemptPath:                              hello,
+		messagesPath:                             askMessage,
+		"/rollout/ro-1/attempt/at-1/responses":   `{"model":"m","input":"hi"}`,
+		"/rollout/ro-1/attempt/at-1/completions": `{"model":"m","prompt":"hi"}`,
+	} {
+		before := len(backend.Requests())
+		post(t, g.URL+path, strings.Replace(body, "{", `{"min_p":0.10,"chat_template_kwargs":{"enable_thinking" : false},`, 1))
+		sent := backend.Requests()[before].Body
+		if !bytes.Contains(sent, []byte(`"min_p":0.10`)) || !bytes.Contains(sent, []byte(`"chat_template_kwargs":{"enable_thinking"`)) {
+			t.Errorf("%s: the backend got %s", path, sent)
+		}
+	}
+	flush(t, g)
+	for _, s := range g.spans.named(agl.SpanRawRequest) {
+		if _, ok := s.Attributes.Get("llm.hosted_vllm.kv_transfer_params"); !ok {
+			t.Errorf("not on record: %.300s", s.Attributes)
+		}
+	}
+}
+
+// leave begins a stream at a backend that stalls, and leaves it.
+func leave(t *testing.T, g *gateway, path, body string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if _, err := io.ReadFull(open(ctx, t, g.URL+path, streamed(body)), make([]byte, 10)); err != nil {
+		t.Error(err)
+	}
+}
+
+// An agent that leaves a translated stream ends the backend's generation.
+func TestGenerationIsCancelled(t *testing.T) {
+	t.Parallel()
+	backend := serve(t, proxytest.Stall(proxytest.VLLM(echo), 2))
+	g := start(t, backend.BaseURL(), nil)
+	for path, body := range map[string]string{messagesPath: askMessage, "/rollout/ro-1/attempt/at-1/responses": `{"model":"m","input":"hi"}`, attemptPath: hello} {
+		leave(t, g, path, body)
+		<-backend.Gone()
+	}
+	flush(t, g)
+	for _, c := range g.spans.calls() {
+		if d, _ := c.Attributes.GetBool(proxy.AttrDelivered); d {
+			t.Errorf("recorded as delivered: %s", c.Attributes)
+		}
+	}
+}
+
+// Streams that agents abandon give back their places at the backend.
+func TestAbandonedStreamsLeaveNoSlotBehind(t *testing.T) {
+	t.Parallel()
+	backend := serve(t, proxytest.First(4, proxytest.Stall(proxytest.VLLM(echo), 2), proxytest.VLLM(echo)))
+	g := start(t, backend.BaseURL(), func(c *proxy.Config) { c.Models[0].Limits.InFlight = 1 })
+	for range 4 {
+		leave(t, g, messagesPath, askMessage)
+		<-backend.Gone()
+	}
+	if got := post(t, g.URL+messagesPath, askMessage); got.status != 200 {
+		t.Errorf("the next call got %d %s", got.status, got.body)
+	}
+}
+
+// Log-probabilities come with streams: to the agent that asks for them, and to
+// the record in any case.
+func TestLogprobsOfStreams(t *testing.T) {
+	t.Parallel()
+	vllm := start(t, serve(t, proxytest.VLLM(echo)).BaseURL(), nil)
+	asked := strings.Replace(streamed(hello), "{", `{"logprobs":true,`, 1)
+	for name, g := range map[string]*gateway{"live": vllm, "replayed": sglang(t)} {
+		got := post(t, g.URL+attemptPath, asked)
+		if !bytes.Contains(got.body, []byte(`"logprob":-0.5`)) {
+			t.Errorf("%s: none in %s", name, got.body)
+		}
+		got = post(t, g.URL+"/rollout/ro-1/attempt/at-1/v1/completions", streamed(`{"model":"m","prompt":"hi","logprobs":1}`))
+		if !bytes.Contains(got.body, []byte(`"token_logprobs":[-0.5]`)) {
+			t.Errorf("%s: none in %s", name, got.body)
+		}
+		post(t, g.URL+messagesPath, streamed(askMessage))
+		post(t, g.URL+"/rollout/ro-1/attempt/at-1/v1/completions", streamed(`{"model":"m","prompt":"hi"}`))
+		flush(t, g)
+		for _, c := range g.spans.calls() {
+			ids, _ := c.Attributes.GetInts(agl.AttrResponseTokenIDs)
+			content, _ := c.Attributes.GetString(agl.AttrLogprobsContent)
+			if len(ids) == 0 || strings.Count(content, "-0.5") < len(ids) {
+				t.Errorf("%s: %d ids, log-probabilities %.200s", name, len(ids), content)
+			}
+		}
+	}
+}
+
+// A backend that falls silent, before its reply or within, is given up, and so
+// is the request to it.
+func TestTimeoutWhileTheBackendIsSilent(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]proxytest.Script{"before": proxytest.Silent, "within": proxytest.Stall(proxytest.VLLM(echo), 3)} {
+		for path, body := range map[string]string{messagesPath: askMessage, attemptPath: hello, "/rollout/ro-1/attempt/at-1/responses": `{"model":"m","input":"hi"}`} {
+			t.Run(name+" "+path, func(t *testing.T) {
+				t.Parallel()
+				backend := serve(t, script)
+				g := start(t, backend.BaseURL(), func(c *proxy.Config) { c.IdleTimeout, c.Retry.Attempts = 200*time.Millisecond, 1 })
+				got, err := send(t.Context(), g.URL+path, streamed(body))
+				switch {
+				case err == nil && got.status == http.StatusGatewayTimeout: // within, too, if the machine is slow
+				case name == "before" || err == nil:
+					t.Errorf("got %d %s, %v", got.status, got.body, err)
+				case path != attemptPath && !bytes.Contains(got.body, []byte("event: error\n")):
+					t.Errorf("no error in %s", got.body)
+				}
+				for range backend.Requests() {
+					<-backend.Gone()
+				}
+			})
+		}
+	}
+}
