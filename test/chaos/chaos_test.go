@@ -18,6 +18,7 @@ import (
 var (
 	kills       = flag.Int("kills", 8, "how often a server is killed")
 	seedFlag    = flag.Uint64("seed", 0, "what decides what is done; 0 picks one")
+	keep        = flag.Bool("keep", false, "keep the history of a run that broke no rule, too")
 	historyFile = flag.String("history", "", "the history that TestReplay judges")
 )
 
@@ -60,7 +61,7 @@ func newRun(t *testing.T) (*run, *os.File) {
 		if err := file.Close(); err != nil {
 			t.Error(err)
 		}
-		if t.Failed() {
+		if t.Failed() || *keep {
 			t.Logf("kept: the history in %s, logs and data beside it; judge it again with\n\tgo test ./test/chaos -run Replay -history %s", dir, file.Name())
 			return
 		}
