@@ -174,6 +174,9 @@ func TestPlans(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+		if name == "read_spans" && !strings.Contains(strings.Join(plan, " "), "(span_id = (v.span_id)::text)") {
+			t.Errorf("%s does not look up spans by their key:\n%s", name, strings.Join(plan, "\n"))
+		}
 		for _, line := range plan {
 			// There is one counter.
 			if strings.Contains(line, "Seq Scan") && !strings.Contains(line, "event_counter") {

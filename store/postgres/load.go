@@ -52,8 +52,11 @@ var (
 	existingRollouts = &statement{"existing_rollouts", `SELECT FROM rollouts WHERE rollout_id = ANY($1::text[])`}
 
 	readStore = &statement{"read_store", `SELECT queue_closed, latest_resources FROM store`}
-	readSpans = &statement{"read_spans", `SELECT s.rollout_id, s.attempt_id, s.span_id FROM spans s
-		JOIN unnest($1::text[], $2::text[], $3::text[]) v (rollout_id, attempt_id, span_id) USING (rollout_id, attempt_id, span_id)`}
+	// The key of one span must not be looked for among all spans of its rollout,
+	// which a plan for an empty table might do: so the rollout is no way to find it.
+	readSpans = &statement{"read_spans", `SELECT s.rollout_id, s.attempt_id, s.span_id
+		FROM unnest($1::text[], $2::text[], $3::text[]) v (rollout_id, attempt_id, span_id)
+		JOIN spans s ON s.attempt_id = v.attempt_id AND s.span_id = v.span_id AND s.rollout_id || '' = v.rollout_id`}
 	readKeys = &statement{"read_keys", `SELECT ` + keyColumns + ` FROM idempotency k WHERE k.scope = ANY($1::text[])`}
 
 	claimRollouts = &statement{"claim", `SELECT r.place, r.attempts, ` + rolloutColumns + ` FROM rollouts r

@@ -107,7 +107,9 @@ CREATE TABLE spans (
 	end_time    float8,
 	checksum    integer NOT NULL,                            -- CRC32C of the payload
 	payload     bytea   NOT NULL,
-	PRIMARY KEY (rollout_id, attempt_id, span_id)
+	-- In this order the key and the index below have no beginning in common, so
+	-- that no plan takes one for the other.
+	PRIMARY KEY (attempt_id, span_id, rollout_id)
 );
 CREATE INDEX spans_in_order ON spans (rollout_id, sequence_id);
 
