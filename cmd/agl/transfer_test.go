@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestNewFile: a file has its name when it is complete, or not at all.
+func TestNewFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "all.jsonl")
+	broken := errors.New("broken")
+	half := func(w io.Writer) error {
+		_, err := io.WriteString(w, "half")
+		return errors.Join(err, broken)
+	}
+	if err := newFile(path, half); !errors.Is(err, broken) {
+		t.Errorf("error is %v", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("%v is left behind, %v", left, err)
+	}
+	whole := func(w io.Writer) error {
+		_, err := io.WriteString(w, "whole")
+		return err
+	}
+	if err := newFile(path, whole); err != nil {
+		t.Fatal(err)
+	}
+	if err := newFile(path, half); err == nil {
+		t.Error("a file that exists is replaced")
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "whole" {
+		t.Errorf("the file holds %q, %v", text, err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("%v is there, %v", left, err)
+	}
+}
+
+func TestMeter(t *testing.T) {
+	t.Parallel()
+	var told bytes.Buffer
+	m := newMeter(&told, "exported")
+	w := &meteredWriter{meter: m, to: io.Discard}
+	for range 3 {
+		if _, err := io.WriteString(w, "a\nb\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if told.Len() != 0 {
+		t.Errorf("a short transfer tells %q", &told)
+	}
+	m.told = m.told.Add(-2 * progressEvery)
+	before := time.Now()
+	if _, err := io.WriteString(w, "c\n"); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := told.String(), "agl: exported 7 records so far, 14 B\n"; got != want || m.told.Before(before) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
