@@ -24,11 +24,11 @@ type dispatcher struct {
 	// session routes calls that belong to no rollout.
 	session string
 
-	backend *backend    // that the call holds a place of
-	trial   bool        // its breaker waits for a verdict
-	tried   []*backend  // that have failed
-	silence *time.Timer // cancels the call when the backend is silent for too long
-	tokens  tokenCount  // of the reply that is being relayed
+	backend *backend   // that the call holds a place of
+	trial   bool       // its breaker waits for a verdict
+	tried   []*backend // that have failed
+	silence *silence   // cancels the call when the backend is silent for too long
+	tokens  tokenCount // of the reply that is being relayed
 }
 
 // send returns the backend's reply, whose body the caller closes, or what the
@@ -79,9 +79,9 @@ func (d *dispatcher) try(ctx context.Context) (*http.Response, error) {
 		return nil, f
 	}
 	if d.silence == nil {
-		d.silence = time.AfterFunc(p.cfg.IdleTimeout, func() { c.cancel(errBackendSilent) })
+		d.silence = newSilence(p.cfg.IdleTimeout, func() { c.cancel(errBackendSilent) })
 	} else {
-		d.silence.Reset(p.cfg.IdleTimeout)
+		d.silence.alive()
 	}
 	c.sent = time.Now()
 	c.tries++
@@ -210,7 +210,7 @@ func (d *dispatcher) repeat(ctx context.Context, res *http.Response, err error) 
 // leave gives the place at the backend back.
 func (d *dispatcher) leave() {
 	if d.silence != nil {
-		d.silence.Stop()
+		d.silence.ignore()
 	}
 	if d.backend == nil {
 		return
@@ -228,6 +228,9 @@ func (d *dispatcher) leave() {
 // done is called when the call has ended.
 func (d *dispatcher) done() {
 	d.leave()
+	if d.silence != nil {
+		d.silence.stop()
+	}
 	d.c.usage = d.tokens
 }
 

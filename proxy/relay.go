@@ -22,7 +22,7 @@ type relay struct {
 	c       *call
 	res     *http.Response
 	plan    *plan
-	silence *time.Timer // nil when the reply came from the cache
+	silence *silence // nil when the reply came from the cache
 }
 
 // buffers are what a reply needs on its way, and one that comes whole until it
@@ -77,7 +77,7 @@ func isStream(h http.Header) bool {
 // alive puts off the moment at which the backend counts as silent.
 func (r *relay) alive() {
 	if r.silence != nil {
-		r.silence.Reset(r.p.cfg.IdleTimeout)
+		r.silence.alive()
 	}
 }
 
@@ -203,8 +203,8 @@ func (w watched) Read(b []byte) (int, error) {
 // meanwhile.
 func (r *relay) send(parts ...[]byte) error {
 	if r.silence != nil {
-		r.silence.Stop()
-		defer r.alive()
+		r.silence.ignore()
+		defer r.silence.alive()
 	}
 	var err error
 	for _, part := range parts {
