@@ -67,11 +67,11 @@ func (a *Answer) raw() string {
 	return s
 }
 
-func (a *Answer) finish() string {
+func (c *completion) finish(a *Answer) string {
 	switch {
 	case a.Cut:
 		return "length"
-	case len(a.Calls) > 0:
+	case len(a.Calls) > 0 && !c.text:
 		return "tool_calls"
 	default:
 		return "stop"
@@ -132,7 +132,7 @@ func (c *completion) body() string {
 		} else {
 			fmt.Fprintf(&b, `{"index":%d,"message":%s`, i, c.message(a))
 		}
-		fmt.Fprintf(&b, `,"logprobs":%s,"finish_reason":%q,%s%s}`, c.logprobs(a.raw()), a.finish(), c.ending, c.idsOf(a.raw(), true))
+		fmt.Fprintf(&b, `,"logprobs":%s,"finish_reason":%q,%s%s}`, c.logprobs(a.raw()), c.finish(a), c.ending, c.idsOf(a.raw(), true))
 	}
 	b.WriteString(`],` + c.usage() + `,"prompt_logprobs":null` + c.idsOnTop(true))
 	return b.String() + `}`
@@ -185,7 +185,7 @@ func (c *completion) chunks() []string {
 		for j, d := range deltas {
 			finish := "null"
 			if j == len(deltas)-1 {
-				finish = a.finish()
+				finish = c.finish(a)
 			}
 			choice(i, d.json, d.wrote, finish)
 		}
