@@ -5,6 +5,8 @@ LINT         := $(BIN)/golangci-lint
 LINT_VERSION := v2.15.0
 # Suites under test/ start real processes and have verbs of their own.
 UNIT         := $$($(GO) list ./... | grep -v /test/)
+# The Go SDKs are large; unoptimised they compile in a fraction of the time.
+SDKS         := -gcflags='github.com/openai/openai-go/v3/...=-N -l' -gcflags='github.com/anthropics/anthropic-sdk-go/...=-N -l'
 
 .PHONY: build test race lint compat clients e2e chaos chaos-short fuzz bench bench-store bench-overhead bench-proxy proxy-soak seeds full clean
 
@@ -29,7 +31,7 @@ compat: ## the real Python package against this code
 	test/compat/run.sh
 
 clients: ## the real SDKs of OpenAI and Anthropic against the proxy
-	vars=$$(test/clients/setup.sh) && env $$vars $(GO) test -count=1 ./test/clients
+	vars=$$(test/clients/setup.sh) && env $$vars $(GO) test -count=1 -tags clients $(SDKS) ./test/clients
 
 e2e: ## real processes, real signals
 	$(GO) test -count=1 ./test/e2e ./test/recording ./test/training

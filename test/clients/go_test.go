@@ -1,3 +1,7 @@
+//go:build clients
+
+// The Go SDKs take minutes to compile, so they are asked for by a tag.
+
 package clients
 
 import (
