@@ -97,12 +97,9 @@ func toolCall(id, name, arguments []byte) []byte {
 }
 
 // assistant puts a message together; without any text its content is null.
-func assistant(texts, thoughts, parts, calls [][]byte) []byte {
+func assistant(texts, thoughts, calls [][]byte) []byte {
 	content := joinTexts(texts)
-	switch {
-	case len(parts) > 0:
-		content = array(parts)
-	case content == nil:
+	if content == nil {
 		content = []byte("null")
 	}
 	return object(pair{"role", []byte(`"assistant"`)}, pair{"content", content},
@@ -120,7 +117,7 @@ func messagesMessage(raw []byte, yield func(message []byte)) {
 	blocks := readBlocks(content, yield)
 	switch {
 	case isText(role, "assistant"):
-		yield(assistant(blocks.texts, blocks.thoughts, nil, blocks.calls))
+		yield(assistant(blocks.texts, blocks.thoughts, blocks.calls))
 	case len(blocks.parts) > 0:
 		yield(object(pair{"role", role}, pair{"content", array(blocks.parts)}))
 	}
@@ -181,7 +178,7 @@ func messagesChoices(reply []openai.Member) []choice {
 		switch string(m.Name) {
 		case "content":
 			b := readBlocks(m.Value, func([]byte) {})
-			c.message = assistant(b.texts, b.thoughts, nil, b.calls)
+			c.message = assistant(b.texts, b.thoughts, b.calls)
 		case "stop_reason":
 			c.finish = append(c.finish, openai.Member{Name: []byte("finish_reason"), Value: finishReason(unquote(m.Value), m.Value)}, m)
 		}
@@ -212,11 +209,11 @@ func responsesItem(item []byte, yield func(message []byte)) {
 	switch unquote(member(item, "type")) {
 	case "function_call":
 		call := toolCall(member(item, "call_id"), member(item, "name"), member(item, "arguments"))
-		yield(assistant(nil, nil, nil, [][]byte{call}))
+		yield(assistant(nil, nil, [][]byte{call}))
 	case "function_call_output":
 		yield(object(pair{"role", []byte(`"tool"`)}, pair{"tool_call_id", member(item, "call_id")}, pair{"content", member(item, "output")}))
 	case "reasoning":
-		yield(assistant(nil, reasoning(item), nil, nil))
+		yield(assistant(nil, reasoning(item), nil))
 	default:
 		role, content := member(item, "role"), member(item, "content")
 		var parts [][]byte
@@ -293,7 +290,7 @@ func responsesChoices(reply []openai.Member) []choice {
 	if !seen {
 		return nil
 	}
-	c := choice{message: assistant(texts, thoughts, nil, calls), logprobs: array(logprobs)}
+	c := choice{message: assistant(texts, thoughts, calls), logprobs: array(logprobs)}
 	switch {
 	case reason != nil:
 		raw = finishReason(unquote(reason), reason)

@@ -239,7 +239,7 @@ func (l *ledger) barrier(s scope) *barrier {
 // attempt lost is no fault of a later one; or those of all attempts, each once,
 // so that one loss does not fail all that follows. The marks are those that have
 // now done their work.
-func (l *ledger) lost(s scope) (err error, marks []int64) { //nolint:revive // the error is what it is about
+func (l *ledger) lost(s scope) (marks []int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	count, cause, where := 0, error(nil), ""
@@ -266,9 +266,9 @@ func (l *ledger) lost(s scope) (err error, marks []int64) { //nolint:revive // t
 		}
 	})
 	if count == 0 {
-		return nil, marks
+		return marks, nil
 	}
-	return agl.Errorf(agl.ErrorCode(cause), "%d call records could not be stored, the first of rollout %s: %w", count, where, cause), marks
+	return marks, agl.Errorf(agl.ErrorCode(cause), "%d call records could not be stored, the first of rollout %s: %w", count, where, cause)
 }
 
 // each visits the known rollouts of a scope, each once.

@@ -229,7 +229,7 @@ func (r *recorder) settle(ctx context.Context) error {
 // lost reports the losses within a scope; those that were marked on disk need
 // not be remembered there any longer.
 func (r *recorder) lost(s scope) error {
-	err, marks := r.ledger.lost(s)
+	marks, err := r.ledger.lost(s)
 	for _, slot := range marks {
 		if err := r.marks.Clear(slot); err != nil {
 			r.log.Error("a mark could not be cleared", "error", err)

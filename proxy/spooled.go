@@ -66,7 +66,8 @@ func parseEntry(raw []byte) (e spoolEntry, err error) {
 	e.uid = binary.LittleEndian.Uint64(raw[1:])
 	e.start = int64(binary.LittleEndian.Uint64(raw[9:]))
 	e.sequence = int64(binary.LittleEndian.Uint64(raw[17:]))
-	rest, ok := raw[fixed:], false
+	var ok bool
+	rest := raw[fixed:]
 	if e.rolloutID, rest, ok = cutID(rest); ok {
 		e.attemptID, rest, ok = cutID(rest)
 	}

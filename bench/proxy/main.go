@@ -128,7 +128,7 @@ func run(ctx context.Context, opt options) (err error) {
 				}
 				results[workload][g.name] = append(results[workload][g.name], r)
 				fmt.Fprintf(os.Stderr, "round %d: %-7s %-22s %8.0f calls/s %8v CPU/call  p99 %v\n", round+1, workload, g.name,
-					float64(r.calls)/r.took.Seconds(), r.cpuPerCall().Round(100*time.Nanosecond), r.quantile(0.99).Round(10*time.Microsecond))
+					float64(r.calls)/r.took.Seconds(), r.cpuPerCall().Round(100*time.Nanosecond), r.p99().Round(10*time.Microsecond))
 			}
 		}
 	}
@@ -251,8 +251,8 @@ func (b *bench) report(results map[string]map[string][]result, workloads []strin
 			for i, r := range results[workload][g.name] {
 				cpu = append(cpu, float64(r.cpuPerCall())/1e3)
 				cpuRatio = append(cpuRatio, float64(r.cpuPerCall())/float64(base[i].cpuPerCall()))
-				p99 = append(p99, float64(r.quantile(0.99))/1e6)
-				p99Ratio = append(p99Ratio, float64(r.quantile(0.99))/float64(base[i].quantile(0.99)))
+				p99 = append(p99, float64(r.p99())/1e6)
+				p99Ratio = append(p99Ratio, float64(r.p99())/float64(base[i].p99()))
 			}
 			goal := ""
 			if g.name == "agl, recorded" {

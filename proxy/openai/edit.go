@@ -87,7 +87,7 @@ func (h Hide) edits(doc []byte, edits []edit, a *Accumulator) (_ []edit, ok, onl
 		}
 		return m.end
 	}
-	end := 0
+	var end int
 	if a != nil && len(a.head) > 0 && bytes.HasPrefix(doc, a.head) {
 		cut.kept, cut.last = true, a.headEnd
 		end = walkRest(doc, len(a.head), visit)

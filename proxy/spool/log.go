@@ -244,7 +244,7 @@ func (l *Log) retire() {
 func (l *Log) drop(s *segment) {
 	delete(l.segments, s.number)
 	l.used -= s.size
-	s.file.Close()
+	_ = s.file.Close()
 	_ = os.Remove(l.path(s.number))
 }
 

@@ -51,7 +51,7 @@ func serveProxy(dir string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("listening", l.Addr())
+	fmt.Fprintln(os.Stdout, "listening", l.Addr())
 	server := &http.Server{Handler: p, ReadHeaderTimeout: time.Minute}
 	go func() {
 		<-ctx.Done()
@@ -66,7 +66,7 @@ func serveProxy(dir string) error {
 // proxyProcess starts a proxy and returns its address.
 func proxyProcess(t *testing.T, dir, listen, storeURL, backend string) (*exec.Cmd, string) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0]) //nolint:noctx // it is ended by a signal
+	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), proxyDir+"="+dir, proxyListen+"="+listen, proxyStore+"="+storeURL, proxyBackend+"="+backend)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
