@@ -207,6 +207,25 @@ func (d *dispatcher) repeat(ctx context.Context, res *http.Response, err error) 
 	return max(pause, asked), asked <= retry.MaxDelay
 }
 
+// brokenOff is called when a reply broke off before the agent had seen any of
+// it. It reports whether the call is to be sent again, once it has waited for it.
+func (d *dispatcher) brokenOff(ctx context.Context, err error) bool {
+	pause, again := d.repeat(ctx, nil, err)
+	if !again {
+		return false
+	}
+	d.leave()
+	if sleep(ctx, pause) != nil {
+		return false
+	}
+	c := d.c
+	d.p.hold(c, -int64(len(c.reply)))
+	c.release()
+	c.reply, c.firstByte, c.lastByte = nil, time.Time{}, time.Time{}
+	c.fault, c.source = "", ""
+	return true
+}
+
 // leave gives the place at the backend back.
 func (d *dispatcher) leave() {
 	if d.silence != nil {

@@ -72,6 +72,7 @@ func TestRetries(t *testing.T) {
 		err    error
 		status int
 		header http.Header
+		cut    bool // the body
 		edit   func(c *proxy.Config)
 		want   int // status
 		tries  int
@@ -80,6 +81,9 @@ func TestRetries(t *testing.T) {
 		{name: "works", want: 200, tries: 1},
 		{name: "network", fails: 2, err: refused, want: 200, tries: 3},
 		{name: "network, for good", fails: 9, err: refused, want: 502, tries: 3},
+		{name: "broken off", fails: 2, status: 200, cut: true, want: 200, tries: 3},
+		{name: "an error broken off", fails: 1, status: 500, cut: true, want: 200, tries: 2},
+		{name: "broken off, for good", fails: 9, status: 200, cut: true, want: 502, tries: 3},
 		{name: "408", fails: 1, status: 408, want: 200, tries: 2},
 		{name: "429", fails: 1, status: 429, want: 200, tries: 2},
 		{name: "500 for good", fails: 9, status: 500, want: 500, tries: 3},
@@ -107,9 +111,12 @@ func TestRetries(t *testing.T) {
 						return ok(), nil
 					case tt.err != nil:
 						return nil, tt.err
-					default:
-						return respond(tt.status, tt.header.Clone(), `{"error":{"message":"no"}}`), nil
 					}
+					res := respond(tt.status, tt.header.Clone(), `{"error":{"message":"no"}}`)
+					if tt.cut {
+						res.ContentLength++
+					}
+					return res, nil
 				}, tt.edit, "backend")
 				began := time.Now()
 				w := call(t.Context(), p, attemptPath)
@@ -125,7 +132,10 @@ func TestRetries(t *testing.T) {
 					t.Errorf("took %v, want %v to %v", took, tt.least, most)
 				}
 				if err := p.Flush(t.Context(), nil); err != nil || len(store.calls()) != 1 {
-					t.Errorf("%d records of one call, %v", len(store.calls()), err)
+					t.Fatalf("%d records of one call, %v", len(store.calls()), err)
+				}
+				if c := store.calls()[0]; (c.Status.Code == agl.StatusOK) != (tt.want == 200) {
+					t.Errorf("recorded as %+v", c.Status)
 				}
 				closed(t, p)
 			})

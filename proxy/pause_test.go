@@ -114,6 +114,7 @@ func TestPauseHold(t *testing.T) {
 			t.Error(diff)
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if b.began != 2 {
 			t.Errorf("%d calls began, want the 2 from before", b.began)
 		}
@@ -132,6 +133,7 @@ func TestPauseHoldIsBounded(t *testing.T) {
 		b.pause(proxy.PauseHold)
 		b.calls(3)
 		time.Sleep(30 * time.Second)
+		synctest.Wait()
 		if diff := cmp.Diff([]int{503}, b.codes); diff != "" {
 			t.Errorf("one call too many: %s", diff)
 		}

@@ -23,6 +23,8 @@ type relay struct {
 	res     *http.Response
 	plan    *plan
 	silence *silence // nil when the reply came from the cache
+	// again decides whether a reply that broke off is asked for once more.
+	again func(ctx context.Context, err error) bool
 }
 
 // buffers are what a reply needs on its way, and one that comes whole until it
@@ -236,11 +238,19 @@ func (r *relay) tooLong(head []byte) error {
 	return r.copy()
 }
 
+// errBrokenOff says that a reply broke off of which the agent has seen nothing,
+// and that it is to be asked for again.
+var errBrokenOff = errors.New("the reply broke off")
+
 // broken ends a reply that the backend did not finish. Nothing has been sent
 // yet, so the agent gets an error that it can read.
 func (r *relay) broken(ctx context.Context, err error) error {
-	r.c.cut = true
 	clear(r.w.Header())
+	r.c.tell(r.w.Header())
+	if r.again(ctx, err) {
+		return errBrokenOff
+	}
+	r.c.cut = true
 	return r.p.answerUnreachable(ctx, r.w, r.c, err)
 }
 

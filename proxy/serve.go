@@ -138,17 +138,22 @@ func (p *Proxy) serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		return backendRequest(ctx, r, b, pl, key), nil
 	}}
 	defer d.done()
-	res, f, err := d.send(ctx)
-	c.tell(w.Header())
-	switch {
-	case f != nil:
-		return p.answerFailure(w, c, f)
-	case err != nil:
-		return p.answerUnreachable(ctx, w, c, err)
+	for {
+		res, f, err := d.send(ctx)
+		c.tell(w.Header())
+		switch {
+		case f != nil:
+			return p.answerFailure(w, c, f)
+		case err != nil:
+			return p.answerUnreachable(ctx, w, c, err)
+		}
+		relay := relay{p: p, w: w, c: c, res: res, plan: pl, silence: d.silence, again: d.brokenOff}
+		err = relay.run(ctx)
+		res.Body.Close()
+		if !errors.Is(err, errBrokenOff) {
+			return err
+		}
 	}
-	defer res.Body.Close()
-	relay := relay{p: p, w: w, c: c, res: res, plan: pl, silence: d.silence}
-	return relay.run(ctx)
 }
 
 // readRequest reads the body and finds the replicas of its model.
