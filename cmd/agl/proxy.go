@@ -124,7 +124,8 @@ func readConfig(path string) (*configfile.File, error) {
 
 func (c *proxyCommand) run(ctx context.Context, m *Main) (err error) {
 	log := c.logger(m.Stderr)
-	spans, err := rest.NewClient(rest.ClientConfig{URL: string(c.StoreURL), Token: c.Token, Logger: log})
+	// The proxy repeats what fails by itself, and must know at once that the store is away.
+	spans, err := rest.NewClient(rest.ClientConfig{URL: string(c.StoreURL), Token: c.Token, Logger: log, RetryBudget: -1})
 	if err != nil {
 		return err
 	}
