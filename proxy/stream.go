@@ -26,7 +26,6 @@ type streaming struct {
 	buffers *buffers
 	chat    *openai.Accumulator // reply, if it is a chat completion or a completion
 	reply   assembler           // nil when nothing is recorded
-	ended   bool                // the agent has been told the last of it
 }
 
 // stream relays events as they come: each without what is hidden in it, or
@@ -168,7 +167,7 @@ func (s *streaming) end(err error) error {
 			return fault
 		}
 	}
-	if err != io.EOF {
+	if !errors.Is(err, io.EOF) {
 		return err
 	}
 	if s.plan.translate != nil {

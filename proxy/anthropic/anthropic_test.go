@@ -278,7 +278,7 @@ func TestStreamsAddUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		var after openai.Accumulator
-		for _, event := range bytes.Split(stream(t, &anthropic.MessageReply{Created: 5, Usage: true}, messageStreams["everything"]...), []byte("\n\n")) {
+		for event := range bytes.SplitSeq(stream(t, &anthropic.MessageReply{Created: 5, Usage: true}, messageStreams["everything"]...), []byte("\n\n")) {
 			after.Add(openai.Data(event))
 		}
 		got := after.AppendJSON(nil)

@@ -1,6 +1,7 @@
 package anthropic
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/agl-go/agl/proxy/openai"
@@ -255,7 +256,7 @@ func (c *ChatReply) add(dst []byte, b *chatBlock, piece raw) (_ []byte, err erro
 			return dst, err
 		}
 	default:
-		if !c.waits(b) {
+		if !slices.Contains(c.waiting, b) {
 			c.waiting = append(c.waiting, b)
 		}
 		if openai.IsText(piece) {
@@ -263,15 +264,6 @@ func (c *ChatReply) add(dst []byte, b *chatBlock, piece raw) (_ []byte, err erro
 		}
 	}
 	return c.advance(dst, false)
-}
-
-func (c *ChatReply) waits(b *chatBlock) bool {
-	for _, w := range c.waiting {
-		if w == b {
-			return true
-		}
-	}
-	return false
 }
 
 // advance goes on to the blocks that wait, as far as those before are complete,

@@ -228,8 +228,7 @@ func responsesFormats(in *responsesRequest, out *ChatRequest) error {
 	return nil
 }
 
-// responsesInput translates the conversation. What the model said in one turn
-// comes as several items, and goes into one message.
+// responsesInput translates the conversation.
 func responsesInput(input jsontext.Value, out *ChatRequest) error {
 	if input.Kind() == '"' {
 		out.Messages = append(out.Messages, ChatMessage{Role: "user", Content: input})
@@ -239,77 +238,96 @@ func responsesInput(input jsontext.Value, out *ChatRequest) error {
 	if err := json.Unmarshal(input, &items, Lenient()); err != nil {
 		return Unsupported("input", "must be a string or a list of items (%v)", err)
 	}
-	var turn *ChatMessage // of the model
-	flush := func() {
-		if turn == nil {
-			return
-		}
-		if turn.Content == nil {
-			turn.Content = null
-			if len(turn.ToolCalls) == 0 {
-				turn.Content = jsontext.Value(`""`)
-			}
-		}
-		out.Messages = append(out.Messages, *turn)
-		turn = nil
-	}
-	begin := func() *ChatMessage {
-		if turn == nil {
-			turn = &ChatMessage{Role: "assistant"}
-		}
-		return turn
-	}
+	c := conversation{out: out}
 	for i := range items {
-		item := &items[i]
-		at := fmt.Sprintf("input[%d]", i)
-		switch item.Type {
-		case "", "message":
-			content, err := responsesContent(item.Content, at+".content")
-			if err != nil {
-				return err
-			}
-			if item.Role == "assistant" {
-				if turn != nil && (turn.Content != nil || len(turn.ToolCalls) > 0) {
-					flush()
-				}
-				begin().Content = content
-				continue
-			}
-			flush()
-			switch item.Role {
-			case "user", "system", "developer":
-			default:
-				return Unsupported(at+".role", "got %q, must be user, assistant, system or developer", item.Role)
-			}
-			role := item.Role
-			if role == "developer" {
-				role = "system" // the name that chat templates know
-			}
-			out.Messages = append(out.Messages, ChatMessage{Role: role, Content: content})
-		case "function_call":
-			m := begin()
-			m.ToolCalls = append(m.ToolCalls, ChatCall{ID: item.CallID, Type: "function", Function: ChatFunction{Name: item.Name, Arguments: item.Arguments}})
-		case "function_call_output":
-			flush()
-			content, err := responsesContent(item.Output, at+".output")
-			if err != nil {
-				return err
-			}
-			out.Messages = append(out.Messages, ChatMessage{Role: "tool", ToolCallID: item.CallID, Content: content})
-		case "reasoning":
-			flush()
-			said, err := reasoningText(item, at)
-			if err != nil {
-				return err
-			}
-			if said != nil {
-				begin().ReasoningContent = said
-			}
-		default:
-			return Unsupported(at+".type", "got %q, must be message, function_call, function_call_output or reasoning for this backend", item.Type)
+		if err := c.add(&items[i], fmt.Sprintf("input[%d]", i)); err != nil {
+			return err
 		}
 	}
-	flush()
+	c.flush()
+	return nil
+}
+
+// conversation is one in the making. What the model said in one turn comes as
+// several items, and goes into one message.
+type conversation struct {
+	out  *ChatRequest
+	turn *ChatMessage // of the model, or nil
+}
+
+// begin returns the model's turn.
+func (c *conversation) begin() *ChatMessage {
+	if c.turn == nil {
+		c.turn = &ChatMessage{Role: "assistant"}
+	}
+	return c.turn
+}
+
+// flush ends the model's turn.
+func (c *conversation) flush() {
+	if c.turn == nil {
+		return
+	}
+	if c.turn.Content == nil {
+		c.turn.Content = null
+		if len(c.turn.ToolCalls) == 0 {
+			c.turn.Content = jsontext.Value(`""`)
+		}
+	}
+	c.out.Messages = append(c.out.Messages, *c.turn)
+	c.turn = nil
+}
+
+func (c *conversation) add(item *responsesItem, at string) error {
+	switch item.Type {
+	case "", "message":
+		return c.message(item, at)
+	case "function_call":
+		m := c.begin()
+		m.ToolCalls = append(m.ToolCalls, ChatCall{ID: item.CallID, Type: "function", Function: ChatFunction{Name: item.Name, Arguments: item.Arguments}})
+	case "function_call_output":
+		c.flush()
+		content, err := responsesContent(item.Output, at+".output")
+		if err != nil {
+			return err
+		}
+		c.out.Messages = append(c.out.Messages, ChatMessage{Role: "tool", ToolCallID: item.CallID, Content: content})
+	case "reasoning":
+		c.flush()
+		said, err := reasoningText(item, at)
+		if err != nil {
+			return err
+		}
+		if said != nil {
+			c.begin().ReasoningContent = said
+		}
+	default:
+		return Unsupported(at+".type", "got %q, must be message, function_call, function_call_output or reasoning for this backend", item.Type)
+	}
+	return nil
+}
+
+func (c *conversation) message(item *responsesItem, at string) error {
+	content, err := responsesContent(item.Content, at+".content")
+	if err != nil {
+		return err
+	}
+	role := item.Role
+	switch role {
+	case "assistant":
+		if c.turn != nil && (c.turn.Content != nil || len(c.turn.ToolCalls) > 0) {
+			c.flush()
+		}
+		c.begin().Content = content
+		return nil
+	case "developer":
+		role = "system" // the name that chat templates know
+	case "user", "system":
+	default:
+		return Unsupported(at+".role", "got %q, must be user, assistant, system or developer", role)
+	}
+	c.flush()
+	c.out.Messages = append(c.out.Messages, ChatMessage{Role: role, Content: content})
 	return nil
 }
 

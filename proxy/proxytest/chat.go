@@ -60,11 +60,11 @@ func (c *completion) head(chunk bool) string {
 
 // raw is all that a model wrote, which its token ids are of.
 func (a *Answer) raw() string {
-	s := a.Reasoning + a.Text
+	parts := []string{a.Reasoning, a.Text}
 	for _, call := range a.Calls {
-		s += call.Name + call.Arguments
+		parts = append(parts, call.Name, call.Arguments)
 	}
-	return s
+	return strings.Join(parts, "")
 }
 
 func (c *completion) finish(a *Answer) string {
@@ -147,14 +147,11 @@ func (c *completion) message(a *Answer) string {
 	if a.Reasoning != "" {
 		out += `,"reasoning_content":` + quote(a.Reasoning)
 	}
-	out += `,"tool_calls":[`
+	calls := make([]string, len(a.Calls))
 	for i, call := range a.Calls {
-		if i > 0 {
-			out += ","
-		}
-		out += fmt.Sprintf(`{"id":"call_%d_%d","type":"function","function":{"name":%s,"arguments":%s}}`, c.number, i, quote(call.Name), quote(call.Arguments))
+		calls[i] = fmt.Sprintf(`{"id":"call_%d_%d","type":"function","function":{"name":%s,"arguments":%s}}`, c.number, i, quote(call.Name), quote(call.Arguments))
 	}
-	return out + "]}"
+	return out + `,"tool_calls":[` + strings.Join(calls, ",") + "]}"
 }
 
 // chunks are the events of a stream, a character each.

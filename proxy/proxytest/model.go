@@ -66,7 +66,7 @@ func (m Model) SGLang() Script {
 }
 
 // OpenAI plays OpenAI's own service, which refuses members that it does not know:
-// Chat Completions, Completions, Responses and Embeddings.
+// Completions, chat and other, Responses and Embeddings.
 func (m Model) OpenAI() Script {
 	chat := m.engine(dialect{strict: true, ending: `"content_filter_results":{}`})
 	var replies atomic.Int64
@@ -199,7 +199,7 @@ func (p *Prompt) content(raw jsontext.Value) string {
 	if json.Unmarshal(raw, &parts) != nil {
 		return ""
 	}
-	said := ""
+	var said strings.Builder
 	for _, one := range parts {
 		switch {
 		case one.ImageURL.Kind() == '"':
@@ -218,12 +218,12 @@ func (p *Prompt) content(raw jsontext.Value) string {
 		case one.Type == "tool_result":
 			result := p.content(one.Content)
 			p.Results = append(p.Results, result)
-			said += result
+			said.WriteString(result)
 		default:
-			said += one.Text
+			said.WriteString(one.Text)
 		}
 	}
-	return said
+	return said.String()
 }
 
 // text is what a JSON string says, and of anything else nothing.

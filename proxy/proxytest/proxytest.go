@@ -142,11 +142,11 @@ func reset(w http.ResponseWriter) bool {
 	if err != nil {
 		return false
 	}
+	defer conn.Close()
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		if err := tcp.SetLinger(0); err != nil {
 			return false
 		}
 	}
-	conn.Close()
 	return false
 }
