@@ -91,6 +91,11 @@ func (s *Store) UpdateAttempt(ctx context.Context, p agl.UpdateAttemptParams) (_
 	if p.Status != nil && !p.Status.Valid() {
 		return agl.Attempt{}, agl.Errorf(agl.CodeInvalid, "status: got %q, must be one of %v", *p.Status, agl.AttemptStatuses())
 	}
+	if p.WorkerID != nil {
+		if err := checkIDs(givenID{"worker_id", *p.WorkerID}); err != nil {
+			return agl.Attempt{}, err
+		}
+	}
 	c := &updateAttemptCommand{params: p}
 	if err := s.submit(ctx, c); err != nil {
 		return agl.Attempt{}, err

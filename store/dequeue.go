@@ -60,6 +60,9 @@ func (s *Store) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams
 	if err != nil {
 		return agl.DequeueResult{}, err
 	}
+	if err := checkIDs(givenID{"worker_id", p.WorkerID.V}, givenID{"idempotency_key", p.IdempotencyKey}); err != nil {
+		return agl.DequeueResult{}, err
+	}
 	key := dequeueKey(p)
 	land, err := s.flights.enter(ctx, s.closing, key)
 	if err != nil {

@@ -65,6 +65,9 @@ func (s *Store) AddResources(ctx context.Context, p agl.AddResourcesParams) (_ a
 	if err != nil {
 		return agl.ResourcesUpdate{}, err
 	}
+	if err := checkIDs(givenID{"idempotency_key", p.IdempotencyKey}); err != nil {
+		return agl.ResourcesUpdate{}, err
+	}
 	key := newKeyed("add_resources", p.IdempotencyKey, nil, p.Resources.AppendJSON)
 	return s.putResources(ctx, &resourcesCommand{key: key, id: newID("rs-", resourcesIDBytes), resources: p.Resources})
 }
@@ -74,6 +77,9 @@ func (s *Store) UpdateResources(ctx context.Context, p agl.UpdateResourcesParams
 	end, err := s.begin(ctx, "UpdateResources")
 	defer func() { end(err) }()
 	if err != nil {
+		return agl.ResourcesUpdate{}, err
+	}
+	if err := checkIDs(givenID{"resources_id", p.ResourcesID}, givenID{"idempotency_key", p.IdempotencyKey}); err != nil {
 		return agl.ResourcesUpdate{}, err
 	}
 	key := newKeyed("update_resources", p.IdempotencyKey, []string{p.ResourcesID}, p.Resources.AppendJSON)

@@ -149,6 +149,9 @@ func (s *Store) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams
 	if err != nil {
 		return nil, err
 	}
+	if err := checkIDs(givenID{"idempotency_key", p.IdempotencyKey}); err != nil {
+		return nil, err
+	}
 	c := &enqueueCommand{rollouts: make([]agl.Rollout, len(p.Rollouts)), made: make([]*agl.Rollout, 0, len(p.Rollouts))}
 	for i := range p.Rollouts {
 		if c.rollouts[i], err = newRollout(&p.Rollouts[i]); err != nil {
@@ -234,6 +237,9 @@ func (s *Store) StartRollout(ctx context.Context, p agl.StartRolloutParams) (_ a
 	if err != nil {
 		return agl.AttemptedRollout{}, err
 	}
+	if err := checkIDs(givenID{"worker_id", p.WorkerID.V}, givenID{"idempotency_key", p.IdempotencyKey}); err != nil {
+		return agl.AttemptedRollout{}, err
+	}
 	r, err := newRollout(&p.EnqueueRollout)
 	if err != nil {
 		return agl.AttemptedRollout{}, err
@@ -248,6 +254,10 @@ func (s *Store) StartRollout(ctx context.Context, p agl.StartRolloutParams) (_ a
 func (s *Store) StartAttempt(ctx context.Context, p agl.StartAttemptParams) (_ agl.AttemptedRollout, err error) {
 	end, err := s.begin(ctx, "StartAttempt")
 	defer func() { end(err) }()
+	if err != nil {
+		return agl.AttemptedRollout{}, err
+	}
+	err = checkIDs(givenID{"rollout_id", p.RolloutID}, givenID{"worker_id", p.WorkerID.V}, givenID{"idempotency_key", p.IdempotencyKey})
 	if err != nil {
 		return agl.AttemptedRollout{}, err
 	}

@@ -139,6 +139,14 @@ func (s *Store) AddSpans(ctx context.Context, p agl.AddSpansParams) (_ agl.AddSp
 	if err != nil || len(p.Spans) == 0 {
 		return agl.AddSpansResult{}, err
 	}
+	for i := range p.Spans {
+		if err := checkIDs(givenID{"span_id", p.Spans[i].SpanID}); err != nil {
+			if len(p.Spans) > 1 {
+				err = agl.Errorf(agl.CodeInvalid, "spans[%d]: %w", i, err)
+			}
+			return agl.AddSpansResult{}, err
+		}
+	}
 	c := &addSpansCommand{spans: slices.Clone(p.Spans), issue: p.IssueSequenceIDs, records: make([]SpanRecord, len(p.Spans))}
 	buffer := s.buffers.get()
 	for i := range c.spans {
@@ -235,6 +243,9 @@ func (s *Store) ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDs
 	}
 	if p.Count < 0 {
 		return 0, agl.Errorf(agl.CodeInvalid, "count: got %d, must be at least 1", p.Count)
+	}
+	if err := checkIDs(givenID{"rollout_id", p.RolloutID}); err != nil {
+		return 0, err
 	}
 	c := &reserveCommand{rolloutID: p.RolloutID, count: max(p.Count, 1)}
 	if err := s.submit(ctx, c); err != nil {

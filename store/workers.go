@@ -45,6 +45,9 @@ func (s *Store) UpdateWorker(ctx context.Context, p agl.UpdateWorkerParams) (_ a
 	if err != nil {
 		return agl.Worker{}, err
 	}
+	if err := checkIDs(givenID{"worker_id", p.WorkerID}); err != nil {
+		return agl.Worker{}, err
+	}
 	if err := checkObject("heartbeat_stats", p.HeartbeatStats, false); err != nil {
 		return agl.Worker{}, err
 	}

@@ -67,6 +67,7 @@ func Run(t *testing.T, open Open) {
 		{"bulk", bulkTests},
 		{"restart", restartTests},
 		{"concurrent", concurrentTests},
+		{"ids", idTests},
 		{"model", modelTests},
 	} {
 		t.Run(area.name, func(t *testing.T) {

@@ -1,0 +1,80 @@
+package storetest
+
+import (
+	"math/rand/v2"
+
+	"github.com/agl-go/agl"
+)
+
+func idTests(a *area) { a.test("long ids", testLongIDs) }
+
+// longestID is what every store must take.
+const longestID = 1024
+
+// longID returns an id that does not compress.
+func longID(n int) string {
+	random := rand.New(rand.NewPCG(1, uint64(n)))
+	id := make([]byte, n)
+	for i := range id {
+		id[i] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"[random.IntN(64)]
+	}
+	return string(id)
+}
+
+func testLongIDs(h *harness) {
+	started := h.start(agl.EnqueueRollout{}, "w")
+	for name, call := range map[string]func(id string) error{
+		"worker of a heartbeat": func(id string) error {
+			_, err := h.Store.UpdateWorker(h.ctx, agl.UpdateWorkerParams{WorkerID: id})
+			return err
+		},
+		"worker of a dequeue": func(id string) error {
+			_, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some(id)})
+			return err
+		},
+		"worker of an attempt": func(id string) error {
+			_, err := h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{
+				RolloutID: started.RolloutID, AttemptID: started.Attempt.AttemptID, WorkerID: &id,
+			})
+			return err
+		},
+		"worker of a start": func(id string) error {
+			_, err := h.Store.StartRollout(h.ctx, agl.StartRolloutParams{WorkerID: agl.Some(id)})
+			return err
+		},
+		"worker of another attempt": func(id string) error {
+			_, err := h.Store.StartAttempt(h.ctx, agl.StartAttemptParams{RolloutID: started.RolloutID, WorkerID: agl.Some(id)})
+			return err
+		},
+		"resources": func(id string) error {
+			_, err := h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: id, Resources: bundle("m")})
+			return err
+		},
+		"span": func(id string) error {
+			_, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{
+				Spans: []agl.Span{span(started.RolloutID, started.Attempt.AttemptID, id, 1)},
+			})
+			return err
+		},
+		"sequence": func(id string) error {
+			_, err := h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: id, AttemptID: "at"})
+			return err
+		},
+		"idempotency key": func(id string) error {
+			_, err := h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{
+				Rollouts: []agl.EnqueueRollout{{}}, IdempotencyKey: id,
+			})
+			return err
+		},
+	} {
+		if err := call(longID(longestID)); err != nil {
+			h.Errorf("%s: an id of %d bytes: %v", name, longestID, err)
+		}
+		if err := call(longID(longestID + 1)); agl.ErrorCode(err) != agl.CodeInvalid {
+			h.Errorf("%s: an id of %d bytes: got error %v, want one of code invalid", name, longestID+1, err)
+		}
+		if err := call(longID(50 * longestID)); agl.ErrorCode(err) != agl.CodeInvalid {
+			h.Errorf("%s: an id of %d bytes: got error %v, want one of code invalid", name, 50*longestID, err)
+		}
+	}
+}
