@@ -188,7 +188,7 @@ func TestCheckBad(t *testing.T) {
 			final.Reply.Attempts = append(final.Reply.Attempts, *attempt("at-9", 3, "failed", b.clock))
 		}},
 		{"two live attempts", "live", "at-3 was begun while attempt at-2", func(b *book) {
-			b.nth(FinalRollout, 2).Reply.Attempts[1].Start -= 3 * second / 2
+			b.nth(Enqueue, 1).Args.Tasks[1].Unresponsive = 10 * second
 		}},
 		{"a span is gone", "spans", "span b of attempt at-1 was stored and is gone", func(b *book) {
 			final := b.nth(FinalRollout, 1)
