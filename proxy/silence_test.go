@@ -18,12 +18,14 @@ func TestSilence(t *testing.T) {
 		}
 		s.ignore()
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if cancelled != 0 {
 			t.Fatalf("cancelled after %v", cancelled)
 		}
 		s.alive()
 		heard := time.Since(began)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if cancelled != heard+10*time.Second {
 			t.Errorf("cancelled after %v, want %v", cancelled, heard+10*time.Second)
 		}
@@ -31,6 +33,7 @@ func TestSilence(t *testing.T) {
 		s = newSilence(10*time.Second, func() { cancelled = 1 })
 		s.stop()
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if cancelled != 0 {
 			t.Error("cancelled after its end")
 		}

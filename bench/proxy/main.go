@@ -177,7 +177,7 @@ func (b *bench) start(ctx context.Context) (err error) {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err
 	}
-	lite, err := startCommand(ctx, "/health/liveliness", []string{"LITELLM_LOCAL_MODEL_COST_MAP=True", "DO_NOT_TRACK=1"}, b.opt.LiteLLM, "--config", config, "--num_workers", "1", "--telemetry", "False")
+	lite, err := startCommand(ctx, "/health/liveliness", []string{"LITELLM_LOCAL_MODEL_COST_MAP=True", "DO_NOT_TRACK=1", "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY=true"}, b.opt.LiteLLM, "--config", config, "--num_workers", "1", "--telemetry", "False")
 	if err != nil {
 		return err
 	}
