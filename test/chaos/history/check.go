@@ -331,7 +331,7 @@ func (j *judge) live() {
 		slices.SortFunc(attempts, func(a, b Attempt) int { return a.Number - b.Number })
 		for i := 1; i < len(attempts); i++ {
 			before, next := attempts[i-1], attempts[i]
-			if !s.over(before, next.Start+batchTime) {
+			if !s.over(before, next.Start) {
 				j.violatef("live", opsOf(s.final), "rollout %s: attempt %s was begun while attempt %s, number %d, was live",
 					s.id, next.ID, before.ID, before.Number)
 			}
@@ -343,9 +343,10 @@ func (j *judge) live() {
 // it gives to what it commits: another one may have committed meanwhile.
 const batchTime = int64(1e9)
 
-// over reports whether the attempt can have ended by then.
-func (s *story) over(a Attempt, by int64) bool {
-	t := s.task.task
+// over reports whether the attempt can have ended before another one was begun,
+// by the time that that one has.
+func (s *story) over(a Attempt, begun int64) bool {
+	t, by := s.task.task, begun+batchTime
 	for _, o := range s.updates {
 		if o.Args.Attempt == a.ID && o.Start <= by && slices.Contains(t.Retry, o.Args.Status) {
 			return true
@@ -353,7 +354,7 @@ func (s *story) over(a Attempt, by int64) bool {
 	}
 	alive := a.Start
 	for _, o := range s.spans {
-		if o.Args.Attempt == a.ID && o.End <= by && len(o.Reply.Spans) > 0 {
+		if o.Args.Attempt == a.ID && o.End <= begun && len(o.Reply.Spans) > 0 {
 			alive = max(alive, o.Start)
 		}
 	}
