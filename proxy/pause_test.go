@@ -114,10 +114,11 @@ func TestPauseHold(t *testing.T) {
 			t.Error(diff)
 		}
 		time.Sleep(time.Minute)
-		synctest.Wait()
+		b.mu.Lock()
 		if b.began != 2 {
 			t.Errorf("%d calls began, want the 2 from before", b.began)
 		}
+		b.mu.Unlock()
 		b.resume()
 		b.expect(5, 0, 200, 200, 200, 200, 200)
 		if took := time.Since(began); took != 70*time.Second {
@@ -133,10 +134,11 @@ func TestPauseHoldIsBounded(t *testing.T) {
 		b.pause(proxy.PauseHold)
 		b.calls(3)
 		time.Sleep(30 * time.Second)
-		synctest.Wait()
+		b.mu.Lock()
 		if diff := cmp.Diff([]int{503}, b.codes); diff != "" {
 			t.Errorf("one call too many: %s", diff)
 		}
+		b.mu.Unlock()
 		time.Sleep(time.Minute)
 		b.resume()
 		b.expect(0, 0, 503, 503, 503)

@@ -40,6 +40,7 @@ var pool = sync.Pool{New: func() any { return &buffers{in: make([]byte, 16<<10)}
 const keptBuffer = 256 << 10
 
 func (r *relay) run(ctx context.Context) error {
+	defer r.res.Body.Close()
 	r.c.firstByte = time.Now()
 	r.alive()
 	h := r.w.Header()

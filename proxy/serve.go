@@ -148,9 +148,7 @@ func (p *Proxy) serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 			return p.answerUnreachable(ctx, w, c, err)
 		}
 		relay := relay{p: p, w: w, c: c, res: res, plan: pl, silence: d.silence, again: d.brokenOff}
-		err = relay.run(ctx)
-		res.Body.Close()
-		if !errors.Is(err, errBrokenOff) {
+		if err := relay.run(ctx); !errors.Is(err, errBrokenOff) {
 			return err
 		}
 	}
