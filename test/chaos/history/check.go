@@ -343,8 +343,8 @@ func (j *judge) live() {
 // it gives to what it commits: another one may have committed meanwhile.
 const batchTime = int64(1e9)
 
-// over reports whether the attempt can have ended before another one was begun,
-// by the time that that one has.
+// over reports whether the attempt can have ended before the next one was begun,
+// by the start that the next one has.
 func (s *story) over(a Attempt, begun int64) bool {
 	t, by := s.task.task, begun+batchTime
 	for _, o := range s.updates {
