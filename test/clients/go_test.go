@@ -50,7 +50,7 @@ func must[T any](t *testing.T) func(v T, err error) T {
 func TestGoOpenAI(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	client := openai.NewClient(option.WithBaseURL(b.url+"/v1"), option.WithAPIKey("agent"), option.WithMaxRetries(0), option.WithHTTPClient(connections(t)))
+	client := openai.NewClient(option.WithBaseURL(b.plain+"/v1"), option.WithAPIKey("agent"), option.WithMaxRetries(0), option.WithHTTPClient(connections(t)))
 	for _, x := range backends {
 		openaiChat(t, &client, x.name)
 		openaiTools(t, &client, x.name)
@@ -160,7 +160,7 @@ func openaiResponses(t *testing.T, client *openai.Client, model string) {
 func TestGoAnthropic(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	client := anthropic.NewClient(anthropicoption.WithBaseURL(b.url), anthropicoption.WithAPIKey("agent"), anthropicoption.WithMaxRetries(0), anthropicoption.WithHTTPClient(connections(t)))
+	client := anthropic.NewClient(anthropicoption.WithBaseURL(b.plain), anthropicoption.WithAPIKey("agent"), anthropicoption.WithMaxRetries(0), anthropicoption.WithHTTPClient(connections(t)))
 	hello := []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock("hello"))}
 	for _, x := range backends {
 		anthropicMessages(t, &client, x.name)
@@ -207,7 +207,13 @@ func anthropicMessages(t *testing.T, client *anthropic.Client, model string) {
 		if err := stream.Err(); err != nil {
 			t.Fatalf("%s: %v", model, err)
 		}
-		return append(both, all)
+		both = append(both, all)
+		for _, reply := range both {
+			if len(reply.Content) == 0 {
+				t.Fatalf("%s: got %s", model, reply.RawJSON())
+			}
+		}
+		return both
 	}
 	user := func(blocks ...anthropic.ContentBlockParamUnion) anthropic.MessageParam {
 		return anthropic.NewUserMessage(blocks...)
