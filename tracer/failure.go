@@ -74,6 +74,8 @@ func statusFailure(status int, body []byte) *callFailure {
 	switch {
 	case doc.Error.overflow():
 		return &callFailure{cause: cause, typed: &agl.OutcomeError{Kind: agl.OutcomeContextOverflow, Err: cause}}
+	case doc.Error.Code == "budget_exceeded": // what the proxy answers when a rollout's budget is spent
+		return &callFailure{cause: cause, typed: &agl.OutcomeError{Kind: agl.OutcomeBudget, Err: cause}}
 	case status >= http.StatusInternalServerError:
 		return modelFailure(cause)
 	}

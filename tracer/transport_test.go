@@ -219,6 +219,7 @@ func TestTransportFailures(t *testing.T) {
 		{"rate limit", openAIError(429, "rate", "slow down"), agl.OutcomeModelError, "HTTP 429 Too Many Requests: slow down"},
 		{"wrong key", openAIError(401, "key", "no"), agl.OutcomeModelError, "HTTP 401 Unauthorized: no"},
 		{"overflow by code", openAIError(400, "context_length_exceeded", "too long"), agl.OutcomeContextOverflow, "HTTP 400 Bad Request: too long"},
+		{"budget", openAIError(429, "budget_exceeded", "3 calls are spent"), agl.OutcomeBudget, "HTTP 429 Too Many Requests: 3 calls are spent"},
 		{"overflow by text", openAIError(400, "", "This model's maximum context length is 8 tokens"), agl.OutcomeContextOverflow, "maximum context length"},
 		{"bad request", openAIError(400, "invalid", "temperature"), "", "HTTP 400 Bad Request: temperature"},
 		{"error as text", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "bad gateway", http.StatusBadGateway) }, agl.OutcomeModelError, "HTTP 502 Bad Gateway: bad gateway"},

@@ -78,6 +78,35 @@ func (p *Proxy) FlushAttempt(ctx context.Context, rolloutID, attemptID string) e
 	return running.gateway.FlushAttempt(ctx, rolloutID, attemptID)
 }
 
+// Pause keeps calls from the engines while their weights change. See
+// proxy.Proxy.
+func (p *Proxy) Pause(ctx context.Context, mode proxy.PauseMode) error {
+	running := p.now()
+	if running == nil {
+		return errNotRunning()
+	}
+	return running.gateway.Pause(ctx, mode)
+}
+
+// Resume ends a pause. See proxy.Proxy.
+func (p *Proxy) Resume(ctx context.Context) error {
+	running := p.now()
+	if running == nil {
+		return errNotRunning()
+	}
+	return running.gateway.Resume(ctx)
+}
+
+// SetControl overrides what the calls of a rollout ask for and bounds them; nil
+// goes back to what the configuration says. See proxy.Proxy.
+func (p *Proxy) SetControl(rolloutID string, control *proxy.Control) error {
+	running := p.now()
+	if running == nil {
+		return errNotRunning()
+	}
+	return running.gateway.SetControl(rolloutID, control)
+}
+
 // SetModels replaces the list of models: calls that run end where they began,
 // later ones go by the new list. Before a run it sets what the run begins with.
 func (p *Proxy) SetModels(models []proxy.Model) error {

@@ -302,6 +302,15 @@ func TestProxyLivesWithTheRun(t *testing.T) {
 	})
 	s := newStore(t)
 	algorithm := agl.AlgorithmFunc(func(ctx context.Context, in agl.AlgorithmInput) error {
+		if err := px.Pause(ctx, proxy.PauseHold); err != nil {
+			return err
+		}
+		if err := px.Resume(ctx); err != nil { // without it no call would end
+			return err
+		}
+		if err := px.SetControl("ro-1", &proxy.Control{Budget: proxy.Budget{Calls: -1}}); !errors.Is(err, agl.ErrInvalid) {
+			t.Errorf("a control that is wrong: %v, want ErrInvalid", err)
+		}
 		if err := onePass(ctx, in); err != nil {
 			return err
 		}
