@@ -139,7 +139,7 @@ func (p *Proxy) serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	}}
 	defer d.done()
 	for {
-		res, f, err := d.send(ctx)
+		res, f, err := d.send(ctx) //nolint:bodyclose // the relay closes what it carries
 		c.tell(w.Header())
 		switch {
 		case f != nil:
