@@ -34,7 +34,7 @@ clients: ## the real SDKs of OpenAI and Anthropic against the proxy
 	vars=$$(test/clients/setup.sh) && env $$vars $(GO) test -count=1 -tags clients $(SDKS) ./test/clients
 
 e2e: ## real processes, real signals
-	$(GO) test -count=1 ./test/e2e ./test/recording ./test/training
+	$(GO) test -count=1 ./test/e2e ./test/recording ./test/stores ./test/training
 
 chaos: ## servers and databases killed 100 times under load, damaged files, full disks
 	$(GO) test -count=1 ./test/chaos/history

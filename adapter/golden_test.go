@@ -301,9 +301,19 @@ func TestLiterals(t *testing.T) {
 // reference's answers are kept there.
 func TestGoldenProxy(t *testing.T) {
 	t.Parallel()
+	for _, name := range []string{"spans", "forms"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			goldenProxy(t, name)
+		})
+	}
+}
+
+func goldenProxy(t *testing.T, name string) {
+	t.Helper()
 	var spans []agl.Span
 	var want struct{ Proxy, Tracer, Messages jsontext.Value }
-	for file, target := range map[string]any{"spans": &spans, "triplets": &want} {
+	for file, target := range map[string]any{name: &spans, "triplets-" + name: &want} {
 		data, err := os.ReadFile("../proxy/testdata/" + file + ".golden.json")
 		if err != nil {
 			t.Fatal(err)

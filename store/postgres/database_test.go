@@ -13,6 +13,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/postgres"
+	"github.com/agl-go/agl/store/postgres/postgrestest"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
@@ -28,7 +29,7 @@ func fresh(t *testing.T) string {
 		t.Fatal(err)
 	}
 	name := strings.TrimPrefix(u.Path, "/") + "_fresh"
-	err = execute(t.Context(), s.URL("postgres"), `CREATE DATABASE `+name+` TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US'`)
+	err = postgrestest.Execute(t.Context(), s.URL("postgres"), `CREATE DATABASE `+name+` TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US'`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +106,7 @@ func TestMigrate(t *testing.T) {
 	if err := d.Backup(t.Context(), "x"); !errors.Is(err, agl.ErrUnimplemented) || !strings.Contains(err.Error(), "pg_dump") {
 		t.Errorf("backup: error %v", err)
 	}
-	if err := execute(t.Context(), databaseURL, `INSERT INTO schema_version (version) VALUES (1000)`); err != nil {
+	if err := postgrestest.Execute(t.Context(), databaseURL, `INSERT INTO schema_version (version) VALUES (1000)`); err != nil {
 		t.Fatal(err)
 	}
 	_, err = postgres.Open(t.Context(), postgres.Config{URL: databaseURL})
@@ -328,7 +329,7 @@ func TestEventsOfACopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	original := strings.TrimPrefix(u.Path, "/")
-	if err := execute(t.Context(), s.URL("postgres"), `CREATE DATABASE `+original+`_copy TEMPLATE `+original); err != nil {
+	if err := postgrestest.Execute(t.Context(), s.URL("postgres"), `CREATE DATABASE `+original+`_copy TEMPLATE `+original); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -156,7 +156,7 @@ func TestListenerComesBack(t *testing.T) {
 			got, err := b.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1, Wait: patience})
 			done <- want(len(got.Rollouts) == 1, err, "no claim")
 		}()
-		err := execute(t.Context(), databaseURL, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		err := postgrestest.Execute(t.Context(), databaseURL, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 			WHERE datname = current_database() AND query = 'LISTEN agl'`)
 		if err != nil {
 			t.Fatal(err)
@@ -175,7 +175,7 @@ func TestEveryConnectionKilled(t *testing.T) {
 	s := engine(t, postgres.Config{URL: databaseURL})
 	for i := range 5 {
 		r := enqueue(t, s, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})[0]
-		err := execute(t.Context(), databaseURL, `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+		err := postgrestest.Execute(t.Context(), databaseURL, `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
 			WHERE datname = current_database() AND pid <> pg_backend_pid()`)
 		if err != nil {
 			t.Fatal(err)

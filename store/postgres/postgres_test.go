@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -14,45 +13,11 @@ import (
 	"github.com/agl-go/agl/store/postgres"
 	"github.com/agl-go/agl/store/postgres/postgrestest"
 	"github.com/agl-go/agl/store/storetest"
-	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 )
 
 // server is one for all tests, which have databases of their own.
-var server = postgrestest.Shared{Config: postgrestest.Config{Template: migrated, Recycle: emptied}}
-
-func migrated(ctx context.Context, url string) error {
-	d, err := postgres.OpenDatabase(ctx, url)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	_, _, err = d.Migrate(ctx)
-	return err
-}
-
-// emptied makes a used database another, empty one.
-func emptied(ctx context.Context, url string) error {
-	return execute(ctx, url, `DELETE FROM rollouts; DELETE FROM attempts; DELETE FROM workers; DELETE FROM resources;
-		DELETE FROM sequences; DELETE FROM spans; DELETE FROM idempotency; DELETE FROM events;
-		UPDATE event_counter SET last = 0;
-		UPDATE store SET identity = left(md5(random()::text), 12), queue_closed = false, latest_resources = NULL, event_floor = 0`)
-}
-
-// execute runs SQL on a connection of its own.
-func execute(ctx context.Context, url, sql string) error {
-	config, err := pgx.ParseConfig(url)
-	if err != nil {
-		return err
-	}
-	config.RuntimeParams["search_path"] = "agl"
-	conn, err := pgx.ConnectConfig(ctx, config)
-	if err != nil {
-		return err
-	}
-	_, err = conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
-	return errors.Join(err, conn.Close(ctx))
-}
+var server = postgrestest.Shared{Config: postgrestest.Stores()}
 
 func TestMain(m *testing.M) {
 	code := server.Run(m)
