@@ -30,6 +30,9 @@ type call struct {
 	template string          // the path with placeholders, for metrics
 	answers  *answers        // where the answer is counted, if the path is known
 	status   int             // 0 until the header is written
+	// spanToken is what the request is allowed by in the place of the server's
+	// token; "" when it needs none.
+	spanToken string
 
 	body    []byte // the request's body
 	reader  bytes.Buffer
@@ -59,7 +62,7 @@ func (s *Server) newCall(w http.ResponseWriter, r *http.Request) *call {
 
 func (s *Server) release(c *call) {
 	c.ResponseWriter, c.request, c.ctx = nil, nil, nil
-	c.template, c.answers, c.status = "", nil, 0
+	c.template, c.answers, c.status, c.spanToken = "", nil, 0, ""
 	if c.body = c.body[:0]; cap(c.body) > keptBuffer {
 		c.body = nil
 	}

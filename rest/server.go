@@ -150,8 +150,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if probe := r.URL.Path == healthPath || r.URL.Path == readyPath; !probe {
 		if s.config.Token != "" && !s.authorized(r) {
-			s.refuse(c)
-			return
+			if c.spanToken = spanToken(r); c.spanToken == "" {
+				s.refuse(c)
+				return
+			}
 		}
 		if s.drained() {
 			c.Header()["Connection"] = []string{"close"}
@@ -259,7 +261,7 @@ func (s *Server) routes() map[string]methods {
 		prefix + "/workers/search":           {post: s.searchWorkers},
 		prefix + "/workers/{worker_id}":      {get: s.getWorker, post: s.updateWorker},
 
-		"/v1/traces":               {post: s.traces},
+		tracesPath:                 {post: s.traces},
 		"/v1/metrics":              unsupported,
 		"/v1/logs":                 unsupported,
 		"/v1/development/profiles": unsupported,

@@ -34,6 +34,9 @@ func (s *Server) traces(c *call) error {
 	}
 	batch, err := otlp.Decode(c.body, encoding)
 	if err == nil {
+		err = c.allowed(batch.Spans)
+	}
+	if err == nil {
 		err = s.storeBatch(c, &batch)
 	}
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
@@ -138,3 +139,43 @@ func TestTracesStoreFails(t *testing.T) {
 type secretError struct{}
 
 func (secretError) Error() string { return "secret" }
+
+// TestSpanToken sends spans with a token that is worth one attempt.
+func TestSpanToken(t *testing.T) {
+	t.Parallel()
+	engine := newStore(t)
+	server := newServer(t, rest.ServerConfig{Store: engine, Token: "s3cret"})
+	start := func() [2]string {
+		t.Helper()
+		r, err := engine.StartRollout(t.Context(), agl.StartRolloutParams{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return [2]string{r.RolloutID, r.Attempt.AttemptID}
+	}
+	mine, other := start(), start()
+	soon := time.Now().Add(time.Hour)
+	token := rest.SpanToken("s3cret", mine[0], mine[1], soon)
+	for _, tc := range []struct {
+		name, path, token string
+		spans             [][2]string
+		status            int
+	}{
+		{"its own spans", "/v1/traces", token, [][2]string{mine}, 200},
+		{"another's spans", "/v1/traces", token, [][2]string{other}, 401},
+		{"another's among its own", "/v1/traces", token, [][2]string{mine, other}, 401},
+		{"elsewhere", "/v1/agl/spans", token, [][2]string{mine}, 401},
+		{"of another store", "/v1/traces", rest.SpanToken("other", mine[0], mine[1], soon), [][2]string{mine}, 401},
+		{"expired", "/v1/traces", rest.SpanToken("s3cret", mine[0], mine[1], time.Now().Add(-time.Second)), [][2]string{mine}, 401},
+		{"a run's key", "/v1/traces", agl.RunKey("s3cret", soon), [][2]string{mine}, 401},
+		{"the store's token", "/v1/traces", "s3cret", [][2]string{mine, other}, 200},
+	} {
+		w := ask(t, server, "POST", tc.path, export(t, tc.spans...), "Content-Type", "application/x-protobuf", "Authorization", "Bearer "+tc.token)
+		if w.Code != tc.status {
+			t.Errorf("%s: %d, want %d: %s", tc.name, w.Code, tc.status, w.Body)
+		}
+	}
+	if w := ask(t, server, "GET", "/v1/traces", "", "Authorization", "Bearer "+token); w.Code != 401 {
+		t.Errorf("another method: %d, want 401", w.Code)
+	}
+}

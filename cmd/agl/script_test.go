@@ -73,7 +73,7 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env) error) {
 			return setup(env)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"code": code, "serve": serve, "seed": seed, "chain": chain,
+			"code": code, "serve": serve, "seed": seed, "chain": chain, "tasks": tasks,
 		},
 		RequireUniqueNames: true,
 	})
@@ -221,5 +221,23 @@ func addSpans(ts *testscript.TestScript, store agl.Store, r agl.AttemptedRollout
 		all = append(all, span)
 	}
 	_, err := store.AddSpans(context.Background(), agl.AddSpansParams{Spans: all, IssueSequenceIDs: true})
+	ts.Check(err)
+}
+
+// tasks N adds resources and enqueues rollouts with the inputs 1 to N.
+func tasks(ts *testscript.TestScript, _ bool, args []string) {
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	ctx := context.Background()
+	store := dial(ts)
+	_, err = store.AddResources(ctx, agl.AddResourcesParams{Resources: agl.Resources{
+		{Name: "prompt", Resource: agl.PromptTemplate{Template: "Answer {q}", Engine: agl.PromptFString}},
+	}})
+	ts.Check(err)
+	p := agl.EnqueueRolloutsParams{Rollouts: make([]agl.EnqueueRollout, n)}
+	for i := range p.Rollouts {
+		p.Rollouts[i].Input = jsontext.Value(strconv.Itoa(i + 1))
+	}
+	_, err = store.EnqueueRollouts(ctx, p)
 	ts.Check(err)
 }

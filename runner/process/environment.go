@@ -92,7 +92,7 @@ func (v *variables) add(name, value string) {
 // process, or are worth more than an attempt.
 func withheld(name string) bool {
 	switch name {
-	case "AGL_TOKEN", "AGL_CURRENT_ROLE", "AGL_SERVER_HOST", "AGL_SERVER_PORT", "AGL_MANAGED_STORE", "AGL_RUNNER_PROCESS",
+	case "AGL_TOKEN", "AGL_PROXY_TOKEN", "AGL_CURRENT_ROLE", "AGL_SERVER_HOST", "AGL_SERVER_PORT", "AGL_MANAGED_STORE", "AGL_RUNNER_PROCESS",
 		"AGL_LIFELINE_FD":
 		return true
 	}

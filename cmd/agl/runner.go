@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/runner"
+	"github.com/agl-go/agl/runner/process"
+)
+
+type runnerCommand struct {
+	storeFlags
+	logFlags
+	Concurrency int           `default:"1" help:"How many attempts run at once."`
+	MaxRollouts int           `placeholder:"N" help:"End after so many rollouts. Default: when the queue is closed."`
+	Timeout     time.Duration `placeholder:"DURATION" help:"End an attempt after so long, besides the rollout's own limit."`
+	Grace       time.Duration `default:"5s" help:"Time between SIGTERM and SIGKILL for an agent that must end."`
+	Cwd         string        `default:"." placeholder:"DIR" help:"Working directory of the agent. Default: the current one."`
+	Workspace   bool          `help:"Give each attempt a fresh working directory, which is removed afterwards."`
+	Keep        bool          `help:"Do not remove the files of attempts."`
+	Keepalive   string        `default:"none" enum:"none,stdio" help:"stdio keeps processes: each gets a task as a line of JSON and answers with a line. Default: ${default}."`
+	Memory      size          `placeholder:"SIZE" help:"Bound each process's address space, such as 2GiB."`
+	Output      size          `default:"1MiB" help:"How much of each output stream of an attempt is kept."`
+	Env         []string      `sep:"none" placeholder:"NAME=VALUE" help:"One more variable for the agent; repeat it for several."`
+	ProxyToken  string        `env:"AGL_PROXY_TOKEN" placeholder:"TOKEN" help:"The LLM proxy's token. Default: the store's."`
+	Command     []string      `arg:"" passthrough:"" help:"The agent's program and its arguments, after --."`
+}
+
+// Help is shown below the flags.
+func (runnerCommand) Help() string {
+	return "Each rollout of the queue is done by a process of the agent, which finds its task, its model and its prompts in its environment " +
+		"(AGL_TASK, OPENAI_BASE_URL, AGL_PROMPT_…) and leaves its reward in $AGL_RESULT_FILE or in the last line of its output: {\"reward\": 0.7}. " +
+		"A non-zero exit fails the attempt.\n\nExample:\n  agl runner --store http://host:4747 --concurrency 8 -- python agent.py"
+}
+
+// Validate is called by kong.
+func (c *runnerCommand) Validate() error {
+	switch {
+	case c.Concurrency < 1:
+		return fmt.Errorf("--concurrency=%d: must be at least 1", c.Concurrency)
+	case c.MaxRollouts < 0:
+		return fmt.Errorf("--max-rollouts=%d: must not be negative", c.MaxRollouts)
+	case c.Timeout < 0:
+		return fmt.Errorf("--timeout=%s: must not be negative", c.Timeout)
+	case c.Grace <= 0:
+		return fmt.Errorf("--grace=%s: must be positive", c.Grace)
+	}
+	for _, v := range c.Env {
+		if name, _, ok := strings.Cut(v, "="); !ok || name == "" {
+			return errors.New("--env: got a value without =, must be NAME=VALUE")
+		}
+	}
+	return nil
+}
+
+// spanTokenLife is how long an agent may send spans with the token it was given.
+const spanTokenLife = 24 * time.Hour
+
+func (c *runnerCommand) run(ctx context.Context, m *Main) (err error) {
+	log := c.logger(m.Stderr)
+	public, token := c.split()
+	client, err := rest.NewClient(rest.ClientConfig{URL: public, Token: token, Logger: log})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	cfg := process.Config{
+		Command: c.agent(), Environ: os.Environ(), Env: c.Env, Dir: c.Cwd, Keep: c.Keep,
+		StoreURL: public, LookupEnv: os.LookupEnv, Timeout: c.Timeout, GracePeriod: c.Grace,
+		OutputBytes: int(c.Output), MemoryBytes: int64(c.Memory), Logger: log,
+	}
+	if c.Workspace {
+		cfg.Dir = ""
+	}
+	if c.Keepalive == "stdio" {
+		cfg.Keepalive = process.KeepaliveStdio
+	}
+	if token != "" {
+		cfg.SpanToken = func(rolloutID, attemptID string) string {
+			return rest.SpanToken(token, rolloutID, attemptID, time.Now().Add(spanTokenLife))
+		}
+	}
+	reaper, err := process.NewReaper()
+	switch {
+	case err == nil:
+		defer func() { err = errors.Join(err, reaper.Close()) }()
+		cfg.Reaper = reaper
+	case !errors.Is(err, agl.ErrUnimplemented):
+		return err
+	}
+	agent, err := process.New(cfg)
+	if err != nil {
+		return err
+	}
+	defer agent.Close()
+	r, err := runner.New(runner.Config{
+		Store: client, Agent: agent, Workers: c.Concurrency, MaxRollouts: c.MaxRollouts, Logger: log,
+		// The agent's own grace comes first.
+		GracePeriod: c.Grace + time.Second, ProxyToken: c.proxyToken(token),
+	})
+	if err != nil {
+		return err
+	}
+	log.Info("runner takes rollouts", "store", redactURL(public), "concurrency", c.Concurrency, "agent", strings.Join(c.Command, " "))
+	if err := r.Run(ctx); err != nil {
+		return c.errStore(err)
+	}
+	log.Info("runner has ended")
+	return nil
+}
+
+// agent is the program without the -- before it.
+func (c *runnerCommand) agent() []string {
+	if len(c.Command) > 0 && c.Command[0] == "--" {
+		return c.Command[1:]
+	}
+	return c.Command
+}
+
+// split takes the token out of the store's URL: agents get the URL.
+func (c *runnerCommand) split() (public, token string) {
+	u, err := url.Parse(string(c.StoreURL))
+	if err != nil || u.User == nil {
+		return string(c.StoreURL), c.Token
+	}
+	token = c.Token
+	if password, ok := u.User.Password(); ok && token == "" {
+		token = password
+	}
+	u.User = nil
+	return u.String(), token
+}
+
+func (c *runnerCommand) proxyToken(storeToken string) string {
+	if c.ProxyToken != "" {
+		return c.ProxyToken
+	}
+	return storeToken
+}
