@@ -73,13 +73,18 @@ type command interface {
 
 // cli lists the sub-commands.
 type cli struct {
-	Store    storeCommand    `cmd:"" help:"Serve a store: the task queue and trace database that algorithms and runners share."`
-	Proxy    proxyCommand    `cmd:"" help:"Serve the LLM proxy, which records every model call of an agent."`
-	Runner   runnerCommand   `cmd:"" help:"Run any program as the agent, on the rollouts of a store."`
-	DB       dbCommand       `cmd:"" name:"db" help:"Look after a store's database: status, migrate, check, vacuum, backup, export, import."`
-	Rollouts rolloutsCommand `cmd:"" help:"List rollouts, or watch them as they change."`
-	Trace    traceCommand    `cmd:"" help:"Show a rollout's spans as a tree, with times, tokens and rewards."`
-	Version  versionCommand  `cmd:"" help:"Print the version."`
+	Store     storeCommand     `cmd:"" help:"Serve a store: the task queue and trace database that algorithms and runners share."`
+	Proxy     proxyCommand     `cmd:"" help:"Serve the LLM proxy, which records every model call of an agent."`
+	Runner    runnerCommand    `cmd:"" help:"Run any program as the agent, on the rollouts of a store."`
+	DB        dbCommand        `cmd:"" name:"db" help:"Look after a store's database: status, migrate, check, vacuum, backup, export, import."`
+	Rollouts  rolloutsCommand  `cmd:"" help:"List rollouts, or watch them as they change."`
+	Trace     traceCommand     `cmd:"" help:"Show a rollout's spans as a tree, with times, tokens and rewards."`
+	Attempts  attemptsCommand  `cmd:"" help:"List a rollout's attempts."`
+	Spans     spansCommand     `cmd:"" help:"List a rollout's spans."`
+	Resources resourcesCommand `cmd:"" help:"List the versions of the resources, or show one."`
+	Workers   workersCommand   `cmd:"" help:"List workers, or watch them as they change."`
+	Stats     statsCommand     `cmd:"" help:"Count what the store holds."`
+	Version   versionCommand   `cmd:"" help:"Print the version."`
 }
 
 // helpShownError ends the parsing of a command line that asked for help.
@@ -94,7 +99,7 @@ func (m *Main) ParseFlags(args []string) (err error) {
 	parser, err := kong.New(commands,
 		kong.Name("agl"),
 		kong.Description("Trains AI agents: a task queue and trace store in the middle, agents on one side, learning algorithms on the other."),
-		kong.Vars{"rolloutStatuses": statusList(), "database": backend.Default},
+		kong.Vars{"rolloutStatuses": statusList(), "workerStatuses": workerStatusList(), "database": backend.Default},
 		kong.Writers(m.Stdout, m.Stderr),
 		// After printing help kong expects the process to end.
 		kong.Exit(func(code int) { panic(&helpShownError{code}) }),

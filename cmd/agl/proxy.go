@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
@@ -122,8 +123,15 @@ func readConfig(path string) (*configfile.File, error) {
 	return configfile.Parse(path, data)
 }
 
+// proxyGCPercent is how far a proxy's heap grows between two collections: what
+// is live in it are a few megabytes, and what passes through are gigabytes.
+const proxyGCPercent = 400
+
 func (c *proxyCommand) run(ctx context.Context, m *Main) (err error) {
 	log := c.logger(m.Stderr)
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(proxyGCPercent)
+	}
 	// The proxy repeats what fails by itself, and must know at once that the store is away.
 	spans, err := rest.NewClient(rest.ClientConfig{URL: string(c.StoreURL), Token: c.Token, Logger: log, RetryBudget: -1})
 	if err != nil {

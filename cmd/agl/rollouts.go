@@ -6,11 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
-
-	"charm.land/lipgloss/v2"
-	"charm.land/lipgloss/v2/table"
 
 	"github.com/agl-go/agl"
 )
@@ -96,10 +92,8 @@ func (c *rolloutsCommand) list(ctx context.Context, m *Main, store agl.Store) er
 	if c.JSON {
 		return nil
 	}
-	if isTerminal(m.Stdout) {
-		return drawTable(m, rows)
-	}
-	return plainTable(m, rows)
+	listing := grid{headers: headers(), status: 1, rows: rows}
+	return listing.print(m)
 }
 
 func headers() []string {
@@ -139,42 +133,6 @@ func shorten(s string) string {
 	return string(runes[:most-1]) + "…"
 }
 
-func drawTable(m *Main, rows [][]string) error {
-	const statusColumn = 1
-	drawn := table.New().Border(lipgloss.RoundedBorder()).BorderStyle(faint).
-		Headers(headers()...).Rows(rows...).
-		StyleFunc(func(r, column int) lipgloss.Style {
-			cell := lipgloss.NewStyle().Padding(0, 1)
-			switch {
-			case r == table.HeaderRow:
-				return cell.Bold(true)
-			case column != statusColumn:
-				return cell
-			case rows[r][column] == string(agl.RolloutSucceeded):
-				return cell.Foreground(lipgloss.Green)
-			case rows[r][column] == string(agl.RolloutFailed), rows[r][column] == string(agl.RolloutCancelled):
-				return cell.Foreground(lipgloss.Red)
-			default:
-				return cell
-			}
-		})
-	out, flush := m.styled()
-	if _, err := fmt.Fprintln(out, drawn.Render()); err != nil {
-		return errOutput(err)
-	}
-	return flush()
-}
-
-func plainTable(m *Main, rows [][]string) error {
-	w := tabwriter.NewWriter(m.Stdout, 0, 0, 2, ' ', 0)
-	for _, cells := range append([][]string{headers()}, rows...) {
-		if _, err := fmt.Fprintln(w, strings.Join(cells, "\t")); err != nil {
-			return errOutput(err)
-		}
-	}
-	return errOutput(w.Flush())
-}
-
 // watch lists what there is and then prints every change.
 func (c *rolloutsCommand) watch(ctx context.Context, m *Main, store agl.Store) error {
 	if err := c.list(ctx, m, store); err != nil {
@@ -196,14 +154,6 @@ func (c *rolloutsCommand) watch(ctx context.Context, m *Main, store agl.Store) e
 		}
 	}
 	return c.watchEnded(ctx, errors.New("the stream of events has ended"))
-}
-
-// watchEnded tells the user's interrupt from a failure.
-func (c *rolloutsCommand) watchEnded(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return c.errStore(err)
 }
 
 // deleted is the status in the event of a rollout that is gone.

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest"
+)
+
+// models stores models with keys and passwords, and puts the bundle's id into
+// $MODELS.
+func models(ts *testscript.TestScript, _ bool, _ []string) {
+	bundle, err := dial(ts).AddResources(context.Background(), agl.AddResourcesParams{Resources: agl.Resources{
+		{Name: "model", Resource: agl.LLM{
+			Endpoint: "http://user:hidden@model.example/v1", Model: "tiny", APIKey: agl.Some("sk-one"),
+			SamplingParameters: jsontext.Value(`{"temperature":1.0,"extra_headers":{"Authorization":"Bearer sk-two"}}`),
+		}},
+		{Name: "proxied", Resource: agl.ProxyLLM{LLM: agl.LLM{Endpoint: "http://proxy.example/v1", Model: "tiny", APIKey: agl.Some("env:MODEL_KEY")}}},
+		{Name: "prompt", Resource: agl.PromptTemplate{Template: "Answer {q}", Engine: agl.PromptFString}},
+	}})
+	ts.Check(err)
+	ts.Setenv("MODELS", bundle.ResourcesID)
+}
+
+func TestRedactJSON(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ name, doc, want string }{
+		{"bytes are kept", `{"a": 1.0, "b":[1e400,"x"]}`, `{"a": 1.0, "b":[1e400,"x"]}`},
+		{"key", `{"api_key":"k","a":1}`, `{"api_key":"redacted","a":1}`},
+		{"nested", `[{"x":{"Api-Key" : "k"}}]`, `[{"x":{"Api-Key" : "redacted"}}]`},
+		{"attribute", `{"llm.request.headers.authorization":"Bearer k"}`, `{"llm.request.headers.authorization":"redacted"}`},
+		{"several values", `{"authorization":["a","b"],"api_key":{"k":1}}`, `{"authorization":"redacted","api_key":"redacted"}`},
+		{"nothing secret", `{"api_key":null,"api-key":"","apiKey":"env:KEY"}`, `{"api_key":null,"api-key":"","apiKey":"env:KEY"}`},
+		{"not UTF-8", "{\"api_key\":\"\xff\"}", `{"api_key":"redacted"}`},
+		{"twice", `{"api_key":"a","api_key":"b"}`, `{"api_key":"redacted","api_key":"redacted"}`},
+		{"value that is a name", `{"name":"api_key","value":"shown"}`, `{"name":"api_key","value":"shown"}`},
+		{"address", `{"endpoint":"http://u:p@h/v1","base_url":"http://h"}`, `{"endpoint":"http://u:xxxxx@h/v1","base_url":"http://h"}`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := redactJSON([]byte(tc.doc))
+			if err != nil || string(got) != tc.want {
+				t.Errorf("got %s, %v\nwant %s", got, err, tc.want)
+			}
+		})
+	}
+}
+
+// TestWatch changes what a watching command looks at, until it has seen it.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ name, want string }{
+		{"workers", `"worker_id":"host-`},
+		{"stats", `"total_workers":1,`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			url, stop, err := startServer("store", "--port=0", "--db=memory:")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(stop)
+			client, err := rest.NewClient(rest.ClientConfig{URL: url})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = client.Close() })
+			args := []string{tc.name, "--watch", "--json", "--store=" + url}
+			if tc.name == "stats" {
+				args = append(args, "--every=1ms")
+			}
+			watchUntil(t, args, tc.want, func(n int) error {
+				_, err := client.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some("host-1")})
+				if n%2 == 1 {
+					_, err = client.StartRollout(t.Context(), agl.StartRolloutParams{
+						EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value("1")}, WorkerID: agl.Some("host-1"),
+					})
+				}
+				return err
+			})
+		})
+	}
+}
+
+// watchUntil runs a command and calls change again and again, until the command
+// has printed a line with want in it.
+func watchUntil(t *testing.T, args []string, want string, change func(n int) error) {
+	t.Helper()
+	read, write := io.Pipe()
+	m := &Main{Stdout: write, Stderr: io.Discard}
+	if err := m.ParseFlags(args); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		err := m.Run(t.Context())
+		ended <- errors.Join(err, write.CloseWithError(io.EOF))
+	}()
+	seen := make(chan bool, 1)
+	go func() {
+		lines := bufio.NewScanner(read)
+		found := false
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), want) && !found {
+				found = true
+				seen <- true
+			}
+		}
+		if !found {
+			seen <- false
+		}
+	}()
+	for n := 0; ; n++ {
+		if err := change(n); err != nil {
+			t.Error(err)
+		}
+		select {
+		case found := <-seen:
+			m.Close()
+			if err := <-ended; !found || !errors.Is(err, context.Canceled) {
+				t.Errorf("seen %v, ended with %v", found, err)
+			}
+			return
+		default:
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// redacted stands in the place of a key.
+const redacted = "redacted"
+
+// printJSON prints a document on a line of its own, without the keys in it.
+func (m *Main) printJSON(doc []byte) error {
+	doc, err := redactJSON(doc)
+	if err != nil {
+		return err
+	}
+	return m.printf("%s\n", doc)
+}
+
+// redactJSON replaces the values of members that are named like a key, and
+// hides passwords in addresses of models. The other bytes stay as they are.
+func redactJSON(doc []byte) ([]byte, error) {
+	dec := jsontext.NewDecoder(bytes.NewReader(doc), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	var out []byte
+	copied := 0
+	for {
+		container, length := dec.StackIndex(dec.StackDepth())
+		isName := container == '{' && length%2 == 0
+		token, err := dec.ReadToken()
+		switch {
+		case errors.Is(err, io.EOF):
+			return append(out, doc[copied:]...), nil
+		case err != nil:
+			return nil, fmt.Errorf("redact keys: %w", err)
+		case !isName || token.Kind() != '"':
+			continue
+		}
+		name := token.String()
+		if !namesKey(name) && !namesAddress(name) {
+			continue
+		}
+		value, err := dec.ReadValue()
+		if err != nil {
+			return nil, fmt.Errorf("redact keys: %w", err)
+		}
+		end := int(dec.InputOffset())
+		if shown, changed := redactValue(name, value); changed {
+			out = append(append(out, doc[copied:end-len(value)]...), shown...)
+			copied = end
+		}
+	}
+}
+
+// redactValue is what is shown of a member's value. A reference to an
+// environment variable is no secret.
+func redactValue(name string, value jsontext.Value) (shown jsontext.Value, changed bool) {
+	var text string
+	switch value.Kind() {
+	case 'n':
+		return nil, false
+	case '"':
+		unquoted, err := jsontext.AppendUnquote(nil, value)
+		if err != nil {
+			break // not UTF-8, which may be a key all the same
+		}
+		text = string(unquoted)
+		if text == "" || namesKey(name) && strings.HasPrefix(text, "env:") {
+			return nil, false
+		}
+	}
+	if namesKey(name) {
+		return jsontext.Value(`"` + redacted + `"`), true
+	}
+	if !strings.Contains(text, "@") {
+		return nil, false
+	}
+	shown, err := jsontext.AppendQuote(nil, redactURL(text))
+	if err != nil {
+		return jsontext.Value(`"` + redacted + `"`), true
+	}
+	return shown, true
+}
+
+// lastPart is the name of a member without the groups of an attribute's name,
+// in lower case and with one kind of separator.
+func lastPart(name string) string {
+	name = strings.ToLower(name[strings.LastIndexByte(name, '.')+1:])
+	return strings.ReplaceAll(name, "-", "_")
+}
+
+// namesKey reports whether a member holds what must not be shown.
+func namesKey(name string) bool {
+	switch lastPart(name) {
+	case "api_key", "apikey", "x_api_key", "authorization", "proxy_authorization", "bearer_token", "access_token":
+		return true
+	}
+	return false
+}
+
+// namesAddress reports whether a member holds a model's address.
+func namesAddress(name string) bool {
+	switch lastPart(name) {
+	case "endpoint", "base_url", "api_base":
+		return true
+	}
+	return false
+}
