@@ -62,7 +62,7 @@ func (c *Control) Validate() error {
 		name  string
 		value jsontext.Value
 	}{{"force", c.Force}, {"default", c.Default}} {
-		if f.value != nil && !isObject(f.value) {
+		if f.value != nil && !openai.ValidObject(f.value) {
 			return agl.Errorf(agl.CodeInvalid, "%s.%s: got %s, must be an object", field, f.name, f.value)
 		}
 	}

@@ -36,12 +36,12 @@ func (b *builder) read(c *call) exchange {
 	switch {
 	case c.asked != nil:
 		x.request = c.asked
-	case isObject(c.request):
+	case openai.ValidObject(c.request):
 		x.request = c.request
 	}
 	reply := c.reply
 	if c.assembled != nil {
-		reply = c.assembled.AppendJSON(nil)
+		reply = c.assembled.AppendJSON(make([]byte, 0, 512+c.assembled.Size()))
 		if c.assembled.Malformed() > 0 {
 			c.fail(SourceProvider, strconv.Itoa(c.assembled.Malformed())+" events of the stream could not be read")
 		}
@@ -52,7 +52,7 @@ func (b *builder) read(c *call) exchange {
 		}
 		return x
 	}
-	if !isObject(reply) {
+	if !openai.ValidObject(reply) {
 		x.replyText = reply
 		c.fail(SourceProvider, "the reply is not a JSON object")
 		return x

@@ -162,6 +162,9 @@ func joinPath(base *url.URL, escaped string) (path, raw string) {
 // errTooLong says that a body is longer than allowed.
 var errTooLong = errors.New("body too long")
 
+// firstRead is the room that a body of unknown length gets at first.
+const firstRead = 16 << 10
+
 // readBody reads a body of at most limit bytes into buf's memory, or into more.
 // hint is its length, if known. With an error it returns what came before.
 func readBody(body io.Reader, buf []byte, hint, limit int64) ([]byte, error) {
@@ -173,10 +176,10 @@ func readBody(body io.Reader, buf []byte, hint, limit int64) ([]byte, error) {
 		n, err := io.ReadFull(body, buf)
 		return buf[:n], err
 	}
-	buf = slices.Grow(buf[:0], 4<<10)
+	buf = slices.Grow(buf[:0], firstRead)
 	for {
 		if len(buf) == cap(buf) {
-			buf = slices.Grow(buf, 1)
+			buf = slices.Grow(buf, 3*len(buf)) // few and large steps: each copies what came before
 		}
 		n, err := body.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]

@@ -289,34 +289,47 @@ func (l *ledger) each(s scope, visit func(r *rollout)) {
 	}
 }
 
-// take hands the calls of one attempt that want sequence ids to a sequencer,
-// which gives the attempt back with release. It blocks until there is one; ok
-// is false when the ledger is closed and nothing is left.
-func (l *ledger) take() (a *attempt, calls []*call, ok bool) {
+// wanted is an attempt in the hands of a sequencer, with its calls that want
+// sequence ids.
+type wanted struct {
+	attempt *attempt
+	calls   []*call
+}
+
+// take hands the calls of at most so many attempts that want sequence ids to a
+// sequencer, which gives the attempts back with release. It blocks until there
+// is one; ok is false when the ledger is closed and nothing is left.
+func (l *ledger) take(most int) (taken []wanted, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for len(l.wanting) == 0 {
 		if l.closed {
-			return nil, nil, false
+			return nil, false
 		}
 		l.wake.Wait()
 	}
-	a = l.wanting[0]
-	l.wanting = l.wanting[1:]
-	calls, a.want = a.want, nil
-	return a, calls, true
+	n := min(len(l.wanting), most)
+	taken = make([]wanted, n)
+	for i, a := range l.wanting[:n] {
+		taken[i] = wanted{a, a.want}
+		a.want = nil
+	}
+	l.wanting = l.wanting[n:]
+	return taken, true
 }
 
-// release ends a sequencer's hold on an attempt.
-func (l *ledger) release(a *attempt) {
+// release ends a sequencer's hold on attempts.
+func (l *ledger) release(taken []wanted) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(a.want) == 0 {
-		a.wanted = false
-		return
+	for _, w := range taken {
+		if a := w.attempt; len(a.want) == 0 {
+			a.wanted = false
+		} else {
+			l.wanting = append(l.wanting, a)
+			l.wake.Signal()
+		}
 	}
-	l.wanting = append(l.wanting, a)
-	l.wake.Signal()
 }
 
 // close lets take end once nothing is wanted any more.

@@ -10,7 +10,7 @@ import (
 
 // modelCall are the attributes of the span that stands for the model call.
 func (b *builder) modelCall(c *call, x *exchange) *attrs {
-	a := newAttrs(1024 + len(x.request) + len(x.reply))
+	a := newAttrs(1024 + len(x.request) + quotedSize(x.reply))
 	system, operation := "openai", "chat"
 	switch c.form {
 	case formMessages:
@@ -200,7 +200,7 @@ func (b *builder) writeTokens(a *attrs, c *call, x *exchange) {
 // rawExchange are the attributes of the span that holds the backend's reply
 // member by member, what is a list or an object as a Python literal.
 func (b *builder) rawExchange(x *exchange) *attrs {
-	a := newAttrs(512 + len(x.reply)*9/8)
+	a := newAttrs(512 + pythonSize(x.reply))
 	if x.responseID != "" {
 		a.text(rawPrefix+".id", x.responseID)
 	}

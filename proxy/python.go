@@ -15,27 +15,42 @@ import (
 // appendQuoted appends a JSON string whose text is a JSON value.
 func appendQuoted(dst, value []byte) []byte {
 	dst = append(dst, '"')
-	for len(value) > 0 {
-		switch c := value[0]; c {
+	run := 0 // where what is copied as it is begins
+	for i := 0; i < len(value); {
+		c := value[i]
+		if c > '"' || c == ' ' {
+			i++
+			continue
+		}
+		dst = append(dst, value[run:i]...)
+		i++
+		switch c {
 		case '"':
-			inner, rest := cutString(value)
+			inner, rest := cutString(value[i-1:])
 			dst = append(dst, `\"`...)
 			dst = appendEscaped(dst, inner)
 			dst = append(dst, `\"`...)
-			value = rest
-			continue
+			i = len(value) - len(rest)
 		case '\n':
 			dst = append(dst, `\n`...)
 		case '\r':
 			dst = append(dst, `\r`...)
 		case '\t':
 			dst = append(dst, `\t`...)
-		default:
-			dst = append(dst, c)
 		}
-		value = value[1:]
+		run = i
 	}
-	return append(dst, '"')
+	return append(append(dst, value[run:]...), '"')
+}
+
+// quotedSize and pythonSize are how long the parts of a value can become in
+// strings of their own, so that they are written without growing.
+func quotedSize(value []byte) int {
+	return len(value) + bytes.Count(value, []byte{'"'}) + bytes.Count(value, []byte{'\\'})
+}
+
+func pythonSize(value []byte) int {
+	return quotedSize(value) + bytes.Count(value, []byte{','}) + bytes.Count(value, []byte{':'})
 }
 
 // shortString is the length up to which strings are looked through by hand.
@@ -87,36 +102,42 @@ func appendEscaped(dst, inner []byte) []byte {
 // True, False and None, not true, false and null.
 func appendPython(dst, value []byte) []byte {
 	dst = append(dst, '"')
-	for len(value) > 0 {
-		switch c := value[0]; c {
+	run := 0 // where what is copied as it is begins
+	for i := 0; i < len(value); {
+		switch value[i] {
 		case '"':
-			inner, rest := cutString(value)
+			dst = append(dst, value[run:i]...)
+			inner, rest := cutString(value[i:])
 			dst = append(dst, `\"`...)
 			dst = appendPythonString(dst, inner)
 			dst = append(dst, `\"`...)
-			value = rest
-			continue
+			i = len(value) - len(rest)
+			run = i
 		case 't':
-			dst = append(dst, "True"...)
-			value = value[len("true"):]
-			continue
+			dst = append(append(dst, value[run:i]...), "True"...)
+			i += len("true")
+			run = i
 		case 'f':
-			dst = append(dst, "False"...)
-			value = value[len("false"):]
-			continue
+			dst = append(append(dst, value[run:i]...), "False"...)
+			i += len("false")
+			run = i
 		case 'n':
-			dst = append(dst, "None"...)
-			value = value[len("null"):]
-			continue
-		case ' ', '\t', '\r', '\n':
+			dst = append(append(dst, value[run:i]...), "None"...)
+			i += len("null")
+			run = i
 		case ',', ':':
-			dst = append(dst, c, ' ')
+			i++
+			dst = append(append(dst, value[run:i]...), ' ')
+			run = i
+		case ' ', '\t', '\r', '\n':
+			dst = append(dst, value[run:i]...)
+			i++
+			run = i
 		default:
-			dst = append(dst, c)
+			i++
 		}
-		value = value[1:]
 	}
-	return append(dst, '"')
+	return append(append(dst, value[run:]...), '"')
 }
 
 // appendPythonString copies the inside of a JSON string. Python reads its

@@ -149,11 +149,6 @@ func (b *builder) identify(c *call, x *exchange) {
 	c.attempt.seen[x.responseID] = struct{}{}
 }
 
-func isObject(raw []byte) bool {
-	v := jsontext.Value(raw)
-	return len(raw) > 0 && v.Kind() == '{' && v.IsValid(jsontext.AllowDuplicateNames(true))
-}
-
 // unquote returns a string's text; of anything else, nothing.
 func unquote(raw []byte) string {
 	text, err := jsontext.AppendUnquote(nil, raw)

@@ -13,8 +13,10 @@ import (
 )
 
 const (
-	// sequencers fetch sequence ids, each for one attempt at a time.
-	sequencers = 8
+	// sequencers fetch sequence ids, each for one attempt at a time, or one for at
+	// most sequenceBatch where a request can ask for several.
+	sequencers    = 8
+	sequenceBatch = 256
 	// sequenceGrace bounds how long the end of a reply waits for its sequence id.
 	sequenceGrace = 50 * time.Millisecond
 	// batchCalls and batchBytes bound what is written at once.
@@ -89,8 +91,12 @@ func (r *recorder) start(ctx context.Context) {
 		r.mu.Lock()
 		r.cancel = cancel
 		r.mu.Unlock()
-		for range sequencers {
-			r.ids.Go(func() { r.sequence(ctx) })
+		if _, many := r.cfg.Spans.(batchReserver); many {
+			r.ids.Go(func() { r.sequence(ctx, sequenceBatch) })
+		} else {
+			for range sequencers {
+				r.ids.Go(func() { r.sequence(ctx, 1) })
+			}
 		}
 		r.writer.Go(func() { r.write(ctx) })
 		if r.spool != nil {

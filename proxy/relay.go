@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,7 +35,15 @@ type buffers struct {
 	events  openai.Events
 }
 
-var pool = sync.Pool{New: func() any { return &buffers{in: make([]byte, 16<<10)} }}
+var pool = sync.Pool{New: func() any { return new(buffers) }}
+
+// input is where pieces of a reply are read to.
+func (b *buffers) input() []byte {
+	if b.in == nil {
+		b.in = make([]byte, 8<<10)
+	}
+	return b.in
+}
 
 // keptBuffer is the largest buffer that is worth keeping between calls.
 const keptBuffer = 256 << 10
@@ -118,12 +127,31 @@ func (r *relay) whole(ctx context.Context) error {
 	}
 	r.w.Header().Set("Content-Length", strconv.Itoa(length))
 	r.c.replyStatus(r.w, r.res.StatusCode)
-	r.awaitSequence()
-	err = r.send(visible...)
+	err = r.sendLast(visible)
 	if !r.c.recorded() {
 		r.c.release()
 	}
 	return err
+}
+
+// sendLast sends the rest of a reply. While the call has no sequence id the
+// agent gets all but the last byte, so that it waits for nothing but the end.
+func (r *relay) sendLast(parts [][]byte) error {
+	if r.c.recorded() && !isClosed(r.c.sequenced) {
+		for len(parts) > 0 && len(parts[len(parts)-1]) == 0 {
+			parts = parts[:len(parts)-1]
+		}
+		if n := len(parts); n > 0 {
+			last := parts[n-1]
+			head := append(slices.Clip(parts[:n-1]), last[:len(last)-1])
+			if err := r.send(head...); err != nil {
+				return err
+			}
+			parts = [][]byte{last[len(last)-1:]}
+		}
+		r.awaitSequence()
+	}
+	return r.send(parts...)
 }
 
 // rendered is what the agent is told of a reply that came whole.
@@ -272,12 +300,13 @@ func (r *relay) verbatim() error {
 func (r *relay) copy() error {
 	b, _ := pool.Get().(*buffers)
 	defer b.put()
+	in := b.input()
 	for {
-		n, err := r.res.Body.Read(b.in)
+		n, err := r.res.Body.Read(in)
 		r.c.lastByte = time.Now()
 		if n > 0 {
 			r.alive()
-			if err := r.send(b.in[:n]); err != nil {
+			if err := r.send(in[:n]); err != nil {
 				return err
 			}
 		}

@@ -17,33 +17,72 @@ const (
 	numberRefused // none can be had, call.failed says why
 )
 
-// sequence fetches the sequence ids of calls in the order of their starts.
-func (r *recorder) sequence(ctx context.Context) {
+// batchReserver is a store behind a network, which reserves for several attempts
+// with one request: one for each call would cost more than all else that
+// recording takes.
+type batchReserver interface {
+	// ReserveSequenceIDsOf returns the first id of each, or an error if there is one
+	// for any.
+	ReserveSequenceIDsOf(ctx context.Context, attempts []agl.ReserveSequenceIDsParams) (first []int64, err error)
+}
+
+// sequence fetches the sequence ids of calls in the order of their starts, of at
+// most so many attempts with one request.
+func (r *recorder) sequence(ctx context.Context, most int) {
 	for {
-		a, calls, ok := r.ledger.take()
+		taken, ok := r.ledger.take(most)
 		if !ok {
 			return
 		}
-		var first int64
-		err := r.persist(ctx, func(ctx context.Context) (err error) {
-			first, err = r.cfg.Spans.ReserveSequenceIDs(ctx, agl.ReserveSequenceIDsParams{
-				RolloutID: a.rollout.id, AttemptID: a.id, Count: len(calls),
-			})
-			return err
-		})
-		r.mu.Lock()
-		for i, c := range calls {
-			if c.numbered = numberGiven; err != nil {
-				c.numbered, c.failed = numberRefused, err
+		first, err := r.reserve(ctx, taken)
+		if len(taken) > 1 && final(err) {
+			// Whatever is wrong with one of them is no matter of the others.
+			for i := range taken {
+				first, err := r.reserve(ctx, taken[i:i+1])
+				r.number(taken[i:i+1], first, err)
 			}
-			c.number = first + int64(i)
+		} else {
+			r.number(taken, first, err)
+		}
+		r.ledger.release(taken)
+	}
+}
+
+// reserve returns the first sequence id of each attempt's calls.
+func (r *recorder) reserve(ctx context.Context, taken []wanted) (first []int64, err error) {
+	params := make([]agl.ReserveSequenceIDsParams, len(taken))
+	for i, w := range taken {
+		params[i] = agl.ReserveSequenceIDsParams{RolloutID: w.attempt.rollout.id, AttemptID: w.attempt.id, Count: len(w.calls)}
+	}
+	batch, many := r.cfg.Spans.(batchReserver)
+	err = r.persist(ctx, func(ctx context.Context) (err error) {
+		if many && len(params) > 1 {
+			first, err = batch.ReserveSequenceIDsOf(ctx, params)
+			return err
+		}
+		first = make([]int64, 1)
+		first[0], err = r.cfg.Spans.ReserveSequenceIDs(ctx, params[0])
+		return err
+	})
+	return first, err
+}
+
+// number gives calls their sequence ids, or the reason why there are none.
+func (r *recorder) number(taken []wanted, first []int64, err error) {
+	r.mu.Lock()
+	for i, w := range taken {
+		for j, c := range w.calls {
+			if err != nil {
+				c.numbered, c.failed = numberRefused, err
+			} else {
+				c.numbered, c.number = numberGiven, first[i]+int64(j)
+			}
 			close(c.sequenced)
 			r.offer(c)
 		}
-		r.mu.Unlock()
-		r.signal()
-		r.ledger.release(a)
 	}
+	r.mu.Unlock()
+	r.signal()
 }
 
 // awaitSequence is called before the last byte of a reply. Whatever the agent

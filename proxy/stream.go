@@ -42,14 +42,15 @@ func (r *relay) stream() error {
 	if err := r.send(); err != nil {
 		return err
 	}
+	in := b.input()
 	for {
-		n, err := r.res.Body.Read(b.in)
+		n, err := r.res.Body.Read(in)
 		r.c.lastByte = time.Now()
 		b.out = b.out[:0]
 		if n > 0 {
 			r.alive()
 		}
-		fault := s.take(b.in[:n])
+		fault := s.take(in[:n])
 		if fault == nil && err != nil {
 			fault = s.end(err)
 		}

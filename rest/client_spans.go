@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -16,7 +17,7 @@ import (
 func (c *Client) AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error) {
 	var result agl.AddSpansResult
 	for rest := p.Spans; len(rest) > 0; {
-		body := newObject()
+		body := object(slices.Grow([]byte(newObject()), spansSize(rest, c.config.SpanBatch, c.config.SpanBatchBytes)))
 		body.boolean("issue_sequence_ids", p.IssueSequenceIDs)
 		body.boolean("echo", false)
 		body.key("spans")
@@ -45,6 +46,21 @@ func (c *Client) AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpa
 		result.Cancelled = append(result.Cancelled, stored.cancelled...)
 	}
 	return result, nil
+}
+
+// spansSize is about how long the JSON of the next request's spans is. Growing a
+// body of megabytes step by step costs more than writing it.
+func spansSize(spans []agl.Span, most, bytes int) int {
+	const members = 1 << 10 // names, ids and times of a span
+	size := 0
+	for i := 0; i < min(len(spans), most) && size < bytes; i++ {
+		s := &spans[i]
+		size += members + len(s.Attributes) + len(s.Resource.Attributes) + len(s.Extra)
+		for j := range s.Events {
+			size += len(s.Events[j].Attributes)
+		}
+	}
+	return size
 }
 
 // storedSpans is the answer of /spans/batch without echo.
@@ -140,6 +156,51 @@ func (c *Client) ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceID
 	x := exchange{op: "ReserveSequenceIDs", method: http.MethodPost, path: "/spans/next", body: body.end()}
 	err = c.do(ctx, x, decodeAnswer(&id))
 	return int64(id), err
+}
+
+// ReserveSequenceIDsOf reserves for several attempts with one request and
+// returns the first id of each. If it fails for one of them it fails, and some
+// of the others may have gaps.
+func (c *Client) ReserveSequenceIDsOf(ctx context.Context, attempts []agl.ReserveSequenceIDsParams) (first []int64, err error) {
+	body := object(make([]byte, 0, 128*(1+len(attempts))))
+	body = append(body, `{"attempts":[`...)
+	for i, p := range attempts {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		each := newObject()
+		each.text("rollout_id", p.RolloutID)
+		each.text("attempt_id", p.AttemptID)
+		if p.Count != 0 {
+			each.integer("count", p.Count)
+		}
+		body = append(body, each.end()...)
+	}
+	var ids sequenceIDs
+	x := exchange{op: "ReserveSequenceIDsOf", method: http.MethodPost, path: "/spans/next/batch", body: append(body, "]}"...)}
+	if err := c.do(ctx, x, decodeAnswer(&ids)); err != nil {
+		return nil, err
+	}
+	if len(ids) != len(attempts) {
+		return nil, agl.Errorf(agl.CodeInternal, "sequence_ids: got %d, must be one for each of the %d attempts", len(ids), len(attempts))
+	}
+	return ids, nil
+}
+
+type sequenceIDs []int64
+
+func (s *sequenceIDs) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	return readObject(dec, func(name string) error {
+		if name != "sequence_ids" {
+			return dec.SkipValue()
+		}
+		return readList(dec, func() error {
+			var id int
+			err := readInt(dec, &id)
+			*s = append(*s, int64(id))
+			return err
+		})
+	})
 }
 
 type sequenceID int

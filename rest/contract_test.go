@@ -185,6 +185,7 @@ func TestContract(t *testing.T) {
 	// What the reference does not have.
 	c.do(t, "POST", v1+"/spans/batch", `{"issue_sequence_ids":true,"spans":[`+strings.NewReplacer(`"sequence_id":1`, `"sequence_id":0`, "b7ad6b7169203331", "b7ad6b7169203332").Replace(span)+`,`+span+`]}`, 201)
 	c.do(t, "POST", v1+"/spans/next", `{"rollout_id":"`+first+`","attempt_id":"`+attempt+`","count":5}`, 200)
+	c.do(t, "POST", v1+"/spans/next/batch", `{"attempts":[{"rollout_id":"`+first+`","attempt_id":"`+attempt+`","count":2},{"rollout_id":"`+second+`","attempt_id":"none"}]}`, 200)
 	c.do(t, "POST", v1+"/rollouts/"+second+"/cancel", "", 200)
 	c.do(t, "DELETE", v1+"/rollouts/"+second, "", 204)
 	c.do(t, "DELETE", v1+"/rollouts/"+second, "", 400)

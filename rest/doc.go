@@ -16,6 +16,7 @@
 //	DELETE /rollouts/{id}                removes a finished rollout with its attempts and spans
 //	POST   /spans/batch                  many spans in one request
 //	POST   /spans/next                   count reserves a block of sequence ids
+//	POST   /spans/next/batch             the same for several attempts
 //	GET    /events?since=                server-sent events
 //	GET    /ready                        200 when the database can be used, else 503 with a reason; needs no token
 //	Idempotency-Key: K                   on the POSTs that create, makes a repeat return the first answer

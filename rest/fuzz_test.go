@@ -20,7 +20,7 @@ func bodyRoutes() []string {
 	return []string{
 		"/queues/rollouts/enqueue", "/queues/rollouts/dequeue", "/rollouts", "/rollouts/search", "/rollouts/ro-1",
 		"/rollouts/ro-1/attempts", "/rollouts/ro-1/attempts/search", "/rollouts/ro-1/attempts/latest", "/workers/search",
-		"/workers/w", "/resources", "/resources/x", "/spans", "/spans/batch", "/spans/search", "/spans/next",
+		"/workers/w", "/resources", "/resources/x", "/spans", "/spans/batch", "/spans/search", "/spans/next", "/spans/next/batch",
 	}
 }
 

@@ -246,6 +246,7 @@ func (s *Server) routes() map[string]methods {
 		prefix + "/queues/rollouts/close":   {post: s.closeQueue},
 		prefix + "/queues/rollouts/open":    {post: s.openQueue},
 		prefix + "/waits/rollouts":          {post: s.waitForRollouts},
+		prefix + "/spans/next/batch":        {post: s.nextSequenceIDs},
 
 		prefix + "/rollouts/search":                             {post: s.searchRollouts},
 		prefix + "/rollouts/{rollout_id}":                       {get: s.getRollout, post: s.updateRollout, del: s.deleteRollout},

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -130,6 +131,7 @@ type sequenceRequest struct {
 
 func (r *sequenceRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	var rolloutGiven, attemptGiven bool
+	r.count = 1
 	err := readObject(dec, func(name string) error {
 		switch name {
 		case "rollout_id":
@@ -165,7 +167,7 @@ func (r *sequenceRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 }
 
 func (s *Server) nextSequenceID(c *call) error {
-	req := sequenceRequest{count: 1}
+	var req sequenceRequest
 	if err := c.decode(&req, true); err != nil {
 		return err
 	}
@@ -177,6 +179,64 @@ func (s *Server) nextSequenceID(c *call) error {
 	}
 	out := strconv.AppendInt(append(c.out, `{"sequence_id":`...), first, 10)
 	return c.send(http.StatusOK, append(out, '}'))
+}
+
+// sequencesRequest is the body of /spans/next/batch.
+type sequencesRequest struct{ attempts []sequenceRequest }
+
+func (r *sequencesRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	given := false
+	err := readObject(dec, func(name string) error {
+		if name != "attempts" {
+			return dec.SkipValue()
+		}
+		given, r.attempts = true, nil
+		return readList(dec, func() error {
+			r.attempts = append(r.attempts, sequenceRequest{})
+			return r.attempts[len(r.attempts)-1].UnmarshalJSONFrom(dec)
+		})
+	})
+	if err == nil && !given {
+		err = missing(dec, "attempts")
+	}
+	return err
+}
+
+// reservedAtOnce bounds how many reservations of one request are made at once.
+const reservedAtOnce = 256
+
+// nextSequenceIDs reserves for several attempts, at once, since stores commit
+// together what comes together.
+func (s *Server) nextSequenceIDs(c *call) error {
+	var req sequencesRequest
+	if err := c.decode(&req, true); err != nil {
+		return err
+	}
+	first, errs := make([]int64, len(req.attempts)), make([]error, len(req.attempts))
+	for from := 0; from < len(first); from += reservedAtOnce {
+		var group sync.WaitGroup
+		for i := from; i < min(from+reservedAtOnce, len(first)); i++ {
+			group.Go(func() {
+				r := &req.attempts[i]
+				first[i], errs[i] = s.store.ReserveSequenceIDs(c.ctx, agl.ReserveSequenceIDsParams{
+					RolloutID: r.rolloutID, AttemptID: r.attemptID, Count: r.count,
+				})
+			})
+		}
+		group.Wait()
+	}
+	out := c.out
+	out = append(out, `{"sequence_ids":[`...)
+	for i, id := range first {
+		if errs[i] != nil {
+			return errs[i]
+		}
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = strconv.AppendInt(out, id, 10)
+	}
+	return c.send(http.StatusOK, append(out, "]}"...))
 }
 
 func (s *Server) querySpans(c *call) error  { return s.spanPage(c, false) }

@@ -27,6 +27,9 @@ type result struct {
 	took  time.Duration
 	cpu   time.Duration   // of the gateway
 	times []time.Duration // of each call, sorted
+
+	failed int   // calls besides
+	why    error // of the first of these that was looked at
 }
 
 func (r *result) cpuPerCall() time.Duration { return r.cpu / time.Duration(max(r.calls, 1)) }
@@ -39,7 +42,8 @@ func (r *result) p99() time.Duration {
 	return r.times[(len(r.times)-1)*99/100]
 }
 
-// tolerated is how many calls of a worker may fail.
+// tolerated is how many calls of a worker may fail before a measurement is
+// given up; each that does is reported.
 const tolerated = 3
 
 // drive makes calls over so many connections for a time.
@@ -48,7 +52,7 @@ func drive(ctx context.Context, to target, workload string, connections int, spa
 	defer transport.CloseIdleConnections()
 	body := request(workload)
 	times := make([][]time.Duration, connections)
-	errs, failed := make([]error, connections), make([]int, connections)
+	failures := make([][]error, connections)
 	began := time.Now()
 	var group sync.WaitGroup
 	for i := range connections {
@@ -56,10 +60,7 @@ func drive(ctx context.Context, to target, workload string, connections int, spa
 			for time.Since(began) < span && ctx.Err() == nil {
 				at := time.Now()
 				if err := one(ctx, transport, to, i, body); err != nil {
-					// ReverseProxy breaks a reply off now and then, when its transport closes a
-					// connection whose request is not quite written.
-					if failed[i]++; failed[i] > tolerated {
-						errs[i] = err
+					if failures[i] = append(failures[i], err); len(failures[i]) > tolerated {
 						return
 					}
 					continue
@@ -72,7 +73,16 @@ func drive(ctx context.Context, to target, workload string, connections int, spa
 	r := result{took: time.Since(began), times: slices.Concat(times...)}
 	r.calls = len(r.times)
 	slices.Sort(r.times)
-	return r, errors.Join(errs...)
+	all := slices.Concat(failures...)
+	if r.failed = len(all); r.failed > 0 {
+		r.why = all[0]
+	}
+	for _, each := range failures {
+		if len(each) > tolerated {
+			return r, fmt.Errorf("one of %d workers gave up after %d failed calls: %w", connections, len(each), errors.Join(each...))
+		}
+	}
+	return r, ctx.Err()
 }
 
 func newRequest(ctx context.Context, to target, worker int, body string) (*http.Request, error) {

@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/pprof"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -36,7 +35,7 @@ type options struct {
 	Streams     int           `default:"1000" help:"Streams that are open when memory is read."`
 	Spool       bool          `help:"With a spool directory, too."`
 	Only        []string      `help:"Measure only these workloads: small, 39KB, stream." placeholder:"NAME"`
-	Profile     string        `help:"Write agl's CPU profile there." placeholder:"FILE"`
+	Profile     string        `help:"Write agl's CPU profiles of the workloads with records there." placeholder:"DIR"`
 }
 
 func main() {
@@ -61,19 +60,8 @@ func main() {
 	}
 }
 
-func profile(path string) (stop func(), err error) {
-	f, err := os.Create(path)
-	if err != nil {
-		return nil, err
-	}
-	if err := pprof.StartCPUProfile(f); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return func() {
-		pprof.StopCPUProfile()
-		_ = f.Close()
-	}, nil
-}
+// recorded is the gateway that it is all about.
+const recorded = "agl, recorded"
 
 // gateway is one of those that are compared.
 type gateway struct {
@@ -127,8 +115,8 @@ func run(ctx context.Context, opt options) (err error) {
 					return fmt.Errorf("%s, %s: %w", g.name, workload, err)
 				}
 				results[workload][g.name] = append(results[workload][g.name], r)
-				fmt.Fprintf(os.Stderr, "round %d: %-7s %-22s %8.0f calls/s %8v CPU/call  p99 %v\n", round+1, workload, g.name,
-					float64(r.calls)/r.took.Seconds(), r.cpuPerCall().Round(100*time.Nanosecond), r.p99().Round(10*time.Microsecond))
+				fmt.Fprintf(os.Stderr, "round %d: %-7s %-22s %8.0f calls/s %8v CPU/call  p99 %v  %d failed\n", round+1, workload, g.name,
+					float64(r.calls)/r.took.Seconds(), r.cpuPerCall().Round(100*time.Nanosecond), r.p99().Round(10*time.Microsecond), r.failed)
 			}
 		}
 	}
@@ -154,11 +142,11 @@ func (b *bench) start(ctx context.Context) (err error) {
 	if b.opt.Spool {
 		spool = filepath.Join(b.dir, "spool")
 	}
-	ours, err := start(ctx, "agl", at, storeEnv+"="+store.url, profileEnv+"="+b.opt.Profile, "AGL_BENCH_SPOOL="+spool)
+	ours, err := start(ctx, "agl", at, storeEnv+"="+store.url, "AGL_BENCH_SPOOL="+spool)
 	if err != nil {
 		return err
 	}
-	recorded, err := b.attempts(ctx, store.url)
+	attempts, err := b.attempts(ctx, store.url)
 	if err != nil {
 		return err
 	}
@@ -167,7 +155,7 @@ func (b *bench) start(ctx context.Context) (err error) {
 	b.gateways = []gateway{
 		{"ReverseProxy", reverse, target{base: reverse.url, path: plain}, nothing},
 		{"agl, no record", ours, target{base: ours.url, path: plain}, nothing},
-		{"agl, recorded", ours, target{base: ours.url, path: recorded}, func(ctx context.Context) error { return client.Flush(ctx, nil) }},
+		{recorded, ours, target{base: ours.url, path: attempts}, func(ctx context.Context) error { return client.Flush(ctx, nil) }},
 	}
 	if b.opt.LiteLLM == "" {
 		return nil
@@ -212,7 +200,8 @@ func (b *bench) attempts(ctx context.Context, storeURL string) (path func(worker
 
 // measure drives a gateway, after a short warm-up.
 func (b *bench) measure(ctx context.Context, g gateway, workload string) (result, error) {
-	if _, err := drive(ctx, g.target, workload, b.opt.Connections, b.opt.Time/8); err != nil {
+	warm, err := drive(ctx, g.target, workload, b.opt.Connections, b.opt.Time/8)
+	if err != nil {
 		return result{}, err
 	}
 	if err := g.flush(ctx); err != nil {
@@ -222,15 +211,23 @@ func (b *bench) measure(ctx context.Context, g gateway, workload string) (result
 	if err != nil {
 		return result{}, err
 	}
+	profiled := func() error { return nil }
+	if b.opt.Profile != "" && g.name == recorded {
+		profiled = profile(ctx, g.process, filepath.Join(b.opt.Profile, workload+".pprof"), b.opt.Time)
+	}
 	r, err := drive(ctx, g.target, workload, b.opt.Connections, b.opt.Time)
 	if err == nil {
 		err = g.flush(ctx)
 	}
+	err = errors.Join(err, profiled())
 	if err != nil {
 		return result{}, err
 	}
 	after, err := g.process.cpu()
 	r.cpu = after - before
+	if warm.failed > 0 {
+		r.failed, r.why = r.failed+warm.failed, warm.why
+	}
 	return r, err
 }
 
@@ -242,31 +239,43 @@ func median[T cmp.Ordered](values []T) T {
 
 func (b *bench) report(results map[string]map[string][]result, workloads []string) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "workload\tgateway\tCPU/call\t× ReverseProxy\tp99\t× ReverseProxy\tcalls/CPU second")
+	fmt.Fprintln(w, "workload\tgateway\tCPU/call\t× ReverseProxy\tp99\t× ReverseProxy\tcalls/CPU second\tfailed")
 	targets := map[string]float64{"small": 1.5, "39KB": 1.6, "stream": 1.7}
 	for _, workload := range workloads {
 		base := results[workload]["ReverseProxy"]
 		for _, g := range b.gateways {
 			var cpu, cpuRatio, p99, p99Ratio []float64
+			calls, failed := 0, 0
 			for i, r := range results[workload][g.name] {
+				calls, failed = calls+r.calls, failed+r.failed
 				cpu = append(cpu, float64(r.cpuPerCall())/1e3)
 				cpuRatio = append(cpuRatio, float64(r.cpuPerCall())/float64(base[i].cpuPerCall()))
 				p99 = append(p99, float64(r.p99())/1e6)
 				p99Ratio = append(p99Ratio, float64(r.p99())/float64(base[i].p99()))
 			}
 			goal := ""
-			if g.name == "agl, recorded" {
+			if g.name == recorded {
 				goal = fmt.Sprintf(" (≤ %.1f)", targets[workload])
 			}
-			fmt.Fprintf(w, "%s\t%s\t%.0f µs\t%.2f%s\t%.1f ms\t%.2f\t%.0f\n", workload, g.name, median(cpu), median(cpuRatio), goal, median(p99), median(p99Ratio), 1e6/median(cpu))
+			fmt.Fprintf(w, "%s\t%s\t%.0f µs\t%.2f%s\t%.1f ms\t%.2f\t%.0f\t%d of %d\n",
+				workload, g.name, median(cpu), median(cpuRatio), goal, median(p99), median(p99Ratio), 1e6/median(cpu), failed, calls+failed)
 		}
 	}
 	_ = w.Flush()
+	for _, workload := range workloads {
+		for _, g := range b.gateways {
+			for i, r := range results[workload][g.name] {
+				if r.failed > 0 {
+					fmt.Printf("%s, %s, round %d: %d calls failed, one of them: %v\n", workload, g.name, i+1, r.failed, r.why)
+				}
+			}
+		}
+	}
 	if b.opt.LiteLLM != "" {
 		for _, workload := range workloads {
 			var ratio []float64
 			for i, r := range results[workload]["LiteLLM"] {
-				ours := results[workload]["agl, recorded"][i]
+				ours := results[workload][recorded][i]
 				ratio = append(ratio, float64(r.cpuPerCall())/float64(ours.cpuPerCall()))
 			}
 			fmt.Printf("%s: %.0f × LiteLLM's calls per CPU second (≥ 40)\n", workload, median(ratio))

@@ -6,13 +6,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/http/pprof"
 	"net/url"
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,7 +30,6 @@ const (
 	roleEnv    = "AGL_BENCH_ROLE"
 	backendEnv = "AGL_BENCH_BACKEND"
 	storeEnv   = "AGL_BENCH_STORE"
-	profileEnv = "AGL_BENCH_PROFILE"
 )
 
 // serve serves until the process is told to end.
@@ -64,6 +66,7 @@ func serveReverse(listen string) error {
 
 // serveAgl is the gateway with a store behind it.
 func serveAgl(listen string) (err error) {
+	debug.SetGCPercent(400) // as agl proxy does
 	store, err := rest.NewClient(rest.ClientConfig{URL: os.Getenv(storeEnv), RetryBudget: -1})
 	if err != nil {
 		return err
@@ -74,17 +77,47 @@ func serveAgl(listen string) (err error) {
 	if err != nil {
 		return err
 	}
-	if path := os.Getenv(profileEnv); path != "" {
-		stop, err := profile(path)
-		if err != nil {
-			return err
-		}
-		defer stop()
-	}
-	err = serve(listen, p)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+profilePath, pprof.Profile)
+	mux.Handle("/", p)
+	err = serve(listen, mux)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return errors.Join(err, p.Close(ctx), store.Close())
+}
+
+// profilePath is where the gateway's CPU profile is had.
+const profilePath = "/debug/pprof/profile"
+
+// profile begins to profile a process for a time; what it returns waits for the
+// file.
+func profile(ctx context.Context, c *child, file string, span time.Duration) (wait func() error) {
+	done := make(chan error, 1)
+	go func() {
+		done <- func() (err error) {
+			url := c.url + profilePath + "?seconds=" + strconv.Itoa(max(int(span.Seconds()), 1))
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+			if err != nil {
+				return err
+			}
+			res, err := http.DefaultClient.Do(req)
+			if err != nil {
+				return err
+			}
+			defer res.Body.Close()
+			if res.StatusCode != http.StatusOK {
+				return fmt.Errorf("profile: %s", res.Status)
+			}
+			f, err := os.Create(file)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, f.Close()) }()
+			_, err = io.Copy(f, res.Body)
+			return err
+		}()
+	}()
+	return func() error { return <-done }
 }
 
 // child is a process of the benchmark.

@@ -21,6 +21,7 @@ type Accumulator struct {
 	// member ends.
 	head    []byte
 	headEnd int
+	edits   []edit // room for those of an event
 }
 
 // keyed is a member whose value is a whole JSON value.

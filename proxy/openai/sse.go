@@ -153,8 +153,8 @@ func (h Hide) AppendVisibleEvent(dst, event []byte, a *Accumulator) []byte {
 	if a.marker(data) {
 		return append(dst, event...)
 	}
-	var room [16]edit
-	edits, ok, only := h.edits(data, room[:0], a)
+	edits, ok, only := h.edits(data, a.edits[:0], a)
+	a.edits = edits
 	switch {
 	case !ok:
 		a.malformed++

@@ -1,0 +1,233 @@
+package openai
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"unicode/utf8"
+)
+
+// maxDepth is how deep lists and objects may be nested, as in jsontext.
+const maxDepth = 10000
+
+// ValidObject reports whether raw is one JSON object by RFC 8259 in UTF-8, with
+// space around it or not. Names may repeat. It is jsontext's verdict, several
+// times faster for long strings, of which replies consist.
+func ValidObject(raw []byte) bool {
+	i := skipSpace(raw, 0)
+	if i == len(raw) || raw[i] != '{' {
+		return false
+	}
+	i = validValue(raw, i, 0)
+	return i >= 0 && skipSpace(raw, i) == len(raw)
+}
+
+// validValue returns the position behind the valid value that starts at i, or -1.
+func validValue(raw []byte, i, depth int) int {
+	if i >= len(raw) || depth > maxDepth {
+		return -1
+	}
+	switch raw[i] {
+	case '"':
+		return validString(raw, i)
+	case '{', '[':
+		return validInside(raw, i, depth+1)
+	case 't':
+		return validWord(raw, i, "true")
+	case 'f':
+		return validWord(raw, i, "false")
+	case 'n':
+		return validWord(raw, i, "null")
+	default:
+		return validNumber(raw, i)
+	}
+}
+
+// validInside takes an object or a list.
+func validInside(raw []byte, i, depth int) int {
+	object := raw[i] == '{'
+	end := raw[i] + 2 // of the brackets in ASCII
+	if depth > maxDepth {
+		return -1
+	}
+	i = skipSpace(raw, i+1)
+	if i < len(raw) && raw[i] == end {
+		return i + 1
+	}
+	for {
+		if object {
+			if i >= len(raw) || raw[i] != '"' {
+				return -1
+			}
+			if i = validString(raw, i); i < 0 {
+				return -1
+			}
+			if i = skipSpace(raw, i); i >= len(raw) || raw[i] != ':' {
+				return -1
+			}
+			i = skipSpace(raw, i+1)
+		}
+		if i = validValue(raw, i, depth); i < 0 {
+			return -1
+		}
+		if i = skipSpace(raw, i); i >= len(raw) {
+			return -1
+		}
+		switch raw[i] {
+		case ',':
+			i = skipSpace(raw, i+1)
+		case end:
+			return i + 1
+		default:
+			return -1
+		}
+	}
+}
+
+func validWord(raw []byte, i int, word string) int {
+	if len(raw)-i < len(word) || string(raw[i:i+len(word)]) != word {
+		return -1
+	}
+	return i + len(word)
+}
+
+func validNumber(raw []byte, i int) int {
+	if raw[i] == '-' {
+		i++
+	}
+	switch {
+	case i < len(raw) && raw[i] == '0':
+		i++
+	default:
+		if i = digits(raw, i); i < 0 {
+			return -1
+		}
+	}
+	if i < len(raw) && raw[i] == '.' {
+		if i = digits(raw, i+1); i < 0 {
+			return -1
+		}
+	}
+	if i < len(raw) && (raw[i] == 'e' || raw[i] == 'E') {
+		if i++; i < len(raw) && (raw[i] == '+' || raw[i] == '-') {
+			i++
+		}
+		i = digits(raw, i)
+	}
+	return i
+}
+
+// digits returns the position behind the digits at i, or -1 if there are none.
+func digits(raw []byte, i int) int {
+	start := i
+	for i < len(raw) && '0' <= raw[i] && raw[i] <= '9' {
+		i++
+	}
+	if i == start {
+		return -1
+	}
+	return i
+}
+
+// validString takes a string: what is neither plain ASCII nor an escape must be
+// UTF-8.
+func validString(raw []byte, i int) int {
+	i++
+	for {
+		i += plain(raw[i:])
+		if i >= len(raw) {
+			return -1
+		}
+		switch c := raw[i]; {
+		case c == '"':
+			return i + 1
+		case c < ' ':
+			return -1
+		case c == '\\':
+			if i = validEscape(raw, i); i < 0 {
+				return -1
+			}
+		default:
+			r, size := utf8.DecodeRune(raw[i:])
+			if r == utf8.RuneError && size == 1 {
+				return -1
+			}
+			i += size
+		}
+	}
+}
+
+// plain returns how many bytes at the start of raw are ASCII without quotes,
+// backslashes and control characters, eight at a time: each step marks the high
+// bits of the bytes that are not.
+func plain(raw []byte) int {
+	const (
+		low  = 0x0101010101010101
+		high = 0x8080808080808080
+	)
+	n := 0
+	for ; len(raw)-n >= 8; n += 8 {
+		x := binary.LittleEndian.Uint64(raw[n:])
+		quote, back := x^(low*'"'), x^(low*'\\')
+		// A borrow can only mark a byte above one that is marked already.
+		other := (x | (x - low*' ') | (quote - low) | (back - low)) & high
+		if other != 0 {
+			return n + bits.TrailingZeros64(other)/8
+		}
+	}
+	for ; n < len(raw); n++ {
+		if c := raw[n]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			break
+		}
+	}
+	return n
+}
+
+// validEscape takes an escape. Surrogates must come in pairs.
+func validEscape(raw []byte, i int) int {
+	if i+1 >= len(raw) {
+		return -1
+	}
+	switch raw[i+1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return i + 2
+	case 'u':
+	default:
+		return -1
+	}
+	switch r := hex4(raw, i+2); {
+	case r < 0:
+		return -1
+	case r < 0xd800 || r > 0xdfff:
+		return i + 6
+	case r > 0xdbff:
+		return -1
+	}
+	if i+7 >= len(raw) || raw[i+6] != '\\' || raw[i+7] != 'u' {
+		return -1
+	}
+	if r := hex4(raw, i+8); r < 0xdc00 || r > 0xdfff {
+		return -1
+	}
+	return i + 12
+}
+
+// hex4 returns what the four hexadecimal digits at i say, or -1.
+func hex4(raw []byte, i int) int {
+	if len(raw)-i < 4 {
+		return -1
+	}
+	n := 0
+	for _, c := range raw[i : i+4] {
+		switch {
+		case '0' <= c && c <= '9':
+			n = n<<4 | int(c-'0')
+		case 'a' <= c && c <= 'f':
+			n = n<<4 | int(c-'a'+10)
+		case 'A' <= c && c <= 'F':
+			n = n<<4 | int(c-'A'+10)
+		default:
+			return -1
+		}
+	}
+	return n
+}

@@ -1,0 +1,67 @@
+package openai
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// byJSONText is the verdict that ValidObject must give.
+func byJSONText(raw []byte) bool {
+	v := jsontext.Value(raw)
+	return len(raw) > 0 && v.Kind() == '{' && v.IsValid(jsontext.AllowDuplicateNames(true))
+}
+
+// documents are valid and not, with every byte and escape that strings can have
+// at every place of a word of eight.
+func documents() []string {
+	docs := []string{
+		``, ` `, `{}`, ` { } `, `{`, `}`, `[]`, `null`, `"{}"`, `{}{}`, `{} x`, `{"a"}`, `{"a":}`, `{"a":1,}`, `{,}`, `{a:1}`, `{"a":1 "b":2}`,
+		`{"a":1,"a":2}`, `{"a":[1,2,{"b":[]}]}`, `{"a":[1,]}`, `{"a":[1}`, `{"a":[1}]}`, `{"a":true,"b":false,"c":null}`, `{"a":tru}`, `{"a":nul`, `{"a":truex}`,
+		`{"a":0}`, `{"a":-0}`, `{"a":01}`, `{"a":-}`, `{"a":1.}`, `{"a":.5}`, `{"a":1.5e+7}`, `{"a":1e}`, `{"a":1e-}`, `{"a":1E5}`, `{"a":+1}`, `{"a":1`, `{"a":0x1}`,
+		`{"a":"\u00e9\ud83d\ude00"}`, `{"a":"\ud83d"}`, `{"a":"\ude00"}`, `{"a":"\ud83d\u0041"}`, `{"a":"\u12g4"}`, `{"a":"\u12`, `{"a":"\x"}`, `{"a":"\`,
+		"{\"a\":\"\xff\"}", "{\"\xc3\xa9\":\"é\"}", "{\"a\":\"\xed\xa0\x80\"}", "{\"a\":\"\ufffd\"}", "\ufeff{}", "{\t\r\n}", "{\v}",
+		strings.Repeat(`{"a":`, maxDepth) + `1` + strings.Repeat(`}`, maxDepth),
+		strings.Repeat(`{"a":`, maxDepth+1) + `1` + strings.Repeat(`}`, maxDepth+1),
+	}
+	for c := range 256 {
+		for at := range 17 {
+			docs = append(docs, `{"a":"`+strings.Repeat("x", at)+string([]byte{byte(c)})+`yyyyyyyyyy"}`, `{"a":"`+strings.Repeat("~", at)+`\`+string([]byte{byte(c)})+`\u0020"}`)
+		}
+	}
+	return docs
+}
+
+func TestValidObject(t *testing.T) {
+	t.Parallel()
+	for _, doc := range documents() {
+		if got, want := ValidObject([]byte(doc)), byJSONText([]byte(doc)); got != want {
+			t.Errorf("%.200q: got %v, want %v", doc, got, want)
+		}
+	}
+}
+
+func FuzzValidObject(f *testing.F) {
+	for i, doc := range documents() {
+		if i%50 == 0 {
+			f.Add([]byte(doc))
+		}
+	}
+	f.Add([]byte(`{"a":"\u00e9 text","b":[1.5e-3,{"c":null}]}`))
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		if got, want := ValidObject(doc), byJSONText(doc); got != want {
+			t.Errorf("%q: got %v, want %v", doc, got, want)
+		}
+	})
+}
+
+func BenchmarkValidObject(b *testing.B) {
+	doc := []byte(`{"a":"` + strings.Repeat("All happy families are alike. ", 1300) + `"}`)
+	b.SetBytes(int64(len(doc)))
+	for b.Loop() {
+		if !ValidObject(doc) {
+			b.Fatal("not valid")
+		}
+	}
+}
