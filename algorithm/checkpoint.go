@@ -104,7 +104,7 @@ func (c *Checkpoints) Save(ctx context.Context, cp Checkpoint) error {
 	name := fmt.Sprintf("%s%08d%s", checkpointPrefix, cp.Step, checkpointSuffix)
 	path := filepath.Join(c.cfg.Dir, name)
 	replaced, readErr := readCheckpoint(path) // one that could not be loaded
-	if err := writeFileAtomic(path, append(data, '\n')); err != nil {
+	if err := WriteFileAtomic(path, append(data, '\n')); err != nil {
 		return fmt.Errorf("save checkpoint of step %d: %w", cp.Step, err)
 	}
 	err = errors.Join(c.settled(), c.prune(ctx, cp.Weights))
@@ -236,8 +236,9 @@ func sameIdentity(path string, stored, given map[string]string) error {
 	return agl.Errorf(agl.CodeConflict, "%s is of another run: %s; resume with the same settings or use another directory", path, strings.Join(diffs, ", "))
 }
 
-// writeFileAtomic makes path hold data, or leaves it as it was.
-func writeFileAtomic(path string, data []byte) error {
+// WriteFileAtomic makes path hold data, durably, or leaves it as it was. A write
+// that was interrupted leaves a file beside it that ends in .tmp.
+func WriteFileAtomic(path string, data []byte) error {
 	f, err := os.OpenFile(path+unfinishedSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return fmt.Errorf("create: %w", err)

@@ -20,7 +20,7 @@ const pendingFile = "weights.pending"
 // the process ends before that, the next [Checkpoints.Restore] deletes them, so
 // that none are left that nobody knows.
 func (c *Checkpoints) Pend(weights string) error {
-	if err := writeFileAtomic(filepath.Join(c.cfg.Dir, pendingFile), []byte(weights+"\n")); err != nil {
+	if err := WriteFileAtomic(filepath.Join(c.cfg.Dir, pendingFile), []byte(weights+"\n")); err != nil {
 		return fmt.Errorf("note saved weights %s: %w", weights, err)
 	}
 	return nil

@@ -1,0 +1,218 @@
+package apo
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"golang.org/x/time/rate"
+
+	"github.com/agl-go/agl"
+)
+
+// EndpointConfig configures [NewEndpoint].
+type EndpointConfig struct {
+	// BaseURL is that of an OpenAI-compatible API and ends before
+	// /chat/completions: https://api.openai.com/v1, or that of our LLM proxy.
+	// Required.
+	BaseURL string
+	// Model to ask for. Required.
+	Model string
+	// APIKey is sent as a bearer token; empty sends none.
+	APIKey string
+	// HTTPClient makes the requests; nil means one without a timeout of its own.
+	HTTPClient *http.Client
+	// RequestsPerSecond bounds the requests, repeated ones included; zero means no
+	// bound.
+	RequestsPerSecond float64
+	// Timeout of one request; zero means 5 minutes.
+	Timeout time.Duration
+	// MaxAttempts is how often a request is made in all; zero means 6.
+	MaxAttempts int
+	// SendSeed sends Request.Seed, which not every API takes.
+	SendSeed bool
+}
+
+// Endpoint is a [Model] behind an OpenAI-compatible API. A request that got no
+// answer, or one with status 408, 429 or 5xx, is made again after a pause that
+// doubles from 0.5 s up to 30 s, of which a random half to whole is waited, and not
+// before the moment that a Retry-After header names. It is safe for concurrent use.
+type Endpoint struct {
+	cfg     EndpointConfig
+	limiter *rate.Limiter
+}
+
+var _ Model = (*Endpoint)(nil)
+
+const (
+	defaultRequestTimeout = 5 * time.Minute
+	defaultMaxAttempts    = 6
+	firstPause            = 500 * time.Millisecond
+	longestPause          = 30 * time.Second
+	// longestRetryAfter bounds what a server may ask for; beyond it the call fails,
+	// rather than let the search sleep for hours.
+	longestRetryAfter = 10 * time.Minute
+	largestReply      = 16 << 20
+)
+
+// NewEndpoint makes an Endpoint. A config out of range is agl.ErrInvalid.
+func NewEndpoint(cfg EndpointConfig) (*Endpoint, error) {
+	if u, err := url.Parse(cfg.BaseURL); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return nil, invalid("BaseURL is %q, must be an http or https URL", cfg.BaseURL)
+	}
+	if cfg.Model == "" {
+		return nil, invalid("Model is empty; the name of a model is required")
+	}
+	if cfg.RequestsPerSecond < 0 || cfg.Timeout < 0 || cfg.MaxAttempts < 0 {
+		return nil, invalid("RequestsPerSecond %v, Timeout %v, MaxAttempts %d: none may be negative", cfg.RequestsPerSecond, cfg.Timeout, cfg.MaxAttempts)
+	}
+	if cfg.HTTPClient == nil {
+		cfg.HTTPClient = &http.Client{}
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = defaultRequestTimeout
+	}
+	if cfg.MaxAttempts == 0 {
+		cfg.MaxAttempts = defaultMaxAttempts
+	}
+	limit := rate.Inf
+	if cfg.RequestsPerSecond > 0 {
+		limit = rate.Limit(cfg.RequestsPerSecond)
+	}
+	return &Endpoint{cfg: cfg, limiter: rate.NewLimiter(limit, 1)}, nil
+}
+
+// chatRequest is the body of POST /chat/completions.
+type chatRequest struct {
+	Model    string    `json:"model"`
+	Messages []Message `json:"messages"`
+	// Temperature is left out at 1, the API's default: some models take no other
+	// and refuse the field.
+	Temperature agl.Null[float64] `json:"temperature,omitzero"`
+	Seed        agl.Null[uint64]  `json:"seed,omitzero"`
+}
+
+// chatReply is what is read of the answer.
+type chatReply struct {
+	Choices []struct {
+		Message struct {
+			Content agl.Null[string] `json:"content"`
+		} `json:"message"`
+	} `json:"choices"`
+	Usage Usage `json:"usage"`
+}
+
+// Complete implements [Model]. A status that is not worth a repeat, and a failure
+// of the last attempt, are errors: agl.ErrUnauthorized for 401 and 403,
+// agl.ErrInvalid for other 4xx, else agl.ErrUnavailable.
+func (e *Endpoint) Complete(ctx context.Context, r Request) (Reply, error) {
+	body := chatRequest{Model: e.cfg.Model, Messages: r.Messages}
+	if r.Temperature != 1 {
+		body.Temperature = agl.Some(r.Temperature)
+	}
+	if e.cfg.SendSeed {
+		body.Seed = agl.Some(r.Seed)
+	}
+	data, err := json.Marshal(body)
+	if err != nil {
+		return Reply{}, fmt.Errorf("encode request: %w", err)
+	}
+	pause := firstPause
+	for attempt := 1; ; attempt++ {
+		if err := e.limiter.Wait(ctx); err != nil {
+			return Reply{}, fmt.Errorf("wait for the rate limit: %w", err)
+		}
+		reply, after, err := e.post(ctx, data)
+		if err == nil || !errors.Is(err, agl.ErrUnavailable) || ctx.Err() != nil {
+			return reply, err
+		}
+		if attempt == e.cfg.MaxAttempts || after > longestRetryAfter {
+			return Reply{}, fmt.Errorf("model %s, attempt %d of %d: %w", e.cfg.Model, attempt, e.cfg.MaxAttempts, err)
+		}
+		jittered := pause/2 + rand.N(pause/2)
+		if err := sleep(ctx, max(jittered, after)); err != nil {
+			return Reply{}, err
+		}
+		pause = min(2*pause, longestPause)
+	}
+}
+
+// post makes the request once. A failure that is worth a repeat is
+// agl.ErrUnavailable; after is how long the server wants to be left alone.
+func (e *Endpoint) post(ctx context.Context, body []byte) (reply Reply, after time.Duration, err error) {
+	ctx, done := context.WithTimeout(ctx, e.cfg.Timeout)
+	defer done()
+	target := strings.TrimRight(e.cfg.BaseURL, "/") + "/chat/completions"
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(body))
+	if err != nil {
+		return Reply{}, 0, fmt.Errorf("make request: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if e.cfg.APIKey != "" {
+		req.Header.Set("Authorization", "Bearer "+e.cfg.APIKey)
+	}
+	res, err := e.cfg.HTTPClient.Do(req)
+	if err != nil {
+		return Reply{}, 0, agl.Errorf(agl.CodeUnavailable, "ask the model: %w", err)
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(res.Body, largestReply))
+	if err != nil {
+		return Reply{}, 0, agl.Errorf(agl.CodeUnavailable, "read the model's reply: %w", err)
+	}
+	if res.StatusCode != http.StatusOK {
+		return Reply{}, retryAfter(res.Header.Get("Retry-After"), time.Now()), statusError(res.StatusCode, data)
+	}
+	var answer chatReply
+	if err := json.Unmarshal(data, &answer); err != nil {
+		return Reply{}, 0, agl.Errorf(agl.CodeUnavailable, "read the model's reply: %w", err)
+	}
+	reply.Usage = answer.Usage
+	if len(answer.Choices) > 0 {
+		reply.Text = answer.Choices[0].Message.Content.V
+	}
+	return reply, 0, nil
+}
+
+func statusError(status int, body []byte) error {
+	code := agl.CodeInvalid
+	switch {
+	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status >= http.StatusInternalServerError:
+		code = agl.CodeUnavailable
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		code = agl.CodeUnauthorized
+	}
+	const most = 500
+	return agl.Errorf(code, "the model's API answered %d: %s", status, shorten(strings.TrimSpace(string(body)), most))
+}
+
+// retryAfter reads the header's two forms (RFC 9110, §10.2.3); 0 when it has neither.
+func retryAfter(value string, now time.Time) time.Duration {
+	if seconds, err := strconv.Atoi(value); err == nil && seconds > 0 {
+		return min(time.Duration(seconds), time.Duration(longestRetryAfter/time.Second)+1) * time.Second
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(at.Sub(now), 0)
+	}
+	return 0
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,134 @@
+package apo
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/agl-go/agl"
+)
+
+// Gain is the mean difference of two candidates' rewards on the same tasks, with
+// a bootstrap interval.
+type Gain struct {
+	Mean float64 `json:"mean"`
+	// Low and High bound the interval; both are the mean when there are fewer
+	// pairs than an interval can be made of.
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+	// Level is the coverage that the interval is made for.
+	Level float64 `json:"level"`
+	// Pairs is the number of tasks on which both have a score.
+	Pairs int `json:"pairs"`
+}
+
+// fewestPairs can say that something is a gain: with one less, even differences
+// that are all positive have probability 2·2⁻⁵ > 5 % under a two-sided sign test.
+const fewestPairs = 6
+
+// Tie reports whether the interval holds 0, or too few pairs say anything.
+func (g Gain) Tie() bool { return g.Pairs < fewestPairs || (g.Low <= 0 && g.High >= 0) }
+
+// Positive reports whether the interval lies above 0.
+func (g Gain) Positive() bool { return !g.Tie() && g.Low > 0 }
+
+// pairedGain resamples the differences b−a with replacement and takes percentiles
+// of their means (Efron & Tibshirani 1993, An Introduction to the Bootstrap,
+// §13.3). Resampling n values gives means whose variance is too small by (n−1)/n
+// (Hesterberg 2015, The American Statistician 69:4, "narrowness bias"), so the
+// interval is widened by √(n/(n−1)) around the mean. Tasks that lack a score on
+// either side are left out.
+func pairedGain(a, b []agl.Null[float64], level float64, resamples int, seed uint64) Gain {
+	var diffs []float64
+	for i := range a {
+		if a[i].Valid && b[i].Valid {
+			diffs = append(diffs, b[i].V-a[i].V)
+		}
+	}
+	mean := meanOf(diffs)
+	g := Gain{Mean: mean, Low: mean, High: mean, Level: level, Pairs: len(diffs)}
+	if len(diffs) < fewestPairs {
+		return g
+	}
+	r := rand.New(rand.NewPCG(seed, uint64(len(diffs))))
+	means := make([]float64, resamples)
+	for i := range means {
+		sum := 0.0
+		for range diffs {
+			sum += diffs[r.IntN(len(diffs))]
+		}
+		means[i] = sum / float64(len(diffs))
+	}
+	slices.Sort(means)
+	tail := (1 - level) / 2
+	n := float64(len(diffs))
+	wider := math.Sqrt(n / (n - 1))
+	g.Low, g.High = mean+wider*(percentile(means, tail)-mean), mean+wider*(percentile(means, 1-tail)-mean)
+	return g
+}
+
+// percentile interpolates between the two nearest of sorted values.
+func percentile(sorted []float64, p float64) float64 {
+	at := p * float64(len(sorted)-1)
+	low := int(math.Floor(at))
+	high := min(low+1, len(sorted)-1)
+	return sorted[low] + (at-float64(low))*(sorted[high]-sorted[low])
+}
+
+func meanOf(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(len(values))
+}
+
+// standings scores candidates that ran the same tasks. A candidate's score is the
+// mean, over the tasks on which it has one, of how far it is above the mean of all
+// candidates on that task: with every task scored, they are ranked as by mean
+// reward, and a candidate whose hard tasks were masked gains nothing by it. A
+// candidate without any scored task has none.
+func standings(scores [][]agl.Null[float64]) []agl.Null[float64] {
+	if len(scores) == 0 {
+		return nil
+	}
+	above := make([][]float64, len(scores))
+	for task := range scores[0] {
+		var here []float64
+		for c := range scores {
+			if scores[c][task].Valid {
+				here = append(here, scores[c][task].V)
+			}
+		}
+		level := meanOf(here)
+		for c := range scores {
+			if scores[c][task].Valid {
+				above[c] = append(above[c], scores[c][task].V-level)
+			}
+		}
+	}
+	out := make([]agl.Null[float64], len(scores))
+	for c := range above {
+		if len(above[c]) > 0 {
+			out[c] = agl.Some(meanOf(above[c]))
+		}
+	}
+	return out
+}
+
+// meanScore is over those that there are; null when there is none.
+func meanScore(scores []agl.Null[float64]) agl.Null[float64] {
+	var values []float64
+	for _, s := range scores {
+		if s.Valid {
+			values = append(values, s.V)
+		}
+	}
+	if values == nil {
+		return agl.Null[float64]{}
+	}
+	return agl.Some(meanOf(values))
+}

@@ -1,0 +1,159 @@
+package apo
+
+import (
+	_ "embed"
+	"fmt"
+	"strings"
+	"text/template"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
+	"github.com/agl-go/agl/algorithm"
+)
+
+var (
+	//go:embed prompts/critique-chat.txt
+	critiqueChat string
+	//go:embed prompts/critique-spans.txt
+	critiqueSpans string
+	//go:embed prompts/critique-review.txt
+	critiqueReview string
+	//go:embed prompts/edit-free.txt
+	editFree string
+	//go:embed prompts/edit-conservative.txt
+	editConservative string
+)
+
+// DefaultCritiquePrompts returns the requests for a critique in prompts: short,
+// from chat messages; short, from spans; and a long review.
+func DefaultCritiquePrompts() []string { return []string{critiqueChat, critiqueSpans, critiqueReview} }
+
+// DefaultEditPrompts returns the requests for an edit in prompts: a free rewrite,
+// and one that changes one thing.
+func DefaultEditPrompts() []string { return []string{editFree, editConservative} }
+
+// CritiqueData is what a request for a critique is made of.
+type CritiqueData struct {
+	Name         string   // of the template in the bundle
+	Prompt       string   // the template's text
+	Placeholders []string // that it has, as they are written
+	// Others are the other templates of the bundle.
+	Others      []NamedPrompt
+	Experiments []Experiment
+}
+
+// NamedPrompt is a template of the bundle.
+type NamedPrompt struct {
+	Name, Prompt string
+}
+
+// Experiment is what became of a task that was run with the prompt.
+type Experiment struct {
+	Number   int     // from 1
+	Task     string  // its input, JSON
+	Status   string  // succeeded or failed
+	Message  string  // what the agent failed with, if it did
+	Reward   float64 // the final reward
+	Messages string  // the chats, a line for each message; empty when none is recorded
+	Spans    string  // the spans, a line of JSON for each
+}
+
+// EditData is what a request for an edit is made of.
+type EditData struct {
+	Name         string
+	Prompt       string
+	Placeholders []string
+	Critique     string
+	// Refused is why the reply before this one could not be used; empty for the
+	// first request.
+	Refused string
+}
+
+// metaPrompts are parsed requests.
+type metaPrompts []*template.Template
+
+// parseMeta parses requests and tries them on data.
+func parseMeta(field string, texts []string, data any) (metaPrompts, error) {
+	out := make(metaPrompts, len(texts))
+	for i, text := range texts {
+		var err error
+		out[i], err = template.New(fmt.Sprintf("%s[%d]", field, i)).Parse(text)
+		if err == nil {
+			_, err = render(out[i], data)
+		}
+		if err != nil {
+			return nil, invalid("%s: %w", field, err)
+		}
+	}
+	return out, nil
+}
+
+func render(t *template.Template, data any) (string, error) {
+	var b strings.Builder
+	if err := t.Execute(&b, data); err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(b.String()), nil
+}
+
+// experiment describes a rollout that has a score.
+func experiment(e *algorithm.Episode, number int, reward float64, most int) Experiment {
+	out := Experiment{
+		Number: number, Task: shorten(string(e.Rollout.Input), most), Status: string(e.Rollout.Status),
+		Message: shorten(e.Outcome.Message, most), Reward: reward,
+	}
+	var spans strings.Builder
+	for i := range e.Spans {
+		s := &e.Spans[i]
+		fmt.Fprintf(&spans, "%s %s %s\n", s.Name, s.Status.Code, attributes(s))
+	}
+	out.Spans = shorten(strings.TrimSpace(spans.String()), most)
+	// Spans that hold no readable chat leave the messages empty: the spans say it all.
+	if chats, err := (adapter.Messages{}).Adapt(e.Spans); err == nil {
+		var lines strings.Builder
+		for _, chat := range chats {
+			for _, m := range chat.Messages {
+				lines.WriteString(line(m))
+			}
+		}
+		out.Messages = shorten(strings.TrimSpace(lines.String()), most)
+	}
+	return out
+}
+
+func attributes(s *agl.Span) string {
+	if s.Attributes == nil {
+		return "{}"
+	}
+	return string(s.Attributes)
+}
+
+// line is a message as a reader of a chat would like it.
+func line(m adapter.Message) string {
+	var text string
+	if err := json.Unmarshal(m.Content, &text); err != nil {
+		text = string(m.Content) // parts, or null
+	}
+	for _, call := range m.ToolCalls {
+		text += fmt.Sprintf(" [calls %s(%s)]", call.Function.Name, call.Function.Arguments)
+	}
+	return m.Role + ": " + text + "\n"
+}
+
+// shorten leaves out the middle of a text of more than most bytes.
+func shorten(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	head, tail := most/2, len(text)-most/2
+	for head > 0 && !utf8.RuneStart(text[head]) {
+		head--
+	}
+	for tail < len(text) && !utf8.RuneStart(text[tail]) {
+		tail++
+	}
+	return fmt.Sprintf("%s\n… %d bytes left out …\n%s", text[:head], tail-head, text[tail:])
+}

@@ -1,0 +1,118 @@
+package apo
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/agl-go/agl"
+)
+
+// placeholders returns what an edit of the template has to keep, sorted and each
+// once: {name} of an f-string, {{ name }} of Jinja and POML, and Jinja's tags. ok
+// is false for an f-string with a brace that belongs to no placeholder, which
+// Python's str.format would not take.
+func placeholders(t agl.PromptTemplate) (names []string, ok bool) {
+	ok = true
+	if t.Engine == agl.PromptFString {
+		names, ok = fields(t.Template)
+	} else {
+		names = expressions(t.Template)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), ok
+}
+
+// fieldName is a replacement field: a name with attributes and indices, or
+// nothing or a number for an argument by position; a conversion and a format may
+// follow (Python's library reference, Format String Syntax).
+var fieldName = regexp.MustCompile(`^(\w[\w.\[\]]*|)(?:![rsa])?(?::[^{}]*)?$`)
+
+func fields(text string) (names []string, ok bool) {
+	ok = true
+	for i := 0; i < len(text); i++ {
+		switch {
+		case strings.HasPrefix(text[i:], "{{"), strings.HasPrefix(text[i:], "}}"):
+			i++
+		case text[i] == '}':
+			ok = false
+		case text[i] == '{':
+			end := strings.IndexAny(text[i+1:], "{}")
+			var m []string
+			if end >= 0 && text[i+1+end] == '}' {
+				m = fieldName.FindStringSubmatch(text[i+1 : i+1+end])
+			}
+			if m == nil {
+				ok = false
+				continue
+			}
+			names = append(names, "{"+m[1]+"}")
+			i += 1 + end
+		}
+	}
+	return names, ok
+}
+
+var (
+	expression = regexp.MustCompile(`(?s)\{\{-?\s*([\pL_][\pL\pN_.]*)?.*?\}\}`)
+	tag        = regexp.MustCompile(`(?s)\{%[-+]?\s*(.*?)\s*[-+]?%\}`)
+	comment    = regexp.MustCompile(`(?s)\{#.*?#\}`)
+)
+
+func expressions(text string) []string {
+	text = comment.ReplaceAllString(text, "")
+	var names []string
+	for _, m := range expression.FindAllStringSubmatch(text, -1) {
+		if m[1] != "" {
+			names = append(names, "{{ "+m[1]+" }}")
+		}
+	}
+	for _, m := range tag.FindAllStringSubmatch(text, -1) {
+		names = append(names, "{% "+strings.Join(strings.Fields(m[1]), " ")+" %}")
+	}
+	return names
+}
+
+// refusal says why a text cannot take the place of a template's; empty when it can.
+func refusal(old agl.PromptTemplate, text string) string {
+	if strings.TrimSpace(text) == "" {
+		return "the reply was empty"
+	}
+	want, wellFormed := placeholders(old)
+	got, ok := placeholders(agl.PromptTemplate{Template: text, Engine: old.Engine})
+	var lost, added []string
+	for _, name := range want {
+		if !slices.Contains(got, name) {
+			lost = append(lost, name)
+		}
+	}
+	for _, name := range got {
+		if !slices.Contains(want, name) {
+			added = append(added, name)
+		}
+	}
+	switch {
+	case lost != nil:
+		return fmt.Sprintf("it lost %s", strings.Join(lost, ", "))
+	case !wellFormed: // then braces are text, and the agent knows which
+		return ""
+	case added != nil:
+		return fmt.Sprintf("it has %s, which nothing fills in", strings.Join(added, ", "))
+	case !ok:
+		return "it has a brace that belongs to no placeholder; a brace that is text is doubled"
+	}
+	return ""
+}
+
+// fenced is a reply that is one code block.
+var fenced = regexp.MustCompile("(?s)^```[^\n`]*\n(.*?)\n?```$")
+
+// clean takes off what models put around a text that they were asked for alone.
+func clean(reply string) string {
+	reply = strings.TrimSpace(reply)
+	if m := fenced.FindStringSubmatch(reply); m != nil && !strings.Contains(m[1], "```") {
+		reply = strings.TrimSpace(m[1])
+	}
+	return reply
+}
