@@ -58,6 +58,22 @@ func Read(r io.Reader, name string) (agl.Tasks, error) {
 // first error, which it yields. A value belongs to the receiver.
 func Lines(r io.Reader, name string) iter.Seq2[jsontext.Value, error] {
 	return func(yield func(jsontext.Value, error) bool) {
+		for line, err := range numberedLines(r, name) {
+			if !yield(line.value, err) {
+				return
+			}
+		}
+	}
+}
+
+// numbered is a value and the line it stands in, from 1.
+type numbered struct {
+	value  jsontext.Value
+	number int
+}
+
+func numberedLines(r io.Reader, name string) iter.Seq2[numbered, error] {
+	return func(yield func(numbered, error) bool) {
 		lines := bufio.NewScanner(r)
 		lines.Buffer(make([]byte, 0, 64<<10), MaxLine)
 		number := 0
@@ -72,18 +88,18 @@ func Lines(r io.Reader, name string) iter.Seq2[jsontext.Value, error] {
 				continue
 			}
 			if err := checkValue(line); err != nil {
-				yield(nil, agl.Errorf(agl.CodeInvalid, "%s:%d: %w", name, number, err))
+				yield(numbered{}, agl.Errorf(agl.CodeInvalid, "%s:%d: %w", name, number, err))
 				return
 			}
-			if !yield(bytes.Clone(line), nil) {
+			if !yield(numbered{bytes.Clone(line), number}, nil) {
 				return
 			}
 		}
 		switch err := lines.Err(); {
 		case errors.Is(err, bufio.ErrTooLong):
-			yield(nil, agl.Errorf(agl.CodeInvalid, "%s:%d: the line is longer than %d bytes", name, number+1, MaxLine))
+			yield(numbered{}, agl.Errorf(agl.CodeInvalid, "%s:%d: the line is longer than %d bytes", name, number+1, MaxLine))
 		case err != nil:
-			yield(nil, fmt.Errorf("%s:%d: read: %w", name, number+1, err))
+			yield(numbered{}, fmt.Errorf("%s:%d: read: %w", name, number+1, err))
 		}
 	}
 }
