@@ -84,6 +84,8 @@ type cli struct {
 	Resources resourcesCommand `cmd:"" help:"List the versions of the resources, or show one."`
 	Workers   workersCommand   `cmd:"" help:"List workers, or watch them as they change."`
 	Stats     statsCommand     `cmd:"" help:"Count what the store holds."`
+	Enqueue   enqueueCommand   `cmd:"" help:"Enqueue the tasks of a file as rollouts."`
+	Cancel    cancelCommand    `cmd:"" help:"Cancel rollouts."`
 	Version   versionCommand   `cmd:"" help:"Print the version."`
 }
 
@@ -99,7 +101,7 @@ func (m *Main) ParseFlags(args []string) (err error) {
 	parser, err := kong.New(commands,
 		kong.Name("agl"),
 		kong.Description("Trains AI agents: a task queue and trace store in the middle, agents on one side, learning algorithms on the other."),
-		kong.Vars{"rolloutStatuses": statusList(), "workerStatuses": workerStatusList(), "database": backend.Default},
+		kong.Vars{"rolloutStatuses": statusList(), "workerStatuses": workerStatusList(), "attemptStatuses": attemptStatusList(), "database": backend.Default},
 		kong.Writers(m.Stdout, m.Stderr),
 		// After printing help kong expects the process to end.
 		kong.Exit(func(code int) { panic(&helpShownError{code}) }),

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/agl-go/agl"
+)
+
+type cancelCommand struct {
+	storeFlags
+	Rollouts []string `arg:"" name:"rollout" help:"Ids of the rollouts."`
+	JSON     bool     `help:"Print JSON, one rollout a line."`
+}
+
+// Help is shown below the flags.
+func (cancelCommand) Help() string {
+	return "A rollout that waits is not started any more, and the attempt of one that runs is ended. One that has finished stays as it is. " +
+		"Every rollout is tried; the exit code is 1 when one of them could not be cancelled.\n\nExample:\n  agl cancel ro-b66f639043f4"
+}
+
+func (c *cancelCommand) run(ctx context.Context, m *Main) error {
+	store, closeStore, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	var failed []error
+	for _, id := range c.Rollouts {
+		r, err := store.CancelRollout(ctx, agl.CancelRolloutParams{RolloutID: id})
+		switch {
+		case errors.Is(err, agl.ErrNotFound):
+			failed = append(failed, c.errStore(err))
+			continue
+		case err != nil:
+			return errors.Join(append(failed, c.errStore(err))...)
+		case c.JSON:
+			err = m.printJSON(r.AppendJSON(nil))
+		default:
+			err = m.printf("%s  %s\n", r.RolloutID, r.Status)
+		}
+		if err != nil {
+			return err
+		}
+		// A worker may have finished it first.
+		if r.Status != agl.RolloutCancelled {
+			failed = append(failed, fmt.Errorf("%s had finished before: it is %s", r.RolloutID, r.Status))
+		}
+	}
+	return errors.Join(failed...)
+}

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/dataset"
+)
+
+type enqueueCommand struct {
+	storeFlags
+	File         string          `arg:"" help:"Task file, by its extension .jsonl, .csv or .parquet; - is JSON Lines from standard input."`
+	Mode         string          `enum:"train,val,test,none" default:"none" help:"What the rollouts are for: train, val, test or none. Default: ${default}."`
+	ResourcesID  string          `placeholder:"ID" help:"The resources to run with. Default: the latest."`
+	Timeout      time.Duration   `placeholder:"DURATION" help:"End an attempt after so long. Default: never."`
+	Unresponsive time.Duration   `placeholder:"DURATION" help:"End an attempt that has not been heard of for so long. Default: never."`
+	MaxAttempts  int             `default:"1" placeholder:"N" help:"Attempts of a rollout, the first one included. Default: ${default}."`
+	RetryOn      []attemptStatus `placeholder:"STATUS" help:"Try again after an attempt of this status; repeat it or separate several by commas: ${attemptStatuses}."`
+	Column       []taskColumn    `sep:"none" placeholder:"NAME[=AS]" help:"Take this column, under another name if one is given; repeat it for several. Default: all of them."`
+	Type         []columnType    `sep:"none" placeholder:"NAME=TYPE" help:"What a CSV column holds: string, number, bool or json; repeat it for several. Default: string."`
+	JSON         bool            `help:"Print the rollouts as JSON, one a line, instead of their ids."`
+}
+
+// Help is shown below the flags.
+func (enqueueCommand) Help() string {
+	return "The whole file is checked before the first rollout is enqueued. Rollouts are enqueued in the order of the file, and their ids are printed in it.\n\n" +
+		"Examples:\n  agl enqueue tasks.jsonl --mode train --max-attempts 3 --retry-on failed,timeout\n" +
+		"  agl enqueue tasks.csv --column question --column answer=expected --type answer=number"
+}
+
+// Validate is called by kong.
+func (c *enqueueCommand) Validate() error {
+	switch {
+	case c.Timeout < 0:
+		return fmt.Errorf("--timeout=%s: must not be negative", c.Timeout)
+	case c.Unresponsive < 0:
+		return fmt.Errorf("--unresponsive=%s: must not be negative", c.Unresponsive)
+	case c.MaxAttempts < 1:
+		return fmt.Errorf("--max-attempts=%d: must be at least 1", c.MaxAttempts)
+	case c.File == "-" && len(c.Column)+len(c.Type) > 0:
+		return errors.New("--column and --type are for files, not for standard input")
+	}
+	return nil
+}
+
+// attemptStatus is an attempt's status on the command line.
+type attemptStatus agl.AttemptStatus
+
+// UnmarshalText reads a status.
+func (s *attemptStatus) UnmarshalText(text []byte) error {
+	if !agl.AttemptStatus(text).Valid() {
+		return fmt.Errorf("got %q, must be one of %s", text, attemptStatusList())
+	}
+	*s = attemptStatus(text)
+	return nil
+}
+
+func attemptStatusList() string {
+	var names []string
+	for _, s := range agl.AttemptStatuses() {
+		names = append(names, string(s))
+	}
+	return strings.Join(names, ", ")
+}
+
+// taskColumn is a column on the command line.
+type taskColumn dataset.Column
+
+// UnmarshalText reads NAME or NAME=AS.
+func (c *taskColumn) UnmarshalText(text []byte) error {
+	name, as, renamed := strings.Cut(string(text), "=")
+	if name == "" || renamed && as == "" {
+		return fmt.Errorf("got %q, must be NAME or NAME=AS", text)
+	}
+	*c = taskColumn{Name: name, As: as}
+	return nil
+}
+
+// columnType is a CSV column's type on the command line.
+type columnType struct {
+	name string
+	kind dataset.Type
+}
+
+// UnmarshalText reads NAME=TYPE; the type is checked with the other options.
+func (c *columnType) UnmarshalText(text []byte) error {
+	name, kind, ok := strings.Cut(string(text), "=")
+	if !ok || name == "" || kind == "" {
+		return fmt.Errorf("got %q, must be NAME=TYPE", text)
+	}
+	*c = columnType{name, dataset.Type(kind)}
+	return nil
+}
+
+func (c *enqueueCommand) options() dataset.Options {
+	var options dataset.Options
+	for _, column := range c.Column {
+		options.Columns = append(options.Columns, dataset.Column(column))
+	}
+	for _, t := range c.Type {
+		if options.Types == nil {
+			options.Types = map[string]dataset.Type{}
+		}
+		options.Types[t.name] = t.kind
+	}
+	return options
+}
+
+func (c *enqueueCommand) run(ctx context.Context, m *Main) (err error) {
+	tasks, closeTasks, err := c.tasks()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeTasks()) }()
+	// All of it is gone through before anything is sent, so that a mistake in the
+	// last line leaves nothing behind.
+	count := 0
+	for _, err := range tasks {
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		count++
+	}
+	if count == 0 {
+		return agl.Errorf(agl.CodeInvalid, "%s: %w: it has no task", c.File, dataset.ErrEmpty)
+	}
+	store, closeStore, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	return c.send(ctx, m, store, tasks)
+}
+
+// tasks returns those of the file, to be gone through more than once.
+func (c *enqueueCommand) tasks() (iter.Seq2[jsontext.Value, error], func() error, error) {
+	if c.File == "-" {
+		tasks, err := dataset.Read(os.Stdin, "standard input")
+		return values(tasks), func() error { return nil }, err
+	}
+	reader, err := dataset.Open(c.File, c.options())
+	if err != nil {
+		return nil, nil, err
+	}
+	return reader.Records(), reader.Close, nil
+}
+
+func values(tasks agl.Tasks) iter.Seq2[jsontext.Value, error] {
+	return func(yield func(jsontext.Value, error) bool) {
+		for _, task := range tasks {
+			if !yield(task, nil) {
+				return
+			}
+		}
+	}
+}
+
+// A request holds at most so many rollouts, and inputs of about so many bytes.
+const (
+	batchRollouts = 1000
+	batchBytes    = 4 << 20
+)
+
+// send enqueues the tasks in batches. Each has a key, so that a repeat of its
+// request enqueues nothing twice.
+func (c *enqueueCommand) send(ctx context.Context, m *Main, store agl.Store, tasks iter.Seq2[jsontext.Value, error]) error {
+	prefix := "agl-enqueue-" + rand.Text()
+	var batch []agl.EnqueueRollout
+	bytes, sent, batches := 0, 0, 0
+	flush := func() error {
+		batches++
+		rollouts, err := store.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{
+			Rollouts: batch, IdempotencyKey: fmt.Sprintf("%s-%d", prefix, batches),
+		})
+		if err != nil {
+			return fmt.Errorf("enqueue %s: after %d rollouts: %w", c.File, sent, c.errStore(err))
+		}
+		sent += len(rollouts)
+		batch, bytes = batch[:0], 0
+		return c.print(m, rollouts)
+	}
+	for task, err := range tasks {
+		if err != nil {
+			return fmt.Errorf("enqueue %s: after %d rollouts: %w", c.File, sent, err)
+		}
+		if len(batch) > 0 && bytes+len(task) > batchBytes {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		batch, bytes = append(batch, c.rollout(task)), bytes+len(task)
+		if len(batch) == batchRollouts {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if len(batch) == 0 {
+		return nil
+	}
+	return flush()
+}
+
+func (c *enqueueCommand) rollout(task jsontext.Value) agl.EnqueueRollout {
+	config := &agl.RolloutConfig{MaxAttempts: c.MaxAttempts}
+	if c.Timeout > 0 {
+		config.TimeoutSeconds = agl.Some(c.Timeout.Seconds())
+	}
+	if c.Unresponsive > 0 {
+		config.UnresponsiveSeconds = agl.Some(c.Unresponsive.Seconds())
+	}
+	for _, s := range c.RetryOn {
+		if !slices.Contains(config.RetryCondition, agl.AttemptStatus(s)) {
+			config.RetryCondition = append(config.RetryCondition, agl.AttemptStatus(s))
+		}
+	}
+	r := agl.EnqueueRollout{Input: task, Config: config}
+	if c.Mode != "none" {
+		r.Mode = agl.Mode(c.Mode)
+	}
+	if c.ResourcesID != "" {
+		r.ResourcesID = agl.Some(c.ResourcesID)
+	}
+	return r
+}
+
+func (c *enqueueCommand) print(m *Main, rollouts []agl.Rollout) error {
+	for i := range rollouts {
+		if !c.JSON {
+			if err := m.printf("%s\n", rollouts[i].RolloutID); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := m.printJSON(rollouts[i].AppendJSON(nil)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
