@@ -45,6 +45,7 @@ type entry struct {
 type call struct {
 	Reply
 
+	Round int   `json:"round"`
 	Price Price `json:"price"`
 }
 
@@ -206,12 +207,15 @@ func (j *journal) trial(key string) (trial, bool) {
 	return t, ok
 }
 
-func (j *journal) spent() Spent {
+// spent sums the calls of the rounds up to the one given.
+func (j *journal) spent(round int) Spent {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var s Spent
 	for _, key := range slices.Sorted(maps.Keys(j.calls)) { // sums of floats depend on the order
-		s.add(j.calls[key].Usage, j.calls[key].Price)
+		if c := j.calls[key]; c.Round <= round {
+			s.add(c.Usage, c.Price)
+		}
 	}
 	return s
 }

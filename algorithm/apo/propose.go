@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"text/template"
 
@@ -156,7 +157,7 @@ func (p *proposal) edit(ctx context.Context, critique string) (string, error) {
 
 // ask makes a model call, if the budget has room, and journals it.
 func (p *proposal) ask(ctx context.Context, model Model, price Price, key string, seed uint64, request string) (call, error) {
-	if !p.cfg.Budget.within(p.journal.spent()) {
+	if !p.cfg.Budget.within(p.journal.spent(math.MaxInt)) {
 		return call{}, errBudget
 	}
 	reply, err := model.Complete(ctx, Request{
@@ -165,7 +166,7 @@ func (p *proposal) ask(ctx context.Context, model Model, price Price, key string
 	if err != nil {
 		return call{}, err
 	}
-	done := call{Reply: reply, Price: price}
+	done := call{Reply: reply, Round: p.round, Price: price}
 	return done, p.journal.put(entry{Key: key, Call: &done})
 }
 

@@ -2,6 +2,7 @@ package apo
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
 
 	"github.com/go-json-experiment/json"
@@ -96,7 +97,7 @@ const reportFile = "report.json"
 func (s *search) writeReport() error {
 	r := &s.report
 	r.Run = s.journal.header.Run
-	r.Spent = s.journal.spent()
+	r.Spent = s.journal.spent(math.MaxInt)
 	r.Rollouts, r.Masked = s.journal.tally()
 	r.Seed, r.Best = *s.seed, *s.best
 	r.Candidates = make([]Candidate, len(s.candidates))

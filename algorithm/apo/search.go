@@ -222,7 +222,7 @@ func (s *search) round(ctx context.Context, number int) error {
 	if err != nil {
 		return err
 	}
-	round := Round{Round: number, Candidates: len(fresh), Gain: gain, Best: s.best.ResourcesID, Spent: s.journal.spent()}
+	round := Round{Round: number, Candidates: len(fresh), Gain: gain, Best: s.best.ResourcesID, Spent: s.journal.spent(number)}
 	for _, c := range s.beam {
 		round.Beam = append(round.Beam, c.ResourcesID)
 	}

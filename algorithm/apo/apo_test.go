@@ -1,0 +1,170 @@
+package apo_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm/apo"
+)
+
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	w := worlds()["slope"]
+	price := apo.Price{Prompt: 1, Completion: 10} // a call is 100 + 10 tokens, $0.0002
+	for name, budget := range map[string]apo.Budget{"tokens": {Tokens: 110 * 21}, "dollars": {Dollars: 0.0002 * 20.5}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := config(2)
+			cfg.Budget, cfg.GradientPrice, cfg.Concurrency = budget, price, 2
+			r := search(t, w, cfg)
+			if !r.OutOfBudget || !r.Finished || r.Spent.Calls < 21 || r.Spent.Calls > 21+cfg.Concurrency || len(r.Rounds) != 2 {
+				t.Errorf("out of budget %t, finished %t after %d calls and %d rounds; want the end after 21 calls, in the second round",
+					r.OutOfBudget, r.Finished, r.Spent.Calls, len(r.Rounds))
+			}
+			if want := 0.0002 * float64(r.Spent.Calls); r.Spent.Dollars < want*0.999 || r.Spent.Dollars > want*1.001 {
+				t.Errorf("%d calls cost %v, want %v", r.Spent.Calls, r.Spent.Dollars, want)
+			}
+			if !r.Improved {
+				t.Errorf("what was best when the budget was spent is not reported: %+v", r.Gain)
+			}
+		})
+	}
+}
+
+// TestRefusals: an edit that cannot be used is asked for again with the reason,
+// and given up in the end.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	w := worlds()["slope"]
+	var refused, asked atomic.Int64
+	stubborn := func(ctx context.Context, r apo.Request) (apo.Reply, error) {
+		text := r.Messages[0].Content
+		if !strings.HasPrefix(text, "EDIT") {
+			return editor(ctx, r)
+		}
+		asked.Add(1)
+		switch {
+		case strings.Contains(text, "\nit lost {question}\n"):
+			refused.Add(1)
+			return editor(ctx, r)
+		case strings.Contains(text, "\n\n"):
+			return apo.Reply{Text: "Answer {} carefully"}, nil
+		}
+		return apo.Reply{}, nil
+	}
+	cfg := config(1)
+	cfg.GradientModel = apo.ModelFunc(stubborn)
+	r := search(t, w, cfg)
+	if !r.Improved || r.Refused == 0 || int64(r.Refused) != refused.Load() || asked.Load() != 2*refused.Load() || r.Abandoned != 0 {
+		t.Errorf("improved %t; %d refused, %d of %d edits were told why, %d abandoned; want each edit refused once",
+			r.Improved, r.Refused, refused.Load(), asked.Load(), r.Abandoned)
+	}
+	for _, c := range r.Candidates {
+		for _, p := range c.Prompts {
+			if !strings.Contains(p.Prompt, "{question}") {
+				t.Errorf("candidate %s is %q", c.ResourcesID, p.Prompt)
+			}
+		}
+	}
+}
+
+// TestUselessModels: replies without use leave the seed as it is, and end.
+func TestUselessModels(t *testing.T) {
+	t.Parallel()
+	w := worlds()["slope"]
+	for name, tt := range map[string]struct {
+		critique, edit string
+		calls, refused int // of each edit
+	}{
+		"no critique":    {" \n", "never asked", 3, 0},
+		"empty edit":     {"bad", "```\n\n```", 4, 3},
+		"lost":           {"bad", "Here you are: think!", 4, 3},
+		"unknown field":  {"bad", "{question} {answer}", 4, 3},
+		"a lonely brace": {"bad", "{question} {", 4, 3},
+		"the same":       {"bad", "```text\nAnswer {question} carefully\n```", 2, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := config(1)
+			cfg.Rounds = 1
+			cfg.GradientModel = apo.ModelFunc(func(_ context.Context, r apo.Request) (apo.Reply, error) {
+				if strings.HasPrefix(r.Messages[0].Content, "CRITIQUE") {
+					return apo.Reply{Text: tt.critique}, nil
+				}
+				return apo.Reply{Text: tt.edit}, nil
+			})
+			r := search(t, w, cfg)
+			edits := cfg.BeamWidth * cfg.BranchFactor
+			abandoned := edits
+			if name == "the same" {
+				abandoned = 0
+			}
+			if r.Improved || r.Best.ResourcesID != r.Seed.ResourcesID || len(r.Candidates) != 1 || r.Compared != "" ||
+				r.Spent.Calls != tt.calls*edits || r.Refused != tt.refused*edits || r.Abandoned != abandoned {
+				t.Errorf("improved %t, %d candidates, %d calls, %d refused, %d abandoned; want the seed after %d calls",
+					r.Improved, len(r.Candidates), r.Spent.Calls, r.Refused, r.Abandoned, tt.calls*edits)
+			}
+		})
+	}
+}
+
+// TestBatchTimeout: rollouts that nobody takes are cancelled, masked, and no
+// reason to ask a model anything.
+func TestBatchTimeout(t *testing.T) {
+	t.Parallel()
+	st := newStore(t)
+	cfg := config(1)
+	cfg.Rounds, cfg.BatchTimeout = 1, 20*time.Millisecond
+	a := newAPO(t, cfg)
+	if err := a.Run(t.Context(), input(st, worlds()["slope"])); err != nil {
+		t.Fatal(err)
+	}
+	r := a.Report()
+	if r.Improved || r.Spent.Calls != 0 || r.Rollouts != 24+9 || r.Masked["timeout"] != r.Rollouts || r.Seed.Validation.Valid {
+		t.Errorf("improved %t, %d calls, %d rollouts, masked %v; want 33 timeouts", r.Improved, r.Spent.Calls, r.Rollouts, r.Masked)
+	}
+	page, err := st.QueryRollouts(t.Context(), agl.QueryRolloutsParams{StatusIn: []agl.RolloutStatus{agl.RolloutCancelled}})
+	if err != nil || page.Total != r.Rollouts {
+		t.Errorf("%d rollouts are cancelled, %v; want all %d", page.Total, err, r.Rollouts)
+	}
+}
+
+func TestRejects(t *testing.T) {
+	t.Parallel()
+	model := apo.ModelFunc(editor)
+	for want, cfg := range map[string]apo.Config{
+		"apo: GradientModel is nil; a model is required":                          {},
+		"apo: BeamWidth is -1, must be at least 1":                                {GradientModel: model, BeamWidth: -1},
+		"apo: Resamples is 10, must be at least 100":                              {GradientModel: model, Resamples: 10},
+		"apo: EditPrompts is 0, must be at least 1":                               {GradientModel: model, EditPrompts: []string{}},
+		"apo: Level is 95, must be between 0 and 1":                               {GradientModel: model, Level: 95},
+		"apo: Budget.Tokens is -1, must be a number that is not negative":         {GradientModel: model, Budget: apo.Budget{Tokens: -1}},
+		"apo: Budget.Dollars is 5 and both prices are 0: it would never be spent": {GradientModel: model, Budget: apo.Budget{Dollars: 5}},
+		"apo: Rollout: config.max_attempts: got -1, must be at least 1":           {GradientModel: model, Rollout: agl.RolloutConfig{MaxAttempts: -1}},
+		"apo: BatchTimeout is -1ns, must not be negative":                         {GradientModel: model, BatchTimeout: -1},
+		"apo: Temperature is -1, must be a number that is not negative":           {GradientModel: model, Temperature: agl.Some(-1.0)},
+		"apo: EditPrompts: template: EditPrompts[0]:1: unclosed action":           {GradientModel: model, EditPrompts: []string{"{{"}},
+		"apo: CritiquePrompts: template: CritiquePrompts[0]:1:2: executing \"CritiquePrompts[0]\" at <.Nothing>: can't evaluate field Nothing in type apo.CritiqueData": {GradientModel: model, CritiquePrompts: []string{"{{.Nothing}}"}},
+	} {
+		if _, err := apo.New(cfg); !errors.Is(err, agl.ErrInvalid) || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	prompts := worlds()["slope"].resources()
+	st := agl.UnimplementedStore{}
+	for want, in := range map[string]agl.AlgorithmInput{
+		"apo: the input has no store":                                                  {},
+		"apo: the training dataset is empty; critiques need tasks":                     {Store: st, Val: tasks(1), InitialResources: prompts},
+		"apo: the validation dataset is empty; candidates are compared on it":          {Store: st, Train: tasks(1), InitialResources: prompts},
+		"apo: the initial resources hold no prompt_template; there is nothing to tune": {Store: st, Train: tasks(1), Val: tasks(1), InitialResources: prompts[:1]},
+	} {
+		if err := newAPO(t, apo.Config{GradientModel: model}).Run(t.Context(), in); !errors.Is(err, agl.ErrInvalid) || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}

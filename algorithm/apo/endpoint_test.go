@@ -1,0 +1,156 @@
+package apo_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm/apo"
+)
+
+// answers is a server that gives one answer after another.
+type answers struct {
+	list   []answer
+	bodies []string
+	keys   []string
+	at     []time.Duration // since the first request
+	start  time.Time
+}
+
+type answer struct {
+	status     int // 0 is no answer
+	body       string
+	retryAfter string
+}
+
+func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	if a.start.IsZero() {
+		a.start = time.Now()
+	}
+	n := len(a.bodies)
+	a.bodies, a.keys, a.at = append(a.bodies, string(body)), append(a.keys, r.Header.Get("Authorization")), append(a.at, time.Since(a.start))
+	next := a.list[min(n, len(a.list)-1)]
+	if next.status == 0 {
+		return nil, errors.New("connection refused")
+	}
+	header := http.Header{}
+	if next.retryAfter != "" {
+		header.Set("Retry-After", next.retryAfter)
+	}
+	return &http.Response{StatusCode: next.status, Header: header, Body: io.NopCloser(strings.NewReader(next.body)), Request: r}, nil
+}
+
+const good = `{"choices":[{"message":{"role":"assistant","content":"hi"}}],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}`
+
+func ask(ctx context.Context, t *testing.T, a *answers, cfg apo.EndpointConfig, temperature float64) (apo.Reply, error) {
+	t.Helper()
+	cfg.BaseURL, cfg.Model, cfg.HTTPClient = "https://models.example/v1/", "m", &http.Client{Transport: a}
+	e, err := apo.NewEndpoint(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.Complete(ctx, apo.Request{Messages: []apo.Message{{Role: "user", Content: "hello"}}, Temperature: temperature, Seed: 5})
+}
+
+func TestEndpoint(t *testing.T) {
+	t.Parallel()
+	a := &answers{list: []answer{{status: 200, body: good}}}
+	reply, err := ask(t.Context(), t, a, apo.EndpointConfig{APIKey: "key", SendSeed: true}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(apo.Reply{Text: "hi", Usage: apo.Usage{PromptTokens: 3, CompletionTokens: 1}}, reply); diff != "" {
+		t.Errorf("reply (-want +got):\n%s", diff)
+	}
+	want := `{"model":"m","messages":[{"role":"user","content":"hello"}],"temperature":0,"seed":5}`
+	if a.bodies[0] != want || a.keys[0] != "Bearer key" {
+		t.Errorf("asked %s with %q, want %s", a.bodies[0], a.keys[0], want)
+	}
+	if _, err := ask(t.Context(), t, a, apo.EndpointConfig{}, 1); err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"model":"m","messages":[{"role":"user","content":"hello"}]}`; a.bodies[1] != want || a.keys[1] != "" {
+		t.Errorf("asked %s with %q, want %s and no key", a.bodies[1], a.keys[1], want)
+	}
+	for _, body := range []string{`{"choices":[]}`, `{"choices":[{"message":{"content":null}}]}`} {
+		if reply, err := ask(t.Context(), t, &answers{list: []answer{{status: 200, body: body}}}, apo.EndpointConfig{}, 1); err != nil || reply.Text != "" {
+			t.Errorf("%s: got %+v, %v; want an empty text", body, reply, err)
+		}
+	}
+}
+
+func TestEndpointRetries(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		list     []answer
+		requests int
+		atLeast  time.Duration
+		atMost   time.Duration
+		err      error
+	}{
+		"fine":            {[]answer{{status: 200, body: good}}, 1, 0, 0, nil},
+		"away, then back": {[]answer{{}, {status: 503}, {status: 408}, {status: 200, body: "<html>"}, {status: 200, body: good}}, 5, 3750 * time.Millisecond, 7500 * time.Millisecond, nil},
+		"rate limit":      {[]answer{{status: 429, retryAfter: "20"}, {status: 200, body: good}}, 2, 20 * time.Second, 20 * time.Second, nil},
+		"for hours":       {[]answer{{status: 429, retryAfter: "7200"}}, 1, 0, 0, agl.ErrUnavailable},
+		"away for good":   {[]answer{{status: 500, body: "oops"}}, 6, 7750 * time.Millisecond, 15500 * time.Millisecond, agl.ErrUnavailable},
+		"bad request":     {[]answer{{status: 400, body: "no such model"}}, 1, 0, 0, agl.ErrInvalid},
+		"wrong key":       {[]answer{{status: 401}}, 1, 0, 0, agl.ErrUnauthorized},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &answers{list: tt.list}
+				reply, err := ask(t.Context(), t, a, apo.EndpointConfig{}, 1)
+				if !errors.Is(err, tt.err) || (err == nil && reply.Text != "hi") {
+					t.Errorf("got %+v, %v; want %v", reply, err, tt.err)
+				}
+				last := a.at[len(a.at)-1]
+				if len(a.at) != tt.requests || last < tt.atLeast || last > tt.atMost {
+					t.Errorf("requests at %v; want %d, the last between %v and %v", a.at, tt.requests, tt.atLeast, tt.atMost)
+				}
+			})
+		})
+	}
+}
+
+func TestEndpointRate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := &answers{list: []answer{{status: 429}, {status: 200, body: good}}}
+		if _, err := ask(t.Context(), t, a, apo.EndpointConfig{RequestsPerSecond: 0.1}, 1); err != nil {
+			t.Fatal(err)
+		}
+		if a.at[1] != 10*time.Second {
+			t.Errorf("the second request came after %v, want 10 s", a.at[1])
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if _, err := ask(ctx, t, &answers{list: []answer{{}}}, apo.EndpointConfig{}, 1); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want the context's error", err)
+		}
+	})
+}
+
+func TestNewEndpointRejects(t *testing.T) {
+	t.Parallel()
+	for want, cfg := range map[string]apo.EndpointConfig{
+		`apo: BaseURL is "localhost", must be an http or https URL`:                  {BaseURL: "localhost", Model: "m"},
+		"apo: Model is empty; the name of a model is required":                       {BaseURL: "http://localhost/v1"},
+		"apo: RequestsPerSecond 0, Timeout 0s, MaxAttempts -1: none may be negative": {BaseURL: "http://localhost/v1", Model: "m", MaxAttempts: -1},
+	} {
+		if _, err := apo.NewEndpoint(cfg); !errors.Is(err, agl.ErrInvalid) || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
