@@ -18,7 +18,7 @@ const (
 	sequencers    = 8
 	sequenceBatch = 256
 	// sequenceGrace bounds how long the end of a reply waits for its sequence id.
-	sequenceGrace = 50 * time.Millisecond
+	sequenceGrace = 500 * time.Millisecond
 	// batchCalls and batchBytes bound what is written at once.
 	batchCalls = 256
 	batchBytes = 8 << 20

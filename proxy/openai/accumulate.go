@@ -182,20 +182,45 @@ func (a *Accumulator) choice(raw []byte) *choice {
 	return c
 }
 
-// choiceMember takes a member of a choice of a chunk.
+// walkChoiceMember takes the member of a choice of a chunk whose value starts
+// where m says, in one walk, and returns the position behind it, or -1.
+func (a *Accumulator) walkChoiceMember(c *choice, doc []byte, m member) int {
+	if doc[m.valueStart] == '{' {
+		take := (*choice).addLogprob
+		switch string(m.name) {
+		case "delta", "message":
+			take = (*choice).addDelta
+		case "logprobs":
+		default:
+			take = nil
+		}
+		if take != nil {
+			return walkMembers(doc, m.valueStart, func(m member) int {
+				if m.end = skipValue(doc, m.valueStart); m.end >= 0 {
+					m.value = doc[m.valueStart:m.end:m.end]
+					a.size += take(c, m)
+				}
+				return m.end
+			})
+		}
+	}
+	if m.end = skipValue(doc, m.valueStart); m.end >= 0 {
+		a.choiceMember(c, m.name, doc[m.valueStart:m.end:m.end])
+	}
+	return m.end
+}
+
+// choiceMember takes any other member of a choice.
 func (a *Accumulator) choiceMember(c *choice, name, value []byte) {
 	switch {
 	case string(name) == "index" || isNull(value):
-	case string(name) == "delta" || string(name) == "message":
-		a.size += c.message.add(value)
+	case string(name) == "delta" || string(name) == "message" || string(name) == "logprobs": // of another kind than an object
 	case string(name) == "text" && value[0] == '"':
 		c.text.name = textName
 		c.text.value = append(c.text.value, value[1:len(value)-1]...)
 		a.size += len(value)
 	case string(name) == "token_ids":
 		a.size += c.tokenIDs.add(value)
-	case string(name) == "logprobs":
-		a.size += c.addLogprobs(value)
 	default:
 		a.size += set(&c.members, name, value)
 	}
@@ -203,19 +228,19 @@ func (a *Accumulator) choiceMember(c *choice, name, value []byte) {
 
 var textName = []byte("text")
 
-func (c *choice) addLogprobs(raw []byte) int {
-	grown := 0
-	eachMember(raw, func(m member) {
-		switch {
-		case isNull(m.value):
-		case m.value[0] == '[':
-			grown += listOf(&c.lists, m.name).add(m.value)
-		default:
-			grown += set(&c.logprobs, m.name, m.value)
-		}
-	})
-	return grown
+// addLogprob takes a member of a choice's logprobs.
+func (c *choice) addLogprob(m member) int {
+	switch {
+	case isNull(m.value):
+		return 0
+	case m.value[0] == '[':
+		return listOf(&c.lists, m.name).add(m.value)
+	default:
+		return set(&c.logprobs, m.name, m.value)
+	}
 }
+
+func (c *choice) addDelta(m member) int { return c.message.take(m) }
 
 func listOf(lists *[]namedList, name []byte) *list {
 	for i := range *lists {
@@ -227,24 +252,30 @@ func listOf(lists *[]namedList, name []byte) *list {
 	return &(*lists)[len(*lists)-1].list
 }
 
-// add takes a delta. Identifying members say the same each time, so their
-// first value counts; other strings are pieces of a text.
+// add takes a delta.
 func (d *message) add(raw []byte) int {
 	grown := 0
-	eachMember(raw, func(m member) {
-		switch name := string(m.name); {
-		case isNull(m.value):
-		case name == "tool_calls" && m.value[0] == '[':
-			eachElement(m.value, func(value []byte) { grown += d.addCall(value) })
-		case m.value[0] == '[':
-			grown += listOf(&d.lists, m.name).add(m.value)
-		case m.value[0] != '"' || name == "role" || name == "id" || name == "type":
-			grown += set(&d.members, m.name, m.value)
-		default:
-			grown += join(&d.texts, m.name, m.value)
-		}
-	})
+	eachMember(raw, func(m member) { grown += d.take(m) })
 	return grown
+}
+
+// take takes a member of a delta. Identifying members say the same each time, so
+// their first value counts; other strings are pieces of a text.
+func (d *message) take(m member) int {
+	switch name := string(m.name); {
+	case isNull(m.value):
+		return 0
+	case name == "tool_calls" && m.value[0] == '[':
+		grown := 0
+		eachElement(m.value, func(value []byte) { grown += d.addCall(value) })
+		return grown
+	case m.value[0] == '[':
+		return listOf(&d.lists, m.name).add(m.value)
+	case m.value[0] != '"' || name == "role" || name == "id" || name == "type":
+		return set(&d.members, m.name, m.value)
+	default:
+		return join(&d.texts, m.name, m.value)
+	}
 }
 
 func (d *message) addCall(raw []byte) int {

@@ -131,7 +131,15 @@ func (w *walk) choice(at int) int {
 	var cut cutter
 	var c *choice
 	end := walkMembers(w.doc, at, func(m member) int {
-		if m.end = skipValue(w.doc, m.valueStart); m.end < 0 {
+		if w.to == nil {
+			m.end = skipValue(w.doc, m.valueStart)
+		} else {
+			if c == nil {
+				c = w.to.choice(w.doc[at:])
+			}
+			m.end = w.to.walkChoiceMember(c, w.doc, m)
+		}
+		if m.end < 0 {
 			return -1
 		}
 		w.edits = cut.begin(w.edits, m)
@@ -140,12 +148,6 @@ func (w *walk) choice(at int) int {
 		w.edits = cut.end(w.edits, m, hidden)
 		if w.hide.Logprobs && string(m.name) == "logprobs" && !isNull(value) {
 			w.edits = append(w.edits, edit{m.valueStart, m.end, null})
-		}
-		if w.to != nil {
-			if c == nil {
-				c = w.to.choice(w.doc[at:])
-			}
-			w.to.choiceMember(c, m.name, value)
 		}
 		return m.end
 	})
