@@ -17,8 +17,8 @@ test: ## unit tests
 	$(GO) vet ./...
 	$(GO) test $(UNIT)
 
-race: ## unit tests under the race detector
-	$(GO) test -race $(UNIT)
+race: ## unit tests under the race detector, but for long ones of one goroutine
+	$(GO) test -race -short $(UNIT)
 
 $(LINT):
 	GOBIN=$(CURDIR)/$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)

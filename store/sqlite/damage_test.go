@@ -145,6 +145,7 @@ func TestCheck(t *testing.T) {
 // file and the check, and the check itself does not give up.
 func TestDamagedPages(t *testing.T) {
 	t.Parallel()
+	oneGoroutine(t)
 	path := populated(t)
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -103,6 +103,7 @@ func TestDatabaseBesideServer(t *testing.T) {
 // from the file, and that their space can be given back.
 func TestLargeDeletion(t *testing.T) {
 	t.Parallel()
+	oneGoroutine(t)
 	for _, how := range []string{"delete", "evict"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()

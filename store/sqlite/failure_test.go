@@ -173,6 +173,9 @@ func randomChanges(source *rand.Rand, statuses map[string]agl.RolloutStatus, att
 // what is in the file, and both are as before.
 func TestFailedApply(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("long, and all in one goroutine")
+	}
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
@@ -243,6 +246,9 @@ func TestFailedApply(t *testing.T) {
 // has gone.
 func TestLogIsBounded(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("long, and all in one goroutine")
+	}
 	d := openTest(t, Config{})
 	const most = 200_000
 	write := func() int64 {

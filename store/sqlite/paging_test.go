@@ -37,6 +37,7 @@ func cut[T any](all []T, offset, limit int) []T {
 // gives.
 func TestSpanPages(t *testing.T) {
 	t.Parallel()
+	oneGoroutine(t)
 	type span struct {
 		sequence, ordinal int
 		attempt, id       string
@@ -120,6 +121,7 @@ func TestSpanPages(t *testing.T) {
 // started together and some of which are gone, with what sorting gives.
 func TestRolloutPages(t *testing.T) {
 	t.Parallel()
+	oneGoroutine(t)
 	for _, ordered := range []bool{true, false} {
 		t.Run(fmt.Sprintf("ordered=%v", ordered), func(t *testing.T) {
 			t.Parallel()

@@ -87,3 +87,12 @@ func TestStore(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, openStore)
 }
+
+// oneGoroutine leaves a long test out of short runs: under the race detector it
+// would take minutes and could find nothing.
+func oneGoroutine(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("long, and all in one goroutine")
+	}
+}
