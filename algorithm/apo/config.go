@@ -80,7 +80,8 @@ type Config struct {
 	Seed uint64
 
 	// OutDir gets report.json, rewritten after every round, and journal.jsonl,
-	// from which a later run of the same Config goes on; empty means neither.
+	// from which a later run of the same Config goes on; empty means neither. A
+	// directory is one search's alone, and one process's at a time.
 	OutDir string
 	// Progress is called after every round, never concurrently; nil does nothing.
 	Progress func(Round)

@@ -198,7 +198,7 @@ func statusError(status int, body []byte) error {
 // retryAfter reads the header's two forms (RFC 9110, §10.2.3); 0 when it has neither.
 func retryAfter(value string, now time.Time) time.Duration {
 	if seconds, err := strconv.Atoi(value); err == nil && seconds > 0 {
-		return min(time.Duration(seconds), time.Duration(longestRetryAfter/time.Second)+1) * time.Second
+		return time.Duration(min(seconds, int(longestRetryAfter/time.Second)+1)) * time.Second
 	}
 	if at, err := http.ParseTime(value); err == nil {
 		return max(at.Sub(now), 0)

@@ -109,6 +109,7 @@ func TestEndpointRetries(t *testing.T) {
 		"wrong key":       {[]answer{{status: 401}}, 1, 0, 0, agl.ErrUnauthorized},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				a := &answers{list: tt.list}
 				reply, err := ask(t.Context(), t, a, apo.EndpointConfig{}, 1)

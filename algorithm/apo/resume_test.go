@@ -122,6 +122,34 @@ func TestResume(t *testing.T) {
 	}
 }
 
+// TestResumeElsewhere: a run that goes on with another model endpoint does not use
+// the bundles that a store kept with the old one.
+func TestResumeElsewhere(t *testing.T) {
+	t.Parallel()
+	w := worlds()["slope"]
+	st := newStore(t)
+	serve(t, st, w.agent)
+	cfg := config(1)
+	cfg.Rounds, cfg.OutDir = 1, t.TempDir()
+	in := input(st, w)
+	for _, endpoint := range []string{"http://old/v1", "http://new/v1", "http://new/v1"} {
+		in.InitialResources = append(agl.Resources{{Name: "model", Resource: agl.LLM{Endpoint: endpoint, Model: "m"}}}, in.InitialResources[1:]...)
+		a := newAPO(t, cfg)
+		if err := a.Run(t.Context(), in); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range a.Report().Candidates {
+			known, err := st.GetResources(t.Context(), agl.GetResourcesParams{ResourcesID: c.ResourcesID})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if llm, err := known.Resources.LLM("", ""); err != nil || llm.Endpoint != endpoint {
+				t.Errorf("%s names %q, %v; want %s", c.ResourcesID, llm.Endpoint, err, endpoint)
+			}
+		}
+	}
+}
+
 func TestJournalOfAnotherSearch(t *testing.T) {
 	t.Parallel()
 	w := worlds()["slope"]

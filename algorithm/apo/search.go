@@ -1,6 +1,7 @@
 package apo
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -188,10 +189,11 @@ func promptsOf(resources agl.Resources) []NamedPrompt {
 	return out
 }
 
-// store makes the candidate's bundle known, unless a run before this one did.
+// store makes the candidate's bundle known, unless a run before this one did and
+// nothing beside the prompts, as a model's endpoint, has changed since.
 func (s *search) store(ctx context.Context, c *Candidate) error {
-	_, err := s.in.Store.GetResources(ctx, agl.GetResourcesParams{ResourcesID: c.ResourcesID})
-	if errors.Is(err, agl.ErrNotFound) {
+	known, err := s.in.Store.GetResources(ctx, agl.GetResourcesParams{ResourcesID: c.ResourcesID})
+	if errors.Is(err, agl.ErrNotFound) || (err == nil && !bytes.Equal(known.Resources.AppendJSON(nil), c.Resources.AppendJSON(nil))) {
 		_, err = s.in.Store.UpdateResources(ctx, agl.UpdateResourcesParams{ResourcesID: c.ResourcesID, Resources: c.Resources})
 	}
 	if err != nil {
@@ -218,7 +220,7 @@ func (s *search) round(ctx context.Context, number int) error {
 			return err
 		}
 	}
-	gain, err := s.challenge(ctx, number)
+	gain, err := s.challenge(ctx)
 	if err != nil {
 		return err
 	}
@@ -318,7 +320,7 @@ func (s *search) whole(c *Candidate, stage string, samples int) batch {
 }
 
 // challenge compares the leader with the best so far.
-func (s *search) challenge(ctx context.Context, round int) (Gain, error) {
+func (s *search) challenge(ctx context.Context) (Gain, error) {
 	leader := s.beam[0]
 	if leader == s.best {
 		return Gain{}, nil
@@ -335,7 +337,7 @@ func (s *search) challenge(ctx context.Context, round int) (Gain, error) {
 	if err != nil {
 		return Gain{}, err
 	}
-	gain := s.gain(before, scores, round)
+	gain := s.gain(before, scores)
 	shorter := s.best != s.seed && gain.Tie() && gain.Mean >= 0 && leader.length() < s.best.length()
 	if gain.Positive() || shorter {
 		s.best = leader
@@ -343,8 +345,8 @@ func (s *search) challenge(ctx context.Context, round int) (Gain, error) {
 	return gain, nil
 }
 
-func (s *search) gain(before, after []agl.Null[float64], place int) Gain {
-	return pairedGain(before, after, s.cfg.Level, s.cfg.Resamples, algorithm.DeriveSeed(s.cfg.Seed, "bootstrap", place))
+func (s *search) gain(before, after []agl.Null[float64]) Gain {
+	return pairedGain(before, after, s.cfg.Level, s.cfg.Resamples, algorithm.DeriveSeed(s.cfg.Seed, "bootstrap"))
 }
 
 // conclude compares the best with the seed by rollouts that took part in no
@@ -361,7 +363,7 @@ func (s *search) conclude(ctx context.Context) error {
 		if err != nil {
 			return errors.Join(fmt.Errorf("final comparison: %w", err), s.writeReport())
 		}
-		s.report.Compared, s.report.Gain = s.best.ResourcesID, s.gain(scores[0], scores[1], 0)
+		s.report.Compared, s.report.Gain = s.best.ResourcesID, s.gain(scores[0], scores[1])
 		if s.report.Improved = s.report.Gain.Positive(); !s.report.Improved {
 			s.best = s.seed
 		}
