@@ -227,6 +227,24 @@ func TestOptima(t *testing.T) {
 	}
 }
 
+// TestGreedy: without a beam, the local optimum is not left, so it is one.
+func TestGreedy(t *testing.T) {
+	t.Parallel()
+	w := worlds()["local optimum"]
+	const seeds, atMost = 5, 1
+	found := 0
+	for seed := range uint64(seeds) {
+		cfg := config(seed)
+		cfg.BeamWidth, cfg.BranchFactor = 1, 9 // as many edits
+		if fmt.Sprint(count(search(t, w, cfg).Best.Prompts)) == fmt.Sprint(w.optimum) {
+			found++
+		}
+	}
+	if found > atMost {
+		t.Errorf("a beam of 1 found the optimum in %d of %d seeds, want at most %d", found, seeds, atMost)
+	}
+}
+
 // TestCoverage: the interval reported covers the true gain of the candidate that
 // it is about, whether or not it is reported to help.
 func TestCoverage(t *testing.T) {
