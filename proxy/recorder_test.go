@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -107,6 +108,84 @@ func TestSequenceOrder(t *testing.T) {
 		}
 		closed(t, p)
 	})
+}
+
+// distant is a store behind a network. It has no ids for the rollout "bad".
+type distant struct {
+	*spans
+
+	batches [][]string // the rollouts of each request for several attempts
+}
+
+func (d *distant) ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDsParams) (int64, error) {
+	if p.RolloutID == "bad" {
+		return 0, agl.Errorf(agl.CodeInvalid, "rollout_id: got bad, must be good")
+	}
+	return d.spans.ReserveSequenceIDs(ctx, p)
+}
+
+func (d *distant) ReserveSequenceIDsOf(ctx context.Context, attempts []agl.ReserveSequenceIDsParams) ([]int64, error) {
+	var rollouts []string
+	for _, p := range attempts {
+		rollouts = append(rollouts, p.RolloutID)
+	}
+	d.batches = append(d.batches, rollouts)
+	var first []int64
+	for _, p := range attempts {
+		id, err := d.ReserveSequenceIDs(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		first = append(first, id)
+	}
+	return first, nil
+}
+
+// Calls that want ids while a request for some is under way share the next one,
+// and an attempt that cannot have any takes none from the others.
+func TestSequenceBatch(t *testing.T) {
+	t.Parallel()
+	for _, rollouts := range [][]string{{"a", "b", "c"}, {"a", "bad", "c"}} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &distant{spans: &spans{reserve: func() error {
+				time.Sleep(time.Second)
+				return nil
+			}}}
+			p := unplugged(t, func(r *http.Request) (string, error) {
+				time.Sleep(time.Minute)
+				return always(r)
+			}, nil, func(c *proxy.Config) { c.Spans = store })
+			var group sync.WaitGroup
+			for _, id := range append([]string{"first"}, rollouts...) {
+				for range 2 {
+					group.Go(func() { call(t.Context(), p, strings.Replace(attemptPath, "ro-1", id, 1)) })
+					synctest.Wait()
+				}
+			}
+			group.Wait()
+			for _, id := range append([]string{"first"}, rollouts...) {
+				if err := p.Flush(t.Context(), []string{id}); (err != nil) != (id == "bad") {
+					t.Errorf("flush %s: %v", id, err)
+				}
+			}
+			if want := [][]string{append(rollouts, "first")}; !slices.EqualFunc(store.batches, want, slices.Equal) {
+				t.Errorf("requests for %v, want %v", store.batches, want)
+			}
+			got := make(map[string][]int64)
+			for _, c := range store.calls() {
+				got[c.RolloutID] = append(got[c.RolloutID], c.SequenceID)
+			}
+			for _, id := range append([]string{"first"}, rollouts...) {
+				slices.Sort(got[id]) // a request that failed for one may leave a gap for others
+				if id != "bad" && (len(got[id]) != 2 || got[id][1] != got[id][0]+1) {
+					t.Errorf("%s: sequence ids %v, want two in a row", id, got[id])
+				}
+			}
+			if err := p.Close(t.Context()); err != nil {
+				t.Log(err) // the loss once more
+			}
+		})
+	}
 }
 
 // A flush returns when the calls that had begun are stored, and not before; it

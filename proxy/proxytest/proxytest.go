@@ -68,6 +68,7 @@ func (s *Server) Requests() []Request {
 }
 
 // Gone receives once for each request whose client left before the reply's end.
+// Of those that nobody receives the first 4,096 are kept.
 func (s *Server) Gone() <-chan struct{} { return s.gone }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
@@ -81,7 +82,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock()
 	ok := s.reply(w, r, s.script(r.Context(), request))
 	if r.Context().Err() != nil {
-		s.gone <- struct{}{}
+		select {
+		case s.gone <- struct{}{}:
+		default: // nobody listens, and Close must not wait for that
+		}
 	}
 	if !ok {
 		// Ends the connection, unless that was done.
