@@ -86,6 +86,7 @@ type cli struct {
 	Stats     statsCommand     `cmd:"" help:"Count what the store holds."`
 	Enqueue   enqueueCommand   `cmd:"" help:"Enqueue the tasks of a file as rollouts."`
 	Cancel    cancelCommand    `cmd:"" help:"Cancel rollouts."`
+	Export    exportCommand    `cmd:"" help:"Write triplets, trajectories or chat messages to a file, for use in any trainer."`
 	Version   versionCommand   `cmd:"" help:"Print the version."`
 }
 

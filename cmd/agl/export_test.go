@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/dataset"
+)
+
+// calls puts rollouts with recorded model calls into the store: $GOOD has two
+// calls of one conversation and a reward, $LOST ended by a timeout, $LIVE has not
+// ended.
+func calls(ts *testscript.TestScript, _ bool, _ []string) {
+	ctx := context.Background()
+	store := dial(ts)
+	for _, r := range []struct {
+		name string
+		end  agl.AttemptStatus
+		kind agl.OutcomeKind
+		span string
+	}{
+		{"GOOD", agl.AttemptSucceeded, agl.OutcomeOK, agl.SpanLiteLLMRequest},
+		{"LOST", agl.AttemptFailed, agl.OutcomeTimeout, agl.SpanLiteLLMRequest},
+		{"LIVE", "", "", agl.SpanChatCompletion},
+	} {
+		rollout, err := store.StartRollout(ctx, agl.StartRolloutParams{
+			EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value(`"x"`), Mode: agl.ModeTrain},
+		})
+		ts.Check(err)
+		ts.Setenv(r.name, rollout.RolloutID)
+		call := func(id string, prompt, reply []int, text string) testSpan {
+			return testSpan{id: id, name: r.span, attrs: []agl.Attr{
+				{Key: agl.AttrGenAIResponseID, Value: "chatcmpl-" + id},
+				{Key: agl.AttrPromptTokenIDs, Value: prompt}, {Key: agl.AttrResponseTokenIDs, Value: reply},
+				{Key: agl.AttrLogprobsContent, Value: fmt.Sprintf(`[{"logprob":%v}]`, -math.Ldexp(1, -len(prompt)))},
+				{Key: "gen_ai.prompt.0.role", Value: "user"}, {Key: "gen_ai.prompt.0.content", Value: "3 + 4"},
+				{Key: "gen_ai.completion.0.role", Value: "assistant"}, {Key: "gen_ai.completion.0.content", Value: text},
+			}}
+		}
+		addSpans(ts, store, rollout,
+			call("a", []int{1, 2}, []int{3}, "7"), call("b", []int{1, 2, 3, 4}, []int{5}, "seven"),
+			testSpan{id: "c", name: agl.SpanAnnotation, attrs: rewardAttrs(ts, agl.Reward{Name: "primary", Value: 0.5})},
+		)
+		if r.end == "" {
+			continue
+		}
+		_, err = store.UpdateAttempt(ctx, agl.UpdateAttemptParams{
+			RolloutID: rollout.RolloutID, AttemptID: rollout.Attempt.AttemptID, Status: &r.end,
+			Metadata: agl.WithOutcome(nil, agl.Outcome{Kind: r.kind}),
+		})
+		ts.Check(err)
+	}
+}
+
+// rows FILE prints the rows of a Parquet file as JSON Lines into a file of the
+// same name with .jsonl behind it.
+func rows(ts *testscript.TestScript, _ bool, args []string) {
+	r, err := dataset.Open(ts.MkAbs(args[0]), dataset.Options{Format: dataset.FormatParquet})
+	ts.Check(err)
+	defer r.Close()
+	var lines []byte
+	for row, err := range r.Records() {
+		ts.Check(err)
+		lines = append(append(lines, row...), '\n')
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]+".jsonl"), lines, 0o600))
+}
+
+// many N puts succeeded rollouts into the store, each with a call of its own.
+func many(ts *testscript.TestScript, _ bool, args []string) {
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	store := dial(ts)
+	status := agl.AttemptSucceeded
+	for i := range n {
+		r, err := store.StartRollout(context.Background(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value("1")}})
+		ts.Check(err)
+		addSpans(ts, store, r, testSpan{id: "a", name: agl.SpanLiteLLMRequest, attrs: []agl.Attr{
+			{Key: agl.AttrPromptTokenIDs, Value: []int{i}}, {Key: agl.AttrResponseTokenIDs, Value: []int{1}},
+		}})
+		_, err = store.UpdateAttempt(context.Background(), agl.UpdateAttemptParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, Status: &status})
+		ts.Check(err)
+	}
+}
