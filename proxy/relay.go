@@ -40,7 +40,7 @@ var pool = sync.Pool{New: func() any { return new(buffers) }}
 // input is where pieces of a reply are read to.
 func (b *buffers) input() []byte {
 	if b.in == nil {
-		b.in = make([]byte, 8<<10)
+		b.in = make([]byte, 16<<10)
 	}
 	return b.in
 }
