@@ -204,6 +204,9 @@ func input(st agl.Store, w world) agl.AlgorithmInput {
 // helps, nothing is reported to.
 func TestOptima(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("many seeds of what other tests do once")
+	}
 	for name, w := range worlds() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -249,6 +252,9 @@ func TestGreedy(t *testing.T) {
 // it is about, whether or not it is reported to help.
 func TestCoverage(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("many seeds of what other tests do once")
+	}
 	for name, w := range map[string]world{"slope": worlds()["slope"], "nothing helps": worlds()["nothing helps"]} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
