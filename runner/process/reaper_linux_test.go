@@ -40,7 +40,7 @@ func underReaper() error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithTimeout(context.TODO(), time.Minute)
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
 	fmt.Fprintln(os.Stdout, "started")
 	const runs = 16

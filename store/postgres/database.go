@@ -15,6 +15,7 @@ import (
 type Database struct {
 	config *pgxpool.Config
 	conn   *pgx.Conn
+	close  func() error
 }
 
 var _ store.Database = (*Database)(nil)
@@ -43,15 +44,16 @@ func OpenDatabase(ctx context.Context, url string) (*Database, error) {
 	if err != nil {
 		return nil, failed(ctx, "connect to "+location(url), err)
 	}
-	return &Database{parsed, conn}, nil
+	lasting := context.WithoutCancel(ctx)
+	return &Database{parsed, conn, func() error {
+		ctx, cancel := context.WithTimeout(lasting, answerSlack)
+		defer cancel()
+		return conn.Close(ctx)
+	}}, nil
 }
 
 // Close implements store.Database.
-func (d *Database) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), answerSlack)
-	defer cancel()
-	return d.conn.Close(ctx)
-}
+func (d *Database) Close() error { return d.close() }
 
 // Status implements store.Database.
 func (d *Database) Status(ctx context.Context) (store.DatabaseStatus, error) {

@@ -19,7 +19,7 @@ func migrate(ctx context.Context, url string) error {
 		return err
 	}
 	_, _, err = d.Migrate(ctx)
-	return errors.Join(err, d.Close()) //nolint:contextcheck // it bounds itself
+	return errors.Join(err, d.Close())
 }
 
 // empty makes a used database another, empty one.
