@@ -364,7 +364,11 @@ func (d *Driver) finish(ctx context.Context) error {
 			}
 		}
 		return next.write(ctx, c)
-	}, func() { d.state = next })
+	}, func() {
+		d.mu.Lock() // a subscriber may be reading still
+		d.state = next
+		d.mu.Unlock()
+	})
 	if err != nil {
 		return err
 	}
