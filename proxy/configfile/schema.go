@@ -1,216 +1,126 @@
 package configfile
 
 import (
-	"net"
-	"net/url"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-	"go.yaml.in/yaml/v3"
-
+	"github.com/agl-go/agl/internal/yamlfile"
 	"github.com/agl-go/agl/proxy"
 )
 
-// file reads the whole file.
-func (r *reader) file(n *yaml.Node, f *File) {
-	c := &f.Proxy
-	given := r.object(n, "", map[string]field{
-		"listen":     r.address(&f.Listen),
-		"store":      r.url(&f.Store),
-		"token":      r.secret(&f.Token),
-		"public_url": r.url(&c.PublicURL),
-		"key_secret": r.secret(&c.KeySecret),
-		"models": func(n *yaml.Node, at string) {
-			r.list(n, at, func(n *yaml.Node, at string) {
-				var m proxy.Model
-				r.model(n, at, &m)
-				c.Models = append(c.Models, m)
-			})
-			if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-				r.failf(n, "%s: empty, there must be one at least", at)
-			}
-		},
-		"control": func(n *yaml.Node, at string) { r.control(n, at, &c.Control) },
-		"retry": r.section(map[string]field{
-			"attempts": integer(r, &c.Retry.Attempts), "delay": r.duration(&c.Retry.Delay), "max_delay": r.duration(&c.Retry.MaxDelay),
-		}),
-		"health": r.section(map[string]field{
-			"failures": integer(r, &c.Health.Failures), "rest": r.duration(&c.Health.Rest), "max_rest": r.duration(&c.Health.MaxRest),
-			"probe_interval": r.duration(&c.Health.ProbeInterval), "probe_timeout": r.duration(&c.Health.ProbeTimeout),
-		}),
-		"pause": r.section(map[string]field{"timeout": r.duration(&c.PauseTimeout), "queue": integer(r, &c.PauseQueue)}),
-		"cache": r.section(map[string]field{"size": r.size(&c.CacheBytes)}),
-		"capture": r.section(map[string]field{
-			"mode": word(r, &c.Capture, map[string]proxy.CaptureMode{
-				string(proxy.CaptureRequire): proxy.CaptureRequire, string(proxy.CaptureBestEffort): proxy.CaptureBestEffort, string(proxy.CaptureOff): proxy.CaptureOff,
-			}),
-			"spool_dir": r.text(&c.SpoolDir), "spool_size": r.size(&c.SpoolBytes),
-			"memory": r.size(&c.CaptureBytes), "reply_size": r.size(&c.MaxReplyBytes), "store_timeout": r.duration(&c.StoreTimeout),
-			"store_retry": r.duration(&c.StoreRetry), "write_delay": r.duration(&c.WriteDelay),
-		}),
-		"request_size":  r.size(&c.MaxRequestBytes),
-		"queue_timeout": r.duration(&c.QueueTimeout),
-		"idle_timeout":  r.duration(&c.IdleTimeout),
-		"log":           r.section(map[string]field{"calls": r.boolean(&c.LogCalls), "contents": r.boolean(&c.LogContents)}),
-	})
-	if n.Kind == yaml.MappingNode && given["models"] == nil {
-		r.failf(n, "models: missing, there must be one at least")
+// declare declares the whole file.
+func declare(f *File) yamlfile.Value {
+	keys := []yamlfile.Field{
+		yamlfile.Key("listen", "Where to serve. The command's --host and --port when it is not here.", yamlfile.Address(&f.Listen)),
+		yamlfile.Key("store", "Base URL of the store that takes the records.", yamlfile.URL(&f.Store)).Default("http://localhost:4747"),
+		yamlfile.Key("token", "For the store, and asked for by /admin and /metrics.", yamlfile.Secret(&f.Token)),
+	}
+	for _, k := range Keys(&f.Proxy) {
+		if k.Name() == "models" {
+			k = k.Required(", there must be one at least")
+		}
+		keys = append(keys, k)
+	}
+	return yamlfile.Mapping(keys...)
+}
+
+// Keys declares the keys of a proxy, bound to c, for files that configure one
+// among other things. None is required. What c holds is what a key that is not
+// there leaves.
+func Keys(c *proxy.Config) []yamlfile.Field {
+	return []yamlfile.Field{
+		yamlfile.Key("models", "The backends. Several of one name are replicas: the calls of a rollout stay on one of them, rollouts are spread.",
+			yamlfile.NonEmptyList(&c.Models, model)),
+		yamlfile.Key("public_url", "Where agents reach the proxy, when that is not where it listens.", yamlfile.URL(&c.PublicURL)),
+		yamlfile.Key("key_secret", "Agents then need the virtual key of their attempt, which is made with it.", yamlfile.Secret(&c.KeySecret)),
+		yamlfile.Key("control", "What calls of rollouts may and may not, for those that have no control of their own.", control(&c.Control)),
+		yamlfile.Key("retry", "How a request is repeated that a backend did not answer, or with 408, 429 or 5xx.", yamlfile.Mapping(
+			yamlfile.Key("attempts", "How often a request is sent at most; 1 repeats nothing.", yamlfile.Integer(&c.Retry.Attempts)).Default(3),
+			yamlfile.Key("delay", "Bound of the pause before the first repeat, which doubles with each.", yamlfile.Duration(&c.Retry.Delay)).Default("100ms"),
+			yamlfile.Key("max_delay", "Bound of every pause.", yamlfile.Duration(&c.Retry.MaxDelay)).Default("5s"),
+		)),
+		yamlfile.Key("health", "When backends count as down.", yamlfile.Mapping(
+			yamlfile.Key("failures", "Calls in a row that a backend may fail before it rests.", yamlfile.Integer(&c.Health.Failures)).Default(5),
+			yamlfile.Key("rest", "How long it rests before one call tries it again; doubles while that fails.", yamlfile.Duration(&c.Health.Rest)).Default("1s"),
+			yamlfile.Key("max_rest", "Bound of the rest.", yamlfile.Duration(&c.Health.MaxRest)).Default("30s"),
+			yamlfile.Key("probe_interval", "How often a health_url is asked.", yamlfile.Duration(&c.Health.ProbeInterval)).Default("5s"),
+			yamlfile.Key("probe_timeout", "Bound of each probe.", yamlfile.Duration(&c.Health.ProbeTimeout)).Default("2s"),
+		)),
+		yamlfile.Key("pause", "While the proxy is paused, as for new weights.", yamlfile.Mapping(
+			yamlfile.Key("timeout", "How long a call waits.", yamlfile.Duration(&c.PauseTimeout)).Default("5m"),
+			yamlfile.Key("queue", "How many calls may wait.", yamlfile.Integer(&c.PauseQueue)).Default(10000),
+		)),
+		yamlfile.Key("cache", "Repeats replies to equal requests, which training does not want.", yamlfile.Mapping(
+			yamlfile.Key("size", "Bytes of replies that are kept; 0 is no cache.", yamlfile.Size(&c.CacheBytes)).Default(0),
+		)),
+		yamlfile.Key("capture", "What becomes of the records of calls.", capture(c)),
+		yamlfile.Key("request_size", "Longer requests get 413.", yamlfile.Size(&c.MaxRequestBytes)).Default("64MiB"),
+		yamlfile.Key("queue_timeout", "How long a call waits for a backend's limits, or for memory.", yamlfile.Duration(&c.QueueTimeout)).Default("30s"),
+		yamlfile.Key("idle_timeout", "How long a backend may send nothing.", yamlfile.Duration(&c.IdleTimeout)).Default("10m"),
+		yamlfile.Key("log", "What is logged of calls.", yamlfile.Mapping(
+			yamlfile.Key("calls", "A line for each call, at level info.", yamlfile.Bool(&c.LogCalls)).Default(c.LogCalls),
+			yamlfile.Key("contents", "Requests and replies in these lines, as they are.", yamlfile.Bool(&c.LogContents)).Default(false),
+		)),
 	}
 }
 
-// section reads a mapping of its own.
-func (r *reader) section(fields map[string]field) field {
-	return func(n *yaml.Node, at string) { r.object(n, at, fields) }
+func capture(c *proxy.Config) yamlfile.Value {
+	return yamlfile.Mapping(
+		yamlfile.Key("mode", "require refuses calls whose records there is no room for, best-effort lets them pass, off records nothing.",
+			yamlfile.Words(&c.Capture, proxy.CaptureRequire, proxy.CaptureBestEffort, proxy.CaptureOff)).Default(string(proxy.CaptureRequire)),
+		yamlfile.Key("spool_dir", "A folder of this proxy alone, where records wait while the store is away. Without one they wait in memory.", yamlfile.Text(&c.SpoolDir)),
+		yamlfile.Key("spool_size", "Bound of the records in it.", yamlfile.Size(&c.SpoolBytes)).Default("1GiB"),
+		yamlfile.Key("memory", "Bound of the memory for calls until they are stored.", yamlfile.Size(&c.CaptureBytes)).Default("256MiB"),
+		yamlfile.Key("reply_size", "How much of a reply is recorded.", yamlfile.Size(&c.MaxReplyBytes)).Default("64MiB"),
+		yamlfile.Key("store_timeout", "Bound of one request to the store; with a spool the default is 5s.", yamlfile.Duration(&c.StoreTimeout)).Default("30s"),
+		yamlfile.Key("store_retry", "How long a failing write is repeated before a record is given up; with a spool none is.", yamlfile.Duration(&c.StoreRetry)).Default("2m"),
+		yamlfile.Key("write_delay", "How long a record may wait for others to be written with.", yamlfile.Duration(&c.WriteDelay)).Default("5ms"),
+	)
 }
 
-func (r *reader) model(n *yaml.Node, at string, m *proxy.Model) {
-	before := len(r.mistakes)
-	given := r.object(n, at, map[string]field{
-		"name":          r.text(&m.Name),
-		"base_url":      r.url(&m.BaseURL),
-		"backend_model": r.text(&m.BackendModel),
-		"api_key":       r.secret(&m.APIKey),
-		"version":       r.text(&m.Version),
-		"text_only":     r.boolean(&m.TextOnly),
-		"api": word(r, &m.API, map[string]proxy.API{
+func model(m *proxy.Model) yamlfile.Value {
+	return yamlfile.Mapping(
+		yamlfile.Key("name", "What agents ask for.", yamlfile.Text(&m.Name)).Required(),
+		yamlfile.Key("base_url", "Of the backend's API, usually ending in /v1.", yamlfile.URL(&m.BaseURL)).Required(),
+		yamlfile.Key("backend_model", "What the backend calls the model; the name when it is not here.", yamlfile.Text(&m.BackendModel)),
+		yamlfile.Key("api_key", "Sent to the backend; without one the agent's own is passed on.", yamlfile.Secret(&m.APIKey)),
+		yamlfile.Key("version", "Which weights these are; recorded with each call.", yamlfile.Text(&m.Version)),
+		yamlfile.Key("text_only", "For backends that refuse requests for token ids and log-probabilities, as hosted services do.", yamlfile.Bool(&m.TextOnly)).Default(false),
+		yamlfile.Key("api", "What the backend speaks.", yamlfile.Word(&m.API, map[string]proxy.API{
 			"openai": proxy.APIOpenAI, string(proxy.APIAzure): proxy.APIAzure, string(proxy.APIAnthropic): proxy.APIAnthropic,
-		}),
-		"api_version": r.text(&m.APIVersion),
-		"chat_only":   r.boolean(&m.ChatOnly),
-		"replay":      r.boolean(&m.Replay),
-		"limits": r.section(map[string]field{
-			"in_flight":           integer(r, &m.Limits.InFlight),
-			"requests_per_minute": integer(r, &m.Limits.RequestsPerMinute),
-			"tokens_per_minute":   integer(r, &m.Limits.TokensPerMinute),
-		}),
-		"health_url": r.text(&m.HealthURL),
-		"pause_url":  r.text(&m.PauseURL),
-		"resume_url": r.text(&m.ResumeURL),
+		})).Default("openai"),
+		yamlfile.Key("api_version", "The api-version of Azure (2024-10-21 when it is not here), or the anthropic-version where the agent sends none (2023-06-01).", yamlfile.Text(&m.APIVersion)),
+		yamlfile.Key("chat_only", "For backends without the Responses API.", yamlfile.Bool(&m.ChatOnly)).Default(false),
+		yamlfile.Key("replay", "For backends that refuse token ids while they stream, as SGLang does for chat.", yamlfile.Bool(&m.Replay)).Default(false),
+		yamlfile.Key("limits", "What the backend gets to do; 0 is no limit.", yamlfile.Mapping(
+			yamlfile.Key("in_flight", "Calls at once.", yamlfile.Integer(&m.Limits.InFlight)).Default(0),
+			yamlfile.Key("requests_per_minute", "Requests in a minute.", yamlfile.Integer(&m.Limits.RequestsPerMinute)).Default(0),
+			yamlfile.Key("tokens_per_minute", "Tokens in a minute.", yamlfile.Integer(&m.Limits.TokensPerMinute)).Default(0),
+		)),
+		yamlfile.Key("health_url", "Asked every health.probe_interval whether the backend is up; a path starts at the root of base_url.", yamlfile.Text(&m.HealthURL)),
+		yamlfile.Key("pause_url", "Asked with POST when the proxy is paused.", yamlfile.Text(&m.PauseURL)),
+		yamlfile.Key("resume_url", "Asked with POST when it goes on.", yamlfile.Text(&m.ResumeURL)),
+	).Check(func(s *yamlfile.Scope) {
+		if s.Clean() {
+			s.Fail(m.Validate())
+		}
 	})
-	if n.Kind != yaml.MappingNode {
-		return
-	}
-	for _, key := range []string{"name", "base_url"} {
-		if given[key] == nil {
-			r.failf(n, "%s.%s: missing", at, key)
-		}
-	}
-	if len(r.mistakes) == before {
-		r.check(n, m.Validate())
-	}
 }
 
-func (r *reader) control(n *yaml.Node, at string, c *proxy.Control) {
-	before := len(r.mistakes)
-	var spent time.Duration
-	r.object(n, at, map[string]field{
-		"force":   r.json(&c.Force),
-		"default": r.json(&c.Default),
-		"forbid": func(n *yaml.Node, at string) {
-			r.list(n, at, func(n *yaml.Node, at string) {
-				var name string
-				r.text(&name)(n, at)
-				c.Forbid = append(c.Forbid, name)
-			})
-		},
-		"budget": r.section(map[string]field{
-			"calls": integer(r, &c.Budget.Calls), "tokens": integer(r, &c.Budget.Tokens), "time": r.duration(&spent),
-			"over": word(r, &c.Budget.Over, map[string]proxy.OverBudget{"error": proxy.OverError, "length": proxy.OverLength}),
-		}),
+func control(c *proxy.Control) yamlfile.Value {
+	return yamlfile.Mapping(
+		yamlfile.Key("force", "Members that every request gets, whatever the agent sent.", yamlfile.Object(&c.Force)),
+		yamlfile.Key("default", "Members that a request gets where the agent sent none.", yamlfile.Object(&c.Default)),
+		yamlfile.Key("forbid", "Members with which a request is refused.", yamlfile.List(&c.Forbid, yamlfile.Text)),
+		yamlfile.Key("budget", "What each attempt may use; what is not here is not bounded.", yamlfile.Mapping(
+			yamlfile.Key("calls", "Calls.", yamlfile.Integer(&c.Budget.Calls)),
+			yamlfile.Key("tokens", "Tokens of prompts and replies.", yamlfile.Integer(&c.Budget.Tokens)),
+			yamlfile.Key("time", "Time since the attempt's first call.", yamlfile.Via(yamlfile.Duration, func(d time.Duration) { c.Budget.Seconds = d.Seconds() })),
+			yamlfile.Key("over", "What a call over the budget gets: a 429, or an empty reply that ended for its length.",
+				yamlfile.Word(&c.Budget.Over, map[string]proxy.OverBudget{"error": proxy.OverError, "length": proxy.OverLength})).Default("error"),
+		)),
+	).Check(func(s *yamlfile.Scope) {
+		if s.Clean() {
+			s.Fail(c.Validate())
+		}
 	})
-	c.Budget.Seconds = spent.Seconds()
-	if len(r.mistakes) == before {
-		r.check(n, c.Validate())
-	}
-}
-
-// url reads an absolute HTTP URL. A password in it would be a secret in the file.
-func (r *reader) url(to *string) field {
-	return func(n *yaml.Node, at string) {
-		u, err := url.Parse(n.Value)
-		switch {
-		case n.Kind != yaml.ScalarNode, err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "":
-			r.failf(n, "%s: must be an http or https URL such as http://127.0.0.1:8000/v1", at)
-		case u.User != nil:
-			r.failf(n, "%s: it holds a user or a password, which have no place in this file; use api_key or token", at)
-		default:
-			*to = n.Value
-		}
-	}
-}
-
-// address reads host:port.
-func (r *reader) address(to *string) field {
-	return func(n *yaml.Node, at string) {
-		_, port, err := net.SplitHostPort(n.Value)
-		if _, wrong := strconv.ParseUint(port, 10, 16); n.Kind != yaml.ScalarNode || err != nil || wrong != nil {
-			r.failf(n, "%s: got %q, must be HOST:PORT such as 127.0.0.1:4748", at, n.Value)
-			return
-		}
-		*to = n.Value
-	}
-}
-
-// json reads a mapping as a JSON object.
-func (r *reader) json(to *jsontext.Value) field {
-	return func(n *yaml.Node, at string) {
-		if n.Kind != yaml.MappingNode {
-			r.failf(n, "%s: got %s, must be a mapping", at, describe(n))
-			return
-		}
-		*to = r.appendJSON(nil, n, at)
-	}
-}
-
-// appendJSON appends a node as JSON. Numbers stay as they are spelled.
-func (r *reader) appendJSON(dst []byte, n *yaml.Node, at string) []byte {
-	n = r.plain(n)
-	switch {
-	case n.Kind == yaml.MappingNode:
-		dst = append(dst, '{')
-		seen := make(map[string]bool)
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			key := n.Content[i]
-			if seen[key.Value] {
-				r.failf(key, "%s.%s: given twice", at, key.Value)
-			}
-			seen[key.Value] = true
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = appendText(dst, key.Value)
-			dst = append(dst, ':')
-			dst = r.appendJSON(dst, n.Content[i+1], at+"."+key.Value)
-		}
-		return append(dst, '}')
-	case n.Kind == yaml.SequenceNode:
-		dst = append(dst, '[')
-		for i, item := range n.Content {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = r.appendJSON(dst, item, at+"["+strconv.Itoa(i)+"]")
-		}
-		return append(dst, ']')
-	case n.Tag == "!!null":
-		return append(dst, "null"...)
-	case n.Tag == "!!bool":
-		return append(dst, strings.ToLower(n.Value)...)
-	case n.Tag == "!!int" || n.Tag == "!!float":
-		if number := jsontext.Value(n.Value); number.IsValid() && number.Kind() == '0' {
-			return append(dst, n.Value...)
-		}
-		r.failf(n, "%s: got %s, must be spelled as JSON has numbers, such as 12 or 0.5", at, n.Value)
-		return append(dst, '0')
-	default:
-		return appendText(dst, n.Value)
-	}
-}
-
-func appendText(dst []byte, s string) []byte {
-	// YAML is UTF-8, so that there is nothing for the error to report.
-	dst, _ = jsontext.AppendQuote(dst, s)
-	return dst
 }

@@ -1,0 +1,100 @@
+package yamlfile
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// pathSchema is that of files and folders.
+func pathSchema(name, description string) func(*defs) object {
+	return func(d *defs) object {
+		return d.ref(name, object{{"description", description}, {"type", []string{"string", "number"}}})
+	}
+}
+
+// Path declares the path of a file or a folder that need not exist. It is made
+// absolute; a relative one starts from Document.Dir.
+func Path(to *string) Value {
+	schema := pathSchema("path", "The path of a file or a folder. A relative one starts from the folder of this file.")
+	return path("the path of a file or a folder", schema, func(_ *reader, _ *yaml.Node, _, absolute string) { *to = absolute })
+}
+
+// File declares the path of a file that exists, made absolute.
+func File(to *string) Value {
+	return existing("file", func(_ *reader, _ *yaml.Node, _, absolute string) { *to = absolute })
+}
+
+// Folder declares the path of a folder that exists, made absolute.
+func Folder(to *string) Value {
+	return existing("folder", func(_ *reader, _ *yaml.Node, _, absolute string) { *to = absolute })
+}
+
+// longestContents bounds a file that stands for its text.
+const longestContents = 1 << 20
+
+// Contents declares the path of a file that stands for the text in it.
+func Contents(to *string) Value {
+	return existing("file", func(r *reader, n *yaml.Node, at, absolute string) {
+		data, err := readAtMost(absolute, longestContents)
+		switch {
+		case err != nil:
+			r.failf(n, "%s: %v", at, err)
+		case len(data) > longestContents:
+			r.failf(n, "%s: %s is longer than 1 MiB, must be a text", at, absolute)
+		case !utf8.Valid(data):
+			r.failf(n, "%s: %s is not UTF-8, must be a text", at, absolute)
+		default:
+			*to = string(data)
+		}
+	})
+}
+
+func path(must string, schema func(*defs) object, found func(r *reader, n *yaml.Node, at, absolute string)) Value {
+	return scalar(must, schema, func(r *reader, n *yaml.Node, at string) {
+		if n.Tag == "!!bool" || n.Tag == nullTag || n.Value == "" {
+			r.wrong(n, at, must)
+			return
+		}
+		absolute, err := r.absolute(n.Value)
+		if err != nil {
+			r.failf(n, "%s: %v", at, err)
+			return
+		}
+		found(r, n, at, absolute)
+	})
+}
+
+// existing declares the path of a file or of a folder.
+func existing(kind string, found func(r *reader, n *yaml.Node, at, absolute string)) Value {
+	schema := pathSchema(kind, "The path of a "+kind+" that exists. A relative one starts from the folder of this file.")
+	return path("the path of a "+kind, schema, func(r *reader, n *yaml.Node, at, absolute string) {
+		info, err := os.Stat(absolute)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			r.failf(n, "%s: there is no %s %s", at, kind, absolute)
+		case err != nil:
+			r.failf(n, "%s: %v", at, err)
+		case kind == "folder" && !info.IsDir():
+			r.failf(n, "%s: %s is a file, must be a folder", at, absolute)
+		case kind == "file" && !info.Mode().IsRegular():
+			r.failf(n, "%s: %s is not a regular file", at, absolute)
+		default:
+			found(r, n, at, absolute)
+		}
+	})
+}
+
+// readAtMost reads a file, and one byte beyond the limit if it is longer.
+func readAtMost(path string, limit int64) (data []byte, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, limit+1))
+}

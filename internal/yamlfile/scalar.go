@@ -1,0 +1,273 @@
+package yamlfile
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"net"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// scalar declares a single value.
+func scalar(must string, schema func(d *defs) object, take func(r *reader, n *yaml.Node, at string)) Value {
+	return Value{kind: yaml.ScalarNode, must: must, schema: schema, take: take}
+}
+
+// Text declares a text. A number is taken as it is spelled.
+func Text(to *string) Value {
+	const must = "a text"
+	return scalar(must, plainText, func(r *reader, n *yaml.Node, at string) {
+		if n.Tag == "!!bool" || n.Tag == nullTag {
+			r.wrong(n, at, must+"; put it in quotes")
+			return
+		}
+		*to = n.Value
+	})
+}
+
+func plainText(*defs) object { return object{{"type", []string{"string", "number"}}} }
+
+// Bool declares true or false.
+func Bool(to *bool) Value {
+	const must = "true or false"
+	return scalar(must, func(*defs) object { return object{{"type", "boolean"}} }, func(r *reader, n *yaml.Node, at string) {
+		if n.Tag != "!!bool" || n.Decode(to) != nil {
+			r.wrong(n, at, must)
+		}
+	})
+}
+
+// Limit bounds a number.
+type Limit struct {
+	keyword string // of JSON Schema
+	words   string
+	value   float64
+}
+
+// Min allows numbers from v on.
+func Min(v float64) Limit { return Limit{"minimum", "of at least", v} }
+
+// Max allows numbers up to v.
+func Max(v float64) Limit { return Limit{"maximum", "of at most", v} }
+
+// Above allows numbers that are greater than v.
+func Above(v float64) Limit { return Limit{"exclusiveMinimum", "above", v} }
+
+// Below allows numbers that are less than v.
+func Below(v float64) Limit { return Limit{"exclusiveMaximum", "below", v} }
+
+func (l Limit) allows(v float64) bool {
+	switch l.keyword {
+	case "minimum":
+		return v >= l.value
+	case "maximum":
+		return v <= l.value
+	case "exclusiveMinimum":
+		return v > l.value
+	default:
+		return v < l.value
+	}
+}
+
+// bounded says what a number must be, and its schema.
+func bounded(what, kind string, limits []Limit) (must string, schema func(*defs) object, allows func(float64) bool) {
+	var words []string
+	for _, l := range limits {
+		words = append(words, fmt.Sprintf("%s %v", l.words, l.value))
+	}
+	must = what + " " + strings.Join(words, " and ")
+	if len(limits) == 1 && limits[0] == Min(0) {
+		must = what + " that is not negative"
+	}
+	schema = func(*defs) object {
+		out := object{{"type", kind}}
+		for _, l := range limits {
+			out = append(out, member{l.keyword, l.value})
+		}
+		return out
+	}
+	allows = func(v float64) bool {
+		return !slices.ContainsFunc(limits, func(l Limit) bool { return !l.allows(v) })
+	}
+	return must, schema, allows
+}
+
+// Integer declares an integer within limits; none means that it must not be
+// negative.
+func Integer[T int | int64 | uint64](to *T, limits ...Limit) Value {
+	if len(limits) == 0 {
+		limits = []Limit{Min(0)}
+	}
+	must, schema, allows := bounded("an integer", "integer", limits)
+	return scalar(must, schema, func(r *reader, n *yaml.Node, at string) {
+		if n.Tag != "!!int" || n.Decode(to) != nil || !allows(float64(*to)) {
+			r.wrong(n, at, must)
+		}
+	})
+}
+
+// Number declares a finite number within limits; none means that it must not be
+// negative.
+func Number[T float32 | float64](to *T, limits ...Limit) Value {
+	if len(limits) == 0 {
+		limits = []Limit{Min(0)}
+	}
+	must, schema, allows := bounded("a number", "number", limits)
+	return scalar(must, schema, func(r *reader, n *yaml.Node, at string) {
+		var v float64
+		if n.Tag != "!!int" && n.Tag != "!!float" || n.Decode(&v) != nil || math.IsInf(v, 0) || math.IsNaN(v) || !allows(v) {
+			r.wrong(n, at, must)
+			return
+		}
+		*to = T(v)
+	})
+}
+
+// Duration declares a time such as 100ms or 5m.
+func Duration(to *time.Duration) Value {
+	const must = "a time such as 100ms, 30s or 5m"
+	schema := func(d *defs) object {
+		return d.ref("time", object{
+			{"description", "A time such as 100ms, 30s or 5m."},
+			{"type", []string{"string", "number"}},
+			{"pattern", `^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`},
+			{"minimum", 0},
+			{"maximum", 0},
+		})
+	}
+	return scalar(must, schema, func(r *reader, n *yaml.Node, at string) {
+		d, err := time.ParseDuration(n.Value)
+		if err != nil || d < 0 {
+			got := describe(n)
+			if got == "a text" {
+				got = strconv.Quote(n.Value)
+			}
+			r.failf(n, "%s: got %s, must be %s", at, got, must)
+			return
+		}
+		*to = d
+	})
+}
+
+// Size declares a number of bytes such as 256MiB or 1048576.
+func Size[T int | int64](to *T) Value {
+	const must = "a size such as 256MiB, or a number of bytes"
+	schema := func(d *defs) object {
+		return d.ref("size", object{
+			{"description", "A number of bytes such as 256MiB or 1048576."},
+			{"type", []string{"string", "integer"}},
+			{"pattern", `^\+?[0-9]+( *(KiB|MiB|GiB|TiB))?$`},
+			{"minimum", 0},
+		})
+	}
+	return scalar(must, schema, func(r *reader, n *yaml.Node, at string) {
+		number, factor := n.Value, int64(1)
+		for i, unit := range []string{"KiB", "MiB", "GiB", "TiB"} {
+			if rest, ok := strings.CutSuffix(number, unit); ok {
+				number, factor = strings.TrimSpace(rest), int64(1)<<(10*(i+1))
+				break
+			}
+		}
+		count, err := strconv.ParseInt(number, 10, 64)
+		if err != nil || count < 0 || count > math.MaxInt64/2/factor || int64(T(count*factor)) != count*factor {
+			r.wrong(n, at, must)
+			return
+		}
+		*to = T(count * factor)
+	})
+}
+
+const envPattern = `^env:[A-Za-z_][A-Za-z0-9_]*$`
+
+var envName = regexp.MustCompile(envPattern)
+
+// Secret declares where a secret is to be found: it has no place in the file.
+func Secret(to *string) Value {
+	const must = "env:NAME, the name of the environment variable that holds it; the secret itself has no place in this file"
+	schema := func(d *defs) object {
+		return d.ref("secret", object{
+			{"description", "env:NAME, the name of the environment variable that holds a secret."},
+			{"type", "string"}, {"pattern", envPattern},
+		})
+	}
+	return scalar(must, schema, func(r *reader, n *yaml.Node, at string) {
+		if !envName.MatchString(n.Value) {
+			r.failf(n, "%s: must be %s", at, must) // without what is there
+			return
+		}
+		*to = n.Value
+	})
+}
+
+// Word declares one of a few words and what each of them stands for.
+func Word[T any](to *T, words map[string]T) Value {
+	allowed := slices.Sorted(maps.Keys(words))
+	must := strings.Join(allowed, " or ")
+	schema := func(*defs) object { return object{{"type", "string"}, {"enum", allowed}} }
+	return scalar(must, schema, func(r *reader, n *yaml.Node, at string) {
+		value, ok := words[n.Value]
+		if !ok {
+			r.failf(n, "%s: got %q, must be %s", at, n.Value, must)
+			return
+		}
+		*to = value
+	})
+}
+
+// Words declares one of a few words that stand for themselves.
+func Words[T ~string](to *T, words ...T) Value {
+	meanings := make(map[string]T, len(words))
+	for _, w := range words {
+		meanings[string(w)] = w
+	}
+	return Word(to, meanings)
+}
+
+// URL declares an absolute HTTP URL. A password in it would be a secret in the
+// file.
+func URL(to *string) Value {
+	const must = "an http or https URL such as http://127.0.0.1:8000/v1"
+	schema := func(d *defs) object {
+		return d.ref("url", object{
+			{"description", "An http or https URL without a user or a password."},
+			{"type", "string"}, {"pattern", "^[Hh][Tt][Tt][Pp][Ss]?://"},
+		})
+	}
+	return scalar(must, schema, func(r *reader, n *yaml.Node, at string) {
+		u, err := url.Parse(n.Value)
+		switch {
+		case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "":
+			r.failf(n, "%s: must be %s", at, must)
+		case u.User != nil:
+			r.failf(n, "%s: it holds a user or a password, which have no place in this file; use api_key or token", at)
+		default:
+			*to = n.Value
+		}
+	})
+}
+
+// Address declares HOST:PORT.
+func Address(to *string) Value {
+	const must = "HOST:PORT such as 127.0.0.1:4748"
+	schema := func(d *defs) object {
+		return d.ref("address", object{
+			{"description", "HOST:PORT such as 127.0.0.1:4748; port 0 is a free one."},
+			{"type", "string"}, {"pattern", "^.*:[0-9]{1,5}$"},
+		})
+	}
+	return scalar(must, schema, func(r *reader, n *yaml.Node, at string) {
+		_, port, err := net.SplitHostPort(n.Value)
+		if _, wrong := strconv.ParseUint(port, 10, 16); err != nil || wrong != nil {
+			r.failf(n, "%s: got %q, must be %s", at, n.Value, must)
+			return
+		}
+		*to = n.Value
+	})
+}
