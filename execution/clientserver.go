@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -22,8 +23,9 @@ import (
 //
 // In the role both, this process starts the runner processes, which are the
 // same program with the same arguments and a role of their own, and then runs
-// the algorithm itself. The store is managed, served here, or external, named
-// by Config. Runners elsewhere, started by hand in the role runner, take part
+// the algorithm itself; or it runs everything itself (InProcess) and only
+// shares the store. The store is managed, served here, or external, named by
+// Config. Runners elsewhere, started by hand in the role runner, take part
 // in the same queue and leave when training ends, as its closing tells them.
 //
 // A child process is stopped in steps, each with its timeout: the queue closes,
@@ -39,6 +41,12 @@ type ClientServer struct {
 	// RoleAlgorithm (the default), or RoleRunner to have the runners in the
 	// foreground under a debugger.
 	Main Role
+	// InProcess makes the role both start no processes: the runners are goroutines
+	// of this one. Processes, Main and Command have no meaning then.
+	InProcess bool
+	// Listener, if not nil, is where a managed store listens, instead of Host and
+	// Port. Execute closes it.
+	Listener net.Listener
 
 	// GracefulTimeout is how long runners may take to finish what they had taken
 	// once the queue is closed, and an algorithm to return. Default 10 s.
@@ -75,7 +83,12 @@ var _ Strategy = ClientServer{}
 
 func (c ClientServer) withDefaults() ClientServer {
 	c.Config = c.Config.withDefaults()
-	if c.Main == "" {
+	if c.Listener != nil {
+		if addr, ok := c.Listener.Addr().(*net.TCPAddr); ok {
+			c.Host, c.Port = addr.IP.String(), addr.Port
+		}
+	}
+	if c.Main == "" || c.InProcess {
 		c.Main = RoleAlgorithm
 	}
 	c.GracefulTimeout = orDefault(c.GracefulTimeout, 10*time.Second)
@@ -117,6 +130,9 @@ func (c ClientServer) validate() error {
 func (c ClientServer) Execute(ctx context.Context, parts Parts) error {
 	c, parts = c.withDefaults(), parts.withDefaults()
 	if err := errors.Join(c.validate(), parts.validate(c.Role)); err != nil {
+		if c.Listener != nil {
+			err = errors.Join(err, c.Listener.Close())
+		}
 		return err
 	}
 	if c.LifelineFD > 0 {
@@ -165,9 +181,11 @@ func (c ClientServer) withExternalStore(ctx context.Context, parts Parts) (err e
 }
 
 func (c ClientServer) withManagedStore(ctx context.Context, parts Parts) (err error) {
-	listener, err := listen(ctx, c.listenAddress())
-	if err != nil {
-		return err
+	listener := c.Listener
+	if listener == nil {
+		if listener, err = listen(ctx, c.listenAddress()); err != nil {
+			return err
+		}
 	}
 	opened, err := parts.open(ctx)
 	if err != nil {
@@ -239,13 +257,13 @@ func (c ClientServer) start(
 	drain := rung{name: "close the queue", act: closeQueue, wait: c.GracefulTimeout}
 	switch {
 	case c.Role == RoleAlgorithm:
-	case c.Main == RoleRunner:
+	case c.InProcess, c.Main == RoleRunner:
 		for worker := range parts.Runners {
 			sup.runners = append(sup.runners,
 				startRunner(sideCtx, ended, parts, store, worker, c.InterruptTimeout, drain))
 		}
-		if parts.Algorithm == nil {
-			return nil
+		if c.InProcess || parts.Algorithm == nil {
+			break
 		}
 		child, err := c.startChild("algorithm process", ended, url, RoleAlgorithm)
 		if err != nil {

@@ -39,9 +39,9 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 	return listener, nil
 }
 
-// clientURL is where processes of this machine reach a listener: one that
-// listens on every address is found on the loopback.
-func clientURL(listener net.Listener) string {
+// ClientURL is where processes of this machine reach an HTTP server behind a
+// listener: one that listens on every address is found on the loopback.
+func ClientURL(listener net.Listener) string {
 	addr, ok := listener.Addr().(*net.TCPAddr)
 	if !ok {
 		return "http://" + listener.Addr().String()
@@ -64,7 +64,7 @@ func (c ClientServer) serve(listener net.Listener, opened OpenedStore) (*storeSe
 		return nil, err
 	}
 	s := &storeServer{
-		url: clientURL(listener),
+		url: ClientURL(listener),
 		api: api,
 		http: &http.Server{
 			Handler: api, ReadHeaderTimeout: headerTimeout,

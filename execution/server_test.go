@@ -68,8 +68,8 @@ func TestClientURL(t *testing.T) {
 		{"::", "http://[::1]:80"},
 		{"10.1.2.3", "http://10.1.2.3:80"},
 	} {
-		if got := clientURL(fixedAddr{ip: test.ip}); got != test.want {
-			t.Errorf("clientURL(%s) = %s, want %s", test.ip, got, test.want)
+		if got := ClientURL(fixedAddr{ip: test.ip}); got != test.want {
+			t.Errorf("ClientURL(%s) = %s, want %s", test.ip, got, test.want)
 		}
 	}
 }

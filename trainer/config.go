@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"log/slog"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
@@ -38,6 +39,9 @@ type Config struct {
 	// in it is cancelled, since nobody waits for it, unless the run has no
 	// Algorithm.
 	Database string
+	// Unresponsive gives up an attempt in the Database that nobody has heard of
+	// for so long, although its rollout names no limit itself; 0 gives up none.
+	Unresponsive time.Duration
 	// Store keeps the run instead of a Database; its owner closes it. Neither is
 	// used where the strategy reaches a store over HTTP.
 	Store agl.Store
@@ -97,6 +101,9 @@ func (c Config) validate() error {
 		if n.value < 0 {
 			return agl.Errorf(agl.CodeInvalid, "trainer: %s: got %d, must not be negative", n.name, n.value)
 		}
+	}
+	if c.Unresponsive < 0 {
+		return agl.Errorf(agl.CodeInvalid, "trainer: Unresponsive: got %s, must not be negative", c.Unresponsive)
 	}
 	if _, err := backend.Parse(c.Database); err != nil {
 		return agl.Errorf(agl.CodeInvalid, "trainer: Database: %w", err)

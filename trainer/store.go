@@ -30,7 +30,7 @@ func openStore(ctx context.Context, cfg Config) (_ execution.OpenedStore, err er
 		return execution.OpenedStore{}, err
 	}
 	closing := context.WithoutCancel(ctx)
-	config := store.Config{Driver: driver, Logger: cfg.Logger}
+	config := store.Config{Driver: driver, DefaultUnresponsive: cfg.Unresponsive, Logger: cfg.Logger}
 	var metrics *rest.Metrics
 	if !cfg.sharesMemory() { // nobody could read them
 		if metrics, err = rest.NewMetrics(prometheus.NewRegistry()); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -43,6 +44,12 @@ type Config struct {
 	Rollout agl.RolloutConfig
 	// Flusher is called before spans are read; nil means that nothing records late.
 	Flusher algorithm.Flusher
+	// OutDir gets metrics.jsonl, one line per finished task, and a later run of the
+	// same Config leaves out the tasks that have one; empty means neither.
+	OutDir string
+	// Progress is called as tasks finish, never concurrently, and once at the start
+	// of a run that goes on from an earlier one; nil does nothing.
+	Progress func(Finished)
 	// Logger gets what the agent did, at level info; nil discards it.
 	Logger *slog.Logger
 }
@@ -62,6 +69,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Progress == nil {
+		c.Progress = func(Finished) {}
 	}
 	c.Rollout = c.Rollout.WithDefaults()
 	return c
@@ -127,8 +137,9 @@ func (b *Baseline) Report() Report { return b.report }
 // Run stores the initial resources and runs the tasks of the train dataset and
 // then of the validation dataset, as often as Config.Epochs says, never letting
 // the queue grow beyond Config.MaxQueueLength, and returns when all rollouts have
-// finished. It needs runners that take the rollouts and at least one task. A
-// rollout that fails is counted and no error. When ctx ends, Run returns its
+// finished. It needs runners that take the rollouts and at least one task. What a
+// run before has done in Config.OutDir is counted and not done again; results of
+// other tasks there are agl.ErrConflict. A rollout that fails is counted and no error. When ctx ends, Run returns its
 // error, and rollouts that are outstanding are cancelled in the store.
 func (b *Baseline) Run(ctx context.Context, in agl.AlgorithmInput) error {
 	b.report = Report{Train: Counts{Outcomes: map[agl.OutcomeKind]int{}}, Val: Counts{Outcomes: map[agl.OutcomeKind]int{}}}
@@ -166,10 +177,20 @@ func (c *Counts) finish() {
 }
 
 // run enqueues everything and returns when it is read, or at the first error.
-func (b *Baseline) run(ctx context.Context, in agl.AlgorithmInput) error {
+func (b *Baseline) run(ctx context.Context, in agl.AlgorithmInput) (err error) {
+	journal, done, err := openJournal(b.cfg.OutDir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, journal.close()) }()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	r := &run{Baseline: b, store: in.Store, stop: stop, changed: make(chan struct{}, 1)}
+	r := &run{
+		Baseline: b, store: in.Store, stop: stop, changed: make(chan struct{}, 1), journal: journal,
+		earlier: make(map[place]string, len(done)),
+		now:     Finished{Total: b.cfg.Epochs * (length(in.Train) + length(in.Val))},
+	}
+	r.goOn(done)
 
 	eventsCtx, stopEvents := context.WithCancel(ctx)
 	var events sync.WaitGroup
@@ -178,7 +199,7 @@ func (b *Baseline) run(ctx context.Context, in agl.AlgorithmInput) error {
 		stop(err)
 	}
 	r.rollouts.Wait()
-	err := context.Cause(ctx) // before the events are told to end
+	err = context.Cause(ctx) // before the events are told to end
 	stopEvents()
 	events.Wait()
 	return err
@@ -193,7 +214,27 @@ type run struct {
 	rollouts sync.WaitGroup          // those that are being waited for
 	changed  chan struct{}           // something happened that may have made room in the queue
 
-	mu sync.Mutex // guards report
+	journal *journal
+	earlier map[place]string // tasks that were done before, with their hashes
+
+	mu  sync.Mutex // guards report and what follows
+	now Finished   // how the run stands
+}
+
+// goOn counts what earlier runs have done.
+func (r *run) goOn(done []Finished) {
+	for i := range done {
+		if _, again := r.earlier[done[i].place()]; again {
+			continue
+		}
+		r.earlier[done[i].place()] = done[i].Task
+		r.count(&done[i])
+	}
+	r.now.Earlier = r.now.Done
+	if r.now.Done > 0 {
+		r.cfg.Logger.Info("goes on from earlier results", "tasks", r.now.Done, "of", r.now.Total)
+		r.cfg.Progress(r.now)
+	}
 }
 
 // followEvents wakes whoever waits for room in the queue.
@@ -223,7 +264,7 @@ func (r *run) wake() {
 
 // enqueueAll enqueues every task, waiting for room before each.
 func (r *run) enqueueAll(ctx context.Context, in agl.AlgorithmInput) error {
-	for range r.cfg.Epochs {
+	for epoch := range r.cfg.Epochs {
 		for _, part := range []struct {
 			data agl.Dataset
 			mode agl.Mode
@@ -233,7 +274,15 @@ func (r *run) enqueueAll(ctx context.Context, in agl.AlgorithmInput) error {
 				if err != nil {
 					return fmt.Errorf("read %s dataset: %w", part.mode, err)
 				}
-				if err := r.enqueue(ctx, task, part.mode); err != nil {
+				at := place{epoch + 1, part.mode, i}
+				if hash, ok := r.earlier[at]; ok {
+					if hash != taskHash(task) {
+						return agl.Errorf(agl.CodeConflict, "task %d of the %s dataset is not the one of which %s has the result; use another directory",
+							i, part.mode, filepath.Join(r.cfg.OutDir, metricsFile))
+					}
+					continue
+				}
+				if err := r.enqueue(ctx, task, at); err != nil {
 					return err
 				}
 			}
@@ -243,20 +292,20 @@ func (r *run) enqueueAll(ctx context.Context, in agl.AlgorithmInput) error {
 }
 
 // enqueue waits for room, enqueues one rollout, and reads it in the background.
-func (r *run) enqueue(ctx context.Context, task jsontext.Value, mode agl.Mode) error {
+func (r *run) enqueue(ctx context.Context, task jsontext.Value, at place) error {
 	if err := r.waitForRoom(ctx); err != nil {
 		return err
 	}
 	config := r.cfg.Rollout
 	queued, err := r.store.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{
-		Input: task, Mode: mode, ResourcesID: agl.Some(ResourcesID), Config: &config,
+		Input: task, Mode: at.mode, ResourcesID: agl.Some(ResourcesID), Config: &config,
 	}}})
 	if err != nil {
 		return fmt.Errorf("enqueue a rollout: %w", err)
 	}
 	for _, rollout := range queued {
 		r.rollouts.Go(func() {
-			if err := r.follow(ctx, rollout.RolloutID, mode); err != nil {
+			if err := r.follow(ctx, rollout.RolloutID, at); err != nil {
 				r.stop(err)
 			}
 			r.wake()
@@ -286,7 +335,7 @@ func (r *run) waitForRoom(ctx context.Context) error {
 }
 
 // follow waits for a rollout and reads it. It cancels the rollout when it cannot.
-func (r *run) follow(ctx context.Context, id string, mode agl.Mode) error {
+func (r *run) follow(ctx context.Context, id string, at place) error {
 	episodes, err := algorithm.Await(ctx, r.store, r.cfg.Flusher, []string{id})
 	if err != nil {
 		return errors.Join(err, algorithm.Cancel(ctx, r.store, []string{id}))
@@ -295,6 +344,5 @@ func (r *run) follow(ctx context.Context, id string, mode agl.Mode) error {
 	if err != nil {
 		return fmt.Errorf("read attempts of rollout %s: %w", id, err)
 	}
-	r.see(ctx, mode, &episodes[0], attempts.Items)
-	return nil
+	return r.see(ctx, at, &episodes[0], attempts.Items)
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/agl-go/agl/algorithm"
 )
 
-// see counts and logs a finished rollout.
-func (r *run) see(ctx context.Context, mode agl.Mode, e *algorithm.Episode, attempts []agl.Attempt) {
-	log := r.cfg.Logger.With("rollout_id", e.Rollout.RolloutID, "mode", string(mode))
+// see counts, writes down and logs a finished rollout.
+func (r *run) see(ctx context.Context, at place, e *algorithm.Episode, attempts []agl.Attempt) error {
+	log := r.cfg.Logger.With("rollout_id", e.Rollout.RolloutID, "mode", string(at.mode))
 	triplets, err := r.cfg.Adapter.Adapt(e.Spans)
 	if err != nil {
 		// A trace without a single span has no tree; there is nothing to see then.
@@ -22,7 +22,17 @@ func (r *run) see(ctx context.Context, mode agl.Mode, e *algorithm.Episode, atte
 		triplets = nil
 	}
 	reward, mask := e.Score()
-	r.count(mode, e, len(attempts), len(triplets), reward, mask)
+	one := Finished{
+		Epoch: at.epoch, Mode: at.mode, Index: at.index, Task: taskHash(e.Rollout.Input), RolloutID: e.Rollout.RolloutID,
+		Attempts: len(attempts), Outcome: e.Outcome.Kind, Mask: mask, Spans: len(e.Spans), Triplets: len(triplets),
+	}
+	if mask == "" {
+		one.Reward = agl.Some(reward)
+	}
+	if err := r.journal.write(&one); err != nil {
+		return err
+	}
+	r.count(&one)
 
 	fields := []any{"status", string(e.Rollout.Status), "outcome", string(e.Outcome.Kind), "spans", len(e.Spans)}
 	if mask == "" {
@@ -43,24 +53,39 @@ func (r *run) see(ctx context.Context, mode agl.Mode, e *algorithm.Episode, atte
 	for i := range triplets {
 		logTriplet(ctx, log, i, &triplets[i])
 	}
+	return nil
 }
 
-func (r *run) count(mode agl.Mode, e *algorithm.Episode, attempts, triplets int, reward float64, mask algorithm.Mask) {
+// count adds a task to the report and tells of it, unless it was done before.
+func (r *run) count(f *Finished) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := &r.report.Train
-	if mode == agl.ModeVal {
+	if f.Mode == agl.ModeVal {
 		c = &r.report.Val
 	}
 	c.Rollouts++
-	c.Attempts += attempts
-	c.Outcomes[e.Outcome.Kind]++
-	c.Spans += len(e.Spans)
-	c.Triplets += triplets
-	if mask == "" {
-		c.Rewarded++
-		c.RewardMean += reward // a sum until Run is over
+	c.Attempts += f.Attempts
+	c.Outcomes[f.Outcome]++
+	c.Spans += f.Spans
+	c.Triplets += f.Triplets
+	r.now.Done++
+	if f.Outcome != agl.OutcomeOK {
+		r.now.Failed++
 	}
+	if f.Reward.Valid {
+		c.Rewarded++
+		c.RewardMean += f.Reward.V // a sum until Run is over
+		r.now.Rewarded++
+		r.now.RewardMean += (f.Reward.V - r.now.RewardMean) / float64(r.now.Rewarded)
+	}
+	if _, before := r.earlier[f.place()]; before {
+		return
+	}
+	one := *f
+	one.Done, one.Total, one.Earlier = r.now.Done, r.now.Total, r.now.Earlier
+	one.Failed, one.Rewarded, one.RewardMean = r.now.Failed, r.now.Rewarded, r.now.RewardMean
+	r.cfg.Progress(one)
 }
 
 func logAttempt(ctx context.Context, log *slog.Logger, a *agl.Attempt) {

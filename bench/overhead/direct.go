@@ -16,6 +16,7 @@ import (
 	"github.com/agl-go/agl/examples/calculator/recipe"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/chat"
+	"github.com/agl-go/agl/trainer/engine"
 )
 
 // episode is one rollout: the tokens of the whole conversation, which of them
@@ -29,7 +30,7 @@ type episode struct {
 
 // direct trains as the example does, by function calls alone.
 type direct struct {
-	engine  *recipe.Engine
+	engine  *engine.Engine
 	client  tinker.TrainingClient
 	sampler tinker.SamplingClient
 	opt     options
@@ -37,7 +38,7 @@ type direct struct {
 
 // train returns the pass rate on the held-out questions.
 func train(ctx context.Context, opt options) (float64, error) {
-	engine, err := recipe.NewEngine("")
+	engine, err := recipe.NewEngine("", nil)
 	if err != nil {
 		return 0, err
 	}

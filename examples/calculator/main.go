@@ -32,6 +32,7 @@ import (
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/store/backend"
 	"github.com/agl-go/agl/trainer"
+	"github.com/agl-go/agl/trainer/display"
 )
 
 // options are the flags. The run is kept in memory unless --db says otherwise: it
@@ -177,18 +178,16 @@ func run(ctx context.Context, opt options) (failed error) {
 	}
 	config.Algorithm, config.Proxy = t, t.proxy
 	terminal := term.IsTerminal(os.Stdout.Fd())
-	curve := &rewardCurve{}
-	if terminal {
-		t.display = recording{newLive(os.Stdout, recipe.WarmStartSteps, opt.Steps), curve}
-	} else {
-		t.display = recording{&plain{out: os.Stdout, began: began}, curve}
-	}
+	curve := &display.Curve{Display: display.New(terminal, display.Options{
+		Out: os.Stdout, WarmSteps: recipe.WarmStartSteps, Steps: opt.Steps, Began: began,
+	})}
+	t.display = curve
 	err = fit(ctx, config)
 	t.display.Close()
 	if err != nil {
 		return err
 	}
-	return t.report(os.Stdout, terminal, curve.values, time.Since(began))
+	return t.report(os.Stdout, terminal, curve, time.Since(began))
 }
 
 func fit(ctx context.Context, config trainer.Config) error {
@@ -218,14 +217,14 @@ func (o options) strategy(log *slog.Logger) (execution.Strategy, execution.Role,
 }
 
 // report prints what came out, and writes the summary.
-func (t *training) report(w io.Writer, terminal bool, curve []float64, elapsed time.Duration) error {
+func (t *training) report(w io.Writer, terminal bool, curve *display.Curve, elapsed time.Duration) error {
 	s := t.grpo.Summary()
 	if terminal {
-		fmt.Fprintf(w, "\n%s\n%s", labelStyle.Render("pass rate of each step's rollouts"), chart(s.Step-len(curve)+1, curve, 70, 8))
+		fmt.Fprintf(w, "\npass rate of each step's rollouts\n%s", curve)
 	}
 	if s.Before != nil && s.After != nil {
-		fmt.Fprintf(w, "\nheld-out questions, before: %s\nheld-out questions, after:  %s\n", rate(s.Before.Rate), rate(s.After.Rate))
-		fmt.Fprintf(w, "after, by form of question: %s\n", formRates(s.After.Forms))
+		fmt.Fprintf(w, "\nheld-out questions, before: %s\nheld-out questions, after:  %s\n", display.Rate(s.Before.Rate), display.Rate(s.After.Rate))
+		fmt.Fprintf(w, "after, by form of question: %s\n", display.Forms(s.After.Forms))
 	}
 	for _, sample := range t.samples {
 		fmt.Fprintf(w, "\nthe same question %s training:\n", sample.title)

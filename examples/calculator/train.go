@@ -14,27 +14,22 @@ import (
 	"github.com/agl-go/agl/examples/calculator/arithmetic"
 	"github.com/agl-go/agl/examples/calculator/recipe"
 	"github.com/agl-go/agl/proxy"
-	"github.com/agl-go/agl/tinker"
-	"github.com/agl-go/agl/tinker/chat"
 	"github.com/agl-go/agl/trainer"
+	"github.com/agl-go/agl/trainer/display"
+	"github.com/agl-go/agl/trainer/engine"
 )
-
-// modelName is what the agent asks for, whatever weights are behind it.
-const modelName = "policy"
 
 // training is the learning side: it serves the policy as a chat model behind
 // the proxy, warms it up, and trains it by GRPO.
 type training struct {
 	opt     options
-	engine  *recipe.Engine
-	chat    *chat.Server
+	engine  *engine.Engine
 	proxy   *trainer.Proxy
-	display display
+	display display.Display
 	log     *slog.Logger
 
-	versions []string // served by chat, the newest last
-	grpo     *grpo.GRPO
-	samples  []sample
+	grpo    *grpo.GRPO
+	samples []sample
 }
 
 // sample is one conversation of the agent, for a person to read.
@@ -44,27 +39,16 @@ type sample struct {
 	messages []arithmetic.Message
 }
 
-// policyURL is where the proxy finds the chat server: in this process, so no
-// host of that name is asked.
-const policyURL = "http://policy/v1"
-
 // newTraining makes the learning side; the trainer starts its proxy.
 func newTraining(opt options, log *slog.Logger) (*training, error) {
-	engine, err := recipe.NewEngine(subdir(opt.Out, "policy"))
-	if err != nil {
-		return nil, err
-	}
-	server, err := chat.NewServer(chat.Config{Tokenizer: engine.Tokenizer, Renderer: engine.Renderer, Logger: log})
+	policy, err := recipe.NewEngine(subdir(opt.Out, "policy"), log)
 	if err != nil {
 		return nil, err
 	}
 	return &training{
-		opt: opt, engine: engine, chat: server, log: log,
+		opt: opt, engine: policy, log: log,
 		proxy: trainer.NewProxy(trainer.ProxyConfig{
-			Config: proxy.Config{
-				Models: []proxy.Model{{Name: modelName, BaseURL: policyURL}}, Transport: chat.Transport{Handler: server}, Logger: log,
-			},
-			Model: modelName,
+			Config: proxy.Config{Models: []proxy.Model{policy.Model()}, Transport: policy.Transport(nil), Logger: log},
 		}),
 	}, nil
 }
@@ -79,7 +63,7 @@ func (t *training) Run(ctx context.Context, in agl.AlgorithmInput) error {
 	}
 	t.grpo, err = grpo.New(grpo.Config{
 		Service: t.engine.Service, Model: recipe.Model(t.opt.Seed), InitialWeights: weights,
-		Publisher: t, Flusher: t.proxy,
+		Publisher: t.engine.Publisher(t.proxy), Flusher: t.proxy,
 		Steps: t.opt.Steps, PromptsPerStep: recipe.PromptsPerStep, GroupSize: recipe.GroupSize, Seed: t.opt.Seed,
 		Schedule: recipe.Schedule(t.opt.Steps),
 		Form:     formOf,
@@ -92,27 +76,6 @@ func (t *training) Run(ctx context.Context, in agl.AlgorithmInput) error {
 		return err
 	}
 	return t.collectSamples(ctx, in.Store)
-}
-
-// Publish implements grpo.Publisher: new calls go to the snapshot, running ones
-// finish where they began.
-func (t *training) Publish(ctx context.Context, p grpo.Publication) error {
-	client, err := t.engine.Service.NewSamplingClient(ctx, tinker.NewSamplingClientParams{Path: p.Snapshot})
-	if err != nil {
-		return err
-	}
-	t.chat.SetModel(p.Version, chat.Model{Client: client, Version: p.Version})
-	if err := t.proxy.SetModels([]proxy.Model{{Name: modelName, BaseURL: policyURL, BackendModel: p.Version, Version: p.Version}}); err != nil {
-		return err
-	}
-	// The version before may still be asked for by calls that the proxy has just
-	// forwarded; the one before that is asked for no more.
-	t.versions = append(t.versions, p.Version)
-	if len(t.versions) > 2 {
-		t.chat.RemoveModel(t.versions[0])
-		t.versions = t.versions[1:]
-	}
-	return nil
 }
 
 func formOf(task jsontext.Value) string {

@@ -15,6 +15,7 @@ import (
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/chat"
+	"github.com/agl-go/agl/trainer/engine"
 )
 
 // The settings of the warm start and of the reinforcement learning.
@@ -30,25 +31,10 @@ const (
 	learningRate   = 1e-3
 )
 
-// Engine is the model's side of a run: the policy and its chat format.
-type Engine struct {
-	Service   *policy.Service
-	Tokenizer *chat.Characters
-	Renderer  *chat.RoleMarks
-}
-
 // NewEngine makes an engine that keeps its checkpoints in dir; empty keeps them
 // in memory.
-func NewEngine(dir string) (*Engine, error) {
-	tokenizer, err := chat.NewCharacters("")
-	if err != nil {
-		return nil, err
-	}
-	service, err := policy.NewService(policy.Config{Vocab: tokenizer.Vocab(), Dir: dir})
-	if err != nil {
-		return nil, err
-	}
-	return &Engine{service, tokenizer, chat.NewRoleMarks(tokenizer)}, nil
+func NewEngine(dir string, log *slog.Logger) (*engine.Engine, error) {
+	return engine.New(engine.Config{Policy: policy.Config{Dir: dir}, Logger: log})
 }
 
 // Schedule is the learning rate of the reinforcement learning: full for a quarter
@@ -63,7 +49,7 @@ func Model(seed uint64) tinker.CreateModelParams { return tinker.CreateModelPara
 
 // WarmStart is the supervised training that comes first.
 type WarmStart struct {
-	Engine *Engine
+	Engine *engine.Engine
 	Seed   uint64
 	Steps  int    // 0 means WarmStartSteps
 	OutDir string // checkpoints; empty means none

@@ -1,8 +1,7 @@
-package main
+package display
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -12,12 +11,15 @@ import (
 	"charm.land/lipgloss/v2"
 
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/algorithm/apo"
+	"github.com/agl-go/agl/algorithm/baseline"
 	"github.com/agl-go/agl/algorithm/grpo"
 	"github.com/agl-go/agl/algorithm/sft"
 )
 
 // live redraws a few lines in place: bars for the warm start, the steps and the
-// rollouts of the present step, the pass rate of each form, speed and time left.
+// rollouts of the present step, the pass rate of each form, speed, cost and time
+// left.
 type live struct {
 	grpo.UnimplementedProgress
 	program *tea.Program
@@ -25,15 +27,13 @@ type live struct {
 }
 
 // newLive starts the view; it leaves signals and the keyboard alone.
-func newLive(out io.Writer, warmSteps, steps int) *live {
+func newLive(o Options) *live {
 	l := &live{done: make(chan struct{})}
-	now := time.Now()
-	model := view{warmSteps: warmSteps, steps: steps, began: now, now: now}
-	l.program = tea.NewProgram(model, tea.WithInput(nil), tea.WithOutput(out), tea.WithoutSignalHandler())
+	l.program = tea.NewProgram(newView(o), tea.WithInput(nil), tea.WithOutput(o.Out), tea.WithoutSignalHandler())
 	go func() {
 		defer close(l.done)
 		if _, err := l.program.Run(); err != nil {
-			fmt.Fprintln(out, "the live view ended:", err)
+			fmt.Fprintln(o.Out, "the live view ended:", err)
 		}
 	}()
 	return l
@@ -43,7 +43,9 @@ type (
 	warmMsg       sft.StepReport
 	startMsg      grpo.Start
 	stepMsg       grpo.StepReport
-	warningMsg    grpo.Warning
+	warningMsg    string
+	roundMsg      apo.Round
+	taskMsg       baseline.Finished
 	tickMsg       time.Time
 	validationMsg struct {
 		step   int
@@ -58,7 +60,10 @@ type (
 func (l *live) OnWarmStart(r sft.StepReport) { l.program.Send(warmMsg(r)) }
 func (l *live) OnStart(s grpo.Start)         { l.program.Send(startMsg(s)) }
 func (l *live) OnStep(r grpo.StepReport)     { l.program.Send(stepMsg(r)) }
-func (l *live) OnWarning(w grpo.Warning)     { l.program.Send(warningMsg(w)) }
+func (l *live) OnWarning(w grpo.Warning)     { l.program.Send(warningMsg("warning: " + w.Message)) }
+func (l *live) OnNotice(text string)         { l.program.Send(warningMsg(text)) }
+func (l *live) OnRound(r apo.Round)          { l.program.Send(roundMsg(r)) }
+func (l *live) OnTask(f baseline.Finished)   { l.program.Send(taskMsg(f)) }
 func (l *live) OnRollouts(phase grpo.Phase, step, done, total int) {
 	l.program.Send(rolloutsMsg{phase, step, done, total})
 }
@@ -76,16 +81,22 @@ func (l *live) Close() {
 
 // view is what the screen shows.
 type view struct {
-	warmSteps, steps int
-	began, now       time.Time
-	warm             sft.StepReport
-	rollouts         rolloutsMsg
-	step             grpo.StepReport
-	firstStep        time.Time // when training proper began
-	firstDone        int       // steps done by then
-	before           *algorithm.Report
-	warnings         []string
+	Options
+
+	now       time.Time
+	warm      sft.StepReport
+	rollouts  rolloutsMsg
+	step      grpo.StepReport
+	firstStep time.Time // when training proper began
+	firstDone int       // steps done by then
+	before    *algorithm.Report
+	latest    *validationMsg // the last one in between, and after
+	round     *apo.Round
+	task      *baseline.Finished
+	warnings  []string
 }
+
+func newView(o Options) view { return view{Options: o, now: o.Began} }
 
 const redraw = 100 * time.Millisecond
 
@@ -117,9 +128,15 @@ func (v view) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case validationMsg:
 		if m.step == 0 {
 			v.before = &m.report
+		} else {
+			v.latest = &m
 		}
+	case roundMsg:
+		v.round = (*apo.Round)(&m)
+	case taskMsg:
+		v.task = (*baseline.Finished)(&m)
 	case warningMsg:
-		v.warnings = append(v.warnings, m.Message)
+		v.warnings = append(v.warnings, string(m))
 	}
 	return v, nil
 }
@@ -137,38 +154,78 @@ func (v view) View() tea.View {
 	line := func(label, text string) {
 		fmt.Fprintf(&b, "%s %s\n", labelStyle.Render(fmt.Sprintf("%-11s", label)), text)
 	}
-	warm := fmt.Sprintf("%s %d/%d", bar(v.warm.Step, v.warmSteps), v.warm.Step, v.warmSteps)
-	if v.warm.Step > 0 {
-		warm += fmt.Sprintf("  loss %.3f  %s", v.warm.Loss, dimStyle.Render(left(v.now.Sub(v.began), v.warm.Step, v.warmSteps)))
+	if v.WarmSteps > 0 {
+		warm := fmt.Sprintf("%s %d/%d", bar(v.warm.Step, v.WarmSteps), v.warm.Step, v.WarmSteps)
+		if v.warm.Step > 0 {
+			warm += fmt.Sprintf("  loss %.3f  %s", v.warm.Loss, dimStyle.Render(left(v.now.Sub(v.Began), v.warm.Step, v.WarmSteps)))
+		}
+		line("warm start", warm)
 	}
-	line("warm start", warm)
+	if v.Steps > 0 {
+		v.drawSteps(line)
+	}
+	if v.Rounds > 0 {
+		v.drawRounds(line)
+	}
+	if v.task != nil {
+		line("tasks", fmt.Sprintf("%s %d/%d  %s", bar(v.task.Done, v.task.Total), v.task.Done, v.task.Total,
+			dimStyle.Render(v.timeLeft(v.Began, v.task.Done-v.task.Earlier, v.task.Total-v.task.Earlier))))
+		line("reward", fmt.Sprintf("%s  %d failed", meanReward(*v.task), v.task.Failed))
+	}
+	if v.Tokens != nil {
+		if t := v.Tokens(); t.Calls > 0 {
+			line("cost", t.String())
+		}
+	}
+	for _, w := range v.warnings {
+		b.WriteString(warnStyle.Render(w) + "\n")
+	}
+	return tea.NewView(b.String())
+}
+
+// drawSteps draws reinforcement learning.
+func (v view) drawSteps(line func(label, text string)) {
 	if v.before != nil {
-		line("before", fmt.Sprintf("pass rate %.2f, %s", v.before.PassRate, formRates(v.before.Forms)))
+		line("before", withForms(fmt.Sprintf("pass rate %.2f", v.before.PassRate), v.before.Forms))
 	}
-	line("steps", fmt.Sprintf("%s %d/%d  %s", bar(v.step.Step, v.steps), v.step.Step, v.steps, dimStyle.Render(v.timeLeft())))
+	rest := dimStyle.Render(v.timeLeft(v.firstStep, v.step.Step-v.firstDone, v.Steps-v.firstDone))
+	line("steps", fmt.Sprintf("%s %d/%d  %s", bar(v.step.Step, v.Steps), v.step.Step, v.Steps, rest))
 	what := "rollouts"
 	if v.rollouts.phase == grpo.PhaseValidation {
 		what = "validation"
 	}
 	line(what, fmt.Sprintf("%s %d/%d", bar(v.rollouts.done, v.rollouts.total), v.rollouts.done, v.rollouts.total))
 	if v.step.Rollouts > 0 {
-		line("reward", fmt.Sprintf("%.2f  %.0f tokens/s  %d masked", v.step.RewardMean, v.step.TokensPerSecond, sumMasked(v.step.Masked)))
+		line("reward", fmt.Sprintf("%.2f  pass rate %.2f  %.0f tokens/s  %d masked",
+			v.step.RewardMean, v.step.PassRate, v.step.TokensPerSecond, sumMasked(v.step.Masked)))
 		for _, name := range slices.Sorted(maps.Keys(v.step.Forms)) {
 			r := v.step.Forms[name].PassRate
 			line("  "+name, fmt.Sprintf("%s %.2f", bar(int(r*100), 100), r))
 		}
 	}
-	for _, w := range v.warnings {
-		b.WriteString(warnStyle.Render("warning: "+w) + "\n")
+	if v.latest != nil {
+		line("validation", fmt.Sprintf("pass rate %.2f after step %d", v.latest.report.PassRate, v.latest.step))
 	}
-	return tea.NewView(b.String())
 }
 
-// timeLeft tells how long the run has taken and guesses the rest from the steps
-// so far; the first ones are like the last.
-func (v view) timeLeft() string {
-	text := fmt.Sprintf("%s so far", v.now.Sub(v.began).Round(time.Second))
-	if rest := left(v.now.Sub(v.firstStep), v.step.Step-v.firstDone, v.steps-v.firstDone); rest != "" && !v.firstStep.IsZero() {
+// drawRounds draws a search for prompts.
+func (v view) drawRounds(line func(label, text string)) {
+	done := 0
+	if v.round != nil {
+		done = v.round.Round
+	}
+	line("rounds", fmt.Sprintf("%s %d/%d  %s", bar(done, v.Rounds), done, v.Rounds, dimStyle.Render(v.timeLeft(v.Began, done, v.Rounds))))
+	if v.round != nil {
+		line("best", fmt.Sprintf("%s  gain %s", v.round.Best, gain(v.round.Gain)))
+		line("model calls", spent(v.round.Spent))
+	}
+}
+
+// timeLeft tells how long the run has taken and guesses the rest from what was
+// done since a moment: the first ones are like the last.
+func (v view) timeLeft(since time.Time, done, total int) string {
+	text := fmt.Sprintf("%s so far", v.now.Sub(v.Began).Round(time.Second))
+	if rest := left(v.now.Sub(since), done, total); rest != "" && !since.IsZero() {
 		text += ", " + rest
 	}
 	return text

@@ -1,4 +1,4 @@
-package main
+package display
 
 import (
 	"bytes"
@@ -35,8 +35,7 @@ func TestChart(t *testing.T) {
 func TestPlainPrintsOneLinePerStep(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	curve := &rewardCurve{}
-	d := recording{&plain{out: &out, began: time.Now()}, curve}
+	d := &Curve{Display: New(false, Options{Out: &out})}
 	for step := 1; step <= 250; step++ {
 		d.OnWarmStart(sft.StepReport{Step: step, Steps: 250, Loss: 1})
 	}
@@ -56,8 +55,8 @@ func TestPlainPrintsOneLinePerStep(t *testing.T) {
 			t.Errorf("line %d is %q, want %q…", i, lines[i], want[i])
 		}
 	}
-	if !strings.Contains(lines[4], "masked 3") || len(curve.values) != 1 || curve.values[0] != 0.5 {
-		t.Errorf("line %q, curve %v", lines[4], curve.values)
+	if !strings.Contains(lines[4], "masked 3") || len(d.Values) != 1 || d.Values[0] != 0.5 {
+		t.Errorf("line %q, curve %v", lines[4], d.Values)
 	}
 }
 
@@ -66,7 +65,7 @@ func TestPlainPrintsOneLinePerStep(t *testing.T) {
 func TestViewDraws(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
-	var model = view{warmSteps: 100, steps: 20, began: began}
+	var model = newView(Options{WarmSteps: 100, Steps: 20, Began: began})
 	report := algorithm.Report{Rate: algorithm.NewRate(3, 10)}
 	for _, msg := range []any{
 		warmMsg(sft.StepReport{Step: 100, Steps: 100, Loss: 0.25}),
@@ -74,7 +73,7 @@ func TestViewDraws(t *testing.T) {
 		validationMsg{0, report},
 		rolloutsMsg{grpo.PhaseTrain, 3, 64, 128},
 		stepMsg(grpo.StepReport{Step: 2, Steps: 20, Rollouts: 128, RewardMean: 0.5, Forms: map[string]algorithm.Rate{"plus": algorithm.NewRate(1, 2)}}),
-		warningMsg(grpo.Warning{Message: "all groups are equal"}),
+		warningMsg("warning: all groups are equal"),
 		tickMsg(began.Add(10 * time.Second)),
 	} {
 		next, _ := model.Update(msg)

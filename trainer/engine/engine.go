@@ -1,0 +1,163 @@
+// Package engine is the embedded policy as a run serves and trains it: the model,
+// its chat format, the chat server in front of it, and the swap of weights while
+// agents call.
+//
+// It must not know what is learned, nor by what algorithm.
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/policy"
+	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/chat"
+)
+
+// Config configures [New]. Every field may be zero.
+type Config struct {
+	// Policy are the sizes of the model. Vocab comes from Characters.
+	Policy policy.Config
+	// Characters is the vocabulary; empty is chat.DefaultAlphabet.
+	Characters string
+	// Name is what agents ask for, whatever weights are behind it; empty is
+	// DefaultName.
+	Name string
+	// Logger hears faults of the sampler; nil discards.
+	Logger *slog.Logger
+}
+
+// DefaultName is the name of the model for agents.
+const DefaultName = "policy"
+
+// Engine trains the embedded policy and serves it to an LLM proxy of this process.
+type Engine struct {
+	Service   *policy.Service
+	Tokenizer *chat.Characters
+	Renderer  *chat.RoleMarks
+
+	name string
+	chat *chat.Server
+}
+
+// New makes an engine without a model that is served: see [Engine.Publisher].
+// Sizes out of range, and an alphabet that cannot be one, are agl.ErrInvalid.
+func New(cfg Config) (*Engine, error) {
+	tokenizer, err := chat.NewCharacters(cfg.Characters)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Policy.Vocab = tokenizer.Vocab()
+	service, err := policy.NewService(cfg.Policy)
+	if err != nil {
+		return nil, err
+	}
+	renderer := chat.NewRoleMarks(tokenizer)
+	server, err := chat.NewServer(chat.Config{Tokenizer: tokenizer, Renderer: renderer, Logger: cfg.Logger})
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Name == "" {
+		cfg.Name = DefaultName
+	}
+	return &Engine{Service: service, Tokenizer: tokenizer, Renderer: renderer, name: cfg.Name, chat: server}, nil
+}
+
+// host is where the proxy finds the chat server: in this process, so no host of
+// that name is ever asked. The top-level domain is reserved (RFC 2606, §2).
+const (
+	host    = "policy.invalid"
+	baseURL = "http://" + host + "/v1"
+)
+
+// Model is the entry of the trained model in a proxy's list. There are no weights
+// behind it before the first publication.
+func (e *Engine) Model() proxy.Model {
+	return proxy.Model{Name: e.name, BaseURL: baseURL, ChatOnly: true}
+}
+
+// Transport is the transport of a proxy that serves [Engine.Model] and, by the
+// transport given, other backends; nil means that there are none.
+func (e *Engine) Transport(others http.RoundTripper) http.RoundTripper {
+	here := chat.Transport{Handler: e.chat}
+	if others == nil {
+		return here
+	}
+	return transport{here, others}
+}
+
+type transport struct{ here, others http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Host == host {
+		return t.here.RoundTrip(req)
+	}
+	return t.others.RoundTrip(req)
+}
+
+// Serve serves a checkpoint or a snapshot of the engine under a version.
+func (e *Engine) Serve(ctx context.Context, path, version string) error {
+	client, err := e.Service.NewSamplingClient(ctx, tinker.NewSamplingClientParams{Path: path})
+	if err != nil {
+		return err
+	}
+	e.chat.SetModel(version, chat.Model{Client: client, Version: version})
+	return nil
+}
+
+// Models is what a [Publisher] needs of a proxy.
+type Models interface {
+	// SetModels replaces the list of models; calls that run end where they began.
+	SetModels(models []proxy.Model) error
+}
+
+// Publisher returns what swaps the weights behind [Engine.Model] in a proxy whose
+// other models are given.
+func (e *Engine) Publisher(models Models, others ...proxy.Model) *Publisher {
+	return &Publisher{engine: e, models: models, others: others}
+}
+
+// Publisher is a [grpo.Publisher] over an engine of this process: new calls go to
+// the snapshot, running ones finish where they began.
+type Publisher struct {
+	engine *Engine
+	models Models
+	others []proxy.Model
+
+	mu       sync.Mutex
+	versions []string // that are served, the newest last
+}
+
+var _ grpo.Publisher = (*Publisher)(nil)
+
+// Publish implements [grpo.Publisher].
+func (p *Publisher) Publish(ctx context.Context, publication grpo.Publication) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if publication.Version == "" {
+		return agl.Errorf(agl.CodeInvalid, "engine: the publication has no version")
+	}
+	if err := p.engine.Serve(ctx, publication.Snapshot, publication.Version); err != nil {
+		return err
+	}
+	model := p.engine.Model()
+	model.BackendModel, model.Version = publication.Version, publication.Version
+	if err := p.models.SetModels(append([]proxy.Model{model}, p.others...)); err != nil {
+		return err
+	}
+	// The version before may still be asked for by calls that the proxy has just
+	// forwarded; the one before that is asked for no more.
+	const served = 2
+	p.versions = append(p.versions, publication.Version)
+	for len(p.versions) > served {
+		p.engine.chat.RemoveModel(p.versions[0])
+		p.versions = p.versions[1:]
+	}
+	return nil
+}
