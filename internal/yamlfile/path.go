@@ -34,22 +34,29 @@ func Folder(to *string) Value {
 	return existing("folder", func(_ *reader, _ *yaml.Node, _, absolute string) { *to = absolute })
 }
 
-// longestContents bounds a file that stands for its text.
-const longestContents = 1 << 20
+// TextFile is a file that stands for the text in it.
+type TextFile struct {
+	Path string // absolute
+	Text string
+}
 
-// Contents declares the path of a file that stands for the text in it.
-func Contents(to *string) Value {
+// longestText bounds such a file.
+const longestText = 1 << 20
+
+// Contents declares the path of a file that stands for the text in it, at most
+// 1 MiB of UTF-8.
+func Contents(to *TextFile) Value {
 	return existing("file", func(r *reader, n *yaml.Node, at, absolute string) {
-		data, err := readAtMost(absolute, longestContents)
+		data, err := readAtMost(absolute, longestText)
 		switch {
 		case err != nil:
 			r.failf(n, "%s: %v", at, err)
-		case len(data) > longestContents:
+		case len(data) > longestText:
 			r.failf(n, "%s: %s is longer than 1 MiB, must be a text", at, absolute)
 		case !utf8.Valid(data):
 			r.failf(n, "%s: %s is not UTF-8, must be a text", at, absolute)
 		default:
-			*to = string(data)
+			*to = TextFile{Path: absolute, Text: string(data)}
 		}
 	})
 }

@@ -157,8 +157,8 @@ func named(at string) string { return cmp.Or(at, "the file") }
 
 // below is the path of a key in the mapping at a path.
 func below(at, key string) string {
-	if at == "" {
-		return key
+	if at == "" || key == "" {
+		return at + key
 	}
 	return at + "." + key
 }

@@ -1,0 +1,83 @@
+package runfile
+
+import (
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/yamlfile"
+	"github.com/agl-go/agl/runner/process"
+)
+
+// namePattern is that of environment variables.
+const namePattern = `^[A-Za-z_][A-Za-z0-9_]*$`
+
+func (d *draft) agent(a *Agent) yamlfile.Value {
+	key := yamlfile.Key
+	p := &a.Process
+	var workspace bool
+	var environ []yamlfile.Entry[string]
+	return yamlfile.Mapping(
+		key("command", "The program and its arguments. No shell reads them.", yamlfile.NonEmptyList(&p.Command, yamlfile.Text).
+			Must(`a list such as [python, agent.py]; where a shell is wanted, [sh, -c, "…"]`)).Required(", such as [python, agent.py]"),
+		key("concurrency", "How many rollouts run at once.", yamlfile.Integer(&a.Concurrency, yamlfile.Min(1))).Default(4),
+		key("timeout", "Ends an attempt that takes longer. Without it grpo and apo end one after 20m.",
+			yamlfile.Via(yamlfile.Duration, func(t time.Duration) { a.Rollout.TimeoutSeconds = agl.Some(t.Seconds()) })),
+		key("unresponsive", "Ends an attempt whose runner was not heard of for so long. Without it grpo and apo end one after 5m.",
+			yamlfile.Via(yamlfile.Duration, func(t time.Duration) { a.Rollout.UnresponsiveSeconds = agl.Some(t.Seconds()) })),
+		key("attempts", "How often a task is tried at most, the first time included.", yamlfile.Integer(&a.Rollout.MaxAttempts, yamlfile.Min(1))).Default(1),
+		key("retry_on", "After which ends of an attempt the task is tried again; all three when it is not here.",
+			yamlfile.List(&a.Rollout.RetryCondition, func(status *agl.AttemptStatus) yamlfile.Value { return yamlfile.Words(status, retryable()...) })),
+		key("grace", "Time between SIGTERM and SIGKILL for a program that must end.", yamlfile.Duration(&p.GracePeriod)).Default("5s"),
+		key("cwd", "The program's working directory; the folder of this file when it is not here.", yamlfile.Folder(&p.Dir)),
+		key("workspace", "Gives each attempt a fresh working directory, which is removed afterwards.", yamlfile.Bool(&workspace)).Default(false),
+		key("keep", "Does not remove the files of attempts.", yamlfile.Bool(&p.Keep)).Default(false),
+		key("keepalive", "stdio keeps processes: each gets a task as a line of JSON and answers with a line.",
+			yamlfile.Word(&p.Keepalive, map[string]process.Keepalive{"none": process.KeepaliveNone, "stdio": process.KeepaliveStdio})).Default("none"),
+		key("max_idle", "How many idle processes are kept.", yamlfile.Integer(&p.MaxIdle, yamlfile.Min(1))).Default(64),
+		key("memory", "Bounds each process's address space; 0 is no limit.", yamlfile.Size(&p.MemoryBytes)).Default(0),
+		key("output", "How much of each output stream of an attempt is kept.", yamlfile.Size(&p.OutputBytes)).Default("1MiB"),
+		key("env", "More variables for the program.", yamlfile.Map(&environ, "the name of a variable", namePattern, yamlfile.Text)),
+	).Check(func(s *yamlfile.Scope) {
+		for _, v := range environ {
+			p.Env = append(p.Env, v.Name+"="+v.Value)
+		}
+		if s.Given("retry_on") && a.Rollout.MaxAttempts <= 1 {
+			s.Failf("retry_on", "given, but attempts is 1, must be at least 2")
+		}
+		if a.Rollout.MaxAttempts > 1 && !s.Given("retry_on") {
+			a.Rollout.RetryCondition = retryable()
+		}
+		switch {
+		case workspace && s.Given("cwd"):
+			s.Failf("workspace", "given together with cwd, must be one of them")
+		case !s.Given("cwd"):
+			p.Dir = d.dir
+		}
+		if s.Clean() {
+			d.program(s, p, workspace)
+		}
+	})
+}
+
+// retryable are the ends of an attempt that another may follow.
+func retryable() []agl.AttemptStatus {
+	return []agl.AttemptStatus{agl.AttemptFailed, agl.AttemptTimeout, agl.AttemptUnresponsive}
+}
+
+// program looks for the program.
+func (d *draft) program(s *yamlfile.Scope, p *process.Config, workspace bool) {
+	if program := p.Command[0]; strings.ContainsRune(program, filepath.Separator) && !filepath.IsAbs(program) {
+		p.Command[0] = filepath.Join(p.Dir, program) // a workspace has no programs
+	}
+	agent, err := process.New(*p)
+	if err != nil {
+		s.FailAt("command", err)
+		return
+	}
+	agent.Close()
+	if workspace {
+		p.Dir = ""
+	}
+}
