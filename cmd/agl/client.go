@@ -53,14 +53,6 @@ func (f storeFlags) errStore(err error) error {
 	return fmt.Errorf("store %s: %w", redactURL(string(f.StoreURL)), err)
 }
 
-// watchEnded tells the user's interrupt from a failure.
-func (f storeFlags) watchEnded(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return f.errStore(err)
-}
-
 // retryBudget is how long a command for people tries to reach a store.
 const retryBudget = 1 * time.Second
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/rogpeppe/go-internal/testscript"
@@ -28,6 +29,19 @@ func models(ts *testscript.TestScript, _ bool, _ []string) {
 	}})
 	ts.Check(err)
 	ts.Setenv("MODELS", bundle.ResourcesID)
+}
+
+// keyed starts a rollout with keys and a password in its input, its metadata and a
+// span, and puts its id into $KEYED.
+func keyed(ts *testscript.TestScript, _ bool, _ []string) {
+	store := dial(ts)
+	r, err := store.StartRollout(context.Background(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{
+		Input:    jsontext.Value(`{"model":{"api_key":"sk-one","base_url":"http://user:hidden@model.example/v1"}}`),
+		Metadata: jsontext.Value(`{"authorization":"Bearer sk-two"}`),
+	}})
+	ts.Check(err)
+	addSpans(ts, store, r, testSpan{id: "1", name: "call", attrs: []agl.Attr{{Key: "llm.request.headers.authorization", Value: "Bearer sk-three"}}})
+	ts.Setenv("KEYED", r.RolloutID)
 }
 
 func TestRedactJSON(t *testing.T) {
@@ -86,6 +100,78 @@ func TestWatch(t *testing.T) {
 				}
 				return err
 			})
+		})
+	}
+}
+
+// meanwhile makes a change right after the first listing of a watching command
+// has been read.
+type meanwhile struct {
+	agl.Store
+
+	change func() error
+}
+
+func (s *meanwhile) changed(err error) error {
+	if change := s.change; change != nil && err == nil {
+		s.change = nil
+		return change()
+	}
+	return err
+}
+
+func (s *meanwhile) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (agl.Page[agl.AttemptedRollout], error) {
+	page, err := s.Store.QueryRollouts(ctx, p)
+	return page, s.changed(err)
+}
+
+func (s *meanwhile) QueryWorkers(ctx context.Context, p agl.QueryWorkersParams) (agl.Page[agl.Worker], error) {
+	page, err := s.Store.QueryWorkers(ctx, p)
+	return page, s.changed(err)
+}
+
+// TestWatchMissesNothing: what changes between the listing and the first event is
+// seen.
+func TestWatchMissesNothing(t *testing.T) {
+	t.Parallel()
+	for name, watch := range map[string]func(ctx context.Context, m *Main, store agl.Store) error{
+		"rollouts": (&rolloutsCommand{JSON: true}).watch,
+		"workers":  (&workersCommand{JSON: true}).watch,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, stop, err := startServer("store", "--port=0", "--db=memory:")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(stop)
+			client, err := rest.NewClient(rest.ClientConfig{URL: url})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = client.Close() })
+			store := &meanwhile{Store: client, change: func() error {
+				_, err := client.StartRollout(t.Context(), agl.StartRolloutParams{
+					EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value("1")}, WorkerID: agl.Some("host-1"),
+				})
+				return err
+			}}
+			read, write := io.Pipe()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of one that misses it
+			ended := make(chan error, 1)
+			go func() {
+				err := watch(ctx, &Main{Stdout: write}, store)
+				ended <- errors.Join(err, write.Close())
+			}()
+			line, err := bufio.NewReader(read).ReadString('\n')
+			if err != nil || !strings.Contains(line, `"host-1"`) {
+				t.Errorf("got %q, %v; want what host-1 has begun", line, err)
+			}
+			cancel()
+			_ = read.Close() // another line may be on its way
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("ended with %v", err)
+			}
 		})
 	}
 }

@@ -81,7 +81,7 @@ func (c *rolloutsCommand) list(ctx context.Context, m *Main, store agl.Store) er
 		return store.QueryRollouts(ctx, agl.QueryRolloutsParams{StatusIn: c.statuses(), Paging: p})
 	}, func(r *agl.AttemptedRollout) error {
 		if c.JSON {
-			return m.printf("%s\n", r.AppendJSON(nil))
+			return m.printJSON(r.AppendJSON(nil))
 		}
 		rows = append(rows, row(r))
 		return nil
@@ -112,8 +112,17 @@ func row(r *agl.AttemptedRollout) []string {
 	}
 	return []string{
 		r.RolloutID, string(r.Status), orDash(string(r.Mode)), attempt, worker, orDash(r.ResourcesID.V),
-		r.StartTime.Time().Local().Format(time.DateTime), took, shorten(printable(string(r.Input))),
+		r.StartTime.Time().Local().Format(time.DateTime), took, shorten(inputText(r)),
 	}
+}
+
+// inputText is a rollout's input without the keys in it.
+func inputText(r *agl.AttemptedRollout) string {
+	input, err := redactJSON(r.Input)
+	if err != nil {
+		return redacted // what cannot be read may hold anything
+	}
+	return printable(string(input))
 }
 
 func orDash(s string) string {
@@ -135,25 +144,9 @@ func shorten(s string) string {
 
 // watch lists what there is and then prints every change.
 func (c *rolloutsCommand) watch(ctx context.Context, m *Main, store agl.Store) error {
-	if err := c.list(ctx, m, store); err != nil {
-		return err
-	}
-	for event, err := range store.Events(ctx, agl.EventsParams{}) {
-		if err != nil {
-			return c.watchEnded(ctx, err)
-		}
-		switch event.Kind {
-		case agl.EventReset:
-			err = c.list(ctx, m, store)
-		case agl.EventRollout:
-			err = c.changed(ctx, m, store, event)
-		case agl.EventAttempt, agl.EventResources, agl.EventWorker, agl.EventQueue:
-		}
-		if err != nil {
-			return c.watchEnded(ctx, err)
-		}
-	}
-	return c.watchEnded(ctx, errors.New("the stream of events has ended"))
+	return c.follow(ctx, store, func(ctx context.Context) error { return c.list(ctx, m, store) }, func(ctx context.Context, event agl.Event) error {
+		return c.changed(ctx, m, store, event)
+	})
 }
 
 // deleted is the status in the event of a rollout that is gone.
@@ -161,7 +154,7 @@ const deleted = "deleted"
 
 func (c *rolloutsCommand) changed(ctx context.Context, m *Main, store agl.Store, event agl.Event) error {
 	wanted := c.statuses()
-	if wanted != nil && !slices.Contains(wanted, agl.RolloutStatus(event.Status)) {
+	if event.Kind != agl.EventRollout || wanted != nil && !slices.Contains(wanted, agl.RolloutStatus(event.Status)) {
 		return nil
 	}
 	r, err := store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: event.RolloutID})
@@ -175,7 +168,7 @@ func (c *rolloutsCommand) changed(ctx context.Context, m *Main, store agl.Store,
 		return err
 	}
 	if c.JSON {
-		return m.printf("%s\n", r.AppendJSON(nil))
+		return m.printJSON(r.AppendJSON(nil))
 	}
 	// The event's status, not the present one: a change is not to be missed.
 	r.Status = agl.RolloutStatus(event.Status)

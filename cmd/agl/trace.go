@@ -37,7 +37,7 @@ func (c *traceCommand) run(ctx context.Context, m *Main) error {
 	}
 	if c.JSON {
 		for i := range spans {
-			if err := m.printf("%s\n", spans[i].AppendJSON(nil)); err != nil {
+			if err := m.printJSON(spans[i].AppendJSON(nil)); err != nil {
 				return err
 			}
 		}
@@ -80,7 +80,7 @@ func (c *traceCommand) attempts(ctx context.Context, store agl.Store) ([]agl.Att
 
 func (c *traceCommand) show(m *Main, rollout *agl.AttemptedRollout, attempts []agl.Attempt, spans []agl.Span) error {
 	out, flush := m.styled()
-	if _, err := fmt.Fprintf(out, "%s\n%s%s\n", rolloutLine(rollout), faint.Render("input "), printable(string(rollout.Input))); err != nil {
+	if _, err := fmt.Fprintf(out, "%s\n%s%s\n", rolloutLine(rollout), faint.Render("input "), inputText(rollout)); err != nil {
 		return errOutput(err)
 	}
 	byAttempt := map[string][]agl.Span{}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -103,29 +102,13 @@ func workerRow(w *agl.Worker) []string {
 
 // watch lists what there is and then prints every change.
 func (c *workersCommand) watch(ctx context.Context, m *Main, store agl.Store) error {
-	if err := c.list(ctx, m, store); err != nil {
-		return err
-	}
-	for event, err := range store.Events(ctx, agl.EventsParams{}) {
-		if err != nil {
-			return c.watchEnded(ctx, err)
-		}
-		switch event.Kind {
-		case agl.EventReset:
-			err = c.list(ctx, m, store)
-		case agl.EventWorker:
-			err = c.changed(ctx, m, store, event)
-		case agl.EventRollout, agl.EventAttempt, agl.EventResources, agl.EventQueue:
-		}
-		if err != nil {
-			return c.watchEnded(ctx, err)
-		}
-	}
-	return c.watchEnded(ctx, errors.New("the stream of events has ended"))
+	return c.follow(ctx, store, func(ctx context.Context) error { return c.list(ctx, m, store) }, func(ctx context.Context, event agl.Event) error {
+		return c.changed(ctx, m, store, event)
+	})
 }
 
 func (c *workersCommand) changed(ctx context.Context, m *Main, store agl.Store, event agl.Event) error {
-	if !c.wanted(event) {
+	if event.Kind != agl.EventWorker || !c.wanted(event) {
 		return nil
 	}
 	w, err := store.GetWorker(ctx, agl.GetWorkerParams{WorkerID: event.WorkerID})
