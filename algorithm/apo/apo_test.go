@@ -10,11 +10,12 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm/apo"
+	"github.com/agl-go/agl/algorithm/apo/apotest"
 )
 
 func TestBudget(t *testing.T) {
 	t.Parallel()
-	w := worlds()["slope"]
+	w := apotest.Slope()
 	price := apo.Price{Prompt: 1, Completion: 10} // a call is 100 + 10 tokens, $0.0002
 	for name, budget := range map[string]apo.Budget{"tokens": {Tokens: 110 * 21}, "dollars": {Dollars: 0.0002 * 20.5}} {
 		t.Run(name, func(t *testing.T) {
@@ -40,18 +41,18 @@ func TestBudget(t *testing.T) {
 // and given up in the end.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	w := worlds()["slope"]
+	w := apotest.Slope()
 	var refused, asked atomic.Int64
 	stubborn := func(ctx context.Context, r apo.Request) (apo.Reply, error) {
 		text := r.Messages[0].Content
 		if !strings.HasPrefix(text, "EDIT") {
-			return editor(ctx, r)
+			return writer(ctx, r)
 		}
 		asked.Add(1)
 		switch {
 		case strings.Contains(text, "\nit lost {question}\n"):
 			refused.Add(1)
-			return editor(ctx, r)
+			return writer(ctx, r)
 		case strings.Contains(text, "\n\n"):
 			return apo.Reply{Text: "Answer {} carefully"}, nil
 		}
@@ -76,7 +77,7 @@ func TestRefusals(t *testing.T) {
 // TestUselessModels: replies without use leave the seed as it is, and end.
 func TestUselessModels(t *testing.T) {
 	t.Parallel()
-	w := worlds()["slope"]
+	w := apotest.Slope()
 	for name, tt := range map[string]struct {
 		critique, edit string
 		calls, refused int // of each edit
@@ -86,7 +87,7 @@ func TestUselessModels(t *testing.T) {
 		"lost":           {"bad", "Here you are: think!", 4, 3},
 		"unknown field":  {"bad", "{question} {answer}", 4, 3},
 		"a lonely brace": {"bad", "{question} {", 4, 3},
-		"the same":       {"bad", "```text\nAnswer {question} carefully\n```", 2, 0},
+		"the same":       {"bad", "```text\n" + apotest.Slope().Seed[0].Prompt + "\n```", 2, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -121,7 +122,7 @@ func TestBatchTimeout(t *testing.T) {
 	cfg := config(1)
 	cfg.Rounds, cfg.BatchTimeout = 1, 20*time.Millisecond
 	a := newAPO(t, cfg)
-	if err := a.Run(t.Context(), input(st, worlds()["slope"])); err != nil {
+	if err := a.Run(t.Context(), apotest.Slope().Input(st)); err != nil {
 		t.Fatal(err)
 	}
 	r := a.Report()
@@ -136,7 +137,7 @@ func TestBatchTimeout(t *testing.T) {
 
 func TestRejects(t *testing.T) {
 	t.Parallel()
-	model := apo.ModelFunc(editor)
+	model := apo.ModelFunc(writer)
 	for want, cfg := range map[string]apo.Config{
 		"apo: GradientModel is nil; a model is required":                          {},
 		"apo: BeamWidth is -1, must be at least 1":                                {GradientModel: model, BeamWidth: -1},
@@ -155,13 +156,13 @@ func TestRejects(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	prompts := worlds()["slope"].resources()
+	prompts := apotest.Slope().Resources()
 	st := agl.UnimplementedStore{}
 	for want, in := range map[string]agl.AlgorithmInput{
 		"apo: the input has no store":                                                  {},
-		"apo: the training dataset is empty; critiques need tasks":                     {Store: st, Val: tasks(1), InitialResources: prompts},
-		"apo: the validation dataset is empty; candidates are compared on it":          {Store: st, Train: tasks(1), InitialResources: prompts},
-		"apo: the initial resources hold no prompt_template; there is nothing to tune": {Store: st, Train: tasks(1), Val: tasks(1), InitialResources: prompts[:1]},
+		"apo: the training dataset is empty; critiques need tasks":                     {Store: st, Val: apotest.Tasks(1), InitialResources: prompts},
+		"apo: the validation dataset is empty; candidates are compared on it":          {Store: st, Train: apotest.Tasks(1), InitialResources: prompts},
+		"apo: the initial resources hold no prompt_template; there is nothing to tune": {Store: st, Train: apotest.Tasks(1), Val: apotest.Tasks(1), InitialResources: prompts[:1]},
 	} {
 		if err := newAPO(t, apo.Config{GradientModel: model}).Run(t.Context(), in); !errors.Is(err, agl.ErrInvalid) || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)

@@ -45,7 +45,9 @@ type EndpointConfig struct {
 // Endpoint is a [Model] behind an OpenAI-compatible API. A request that got no
 // answer, or one with status 408, 429 or 5xx, is made again after a pause that
 // doubles from 0.5 s up to 30 s, of which a random half to whole is waited, and not
-// before the moment that a Retry-After header names. It is safe for concurrent use.
+// before the moment that a Retry-After header names. A reply that does not say its
+// usage is taken for a token for every four bytes of request and text, so that a
+// budget ends all the same. It is safe for concurrent use.
 type Endpoint struct {
 	cfg     EndpointConfig
 	limiter *rate.Limiter
@@ -176,11 +178,19 @@ func (e *Endpoint) post(ctx context.Context, body []byte) (reply Reply, after ti
 	if err := json.Unmarshal(data, &answer); err != nil {
 		return Reply{}, 0, agl.Errorf(agl.CodeUnavailable, "read the model's reply: %w", err)
 	}
-	reply.Usage = answer.Usage
 	if len(answer.Choices) > 0 {
 		reply.Text = answer.Choices[0].Message.Content.V
 	}
+	if reply.Usage = answer.Usage; reply.Usage == (Usage{}) {
+		reply.Usage = Usage{PromptTokens: guess(len(body)), CompletionTokens: guess(len(reply.Text))}
+	}
 	return reply, 0, nil
+}
+
+// guess is a number of tokens for so many bytes, at four bytes a token.
+func guess(size int) int64 {
+	const perToken = 4
+	return int64((size + perToken - 1) / perToken)
 }
 
 func statusError(status int, body []byte) error {

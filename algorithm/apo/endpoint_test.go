@@ -84,6 +84,10 @@ func TestEndpoint(t *testing.T) {
 	if want := `{"model":"m","messages":[{"role":"user","content":"hello"}]}`; a.bodies[1] != want || a.keys[1] != "" {
 		t.Errorf("asked %s with %q, want %s and no key", a.bodies[1], a.keys[1], want)
 	}
+	silent := &answers{list: []answer{{status: 200, body: `{"choices":[{"message":{"content":"hello"}}]}`}}}
+	if reply, err := ask(t.Context(), t, silent, apo.EndpointConfig{}, 1); err != nil || reply.Usage != (apo.Usage{PromptTokens: 15, CompletionTokens: 2}) {
+		t.Errorf("got %+v, %v; want the tokens guessed from %d and 5 bytes", reply.Usage, err, len(silent.bodies[0]))
+	}
 	for _, body := range []string{`{"choices":[]}`, `{"choices":[{"message":{"content":null}}]}`} {
 		if reply, err := ask(t.Context(), t, &answers{list: []answer{{status: 200, body: body}}}, apo.EndpointConfig{}, 1); err != nil || reply.Text != "" {
 			t.Errorf("%s: got %+v, %v; want an empty text", body, reply, err)

@@ -69,6 +69,9 @@ type Candidate struct {
 	// Score is the mean reward on the validation tasks of the last round that it
 	// took part in; null when there is none.
 	Score agl.Null[float64] `json:"score"`
+	// Gain is that over the parent, on the validation tasks of the round in which it
+	// was made; zero for the seed.
+	Gain Gain `json:"gain,omitzero"`
 	// Validation is the mean reward on the whole validation dataset; null when it
 	// never led a round.
 	Validation agl.Null[float64] `json:"validation"`

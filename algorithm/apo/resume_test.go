@@ -14,6 +14,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm/apo"
+	"github.com/agl-go/agl/algorithm/apo/apotest"
 )
 
 // counted notes the seeds of the calls that a model answered, and fails from the
@@ -32,7 +33,7 @@ func (c *counted) Complete(ctx context.Context, r apo.Request) (apo.Reply, error
 		return apo.Reply{}, c.fail()
 	}
 	c.answered = append(c.answered, r.Seed)
-	return editor(ctx, r)
+	return writer(ctx, r)
 }
 
 // anonymous is a report without the id of its run.
@@ -49,7 +50,7 @@ func anonymous(t *testing.T, r apo.Report) string {
 // that was not when they go on, and no call that was answered is made again.
 func TestResume(t *testing.T) {
 	t.Parallel()
-	w := worlds()["two templates"]
+	w := apotest.TwoTemplates()
 	whole := &counted{}
 	cfg := config(3)
 	cfg.Rounds, cfg.GradientModel = 4, whole
@@ -68,12 +69,12 @@ func TestResume(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			st := newStore(t)
-			serve(t, st, w.agent)
+			serve(t, st, w.Agent)
 			model := &counted{last: 30, fail: tt.fail}
 			cfg := config(3)
 			cfg.Rounds, cfg.GradientModel, cfg.OutDir = 4, model, t.TempDir()
 			a := newAPO(t, cfg)
-			if err := a.Run(tt.ctx, input(st, w)); !errors.Is(err, tt.err) {
+			if err := a.Run(tt.ctx, w.Input(st)); !errors.Is(err, tt.err) {
 				t.Fatalf("got %v, want %v", err, tt.err)
 			}
 			if r := a.Report(); r.Finished || len(r.Rounds) == 0 {
@@ -89,7 +90,7 @@ func TestResume(t *testing.T) {
 			if err := errors.Join(err, f.Close()); err != nil {
 				t.Fatal(err)
 			}
-			if err := a.Run(t.Context(), input(st, w)); err != nil {
+			if err := a.Run(t.Context(), w.Input(st)); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(want, anonymous(t, a.Report())); diff != "" {
@@ -111,7 +112,7 @@ func TestResume(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := a.Run(t.Context(), input(st, w)); err != nil {
+			if err := a.Run(t.Context(), w.Input(st)); err != nil {
 				t.Fatal(err)
 			}
 			after, err := st.QueryRollouts(t.Context(), agl.QueryRolloutsParams{})
@@ -126,12 +127,12 @@ func TestResume(t *testing.T) {
 // the bundles that a store kept with the old one.
 func TestResumeElsewhere(t *testing.T) {
 	t.Parallel()
-	w := worlds()["slope"]
+	w := apotest.Slope()
 	st := newStore(t)
-	serve(t, st, w.agent)
+	serve(t, st, w.Agent)
 	cfg := config(1)
 	cfg.Rounds, cfg.OutDir = 1, t.TempDir()
-	in := input(st, w)
+	in := w.Input(st)
 	for _, endpoint := range []string{"http://old/v1", "http://new/v1", "http://new/v1"} {
 		in.InitialResources = append(agl.Resources{{Name: "model", Resource: agl.LLM{Endpoint: endpoint, Model: "m"}}}, in.InitialResources[1:]...)
 		a := newAPO(t, cfg)
@@ -152,16 +153,16 @@ func TestResumeElsewhere(t *testing.T) {
 
 func TestJournalOfAnotherSearch(t *testing.T) {
 	t.Parallel()
-	w := worlds()["slope"]
+	w := apotest.Slope()
 	st := newStore(t)
-	serve(t, st, w.agent)
+	serve(t, st, w.Agent)
 	cfg := config(1)
 	cfg.Rounds, cfg.OutDir = 1, t.TempDir()
-	if err := newAPO(t, cfg).Run(t.Context(), input(st, w)); err != nil {
+	if err := newAPO(t, cfg).Run(t.Context(), w.Input(st)); err != nil {
 		t.Fatal(err)
 	}
 	cfg.Seed = 2
-	err := newAPO(t, cfg).Run(t.Context(), input(st, w))
+	err := newAPO(t, cfg).Run(t.Context(), w.Input(st))
 	if !errors.Is(err, agl.ErrConflict) || !strings.Contains(err.Error(), "seed is 2 here and 1 there") {
 		t.Errorf("got %v, want a conflict that names the seed", err)
 	}
@@ -169,7 +170,7 @@ func TestJournalOfAnotherSearch(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(cfg.OutDir, "journal.jsonl"), []byte("{}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := newAPO(t, cfg).Run(t.Context(), input(st, w)); !errors.Is(err, agl.ErrConflict) {
+	if err := newAPO(t, cfg).Run(t.Context(), w.Input(st)); !errors.Is(err, agl.ErrConflict) {
 		t.Errorf("got %v, want a conflict with what is no journal", err)
 	}
 }

@@ -268,6 +268,10 @@ func (s *search) compare(ctx context.Context, round int, fresh []*Candidate) err
 	if err != nil {
 		return err
 	}
+	for i, c := range pool[len(s.beam):] {
+		parent := slices.IndexFunc(s.beam, func(b *Candidate) bool { return b.ResourcesID == c.Parent })
+		c.Gain = s.gain(scores[parent], scores[len(s.beam)+i])
+	}
 	type standing struct {
 		*Candidate
 

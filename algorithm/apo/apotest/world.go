@@ -1,0 +1,140 @@
+// Package apotest has tasks for prompt tuning whose best prompts are known: agents
+// that earn what measurable properties of their prompts are worth, plus noise, and
+// models that make the edits by which the best prompts can be reached. It is for
+// tests and benchmarks, of algorithms other than apo as well.
+//
+// A prompt is a head, any number of phrases and a tail. The models find it by head
+// and tail in whatever request it is a part of.
+package apotest
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm/apo"
+)
+
+// World is a task whose best prompts are known.
+type World struct {
+	Name string
+	// Seed is the prompts that a search begins with, the text by template.
+	Seed []apo.NamedPrompt
+	// Phrases are what edits add and cut.
+	Phrases []string
+	// Worth is the reward to be expected of prompts.
+	Worth func(p Prompts) float64
+	// Best is the greatest worth that prompts can have, that of the seed where
+	// no edit helps.
+	Best float64
+	// Rounds in which a search with three parents and three edits of each is to
+	// find it.
+	Rounds int
+}
+
+// Prompts are the texts of a bundle by template.
+type Prompts map[string]string
+
+// Count is how often a prompt says a phrase.
+func (p Prompts) Count(name, phrase string) int { return strings.Count(p[name], phrase) }
+
+// Words is the number of words of a prompt.
+func (p Prompts) Words(name string) int { return len(strings.Fields(p[name])) }
+
+// PromptsOf are the prompts that an apo.Report speaks of.
+func PromptsOf(list []apo.NamedPrompt) Prompts {
+	out := Prompts{}
+	for _, p := range list {
+		out[p.Name] = p.Prompt
+	}
+	return out
+}
+
+const (
+	head = "Question: {question}"
+	tail = "Give the answer."
+	// noise is the width of the interval from which rewards are drawn.
+	noise = 0.4
+)
+
+// Text is a prompt with the phrases in it.
+func Text(phrases ...string) string { return head + " " + strings.Join(append(phrases, tail), " ") }
+
+// Resources are what a search begins with; there is a model's address among them,
+// which no search may touch.
+func (w World) Resources() agl.Resources {
+	out := agl.Resources{{Name: "model", Resource: agl.LLM{Endpoint: "http://localhost/v1", Model: "m"}}}
+	for _, p := range w.Seed {
+		out = append(out, agl.NamedResource{Name: p.Name, Resource: agl.PromptTemplate{Template: p.Prompt, Engine: agl.PromptFString}})
+	}
+	return out
+}
+
+// Improvable reports whether there are prompts that are worth more than the seed.
+func (w World) Improvable() bool { return !w.Optimal(w.Seed) }
+
+// Gain is what prompts are worth above the seed.
+func (w World) Gain(prompts []apo.NamedPrompt) float64 {
+	return w.Worth(PromptsOf(prompts)) - w.Worth(PromptsOf(w.Seed))
+}
+
+// Optimal reports whether prompts are worth as much as any.
+func (w World) Optimal(prompts []apo.NamedPrompt) bool {
+	const rounding = 1e-9
+	return w.Worth(PromptsOf(prompts)) > w.Best-rounding
+}
+
+// Agent earns what its prompts are worth and a noise that its prompts and the
+// rollout's seed decide. It is an agl.AgentFunc.
+func (w World) Agent(_ context.Context, t agl.Task) (agl.Result, error) {
+	prompts := Prompts{}
+	for _, r := range t.Resources {
+		if p, ok := r.Resource.(agl.PromptTemplate); ok {
+			prompts[r.Name] = p.Template
+		}
+	}
+	var meta struct {
+		Seed uint64 `json:"seed"`
+	}
+	if err := agl.DecodeJSON(t.Rollout.Metadata, &meta); err != nil {
+		return agl.Result{}, fmt.Errorf("read metadata: %w", err)
+	}
+	h := fnv.New64a()
+	for _, p := range w.Seed {
+		fmt.Fprint(h, prompts[p.Name], "\x00")
+	}
+	return agl.RewardResult(w.Reward(prompts, rand.NewPCG(meta.Seed, h.Sum64()))), nil
+}
+
+// Reward draws one of prompts.
+func (w World) Reward(prompts Prompts, source rand.Source) float64 {
+	return w.Worth(prompts) + noise*(rand.New(source).Float64()-0.5)
+}
+
+// Tasks are n tasks that differ.
+func Tasks(n int) agl.Tasks {
+	out := make(agl.Tasks, n)
+	for i := range out {
+		out[i] = jsontext.Value(fmt.Sprintf(`{"question":"number %d"}`, i+1))
+	}
+	return out
+}
+
+// Config is that of a search of the world, with the requests of apo's own files.
+func (w World) Config(seed uint64) apo.Config {
+	return apo.Config{
+		GradientModel: apo.ModelFunc(w.Criticise), EditModel: apo.ModelFunc(Edit),
+		BeamWidth: 3, BranchFactor: 3, Rounds: w.Rounds, GradientBatch: 1, ValBatch: 10, Seed: seed,
+	}
+}
+
+// Input is that of a search of the world.
+func (w World) Input(store agl.Store) agl.AlgorithmInput {
+	const train, val = 12, 24
+	return agl.AlgorithmInput{Store: store, Train: Tasks(train), Val: Tasks(val), InitialResources: w.Resources()}
+}
