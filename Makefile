@@ -8,7 +8,7 @@ UNIT         := $$($(GO) list ./... | grep -v /test/)
 # The Go SDKs are large; unoptimised they compile in a fraction of the time.
 SDKS         := -gcflags='github.com/openai/openai-go/v3/...=-N -l' -gcflags='github.com/anthropics/anthropic-sdk-go/...=-N -l'
 
-.PHONY: build test race lint compat clients e2e chaos chaos-short fuzz bench bench-store bench-overhead bench-proxy proxy-soak seeds full clean
+.PHONY: build test race lint compat clients e2e chaos chaos-short fuzz bench bench-store bench-overhead bench-proxy bench-process proxy-soak seeds full clean
 
 build: ## the agl binary, static
 	CGO_ENABLED=0 $(GO) build -trimpath -o agl ./cmd/agl
@@ -61,6 +61,10 @@ bench-overhead: ## what the system costs on the calculator example, as a ratio
 bench-proxy: build ## LLM gateways before one model server, as ratios; installs LiteLLM
 	$(GO) run ./bench/proxy --rounds 3 --litellm $$(bench/proxy/litellm.sh)
 
+bench-process: ## rollouts of a process agent against a bare loop of processes, as a ratio
+	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/process-agent ./bench/process/agent
+	$(GO) run ./bench/process --rounds 3
+
 proxy-soak: ## 100,000 recorded calls while the store is killed and the proxy restarted
 	$(GO) test -count=1 -timeout 2h -v ./test/recording -calls 100000 -kills 60
 
@@ -68,7 +72,7 @@ seeds: ## the calculator example with five seeds, the results as JSON
 	$(GO) build -o $(BIN)/calculator ./examples/calculator
 	for seed in 1 2 3 4 5; do $(BIN)/calculator --seed $$seed --summary $(BIN)/summary-$$seed.json >/dev/null && cat $(BIN)/summary-$$seed.json || exit 1; done
 
-full: test lint race compat e2e chaos seeds fuzz bench bench-store bench-overhead ## everything, before a release
+full: test lint race compat e2e chaos seeds fuzz bench bench-store bench-overhead bench-process ## everything, before a release
 
 clean:
 	rm -rf .cache agl

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -55,9 +56,8 @@ func SystemSnapshot(ctx context.Context) (jsontext.Value, error) {
 	if note(err) {
 		s.Host = name
 	}
-	if platform, family, version, err := host.PlatformInformationWithContext(ctx); note(err) {
-		_ = family
-		s.OS = runtime.GOOS + " " + platform + " " + version
+	if name, err := platform(ctx); note(err) {
+		s.OS = runtime.GOOS + " " + name
 	}
 	if info, err := cpu.InfoWithContext(ctx); note(err) && len(info) > 0 {
 		s.CPUName = info[0].ModelName
@@ -82,6 +82,27 @@ func SystemSnapshot(ctx context.Context) (jsontext.Value, error) {
 		return nil, errors.Join(errs...)
 	}
 	return json.Marshal(s)
+}
+
+// platform is the operating system's name and version, such as "debian 12". Of
+// Linux it is read here: gopsutil would start a program for it, with every
+// heartbeat.
+func platform(ctx context.Context) (string, error) {
+	if runtime.GOOS != "linux" {
+		name, _, version, err := host.PlatformInformationWithContext(ctx)
+		return strings.TrimSpace(name + " " + version), err
+	}
+	release, err := os.ReadFile("/etc/os-release")
+	if err != nil {
+		return "", err
+	}
+	fields := map[string]string{}
+	for line := range strings.Lines(string(release)) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			fields[name] = strings.Trim(value, `"'`)
+		}
+	}
+	return strings.TrimSpace(fields["ID"] + " " + fields["VERSION_ID"]), nil
 }
 
 func rounded(f float64) float64 { return math.Round(f*100) / 100 }

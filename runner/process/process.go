@@ -80,7 +80,6 @@ func (a *Agent) start(dir string, vars variables, stdin bool) (*process, error) 
 	}
 	p.streams.Go(func() {
 		p.waitErr = p.cmd.Wait()
-		a.cfg.Reaper.waited(p.cmd.Process.Pid)
 		close(p.exited)
 	})
 	return p, nil

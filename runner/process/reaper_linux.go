@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,14 +21,14 @@ import (
 // changed its process group and its environment: it makes this process the one
 // to which such orphans fall (a child subreaper, prctl(2)). It also lets agents
 // die with this process, however that ends. There can be one in a program, which
-// must start all of its processes through agents: others are taken for orphans.
+// must start all of its processes through agents: others may be taken for
+// orphans.
 type Reaper struct {
 	jobs chan func()
 	done chan struct{}
 
 	mu      sync.Mutex
-	own     map[int]string // the marks of the processes that were started here, by pid
-	running map[string]bool
+	running map[string]bool // the marks of processes that were started here and not swept up after
 	// strays are orphans without a mark, each with the processes that may have
 	// started it: those that were there when it was found.
 	strays map[int]map[string]bool
@@ -38,21 +39,29 @@ func NewReaper() (*Reaper, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become a child subreaper: %w", err)
 	}
-	r := &Reaper{
-		jobs: make(chan func()), done: make(chan struct{}),
-		own: map[int]string{}, running: map[string]bool{}, strays: map[int]map[string]bool{},
-	}
-	go func() {
-		defer close(r.done)
-		// The death signal is sent when the thread ends that started the child, so
-		// that thread must be as old as this process gets.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		for job := range r.jobs {
-			job()
-		}
-	}()
+	r := &Reaper{jobs: make(chan func()), done: make(chan struct{}), running: map[string]bool{}, strays: map[int]map[string]bool{}}
+	go r.serve()
 	return r, nil
+}
+
+// serve starts processes until the reaper is closed. All come from one thread,
+// for two reasons: the death signal is sent when the thread ends that started the
+// child, so that thread must be as old as this process gets; and the children of
+// a thread are listed with it, so that with a thread other than the first, to
+// which orphans fall, there is no mistaking them.
+func (r *Reaper) serve() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if unix.Gettid() == unix.Getpid() {
+		// As long as this goroutine is locked to the first thread, no other gets it.
+		go r.serve()
+		<-r.done
+		return
+	}
+	defer close(r.done)
+	for job := range r.jobs {
+		job()
+	}
 }
 
 // Close ends the reaper; its agents must be closed.
@@ -71,29 +80,26 @@ func (r *Reaper) start(cmd *exec.Cmd, mark string) error {
 		return cmd.Start()
 	}
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	// What it leaves behind may be found before the start has returned.
+	r.note(mark, true)
 	started := make(chan error, 1)
-	r.jobs <- func() {
-		// A sweep must not see the process before it is known.
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		err := cmd.Start()
-		if err == nil {
-			r.own[cmd.Process.Pid] = mark
-			r.running[mark] = true
-		}
-		started <- err
+	r.jobs <- func() { started <- cmd.Start() }
+	err := <-started
+	if err != nil {
+		r.note(mark, false)
 	}
-	return <-started
+	return err
 }
 
-// waited forgets a process that has been waited for.
-func (r *Reaper) waited(pid int) {
-	if r == nil {
-		return
-	}
+// note takes note of whether the process of a mark is there.
+func (r *Reaper) note(mark string, running bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.own, pid)
+	if running {
+		r.running[mark] = true
+	} else {
+		delete(r.running, mark)
+	}
 }
 
 // sweepTime bounds how long a sweep waits for orphans to die.
@@ -105,9 +111,7 @@ func (r *Reaper) sweep(mark string) int {
 	if r == nil {
 		return 0
 	}
-	r.mu.Lock()
-	delete(r.running, mark)
-	r.mu.Unlock()
+	r.note(mark, false)
 	killed := map[int]bool{}
 	for deadline := time.Now().Add(sweepTime); time.Now().Before(deadline); {
 		left := r.pass(mark, killed)
@@ -120,22 +124,20 @@ func (r *Reaper) sweep(mark string) int {
 	return len(killed)
 }
 
-// pass kills the orphans that belong to the mark, reaps all that are dead and
-// returns how many of the former are left.
+// pass kills the orphans that belong to the mark and reaps all that are dead.
+// When it returns 0 there was neither.
 func (r *Reaper) pass(mark string, killed map[int]bool) (left int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	here := children()
+	here := orphans()
 	for pid := range r.strays {
-		if !here[pid] {
+		if !slices.Contains(here, pid) {
 			delete(r.strays, pid)
 		}
 	}
-	for pid := range here {
-		if _, own := r.own[pid]; own {
-			continue
-		}
+	for _, pid := range here {
 		if reaped, err := syscall.Wait4(pid, nil, syscall.WNOHANG, nil); reaped == pid || err != nil {
+			left++ // what it has left to us may have come after the list was read
 			continue
 		}
 		if r.belongs(pid, mark) {
@@ -169,22 +171,19 @@ func (r *Reaper) belongs(pid int, mark string) bool {
 	return len(suspects) == 0
 }
 
-// children returns the processes whose parent is this one.
-func children() map[int]bool {
-	out := map[int]bool{}
-	lists, err := filepath.Glob("/proc/self/task/*/children")
+// orphans returns the processes that have fallen to this one. Linux hands them to
+// the first thread that is not about to end (find_new_reaper in its
+// kernel/exit.c), and Go lets a program's first thread live as long as the
+// program.
+func orphans() []int {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", unix.Getpid()))
 	if err != nil {
-		return out
+		return nil // a kernel without such lists: process groups have to do
 	}
-	for _, list := range lists {
-		data, err := os.ReadFile(list)
-		if err != nil {
-			continue // the thread has ended; its children are in another's list
-		}
-		for field := range bytes.FieldsSeq(data) {
-			if pid, err := strconv.Atoi(string(field)); err == nil {
-				out[pid] = true
-			}
+	var out []int
+	for field := range bytes.FieldsSeq(data) {
+		if pid, err := strconv.Atoi(string(field)); err == nil {
+			out = append(out, pid)
 		}
 	}
 	return out

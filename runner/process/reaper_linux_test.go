@@ -69,7 +69,7 @@ func reaperCommand(t *testing.T, script, limit string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), self)
-	cmd.Env = append(os.Environ(), reaperScript+"="+script, reaperLimit+"="+limit)
+	cmd.Env = append(os.Environ(), reaperScript+"="+script, reaperLimit+"="+limit, "TMPDIR="+t.TempDir())
 	return cmd
 }
 

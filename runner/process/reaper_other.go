@@ -22,6 +22,4 @@ func (*Reaper) Close() error { return nil }
 
 func (*Reaper) start(cmd *exec.Cmd, _ string) error { return cmd.Start() }
 
-func (*Reaper) waited(int) {}
-
 func (*Reaper) sweep(string) int { return 0 }
