@@ -26,12 +26,7 @@ func Path(to *string) Value {
 
 // File declares the path of a file that exists, made absolute.
 func File(to *string) Value {
-	return existing("file", func(_ *reader, _ *yaml.Node, _, absolute string) { *to = absolute })
-}
-
-// Folder declares the path of a folder that exists, made absolute.
-func Folder(to *string) Value {
-	return existing("folder", func(_ *reader, _ *yaml.Node, _, absolute string) { *to = absolute })
+	return existing(func(_ *reader, _ *yaml.Node, _, absolute string) { *to = absolute })
 }
 
 // TextFile is a file that stands for the text in it.
@@ -46,9 +41,11 @@ const longestText = 1 << 20
 // Contents declares the path of a file that stands for the text in it, at most
 // 1 MiB of UTF-8.
 func Contents(to *TextFile) Value {
-	return existing("file", func(r *reader, n *yaml.Node, at, absolute string) {
+	return existing(func(r *reader, n *yaml.Node, at, absolute string) {
 		data, err := readAtMost(absolute, longestText)
 		switch {
+		case errors.Is(err, fs.ErrNotExist) && r.elsewhere:
+			*to = TextFile{Path: absolute}
 		case err != nil:
 			r.failf(n, "%s: %v", at, err)
 		case len(data) > longestText:
@@ -76,19 +73,19 @@ func path(must string, schema func(*defs) object, found func(r *reader, n *yaml.
 	})
 }
 
-// existing declares the path of a file or of a folder.
-func existing(kind string, found func(r *reader, n *yaml.Node, at, absolute string)) Value {
-	schema := pathSchema(kind, "The path of a "+kind+" that exists. A relative one starts from the folder of this file.")
-	return path("the path of a "+kind, schema, func(r *reader, n *yaml.Node, at, absolute string) {
+// existing declares the path of a file that is there.
+func existing(found func(r *reader, n *yaml.Node, at, absolute string)) Value {
+	schema := pathSchema("file", "The path of a file that exists. A relative one starts from the folder of this file.")
+	return path("the path of a file", schema, func(r *reader, n *yaml.Node, at, absolute string) {
 		info, err := os.Stat(absolute)
 		switch {
+		case errors.Is(err, fs.ErrNotExist) && r.elsewhere:
+			found(r, n, at, absolute)
 		case errors.Is(err, fs.ErrNotExist):
-			r.failf(n, "%s: there is no %s %s", at, kind, absolute)
+			r.failf(n, "%s: there is no file %s", at, absolute)
 		case err != nil:
 			r.failf(n, "%s: %v", at, err)
-		case kind == "folder" && !info.IsDir():
-			r.failf(n, "%s: %s is a file, must be a folder", at, absolute)
-		case kind == "file" && !info.Mode().IsRegular():
+		case !info.Mode().IsRegular():
 			r.failf(n, "%s: %s is not a regular file", at, absolute)
 		default:
 			found(r, n, at, absolute)

@@ -57,6 +57,9 @@ type Document struct {
 	// Dir is the folder from which relative paths in the file start; empty is the
 	// working directory.
 	Dir string
+	// Elsewhere lets the file name files and folders that are not there, because
+	// they are on another machine. The texts of such files are empty.
+	Elsewhere bool
 	// Empty is what a file that says nothing is told: "it must at least have …".
 	Empty string
 }
@@ -64,7 +67,7 @@ type Document struct {
 // Read reads the document into what root is bound to. Its error is an *Error;
 // what root is bound to is then of no use.
 func (d Document) Read(root Value) error {
-	r := &reader{dir: d.Dir, keys: make(map[string]*yaml.Node)}
+	r := &reader{dir: d.Dir, elsewhere: d.Elsewhere, keys: make(map[string]*yaml.Node)}
 	dec := yaml.NewDecoder(strings.NewReader(string(d.Data)))
 	var document, another yaml.Node
 	switch err := dec.Decode(&document); {
@@ -87,9 +90,10 @@ func (d Document) Read(root Value) error {
 
 // reader walks a document and gathers what is wrong in it.
 type reader struct {
-	dir      string
-	mistakes []Mistake
-	keys     map[string]*yaml.Node // by path; those whose value is not null
+	dir       string
+	elsewhere bool
+	mistakes  []Mistake
+	keys      map[string]*yaml.Node // by path; those whose value is not null
 }
 
 func (r *reader) failf(n *yaml.Node, format string, args ...any) {

@@ -1,6 +1,9 @@
 package runfile
 
 import (
+	"errors"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -30,7 +33,7 @@ func (d *draft) agent(a *Agent) yamlfile.Value {
 		key("retry_on", "After which ends of an attempt the task is tried again; all three when it is not here.",
 			yamlfile.List(&a.Rollout.RetryCondition, func(status *agl.AttemptStatus) yamlfile.Value { return yamlfile.Words(status, retryable()...) })),
 		key("grace", "Time between SIGTERM and SIGKILL for a program that must end.", yamlfile.Duration(&p.GracePeriod)).Default("5s"),
-		key("cwd", "The program's working directory; the folder of this file when it is not here.", yamlfile.Folder(&p.Dir)),
+		key("cwd", "The program's working directory; the folder of this file when it is not here.", yamlfile.Path(&p.Dir)),
 		key("workspace", "Gives each attempt a fresh working directory, which is removed afterwards.", yamlfile.Bool(&workspace)).Default(false),
 		key("keep", "Does not remove the files of attempts.", yamlfile.Bool(&p.Keep)).Default(false),
 		key("keepalive", "stdio keeps processes: each gets a task as a line of JSON and answers with a line.",
@@ -66,17 +69,26 @@ func retryable() []agl.AttemptStatus {
 	return []agl.AttemptStatus{agl.AttemptFailed, agl.AttemptTimeout, agl.AttemptUnresponsive}
 }
 
-// program looks for the program.
+// program looks for the program and its folder.
 func (d *draft) program(s *yamlfile.Scope, p *process.Config, workspace bool) {
 	if program := p.Command[0]; strings.ContainsRune(program, filepath.Separator) && !filepath.IsAbs(program) {
 		p.Command[0] = filepath.Join(p.Dir, program) // a workspace has no programs
 	}
-	agent, err := process.New(*p)
-	if err != nil {
-		s.FailAt("command", err)
-		return
+	switch info, err := os.Stat(p.Dir); {
+	case d.noAgent:
+	case err != nil || !info.IsDir():
+		s.Failf("cwd", "there is no folder %s", p.Dir)
+	default:
+		agent, err := process.New(*p)
+		if missing, ok := errors.AsType[*exec.Error](err); ok {
+			err = missing
+		}
+		if err != nil {
+			s.FailAt("command", err)
+			return
+		}
+		agent.Close()
 	}
-	agent.Close()
 	if workspace {
 		p.Dir = ""
 	}

@@ -1,6 +1,8 @@
 package runfile
 
 import (
+	"errors"
+	"io/fs"
 	"path/filepath"
 	"strings"
 
@@ -50,10 +52,12 @@ func tasks(t *Tasks) yamlfile.Value {
 			t.Options.Types[e.Name] = e.Value
 		}
 		file, err := dataset.Open(t.Path, t.Options)
-		if err == nil {
-			err = file.Close()
+		switch {
+		case err == nil:
+			s.FailAt("", file.Close())
+		case !errors.Is(err, fs.ErrNotExist): // or it is elsewhere
+			s.FailAt("", err)
 		}
-		s.FailAt("", err)
 	})
 }
 

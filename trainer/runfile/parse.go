@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl/internal/yamlfile"
+	"github.com/agl-go/agl/proxy"
 )
 
 // Error is what is wrong in a file, in the order of its lines. It matches
@@ -18,27 +20,41 @@ type Error = yamlfile.Error
 // Mistake is one thing that is wrong in a file.
 type Mistake = yamlfile.Mistake
 
+// Part is a part of a run that another process plays, perhaps on another machine.
+type Part string
+
+// The parts.
+const (
+	PartAgent     Part = "agent"     // with its program and its folder
+	PartAlgorithm Part = "algorithm" // with the files of tasks and prompts
+)
+
 // Read reads the file at path. What is wrong in it is an *Error with every
-// mistake; a file that cannot be read is the os package's error.
-func Read(path string) (*File, error) {
+// mistake; a file that cannot be read is the os package's error. What the parts
+// elsewhere need is not looked for.
+func Read(path string, elsewhere ...Part) (*File, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the run file: %w", err)
 	}
-	return Parse(path, data, filepath.Dir(path))
+	return Parse(path, data, filepath.Dir(path), elsewhere...)
 }
 
 // Parse reads a file whose relative paths start from dir; empty is the working
 // directory. The name is for errors, which are *Error, and for the default of
-// Output. Files, folders and the program that it names must be there.
-func Parse(name string, data []byte, dir string) (*File, error) {
+// Output. The files and the program that it names must be there, but for those of
+// the parts elsewhere.
+func Parse(name string, data []byte, dir string, elsewhere ...Part) (*File, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("find the folder of the run file: %w", err)
 	}
 	file := &File{}
-	document := yamlfile.Document{Name: name, Data: data, Dir: dir, Empty: "it must at least have agent, data and algorithm"}
-	if err := document.Read(declare(file, dir)); err != nil {
+	document := yamlfile.Document{
+		Name: name, Data: data, Dir: dir, Empty: "it must at least have agent, data and algorithm",
+		Elsewhere: slices.Contains(elsewhere, PartAlgorithm),
+	}
+	if err := document.Read(declare(&draft{file: file, dir: dir, noAgent: slices.Contains(elsewhere, PartAgent)})); err != nil {
 		return nil, err
 	}
 	if file.Output == "" {
@@ -50,13 +66,12 @@ func Parse(name string, data []byte, dir string) (*File, error) {
 
 // Schema returns the JSON Schema of a run file.
 func Schema() jsontext.Value {
-	return yamlfile.Schema("agl train", "What `agl train FILE` runs. Relative paths start from the folder of the file.", declare(&File{}, ""))
+	return yamlfile.Schema("agl train", "What `agl train FILE` runs. Relative paths start from the folder of the file.", declare(&draft{file: &File{}}))
 }
 
 // declare declares the whole file.
-func declare(f *File, dir string) yamlfile.Value {
-	key := yamlfile.Key
-	d := &draft{file: f, dir: dir}
+func declare(d *draft) yamlfile.Value {
+	key, f := yamlfile.Key, d.file
 	return yamlfile.Mapping(
 		key("agent", "The program that does the tasks. It may be left out where runners elsewhere join the run (store.listen, store.url).", d.agent(&f.Agent)),
 		key("data", "The tasks.", d.data(&f.Data)).Required(", the tasks to train with"),
@@ -72,8 +87,9 @@ func declare(f *File, dir string) yamlfile.Value {
 
 // draft is a file that is being read.
 type draft struct {
-	file *File
-	dir  string // of the file, absolute
+	file    *File
+	dir     string // of the file, absolute
+	noAgent bool   // on this machine
 }
 
 // across looks for what no part of the file can know alone.
@@ -97,13 +113,28 @@ func (d *draft) across(s *yamlfile.Scope) {
 	case s.Given("algorithm.apo"):
 		d.acrossAPO(s)
 	}
+	if s.Given("proxy.model") && d.file.Proxy != nil {
+		d.acrossModel(s)
+	}
+}
+
+// acrossModel looks at the name that agents are told to ask for.
+func (d *draft) acrossModel(s *yamlfile.Scope) {
+	p := d.file.Proxy
+	there := slices.ContainsFunc(p.Config.Models, func(m proxy.Model) bool { return m.Name == p.Model })
+	switch {
+	case s.Given("engine") && there:
+		s.Failf("proxy.model", "got %s, a name in models, but it is the name of the engine's model, must be another", p.Model)
+	case !s.Given("engine") && !there && s.Given("proxy.models"):
+		s.Failf("proxy.model", "got %s, but models has none of that name", p.Model)
+	}
 }
 
 func (d *draft) acrossGRPO(s *yamlfile.Scope) {
 	if !s.Given("engine") {
 		s.Failf("algorithm.grpo", `there is no engine whose weights it could train: give one, such as "engine: {policy: {}}"`)
 	}
-	if p := d.file.Proxy; p != nil && p.Config.Capture == "off" {
+	if p := d.file.Proxy; p != nil && p.Config.Capture == proxy.CaptureOff {
 		s.Failf("proxy.capture.mode", "got off, but grpo learns from the calls that are recorded")
 	}
 }
@@ -134,10 +165,5 @@ func (d *draft) serves(s *yamlfile.Scope, model string) bool {
 	if d.file.Proxy == nil {
 		return false
 	}
-	for _, m := range d.file.Proxy.Config.Models {
-		if m.Name == model {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.file.Proxy.Config.Models, func(m proxy.Model) bool { return m.Name == model })
 }

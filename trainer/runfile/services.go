@@ -3,11 +3,9 @@ package runfile
 import (
 	"net/url"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/agl-go/agl/internal/yamlfile"
-	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/configfile"
 	"github.com/agl-go/agl/store/backend"
 )
@@ -17,7 +15,7 @@ func (d *draft) proxy(to **Proxy) yamlfile.Value {
 		key := yamlfile.Key
 		own := []yamlfile.Field{
 			key("listen", "Where to serve; a free port of 127.0.0.1 when it is not here.", yamlfile.Address(&p.Listen)),
-			key("model", "What agents are told to ask for; the model of the engine, or else the first, when it is not here.", yamlfile.Text(&p.Model)),
+			key("model", "What agents are told to ask for. With an engine it names the engine's model, policy when it is not here; else one of models, the first when it is not here.", yamlfile.Text(&p.Model)),
 			key("sampling", "Sampling parameters that agents are given in training, such as {temperature: 1.0}.", yamlfile.Object(&p.Sampling)),
 			key("val_sampling", "The same in validation; sampling when it is not here.", yamlfile.Object(&p.ValSampling)),
 		}
@@ -25,13 +23,8 @@ func (d *draft) proxy(to **Proxy) yamlfile.Value {
 			if spool := &p.Config.SpoolDir; *spool != "" && !filepath.IsAbs(*spool) {
 				*spool = filepath.Join(d.dir, *spool)
 			}
-			if !s.Clean() {
-				return
-			}
-			s.Fail(p.Config.Validate())
-			named := slices.ContainsFunc(p.Config.Models, func(m proxy.Model) bool { return m.Name == p.Model })
-			if p.Model != "" && len(p.Config.Models) > 0 && !named {
-				s.Failf("model", "got %s, but models has none of that name", p.Model)
+			if s.Clean() {
+				s.Fail(p.Config.Validate())
 			}
 		})
 	}, func(p Proxy) { *to = &p })
