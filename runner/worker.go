@@ -132,7 +132,11 @@ func (w *worker) execute(ctx context.Context, rollout agl.AttemptedRollout) erro
 
 	if a.lost.Load() {
 		// The store has its say already; a report would overrule it.
-		return &agl.OutcomeError{Kind: agl.OutcomeCancelled, Err: errLost}
+		kind := agl.OutcomeCancelled
+		if t := rollout.Config.TimeoutSeconds; t.Valid && float64(agl.TimestampOf(time.Now())-rollout.Attempt.StartTime) >= t.V {
+			kind = agl.OutcomeTimeout
+		}
+		return &agl.OutcomeError{Kind: kind, Err: errLost}
 	}
 	err := a.report(ctx, outcome)
 	if outcome.Kind == agl.OutcomeOK {

@@ -125,7 +125,7 @@ func (r *Reaper) sweep(mark string) int {
 }
 
 // pass kills the orphans that belong to the mark and reaps all that are dead.
-// When it returns 0 there was neither.
+// When it returns 0 there was neither, nor one of which that cannot be said yet.
 func (r *Reaper) pass(mark string, killed map[int]bool) (left int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,6 +140,10 @@ func (r *Reaper) pass(mark string, killed map[int]bool) (left int) {
 			left++ // what it has left to us may have come after the list was read
 			continue
 		}
+		if starting(pid) {
+			left++ // whose it is can be read when it has become its new program
+			continue
+		}
 		if r.belongs(pid, mark) {
 			left++
 			killed[pid] = true
@@ -147,6 +151,13 @@ func (r *Reaper) pass(mark string, killed map[int]bool) (left int) {
 		}
 	}
 	return left
+}
+
+// starting reports whether a process is amid an execve(2): it has no arguments
+// then and, as those of no environment, no mark.
+func starting(pid int) bool {
+	arguments, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	return err == nil && len(arguments) == 0
 }
 
 // belongs reports whether an orphan is to be ended with the process of the mark.
