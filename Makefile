@@ -8,7 +8,7 @@ UNIT         := $$($(GO) list ./... | grep -v /test/)
 # The Go SDKs are large; unoptimised they compile in a fraction of the time.
 SDKS         := -gcflags='github.com/openai/openai-go/v3/...=-N -l' -gcflags='github.com/anthropics/anthropic-sdk-go/...=-N -l'
 
-.PHONY: build test race lint compat clients e2e chaos chaos-short fuzz bench bench-store bench-overhead bench-proxy bench-process proxy-soak seeds full clean
+.PHONY: build test race lint compat python clients e2e chaos chaos-short fuzz bench bench-store bench-overhead bench-proxy bench-process proxy-soak seeds full clean
 
 build: ## the agl binary, static
 	CGO_ENABLED=0 $(GO) build -trimpath -o agl ./cmd/agl
@@ -29,6 +29,9 @@ lint: $(LINT) ## style, bugs and import arrows
 compat: ## the real Python package against this code
 	AGL_COMPAT_VENV=$$(test/compat/venv.sh) $(GO) test -count=1 -run Python ./proxy
 	test/compat/run.sh
+
+python: ## the wheel agl-go: types, unit tests, and real runs out of it
+	python/check.sh
 
 clients: ## the real SDKs of OpenAI and Anthropic against the proxy
 	vars=$$(test/clients/setup.sh) && env $$vars $(GO) test -count=1 -tags clients $(SDKS) ./test/clients

@@ -1,0 +1,107 @@
+"""What an agent finds of its attempt: its task, its resources, its model, and whose attempt it is."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from typing import Any, Mapping, Optional
+
+
+class NoAttemptError(RuntimeError):
+    """This process has no attempt: it was not started by agl, or it is a kept one between two tasks."""
+
+
+class ResourceError(LookupError):
+    """The attempt's resources do not hold what was asked for."""
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """Whose attempt this is."""
+
+    rollout_id: str
+    attempt_id: str
+    mode: Optional[str]
+    """"train", "val" or "test"; None when the rollout has none."""
+    worker_id: Optional[str]
+    store_url: Optional[str]
+    """Where the store is; None when the run keeps it to itself."""
+
+
+@dataclass(frozen=True)
+class LLM:
+    """The model to call. Calls made at its URL are recorded as this attempt's."""
+
+    base_url: str
+    """For the OpenAI SDK; it ends in /v1."""
+    api_key: str = field(repr=False)
+    model: str
+    sampling_parameters: Mapping[str, Any]
+    """What the algorithm wants requests to say besides, such as {"temperature": 1.0}."""
+
+
+def task() -> Any:
+    """The task's input: what its line of the task file holds, decoded from JSON."""
+    path = os.environ.get("AGL_TASK_FILE")
+    if path is None:
+        # By hand: AGL_TASK='{"question": "…"}' python agent.py
+        return json.loads(_variable("AGL_TASK", "its task"))
+    with open(path, encoding="utf-8") as f:
+        return json.load(f)
+
+
+def resources() -> dict[str, dict[str, Any]]:
+    """The attempt's resources by name, each as its JSON, such as {"resource_type": "prompt_template", "template": …}."""
+    with open(_variable("AGL_RESOURCES_FILE", "its resources"), encoding="utf-8") as f:
+        found: dict[str, dict[str, Any]] = json.load(f)
+    return found
+
+
+def prompt(name: str) -> str:
+    """The text of a prompt template of the resources, placeholders and all.
+
+    Raises ResourceError, which names the templates that there are, when there is none of the name.
+    """
+    templates = {n: r["template"] for n, r in resources().items() if r["resource_type"] == "prompt_template"}
+    if name not in templates:
+        raise ResourceError(f"no prompt template is named {name!r}; the resources hold {sorted(templates) or 'none'}")
+    template: str = templates[name]
+    return template
+
+
+def llm() -> LLM:
+    """The model of the attempt: the first one of the resources, at the URL that records the calls as this attempt's.
+
+    Raises ResourceError when the resources name no model.
+    """
+    models = [r for r in resources().values() if r["resource_type"] in ("llm", "proxy_llm")]
+    if not models:
+        raise ResourceError("the resources name no model: give the run a proxy, or the store a resource of type llm or proxy_llm")
+    return LLM(
+        base_url=_variable("OPENAI_BASE_URL", "its model"),
+        api_key=_variable("OPENAI_API_KEY", "its model"),
+        model=_variable("AGL_MODEL", "its model"),
+        sampling_parameters=models[0].get("sampling_parameters") or {},
+    )
+
+
+def rollout() -> Rollout:
+    """Whose attempt this is."""
+    return Rollout(
+        rollout_id=_variable("AGL_ROLLOUT_ID", "its rollout"),
+        attempt_id=_variable("AGL_ATTEMPT_ID", "its rollout"),
+        mode=os.environ.get("AGL_MODE"),
+        worker_id=os.environ.get("AGL_WORKER_ID"),
+        store_url=os.environ.get("AGL_STORE_URL"),
+    )
+
+
+def _variable(name: str, what: str) -> str:
+    try:
+        return os.environ[name]
+    except KeyError:
+        raise NoAttemptError(
+            f"{name} is not set, so this process cannot know {what}: start it by agl, "
+            "such as `agl-go runner --store URL -- python agent.py`, or set the variable to try it by hand"
+        ) from None

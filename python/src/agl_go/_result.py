@@ -1,0 +1,80 @@
+"""What an agent says about its attempt."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from typing import Any, Mapping, Optional, SupportsFloat, Union
+
+from agl_go._attempt import _variable
+
+Reward = Union[SupportsFloat, Mapping[str, SupportsFloat]]
+"""One number, or one for each dimension by its name."""
+
+
+def emit_reward(reward: Reward, *, primary: Optional[str] = None) -> None:
+    """Says how well the attempt went, by a number or by one for each dimension.
+
+    The primary dimension is what is learned from: the first one, unless `primary` names another. The last call counts; it
+    is safe to call from several processes of the attempt, one after the other. NumPy's and PyTorch's scalars are numbers, too,
+    and True is 1. Raises ValueError for what is not finite, and TypeError for what is no number.
+    """
+    _update(said(reward, primary))
+
+
+def error(message: str) -> None:
+    """Says that the attempt failed, and why. It wins over a reward, and over an exit status of 0."""
+    _update({"error": str(message) or "the agent gives no reason"})
+
+
+def said(reward: Reward, primary: Optional[str] = None) -> dict[str, Any]:
+    """A reward as a result file has it."""
+    if not isinstance(reward, Mapping):
+        if primary is not None:
+            raise ValueError(f"primary is {primary!r}, but the reward has no dimensions")
+        return {"reward": _number("the reward", reward)}
+    if not reward:
+        raise ValueError("the reward has no dimensions, must have at least one")
+    names = list(reward)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"a dimension of the reward is named {name!r}, must be a string")
+    if primary is not None:
+        if primary not in reward:
+            raise ValueError(f"primary is {primary!r}, must be one of {names}")
+        names.remove(primary)
+        names.insert(0, primary)
+    return {"rewards": {name: _number(f"the reward's dimension {name!r}", reward[name]) for name in names}}
+
+
+def _number(what: str, value: SupportsFloat) -> float:
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
+        raise TypeError(f"{what} is {value!r}, must be a number")
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{what} is {number}, must be finite")
+    return number
+
+
+def _update(news: Mapping[str, Any]) -> None:
+    """Puts the news into the result file, which is replaced at once: it never holds half a result."""
+    path = _variable("AGL_RESULT_FILE", "where its result goes")
+    try:
+        with open(path, encoding="utf-8") as f:
+            result = json.load(f)
+    except FileNotFoundError:
+        result = {}
+    if "error" not in news:
+        result.pop("reward", None)
+        result.pop("rewards", None)
+    result.update(news)
+    handle, fresh = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix="result-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as f:
+            json.dump(result, f)
+        os.replace(fresh, path)
+    except BaseException:
+        os.unlink(fresh)
+        raise

@@ -1,0 +1,174 @@
+"""What an agent reads and says, with the environment that the runner makes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any, Optional
+from unittest import mock
+
+import agl_go
+
+RESOURCES = {
+    "system": {"resource_type": "prompt_template", "template": "Be brief, {name}.", "engine": "f-string"},
+    "main": {"resource_type": "proxy_llm", "endpoint": "http://proxy", "model": "m", "api_key": None, "sampling_parameters": {"temperature": 1.0}},
+    "judge": {"resource_type": "llm", "endpoint": "http://judge/v1", "model": "j", "api_key": "k", "sampling_parameters": {}},
+}
+
+VARIABLES = {
+    "AGL_ROLLOUT_ID": "ro-1",
+    "AGL_ATTEMPT_ID": "at-1",
+    "AGL_MODE": "train",
+    "AGL_WORKER_ID": "w-1",
+    "AGL_STORE_URL": "http://store",
+    "AGL_MODEL": "m",
+    "OPENAI_BASE_URL": "http://proxy/rollout/ro-1/attempt/at-1/v1",
+    "OPENAI_API_KEY": "secret",
+}
+
+
+class AttemptTest(unittest.TestCase):
+    """A test with an attempt of its own."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.result_file = self.folder / "result.json"
+        variables = {**VARIABLES, "AGL_TASK_FILE": self.write("task.json", {"question": "1 + 1 = ?", "größe": 1.0})}
+        variables["AGL_RESOURCES_FILE"] = self.write("resources.json", RESOURCES)
+        variables["AGL_RESULT_FILE"] = str(self.result_file)
+        self.enter({**{k: v for k, v in os.environ.items() if not k.startswith(("AGL_", "OPENAI_"))}, **variables})
+
+    def enter(self, variables: dict[str, str]) -> None:
+        patch = mock.patch.dict(os.environ, variables, clear=True)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def without(self, *names: str) -> None:
+        self.enter({k: v for k, v in os.environ.items() if k not in names})
+
+    def write(self, name: str, value: Any) -> str:
+        path = self.folder / name
+        path.write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
+        return str(path)
+
+    def result(self) -> Any:
+        self.assertEqual([p.name for p in self.folder.glob("result*")], ["result.json"], "nothing else is left")
+        return json.loads(self.result_file.read_text(encoding="utf-8"))
+
+
+class Finds(AttemptTest):
+    def test_its_task(self) -> None:
+        self.assertEqual(agl_go.task(), {"question": "1 + 1 = ?", "größe": 1.0})
+
+    def test_its_task_by_hand(self) -> None:
+        self.without("AGL_TASK_FILE")
+        os.environ["AGL_TASK"] = "[1, null]"
+        self.assertEqual(agl_go.task(), [1, None])
+
+    def test_its_resources(self) -> None:
+        self.assertEqual(agl_go.resources(), RESOURCES)
+        self.assertEqual(list(agl_go.resources()), list(RESOURCES))
+        self.assertEqual(agl_go.prompt("system"), "Be brief, {name}.")
+
+    def test_its_model(self) -> None:
+        llm = agl_go.llm()
+        self.assertEqual((llm.base_url, llm.api_key, llm.model), (VARIABLES["OPENAI_BASE_URL"], "secret", "m"))
+        self.assertEqual(llm.sampling_parameters, {"temperature": 1.0})
+        self.assertNotIn("secret", repr(llm))
+
+    def test_its_rollout(self) -> None:
+        self.assertEqual(agl_go.rollout(), agl_go.Rollout("ro-1", "at-1", "train", "w-1", "http://store"))
+        self.without("AGL_MODE", "AGL_WORKER_ID", "AGL_STORE_URL")
+        self.assertEqual(agl_go.rollout(), agl_go.Rollout("ro-1", "at-1", None, None, None))
+
+    def test_what_is_not_there(self) -> None:
+        with self.assertRaisesRegex(agl_go.ResourceError, r"'user'; the resources hold \['system'\]"):
+            agl_go.prompt("user")
+        with self.assertRaisesRegex(agl_go.ResourceError, r"'main'"):  # a model is no prompt
+            agl_go.prompt("main")
+        self.write("resources.json", {})
+        with self.assertRaisesRegex(agl_go.ResourceError, "hold none"):
+            agl_go.prompt("system")
+        with self.assertRaisesRegex(agl_go.ResourceError, "no model"):
+            agl_go.llm()
+
+    def test_outside_of_an_attempt(self) -> None:
+        self.without(*(n for n in os.environ if n.startswith("AGL_")))
+        for call, variable in (
+            (agl_go.task, "AGL_TASK"),
+            (agl_go.resources, "AGL_RESOURCES_FILE"),
+            (agl_go.llm, "AGL_RESOURCES_FILE"),
+            (agl_go.rollout, "AGL_ROLLOUT_ID"),
+            (lambda: agl_go.prompt("system"), "AGL_RESOURCES_FILE"),
+            (lambda: agl_go.emit_reward(1), "AGL_RESULT_FILE"),
+            (lambda: agl_go.error("x"), "AGL_RESULT_FILE"),
+            (lambda: agl_go.serve(lambda task: None), "AGL_TASK"),
+        ):
+            with self.subTest(variable), self.assertRaisesRegex(agl_go.NoAttemptError, f"^{variable} is not set.*agl-go runner"):
+                call()
+
+
+class Number:
+    """A number of a library that is not here, such as NumPy's."""
+
+    def __float__(self) -> float:
+        return 0.25
+
+
+class Says(AttemptTest):
+    def test_rewards(self) -> None:
+        cases: list[tuple[agl_go.Reward, Optional[str], Any]] = [
+            (0.7, None, {"reward": 0.7}),
+            (1, None, {"reward": 1.0}),
+            (True, None, {"reward": 1.0}),
+            (Number(), None, {"reward": 0.25}),
+            ({"accuracy": 1, "brevity": 0.3}, None, {"rewards": {"accuracy": 1.0, "brevity": 0.3}}),
+            ({"accuracy": 1, "brevity": 0.3}, "brevity", {"rewards": {"brevity": 0.3, "accuracy": 1.0}}),
+        ]
+        for reward, primary, want in cases:
+            with self.subTest(str(reward)):
+                agl_go.emit_reward(reward, primary=primary)
+                self.assertEqual(json.dumps(self.result()), json.dumps(want))  # the order counts
+
+    def test_bad_rewards(self) -> None:
+        cases: list[tuple[Any, Optional[str], type[Exception], str]] = [
+            ("0.7", None, TypeError, "the reward is '0.7', must be a number"),
+            (None, None, TypeError, "the reward is None, must be a number"),
+            ([1.0], None, TypeError, "must be a number"),
+            (math.nan, None, ValueError, "the reward is nan, must be finite"),
+            ({"a": math.inf}, None, ValueError, "the reward's dimension 'a' is inf, must be finite"),
+            ({"a": "b"}, None, TypeError, "the reward's dimension 'a' is 'b', must be a number"),
+            ({1: 1.0}, None, TypeError, "named 1, must be a string"),
+            ({}, None, ValueError, "at least one"),
+            ({"a": 1.0}, "b", ValueError, r"primary is 'b', must be one of \['a'\]"),
+            (1.0, "b", ValueError, "has no dimensions"),
+        ]
+        for reward, primary, kind, message in cases:
+            with self.subTest(str(reward)), self.assertRaisesRegex(kind, message):
+                agl_go.emit_reward(reward, primary=primary)
+        self.assertFalse(self.result_file.exists())
+
+    def test_the_last_reward_counts(self) -> None:
+        agl_go.emit_reward({"a": 1.0})
+        agl_go.emit_reward(0.5)
+        self.assertEqual(self.result(), {"reward": 0.5})
+        agl_go.emit_reward({"b": 1.0})
+        self.assertEqual(self.result(), {"rewards": {"b": 1.0}})
+
+    def test_an_error_stays(self) -> None:
+        agl_go.emit_reward(0.5)
+        agl_go.error("läuft nicht")
+        agl_go.emit_reward(0.75)
+        self.assertEqual(self.result(), {"reward": 0.75, "error": "läuft nicht"})
+        agl_go.error("")
+        self.assertEqual(self.result()["error"], "the agent gives no reason")
+
+
+if __name__ == "__main__":
+    unittest.main()

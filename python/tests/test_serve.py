@@ -1,0 +1,135 @@
+"""serve, as a runner sees it: a process that gets lines and answers with lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+from pathlib import Path
+from typing import Any
+
+
+class Serve(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def run_agent(self, program: str, lines: list[dict[str, Any]], **variables: str) -> "subprocess.CompletedProcess[str]":
+        """Runs a program until it ends; lines are its standard input."""
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("AGL_")}
+        return subprocess.run(
+            [sys.executable, "-W", "error", "-c", textwrap.dedent(program)],
+            input="".join(json.dumps(line) + "\n" for line in lines),
+            env={**environment, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+
+    def line(self, number: int, task: Any) -> dict[str, Any]:
+        """What a runner writes for a task."""
+        files = {}
+        for name, value in (("TASK", task), ("RESOURCES", {})):
+            path = self.folder / f"{name}-{number}.json"
+            path.write_text(json.dumps(value))
+            files[f"AGL_{name}_FILE"] = str(path)
+        own = {"AGL_ROLLOUT_ID": f"ro-{number}", "AGL_ATTEMPT_ID": f"at-{number}", "AGL_RESULT_FILE": str(self.result(number))}
+        return {"rollout_id": f"ro-{number}", "attempt_id": f"at-{number}", "mode": "train", "task": task, "env": {**files, **own}}
+
+    def result(self, number: int) -> Path:
+        return self.folder / f"result-{number}.json"
+
+    def kept(self, program: str, *tasks: Any) -> "tuple[list[Any], subprocess.CompletedProcess[str]]":
+        done = self.run_agent(program, [self.line(n, t) for n, t in enumerate(tasks)], AGL_KEEPALIVE="stdio")
+        return [json.loads(line) for line in done.stdout.splitlines() if line != "served"], done
+
+    def test_many_tasks(self) -> None:
+        replies, done = self.kept(
+            """
+            import subprocess, sys
+            import agl_go
+
+            def handle(task):
+                assert agl_go.task() == task
+                print('{"reward": 9}')  # not a reply, whatever it looks like
+                subprocess.run([sys.executable, "-c", "print('{}')"], check=True)
+                if task == "raise":
+                    raise ValueError("no\\nsuch thing")
+                if task == "error":
+                    return agl_go.error("gave up")
+                if task == "emit":
+                    return agl_go.emit_reward(0.5)
+                if task == "dimensions":
+                    return {"a": 1, "b": 0}
+                if task == "bad":
+                    return "1"
+                return agl_go.rollout().rollout_id == "ro-5"
+
+            agl_go.serve(handle)
+            try:
+                agl_go.task()
+            except agl_go.NoAttemptError:
+                print("served")
+            """,
+            "raise", "error", "emit", "dimensions", "bad", "last",
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(done.stdout.endswith("\nserved\n"), "standard output is the program's again")
+        self.assertEqual(
+            replies,
+            [
+                {"attempt_id": "at-0", "error": "ValueError: no\nsuch thing"},
+                {"attempt_id": "at-1"},
+                {"attempt_id": "at-2"},
+                {"attempt_id": "at-3", "rewards": {"a": 1.0, "b": 0.0}},
+                {"attempt_id": "at-4", "error": "TypeError: the reward is '1', must be a number"},
+                {"attempt_id": "at-5", "reward": 1.0},
+            ],
+        )
+        self.assertEqual(json.loads(self.result(1).read_text()), {"error": "gave up"})
+        self.assertEqual(json.loads(self.result(2).read_text()), {"reward": 0.5})
+        self.assertEqual(done.stderr.count('{"reward": 9}'), 6)
+        self.assertIn("Traceback", done.stderr)
+
+    def test_one_loop_for_async_handlers(self) -> None:
+        replies, done = self.kept(
+            """
+            import asyncio
+            import agl_go
+
+            loops = set()
+
+            async def handle(task):
+                await asyncio.sleep(0)
+                loops.add(asyncio.get_running_loop())
+                return len(loops)
+
+            agl_go.serve(handle)
+            """,
+            1, 2,
+        )  # fmt: skip
+        self.assertEqual([r["reward"] for r in replies], [1.0, 1.0], done.stderr)
+
+    def test_an_exit_ends_the_process(self) -> None:
+        replies, done = self.kept("import agl_go, sys; agl_go.serve(lambda task: sys.exit(3))", 1, 2)
+        self.assertEqual((replies, done.returncode), ([], 3))
+
+    def test_one_task_without_keepalive(self) -> None:
+        program = "import agl_go; agl_go.serve(lambda task: print('hi') or 1 / task)"
+        done = self.run_agent(program, [], **self.line(0, 4)["env"])
+        self.assertEqual((done.returncode, done.stdout), (0, "hi\n"), done.stderr)
+        self.assertEqual(json.loads(self.result(0).read_text()), {"reward": 0.25})
+        done = self.run_agent(program, [], **self.line(1, 0)["env"])
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("ZeroDivisionError", done.stderr)
+        self.assertFalse(self.result(1).exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
