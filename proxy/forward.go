@@ -14,7 +14,9 @@ import (
 	"time"
 )
 
-func newTransport() *http.Transport {
+// NewTransport returns the transport of a proxy whose Config names none: for many
+// calls to few hosts.
+func NewTransport() *http.Transport {
 	return &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
 		TLSHandshakeTimeout: 10 * time.Second,

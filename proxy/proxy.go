@@ -76,7 +76,7 @@ func New(cfg Config) (*Proxy, error) {
 	}
 	p.transport = cfg.Transport
 	if p.transport == nil {
-		p.own = newTransport()
+		p.own = NewTransport()
 		p.transport = p.own
 	}
 	return p, nil

@@ -35,7 +35,8 @@ type ProxyConfig struct {
 // handed to an algorithm before the run begins: as a flusher, and to swap
 // models.
 type Proxy struct {
-	cfg ProxyConfig
+	cfg   ProxyConfig
+	meter meter
 
 	mu      sync.Mutex
 	models  []proxy.Model
@@ -77,6 +78,12 @@ func (p *Proxy) FlushAttempt(ctx context.Context, rolloutID, attemptID string) e
 	}
 	return running.gateway.FlushAttempt(ctx, rolloutID, attemptID)
 }
+
+// Usage is what the recorded calls have used so far, over all runs of this Proxy.
+func (p *Proxy) Usage() Usage { return p.meter.read() }
+
+// Token is the bearer token of calls that belong to no attempt; empty is none.
+func (p *Proxy) Token() string { return p.cfg.Token }
 
 // Pause keeps calls from the engines while their weights change. See
 // proxy.Proxy.
@@ -147,7 +154,7 @@ func (p *Proxy) start(ctx context.Context, spans proxy.Spans, log *slog.Logger) 
 		return agl.NamedResource{}, fmt.Errorf("listen on %s: %w", p.cfg.Listen, err)
 	}
 	cfg := p.cfg.Config
-	cfg.Spans, cfg.Models = spans, p.models
+	cfg.Spans, cfg.Models = p.meter.over(spans), p.models
 	if cfg.Logger == nil {
 		cfg.Logger = log
 	}

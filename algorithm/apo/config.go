@@ -106,11 +106,13 @@ type Budget struct {
 	Dollars float64
 }
 
+// DefaultRounds is the number of rounds of a Config that names none.
+const DefaultRounds = 3
+
 const (
 	defaultAttempts        = 3
 	defaultBeamWidth       = 4
 	defaultBranchFactor    = 4
-	defaultRounds          = 3
 	defaultGradientBatch   = 4
 	defaultValBatch        = 16
 	defaultResamples       = 2000
@@ -130,7 +132,7 @@ func (c Config) withDefaults() Config {
 		{&c.Attempts, defaultAttempts},
 		{&c.BeamWidth, defaultBeamWidth},
 		{&c.BranchFactor, defaultBranchFactor},
-		{&c.Rounds, defaultRounds},
+		{&c.Rounds, DefaultRounds},
 		{&c.GradientBatch, defaultGradientBatch},
 		{&c.ValBatch, defaultValBatch},
 		{&c.FinalSamples, 1},

@@ -1,0 +1,65 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/dataset"
+	"github.com/agl-go/agl/trainer/runfile"
+)
+
+// loadData reads the tasks of a run. val is nil when there are none.
+func loadData(d runfile.Data) (train, val agl.Tasks, err error) {
+	if d.Train == nil {
+		return nil, nil, agl.Errorf(agl.CodeInvalid, "data.train: none given")
+	}
+	if train, err = loadTasks(*d.Train, d.Shuffle, d.Seed); err != nil {
+		return nil, nil, fmt.Errorf("data.train: %w", err)
+	}
+	switch {
+	case d.Val != nil:
+		if val, err = loadTasks(*d.Val, d.Shuffle, d.Seed); err != nil {
+			return nil, nil, fmt.Errorf("data.val: %w", err)
+		}
+	case d.ValShare > 0:
+		train, val, err = split(train, d.ValShare)
+	}
+	return train, val, err
+}
+
+// loadTasks reads one file, in the order of its shuffle.
+func loadTasks(t runfile.Tasks, shuffle bool, seed uint64) (_ agl.Tasks, err error) {
+	reader, err := dataset.Open(t.Path, t.Options)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, reader.Close()) }()
+	tasks, err := reader.Tasks()
+	if err != nil {
+		return nil, err
+	}
+	if shuffle {
+		order := algorithm.NewShuffle(len(tasks), seed)
+		mixed := make(agl.Tasks, len(tasks))
+		for i := range mixed {
+			mixed[i] = tasks[order.At(i)]
+		}
+		tasks = mixed
+	}
+	if t.Limit > 0 && t.Limit < len(tasks) {
+		tasks = tasks[:t.Limit]
+	}
+	return tasks, nil
+}
+
+// split takes a share of the tasks, the last ones, at least one and not all.
+func split(tasks agl.Tasks, share float64) (train, val agl.Tasks, err error) {
+	if len(tasks) < 2 {
+		return nil, nil, agl.Errorf(agl.CodeInvalid, "data.val_share: got %v of %d tasks, at least 2 are needed", share, len(tasks))
+	}
+	n := int(share*float64(len(tasks)) + 0.5)
+	n = min(max(n, 1), len(tasks)-1)
+	return tasks[:len(tasks)-n], tasks[len(tasks)-n:], nil
+}

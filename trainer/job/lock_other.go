@@ -1,0 +1,8 @@
+//go:build !unix
+
+package job
+
+import "os"
+
+// tryLock does nothing: only care keeps two processes apart here.
+func tryLock(*os.File) (bool, error) { return true, nil }

@@ -1,0 +1,3 @@
+package job
+
+func (r *run) writeReport(*Result) error { return nil }

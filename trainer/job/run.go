@@ -1,0 +1,301 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/agl-go/agl/algorithm/apo"
+	"github.com/agl-go/agl/algorithm/baseline"
+	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/trainer"
+	"github.com/agl-go/agl/trainer/display"
+	"github.com/agl-go/agl/trainer/engine"
+)
+
+// Result is what a run came to. One of its last three fields is set.
+type Result struct {
+	Record
+	// Output is the folder; Report the path of its report.
+	Output string
+	Report string
+
+	GRPO     *grpo.Summary
+	APO      *apo.Report
+	Baseline *baseline.Report
+}
+
+// Run plays this process's part of a run to its end. Its error is the strategy's
+// (see [execution.ExitCode]), also when it has a result: what a run came to until
+// it was interrupted, or failed.
+func Run(ctx context.Context, cfg Config) (*Result, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if len(cfg.File.Agent.Process.Command) == 0 && cfg.Role == execution.RoleBoth {
+		cfg.Role = execution.RoleAlgorithm // runners elsewhere join
+	}
+	if cfg.Role == execution.RoleRunner {
+		return nil, cfg.runRunners(ctx)
+	}
+	out, finished, err := openFolder(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if finished {
+		return &Result{Record: out.record, Output: out.path, Report: out.file(reportFile)}, out.close()
+	}
+	r := &run{cfg: cfg, folder: out}
+	failure := r.fit(ctx)
+	result, err := r.conclude(failure)
+	err = errors.Join(err, out.close())
+	if failure != nil {
+		if err != nil {
+			cfg.Logger.Error("the output folder is not complete", "error", err)
+		}
+		return result, failure
+	}
+	return result, err
+}
+
+// run is a run that leads: it has the algorithm.
+type run struct {
+	cfg     Config
+	folder  *folder
+	learner *learner
+	curve   *display.Curve
+	notes   notes
+}
+
+// fit runs the algorithm and, in the role both, the agents.
+func (r *run) fit(ctx context.Context) (err error) {
+	cfg := r.cfg
+	token, err := cfg.storeToken()
+	if err != nil {
+		return err
+	}
+	train, val, err := loadData(cfg.File.Data)
+	if err != nil {
+		return err
+	}
+	policy, err := cfg.newEngine(r.folder.path)
+	if err != nil {
+		return err
+	}
+	strategy, storeURL, err := cfg.strategy(ctx, token)
+	if err != nil {
+		return err
+	}
+	r.learner = &learner{cfg: cfg, outDir: r.folder.path, engine: policy, proxy: cfg.newProxy(policy, token)}
+	config := trainer.Config{
+		Algorithm: r.learner, Train: train,
+		InitialResources: slices.Clone(cfg.File.Prompts), Proxy: r.learner.proxy,
+		Database: cfg.database(r.folder.path), Unresponsive: cfg.File.Store.Unresponsive,
+		Strategy: strategy, Runners: cfg.File.Agent.Concurrency, Runner: cfg.runnerConfig(), Logger: cfg.Logger,
+	}
+	if val != nil {
+		config.Val = val
+	}
+	// An agent without model or prompt gets by with an empty bundle.
+	config.OwnResources = len(config.InitialResources) == 0 && config.Proxy == nil
+	if cfg.Role == execution.RoleBoth {
+		agent, err := cfg.newAgent(storeURL, token)
+		if err != nil {
+			return errors.Join(err, closeListener(strategy))
+		}
+		defer agent.Close()
+		config.Agent = agent
+	}
+	r.curve = &display.Curve{Display: display.New(cfg.Terminal, r.displayOptions(policy))}
+	shown := sync.OnceFunc(r.curve.Close)
+	defer shown()
+	r.learner.display = &watched{Display: r.curve, run: r}
+	t, err := trainer.New(config)
+	if err != nil {
+		return errors.Join(err, closeListener(strategy))
+	}
+	if cfg.Listening != nil {
+		cfg.Listening(storeURL)
+	}
+	return t.Fit(ctx)
+}
+
+// closeListener gives back what a strategy that is not used has taken.
+func closeListener(s execution.ClientServer) error {
+	if s.Listener == nil {
+		return nil
+	}
+	return s.Listener.Close()
+}
+
+func (r *run) displayOptions(policy *engine.Engine) display.Options {
+	o := display.Options{Out: r.cfg.Out, Began: r.folder.opened}
+	file := r.cfg.File
+	if policy != nil && file.Engine.Policy.WarmStart != nil {
+		if o.WarmSteps = file.Engine.Policy.WarmStart.Steps; o.WarmSteps == 0 {
+			o.WarmSteps = engine.DefaultWarmSteps
+		}
+	}
+	switch {
+	case file.Algorithm.GRPO != nil:
+		o.Steps = file.Algorithm.GRPO.Steps
+	case file.Algorithm.APO != nil:
+		if o.Rounds = file.Algorithm.APO.Config.Rounds; o.Rounds == 0 {
+			o.Rounds = apo.DefaultRounds
+		}
+	}
+	if proxy := r.learner.proxy; proxy != nil {
+		o.Tokens = func() display.Tokens {
+			u := r.folder.before.usage.Plus(proxy.Usage())
+			return display.Tokens{Calls: u.Calls, Prompt: u.PromptTokens, Completion: u.CompletionTokens}
+		}
+	}
+	return o
+}
+
+// usage is what the model calls of this process have used.
+func (r *run) usage() trainer.Usage {
+	if r.learner == nil || r.learner.proxy == nil {
+		return trainer.Usage{}
+	}
+	return r.learner.proxy.Usage()
+}
+
+// database is where the run is kept, in the form of trainer.Config.
+func (c Config) database(outDir string) string {
+	switch {
+	case c.File.Store.URL != "":
+		return ""
+	case c.File.Store.Database != "":
+		return c.File.Store.Database
+	default:
+		return "sqlite:" + outDir + "/" + databaseFile
+	}
+}
+
+// strategy says where the sides of the run are: runners in this process, and
+// elsewhere for who finds the store. It returns where agents find it.
+func (c Config) strategy(ctx context.Context, token string) (s execution.ClientServer, storeURL string, err error) {
+	s = execution.ClientServer{
+		Config: execution.Config{Role: c.Role, Token: token}, InProcess: true, GracefulTimeout: c.patience(), Logger: c.Logger,
+	}
+	if c.File.Store.URL != "" {
+		s.StoreURL, s.ExternalStore = c.File.Store.URL, true
+		return s, s.StoreURL, nil
+	}
+	address := c.File.Store.Listen
+	switch {
+	case address != "":
+	case c.Role == execution.RoleAlgorithm:
+		address = defaultStoreListen
+	default:
+		address = loopbackListen
+	}
+	var listening net.ListenConfig
+	if s.Listener, err = listening.Listen(ctx, "tcp", address); err != nil {
+		return s, "", fmt.Errorf("store.listen: %w", err)
+	}
+	return s, execution.ClientURL(s.Listener), nil
+}
+
+// patience is how long runners may take to finish what they had taken: an agent
+// that is told to end has its grace period for it.
+func (c Config) patience() time.Duration {
+	const least = 10 * time.Second
+	return max(least, c.runnerConfig().GracePeriod+least/2)
+}
+
+// runRunners plays the role runner.
+func (c Config) runRunners(ctx context.Context) error {
+	token, err := c.storeToken()
+	if err != nil {
+		return err
+	}
+	storeURL := c.File.Store.URL
+	if storeURL == "" {
+		storeURL = "http://" + c.File.Store.Listen
+	}
+	agent, err := c.newAgent(storeURL, token)
+	if err != nil {
+		return err
+	}
+	defer agent.Close()
+	runners := c.runnerConfig()
+	runners.ProxyToken = token
+	t, err := trainer.New(trainer.Config{
+		Agent: agent, Runners: c.File.Agent.Concurrency, Runner: runners, Logger: c.Logger,
+		Strategy: execution.ClientServer{
+			Config:          execution.Config{Role: execution.RoleRunner, StoreURL: storeURL, ExternalStore: true, Token: token},
+			GracefulTimeout: c.patience(), Logger: c.Logger,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return t.Fit(ctx)
+}
+
+// algorithmName is that of the file.
+func (c Config) algorithmName() string {
+	switch {
+	case c.File.Algorithm.GRPO != nil:
+		return "grpo"
+	case c.File.Algorithm.APO != nil:
+		return "apo"
+	default:
+		return "baseline"
+	}
+}
+
+// watched is a display beside which the record of the run is kept.
+type watched struct {
+	display.Display
+
+	run *run
+}
+
+// note saves what was used so far, so that a run which is killed has it.
+func (w *watched) note() {
+	w.run.folder.spend(w.run.usage())
+	if err := w.run.folder.save(); err != nil {
+		w.run.cfg.Logger.Warn("the record of the run is behind", "error", err)
+	}
+}
+
+// OnStep implements [grpo.Progress].
+func (w *watched) OnStep(s grpo.StepReport) {
+	w.Display.OnStep(s)
+	w.note()
+}
+
+// OnRound implements [display.Display].
+func (w *watched) OnRound(r apo.Round) {
+	w.Display.OnRound(r)
+	w.note()
+}
+
+// OnWarning implements [grpo.Progress].
+func (w *watched) OnWarning(warning grpo.Warning) {
+	w.Display.OnWarning(warning)
+	w.run.notes.add(warning.Message)
+}
+
+// notes are what a person should read in the report.
+type notes struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (n *notes) add(text string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.list = append(n.list, text)
+}
+
+var _ display.Display = (*watched)(nil)
