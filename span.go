@@ -93,6 +93,12 @@ type SpanDraft struct {
 
 // AppendJSON appends the wire form, extra keys last.
 func (s *Span) AppendJSON(dst []byte) []byte {
+	return s.AppendJSONFunc(dst, func(dst []byte) []byte { return appendRaw(dst, jsontext.Value(s.Attributes), "{}") })
+}
+
+// AppendJSONFunc is AppendJSON with the object that a function appends in place
+// of Attributes, so that large ones need no memory of their own before.
+func (s *Span) AppendJSONFunc(dst []byte, attributes func(dst []byte) []byte) []byte {
 	dst = append(dst, `{"rollout_id":`...)
 	dst = appendString(dst, s.RolloutID)
 	dst = append(dst, `,"attempt_id":`...)
@@ -110,7 +116,7 @@ func (s *Span) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `,"status":`...)
 	dst = s.Status.AppendJSON(dst)
 	dst = append(dst, `,"attributes":`...)
-	dst = appendRaw(dst, jsontext.Value(s.Attributes), "{}")
+	dst = attributes(dst)
 	dst = append(dst, `,"events":[`...)
 	for i := range s.Events {
 		if i > 0 {

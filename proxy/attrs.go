@@ -3,22 +3,21 @@ package proxy
 import (
 	"strconv"
 
-	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy/openai"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// attrs builds the attributes of a span. Names that come from JSON are written
-// as they were spelled there.
+// attrs builds the attributes of a span behind what buf held before. Names that
+// come from JSON are written as they were spelled there.
 type attrs struct{ buf []byte }
 
-func newAttrs(size int) *attrs { return &attrs{buf: append(make([]byte, 0, size), '{')} }
+func newAttrs(dst []byte) *attrs { return &attrs{buf: append(dst, '{')} }
 
-func (a *attrs) done() agl.Attributes { return append(a.buf, '}') }
+func (a *attrs) done() []byte { return append(a.buf, '}') }
 
 // key begins a member; the parts of its name are joined by dots.
 func (a *attrs) key(prefix string, name []byte) {
-	if len(a.buf) > 1 {
+	if a.buf[len(a.buf)-1] != '{' {
 		a.buf = append(a.buf, ',')
 	}
 	a.buf = append(a.buf, '"')
@@ -68,6 +67,12 @@ func (a *attrs) seconds(key string, value float64) {
 func (a *attrs) ids(key string, ids []int32) {
 	a.key(key, nil)
 	a.buf = appendIDs(a.buf, ids)
+}
+
+// idsText writes lists of token ids as a string, in which nothing needs an escape.
+func (a *attrs) idsText(key string, appendLists func(dst []byte) []byte) {
+	a.key(key, nil)
+	a.buf = append(appendLists(append(a.buf, '"')), '"')
 }
 
 func appendIDs(dst []byte, ids []int32) []byte {

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy/spool"
 )
@@ -96,7 +98,7 @@ type call struct {
 
 	// Below is the writer's.
 	sequence int64 // as the record says, 0 while there is none
-	spans    []agl.Span
+	spans    []jsontext.Value
 	ref      spool.Ref
 }
 

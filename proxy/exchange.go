@@ -41,7 +41,8 @@ func (b *builder) read(c *call) exchange {
 	}
 	reply := c.reply
 	if c.assembled != nil {
-		reply = c.assembled.AppendJSON(make([]byte, 0, 512+c.assembled.Size()))
+		b.reply = c.assembled.AppendJSON(b.reply[:0])
+		reply = b.reply
 		if c.assembled.Malformed() > 0 {
 			c.fail(SourceProvider, strconv.Itoa(c.assembled.Malformed())+" events of the stream could not be read")
 		}

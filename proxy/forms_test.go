@@ -83,7 +83,12 @@ func formSpans(t *testing.T) []agl.Span {
 		ledger.begin(c, true)
 		c.sequence = int64(i + 1)
 		parent := agl.Null[string]{}
-		for j, s := range builder.build(c) {
+		builder.build(nil, c)
+		for j, doc := range c.spans {
+			var s agl.Span
+			if err := s.ParseStored(doc); err != nil {
+				t.Fatal(err)
+			}
 			s.TraceID, s.SpanID = "t", string(rune('a'+i))+string(rune('0'+j))
 			s.ParentID, s.Parent, s.Context = parent, nil, nil
 			parent = agl.Some(s.SpanID)

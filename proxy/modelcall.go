@@ -8,9 +8,8 @@ import (
 	"github.com/agl-go/agl/proxy/openai"
 )
 
-// modelCall are the attributes of the span that stands for the model call.
-func (b *builder) modelCall(c *call, x *exchange) *attrs {
-	a := newAttrs(1024 + len(x.request) + quotedSize(x.reply))
+// modelCall writes the attributes of the span that stands for the model call.
+func (b *builder) modelCall(a *attrs, c *call, x *exchange) {
 	system, operation := "openai", "chat"
 	switch c.form {
 	case formMessages:
@@ -60,7 +59,6 @@ func (b *builder) modelCall(c *call, x *exchange) *attrs {
 	if c.outcome != "" {
 		a.text(AttrOutcome, string(c.outcome))
 	}
-	return a
 }
 
 func writeRequest(a *attrs, c *call, x *exchange) {
@@ -197,10 +195,9 @@ func (b *builder) writeTokens(a *attrs, c *call, x *exchange) {
 	b.ledger.remember(c.attempt, &kept)
 }
 
-// rawExchange are the attributes of the span that holds the backend's reply
+// rawExchange writes the attributes of the span that holds the backend's reply
 // member by member, what is a list or an object as a Python literal.
-func (b *builder) rawExchange(x *exchange) *attrs {
-	a := newAttrs(512 + pythonSize(x.reply))
+func rawExchange(a *attrs, x *exchange) {
 	if x.responseID != "" {
 		a.text(rawPrefix+".id", x.responseID)
 	}
@@ -212,17 +209,18 @@ func (b *builder) rawExchange(x *exchange) *attrs {
 		}
 	}
 	if len(x.tokens.prompt) > 0 {
-		a.json(rawPrefix+".prompt_token_ids", appendIDs(nil, x.tokens.prompt))
+		a.idsText(rawPrefix+".prompt_token_ids", func(dst []byte) []byte { return appendIDs(dst, x.tokens.prompt) })
 	}
 	if x.tokens.given() {
-		list := []byte{'['}
-		for i, reply := range x.tokens.replies {
-			if i > 0 {
-				list = append(list, ',')
+		a.idsText(rawPrefix+".response_token_ids", func(dst []byte) []byte {
+			dst = append(dst, '[')
+			for i, reply := range x.tokens.replies {
+				if i > 0 {
+					dst = append(dst, ',')
+				}
+				dst = appendIDs(dst, reply)
 			}
-			list = appendIDs(list, reply)
-		}
-		a.json(rawPrefix+".response_token_ids", append(list, ']'))
+			return append(dst, ']')
+		})
 	}
-	return a
 }

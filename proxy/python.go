@@ -43,16 +43,6 @@ func appendQuoted(dst, value []byte) []byte {
 	return append(append(dst, value[run:]...), '"')
 }
 
-// quotedSize and pythonSize are how long the parts of a value can become in
-// strings of their own, so that they are written without growing.
-func quotedSize(value []byte) int {
-	return len(value) + bytes.Count(value, []byte{'"'}) + bytes.Count(value, []byte{'\\'})
-}
-
-func pythonSize(value []byte) int {
-	return quotedSize(value) + bytes.Count(value, []byte{','}) + bytes.Count(value, []byte{':'})
-}
-
 // shortString is the length up to which strings are looked through by hand.
 const shortString = 16
 

@@ -61,14 +61,18 @@ const (
 	tracerName = "agl.proxy"
 )
 
-// builder turns calls into spans. It belongs to one goroutine.
+// builder turns calls into spans in their wire form. It belongs to one goroutine.
 type builder struct {
-	ledger *ledger
+	ledger   *ledger
+	reply    []byte // room for a reply that is put together
+	resource []byte // and for the attributes of the resource
 }
 
 func newBuilder(l *ledger) *builder { return &builder{ledger: l} }
 
-func (b *builder) build(c *call) []agl.Span {
+// build appends the spans of a call, each a JSON document, and has the call
+// point to them.
+func (b *builder) build(dst []byte, c *call) []byte {
 	x := b.read(c)
 	ids := newSpanIDs()
 	attempt := c.attempt
@@ -80,32 +84,32 @@ func (b *builder) build(c *call) []agl.Span {
 		}
 		status = agl.SpanStatus{Code: agl.StatusError, Description: agl.Some(description)}
 	}
-	resource := newAttrs(192)
+	resource := newAttrs(b.resource[:0])
 	resource.text("service.name", "agl-proxy")
 	resource.text(agl.AttrTracerName, tracerName)
 	resource.text(agl.AttrRolloutID, attempt.rollout.id)
 	resource.text(agl.AttrAttemptID, attempt.id)
 	resource.integer(agl.AttrSpanSequenceID, c.sequence)
-	base := agl.Span{
+	b.resource = resource.done()
+	s := agl.Span{
 		RolloutID: attempt.rollout.id, AttemptID: attempt.id, SequenceID: c.sequence, TraceID: ids.trace,
-		Status: status, Resource: agl.SpanResource{Attributes: resource.done()},
+		Status: status, Resource: agl.SpanResource{Attributes: b.resource}, Context: &agl.SpanContext{TraceID: ids.trace},
 	}
-	span := func(i int, name string, a *attrs, start, end time.Time) agl.Span {
-		s := base
-		s.Name, s.SpanID, s.Attributes = name, ids.spans[i], a.done()
-		s.Context = &agl.SpanContext{TraceID: ids.trace, SpanID: s.SpanID}
-		if i > 0 {
-			s.ParentID = agl.Some(ids.spans[i-1])
-			s.Parent = &agl.SpanContext{TraceID: ids.trace, SpanID: ids.spans[i-1]}
+	c.spans = make([]jsontext.Value, 0, spansPerCall)
+	span := func(name string, start, end time.Time, write func(a *attrs)) {
+		if len(c.spans) > 0 {
+			s.ParentID, s.Parent = agl.Some(s.SpanID), &agl.SpanContext{TraceID: ids.trace, SpanID: s.SpanID}
 		}
+		s.Name, s.SpanID = name, ids.spans[len(c.spans)]
+		s.Context.SpanID = s.SpanID
 		s.StartTime, s.EndTime = agl.Some(agl.TimestampOf(start)), agl.Some(agl.TimestampOf(end))
-		return s
-	}
-	root := newAttrs(256)
-	root.text(attrMethod, c.method)
-	root.text(attrPath, c.path)
-	if c.status > 0 {
-		root.integer(attrStatus, int64(c.status))
+		from := len(dst)
+		dst = s.AppendJSONFunc(dst, func(dst []byte) []byte {
+			a := newAttrs(dst)
+			write(a)
+			return a.done()
+		})
+		c.spans = append(c.spans, dst[from:len(dst):len(dst)])
 	}
 	sent, last := c.sent, c.lastByte
 	if sent.IsZero() {
@@ -116,11 +120,19 @@ func (b *builder) build(c *call) []agl.Span {
 	}
 	// Readers sort spans of one sequence id by their start: the order must show.
 	raw := sent.Add(time.Microsecond)
-	return []agl.Span{
-		span(0, agl.SpanProxyRequest, root, c.start, c.end),
-		span(1, agl.SpanLiteLLMRequest, b.modelCall(c, &x), sent, last),
-		span(2, agl.SpanRawRequest, b.rawExchange(&x), raw, later(raw, last)),
+	span(agl.SpanProxyRequest, c.start, c.end, func(a *attrs) {
+		a.text(attrMethod, c.method)
+		a.text(attrPath, c.path)
+		if c.status > 0 {
+			a.integer(attrStatus, int64(c.status))
+		}
+	})
+	span(agl.SpanLiteLLMRequest, sent, last, func(a *attrs) { b.modelCall(a, c, &x) })
+	span(agl.SpanRawRequest, raw, later(raw, last), func(a *attrs) { rawExchange(a, &x) })
+	if cap(b.reply) > keptBuffer {
+		b.reply = nil
 	}
+	return dst
 }
 
 func later(a, b time.Time) time.Time {

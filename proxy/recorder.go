@@ -19,9 +19,12 @@ const (
 	sequenceBatch = 256
 	// sequenceGrace bounds how long the end of a reply waits for its sequence id.
 	sequenceGrace = 500 * time.Millisecond
-	// batchCalls and batchBytes bound what is written at once.
+	// batchCalls and batchBytes bound what is written at once, the latter by what
+	// the calls hold. Larger batches save no time and leave the processor's caches.
 	batchCalls = 256
-	batchBytes = 8 << 20
+	batchBytes = 1 << 20
+	// keptBatch is the largest memory of a batch that is worth keeping.
+	keptBatch = 8 << 20
 	// The pause before a failed write is repeated doubles between these.
 	firstPause = 20 * time.Millisecond
 	lastPause  = 2 * time.Second
@@ -61,6 +64,7 @@ type recorder struct {
 	waiting map[*call]struct{} // ended, without a sequence id so far
 	queue   []*call            // for the writer
 	queued  int64              // bytes
+	keeping int                // batches that are being stored
 	hurry   int                // flushes that wait
 	closed  bool
 	wake    chan struct{} // capacity 1

@@ -85,14 +85,14 @@ func entry(c *call) spoolEntry {
 		if i > 0 {
 			spans = append(spans, ',')
 		}
-		spans = c.spans[i].AppendJSON(spans)
+		spans = append(spans, c.spans[i]...)
 	}
 	return spoolEntry{c.uid, c.start.UnixNano(), c.sequence, c.attempt.rollout.id, c.attempt.id, append(spans, ']')}
 }
 
 // decode returns the entry's spans under a sequence id.
-func (e *spoolEntry) decode(sequence int64) ([]agl.Span, error) {
-	var spans []agl.Span
+func (e *spoolEntry) decode(sequence int64) ([]jsontext.Value, error) {
+	var spans []jsontext.Value
 	d := jsontext.NewDecoder(strings.NewReader(string(e.spans)))
 	if _, err := d.ReadToken(); err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func (e *spoolEntry) decode(sequence int64) ([]agl.Span, error) {
 				return nil, err
 			}
 		}
-		spans = append(spans, s)
+		spans = append(spans, s.AppendJSON(nil))
 	}
 	_, err := d.ReadToken()
 	return spans, err
@@ -364,7 +364,7 @@ func (r *recorder) replayBatch(ctx context.Context, batch []*call) (left []*call
 	return append(left, unanswered...)
 }
 
-func (r *recorder) load(c *call) ([]agl.Span, error) {
+func (r *recorder) load(c *call) ([]jsontext.Value, error) {
 	raw, err := r.spool.Read(c.ref)
 	if err != nil {
 		return nil, err

@@ -2,35 +2,82 @@ package proxy
 
 import (
 	"context"
+	"sync"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
 )
 
-// write builds and stores records until close.
+// rawSpans is a store behind a network: it takes spans in the form in which they
+// are sent, and has done with their memory when it returns.
+type rawSpans interface {
+	AddSpansJSON(ctx context.Context, spans []jsontext.Value) (cancelled []string, err error)
+}
+
+// batch are calls that are stored together, with the memory that their spans are in.
+type batch struct {
+	calls []*call
+	buf   []byte
+}
+
+// write builds records and hands them to a second goroutine that stores them,
+// so that one batch is built while another is on its way, until close.
 func (r *recorder) write(ctx context.Context) {
+	built, free := make(chan batch), make(chan []byte, 2)
+	free <- nil
+	free <- nil
+	var keeper sync.WaitGroup
+	keeper.Go(func() {
+		for b := range built {
+			r.keep(ctx, b.calls)
+			r.kept()
+			free <- r.reusable(b.buf)
+		}
+	})
 	builder := newBuilder(r.ledger)
 	for {
-		batch, ok := r.collect(ctx)
+		calls, ok := r.collect(ctx)
 		if !ok {
-			return
+			break
 		}
-		kept := batch[:0]
-		for _, c := range batch {
+		b := batch{calls[:0], <-free}
+		for _, c := range calls {
 			if c.failed != nil && (r.spool == nil || final(c.failed)) {
 				c.release()
 				r.lose(c, c.failed)
 				continue
 			}
-			c.spans = builder.build(c)
+			b.buf = builder.build(b.buf, c)
 			c.release()
-			kept = append(kept, c)
+			b.calls = append(b.calls, c)
 		}
-		r.keep(ctx, kept)
+		built <- b
 	}
+	close(built)
+	keeper.Wait()
 }
 
-// collect waits for records and takes as many as go into one write.
+// reusable returns what of a batch's memory the next one can have: a store in
+// this process may keep what it was given.
+func (r *recorder) reusable(buf []byte) []byte {
+	if _, sent := r.cfg.Spans.(rawSpans); !sent || cap(buf) > keptBatch {
+		return nil
+	}
+	return buf[:0]
+}
+
+// kept notes that a batch has been stored.
+func (r *recorder) kept() {
+	r.mu.Lock()
+	r.keeping--
+	r.mu.Unlock()
+	r.signal()
+}
+
+// collect waits for records and takes as many as go into one write. A batch that
+// is not full waits for the one before it, and grows meanwhile.
 func (r *recorder) collect(ctx context.Context) (batch []*call, ok bool) {
 	delay := time.NewTimer(r.cfg.WriteDelay)
 	defer delay.Stop()
@@ -42,7 +89,8 @@ func (r *recorder) collect(ctx context.Context) (batch []*call, ok bool) {
 		case n == 0 && r.closed:
 			r.mu.Unlock()
 			return nil, false
-		case n > 0 && (waited || r.hurry > 0 || r.closed || n >= batchCalls || r.queued >= batchBytes):
+		case n > 0 && (waited && r.keeping == 0 || r.hurry > 0 || r.closed || n >= batchCalls || r.queued >= batchBytes):
+			r.keeping++
 			batch = r.cut()
 			r.mu.Unlock()
 			return batch, true
@@ -146,18 +194,18 @@ func (r *recorder) store(ctx context.Context, batch []*call, request requester) 
 	if len(batch) == 0 {
 		return nil
 	}
-	spans := make([]agl.Span, 0, len(batch)*spansPerCall)
+	spans := make([]jsontext.Value, 0, len(batch)*spansPerCall)
 	for _, c := range batch {
 		spans = append(spans, c.spans...)
 	}
-	var result agl.AddSpansResult
+	var cancelled []string
 	err := request(ctx, func(ctx context.Context) (err error) {
-		result, err = r.cfg.Spans.AddSpans(ctx, agl.AddSpansParams{Spans: spans})
+		cancelled, err = r.add(ctx, spans)
 		return err
 	})
 	switch {
 	case err == nil:
-		r.cancelled(batch, result.Cancelled)
+		r.cancelled(batch, cancelled)
 	case !final(err) && r.spool != nil:
 		return batch
 	case len(batch) > 1 && final(err):
@@ -175,4 +223,19 @@ func (r *recorder) store(ctx context.Context, batch []*call, request requester) 
 		}
 	}
 	return nil
+}
+
+// add adds spans to the store.
+func (r *recorder) add(ctx context.Context, docs []jsontext.Value) (cancelled []string, err error) {
+	if store, ok := r.cfg.Spans.(rawSpans); ok {
+		return store.AddSpansJSON(ctx, docs)
+	}
+	spans := make([]agl.Span, len(docs))
+	for i, doc := range docs {
+		if err := spans[i].ParseStored(doc); err != nil {
+			return nil, agl.Errorf(agl.CodeInternal, "a record cannot be read: %w", err)
+		}
+	}
+	result, err := r.cfg.Spans.AddSpans(ctx, agl.AddSpansParams{Spans: spans})
+	return result.Cancelled, err
 }

@@ -186,6 +186,7 @@ type exchange struct {
 	method string
 	path   string // below /v1/agl, escaped
 	body   []byte // JSON, or nil
+	parts  *parts // the body when it is not in one piece
 	key    string // the Idempotency-Key, if any
 	header string // a header to set to true, if any
 	waits  time.Duration
@@ -307,7 +308,11 @@ func (c *Client) request(ctx context.Context, x exchange) (*http.Request, error)
 	if err != nil {
 		return nil, agl.Errorf(agl.CodeInternal, "%s: %w", x.op, err)
 	}
-	if x.body != nil {
+	if x.parts != nil {
+		req.Body, req.ContentLength = x.parts.open(), x.parts.size()
+		req.GetBody = func() (io.ReadCloser, error) { return x.parts.open(), nil }
+	}
+	if x.body != nil || x.parts != nil {
 		req.Header["Content-Type"] = []string{"application/json"}
 	}
 	if x.key != "" {

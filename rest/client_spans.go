@@ -2,8 +2,11 @@ package rest
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net/http"
 	"slices"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -47,6 +50,84 @@ func (c *Client) AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpa
 	}
 	return result, nil
 }
+
+// AddSpansJSON is AddSpans for spans with sequence ids that are in their wire
+// form already. It sends them from where they are, and neither reads nor keeps
+// them once it has returned. cancelled are attempts whose rollout was cancelled.
+func (c *Client) AddSpansJSON(ctx context.Context, spans []jsontext.Value) (cancelled []string, err error) {
+	for len(spans) > 0 {
+		list := [][]byte{[]byte(`{"issue_sequence_ids":false,"echo":false,"spans":[`)}
+		n, size := 0, 0
+		for n < len(spans) && n < c.config.SpanBatch && (n == 0 || size < c.config.SpanBatchBytes) {
+			if n > 0 {
+				list = append(list, []byte{','})
+			}
+			list = append(list, spans[n])
+			size += len(spans[n])
+			n++
+		}
+		body := &parts{list: append(list, []byte("]}"))}
+		spans = spans[n:]
+		stored := storedSpans{sent: n}
+		err := c.do(ctx, exchange{op: "AddSpansJSON", method: http.MethodPost, path: "/spans/batch", parts: body}, decodeAnswer(&stored))
+		body.end()
+		if err != nil {
+			return cancelled, err
+		}
+		cancelled = append(cancelled, stored.cancelled...)
+	}
+	return cancelled, nil
+}
+
+// parts are a request's body that is not in one piece. A transport may go on to
+// read a body after the answer has come; it gets nothing more once end is called.
+type parts struct {
+	mu   sync.Mutex
+	list [][]byte // nil when the request is over
+}
+
+func (p *parts) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.list = nil
+}
+
+func (p *parts) size() (n int64) {
+	for _, part := range p.list {
+		n += int64(len(part))
+	}
+	return n
+}
+
+// open returns a body that reads the parts from their beginning.
+func (p *parts) open() io.ReadCloser { return io.NopCloser(&partsReader{parts: p}) }
+
+type partsReader struct {
+	*parts
+
+	part, at int // where it reads on
+}
+
+func (r *partsReader) Read(p []byte) (n int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.list == nil {
+		return 0, errRequestOver
+	}
+	for n < len(p) && r.part < len(r.list) {
+		copied := copy(p[n:], r.list[r.part][r.at:])
+		n += copied
+		if r.at += copied; r.at == len(r.list[r.part]) {
+			r.part, r.at = r.part+1, 0
+		}
+	}
+	if n == 0 && len(p) > 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+var errRequestOver = errors.New("the request is over")
 
 // spansSize is about how long the JSON of the next request's spans is. Growing a
 // body of megabytes step by step costs more than writing it.

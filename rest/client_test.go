@@ -3,9 +3,18 @@ package rest_test
 import (
 	"context"
 	"errors"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest"
 )
 
 func TestClientReachesStore(t *testing.T) {
@@ -38,6 +47,55 @@ func TestClientReachesStore(t *testing.T) {
 	}
 	if _, err := client.StartRollout(t.Context(), agl.StartRolloutParams{}); !errors.Is(err, agl.ErrUnimplemented) {
 		t.Errorf("error is %v, want unimplemented", err)
+	}
+}
+
+// Spans in their wire form arrive as those that the client writes itself do, in
+// as many requests as it takes, whatever becomes of their memory afterwards.
+func TestClientSendsSpansJSON(t *testing.T) {
+	t.Parallel()
+	var got []agl.Span
+	away := true
+	requests := 0
+	store := &stubStore{addSpan: func(_ context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error) {
+		if requests++; away {
+			away = false
+			return agl.AddSpansResult{}, agl.Errorf(agl.CodeUnavailable, "away")
+		}
+		got = append(got, p.Spans...)
+		return agl.AddSpansResult{Stored: p.Spans, Cancelled: []string{p.Spans[0].AttemptID}}, nil
+	}}
+	server := httptest.NewServer(newServer(t, rest.ServerConfig{Store: store}))
+	defer server.Close()
+	client, err := rest.NewClient(rest.ClientConfig{URL: server.URL, SpanBatch: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	var want []agl.Span
+	var memory []byte
+	docs := make([]jsontext.Value, 5)
+	for i := range docs {
+		text, err := agl.NewAttributes(agl.Attr{Key: "text", Value: strings.Repeat("x", i*50_000)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := agl.Span{
+			RolloutID: "r", AttemptID: "a" + strconv.Itoa(i), SequenceID: int64(i + 1), TraceID: "t", SpanID: strconv.Itoa(i), Name: "n",
+			Status: agl.SpanStatus{Code: agl.StatusOK}, Attributes: text, Resource: agl.SpanResource{Attributes: agl.Attributes("{}")},
+		}
+		want = append(want, s)
+		from := len(memory)
+		memory = s.AppendJSON(memory)
+		docs[i] = memory[from:]
+	}
+	cancelled, err := client.AddSpansJSON(t.Context(), docs)
+	clear(memory)
+	if err != nil || !slices.Equal(cancelled, []string{"a0", "a3"}) || requests != 3 {
+		t.Errorf("cancelled %q after %d requests, %v", cancelled, requests, err)
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
