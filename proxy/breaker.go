@@ -9,7 +9,8 @@ import (
 type verdict int
 
 const (
-	neutral verdict = iota // nothing: the agent left, or the proxy gave up
+	neutral  verdict = iota // nothing: the agent left, or the proxy gave up
+	answered                // it replies; whether the reply comes whole is not known yet
 	worked
 	failed
 )
@@ -17,7 +18,9 @@ const (
 // breaker keeps calls from a backend that fails. It opens after so many
 // failures in a row, lets a single trial through when its rest is over, closes
 // when the trial works and rests twice as long when it does not. (Nygard,
-// "Release It!", 2nd ed., 2018, ch. 5.)
+// "Release It!", 2nd ed., 2018, ch. 5.) A reply that breaks off is a failure like
+// one that never came; since streams last for minutes, a trial works as soon as
+// its reply has begun, and only a reply that came whole ends a row of failures.
 //
 // It is our own since a trial may end without saying anything of the backend,
 // when the agent leaves: then the next call is the trial. Breakers of libraries
@@ -63,6 +66,10 @@ func (b *breaker) report(v verdict, now time.Time, cfg *Health) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch v {
+	case answered:
+		if b.trial {
+			b.rest, b.trial = 0, false
+		}
 	case worked:
 		b.failures, b.rest, b.trial = 0, 0, false
 	case failed:

@@ -26,6 +26,7 @@ type dispatcher struct {
 
 	backend *backend   // that the call holds a place of
 	trial   bool       // its breaker waits for a verdict
+	verdict verdict    // so far
 	tried   []*backend // that have failed
 	silence *silence   // cancels the call when the backend is silent for too long
 	tokens  tokenCount // of the reply that is being relayed
@@ -89,7 +90,7 @@ func (d *dispatcher) try(ctx context.Context) (*http.Response, error) {
 	res, err := p.transport.RoundTrip(req)
 	d.judge(ctx, res, err)
 	if err == nil {
-		res.Body = &tap{ReadCloser: res.Body, tokens: &d.tokens}
+		res.Body = &tap{ReadCloser: res.Body, tokens: &d.tokens, ended: func(err error) { d.verdict = max(d.verdict, verdictOf(ctx, err)) }}
 		d.tokens.reset(res.StatusCode, isStream(res.Header))
 	}
 	return res, err
@@ -140,7 +141,7 @@ func (d *dispatcher) choose(ctx context.Context) error {
 		}
 		d.backend = b
 		if b.state.breaker.admit(time.Now()) {
-			d.trial = true
+			d.trial, d.verdict = true, neutral
 			return nil
 		}
 		d.leave() // it went down while the call waited in line
@@ -165,20 +166,35 @@ func (d *dispatcher) noneUp(now time.Time) *failure {
 	return f
 }
 
-// judge tells the breaker what a try says of the backend.
-func (d *dispatcher) judge(ctx context.Context, res *http.Response, err error) {
-	v := worked
+// verdictOf is what the end of a request or of its reply says of the backend.
+func verdictOf(ctx context.Context, err error) verdict {
 	switch {
 	case errors.Is(context.Cause(ctx), errBackendSilent):
-		v = failed
+		return failed
 	case ctx.Err() != nil:
-		v = neutral
-	case err != nil, res.StatusCode >= 500:
-		v = failed
+		return neutral
+	case err != nil:
+		return failed
+	default:
+		return worked
 	}
-	d.report(v)
 }
 
+// judge tells the breaker what the beginning of a reply says of the backend. The
+// rest is known when the call leaves it.
+func (d *dispatcher) judge(ctx context.Context, res *http.Response, err error) {
+	switch v := verdictOf(ctx, err); {
+	case v != worked:
+		d.report(v)
+	case res.StatusCode >= 500:
+		d.report(failed)
+	default:
+		d.verdict = answered
+		d.backend.state.breaker.report(answered, time.Now(), &d.p.cfg.Health)
+	}
+}
+
+// report ends the breaker's wait for a verdict.
 func (d *dispatcher) report(v verdict) {
 	if d.trial {
 		d.trial = false
@@ -234,7 +250,7 @@ func (d *dispatcher) leave() {
 	if d.backend == nil {
 		return
 	}
-	d.report(neutral)
+	d.report(d.verdict)
 	// Behind the gate the weights may change, which is no more of this call's concern.
 	d.c.versioned = d.p.models.Load().versionNow(d.backend)
 	d.p.gate.leave(d.c)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -243,6 +244,57 @@ func TestBreaker(t *testing.T) {
 		expect("a trial that was left says nothing", 200, 1)
 		for range 3 {
 			expect("closed", 200, 1)
+		}
+		closed(t, p)
+	})
+}
+
+// Replies that break off count as failures, however well they begin; one that
+// comes whole ends the row.
+func TestBreakerOfBrokenReplies(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tries, broken := 0, true
+		p, _ := plugged(t, func(*http.Request) (*http.Response, error) {
+			tries++
+			res := respond(200, http.Header{"Content-Type": {"text/event-stream"}}, "")
+			end := iotest.ErrReader(io.ErrUnexpectedEOF)
+			if !broken {
+				end = strings.NewReader("data: [DONE]\n\n")
+			}
+			res.ContentLength = -1
+			res.Body = io.NopCloser(io.MultiReader(strings.NewReader("data: {\"choices\":[]}\n\n"), end))
+			return res, nil
+		}, nil, "backend")
+		stream := func(what string, whole bool, want int) {
+			t.Helper()
+			defer func() {
+				if cut := recover() != nil; cut == whole {
+					t.Errorf("%s: the reply was cut off: %v", what, cut)
+				}
+				if tries != want {
+					t.Errorf("%s: %d tries so far, want %d", what, tries, want)
+				}
+			}()
+			ask(t.Context(), p, attemptPath, strings.Replace(hello, "{", `{"stream":true,`, 1), nil)
+		}
+		for i := range 4 {
+			stream("broken", false, i+1)
+		}
+		broken = false
+		stream("whole", true, 5)
+		broken = true
+		for i := range 5 {
+			stream("broken again", false, i+6)
+		}
+		stream("open", true, 10) // a 503
+		time.Sleep(time.Second)
+		stream("a trial", false, 11)
+		stream("still broken", true, 11)
+		time.Sleep(time.Second)
+		broken = false
+		for i := range 3 {
+			stream("closed", true, i+12)
 		}
 		closed(t, p)
 	})

@@ -16,8 +16,9 @@ import (
 // Health says when a backend counts as down, so that calls go to other
 // replicas, or are refused with 503 when there is none.
 type Health struct {
-	// Failures is how many calls in a row a backend may fail (no answer, 5xx, or
-	// silence for Config.IdleTimeout) before it gets none; 0 is 5.
+	// Failures is how many calls in a row a backend may fail (no answer, 5xx, a
+	// reply that breaks off, or silence for Config.IdleTimeout) before it gets
+	// none; 0 is 5.
 	Failures int
 	// Rest is how long it then gets none, before a single call tries it again; 0
 	// is 1 s. It doubles, up to MaxRest, 0 is 30 s, while that call fails, too.

@@ -9,16 +9,24 @@ import (
 	"github.com/agl-go/agl/proxy/openai"
 )
 
-// tap counts the tokens of a reply as it passes.
+// tap counts the tokens of a reply as it passes, and sees how it ends.
 type tap struct {
 	io.ReadCloser
 
 	tokens *tokenCount
+	ended  func(err error) // nil for a reply that is whole
 }
 
 func (t *tap) Read(b []byte) (int, error) {
 	n, err := t.ReadCloser.Read(b)
 	t.tokens.write(b[:n])
+	switch err {
+	case nil:
+	case io.EOF:
+		t.ended(nil)
+	default:
+		t.ended(err)
+	}
 	return n, err
 }
 
