@@ -75,6 +75,7 @@ type command interface {
 type cli struct {
 	Store     storeCommand     `cmd:"" help:"Serve a store: the task queue and trace database that algorithms and runners share."`
 	Proxy     proxyCommand     `cmd:"" help:"Serve the LLM proxy, which records every model call of an agent."`
+	Init      initCommand      `cmd:"" help:"Write an example agent with its tasks and run file, in a language of your choice."`
 	Train     trainCommand     `cmd:"" help:"Train an agent by a run file: agent, data, algorithm, all in one."`
 	Runner    runnerCommand    `cmd:"" help:"Run any program as the agent, on the rollouts of a store."`
 	DB        dbCommand        `cmd:"" name:"db" help:"Look after a store's database: status, migrate, check, vacuum, backup, export, import."`

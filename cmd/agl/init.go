@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/template"
+)
+
+type initCommand struct {
+	Template string `short:"t" enum:"python,typescript,go,shell" default:"python" help:"The agent's language: python, typescript, go or shell. Default: ${default}."`
+	Dir      string `arg:"" optional:"" default:"." help:"The folder, which is made if need be. Default: the current one."`
+}
+
+// Help is shown below the flags.
+func (initCommand) Help() string {
+	return "Writes an agent, tasks for it and the run file agl.yaml, which trains the small model that is a part of agl. " +
+		"Where one of the files is there already, nothing is written.\n\nExample:\n" +
+		"  agl init first --template typescript && cd first && agl train agl.yaml"
+}
+
+//go:embed templates
+var templates embed.FS
+
+// starter is what the templates of a language are filled in with.
+type starter struct {
+	Language string
+	File     string // of the agent
+	Needs    string // the program that runs it
+	Agent    string // the run file's lines that start it
+}
+
+// keptAgent are the lines for an agent that reads tasks from standard input.
+const keptAgent = "  # The program is kept running: a line with a task in, a line with its result out.\n  keepalive: stdio\n"
+
+// starters are the languages.
+func starters() map[string]starter {
+	return map[string]starter{
+		"python":     {"Python", "agent.py", "Python", "  command: [python3, agent.py]\n" + keptAgent},
+		"typescript": {"TypeScript", "agent.mjs", "Node", "  command: [node, agent.mjs]\n" + keptAgent},
+		"go":         {"Go", "agent.go", "Go", "  command: [go, run, agent.go]\n" + keptAgent},
+		"shell":      {"shell", "agent.sh", "curl", "  # Started once for each attempt; what it needs is in its environment.\n  command: [sh, agent.sh]\n"},
+	}
+}
+
+func (c *initCommand) run(_ context.Context, m *Main) error {
+	files, err := starterFiles(c.Template)
+	if err != nil {
+		return err
+	}
+	if err := writeStarter(c.Dir, files); err != nil {
+		return err
+	}
+	names := make([]string, len(files))
+	for i, f := range files {
+		names[i] = f.name
+	}
+	next := "agl train agl.yaml"
+	if c.Dir != "." {
+		next = "cd " + c.Dir + " && " + next
+	}
+	return m.printf("wrote %s\nnow: %s\n", strings.Join(names, ", "), next)
+}
+
+// starterFile is one file of an example; its name is relative to the folder.
+type starterFile struct {
+	name string
+	data []byte
+	mode fs.FileMode
+}
+
+// starterFiles are the files of the example in a language, sorted by name.
+func starterFiles(language string) ([]starterFile, error) {
+	const regular, executable = 0o644, 0o755
+	data := exampleData()
+	files := []starterFile{{"train.jsonl", data.train, regular}, {"val.jsonl", data.val, regular}, {"demos.jsonl", data.demos, regular}}
+	for _, name := range []string{"agl.yaml", "README.md"} {
+		t, err := template.ParseFS(templates, "templates/"+name+".tmpl")
+		if err != nil {
+			return nil, err
+		}
+		var text bytes.Buffer
+		if err := t.Execute(&text, starters()[language]); err != nil {
+			return nil, err
+		}
+		files = append(files, starterFile{name, text.Bytes(), regular})
+	}
+	folder := path.Join("templates", language)
+	own, err := templates.ReadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range own {
+		text, err := templates.ReadFile(path.Join(folder, f.Name()))
+		if err != nil {
+			return nil, err
+		}
+		var mode fs.FileMode = regular
+		if bytes.HasPrefix(text, []byte("#!")) {
+			mode = executable
+		}
+		files = append(files, starterFile{f.Name(), text, mode})
+	}
+	slices.SortFunc(files, func(a, b starterFile) int { return strings.Compare(a.name, b.name) })
+	return files, nil
+}
+
+// writeStarter writes the files into a folder, or none of them if one is there.
+func writeStarter(dir string, files []starterFile) error {
+	var there []string
+	for _, f := range files {
+		_, err := os.Lstat(filepath.Join(dir, f.name))
+		switch {
+		case err == nil:
+			there = append(there, f.name)
+		case !errors.Is(err, fs.ErrNotExist):
+			return err
+		}
+	}
+	if len(there) > 0 {
+		return fmt.Errorf("init: %s is there already in %s, and nothing was written; name another folder, or move it away", strings.Join(there, ", "), dir)
+	}
+	const dirMode = 0o755
+	if err := os.MkdirAll(dir, dirMode); err != nil {
+		return err
+	}
+	for _, f := range files {
+		// What somebody else has made meanwhile is not overwritten, either.
+		file, err := os.OpenFile(filepath.Join(dir, f.name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, f.mode)
+		if err != nil {
+			return err
+		}
+		_, err = file.Write(f.data)
+		if err := errors.Join(err, file.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
