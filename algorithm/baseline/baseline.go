@@ -119,15 +119,15 @@ type Report struct {
 
 // Counts is what a run saw of one dataset, over all epochs.
 type Counts struct {
-	Rollouts int
-	Attempts int
+	Rollouts int `json:"rollouts"`
+	Attempts int `json:"attempts"`
 	// Outcomes counts the rollouts by how their latest attempt ended.
-	Outcomes map[agl.OutcomeKind]int
-	Spans    int // of the latest attempts
-	Triplets int // that the adapter made of them
+	Outcomes map[agl.OutcomeKind]int `json:"outcomes"`
+	Spans    int                     `json:"spans"`    // of the latest attempts
+	Triplets int                     `json:"triplets"` // that the adapter made of them
 	// Rewarded rollouts have a reward; RewardMean is over these.
-	Rewarded   int
-	RewardMean float64
+	Rewarded   int     `json:"rewarded"`
+	RewardMean float64 `json:"reward_mean"`
 }
 
 // Report returns what the last Run saw, also when it ended with an error. It

@@ -74,11 +74,14 @@ func (c *trainCommand) run(ctx context.Context, m *Main) (err error) {
 	case !errors.Is(err, agl.ErrUnimplemented):
 		return err
 	}
+	if c.DryRun {
+		return c.try(ctx, m, cfg)
+	}
 	result, err := job.Run(ctx, cfg)
 	if result == nil {
 		return err
 	}
-	return errors.Join(c.conclude(m, result), err)
+	return errors.Join(err, c.conclude(m, result))
 }
 
 // config reads the run file and the flags beside it.
@@ -157,5 +160,10 @@ func (c *trainCommand) read() (*runfile.File, job.Source, error) {
 
 // conclude tells what came out.
 func (c *trainCommand) conclude(m *Main, result *job.Result) error {
-	return m.printf("%s", result.Report)
+	if c.Summary != "" {
+		if err := result.WriteSummary(c.Summary); err != nil {
+			return err
+		}
+	}
+	return errOutput(result.Print(m.Stdout, isTerminal(m.Stdout)))
 }

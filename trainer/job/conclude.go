@@ -2,8 +2,6 @@ package job
 
 import (
 	"errors"
-
-	"github.com/agl-go/agl/algorithm/apo"
 )
 
 // conclude writes down what the run came to, however it ended.
@@ -11,6 +9,9 @@ func (r *run) conclude(failure error) (*Result, error) {
 	r.folder.spend(r.usage())
 	r.folder.end(failure)
 	result := &Result{Record: r.folder.record, Output: r.folder.path, Report: r.folder.file(reportFile)}
+	if r.curve != nil {
+		result.Curve = r.curve.String()
+	}
 	if l := r.learner; l != nil {
 		switch {
 		case l.grpo != nil:
@@ -27,12 +28,4 @@ func (r *run) conclude(failure error) (*Result, error) {
 	err := r.writeBest(result)
 	err = errors.Join(err, r.writeReport(result))
 	return result, errors.Join(err, r.folder.save())
-}
-
-// rounds are what a search for prompts has done, round by round.
-func rounds(r *apo.Report) []apo.Round {
-	if r == nil {
-		return nil
-	}
-	return r.Rounds
 }

@@ -24,6 +24,8 @@ type Result struct {
 	// Output is the folder; Report the path of its report.
 	Output string
 	Report string
+	// Curve is the pass rate of each step of this process, for a terminal.
+	Curve string
 
 	GRPO     *grpo.Summary
 	APO      *apo.Report
