@@ -78,6 +78,8 @@ type cli struct {
 	Init      initCommand      `cmd:"" help:"Write an example agent with its tasks and run file, in a language of your choice."`
 	Train     trainCommand     `cmd:"" help:"Train an agent by a run file: agent, data, algorithm, all in one."`
 	Runner    runnerCommand    `cmd:"" help:"Run any program as the agent, on the rollouts of a store."`
+	Config    configCommand    `cmd:"" help:"Check run files, and print their JSON Schema: check, schema."`
+	Doctor    doctorCommand    `cmd:"" help:"Look at what a run needs: file, agent, tasks, models, store, ports."`
 	DB        dbCommand        `cmd:"" name:"db" help:"Look after a store's database: status, migrate, check, vacuum, backup, export, import."`
 	Rollouts  rolloutsCommand  `cmd:"" help:"List rollouts, or watch them as they change."`
 	Trace     traceCommand     `cmd:"" help:"Show a rollout's spans as a tree, with times, tokens and rewards."`

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/agl-go/agl/proxy/configfile"
+	"github.com/agl-go/agl/trainer/runfile"
+)
+
+// configCommand is about the files that configure this program.
+type configCommand struct {
+	Check  configCheckCommand  `cmd:"" help:"Name every mistake in a run file, with its line. Nothing is run."`
+	Schema configSchemaCommand `cmd:"" help:"Print the JSON Schema of run files, for editors."`
+}
+
+// kindFlags say which kind of file is meant.
+type kindFlags struct {
+	Proxy bool `help:"The configuration of agl proxy instead of a run file."`
+}
+
+type configSchemaCommand struct {
+	kindFlags
+}
+
+// Help is shown below the flags.
+func (configSchemaCommand) Help() string {
+	return "Editors with a YAML language server complete and explain the keys of a file whose first line is\n" +
+		"  # yaml-language-server: $schema=agl.schema.json\n\nExample:\n  agl config schema > agl.schema.json"
+}
+
+func (c *configSchemaCommand) run(_ context.Context, m *Main) error {
+	schema := runfile.Schema
+	if c.Proxy {
+		schema = configfile.Schema
+	}
+	return m.printf("%s", schema())
+}
+
+type configCheckCommand struct {
+	kindFlags
+	Files []string `arg:"" name:"file" help:"The files."`
+}
+
+// Help is shown below the flags.
+func (configCheckCommand) Help() string {
+	return "Mistakes are written to the standard output, a line for each: FILE:LINE: what is wrong. The exit code is 1 when there are any.\n\n" +
+		"Examples:\n  agl config check agl.yaml\n  agl config check --proxy proxy.yaml"
+}
+
+func (c *configCheckCommand) run(_ context.Context, m *Main) error {
+	mistakes, bad := 0, 0
+	for _, path := range c.Files {
+		summary, err := c.check(path)
+		wrong, isMistakes := errors.AsType[*runfile.Error](err)
+		switch {
+		case isMistakes:
+			mistakes, bad = mistakes+len(wrong.Mistakes), bad+1
+			summary = wrong.Error()
+		case err != nil:
+			return err
+		}
+		if err := m.printf("%s\n", summary); err != nil {
+			return err
+		}
+	}
+	if bad > 0 {
+		return fmt.Errorf("%s in %d of %s", count(mistakes, "mistake"), bad, count(len(c.Files), "file"))
+	}
+	return nil
+}
+
+// check says in a line what a file without mistakes would do.
+func (c *configCheckCommand) check(path string) (summary string, err error) {
+	if c.Proxy {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return "", err
+		}
+		file, err := configfile.Parse(path, data)
+		if err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("%s: no mistakes: a proxy of %s", path, count(len(file.Proxy.Models), "backend")), nil
+	}
+	file, err := runfile.Read(path)
+	if err != nil {
+		return "", err
+	}
+	return path + ": no mistakes: " + describeRun(file), nil
+}
+
+// describeRun says in a few words what a run file does.
+func describeRun(f *runfile.File) string {
+	var learns string
+	switch a := f.Algorithm; {
+	case a.GRPO != nil:
+		learns = "grpo, " + count(a.GRPO.Steps, "step")
+	case a.APO != nil:
+		learns = "apo of " + count(len(f.Prompts), "prompt")
+	default:
+		learns = "baseline"
+	}
+	agent := "with agents elsewhere"
+	if len(f.Agent.Process.Command) > 0 {
+		agent = "with " + strings.Join(f.Agent.Process.Command, " ")
+	}
+	return fmt.Sprintf("%s %s, results in %s", learns, agent, f.Output)
+}
+
+// count writes a number of things.
+func count(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/tinker/chat"
+)
+
+// model asks a backend for a token, as the proxy does for an agent.
+func (d *doctor) model(ctx context.Context, check string, model proxy.Model) {
+	const engines = "for grpo take an engine that gives both, as vLLM does from 0.10.2 on"
+	began := time.Now()
+	got, err := d.try(ctx, model)
+	took := time.Since(began).Round(time.Millisecond)
+	switch {
+	case err != nil:
+		d.failedModel(ctx, check, model, err)
+	case got.ids && got.logprobs:
+		d.add(check, fine, "", "answers in %s, with token ids and log-probabilities", took)
+	case model.TextOnly || model.API != proxy.APIOpenAI:
+		d.add(check, fine, "", "answers in %s; text only: fine for apo and baseline, not for grpo", took)
+	case got.ids:
+		d.add(check, warns, engines, "answers in %s, with token ids but without log-probabilities: fine for apo and baseline, not for grpo", took)
+	case got.logprobs:
+		d.add(check, warns, engines, "answers in %s, with log-probabilities but without token ids: fine for apo and baseline, not for grpo", took)
+	default:
+		d.add(check, warns, engines, "answers in %s, text only: fine for apo and baseline, not for grpo", took)
+	}
+}
+
+// failedModel says what to do about a backend that does not answer.
+func (d *doctor) failedModel(ctx context.Context, check string, model proxy.Model, err error) {
+	todo := "start it, or change its base_url"
+	if refused, ok := errors.AsType[*refusalError](err); ok {
+		switch refused.status {
+		case http.StatusUnauthorized, http.StatusForbidden:
+			todo = "give its key: api_key: env:NAME"
+		case http.StatusNotFound:
+			todo = "look at base_url, which usually ends in /v1, and at backend_model"
+		case http.StatusBadRequest:
+			todo = "look at what it says"
+			plain := model
+			plain.TextOnly = true
+			if _, err := d.try(ctx, plain); err == nil && !model.TextOnly {
+				todo = "set text_only: true; that is fine for apo and baseline, not for grpo"
+			}
+		}
+	}
+	d.add(check, fails, todo, "%s: %v", redactURL(model.BaseURL), err)
+}
+
+// refusalError is a status that is none of success.
+type refusalError struct {
+	status  int
+	message string
+}
+
+func (e *refusalError) Error() string {
+	return fmt.Sprintf("answers %d: %s", e.status, strings.TrimSpace(e.message))
+}
+
+// given is what the record of a call has.
+type given struct{ ids, logprobs bool }
+
+// try makes one call through a proxy of its own.
+func (d *doctor) try(ctx context.Context, model proxy.Model) (_ given, err error) {
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	records := &recorded{}
+	gateway, err := proxy.New(proxy.Config{
+		Models: []proxy.Model{model}, Spans: records, LookupEnv: os.LookupEnv, Retry: proxy.Retry{Attempts: 1}, IdleTimeout: d.timeout,
+	})
+	if err != nil {
+		return given{}, err
+	}
+	defer func() { err = errors.Join(err, gateway.Close(ctx)) }()
+	client := &http.Client{Transport: chat.Transport{Handler: gateway}}
+	// Newer hosted models have another name for the limit.
+	for _, limit := range []string{"max_tokens", "max_completion_tokens"} {
+		err = askOnce(ctx, client, model.Name, limit)
+		refused, ok := errors.AsType[*refusalError](err)
+		if !ok || refused.status != http.StatusBadRequest || !strings.Contains(refused.message, "max_completion_tokens") {
+			break
+		}
+	}
+	if err != nil {
+		return given{}, err
+	}
+	if err := gateway.Flush(ctx, []string{probeRollout}); err != nil {
+		return given{}, err
+	}
+	return records.given(), nil
+}
+
+// The attempt to which such calls belong; others would not be recorded.
+const (
+	probeRollout = "ro-doctor"
+	probeAttempt = "at-doctor"
+)
+
+// longestReply bounds what is read of a reply.
+const longestReply = 64 << 10
+
+func askOnce(ctx context.Context, client *http.Client, model, limit string) error {
+	name, err := json.Marshal(model)
+	if err != nil {
+		return fmt.Errorf("the model's name as JSON: %w", err)
+	}
+	body := fmt.Appendf(nil, `{"model":%s,"messages":[{"role":"user","content":"Say ok."}],"%s":1}`, name, limit)
+	target := "http://proxy.invalid/rollout/" + probeRollout + "/attempt/" + probeAttempt + "/v1/chat/completions"
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	reply, err := io.ReadAll(io.LimitReader(res.Body, longestReply))
+	if err != nil {
+		return err
+	}
+	if res.StatusCode == http.StatusOK {
+		return nil
+	}
+	var said struct {
+		Error struct {
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(reply, &said) == nil && said.Error.Message != "" {
+		reply = []byte(said.Error.Message)
+	}
+	return &refusalError{status: res.StatusCode, message: string(reply)}
+}
+
+// recorded takes the records of calls.
+type recorded struct {
+	mu    sync.Mutex
+	spans []agl.Span
+	next  int64
+}
+
+var _ proxy.Spans = (*recorded)(nil)
+
+// AddSpans implements [proxy.Spans].
+func (r *recorded) AddSpans(_ context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.spans = append(r.spans, p.Spans...)
+	return agl.AddSpansResult{}, nil
+}
+
+// ReserveSequenceIDs implements [proxy.Spans].
+func (r *recorded) ReserveSequenceIDs(_ context.Context, p agl.ReserveSequenceIDsParams) (int64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first := r.next + 1
+	r.next += int64(max(p.Count, 1))
+	return first, nil
+}
+
+func (r *recorded) given() (g given) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.spans {
+		_, ids := r.spans[i].Attributes.Get(agl.AttrResponseTokenIDs)
+		_, logprobs := r.spans[i].Attributes.Get(agl.AttrLogprobsContent)
+		g.ids, g.logprobs = g.ids || ids, g.logprobs || logprobs
+	}
+	return g
+}
