@@ -29,7 +29,9 @@ import (
 //	                         unresponsive, end time,
 //	                         outcome
 //	worker heartbeat         heartbeat, if it is the only   —                                              heartbeat
-//	                         live one of that worker id
+//	                         live one of that worker id,
+//	                         which has not asked for work
+//	                         since
 //
 // In a cancelled rollout spans and live statuses change no attempt any more,
 // and an attempt that ended by the cancelling keeps that outcome whatever its

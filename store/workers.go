@@ -30,8 +30,11 @@ func (c *heartbeatCommand) run(w *work) error {
 		return nil
 	}
 	// Several processes may call themselves by one name: then a heartbeat does
-	// not say which of their attempts is alive.
-	if a := *r.latest.cur; a.Status.Live() && a.WorkerID.V == c.params.WorkerID && w.liveAttempts(e) == 1 {
+	// not say which of their attempts is alive. Nor does that of a worker that has
+	// asked for work since it got this one: it is another process of that name, or
+	// the same one started again.
+	asked := e.cur.LastDequeueTime.V > e.cur.LastBusyTime.V
+	if a := *r.latest.cur; a.Status.Live() && a.WorkerID.V == c.params.WorkerID && !asked && w.liveAttempts(e) == 1 {
 		a.LastHeartbeatTime = agl.Some(w.now)
 		w.setAttempt(r.latest, &a)
 	}

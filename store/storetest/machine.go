@@ -141,8 +141,13 @@ func (s *machine) dequeue(t *rapid.T) {
 		}
 		s.m.begin(s.m.queue[at].r, claims[i].Attempt.AttemptID, worker)
 	}
-	if w := s.m.workers[worker]; len(claims) == 0 && worker != "" && (w == nil || w.attempt == nil) {
-		s.m.worker(worker).status = agl.WorkerIdle
+	if len(claims) > 0 || worker == "" {
+		return
+	}
+	w := s.m.worker(worker)
+	w.asked = s.m.now
+	if w.attempt == nil {
+		w.status = agl.WorkerIdle
 	}
 }
 

@@ -50,6 +50,8 @@ type modelAttempt struct {
 type modelWorker struct {
 	status  agl.WorkerStatus
 	attempt *modelAttempt
+	since   float64 // when it got the attempt
+	asked   float64 // when it last found the queue empty
 }
 
 func (m *model) latest(r *modelRollout) *modelAttempt {
@@ -98,14 +100,19 @@ func (m *model) worker(id string) *modelWorker {
 
 func (m *model) busy(a *modelAttempt) {
 	if a.worker != "" {
-		*m.worker(a.worker) = modelWorker{agl.WorkerBusy, a}
+		w := m.worker(a.worker)
+		if w.attempt != a {
+			w.since = m.now
+		}
+		w.status, w.attempt = agl.WorkerBusy, a
 	}
 }
 
 // free takes the worker off the attempt, if it is on it.
 func (m *model) free(a *modelAttempt, status agl.WorkerStatus) {
 	if a.worker != "" && m.worker(a.worker).attempt == a {
-		*m.worker(a.worker) = modelWorker{status: status}
+		w := m.worker(a.worker)
+		w.status, w.attempt = status, nil
 	}
 }
 
@@ -207,7 +214,7 @@ func (m *model) setStatus(r *modelRollout, status agl.RolloutStatus) bool {
 
 func (m *model) heartbeat(id string) {
 	w := m.worker(id)
-	if w.attempt == nil {
+	if w.attempt == nil || w.asked > w.since {
 		return
 	}
 	others := 0

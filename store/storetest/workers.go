@@ -13,6 +13,7 @@ func workerTests(a *area) {
 	a.test("several rollouts at once", testBatchWorker)
 	a.test("heartbeat refreshes the attempt", testHeartbeatRefreshes)
 	a.test("one name for two processes", testSharedName)
+	a.test("heartbeats of a worker that asks for work", testHeartbeatAfterAsking)
 	a.test("queries", testWorkerQuery)
 }
 
@@ -121,6 +122,24 @@ func testSharedName(h *harness) {
 	h.report(a.RolloutID, agl.LatestAttempt, agl.AttemptFailed)
 	h.heartbeat("Worker-0", "")
 	equal(h, "alone", h.get(b.RolloutID).Attempt.LastHeartbeatTime.Valid, true)
+}
+
+// A runner that died must not be kept alive by an idle one of its name.
+func testHeartbeatAfterAsking(h *harness) {
+	r := h.enqueueOne()
+	h.dequeueOne("Worker-0", r.RolloutID)
+	if h.Advance != nil {
+		h.Advance(second)
+	}
+	h.dequeue(1, "Worker-0")
+	h.heartbeat("Worker-0", "")
+	if h.Advance != nil { // a clock that stands still cannot tell what was first
+		equal(h, "asked", h.get(r.RolloutID).Attempt.LastHeartbeatTime.Valid, false)
+	}
+	h.report(r.RolloutID, agl.LatestAttempt, agl.AttemptFailed)
+	next := h.start(config(agl.RolloutConfig{}), "Worker-0")
+	h.heartbeat("Worker-0", "")
+	equal(h, "the next one", h.get(next.RolloutID).Attempt.LastHeartbeatTime.Valid, true)
 }
 
 func testWorkerQuery(h *harness) {
