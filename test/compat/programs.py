@@ -64,6 +64,11 @@ class Program:
                 urls.put(entry["url"])
         urls.put(None)
 
+    def kill(self) -> None:
+        """Ends it as a crash does: at once, with nothing written and nothing said."""
+        self._process.kill()
+        self._process.wait()
+
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
         try:

@@ -9,7 +9,7 @@ import os
 import signal
 import traceback
 import unittest
-from typing import Any
+from typing import Any, Sequence
 from unittest import mock
 
 import agentlightning as agl
@@ -69,10 +69,10 @@ def answer(task: dict[str, Any], prompt_template: PromptTemplate, rollout: Rollo
     return None
 
 
-async def run(store: LightningStoreClient, agent: agl.LitAgent[Any], count: int, tracer: agl.Tracer | None = None) -> None:
+async def run(store: LightningStoreClient, agent: agl.LitAgent[Any], count: int, tracer: agl.Tracer | None = None, hooks: Sequence[agl.Hook] = ()) -> None:
     """Runs an agent's rollouts until count of them were executed."""
     runner: agl.LitAgentRunner[Any] = agl.LitAgentRunner(tracer=tracer or fresh_tracer(), max_rollouts=count, poll_interval=0.01, interval_jitter=0.0, heartbeat_interval=0)
-    with runner.run_context(agent=agent, store=store):
+    with runner.run_context(agent=agent, store=store, hooks=hooks):
         await runner.iter()
 
 
@@ -173,7 +173,7 @@ def train(url: str) -> None:
         trainer.fit(answer, train_dataset=[{"do": "emit"}] * 2, val_dataset=[{"do": "emit"}])
 
 
-def in_a_process(target: Any, *args: Any) -> str | None:
+def in_a_process(target: Any, *args: Any, deadline: float = DEADLINE) -> str | None:
     """Runs it in a fork of this process and says how it failed, if it did.
 
     The trainer sets up signals for the process that it is in, and tracers instrument libraries for all of it.
@@ -193,7 +193,7 @@ def in_a_process(target: Any, *args: Any) -> str | None:
     process.start()
     theirs.close()
     try:
-        return ours.recv() if ours.poll(DEADLINE) else f"no end after {DEADLINE:g} s"
+        return ours.recv() if ours.poll(deadline) else f"no end after {deadline:g} s"
     except EOFError:
         return "it died"
     finally:
