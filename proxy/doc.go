@@ -9,8 +9,8 @@
 // are except for the fields named in package openai. Recording never breaks a
 // reply and holds up none of its bytes but the last: ordering, building and
 // storing of records happen beside the calls, and [Proxy.Flush] tells when they
-// are done. The last byte waits for the call's sequence id if that is late, 50
-// ms at most, so that a reward which follows the reply also follows the call.
+// are done. The last byte waits for the call's sequence id if that is late, half
+// a second at most, so that a reward which follows the reply also follows the call.
 //
 // The package knows neither the store nor who trains: it writes through [Spans]
 // and takes its list of models from whoever owns it. Nothing is retried once a

@@ -302,11 +302,8 @@ type wanted struct {
 func (l *ledger) take(most int) (taken []wanted, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.wanting) == 0 {
-		if l.closed {
-			return nil, false
-		}
-		l.wake.Wait()
+	if l.untilWanted(); len(l.wanting) == 0 {
+		return nil, false
 	}
 	n := min(len(l.wanting), most)
 	taken = make([]wanted, n)
@@ -316,6 +313,19 @@ func (l *ledger) take(most int) (taken []wanted, ok bool) {
 	}
 	l.wanting = l.wanting[n:]
 	return taken, true
+}
+
+// await blocks until sequence ids are wanted, or the ledger is closed.
+func (l *ledger) await() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.untilWanted()
+}
+
+func (l *ledger) untilWanted() {
+	for len(l.wanting) == 0 && !l.closed {
+		l.wake.Wait()
+	}
 }
 
 // release ends a sequencer's hold on attempts.

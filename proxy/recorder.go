@@ -17,6 +17,9 @@ const (
 	// most sequenceBatch where a request can ask for several.
 	sequencers    = 8
 	sequenceBatch = 256
+	// sequenceDelay is how long a request for sequence ids may wait: while the
+	// first bytes of a call are on their way it would only compete with them.
+	sequenceDelay = 2 * time.Millisecond
 	// sequenceGrace bounds how long the end of a reply waits for its sequence id.
 	sequenceGrace = 500 * time.Millisecond
 	// batchCalls and batchBytes bound what is written at once, the latter by what
@@ -57,6 +60,7 @@ type recorder struct {
 	cancel  context.CancelFunc // of all store requests; nil before the first call
 	closing chan struct{}      // closed when close begins
 	ended   chan struct{}      // closed when it is over
+	urgent  chan struct{}      // capacity 1: the end of a reply waits for its sequence id
 
 	away atomic.Bool // the last request to the store failed; changed under mu
 
@@ -79,7 +83,7 @@ type recorder struct {
 func newRecorder(cfg *Config, b *budget) (*recorder, error) {
 	r := &recorder{
 		cfg: cfg, ledger: newLedger(), budget: b, log: cfg.Logger, closing: make(chan struct{}), ended: make(chan struct{}), waiting: make(map[*call]struct{}),
-		wake: make(chan struct{}, 1), wakeDisk: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), wakeDisk: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
 	}
 	if cfg.SpoolDir == "" {
 		return r, nil
@@ -125,9 +129,7 @@ func (r *recorder) finish(c *call) {
 	r.mu.Unlock()
 	if closed {
 		r.lose(c, errRecorderClosed)
-		return
 	}
-	r.signal()
 }
 
 // offer queues a call for the writer if it can be written, or notes that it
@@ -140,9 +142,17 @@ func (r *recorder) offer(c *call) {
 		c.queued = true
 		r.queue = append(r.queue, c)
 		r.queued += c.charge
+		if len(r.queue) == 1 || r.due() {
+			r.signal()
+		}
 	default:
 		r.waiting[c] = struct{}{}
 	}
+}
+
+// due reports whether the queue is not to wait for more. The caller holds mu.
+func (r *recorder) due() bool {
+	return r.hurry > 0 || r.closed || len(r.queue) >= batchCalls || r.queued >= batchBytes
 }
 
 func (r *recorder) signal() { wakeUp(r.wake) }
@@ -168,7 +178,6 @@ func (r *recorder) gone(err error) {
 	for c := range r.waiting {
 		r.offer(c)
 	}
-	r.signal()
 }
 
 // back notes that the store answers.

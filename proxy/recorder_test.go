@@ -159,7 +159,7 @@ func TestSequenceBatch(t *testing.T) {
 			for _, id := range append([]string{"first"}, rollouts...) {
 				for range 2 {
 					group.Go(func() { call(t.Context(), p, strings.Replace(attemptPath, "ro-1", id, 1)) })
-					synctest.Wait()
+					time.Sleep(10 * time.Millisecond) // the first request is on its way
 				}
 			}
 			group.Wait()
@@ -184,6 +184,30 @@ func TestSequenceBatch(t *testing.T) {
 			if err := p.Close(t.Context()); err != nil {
 				t.Log(err) // the loss once more
 			}
+		})
+	}
+}
+
+// A distant store is asked for ids once the first bytes are on their way, or at
+// once when the end of a reply waits for one.
+func TestSequenceDelay(t *testing.T) {
+	t.Parallel()
+	for backend, want := range map[time.Duration]time.Duration{0: 0, time.Millisecond: time.Millisecond, time.Minute: 2 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			began, asked := time.Now(), time.Duration(-1)
+			store := &distant{spans: &spans{reserve: func() error {
+				asked = time.Since(began)
+				return nil
+			}}}
+			p := unplugged(t, func(r *http.Request) (string, error) {
+				time.Sleep(backend)
+				return always(r)
+			}, nil, func(c *proxy.Config) { c.Spans = store })
+			call(t.Context(), p, attemptPath)
+			if took := time.Since(began); asked != want || took != backend {
+				t.Errorf("a reply after %v took %v, and the store was asked after %v, want %v", backend, took, asked, want)
+			}
+			closed(t, p)
 		})
 	}
 }

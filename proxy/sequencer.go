@@ -30,6 +30,9 @@ type batchReserver interface {
 // most so many attempts with one request.
 func (r *recorder) sequence(ctx context.Context, most int) {
 	for {
+		if most > 1 {
+			r.gather()
+		}
 		taken, ok := r.ledger.take(most)
 		if !ok {
 			return
@@ -45,6 +48,19 @@ func (r *recorder) sequence(ctx context.Context, most int) {
 			r.number(taken, first, err)
 		}
 		r.ledger.release(taken)
+	}
+}
+
+// gather waits until calls want sequence ids, and then until one of them cannot
+// do without any longer or some time has passed.
+func (r *recorder) gather() {
+	r.ledger.await()
+	delay := time.NewTimer(sequenceDelay)
+	defer delay.Stop()
+	select {
+	case <-r.urgent:
+	case <-delay.C:
+	case <-r.closing:
 	}
 }
 
@@ -82,7 +98,6 @@ func (r *recorder) number(taken []wanted, first []int64, err error) {
 		}
 	}
 	r.mu.Unlock()
-	r.signal()
 }
 
 // awaitSequence is called before the last byte of a reply. Whatever the agent
@@ -99,6 +114,7 @@ func (r *recorder) awaitSequence(c *call) {
 	if r.away.Load() {
 		return
 	}
+	wakeUp(r.urgent)
 	timer := time.NewTimer(sequenceGrace)
 	defer timer.Stop()
 	select {

@@ -72,8 +72,11 @@ func (r *recorder) reusable(buf []byte) []byte {
 func (r *recorder) kept() {
 	r.mu.Lock()
 	r.keeping--
+	waits := len(r.queue) > 0
 	r.mu.Unlock()
-	r.signal()
+	if waits {
+		r.signal()
+	}
 }
 
 // collect waits for records and takes as many as go into one write. A batch that
@@ -89,7 +92,7 @@ func (r *recorder) collect(ctx context.Context) (batch []*call, ok bool) {
 		case n == 0 && r.closed:
 			r.mu.Unlock()
 			return nil, false
-		case n > 0 && (waited && r.keeping == 0 || r.hurry > 0 || r.closed || n >= batchCalls || r.queued >= batchBytes):
+		case n > 0 && (waited && r.keeping == 0 || r.due()):
 			r.keeping++
 			batch = r.cut()
 			r.mu.Unlock()
