@@ -71,8 +71,10 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// DefaultGracePeriod is the grace period of a Config that names none.
+const DefaultGracePeriod = 5 * time.Second
+
 const (
-	defaultGracePeriod = 5 * time.Second
 	defaultOutputBytes = 1 << 20
 	defaultMaxIdle     = 64
 )
@@ -85,7 +87,7 @@ func (c Config) withDefaults() Config {
 		c.LookupEnv = func(string) (string, bool) { return "", false }
 	}
 	if c.GracePeriod == 0 {
-		c.GracePeriod = defaultGracePeriod
+		c.GracePeriod = DefaultGracePeriod
 	}
 	if c.OutputBytes == 0 {
 		c.OutputBytes = defaultOutputBytes

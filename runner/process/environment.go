@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"go.opentelemetry.io/otel/trace"
@@ -14,6 +15,10 @@ import (
 // maxVariable is the longest value that is passed in a variable: systems bound
 // them (Linux at 128 KiB), and longer ones are in files.
 const maxVariable = 64 << 10
+
+// metadataSeed is where algorithms put the seed of a rollout: an agent that samples
+// with it makes a run repeatable.
+const metadataSeed = "seed"
 
 // folder is what an attempt has on disk.
 type folder struct {
@@ -120,6 +125,9 @@ func (a *Agent) attemptVariables(ctx context.Context, task agl.Task, f folder) (
 	v.add("AGL_ATTEMPT_ID", attemptID)
 	v.add("AGL_MODE", string(task.Rollout.Mode))
 	v.add("AGL_WORKER_ID", task.Attempt.WorkerID.V)
+	if seed, ok := agl.Attributes(task.Rollout.Metadata).GetInt(metadataSeed); ok {
+		v.add("AGL_SEED", strconv.FormatInt(seed, 10))
+	}
 	v.add("AGL_STORE_URL", a.cfg.StoreURL)
 	if input := string(task.Input()); len(input) <= maxVariable {
 		v.add("AGL_TASK", input)

@@ -189,7 +189,7 @@ func TestEnvironment(t *testing.T) {
 	cfg.StoreURL = "http://127.0.0.1:4747/"
 	cfg.SpanToken = func(rolloutID, attemptID string) string { return "for-" + attemptID }
 	cfg.LookupEnv = func(name string) (string, bool) { return "value-of-" + name, true }
-	got := w.step(w.agent(cfg), agl.EnqueueRollout{Mode: agl.ModeVal})
+	got := w.step(w.agent(cfg), agl.EnqueueRollout{Mode: agl.ModeVal, Metadata: jsontext.Value(`{"seed":9007199254740991}`)})
 	env := map[string]string{}
 	for line := range strings.Lines(got.messages["stdout"]) {
 		if name, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "="); ok {
@@ -202,7 +202,7 @@ func TestEnvironment(t *testing.T) {
 	}
 	base := "http://127.0.0.1:1/rollout/" + rollout + "/attempt/" + attempt
 	for name, want := range map[string]string{
-		"AGL_MODE": "val", "AGL_TASK": `{"question":"why?"}`, "AGL_STORE_URL": "http://127.0.0.1:4747/",
+		"AGL_MODE": "val", "AGL_SEED": "9007199254740991", "AGL_TASK": `{"question":"why?"}`, "AGL_STORE_URL": "http://127.0.0.1:4747/",
 		"AGL_PROMPT_MAIN_PROMPT": "Answer {question}", "AGL_MODEL": "tiny", "OPENAI_MODEL": "tiny",
 		"OPENAI_BASE_URL": base + "/v1", "OPENAI_API_BASE": base + "/v1", "ANTHROPIC_BASE_URL": base,
 		"OPENAI_API_KEY": "value-of-KEY", "ANTHROPIC_API_KEY": "value-of-KEY", "ANTHROPIC_AUTH_TOKEN": "value-of-KEY",
