@@ -8,7 +8,7 @@ UNIT         := $$($(GO) list ./... | grep -v /test/)
 # The Go SDKs are large; unoptimised they compile in a fraction of the time.
 SDKS         := -gcflags='github.com/openai/openai-go/v3/...=-N -l' -gcflags='github.com/anthropics/anthropic-sdk-go/...=-N -l'
 
-.PHONY: build test race lint compat python clients e2e chaos chaos-short fuzz bench bench-store bench-overhead bench-proxy bench-process proxy-soak seeds full clean
+.PHONY: build test race lint compat python clients e2e chaos chaos-short fuzz bench bench-store bench-overhead bench-proxy bench-apo bench-process proxy-soak seeds apo full clean
 
 build: ## the agl binary, static
 	CGO_ENABLED=0 $(GO) build -trimpath -o agl ./cmd/agl
@@ -68,6 +68,10 @@ bench-process: ## rollouts of a process agent against a bare loop of processes, 
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/process-agent ./bench/process/agent
 	$(GO) run ./bench/process --rounds 3
 
+bench-apo: build ## prompt tuning beside the Python package's class, on the same task and models
+	test/compat/venv.sh >/dev/null
+	$(GO) run ./bench/apo
+
 proxy-soak: ## 100,000 recorded calls while the store is killed and the proxy restarted
 	$(GO) test -count=1 -timeout 2h -v ./test/recording -calls 100000 -kills 60
 
@@ -75,7 +79,10 @@ seeds: ## the calculator example with five seeds, the results as JSON
 	$(GO) build -o $(BIN)/calculator ./examples/calculator
 	for seed in 1 2 3 4 5; do $(BIN)/calculator --seed $$seed --summary $(BIN)/summary-$$seed.json >/dev/null && cat $(BIN)/summary-$$seed.json || exit 1; done
 
-full: test lint race compat e2e chaos seeds fuzz bench bench-store bench-overhead bench-process ## everything, before a release
+apo: ## prompt tuning on tasks with known optima, 100 seeds each: found, covered by the interval, or nothing to find
+	$(GO) test -count=1 -timeout 1h -v ./test/apo
+
+full: test lint race compat e2e chaos seeds apo fuzz bench bench-store bench-overhead bench-apo bench-process ## everything, before a release
 
 clean:
 	rm -rf .cache agl

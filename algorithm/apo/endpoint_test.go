@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm/apo"
+	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/proxy/proxytest"
 )
 
 // answers is a server that gives one answer after another.
@@ -146,6 +149,47 @@ func TestEndpointRate(t *testing.T) {
 			t.Errorf("got %v, want the context's error", err)
 		}
 	})
+}
+
+// TestEndpointThroughProxy: the model may be one of our proxy's, which wants its
+// token; what the proxy cannot help is tried again.
+func TestEndpointThroughProxy(t *testing.T) {
+	t.Parallel()
+	backend := proxytest.NewServer(proxytest.First(1, proxytest.Fails(http.StatusServiceUnavailable, "loading"),
+		proxytest.VLLM(func(prompt string, _ int) string { return "more of " + prompt })))
+	t.Cleanup(backend.Close)
+	gateway, err := proxy.New(proxy.Config{
+		Models: []proxy.Model{{Name: "writer", BaseURL: backend.BaseURL()}}, Token: "token", KeySecret: "secret", Retry: proxy.Retry{Attempts: 1},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(gateway)
+	t.Cleanup(func() {
+		server.Close()
+		if err := gateway.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, tt := range []struct {
+		key  string
+		want error
+	}{{"token", nil}, {"wrong", agl.ErrUnauthorized}} {
+		e, err := apo.NewEndpoint(apo.EndpointConfig{BaseURL: server.URL + "/v1", Model: "writer", APIKey: tt.key, HTTPClient: server.Client()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply, err := e.Complete(t.Context(), apo.Request{Messages: []apo.Message{{Role: "user", Content: "this"}}, Temperature: 1})
+		if !errors.Is(err, tt.want) {
+			t.Fatalf("%s: got %v, want %v", tt.key, err, tt.want)
+		}
+		if err == nil && (reply.Text != "more of this" || reply.Usage.PromptTokens == 0 || reply.Usage.CompletionTokens == 0) {
+			t.Errorf("got %+v", reply)
+		}
+	}
+	if got := len(backend.Requests()); got != 2 {
+		t.Errorf("the model was asked %d times, want twice", got)
+	}
 }
 
 func TestNewEndpointRejects(t *testing.T) {

@@ -174,6 +174,10 @@ func TestTies(t *testing.T) {
 	if got, want := r.Best.Prompts[0].Prompt, apotest.Text(phrase, phrase, phrase); got != want || !r.Improved {
 		t.Errorf("best is %q, improved %t; want %q", got, r.Improved, want)
 	}
+	// Without noise every edit's gain over its parent is that on each task.
+	if c := r.Candidates[1]; c.Gain != (apo.Gain{Mean: 2, Low: 2, High: 2, Level: 0.95, Pairs: cfg.ValBatch}) {
+		t.Errorf("the first edit gains %+v over the seed, want 2", c.Gain)
+	}
 	if first := r.Rounds[0]; len(r.Rounds) != 4 || first.Best == r.Best.ResourcesID {
 		t.Errorf("%s was the best after the first of %d rounds; want a longer one", first.Best, len(r.Rounds))
 	}

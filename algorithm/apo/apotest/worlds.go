@@ -71,7 +71,7 @@ func Length() World {
 		Worth: func(p Prompts) float64 {
 			const least, most = 18, 22
 			n := p.Words("main")
-			return 0.9 - 0.05*float64(max(least-n, 0)+max(n-most, 0))
+			return 0.9 - 0.1*float64(max(least-n, 0)+max(n-most, 0))
 		},
 	}
 }

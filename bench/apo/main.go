@@ -1,0 +1,140 @@
+// Command apo compares prompt tuning with the Python package's APO class: the same
+// task, whose best prompts are known, the same settings, as many runners, and the
+// same scripted models behind one HTTP server with the same latency. It prints what
+// the prompts that were found are worth, how many model calls that took, and the
+// times as a ratio, and fails when ours is worse, needs more calls or is not three
+// times as fast.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/agl-go/agl/algorithm/apo/apotest"
+)
+
+type options struct {
+	Agl           string        `default:"./agl" help:"The agl binary whose store is used (make build)." placeholder:"FILE"`
+	Venv          string        `default:".cache/compat-venv" help:"Where the Python package is (test/compat/venv.sh)." placeholder:"DIR"`
+	Script        string        `default:"bench/apo/class.py" help:"The Python side." placeholder:"FILE"`
+	World         []string      `default:"checklist" help:"The tasks; of those with one template." placeholder:"NAME"`
+	Seeds         int           `default:"3" help:"Searches of each."`
+	Latency       time.Duration `default:"100ms" help:"Of a model call."`
+	Runners       int           `default:"4" help:"Rollouts at once."`
+	Beam          int           `default:"3" help:"Beam width."`
+	Branch        int           `default:"3" help:"Edits of each parent."`
+	Rounds        int           `default:"4" help:"Rounds."`
+	GradientBatch int           `default:"2" help:"Training tasks behind a critique."`
+	ValBatch      int           `default:"8" help:"Validation tasks behind a comparison."`
+	Train         int           `default:"12" help:"Training tasks."`
+	Val           int           `default:"16" help:"Validation tasks."`
+}
+
+// bench is the runs of one world.
+type bench struct {
+	opt    options
+	world  apotest.World
+	models *models
+}
+
+func main() {
+	var opt options
+	kong.Parse(&opt, kong.Description("Compares prompt tuning with the Python package's APO class."))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, opt)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench/apo:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, opt options) error {
+	var missed []error
+	for _, name := range opt.World {
+		i := slices.IndexFunc(apotest.Worlds(), func(w apotest.World) bool { return w.Name == name && len(w.Seed) == 1 })
+		if i < 0 {
+			return fmt.Errorf("--world: there is no %q with one template", name)
+		}
+		if err := compare(ctx, opt, apotest.Worlds()[i]); err != nil {
+			missed = append(missed, fmt.Errorf("%s: %w", name, err))
+		}
+	}
+	return errors.Join(missed...)
+}
+
+// compare runs both sides with every seed, one after the other.
+func compare(ctx context.Context, opt options, w apotest.World) (err error) {
+	b := &bench{opt: opt, world: w}
+	if b.models, err = serveModels(ctx, w, opt.Latency); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.models.close()) }()
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(table, "%s\tseed\tworth (best %.2f, at first %.2f)\tcalls: critic, editor, agent\tseconds\n", w.Name, w.Best, b.worth(w.Seed[0].Prompt))
+	sides := []struct {
+		name   string
+		search func(context.Context, int) (result, error)
+		worth  float64
+		calls  int
+		time   []float64
+	}{{name: "Python", search: b.python}, {name: "ours", search: b.ours}}
+	for seed := range opt.Seeds {
+		for i := range sides {
+			side := &sides[i]
+			b.models.begin(uint64(seed))
+			r, err := side.search(ctx, seed)
+			if err != nil {
+				return fmt.Errorf("%s, seed %d: %w", side.name, seed, err)
+			}
+			r.calls, r.total = b.models.counts()
+			side.worth += b.worth(r.prompt) / float64(opt.Seeds)
+			side.calls += r.total
+			side.time = append(side.time, r.seconds)
+			fmt.Fprintf(table, "%s\t%d\t%.2f\t%d: %d, %d, %d\t%.1f\n", side.name, seed, b.worth(r.prompt), r.total, r.calls[critic], r.calls[editor], r.calls[agent], r.seconds)
+			fmt.Fprintf(os.Stderr, "%s, %s, seed %d: %.1f s\n", w.Name, side.name, seed, r.seconds)
+		}
+	}
+	theirs, ours := sides[0], sides[1]
+	var ratios []float64
+	for i := range ours.time {
+		ratios = append(ratios, theirs.time[i]/ours.time[i])
+	}
+	slices.Sort(ratios)
+	ratio := ratios[len(ratios)/2]
+	fmt.Fprintf(table, "mean\t\tPython %.2f, ours %.2f\tPython %d, ours %d in all\tours %.1f × as fast (median)\n", theirs.worth, ours.worth, theirs.calls, ours.calls, ratio)
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	return verdict(theirs.worth, ours.worth, theirs.calls, ours.calls, ratio)
+}
+
+func (b *bench) worth(prompt string) float64 { return b.world.Worth(apotest.Prompts{"main": prompt}) }
+
+// verdict names what was wanted and missed.
+func verdict(theirWorth, ourWorth float64, theirCalls, ourCalls int, ratio float64) error {
+	const rounding, times = 1e-9, 3
+	var missed []string
+	if ourWorth < theirWorth-rounding {
+		missed = append(missed, fmt.Sprintf("our prompts are worth %.3f, Python's %.3f", ourWorth, theirWorth))
+	}
+	if ourCalls > theirCalls {
+		missed = append(missed, fmt.Sprintf("we made %d model calls, Python %d", ourCalls, theirCalls))
+	}
+	if ratio < times {
+		missed = append(missed, fmt.Sprintf("ours is %.1f × as fast, wanted %d", ratio, times))
+	}
+	if missed == nil {
+		return nil
+	}
+	return errors.New(strings.Join(missed, "; "))
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/algorithm/apo/apotest"
+)
+
+// The models that the server plays.
+const (
+	critic = "critic"
+	editor = "editor"
+	agent  = "agent"
+)
+
+// models is an OpenAI-compatible server that plays the models of a world, each
+// call with the same latency.
+type models struct {
+	world   apotest.World
+	latency time.Duration
+	server  *http.Server
+	url     string
+	served  chan error
+
+	mu    sync.Mutex // guards what follows
+	seed  uint64
+	calls map[string]int
+}
+
+func serveModels(ctx context.Context, world apotest.World, latency time.Duration) (*models, error) {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	m := &models{world: world, latency: latency, url: "http://" + l.Addr().String() + "/v1", served: make(chan error, 1)}
+	m.server = &http.Server{Handler: m, ReadHeaderTimeout: time.Minute}
+	go func() { m.served <- m.server.Serve(l) }()
+	return m, nil
+}
+
+func (m *models) close() error {
+	err := m.server.Close()
+	if served := <-m.served; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}
+
+// begin forgets the calls of the run before.
+func (m *models) begin(seed uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seed, m.calls = seed, map[string]int{}
+}
+
+// counts are the calls since then, by model.
+func (m *models) counts() (calls map[string]int, total int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, n := range m.calls {
+		total += n
+	}
+	return m.calls, total
+}
+
+// source counts a call of a model and returns what it draws from.
+func (m *models) source(model string) rand.Source {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calls[model]++
+	return rand.NewPCG(m.seed, uint64(len(model)<<32+m.calls[model]))
+}
+
+// ServeHTTP answers a chat.
+func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var request struct {
+		Model    string `json:"model"`
+		Messages []struct {
+			Content jsontext.Value `json:"content"`
+		} `json:"messages"`
+	}
+	if err := json.UnmarshalRead(r.Body, &request); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	var texts []string
+	for _, message := range request.Messages {
+		texts = append(texts, content(message.Content))
+	}
+	reply, err := m.reply(request.Model, strings.Join(texts, "\n"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	select {
+	case <-time.After(m.latency):
+	case <-r.Context().Done():
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintf(w, `{"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":%q,"choices":[{"index":0,"message":{"role":"assistant","content":%q},`+
+		`"finish_reason":"stop"}],"usage":{"prompt_tokens":100,"completion_tokens":10,"total_tokens":110}}`, request.Model, reply)
+}
+
+func (m *models) reply(model, text string) (string, error) {
+	source := m.source(model)
+	switch model {
+	case critic:
+		return m.world.Critique(source), nil
+	case editor:
+		return apotest.Edited(text)
+	case agent:
+		reward := m.world.Reward(apotest.Prompts{"main": text}, source)
+		return strconv.FormatFloat(reward, 'g', -1, 64), nil
+	default:
+		return "", fmt.Errorf("there is no model %q", model)
+	}
+}
+
+// content is the text of a message: a string, or parts.
+func content(raw jsontext.Value) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return text
+	}
+	var parts []struct {
+		Text string `json:"text"`
+	}
+	if json.Unmarshal(raw, &parts) != nil {
+		return ""
+	}
+	for _, p := range parts {
+		text += p.Text
+	}
+	return text
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm/apo"
+	"github.com/agl-go/agl/algorithm/apo/apotest"
+	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/runner"
+)
+
+// result is what a search came to.
+type result struct {
+	prompt  string
+	seconds float64
+	calls   map[string]int
+	total   int
+}
+
+// freePort returns one that nothing listens at.
+func freePort(ctx context.Context) (int, error) {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	return l.Addr().(*net.TCPAddr).Port, l.Close()
+}
+
+// python runs the Python package's class, with its Trainer's processes and store.
+func (b *bench) python(ctx context.Context, seed int) (result, error) {
+	port, err := freePort(ctx)
+	if err != nil {
+		return result{}, err
+	}
+	o := b.opt
+	args := []string{"-W", "ignore", o.Script, "--models", b.models.url, "--prompt", b.world.Seed[0].Prompt}
+	for name, value := range map[string]int{
+		"port": port, "seed": seed, "runners": o.Runners, "beam": o.Beam, "branch": o.Branch, "rounds": o.Rounds,
+		"gradient-batch": o.GradientBatch, "val-batch": o.ValBatch, "train": o.Train, "val": o.Val,
+	} {
+		args = append(args, "--"+name, strconv.Itoa(value))
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(o.Venv, "bin", "python"), args...)
+	cmd.Env = append(os.Environ(), "LITELLM_LOCAL_MODEL_COST_MAP=True", "DO_NOT_TRACK=1", "AGENTOPS_API_KEY=", "PYTHONDONTWRITEBYTECODE=1")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return result{}, fmt.Errorf("%s: %w\n%s", o.Script, err, stderr.String())
+	}
+	lines := strings.Split(strings.TrimSpace(stdout.String()), "\n")
+	var said struct {
+		Prompt  string  `json:"prompt"`
+		Seconds float64 `json:"seconds"`
+	}
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &said); err != nil {
+		return result{}, fmt.Errorf("%s printed no result: %w\n%s\n%s", o.Script, err, stdout.String(), stderr.String())
+	}
+	return result{prompt: said.Prompt, seconds: said.Seconds}, nil
+}
+
+// ours runs ours, with a store server on a SQLite file and runners that reach it
+// over HTTP.
+func (b *bench) ours(ctx context.Context, seed int) (r result, err error) {
+	dir, err := os.MkdirTemp("", "agl-bench-apo-")
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	port, err := freePort(ctx)
+	if err != nil {
+		return r, err
+	}
+	server := exec.CommandContext(ctx, b.opt.Agl, "store", "--host", "127.0.0.1", "--port", strconv.Itoa(port), "--db", "sqlite:"+filepath.Join(dir, "agl.db"), "--log-level", "error")
+	server.Stderr = os.Stderr
+	server.Cancel = func() error { return server.Process.Signal(syscall.SIGTERM) }
+	if err := server.Start(); err != nil {
+		return r, err
+	}
+	defer func() {
+		err = errors.Join(err, server.Process.Signal(syscall.SIGTERM), server.Wait())
+	}()
+	const startup = 30 * time.Second
+	store, err := rest.NewClient(rest.ClientConfig{URL: "http://127.0.0.1:" + strconv.Itoa(port), RetryBudget: startup})
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	if _, err := store.Statistics(ctx); err != nil { // answered once the server is up
+		return r, err
+	}
+	work, err := b.agent()
+	if err != nil {
+		return r, err
+	}
+	agents, err := runner.New(runner.Config{Store: store, Agent: work, Workers: b.opt.Runners})
+	if err != nil {
+		return r, err
+	}
+	serving, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- agents.Run(serving) }()
+	defer func() {
+		stop()
+		err = errors.Join(err, <-ended)
+	}()
+	a, err := b.apo(seed, filepath.Join(dir, "out"))
+	if err != nil {
+		return r, err
+	}
+	began := time.Now()
+	err = a.Run(ctx, agl.AlgorithmInput{
+		Store: store, Train: apotest.Tasks(b.opt.Train), Val: apotest.Tasks(b.opt.Val),
+		InitialResources: agl.Resources{{Name: "main", Resource: agl.PromptTemplate{Template: b.world.Seed[0].Prompt, Engine: agl.PromptFString}}},
+	})
+	if err != nil {
+		return r, err
+	}
+	return result{prompt: a.Report().Best.Prompts[0].Prompt, seconds: time.Since(began).Seconds()}, nil
+}
+
+func (b *bench) endpoint(model string) (*apo.Endpoint, error) {
+	return apo.NewEndpoint(apo.EndpointConfig{BaseURL: b.models.url, Model: model, MaxAttempts: 1})
+}
+
+func (b *bench) apo(seed int, dir string) (*apo.APO, error) {
+	gradient, err := b.endpoint(critic)
+	if err != nil {
+		return nil, err
+	}
+	edit, err := b.endpoint(editor)
+	if err != nil {
+		return nil, err
+	}
+	o := b.opt
+	return apo.New(apo.Config{
+		GradientModel: gradient, EditModel: edit, BeamWidth: o.Beam, BranchFactor: o.Branch, Rounds: o.Rounds,
+		GradientBatch: o.GradientBatch, ValBatch: o.ValBatch, Seed: uint64(seed), OutDir: dir,
+	})
+}
+
+// agent asks its model with the prompt, and earns what the model says.
+func (b *bench) agent() (agl.Agent, error) {
+	model, err := b.endpoint(agent)
+	if err != nil {
+		return nil, err
+	}
+	return agl.AgentFunc(func(ctx context.Context, t agl.Task) (agl.Result, error) {
+		var task struct {
+			Question string `json:"question"`
+		}
+		if err := t.DecodeInput(&task); err != nil {
+			return agl.Result{}, err
+		}
+		prompt, err := t.Resources.PromptTemplate()
+		if err != nil {
+			return agl.Result{}, err
+		}
+		text := strings.ReplaceAll(prompt.Template, "{question}", task.Question)
+		reply, err := model.Complete(ctx, apo.Request{Messages: []apo.Message{{Role: "user", Content: text}}, Temperature: 1})
+		if err != nil {
+			return agl.Result{}, err
+		}
+		reward, err := strconv.ParseFloat(reply.Text, 64)
+		return agl.RewardResult(reward), err
+	}), nil
+}
