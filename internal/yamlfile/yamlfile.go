@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -71,7 +72,7 @@ func (d Document) Read(root Value) error {
 	dec := yaml.NewDecoder(strings.NewReader(string(d.Data)))
 	var document, another yaml.Node
 	switch err := dec.Decode(&document); {
-	case err != nil && len(strings.TrimSpace(string(d.Data))) == 0:
+	case errors.Is(err, io.EOF):
 		r.failf(nil, "the file is empty, %s", d.Empty)
 	case err != nil:
 		r.syntax(err)
