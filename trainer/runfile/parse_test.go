@@ -1,0 +1,344 @@
+package runfile_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/algorithm/apo"
+	"github.com/agl-go/agl/algorithm/baseline"
+	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/dataset"
+	"github.com/agl-go/agl/policy"
+	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/runner/process"
+	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/trainer/runfile"
+)
+
+// testdata is the folder, absolute, as the paths that are read in it.
+func testdata(t testing.TB) string {
+	t.Helper()
+	dir, err := filepath.Abs("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func compare(t *testing.T, name string, want *runfile.File) *runfile.File {
+	t.Helper()
+	got, err := runfile.Read(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(policy.Config{}), cmpopts.IgnoreFields(grpo.Config{}, "Form")); diff != "" {
+		t.Error(diff)
+	}
+	return got
+}
+
+func TestGRPO(t *testing.T) {
+	t.Parallel()
+	dir := testdata(t)
+	got := compare(t, "grpo.yaml", &runfile.File{
+		Agent: runfile.Agent{
+			Process: process.Config{
+				Command: []string{"sh", "-c", "exit 0", "7"}, Env: []string{"PYTHONPATH=lib", "DEBUG=1"}, Keep: true, GracePeriod: 2 * time.Second,
+				OutputBytes: 64 << 10, MemoryBytes: 2 << 30, Keepalive: process.KeepaliveStdio, MaxIdle: 4,
+			},
+			Concurrency: 8,
+			Rollout: agl.RolloutConfig{
+				TimeoutSeconds: agl.Some(90.0), UnresponsiveSeconds: agl.Some(60.0), MaxAttempts: 3,
+				RetryCondition: []agl.AttemptStatus{agl.AttemptTimeout, agl.AttemptUnresponsive},
+			},
+		},
+		Data: runfile.Data{
+			Train: &runfile.Tasks{
+				Path: filepath.Join(dir, "tasks.csv"), Limit: 10, Options: dataset.Options{
+					Format: dataset.FormatCSV, Columns: []dataset.Column{{Name: "q", As: "question"}, {Name: "answer"}},
+					Types: map[string]dataset.Type{"answer": dataset.TypeNumber},
+				},
+			},
+			Val:     &runfile.Tasks{Path: filepath.Join(dir, "tasks.jsonl")},
+			Shuffle: true, Seed: 7,
+		},
+		Proxy: &runfile.Proxy{
+			Listen: "127.0.0.1:4748", Model: "trained", Sampling: jsontext.Value(`{"temperature":1.0}`), ValSampling: jsontext.Value(`{"temperature":0}`),
+			Config: proxy.Config{
+				Models:   []proxy.Model{{Name: "judge", BaseURL: "https://api.openai.com/v1", APIKey: "env:OPENAI_API_KEY", TextOnly: true}},
+				Control:  proxy.Control{Force: jsontext.Value(`{"seed":1}`)},
+				SpoolDir: filepath.Join(dir, "spool"), LogCalls: true,
+			},
+		},
+		Engine: &runfile.Engine{Policy: &runfile.Policy{
+			Config: policy.Config{Context: 32, Layers: 1, Dim: 32, Heads: 2, FF: 64}, Characters: "abc",
+			WarmStart: &runfile.WarmStart{
+				Path: filepath.Join(dir, "demos.jsonl"), Steps: 100, Batch: 16, Schedule: algorithm.Schedule{Peak: 0.002, Floor: 0.002},
+			},
+		}},
+		Algorithm: runfile.Algorithm{GRPO: &grpo.Config{
+			Steps: 40, PromptsPerStep: 4, GroupSize: 6, Loss: tinker.Loss{Name: tinker.PPO, ClipLow: 0.9, ClipHigh: 1.5}, Minibatches: 2,
+			Schedule:       algorithm.Schedule{Peak: 3e-3, Warmup: 5, Hold: 10, Floor: 1e-4},
+			Adam:           tinker.AdamParams{Beta1: 0.8, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.01, GradClipNorm: 2},
+			PlainAdvantage: true, LengthNormalization: true, PassReward: 0.5, Validation: grpo.Validation{Every: 5, N: 50}, CheckpointEvery: 10,
+		}},
+		Store: runfile.Store{
+			Database: "sqlite:" + filepath.Join(dir, "kept/run.db"), Token: "env:STORE_TOKEN", Listen: "0.0.0.0:4747", Unresponsive: 2 * time.Minute,
+		},
+		Output: filepath.Join(dir, "results"), Seed: 42,
+	})
+	form := got.Algorithm.GRPO.Form
+	for task, want := range map[string]string{`{"kind":"a\"b"}`: `a"b`, `{"kind":7}`: "7", `{}`: "", `7`: ""} {
+		if got := form(jsontext.Value(task)); got != want {
+			t.Errorf("form of %s: got %q, want %q", task, got, want)
+		}
+	}
+}
+
+func TestAPO(t *testing.T) {
+	t.Parallel()
+	dir := testdata(t)
+	compare(t, "apo.yaml", &runfile.File{
+		Agent: runfile.Agent{Process: process.Config{Command: []string{filepath.Join(dir, "agent.sh")}, Dir: dir}},
+		Data:  runfile.Data{Train: &runfile.Tasks{Path: filepath.Join(dir, "tasks.jsonl")}, ValShare: 0.5},
+		Prompts: []agl.NamedResource{
+			{Name: "system", Resource: agl.PromptTemplate{Template: "Answer {question}\n", Engine: agl.PromptFString}},
+			{Name: "user", Resource: agl.PromptTemplate{Template: "Answer {{ question }}\n", Engine: agl.PromptJinja}},
+			{Name: "short", Resource: agl.PromptTemplate{Template: "Be brief, {name}", Engine: agl.PromptFString}},
+		},
+		Proxy: &runfile.Proxy{Config: proxy.Config{Models: []proxy.Model{{Name: "tiny", BaseURL: "http://127.0.0.1:8000/v1"}}}},
+		Algorithm: runfile.Algorithm{APO: &runfile.APO{
+			Gradient: apo.EndpointConfig{
+				BaseURL: "https://api.openai.com/v1", Model: "gpt", APIKey: "env:OPENAI_API_KEY", RequestsPerSecond: 2.5, Timeout: time.Minute, MaxAttempts: 2, SendSeed: true,
+			},
+			Edit: &apo.EndpointConfig{Model: "tiny"},
+			Config: apo.Config{
+				GradientPrice: apo.Price{Prompt: 2.5, Completion: 10}, Budget: apo.Budget{Tokens: 1e6, Dollars: 3.5}, Temperature: agl.Some(0.7),
+				Attempts: 2, BeamWidth: 3, BranchFactor: 2, Rounds: 5, GradientBatch: 6, ValBatch: 20, SkipInitialValidation: true, FinalSamples: 3,
+				Level: 0.9, Resamples: 500, CritiquePrompts: []string{"{{.Prompt}}\n"}, EditPrompts: []string{"{{.Prompt}} {{.Critique}}\n"},
+				ExperimentBytes: 4 << 10, Concurrency: 2, BatchTimeout: 30 * time.Minute,
+			},
+		}},
+		Store:  runfile.Store{URL: "http://store:4747"},
+		Output: filepath.Join(dir, "runs/apo"),
+	})
+}
+
+func TestBaseline(t *testing.T) {
+	t.Parallel()
+	dir := testdata(t)
+	compare(t, "baseline.yaml", &runfile.File{
+		Data:      runfile.Data{Train: &runfile.Tasks{Path: filepath.Join(dir, "tasks.jsonl")}},
+		Algorithm: runfile.Algorithm{Baseline: &baseline.Config{Epochs: 2, MaxQueueLength: 16, SpanVerbosity: baseline.SpanNone}},
+		Store:     runfile.Store{Listen: "0.0.0.0:4747"},
+		Output:    filepath.Join(dir, "runs/baseline"),
+	})
+}
+
+// What the file leaves out follows from what it has.
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	dir := testdata(t)
+	f, err := runfile.Parse("first.yaml", []byte("agent: {command: [sh], attempts: 2}\ndata: {train: tasks.jsonl}\nengine: {policy: }\nalgorithm: {grpo: {steps: 1}}\nseed: 3"), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch {
+	case f.Data.Seed != 3:
+		t.Errorf("seed of the data: %d", f.Data.Seed)
+	case f.Proxy == nil, f.Engine == nil, f.Engine.Policy == nil:
+		t.Errorf("proxy %v, engine %v", f.Proxy, f.Engine)
+	case f.Agent.Process.Dir != dir:
+		t.Errorf("working directory %s", f.Agent.Process.Dir)
+	case len(f.Agent.Rollout.RetryCondition) != 3:
+		t.Errorf("retried on %v", f.Agent.Rollout.RetryCondition)
+	case f.Output != filepath.Join(dir, "runs/first"):
+		t.Errorf("output %s", f.Output)
+	}
+	f, err = runfile.Parse("b", []byte("agent: {command: [sh]}\ndata: {train: tasks.jsonl, seed: 0}\nalgorithm: {baseline: }\nseed: 3\nstore: {db: 'memory:'}"), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Algorithm.Baseline == nil || f.Data.Seed != 0 || f.Proxy != nil || f.Store.Database != "memory:" {
+		t.Errorf("%+v", f)
+	}
+}
+
+// Every mistake of a file is reported, with its line.
+func TestMistakes(t *testing.T) {
+	t.Parallel()
+	const file = `agent:
+  command: python agent.py
+  cuncurrency: 8
+  timeout: soon
+  retry_on: [failed, never]
+  cwd: .
+  workspace: true
+data:
+  train: nowhere.jsonl
+  val: {file: tasks.jsonl, columns: [a, a]}
+  val_share: 2
+prompts: {llm: system.txt, a b: system.txt, x: {}}
+proxy: {listen: 80, models: []}
+engine: {}
+algorithm:
+  grpo: {steps: 0, learning_rate: -1, schedule: {peak: 1, floor: 2}, adam: {beta1: 2}}
+  apo: {gradient_model: x}
+store: {url: http://x, db: "mysql://", token: abc}
+sed: 1
+`
+	want := []string{
+		`f.yaml:2: agent.command: got a text, must be a list such as [python, agent.py]; where a shell is wanted, [sh, -c, "…"]`,
+		`f.yaml:3: agent.cuncurrency: unknown, perhaps concurrency is meant; there are attempts, command, concurrency, cwd, env, grace, keep, keepalive, max_idle, memory, output, retry_on, timeout, unresponsive, workspace`,
+		`f.yaml:4: agent.timeout: got "soon", must be a time such as 100ms, 30s or 5m`,
+		`f.yaml:5: agent.retry_on[1]: got "never", must be failed or timeout or unresponsive`,
+		`f.yaml:5: agent.retry_on: given, but attempts is 1, must be at least 2`,
+		`f.yaml:7: agent.workspace: given together with cwd, must be one of them`,
+		`f.yaml:9: data.train: there is no file DIR/nowhere.jsonl`,
+		`f.yaml:10: data.val: dataset: Columns[1].As: got "a" a second time`,
+		`f.yaml:11: data.val_share: got the number 2, must be a number above 0 and below 1`,
+		`f.yaml:11: data.val_share: given together with val, must be one of them`,
+		`f.yaml:12: prompts: got "a b", must be the name of a prompt template, like ^[A-Za-z_][A-Za-z0-9_.-]*$`,
+		`f.yaml:12: prompts.x: must have one of the keys file, text`,
+		`f.yaml:12: prompts.llm: is the name of the model among the resources, must be another`,
+		`f.yaml:13: proxy.listen: got "80", must be HOST:PORT such as 127.0.0.1:4748`,
+		`f.yaml:13: proxy.models: empty, there must be one at least`,
+		`f.yaml:14: engine: empty, must have one of the keys policy`,
+		`f.yaml:16: algorithm.grpo.steps: got the number 0, must be an integer of at least 1`,
+		`f.yaml:16: algorithm.grpo.learning_rate: got the number -1, must be a number above 0`,
+		`f.yaml:16: algorithm.grpo.schedule: Schedule.Floor is 2, must be between 0 and Peak (1)`,
+		`f.yaml:16: algorithm.grpo.adam.beta1: got the number 2, must be a number above 0 and below 1`,
+		`f.yaml:16: algorithm.grpo.schedule: given together with learning_rate, must be one of them`,
+		`f.yaml:16: algorithm: got grpo and apo, must be one of them`,
+		`f.yaml:18: store.token: must be env:NAME, the name of the environment variable that holds it; the secret itself has no place in this file`,
+		`f.yaml:18: store.db: given together with url, but the store at the url is another's`,
+		`f.yaml:18: store.db: got "mysql://", must be sqlite:PATH such as sqlite:agl.db, postgres://USER:PASSWORD@HOST/DATABASE, or memory: (which loses everything with its process)`,
+		`f.yaml:19: sed: unknown, perhaps seed is meant; there are agent, algorithm, data, engine, output, prompts, proxy, seed, store`,
+	}
+	_, err := runfile.Parse("f.yaml", []byte(file), "testdata")
+	if !errors.Is(err, agl.ErrInvalid) {
+		t.Fatalf("error %v", err)
+	}
+	got := strings.Split(strings.ReplaceAll(err.Error(), testdata(t), "DIR"), "\n")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Mistakes that only several parts of a file make together, and those that the
+// parts find themselves.
+func TestOneMistake(t *testing.T) {
+	t.Parallel()
+	const (
+		agent = "agent: {command: [sh]}\n"
+		data  = "data: {train: tasks.jsonl}\n"
+		both  = "data: {train: tasks.jsonl, val_share: 0.5}\n"
+		base  = "algorithm: {baseline: {}}\n"
+		train = "algorithm: {grpo: {steps: 1}}\n"
+		tune  = "algorithm: {apo: {gradient_model: {model: m, base_url: 'http://x'}}}\n"
+		tiny  = "engine: {policy: {}}\n"
+		ask   = "prompts: {p: system.txt}\n"
+	)
+	for file, want := range map[string]string{
+		"":                          "f: the file is empty, it must at least have agent, data and algorithm",
+		data + base:                 "f:1: agent: missing, the program that does the tasks; without it runners elsewhere must be able to join: store.listen or store.url",
+		agent + base:                "f:1: data: missing, the tasks to train with",
+		agent + data:                "f:1: algorithm: missing, one of apo, baseline, grpo",
+		agent + "data: {}\n" + base: "f:2: data.train: missing, the file of the tasks to train with",
+		agent + data + train:        `f:3: algorithm.grpo: there is no engine whose weights it could train: give one, such as "engine: {policy: {}}"`,
+		agent + both + tune:         `f:3: algorithm.apo: there is nothing to tune: give prompts, such as "prompts: {system: system.txt}"`,
+		agent + data + ask + tune:   "f:4: algorithm.apo: candidates are compared on validation tasks: give data.val, or data.val_share",
+		agent + both + ask + "algorithm: {apo: {gradient_model: m}}":                                 "f:4: algorithm.apo.gradient_model: got the model m without a base_url, and the proxy has no model of that name",
+		agent + both + ask + "algorithm: {apo: {gradient_model: ''}}":                                "f:4: algorithm.apo.gradient_model: the name of the model is empty",
+		agent + both + ask + tiny + "algorithm: {apo: {gradient_model: {model: m, api_key: env:X}}}": "f:5: algorithm.apo.gradient_model.api_key: given without base_url, but the run's proxy needs none",
+		agent + both + ask + tiny + "algorithm: {apo: {gradient_model: m, budget: {dollars: 1}}}":    "f:5: apo: Budget.Dollars is 1 and both prices are 0: it would never be spent",
+		agent + both + ask + tiny + "algorithm: {apo: {gradient_model: m, edit_prompts: [user.j2]}}": `f:5: apo: EditPrompts: template: EditPrompts[0]:1: function "question" not defined`,
+		agent + data + base + "proxy: {}\n":                                                          "f:4: proxy: there is no model: give models, or an engine that serves one",
+		agent + data + base + "proxy: {model: x, models: [{name: y, base_url: 'http://x'}]}":         "f:4: proxy.model: got x, but models has none of that name",
+		agent + data + train + tiny + "proxy: {model: y, models: [{name: y, base_url: 'http://x'}]}": "f:5: proxy.model: got y, a name in models, but it is the name of the engine's model, must be another",
+		agent + data + train + tiny + "proxy: {capture: {mode: 'off'}}":                              "f:5: proxy.capture.mode: got off, but grpo learns from the calls that are recorded",
+		agent + data + train + "engine: {policy: {dim: 100}}":                                        "f:4: policy: Dim is 100; it must be a multiple of 16·Heads = 64",
+		agent + data + train + "engine: {policy: {characters: aa}}":                                  "f:4: engine.policy.characters: alphabet: 'a' occurs twice (or is one of the marks ▲▼◆■)",
+		"agent: {command: [./gone.sh]}\n" + data + base:                                              "f:1: agent.command: exec: \"DIR/gone.sh\": stat DIR/gone.sh: no such file or directory",
+		"agent: {command: [agl-no-such-program]}\n" + data + base:                                    "f:1: agent.command: exec: \"agl-no-such-program\": executable file not found in $PATH",
+		"agent: {command: [sh], cwd: gone}\n" + data + base:                                          "f:1: agent.cwd: there is no folder DIR/gone",
+		agent + "data: {train: system.txt}\n" + base:                                                 "f:2: data.train: dataset: DIR/system.txt: the name does not tell the format, must end in .jsonl, .ndjson, .csv or .parquet",
+		agent + data + base + "store: {db: 'postgres://me:hunter2@host/db'}":                         "f:4: store.db: it holds a password, which has no place in this file; use PGPASSWORD or ~/.pgpass",
+		agent + data + base + "store: {db: 'postgres://host/db?password=hunter2'}":                   "f:4: store.db: it holds a password, which has no place in this file; use PGPASSWORD or ~/.pgpass",
+		agent + data + base + "store: {url: 'http://x', listen: ':1'}":                               "f:4: store.listen: given together with url, but the store at the url is another's",
+	} {
+		_, err := runfile.Parse("f", []byte(file), "testdata")
+		got := "nothing"
+		if err != nil {
+			got = strings.ReplaceAll(err.Error(), testdata(t), "DIR")
+		}
+		if got != want {
+			t.Errorf("%s:\n got %s\nwant %s", file, got, want)
+		}
+	}
+}
+
+// A process that plays one part needs nothing of the other.
+func TestElsewhere(t *testing.T) {
+	t.Parallel()
+	const file = "agent: {command: [./gone.sh]}\ndata: {train: gone.jsonl, val: {file: gone.csv, limit: 1}}\nprompts: {p: gone.txt}\n" +
+		"engine: {policy: {warm_start: {file: gone.jsonl}}}\nalgorithm: {grpo: {steps: 1}}\n"
+	for _, test := range []struct {
+		elsewhere []runfile.Part
+		mistakes  int
+	}{
+		{nil, 5},
+		{[]runfile.Part{runfile.PartAgent}, 4},
+		{[]runfile.Part{runfile.PartAlgorithm}, 1},
+		{[]runfile.Part{runfile.PartAgent, runfile.PartAlgorithm}, 0},
+	} {
+		f, err := runfile.Parse("f", []byte(file), t.TempDir(), test.elsewhere...)
+		var wrong *runfile.Error
+		switch {
+		case test.mistakes == 0 && (err != nil || !strings.HasSuffix(f.Agent.Process.Command[0], "/gone.sh")):
+			t.Errorf("%v: %v", test.elsewhere, err)
+		case test.mistakes > 0 && (!errors.As(err, &wrong) || len(wrong.Mistakes) != test.mistakes):
+			t.Errorf("%v: want %d mistakes, got %v", test.elsewhere, test.mistakes, err)
+		}
+	}
+}
+
+func TestReadNothing(t *testing.T) {
+	t.Parallel()
+	if _, err := runfile.Read("testdata/gone.yaml"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}
+
+// FuzzParse checks that no file brings the reader down, and that what is wrong
+// has a place in the file.
+func FuzzParse(f *testing.F) {
+	for _, name := range []string{"grpo.yaml", "apo.yaml", "baseline.yaml"} {
+		data, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(data))
+	}
+	f.Add("algorithm: {grpo: , apo: null}\nengine: {policy: }\nprompts: {a: {text: ''}}\ndata: {train: {file: tasks.csv, types: {'': json}}}")
+	f.Fuzz(func(t *testing.T, file string) {
+		got, err := runfile.Parse("f", []byte(file), "testdata")
+		var wrong *runfile.Error
+		switch {
+		case err == nil && got.Data.Train == nil:
+			t.Error("taken without tasks")
+		case err != nil && (!errors.As(err, &wrong) || len(wrong.Mistakes) == 0):
+			t.Errorf("%v", err)
+		}
+	})
+}
