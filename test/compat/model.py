@@ -35,7 +35,7 @@ class Backend(BaseHTTPRequestHandler):
             number = len(self.server.requests)
         if q["messages"][-1]["content"] == "fail":
             return self._send(400, "application/json", [json.dumps({"error": {"message": "too long", "type": "BadRequestError", "param": None, "code": 400}})])
-        prompt, text = prompt_of(q["messages"]), self.server.reply(q["messages"])
+        prompt, text = prompt_of(q["messages"]), self.server.reply(q)
         head = {"id": f"chatcmpl-{number}", "created": 1700000000, "model": q["model"]}
         usage = {"prompt_tokens": len(prompt), "completion_tokens": len(text), "total_tokens": len(prompt) + len(text)}
         want_ids = q.get("return_token_ids", False)
@@ -80,11 +80,11 @@ class Backend(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """The backend, with the requests that it has seen. What it says is up to a function of the request's messages."""
+    """The backend, with the requests that it has seen. What it says is up to a function of the request."""
 
     daemon_threads = True
 
-    def __init__(self, reply: Callable[[list[dict[str, Any]]], str] = reply_to) -> None:
+    def __init__(self, reply: Callable[[dict[str, Any]], str] = lambda q: reply_to(q["messages"])) -> None:
         super().__init__(("127.0.0.1", 0), Backend)
         self.reply = reply
         self.lock = threading.Lock()

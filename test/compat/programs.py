@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import multiprocessing
 import os
 import queue
+import signal
 import socket
 import subprocess
 import threading
 import time
 from collections import deque
-from typing import Any, Awaitable, Callable, TypeVar
+from typing import Any, Awaitable, Callable, Iterator, TypeVar
 
 import aiohttp
 import opentelemetry.trace
@@ -81,6 +83,26 @@ class Program:
             self._reader.join()
             assert self._process.stderr is not None
             self._process.stderr.close()
+
+
+@contextlib.contextmanager
+def forked(target: Callable[..., None], *args: Any) -> Iterator[int]:
+    """A process, by its id, that is killed in the end with whatever it has started."""
+    process = multiprocessing.get_context("fork").Process(target=_lead, args=(target, *args))
+    process.start()
+    assert process.pid is not None
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+        process.join()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _lead(target: Callable[..., None], *args: Any) -> None:
+    os.setpgid(0, 0)
+    target(*args)
 
 
 def free_port() -> int:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import multiprocessing
 import os
 import signal
 import tempfile
 import unittest
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import agentlightning as agl
 from agentlightning.emitter import find_final_reward
 from agentlightning.store import LightningStoreClient
 from agentlightning.types import AttemptedRollout, PromptTemplate, RolloutConfig
 
-from programs import Program, free_port, until
-from test_runner import fresh_tracer
+from programs import Program, forked, free_port, until
+from test_runner import run_forever
 from test_spans import span
 
 
@@ -31,27 +29,6 @@ def stuck_once(task: dict[str, Any], prompt_template: PromptTemplate) -> float:
         marker.touch()
         signal.pause()
     return 1.0
-
-
-def run_forever(url: str) -> None:
-    """A runner as `Trainer` has it, with heartbeats."""
-    store = LightningStoreClient(url)
-    runner: agl.LitAgentRunner[Any] = agl.LitAgentRunner(tracer=fresh_tracer(), poll_interval=0.05, interval_jitter=0.0, heartbeat_interval=0.1)
-    with runner.run_context(agent=stuck_once, store=store):
-        asyncio.run(runner.iter())
-
-
-@contextlib.contextmanager
-def forked(target: Any, *args: Any) -> Iterator[int]:
-    """A process, by its id, that is killed in the end."""
-    process = multiprocessing.get_context("fork").Process(target=target, args=args)
-    process.start()
-    try:
-        assert process.pid is not None
-        yield process.pid
-    finally:
-        process.kill()
-        process.join()
 
 
 class Runner(unittest.IsolatedAsyncioTestCase):
@@ -69,11 +46,11 @@ class Runner(unittest.IsolatedAsyncioTestCase):
                 [attempt] = await store.query_attempts(made.rollout_id)
                 return attempt.status == "running" and marker.exists()
 
-            with forked(run_forever, server.url) as pid:
+            with forked(run_forever, server.url, stuck_once) as pid:
                 await until("the first attempt runs", lambda: attempts(store, made.rollout_id), bool)
                 await until("it is under way", running, bool)
                 os.kill(pid, signal.SIGKILL)
-            with forked(run_forever, server.url):
+            with forked(run_forever, server.url, stuck_once):
                 await until("the rollout ends", lambda: store.get_rollout_by_id(made.rollout_id), lambda r: r and r.status == "succeeded")
             first, second = await store.query_attempts(made.rollout_id)
             self.assertEqual((first.status, second.status), ("unresponsive", "succeeded"))

@@ -7,10 +7,11 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import tempfile
 import traceback
 import unittest
+from collections import Counter
 from typing import Any, Sequence
-from unittest import mock
 
 import agentlightning as agl
 import opentelemetry.trace
@@ -22,7 +23,7 @@ from agentlightning.store import LightningStoreClient
 from agentlightning.types import LLM, PromptTemplate, ProxyLLM, Rollout, RolloutConfig
 
 from differential import DifferentialTest, Mask, Side
-from programs import DEADLINE, Program, until
+from programs import DEADLINE, Program, forked, until
 
 TRACE_IDS = (r"\b[0-9a-f]{32}\b", r"\b[0-9a-f]{16}\b")
 
@@ -74,6 +75,14 @@ async def run(store: LightningStoreClient, agent: agl.LitAgent[Any], count: int,
     runner: agl.LitAgentRunner[Any] = agl.LitAgentRunner(tracer=tracer or fresh_tracer(), max_rollouts=count, poll_interval=0.01, interval_jitter=0.0, heartbeat_interval=0)
     with runner.run_context(agent=agent, store=store, hooks=hooks):
         await runner.iter()
+
+
+def run_forever(url: str, agent: agl.LitAgent[Any]) -> None:
+    """Runs an agent's rollouts until the process is ended, with heartbeats."""
+    store = LightningStoreClient(url)
+    runner: agl.LitAgentRunner[Any] = agl.LitAgentRunner(tracer=fresh_tracer(), poll_interval=0.05, interval_jitter=0.0, heartbeat_interval=0.1)
+    with runner.run_context(agent=agent, store=store):
+        asyncio.run(runner.iter())
 
 
 class Runner(DifferentialTest):
@@ -157,20 +166,48 @@ class Trainer(unittest.IsolatedAsyncioTestCase):
 
             asyncio.run(check())
 
+    async def test_an_algorithm_and_runners_that_meet_at_the_store(self) -> None:
+        """The roles as processes of their own, as on two machines: the algorithm first, then two runners."""
+        with tempfile.TemporaryDirectory() as folder, Program("store", "--db", f"sqlite:{folder}/agl.db") as server:
+            algorithm = asyncio.create_task(asyncio.to_thread(in_a_process, train, server.url, "algorithm", 150, 50, deadline=4 * DEADLINE))
+            store = LightningStoreClient(server.url)
+            self.addAsyncCleanup(store.close)
+            await until("the algorithm posts its resources", lambda: store.get_resources_by_id("default"), bool)
+            with forked(train, server.url, "runner"):
+                self.assertIsNone(await algorithm, "the algorithm's process")
+            rollouts = await store.query_rollouts()
+            self.assertEqual(Counter((r.status, r.mode) for r in rollouts), {("succeeded", "train"): 150, ("succeeded", "val"): 50})
+            spans = {r.rollout_id: await store.query_spans(r.rollout_id) for r in rollouts}
+            counts = Counter(tuple(s.name for s in of_one) for of_one in spans.values())
+            self.assertEqual(len(counts), 1, f"every rollout leaves the same spans: {counts}")
+            for of_one in spans.values():
+                self.assertEqual(find_final_reward(list(of_one)), 1.0)
+                self.assertEqual([s.sequence_id for s in of_one], list(range(1, len(of_one) + 1)))
+            workers = await store.query_workers(sort_by="worker_id")
+            self.assertEqual([(w.worker_id, w.status) for w in workers], [("Worker-0", "idle"), ("Worker-1", "idle")])
 
-def train(url: str) -> None:
-    """Runs the trainer: an algorithm in this process, two runners in processes of their own."""
-    with mock.patch.dict(os.environ, {"AGL_MANAGED_STORE": "0"}):
-        trainer = agl.Trainer(
-            n_runners=2,
-            algorithm=Baseline(polling_interval=0.05, span_verbosity="none"),
-            store=LightningStoreClient(url),
-            strategy={"type": "cs"},
-            tracer=fresh_tracer(),
-            runner=agl.LitAgentRunner(tracer=fresh_tracer(), poll_interval=0.05, interval_jitter=0.0, heartbeat_interval=0),
-            initial_resources={"p": PromptTemplate(template="{do}", engine="f-string")},
-        )
-        trainer.fit(answer, train_dataset=[{"do": "emit"}] * 2, val_dataset=[{"do": "emit"}])
+
+def trainer_at(url: str, role: str, **components: Any) -> agl.Trainer:
+    """A trainer as a user has it who runs the store elsewhere."""
+    return agl.Trainer(
+        n_runners=2,
+        store=LightningStoreClient(url),
+        strategy={"type": "cs", "managed_store": False, "role": role},
+        tracer=fresh_tracer(),
+        runner=agl.LitAgentRunner(tracer=fresh_tracer(), poll_interval=0.05, interval_jitter=0.0, heartbeat_interval=0),
+        **components,
+    )
+
+
+def train(url: str, role: str = "both", train: int = 2, val: int = 1) -> None:
+    """Runs the trainer: an algorithm in this process, two runners in processes of their own, or one of the roles."""
+    trainer = trainer_at(
+        url,
+        role,
+        algorithm=Baseline(polling_interval=0.05, max_queue_length=16, span_verbosity="none"),
+        initial_resources={"p": PromptTemplate(template="{do}", engine="f-string")},
+    )
+    trainer.fit(answer, train_dataset=[{"do": "emit"}] * train, val_dataset=[{"do": "emit"}] * val)
 
 
 def in_a_process(target: Any, *args: Any, deadline: float = DEADLINE) -> str | None:
