@@ -2,45 +2,93 @@ package proxy
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
 )
 
 // The functions below write JSON into JSON strings. What they are given has been
-// found valid, so only quotes and backslashes need an escape, and text between
-// them is copied as it is, which for replies of tens of kilobytes is what the
-// cost of a record hangs on.
+// found valid, so only quotes and backslashes need an escape, and no byte becomes
+// more than two: room for that is made once, since what records cost hangs on
+// these functions. They write to out from n on and return where they ended.
 
 // appendQuoted appends a JSON string whose text is a JSON value.
 func appendQuoted(dst, value []byte) []byte {
-	dst = append(dst, '"')
-	run := 0 // where what is copied as it is begins
+	out, n := room(dst, value)
 	for i := 0; i < len(value); {
-		c := value[i]
-		if c > '"' || c == ' ' {
-			i++
-			continue
-		}
-		dst = append(dst, value[run:i]...)
-		i++
-		switch c {
+		switch c := value[i]; c {
 		case '"':
-			inner, rest := cutString(value[i-1:])
-			dst = append(dst, `\"`...)
-			dst = appendEscaped(dst, inner)
-			dst = append(dst, `\"`...)
+			inner, rest := cutString(value[i:])
+			n = writeString(out, n, inner, writeEscapes)
 			i = len(value) - len(rest)
 		case '\n':
-			dst = append(dst, `\n`...)
+			n = writePair(out, n, '\\', 'n')
+			i++
 		case '\r':
-			dst = append(dst, `\r`...)
+			n = writePair(out, n, '\\', 'r')
+			i++
 		case '\t':
-			dst = append(dst, `\t`...)
+			n = writePair(out, n, '\\', 't')
+			i++
+		default:
+			out[n] = c
+			n++
+			i++
 		}
-		run = i
 	}
-	return append(append(dst, value[run:]...), '"')
+	out[n] = '"'
+	return out[:n+1]
+}
+
+// appendPython appends a JSON string whose text is the Python literal of a JSON
+// value, which is what the readers of these spans parse: ast.literal_eval takes
+// True, False and None, not true, false and null.
+func appendPython(dst, value []byte) []byte {
+	out, n := room(dst, value)
+	for i := 0; i < len(value); {
+		switch c := value[i]; c {
+		case '"':
+			inner, rest := cutString(value[i:])
+			n = writeString(out, n, inner, writePythonEscapes)
+			i = len(value) - len(rest)
+		case 't':
+			n += copy(out[n:], "True")
+			i += len("true")
+		case 'f':
+			n += copy(out[n:], "False")
+			i += len("false")
+		case 'n':
+			n += copy(out[n:], "None")
+			i += len("null")
+		case ',', ':':
+			n = writePair(out, n, c, ' ')
+			i++
+		case ' ', '\t', '\r', '\n':
+			i++
+		default:
+			out[n] = c
+			n++
+			i++
+		}
+	}
+	out[n] = '"'
+	return out[:n+1]
+}
+
+// room returns dst with its memory up to its capacity, which suffices for a
+// value as a string, and where to write behind the first quote.
+func room(dst, value []byte) (out []byte, n int) {
+	n = len(dst)
+	dst = slices.Grow(dst, 2*len(value)+2)
+	out = dst[:cap(dst)]
+	out[n] = '"'
+	return out, n + 1
+}
+
+func writePair(out []byte, n int, a, b byte) int {
+	out[n], out[n+1] = a, b
+	return n + 2
 }
 
 // shortString is the length up to which strings are looked through by hand.
@@ -69,87 +117,71 @@ func cutString(value []byte) (inner, rest []byte) {
 	}
 }
 
-// appendEscaped copies the inside of a JSON string with its escapes escaped.
-func appendEscaped(dst, inner []byte) []byte {
+// writeString writes a string into a string. From its first backslash on it is
+// left to a function.
+func writeString(out []byte, n int, inner []byte, escapes func(out []byte, n int, inner []byte) int) int {
+	n = writePair(out, n, '\\', '"')
+	if len(inner) < shortString {
+		i := 0
+		for ; i < len(inner) && inner[i] != '\\'; i++ {
+			out[n+i] = inner[i]
+		}
+		n, inner = n+i, inner[i:]
+	}
+	if len(inner) > 0 {
+		n = escapes(out, n, inner)
+	}
+	return writePair(out, n, '\\', '"')
+}
+
+// writeEscapes copies the inside of a JSON string with its escapes escaped.
+func writeEscapes(out []byte, n int, inner []byte) int {
 	for {
 		i := bytes.IndexByte(inner, '\\')
 		if i < 0 {
-			return append(dst, inner...)
+			return n + copy(out[n:], inner)
 		}
-		dst = append(dst, inner[:i]...)
-		dst = append(dst, `\\`...)
-		if c := inner[i+1]; c == '"' || c == '\\' {
-			dst = append(dst, '\\', c)
-		} else {
-			dst = append(dst, c)
-		}
+		n += copy(out[n:], inner[:i])
+		n = writeEscape(out, n, inner[i+1])
 		inner = inner[i+2:]
 	}
 }
 
-// appendPython appends a JSON string whose text is the Python literal of a JSON
-// value, which is what the readers of these spans parse: ast.literal_eval takes
-// True, False and None, not true, false and null.
-func appendPython(dst, value []byte) []byte {
-	dst = append(dst, '"')
-	run := 0 // where what is copied as it is begins
-	for i := 0; i < len(value); {
-		switch value[i] {
-		case '"':
-			dst = append(dst, value[run:i]...)
-			inner, rest := cutString(value[i:])
-			dst = append(dst, `\"`...)
-			dst = appendPythonString(dst, inner)
-			dst = append(dst, `\"`...)
-			i = len(value) - len(rest)
-			run = i
-		case 't':
-			dst = append(append(dst, value[run:i]...), "True"...)
-			i += len("true")
-			run = i
-		case 'f':
-			dst = append(append(dst, value[run:i]...), "False"...)
-			i += len("false")
-			run = i
-		case 'n':
-			dst = append(append(dst, value[run:i]...), "None"...)
-			i += len("null")
-			run = i
-		case ',', ':':
-			i++
-			dst = append(append(dst, value[run:i]...), ' ')
-			run = i
-		case ' ', '\t', '\r', '\n':
-			dst = append(dst, value[run:i]...)
-			i++
-			run = i
-		default:
-			i++
-		}
+// writeEscape escapes the escape of c; the digits of \u stay as they are.
+func writeEscape(out []byte, n int, c byte) int {
+	n = writePair(out, n, '\\', '\\')
+	if c == '"' || c == '\\' {
+		return writePair(out, n, '\\', c)
 	}
-	return append(append(dst, value[run:]...), '"')
+	out[n] = c
+	return n + 1
 }
 
-// appendPythonString copies the inside of a JSON string. Python reads its
-// escapes alike but for two: it knows no \/, and it does not join surrogates.
-func appendPythonString(dst, inner []byte) []byte {
+// writePythonEscapes is writeEscapes for Python, which reads all escapes alike
+// but two: it knows no \/, and it does not join surrogates.
+func writePythonEscapes(out []byte, n int, inner []byte) int {
 	for {
 		i := bytes.IndexByte(inner, '\\')
 		if i < 0 {
-			return append(dst, inner...)
+			return n + copy(out[n:], inner)
 		}
-		dst = append(dst, inner[:i]...)
+		n += copy(out[n:], inner[:i])
 		inner = inner[i:]
-		if inner[1] == '/' {
-			dst = append(dst, '/')
-			inner = inner[2:]
-		} else if r := surrogates(inner); r >= 0 {
-			dst = utf8.AppendRune(dst, r)
-			inner = inner[len(`\ud83d\ude00`):]
-		} else {
-			dst = appendEscaped(dst, inner[:2])
-			inner = inner[2:]
+		switch inner[1] {
+		case '/':
+			out[n] = '/'
+			n++
+		case 'u':
+			if r := surrogates(inner); r >= 0 {
+				n += utf8.EncodeRune(out[n:], r)
+				inner = inner[len(`\ud83d\ude00`):]
+				continue
+			}
+			n = writeEscape(out, n, 'u')
+		default:
+			n = writeEscape(out, n, inner[1])
 		}
+		inner = inner[2:]
 	}
 }
 

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 )
 
@@ -16,12 +17,10 @@ type Accumulator struct {
 	size      int
 	malformed int
 	done      bool
-	// Most chunks are alike up to their choices: head is what precedes those in
-	// the chunk before, if nothing in it is hidden, and headEnd is where its last
-	// member ends.
-	head    []byte
-	headEnd int
-	edits   []edit // room for those of an event
+	shape     shape
+	edits     []edit // room for those of an event
+	slots     []slot // of the event that is walked
+	odd       bool   // it has values to grow by that are no slots
 }
 
 // keyed is a member whose value is a whole JSON value.
@@ -72,6 +71,10 @@ func (l *list) add(array []byte) int {
 	inner = bytes.TrimSpace(inner[1 : len(inner)-1])
 	if len(inner) == 0 {
 		return 0
+	}
+	if need := len(l.inner) + len(inner) + 1; need > cap(l.inner) {
+		// Few and large steps: each copies what came before.
+		l.inner = slices.Grow(l.inner, 3*need)
 	}
 	if len(l.inner) > 0 {
 		l.inner = append(l.inner, ',')
@@ -186,10 +189,10 @@ func (a *Accumulator) choice(raw []byte) *choice {
 // where m says, in one walk, and returns the position behind it, or -1.
 func (a *Accumulator) walkChoiceMember(c *choice, doc []byte, m member) int {
 	if doc[m.valueStart] == '{' {
-		take := (*choice).addLogprob
+		take, grows := (*choice).addLogprob, logprobGrows
 		switch string(m.name) {
 		case "delta", "message":
-			take = (*choice).addDelta
+			take, grows = (*choice).addDelta, deltaGrows
 		case "logprobs":
 		default:
 			take = nil
@@ -199,34 +202,59 @@ func (a *Accumulator) walkChoiceMember(c *choice, doc []byte, m member) int {
 				if m.end = skipValue(doc, m.valueStart); m.end >= 0 {
 					m.value = doc[m.valueStart:m.end:m.end]
 					a.size += take(c, m)
+					if grows(m) {
+						a.note(c, m, take)
+					}
+					a.odd = a.odd || string(m.name) == "tool_calls"
 				}
 				return m.end
 			})
 		}
 	}
 	if m.end = skipValue(doc, m.valueStart); m.end >= 0 {
-		a.choiceMember(c, m.name, doc[m.valueStart:m.end:m.end])
+		m.value = doc[m.valueStart:m.end:m.end]
+		a.choiceMember(c, m)
 	}
 	return m.end
 }
 
 // choiceMember takes any other member of a choice.
-func (a *Accumulator) choiceMember(c *choice, name, value []byte) {
-	switch {
-	case string(name) == "index" || isNull(value):
-	case string(name) == "delta" || string(name) == "message" || string(name) == "logprobs": // of another kind than an object
-	case string(name) == "text" && value[0] == '"':
-		c.text.name = textName
-		c.text.value = append(c.text.value, value[1:len(value)-1]...)
-		a.size += len(value)
-	case string(name) == "token_ids":
-		a.size += c.tokenIDs.add(value)
+func (a *Accumulator) choiceMember(c *choice, m member) {
+	switch name := string(m.name); {
+	case name == "index" || isNull(m.value):
+	case name == "delta" || name == "message" || name == "logprobs": // of another kind than an object
+	case name == "text" && m.value[0] == '"':
+		a.size += c.addText(m)
+		a.note(c, m, (*choice).addText)
+	case name == "token_ids":
+		a.size += c.addTokenIDs(m)
+		a.note(c, m, (*choice).addTokenIDs)
 	default:
-		a.size += set(&c.members, name, value)
+		a.size += set(&c.members, m.name, m.value)
 	}
 }
 
 var textName = []byte("text")
+
+func (c *choice) addText(m member) int {
+	c.text.name = textName
+	c.text.value = append(c.text.value, m.value[1:len(m.value)-1]...)
+	return len(m.value)
+}
+
+func (c *choice) addTokenIDs(m member) int { return c.tokenIDs.add(m.value) }
+
+func logprobGrows(m member) bool { return m.value[0] == '[' }
+
+// deltaGrows says whether take joins a member with what came before it.
+func deltaGrows(m member) bool {
+	switch string(m.name) {
+	case "role", "id", "type":
+		return m.value[0] == '['
+	default:
+		return m.value[0] == '[' || m.value[0] == '"'
+	}
+}
 
 // addLogprob takes a member of a choice's logprobs.
 func (c *choice) addLogprob(m member) int {

@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"bytes"
 	"cmp"
 	"slices"
 )
@@ -65,9 +64,6 @@ func (h Hide) edits(doc []byte, edits []edit, a *Accumulator) (_ []edit, ok, onl
 	hidden, choices := false, -1
 	visit := func(m member) int {
 		if string(m.name) == "choices" && doc[m.valueStart] == '[' {
-			if a != nil && choices < 0 && cut.kept && !cut.open && len(w.edits) == 0 && len(a.head) != m.start {
-				a.head, a.headEnd = append(a.head[:0], doc[:m.start]...), cut.last
-			}
 			w.edits = cut.begin(w.edits, m)
 			w.choices = 0
 			m.end = walkElements(doc, m.valueStart, w.choice)
@@ -87,16 +83,7 @@ func (h Hide) edits(doc []byte, edits []edit, a *Accumulator) (_ []edit, ok, onl
 		}
 		return m.end
 	}
-	var end int
-	if a != nil && len(a.head) > 0 && bytes.HasPrefix(doc, a.head) {
-		cut.kept, cut.last = true, a.headEnd
-		end = walkRest(doc, len(a.head), visit)
-	} else {
-		if a != nil {
-			a.head = a.head[:0]
-		}
-		end = walkMembers(doc, skipSpace(doc, 0), visit)
-	}
+	end := walkMembers(doc, skipSpace(doc, 0), visit)
 	return cut.close(w.edits), end >= 0 && skipSpace(doc, end) == len(doc), hidden && choices == 0
 }
 

@@ -107,11 +107,6 @@ func walkMembers(raw []byte, i int, visit func(m member) int) int {
 	if i < len(raw) && raw[i] == '}' {
 		return i + 1
 	}
-	return walkRest(raw, i, visit)
-}
-
-// walkRest is walkMembers from the member on whose name starts at i.
-func walkRest(raw []byte, i int, visit func(m member) int) int {
 	for {
 		if i >= len(raw) || raw[i] != '"' {
 			return -1

@@ -147,12 +147,16 @@ func joinData(event []byte, fields []field) []byte {
 // data in several lines stays in lines. An event of which nothing would be left
 // but an empty list of choices goes as a whole.
 func (h Hide) AppendVisibleEvent(dst, event []byte, a *Accumulator) []byte {
+	if a.shape.matches(h, event) {
+		return a.shape.appendVisible(dst, event, a)
+	}
 	var roomFields [4]field
 	fields := dataFields(event, roomFields[:0])
 	data := joinData(event, fields)
 	if a.marker(data) {
 		return append(dst, event...)
 	}
+	a.shape.event, a.slots, a.odd = a.shape.event[:0], a.slots[:0], false
 	edits, ok, only := h.edits(data, a.edits[:0], a)
 	a.edits = edits
 	switch {
@@ -162,7 +166,11 @@ func (h Hide) AppendVisibleEvent(dst, event []byte, a *Accumulator) []byte {
 	case only:
 		return dst
 	}
-	return appendEdited(dst, event, throughLines(edits, fields))
+	edits = throughLines(edits, fields)
+	if len(fields) == 1 && len(a.slots) > 0 && !a.odd {
+		a.learn(h, event, fields[0].start, edits)
+	}
+	return appendEdited(dst, event, edits)
 }
 
 // throughLines carries edits of joined data over to the event: a removal that

@@ -1,0 +1,93 @@
+package openai
+
+import "bytes"
+
+// shape is an event that has been walked, as the pattern by which the next ones
+// are read: nearly all events of a stream are alike but for the values that a
+// reply grows by. Where the rest of an event is the same, byte for byte, its
+// values are found without walking it, and what is hidden in it is hidden at the
+// same places. What else it says was taken from the event that was walked, and
+// saying it again changes nothing.
+type shape struct {
+	hide   Hide
+	event  []byte // empty when there is none to go by
+	slots  []slot // of event, in order
+	edits  []edit // of event
+	values []span // that the event at hand has in the slots
+}
+
+// slot is where a value stands that a reply grows by.
+type slot struct {
+	span
+
+	name   []byte
+	choice *choice
+	take   func(c *choice, m member) int // adds it and returns what it takes
+}
+
+// note remembers a value that a choice has taken in a walk.
+func (a *Accumulator) note(c *choice, m member, take func(c *choice, m member) int) {
+	a.slots = append(a.slots, slot{span{m.valueStart, m.end}, m.name, c, take})
+}
+
+// learn makes an event with one line of data, which starts at a position, the
+// shape of the next ones.
+func (a *Accumulator) learn(h Hide, event []byte, data int, edits []edit) {
+	s := &a.shape
+	s.hide, s.event, s.slots, s.edits = h, append(s.event[:0], event...), s.slots[:0], append(s.edits[:0], edits...)
+	for _, at := range a.slots {
+		at.start += data
+		at.end += data
+		at.name = bytes.Clone(at.name)
+		s.slots = append(s.slots, at)
+	}
+}
+
+// matches reports whether an event has the shape, and finds its values.
+func (s *shape) matches(h Hide, event []byte) bool {
+	if len(s.event) == 0 || s.hide != h {
+		return false
+	}
+	s.values = s.values[:0]
+	at, from := 0, 0 // in the event and in the shape's
+	for i := range s.slots {
+		alike := s.event[from : s.slots[i].start+1] // with the quote or bracket of the value
+		if !bytes.HasPrefix(event[at:], alike) {
+			return false
+		}
+		at += len(alike) - 1
+		end := skipValue(event, at)
+		if end < 0 || bytes.IndexByte(event[at:end], '\n') >= 0 || bytes.IndexByte(event[at:end], '\r') >= 0 {
+			return false // it goes over several lines
+		}
+		s.values = append(s.values, span{at, end})
+		at, from = end, s.slots[i].end
+	}
+	return bytes.Equal(event[at:], s.event[from:])
+}
+
+// appendVisible takes the event that matched and appends what is visible of it.
+func (s *shape) appendVisible(dst, event []byte, a *Accumulator) []byte {
+	for i, v := range s.values {
+		at := &s.slots[i]
+		a.size += at.take(at.choice, member{name: at.name, value: event[v.start:v.end:v.end]})
+	}
+	edits := a.edits[:0]
+	for _, e := range s.edits {
+		edits = append(edits, edit{s.moved(e.start), s.moved(e.end), e.with})
+	}
+	a.edits = edits
+	return appendEdited(dst, event, edits)
+}
+
+// moved returns where in the event at hand a position is that lies in no slot.
+func (s *shape) moved(position int) int {
+	by := 0
+	for i := range s.slots {
+		if s.slots[i].end > position {
+			break
+		}
+		by = s.values[i].end - s.slots[i].end
+	}
+	return position + by
+}
