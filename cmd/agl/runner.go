@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -126,16 +125,11 @@ func (c *runnerCommand) agent() []string {
 
 // split takes the token out of the store's URL: agents get the URL.
 func (c *runnerCommand) split() (public, token string) {
-	u, err := url.Parse(string(c.StoreURL))
-	if err != nil || u.User == nil {
-		return string(c.StoreURL), c.Token
+	public, token = rest.SplitURL(string(c.StoreURL))
+	if c.Token != "" {
+		token = c.Token
 	}
-	token = c.Token
-	if password, ok := u.User.Password(); ok && token == "" {
-		token = password
-	}
-	u.User = nil
-	return u.String(), token
+	return public, token
 }
 
 func (c *runnerCommand) proxyToken(storeToken string) string {

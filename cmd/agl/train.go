@@ -17,7 +17,7 @@ import (
 type trainCommand struct {
 	File    string    `arg:"" optional:"" placeholder:"CONFIG.yaml" help:"The run file: agent, data, algorithm and what else there is. Left out with --resume."`
 	Role    string    `default:"" enum:",both,algorithm,runner" help:"What this process does: algorithm serves the store and trains, runner only runs agents on the rollouts of a store, both is all of it. Default: both, or what AGL_CURRENT_ROLE says."`
-	Store   *storeURL `placeholder:"URL" help:"The store server to use instead of the one in the file."`
+	Store   *storeURL `placeholder:"URL" help:"The store server to use instead of what the file says. The role runner takes AGL_STORE_URL where neither is given."`
 	Resume  string    `placeholder:"DIR" help:"Go on with the run in this output folder."`
 	DryRun  bool      `help:"Do one rollout of the first task, show all that became of it, and train nothing."`
 	Output  string    `placeholder:"DIR" help:"The output folder, instead of the one in the file."`
@@ -100,8 +100,11 @@ func (c *trainCommand) config(m *Main) (job.Config, error) {
 		Out: m.Stdout, Terminal: isTerminal(m.Stdout),
 		Logger: logFlags{LogLevel: c.LogLevel, LogFormat: c.LogFormat}.logger(m.Stderr),
 	}
-	if c.Store != nil {
+	switch url := os.Getenv(execution.EnvStoreURL); {
+	case c.Store != nil:
 		cfg.StoreURL = string(*c.Store)
+	case role == execution.RoleRunner && file.Store.URL == "":
+		cfg.StoreURL = url
 	}
 	return cfg, nil
 }

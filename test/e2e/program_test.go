@@ -32,6 +32,13 @@ const envProgram = "AGL_E2E_PROGRAM"
 var aglBinary string
 
 func TestMain(m *testing.M) {
+	if kind := os.Getenv(envAgent); kind != "" {
+		if err := agent(kind); err != nil {
+			fmt.Fprintln(os.Stderr, "agent:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if os.Getenv(envProgram) == "" {
 		os.Exit(runTests(m))
 	}

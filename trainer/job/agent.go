@@ -31,7 +31,10 @@ func (c Config) runnerConfig() runner.Config {
 	if grace == 0 {
 		grace = process.DefaultGracePeriod
 	}
-	return runner.Config{GracePeriod: grace + time.Second}
+	// A run that is stopped cancels its rollouts, of which agents hear with the next
+	// heartbeat: a person waits for it.
+	const heartbeat = 3 * time.Second
+	return runner.Config{GracePeriod: grace + time.Second, HeartbeatInterval: heartbeat}
 }
 
 // agentName is the command line, for people.

@@ -25,7 +25,10 @@ func (r *run) conclude(failure error) (*Result, error) {
 			result.Baseline = &seen
 		}
 	}
-	err := r.writeBest(result)
+	var err error
+	if result.Baseline == nil { // which looks for nothing better
+		err = r.writeBest(result)
+	}
 	err = errors.Join(err, r.writeReport(result))
 	return result, errors.Join(err, r.folder.save())
 }

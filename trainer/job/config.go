@@ -8,6 +8,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/rest"
 	"github.com/agl-go/agl/runner/process"
 	"github.com/agl-go/agl/trainer/runfile"
 )
@@ -132,6 +133,18 @@ func (c Config) storeToken() (string, error) {
 	if c.File.Store.Token != "" {
 		return c.secret("store.token", c.File.Store.Token)
 	}
-	token, _ := c.LookupEnv(tokenVariable)
+	if token, ok := c.LookupEnv(tokenVariable); ok && token != "" {
+		return token, nil
+	}
+	_, token := rest.SplitURL(c.File.Store.URL)
 	return token, nil
+}
+
+// storeURL is where the store of another process is found, without its token.
+func (c Config) storeURL() string {
+	if c.File.Store.URL == "" {
+		return "http://" + c.File.Store.Listen
+	}
+	public, _ := rest.SplitURL(c.File.Store.URL)
+	return public
 }

@@ -115,8 +115,11 @@ func (r *run) fit(ctx context.Context) (err error) {
 		config.Agent = agent
 	}
 	r.curve = &display.Curve{Display: display.New(cfg.Terminal, r.displayOptions(policy))}
-	shown := sync.OnceFunc(r.curve.Close)
-	defer shown()
+	defer r.curve.Close()
+	// Agents may take their time to end; who has pressed Ctrl-C is to know why.
+	defer context.AfterFunc(ctx, func() {
+		r.curve.OnNotice("stopping: agents have " + cfg.patience().String() + " to end; a second signal ends them at once")
+	})()
 	r.learner.display = &watched{Display: r.curve, run: r}
 	t, err := trainer.New(config)
 	if err != nil {
@@ -188,7 +191,7 @@ func (c Config) strategy(ctx context.Context, token string) (s execution.ClientS
 		Config: execution.Config{Role: c.Role, Token: token}, InProcess: true, GracefulTimeout: c.patience(), Logger: c.Logger,
 	}
 	if c.File.Store.URL != "" {
-		s.StoreURL, s.ExternalStore = c.File.Store.URL, true
+		s.StoreURL, s.ExternalStore = c.storeURL(), true
 		return s, s.StoreURL, nil
 	}
 	address := c.File.Store.Listen
@@ -219,10 +222,7 @@ func (c Config) runRunners(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	storeURL := c.File.Store.URL
-	if storeURL == "" {
-		storeURL = "http://" + c.File.Store.Listen
-	}
+	storeURL := c.storeURL()
 	agent, err := c.newAgent(storeURL, token)
 	if err != nil {
 		return err
@@ -259,8 +259,12 @@ func (c Config) algorithmName() string {
 type watched struct {
 	display.Display
 
-	run *run
+	run   *run
+	noted time.Time // after a task, which may be many a second
 }
+
+// betweenNotes is how far the record may be behind.
+const betweenNotes = time.Second
 
 // note saves what was used so far, so that a run which is killed has it.
 func (w *watched) note() {
@@ -274,6 +278,15 @@ func (w *watched) note() {
 func (w *watched) OnStep(s grpo.StepReport) {
 	w.Display.OnStep(s)
 	w.note()
+}
+
+// OnTask implements [display.Display].
+func (w *watched) OnTask(f baseline.Finished) {
+	w.Display.OnTask(f)
+	if time.Since(w.noted) > betweenNotes {
+		w.noted = time.Now()
+		w.note()
+	}
 }
 
 // OnRound implements [display.Display].

@@ -1,0 +1,322 @@
+package e2e
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+)
+
+// envAgent makes the test binary an agent that stays for many tasks, and says of
+// which kind.
+const envAgent = "AGL_E2E_AGENT"
+
+// The kinds of agents.
+const (
+	agentCounts = "counts" // rewards the number of the task, after a moment
+	agentAsks   = "asks"   // asks the model, and rewards what it likes to hear
+	agentHangs  = "hangs"  // has a child in a session of its own, and never ends
+)
+
+// stdioTask is the line that a kept process gets.
+type stdioTask struct {
+	AttemptID string `json:"attempt_id"`
+	Task      struct {
+		N int `json:"n"`
+	} `json:"task"`
+	Env map[string]string `json:"env"`
+}
+
+// agent serves tasks until its input ends.
+func agent(kind string) error {
+	scanner := bufio.NewScanner(os.Stdin)
+	for scanner.Scan() {
+		var t stdioTask
+		if err := json.Unmarshal(scanner.Bytes(), &t); err != nil {
+			return err
+		}
+		reward, err := work(kind, t)
+		if err != nil {
+			return err
+		}
+		fmt.Printf(`{"attempt_id":%q,"reward":%v}`+"\n", t.AttemptID, reward)
+	}
+	return scanner.Err()
+}
+
+func work(kind string, t stdioTask) (reward float64, err error) {
+	switch kind {
+	case agentAsks:
+		reply, err := ask(t)
+		return float64(strings.Count(reply, "7")+strings.Count(reply, "a")) / 4, err
+	case agentHangs:
+		child := exec.Command("sleep", "3600")
+		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := child.Start(); err != nil {
+			return 0, err
+		}
+		name := filepath.Join(os.Getenv("PIDS"), strconv.Itoa(os.Getpid())+"-"+strconv.Itoa(child.Process.Pid))
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			return 0, err
+		}
+		select {}
+	default:
+		const moment = 20 * time.Millisecond // so that a run takes a while
+		time.Sleep(moment)
+		return float64(t.Task.N%5) / 4, nil
+	}
+}
+
+// ask asks the model with the rollout's seed, so that the run can be repeated.
+func ask(t stdioTask) (string, error) {
+	body := fmt.Sprintf(`{"model":%q,"max_tokens":6,"seed":%s,"messages":[{"role":"user","content":"say %d"}]}`, t.Env["OPENAI_MODEL"], t.Env["AGL_SEED"], t.Task.N)
+	resp, err := http.Post(t.Env["OPENAI_BASE_URL"]+"/chat/completions", "application/json", strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	var completion struct {
+		Choices []struct {
+			Message struct {
+				Content string `json:"content"`
+			} `json:"message"`
+		} `json:"choices"`
+	}
+	if err := json.UnmarshalRead(resp.Body, &completion); err != nil {
+		return "", err
+	}
+	if resp.StatusCode != http.StatusOK || len(completion.Choices) == 0 {
+		return "", fmt.Errorf("the model's server answered %s", resp.Status)
+	}
+	return completion.Choices[0].Message.Content, nil
+}
+
+// runFile writes a run file for an agent of the kind, and its tasks.
+func runFile(t *testing.T, kind string, tasks int, rest string) (path string) {
+	t.Helper()
+	dir := t.TempDir()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines strings.Builder
+	for n := range tasks {
+		fmt.Fprintf(&lines, `{"n":%d}`+"\n", n)
+	}
+	text := fmt.Sprintf(`agent:
+  command: [%s]
+  env: {%s: %s, PIDS: %s}
+  keepalive: stdio
+  concurrency: 4
+  grace: 200ms
+data: {train: tasks.jsonl}
+seed: 5
+%s
+`, self, envAgent, kind, dir, rest)
+	path = filepath.Join(dir, "agl.yaml")
+	for name, content := range map[string]string{"tasks.jsonl": lines.String(), "agl.yaml": text} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return path
+}
+
+// train is agl train; what it writes is in a file.
+type train struct {
+	cmd *exec.Cmd
+	log string
+}
+
+func startTrain(t *testing.T, args ...string) *train {
+	t.Helper()
+	run := &train{cmd: exec.CommandContext(t.Context(), aglBinary, append([]string{"train"}, args...)...), log: filepath.Join(t.TempDir(), "log")}
+	log, err := os.Create(run.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close() // the program has it, too
+	run.cmd.Stdout, run.cmd.Stderr = log, log
+	run.cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+	if err := run.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
+
+// said is what the program has written so far.
+func (r *train) said(t *testing.T) string {
+	t.Helper()
+	return strings.Join(readLines(t, r.log), "")
+}
+
+// end waits for the program and checks its exit code; -1 is a signal.
+func (r *train) end(t *testing.T, want int) {
+	t.Helper()
+	err := r.cmd.Wait()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	if got := r.cmd.ProcessState.ExitCode(); got != want {
+		t.Fatalf("exit code %d, want %d\n%s", got, want, r.said(t))
+	}
+}
+
+// killWhen kills the program with SIGKILL once its metrics have so many lines.
+func (r *train) killWhen(t *testing.T, metrics string, count int) {
+	t.Helper()
+	eventually(t, "metrics", func() bool { return len(readLines(t, metrics)) >= count })
+	if err := r.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	r.end(t, -1)
+}
+
+// eventually waits for something to become true.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for: %s", what)
+		}
+	}
+}
+
+func readLines(t *testing.T, path string) []string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return slices.Collect(strings.Lines(string(data)))
+}
+
+// facts are the lines of a metrics file without what no two runs share: ids, and
+// how long things took.
+func facts(t *testing.T, path string) []string {
+	t.Helper()
+	varying := regexp.MustCompile(`"(rollout_id|resources_id)":"[^"]*",?|"seconds":\{[^}]*\},?|"tokens_per_second":[^,}]*,?`)
+	var all []string
+	for _, line := range readLines(t, path) {
+		all = append(all, varying.ReplaceAllString(line, ""))
+	}
+	slices.Sort(all) // tasks of the baseline end in any order
+	return all
+}
+
+// A run that is killed with SIGKILL and goes on ends with the facts of one that
+// was left alone: those of each task for the baseline, those of each step, to the
+// last digit of the loss, where a model is trained.
+func TestKilledTrainGoesOn(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		kind, rest  string
+		tasks, kill int // after so many lines of metrics
+	}{
+		"baseline": {kind: agentCounts, rest: "algorithm: {baseline: {}}", tasks: 120, kill: 30},
+		"grpo": {kind: agentAsks, tasks: 8, kill: 5, rest: `engine: {policy: {layers: 1, dim: 16, heads: 1, ff: 16}}
+algorithm: {grpo: {steps: 9, prompts_per_step: 3, group_size: 4, checkpoint_every: 2}}`},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := runFile(t, test.kind, test.tasks, test.rest)
+			whole, killed := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "killed")
+			startTrain(t, file, "--output", whole).end(t, 0)
+
+			first := startTrain(t, file, "--output", killed)
+			first.killWhen(t, filepath.Join(killed, "metrics.jsonl"), test.kill)
+			second := startTrain(t, file, "--output", killed)
+			second.end(t, 1)
+			if said := second.said(t); !strings.Contains(said, "not finished; go on with it by --resume") {
+				t.Errorf("a new run over the killed one: %s", said)
+			}
+			startTrain(t, "--resume", killed).end(t, 0)
+
+			want, got := facts(t, filepath.Join(whole, "metrics.jsonl")), facts(t, filepath.Join(killed, "metrics.jsonl"))
+			if !slices.Equal(want, got) {
+				t.Errorf("a run left alone:\n%s\nkilled and resumed:\n%s", strings.Join(want, ""), strings.Join(got, ""))
+			}
+			report, err := os.ReadFile(filepath.Join(killed, "report.md"))
+			if err != nil || !strings.Contains(string(report), "resumed once") {
+				t.Errorf("the report: %v\n%s", err, report)
+			}
+		})
+	}
+}
+
+// The first signal ends a run although its agents do not, and leaves nobody behind,
+// not even a child in another session; the second ends it at once.
+func TestTrainLeavesNobodyBehind(t *testing.T) {
+	t.Parallel()
+	for name, signals := range map[string][]os.Signal{
+		"interrupt":       {os.Interrupt},
+		"terminate":       {syscall.SIGTERM},
+		"a second signal": {os.Interrupt, os.Interrupt},
+		"kill":            {os.Kill},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := runFile(t, agentHangs, 8, "algorithm: {baseline: {}}")
+			run := startTrain(t, file)
+			const agents = 4
+			var pids []int
+			eventually(t, "agents", func() bool {
+				names, err := filepath.Glob(filepath.Join(filepath.Dir(file), "[0-9]*-[0-9]*"))
+				if err != nil || len(names) < agents {
+					return false
+				}
+				for _, name := range names {
+					for part := range strings.SplitSeq(filepath.Base(name), "-") {
+						pid, err := strconv.Atoi(part)
+						if err != nil {
+							t.Fatal(err)
+						}
+						pids = append(pids, pid)
+					}
+				}
+				return true
+			})
+			for i, signal := range signals {
+				if i > 0 {
+					eventually(t, "a word", func() bool { return strings.Contains(run.said(t), "a second signal ends them at once") })
+				}
+				if err := run.cmd.Process.Signal(signal); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := -1
+			if number, ok := signals[0].(syscall.Signal); ok && number != syscall.SIGKILL {
+				want = 128 + int(number)
+			}
+			run.end(t, want)
+			if want < 0 {
+				// The children of killed agents are only found by a run that lives on.
+				pids = slices.DeleteFunc(pids, func(pid int) bool { return isSleep(pid) && syscall.Kill(pid, syscall.SIGKILL) == nil })
+			}
+			eventually(t, "the end of all agents", func() bool {
+				return !slices.ContainsFunc(pids, func(pid int) bool { return syscall.Kill(pid, 0) == nil })
+			})
+			if want > 0 && !strings.Contains(run.said(t), "go on with:    agl train --resume "+filepath.Join(filepath.Dir(file), "runs", "agl")) {
+				t.Errorf("it does not say how to go on:\n%s", run.said(t))
+			}
+		})
+	}
+}
+
+func isSleep(pid int) bool {
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	return err == nil && strings.TrimSpace(string(name)) == "sleep"
+}

@@ -1,0 +1,155 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/algorithm/sft"
+	"github.com/agl-go/agl/policy"
+	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/tinker"
+)
+
+func tiny(t *testing.T) *Engine {
+	t.Helper()
+	e, err := New(Config{Policy: policy.Config{Layers: 1, Dim: 16, Heads: 1, FF: 16, Context: 16}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func conversations(t *testing.T, lines ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "conversations.jsonl")
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const hello = `{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"hello"}],"source":"by hand"}`
+
+func TestDemonstrationsNameWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	e := tiny(t)
+	for name, test := range map[string]struct{ line, want string }{
+		"not an object":     {`7`, "conversation 2: must be an object with messages"},
+		"a character":       {`{"messages":[{"role":"assistant","content":"Hi"}]}`, `conversation 2: messages[0].content: character 'H'`},
+		"a role":            {`{"messages":[{"role":"system","content":"x"}]}`, `conversation 2: messages[0].role: "system"`},
+		"nothing to learn":  {`{"messages":[{"role":"user","content":"hi"}]}`, "the assistant writes nothing"},
+		"longer than it is": {`{"messages":[{"role":"assistant","content":"much too long a reply"}]}`, "has 22 tokens, the model's context is 16"},
+	} {
+		_, err := e.Demonstrations(t.Context(), conversations(t, hello, test.line))
+		if !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: error is %v, want %q", name, err, test.want)
+		}
+	}
+	if _, err := e.Demonstrations(t.Context(), conversations(t)); !errors.Is(err, agl.ErrInvalid) {
+		t.Errorf("an empty file: %v", err)
+	}
+	data, err := e.Demonstrations(t.Context(), conversations(t, hello, hello))
+	if err != nil || len(data) != 2 {
+		t.Errorf("%d demonstrations, %v", len(data), err)
+	}
+}
+
+func TestWarmStartTeachesAndGoesOn(t *testing.T) {
+	t.Parallel()
+	e := tiny(t)
+	var losses []float64
+	w := WarmStart{
+		Path: conversations(t, hello), Steps: 60, Batch: 2, Model: tinker.CreateModelParams{Seed: 1}, OutDir: t.TempDir(),
+		OnStep: func(r sft.StepReport) { losses = append(losses, r.Loss) },
+	}
+	weights, err := e.WarmStart(t.Context(), w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(losses) != 60 || losses[59] > losses[0]/2 {
+		t.Errorf("losses %v", losses)
+	}
+	again, err := e.WarmStart(t.Context(), w)
+	if err != nil || again != weights || len(losses) != 60 {
+		t.Errorf("done again: %s and %s, %d steps, %v", weights, again, len(losses), err)
+	}
+}
+
+// models is a proxy's list.
+type models struct{ list []proxy.Model }
+
+func (m *models) SetModels(list []proxy.Model) error {
+	m.list = list
+	return nil
+}
+
+// elsewhere is the rest of the world.
+type elsewhere struct{}
+
+func (elsewhere) RoundTrip(req *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusTeapot, Body: http.NoBody, Request: req}, nil
+}
+
+func TestPublisherSwapsTheModel(t *testing.T) {
+	t.Parallel()
+	e := tiny(t)
+	transport := e.Transport(elsewhere{})
+	ask := func(url, model string) int {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/chat/completions",
+			strings.NewReader(`{"model":"`+model+`","max_tokens":2,"messages":[{"role":"user","content":"hi"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		if err := errors.Join(err, resp.Body.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode
+	}
+	here := e.Model().BaseURL
+	if got := ask("http://judge.example/v1", "judge"); got != http.StatusTeapot {
+		t.Errorf("another backend: status %d", got)
+	}
+	if got := ask(here, "v1"); got != http.StatusNotFound {
+		t.Errorf("before a publication: status %d", got)
+	}
+	listed := &models{}
+	publisher := e.Publisher(listed, proxy.Model{Name: "judge", BaseURL: "http://judge.example/v1"})
+	publish := func(ctx context.Context, version string) {
+		t.Helper()
+		path, err := e.Untrained(ctx, tinker.CreateModelParams{Seed: 1})
+		if err == nil {
+			err = publisher.Publish(ctx, grpo.Publication{Snapshot: path, Version: version})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, version := range []string{"v1", "v2", "v3"} {
+		publish(t.Context(), version)
+	}
+	if len(listed.list) != 2 || listed.list[0].Name != DefaultName || listed.list[0].BackendModel != "v3" || listed.list[0].Version != "v3" || listed.list[1].Name != "judge" {
+		t.Errorf("models %+v", listed.list)
+	}
+	for version, want := range map[string]int{"v1": http.StatusNotFound, "v2": http.StatusOK, "v3": http.StatusOK} {
+		if got := ask(here, version); got != want {
+			t.Errorf("%s: status %d, want %d", version, got, want)
+		}
+	}
+	if err := publisher.Publish(t.Context(), grpo.Publication{}); !errors.Is(err, agl.ErrInvalid) {
+		t.Errorf("a publication of nothing: %v", err)
+	}
+}

@@ -1,0 +1,299 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm/baseline"
+	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/policy"
+	"github.com/agl-go/agl/runner/process"
+	"github.com/agl-go/agl/trainer/runfile"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const tasks = `{"n":1}
+{"n":2}
+{"n":3}
+{"n":4}
+{"n":5}
+{"n":6}
+`
+
+// shellJob is a run of a shell script over six tasks.
+func shellJob(t *testing.T, script string) Config {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "tasks.jsonl")
+	if err := os.WriteFile(path, []byte(tasks), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return Config{
+		File: &runfile.File{
+			Agent:     runfile.Agent{Process: process.Config{Command: []string{"/bin/sh", "-c", script}, TempDir: dir, GracePeriod: time.Second}},
+			Data:      runfile.Data{Train: &runfile.Tasks{Path: path}, ValShare: 0.34},
+			Algorithm: runfile.Algorithm{Baseline: &baseline.Config{}},
+			Output:    filepath.Join(dir, "out"),
+			Seed:      7,
+		},
+		Source:  Source{Path: filepath.Join(dir, "agl.yaml"), Text: []byte("agent: …\n")},
+		Version: "v1", Environ: os.Environ(),
+	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	cfg := shellJob(t, `echo "{\"reward\": 0.$(echo $AGL_TASK | tr -dc 0-9)}"`)
+	result, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result.State != StateFinished || result.Baseline.Train.Rollouts != 4 || result.Baseline.Val.Rollouts != 2 {
+		t.Errorf("result %+v, %+v", result.Record, result.Baseline)
+	}
+	if got := result.Baseline.Train.RewardMean; got < 0.2499 || got > 0.2501 {
+		t.Errorf("mean reward %v, want 0.25", got)
+	}
+	report := read(t, result.Report)
+	for _, want := range []string{"The run is finished.", "| algorithm | baseline |", "| train | 4 | 4 | **0.250** | 4 | ok 4 |", "(curves/reward.svg)", "[agl.db](agl.db)"} {
+		if !strings.Contains(report, want) {
+			t.Errorf("the report lacks %q:\n%s", want, report)
+		}
+	}
+	record, source, err := Open(result.Output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(cfg.Source, source); diff != "" {
+		t.Errorf("source (-want +got):\n%s", diff)
+	}
+	if record.State != StateFinished || record.Algorithm != "baseline" || record.Version != "v1" {
+		t.Errorf("record %+v", record)
+	}
+	if strings.Count(read(t, filepath.Join(result.Output, metricsFile)), "\n") != 6 {
+		t.Error("metrics.jsonl has not a line for each task")
+	}
+
+	if _, err := Run(t.Context(), cfg); !errors.Is(err, agl.ErrConflict) || !strings.Contains(err.Error(), "a run that is finished") {
+		t.Errorf("a second run in the folder: %v", err)
+	}
+	cfg.Resume = true
+	again, err := Run(t.Context(), cfg)
+	if err != nil || again.State != StateFinished || again.Record.Resumed != 0 {
+		t.Errorf("going on with a finished run: %+v, %v", again, err)
+	}
+}
+
+// A run that is interrupted says so and goes on with what is left.
+func TestInterruptAndResume(t *testing.T) {
+	t.Parallel()
+	cfg := shellJob(t, `[ -e "$GO" ] || [ "$AGL_TASK" = '{"n":1}' ] || sleep 60; echo '{"reward": 1}'`)
+	gate := filepath.Join(filepath.Dir(cfg.Source.Path), "go")
+	cfg.Environ = append(cfg.Environ, "GO="+gate)
+	ctx, stop := context.WithCancelCause(t.Context())
+	defer stop(nil)
+	progress := &lines{seen: func(line string) {
+		if strings.HasPrefix(line, "task    1/6") {
+			stop(&execution.InterruptError{Signal: os.Interrupt})
+		}
+	}}
+	cfg.Out = progress
+	cfg.File.Agent.Concurrency = 2
+	result, err := Run(ctx, cfg)
+	if execution.ExitCode(err) != 130 || result == nil {
+		t.Fatalf("interrupted: %+v, %v", result, err)
+	}
+	report := read(t, result.Report)
+	if result.State != StateInterrupted || !strings.Contains(report, "The run was interrupted") || !strings.Contains(report, "agl train --resume "+cfg.File.Output) {
+		t.Errorf("state %s, report:\n%s", result.State, report)
+	}
+	if _, err := Run(t.Context(), cfg); !errors.Is(err, agl.ErrConflict) || !strings.Contains(err.Error(), "not finished") {
+		t.Errorf("a new run over an unfinished one: %v", err)
+	}
+
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Resume, cfg.Out = true, nil
+	result, err = Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result.State != StateFinished || result.Resumed != 1 || result.Baseline.Train.Rollouts != 4 || result.Baseline.Val.Rewarded != 2 {
+		t.Errorf("resumed: %+v, %+v", result.Record, result.Baseline)
+	}
+	if strings.Count(read(t, filepath.Join(result.Output, metricsFile)), `"index":0`) != 2 {
+		t.Error("the task that was done before was done again")
+	}
+}
+
+// lines hears lines of text.
+type lines struct{ seen func(line string) }
+
+func (l *lines) Write(p []byte) (int, error) {
+	for line := range strings.Lines(string(p)) {
+		l.seen(line)
+	}
+	return len(p), nil
+}
+
+func TestTry(t *testing.T) {
+	t.Parallel()
+	cfg := shellJob(t, `echo "no luck" >&2; exit 3`)
+	trial, err := Try(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if trial.Outcome.Kind != agl.OutcomeAgentError || !strings.Contains(trial.Outcome.Message, "no luck") || trial.Stderr != "no luck\n" {
+		t.Errorf("trial %+v", trial)
+	}
+	if string(trial.Rollout.Input) != `{"n":1}` || len(trial.Attempts) != 1 {
+		t.Errorf("rollout %s, %d attempts", trial.Rollout.Input, len(trial.Attempts))
+	}
+	if _, err := os.Stat(cfg.File.Output); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the output folder: %v", err)
+	}
+}
+
+// A failure is in the report, too.
+func TestFailureIsReported(t *testing.T) {
+	t.Parallel()
+	cfg := shellJob(t, "true")
+	cfg.File.Algorithm = runfile.Algorithm{GRPO: &grpo.Config{Steps: 1, PromptsPerStep: 1, GroupSize: 2}}
+	cfg.File.Engine = &runfile.Engine{Policy: &runfile.Policy{
+		Config:    policy.Config{Layers: 1, Dim: 16, Heads: 1, FF: 16},
+		WarmStart: &runfile.WarmStart{Path: filepath.Join(t.TempDir(), "none.jsonl")},
+	}}
+	result, err := Run(t.Context(), cfg)
+	if err == nil || result == nil || result.State != StateFailed {
+		t.Fatalf("result %+v, %v", result, err)
+	}
+	if report := read(t, result.Report); !strings.Contains(report, "**The run failed**") || !strings.Contains(report, "none.jsonl") {
+		t.Errorf("report:\n%s", report)
+	}
+}
+
+func TestFolderIsOneRunsAlone(t *testing.T) {
+	t.Parallel()
+	cfg := shellJob(t, "true").withDefaults()
+	held, _, err := openFolder(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := openFolder(cfg); !errors.Is(err, agl.ErrConflict) || !strings.Contains(err.Error(), "in use by process ") {
+		t.Errorf("while a run is there: %v", err)
+	}
+	if err := held.close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, prepare := range map[string]func(c *Config){
+		"is not empty (x)":         func(c *Config) { c.File.Output = folderWith(t, "x") },
+		"holds no run to go on":    func(c *Config) { c.File.Output, c.Resume = t.TempDir(), true },
+		"so that no run can go on": func(c *Config) { c.File.Output, c.Resume = filepath.Join(t.TempDir(), "none"), true },
+		"is not the record":        func(c *Config) { c.File.Output = folderWith(t, recordFile) },
+	} {
+		c, file := cfg, *cfg.File
+		c.File = &file
+		prepare(&c)
+		if _, _, err := openFolder(c); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("want %q, got %v", name, err)
+		}
+	}
+}
+
+func folderWith(t *testing.T, name string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte("?"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestData(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tasks.jsonl")
+	if err := os.WriteFile(path, []byte(tasks), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := &runfile.Tasks{Path: path}
+	tests := map[string]struct {
+		data       runfile.Data
+		train, val string
+	}{
+		"as it is":            {runfile.Data{Train: file}, "123456", ""},
+		"a share":             {runfile.Data{Train: file, ValShare: 0.3}, "1234", "56"},
+		"a small share":       {runfile.Data{Train: file, ValShare: 0.01}, "12345", "6"},
+		"a large share":       {runfile.Data{Train: file, ValShare: 0.99}, "1", "23456"},
+		"the first":           {runfile.Data{Train: &runfile.Tasks{Path: path, Limit: 2}, Val: &runfile.Tasks{Path: path, Limit: 1}}, "12", "1"},
+		"a limit over all":    {runfile.Data{Train: &runfile.Tasks{Path: path, Limit: 20}}, "123456", ""},
+		"shuffled, then some": {runfile.Data{Train: &runfile.Tasks{Path: path, Limit: 4}, Shuffle: true, Seed: 5, ValShare: 0.5}, "14", "23"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			train, val, err := loadData(test.data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := digits(train); got != test.train {
+				t.Errorf("train %s, want %s", got, test.train)
+			}
+			if got := digits(val); got != test.val {
+				t.Errorf("val %s, want %s", got, test.val)
+			}
+		})
+	}
+	if _, _, err := loadData(runfile.Data{Train: &runfile.Tasks{Path: path, Limit: 1}, ValShare: 0.5}); !errors.Is(err, agl.ErrInvalid) {
+		t.Errorf("a share of one task: %v", err)
+	}
+}
+
+func digits(tasks agl.Tasks) string {
+	var b strings.Builder
+	for _, task := range tasks {
+		b.WriteString(strings.Trim(string(task), `{}"n:`))
+	}
+	return b.String()
+}
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	for want, change := range map[string]func(c *Config){
+		"algorithm: got 0":    func(c *Config) { c.File.Algorithm = runfile.Algorithm{} },
+		"output: none given":  func(c *Config) { c.File.Output = "" },
+		"engine: none given":  func(c *Config) { c.File.Algorithm = runfile.Algorithm{GRPO: &grpo.Config{Steps: 1}} },
+		"data.train: none":    func(c *Config) { c.File.Data.Train = nil },
+		"store: neither url":  func(c *Config) { c.Role = execution.RoleRunner },
+		"AGL_NONE is not set": func(c *Config) { c.File.Store.Token = "env:AGL_NONE" },
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			cfg := shellJob(t, "true")
+			change(&cfg)
+			if _, err := Run(t.Context(), cfg); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), want) {
+				t.Errorf("error is %v", err)
+			}
+		})
+	}
+}
