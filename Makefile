@@ -39,6 +39,12 @@ clients: ## the real SDKs of OpenAI and Anthropic against the proxy
 e2e: ## real processes, real signals
 	$(GO) test -count=1 ./test/e2e ./test/recording ./test/stores ./test/training
 
+examples: ## every template of agl init and every example, with real SDKs, in short
+	vars=$$(test/examples/setup.sh) && env $$vars $(GO) test -count=1 -tags examples -timeout 30m ./test/examples
+
+examples-long: ## the same as they come, and the calculator in Python
+	vars=$$(test/examples/setup.sh) && env $$vars $(GO) test -count=1 -tags examples -timeout 1h -v ./test/examples -long
+
 chaos: ## servers and databases killed 100 times under load, damaged files, full disks
 	$(GO) test -count=1 ./test/chaos/history
 	$(GO) test -count=1 -timeout 1h -v ./test/chaos -kills 100
@@ -82,7 +88,7 @@ seeds: ## the calculator example with five seeds, the results as JSON
 apo: ## prompt tuning on tasks with known optima, 100 seeds each: found, covered by the interval, or nothing to find
 	$(GO) test -count=1 -timeout 1h -v ./test/apo
 
-full: test lint race compat e2e chaos seeds apo fuzz bench bench-store bench-overhead bench-apo bench-process ## everything, before a release
+full: test lint race compat e2e chaos seeds apo fuzz bench bench-store bench-overhead bench-apo bench-process examples-long ## everything, before a release
 
 clean:
 	rm -rf .cache agl
