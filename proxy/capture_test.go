@@ -77,11 +77,15 @@ func TestSpool(t *testing.T) {
 					closed(t, p)
 					p = unplugged(t, always, store, spooling(dir))
 				}
+				wantMetric(t, p, "agl_proxy_records_spooled 10")
 				back.Store(true)
 				if err := p.Flush(t.Context(), []string{"ro-1"}); err != nil {
 					t.Fatal(err)
 				}
 				checkSequence(t, store, 10)
+				synctest.Wait() // for the disk
+				wantMetric(t, p, "agl_proxy_records_spooled 0")
+				wantMetric(t, p, "agl_proxy_records_lost_total 0")
 				closed(t, p)
 				// Everything is stored, so a third one finds nothing.
 				p = unplugged(t, always, store, spooling(dir))
@@ -89,6 +93,14 @@ func TestSpool(t *testing.T) {
 				checkSequence(t, store, 10)
 			})
 		})
+	}
+}
+
+func wantMetric(t *testing.T, p *proxy.Proxy, line string) {
+	t.Helper()
+	got := admin(t, &http.Client{Transport: through{p, "127.0.0.1:5"}}, "", http.MethodGet, "/metrics", "")
+	if !strings.Contains(got, "\n"+line+"\n") {
+		t.Errorf("no %s in\n%s", line, got)
 	}
 }
 

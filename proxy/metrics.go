@@ -25,6 +25,8 @@ import (
 //	agl_proxy_calls                       by state (running at a backend, held by a pause)
 //	agl_proxy_paused                      1 or 0
 //	agl_proxy_capture_bytes               held by calls that are not stored yet
+//	agl_proxy_records_spooled             call records on disk, the store being away
+//	agl_proxy_records_lost_total          call records that will never be stored
 //	agl_proxy_cache_bytes                 held by the cache
 //
 // Latencies are histograms of seconds. A status of 499 is an agent that left.
@@ -37,7 +39,7 @@ type metrics struct {
 	calls                              sync.Map // [3]string → *callSeries
 	models                             sync.Map // string → *modelSeries
 	up, load, states, paused, captured *prometheus.Desc
-	kept, tries                        *prometheus.Desc
+	kept, tries, spooled, lost         *prometheus.Desc
 }
 
 // callSeries and modelSeries are children that have been looked up.
@@ -83,6 +85,8 @@ func newMetrics(p *Proxy) *metrics {
 		paused:    described("agl_proxy_paused", "Whether the proxy is paused."),
 		captured:  described("agl_proxy_capture_bytes", "Bytes held by calls that are not stored yet."),
 		kept:      described("agl_proxy_cache_bytes", "Bytes held by the cache."),
+		spooled:   described("agl_proxy_records_spooled", "Call records that are on disk until the store takes them."),
+		lost:      described("agl_proxy_records_lost_total", "Call records that will never be stored."),
 	}
 	// A registry of our own has nothing that these could clash with.
 	m.registry.MustRegister(m.total, m.latency, m.firstByte, m.queue, m.tokens, m.cached, collector{m, p})
@@ -98,7 +102,7 @@ type collector struct {
 
 // Describe is a collector's.
 func (s collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{s.m.up, s.m.load, s.m.states, s.m.paused, s.m.captured, s.m.kept, s.m.tries} {
+	for _, d := range []*prometheus.Desc{s.m.up, s.m.load, s.m.states, s.m.paused, s.m.captured, s.m.kept, s.m.tries, s.m.spooled, s.m.lost} {
 		to <- d
 	}
 }
@@ -128,6 +132,8 @@ func (s collector) Collect(to chan<- prometheus.Metric) {
 	gauge(s.m.paused, indicator(state.Mode != ""))
 	gauge(s.m.captured, float64(s.p.budget.held()))
 	gauge(s.m.kept, float64(s.p.cache.bytes()))
+	gauge(s.m.spooled, float64(s.p.recorder.spooledCalls()))
+	to <- prometheus.MustNewConstMetric(s.m.lost, prometheus.CounterValue, float64(s.p.recorder.losses.Load()))
 }
 
 func indicator(on bool) float64 {

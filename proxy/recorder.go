@@ -62,7 +62,8 @@ type recorder struct {
 	ended   chan struct{}      // closed when it is over
 	urgent  chan struct{}      // capacity 1: the end of a reply waits for its sequence id
 
-	away atomic.Bool // the last request to the store failed; changed under mu
+	losses atomic.Int64
+	away   atomic.Bool // the last request to the store failed; changed under mu
 
 	mu      sync.Mutex
 	waiting map[*call]struct{} // ended, without a sequence id so far
@@ -201,6 +202,7 @@ func (r *recorder) done(c *call, lost error) {
 }
 
 func (r *recorder) lose(c *call, err error) {
+	r.losses.Add(1)
 	r.log.Error("call record lost", "rollout", c.attempt.rollout.id, "attempt", c.attempt.id, "model", c.model, "error", err)
 	r.done(c, err)
 }

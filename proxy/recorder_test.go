@@ -409,6 +409,7 @@ func TestRecordsLost(t *testing.T) {
 		if n := len(store.calls()); n != 2 {
 			t.Errorf("%d calls stored, want 2", n)
 		}
+		wantMetric(t, p, "agl_proxy_records_lost_total 2")
 		if err := p.Close(t.Context()); !errors.Is(err, agl.ErrNotFound) {
 			t.Errorf("close after lost records: %v", err)
 		}

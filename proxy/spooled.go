@@ -177,6 +177,7 @@ func (r *recorder) openSpool() error {
 			return errors.Join(err, r.closeSpool())
 		}
 	}
+	r.losses.Store(int64(died))
 	if len(found)+died > 0 {
 		r.log.Warn("an earlier process left calls behind", "spooled", len(found), "lost", died)
 	}
@@ -320,6 +321,13 @@ func (r *recorder) nextSpooled(ctx context.Context) (batch []*call, ok bool) {
 		}
 		return batch, true
 	}
+}
+
+// spooledCalls is how many calls have their records on disk.
+func (r *recorder) spooledCalls() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.spooled)
 }
 
 func isClosed(c <-chan struct{}) bool {
