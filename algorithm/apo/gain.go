@@ -34,10 +34,13 @@ func (g Gain) Positive() bool { return !g.Tie() && g.Low > 0 }
 
 // pairedGain resamples the differences b−a with replacement and takes percentiles
 // of their means (Efron & Tibshirani 1993, An Introduction to the Bootstrap,
-// §13.3). Resampling n values gives means whose variance is too small by (n−1)/n
-// (Hesterberg 2015, The American Statistician 69:4, "narrowness bias"), so the
-// interval is widened by √(n/(n−1)) around the mean. Tasks that lack a score on
-// either side are left out.
+// §13.3). For few pairs that is too narrow for two reasons (Hesterberg 2015, The
+// American Statistician 69:4): resampling n values gives means whose variance is
+// too small by (n−1)/n, and how far the mean is off, in estimated standard errors,
+// has Student's distribution. So the interval is widened around the mean by
+// √(n/(n−1)) and by the ratio of the quantiles, which for a normal distribution is
+// his expanded percentile interval. Tasks that lack a score on either side are left
+// out.
 func pairedGain(a, b []agl.Null[float64], level float64, resamples int, seed uint64) Gain {
 	var diffs []float64
 	for i := range a {
@@ -62,9 +65,21 @@ func pairedGain(a, b []agl.Null[float64], level float64, resamples int, seed uin
 	slices.Sort(means)
 	tail := (1 - level) / 2
 	n := float64(len(diffs))
-	wider := math.Sqrt(n / (n - 1))
+	wider := math.Sqrt(n/(n-1)) * studentRatio(1-tail, n-1)
 	g.Low, g.High = mean+wider*(percentile(means, tail)-mean), mean+wider*(percentile(means, 1-tail)-mean)
 	return g
+}
+
+// studentRatio is how many times as far from 0 the quantile p of Student's
+// distribution is as that of the normal one, by the expansion in 1/freedom
+// (Abramowitz & Stegun 1964, 26.7.5); within 0.2 % for p = 0.975 from 5 degrees on.
+func studentRatio(p, freedom float64) float64 {
+	z := math.Sqrt2 * math.Erfinv(2*p-1)
+	z2 := z * z
+	g1 := (z2 + 1) / 4
+	g2 := ((5*z2+16)*z2 + 3) / 96
+	g3 := (((3*z2+19)*z2+17)*z2 - 15) / 384
+	return 1 + (g1+(g2+g3/freedom)/freedom)/freedom
 }
 
 // percentile interpolates between the two nearest of sorted values.

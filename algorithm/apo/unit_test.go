@@ -139,6 +139,18 @@ func TestPairedGain(t *testing.T) {
 	}
 }
 
+// TestStudentRatio compares with tables of both distributions.
+func TestStudentRatio(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ p, freedom, student, normal float64 }{
+		{0.975, 5, 2.5706, 1.9600}, {0.975, 23, 2.0687, 1.9600}, {0.95, 5, 2.0150, 1.6449}, {0.95, 30, 1.6973, 1.6449}, {0.995, 10, 3.1693, 2.5758},
+	} {
+		if got, want := studentRatio(tt.p, tt.freedom), tt.student/tt.normal; math.Abs(got/want-1) > 0.002 {
+			t.Errorf("p %v, %v degrees of freedom: got %v, want %v", tt.p, tt.freedom, got, want)
+		}
+	}
+}
+
 // TestStandings: a candidate whose hard task was masked is not ahead by it.
 func TestStandings(t *testing.T) {
 	t.Parallel()

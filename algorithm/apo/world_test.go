@@ -106,6 +106,9 @@ func search(t *testing.T, w apotest.World, cfg apo.Config) apo.Report {
 // it with many more seeds.
 func TestOptima(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("many searches of what other tests do once")
+	}
 	for _, w := range apotest.Worlds() {
 		t.Run(w.Name, func(t *testing.T) {
 			t.Parallel()
