@@ -54,7 +54,7 @@ type finding struct {
 type verdict string
 
 const (
-	fine    verdict = "ok"
+	fine  verdict = "ok"
 	warns verdict = "warn"
 	fails verdict = "FAIL"
 )

@@ -38,7 +38,7 @@ func (d *doctor) run(ctx context.Context, f *runfile.File, keeping bool) {
 	if f.Proxy != nil && f.Proxy.Listen != "" {
 		d.port(ctx, "proxy.listen", f.Proxy.Listen, fails)
 	}
-	d.writable("output", f.Output)
+	d.writable("output", f.Output, f.Output)
 }
 
 // agent says which program it is; that it is there has been seen when the file
@@ -244,7 +244,7 @@ func (d *doctor) database(ctx context.Context, name string) {
 		return
 	case backend.SQLite:
 		if _, err := os.Stat(dsn.Path); errors.Is(err, fs.ErrNotExist) {
-			d.writable("database", dsn.Path)
+			d.writable("database", dsn.Path, dsn.String())
 			return
 		}
 	case backend.Postgres:
@@ -272,7 +272,7 @@ func readStatus(ctx context.Context, dsn backend.DSN) (status store.DatabaseStat
 }
 
 // writable sees whether something can be made at a path, or in the folder there.
-func (d *doctor) writable(check, path string) {
+func (d *doctor) writable(check, path, shown string) {
 	const todo = "choose another folder, or make it writable"
 	folder := path
 	info, err := os.Stat(folder)
@@ -293,8 +293,8 @@ func (d *doctor) writable(check, path string) {
 	case err != nil:
 		d.add(check, fails, todo, "%v", err)
 	case folder == path:
-		d.add(check, fine, "", "%s is there", path)
+		d.add(check, fine, "", "%s is there", shown)
 	default:
-		d.add(check, fine, "", "%s can be made", path)
+		d.add(check, fine, "", "%s can be made", shown)
 	}
 }

@@ -92,7 +92,7 @@ func appendAny(dst []byte, value any) []byte {
 	case int:
 		return strconv.AppendInt(dst, int64(v), 10)
 	case float64:
-		return strconv.AppendFloat(dst, v, 'f', -1, 64)
+		return strconv.AppendFloat(dst, v, 'g', -1, 64)
 	case object:
 		return v.appendJSON(dst)
 	case []string:

@@ -55,7 +55,7 @@ func warmStart(to **WarmStart) yamlfile.Value {
 			key("file", `A JSON Lines file of {"messages": [{"role": …, "content": …}, …]}; the model learns the assistant's messages.`, yamlfile.File(&w.Path)).Required(),
 			key("steps", "Number of optimizer steps.", yamlfile.Integer(&w.Steps, yamlfile.Min(1))).Default(1200),
 			key("batch", "Conversations in a step.", yamlfile.Integer(&w.Batch, yamlfile.Min(1))).Default(32),
-		}, rate(&w.Schedule, "0.003 after a warm-up of a tenth of the steps, at most 100, when neither is here.")...)...).Check(oneRate)
+		}, rate(&w.Schedule, "0.003, falling to 0, after a warm-up of a tenth of the steps, at most 100, when neither is here.")...)...).Check(oneRate)
 	}, func(w WarmStart) { *to = &w })
 }
 

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agl-go/agl/proxy/proxytest"
+	"github.com/agl-go/agl/store/backend"
+)
+
+// examine runs the doctor and returns its findings as "state check: found → todo".
+func examine(t *testing.T, args ...string) (findings []string, err error) {
+	t.Helper()
+	var out bytes.Buffer
+	m := &Main{Stdout: &out, Stderr: io.Discard}
+	if err := m.ParseFlags(append([]string{"doctor", "--json"}, args...)); err != nil {
+		t.Fatal(err)
+	}
+	err = m.Run(t.Context())
+	m.Close()
+	var doc struct {
+		Checks []finding `json:"checks"`
+		Failed int       `json:"failed"`
+	}
+	if err := json.Unmarshal(out.Bytes(), &doc); err != nil {
+		t.Fatalf("%v in %s", err, &out)
+	}
+	failed := 0
+	for _, f := range doc.Checks {
+		if f.State == fails {
+			failed++
+		}
+		line := fmt.Sprintf("%s %s: %s", f.State, f.Check, f.Found)
+		if f.Todo != "" {
+			line += " → " + f.Todo
+		}
+		findings = append(findings, line)
+	}
+	if failed != doc.Failed || (failed > 0) != (err != nil) {
+		t.Errorf("%d checks failed, the document says %d, the command %v", failed, doc.Failed, err)
+	}
+	return findings, err
+}
+
+// like compares findings with what is wanted, in which … stands for anything.
+func like(t *testing.T, want, got []string) {
+	t.Helper()
+	same := len(want) == len(got)
+	for i := 0; same && i < len(want); i++ {
+		begin, end, dots := strings.Cut(want[i], "…")
+		same = got[i] == want[i] || dots && strings.HasPrefix(got[i], begin) && strings.HasSuffix(got[i], end)
+	}
+	if !same {
+		t.Error(cmp.Diff(want, got))
+	}
+}
+
+func put(t *testing.T, dir, name, text string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A backend is asked as the proxy asks, which shows what it can be used for.
+func TestDoctorModels(t *testing.T) {
+	t.Parallel()
+	model := proxytest.Text(func(string, int) string { return "ok" })
+	start := func(script proxytest.Script) string {
+		server := proxytest.NewServer(script)
+		t.Cleanup(server.Close)
+		return server.BaseURL()
+	}
+	engine, hosted := start(model.VLLM()), start(model.OpenAI())
+	mute := start(func(ctx context.Context, r proxytest.Request) proxytest.Reply {
+		r.Body = bytes.Replace(r.Body, []byte(`"return_token_ids":true`), []byte(`"ignored":1`), 1)
+		return model.VLLM()(ctx, r)
+	})
+	locked := start(func(context.Context, proxytest.Request) proxytest.Reply {
+		return proxytest.Reply{Status: 401, Body: `{"error":{"message":"who are you?"}}`}
+	})
+	renamed := start(func(ctx context.Context, r proxytest.Request) proxytest.Reply {
+		if bytes.Contains(r.Body, []byte(`"max_tokens"`)) {
+			return proxytest.Reply{Status: 400, Body: `{"error":{"message":"Unsupported parameter: use 'max_completion_tokens' instead."}}`}
+		}
+		return model.VLLM()(ctx, r)
+	})
+	dir := t.TempDir()
+	file := put(t, dir, "agl.yaml", fmt.Sprintf(`
+data: {train: tasks.jsonl}
+algorithm: {baseline: }
+store: {listen: 127.0.0.1:0, db: 'memory:'}
+proxy:
+  models:
+    - {name: engine, base_url: %q}
+    - {name: mute, base_url: %q}
+    - {name: hosted, base_url: %q}
+    - {name: declared, base_url: %q, text_only: true}
+    - {name: locked, base_url: %q}
+    - {name: renamed, base_url: %q}
+    - {name: secret, base_url: %q, api_key: env:AGL_NO_SUCH_KEY}
+`, engine, mute, hosted, hosted, locked, renamed, engine))
+	put(t, dir, "tasks.jsonl", "1\n2\n")
+	got, _ := examine(t, file)
+	like(t, []string{
+		"ok run file: …/runs/agl",
+		"ok agent: none in this process: runners elsewhere do the tasks",
+		"ok data.train: 2 tasks",
+		"ok model engine: answers in …, with token ids and log-probabilities",
+		"warn model mute: answers in …, with log-probabilities but without token ids: fine for apo and baseline, not for grpo → for grpo take an engine that gives both, as vLLM does from 0.10.2 on",
+		"FAIL model hosted: " + hosted + ": answers 400: … → set text_only: true; that is fine for apo and baseline, not for grpo",
+		"ok model declared: answers in …; text only: fine for apo and baseline, not for grpo",
+		"FAIL model locked: " + locked + ": answers 401: who are you? → give its key: api_key: env:NAME",
+		"ok model renamed: answers in …, with token ids and log-probabilities",
+		"FAIL secret: proxy.models[6].api_key is taken from the environment variable AGL_NO_SUCH_KEY, which is not set → set AGL_NO_SUCH_KEY",
+		"warn database: in memory: everything is lost when the run ends → name a file in store.db to keep the run",
+		"ok store.listen: 127.0.0.1:0 is free",
+		"ok output: …/runs/agl can be made",
+	}, got)
+}
+
+// Tasks, conversations, the database and the ports are looked at before a run
+// stumbles over them.
+func TestDoctorRun(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	file := put(t, dir, "agl.yaml", fmt.Sprintf(`
+agent: {command: [sh]}
+data: {train: {file: tasks.csv, limit: 1}, val: broken.jsonl}
+engine: {policy: {context: 32, warm_start: {file: demos.jsonl}}}
+algorithm: {grpo: {steps: 1}}
+store: {listen: %q}
+`, taken.Addr()))
+	put(t, dir, "tasks.csv", "q,a\n1,2\n3,4\n")
+	put(t, dir, "broken.jsonl", "{}\n{\n")
+	put(t, dir, "demos.jsonl", `{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"HO"}]}`)
+	database := filepath.Join(dir, "runs", "agl", "agl.db")
+	want := []string{
+		"ok run file: …/runs/agl",
+		"ok agent: sh is …/sh",
+		"ok data.train: 2 tasks, of which 1 are used",
+		"FAIL data.val: " + filepath.Join(dir, "broken.jsonl") + ":2: … → mend the file; this is its first mistake",
+		"ok engine: the embedded policy: 48 tokens, gives token ids and log-probabilities",
+		"FAIL warm start: " + filepath.Join(dir, "demos.jsonl") + ": conversation 1: … → mend the file, or change engine.policy",
+		"ok database: sqlite:" + database + " can be made",
+		"FAIL store.listen: " + taken.Addr().String() + " is in use → end the program that has it, or choose another",
+		"ok output: " + filepath.Dir(database) + " can be made",
+	}
+	got, _ := examine(t, file)
+	like(t, want, got)
+	if _, err := os.Stat(filepath.Dir(database)); err == nil {
+		t.Error("the doctor made the output folder")
+	}
+
+	if err := os.MkdirAll(filepath.Dir(database), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	dsn, err := backend.Parse("sqlite:" + database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	driver, err := backend.Open(t.Context(), backend.Config{DSN: dsn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want[6] = "FAIL database: sqlite:" + database + " is in use → end the program that has it, or give the URL of its store in store.url"
+	want[8] = "ok output: " + filepath.Dir(database) + " is there"
+	got, _ = examine(t, file)
+	like(t, want, got)
+	if err := driver.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want[6] = "ok database: sqlite:" + database + " opens; it holds 0 rollouts"
+	got, _ = examine(t, file)
+	like(t, want, got)
+}
+
+// A store is asked with its token.
+func TestDoctorStore(t *testing.T) {
+	t.Parallel()
+	url, stop, err := startServer("store", "--port=0", "--db=memory:", "--token=right")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	dir := t.TempDir()
+	file := put(t, dir, "agl.yaml", "data: {train: tasks.jsonl}\nalgorithm: {baseline: }\nstore: {url: '"+url+"'}\n")
+	put(t, dir, "tasks.jsonl", "")
+	got, _ := examine(t, file, "--token=right")
+	like(t, []string{
+		"ok run file: …", "ok agent: …", "FAIL data.train: " + filepath.Join(dir, "tasks.jsonl") + " is empty → put a task into it",
+		"ok store: " + url + " answers and takes the token; it holds 0 rollouts", "ok output: …",
+	}, got)
+	got, _ = examine(t, "--store="+url, "--token=wrong")
+	like(t, []string{"FAIL store: " + url + " answers, but does not take the token: … → set AGL_TOKEN to the token that the store was started with"}, got)
+	got, _ = examine(t, "--store=http://127.0.0.1:1")
+	like(t, []string{"FAIL store: http://127.0.0.1:1: … → start one there with agl store, or name another"}, got)
+}
+
+// Without a file the ports are looked at that programs take by themselves, and
+// nothing that is found there is a failure.
+func TestDoctorAlone(t *testing.T) {
+	t.Parallel()
+	got, err := examine(t)
+	if err != nil || len(got) < 2 {
+		t.Errorf("%v: %v", err, got)
+	}
+}
+
+// The table says what to do below what was found.
+func TestDoctorTable(t *testing.T) {
+	t.Parallel()
+	file := put(t, t.TempDir(), "wrong.yaml", "agent: {command: [sh]}\ndata: {}\nalgorithm: {baseline: }\n")
+	var out bytes.Buffer
+	m := &Main{Stdout: &out, Stderr: io.Discard}
+	if err := m.ParseFlags([]string{"doctor", file, "--store=http://127.0.0.1:1"}); err != nil {
+		t.Fatal(err)
+	}
+	err := m.Run(t.Context())
+	want := "FAIL  run file  " + file + ":2: data.train: missing, the file of the tasks to train with\n" +
+		"FAIL  store     http://127.0.0.1:1: Health: the store's server does not answer: dial tcp 127.0.0.1:1: connect: connection refused\n" +
+		"                → start one there with agl store, or name another\n"
+	if err == nil || err.Error() != "2 checks failed" || out.String() != want {
+		t.Errorf("error %v\n%s", err, cmp.Diff(want, out.String()))
+	}
+}
