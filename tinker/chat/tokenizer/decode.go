@@ -1,0 +1,187 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// byteLevelByte is the byte that a character of the byte-level alphabet stands for; ok is false for others.
+// Bytes that print stand for themselves, and the other 68 for the characters from U+0100 on.
+func byteLevelByte(c rune) (b byte, ok bool) {
+	prints := func(c rune) bool {
+		return c >= '!' && c <= '~' || c >= '¡' && c <= '¬' || c >= '®' && c <= 'ÿ'
+	}
+	switch {
+	case prints(c):
+		return byte(c), true
+	case c < 0x100:
+		return 0, false
+	}
+	n := rune(0x100)
+	for b := range rune(0x100) {
+		if !prints(b) {
+			if n == c {
+				return byte(b), true
+			}
+			n++
+		}
+	}
+	return 0, false
+}
+
+// byteLevelText is the text of a token of the byte-level alphabet. A token with any other character, which
+// only added ones have, is its own text.
+func byteLevelText(token string) string {
+	var b strings.Builder
+	for _, c := range token {
+		one, ok := byteLevelByte(c)
+		if !ok {
+			return token
+		}
+		b.WriteByte(one)
+	}
+	return b.String()
+}
+
+// Decode returns the text of ids, special tokens included. Bytes that make no character become U+FFFD, as the
+// reference has it: one for each broken sequence, or with byte fallback one for each byte of a run of byte
+// tokens that is not UTF-8. Unknown ids have no text.
+func (t *Tokenizer) Decode(ids []int32) string { return t.decode(ids, false) }
+
+// DecodeText is Decode without special tokens.
+func (t *Tokenizer) DecodeText(ids []int32) string { return t.decode(ids, true) }
+
+func (t *Tokenizer) decode(ids []int32, skip bool) string {
+	d := Decoder{t: t, skip: skip}
+	var b strings.Builder
+	for _, id := range ids {
+		b.WriteString(d.Add(id))
+	}
+	b.WriteString(d.Flush())
+	return b.String()
+}
+
+// Decoder decodes ids as they come. The texts that it returns, one after the other, are what Decode gives for
+// all ids together: it holds bytes back until they are a character or cannot become one.
+type Decoder struct {
+	t       *Tokenizer
+	skip    bool
+	pending []byte // the start of a character; with byte fallback, a run of byte tokens
+}
+
+// NewDecoder makes a decoder. It leaves special tokens out if skipSpecial is set.
+func (t *Tokenizer) NewDecoder(skipSpecial bool) *Decoder { return &Decoder{t: t, skip: skipSpecial} }
+
+// Add decodes an id and returns the text that is certain by now.
+func (d *Decoder) Add(id int32) string {
+	if id < 0 || int(id) >= len(d.t.tokens) || d.skip && d.t.special[id] {
+		return ""
+	}
+	token := d.t.tokens[id]
+	if !d.t.byteLevel {
+		if b, ok := d.t.fallback(id, token); ok {
+			d.pending = append(d.pending, b)
+			return ""
+		}
+		return d.Flush() + strings.ReplaceAll(token, d.t.spaceMark, " ")
+	}
+	if len(d.pending) == 0 && utf8.ValidString(token) {
+		return token
+	}
+	d.pending = append(d.pending, token...)
+	text, rest := validUTF8(d.pending, false)
+	d.pending = append(d.pending[:0], rest...)
+	return text
+}
+
+// Flush returns the text of what was held back, which nothing more can complete.
+func (d *Decoder) Flush() string {
+	if len(d.pending) == 0 {
+		return ""
+	}
+	var text string
+	switch {
+	case d.t.byteLevel:
+		text, _ = validUTF8(d.pending, true)
+	case utf8.Valid(d.pending):
+		text = string(d.pending)
+	default:
+		text = strings.Repeat("\ufffd", len(d.pending))
+	}
+	d.pending = d.pending[:0]
+	return text
+}
+
+// fallback is the byte of a byte token.
+func (t *Tokenizer) fallback(id int32, token string) (byte, bool) {
+	if len(token) != len("<0x00>") || token[0] != '<' {
+		return 0, false
+	}
+	high, low := strings.IndexByte("0123456789ABCDEF", token[3]), strings.IndexByte("0123456789ABCDEF", token[4])
+	if high < 0 || low < 0 {
+		return 0, false
+	}
+	b := byte(high<<4 | low)
+	return b, t.bytes[b] == id
+}
+
+// validUTF8 is the text of b, each maximal part of a character that is broken off replaced by U+FFFD (Unicode
+// section 3.9, "U+FFFD Substitution of Maximal Subparts"). What may still become a character is left, unless
+// it is the end.
+func validUTF8(b []byte, end bool) (text string, rest []byte) {
+	var out strings.Builder
+	for len(b) > 0 {
+		c, n := utf8.DecodeRune(b)
+		if c != utf8.RuneError || n > 1 {
+			out.Write(b[:n])
+			b = b[n:]
+			continue
+		}
+		n, open := subpart(b)
+		if open && !end {
+			return out.String(), b
+		}
+		out.WriteString("\ufffd")
+		b = b[n:]
+	}
+	return out.String(), nil
+}
+
+// subpart is the length of the longest start of b that could begin a character, at least 1; open says that it
+// is all of b, so that more could complete it.
+func subpart(b []byte) (n int, open bool) {
+	var more int
+	low, high := byte(0x80), byte(0xbf)
+	switch c := b[0]; {
+	case c >= 0xc2 && c <= 0xdf:
+		more = 1
+	case c >= 0xe0 && c <= 0xef:
+		more = 2
+		switch c {
+		case 0xe0:
+			low = 0xa0
+		case 0xed:
+			high = 0x9f
+		}
+	case c >= 0xf0 && c <= 0xf4:
+		more = 3
+		switch c {
+		case 0xf0:
+			low = 0x90
+		case 0xf4:
+			high = 0x8f
+		}
+	default:
+		return 1, false
+	}
+	for n = 1; n <= more; n++ {
+		if n == len(b) {
+			return n, true
+		}
+		if b[n] < low || b[n] > high {
+			return n, false
+		}
+		low, high = 0x80, 0xbf
+	}
+	return n, false
+}
