@@ -126,7 +126,7 @@ func writeStarter(dir string, files []starterFile) error {
 		}
 	}
 	if len(there) > 0 {
-		return fmt.Errorf("init: %s is there already in %s, and nothing was written; name another folder, or move it away", strings.Join(there, ", "), dir)
+		return fmt.Errorf("init: %s: there already in %s, so nothing was written; name another folder, or move them away", strings.Join(there, ", "), dir)
 	}
 	const dirMode = 0o755
 	if err := os.MkdirAll(dir, dirMode); err != nil {
