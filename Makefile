@@ -88,7 +88,7 @@ seeds: ## the calculator example with five seeds, the results as JSON
 apo: ## prompt tuning on tasks with known optima, 100 seeds each: found, covered by the interval, or nothing to find
 	$(GO) test -count=1 -timeout 1h -v ./test/apo
 
-full: test lint race compat e2e chaos seeds apo fuzz bench bench-store bench-overhead bench-apo bench-process examples-long ## everything, before a release
+full: test lint race compat python clients e2e chaos seeds apo fuzz bench bench-store bench-overhead bench-apo bench-process examples-long ## everything, before a release
 
 clean:
 	rm -rf .cache agl
