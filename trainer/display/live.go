@@ -216,7 +216,7 @@ func (v view) drawRounds(line func(label, text string)) {
 	}
 	line("rounds", fmt.Sprintf("%s %d/%d  %s", bar(done, v.Rounds), done, v.Rounds, dimStyle.Render(v.timeLeft(v.Began, done, v.Rounds))))
 	if v.round != nil {
-		line("best", fmt.Sprintf("%s  gain %s", v.round.Best, gain(v.round.Gain)))
+		line("best", fmt.Sprintf("%s  gain %s", v.round.Best, Gain(v.round.Gain)))
 		line("model calls", spent(v.round.Spent))
 	}
 }

@@ -61,7 +61,7 @@ func (p *plain) OnValidation(step int, r algorithm.Report) {
 
 func (p *plain) OnRound(r apo.Round) {
 	p.line("round %2d  %d new candidates  best %s  gain %s  model calls %s  %s",
-		r.Round, r.Candidates, r.Best, gain(r.Gain), spent(r.Spent), p.elapsed())
+		r.Round, r.Candidates, r.Best, Gain(r.Gain), spent(r.Spent), p.elapsed())
 }
 
 // taskLines is how many lines a trial run has at most.
@@ -101,7 +101,8 @@ func meanReward(f baseline.Finished) string {
 	return fmt.Sprintf("%.3f", f.RewardMean)
 }
 
-func gain(g apo.Gain) string {
+// Gain writes how much better prompts are, with its interval.
+func Gain(g apo.Gain) string {
 	if g.Pairs == 0 {
 		return "none"
 	}

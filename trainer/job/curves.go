@@ -2,6 +2,7 @@ package job
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/algorithm/baseline"
 	"github.com/agl-go/agl/algorithm/grpo"
@@ -76,6 +78,18 @@ func readMetrics[T any](path string) (values []T, err error) {
 		}
 		values = append(values, value)
 	}
+}
+
+// writeMetrics writes such a file.
+func writeMetrics[T any](path string, values []T) error {
+	var b bytes.Buffer
+	for _, v := range values {
+		if err := json.MarshalWrite(&b, v, json.Deterministic(true)); err != nil {
+			return fmt.Errorf("write metrics: %w", err)
+		}
+		b.WriteByte('\n')
+	}
+	return algorithm.WriteFileAtomic(path, b.Bytes())
 }
 
 func stepCurves(steps []grpo.StepReport) []curve {

@@ -179,7 +179,7 @@ func reportAPO(b *bytes.Buffer, r *apo.Report) {
 	if len(r.Rounds) > 0 {
 		b.WriteString("\n| round | new candidates | best | gain | model calls | tokens |\n|---|---|---|---|---|---|\n")
 		for _, one := range r.Rounds {
-			fmt.Fprintf(b, "| %d | %d | `%s` | %+.3f (%.3f to %.3f) | %d | %s |\n", one.Round, one.Candidates, cell(one.Best), one.Gain.Mean, one.Gain.Low, one.Gain.High,
+			fmt.Fprintf(b, "| %d | %d | `%s` | %s | %d | %s |\n", one.Round, one.Candidates, cell(one.Best), display.Gain(one.Gain),
 				one.Spent.Calls, display.Count(one.Spent.PromptTokens+one.Spent.CompletionTokens))
 		}
 	}
@@ -231,6 +231,7 @@ func (r *run) tail(b *bytes.Buffer) {
 		{bestDir, "the best prompts as files, or where the weights are: best.json"},
 		{"checkpoints", "where the training goes on from"},
 		{weightsDir, "weights of the embedded model"},
+		{"journal.jsonl", "where the search goes on from"},
 		{"report.json", "every candidate of the search"},
 		{databaseFile, "the store: every rollout and span; look into it with `agl store --db sqlite:" + databaseFile + "` and `agl rollouts`"},
 	} {

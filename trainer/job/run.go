@@ -259,8 +259,9 @@ func (c Config) algorithmName() string {
 type watched struct {
 	display.Display
 
-	run   *run
-	noted time.Time // after a task, which may be many a second
+	run    *run
+	noted  time.Time // after a task, which may be many a second
+	rounds []apo.Round
 }
 
 // betweenNotes is how far the record may be behind.
@@ -292,6 +293,10 @@ func (w *watched) OnTask(f baseline.Finished) {
 // OnRound implements [display.Display].
 func (w *watched) OnRound(r apo.Round) {
 	w.Display.OnRound(r)
+	w.rounds = append(w.rounds, r) // a search that goes on tells of all of them
+	if err := writeMetrics(w.run.folder.file(metricsFile), w.rounds); err != nil {
+		w.run.cfg.Logger.Warn("the metrics of the run are behind", "error", err)
+	}
 	w.note()
 }
 
