@@ -69,7 +69,7 @@ type doctor struct {
 	findings []finding
 }
 
-func (d *doctor) add(check string, state verdict, todo, format string, args ...any) {
+func (d *doctor) addf(check string, state verdict, todo, format string, args ...any) {
 	d.findings = append(d.findings, finding{Check: check, State: state, Found: fmt.Sprintf(format, args...), Todo: todo})
 }
 
@@ -107,16 +107,16 @@ func (c *doctorCommand) run(ctx context.Context, m *Main) error {
 func (c *doctorCommand) lookAtFile(ctx context.Context, d *doctor) {
 	file, err := runfile.Read(c.File)
 	if wrong, ok := errors.AsType[*runfile.Error](err); ok {
-		for _, line := range strings.Split(wrong.Error(), "\n") {
-			d.add("run file", fails, "", "%s", line)
+		for line := range strings.SplitSeq(wrong.Error(), "\n") {
+			d.addf("run file", fails, "", "%s", line)
 		}
 		return
 	}
 	if err != nil {
-		d.add("run file", fails, "name one that can be read; agl init makes one", "%v", err)
+		d.addf("run file", fails, "name one that can be read; agl init makes one", "%v", err)
 		return
 	}
-	d.add("run file", fine, "", "%s: %s", c.File, describeRun(file))
+	d.addf("run file", fine, "", "%s: %s", c.File, describeRun(file))
 	d.run(ctx, file, c.StoreURL == "")
 }
 
@@ -182,6 +182,6 @@ func (d *doctor) secret(field, value string) bool {
 	if !isEnv || os.Getenv(name) != "" {
 		return true
 	}
-	d.add("secret", fails, "set "+name, "%s is taken from the environment variable %s, which is not set", field, name)
+	d.addf("secret", fails, "set "+name, "%s is taken from the environment variable %s, which is not set", field, name)
 	return false
 }

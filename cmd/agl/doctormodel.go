@@ -29,15 +29,15 @@ func (d *doctor) model(ctx context.Context, check string, model proxy.Model) {
 	case err != nil:
 		d.failedModel(ctx, check, model, err)
 	case got.ids && got.logprobs:
-		d.add(check, fine, "", "answers in %s, with token ids and log-probabilities", took)
+		d.addf(check, fine, "", "answers in %s, with token ids and log-probabilities", took)
 	case model.TextOnly || model.API != proxy.APIOpenAI:
-		d.add(check, fine, "", "answers in %s; text only: fine for apo and baseline, not for grpo", took)
+		d.addf(check, fine, "", "answers in %s; text only: fine for apo and baseline, not for grpo", took)
 	case got.ids:
-		d.add(check, warns, engines, "answers in %s, with token ids but without log-probabilities: fine for apo and baseline, not for grpo", took)
+		d.addf(check, warns, engines, "answers in %s, with token ids but without log-probabilities: fine for apo and baseline, not for grpo", took)
 	case got.logprobs:
-		d.add(check, warns, engines, "answers in %s, with log-probabilities but without token ids: fine for apo and baseline, not for grpo", took)
+		d.addf(check, warns, engines, "answers in %s, with log-probabilities but without token ids: fine for apo and baseline, not for grpo", took)
 	default:
-		d.add(check, warns, engines, "answers in %s, text only: fine for apo and baseline, not for grpo", took)
+		d.addf(check, warns, engines, "answers in %s, text only: fine for apo and baseline, not for grpo", took)
 	}
 }
 
@@ -59,7 +59,7 @@ func (d *doctor) failedModel(ctx context.Context, check string, model proxy.Mode
 			}
 		}
 	}
-	d.add(check, fails, todo, "%s: %v", redactURL(model.BaseURL), err)
+	d.addf(check, fails, todo, "%s: %v", redactURL(model.BaseURL), err)
 }
 
 // refusalError is a status that is none of success.

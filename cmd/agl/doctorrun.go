@@ -45,15 +45,15 @@ func (d *doctor) run(ctx context.Context, f *runfile.File, keeping bool) {
 // was read.
 func (d *doctor) agent(f *runfile.File) {
 	if len(f.Agent.Process.Command) == 0 {
-		d.add("agent", fine, "", "none in this process: runners elsewhere do the tasks")
+		d.addf("agent", fine, "", "none in this process: runners elsewhere do the tasks")
 		return
 	}
 	path, err := exec.LookPath(f.Agent.Process.Command[0])
 	if err != nil {
-		d.add("agent", fails, "install it, or name another in agent.command", "%v", err)
+		d.addf("agent", fails, "install it, or name another in agent.command", "%v", err)
 		return
 	}
-	d.add("agent", fine, "", "%s is %s", f.Agent.Process.Command[0], path)
+	d.addf("agent", fine, "", "%s is %s", f.Agent.Process.Command[0], path)
 }
 
 // data reads all the tasks.
@@ -68,15 +68,15 @@ func (d *doctor) data(f *runfile.File) {
 		n, err := countTasks(part.tasks)
 		switch {
 		case err != nil:
-			d.add(part.name, fails, "mend the file; this is its first mistake", "%v", err)
+			d.addf(part.name, fails, "mend the file; this is its first mistake", "%v", err)
 		case n == 0:
-			d.add(part.name, fails, "put a task into it", "%s is empty", part.tasks.Path)
+			d.addf(part.name, fails, "put a task into it", "%s is empty", part.tasks.Path)
 		case part.name == "data.train" && f.Data.ValShare > 0 && n == 1:
-			d.add(part.name, fails, "add tasks, or leave out data.val_share", "%s has 1 task, of which none can be taken for validation", part.tasks.Path)
+			d.addf(part.name, fails, "add tasks, or leave out data.val_share", "%s has 1 task, of which none can be taken for validation", part.tasks.Path)
 		case part.tasks.Limit > 0 && part.tasks.Limit < n:
-			d.add(part.name, fine, "", "%s, of which %d are used", count(n, "task"), part.tasks.Limit)
+			d.addf(part.name, fine, "", "%s, of which %d are used", count(n, "task"), part.tasks.Limit)
 		default:
-			d.add(part.name, fine, "", "%s", count(n, "task"))
+			d.addf(part.name, fine, "", "%s", count(n, "task"))
 		}
 	}
 }
@@ -105,19 +105,19 @@ func (d *doctor) engine(ctx context.Context, f *runfile.File) {
 	p := f.Engine.Policy
 	e, err := engine.New(engine.Config{Policy: p.Config, Characters: p.Characters})
 	if err != nil {
-		d.add("engine", fails, "change engine.policy", "%v", err)
+		d.addf("engine", fails, "change engine.policy", "%v", err)
 		return
 	}
-	d.add("engine", fine, "", "the embedded policy: %s, gives token ids and log-probabilities", count(e.Tokenizer.Vocab(), "token"))
+	d.addf("engine", fine, "", "the embedded policy: %s, gives token ids and log-probabilities", count(e.Tokenizer.Vocab(), "token"))
 	if p.WarmStart == nil {
 		return
 	}
 	data, err := e.Demonstrations(ctx, p.WarmStart.Path)
 	if err != nil {
-		d.add("warm start", fails, "mend the file, or change engine.policy", "%v", err)
+		d.addf("warm start", fails, "mend the file, or change engine.policy", "%v", err)
 		return
 	}
-	d.add("warm start", fine, "", "%s", count(len(data), "conversation"))
+	d.addf("warm start", fine, "", "%s", count(len(data), "conversation"))
 }
 
 // models tries every backend that the run calls.
@@ -170,11 +170,11 @@ func (d *doctor) store(ctx context.Context, url, token string) {
 	shown := redactURL(url)
 	switch {
 	case errors.Is(err, agl.ErrUnauthorized):
-		d.add("store", fails, "set AGL_TOKEN to the token that the store was started with", "%s answers, but does not take the token: %v", shown, err)
+		d.addf("store", fails, "set AGL_TOKEN to the token that the store was started with", "%s answers, but does not take the token: %v", shown, err)
 	case err != nil:
-		d.add("store", fails, "start one there with agl store, or name another", "%s: %v", shown, err)
+		d.addf("store", fails, "start one there with agl store, or name another", "%s: %v", shown, err)
 	default:
-		d.add("store", fine, "", "%s answers and takes the token; it holds %s", shown, count(stats.TotalRollouts, "rollout"))
+		d.addf("store", fine, "", "%s answers and takes the token; it holds %s", shown, count(stats.TotalRollouts, "rollout"))
 	}
 }
 
@@ -206,7 +206,7 @@ func (d *doctor) defaultStore(ctx context.Context) {
 	if _, err := d.ask(ctx, defaultStoreURL, d.token); err == nil || errors.Is(err, agl.ErrUnauthorized) {
 		d.store(ctx, defaultStoreURL, d.token)
 	} else {
-		d.add("store", warns, "agl store starts one; agl train needs none, it brings its own", "there is none at %s", defaultStoreURL)
+		d.addf("store", warns, "agl store starts one; agl train needs none, it brings its own", "there is none at %s", defaultStoreURL)
 		d.port(ctx, "port of agl store", storeAddress, warns)
 	}
 	d.port(ctx, "port of agl proxy", proxyAddress, warns)
@@ -221,11 +221,11 @@ func (d *doctor) port(ctx context.Context, check, address string, state verdict)
 	}
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		d.add(check, state, "end the program that has it, or choose another", "%s is in use", address)
+		d.addf(check, state, "end the program that has it, or choose another", "%s is in use", address)
 	case err != nil:
-		d.add(check, state, "choose an address of this machine", "%v", err)
+		d.addf(check, state, "choose an address of this machine", "%v", err)
 	default:
-		d.add(check, fine, "", "%s is free", address)
+		d.addf(check, fine, "", "%s is free", address)
 	}
 }
 
@@ -235,12 +235,12 @@ func (d *doctor) database(ctx context.Context, name string) {
 	defer cancel()
 	dsn, err := backend.Parse(name)
 	if err != nil {
-		d.add("database", fails, "change store.db", "%v", err)
+		d.addf("database", fails, "change store.db", "%v", err)
 		return
 	}
 	switch dsn.Kind {
 	case backend.Memory:
-		d.add("database", warns, "name a file in store.db to keep the run", "in memory: everything is lost when the run ends")
+		d.addf("database", warns, "name a file in store.db to keep the run", "in memory: everything is lost when the run ends")
 		return
 	case backend.SQLite:
 		if _, err := os.Stat(dsn.Path); errors.Is(err, fs.ErrNotExist) {
@@ -252,13 +252,13 @@ func (d *doctor) database(ctx context.Context, name string) {
 	status, err := readStatus(ctx, dsn)
 	switch {
 	case err != nil:
-		d.add("database", fails, "look at what it says, and at store.db", "%s: %v", dsn, err)
+		d.addf("database", fails, "look at what it says, and at store.db", "%s: %v", dsn, err)
 	case status.SchemaVersion > status.KnownVersion:
-		d.add("database", fails, "take a newer agl", "%s: its schema is %d, this program knows up to %d", dsn, status.SchemaVersion, status.KnownVersion)
+		d.addf("database", fails, "take a newer agl", "%s: its schema is %d, this program knows up to %d", dsn, status.SchemaVersion, status.KnownVersion)
 	case status.InUse && dsn.Kind == backend.SQLite:
-		d.add("database", fails, "end the program that has it, or give the URL of its store in store.url", "%s is in use", dsn)
+		d.addf("database", fails, "end the program that has it, or give the URL of its store in store.url", "%s is in use", dsn)
 	default:
-		d.add("database", fine, "", "%s opens; it holds %s", dsn, count(status.Contents.TotalRollouts, "rollout"))
+		d.addf("database", fine, "", "%s opens; it holds %s", dsn, count(status.Contents.TotalRollouts, "rollout"))
 	}
 }
 
@@ -291,10 +291,10 @@ func (d *doctor) writable(check, path, shown string) {
 	}
 	switch {
 	case err != nil:
-		d.add(check, fails, todo, "%v", err)
+		d.addf(check, fails, todo, "%v", err)
 	case folder == path:
-		d.add(check, fine, "", "%s is there", shown)
+		d.addf(check, fine, "", "%s is there", shown)
 	default:
-		d.add(check, fine, "", "%s can be made", shown)
+		d.addf(check, fine, "", "%s can be made", shown)
 	}
 }

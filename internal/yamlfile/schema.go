@@ -96,7 +96,7 @@ func appendAny(dst []byte, value any) []byte {
 	case object:
 		return v.appendJSON(dst)
 	case []string:
-		return appendArray(dst, v, func(dst []byte, s string) []byte { return appendText(dst, s) })
+		return appendArray(dst, v, appendText)
 	case []object:
 		return appendArray(dst, v, func(dst []byte, o object) []byte { return o.appendJSON(dst) })
 	default:
