@@ -10,6 +10,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/runner/process"
+	"github.com/agl-go/agl/trainer/display"
 	"github.com/agl-go/agl/trainer/job"
 	"github.com/agl-go/agl/trainer/runfile"
 )
@@ -98,8 +99,13 @@ func (c *trainCommand) config(m *Main) (job.Config, error) {
 		File: file, Source: source, Resume: c.Resume != "", Role: role, Version: version(),
 		Environ: os.Environ(), LookupEnv: os.LookupEnv, Listening: m.Listening,
 		Out: m.Stdout, Terminal: isTerminal(m.Stdout),
-		Logger: logFlags{LogLevel: c.LogLevel, LogFormat: c.LogFormat}.logger(m.Stderr),
 	}
+	flags, logs := logFlags{LogLevel: c.LogLevel, LogFormat: c.LogFormat}, m.Stderr
+	if isTerminal(m.Stdout) && isTerminal(m.Stderr) {
+		cfg.Log = display.NewLog(m.Stderr)
+		logs = cfg.Log
+	}
+	cfg.Logger = flags.logger(logs)
 	switch url := os.Getenv(execution.EnvStoreURL); {
 	case c.Store != nil:
 		cfg.StoreURL = string(*c.Store)

@@ -45,6 +45,8 @@ type Options struct {
 	// Tokens, if not nil, tells the tokens of all model calls so far. It must not
 	// block.
 	Tokens func() Tokens
+	// Log, if not nil, is that of a program whose log is read on the same terminal.
+	Log *Log
 }
 
 // Tokens are what model calls have used.

@@ -23,13 +23,15 @@ import (
 type live struct {
 	grpo.UnimplementedProgress
 	program *tea.Program
+	log     *Log
 	done    chan struct{}
 }
 
 // newLive starts the view; it leaves signals and the keyboard alone.
 func newLive(o Options) *live {
-	l := &live{done: make(chan struct{})}
+	l := &live{log: o.Log, done: make(chan struct{})}
 	l.program = tea.NewProgram(newView(o), tea.WithInput(nil), tea.WithOutput(o.Out), tea.WithoutSignalHandler())
+	l.log.lead(func(text string) { l.program.Println(text) })
 	go func() {
 		defer close(l.done)
 		if _, err := l.program.Run(); err != nil {
@@ -75,6 +77,7 @@ func (l *live) OnValidation(step int, r algorithm.Report) {
 // Close draws the last state and waits until the terminal is the program's no
 // more.
 func (l *live) Close() {
+	l.log.lead(nil)
 	l.program.Quit()
 	<-l.done
 }

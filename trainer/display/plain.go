@@ -21,7 +21,7 @@ type plain struct {
 	printed int        // twentieths of a trial run that have a line
 }
 
-func (p *plain) line(format string, args ...any) {
+func (p *plain) linef(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	fmt.Fprintf(p.Out, format+"\n", args...)
@@ -33,13 +33,13 @@ const warmStartLines = 100
 
 func (p *plain) OnWarmStart(r sft.StepReport) {
 	if r.Step%warmStartLines == 0 || r.Step == r.Steps {
-		p.line("warm start %4d/%d  loss %.3f  %s", r.Step, r.Steps, r.Loss, p.elapsed())
+		p.linef("warm start %4d/%d  loss %.3f  %s", r.Step, r.Steps, r.Loss, p.elapsed())
 	}
 }
 
 func (p *plain) OnStart(s grpo.Start) {
 	if s.Resumed {
-		p.line("resumes after step %d of %d", s.Step, s.Steps)
+		p.linef("resumes after step %d of %d", s.Step, s.Steps)
 	}
 }
 
@@ -51,16 +51,16 @@ func (p *plain) OnStep(r grpo.StepReport) {
 	if len(r.Forms) > 0 {
 		forms = "  " + Forms(r.Forms)
 	}
-	p.line("step %4d/%d  reward %.3f  pass %.3f%s  masked %d  %.0f tokens/s%s  %s",
+	p.linef("step %4d/%d  reward %.3f  pass %.3f%s  masked %d  %.0f tokens/s%s  %s",
 		r.Step, r.Steps, r.RewardMean, r.PassRate, forms, sumMasked(r.Masked), r.TokensPerSecond, p.cost(), p.elapsed())
 }
 
 func (p *plain) OnValidation(step int, r algorithm.Report) {
-	p.line("validation after step %d: pass rate %s", step, withForms(Rate(r.Rate), r.Forms))
+	p.linef("validation after step %d: pass rate %s", step, withForms(Rate(r.Rate), r.Forms))
 }
 
 func (p *plain) OnRound(r apo.Round) {
-	p.line("round %2d  %d new candidates  best %s  gain %s  model calls %s  %s",
+	p.linef("round %2d  %d new candidates  best %s  gain %s  model calls %s  %s",
 		r.Round, r.Candidates, r.Best, Gain(r.Gain), spent(r.Spent), p.elapsed())
 }
 
@@ -74,13 +74,13 @@ func (p *plain) OnTask(f baseline.Finished) {
 	p.printed = part
 	p.mu.Unlock()
 	if due {
-		p.line("task %4d/%d  reward %s  failed %d%s  %s", f.Done, f.Total, meanReward(f), f.Failed, p.cost(), p.elapsed())
+		p.linef("task %4d/%d  reward %s  failed %d%s  %s", f.Done, f.Total, meanReward(f), f.Failed, p.cost(), p.elapsed())
 	}
 }
 
-func (p *plain) OnWarning(w grpo.Warning) { p.line("warning: %s", w.Message) }
+func (p *plain) OnWarning(w grpo.Warning) { p.linef("warning: %s", w.Message) }
 
-func (p *plain) OnNotice(text string) { p.line("%s", text) }
+func (p *plain) OnNotice(text string) { p.linef("%s", text) }
 
 func (p *plain) Close() {}
 

@@ -10,6 +10,7 @@ import (
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/rest"
 	"github.com/agl-go/agl/runner/process"
+	"github.com/agl-go/agl/trainer/display"
 	"github.com/agl-go/agl/trainer/runfile"
 )
 
@@ -43,6 +44,8 @@ type Config struct {
 	Out io.Writer
 	// Terminal says that Out can be redrawn.
 	Terminal bool
+	// Log, if not nil, is what Logger writes to, on the terminal that Out is on.
+	Log *display.Log
 	// Logger hears what the parts do; nil discards.
 	Logger *slog.Logger
 }

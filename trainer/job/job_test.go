@@ -99,7 +99,7 @@ func TestRun(t *testing.T) {
 	}
 	cfg.Resume = true
 	again, err := Run(t.Context(), cfg)
-	if err != nil || again.State != StateFinished || again.Record.Resumed != 0 {
+	if err != nil || again.State != StateFinished || again.Resumed != 0 {
 		t.Errorf("going on with a finished run: %+v, %v", again, err)
 	}
 }
@@ -285,6 +285,7 @@ func TestValidate(t *testing.T) {
 		"engine: none given":  func(c *Config) { c.File.Algorithm = runfile.Algorithm{GRPO: &grpo.Config{Steps: 1}} },
 		"data.train: none":    func(c *Config) { c.File.Data.Train = nil },
 		"store: neither url":  func(c *Config) { c.Role = execution.RoleRunner },
+		"proxy.public_url":    func(c *Config) { c.File.Proxy = &runfile.Proxy{Listen: ":4799"} },
 		"AGL_NONE is not set": func(c *Config) { c.File.Store.Token = "env:AGL_NONE" },
 	} {
 		t.Run(want, func(t *testing.T) {

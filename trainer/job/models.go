@@ -1,6 +1,7 @@
 package job
 
 import (
+	"net"
 	"net/http"
 	"path/filepath"
 
@@ -69,6 +70,38 @@ func (c Config) newProxy(e *engine.Engine, token string) *trainer.Proxy {
 		cfg.Model = cfg.Models[0].Name
 	}
 	return trainer.NewProxy(cfg)
+}
+
+// reach looks whether runners elsewhere, if there may be any, find the models: an
+// address that nobody can be sent to is an error, one that only this machine has is
+// worth a notice.
+func (c Config) reach() (notice string, err error) {
+	p := c.File.Proxy
+	if p == nil {
+		p = &runfile.Proxy{}
+	}
+	if host, _, err := net.SplitHostPort(p.Listen); err == nil && unspecified(host) && p.Config.PublicURL == "" {
+		return "", agl.Errorf(agl.CodeInvalid, "proxy.public_url: none given, and proxy.listen is %s: agents must be told where they find the proxy", p.Listen)
+	}
+	store, _, err := net.SplitHostPort(c.File.Store.Listen)
+	if err != nil || loopback(store) {
+		return "", nil
+	}
+	if host, _, err := net.SplitHostPort(p.Listen); err != nil || loopback(host) {
+		return "runners on other machines find the store, but not the models: set proxy.listen, and proxy.public_url", nil
+	}
+	return "", nil
+}
+
+// unspecified reports whether a server of that host listens on every address.
+func unspecified(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "" || ip != nil && ip.IsUnspecified()
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // otherModels are those of the proxy that nobody trains.

@@ -86,6 +86,10 @@ func (r *run) fit(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	notice, err := cfg.reach()
+	if err != nil {
+		return err
+	}
 	policy, err := cfg.newEngine(r.folder.path)
 	if err != nil {
 		return err
@@ -116,6 +120,9 @@ func (r *run) fit(ctx context.Context) (err error) {
 	}
 	r.curve = &display.Curve{Display: display.New(cfg.Terminal, r.displayOptions(policy))}
 	defer r.curve.Close()
+	if notice != "" && r.learner.proxy != nil {
+		r.curve.OnNotice(notice)
+	}
 	// Agents may take their time to end; who has pressed Ctrl-C is to know why.
 	defer context.AfterFunc(ctx, func() {
 		r.curve.OnNotice("stopping: agents have " + cfg.patience().String() + " to end; a second signal ends them at once")
@@ -140,7 +147,7 @@ func closeListener(s execution.ClientServer) error {
 }
 
 func (r *run) displayOptions(policy *engine.Engine) display.Options {
-	o := display.Options{Out: r.cfg.Out, Began: r.folder.opened}
+	o := display.Options{Out: r.cfg.Out, Began: r.folder.opened, Log: r.cfg.Log}
 	file := r.cfg.File
 	if policy != nil && file.Engine.Policy.WarmStart != nil {
 		if o.WarmSteps = file.Engine.Policy.WarmStart.Steps; o.WarmSteps == 0 {

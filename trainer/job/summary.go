@@ -75,14 +75,14 @@ func (r *Result) WriteSummary(path string) error {
 func (r *Result) Print(w io.Writer, terminal bool) error {
 	p := &printer{w: w}
 	if terminal && r.Curve != "" {
-		p.line("\npass rate of each step's rollouts\n%s", r.Curve)
+		p.linef("\npass rate of each step's rollouts\n%s", r.Curve)
 	}
 	switch {
 	case r.GRPO != nil && r.GRPO.Before != nil && r.GRPO.After != nil:
-		p.line("\nvalidation tasks, before: %s", display.Rate(r.GRPO.Before.Rate))
-		p.line("validation tasks, after:  %s", display.Rate(r.GRPO.After.Rate))
+		p.linef("\nvalidation tasks, before: %s", display.Rate(r.GRPO.Before.Rate))
+		p.linef("validation tasks, after:  %s", display.Rate(r.GRPO.After.Rate))
 		if len(r.GRPO.After.Forms) > 0 {
-			p.line("after, by form of task:   %s", display.Forms(r.GRPO.After.Forms))
+			p.linef("after, by form of task:   %s", display.Forms(r.GRPO.After.Forms))
 		}
 	case r.APO != nil:
 		p.prompts(r.APO)
@@ -91,13 +91,13 @@ func (r *Result) Print(w io.Writer, terminal bool) error {
 		p.counts("validation", r.Baseline.Val)
 	}
 	if r.Usage.Calls > 0 {
-		p.line("model calls: %s", display.Tokens{Calls: r.Usage.Calls, Prompt: r.Usage.PromptTokens, Completion: r.Usage.CompletionTokens})
+		p.linef("model calls: %s", display.Tokens{Calls: r.Usage.Calls, Prompt: r.Usage.PromptTokens, Completion: r.Usage.CompletionTokens})
 	}
 	switch r.State {
 	case StateFinished:
-		p.line("\nreport: %s", r.Report)
+		p.linef("\nreport: %s", r.Report)
 	default:
-		p.line("\nreport so far: %s\ngo on with:    agl train --resume %s", r.Report, r.Output)
+		p.linef("\nreport so far: %s\ngo on with:    agl train --resume %s", r.Report, r.Output)
 	}
 	return p.err
 }
@@ -108,7 +108,7 @@ type printer struct {
 	err error
 }
 
-func (p *printer) line(format string, args ...any) {
+func (p *printer) linef(format string, args ...any) {
 	if p.err == nil {
 		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
 	}
@@ -117,16 +117,16 @@ func (p *printer) line(format string, args ...any) {
 func (p *printer) prompts(r *apo.Report) {
 	switch {
 	case r.Improved:
-		p.line("\nbetter prompts: %+.3f reward (%.3f to %.3f, %d pairs of rollouts)", r.Gain.Mean, r.Gain.Low, r.Gain.High, r.Gain.Pairs)
+		p.linef("\nbetter prompts: %+.3f reward (%.3f to %.3f, %d pairs of rollouts)", r.Gain.Mean, r.Gain.Low, r.Gain.High, r.Gain.Pairs)
 	case r.Finished:
-		p.line("\nno prompts are better beyond doubt; the first ones stay")
+		p.linef("\nno prompts are better beyond doubt; the first ones stay")
 	default:
-		p.line("\nthe search has not come to its end")
+		p.linef("\nthe search has not come to its end")
 	}
 	for _, one := range r.Best.Prompts {
-		p.line("\n%s:\n%s", one.Name, one.Prompt)
+		p.linef("\n%s:\n%s", one.Name, one.Prompt)
 	}
-	p.line("\ncalls that make prompts: %d, %s tokens, $%.4f", r.Spent.Calls, display.Count(r.Spent.PromptTokens+r.Spent.CompletionTokens), r.Spent.Dollars)
+	p.linef("\ncalls that make prompts: %d, %s tokens, $%.4f", r.Spent.Calls, display.Count(r.Spent.PromptTokens+r.Spent.CompletionTokens), r.Spent.Dollars)
 }
 
 func (p *printer) counts(name string, c baseline.Counts) {
@@ -137,7 +137,7 @@ func (p *printer) counts(name string, c baseline.Counts) {
 	if c.Rewarded > 0 {
 		mean = fmt.Sprintf("mean reward %.3f of %d", c.RewardMean, c.Rewarded)
 	}
-	p.line("%s: %d tasks, %s, %s", name, c.Rollouts, mean, outcomes(c))
+	p.linef("%s: %d tasks, %s, %s", name, c.Rollouts, mean, outcomes(c))
 }
 
 // outcomes counts the tasks by how they ended.
