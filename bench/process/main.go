@@ -57,7 +57,7 @@ func run(ctx context.Context, opt options) error {
 	if opt.Rollouts < 2 || opt.Concurrency < 1 || opt.Rounds < 1 {
 		return errors.New("--rollouts must be at least 2, --concurrency and --rounds at least 1")
 	}
-	var ratios []float64
+	var ratios, cpuRatios []float64
 	for round := range opt.Rounds {
 		// The bare loop runs before and after, so that a machine that gets slower or
 		// faster meanwhile does so for both.
@@ -77,39 +77,45 @@ func run(ctx context.Context, opt options) error {
 		if err != nil {
 			return err
 		}
-		bare := float64(opt.Rollouts) / (before + after).Seconds()
-		rollouts := float64(opt.Rollouts) / system.took.Seconds()
-		ratios = append(ratios, rollouts/bare)
-		fmt.Printf("bare loop      %7.0f processes/s\nrollouts       %7.0f per second, %d at once, %d in all\n", bare, rollouts, opt.Concurrency, opt.Rollouts)
+		bare := float64(opt.Rollouts) / (before.wall + after.wall).Seconds()
+		rollouts := float64(opt.Rollouts) / system.took.wall.Seconds()
+		bareCPU, rolloutCPU := (before.cpu+after.cpu)/time.Duration(opt.Rollouts), system.took.cpu/time.Duration(opt.Rollouts)
+		ratios, cpuRatios = append(ratios, rollouts/bare), append(cpuRatios, float64(bareCPU)/float64(rolloutCPU))
+		fmt.Printf("bare loop      %7.0f processes/s, %v CPU each\n", bare, bareCPU.Round(time.Microsecond))
+		fmt.Printf("rollouts       %7.0f per second, %v CPU each, %d at once, %d in all\n", rollouts, rolloutCPU.Round(time.Microsecond), opt.Concurrency, opt.Rollouts)
 		fmt.Printf("               goroutines %d, %d at most, %d afterwards\n", system.before.goroutines, system.peak.goroutines, system.after.goroutines)
 		fmt.Printf("               open files %d, %d at most, %d afterwards\n", system.before.files, system.peak.files, system.after.files)
 		fmt.Printf("               left behind: %d processes, %d files\n", system.processes, system.leftovers)
 	}
 	slices.Sort(ratios)
+	slices.Sort(cpuRatios)
 	ratio := ratios[len(ratios)/2]
 	verdict := "reached"
 	if ratio < opt.Target {
 		verdict = "missed"
 	}
-	fmt.Printf("ratio %.2f, target %.2f: %s\n", ratio, opt.Target, verdict)
+	fmt.Printf("ratio %.2f, target %.2f: %s (of CPU %.2f, which says more while the machine does other work)\n", ratio, opt.Target, verdict, cpuRatios[len(cpuRatios)/2])
 	return nil
 }
 
 // measureBare starts the program n times and waits for it each time.
-func measureBare(ctx context.Context, opt options, n int) (took time.Duration, err error) {
+func measureBare(ctx context.Context, opt options, n int) (took spent, err error) {
 	dir, err := os.MkdirTemp(opt.Dir, "bench-process-")
 	if err != nil {
-		return 0, err
+		return spent{}, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	task := filepath.Join(dir, "task.json")
 	if err := os.WriteFile(task, taskInput(0), 0o600); err != nil {
-		return 0, err
+		return spent{}, err
 	}
 	var next atomic.Int64
 	failed := make([]error, opt.Concurrency)
 	var workers sync.WaitGroup
-	began := time.Now()
+	watch, err := startWatch()
+	if err != nil {
+		return spent{}, err
+	}
 	for worker := range opt.Concurrency {
 		workers.Go(func() {
 			environ := append(os.Environ(), "AGL_TASK_FILE="+task, "AGL_RESULT_FILE="+filepath.Join(dir, strconv.Itoa(worker)))
@@ -121,14 +127,15 @@ func measureBare(ctx context.Context, opt options, n int) (took time.Duration, e
 		})
 	}
 	workers.Wait()
-	return time.Since(began), errors.Join(failed...)
+	took, err = watch.stop()
+	return took, errors.Join(append(failed, err)...)
 }
 
 func taskInput(i int) []byte { return fmt.Appendf(nil, `{"question": "what is %d plus %d?"}`, i, i) }
 
 // cost is what a round of rollouts took.
 type cost struct {
-	took                time.Duration
+	took                spent
 	before, peak, after usage
 	processes           int // that are still there
 	leftovers           int // files and folders of attempts that are still there
@@ -202,11 +209,14 @@ func (c *cost) rollouts(ctx context.Context, opt options, dir, attempts, profile
 	if err != nil {
 		return err
 	}
-	stopWatching := watch(&c.peak)
-	began := time.Now()
-	err = r.Run(ctx)
-	c.took = time.Since(began)
-	if err := errors.Join(err, stopWatching(), stopProfile()); err != nil {
+	stopPeaks := watchPeaks(&c.peak)
+	watch, err := startWatch()
+	if err != nil {
+		return err
+	}
+	errRun := r.Run(ctx)
+	c.took, err = watch.stop()
+	if err := errors.Join(errRun, err, stopPeaks(), stopProfile()); err != nil {
 		return err
 	}
 	return verify(ctx, s, opt.Rollouts)
