@@ -91,7 +91,7 @@ func (c *trainCommand) config(m *Main) (job.Config, error) {
 	if err != nil {
 		return job.Config{}, err
 	}
-	file, source, err := c.read()
+	file, source, err := c.read(role)
 	if err != nil {
 		return job.Config{}, err
 	}
@@ -128,7 +128,7 @@ func (c *trainCommand) role(getenv func(string) string) (execution.Role, error) 
 }
 
 // read reads the run file, or the one of the run that goes on.
-func (c *trainCommand) read() (*runfile.File, job.Source, error) {
+func (c *trainCommand) read(role execution.Role) (*runfile.File, job.Source, error) {
 	source := job.Source{Path: c.File}
 	if c.Resume != "" {
 		_, kept, err := job.Open(c.Resume)
@@ -146,7 +146,15 @@ func (c *trainCommand) read() (*runfile.File, job.Source, error) {
 			source.Seed = agl.Some(*c.Seed)
 		}
 	}
-	file, err := runfile.Parse(source.Path, source.Text, filepath.Dir(source.Path))
+	var elsewhere []runfile.Part
+	switch role {
+	case execution.RoleAlgorithm:
+		elsewhere = []runfile.Part{runfile.PartAgent}
+	case execution.RoleRunner:
+		elsewhere = []runfile.Part{runfile.PartAlgorithm}
+	case execution.RoleBoth:
+	}
+	file, err := runfile.Parse(source.Path, source.Text, filepath.Dir(source.Path), elsewhere...)
 	if err != nil {
 		return nil, source, err
 	}

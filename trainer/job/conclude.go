@@ -25,6 +25,10 @@ func (r *run) conclude(failure error) (*Result, error) {
 			result.Baseline = &seen
 		}
 	}
+	if r.guard != nil && failure == nil {
+		result.Warning = r.guard.warning()
+		r.notes.first(result.Warning)
+	}
 	var err error
 	if result.Baseline == nil { // which looks for nothing better
 		err = r.writeBest(result)

@@ -193,6 +193,28 @@ func TestFailureIsReported(t *testing.T) {
 	}
 }
 
+// An agent that never does a task ends the run, if there are tasks enough to tell,
+// and is named in the report otherwise.
+func TestHopelessAgent(t *testing.T) {
+	t.Parallel()
+	cfg := shellJob(t, `echo "no module named agent" >&2; exit 1`)
+	result, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const why = "the agent has failed all of its 6 attempts, the last one so: the agent ended with exit status 1: no module named agent"
+	if report := read(t, result.Report); !strings.Contains(report, "## Warnings\n\n- "+why) || !strings.Contains(result.Warning, why) {
+		t.Errorf("warning %q, report:\n%s", result.Warning, report)
+	}
+
+	cfg = shellJob(t, "exit 1")
+	cfg.File.Algorithm.Baseline = &baseline.Config{Epochs: 10}
+	result, err = Run(t.Context(), cfg)
+	if !errors.Is(err, agl.ErrIllegalState) || !strings.Contains(err.Error(), "failed all of its 32 attempts") || result.State != StateFailed {
+		t.Errorf("%+v, %v", result, err)
+	}
+}
+
 func TestFolderIsOneRunsAlone(t *testing.T) {
 	t.Parallel()
 	cfg := shellJob(t, "true").withDefaults()

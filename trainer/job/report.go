@@ -241,6 +241,16 @@ func (r *run) tail(b *bytes.Buffer) {
 	}
 }
 
+// first puts a note before the others, if there is one.
+func (n *notes) first(text string) {
+	if text == "" {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.list = slices.Insert(n.list, 0, text)
+}
+
 // all are the notes so far.
 func (n *notes) all() []string {
 	n.mu.Lock()

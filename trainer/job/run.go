@@ -26,6 +26,8 @@ type Result struct {
 	Report string
 	// Curve is the pass rate of each step of this process, for a terminal.
 	Curve string
+	// Warning is what makes the result doubtful; usually empty.
+	Warning string
 
 	GRPO     *grpo.Summary
 	APO      *apo.Report
@@ -71,6 +73,7 @@ type run struct {
 	cfg     Config
 	folder  *folder
 	learner *learner
+	guard   *guard // of the agent; nil where it runs elsewhere
 	curve   *display.Curve
 	notes   notes
 }
@@ -78,6 +81,8 @@ type run struct {
 // fit runs the algorithm and, in the role both, the agents.
 func (r *run) fit(ctx context.Context) (err error) {
 	cfg := r.cfg
+	fitting, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	token, err := cfg.storeToken()
 	if err != nil {
 		return err
@@ -116,7 +121,8 @@ func (r *run) fit(ctx context.Context) (err error) {
 			return errors.Join(err, closeListener(strategy))
 		}
 		defer agent.Close()
-		config.Agent = agent
+		r.guard = &guard{agent: agent, giveUp: giveUp}
+		config.Agent = r.guard
 	}
 	r.curve = &display.Curve{Display: display.New(cfg.Terminal, r.displayOptions(policy))}
 	defer r.curve.Close()
@@ -135,7 +141,7 @@ func (r *run) fit(ctx context.Context) (err error) {
 	if cfg.Listening != nil {
 		cfg.Listening(storeURL)
 	}
-	return t.Fit(ctx)
+	return t.Fit(fitting)
 }
 
 // closeListener gives back what a strategy that is not used has taken.

@@ -93,6 +93,9 @@ func (r *Result) Print(w io.Writer, terminal bool) error {
 	if r.Usage.Calls > 0 {
 		p.linef("model calls: %s", display.Tokens{Calls: r.Usage.Calls, Prompt: r.Usage.PromptTokens, Completion: r.Usage.CompletionTokens})
 	}
+	if r.Warning != "" {
+		p.linef("\nwarning: %s", r.Warning)
+	}
 	switch r.State {
 	case StateFinished:
 		p.linef("\nreport: %s", r.Report)

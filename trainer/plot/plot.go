@@ -224,7 +224,7 @@ func (f frame) names(b *bytes.Buffer, lines []Series) {
 			mean := runningMean(s.Points)
 			last = mean[len(mean)-1].Y
 		}
-		list = append(list, name{f.py(last) + 4, i % len(colours()), strings.TrimSpace(s.Name + " " + short(last))})
+		list = append(list, name{f.py(last) + 4, i % len(colours()), strings.TrimSpace(s.Name + " " + short(last, f.y1-f.y0))})
 	}
 	// Few as they are, they are pushed apart one by one, from the top.
 	for i := range list {
@@ -286,11 +286,16 @@ func tick(v, step float64) string {
 	return text
 }
 
-// short writes a value to three figures, a large one to the unit.
-func short(v float64) string {
-	const large = 1000
-	if math.Abs(v) >= large {
+// short writes a value to three figures, a large one to the unit, and 0 for what
+// cannot be told from it on an axis of that range.
+func short(v, axis float64) string {
+	const large, nothing = 1000, 1e-6
+	switch {
+	case math.Abs(v) < nothing*axis:
+		return "0"
+	case math.Abs(v) >= large:
 		return strconv.FormatFloat(v, 'f', 0, 64)
+	default:
+		return strconv.FormatFloat(v, 'g', 3, 64)
 	}
-	return strconv.FormatFloat(v, 'g', 3, 64)
 }

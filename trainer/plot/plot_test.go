@@ -64,6 +64,10 @@ func TestChart(t *testing.T) {
 			Chart{Title: "One", XLabel: "round", Series: []Series{{Points: []Point{{4, 7}}}}},
 			[]string{"One", "6.4", "6.6", "6.8", "7.0", "7.2", "7.4", "7.6", "3", "4", "5", "round", "7"},
 		},
+		"next to nothing": {
+			Chart{Title: "Zero", XLabel: "step", Series: []Series{{Points: points(-1, -7e-10)}}},
+			[]string{"Zero", "-1.0", "-0.8", "-0.6", "-0.4", "-0.2", "0", "1", "2", "step", "0"},
+		},
 		"what is no number is left out": {
 			Chart{Title: "Gaps", XLabel: "step", Unit: true, Series: []Series{{Points: points(0.5, math.NaN(), math.Inf(1), 0.75)}, {Name: "empty", Points: points(math.NaN())}}},
 			[]string{"Gaps", "0", "0.2", "0.4", "0.6", "0.8", "1.0", "1", "2", "3", "4", "step", "0.75"},
