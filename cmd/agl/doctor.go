@@ -17,7 +17,7 @@ import (
 
 type doctorCommand struct {
 	File     string        `arg:"" optional:"" help:"A run file. Default: only the store, the ports and --model are looked at."`
-	StoreURL storeURL      `name:"store" env:"AGL_STORE_URL" help:"Base URL of the store. Default: what the file says, or http://localhost:4747."`
+	StoreURL storeURL      `name:"store" placeholder:"URL" help:"Base URL of the store. Default: where the file keeps the run; without a file AGL_STORE_URL, or http://localhost:4747."`
 	Token    string        `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token."`
 	Model    []modelFlag   `sep:"none" placeholder:"NAME=URL" help:"One more model to try, and the base URL of its backend; repeat it for several."`
 	APIKey   string        `name:"api-key" env:"AGL_PROXY_API_KEY" placeholder:"KEY" help:"Key sent to the backends of --model, or env:NAME."`
@@ -81,9 +81,11 @@ func (c *doctorCommand) run(ctx context.Context, m *Main) error {
 	for _, f := range c.Model {
 		d.model(ctx, "model "+f.name, proxy.Model{Name: f.name, BaseURL: f.url, APIKey: c.APIKey, TextOnly: c.TextOnly})
 	}
-	switch {
+	switch elsewhere := os.Getenv("AGL_STORE_URL"); {
 	case c.StoreURL != "":
 		d.store(ctx, string(c.StoreURL), c.Token)
+	case c.File == "" && elsewhere != "":
+		d.store(ctx, elsewhere, c.Token)
 	case c.File == "":
 		d.defaultStore(ctx)
 	}

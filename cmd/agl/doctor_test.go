@@ -214,16 +214,6 @@ func TestDoctorStore(t *testing.T) {
 	like(t, []string{"FAIL store: http://127.0.0.1:1: … → start one there with agl store, or name another"}, got)
 }
 
-// Without a file the ports are looked at that programs take by themselves, and
-// nothing that is found there is a failure.
-func TestDoctorAlone(t *testing.T) {
-	t.Parallel()
-	got, err := examine(t)
-	if err != nil || len(got) < 2 {
-		t.Errorf("%v: %v", err, got)
-	}
-}
-
 // The table says what to do below what was found.
 func TestDoctorTable(t *testing.T) {
 	t.Parallel()
