@@ -30,7 +30,9 @@ type Control struct {
 }
 
 // Budget bounds the calls of one attempt; a retried rollout begins anew. What
-// is zero is not bounded. A call that begins within the budget runs to its end.
+// is zero is not bounded. A call that begins within its calls and tokens runs to
+// its end; one that runs when the time is over is cancelled at its backend, and
+// an agent that has a part of the reply sees it break off.
 type Budget struct {
 	Calls int64 `json:"calls,omitzero"`
 	// Tokens counts those of prompts and replies.
@@ -200,10 +202,20 @@ func (s *controls) of(rolloutID string) *Control {
 	return s.base
 }
 
-// begin counts a call in. Its error says which budget is spent.
-func (s *controls) begin(c *call, b *Budget) error {
+// spentError says which budget is spent.
+type spentError struct{ which string }
+
+func (s *spentError) Error() string { return s.which }
+
+func spentOf(format string, args ...any) *spentError {
+	return &spentError{fmt.Sprintf("the attempt's budget of "+format, args...)}
+}
+
+// begin counts a call in and returns when its time is over, which is zero if it
+// never is. Its error is a *spentError.
+func (s *controls) begin(c *call, b *Budget) (over time.Time, err error) {
 	if b.Calls == 0 && b.Tokens == 0 && b.Seconds == 0 {
-		return nil
+		return over, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,14 +229,17 @@ func (s *controls) begin(c *call, b *Budget) error {
 	s.order.MoveToBack(used.place)
 	switch {
 	case b.Calls > 0 && used.calls >= b.Calls:
-		return fmt.Errorf("the attempt's budget of %d calls is spent", b.Calls)
+		return over, spentOf("%d calls is spent", b.Calls)
 	case b.Tokens > 0 && used.tokens >= b.Tokens:
-		return fmt.Errorf("the attempt's budget of %d tokens is spent: it has used %d", b.Tokens, used.tokens)
+		return over, spentOf("%d tokens is spent: it has used %d", b.Tokens, used.tokens)
 	case b.Seconds > 0 && c.start.Sub(used.first).Seconds() >= b.Seconds:
-		return fmt.Errorf("the attempt's budget of %v seconds is spent", b.Seconds)
+		return over, spentOf("%v seconds is spent", b.Seconds)
 	}
 	used.calls++
-	return nil
+	if b.Seconds > 0 {
+		over = used.first.Add(time.Duration(b.Seconds * float64(time.Second)))
+	}
+	return over, nil
 }
 
 func (s *controls) forget() {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -137,6 +138,71 @@ func TestBudget(t *testing.T) {
 		})
 	}
 }
+
+// A call that runs when the time of its attempt is over is cancelled at the
+// backend. An agent that has seen nothing is told so, another's stream breaks off.
+func TestBudgetOfTimeEndsRunningCall(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		over proxy.OverBudget
+		open bool // the reply has begun
+		code int
+		want string
+	}{
+		{"nothing seen", proxy.OverError, false, 429, "budget of 10 seconds is spent"},
+		{"nothing seen, length", proxy.OverLength, false, 200, `"finish_reason":"length"`},
+		{"in a stream", proxy.OverError, true, 200, `"a "`},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			var cancelled time.Duration
+			p, store := plugged(t, func(r *http.Request) (*http.Response, error) {
+				hang := func() error {
+					<-r.Context().Done()
+					cancelled = time.Since(began)
+					return r.Context().Err()
+				}
+				if !tt.open {
+					return nil, hang()
+				}
+				res := respond(200, http.Header{"Content-Type": {"text/event-stream"}}, "")
+				res.ContentLength = -1
+				res.Body = io.NopCloser(io.MultiReader(strings.NewReader(streamOf("a", "b")[0]), reader(func([]byte) (int, error) { return 0, hang() })))
+				return res, nil
+			}, func(c *proxy.Config) { c.Control.Budget = proxy.Budget{Seconds: 10, Over: tt.over} }, "backend")
+			w := httptest.NewRecorder()
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, attemptPath, strings.NewReader(strings.Replace(hello, "{", fmt.Sprintf(`{"stream":%v,`, tt.open), 1)))
+			func() {
+				defer func() {
+					if broken := recover() != nil; broken != tt.open {
+						t.Errorf("%s: the connection was broken: %v", tt.name, broken)
+					}
+				}()
+				p.ServeHTTP(w, r)
+			}()
+			if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.want) || cancelled != 10*time.Second {
+				t.Errorf("%s: cancelled after %v: %d %s", tt.name, cancelled, w.Code, w.Body)
+			}
+			if got := w.Header().Get(proxy.HeaderOutcome); (got == "budget") == tt.open {
+				t.Errorf("%s: outcome %q", tt.name, got)
+			}
+			if err := p.Flush(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range store.calls() {
+				if attribute(t, &c, proxy.AttrOutcome) != "budget" || !strings.Contains(c.Status.Description.V, "budget of 10 seconds") {
+					t.Errorf("%s: recorded as %s, %+v", tt.name, c.Attributes, c.Status)
+				}
+			}
+			closed(t, p)
+		})
+	}
+}
+
+type reader func(p []byte) (int, error)
+
+func (r reader) Read(p []byte) (int, error) { return r(p) }
 
 // An empty reply that ends for its length has the form that the path and the
 // stream want.

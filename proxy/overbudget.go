@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -13,25 +14,36 @@ import (
 	"github.com/agl-go/agl/proxy/openai"
 )
 
-// spend counts a call towards the budget of its attempt. It reports whether
-// that was spent, in which case the call has been answered, with the error
+// spend counts a call towards the budget of its attempt, and has it cancelled
+// when its time is over, unless stop is called before. It reports whether the
+// budget was spent, in which case the call has been answered, with the error
 // given.
-func (p *Proxy) spend(w http.ResponseWriter, c *call) (over bool, err error) {
+func (p *Proxy) spend(w http.ResponseWriter, c *call) (stop func(), over bool, err error) {
+	stop = func() {}
 	if c.control == nil {
-		return false, nil
+		return stop, false, nil
 	}
-	spent := p.controls.begin(c, &c.control.Budget)
-	if spent == nil {
-		return false, nil
+	until, spent := p.controls.begin(c, &c.control.Budget)
+	if spent != nil {
+		return stop, true, p.answerSpent(w, c, spent)
 	}
+	if !until.IsZero() {
+		timer := time.AfterFunc(time.Until(until), func() { c.cancel(spentOf("%v seconds is spent", c.control.Budget.Seconds)) })
+		stop = func() { timer.Stop() }
+	}
+	return stop, false, nil
+}
+
+// answerSpent answers a call for which there is no budget left.
+func (p *Proxy) answerSpent(w http.ResponseWriter, c *call, spent error) error {
 	w.Header().Set(HeaderOutcome, string(agl.OutcomeBudget))
 	c.outcome = agl.OutcomeBudget
 	if c.control.Budget.Over == OverLength {
 		c.fail(SourceGateway, spent.Error())
-		return true, answerLength(w, c)
+		return answerLength(w, c)
 	}
 	w.Header().Set("X-Should-Retry", "false") // clients of both families go by it
-	return true, p.answerFailure(w, c, fail(http.StatusTooManyRequests, openai.RateLimitError, "budget_exceeded", spent.Error()))
+	return p.answerFailure(w, c, fail(http.StatusTooManyRequests, openai.RateLimitError, "budget_exceeded", spent.Error()))
 }
 
 // formOf is the wire form of a path's calls.

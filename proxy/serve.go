@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy/openai"
 )
 
@@ -92,8 +93,13 @@ func (p *Proxy) hold(c *call, n int64) {
 func (p *Proxy) finish(ctx context.Context, c *call, err error) {
 	c.end = time.Now()
 	if err != nil {
-		switch cause := context.Cause(ctx); {
-		case errors.Is(cause, errClosing) || errors.Is(cause, errBackendSilent) || errors.Is(cause, errAborted) || errors.Is(cause, errCancelled):
+		cause := context.Cause(ctx)
+		_, spent := errors.AsType[*spentError](cause)
+		if spent {
+			c.outcome = agl.OutcomeBudget
+		}
+		switch {
+		case spent || errors.Is(cause, errClosing) || errors.Is(cause, errBackendSilent) || errors.Is(cause, errAborted) || errors.Is(cause, errCancelled):
 			c.fail(SourceGateway, cause.Error())
 		case ctx.Err() != nil || errors.Is(err, errAgentGone):
 			c.fail(SourceGateway, errAgentGone.Error())
@@ -120,9 +126,11 @@ func (p *Proxy) serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	if f != nil {
 		return p.answerFailure(w, c, f)
 	}
-	if over, err := p.spend(w, c); over {
+	stop, over, err := p.spend(w, c)
+	if over {
 		return err
 	}
+	defer stop()
 	var pl *plan
 	d := dispatcher{p: p, c: c, session: r.Header.Get("X-Session-Id"), build: func(b *backend) (*http.Request, *failure) {
 		var f *failure
@@ -205,7 +213,11 @@ func (p *Proxy) answerFailure(w http.ResponseWriter, c *call, f *failure) error 
 // answerUnreachable answers for a backend that gave no reply, or a part of one
 // of which the agent has seen nothing.
 func (p *Proxy) answerUnreachable(ctx context.Context, w http.ResponseWriter, c *call, err error) error {
-	switch cause := context.Cause(ctx); {
+	cause := context.Cause(ctx)
+	if spent, ok := errors.AsType[*spentError](cause); ok {
+		return p.answerSpent(w, c, spent)
+	}
+	switch {
 	case errors.Is(cause, errBackendSilent):
 		return p.answerFailure(w, c, fail(http.StatusGatewayTimeout, openai.APIError, "backend_timeout",
 			fmt.Sprintf("the backend of model %q sent nothing for %v", c.model, p.cfg.IdleTimeout)))
