@@ -128,7 +128,7 @@ func measureBare(ctx context.Context, opt options, n int) (took spent, err error
 	}
 	workers.Wait()
 	took, err = watch.stop()
-	return took, errors.Join(append(failed, err)...)
+	return took, errors.Join(errors.Join(failed...), err)
 }
 
 func taskInput(i int) []byte { return fmt.Appendf(nil, `{"question": "what is %d plus %d?"}`, i, i) }
