@@ -2,6 +2,7 @@ package jinja
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"math/big"
@@ -27,6 +28,20 @@ type Dict struct {
 
 // Set sets a key. A key that is there keeps its place.
 func (d *Dict) Set(key string, value any) { d.put(key, key, value) }
+
+// Get returns the value of a key.
+func (d *Dict) Get(key string) (value any, ok bool) { return d.get(key) }
+
+// All gives the keys and values in order.
+func (d *Dict) All() iter.Seq2[string, any] {
+	return func(yield func(string, any) bool) {
+		for i, k := range d.keys {
+			if name, ok := k.(string); ok && !yield(name, d.values[i]) {
+				return
+			}
+		}
+	}
+}
 
 // Len is the number of keys.
 func (d *Dict) Len() int { return len(d.keys) }

@@ -1,7 +1,8 @@
-"""What the real libraries make of texts and conversations, as lines of JSON on standard output.
+"""What the real tokenizers make of texts, as JSON on standard output.
 
-    python reference.py strings MODEL_DIR        10,000 texts with their ids, both ways, and what they decode to
-    python reference.py speed MODEL_DIR FILE…    seconds to encode the contents of the files, one thread, cold
+    python reference.py texts                   10,000 texts
+    python reference.py strings MODEL_DIR       the texts with their ids, and what ids decode to, one to a line
+    python reference.py speed MODEL_DIR FILE    seconds of CPU to encode a list of texts, one thread, nothing remembered
 """
 
 import json
@@ -106,7 +107,11 @@ def strings():
 
 
 def main():
-    command, model = sys.argv[1:3]
+    command = sys.argv[1]
+    if command == "texts":
+        json.dump(strings(), sys.stdout)
+        return
+    model = sys.argv[2]
     tok = Tokenizer.from_file(os.path.join(model, "tokenizer.json"))
     if command == "strings":
         rng, size = random.Random(11), tok.get_vocab_size()
@@ -119,11 +124,13 @@ def main():
                 "broken": broken, "broken_text": tok.decode(broken, skip_special_tokens=False),
             }))
     elif command == "speed":
-        texts = [open(name, encoding="utf-8", newline="").read() for name in sys.argv[3:]] if len(sys.argv) > 3 else []
-        texts += [line for line in map(json.loads, sys.stdin)]
-        begin = time.perf_counter()
-        n = sum(len(tok.encode(text, add_special_tokens=False).ids) for text in texts)
-        print(json.dumps({"seconds": time.perf_counter() - begin, "ids": n}))
+        with open(sys.argv[3], encoding="utf-8") as file:
+            texts = json.load(file)
+        begin = time.process_time()
+        n = 0
+        for at in range(0, len(texts), 100):  # the fastest way that it has
+            n += sum(len(e.ids) for e in tok.encode_batch_fast(texts[at:at + 100], add_special_tokens=False))
+        print(json.dumps({"seconds": time.process_time() - begin, "ids": n}))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,10 @@ type Message struct {
 	Content    string
 	ToolCalls  []ToolCall
 	ToolCallID string
+	// Reasoning is what the model thought before its reply, where its format tells that apart.
+	Reasoning string
+	// Raw is the message as it came, every member of it; nil for messages that were not read from JSON.
+	Raw jsontext.Value
 }
 
 // ToolCall is a function call in a message of the assistant.
@@ -34,6 +38,9 @@ type PromptParams struct {
 	Messages []Message
 	// Tools is the request's tools array as it came; nil if there is none.
 	Tools jsontext.Value
+	// Variables are the request's chat_template_kwargs as they came; nil if there are none. Formats without
+	// variables ignore them.
+	Variables jsontext.Value
 }
 
 // Renderer is a model's chat format.
@@ -50,6 +57,34 @@ type Renderer interface {
 	Parse(ids []int32) Message
 	// Stop returns the tokens that end a reply.
 	Stop() []int32
+}
+
+// Streamer is a [Renderer] that can read a reply while its tokens come. Without it only plain content is
+// streamed in pieces.
+type Streamer interface {
+	Stream() Stream
+}
+
+// Stream reads one reply. The parts that Add and Close return make up what [Renderer.Parse] gives for all ids.
+type Stream interface {
+	// Add reads the next id and returns what is certain by now.
+	Add(id int32) Delta
+	// Close returns the rest.
+	Close() Delta
+}
+
+// Delta is a part of a reply: the next text of its content and reasoning, and calls that are complete.
+type Delta struct {
+	Content, Reasoning string
+	ToolCalls          []ToolCall
+}
+
+// Rememberer is a [Renderer] that wants to know what was sampled, so that the prompts of later turns begin with
+// the same ids.
+type Rememberer interface {
+	// Remember takes a prompt that the renderer made and a reply to it, stop token included. It keeps
+	// neither slice.
+	Remember(prompt, reply []int32)
 }
 
 // RoleMarks is the chat format of the embedded policy. A message is the mark of its role and its characters;

@@ -25,6 +25,7 @@ type reply struct {
 	finish   string
 	tokens   []int32
 	logprobs []float32
+	cut      bool // at a stop string
 }
 
 // piece is a part of a reply's content and the tokens that it came from: tokens[begin:end]. The pieces of a
@@ -43,7 +44,7 @@ func newReply(tok Tokenizer, ren Renderer, tokens []int32, lps []float32, stoppe
 	}
 	r.message = ren.Parse(tokens)
 	if n := firstStop(tok, tokens, stops); n >= 0 {
-		r.tokens, r.logprobs, r.finish = tokens[:n], lps[:n], "stop"
+		r.tokens, r.logprobs, r.finish, r.cut = tokens[:n], lps[:n], "stop", true
 		r.message = ren.Parse(r.tokens)
 		if begin, _ := earliest(r.message.Content, stops); begin >= 0 {
 			r.message.Content = r.message.Content[:begin]

@@ -30,6 +30,7 @@ type request struct {
 	TopLogprobs    *int           `json:"top_logprobs"`
 	ReturnTokenIDs bool           `json:"return_token_ids"`
 	Tools          jsontext.Value `json:"tools"`
+	Variables      jsontext.Value `json:"chat_template_kwargs"`
 
 	// These change what is sampled and are not supported: anything but their defaults is refused.
 	FrequencyPenalty *float64       `json:"frequency_penalty"`
@@ -41,6 +42,21 @@ type request struct {
 }
 
 type requestMessage struct {
+	requestFields
+	raw jsontext.Value
+}
+
+// UnmarshalJSONFrom implements [json.UnmarshalerFrom]. It keeps the message as it came, too.
+func (m *requestMessage) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	raw, err := dec.ReadValue()
+	if err != nil {
+		return err
+	}
+	m.raw = raw.Clone()
+	return json.Unmarshal(m.raw, &m.requestFields)
+}
+
+type requestFields struct {
 	Role       string      `json:"role"`
 	Content    contentText `json:"content"`
 	ToolCalls  []ToolCall  `json:"tool_calls"`
@@ -207,9 +223,17 @@ func (r *request) maxTokens() int {
 func (r *request) messages() []Message {
 	out := make([]Message, len(r.Messages))
 	for i, m := range r.Messages {
-		out[i] = Message{Role: m.Role, Content: string(m.Content), ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID}
+		out[i] = Message{Role: m.Role, Content: string(m.Content), ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, Raw: m.raw}
 	}
 	return out
+}
+
+// variables are the chat_template_kwargs, nil if they are absent or null.
+func (r *request) variables() jsontext.Value {
+	if string(r.Variables) == "null" {
+		return nil
+	}
+	return r.Variables
 }
 
 // tools is the tools array, nil if it is absent, null or empty.

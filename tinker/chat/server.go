@@ -208,7 +208,7 @@ func (s *Server) complete(ctx context.Context, req *request) (*result, *apiError
 		fail.Param = "model"
 		return nil, fail
 	}
-	prompt, err := s.cfg.Renderer.Prompt(PromptParams{Messages: req.messages(), Tools: req.tools()})
+	prompt, err := s.cfg.Renderer.Prompt(PromptParams{Messages: req.messages(), Tools: req.tools(), Variables: req.variables()})
 	if err != nil {
 		return nil, s.failure(ctx, "messages", err)
 	}
@@ -224,6 +224,9 @@ func (s *Server) complete(ctx context.Context, req *request) (*result, *apiError
 	for _, seq := range sampled.Sequences {
 		if bad := slices.IndexFunc(seq.Logprobs, notFinite); bad >= 0 && bool(req.Logprobs) {
 			return nil, s.failure(ctx, "", agl.Errorf(agl.CodeInternal, "the sampler gave token %d the log-probability %v", bad, seq.Logprobs[bad]))
+		}
+		if memory, ok := s.cfg.Renderer.(Rememberer); ok {
+			memory.Remember(prompt, seq.Tokens)
 		}
 		res.replies = append(res.replies, newReply(s.cfg.Tokenizer, s.cfg.Renderer, seq.Tokens, seq.Logprobs, seq.StopReason == tinker.StopToken, req.Stop))
 	}

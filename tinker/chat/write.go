@@ -49,6 +49,9 @@ func (s *Server) writeCompletion(w http.ResponseWriter, res *result) {
 			b = appendQuote(b, r.message.Content)
 		}
 		b = append(b, `,"refusal":null`...)
+		if r.message.Reasoning != "" {
+			b = appendQuote(append(b, `,"reasoning_content":`...), r.message.Reasoning)
+		}
 		if r.message.ToolCalls != nil {
 			b = append(b, `,"tool_calls":[`...)
 			for j := range r.message.ToolCalls {
@@ -194,11 +197,10 @@ func (s *Server) writeStream(w http.ResponseWriter, res *result) error {
 	for i := range res.replies {
 		r := &res.replies[i]
 		e.send(i, `"role":"assistant","content":""`, nil, "")
-		for _, p := range split(s.cfg.Tokenizer, r.tokens, r.message.Content) {
-			e.send(i, string(appendQuote([]byte(`"content":`), p.text)), &p, "")
-		}
-		if len(r.message.ToolCalls) > 0 {
-			e.send(i, toolCallDeltas(r.message.ToolCalls), nil, "")
+		if streamer, ok := s.cfg.Renderer.(Streamer); ok && !r.cut {
+			e.sendDeltas(i, r, streamer.Stream())
+		} else {
+			e.sendMessage(i, r)
 		}
 		e.send(i, "", nil, r.finish)
 	}
@@ -209,13 +211,53 @@ func (s *Server) writeStream(w http.ResponseWriter, res *result) error {
 	return e.err
 }
 
-func toolCallDeltas(calls []ToolCall) string {
+// sendMessage sends a reply whose content is plain text.
+func (e *eventWriter) sendMessage(index int, r *reply) {
+	for _, p := range split(e.s.cfg.Tokenizer, r.tokens, r.message.Content) {
+		e.send(index, string(appendQuote([]byte(`"content":`), p.text)), &p, "")
+	}
+	if len(r.message.ToolCalls) > 0 {
+		e.send(index, toolCallDeltas(r.message.ToolCalls, 0), nil, "")
+	}
+}
+
+// sendDeltas sends a reply as its format reads it, token by token. A chunk carries the tokens since the one
+// before it.
+func (e *eventWriter) sendDeltas(index int, r *reply, stream Stream) {
+	p := piece{}
+	calls := 0
+	send := func(d Delta) {
+		if d.Content == "" && d.Reasoning == "" && len(d.ToolCalls) == 0 && p.end < len(r.tokens) {
+			return
+		}
+		b := appendQuote([]byte(`"content":`), d.Content)
+		if d.Reasoning != "" {
+			b = appendQuote(append(b, `,"reasoning_content":`...), d.Reasoning)
+		}
+		if len(d.ToolCalls) > 0 {
+			b = append(append(b, ','), toolCallDeltas(d.ToolCalls, calls)...)
+			calls += len(d.ToolCalls)
+		}
+		e.send(index, string(b), &p, "")
+		p.begin = p.end
+	}
+	for i, id := range r.tokens {
+		d := stream.Add(id)
+		if p.end = i + 1; p.end == len(r.tokens) {
+			rest := stream.Close()
+			d = Delta{Content: d.Content + rest.Content, Reasoning: d.Reasoning + rest.Reasoning, ToolCalls: append(d.ToolCalls, rest.ToolCalls...)}
+		}
+		send(d)
+	}
+}
+
+func toolCallDeltas(calls []ToolCall, first int) string {
 	b := []byte(`"tool_calls":[`)
 	for j := range calls {
 		if j > 0 {
 			b = append(b, ',')
 		}
-		b = strconv.AppendInt(append(b, `{"index":`...), int64(j), 10)
+		b = strconv.AppendInt(append(b, `{"index":`...), int64(first+j), 10)
 		b = calls[j].appendMembers(append(b, ','))
 	}
 	return string(append(b, ']'))

@@ -1,0 +1,156 @@
+//go:build tokenizers
+
+package tokenizers_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agl-go/agl/tinker/chat"
+	"github.com/agl-go/agl/tinker/chat/pretrained"
+	"github.com/agl-go/agl/tinker/chat/tokenizer"
+)
+
+func files(t *testing.T, model string) pretrained.Files {
+	t.Helper()
+	var f pretrained.Files
+	var err error
+	if f.Tokenizer, err = os.ReadFile(filepath.Join(modelDir(t, model), "tokenizer.json")); err != nil {
+		t.Fatal(err)
+	}
+	if f.Config, err = os.ReadFile(filepath.Join(modelDir(t, model), "tokenizer_config.json")); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+type conversation struct {
+	Special   map[string]string `json:"special"`
+	Messages  jsontext.Value    `json:"messages"`
+	Tools     jsontext.Value    `json:"tools"`
+	Ask       bool              `json:"ask"`
+	Variables jsontext.Value    `json:"variables"`
+	Text      *string           `json:"text"`
+	IDs       []int32           `json:"ids"`
+	Error     string            `json:"error"`
+}
+
+// Every conversation renders to the reference's text and ids, or fails where it fails.
+func TestSamePrompts(t *testing.T) {
+	t.Parallel()
+	for _, model := range models() {
+		t.Run(model, func(t *testing.T) {
+			t.Parallel()
+			f := files(t, model)
+			var config struct {
+				ChatTemplate string `json:"chat_template"`
+			}
+			if err := json.Unmarshal(f.Config, &config); err != nil {
+				t.Fatal(err)
+			}
+			tok := load(t, model)
+			var template *pretrained.Template
+			n, raised, bad := 0, 0, 0
+			reference(t, func(line []byte) {
+				var c conversation
+				if err := json.Unmarshal(line, &c); err != nil {
+					t.Fatal(err)
+				}
+				if template == nil {
+					var err error
+					if template, err = pretrained.NewTemplate(pretrained.TemplateConfig{Source: config.ChatTemplate, Special: c.Special}); err != nil {
+						t.Fatal(err)
+					}
+					return
+				}
+				n++
+				got, err := template.Text(pretrained.TextParams{Messages: c.Messages, Tools: c.Tools, AddGenerationPrompt: c.Ask, Variables: c.Variables})
+				switch {
+				case c.Text == nil:
+					raised++
+					if err == nil {
+						t.Errorf("%s gives %q; the reference raises %s", c.Messages, got, c.Error)
+						bad++
+					}
+				case err != nil:
+					t.Errorf("%s fails with %v; the reference gives %q", c.Messages, err, *c.Text)
+					bad++
+				case got != *c.Text:
+					t.Errorf("%s:\n%s", c.Messages, cmp.Diff(*c.Text, got))
+					bad++
+				case !slices.Equal(tok.Append(nil, got, tokenizer.Options{Added: true}), c.IDs):
+					t.Errorf("%s: other ids", c.Messages)
+					bad++
+				}
+			}, "conversations.py", modelDir(t, model))
+			t.Logf("%d of %d renderings are identical, of which %d raise in both", n-bad, n, raised)
+			if n != 40*12 {
+				t.Errorf("%d renderings", n)
+			}
+		})
+	}
+}
+
+// Each model is loaded as a chat format, and continues its own turns token by token.
+func TestContinuesTurns(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		model, stop string
+		style       pretrained.Style
+	}{
+		{"qwen3", "<|im_end|>", pretrained.StyleHermes},
+		{"llama3", "<|eot_id|>", pretrained.StyleNone},
+		{"deepseek_v3", "<｜end▁of▁sentence｜>", pretrained.StyleDeepSeek},
+		{"gemma3", "<end_of_turn>", pretrained.StyleNone},
+	} {
+		t.Run(c.model, func(t *testing.T) {
+			t.Parallel()
+			m, err := pretrained.Load(files(t, c.model), pretrained.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.Style() != c.style {
+				t.Errorf("style %s, want %s", m.Style(), c.style)
+			}
+			tok := m.Tokenizer()
+			stop, ok := tok.ID(c.stop)
+			if !ok || !slices.Contains(m.Stop(), stop) {
+				t.Errorf("stops %v, want %s %d in it", m.Stop(), c.stop, stop)
+			}
+			messages := []chat.Message{{Role: "user", Content: "Say hello"}}
+			first, err := m.Prompt(chat.PromptParams{Messages: messages})
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Sampled ids that encoding would not give: one byte, one token.
+			var reply []int32
+			for _, b := range []byte("hello there") {
+				ids, err := tok.Encode(string(rune(b)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				reply = append(reply, ids...)
+			}
+			reply = append(reply, stop)
+			m.Remember(first, reply)
+			messages = append(messages, m.Parse(reply), chat.Message{Role: "user", Content: "Again"})
+			second, err := m.Continue(chat.PromptParams{Messages: messages})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := append(slices.Clone(first), reply...)
+			if second.Reused != len(want) || second.Break != "" || !slices.Equal(second.IDs[:len(want)], want) {
+				t.Errorf("reused %d of %d ids; %s", second.Reused, len(want), second.Break)
+			}
+			if text := tok.Decode(second.IDs[len(want):]); text == "" {
+				t.Error("nothing follows")
+			}
+		})
+	}
+}

@@ -1,0 +1,160 @@
+package pretrained
+
+import (
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/tinker/chat"
+)
+
+// Style is how a model writes tool calls.
+type Style string
+
+// The styles.
+const (
+	// StyleAuto is found out from the template.
+	StyleAuto Style = ""
+	// StyleNone is a model without tool calls.
+	StyleNone Style = "none"
+	// StyleHermes is Qwen's and Hermes': <tool_call>{"name": …, "arguments": {…}}</tool_call>, any number.
+	StyleHermes Style = "hermes"
+	// StyleLlama is Llama 3's: the reply is {"name": …, "parameters": {…}}, one or more with a ; between.
+	StyleLlama Style = "llama3"
+	// StyleDeepSeek is DeepSeek V3's and R1's: a section of calls, each with its type, name and a fenced JSON.
+	StyleDeepSeek Style = "deepseek"
+)
+
+func (s Style) validate() error {
+	switch s {
+	case StyleAuto, StyleNone, StyleHermes, StyleLlama, StyleDeepSeek:
+		return nil
+	}
+	return agl.Errorf(agl.CodeInvalid, "style is %q; allowed are none, hermes, llama3, deepseek", s)
+}
+
+// styleOf finds the style that a template writes itself.
+func styleOf(source string) Style {
+	switch {
+	case strings.Contains(source, "<tool_call>") && strings.Contains(source, `"arguments"`):
+		return StyleHermes
+	case strings.Contains(source, dsCallsBegin):
+		return StyleDeepSeek
+	case strings.Contains(source, "<|start_header_id|>") && strings.Contains(source, `"parameters": `):
+		return StyleLlama
+	}
+	return StyleNone
+}
+
+const (
+	thinkBegin = "<think>"
+	thinkEnd   = "</think>"
+
+	hermesBegin = "<tool_call>"
+	hermesEnd   = "</tool_call>"
+
+	dsCallsBegin = "<｜tool▁calls▁begin｜>"
+	dsCallsEnd   = "<｜tool▁calls▁end｜>"
+	dsCallBegin  = "<｜tool▁call▁begin｜>"
+	dsCallEnd    = "<｜tool▁call▁end｜>"
+	dsSep        = "<｜tool▁sep｜>"
+
+	llamaTag = "<|python_tag|>"
+)
+
+// tags are what begins and ends tool calls in a reply; llama's has none.
+func (s Style) tags() (begin, end string) {
+	switch s {
+	case StyleHermes:
+		return hermesBegin, hermesEnd
+	case StyleDeepSeek:
+		return dsCallsBegin, dsCallsEnd
+	}
+	return "", ""
+}
+
+// calls reads what stands between the tags; ok is false if it is not tool calls.
+func (s Style) calls(text string) (calls []chat.FunctionCall, ok bool) {
+	switch s {
+	case StyleHermes:
+		call, rest, ok := readCall(text, "arguments")
+		return []chat.FunctionCall{call}, ok && strings.TrimSpace(rest) == ""
+	case StyleDeepSeek:
+		return deepSeekCalls(text)
+	case StyleLlama:
+		return llamaCalls(text)
+	}
+	return nil, false
+}
+
+// readCall reads an object with a name and arguments at the start of text. The arguments stay as they are
+// written.
+func readCall(text, arguments string) (call chat.FunctionCall, rest string, ok bool) {
+	dec := jsontext.NewDecoder(strings.NewReader(text))
+	v, err := dec.ReadValue()
+	if err != nil || v.Kind() != '{' {
+		return call, "", false
+	}
+	rest = text[dec.InputOffset():]
+	var members map[string]jsontext.Value
+	if err := json.Unmarshal(v, &members); err != nil {
+		return call, "", false
+	}
+	if err := json.Unmarshal(members["name"], &call.Name); err != nil || call.Name == "" {
+		return call, "", false
+	}
+	args := members[arguments]
+	switch args.Kind() {
+	case '{':
+		call.Arguments = string(args)
+	case '"':
+		if err := json.Unmarshal(args, &call.Arguments); err != nil {
+			return call, "", false
+		}
+	default:
+		return call, "", false
+	}
+	return call, rest, true
+}
+
+func llamaCalls(text string) (calls []chat.FunctionCall, ok bool) {
+	text = strings.TrimPrefix(strings.TrimSpace(text), llamaTag)
+	for {
+		call, rest, ok := readCall(text, "parameters")
+		if !ok {
+			return nil, false
+		}
+		calls = append(calls, call)
+		rest = strings.TrimSpace(rest)
+		if rest == "" {
+			return calls, true
+		}
+		if text, ok = strings.CutPrefix(rest, ";"); !ok {
+			return nil, false
+		}
+	}
+}
+
+func deepSeekCalls(text string) (calls []chat.FunctionCall, ok bool) {
+	for {
+		text = strings.TrimSpace(text)
+		if text == "" {
+			return calls, len(calls) > 0
+		}
+		inner, found := strings.CutPrefix(text, dsCallBegin)
+		if !found {
+			return nil, false
+		}
+		inner, text, found = strings.Cut(inner, dsCallEnd)
+		_, call, hasType := strings.Cut(inner, dsSep)
+		name, fenced, hasName := strings.Cut(call, "\n")
+		fenced, hasFence := strings.CutPrefix(fenced, "```json\n")
+		arguments, closed := strings.CutSuffix(strings.TrimRight(fenced, "\n"), "\n```")
+		if !found || !hasType || !hasName || !hasFence || !closed || strings.TrimSpace(name) == "" {
+			return nil, false
+		}
+		calls = append(calls, chat.FunctionCall{Name: strings.TrimSpace(name), Arguments: arguments})
+	}
+}

@@ -1,0 +1,137 @@
+package pretrained
+
+import (
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/jinja"
+)
+
+// Template is a model's chat template. It is safe for concurrent use.
+type Template struct {
+	template *jinja.Template
+	special  map[string]string
+}
+
+// TemplateConfig is what a [Template] is made of.
+type TemplateConfig struct {
+	// Source is the chat_template of the model.
+	Source string
+	// Special are the texts of special tokens by their names in tokenizer_config.json, such as bos_token.
+	Special map[string]string
+	// Limits bound what rendering may take; zero fields mean jinja's defaults.
+	Limits jinja.Limits
+	// Now is the clock that templates see; nil means time.Now.
+	Now func() time.Time
+}
+
+// NewTemplate parses a template. One that cannot be parsed is agl.CodeInvalid.
+func NewTemplate(cfg TemplateConfig) (*Template, error) {
+	t, err := jinja.Parse(cfg.Source, jinja.Config{Limits: cfg.Limits, Now: cfg.Now})
+	if err != nil {
+		return nil, agl.Errorf(agl.CodeInvalid, "chat template: %w", err)
+	}
+	return &Template{t, cfg.Special}, nil
+}
+
+// TextParams are the arguments of [Template.Text], named as transformers' apply_chat_template names them.
+type TextParams struct {
+	// Messages is a JSON array of objects, at least one.
+	Messages jsontext.Value
+	// Tools and Documents are JSON arrays; nil or null is none.
+	Tools, Documents jsontext.Value
+	// AddGenerationPrompt asks for the start of the assistant's next message behind the conversation.
+	AddGenerationPrompt bool
+	// Variables is a JSON object of further variables, such as enable_thinking; nil is none.
+	Variables jsontext.Value
+}
+
+// Text renders a conversation exactly as transformers 5 does: members of messages that are null are left out,
+// and reasoning is passed under each of its names. What the template refuses, or what cannot be read, is
+// agl.CodeInvalid.
+func (t *Template) Text(p TextParams) (string, error) {
+	v, err := parseValue(p.Messages)
+	if err != nil {
+		return "", agl.Errorf(agl.CodeInvalid, "messages: %w", err)
+	}
+	messages, ok := v.([]any)
+	if !ok || len(messages) == 0 {
+		return "", agl.Errorf(agl.CodeInvalid, "messages: give an array of at least one message")
+	}
+	for i, m := range messages {
+		message, ok := m.(*jinja.Dict)
+		if !ok {
+			return "", agl.Errorf(agl.CodeInvalid, "messages[%d]: a message is an object", i)
+		}
+		messages[i] = withReasoning(withoutNull(message))
+	}
+	return t.render(messages, p)
+}
+
+// render renders messages that are prepared.
+func (t *Template) render(messages []any, p TextParams) (string, error) {
+	vars := map[string]any{}
+	for name, text := range t.special {
+		vars[name] = text
+	}
+	if p.Variables != nil {
+		v, err := parseValue(p.Variables)
+		dict, ok := v.(*jinja.Dict)
+		if err != nil || !ok {
+			return "", agl.Errorf(agl.CodeInvalid, "chat_template_kwargs: give a JSON object")
+		}
+		for name, v := range dict.All() {
+			vars[name] = v
+		}
+	}
+	for name, data := range map[string]jsontext.Value{"tools": p.Tools, "documents": p.Documents} {
+		vars[name] = nil
+		if data == nil {
+			continue
+		}
+		v, err := parseValue(data)
+		if err != nil {
+			return "", agl.Errorf(agl.CodeInvalid, "%s: %w", name, err)
+		}
+		vars[name] = v
+	}
+	vars["messages"], vars["add_generation_prompt"] = messages, p.AddGenerationPrompt
+	text, err := t.template.Render(vars)
+	if err != nil {
+		return "", agl.Errorf(agl.CodeInvalid, "chat template: %w", err)
+	}
+	return text, nil
+}
+
+func withoutNull(message *jinja.Dict) *jinja.Dict {
+	out := new(jinja.Dict)
+	for name, v := range message.All() {
+		if v != nil {
+			out.Set(name, v)
+		}
+	}
+	return out
+}
+
+// withReasoning passes a message's reasoning under the names that templates read.
+func withReasoning(message *jinja.Dict) *jinja.Dict {
+	var reasoning any
+	for _, name := range []string{"reasoning_content", "thinking", "reasoning"} {
+		if v, ok := message.Get(name); ok {
+			reasoning = v
+			break
+		}
+	}
+	if reasoning == nil {
+		return message
+	}
+	out := new(jinja.Dict)
+	out.Set("thinking", reasoning)
+	for name, v := range message.All() {
+		out.Set(name, v)
+	}
+	out.Set("reasoning_content", reasoning)
+	return out
+}
