@@ -72,7 +72,7 @@ class PromptOptimization(unittest.TestCase):
         store = self.enterContext(Program("store", "--db", "memory:"))
         names = [arg for name in ("qwen", "critic", "editor") for arg in ("--model", f"{name}={model.url}")]
         proxy = self.enterContext(Program("proxy", "--store", store.url, *names))
-        self.assertIsNone(in_a_process(optimize, store.url, proxy.url, deadline=4 * DEADLINE), "the trainer's process")
+        self.assertIsNone(in_a_process(optimize, store.url, proxy.url, deadline=8 * DEADLINE), "the trainer's process")
         # What the critic was shown are the calls that the proxy recorded.
         shown = [str(q["messages"]) for _, q in model.requests if q["model"] == "critic"]
         self.assertEqual(len(shown), len(ADVICE))

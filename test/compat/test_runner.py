@@ -169,7 +169,7 @@ class Trainer(unittest.IsolatedAsyncioTestCase):
     async def test_an_algorithm_and_runners_that_meet_at_the_store(self) -> None:
         """The roles as processes of their own, as on two machines: the algorithm first, then two runners."""
         with tempfile.TemporaryDirectory() as folder, Program("store", "--db", f"sqlite:{folder}/agl.db") as server:
-            algorithm = asyncio.create_task(asyncio.to_thread(in_a_process, train, server.url, "algorithm", 150, 50, deadline=4 * DEADLINE))
+            algorithm = asyncio.create_task(asyncio.to_thread(in_a_process, train, server.url, "algorithm", 150, 50, deadline=8 * DEADLINE))
             store = LightningStoreClient(server.url)
             self.addAsyncCleanup(store.close)
             await until("the algorithm posts its resources", lambda: store.get_resources_by_id("default"), bool)

@@ -20,7 +20,7 @@ from agentlightning.utils.server_launcher import PythonServerLauncherArgs
 from model import Server, prompt_of, reply_to, tokens
 from programs import DEADLINE, Program, forked, free_port
 from standins import load_daemon
-from test_runner import in_a_process, run_forever
+from test_runner import forget_tracer_provider, in_a_process, run_forever
 
 MODEL, KEY, PAD = "qwen", "sk-of-the-tests", 0
 PROMPT, RESPONSE = 42, 30
@@ -62,6 +62,7 @@ async def converse(task: dict[str, Any], llm: agl.LLM) -> float:
 
 def step(store_url: str, model_address: str, folder: str) -> None:
     """One step, as VERL's trainer makes it; raises where it does not come out as expected."""
+    forget_tracer_provider()  # that of another test exports to a store that is gone, and LiteLLM would wait for it
     tempfile.tempdir = folder  # LLMProxy leaves its configuration there
     with open(os.path.join(folder, "output"), "wb") as output:
         os.dup2(output.fileno(), 1)  # LiteLLM's banners, and what the daemon counts
