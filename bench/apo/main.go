@@ -2,14 +2,15 @@
 // task, whose best prompts are known, the same settings, as many runners, and the
 // same scripted models behind one HTTP server with the same latency. It prints what
 // the prompts that were found are worth, how many model calls that took, and the
-// times as a ratio, and fails when ours is worse, needs more calls or is not three
-// times as fast.
+// times as a ratio, and fails when ours is worse by more than so few seeds can be
+// wrong about, needs more calls or is not three times as fast.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"slices"
@@ -81,57 +82,78 @@ func compare(ctx context.Context, opt options, w apotest.World) (err error) {
 	defer func() { err = errors.Join(err, b.models.close()) }()
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "%s\tseed\tworth (best %.2f, at first %.2f)\tcalls: critic, editor, agent\tseconds\n", w.Name, w.Best, b.worth(w.Seed[0].Prompt))
-	sides := []struct {
-		name   string
-		search func(context.Context, int) (result, error)
-		worth  float64
-		calls  int
-		time   []float64
-	}{{name: "Python", search: b.python}, {name: "ours", search: b.ours}}
+	sides := []*side{{name: "Python", search: b.python}, {name: "ours", search: b.ours}}
 	for seed := range opt.Seeds {
-		for i := range sides {
-			side := &sides[i]
+		for _, side := range sides {
 			b.models.begin(uint64(seed))
 			r, err := side.search(ctx, seed)
 			if err != nil {
 				return fmt.Errorf("%s, seed %d: %w", side.name, seed, err)
 			}
-			r.calls, r.total = b.models.counts()
-			side.worth += b.worth(r.prompt) / float64(opt.Seeds)
-			side.calls += r.total
-			side.time = append(side.time, r.seconds)
-			fmt.Fprintf(table, "%s\t%d\t%.2f\t%d: %d, %d, %d\t%.1f\n", side.name, seed, b.worth(r.prompt), r.total, r.calls[critic], r.calls[editor], r.calls[agent], r.seconds)
-			fmt.Fprintf(os.Stderr, "%s, %s, seed %d: %.1f s\n", w.Name, side.name, seed, r.seconds)
+			calls, total := b.models.counts()
+			worth := b.worth(r.prompt)
+			side.worth, side.seconds, side.calls = append(side.worth, worth), append(side.seconds, r.seconds), side.calls+total
+			fmt.Fprintf(table, "%s\t%d\t%.2f\t%d: %d, %d, %d\t%.1f\n", side.name, seed, worth, total, calls[critic], calls[editor], calls[agent], r.seconds)
+			fmt.Fprintf(os.Stderr, "%s, %s, seed %d: worth %.2f after %.1f s\n", w.Name, side.name, seed, worth, r.seconds)
 		}
 	}
 	theirs, ours := sides[0], sides[1]
-	var ratios []float64
-	for i := range ours.time {
-		ratios = append(ratios, theirs.time[i]/ours.time[i])
-	}
-	slices.Sort(ratios)
-	ratio := ratios[len(ratios)/2]
-	fmt.Fprintf(table, "mean\t\tPython %.2f, ours %.2f\tPython %d, ours %d in all\tours %.1f × as fast (median)\n", theirs.worth, ours.worth, theirs.calls, ours.calls, ratio)
+	ratio := times(theirs, ours)
+	fmt.Fprintf(table, "mean\t\tPython %.2f, ours %.2f\tPython %d, ours %d in all\tours %.1f × as fast (median)\n", mean(theirs.worth), mean(ours.worth), theirs.calls, ours.calls, ratio)
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	return verdict(theirs.worth, ours.worth, theirs.calls, ours.calls, ratio)
+	return verdict(theirs, ours, ratio)
+}
+
+// side is one of the two, and what its searches came to, by seed.
+type side struct {
+	name           string
+	search         func(context.Context, int) (result, error)
+	worth, seconds []float64
+	calls          int
+}
+
+func mean(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(len(values))
+}
+
+// times is the median of how many times as fast ours is.
+func times(theirs, ours *side) float64 {
+	ratios := make([]float64, len(ours.seconds))
+	for i := range ratios {
+		ratios[i] = theirs.seconds[i] / ours.seconds[i]
+	}
+	slices.Sort(ratios)
+	return ratios[len(ratios)/2]
 }
 
 func (b *bench) worth(prompt string) float64 { return b.world.Worth(apotest.Prompts{"main": prompt}) }
 
 // verdict names what was wanted and missed.
-func verdict(theirWorth, ourWorth float64, theirCalls, ourCalls int, ratio float64) error {
-	const rounding, times = 1e-9, 3
+func verdict(theirs, ours *side, ratio float64) error {
+	const rounding, wanted = 1e-9, 3
 	var missed []string
-	if ourWorth < theirWorth-rounding {
-		missed = append(missed, fmt.Sprintf("our prompts are worth %.3f, Python's %.3f", ourWorth, theirWorth))
+	// The standard error of the mean difference.
+	n := float64(len(ours.worth))
+	lead, squares := mean(ours.worth)-mean(theirs.worth), 0.0
+	for i := range ours.worth {
+		off := ours.worth[i] - theirs.worth[i] - lead
+		squares += off * off
 	}
-	if ourCalls > theirCalls {
-		missed = append(missed, fmt.Sprintf("we made %d model calls, Python %d", ourCalls, theirCalls))
+	noise := math.Sqrt(squares / max(n-1, 1) / n)
+	if lead < -noise-rounding {
+		missed = append(missed, fmt.Sprintf("our prompts are worth %.3f less than Python's, with a standard error of %.3f", -lead, noise))
 	}
-	if ratio < times {
-		missed = append(missed, fmt.Sprintf("ours is %.1f × as fast, wanted %d", ratio, times))
+	if ours.calls > theirs.calls {
+		missed = append(missed, fmt.Sprintf("we made %d model calls, Python %d", ours.calls, theirs.calls))
+	}
+	if ratio < wanted {
+		missed = append(missed, fmt.Sprintf("ours is %.1f × as fast, wanted %d", ratio, wanted))
 	}
 	if missed == nil {
 		return nil

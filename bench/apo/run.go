@@ -27,8 +27,6 @@ import (
 type result struct {
 	prompt  string
 	seconds float64
-	calls   map[string]int
-	total   int
 }
 
 // freePort returns one that nothing listens at.
