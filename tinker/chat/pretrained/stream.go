@@ -1,8 +1,8 @@
 package pretrained
 
 import (
+	"bytes"
 	"fmt"
-	"hash/fnv"
 	"strings"
 
 	"github.com/agl-go/agl/tinker/chat"
@@ -16,6 +16,8 @@ type stream struct {
 	decoder *tokenizer.Decoder
 	state   state
 	held    string // text that is not decided
+	call    []byte // the tool calls under way, from their tag on
+	newline string // what was left out before the tag of the calls under way
 	begun   bool   // something of the content, or of the reasoning, was given away
 	thought bool   // reasoning is over
 	calls   int
@@ -41,9 +43,7 @@ func (m *Model) Stream() chat.Stream {
 
 // Add implements chat.Stream.
 func (s *stream) Add(id int32) chat.Delta {
-	h := fnv.New64a()
-	fmt.Fprint(h, s.hash, id)
-	s.hash = h.Sum64()
+	s.hash = (s.hash ^ uint64(id)) * 0x100000001b3 // FNV-1a
 	if s.m.stops[id] {
 		return chat.Delta{}
 	}
@@ -60,18 +60,14 @@ func (s *stream) Close() chat.Delta {
 // decide gives away what is certain of the text that is held; at the end that is everything.
 func (s *stream) decide(end bool) chat.Delta {
 	var d chat.Delta
-	for s.held != "" {
-		var more bool
+	for more := true; more && (s.held != "" || end && len(s.call) > 0); {
 		switch s.state {
 		case inContent:
 			more = s.content(&d, end)
 		case inReasoning:
 			more = s.reasoning(&d, end)
 		case inCall:
-			more = s.call(&d, end)
-		}
-		if !more {
-			break
+			more = s.calling(&d, end)
 		}
 	}
 	return d
@@ -85,9 +81,14 @@ func (s *stream) content(d *chat.Delta, end bool) bool {
 			return false
 		}
 	}
-	if s.m.style == StyleLlama && !s.begun && (strings.HasPrefix(s.held, "{") || partial(s.held, llamaTag) == len(s.held) || strings.HasPrefix(s.held, llamaTag)) {
-		s.state = inCall
-		return true
+	if s.m.style == StyleLlama && !s.begun {
+		switch {
+		case strings.HasPrefix(s.held, "{"), strings.HasPrefix(s.held, llamaTag):
+			s.state = inCall
+			return true
+		case !end && partial(s.held, llamaTag) == len(s.held):
+			return false
+		}
 	}
 	tags := s.openTags()
 	at, tag := -1, ""
@@ -140,10 +141,12 @@ func (s *stream) trimStart(text string) string {
 	return text
 }
 
-// beforeTag is the content before a tag, without the newline that belongs to it.
+// beforeTag is the content before a tag, without the newline that belongs to it; it is kept for a tag that is
+// none after all.
 func (s *stream) beforeTag(text, tag string) string {
-	if tag == hermesBegin {
-		return strings.TrimSuffix(text, "\n")
+	if tag == hermesBegin && strings.HasSuffix(text, "\n") {
+		s.newline = "\n"
+		return text[:len(text)-1]
 	}
 	return text
 }
@@ -176,40 +179,42 @@ func (s *stream) reasoning(d *chat.Delta, end bool) bool {
 	return false
 }
 
-// call waits for the end of tool calls. What is no tool call after all is content.
-func (s *stream) call(d *chat.Delta, end bool) bool {
+// calling waits for the end of tool calls. What is no tool call after all is content.
+func (s *stream) calling(d *chat.Delta, end bool) bool {
+	searched := len(s.call)
+	s.call = append(s.call, s.held...)
+	s.held = ""
 	begin, stop := s.m.style.tags()
-	if stop == "" { // the whole reply is the call
-		if end {
-			s.finishCall(d, s.held, s.held, "")
+	from := max(len(begin), searched-len(stop))
+	if stop != "" && from <= len(s.call) {
+		if i := bytes.Index(s.call[from:], []byte(stop)); i >= 0 {
+			s.finish(d, from+i, from+i+len(stop))
+			return true
 		}
-		return false
 	}
-	i := strings.Index(s.held, stop)
-	if i < 0 {
-		if end {
-			s.finishCall(d, strings.TrimPrefix(s.held, begin), s.held, "")
-		}
-		return false
+	if end {
+		s.finish(d, len(s.call), len(s.call))
 	}
-	whole := s.held[:i+len(stop)]
-	s.finishCall(d, s.held[len(begin):i], whole, s.held[i+len(stop):])
-	return true
+	return false
 }
 
-func (s *stream) finishCall(d *chat.Delta, inner, whole, rest string) {
-	calls, ok := s.m.style.calls(inner)
+// finish reads tool calls that end at a place, their closing tag at the next; the rest is to be decided.
+func (s *stream) finish(d *chat.Delta, inner, outer int) {
+	begin, _ := s.m.style.tags()
+	whole := string(s.call[:outer])
+	s.held, s.state = string(s.call[outer:]), inContent
+	calls, ok := s.m.style.calls(whole[min(len(begin), inner):inner])
+	s.call = s.call[:0]
 	if !ok {
-		s.give(&d.Content, whole)
+		s.give(&d.Content, s.newline+whole)
+		s.newline = ""
+		return
 	}
 	for _, c := range calls {
 		d.ToolCalls = append(d.ToolCalls, chat.ToolCall{ID: fmt.Sprintf("call_%016x%02x", s.hash, s.calls), Type: "function", Function: c})
 		s.calls++
 	}
-	if ok {
-		s.begun = false
-	}
-	s.held, s.state = rest, inContent
+	s.begun, s.newline = false, ""
 }
 
 // partial is the length of the longest end of text that a tag begins with, all of the tag not counted.

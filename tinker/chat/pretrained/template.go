@@ -1,6 +1,7 @@
 package pretrained
 
 import (
+	"maps"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -82,9 +83,7 @@ func (t *Template) render(messages []any, p TextParams) (string, error) {
 		if err != nil || !ok {
 			return "", agl.Errorf(agl.CodeInvalid, "chat_template_kwargs: give a JSON object")
 		}
-		for name, v := range dict.All() {
-			vars[name] = v
-		}
+		maps.Insert(vars, dict.All())
 	}
 	for name, data := range map[string]jsontext.Value{"tools": p.Tools, "documents": p.Documents} {
 		vars[name] = nil

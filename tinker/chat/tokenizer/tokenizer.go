@@ -21,9 +21,10 @@ type Tokenizer struct {
 	normalize []func(text string) string
 	replaced  []string // what the normalizer leaves nothing of
 	splits    []splitter
-	// boundary is a mark that only begins words: no token has it behind another character. Text may then be
-	// cut before it, because no merge reaches over the cut. 0 if there is none.
-	boundary rune
+	// cuts says that text may be cut before the mark of a blank, but behind the characters that glued holds:
+	// no token has the mark behind any other character, so no merge reaches over the cut.
+	cuts  bool
+	glued string
 
 	addedRaw, addedNormal addedSet
 	added, special        map[int32]bool
@@ -73,14 +74,21 @@ func (t *Tokenizer) finish(*file) error {
 	if t.byteLevel || len(t.splits) > 0 {
 		return nil
 	}
-	t.boundary, _ = utf8.DecodeRuneInString(t.spaceMark)
 	for _, token := range t.tokens {
-		rest := strings.TrimLeft(token, t.spaceMark)
-		if strings.Contains(rest, t.spaceMark) {
-			t.boundary = 0
-			break
+		for i := skipMarks(token, t.spaceMark); ; {
+			next := strings.Index(token[i:], t.spaceMark)
+			if next < 0 {
+				break
+			}
+			before, _ := utf8.DecodeLastRuneInString(token[:i+next])
+			if !strings.ContainsRune(t.glued, before) {
+				t.glued += string(before)
+			}
+			i += next + skipMarks(token[i+next:], t.spaceMark)
 		}
 	}
+	// Where many characters are glued, looking for a place to cut costs more than it saves.
+	t.cuts = len(t.glued) <= 16
 	return nil
 }
 
@@ -176,22 +184,22 @@ func (t *Tokenizer) appendSplit(dst []int32, text string, level int, r *room) []
 	return dst
 }
 
-// appendPiece encodes text that no split cuts: in one word, or cut at the boundary mark.
+// appendPiece encodes text that no split cuts: in one word, or cut where no merge reaches over.
 func (t *Tokenizer) appendPiece(dst []int32, text string, r *room) []int32 {
 	if text == "" {
 		return dst
 	}
-	if t.boundary != 0 {
-		mark := t.spaceMark
-		for {
-			i := skipMarks(text, mark)
-			next := strings.Index(text[i:], mark)
-			if next < 0 {
-				break
-			}
-			dst = t.appendWord(dst, text[:i+next], r)
-			text = text[i+next:]
+	for i := skipMarks(text, t.spaceMark); t.cuts; {
+		next := strings.Index(text[i:], t.spaceMark)
+		if next < 0 {
+			break
 		}
+		i += next
+		if before, _ := utf8.DecodeLastRuneInString(text[:i]); !strings.ContainsRune(t.glued, before) {
+			dst = t.appendWord(dst, text[:i], r)
+			text, i = text[i:], 0
+		}
+		i += skipMarks(text[i:], t.spaceMark)
 	}
 	return t.appendWord(dst, text, r)
 }
