@@ -51,7 +51,7 @@ func agent(kind string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf(`{"attempt_id":%q,"reward":%v}`+"\n", t.AttemptID, reward)
+		fmt.Fprintf(os.Stdout, `{"attempt_id":%q,"reward":%v}`+"\n", t.AttemptID, reward)
 	}
 	return scanner.Err()
 }
@@ -291,7 +291,7 @@ func TestTrainLeavesNobodyBehind(t *testing.T) {
 			})
 			for i, signal := range signals {
 				if i > 0 {
-					eventually(t, "a word", func() bool { return strings.Contains(run.said(t), "a second signal ends them at once") })
+					eventually(t, "a word", func() bool { return strings.Contains(run.said(t), "a second signal ends them sooner") })
 				}
 				if err := run.cmd.Process.Signal(signal); err != nil {
 					t.Fatal(err)

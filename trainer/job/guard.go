@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/agl-go/agl"
 )
@@ -18,6 +19,7 @@ type guard struct {
 	// giveUp is called once, with why.
 	giveUp func(err error)
 
+	running  sync.WaitGroup
 	mu       sync.Mutex
 	done     bool // a task, so that nothing more is watched for
 	failures int
@@ -28,11 +30,27 @@ var _ agl.Agent = (*guard)(nil)
 
 // Run implements [agl.Agent].
 func (g *guard) Run(ctx context.Context, task agl.Task) (agl.Result, error) {
+	g.running.Add(1)
+	defer g.running.Done()
 	result, err := g.agent.Run(ctx, task)
 	if ctx.Err() == nil {
 		g.see(err)
 	}
 	return result, err
+}
+
+// wait returns when no attempt runs any more, or after d: who insists on the end of
+// a run leaves attempts behind whose processes are still being ended.
+func (g *guard) wait(d time.Duration) {
+	ended := make(chan struct{})
+	go func() {
+		g.running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(d):
+	}
 }
 
 func (g *guard) see(err error) {

@@ -83,25 +83,23 @@ func (c Config) reach() (notice string, err error) {
 	if host, _, err := net.SplitHostPort(p.Listen); err == nil && unspecified(host) && p.Config.PublicURL == "" {
 		return "", agl.Errorf(agl.CodeInvalid, "proxy.public_url: none given, and proxy.listen is %s: agents must be told where they find the proxy", p.Listen)
 	}
-	store, _, err := net.SplitHostPort(c.File.Store.Listen)
-	if err != nil || loopback(store) {
+	if here(c.File.Store.Listen) || !here(p.Listen) {
 		return "", nil
 	}
-	if host, _, err := net.SplitHostPort(p.Listen); err != nil || loopback(host) {
-		return "runners on other machines find the store, but not the models: set proxy.listen, and proxy.public_url", nil
-	}
-	return "", nil
+	return "runners on other machines find the store, but not the models: set proxy.listen, and proxy.public_url", nil
+}
+
+// here reports whether only this machine reaches an address; empty is one of its own.
+func here(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err != nil || host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // unspecified reports whether a server of that host listens on every address.
 func unspecified(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "" || ip != nil && ip.IsUnspecified()
-}
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // otherModels are those of the proxy that nobody trains.

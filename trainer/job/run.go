@@ -131,7 +131,7 @@ func (r *run) fit(ctx context.Context) (err error) {
 	}
 	// Agents may take their time to end; who has pressed Ctrl-C is to know why.
 	defer context.AfterFunc(ctx, func() {
-		r.curve.OnNotice("stopping: agents have " + cfg.patience().String() + " to end; a second signal ends them at once")
+		r.curve.OnNotice("stopping: agents have " + cfg.patience().String() + " to end; a second signal ends them sooner")
 	})()
 	r.learner.display = &watched{Display: r.curve, run: r}
 	t, err := trainer.New(config)
@@ -141,7 +141,11 @@ func (r *run) fit(ctx context.Context) (err error) {
 	if cfg.Listening != nil {
 		cfg.Listening(storeURL)
 	}
-	return t.Fit(fitting)
+	err = t.Fit(fitting)
+	if r.guard != nil {
+		r.guard.wait(config.Runner.GracePeriod)
+	}
+	return err
 }
 
 // closeListener gives back what a strategy that is not used has taken.
