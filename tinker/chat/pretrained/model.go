@@ -1,6 +1,10 @@
 package pretrained
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -19,6 +23,31 @@ type Files struct {
 	Tokenizer, Config []byte
 	// Template is chat_template.jinja; nil means the chat_template of Config.
 	Template []byte
+	// Generation is generation_config.json, which may name further tokens that end a reply; nil is none.
+	Generation []byte
+}
+
+// Open loads a model from a folder as Hugging Face lays it out: tokenizer.json, tokenizer_config.json, and if
+// they are there chat_template.jinja and generation_config.json.
+func Open(dir string, cfg Config) (*Model, error) {
+	var f Files
+	for _, file := range []struct {
+		name     string
+		data     *[]byte
+		optional bool
+	}{
+		{"tokenizer.json", &f.Tokenizer, false},
+		{"tokenizer_config.json", &f.Config, false},
+		{"chat_template.jinja", &f.Template, true},
+		{"generation_config.json", &f.Generation, true},
+	} {
+		data, err := os.ReadFile(filepath.Join(dir, file.name))
+		if err != nil && !(file.optional && errors.Is(err, fs.ErrNotExist)) {
+			return nil, agl.Errorf(agl.CodeNotFound, "model: %w", err)
+		}
+		*file.data = data
+	}
+	return Load(f, cfg)
 }
 
 // Config says what [Load] should not find out by itself.
@@ -30,7 +59,8 @@ type Config struct {
 	Stop []string
 	// Limits bound what rendering may take; zero fields mean jinja's defaults.
 	Limits jinja.Limits
-	// Turns is how many earlier turns are remembered, so that prompts continue their tokens; zero means 1024.
+	// Turns is how many prompts, with their replies, are remembered, so that later ones continue their tokens; zero
+	// means 1024. They take at most 256 MiB.
 	Turns int
 }
 
@@ -103,10 +133,42 @@ func Load(f Files, cfg Config) (*Model, error) {
 		}
 		m.stops[id] = true
 	}
+	if err := m.readGeneration(f.Generation); err != nil {
+		return nil, err
+	}
 	if len(m.stops) == 0 {
 		return nil, agl.Errorf(agl.CodeInvalid, "stop: the model has no eos_token and its template ends replies with no special token; give one")
 	}
 	return m, nil
+}
+
+// readGeneration reads the tokens that end a reply.
+func (m *Model) readGeneration(data []byte) error {
+	if data == nil {
+		return nil
+	}
+	var g struct {
+		EOS jsontext.Value `json:"eos_token_id"`
+	}
+	if err := json.Unmarshal(data, &g); err != nil {
+		return agl.Errorf(agl.CodeInvalid, "generation_config.json: %w", err)
+	}
+	var ids []int32
+	var err error
+	switch g.EOS.Kind() {
+	case '0':
+		ids = make([]int32, 1)
+		err = json.Unmarshal(g.EOS, &ids[0])
+	case '[':
+		err = json.Unmarshal(g.EOS, &ids)
+	}
+	if err != nil {
+		return agl.Errorf(agl.CodeInvalid, "generation_config.json: eos_token_id: %w", err)
+	}
+	for _, id := range ids {
+		m.stops[id] = true
+	}
+	return nil
 }
 
 // readConfig reads the template and the special tokens.
@@ -227,11 +289,11 @@ func (m *Model) Continue(p chat.PromptParams) (Continuation, error) {
 	if err != nil {
 		return Continuation{}, err
 	}
-	return m.turns.extend(m, text), nil
+	return m.turns.extend(m.tok, text), nil
 }
 
 // Remember implements chat.Rememberer.
-func (m *Model) Remember(prompt, reply []int32) { m.turns.add(m, prompt, reply) }
+func (m *Model) Remember(prompt, reply []int32) { m.turns.add(m.tok, prompt, reply) }
 
 // message is a message in the form that the template wants.
 func (m *Model) message(from chat.Message) (*jinja.Dict, error) {

@@ -3,6 +3,7 @@ package pretrained
 import (
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -258,22 +259,71 @@ func TestContinue(t *testing.T) {
 	}
 }
 
+// A conversation whose text the tokenizer normalizes is continued all the same.
+func TestContinueAfterNormalizing(t *testing.T) {
+	t.Parallel()
+	m := model(t, hermes, Config{})
+	messages := []chat.Message{{Role: "user", Content: "e\u0301te\u0301"}}
+	first, err := m.Prompt(chat.PromptParams{Messages: messages})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Remember(first, sampled(t, m, "ok<|im_end|>"))
+	messages = append(messages, chat.Message{Role: "assistant", Content: "ok"}, chat.Message{Role: "user", Content: "x"})
+	if c, err := m.Continue(chat.PromptParams{Messages: messages}); err != nil || c.Reused <= len(first) {
+		t.Errorf("reused %d of more than %d, %v", c.Reused, len(first), err)
+	}
+}
+
+// A model is opened from the files of its folder.
+func TestOpen(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name string, data []byte) {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("tokenizer.json", tokenizerFile(t))
+	if _, err := Open(dir, Config{}); agl.ErrorCode(err) != agl.CodeNotFound || !strings.Contains(err.Error(), "tokenizer_config.json") {
+		t.Errorf("without tokenizer_config.json: %v", err)
+	}
+	write("tokenizer_config.json", []byte(`{}`))
+	write("chat_template.jinja", []byte(llama))
+	for eos, want := range map[string][]int32{`7`: {7}, `[7,8]`: {7, 8}, `null`: nil} {
+		write("generation_config.json", []byte(`{"eos_token_id":`+eos+`}`))
+		m, err := Open(dir, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		end, _ := m.Tokenizer().ID("<|im_end|>")
+		if want = append(want, end); !slices.Equal(m.Stop(), want) {
+			t.Errorf("%s: stops %v, want %v", eos, m.Stop(), want)
+		}
+	}
+	write("generation_config.json", []byte(`{"eos_token_id":["x"]}`))
+	if _, err := Open(dir, Config{}); agl.ErrorCode(err) != agl.CodeInvalid || !strings.Contains(err.Error(), "eos_token_id") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestTurnsAreBounded(t *testing.T) {
 	t.Parallel()
 	m := model(t, hermes, Config{Turns: 2})
-	var prompts [][]int32
 	for _, text := range []string{"one", "two", "three"} {
 		prompt, err := m.Prompt(chat.PromptParams{Messages: []chat.Message{{Role: "user", Content: text}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		prompts = append(prompts, prompt)
 		m.Remember(prompt, sampled(t, m, "ok<|im_end|>"))
 	}
-	for i, text := range []string{"one", "two", "three"} {
-		c, err := m.Continue(chat.PromptParams{Messages: []chat.Message{{Role: "user", Content: text}, {Role: "assistant", Content: "ok"}, {Role: "user", Content: "x"}}})
-		if want := i > 0; err != nil || c.Reused > 0 != want {
-			t.Errorf("%s: reused %d of %d, %v", text, c.Reused, len(prompts[i]), err)
+	for _, c := range []struct {
+		text string
+		kept bool
+	}{{"three", true}, {"one", false}} {
+		got, err := m.Continue(chat.PromptParams{Messages: []chat.Message{{Role: "user", Content: c.text}, {Role: "assistant", Content: "ok"}, {Role: "user", Content: "x"}}})
+		if err != nil || (got.Reused > 0) != c.kept {
+			t.Errorf("%s: reused %d, %v", c.text, got.Reused, err)
 		}
 	}
 }

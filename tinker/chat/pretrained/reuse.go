@@ -3,6 +3,7 @@ package pretrained
 import (
 	"container/list"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -16,77 +17,106 @@ type turns struct {
 
 	mu     sync.Mutex
 	recent list.List // of *turn, the latest first
+	bytes  int       // of all of them
 }
 
-// turn is a prompt and its reply, as ids and as text.
+// maxTurnBytes bounds the memory of turns, in bytes.
+const maxTurnBytes = 256 << 20
+
+// turn is a prompt, as ids and as the text that it was rendered as, and its reply; without a reply nothing was
+// sampled yet.
 type turn struct {
-	ids    []int32
-	prompt string
-	reply  string
+	prompt, reply         []int32
+	promptText, replyText string
 }
 
-func (t *turns) add(m *Model, prompt, reply []int32) {
+func (c *turn) size() int {
+	return 4*(len(c.prompt)+len(c.reply)) + len(c.promptText) + len(c.replyText)
+}
+
+// put keeps a turn, and drops the oldest ones beyond the limits.
+func (t *turns) put(c *turn) {
+	t.recent.PushFront(c)
+	for t.bytes += c.size(); t.recent.Len() > t.limit || t.bytes > maxTurnBytes; {
+		oldest := t.recent.Back()
+		t.recent.Remove(oldest)
+		t.bytes -= oldest.Value.(*turn).size()
+	}
+}
+
+// add keeps a reply.
+func (t *turns) add(tok *tokenizer.Tokenizer, prompt, reply []int32) {
 	if len(reply) == 0 {
 		return
 	}
-	latest := &turn{ids: append(append(make([]int32, 0, len(prompt)+len(reply)), prompt...), reply...), prompt: m.tok.Decode(prompt), reply: m.tok.Decode(reply)}
+	latest := &turn{reply: slices.Clone(reply), replyText: tok.Decode(reply)}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.recent.PushFront(latest)
-	if t.recent.Len() > t.limit {
-		t.recent.Remove(t.recent.Back())
+	for e := t.recent.Front(); e != nil; e = e.Next() {
+		c := e.Value.(*turn)
+		if !slices.Equal(c.prompt, prompt) {
+			continue
+		}
+		latest.prompt, latest.promptText = c.prompt, c.promptText
+		if c.reply == nil { // it was waiting for this
+			t.recent.Remove(e)
+			t.bytes -= c.size()
+		}
+		break
 	}
+	if latest.prompt == nil {
+		latest.prompt, latest.promptText = slices.Clone(prompt), tok.Decode(prompt)
+	}
+	t.put(latest)
 }
 
 // extend encodes a prompt, beginning with the ids of the longest turn that it continues.
-func (t *turns) extend(m *Model, text string) Continuation {
+func (t *turns) extend(tok *tokenizer.Tokenizer, text string) Continuation {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	best, broken := t.find(text)
-	c := Continuation{}
+	var c Continuation
+	rest := text
 	if best != nil {
-		c.Reused = len(best.ids)
-		c.IDs = append(c.IDs, best.ids...)
-		text = text[len(best.prompt)+len(best.reply):]
+		c.IDs = slices.Concat(best.prompt, best.reply)
+		c.Reused = len(c.IDs)
+		rest = text[len(best.promptText)+len(best.replyText):]
 	}
-	if broken != nil && (best == nil || len(broken.prompt) > len(best.prompt)) {
-		c.Break = broken.explain(text, best)
+	if broken != nil && (best == nil || len(broken.promptText) > len(best.promptText)) {
+		c.Break = broken.explain(text[len(broken.promptText):])
 	}
-	c.IDs = m.tok.Append(c.IDs, text, tokenizer.Options{Added: true})
+	c.IDs = tok.Append(c.IDs, rest, tokenizer.Options{Added: true})
+	t.put(&turn{prompt: slices.Clone(c.IDs), promptText: text})
 	return c
 }
 
 // find is the longest turn whose text begins the text, and the longest whose prompt does but not its reply.
 func (t *turns) find(text string) (best, broken *turn) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	for e := t.recent.Front(); e != nil; e = e.Next() {
 		c := e.Value.(*turn)
-		if len(c.prompt) >= len(text) || best != nil && len(c.prompt)+len(c.reply) <= len(best.prompt)+len(best.reply) {
+		if c.reply == nil || len(c.promptText) >= len(text) {
 			continue
 		}
-		rest, ok := strings.CutPrefix(text, c.prompt)
+		rest, ok := strings.CutPrefix(text, c.promptText)
 		switch {
 		case !ok:
-		case strings.HasPrefix(rest, c.reply):
+		case !strings.HasPrefix(rest, c.replyText):
+			if broken == nil || len(c.promptText) > len(broken.promptText) {
+				broken = c
+			}
+		case best == nil || len(c.promptText)+len(c.replyText) > len(best.promptText)+len(best.replyText):
 			best = c
-			t.recent.MoveToFront(e)
-		case broken == nil || len(c.prompt) > len(broken.prompt):
-			broken = c
 		}
 	}
 	return best, broken
 }
 
-// explain says where a prompt parts from a turn. text is the prompt behind the turn that it does continue.
-func (c *turn) explain(text string, best *turn) string {
-	begin := len(c.prompt)
-	if best != nil {
-		begin -= len(best.prompt) + len(best.reply)
-	}
-	rest := text[max(begin, 0):]
+// explain says where a conversation parts from a turn. text is what follows the turn's prompt in it.
+func (c *turn) explain(text string) string {
 	at := 0
-	for at < len(rest) && at < len(c.reply) && rest[at] == c.reply[at] {
+	for at < len(text) && at < len(c.replyText) && text[at] == c.replyText[at] {
 		at++
 	}
 	clip := func(s string) string { return s[min(at, len(s)):min(at+40, len(s))] }
-	return fmt.Sprintf("the template does not keep an earlier reply from byte %d on: it was %q and became %q", at, clip(c.reply), clip(rest))
+	return fmt.Sprintf("the template does not keep an earlier reply from byte %d on: it was %q and became %q", at, clip(c.replyText), clip(text))
 }
