@@ -82,7 +82,7 @@ tokenizers: ## real tokenizers and chat templates against Python's; fetches four
 	vars=$$(test/tokenizers/setup.sh) && env $$vars $(GO) test -count=1 -timeout 30m -tags tokenizers ./test/tokenizers
 
 bench-tokenizers: ## tokenizing against Python's tokenizers, one thread each, as a ratio
-	vars=$$(test/tokenizers/setup.sh) && eval $$vars && $(GO) run ./bench/tokenizers --venv $$AGL_TOKENIZERS_VENV --models $$AGL_TOKENIZERS_MODELS --rounds 3
+	vars=$$(test/tokenizers/setup.sh) && eval $$vars && $(GO) run ./bench/tokenizers --venv $$AGL_TOKENIZERS_VENV --models $$AGL_TOKENIZERS_MODELS
 
 proxy-soak: ## 100,000 recorded calls while the store is killed and the proxy restarted
 	$(GO) test -count=1 -timeout 2h -v ./test/recording -calls 100000 -kills 60

@@ -3,6 +3,7 @@ package jinja
 import (
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // changeCase is one of the methods of str that change case. Unlike Go's, Python's change one character into
@@ -81,12 +82,9 @@ func writeLower(b *strings.Builder, s string, i int, c rune) {
 // counted.
 func finalSigma(s string, i int) bool {
 	ignorable := func(c rune) bool { return unicode.IsMark(c) || strings.ContainsRune("'.:^`·’", c) }
-	before := []rune(strings.TrimRightFunc(s[:i], ignorable))
-	if len(before) == 0 || !isCased(before[len(before)-1]) {
-		return false
-	}
-	after := []rune(strings.TrimLeftFunc(s[i+len("Σ"):], ignorable))
-	return len(after) == 0 || !isCased(after[0])
+	before, _ := utf8.DecodeLastRuneInString(strings.TrimRightFunc(s[:i], ignorable))
+	after, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(s[i+len("Σ"):], ignorable))
+	return isCased(before) && !isCased(after)
 }
 
 func writeFolded(b *strings.Builder, c rune) {

@@ -68,6 +68,7 @@ func (r *run) equal(a, b any) bool {
 	switch a := a.(type) {
 	case string:
 		b, ok := b.(string)
+		r.read(a)
 		return ok && a == b
 	case *list:
 		b, ok := b.(*list)
@@ -208,7 +209,7 @@ func (r *run) contains(box, v any) bool {
 		if !ok {
 			r.failf("'in <string>' requires string as left operand, not %s", typeName(v))
 		}
-		r.step(len(b) / 64)
+		r.read(b)
 		return strings.Contains(b, text)
 	case *Dict:
 		_, ok := b.get(r.hash(v))

@@ -309,7 +309,7 @@ func (r *run) position(obj, key any) (any, bool) {
 	}
 	switch o := obj.(type) {
 	case string:
-		r.step(len(o) / 64)
+		r.read(o)
 		return runeAt(o, int(i)), true
 	case *list:
 		return o.items[i], true

@@ -64,7 +64,11 @@ func filterTable() map[string]builtin {
 }
 
 func caseFilter(name string) func(r *run, a bound) any {
-	return func(r *run, a bound) any { return r.made(changeCase(name, r.text(a.values[0]))) }
+	return func(r *run, a bound) any {
+		s := r.text(a.values[0])
+		r.reserve(len(s))
+		return changeCase(name, s)
+	}
 }
 
 func filterAbs(r *run, a bound) any {
@@ -268,7 +272,9 @@ func filterTitle(r *run, a bound) any {
 	// Words begin at white space and at these brackets; the rest of a word is lower case.
 	var b strings.Builder
 	begin := true
-	for _, c := range r.text(a.values[0]) {
+	text := r.text(a.values[0])
+	r.reserve(len(text))
+	for _, c := range text {
 		switch {
 		case begin:
 			b.WriteString(changeCase("upper", string(c)))
@@ -295,6 +301,7 @@ func filterTruncate(r *run, a bound) any {
 	if keep < 0 || leeway < 0 {
 		r.failf("expected length >= %d and leeway >= 0, got %d and %d", runeCount(end), length, leeway)
 	}
+	r.reserve(len(s))
 	chars := []rune(s)
 	if len(chars) <= length+leeway {
 		return s
@@ -339,7 +346,9 @@ func filterURLEncode(r *run, a bound) any {
 
 func filterWordCount(r *run, a bound) any {
 	words, in := int64(0), false
-	for _, c := range r.text(a.values[0]) {
+	text := r.text(a.values[0])
+	r.read(text)
+	for _, c := range text {
 		word := c == '_' || unicode.IsLetter(c) || unicode.IsNumber(c)
 		if word && !in {
 			words++

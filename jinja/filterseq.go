@@ -22,7 +22,7 @@ func filterLength(r *run, a bound) any {
 		r.failf("object of type '%s' has no len()", typeName(a.values[0]))
 	}
 	if s, ok := a.values[0].(string); ok {
-		r.step(len(s) / 64)
+		r.read(s)
 	}
 	return int64(n)
 }
@@ -134,7 +134,8 @@ func (r *run) getter(attribute any, fold bool, def any) func(item any) any {
 			}
 		}
 		if s, ok := item.(string); ok && fold {
-			return r.made(changeCase("lower", s))
+			r.reserve(len(s))
+			return changeCase("lower", s)
 		}
 		return item
 	}

@@ -188,6 +188,10 @@ func cut(s string, n int) string {
 
 // pad fills text to the layout's width.
 func (r *run) pad(l layout, text string, def byte) string {
+	if l.width == 0 {
+		return text
+	}
+	r.read(text)
 	n := l.width - runeCount(text)
 	if n <= 0 {
 		return text

@@ -40,7 +40,10 @@ func stringMethod(s, name string) (any, bool) {
 	var fn func(r *run, a bound) any
 	switch name {
 	case "upper", "lower", "title", "capitalize", "swapcase", "casefold":
-		fn = func(r *run, _ bound) any { return r.made(changeCase(name, s)) }
+		fn = func(r *run, _ bound) any {
+			r.reserve(len(s))
+			return changeCase(name, s)
+		}
 	case "strip", "lstrip", "rstrip":
 		params = []string{"/chars?"}
 		fn = func(r *run, a bound) any { return r.strip(s, a.or(0, nil), name != "rstrip", name != "lstrip") }
@@ -51,7 +54,10 @@ func stringMethod(s, name string) (any, bool) {
 		}
 	case "splitlines":
 		params = []string{"keepends?"}
-		fn = func(r *run, a bound) any { return r.texts(splitLines(s, r.truth(a.or(0, false)))) }
+		fn = func(r *run, a bound) any {
+			r.step(len(s) / 16)
+			return r.texts(splitLines(s, r.truth(a.or(0, false))))
+		}
 	case "startswith", "endswith":
 		params = []string{"/prefix", "/start?", "/end?"}
 		fn = func(r *run, a bound) any { return r.affix(s, a, name == "startswith") }
@@ -120,14 +126,20 @@ func stringPredicate(s, name string) (any, bool) {
 	case "isprintable":
 		ok, empty = unicode.IsPrint, true
 	case "isidentifier":
-		return method(name, nil, func(*run, bound) any { return s != "" && nameLength(s) == len(s) }), true
+		return method(name, nil, func(r *run, _ bound) any {
+			r.read(s)
+			return s != "" && nameLength(s) == len(s)
+		}), true
 	case "islower", "isupper", "istitle":
-		return method(name, nil, func(*run, bound) any { return casePredicate(name, s) }), true
+		return method(name, nil, func(r *run, _ bound) any {
+			r.read(s)
+			return casePredicate(name, s)
+		}), true
 	default:
 		return nil, false
 	}
 	return method(name, nil, func(r *run, _ bound) any {
-		r.step(len(s) / 64)
+		r.read(s)
 		return (s != "" || empty) && strings.IndexFunc(s, func(c rune) bool { return !ok(c) }) < 0
 	}), true
 }
@@ -162,7 +174,7 @@ func casePredicate(name, s string) bool {
 }
 
 func (r *run) strip(s string, chars any, left, right bool) string {
-	r.step(len(s) / 64)
+	r.read(s)
 	cut := isSpace
 	if chars != nil {
 		set := r.str(chars)
@@ -307,6 +319,7 @@ func (r *run) affix(s string, a bound, prefix bool) bool {
 	for _, v := range list {
 		text := r.str(v)
 		r.step(1)
+		r.read(text)
 		if ok && (prefix && strings.HasPrefix(s, text) || !prefix && strings.HasSuffix(s, text)) {
 			return true
 		}
@@ -373,6 +386,7 @@ func (r *run) justify(name, s string, width int, fill string) string {
 	if runeCount(fill) != 1 {
 		r.failf("the fill character must be exactly one character long")
 	}
+	r.read(s)
 	pad := width - runeCount(s)
 	if pad <= 0 {
 		return s
@@ -389,6 +403,7 @@ func (r *run) justify(name, s string, width int, fill string) string {
 }
 
 func (r *run) zfill(s string, width int) string {
+	r.read(s)
 	pad := width - runeCount(s)
 	if pad <= 0 {
 		return s

@@ -151,6 +151,9 @@ func (r *run) reserve(n int) {
 	}
 }
 
+// read counts the work of looking through a text.
+func (r *run) read(s string) { r.step(len(s) / 64) }
+
 // times is n*size, a large number where that overflows or n is negative beyond meaning.
 func times(n, size int) int {
 	const huge = 1 << 60

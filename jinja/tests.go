@@ -29,8 +29,8 @@ func testTable() map[string]builtin {
 		"iterable":  is(isIterable),
 		"callable":  is(isCallable),
 		"escaped":   is(func(*run, any) bool { return false }),
-		"lower":     is(func(r *run, v any) bool { return casePredicate("islower", r.text(v)) }),
-		"upper":     is(func(r *run, v any) bool { return casePredicate("isupper", r.text(v)) }),
+		"lower":     is(func(r *run, v any) bool { return r.cased("islower", v) }),
+		"upper":     is(func(r *run, v any) bool { return r.cased("isupper", v) }),
 		"odd":       is(func(r *run, v any) bool { return r.equal(r.binary("%", v, int64(2)), int64(1)) }),
 		"even":      is(func(r *run, v any) bool { return r.equal(r.binary("%", v, int64(2)), int64(0)) }),
 		"filter":    is(func(r *run, v any) bool { _, ok := r.filters[r.str(v)]; return ok }),
@@ -49,6 +49,12 @@ func testTable() map[string]builtin {
 		t[name] = compare(op)
 	}
 	return t
+}
+
+func (r *run) cased(name string, v any) bool {
+	s := r.text(v)
+	r.read(s)
+	return casePredicate(name, s)
 }
 
 func isSequence(_ *run, v any) bool {

@@ -38,6 +38,7 @@ func (r *run) text(v any) string {
 // repr is Python's repr.
 func (r *run) repr(v any) string {
 	if s, ok := v.(string); ok {
+		r.reserve(len(s))
 		q := quote(s)
 		r.reserve(len(q))
 		return q
@@ -70,6 +71,7 @@ func (r *run) appendRepr(b *strings.Builder, v any) {
 	case float64:
 		b.WriteString(floatText(v))
 	case string:
+		r.reserve(len(v))
 		b.WriteString(quote(v))
 	case *undefined:
 		b.WriteString("Undefined")

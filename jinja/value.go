@@ -204,6 +204,8 @@ func (r *run) truth(v any) bool {
 		return v != 0
 	case float64:
 		return v != 0
+	case string:
+		return v != ""
 	}
 	if n, ok := length(v); ok {
 		return n > 0
@@ -309,7 +311,10 @@ func (r *run) hash(v any) any {
 			return int64(1)
 		}
 		return int64(0)
-	case int64, string:
+	case string:
+		r.read(v)
+		return v
+	case int64:
 		return v
 	case *big.Int:
 		return bigKey(v.String())

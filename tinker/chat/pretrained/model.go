@@ -3,6 +3,7 @@ package pretrained
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,10 +43,12 @@ func Open(dir string, cfg Config) (*Model, error) {
 		{"generation_config.json", &f.Generation, true},
 	} {
 		data, err := os.ReadFile(filepath.Join(dir, file.name))
-		if err != nil && !(file.optional && errors.Is(err, fs.ErrNotExist)) {
+		switch {
+		case err == nil:
+			*file.data = data
+		case !file.optional || !errors.Is(err, fs.ErrNotExist):
 			return nil, agl.Errorf(agl.CodeNotFound, "model: %w", err)
 		}
-		*file.data = data
 	}
 	return Load(f, cfg)
 }
@@ -62,6 +65,8 @@ type Config struct {
 	// Turns is how many prompts, with their replies, are remembered, so that later ones continue their tokens; zero
 	// means 1024. They take at most 256 MiB.
 	Turns int
+	// Logger is told why a prompt does not continue an earlier turn; nil discards.
+	Logger *slog.Logger
 }
 
 // Model is the chat format of a model. It implements chat.Renderer, chat.Streamer and chat.Rememberer, and is
@@ -76,6 +81,7 @@ type Model struct {
 	form           form
 	stops          map[int32]bool
 	turns          turns
+	logger         *slog.Logger
 }
 
 // form is how the template wants to see what the OpenAI form leaves open.
@@ -110,7 +116,10 @@ func Load(f Files, cfg Config) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{tok: tok, template: template, style: cfg.Style, stops: map[int32]bool{}}
+	m := &Model{tok: tok, template: template, style: cfg.Style, stops: map[int32]bool{}, logger: cfg.Logger}
+	if m.logger == nil {
+		m.logger = slog.New(slog.DiscardHandler)
+	}
 	m.turns.limit = cfg.Turns
 	if m.turns.limit == 0 {
 		m.turns.limit = 1024
@@ -256,9 +265,12 @@ func (m *Model) Parse(ids []int32) chat.Message {
 }
 
 // Prompt implements chat.Renderer. It continues the tokens of the conversation's earlier turns where the
-// template keeps their text; see [Model.Continue].
+// template keeps their text, and logs where it does not; see [Model.Continue].
 func (m *Model) Prompt(p chat.PromptParams) ([]int32, error) {
 	c, err := m.Continue(p)
+	if c.Break != "" {
+		m.logger.Info("pretrained: a prompt does not continue an earlier turn", slog.String("reason", c.Break))
+	}
 	return c.IDs, err
 }
 
