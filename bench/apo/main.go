@@ -27,7 +27,7 @@ type options struct {
 	Agl           string        `default:"./agl" help:"The agl binary whose store is used (make build)." placeholder:"FILE"`
 	Venv          string        `default:".cache/compat-venv" help:"Where the Python package is (test/compat/venv.sh)." placeholder:"DIR"`
 	Script        string        `default:"bench/apo/class.py" help:"The Python side." placeholder:"FILE"`
-	World         []string      `default:"checklist" help:"The tasks; of those with one template." placeholder:"NAME"`
+	World         []string      `default:"local optimum" help:"The tasks; of those with one template." placeholder:"NAME"`
 	Seeds         int           `default:"3" help:"Searches of each."`
 	Latency       time.Duration `default:"100ms" help:"Of a model call."`
 	Runners       int           `default:"4" help:"Rollouts at once."`
