@@ -1,5 +1,5 @@
-// Command agl serves a store, serves the LLM proxy, shows what a store holds,
-// and looks after its database.
+// Command agl trains agents by a run file; serves a store and the LLM proxy;
+// runs agents; shows what a store holds, and looks after its database.
 package main
 
 import (

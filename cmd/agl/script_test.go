@@ -66,6 +66,9 @@ func TestPostgres(t *testing.T) {
 
 func runScripts(t *testing.T, dir string, setup func(*testscript.Env) error) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("every command of a script is a process of its own, which a race detector makes slow and learns little from")
+	}
 	testscript.Run(t, testscript.Params{
 		Dir: dir,
 		Setup: func(env *testscript.Env) error {
