@@ -8,7 +8,7 @@ UNIT         := $$($(GO) list ./... | grep -v /test/)
 # The Go SDKs are large; unoptimised they compile in a fraction of the time.
 SDKS         := -gcflags='github.com/openai/openai-go/v3/...=-N -l' -gcflags='github.com/anthropics/anthropic-sdk-go/...=-N -l'
 
-.PHONY: build test race lint compat python clients e2e chaos chaos-short fuzz bench bench-store bench-overhead bench-proxy bench-apo bench-process bench-tokenizers tokenizers proxy-soak seeds apo full clean
+.PHONY: build test race lint compat python clients examples examples-long e2e chaos chaos-short fuzz bench bench-store bench-overhead bench-proxy bench-apo bench-process bench-tokenizers tokenizers proxy-soak seeds apo full clean
 
 build: ## the agl binary, static
 	CGO_ENABLED=0 $(GO) build -trimpath -o agl ./cmd/agl

@@ -116,13 +116,13 @@ func one(ctx context.Context, transport *http.Transport, to target, worker int, 
 	return nil
 }
 
-// firstByte returns the median time from a request to the first byte of its
-// reply, on one connection, of n calls.
-func firstByte(ctx context.Context, to target, n int) (time.Duration, error) {
+// firstByte returns the times from a request to the first byte of its reply, of n
+// calls on one connection with a pause between each two.
+func firstByte(ctx context.Context, to target, n int, pause time.Duration) ([]time.Duration, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", strings.TrimPrefix(to.base, "http://"))
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer conn.Close()
 	body := request("small")
@@ -130,25 +130,25 @@ func firstByte(ctx context.Context, to target, n int) (time.Duration, error) {
 	in := bufio.NewReader(conn)
 	times := make([]time.Duration, n)
 	for i := range times {
+		time.Sleep(pause)
 		at := time.Now()
 		if _, err := conn.Write(raw); err != nil {
-			return 0, err
+			return nil, err
 		}
 		if _, err := in.Peek(1); err != nil {
-			return 0, err
+			return nil, err
 		}
 		times[i] = time.Since(at)
 		res, err := http.ReadResponse(in, nil)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		if _, err := io.Copy(io.Discard, res.Body); err != nil {
-			return 0, err
+			return nil, err
 		}
 		res.Body.Close()
 	}
-	slices.Sort(times)
-	return times[n/2], nil
+	return times, nil
 }
 
 // open opens streams that have brought their first event and returns what closes
