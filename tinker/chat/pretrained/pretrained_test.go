@@ -210,6 +210,21 @@ func TestStreamIsPrompt(t *testing.T) {
 	}
 }
 
+// One token may hold text and what looks like the beginning of a thought.
+func TestThoughtInOneTokenWithText(t *testing.T) {
+	t.Parallel()
+	m := model(t, hermes, Config{})
+	for text, want := range map[string]chat.Delta{
+		"a <think>b</think>":          {Content: "a <think>b</think>"},
+		"\n<think>\nb\n</think>\n\na": {Content: "a", Reasoning: "b"},
+	} {
+		s := &stream{m: m, decoder: m.tok.NewDecoder(false), held: text}
+		if d := s.decide(true); d.Content != want.Content || d.Reasoning != want.Reasoning {
+			t.Errorf("%q came as %+v, want %+v", text, d, want)
+		}
+	}
+}
+
 // The next turn begins with the ids of the one before, as they were sampled.
 func TestContinue(t *testing.T) {
 	t.Parallel()

@@ -93,9 +93,11 @@ func (s *stream) content(d *chat.Delta, end bool) bool {
 	tags := s.openTags()
 	at, tag := -1, ""
 	for _, t := range tags {
-		if i := strings.Index(s.held, t); i >= 0 && (at < 0 || i < at) {
-			at, tag = i, t
+		i := strings.Index(s.held, t)
+		if i < 0 || at >= 0 && at < i || t == thinkBegin && strings.TrimSpace(s.held[:i]) != "" {
+			continue // a thought comes first or not at all
 		}
+		at, tag = i, t
 	}
 	if at >= 0 {
 		s.give(&d.Content, s.beforeTag(s.held[:at], tag))
