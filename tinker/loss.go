@@ -59,3 +59,30 @@ func (l Loss) Validate() error {
 	}
 	return nil
 }
+
+// Elementwise is the weighted loss of each position of d, given the log-probabilities of its targets under the
+// weights being trained. Engines compute it themselves; it is for those that answer log-probabilities only.
+func (l Loss) Elementwise(d *Datum, logprobs []float32) []float32 {
+	l = l.WithDefaults()
+	losses := make([]float32, len(logprobs))
+	for i, p := range logprobs {
+		w := float32(1)
+		if d.Weights != nil {
+			w = d.Weights[i]
+		}
+		switch {
+		case w == 0:
+			continue
+		case l.Name == CrossEntropy:
+			losses[i] = -w * p
+			continue
+		}
+		ratio := float32(math.Exp(float64(p) - float64(d.Logprobs[i])))
+		gain := ratio * d.Advantages[i]
+		if l.Name == PPO {
+			gain = min(gain, max(l.ClipLow, min(l.ClipHigh, ratio))*d.Advantages[i])
+		}
+		losses[i] = -w * gain
+	}
+	return losses
+}

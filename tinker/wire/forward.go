@@ -1,0 +1,249 @@
+package wire
+
+import (
+	"slices"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl/tinker"
+)
+
+// Chunk is a part of a model's input. Only text is supported.
+type Chunk struct {
+	Type   string  `json:"type,omitzero"`
+	Tokens []int32 `json:"tokens"`
+}
+
+// EncodedText is the type of a [Chunk] of tokens.
+const EncodedText = "encoded_text"
+
+// ModelInput is a prompt or a training sequence.
+type ModelInput struct {
+	Chunks []Chunk `json:"chunks"`
+}
+
+// TextInput is an input of one chunk of tokens.
+func TextInput(tokens []int32) ModelInput {
+	return ModelInput{Chunks: []Chunk{{Type: EncodedText, Tokens: tokens}}}
+}
+
+// Tokens joins the chunks. A chunk that is not text is agl.CodeInvalid.
+func (m ModelInput) Tokens() ([]int32, error) {
+	var ids []int32
+	for i, c := range m.Chunks {
+		if c.Type != "" && c.Type != EncodedText {
+			return nil, invalid("chunks[%d]: type %q is not supported; allowed is %q", i, c.Type, EncodedText)
+		}
+		ids = append(ids, c.Tokens...)
+	}
+	return ids, nil
+}
+
+// Datum is a training sequence.
+type Datum struct {
+	ModelInput ModelInput        `json:"model_input"`
+	Inputs     map[string]Tensor `json:"loss_fn_inputs"`
+}
+
+// The names of a datum's tensors, and of those of a result.
+const (
+	targetTokens    = "target_tokens"
+	weights         = "weights"
+	logprobs        = "logprobs"
+	advantages      = "advantages"
+	elementwiseLoss = "elementwise_loss"
+)
+
+// FromDatum is the wire form of a datum. It shares the slices of d.
+func FromDatum(d tinker.Datum) Datum {
+	in := map[string]Tensor{targetTokens: TokenTensor(d.Targets)}
+	for name, v := range map[string][]float32{weights: d.Weights, logprobs: d.Logprobs, advantages: d.Advantages} {
+		if v != nil {
+			in[name] = FloatTensor(v)
+		}
+	}
+	return Datum{ModelInput: TextInput(d.Input), Inputs: in}
+}
+
+// Datum is the datum of a wire form. Unknown tensors are agl.CodeInvalid: they would change the loss.
+func (d Datum) Datum() (tinker.Datum, error) {
+	var out tinker.Datum
+	var err error
+	if out.Input, err = d.ModelInput.Tokens(); err != nil {
+		return out, invalid("model_input: %w", err)
+	}
+	for name, t := range d.Inputs {
+		switch name {
+		case targetTokens:
+			if out.Targets, err = t.Tokens(); err != nil {
+				return out, invalid("%s: %w", name, err)
+			}
+		case weights:
+			out.Weights = t.Vector()
+		case logprobs:
+			out.Logprobs = t.Vector()
+		case advantages:
+			out.Advantages = t.Vector()
+		default:
+			return out, invalid("loss_fn_inputs: %q is unknown; allowed are %q, %q, %q, %q", name, targetTokens, weights, logprobs, advantages)
+		}
+	}
+	return out, nil
+}
+
+// ForwardInput is a batch and its loss.
+type ForwardInput struct {
+	Data         []Datum            `json:"data"`
+	LossFn       string             `json:"loss_fn"`
+	LossFnConfig map[string]float64 `json:"loss_fn_config,omitzero"`
+}
+
+const (
+	clipLow  = "clip_low_threshold"
+	clipHigh = "clip_high_threshold"
+)
+
+// FromForward is the wire form of a batch.
+func FromForward(p tinker.ForwardParams) ForwardInput {
+	in := ForwardInput{LossFn: string(p.Loss.Name), Data: make([]Datum, len(p.Data))}
+	for i, d := range p.Data {
+		in.Data[i] = FromDatum(d)
+	}
+	if p.Loss.Name == tinker.PPO {
+		l := p.Loss.WithDefaults()
+		in.LossFnConfig = map[string]float64{clipLow: float64(l.ClipLow), clipHigh: float64(l.ClipHigh)}
+	}
+	return in
+}
+
+// Params is the batch of a wire form; what cannot be one is agl.CodeInvalid.
+func (in ForwardInput) Params() (tinker.ForwardParams, error) {
+	p := tinker.ForwardParams{Loss: tinker.Loss{Name: tinker.LossName(in.LossFn)}, Data: make([]tinker.Datum, len(in.Data))}
+	for key, v := range in.LossFnConfig {
+		switch key {
+		case clipLow:
+			p.Loss.ClipLow = float32(v)
+		case clipHigh:
+			p.Loss.ClipHigh = float32(v)
+		default:
+			return p, invalid("loss_fn_config: %q is unknown; allowed are %q, %q", key, clipLow, clipHigh)
+		}
+	}
+	for i, d := range in.Data {
+		var err error
+		if p.Data[i], err = d.Datum(); err != nil {
+			return p, invalid("data[%d]: %w", i, err)
+		}
+	}
+	return p, nil
+}
+
+// ForwardRequest is the body of [Forward] and [ForwardBackward].
+type ForwardRequest struct {
+	ModelID string
+	SeqID   *int64
+	Input   ForwardInput
+	// ForwardOnly asks for no gradient. In JSON it is another call; in protobuf it is a field.
+	ForwardOnly bool
+}
+
+type forwardJSON struct {
+	ModelID string        `json:"model_id"`
+	SeqID   *int64        `json:"seq_id,omitzero"`
+	Both    *ForwardInput `json:"forward_backward_input,omitzero"`
+	Only    *ForwardInput `json:"forward_input,omitzero"`
+}
+
+// JSON encodes the request, for [Forward] if ForwardOnly is set and for [ForwardBackward] otherwise.
+func (r ForwardRequest) JSON() ([]byte, error) {
+	out := forwardJSON{ModelID: r.ModelID, SeqID: r.SeqID}
+	if r.ForwardOnly {
+		out.Only = &r.Input
+	} else {
+		out.Both = &r.Input
+	}
+	return json.Marshal(out, json.Deterministic(true))
+}
+
+// DecodeForwardJSON reads what [ForwardRequest.JSON] writes. Errors are agl.CodeInvalid.
+func DecodeForwardJSON(body []byte) (ForwardRequest, error) {
+	var in forwardJSON
+	if err := json.Unmarshal(body, &in); err != nil {
+		return ForwardRequest{}, invalid("body: %w", err)
+	}
+	r := ForwardRequest{ModelID: in.ModelID, SeqID: in.SeqID}
+	switch {
+	case (in.Both == nil) == (in.Only == nil):
+		return r, invalid("body: one of forward_backward_input and forward_input is needed")
+	case in.Only != nil:
+		r.Input, r.ForwardOnly = *in.Only, true
+	default:
+		r.Input = *in.Both
+	}
+	return r, nil
+}
+
+// ForwardOutput is the result of both calls.
+type ForwardOutput struct {
+	Type    string              `json:"loss_fn_output_type"`
+	Outputs []map[string]Tensor `json:"loss_fn_outputs"`
+	Metrics map[string]float64  `json:"metrics"`
+}
+
+// FromResult is the wire form of a result.
+func FromResult(res tinker.ForwardResult) ForwardOutput {
+	out := ForwardOutput{Type: "scalar", Outputs: make([]map[string]Tensor, len(res.Logprobs)), Metrics: res.Metrics}
+	if out.Metrics == nil {
+		out.Metrics = map[string]float64{}
+	}
+	for i := range res.Logprobs {
+		out.Outputs[i] = map[string]Tensor{
+			elementwiseLoss: FloatTensor(res.Losses[i]),
+			logprobs:        FloatTensor(res.Logprobs[i]),
+		}
+	}
+	return out
+}
+
+// JSON encodes the result. Numbers that JSON does not have are errors.
+func (o ForwardOutput) JSON() ([]byte, error) { return json.Marshal(o, json.Deterministic(true)) }
+
+// DecodeForwardOutputJSON reads a result. Errors are agl.CodeInvalid.
+func DecodeForwardOutputJSON(body []byte) (ForwardOutput, error) {
+	var out ForwardOutput
+	if err := json.Unmarshal(body, &out); err != nil {
+		return ForwardOutput{}, invalid("result: %w", err)
+	}
+	return out, nil
+}
+
+// Result is the result for a batch, in which every datum must have an answer of its own length. Engines that
+// answer no elementwise_loss, as the hosted service does, have it computed from the log-probabilities by
+// [tinker.Loss.Elementwise].
+func (o ForwardOutput) Result(p tinker.ForwardParams) (tinker.ForwardResult, error) {
+	if len(o.Outputs) != len(p.Data) {
+		return tinker.ForwardResult{}, invalid("result: %d outputs for %d data", len(o.Outputs), len(p.Data))
+	}
+	res := tinker.ForwardResult{Metrics: o.Metrics, Logprobs: make([][]float32, len(p.Data)), Losses: make([][]float32, len(p.Data))}
+	for i, d := range p.Data {
+		n := len(d.Targets)
+		lp, ok := o.Outputs[i][logprobs]
+		if !ok || lp.Len() != n {
+			return tinker.ForwardResult{}, invalid("result: output %d has %d %s for %d targets", i, lp.Len(), logprobs, n)
+		}
+		res.Logprobs[i] = slices.Clone(lp.Vector())
+		loss, ok := o.Outputs[i][elementwiseLoss]
+		switch {
+		case !ok:
+			res.Losses[i] = p.Loss.Elementwise(&d, res.Logprobs[i])
+		case loss.Len() != n:
+			return tinker.ForwardResult{}, invalid("result: output %d has %d %s for %d targets", i, loss.Len(), elementwiseLoss, n)
+		default:
+			res.Losses[i] = slices.Clone(loss.Vector())
+		}
+		for _, v := range res.Losses[i] {
+			res.Loss += float64(v)
+		}
+	}
+	return res, nil
+}

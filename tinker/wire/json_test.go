@@ -1,0 +1,357 @@
+package wire
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/tinker"
+)
+
+// batch is two data, of which the second has all tensors.
+func batch() tinker.ForwardParams {
+	return tinker.ForwardParams{
+		Loss: tinker.Loss{Name: tinker.PPO, ClipLow: 0.75, ClipHigh: 1.25},
+		Data: []tinker.Datum{
+			{
+				Input: []int32{1, 2}, Targets: []int32{2, 3},
+				Logprobs: []float32{-0.5, -1}, Advantages: []float32{0.1, -0.1},
+			},
+			{
+				Input: []int32{81, 58, 70000}, Targets: []int32{58, 70000, 115}, Weights: []float32{0, 0.5, 1},
+				Logprobs: []float32{-1e-7, -2.5, 0}, Advantages: []float32{0, 1.5, 3},
+			},
+		},
+	}
+}
+
+func request() ForwardRequest {
+	return ForwardRequest{ModelID: "model_1", SeqID: new(int64(7)), Input: FromForward(batch())}
+}
+
+func output() ForwardOutput {
+	return FromResult(tinker.ForwardResult{
+		Logprobs: [][]float32{{-0.1, -0.25}, {-3, -4, float32(math.Copysign(0, -1))}},
+		Losses:   [][]float32{{0.1, 0}, {1, 2, 1e-30}},
+		Metrics:  map[string]float64{"loss:sum": 3.125, "a": 1},
+	})
+}
+
+func sampled() SampleResponse {
+	r := FromSequences(tinker.SampleResult{Sequences: []tinker.Sequence{
+		{Tokens: []int32{32, 98, 258}, Logprobs: []float32{-0.027, -0.179, -1e-6}, StopReason: tinker.StopToken},
+		{Tokens: []int32{5}, Logprobs: []float32{0}, StopReason: tinker.StopLength},
+	}})
+	r.PromptLogprobs = []*float32{nil, new(float32(-0.5))}
+	return r
+}
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	want, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if filepath.Ext(name) == ".json" {
+		want = []byte(strings.TrimSpace(string(want)))
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}
+
+func marshal(t *testing.T, v any) []byte {
+	t.Helper()
+	b, err := json.Marshal(v, json.Deterministic(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestJSONGolden(t *testing.T) {
+	t.Parallel()
+	forward, err := request().JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "forward_backward.json", forward)
+	only := request()
+	only.ForwardOnly, only.SeqID = true, nil
+	only.Input.Data = only.Input.Data[:1]
+	if forward, err = only.JSON(); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "forward.json", forward)
+	out, err := output().JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "forward_backward_output.json", out)
+	samples, err := sampled().JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "sample_response.json", samples)
+	ask := FromSample(tinker.SampleParams{Prompt: []int32{81, 58}, MaxTokens: 8, Seed: new(uint64(math.MaxUint64)), Stop: []int32{258}})
+	ask.SamplingSessionID, ask.SeqID = "sampling_1", new(int64(0))
+	golden(t, "sample.json", marshal(t, ask))
+}
+
+// Messages with a recorded form, which go-json must write as it was.
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		message any
+		want    string
+	}{
+		{CreateSessionRequest{Tags: []string{}, UserMetadata: map[string]string{}, SDKVersion: "0.24.1", Type: "create_session"},
+			`{"tags":[],"user_metadata":{},"sdk_version":"0.24.1","type":"create_session"}`},
+		{CreateModelRequest{SessionID: "s", BaseModel: "b", LoRAConfig: &LoRAConfig{Rank: 8, Seed: new(uint64(1)), TrainUnembed: true, TrainMLP: true, TrainAttn: true}, Type: "create_model"},
+			`{"session_id":"s","model_seq_id":0,"base_model":"b","lora_config":{"rank":8,"seed":1,"train_unembed":true,"train_mlp":true,"train_attn":true},"type":"create_model"}`},
+		{OptimStepRequest{ModelID: "m", SeqID: new(int64(2)), AdamParams: AdamParams{LearningRate: new(0.01), Beta1: new(0.9), Beta2: new(0.95), Eps: new(1e-12)}, Type: "optim_step"},
+			`{"model_id":"m","seq_id":2,"adam_params":{"learning_rate":0.01,"beta1":0.9,"beta2":0.95,"eps":1e-12,"weight_decay":0,"grad_clip_norm":0},"type":"optim_step"}`},
+		{SaveWeightsRequest{ModelID: "m", SeqID: new(int64(3)), Path: "st1", Type: "save_weights"},
+			`{"model_id":"m","seq_id":3,"path":"st1","type":"save_weights"}`},
+		{LoadWeightsRequest{ModelID: "m", SeqID: new(int64(4)), Path: "tinker://m/weights/st1", Type: "load_weights"},
+			`{"model_id":"m","seq_id":4,"path":"tinker://m/weights/st1","optimizer":false,"type":"load_weights"}`},
+		{CreateSamplingSessionRequest{SessionID: "s", SamplingSessionSeqID: 1, ModelPath: "tinker://m/snap1", Type: "create_sampling_session"},
+			`{"session_id":"s","sampling_session_seq_id":1,"model_path":"tinker://m/snap1","type":"create_sampling_session"}`},
+		{SaveWeightsResult{SamplingSessionID: new("x"), Type: "save_weights_for_sampler"},
+			`{"path":null,"sampling_session_id":"x","type":"save_weights_for_sampler"}`},
+	} {
+		if got := string(marshal(t, c.message)); got != c.want {
+			t.Errorf("%T is\n%s, want\n%s", c.message, got, c.want)
+		}
+	}
+}
+
+func TestForwardRoundTrip(t *testing.T) {
+	t.Parallel()
+	for _, only := range []bool{false, true} {
+		r := request()
+		r.ForwardOnly = only
+		text, err := r.JSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fromJSON, err := DecodeForwardJSON(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fromProto, err := DecodeForwardProtobuf(r.Protobuf())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, got := range []ForwardRequest{fromJSON, fromProto} {
+			p, err := got.Input.Params()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(batch(), p); diff != "" || got.ModelID != "model_1" || *got.SeqID != 7 || got.ForwardOnly != only {
+				t.Errorf("%+v\n%s", got, diff)
+			}
+		}
+	}
+}
+
+// What Python clients leave out or write otherwise.
+func TestForwardLeniently(t *testing.T) {
+	t.Parallel()
+	r, err := DecodeForwardJSON([]byte(`{"model_id":"m","seq_id":null,"extra":1,"forward_backward_input":{"loss_fn":"cross_entropy",
+		"loss_fn_config":null,"data":[{"model_input":{"chunks":[{"tokens":[1]},{"type":"encoded_text","tokens":[2,3]}]},
+		"loss_fn_inputs":{"target_tokens":{"data":[2,3,4]},"weights":{"data":[0,1.0,1],"shape":null}}}]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := r.Input.Params()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := tinker.ForwardParams{Loss: tinker.Loss{Name: tinker.CrossEntropy}, Data: []tinker.Datum{
+		{Input: []int32{1, 2, 3}, Targets: []int32{2, 3, 4}, Weights: []float32{0, 1, 1}},
+	}}
+	if diff := cmp.Diff(want, p); diff != "" || r.SeqID != nil {
+		t.Errorf("seq_id %v (-want +got):\n%s", r.SeqID, diff)
+	}
+}
+
+func TestForwardRejects(t *testing.T) {
+	t.Parallel()
+	const datum = `{"model_input":{"chunks":[{"type":%TYPE%,"tokens":[1]}]},"loss_fn_inputs":{"%NAME%":%TENSOR%}}`
+	body := func(kind, name, tensor string) string {
+		return `{"model_id":"m","forward_backward_input":{"loss_fn":"ppo","data":[` +
+			strings.NewReplacer("%TYPE%", kind, "%NAME%", name, "%TENSOR%", tensor).Replace(datum) + `]}}`
+	}
+	for _, c := range []struct{ body, want string }{
+		{`{`, "body: "},
+		{`{"model_id":"m"}`, "one of forward_backward_input and forward_input"},
+		{body(`"image"`, "weights", `{"data":[1]}`), `data[0]: model_input: chunks[0]: type "image"`},
+		{body(`null`, "labels", `{"data":[1]}`), `"labels" is unknown; allowed are "target_tokens"`},
+		{body(`null`, "weights", `{"data":{}}`), "data: an array of numbers"},
+		{body(`null`, "weights", `{"data":[1],"dtype":"int8"}`), `dtype: "int8" is unknown`},
+		{body(`null`, "weights", `{"data":[1,2],"shape":[3]}`), "shape: [3] is of 3 elements; there are 2"},
+		{body(`null`, "weights", `{"data":[1],"shape":[-1,-1]}`), "shape: [-1 -1]"},
+		{body(`null`, "weights", `{"data":[1e99],"dtype":"float32"}`), "body: "},
+		{body(`null`, "weights", `{"data":[1],"sparse_crow_indices":[0]}`), "sparse tensors"},
+		{body(`null`, "target_tokens", `{"data":[4294967296]}`), "4294967296 is not a token id"},
+		{body(`null`, "target_tokens", `{"data":[0.5]}`), "0.5 is not a token id"},
+	} {
+		r, err := DecodeForwardJSON([]byte(c.body))
+		if err == nil {
+			_, err = r.Input.Params()
+		}
+		if !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s:\n%v, want invalid with %q", c.body, err, c.want)
+		}
+	}
+}
+
+func TestResult(t *testing.T) {
+	t.Parallel()
+	res, err := output().Result(batch())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 0.0 + float64(float32(0.1)) + 0 + 1 + 2 + float64(float32(1e-30)); res.Loss != want {
+		t.Errorf("loss %v, want %v", res.Loss, want)
+	}
+	// An engine that says no losses.
+	bare := output()
+	for _, o := range bare.Outputs {
+		delete(o, elementwiseLoss)
+	}
+	if res, err = bare.Result(batch()); err != nil {
+		t.Fatal(err)
+	}
+	ratio := math.Exp(-0.1+0.5) * 0.1
+	if got := float64(res.Losses[0][0]); math.Abs(got+min(ratio, 0.125)) > 1e-6 {
+		t.Errorf("the loss of the first position is %v", got)
+	}
+	for _, c := range []struct {
+		change func(o *ForwardOutput)
+		want   string
+	}{
+		{func(o *ForwardOutput) { o.Outputs = o.Outputs[1:] }, "1 outputs for 2 data"},
+		{func(o *ForwardOutput) { delete(o.Outputs[1], logprobs) }, "output 1 has 0 logprobs for 3 targets"},
+		{func(o *ForwardOutput) { o.Outputs[0][elementwiseLoss] = FloatTensor(nil) }, "output 0 has 0 elementwise_loss"},
+	} {
+		o := output()
+		c.change(&o)
+		if _, err := o.Result(batch()); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}
+
+func TestSampleParams(t *testing.T) {
+	t.Parallel()
+	p := tinker.SampleParams{
+		Prompt: []int32{1}, NumSamples: 3, MaxTokens: 4, Temperature: 0.5, TopK: 2, TopP: 0.9, Stop: []int32{7},
+		Seed: new(uint64(math.MaxUint64)),
+	}
+	var r SampleRequest
+	if err := json.Unmarshal(marshal(t, FromSample(p)), &r); err != nil {
+		t.Fatal(err)
+	}
+	got, err := r.SampleParams()
+	if diff := cmp.Diff(p, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	for _, c := range []struct{ params, want string }{
+		{`{"sampling_params":{}}`, "max_tokens: is required"},
+		{`{"sampling_params":{"max_tokens":1,"stop":"END"}}`, "this engine knows tokens"},
+		{`{"sampling_params":{"max_tokens":1,"stop":["a"]}}`, "this engine knows tokens"},
+		{`{"sampling_params":{"max_tokens":1,"stop":[1]},"prompt_logprobs":true}`, "prompt_logprobs"},
+		{`{"sampling_params":{"max_tokens":1,"stop":null},"prompt_logprobs":null}`, ""},
+	} {
+		var r SampleRequest
+		if err := json.Unmarshal([]byte(c.params), &r); err != nil {
+			t.Fatalf("%s: %v", c.params, err)
+		}
+		_, err := r.SampleParams()
+		if (c.want == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", c.params, err, c.want)
+		}
+	}
+	if err := json.Unmarshal([]byte(`{"sampling_params":{"stop":{}}}`), new(SampleRequest)); err == nil {
+		t.Error("an object stops nothing")
+	}
+}
+
+func TestSampleResultRejects(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ body, want string }{
+		{`{"sequences":[]}`, "0 sequences; 1 were asked for"},
+		{`{"sequences":[{"stop_reason":"stop","tokens":[1],"logprobs":null}]}`, "1 tokens and 0 logprobs"},
+		{`{"sequences":[{"stop_reason":"eos","tokens":[],"logprobs":[]}]}`, `stop_reason "eos"`},
+	} {
+		r, err := DecodeSampleJSON([]byte(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Result(tinker.SampleParams{}); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.body, err, c.want)
+		}
+	}
+}
+
+// JSON has no NaN: a result that holds one is an error, not a lie.
+func TestNotFinite(t *testing.T) {
+	t.Parallel()
+	o := output()
+	o.Outputs[0][logprobs] = FloatTensor([]float32{float32(math.NaN()), 0})
+	if b, err := o.JSON(); err == nil {
+		t.Errorf("%s", b)
+	}
+}
+
+func FuzzTensorJSON(f *testing.F) {
+	f.Add([]byte(`{"data":[1,2.5],"dtype":"float32","shape":[2]}`))
+	f.Add([]byte(`{"data":[1,-2],"shape":[1,2]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var tensor, again Tensor
+		if json.Unmarshal(b, &tensor) != nil {
+			return
+		}
+		text, err := json.Marshal(tensor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(text, &again); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if second, _ := json.Marshal(again); string(second) != string(text) {
+			t.Errorf("%s became %s", text, second)
+		}
+	})
+}
+
+func FuzzForwardJSON(f *testing.F) {
+	b, err := request().JSON()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add([]byte(`{"forward_input":{"data":[{"loss_fn_inputs":{"weights":{"data":[]}}}]}}`))
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		if r, err := DecodeForwardJSON(b); err == nil {
+			_, _ = r.Input.Params()
+		}
+		if r, err := DecodeForwardOutputJSON(b); err == nil {
+			_, _ = r.Result(batch())
+		}
+		var s SampleRequest
+		if json.Unmarshal(b, &s, jsontext.AllowDuplicateNames(true)) == nil {
+			_, _ = s.SampleParams()
+		}
+	})
+}

@@ -1,0 +1,288 @@
+package wire
+
+// Prefix is the path below which every call lies.
+const Prefix = "/api/v1"
+
+// The calls, below [Prefix]. All are POST but Healthz and Capabilities, which are GET, and the deletion of a
+// checkpoint, which is DELETE of [CheckpointPath].
+const (
+	Healthz               = "/healthz"
+	ServerCapabilities    = "/get_server_capabilities"
+	ClientConfig          = "/client/config"
+	CreateSession         = "/create_session"
+	SessionHeartbeat      = "/session_heartbeat"
+	CreateModel           = "/create_model"
+	UnloadModel           = "/unload_model"
+	GetInfo               = "/get_info"
+	Forward               = "/forward"
+	ForwardBackward       = "/forward_backward"
+	OptimStep             = "/optim_step"
+	SaveWeights           = "/save_weights"
+	SaveWeightsForSampler = "/save_weights_for_sampler"
+	LoadWeights           = "/load_weights"
+	WeightsInfo           = "/weights_info"
+	CreateSamplingSession = "/create_sampling_session"
+	Sample                = "/asample"
+	RetrieveFuture        = "/retrieve_future"
+)
+
+// CheckpointPath is the path, below [Prefix], of saved weights: kind is weights or sampler_weights.
+func CheckpointPath(model, kind, name string) string {
+	return "/training_runs/" + model + "/checkpoints/" + kind + "/" + name
+}
+
+// The media types of the two encodings.
+const (
+	JSONType     = "application/json"
+	ProtobufType = "application/x-protobuf"
+)
+
+// KeyHeader carries the API key.
+const KeyHeader = "X-API-Key"
+
+// ClientConfigRequest is the handshake.
+type ClientConfigRequest struct {
+	SDKVersion string `json:"sdk_version"`
+}
+
+// ClientConfigResponse is what a server wants of its clients. Zero means that it did not say.
+type ClientConfigResponse struct {
+	// ProtoWrite asks for protobuf in forward_backward requests.
+	ProtoWrite bool `json:"proto_write_fwdbwd,omitzero"`
+	// ProtoCompress offers to read them in zstd.
+	ProtoCompress bool `json:"proto_compress_fwdbwd,omitzero"`
+	// MaxChunkLen is the largest number of data in one forward_backward request.
+	MaxChunkLen int `json:"fwdbwd_max_chunk_len,omitzero"`
+	// MaxChunkBytes is the largest size of one forward_backward request before compression.
+	MaxChunkBytes int `json:"fwdbwd_max_chunk_bytes_count,omitzero"`
+	// ParallelChunks allows the requests of one batch to be under way at once. Absent means true.
+	ParallelChunks *bool `json:"parallel_fwdbwd_chunks,omitzero"`
+	// MaxSamples is the largest number of sampling requests in flight.
+	MaxSamples int `json:"sample_max_concurrent_requests,omitzero"`
+}
+
+// HealthResponse answers [Healthz].
+type HealthResponse struct {
+	Status string `json:"status"`
+}
+
+// CapabilitiesResponse answers [ServerCapabilities].
+type CapabilitiesResponse struct {
+	Models []SupportedModel `json:"supported_models"`
+	// Engine is ours; other servers leave it out.
+	Engine *Engine `json:"agl_engine,omitzero"`
+}
+
+// SupportedModel is a base model. VocabSize is ours.
+type SupportedModel struct {
+	Name      string `json:"model_name"`
+	Context   int    `json:"max_context_length,omitzero"`
+	VocabSize int    `json:"vocab_size,omitzero"`
+}
+
+// Engine says what the protocol leaves to documentation. The zero value of each field is the least capable.
+type Engine struct {
+	Losses             []string `json:"losses"`
+	ImmutableSnapshots bool     `json:"immutable_snapshots"`
+	SummedLoss         bool     `json:"summed_loss"`
+	OptimizerOptional  bool     `json:"optimizer_optional"`
+	Deterministic      bool     `json:"deterministic"`
+	// Idempotent is true when a submit that is repeated with the same ids and body runs once.
+	Idempotent bool `json:"idempotent"`
+}
+
+// CreateSessionRequest begins a session, which owns models and sampling sessions.
+type CreateSessionRequest struct {
+	Tags         []string          `json:"tags"`
+	UserMetadata map[string]string `json:"user_metadata"`
+	SDKVersion   string            `json:"sdk_version"`
+	Type         string            `json:"type"`
+}
+
+// CreateSessionResponse answers it.
+type CreateSessionResponse struct {
+	Type      string `json:"type"`
+	SessionID string `json:"session_id"`
+}
+
+// SessionHeartbeatRequest keeps a session alive.
+type SessionHeartbeatRequest struct {
+	SessionID string `json:"session_id"`
+	Type      string `json:"type"`
+}
+
+// LoRAConfig describes an adapter.
+type LoRAConfig struct {
+	Rank         int     `json:"rank"`
+	Seed         *uint64 `json:"seed,omitzero"`
+	TrainUnembed bool    `json:"train_unembed"`
+	TrainMLP     bool    `json:"train_mlp"`
+	TrainAttn    bool    `json:"train_attn"`
+}
+
+// CreateModelRequest makes a model. (SessionID, ModelSeqID) names the request.
+type CreateModelRequest struct {
+	SessionID    string            `json:"session_id"`
+	ModelSeqID   int64             `json:"model_seq_id"`
+	BaseModel    string            `json:"base_model"`
+	UserMetadata map[string]string `json:"user_metadata,omitzero"`
+	LoRAConfig   *LoRAConfig       `json:"lora_config,omitzero"`
+	Type         string            `json:"type"`
+}
+
+// Submitted answers every call whose result is a future.
+type Submitted struct {
+	RequestID string `json:"request_id"`
+	FutureID  string `json:"future_id,omitzero"`
+	Status    string `json:"status,omitzero"`
+	ModelID   string `json:"model_id,omitzero"`
+}
+
+// CreateModelResult is the result of create_model.
+type CreateModelResult struct {
+	ModelID string `json:"model_id"`
+	Type    string `json:"type,omitzero"`
+}
+
+// ModelRequest is the body of [UnloadModel] and [GetInfo].
+type ModelRequest struct {
+	ModelID string `json:"model_id"`
+	Type    string `json:"type"`
+}
+
+// GetInfoResponse describes a model. Vocab, Context, Step and Parameters are ours.
+type GetInfoResponse struct {
+	Type       string    `json:"type,omitzero"`
+	ModelID    string    `json:"model_id"`
+	ModelData  ModelData `json:"model_data"`
+	ModelName  string    `json:"model_name,omitzero"`
+	IsLoRA     bool      `json:"is_lora"`
+	LoRARank   *int      `json:"lora_rank,omitzero"`
+	Vocab      int       `json:"vocab_size,omitzero"`
+	Context    int       `json:"max_context_length,omitzero"`
+	Step       *int64    `json:"step,omitzero"`
+	Parameters int       `json:"parameters,omitzero"`
+}
+
+// ModelData is the nested part of [GetInfoResponse].
+type ModelData struct {
+	Arch      string `json:"arch,omitzero"`
+	ModelName string `json:"model_name,omitzero"`
+}
+
+// AdamParams are the optimizer's. Absent members have the SDK's defaults.
+type AdamParams struct {
+	LearningRate *float64 `json:"learning_rate,omitzero"`
+	Beta1        *float64 `json:"beta1,omitzero"`
+	Beta2        *float64 `json:"beta2,omitzero"`
+	Eps          *float64 `json:"eps,omitzero"`
+	WeightDecay  float64  `json:"weight_decay"`
+	GradClipNorm float64  `json:"grad_clip_norm"`
+}
+
+// OptimStepRequest takes an optimizer step.
+type OptimStepRequest struct {
+	ModelID    string     `json:"model_id"`
+	SeqID      *int64     `json:"seq_id,omitzero"`
+	AdamParams AdamParams `json:"adam_params"`
+	Type       string     `json:"type"`
+}
+
+// OptimStepResult is its result.
+type OptimStepResult struct {
+	Metrics map[string]float64 `json:"metrics,omitzero"`
+	Type    string             `json:"type,omitzero"`
+}
+
+// SaveWeightsRequest is the body of [SaveWeights] and [SaveWeightsForSampler]. For the latter, a
+// SamplingSessionSeqID in place of a Path makes a sampling session of the snapshot at once.
+type SaveWeightsRequest struct {
+	ModelID              string `json:"model_id"`
+	SeqID                *int64 `json:"seq_id,omitzero"`
+	Path                 string `json:"path,omitzero"`
+	SamplingSessionSeqID *int64 `json:"sampling_session_seq_id,omitzero"`
+	Overwrite            bool   `json:"overwrite,omitzero"`
+	Type                 string `json:"type"`
+}
+
+// SaveWeightsResult is the result of both.
+type SaveWeightsResult struct {
+	Path              *string `json:"path"`
+	SamplingSessionID *string `json:"sampling_session_id,omitzero"`
+	Type              string  `json:"type,omitzero"`
+}
+
+// LoadWeightsRequest loads a checkpoint.
+type LoadWeightsRequest struct {
+	ModelID   string `json:"model_id"`
+	SeqID     *int64 `json:"seq_id,omitzero"`
+	Path      string `json:"path"`
+	Optimizer bool   `json:"optimizer"`
+	Type      string `json:"type"`
+}
+
+// TypedResult is a result that says no more than what was done.
+type TypedResult struct {
+	Type    string `json:"type"`
+	ModelID string `json:"model_id,omitzero"`
+}
+
+// WeightsInfoRequest asks what saved weights are.
+type WeightsInfoRequest struct {
+	TinkerPath string `json:"tinker_path"`
+}
+
+// WeightsInfoResponse says it.
+type WeightsInfoResponse struct {
+	BaseModel    string `json:"base_model"`
+	IsLoRA       bool   `json:"is_lora"`
+	LoRARank     *int   `json:"lora_rank"`
+	TrainUnembed *bool  `json:"train_unembed,omitzero"`
+	TrainMLP     *bool  `json:"train_mlp,omitzero"`
+	TrainAttn    *bool  `json:"train_attn,omitzero"`
+}
+
+// CreateSamplingSessionRequest opens saved weights, or a base model, for sampling.
+type CreateSamplingSessionRequest struct {
+	SessionID            string `json:"session_id"`
+	SamplingSessionSeqID int64  `json:"sampling_session_seq_id"`
+	ModelPath            string `json:"model_path,omitzero"`
+	BaseModel            string `json:"base_model,omitzero"`
+	Type                 string `json:"type"`
+}
+
+// CreateSamplingSessionResponse answers it.
+type CreateSamplingSessionResponse struct {
+	Type              string `json:"type"`
+	SamplingSessionID string `json:"sampling_session_id"`
+}
+
+// RetrieveFutureRequest asks for a result.
+type RetrieveFutureRequest struct {
+	RequestID string `json:"request_id"`
+	// AllowMetadataOnly lets the server answer a big result by its size first. Ours always sends results.
+	AllowMetadataOnly bool `json:"allow_metadata_only,omitzero"`
+}
+
+// TryAgain says that a result is not there yet: with status 408, or with 200 and this type.
+type TryAgain struct {
+	Type       string `json:"type"` // TryAgainType
+	RequestID  string `json:"request_id"`
+	QueueState string `json:"queue_state"`
+}
+
+// TryAgainType is the type member of [TryAgain].
+const TryAgainType = "try_again"
+
+// RequestFailed is the result of a call that failed. Code is ours.
+type RequestFailed struct {
+	Error    string `json:"error"`
+	Category string `json:"category"` // user, server or unknown
+	Code     string `json:"code,omitzero"`
+}
+
+// Detail is the body of an error. Some servers put a list of objects in it.
+type Detail struct {
+	Detail string `json:"detail"`
+	Code   string `json:"code,omitzero"`
+}

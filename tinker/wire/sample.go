@@ -1,0 +1,185 @@
+package wire
+
+import (
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/tinker"
+)
+
+// Stop is what ends a completion: tokens, or texts, which no sampler of tokens knows.
+type Stop struct {
+	Tokens []int32
+	Texts  []string
+}
+
+// MarshalJSONTo implements json.MarshalerTo.
+func (s Stop) MarshalJSONTo(enc *jsontext.Encoder) error {
+	if s.Texts != nil {
+		return json.MarshalEncode(enc, s.Texts)
+	}
+	return json.MarshalEncode(enc, s.Tokens)
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom: a text, a list of texts or a list of tokens.
+func (s *Stop) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	v, err := dec.ReadValue()
+	if err != nil {
+		return err
+	}
+	*s = Stop{}
+	switch {
+	case v.Kind() == jsontext.KindNull:
+		return nil
+	case v.Kind() == jsontext.KindString:
+		s.Texts = make([]string, 1)
+		return json.Unmarshal(v, &s.Texts[0])
+	case json.Unmarshal(v, &s.Tokens) == nil:
+		return nil
+	}
+	s.Tokens = nil
+	if err := json.Unmarshal(v, &s.Texts); err != nil {
+		return invalid("stop: a list of token ids, or of texts, is needed: %w", err)
+	}
+	return nil
+}
+
+// SamplingParams says how to draw. Nil members have the SDK's defaults: temperature 1, all tokens.
+type SamplingParams struct {
+	MaxTokens   *int     `json:"max_tokens,omitzero"`
+	Seed        *uint64  `json:"seed,omitzero"`
+	Stop        Stop     `json:"stop,omitzero"`
+	Temperature *float64 `json:"temperature,omitzero"`
+	TopK        *int     `json:"top_k,omitzero"`
+	TopP        *float64 `json:"top_p,omitzero"`
+}
+
+// SampleRequest asks for completions of one of three sources: a sampling session (then with a SeqID of its
+// own count), saved weights, or a base model.
+type SampleRequest struct {
+	NumSamples          int            `json:"num_samples,omitzero"`
+	Prompt              ModelInput     `json:"prompt"`
+	Params              SamplingParams `json:"sampling_params"`
+	SamplingSessionID   string         `json:"sampling_session_id,omitzero"`
+	SeqID               *int64         `json:"seq_id,omitzero"`
+	ModelPath           string         `json:"model_path,omitzero"`
+	BaseModel           string         `json:"base_model,omitzero"`
+	PromptLogprobs      bool           `json:"prompt_logprobs"`
+	TopKPromptLogprobs  int            `json:"topk_prompt_logprobs"`
+	TopKSampledLogprobs int            `json:"topk_sample_logprobs,omitzero"`
+	Type                string         `json:"type"`
+}
+
+// FromSample is the wire form of p, without a source.
+func FromSample(p tinker.SampleParams) SampleRequest {
+	r := SampleRequest{
+		NumSamples: max(p.NumSamples, 1), Prompt: TextInput(p.Prompt), Type: "sample",
+		Params: SamplingParams{
+			MaxTokens: &p.MaxTokens, Seed: p.Seed, Stop: Stop{Tokens: p.Stop},
+			Temperature: &p.Temperature, TopK: &p.TopK, TopP: &p.TopP,
+		},
+	}
+	if p.TopK <= 0 {
+		r.Params.TopK = new(-1)
+	}
+	if p.TopP == 0 {
+		r.Params.TopP = new(1.0)
+	}
+	return r
+}
+
+// SampleParams is what a request asks for; what a sampler of tokens cannot do is agl.CodeInvalid.
+func (r SampleRequest) SampleParams() (tinker.SampleParams, error) {
+	p := tinker.SampleParams{NumSamples: r.NumSamples, Seed: r.Params.Seed, Stop: r.Params.Stop.Tokens, Temperature: 1, TopP: 1}
+	var err error
+	if p.Prompt, err = r.Prompt.Tokens(); err != nil {
+		return p, invalid("prompt: %w", err)
+	}
+	switch {
+	case r.Params.MaxTokens == nil:
+		return p, invalid("sampling_params.max_tokens: is required")
+	case len(r.Params.Stop.Texts) > 0:
+		return p, invalid("sampling_params.stop: this engine knows tokens; give the ids of stop tokens")
+	case r.PromptLogprobs || r.TopKPromptLogprobs > 0 || r.TopKSampledLogprobs > 0:
+		return p, invalid("prompt_logprobs, topk_prompt_logprobs, topk_sample_logprobs: are not supported; forward gives log-probabilities of given tokens")
+	}
+	p.MaxTokens = *r.Params.MaxTokens
+	if r.Params.Temperature != nil {
+		p.Temperature = *r.Params.Temperature
+	}
+	if r.Params.TopK != nil {
+		p.TopK = *r.Params.TopK
+	}
+	if r.Params.TopP != nil {
+		p.TopP = *r.Params.TopP
+	}
+	return p, nil
+}
+
+// SampledSequence is a completion.
+type SampledSequence struct {
+	StopReason string    `json:"stop_reason"`
+	Tokens     []int32   `json:"tokens"`
+	Logprobs   []float32 `json:"logprobs"`
+}
+
+// SampleResponse is the result of sampling.
+type SampleResponse struct {
+	Sequences      []SampledSequence `json:"sequences"`
+	PromptLogprobs []*float32        `json:"prompt_logprobs"`
+	Type           string            `json:"type,omitzero"`
+}
+
+// FromSequences is the wire form of a result.
+func FromSequences(res tinker.SampleResult) SampleResponse {
+	out := SampleResponse{Sequences: make([]SampledSequence, len(res.Sequences)), Type: "sample"}
+	for i, s := range res.Sequences {
+		out.Sequences[i] = SampledSequence{StopReason: string(s.StopReason), Tokens: s.Tokens, Logprobs: s.Logprobs}
+	}
+	return out
+}
+
+// JSON encodes the result. Numbers that JSON does not have are errors.
+func (r SampleResponse) JSON() ([]byte, error) {
+	type withNull struct {
+		Sequences      []SampledSequence `json:"sequences"`
+		PromptLogprobs jsontext.Value    `json:"prompt_logprobs"`
+		Type           string            `json:"type,omitzero"`
+	}
+	out := withNull{r.Sequences, jsontext.Value("null"), r.Type}
+	if r.PromptLogprobs != nil {
+		var err error
+		if out.PromptLogprobs, err = json.Marshal(r.PromptLogprobs); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(out)
+}
+
+// DecodeSampleJSON reads a result. Errors are agl.CodeInvalid.
+func DecodeSampleJSON(body []byte) (SampleResponse, error) {
+	var r SampleResponse
+	if err := json.Unmarshal(body, &r); err != nil {
+		return SampleResponse{}, invalid("result: %w", err)
+	}
+	return r, nil
+}
+
+// Result is the result, in which every token must have a log-probability.
+func (r SampleResponse) Result(p tinker.SampleParams) (tinker.SampleResult, error) {
+	if want := max(p.NumSamples, 1); len(r.Sequences) != want {
+		return tinker.SampleResult{}, invalid("result: %d sequences; %d were asked for", len(r.Sequences), want)
+	}
+	out := tinker.SampleResult{Sequences: make([]tinker.Sequence, len(r.Sequences))}
+	for i, s := range r.Sequences {
+		if len(s.Tokens) != len(s.Logprobs) {
+			return tinker.SampleResult{}, invalid("result: sequence %d has %d tokens and %d logprobs", i, len(s.Tokens), len(s.Logprobs))
+		}
+		reason := tinker.StopReason(s.StopReason)
+		if reason != tinker.StopToken && reason != tinker.StopLength {
+			return tinker.SampleResult{}, invalid("result: sequence %d has the stop_reason %q", i, s.StopReason)
+		}
+		out.Sequences[i] = tinker.Sequence{Tokens: s.Tokens, Logprobs: s.Logprobs, StopReason: reason}
+	}
+	return out, nil
+}
