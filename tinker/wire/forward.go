@@ -120,6 +120,10 @@ func FromForward(p tinker.ForwardParams) ForwardInput {
 func (in ForwardInput) Params() (tinker.ForwardParams, error) {
 	p := tinker.ForwardParams{Loss: tinker.Loss{Name: tinker.LossName(in.LossFn)}, Data: make([]tinker.Datum, len(in.Data))}
 	for key, v := range in.LossFnConfig {
+		if v == 0 {
+			// Zero stands for the default in tinker.Loss.
+			return p, invalid("loss_fn_config: %s is 0; a positive number is needed", key)
+		}
 		switch key {
 		case clipLow:
 			p.Loss.ClipLow = float32(v)

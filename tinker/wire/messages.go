@@ -89,6 +89,8 @@ type Engine struct {
 	Deterministic      bool     `json:"deterministic"`
 	// Idempotent is true when a submit that is repeated with the same ids and body runs once.
 	Idempotent bool `json:"idempotent"`
+	// LoadDiscardsGradient is true when load_weights drops an unstepped gradient.
+	LoadDiscardsGradient bool `json:"load_discards_gradient"`
 }
 
 // CreateSessionRequest begins a session, which owns models and sampling sessions.

@@ -111,7 +111,10 @@ func (r SampleRequest) SampleParams() (tinker.SampleParams, error) {
 		p.TopK = *r.Params.TopK
 	}
 	if r.Params.TopP != nil {
-		p.TopP = *r.Params.TopP
+		if p.TopP = *r.Params.TopP; p.TopP == 0 {
+			// Zero stands for the default in tinker.SampleParams.
+			return p, invalid("sampling_params.top_p: is 0; a number in (0, 1] is needed")
+		}
 	}
 	return p, nil
 }

@@ -1,0 +1,136 @@
+package client_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agl-go/agl/policy"
+	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/client"
+	"github.com/agl-go/agl/tinker/server"
+	"github.com/agl-go/agl/tinker/tinkertest"
+)
+
+// One fault of every kind at every request of a run: the run ends with the weights that it has without, and a
+// model in doubt is said to be.
+func TestEveryFaultAtEveryRequest(t *testing.T) {
+	t.Parallel()
+	engine, err := policy.NewService(tiny(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := driven{service: engine}
+	path, err := plain.run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := consequence(t, engine, path)
+	for _, order := range []server.Order{server.Arrival, server.Strict, server.Ignored} {
+		name := string(order)
+		if name == "" {
+			name = "arrival"
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, fault := range tinkertest.Faults() {
+				// A repeat that a server does not notice cannot be helped by its client.
+				if fault == tinkertest.Repeat && order == server.Ignored {
+					continue
+				}
+				for n, calls := 0, 1; n < calls; n++ {
+					calls = faultyRun(t, order, fault, n, want)
+				}
+			}
+		})
+	}
+}
+
+// faultyRun is a run whose request n meets a fault. It returns the number of requests of the run.
+func faultyRun(t *testing.T, order server.Order, fault tinkertest.Fault, n int, want tinker.ForwardResult) (calls int) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "", client.Config{}, server.Config{Order: order}, func(c tinkertest.Call) tinkertest.Fault {
+			if c.N == n {
+				return fault
+			}
+			return tinkertest.None
+		})
+		defer w.close(t)
+		d := driven{service: w.client}
+		path, err := d.run(t.Context())
+		where := fmt.Sprintf("%s: %v at request %d", order, fault, n)
+		if err != nil {
+			t.Fatalf("%s: %v", where, err)
+		}
+		if diff := cmp.Diff(want, consequence(t, w.engine, path)); diff != "" {
+			t.Errorf("%s: other weights; on the way: %v\n%s", where, d.errors, diff)
+		}
+		// What runs once can be repeated, so nobody needs to know.
+		if order != server.Ignored && fault != tinkertest.Restart && len(d.errors) > 0 {
+			t.Errorf("%s: %v", where, d.errors)
+		}
+		calls = w.fake.Calls()
+	})
+	return calls
+}
+
+// consequence is what a checkpoint's weights and optimizer lead to: bits that are equal for equal state.
+func consequence(t *testing.T, engine tinker.Service, path string) tinker.ForwardResult {
+	t.Helper()
+	m, err := engine.CreateModel(t.Context(), tinker.CreateModelParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := driven{service: engine, model: m, step: runSteps - 1}
+	if err := m.LoadWeights(t.Context(), tinker.LoadWeightsParams{Path: path, WithOptimizer: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.attempt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	res, err := m.Forward(t.Context(), data(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+// On a server that runs repeats twice, a lost answer is told, and nothing goes on before a checkpoint is loaded.
+func TestLostAnswerIsTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		lose := false
+		w := newWorld(t, "", client.Config{}, server.Config{Order: server.Ignored, Silent: true}, func(c tinkertest.Call) tinkertest.Fault {
+			if lose && c.Path == "/forward_backward" {
+				return tinkertest.LoseAnswer
+			}
+			return tinkertest.None
+		})
+		defer w.close(t)
+		m, err := w.client.CreateModel(t.Context(), tinker.CreateModelParams{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		path, err := m.SaveWeights(t.Context(), tinker.SaveWeightsParams{Name: "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lose = true
+		if _, err := m.ForwardBackward(t.Context(), data(0)); !errors.Is(err, client.ErrInDoubt) {
+			t.Fatalf("error %v, want in doubt", err)
+		}
+		if _, err := m.OptimStep(t.Context(), adam); !errors.Is(err, client.ErrInDoubt) {
+			t.Errorf("the next call: %v", err)
+		}
+		if err := m.LoadWeights(t.Context(), tinker.LoadWeightsParams{Path: path, WithOptimizer: true}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.OptimStep(t.Context(), adam); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,291 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/policy"
+	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/chat"
+	"github.com/agl-go/agl/tinker/client"
+	"github.com/agl-go/agl/tinker/server"
+	"github.com/agl-go/agl/tinker/tinkertest"
+)
+
+const vocab = 8
+
+// tiny is the smallest policy, with checkpoints in dir.
+func tiny(dir string) policy.Config {
+	return policy.Config{Vocab: vocab, Context: 16, Layers: 1, Dim: 16, Heads: 1, FF: 16, Workers: 1, Dir: dir}
+}
+
+// world is a fake server and a client of it, which reaches it without a socket. Checkpoints outlive restarts.
+type world struct {
+	engine *policy.Service
+	fake   *tinkertest.Server
+	client *client.Client
+}
+
+func newWorld(t *testing.T, dir string, cc client.Config, sc server.Config, fault func(tinkertest.Call) tinkertest.Fault) *world {
+	t.Helper()
+	engine, err := policy.NewService(tiny(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{engine: engine}
+	w.fake, err = tinkertest.New(tinkertest.Config{
+		NewService: func() (tinker.Service, error) { return engine, nil },
+		Server:     sc, Fault: fault,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cc.URL, cc.Transport = "http://tinker.invalid", chat.Transport{Handler: w.fake}
+	if w.client, err = client.New(cc); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) close(t *testing.T) {
+	t.Helper()
+	if err := errors.Join(w.client.Close(), w.fake.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// data is the batch of a step.
+func data(step int) tinker.ForwardParams {
+	p := tinker.ForwardParams{Loss: tinker.Loss{Name: []tinker.LossName{tinker.CrossEntropy, tinker.ImportanceSampling, tinker.PPO}[step%3]}}
+	for k := range 5 {
+		n := 3 + (step+k)%4
+		d := tinker.Datum{Weights: make([]float32, n), Logprobs: make([]float32, n), Advantages: make([]float32, n)}
+		for i := range n {
+			d.Input = append(d.Input, int32((i+k+step)%vocab))
+			d.Targets = append(d.Targets, int32((i+k+step+1)%vocab))
+			d.Weights[i] = float32(i%2) * 0.7
+			d.Logprobs[i] = -2 - float32(k)/7
+			d.Advantages[i] = float32(k) - 1.3
+		}
+		d.Weights[0] = 1
+		p.Data = append(p.Data, d)
+	}
+	return p
+}
+
+var adam = tinker.AdamParams{LearningRate: 0.01, GradClipNorm: 1}
+
+// trace is everything that a run gave.
+type trace struct {
+	Forward []tinker.ForwardResult
+	Steps   []tinker.OptimStepResult
+	Info    tinker.Info
+	Samples tinker.SampleResult
+}
+
+const runSteps = 2
+
+// straight is a run in which nothing goes wrong.
+func straight(t *testing.T, s tinker.Service) (out trace, checkpoint tinker.Path) {
+	t.Helper()
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := s.CreateModel(ctx, tinker.CreateModelParams{Seed: 5})
+	must(err)
+	for step := range runSteps {
+		f, err := m.ForwardBackward(ctx, data(step))
+		must(err)
+		o, err := m.OptimStep(ctx, adam)
+		must(err)
+		only, err := m.Forward(ctx, data(step))
+		must(err)
+		out.Forward, out.Steps = append(out.Forward, f, only), append(out.Steps, o)
+	}
+	out.Info, err = m.Info(ctx)
+	must(err)
+	path, err := m.SaveWeights(ctx, tinker.SaveWeightsParams{Name: "end"})
+	must(err)
+	snapshot, err := m.SaveWeightsForSampler(ctx, tinker.SaveWeightsParams{Name: "end"})
+	must(err)
+	c, err := s.NewSamplingClient(ctx, tinker.NewSamplingClientParams{Path: snapshot})
+	must(err)
+	out.Samples, err = c.Sample(ctx, tinker.SampleParams{Prompt: []int32{1, 2}, NumSamples: 3, MaxTokens: 6, Temperature: 1, Stop: []int32{3}, Seed: new(uint64(9))})
+	must(err)
+	if _, err := s.NewSamplingClient(ctx, tinker.NewSamplingClientParams{Path: "tinker://nobody/sampler_weights/x"}); !errors.Is(err, agl.ErrNotFound) {
+		t.Errorf("an unknown snapshot: %v", err)
+	}
+	must(m.LoadWeights(ctx, tinker.LoadWeightsParams{Path: path}))
+	must(s.DeleteWeights(ctx, tinker.DeleteWeightsParams{Path: snapshot}))
+	if err := s.DeleteWeights(ctx, tinker.DeleteWeightsParams{Path: snapshot}); !errors.Is(err, agl.ErrNotFound) {
+		t.Errorf("deleted twice: %v", err)
+	}
+	must(m.Unload(ctx))
+	if _, err := m.Info(ctx); !errors.Is(err, agl.ErrNotFound) {
+		t.Errorf("unloaded: %v", err)
+	}
+	checkpoint, err = tinker.ParsePath(path)
+	must(err)
+	return out, checkpoint
+}
+
+// weights is the bytes of a checkpoint: weights and the optimizer's state.
+func weights(t *testing.T, dir string, p tinker.Path) []byte {
+	t.Helper()
+	matches, err := filepath.Glob(filepath.Join(dir, p.Model, "*", p.Name+"*"))
+	if err != nil || len(matches) != 1 {
+		all, _ := filepath.Glob(filepath.Join(dir, "*", "*"))
+		t.Fatalf("%v is %v (%v) of %v", p, matches, err, all)
+	}
+	b, err := os.ReadFile(matches[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// driven is a run as an algorithm makes it: it checkpoints every step and, when something goes wrong, goes on from
+// the last checkpoint. It returns the last one.
+type driven struct {
+	service tinker.Service
+	model   tinker.TrainingClient
+	names   int
+	last    string // checkpoint
+	step    int
+	errors  []error
+}
+
+func (d *driven) run(ctx context.Context) (string, error) {
+	for len(d.errors) < 8 {
+		err := d.attempt(ctx)
+		if err == nil {
+			return d.last, nil
+		}
+		d.errors = append(d.errors, err)
+		switch {
+		case errors.Is(err, client.ErrInDoubt) && d.last != "":
+			err = d.model.LoadWeights(ctx, tinker.LoadWeightsParams{Path: d.last, WithOptimizer: true})
+			if err == nil {
+				continue
+			}
+			fallthrough
+		default:
+			d.model = nil // begin anew
+		}
+	}
+	return "", errors.Join(d.errors...)
+}
+
+func (d *driven) attempt(ctx context.Context) (err error) {
+	if d.model == nil {
+		if d.model, err = d.service.CreateModel(ctx, tinker.CreateModelParams{Seed: 5}); err != nil {
+			return err
+		}
+		if d.last == "" {
+			d.step = 0
+		} else if err := d.model.LoadWeights(ctx, tinker.LoadWeightsParams{Path: d.last, WithOptimizer: true}); err != nil {
+			return err
+		}
+	}
+	for d.step < runSteps {
+		if _, err := d.model.ForwardBackward(ctx, data(d.step)); err != nil {
+			return err
+		}
+		if _, err := d.model.OptimStep(ctx, adam); err != nil {
+			return err
+		}
+		d.names++
+		path, err := d.model.SaveWeights(ctx, tinker.SaveWeightsParams{Name: fmt.Sprintf("step-%d-%d", d.step, d.names)})
+		if err != nil {
+			return err
+		}
+		d.last, d.step = path, d.step+1
+	}
+	return nil
+}
+
+// Client against server is the engine itself: every bit in JSON, and in protobuf too.
+func TestRunIsThatOfTheEngine(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	engine, err := policy.NewService(tiny(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, path := straight(t, engine)
+	wantWeights := weights(t, dir, path)
+	for _, c := range []struct {
+		name   string
+		client client.Config
+		server server.Config
+	}{
+		{"json", client.Config{Encoding: client.JSON}, server.Config{}},
+		{"json only", client.Config{}, server.Config{Encoding: server.JSONOnly, Order: server.Strict}},
+		{"protobuf", client.Config{Encoding: client.Protobuf}, server.Config{Compress: true, Order: server.Strict}},
+		{"protobuf only", client.Config{APIKey: "k"}, server.Config{Encoding: server.ProtobufOnly, Silent: true, APIKey: "k"}},
+		{"like SkyRL", client.Config{Engine: &client.Engine{Normalization: client.Sum}}, server.Config{Encoding: server.JSONOnly, Silent: true, Order: server.Ignored}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			w := newWorld(t, dir, c.client, c.server, nil)
+			defer w.close(t)
+			got, path := straight(t, w.client)
+			for i := range got.Steps {
+				got.Steps[i].Metrics = nil
+			}
+			for i := range got.Forward {
+				got.Forward[i].Metrics = nil
+			}
+			if c.server.Silent {
+				got.Info.Spec = want.Info.Spec
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Error(diff)
+			}
+			if !bytes.Equal(weights(t, dir, path), wantWeights) {
+				t.Error("other weights")
+			}
+		})
+	}
+}
+
+// The losses that are computed here, for engines that do not say them, are those of the engine.
+func TestElementwise(t *testing.T) {
+	t.Parallel()
+	s, err := policy.NewService(tiny(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := s.CreateModel(t.Context(), tinker.CreateModelParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for step := range 3 {
+		p := data(step)
+		res, err := m.Forward(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range p.Data {
+			for i, got := range p.Loss.Elementwise(&p.Data[k], res.Logprobs[k]) {
+				if want := res.Losses[k][i]; math.Abs(float64(got-want)) > 1e-5*math.Abs(float64(want)) {
+					t.Errorf("%s: datum %d, position %d: %v, want %v", p.Loss.Name, k, i, got, want)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package client
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync/atomic"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/wire"
+)
+
+// sampler samples from one set of published weights.
+type sampler struct {
+	client  *Client
+	session string // of sampling
+	path    string
+	spec    tinker.ModelSpec
+	seq     atomic.Int64
+}
+
+// NewSamplingClient implements [tinker.Service].
+func (c *Client) NewSamplingClient(ctx context.Context, p tinker.NewSamplingClientParams) (tinker.SamplingClient, error) {
+	if _, err := tinker.ParsePath(p.Path); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
+	s, err := c.hello(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out wire.CreateSamplingSessionResponse
+	err = c.inSession(ctx, func(session string) error {
+		r, err := post(wire.CreateSamplingSession, wire.CreateSamplingSessionRequest{
+			SessionID: session, SamplingSessionSeqID: c.next(&c.samplers), ModelPath: p.Path, Type: "create_sampling_session",
+		})
+		if err != nil {
+			return err
+		}
+		return c.ask(ctx, r, &out)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if out.SamplingSessionID == "" {
+		return nil, agl.Errorf(agl.CodeInternal, "client: %s: the answer has no sampling_session_id", wire.CreateSamplingSession)
+	}
+	w := &sampler{client: c, session: out.SamplingSessionID, path: p.Path}
+	w.spec = tinker.ModelSpec{Vocab: s.engine.Vocab, Context: s.engine.Context}
+	if len(s.models) == 1 {
+		w.spec = s.models[0]
+	}
+	return w, nil
+}
+
+// Spec implements [tinker.SamplingClient]. It is unknown where the server has several models.
+func (w *sampler) Spec() tinker.ModelSpec { return w.spec }
+
+// Sample implements [tinker.SamplingClient]. A draw that is sent twice is the same draw.
+func (w *sampler) Sample(ctx context.Context, p tinker.SampleParams) (tinker.SampleResult, error) {
+	if err := p.Validate(w.spec); err != nil {
+		return tinker.SampleResult{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.client.cfg.CallTimeout)
+	defer cancel()
+	if p.Seed == nil {
+		// Some engines take no more than 31 bits.
+		p.Seed = new(uint64(rand.Uint32() >> 1))
+	}
+	select {
+	case w.client.slow <- struct{}{}:
+	case <-ctx.Done():
+		return tinker.SampleResult{}, ctx.Err()
+	}
+	defer func() { <-w.client.slow }()
+	if g := w.client.gate(w.path); g != nil {
+		if err := g.beginSample(ctx, w.path); err != nil {
+			return tinker.SampleResult{}, err
+		}
+		defer g.endSample()
+	}
+	message := wire.FromSample(p)
+	message.SamplingSessionID, message.SeqID = w.session, new(w.seq.Add(1)-1)
+	r, err := post(wire.Sample, message)
+	if err != nil {
+		return tinker.SampleResult{}, err
+	}
+	r.repeat, r.accept = true, w.client.accept()
+	rep, _, _, err := w.client.submit(ctx, r)
+	if err != nil {
+		return tinker.SampleResult{}, err
+	}
+	decode := wire.DecodeSampleJSON
+	if rep.media == wire.ProtobufType {
+		decode = wire.DecodeSampleProtobuf
+	}
+	out, err := decode(rep.body)
+	if err != nil {
+		return tinker.SampleResult{}, agl.Errorf(agl.CodeInternal, "client: %w", err)
+	}
+	res, err := out.Result(p)
+	if err != nil {
+		return tinker.SampleResult{}, agl.Errorf(agl.CodeInternal, "client: %w", err)
+	}
+	return res, nil
+}
+
+// gate is the gate of the model that a snapshot was published from, if there is one.
+func (c *Client) gate(path string) *gate {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m := c.published[path]; m != nil {
+		return m.gate
+	}
+	return nil
+}

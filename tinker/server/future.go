@@ -1,0 +1,198 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/tinker/wire"
+)
+
+// future is a call that was submitted. Its fields from media on are written before done is closed.
+type future struct {
+	id    string
+	model string // of create_model
+	of    *calls
+	seq   int64
+	body  [sha256.Size]byte
+
+	done     chan struct{}
+	json     []byte
+	protobuf []byte // nil where there is no such form
+}
+
+// calls are the calls of a model or a sampling session, by sequence id.
+type calls struct {
+	next int64
+	seen map[int64]*future
+}
+
+func newCalls() calls { return calls{next: 1, seen: map[int64]*future{}} }
+
+// result is what a call gives: a message, or encoders of both forms.
+type result struct {
+	message  any
+	json     func() ([]byte, error)
+	protobuf func() ([]byte, error)
+}
+
+// newFuture makes a future. The lock is held.
+func (s *Server) newFuture() *future {
+	s.ids++
+	f := &future{id: strconv.FormatUint(s.ids, 10), done: make(chan struct{})}
+	s.futures[f.id] = f
+	return f
+}
+
+// admit finds the call that a submit repeats, or makes a new one. The lock is held.
+func (s *Server) admit(c *calls, seq *int64, body []byte, strict bool) (f *future, repeated bool, err error) {
+	digest := sha256.Sum256(body)
+	number := c.next
+	if seq != nil {
+		number = *seq
+	}
+	if s.cfg.Order != Ignored {
+		before := c.seen[number]
+		switch {
+		case before != nil && before.body == digest:
+			return before, true, nil
+		case before != nil || (strict && number != c.next):
+			return nil, false, agl.Errorf(agl.CodeConflict, "Sequence conflict: expected %d, got %d", c.next, number)
+		}
+	}
+	f = s.newFuture()
+	f.of, f.seq, f.body = c, number, digest
+	c.seen[number] = f
+	c.next = max(c.next, number+1)
+	return f, false, nil
+}
+
+// start runs a call on a goroutine of its own, after the one before it.
+func (s *Server) start(ctx context.Context, f, after *future, path string, do func(ctx context.Context) (result, error)) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s.runs.Go(func() {
+		defer cancel()
+		if after != nil {
+			<-after.done
+		}
+		ended := make(chan struct{})
+		s.runs.Go(func() {
+			select {
+			case <-s.stop:
+				cancel()
+			case <-ended:
+			}
+		})
+		res, err := do(ctx)
+		close(ended)
+		if err != nil && agl.ErrorCode(err) == agl.CodeInternal && !agl.IsContextError(err) {
+			s.cfg.Logger.LogAttrs(ctx, slog.LevelError, "tinker: a call failed", slog.String("path", path), slog.Any("error", err))
+		}
+		s.finish(f, res, err)
+	})
+}
+
+// finish sets a call's result and forgets old ones.
+func (s *Server) finish(f *future, res result, err error) {
+	if err == nil {
+		f.json, f.protobuf, err = res.encode()
+	}
+	if err != nil {
+		f.json, f.protobuf = failed(err), nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(f.done)
+	s.finished = append(s.finished, f)
+	for len(s.finished) > s.cfg.Keep {
+		old := s.finished[0]
+		s.finished = s.finished[1:]
+		delete(s.futures, old.id)
+		if old.of != nil && old.of.seen[old.seq] == old {
+			delete(old.of.seen, old.seq)
+		}
+	}
+}
+
+func (r result) encode() (text, binary []byte, err error) {
+	if r.json == nil {
+		text, err = json.Marshal(r.message)
+		return text, nil, err
+	}
+	if binary, err = r.protobuf(); err != nil {
+		return nil, nil, err
+	}
+	if text, err = r.json(); err != nil {
+		return nil, nil, agl.Errorf(agl.CodeInternal, "the result has a number that is not finite: %w", err)
+	}
+	return text, binary, nil
+}
+
+// failed is the result of a call that failed.
+func failed(err error) []byte {
+	code := agl.ErrorCode(err)
+	out := wire.RequestFailed{Error: err.Error(), Category: "user", Code: string(code)}
+	if code == agl.CodeInternal || code == agl.CodeUnavailable {
+		out.Category = "server"
+	}
+	text, err := json.Marshal(out)
+	if err != nil {
+		// The message is not UTF-8.
+		return []byte(`{"error":"the call failed","category":"server"}`)
+	}
+	return text
+}
+
+// retrieve answers a result, or that it is not there yet.
+func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) {
+	body, err := s.read(r)
+	var ask wire.RetrieveFutureRequest
+	if err == nil {
+		err = decode(body, &ask)
+	}
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	f, err := s.lookup(ask.RequestID)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	timer := time.NewTimer(s.cfg.Hold)
+	defer timer.Stop()
+	select {
+	case <-f.done:
+	case <-r.Context().Done():
+		return
+	case <-timer.C:
+		s.reply(w, http.StatusRequestTimeout, wire.TryAgain{Type: wire.TryAgainType, RequestID: f.id, QueueState: "active"})
+		return
+	}
+	switch {
+	case f.protobuf != nil && s.cfg.Encoding != JSONOnly &&
+		(s.cfg.Encoding == ProtobufOnly || strings.Contains(r.Header.Get("Accept"), wire.ProtobufType)):
+		s.write(w, http.StatusOK, wire.ProtobufType, f.protobuf)
+	default:
+		s.write(w, http.StatusOK, wire.JSONType, f.json)
+	}
+}
+
+func (s *Server) lookup(id string) (*future, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f, ok := s.futures[id]; ok {
+		return f, nil
+	}
+	if n, err := strconv.ParseUint(id, 10, 64); err == nil && n > 0 && n <= s.ids {
+		return nil, agl.Errorf(agl.CodeEvicted, "request_id: the result of %q made room for newer ones", id)
+	}
+	return nil, agl.Errorf(agl.CodeNotFound, "request_id: %q is unknown", id)
+}

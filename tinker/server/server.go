@@ -1,0 +1,370 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/hex"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/wire"
+)
+
+// Encoding restricts the encodings of forward_backward and of results.
+type Encoding string
+
+// The encodings.
+const (
+	// AnyEncoding reads both, and answers as Accept asks.
+	AnyEncoding Encoding = ""
+	// JSONOnly is what SkyRL 0.3 speaks, and SDKs up to 0.24.
+	JSONOnly Encoding = "json"
+	// ProtobufOnly is what the hosted service and TuFT want of forward_backward.
+	ProtobufOnly Encoding = "protobuf"
+)
+
+// Order is what sequence ids mean.
+type Order string
+
+const (
+	// Arrival runs calls in the order in which they come, and a repeat of a sequence id once.
+	Arrival Order = ""
+	// Strict wants the sequence ids of a model to count from 1, and answers 409 to others.
+	Strict Order = "strict"
+	// Ignored takes no notice of sequence ids: a repeat runs again, as on SkyRL 0.3.
+	Ignored Order = "ignored"
+)
+
+// Config configures a [Server]. Service is required; the zero value of every other field is usable.
+type Config struct {
+	// Service is the engine.
+	Service tinker.Service
+	// APIKey is what clients must send as X-API-Key; empty asks for none.
+	APIKey string
+	// Encoding restricts encodings.
+	Encoding Encoding
+	// Compress asks SDKs for zstd in forward_backward. It is always understood.
+	Compress bool
+	// Order is what sequence ids mean.
+	Order Order
+	// Silent leaves out of the capabilities what only our client reads.
+	Silent bool
+	// Hold is how long a request waits for a result that is not there yet; zero means 30 s.
+	Hold time.Duration
+	// Keep is the number of results that are kept for repeated reads; zero means 1024.
+	Keep int
+	// SessionTimeout is the time without a heartbeat after which a session that had one ends, and its models
+	// with it; zero means 5 min. It is noticed when another request for a session comes.
+	SessionTimeout time.Duration
+	// MaxBodyBytes bounds a request's body, also after decompression; zero means 64 MiB.
+	MaxBodyBytes int64
+	// Logger hears of faults; nil discards.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	if c.Hold == 0 {
+		c.Hold = 30 * time.Second
+	}
+	if c.Keep == 0 {
+		c.Keep = 1024
+	}
+	if c.SessionTimeout == 0 {
+		c.SessionTimeout = 5 * time.Minute
+	}
+	if c.MaxBodyBytes == 0 {
+		c.MaxBodyBytes = 64 << 20
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.Service == nil:
+		return invalid("Service is nil; an engine is required")
+	case c.Encoding != AnyEncoding && c.Encoding != JSONOnly && c.Encoding != ProtobufOnly:
+		return invalid("Encoding: %q is unknown; allowed are %q, %q", c.Encoding, JSONOnly, ProtobufOnly)
+	case c.Order != Arrival && c.Order != Strict && c.Order != Ignored:
+		return invalid("Order: %q is unknown; allowed are %q, %q", c.Order, Strict, Ignored)
+	case c.Hold < 0 || c.Keep < 0 || c.SessionTimeout < 0 || c.MaxBodyBytes < 0:
+		return invalid("Hold is %s, Keep %d, SessionTimeout %s, MaxBodyBytes %d; none may be negative", c.Hold, c.Keep, c.SessionTimeout, c.MaxBodyBytes)
+	}
+	return nil
+}
+
+// Server serves an engine. It is safe for concurrent use.
+type Server struct {
+	cfg  Config
+	mux  *http.ServeMux
+	stop chan struct{}
+	runs sync.WaitGroup
+	once sync.Once
+
+	mu       sync.Mutex
+	closed   bool
+	sessions map[string]*session
+	models   map[string]*model
+	samplers map[string]*sampler
+	futures  map[string]*future
+	finished []*future // the oldest first
+	ids      uint64    // of futures
+}
+
+// session owns models and sampling sessions.
+type session struct {
+	making   sync.Mutex        // held while a model or a sampling session is made, so that repeats find it
+	beat     time.Time         // of the last heartbeat; zero is none yet
+	models   map[int64]*future // under making, as samplers
+	samplers map[int64]string
+	owned    []*model
+}
+
+// model is a model in training.
+type model struct {
+	id     string
+	client tinker.TrainingClient
+	calls  calls
+	last   *future // the call that was submitted last
+	unload *future // nil until it is submitted
+}
+
+// sampler is a sampling session.
+type sampler struct {
+	client tinker.SamplingClient
+	calls  calls
+}
+
+// New makes a server. A Config out of range is agl.CodeInvalid.
+func New(cfg Config) (*Server, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{
+		cfg: cfg, mux: http.NewServeMux(), stop: make(chan struct{}),
+		sessions: map[string]*session{}, models: map[string]*model{}, samplers: map[string]*sampler{},
+		futures: map[string]*future{},
+	}
+	s.routes()
+	return s, nil
+}
+
+// Close cancels the calls that run and waits for them. Requests that follow are refused.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.once.Do(func() { close(s.stop) })
+	s.runs.Wait()
+	return nil
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, s.cfg.MaxBodyBytes)
+	key := r.Header.Get(wire.KeyHeader)
+	if s.cfg.APIKey != "" && r.URL.Path != wire.Prefix+wire.Healthz && subtle.ConstantTimeCompare([]byte(key), []byte(s.cfg.APIKey)) != 1 {
+		s.fail(w, agl.Errorf(agl.CodeUnauthorized, "%s: no API key, or a wrong one", wire.KeyHeader))
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+func (s *Server) health(context.Context, struct{}) (any, error) {
+	return wire.HealthResponse{Status: "ok"}, nil
+}
+
+func (s *Server) clientConfig(context.Context, wire.ClientConfigRequest) (any, error) {
+	return wire.ClientConfigResponse{ProtoCompress: s.cfg.Compress, ParallelChunks: new(false)}, nil
+}
+
+func (s *Server) capabilities(ctx context.Context, _ struct{}) (any, error) {
+	c, err := s.cfg.Service.Capabilities(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := wire.CapabilitiesResponse{Models: make([]wire.SupportedModel, len(c.Models))}
+	for i, m := range c.Models {
+		out.Models[i] = wire.SupportedModel{Name: m.Name, Context: m.Context, VocabSize: m.Vocab}
+	}
+	if s.cfg.Silent {
+		return out, nil
+	}
+	out.Engine = &wire.Engine{
+		Losses: make([]string, len(c.Losses)), ImmutableSnapshots: c.ImmutableSnapshots, SummedLoss: c.SummedLoss,
+		OptimizerOptional: c.OptimizerOptional, Deterministic: c.Deterministic, Idempotent: s.cfg.Order != Ignored,
+		LoadDiscardsGradient: true, // tinker.TrainingClient demands it
+	}
+	for i, l := range c.Losses {
+		out.Engine.Losses[i] = string(l)
+	}
+	return out, nil
+}
+
+func (s *Server) createSession(ctx context.Context, _ wire.CreateSessionRequest) (any, error) {
+	id := newID("session")
+	s.expire(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sessions[id] = &session{models: map[int64]*future{}, samplers: map[int64]string{}}
+	return wire.CreateSessionResponse{Type: "create_session", SessionID: id}, nil
+}
+
+func newID(kind string) string {
+	var b [8]byte
+	rand.Read(b[:])
+	return kind + "_" + hex.EncodeToString(b[:])
+}
+
+func (s *Server) heartbeat(ctx context.Context, r wire.SessionHeartbeatRequest) (any, error) {
+	s.expire(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of, err := find(s.sessions, "session", r.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	of.beat = time.Now()
+	return wire.TypedResult{Type: "session_heartbeat"}, nil
+}
+
+func (s *Server) session(id string) (*session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return find(s.sessions, "session", id)
+}
+
+func find[T any](in map[string]*T, what, id string) (*T, error) {
+	if v, ok := in[id]; ok {
+		return v, nil
+	}
+	return nil, agl.Errorf(agl.CodeNotFound, "%s: %q is unknown", what, id)
+}
+
+// expire ends the sessions that had a heartbeat and have none any more.
+func (s *Server) expire(ctx context.Context) {
+	s.mu.Lock()
+	var over []*model
+	for id, of := range s.sessions {
+		if !of.beat.IsZero() && time.Since(of.beat) > s.cfg.SessionTimeout {
+			over = append(over, of.owned...)
+			delete(s.sessions, id)
+		}
+	}
+	for _, m := range over {
+		delete(s.models, m.id)
+	}
+	s.mu.Unlock()
+	for _, m := range over {
+		if err := m.client.Unload(ctx); err != nil && agl.ErrorCode(err) != agl.CodeNotFound {
+			s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "tinker: a model of a session that ended was not unloaded", slog.String("model", m.id), slog.Any("error", err))
+		}
+	}
+}
+
+func (s *Server) createModel(ctx context.Context, r wire.CreateModelRequest) (any, error) {
+	s.expire(ctx)
+	of, err := s.session(r.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	of.making.Lock()
+	defer of.making.Unlock()
+	if f := of.models[r.ModelSeqID]; f != nil && s.cfg.Order != Ignored {
+		return wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "created", ModelID: f.model}, nil
+	}
+	p := tinker.CreateModelParams{BaseModel: r.BaseModel, UserMetadata: r.UserMetadata}
+	if l := r.LoRAConfig; l != nil {
+		p.LoRARank = l.Rank
+		if l.Seed != nil {
+			p.Seed = *l.Seed
+		}
+	}
+	client, err := s.cfg.Service.CreateModel(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	info, err := client.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m := &model{id: info.ModelID, client: client, calls: newCalls()}
+	s.mu.Lock()
+	s.models[m.id] = m
+	of.owned = append(of.owned, m)
+	f := s.newFuture()
+	s.mu.Unlock()
+	f.model = m.id
+	of.models[r.ModelSeqID] = f
+	s.finish(f, result{message: wire.CreateModelResult{ModelID: m.id, Type: "create_model"}}, nil)
+	return wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "created", ModelID: m.id}, nil
+}
+
+func (s *Server) getInfo(ctx context.Context, r wire.ModelRequest) (any, error) {
+	s.mu.Lock()
+	m, err := find(s.models, "model", r.ModelID)
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	info, err := m.client.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return wire.GetInfoResponse{
+		Type: "get_info", ModelID: m.id, ModelName: info.Spec.Name, ModelData: wire.ModelData{ModelName: info.Spec.Name},
+		Vocab: info.Spec.Vocab, Context: info.Spec.Context, Step: &info.Step, Parameters: info.Parameters,
+	}, nil
+}
+
+func (s *Server) weightsInfo(ctx context.Context, r wire.WeightsInfoRequest) (any, error) {
+	c, err := s.cfg.Service.NewSamplingClient(ctx, tinker.NewSamplingClientParams{Path: r.TinkerPath})
+	if err != nil {
+		return nil, err
+	}
+	return wire.WeightsInfoResponse{BaseModel: c.Spec().Name}, nil
+}
+
+func (s *Server) createSamplingSession(ctx context.Context, r wire.CreateSamplingSessionRequest) (any, error) {
+	of, err := s.session(r.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	of.making.Lock()
+	defer of.making.Unlock()
+	id := of.samplers[r.SamplingSessionSeqID]
+	if id == "" {
+		if r.ModelPath == "" {
+			return nil, invalid("model_path: is required; this engine samples saved weights")
+		}
+		if id, err = s.openSampler(ctx, r.ModelPath); err != nil {
+			return nil, err
+		}
+		of.samplers[r.SamplingSessionSeqID] = id
+	}
+	return wire.CreateSamplingSessionResponse{Type: "create_sampling_session", SamplingSessionID: id}, nil
+}
+
+func (s *Server) openSampler(ctx context.Context, path string) (string, error) {
+	client, err := s.cfg.Service.NewSamplingClient(ctx, tinker.NewSamplingClientParams{Path: path})
+	if err != nil {
+		return "", err
+	}
+	id := newID("sampling")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.samplers[id] = &sampler{client: client, calls: newCalls()}
+	return id, nil
+}
+
+func invalid(format string, args ...any) error {
+	return agl.Errorf(agl.CodeInvalid, "tinker: "+format, args...)
+}

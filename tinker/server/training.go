@@ -1,0 +1,255 @@
+package server
+
+import (
+	"context"
+	"maps"
+	"mime"
+	"net/http"
+	"strconv"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/wire"
+)
+
+// train submits a call of a model.
+func (s *Server) train(ctx context.Context, id string, seq *int64, path string, body []byte, do func(ctx context.Context, m *model) (result, error)) (any, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, agl.Errorf(agl.CodeUnavailable, "the server is shutting down")
+	}
+	m, err := find(s.models, "model", id)
+	if err != nil {
+		return nil, err
+	}
+	f, repeated, err := s.admit(&m.calls, seq, append([]byte(path), body...), s.cfg.Order == Strict)
+	if err != nil {
+		return nil, err
+	}
+	if !repeated {
+		s.start(ctx, f, m.last, path, func(ctx context.Context) (result, error) { return do(ctx, m) })
+		m.last = f
+	}
+	return wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "pending", ModelID: m.id}, nil
+}
+
+// forward reads either encoding of a batch.
+func (s *Server) forward(w http.ResponseWriter, r *http.Request) {
+	body, err := s.read(r)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	read := wire.DecodeForwardJSON
+	switch {
+	case media == wire.ProtobufType && s.cfg.Encoding == JSONOnly:
+		s.fail(w, invalid("body: this server reads JSON"))
+		return
+	case media == wire.ProtobufType:
+		read = wire.DecodeForwardProtobuf
+	case s.cfg.Encoding == ProtobufOnly && r.URL.Path == wire.Prefix+wire.ForwardBackward:
+		s.reply(w, http.StatusUnsupportedMediaType, wire.Detail{Detail: "Content-Type must be " + wire.ProtobufType})
+		return
+	}
+	req, err := read(body)
+	if err == nil && media != wire.ProtobufType && req.ForwardOnly != (r.URL.Path == wire.Prefix+wire.Forward) {
+		err = invalid("body: %s takes another input than it was given", r.URL.Path)
+	}
+	var p tinker.ForwardParams
+	if err == nil {
+		p, err = req.Input.Params()
+	}
+	if err == nil && len(p.Data) == 0 {
+		err = invalid("data: the batch is empty; at least 1 datum is needed")
+	}
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	out, err := s.train(r.Context(), req.ModelID, req.SeqID, wire.ForwardBackward, body, func(ctx context.Context, m *model) (result, error) {
+		run := m.client.ForwardBackward
+		if req.ForwardOnly {
+			run = m.client.Forward
+		}
+		res, err := run(ctx, p)
+		if err != nil {
+			return result{}, err
+		}
+		output := wire.FromResult(res)
+		return result{json: output.JSON, protobuf: output.Protobuf}, nil
+	})
+	s.answer(w, out, err)
+}
+
+// defaultRate is the SDK's learning rate.
+const defaultRate = 1e-4
+
+func (s *Server) optimStep(ctx context.Context, r wire.OptimStepRequest, body []byte) (any, error) {
+	p := tinker.AdamParams{LearningRate: defaultRate, WeightDecay: r.AdamParams.WeightDecay, GradClipNorm: r.AdamParams.GradClipNorm}
+	if r.AdamParams.LearningRate != nil {
+		p.LearningRate = *r.AdamParams.LearningRate
+	}
+	for _, f := range []struct {
+		name  string
+		given *float64
+		value *float64
+	}{
+		{"beta1", r.AdamParams.Beta1, &p.Beta1},
+		{"beta2", r.AdamParams.Beta2, &p.Beta2},
+		{"eps", r.AdamParams.Eps, &p.Eps},
+	} {
+		if f.given == nil {
+			continue
+		}
+		if *f.given == 0 {
+			// Zero stands for the default in tinker.AdamParams.
+			return nil, invalid("adam_params: %s is 0; a positive number is needed", f.name)
+		}
+		*f.value = *f.given
+	}
+	if err := p.Validate(); err != nil {
+		return nil, invalid("adam_params: %w", err)
+	}
+	return s.train(ctx, r.ModelID, r.SeqID, wire.OptimStep, body, func(ctx context.Context, m *model) (result, error) {
+		res, err := m.client.OptimStep(ctx, p)
+		if err != nil {
+			return result{}, err
+		}
+		metrics := map[string]float64{"agl/grad_norm": res.GradNorm, "agl/step": float64(res.Step)}
+		maps.Copy(metrics, res.Metrics)
+		return result{message: wire.OptimStepResult{Metrics: metrics, Type: "optim_step"}}, nil
+	})
+}
+
+func (s *Server) saveWeights(ctx context.Context, r wire.SaveWeightsRequest, body []byte) (any, error) {
+	return s.save(ctx, r, wire.SaveWeights, body)
+}
+
+func (s *Server) saveWeightsForSampler(ctx context.Context, r wire.SaveWeightsRequest, body []byte) (any, error) {
+	return s.save(ctx, r, wire.SaveWeightsForSampler, body)
+}
+
+func (s *Server) save(ctx context.Context, r wire.SaveWeightsRequest, path string, body []byte) (any, error) {
+	name, session := r.Path, false
+	if name == "" && path == wire.SaveWeightsForSampler && r.SamplingSessionSeqID != nil {
+		name, session = newID("session-"+strconv.FormatInt(*r.SamplingSessionSeqID, 10)), true
+	}
+	if err := tinker.ValidateName(name); err != nil {
+		return nil, invalid("path: %w", err)
+	}
+	return s.train(ctx, r.ModelID, r.SeqID, path, body, func(ctx context.Context, m *model) (result, error) {
+		kind, run := tinker.KindCheckpoint, m.client.SaveWeights
+		if path == wire.SaveWeightsForSampler {
+			kind, run = tinker.KindSampler, m.client.SaveWeightsForSampler
+		}
+		if r.Overwrite {
+			old := tinker.Path{Model: m.id, Kind: kind, Name: name}
+			err := s.cfg.Service.DeleteWeights(ctx, tinker.DeleteWeightsParams{Path: old.String()})
+			if err != nil && agl.ErrorCode(err) != agl.CodeNotFound {
+				return result{}, err
+			}
+		}
+		saved, err := run(ctx, tinker.SaveWeightsParams{Name: name})
+		if err != nil {
+			return result{}, err
+		}
+		out := wire.SaveWeightsResult{Path: &saved, Type: path[1:]}
+		if session {
+			id, err := s.openSampler(ctx, saved)
+			if err != nil {
+				return result{}, err
+			}
+			out.Path, out.SamplingSessionID = nil, &id
+		}
+		return result{message: out}, nil
+	})
+}
+
+func (s *Server) loadWeights(ctx context.Context, r wire.LoadWeightsRequest, body []byte) (any, error) {
+	return s.train(ctx, r.ModelID, r.SeqID, wire.LoadWeights, body, func(ctx context.Context, m *model) (result, error) {
+		err := m.client.LoadWeights(ctx, tinker.LoadWeightsParams{Path: r.Path, WithOptimizer: r.Optimizer})
+		return result{message: wire.TypedResult{Type: "load_weights"}}, err
+	})
+}
+
+// unloadModel has no sequence id: it runs after the calls that were submitted before.
+func (s *Server) unloadModel(ctx context.Context, r wire.ModelRequest) (any, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m, err := find(s.models, "model", r.ModelID)
+	if err != nil {
+		return nil, err
+	}
+	if s.closed {
+		return nil, agl.Errorf(agl.CodeUnavailable, "the server is shutting down")
+	}
+	if f := m.unload; f != nil {
+		return wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "pending", ModelID: m.id}, nil
+	}
+	f := s.newFuture()
+	m.unload = f
+	s.start(ctx, f, m.last, wire.UnloadModel, func(ctx context.Context) (result, error) {
+		return result{message: wire.TypedResult{Type: "unload_model", ModelID: m.id}}, m.client.Unload(ctx)
+	})
+	m.last = f
+	return wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "pending", ModelID: m.id}, nil
+}
+
+// mostSamples bounds the completions of one request.
+const mostSamples = 4096
+
+func (s *Server) sample(ctx context.Context, r wire.SampleRequest, body []byte) (any, error) {
+	p, err := r.SampleParams()
+	if err != nil {
+		return nil, err
+	}
+	if p.NumSamples > mostSamples {
+		return nil, invalid("num_samples: %d is above %d", p.NumSamples, mostSamples)
+	}
+	id := r.SamplingSessionID
+	if id == "" {
+		if r.ModelPath == "" {
+			return nil, invalid("sampling_session_id or model_path: one is required; this engine samples saved weights")
+		}
+		client, err := s.cfg.Service.NewSamplingClient(ctx, tinker.NewSamplingClientParams{Path: r.ModelPath})
+		if err != nil {
+			return nil, err
+		}
+		return s.draw(ctx, &sampler{client: client, calls: newCalls()}, p, nil, body)
+	}
+	s.mu.Lock()
+	from, err := find(s.samplers, "sampling_session_id", id)
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return s.draw(ctx, from, p, r.SeqID, body)
+}
+
+func (s *Server) draw(ctx context.Context, from *sampler, p tinker.SampleParams, seq *int64, body []byte) (any, error) {
+	if err := p.Validate(from.client.Spec()); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, agl.Errorf(agl.CodeUnavailable, "the server is shutting down")
+	}
+	f, repeated, err := s.admit(&from.calls, seq, body, false)
+	if err != nil {
+		return nil, err
+	}
+	if !repeated {
+		s.start(ctx, f, nil, wire.Sample, func(ctx context.Context) (result, error) {
+			res, err := from.client.Sample(ctx, p)
+			if err != nil {
+				return result{}, err
+			}
+			out := wire.FromSequences(res)
+			return result{json: out.JSON, protobuf: func() ([]byte, error) { return out.Protobuf(), nil }}, nil
+		})
+	}
+	return wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "pending"}, nil
+}

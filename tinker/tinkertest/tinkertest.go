@@ -1,0 +1,231 @@
+// Package tinkertest is a Tinker server for tests, around the real maths of whatever engine it is given, that
+// enforces the protocol's contract and misbehaves on demand: answers are lost, delayed, repeated or refused,
+// results are gone, the server restarts.
+package tinkertest
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/server"
+	"github.com/agl-go/agl/tinker/wire"
+)
+
+// Fault is what goes wrong with one request.
+type Fault int
+
+// The faults. Those of results are for retrieve_future; elsewhere they are None.
+const (
+	None        Fault = iota
+	LoseRequest       // the connection breaks before the server sees the request
+	LoseAnswer        // it breaks after the request was served
+	Repeat            // the request is served twice; the second answer is sent
+	Delay             // the answer comes late, by Config.Delay
+	Refuse            // 429, unserved
+	Unavailable       // 503, unserved
+	BadGateway        // 502 in place of the answer, served
+	Pending           // 408: the result is not there yet
+	TryAgain          // the same, as 200 with a type
+	TooEarly          // the same, as 425
+	Gone              // 410: the result is gone
+	Restart           // the server starts anew before the request: sessions, models and snapshots in memory are gone
+)
+
+// Faults are all of them but None.
+func Faults() []Fault {
+	return []Fault{LoseRequest, LoseAnswer, Repeat, Delay, Refuse, Unavailable, BadGateway, Pending, TryAgain, TooEarly, Gone, Restart}
+}
+
+// String names a fault.
+func (f Fault) String() string {
+	names := [...]string{
+		"none", "lose request", "lose answer", "repeat", "delay", "refuse", "unavailable", "bad gateway", "pending", "try again",
+		"too early", "gone", "restart",
+	}
+	if f < 0 || int(f) >= len(names) {
+		return "unknown"
+	}
+	return names[f]
+}
+
+// Call is a request that arrives.
+type Call struct {
+	// N counts requests from 0, over restarts.
+	N int
+	// Path is that of the call, such as /optim_step.
+	Path string
+}
+
+// Config configures a [Server]. NewService is required.
+type Config struct {
+	// NewService makes the engine, at first and at each restart.
+	NewService func() (tinker.Service, error)
+	// Server configures what serves it; Service is not used.
+	Server server.Config
+	// Fault says what goes wrong with each request; nil is nothing. It is called by one goroutine at a time.
+	Fault func(Call) Fault
+	// Delay is that of the fault; zero means 5 s.
+	Delay time.Duration
+}
+
+// Server is an [http.Handler].
+type Server struct {
+	cfg Config
+
+	mu    sync.Mutex
+	calls int
+	inner *server.Server
+	olds  []*server.Server
+}
+
+// New makes a server, which the caller closes.
+func New(cfg Config) (*Server, error) {
+	if cfg.NewService == nil {
+		return nil, agl.Errorf(agl.CodeInvalid, "tinkertest: NewService is nil; an engine is required")
+	}
+	if cfg.Delay == 0 {
+		cfg.Delay = 5 * time.Second
+	}
+	s := &Server{cfg: cfg}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s, s.start()
+}
+
+func (s *Server) start() error {
+	service, err := s.cfg.NewService()
+	if err != nil {
+		return err
+	}
+	cfg := s.cfg.Server
+	cfg.Service = service
+	inner, err := server.New(cfg)
+	if err != nil {
+		return err
+	}
+	if s.inner != nil {
+		s.olds = append(s.olds, s.inner)
+	}
+	s.inner = inner
+	return nil
+}
+
+// Close ends the calls that run.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, old := range s.olds {
+		_ = old.Close() // never fails
+	}
+	return s.inner.Close()
+}
+
+// Calls is the number of requests so far.
+func (s *Server) Calls() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls
+}
+
+// arrive counts a request and decides its fate.
+func (s *Server) arrive(path string) (Fault, http.Handler, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	call := Call{N: s.calls, Path: path}
+	s.calls++
+	if s.cfg.Fault == nil {
+		return None, s.inner, nil
+	}
+	fault := s.cfg.Fault(call)
+	if fault == Restart {
+		// The calls of the old one go on to their end, unseen.
+		if err := s.start(); err != nil {
+			return fault, nil, err
+		}
+	}
+	return fault, s.inner, nil
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path := r.URL.Path[min(len(wire.Prefix), len(r.URL.Path)):]
+	fault, inner, err := s.arrive(path)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler) // the client has left
+	}
+	serve := func() *httptest.ResponseRecorder {
+		again := r.Clone(r.Context())
+		again.Body = io.NopCloser(bytes.NewReader(body))
+		rec := httptest.NewRecorder()
+		inner.ServeHTTP(rec, again)
+		return rec
+	}
+	if path == wire.RetrieveFuture && disturbResult(w, fault) {
+		return
+	}
+	switch fault {
+	case LoseRequest:
+		panic(http.ErrAbortHandler)
+	case LoseAnswer:
+		serve()
+		panic(http.ErrAbortHandler)
+	case Refuse:
+		http.Error(w, `{"detail":"too many requests"}`, http.StatusTooManyRequests)
+		return
+	case Unavailable:
+		http.Error(w, `{"detail":"not now"}`, http.StatusServiceUnavailable)
+		return
+	case BadGateway:
+		serve()
+		http.Error(w, "<html>bad gateway</html>", http.StatusBadGateway)
+		return
+	case Repeat:
+		serve()
+	case Delay:
+		timer := time.NewTimer(s.cfg.Delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-r.Context().Done():
+		}
+	}
+	rec := serve()
+	w.Header().Set("Content-Type", rec.Header().Get("Content-Type"))
+	w.WriteHeader(rec.Code)
+	// The test's client may be gone; nobody is told.
+	_, _ = w.Write(rec.Body.Bytes())
+}
+
+// disturbResult answers a faulty result.
+func disturbResult(w http.ResponseWriter, fault Fault) bool {
+	const again = `{"type":"try_again","request_id":"?","queue_state":"paused_capacity"}`
+	var status int
+	body := again
+	switch fault {
+	case Pending:
+		status = http.StatusRequestTimeout
+	case TryAgain:
+		status = http.StatusOK
+	case TooEarly:
+		status = http.StatusTooEarly
+	case Gone:
+		status, body = http.StatusGone, `{"detail":"the promise is gone"}`
+	default:
+		return false
+	}
+	w.Header().Set("Content-Type", wire.JSONType)
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, body)
+	return true
+}
