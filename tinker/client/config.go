@@ -82,8 +82,8 @@ type Config struct {
 	ChunkData, ChunkBytes int
 	// MaxResponseBytes bounds the size of an answer; zero means 256 MiB.
 	MaxResponseBytes int64
-	// RequestTimeout bounds one request; zero means 60 s. Servers hold a request for a result that is not
-	// there yet for up to 45 s, or until then.
+	// RequestTimeout bounds one request; zero means 60 s. A request for a result that takes longer is made
+	// again, as some servers hold them for minutes.
 	RequestTimeout time.Duration
 	// RetryBudget is how long requests are repeated, where that is safe, while none succeeds; zero means 2 min,
 	// and negative never repeats.

@@ -43,6 +43,9 @@ func (c *Client) await(ctx context.Context, path, id, accept string) (reply, err
 			t = trouble{}
 		case err == nil && (rep.status == http.StatusRequestTimeout || rep.status == http.StatusTooEarly):
 			t = trouble{}
+		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+			// The server holds the request for longer than we do: the result is not there yet.
+			t = trouble{}
 		case err == nil && (rep.status == http.StatusGone || rep.status == http.StatusNotFound):
 			return reply{}, fmt.Errorf("%w: %w", errGone, rep.problem(path))
 		case err == nil && rep.status/100 == 4 && rep.status != http.StatusTooManyRequests:

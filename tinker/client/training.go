@@ -246,7 +246,7 @@ func (m *model) OptimStep(ctx context.Context, p tinker.AdamParams) (res tinker.
 		m.step++
 		var out wire.OptimStepResult
 		if err := rep.read(wire.OptimStep, &out); err != nil {
-			return err
+			return m.doubtful(wire.OptimStep, err)
 		}
 		res = tinker.OptimStepResult{Step: m.step, Metrics: maps.Clone(out.Metrics)}
 		// Engines put their own name in front: skyrl.ai/grad_norm.

@@ -251,5 +251,9 @@ func (s *Server) draw(ctx context.Context, from *sampler, p tinker.SampleParams,
 			return result{json: out.JSON, protobuf: func() ([]byte, error) { return out.Protobuf(), nil }}, nil
 		})
 	}
-	return wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "pending"}, nil
+	out := wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "pending"}
+	for i := range max(p.NumSamples, 1) {
+		out.SequenceIDs = append(out.SequenceIDs, f.id+"-"+strconv.Itoa(i))
+	}
+	return out, nil
 }

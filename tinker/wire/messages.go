@@ -138,6 +138,8 @@ type Submitted struct {
 	FutureID  string `json:"future_id,omitzero"`
 	Status    string `json:"status,omitzero"`
 	ModelID   string `json:"model_id,omitzero"`
+	// SequenceIDs names the completions of a sampling request, in order; newer SDKs insist on it.
+	SequenceIDs []string `json:"sample_sequence_ids,omitzero"`
 }
 
 // CreateModelResult is the result of create_model.

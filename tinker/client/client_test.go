@@ -1,0 +1,301 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/policy"
+	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/client"
+	"github.com/agl-go/agl/tinker/server"
+	"github.com/agl-go/agl/tinker/tinkertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// seen counts requests by path, and may disturb them.
+type seen struct {
+	mu    sync.Mutex
+	paths map[string]int
+	fault func(path string) tinkertest.Fault
+}
+
+func (s *seen) hear(c tinkertest.Call) tinkertest.Fault {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.paths == nil {
+		s.paths = map[string]int{}
+	}
+	s.paths[c.Path]++
+	if s.fault == nil {
+		return tinkertest.None
+	}
+	return s.fault(c.Path)
+}
+
+func (s *seen) count(path string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.paths[path]
+}
+
+// Over real sockets, with all that net/http does.
+func TestOverSockets(t *testing.T) {
+	t.Parallel()
+	engine, err := policy.NewService(tiny(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err := server.New(server.Config{Service: engine, Compress: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer handler.Close()
+	web := httptest.NewServer(handler)
+	defer web.Close()
+	c, err := client.New(client.Config{URL: web.URL, Encoding: client.Protobuf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	d := driven{service: c}
+	if _, err := d.run(t.Context()); err != nil || len(d.errors) > 0 {
+		t.Errorf("%v, %v", err, d.errors)
+	}
+}
+
+// Heartbeats come every 10 s, and end with Close.
+func TestHeartbeats(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s seen
+		w := newWorld(t, "", client.Config{}, server.Config{}, s.hear)
+		if _, err := w.client.CreateModel(t.Context(), tinker.CreateModelParams{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10*time.Minute + time.Second)
+		if n := s.count("/session_heartbeat"); n != 60 {
+			t.Errorf("%d heartbeats in 10 min, want 60", n)
+		}
+		w.close(t)
+		time.Sleep(time.Minute)
+		if n := s.count("/session_heartbeat"); n != 60 {
+			t.Errorf("%d heartbeats after Close", n)
+		}
+		if _, err := w.client.NewSamplingClient(t.Context(), tinker.NewSamplingClientParams{Path: "tinker://m/x"}); err == nil {
+			t.Error("sampled after Close")
+		}
+	})
+}
+
+// A server that stays away is an error after the budget, and not before.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		fault tinkertest.Fault
+		code  agl.Code
+	}{{tinkertest.LoseRequest, agl.CodeUnavailable}, {tinkertest.Refuse, agl.CodeExhausted}, {tinkertest.BadGateway, agl.CodeUnavailable}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := seen{fault: func(string) tinkertest.Fault { return c.fault }}
+			w := newWorld(t, "", client.Config{RetryBudget: time.Minute}, server.Config{}, s.hear)
+			defer w.close(t)
+			begin := time.Now()
+			_, err := w.client.Capabilities(t.Context())
+			if took := time.Since(begin); agl.ErrorCode(err) != c.code || took < time.Minute || took > 2*time.Minute {
+				t.Errorf("%v: %v after %v", c.fault, err, took)
+			}
+			if n := s.count("/client/config"); n < 5 || n > 40 {
+				t.Errorf("%v: %d tries in a minute", c.fault, n)
+			}
+		})
+	}
+}
+
+// A call that ends with its context may have run: the model is in doubt until a checkpoint is loaded.
+func TestCancelledCall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var slow bool
+		s := seen{fault: func(path string) tinkertest.Fault {
+			if slow && path == "/retrieve_future" {
+				return tinkertest.Pending
+			}
+			return tinkertest.None
+		}}
+		w := newWorld(t, "", client.Config{}, server.Config{}, s.hear)
+		defer w.close(t)
+		m, err := w.client.CreateModel(t.Context(), tinker.CreateModelParams{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		path, err := m.SaveWeights(t.Context(), tinker.SaveWeightsParams{Name: "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		slow = true
+		_, err = m.ForwardBackward(ctx, data(0))
+		if !errors.Is(err, client.ErrInDoubt) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v, want in doubt and the context's", err)
+		}
+		if n := s.count("/retrieve_future"); n > 75 {
+			t.Errorf("a server that answers at once was asked %d times in a minute", n)
+		}
+		slow = false
+		if _, err := m.OptimStep(t.Context(), adam); !errors.Is(err, client.ErrInDoubt) {
+			t.Errorf("the next call: %v", err)
+		}
+		if err := m.LoadWeights(t.Context(), tinker.LoadWeightsParams{Path: path}); err != nil {
+			t.Fatal(err)
+		}
+		res, err := m.OptimStep(t.Context(), adam)
+		if err != nil || res.GradNorm != 0 {
+			t.Errorf("the gradient of the cancelled call is %v, %v", res.GradNorm, err)
+		}
+	})
+}
+
+// A server may hold requests for a result for longer than the client makes them.
+func TestLongHold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s seen
+		s.fault = func(path string) tinkertest.Fault {
+			if path == "/retrieve_future" && s.paths[path] < 10 {
+				return tinkertest.Delay // by 5 s
+			}
+			return tinkertest.None
+		}
+		w := newWorld(t, "", client.Config{RequestTimeout: 2 * time.Second, RetryBudget: 3 * time.Second}, server.Config{}, s.hear)
+		defer w.close(t)
+		if _, err := w.client.CreateModel(t.Context(), tinker.CreateModelParams{}); err != nil {
+			t.Error(err)
+		}
+		if n := s.count("/retrieve_future"); n != 10 {
+			t.Errorf("asked %d times, want 10", n)
+		}
+	})
+}
+
+// A batch in several requests is the batch, as far as floats add up.
+func TestChunkedBatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s seen
+		w := newWorld(t, "", client.Config{ChunkData: 2}, server.Config{Order: server.Strict}, s.hear)
+		defer w.close(t)
+		m, err := w.client.CreateModel(t.Context(), tinker.CreateModelParams{Seed: 5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		local, err := w.engine.CreateModel(t.Context(), tinker.CreateModelParams{Seed: 5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := m.ForwardBackward(t.Context(), data(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := local.ForwardBackward(t.Context(), data(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Loss != want.Loss || len(got.Losses) != 5 || s.count("/forward_backward") != 3 {
+			t.Errorf("loss %v, want %v, of %d data in %d requests", got.Loss, want.Loss, len(got.Losses), s.count("/forward_backward"))
+		}
+		// A later part that is lost leaves a part of the batch behind.
+		s.mu.Lock()
+		s.fault = func(path string) tinkertest.Fault {
+			if path == "/forward_backward" && s.paths[path] >= 5 {
+				return tinkertest.Refuse
+			}
+			return tinkertest.None
+		}
+		s.mu.Unlock()
+		if _, err := m.ForwardBackward(t.Context(), data(1)); !errors.Is(err, client.ErrInDoubt) || !errors.Is(err, agl.ErrExhausted) {
+			t.Errorf("error %v, want in doubt", err)
+		}
+	})
+}
+
+// On an engine with changing snapshots only what is the model's weights is sampled.
+func TestSnapshotsThatChange(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "", client.Config{Engine: &client.Engine{Vocab: vocab, Context: 16}}, server.Config{}, nil)
+	defer w.close(t)
+	m, err := w.client.CreateModel(t.Context(), tinker.CreateModelParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample := func(name string) error {
+		t.Helper()
+		path, err := m.SaveWeightsForSampler(t.Context(), tinker.SaveWeightsParams{Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := w.client.NewSamplingClient(t.Context(), tinker.NewSamplingClientParams{Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := tinker.SampleParams{Prompt: []int32{1}, MaxTokens: 2}
+		if _, err := c.Sample(t.Context(), p); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := m.ForwardBackward(t.Context(), data(0)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Sample(t.Context(), p); err != nil {
+			t.Errorf("a gradient changes no weights: %v", err)
+		}
+		if _, err := m.OptimStep(t.Context(), adam); err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Sample(t.Context(), p)
+		return err
+	}
+	for _, name := range []string{"a", "b"} {
+		if err := sample(name); !errors.Is(err, agl.ErrIllegalState) {
+			t.Errorf("%s after a step: %v", name, err)
+		}
+	}
+}
+
+// Bad data never reach the server.
+func TestBadData(t *testing.T) {
+	t.Parallel()
+	var s seen
+	w := newWorld(t, "", client.Config{Engine: &client.Engine{Losses: []tinker.LossName{tinker.CrossEntropy}, Normalization: client.DatumMean}}, server.Config{}, s.hear)
+	defer w.close(t)
+	m, err := w.client.CreateModel(t.Context(), tinker.CreateModelParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := data(0)
+	bad.Data[1].Targets[0] = vocab
+	for _, p := range []tinker.ForwardParams{{}, {Loss: tinker.Loss{Name: tinker.CrossEntropy}}, bad, data(1)} {
+		if _, err := m.ForwardBackward(t.Context(), p); !errors.Is(err, agl.ErrInvalid) {
+			t.Errorf("%+v: %v", p, err)
+		}
+	}
+	if _, err := m.SaveWeights(t.Context(), tinker.SaveWeightsParams{Name: "a/b"}); !errors.Is(err, agl.ErrInvalid) {
+		t.Error(err)
+	}
+	if err := m.LoadWeights(t.Context(), tinker.LoadWeightsParams{Path: "tinker://m/sampler_weights/a"}); !errors.Is(err, agl.ErrInvalid) {
+		t.Error(err)
+	}
+	if _, err := w.client.CreateModel(t.Context(), tinker.CreateModelParams{BaseModel: "other"}); !errors.Is(err, agl.ErrNotFound) {
+		t.Error(err)
+	}
+	if n := s.count("/forward_backward"); n != 0 {
+		t.Errorf("%d requests", n)
+	}
+}

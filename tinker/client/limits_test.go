@@ -1,0 +1,218 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/tinker"
+)
+
+func TestGate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		if err := g.beginSample(t.Context(), "a"); !errors.Is(err, agl.ErrIllegalState) {
+			t.Errorf("nothing is published: %v", err)
+		}
+		g.publish("a")
+		if err := g.beginSample(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		trained, sampled := false, false
+		go func() {
+			if err := g.beginTraining(t.Context()); err != nil {
+				t.Error(err)
+			}
+			trained = true
+		}()
+		synctest.Wait()
+		go func() {
+			err := g.beginSample(t.Context(), "a")
+			sampled = true
+			if !errors.Is(err, agl.ErrIllegalState) {
+				t.Errorf("the weights have changed: %v", err)
+			}
+		}()
+		synctest.Wait()
+		if trained || sampled {
+			t.Fatalf("trained %v beside a sample, sampled %v beside training", trained, sampled)
+		}
+		g.endSample()
+		synctest.Wait()
+		if !trained || sampled {
+			t.Fatalf("trained %v, sampled %v", trained, sampled)
+		}
+		g.endTraining(true)
+		synctest.Wait()
+		if !sampled {
+			t.Error("a sample waits for ever")
+		}
+		// Who gives up leaves the gate open.
+		g.publish("b")
+		if err := g.beginSample(t.Context(), "b"); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := g.beginTraining(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled: %v", err)
+		}
+		if err := g.beginSample(t.Context(), "b"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestChunks(t *testing.T) {
+	t.Parallel()
+	batch := make([]tinker.Datum, 7)
+	for i := range batch {
+		batch[i].Input = make([]int32, 10)
+	}
+	batch[3].Input = make([]int32, 1000)
+	size := bytesPerDatum + 10*bytesPerToken
+	for _, c := range []struct {
+		data, bytes int
+		want        []int
+	}{
+		{100, 1 << 30, []int{7}},
+		{3, 1 << 30, []int{3, 3, 1}},
+		{100, 2 * size, []int{2, 1, 1, 2, 1}}, // a datum that is too large goes alone
+		{1, 1, []int{1, 1, 1, 1, 1, 1, 1}},
+	} {
+		s := server{chunkData: c.data, chunkBytes: c.bytes}
+		var got []int
+		for _, chunk := range s.chunks(batch) {
+			got = append(got, len(chunk))
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%d data, %d bytes: %v, want %v", c.data, c.bytes, got, c.want)
+		}
+	}
+}
+
+func TestMerge(t *testing.T) {
+	t.Parallel()
+	got := merge([]tinker.ForwardResult{
+		{Logprobs: [][]float32{{-1}, {-2}}, Losses: [][]float32{{1}, {2}}, Loss: 3, Metrics: map[string]float64{"a": 1, "n:sum": 2, "n:min": -1, "n:max": 1}},
+		{Logprobs: [][]float32{{-3}}, Losses: [][]float32{{4}}, Loss: 4, Metrics: map[string]float64{"a": 4, "n:sum": 3, "n:min": -2, "n:max": 7}},
+	})
+	want := tinker.ForwardResult{
+		Logprobs: [][]float32{{-1}, {-2}, {-3}}, Losses: [][]float32{{1}, {2}, {4}}, Loss: 7,
+		Metrics: map[string]float64{"a": 2, "n:sum": 5, "n:min": -2, "n:max": 7},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The mean over data of each datum's weighted mean, of a batch that was scaled, is the sum of the batch.
+func TestScale(t *testing.T) {
+	t.Parallel()
+	for _, name := range []tinker.LossName{tinker.ImportanceSampling, tinker.PPO} {
+		p := tinker.ForwardParams{Loss: tinker.Loss{Name: name}, Data: []tinker.Datum{
+			{Input: make([]int32, 3), Weights: []float32{0, 1, 0.5}, Logprobs: []float32{-1, -2, -3}, Advantages: []float32{1, 2, -2}},
+			{Input: make([]int32, 2), Logprobs: []float32{-1, -1}, Advantages: []float32{-3, 0.25}},
+		}}
+		logprobs := [][]float32{{-1, -1.5, -3.5}, {-1.25, -0.5}}
+		scaled, factors, err := scale(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, mean := 0.0, 0.0
+		res := tinker.ForwardResult{}
+		for k := range p.Data {
+			weight := 0.0
+			for i := range p.Data[k].Input {
+				weight += 1
+				if w := p.Data[k].Weights; w != nil {
+					weight += float64(w[i]) - 1
+				}
+			}
+			for _, v := range p.Loss.Elementwise(&p.Data[k], logprobs[k]) {
+				want += float64(v)
+			}
+			losses := p.Loss.Elementwise(&scaled[k], logprobs[k])
+			res.Losses = append(res.Losses, losses)
+			for _, v := range losses {
+				mean += float64(v) / weight / float64(len(p.Data))
+			}
+		}
+		if math.Abs(mean-want) > 1e-5 {
+			t.Errorf("%s: the engine's mean is %v, the sum %v", name, mean, want)
+		}
+		if unscale(&res, factors); math.Abs(res.Loss-want) > 1e-5 {
+			t.Errorf("%s: the loss that is told is %v, want %v", name, res.Loss, want)
+		}
+		if p.Data[0].Advantages[1] != 2 {
+			t.Error("the caller's data changed")
+		}
+	}
+	_, _, err := scale(tinker.ForwardParams{Data: []tinker.Datum{{Input: make([]int32, 1), Weights: []float32{0}}}})
+	if !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), "their sum is 0") {
+		t.Error(err)
+	}
+}
+
+func TestProblem(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		status int
+		body   string
+		code   agl.Code
+		want   string
+	}{
+		{400, `{"detail":"bad rank"}`, agl.CodeInvalid, "400 Bad Request: bad rank"},
+		{422, `{"detail":[{"loc":["body"],"msg":"no"}]}`, agl.CodeInvalid, `"msg":"no"`},
+		{422, `{"detail":"` + strings.Repeat("x", 9000) + `"}`, agl.CodeInvalid, "…"},
+		{500, `Internal Server Error`, agl.CodeUnavailable, "Internal Server Error"},
+		{409, `{"detail":"d","code":"illegal_state"}`, agl.CodeIllegalState, ": d"},
+		{404, `{"error":"e","code":"nonsense"}`, agl.CodeNotFound, ": e"},
+		{401, ``, agl.CodeUnauthorized, "401"},
+		{405, ``, agl.CodeUnimplemented, "405"},
+		{410, ``, agl.CodeEvicted, "410"},
+		{429, ``, agl.CodeExhausted, "429"},
+		{302, ``, agl.CodeInternal, "302"},
+	} {
+		err := reply{status: c.status, body: []byte(c.body)}.problem("/x")
+		if agl.ErrorCode(err) != c.code || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 600 {
+			t.Errorf("%d %.60s: %s %.300v, want %s with %q", c.status, c.body, agl.ErrorCode(err), err, c.code, c.want)
+		}
+	}
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		cfg  Config
+		want string
+	}{
+		{Config{}, "URL"},
+		{Config{URL: "ftp://x"}, "URL"},
+		{Config{URL: "http://x?y=1"}, "URL"},
+		{Config{URL: "http://x", Encoding: "xml"}, "Encoding"},
+		{Config{URL: "http://x", MaxSamples: -1}, "MaxSamples"},
+		{Config{URL: "http://x", CallTimeout: -1}, "CallTimeout"},
+		{Config{URL: "http://x", Engine: &Engine{Normalization: "median"}}, "Engine.Normalization"},
+	} {
+		if _, err := New(c.cfg); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want invalid with %q", c.cfg, err, c.want)
+		}
+	}
+	for url, want := range map[string]string{
+		"http://x": "http://x/api/v1", "http://x/": "http://x/api/v1", "https://x/y/api/v1/": "https://x/y/api/v1",
+	} {
+		c, err := New(Config{URL: url})
+		if err != nil || c.base != want {
+			t.Errorf("%s: %q, %v, want %q", url, c.base, err, want)
+		}
+	}
+}
