@@ -172,6 +172,9 @@ func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) {
 	case <-f.done:
 	case <-r.Context().Done():
 		return
+	case <-s.stop:
+		s.fail(w, agl.Errorf(agl.CodeUnavailable, "the server is shutting down"))
+		return
 	case <-timer.C:
 		s.reply(w, http.StatusRequestTimeout, wire.TryAgain{Type: wire.TryAgainType, RequestID: f.id, QueueState: "active"})
 		return
