@@ -10,11 +10,12 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/store/memory/memorytest"
 )
 
 func TestEvaluate(t *testing.T) {
 	t.Parallel()
-	st := newStore(t)
+	st := memorytest.Open(t)
 	withResources(t, st)
 	serve(t, st, echo)
 	data := agl.Tasks{}
@@ -69,7 +70,7 @@ func TestEvaluate(t *testing.T) {
 
 func TestEvaluatePassReward(t *testing.T) {
 	t.Parallel()
-	st := newStore(t)
+	st := memorytest.Open(t)
 	withResources(t, st)
 	serve(t, st, echo)
 	report, err := algorithm.Evaluate(t.Context(), algorithm.Evaluation{
@@ -82,7 +83,7 @@ func TestEvaluatePassReward(t *testing.T) {
 
 func TestEvaluateRejects(t *testing.T) {
 	t.Parallel()
-	st := newStore(t)
+	st := memorytest.Open(t)
 	for name, e := range map[string]algorithm.Evaluation{
 		"no store":   {Tasks: agl.Tasks{jsontext.Value("1")}},
 		"no tasks":   {Store: st},

@@ -16,48 +16,16 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/runner"
-	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/memory"
+	"github.com/agl-go/agl/runner/runnertest"
+	"github.com/agl-go/agl/store/memory/memorytest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func newStore(t *testing.T) *store.Store {
-	t.Helper()
-	driver, err := memory.New(memory.Config{CapacityBytes: 1 << 30})
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := store.New(t.Context(), store.Config{Driver: driver})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := st.Close(context.WithoutCancel(t.Context())); err != nil {
-			t.Errorf("close the store: %v", err)
-		}
-	})
-	return st
-}
-
 // serve runs agents until the test is over.
 func serve(t *testing.T, st agl.Store, agent agl.AgentFunc) {
 	t.Helper()
-	workers, err := runner.New(runner.Config{Store: st, Agent: agent, Workers: 3, HeartbeatInterval: -1, GracePeriod: 5 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := workers.Run(ctx); err != nil {
-			t.Errorf("runner: %v", err)
-		}
-	})
-	t.Cleanup(func() {
-		stop()
-		wg.Wait()
-	})
+	runnertest.Serve(t, runner.Config{Store: st, Agent: agent, Workers: 3, HeartbeatInterval: -1, GracePeriod: 5 * time.Second})
 }
 
 // echo gives the number in its input as the reward; other inputs are faults.
@@ -106,7 +74,7 @@ func (f *flushes) Flush(_ context.Context, ids []string) error {
 
 func TestRollouts(t *testing.T) {
 	t.Parallel()
-	st := newStore(t)
+	st := memorytest.Open(t)
 	withResources(t, st)
 	serve(t, st, echo)
 	var flushed flushes
@@ -138,7 +106,7 @@ func TestRollouts(t *testing.T) {
 // TestRolloutsStream: a group is handed out while others are still running.
 func TestRolloutsStream(t *testing.T) {
 	t.Parallel()
-	st := newStore(t)
+	st := memorytest.Open(t)
 	withResources(t, st)
 	release := make(chan struct{})
 	serve(t, st, func(ctx context.Context, task agl.Task) (agl.Result, error) {
@@ -206,7 +174,7 @@ func TestRolloutsCancel(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			st := newStore(t)
+			st := memorytest.Open(t)
 			tc.end(t.Context(), t, algorithm.Batch{Store: st, Rollouts: inputs("1", "2")})
 			page, err := st.QueryRollouts(t.Context(), agl.QueryRolloutsParams{})
 			if err != nil {
@@ -250,7 +218,7 @@ func (l lossy) Flush(_ context.Context, ids []string) error {
 
 func TestAwaitLost(t *testing.T) {
 	t.Parallel()
-	st := newStore(t)
+	st := memorytest.Open(t)
 	withResources(t, st)
 	serve(t, st, echo)
 	queued, err := st.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: inputs("1", "1", `"away"`)})
@@ -279,7 +247,7 @@ func TestAwaitLost(t *testing.T) {
 
 func TestAwaitStrays(t *testing.T) {
 	t.Parallel()
-	st := newStore(t)
+	st := memorytest.Open(t)
 	queued, err := st.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: inputs("1", "2", "3", "4")})
 	if err != nil {
 		t.Fatal(err)

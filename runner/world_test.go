@@ -11,8 +11,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/runner"
-	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/memory"
+	"github.com/agl-go/agl/store/memory/memorytest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -65,20 +64,7 @@ func (s *faultyStore) GetLatestResources(ctx context.Context) (agl.ResourcesUpda
 
 func openStore(t *testing.T) *faultyStore {
 	t.Helper()
-	driver, err := memory.New(memory.Config{CapacityBytes: 1 << 30})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := store.New(t.Context(), store.Config{Driver: driver})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
-			t.Errorf("close the store: %v", err)
-		}
-	})
-	return &faultyStore{Store: s}
+	return &faultyStore{Store: memorytest.Open(t)}
 }
 
 var someResources = agl.Resources{{Name: "prompt", Resource: agl.PromptTemplate{Template: "{question}", Engine: agl.PromptFString}}}

@@ -11,6 +11,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/algorithm/apo/apotest"
+	"github.com/agl-go/agl/store/memory/memorytest"
 )
 
 func TestBudget(t *testing.T) {
@@ -118,7 +119,7 @@ func TestUselessModels(t *testing.T) {
 // reason to ask a model anything.
 func TestBatchTimeout(t *testing.T) {
 	t.Parallel()
-	st := newStore(t)
+	st := memorytest.Open(t)
 	cfg := config(1)
 	cfg.Rounds, cfg.BatchTimeout = 1, 20*time.Millisecond
 	a := newAPO(t, cfg)

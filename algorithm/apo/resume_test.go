@@ -15,6 +15,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/algorithm/apo/apotest"
+	"github.com/agl-go/agl/store/memory/memorytest"
 )
 
 // counted notes the seeds of the calls that a model answered, and fails from the
@@ -68,7 +69,7 @@ func TestResume(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			st := newStore(t)
+			st := memorytest.Open(t)
 			serve(t, st, w.Agent)
 			model := &counted{last: 30, fail: tt.fail}
 			cfg := config(3)
@@ -128,7 +129,7 @@ func TestResume(t *testing.T) {
 func TestResumeElsewhere(t *testing.T) {
 	t.Parallel()
 	w := apotest.Slope()
-	st := newStore(t)
+	st := memorytest.Open(t)
 	serve(t, st, w.Agent)
 	cfg := config(1)
 	cfg.Rounds, cfg.OutDir = 1, t.TempDir()
@@ -154,7 +155,7 @@ func TestResumeElsewhere(t *testing.T) {
 func TestJournalOfAnotherSearch(t *testing.T) {
 	t.Parallel()
 	w := apotest.Slope()
-	st := newStore(t)
+	st := memorytest.Open(t)
 	serve(t, st, w.Agent)
 	cfg := config(1)
 	cfg.Rounds, cfg.OutDir = 1, t.TempDir()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,8 +15,8 @@ import (
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/algorithm/apo/apotest"
 	"github.com/agl-go/agl/runner"
-	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/memory"
+	"github.com/agl-go/agl/runner/runnertest"
+	"github.com/agl-go/agl/store/memory/memorytest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -43,42 +42,10 @@ func config(seed uint64) apo.Config {
 	return cfg
 }
 
-func newStore(t *testing.T) *store.Store {
-	t.Helper()
-	driver, err := memory.New(memory.Config{CapacityBytes: 1 << 30})
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := store.New(t.Context(), store.Config{Driver: driver})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := st.Close(context.WithoutCancel(t.Context())); err != nil {
-			t.Errorf("close the store: %v", err)
-		}
-	})
-	return st
-}
-
 // serve runs agents until the test is over.
 func serve(t *testing.T, st agl.Store, agent agl.AgentFunc) {
 	t.Helper()
-	workers, err := runner.New(runner.Config{Store: st, Agent: agent, Workers: 8, HeartbeatInterval: -1, GracePeriod: 5 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := workers.Run(ctx); err != nil {
-			t.Errorf("runner: %v", err)
-		}
-	})
-	t.Cleanup(func() {
-		stop()
-		wg.Wait()
-	})
+	runnertest.Serve(t, runner.Config{Store: st, Agent: agent, Workers: 8, HeartbeatInterval: -1, GracePeriod: 5 * time.Second})
 }
 
 func newAPO(t *testing.T, cfg apo.Config) *apo.APO {
@@ -93,7 +60,7 @@ func newAPO(t *testing.T, cfg apo.Config) *apo.APO {
 // search runs a search in a new store.
 func search(t *testing.T, w apotest.World, cfg apo.Config) apo.Report {
 	t.Helper()
-	st := newStore(t)
+	st := memorytest.Open(t)
 	serve(t, st, w.Agent)
 	a := newAPO(t, cfg)
 	if err := a.Run(t.Context(), w.Input(st)); err != nil {
@@ -149,7 +116,7 @@ func TestTies(t *testing.T) {
 	t.Parallel()
 	const phrase, enough = "Think carefully.", 3
 	worth := func(text string) float64 { return min(float64(strings.Count(text, phrase)), enough) }
-	st := newStore(t)
+	st := memorytest.Open(t)
 	serve(t, st, func(_ context.Context, task agl.Task) (agl.Result, error) {
 		prompt, err := task.Resources.PromptTemplate()
 		return agl.RewardResult(worth(prompt.Template)), err
@@ -192,7 +159,7 @@ var errInfrastructure = &agl.OutcomeError{Kind: agl.OutcomeModelError, Err: erro
 func TestMasked(t *testing.T) {
 	t.Parallel()
 	w := apotest.Slope()
-	st := newStore(t)
+	st := memorytest.Open(t)
 	var n atomic.Int64
 	serve(t, st, func(ctx context.Context, task agl.Task) (agl.Result, error) {
 		if n.Add(1)%5 == 0 {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,48 +18,16 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm/baseline"
 	"github.com/agl-go/agl/runner"
-	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/memory"
+	"github.com/agl-go/agl/runner/runnertest"
+	"github.com/agl-go/agl/store/memory/memorytest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func newStore(t *testing.T) *store.Store {
-	t.Helper()
-	driver, err := memory.New(memory.Config{CapacityBytes: 1 << 30})
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := store.New(t.Context(), store.Config{Driver: driver})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := st.Close(context.WithoutCancel(t.Context())); err != nil {
-			t.Errorf("close the store: %v", err)
-		}
-	})
-	return st
-}
-
 // serve runs agents until the test is over.
 func serve(t *testing.T, st agl.Store, agent agl.AgentFunc) {
 	t.Helper()
-	workers, err := runner.New(runner.Config{Store: st, Agent: agent, Workers: 3, HeartbeatInterval: -1, GracePeriod: 5 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := workers.Run(ctx); err != nil {
-			t.Errorf("runner: %v", err)
-		}
-	})
-	t.Cleanup(func() {
-		stop()
-		wg.Wait()
-	})
+	runnertest.Serve(t, runner.Config{Store: st, Agent: agent, Workers: 3, HeartbeatInterval: -1, GracePeriod: 5 * time.Second})
 }
 
 func newBaseline(t *testing.T, cfg baseline.Config) *baseline.Baseline {
@@ -102,7 +69,7 @@ func agent(_ context.Context, task agl.Task) (agl.Result, error) {
 
 func TestRun(t *testing.T) {
 	t.Parallel()
-	st := newStore(t)
+	st := memorytest.Open(t)
 	serve(t, st, agent)
 	var text bytes.Buffer
 	b := newBaseline(t, baseline.Config{Epochs: 2, Logger: slog.New(slog.NewTextHandler(&text, nil))})
@@ -151,7 +118,7 @@ func TestSpanVerbosity(t *testing.T) {
 	} {
 		t.Run(string(verbosity), func(t *testing.T) {
 			t.Parallel()
-			st := newStore(t)
+			st := memorytest.Open(t)
 			serve(t, st, agent)
 			var text bytes.Buffer
 			b := newBaseline(t, baseline.Config{SpanVerbosity: verbosity, Logger: slog.New(slog.NewTextHandler(&text, nil))})
@@ -187,7 +154,7 @@ func (d *deepest) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsPara
 
 func TestQueueLength(t *testing.T) {
 	t.Parallel()
-	st := &deepest{Store: newStore(t)}
+	st := &deepest{Store: memorytest.Open(t)}
 	serve(t, st.Store, agent)
 	b := newBaseline(t, baseline.Config{MaxQueueLength: 2})
 	if err := b.Run(t.Context(), agl.AlgorithmInput{Store: st, Train: numbers(60), InitialResources: resources()}); err != nil {
@@ -202,7 +169,7 @@ func TestQueueLength(t *testing.T) {
 // takes back what was enqueued.
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	st := &deepest{Store: newStore(t)}
+	st := &deepest{Store: memorytest.Open(t)}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	err := newBaseline(t, baseline.Config{MaxQueueLength: 2}).Run(ctx, agl.AlgorithmInput{Store: st, Train: numbers(5)})
@@ -238,7 +205,7 @@ func (a *away) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams)
 
 func TestStoreFails(t *testing.T) {
 	t.Parallel()
-	st := &away{Store: newStore(t)}
+	st := &away{Store: memorytest.Open(t)}
 	st.left.Store(2)
 	err := newBaseline(t, baseline.Config{}).Run(t.Context(), agl.AlgorithmInput{Store: st, Train: numbers(5)})
 	if !errors.Is(err, errAway) || err.Error() != "baseline: enqueue a rollout: the store is away" {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/store/memory/memorytest"
 	"github.com/agl-go/agl/tinker"
 )
 
@@ -30,7 +31,7 @@ func TestResume(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	st, weights, out := newStore(t), t.TempDir(), t.TempDir()
+	st, weights, out := memorytest.Open(t), t.TempDir(), t.TempDir()
 	first := newWorld(t, weights, st)
 	ctx, kill := context.WithCancel(t.Context())
 	cfg := first.config(out)
@@ -137,7 +138,7 @@ func probe(t *testing.T, service tinker.Service, path string) [][]float32 {
 // TestResumeFinished: a run that is done is not done again, and can be extended.
 func TestResumeFinished(t *testing.T) {
 	t.Parallel()
-	st, weights, out := newStore(t), t.TempDir(), t.TempDir()
+	st, weights, out := memorytest.Open(t), t.TempDir(), t.TempDir()
 	in := agl.AlgorithmInput{Train: tasks(t), Val: tasks(t)}
 	first := newWorld(t, weights, st)
 	g := newGRPO(t, first.config(out))

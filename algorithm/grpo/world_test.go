@@ -20,7 +20,7 @@ import (
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/runner"
 	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/memory"
+	"github.com/agl-go/agl/store/memory/memorytest"
 	"github.com/agl-go/agl/tinker"
 )
 
@@ -83,7 +83,7 @@ type world struct {
 func newWorld(t *testing.T, dir string, st *store.Store) *world {
 	t.Helper()
 	if st == nil {
-		st = newStore(t)
+		st = memorytest.Open(t)
 	}
 	service, err := policy.NewService(policy.Config{
 		Vocab: vocab, Context: modelContext, Layers: 1, Dim: 16, Heads: 1, FF: 32, Workers: 1, Dir: dir,
@@ -92,24 +92,6 @@ func newWorld(t *testing.T, dir string, st *store.Store) *world {
 		t.Fatal(err)
 	}
 	return &world{store: st, service: service, late: map[string][]agl.Span{}, served: map[string]string{}}
-}
-
-func newStore(t *testing.T) *store.Store {
-	t.Helper()
-	driver, err := memory.New(memory.Config{CapacityBytes: 1 << 30})
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := store.New(t.Context(), store.Config{Driver: driver})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := st.Close(context.WithoutCancel(t.Context())); err != nil {
-			t.Errorf("close the store: %v", err)
-		}
-	})
-	return st
 }
 
 // run runs the algorithm beside runners and stops these afterwards.

@@ -44,10 +44,10 @@ func (c *doctorCommand) Validate() error {
 
 // finding is the state of one thing.
 type finding struct {
-	Check string  `json:"check"`
-	State verdict `json:"state"`
-	Found string  `json:"found"`
-	Todo  string  `json:"todo"` // what to do about it; empty when it is fine
+	Check  string  `json:"check"`
+	State  verdict `json:"state"`
+	Found  string  `json:"found"`
+	Remedy string  `json:"remedy"` // what to do about it; empty when it is fine
 }
 
 // verdict is how good that is.
@@ -69,8 +69,8 @@ type doctor struct {
 	findings []finding
 }
 
-func (d *doctor) addf(check string, state verdict, todo, format string, args ...any) {
-	d.findings = append(d.findings, finding{Check: check, State: state, Found: fmt.Sprintf(format, args...), Todo: todo})
+func (d *doctor) addf(check string, state verdict, remedy, format string, args ...any) {
+	d.findings = append(d.findings, finding{Check: check, State: state, Found: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
 func (c *doctorCommand) run(ctx context.Context, m *Main) error {
@@ -141,8 +141,8 @@ func (d *doctor) show(m *Main) error {
 	out, flush := m.styled()
 	for _, f := range d.findings {
 		line := fmt.Sprintf("%s  %-*s  %s\n", f.State.styled(), width, f.Check, f.Found)
-		if f.Todo != "" {
-			line += strings.Repeat(" ", verdictWidth+2+width+2) + "→ " + f.Todo + "\n"
+		if f.Remedy != "" {
+			line += strings.Repeat(" ", verdictWidth+2+width+2) + "→ " + f.Remedy + "\n"
 		}
 		if _, err := fmt.Fprint(out, line); err != nil {
 			return errOutput(err)

@@ -18,7 +18,7 @@ import (
 	"github.com/agl-go/agl/store/backend"
 )
 
-// examine runs the doctor and returns its findings as "state check: found → todo".
+// examine runs the doctor and returns its findings as "state check: found → remedy".
 func examine(t *testing.T, args ...string) (findings []string, err error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -41,8 +41,8 @@ func examine(t *testing.T, args ...string) (findings []string, err error) {
 			failed++
 		}
 		line := fmt.Sprintf("%s %s: %s", f.State, f.Check, f.Found)
-		if f.Todo != "" {
-			line += " → " + f.Todo
+		if f.Remedy != "" {
+			line += " → " + f.Remedy
 		}
 		findings = append(findings, line)
 	}

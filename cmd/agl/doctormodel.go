@@ -43,23 +43,23 @@ func (d *doctor) model(ctx context.Context, check string, model proxy.Model) {
 
 // failedModel says what to do about a backend that does not answer.
 func (d *doctor) failedModel(ctx context.Context, check string, model proxy.Model, err error) {
-	todo := "start it, or change its base_url"
+	remedy := "start it, or change its base_url"
 	if refused, ok := errors.AsType[*refusalError](err); ok {
 		switch refused.status {
 		case http.StatusUnauthorized, http.StatusForbidden:
-			todo = "give its key: api_key: env:NAME"
+			remedy = "give its key: api_key: env:NAME"
 		case http.StatusNotFound:
-			todo = "look at base_url, which usually ends in /v1, and at backend_model"
+			remedy = "look at base_url, which usually ends in /v1, and at backend_model"
 		case http.StatusBadRequest:
-			todo = "look at what it says"
+			remedy = "look at what it says"
 			plain := model
 			plain.TextOnly = true
 			if _, err := d.try(ctx, plain); err == nil && !model.TextOnly {
-				todo = "set text_only: true; that is fine for apo and baseline, not for grpo"
+				remedy = "set text_only: true; that is fine for apo and baseline, not for grpo"
 			}
 		}
 	}
-	d.addf(check, fails, todo, "%s: %v", redactURL(model.BaseURL), err)
+	d.addf(check, fails, remedy, "%s: %v", redactURL(model.BaseURL), err)
 }
 
 // refusalError is a status that is none of success.

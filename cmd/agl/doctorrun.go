@@ -273,7 +273,7 @@ func readStatus(ctx context.Context, dsn backend.DSN) (status store.DatabaseStat
 
 // writable sees whether something can be made at a path, or in the folder there.
 func (d *doctor) writable(check, path, shown string) {
-	const todo = "choose another folder, or make it writable"
+	const remedy = "choose another folder, or make it writable"
 	folder := path
 	info, err := os.Stat(folder)
 	for errors.Is(err, fs.ErrNotExist) && folder != filepath.Dir(folder) {
@@ -291,7 +291,7 @@ func (d *doctor) writable(check, path, shown string) {
 	}
 	switch {
 	case err != nil:
-		d.addf(check, fails, todo, "%v", err)
+		d.addf(check, fails, remedy, "%v", err)
 	case folder == path:
 		d.addf(check, fine, "", "%s is there", shown)
 	default:

@@ -19,8 +19,7 @@ import (
 	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/runner"
 	"github.com/agl-go/agl/runner/process"
-	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/memory"
+	"github.com/agl-go/agl/store/memory/memorytest"
 )
 
 func TestMain(m *testing.M) {
@@ -44,19 +43,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	driver, err := memory.New(memory.Config{CapacityBytes: 1 << 30})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := store.New(t.Context(), store.Config{Driver: driver})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
+	s := memorytest.Open(t)
 	return &world{T: t, store: s, runner: runner.Config{Store: s, GracePeriod: 10 * time.Second}}
 }
 

@@ -73,7 +73,7 @@ func work(kind string, t stdioTask) (reward float64, err error) {
 		}
 		select {}
 	default:
-		const moment = 20 * time.Millisecond // so that a run takes a while
+		const moment = 20 * time.Millisecond // the agent's work, so that there is a middle of the run to be killed in
 		time.Sleep(moment)
 		return float64(t.Task.N%5) / 4, nil
 	}
@@ -184,10 +184,13 @@ func (r *train) killWhen(t *testing.T, metrics string, count int) {
 	r.end(t, -1)
 }
 
-// eventually waits for something to become true.
+// eventually waits for something to become true. It polls: another process tells
+// nobody when it is.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(time.Minute); !is(); <-tick.C {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain for: %s", what)
 		}

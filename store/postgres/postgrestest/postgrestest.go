@@ -90,7 +90,7 @@ func Start(ctx context.Context, config Config) (*Server, error) {
 		s.base = base
 		return s, nil
 	}
-	bin, err := binaries()
+	bin, err := binaries(usualPlaces())
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package postgrestest_test
 import (
 	"context"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/agl-go/agl/store/postgres/postgrestest"
@@ -74,19 +73,6 @@ func TestRestarts(t *testing.T) {
 		t.Error(err)
 	}
 	closed = true
-}
-
-// TestNotInstalled checks that a machine without PostgreSQL says what to do.
-func TestNotInstalled(t *testing.T) {
-	t.Setenv(postgrestest.URLVariable, "")
-	t.Setenv("PATH", t.TempDir())
-	if _, err := os.Stat("/usr/lib/postgresql"); err == nil {
-		t.Skip("Debian's package is installed")
-	}
-	_, err := postgrestest.Start(t.Context(), postgrestest.Config{})
-	if err == nil || !strings.Contains(err.Error(), "apt-get install postgresql") {
-		t.Errorf("error %v does not say what to install", err)
-	}
 }
 
 func run(ctx context.Context, url, sql string) error {

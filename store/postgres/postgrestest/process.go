@@ -28,17 +28,22 @@ type process struct {
 	exited chan struct{} // closed when cmd has ended
 }
 
+// usualPlaces are where packages of systems put the server's programs.
+func usualPlaces() []string {
+	return []string{
+		"/usr/lib/postgresql/*/bin/initdb", "/usr/pgsql-*/bin/initdb", "/usr/local/pgsql/bin/initdb",
+		"/opt/homebrew/opt/postgresql*/bin/initdb", "/usr/local/opt/postgresql*/bin/initdb",
+	}
+}
+
 // binaries finds the directory with the server's programs: that of PATH, or the
-// newest of Debian's and others' usual places.
-func binaries() (string, error) {
+// newest of other places.
+func binaries(places []string) (string, error) {
 	if path, err := exec.LookPath("initdb"); err == nil {
 		return filepath.Dir(path), nil
 	}
 	var found []string
-	for _, pattern := range []string{
-		"/usr/lib/postgresql/*/bin/initdb", "/usr/pgsql-*/bin/initdb", "/usr/local/pgsql/bin/initdb",
-		"/opt/homebrew/opt/postgresql*/bin/initdb", "/usr/local/opt/postgresql*/bin/initdb",
-	} {
+	for _, pattern := range places {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
 			return "", err

@@ -1,0 +1,31 @@
+// Package memorytest opens stores in memory for tests of what uses a store. It
+// must not know who that is; what a store itself must do is storetest's.
+package memorytest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/memory"
+)
+
+// Open returns an empty store that evicts nothing below 1 GiB of spans. It is
+// closed when the test is over.
+func Open(tb testing.TB) *store.Store {
+	tb.Helper()
+	driver, err := memory.New(memory.Config{CapacityBytes: 1 << 30})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	st, err := store.New(tb.Context(), store.Config{Driver: driver})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := st.Close(context.WithoutCancel(tb.Context())); err != nil {
+			tb.Errorf("close the store: %v", err)
+		}
+	})
+	return st
+}
