@@ -19,7 +19,6 @@ import (
 	"github.com/agl-go/agl/rest"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/backend"
-	"github.com/agl-go/agl/trainer/engine"
 	"github.com/agl-go/agl/trainer/runfile"
 )
 
@@ -94,30 +93,6 @@ func countTasks(t *runfile.Tasks) (n int, err error) {
 		n++
 	}
 	return n, nil
-}
-
-// engine makes the engine, in memory, and lets it read what it is to learn at
-// first.
-func (d *doctor) engine(ctx context.Context, f *runfile.File) {
-	if f.Engine == nil || f.Engine.Policy == nil {
-		return
-	}
-	p := f.Engine.Policy
-	e, err := engine.New(engine.Config{Policy: p.Config, Characters: p.Characters})
-	if err != nil {
-		d.addf("engine", fails, "change engine.policy", "%v", err)
-		return
-	}
-	d.addf("engine", fine, "", "the embedded policy: %s, gives token ids and log-probabilities", count(e.Tokenizer.Vocab(), "token"))
-	if p.WarmStart == nil {
-		return
-	}
-	data, err := e.Demonstrations(ctx, p.WarmStart.Path)
-	if err != nil {
-		d.addf("warm start", fails, "mend the file, or change engine.policy", "%v", err)
-		return
-	}
-	d.addf("warm start", fine, "", "%s", count(len(data), "conversation"))
 }
 
 // models tries every backend that the run calls.

@@ -29,6 +29,24 @@ func File(to *string) Value {
 	return existing(func(_ *reader, _ *yaml.Node, _, absolute string) { *to = absolute })
 }
 
+// Folder declares the path of a folder that exists, made absolute.
+func Folder(to *string) Value {
+	schema := pathSchema("folder", "The path of a folder that exists. A relative one starts from the folder of this file.")
+	return path("the path of a folder", schema, func(r *reader, n *yaml.Node, at, absolute string) {
+		info, err := os.Stat(absolute)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && r.elsewhere:
+			*to = absolute
+		case errors.Is(err, fs.ErrNotExist), err == nil && !info.IsDir():
+			r.failf(n, "%s: there is no folder %s", at, absolute)
+		case err != nil:
+			r.failf(n, "%s: %v", at, err)
+		default:
+			*to = absolute
+		}
+	})
+}
+
 // TextFile is a file that stands for the text in it.
 type TextFile struct {
 	Path string // absolute

@@ -1,30 +1,31 @@
-// Package engine is the embedded policy as a run serves and trains it: the model,
-// its chat format, the chat server in front of it, and the swap of weights while
-// agents call.
+// Package engine is an engine whose model a run serves and trains: the weights
+// behind a chat format, the chat server in front of them, and the swap of weights
+// while agents call.
 //
 // It must not know what is learned, nor by what algorithm.
 package engine
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"sync"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm/grpo"
-	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/chat"
 )
 
-// Config configures [New]. Every field may be zero.
+// Config configures [New]. Service, Tokenizer and Renderer are required.
 type Config struct {
-	// Policy are the sizes of the model. Vocab comes from Characters.
-	Policy policy.Config
-	// Characters is the vocabulary; empty is chat.DefaultAlphabet.
-	Characters string
+	// Service makes, trains and samples models.
+	Service tinker.Service
+	// Tokenizer and Renderer are the chat format of its models.
+	Tokenizer chat.Tokenizer
+	Renderer  chat.Renderer
 	// Name is what agents ask for, whatever weights are behind it; empty is
 	// DefaultName.
 	Name string
@@ -35,37 +36,51 @@ type Config struct {
 // DefaultName is the name of the model for agents.
 const DefaultName = "policy"
 
-// Engine trains the embedded policy and serves it to an LLM proxy of this process.
+// Engine trains a model and serves it to an LLM proxy of this process. It is
+// closed by who made it.
 type Engine struct {
-	Service   *policy.Service
-	Tokenizer *chat.Characters
-	Renderer  *chat.RoleMarks
+	Service   tinker.Service
+	Tokenizer chat.Tokenizer
+	Renderer  chat.Renderer
 
-	name string
-	chat *chat.Server
+	name  string
+	chat  *chat.Server
+	close func() error // of the connection; nil when there is none
+
+	mu     sync.Mutex
+	models []tinker.TrainingClient // behind the snapshots of Snapshot
 }
 
 // New makes an engine without a model that is served: see [Engine.Publisher].
-// Sizes out of range, and an alphabet that cannot be one, are agl.ErrInvalid.
 func New(cfg Config) (*Engine, error) {
-	tokenizer, err := chat.NewCharacters(cfg.Characters)
-	if err != nil {
-		return nil, err
+	if cfg.Service == nil {
+		return nil, agl.Errorf(agl.CodeInvalid, "engine: Config.Service is required")
 	}
-	cfg.Policy.Vocab = tokenizer.Vocab()
-	service, err := policy.NewService(cfg.Policy)
-	if err != nil {
-		return nil, err
-	}
-	renderer := chat.NewRoleMarks(tokenizer)
-	server, err := chat.NewServer(chat.Config{Tokenizer: tokenizer, Renderer: renderer, Logger: cfg.Logger})
+	server, err := chat.NewServer(chat.Config{Tokenizer: cfg.Tokenizer, Renderer: cfg.Renderer, Logger: cfg.Logger})
 	if err != nil {
 		return nil, err
 	}
 	if cfg.Name == "" {
 		cfg.Name = DefaultName
 	}
-	return &Engine{Service: service, Tokenizer: tokenizer, Renderer: renderer, name: cfg.Name, chat: server}, nil
+	return &Engine{Service: cfg.Service, Tokenizer: cfg.Tokenizer, Renderer: cfg.Renderer, name: cfg.Name, chat: server}, nil
+}
+
+// Close gives back what the engine holds: the models of [Engine.Snapshot], and
+// the connection to an engine elsewhere, which ends its session.
+func (e *Engine) Close(ctx context.Context) error {
+	e.mu.Lock()
+	models := e.models
+	e.models = nil
+	e.mu.Unlock()
+	var err error
+	for _, model := range models {
+		err = errors.Join(err, model.Unload(ctx))
+	}
+	if e.close != nil {
+		err = errors.Join(err, e.close())
+	}
+	return err
 }
 
 // host is where the proxy finds the chat server: in this process, so no host of
@@ -109,6 +124,25 @@ func (e *Engine) Serve(ctx context.Context, path, version string) error {
 	}
 	e.chat.SetModel(version, chat.Model{Client: client, Version: version})
 	return nil
+}
+
+// Snapshot makes a model, of the weights of a checkpoint unless empty, and returns
+// the path of a snapshot of it, for [Engine.Serve]. The model stays until Close, as
+// there are engines that cannot sample without it.
+func (e *Engine) Snapshot(ctx context.Context, p tinker.CreateModelParams, weights string) (path string, err error) {
+	client, err := e.Service.CreateModel(ctx, p)
+	if err != nil {
+		return "", err
+	}
+	e.mu.Lock()
+	e.models = append(e.models, client)
+	e.mu.Unlock()
+	if weights != "" {
+		if err := client.LoadWeights(ctx, tinker.LoadWeightsParams{Path: weights}); err != nil {
+			return "", err
+		}
+	}
+	return client.SaveWeightsForSampler(ctx, tinker.SaveWeightsParams{Name: "served"})
 }
 
 // Models is what a [Publisher] needs of a proxy.

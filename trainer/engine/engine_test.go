@@ -20,7 +20,7 @@ import (
 
 func tiny(t *testing.T) *Engine {
 	t.Helper()
-	e, err := New(Config{Policy: policy.Config{Layers: 1, Dim: 16, Heads: 1, FF: 16, Context: 16}})
+	e, err := NewPolicy(PolicyConfig{Policy: policy.Config{Layers: 1, Dim: 16, Heads: 1, FF: 16, Context: 16}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,15 +48,15 @@ func TestDemonstrationsNameWhatIsWrong(t *testing.T) {
 		"nothing to learn":  {`{"messages":[{"role":"user","content":"hi"}]}`, "the assistant writes nothing"},
 		"longer than it is": {`{"messages":[{"role":"assistant","content":"much too long a reply"}]}`, "has 22 tokens, the model's context is 16"},
 	} {
-		_, err := e.Demonstrations(t.Context(), conversations(t, hello, test.line))
+		_, err := e.Demonstrations(t.Context(), "", conversations(t, hello, test.line))
 		if !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: error is %v, want %q", name, err, test.want)
 		}
 	}
-	if _, err := e.Demonstrations(t.Context(), conversations(t)); !errors.Is(err, agl.ErrInvalid) {
+	if _, err := e.Demonstrations(t.Context(), "", conversations(t)); !errors.Is(err, agl.ErrInvalid) {
 		t.Errorf("an empty file: %v", err)
 	}
-	data, err := e.Demonstrations(t.Context(), conversations(t, hello, hello))
+	data, err := e.Demonstrations(t.Context(), "", conversations(t, hello, hello))
 	if err != nil || len(data) != 2 {
 		t.Errorf("%d demonstrations, %v", len(data), err)
 	}
@@ -130,7 +130,7 @@ func TestPublisherSwapsTheModel(t *testing.T) {
 	publisher := e.Publisher(listed, proxy.Model{Name: "judge", BaseURL: "http://judge.example/v1"})
 	publish := func(ctx context.Context, version string) {
 		t.Helper()
-		path, err := e.Untrained(ctx, tinker.CreateModelParams{Seed: 1})
+		path, err := e.Snapshot(ctx, tinker.CreateModelParams{Seed: 1}, "")
 		if err == nil {
 			err = publisher.Publish(ctx, grpo.Publication{Snapshot: path, Version: version})
 		}

@@ -56,11 +56,21 @@ func (w WarmStart) withDefaults() WarmStart {
 	return w
 }
 
+// Demonstrator is a chat format that makes data for supervised training.
+type Demonstrator interface {
+	// Demonstration gives weight to what the assistant writes in a conversation, and
+	// to nothing else.
+	Demonstration(messages []chat.Message) (tinker.Datum, error)
+}
+
+var _ Demonstrator = (*chat.RoleMarks)(nil)
+
 // WarmStart trains and returns the path of the weights. A conversation that the
-// model cannot read, for its characters, roles or length, is agl.ErrInvalid.
+// model cannot read, for its characters, roles or length, is agl.ErrInvalid, and a
+// format that is no [Demonstrator] is agl.ErrUnimplemented.
 func (e *Engine) WarmStart(ctx context.Context, w WarmStart) (weights string, err error) {
 	w = w.withDefaults()
-	data, err := e.Demonstrations(ctx, w.Path)
+	data, err := e.Demonstrations(ctx, w.Model.BaseModel, w.Path)
 	if err != nil {
 		return "", fmt.Errorf("warm start: %w", err)
 	}
@@ -78,18 +88,22 @@ func (e *Engine) WarmStart(ctx context.Context, w WarmStart) (weights string, er
 	return result.Weights, nil
 }
 
-// Demonstrations reads a file of conversations as a [WarmStart] does.
-func (e *Engine) Demonstrations(ctx context.Context, path string) (data []tinker.Datum, err error) {
+// Demonstrations reads a file of conversations as a [WarmStart] of a base model
+// does.
+func (e *Engine) Demonstrations(ctx context.Context, baseModel, path string) (data []tinker.Datum, err error) {
+	demonstrator, ok := e.Renderer.(Demonstrator)
+	if !ok {
+		return nil, agl.Errorf(agl.CodeUnimplemented, "the chat format of the model makes no demonstrations")
+	}
+	spec, err := e.Check(ctx, baseModel)
+	if err != nil {
+		return nil, err
+	}
 	reader, err := dataset.Open(path, dataset.Options{Format: dataset.FormatJSONL})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, reader.Close()) }()
-	capabilities, err := e.Service.Capabilities(ctx)
-	if err != nil {
-		return nil, err
-	}
-	longest := capabilities.Models[0].Context
 	for record, err := range reader.Records() {
 		if err != nil {
 			return nil, err
@@ -110,12 +124,12 @@ func (e *Engine) Demonstrations(ctx context.Context, path string) (data []tinker
 		for i, m := range conversation.Messages {
 			messages[i] = chat.Message{Role: m.Role, Content: m.Content}
 		}
-		datum, err := e.Renderer.Demonstration(messages)
+		datum, err := demonstrator.Demonstration(messages)
 		if err != nil {
 			return nil, refuse("%w", err)
 		}
-		if n := len(datum.Input); n > longest {
-			return nil, refuse("has %d tokens, the model's context is %d", n, longest)
+		if n := len(datum.Input); spec.Context > 0 && n > spec.Context {
+			return nil, refuse("has %d tokens, the model's context is %d", n, spec.Context)
 		}
 		data = append(data, datum)
 	}
@@ -123,15 +137,4 @@ func (e *Engine) Demonstrations(ctx context.Context, path string) (data []tinker
 		return nil, agl.Errorf(agl.CodeInvalid, "%s: %w: it has no conversation", path, dataset.ErrEmpty)
 	}
 	return data, nil
-}
-
-// Untrained makes a model and returns the path of a snapshot of it, for
-// [Engine.Serve].
-func (e *Engine) Untrained(ctx context.Context, p tinker.CreateModelParams) (path string, err error) {
-	client, err := e.Service.CreateModel(ctx, p)
-	if err != nil {
-		return "", err
-	}
-	path, err = client.SaveWeightsForSampler(ctx, tinker.SaveWeightsParams{Name: "untrained"})
-	return path, errors.Join(err, client.Unload(context.WithoutCancel(ctx)))
 }

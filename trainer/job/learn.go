@@ -38,7 +38,7 @@ var _ agl.Algorithm = (*learner)(nil)
 
 // Run implements [agl.Algorithm].
 func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) error {
-	weights, err := l.warmStart(ctx)
+	weights, err := l.initialWeights(ctx)
 	if err != nil {
 		return err
 	}
@@ -56,30 +56,42 @@ func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) error {
 
 // model describes the model that is trained.
 func (l *learner) model() tinker.CreateModelParams {
-	return tinker.CreateModelParams{Seed: l.cfg.File.Seed}
+	p := tinker.CreateModelParams{Seed: l.cfg.File.ModelSeed()}
+	if t := l.cfg.File.Engine.Tinker; t != nil {
+		p.BaseModel, p.LoRARank = t.Model, t.LoRARank
+	}
+	return p
 }
 
-// warmStart trains the first weights; without one there are none.
-func (l *learner) warmStart(ctx context.Context) (weights string, err error) {
-	if l.engine == nil || l.cfg.File.Engine.Policy.WarmStart == nil {
-		return "", nil
+// initialWeights trains the first weights, or takes those of the file; where there
+// are neither, the base model is what to start from.
+func (l *learner) initialWeights(ctx context.Context) (weights string, err error) {
+	w := l.cfg.File.Engine.WarmStart()
+	if w == nil {
+		return l.fileWeights(), nil
 	}
-	w := l.cfg.File.Engine.Policy.WarmStart
 	return l.engine.WarmStart(ctx, engine.WarmStart{
 		Path: w.Path, Steps: w.Steps, Batch: w.Batch, Schedule: w.Schedule, Model: l.model(), Seed: l.cfg.File.Seed,
 		OutDir: l.sub(warmStartDir), OnStep: l.display.OnWarmStart, Logger: l.cfg.Logger,
 	})
 }
 
+// fileWeights are the first weights that the file names.
+func (l *learner) fileWeights() string {
+	if e := l.cfg.File.Engine; e != nil && e.Tinker != nil {
+		return e.Tinker.Weights
+	}
+	return ""
+}
+
 // serve serves weights that nobody trains any further; none are those of a new
 // model.
-func (l *learner) serve(ctx context.Context, weights string) (err error) {
-	if weights == "" {
-		if weights, err = l.engine.Untrained(ctx, l.model()); err != nil {
-			return err
-		}
+func (l *learner) serve(ctx context.Context, weights string) error {
+	snapshot, err := l.engine.Snapshot(ctx, l.model(), weights)
+	if err != nil {
+		return err
 	}
-	return l.publisher().Publish(ctx, grpo.Publication{Snapshot: weights, Version: "initial"})
+	return l.publisher().Publish(ctx, grpo.Publication{Snapshot: snapshot, Version: "initial"})
 }
 
 func (l *learner) publisher() grpo.Publisher {

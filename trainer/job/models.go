@@ -1,12 +1,16 @@
 package job
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"path/filepath"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/tinker/chat/pretrained"
 	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/engine"
 	"github.com/agl-go/agl/trainer/runfile"
@@ -15,19 +19,52 @@ import (
 // weightsDir is the engine's folder in that of the run.
 const weightsDir = "policy"
 
-// newEngine makes the embedded engine; nil when the file has none.
-func (c Config) newEngine(outDir string) (*engine.Engine, error) {
-	if c.File.Engine == nil || c.File.Engine.Policy == nil {
+// newEngine makes the engine of the file; nil when it has none. One that is
+// elsewhere is asked for the model, as the agents would only find out later.
+func (c Config) newEngine(ctx context.Context, outDir string) (*engine.Engine, error) {
+	switch file := c.File.Engine; {
+	case file == nil:
 		return nil, nil //nolint:nilnil // no engine is no error
+	case file.Tinker != nil:
+		return c.newRemote(ctx, file.Tinker)
+	case file.Policy == nil:
+		return nil, nil //nolint:nilnil // neither
 	}
 	p := c.File.Engine.Policy
-	cfg := engine.Config{Policy: p.Config, Characters: p.Characters, Name: c.trainedModel(), Logger: c.Logger}
+	cfg := engine.PolicyConfig{Policy: p.Config, Characters: p.Characters, Name: c.trainedModel(), Logger: c.Logger}
 	if outDir != "" {
 		cfg.Policy.Dir = filepath.Join(outDir, weightsDir)
 	}
-	e, err := engine.New(cfg)
+	e, err := engine.NewPolicy(cfg)
 	if err != nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "engine.policy: %w", err)
+	}
+	return e, nil
+}
+
+// Remote is what a file says of an engine that is elsewhere, and its API key.
+func Remote(t *runfile.Tinker, apiKey string) engine.RemoteConfig {
+	cfg := engine.RemoteConfig{
+		Client: t.Client, Folder: t.Chat.Folder, Pretrained: pretrained.Config{Style: t.Chat.Style, Stop: t.Chat.Stop}, Characters: t.Chat.Characters,
+	}
+	cfg.Client.APIKey = apiKey
+	return cfg
+}
+
+// newRemote makes an engine that is elsewhere.
+func (c Config) newRemote(ctx context.Context, t *runfile.Tinker) (*engine.Engine, error) {
+	key, err := c.secret("engine.tinker.api_key", t.Client.APIKey)
+	if err != nil {
+		return nil, err
+	}
+	cfg := Remote(t, key)
+	cfg.Name, cfg.Logger = c.trainedModel(), c.Logger
+	e, err := engine.NewRemote(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("engine.tinker: %w", err)
+	}
+	if _, err := e.Check(ctx, t.Model); err != nil {
+		return nil, errors.Join(fmt.Errorf("engine.tinker: %s: %w", t.Client.URL, err), e.Close(context.WithoutCancel(ctx)))
 	}
 	return e, nil
 }

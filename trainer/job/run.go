@@ -95,15 +95,18 @@ func (r *run) fit(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	policy, err := cfg.newEngine(r.folder.path)
+	trained, err := cfg.newEngine(ctx, r.folder.path)
 	if err != nil {
 		return err
+	}
+	if trained != nil {
+		defer func() { err = errors.Join(err, trained.Close(context.WithoutCancel(ctx))) }()
 	}
 	strategy, storeURL, err := cfg.strategy(ctx, token)
 	if err != nil {
 		return err
 	}
-	r.learner = &learner{cfg: cfg, outDir: r.folder.path, engine: policy, proxy: cfg.newProxy(policy, token)}
+	r.learner = &learner{cfg: cfg, outDir: r.folder.path, engine: trained, proxy: cfg.newProxy(trained, token)}
 	config := trainer.Config{
 		Algorithm: r.learner, Train: train,
 		InitialResources: slices.Clone(cfg.File.Prompts), Proxy: r.learner.proxy,
@@ -124,7 +127,7 @@ func (r *run) fit(ctx context.Context) (err error) {
 		r.guard = &guard{agent: agent, giveUp: giveUp}
 		config.Agent = r.guard
 	}
-	r.curve = &display.Curve{Display: display.New(cfg.Terminal, r.displayOptions(policy))}
+	r.curve = &display.Curve{Display: display.New(cfg.Terminal, r.displayOptions())}
 	defer r.curve.Close()
 	if notice != "" && r.learner.proxy != nil {
 		r.curve.OnNotice(notice)
@@ -156,11 +159,11 @@ func closeListener(s execution.ClientServer) error {
 	return s.Listener.Close()
 }
 
-func (r *run) displayOptions(policy *engine.Engine) display.Options {
+func (r *run) displayOptions() display.Options {
 	o := display.Options{Out: r.cfg.Out, Began: r.folder.opened, Log: r.cfg.Log}
 	file := r.cfg.File
-	if policy != nil && file.Engine.Policy.WarmStart != nil {
-		if o.WarmSteps = file.Engine.Policy.WarmStart.Steps; o.WarmSteps == 0 {
+	if w := file.Engine.WarmStart(); w != nil {
+		if o.WarmSteps = w.Steps; o.WarmSteps == 0 {
 			o.WarmSteps = engine.DefaultWarmSteps
 		}
 	}

@@ -34,13 +34,14 @@ type Trial struct {
 	// to the end.
 	Usage trainer.Usage
 	Took  time.Duration
-	// Untrained is true when the model was an embedded one that has learned nothing.
+	// Untrained is true when the model was one that has learned nothing yet, as the
+	// engine starts with none that has, or as the warm start was left out.
 	Untrained bool
 }
 
 // Try does one rollout of the first training task, once, and keeps nothing: the
 // store is in memory, nothing is trained, and the output folder is left alone.
-func Try(ctx context.Context, cfg Config) (*Trial, error) {
+func Try(ctx context.Context, cfg Config) (_ *Trial, err error) {
 	cfg.Role, cfg.StoreURL = execution.RoleBoth, ""
 	cfg = cfg.withDefaults()
 	cfg.File.Store.URL, cfg.File.Store.Listen, cfg.File.Store.Database = "", "", "memory:"
@@ -63,9 +64,12 @@ func Try(ctx context.Context, cfg Config) (*Trial, error) {
 	if err != nil {
 		return nil, err
 	}
-	policy, err := cfg.newEngine("")
+	trained, err := cfg.newEngine(ctx, "")
 	if err != nil {
 		return nil, err
+	}
+	if trained != nil {
+		defer func() { err = errors.Join(err, trained.Close(context.WithoutCancel(ctx))) }()
 	}
 	strategy, storeURL, err := cfg.strategy(ctx, token)
 	if err != nil {
@@ -77,8 +81,8 @@ func Try(ctx context.Context, cfg Config) (*Trial, error) {
 	}
 	defer agent.Close()
 	t := &try{
-		learner: learner{cfg: cfg, engine: policy, proxy: cfg.newProxy(policy, token), display: display.New(false, display.Options{Out: cfg.Out})},
-		trial:   &Trial{Untrained: policy != nil},
+		learner: learner{cfg: cfg, engine: trained, proxy: cfg.newProxy(trained, token), display: display.New(false, display.Options{Out: cfg.Out})},
+		trial:   &Trial{Untrained: trained != nil && (cfg.File.Engine.Policy != nil || cfg.File.Engine.WarmStart() != nil)},
 	}
 	run, err := trainer.New(trainer.Config{
 		Agent: agent, Algorithm: t, Train: train, InitialResources: cfg.File.Prompts, OwnResources: true,
@@ -102,7 +106,7 @@ type try struct {
 // Run implements [agl.Algorithm].
 func (t *try) Run(ctx context.Context, in agl.AlgorithmInput) error {
 	if t.learner.engine != nil {
-		if err := t.learner.serve(ctx, ""); err != nil {
+		if err := t.learner.serve(ctx, t.learner.fileWeights()); err != nil {
 			return err
 		}
 	}

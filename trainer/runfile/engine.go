@@ -11,6 +11,7 @@ func engine(to **Engine) yamlfile.Value {
 	return yamlfile.Via(func(e *Engine) yamlfile.Value {
 		return yamlfile.OneOf(
 			yamlfile.Key("policy", "A small language model that is a part of agl and runs on the CPU, with one token per character.", embedded(&e.Policy)),
+			yamlfile.Key("tinker", "An engine elsewhere that speaks the Tinker protocol over HTTP.", remote(&e.Tinker)),
 		)
 	}, func(e Engine) { *to = &e })
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/runner/process"
+	"github.com/agl-go/agl/tinker/chat/pretrained"
+	"github.com/agl-go/agl/tinker/client"
 )
 
 // File is what a run file says. What it does not say is zero; the parts have
@@ -98,6 +100,54 @@ type Proxy struct {
 type Engine struct {
 	// Policy is the embedded model.
 	Policy *Policy
+	// Tinker is an engine elsewhere.
+	Tinker *Tinker
+}
+
+// WarmStart is that of either; nil is none.
+func (e *Engine) WarmStart() *WarmStart {
+	switch {
+	case e == nil:
+		return nil
+	case e.Policy != nil:
+		return e.Policy.WarmStart
+	case e.Tinker != nil:
+		return e.Tinker.WarmStart
+	}
+	return nil
+}
+
+// Tinker is an engine that speaks the Tinker protocol over HTTP.
+type Tinker struct {
+	// Client says where it is and how it is spoken to. APIKey is env:NAME; Transport
+	// and Logger are the run's to set.
+	Client client.Config
+	// Model is the base model; empty is the engine's first.
+	Model string
+	// LoRARank is the rank of the adapter that is trained; zero means 32.
+	LoRARank int
+	// Seed initialises what the engine draws for the model; null is File.Seed.
+	Seed agl.Null[uint64]
+	// Chat is the chat format.
+	Chat Chat
+	// Weights is a checkpoint of the engine to start from; empty is the base model.
+	Weights string
+	// WarmStart is supervised training that comes first, for the format of
+	// characters; nil is none.
+	WarmStart *WarmStart
+}
+
+// Chat is how conversations become tokens: as the files in Folder have it, or one
+// token per character.
+type Chat struct {
+	// Folder holds tokenizer.json, tokenizer_config.json and what else
+	// pretrained.Open reads.
+	Folder string
+	// Style and Stop are those of pretrained.Config.
+	Style pretrained.Style
+	Stop  []string
+	// Characters is the vocabulary without a Folder; empty is chat.NewCharacters' own.
+	Characters string
 }
 
 // Policy is the embedded model, behind a character vocabulary.

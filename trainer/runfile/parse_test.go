@@ -22,6 +22,8 @@ import (
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/runner/process"
 	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/chat/pretrained"
+	"github.com/agl-go/agl/tinker/client"
 	"github.com/agl-go/agl/trainer/runfile"
 )
 
@@ -102,6 +104,46 @@ func TestGRPO(t *testing.T) {
 		if got := form(jsontext.Value(task)); got != want {
 			t.Errorf("form of %s: got %q, want %q", task, got, want)
 		}
+	}
+}
+
+func TestTinker(t *testing.T) {
+	t.Parallel()
+	dir := testdata(t)
+	want := func(tinker runfile.Tinker) *runfile.File {
+		return &runfile.File{
+			Agent:     runfile.Agent{Process: process.Config{Command: []string{"sh", "-c", "exit 0"}, Dir: dir}},
+			Data:      runfile.Data{Train: &runfile.Tasks{Path: filepath.Join(dir, "tasks.jsonl")}},
+			Proxy:     &runfile.Proxy{},
+			Engine:    &runfile.Engine{Tinker: &tinker},
+			Algorithm: runfile.Algorithm{GRPO: &grpo.Config{Steps: 1}},
+		}
+	}
+	all := want(runfile.Tinker{
+		Client: client.Config{
+			URL: "http://127.0.0.1:8000", APIKey: "env:TINKER_API_KEY", Encoding: client.Protobuf, MaxSamples: 64, ChunkData: 32, ChunkBytes: 2 << 20,
+			RequestTimeout: 30 * time.Second, RetryBudget: 5 * time.Minute, CallTimeout: 20 * time.Minute,
+			Engine: &client.Engine{
+				Losses: []tinker.LossName{tinker.ImportanceSampling, tinker.PPO}, Normalization: client.DatumMean, ImmutableSnapshots: true,
+				OptimizerOptional: true, Deterministic: true, Idempotent: true, LoadDiscardsGradient: true, Vocab: 151936, Context: 4096,
+			},
+		},
+		Model: "Qwen/Qwen3-0.6B", LoRARank: 16, Seed: agl.Some[uint64](3), Weights: "tinker://model-1/weights/step-00000010",
+		Chat: runfile.Chat{Folder: filepath.Join(dir, "model"), Style: pretrained.StyleHermes, Stop: []string{"<|im_end|>"}},
+	})
+	all.Output = filepath.Join(dir, "runs/tinker")
+	if got := compare(t, "tinker.yaml", all); got.ModelSeed() != 3 || got.Engine.WarmStart() != nil {
+		t.Errorf("seed of the model %d, warm start %v", got.ModelSeed(), got.Engine.WarmStart())
+	}
+	characters := want(runfile.Tinker{
+		Client: client.Config{URL: "http://127.0.0.1:4749"}, Chat: runfile.Chat{Characters: "abc"},
+		WarmStart: &runfile.WarmStart{
+			Path: filepath.Join(dir, "demos.jsonl"), Steps: 100, Batch: 16, Schedule: algorithm.Schedule{Peak: 0.002, Floor: 0.002},
+		},
+	})
+	characters.Output, characters.Seed, characters.Data.Seed = filepath.Join(dir, "runs/characters"), 9, 9
+	if got := compare(t, "characters.yaml", characters); got.ModelSeed() != 9 || got.Engine.WarmStart() != got.Engine.Tinker.WarmStart {
+		t.Errorf("seed of the model %d, warm start %v", got.ModelSeed(), got.Engine.WarmStart())
 	}
 }
 
@@ -213,7 +255,7 @@ sed: 1
 		`f.yaml:12: prompts.llm: is the name of the model among the resources, must be another`,
 		`f.yaml:13: proxy.listen: got "80", must be HOST:PORT such as 127.0.0.1:4748`,
 		`f.yaml:13: proxy.models: empty, there must be one at least`,
-		`f.yaml:14: engine: empty, must have one of the keys policy`,
+		`f.yaml:14: engine: empty, must have one of the keys policy, tinker`,
 		`f.yaml:16: algorithm.grpo.steps: got the number 0, must be an integer of at least 1`,
 		`f.yaml:16: algorithm.grpo.learning_rate: got the number -1, must be a number above 0`,
 		`f.yaml:16: algorithm.grpo.schedule: Schedule.Floor is 2, must be between 0 and Peak (1)`,
@@ -248,7 +290,11 @@ func TestOneMistake(t *testing.T) {
 		tune  = "algorithm: {apo: {gradient_model: {model: m, base_url: 'http://x'}}}\n"
 		tiny  = "engine: {policy: {}}\n"
 		ask   = "prompts: {p: system.txt}\n"
+		at    = "base_url: 'http://x', "
+		first = "chat: characters, "
+		demos = "warm_start: {file: demos.jsonl}"
 	)
+	far := func(keys string) string { return agent + data + train + "engine: {tinker: {" + keys + "}}\n" }
 	for file, want := range map[string]string{
 		"":                          "f: the file is empty, it must at least have agent, data and algorithm",
 		data + base:                 "f:1: agent: missing, the program that does the tasks; without it runners elsewhere must be able to join: store.listen or store.url",
@@ -276,6 +322,29 @@ func TestOneMistake(t *testing.T) {
 		agent + data + base + "store: {db: 'postgres://me:hunter2@host/db'}":                         "f:4: store.db: it holds a password, which has no place in this file; use PGPASSWORD or ~/.pgpass",
 		agent + data + base + "store: {db: 'postgres://host/db?password=hunter2'}":                   "f:4: store.db: it holds a password, which has no place in this file; use PGPASSWORD or ~/.pgpass",
 		agent + data + base + "store: {url: 'http://x', listen: ':1'}":                               "f:4: store.listen: given together with url, but the store at the url is another's",
+		far("model: x"):        "f:4: engine.tinker.base_url: missing, the URL of the engine\nf:4: engine.tinker.chat: missing, the model's tokenizer and chat template, such as \"chat: {folder: models/qwen3}\"",
+		far(at + "chat: Qwen"): `f:4: engine.tinker.chat: got "Qwen", must be characters`,
+		far(at + "chat: {}"):   "f:4: engine.tinker.chat: must have one of folder and characters",
+		far(at + "chat: {folder: model, characters: abc}"):                                  "f:4: engine.tinker.chat: must have one of folder and characters",
+		far(at + "chat: {folder: gone}"):                                                    "f:4: engine.tinker.chat.folder: there is no folder DIR/gone",
+		far(at + "chat: {folder: tasks.jsonl}"):                                             "f:4: engine.tinker.chat.folder: there is no folder DIR/tasks.jsonl",
+		far(at + "chat: {characters: aa}"):                                                  "f:4: engine.tinker.chat.characters: alphabet: 'a' occurs twice (or is one of the marks ▲▼◆■)",
+		far(at + "chat: {characters: ab, style: hermes}"):                                   "f:4: engine.tinker.chat.style: given together with characters, but it belongs to the model in a folder",
+		far(at + "chat: {characters: ab, stop: [x]}"):                                       "f:4: engine.tinker.chat.stop: given together with characters, but it belongs to the model in a folder",
+		far(at + "chat: {folder: model, style: gpt}"):                                       `f:4: engine.tinker.chat.style: got "gpt", must be deepseek or hermes or llama3 or none`,
+		far(at + "chat: {folder: model}, warm_start: {file: demos.jsonl}"):                  "f:4: engine.tinker.warm_start: given together with chat.folder, but demonstrations are only made of one token per character",
+		far(at + first + "weights: 'tinker://m/weights/a', " + demos):                       "f:4: engine.tinker.warm_start: given together with weights, must be one of them",
+		far(at + first + "weights: 'tinker://m/sampler_weights/a'"):                         `f:4: engine.tinker.weights: got "tinker://m/sampler_weights/a", a snapshot for sampling, must be a checkpoint, tinker://MODEL/weights/NAME`,
+		far(at + first + "weights: runs/x"):                                                 `f:4: engine.tinker.weights: path: "runs/x" does not begin with tinker://`,
+		far(at + first + "api_key: tml-secret"):                                             "f:4: engine.tinker.api_key: must be env:NAME, the name of the environment variable that holds it; the secret itself has no place in this file",
+		far("base_url: 'http://me:hunter2@h', chat: characters"):                            "f:4: engine.tinker.base_url: it holds a user or a password, which have no place in this file; use api_key or token",
+		far(at + first + "encoding: xml"):                                                   `f:4: engine.tinker.encoding: got "xml", must be auto or json or protobuf`,
+		far(at + first + "lora_rank: 0"):                                                    "f:4: engine.tinker.lora_rank: got the number 0, must be an integer of at least 1",
+		far(at + first + "max_samples: 0"):                                                  "f:4: engine.tinker.max_samples: got the number 0, must be an integer of at least 1",
+		far(at + first + "timeout: soon"):                                                   `f:4: engine.tinker.timeout: got "soon", must be a time such as 100ms, 30s or 5m`,
+		far(at + first + "capabilities: {normalization: mean}"):                             `f:4: engine.tinker.capabilities.normalization: got "mean", must be datum_mean or sum`,
+		far(at + first + "capabilities: {losses: []}"):                                      "f:4: engine.tinker.capabilities.losses: empty, there must be one at least",
+		agent + data + train + "engine: {policy: {}, tinker: {" + at + "chat: characters}}": "f:4: engine: got policy and tinker, must be one of them",
 	} {
 		_, err := runfile.Parse("f", []byte(file), "testdata")
 		got := "nothing"
@@ -323,7 +392,7 @@ func TestReadNothing(t *testing.T) {
 // FuzzParse checks that no file brings the reader down, and that what is wrong
 // has a place in the file.
 func FuzzParse(f *testing.F) {
-	for _, name := range []string{"grpo.yaml", "apo.yaml", "baseline.yaml"} {
+	for _, name := range []string{"grpo.yaml", "apo.yaml", "baseline.yaml", "tinker.yaml", "characters.yaml"} {
 		data, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
 			f.Fatal(err)

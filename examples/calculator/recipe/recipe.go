@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/sft"
 	"github.com/agl-go/agl/examples/calculator/arithmetic"
@@ -34,7 +35,7 @@ const (
 // NewEngine makes an engine that keeps its checkpoints in dir; empty keeps them
 // in memory.
 func NewEngine(dir string, log *slog.Logger) (*engine.Engine, error) {
-	return engine.New(engine.Config{Policy: policy.Config{Dir: dir}, Logger: log})
+	return engine.NewPolicy(engine.PolicyConfig{Policy: policy.Config{Dir: dir}, Logger: log})
 }
 
 // Schedule is the learning rate of the reinforcement learning: full for a quarter
@@ -62,11 +63,15 @@ func (w WarmStart) Train(ctx context.Context) (weights string, err error) {
 	if w.Steps == 0 {
 		w.Steps = WarmStartSteps
 	}
+	format, ok := w.Engine.Renderer.(engine.Demonstrator)
+	if !ok {
+		return "", agl.Errorf(agl.CodeUnimplemented, "the chat format makes no demonstrations")
+	}
 	pairs, _ := arithmetic.SplitPairs()
 	result, err := sft.Train(ctx, sft.Config{
 		Service:  w.Engine.Service,
 		Model:    Model(w.Seed),
-		Source:   demonstrations{w.Engine.Renderer, pairs, w.Seed},
+		Source:   demonstrations{format, pairs, w.Seed},
 		Steps:    w.Steps,
 		Schedule: algorithm.Schedule{Peak: warmStartPeak, Warmup: min(warmStartRise, w.Steps/10)},
 		OutDir:   w.OutDir,
@@ -78,9 +83,9 @@ func (w WarmStart) Train(ctx context.Context) (weights string, err error) {
 
 // demonstrations draws new ones for every step.
 type demonstrations struct {
-	renderer *chat.RoleMarks
-	pairs    []arithmetic.Pair
-	seed     uint64
+	format engine.Demonstrator
+	pairs  []arithmetic.Pair
+	seed   uint64
 }
 
 // Batch implements sft.Source.
@@ -89,7 +94,7 @@ func (d demonstrations) Batch(step int) ([]tinker.Datum, error) {
 	batch := make([]tinker.Datum, warmStartBatch)
 	for i := range batch {
 		var err error
-		if batch[i], err = d.renderer.Demonstration(ChatMessages(arithmetic.Demonstration(rng, d.pairs))); err != nil {
+		if batch[i], err = d.format.Demonstration(ChatMessages(arithmetic.Demonstration(rng, d.pairs))); err != nil {
 			return nil, err
 		}
 	}

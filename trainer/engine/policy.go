@@ -1,0 +1,34 @@
+package engine
+
+import (
+	"log/slog"
+
+	"github.com/agl-go/agl/policy"
+	"github.com/agl-go/agl/tinker/chat"
+)
+
+// PolicyConfig configures [NewPolicy]. Every field may be zero.
+type PolicyConfig struct {
+	// Policy are the sizes of the model. Vocab comes from Characters.
+	Policy policy.Config
+	// Characters is the vocabulary; empty is chat.DefaultAlphabet.
+	Characters string
+	// Name and Logger are those of [Config].
+	Name   string
+	Logger *slog.Logger
+}
+
+// NewPolicy makes an engine of the embedded policy. Sizes out of range, and an
+// alphabet that cannot be one, are agl.ErrInvalid.
+func NewPolicy(cfg PolicyConfig) (*Engine, error) {
+	tokenizer, err := chat.NewCharacters(cfg.Characters)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Policy.Vocab = tokenizer.Vocab()
+	service, err := policy.NewService(cfg.Policy)
+	if err != nil {
+		return nil, err
+	}
+	return New(Config{Service: service, Tokenizer: tokenizer, Renderer: chat.NewRoleMarks(tokenizer), Name: cfg.Name, Logger: cfg.Logger})
+}

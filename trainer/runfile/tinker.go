@@ -1,0 +1,124 @@
+package runfile
+
+import (
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/yamlfile"
+	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/chat"
+	"github.com/agl-go/agl/tinker/chat/pretrained"
+	"github.com/agl-go/agl/tinker/client"
+)
+
+func remote(to **Tinker) yamlfile.Value {
+	key, from := yamlfile.Key, yamlfile.Min
+	return yamlfile.Via(func(t *Tinker) yamlfile.Value {
+		c := &t.Client
+		return yamlfile.Mapping(
+			key("base_url", "Where the engine is, without /api/v1, such as http://127.0.0.1:8000.", yamlfile.URL(&c.URL)).Required(", the URL of the engine"),
+			key("api_key", "Sent to it as X-API-Key.", yamlfile.Secret(&c.APIKey)),
+			key("model", "The base model; the engine's first when it is not here.", yamlfile.Text(&t.Model)),
+			key("lora_rank", "Rank of the adapter that is trained, on engines that train one.", yamlfile.Integer(&t.LoRARank, from(1))).Default(32),
+			key("seed", "Initialises the adapter; the file's seed when it is not here.", yamlfile.Via(func(v *uint64) yamlfile.Value {
+				return yamlfile.Integer(v)
+			}, func(v uint64) { t.Seed = agl.Some(v) })),
+			key("chat", "The model's tokenizer and chat template, or characters alone for one token per character, as agl policy serve has it.", format(&t.Chat)).
+				Required(`, the model's tokenizer and chat template, such as "chat: {folder: models/qwen3}"`),
+			key("weights", "A checkpoint of the engine to start from, tinker://MODEL/weights/NAME.", yamlfile.Text(&t.Weights)),
+			key("warm_start", "Supervised training on conversations that comes first; for one token per character.", warmStart(&t.WarmStart)),
+			key("encoding", "How batches are sent and results asked for; auto finds out what the engine takes.",
+				yamlfile.Words(&c.Encoding, client.Auto, client.JSON, client.Protobuf)).Default(string(client.Auto)),
+			key("max_samples", "How many calls that sample are made at once; the engine may ask for fewer.", yamlfile.Integer(&c.MaxSamples, from(1))).Default(256),
+			key("chunk_data", "The most sequences of one request; a larger batch is sent in several. What the engine says, or 1024, when it is not here.", yamlfile.Integer(&c.ChunkData, from(1))),
+			key("chunk_size", "The same, by size; what the engine says, or 5 MB, when it is not here.", yamlfile.Size(&c.ChunkBytes)),
+			key("request_timeout", "Of one request; results that take longer are asked for again.", yamlfile.Duration(&c.RequestTimeout)).Default("1m"),
+			key("retry_for", "How long requests are repeated while the engine is away.", yamlfile.Duration(&c.RetryBudget)).Default("2m"),
+			key("timeout", "Of one call in all, such as a gradient.", yamlfile.Duration(&c.CallTimeout)).Default("1h"),
+			key("capabilities", "What the engine can do, for engines that do not say so themselves; it replaces what they say.", capabilities(&c.Engine)),
+		).Check(func(s *yamlfile.Scope) {
+			if s.Clean() {
+				checkTinker(s, t)
+			}
+		})
+	}, func(t Tinker) { *to = &t })
+}
+
+// checkTinker looks at what goes together, and lets the client judge its settings.
+func checkTinker(s *yamlfile.Scope, t *Tinker) {
+	if t.WarmStart != nil && t.Chat.Folder != "" {
+		s.Failf("warm_start", "given together with chat.folder, but demonstrations are only made of one token per character")
+	}
+	if t.WarmStart != nil && t.Weights != "" {
+		s.Failf("warm_start", "given together with weights, must be one of them")
+	}
+	if t.Weights != "" {
+		path, err := tinker.ParsePath(t.Weights)
+		switch {
+		case err != nil:
+			s.FailAt("weights", err)
+		case path.Kind != tinker.KindCheckpoint:
+			s.Failf("weights", "got %q, a snapshot for sampling, must be a checkpoint, tinker://MODEL/weights/NAME", t.Weights)
+		}
+	}
+	c, err := client.New(t.Client)
+	if err == nil {
+		err = c.Close()
+	}
+	s.Fail(err)
+}
+
+// format declares a chat format.
+func format(to *Chat) yamlfile.Value {
+	const characters = "characters"
+	var word string
+	key := yamlfile.Key
+	return yamlfile.Short(yamlfile.Words(&word, characters), yamlfile.Mapping(
+		key("folder", "A folder with tokenizer.json, tokenizer_config.json and, if the model has them, chat_template.jinja and generation_config.json.", yamlfile.Folder(&to.Folder)),
+		key("style", "How the model writes tool calls; found out from the template when it is not here.",
+			yamlfile.Words(&to.Style, pretrained.StyleNone, pretrained.StyleHermes, pretrained.StyleLlama, pretrained.StyleDeepSeek)),
+		key("stop", "Further tokens that end a reply, besides those of the files.", yamlfile.NonEmptyList(&to.Stop, yamlfile.Text)),
+		key(characters, "The vocabulary, one token per character, instead of a folder.", yamlfile.Text(&to.Characters)).Default(chat.DefaultAlphabet),
+	).Check(func(s *yamlfile.Scope) {
+		switch {
+		case s.Given("folder") == s.Given(characters):
+			s.Failf("", "must have one of folder and characters")
+		case s.Given(characters):
+			for _, other := range []string{"style", "stop"} {
+				if s.Given(other) {
+					s.Failf(other, "given together with characters, but it belongs to the model in a folder")
+				}
+			}
+		}
+		if s.Given(characters) {
+			_, err := chat.NewCharacters(to.Characters)
+			s.FailAt(characters, err)
+		}
+	}))
+}
+
+// capabilities declares what an engine can do.
+func capabilities(to **client.Engine) yamlfile.Value {
+	key, count := yamlfile.Key, func(v *int) yamlfile.Value { return yamlfile.Integer(v, yamlfile.Min(1)) }
+	return yamlfile.Via(func(e *client.Engine) yamlfile.Value {
+		return yamlfile.Mapping(
+			key("losses", "The losses that it has; cross_entropy, importance_sampling and ppo when they are not here.",
+				yamlfile.NonEmptyList(&e.Losses, func(l *tinker.LossName) yamlfile.Value { return yamlfile.Text((*string)(l)) })),
+			key("normalization", "How the losses of a batch become one number: sum adds them, datum_mean divides each sequence's by its weights and takes the mean. They are taken as they come when it is not here.",
+				yamlfile.Words(&e.Normalization, client.Sum, client.DatumMean)),
+			key("immutable_snapshots", "A published snapshot never changes, so that it can be sampled while the model is trained on.", yamlfile.Bool(&e.ImmutableSnapshots)).Default(false),
+			key("optimizer_optional", "Weights can be loaded without the optimizer's state.", yamlfile.Bool(&e.OptimizerOptional)).Default(false),
+			key("deterministic", "The same calls give the same bits.", yamlfile.Bool(&e.Deterministic)).Default(false),
+			key("idempotent", "A call that is repeated runs once.", yamlfile.Bool(&e.Idempotent)).Default(false),
+			key("load_discards_gradient", "Loading weights drops a gradient of which no step was made.", yamlfile.Bool(&e.LoadDiscardsGradient)).Default(false),
+			key("vocab", "Number of token ids of the model.", count(&e.Vocab)),
+			key("context", "The longest conversation in tokens.", count(&e.Context)),
+		)
+	}, func(e client.Engine) { *to = &e })
+}
+
+// ModelSeed is the seed of the engine's model.
+func (f *File) ModelSeed() uint64 {
+	if f.Engine != nil && f.Engine.Tinker != nil && f.Engine.Tinker.Seed.Valid {
+		return f.Engine.Tinker.Seed.V
+	}
+	return f.Seed
+}
