@@ -180,6 +180,7 @@ func engine(configured *Engine, said *wire.Engine) Engine {
 		e = Engine{
 			ImmutableSnapshots: said.ImmutableSnapshots, OptimizerOptional: said.OptimizerOptional,
 			Deterministic: said.Deterministic, Idempotent: said.Idempotent, LoadDiscardsGradient: said.LoadDiscardsGradient,
+			WideSeeds: said.WideSeeds,
 		}
 		if said.SummedLoss {
 			e.Normalization = Sum
@@ -350,11 +351,12 @@ func (c *Client) CreateModel(ctx context.Context, p tinker.CreateModelParams) (t
 	if rank == 0 {
 		rank = defaultRank
 	}
+	seed := s.engine.seed(p.Seed, 1)
 	var made wire.CreateModelResult
 	err = c.inSession(ctx, func(session string) error {
 		r, err := post(wire.CreateModel, wire.CreateModelRequest{
 			SessionID: session, ModelSeqID: c.next(&c.models), BaseModel: spec.Name, UserMetadata: p.UserMetadata, Type: "create_model",
-			LoRAConfig: &wire.LoRAConfig{Rank: rank, Seed: &p.Seed, TrainUnembed: true, TrainMLP: true, TrainAttn: true},
+			LoRAConfig: &wire.LoRAConfig{Rank: rank, Seed: &seed, TrainUnembed: true, TrainMLP: true, TrainAttn: true},
 		})
 		if err != nil {
 			return err

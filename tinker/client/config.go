@@ -58,6 +58,9 @@ type Engine struct {
 	// LoadDiscardsGradient is true when load_weights drops an unstepped gradient. Where it is false, an
 	// optimizer step with learning rate 0 is sent before a load, and before an unload, if there may be one.
 	LoadDiscardsGradient bool
+	// WideSeeds is true when seeds have 64 bits. Where it is false, larger ones than 31 bits hold are sent as a
+	// number of 30 bits that is made of them.
+	WideSeeds bool
 	// Vocab and Context are those of the models, for servers that do not say; 0 means unknown, and then
 	// token ids are not checked before they are sent.
 	Vocab, Context int

@@ -216,3 +216,26 @@ func TestConfig(t *testing.T) {
 		}
 	}
 }
+
+func TestSeed(t *testing.T) {
+	t.Parallel()
+	for _, seed := range []uint64{0, 1, math.MaxInt32 - 8} {
+		if got := (Engine{}).seed(seed, 8); got != seed {
+			t.Errorf("%d, which every engine takes, became %d", seed, got)
+		}
+	}
+	narrow := map[uint64]uint64{}
+	for _, seed := range []uint64{math.MaxInt32 - 7, math.MaxInt32, 1 << 31, 1<<31 + 1, 1 << 53, 1<<53 + 1, 1 << 63, math.MaxUint64} {
+		if got := (Engine{WideSeeds: true}).seed(seed, 8); got != seed {
+			t.Errorf("%d became %d on an engine of wide seeds", seed, got)
+		}
+		got := (Engine{}).seed(seed, 8)
+		if got >= 1<<30 {
+			t.Errorf("%d became %d, which is wide", seed, got)
+		}
+		if other, there := narrow[got]; there {
+			t.Errorf("%d and %d are the same seed %d", seed, other, got)
+		}
+		narrow[got] = seed
+	}
+}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"sync/atomic"
 
@@ -16,6 +17,7 @@ type sampler struct {
 	session string // of sampling
 	path    string
 	spec    tinker.ModelSpec
+	engine  Engine
 	seq     atomic.Int64
 }
 
@@ -46,7 +48,7 @@ func (c *Client) NewSamplingClient(ctx context.Context, p tinker.NewSamplingClie
 	if out.SamplingSessionID == "" {
 		return nil, agl.Errorf(agl.CodeInternal, "client: %s: the answer has no sampling_session_id", wire.CreateSamplingSession)
 	}
-	w := &sampler{client: c, session: out.SamplingSessionID, path: p.Path}
+	w := &sampler{client: c, session: out.SamplingSessionID, path: p.Path, engine: s.engine}
 	w.spec = tinker.ModelSpec{Vocab: s.engine.Vocab, Context: s.engine.Context}
 	if len(s.models) == 1 {
 		w.spec = s.models[0]
@@ -57,6 +59,18 @@ func (c *Client) NewSamplingClient(ctx context.Context, p tinker.NewSamplingClie
 // Spec implements [tinker.SamplingClient]. It is unknown where the server has several models.
 func (w *sampler) Spec() tinker.ModelSpec { return w.spec }
 
+// seed is a seed as the engine takes it, for so many samples: the i-th is drawn with seed+i. On an engine whose
+// seeds are narrow, one that is too large for all of them fails the samples of others with it.
+func (e Engine) seed(seed uint64, samples int) uint64 {
+	if e.WideSeeds || seed <= math.MaxInt32-uint64(max(samples, 1)) {
+		return seed
+	}
+	// The finalizer of SplitMix64 (Steele et al. 2014): every bit of the seed decides.
+	seed = (seed ^ seed>>30) * 0xbf58476d1ce4e5b9
+	seed = (seed ^ seed>>27) * 0x94d049bb133111eb
+	return (seed ^ seed>>31) >> 34
+}
+
 // Sample implements [tinker.SamplingClient]. A draw that is sent twice is the same draw.
 func (w *sampler) Sample(ctx context.Context, p tinker.SampleParams) (tinker.SampleResult, error) {
 	if err := p.Validate(w.spec); err != nil {
@@ -65,9 +79,9 @@ func (w *sampler) Sample(ctx context.Context, p tinker.SampleParams) (tinker.Sam
 	ctx, cancel := context.WithTimeout(ctx, w.client.cfg.CallTimeout)
 	defer cancel()
 	if p.Seed == nil {
-		// Some engines take no more than 31 bits.
-		p.Seed = new(uint64(rand.Uint32() >> 1))
+		p.Seed = new(rand.Uint64())
 	}
+	p.Seed = new(w.engine.seed(*p.Seed, p.NumSamples))
 	select {
 	case w.client.slow <- struct{}{}:
 	case <-ctx.Done():

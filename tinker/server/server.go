@@ -201,7 +201,7 @@ func (s *Server) capabilities(ctx context.Context, _ struct{}) (any, error) {
 	out.Engine = &wire.Engine{
 		Losses: make([]string, len(c.Losses)), ImmutableSnapshots: c.ImmutableSnapshots, SummedLoss: c.SummedLoss,
 		OptimizerOptional: c.OptimizerOptional, Deterministic: c.Deterministic, Idempotent: s.cfg.Order != Ignored,
-		LoadDiscardsGradient: true, // tinker.TrainingClient demands it
+		LoadDiscardsGradient: true, WideSeeds: true, // tinker's interfaces demand both
 	}
 	for i, l := range c.Losses {
 		out.Engine.Losses[i] = string(l)

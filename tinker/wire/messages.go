@@ -91,6 +91,8 @@ type Engine struct {
 	Idempotent bool `json:"idempotent"`
 	// LoadDiscardsGradient is true when load_weights drops an unstepped gradient.
 	LoadDiscardsGradient bool `json:"load_discards_gradient"`
+	// WideSeeds is true when seeds have 64 bits.
+	WideSeeds bool `json:"wide_seeds"`
 }
 
 // CreateSessionRequest begins a session, which owns models and sampling sessions.
