@@ -42,12 +42,14 @@ type options struct {
 	Seed     uint64 `default:"1" help:"Decides the model's first weights, the order of the questions and the sampling."`
 	Steps    int    `default:"${steps}" help:"Steps of reinforcement learning, 128 rollouts each."`
 	Runners  int    `default:"16" help:"Rollouts that run at once."`
+	Engine   string `default:"embedded" placeholder:"WHERE" help:"Where the model is: embedded in this process, http for a process of its own that is spoken to by the Tinker protocol, or the URL of such an engine, as agl policy serve is one (${default})."`
 	Strategy string `default:"shared-memory" enum:"shared-memory,client-server" help:"Where runners run: in this process, or in processes that meet it at a store server (${enum})."`
 	Store    string `placeholder:"URL" help:"A store server that runs already, such as http://127.0.0.1:4747; needs --strategy client-server."`
 	DB       string `name:"db" default:"memory:" placeholder:"DATABASE" help:"Where this program keeps rollouts and spans: memory:, sqlite:PATH or postgres://… (${default})."`
 	Summary  string `placeholder:"FILE" type:"path" help:"Write the results there as JSON."`
 	Out      string `placeholder:"DIR" type:"path" help:"Keep checkpoints and metrics there, and go on from the last checkpoint."`
 	Profile  string `placeholder:"FILE" type:"path" help:"Write a CPU profile of this process there."`
+	Serve    bool   `name:"serve-engine" hidden:"" help:"Be the process of --engine http."`
 	LogLevel string `default:"warn" enum:"debug,info,warn,error" help:"What is logged to standard error (${enum})."`
 }
 
@@ -93,6 +95,9 @@ func (o options) validate() error {
 	}
 	if u, err := url.Parse(o.Store); o.Store != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		return fmt.Errorf("--store: got %s, must be an http or https URL such as http://127.0.0.1:4747", redacted(o.Store))
+	}
+	if err := o.validateEngine(); err != nil {
+		return err
 	}
 	if _, err := backend.Parse(o.DB); err != nil {
 		return fmt.Errorf("--db: %w", err)
@@ -148,6 +153,9 @@ func run(ctx context.Context, opt options) (failed error) {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	if opt.Serve {
+		return serveEngine(ctx, opt, log)
+	}
 	strategy, role, err := opt.strategy(log)
 	if err != nil {
 		return err
@@ -176,6 +184,7 @@ func run(ctx context.Context, opt options) (failed error) {
 	if err != nil {
 		return err
 	}
+	defer func() { failed = errors.Join(failed, t.closeEngine(context.WithoutCancel(ctx))) }()
 	config.Algorithm, config.Proxy = t, t.proxy
 	terminal := term.IsTerminal(os.Stdout.Fd())
 	curve := &display.Curve{Display: display.New(terminal, display.Options{

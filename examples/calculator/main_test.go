@@ -13,8 +13,10 @@ func TestWrongOptions(t *testing.T) {
 		"--runners: got 0":                     {Steps: 1, Strategy: shared},
 		"--store: got http://agl:xxxxx@h with": {Steps: 1, Runners: 1, Strategy: shared, Store: "http://agl:s3cret@h"},
 		"--store: got ftp://agl:xxxxx@h":       {Steps: 1, Runners: 1, Strategy: processes, Store: "ftp://agl:s3cret@h"},
-		`--db: got "x.db"`:                     {Steps: 1, Runners: 1, Strategy: shared, DB: "x.db"},
-		"--summary: got /no/where":             {Steps: 1, Runners: 1, Strategy: shared, Summary: "/no/where/s.json"},
+		"--engine: got ftp://agl:xxxxx@h":      {Steps: 1, Runners: 1, Strategy: shared, Engine: "ftp://agl:s3cret@h"},
+		"--engine: got ,":                      {Steps: 1, Runners: 1, Strategy: shared},
+		`--db: got "x.db"`:                     {Steps: 1, Runners: 1, Strategy: shared, Engine: engineEmbedded, DB: "x.db"},
+		"--summary: got /no/where":             {Steps: 1, Runners: 1, Strategy: shared, Engine: engineHTTP, DB: "memory:", Summary: "/no/where/s.json"},
 	} {
 		if err := o.validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: error is %v, want %q in it", o, err, want)

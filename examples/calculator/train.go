@@ -28,6 +28,8 @@ type training struct {
 	display display.Display
 	log     *slog.Logger
 
+	closeEngine func(context.Context) error
+
 	grpo    *grpo.GRPO
 	samples []sample
 }
@@ -41,12 +43,12 @@ type sample struct {
 
 // newTraining makes the learning side; the trainer starts its proxy.
 func newTraining(opt options, log *slog.Logger) (*training, error) {
-	policy, err := recipe.NewEngine(subdir(opt.Out, "policy"), log)
+	policy, closeEngine, err := newEngine(opt, log)
 	if err != nil {
 		return nil, err
 	}
 	return &training{
-		opt: opt, engine: policy, log: log,
+		opt: opt, engine: policy, closeEngine: closeEngine, log: log,
 		proxy: trainer.NewProxy(trainer.ProxyConfig{
 			Config: proxy.Config{Models: []proxy.Model{policy.Model()}, Transport: policy.Transport(nil), Logger: log},
 		}),
