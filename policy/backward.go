@@ -78,12 +78,19 @@ func evalLoss(l tinker.Loss, p, q, weight, advantage float32) (loss, slope float
 	if l.Name == tinker.CrossEntropy {
 		return -weight * p, -weight
 	}
+	if l.Name == tinker.DRO {
+		pull := float32(l.Beta * (p - q))
+		gain := float32(advantage*p) - float32(pull*(p-q))/2
+		return -weight * gain, -weight * (advantage - pull)
+	}
 	r := exp32(p - q)
 	surrogate := r * advantage
-	if l.Name == tinker.PPO {
-		if clipped := min(max(r, l.ClipLow), l.ClipHigh) * advantage; clipped < surrogate {
-			return -weight * clipped, 0
-		}
+	clipped := min(max(r, l.ClipLow), l.ClipHigh) * advantage
+	switch {
+	case l.Name == tinker.CISPO:
+		return -weight * clipped * p, -weight * clipped
+	case l.Name == tinker.PPO && clipped < surrogate:
+		return -weight * clipped, 0
 	}
 	return -weight * surrogate, -weight * surrogate
 }

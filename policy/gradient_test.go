@@ -96,10 +96,12 @@ func reference(l *layout, flat []float64, d *tinker.Datum) []float64 {
 }
 
 // referenceLoss is the summed loss by the formulas of package tinker, in float64.
-func referenceLoss(l *layout, flat []float64, data []tinker.Datum, loss tinker.Loss) float64 {
+// The ratio that cispo takes for a constant is that of the weights at.
+func referenceLoss(l *layout, at, flat []float64, data []tinker.Datum, loss tinker.Loss) float64 {
 	var sum float64
 	for k := range data {
 		d := &data[k]
+		fixed := reference(l, at, d)
 		for i, p := range reference(l, flat, d) {
 			w := float64(d.Weights[i])
 			ratio := math.Exp(p - float64(d.Logprobs[i]))
@@ -111,6 +113,12 @@ func referenceLoss(l *layout, flat []float64, data []tinker.Datum, loss tinker.L
 				sum -= w * ratio * a
 			case tinker.PPO:
 				sum -= w * min(ratio*a, min(max(ratio, float64(loss.ClipLow)), float64(loss.ClipHigh))*a)
+			case tinker.CISPO:
+				r := math.Exp(fixed[i] - float64(d.Logprobs[i]))
+				sum -= w * min(max(r, float64(loss.ClipLow)), float64(loss.ClipHigh)) * a * p
+			case tinker.DRO:
+				away := p - float64(d.Logprobs[i])
+				sum -= w * (a*p - float64(loss.Beta)/2*away*away)
 			}
 		}
 	}
@@ -185,7 +193,7 @@ func TestForwardMatchesReference(t *testing.T) {
 func TestGradient(t *testing.T) {
 	t.Parallel()
 	for _, loss := range []tinker.Loss{
-		{Name: tinker.CrossEntropy}, {Name: tinker.ImportanceSampling}, {Name: tinker.PPO},
+		{Name: tinker.CrossEntropy}, {Name: tinker.ImportanceSampling}, {Name: tinker.PPO}, {Name: tinker.CISPO}, {Name: tinker.DRO, Beta: 0.4},
 	} {
 		t.Run(string(loss.Name), func(t *testing.T) {
 			t.Parallel()
@@ -199,16 +207,16 @@ func TestGradient(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			flat := widen(tr.w.flat)
-			if want := referenceLoss(l, flat, data, loss); math.Abs(res.Loss-want) > 1e-5*(1+math.Abs(want)) {
+			at, flat := widen(tr.w.flat), widen(tr.w.flat)
+			if want := referenceLoss(l, at, flat, data, loss); math.Abs(res.Loss-want) > 1e-5*(1+math.Abs(want)) {
 				t.Errorf("loss %v, want %v", res.Loss, want)
 			}
 			const h = 1e-5
 			slope := func(move func(step float64)) float64 {
 				move(h)
-				up := referenceLoss(l, flat, data, loss)
+				up := referenceLoss(l, at, flat, data, loss)
 				move(-2 * h)
-				down := referenceLoss(l, flat, data, loss)
+				down := referenceLoss(l, at, flat, data, loss)
 				move(h)
 				return (up - down) / (2 * h)
 			}
@@ -264,8 +272,13 @@ func TestEvalLoss(t *testing.T) {
 		{tinker.PPO, p, q, 1, -1, ratio, ratio}, // the unclipped term is the smaller one
 		{tinker.PPO, q, p, 1, -1, 0.8, 0},       // clipped from below
 		{tinker.PPO, q, p, 1, 1, -1 / ratio, -1 / ratio},
+		{tinker.CISPO, p, p, 1, 3, -3 * p, -3},
+		{tinker.CISPO, p, q, 0.5, 1, -0.6 * p, -0.6},       // clipped from above, and still a gradient
+		{tinker.CISPO, q, p, 1, -1, 0.8 * q, 0.8},          // clipped from below
+		{tinker.DRO, p, p, 2, 3, -6 * p, -6},               // no penalty
+		{tinker.DRO, p, q, 1, -1, p + 0.25*0.25, 1 + 0.25}, // Beta 0.5, half a nat away
 	} {
-		l := tinker.Loss{Name: c.name}.WithDefaults()
+		l := tinker.Loss{Name: c.name, Beta: 0.5}.WithDefaults()
 		loss, slope := evalLoss(l, c.p, c.q, c.weight, c.adv)
 		if math.Abs(float64(loss-c.loss)) > 1e-6 || math.Abs(float64(slope-c.slope)) > 1e-6 {
 			t.Errorf("%+v: loss %v, slope %v", c, loss, slope)

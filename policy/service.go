@@ -56,7 +56,7 @@ func NewService(cfg Config) (*Service, error) {
 func (s *Service) Capabilities(context.Context) (tinker.Capabilities, error) {
 	return tinker.Capabilities{
 		Models:             []tinker.ModelSpec{s.cfg.spec()},
-		Losses:             []tinker.LossName{tinker.CrossEntropy, tinker.ImportanceSampling, tinker.PPO},
+		Losses:             tinker.LossNames(),
 		ImmutableSnapshots: true,
 		SummedLoss:         true,
 		OptimizerOptional:  true,

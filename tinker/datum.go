@@ -17,10 +17,9 @@ type Datum struct {
 	// write (prompt, tool output) get 0.
 	Weights []float32
 	// Logprobs are the log-probabilities of Targets under the policy that sampled them (natural logarithm,
-	// raw softmax). Required by importance_sampling and ppo, ignored by cross_entropy.
+	// raw softmax). Required by every loss but cross_entropy, which ignores them.
 	Logprobs []float32
-	// Advantages are the per-position advantages. Required by importance_sampling and ppo, ignored by
-	// cross_entropy.
+	// Advantages are the per-position advantages. Required by every loss but cross_entropy, which ignores them.
 	Advantages []float32
 }
 
@@ -44,7 +43,7 @@ func (d *Datum) Validate(loss LossName, vocab int) error {
 	if err := checkTokens("targets", d.Targets, vocab); err != nil {
 		return err
 	}
-	needsPolicy := loss == ImportanceSampling || loss == PPO
+	needsPolicy := loss.OfPolicy()
 	for _, f := range []struct {
 		name     string
 		values   []float32

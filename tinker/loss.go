@@ -1,6 +1,9 @@
 package tinker
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // LossName names a training loss as the protocol does.
 type LossName string
@@ -20,18 +23,37 @@ const (
 	// (arXiv:1707.06347, eq. 7). Where the clipped term is the smaller one the gradient is 0, elsewhere
 	// it is that of importance_sampling.
 	PPO LossName = "ppo"
+	// CISPO is −w·clip(r, ClipLow, ClipHigh)·A·p, where the clipped ratio counts as a constant (MiniMax-M1, Chen
+	// et al. 2025, arXiv:2506.13585, eq. 4 and 5): its gradient is −w·clip(r)·A·∇p, so that a token beyond the
+	// bounds still teaches, with a bounded weight.
+	CISPO LossName = "cispo"
+	// DRO is −w·(A·p − Beta/2·(p − q)²), a policy gradient held back by a quadratic penalty, which can learn from
+	// samples of any policy (Richemond et al. 2024, arXiv:2405.19107; Kimi k1.5, arXiv:2501.12599, §2.3.2). Its
+	// gradient is −w·(A − Beta·(p − q))·∇p. A should be the reward over a baseline, not divided by anything.
+	DRO LossName = "dro"
 )
+
+// LossNames are all of them.
+func LossNames() []LossName { return []LossName{CrossEntropy, ImportanceSampling, PPO, CISPO, DRO} }
+
+// OfPolicy reports whether a loss needs the log-probabilities of the sampler and advantages.
+func (n LossName) OfPolicy() bool { return n != CrossEntropy }
+
+// Clips reports whether a loss has bounds of the ratio.
+func (n LossName) Clips() bool { return n == PPO || n == CISPO }
 
 // Loss selects a loss and its configuration.
 type Loss struct {
 	// Name is the loss; the zero value is not a loss.
 	Name LossName
-	// ClipLow and ClipHigh bound the ratio r in ppo; zero means 0.8 and 1.2, the protocol's defaults. The
-	// wire names are clip_low_threshold and clip_high_threshold.
+	// ClipLow and ClipHigh bound the ratio r in ppo and cispo; zero means 0.8 and 1.2, the protocol's defaults.
+	// The wire names are clip_low_threshold and clip_high_threshold.
 	ClipLow, ClipHigh float32
+	// Beta is the weight of dro's penalty; zero means 0.05. The wire name is beta.
+	Beta float32
 }
 
-// WithDefaults returns l with zero clip bounds replaced by their defaults.
+// WithDefaults returns l with its documented zero values replaced.
 func (l Loss) WithDefaults() Loss {
 	if l.ClipLow == 0 {
 		l.ClipLow = 0.8
@@ -39,16 +61,17 @@ func (l Loss) WithDefaults() Loss {
 	if l.ClipHigh == 0 {
 		l.ClipHigh = 1.2
 	}
+	if l.Beta == 0 {
+		l.Beta = 0.05
+	}
 	return l
 }
 
-// Validate reports an unknown loss or clip bounds that do not satisfy 0 ≤ ClipLow ≤ 1 ≤ ClipHigh (after
-// defaults), with code agl.CodeInvalid.
+// Validate reports an unknown loss, clip bounds that do not satisfy 0 ≤ ClipLow ≤ 1 ≤ ClipHigh (after
+// defaults), or a Beta that is not positive, with code agl.CodeInvalid.
 func (l Loss) Validate() error {
-	switch l.Name {
-	case CrossEntropy, ImportanceSampling, PPO:
-	default:
-		return invalid("loss: %q is unknown; allowed are %q, %q, %q", l.Name, CrossEntropy, ImportanceSampling, PPO)
+	if !slices.Contains(LossNames(), l.Name) {
+		return invalid("loss: %q is unknown; allowed are %q", l.Name, LossNames())
 	}
 	d := l.WithDefaults()
 	if !(d.ClipLow >= 0 && d.ClipLow <= 1) {
@@ -56,6 +79,9 @@ func (l Loss) Validate() error {
 	}
 	if !(d.ClipHigh >= 1) || math.IsInf(float64(d.ClipHigh), 0) {
 		return invalid("loss: clip_high_threshold %v is below 1 or not finite", d.ClipHigh)
+	}
+	if !(d.Beta > 0) || math.IsInf(float64(d.Beta), 0) {
+		return invalid("loss: beta %v is not a finite number > 0", d.Beta)
 	}
 	return nil
 }
@@ -77,10 +103,17 @@ func (l Loss) Elementwise(d *Datum, logprobs []float32) []float32 {
 			losses[i] = -w * p
 			continue
 		}
-		ratio := float32(math.Exp(float64(p) - float64(d.Logprobs[i])))
+		away := p - d.Logprobs[i]
+		ratio := float32(math.Exp(float64(away)))
+		clipped := max(l.ClipLow, min(l.ClipHigh, ratio))
 		gain := ratio * d.Advantages[i]
-		if l.Name == PPO {
-			gain = min(gain, max(l.ClipLow, min(l.ClipHigh, ratio))*d.Advantages[i])
+		switch l.Name {
+		case PPO:
+			gain = min(gain, clipped*d.Advantages[i])
+		case CISPO:
+			gain = clipped * d.Advantages[i] * p
+		case DRO:
+			gain = d.Advantages[i]*p - l.Beta/2*away*away
 		}
 		losses[i] = -w * gain
 	}

@@ -62,7 +62,9 @@ func TestLossValidate(t *testing.T) {
 	}{
 		{Loss{Name: CrossEntropy}, ""},
 		{Loss{Name: PPO, ClipLow: 0.5, ClipHigh: 1}, ""},
-		{Loss{}, `"" is unknown; allowed are "cross_entropy"`},
+		{Loss{}, `"" is unknown; allowed are ["cross_entropy"`},
+		{Loss{Name: CISPO}, ""},
+		{Loss{Name: DRO, Beta: -1}, "beta -1 is not"},
 		{Loss{Name: PPO, ClipLow: 1.1}, "clip_low_threshold 1.1"},
 		{Loss{Name: PPO, ClipLow: nan()}, "clip_low_threshold NaN"},
 		{Loss{Name: PPO, ClipHigh: 0.9}, "clip_high_threshold 0.9"},
@@ -70,7 +72,7 @@ func TestLossValidate(t *testing.T) {
 	} {
 		check(t, string(c.loss.Name), c.loss.Validate(), c.want)
 	}
-	if got := (Loss{Name: PPO}).WithDefaults(); got != (Loss{Name: PPO, ClipLow: 0.8, ClipHigh: 1.2}) {
+	if got := (Loss{Name: PPO}).WithDefaults(); got != (Loss{Name: PPO, ClipLow: 0.8, ClipHigh: 1.2, Beta: 0.05}) {
 		t.Errorf("defaults are %+v", got)
 	}
 }

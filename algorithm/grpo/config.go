@@ -43,7 +43,9 @@ type Config struct {
 	// Seed decides the order of the tasks and the seeds in the rollouts' metadata.
 	Seed uint64
 
-	// Loss is importance_sampling (when its name is empty) or ppo.
+	// Loss is importance_sampling (when its name is empty), ppo, cispo or dro. An
+	// engine that lacks it is agl.ErrUnimplemented before any rollout is enqueued.
+	// dro goes with PlainAdvantage.
 	Loss tinker.Loss
 	// Minibatches is the number of optimizer steps into which the data of a step
 	// is divided; zero means 1, which keeps the first update on-policy.
@@ -195,7 +197,7 @@ func (c Config) validate() error {
 		}
 	}
 	if c.Loss.Name == tinker.CrossEntropy {
-		return invalid("Loss is %q; allowed are %q and %q", c.Loss.Name, tinker.ImportanceSampling, tinker.PPO)
+		return invalid("Loss is %q; allowed are %q", c.Loss.Name, tinker.LossNames()[1:])
 	}
 	if err := c.Loss.Validate(); err != nil {
 		return invalid("%w", err)
@@ -216,6 +218,10 @@ func (c Config) validate() error {
 func (c Config) identity(source Source) map[string]string {
 	loss := c.Loss.WithDefaults()
 	adam := c.Adam.WithDefaults()
+	losses := fmt.Sprintf("%s clip=[%v, %v] plain_advantage=%t length_normalization=%t", loss.Name, loss.ClipLow, loss.ClipHigh, c.PlainAdvantage, c.LengthNormalization)
+	if loss.Name == tinker.DRO {
+		losses += fmt.Sprintf(" beta=%v", loss.Beta)
+	}
 	schedule := fmt.Sprintf("%+v", c.Schedule)
 	if !c.Schedule.Constant() {
 		schedule += fmt.Sprintf(" over %d steps", c.Steps)
@@ -227,7 +233,7 @@ func (c Config) identity(source Source) map[string]string {
 		"seed":       fmt.Sprint(c.Seed),
 		"data":       source.Fingerprint(),
 		"batch":      fmt.Sprintf("prompts=%d group=%d minibatches=%d", c.PromptsPerStep, c.GroupSize, c.Minibatches),
-		"loss":       fmt.Sprintf("%s clip=[%v, %v] plain_advantage=%t length_normalization=%t", loss.Name, loss.ClipLow, loss.ClipHigh, c.PlainAdvantage, c.LengthNormalization),
+		"loss":       losses,
 		"schedule":   schedule,
 		"adam": fmt.Sprintf("beta1=%v beta2=%v eps=%v weight_decay=%v grad_clip_norm=%v",
 			adam.Beta1, adam.Beta2, adam.Eps, adam.WeightDecay, adam.GradClipNorm),

@@ -152,6 +152,9 @@ func (m *model) forward(ctx context.Context, p tinker.ForwardParams, what effect
 	err = m.run(ctx, what, func(ctx context.Context) error {
 		data, factors := p.Data, []float32(nil)
 		if m.server.engine.Normalization == DatumMean && p.Loss.Name != tinker.CrossEntropy {
+			if p.Loss.Name == tinker.DRO {
+				return agl.Errorf(agl.CodeUnimplemented, "client: loss: this engine averages, and %q is not linear in the advantages by which that could be made up for", p.Loss.Name)
+			}
 			if m.gradient && what == accumulate {
 				return agl.Errorf(agl.CodeIllegalState, "client: this engine averages over all data since the last step; there can be one ForwardBackward for each OptimStep")
 			}

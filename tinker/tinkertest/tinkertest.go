@@ -165,14 +165,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler) // the client has left
 	}
 	serve := func() *httptest.ResponseRecorder {
-		again := r.Clone(r.Context())
-		again.Body = io.NopCloser(bytes.NewReader(body))
-		rec := httptest.NewRecorder()
-		inner.ServeHTTP(rec, again)
+		rec := pass(inner, r, r.URL.Path, body)
+		if path == wire.Sample && fault != None {
+			// No draw of a client that has gone on is left to run: some engines mind what is sampled beside training.
+			pass(inner, r, wire.Prefix+wire.RetrieveFuture, rec.Body.Bytes())
+		}
 		return rec
 	}
-	if path == wire.RetrieveFuture && disturbResult(w, fault) {
-		return
+	if path == wire.RetrieveFuture {
+		if fault == Gone {
+			serve() // gone is what there was
+		}
+		if disturbResult(w, fault) {
+			return
+		}
 	}
 	switch fault {
 	case LoseRequest:
@@ -205,6 +211,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(rec.Code)
 	// The test's client may be gone; nobody is told.
 	_, _ = w.Write(rec.Body.Bytes())
+}
+
+// pass hands a request on, with another path and body.
+func pass(to http.Handler, r *http.Request, path string, body []byte) *httptest.ResponseRecorder {
+	again := r.Clone(r.Context())
+	again.URL.Path, again.Body = path, io.NopCloser(bytes.NewReader(body))
+	rec := httptest.NewRecorder()
+	to.ServeHTTP(rec, again)
+	return rec
 }
 
 // disturbResult answers a faulty result.

@@ -101,6 +101,7 @@ type ForwardInput struct {
 const (
 	clipLow  = "clip_low_threshold"
 	clipHigh = "clip_high_threshold"
+	beta     = "beta"
 )
 
 // FromForward is the wire form of a batch.
@@ -109,9 +110,12 @@ func FromForward(p tinker.ForwardParams) ForwardInput {
 	for i, d := range p.Data {
 		in.Data[i] = FromDatum(d)
 	}
-	if p.Loss.Name == tinker.PPO {
-		l := p.Loss.WithDefaults()
+	l := p.Loss.WithDefaults()
+	switch {
+	case l.Name.Clips():
 		in.LossFnConfig = map[string]float64{clipLow: float64(l.ClipLow), clipHigh: float64(l.ClipHigh)}
+	case l.Name == tinker.DRO: // servers differ in their default
+		in.LossFnConfig = map[string]float64{beta: float64(l.Beta)}
 	}
 	return in
 }
@@ -129,8 +133,10 @@ func (in ForwardInput) Params() (tinker.ForwardParams, error) {
 			p.Loss.ClipLow = float32(v)
 		case clipHigh:
 			p.Loss.ClipHigh = float32(v)
+		case beta:
+			p.Loss.Beta = float32(v)
 		default:
-			return p, invalid("loss_fn_config: %q is unknown; allowed are %q, %q", key, clipLow, clipHigh)
+			return p, invalid("loss_fn_config: %q is unknown; allowed are %q, %q, %q", key, clipLow, clipHigh, beta)
 		}
 	}
 	for i, d := range in.Data {

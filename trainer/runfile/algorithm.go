@@ -76,11 +76,12 @@ func checkGRPO(s *yamlfile.Scope, c grpo.Config) {
 }
 
 func loss(to *tinker.Loss) yamlfile.Value {
-	name := yamlfile.Words(&to.Name, tinker.ImportanceSampling, tinker.PPO)
+	name := yamlfile.Words(&to.Name, tinker.LossNames()[1:]...)
 	return yamlfile.Short(name, yamlfile.Mapping(
 		yamlfile.Key("name", "The loss.", name).Required(),
-		yamlfile.Key("clip_low", "ppo's lower bound of the ratio of probabilities.", yamlfile.Number(&to.ClipLow, yamlfile.Above(0), yamlfile.Max(1))).Default(0.8),
-		yamlfile.Key("clip_high", "ppo's upper bound.", yamlfile.Number(&to.ClipHigh, yamlfile.Min(1))).Default(1.2),
+		yamlfile.Key("clip_low", "Lower bound of the ratio of probabilities in ppo and cispo.", yamlfile.Number(&to.ClipLow, yamlfile.Above(0), yamlfile.Max(1))).Default(0.8),
+		yamlfile.Key("clip_high", "Their upper bound.", yamlfile.Number(&to.ClipHigh, yamlfile.Min(1))).Default(1.2),
+		yamlfile.Key("beta", "Weight of dro's penalty on what has moved away from the sampler.", yamlfile.Number(&to.Beta, yamlfile.Above(0))).Default(0.05),
 	))
 }
 

@@ -89,7 +89,7 @@ func TestGRPO(t *testing.T) {
 			},
 		}},
 		Algorithm: runfile.Algorithm{GRPO: &grpo.Config{
-			Steps: 40, PromptsPerStep: 4, GroupSize: 6, Loss: tinker.Loss{Name: tinker.PPO, ClipLow: 0.9, ClipHigh: 1.5}, Minibatches: 2,
+			Steps: 40, PromptsPerStep: 4, GroupSize: 6, Loss: tinker.Loss{Name: tinker.PPO, ClipLow: 0.9, ClipHigh: 1.5, Beta: 0.2}, Minibatches: 2,
 			Schedule:       algorithm.Schedule{Peak: 3e-3, Warmup: 5, Hold: 10, Floor: 1e-4},
 			Adam:           tinker.AdamParams{Beta1: 0.8, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.01, GradClipNorm: 2},
 			PlainAdvantage: true, LengthNormalization: true, PassReward: 0.5, Validation: grpo.Validation{Every: 5, N: 50}, CheckpointEvery: 10,
