@@ -19,11 +19,13 @@ import (
 type Best struct {
 	// Prompts are the prompt templates, by name, in files beside this one.
 	Prompts []BestPrompt `json:"prompts,omitzero"`
-	// Weights is the engine's path of the last checkpoint, WeightsFile the file in
-	// which the embedded engine keeps it, from the output folder on; both are empty
-	// before the first checkpoint, and when nothing trains weights.
+	// Weights is the engine's path of the last checkpoint; WeightsFile the file in
+	// which the embedded engine keeps it, from the output folder on, Engine the URL of
+	// the engine elsewhere that has it. They are empty before the first checkpoint, and
+	// when nothing trains weights.
 	Weights     string `json:"weights,omitzero"`
 	WeightsFile string `json:"weights_file,omitzero"`
+	Engine      string `json:"engine,omitzero"`
 	// Improved is true when prompts are better than those the run began with.
 	Improved bool `json:"improved"`
 }
@@ -44,7 +46,11 @@ func (r *run) writeBest(result *Result) error {
 		resources, best.Improved = result.APO.Best.Resources, result.APO.Improved
 	case result.GRPO != nil:
 		best.Weights = result.GRPO.Weights
-		best.WeightsFile = r.weightsFile(best.Weights)
+		if t := r.cfg.File.Engine.Tinker; t == nil {
+			best.WeightsFile = r.weightsFile(best.Weights)
+		} else if best.Weights != "" {
+			best.Engine = t.Client.URL
+		}
 	}
 	const dirMode = 0o755
 	dir := r.folder.file(bestDir)

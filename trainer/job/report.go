@@ -2,6 +2,7 @@ package job
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -85,6 +86,9 @@ func (r *run) head(b *bytes.Buffer, result *Result) {
 	row("algorithm", "%s", rec.Algorithm)
 	if command := r.cfg.agentName(); command != "" {
 		row("agent", "`%s`, %d at once", cell(command), r.cfg.File.Agent.Concurrency)
+	}
+	if e := r.cfg.File.Engine; e != nil && e.Tinker != nil {
+		row("engine", "%s, %s", cell(e.Tinker.Client.URL), cell(cmp.Or(e.Tinker.Model, "its first model")))
 	}
 	row("run file", "`%s`, kept as [%s](%s), seed %d", cell(rec.Source), configFile, configFile, r.cfg.File.Seed)
 	row("began", "%s", rec.Began.Format(time.RFC3339))
