@@ -132,8 +132,8 @@ func (v *vocab) put(token string, id int32) error {
 	if id < 0 || id > maxID {
 		return fmt.Errorf("token %q has the id %d; allowed are 0 to %d", token, id, maxID)
 	}
-	for int(id) >= len(*v) {
-		*v = append(*v, make([]string, max(1024, int(id)-len(*v)+1))...)
+	if n := int(id) + 1; n > len(*v) {
+		*v = append(*v, make([]string, n-len(*v))...)
 	}
 	if old := (*v)[id]; old != "" && old != token {
 		return fmt.Errorf("tokens %q and %q both have the id %d", old, token, id)

@@ -122,6 +122,17 @@ func TestEncodeKeepsMarksOut(t *testing.T) {
 	}
 }
 
+// A vocabulary ends with its last token: a model may have rows for no more.
+func TestVocab(t *testing.T) {
+	t.Parallel()
+	for _, kind := range kinds() {
+		tok := load(t, kind)
+		if n := tok.Vocab(); tok.Decode([]int32{int32(n - 1)}) == "" {
+			t.Errorf("%s: the last of %d ids has no token", kind, n)
+		}
+	}
+}
+
 func TestUnknownIDs(t *testing.T) {
 	t.Parallel()
 	tok := load(t, "onedigit")
