@@ -1,20 +1,48 @@
 package algorithm
 
 import (
+	"fmt"
 	"math"
+	"slices"
 
 	"github.com/agl-go/agl"
 )
 
 // Schedule is a learning rate that rises linearly over Warmup steps to Peak,
-// stays there for Hold steps, and falls along a half cosine to Floor at the last
-// step (Loshchilov & Hutter 2017, arXiv:1608.03983, eq. 5, one cycle). With
-// Floor = Peak it is constant after the warm-up.
+// stays there for Hold steps, and falls to Floor at the last step. With
+// Floor = Peak it is constant after the warm-up. The rate of a step is a function
+// of the step and their number alone, so a resumed run follows the same curve.
 type Schedule struct {
 	Peak   float64
 	Warmup int
 	Hold   int
 	Floor  float64
+	// Decay is the form of the fall; empty means Cosine.
+	Decay Decay
+}
+
+// Decay is how a learning rate falls.
+type Decay string
+
+// The forms of decay.
+const (
+	// Cosine falls along a half cosine (Loshchilov & Hutter 2017, arXiv:1608.03983,
+	// eq. 5, one cycle).
+	Cosine Decay = "cosine"
+	// Linear falls in a line.
+	Linear Decay = "linear"
+)
+
+// Decays are all of them.
+func Decays() []Decay { return []Decay{Cosine, Linear} }
+
+// String tells schedules apart.
+func (s Schedule) String() string {
+	text := fmt.Sprintf("{Peak:%v Warmup:%d Hold:%d Floor:%v", s.Peak, s.Warmup, s.Hold, s.Floor)
+	if s.Decay == Linear { // the other is older than the choice
+		text += " Decay:linear"
+	}
+	return text + "}"
 }
 
 // Rate returns the learning rate of a step in [0, steps).
@@ -24,6 +52,9 @@ func (s Schedule) Rate(step, steps int) float64 {
 	}
 	begin := s.Warmup + s.Hold
 	progress := float64(max(step-begin, 0)) / float64(max(steps-begin, 1))
+	if s.Decay == Linear {
+		return s.Floor + (s.Peak-s.Floor)*max(1-progress, 0)
+	}
 	return s.Floor + (s.Peak-s.Floor)*(1+math.Cos(math.Pi*progress))/2
 }
 
@@ -36,6 +67,8 @@ func (s Schedule) Validate() error {
 		return agl.Errorf(agl.CodeInvalid, "Schedule.Floor is %v, must be between 0 and Peak (%v)", s.Floor, s.Peak)
 	case s.Warmup < 0:
 		return agl.Errorf(agl.CodeInvalid, "Schedule.Warmup is %d, must not be negative", s.Warmup)
+	case s.Decay != "" && !slices.Contains(Decays(), s.Decay):
+		return agl.Errorf(agl.CodeInvalid, "Schedule.Decay is %q; allowed are %q", s.Decay, Decays())
 	case s.Hold < 0:
 		return agl.Errorf(agl.CodeInvalid, "Schedule.Hold is %d, must not be negative", s.Hold)
 	}

@@ -5,12 +5,29 @@ import "math"
 // advantageEpsilon keeps the division by a tiny standard deviation in bounds.
 const advantageEpsilon = 1e-4
 
-// advantages returns the advantage of each rollout of a group over the group:
-// (R − mean)/(std + 1e-4) with the population's standard deviation (DeepSeekMath,
-// arXiv:2402.03300, §4.1.2), or R − mean when plain is set (Dr. GRPO,
-// arXiv:2503.20783, §3.2). ok is false when there is none to be had: fewer than
-// two rewards, or all equal.
-func advantages(rewards []float64, plain bool) (adv []float64, ok bool) {
+// Baseline is what a rollout's reward is compared with.
+type Baseline string
+
+// The baselines.
+const (
+	// GroupMean is the mean of the group, the rollout's own reward included:
+	// (R − mean)/(std + 1e-4) with the population's standard deviation (DeepSeekMath,
+	// arXiv:2402.03300, §4.1.2), or R − mean with Config.PlainAdvantage (Dr. GRPO,
+	// arXiv:2503.20783, §3.2).
+	GroupMean Baseline = "group_mean"
+	// LeaveOneOut is the mean of the others of the group (RLOO, Ahmadian et al.
+	// 2024, arXiv:2402.14740, eq. 8), which is n/(n−1) times R − mean and leaves
+	// the gradient unbiased. It is divided by nothing.
+	LeaveOneOut Baseline = "leave_one_out"
+)
+
+// Baselines are all of them.
+func Baselines() []Baseline { return []Baseline{GroupMean, LeaveOneOut} }
+
+// advantages returns the advantage of each rollout of a group over its baseline;
+// plain leaves out the division by the standard deviation. ok is false when there
+// is none to be had: fewer than two rewards, or all equal.
+func advantages(rewards []float64, baseline Baseline, plain bool) (adv []float64, ok bool) {
 	n := float64(len(rewards))
 	mean := 0.0
 	varied := false
@@ -22,7 +39,10 @@ func advantages(rewards []float64, plain bool) (adv []float64, ok bool) {
 		return nil, false
 	}
 	scale := 1.0
-	if !plain {
+	switch {
+	case baseline == LeaveOneOut:
+		scale = n / (n - 1)
+	case !plain:
 		variance := 0.0
 		for _, r := range rewards {
 			variance += (r - mean) * (r - mean) / n

@@ -39,6 +39,9 @@ func (r *run) tally(groups []group, report *StepReport) {
 		}
 		sum += s.reward
 		tally.Add(s.form, s.reward >= r.cfg.PassReward)
+		if s.truncated {
+			report.Truncated++
+		}
 		report.Calls += s.calls
 		report.ContinuedCalls += s.continued
 		report.PrefixMismatches += s.mismatches
@@ -63,7 +66,7 @@ func (r *run) groupData(g group, report *StepReport) []tinker.Datum {
 			rewards = append(rewards, s.reward)
 		}
 	}
-	adv, ok := advantages(rewards, r.cfg.PlainAdvantage)
+	adv, ok := advantages(rewards, r.cfg.Baseline, r.cfg.PlainAdvantage)
 	if !ok {
 		return nil
 	}
@@ -73,13 +76,16 @@ func (r *run) groupData(g group, report *StepReport) []tinker.Datum {
 		if s.mask != "" {
 			continue
 		}
-		weight := r.weight(s, report)
+		weight, advantage := r.weight(s, report), adv[at]
+		at++
+		if s.truncated && r.cfg.MaskTruncated {
+			continue
+		}
 		for _, t := range s.sequences {
-			if d, ok := datum(t, float32(weight), float32(adv[at])); ok {
+			if d, ok := datum(t, float32(weight), float32(advantage)); ok {
 				data = append(data, d)
 			}
 		}
-		at++
 	}
 	return data
 }

@@ -26,6 +26,7 @@ type sample struct {
 	calls      int // to the model
 	continued  int // calls that extend an earlier one
 	mismatches int // calls that do not extend the one before
+	truncated  bool
 	sequences  []adapter.Trajectory
 	lack       lack
 }
@@ -126,6 +127,7 @@ func (r *run) read(ctx context.Context, task jsontext.Value, e *algorithm.Episod
 	s.reward, s.mask = e.Credit(merged.Reward)
 	s.calls, s.continued, s.mismatches = merged.Report.Calls, merged.Report.Continued, len(merged.Report.Mismatches)
 	s.sequences = merged.Trajectories
+	s.truncated = truncated(s.sequences)
 	s.lack = lackOf(e.Rollout.RolloutID, merged.Report)
 	if s.mask == "" && s.lack.lacking > 0 {
 		s.mask = algorithm.MaskMalformed
@@ -137,6 +139,18 @@ func (r *run) read(ctx context.Context, task jsontext.Value, e *algorithm.Episod
 		}
 	}
 	return s
+}
+
+// truncated reports whether a reply was cut because it, or the context, was full.
+func truncated(sequences []adapter.Trajectory) bool {
+	for _, t := range sequences {
+		for _, reply := range t.Replies {
+			if reply.FinishReason == "length" || reply.FinishReason == "max_tokens" {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // lackOf finds the calls that were recorded as text alone, or have no reply.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -58,9 +60,20 @@ type Config struct {
 	// zero Beta2 means 0.98 and a zero GradClipNorm 1; other zero values are the
 	// protocol's.
 	Adam tinker.AdamParams
+	// Baseline is what a rollout's reward is compared with; empty means GroupMean.
+	Baseline Baseline
 	// PlainAdvantage leaves out the division by the standard deviation, as Dr.
-	// GRPO does (arXiv:2503.20783, §3.2).
+	// GRPO does (arXiv:2503.20783, §3.2). LeaveOneOut never divides.
 	PlainAdvantage bool
+	// KL holds the model near a reference.
+	KL KL
+	// MaskTruncated leaves rollouts with a reply that was cut, because it or the
+	// context was full, out of the loss: the overlong filtering of DAPO
+	// (arXiv:2503.14476, §3.4). Their rewards still count in the group, so a cut
+	// rollout that failed says that the others did well and nothing of its own
+	// tokens. By default they are learned from like all others, which teaches
+	// to come to an end where the limit is meant.
+	MaskTruncated bool
 	// LengthNormalization gives every rollout the same weight, whatever its number
 	// of sampled tokens: the 1/|oᵢ| of DeepSeekMath's eq. 3.
 	LengthNormalization bool
@@ -157,6 +170,9 @@ func (c Config) withDefaults() Config {
 	if c.Loss.Name == "" {
 		c.Loss.Name = tinker.ImportanceSampling
 	}
+	if c.Baseline == "" {
+		c.Baseline = GroupMean
+	}
 	c.Rollout = c.Rollout.WithDefaults()
 	if !c.Rollout.TimeoutSeconds.Valid {
 		c.Rollout.TimeoutSeconds = agl.Some[float64](defaultTimeout)
@@ -202,6 +218,20 @@ func (c Config) validate() error {
 	if err := c.Loss.Validate(); err != nil {
 		return invalid("%w", err)
 	}
+	if !slices.Contains(Baselines(), c.Baseline) {
+		return invalid("Baseline is %q; allowed are %q", c.Baseline, Baselines())
+	}
+	if !(c.KL.Coefficient >= 0) || math.IsInf(c.KL.Coefficient, 0) {
+		return invalid("KL.Coefficient is %v, must be a finite number ≥ 0", c.KL.Coefficient)
+	}
+	if c.KL.Reference != "" {
+		if c.KL.Coefficient == 0 {
+			return invalid("KL.Reference is %q without a Coefficient", c.KL.Reference)
+		}
+		if p, err := tinker.ParsePath(c.KL.Reference); err != nil || p.Kind != tinker.KindCheckpoint {
+			return invalid("KL.Reference is %q, must be a checkpoint, tinker://<model>/weights/<name>", c.KL.Reference)
+		}
+	}
 	if err := c.Schedule.Validate(); err != nil {
 		return invalid("%w", err)
 	}
@@ -222,7 +252,17 @@ func (c Config) identity(source Source) map[string]string {
 	if loss.Name == tinker.DRO {
 		losses += fmt.Sprintf(" beta=%v", loss.Beta)
 	}
-	schedule := fmt.Sprintf("%+v", c.Schedule)
+	// What is off is not named, so that older checkpoints are still the same run's.
+	if c.Baseline != GroupMean {
+		losses += fmt.Sprintf(" baseline=%s", c.Baseline)
+	}
+	if c.KL.Coefficient != 0 {
+		losses += fmt.Sprintf(" kl=%v reference=%q", c.KL.Coefficient, c.KL.Reference)
+	}
+	if c.MaskTruncated {
+		losses += " mask_truncated=true"
+	}
+	schedule := c.Schedule.String()
 	if !c.Schedule.Constant() {
 		schedule += fmt.Sprintf(" over %d steps", c.Steps)
 	}

@@ -10,12 +10,15 @@
 //
 //	J = Σᵢ wᵢ · Σₜ rᵢₜ·Âᵢ,   rᵢₜ = π(oᵢₜ)/π_sampler(oᵢₜ),   Âᵢ = (Rᵢ − mean R)/(std R + 1e-4)
 //
-// over the rollouts i of all groups, mean and std being those of i's group. All
+// over the rollouts i of all groups, mean and std being those of i's group (see
+// [Baseline] and Config.PlainAdvantage for others). [KL] puts the KL term back, as a
+// part of the reward. All
 // tokens of a step weigh the same, wᵢ = 1/Σⱼ|oⱼ|, as in DAPO (Yu et al. 2025,
 // arXiv:2503.14476, eq. 8): DeepSeekMath's wᵢ = 1/(N·|oᵢ|) favours long wrong
 // answers (Dr. GRPO, Liu et al. 2025, arXiv:2503.20783, §3). See
 // Config.LengthNormalization and Config.PlainAdvantage for these two papers'
-// forms. With the ppo loss the ratio is clipped as in eq. 3. Only tokens that the
+// forms. With the ppo loss the ratio is clipped as in eq. 3; cispo and dro are
+// others. Only tokens that the
 // model wrote count; all turns of a rollout whose prompts extend each other are
 // one sequence.
 //

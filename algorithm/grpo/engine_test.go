@@ -2,10 +2,14 @@ package grpo_test
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/grpo"
 	"github.com/agl-go/agl/store/memory/memorytest"
 	"github.com/agl-go/agl/tinker"
@@ -22,7 +26,7 @@ func TestLosses(t *testing.T) {
 			t.Parallel()
 			st := memorytest.Open(t)
 			r := newRemote(t, tinkertest.EngineConfig{}, server.Config{}, client.Config{}, nil)
-			_, steps, err := r.process(t, st, "", func(c *grpo.Config) {
+			_, steps, err := r.process(t, st, "", func(c *grpo.Config, _ *speller) {
 				c.Loss = tinker.Loss{Name: loss}
 				c.PlainAdvantage = loss == tinker.DRO
 				c.Steps, c.GroupSize, c.Minibatches = 30, 8, 2
@@ -52,12 +56,179 @@ func TestRefusesLoss(t *testing.T) {
 	st := memorytest.Open(t)
 	has := []tinker.LossName{tinker.CrossEntropy, tinker.ImportanceSampling}
 	r := newRemote(t, tinkertest.EngineConfig{Losses: has}, server.Config{}, client.Config{}, nil)
-	_, _, err := r.process(t, st, "", func(c *grpo.Config) { c.Loss.Name = tinker.CISPO })
+	_, _, err := r.process(t, st, "", func(c *grpo.Config, _ *speller) { c.Loss.Name = tinker.CISPO })
 	if !errors.Is(err, agl.ErrUnimplemented) || !strings.Contains(err.Error(), `the engine has no loss "cispo", only ["cross_entropy" "importance_sampling"]`) {
 		t.Errorf("error %v", err)
 	}
 	page, err := st.QueryRollouts(t.Context(), agl.QueryRolloutsParams{})
 	if err != nil || len(page.Items) > 0 {
 		t.Errorf("%d rollouts were enqueued (%v)", len(page.Items), err)
+	}
+}
+
+// trained is the steps and the end of a run over HTTP.
+func trained(t *testing.T, ec tinkertest.EngineConfig, sc server.Config, cc client.Config, edit func(*grpo.Config, *speller)) (steps []grpo.StepReport, end ending, r *remote) {
+	t.Helper()
+	r = newRemote(t, ec, sc, cc, nil)
+	summary, steps, err := r.process(t, memorytest.Open(t), t.TempDir(), edit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return steps, r.ending(t, summary), r
+}
+
+// TestMeanEngine: where the engine takes the mean of its data as SkyRL does, the same run gives the same weights to
+// float tolerance as on one that sums.
+func TestMeanEngine(t *testing.T) {
+	t.Parallel()
+	for _, loss := range []tinker.LossName{tinker.ImportanceSampling, tinker.PPO, tinker.CISPO} {
+		t.Run(string(loss), func(t *testing.T) {
+			t.Parallel()
+			edit := func(c *grpo.Config, agent *speller) {
+				c.Loss.Name, c.Minibatches, c.GroupSize = loss, 2, 4
+				agent.stop = []int32{0, 1} // so that replies differ in length
+				agent.frozen = true        // one token that is drawn otherwise, by the last bit, makes another run
+			}
+			sc := server.Config{Order: server.Ignored, Silent: true}
+			_, want, _ := trained(t, tinkertest.EngineConfig{}, server.Config{}, client.Config{}, edit)
+			cc := client.Config{Engine: &client.Engine{Normalization: client.DatumMean, ImmutableSnapshots: true, Losses: []tinker.LossName{tinker.CrossEntropy, loss, tinker.ImportanceSampling}}}
+			_, got, _ := trained(t, tinkertest.EngineConfig{DatumMean: true}, sc, cc, edit)
+			if d := distance(want.Probe, got.Probe); d > 1e-3 || d == 0 {
+				t.Errorf("log-probabilities differ by %v, want rounding", d)
+			}
+			// That the engine does average is seen by who does not know it.
+			cc.Engine.Normalization = client.Sum
+			_, other, _ := trained(t, tinkertest.EngineConfig{DatumMean: true}, sc, cc, edit)
+			if d := distance(want.Probe, other.Probe); d < 1e-2 {
+				t.Errorf("without a correction log-probabilities differ by %v only", d)
+			}
+		})
+	}
+}
+
+// distance is the largest difference of two probes.
+func distance(a, b [][]float32) float64 {
+	most := 0.0
+	for k := range a {
+		for i := range a[k] {
+			most = max(most, math.Abs(float64(a[k][i]-b[k][i])))
+		}
+	}
+	return most
+}
+
+// TestNewestOnly: on an engine whose snapshots change, a run samples none but the newest and none beside training, and
+// ends as elsewhere.
+func TestNewestOnly(t *testing.T) {
+	t.Parallel()
+	kl := func(c *grpo.Config, _ *speller) { c.KL.Coefficient = 0.01 }
+	_, want, _ := trained(t, tinkertest.EngineConfig{}, server.Config{}, client.Config{}, kl)
+	// The engine alone minds, so that it is the run's order that is seen and not the client's gate.
+	_, got, r := trained(t, tinkertest.EngineConfig{NewestOnly: true}, server.Config{}, client.Config{Engine: &client.Engine{ImmutableSnapshots: true}}, kl)
+	if list := r.engine.Violations(); len(list) > 0 {
+		t.Error(list)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestKL: the penalty holds the model near its reference, and there is none at the first step. Off, it changes nothing.
+func TestKL(t *testing.T) {
+	t.Parallel()
+	run := func(coefficient float64) ([]grpo.StepReport, ending, *remote) {
+		return trained(t, tinkertest.EngineConfig{}, server.Config{}, client.Config{}, func(c *grpo.Config, _ *speller) {
+			c.GroupSize, c.Steps, c.KL.Coefficient = 6, 40, coefficient
+		})
+	}
+	plain, off, _ := run(0)
+	free, _, _ := run(1e-9) // measures, and moves nothing that counts
+	held, _, _ := run(1)
+	if free[0].KL != 0 || held[0].KL != 0 {
+		t.Errorf("KL of the first step: %v, %v; want 0", free[0].KL, held[0].KL)
+	}
+	last := func(steps []grpo.StepReport) (kl float64) {
+		for _, s := range steps[len(steps)-10:] {
+			kl += s.KL / 10
+		}
+		return kl
+	}
+	if a, b := last(free), last(held); a < 0.2 || b > a/2 {
+		t.Errorf("KL at the end is %v, and %v with a penalty; want at most half", a, b)
+	}
+	for _, s := range plain {
+		if s.KL != 0 {
+			t.Errorf("step %d: KL %v without a reference", s.Step, s.KL)
+		}
+	}
+	_, again, _ := trained(t, tinkertest.EngineConfig{}, server.Config{}, client.Config{}, func(c *grpo.Config, _ *speller) { c.GroupSize, c.Steps = 6, 40 })
+	if diff := cmp.Diff(off, again); diff != "" {
+		t.Errorf("a coefficient of 0 is not none: %s", diff)
+	}
+}
+
+// TestKLReference: a checkpoint can be the reference, and a resumed run has the same one.
+func TestKLReference(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t, tinkertest.EngineConfig{}, server.Config{}, client.Config{}, nil)
+	st := memorytest.Open(t)
+	summary, _, err := r.process(t, st, t.TempDir(), func(c *grpo.Config, _ *speller) { c.Steps = 8 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := t.TempDir()
+	edit := func(steps int) func(*grpo.Config, *speller) {
+		return func(c *grpo.Config, _ *speller) {
+			c.Steps, c.Schedule = steps, algorithm.Schedule{Peak: 4e-3, Floor: 4e-3}
+			c.KL = grpo.KL{Coefficient: 0.1, Reference: summary.Weights}
+		}
+	}
+	_, whole, err := r.process(t, st, t.TempDir(), edit(8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if whole[0].KL == 0 {
+		t.Error("the first step has the reference's weights")
+	}
+	var parts []grpo.StepReport
+	for _, steps := range []int{4, 8} {
+		_, part, err := r.process(t, st, out, edit(steps))
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts = append(parts, part...)
+	}
+	for i := range whole {
+		if len(parts) != len(whole) || parts[i].KL != whole[i].KL || parts[i].Loss != whole[i].Loss {
+			t.Fatalf("step %d of %d: KL and loss differ from those of a run in one piece", i+1, len(parts))
+		}
+	}
+	_, _, err = r.process(t, st, "", func(c *grpo.Config, _ *speller) {
+		c.KL = grpo.KL{Coefficient: 0.1, Reference: "tinker://nobody/weights/x"}
+	})
+	if !errors.Is(err, agl.ErrNotFound) || !strings.Contains(err.Error(), "load the reference of KL from tinker://nobody/weights/x") {
+		t.Errorf("an unknown reference: %v", err)
+	}
+}
+
+// TestTruncated: replies that were cut are counted and, if they are to be, left out of the loss, but not of the group.
+func TestTruncated(t *testing.T) {
+	t.Parallel()
+	one := func(mask bool) grpo.StepReport {
+		steps, _, _ := trained(t, tinkertest.EngineConfig{}, server.Config{}, client.Config{}, func(c *grpo.Config, agent *speller) {
+			c.Steps, c.GroupSize, c.MaskTruncated = 1, 8, mask
+			agent.stop = []int32{0, 1, 2} // of seven tokens end a reply before it is cut
+		})
+		return steps[0]
+	}
+	kept, masked := one(false), one(true)
+	if kept.Truncated == 0 || kept.Truncated == kept.Rollouts || kept.Truncated != masked.Truncated {
+		t.Fatalf("%d and %d of %d rollouts are cut", kept.Truncated, masked.Truncated, kept.Rollouts)
+	}
+	if kept.Sequences != kept.Rollouts || masked.Sequences != kept.Rollouts-kept.Truncated {
+		t.Errorf("%d and %d sequences of %d rollouts, %d of them cut", kept.Sequences, masked.Sequences, kept.Rollouts, kept.Truncated)
+	}
+	if kept.RewardMean != masked.RewardMean || kept.GroupsUsed != masked.GroupsUsed || len(masked.Masked) > 0 {
+		t.Errorf("the group changed: %+v and %+v", kept, masked)
 	}
 }

@@ -33,9 +33,10 @@ const faultSteps = 20
 
 // remote is a run of the algorithm on an engine behind HTTP, all in one process and without a socket.
 type remote struct {
-	engine *tinkertest.Engine
-	fake   *tinkertest.Server
-	cfg    client.Config
+	service *policy.Service
+	engine  *tinkertest.Engine // around service
+	fake    *tinkertest.Server
+	cfg     client.Config
 }
 
 func newRemote(t *testing.T, ec tinkertest.EngineConfig, sc server.Config, cc client.Config, fault func(tinkertest.Call) tinkertest.Fault) *remote {
@@ -45,7 +46,7 @@ func newRemote(t *testing.T, ec tinkertest.EngineConfig, sc server.Config, cc cl
 		t.Fatal(err)
 	}
 	ec.Service = service
-	r := &remote{cfg: cc}
+	r := &remote{service: service, cfg: cc}
 	if r.engine, err = tinkertest.NewEngine(ec); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func newRemote(t *testing.T, ec tinkertest.EngineConfig, sc server.Config, cc cl
 }
 
 // process is one process of a run: it opens a client, and goes on from what the one before left in out.
-func (r *remote) process(t *testing.T, st agl.Store, out string, edit func(*grpo.Config)) (summary grpo.Summary, steps []grpo.StepReport, err error) {
+func (r *remote) process(t *testing.T, st agl.Store, out string, edit func(*grpo.Config, *speller)) (summary grpo.Summary, steps []grpo.StepReport, err error) {
 	t.Helper()
 	service, err := client.New(r.cfg)
 	if err != nil {
@@ -80,7 +81,7 @@ func (r *remote) process(t *testing.T, st agl.Store, out string, edit func(*grpo
 		OutDir: out, CheckpointEvery: 4,
 	}
 	if edit != nil {
-		edit(&cfg)
+		edit(&cfg, agent)
 	}
 	workers, err := runner.New(runner.Config{
 		Store: st, Agent: agl.AgentFunc(agent.run), HeartbeatInterval: time.Hour, GracePeriod: 5 * time.Second,
@@ -89,12 +90,12 @@ func (r *remote) process(t *testing.T, st agl.Store, out string, edit func(*grpo
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
+	ctx, end := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- workers.Run(ctx) }()
 	g := newGRPO(t, cfg)
 	err = g.Run(t.Context(), agl.AlgorithmInput{Store: st, Train: tasks(t)})
-	stop()
+	end()
 	if err := errors.Join(<-done, service.Close()); err != nil {
 		t.Error(err)
 	}
@@ -106,10 +107,15 @@ func (r *remote) process(t *testing.T, st agl.Store, out string, edit func(*grpo
 type speller struct {
 	service tinker.Service
 	model   tinker.SamplingClient // of the step; changed while no agent runs
+	stop    []int32
+	frozen  bool // samples what was published first, ever after
 }
 
 // Publish implements grpo.Publisher.
 func (s *speller) Publish(ctx context.Context, p grpo.Publication) (err error) {
+	if s.frozen && s.model != nil {
+		return nil
+	}
 	s.model, err = s.service.NewSamplingClient(ctx, tinker.NewSamplingClientParams{Path: p.Snapshot})
 	return err
 }
@@ -126,7 +132,7 @@ func (s *speller) run(ctx context.Context, t agl.Task) (agl.Result, error) {
 		return agl.Result{}, err
 	}
 	prompt := []int32{in.Digit}
-	res, err := s.model.Sample(ctx, tinker.SampleParams{Prompt: prompt, MaxTokens: 3, Temperature: 1, Seed: new(place.Seed >> 22)})
+	res, err := s.model.Sample(ctx, tinker.SampleParams{Prompt: prompt, MaxTokens: 3, Temperature: 1, Seed: new(place.Seed >> 22), Stop: s.stop})
 	if err != nil {
 		return agl.Result{}, &agl.OutcomeError{Kind: agl.OutcomeModelError, Err: err}
 	}
@@ -146,6 +152,7 @@ func (s *speller) run(ctx context.Context, t agl.Task) (agl.Result, error) {
 		{Key: agl.AttrPromptTokenIDs, Value: toInts(prompt)},
 		{Key: agl.AttrResponseTokenIDs, Value: toInts(reply.Tokens)},
 		{Key: agl.AttrLogprobsContent, Value: string(append(content, ']'))},
+		{Key: agl.AttrGenAICompletion + ".0.finish_reason", Value: string(reply.StopReason)},
 	})
 	attrs, err := agl.RewardAttributes(agl.Reward{Name: "primary", Value: reward})
 	if err != nil {
@@ -166,7 +173,7 @@ func (r *remote) ending(t *testing.T, s grpo.Summary) ending {
 	if !ok {
 		t.Fatalf("nobody saved the weights %q", s.Weights)
 	}
-	return ending{history, probe(t, r.engine, s.Weights)}
+	return ending{history, probe(t, r.service, s.Weights)}
 }
 
 // TestFaults meets one fault of each kind at requests of a run of 20 steps, on engines that run a repeat once, that
@@ -189,7 +196,7 @@ func TestFaults(t *testing.T) {
 		t.Fatalf("the run without faults made %d steps and %d requests, want %d steps", len(want.History), calls, faultSteps)
 	}
 	// A prime, so that all kinds of requests are met.
-	stride := 97
+	stride := 151
 	if *everyFault {
 		stride = 1
 	}

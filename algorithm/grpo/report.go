@@ -34,6 +34,13 @@ type StepReport struct {
 	ContinuedCalls   int `json:"continued_calls"`
 	PrefixMismatches int `json:"prefix_mismatches"`
 	Spans            int `json:"spans"`
+	// Truncated rollouts have a reply that was cut because it, or the context, was
+	// full.
+	Truncated int `json:"truncated,omitzero"`
+
+	// KL is the mean over the tokens that were trained on of how much likelier, in
+	// nats, they are under the policy than under the reference; 0 without Config.KL.
+	KL float64 `json:"kl,omitzero"`
 
 	Updates      int     `json:"updates"` // optimizer steps
 	Loss         float64 `json:"loss"`

@@ -76,8 +76,9 @@ type run struct {
 	checkpoints *algorithm.Checkpoints // nil without an OutDir
 	identity    map[string]string
 	client      tinker.TrainingClient
-	vocab       int // of the model; 0 is unknown
-	context     int // of the model, in tokens; 0 is unknown
+	reference   tinker.TrainingClient // of KL; nil without it
+	vocab       int                   // of the model; 0 is unknown
+	context     int                   // of the model, in tokens; 0 is unknown
 	metrics     *metricsFile
 
 	step      int // steps done
@@ -146,6 +147,9 @@ func (r *run) checkEngine(ctx context.Context) error {
 	if !slices.Contains(can.Losses, r.cfg.Loss.Name) {
 		return agl.Errorf(agl.CodeUnimplemented, "the engine has no loss %q, only %q", r.cfg.Loss.Name, can.Losses)
 	}
+	if !can.SummedLoss {
+		r.cfg.Logger.WarnContext(ctx, "the engine normalises losses in a way of its own, so that a learning rate may mean another than elsewhere")
+	}
 	if r.cfg.InitialWeights != "" && !can.OptimizerOptional {
 		r.cfg.Logger.WarnContext(ctx, "the engine restores the optimizer's state together with the initial weights")
 	}
@@ -165,6 +169,9 @@ func (r *run) openModel(ctx context.Context) error {
 		return err
 	}
 	r.client = client
+	if err := r.openReference(ctx); err != nil {
+		return err
+	}
 	info, err := client.Info(ctx)
 	if err != nil {
 		return fmt.Errorf("describe model: %w", err)
@@ -300,8 +307,10 @@ func (r *run) summary() Summary {
 // close gives back what open took.
 func (r *run) close(ctx context.Context) error {
 	err := r.metrics.close()
-	if r.client != nil {
-		err = errors.Join(err, r.client.Unload(ctx))
+	for _, client := range []tinker.TrainingClient{r.client, r.reference} {
+		if client != nil {
+			err = errors.Join(err, client.Unload(ctx))
+		}
 	}
 	return err
 }

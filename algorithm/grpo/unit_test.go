@@ -40,7 +40,7 @@ func TestAdvantages(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			got, ok := advantages(tc.rewards, tc.plain)
+			got, ok := advantages(tc.rewards, GroupMean, tc.plain)
 			if ok != (tc.want != nil) || len(got) != len(tc.want) {
 				t.Fatalf("got %v, %v, want %v", got, ok, tc.want)
 			}
@@ -50,6 +50,55 @@ func TestAdvantages(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Each rollout against the mean of the others, and nothing divides.
+func TestLeaveOneOut(t *testing.T) {
+	t.Parallel()
+	rewards := []float64{0, 1, 0.25, 1}
+	for _, plain := range []bool{false, true} {
+		got, ok := advantages(rewards, LeaveOneOut, plain)
+		if !ok {
+			t.Fatal("no advantage")
+		}
+		for i, r := range rewards {
+			others := 0.0
+			for j, o := range rewards {
+				if j != i {
+					others += o / 3
+				}
+			}
+			if math.Abs(got[i]-(r-others)) > 1e-12 {
+				t.Errorf("rollout %d: %v, want %v", i, got[i], r-others)
+			}
+		}
+	}
+	if _, ok := advantages([]float64{1, 1}, LeaveOneOut, false); ok {
+		t.Error("equal rewards have an advantage")
+	}
+}
+
+func TestPenalize(t *testing.T) {
+	t.Parallel()
+	data := []tinker.Datum{
+		{Weights: []float32{0, 0.5, 0.5}, Logprobs: []float32{0, -1, -2}, Advantages: []float32{0, 1, 1}},
+		{Weights: []float32{0.5}, Logprobs: []float32{-0.5}, Advantages: []float32{-1}},
+	}
+	// d is 0.5, -1 and 2: likelier, less likely and much likelier than before.
+	kl, err := penalize(data, [][]float32{{-7, -1.5, -1}, {-2.5}}, 0.1)
+	if err != nil || math.Abs(kl-0.5) > 1e-6 {
+		t.Fatalf("KL %v (%v), want 0.5", kl, err)
+	}
+	for k, want := range [][]float32{{0, 1, 1.15}, {-1.15}} {
+		for i := range want {
+			if got := data[k].Advantages[i]; math.Abs(float64(got-want[i])) > 1e-6 {
+				t.Errorf("datum %d, position %d: advantage %v, want %v", k, i, got, want[i])
+			}
+		}
+	}
+	if _, err := penalize(data, [][]float32{{-7, -1.5}, {-2.5}}, 0.1); err == nil {
+		t.Error("too few log-probabilities are no error")
 	}
 }
 

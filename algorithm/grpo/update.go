@@ -20,6 +20,9 @@ func (r *run) update(ctx context.Context, data []tinker.Datum, report *StepRepor
 			return fmt.Errorf("the recorded tokens do not fit the model that is trained; do the agents call another one? %w", err)
 		}
 	}
+	if err := r.shape(ctx, data, report); err != nil {
+		return err
+	}
 	adam := r.cfg.Adam
 	adam.LearningRate = r.cfg.Schedule.Rate(report.Step-1, r.cfg.Steps)
 	n := min(r.cfg.Minibatches, len(data))

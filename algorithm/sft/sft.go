@@ -117,7 +117,7 @@ func (c Config) identity() map[string]string {
 		"model_seed": fmt.Sprint(c.Model.Seed),
 		"data":       c.Source.Fingerprint(),
 		"steps":      fmt.Sprint(c.Steps),
-		"schedule":   fmt.Sprintf("%+v", c.Schedule),
+		"schedule":   c.Schedule.String(),
 		"adam": fmt.Sprintf("beta1=%v beta2=%v eps=%v weight_decay=%v grad_clip_norm=%v",
 			c.Adam.Beta1, c.Adam.Beta2, c.Adam.Eps, c.Adam.WeightDecay, c.Adam.GradClipNorm),
 	}

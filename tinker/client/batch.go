@@ -154,6 +154,53 @@ func merge(parts []tinker.ForwardResult) tinker.ForwardResult {
 	return out
 }
 
+// summed adds the gradient of the sum of a batch's losses on an engine that averages.
+//
+// The gradient of cross_entropy is that of importance_sampling where the sampler's log-probabilities are those of
+// now, and that one can be scaled: a forward pass goes first. An engine without importance_sampling averages.
+func (m *model) summed(ctx context.Context, p tinker.ForwardParams, what effect) (tinker.ForwardResult, error) {
+	if m.gradient {
+		return tinker.ForwardResult{}, agl.Errorf(agl.CodeIllegalState, "client: this engine averages over all data since the last step; there can be one ForwardBackward for each OptimStep")
+	}
+	sent := p
+	switch {
+	case p.Loss.Name == tinker.DRO:
+		return tinker.ForwardResult{}, agl.Errorf(agl.CodeUnimplemented, "client: loss: this engine averages, and %q is not linear in the advantages by which that could be made up for", p.Loss.Name)
+	case p.Loss.Name == tinker.CrossEntropy && !m.server.engine.sums():
+		return m.pass(ctx, p, what)
+	case p.Loss.Name == tinker.CrossEntropy:
+		now, err := m.pass(ctx, p, reads)
+		if err != nil {
+			return tinker.ForwardResult{}, err
+		}
+		sent = tinker.ForwardParams{Loss: tinker.Loss{Name: tinker.ImportanceSampling}, Data: slices.Clone(p.Data)}
+		for i := range sent.Data {
+			d := &sent.Data[i]
+			d.Logprobs, d.Advantages = now.Logprobs[i], slices.Repeat([]float32{1}, len(d.Input))
+		}
+	}
+	data, factors, err := scale(sent)
+	if err != nil {
+		return tinker.ForwardResult{}, err
+	}
+	res, err := m.pass(ctx, tinker.ForwardParams{Data: data, Loss: sent.Loss}, what)
+	if err != nil {
+		return tinker.ForwardResult{}, err
+	}
+	if p.Loss.Name != tinker.CrossEntropy {
+		unscale(&res, factors)
+		return res, nil
+	}
+	res.Loss = 0
+	for i := range res.Losses {
+		res.Losses[i] = p.Loss.Elementwise(&p.Data[i], res.Logprobs[i])
+		for _, v := range res.Losses[i] {
+			res.Loss += float64(v)
+		}
+	}
+	return res, nil
+}
+
 // scale makes a batch for an engine that averages: it returns data whose advantages make the average the sum,
 // and the factor of each datum. The losses that have advantages are linear in them, as r·A and
 // min(r·A, clip(r)·A) are for a positive factor.

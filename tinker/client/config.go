@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,9 +35,10 @@ const (
 	// Sum adds the losses of all positions and data, as the protocol means it.
 	Sum Normalization = "sum"
 	// DatumMean divides the loss of each datum by the sum of its weights, and takes the mean over all data
-	// since the last step (SkyRL's JAX backend). The losses importance_sampling and ppo are linear in the
-	// advantages, which are scaled to make up for it; for them there can be one ForwardBackward for each
-	// OptimStep. Data of cross_entropy stay averaged.
+	// since the last step (SkyRL's JAX backend). The losses importance_sampling, ppo and cispo are linear in the
+	// advantages, which are scaled so that the gradient is that of the sum; cross_entropy is sent as
+	// importance_sampling, after a forward pass for its log-probabilities, and dro is refused. There can be one
+	// ForwardBackward for each OptimStep.
 	DatumMean Normalization = "datum_mean"
 )
 
@@ -64,6 +66,11 @@ type Engine struct {
 	// Vocab and Context are those of the models, for servers that do not say; 0 means unknown, and then
 	// token ids are not checked before they are sent.
 	Vocab, Context int
+}
+
+// sums reports whether a gradient is that of the sum of a batch's losses.
+func (e Engine) sums() bool {
+	return e.Normalization == Sum || e.Normalization == DatumMean && slices.Contains(e.Losses, tinker.ImportanceSampling)
 }
 
 // Config configures a [Client]. URL is required; the zero value of every other field is usable.

@@ -14,8 +14,8 @@
 //
 // What the protocol does not say of an engine is said by [Engine]. Where snapshots are not immutable, training
 // calls wait for samples that are running, and sampling a snapshot that is not the model's newest, or not its
-// weights any more, is agl.CodeIllegalState instead of other weights than asked for. Where a loss is averaged, the
-// advantages are scaled so that the gradient is that of the sum, as far as a loss is linear in them.
+// weights any more, is agl.CodeIllegalState instead of other weights than asked for. Where losses are
+// averaged, batches are scaled so that the gradient is that of their sum, and a learning rate means the same as elsewhere.
 //
 // The package must not know of any engine's code, of text, or of algorithms.
 package client

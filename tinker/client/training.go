@@ -150,40 +150,34 @@ func (m *model) forward(ctx context.Context, p tinker.ForwardParams, what effect
 		return res, err
 	}
 	err = m.run(ctx, what, func(ctx context.Context) error {
-		data, factors := p.Data, []float32(nil)
-		if m.server.engine.Normalization == DatumMean && p.Loss.Name != tinker.CrossEntropy {
-			if p.Loss.Name == tinker.DRO {
-				return agl.Errorf(agl.CodeUnimplemented, "client: loss: this engine averages, and %q is not linear in the advantages by which that could be made up for", p.Loss.Name)
-			}
-			if m.gradient && what == accumulate {
-				return agl.Errorf(agl.CodeIllegalState, "client: this engine averages over all data since the last step; there can be one ForwardBackward for each OptimStep")
-			}
-			if data, factors, err = scale(p); err != nil {
-				return err
-			}
+		pass := m.pass
+		if m.server.engine.Normalization == DatumMean && what == accumulate {
+			pass = m.summed
 		}
-		var parts []tinker.ForwardResult
-		for _, chunk := range m.server.chunks(data) {
-			part, err := m.chunk(ctx, tinker.ForwardParams{Data: chunk, Loss: p.Loss}, what)
-			if err != nil && what == accumulate && len(parts) > 0 && m.doubt == nil {
-				// A part of the batch is in the gradient.
-				return m.doubtful(wire.ForwardBackward, err)
-			}
-			if err != nil {
-				return err
-			}
-			parts = append(parts, part)
-		}
-		res = merge(parts)
-		if factors != nil {
-			unscale(&res, factors)
-		}
-		return nil
+		res, err = pass(ctx, p, what)
+		return err
 	})
 	if err != nil {
 		return tinker.ForwardResult{}, err
 	}
 	return res, nil
+}
+
+// pass sends a batch as it is, in as many requests as it takes.
+func (m *model) pass(ctx context.Context, p tinker.ForwardParams, what effect) (tinker.ForwardResult, error) {
+	var parts []tinker.ForwardResult
+	for _, chunk := range m.server.chunks(p.Data) {
+		part, err := m.chunk(ctx, tinker.ForwardParams{Data: chunk, Loss: p.Loss}, what)
+		if err != nil && what == accumulate && len(parts) > 0 && m.doubt == nil {
+			// A part of the batch is in the gradient.
+			return tinker.ForwardResult{}, m.doubtful(wire.ForwardBackward, err)
+		}
+		if err != nil {
+			return tinker.ForwardResult{}, err
+		}
+		parts = append(parts, part)
+	}
+	return merge(parts), nil
 }
 
 func (m *model) chunk(ctx context.Context, p tinker.ForwardParams, what effect) (tinker.ForwardResult, error) {

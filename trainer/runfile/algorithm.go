@@ -45,8 +45,12 @@ func reinforce(to **grpo.Config) yamlfile.Value {
 				key("weight_decay", "Multiplied with the learning rate and the weight.", yamlfile.Number(&c.Adam.WeightDecay)).Default(0),
 				key("grad_clip_norm", "The largest norm of the gradient.", positive(&c.Adam.GradClipNorm)).Default(1),
 			)),
+			key("baseline", "What a rollout's reward is compared with: the mean of its group, or of the others in it (RLOO), which is divided by nothing.",
+				yamlfile.Words(&c.Baseline, grpo.Baselines()...)).Default(string(grpo.GroupMean)),
 			key("plain_advantage", "Leaves out the division by the standard deviation, as Dr. GRPO does.", yamlfile.Bool(&c.PlainAdvantage)).Default(false),
 			key("length_normalization", "Gives every rollout the same weight, whatever its length.", yamlfile.Bool(&c.LengthNormalization)).Default(false),
+			key("mask_truncated", "Leaves rollouts with a reply that was cut, because it or the context was full, out of the loss, as DAPO does; their rewards count in the group.", yamlfile.Bool(&c.MaskTruncated)).Default(false),
+			key("kl", "A penalty on tokens that became likelier than under a reference, or its coefficient alone.", penalty(&c.KL)).Default(0),
 			key("pass_reward", "The reward from which on a rollout counts as passed.", positive(&c.PassReward)).Default(1),
 			key("form", "The member of tasks that names their form, for pass rates by form.",
 				yamlfile.Via(yamlfile.Text, func(name string) { c.Form = memberOf(name) })),
@@ -82,6 +86,14 @@ func loss(to *tinker.Loss) yamlfile.Value {
 		yamlfile.Key("clip_low", "Lower bound of the ratio of probabilities in ppo and cispo.", yamlfile.Number(&to.ClipLow, yamlfile.Above(0), yamlfile.Max(1))).Default(0.8),
 		yamlfile.Key("clip_high", "Their upper bound.", yamlfile.Number(&to.ClipHigh, yamlfile.Min(1))).Default(1.2),
 		yamlfile.Key("beta", "Weight of dro's penalty on what has moved away from the sampler.", yamlfile.Number(&to.Beta, yamlfile.Above(0))).Default(0.05),
+	))
+}
+
+func penalty(to *grpo.KL) yamlfile.Value {
+	coefficient := yamlfile.Number(&to.Coefficient)
+	return yamlfile.Short(coefficient, yamlfile.Mapping(
+		yamlfile.Key("coefficient", "Advantage per nat of difference; 0 turns it off.", coefficient).Required(),
+		yamlfile.Key("reference", "A checkpoint of the engine, tinker://MODEL/weights/NAME; the weights that training starts from when it is not here.", yamlfile.Text(&to.Reference)),
 	))
 }
 

@@ -90,8 +90,9 @@ func TestGRPO(t *testing.T) {
 		}},
 		Algorithm: runfile.Algorithm{GRPO: &grpo.Config{
 			Steps: 40, PromptsPerStep: 4, GroupSize: 6, Loss: tinker.Loss{Name: tinker.PPO, ClipLow: 0.9, ClipHigh: 1.5, Beta: 0.2}, Minibatches: 2,
-			Schedule:       algorithm.Schedule{Peak: 3e-3, Warmup: 5, Hold: 10, Floor: 1e-4},
-			Adam:           tinker.AdamParams{Beta1: 0.8, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.01, GradClipNorm: 2},
+			Schedule: algorithm.Schedule{Peak: 3e-3, Warmup: 5, Hold: 10, Floor: 1e-4, Decay: algorithm.Linear},
+			Adam:     tinker.AdamParams{Beta1: 0.8, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.01, GradClipNorm: 2},
+			Baseline: grpo.LeaveOneOut, MaskTruncated: true, KL: grpo.KL{Coefficient: 0.05, Reference: "tinker://m/weights/start"},
 			PlainAdvantage: true, LengthNormalization: true, PassReward: 0.5, Validation: grpo.Validation{Every: 5, N: 50}, CheckpointEvery: 10,
 		}},
 		Store: runfile.Store{
@@ -125,7 +126,7 @@ func TestTinker(t *testing.T) {
 			RequestTimeout: 30 * time.Second, RetryBudget: 5 * time.Minute, CallTimeout: 20 * time.Minute,
 			Engine: &client.Engine{
 				Losses: []tinker.LossName{tinker.ImportanceSampling, tinker.PPO}, Normalization: client.DatumMean, ImmutableSnapshots: true,
-				OptimizerOptional: true, Deterministic: true, Idempotent: true, LoadDiscardsGradient: true, Vocab: 151936, Context: 4096,
+				OptimizerOptional: true, Deterministic: true, Idempotent: true, LoadDiscardsGradient: true, WideSeeds: true, Vocab: 151936, Context: 4096,
 			},
 		},
 		Model: "Qwen/Qwen3-0.6B", LoRARank: 16, Seed: agl.Some[uint64](3), Weights: "tinker://model-1/weights/step-00000010",
