@@ -103,6 +103,8 @@ const (
 	// mostFaults bounds the answers 500 to one request in a row: some servers answer so to what they will
 	// never accept.
 	mostFaults = 5
+	// farewell bounds the repeats of an unload: a model that is not unloaded ends with its session.
+	farewell = 5 * time.Second
 )
 
 // trouble paces the repeats of one request.
@@ -121,7 +123,11 @@ func (t *trouble) again(ctx context.Context, c *Client, r request, rep reply, ca
 	if rep.status == http.StatusInternalServerError {
 		t.faults++
 	}
-	if c.cfg.RetryBudget < 0 || now.Sub(t.since) >= c.cfg.RetryBudget || t.faults >= mostFaults {
+	budget := c.cfg.RetryBudget
+	if r.path == wire.UnloadModel {
+		budget = min(budget, farewell)
+	}
+	if budget < 0 || now.Sub(t.since) >= budget || t.faults >= mostFaults {
 		return cause
 	}
 	bound := min(firstPause<<min(t.tries, 20), longPause)

@@ -29,6 +29,10 @@ type Config struct {
 	// Name is what agents ask for, whatever weights are behind it; empty is
 	// DefaultName.
 	Name string
+	// Lost is called when the model that is served cannot be sampled any more: the
+	// engine stays away, or has lost it. Nothing can be learned from then on. It may
+	// be called often, and by several goroutines; nil is nobody.
+	Lost func(error)
 	// Logger hears faults of the sampler; nil discards.
 	Logger *slog.Logger
 }
@@ -44,6 +48,7 @@ type Engine struct {
 	Renderer  chat.Renderer
 
 	name  string
+	lost  func(error)
 	chat  *chat.Server
 	close func() error // of the connection; nil when there is none
 
@@ -63,7 +68,7 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.Name == "" {
 		cfg.Name = DefaultName
 	}
-	return &Engine{Service: cfg.Service, Tokenizer: cfg.Tokenizer, Renderer: cfg.Renderer, name: cfg.Name, chat: server}, nil
+	return &Engine{Service: cfg.Service, Tokenizer: cfg.Tokenizer, Renderer: cfg.Renderer, name: cfg.Name, lost: cfg.Lost, chat: server}, nil
 }
 
 // Close gives back what the engine holds: the models of [Engine.Snapshot], and
@@ -122,8 +127,27 @@ func (e *Engine) Serve(ctx context.Context, path, version string) error {
 	if err != nil {
 		return err
 	}
+	if e.lost != nil {
+		client = watched{client, e.lost}
+	}
 	e.chat.SetModel(version, chat.Model{Client: client, Version: version})
 	return nil
+}
+
+// watched is a sampler that tells when it is of no use any more.
+type watched struct {
+	tinker.SamplingClient
+
+	lost func(error)
+}
+
+// Sample implements [tinker.SamplingClient].
+func (w watched) Sample(ctx context.Context, p tinker.SampleParams) (tinker.SampleResult, error) {
+	result, err := w.SamplingClient.Sample(ctx, p)
+	if errors.Is(err, agl.ErrUnavailable) || errors.Is(err, agl.ErrNotFound) {
+		w.lost(err)
+	}
+	return result, err
 }
 
 // Snapshot makes a model, of the weights of a checkpoint unless empty, and returns

@@ -25,8 +25,9 @@ type RemoteConfig struct {
 	Pretrained pretrained.Config
 	// Characters is the vocabulary without a Folder; empty is chat.DefaultAlphabet.
 	Characters string
-	// Name and Logger are those of [Config].
+	// Name, Lost and Logger are those of [Config].
 	Name   string
+	Lost   func(error)
 	Logger *slog.Logger
 }
 
@@ -42,7 +43,7 @@ func NewRemote(cfg RemoteConfig) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := New(Config{Service: service, Tokenizer: tokenizer, Renderer: renderer, Name: cfg.Name, Logger: cfg.Logger})
+	e, err := New(Config{Service: service, Tokenizer: tokenizer, Renderer: renderer, Name: cfg.Name, Lost: cfg.Lost, Logger: cfg.Logger})
 	if err != nil {
 		return nil, errors.Join(err, service.Close())
 	}

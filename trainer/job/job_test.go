@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,7 +22,16 @@ import (
 	"github.com/agl-go/agl/trainer/runfile"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(envAgent) == "" {
+		goleak.VerifyTestMain(m)
+		return
+	}
+	if err := ask(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
 
 const tasks = `{"n":1}
 {"n":2}

@@ -20,13 +20,14 @@ import (
 const weightsDir = "policy"
 
 // newEngine makes the engine of the file; nil when it has none. One that is
-// elsewhere is asked for the model, as the agents would only find out later.
-func (c Config) newEngine(ctx context.Context, outDir string) (*engine.Engine, error) {
+// elsewhere is asked for the model, as the agents would only find out later; lost
+// is called when it is not there any more.
+func (c Config) newEngine(ctx context.Context, outDir string, lost func(error)) (*engine.Engine, error) {
 	switch file := c.File.Engine; {
 	case file == nil:
 		return nil, nil //nolint:nilnil // no engine is no error
 	case file.Tinker != nil:
-		return c.newRemote(ctx, file.Tinker)
+		return c.newRemote(ctx, file.Tinker, lost)
 	case file.Policy == nil:
 		return nil, nil //nolint:nilnil // neither
 	}
@@ -52,13 +53,14 @@ func Remote(t *runfile.Tinker, apiKey string) engine.RemoteConfig {
 }
 
 // newRemote makes an engine that is elsewhere.
-func (c Config) newRemote(ctx context.Context, t *runfile.Tinker) (*engine.Engine, error) {
+func (c Config) newRemote(ctx context.Context, t *runfile.Tinker, lost func(error)) (*engine.Engine, error) {
 	key, err := c.secret("engine.tinker.api_key", t.Client.APIKey)
 	if err != nil {
 		return nil, err
 	}
 	cfg := Remote(t, key)
 	cfg.Name, cfg.Logger = c.trainedModel(), c.Logger
+	cfg.Lost = func(err error) { lost(fmt.Errorf("engine.tinker: %s: %w", t.Client.URL, err)) }
 	e, err := engine.NewRemote(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("engine.tinker: %w", err)

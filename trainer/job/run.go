@@ -95,7 +95,7 @@ func (r *run) fit(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	trained, err := cfg.newEngine(ctx, r.folder.path)
+	trained, err := cfg.newEngine(ctx, r.folder.path, giveUp)
 	if err != nil {
 		return err
 	}

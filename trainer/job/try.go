@@ -64,7 +64,9 @@ func Try(ctx context.Context, cfg Config) (_ *Trial, err error) {
 	if err != nil {
 		return nil, err
 	}
-	trained, err := cfg.newEngine(ctx, "")
+	trying, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	trained, err := cfg.newEngine(ctx, "", giveUp)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +93,7 @@ func Try(ctx context.Context, cfg Config) (_ *Trial, err error) {
 	if err != nil {
 		return nil, errors.Join(err, closeListener(strategy))
 	}
-	if err := run.Fit(ctx); err != nil {
+	if err := run.Fit(trying); err != nil {
 		return nil, err
 	}
 	return t.trial, nil

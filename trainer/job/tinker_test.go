@@ -1,0 +1,289 @@
+package job
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm/baseline"
+	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/policy"
+	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/chat"
+	"github.com/agl-go/agl/tinker/client"
+	"github.com/agl-go/agl/tinker/server"
+	"github.com/agl-go/agl/tinker/tinkertest"
+	"github.com/agl-go/agl/tinker/wire"
+	"github.com/agl-go/agl/trainer/runfile"
+)
+
+// envAgent makes the test binary an agent that asks the model.
+const envAgent = "AGL_JOB_TEST_AGENT"
+
+// ask is that agent: it likes some letters.
+func ask() error {
+	body := fmt.Sprintf(`{"model":%q,"max_tokens":6,"seed":%s,"messages":[{"role":"user","content":"say"}]}`,
+		os.Getenv("OPENAI_MODEL"), cmp.Or(os.Getenv("AGL_SEED"), "1"))
+	resp, err := http.Post(os.Getenv("OPENAI_BASE_URL")+"/chat/completions", "application/json", strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	reply, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", resp.Status, reply)
+	}
+	var completion struct {
+		Choices []struct {
+			Message struct{ Content string } `json:"message"`
+		} `json:"choices"`
+	}
+	if err := json.Unmarshal(reply, &completion, json.MatchCaseInsensitiveNames(true)); err != nil {
+		return err
+	}
+	fmt.Printf(`{"reward":%v}`+"\n", float64(len(regexp.MustCompile("[a-m]").FindAllString(completion.Choices[0].Message.Content, -1)))/6)
+	return nil
+}
+
+// fake is an engine elsewhere that is strict, and may misbehave.
+type fake struct {
+	url string
+
+	mu     sync.Mutex
+	bodies map[string][]string // of the calls, by path
+}
+
+func startFake(t *testing.T, cfg server.Config, fault func(tinkertest.Call) tinkertest.Fault) *fake {
+	t.Helper()
+	sizes := tinySizes()
+	characters, err := chat.NewCharacters("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sizes.Vocab, sizes.Dir = characters.Vocab(), t.TempDir()
+	inner, err := tinkertest.New(tinkertest.Config{
+		NewService: func() (tinker.Service, error) { return policy.NewService(sizes) }, Server: cfg, Fault: fault,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fake{bodies: map[string][]string{}}
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			panic(http.ErrAbortHandler) // the client has left
+		}
+		f.mu.Lock()
+		path := strings.TrimPrefix(r.URL.Path, wire.Prefix)
+		f.bodies[path] = append(f.bodies[path], string(body))
+		f.mu.Unlock()
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		inner.ServeHTTP(w, r)
+	}))
+	f.url = web.URL
+	t.Cleanup(func() {
+		if err := inner.Close(); err != nil {
+			t.Error(err)
+		}
+		web.Close()
+	})
+	return f
+}
+
+// sent are the bodies of the calls of a path.
+func (f *fake) sent(path string) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.bodies[path]
+}
+
+func tinySizes() policy.Config { return policy.Config{Layers: 1, Dim: 16, Heads: 1, FF: 16} }
+
+// grpoJob is a run of the agent that asks, on an engine.
+func grpoJob(t *testing.T, e runfile.Engine) Config {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := shellJob(t, "")
+	cfg.File.Agent.Process.Command = []string{self}
+	cfg.File.Agent.Process.Env = []string{envAgent + "=1"}
+	cfg.File.Algorithm = runfile.Algorithm{GRPO: &grpo.Config{Steps: 4, PromptsPerStep: 2, GroupSize: 3, CheckpointEvery: 1}}
+	cfg.File.Engine = &e
+	cfg.Environ = os.Environ()
+	cfg.LookupEnv = func(name string) (string, bool) { return "secret", name == "KEY" }
+	return cfg
+}
+
+// remoteJob is one on an engine elsewhere.
+func remoteJob(t *testing.T, tk runfile.Tinker) Config {
+	t.Helper()
+	return grpoJob(t, runfile.Engine{Tinker: &tk})
+}
+
+// learned is what a run has learned, step by step.
+func learned(t *testing.T, cfg Config) []string {
+	t.Helper()
+	steps, err := readMetrics[grpo.StepReport](filepath.Join(cfg.File.Output, metricsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, s := range steps {
+		all = append(all, fmt.Sprintf("step %d: reward %v, loss %.12g, %d updates", s.Step, s.RewardMean, s.Loss, s.Updates))
+	}
+	return all
+}
+
+func runJob(t *testing.T, cfg Config) *Result {
+	t.Helper()
+	result, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// An engine elsewhere learns what one of this process learns, whatever it is like.
+func TestTinkerEngine(t *testing.T) {
+	t.Parallel()
+	here := grpoJob(t, runfile.Engine{Policy: &runfile.Policy{Config: tinySizes()}})
+	runJob(t, here)
+	want := learned(t, here)
+	for name, test := range map[string]struct {
+		tinker runfile.Tinker
+		server server.Config
+	}{
+		"like ours": {runfile.Tinker{Model: "agl-policy", LoRARank: 8}, server.Config{Order: server.Strict}},
+		"a key":     {runfile.Tinker{Client: client.Config{APIKey: "env:KEY"}}, server.Config{APIKey: "secret"}},
+		"protobuf":  {runfile.Tinker{Client: client.Config{Encoding: client.Protobuf}}, server.Config{Encoding: server.ProtobufOnly}},
+		"says nothing, snapshots change": {
+			runfile.Tinker{Client: client.Config{Encoding: client.JSON, Engine: &client.Engine{Normalization: client.Sum, WideSeeds: true, Vocab: 48, Context: 48}}},
+			server.Config{Encoding: server.JSONOnly, Silent: true, Order: server.Ignored},
+		},
+		"one at a time": {runfile.Tinker{Client: client.Config{MaxSamples: 1, ChunkData: 2}}, server.Config{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := startFake(t, test.server, nil)
+			test.tinker.Client.URL = f.url
+			cfg := remoteJob(t, test.tinker)
+			result := runJob(t, cfg)
+			if diff := gocmp.Diff(want, learned(t, cfg)); diff != "" {
+				t.Errorf("here (-) and elsewhere (+):\n%s", diff)
+			}
+			if made, unloaded := f.sent(wire.CreateModel), f.sent(wire.UnloadModel); len(made) != 1 || len(unloaded) != 1 {
+				t.Errorf("%d models made, %d unloaded", len(made), len(unloaded))
+			} else if rank := max(test.tinker.LoRARank, 32-24*min(test.tinker.LoRARank, 1)); !strings.Contains(made[0], fmt.Sprintf(`"rank":%d,"seed":7`, rank)) {
+				t.Errorf("the model is made by %s", made[0])
+			}
+			var best Best
+			if err := json.Unmarshal([]byte(read(t, filepath.Join(result.Output, bestDir, "best.json"))), &best); err != nil {
+				t.Fatal(err)
+			}
+			if best.Weights != result.GRPO.Weights || best.Engine != f.url || best.WeightsFile != "" {
+				t.Errorf("best %+v, weights %s", best, result.GRPO.Weights)
+			}
+			if report := read(t, result.Report); !strings.Contains(report, "| engine | "+f.url+", ") {
+				t.Errorf("the report does not name the engine:\n%s", report)
+			}
+		})
+	}
+}
+
+// An engine that starts anew while agents ask it ends the run at once, with an
+// error that says so, and the run goes on to what it would have been.
+func TestTinkerEngineStartsAnew(t *testing.T) {
+	t.Parallel()
+	alone := startFake(t, server.Config{}, nil)
+	whole := remoteJob(t, runfile.Tinker{Client: client.Config{URL: alone.url}})
+	runJob(t, whole)
+
+	samples := 0
+	f := startFake(t, server.Config{}, func(c tinkertest.Call) tinkertest.Fault {
+		if c.Path == wire.Sample {
+			if samples++; samples == 15 {
+				return tinkertest.Restart
+			}
+		}
+		return tinkertest.None
+	})
+	cfg := remoteJob(t, runfile.Tinker{Client: client.Config{URL: f.url, RetryBudget: time.Second}})
+	result, err := Run(t.Context(), cfg)
+	if !errors.Is(err, agl.ErrNotFound) || !strings.Contains(err.Error(), "engine.tinker: "+f.url) || result.State != StateFailed {
+		t.Fatalf("state %s, %v", result.State, err)
+	}
+	cfg.Resume = true
+	runJob(t, cfg)
+	if diff := gocmp.Diff(learned(t, whole), learned(t, cfg)); diff != "" {
+		t.Errorf("left alone (-) and resumed (+):\n%s", diff)
+	}
+}
+
+// Where nothing trains, the engine serves the weights that the file names until
+// the end of the run.
+func TestTinkerEngineServes(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, server.Config{}, nil)
+	first := remoteJob(t, runfile.Tinker{Client: client.Config{URL: f.url}})
+	weights := runJob(t, first).GRPO.Weights
+
+	cfg := remoteJob(t, runfile.Tinker{Client: client.Config{URL: f.url}, Weights: weights})
+	cfg.File.Algorithm = runfile.Algorithm{Baseline: &baseline.Config{}}
+	if result := runJob(t, cfg); result.Baseline.Train.Rewarded != 4 {
+		t.Errorf("result %+v", result.Baseline)
+	}
+	if loaded := f.sent(wire.LoadWeights); len(loaded) != 1 || !strings.Contains(loaded[0], weights) || len(f.sent(wire.UnloadModel)) != 2 {
+		t.Errorf("loaded %q, unloaded %d", loaded, len(f.sent(wire.UnloadModel)))
+	}
+
+	trial, err := Try(t.Context(), cfg)
+	if err != nil || len(trial.Triplets) != 1 || trial.Untrained {
+		t.Errorf("trial %+v, %v", trial, err)
+	}
+}
+
+// What is wrong with an engine is said before anything is run.
+func TestTinkerEngineRefused(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, server.Config{APIKey: "secret"}, nil)
+	key := client.Config{URL: f.url, APIKey: "env:KEY"}
+	gone := filepath.Join(t.TempDir(), "gone")
+	for want, tk := range map[string]runfile.Tinker{
+		"engine.tinker.api_key: the environment variable NONE is not set":                    {Client: client.Config{URL: f.url, APIKey: "env:NONE"}},
+		"engine.tinker: " + f.url + `: the engine has no model "Qwen", only ["agl-policy"]`:  {Client: key, Model: "Qwen"},
+		"engine.tinker: " + f.url + `: the chat format has 6 tokens, but the engine's model`: {Client: key, Chat: runfile.Chat{Characters: "ab"}},
+		"engine.tinker: " + f.url + ": client: /client/config: 401":                          {Client: client.Config{URL: f.url}},
+		"engine.tinker: http://127.0.0.1:1: client: /client/config: ":                        {Client: client.Config{URL: "http://127.0.0.1:1", RetryBudget: -1}},
+		"engine.tinker: " + gone + ": model: open ":                                          {Client: key, Chat: runfile.Chat{Folder: gone}},
+		"there are no weights tinker://none/weights/none":                                    {Client: key, Weights: "tinker://none/weights/none"},
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			cfg := remoteJob(t, tk)
+			result, err := Run(t.Context(), cfg)
+			if err == nil || !strings.Contains(err.Error(), want) || result.State != StateFailed {
+				t.Errorf("error is %v", err)
+			}
+		})
+	}
+}
