@@ -8,7 +8,7 @@ UNIT         := $$($(GO) list ./... | grep -v /test/)
 # The Go SDKs are large; unoptimised they compile in a fraction of the time.
 SDKS         := -gcflags='github.com/openai/openai-go/v3/...=-N -l' -gcflags='github.com/anthropics/anthropic-sdk-go/...=-N -l'
 
-.PHONY: build test race lint compat python clients examples examples-long e2e chaos chaos-short fuzz bench bench-store bench-overhead bench-proxy bench-apo bench-process bench-tokenizers tokenizers proxy-soak seeds apo full clean
+.PHONY: build test race lint compat python clients examples examples-long e2e chaos chaos-short fuzz bench bench-store bench-overhead bench-proxy bench-apo bench-process bench-tokenizers tokenizers skyrl proxy-soak seeds apo full clean
 
 build: ## the agl binary, static
 	CGO_ENABLED=0 $(GO) build -trimpath -o agl ./cmd/agl
@@ -81,6 +81,9 @@ bench-apo: build ## prompt tuning beside the Python package's class, on the same
 tokenizers: ## real tokenizers and chat templates against Python's; fetches four models
 	vars=$$(test/tokenizers/setup.sh) && env $$vars $(GO) test -count=1 -timeout 30m -tags tokenizers ./test/tokenizers
 
+skyrl: ## training by SkyRL's Tinker server on the CPU, killed on the way; installs it, needs Python 3.12
+	vars=$$(test/skyrl/setup.sh) && env $$vars $(GO) test -count=1 -timeout 30m -v -tags skyrl ./test/skyrl
+
 bench-tokenizers: ## tokenizing against Python's tokenizers, one thread each, as a ratio
 	vars=$$(test/tokenizers/setup.sh) && eval $$vars && $(GO) run ./bench/tokenizers --venv $$AGL_TOKENIZERS_VENV --models $$AGL_TOKENIZERS_MODELS
 
@@ -94,7 +97,7 @@ seeds: ## the calculator example with five seeds, the results as JSON
 apo: ## prompt tuning on tasks with known optima, 100 seeds each: found, covered by the interval, or nothing to find
 	$(GO) test -count=1 -timeout 1h -v ./test/apo
 
-full: test lint race compat python clients tokenizers e2e chaos seeds apo fuzz bench bench-store bench-overhead bench-apo bench-process bench-tokenizers examples-long ## everything, before a release
+full: test lint race compat python clients tokenizers skyrl e2e chaos seeds apo fuzz bench bench-store bench-overhead bench-apo bench-process bench-tokenizers examples-long ## everything, before a release
 
 clean:
 	rm -rf .cache agl

@@ -1,0 +1,54 @@
+"""Starts SkyRL's Tinker server on the CPU, with its engine under the same interpreter.
+
+    python serve.py MODEL_DIR STATE_DIR PORT
+
+STATE_DIR holds its database and checkpoints: a server that is started on it again knows them. The server ends with
+its engine, and the other way round by the process group that both are in.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+here = Path(__file__).resolve().parent
+
+
+def environment(state):
+    """What the server and its engine inherit: a CPU, no network, and modules for libraries that are not there."""
+    return {
+        "JAX_PLATFORMS": "cpu",
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "JAX_COMPILATION_CACHE_DIR": os.environ.get("JAX_COMPILATION_CACHE_DIR", str(state / "jax")),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
+        "PYTHONPATH": str(here / "absent"),
+    }
+
+
+def main():
+    model, state, port = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve(), int(sys.argv[3])
+    wanted = environment(state)
+    if any(os.environ.get(name) != value for name, value in wanted.items()):
+        os.environ.update(wanted)
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+
+    import uvicorn
+    from skyrl.tinker import api
+    from skyrl.tinker.config import EngineConfig, config_to_argv
+
+    # The server starts its engine with `uv run`, which would resolve and download an environment of its own.
+    api._build_uv_run_cmd_engine = lambda _, config: [sys.executable, "-m", "skyrl.tinker.engine", *config_to_argv(config)]
+
+    api.app.state.engine_config = EngineConfig(
+        base_model=str(model),
+        backend="jax",
+        # Adapter 0 is the base model's. Fixed sizes of batches keep the number of shapes to compile small.
+        backend_config={"max_lora_adapters": 4, "max_lora_rank": 32, "train_micro_batch_size": 16, "sample_max_num_sequences": 32},
+        checkpoints_base=state / "checkpoints",
+        database_url=f"sqlite:///{state / 'tinker.db'}",
+    )
+    uvicorn.run(api.app, host="127.0.0.1", port=port, log_level="warning")
+
+
+if __name__ == "__main__":
+    main()

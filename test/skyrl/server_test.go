@@ -1,0 +1,135 @@
+//go:build skyrl
+
+package skyrl_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/client"
+)
+
+func environment(t testing.TB, name string) string {
+	t.Helper()
+	v := os.Getenv(name)
+	if v == "" {
+		t.Fatalf("%s is not set: run make skyrl", name)
+	}
+	return v
+}
+
+// server is a SkyRL server with its engine, and the folder where its database and checkpoints are.
+type server struct {
+	url   string
+	port  int
+	state string
+	log   *os.File
+	cmd   *exec.Cmd
+}
+
+// start starts a server on an empty folder. It ends with the test; what it printed is shown if that failed.
+func start(t *testing.T) *server {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{port: listener.Addr().(*net.TCPAddr).Port, state: t.TempDir()}
+	s.url = fmt.Sprintf("http://127.0.0.1:%d", s.port)
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s.log, err = os.Create(filepath.Join(t.TempDir(), "server.log")); err != nil {
+		t.Fatal(err)
+	}
+	s.restart(t)
+	t.Cleanup(func() {
+		s.kill(t)
+		if t.Failed() {
+			s.show(t)
+		}
+		if err := s.log.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// restart starts the server again where it was. Clients repeat their first request until it listens.
+func (s *server) restart(t *testing.T) {
+	t.Helper()
+	// Not ended by the test's context: the cleanup waits for the whole group.
+	s.cmd = exec.Command(filepath.Join(environment(t, "AGL_SKYRL_VENV"), "bin", "python"), "serve.py",
+		environment(t, "AGL_SKYRL_MODEL"), s.state, fmt.Sprint(s.port))
+	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kill ends the server and its engine at once.
+func (s *server) kill(t *testing.T) {
+	t.Helper()
+	if err := syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+		t.Error(err)
+	}
+	if _, ok := errors.AsType[*exec.ExitError](s.cmd.Wait()); !ok {
+		t.Error("the server ended by itself")
+	}
+}
+
+// show logs the end of what the server printed.
+func (s *server) show(t *testing.T) {
+	t.Helper()
+	const most = 8 << 10
+	data, err := os.ReadFile(s.log.Name())
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	t.Logf("server:\n%s", data[max(0, len(data)-most):])
+}
+
+// What the tiny model is, see model.py.
+const (
+	vocab      = 307
+	contextLen = 512
+)
+
+// capabilities are those of SkyRL 0.3.0's JAX backend.
+func capabilities() *client.Engine {
+	return &client.Engine{
+		Losses:        []tinker.LossName{tinker.CrossEntropy, tinker.ImportanceSampling, tinker.PPO},
+		Normalization: client.DatumMean,
+		Deterministic: true,
+		Vocab:         vocab,
+		Context:       contextLen,
+	}
+}
+
+// connect returns a client of the server.
+func (s *server) connect(t *testing.T) *client.Client {
+	t.Helper()
+	c, err := client.New(client.Config{URL: s.url, Engine: capabilities()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closed(t, c) })
+	return c
+}
+
+func closed(t *testing.T, c io.Closer) {
+	t.Helper()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
