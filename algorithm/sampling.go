@@ -1,6 +1,8 @@
 package algorithm
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -34,4 +36,21 @@ func WithSampling(resources agl.Resources, params jsontext.Value) (agl.Resources
 		out[i] = r
 	}
 	return out, nil
+}
+
+// SamplingVersion returns the id of resources whose model endpoints sample with
+// params: a new version of resources with these or, when params is nil, published.
+func SamplingVersion(ctx context.Context, store agl.Store, resources agl.Resources, params jsontext.Value, published string) (id string, err error) {
+	if params == nil {
+		return published, nil
+	}
+	bundle, err := WithSampling(resources, params)
+	if err != nil {
+		return "", err
+	}
+	version, err := store.AddResources(ctx, agl.AddResourcesParams{Resources: bundle})
+	if err != nil {
+		return "", fmt.Errorf("add resources: %w", err)
+	}
+	return version.ResourcesID, nil
 }

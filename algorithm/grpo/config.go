@@ -1,7 +1,6 @@
 package grpo
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"math"
@@ -112,22 +111,6 @@ type Validation struct {
 	// Sampling, an object, is set in the sampling parameters of the model
 	// endpoints; nil leaves those of the resources, as in training.
 	Sampling jsontext.Value
-}
-
-// Publication is a snapshot of the model that is to be served.
-type Publication struct {
-	// Snapshot is the engine's path of it, for tinker.Service.NewSamplingClient.
-	Snapshot string
-	// Version is the id of the resources that go with it: rollouts are enqueued
-	// with it, and the spans of their calls carry it as the model's version.
-	Version string
-}
-
-// Publisher swaps the model that agents call.
-type Publisher interface {
-	// Publish returns when calls that begin from now on go to the snapshot. Calls
-	// that are running finish on the one before.
-	Publish(ctx context.Context, p Publication) error
 }
 
 const (

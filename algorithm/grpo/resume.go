@@ -2,11 +2,9 @@ package grpo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/tinker"
 
@@ -43,7 +41,7 @@ func (r *run) saveWeights(ctx context.Context, report *StepReport) error {
 
 // saveState is the second half: from here on a later run resumes at this step.
 func (r *run) saveState(ctx context.Context) (err error) {
-	if err := r.metrics.sync(); err != nil {
+	if err := r.metrics.Sync(); err != nil {
 		return err
 	}
 	if r.state.Source, err = r.source.State(); err != nil {
@@ -54,26 +52,4 @@ func (r *run) saveState(ctx context.Context) (err error) {
 		return fmt.Errorf("encode state: %w", err)
 	}
 	return r.checkpoints.Save(ctx, algorithm.Checkpoint{Step: r.step, Weights: r.weights, Identity: r.identity, State: raw})
-}
-
-// cancelLeftovers cancels the rollouts of this run that a process before this
-// one left unfinished in a store that outlived it.
-func (r *run) cancelLeftovers(ctx context.Context) error {
-	page, err := r.in.Store.QueryRollouts(ctx, agl.QueryRolloutsParams{StatusIn: []agl.RolloutStatus{
-		agl.RolloutQueuing, agl.RolloutRequeuing, agl.RolloutPreparing, agl.RolloutRunning,
-	}})
-	if err != nil {
-		return fmt.Errorf("look for rollouts of the interrupted run: %w", err)
-	}
-	for _, rollout := range page.Items {
-		var tag rolloutTag
-		if agl.DecodeJSON(rollout.Metadata, &tag) != nil || tag.Run != r.state.Run {
-			continue
-		}
-		_, err := r.in.Store.CancelRollout(ctx, agl.CancelRolloutParams{RolloutID: rollout.RolloutID})
-		if err != nil && !errors.Is(err, agl.ErrNotFound) {
-			return fmt.Errorf("cancel rollout %s of the interrupted run: %w", rollout.RolloutID, err)
-		}
-	}
-	return nil
 }

@@ -79,14 +79,14 @@ type run struct {
 	reference   tinker.TrainingClient // of KL; nil without it
 	vocab       int                   // of the model; 0 is unknown
 	context     int                   // of the model, in tokens; 0 is unknown
-	metrics     *metricsFile
+	metrics     *algorithm.Metrics
+	serving     *algorithm.Serving
 
-	step      int // steps done
-	resumed   bool
-	state     state
-	weights   string   // of the last checkpoint
-	snapshots []string // that the engine still holds, oldest first
-	warned    map[WarningKind]bool
+	step    int // steps done
+	resumed bool
+	state   state
+	weights string // of the last checkpoint
+	warned  map[WarningKind]bool
 }
 
 // state is what a checkpoint holds besides the weights.
@@ -127,7 +127,7 @@ func (r *run) open(ctx context.Context) (err error) {
 		return fmt.Errorf("grpo: %w", err)
 	}
 	if r.cfg.OutDir != "" {
-		if r.metrics, err = openMetrics(filepath.Join(r.cfg.OutDir, "metrics.jsonl"), r.step); err != nil {
+		if r.metrics, err = algorithm.OpenMetrics(filepath.Join(r.cfg.OutDir, "metrics.jsonl"), r.step); err != nil {
 			return fmt.Errorf("grpo: %w", err)
 		}
 	}
@@ -169,6 +169,10 @@ func (r *run) openModel(ctx context.Context) error {
 		return err
 	}
 	r.client = client
+	r.serving = &algorithm.Serving{
+		Client: client, Service: r.cfg.Service, Store: r.in.Store, Resources: r.in.InitialResources,
+		Publisher: r.cfg.Publisher, Logger: r.cfg.Logger,
+	}
 	if err := r.openReference(ctx); err != nil {
 		return err
 	}
@@ -196,7 +200,7 @@ func (r *run) openModel(ctx context.Context) error {
 		return fmt.Errorf("checkpoint of step %d: %w", r.step, err)
 	}
 	r.cfg.Logger.InfoContext(ctx, "training resumes", "run", r.state.Run, "step", r.step, "steps", r.cfg.Steps)
-	return r.cancelLeftovers(ctx)
+	return algorithm.CancelLeftovers(ctx, r.in.Store, r.state.Run)
 }
 
 // begin publishes the first model of this process and makes the validation
@@ -223,7 +227,7 @@ func (r *run) begin(ctx context.Context) error {
 	}
 	r.state.Before = report.Validation
 	report.Seconds.Total = report.Seconds.Validate
-	return r.metrics.write(report)
+	return r.metrics.Write(report)
 }
 
 // trainStep makes one step, counted from 1.
@@ -272,7 +276,7 @@ func (r *run) finish(ctx context.Context, start time.Time, report StepReport, ch
 		}
 	}
 	report.Seconds.Total = time.Since(start).Seconds()
-	if err := r.metrics.write(report); err != nil {
+	if err := r.metrics.Write(report); err != nil {
 		return err
 	}
 	if checkpoint && r.checkpoints != nil {
@@ -296,17 +300,14 @@ func (r *run) count(report StepReport) {
 func (r *run) summary() Summary {
 	s := Summary{
 		Step: r.step, Resumed: r.resumed, Totals: r.state.Totals, Before: r.state.Before, After: r.state.After,
-		Weights: r.weights, ResourcesID: r.state.ResourcesID,
-	}
-	if n := len(r.snapshots); n > 0 {
-		s.Snapshot = r.snapshots[n-1]
+		Weights: r.weights, Snapshot: r.serving.Snapshot(), ResourcesID: r.state.ResourcesID,
 	}
 	return s
 }
 
 // close gives back what open took.
 func (r *run) close(ctx context.Context) error {
-	err := r.metrics.close()
+	err := r.metrics.Close()
 	for _, client := range []tinker.TrainingClient{r.client, r.reference} {
 		if client != nil {
 			err = errors.Join(err, client.Unload(ctx))

@@ -288,14 +288,14 @@ func TestOpenMetrics(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			m, err := openMetrics(path, tc.step)
+			m, err := algorithm.OpenMetrics(path, tc.step)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := m.write(StepReport{Step: 99}); err != nil {
+			if err := m.Write(StepReport{Step: 99}); err != nil {
 				t.Fatal(err)
 			}
-			if err := m.close(); err != nil {
+			if err := m.Close(); err != nil {
 				t.Fatal(err)
 			}
 			got, err := os.ReadFile(path)

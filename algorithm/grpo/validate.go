@@ -14,7 +14,7 @@ import (
 // validate tries the validation dataset with the model that is published.
 func (r *run) validate(ctx context.Context, report *StepReport) error {
 	start := time.Now()
-	resources, err := r.validationResources(ctx)
+	resources, err := algorithm.SamplingVersion(ctx, r.in.Store, r.in.InitialResources, r.cfg.Validation.Sampling, r.state.ResourcesID)
 	if err != nil {
 		return fmt.Errorf("validate: %w", err)
 	}
@@ -38,21 +38,4 @@ func (r *run) validate(ctx context.Context, report *StepReport) error {
 	r.state.Totals.addMasked(result.Masked)
 	r.cfg.Progress.OnValidation(r.step, result)
 	return nil
-}
-
-// validationResources returns the id of the resources to validate with: those
-// that are published, or a version of them with other sampling parameters.
-func (r *run) validationResources(ctx context.Context) (string, error) {
-	if r.cfg.Validation.Sampling == nil {
-		return r.state.ResourcesID, nil
-	}
-	bundle, err := algorithm.WithSampling(r.in.InitialResources, r.cfg.Validation.Sampling)
-	if err != nil {
-		return "", err
-	}
-	version, err := r.in.Store.AddResources(ctx, agl.AddResourcesParams{Resources: bundle})
-	if err != nil {
-		return "", fmt.Errorf("add resources: %w", err)
-	}
-	return version.ResourcesID, nil
 }

@@ -1,4 +1,4 @@
-package grpo
+package algorithm
 
 import (
 	"bufio"
@@ -10,13 +10,14 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// metricsFile is the JSON Lines file of step reports. A nil one writes nothing.
-type metricsFile struct{ f *os.File }
+// Metrics is a JSON Lines file of reports, each an object with the member step. A
+// nil one writes nothing.
+type Metrics struct{ f *os.File }
 
-// openMetrics opens or makes the file and cuts off what was written after the
+// OpenMetrics opens or makes the file and cuts off what was written after the
 // step from which the run goes on: the line of the first step beyond it, or a
 // line that is not whole, and all that follows. Step 0 keeps nothing.
-func openMetrics(path string, step int) (*metricsFile, error) {
+func OpenMetrics(path string, step int) (*Metrics, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open metrics: %w", err)
@@ -34,7 +35,7 @@ func openMetrics(path string, step int) (*metricsFile, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open metrics: %w", err), f.Close())
 	}
-	return &metricsFile{f}, nil
+	return &Metrics{f}, nil
 }
 
 // lengthUpTo returns the number of bytes up to and with the line of a step.
@@ -67,12 +68,12 @@ func stepOf(line []byte) (step int, ok bool) {
 	return *head.Step, true
 }
 
-// write appends a line.
-func (m *metricsFile) write(r StepReport) error {
+// Write appends a line.
+func (m *Metrics) Write(report any) error {
 	if m == nil {
 		return nil
 	}
-	line, err := json.Marshal(r, json.Deterministic(true))
+	line, err := json.Marshal(report, json.Deterministic(true))
 	if err == nil {
 		_, err = m.f.Write(append(line, '\n'))
 	}
@@ -82,9 +83,9 @@ func (m *metricsFile) write(r StepReport) error {
 	return nil
 }
 
-// sync makes what was written durable, so that a checkpoint never knows of a
+// Sync makes what was written durable, so that a checkpoint never knows of a
 // step whose line is lost.
-func (m *metricsFile) sync() error {
+func (m *Metrics) Sync() error {
 	if m == nil {
 		return nil
 	}
@@ -94,7 +95,8 @@ func (m *metricsFile) sync() error {
 	return nil
 }
 
-func (m *metricsFile) close() error {
+// Close closes the file.
+func (m *Metrics) Close() error {
 	if m == nil {
 		return nil
 	}
