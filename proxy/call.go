@@ -73,6 +73,7 @@ type call struct {
 	cached  bool            // the reply came from the cache
 	tries   int             // how often the request was sent
 	usage   tokenCount      // when the call has ended
+	charged int64           // tokens, to the budget of its attempt
 
 	start, sent, firstByte, lastByte, end time.Time
 

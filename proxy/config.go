@@ -45,7 +45,8 @@ type Model struct {
 	ChatOnly bool
 	// Replay marks a backend that refuses token ids while it streams, as SGLang
 	// does for chat: a recorded call is made without streaming, and the reply is
-	// replayed to the agent as a stream.
+	// replayed to the agent as a stream. A backend that says so, as SGLang does, is
+	// taken for one from then on.
 	Replay bool
 	// Limits bound what this backend gets to do.
 	Limits Limits

@@ -30,9 +30,10 @@ type Control struct {
 }
 
 // Budget bounds the calls of one attempt; a retried rollout begins anew. What
-// is zero is not bounded. A call that begins within its calls and tokens runs to
-// its end; one that runs when the time is over is cancelled at its backend, and
-// an agent that has a part of the reply sees it break off.
+// is zero is not bounded. A call that runs when the time is over is cancelled at
+// its backend, and so is a stream whose tokens pass the budget; an agent that has
+// a part of the reply sees it break off. The tokens of a reply that comes whole
+// are known when it has come.
 type Budget struct {
 	Calls int64 `json:"calls,omitzero"`
 	// Tokens counts those of prompts and replies.
@@ -211,6 +212,10 @@ func spentOf(format string, args ...any) *spentError {
 	return &spentError{fmt.Sprintf("the attempt's budget of "+format, args...)}
 }
 
+func spentOn(tokens, used int64) *spentError {
+	return spentOf("%d tokens is spent: it has used %d", tokens, used)
+}
+
 // begin counts a call in and returns when its time is over, which is zero if it
 // never is. Its error is a *spentError.
 func (s *controls) begin(c *call, b *Budget) (over time.Time, err error) {
@@ -231,7 +236,7 @@ func (s *controls) begin(c *call, b *Budget) (over time.Time, err error) {
 	case b.Calls > 0 && used.calls >= b.Calls:
 		return over, spentOf("%d calls is spent", b.Calls)
 	case b.Tokens > 0 && used.tokens >= b.Tokens:
-		return over, spentOf("%d tokens is spent: it has used %d", b.Tokens, used.tokens)
+		return over, spentOn(b.Tokens, used.tokens)
 	case b.Seconds > 0 && c.start.Sub(used.first).Seconds() >= b.Seconds:
 		return over, spentOf("%v seconds is spent", b.Seconds)
 	}
@@ -251,16 +256,28 @@ func (s *controls) forget() {
 	}
 }
 
-// end charges the tokens of a call.
-func (s *controls) end(c *call) {
-	in, out := c.usage.count(len(c.request))
-	if in+out == 0 {
-		return
-	}
+// charge charges a call with what it has used so far, and returns what its
+// attempt has used.
+func (s *controls) charge(c *call, tokens int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if used := s.spending[[2]string{c.rolloutID, c.attemptID}]; used != nil {
-		used.tokens += in + out
+	used := s.spending[[2]string{c.rolloutID, c.attemptID}]
+	if used == nil {
+		return 0
+	}
+	used.tokens += tokens - c.charged
+	c.charged = tokens
+	return used.tokens
+}
+
+// end charges the tokens of a call that has ended.
+func (s *controls) end(c *call) {
+	total := c.usage.total(len(c.request))
+	if !c.delivered { // the backend may not have come to say how many
+		total = max(total, c.charged)
+	}
+	if total != c.charged {
+		s.charge(c, total)
 	}
 }
 

@@ -28,6 +28,7 @@ type dispatcher struct {
 	trial   bool       // its breaker waits for a verdict
 	verdict verdict    // so far
 	tried   []*backend // that have failed
+	whole   *backend   // that has refused token ids in a stream
 	silence *silence   // cancels the call when the backend is silent for too long
 	tokens  tokenCount // of the reply that is being relayed
 }
@@ -84,16 +85,30 @@ func (d *dispatcher) try(ctx context.Context) (*http.Response, error) {
 	} else {
 		d.silence.alive()
 	}
-	c.sent = time.Now()
-	c.tries++
-	c.backend.state.tries.Add(1)
-	res, err := p.transport.RoundTrip(req)
+	res, err := d.roundTrip(req)
+	if err == nil && d.refusesIDs(res) {
+		discard(res.Body)
+		if req, f = d.build(d.backend); f != nil {
+			return nil, f
+		}
+		res, err = d.roundTrip(req)
+	}
 	d.judge(ctx, res, err)
 	if err == nil {
+		if isStream(res.Header) {
+			res.Body = d.meter(res.Body)
+		}
 		res.Body = &tap{ReadCloser: res.Body, tokens: &d.tokens, ended: func(err error) { d.verdict = max(d.verdict, verdictOf(ctx, err)) }}
 		d.tokens.reset(res.StatusCode, isStream(res.Header))
 	}
 	return res, err
+}
+
+func (d *dispatcher) roundTrip(req *http.Request) (*http.Response, error) {
+	d.c.sent = time.Now()
+	d.c.tries++
+	d.backend.state.tries.Add(1)
+	return d.p.transport.RoundTrip(req)
 }
 
 // enter takes a place of a backend while the proxy is not paused. A call that

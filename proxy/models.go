@@ -46,9 +46,14 @@ type state struct {
 	load    atomic.Int64 // calls that run on it or wait for it
 	tries   atomic.Int64 // requests sent to it
 	missed  atomic.Int32 // probes in a row
+	whole   atomic.Bool  // it has refused token ids in a stream
 	breaker breaker
 	limits  limiter
 }
+
+// replays reports whether the backend gives token ids only in replies that come
+// whole.
+func (b *backend) replays() bool { return b.Replay || b.state.whole.Load() }
 
 // wait is how long a backend gets no calls; 0 is none.
 func (s *state) wait(now time.Time) time.Duration {

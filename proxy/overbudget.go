@@ -11,7 +11,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/proxy/openai"
 )
 
 // spend counts a call towards the budget of its attempt, and has it cancelled
@@ -43,7 +42,7 @@ func (p *Proxy) answerSpent(w http.ResponseWriter, c *call, spent error) error {
 		return answerLength(w, c)
 	}
 	w.Header().Set("X-Should-Retry", "false") // clients of both families go by it
-	return p.answerFailure(w, c, fail(http.StatusTooManyRequests, openai.RateLimitError, "budget_exceeded", spent.Error()))
+	return p.answerFailure(w, c, p.ended(c, spent))
 }
 
 // formOf is the wire form of a path's calls.

@@ -85,7 +85,7 @@ func (c *call) planFor(request *openai.Request, b *backend) (*plan, error) {
 	case agent == formCompletion && c.recorded() && request.Prompts != 1:
 		return nil, openai.Unsupported("prompt", "got %d prompts: inside an attempt a call has one, so that its record is one prompt and its replies", request.Prompts)
 	case agent == formCompletion, agent == formChat && b.API != APIAnthropic:
-		pl.replay = ids && b.Replay && request.Stream && agent == formChat
+		pl.replay = ids && b.replays() && request.Stream && agent == formChat
 		pl.usage = !request.Hide.Usage
 		pl.same(c, request, b, openai.Ask{TokenIDs: ids, Usage: c.recorded(), Whole: pl.replay, Completion: agent == formCompletion})
 		return pl, nil
@@ -145,7 +145,7 @@ func (pl *plan) across(c *call, request *openai.Request, b *backend, ids bool) e
 	if err != nil {
 		return err
 	}
-	pl.replay, pl.usage = ids && b.Replay && request.Stream, true
+	pl.replay, pl.usage = ids && b.replays() && request.Stream, true
 	pl.body = inner.AppendBody(nil, pl.asked, b.BackendModel, openai.Ask{TokenIDs: ids, Whole: pl.replay})
 	switch {
 	case far == nil:

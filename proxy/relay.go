@@ -67,7 +67,7 @@ func (r *relay) run(ctx context.Context) error {
 	case isStream(r.res.Header) && translated && !r.c.stream:
 		return r.unusable("is a stream, which was not asked for")
 	case isStream(r.res.Header) && (!translated || r.res.StatusCode < 300):
-		return r.stream()
+		return r.stream(ctx)
 	default:
 		return r.whole(ctx)
 	}

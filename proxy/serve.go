@@ -217,17 +217,10 @@ func (p *Proxy) answerUnreachable(ctx context.Context, w http.ResponseWriter, c 
 	if spent, ok := errors.AsType[*spentError](cause); ok {
 		return p.answerSpent(w, c, spent)
 	}
-	switch {
-	case errors.Is(cause, errBackendSilent):
-		return p.answerFailure(w, c, fail(http.StatusGatewayTimeout, openai.APIError, "backend_timeout",
-			fmt.Sprintf("the backend of model %q sent nothing for %v", c.model, p.cfg.IdleTimeout)))
-	case errors.Is(cause, errAborted):
-		return p.answerFailure(w, c, paused(http.StatusServiceUnavailable, openai.OverloadedError, "aborted", cause.Error()))
-	case errors.Is(cause, errCancelled):
-		return p.answerFailure(w, c, fail(http.StatusGone, openai.InvalidRequestError, "attempt_cancelled", cause.Error()))
-	case errors.Is(cause, errClosing):
-		return p.answerFailure(w, c, fail(http.StatusServiceUnavailable, openai.OverloadedError, "shutting_down", cause.Error()))
-	case ctx.Err() != nil:
+	if f := p.ended(c, cause); f != nil {
+		return p.answerFailure(w, c, f)
+	}
+	if ctx.Err() != nil {
 		return err
 	}
 	p.cfg.Logger.Warn("backend unreachable", "model", c.model, "backend", c.backend.base.Redacted(), "error", err)
@@ -237,4 +230,25 @@ func (p *Proxy) answerUnreachable(ctx context.Context, w http.ResponseWriter, c 
 	}
 	return p.answerFailure(w, c, fail(http.StatusBadGateway, openai.APIError, "backend_broken",
 		fmt.Sprintf("the backend of model %q broke off before it had replied: %v", c.model, err)))
+}
+
+// ended is what an agent is told of a call that the proxy has cancelled; nil when
+// it has not.
+func (p *Proxy) ended(c *call, cause error) *failure {
+	if spent, ok := errors.AsType[*spentError](cause); ok {
+		return fail(http.StatusTooManyRequests, openai.RateLimitError, "budget_exceeded", spent.Error())
+	}
+	switch {
+	case errors.Is(cause, errBackendSilent):
+		return fail(http.StatusGatewayTimeout, openai.APIError, "backend_timeout",
+			fmt.Sprintf("the backend of model %q sent nothing for %v", c.model, p.cfg.IdleTimeout))
+	case errors.Is(cause, errAborted):
+		return paused(http.StatusServiceUnavailable, openai.OverloadedError, "aborted", cause.Error())
+	case errors.Is(cause, errCancelled):
+		return fail(http.StatusGone, openai.InvalidRequestError, "attempt_cancelled", cause.Error())
+	case errors.Is(cause, errClosing):
+		return fail(http.StatusServiceUnavailable, openai.OverloadedError, "shutting_down", cause.Error())
+	default:
+		return nil
+	}
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -30,7 +31,7 @@ type streaming struct {
 
 // stream relays events as they come: each without what is hidden in it, or
 // translated.
-func (r *relay) stream() error {
+func (r *relay) stream(ctx context.Context) error {
 	b, _ := pool.Get().(*buffers)
 	defer b.put()
 	s := streaming{relay: r, buffers: b}
@@ -55,7 +56,7 @@ func (r *relay) stream() error {
 			fault = s.end(err)
 		}
 		if fault != nil && r.plan.translate != nil && !r.plan.translate.Done() {
-			b.out = r.plan.translate.Fail(b.out, s.failure(fault))
+			b.out = r.plan.translate.Fail(b.out, s.failure(ctx, fault))
 		}
 		if err != nil || fault != nil || s.done() {
 			r.awaitSequence()
@@ -179,6 +180,9 @@ func (s *streaming) end(err error) error {
 }
 
 // failure is what the agent is told when a stream cannot go on.
-func (s *streaming) failure(fault error) openai.Error {
+func (s *streaming) failure(ctx context.Context, fault error) openai.Error {
+	if f := s.p.ended(s.c, context.Cause(ctx)); f != nil {
+		return f.body
+	}
 	return openai.Error{Message: fmt.Sprintf("the stream of the backend of model %q failed: %v", s.c.model, fault), Type: openai.APIError, Code: "backend_broken"}
 }

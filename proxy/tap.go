@@ -139,8 +139,18 @@ func (t *tokenCount) read() int {
 	if value[0] != '{' {
 		return at // null
 	}
-	var in, out, cached int64
-	complete := openai.Members(value, func(name, value []byte) {
+	in, out, complete := readUsage(value)
+	if !complete {
+		return -1
+	}
+	t.atLeast(in, out)
+	return at + bytes.IndexByte(value, '}') + 1
+}
+
+// readUsage reads a usage object of any API: the tokens of prompt and reply.
+func readUsage(raw []byte) (in, out int64, complete bool) {
+	var cached int64
+	complete = openai.Members(raw, func(name, value []byte) {
 		n, err := strconv.ParseInt(string(value), 10, 64)
 		if err != nil || n < 0 {
 			return
@@ -154,12 +164,13 @@ func (t *tokenCount) read() int {
 			cached += n
 		}
 	})
-	if !complete {
-		return -1
-	}
+	return in + cached, out, complete
+}
+
+// atLeast takes a count of what has come so far.
+func (t *tokenCount) atLeast(in, out int64) {
 	t.given = true
-	t.in, t.out = max(t.in, in+cached), max(t.out, out)
-	return at + bytes.IndexByte(value, '}') + 1
+	t.in, t.out = max(t.in, in), max(t.out, out)
 }
 
 // count returns the tokens of prompt and reply. Where the backend has not said

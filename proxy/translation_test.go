@@ -181,6 +181,33 @@ func TestReplayKeepsWhiteSpace(t *testing.T) {
 	}
 }
 
+// That a backend refuses token ids in streams is found out by the first of them,
+// which gets its reply all the same. Another refusal is the agent's to hear.
+func TestReplayFoundOut(t *testing.T) {
+	t.Parallel()
+	model := proxytest.Model(func(proxytest.Prompt, int) proxytest.Answer { return proxytest.Answer{Text: spaced} })
+	const other = "max_tokens is too large"
+	backend := serve(t, proxytest.First(1, proxytest.Fails(http.StatusBadRequest, other), model.SGLang()))
+	g := start(t, backend.BaseURL(), func(c *proxy.Config) { c.Retry.Attempts = 1 })
+	if got := post(t, g.URL+attemptPath, streamed(hello)); got.status != 400 || !bytes.Contains(got.body, []byte(other)) {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	for _, tt := range []struct{ path, body, tries string }{
+		{messagesPath, askMessage, "2"}, {messagesPath, askMessage, "1"}, {attemptPath, hello, "1"},
+	} {
+		got := post(t, g.URL+tt.path, streamed(tt.body))
+		if got.status != 200 || !bytes.Contains(got.body, []byte(`"one\n\n  two \t three  \n"`)) || got.header.Get(proxy.HeaderTries) != tt.tries {
+			t.Errorf("%s: %d after %s tries, %s", tt.path, got.status, got.header.Get(proxy.HeaderTries), got.body)
+		}
+	}
+	flush(t, g)
+	for i, c := range g.spans.calls() {
+		if ids, _ := c.Attributes.GetInts(agl.AttrResponseTokenIDs); i > 0 && len(ids) != len(spaced) {
+			t.Errorf("call %d: %d token ids on record", i, len(ids))
+		}
+	}
+}
+
 // Usage comes with the end of a stream: always in Messages, in Chat Completions
 // when it was asked for and only then.
 func TestUsageAtTheEndOfStreams(t *testing.T) {

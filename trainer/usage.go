@@ -1,8 +1,12 @@
 package trainer
 
 import (
+	"bytes"
 	"context"
+	"strconv"
 	"sync/atomic"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy"
@@ -32,18 +36,17 @@ func (m *meter) read() Usage {
 	return Usage{m.calls.Load(), m.prompt.Load(), m.completion.Load()}
 }
 
-// reserver is what a proxy uses of its spans where it is there.
-type reserver interface {
+// distant is what a proxy uses of a store behind a network.
+type distant interface {
+	proxy.Spans
 	ReserveSequenceIDsOf(ctx context.Context, attempts []agl.ReserveSequenceIDsParams) (first []int64, err error)
+	AddSpansJSON(ctx context.Context, spans []jsontext.Value) (cancelled []string, err error)
 }
 
 // over puts the meter before a store's spans.
 func (m *meter) over(spans proxy.Spans) proxy.Spans {
-	if many, ok := spans.(reserver); ok {
-		return struct {
-			metered
-			reserver
-		}{metered{spans, m}, many}
+	if far, ok := spans.(distant); ok {
+		return meteredDistant{metered{far, m}, far}
 	}
 	return metered{spans, m}
 }
@@ -64,11 +67,56 @@ func (s metered) AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpa
 		attributes := result.Stored[i].Attributes
 		prompt, counted := attributes.GetInt(agl.AttrGenAIInputTokens)
 		completion, replied := attributes.GetInt(agl.AttrGenAIOutputTokens)
-		if counted || replied {
-			s.calls.Add(1)
-			s.prompt.Add(prompt)
-			s.completion.Add(completion)
-		}
+		s.count(prompt, completion, counted || replied)
 	}
 	return result, nil
+}
+
+// meteredDistant are the spans of a store behind a network.
+type meteredDistant struct {
+	metered
+
+	far distant
+}
+
+// ReserveSequenceIDsOf is the store's.
+func (s meteredDistant) ReserveSequenceIDsOf(ctx context.Context, attempts []agl.ReserveSequenceIDsParams) (first []int64, err error) {
+	return s.far.ReserveSequenceIDsOf(ctx, attempts)
+}
+
+// AddSpansJSON counts what is stored.
+func (s meteredDistant) AddSpansJSON(ctx context.Context, spans []jsontext.Value) (cancelled []string, err error) {
+	cancelled, err = s.far.AddSpansJSON(ctx, spans)
+	if err != nil {
+		return cancelled, err
+	}
+	for _, span := range spans {
+		prompt, counted := member(span, agl.AttrGenAIInputTokens)
+		completion, replied := member(span, agl.AttrGenAIOutputTokens)
+		s.count(prompt, completion, counted || replied)
+	}
+	return cancelled, nil
+}
+
+func (m *meter) count(prompt, completion int64, counted bool) {
+	if counted {
+		m.calls.Add(1)
+		m.prompt.Add(prompt)
+		m.completion.Add(completion)
+	}
+}
+
+// member finds a number among the attributes of a span as the proxy spells it.
+// Within a string a quote is escaped, so the name in quotes can be nothing else.
+func member(span []byte, name string) (n int64, found bool) {
+	_, value, found := bytes.Cut(span, []byte(`"`+name+`":`))
+	if !found {
+		return 0, false
+	}
+	end := bytes.IndexAny(value, ",}")
+	if end < 0 {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(string(value[:end]), 10, 64)
+	return n, err == nil
 }
