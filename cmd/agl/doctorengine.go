@@ -25,7 +25,7 @@ func (d *doctor) engine(ctx context.Context, f *runfile.File) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	var e *engine.Engine
-	var model string
+	model, field := "", "engine.policy"
 	switch {
 	case f.Engine.Policy != nil:
 		p := f.Engine.Policy
@@ -39,7 +39,7 @@ func (d *doctor) engine(ctx context.Context, f *runfile.File) {
 			d.addf("engine", fine, "", "the embedded policy: %s, gives token ids and log-probabilities", count(spec.Vocab, "token"))
 		}
 	case f.Engine.Tinker != nil:
-		model = f.Engine.Tinker.Model
+		model, field = f.Engine.Tinker.Model, "engine.tinker"
 		if e = d.remote(ctx, f); e == nil {
 			return
 		}
@@ -49,7 +49,7 @@ func (d *doctor) engine(ctx context.Context, f *runfile.File) {
 	if w := f.Engine.WarmStart(); w != nil {
 		data, err := e.Demonstrations(ctx, model, w.Path)
 		if err != nil {
-			d.addf("warm start", fails, "mend the file, or change the engine's model", "%v", err)
+			d.addf("warm start", fails, "mend the file, or change "+field, "%v", err)
 		} else {
 			d.addf("warm start", fine, "", "%s", count(len(data), "conversation"))
 		}
