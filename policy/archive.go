@@ -159,7 +159,7 @@ func (a *dirArchive) claim(id string) (string, error) {
 
 // sweep removes what processes that died in the middle of a put left in any model's directory.
 func (a *dirArchive) sweep() error {
-	files, err := filepath.Glob(filepath.Join(a.dir, "*", string(tinker.KindCheckpoint), "*.tmp-*"))
+	files, err := filepath.Glob(filepath.Join(a.dir, "*", "*weights", "*.tmp-*"))
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 
 // A checkpoint is, in this order: 8 bytes of magic, the header's length (uint32), the header (JSON), then
 // parameters, first and second moments (float32 each, in the layout's order), then the SHA-256 of all before.
-// Numbers are little-endian.
+// Numbers are little-endian. Snapshots and base models are the same without the moments.
 const checkpointMagic = "AGLPOL01"
 
 type checkpointHeader struct {
@@ -19,19 +19,30 @@ type checkpointHeader struct {
 	Step   int64   `json:"step"`
 	Decay1 float64 `json:"decay1"`
 	Decay2 float64 `json:"decay2"`
+	// WeightsOnly is true of what has no moments.
+	WeightsOnly bool `json:"weights_only,omitzero"`
 }
 
 // encode writes the trainer's state, without an unstepped gradient.
 func (t *trainer) encode() ([]byte, error) {
-	header, err := json.Marshal(checkpointHeader{Shape: t.w.shape, Step: t.step, Decay1: t.decay1, Decay2: t.decay2})
+	return encodeCheckpoint(checkpointHeader{Shape: t.w.shape, Step: t.step, Decay1: t.decay1, Decay2: t.decay2}, t.w.flat, t.m, t.v)
+}
+
+// encodeWeights writes parameters alone.
+func encodeWeights(s shape, flat []float32) ([]byte, error) {
+	return encodeCheckpoint(checkpointHeader{Shape: s, WeightsOnly: true}, flat)
+}
+
+func encodeCheckpoint(h checkpointHeader, vecs ...[]float32) ([]byte, error) {
+	header, err := json.Marshal(h)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]byte, 0, len(checkpointMagic)+4+len(header)+12*t.w.size+sha256.Size)
+	out := make([]byte, 0, len(checkpointMagic)+4+len(header)+4*len(vecs)*len(vecs[0])+sha256.Size)
 	out = append(out, checkpointMagic...)
 	out = binary.LittleEndian.AppendUint32(out, uint32(len(header)))
 	out = append(out, header...)
-	for _, vec := range [][]float32{t.w.flat, t.m, t.v} {
+	for _, vec := range vecs {
 		for _, x := range vec {
 			out = binary.LittleEndian.AppendUint32(out, math.Float32bits(x))
 		}
@@ -40,7 +51,7 @@ func (t *trainer) encode() ([]byte, error) {
 	return append(out, digest[:]...), nil
 }
 
-// checkpoint is a decoded checkpoint.
+// checkpoint is a decoded checkpoint. The moments of one of weights only are nil.
 type checkpoint struct {
 	checkpointHeader
 	flat, m, v []float32
@@ -70,10 +81,14 @@ func decodeCheckpoint(name string, data []byte, want shape) (checkpoint, error) 
 	}
 	rest = rest[n:]
 	size := newLayout(want).size
-	if len(rest) != 12*size {
-		return c, invalid("%s holds %d bytes of tensors; %d are needed", name, len(rest), 12*size)
+	vecs := []*[]float32{&c.flat, &c.m, &c.v}
+	if c.WeightsOnly {
+		vecs = vecs[:1]
 	}
-	for _, vec := range []*[]float32{&c.flat, &c.m, &c.v} {
+	if len(rest) != 4*len(vecs)*size {
+		return c, invalid("%s holds %d bytes of tensors; %d are needed", name, len(rest), 4*len(vecs)*size)
+	}
+	for _, vec := range vecs {
 		*vec = make([]float32, size)
 		for i := range *vec {
 			(*vec)[i] = math.Float32frombits(binary.LittleEndian.Uint32(rest))

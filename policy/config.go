@@ -29,6 +29,14 @@ type Config struct {
 	Workers int
 	// Dir is the directory of checkpoints, made if need be; empty keeps them in memory.
 	Dir string
+	// SaveSnapshots keeps sampler snapshots in Dir too, so that they outlive the process.
+	SaveSnapshots bool
+	// Base is a file of weights, by [Create], from which every model starts; with an empty one a model starts
+	// from weights that are drawn by its seed, and the base model is that of seed 0.
+	Base string
+	// Instance is a part of the ids of models, [A-Za-z0-9_-]+, that tells those of this process from those of
+	// another; empty leaves it out.
+	Instance string
 
 	// portable turns the assembly kernels off, for tests of their equality with the fallback.
 	portable bool
@@ -55,6 +63,14 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	if err := tinker.ValidateName(c.Name); err != nil {
 		return invalid("policy: %w", err)
+	}
+	if c.Instance != "" {
+		if err := tinker.ValidateName(c.Instance); err != nil {
+			return invalid("policy: Instance: %w", err)
+		}
+	}
+	if c.SaveSnapshots && c.Dir == "" {
+		return invalid("policy: SaveSnapshots needs a Dir")
 	}
 	for _, f := range []struct {
 		name             string

@@ -42,8 +42,11 @@ func (s *sampler) Sample(ctx context.Context, p tinker.SampleParams) (tinker.Sam
 	}
 	dec := s.spare.Get().(*decoder)
 	defer s.spare.Put(dec)
-	dec.prefill(s.w, p.Prompt)
+	dec.prefill(s.w, p.Prompt, p.PromptLogprobs)
 	res := tinker.SampleResult{Sequences: make([]tinker.Sequence, n)}
+	if p.PromptLogprobs {
+		res.PromptLogprobs = dec.promptLogprobs(p.Prompt)
+	}
 	for i := range res.Sequences {
 		seq, err := dec.complete(ctx, s.w, p, newStream(seed, uint64(i)), i == n-1)
 		if err != nil {
@@ -74,12 +77,28 @@ func newDecoder(l *layout, kn kernel) *decoder {
 	}
 }
 
-// prefill runs the prompt and keeps its keys, values and last logits.
-func (d *decoder) prefill(w *weights, prompt []int32) {
+// prefill runs the prompt and keeps its keys, values and last logits, and in the workspace those before if they
+// are wanted.
+func (d *decoder) prefill(w *weights, prompt []int32, all bool) {
 	n := len(prompt)
 	d.segs[0] = segment{n: n, cache: d.prompt}
-	d.ws.forward(w, d.segs, prompt, n-1)
+	first := n - 1
+	if all {
+		first = 0
+	}
+	d.ws.forward(w, d.segs, prompt, first)
 	copy(d.first, d.ws.logits[(n-1)*d.ws.logitCols():])
+}
+
+// promptLogprobs are the log-probabilities of the prompt's tokens but the first, right after prefill.
+func (d *decoder) promptLogprobs(prompt []int32) []float32 {
+	out := make([]float32, len(prompt)-1)
+	for i := range out {
+		logits := d.ws.logits[i*d.ws.logitCols():][:d.ws.logitCols()]
+		lse, _ := d.pick.logSumExp(d.pick.exps, logits, d.pick.vocab)
+		out[i] = logits[prompt[i+1]] - lse
+	}
+	return out
 }
 
 // complete draws one completion. The last one may use up the prompt's cache.

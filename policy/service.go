@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/agl-go/agl"
@@ -15,7 +16,8 @@ import (
 // Checkpoints (SaveWeights) are files in Config.Dir and can be loaded, or sampled, by a later process. Where
 // several processes share the directory, a checkpoint's path may have another model id than Info says.
 // Sampler snapshots (SaveWeightsForSampler) are copies in memory that cost 0.9 MB each at the default size;
-// they live until DeleteWeights or the end of the process, and sampling clients keep theirs beyond that.
+// they live until DeleteWeights or the end of the process, and sampling clients keep theirs beyond that. With
+// Config.SaveSnapshots they are files as well, and memory holds those that are in use.
 type Service struct {
 	cfg   Config
 	lay   *layout
@@ -23,8 +25,11 @@ type Service struct {
 	files archive
 	spare *sync.Pool
 
+	base func() *weights // made when first asked for
+
 	mu        sync.Mutex
-	snapshots map[tinker.Path]*weights
+	snapshots map[tinker.Path]*weights // those in memory
+	opened    recent                   // of files
 }
 
 var (
@@ -49,6 +54,15 @@ func NewService(cfg Config) (*Service, error) {
 		s.files = newDirArchive(cfg.Dir)
 	}
 	s.spare = newDecoders(s.lay, s.kn)
+	flat := func() []float32 { return s.lay.initialize(0) }
+	if cfg.Base != "" {
+		base, err := readBase(cfg.Base, cfg.shape())
+		if err != nil {
+			return nil, err
+		}
+		flat = func() []float32 { return base }
+	}
+	s.base = sync.OnceValue(func() *weights { return newWeights(s.lay, flat()) })
 	return s, nil
 }
 
@@ -64,49 +78,89 @@ func (s *Service) Capabilities(context.Context) (tinker.Capabilities, error) {
 	}, nil
 }
 
-// CreateModel implements [tinker.Service]. The model's initial weights are a function of p.Seed.
+// CreateModel implements [tinker.Service]. The model's initial weights are those of Config.Base or, without it,
+// a function of p.Seed.
 func (s *Service) CreateModel(ctx context.Context, p tinker.CreateModelParams) (tinker.TrainingClient, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if p.BaseModel != "" && p.BaseModel != s.cfg.Name {
-		return nil, agl.Errorf(agl.CodeNotFound, "base_model: %q is unknown; this engine has %q", p.BaseModel, s.cfg.Name)
+	if p.BaseModel != "" {
+		if err := s.checkBase(p.BaseModel); err != nil {
+			return nil, err
+		}
 	}
-	id, err := s.files.reserve(s.cfg.Name)
+	prefix := s.cfg.Name
+	if s.cfg.Instance != "" {
+		prefix += "-" + s.cfg.Instance
+	}
+	id, err := s.files.reserve(prefix)
 	if err != nil {
 		return nil, err
 	}
-	m := &model{
-		service: s, id: id,
-		turn:    make(chan struct{}, 1),
-		trainer: newTrainer(s.cfg, s.lay, s.lay.initialize(p.Seed)),
+	var flat []float32
+	if s.cfg.Base == "" {
+		flat = s.lay.initialize(p.Seed)
+	} else {
+		flat = slices.Clone(s.base().flat)
 	}
-	return m, nil
+	return &model{service: s, id: id, turn: make(chan struct{}, 1), trainer: newTrainer(s.cfg, s.lay, flat)}, nil
 }
 
-// NewSamplingClient implements [tinker.Service]. It opens snapshots and checkpoints.
+// NewSamplingClient implements [tinker.Service]. It opens snapshots, checkpoints and the base model.
 func (s *Service) NewSamplingClient(ctx context.Context, p tinker.NewSamplingClientParams) (tinker.SamplingClient, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	if p.Path == "" && p.BaseModel != "" {
+		if err := s.checkBase(p.BaseModel); err != nil {
+			return nil, err
+		}
+		return s.newSampler(s.base()), nil
 	}
 	path, err := tinker.ParsePath(p.Path)
 	if err != nil {
 		return nil, err
 	}
-	if path.Kind == tinker.KindCheckpoint {
-		c, err := s.load(path)
-		if err != nil {
-			return nil, err
-		}
-		return s.newSampler(newWeights(s.lay, c.flat)), nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w, ok := s.snapshots[path]
-	if !ok {
-		return nil, unknown(path)
+	w, err := s.open(path)
+	if err != nil {
+		return nil, err
 	}
 	return s.newSampler(w), nil
+}
+
+func (s *Service) checkBase(name string) error {
+	if name != s.cfg.Name {
+		return agl.Errorf(agl.CodeNotFound, "base_model: %q is unknown; this engine has %q", name, s.cfg.Name)
+	}
+	return nil
+}
+
+// inFiles reports whether weights of a kind are kept in the archive.
+func (s *Service) inFiles(kind tinker.WeightsKind) bool {
+	return kind == tinker.KindCheckpoint || s.cfg.SaveSnapshots
+}
+
+// open finds saved weights.
+func (s *Service) open(path tinker.Path) (*weights, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.inFiles(path.Kind) {
+		w, ok := s.snapshots[path]
+		if !ok {
+			return nil, unknown(path)
+		}
+		return w, nil
+	}
+	if w := s.opened.get(path); w != nil {
+		return w, nil
+	}
+	c, err := s.load(path)
+	if err != nil {
+		return nil, err
+	}
+	w := newWeights(s.lay, c.flat)
+	s.opened.put(path, w)
+	return w, nil
 }
 
 func (s *Service) newSampler(w *weights) *sampler {
@@ -122,11 +176,12 @@ func (s *Service) DeleteWeights(ctx context.Context, p tinker.DeleteWeightsParam
 	if err != nil {
 		return err
 	}
-	if path.Kind == tinker.KindCheckpoint {
-		return s.files.remove(path)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.inFiles(path.Kind) {
+		s.opened.remove(path)
+		return s.files.remove(path)
+	}
 	if _, ok := s.snapshots[path]; !ok {
 		return unknown(path)
 	}
@@ -268,6 +323,9 @@ func (m *model) LoadWeights(ctx context.Context, p tinker.LoadWeightsParams) err
 		if err != nil {
 			return err
 		}
+		if c.WeightsOnly && p.WithOptimizer {
+			return invalid("path: %v has no optimizer state", path)
+		}
 		t.restore(c, p.WithOptimizer)
 		return nil
 	})
@@ -280,12 +338,21 @@ func (m *model) SaveWeightsForSampler(ctx context.Context, p tinker.SaveWeightsP
 		return "", err
 	}
 	err := m.run(ctx, func(t *trainer) error {
-		m.service.mu.Lock()
-		defer m.service.mu.Unlock()
-		if _, ok := m.service.snapshots[path]; ok {
+		s := m.service
+		if s.cfg.SaveSnapshots {
+			data, err := encodeWeights(t.w.shape, t.w.flat)
+			if err != nil {
+				return err
+			}
+			path, err = s.files.put(path, data)
+			return err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if _, ok := s.snapshots[path]; ok {
 			return taken(path)
 		}
-		m.service.snapshots[path] = t.snapshot()
+		s.snapshots[path] = t.snapshot()
 		return nil
 	})
 	if err != nil {

@@ -60,6 +60,9 @@ type CreateModelParams struct {
 type NewSamplingClientParams struct {
 	// Path is what SaveWeightsForSampler (or SaveWeights, where the engine allows it) returned.
 	Path string
+	// BaseModel opens a base model where Path is empty. An unknown one is agl.CodeNotFound; engines that do not
+	// sample base models say agl.CodeInvalid.
+	BaseModel string
 }
 
 // DeleteWeightsParams are the arguments of [Service.DeleteWeights].
@@ -239,6 +242,8 @@ type SampleParams struct {
 	// Seed makes the draw repeatable: sample i is a function of weights, prompt, parameters and (Seed, i).
 	// nil draws a seed.
 	Seed *uint64
+	// PromptLogprobs asks for the log-probabilities of the prompt too, which not every engine has.
+	PromptLogprobs bool
 }
 
 // Validate reports the first argument out of range for a model, with code agl.CodeInvalid. Unknown (zero)
@@ -278,6 +283,9 @@ const (
 // SampleResult holds the completions in order of sample index. It belongs to the caller.
 type SampleResult struct {
 	Sequences []Sequence
+	// PromptLogprobs[i] is the log-probability of Prompt[i+1]: nothing comes before the first token. It is nil
+	// unless asked for.
+	PromptLogprobs []float32
 }
 
 // Sequence is one completion.
