@@ -356,7 +356,7 @@ func (c *Client) CreateModel(ctx context.Context, p tinker.CreateModelParams) (t
 	err = c.inSession(ctx, func(session string) error {
 		r, err := post(wire.CreateModel, wire.CreateModelRequest{
 			SessionID: session, ModelSeqID: c.next(&c.models), BaseModel: spec.Name, UserMetadata: p.UserMetadata, Type: "create_model",
-			LoRAConfig: &wire.LoRAConfig{Rank: rank, Seed: &seed, TrainUnembed: true, TrainMLP: true, TrainAttn: true},
+			LoRAConfig: &wire.LoRAConfig{Rank: rank, Seed: &seed, TrainUnembed: new(true), TrainMLP: new(true), TrainAttn: new(true)},
 		})
 		if err != nil {
 			return err

@@ -18,7 +18,7 @@ import (
 // future is a call that was submitted. Its fields from media on are written before done is closed.
 type future struct {
 	id    string
-	model string // of create_model
+	model string // of create_model and unload_model
 	of    *calls
 	seq   int64
 	body  [sha256.Size]byte
@@ -117,6 +117,9 @@ func (s *Server) finish(f *future, res result, err error) {
 		delete(s.futures, old.id)
 		if old.of != nil && old.of.seen[old.seq] == old {
 			delete(old.of.seen, old.seq)
+		}
+		if m := s.models[old.model]; m != nil && m.unload == old {
+			delete(s.models, old.model)
 		}
 	}
 }

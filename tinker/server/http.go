@@ -36,6 +36,10 @@ func (s *Server) routes() {
 	s.mux.HandleFunc("POST "+wire.Prefix+wire.Forward, s.forward)
 	s.mux.HandleFunc("POST "+wire.Prefix+wire.RetrieveFuture, s.retrieve)
 	s.mux.HandleFunc("DELETE "+wire.Prefix+wire.CheckpointPath("{model}", "{kind}", "{name}"), s.deleteWeights)
+	s.mux.HandleFunc("GET "+wire.Prefix+wire.SamplerPath("{id}"), func(w http.ResponseWriter, r *http.Request) {
+		out, err := s.getSampler(r.PathValue("id"))
+		s.answer(w, out, err)
+	})
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, agl.Errorf(agl.CodeNotFound, "%s %s is unknown", r.Method, r.URL.Path))
 	})
@@ -102,8 +106,7 @@ func (s *Server) read(r *http.Request) ([]byte, error) {
 
 func (s *Server) deleteWeights(w http.ResponseWriter, r *http.Request) {
 	path := tinker.Path{Model: r.PathValue("model"), Kind: tinker.WeightsKind(r.PathValue("kind")), Name: r.PathValue("name")}
-	err := s.cfg.Service.DeleteWeights(r.Context(), tinker.DeleteWeightsParams{Path: path.String()})
-	s.answer(w, struct{}{}, err)
+	s.answer(w, struct{}{}, s.deletePath(r.Context(), path))
 }
 
 func (s *Server) answer(w http.ResponseWriter, out any, err error) {
@@ -152,7 +155,7 @@ func (s *Server) reply(w http.ResponseWriter, status int, message any) {
 func (s *Server) write(w http.ResponseWriter, status int, media string, body []byte) {
 	w.Header().Set("Content-Type", media)
 	w.WriteHeader(status)
-	if _, err := w.Write(body); err != nil {
+	if _, err := w.Write(body); err != nil { //nolint:gosec // JSON or protobuf, and it says so
 		s.cfg.Logger.Debug("tinker: an answer was not delivered", slog.Any("error", err))
 	}
 }

@@ -6,7 +6,10 @@ import (
 	"crypto/subtle"
 	"encoding/hex"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -61,6 +64,14 @@ type Config struct {
 	// SessionTimeout is the time without a heartbeat after which a session that had one ends, and its models
 	// with it; zero means 5 min. It is noticed when another request for a session comes.
 	SessionTimeout time.Duration
+	// MaxModels bounds the models in training; zero means 64. One more is refused until one is unloaded or its
+	// session ends.
+	MaxModels int
+	// MaxSamplers bounds the weights that are held for sampling sessions; zero means 64. Beyond it those that
+	// were not used for longest are let go, and opened again when they are asked for, if they have a name.
+	MaxSamplers int
+	// Decode is the text of tokens, for completions that end at a text; nil refuses those.
+	Decode func(ids []int32) string
 	// MaxBodyBytes bounds a request's body, also after decompression; zero means 64 MiB.
 	MaxBodyBytes int64
 	// Logger hears of faults; nil discards.
@@ -76,6 +87,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.SessionTimeout == 0 {
 		c.SessionTimeout = 5 * time.Minute
+	}
+	if c.MaxModels == 0 {
+		c.MaxModels = 64
+	}
+	if c.MaxSamplers == 0 {
+		c.MaxSamplers = 64
 	}
 	if c.MaxBodyBytes == 0 {
 		c.MaxBodyBytes = 64 << 20
@@ -94,6 +111,8 @@ func (c Config) validate() error {
 		return invalid("Encoding: %q is unknown; allowed are %q, %q", c.Encoding, JSONOnly, ProtobufOnly)
 	case c.Order != Arrival && c.Order != Strict && c.Order != Ignored:
 		return invalid("Order: %q is unknown; allowed are %q, %q", c.Order, Strict, Ignored)
+	case c.MaxModels < 0 || c.MaxSamplers < 0:
+		return invalid("MaxModels is %d, MaxSamplers %d; neither may be negative", c.MaxModels, c.MaxSamplers)
 	case c.Hold < 0 || c.Keep < 0 || c.SessionTimeout < 0 || c.MaxBodyBytes < 0:
 		return invalid("Hold is %s, Keep %d, SessionTimeout %s, MaxBodyBytes %d; none may be negative", c.Hold, c.Keep, c.SessionTimeout, c.MaxBodyBytes)
 	}
@@ -112,7 +131,9 @@ type Server struct {
 	closed   bool
 	sessions map[string]*session
 	models   map[string]*model
+	live     int // models that are being made or in training
 	samplers map[string]*sampler
+	uses     uint64 // of samplers
 	futures  map[string]*future
 	finished []*future // the oldest first
 	ids      uint64    // of futures
@@ -124,22 +145,12 @@ type session struct {
 	beat     time.Time         // of the last heartbeat; zero is none yet
 	models   map[int64]*future // under making, as samplers
 	samplers map[int64]string
-	owned    []*model
+	owned    []*model // those that nobody unloaded
 }
 
-// model is a model in training.
-type model struct {
-	id     string
-	client tinker.TrainingClient
-	calls  calls
-	last   *future // the call that was submitted last
-	unload *future // nil until it is submitted
-}
-
-// sampler is a sampling session.
-type sampler struct {
-	client tinker.SamplingClient
-	calls  calls
+// disown takes a model away. The server's lock is held.
+func (of *session) disown(m *model) {
+	of.owned = slices.DeleteFunc(of.owned, func(o *model) bool { return o == m })
 }
 
 // New makes a server. A Config out of range is agl.CodeInvalid.
@@ -167,11 +178,20 @@ func (s *Server) Close() error {
 	return nil
 }
 
+// Authorized reports whether a request carries a key, as X-API-Key or as a bearer token. Every request carries
+// an empty one.
+func Authorized(r *http.Request, key string) bool {
+	given := r.Header.Get(wire.KeyHeader)
+	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && given == "" {
+		given = bearer
+	}
+	return key == "" || subtle.ConstantTimeCompare([]byte(given), []byte(key)) == 1
+}
+
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, s.cfg.MaxBodyBytes)
-	key := r.Header.Get(wire.KeyHeader)
-	if s.cfg.APIKey != "" && r.URL.Path != wire.Prefix+wire.Healthz && subtle.ConstantTimeCompare([]byte(key), []byte(s.cfg.APIKey)) != 1 {
+	if r.URL.Path != wire.Prefix+wire.Healthz && !Authorized(r, s.cfg.APIKey) {
 		s.fail(w, agl.Errorf(agl.CodeUnauthorized, "%s: no API key, or a wrong one", wire.KeyHeader))
 		return
 	}
@@ -257,112 +277,17 @@ func (s *Server) expire(ctx context.Context) {
 		if !of.beat.IsZero() && time.Since(of.beat) > s.cfg.SessionTimeout {
 			over = append(over, of.owned...)
 			delete(s.sessions, id)
+			maps.DeleteFunc(s.samplers, func(_ string, from *sampler) bool { return from.session == id })
 		}
 	}
 	for _, m := range over {
 		delete(s.models, m.id)
 	}
+	s.live -= len(over)
 	s.mu.Unlock()
 	for _, m := range over {
-		if err := m.client.Unload(ctx); err != nil && agl.ErrorCode(err) != agl.CodeNotFound {
-			s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "tinker: a model of a session that ended was not unloaded", slog.String("model", m.id), slog.Any("error", err))
-		}
+		s.unload(ctx, m)
 	}
-}
-
-func (s *Server) createModel(ctx context.Context, r wire.CreateModelRequest) (any, error) {
-	s.expire(ctx)
-	of, err := s.session(r.SessionID)
-	if err != nil {
-		return nil, err
-	}
-	of.making.Lock()
-	defer of.making.Unlock()
-	if f := of.models[r.ModelSeqID]; f != nil && s.cfg.Order != Ignored {
-		return wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "created", ModelID: f.model}, nil
-	}
-	p := tinker.CreateModelParams{BaseModel: r.BaseModel, UserMetadata: r.UserMetadata}
-	if l := r.LoRAConfig; l != nil {
-		p.LoRARank = l.Rank
-		if l.Seed != nil {
-			p.Seed = *l.Seed
-		}
-	}
-	client, err := s.cfg.Service.CreateModel(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	info, err := client.Info(ctx)
-	if err != nil {
-		return nil, err
-	}
-	m := &model{id: info.ModelID, client: client, calls: newCalls()}
-	s.mu.Lock()
-	s.models[m.id] = m
-	of.owned = append(of.owned, m)
-	f := s.newFuture()
-	s.mu.Unlock()
-	f.model = m.id
-	of.models[r.ModelSeqID] = f
-	s.finish(f, result{message: wire.CreateModelResult{ModelID: m.id, Type: "create_model"}}, nil)
-	return wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "created", ModelID: m.id}, nil
-}
-
-func (s *Server) getInfo(ctx context.Context, r wire.ModelRequest) (any, error) {
-	s.mu.Lock()
-	m, err := find(s.models, "model", r.ModelID)
-	s.mu.Unlock()
-	if err != nil {
-		return nil, err
-	}
-	info, err := m.client.Info(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return wire.GetInfoResponse{
-		Type: "get_info", ModelID: m.id, ModelName: info.Spec.Name, ModelData: wire.ModelData{ModelName: info.Spec.Name},
-		Vocab: info.Spec.Vocab, Context: info.Spec.Context, Step: &info.Step, Parameters: info.Parameters,
-	}, nil
-}
-
-func (s *Server) weightsInfo(ctx context.Context, r wire.WeightsInfoRequest) (any, error) {
-	c, err := s.cfg.Service.NewSamplingClient(ctx, tinker.NewSamplingClientParams{Path: r.TinkerPath})
-	if err != nil {
-		return nil, err
-	}
-	return wire.WeightsInfoResponse{BaseModel: c.Spec().Name}, nil
-}
-
-func (s *Server) createSamplingSession(ctx context.Context, r wire.CreateSamplingSessionRequest) (any, error) {
-	of, err := s.session(r.SessionID)
-	if err != nil {
-		return nil, err
-	}
-	of.making.Lock()
-	defer of.making.Unlock()
-	id := of.samplers[r.SamplingSessionSeqID]
-	if id == "" {
-		if r.ModelPath == "" {
-			return nil, invalid("model_path: is required; this engine samples saved weights")
-		}
-		if id, err = s.openSampler(ctx, r.ModelPath); err != nil {
-			return nil, err
-		}
-		of.samplers[r.SamplingSessionSeqID] = id
-	}
-	return wire.CreateSamplingSessionResponse{Type: "create_sampling_session", SamplingSessionID: id}, nil
-}
-
-func (s *Server) openSampler(ctx context.Context, path string) (string, error) {
-	client, err := s.cfg.Service.NewSamplingClient(ctx, tinker.NewSamplingClientParams{Path: path})
-	if err != nil {
-		return "", err
-	}
-	id := newID("sampling")
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.samplers[id] = &sampler{client: client, calls: newCalls()}
-	return id, nil
 }
 
 func invalid(format string, args ...any) error {

@@ -120,7 +120,7 @@ func TestRefusals(t *testing.T) {
 		{"POST", wire.ForwardBackward, `{"model_id":"x","forward_input":{"loss_fn":"ppo","data":[]}}`, 400, "takes another input"},
 		{"POST", wire.SaveWeights, `{"model_id":"x","path":"../x"}`, 400, "[A-Za-z0-9_-]+"},
 		{"POST", wire.CreateSamplingSession, `{"session_id":"x"}`, 404, "session"},
-		{"POST", wire.Sample, `{"sampling_params":{"max_tokens":1}}`, 400, "model_path: one is required"},
+		{"POST", wire.Sample, `{"sampling_params":{"max_tokens":1}}`, 400, "model_path or base_model: one is required"},
 		{"POST", wire.Sample, `{"num_samples":5000,"sampling_params":{"max_tokens":1}}`, 400, "num_samples: 5000"},
 		{"POST", wire.Sample, `{"sampling_session_id":"x","sampling_params":{"max_tokens":1}}`, 404, `"x" is unknown`},
 		{"POST", wire.RetrieveFuture, `{"request_id":"1"}`, 404, `"1" is unknown`},

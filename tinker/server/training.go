@@ -19,7 +19,7 @@ func (s *Server) train(ctx context.Context, id string, seq *int64, path string, 
 	if s.closed {
 		return nil, agl.Errorf(agl.CodeUnavailable, "the server is shutting down")
 	}
-	m, err := find(s.models, "model", id)
+	m, err := s.findModel(id)
 	if err != nil {
 		return nil, err
 	}
@@ -87,6 +87,9 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request) {
 const defaultRate = 1e-4
 
 func (s *Server) optimStep(ctx context.Context, r wire.OptimStepRequest, body []byte) (any, error) {
+	if r.Other != nil {
+		return nil, invalid("optimizer_params: the optimizer %q is not supported; allowed are adam_params", r.Other.Type)
+	}
 	p := tinker.AdamParams{LearningRate: defaultRate, WeightDecay: r.AdamParams.WeightDecay, GradClipNorm: r.AdamParams.GradClipNorm}
 	if r.AdamParams.LearningRate != nil {
 		p.LearningRate = *r.AdamParams.LearningRate
@@ -132,6 +135,9 @@ func (s *Server) saveWeightsForSampler(ctx context.Context, r wire.SaveWeightsRe
 }
 
 func (s *Server) save(ctx context.Context, r wire.SaveWeightsRequest, path string, body []byte) (any, error) {
+	if r.Kind != "" && r.Kind != wire.Snapshot {
+		return nil, invalid("kind: %q is not supported; allowed is %q", r.Kind, wire.Snapshot)
+	}
 	name, session := r.Path, false
 	if name == "" && path == wire.SaveWeightsForSampler && r.SamplingSessionSeqID != nil {
 		name, session = newID("session-"+strconv.FormatInt(*r.SamplingSessionSeqID, 10)), true
@@ -145,8 +151,7 @@ func (s *Server) save(ctx context.Context, r wire.SaveWeightsRequest, path strin
 			kind, run = tinker.KindSampler, m.client.SaveWeightsForSampler
 		}
 		if r.Overwrite {
-			old := tinker.Path{Model: m.id, Kind: kind, Name: name}
-			err := s.cfg.Service.DeleteWeights(ctx, tinker.DeleteWeightsParams{Path: old.String()})
+			err := s.deletePath(ctx, tinker.Path{Model: m.home, Kind: kind, Name: name})
 			if err != nil && agl.ErrorCode(err) != agl.CodeNotFound {
 				return result{}, err
 			}
@@ -157,7 +162,7 @@ func (s *Server) save(ctx context.Context, r wire.SaveWeightsRequest, path strin
 		}
 		out := wire.SaveWeightsResult{Path: &saved, Type: path[1:]}
 		if session {
-			id, err := s.openSampler(ctx, saved)
+			id, err := s.openUnnamed(ctx, m.session, saved)
 			if err != nil {
 				return result{}, err
 			}
@@ -168,92 +173,11 @@ func (s *Server) save(ctx context.Context, r wire.SaveWeightsRequest, path strin
 }
 
 func (s *Server) loadWeights(ctx context.Context, r wire.LoadWeightsRequest, body []byte) (any, error) {
+	if r.SessionID != "" {
+		return s.createFromWeights(ctx, r)
+	}
 	return s.train(ctx, r.ModelID, r.SeqID, wire.LoadWeights, body, func(ctx context.Context, m *model) (result, error) {
 		err := m.client.LoadWeights(ctx, tinker.LoadWeightsParams{Path: r.Path, WithOptimizer: r.Optimizer})
 		return result{message: wire.TypedResult{Type: "load_weights"}}, err
 	})
-}
-
-// unloadModel has no sequence id: it runs after the calls that were submitted before.
-func (s *Server) unloadModel(ctx context.Context, r wire.ModelRequest) (any, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m, err := find(s.models, "model", r.ModelID)
-	if err != nil {
-		return nil, err
-	}
-	if s.closed {
-		return nil, agl.Errorf(agl.CodeUnavailable, "the server is shutting down")
-	}
-	if f := m.unload; f != nil {
-		return wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "pending", ModelID: m.id}, nil
-	}
-	f := s.newFuture()
-	m.unload = f
-	s.start(ctx, f, m.last, wire.UnloadModel, func(ctx context.Context) (result, error) {
-		return result{message: wire.TypedResult{Type: "unload_model", ModelID: m.id}}, m.client.Unload(ctx)
-	})
-	m.last = f
-	return wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "pending", ModelID: m.id}, nil
-}
-
-// mostSamples bounds the completions of one request.
-const mostSamples = 4096
-
-func (s *Server) sample(ctx context.Context, r wire.SampleRequest, body []byte) (any, error) {
-	p, err := r.SampleParams()
-	if err != nil {
-		return nil, err
-	}
-	if p.NumSamples > mostSamples {
-		return nil, invalid("num_samples: %d is above %d", p.NumSamples, mostSamples)
-	}
-	id := r.SamplingSessionID
-	if id == "" {
-		if r.ModelPath == "" {
-			return nil, invalid("sampling_session_id or model_path: one is required; this engine samples saved weights")
-		}
-		client, err := s.cfg.Service.NewSamplingClient(ctx, tinker.NewSamplingClientParams{Path: r.ModelPath})
-		if err != nil {
-			return nil, err
-		}
-		return s.draw(ctx, &sampler{client: client, calls: newCalls()}, p, nil, body)
-	}
-	s.mu.Lock()
-	from, err := find(s.samplers, "sampling_session_id", id)
-	s.mu.Unlock()
-	if err != nil {
-		return nil, err
-	}
-	return s.draw(ctx, from, p, r.SeqID, body)
-}
-
-func (s *Server) draw(ctx context.Context, from *sampler, p tinker.SampleParams, seq *int64, body []byte) (any, error) {
-	if err := p.Validate(from.client.Spec()); err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, agl.Errorf(agl.CodeUnavailable, "the server is shutting down")
-	}
-	f, repeated, err := s.admit(&from.calls, seq, body, false)
-	if err != nil {
-		return nil, err
-	}
-	if !repeated {
-		s.start(ctx, f, nil, wire.Sample, func(ctx context.Context) (result, error) {
-			res, err := from.client.Sample(ctx, p)
-			if err != nil {
-				return result{}, err
-			}
-			out := wire.FromSequences(res)
-			return result{json: out.JSON, protobuf: func() ([]byte, error) { return out.Protobuf(), nil }}, nil
-		})
-	}
-	out := wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "pending"}
-	for i := range max(p.NumSamples, 1) {
-		out.SequenceIDs = append(out.SequenceIDs, f.id+"-"+strconv.Itoa(i))
-	}
-	return out, nil
 }

@@ -115,7 +115,7 @@ func TestMessages(t *testing.T) {
 	}{
 		{CreateSessionRequest{Tags: []string{}, UserMetadata: map[string]string{}, SDKVersion: "0.24.1", Type: "create_session"},
 			`{"tags":[],"user_metadata":{},"sdk_version":"0.24.1","type":"create_session"}`},
-		{CreateModelRequest{SessionID: "s", BaseModel: "b", LoRAConfig: &LoRAConfig{Rank: 8, Seed: new(uint64(1)), TrainUnembed: true, TrainMLP: true, TrainAttn: true}, Type: "create_model"},
+		{CreateModelRequest{SessionID: "s", BaseModel: "b", LoRAConfig: &LoRAConfig{Rank: 8, Seed: new(uint64(1)), TrainUnembed: new(true), TrainMLP: new(true), TrainAttn: new(true)}, Type: "create_model"},
 			`{"session_id":"s","model_seq_id":0,"base_model":"b","lora_config":{"rank":8,"seed":1,"train_unembed":true,"train_mlp":true,"train_attn":true},"type":"create_model"}`},
 		{OptimStepRequest{ModelID: "m", SeqID: new(int64(2)), AdamParams: AdamParams{LearningRate: new(0.01), Beta1: new(0.9), Beta2: new(0.95), Eps: new(1e-12)}, Type: "optim_step"},
 			`{"model_id":"m","seq_id":2,"adam_params":{"learning_rate":0.01,"beta1":0.9,"beta2":0.95,"eps":1e-12,"weight_decay":0,"grad_clip_norm":0},"type":"optim_step"}`},
@@ -256,7 +256,7 @@ func TestSampleParams(t *testing.T) {
 	t.Parallel()
 	p := tinker.SampleParams{
 		Prompt: []int32{1}, NumSamples: 3, MaxTokens: 4, Temperature: 0.5, TopK: 2, TopP: 0.9, Stop: []int32{7},
-		Seed: new(uint64(math.MaxUint64)),
+		Seed: new(uint64(math.MaxUint64)), PromptLogprobs: true,
 	}
 	var r SampleRequest
 	if err := json.Unmarshal(marshal(t, FromSample(p)), &r); err != nil {
@@ -270,7 +270,16 @@ func TestSampleParams(t *testing.T) {
 		{`{"sampling_params":{}}`, "max_tokens: is required"},
 		{`{"sampling_params":{"max_tokens":1,"stop":"END"}}`, "this engine knows tokens"},
 		{`{"sampling_params":{"max_tokens":1,"stop":["a"]}}`, "this engine knows tokens"},
-		{`{"sampling_params":{"max_tokens":1,"stop":[1]},"prompt_logprobs":true}`, "prompt_logprobs"},
+		{`{"sampling_params":{"max_tokens":1,"stop":[1]},"prompt_logprobs":true}`, ""},
+		{`{"sampling_params":{"max_tokens":1},"topk_prompt_logprobs":3}`, "topk_prompt_logprobs: is not supported"},
+		{`{"sampling_params":{"max_tokens":1},"topk_sample_logprobs":3}`, "topk_sample_logprobs: is not supported"},
+		{`{"sampling_params":{"max_tokens":1},"target_prompt_logprobs":{"data":[1]}}`, "target_prompt_logprobs: is not supported"},
+		{`{"sampling_params":{"max_tokens":1},"target_prompt_logprobs":null,"record_stability_info":null}`, ""},
+		{`{"sampling_params":{"max_tokens":1},"prompt_alt_tokens_k":1}`, "prompt_alt_tokens_k: is not supported"},
+		{`{"sampling_params":{"max_tokens":1},"record_stability_info":true}`, "record_stability_info: is not supported"},
+		{`{"prompt":{"chunks":[{"tokens":[1,2,3]}]},"sampling_params":{"max_tokens":1},"prompt_logprobs":true,"prompt_logprobs_last_n":2}`, ""},
+		{`{"prompt":{"chunks":[{"tokens":[1,2,3]}]},"sampling_params":{"max_tokens":1},"prompt_logprobs":true,"prompt_logprobs_last_n":3}`, "allows 1 to 2"},
+		{`{"prompt":{"chunks":[{"tokens":[1,2,3]}]},"sampling_params":{"max_tokens":1},"prompt_logprobs_last_n":1}`, "goes with prompt_logprobs"},
 		{`{"sampling_params":{"max_tokens":1,"stop":null},"prompt_logprobs":null}`, ""},
 	} {
 		var r SampleRequest

@@ -1,5 +1,7 @@
 package wire
 
+import "strconv"
+
 // Prefix is the path below which every call lies.
 const Prefix = "/api/v1"
 
@@ -115,14 +117,22 @@ type SessionHeartbeatRequest struct {
 	Type      string `json:"type"`
 }
 
-// LoRAConfig describes an adapter.
+// LoRAConfig describes an adapter. What is absent is trained.
 type LoRAConfig struct {
 	Rank         int     `json:"rank"`
 	Seed         *uint64 `json:"seed,omitzero"`
-	TrainUnembed bool    `json:"train_unembed"`
-	TrainMLP     bool    `json:"train_mlp"`
-	TrainAttn    bool    `json:"train_attn"`
+	TrainUnembed *bool   `json:"train_unembed,omitzero"`
+	TrainMLP     *bool   `json:"train_mlp,omitzero"`
+	TrainAttn    *bool   `json:"train_attn,omitzero"`
 }
+
+// Optimizer selects an optimizer: adamw where it is absent.
+type Optimizer struct {
+	Type string `json:"type"`
+}
+
+// AdamW is the type of the one [Optimizer] that the engines here have.
+const AdamW = "adamw"
 
 // CreateModelRequest makes a model. (SessionID, ModelSeqID) names the request.
 type CreateModelRequest struct {
@@ -131,6 +141,7 @@ type CreateModelRequest struct {
 	BaseModel    string            `json:"base_model"`
 	UserMetadata map[string]string `json:"user_metadata,omitzero"`
 	LoRAConfig   *LoRAConfig       `json:"lora_config,omitzero"`
+	Optimizer    *Optimizer        `json:"optimizer_config,omitzero"`
 	Type         string            `json:"type"`
 }
 
@@ -186,11 +197,12 @@ type AdamParams struct {
 	GradClipNorm float64  `json:"grad_clip_norm"`
 }
 
-// OptimStepRequest takes an optimizer step.
+// OptimStepRequest takes an optimizer step. Other is there, in place of AdamParams, for another optimizer.
 type OptimStepRequest struct {
 	ModelID    string     `json:"model_id"`
 	SeqID      *int64     `json:"seq_id,omitzero"`
 	AdamParams AdamParams `json:"adam_params"`
+	Other      *Optimizer `json:"optimizer_params,omitzero"`
 	Type       string     `json:"type"`
 }
 
@@ -208,8 +220,13 @@ type SaveWeightsRequest struct {
 	Path                 string `json:"path,omitzero"`
 	SamplingSessionSeqID *int64 `json:"sampling_session_seq_id,omitzero"`
 	Overwrite            bool   `json:"overwrite,omitzero"`
-	Type                 string `json:"type"`
+	// Kind is snapshot, which absent means too, or inflight: weights that later saves replace.
+	Kind string `json:"kind,omitzero"`
+	Type string `json:"type"`
 }
+
+// Snapshot is the kind of sampler weights that never change.
+const Snapshot = "snapshot"
 
 // SaveWeightsResult is the result of both.
 type SaveWeightsResult struct {
@@ -218,13 +235,24 @@ type SaveWeightsResult struct {
 	Type              string  `json:"type,omitzero"`
 }
 
-// LoadWeightsRequest loads a checkpoint.
+// LoadWeightsRequest loads a checkpoint into a model or, with SessionID and ModelSeqID in place of ModelID and
+// SeqID, into a new model, whose id is [LoadedModelID].
 type LoadWeightsRequest struct {
-	ModelID   string `json:"model_id"`
-	SeqID     *int64 `json:"seq_id,omitzero"`
-	Path      string `json:"path"`
-	Optimizer bool   `json:"optimizer"`
-	Type      string `json:"type"`
+	ModelID      string            `json:"model_id,omitzero"`
+	SeqID        *int64            `json:"seq_id,omitzero"`
+	SessionID    string            `json:"session_id,omitzero"`
+	ModelSeqID   *int64            `json:"model_seq_id,omitzero"`
+	BaseModel    string            `json:"base_model,omitzero"`
+	UserMetadata map[string]string `json:"user_metadata,omitzero"`
+	Config       *Optimizer        `json:"optimizer_config,omitzero"`
+	Path         string            `json:"path"`
+	Optimizer    bool              `json:"optimizer"`
+	Type         string            `json:"type"`
+}
+
+// LoadedModelID is the id of a model that began with load_weights, as SDKs expect it.
+func LoadedModelID(session string, modelSeq int64) string {
+	return session + ":train:" + strconv.FormatInt(modelSeq, 10)
 }
 
 // TypedResult is a result that says no more than what was done.
@@ -261,6 +289,16 @@ type CreateSamplingSessionRequest struct {
 type CreateSamplingSessionResponse struct {
 	Type              string `json:"type"`
 	SamplingSessionID string `json:"sampling_session_id"`
+}
+
+// SamplerPath is the path, below [Prefix], of a sampling session.
+func SamplerPath(id string) string { return "/samplers/" + id }
+
+// SamplerResponse says what a sampling session samples.
+type SamplerResponse struct {
+	SamplerID string  `json:"sampler_id"`
+	BaseModel string  `json:"base_model"`
+	ModelPath *string `json:"model_path"`
 }
 
 // RetrieveFutureRequest asks for a result.

@@ -67,13 +67,18 @@ type SampleRequest struct {
 	PromptLogprobs      bool           `json:"prompt_logprobs"`
 	TopKPromptLogprobs  int            `json:"topk_prompt_logprobs"`
 	TopKSampledLogprobs int            `json:"topk_sample_logprobs,omitzero"`
-	Type                string         `json:"type"`
+	// PromptLogprobsLastN leaves null all but the last of the prompt's log-probabilities.
+	PromptLogprobsLastN  *int           `json:"prompt_logprobs_last_n,omitzero"`
+	TargetPromptLogprobs jsontext.Value `json:"target_prompt_logprobs,omitzero"`
+	PromptAltTokensK     int            `json:"prompt_alt_tokens_k,omitzero"`
+	RecordStability      bool           `json:"record_stability_info,omitzero"`
+	Type                 string         `json:"type"`
 }
 
 // FromSample is the wire form of p, without a source.
 func FromSample(p tinker.SampleParams) SampleRequest {
 	r := SampleRequest{
-		NumSamples: max(p.NumSamples, 1), Prompt: TextInput(p.Prompt), Type: "sample",
+		NumSamples: max(p.NumSamples, 1), Prompt: TextInput(p.Prompt), PromptLogprobs: p.PromptLogprobs, Type: "sample",
 		Params: SamplingParams{
 			MaxTokens: &p.MaxTokens, Seed: p.Seed, Stop: Stop{Tokens: p.Stop},
 			Temperature: &p.Temperature, TopK: &p.TopK, TopP: &p.TopP,
@@ -90,7 +95,10 @@ func FromSample(p tinker.SampleParams) SampleRequest {
 
 // SampleParams is what a request asks for; what a sampler of tokens cannot do is agl.CodeInvalid.
 func (r SampleRequest) SampleParams() (tinker.SampleParams, error) {
-	p := tinker.SampleParams{NumSamples: r.NumSamples, Seed: r.Params.Seed, Stop: r.Params.Stop.Tokens, Temperature: 1, TopP: 1}
+	p := tinker.SampleParams{
+		NumSamples: r.NumSamples, Seed: r.Params.Seed, Stop: r.Params.Stop.Tokens, Temperature: 1, TopP: 1,
+		PromptLogprobs: r.PromptLogprobs,
+	}
 	var err error
 	if p.Prompt, err = r.Prompt.Tokens(); err != nil {
 		return p, invalid("prompt: %w", err)
@@ -100,8 +108,23 @@ func (r SampleRequest) SampleParams() (tinker.SampleParams, error) {
 		return p, invalid("sampling_params.max_tokens: is required")
 	case len(r.Params.Stop.Texts) > 0:
 		return p, invalid("sampling_params.stop: this engine knows tokens; give the ids of stop tokens")
-	case r.PromptLogprobs || r.TopKPromptLogprobs > 0 || r.TopKSampledLogprobs > 0:
-		return p, invalid("prompt_logprobs, topk_prompt_logprobs, topk_sample_logprobs: are not supported; forward gives log-probabilities of given tokens")
+	case r.PromptLogprobsLastN != nil && (!r.PromptLogprobs || *r.PromptLogprobsLastN < 1 || *r.PromptLogprobsLastN >= len(p.Prompt)):
+		return p, invalid("prompt_logprobs_last_n: is %d; it goes with prompt_logprobs, and a prompt of %d tokens allows 1 to %d",
+			*r.PromptLogprobsLastN, len(p.Prompt), len(p.Prompt)-1)
+	}
+	for _, f := range []struct {
+		name  string
+		asked bool
+	}{
+		{"topk_prompt_logprobs", r.TopKPromptLogprobs > 0},
+		{"topk_sample_logprobs", r.TopKSampledLogprobs > 0},
+		{"target_prompt_logprobs", r.TargetPromptLogprobs != nil && r.TargetPromptLogprobs.Kind() != jsontext.KindNull},
+		{"prompt_alt_tokens_k", r.PromptAltTokensK > 0},
+		{"record_stability_info", r.RecordStability},
+	} {
+		if f.asked {
+			return p, invalid("%s: is not supported; prompt_logprobs and forward give log-probabilities of given tokens", f.name)
+		}
 	}
 	p.MaxTokens = *r.Params.MaxTokens
 	if r.Params.Temperature != nil {
@@ -138,6 +161,12 @@ func FromSequences(res tinker.SampleResult) SampleResponse {
 	out := SampleResponse{Sequences: make([]SampledSequence, len(res.Sequences)), Type: "sample"}
 	for i, s := range res.Sequences {
 		out.Sequences[i] = SampledSequence{StopReason: string(s.StopReason), Tokens: s.Tokens, Logprobs: s.Logprobs}
+	}
+	if res.PromptLogprobs != nil {
+		out.PromptLogprobs = make([]*float32, 1+len(res.PromptLogprobs)) // none of the first token
+		for i := range res.PromptLogprobs {
+			out.PromptLogprobs[i+1] = &res.PromptLogprobs[i]
+		}
 	}
 	return out
 }
@@ -183,6 +212,23 @@ func (r SampleResponse) Result(p tinker.SampleParams) (tinker.SampleResult, erro
 			return tinker.SampleResult{}, invalid("result: sequence %d has the stop_reason %q", i, s.StopReason)
 		}
 		out.Sequences[i] = tinker.Sequence{Tokens: s.Tokens, Logprobs: s.Logprobs, StopReason: reason}
+	}
+	if !p.PromptLogprobs {
+		return out, nil
+	}
+	given := r.PromptLogprobs
+	if len(given) == len(p.Prompt) && given[0] == nil {
+		given = given[1:] // SkyRL leaves the first token out
+	}
+	if len(given) != len(p.Prompt)-1 {
+		return tinker.SampleResult{}, invalid("result: %d prompt_logprobs for a prompt of %d tokens", len(r.PromptLogprobs), len(p.Prompt))
+	}
+	out.PromptLogprobs = make([]float32, len(given))
+	for i, v := range given {
+		if v == nil {
+			return tinker.SampleResult{}, invalid("result: prompt_logprobs has a null after the first token")
+		}
+		out.PromptLogprobs[i] = *v
 	}
 	return out, nil
 }
