@@ -8,7 +8,7 @@ UNIT         := $$($(GO) list ./... | grep -v /test/)
 # The Go SDKs are large; unoptimised they compile in a fraction of the time.
 SDKS         := -gcflags='github.com/openai/openai-go/v3/...=-N -l' -gcflags='github.com/anthropics/anthropic-sdk-go/...=-N -l'
 
-.PHONY: build test race lint compat python clients examples examples-long e2e chaos chaos-short fuzz bench bench-store bench-overhead bench-proxy bench-apo bench-process bench-tokenizers tokenizers skyrl proxy-soak seeds apo full clean
+.PHONY: build test race lint compat python clients examples examples-long e2e chaos chaos-short fuzz bench bench-store bench-overhead bench-proxy bench-apo bench-process bench-tokenizers tinker-sdk tokenizers skyrl proxy-soak seeds apo full clean
 
 build: ## the agl binary, static
 	CGO_ENABLED=0 $(GO) build -trimpath -o agl ./cmd/agl
@@ -35,6 +35,9 @@ python: ## the wheel agl-go: types, unit tests, and real runs out of it
 
 clients: ## the real SDKs of OpenAI and Anthropic against the proxy
 	vars=$$(test/clients/setup.sh) && env $$vars $(GO) test -count=1 -tags clients $(SDKS) ./test/clients
+
+tinker-sdk: ## Tinker's Python SDK, the newest and the last with JSON, against agl policy serve
+	vars=$$(test/tinkersdk/setup.sh) && env $$vars $(GO) test -count=1 -tags tinkersdk ./test/tinkersdk
 
 e2e: ## real processes, real signals
 	$(GO) test -count=1 ./test/e2e ./test/recording ./test/stores ./test/training
@@ -97,7 +100,7 @@ seeds: ## the calculator example with five seeds, the results as JSON
 apo: ## prompt tuning on tasks with known optima, 100 seeds each: found, covered by the interval, or nothing to find
 	$(GO) test -count=1 -timeout 1h -v ./test/apo
 
-full: test lint race compat python clients tokenizers skyrl e2e chaos seeds apo fuzz bench bench-store bench-overhead bench-apo bench-process bench-tokenizers examples-long ## everything, before a release
+full: test lint race compat python clients tinker-sdk tokenizers skyrl e2e chaos seeds apo fuzz bench bench-store bench-overhead bench-apo bench-process bench-tokenizers examples-long ## everything, before a release
 
 clean:
 	rm -rf .cache agl
