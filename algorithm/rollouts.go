@@ -168,7 +168,7 @@ func Await(ctx context.Context, store agl.Store, flusher Flusher, ids []string) 
 			}
 			continue
 		}
-		if episodes[i], err = readEpisode(ctx, store, r); err != nil {
+		if episodes[i], err = Read(ctx, store, r); err != nil {
 			return nil, err
 		}
 		if failure := lost[id]; failure != nil && !episodes[i].Outcome.Kind.Masked() {
@@ -200,8 +200,8 @@ func flush(ctx context.Context, flusher Flusher, ids []string) (lost map[string]
 	return lost, nil
 }
 
-// readEpisode reads the spans of one finished rollout.
-func readEpisode(ctx context.Context, store agl.Store, r agl.AttemptedRollout) (Episode, error) {
+// Read reads the spans of one finished rollout.
+func Read(ctx context.Context, store agl.Store, r agl.AttemptedRollout) (Episode, error) {
 	e := Episode{Rollout: r.Rollout, Attempt: r.Attempt, Outcome: outcomeOf(r)}
 	if r.Attempt == nil {
 		return e, nil

@@ -20,6 +20,9 @@ const (
 	// MaskMalformed: the adapter cannot read the spans, or calls in them lack what
 	// training needs: a reply, token ids or log-probabilities.
 	MaskMalformed Mask = "malformed_trace"
+	// MaskNoTokens: no model call of the rollout was recorded with what the model
+	// wrote, as token ids.
+	MaskNoTokens Mask = "no_tokens"
 	// MaskTooLong: the tokens do not fit the model's context.
 	MaskTooLong Mask = Mask(agl.OutcomeContextOverflow)
 )

@@ -2,9 +2,6 @@ package grpo
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 
 	"github.com/go-json-experiment/json"
@@ -48,21 +45,14 @@ func NewDatasetSource(data agl.Dataset, seed uint64) (Source, error) {
 	if data == nil || data.Len() == 0 {
 		return nil, invalid("the train dataset is empty; at least one task is needed")
 	}
-	h := sha256.New()
-	var length [8]byte
-	for i := range data.Len() {
-		task, err := data.Task(i)
-		if err != nil {
-			return nil, fmt.Errorf("grpo: read train dataset: %w", err)
-		}
-		binary.LittleEndian.PutUint64(length[:], uint64(len(task)))
-		h.Write(length[:])
-		h.Write(task)
+	fingerprint, err := algorithm.Fingerprint(data)
+	if err != nil {
+		return nil, fmt.Errorf("grpo: read train dataset: %w", err)
 	}
 	return &datasetSource{
 		data:        data,
 		order:       algorithm.NewShuffle(data.Len(), seed),
-		fingerprint: fmt.Sprintf("%d tasks %s", data.Len(), hex.EncodeToString(h.Sum(nil)[:8])),
+		fingerprint: fingerprint,
 	}, nil
 }
 

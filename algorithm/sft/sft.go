@@ -67,15 +67,26 @@ type Result struct {
 	Loss float64
 }
 
+const defaultCheckpoint = 200
+
+func withAdamDefaults(p tinker.AdamParams) tinker.AdamParams {
+	if p.Beta2 == 0 {
+		p.Beta2 = 0.98
+	}
+	if p.GradClipNorm == 0 {
+		p.GradClipNorm = 1
+	}
+	return p
+}
+
+func describeAdam(p tinker.AdamParams) string {
+	return fmt.Sprintf("beta1=%v beta2=%v eps=%v weight_decay=%v grad_clip_norm=%v", p.Beta1, p.Beta2, p.Eps, p.WeightDecay, p.GradClipNorm)
+}
+
 func (c Config) withDefaults() Config {
-	if c.Adam.Beta2 == 0 {
-		c.Adam.Beta2 = 0.98
-	}
-	if c.Adam.GradClipNorm == 0 {
-		c.Adam.GradClipNorm = 1
-	}
+	c.Adam = withAdamDefaults(c.Adam)
 	if c.CheckpointEvery == 0 {
-		c.CheckpointEvery = 200
+		c.CheckpointEvery = defaultCheckpoint
 	}
 	if c.OnStart == nil {
 		c.OnStart = func(int) {}
@@ -118,8 +129,7 @@ func (c Config) identity() map[string]string {
 		"data":       c.Source.Fingerprint(),
 		"steps":      fmt.Sprint(c.Steps),
 		"schedule":   c.Schedule.String(),
-		"adam": fmt.Sprintf("beta1=%v beta2=%v eps=%v weight_decay=%v grad_clip_norm=%v",
-			c.Adam.Beta1, c.Adam.Beta2, c.Adam.Eps, c.Adam.WeightDecay, c.Adam.GradClipNorm),
+		"adam":       describeAdam(c.Adam),
 	}
 }
 
