@@ -127,9 +127,9 @@ func TestProtocol(t *testing.T) {
 		t.Error("the same forward gave something else: not deterministic")
 	}
 
-	// Losses with advantages are sums, whatever this engine makes of a batch.
-	for _, loss := range []tinker.LossName{tinker.ImportanceSampling, tinker.PPO} {
-		// Ratios within the clip bounds, so that both losses have a gradient.
+	// Losses are sums, whatever this engine makes of a batch.
+	for _, loss := range []tinker.LossName{tinker.CrossEntropy, tinker.ImportanceSampling, tinker.PPO, tinker.CISPO} {
+		// Ratios within the clip bounds, so that all of them have a gradient.
 		short, long := sentence(8, 1), sentence(16, 1)
 		for _, d := range []*tinker.Datum{&short, &long} {
 			copy(d.Logprobs, s.forward(false, loss, *d).Logprobs[0])

@@ -108,7 +108,7 @@ const (
 // capabilities are those of SkyRL 0.3.0's JAX backend.
 func capabilities() *client.Engine {
 	return &client.Engine{
-		Losses:        []tinker.LossName{tinker.CrossEntropy, tinker.ImportanceSampling, tinker.PPO},
+		Losses:        []tinker.LossName{tinker.CrossEntropy, tinker.ImportanceSampling, tinker.PPO, tinker.CISPO},
 		Normalization: client.DatumMean,
 		Deterministic: true,
 		Vocab:         vocab,
