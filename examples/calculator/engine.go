@@ -41,7 +41,7 @@ func (o options) validateEngine() error {
 }
 
 // newEngine makes the engine; close gives it back.
-func newEngine(opt options, log *slog.Logger) (_ *engine.Engine, closeEngine func(context.Context) error, err error) {
+func newEngine(ctx context.Context, opt options, log *slog.Logger) (_ *engine.Engine, closeEngine func(context.Context) error, err error) {
 	if opt.Engine == engineEmbedded {
 		e, err := recipe.NewEngine(subdir(opt.Out, "policy"), log)
 		if err != nil {
@@ -51,7 +51,7 @@ func newEngine(opt options, log *slog.Logger) (_ *engine.Engine, closeEngine fun
 	}
 	address, end := opt.Engine, func() error { return nil }
 	if address == engineHTTP {
-		process, err := startEngine(opt)
+		process, err := startEngine(ctx, opt)
 		if err != nil {
 			return nil, nil, fmt.Errorf("start the engine's process: %w", err)
 		}
@@ -74,7 +74,7 @@ type engineProcess struct {
 
 // startEngine starts one. It ends with its standard input, so that it cannot
 // outlive this process.
-func startEngine(opt options) (_ *engineProcess, err error) {
+func startEngine(ctx context.Context, opt options) (_ *engineProcess, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -83,7 +83,8 @@ func startEngine(opt options) (_ *engineProcess, err error) {
 	if opt.Out != "" {
 		arguments = append(arguments, "--out", opt.Out)
 	}
-	command := exec.Command(self, arguments...)
+	// Who trains still needs it when the run is told to end.
+	command := exec.CommandContext(context.WithoutCancel(ctx), self, arguments...)
 	command.Stderr = os.Stderr
 	stdin, err := command.StdinPipe()
 	if err != nil {

@@ -180,7 +180,7 @@ func run(ctx context.Context, opt options) (failed error) {
 	if role == execution.RoleRunner {
 		return fit(ctx, config)
 	}
-	t, err := newTraining(opt, log)
+	t, err := newTraining(ctx, opt, log)
 	if err != nil {
 		return err
 	}

@@ -42,8 +42,8 @@ type sample struct {
 }
 
 // newTraining makes the learning side; the trainer starts its proxy.
-func newTraining(opt options, log *slog.Logger) (*training, error) {
-	policy, closeEngine, err := newEngine(opt, log)
+func newTraining(ctx context.Context, opt options, log *slog.Logger) (*training, error) {
+	policy, closeEngine, err := newEngine(ctx, opt, log)
 	if err != nil {
 		return nil, err
 	}

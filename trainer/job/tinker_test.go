@@ -59,8 +59,8 @@ func ask() error {
 	if err := json.Unmarshal(reply, &completion, json.MatchCaseInsensitiveNames(true)); err != nil {
 		return err
 	}
-	fmt.Printf(`{"reward":%v}`+"\n", float64(len(regexp.MustCompile("[a-m]").FindAllString(completion.Choices[0].Message.Content, -1)))/6)
-	return nil
+	_, err = fmt.Fprintf(os.Stdout, `{"reward":%v}`+"\n", float64(len(regexp.MustCompile("[a-m]").FindAllString(completion.Choices[0].Message.Content, -1)))/6)
+	return err
 }
 
 // fake is an engine elsewhere that is strict, and may misbehave.
