@@ -99,6 +99,8 @@ func describeRun(f *runfile.File) string {
 	switch a := f.Algorithm; {
 	case a.GRPO != nil:
 		learns = "grpo, " + count(a.GRPO.Steps, "step")
+	case a.SFT != nil:
+		learns = "sft, " + count(a.SFT.Config.Steps*max(a.SFT.Config.Rounds, 1), "step")
 	case a.APO != nil:
 		learns = "apo of " + count(len(f.Prompts), "prompt")
 	default:

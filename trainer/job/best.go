@@ -44,8 +44,12 @@ func (r *run) writeBest(result *Result) error {
 	switch {
 	case result.APO != nil && len(result.APO.Best.Resources) > 0:
 		resources, best.Improved = result.APO.Best.Resources, result.APO.Improved
-	case result.GRPO != nil:
-		best.Weights = result.GRPO.Weights
+	case result.GRPO != nil || result.SFT != nil:
+		if result.GRPO != nil {
+			best.Weights = result.GRPO.Weights
+		} else {
+			best.Weights = result.SFT.Weights
+		}
 		if t := r.cfg.File.Engine.Tinker; t == nil {
 			best.WeightsFile = r.weightsFile(best.Weights)
 		} else if best.Weights != "" {

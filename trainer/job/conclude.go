@@ -17,6 +17,9 @@ func (r *run) conclude(failure error) (*Result, error) {
 		case l.grpo != nil:
 			s := l.grpo.Summary()
 			result.GRPO = &s
+		case l.sft != nil:
+			s := l.sft.Summary()
+			result.SFT = &s
 		case l.apo != nil:
 			found := l.apo.Report()
 			result.APO = &found

@@ -97,20 +97,20 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	f := c.File
 	learns := 0
-	for _, given := range []bool{f.Algorithm.GRPO != nil, f.Algorithm.APO != nil, f.Algorithm.Baseline != nil} {
+	for _, given := range []bool{f.Algorithm.GRPO != nil, f.Algorithm.SFT != nil, f.Algorithm.APO != nil, f.Algorithm.Baseline != nil} {
 		if given {
 			learns++
 		}
 	}
 	switch {
 	case learns != 1:
-		return agl.Errorf(agl.CodeInvalid, "algorithm: got %d of them, must be one of grpo, apo and baseline", learns)
+		return agl.Errorf(agl.CodeInvalid, "algorithm: got %d of them, must be one of grpo, sft, apo and baseline", learns)
 	case c.Role != execution.RoleRunner && f.Output == "":
 		return agl.Errorf(agl.CodeInvalid, "output: none given, a run needs a folder of its own")
 	case c.Role == execution.RoleRunner && f.Store.URL == "" && f.Store.Listen == "":
 		return agl.Errorf(agl.CodeInvalid, "store: neither url nor listen is given, the role runner needs a store to take rollouts from")
-	case f.Algorithm.GRPO != nil && (f.Engine == nil || f.Engine.Policy == nil && f.Engine.Tinker == nil):
-		return agl.Errorf(agl.CodeInvalid, "engine: none given, grpo needs one whose weights it trains")
+	case (f.Algorithm.GRPO != nil || f.Algorithm.SFT != nil) && (f.Engine == nil || f.Engine.Policy == nil && f.Engine.Tinker == nil):
+		return agl.Errorf(agl.CodeInvalid, "engine: none given, %s needs one whose weights it trains", c.algorithmName())
 	case f.Data.Train == nil && c.Role != execution.RoleRunner:
 		return agl.Errorf(agl.CodeInvalid, "data.train: none given, the algorithm needs tasks")
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/algorithm/baseline"
 	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/algorithm/sft"
 	"github.com/agl-go/agl/trainer/plot"
 )
 
@@ -36,6 +37,10 @@ func (r *run) curves(result *Result) ([]curve, error) {
 		var steps []grpo.StepReport
 		steps, err = readMetrics[grpo.StepReport](r.folder.file(metricsFile))
 		list = stepCurves(steps)
+	case "sft":
+		var steps []sft.Report
+		steps, err = readMetrics[sft.Report](r.folder.file(metricsFile))
+		list = tuningCurves(steps)
 	case "apo":
 		list = roundCurves(result.APO)
 	default:
@@ -117,6 +122,28 @@ func stepCurves(steps []grpo.StepReport) []curve {
 		{name: "reward", chart: plot.Chart{Title: "Mean reward of each step's rollouts", XLabel: label, Series: []plot.Series{{Points: reward, Smooth: true}}}},
 		{name: "loss", chart: plot.Chart{Title: "Loss", XLabel: label, Series: []plot.Series{{Points: loss, Smooth: true}}}},
 		{name: "speed", chart: plot.Chart{Title: "Sampled tokens per second", XLabel: label, Series: []plot.Series{{Points: speed, Smooth: true}}}},
+	}
+}
+
+func tuningCurves(steps []sft.Report) []curve {
+	var loss, validation, chosen []plot.Point
+	for _, s := range steps {
+		x := float64(s.Step)
+		if s.Validation != nil {
+			validation = append(validation, plot.Point{X: x, Y: s.Validation.PassRate})
+		}
+		if s.Updates > 0 {
+			loss = append(loss, plot.Point{X: x, Y: s.Loss})
+		}
+		if s.Selected != nil {
+			chosen = append(chosen, plot.Point{X: float64(s.Round), Y: s.Selected.RewardMean})
+		}
+	}
+	const label = "step"
+	return []curve{
+		{name: "pass-rate", chart: plot.Chart{Title: "Pass rate of validation tasks", XLabel: label, Unit: true, Series: []plot.Series{{Points: validation, Marks: true}}}},
+		{name: "reward", chart: plot.Chart{Title: "Mean reward of each round's rollouts", XLabel: "round", Series: []plot.Series{{Points: chosen, Marks: true}}}},
+		{name: "loss", chart: plot.Chart{Title: "Loss", XLabel: label, Series: []plot.Series{{Points: loss, Smooth: true}}}},
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/algorithm/baseline"
 	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/algorithm/sft"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/display"
@@ -30,6 +31,7 @@ type learner struct {
 
 	// One of these is made when Run gets to it.
 	grpo     *grpo.GRPO
+	sft      *sft.Tuner
 	apo      *apo.APO
 	baseline *baseline.Baseline
 }
@@ -41,6 +43,9 @@ func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) error {
 	weights, err := l.initialWeights(ctx)
 	if err != nil {
 		return err
+	}
+	if l.cfg.File.Algorithm.SFT != nil {
+		return l.tune(ctx, weights, in)
 	}
 	algorithm, err := l.algorithm(weights, in)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/algorithm/baseline"
+	"github.com/agl-go/agl/algorithm/sft"
 	"github.com/agl-go/agl/trainer/display"
 )
 
@@ -30,6 +31,8 @@ func (r *run) writeReport(result *Result) error {
 	switch {
 	case result.GRPO != nil:
 		reportGRPO(&b, result)
+	case result.SFT != nil:
+		reportSFT(&b, result.SFT)
 	case result.APO != nil:
 		reportAPO(&b, result.APO)
 	case result.Baseline != nil:
@@ -128,29 +131,44 @@ func cell(s string) string {
 func reportGRPO(b *bytes.Buffer, result *Result) {
 	s := result.GRPO
 	fmt.Fprintf(b, "\n## Result\n\n%d steps, %s rollouts, %s tokens sampled in training.\n", s.Step, display.Count(int64(s.Totals.Rollouts)), display.Count(int64(s.Totals.Tokens)))
-	if s.Before != nil {
+	reportValidations(b, s.Before, s.After)
+	reportMasked(b, s.Totals.Masked, s.Totals.Rollouts)
+}
+
+// reportSFT is what fine-tuning on rollouts came to.
+func reportSFT(b *bytes.Buffer, s *sft.Summary) {
+	fmt.Fprintf(b, "\n## Result\n\n%d optimizer steps, %s rollouts made.\n", s.Step, display.Count(int64(s.Totals.Rollouts)))
+	if c := s.Selected; c != nil {
+		fmt.Fprintf(b, "\nThe last round learned from %s of %s rollouts, of %s tasks: mean reward %.3f of all, %.3f of those.\n",
+			display.Count(int64(c.Kept)), display.Count(int64(c.Rollouts)), display.Count(int64(c.Tasks)), c.RewardMean, c.KeptMean)
+	}
+	reportValidations(b, s.Before, s.After)
+	reportMasked(b, s.Totals.Masked, s.Totals.Rollouts)
+}
+
+func reportValidations(b *bytes.Buffer, before, after *algorithm.Report) {
+	if before != nil {
 		b.WriteString("\n| validation | pass rate | 95 % interval | tasks | mean reward |\n|---|---|---|---|---|\n")
 		for _, one := range []struct {
 			name   string
 			report *algorithm.Report
-		}{{"before training", s.Before}, {"after training", s.After}} {
+		}{{"before training", before}, {"after training", after}} {
 			if one.report == nil {
 				continue
 			}
 			fmt.Fprintf(b, "| %s | **%.3f** | %.3f to %.3f | %d | %.3f |\n", one.name, one.report.PassRate, one.report.CI95[0], one.report.CI95[1], one.report.N, one.report.RewardMean)
 		}
 	}
-	if s.After != nil && len(s.After.Forms) > 0 {
+	if after != nil && len(after.Forms) > 0 {
 		b.WriteString("\n| form of task | before | after |\n|---|---|---|\n")
-		for _, form := range slices.Sorted(maps.Keys(s.After.Forms)) {
-			before := "–"
-			if s.Before != nil && s.Before.Forms[form].N > 0 {
-				before = fmt.Sprintf("%.3f", s.Before.Forms[form].PassRate)
+		for _, form := range slices.Sorted(maps.Keys(after.Forms)) {
+			earlier := "–"
+			if before != nil && before.Forms[form].N > 0 {
+				earlier = fmt.Sprintf("%.3f", before.Forms[form].PassRate)
 			}
-			fmt.Fprintf(b, "| %s | %s | %.3f |\n", cell(form), before, s.After.Forms[form].PassRate)
+			fmt.Fprintf(b, "| %s | %s | %.3f |\n", cell(form), earlier, after.Forms[form].PassRate)
 		}
 	}
-	reportMasked(b, s.Totals.Masked, s.Totals.Rollouts)
 }
 
 func reportMasked(b *bytes.Buffer, masked map[algorithm.Mask]int, rollouts int) {

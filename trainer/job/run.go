@@ -12,13 +12,14 @@ import (
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/algorithm/baseline"
 	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/algorithm/sft"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/display"
 	"github.com/agl-go/agl/trainer/engine"
 )
 
-// Result is what a run came to. One of its last three fields is set.
+// Result is what a run came to. One of its last four fields is set.
 type Result struct {
 	Record
 	// Output is the folder; Report the path of its report.
@@ -30,6 +31,7 @@ type Result struct {
 	Warning string
 
 	GRPO     *grpo.Summary
+	SFT      *sft.Summary
 	APO      *apo.Report
 	Baseline *baseline.Report
 }
@@ -268,6 +270,8 @@ func (c Config) algorithmName() string {
 	switch {
 	case c.File.Algorithm.GRPO != nil:
 		return "grpo"
+	case c.File.Algorithm.SFT != nil:
+		return "sft"
 	case c.File.Algorithm.APO != nil:
 		return "apo"
 	default:

@@ -23,7 +23,7 @@ type summary struct {
 
 	Output string `json:"output"`
 	Report string `json:"report"`
-	// Steps, Rollouts, Spans, Masked, Before and After are of grpo.
+	// Steps, Rollouts, Masked, Before and After are of grpo and sft, Spans of grpo.
 	Steps    agl.Null[int]          `json:"steps,omitzero"`
 	Rollouts agl.Null[int]          `json:"rollouts,omitzero"`
 	Spans    agl.Null[int]          `json:"spans,omitzero"`
@@ -54,6 +54,9 @@ func (r *Result) WriteSummary(path string) error {
 		g := r.GRPO
 		s.Steps, s.Rollouts, s.Spans = agl.Some(g.Step), agl.Some(g.Totals.Rollouts), agl.Some(g.Totals.Spans)
 		s.Masked, s.Before, s.After = g.Totals.Masked, g.Before, g.After
+	case r.SFT != nil:
+		f := r.SFT
+		s.Steps, s.Rollouts, s.Masked, s.Before, s.After = agl.Some(f.Step), agl.Some(f.Totals.Rollouts), f.Totals.Masked, f.Before, f.After
 	case r.APO != nil:
 		a := r.APO
 		s.Prompts = &foundPrompts{a.Improved, a.Finished, a.Gain, a.Best.Prompts, len(a.Rounds), a.Spent}
@@ -78,12 +81,10 @@ func (r *Result) Print(w io.Writer, terminal bool) error {
 		p.linef("\npass rate of each step's rollouts\n%s", r.Curve)
 	}
 	switch {
-	case r.GRPO != nil && r.GRPO.Before != nil && r.GRPO.After != nil:
-		p.linef("\nvalidation tasks, before: %s", display.Rate(r.GRPO.Before.Rate))
-		p.linef("validation tasks, after:  %s", display.Rate(r.GRPO.After.Rate))
-		if len(r.GRPO.After.Forms) > 0 {
-			p.linef("after, by form of task:   %s", display.Forms(r.GRPO.After.Forms))
-		}
+	case r.GRPO != nil:
+		p.validations(r.GRPO.Before, r.GRPO.After)
+	case r.SFT != nil:
+		p.validations(r.SFT.Before, r.SFT.After)
 	case r.APO != nil:
 		p.prompts(r.APO)
 	case r.Baseline != nil:
@@ -114,6 +115,17 @@ type printer struct {
 func (p *printer) linef(format string, args ...any) {
 	if p.err == nil {
 		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+	}
+}
+
+func (p *printer) validations(before, after *algorithm.Report) {
+	if before == nil || after == nil {
+		return
+	}
+	p.linef("\nvalidation tasks, before: %s", display.Rate(before.Rate))
+	p.linef("validation tasks, after:  %s", display.Rate(after.Rate))
+	if len(after.Forms) > 0 {
+		p.linef("after, by form of task:   %s", display.Forms(after.Forms))
 	}
 }
 

@@ -19,6 +19,7 @@ func (d *draft) algorithm(to *Algorithm) yamlfile.Value {
 	key := yamlfile.Key
 	return yamlfile.OneOf(
 		key("grpo", "Reinforcement learning of the engine's weights: what earned more than the rest of its group becomes more likely.", reinforce(&to.GRPO)),
+		key("sft", "Supervised training of the engine's weights on rollouts: those that another run has left, or the best of the model's own.", d.tune(&to.SFT)),
 		key("apo", "Prompt optimisation: a model criticises and rewrites the prompts, the best on the validation tasks stay.", optimise(&to.APO)),
 		key("baseline", "Learns nothing: runs every task and reports.", runAll(&to.Baseline)),
 	)

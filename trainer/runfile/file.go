@@ -13,6 +13,7 @@ import (
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/algorithm/baseline"
 	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/algorithm/sft"
 	"github.com/agl-go/agl/dataset"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/proxy"
@@ -177,8 +178,17 @@ type WarmStart struct {
 // of attempts) is the run's to set in it.
 type Algorithm struct {
 	GRPO     *grpo.Config
+	SFT      *SFT
 	APO      *APO
 	Baseline *baseline.Config
+}
+
+// SFT is fine-tuning on rollouts.
+type SFT struct {
+	Config sft.TunerConfig
+	// From is where rollouts to learn from are kept, by its Database, or its URL and
+	// Token; nil means that the run makes its own.
+	From *Store
 }
 
 // APO is prompt optimisation by textual gradients.

@@ -78,7 +78,7 @@ func declare(d *draft) yamlfile.Value {
 		key("prompts", "Prompt templates, which agents find among their resources under these names.", prompts(&f.Prompts)),
 		key("proxy", "The LLM proxy, which stands in front of the models and records their calls. With an engine there is one in any case.", d.proxy(&f.Proxy)),
 		key("engine", "Trains the weights of a model and serves it.", engine(&f.Engine)),
-		key("algorithm", "What learns.", d.algorithm(&f.Algorithm)).Required(", one of apo, baseline, grpo"),
+		key("algorithm", "What learns.", d.algorithm(&f.Algorithm)).Required(", one of apo, baseline, grpo, sft"),
 		key("store", "Where the run is kept.", d.store(&f.Store)),
 		key("output", "The folder of results. It is runs/NAME beside the file NAME.yaml when it is not here.", yamlfile.Path(&f.Output)),
 		key("seed", "Decides every draw of the run.", yamlfile.Integer(&f.Seed)).Default(0),
@@ -109,7 +109,9 @@ func (d *draft) across(s *yamlfile.Scope) {
 	}
 	switch {
 	case s.Given("algorithm.grpo"):
-		d.acrossGRPO(s)
+		d.acrossWeights(s, "grpo", true)
+	case s.Given("algorithm.sft"):
+		d.acrossWeights(s, "sft", !s.Given("algorithm.sft.from"))
 	case s.Given("algorithm.apo"):
 		d.acrossAPO(s)
 	}
@@ -130,12 +132,14 @@ func (d *draft) acrossModel(s *yamlfile.Scope) {
 	}
 }
 
-func (d *draft) acrossGRPO(s *yamlfile.Scope) {
+// acrossWeights looks at what an algorithm needs that trains weights, by the calls that
+// are recorded or not.
+func (d *draft) acrossWeights(s *yamlfile.Scope, name string, recorded bool) {
 	if !s.Given("engine") {
-		s.Failf("algorithm.grpo", `there is no engine whose weights it could train: give one, such as "engine: {policy: {}}"`)
+		s.Failf("algorithm."+name, `there is no engine whose weights it could train: give one, such as "engine: {policy: {}}"`)
 	}
-	if p := d.file.Proxy; p != nil && p.Config.Capture == proxy.CaptureOff {
-		s.Failf("proxy.capture.mode", "got off, but grpo learns from the calls that are recorded")
+	if p := d.file.Proxy; recorded && p != nil && p.Config.Capture == proxy.CaptureOff {
+		s.Failf("proxy.capture.mode", "got off, but %s learns from the calls that are recorded", name)
 	}
 }
 

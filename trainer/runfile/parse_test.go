@@ -17,6 +17,7 @@ import (
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/algorithm/baseline"
 	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/algorithm/sft"
 	"github.com/agl-go/agl/dataset"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/proxy"
@@ -43,7 +44,7 @@ func compare(t *testing.T, name string, want *runfile.File) *runfile.File {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(policy.Config{}), cmpopts.IgnoreFields(grpo.Config{}, "Form")); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(policy.Config{}), cmpopts.IgnoreFields(grpo.Config{}, "Form"), cmpopts.IgnoreFields(sft.TunerConfig{}, "Form")); diff != "" {
 		t.Error(diff)
 	}
 	return got
@@ -188,6 +189,54 @@ func TestBaseline(t *testing.T) {
 	})
 }
 
+func TestSFT(t *testing.T) {
+	t.Parallel()
+	dir := testdata(t)
+	file := func(name string, want runfile.SFT) *runfile.File {
+		return &runfile.File{
+			Data:      runfile.Data{Train: &runfile.Tasks{Path: filepath.Join(dir, "tasks.jsonl")}},
+			Agent:     runfile.Agent{Process: process.Config{Command: []string{"sh"}, Dir: dir}},
+			Engine:    &runfile.Engine{Policy: &runfile.Policy{}},
+			Proxy:     &runfile.Proxy{},
+			Algorithm: runfile.Algorithm{SFT: &want},
+			Output:    filepath.Join(dir, "runs", name),
+		}
+	}
+	stored := file("sft", runfile.SFT{
+		Config: sft.TunerConfig{
+			Filter: sft.Filter{MinReward: agl.Some(0.5), Best: 2}, Steps: 300, Batch: 16, PassReward: 0.5, CheckpointEvery: 50,
+			Schedule: algorithm.Schedule{Peak: 2e-3, Warmup: 20, Hold: 5, Floor: 1e-5, Decay: algorithm.Linear}, Validation: sft.Validation{N: 40},
+		},
+		From: &runfile.Store{Database: "sqlite:" + filepath.Join(dir, "kept/run.db")},
+	})
+	stored.Data.ValShare = 0.1
+	compare(t, "sft.yaml", stored)
+	compare(t, "rejection.yaml", file("rejection", runfile.SFT{Config: sft.TunerConfig{
+		Filter: sft.Filter{Best: 1}, Rounds: 3, Tasks: 64, Samples: 8, Steps: 50, Schedule: algorithm.Schedule{Peak: 5e-4, Floor: 5e-4},
+	}}))
+	compare(t, "distil.yaml", file("distil", runfile.SFT{
+		Config: sft.TunerConfig{Steps: 10}, From: &runfile.Store{URL: "http://teacher:4747", Token: "env:TEACHER_TOKEN"},
+	}))
+	const head = "agent: {command: [sh]}\ndata: {train: tasks.jsonl}\nengine: {policy: {}}\nalgorithm: {sft: "
+	got, err := runfile.Parse("f", []byte(head+"{from: model, steps: 1}}"), dir)
+	if err != nil || got.Algorithm.SFT.From.Database != "sqlite:"+filepath.Join(dir, "model", "agl.db") {
+		t.Errorf("the folder of a run: %+v, %v", got, err)
+	}
+	for text, want := range map[string]string{
+		"{from: gone, steps: 1}":                             "f:4: algorithm.sft.from: there is no folder " + filepath.Join(dir, "gone"),
+		"{from: {}, steps: 1}":                               "f:4: algorithm.sft.from: neither db nor url is given, must be one of them",
+		"{from: {db: a.db, url: 'http://a'}, steps: 1}":      "f:4: algorithm.sft.from.db: given together with url, must be one of them",
+		"{from: model, steps: 1, samples: 2}":                "f:4: algorithm.sft.samples: given together with from, but then no rollouts are made",
+		"{steps: 1}":                                         "f:4: algorithm.sft: neither min_reward nor best is given, but no model gets better by all that it does itself",
+		"{best: 1, steps: 1}}\nproxy: {capture: {mode: off}": "f:5: proxy.capture.mode: got off, but sft learns from the calls that are recorded",
+	} {
+		_, err := runfile.Parse("f", []byte(head+text+"}"), dir)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", text, err, want)
+		}
+	}
+}
+
 // What the file leaves out follows from what it has.
 func TestDefaults(t *testing.T) {
 	t.Parallel()
@@ -300,7 +349,7 @@ func TestOneMistake(t *testing.T) {
 		"":                          "f: the file is empty, it must at least have agent, data and algorithm",
 		data + base:                 "f:1: agent: missing, the program that does the tasks; without it runners elsewhere must be able to join: store.listen or store.url",
 		agent + base:                "f:1: data: missing, the tasks to train with",
-		agent + data:                "f:1: algorithm: missing, one of apo, baseline, grpo",
+		agent + data:                "f:1: algorithm: missing, one of apo, baseline, grpo, sft",
 		agent + "data: {}\n" + base: "f:2: data.train: missing, the file of the tasks to train with",
 		agent + data + train:        `f:3: algorithm.grpo: there is no engine whose weights it could train: give one, such as "engine: {policy: {}}"`,
 		agent + both + tune:         `f:3: algorithm.apo: there is nothing to tune: give prompts, such as "prompts: {system: system.txt}"`,
@@ -393,7 +442,7 @@ func TestReadNothing(t *testing.T) {
 // FuzzParse checks that no file brings the reader down, and that what is wrong
 // has a place in the file.
 func FuzzParse(f *testing.F) {
-	for _, name := range []string{"grpo.yaml", "apo.yaml", "baseline.yaml", "tinker.yaml", "characters.yaml"} {
+	for _, name := range []string{"grpo.yaml", "apo.yaml", "baseline.yaml", "tinker.yaml", "characters.yaml", "sft.yaml", "rejection.yaml", "distil.yaml"} {
 		data, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
 			f.Fatal(err)

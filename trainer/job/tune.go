@@ -1,0 +1,109 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/algorithm/sft"
+	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/backend"
+	"github.com/agl-go/agl/trainer/runfile"
+)
+
+// tune fine-tunes on rollouts.
+func (l *learner) tune(ctx context.Context, weights string, in agl.AlgorithmInput) (err error) {
+	file := l.cfg.File
+	c := file.Algorithm.SFT.Config
+	if from := file.Algorithm.SFT.From; from != nil {
+		stored, done, opening := l.cfg.openStored(ctx, from)
+		if opening != nil {
+			return fmt.Errorf("algorithm.sft.from: %w", opening)
+		}
+		defer func() { err = errors.Join(err, done()) }()
+		c.From = stored
+	}
+	c.Service, c.Model, c.InitialWeights = l.engine.Service, l.model(), weights
+	c.Publisher, c.Flusher, c.Rollout, c.Seed = l.publisher(), l.flusher(), file.Agent.Rollout, file.Seed
+	c.OutDir, c.Logger = l.outDir, l.cfg.Logger
+	if file.Proxy != nil && c.Validation.Sampling == nil {
+		c.Validation.Sampling = file.Proxy.ValSampling
+	}
+	l.showTuning(&c)
+	if l.sft, err = sft.NewTuner(c); err != nil {
+		return err
+	}
+	return l.sft.Run(ctx, in)
+}
+
+// lossLines is the number of steps per line of progress: they take milliseconds on
+// a small model.
+const lossLines = 100
+
+// showTuning tells the display what goes on.
+func (l *learner) showTuning(c *sft.TunerConfig) {
+	c.OnStart = func(done, steps int) {
+		if done > 0 {
+			l.display.OnNotice(fmt.Sprintf("resumes after step %d of %d", done, steps))
+		}
+	}
+	c.OnRollouts = func(mode agl.Mode, round, done, total int) {
+		phase := grpo.PhaseTrain
+		if mode == agl.ModeVal {
+			phase = grpo.PhaseValidation
+		}
+		l.display.OnRollouts(phase, round, done, total)
+	}
+	c.OnStep = func(r sft.Report) {
+		if s := r.Selected; s != nil {
+			l.display.OnNotice(fmt.Sprintf("round %d learns from %d of %d rollouts, of %d tasks: mean reward %.3f of all, %.3f of those",
+				r.Round, s.Kept, s.Rollouts, s.Tasks, s.RewardMean, s.KeptMean))
+		}
+		if r.Updates > 0 && (r.Step%lossLines == 0 || r.Step == r.Steps) {
+			l.display.OnNotice(fmt.Sprintf("step %d/%d  loss %.3f", r.Step, r.Steps, r.Loss))
+		}
+	}
+	c.OnValidation = func(step int, r algorithm.Report) { l.display.OnValidation(step, r) }
+}
+
+// openStored opens where rollouts are kept that another run has made.
+func (c Config) openStored(ctx context.Context, from *runfile.Store) (_ agl.Store, done func() error, err error) {
+	if from.URL != "" {
+		token, err := c.secret("algorithm.sft.from.token", from.Token)
+		if err != nil {
+			return nil, nil, err
+		}
+		if found, ok := c.LookupEnv(tokenVariable); ok && token == "" {
+			token = found
+		}
+		client, err := rest.NewClient(rest.ClientConfig{URL: from.URL, Token: token, Logger: c.Logger})
+		if err != nil {
+			return nil, nil, err
+		}
+		return client, client.Close, nil
+	}
+	dsn, err := backend.Parse(from.Database)
+	if err != nil {
+		return nil, nil, err
+	}
+	if dsn.Kind == backend.SQLite {
+		if _, err := os.Stat(dsn.Path); err != nil { // one that is opened would be made
+			return nil, nil, agl.Errorf(agl.CodeNotFound, "there are no rollouts: %w", err)
+		}
+	}
+	driver, err := backend.Open(ctx, backend.Config{DSN: dsn, Logger: c.Logger})
+	if err != nil {
+		return nil, nil, err
+	}
+	closing := context.WithoutCancel(ctx)
+	s, err := store.New(ctx, store.Config{Driver: driver, Logger: c.Logger})
+	if err != nil {
+		return nil, nil, errors.Join(err, driver.Close(closing))
+	}
+	return s, func() error { return s.Close(closing) }, nil
+}

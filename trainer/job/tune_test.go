@@ -1,0 +1,67 @@
+package job
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/algorithm/sft"
+	"github.com/agl-go/agl/trainer/runfile"
+)
+
+// A run learns from the best of its own rollouts, and another one from what the first has left.
+func TestFineTuning(t *testing.T) {
+	t.Parallel()
+	tiny := runfile.Engine{Policy: &runfile.Policy{Config: tinySizes()}}
+	own := grpoJob(t, tiny)
+	own.File.Algorithm = runfile.Algorithm{SFT: &runfile.SFT{Config: sft.TunerConfig{
+		Filter: sft.Filter{Best: 1}, Rounds: 2, Tasks: 2, Samples: 4, Steps: 20, Schedule: algorithm.Schedule{Peak: 1e-2, Floor: 1e-2},
+	}}}
+	var shown bytes.Buffer
+	own.Out = &shown
+	first, err := Run(t.Context(), own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := first.SFT
+	if s == nil || s.Step != 40 || s.Selected == nil || s.Selected.Rollouts != 8 || s.Selected.Kept != 2 || s.Selected.KeptMean < s.Selected.RewardMean {
+		t.Fatalf("the run came to %+v", s)
+	}
+	for _, text := range []string{"round 1 learns from 2 of 8 rollouts, of 2 tasks", "round 2 learns", "step 40/40  loss "} {
+		if !strings.Contains(shown.String(), text) {
+			t.Errorf("progress lacks %q:\n%s", text, shown.String())
+		}
+	}
+	report, err := os.ReadFile(first.Report)
+	if err != nil || !strings.Contains(string(report), "40 optimizer steps, 22 rollouts made.") || !strings.Contains(string(report), "curves/loss.svg") {
+		t.Errorf("report (%v):\n%s", err, report)
+	}
+	best, err := os.ReadFile(filepath.Join(first.Output, "best", "best.json"))
+	if err != nil || !strings.Contains(string(best), `"weights_file"`) {
+		t.Errorf("best (%v): %s", err, best)
+	}
+
+	pupil := grpoJob(t, tiny)
+	pupil.File.Algorithm = runfile.Algorithm{SFT: &runfile.SFT{
+		Config: sft.TunerConfig{Steps: 30, Filter: sft.Filter{MinReward: agl.Some(0.01)}},
+		From:   &runfile.Store{Database: "sqlite:" + filepath.Join(first.Output, databaseFile)},
+	}}
+	second, err := Run(t.Context(), pupil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := second.SFT; s.Step != 30 || s.Selected.Rollouts != 16 || s.Selected.Kept == 0 || s.Totals.Rollouts != 4 || s.Weights == "" {
+		t.Errorf("the pupil came to %+v of %+v", s, s.Selected)
+	}
+
+	none := grpoJob(t, tiny)
+	none.File.Algorithm = runfile.Algorithm{SFT: &runfile.SFT{Config: sft.TunerConfig{Steps: 1}, From: &runfile.Store{Database: "sqlite:" + filepath.Join(t.TempDir(), "none.db")}}}
+	if _, err := Run(t.Context(), none); !errors.Is(err, agl.ErrNotFound) || !strings.Contains(err.Error(), "algorithm.sft.from: there are no rollouts") {
+		t.Errorf("no database: %v", err)
+	}
+}
