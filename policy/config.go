@@ -60,6 +60,12 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// Checked returns c with its documented zero values replaced. What is out of range is agl.CodeInvalid.
+func (c Config) Checked() (Config, error) {
+	c = c.withDefaults()
+	return c, c.validate()
+}
+
 func (c Config) validate() error {
 	if err := tinker.ValidateName(c.Name); err != nil {
 		return invalid("policy: %w", err)

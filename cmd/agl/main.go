@@ -77,7 +77,7 @@ type cli struct {
 	Proxy     proxyCommand     `cmd:"" help:"Serve the LLM proxy, which records every model call of an agent."`
 	Init      initCommand      `cmd:"" help:"Write an example agent with its tasks and run file, in a language of your choice."`
 	Train     trainCommand     `cmd:"" help:"Train an agent by a run file: agent, data, algorithm, all in one."`
-	Policy    policyCommand    `cmd:"" help:"Serve the embedded policy, a small model that really trains, to any Tinker client: serve."`
+	Policy    policyCommand    `cmd:"" help:"The embedded policy, a small model that really trains, for any Tinker client: create, serve."`
 	Runner    runnerCommand    `cmd:"" help:"Run any program as the agent, on the rollouts of a store."`
 	Config    configCommand    `cmd:"" help:"Check run files, and print their JSON Schema: check, schema."`
 	Doctor    doctorCommand    `cmd:"" help:"Look at what a run needs: file, agent, tasks, models, store, ports."`

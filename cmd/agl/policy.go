@@ -2,54 +2,75 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/http"
+	"os"
 
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/policy"
+	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/chat"
 	"github.com/agl-go/agl/tinker/server"
 )
 
 type policyCommand struct {
-	Serve policyServeCommand `cmd:"" help:"Serve the embedded policy over the Tinker protocol."`
+	Create policyCreateCommand `cmd:"" help:"Write a fresh model into a directory, for serve."`
+	Serve  policyServeCommand  `cmd:"" help:"Serve the embedded policy over the Tinker protocol, and as a chat model."`
 }
 
 type policyServeCommand struct {
 	listenFlags
 	logFlags
-	Port    port   `default:"4749" help:"Port to listen on; 0 takes a free one."`
-	APIKey  string `name:"api-key" env:"TINKER_API_KEY" placeholder:"KEY" help:"Ask this X-API-Key of every request."`
-	Dir     string `type:"path" placeholder:"DIRECTORY" help:"Keep checkpoints here, so that a later server has them. Default: in memory."`
-	Name    string `default:"agl-policy" help:"Name of the base model."`
-	Vocab   int    `placeholder:"N" help:"Number of token ids. Default: those of the characters and role marks of the built-in chat format."`
-	Context int    `default:"48" help:"Longest sequence in tokens."`
-	Layers  int    `default:"2" help:"Transformer blocks."`
-	Dim     int    `default:"64" help:"Width of the residual stream, a multiple of 16 times the heads."`
-	Heads   int    `default:"4" help:"Attention heads."`
-	FF      int    `name:"ff" default:"256" help:"Width of the feed-forward layers, a multiple of 16."`
+	Port      port   `default:"4749" help:"Port to listen on; 0 takes a free one."`
+	APIKey    string `name:"api-key" env:"TINKER_API_KEY" placeholder:"KEY" help:"Ask this key of every request, as X-API-Key or as a bearer token."`
+	Model     string `type:"path" placeholder:"DIRECTORY" help:"Serve the model that agl policy create wrote here. Default: one of the sizes below, whose weights are drawn by the seed of each create_model."`
+	Dir       string `type:"path" placeholder:"DIRECTORY" help:"Keep checkpoints and sampler snapshots here, so that a later server has them. Default: with --model, there; else in memory."`
+	MaxModels int    `default:"64" help:"Refuse more models in training than this."`
+	policySizes
 
+	model  policyModel
 	engine *policy.Service
 }
 
 // Help is shown below the flags.
 func (policyServeCommand) Help() string {
-	return "Clients are Tinker's Python SDK (TINKER_BASE_URL) and the client of this project. Models and sampler snapshots live in this process, " +
-		"checkpoints in --dir.\n\nExample:\n  agl policy serve --dir weights\n  TINKER_BASE_URL=http://127.0.0.1:4749 TINKER_API_KEY=tml-x python train.py"
+	return "Clients are Tinker's Python SDK (TINKER_BASE_URL), the client of this project, and any OpenAI client at /v1, whose models are the base " +
+		"model and tinker:// paths of saved weights. A model trains all its weights, whatever the rank of its LoRA adapter. Models in training live " +
+		"in this process: save them.\n\nExample:\n  agl policy create lm --bytes\n  agl policy serve --model lm\n" +
+		"  TINKER_BASE_URL=http://127.0.0.1:4749 TINKER_API_KEY=tml-x python train.py"
 }
 
 // Validate is called by kong.
 func (c *policyServeCommand) Validate() (err error) {
-	if c.Vocab == 0 {
-		characters, err := chat.NewCharacters("")
-		if err != nil {
+	if c.MaxModels < 1 {
+		return fmt.Errorf("--max-models=%d: must be at least 1", c.MaxModels)
+	}
+	var instance [4]byte
+	rand.Read(instance[:])
+	cfg := policy.Config{Instance: hex.EncodeToString(instance[:])}
+	if c.Model == "" {
+		if c.model, err = c.policySizes.model(); err != nil {
 			return err
 		}
-		c.Vocab = characters.Vocab()
+	} else {
+		if flag := c.given(); flag != "" {
+			return fmt.Errorf("%s: the model in --model=%s has its sizes and its vocabulary", flag, c.Model)
+		}
+		if c.model, err = readPolicyModel(c.Model); err != nil {
+			return fmt.Errorf("--model=%s: %w", c.Model, err)
+		}
+		cfg.Base = baseFile(c.Model)
+		if c.Dir == "" {
+			c.Dir = c.Model
+		}
 	}
-	c.engine, err = policy.NewService(policy.Config{
-		Name: c.Name, Vocab: c.Vocab, Context: c.Context, Layers: c.Layers, Dim: c.Dim, Heads: c.Heads, FF: c.FF, Dir: c.Dir,
-	})
-	if err != nil {
+	cfg.Dir, cfg.SaveSnapshots = c.Dir, c.Dir != ""
+	if c.engine, err = policy.NewService(c.model.config(cfg)); err != nil {
 		return err
 	}
 	return c.check(c.APIKey != "", "set --api-key (or TINKER_API_KEY), or allow it with --no-auth")
@@ -57,11 +78,31 @@ func (c *policyServeCommand) Validate() (err error) {
 
 func (c *policyServeCommand) run(ctx context.Context, m *Main) (err error) {
 	log := c.logger(m.Stderr)
-	handler, err := server.New(server.Config{Service: c.engine, APIKey: c.APIKey, Logger: log})
+	if c.Dir != "" {
+		if err := os.MkdirAll(c.Dir, 0o750); err != nil {
+			return fmt.Errorf("--dir: %w", err)
+		}
+	}
+	cfg := server.Config{Service: c.engine, APIKey: c.APIKey, MaxModels: c.MaxModels, Logger: log}
+	tokenizer, err := c.model.tokenizer()
+	if err != nil {
+		return err
+	}
+	var chats http.Handler = http.HandlerFunc(noChat)
+	if tokenizer != nil {
+		cfg.Decode = tokenizer.Decode
+		if chats, err = c.chat(ctx, chat.Config{Tokenizer: tokenizer, Renderer: chat.NewRoleMarks(tokenizer), Logger: log}); err != nil {
+			return err
+		}
+	}
+	handler, err := server.New(cfg)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, handler.Close()) }()
+	mux := http.NewServeMux()
+	mux.Handle("/", handler)
+	mux.Handle("/v1/", c.guard(chats))
 	listener, err := listen(ctx, c.Host, c.Port)
 	if err != nil {
 		return err
@@ -71,5 +112,91 @@ func (c *policyServeCommand) run(ctx context.Context, m *Main) (err error) {
 			log.Warn("policy: close", "error", fmt.Sprint(err))
 		}
 	}
-	return service{name: "policy", handler: handler, drain: stop, drainTimeout: c.DrainTimeout, log: log}.serve(ctx, m, listener)
+	return service{name: "policy", handler: mux, drain: stop, drainTimeout: c.DrainTimeout, log: log}.serve(ctx, m, listener)
+}
+
+// chat serves the base model and whatever weights are saved.
+func (c *policyServeCommand) chat(ctx context.Context, cfg chat.Config) (http.Handler, error) {
+	cfg.Open = func(ctx context.Context, name string) (chat.Model, error) {
+		client, err := c.engine.NewSamplingClient(ctx, tinker.NewSamplingClientParams{Path: name})
+		return chat.Model{Client: client, Version: name}, err
+	}
+	s, err := chat.NewServer(cfg)
+	if err != nil {
+		return nil, err
+	}
+	base, err := c.engine.NewSamplingClient(ctx, tinker.NewSamplingClientParams{BaseModel: c.model.Name})
+	if err != nil {
+		return nil, err
+	}
+	s.SetModel(c.model.Name, chat.Model{Client: base, Version: c.model.Name})
+	return s, nil
+}
+
+// guard asks for the key, in the way of OpenAI's clients too.
+func (c *policyServeCommand) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !server.Authorized(r, c.APIKey) {
+			refuse(w, http.StatusUnauthorized, "invalid_api_key", "no API key, or a wrong one: send it as a bearer token or as X-API-Key")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// noChat answers for a model without text.
+func noChat(w http.ResponseWriter, _ *http.Request) {
+	refuse(w, http.StatusNotFound, "no_vocabulary", "this model knows tokens only: it was made with --vocab; --characters or --bytes give one that chats")
+}
+
+// refuse answers an error in OpenAI's form.
+func refuse(w http.ResponseWriter, status int, code, message string) {
+	type detail struct {
+		Message string  `json:"message"`
+		Type    string  `json:"type"`
+		Param   *string `json:"param"`
+		Code    string  `json:"code"`
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	// A client that has left is not told.
+	_ = json.MarshalWrite(w, map[string]detail{"error": {Message: message, Type: "invalid_request_error", Code: code}})
+}
+
+type policyCreateCommand struct {
+	Directory string `arg:"" type:"path" help:"Where to write it: a directory without a model, made if need be."`
+	Seed      uint64 `default:"0" help:"The weights are drawn by it."`
+	policySizes
+
+	model policyModel
+}
+
+// Help is shown below the flags.
+func (policyCreateCommand) Help() string {
+	return "The directory then also holds what is trained from the model: its checkpoints and sampler snapshots.\n\n" +
+		"Example:\n  agl policy create lm --bytes --context 256 --dim 128\n  agl policy serve --model lm"
+}
+
+// Validate is called by kong.
+func (c *policyCreateCommand) Validate() (err error) {
+	c.model, err = c.policySizes.model()
+	return err
+}
+
+func (c *policyCreateCommand) run(_ context.Context, m *Main) error {
+	if err := os.MkdirAll(c.Directory, 0o750); err != nil {
+		return fmt.Errorf("create a model: %w", err)
+	}
+	if _, err := os.Lstat(modelFile(c.Directory)); err == nil {
+		return agl.Errorf(agl.CodeConflict, "%s has a model already: %s exists", c.Directory, modelFile(c.Directory))
+	}
+	parameters, err := policy.Create(c.model.config(policy.Config{}), c.Seed, baseFile(c.Directory))
+	if err != nil {
+		return err
+	}
+	if err := c.model.write(c.Directory); err != nil {
+		return err
+	}
+	return m.printf("%s: model %s, %d parameters, %v, context %d\nserve it with: agl policy serve --model %s\n",
+		c.Directory, c.model.Name, parameters, c.model.Vocabulary, c.model.Context, c.Directory)
 }

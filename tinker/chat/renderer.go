@@ -94,11 +94,23 @@ type Rememberer interface {
 //
 // Roles are user, assistant and tool. Tool definitions and structured tool calls are not part of the format.
 type RoleMarks struct {
-	tok *Characters
+	tok Marked
+}
+
+// Marked is a tokenizer with [Mark] tokens: [Characters] or [Bytes].
+type Marked interface {
+	Tokenizer
+	// Vocab is the number of ids, marks included.
+	Vocab() int
+	// Mark returns the id of a mark.
+	Mark(m Mark) int32
+	// encodeWithMarks also reads what marks decode to, which only the text of a model's own reply may contain:
+	// there it must become again what the model wrote.
+	encodeWithMarks(text string) ([]int32, error)
 }
 
 // NewRoleMarks makes the format for a tokenizer.
-func NewRoleMarks(tok *Characters) *RoleMarks { return &RoleMarks{tok: tok} }
+func NewRoleMarks(tok Marked) *RoleMarks { return &RoleMarks{tok: tok} }
 
 // Prompt implements [Renderer].
 func (r *RoleMarks) Prompt(p PromptParams) ([]int32, error) {

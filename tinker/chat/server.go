@@ -23,6 +23,9 @@ import (
 type Config struct {
 	Tokenizer Tokenizer
 	Renderer  Renderer
+	// Open finds the model of a name that SetModel did not give, for each request; nil knows none. What it does
+	// not know, or cannot be a name, is agl.CodeNotFound or agl.CodeInvalid.
+	Open func(ctx context.Context, name string) (Model, error)
 	// MaxBodyBytes bounds a request body; zero means 8 MiB.
 	MaxBodyBytes int64
 	// MaxTokens bounds a completion where neither the request nor the model's context does; zero means
@@ -202,10 +205,8 @@ func (s *Server) serveCompletion(w http.ResponseWriter, r *http.Request) {
 
 // complete renders, samples and reads the replies.
 func (s *Server) complete(ctx context.Context, req *request) (*result, *apiError) {
-	model, ok := (*s.models.Load())[req.Model]
-	if !ok {
-		fail := clientError(http.StatusNotFound, "model_not_found", "the model `"+req.Model+"` does not exist")
-		fail.Param = "model"
+	model, fail := s.model(ctx, req.Model)
+	if fail != nil {
 		return nil, fail
 	}
 	prompt, err := s.cfg.Renderer.Prompt(PromptParams{Messages: req.messages(), Tools: req.tools(), Variables: req.variables()})
@@ -231,6 +232,28 @@ func (s *Server) complete(ctx context.Context, req *request) (*result, *apiError
 		res.replies = append(res.replies, newReply(s.cfg.Tokenizer, s.cfg.Renderer, seq.Tokens, seq.Logprobs, seq.StopReason == tinker.StopToken, req.Stop))
 	}
 	return res, nil
+}
+
+// model finds the model of a name.
+func (s *Server) model(ctx context.Context, name string) (Model, *apiError) {
+	if model, ok := (*s.models.Load())[name]; ok {
+		return model, nil
+	}
+	missing := clientError(http.StatusNotFound, "model_not_found", "the model `"+name+"` does not exist")
+	missing.Param = "model"
+	if s.cfg.Open == nil {
+		return Model{}, missing
+	}
+	model, err := s.cfg.Open(ctx, name)
+	switch agl.ErrorCode(err) {
+	case agl.CodeNotFound, agl.CodeInvalid:
+		missing.Message += ": " + err.Error()
+		return Model{}, missing
+	}
+	if err != nil {
+		return Model{}, s.failure(ctx, "model", err)
+	}
+	return model, nil
 }
 
 // notFinite reports what JSON has no number for.

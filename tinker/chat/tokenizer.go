@@ -18,7 +18,7 @@ type Tokenizer interface {
 	Decode(ids []int32) string
 }
 
-// Mark is a special token of [Characters] that separates messages.
+// Mark is a special token of [Characters] and [Bytes] that separates messages.
 type Mark int
 
 // The marks, in the order of their ids.
@@ -77,8 +77,6 @@ func (c *Characters) Encode(text string) ([]int32, error) {
 	return c.encode(text, c.chars)
 }
 
-// encodeWithMarks also reads the marks' own characters, which only the text of a model's own reply may
-// contain: there they must become again what the model wrote.
 func (c *Characters) encodeWithMarks(text string) ([]int32, error) {
 	return c.encode(text, len(c.runes))
 }

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/policy"
+	"github.com/agl-go/agl/tinker/chat"
+)
+
+// policySizes are the flags of a model that is made. Zero is the default.
+type policySizes struct {
+	Name       string `placeholder:"NAME" help:"Name of the base model. Default: agl-policy."`
+	Characters string `xor:"vocabulary" placeholder:"TEXT" help:"Vocabulary: one token for each of these characters, and role marks. Default: those of small arithmetic and plain lower-case phrases."`
+	Bytes      bool   `xor:"vocabulary" help:"Vocabulary: one token for each byte of UTF-8, and role marks."`
+	Vocab      int    `xor:"vocabulary" placeholder:"N" help:"Vocabulary: N tokens without a text, for clients that have a tokenizer."`
+	Context    int    `placeholder:"N" help:"Longest sequence in tokens. Default: 48."`
+	Layers     int    `placeholder:"N" help:"Transformer blocks. Default: 2."`
+	Dim        int    `placeholder:"N" help:"Width of the residual stream, a multiple of 16 times the heads. Default: 64."`
+	Heads      int    `placeholder:"N" help:"Attention heads. Default: 4."`
+	FF         int    `name:"ff" placeholder:"N" help:"Width of the feed-forward layers, a multiple of 16. Default: 256."`
+}
+
+// given is the first of the flags that was given; empty is none.
+func (s policySizes) given() string {
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{
+		{"--name", s.Name != ""},
+		{"--characters", s.Characters != ""},
+		{"--bytes", s.Bytes},
+		{"--vocab", s.Vocab != 0},
+		{"--context", s.Context != 0},
+		{"--layers", s.Layers != 0},
+		{"--dim", s.Dim != 0},
+		{"--heads", s.Heads != 0},
+		{"--ff", s.FF != 0},
+	} {
+		if f.given {
+			return f.name
+		}
+	}
+	return ""
+}
+
+// model is the model that the flags say, checked.
+func (s policySizes) model() (policyModel, error) {
+	m := policyModel{
+		Name: s.Name, Vocabulary: vocabulary{Characters: s.Characters, Bytes: s.Bytes, Size: s.Vocab},
+		Context: s.Context, Layers: s.Layers, Dim: s.Dim, Heads: s.Heads, FF: s.FF,
+	}
+	if m.Vocabulary == (vocabulary{}) {
+		m.Vocabulary.Characters = chat.DefaultAlphabet
+	}
+	if _, err := m.tokenizer(); err != nil {
+		return m, fmt.Errorf("--characters: %w", err)
+	}
+	cfg, err := m.config(policy.Config{}).Checked()
+	m.Name, m.Context, m.Layers, m.Dim, m.Heads, m.FF = cfg.Name, cfg.Context, cfg.Layers, cfg.Dim, cfg.Heads, cfg.FF
+	return m, err
+}
+
+// policyModel describes a model in its directory, beside its weights.
+type policyModel struct {
+	Name       string     `json:"name"`
+	Vocabulary vocabulary `json:"vocabulary"`
+	Context    int        `json:"context"`
+	Layers     int        `json:"layers"`
+	Dim        int        `json:"dim"`
+	Heads      int        `json:"heads"`
+	FF         int        `json:"ff"`
+}
+
+// vocabulary is one of its members.
+type vocabulary struct {
+	Characters string `json:"characters,omitzero"`
+	Bytes      bool   `json:"bytes,omitzero"`
+	Size       int    `json:"size,omitzero"`
+}
+
+func (v vocabulary) String() string {
+	switch {
+	case v.Bytes:
+		return fmt.Sprintf("%d tokens of bytes and role marks", chat.Bytes{}.Vocab())
+	case v.Characters != "":
+		return fmt.Sprintf("tokens of the characters %q and role marks", v.Characters)
+	}
+	return fmt.Sprintf("%d tokens", v.Size)
+}
+
+func modelFile(dir string) string { return filepath.Join(dir, "model.json") }
+func baseFile(dir string) string  { return filepath.Join(dir, "base.ckpt") }
+
+// tokenizer is nil for a model that has none.
+func (m policyModel) tokenizer() (chat.Marked, error) {
+	switch v := m.Vocabulary; {
+	case v.Bytes:
+		return chat.Bytes{}, nil
+	case v.Characters != "":
+		return chat.NewCharacters(v.Characters)
+	}
+	return nil, nil //nolint:nilnil // no tokenizer is no error
+}
+
+// config adds the model to a configuration.
+func (m policyModel) config(cfg policy.Config) policy.Config {
+	cfg.Name, cfg.Vocab = m.Name, m.Vocabulary.Size
+	cfg.Context, cfg.Layers, cfg.Dim, cfg.Heads, cfg.FF = m.Context, m.Layers, m.Dim, m.Heads, m.FF
+	if tokenizer, err := m.tokenizer(); err == nil && tokenizer != nil {
+		cfg.Vocab = tokenizer.Vocab()
+	}
+	return cfg
+}
+
+// write puts the model into its directory, in which there is none.
+func (m policyModel) write(dir string) (err error) {
+	data, err := json.Marshal(m, jsontext.Multiline(true))
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(modelFile(dir), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("create a model: %w", err)
+	}
+	_, err = file.Write(append(data, '\n'))
+	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return fmt.Errorf("create a model: %w", err)
+	}
+	return nil
+}
+
+// readPolicyModel reads what write wrote, or what somebody made of it.
+func readPolicyModel(dir string) (policyModel, error) {
+	var m policyModel
+	data, err := os.ReadFile(modelFile(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, fmt.Errorf("there is no model.json; agl policy create %s makes a model", dir)
+	}
+	if err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal(data, &m, json.RejectUnknownMembers(true)); err != nil {
+		return m, fmt.Errorf("model.json: %w", err)
+	}
+	kinds := 0
+	for _, is := range []bool{m.Vocabulary.Characters != "", m.Vocabulary.Bytes, m.Vocabulary.Size != 0} {
+		if is {
+			kinds++
+		}
+	}
+	if kinds != 1 {
+		return m, fmt.Errorf("model.json: vocabulary: one of characters, bytes and size is needed, it has %d", kinds)
+	}
+	if _, err := m.tokenizer(); err != nil {
+		return m, fmt.Errorf("model.json: vocabulary: %w", err)
+	}
+	if _, err := m.config(policy.Config{}).Checked(); err != nil {
+		return m, fmt.Errorf("model.json: %w", err)
+	}
+	return m, nil
+}
