@@ -8,7 +8,7 @@ UNIT         := $$($(GO) list ./... | grep -v /test/)
 # The Go SDKs are large; unoptimised they compile in a fraction of the time.
 SDKS         := -gcflags='github.com/openai/openai-go/v3/...=-N -l' -gcflags='github.com/anthropics/anthropic-sdk-go/...=-N -l'
 
-.PHONY: build test race lint compat python clients examples examples-long e2e chaos chaos-short fuzz bench bench-store bench-overhead bench-proxy bench-apo bench-process bench-tokenizers tinker-sdk tokenizers skyrl proxy-soak seeds apo full clean
+.PHONY: build test race lint compat python clients examples examples-long e2e chaos chaos-short faults fuzz bench bench-store bench-overhead bench-proxy bench-apo bench-process bench-tokenizers tinker-sdk tokenizers skyrl proxy-soak seeds apo full clean
 
 build: ## the agl binary, static
 	CGO_ENABLED=0 $(GO) build -trimpath -o agl ./cmd/agl
@@ -56,6 +56,9 @@ chaos: ## servers and databases killed 100 times under load, damaged files, full
 chaos-short: ## the same for two minutes
 	$(GO) test -count=1 ./test/chaos/... ./test/disk
 
+faults: ## every fault of an engine at every request of a run of 20 steps
+	$(GO) test -count=1 -timeout 1h -v -run TestFaults ./algorithm/grpo -every-fault
+
 fuzz: ## every fuzz target for FUZZTIME (60s) each
 	test/fuzz.sh
 
@@ -100,7 +103,7 @@ seeds: ## the calculator example with five seeds, the results as JSON
 apo: ## prompt tuning on tasks with known optima, 100 seeds each: found, covered by the interval, or nothing to find
 	$(GO) test -count=1 -timeout 1h -v ./test/apo
 
-full: test lint race compat python clients tinker-sdk tokenizers skyrl e2e chaos seeds apo fuzz bench bench-store bench-overhead bench-apo bench-process bench-tokenizers examples-long ## everything, before a release
+full: test lint race compat python clients tinker-sdk tokenizers skyrl e2e chaos faults seeds apo fuzz bench bench-store bench-overhead bench-apo bench-process bench-tokenizers examples-long ## everything, before a release
 
 clean:
 	rm -rf .cache agl
