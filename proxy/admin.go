@@ -29,6 +29,7 @@ type modelJSON struct {
 	APIVersion   string `json:"api_version,omitzero"`
 	ChatOnly     bool   `json:"chat_only,omitzero"`
 	Replay       bool   `json:"replay,omitzero"`
+	CacheSalt    bool   `json:"cache_salt,omitzero"`
 	Limits       Limits `json:"limits,omitzero"`
 	HealthURL    string `json:"health_url,omitzero"`
 	PauseURL     string `json:"pause_url,omitzero"`

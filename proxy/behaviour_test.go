@@ -139,6 +139,7 @@ func TestRoutes(t *testing.T) {
 		{"/rollout/r1/attempt/a1/v1/chat/completions", "r1", "a1"},
 		{"/rollout/r2/attempt/a1/chat/completions?x=1", "r2", "a1"},
 		{"/rollout/r%2F3/attempt/a%20%25/v1/chat/completions", "r/3", "a %"},
+		{"/rollout/r/4/attempt/a/v1/chat/completions", "r/4", "a"}, // as Anthropic's Go SDK undoes it
 	} {
 		before := len(backend.Requests())
 		r := post(t, g.URL+tt.path, hello)
@@ -543,6 +544,41 @@ func TestVersions(t *testing.T) {
 				t.Errorf("versions %q to %q, want v1 to %s", a, b, want)
 			}
 		})
+	}
+}
+
+// An engine gets the version of its weights as the salt of its cache, whatever
+// the agent speaks, when it is asked for.
+func TestCacheSalt(t *testing.T) {
+	t.Parallel()
+	backend := serve(t, proxytest.VLLM(echo))
+	g := start(t, backend.BaseURL(), nil)
+	for _, tt := range []struct {
+		model proxy.Model
+		want  string // empty is none
+	}{
+		{proxy.Model{Version: "v1"}, ""},
+		{proxy.Model{CacheSalt: true}, ""},
+		{proxy.Model{Version: "v1", CacheSalt: true}, "v1"},
+		{proxy.Model{Version: "v2", CacheSalt: true}, "v2"},
+	} {
+		tt.model.Name, tt.model.BaseURL = "m", backend.BaseURL()
+		if err := g.SetModels([]proxy.Model{tt.model}); err != nil {
+			t.Fatal(err)
+		}
+		for path, body := range map[string]string{
+			attemptPath: hello, messagesPath: askMessage, "/v1/chat/completions": hello,
+			"/rollout/ro-1/attempt/at-1/completions": `{"model":"m","prompt":"hi"}`,
+		} {
+			before := len(backend.Requests())
+			post(t, g.URL+path, body)
+			var got struct {
+				CacheSalt string `json:"cache_salt"`
+			}
+			if err := json.Unmarshal(backend.Requests()[before].Body, &got); err != nil || got.CacheSalt != tt.want {
+				t.Errorf("%+v, %s: %v, the salt is %q", tt.model, path, err, got.CacheSalt)
+			}
+		}
 	}
 }
 

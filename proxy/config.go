@@ -48,6 +48,10 @@ type Model struct {
 	// replayed to the agent as a stream. A backend that says so, as SGLang does, is
 	// taken for one from then on.
 	Replay bool
+	// CacheSalt gives requests the version as their cache_salt, unless they have
+	// one or there is no version, so that an engine whose weights change in place
+	// takes no prefix that it computed with the ones before.
+	CacheSalt bool
 	// Limits bound what this backend gets to do.
 	Limits Limits
 	// HealthURL, if set, is asked with GET every Health.ProbeInterval whether the

@@ -454,6 +454,7 @@ func TestModelValidate(t *testing.T) {
 		"health_url":                      {Name: "m", BaseURL: "http://x", HealthURL: "ftp://x"},
 		"resume_url":                      {Name: "m", BaseURL: "http://x", ResumeURL: "http://%zz"},
 		"limits.in_flight: got -1":        {Name: "m", BaseURL: "http://x", Limits: proxy.Limits{InFlight: -1}},
+		"cache_salt: must not be set":     {Name: "m", BaseURL: "http://x", CacheSalt: true, TextOnly: true},
 		"limits.requests_per_minute: got": {Name: "m", BaseURL: "http://x", Limits: proxy.Limits{RequestsPerMinute: -1}},
 	} {
 		if err := m.Validate(); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), want) {

@@ -51,6 +51,14 @@ type state struct {
 	limits  limiter
 }
 
+// salt is the cache_salt of requests, if any.
+func (b *backend) salt() string {
+	if b.CacheSalt {
+		return b.Version
+	}
+	return ""
+}
+
 // replays reports whether the backend gives token ids only in replies that come
 // whole.
 func (b *backend) replays() bool { return b.Replay || b.state.whole.Load() }
@@ -120,6 +128,9 @@ func newBackend(m *Model) (*backend, error) {
 	}
 	if err := m.API.check("model " + m.Name + ": api"); err != nil {
 		return nil, err
+	}
+	if m.CacheSalt && (m.API != APIOpenAI || m.TextOnly) {
+		return nil, agl.Errorf(agl.CodeInvalid, "model %s: cache_salt: must not be set for services that do not know it (text_only, azure, anthropic)", m.Name)
 	}
 	if err := m.Limits.check("model " + m.Name + ": limits"); err != nil {
 		return nil, err

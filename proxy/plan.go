@@ -87,7 +87,7 @@ func (c *call) planFor(request *openai.Request, b *backend) (*plan, error) {
 	case agent == formCompletion, agent == formChat && b.API != APIAnthropic:
 		pl.replay = ids && b.replays() && request.Stream && agent == formChat
 		pl.usage = !request.Hide.Usage
-		pl.same(c, request, b, openai.Ask{TokenIDs: ids, Usage: c.recorded(), Whole: pl.replay, Completion: agent == formCompletion})
+		pl.same(c, request, b, openai.Ask{TokenIDs: ids, Usage: c.recorded(), Whole: pl.replay, Salt: b.salt(), Completion: agent == formCompletion})
 		return pl, nil
 	case agent == formMessages && b.API == APIAnthropic, agent == formResponses && b.API != APIAnthropic && !b.ChatOnly && !ids:
 		pl.rename(request, c, b)
@@ -105,7 +105,7 @@ func (pl *plan) rename(request *openai.Request, c *call, b *backend) {
 // same plans a call whose backend speaks the agent's form.
 func (pl *plan) same(c *call, request *openai.Request, b *backend, ask openai.Ask) {
 	pl.body = c.request
-	if ask.TokenIDs || ask.Usage || b.BackendModel != request.Model {
+	if ask.TokenIDs || ask.Usage || ask.Salt != "" || b.BackendModel != request.Model {
 		pl.body = request.AppendBody(make([]byte, 0, len(c.request)+len(b.BackendModel)+96), c.request, b.BackendModel, ask)
 	}
 	if ask.TokenIDs {
@@ -146,7 +146,7 @@ func (pl *plan) across(c *call, request *openai.Request, b *backend, ids bool) e
 		return err
 	}
 	pl.replay, pl.usage = ids && b.replays() && request.Stream, true
-	pl.body = inner.AppendBody(nil, pl.asked, b.BackendModel, openai.Ask{TokenIDs: ids, Whole: pl.replay})
+	pl.body = inner.AppendBody(nil, pl.asked, b.BackendModel, openai.Ask{TokenIDs: ids, Whole: pl.replay, Salt: b.salt()})
 	switch {
 	case far == nil:
 		pl.translate = near

@@ -11,14 +11,15 @@ type route struct {
 	path                 string // the rest, from its slash, without /v1
 }
 
-// parseRoute reads an escaped path. Ids may hold escaped slashes. A prefix that
-// is not complete, or an id that is empty or wrongly escaped, is no prefix.
+// parseRoute reads an escaped path. Ids may hold escaped slashes, a rollout's
+// plain ones, too: Anthropic's Go SDK undoes the escapes of base URLs. A prefix
+// that is not complete, or an id that is empty or wrongly escaped, is no prefix.
 func parseRoute(escaped string) route {
 	r := route{path: escaped}
 	if rest, ok := strings.CutPrefix(escaped, "/rollout/"); ok {
 		rollout, rest, ok := strings.Cut(rest, "/attempt/")
 		attempt, path, slash := strings.Cut(rest, "/")
-		if ok && !strings.Contains(rollout, "/") {
+		if ok {
 			rolloutID, err := url.PathUnescape(rollout)
 			attemptID, err2 := url.PathUnescape(attempt)
 			if err == nil && err2 == nil && rolloutID != "" && attemptID != "" {

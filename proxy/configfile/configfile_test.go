@@ -34,7 +34,7 @@ func TestParse(t *testing.T) {
 					Name: "qwen", BaseURL: "http://10.0.0.1:8000/v1", BackendModel: "Qwen/Qwen3-8B", Version: "step-0", Limits: proxy.Limits{InFlight: 64},
 					HealthURL: "/health", PauseURL: "/pause?mode=keep", ResumeURL: "/resume",
 				},
-				{Name: "qwen", BaseURL: "http://10.0.0.2:30000/v1", Replay: true},
+				{Name: "qwen", BaseURL: "http://10.0.0.2:30000/v1", Replay: true, CacheSalt: true},
 				{
 					Name: "judge", BaseURL: "https://name.openai.azure.com", BackendModel: "judge-deployment", API: proxy.APIAzure, APIVersion: "2024-10-21",
 					APIKey: "env:AZURE_KEY", TextOnly: true, Limits: proxy.Limits{RequestsPerMinute: 600, TokensPerMinute: 120000},

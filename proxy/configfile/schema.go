@@ -91,6 +91,7 @@ func model(m *proxy.Model) yamlfile.Value {
 		yamlfile.Key("api_version", "The api-version of Azure (2024-10-21 when it is not here), or the anthropic-version where the agent sends none (2023-06-01).", yamlfile.Text(&m.APIVersion)),
 		yamlfile.Key("chat_only", "For backends without the Responses API.", yamlfile.Bool(&m.ChatOnly)).Default(false),
 		yamlfile.Key("replay", "For backends that give no token ids while they stream; found out by itself where they say so, as SGLang does for chat.", yamlfile.Bool(&m.Replay)).Default(false),
+		yamlfile.Key("cache_salt", "Send the version as cache_salt, for engines whose weights change in place.", yamlfile.Bool(&m.CacheSalt)).Default(false),
 		yamlfile.Key("limits", "What the backend gets to do; 0 is no limit.", yamlfile.Mapping(
 			yamlfile.Key("in_flight", "Calls at once.", yamlfile.Integer(&m.Limits.InFlight)).Default(0),
 			yamlfile.Key("requests_per_minute", "Requests in a minute.", yamlfile.Integer(&m.Limits.RequestsPerMinute)).Default(0),

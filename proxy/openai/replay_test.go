@@ -168,6 +168,9 @@ func TestAsk(t *testing.T) {
 		{"usage asked", `{"stream_options":{"include_usage":true},"model":"m","stream":true}`, openai.Ask{Usage: true}, `{"stream_options":{"include_usage":true},"model":"m","stream":true}`},
 		{"no stream", `{"model":"m"}`, openai.Ask{Usage: true, Whole: true}, `{"model":"m"}`},
 		{"whole", `{"model":"m","stream_options":{"include_usage":true},"stream":true}`, openai.Ask{TokenIDs: true, Usage: true, Whole: true}, `{"return_token_ids":true,"logprobs":true,"model":"m","stream_options":null,"stream":false}`},
+		{"salt", `{"model":"m"}`, openai.Ask{Salt: `step "1"`}, `{"cache_salt":"step \"1\"","model":"m"}`},
+		{"no salt", `{"cache_salt":null,"model":"m"}`, openai.Ask{Salt: "1"}, `{"cache_salt":"1","model":"m"}`},
+		{"salt of its own", `{"model":"m","cache_salt":"s"}`, openai.Ask{Salt: "1"}, `{"model":"m","cache_salt":"s"}`},
 		{"completion", `{"model":"m","logprobs":null}`, openai.Ask{TokenIDs: true, Completion: true}, `{"return_token_ids":true,"model":"m","logprobs":1}`},
 		{"completion, asked", `{"model":"m","logprobs":3}`, openai.Ask{TokenIDs: true, Completion: true}, `{"return_token_ids":true,"model":"m","logprobs":3}`},
 	} {

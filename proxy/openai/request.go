@@ -24,6 +24,8 @@ type Request struct {
 	open                                     int // behind the opening brace
 	model, stream, logprobs, tokenIDs, usage span
 	options                                  span // stream_options, if an object
+	salt                                     span // cache_salt
+	salted                                   bool // it is not null
 }
 
 type span struct{ start, end int }
@@ -52,6 +54,8 @@ func ParseRequest(body []byte) (Request, error) {
 		case "logprobs":
 			r.logprobs = at
 			r.Hide.Logprobs = isNull(m.value) || string(m.value) == "false"
+		case "cache_salt":
+			r.salt, r.salted = at, !isNull(m.value)
 		case "return_token_ids":
 			r.tokenIDs = at
 			r.Hide.TokenIDs = string(m.value) != "true"
@@ -102,6 +106,8 @@ type Ask struct {
 	TokenIDs bool // ids and log-probabilities of all choices
 	Usage    bool // also in a stream
 	Whole    bool // the reply in one piece where the agent wants a stream
+	// Salt is the cache_salt of a request that has none of its own, if not empty.
+	Salt string
 	// Completion says that the request is one for a completion, where logprobs is
 	// a number.
 	Completion bool
@@ -129,6 +135,9 @@ func (r *Request) AppendBody(dst, body []byte, model string, ask Ask) []byte {
 		want(r.tokenIDs, r.Hide.TokenIDs, `"return_token_ids":`, "true")
 		want(r.logprobs, r.Hide.Logprobs, `"logprobs":`, logprobs)
 	}
+	if ask.Salt != "" {
+		want(r.salt, !r.salted, `"cache_salt":`, string(quote(nil, ask.Salt)))
+	}
 	switch {
 	case ask.Whole && r.Stream:
 		edits = append(edits, edit{r.stream.start, r.stream.end, []byte("false")})
@@ -143,11 +152,16 @@ func (r *Request) AppendBody(dst, body []byte, model string, ask Ask) []byte {
 		edits = append(edits, edit{r.open, r.open, insert})
 	}
 	if model != r.Model {
-		// A byte that is not UTF-8 becomes U+FFFD; the error only reports that.
-		quoted, _ := jsontext.AppendQuote(nil, model)
-		edits = append(edits, edit{r.model.start, r.model.end, quoted})
+		edits = append(edits, edit{r.model.start, r.model.end, quote(nil, model)})
 	}
 	return appendEdited(dst, body, edits)
+}
+
+// quote appends a string as JSON. A byte that is not UTF-8 becomes U+FFFD; the
+// error only reports that.
+func quote(dst []byte, s string) []byte {
+	dst, _ = jsontext.AppendQuote(dst, s)
+	return dst
 }
 
 func (r *Request) askUsage(body []byte, edits []edit, insert []byte) (_ []edit, _ []byte) {

@@ -114,11 +114,14 @@ func Typed(script Script, contentType string) Script {
 	}
 }
 
-// Insert puts more pieces in front of the piece at a place, such as an event
-// that is not JSON, a comment, or a line of megabytes.
+// Insert puts more pieces in front of the piece at a place of a stream, such as
+// an event that is not JSON, a comment, or a line of megabytes.
 func Insert(script Script, at int, more ...string) Script {
 	return func(ctx context.Context, r Request) Reply {
 		reply := script(ctx, r)
+		if len(reply.Pieces) == 0 {
+			return reply
+		}
 		at := min(at, len(reply.Pieces))
 		all := append([]string(nil), reply.Pieces[:at]...)
 		reply.Pieces = append(append(all, more...), reply.Pieces[at:]...)

@@ -48,7 +48,6 @@ func model(p proxytest.Prompt, _ int) proxytest.Answer {
 // bench is a proxy in front of all kinds of backends.
 type bench struct {
 	url     string // of an attempt's prefix, whose rollout id has a slash
-	plain   string // of one without, for Anthropic's Go SDK, which undoes its escape
 	proxy   *proxy.Proxy
 	spans   *spans
 	stalled *proxytest.Server
@@ -66,7 +65,7 @@ type served struct {
 var backends = []served{
 	{"vllm", proxytest.Chopped(proxytest.Model(model).VLLM(), 7), proxy.Model{}},
 	{"oldvllm", proxytest.Model(model).OldVLLM(), proxy.Model{}},
-	{"sglang", proxytest.Model(model).SGLang(), proxy.Model{Replay: true}},
+	{"sglang", proxytest.Model(model).SGLang(), proxy.Model{}},
 	{"openai", proxytest.Chopped(proxytest.Model(model).OpenAI(), 11), proxy.Model{TextOnly: true}},
 	{"azure", proxytest.Model(model).OpenAI(), proxy.Model{API: proxy.APIAzure, APIKey: "key"}},
 	{"claude", proxytest.Chopped(proxytest.Model(model).Anthropic(), 5), proxy.Model{API: proxy.APIAnthropic}},
@@ -93,7 +92,9 @@ func newBench(t *testing.T) *bench {
 	add("limited", proxytest.TooMany(7), proxy.Model{})
 	add("failing", proxytest.Fails(http.StatusBadRequest, "the prompt is too long"), proxy.Model{})
 	b.stalled = add("stalled", proxytest.Stall(proxytest.Model(model).VLLM(), 4), proxy.Model{})
-	add("broken", proxytest.Cut(proxytest.Model(model).VLLM(), 4), proxy.Model{})
+	for _, f := range faults() {
+		add(f.name, f.script, proxy.Model{})
+	}
 	p, err := proxy.New(proxy.Config{Models: models, Spans: b.spans, Retry: proxy.Retry{Attempts: 1}})
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +106,7 @@ func newBench(t *testing.T) *bench {
 		}
 		server.Close()
 	})
-	b.proxy, b.url, b.plain = p, server.URL+"/rollout/ro%2F1/attempt/at-1", server.URL+"/rollout/ro-1/attempt/at-1"
+	b.proxy, b.url = p, server.URL+"/rollout/ro%2F1/attempt/at-1"
 	b.served = func() (n int) {
 		for _, s := range servers {
 			for _, r := range s.Requests() {
@@ -135,7 +136,7 @@ func (b *bench) check(t *testing.T, left int) {
 	if err := b.proxy.Flush(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	recorded := 0
+	recorded := 0 // requests to the backends
 	for _, s := range b.spans.named(agl.SpanLiteLLMRequest) {
 		name, _ := s.Attributes.GetString(agl.AttrGenAIRequest + ".model")
 		if !slices.ContainsFunc(backends, func(x served) bool { return x.name == name }) {
@@ -144,8 +145,12 @@ func (b *bench) check(t *testing.T, left int) {
 		if source, _ := s.Attributes.GetString(proxy.AttrErrorSource); source == proxy.SourceGateway {
 			continue // it never got to a backend
 		}
-		recorded++
-		if s.RolloutID != "ro/1" && s.RolloutID != "ro-1" || s.AttemptID != "at-1" {
+		if tries, _ := s.Attributes.GetInt(proxy.AttrTries); tries > 1 {
+			recorded += int(tries) // SGLang refused the first stream
+		} else {
+			recorded++
+		}
+		if s.RolloutID != "ro/1" || s.AttemptID != "at-1" {
 			t.Errorf("recorded for %q %q", s.RolloutID, s.AttemptID)
 		}
 		if s.Status.Code != agl.StatusOK {
@@ -157,8 +162,9 @@ func (b *bench) check(t *testing.T, left int) {
 			t.Errorf("%s: %d token ids in %.300s", name, len(ids), s.Attributes)
 		}
 	}
+	b.checkFaults(t)
 	if served := b.served(); recorded != served || served == 0 {
-		t.Errorf("%d calls recorded, %d served", recorded, served)
+		t.Errorf("%d requests recorded, %d served", recorded, served)
 	}
 }
 
@@ -200,7 +206,7 @@ func (s *spans) named(name string) (found []agl.Span) {
 func run(t *testing.T, b *bench, env []string, name string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
-	cmd.Env = append(append(os.Environ(), env...), "PROXY_URL="+b.url, "MODEL_SAYS="+said)
+	cmd.Env = append(append(os.Environ(), env...), "PROXY_URL="+b.url, "MODEL_SAYS="+said, "WHOLE="+names(whole), "FAILED="+names(failed), "EITHER="+names(either))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

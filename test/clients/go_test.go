@@ -50,7 +50,7 @@ func must[T any](t *testing.T) func(v T, err error) T {
 func TestGoOpenAI(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	client := openai.NewClient(option.WithBaseURL(b.plain+"/v1"), option.WithAPIKey("agent"), option.WithMaxRetries(0), option.WithHTTPClient(connections(t)))
+	client := openai.NewClient(option.WithBaseURL(b.url+"/v1"), option.WithAPIKey("agent"), option.WithMaxRetries(0), option.WithHTTPClient(connections(t)))
 	for _, x := range backends {
 		openaiChat(t, &client, x.name)
 		openaiTools(t, &client, x.name)
@@ -65,6 +65,18 @@ func TestGoOpenAI(t *testing.T) {
 		if !errors.As(err, &e) || e.StatusCode != status || e.Message == "" {
 			t.Errorf("%s: got %v, want status %d", model, err, status)
 		}
+	}
+	for _, f := range faults() {
+		params := hello
+		params.Model = f.name
+		text := ""
+		stream := client.Chat.Completions.NewStreaming(t.Context(), params)
+		for stream.Next() {
+			for _, c := range stream.Current().Choices {
+				text += c.Delta.Content
+			}
+		}
+		f.check(t, text, stream.Err())
 	}
 	stalled := hello
 	stalled.Model = "stalled"
@@ -81,6 +93,17 @@ func TestGoOpenAI(t *testing.T) {
 		t.Error(err)
 	}
 	b.check(t, 2)
+}
+
+// check holds what a client got of a stream against what is wrong with it.
+func (f *fault) check(t *testing.T, text string, err error) {
+	t.Helper()
+	switch {
+	case f.ends == whole && err != nil, f.ends == failed && err == nil:
+		t.Errorf("%s: %v", f.name, err)
+	case err == nil:
+		equal(t, f.name, strings.TrimLeft(text, "x"), said)
+	}
 }
 
 func openaiChat(t *testing.T, client *openai.Client, model string) {
@@ -160,7 +183,7 @@ func openaiResponses(t *testing.T, client *openai.Client, model string) {
 func TestGoAnthropic(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	client := anthropic.NewClient(anthropicoption.WithBaseURL(b.plain), anthropicoption.WithAPIKey("agent"), anthropicoption.WithMaxRetries(0), anthropicoption.WithHTTPClient(connections(t)))
+	client := anthropic.NewClient(anthropicoption.WithBaseURL(b.url), anthropicoption.WithAPIKey("agent"), anthropicoption.WithMaxRetries(0), anthropicoption.WithHTTPClient(connections(t)))
 	hello := []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock("hello"))}
 	for _, x := range backends {
 		anthropicMessages(t, &client, x.name)
@@ -175,6 +198,14 @@ func TestGoAnthropic(t *testing.T) {
 		if !errors.As(err, &e) || e.StatusCode != status {
 			t.Errorf("%s: got %v, want status %d", model, err, status)
 		}
+	}
+	for _, f := range faults() {
+		text := ""
+		stream := client.Messages.NewStreaming(t.Context(), anthropic.MessageNewParams{Model: anthropic.Model(f.name), MaxTokens: 100, Messages: hello})
+		for stream.Next() {
+			text += stream.Current().Delta.Text
+		}
+		f.check(t, text, stream.Err())
 	}
 	stalled := anthropic.MessageNewParams{Model: "stalled", MaxTokens: 100, Messages: hello}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

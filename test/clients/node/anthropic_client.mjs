@@ -47,7 +47,14 @@ async function errors() {
   await assert.rejects(create('nobody'), (e) => e instanceof Anthropic.NotFoundError && /does not exist/.test(e.message));
   await assert.rejects(create('limited'), (e) => e instanceof Anthropic.RateLimitError && e.headers.get('retry-after') === '7');
   await assert.rejects(create('failing'), (e) => e instanceof Anthropic.BadRequestError && /too long/.test(e.message));
-  await assert.rejects(client.messages.stream({ model: 'broken', max_tokens, messages: hello }).finalMessage());
+}
+
+async function faults() {
+  const streamed = (model) => client.messages.stream({ model, max_tokens, messages: hello }).finalMessage();
+  for (const model of process.env.WHOLE.split(' ')) {
+    assert.equal((await streamed(model)).content[0].text.replace(/^x+/, ''), says, model);
+  }
+  for (const model of `${process.env.FAILED} ${process.env.EITHER}`.split(' ')) await assert.rejects(streamed(model), undefined, model);
 }
 
 async function leaving() {
@@ -66,4 +73,5 @@ for (const model of ['vllm', 'claude']) {
   assert.equal((await client.messages.countTokens({ model, system: 'be kind', messages: hello })).input_tokens, 'be kindhello'.length, model);
 }
 await errors();
+await faults();
 console.log('left', await leaving());

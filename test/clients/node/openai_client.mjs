@@ -73,9 +73,32 @@ async function errors() {
   await assert.rejects(chat.create({ model: 'nobody', messages: hello }), (e) => e instanceof OpenAI.NotFoundError && e.code === 'model_not_found' && e.param === 'model');
   await assert.rejects(chat.create({ model: 'limited', messages: hello }), (e) => e instanceof OpenAI.RateLimitError && e.headers.get('retry-after') === '7');
   await assert.rejects(chat.create({ model: 'failing', messages: hello }), (e) => e instanceof OpenAI.BadRequestError && /too long/.test(e.message));
-  await assert.rejects(async () => {
-    for await (const chunk of await chat.create({ model: 'broken', messages: hello, stream: true })) void chunk;
-  });
+}
+
+async function faults() {
+  const streamed = async (model) => {
+    let text = '';
+    for await (const chunk of await chat.create({ model, messages: hello, stream: true })) text += chunk.choices[0]?.delta.content ?? '';
+    return text.replace(/^x+/, '');
+  };
+  const responded = async (model) => {
+    let text = '';
+    for await (const event of await client.responses.create({ model, input: 'hello', stream: true })) {
+      if (event.type === 'response.output_text.delta') text += event.delta;
+    }
+    return text.replace(/^x+/, '');
+  };
+  for (const model of process.env.WHOLE.split(' ')) {
+    assert.equal(await streamed(model), says, model);
+    assert.equal(await responded(model), says, model);
+  }
+  for (const model of process.env.FAILED.split(' ')) {
+    await assert.rejects(streamed(model), undefined, model);
+    await assert.rejects(responded(model), undefined, model);
+  }
+  for (const model of process.env.EITHER.split(' ')) {
+    for (const read of [streamed, responded]) assert.equal(await read(model).catch(() => says), says, model);
+  }
 }
 
 async function leaving() {
@@ -96,4 +119,5 @@ for (const model of ['vllm', 'oldvllm', 'sglang', 'openai', 'azure', 'claude']) 
 }
 assert.deepEqual((await client.embeddings.create({ model: 'openai', input: 'hello', encoding_format: 'float' })).data[0].embedding, [0.25, -0.5]);
 await errors();
+await faults();
 console.log('left', await leaving());

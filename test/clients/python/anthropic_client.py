@@ -76,7 +76,14 @@ def errors():
     fails(anthropic.BadRequestError, lambda: create("failing", messages=HELLO), "the prompt is too long")
     document = [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "x"}}]}]
     fails(anthropic.BadRequestError, lambda: create("vllm", messages=document), "messages[0].content[0].type")
-    fails(Exception, lambda: final("broken", messages=HELLO))
+
+
+def faults():
+    for model in os.environ["WHOLE"].split():
+        equal(final(model, messages=HELLO).content[0].text.lstrip("x"), SAYS, model)
+        equal(create(model, messages=HELLO).content[0].text, SAYS, model)
+    for model in f"{os.environ['FAILED']} {os.environ['EITHER']}".split():
+        fails(Exception, lambda: final(model, messages=HELLO))
 
 
 def leaving():
@@ -96,4 +103,5 @@ for name in ("vllm", "claude"):
     equal(client.messages.count_tokens(model=name, system="be kind", messages=HELLO).input_tokens, len("be kindhello"), name)
 fails(anthropic.NotFoundError, lambda: client.messages.count_tokens(model="openai", messages=HELLO), "does not count")
 errors()
+faults()
 print("left", leaving())

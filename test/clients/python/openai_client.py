@@ -102,7 +102,31 @@ def errors():
     err = fails(openai.BadRequestError, lambda: chat.create(model="claude", messages=hello, n=2), "n: got 2")
     equal(err.param, "n")
     fails(openai.BadRequestError, lambda: client.responses.create(model="vllm", input="hello", previous_response_id="resp_1"), "previous_response_id")
-    fails(Exception, lambda: list(chat.create(model="broken", messages=hello, stream=True)))
+
+
+def faults():
+    hello = [{"role": "user", "content": "hello"}]
+
+    def text(model):
+        return "".join(c.delta.content or "" for chunk in chat.create(model=model, messages=hello, stream=True) for c in chunk.choices)
+
+    def responded(model):
+        return "".join(e.delta for e in client.responses.create(model=model, input="hello", stream=True) if e.type == "response.output_text.delta")
+
+    for model in os.environ["WHOLE"].split():
+        equal(text(model).lstrip("x"), SAYS, model)
+        equal(responded(model).lstrip("x"), SAYS, model)
+        equal(chat.create(model=model, messages=hello).choices[0].message.content, SAYS, model)
+    for model in os.environ["FAILED"].split():
+        fails(Exception, lambda: text(model))
+        fails(Exception, lambda: responded(model))
+    for model in os.environ["EITHER"].split():
+        for read in (text, responded):
+            try:
+                got = read(model)
+            except Exception:
+                continue
+            equal(got, SAYS, model)
 
 
 def leaving():
@@ -126,4 +150,5 @@ for name in ("vllm", "oldvllm", "sglang", "openai", "azure", "claude"):
 equal(client.embeddings.create(model="openai", input="hello", encoding_format="float").data[0].embedding, [0.25, -0.5])
 equal([m.id for m in client.models.list()][0], "vllm")
 errors()
+faults()
 print("left", leaving())

@@ -1,0 +1,94 @@
+package clients
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy/proxytest"
+)
+
+// fault is a model whose backend misbehaves while it streams.
+type fault struct {
+	name   string
+	script proxytest.Script
+	ends   ending
+}
+
+// ending is what a client gets of a stream.
+type ending int
+
+const (
+	whole  ending = iota // all the same
+	failed               // an error
+	either               // the one or the other, as its library has it
+)
+
+const (
+	slowness = 300 * time.Millisecond
+	// hugeLine is how many x one event has, in front of what the model says.
+	hugeLine = 2 << 20
+)
+
+func faults() []fault {
+	says := proxytest.Model(model).VLLM()
+	slow := func(ctx context.Context) error {
+		select {
+		case <-time.After(slowness):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	huge := `data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"huge","choices":[{"index":0,"delta":{"content":"` +
+		strings.Repeat("x", hugeLine) + `"},"finish_reason":null}]}` + "\n\n"
+	return []fault{
+		{"slow", proxytest.SlowHeaders(says, slow), whole},
+		{"huge", proxytest.Insert(says, 1, huge), whole},
+		{"commented", proxytest.Insert(says, 1, ": "+strings.Repeat("y", hugeLine)+"\n\n"), whole},
+		{"bytewise", proxytest.Chopped(says, 1), whole},
+		{"broken", proxytest.Cut(says, 4), failed},
+		{"reset", proxytest.Reset(says, 4), failed},
+		{"malformed", proxytest.Insert(says, 4, "data: {\"choices\":[\n\n"), failed},
+		{"mistyped", proxytest.Typed(says, "text/plain"), either},
+	}
+}
+
+// names are those of faults, for the programs.
+func names(ends ending) string {
+	var list []string
+	for _, f := range faults() {
+		if f.ends == ends {
+			list = append(list, f.name)
+		}
+	}
+	return strings.Join(list, " ")
+}
+
+// checkFaults holds the records of calls at backends that misbehave against what
+// their clients got: each fault was met, and is on record as one.
+func (b *bench) checkFaults(t *testing.T) {
+	t.Helper()
+	met := make(map[string]int)
+	for _, s := range b.spans.named(agl.SpanLiteLLMRequest) {
+		name, _ := s.Attributes.GetString(agl.AttrGenAIRequest + ".model")
+		all := faults()
+		i := slices.IndexFunc(all, func(f fault) bool { return f.name == name })
+		if i < 0 {
+			continue
+		}
+		met[name]++
+		_, stream := s.Attributes.Get(agl.AttrGenAIRequest + ".stream")
+		if fine := s.Status.Code == agl.StatusOK; stream && fine != (all[i].ends == whole) {
+			t.Errorf("%s: recorded as %+v", name, s.Status)
+		}
+	}
+	for _, f := range faults() {
+		if met[f.name] == 0 {
+			t.Errorf("%s: no call on record", f.name)
+		}
+	}
+}
