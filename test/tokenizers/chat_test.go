@@ -3,6 +3,8 @@
 package tokenizers_test
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,6 +27,9 @@ func files(t *testing.T, model string) pretrained.Files {
 		t.Fatal(err)
 	}
 	if f.Config, err = os.ReadFile(filepath.Join(modelDir(t, model), "tokenizer_config.json")); err != nil {
+		t.Fatal(err)
+	}
+	if f.Template, err = os.ReadFile(filepath.Join(modelDir(t, model), "chat_template.jinja")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
 	return f
@@ -53,6 +58,9 @@ func TestSamePrompts(t *testing.T) {
 			}
 			if err := json.Unmarshal(f.Config, &config); err != nil {
 				t.Fatal(err)
+			}
+			if f.Template != nil {
+				config.ChatTemplate = string(f.Template)
 			}
 			tok := load(t, model)
 			var template *pretrained.Template
@@ -106,6 +114,7 @@ func TestContinuesTurns(t *testing.T) {
 	}{
 		{"qwen3", "<|im_end|>", pretrained.StyleHermes},
 		{"llama3", "<|eot_id|>", pretrained.StyleNone},
+		{"llama3_1", "<|eot_id|>", pretrained.StyleLlama},
 		{"deepseek_v3", "<｜end▁of▁sentence｜>", pretrained.StyleDeepSeek},
 		{"gemma3", "<end_of_turn>", pretrained.StyleNone},
 	} {
@@ -150,6 +159,74 @@ func TestContinuesTurns(t *testing.T) {
 			}
 			if text := tok.Decode(second.IDs[len(want):]); text == "" {
 				t.Error("nothing follows")
+			}
+		})
+	}
+}
+
+// Calls that a model's own template writes are read as what they were, and continued token by token.
+func TestReadsCalls(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		model string
+		style pretrained.Style
+		calls int
+	}{
+		{"qwen3", pretrained.StyleHermes, 1},
+		{"qwen3", pretrained.StyleHermes, 2},
+		{"llama3_1", pretrained.StyleLlama, 1},       // the template refuses more
+		{"deepseek_v3", pretrained.StyleDeepSeek, 2}, // the template ends the section after the second
+	} {
+		t.Run(c.model, func(t *testing.T) {
+			t.Parallel()
+			m, err := pretrained.Load(files(t, c.model), pretrained.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.Style() != c.style {
+				t.Fatalf("style %s, want %s", m.Style(), c.style)
+			}
+			tools := jsontext.Value(`[{"type":"function","function":{"name":"weather","parameters":{"type":"object","properties":{"city":{"type":"string"}}}}}]`)
+			want := []chat.ToolCall{
+				{Type: "function", Function: chat.FunctionCall{Name: "weather", Arguments: `{"city": "Köln \"am\" Rhein", "days": [1, 2.5, null]}`}},
+				{Type: "function", Function: chat.FunctionCall{Name: "noop", Arguments: `{}`}},
+			}[:c.calls]
+			asked := []chat.Message{{Role: "user", Content: "Rain?"}}
+			ask, err := m.Prompt(chat.PromptParams{Messages: asked, Tools: tools})
+			if err != nil {
+				t.Fatal(err)
+			}
+			answered := append(slices.Clone(asked), chat.Message{Role: "assistant", ToolCalls: want}, chat.Message{Role: "tool", Content: "no"})
+			whole, err := m.Prompt(chat.PromptParams{Messages: answered, Tools: tools})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(whole) <= len(ask) || !slices.Equal(whole[:len(ask)], ask) {
+				t.Fatalf("the prompt of the reply is not a part of\n%s", m.Tokenizer().Decode(whole))
+			}
+			reply := whole[len(ask):]
+			reply = reply[:slices.IndexFunc(reply, func(id int32) bool { return slices.Contains(m.Stop(), id) })+1]
+			got := m.Parse(reply)
+			if len(got.ToolCalls) != c.calls || got.Content != "" {
+				t.Fatalf("%q is read as %+v", m.Tokenizer().Decode(reply), got)
+			}
+			for i, call := range got.ToolCalls {
+				var is, was any
+				if err := errors.Join(json.Unmarshal([]byte(call.Function.Arguments), &is), json.Unmarshal([]byte(want[i].Function.Arguments), &was)); err != nil {
+					t.Fatal(err)
+				}
+				if call.Function.Name != want[i].Function.Name || !cmp.Equal(is, was) {
+					t.Errorf("call %d is %+v, was %+v", i, call, want[i])
+				}
+			}
+			m.Remember(ask, reply)
+			answered[1] = got
+			next, err := m.Continue(chat.PromptParams{Messages: answered, Tools: tools})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if next.Reused != len(ask)+len(reply) || next.Break != "" {
+				t.Errorf("reused %d of %d ids; %s", next.Reused, len(ask)+len(reply), next.Break)
 			}
 		})
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // models are the models under test.
-func models() []string { return []string{"qwen3", "llama3", "deepseek_v3", "gemma3"} }
+func models() []string { return []string{"qwen3", "llama3", "llama3_1", "deepseek_v3", "gemma3"} }
 
 func environment(t testing.TB, name string) string {
 	t.Helper()
