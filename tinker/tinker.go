@@ -26,8 +26,9 @@ type Capabilities struct {
 	// snapshots can be sampled at any time. Where it is false, sample only from the newest snapshot and
 	// finish sampling before the next ForwardBackward.
 	ImmutableSnapshots bool
-	// SummedLoss is true when the loss of a batch is the plain sum over positions and data of the
-	// elementwise losses. Otherwise the engine normalises in a way of its own.
+	// SummedLoss is true when the gradient is that of the plain sum over positions and data of the elementwise
+	// losses, if there is one ForwardBackward for each OptimStep. Otherwise the engine normalises in a way of
+	// its own.
 	SummedLoss bool
 	// OptimizerOptional is true when LoadWeights honours WithOptimizer = false.
 	OptimizerOptional bool

@@ -60,6 +60,11 @@ func TestRefusesLoss(t *testing.T) {
 	if !errors.Is(err, agl.ErrUnimplemented) || !strings.Contains(err.Error(), `the engine has no loss "cispo", only ["cross_entropy" "importance_sampling"]`) {
 		t.Errorf("error %v", err)
 	}
+	r = newRemote(t, tinkertest.EngineConfig{Losses: []tinker.LossName{tinker.ImportanceSampling}}, server.Config{}, client.Config{}, nil)
+	_, _, err = r.process(t, st, "", func(c *grpo.Config, _ *speller) { c.KL.Coefficient = 0.1 })
+	if !errors.Is(err, agl.ErrUnimplemented) || !strings.Contains(err.Error(), `KL: the engine has no loss "cross_entropy"`) {
+		t.Errorf("error %v", err)
+	}
 	page, err := st.QueryRollouts(t.Context(), agl.QueryRolloutsParams{})
 	if err != nil || len(page.Items) > 0 {
 		t.Errorf("%d rollouts were enqueued (%v)", len(page.Items), err)

@@ -338,6 +338,12 @@ func TestRejectsConfig(t *testing.T) {
 		{"group", func(c *grpo.Config) { c.GroupSize = 1 }, "grpo: GroupSize is 1, must be at least 2"},
 		{"validation", func(c *grpo.Config) { c.Validation.Every = -1 }, "grpo: Validation.Every is -1, must be at least 0"},
 		{"loss", func(c *grpo.Config) { c.Loss.Name = tinker.CrossEntropy }, `grpo: Loss is "cross_entropy"; allowed are ["importance_sampling" "ppo" "cispo" "dro"]`},
+		{"baseline", func(c *grpo.Config) { c.Baseline = "median" }, `grpo: Baseline is "median"; allowed are ["group_mean" "leave_one_out"]`},
+		{"kl", func(c *grpo.Config) { c.KL.Coefficient = -1 }, "grpo: KL.Coefficient is -1, must be a finite number ≥ 0"},
+		{"kl without", func(c *grpo.Config) { c.KL.Reference = "tinker://m/weights/a" }, `grpo: KL.Reference is "tinker://m/weights/a" without a Coefficient`},
+		{"kl of a snapshot", func(c *grpo.Config) {
+			c.KL = grpo.KL{Coefficient: 1, Reference: "tinker://m/sampler_weights/a"}
+		}, `grpo: KL.Reference is "tinker://m/sampler_weights/a", must be a checkpoint, tinker://<model>/weights/<name>`},
 		{"clip", func(c *grpo.Config) { c.Loss = tinker.Loss{Name: tinker.PPO, ClipLow: 2} }, "grpo: loss: clip_low_threshold 2 is outside [0, 1]"},
 		{"learning rate", func(c *grpo.Config) { c.Schedule.Peak = -1 }, "grpo: Schedule.Peak is -1, must be a positive number"},
 		{"rollout", func(c *grpo.Config) { c.Rollout.MaxAttempts = -1 }, "grpo: Rollout: config.max_attempts: got -1, must be at least 1"},

@@ -147,6 +147,9 @@ func (r *run) checkEngine(ctx context.Context) error {
 	if !slices.Contains(can.Losses, r.cfg.Loss.Name) {
 		return agl.Errorf(agl.CodeUnimplemented, "the engine has no loss %q, only %q", r.cfg.Loss.Name, can.Losses)
 	}
+	if r.cfg.KL.Coefficient != 0 && !slices.Contains(can.Losses, tinker.CrossEntropy) {
+		return agl.Errorf(agl.CodeUnimplemented, "KL: the engine has no loss %q, by which the reference is asked for log-probabilities, only %q", tinker.CrossEntropy, can.Losses)
+	}
 	if !can.SummedLoss {
 		r.cfg.Logger.WarnContext(ctx, "the engine normalises losses in a way of its own, so that a learning rate may mean another than elsewhere")
 	}

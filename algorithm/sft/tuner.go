@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -135,6 +136,9 @@ func (r *tuning) describe(ctx context.Context) error {
 	can, err := r.cfg.Service.Capabilities(ctx)
 	if err != nil {
 		return fmt.Errorf("ask the engine what it can do: %w", err)
+	}
+	if !slices.Contains(can.Losses, tinker.CrossEntropy) {
+		return agl.Errorf(agl.CodeUnimplemented, "the engine has no loss %q, only %q", tinker.CrossEntropy, can.Losses)
 	}
 	if !can.SummedLoss {
 		r.cfg.Logger.WarnContext(ctx, "the engine normalises losses in a way of its own, so that a learning rate may mean another than elsewhere")

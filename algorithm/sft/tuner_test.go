@@ -26,6 +26,7 @@ import (
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/memory/memorytest"
 	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/tinkertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -319,6 +320,21 @@ func probe(t *testing.T, service tinker.Service, path string) [][]float32 {
 		t.Fatal(err)
 	}
 	return res.Logprobs
+}
+
+// An engine that cannot learn from demonstrations is found out before there is any rollout.
+func TestTunerRefusesEngine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "", nil)
+	cfg := w.rejection("")
+	engine, err := tinkertest.NewEngine(tinkertest.EngineConfig{Service: w.service, Losses: []tinker.LossName{tinker.PPO}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Service = engine
+	if _, err := w.run(t.Context(), t, cfg); !errors.Is(err, agl.ErrUnimplemented) || w.runs > 0 {
+		t.Errorf("error %v after %d rollouts", err, w.runs)
+	}
 }
 
 func TestTunerRejectsConfig(t *testing.T) {

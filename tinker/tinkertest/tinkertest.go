@@ -1,6 +1,7 @@
 // Package tinkertest is a Tinker server for tests, around the real maths of whatever engine it is given, that
 // enforces the protocol's contract and misbehaves on demand: answers are lost, delayed, repeated or refused,
-// results are gone, the server restarts.
+// results are gone, the server restarts. [Engine] is an engine that keeps book of gradients and has the limits of
+// others.
 package tinkertest
 
 import (

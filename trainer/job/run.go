@@ -305,6 +305,13 @@ func (w *watched) OnStep(s grpo.StepReport) {
 	w.note()
 }
 
+// OnNotice implements [display.Display]: there are few, such as one for each round of
+// fine-tuning.
+func (w *watched) OnNotice(text string) {
+	w.Display.OnNotice(text)
+	w.note()
+}
+
 // OnTask implements [display.Display].
 func (w *watched) OnTask(f baseline.Finished) {
 	w.Display.OnTask(f)
