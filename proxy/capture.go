@@ -58,8 +58,11 @@ func (p *Proxy) authorize(r *http.Request, rt route) *failure {
 	if agl.CheckAttemptKey(secret, key, rt.rolloutID, rt.attemptID, time.Now()) {
 		return nil
 	}
-	return fail(http.StatusUnauthorized, openai.AuthenticationError, "invalid_api_key",
-		"the API key is missing, expired or not that of this attempt; use the one of the resource that the attempt was given")
+	message := "the API key is missing, expired or not that of this attempt; use the one of the resource that the attempt was given"
+	if _, run := agl.AttemptKey(key, rt.rolloutID, rt.attemptID); run {
+		message = "the API key is the run's, which opens no attempt; runners of the Python package hand it on as it is: get the attempt's with POST /admin/attempts/key"
+	}
+	return fail(http.StatusUnauthorized, openai.AuthenticationError, "invalid_api_key", message)
 }
 
 // takeKey returns the API key of a request and removes it, wherever clients put

@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -408,7 +409,7 @@ func TestVirtualKeys(t *testing.T) {
 		}
 		body, err := io.ReadAll(res.Body)
 		res.Body.Close()
-		if err != nil || res.StatusCode != c.want {
+		if err != nil || res.StatusCode != c.want || bytes.Contains(body, []byte("/admin/attempts/key")) != (c.name == "the run key") {
 			t.Errorf("%s: %v, %d, want %d: %s", c.name, err, res.StatusCode, c.want, body)
 		}
 	}
