@@ -207,15 +207,16 @@ func inProcess(t *testing.T) local {
 	return local{engine}
 }
 
-// The SDKs get from the server what the same calls give in this process. Both
-// encodings carry every bit of a float32.
+// The SDKs get from the server what the same calls give in this process, though
+// both use it at once. Both encodings carry every bit of a float32.
 func TestTraining(t *testing.T) {
 	t.Parallel()
 	want := tune(t, inProcess(t))
+	url := serve(t, "--dir="+t.TempDir()).url
 	for name := range sdks {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := startSDK(t, name, serve(t).url)
+			s := startSDK(t, name, url)
 			got := tune(t, s)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("in process and by the SDK (-want +got):\n%s", diff)

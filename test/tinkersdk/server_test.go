@@ -45,7 +45,13 @@ type server struct {
 // serve starts a server and waits until it listens.
 func serve(t *testing.T, args ...string) *server {
 	t.Helper()
-	cmd := exec.Command(aglBinary, append([]string{"policy", "serve", "--port=0", "--log-format=json"}, args...)...)
+	return serveAt(t, "0", args...)
+}
+
+// serveAt is serve at a port.
+func serveAt(t *testing.T, port string, args ...string) *server {
+	t.Helper()
+	cmd := exec.Command(aglBinary, append([]string{"policy", "serve", "--port=" + port, "--log-format=json"}, args...)...)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

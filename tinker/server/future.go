@@ -46,7 +46,7 @@ type result struct {
 // newFuture makes a future. The lock is held.
 func (s *Server) newFuture() *future {
 	s.ids++
-	f := &future{id: strconv.FormatUint(s.ids, 10), done: make(chan struct{})}
+	f := &future{id: s.boot + strconv.FormatUint(s.ids, 10), done: make(chan struct{})}
 	s.futures[f.id] = f
 	return f
 }
@@ -197,8 +197,9 @@ func (s *Server) lookup(id string) (*future, error) {
 	if f, ok := s.futures[id]; ok {
 		return f, nil
 	}
-	if n, err := strconv.ParseUint(id, 10, 64); err == nil && n > 0 && n <= s.ids {
+	rest, ours := strings.CutPrefix(id, s.boot)
+	if n, err := strconv.ParseUint(rest, 10, 64); ours && err == nil && n > 0 && n <= s.ids {
 		return nil, agl.Errorf(agl.CodeEvicted, "request_id: the result of %q made room for newer ones", id)
 	}
-	return nil, agl.Errorf(agl.CodeNotFound, "request_id: %q is unknown", id)
+	return nil, agl.Errorf(agl.CodeNotFound, "request_id: %q is unknown; it may be of a server before this one", id)
 }

@@ -137,6 +137,7 @@ type Server struct {
 	futures  map[string]*future
 	finished []*future // the oldest first
 	ids      uint64    // of futures
+	boot     string    // begins their ids, so that those of a server before this one are unknown
 }
 
 // session owns models and sampling sessions.
@@ -162,7 +163,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, mux: http.NewServeMux(), stop: make(chan struct{}),
 		sessions: map[string]*session{}, models: map[string]*model{}, samplers: map[string]*sampler{},
-		futures: map[string]*future{},
+		futures: map[string]*future{}, boot: newID("call") + "_",
 	}
 	s.routes()
 	return s, nil

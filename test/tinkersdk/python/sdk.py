@@ -45,7 +45,7 @@ class Calls:
         return {"models": [m.model_name for m in self.service.get_server_capabilities().supported_models]}
 
     def create(self, c):
-        model = done(self.service.create_lora_training_client(base_model=c["base_model"], rank=c.get("rank", 8), seed=c["seed"]))
+        model = done(self.service.create_lora_training_client(base_model=c["base_model"], rank=c.get("rank", 8), seed=c["seed"], **c.get("more", {})))
         return {"handle": self.keep(model)}
 
     def create_from_state(self, c):
