@@ -1,6 +1,7 @@
 package job
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"errors"
@@ -23,6 +24,7 @@ import (
 	"github.com/agl-go/agl/algorithm/baseline"
 	"github.com/agl-go/agl/algorithm/grpo"
 	"github.com/agl-go/agl/policy"
+	"github.com/agl-go/agl/runner/process"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/chat"
 	"github.com/agl-go/agl/tinker/client"
@@ -35,21 +37,43 @@ import (
 // envAgent makes the test binary an agent that asks the model.
 const envAgent = "AGL_JOB_TEST_AGENT"
 
-// ask is that agent: it likes some letters.
-func ask() error {
-	body := fmt.Sprintf(`{"model":%q,"max_tokens":6,"seed":%s,"messages":[{"role":"user","content":"say"}]}`,
-		os.Getenv("OPENAI_MODEL"), cmp.Or(os.Getenv("AGL_SEED"), "1"))
-	resp, err := http.Post(os.Getenv("OPENAI_BASE_URL")+"/chat/completions", "application/json", strings.NewReader(body))
+// serveTasks is that agent: it does a task a line, and likes some letters.
+func serveTasks(in io.Reader, out io.Writer) error {
+	scanner := bufio.NewScanner(in)
+	for scanner.Scan() {
+		var task struct {
+			AttemptID string            `json:"attempt_id"`
+			Env       map[string]string `json:"env"`
+		}
+		if err := json.Unmarshal(scanner.Bytes(), &task); err != nil {
+			return err
+		}
+		reply, err := ask(task.Env)
+		if err != nil {
+			return err
+		}
+		liked := len(regexp.MustCompile("[a-m]").FindAllString(reply, -1))
+		if _, err := fmt.Fprintf(out, `{"attempt_id":%q,"reward":%v}`+"\n", task.AttemptID, float64(liked)/6); err != nil {
+			return err
+		}
+	}
+	return scanner.Err()
+}
+
+// ask asks the model with the rollout's seed; a trial has none.
+func ask(env map[string]string) (string, error) {
+	body := fmt.Sprintf(`{"model":%q,"max_tokens":6,"seed":%s,"messages":[{"role":"user","content":"say"}]}`, env["OPENAI_MODEL"], cmp.Or(env["AGL_SEED"], "1"))
+	resp, err := http.Post(env["OPENAI_BASE_URL"]+"/chat/completions", "application/json", strings.NewReader(body))
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer resp.Body.Close()
 	reply, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", resp.Status, reply)
+		return "", fmt.Errorf("%s: %s", resp.Status, reply)
 	}
 	var completion struct {
 		Choices []struct {
@@ -57,10 +81,9 @@ func ask() error {
 		} `json:"choices"`
 	}
 	if err := json.Unmarshal(reply, &completion, json.MatchCaseInsensitiveNames(true)); err != nil {
-		return err
+		return "", err
 	}
-	_, err = fmt.Fprintf(os.Stdout, `{"reward":%v}`+"\n", float64(len(regexp.MustCompile("[a-m]").FindAllString(completion.Choices[0].Message.Content, -1)))/6)
-	return err
+	return completion.Choices[0].Message.Content, nil
 }
 
 // fake is an engine elsewhere that is strict, and may misbehave.
@@ -125,8 +148,8 @@ func grpoJob(t *testing.T, e runfile.Engine) Config {
 		t.Fatal(err)
 	}
 	cfg := shellJob(t, "")
-	cfg.File.Agent.Process.Command = []string{self}
-	cfg.File.Agent.Process.Env = []string{envAgent + "=1"}
+	p := &cfg.File.Agent.Process
+	p.Command, p.Env, p.Keepalive, p.MaxIdle = []string{self}, []string{envAgent + "=1"}, process.KeepaliveStdio, 4
 	cfg.File.Algorithm = runfile.Algorithm{GRPO: &grpo.Config{Steps: 4, PromptsPerStep: 2, GroupSize: 3, CheckpointEvery: 1}}
 	cfg.File.Engine = &e
 	cfg.Environ = os.Environ()
