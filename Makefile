@@ -84,7 +84,7 @@ bench-apo: build ## prompt tuning beside the Python package's class, on the same
 	test/compat/venv.sh >/dev/null
 	$(GO) run ./bench/apo
 
-tokenizers: ## real tokenizers and chat templates against Python's; fetches four models
+tokenizers: ## real tokenizers and chat templates against Python's; fetches five models
 	vars=$$(test/tokenizers/setup.sh) && env $$vars $(GO) test -count=1 -timeout 30m -tags tokenizers ./test/tokenizers
 
 skyrl: ## training by SkyRL's Tinker server on the CPU, killed on the way; installs it, needs Python 3.12

@@ -112,14 +112,14 @@ func TestProtocol(t *testing.T) {
 		batch[k] = sentence(16, 3*k)
 	}
 	first := s.forward(false, tinker.CrossEntropy, batch...)
-	for range 50 {
+	for range 30 {
 		s.forward(true, tinker.CrossEntropy, batch...)
 		s.step(0.01)
 	}
 	trained := s.forward(false, tinker.CrossEntropy, batch...)
 	tokens := float64(len(batch) * 8)
-	t.Logf("50 steps of cross_entropy: %.3f to %.3f a token", first.Loss/tokens, trained.Loss/tokens)
-	if first.Loss/tokens < 4 || trained.Loss/tokens > 0.5 {
+	t.Logf("30 steps of cross_entropy: %.3f to %.3f a token", first.Loss/tokens, trained.Loss/tokens)
+	if first.Loss/tokens < 4 || trained.Loss/tokens > 1 {
 		t.Error("the model did not learn its sentences")
 	}
 	if again := s.forward(false, tinker.CrossEntropy, batch...); !cmp.Equal(again, trained) {

@@ -50,9 +50,10 @@ func start(t *testing.T) *server {
 	if s.log, err = os.Create(filepath.Join(t.TempDir(), "server.log")); err != nil {
 		t.Fatal(err)
 	}
-	s.restart(t)
 	t.Cleanup(func() {
-		s.kill(t)
+		if s.cmd != nil && s.cmd.Process != nil { // it runs
+			s.kill(t)
+		}
 		if t.Failed() {
 			s.show(t)
 		}
@@ -60,10 +61,11 @@ func start(t *testing.T) *server {
 			t.Error(err)
 		}
 	})
+	s.restart(t)
 	return s
 }
 
-// restart starts the server again where it was. Clients repeat their first request until it listens.
+// restart starts the server again where it was, and waits until it listens.
 func (s *server) restart(t *testing.T) {
 	t.Helper()
 	// Not ended by the test's context: the cleanup waits for the whole group.
@@ -72,6 +74,11 @@ func (s *server) restart(t *testing.T) {
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// A client repeats its first request until there is an answer.
+	if _, err := s.connect(t).Capabilities(t.Context()); err != nil {
+		s.show(t)
 		t.Fatal(err)
 	}
 }
@@ -85,6 +92,7 @@ func (s *server) kill(t *testing.T) {
 	if _, ok := errors.AsType[*exec.ExitError](s.cmd.Wait()); !ok {
 		t.Error("the server ended by itself")
 	}
+	s.cmd = nil
 }
 
 // show logs the end of what the server printed.
