@@ -117,7 +117,7 @@ func TestMerge(t *testing.T) {
 // The mean over data of each datum's weighted mean, of a batch that was scaled, is the sum of the batch.
 func TestScale(t *testing.T) {
 	t.Parallel()
-	for _, name := range []tinker.LossName{tinker.ImportanceSampling, tinker.PPO} {
+	for _, name := range []tinker.LossName{tinker.ImportanceSampling, tinker.PPO, tinker.CISPO} {
 		p := tinker.ForwardParams{Loss: tinker.Loss{Name: name}, Data: []tinker.Datum{
 			{Input: make([]int32, 3), Weights: []float32{0, 1, 0.5}, Logprobs: []float32{-1, -2, -3}, Advantages: []float32{1, 2, -2}},
 			{Input: make([]int32, 2), Logprobs: []float32{-1, -1}, Advantages: []float32{-3, 0.25}},

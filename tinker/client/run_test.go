@@ -274,8 +274,9 @@ func TestElementwise(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for step := range 3 {
+	for step, loss := range tinker.LossNames() {
 		p := data(step)
+		p.Loss.Name = loss
 		res, err := m.Forward(t.Context(), p)
 		if err != nil {
 			t.Fatal(err)
