@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 
@@ -118,6 +119,9 @@ func (c *policyServeCommand) run(ctx context.Context, m *Main) (err error) {
 // chat serves the base model and whatever weights are saved.
 func (c *policyServeCommand) chat(ctx context.Context, cfg chat.Config) (http.Handler, error) {
 	cfg.Open = func(ctx context.Context, name string) (chat.Model, error) {
+		if !strings.HasPrefix(name, "tinker://") {
+			return chat.Model{}, agl.Errorf(agl.CodeNotFound, "there are %s and the tinker:// paths of saved weights", c.model.Name)
+		}
 		client, err := c.engine.NewSamplingClient(ctx, tinker.NewSamplingClientParams{Path: name})
 		return chat.Model{Client: client, Version: name}, err
 	}

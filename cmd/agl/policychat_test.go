@@ -143,7 +143,10 @@ func TestPolicyChat(t *testing.T) {
 			t.Errorf("the base model was trained: %s", base)
 		}
 		missing := chatAt(t, url, "k", `{"model":"tinker://tiny-1/sampler_weights/none","messages":[{"role":"user","content":"hi"}]}`, 404)
-		chatAt(t, url, "k", `{"model":"llama","messages":[{"role":"user","content":"hi"}]}`, 404)
+		other := chatAt(t, url, "k", `{"model":"llama","messages":[{"role":"user","content":"hi"}]}`, 404)
+		if !strings.Contains(other, "does not exist: there are tiny and the tinker:// paths") {
+			t.Error(other)
+		}
 		if !strings.Contains(missing, "model_not_found") || !strings.Contains(chatAt(t, url, "x", `{}`, 401), "invalid_api_key") {
 			t.Errorf("%s", missing)
 		}
