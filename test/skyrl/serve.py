@@ -27,6 +27,7 @@ def environment(state):
 
 def main():
     model, state, port = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve(), int(sys.argv[3])
+    state.mkdir(parents=True, exist_ok=True)
     wanted = environment(state)
     if any(os.environ.get(name) != value for name, value in wanted.items()):
         os.environ.update(wanted)
