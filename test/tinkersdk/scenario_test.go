@@ -140,6 +140,9 @@ func tune(t *testing.T, engine engine) transcript {
 		r.step(fmt.Sprint("ppo ", i), m, tinker.ForwardParams{
 			Loss: tinker.Loss{Name: tinker.PPO, ClipLow: 0.9, ClipHigh: 1.25}, Data: rollouts(prompt, sampled),
 		}, 1e-3)
+		r.step(fmt.Sprint("cispo ", i), m, tinker.ForwardParams{
+			Loss: tinker.Loss{Name: tinker.CISPO, ClipLow: 0.8, ClipHigh: 1.2}, Data: rollouts(prompt, sampled),
+		}, 1e-3)
 	}
 
 	state, err := m.SaveWeights(ctx, tinker.SaveWeightsParams{Name: "state"})
