@@ -5,6 +5,7 @@ package tinkersdk
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -215,7 +216,14 @@ func inProcess(t *testing.T) local {
 func TestTraining(t *testing.T) {
 	t.Parallel()
 	want := tune(t, inProcess(t))
-	url := serve(t, "--dir="+t.TempDir()).url
+	dir := t.TempDir()
+	url := serve(t, "--dir="+dir).url
+	t.Cleanup(func() {
+		kept, err := filepath.Glob(filepath.Join(dir, "*", "sampler_weights", "*"))
+		if err != nil || len(kept) != len(sdks) {
+			t.Errorf("%q, %v: each SDK saved one snapshot with a name", kept, err)
+		}
+	})
 	for name := range sdks {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
