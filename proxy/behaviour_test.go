@@ -547,6 +547,22 @@ func TestVersions(t *testing.T) {
 	}
 }
 
+// A model whose name has a slash is found by SDKs that escape it and by those
+// that do not.
+func TestModelWithSlash(t *testing.T) {
+	t.Parallel()
+	backend := serve(t, proxytest.VLLM(echo))
+	g := start(t, backend.BaseURL(), func(c *proxy.Config) { c.Models[0].Name = "org/name" })
+	for _, path := range []string{"/v1/models/org/name", "/v1/models/org%2Fname", "/rollout/r/attempt/a/models/org/name"} {
+		if got := get(t, g.URL+path); !strings.HasPrefix(got, `{"id":"org/name"`) {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+	if r := post(t, g.URL+messagesPath, strings.Replace(askMessage, `"m"`, `"org/name"`, 1)); r.status != 200 {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+}
+
 // An engine gets the version of its weights as the salt of its cache, whatever
 // the agent speaks, when it is asked for.
 func TestCacheSalt(t *testing.T) {
