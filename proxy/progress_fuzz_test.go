@@ -12,7 +12,7 @@ func FuzzProgress(f *testing.F) {
 		"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}\r\n\r\n: ping\n\n",
 		"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":4}}}\n\nevent: x\ndata: {\"type\":\"content_block_delta\"}\n\n",
 		"data: {\"type\":\"response.output_text.delta\",\"delta\":\"a\"}\n\ndata: {\"type\":\"response.completed\",\"response\":{\"usage\":null}}\n\n",
-		"data:\n\ndata: {\"choices\":[1,null,{\"finish_reason\":\"stop\"}],\"type\":7}\n\n",
+		"data\n\ndata: {\"choices\":[1,null,{\"finish_reason\":\"stop\"}],\"type\":7}\n\n",
 	} {
 		f.Add([]byte(seed), uint8(3))
 	}
