@@ -51,3 +51,27 @@ func TestRoleMarksOfBytes(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// A stop string is found where it is complete, though a character that is not has a longer text than the whole one.
+func TestBytesStop(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		text, stop, content string
+		tokens              int
+	}{
+		{"né.", ".", "né", 4},
+		{"né. no", ". n", "né", 6},
+		{"né😀é.x.", ".", "né😀é", 10},
+		{"aé", "é", "a", 3},
+		{"né", ".", "né", 3},
+	} {
+		ids, err := Bytes{}.Encode(c.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newReply(Bytes{}, NewRoleMarks(Bytes{}), ids, make([]float32, len(ids)), false, []string{"zzz", c.stop})
+		if diff := cmp.Diff(ids[:c.tokens], r.tokens); diff != "" || r.message.Content != c.content || len(r.logprobs) != c.tokens {
+			t.Errorf("%q until %q: %q, tokens (-want +got):\n%s", c.text, c.stop, r.message.Content, diff)
+		}
+	}
+}

@@ -1,9 +1,10 @@
 package chat
 
 import (
-	"sort"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/agl-go/agl/tinker"
 )
 
 type modelList struct {
@@ -43,10 +44,10 @@ func newReply(tok Tokenizer, ren Renderer, tokens []int32, lps []float32, stoppe
 		r.finish = "stop"
 	}
 	r.message = ren.Parse(tokens)
-	if n := firstStop(tok, tokens, stops); n >= 0 {
+	if n := tinker.FirstStop(tok.Decode, tokens, stops); n >= 0 {
 		r.tokens, r.logprobs, r.finish, r.cut = tokens[:n], lps[:n], "stop", true
 		r.message = ren.Parse(r.tokens)
-		if begin, _ := earliest(r.message.Content, stops); begin >= 0 {
+		if begin := earliest(r.message.Content, stops); begin >= 0 {
 			r.message.Content = r.message.Content[:begin]
 		}
 	}
@@ -81,28 +82,15 @@ func split(tok Tokenizer, tokens []int32, content string) []piece {
 	return out
 }
 
-// earliest finds the stop string that begins first in text; -1 if there is none.
-func earliest(text string, stops []string) (begin, end int) {
-	begin = -1
+// earliest is where the stop string that begins first in text begins; -1 if there is none.
+func earliest(text string, stops []string) int {
+	begin := -1
 	for _, s := range stops {
 		if i := strings.Index(text, s); i >= 0 && (begin < 0 || i < begin) {
-			begin, end = i, i+len(s)
+			begin = i
 		}
 	}
-	return begin, end
-}
-
-// firstStop returns how many tokens there are up to the one that completes the earliest stop string in their
-// text; -1 if there is none.
-func firstStop(tok Tokenizer, tokens []int32, stops []string) int {
-	if len(stops) == 0 {
-		return -1
-	}
-	begin, end := earliest(tok.Decode(tokens), stops)
-	if begin < 0 {
-		return -1
-	}
-	return sort.Search(len(tokens), func(k int) bool { return len(tok.Decode(tokens[:k])) >= end })
+	return begin
 }
 
 // incomplete reports text that ends inside a character whose other bytes are in tokens to come.

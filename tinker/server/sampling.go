@@ -3,9 +3,7 @@ package server
 import (
 	"context"
 	"errors"
-	"sort"
 	"strconv"
-	"strings"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
@@ -258,7 +256,10 @@ func (s *Server) draw(ctx context.Context, client tinker.SamplingClient, of *cal
 				return result{}, invalid("prompt_logprobs: are not supported by this engine")
 			}
 			for i := range res.Sequences {
-				s.stopAt(&res.Sequences[i], d.stops)
+				seq := &res.Sequences[i]
+				if n := tinker.FirstStop(s.cfg.Decode, seq.Tokens, d.stops); n >= 0 {
+					seq.Tokens, seq.Logprobs, seq.StopReason = seq.Tokens[:n], seq.Logprobs[:n], tinker.StopToken
+				}
 			}
 			out := wire.FromSequences(res)
 			if d.last != nil {
@@ -272,23 +273,4 @@ func (s *Server) draw(ctx context.Context, client tinker.SamplingClient, of *cal
 		out.SequenceIDs = append(out.SequenceIDs, f.id+"-"+strconv.Itoa(i))
 	}
 	return out, nil
-}
-
-// stopAt ends a completion at the token with which one of the texts is complete. What was drawn after it has no
-// part in what was drawn before, so that the sampler need not know.
-func (s *Server) stopAt(seq *tinker.Sequence, stops []string) {
-	stopped := func(n int) bool {
-		text := s.cfg.Decode(seq.Tokens[:n])
-		for _, stop := range stops {
-			if strings.Contains(text, stop) {
-				return true
-			}
-		}
-		return false
-	}
-	if len(stops) == 0 || !stopped(len(seq.Tokens)) {
-		return
-	}
-	n := sort.Search(len(seq.Tokens), stopped)
-	seq.Tokens, seq.Logprobs, seq.StopReason = seq.Tokens[:n], seq.Logprobs[:n], tinker.StopToken
 }
