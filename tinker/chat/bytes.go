@@ -24,7 +24,8 @@ func (Bytes) Encode(text string) ([]int32, error) {
 	return ids, nil
 }
 
-// encodeWithMarks takes the marks' own characters for marks: a model that spelt one in bytes is misread.
+// encodeWithMarks takes the marks' own characters for marks, and U+FFFD for its own bytes: a model that spelt a mark
+// in bytes, or wrote bytes that are no character, is misread unless its reply is remembered.
 func (b Bytes) encodeWithMarks(text string) ([]int32, error) {
 	ids := make([]int32, 0, len(text))
 	for _, r := range text {
@@ -55,4 +56,12 @@ func (Bytes) Decode(ids []int32) string {
 		}
 	}
 	return string([]rune(string(b)))
+}
+
+// TokenBytes implements [Speller].
+func (b Bytes) TokenBytes(id int32) []byte {
+	if id >= 0 && id < byteCount {
+		return []byte{byte(id)}
+	}
+	return []byte(b.Decode([]int32{id}))
 }

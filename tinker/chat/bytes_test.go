@@ -1,6 +1,8 @@
 package chat
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -73,5 +75,77 @@ func TestBytesStop(t *testing.T) {
 		if diff := cmp.Diff(ids[:c.tokens], r.tokens); diff != "" || r.message.Content != c.content || len(r.logprobs) != c.tokens {
 			t.Errorf("%q until %q: %q, tokens (-want +got):\n%s", c.text, c.stop, r.message.Content, diff)
 		}
+	}
+}
+
+// The bytes of a token are its own, also where it is a part of a character.
+func TestBytesOfLogprobs(t *testing.T) {
+	t.Parallel()
+	s := &Server{cfg: Config{Tokenizer: Bytes{}}}
+	got := string(s.appendLogprobs(nil, []int32{'n', 0xc3, 0xa9, 259}, make([]float32, 4)))
+	for _, want := range []string{`"token":"n","logprob":0,"bytes":[110]`, `"bytes":[195]`, `"bytes":[169]`, `"token":"■","logprob":0,"bytes":[226,150,160]`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: no %s", got, want)
+		}
+	}
+}
+
+// A reply whose text does not tell its tokens goes on as it was sampled, in its own conversation.
+func TestRoleMarksRememberReplies(t *testing.T) {
+	t.Parallel()
+	for name, reply := range map[string][]int32{
+		"no character":     {'a', 0xc3, 'b', 259},
+		"the bound":        {'a', 0xf0, 0x9f},
+		"a mark in bytes":  {0xe2, 0x96, 0xbc, '!', 259},
+		"U+FFFD in bytes":  {0xef, 0xbf, 0xbd, 259},
+		"no id":            {'a', 300, 259},
+		"a mark":           {'a', 257, 259},
+		"an end, then one": {'a', 259, 259},
+	} {
+		format := NewRoleMarks(Bytes{})
+		begin := []Message{{Role: "user", Content: "go"}}
+		prompt, err := format.Prompt(PromptParams{Messages: begin})
+		if err != nil {
+			t.Fatal(err)
+		}
+		format.Remember(slices.Clone(prompt), slices.Clone(reply))
+		more := append(begin, format.Parse(reply), Message{Role: "user", Content: "on"})
+		next, err := format.Prompt(PromptParams{Messages: more})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := slices.Concat(prompt, reply)
+		if want[len(want)-1] != 259 {
+			want = append(want, 259)
+		}
+		want = append(want, 256, 'o', 'n', 257)
+		if diff := cmp.Diff(want, next); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		more[0].Content = "no"
+		other, err := format.Prompt(PromptParams{Messages: more})
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Bytes{}.encodeWithMarks(format.Parse(reply).Content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := slices.Concat([]int32{256, 'n', 'o', 257}, again, []int32{259, 256, 'o', 'n', 257}); !slices.Equal(want, other) {
+			t.Errorf("%s: in another conversation %v, want %v", name, other, want)
+		}
+	}
+}
+
+// What is remembered is bounded.
+func TestRoleMarksForget(t *testing.T) {
+	t.Parallel()
+	format := NewRoleMarks(Bytes{})
+	for i := range mostReplies + 10 {
+		format.Remember([]int32{256, int32(i % 256), int32(i / 256), 257}, []int32{0x80, 259})
+	}
+	format.Remember([]int32{256, 'x', 257}, []int32{'o', 'k', 259})
+	if len(format.replies) != mostReplies || len(format.order) != mostReplies {
+		t.Errorf("%d replies, %d in order, want %d", len(format.replies), len(format.order), mostReplies)
 	}
 }

@@ -1,6 +1,8 @@
 package chat
 
 import (
+	"slices"
+
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
@@ -93,8 +95,10 @@ type Rememberer interface {
 //	▲12 times 7▼call 12*7■◆84▼ans 84■
 //
 // Roles are user, assistant and tool. Tool definitions and structured tool calls are not part of the format.
+// It is safe for concurrent use.
 type RoleMarks struct {
 	tok Marked
+	replyMemory
 }
 
 // Marked is a tokenizer with [Mark] tokens: [Characters] or [Bytes].
@@ -104,8 +108,8 @@ type Marked interface {
 	Vocab() int
 	// Mark returns the id of a mark.
 	Mark(m Mark) int32
-	// encodeWithMarks also reads what marks decode to, which only the text of a model's own reply may contain:
-	// there it must become again what the model wrote.
+	// encodeWithMarks also reads what marks decode to, which only the text of a model's own reply may contain.
+	// Where that is not what the model wrote, [RoleMarks.Remember] helps.
 	encodeWithMarks(text string) ([]int32, error)
 }
 
@@ -142,11 +146,17 @@ func (r *RoleMarks) render(messages []Message) (ids []int32, written []bool, err
 		if len(m.ToolCalls) > 0 {
 			return nil, nil, agl.Errorf(agl.CodeInvalid, "messages[%d].tool_calls: this model takes no structured tool calls", i)
 		}
-		text, err := encode(m.Content)
-		if err != nil {
-			return nil, nil, agl.Errorf(agl.CodeInvalid, "messages[%d].content: %w", i, err)
+		ids = append(ids, r.tok.Mark(mark))
+		var text []int32
+		if mark == MarkAssistant {
+			text = r.recall(ids, m.Content)
 		}
-		ids = append(append(ids, r.tok.Mark(mark)), text...)
+		if text == nil {
+			if text, err = encode(m.Content); err != nil {
+				return nil, nil, agl.Errorf(agl.CodeInvalid, "messages[%d].content: %w", i, err)
+			}
+		}
+		ids = append(ids, text...)
 		if mark == MarkAssistant {
 			ids = append(ids, r.tok.Mark(MarkEnd))
 		}
@@ -161,10 +171,24 @@ func (r *RoleMarks) render(messages []Message) (ids []int32, written []bool, err
 
 // Parse implements [Renderer].
 func (r *RoleMarks) Parse(ids []int32) Message {
+	return Message{Role: "assistant", Content: r.tok.Decode(r.withoutEnd(ids))}
+}
+
+func (r *RoleMarks) withoutEnd(ids []int32) []int32 {
 	if n := len(ids); n > 0 && ids[n-1] == r.tok.Mark(MarkEnd) {
 		ids = ids[:n-1]
 	}
-	return Message{Role: "assistant", Content: r.tok.Decode(ids)}
+	return ids
+}
+
+// Remember implements [Rememberer]. Only replies whose text does not tell their ids are kept, up to 1024: those with
+// bytes that are no character, or that spell a mark. Of replies to one prompt with one text the last one counts.
+func (r *RoleMarks) Remember(prompt, reply []int32) {
+	reply = r.withoutEnd(reply)
+	text := r.tok.Decode(reply)
+	if again, err := r.tok.encodeWithMarks(text); err != nil || !slices.Equal(again, reply) {
+		r.keep(prompt, text, reply)
+	}
 }
 
 // Stop implements [Renderer].

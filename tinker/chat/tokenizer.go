@@ -18,6 +18,12 @@ type Tokenizer interface {
 	Decode(ids []int32) string
 }
 
+// Speller is a [Tokenizer] that knows the bytes of a token also where they are a part of a character.
+type Speller interface {
+	// TokenBytes returns the bytes of an id. Those of the ids of a text, one after the other, are the text.
+	TokenBytes(id int32) []byte
+}
+
 // Mark is a special token of [Characters] and [Bytes] that separates messages.
 type Mark int
 

@@ -137,6 +137,7 @@ func (s *Server) closeChoice(b []byte, req *request, r *reply, p *piece, finish 
 
 // appendLogprobs describes tokens. A logprob that is not finite has been refused before.
 func (s *Server) appendLogprobs(b []byte, tokens []int32, logprobs []float32) []byte {
+	speller, _ := s.cfg.Tokenizer.(Speller)
 	b = append(b, `{"content":[`...)
 	for i := range tokens {
 		if i > 0 {
@@ -146,11 +147,15 @@ func (s *Server) appendLogprobs(b []byte, tokens []int32, logprobs []float32) []
 		b = appendQuote(append(b, `{"token":`...), text)
 		b = jsontext.AppendFloat(append(b, `,"logprob":`...), float64(logprobs[i]), 32)
 		b = append(b, `,"bytes":[`...)
-		for j := range len(text) {
+		spelt := []byte(text)
+		if speller != nil {
+			spelt = speller.TokenBytes(tokens[i])
+		}
+		for j, c := range spelt {
 			if j > 0 {
 				b = append(b, ',')
 			}
-			b = strconv.AppendUint(b, uint64(text[j]), 10)
+			b = strconv.AppendUint(b, uint64(c), 10)
 		}
 		b = append(b, `],"top_logprobs":[]}`...)
 	}

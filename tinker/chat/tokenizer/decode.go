@@ -112,6 +112,21 @@ func (d *Decoder) Flush() string {
 	return text
 }
 
+// TokenBytes returns the bytes of an id, which may be a part of a character. Unknown ids have none.
+func (t *Tokenizer) TokenBytes(id int32) []byte {
+	if id < 0 || int(id) >= len(t.tokens) {
+		return nil
+	}
+	token := t.tokens[id]
+	if t.byteLevel {
+		return []byte(token)
+	}
+	if b, ok := t.fallback(id, token); ok {
+		return []byte{b}
+	}
+	return []byte(strings.ReplaceAll(token, t.spaceMark, " "))
+}
+
 // fallback is the byte of a byte token.
 func (t *Tokenizer) fallback(id int32, token string) (byte, bool) {
 	if len(token) != len("<0x00>") || token[0] != '<' {

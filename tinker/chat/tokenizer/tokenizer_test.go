@@ -91,6 +91,13 @@ func TestGolden(t *testing.T) {
 						t.Errorf("%q: decoded to %q, streamed %q, want %q", c.Text, d.got, d.streamed, d.want)
 					}
 				}
+				var spelt []byte
+				for _, id := range c.IDs {
+					spelt = append(spelt, tok.TokenBytes(id)...)
+				}
+				if string(spelt) != c.Decoded {
+					t.Errorf("%q: its tokens' bytes are %q, want %q", c.Text, spelt, c.Decoded)
+				}
 			}
 		})
 	}
