@@ -585,6 +585,7 @@ func TestCacheSalt(t *testing.T) {
 		for path, body := range map[string]string{
 			attemptPath: hello, messagesPath: askMessage, "/v1/chat/completions": hello,
 			"/rollout/ro-1/attempt/at-1/completions": `{"model":"m","prompt":"hi"}`,
+			"/v1/responses":                          `{"model":"m","input":"hi"}`,
 		} {
 			before := len(backend.Requests())
 			post(t, g.URL+path, body)

@@ -53,6 +53,7 @@ type call struct {
 	model     string
 	group     *group   // the replicas of the model; nil when no model was found
 	backend   *backend // that serves the call; nil until one is chosen
+	whole     *backend // that is asked for the whole reply, as it may not give token ids in a stream
 	request   []byte   // as the agent sent it
 	asked     []byte   // the same in the backend's form, where that is another; else nil
 	form      form     // of asked and of the reply

@@ -28,7 +28,6 @@ type dispatcher struct {
 	trial   bool       // its breaker waits for a verdict
 	verdict verdict    // so far
 	tried   []*backend // that have failed
-	whole   *backend   // that has refused token ids in a stream
 	silence *silence   // cancels the call when the backend is silent for too long
 	tokens  tokenCount // of the reply that is being relayed
 }
@@ -87,11 +86,7 @@ func (d *dispatcher) try(ctx context.Context) (*http.Response, error) {
 	}
 	res, err := d.roundTrip(req)
 	if err == nil && d.refusesIDs(res) {
-		discard(res.Body)
-		if req, f = d.build(d.backend); f != nil {
-			return nil, f
-		}
-		res, err = d.roundTrip(req)
+		res, err = d.askWhole(res)
 	}
 	d.judge(ctx, res, err)
 	if err == nil {

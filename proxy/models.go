@@ -60,8 +60,8 @@ func (b *backend) salt() string {
 }
 
 // replays reports whether the backend gives token ids only in replies that come
-// whole.
-func (b *backend) replays() bool { return b.Replay || b.state.whole.Load() }
+// whole, as far as is known.
+func (c *call) replays(b *backend) bool { return b.Replay || b.state.whole.Load() || c.whole == b }
 
 // wait is how long a backend gets no calls; 0 is none.
 func (s *state) wait(now time.Time) time.Duration {

@@ -85,12 +85,15 @@ func (c *call) planFor(request *openai.Request, b *backend) (*plan, error) {
 	case agent == formCompletion && c.recorded() && request.Prompts != 1:
 		return nil, openai.Unsupported("prompt", "got %d prompts: inside an attempt a call has one, so that its record is one prompt and its replies", request.Prompts)
 	case agent == formCompletion, agent == formChat && b.API != APIAnthropic:
-		pl.replay = ids && b.replays() && request.Stream && agent == formChat
+		pl.replay = ids && c.replays(b) && request.Stream && agent == formChat
 		pl.usage = !request.Hide.Usage
 		pl.same(c, request, b, openai.Ask{TokenIDs: ids, Usage: c.recorded(), Whole: pl.replay, Salt: b.salt(), Completion: agent == formCompletion})
 		return pl, nil
-	case agent == formMessages && b.API == APIAnthropic, agent == formResponses && b.API != APIAnthropic && !b.ChatOnly && !ids:
+	case agent == formMessages && b.API == APIAnthropic:
 		pl.rename(request, c, b)
+		return pl, nil
+	case agent == formResponses && b.API != APIAnthropic && !b.ChatOnly && !ids:
+		pl.same(c, request, b, openai.Ask{Salt: b.salt()})
 		return pl, nil
 	default:
 		return pl, pl.across(c, request, b, ids)
@@ -145,7 +148,7 @@ func (pl *plan) across(c *call, request *openai.Request, b *backend, ids bool) e
 	if err != nil {
 		return err
 	}
-	pl.replay, pl.usage = ids && b.replays() && request.Stream, true
+	pl.replay, pl.usage = ids && c.replays(b) && request.Stream, true
 	pl.body = inner.AppendBody(nil, pl.asked, b.BackendModel, openai.Ask{TokenIDs: ids, Whole: pl.replay, Salt: b.salt()})
 	switch {
 	case far == nil:

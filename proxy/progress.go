@@ -10,15 +10,16 @@ import (
 
 // progress counts the tokens of a stream while it runs, whatever API it speaks:
 // by the ids that its events carry, or else one for each event in which the model
-// says something. What the backend says of its use raises either.
+// says something, since the backend last counted them itself.
 type progress struct {
 	events openai.Events
 
-	prompt, said     int64 // as the backend counts them
-	promptIDs, ids   int64
-	pieces           int64 // events in which the model says something
-	more             bool  // the last event was one of them, and not the last of its reply
-	finished, speaks bool  // of the event that is being read
+	prompt, said   int64 // as the backend counts them
+	promptIDs, ids int64
+	pieces         int64 // events in which the model says something, or the backend's count of them
+	more           bool  // the last event was one of them, and not the last of its reply
+	// Of the event that is being read; counted: the backend has counted it.
+	finished, speaks, counted bool
 }
 
 // longestEvent bounds what is kept of an event until its end comes. A longer one
@@ -40,7 +41,7 @@ func (p *progress) write(piece []byte) (more bool) {
 }
 
 func (p *progress) event(data []byte) {
-	p.finished, p.speaks = false, false
+	p.finished, p.speaks, p.counted = false, false, false
 	openai.Members(data, func(name, value []byte) {
 		switch string(name) {
 		case "type": // of Messages and Responses
@@ -49,18 +50,18 @@ func (p *progress) event(data []byte) {
 		case "choices":
 			openai.Elements(value, p.choice)
 		case "message", "response":
-			openai.Members(value, func(name, value []byte) {
-				if string(name) == "usage" {
-					p.usage(value)
+			openai.Members(value, func(inner, value []byte) {
+				if string(inner) == "usage" {
+					p.usage(value, string(name) == "response")
 				}
 			})
 		case "usage":
-			p.usage(value)
+			p.usage(value, true)
 		case "prompt_token_ids":
 			p.promptIDs = max(p.promptIDs, countIDs(value))
 		}
 	})
-	if p.speaks {
+	if p.speaks && !p.counted {
 		p.pieces++
 	}
 	p.more = p.speaks && !p.finished
@@ -68,11 +69,16 @@ func (p *progress) event(data []byte) {
 
 // choice takes a choice of a chat completion's or a completion's event.
 func (p *progress) choice(raw []byte) {
-	p.speaks = true
 	openai.Members(raw, func(name, value []byte) {
 		switch string(name) {
+		case "delta":
+			openai.Members(value, func(name, value []byte) { p.speaks = p.speaks || string(name) != "role" && says(value) })
+		case "text":
+			p.speaks = p.speaks || says(value)
 		case "token_ids":
-			p.ids += countIDs(value)
+			n := countIDs(value)
+			p.ids += n
+			p.speaks = p.speaks || n > 0
 		case "prompt_token_ids": // SGLang has them here
 			p.promptIDs = max(p.promptIDs, countIDs(value))
 		case "finish_reason":
@@ -81,9 +87,23 @@ func (p *progress) choice(raw []byte) {
 	})
 }
 
-func (p *progress) usage(raw []byte) {
+// says reports whether a member of what the model says has anything in it.
+func says(value []byte) bool {
+	switch string(value) {
+	case `""`, "null", "[]", "{}":
+		return false
+	}
+	return true
+}
+
+// usage takes a count of the backend's. Where it is one of all that has been said
+// so far, unlike that with which Messages begin, no events need to be counted.
+func (p *progress) usage(raw []byte, all bool) {
 	in, out, _ := readUsage(raw)
 	p.prompt, p.said = max(p.prompt, in), max(p.said, out)
+	if all && out > 0 {
+		p.pieces, p.counted = out, true
+	}
 }
 
 // count returns the tokens of prompt and reply as far as they are known.
@@ -124,12 +144,12 @@ func (m *metered) Read(into []byte) (int, error) {
 	n, err := m.ReadCloser.Read(into)
 	more := m.write(into[:n])
 	in, out := m.count()
-	if in > 0 { // then nothing has to be estimated
-		m.d.tokens.atLeast(in, out)
-	}
 	if c := m.d.c; in+out != c.charged {
 		limit, used := c.control.Budget.Tokens, m.d.p.controls.charge(c, in+out)
 		if more && used > limit {
+			if in > 0 { // the backend does not come to say it
+				m.d.tokens.atLeast(in, out)
+			}
 			c.cancel(spentOn(limit, used))
 		}
 	}

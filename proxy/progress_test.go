@@ -143,7 +143,15 @@ func TestBudgetOfTokensEndsRunningStream(t *testing.T) {
 func cutOff(t *testing.T, p *proxy.Proxy, path, body string) (w *httptest.ResponseRecorder, broken bool) {
 	t.Helper()
 	w = httptest.NewRecorder()
-	defer func() { broken = recover() != nil }()
+	defer func() {
+		switch r := recover(); r {
+		case nil:
+		case http.ErrAbortHandler:
+			broken = true
+		default:
+			panic(r)
+		}
+	}()
 	p.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body)))
 	return w, false
 }
@@ -200,6 +208,45 @@ func TestBudgetOfTokensEndsNoCompleteStream(t *testing.T) {
 			}
 			closed(t, p)
 		}
+	})
+}
+
+// What a stream used is what the backend says at its end, however many events it
+// came in: not all of them say something.
+func TestBudgetOfTokensTakesTheBackendsCount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		chunk := func(delta, finish string) string {
+			return fmt.Sprintf("data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":%s,\"finish_reason\":%s}]}\n\n", delta, finish)
+		}
+		said := chunk(`{"content":"a "}`, "null")
+		stream := []string{
+			chunk(`{"role":"assistant","content":""}`, "null"), said, said, said, chunk(`{}`, `"stop"`),
+			"data: {\"id\":\"c\",\"choices\":[],\"usage\":{\"prompt_tokens\":10,\"completion_tokens\":2}}\n\n", "data: [DONE]\n\n",
+		}
+		p, store := plugged(t, func(r *http.Request) (*http.Response, error) {
+			return events(r, func(i int) string {
+				if i == len(stream) {
+					return ""
+				}
+				return stream[i]
+			}), nil
+		}, func(c *proxy.Config) {
+			c.Control.Budget.Tokens = 35
+			c.Models[0].TextOnly = true
+		}, "backend")
+		for i := range 3 {
+			if w, broken := cutOff(t, p, attemptPath, streamed(hello)); broken || w.Code != 200 {
+				t.Errorf("call %d: %d, broken off: %v, %s", i, w.Code, broken, w.Body)
+			}
+		}
+		if w := ask(t.Context(), p, attemptPath, hello, nil); w.Code != 429 || !strings.Contains(w.Body.String(), "it has used 36") {
+			t.Errorf("the next call: %d %s", w.Code, w.Body)
+		}
+		if err := p.Flush(t.Context(), nil); err != nil || len(store.calls()) != 4 {
+			t.Errorf("%d calls on record, %v", len(store.calls()), err)
+		}
+		closed(t, p)
 	})
 }
 

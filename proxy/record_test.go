@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
@@ -260,4 +261,41 @@ func ourTriplets(t *testing.T, path string) []triplet {
 		ours[i].Metadata.ResponseID = a.Metadata.ResponseID.V
 	}
 	return ours
+}
+
+// The Python of docs/proxy.md makes the key that the proxy takes.
+func TestPythonAttemptKey(t *testing.T) {
+	t.Parallel()
+	venv := os.Getenv("AGL_COMPAT_VENV")
+	if venv == "" {
+		t.Skip("AGL_COMPAT_VENV does not name an environment with the Python package; test/compat/venv.sh makes one")
+	}
+	docs, err := os.ReadFile("../docs/proxy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const head, indent = "    def attempt_key(", "    "
+	_, rest, found := strings.Cut(string(docs), head)
+	if !found {
+		t.Fatal("docs/proxy.md has no attempt_key")
+	}
+	program := "import base64, hashlib, hmac, sys\n"
+	for line := range strings.Lines(head + rest) {
+		code, ok := strings.CutPrefix(line, indent)
+		if !ok {
+			break
+		}
+		program += code
+	}
+	program += "print(attempt_key(*sys.argv[1:]))\n"
+	run := agl.RunKey("secret", time.Unix(2_000_000_000, 0))
+	for _, ids := range [][2]string{{"ro-1", "at-1"}, {"ro-é/1", "at-2"}} {
+		out, err := exec.CommandContext(t.Context(), filepath.Join(venv, "bin", "python"), "-c", program, run, ids[0], ids[1]).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if want, _ := agl.AttemptKey(run, ids[0], ids[1]); strings.TrimSpace(string(out)) != want {
+			t.Errorf("%v: got %s, want %s", ids, out, want)
+		}
+	}
 }

@@ -208,6 +208,30 @@ func TestReplayFoundOut(t *testing.T) {
 	}
 }
 
+// An error that repeats the request, with those words in it, is not taken for
+// that refusal: the agent gets the error, and streams stay streams.
+func TestReplayNotFoundInEchoes(t *testing.T) {
+	t.Parallel()
+	backend := serve(t, func(ctx context.Context, r proxytest.Request) proxytest.Reply {
+		if bytes.Contains(r.Body, []byte("tool_choice")) {
+			return proxytest.Fails(http.StatusBadRequest, "1 validation error: "+string(r.Body))(ctx, r)
+		}
+		return proxytest.VLLM(echo)(ctx, r)
+	})
+	g := start(t, backend.BaseURL(), nil)
+	bad := `{"model":"m","stream":true,"tool_choice":7,"messages":[{"role":"user","content":"return_token_ids is not supported with streaming"}]}`
+	if got := post(t, g.URL+attemptPath, bad); got.status != 400 || !bytes.Contains(got.body, []byte("validation error")) || !bytes.Contains(got.body, []byte(`\"stream\":true`)) {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	before := len(backend.Requests())
+	if got := post(t, g.URL+attemptPath, streamed(hello)); got.status != 200 {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	if sent := backend.Requests()[before:]; len(sent) != 1 || !bytes.Contains(sent[0].Body, []byte(`"stream":true`)) {
+		t.Errorf("the backend got %d requests, %s", len(sent), sent[0].Body)
+	}
+}
+
 // Usage comes with the end of a stream: always in Messages, in Chat Completions
 // when it was asked for and only then.
 func TestUsageAtTheEndOfStreams(t *testing.T) {

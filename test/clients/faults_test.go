@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/proxytest"
 )
 
@@ -81,6 +82,9 @@ func (b *bench) checkFaults(t *testing.T) {
 			continue
 		}
 		met[name]++
+		if first, ok := s.Attributes.GetFloat(proxy.AttrFirstByteSeconds); name == "slow" && (!ok || first < slowness.Seconds()) {
+			t.Errorf("slow: the record has its first byte after %v s", first)
+		}
 		_, stream := s.Attributes.Get(agl.AttrGenAIRequest + ".stream")
 		if fine := s.Status.Code == agl.StatusOK; stream && fine != (all[i].ends == whole) {
 			t.Errorf("%s: recorded as %+v", name, s.Status)
