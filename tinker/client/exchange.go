@@ -31,6 +31,8 @@ type request struct {
 	accept string // of the result
 	// repeat is true when running the request twice does no harm.
 	repeat bool
+	// budget bounds the repeats; zero is that of the client.
+	budget time.Duration
 }
 
 func post(path string, message any) (request, error) {
@@ -103,7 +105,7 @@ const (
 	// mostFaults bounds the answers 500 to one request in a row: some servers answer so to what they will
 	// never accept.
 	mostFaults = 5
-	// farewell bounds the repeats of an unload: a model that is not unloaded ends with its session.
+	// farewell bounds the repeats of each request of an unload: a model that is not unloaded ends with its session.
 	farewell = 5 * time.Second
 )
 
@@ -124,8 +126,8 @@ func (t *trouble) again(ctx context.Context, c *Client, r request, rep reply, ca
 		t.faults++
 	}
 	budget := c.cfg.RetryBudget
-	if r.path == wire.UnloadModel {
-		budget = min(budget, farewell)
+	if r.budget > 0 {
+		budget = min(budget, r.budget)
 	}
 	if budget < 0 || now.Sub(t.since) >= budget || t.faults >= mostFaults {
 		return cause

@@ -6,9 +6,11 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/client"
@@ -104,6 +106,38 @@ func consequence(t *testing.T, engine tinker.Service, path string) tinker.Forwar
 		t.Fatal(err)
 	}
 	return res
+}
+
+// A server that is away for good holds nobody up who gives up a model, whatever an unload has to send there.
+func TestUnloadOfLostEngine(t *testing.T) {
+	t.Parallel()
+	for _, dies := range []string{"/forward_backward", "/unload_model", "/retrieve_future"} {
+		synctest.Test(t, func(t *testing.T) {
+			training, dead := false, false
+			w := newWorld(t, "", client.Config{}, server.Config{Order: server.Ignored, Silent: true}, func(c tinkertest.Call) tinkertest.Fault {
+				if dead = dead || training && c.Path == dies; dead {
+					return tinkertest.LoseRequest
+				}
+				return tinkertest.None
+			})
+			defer w.close(t)
+			m, err := w.client.CreateModel(t.Context(), tinker.CreateModelParams{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			training = true
+			if _, err := m.ForwardBackward(t.Context(), data(0)); (err != nil) != (dies != "/unload_model") {
+				t.Fatal(err)
+			}
+			begin := time.Now()
+			if err := m.Unload(t.Context()); !errors.Is(err, agl.ErrUnavailable) {
+				t.Errorf("%s: %v, want unavailable", dies, err)
+			}
+			if took := time.Since(begin); took > 15*time.Second {
+				t.Errorf("%s: the unload took %v", dies, took)
+			}
+		})
+	}
 }
 
 // On a server that runs repeats twice, a lost answer is told, and nothing goes on before a checkpoint is loaded.

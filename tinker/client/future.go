@@ -21,14 +21,15 @@ type failure struct{ error }
 
 func (f failure) Unwrap() error { return f.error }
 
-// await asks for the result of a future until it is there. Errors are a [failure] when the call ran and
+// await asks for the result of a future of a call until it is there. Errors are a [failure] when the call ran and
 // failed, and errGone when the server does not know the future; with any other the outcome is unknown.
-func (c *Client) await(ctx context.Context, path, id, accept string) (reply, error) {
+func (c *Client) await(ctx context.Context, call request, id string) (reply, error) {
+	path := call.path
 	r, err := post(wire.RetrieveFuture, wire.RetrieveFutureRequest{RequestID: id})
 	if err != nil {
 		return reply{}, err
 	}
-	r.accept = accept
+	r.accept, r.budget = call.accept, call.budget
 	var t trouble
 	pause := firstPause
 	for {
@@ -121,7 +122,7 @@ func (c *Client) submit(ctx context.Context, r request) (rep reply, taken, inDou
 		if err := json.Unmarshal(rep.body, &s); err != nil || s.RequestID == "" {
 			return reply{}, true, true, agl.Errorf(agl.CodeInternal, "client: %s: the answer %.100q names no future", r.path, rep.body)
 		}
-		rep, err = c.await(ctx, r.path, s.RequestID, r.accept)
+		rep, err = c.await(ctx, r, s.RequestID)
 		if err == nil {
 			return rep, true, false, nil
 		}

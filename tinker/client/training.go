@@ -46,7 +46,11 @@ const (
 	accumulate               // it adds to the gradient
 	steps                    // it changes weights, and not the same way twice
 	replaces                 // it changes the whole state to what is given, whatever it was
+	ends                     // the same, of a model that is given up: nobody waits long for it
 )
+
+// whole reports whether a call gives the model a state that is known, whatever it was.
+func (e effect) whole() bool { return e == replaces || e == ends }
 
 // run gives do the model, alone, with a bound in time.
 func (m *model) run(ctx context.Context, what effect, do func(ctx context.Context) error) error {
@@ -64,7 +68,7 @@ func (m *model) run(ctx context.Context, what effect, do func(ctx context.Contex
 	if m.unloaded {
 		return agl.Errorf(agl.CodeNotFound, "client: model %s is unloaded", m.id)
 	}
-	if m.doubt != nil && what != replaces {
+	if m.doubt != nil && !what.whole() {
 		return agl.Errorf(agl.CodeIllegalState, "client: model %s: %w", m.id, m.doubt)
 	}
 	if m.gate != nil && what != reads {
@@ -84,10 +88,10 @@ func (m *model) doubtful(path string, cause error) error {
 
 // send submits a call with the next sequence id.
 func (m *model) send(what effect, submit func(seq int64, repeat bool) (rep reply, taken, inDoubt bool, err error)) (rep reply, inDoubt bool, err error) {
-	repeat := m.server.engine.Idempotent || what == replaces
+	repeat := m.server.engine.Idempotent || what.whole()
 	seq := m.seq
 	rep, taken, inDoubt, err := submit(seq, repeat)
-	if errors.Is(err, agl.ErrConflict) && !taken && (m.unsure || (inDoubt && what == replaces)) {
+	if errors.Is(err, agl.ErrConflict) && !taken && (m.unsure || (inDoubt && what.whole())) {
 		// A call that was lost on the way back has this id: the next one is free.
 		next, took, doubt, nextErr := submit(seq+1, repeat)
 		if !errors.Is(nextErr, agl.ErrConflict) {
@@ -110,6 +114,9 @@ func (m *model) call(ctx context.Context, what effect, path string, build func(s
 			return reply{}, false, false, err
 		}
 		r.repeat = repeat
+		if what == ends {
+			r.budget = farewell
+		}
 		return m.client.submit(ctx, r)
 	})
 }
@@ -273,12 +280,12 @@ func (m *model) optimStep(ctx context.Context, what effect, p tinker.AdamParams)
 
 // dropGradient clears a gradient that may be there, on engines where it outlives a load and even its model. A
 // step with learning rate 0 changes the optimizer's state, so that it is for those who give it up.
-func (m *model) dropGradient(ctx context.Context) error {
+func (m *model) dropGradient(ctx context.Context, what effect) error {
 	if m.server.engine.LoadDiscardsGradient || (!m.gradient && m.doubt == nil) {
 		return nil
 	}
 	// Two such steps in place of one do no harm either.
-	if _, _, err := m.optimStep(ctx, replaces, tinker.AdamParams{}); err != nil {
+	if _, _, err := m.optimStep(ctx, what, tinker.AdamParams{}); err != nil {
 		return err
 	}
 	m.gradient = false
@@ -347,7 +354,7 @@ func (m *model) LoadWeights(ctx context.Context, p tinker.LoadWeightsParams) err
 	}
 	return m.run(ctx, replaces, func(ctx context.Context) error {
 		dropped := m.gradient && !m.server.engine.LoadDiscardsGradient
-		if err := m.dropGradient(ctx); err != nil {
+		if err := m.dropGradient(ctx, replaces); err != nil {
 			return err
 		}
 		_, inDoubt, err := m.call(ctx, replaces, wire.LoadWeights, func(seq *int64) any {
@@ -366,15 +373,15 @@ func (m *model) LoadWeights(ctx context.Context, p tinker.LoadWeightsParams) err
 
 // Unload implements [tinker.TrainingClient].
 func (m *model) Unload(ctx context.Context) error {
-	return m.run(ctx, replaces, func(ctx context.Context) error {
-		if err := m.dropGradient(ctx); err != nil {
+	return m.run(ctx, ends, func(ctx context.Context) error {
+		if err := m.dropGradient(ctx, ends); err != nil {
 			return err
 		}
 		r, err := post(wire.UnloadModel, wire.ModelRequest{ModelID: m.id, Type: "unload_model"})
 		if err != nil {
 			return err
 		}
-		r.repeat = true
+		r.repeat, r.budget = true, farewell
 		_, _, inDoubt, err := m.client.submit(ctx, r)
 		gone := inDoubt && errors.Is(err, agl.ErrNotFound) // by the try before, whose answer was lost
 		if err != nil && !gone {
