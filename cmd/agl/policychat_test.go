@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -150,6 +151,9 @@ func TestPolicyChat(t *testing.T) {
 		if !strings.Contains(missing, "model_not_found") || !strings.Contains(chatAt(t, url, "x", `{}`, 401), "invalid_api_key") {
 			t.Errorf("%s", missing)
 		}
+		if body := chatAt(t, url, "k", `{"model":"tinker://tiny-1","messages":[{"role":"user","content":"hi"}]}`, 400); !strings.Contains(body, "invalid_value") {
+			t.Errorf("no path: %s", body)
+		}
 		if !first {
 			if diff := cmp.Diff(before, []tinker.SampleResult{sampled}); diff != "" {
 				t.Errorf("after a restart (-want +got):\n%s", diff)
@@ -160,6 +164,45 @@ func TestPolicyChat(t *testing.T) {
 			t.Error(err)
 		}
 		stop()
+	}
+}
+
+// Weights whose file was damaged are the server's fault, and not unknown.
+func TestPolicyChatOfDamage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	url, stop, err := startServer("policy", "serve", "--port=0", "--dir="+dir, "--bytes", "--layers=1", "--dim=16", "--heads=1", "--ff=16")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	c, err := client.New(client.Config{URL: url, APIKey: "k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := c.CreateModel(t.Context(), tinker.CreateModelParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := m.SaveWeightsForSampler(t.Context(), tinker.SaveWeightsParams{Name: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, strings.TrimPrefix(path, "tinker://")+".ckpt")
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)/2] ^= 1
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	body := chatAt(t, url, "k", fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"hi"}]}`, path), 500)
+	if !strings.Contains(body, "is damaged") {
+		t.Error(body)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

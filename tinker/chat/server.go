@@ -24,7 +24,8 @@ type Config struct {
 	Tokenizer Tokenizer
 	Renderer  Renderer
 	// Open finds the model of a name that SetModel did not give, for each request; nil knows none. What it does
-	// not know, or cannot be a name, is agl.CodeNotFound or agl.CodeInvalid.
+	// not know is agl.CodeNotFound, what cannot be a name agl.CodeInvalid, and weights that are there and cannot be
+	// read are tinker.ErrDamaged.
 	Open func(ctx context.Context, name string) (Model, error)
 	// MaxBodyBytes bounds a request body; zero means 8 MiB.
 	MaxBodyBytes int64
@@ -245,8 +246,7 @@ func (s *Server) model(ctx context.Context, name string) (Model, *apiError) {
 		return Model{}, missing
 	}
 	model, err := s.cfg.Open(ctx, name)
-	switch agl.ErrorCode(err) {
-	case agl.CodeNotFound, agl.CodeInvalid:
+	if agl.ErrorCode(err) == agl.CodeNotFound {
 		missing.Message += ": " + err.Error()
 		return Model{}, missing
 	}
@@ -301,11 +301,11 @@ func (s *Server) failure(ctx context.Context, param string, err error) *apiError
 	case agl.IsContextError(err) && ctx.Err() != nil:
 		// The client has left; nobody reads this.
 		return clientError(statusClientClosed, "client_closed_request", "the client closed the request")
-	case agl.ErrorCode(err) == agl.CodeInvalid:
+	case agl.ErrorCode(err) == agl.CodeInvalid && !errors.Is(err, tinker.ErrDamaged):
 		return badRequest(param, "invalid_value", "%v", err)
 	case agl.ErrorCode(err) == agl.CodeUnavailable || agl.IsContextError(err):
 		return serverError(http.StatusServiceUnavailable, "unavailable", err.Error())
 	}
-	s.cfg.Logger.LogAttrs(ctx, slog.LevelError, "chat: sampling failed", slog.Any("error", err))
+	s.cfg.Logger.LogAttrs(ctx, slog.LevelError, "chat: a completion failed", slog.Any("error", err))
 	return serverError(http.StatusInternalServerError, "internal_error", err.Error())
 }

@@ -215,6 +215,29 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// What cannot be opened says whose fault it is.
+func TestOpenErrors(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err    error
+		status int
+		code   string
+	}{
+		{agl.Errorf(agl.CodeNotFound, "none"), 404, "model_not_found"},
+		{agl.Errorf(agl.CodeInvalid, "no path"), 400, "invalid_value"},
+		{agl.Errorf(agl.CodeInvalid, "the checksum is wrong: %w", tinker.ErrDamaged), 500, "internal_error"},
+		{agl.Errorf(agl.CodeUnavailable, "away"), 503, "unavailable"},
+		{errors.New("disk"), 500, "internal_error"},
+	} {
+		srv := newTestServer(t, &script{})
+		srv.cfg.Open = func(context.Context, string) (Model, error) { return Model{}, c.err }
+		w := post(t, srv, "/v1/chat/completions", `{"model":"x","messages":[{"role":"user","content":"1"}]}`)
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.code) || !strings.Contains(w.Body.String(), c.err.Error()) {
+			t.Errorf("%v: %d %s, want %d %s", c.err, w.Code, w.Body, c.status, c.code)
+		}
+	}
+}
+
 func TestRoutes(t *testing.T) {
 	t.Parallel()
 	srv := newTestServer(t, &script{replies: []string{"1"}})
