@@ -19,6 +19,7 @@ import (
 
 // Client is an engine behind HTTP. It is safe for concurrent use. Errors carry the same codes as those of an
 // engine of this process; a server that stays away is agl.CodeUnavailable once the retry budget is spent.
+// One that goes on to answer a request with 500 is there, and that is agl.CodeInternal.
 //
 // The first call that needs one begins a session with the server, and heartbeats until Close.
 type Client struct {

@@ -268,6 +268,9 @@ func statusCode(status int) agl.Code {
 		return agl.CodeEvicted
 	case status == http.StatusTooManyRequests:
 		return agl.CodeExhausted
+	case status == http.StatusInternalServerError:
+		// The server is there: it fails at this request, and some do for ever.
+		return agl.CodeInternal
 	case status == http.StatusRequestTimeout || status == http.StatusTooEarly || status >= 500:
 		return agl.CodeUnavailable
 	case status >= 400:

@@ -134,7 +134,8 @@ func (e *Engine) Serve(ctx context.Context, path, version string) error {
 	return nil
 }
 
-// watched is a sampler that tells when it is of no use any more.
+// watched is a sampler that tells when it is of no use any more. An engine that fails
+// at a draw of its own accord (agl.CodeInternal) is still there for others.
 type watched struct {
 	tinker.SamplingClient
 

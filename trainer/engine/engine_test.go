@@ -1,14 +1,19 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm/grpo"
@@ -16,6 +21,10 @@ import (
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/chat"
+	"github.com/agl-go/agl/tinker/client"
+	"github.com/agl-go/agl/tinker/server"
+	"github.com/agl-go/agl/tinker/wire"
 )
 
 func tiny(t *testing.T) *Engine {
@@ -151,5 +160,88 @@ func TestPublisherSwapsTheModel(t *testing.T) {
 	}
 	if err := publisher.Publish(t.Context(), grpo.Publication{}); !errors.Is(err, agl.ErrInvalid) {
 		t.Errorf("a publication of nothing: %v", err)
+	}
+}
+
+// A draw at which an engine fails fails alone; that the engine is away ends what is served.
+func TestLostIsNotOneDraw(t *testing.T) {
+	t.Parallel()
+	characters, err := chat.NewCharacters("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	service, err := policy.NewService(policy.Config{Layers: 1, Dim: 16, Heads: 1, FF: 16, Context: 16, Vocab: characters.Vocab()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err := server.New(server.Config{Service: service})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const poison = 666
+	var away atomic.Bool
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		switch {
+		case err != nil:
+			panic(http.ErrAbortHandler) // the client has left
+		case away.Load():
+			w.WriteHeader(http.StatusBadGateway)
+		case strings.HasSuffix(r.URL.Path, wire.Sample) && bytes.Contains(body, fmt.Appendf(nil, `"seed":%d`, poison)):
+			http.Error(w, "Internal Server Error", http.StatusInternalServerError)
+		default:
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			handler.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(func() {
+		web.Close()
+		if err := handler.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	var lost []error
+	e, err := NewRemote(RemoteConfig{
+		Client: client.Config{URL: web.URL, RetryBudget: 100 * time.Millisecond}, Lost: func(err error) { lost = append(lost, err) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := e.Snapshot(t.Context(), tinker.CreateModelParams{}, "")
+	if err == nil {
+		err = e.Serve(t.Context(), path, "v1")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := e.Transport(nil)
+	ask := func(seed int) int {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, e.Model().BaseURL+"/chat/completions",
+			strings.NewReader(fmt.Sprintf(`{"model":"v1","max_tokens":2,"seed":%d,"messages":[{"role":"user","content":"hi"}]}`, seed)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := resp.Body.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode
+	}
+	if got := ask(poison); got != http.StatusInternalServerError || len(lost) > 0 {
+		t.Errorf("the draw that fails: status %d, and the engine is given up: %v", got, lost)
+	}
+	if got := ask(1); got != http.StatusOK || len(lost) > 0 {
+		t.Errorf("the next one: status %d, %v", got, lost)
+	}
+	if err := e.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	away.Store(true)
+	if got := ask(1); got != http.StatusServiceUnavailable || len(lost) != 1 {
+		t.Errorf("an engine that is away: status %d, %v", got, lost)
 	}
 }
