@@ -28,16 +28,7 @@ type sample struct {
 	mismatches int // calls that do not extend the one before
 	truncated  bool
 	sequences  []adapter.Trajectory
-	lack       lack
-}
-
-// lack is what keeps calls from being trained on.
-type lack struct {
-	rolloutID string
-	calls     int          // whose reply the agent had
-	lacking   int          // of them, recorded without what
-	what      string       // "token ids" or "log-probabilities"
-	first     adapter.Call // of the lacking ones
+	lack       algorithm.Lack
 }
 
 // rolloutTag is the metadata of a training rollout.
@@ -82,7 +73,11 @@ func (r *run) collect(ctx context.Context, step int) ([]group, time.Duration, er
 		done += len(members)
 		r.cfg.Progress.OnRollouts(PhaseTrain, step, done, len(rollouts))
 	}
-	if err := r.trainable(ctx, groups); err != nil {
+	var lacks []algorithm.Lack
+	for _, s := range slices.Concat(groups...) {
+		lacks = append(lacks, s.lack)
+	}
+	if err := algorithm.Trainable(ctx, "step", lacks, r.cfg.Logger); err != nil {
 		return nil, 0, err
 	}
 	return groups, time.Since(start), nil
@@ -128,8 +123,8 @@ func (r *run) read(ctx context.Context, task jsontext.Value, e *algorithm.Episod
 	s.calls, s.continued, s.mismatches = merged.Report.Calls, merged.Report.Continued, len(merged.Report.Mismatches)
 	s.sequences = merged.Trajectories
 	s.truncated = truncated(s.sequences)
-	s.lack = lackOf(e.Rollout.RolloutID, merged.Report)
-	if s.mask == "" && s.lack.lacking > 0 {
+	s.lack = algorithm.LackOf(e.Rollout.RolloutID, merged.Report, true)
+	if s.mask == "" && s.lack.Lacking > 0 {
 		s.mask = algorithm.MaskMalformed
 	}
 	for _, t := range s.sequences {
@@ -151,42 +146,4 @@ func truncated(sequences []adapter.Trajectory) bool {
 		}
 	}
 	return false
-}
-
-// lackOf finds the calls that were recorded as text alone, or have no reply.
-func lackOf(rolloutID string, report adapter.Report) lack {
-	calls := slices.Concat(report.WithoutTokens, report.WithoutLogprobs)
-	l := lack{rolloutID: rolloutID, calls: report.Calls - len(report.Lost), lacking: len(calls)}
-	if l.lacking == 0 {
-		return l
-	}
-	l.what, l.first = "log-probabilities", calls[0]
-	if len(report.WithoutTokens) > 0 {
-		l.what = "token ids"
-	}
-	return l
-}
-
-// trainable refuses a step of which no call can be trained on, since the next one
-// will be like it. Where only some cannot, it names their rollouts, which are
-// masked.
-func (r *run) trainable(ctx context.Context, groups []group) error {
-	calls, total := 0, 0
-	var lacking []lack
-	for _, s := range slices.Concat(groups...) {
-		calls += s.lack.calls
-		total += s.lack.lacking
-		if s.lack.lacking > 0 {
-			lacking = append(lacking, s.lack)
-		}
-	}
-	if total > 0 && total == calls {
-		return agl.Errorf(agl.CodeIllegalState, "all %d model calls of the step were recorded without %s (the first is span %s of rollout %s); training needs a backend that returns token ids and log-probabilities, and agents that call it through the proxy",
-			calls, lacking[0].what, lacking[0].first.SpanID, lacking[0].rolloutID)
-	}
-	for _, l := range lacking {
-		r.cfg.Logger.WarnContext(ctx, "model calls cannot be trained on; the rollout is masked",
-			"rollout_id", l.rolloutID, "calls", l.calls, "lacking", l.lacking, "what", l.what, "span_id", l.first.SpanID)
-	}
-	return nil
 }

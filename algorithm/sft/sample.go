@@ -45,6 +45,9 @@ func (r *tuning) sample(ctx context.Context, round int) (*Shuffled, error) {
 			p.add(&episodes[i])
 		}
 	}
+	if err := algorithm.Trainable(ctx, "round", p.lacks, r.cfg.Logger); err != nil {
+		return nil, err
+	}
 	data, selected := p.data()
 	r.selected = &selected
 	r.state.Totals.add(selected.Rollouts, selected.Masked)

@@ -45,6 +45,7 @@ type candidate struct {
 	reward   agl.Null[float64]
 	sampled  []adapter.Trajectory
 	position int
+	failed   bool // the agent did
 }
 
 // picker chooses among rollouts that come one by one.
@@ -55,6 +56,7 @@ type picker struct {
 	vocab   int
 
 	list     []candidate
+	lacks    []algorithm.Lack
 	selected Selected
 	rewards  float64
 	rewarded int
@@ -90,13 +92,21 @@ func (p *picker) candidate(e *algorithm.Episode) (c candidate, mask algorithm.Ma
 	if err != nil {
 		return c, algorithm.MaskMalformed
 	}
-	c = candidate{task: string(e.Rollout.Input), id: e.Rollout.RolloutID, position: p.selected.Rollouts}
+	lack := algorithm.LackOf(e.Rollout.RolloutID, merged.Report, false)
+	p.lacks = append(p.lacks, lack)
+	c = candidate{
+		task: string(e.Rollout.Input), id: e.Rollout.RolloutID, position: p.selected.Rollouts,
+		failed: e.Outcome.Kind == agl.OutcomeAgentError,
+	}
 	reward, mask := e.Credit(merged.Reward)
 	switch {
 	case mask == "":
 		c.reward = agl.Some(reward)
 	case p.filter.MinReward.Valid || p.filter.Best > 0:
 		return c, mask
+	}
+	if 0 < lack.Lacking && lack.Lacking < lack.Calls {
+		return c, algorithm.MaskMalformed // a part of what was done is no demonstration
 	}
 	for _, t := range merged.Trajectories {
 		d, ok := Demonstration(t)

@@ -46,7 +46,8 @@ func (t *Tuner) Summary() Summary { return t.summary }
 // When ctx ends, Run returns its error; rollouts that are outstanding are
 // cancelled in the store and the last checkpoint stays whole. A checkpoint of
 // other settings or data is agl.ErrConflict. Stored rollouts of which none can be
-// learned from are agl.ErrInvalid.
+// learned from are agl.ErrInvalid, and a round of which every model call was
+// recorded without token ids is agl.ErrIllegalState.
 func (t *Tuner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	t.summary = Summary{}
 	r := &tuning{cfg: t.cfg, in: in}

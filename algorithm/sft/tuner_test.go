@@ -36,6 +36,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type world struct {
 	store   *store.Store
 	service *policy.Service
+	// bare says of a sample of a task that a call is recorded as text alone: its only one, or a second one.
+	bare func(sample int) (only, second bool)
 
 	mu    sync.Mutex
 	model tinker.SamplingClient
@@ -68,7 +70,8 @@ func (w *world) agent(ctx context.Context, t agl.Task) (agl.Result, error) {
 		return agl.Result{}, err
 	}
 	var place struct {
-		Seed uint64 `json:"seed"`
+		Seed   uint64 `json:"seed"`
+		Sample int    `json:"sample"`
 	}
 	if err := agl.DecodeJSON(t.Rollout.Metadata, &place); err != nil {
 		return agl.Result{}, err
@@ -89,15 +92,32 @@ func (w *world) agent(ctx context.Context, t agl.Task) (agl.Result, error) {
 	if err != nil {
 		return agl.Result{}, err
 	}
-	call, err := span(t, 1, agl.SpanLiteLLMRequest,
-		agl.Attr{Key: agl.AttrGenAIResponseID, Value: t.Attempt.AttemptID},
-		agl.Attr{Key: agl.AttrPromptTokenIDs, Value: []int{int(digit)}},
-		agl.Attr{Key: agl.AttrResponseTokenIDs, Value: []int{int(reply.Tokens[0])}})
+	var only, second bool
+	if w.bare != nil {
+		only, second = w.bare(place.Sample)
+	}
+	attrs := []agl.Attr{
+		{Key: agl.AttrGenAIResponseID, Value: t.Attempt.AttemptID},
+		{Key: agl.AttrPromptTokenIDs, Value: []int{int(digit)}},
+		{Key: agl.AttrResponseTokenIDs, Value: []int{int(reply.Tokens[0])}},
+	}
+	if only {
+		attrs = attrs[:1]
+	}
+	call, err := span(t, 1, agl.SpanLiteLLMRequest, attrs...)
 	if err != nil {
 		return agl.Result{}, err
 	}
+	spans := []agl.Span{call}
+	if second {
+		other, err := span(t, 3, agl.SpanLiteLLMRequest, agl.Attr{Key: agl.AttrGenAIResponseID, Value: t.Attempt.AttemptID + "-2"})
+		if err != nil {
+			return agl.Result{}, err
+		}
+		spans = append(spans, other)
+	}
 	verdict, err := span(t, 2, agl.SpanAnnotation, rewards...)
-	return agl.Result{Spans: []agl.Span{call, verdict}}, err
+	return agl.Result{Spans: append(spans, verdict)}, err
 }
 
 func span(t agl.Task, n int, name string, attrs ...agl.Attr) (agl.Span, error) {
@@ -320,6 +340,28 @@ func probe(t *testing.T, service tinker.Service, path string) [][]float32 {
 		t.Fatal(err)
 	}
 	return res.Logprobs
+}
+
+// A rollout of which a part was recorded is no demonstration, and a round of which nothing was ends the run.
+func TestTunerNeedsTokens(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "", nil)
+	w.bare = func(sample int) (only, second bool) { return sample == 0, sample == 1 }
+	cfg := w.rejection("")
+	cfg.Rounds, cfg.Steps, cfg.Filter = 1, 1, sft.Filter{MinReward: agl.Some(0.0)}
+	s, err := w.run(t.Context(), t, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[algorithm.Mask]int{algorithm.MaskNoTokens: vocab, algorithm.MaskMalformed: vocab}, s.Selected.Masked); diff != "" || s.Selected.Kept != 14*vocab {
+		t.Errorf("kept %d, masked (-want +got):\n%s", s.Selected.Kept, diff)
+	}
+	w.bare = func(int) (only, second bool) { return true, false }
+	_, err = w.run(t.Context(), t, cfg)
+	want := fmt.Sprintf("sft: round 1: all %d model calls of the round were recorded without token ids", 16*vocab)
+	if !errors.Is(err, agl.ErrIllegalState) || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("no call has tokens: %v", err)
+	}
 }
 
 // An engine that cannot learn from demonstrations is found out before there is any rollout.
