@@ -18,9 +18,10 @@ import (
 type archive interface {
 	// reserve makes a model id of the given prefix that this archive never gave and that nothing is kept under.
 	reserve(prefix string) (string, error)
-	// put stores a new checkpoint, durably where the archive is durable; a path that exists is a conflict. It
-	// returns where the checkpoint is: p, but for what dirArchive says.
-	put(p tinker.Path, data []byte) (tinker.Path, error)
+	// put stores a checkpoint, durably where the archive is durable. A path that exists is a conflict, unless it is to
+	// be replaced: then it has the old checkpoint or the new one at any time. It returns where the checkpoint is: p,
+	// but for what dirArchive says.
+	put(p tinker.Path, data []byte, replace bool) (tinker.Path, error)
 	// get returns a checkpoint that the caller must not change.
 	get(p tinker.Path) ([]byte, error)
 	remove(p tinker.Path) error
@@ -48,10 +49,10 @@ func (a *memoryArchive) reserve(prefix string) (string, error) {
 	return fmt.Sprintf("%s-%d", prefix, a.models), nil
 }
 
-func (a *memoryArchive) put(p tinker.Path, data []byte) (tinker.Path, error) {
+func (a *memoryArchive) put(p tinker.Path, data []byte, replace bool) (tinker.Path, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if _, ok := a.files[p]; ok {
+	if _, ok := a.files[p]; ok && !replace {
 		return p, taken(p)
 	}
 	a.files[p] = data
@@ -175,7 +176,7 @@ func (a *dirArchive) sweep() error {
 	return nil
 }
 
-func (a *dirArchive) put(p tinker.Path, data []byte) (tinker.Path, error) {
+func (a *dirArchive) put(p tinker.Path, data []byte, replace bool) (tinker.Path, error) {
 	var err error
 	if p.Model, err = a.claim(p.Model); err != nil {
 		return p, fmt.Errorf("policy: save checkpoint: %w", err)
@@ -186,7 +187,9 @@ func (a *dirArchive) put(p tinker.Path, data []byte) (tinker.Path, error) {
 		return p, fmt.Errorf("policy: save checkpoint: %w", err)
 	}
 	if _, err := os.Lstat(target); err == nil {
-		return p, taken(p)
+		if !replace {
+			return p, taken(p)
+		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return p, fmt.Errorf("policy: save checkpoint: %w", err)
 	}

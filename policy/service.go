@@ -189,6 +189,18 @@ func (s *Service) DeleteWeights(ctx context.Context, p tinker.DeleteWeightsParam
 	return nil
 }
 
+// put stores weights in the archive. Who opens them from now on gets these.
+func (s *Service) put(path tinker.Path, data []byte, replace bool) (tinker.Path, error) {
+	path, err := s.files.put(path, data, replace)
+	if replace {
+		// Also after an error, which may have come behind the change.
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.opened.remove(path)
+	}
+	return path, err
+}
+
 func (s *Service) load(path tinker.Path) (checkpoint, error) {
 	data, err := s.files.get(path)
 	if err != nil {
@@ -300,7 +312,7 @@ func (m *model) SaveWeights(ctx context.Context, p tinker.SaveWeightsParams) (st
 		if err != nil {
 			return err
 		}
-		path, err = m.service.files.put(path, data)
+		path, err = m.service.put(path, data, p.Overwrite)
 		return err
 	})
 	if err != nil {
@@ -344,12 +356,12 @@ func (m *model) SaveWeightsForSampler(ctx context.Context, p tinker.SaveWeightsP
 			if err != nil {
 				return err
 			}
-			path, err = s.files.put(path, data)
+			path, err = s.put(path, data, p.Overwrite)
 			return err
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if _, ok := s.snapshots[path]; ok {
+		if _, ok := s.snapshots[path]; ok && !p.Overwrite {
 			return taken(path)
 		}
 		s.snapshots[path] = t.snapshot()

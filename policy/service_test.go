@@ -441,6 +441,46 @@ func TestDirectoryHoldsCheckpointsOnly(t *testing.T) {
 	}
 }
 
+// What takes a name over is there in place of what had it, and clients keep what they opened.
+func TestOverwrite(t *testing.T) {
+	t.Parallel()
+	for _, where := range []string{"memory", "files"} {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			cfg := testConfig()
+			if where == "files" {
+				cfg.Dir, cfg.SaveSnapshots = t.TempDir(), true
+			}
+			s, m := newModel(t, cfg, 1)
+			p := tinker.SampleParams{Prompt: []int32{1, 2}, MaxTokens: 10, Temperature: 1, Seed: new(uint64(3)), PromptLogprobs: true}
+			for kind, save := range map[string]func(context.Context, tinker.SaveWeightsParams) (string, error){
+				"checkpoint": m.SaveWeights, "snapshot": m.SaveWeightsForSampler,
+			} {
+				path, err := save(t.Context(), tinker.SaveWeightsParams{Name: "a", Overwrite: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				old := reopen(t, s, path)
+				want := sample(t, old, p)
+				train(t, m, cfg, 0, 3)
+				if _, err := save(t.Context(), tinker.SaveWeightsParams{Name: "a"}); !errors.Is(err, agl.ErrConflict) {
+					t.Errorf("%s: taken and not overwritten: %v", kind, err)
+				}
+				if again, err := save(t.Context(), tinker.SaveWeightsParams{Name: "a", Overwrite: true}); err != nil || again != path {
+					t.Errorf("%s: %s, %v", kind, again, err)
+				}
+				if diff := cmp.Diff(want, sample(t, old, p)); diff != "" {
+					t.Errorf("%s: a client of before (-want +got):\n%s", kind, diff)
+				}
+				want = sample(t, publish(t, s, m, kind), p)
+				if diff := cmp.Diff(want, sample(t, reopen(t, s, path), p)); diff != "" {
+					t.Errorf("%s: a client of now (-want +got):\n%s", kind, diff)
+				}
+			}
+		})
+	}
+}
+
 // TestProcessesShareDirectory: two processes that reserved the same id before either saved do not mix.
 func TestProcessesShareDirectory(t *testing.T) {
 	t.Parallel()

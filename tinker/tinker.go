@@ -204,6 +204,9 @@ type SaveWeightsParams struct {
 	// Name is the last part of the path, [A-Za-z0-9_-]+ (see [ValidateName]); each name can be used once per
 	// model and kind.
 	Name string
+	// Overwrite takes the place of weights that have the name, which stay whole until the new ones are durable.
+	// Sampling clients keep what they opened. Engines that cannot replace weights say agl.CodeInvalid.
+	Overwrite bool
 }
 
 // LoadWeightsParams are the arguments of [TrainingClient.LoadWeights].

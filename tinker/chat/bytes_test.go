@@ -109,7 +109,7 @@ func TestRoleMarksRememberReplies(t *testing.T) {
 			t.Fatal(err)
 		}
 		format.Remember(slices.Clone(prompt), slices.Clone(reply))
-		more := append(begin, format.Parse(reply), Message{Role: "user", Content: "on"})
+		more := []Message{begin[0], format.Parse(reply), {Role: "user", Content: "on"}}
 		next, err := format.Prompt(PromptParams{Messages: more})
 		if err != nil {
 			t.Fatal(err)

@@ -299,7 +299,7 @@ func (m *model) SaveWeights(ctx context.Context, p tinker.SaveWeightsParams) (pa
 		return "", err
 	}
 	err = m.run(ctx, reads, func(ctx context.Context) error {
-		path, err = m.save(ctx, wire.SaveWeights, p.Name)
+		path, err = m.save(ctx, wire.SaveWeights, p)
 		return err
 	})
 	return path, err
@@ -311,7 +311,7 @@ func (m *model) SaveWeightsForSampler(ctx context.Context, p tinker.SaveWeightsP
 		return "", err
 	}
 	err = m.run(ctx, reads, func(ctx context.Context) error {
-		if path, err = m.save(ctx, wire.SaveWeightsForSampler, p.Name); err != nil || m.gate == nil {
+		if path, err = m.save(ctx, wire.SaveWeightsForSampler, p); err != nil || m.gate == nil {
 			return err
 		}
 		m.gate.publish(path)
@@ -323,9 +323,9 @@ func (m *model) SaveWeightsForSampler(ctx context.Context, p tinker.SaveWeightsP
 	return path, err
 }
 
-func (m *model) save(ctx context.Context, path, name string) (string, error) {
+func (m *model) save(ctx context.Context, path string, p tinker.SaveWeightsParams) (string, error) {
 	rep, _, err := m.call(ctx, reads, path, func(seq *int64) any {
-		return wire.SaveWeightsRequest{ModelID: m.id, SeqID: seq, Path: name, Type: strings.TrimPrefix(path, "/")}
+		return wire.SaveWeightsRequest{ModelID: m.id, SeqID: seq, Path: p.Name, Overwrite: p.Overwrite, Type: strings.TrimPrefix(path, "/")}
 	})
 	if err != nil {
 		return "", err

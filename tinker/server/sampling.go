@@ -52,31 +52,39 @@ func sourceOf(path, base string) (tinker.NewSamplingClientParams, error) {
 	return tinker.NewSamplingClientParams{}, invalid("model_path or base_model: one is required")
 }
 
+// openSampler makes a sampling session. It is there before its weights are opened, so that none can be replaced
+// unnoticed in between.
 func (s *Server) openSampler(ctx context.Context, session string, source tinker.NewSamplingClientParams) (string, error) {
-	client, err := s.cfg.Service.NewSamplingClient(ctx, source)
-	if err != nil {
-		return "", err
-	}
 	id := newID("sampling")
+	from := &sampler{session: session, source: source, calls: newCalls()}
+	s.mu.Lock()
+	s.samplers[id] = from
+	s.mu.Unlock()
+	client, err := s.cfg.Service.NewSamplingClient(ctx, source)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	from := &sampler{session: session, source: source, base: client.Spec().Name, calls: newCalls()}
-	s.samplers[id] = from
+	if err != nil {
+		delete(s.samplers, id)
+		return "", err
+	}
+	from.base = client.Spec().Name
 	s.hold(from, client)
 	return id, nil
 }
 
 // openUnnamed opens weights that nobody has a name for: they are for this session alone.
 func (s *Server) openUnnamed(ctx context.Context, session, path string) (string, error) {
+	p, err := tinker.ParsePath(path)
+	if err != nil {
+		return "", err
+	}
 	id, err := s.openSampler(ctx, session, tinker.NewSamplingClientParams{Path: path})
 	if err != nil {
 		return "", err
 	}
-	err = s.cfg.Service.DeleteWeights(ctx, tinker.DeleteWeightsParams{Path: path})
-	if err != nil && !errors.Is(err, agl.ErrUnimplemented) {
+	if err := s.deletePath(ctx, p); err != nil && !errors.Is(err, agl.ErrUnimplemented) {
 		return "", err
 	}
-	s.forget(path)
 	return id, nil
 }
 
@@ -118,41 +126,58 @@ func (s *Server) clientOf(ctx context.Context, from *sampler) (tinker.SamplingCl
 	if client != nil {
 		return client, nil
 	}
+	gone := agl.Errorf(agl.CodeEvicted, "sampling_session_id: its weights are gone: they were replaced or deleted, or they were saved without a name and made room for newer ones")
 	if source == (tinker.NewSamplingClientParams{}) {
-		return nil, agl.Errorf(agl.CodeEvicted, "sampling_session_id: its weights are gone: they were deleted, or they were saved without a name and made room for newer ones")
+		return nil, gone
 	}
 	client, err := s.cfg.Service.NewSamplingClient(ctx, source)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if from.source != source || s.changing[from.path()] > 0 {
+		return nil, gone
+	}
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.hold(from, client)
 	return client, nil
 }
 
 // deletePath deletes saved weights. Those who sample them go on.
 func (s *Server) deletePath(ctx context.Context, path tinker.Path) error {
-	if err := s.cfg.Service.DeleteWeights(ctx, tinker.DeleteWeightsParams{Path: path.String()}); err != nil {
-		return err
-	}
-	s.forget(path.String())
-	return nil
+	return s.change(path, func() error {
+		return s.cfg.Service.DeleteWeights(ctx, tinker.DeleteWeightsParams{Path: path.String()})
+	})
 }
 
-// forget makes sure that no sampler takes later weights of the same name for its own.
-func (s *Server) forget(path string) {
-	want, err := tinker.ParsePath(path)
-	if err != nil {
-		return // nothing was opened from what is not a path
-	}
+// change replaces or deletes saved weights, so that no sampler takes later weights of the same name for its own:
+// while do runs nothing is opened again from the path, and afterwards no sampler of before knows it.
+func (s *Server) change(path tinker.Path, do func() error) error {
+	s.mu.Lock()
+	s.changing[path]++
+	s.mu.Unlock()
+	err := do()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.changing[path]--; s.changing[path] == 0 {
+		delete(s.changing, path)
+	}
+	// Also after an error, which may have come behind the change.
 	for _, from := range s.samplers {
-		if p, err := tinker.ParsePath(from.source.Path); err == nil && p == want {
+		if from.path() == path {
 			from.source = tinker.NewSamplingClientParams{}
 		}
 	}
+	return err
+}
+
+// path is where the weights are opened again; zero for those that are not, and for a base model.
+func (from *sampler) path() tinker.Path {
+	p, err := tinker.ParsePath(from.source.Path)
+	if err != nil {
+		return tinker.Path{}
+	}
+	return p
 }
 
 func (s *Server) getSampler(id string) (any, error) {

@@ -133,7 +133,8 @@ type Server struct {
 	models   map[string]*model
 	live     int // models that are being made or in training
 	samplers map[string]*sampler
-	uses     uint64 // of samplers
+	uses     uint64              // of samplers
+	changing map[tinker.Path]int // saved weights that are being replaced or deleted
 	futures  map[string]*future
 	finished []*future // the oldest first
 	ids      uint64    // of futures
@@ -163,7 +164,8 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, mux: http.NewServeMux(), stop: make(chan struct{}),
 		sessions: map[string]*session{}, models: map[string]*model{}, samplers: map[string]*sampler{},
-		futures: map[string]*future{}, boot: newID("call") + "_",
+		changing: map[tinker.Path]int{},
+		futures:  map[string]*future{}, boot: newID("call") + "_",
 	}
 	s.routes()
 	return s, nil

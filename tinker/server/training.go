@@ -150,15 +150,23 @@ func (s *Server) save(ctx context.Context, r wire.SaveWeightsRequest, path strin
 		if path == wire.SaveWeightsForSampler {
 			kind, run = tinker.KindSampler, m.client.SaveWeightsForSampler
 		}
-		if r.Overwrite {
-			err := s.deletePath(ctx, tinker.Path{Model: m.home, Kind: kind, Name: name})
-			if err != nil && agl.ErrorCode(err) != agl.CodeNotFound {
-				return result{}, err
-			}
+		p := tinker.SaveWeightsParams{Name: name, Overwrite: r.Overwrite}
+		var saved string
+		save := func() (err error) {
+			saved, err = run(ctx, p)
+			return err
 		}
-		saved, err := run(ctx, tinker.SaveWeightsParams{Name: name})
+		var err error
+		if p.Overwrite {
+			err = s.change(tinker.Path{Model: m.home, Kind: kind, Name: name}, save)
+		} else {
+			err = save()
+		}
 		if err != nil {
 			return result{}, err
+		}
+		if p, err := tinker.ParsePath(saved); err == nil {
+			m.home = p.Model // an engine may find another one
 		}
 		out := wire.SaveWeightsResult{Path: &saved, Type: path[1:]}
 		if session {
