@@ -128,6 +128,38 @@ func TestSnapshotsInFiles(t *testing.T) {
 	}
 }
 
+// A snapshot that is for its process alone is no file at any time.
+func TestTransientSnapshots(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Dir, cfg.SaveSnapshots = t.TempDir(), true
+	p := tinker.SampleParams{Prompt: []int32{1, 2}, MaxTokens: 10, Temperature: 1, Seed: new(uint64(3))}
+	s, m := newModel(t, cfg, 1)
+	want := sample(t, publish(t, s, m, "named"), p)
+	path, err := m.SaveWeightsForSampler(t.Context(), tinker.SaveWeightsParams{Name: "session", Transient: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(cfg.Dir, "*", "*", "*"))
+	if err != nil || len(files) != 1 || filepath.Base(files[0]) != "named.ckpt" {
+		t.Errorf("%q, %v: want the named one alone", files, err)
+	}
+	if diff := cmp.Diff(want, sample(t, reopen(t, s, path), p)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, err := m.SaveWeightsForSampler(t.Context(), tinker.SaveWeightsParams{Name: "session", Transient: true}); !errors.Is(err, agl.ErrConflict) {
+		t.Errorf("a name twice: %v", err)
+	}
+	for _, want := range []error{nil, agl.ErrNotFound} {
+		if err := s.DeleteWeights(t.Context(), tinker.DeleteWeightsParams{Path: path}); !errors.Is(err, want) {
+			t.Errorf("delete: %v, want %v", err, want)
+		}
+	}
+	if _, err := s.NewSamplingClient(t.Context(), tinker.NewSamplingClientParams{Path: path}); !errors.Is(err, agl.ErrNotFound) {
+		t.Errorf("deleted: %v", err)
+	}
+}
+
 func reopen(t *testing.T, s *Service, path string) tinker.SamplingClient {
 	t.Helper()
 	c, err := s.NewSamplingClient(t.Context(), tinker.NewSamplingClientParams{Path: path})

@@ -17,7 +17,7 @@ import (
 // several processes share the directory, a checkpoint's path may have another model id than Info says.
 // Sampler snapshots (SaveWeightsForSampler) are copies in memory that cost 0.9 MB each at the default size;
 // they live until DeleteWeights or the end of the process, and sampling clients keep theirs beyond that. With
-// Config.SaveSnapshots they are files as well, and memory holds those that are in use.
+// Config.SaveSnapshots those that are not transient are files as well, and memory holds those that are in use.
 type Service struct {
 	cfg   Config
 	lay   *layout
@@ -28,7 +28,7 @@ type Service struct {
 	base func() *weights // made when first asked for
 
 	mu        sync.Mutex
-	snapshots map[tinker.Path]*weights // those in memory
+	snapshots map[tinker.Path]*weights // those in memory, which have a path to themselves
 	opened    recent                   // of files
 }
 
@@ -144,12 +144,11 @@ func (s *Service) inFiles(kind tinker.WeightsKind) bool {
 func (s *Service) open(path tinker.Path) (*weights, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.inFiles(path.Kind) {
-		w, ok := s.snapshots[path]
-		if !ok {
-			return nil, unknown(path)
-		}
+	if w := s.snapshots[path]; w != nil {
 		return w, nil
+	}
+	if !s.inFiles(path.Kind) {
+		return nil, unknown(path)
 	}
 	if w := s.opened.get(path); w != nil {
 		return w, nil
@@ -178,15 +177,15 @@ func (s *Service) DeleteWeights(ctx context.Context, p tinker.DeleteWeightsParam
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.inFiles(path.Kind) {
-		s.opened.remove(path)
-		return s.files.remove(path)
+	if s.snapshots[path] != nil {
+		delete(s.snapshots, path)
+		return nil
 	}
-	if _, ok := s.snapshots[path]; !ok {
+	if !s.inFiles(path.Kind) {
 		return unknown(path)
 	}
-	delete(s.snapshots, path)
-	return nil
+	s.opened.remove(path)
+	return s.files.remove(path)
 }
 
 // put stores weights in the archive. Who opens them from now on gets these.
@@ -349,28 +348,36 @@ func (m *model) SaveWeightsForSampler(ctx context.Context, p tinker.SaveWeightsP
 	if err := tinker.ValidateName(p.Name); err != nil {
 		return "", err
 	}
-	err := m.run(ctx, func(t *trainer) error {
-		s := m.service
-		if s.cfg.SaveSnapshots {
-			data, err := encodeWeights(t.w.shape, t.w.flat)
-			if err != nil {
-				return err
-			}
-			path, err = s.put(path, data, p.Overwrite)
-			return err
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if _, ok := s.snapshots[path]; ok && !p.Overwrite {
-			return taken(path)
-		}
-		s.snapshots[path] = t.snapshot()
-		return nil
+	err := m.run(ctx, func(t *trainer) (err error) {
+		path, err = m.service.publish(path, t, p)
+		return err
 	})
 	if err != nil {
 		return "", err
 	}
 	return path.String(), nil
+}
+
+// publish keeps a snapshot, in a file or in memory. Only its model, which calls it, has the path.
+func (s *Service) publish(path tinker.Path, t *trainer, p tinker.SaveWeightsParams) (tinker.Path, error) {
+	s.mu.Lock()
+	held := s.snapshots[path] != nil
+	s.mu.Unlock()
+	if held && !p.Overwrite {
+		return path, taken(path)
+	}
+	if s.cfg.SaveSnapshots && !p.Transient {
+		data, err := encodeWeights(t.w.shape, t.w.flat)
+		if err != nil {
+			return path, err
+		}
+		return s.put(path, data, p.Overwrite)
+	}
+	w := t.snapshot()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.snapshots[path] = w
+	return path, nil
 }
 
 // Unload implements [tinker.TrainingClient].

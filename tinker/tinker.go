@@ -207,6 +207,9 @@ type SaveWeightsParams struct {
 	// Overwrite takes the place of weights that have the name, which stay whole until the new ones are durable.
 	// Sampling clients keep what they opened. Engines that cannot replace weights say agl.CodeInvalid.
 	Overwrite bool
+	// Transient says of a snapshot that it need not outlive the process, which may spare a write to disk. Its name is
+	// for no other.
+	Transient bool
 }
 
 // LoadWeightsParams are the arguments of [TrainingClient.LoadWeights].

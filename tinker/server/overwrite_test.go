@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/wire"
 )
@@ -15,9 +17,9 @@ import (
 type hooked struct {
 	tinker.Service
 
-	saving  func() error // before a save
-	saved   func()       // behind a save, before its answer
-	opening func()       // before weights are opened
+	saving  func(p tinker.SaveWeightsParams) error // before a save
+	saved   func()                                 // behind a save, before its answer
+	opening func()                                 // before weights are opened
 	opened  func()
 }
 
@@ -57,7 +59,7 @@ func (m hookedModel) SaveWeightsForSampler(ctx context.Context, p tinker.SaveWei
 
 func (m hookedModel) save(ctx context.Context, p tinker.SaveWeightsParams, do func(context.Context, tinker.SaveWeightsParams) (string, error)) (string, error) {
 	if m.h.saving != nil {
-		if err := m.h.saving(); err != nil {
+		if err := m.h.saving(p); err != nil {
 			return "", err
 		}
 	}
@@ -97,7 +99,7 @@ func TestOverwriteKeepsTheOldUntilTheNew(t *testing.T) {
 	snapshot := next(wire.SaveWeightsForSampler, `"path":"a"`)["path"]
 	first := loss()
 	learn()
-	h.saving = func() error { return errors.New("the disk is full") }
+	h.saving = func(tinker.SaveWeightsParams) error { return errors.New("the disk is full") }
 	for _, call := range []string{wire.SaveWeights, wire.SaveWeightsForSampler} {
 		if out := next(call, `"path":"a","overwrite":true`); out["error"] == nil {
 			t.Errorf("%s: %v", call, out)
@@ -120,6 +122,25 @@ func TestOverwriteKeepsTheOldUntilTheNew(t *testing.T) {
 	next(wire.LoadWeights, load)
 	if got := loss(); got != second {
 		t.Errorf("after a save: %s, want %s", got, second)
+	}
+}
+
+// Snapshots without a name need not outlive the server, and those with one do.
+func TestSnapshotsWithoutANameAreTransient(t *testing.T) {
+	t.Parallel()
+	s, h := newHooked(t, Config{})
+	defer s.Close()
+	_, m := newModel(t, s)
+	var got []bool
+	h.saving = func(p tinker.SaveWeightsParams) error {
+		got = append(got, p.Transient)
+		return nil
+	}
+	for i, what := range []string{`"path":"a"`, `"sampling_session_seq_id":0`} {
+		retrieve(t, s, wire.SaveWeightsForSampler, fmt.Sprintf(`{"model_id":%q,"seq_id":%d,%s}`, m, i+1, what))
+	}
+	if diff := cmp.Diff([]bool{false, true}, got); diff != "" {
+		t.Errorf("transient (-want +got):\n%s", diff)
 	}
 }
 

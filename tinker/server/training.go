@@ -150,7 +150,7 @@ func (s *Server) save(ctx context.Context, r wire.SaveWeightsRequest, path strin
 		if path == wire.SaveWeightsForSampler {
 			kind, run = tinker.KindSampler, m.client.SaveWeightsForSampler
 		}
-		p := tinker.SaveWeightsParams{Name: name, Overwrite: r.Overwrite}
+		p := tinker.SaveWeightsParams{Name: name, Overwrite: r.Overwrite, Transient: session}
 		var saved string
 		save := func() (err error) {
 			saved, err = run(ctx, p)
