@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -113,7 +112,7 @@ func (a *dirArchive) file(p tinker.Path) string {
 func (a *dirArchive) reserve(prefix string) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err := os.MkdirAll(a.dir, 0o750); err != nil {
+	if err := MakeDirectory(a.dir); err != nil {
 		return "", fmt.Errorf("policy: make checkpoint directory: %w", err)
 	}
 	for m := (&dirModel{prefix: prefix, number: 1}); ; m.number++ {
@@ -183,7 +182,7 @@ func (a *dirArchive) put(p tinker.Path, data []byte, replace bool) (tinker.Path,
 	}
 	target := a.file(p)
 	dir := filepath.Dir(target)
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+	if err := MakeDirectory(dir); err != nil {
 		return p, fmt.Errorf("policy: save checkpoint: %w", err)
 	}
 	if _, err := os.Lstat(target); err == nil {
@@ -197,44 +196,6 @@ func (a *dirArchive) put(p tinker.Path, data []byte, replace bool) (tinker.Path,
 		return p, fmt.Errorf("policy: save checkpoint: %w", err)
 	}
 	return p, nil
-}
-
-// writeDurably writes a temporary file beside the target, syncs it and renames it, so that a crash leaves
-// either the whole checkpoint or none.
-func writeDurably(target string, data []byte) (err error) {
-	dir := filepath.Dir(target)
-	tmp, err := os.CreateTemp(dir, strings.TrimSuffix(filepath.Base(target), ".ckpt")+".tmp-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(tmp.Name()))
-		}
-	}()
-	_, err = tmp.Write(data)
-	if err == nil {
-		err = tmp.Sync()
-	}
-	if err = errors.Join(err, tmp.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp.Name(), target); err != nil {
-		return err
-	}
-	return syncDir(dir)
-}
-
-// syncDir makes what was made or renamed in dir durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	return nil
 }
 
 func (a *dirArchive) get(p tinker.Path) ([]byte, error) {

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/agl-go/agl"
 )
 
-// Create writes the fresh weights of a seed into a new file, durably, for Config.Base. A Config out of range is
-// agl.CodeInvalid; a file that exists, agl.CodeConflict. It returns the number of parameters.
+// Create writes the fresh weights of a seed into a new file, durably, for Config.Base. Its directory is made if need
+// be. A Config out of range is agl.CodeInvalid; a file that exists, agl.CodeConflict. It returns the number of
+// parameters.
 func Create(cfg Config, seed uint64, file string) (parameters int, err error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -27,7 +29,11 @@ func Create(cfg Config, seed uint64, file string) (parameters int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := writeDurably(file, data); err != nil {
+	err = MakeDirectory(filepath.Dir(file))
+	if err == nil {
+		err = writeDurably(file, data)
+	}
+	if err != nil {
 		return 0, fmt.Errorf("policy: create a base model: %w", err)
 	}
 	return l.size, nil

@@ -80,7 +80,7 @@ func (c *policyServeCommand) Validate() (err error) {
 func (c *policyServeCommand) run(ctx context.Context, m *Main) (err error) {
 	log := c.logger(m.Stderr)
 	if c.Dir != "" {
-		if err := os.MkdirAll(c.Dir, 0o750); err != nil {
+		if err := policy.MakeDirectory(c.Dir); err != nil {
 			return fmt.Errorf("--dir: %w", err)
 		}
 	}

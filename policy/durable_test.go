@@ -1,0 +1,43 @@
+package policy
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Each directory that is made is synced in its parent, from the top, and those that are there are not.
+func TestMakeDirectory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var got []string
+	deep := filepath.Join(dir, "a", "b", "c")
+	note := func(parent string) error {
+		name, err := filepath.Rel(dir, parent)
+		got = append(got, name)
+		return err
+	}
+	for range 2 {
+		if err := makeDirectory(deep, note); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]string{".", "a", filepath.Join("a", "b")}, got); diff != "" {
+		t.Errorf("synced (-want +got):\n%s", diff)
+	}
+	if err := MakeDirectory(filepath.Join(deep, "d")); err != nil {
+		t.Error(err)
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{file, filepath.Join(file, "a")} {
+		if err := MakeDirectory(bad); err == nil || !strings.Contains(err.Error(), "not a directory") {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
