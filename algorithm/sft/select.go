@@ -19,7 +19,9 @@ type Filter struct {
 	MinReward agl.Null[float64]
 	// Best keeps only so many rollouts of each task, those with the highest
 	// rewards and of equals the earliest; zero keeps all. Rollouts without a reward
-	// are left out.
+	// are left out. Without MinReward the best may be failures: tasks whose rollouts
+	// all have the same reward (one rollout always has), and rollouts whose agent
+	// failed, are left out then.
 	Best int
 }
 
@@ -28,7 +30,8 @@ type Selected struct {
 	Rollouts int `json:"rollouts"` // looked at
 	Kept     int `json:"kept"`
 	Tasks    int `json:"tasks"` // with a rollout that was kept
-	// Rejected rollouts have too low a reward, or better ones beside them.
+	// Rejected rollouts have too low a reward, better ones beside them, or none that
+	// is worse, see Filter.Best.
 	Rejected int `json:"rejected"`
 	// Masked could not be judged or learned from, by reason.
 	Masked map[algorithm.Mask]int `json:"masked,omitzero"`
@@ -131,7 +134,10 @@ func (p *picker) candidate(e *algorithm.Episode) (c candidate, mask algorithm.Ma
 func (p *picker) data() (data []tinker.Datum, selected Selected) {
 	kept := p.list
 	if p.filter.Best > 0 {
-		kept = best(p.list, p.filter.Best)
+		if !p.filter.MinReward.Valid {
+			kept = successes(kept)
+		}
+		kept = best(kept, p.filter.Best)
 	}
 	selected = p.selected
 	selected.Rejected += len(p.list) - len(kept)
@@ -160,6 +166,21 @@ func (p *picker) data() (data []tinker.Datum, selected Selected) {
 		selected.KeptMean = sum / float64(rewarded)
 	}
 	return data, selected
+}
+
+// successes leaves out tasks whose rewards are all equal, and rollouts whose agent
+// failed: their rewards say that others were better, and not what is good.
+func successes(list []candidate) []candidate {
+	first, varied := map[string]float64{}, map[string]bool{}
+	for _, c := range list {
+		reward, ok := first[c.task]
+		if !ok {
+			first[c.task] = c.reward.V
+		} else if c.reward.V != reward {
+			varied[c.task] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(c candidate) bool { return c.failed || !varied[c.task] })
 }
 
 // best keeps the n best of each task, in the order in which they were.

@@ -172,7 +172,7 @@ func (r *tuning) readStored(ctx context.Context) error {
 	}
 	data, selected := p.data()
 	if len(data) == 0 {
-		return agl.Errorf(agl.CodeInvalid, "no stored rollout can be learned from: of %d that succeeded, %d have too low a reward, and these cannot be used: %v",
+		return agl.Errorf(agl.CodeInvalid, "no stored rollout can be learned from: of %d that succeeded, %d are rejected by their rewards, and these cannot be used: %v",
 			selected.Rollouts, selected.Rejected, selected.Masked)
 	}
 	var err error

@@ -230,7 +230,7 @@ func TestTunerDistils(t *testing.T) {
 	}
 	cfg.Filter.MinReward = agl.Some(2.0)
 	_, err = student.run(t.Context(), t, cfg)
-	want := fmt.Sprintf("sft: no stored rollout can be learned from: of %d that succeeded, %[1]d have too low a reward, and these cannot be used: map[]", 5*16*vocab)
+	want := fmt.Sprintf("sft: no stored rollout can be learned from: of %d that succeeded, %[1]d are rejected by their rewards, and these cannot be used: map[]", 5*16*vocab)
 	if !errors.Is(err, agl.ErrInvalid) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

@@ -21,7 +21,7 @@ func (d *draft) tune(to **SFT) yamlfile.Value {
 			key("from", "Rollouts that are there already, or the output folder alone of the run that has made them; without it the run makes its own.", d.from(&f.From)),
 			key("min_reward", "Learns from rollouts with at least this reward.", yamlfile.Via(func(v *float64) yamlfile.Value { return yamlfile.Number(v, from(-1e9)) },
 				func(v float64) { c.Filter.MinReward = agl.Some(v) })),
-			key("best", "Learns from so many rollouts of each task, those with the highest rewards; all when it is not here.", count(&c.Filter.Best)),
+			key("best", "Learns from so many rollouts of each task, those with the highest rewards; all when it is not here. Without min_reward, tasks whose rollouts all have one reward, and rollouts whose agent failed, teach nothing.", count(&c.Filter.Best)),
 			key("rounds", "How often rollouts are made with what has been learned so far.", count(&c.Rounds)).Default(1),
 			key("tasks", "Tasks that a round draws; all of data.train when it is not here.", count(&c.Tasks)),
 			key("samples", "Rollouts of each task in a round.", count(&c.Samples)).Default(4),
