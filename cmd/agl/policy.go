@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"strings"
@@ -187,12 +188,16 @@ func (c *policyCreateCommand) Validate() (err error) {
 	return err
 }
 
+// run writes the weights first: a directory has a model when its model.json is there, and that is there whole. Weights
+// without one are of a create that did not end.
 func (c *policyCreateCommand) run(_ context.Context, m *Main) error {
-	if err := os.MkdirAll(c.Directory, 0o750); err != nil {
-		return fmt.Errorf("create a model: %w", err)
-	}
 	if _, err := os.Lstat(modelFile(c.Directory)); err == nil {
 		return agl.Errorf(agl.CodeConflict, "%s has a model already: %s exists", c.Directory, modelFile(c.Directory))
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("create a model: %w", err)
+	}
+	if err := os.Remove(baseFile(c.Directory)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("create a model: %w", err)
 	}
 	parameters, err := policy.Create(c.model.config(policy.Config{}), c.Seed, baseFile(c.Directory))
 	if err != nil {

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/client"
 )
@@ -57,5 +62,59 @@ func TestPolicyServe(t *testing.T) {
 			t.Error(err)
 		}
 		stop()
+	}
+}
+
+// A create that was cut short can be made again, wherever it was cut; one that ended is not touched.
+func TestPolicyCreateAgain(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "new", "lm")
+	create := func(seed string) error {
+		m := &Main{Stdout: io.Discard, Stderr: io.Discard}
+		if err := m.ParseFlags([]string{"policy", "create", dir, "--bytes", "--layers=1", "--dim=16", "--heads=1", "--ff=16", "--seed=" + seed}); err != nil {
+			t.Fatal(err)
+		}
+		return m.Run(t.Context())
+	}
+	read := func() (base, model string) {
+		t.Helper()
+		b, err := os.ReadFile(baseFile(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		j, err := os.ReadFile(modelFile(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b), string(j)
+	}
+	if err := create("5"); err != nil {
+		t.Fatal(err)
+	}
+	base, model := read()
+	if err := create("6"); !errors.Is(err, agl.ErrConflict) {
+		t.Errorf("created twice: %v", err)
+	}
+	if b, j := read(); b != base || j != model {
+		t.Error("a model that was there is another")
+	}
+	for name, cut := range map[string]func() error{
+		"before model.json": func() error { return os.Remove(modelFile(dir)) },
+		"within it": func() error {
+			return errors.Join(os.Rename(modelFile(dir), modelFile(dir)+".tmp"), os.Truncate(modelFile(dir)+".tmp", 5))
+		},
+		"within the weights": func() error {
+			return errors.Join(os.Remove(modelFile(dir)), os.Rename(baseFile(dir), filepath.Join(dir, "base.tmp-1")))
+		},
+	} {
+		if err := cut(); err != nil {
+			t.Fatal(err)
+		}
+		if err := create("5"); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if b, j := read(); b != base || j != model {
+			t.Errorf("%s: another model", name)
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/tinker/chat"
 )
@@ -119,18 +120,13 @@ func (m policyModel) config(cfg policy.Config) policy.Config {
 	return cfg
 }
 
-// write puts the model into its directory, in which there is none.
-func (m policyModel) write(dir string) (err error) {
+// write puts the model into its directory.
+func (m policyModel) write(dir string) error {
 	data, err := json.Marshal(m, jsontext.Multiline(true))
 	if err != nil {
 		return err
 	}
-	file, err := os.OpenFile(modelFile(dir), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return fmt.Errorf("create a model: %w", err)
-	}
-	_, err = file.Write(append(data, '\n'))
-	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
+	if err := algorithm.WriteFileAtomic(modelFile(dir), append(data, '\n')); err != nil {
 		return fmt.Errorf("create a model: %w", err)
 	}
 	return nil
