@@ -88,26 +88,36 @@ func (s *Server) openUnnamed(ctx context.Context, session, path string) (string,
 	return id, nil
 }
 
-// hold keeps the weights of a sampler, and lets go of those that were not used for longest. The lock is held.
+// hold keeps the weights of a sampler. Beyond the bound it lets go of others: of those that can be opened again, and
+// only then of those that cannot; the ones that were not used for longest first. The lock is held.
 func (s *Server) hold(from *sampler, client tinker.SamplingClient) {
 	from.client = client
 	s.use(from)
 	for {
 		held := 0
-		oldest := from
+		var first *sampler
 		for _, other := range s.samplers {
-			if other.client != nil {
-				held++
-				if other.used < oldest.used {
-					oldest = other
-				}
+			if other.client == nil {
+				continue
+			}
+			held++
+			if other != from && (first == nil || other.goesBefore(first)) {
+				first = other
 			}
 		}
-		if held <= s.cfg.MaxSamplers {
+		if held <= s.cfg.MaxSamplers || first == nil {
 			return
 		}
-		oldest.client = nil
+		first.client = nil
 	}
+}
+
+func (from *sampler) goesBefore(other *sampler) bool {
+	none := tinker.NewSamplingClientParams{}
+	if lost, otherLost := from.source == none, other.source == none; lost != otherLost {
+		return otherLost
+	}
+	return from.used < other.used
 }
 
 func (s *Server) use(from *sampler) {

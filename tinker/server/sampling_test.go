@@ -185,6 +185,41 @@ func TestSamplersMakeRoom(t *testing.T) {
 	call(t, s, "POST", wire.Sample, ask(named, 2, `}}`), 410)
 }
 
+// As long as there are weights with a name to make room, none that have no name do.
+func TestNamedSamplersMakeRoomFirst(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, Config{MaxSamplers: 2})
+	defer s.Close()
+	session, m := newModel(t, s)
+	save := func(seq int, what string) map[string]any {
+		return retrieve(t, s, wire.SaveWeightsForSampler, fmt.Sprintf(`{"model_id":%q,"seq_id":%d,%s}`, m, seq, what))
+	}
+	unnamed := save(1, `"sampling_session_seq_id":7`)["sampling_session_id"].(string)
+	source := fmt.Sprintf(`"model_path":%q`, save(2, `"path":"a"`)["path"])
+	var named []string
+	for n := range 3 {
+		named = append(named, openSampler(t, s, session, n, source))
+	}
+	want := tokens(t, retrieve(t, s, wire.Sample, ask(unnamed, 0, `}}`)))
+	for round := range 2 {
+		for _, id := range named {
+			if got := tokens(t, retrieve(t, s, wire.Sample, ask(id, round, `}}`))); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		}
+	}
+	if got := tokens(t, retrieve(t, s, wire.Sample, ask(unnamed, 1, `}}`))); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	// Those without a name make room for each other, the oldest first.
+	second := save(3, `"sampling_session_seq_id":8`)["sampling_session_id"].(string)
+	third := save(4, `"sampling_session_seq_id":9`)["sampling_session_id"].(string)
+	call(t, s, "POST", wire.Sample, ask(unnamed, 2, `}}`), 410)
+	for _, id := range []string{second, third} {
+		call(t, s, "POST", wire.Sample, ask(id, 0, `}}`), 200)
+	}
+}
+
 // Models are bounded, and whatever ends one makes room.
 func TestModelsAreBounded(t *testing.T) {
 	t.Parallel()

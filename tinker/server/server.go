@@ -68,7 +68,8 @@ type Config struct {
 	// session ends.
 	MaxModels int
 	// MaxSamplers bounds the weights that are held for sampling sessions; zero means 64. Beyond it those that
-	// were not used for longest are let go, and opened again when they are asked for, if they have a name.
+	// were not used for longest are let go: first those that have a name, which are opened again when they are asked
+	// for; then those that have none, which are gone.
 	MaxSamplers int
 	// Decode is the text of tokens, for completions that end at a text; nil refuses those.
 	Decode func(ids []int32) string
