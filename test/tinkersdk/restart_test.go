@@ -111,6 +111,7 @@ func TestRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := startSDK(t, name, serve(t, "--max-models=1").url)
+			roomy := startSDK(t, name, serve(t).url)
 			base, err := s.object("sampler", members{"base_model": "agl-policy"})
 			if err != nil {
 				t.Fatal(err)
@@ -137,7 +138,8 @@ func TestRefusals(t *testing.T) {
 				{handle{s, 0}, "create", members{"base_model": "agl-policy", "seed": 1}, "1 models are in training, as many as this server allows"},
 				{handle{s, 0}, "create", members{"base_model": "agl-policy", "seed": 1, "more": members{"train_mlp": false}}, "train_mlp: false is not supported"},
 				{handle{s, 0}, "sampler", members{"base_model": "llama"}, `"llama" is unknown`},
-				{handle{s, 0}, "create_from_state", members{"path": "tinker://x/weights/none", "optimizer": true}, ""},
+				{handle{roomy, 0}, "create_from_state", members{"path": "tinker://x/weights/none", "optimizer": true}, "path: there are no weights tinker://x/weights/none"},
+				{handle{roomy, 0}, "create_from_state", members{"path": "tinker://x", "optimizer": true}, "is not tinker://"},
 				{base, "sample", members{"prompt": prompt, "num_samples": 1, "params": params, "topk_prompt_logprobs": 2}, "topk_prompt_logprobs: is not supported"},
 				{base, "sample", members{"prompt": []int32{999}, "num_samples": 1, "params": params}, "outside the vocabulary"},
 			} {
