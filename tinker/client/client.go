@@ -328,7 +328,7 @@ func (c *Client) Capabilities(ctx context.Context) (tinker.Capabilities, error) 
 	}
 	e := s.engine
 	return tinker.Capabilities{
-		Models: slices.Clone(s.models), Losses: slices.Clone(e.Losses), ImmutableSnapshots: e.ImmutableSnapshots,
+		Models: slices.Clone(s.models), Losses: e.trains(), ImmutableSnapshots: e.ImmutableSnapshots,
 		SummedLoss: e.sums(), OptimizerOptional: e.OptimizerOptional, Deterministic: e.Deterministic,
 	}, nil
 }

@@ -37,7 +37,8 @@ const (
 	// DatumMean divides the loss of each datum by the sum of its weights, and takes the mean over all data
 	// since the last step (SkyRL's JAX backend). The losses importance_sampling, ppo and cispo are linear in the
 	// advantages, which are scaled so that the gradient is that of the sum; cross_entropy is sent as
-	// importance_sampling, after a forward pass for its log-probabilities, and dro is refused. There can be one
+	// importance_sampling, after a forward pass for its log-probabilities, and dro is refused and not among the
+	// capabilities. There can be one
 	// ForwardBackward for each OptimStep.
 	DatumMean Normalization = "datum_mean"
 )
@@ -71,6 +72,11 @@ type Engine struct {
 // sums reports whether a gradient is that of the sum of a batch's losses.
 func (e Engine) sums() bool {
 	return e.Normalization == Sum || e.Normalization == DatumMean && slices.Contains(e.Losses, tinker.ImportanceSampling)
+}
+
+// trains are the losses of which there can be a gradient, see [DatumMean].
+func (e Engine) trains() []tinker.LossName {
+	return slices.DeleteFunc(slices.Clone(e.Losses), func(l tinker.LossName) bool { return l == tinker.DRO && e.Normalization == DatumMean })
 }
 
 // Config configures a [Client]. URL is required; the zero value of every other field is usable.
