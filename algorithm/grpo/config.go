@@ -1,6 +1,7 @@
 package grpo
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"math"
@@ -150,9 +151,7 @@ func (c Config) withDefaults() Config {
 	if c.Schedule.Peak == 0 {
 		c.Schedule = algorithm.Schedule{Peak: defaultLearningRate, Floor: defaultLearningRate}
 	}
-	if c.Loss.Name == "" {
-		c.Loss.Name = tinker.ImportanceSampling
-	}
+	c.Loss.Name = c.Losses()[0]
 	if c.Baseline == "" {
 		c.Baseline = GroupMean
 	}
@@ -173,6 +172,16 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
+}
+
+// Losses are those that the engine must have: Loss and, with KL, cross_entropy, by
+// which the reference is asked for log-probabilities.
+func (c Config) Losses() []tinker.LossName {
+	losses := []tinker.LossName{cmp.Or(c.Loss.Name, tinker.ImportanceSampling)}
+	if c.KL.Coefficient != 0 {
+		losses = append(losses, tinker.CrossEntropy)
+	}
+	return losses
 }
 
 func (c Config) validate() error {

@@ -62,7 +62,14 @@ func TestRefusesLoss(t *testing.T) {
 	}
 	r = newRemote(t, tinkertest.EngineConfig{Losses: []tinker.LossName{tinker.ImportanceSampling}}, server.Config{}, client.Config{}, nil)
 	_, _, err = r.process(t, st, "", func(c *grpo.Config, _ *speller) { c.KL.Coefficient = 0.1 })
-	if !errors.Is(err, agl.ErrUnimplemented) || !strings.Contains(err.Error(), `KL: the engine has no loss "cross_entropy"`) {
+	if !errors.Is(err, agl.ErrUnimplemented) || !strings.Contains(err.Error(), `the engine has no loss "cross_entropy", only ["importance_sampling"]`) {
+		t.Errorf("error %v", err)
+	}
+	// One that averages has no gradient of what is not linear in the advantages.
+	cc := client.Config{Engine: &client.Engine{Normalization: client.DatumMean, ImmutableSnapshots: true, Losses: tinker.LossNames()}}
+	r = newRemote(t, tinkertest.EngineConfig{DatumMean: true}, server.Config{}, cc, nil)
+	_, _, err = r.process(t, st, "", func(c *grpo.Config, _ *speller) { c.Loss.Name, c.PlainAdvantage = tinker.DRO, true })
+	if !errors.Is(err, agl.ErrUnimplemented) || !strings.Contains(err.Error(), `the engine has no loss "dro"`) {
 		t.Errorf("error %v", err)
 	}
 	page, err := st.QueryRollouts(t.Context(), agl.QueryRolloutsParams{})

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -138,30 +137,9 @@ func (r *run) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// checkEngine refuses an engine that lacks the loss.
-func (r *run) checkEngine(ctx context.Context) error {
-	can, err := r.cfg.Service.Capabilities(ctx)
-	if err != nil {
-		return fmt.Errorf("ask the engine what it can do: %w", err)
-	}
-	if !slices.Contains(can.Losses, r.cfg.Loss.Name) {
-		return agl.Errorf(agl.CodeUnimplemented, "the engine has no loss %q, only %q", r.cfg.Loss.Name, can.Losses)
-	}
-	if r.cfg.KL.Coefficient != 0 && !slices.Contains(can.Losses, tinker.CrossEntropy) {
-		return agl.Errorf(agl.CodeUnimplemented, "KL: the engine has no loss %q, by which the reference is asked for log-probabilities, only %q", tinker.CrossEntropy, can.Losses)
-	}
-	if !can.SummedLoss {
-		r.cfg.Logger.WarnContext(ctx, "the engine normalises losses in a way of its own, so that a learning rate may mean another than elsewhere")
-	}
-	if r.cfg.InitialWeights != "" && !can.OptimizerOptional {
-		r.cfg.Logger.WarnContext(ctx, "the engine restores the optimizer's state together with the initial weights")
-	}
-	return nil
-}
-
 // openModel makes the model and goes on from a checkpoint, if there is one.
 func (r *run) openModel(ctx context.Context) error {
-	if err := r.checkEngine(ctx); err != nil {
+	if _, err := algorithm.CheckEngine(ctx, r.cfg.Service, r.cfg.Losses(), r.cfg.InitialWeights, r.cfg.Logger); err != nil {
 		return err
 	}
 	client, checkpoint, resumed, err := algorithm.OpenModel(ctx, algorithm.Model{

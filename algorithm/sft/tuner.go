@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -134,15 +133,9 @@ func (r *tuning) open(ctx context.Context) (err error) {
 // describe finds what the run is made of: its model's limits, its data and its
 // identity.
 func (r *tuning) describe(ctx context.Context) error {
-	can, err := r.cfg.Service.Capabilities(ctx)
+	can, err := algorithm.CheckEngine(ctx, r.cfg.Service, []tinker.LossName{tinker.CrossEntropy}, r.cfg.InitialWeights, r.cfg.Logger)
 	if err != nil {
-		return fmt.Errorf("ask the engine what it can do: %w", err)
-	}
-	if !slices.Contains(can.Losses, tinker.CrossEntropy) {
-		return agl.Errorf(agl.CodeUnimplemented, "the engine has no loss %q, only %q", tinker.CrossEntropy, can.Losses)
-	}
-	if !can.SummedLoss {
-		r.cfg.Logger.WarnContext(ctx, "the engine normalises losses in a way of its own, so that a learning rate may mean another than elsewhere")
+		return err
 	}
 	for i, m := range can.Models {
 		if r.cfg.Model.BaseModel == m.Name || r.cfg.Model.BaseModel == "" && i == 0 {

@@ -1,15 +1,14 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
-	"slices"
-	"strings"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/trainer/engine"
 	"github.com/agl-go/agl/trainer/job"
@@ -66,11 +65,11 @@ func (d *doctor) remote(ctx context.Context, f *runfile.File) *engine.Engine {
 	if !d.secret("engine.tinker.api_key", t.Client.APIKey) {
 		return nil
 	}
-	key := t.Client.APIKey
-	if name, ok := strings.CutPrefix(key, "env:"); ok {
-		key = os.Getenv(name)
+	cfg, err := job.Remote(t, os.LookupEnv)
+	if err != nil {
+		d.addf("engine", fails, "", "%v", err)
+		return nil
 	}
-	cfg := job.Remote(t, key)
 	cfg.Client.RetryBudget = -1 // what is not there now is a finding
 	e, err := engine.NewRemote(cfg)
 	if err != nil {
@@ -78,8 +77,8 @@ func (d *doctor) remote(ctx context.Context, f *runfile.File) *engine.Engine {
 		return nil
 	}
 	spec, err := e.Check(ctx, t.Model)
-	if err == nil && f.Algorithm.GRPO != nil {
-		err = hasLoss(ctx, e, f)
+	if losses := neededLosses(f); err == nil && len(losses) > 0 {
+		_, err = algorithm.CheckEngine(ctx, e.Service, losses, "", slog.New(slog.DiscardHandler))
 	}
 	if err != nil {
 		remedy := "start it, or change engine.tinker.base_url"
@@ -91,7 +90,7 @@ func (d *doctor) remote(ctx context.Context, f *runfile.File) *engine.Engine {
 		case errors.Is(err, agl.ErrInvalid):
 			remedy = "take the files of the engine's model in engine.tinker.chat"
 		case errors.Is(err, agl.ErrUnimplemented):
-			remedy = "change algorithm.grpo.loss"
+			remedy = "change the algorithm, or take an engine that has it"
 		}
 		d.addf("engine", fails, remedy, "%s: %v", t.Client.URL, err)
 		if err := e.Close(ctx); err != nil {
@@ -113,15 +112,14 @@ func (d *doctor) remote(ctx context.Context, f *runfile.File) *engine.Engine {
 	return e
 }
 
-// hasLoss looks whether an engine has the loss of the algorithm.
-func hasLoss(ctx context.Context, e *engine.Engine, f *runfile.File) error {
-	can, err := e.Service.Capabilities(ctx)
-	if err != nil {
-		return err
+// neededLosses are those that the engine must have for the algorithm and what it
+// learns at first.
+func neededLosses(f *runfile.File) (losses []tinker.LossName) {
+	if f.Algorithm.GRPO != nil {
+		losses = f.Algorithm.GRPO.Losses()
 	}
-	loss := cmp.Or(f.Algorithm.GRPO.Loss.Name, tinker.ImportanceSampling)
-	if !slices.Contains(can.Losses, loss) {
-		return agl.Errorf(agl.CodeUnimplemented, "the engine has no loss %q, only %q", loss, can.Losses)
+	if f.Algorithm.SFT != nil || f.Engine.WarmStart() != nil {
+		losses = append(losses, tinker.CrossEntropy)
 	}
-	return nil
+	return losses
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net/http/httptest"
 	"strings"
@@ -41,6 +42,7 @@ func TestDoctorEngine(t *testing.T) {
 	const away = "http://127.0.0.1:1"
 	for name, test := range map[string]struct {
 		tinker, loss string
+		algorithm    string // instead of grpo with that loss
 		want         []string
 	}{
 		"there": {
@@ -84,7 +86,19 @@ func TestDoctorEngine(t *testing.T) {
 		},
 		"another loss": {
 			tinker: "base_url: " + silent + ", chat: characters, capabilities: {losses: [importance_sampling]}", loss: ", loss: ppo",
-			want: []string{"FAIL engine: " + silent + `: the engine has no loss "ppo", only ["importance_sampling"] → change algorithm.grpo.loss`},
+			want: []string{"FAIL engine: " + silent + `: the engine has no loss "ppo", only ["importance_sampling"] → change the algorithm, or take an engine that has it`},
+		},
+		"a loss for the reference": {
+			tinker: "base_url: " + silent + ", chat: characters, capabilities: {losses: [importance_sampling]}", loss: ", kl: 0.1",
+			want: []string{"FAIL engine: " + silent + `: the engine has no loss "cross_entropy", only ["importance_sampling"] → change the algorithm, or take an engine that has it`},
+		},
+		"a loss that averages cannot have": {
+			tinker: "base_url: " + silent + ", chat: characters, capabilities: {losses: [cross_entropy, importance_sampling, dro], normalization: datum_mean}", loss: ", loss: dro, plain_advantage: true",
+			want: []string{"FAIL engine: " + silent + `: the engine has no loss "dro", only ["cross_entropy" "importance_sampling"] → change the algorithm, or take an engine that has it`},
+		},
+		"a loss for what others did": {
+			tinker: "base_url: " + silent + ", chat: characters, capabilities: {losses: [ppo]}", algorithm: "sft: {steps: 1, best: 1}",
+			want: []string{"FAIL engine: " + silent + `: the engine has no loss "cross_entropy", only ["ppo"] → change the algorithm, or take an engine that has it`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,9 +110,9 @@ func TestDoctorEngine(t *testing.T) {
 			file := put(t, dir, "agl.yaml", fmt.Sprintf(`
 data: {train: tasks.jsonl}
 engine: {tinker: {%s}}
-algorithm: {grpo: {steps: 1%s}}
+algorithm: {%s}
 store: {listen: 127.0.0.1:0, db: 'memory:'}
-`, test.tinker, test.loss))
+`, test.tinker, cmp.Or(test.algorithm, "grpo: {steps: 1"+test.loss+"}")))
 			got, _ := examine(t, file)
 			const before, after = 3, 3 // other findings
 			if len(got) < before+after {

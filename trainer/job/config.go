@@ -119,12 +119,14 @@ func (c Config) validate() error {
 
 // secret resolves env:NAME; what is not of that form is the secret itself. field
 // names it in the error.
-func (c Config) secret(field, value string) (string, error) {
+func (c Config) secret(field, value string) (string, error) { return secret(c.LookupEnv, field, value) }
+
+func secret(lookupEnv func(name string) (string, bool), field, value string) (string, error) {
 	name, isEnv := strings.CutPrefix(value, "env:")
 	if !isEnv {
 		return value, nil
 	}
-	found, ok := c.LookupEnv(name)
+	found, ok := lookupEnv(name)
 	if !ok || found == "" {
 		return "", agl.Errorf(agl.CodeInvalid, "%s: the environment variable %s is not set", field, name)
 	}

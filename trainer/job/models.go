@@ -43,22 +43,26 @@ func (c Config) newEngine(ctx context.Context, outDir string, lost func(error)) 
 	return e, nil
 }
 
-// Remote is what a file says of an engine that is elsewhere, and its API key.
-func Remote(t *runfile.Tinker, apiKey string) engine.RemoteConfig {
+// Remote is what a file says of an engine that is elsewhere, with its API key from
+// the environment if it is there.
+func Remote(t *runfile.Tinker, lookupEnv func(name string) (string, bool)) (engine.RemoteConfig, error) {
+	key, err := secret(lookupEnv, "engine.tinker.api_key", t.Client.APIKey)
+	if err != nil {
+		return engine.RemoteConfig{}, err
+	}
 	cfg := engine.RemoteConfig{
 		Client: t.Client, Folder: t.Chat.Folder, Pretrained: pretrained.Config{Style: t.Chat.Style, Stop: t.Chat.Stop}, Characters: t.Chat.Characters,
 	}
-	cfg.Client.APIKey = apiKey
-	return cfg
+	cfg.Client.APIKey = key
+	return cfg, nil
 }
 
 // newRemote makes an engine that is elsewhere.
 func (c Config) newRemote(ctx context.Context, t *runfile.Tinker, lost func(error)) (*engine.Engine, error) {
-	key, err := c.secret("engine.tinker.api_key", t.Client.APIKey)
+	cfg, err := Remote(t, c.LookupEnv)
 	if err != nil {
 		return nil, err
 	}
-	cfg := Remote(t, key)
 	cfg.Name, cfg.Logger = c.trainedModel(), c.Logger
 	cfg.Lost = func(err error) { lost(fmt.Errorf("engine.tinker: %s: %w", t.Client.URL, err)) }
 	e, err := engine.NewRemote(cfg)
