@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"log/slog"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -15,7 +17,7 @@ import (
 	"github.com/agl-go/agl/tinker/wire"
 )
 
-// future is a call that was submitted. Its fields from media on are written before done is closed.
+// future is a call that was submitted. Its encoders are written before done is closed.
 type future struct {
 	id    string
 	model string // of create_model and unload_model
@@ -24,8 +26,8 @@ type future struct {
 	body  [sha256.Size]byte
 
 	done     chan struct{}
-	json     []byte
-	protobuf []byte // nil where there is no such form
+	json     func() ([]byte, error) // encode when first called, and remember
+	protobuf func() ([]byte, error) // nil where there is no such form
 }
 
 // calls are the calls of a model or a sampling session, by sequence id.
@@ -101,11 +103,15 @@ func (s *Server) start(ctx context.Context, f, after *future, path string, do fu
 
 // finish sets a call's result and forgets old ones.
 func (s *Server) finish(f *future, res result, err error) {
-	if err == nil {
-		f.json, f.protobuf, err = res.encode()
-	}
-	if err != nil {
-		f.json, f.protobuf = failed(err), nil
+	switch {
+	case err != nil:
+		text := failed(err)
+		f.json = func() ([]byte, error) { return text, nil }
+	case res.json != nil:
+		// Nearly every result is read in one encoding and once.
+		f.json, f.protobuf = sync.OnceValues(res.json), sync.OnceValues(res.protobuf)
+	default:
+		f.json = sync.OnceValues(func() ([]byte, error) { return json.Marshal(res.message) })
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,20 +128,6 @@ func (s *Server) finish(f *future, res result, err error) {
 			delete(s.models, old.model)
 		}
 	}
-}
-
-func (r result) encode() (text, binary []byte, err error) {
-	if r.json == nil {
-		text, err = json.Marshal(r.message)
-		return text, nil, err
-	}
-	if binary, err = r.protobuf(); err != nil {
-		return nil, nil, err
-	}
-	if text, err = r.json(); err != nil {
-		return nil, nil, agl.Errorf(agl.CodeInternal, "the result has a number that is not finite: %w", err)
-	}
-	return text, binary, nil
 }
 
 // failed is the result of a call that failed.
@@ -182,13 +174,26 @@ func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) {
 		s.reply(w, http.StatusRequestTimeout, wire.TryAgain{Type: wire.TryAgainType, RequestID: f.id, QueueState: "active"})
 		return
 	}
-	switch {
-	case f.protobuf != nil && s.cfg.Encoding != JSONOnly &&
-		(s.cfg.Encoding == ProtobufOnly || strings.Contains(r.Header.Get("Accept"), wire.ProtobufType)):
-		s.write(w, http.StatusOK, wire.ProtobufType, f.protobuf)
-	default:
-		s.write(w, http.StatusOK, wire.JSONType, f.json)
+	encode, media := f.json, wire.JSONType
+	if f.protobuf != nil && s.cfg.Encoding != JSONOnly &&
+		(s.cfg.Encoding == ProtobufOnly || strings.Contains(r.Header.Get("Accept"), wire.ProtobufType)) {
+		encode, media = f.protobuf, wire.ProtobufType
 	}
+	text, err := encode()
+	if err != nil {
+		text, media = failed(agl.Errorf(agl.CodeInternal, "the result cannot be encoded: %w", err)), wire.JSONType
+	}
+	s.write(w, http.StatusOK, media, text)
+}
+
+// checkFinite refuses what JSON has no number for, also for those who read protobuf.
+func checkFinite(what string, values []float32) error {
+	for i, v := range values {
+		if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
+			return agl.Errorf(agl.CodeInternal, "the result has a number that is not finite: %s[%d] is %v", what, i, v)
+		}
+	}
+	return nil
 }
 
 func (s *Server) lookup(id string) (*future, error) {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,69 +11,6 @@ import (
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/wire"
 )
-
-// hooked is an engine on whose calls a test can act.
-type hooked struct {
-	tinker.Service
-
-	saving  func(p tinker.SaveWeightsParams) error // before a save
-	saved   func()                                 // behind a save, before its answer
-	opening func()                                 // before weights are opened
-	opened  func()
-}
-
-func (h *hooked) CreateModel(ctx context.Context, p tinker.CreateModelParams) (tinker.TrainingClient, error) {
-	m, err := h.Service.CreateModel(ctx, p)
-	return hookedModel{m, h}, err
-}
-
-func (h *hooked) NewSamplingClient(ctx context.Context, p tinker.NewSamplingClientParams) (tinker.SamplingClient, error) {
-	once(&h.opening)
-	c, err := h.Service.NewSamplingClient(ctx, p)
-	once(&h.opened)
-	return c, err
-}
-
-// once calls a hook and takes it away.
-func once(hook *func()) {
-	if do := *hook; do != nil {
-		*hook = nil
-		do()
-	}
-}
-
-type hookedModel struct {
-	tinker.TrainingClient
-
-	h *hooked
-}
-
-func (m hookedModel) SaveWeights(ctx context.Context, p tinker.SaveWeightsParams) (string, error) {
-	return m.save(ctx, p, m.TrainingClient.SaveWeights)
-}
-
-func (m hookedModel) SaveWeightsForSampler(ctx context.Context, p tinker.SaveWeightsParams) (string, error) {
-	return m.save(ctx, p, m.TrainingClient.SaveWeightsForSampler)
-}
-
-func (m hookedModel) save(ctx context.Context, p tinker.SaveWeightsParams, do func(context.Context, tinker.SaveWeightsParams) (string, error)) (string, error) {
-	if m.h.saving != nil {
-		if err := m.h.saving(p); err != nil {
-			return "", err
-		}
-	}
-	path, err := do(ctx, p)
-	once(&m.h.saved)
-	return path, err
-}
-
-func newHooked(t *testing.T, cfg Config) (*Server, *hooked) {
-	t.Helper()
-	s := newServer(t, cfg)
-	h := &hooked{Service: s.cfg.Service}
-	s.cfg.Service = h
-	return s, h
-}
 
 // Weights that are saved over others are those of the name from then on; when they cannot be saved, the others remain.
 func TestOverwriteKeepsTheOldUntilTheNew(t *testing.T) {

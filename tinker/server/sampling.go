@@ -290,8 +290,14 @@ func (s *Server) draw(ctx context.Context, client tinker.SamplingClient, of *cal
 			if d.params.PromptLogprobs && len(res.PromptLogprobs) != len(d.params.Prompt)-1 {
 				return result{}, invalid("prompt_logprobs: are not supported by this engine")
 			}
+			if err := checkFinite("prompt_logprobs", res.PromptLogprobs); err != nil {
+				return result{}, err
+			}
 			for i := range res.Sequences {
 				seq := &res.Sequences[i]
+				if err := checkFinite("logprobs", seq.Logprobs); err != nil {
+					return result{}, agl.Errorf(agl.CodeInternal, "sequences[%d]: %w", i, err)
+				}
 				if n := tinker.FirstStop(s.cfg.Decode, seq.Tokens, d.stops); n >= 0 {
 					seq.Tokens, seq.Logprobs, seq.StopReason = seq.Tokens[:n], seq.Logprobs[:n], tinker.StopToken
 				}

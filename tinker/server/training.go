@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"mime"
 	"net/http"
@@ -76,6 +77,11 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request) {
 		res, err := run(ctx, p)
 		if err != nil {
 			return result{}, err
+		}
+		for i := range res.Logprobs {
+			if err := errors.Join(checkFinite("logprobs", res.Logprobs[i]), checkFinite("elementwise_loss", res.Losses[i])); err != nil {
+				return result{}, agl.Errorf(agl.CodeInternal, "data[%d]: %w", i, err)
+			}
 		}
 		output := wire.FromResult(res)
 		return result{json: output.JSON, protobuf: output.Protobuf}, nil
