@@ -249,7 +249,7 @@ func (c Config) identity(source Source) map[string]string {
 		losses += fmt.Sprintf(" baseline=%s", c.Baseline)
 	}
 	if c.KL.Coefficient != 0 {
-		losses += fmt.Sprintf(" kl=%v reference=%q", c.KL.Coefficient, c.KL.Reference)
+		losses += fmt.Sprintf(" kl=%v reference=%q", c.KL.Coefficient, c.reference())
 	}
 	if c.MaskTruncated {
 		losses += " mask_truncated=true"

@@ -16,6 +16,7 @@ import (
 	"github.com/agl-go/agl/tinker/client"
 	"github.com/agl-go/agl/tinker/server"
 	"github.com/agl-go/agl/tinker/tinkertest"
+	"github.com/agl-go/agl/tinker/wire"
 )
 
 // Every loss trains, over HTTP too, as it does on the engine of this process.
@@ -145,17 +146,18 @@ func TestNewestOnly(t *testing.T) {
 	}
 }
 
-// TestKL: the penalty holds the model near its reference, and there is none at the first step. Off, it changes nothing.
+// TestKL: the penalty holds the model near its reference, and there is none at the first step. Off, there is no reference.
 func TestKL(t *testing.T) {
 	t.Parallel()
-	run := func(coefficient float64) ([]grpo.StepReport, ending, *remote) {
-		return trained(t, tinkertest.EngineConfig{}, server.Config{}, client.Config{}, func(c *grpo.Config, _ *speller) {
+	run := func(coefficient float64) []grpo.StepReport {
+		steps, _, _ := trained(t, tinkertest.EngineConfig{}, server.Config{}, client.Config{}, func(c *grpo.Config, _ *speller) {
 			c.GroupSize, c.Steps, c.KL.Coefficient = 6, 40, coefficient
 		})
+		return steps
 	}
-	plain, off, _ := run(0)
-	free, _, _ := run(1e-9) // measures, and moves nothing that counts
-	held, _, _ := run(1)
+	plain := run(0)
+	free := run(1e-9) // measures, and moves nothing that counts
+	held := run(1)
 	if free[0].KL != 0 || held[0].KL != 0 {
 		t.Errorf("KL of the first step: %v, %v; want 0", free[0].KL, held[0].KL)
 	}
@@ -173,9 +175,21 @@ func TestKL(t *testing.T) {
 			t.Errorf("step %d: KL %v without a reference", s.Step, s.KL)
 		}
 	}
-	_, again, _ := trained(t, tinkertest.EngineConfig{}, server.Config{}, client.Config{}, func(c *grpo.Config, _ *speller) { c.GroupSize, c.Steps = 6, 40 })
-	if diff := cmp.Diff(off, again); diff != "" {
-		t.Errorf("a coefficient of 0 is not none: %s", diff)
+	// Off, there is no second model either.
+	for coefficient, want := range map[float64]int{0: 1, 0.1: 2} {
+		models := 0
+		r := newRemote(t, tinkertest.EngineConfig{}, server.Config{}, client.Config{}, func(c tinkertest.Call) tinkertest.Fault {
+			if c.Path == wire.CreateModel {
+				models++
+			}
+			return tinkertest.None
+		})
+		if _, _, err := r.process(t, memorytest.Open(t), "", func(c *grpo.Config, _ *speller) { c.Steps, c.KL.Coefficient = 1, coefficient }); err != nil {
+			t.Fatal(err)
+		}
+		if models != want {
+			t.Errorf("a coefficient of %v makes %d models, want %d", coefficient, models, want)
+		}
 	}
 }
 
@@ -188,19 +202,42 @@ func TestKLReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := t.TempDir()
+	for name, c := range map[string]struct {
+		initial, reference string
+		away               bool // the run starts elsewhere than at its reference
+	}{
+		"a checkpoint":     {"", summary.Weights, true},
+		"the base model":   {"", "", false},
+		"where it started": {summary.Weights, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			resumesWithReference(t, r, c.initial, c.reference, c.away)
+		})
+	}
+	_, _, err = r.process(t, st, "", func(c *grpo.Config, _ *speller) {
+		c.KL = grpo.KL{Coefficient: 0.1, Reference: "tinker://nobody/weights/x"}
+	})
+	if !errors.Is(err, agl.ErrNotFound) || !strings.Contains(err.Error(), "load the reference of KL from tinker://nobody/weights/x") {
+		t.Errorf("an unknown reference: %v", err)
+	}
+}
+
+// resumesWithReference runs in one piece and in two.
+func resumesWithReference(t *testing.T, r *remote, initial, reference string, away bool) {
+	t.Helper()
+	st, out := memorytest.Open(t), t.TempDir()
 	edit := func(steps int) func(*grpo.Config, *speller) {
 		return func(c *grpo.Config, _ *speller) {
-			c.Steps, c.Schedule = steps, algorithm.Schedule{Peak: 4e-3, Floor: 4e-3}
-			c.KL = grpo.KL{Coefficient: 0.1, Reference: summary.Weights}
+			c.Steps, c.Schedule, c.InitialWeights = steps, algorithm.Schedule{Peak: 4e-3, Floor: 4e-3}, initial
+			c.KL = grpo.KL{Coefficient: 0.1, Reference: reference}
 		}
 	}
 	_, whole, err := r.process(t, st, t.TempDir(), edit(8))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if whole[0].KL == 0 {
-		t.Error("the first step has the reference's weights")
+	if (whole[0].KL != 0) != away || whole[7].KL == 0 {
+		t.Errorf("KL is %v at the first step and %v at the last", whole[0].KL, whole[7].KL)
 	}
 	var parts []grpo.StepReport
 	for _, steps := range []int{4, 8} {
@@ -215,11 +252,15 @@ func TestKLReference(t *testing.T) {
 			t.Fatalf("step %d of %d: KL and loss differ from those of a run in one piece", i+1, len(parts))
 		}
 	}
-	_, _, err = r.process(t, st, "", func(c *grpo.Config, _ *speller) {
-		c.KL = grpo.KL{Coefficient: 0.1, Reference: "tinker://nobody/weights/x"}
+	if reference != "" {
+		return
+	}
+	_, _, err = r.process(t, st, out, func(c *grpo.Config, agent *speller) {
+		edit(9)(c, agent)
+		c.InitialWeights = "tinker://other/weights/x"
 	})
-	if !errors.Is(err, agl.ErrNotFound) || !strings.Contains(err.Error(), "load the reference of KL from tinker://nobody/weights/x") {
-		t.Errorf("an unknown reference: %v", err)
+	if !errors.Is(err, agl.ErrConflict) || !strings.Contains(err.Error(), `reference=\"tinker://other/weights/x\"`) {
+		t.Errorf("resumed with another reference: %v", err)
 	}
 }
 

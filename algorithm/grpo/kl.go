@@ -1,6 +1,7 @@
 package grpo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,9 @@ type KL struct {
 	Reference string
 }
 
+// reference is the checkpoint that the model is held near; empty is a fresh model.
+func (c Config) reference() string { return cmp.Or(c.KL.Reference, c.InitialWeights) }
+
 // openReference makes the reference model and loads its weights.
 func (r *run) openReference(ctx context.Context) error {
 	if r.cfg.KL.Coefficient == 0 {
@@ -38,10 +42,7 @@ func (r *run) openReference(ctx context.Context) error {
 		return fmt.Errorf("create the reference model of KL: %w", err)
 	}
 	r.reference = client
-	weights := r.cfg.KL.Reference
-	if weights == "" {
-		weights = r.cfg.InitialWeights
-	}
+	weights := r.cfg.reference()
 	if weights == "" {
 		return nil
 	}
