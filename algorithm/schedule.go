@@ -9,8 +9,8 @@ import (
 )
 
 // Schedule is a learning rate that rises linearly over Warmup steps to Peak,
-// stays there for Hold steps, and falls to Floor at the last step. With
-// Floor = Peak it is constant after the warm-up. The rate of a step is a function
+// stays there for Hold steps, and then falls towards Floor, which the step after
+// the last would have. With Floor = Peak it is constant after the warm-up. The rate of a step is a function
 // of the step and their number alone, so a resumed run follows the same curve.
 type Schedule struct {
 	Peak   float64

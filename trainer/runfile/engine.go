@@ -70,7 +70,7 @@ func rate(to *algorithm.Schedule, otherwise string) []yamlfile.Field {
 			key("peak", "The highest rate.", yamlfile.Number(&to.Peak, yamlfile.Above(0))).Required(),
 			key("warmup", "Steps in which it rises from 0 in a line.", yamlfile.Integer(&to.Warmup)).Default(0),
 			key("hold", "Steps for which it then stays.", yamlfile.Integer(&to.Hold)).Default(0),
-			key("floor", "To which it falls at the last step.", yamlfile.Number(&to.Floor)).Default(0),
+			key("floor", "To which it falls: the rate of the step that would follow the last.", yamlfile.Number(&to.Floor)).Default(0),
 			key("decay", "How it falls: along a half cosine, or in a line.", yamlfile.Words(&to.Decay, algorithm.Decays()...)).Default(string(algorithm.Cosine)),
 		).Check(func(s *yamlfile.Scope) {
 			if s.Clean() {

@@ -109,7 +109,7 @@ func capabilities(to **client.Engine) yamlfile.Value {
 			key("deterministic", "The same calls give the same bits.", yamlfile.Bool(&e.Deterministic)).Default(false),
 			key("idempotent", "A call that is repeated runs once.", yamlfile.Bool(&e.Idempotent)).Default(false),
 			key("load_discards_gradient", "Loading weights drops a gradient of which no step was made.", yamlfile.Bool(&e.LoadDiscardsGradient)).Default(false),
-			key("wide_seeds", "Seeds may have 64 bits; without it large ones are folded to 31.", yamlfile.Bool(&e.WideSeeds)).Default(false),
+			key("wide_seeds", "Seeds may have 64 bits; without it those that do not fit 31 are sent as a number of 30 bits made of them.", yamlfile.Bool(&e.WideSeeds)).Default(false),
 			key("vocab", "Number of token ids of the model.", count(&e.Vocab)),
 			key("context", "The longest conversation in tokens.", count(&e.Context)),
 		)
