@@ -47,7 +47,8 @@ type Config struct {
 
 	// Loss is importance_sampling (when its name is empty), ppo, cispo or dro. An
 	// engine that lacks it is agl.ErrUnimplemented before any rollout is enqueued.
-	// dro goes with PlainAdvantage.
+	// dro takes advantages in units of the reward, so it needs PlainAdvantage or
+	// LeaveOneOut.
 	Loss tinker.Loss
 	// Minibatches is the number of optimizer steps into which the data of a step
 	// is divided; zero means 1, which keeps the first update on-policy.
@@ -212,6 +213,9 @@ func (c Config) validate() error {
 	}
 	if !slices.Contains(Baselines(), c.Baseline) {
 		return invalid("Baseline is %q; allowed are %q", c.Baseline, Baselines())
+	}
+	if c.Loss.Name == tinker.DRO && c.Baseline != LeaveOneOut && !c.PlainAdvantage {
+		return invalid("Loss is %q, which needs advantages that are divided by nothing: PlainAdvantage or the Baseline %q", tinker.DRO, LeaveOneOut)
 	}
 	if !(c.KL.Coefficient >= 0) || math.IsInf(c.KL.Coefficient, 0) {
 		return invalid("KL.Coefficient is %v, must be a finite number ≥ 0", c.KL.Coefficient)

@@ -344,6 +344,7 @@ func TestRejectsConfig(t *testing.T) {
 		{"kl of a snapshot", func(c *grpo.Config) {
 			c.KL = grpo.KL{Coefficient: 1, Reference: "tinker://m/sampler_weights/a"}
 		}, `grpo: KL.Reference is "tinker://m/sampler_weights/a", must be a checkpoint, tinker://<model>/weights/<name>`},
+		{"dro", func(c *grpo.Config) { c.Loss.Name = tinker.DRO }, `grpo: Loss is "dro", which needs advantages that are divided by nothing: PlainAdvantage or the Baseline "leave_one_out"`},
 		{"clip", func(c *grpo.Config) { c.Loss = tinker.Loss{Name: tinker.PPO, ClipLow: 2} }, "grpo: loss: clip_low_threshold 2 is outside [0, 1]"},
 		{"learning rate", func(c *grpo.Config) { c.Schedule.Peak = -1 }, "grpo: Schedule.Peak is -1, must be a positive number"},
 		{"rollout", func(c *grpo.Config) { c.Rollout.MaxAttempts = -1 }, "grpo: Rollout: config.max_attempts: got -1, must be at least 1"},
