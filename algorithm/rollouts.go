@@ -200,9 +200,14 @@ func flush(ctx context.Context, flusher Flusher, ids []string) (lost map[string]
 	return lost, nil
 }
 
+// NewEpisode is a finished rollout whose spans are not read yet.
+func NewEpisode(r agl.AttemptedRollout) Episode {
+	return Episode{Rollout: r.Rollout, Attempt: r.Attempt, Outcome: outcomeOf(r)}
+}
+
 // Read reads the spans of one finished rollout.
 func Read(ctx context.Context, store agl.Store, r agl.AttemptedRollout) (Episode, error) {
-	e := Episode{Rollout: r.Rollout, Attempt: r.Attempt, Outcome: outcomeOf(r)}
+	e := NewEpisode(r)
 	if r.Attempt == nil {
 		return e, nil
 	}

@@ -2,8 +2,6 @@ package sft
 
 import (
 	"cmp"
-	"context"
-	"fmt"
 	"slices"
 
 	"github.com/agl-go/agl"
@@ -213,34 +211,4 @@ func Demonstration(t adapter.Trajectory) (d tinker.Datum, ok bool) {
 		}
 	}
 	return d, ok
-}
-
-// storedPage is how many rollouts are asked for at once.
-const storedPage = 256
-
-// readStored gives the picker every rollout of a store that succeeded and was not
-// run for validation, oldest first.
-func readStored(ctx context.Context, store agl.Store, p *picker) error {
-	for offset := 0; ; {
-		page, err := store.QueryRollouts(ctx, agl.QueryRolloutsParams{
-			StatusIn: []agl.RolloutStatus{agl.RolloutSucceeded},
-			Paging:   agl.Paging{Limit: storedPage, Offset: offset, SortBy: "start_time"},
-		})
-		if err != nil {
-			return fmt.Errorf("read stored rollouts: %w", err)
-		}
-		for _, r := range page.Items {
-			if r.Mode == agl.ModeVal || r.Mode == agl.ModeTest {
-				continue
-			}
-			episode, err := algorithm.Read(ctx, store, r)
-			if err != nil {
-				return err
-			}
-			p.add(&episode)
-		}
-		if offset += len(page.Items); len(page.Items) == 0 || offset >= page.Total {
-			return nil
-		}
-	}
 }

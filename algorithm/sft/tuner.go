@@ -160,7 +160,7 @@ func (r *tuning) describe(ctx context.Context) error {
 // readStored chooses among the rollouts that are there.
 func (r *tuning) readStored(ctx context.Context) error {
 	p := r.picker()
-	if err := readStored(ctx, r.cfg.From, p); err != nil {
+	if err := p.from(ctx, r.cfg.From); err != nil {
 		return err
 	}
 	data, selected := p.data()

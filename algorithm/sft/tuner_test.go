@@ -214,7 +214,7 @@ func TestTunerDistils(t *testing.T) {
 	student := newWorld(t, "", nil)
 	cfg := sft.TunerConfig{
 		Service: student.service, Model: tinker.CreateModelParams{Seed: 9}, Publisher: student, Seed: 2,
-		From: teacher.store, Filter: sft.Filter{MinReward: agl.Some(0.5)}, Steps: 60, Batch: 16,
+		From: sft.Stored(teacher.store), Filter: sft.Filter{MinReward: agl.Some(0.5)}, Steps: 60, Batch: 16,
 		Schedule: algorithm.Schedule{Peak: 2e-2, Warmup: 5, Decay: algorithm.Linear},
 	}
 	s, err := student.run(t.Context(), t, cfg)
@@ -245,7 +245,7 @@ func TestTunerResumes(t *testing.T) {
 	}
 	stored := func(w *world, out string) sft.TunerConfig {
 		cfg := w.rejection(out)
-		cfg.From, cfg.Filter, cfg.Rounds, cfg.Steps, cfg.CheckpointEvery = teacher.store, sft.Filter{Best: 1}, 1, 60, 10
+		cfg.From, cfg.Filter, cfg.Rounds, cfg.Steps, cfg.CheckpointEvery = sft.Stored(teacher.store), sft.Filter{Best: 1}, 1, 60, 10
 		return cfg
 	}
 	for _, tc := range []struct {
@@ -392,7 +392,7 @@ func TestTunerRejectsConfig(t *testing.T) {
 		{"best", func(c *sft.TunerConfig) { c.Filter.Best = -1 }, "sft: Filter.Best is -1, must be at least 0"},
 		{"all of its own", func(c *sft.TunerConfig) { c.Filter = sft.Filter{} }, "sft: Filter is empty; without From it needs a MinReward or Best, as a model does not get better by all that it does"},
 		{"best of as many", func(c *sft.TunerConfig) { c.Filter = sft.Filter{Best: 16} }, "sft: Filter.Best is 16 of 16 Samples, which rejects none; take fewer or give a MinReward"},
-		{"stored in rounds", func(c *sft.TunerConfig) { c.From = agl.UnimplementedStore{} }, "sft: Rounds is 5; with stored rollouts (From) there is 1"},
+		{"stored in rounds", func(c *sft.TunerConfig) { c.From = sft.Stored(agl.UnimplementedStore{}) }, "sft: Rounds is 5; with stored rollouts (From) there is 1"},
 		{"decay", func(c *sft.TunerConfig) { c.Schedule.Decay = "stairs" }, `sft: Schedule.Decay is "stairs"; allowed are ["cosine" "linear"]`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

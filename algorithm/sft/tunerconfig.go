@@ -30,11 +30,12 @@ type TunerConfig struct {
 	// adapter.Trajectories{}, which reads the spans of the proxy.
 	Adapter agl.Adapter[adapter.Merged]
 
-	// From holds rollouts to learn from, whoever made them, a better model for
-	// one: distillation. Their token ids must be those of the model's vocabulary.
-	// Rollouts that did not succeed, and those of validation, are left out. Nil
-	// means that the run makes its own: rejection sampling.
-	From agl.Store
+	// From has the rollouts to learn from, such as those [Stored], whoever made them,
+	// a better model for one: distillation. They are read once, before the first
+	// step. Their token ids must be those of the model's vocabulary. Rollouts that did
+	// not succeed, and those of validation, are left out. Nil means that the run makes
+	// its own: rejection sampling.
+	From Rollouts
 	// Filter says which rollouts are learned from. Without From it must reject
 	// some: no model gets better by all that it does.
 	Filter Filter

@@ -4,16 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/grpo"
 	"github.com/agl-go/agl/algorithm/sft"
-	"github.com/agl-go/agl/rest"
-	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/backend"
-	"github.com/agl-go/agl/trainer/runfile"
 )
 
 // tune fine-tunes on rollouts.
@@ -21,7 +16,7 @@ func (l *learner) tune(ctx context.Context, weights string, in agl.AlgorithmInpu
 	file := l.cfg.File
 	c := file.Algorithm.SFT.Config
 	if from := file.Algorithm.SFT.From; from != nil {
-		stored, done, opening := l.cfg.openStored(ctx, from)
+		stored, done, opening := l.cfg.stored(ctx, from)
 		if opening != nil {
 			return fmt.Errorf("algorithm.sft.from: %w", opening)
 		}
@@ -69,41 +64,4 @@ func (l *learner) showTuning(c *sft.TunerConfig) {
 		}
 	}
 	c.OnValidation = func(step int, r algorithm.Report) { l.display.OnValidation(step, r) }
-}
-
-// openStored opens where rollouts are kept that another run has made.
-func (c Config) openStored(ctx context.Context, from *runfile.Store) (_ agl.Store, done func() error, err error) {
-	if from.URL != "" {
-		token, err := c.secret("algorithm.sft.from.token", from.Token)
-		if err != nil {
-			return nil, nil, err
-		}
-		if found, ok := c.LookupEnv(tokenVariable); ok && token == "" {
-			token = found
-		}
-		client, err := rest.NewClient(rest.ClientConfig{URL: from.URL, Token: token, Logger: c.Logger})
-		if err != nil {
-			return nil, nil, err
-		}
-		return client, client.Close, nil
-	}
-	dsn, err := backend.Parse(from.Database)
-	if err != nil {
-		return nil, nil, err
-	}
-	if dsn.Kind == backend.SQLite {
-		if _, err := os.Stat(dsn.Path); err != nil { // one that is opened would be made
-			return nil, nil, agl.Errorf(agl.CodeNotFound, "there are no rollouts: %w", err)
-		}
-	}
-	driver, err := backend.Open(ctx, backend.Config{DSN: dsn, Logger: c.Logger})
-	if err != nil {
-		return nil, nil, err
-	}
-	closing := context.WithoutCancel(ctx)
-	s, err := store.New(ctx, store.Config{Driver: driver, Logger: c.Logger})
-	if err != nil {
-		return nil, nil, errors.Join(err, driver.Close(closing))
-	}
-	return s, func() error { return s.Close(closing) }, nil
 }

@@ -8,9 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
+	gocmp "github.com/google/go-cmp/cmp"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/sft"
+	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/sqlite"
 	"github.com/agl-go/agl/trainer/runfile"
 )
 
@@ -51,8 +56,15 @@ func TestFineTuning(t *testing.T) {
 		Config: sft.TunerConfig{Steps: 30, Filter: sft.Filter{MinReward: agl.Some(0.01)}},
 		From:   &runfile.Store{Database: "sqlite:" + filepath.Join(first.Output, databaseFile)},
 	}}
+	driver, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(first.Output, databaseFile)}) // the other run may go on, and has its database for itself
+	if err != nil {
+		t.Fatal(err)
+	}
 	second, err := Run(t.Context(), pupil)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := driver.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if s := second.SFT; s.Step != 30 || s.Selected.Rollouts != 16 || s.Selected.Kept == 0 || s.Totals.Rollouts != 4 || s.Weights == "" {
@@ -63,5 +75,47 @@ func TestFineTuning(t *testing.T) {
 	none.File.Algorithm = runfile.Algorithm{SFT: &runfile.SFT{Config: sft.TunerConfig{Steps: 1}, From: &runfile.Store{Database: "sqlite:" + filepath.Join(t.TempDir(), "none.db")}}}
 	if _, err := Run(t.Context(), none); !errors.Is(err, agl.ErrNotFound) || !strings.Contains(err.Error(), "algorithm.sft.from: there are no rollouts") {
 		t.Errorf("no database: %v", err)
+	}
+}
+
+// What is read of a database beside its server is what its store says.
+func TestStoredRollouts(t *testing.T) {
+	t.Parallel()
+	made := grpoJob(t, runfile.Engine{Policy: &runfile.Policy{Config: tinySizes()}})
+	made.File.Algorithm.GRPO.Steps = 1
+	result := runJob(t, made)
+	path := filepath.Join(result.Output, databaseFile)
+	rollouts, done, err := made.stored(t.Context(), &runfile.Store{Database: "sqlite:" + path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	driver, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.New(t.Context(), store.Config{Driver: driver})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, got []algorithm.Episode
+	for episode, err := range sft.Stored(s)(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, episode)
+	}
+	for episode, err := range rollouts(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if episode.Rollout.Mode == agl.ModeTrain { // the other skips the rest
+			got = append(got, episode)
+		}
+	}
+	if diff := gocmp.Diff(want, got, gocmp.Transformer("text", func(v jsontext.Value) string { return string(v) })); diff != "" || len(want) != 6 {
+		t.Errorf("of the store (-) and of the database (+), %d rollouts:\n%s", len(want), diff)
+	}
+	if err := errors.Join(done(), s.Close(t.Context())); err != nil {
+		t.Error(err)
 	}
 }

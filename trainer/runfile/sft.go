@@ -84,7 +84,7 @@ func checkSFT(s *yamlfile.Scope, f *SFT) {
 	if err == nil {
 		c.Service = service
 		if f.From != nil {
-			c.From = agl.UnimplementedStore{}
+			c.From = sft.Stored(agl.UnimplementedStore{})
 		}
 		_, err = sft.NewTuner(c)
 	}

@@ -1,0 +1,66 @@
+package sft
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
+)
+
+// Rollouts yields finished rollouts, oldest first, and stops behind the first
+// error.
+type Rollouts func(ctx context.Context) iter.Seq2[algorithm.Episode, error]
+
+// storedPage is how many rollouts are asked for at once.
+const storedPage = 256
+
+// Stored are the rollouts of a store that succeeded.
+func Stored(store agl.Store) Rollouts {
+	return func(ctx context.Context) iter.Seq2[algorithm.Episode, error] {
+		return func(yield func(algorithm.Episode, error) bool) {
+			for offset := 0; ; {
+				page, err := store.QueryRollouts(ctx, agl.QueryRolloutsParams{
+					StatusIn: []agl.RolloutStatus{agl.RolloutSucceeded},
+					Paging:   agl.Paging{Limit: storedPage, Offset: offset, SortBy: "start_time"},
+				})
+				if err != nil {
+					yield(algorithm.Episode{}, fmt.Errorf("read stored rollouts: %w", err))
+					return
+				}
+				for _, r := range page.Items {
+					if !teaches(&r.Rollout) {
+						continue
+					}
+					episode, err := algorithm.Read(ctx, store, r)
+					if !yield(episode, err) || err != nil {
+						return
+					}
+				}
+				if offset += len(page.Items); len(page.Items) == 0 || offset >= page.Total {
+					return
+				}
+			}
+		}
+	}
+}
+
+// from shows the picker every rollout that succeeded and was not run for
+// validation.
+func (p *picker) from(ctx context.Context, rollouts Rollouts) error {
+	for episode, err := range rollouts(ctx) {
+		if err != nil {
+			return err
+		}
+		if teaches(&episode.Rollout) {
+			p.add(&episode)
+		}
+	}
+	return nil
+}
+
+// teaches reports whether a rollout may be learned from.
+func teaches(r *agl.Rollout) bool {
+	return r.Status == agl.RolloutSucceeded && r.Mode != agl.ModeVal && r.Mode != agl.ModeTest
+}
