@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -20,12 +21,25 @@ type policySizes struct {
 	Name       string `placeholder:"NAME" help:"Name of the base model. Default: agl-policy."`
 	Characters string `xor:"vocabulary" placeholder:"TEXT" help:"Vocabulary: one token for each of these characters, and role marks. Default: those of small arithmetic and plain lower-case phrases."`
 	Bytes      bool   `xor:"vocabulary" help:"Vocabulary: one token for each byte of UTF-8, and role marks."`
-	Vocab      int    `xor:"vocabulary" placeholder:"N" help:"Vocabulary: N tokens without a text, for clients that have a tokenizer."`
-	Context    int    `placeholder:"N" help:"Longest sequence in tokens. Default: 48."`
-	Layers     int    `placeholder:"N" help:"Transformer blocks. Default: 2."`
-	Dim        int    `placeholder:"N" help:"Width of the residual stream, a multiple of 16 times the heads. Default: 64."`
-	Heads      int    `placeholder:"N" help:"Attention heads. Default: 4."`
-	FF         int    `name:"ff" placeholder:"N" help:"Width of the feed-forward layers, a multiple of 16. Default: 256."`
+	Vocab      width  `xor:"vocabulary" placeholder:"N" help:"Vocabulary: N tokens without a text, for clients that have a tokenizer."`
+	Context    width  `placeholder:"N" help:"Longest sequence in tokens. Default: 48."`
+	Layers     width  `placeholder:"N" help:"Transformer blocks. Default: 2."`
+	Dim        width  `placeholder:"N" help:"Width of the residual stream, a multiple of 16 times the heads. Default: 64."`
+	Heads      width  `placeholder:"N" help:"Attention heads. Default: 4."`
+	FF         width  `name:"ff" placeholder:"N" help:"Width of the feed-forward layers, a multiple of 16. Default: 256."`
+}
+
+// width is a size of a model; 0 is one that was not given.
+type width int
+
+// UnmarshalText reads a size.
+func (w *width) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseInt(string(text), 10, 32)
+	if err != nil || n < 1 {
+		return fmt.Errorf("got %q, must be a whole number of at least 1", text)
+	}
+	*w = width(n)
+	return nil
 }
 
 // given is the first of the flags that was given; empty is none.
@@ -54,8 +68,8 @@ func (s policySizes) given() string {
 // model is the model that the flags say, checked.
 func (s policySizes) model() (policyModel, error) {
 	m := policyModel{
-		Name: s.Name, Vocabulary: vocabulary{Characters: s.Characters, Bytes: s.Bytes, Size: s.Vocab},
-		Context: s.Context, Layers: s.Layers, Dim: s.Dim, Heads: s.Heads, FF: s.FF,
+		Name: s.Name, Vocabulary: vocabulary{Characters: s.Characters, Bytes: s.Bytes, Size: int(s.Vocab)},
+		Context: int(s.Context), Layers: int(s.Layers), Dim: int(s.Dim), Heads: int(s.Heads), FF: int(s.FF),
 	}
 	if m.Vocabulary == (vocabulary{}) {
 		m.Vocabulary.Characters = chat.DefaultAlphabet
