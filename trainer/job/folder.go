@@ -246,7 +246,7 @@ func (f *folder) end(failure error) {
 
 // close lets go of the folder.
 func (f *folder) close() error {
-	if err := f.lock.Close(); err != nil {
+	if err := errors.Join(unlock(f.lock), f.lock.Close()); err != nil {
 		return fmt.Errorf("output: %w", err)
 	}
 	return nil

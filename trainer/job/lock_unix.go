@@ -18,3 +18,7 @@ func tryLock(f *os.File) (bool, error) {
 	}
 	return err == nil, err
 }
+
+// unlock gives up the lock. Closing the file alone would leave it to a process that
+// is just being started and has not dropped its copies of our files yet.
+func unlock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_UN) }
