@@ -211,6 +211,7 @@ func TestKLReference(t *testing.T) {
 		"where it started": {summary.Weights, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			resumesWithReference(t, r, c.initial, c.reference, c.away)
 		})
 	}

@@ -163,7 +163,7 @@ func TestPublisherSwapsTheModel(t *testing.T) {
 	}
 }
 
-// A draw at which an engine fails fails alone; that the engine is away ends what is served.
+// A draw at which an engine fails is lost alone; that the engine is away ends what is served.
 func TestLostIsNotOneDraw(t *testing.T) {
 	t.Parallel()
 	characters, err := chat.NewCharacters("")
