@@ -70,7 +70,10 @@ func (l *lock) checkNotEmptied(path string) error {
 	return nil
 }
 
-func (l *lock) release() { _ = l.file.Close() } // which unlocks it
+func (l *lock) release() {
+	_ = unlock(l.file)
+	_ = l.file.Close() // which unlocks it too
+}
 
 // isLocked reports whether a process has the database. It takes part in no race:
 // the answer may be old when it is given.
@@ -79,7 +82,8 @@ func isLocked(path string) bool {
 	if err != nil {
 		return false
 	}
-	defer f.Close()
+	l := lock{f}
+	defer l.release()
 	free, err := tryLock(f)
 	return err == nil && !free
 }

@@ -19,6 +19,10 @@ func tryLock(f *os.File) (bool, error) {
 	return err == nil, err
 }
 
+// unlock gives up the lock. Closing the file alone would leave it to a process that
+// is just being started and has not dropped its copies of our files yet.
+func unlock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_UN) }
+
 // freeBytes is the space that a directory's disk has left for this process.
 func freeBytes(dir string) (n uint64, known bool) {
 	var st unix.Statfs_t
