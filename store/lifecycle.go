@@ -80,10 +80,11 @@ func begin(r agl.Rollout, prior int, attemptID string, worker agl.Null[string], 
 	}
 }
 
-// returnable reports whether a claim can be undone: nobody has worked on it.
+// returnable reports whether a claim can be undone: nobody has worked on it. A
+// heartbeat is no sign of that, as those of a worker that never heard of its claim
+// count for it, too.
 func returnable(r *agl.Rollout, latest *agl.Attempt, attemptID string) bool {
-	return r.Status == agl.RolloutPreparing && latest != nil && latest.AttemptID == attemptID &&
-		latest.Status == agl.AttemptPreparing && !latest.LastHeartbeatTime.Valid
+	return r.Status == agl.RolloutPreparing && latest != nil && latest.AttemptID == attemptID && latest.Status == agl.AttemptPreparing
 }
 
 // unclaim puts the rollout of a returned claim back to where it was.

@@ -249,6 +249,17 @@ func testReturnClaims(h *harness) {
 	equal(h, "order", inputs(again), "0 2 3")
 	equal(h, "number", again[0].Attempt.SequenceID, 1)
 
+	// A heartbeat of the worker is no work.
+	h.enqueueOne()
+	beaten := h.dequeue(1, "v")
+	updated, err := h.Store.UpdateWorker(h.ctx, agl.UpdateWorkerParams{WorkerID: "v"})
+	equal(h, "attempt of the worker", must(h, updated, err).CurrentAttemptID, agl.Some(beaten[0].Attempt.AttemptID))
+	if err := returner.ReturnClaims(h.ctx, agl.ReturnClaimsParams{Rollouts: beaten}); err != nil {
+		h.Fatal(err)
+	}
+	h.wantStatus(beaten[0].RolloutID, agl.RolloutQueuing, "")
+	h.dequeueOne("", beaten[0].RolloutID)
+
 	// A retry that is returned is a retry again.
 	r := h.enqueue(config(retry(3, agl.AttemptFailed)))[0]
 	h.report(r.RolloutID, h.dequeueOne("", r.RolloutID).Attempt.AttemptID, agl.AttemptFailed)
