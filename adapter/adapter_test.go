@@ -286,6 +286,31 @@ func TestProxyCallDetails(t *testing.T) {
 	}
 }
 
+// What the last call came to counts, whatever came before it or stands behind it.
+func TestCallOutcome(t *testing.T) {
+	t.Parallel()
+	call := func(sequence int64, outcome string) agl.Span {
+		list := []agl.Attr{{Key: attrDelivered, Value: true}}
+		if outcome != "" {
+			list = append(list, agl.Attr{Key: attrOutcome, Value: outcome})
+		}
+		return agl.Span{SequenceID: sequence, Attributes: attributesOf(t, list...)}
+	}
+	other := agl.Span{SequenceID: 9, Attributes: attributesOf(t, agl.Attr{Key: "x", Value: 1})}
+	for want, spans := range map[agl.OutcomeKind][]agl.Span{
+		"":                         {call(2, ""), call(1, "model_error"), other},
+		agl.OutcomeModelError:      {call(2, "model_error"), call(1, ""), other},
+		agl.OutcomeContextOverflow: {call(1, "model_error"), call(3, "context_overflow")},
+	} {
+		if got := CallOutcome(spans); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	if got := CallOutcome(nil); got != "" {
+		t.Errorf("got %q of nothing", got)
+	}
+}
+
 func TestMessagesInParts(t *testing.T) {
 	t.Parallel()
 	span := agl.Span{SpanID: "s1", Attributes: attributesOf(t,

@@ -20,8 +20,30 @@ const (
 	attrVLLMChoices          = "llm.hosted_vllm.choices"
 )
 
-// attrDelivered is false when the agent left before it had the whole reply.
-const attrDelivered = "agentlightning.proxy.delivered"
+// Attributes of the spans of calls through this project's proxy. attrDelivered is
+// false when the agent left before it had the whole reply; attrOutcome is there
+// when the call went wrong for a reason that is not the agent's.
+const (
+	attrDelivered = "agentlightning.proxy.delivered"
+	attrOutcome   = "agentlightning.proxy.outcome"
+)
+
+// CallOutcome returns the outcome that the last model call on a proxy's record
+// brings about for an agent that failed after it; empty when it brings about none.
+func CallOutcome(spans []agl.Span) agl.OutcomeKind {
+	var kind agl.OutcomeKind
+	last := int64(-1)
+	for i := range spans {
+		s := &spans[i]
+		if _, call := s.Attributes.Get(attrDelivered); !call || s.SequenceID <= last {
+			continue
+		}
+		last = s.SequenceID
+		text, _ := s.Attributes.GetString(attrOutcome)
+		kind = agl.OutcomeKind(text)
+	}
+	return kind
+}
 
 // ProxyTriplets makes triplets from the spans of an LLM proxy, this project's or
 // LiteLLM's, ordered by sequence id. Rewards are read from any span; in the order

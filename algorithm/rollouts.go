@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
 )
 
 // Flusher makes sure that what was recorded about rollouts is in the store. The
@@ -219,6 +220,12 @@ func Read(ctx context.Context, store agl.Store, r agl.AttemptedRollout) (Episode
 		return Episode{}, fmt.Errorf("read spans of rollout %s: %w", r.RolloutID, err)
 	}
 	e.Spans = page.Items
+	if e.Outcome.Kind == agl.OutcomeAgentError {
+		// The runner of a program does not see its calls.
+		if kind := adapter.CallOutcome(e.Spans); kind != "" {
+			e.Outcome.Kind = kind
+		}
+	}
 	return e, nil
 }
 

@@ -313,3 +313,51 @@ func TestScore(t *testing.T) {
 		})
 	}
 }
+
+// The runner of a program cannot know why it failed; the record of its last call
+// can.
+func TestFailedCallIsNoFailureOfTheAgent(t *testing.T) {
+	t.Parallel()
+	st := memorytest.Open(t)
+	var rollouts []string
+	for _, outcome := range []string{"model_error", ""} {
+		r, err := st.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value("1")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		attributes := `{"agentlightning.proxy.delivered":true}`
+		if outcome != "" {
+			attributes = `{"agentlightning.proxy.delivered":true,"agentlightning.proxy.outcome":"` + outcome + `"}`
+		}
+		span := agl.Span{
+			RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, SequenceID: 1, TraceID: "t", SpanID: "s", Name: "call",
+			Attributes: agl.Attributes(attributes),
+		}
+		if _, err := st.AddSpans(t.Context(), agl.AddSpansParams{Spans: []agl.Span{span}}); err != nil {
+			t.Fatal(err)
+		}
+		failed := agl.WithOutcome(nil, agl.Outcome{Kind: agl.OutcomeAgentError, Message: "exit status 1"})
+		if _, err := st.UpdateAttempt(t.Context(), agl.UpdateAttemptParams{
+			RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, Status: new(agl.AttemptFailed), Metadata: failed,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		rollouts = append(rollouts, r.RolloutID)
+	}
+	for i, want := range []struct {
+		mask    algorithm.Mask
+		message string
+	}{{algorithm.Mask(agl.OutcomeModelError), "exit status 1"}, {"", "exit status 1"}} {
+		page, err := st.QueryRollouts(t.Context(), agl.QueryRolloutsParams{RolloutIDIn: rollouts[i : i+1]})
+		if err != nil || len(page.Items) != 1 {
+			t.Fatal(page, err)
+		}
+		e, err := algorithm.Read(t.Context(), st, page.Items[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if reward, mask := e.Score(); reward != 0 || mask != want.mask || e.Outcome.Message != want.message {
+			t.Errorf("%d: %v, %q, %+v", i, reward, mask, e.Outcome)
+		}
+	}
+}

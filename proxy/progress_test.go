@@ -143,6 +143,12 @@ func TestBudgetOfTokensEndsRunningStream(t *testing.T) {
 func cutOff(t *testing.T, p *proxy.Proxy, path, body string) (w *httptest.ResponseRecorder, broken bool) {
 	t.Helper()
 	w = httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body))
+	return w, aborts(func() { p.ServeHTTP(w, r) })
+}
+
+// aborts reports whether a handler breaks its connection.
+func aborts(serve func()) (broken bool) {
 	defer func() {
 		switch r := recover(); r {
 		case nil:
@@ -152,8 +158,8 @@ func cutOff(t *testing.T, p *proxy.Proxy, path, body string) (w *httptest.Respon
 			panic(r)
 		}
 	}()
-	p.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body)))
-	return w, false
+	serve()
+	return false
 }
 
 // A stream that has said all is not cut, whatever its count at the end says; the

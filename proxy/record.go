@@ -38,7 +38,8 @@ const (
 	// AttrCached says that the reply came from the proxy's cache.
 	AttrCached = "agentlightning.proxy.cached"
 	// AttrOutcome is the outcome that the call brings about for its attempt:
-	// "budget" when there was none left for it.
+	// "budget" when there was none left for it, and if the agent fails after it
+	// "model_error" or "context_overflow".
 	AttrOutcome = "agentlightning.proxy.outcome"
 	// AttrReplyCut says that the reply was too long to be recorded whole.
 	AttrReplyCut = "agentlightning.proxy.reply_cut"

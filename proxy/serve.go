@@ -99,13 +99,19 @@ func (p *Proxy) finish(ctx context.Context, c *call, err error) {
 			c.outcome = agl.OutcomeBudget
 		}
 		switch {
-		case spent || errors.Is(cause, errClosing) || errors.Is(cause, errBackendSilent) || errors.Is(cause, errAborted) || errors.Is(cause, errCancelled):
+		case spent || errors.Is(cause, errCancelled):
 			c.fail(SourceGateway, cause.Error())
+		case errors.Is(cause, errClosing) || errors.Is(cause, errBackendSilent) || errors.Is(cause, errAborted):
+			c.fail(SourceGateway, cause.Error())
+			c.outcome = agl.OutcomeModelError
 		case ctx.Err() != nil || errors.Is(err, errAgentGone):
 			c.fail(SourceGateway, errAgentGone.Error())
 		default:
 			c.fail(SourceProvider, err.Error())
+			c.outcome = agl.OutcomeModelError
 		}
+	} else if c.outcome == "" {
+		c.outcome = agl.CallOutcome(c.status, c.reply).Kind
 	}
 	c.delivered = err == nil
 	if c.control != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 
 	"github.com/agl-go/agl"
 )
@@ -62,44 +61,10 @@ func (c *chatCall) outcome(err error) (chatReply, *callFailure) {
 
 // statusFailure classifies an error reply.
 func statusFailure(status int, body []byte) *callFailure {
-	var doc struct {
-		Error apiError `json:"error"`
+	o := agl.CallOutcome(status, body)
+	cause := fmt.Errorf("HTTP %d %s: %s", status, http.StatusText(status), o.Message)
+	if o.Kind == "" {
+		return &callFailure{cause: cause}
 	}
-	// Backends differ in the shape of their errors; what does not fit is told as text.
-	if agl.DecodeJSON(body, &doc) != nil || doc.Error.Message == "" {
-		const enough = 500
-		doc.Error.Message = string(body[:min(len(body), enough)])
-	}
-	cause := fmt.Errorf("HTTP %d %s: %s", status, http.StatusText(status), doc.Error.Message)
-	switch {
-	case doc.Error.overflow():
-		return &callFailure{cause: cause, typed: &agl.OutcomeError{Kind: agl.OutcomeContextOverflow, Err: cause}}
-	case doc.Error.Code == "budget_exceeded": // what the proxy answers when a rollout's budget is spent
-		return &callFailure{cause: cause, typed: &agl.OutcomeError{Kind: agl.OutcomeBudget, Err: cause}}
-	case status >= http.StatusInternalServerError:
-		return modelFailure(cause)
-	}
-	switch status {
-	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden, http.StatusNotFound,
-		http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly, http.StatusTooManyRequests:
-		return modelFailure(cause)
-	}
-	return &callFailure{cause: cause}
-}
-
-// apiError is the error object of OpenAI's API.
-type apiError struct {
-	Message string `json:"message"`
-	Code    any    `json:"code"` // a string or, in some backends, a number
-}
-
-// overflow reports whether the prompt was too long. There is a code for that,
-// which not every backend uses.
-func (e apiError) overflow() bool {
-	if e.Code == "context_length_exceeded" {
-		return true
-	}
-	message := strings.ToLower(e.Message)
-	return strings.Contains(message, "maximum context length") || strings.Contains(message, "context length exceeded") ||
-		strings.Contains(message, "context window")
+	return &callFailure{cause: cause, typed: &agl.OutcomeError{Kind: o.Kind, Err: cause}}
 }

@@ -1,0 +1,58 @@
+package proxy_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/agl-go/agl/adapter"
+	"github.com/agl-go/agl/proxy"
+)
+
+// A program's runner does not see its calls: whether a call or the agent is to
+// blame for what comes after it is on the call's record.
+func TestOutcomeOnRecord(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		status int // of the backend; 0 is one that cannot be reached
+		reply  string
+		body   string
+		want   string
+	}{
+		"fine":      {200, `{"id":"c","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}]}`, hello, ""},
+		"broken":    {500, `{"error":{"message":"out of memory"}}`, hello, "model_error"},
+		"busy":      {429, `{"error":{"message":"later"}}`, hello, "model_error"},
+		"too long":  {400, `{"error":{"message":"This model's maximum context length is 8 tokens."}}`, hello, "context_overflow"},
+		"malformed": {400, `{"error":{"message":"temperature: must not be negative"}}`, hello, ""},
+		"not JSON":  {200, `{}`, `{`, ""},
+		"away":      {0, "", hello, "model_error"},
+		"cut off":   {200, runaway["chat"](0), streamed(hello), "model_error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, store := plugged(t, func(*http.Request) (*http.Response, error) {
+				switch res := respond(tt.status, http.Header{"Content-Type": {"application/json"}}, tt.reply); {
+				case tt.status == 0:
+					return nil, errors.New("connection refused")
+				case strings.HasPrefix(tt.reply, "data:"):
+					res.Header, res.ContentLength = http.Header{"Content-Type": {"text/event-stream"}}, -1
+					res.Body = io.NopCloser(io.MultiReader(res.Body, reader(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF })))
+					return res, nil
+				default:
+					return res, nil
+				}
+			}, func(c *proxy.Config) { c.Retry.Attempts = 1 }, "backend")
+			cutOff(t, p, attemptPath, tt.body)
+			if err := p.Flush(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			calls := store.calls()
+			if len(calls) != 1 || attribute(t, &calls[0], proxy.AttrOutcome) != tt.want || string(adapter.CallOutcome(calls)) != tt.want {
+				t.Errorf("recorded as %+v", calls)
+			}
+			closed(t, p)
+		})
+	}
+}
