@@ -44,6 +44,7 @@ func (r *relay) stream(ctx context.Context) error {
 		return err
 	}
 	in := b.input()
+	told := false // the agent has the event that ends the stream
 	for {
 		n, err := r.res.Body.Read(in)
 		r.c.lastByte = time.Now()
@@ -62,11 +63,14 @@ func (r *relay) stream(ctx context.Context) error {
 			r.awaitSequence()
 		}
 		if len(b.out) > 0 {
-			if err := r.send(b.out); err != nil {
+			if err := r.send(b.out); err != nil && !told {
 				return err
 			}
 		}
+		told = told || fault == nil && s.done()
 		switch {
+		case told && ctx.Err() != nil: // it has left, as clients do that wait for no end behind that event
+			return nil
 		case fault != nil:
 			return fault
 		case err != nil:
