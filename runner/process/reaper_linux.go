@@ -102,8 +102,9 @@ func (r *Reaper) note(mark string, running bool) {
 	}
 }
 
-// sweepTime bounds how long a sweep waits for orphans to die.
-const sweepTime = 2 * time.Second
+// sweepTime bounds how long a sweep waits for orphans to die: on a machine with
+// much else to do, one that has been killed may wait long for the processor.
+const sweepTime = 10 * time.Second
 
 // sweep ends what the process of that mark, which is gone, has left behind, and
 // returns how many processes that were.
