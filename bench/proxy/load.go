@@ -46,10 +46,25 @@ func (r *result) p99() time.Duration {
 // given up; each that does is reported.
 const tolerated = 3
 
+// add takes the calls of another spell of the same load.
+func (r *result) add(more result) {
+	r.calls += more.calls
+	r.took += more.took
+	r.cpu += more.cpu
+	r.times = append(r.times, more.times...)
+	slices.Sort(r.times)
+	if r.failed += more.failed; r.why == nil {
+		r.why = more.why
+	}
+}
+
+// newTransport keeps so many connections open.
+func newTransport(connections int) *http.Transport {
+	return &http.Transport{MaxIdleConnsPerHost: connections, DisableCompression: true}
+}
+
 // drive makes calls over so many connections for a time.
-func drive(ctx context.Context, to target, workload string, connections int, span time.Duration) (result, error) {
-	transport := &http.Transport{MaxIdleConnsPerHost: connections, DisableCompression: true}
-	defer transport.CloseIdleConnections()
+func drive(ctx context.Context, transport *http.Transport, to target, workload string, connections int, span time.Duration) (result, error) {
 	body := request(workload)
 	times := make([][]time.Duration, connections)
 	failures := make([][]error, connections)
@@ -72,7 +87,6 @@ func drive(ctx context.Context, to target, workload string, connections int, spa
 	group.Wait()
 	r := result{took: time.Since(began), times: slices.Concat(times...)}
 	r.calls = len(r.times)
-	slices.Sort(r.times)
 	all := slices.Concat(failures...)
 	if r.failed = len(all); r.failed > 0 {
 		r.why = all[0]

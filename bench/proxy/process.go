@@ -120,6 +120,9 @@ func profile(ctx context.Context, c *child, file string, span time.Duration) (wa
 	return func() error { return <-done }
 }
 
+// dieWithUs ends the servers of a benchmark that is killed.
+var dieWithUs = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+
 // child is a process of the benchmark.
 type child struct {
 	cmd *exec.Cmd
@@ -135,6 +138,7 @@ func start(ctx context.Context, role string, env ...string) (*child, error) {
 	cmd := exec.CommandContext(ctx, self)
 	cmd.Env = append(append(os.Environ(), roleEnv+"="+role), env...)
 	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = dieWithUs
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -163,6 +167,7 @@ func startCommand(ctx context.Context, path string, env []string, command string
 	}
 	cmd := exec.CommandContext(ctx, command, append(args, "--host", "127.0.0.1", "--port", port)...)
 	cmd.Env = append(os.Environ(), env...)
+	cmd.SysProcAttr = dieWithUs
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Start(); err != nil {
