@@ -36,7 +36,7 @@ type accumulator interface {
 	// AppendJSON appends the reply that the same call would have got unstreamed:
 	// one JSON object in the form's own words, token ids and log-probabilities
 	// joined, members that are not known kept. Of a stream that broke off it is
-	// what has come so far. It is called once, after the last event.
+	// what has come so far. It is called after the last event.
 	AppendJSON(dst []byte) []byte
 	// Size is about how many bytes are held.
 	Size() int

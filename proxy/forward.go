@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 )
@@ -174,14 +173,14 @@ func readBody(body io.Reader, buf []byte, hint, limit int64) ([]byte, error) {
 		return nil, errTooLong
 	}
 	if hint >= 0 {
-		buf = slices.Grow(buf[:0], int(hint))[:hint]
+		buf = roomFor(buf, int(hint))[:hint]
 		n, err := io.ReadFull(body, buf)
 		return buf[:n], err
 	}
-	buf = slices.Grow(buf[:0], firstRead)
+	buf = roomFor(buf, firstRead)
 	for {
 		if len(buf) == cap(buf) {
-			buf = slices.Grow(buf, 3*len(buf)) // few and large steps: each copies what came before
+			buf = append(make([]byte, 0, 4*len(buf)), buf...) // few and large steps: each copies what came before
 		}
 		n, err := body.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
@@ -194,4 +193,13 @@ func readBody(body io.Reader, buf []byte, hint, limit int64) ([]byte, error) {
 			return buf, err
 		}
 	}
+}
+
+// roomFor returns an empty buffer of at least n bytes: buf, if it is large enough.
+// Unlike [slices.Grow] it writes nothing to new memory, of which little may be used.
+func roomFor(buf []byte, n int) []byte {
+	if cap(buf) < n {
+		return make([]byte, 0, n)
+	}
+	return buf[:0]
 }

@@ -2,7 +2,6 @@ package openai
 
 import (
 	"bytes"
-	"slices"
 	"strconv"
 )
 
@@ -73,8 +72,9 @@ func (l *list) add(array []byte) int {
 		return 0
 	}
 	if need := len(l.inner) + len(inner) + 1; need > cap(l.inner) {
-		// Few and large steps: each copies what came before.
-		l.inner = slices.Grow(l.inner, 3*need)
+		// Few and large steps, as each copies what came before. Unlike slices.Grow
+		// this writes nothing to memory that may not be used.
+		l.inner = append(make([]byte, 0, 4*need), l.inner...)
 	}
 	if len(l.inner) > 0 {
 		l.inner = append(l.inner, ',')
