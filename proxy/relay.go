@@ -125,6 +125,11 @@ func (r *relay) whole(ctx context.Context) error {
 	for _, part := range visible {
 		length += len(part)
 	}
+	if len(visible) > 1 && length <= keptBuffer { // a copy takes less time than a write for each part
+		b, _ := pool.Get().(*buffers)
+		defer b.put()
+		visible = [][]byte{b.join(visible)}
+	}
 	r.w.Header().Set("Content-Length", strconv.Itoa(length))
 	r.c.replyStatus(r.w, r.res.StatusCode)
 	err = r.sendLast(visible)
@@ -132,6 +137,15 @@ func (r *relay) whole(ctx context.Context) error {
 		r.c.release()
 	}
 	return err
+}
+
+// join puts the parts of a reply behind one another.
+func (b *buffers) join(parts [][]byte) []byte {
+	b.out = b.out[:0]
+	for _, part := range parts {
+		b.out = append(b.out, part...)
+	}
+	return b.out
 }
 
 // sendLast sends the rest of a reply. While the call has no sequence id the
