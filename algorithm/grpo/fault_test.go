@@ -41,6 +41,11 @@ type remote struct {
 
 func newRemote(t *testing.T, ec tinkertest.EngineConfig, sc server.Config, cc client.Config, fault func(tinkertest.Call) tinkertest.Fault) *remote {
 	t.Helper()
+	return newRemoteOn(t, ec, cc, tinkertest.Config{Server: sc, Fault: fault})
+}
+
+func newRemoteOn(t *testing.T, ec tinkertest.EngineConfig, cc client.Config, fc tinkertest.Config) *remote {
+	t.Helper()
 	service, err := policy.NewService(policy.Config{Vocab: vocab, Context: modelContext, Layers: 1, Dim: 16, Heads: 1, FF: 16, Workers: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -50,11 +55,8 @@ func newRemote(t *testing.T, ec tinkertest.EngineConfig, sc server.Config, cc cl
 	if r.engine, err = tinkertest.NewEngine(ec); err != nil {
 		t.Fatal(err)
 	}
-	r.fake, err = tinkertest.New(tinkertest.Config{
-		NewService: func() (tinker.Service, error) { return r.engine, nil },
-		Server:     sc, Fault: fault,
-	})
-	if err != nil {
+	fc.NewService = func() (tinker.Service, error) { return r.engine, nil }
+	if r.fake, err = tinkertest.New(fc); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -180,8 +182,8 @@ func (r *remote) ending(t *testing.T, s grpo.Summary) ending {
 var unseen = []tinkertest.Fault{tinkertest.LoseAnswer, tinkertest.BadGateway, tinkertest.Repeat, tinkertest.Gone}
 
 // TestFaults meets one fault of each kind at requests of a run of 20 steps, on engines that run a repeat once, that
-// are strict about the order, and that have the limits of SkyRL: a repeat runs twice, snapshots change, and nothing is
-// said of any of it. A run ends as one without faults does; if it fails, it does so with a typed error and goes on
+// give results with the answers to submits, that are strict about the order, and that have the limits of SkyRL: a
+// repeat runs twice, snapshots change, and nothing is said of any of it. A run ends as one without faults does; if it fails, it does so with a typed error and goes on
 // from its last checkpoint to the same end.
 func TestFaults(t *testing.T) {
 	t.Parallel()
@@ -203,17 +205,20 @@ func TestFaults(t *testing.T) {
 	if *everyFault {
 		stride = 1
 	}
-	for order, name := range map[server.Order]string{server.Arrival: "once", server.Strict: "strict", server.Ignored: "like SkyRL"} {
+	for _, e := range []faultyEngine{
+		{name: "once", order: server.Arrival}, {name: "early", order: server.Arrival, early: true},
+		{name: "strict", order: server.Strict}, {name: "like SkyRL", order: server.Ignored},
+	} {
 		for _, fault := range tinkertest.Faults() {
-			if order == server.Strict && !slices.Contains(unseen, fault) {
+			if e.order == server.Strict && !slices.Contains(unseen, fault) {
 				continue // as on arrival
 			}
-			t.Run(name+"/"+fault.String(), func(t *testing.T) {
+			t.Run(e.name+"/"+fault.String(), func(t *testing.T) {
 				t.Parallel()
 				tally := map[string]int{}
 				runs := 0
 				for n := int(fault) % stride; n < calls; n += stride {
-					synctest.Test(t, func(t *testing.T) { faultyRun(t, order, fault, n, want, tally) })
+					synctest.Test(t, func(t *testing.T) { faultyRun(t, e, fault, n, want, tally) })
 					runs++
 				}
 				t.Logf("%d runs, of which resumed: %v", runs, tally)
@@ -222,16 +227,22 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+type faultyEngine struct {
+	name  string
+	order server.Order
+	early bool
+}
+
 // faultyRun is a run whose request n meets a fault.
-func faultyRun(t *testing.T, order server.Order, fault tinkertest.Fault, n int, want ending, tally map[string]int) {
+func faultyRun(t *testing.T, e faultyEngine, fault tinkertest.Fault, n int, want ending, tally map[string]int) {
 	t.Helper()
 	path := ""
-	limited := order == server.Ignored
-	engine, sc, cc := tinkertest.EngineConfig{NewestOnly: limited}, server.Config{Order: order, Silent: limited}, client.Config{}
+	limited := e.order == server.Ignored
+	engine, sc, cc := tinkertest.EngineConfig{NewestOnly: limited}, server.Config{Order: e.order, Silent: limited}, client.Config{}
 	if limited {
 		cc.Engine = &client.Engine{Normalization: client.Sum, Vocab: vocab, Context: modelContext}
 	}
-	r := newRemote(t, engine, sc, cc, func(c tinkertest.Call) tinkertest.Fault {
+	r := newRemoteOn(t, engine, cc, tinkertest.Config{Server: sc, EarlyResults: e.early, Fault: func(c tinkertest.Call) tinkertest.Fault {
 		if c.N != n {
 			return tinkertest.None
 		}
@@ -240,7 +251,7 @@ func faultyRun(t *testing.T, order server.Order, fault tinkertest.Fault, n int, 
 			return tinkertest.None // a client cannot help what happens behind it
 		}
 		return fault
-	})
+	}})
 	st, out := memorytest.Open(t), t.TempDir()
 	var failures []error
 	for {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/agl-go/agl"
@@ -17,6 +18,7 @@ import (
 	"github.com/agl-go/agl/tinker/client"
 	"github.com/agl-go/agl/tinker/server"
 	"github.com/agl-go/agl/tinker/tinkertest"
+	"github.com/agl-go/agl/tinker/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -165,6 +167,71 @@ func TestCancelledCall(t *testing.T) {
 }
 
 // A server may hold requests for a result for longer than the client makes them.
+// TestEarlyResult wants the result of a sample in the answer to its submit from servers that have it there, also when
+// that answer is lost, and the same result from others.
+func TestEarlyResult(t *testing.T) {
+	t.Parallel()
+	sample := func(t *testing.T, early, lost bool, cc client.Config) (res tinker.SampleResult, paths []string) {
+		t.Helper()
+		listening := false
+		w := newWorldOn(t, "", cc, tinkertest.Config{EarlyResults: early, Fault: func(c tinkertest.Call) tinkertest.Fault {
+			if c.Path != wire.Sample && c.Path != wire.RetrieveFuture || !listening {
+				return tinkertest.None
+			}
+			if paths = append(paths, c.Path); lost && len(paths) == 1 {
+				return tinkertest.LoseAnswer
+			}
+			return tinkertest.None
+		}})
+		defer w.close(t)
+		m, err := w.client.CreateModel(t.Context(), tinker.CreateModelParams{Seed: 5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		path, err := m.SaveWeightsForSampler(t.Context(), tinker.SaveWeightsParams{Name: "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := w.client.NewSamplingClient(t.Context(), tinker.NewSamplingClientParams{Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		listening = true
+		res, err = c.Sample(t.Context(), tinker.SampleParams{Prompt: []int32{1, 2}, NumSamples: 2, MaxTokens: 4, Temperature: 1, Seed: new(uint64(3))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res, paths
+	}
+	var want tinker.SampleResult
+	for _, test := range []struct {
+		name        string
+		early, lost bool
+		cc          client.Config
+		paths       []string
+	}{
+		{"late", false, false, client.Config{}, []string{wire.Sample, wire.RetrieveFuture}},
+		{"early", true, false, client.Config{}, []string{wire.Sample}},
+		{"early, JSON", true, false, client.Config{Encoding: client.JSON}, []string{wire.Sample}},
+		{"protobuf", true, false, client.Config{Encoding: client.Protobuf}, []string{wire.Sample, wire.RetrieveFuture}},
+		{"short requests", true, false, client.Config{RequestTimeout: time.Second}, []string{wire.Sample, wire.RetrieveFuture}},
+		{"lost", true, true, client.Config{}, []string{wire.Sample, wire.Sample}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			res, paths := sample(t, test.early, test.lost, test.cc)
+			if want.Sequences == nil {
+				want = res
+			}
+			if diff := cmp.Diff(want, res); diff != "" {
+				t.Errorf("%s: %s", test.name, diff)
+			}
+			if diff := cmp.Diff(test.paths, paths); diff != "" {
+				t.Errorf("%s: %s", test.name, diff)
+			}
+		})
+	}
+}
+
 func TestLongHold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -29,6 +29,7 @@ type request struct {
 	media  string
 	zstd   bool   // body is compressed
 	accept string // of the result
+	early  bool   // the answer to the submit may have the result
 	// repeat is true when running the request twice does no harm.
 	repeat bool
 	// budget bounds the repeats; zero is that of the client.
@@ -75,6 +76,9 @@ func (c *Client) once(ctx context.Context, r request) (reply, error) {
 	req.Header.Set("Accept", wire.JSONType)
 	if r.accept != "" {
 		req.Header.Set("Accept", r.accept)
+	}
+	if r.early {
+		req.Header.Set(wire.PreferHeader, wire.PreferResult)
 	}
 	if c.cfg.APIKey != "" {
 		req.Header.Set(wire.KeyHeader, c.cfg.APIKey)

@@ -105,6 +105,17 @@ func (r reply) outcome(path string) (done bool, err error) {
 	return false, failure{agl.Errorf(code, "client: %s: %s", path, short(body.Error))}
 }
 
+// result is the result of a call that was submitted, which may have come with the answer. Errors are those of await.
+func (c *Client) result(ctx context.Context, call request, s wire.Submitted) (reply, error) {
+	if len(s.Result) > 0 {
+		rep := reply{status: http.StatusOK, media: wire.JSONType, body: s.Result}
+		if done, err := rep.outcome(call.path); done || err != nil {
+			return rep, err
+		}
+	}
+	return c.await(ctx, call, s.RequestID)
+}
+
 // mostResubmits bounds how often a call whose result is gone is submitted again.
 const mostResubmits = 3
 
@@ -122,7 +133,7 @@ func (c *Client) submit(ctx context.Context, r request) (rep reply, taken, inDou
 		if err := json.Unmarshal(rep.body, &s); err != nil || s.RequestID == "" {
 			return reply{}, true, true, agl.Errorf(agl.CodeInternal, "client: %s: the answer %.100q names no future", r.path, rep.body)
 		}
-		rep, err = c.await(ctx, r, s.RequestID)
+		rep, err = c.result(ctx, r, s)
 		if err == nil {
 			return rep, true, false, nil
 		}

@@ -37,16 +37,18 @@ type world struct {
 
 func newWorld(t *testing.T, dir string, cc client.Config, sc server.Config, fault func(tinkertest.Call) tinkertest.Fault) *world {
 	t.Helper()
+	return newWorldOn(t, dir, cc, tinkertest.Config{Server: sc, Fault: fault})
+}
+
+func newWorldOn(t *testing.T, dir string, cc client.Config, fc tinkertest.Config) *world {
+	t.Helper()
 	engine, err := policy.NewService(tiny(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &world{engine: engine}
-	w.fake, err = tinkertest.New(tinkertest.Config{
-		NewService: func() (tinker.Service, error) { return engine, nil },
-		Server:     sc, Fault: fault,
-	})
-	if err != nil {
+	fc.NewService = func() (tinker.Service, error) { return engine, nil }
+	if w.fake, err = tinkertest.New(fc); err != nil {
 		t.Fatal(err)
 	}
 	cc.URL, cc.Transport = "http://tinker.invalid", chat.Transport{Handler: w.fake}

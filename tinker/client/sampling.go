@@ -5,11 +5,15 @@ import (
 	"math"
 	"math/rand/v2"
 	"sync/atomic"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/wire"
 )
+
+// leastForEarly is the least RequestTimeout with which a submit may wait for its result.
+const leastForEarly = 5 * time.Second
 
 // sampler samples from one set of published weights.
 type sampler struct {
@@ -101,6 +105,7 @@ func (w *sampler) Sample(ctx context.Context, p tinker.SampleParams) (tinker.Sam
 		return tinker.SampleResult{}, err
 	}
 	r.repeat, r.accept = true, w.client.accept()
+	r.early = w.client.cfg.Encoding != Protobuf && w.client.cfg.RequestTimeout >= leastForEarly
 	rep, _, _, err := w.client.submit(ctx, r)
 	if err != nil {
 		return tinker.SampleResult{}, err

@@ -186,6 +186,37 @@ func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) {
 	s.write(w, http.StatusOK, media, text)
 }
 
+// submitted is the answer to a submit whose client may wait for the result.
+type submitted struct {
+	wire.Submitted
+
+	future *future
+}
+
+// preferredWait is how long a submit waits that has [wire.PreferResult].
+const preferredWait = time.Second
+
+// withResult is the answer to a submit, with the result if the client wants that and it comes in time: each request
+// that is saved counts where samples are short.
+func (s *Server) withResult(r *http.Request, out submitted) wire.Submitted {
+	f := out.future
+	if r.Header.Get(wire.PreferHeader) != wire.PreferResult || s.cfg.Encoding == ProtobufOnly {
+		return out.Submitted
+	}
+	timer := time.NewTimer(min(preferredWait, s.cfg.Hold))
+	defer timer.Stop()
+	select {
+	case <-f.done:
+		if text, err := f.json(); err == nil {
+			out.Result = text
+		}
+	case <-r.Context().Done():
+	case <-s.stop:
+	case <-timer.C:
+	}
+	return out.Submitted
+}
+
 // checkFinite refuses what JSON has no number for, also for those who read protobuf.
 func checkFinite(what string, values []float32) error {
 	for i, v := range values {

@@ -62,6 +62,9 @@ func route[T any](s *Server, method, path string, do func(ctx context.Context, m
 		if err == nil {
 			out, err = do(r.Context(), message, body)
 		}
+		if sub, ok := out.(submitted); ok {
+			out = s.withResult(r, sub)
+		}
 		s.answer(w, out, err)
 	})
 }

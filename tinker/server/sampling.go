@@ -309,7 +309,7 @@ func (s *Server) draw(ctx context.Context, client tinker.SamplingClient, of *cal
 			return result{json: out.JSON, protobuf: func() ([]byte, error) { return out.Protobuf(), nil }}, nil
 		})
 	}
-	out := wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "pending"}
+	out := submitted{wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "pending"}, f}
 	for i := range max(d.params.NumSamples, 1) {
 		out.SequenceIDs = append(out.SequenceIDs, f.id+"-"+strconv.Itoa(i))
 	}

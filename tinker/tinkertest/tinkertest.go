@@ -71,6 +71,8 @@ type Config struct {
 	Server server.Config
 	// Fault says what goes wrong with each request; nil is nothing. It is called by one goroutine at a time.
 	Fault func(Call) Fault
+	// EarlyResults lets the answer to a submit have the result of a sample, which other engines do not know.
+	EarlyResults bool
 	// Delay is that of the fault; zero means 5 s.
 	Delay time.Duration
 }
@@ -164,6 +166,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		panic(http.ErrAbortHandler) // the client has left
+	}
+	if !s.cfg.EarlyResults {
+		r.Header.Del(wire.PreferHeader)
 	}
 	serve := func() *httptest.ResponseRecorder {
 		rec := pass(inner, r, r.URL.Path, body)

@@ -1,6 +1,10 @@
 package wire
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
 
 // Prefix is the path below which every call lies.
 const Prefix = "/api/v1"
@@ -32,6 +36,13 @@ const (
 func CheckpointPath(model, kind, name string) string {
 	return "/training_runs/" + model + "/checkpoints/" + kind + "/" + name
 }
+
+// PreferHeader with the value [PreferResult] asks for the result of a sample in the answer to its submit, if there
+// is one within a second (RFC 7240 §4.3). Servers that do not know it answer as ever.
+const (
+	PreferHeader = "Prefer"
+	PreferResult = "wait=1"
+)
 
 // The media types of the two encodings.
 const (
@@ -153,6 +164,9 @@ type Submitted struct {
 	ModelID   string `json:"model_id,omitzero"`
 	// SequenceIDs names the completions of a sampling request, in order; newer SDKs insist on it.
 	SequenceIDs []string `json:"sample_sequence_ids,omitzero"`
+	// Result is the result in JSON, if it came within the time of a [PreferHeader]. Only this project's servers
+	// have it.
+	Result jsontext.Value `json:"result,omitzero"`
 }
 
 // CreateModelResult is the result of create_model.
