@@ -72,7 +72,7 @@ func (s *Server) openSampler(ctx context.Context, session string, source tinker.
 	return id, nil
 }
 
-// openUnnamed opens weights that nobody has a name for: they are for this session alone.
+// openUnnamed opens weights that nobody has a name for: no other sampling session can have them.
 func (s *Server) openUnnamed(ctx context.Context, session, path string) (string, error) {
 	p, err := tinker.ParsePath(path)
 	if err != nil {
