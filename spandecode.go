@@ -17,6 +17,20 @@ import (
 // UnmarshalJSONFrom reads the wire form. All keys are required; keys that are
 // not ours are kept.
 func (s *Span) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	return s.unmarshal(dec, jsontext.Value.Clone)
+}
+
+// UnmarshalShared is UnmarshalJSONFrom without a copy: input is all that dec
+// reads, and the span refers to it.
+func (s *Span) UnmarshalShared(dec *jsontext.Decoder, input []byte) error {
+	return s.unmarshal(dec, func(raw jsontext.Value) jsontext.Value {
+		end := dec.InputOffset()
+		return input[end-int64(len(raw)) : end : end]
+	})
+}
+
+// unmarshal reads the wire form out of what keep makes of it, which must stay.
+func (s *Span) unmarshal(dec *jsontext.Decoder, keep func(raw jsontext.Value) jsontext.Value) error {
 	if dec.PeekKind() != '{' {
 		return rejectValue(dec, "dict_type", "Input should be a valid dictionary")
 	}
@@ -24,7 +38,7 @@ func (s *Span) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	if err != nil {
 		return err
 	}
-	doc := raw.Clone()
+	doc := keep(raw)
 	if s.parse(doc) {
 		return nil
 	}

@@ -78,7 +78,9 @@ type Store interface {
 
 	// AddSpans stores spans; each counts as a heartbeat of its attempt. Spans
 	// that are already there are skipped. All attempts are checked first: an
-	// unknown one rejects the whole call, naming the index and the id.
+	// unknown one rejects the whole call, naming the index and the id. A store
+	// copies what it keeps: the memory that the spans refer to is the caller's
+	// again when the call returns, and so is what the answer shares with it.
 	AddSpans(ctx context.Context, p AddSpansParams) (AddSpansResult, error)
 	// QuerySpans returns a page of a rollout's spans, by sequence id unless
 	// sorted. Spans that had to make room are ErrEvicted.

@@ -44,8 +44,13 @@ type call struct {
 // net/http finds out the length of an answer of this size by itself.
 const selfCounted = 1 << 10
 
-// The most that a released call keeps for the next one.
-const keptBuffer = 256 << 10
+// The most that a released call keeps for the next one, and the largest memory of
+// a body that is kept apart. New memory is the most expensive part of reading a
+// large body.
+const (
+	keptBuffer = 256 << 10
+	keptBody   = 8 << 20
+)
 
 func newCall(s *Server) *call {
 	return &call{server: s, decoder: new(jsontext.Decoder), options: agl.JSONOptions(), out: make([]byte, 0, 4<<10)}
@@ -64,6 +69,9 @@ func (s *Server) release(c *call) {
 	c.ResponseWriter, c.request, c.ctx = nil, nil, nil
 	c.template, c.answers, c.status, c.spanToken = "", nil, 0, ""
 	if c.body = c.body[:0]; cap(c.body) > keptBuffer {
+		if body := c.body; cap(body) <= keptBody {
+			s.bodies.Put(&body)
+		}
 		c.body = nil
 	}
 	if cap(c.out) > keptBuffer {
@@ -213,6 +221,11 @@ func (c *call) readBody() error {
 		return detailError(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Encoding %q is not supported, allowed are gzip and identity", encoding))
 	}
 	n := int(r.ContentLength)
+	if n > keptBuffer {
+		if body, ok := c.server.bodies.Get().(*[]byte); ok {
+			c.body = *body
+		}
+	}
 	switch {
 	case n < 0:
 		return c.readAll(r.Body, limit)

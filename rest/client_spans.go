@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -100,7 +101,7 @@ func (p *parts) size() (n int64) {
 }
 
 // open returns a body that reads the parts from their beginning.
-func (p *parts) open() io.ReadCloser { return io.NopCloser(&partsReader{parts: p}) }
+func (p *parts) open() io.ReadCloser { return &partsReader{parts: p} }
 
 type partsReader struct {
 	*parts
@@ -125,6 +126,38 @@ func (r *partsReader) Read(p []byte) (n int, err error) {
 		return 0, io.EOF
 	}
 	return n, nil
+}
+
+func (r *partsReader) Close() error { return nil }
+
+// writeAll writes what is left to a connection from where it is.
+func (r *partsReader) writeAll(conn *net.TCPConn) (int64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.list == nil {
+		return 0, errRequestOver
+	}
+	left := net.Buffers(slices.Clone(r.list[r.part:]))
+	if len(left) > 0 {
+		left[0] = left[0][r.at:]
+	}
+	r.part, r.at = len(r.list), 0
+	return left.WriteTo(conn)
+}
+
+// partsConn is a connection that takes parts without a copy: net/http would read
+// them in pieces of 32 KiB and make a system call for each.
+type partsConn struct{ *net.TCPConn }
+
+// ReadFrom is what net/http calls with the bytes of a body that its buffer has no
+// room for, up to the body's length.
+func (c partsConn) ReadFrom(r io.Reader) (int64, error) {
+	if limited, ok := r.(*io.LimitedReader); ok {
+		if body, ok := limited.R.(*partsReader); ok {
+			return body.writeAll(c.TCPConn)
+		}
+	}
+	return c.TCPConn.ReadFrom(r)
 }
 
 var errRequestOver = errors.New("the request is over")

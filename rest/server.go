@@ -87,6 +87,7 @@ type Server struct {
 	mux       *http.ServeMux
 	metrics   *Metrics
 	calls     sync.Pool // of *call
+	bodies    sync.Pool // of *[]byte, memory of large bodies
 	emptyGzip []byte    // nothing, compressed
 	jsonType  []string  // the Content-Type of answers; shared, never written to
 	draining  chan struct{}

@@ -12,11 +12,11 @@ import (
 )
 
 func (s *Server) addSpan(c *call) error {
-	spans := make([]agl.Span, 1)
-	if err := c.decode(&spans[0], true); err != nil {
+	req := spanRequest{call: c}
+	if err := c.decode(&req, true); err != nil {
 		return err
 	}
-	result, err := s.store.AddSpans(c.ctx, agl.AddSpansParams{Spans: spans})
+	result, err := s.store.AddSpans(c.ctx, agl.AddSpansParams{Spans: []agl.Span{req.span}})
 	if err != nil {
 		return err
 	}
@@ -29,8 +29,20 @@ func (s *Server) addSpan(c *call) error {
 	return c.send(http.StatusCreated, result.Stored[0].AppendJSON(c.out))
 }
 
+// spanRequest is a span as a body. It refers to the call's memory, as those of
+// spansRequest do.
+type spanRequest struct {
+	call *call
+	span agl.Span
+}
+
+func (r *spanRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	return r.span.UnmarshalShared(dec, r.call.body)
+}
+
 // spansRequest is the body of /spans/batch.
 type spansRequest struct {
+	call             *call
 	spans            []agl.Span
 	issueSequenceIDs bool
 	echo             bool // answer with the stored spans; else with their indices and sequence ids
@@ -44,7 +56,7 @@ func (r *spansRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 			given, r.spans = true, nil
 			return readList(dec, func() error {
 				r.spans = append(r.spans, agl.Span{})
-				return r.spans[len(r.spans)-1].UnmarshalJSONFrom(dec)
+				return r.spans[len(r.spans)-1].UnmarshalShared(dec, r.call.body)
 			})
 		case "issue_sequence_ids":
 			return readBool(dec, &r.issueSequenceIDs)
@@ -61,14 +73,14 @@ func (r *spansRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 }
 
 func (s *Server) addSpans(c *call) error {
-	req := spansRequest{echo: true}
+	req := spansRequest{call: c, echo: true}
 	if err := c.decode(&req, true); err != nil {
 		return err
 	}
 	var result agl.AddSpansResult
 	if len(req.spans) > 0 {
-		// The store may keep the slice: whatever it does to it, the keys that the
-		// answer is matched with must stay.
+		// Whatever the store does to the slice, the keys that the answer is matched
+		// with must stay.
 		var err error
 		result, err = s.store.AddSpans(c.ctx, agl.AddSpansParams{Spans: slices.Clone(req.spans), IssueSequenceIDs: req.issueSequenceIDs})
 		if err != nil {

@@ -152,11 +152,13 @@ func (s *Store) AddSpans(ctx context.Context, p agl.AddSpansParams) (_ agl.AddSp
 	for i := range c.spans {
 		span := &c.spans[i]
 		*buffer = span.AppendJSON((*buffer)[:0])
-		room := 0
+		n := len(*buffer)
 		if c.issue && span.SequenceID <= 0 {
-			room = maxDigits
+			*buffer = append(*buffer, make([]byte, maxDigits)...) // room
 		}
-		c.records[i] = newSpanRecord(span, append(make([]byte, 0, len(*buffer)+room), *buffer...))
+		payload := make([]byte, len(*buffer))
+		copy(payload, *buffer)
+		c.records[i] = newSpanRecord(span, payload[:n])
 	}
 	s.buffers.put(buffer)
 	if err := s.submit(ctx, c); err != nil {

@@ -227,7 +227,7 @@ func (b *buffers) get() *[]byte {
 }
 
 // maxBuffer is what a kept buffer may hold on to.
-const maxBuffer = 1 << 16
+const maxBuffer = 1 << 20
 
 func (b *buffers) put(p *[]byte) {
 	if cap(*p) <= maxBuffer {

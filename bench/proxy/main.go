@@ -72,7 +72,7 @@ type gateway struct {
 	name    string
 	process *child
 	target  target
-	flush   func(ctx context.Context) error // until what the calls left to do is done
+	records *records // nil for gateways without
 }
 
 // bench has the processes of a run.
@@ -162,16 +162,18 @@ func (b *bench) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	attempts, err := b.attempts(ctx, store.url)
+	client, err := rest.NewClient(rest.ClientConfig{URL: store.url})
 	if err != nil {
 		return err
 	}
-	nothing := func(context.Context) error { return nil }
-	client := &proxy.Client{BaseURL: ours.url}
+	kept := &records{store: client, proxy: &proxy.Client{BaseURL: ours.url}, rollouts: make([]agl.AttemptedRollout, b.opt.Connections)}
+	if err := kept.begin(ctx); err != nil {
+		return err
+	}
 	b.gateways = []gateway{
-		{"ReverseProxy", reverse, target{base: reverse.url, path: plain}, nothing},
-		{"agl, no record", ours, target{base: ours.url, path: plain}, nothing},
-		{recorded, ours, target{base: ours.url, path: attempts}, func(ctx context.Context) error { return client.Flush(ctx, nil) }},
+		{"ReverseProxy", reverse, target{base: reverse.url, path: plain}, nil},
+		{"agl, no record", ours, target{base: ours.url, path: plain}, nil},
+		{recorded, ours, target{base: ours.url, path: kept.path}, kept},
 	}
 	if b.opt.LiteLLM == "" {
 		return nil
@@ -185,7 +187,7 @@ func (b *bench) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	b.gateways = append(b.gateways, gateway{"LiteLLM", lite, target{base: lite.url, path: plain, key: "none"}, nothing})
+	b.gateways = append(b.gateways, gateway{"LiteLLM", lite, target{base: lite.url, path: plain, key: "none"}, nil})
 	return nil
 }
 
@@ -196,22 +198,52 @@ func (b *bench) wait() {
 	}
 }
 
-// attempts begins an attempt for each worker and returns their paths.
-func (b *bench) attempts(ctx context.Context, storeURL string) (path func(worker int) string, err error) {
-	store, err := rest.NewClient(rest.ClientConfig{URL: storeURL})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	paths := make([]string, b.opt.Connections)
-	for i := range paths {
-		r, err := store.StartRollout(ctx, agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: []byte("1")}})
-		if err != nil {
-			return nil, err
+// records are what the calls of a load leave in the store: those of each worker
+// in an attempt of its own.
+type records struct {
+	store    *rest.Client
+	proxy    *proxy.Client
+	rollouts []agl.AttemptedRollout // by worker
+}
+
+func (r *records) path(worker int) string {
+	a := r.rollouts[worker%len(r.rollouts)]
+	return "/rollout/" + a.RolloutID + "/attempt/" + a.Attempt.AttemptID + "/v1/chat/completions"
+}
+
+func (r *records) begin(ctx context.Context) (err error) {
+	for i := range r.rollouts {
+		if r.rollouts[i], err = r.store.StartRollout(ctx, agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: []byte("1")}}); err != nil {
+			return err
 		}
-		paths[i] = "/rollout/" + r.RolloutID + "/attempt/" + r.Attempt.AttemptID + "/v1/chat/completions"
 	}
-	return func(worker int) string { return paths[worker%len(paths)] }, nil
+	return nil
+}
+
+// flush waits until the calls so far are stored.
+func (g *gateway) flush(ctx context.Context) error {
+	if g.records == nil {
+		return nil
+	}
+	return g.records.proxy.Flush(ctx, nil)
+}
+
+// forget deletes what the calls so far have left. A store that only ever grew
+// would measure how long it takes to get memory: on a virtual machine, whose host
+// has to find it first, several times as long as all the rest.
+func (g *gateway) forget(ctx context.Context) error {
+	if g.records == nil {
+		return nil
+	}
+	for _, a := range g.records.rollouts {
+		if _, err := g.records.store.UpdateAttempt(ctx, agl.UpdateAttemptParams{RolloutID: a.RolloutID, AttemptID: a.Attempt.AttemptID, Status: new(agl.AttemptSucceeded)}); err != nil {
+			return err
+		}
+		if err := g.records.store.DeleteRollout(ctx, agl.DeleteRolloutParams{RolloutID: a.RolloutID}); err != nil {
+			return err
+		}
+	}
+	return g.records.begin(ctx)
 }
 
 // turns is how often the gateways take turns within a round. What else the
@@ -278,9 +310,12 @@ func (s *spell) run(ctx context.Context, span time.Duration) error {
 		return fmt.Errorf("%s, %s: %w", s.name, s.workload, err)
 	}
 	after, err := s.process.cpu()
+	if err != nil {
+		return err
+	}
 	r.cpu = after - before
 	s.add(r)
-	return err
+	return s.forget(ctx)
 }
 
 // profile drives the gateway that records for the time of a round, and writes its
