@@ -91,13 +91,36 @@ func (t *tokenCount) scan(p []byte) {
 			t.open = make([]byte, 0, 512)
 			continue
 		}
-		i := bytes.Index(p, []byte(usageName))
+		i := indexUsage(p)
 		if i < 0 {
 			t.keep(p)
 			return
 		}
 		p, t.kept = p[i+len(usageName):], 0
 		t.open = make([]byte, 0, 512)
+	}
+}
+
+// indexUsage returns where in p the name is, or -1. It looks from quote to quote,
+// which goes over long texts at once, and where there are many through a window.
+func indexUsage(p []byte) int {
+	const quotes, window = 8, 512
+	for n := 0; ; {
+		for range quotes {
+			i := bytes.IndexByte(p[n:], '"')
+			if i < 0 {
+				return -1
+			}
+			n += i
+			if bytes.HasPrefix(p[n:], []byte(usageName)) {
+				return n
+			}
+			n++
+		}
+		if i := bytes.Index(p[n:min(n+window, len(p))], []byte(usageName)); i >= 0 {
+			return n + i
+		}
+		n = max(n, min(n+window, len(p))-len(usageName)+1) // it may begin in this window and end in the next
 	}
 }
 

@@ -157,21 +157,26 @@ func validString(raw []byte, i int) int {
 }
 
 // plain returns how many bytes at the start of raw are ASCII without quotes,
-// backslashes and control characters, eight at a time: each step marks the high
-// bits of the bytes that are not.
+// backslashes and control characters.
 func plain(raw []byte) int {
-	const (
-		low  = 0x0101010101010101
-		high = 0x8080808080808080
-	)
 	n := 0
+	if len(raw) >= 8 { // most strings are short
+		if marks := special(binary.LittleEndian.Uint64(raw)) & highBits; marks != 0 {
+			return bits.TrailingZeros64(marks) / 8
+		}
+		n = 8
+	}
+	for ; len(raw)-n >= 32; n += 32 {
+		four := raw[n : n+32]
+		a, b := special(binary.LittleEndian.Uint64(four)), special(binary.LittleEndian.Uint64(four[8:]))
+		c, d := special(binary.LittleEndian.Uint64(four[16:])), special(binary.LittleEndian.Uint64(four[24:]))
+		if (a|b|c|d)&highBits != 0 {
+			break
+		}
+	}
 	for ; len(raw)-n >= 8; n += 8 {
-		x := binary.LittleEndian.Uint64(raw[n:])
-		quote, back := x^(low*'"'), x^(low*'\\')
-		// A borrow can only mark a byte above one that is marked already.
-		other := (x | (x - low*' ') | (quote - low) | (back - low)) & high
-		if other != 0 {
-			return n + bits.TrailingZeros64(other)/8
+		if marks := special(binary.LittleEndian.Uint64(raw[n:])) & highBits; marks != 0 {
+			return n + bits.TrailingZeros64(marks)/8
 		}
 	}
 	for ; n < len(raw); n++ {
@@ -180,6 +185,16 @@ func plain(raw []byte) int {
 		}
 	}
 	return n
+}
+
+const highBits = 0x8080808080808080
+
+// special sets the high bit of each of eight bytes that are not plain. With their
+// second bit flipped control characters and quotes are what is less than '!'. A
+// borrow can only mark a byte above one that is marked already.
+func special(x uint64) uint64 {
+	const low = 0x0101010101010101
+	return x | ((x ^ low*2) - low*'!') | ((x ^ low*'\\') - low)
 }
 
 // validEscape takes an escape. Surrogates must come in pairs.
