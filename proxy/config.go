@@ -137,7 +137,7 @@ type Config struct {
 	// given up; 0 is 2 minutes. With a spool none is.
 	StoreRetry time.Duration
 	// WriteDelay is how long a record may wait for others to be written with; 0
-	// is 5 ms. A Flush does not wait.
+	// is 5 ms. It waits for half of that at least, and a Flush does not wait.
 	WriteDelay time.Duration
 }
 

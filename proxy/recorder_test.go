@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -375,6 +376,31 @@ func TestBatches(t *testing.T) {
 			t.Errorf("the flush waited for the delay: %v", took-2*time.Second)
 		}
 		closed(t, p)
+	})
+}
+
+// Records are not written at a fixed time after their calls: else an agent that
+// calls at that pace always waits behind a write.
+func TestWriteDelayVaries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const pace = 2 * time.Second // of the calls, which take no time
+		began := time.Now()
+		var after []time.Duration
+		store := &spans{refuse: func([]agl.Span) error {
+			after = append(after, time.Since(began)%pace)
+			return nil
+		}}
+		p := unplugged(t, always, store, func(c *proxy.Config) { c.WriteDelay = time.Second })
+		for range 100 {
+			call(t.Context(), p, attemptPath)
+			time.Sleep(pace)
+		}
+		closed(t, p)
+		slices.Sort(after)
+		if n := len(after); n != 100 || after[0] < time.Second/2 || after[n-1] > time.Second || after[n-1]-after[0] < time.Second/4 {
+			t.Errorf("%d writes, after %v; want 100 after half a second to a second", n, after)
+		}
 	})
 }
 

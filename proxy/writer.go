@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 )
 
 // rawSpans is a store behind a network: it takes spans in the form in which they
-// are sent, and has done with their memory when it returns.
+// are sent.
 type rawSpans interface {
 	AddSpansJSON(ctx context.Context, spans []jsontext.Value) (cancelled []string, err error)
 }
@@ -33,7 +34,10 @@ func (r *recorder) write(ctx context.Context) {
 		for b := range built {
 			r.keep(ctx, b.calls)
 			r.kept()
-			free <- r.reusable(b.buf)
+			if cap(b.buf) > keptBatch {
+				b.buf = nil
+			}
+			free <- b.buf[:0]
 		}
 	})
 	builder := newBuilder(r.ledger)
@@ -59,15 +63,6 @@ func (r *recorder) write(ctx context.Context) {
 	keeper.Wait()
 }
 
-// reusable returns what of a batch's memory the next one can have: a store in
-// this process may keep what it was given.
-func (r *recorder) reusable(buf []byte) []byte {
-	if _, sent := r.cfg.Spans.(rawSpans); !sent || cap(buf) > keptBatch {
-		return nil
-	}
-	return buf[:0]
-}
-
 // kept notes that a batch has been stored.
 func (r *recorder) kept() {
 	r.mu.Lock()
@@ -82,7 +77,7 @@ func (r *recorder) kept() {
 // collect waits for records and takes as many as go into one write. A batch that
 // is not full waits for the one before it, and grows meanwhile.
 func (r *recorder) collect(ctx context.Context) (batch []*call, ok bool) {
-	delay := time.NewTimer(r.cfg.WriteDelay)
+	delay := time.NewTimer(r.writeDelay())
 	defer delay.Stop()
 	waited := false
 	for {
@@ -101,7 +96,7 @@ func (r *recorder) collect(ctx context.Context) (batch []*call, ok bool) {
 		r.mu.Unlock()
 		if n == 0 {
 			<-r.wake
-			delay.Reset(r.cfg.WriteDelay)
+			delay.Reset(r.writeDelay())
 			continue
 		}
 		select {
@@ -112,6 +107,13 @@ func (r *recorder) collect(ctx context.Context) (batch []*call, ok bool) {
 			waited = true
 		}
 	}
+}
+
+// writeDelay is how long records gather, at random: of an agent that calls at an
+// even pace not every call should begin just when the one before is written.
+func (r *recorder) writeDelay() time.Duration {
+	half := r.cfg.WriteDelay / 2
+	return half + rand.N(half+1)
 }
 
 // cut takes the front of the queue. The calls' sequence ids, as far as there
