@@ -64,7 +64,7 @@ func (t *tokenCount) reset(status int, stream bool) {
 func (t *tokenCount) write(p []byte) {
 	t.size += int64(len(p))
 	if t.stream {
-		t.events += int64(bytes.Count(p, []byte("data:")))
+		t.events += countData(p)
 	}
 	t.scan(p)
 }
@@ -101,26 +101,37 @@ func (t *tokenCount) scan(p []byte) {
 	}
 }
 
-// indexUsage returns where in p the name is, or -1. It looks from quote to quote,
-// which goes over long texts at once, and where there are many through a window.
+// indexUsage returns where in p the name is, or -1. It goes to the next quote, and
+// so over a long text at once, and searches what follows in windows that grow, for
+// where quotes are many.
 func indexUsage(p []byte) int {
-	const quotes, window = 8, 512
-	for n := 0; ; {
-		for range quotes {
-			i := bytes.IndexByte(p[n:], '"')
-			if i < 0 {
-				return -1
-			}
-			n += i
-			if bytes.HasPrefix(p[n:], []byte(usageName)) {
-				return n
-			}
-			n++
+	n := 0
+	for window := 512; ; window *= 2 {
+		i := bytes.IndexByte(p[n:], '"')
+		if i < 0 {
+			return -1
 		}
-		if i := bytes.Index(p[n:min(n+window, len(p))], []byte(usageName)); i >= 0 {
+		n += i
+		end := min(n+window, len(p))
+		if i := bytes.Index(p[n:end], []byte(usageName)); i >= 0 {
 			return n + i
 		}
-		n = max(n, min(n+window, len(p))-len(usageName)+1) // it may begin in this window and end in the next
+		n = max(n+1, end-len(usageName)+1) // the name may begin in this window and end in the next
+	}
+}
+
+// countData returns how many lines of p begin as the events of a stream do.
+func countData(p []byte) int64 {
+	n := int64(0)
+	for {
+		if bytes.HasPrefix(p, []byte("data:")) {
+			n++
+		}
+		i := bytes.IndexByte(p, '\n')
+		if i < 0 {
+			return n
+		}
+		p = p[i+1:]
 	}
 }
 
