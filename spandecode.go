@@ -21,7 +21,8 @@ func (s *Span) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 }
 
 // UnmarshalShared is UnmarshalJSONFrom without a copy: input is all that dec
-// reads, and the span refers to it.
+// reads, from its beginning, and the span refers to it, so it must not change
+// while the span is in use.
 func (s *Span) UnmarshalShared(dec *jsontext.Decoder, input []byte) error {
 	return s.unmarshal(dec, func(raw jsontext.Value) jsontext.Value {
 		end := dec.InputOffset()

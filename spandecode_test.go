@@ -41,6 +41,13 @@ func FuzzSpanDecoders(f *testing.F) {
 		if diff := cmp.Diff(string(slow.AppendJSON(nil)), string(fast.AppendJSON(nil))); diff != "" {
 			t.Fatal(diff)
 		}
+		var shared Span
+		if err := shared.UnmarshalShared(jsontext.NewDecoder(bytes.NewBuffer(doc), JSONOptions()), doc); err != nil {
+			t.Fatalf("not without a copy: %v", err)
+		}
+		if diff := cmp.Diff(string(slow.AppendJSON(nil)), string(shared.AppendJSON(nil))); diff != "" {
+			t.Fatal(diff)
+		}
 		var stored Span
 		written := fast.AppendJSON(nil)
 		if err := stored.ParseStored(written); err != nil {

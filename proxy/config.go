@@ -13,6 +13,8 @@ import (
 
 // Spans is where calls are recorded. An agl.Store is one.
 type Spans interface {
+	// AddSpans copies what it keeps: the memory that the spans refer to is used
+	// again when it returns.
 	AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error)
 	ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDsParams) (first int64, err error)
 }
@@ -137,7 +139,8 @@ type Config struct {
 	// given up; 0 is 2 minutes. With a spool none is.
 	StoreRetry time.Duration
 	// WriteDelay is how long a record may wait for others to be written with; 0
-	// is 5 ms. It waits for half of that at least, and a Flush does not wait.
+	// is 5 ms. It waits for a random time between half of that and all of it; a
+	// Flush and a write that is full do not wait.
 	WriteDelay time.Duration
 }
 

@@ -163,8 +163,9 @@ func joinPath(base *url.URL, escaped string) (path, raw string) {
 // errTooLong says that a body is longer than allowed.
 var errTooLong = errors.New("body too long")
 
-// firstRead is the room that a body of unknown length gets at first.
-const firstRead = 16 << 10
+// firstRead is the room that a body of unknown length gets at first. What is not
+// read to costs nothing.
+const firstRead = 64 << 10
 
 // readBody reads a body of at most limit bytes into buf's memory, or into more.
 // hint is its length, if known. With an error it returns what came before.

@@ -120,7 +120,8 @@ func indexUsage(p []byte) int {
 	}
 }
 
-// countData returns how many lines of p begin as the events of a stream do.
+// countData returns how many lines of p begin as the events of a stream do; p
+// counts as the beginning of a line.
 func countData(p []byte) int64 {
 	n := int64(0)
 	for {

@@ -12,7 +12,7 @@ import (
 )
 
 // rawSpans is a store behind a network: it takes spans in the form in which they
-// are sent.
+// are sent, and has done with their memory when it returns.
 type rawSpans interface {
 	AddSpansJSON(ctx context.Context, spans []jsontext.Value) (cancelled []string, err error)
 }

@@ -72,7 +72,9 @@ func (s *Server) release(c *call) {
 		if body := c.body; cap(body) <= keptBody {
 			s.bodies.Put(&body)
 		}
-		c.body = nil
+		// Nothing of the call may refer to memory that another one has next.
+		c.body, c.reader = nil, bytes.Buffer{}
+		c.decoder.Reset(&c.reader, c.options)
 	}
 	if cap(c.out) > keptBuffer {
 		c.out = make([]byte, 0, 4<<10)
@@ -222,15 +224,15 @@ func (c *call) readBody() error {
 	}
 	n := int(r.ContentLength)
 	if n > keptBuffer {
-		if body, ok := c.server.bodies.Get().(*[]byte); ok {
-			c.body = *body
-		}
+		c.takeLarge()
 	}
 	switch {
 	case n < 0:
 		return c.readAll(r.Body, limit)
 	case n > max(cap(c.body), firstBody):
-		c.body = make([]byte, 0, firstBody)
+		if cap(c.body) < firstBody {
+			c.body = make([]byte, 0, firstBody)
+		}
 		if err := c.readAll(r.Body, limit); err != nil {
 			return err
 		}
@@ -244,6 +246,14 @@ func (c *call) readBody() error {
 	c.body = c.body[:n]
 	_, err := io.ReadFull(r.Body, c.body)
 	return readFailure(err)
+}
+
+// takeLarge gives the call the memory of a large body that is done with, if there
+// is any.
+func (c *call) takeLarge() {
+	if body, ok := c.server.bodies.Get().(*[]byte); ok {
+		c.body = *body
+	}
 }
 
 func (c *call) readGzip(limit int64) error {

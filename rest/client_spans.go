@@ -150,7 +150,8 @@ func (r *partsReader) writeAll(conn *net.TCPConn) (int64, error) {
 type partsConn struct{ *net.TCPConn }
 
 // ReadFrom is what net/http calls with the bytes of a body that its buffer has no
-// room for, up to the body's length.
+// room for, up to the body's length, which is that of the parts. What net/http
+// hands over in another way is copied.
 func (c partsConn) ReadFrom(r io.Reader) (int64, error) {
 	if limited, ok := r.(*io.LimitedReader); ok {
 		if body, ok := limited.R.(*partsReader); ok {

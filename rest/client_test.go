@@ -50,6 +50,15 @@ func TestClientReachesStore(t *testing.T) {
 	}
 }
 
+// copyOf returns a span that shares no memory with s, as a store keeps it.
+func copyOf(t *testing.T, s *agl.Span) (kept agl.Span) {
+	t.Helper()
+	if err := agl.DecodeJSON(s.AppendJSON(nil), &kept); err != nil {
+		t.Error(err)
+	}
+	return kept
+}
+
 // Spans in their wire form arrive as those that the client writes itself do, in
 // as many requests as it takes, whatever becomes of their memory afterwards.
 func TestClientSendsSpansJSON(t *testing.T) {
@@ -62,7 +71,9 @@ func TestClientSendsSpansJSON(t *testing.T) {
 			away = false
 			return agl.AddSpansResult{}, agl.Errorf(agl.CodeUnavailable, "away")
 		}
-		got = append(got, p.Spans...)
+		for i := range p.Spans {
+			got = append(got, copyOf(t, &p.Spans[i]))
+		}
 		return agl.AddSpansResult{Stored: p.Spans, Cancelled: []string{p.Spans[0].AttemptID}}, nil
 	}}
 	server := httptest.NewServer(newServer(t, rest.ServerConfig{Store: store}))

@@ -40,6 +40,7 @@ func (m *meter) read() Usage {
 type distant interface {
 	proxy.Spans
 	ReserveSequenceIDsOf(ctx context.Context, attempts []agl.ReserveSequenceIDsParams) (first []int64, err error)
+	// AddSpansJSON has done with the spans' memory when it returns.
 	AddSpansJSON(ctx context.Context, spans []jsontext.Value) (cancelled []string, err error)
 }
 

@@ -72,7 +72,7 @@ type gateway struct {
 	name    string
 	process *child
 	target  target
-	records *records // nil for gateways without
+	left    *leftovers // nil for gateways that record nothing
 }
 
 // bench has the processes of a run.
@@ -81,6 +81,7 @@ type bench struct {
 	dir      string
 	backend  *child
 	gateways []gateway
+	store    *rest.Client // of the recording gateway's store; nil before it runs
 }
 
 func plain(int) string { return "/v1/chat/completions" }
@@ -93,6 +94,9 @@ func run(ctx context.Context, opt options) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
+		if b.store != nil {
+			err = errors.Join(err, b.store.Close())
+		}
 		cancel()
 		b.wait()
 	}()
@@ -162,18 +166,17 @@ func (b *bench) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	client, err := rest.NewClient(rest.ClientConfig{URL: store.url})
-	if err != nil {
+	if b.store, err = rest.NewClient(rest.ClientConfig{URL: store.url}); err != nil {
 		return err
 	}
-	kept := &records{store: client, proxy: &proxy.Client{BaseURL: ours.url}, rollouts: make([]agl.AttemptedRollout, b.opt.Connections)}
-	if err := kept.begin(ctx); err != nil {
+	left := &leftovers{store: b.store, proxy: &proxy.Client{BaseURL: ours.url}, rollouts: make([]agl.AttemptedRollout, b.opt.Connections)}
+	if err := left.begin(ctx); err != nil {
 		return err
 	}
 	b.gateways = []gateway{
 		{"ReverseProxy", reverse, target{base: reverse.url, path: plain}, nil},
 		{"agl, no record", ours, target{base: ours.url, path: plain}, nil},
-		{recorded, ours, target{base: ours.url, path: kept.path}, kept},
+		{recorded, ours, target{base: ours.url, path: left.path}, left},
 	}
 	if b.opt.LiteLLM == "" {
 		return nil
@@ -198,22 +201,22 @@ func (b *bench) wait() {
 	}
 }
 
-// records are what the calls of a load leave in the store: those of each worker
+// leftovers are what the calls of a load leave in the store: those of each worker
 // in an attempt of its own.
-type records struct {
+type leftovers struct {
 	store    *rest.Client
 	proxy    *proxy.Client
 	rollouts []agl.AttemptedRollout // by worker
 }
 
-func (r *records) path(worker int) string {
-	a := r.rollouts[worker%len(r.rollouts)]
+func (l *leftovers) path(worker int) string {
+	a := l.rollouts[worker%len(l.rollouts)]
 	return "/rollout/" + a.RolloutID + "/attempt/" + a.Attempt.AttemptID + "/v1/chat/completions"
 }
 
-func (r *records) begin(ctx context.Context) (err error) {
-	for i := range r.rollouts {
-		if r.rollouts[i], err = r.store.StartRollout(ctx, agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: []byte("1")}}); err != nil {
+func (l *leftovers) begin(ctx context.Context) (err error) {
+	for i := range l.rollouts {
+		if l.rollouts[i], err = l.store.StartRollout(ctx, agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: []byte("1")}}); err != nil {
 			return err
 		}
 	}
@@ -222,28 +225,28 @@ func (r *records) begin(ctx context.Context) (err error) {
 
 // flush waits until the calls so far are stored.
 func (g *gateway) flush(ctx context.Context) error {
-	if g.records == nil {
+	if g.left == nil {
 		return nil
 	}
-	return g.records.proxy.Flush(ctx, nil)
+	return g.left.proxy.Flush(ctx, nil)
 }
 
 // forget deletes what the calls so far have left. A store that only ever grew
 // would measure how long it takes to get memory: on a virtual machine, whose host
 // has to find it first, several times as long as all the rest.
 func (g *gateway) forget(ctx context.Context) error {
-	if g.records == nil {
+	if g.left == nil {
 		return nil
 	}
-	for _, a := range g.records.rollouts {
-		if _, err := g.records.store.UpdateAttempt(ctx, agl.UpdateAttemptParams{RolloutID: a.RolloutID, AttemptID: a.Attempt.AttemptID, Status: new(agl.AttemptSucceeded)}); err != nil {
+	for _, a := range g.left.rollouts {
+		if _, err := g.left.store.UpdateAttempt(ctx, agl.UpdateAttemptParams{RolloutID: a.RolloutID, AttemptID: a.Attempt.AttemptID, Status: new(agl.AttemptSucceeded)}); err != nil {
 			return err
 		}
-		if err := g.records.store.DeleteRollout(ctx, agl.DeleteRolloutParams{RolloutID: a.RolloutID}); err != nil {
+		if err := g.left.store.DeleteRollout(ctx, agl.DeleteRolloutParams{RolloutID: a.RolloutID}); err != nil {
 			return err
 		}
 	}
-	return g.records.begin(ctx)
+	return g.left.begin(ctx)
 }
 
 // turns is how often the gateways take turns within a round. What else the
@@ -379,10 +382,10 @@ func (b *bench) report(results map[string]map[string][]result, workloads []strin
 }
 
 // reportFirstByte compares the times to the first byte on one connection, of
-// calls that follow one another at once and of calls with a pause between them.
-// 5 ms is proxy.Config.WriteDelay, the worst case: the record of one call is
-// written just when the next one begins. The gateways take turns, so that all
-// see the same machine.
+// calls that follow one another at once and of calls with a pause between them:
+// 5 ms is about when the record of the call before is written, as
+// proxy.Config.WriteDelay has it. The gateways take turns, so that all see the
+// same machine.
 func (b *bench) reportFirstByte(ctx context.Context) error {
 	const (
 		turns = 20

@@ -149,11 +149,11 @@ func askOnce(ctx context.Context, client *http.Client, model, limit string) erro
 	return &refusalError{status: res.StatusCode, message: string(reply)}
 }
 
-// recorded takes the records of calls.
+// recorded sees what the records of calls have.
 type recorded struct {
-	mu    sync.Mutex
-	spans []agl.Span
-	next  int64
+	mu   sync.Mutex
+	has  given
+	next int64
 }
 
 var _ proxy.Spans = (*recorded)(nil)
@@ -162,7 +162,11 @@ var _ proxy.Spans = (*recorded)(nil)
 func (r *recorded) AddSpans(_ context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.spans = append(r.spans, p.Spans...)
+	for i := range p.Spans {
+		_, ids := p.Spans[i].Attributes.Get(agl.AttrResponseTokenIDs)
+		_, logprobs := p.Spans[i].Attributes.Get(agl.AttrLogprobsContent)
+		r.has.ids, r.has.logprobs = r.has.ids || ids, r.has.logprobs || logprobs
+	}
 	return agl.AddSpansResult{}, nil
 }
 
@@ -175,13 +179,8 @@ func (r *recorded) ReserveSequenceIDs(_ context.Context, p agl.ReserveSequenceID
 	return first, nil
 }
 
-func (r *recorded) given() (g given) {
+func (r *recorded) given() given {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := range r.spans {
-		_, ids := r.spans[i].Attributes.Get(agl.AttrResponseTokenIDs)
-		_, logprobs := r.spans[i].Attributes.Get(agl.AttrLogprobsContent)
-		g.ids, g.logprobs = g.ids || ids, g.logprobs || logprobs
-	}
-	return g
+	return r.has
 }

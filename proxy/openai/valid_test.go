@@ -42,6 +42,28 @@ func TestValidObject(t *testing.T) {
 	}
 }
 
+// Every byte is seen at every place of a long text, also behind those that a
+// borrow could mark in its stead.
+func TestPlain(t *testing.T) {
+	t.Parallel()
+	for _, around := range []byte{'x', '#', ']', '!', '[', ' ', '~'} {
+		text := []byte(strings.Repeat(string(around), 64))
+		for c := range 256 {
+			for at := range text {
+				text[at] = byte(c)
+				want := at
+				if c >= ' ' && c != '"' && c != '\\' && c < 0x80 {
+					want = len(text)
+				}
+				if got := plain(text); got != want {
+					t.Fatalf("%q: %d bytes are plain, want %d", text, got, want)
+				}
+				text[at] = around
+			}
+		}
+	}
+}
+
 func FuzzValidObject(f *testing.F) {
 	for i, doc := range documents() {
 		if i%50 == 0 {

@@ -98,6 +98,7 @@ func testSequenceUnique(h *harness) {
 
 func spanTests(a *area) {
 	a.test("everything comes back as it was sent", testSpanFidelity)
+	a.test("their memory is the caller's again", testSpanMemory)
 	a.test("duplicates are skipped", testSpanDuplicates)
 	a.test("an unknown attempt rejects the whole call", testSpanUnknown)
 	a.test("ties of the sequence id", testSpanTies)
@@ -109,7 +110,55 @@ func spanTests(a *area) {
 
 func testSpanFidelity(h *harness) {
 	r := h.start(config(agl.RolloutConfig{}), "")
-	s := agl.Span{
+	s := fullSpan(r)
+	want := string(s.AppendJSON(nil))
+	stored := h.addSpans(s).Stored
+	equal(h, "stored", len(stored), 1)
+	equal(h, "stored", string(stored[0].AppendJSON(nil)), want)
+	got := h.spans(agl.QuerySpansParams{RolloutID: r.RolloutID}).Items
+	equal(h, "read", string(got[0].AppendJSON(nil)), want)
+	if diff := cmp.Diff(s, got[0], cmpopts.EquateEmpty()); diff != "" {
+		h.Errorf("span changed (-want +got):\n%s", diff)
+	}
+	if querier, ok := h.Store.(agl.SpanJSONQuerier); ok {
+		page, err := querier.QuerySpansJSON(h.ctx, agl.QuerySpansParams{RolloutID: r.RolloutID})
+		equal(h, "document", string(must(h, page, err).Items[0]), want)
+	}
+}
+
+// testSpanMemory reads spans back after what they referred to was overwritten.
+func testSpanMemory(h *harness) {
+	r := h.start(config(agl.RolloutConfig{}), "")
+	var want []string
+	var memory []byte
+	for i, id := range []string{"a", "b", "c", "d"} {
+		s := fullSpan(r)
+		s.SpanID, s.SequenceID = id, int64(i+1)
+		memory = s.AppendJSON(memory[:0])
+		want = append(want, string(memory))
+		issue := i%2 == 1
+		if issue { // the id that the store will give
+			s.SequenceID = 0
+			memory = s.AppendJSON(memory[:0])
+		}
+		var shared agl.Span
+		if err := shared.ParseStored(memory); err != nil {
+			h.Fatal(err)
+		}
+		got, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{shared}, IssueSequenceIDs: issue})
+		equal(h, "stored", len(must(h, got, err).Stored), 1)
+		for i := range memory {
+			memory[i] = '!'
+		}
+	}
+	for i, s := range h.spans(agl.QuerySpansParams{RolloutID: r.RolloutID}).Items {
+		equal(h, "read", string(s.AppendJSON(nil)), want[i])
+	}
+}
+
+// fullSpan is a span of an attempt that has all that spans can have.
+func fullSpan(r agl.AttemptedRollout) agl.Span {
+	return agl.Span{
 		RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, SequenceID: 3, TraceID: "any text", SpanID: "b7ad6b7169203331",
 		ParentID: agl.Some("p"), Name: "näme \"x\"", Status: agl.SpanStatus{
 			Code: agl.StatusError, Description: agl.Some("why"), Extra: []byte(`{"x":[1]}`),
@@ -125,19 +174,6 @@ func testSpanFidelity(h *harness) {
 		Context:   &agl.SpanContext{TraceID: "t", SpanID: "s", TraceState: []byte(`{}`)},
 		Resource:  agl.SpanResource{Attributes: agl.Attributes(`{"service.name":"x"}`), SchemaURL: "u"},
 		Extra:     []byte(`{"mine":{"a": 1},"other":null}`),
-	}
-	want := string(s.AppendJSON(nil))
-	stored := h.addSpans(s).Stored
-	equal(h, "stored", len(stored), 1)
-	equal(h, "stored", string(stored[0].AppendJSON(nil)), want)
-	got := h.spans(agl.QuerySpansParams{RolloutID: r.RolloutID}).Items
-	equal(h, "read", string(got[0].AppendJSON(nil)), want)
-	if diff := cmp.Diff(s, got[0], cmpopts.EquateEmpty()); diff != "" {
-		h.Errorf("span changed (-want +got):\n%s", diff)
-	}
-	if querier, ok := h.Store.(agl.SpanJSONQuerier); ok {
-		page, err := querier.QuerySpansJSON(h.ctx, agl.QuerySpansParams{RolloutID: r.RolloutID})
-		equal(h, "document", string(must(h, page, err).Items[0]), want)
 	}
 }
 

@@ -178,7 +178,13 @@ type spans struct {
 func (s *spans) AddSpans(_ context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stored = append(s.stored, p.Spans...)
+	for i := range p.Spans { // a store copies what it keeps
+		var kept agl.Span
+		if err := agl.DecodeJSON(p.Spans[i].AppendJSON(nil), &kept); err != nil {
+			return agl.AddSpansResult{}, err
+		}
+		s.stored = append(s.stored, kept)
+	}
 	return agl.AddSpansResult{Stored: p.Spans}, nil
 }
 
