@@ -125,6 +125,53 @@ func TestLostClaim(t *testing.T) {
 	}
 }
 
+// A dequeue that its client has given up arrives at the server after the request
+// that abandons it: it takes nothing from the queue, at once or later. A caller
+// that repeats one with a key of its own does get its rollouts.
+func TestLateDequeue(t *testing.T) {
+	t.Parallel()
+	for name, key := range map[string]string{"the client's key": "", "the caller's key": "k"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			engine := newStore(t)
+			ids := enqueue(t, engine, "1")
+			server := newServer(t, rest.ServerConfig{Store: engine})
+			ctx, cancel := context.WithCancel(t.Context())
+			var late *http.Request
+			client, err := rest.NewClient(rest.ClientConfig{
+				URL: "http://store",
+				Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+					if late == nil { // it is still on its way when its caller leaves
+						late = r.Clone(context.WithoutCancel(r.Context()))
+						cancel()
+						return nil, ctx.Err()
+					}
+					w := httptest.NewRecorder()
+					server.ServeHTTP(w, r)
+					return w.Result(), nil
+				}),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := client.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: 1, IdempotencyKey: key}); !errors.Is(err, context.Canceled) {
+				t.Fatalf("error is %v, want the caller's", err)
+			}
+			if key == "" {
+				answer := httptest.NewRecorder()
+				server.ServeHTTP(answer, late)
+				if answer.Code != http.StatusOK || answer.Body.String() != "[]" {
+					t.Errorf("the late request got %d %s", answer.Code, answer.Body)
+				}
+			}
+			got, err := client.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1, IdempotencyKey: key})
+			if err != nil || len(got.Rollouts) != 1 || got.Rollouts[0].RolloutID != ids[0] || got.Rollouts[0].Attempt.SequenceID != 1 {
+				t.Errorf("the next caller got %+v, %v, want the rollout", got, err)
+			}
+		})
+	}
+}
+
 func TestWaitBlocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -77,7 +77,7 @@ func (c *Client) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParam
 		})
 		// A refusal claims nothing; after any other error the claim may stand.
 		if err != nil && (ctx.Err() != nil || agl.Transient(err)) {
-			c.abandon(ctx, x)
+			c.abandon(ctx, x, p.IdempotencyKey == "")
 		}
 		if err != nil || closed || len(l.items) > 0 || waited && wait == left || !time.Now().Before(deadline) {
 			return agl.DequeueResult{Rollouts: l.items, Closed: closed}, err
@@ -95,11 +95,14 @@ func (c *Client) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParam
 const abandonTimeout = 2 * time.Second
 
 // abandon undoes a dequeue that ended before its answer came: nobody can know
-// whether it was served.
-func (c *Client) abandon(ctx context.Context, x exchange) {
+// whether it was served. last says that nobody will use its key again.
+func (c *Client) abandon(ctx context.Context, x exchange, last bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 	defer cancel()
-	x.header, x.waits, x.once = headerAbandon, 0, true
+	x.give, x.waits, x.once = abandonClaim, 0, true
+	if last {
+		x.give = abandonKey
+	}
 	if err := c.do(ctx, x, nil); err != nil {
 		c.config.Logger.Warn("a claim may be left with its deadline", "operation", x.op, "error", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -19,8 +20,14 @@ const (
 	headerQueue       = "Agl-Queue"         // "closed" on a dequeue: there will be no more work
 	headerState       = "Agl-Attempt-State" // "cancelled" on a write to such an attempt
 	headerWait        = "Agl-Wait"          // on a request that may block: whether it was let wait as long as it asked to
-	headerAbandon     = "Agl-Abandon"       // on the repeat of a dequeue: give back what it claimed
+	headerAbandon     = "Agl-Abandon"       // on the repeat of a dequeue: give back what it claimed; see abandonClaim
 	headerIdempotency = "Idempotency-Key"
+)
+
+// The values of Agl-Abandon.
+const (
+	abandonClaim = "claim" // a dequeue that comes later with the key claims anew
+	abandonKey   = "key"   // it gets nothing
 )
 
 // The values of Agl-Wait.
@@ -99,8 +106,8 @@ func (s *Server) dequeue(c *call) error {
 		return c.send(http.StatusOK, append(c.out, "[]"...))
 	}
 	params := agl.DequeueRolloutsParams{Limit: req.limit, WorkerID: req.workerID, Wait: req.wait, IdempotencyKey: c.idempotencyKey()}
-	if c.request.Header[headerAbandon] != nil {
-		return s.abandon(c, params)
+	if how := c.request.Header[headerAbandon]; how != nil {
+		return s.abandon(c, params, how[0] == abandonKey)
 	}
 	var result agl.DequeueResult
 	released, err := s.blocking(c, params.Wait > 0, func() (err error) {
@@ -109,6 +116,10 @@ func (s *Server) dequeue(c *call) error {
 	})
 	if err != nil {
 		return err
+	}
+	if s.abandoned.has(params.IdempotencyKey) {
+		s.giveBack(c, result.Rollouts)
+		return c.send(http.StatusOK, append(c.out, "[]"...))
 	}
 	if params.Wait > 0 {
 		c.Header()[headerWait] = []string{waitState(released)}
@@ -147,10 +158,14 @@ func (s *Server) sendClaim(c *call, claimed []agl.AttemptedRollout) error {
 // abandon gives back what a dequeue claimed whose client does not want it any
 // more but could not know whether it had been served. The repeat waits for the
 // first request to end and finds its claims; if there are none, it claims and
-// gives back at once.
-func (s *Server) abandon(c *call, params agl.DequeueRolloutsParams) error {
+// gives back at once. With last, the first request gets nothing even if it comes
+// after this one, as it may over a connection that the client has given up.
+func (s *Server) abandon(c *call, params agl.DequeueRolloutsParams, last bool) error {
 	if s.claims == nil || params.IdempotencyKey == "" {
 		return c.send(http.StatusOK, append(c.out, "[]"...))
+	}
+	if last {
+		s.abandoned.add(params.IdempotencyKey)
 	}
 	params.Wait = 0
 	result, err := s.store.DequeueRollouts(c.ctx, params)
@@ -159,6 +174,32 @@ func (s *Server) abandon(c *call, params agl.DequeueRolloutsParams) error {
 	}
 	s.giveBack(c, result.Rollouts)
 	return c.send(http.StatusOK, append(c.out, "[]"...))
+}
+
+// abandoned are the keys of dequeues that nobody waits for any more. Each is kept
+// for a minute at least, longer than a request is on its way.
+type abandoned struct {
+	mu     sync.Mutex
+	since  time.Time // when newer was begun
+	newer  map[string]struct{}
+	before map[string]struct{}
+}
+
+func (a *abandoned) add(key string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if now := time.Now(); now.Sub(a.since) > time.Minute {
+		a.since, a.before, a.newer = now, a.newer, map[string]struct{}{}
+	}
+	a.newer[key] = struct{}{}
+}
+
+func (a *abandoned) has(key string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, newer := a.newer[key]
+	_, before := a.before[key]
+	return newer || before
 }
 
 // giveBack returns a claim whose answer could not be written, for the next

@@ -90,6 +90,7 @@ type Server struct {
 	bodies    sync.Pool // of *[]byte, memory of large bodies
 	emptyGzip []byte    // nothing, compressed
 	jsonType  []string  // the Content-Type of answers; shared, never written to
+	abandoned abandoned
 	draining  chan struct{}
 	drain     func()
 	readiness readiness
