@@ -194,7 +194,7 @@ type exchange struct {
 	body   []byte // JSON, or nil
 	parts  *parts // the body when it is not in one piece
 	key    string // the Idempotency-Key, if any
-	give   string // the value of headerAbandon, if any
+	giveUp string // the value of headerAbandon, if any
 	waits  time.Duration
 	once   bool // is not repeated
 	unsent bool // is repeated only while no server has seen it: a second execution would be another one
@@ -324,8 +324,8 @@ func (c *Client) request(ctx context.Context, x exchange) (*http.Request, error)
 	if x.key != "" {
 		req.Header[headerIdempotency] = []string{x.key}
 	}
-	if x.give != "" {
-		req.Header[headerAbandon] = []string{x.give}
+	if x.giveUp != "" {
+		req.Header[headerAbandon] = []string{x.giveUp}
 	}
 	if c.authorization != "" {
 		req.Header["Authorization"] = []string{c.authorization}

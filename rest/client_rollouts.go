@@ -99,9 +99,9 @@ const abandonTimeout = 2 * time.Second
 func (c *Client) abandon(ctx context.Context, x exchange, last bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 	defer cancel()
-	x.give, x.waits, x.once = abandonClaim, 0, true
+	x.giveUp, x.waits, x.once = abandonClaim, 0, true
 	if last {
-		x.give = abandonKey
+		x.giveUp = abandonKey
 	}
 	if err := c.do(ctx, x, nil); err != nil {
 		c.config.Logger.Warn("a claim may be left with its deadline", "operation", x.op, "error", err)

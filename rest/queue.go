@@ -117,7 +117,7 @@ func (s *Server) dequeue(c *call) error {
 	if err != nil {
 		return err
 	}
-	if s.abandoned.has(params.IdempotencyKey) {
+	if s.abandoned.has(params.IdempotencyKey) { // its client left before it came
 		s.giveBack(c, result.Rollouts)
 		return c.send(http.StatusOK, append(c.out, "[]"...))
 	}

@@ -166,7 +166,6 @@ func TestCancelledCall(t *testing.T) {
 	})
 }
 
-// A server may hold requests for a result for longer than the client makes them.
 // TestEarlyResult wants the result of a sample in the answer to its submit from servers that have it there, also when
 // that answer is lost, and the same result from others.
 func TestEarlyResult(t *testing.T) {
@@ -232,6 +231,7 @@ func TestEarlyResult(t *testing.T) {
 	}
 }
 
+// A server may hold requests for a result for longer than the client makes them.
 func TestLongHold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
