@@ -76,11 +76,18 @@ func (s *Server) admit(c *calls, seq *int64, body []byte, strict bool) (f *futur
 	return f, false, nil
 }
 
-// start runs a call on a goroutine of its own, after the one before it.
-func (s *Server) start(ctx context.Context, f, after *future, path string, do func(ctx context.Context) (result, error)) {
+// start runs a call of a session on a goroutine of its own, after the one before it. The lock is held.
+func (s *Server) start(ctx context.Context, session string, f, after *future, path string, do func(ctx context.Context) (result, error)) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	of := s.sessions[session] // nil if it has ended
+	if of != nil {
+		of.running++
+	}
 	s.runs.Go(func() {
 		defer cancel()
+		if of != nil {
+			defer s.ran(of)
+		}
 		if after != nil {
 			<-after.done
 		}
@@ -99,6 +106,14 @@ func (s *Server) start(ctx context.Context, f, after *future, path string, do fu
 		}
 		s.finish(f, res, err)
 	})
+}
+
+// ran records that a call of a session has ended.
+func (s *Server) ran(of *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of.running--
+	of.alive = time.Now()
 }
 
 // finish sets a call's result and forgets old ones.

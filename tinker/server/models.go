@@ -88,7 +88,7 @@ func (s *Server) createFromWeights(ctx context.Context, r wire.LoadWeightsReques
 		return nil, agl.Errorf(agl.CodeUnavailable, "the server is shutting down")
 	}
 	m.last = f
-	s.start(ctx, f, nil, wire.LoadWeights, func(ctx context.Context) (result, error) {
+	s.start(ctx, r.SessionID, f, nil, wire.LoadWeights, func(ctx context.Context) (result, error) {
 		err := m.client.LoadWeights(ctx, tinker.LoadWeightsParams{Path: r.Path, WithOptimizer: r.Optimizer})
 		if err != nil {
 			s.drop(ctx, m)
@@ -225,7 +225,7 @@ func (s *Server) unloadModel(ctx context.Context, r wire.ModelRequest) (any, err
 	if of := s.sessions[m.session]; of != nil {
 		of.disown(m)
 	}
-	s.start(ctx, f, m.last, wire.UnloadModel, func(ctx context.Context) (result, error) {
+	s.start(ctx, m.session, f, m.last, wire.UnloadModel, func(ctx context.Context) (result, error) {
 		defer s.release()
 		return result{message: wire.TypedResult{Type: "unload_model", ModelID: m.id}}, m.client.Unload(ctx)
 	})

@@ -244,7 +244,7 @@ func (s *Server) sample(ctx context.Context, r wire.SampleRequest, body []byte) 
 			return nil, err
 		}
 		d.seq = nil
-		return s.draw(ctx, client, new(newCalls()), d)
+		return s.draw(ctx, client, &sampler{calls: newCalls()}, d)
 	}
 	s.mu.Lock()
 	from, err := find(s.samplers, "sampling_session_id", r.SamplingSessionID)
@@ -256,7 +256,7 @@ func (s *Server) sample(ctx context.Context, r wire.SampleRequest, body []byte) 
 	if err != nil {
 		return nil, err
 	}
-	return s.draw(ctx, client, &from.calls, d)
+	return s.draw(ctx, client, from, d)
 }
 
 // draw is what a request asks for.
@@ -268,7 +268,7 @@ type draw struct {
 	body   []byte
 }
 
-func (s *Server) draw(ctx context.Context, client tinker.SamplingClient, of *calls, d draw) (any, error) {
+func (s *Server) draw(ctx context.Context, client tinker.SamplingClient, from *sampler, d draw) (any, error) {
 	if err := d.params.Validate(client.Spec()); err != nil {
 		return nil, err
 	}
@@ -277,12 +277,12 @@ func (s *Server) draw(ctx context.Context, client tinker.SamplingClient, of *cal
 	if s.closed {
 		return nil, agl.Errorf(agl.CodeUnavailable, "the server is shutting down")
 	}
-	f, repeated, err := s.admit(of, d.seq, d.body, false)
+	f, repeated, err := s.admit(&from.calls, d.seq, d.body, false)
 	if err != nil {
 		return nil, err
 	}
 	if !repeated {
-		s.start(ctx, f, nil, wire.Sample, func(ctx context.Context) (result, error) {
+		s.start(ctx, from.session, f, nil, wire.Sample, func(ctx context.Context) (result, error) {
 			res, err := client.Sample(ctx, d.params)
 			if err != nil {
 				return result{}, err

@@ -61,8 +61,9 @@ type Config struct {
 	Hold time.Duration
 	// Keep is the number of results that are kept for repeated reads; zero means 1024.
 	Keep int
-	// SessionTimeout is the time without a heartbeat after which a session that had one ends, and its models
-	// with it; zero means 5 min. It is noticed when another request for a session comes.
+	// SessionTimeout is how long a session lives after its last sign of life; zero means 5 min. Its creation, a
+	// heartbeat, and a call of one of its models or sampling sessions, from its submit to its end, are signs of life.
+	// The next request for any session ends the expired ones and unloads their models.
 	SessionTimeout time.Duration
 	// MaxModels bounds the models in training; zero means 64. One more is refused until one is unloaded or its
 	// session ends.
@@ -145,7 +146,8 @@ type Server struct {
 // session owns models and sampling sessions.
 type session struct {
 	making   sync.Mutex        // held while a model or a sampling session is made, so that repeats find it
-	beat     time.Time         // of the last heartbeat; zero is none yet
+	alive    time.Time         // of the last sign of life
+	running  int               // calls of its models and sampling sessions
 	models   map[int64]*future // under making, as samplers
 	samplers map[int64]string
 	owned    []*model // those that nobody unloaded
@@ -238,7 +240,7 @@ func (s *Server) createSession(ctx context.Context, _ wire.CreateSessionRequest)
 	s.expire(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sessions[id] = &session{models: map[int64]*future{}, samplers: map[int64]string{}}
+	s.sessions[id] = &session{alive: time.Now(), models: map[int64]*future{}, samplers: map[int64]string{}}
 	return wire.CreateSessionResponse{Type: "create_session", SessionID: id}, nil
 }
 
@@ -256,7 +258,7 @@ func (s *Server) heartbeat(ctx context.Context, r wire.SessionHeartbeatRequest) 
 	if err != nil {
 		return nil, err
 	}
-	of.beat = time.Now()
+	of.alive = time.Now()
 	return wire.TypedResult{Type: "session_heartbeat"}, nil
 }
 
@@ -273,12 +275,12 @@ func find[T any](in map[string]*T, what, id string) (*T, error) {
 	return nil, agl.Errorf(agl.CodeNotFound, "%s: %q is unknown", what, id)
 }
 
-// expire ends the sessions that had a heartbeat and have none any more.
+// expire ends the sessions whose last sign of life is older than SessionTimeout.
 func (s *Server) expire(ctx context.Context) {
 	s.mu.Lock()
 	var over []*model
 	for id, of := range s.sessions {
-		if !of.beat.IsZero() && time.Since(of.beat) > s.cfg.SessionTimeout {
+		if of.running == 0 && time.Since(of.alive) > s.cfg.SessionTimeout {
 			over = append(over, of.owned...)
 			delete(s.sessions, id)
 			maps.DeleteFunc(s.samplers, func(_ string, from *sampler) bool { return from.session == id })

@@ -16,6 +16,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/policy"
+	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/wire"
 )
 
@@ -169,20 +170,59 @@ func TestZstd(t *testing.T) {
 	}
 }
 
-// A session that had a heartbeat and has none any more ends; one that never had one does not.
-func TestSessionsEnd(t *testing.T) {
+// A session ends SessionTimeout after its last sign of life, and its models with it, whether it ever sent a heartbeat or
+// not.
+func TestSessionsExpire(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, Config{})
 		defer s.Close()
-		beating, a := newModel(t, s)
-		_, b := newModel(t, s)
-		call(t, s, "POST", wire.SessionHeartbeat, fmt.Sprintf(`{"session_id":%q}`, beating), 200)
+		beat := func(session string, want int) {
+			t.Helper()
+			call(t, s, "POST", wire.SessionHeartbeat, fmt.Sprintf(`{"session_id":%q}`, session), want)
+		}
+		info := func(model string, want int) {
+			t.Helper()
+			call(t, s, "POST", wire.GetInfo, fmt.Sprintf(`{"model_id":%q}`, model), want)
+		}
+		stopped, a := newModel(t, s)
+		silent, b := newModel(t, s)
+		working, c := newModel(t, s)
+		beat(stopped, 200)
+		time.Sleep(4 * time.Minute)
+		call(t, s, "POST", wire.OptimStep, step(c, 1, 0.1), 200)
+		time.Sleep(2 * time.Minute)
+		newModel(t, s) // a request for a session ends those that have expired
+		beat(stopped, 404)
+		info(a, 404)
+		beat(silent, 404)
+		info(b, 404)
+		info(c, 200)
+		time.Sleep(4 * time.Minute)
+		beat(working, 404)
+		info(c, 404)
+	})
+}
+
+// A call that takes longer than SessionTimeout keeps its session alive until it has ended.
+func TestSessionsOutliveTheirCalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, h := newHooked(t, Config{})
+		defer s.Close()
+		session, m := newModel(t, s)
+		h.saving = func(tinker.SaveWeightsParams) error {
+			time.Sleep(time.Hour)
+			return nil
+		}
+		call(t, s, "POST", wire.SaveWeights, fmt.Sprintf(`{"model_id":%q,"seq_id":1,"path":"a"}`, m), 200)
+		for range 7 { // the last after the end of the call
+			time.Sleep(9 * time.Minute)
+			newModel(t, s)
+		}
+		call(t, s, "POST", wire.SessionHeartbeat, fmt.Sprintf(`{"session_id":%q}`, session), 200)
 		time.Sleep(6 * time.Minute)
-		newModel(t, s)
-		call(t, s, "POST", wire.SessionHeartbeat, fmt.Sprintf(`{"session_id":%q}`, beating), 404)
-		call(t, s, "POST", wire.GetInfo, fmt.Sprintf(`{"model_id":%q}`, a), 404)
-		call(t, s, "POST", wire.GetInfo, fmt.Sprintf(`{"model_id":%q}`, b), 200)
+		call(t, s, "POST", wire.SessionHeartbeat, fmt.Sprintf(`{"session_id":%q}`, session), 404)
 	})
 }
 

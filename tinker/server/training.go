@@ -29,7 +29,7 @@ func (s *Server) train(ctx context.Context, id string, seq *int64, path string, 
 		return nil, err
 	}
 	if !repeated {
-		s.start(ctx, f, m.last, path, func(ctx context.Context) (result, error) { return do(ctx, m) })
+		s.start(ctx, m.session, f, m.last, path, func(ctx context.Context) (result, error) { return do(ctx, m) })
 		m.last = f
 	}
 	return wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "pending", ModelID: m.id}, nil
