@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -17,7 +16,7 @@ import (
 	"github.com/agl-go/agl/tinker/wire"
 )
 
-// future is a call that was submitted. Its encoders are written before done is closed.
+// future is a call that was submitted. Its result is written before done is closed.
 type future struct {
 	id    string
 	model string // of create_model and unload_model
@@ -25,9 +24,8 @@ type future struct {
 	seq   int64
 	body  [sha256.Size]byte
 
-	done     chan struct{}
-	json     func() ([]byte, error) // encode when first called, and remember
-	protobuf func() ([]byte, error) // nil where there is no such form
+	done   chan struct{}
+	result result
 }
 
 // calls are the calls of a model or a sampling session, by sequence id.
@@ -38,11 +36,26 @@ type calls struct {
 
 func newCalls() calls { return calls{next: 1, seen: map[int64]*future{}} }
 
-// result is what a call gives: a message, or encoders of both forms.
+// result is the result of a call. It is encoded when it is read, because nearly every result is read once, in one
+// encoding.
 type result struct {
-	message  any
 	json     func() ([]byte, error)
-	protobuf func() ([]byte, error)
+	protobuf func() ([]byte, error) // nil where there is no such form
+	size     int64                  // of what the encoders hold, in bytes, about
+}
+
+// resultOverhead is about how many bytes a result takes besides its numbers, for each datum or sequence.
+const resultOverhead = 512
+
+// text is a result that is encoded already.
+func text(body []byte) result {
+	return result{json: func() ([]byte, error) { return body, nil }, size: int64(len(body)) + resultOverhead}
+}
+
+// message is a small result, which has no form in protobuf.
+func message(m any) (result, error) {
+	body, err := json.Marshal(m)
+	return text(body), err
 }
 
 // newFuture makes a future. The lock is held.
@@ -116,25 +129,23 @@ func (s *Server) ran(of *session) {
 	of.alive = time.Now()
 }
 
-// finish sets a call's result and forgets old ones.
+// finish sets a call's result, and drops the oldest results beyond MaxResults and MaxResultBytes. The newest stays,
+// whatever its size.
 func (s *Server) finish(f *future, res result, err error) {
-	switch {
-	case err != nil:
-		text := failed(err)
-		f.json = func() ([]byte, error) { return text, nil }
-	case res.json != nil:
-		// Nearly every result is read in one encoding and once.
-		f.json, f.protobuf = sync.OnceValues(res.json), sync.OnceValues(res.protobuf)
-	default:
-		f.json = sync.OnceValues(func() ([]byte, error) { return json.Marshal(res.message) })
+	if err != nil {
+		res = text(failed(err))
 	}
+	f.result = res
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(f.done)
 	s.finished = append(s.finished, f)
-	for len(s.finished) > s.cfg.Keep {
+	s.resultBytes += res.size
+	for n := len(s.finished); n > s.cfg.MaxResults || n > 1 && s.resultBytes > s.cfg.MaxResultBytes; n-- {
 		old := s.finished[0]
+		s.finished[0] = nil
 		s.finished = s.finished[1:]
+		s.resultBytes -= old.result.size
 		delete(s.futures, old.id)
 		if old.of != nil && old.of.seen[old.seq] == old {
 			delete(old.of.seen, old.seq)
@@ -189,10 +200,10 @@ func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) {
 		s.reply(w, http.StatusRequestTimeout, wire.TryAgain{Type: wire.TryAgainType, RequestID: f.id, QueueState: "active"})
 		return
 	}
-	encode, media := f.json, wire.JSONType
-	if f.protobuf != nil && s.cfg.Encoding != JSONOnly &&
+	encode, media := f.result.json, wire.JSONType
+	if f.result.protobuf != nil && s.cfg.Encoding != JSONOnly &&
 		(s.cfg.Encoding == ProtobufOnly || strings.Contains(r.Header.Get("Accept"), wire.ProtobufType)) {
-		encode, media = f.protobuf, wire.ProtobufType
+		encode, media = f.result.protobuf, wire.ProtobufType
 	}
 	text, err := encode()
 	if err != nil {
@@ -222,7 +233,7 @@ func (s *Server) withResult(r *http.Request, out submitted) wire.Submitted {
 	defer timer.Stop()
 	select {
 	case <-f.done:
-		if text, err := f.json(); err == nil {
+		if text, err := f.result.json(); err == nil {
 			out.Result = text
 		}
 	case <-r.Context().Done():
@@ -250,7 +261,7 @@ func (s *Server) lookup(id string) (*future, error) {
 	}
 	rest, ours := strings.CutPrefix(id, s.boot)
 	if n, err := strconv.ParseUint(rest, 10, 64); ours && err == nil && n > 0 && n <= s.ids {
-		return nil, agl.Errorf(agl.CodeEvicted, "request_id: the result of %q made room for newer ones", id)
+		return nil, agl.Errorf(agl.CodeEvicted, "request_id: the result of %q was dropped to make room for newer results", id)
 	}
 	return nil, agl.Errorf(agl.CodeNotFound, "request_id: %q is unknown; it may be of a server before this one", id)
 }

@@ -53,7 +53,8 @@ func (s *Server) createModel(ctx context.Context, r wire.CreateModelRequest) (an
 	}
 	f := s.add(of, m)
 	of.models[r.ModelSeqID] = f
-	s.finish(f, result{message: wire.CreateModelResult{ModelID: m.id, Type: "create_model"}}, nil)
+	res, err := message(wire.CreateModelResult{ModelID: m.id, Type: "create_model"})
+	s.finish(f, res, err)
 	return wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "created", ModelID: m.id}, nil
 }
 
@@ -89,11 +90,11 @@ func (s *Server) createFromWeights(ctx context.Context, r wire.LoadWeightsReques
 	}
 	m.last = f
 	s.start(ctx, r.SessionID, f, nil, wire.LoadWeights, func(ctx context.Context) (result, error) {
-		err := m.client.LoadWeights(ctx, tinker.LoadWeightsParams{Path: r.Path, WithOptimizer: r.Optimizer})
-		if err != nil {
+		if err := m.client.LoadWeights(ctx, tinker.LoadWeightsParams{Path: r.Path, WithOptimizer: r.Optimizer}); err != nil {
 			s.drop(ctx, m)
+			return result{}, err
 		}
-		return result{message: wire.TypedResult{Type: "load_weights", ModelID: m.id}}, err
+		return message(wire.TypedResult{Type: "load_weights", ModelID: m.id})
 	})
 	return wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "pending", ModelID: m.id}, nil
 }
@@ -227,7 +228,10 @@ func (s *Server) unloadModel(ctx context.Context, r wire.ModelRequest) (any, err
 	}
 	s.start(ctx, m.session, f, m.last, wire.UnloadModel, func(ctx context.Context) (result, error) {
 		defer s.release()
-		return result{message: wire.TypedResult{Type: "unload_model", ModelID: m.id}}, m.client.Unload(ctx)
+		if err := m.client.Unload(ctx); err != nil {
+			return result{}, err
+		}
+		return message(wire.TypedResult{Type: "unload_model", ModelID: m.id})
 	})
 	m.last = f
 	return wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "pending", ModelID: m.id}, nil

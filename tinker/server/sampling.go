@@ -293,6 +293,7 @@ func (s *Server) draw(ctx context.Context, client tinker.SamplingClient, from *s
 			if err := checkFinite("prompt_logprobs", res.PromptLogprobs); err != nil {
 				return result{}, err
 			}
+			size := 8 * int64(len(res.PromptLogprobs))
 			for i := range res.Sequences {
 				seq := &res.Sequences[i]
 				if err := checkFinite("logprobs", seq.Logprobs); err != nil {
@@ -301,12 +302,13 @@ func (s *Server) draw(ctx context.Context, client tinker.SamplingClient, from *s
 				if n := tinker.FirstStop(s.cfg.Decode, seq.Tokens, d.stops); n >= 0 {
 					seq.Tokens, seq.Logprobs, seq.StopReason = seq.Tokens[:n], seq.Logprobs[:n], tinker.StopToken
 				}
+				size += resultOverhead + 8*int64(len(seq.Tokens))
 			}
 			out := wire.FromSequences(res)
 			if d.last != nil {
 				clear(out.PromptLogprobs[:len(out.PromptLogprobs)-*d.last])
 			}
-			return result{json: out.JSON, protobuf: func() ([]byte, error) { return out.Protobuf(), nil }}, nil
+			return result{json: out.JSON, protobuf: func() ([]byte, error) { return out.Protobuf(), nil }, size: size}, nil
 		})
 	}
 	out := submitted{wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "pending"}, f}

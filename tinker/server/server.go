@@ -59,8 +59,11 @@ type Config struct {
 	Silent bool
 	// Hold is how long a request waits for a result that is not there yet; zero means 30 s.
 	Hold time.Duration
-	// Keep is the number of results that are kept for repeated reads; zero means 1024.
-	Keep int
+	// MaxResults and MaxResultBytes bound the results that are kept for repeated reads, by number and by memory; zero
+	// means 1024 and 256 MiB. The oldest are dropped first, and the newest is always kept. Whoever asks for a dropped
+	// result gets 410, by which the protocol tells clients to submit the call again.
+	MaxResults     int
+	MaxResultBytes int64
 	// SessionTimeout is how long a session lives after its last sign of life; zero means 5 min. Its creation, a
 	// heartbeat, and a call of one of its models or sampling sessions, from its submit to its end, are signs of life.
 	// The next request for any session ends the expired ones and unloads their models.
@@ -84,8 +87,11 @@ func (c Config) withDefaults() Config {
 	if c.Hold == 0 {
 		c.Hold = 30 * time.Second
 	}
-	if c.Keep == 0 {
-		c.Keep = 1024
+	if c.MaxResults == 0 {
+		c.MaxResults = 1024
+	}
+	if c.MaxResultBytes == 0 {
+		c.MaxResultBytes = 256 << 20
 	}
 	if c.SessionTimeout == 0 {
 		c.SessionTimeout = 5 * time.Minute
@@ -115,8 +121,9 @@ func (c Config) validate() error {
 		return invalid("Order: %q is unknown; allowed are %q, %q", c.Order, Strict, Ignored)
 	case c.MaxModels < 0 || c.MaxSamplers < 0:
 		return invalid("MaxModels is %d, MaxSamplers %d; neither may be negative", c.MaxModels, c.MaxSamplers)
-	case c.Hold < 0 || c.Keep < 0 || c.SessionTimeout < 0 || c.MaxBodyBytes < 0:
-		return invalid("Hold is %s, Keep %d, SessionTimeout %s, MaxBodyBytes %d; none may be negative", c.Hold, c.Keep, c.SessionTimeout, c.MaxBodyBytes)
+	case c.Hold < 0 || c.MaxResults < 0 || c.MaxResultBytes < 0 || c.SessionTimeout < 0 || c.MaxBodyBytes < 0:
+		return invalid("Hold is %s, MaxResults %d, MaxResultBytes %d, SessionTimeout %s, MaxBodyBytes %d; none may be negative",
+			c.Hold, c.MaxResults, c.MaxResultBytes, c.SessionTimeout, c.MaxBodyBytes)
 	}
 	return nil
 }
@@ -138,9 +145,11 @@ type Server struct {
 	uses     uint64              // of samplers
 	changing map[tinker.Path]int // saved weights that are being replaced or deleted
 	futures  map[string]*future
-	finished []*future // the oldest first
-	ids      uint64    // of futures
-	boot     string    // begins their ids, so that those of a server before this one are unknown
+	finished []*future // with their results, the oldest first
+	// resultBytes is the size of all results in finished.
+	resultBytes int64
+	ids         uint64 // of futures
+	boot        string // begins their ids, so that those of a server before this one are unknown
 }
 
 // session owns models and sampling sessions.

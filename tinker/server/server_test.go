@@ -97,7 +97,7 @@ func TestSequence(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, Config{APIKey: "k", MaxBodyBytes: 4096, Keep: 1})
+	s := newServer(t, Config{APIKey: "k", MaxBodyBytes: 4096, MaxResults: 1})
 	defer s.Close()
 	call(t, s, "GET", wire.Healthz, "", 200)
 	call(t, s, "POST", wire.ClientConfig, `{}`, 401)
@@ -140,7 +140,7 @@ func TestRefusals(t *testing.T) {
 // Results that made room are gone, which is not the same as unknown.
 func TestResultsMakeRoom(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, Config{Keep: 1})
+	s := newServer(t, Config{MaxResults: 1})
 	defer s.Close()
 	_, m := newModel(t, s)
 	var ids [2]any
@@ -150,6 +150,40 @@ func TestResultsMakeRoom(t *testing.T) {
 	call(t, s, "POST", wire.RetrieveFuture, fmt.Sprintf(`{"request_id":%q}`, ids[1]), 200)
 	call(t, s, "POST", wire.RetrieveFuture, fmt.Sprintf(`{"request_id":%q}`, ids[0]), 410)
 	call(t, s, "POST", wire.RetrieveFuture, `{"request_id":"99"}`, 404)
+}
+
+// The memory of results is bounded: the oldest are gone first, and the newest can be read even if it is too large alone.
+func TestResultsAreBoundedByBytes(t *testing.T) {
+	t.Parallel()
+	const each = 16 * 8 // bytes of the numbers of a forward pass over 16 tokens
+	forward := func(m string, seq int) string {
+		ids := strings.Repeat("1,", 15) + "1"
+		return fmt.Sprintf(`{"model_id":%q,"seq_id":%d,"forward_input":{"loss_fn":"cross_entropy","data":[
+			{"model_input":{"chunks":[{"tokens":[%s]}]},"loss_fn_inputs":{"target_tokens":{"data":[%s]}}}]}}`, m, seq, ids, ids)
+	}
+	for _, c := range []struct {
+		limit int64
+		kept  int
+	}{{1, 1}, {3*(each+resultOverhead) - 1, 2}, {3 * (each + resultOverhead), 3}} {
+		s := newServer(t, Config{MaxResultBytes: c.limit})
+		defer s.Close()
+		_, m := newModel(t, s)
+		ids := make([]any, 5)
+		for i := range ids {
+			ids[i] = call(t, s, "POST", wire.Forward, forward(m, i+1), 200)["request_id"]
+			call(t, s, "POST", wire.RetrieveFuture, fmt.Sprintf(`{"request_id":%q}`, ids[i]), 200)
+		}
+		for i, id := range ids {
+			want := 200
+			if i < len(ids)-c.kept {
+				want = 410
+			}
+			call(t, s, "POST", wire.RetrieveFuture, fmt.Sprintf(`{"request_id":%q}`, id), want)
+		}
+		if s.resultBytes > max(c.limit, each+resultOverhead) {
+			t.Errorf("limit %d: the results take %d bytes", c.limit, s.resultBytes)
+		}
+	}
 }
 
 // A small body that is large when decompressed is refused.

@@ -78,13 +78,15 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return result{}, err
 		}
+		var size int64
 		for i := range res.Logprobs {
+			size += resultOverhead + 8*int64(len(res.Logprobs[i]))
 			if err := errors.Join(checkFinite("logprobs", res.Logprobs[i]), checkFinite("elementwise_loss", res.Losses[i])); err != nil {
 				return result{}, agl.Errorf(agl.CodeInternal, "data[%d]: %w", i, err)
 			}
 		}
 		output := wire.FromResult(res)
-		return result{json: output.JSON, protobuf: output.Protobuf}, nil
+		return result{json: output.JSON, protobuf: output.Protobuf, size: size}, nil
 	})
 	s.answer(w, out, err)
 }
@@ -128,7 +130,7 @@ func (s *Server) optimStep(ctx context.Context, r wire.OptimStepRequest, body []
 		}
 		metrics := map[string]float64{"agl/grad_norm": res.GradNorm, "agl/step": float64(res.Step)}
 		maps.Copy(metrics, res.Metrics)
-		return result{message: wire.OptimStepResult{Metrics: metrics, Type: "optim_step"}}, nil
+		return message(wire.OptimStepResult{Metrics: metrics, Type: "optim_step"})
 	})
 }
 
@@ -182,7 +184,7 @@ func (s *Server) save(ctx context.Context, r wire.SaveWeightsRequest, path strin
 			}
 			out.Path, out.SamplingSessionID = nil, &id
 		}
-		return result{message: out}, nil
+		return message(out)
 	})
 }
 
@@ -191,7 +193,9 @@ func (s *Server) loadWeights(ctx context.Context, r wire.LoadWeightsRequest, bod
 		return s.createFromWeights(ctx, r)
 	}
 	return s.train(ctx, r.ModelID, r.SeqID, wire.LoadWeights, body, func(ctx context.Context, m *model) (result, error) {
-		err := m.client.LoadWeights(ctx, tinker.LoadWeightsParams{Path: r.Path, WithOptimizer: r.Optimizer})
-		return result{message: wire.TypedResult{Type: "load_weights"}}, err
+		if err := m.client.LoadWeights(ctx, tinker.LoadWeightsParams{Path: r.Path, WithOptimizer: r.Optimizer}); err != nil {
+			return result{}, err
+		}
+		return message(wire.TypedResult{Type: "load_weights"})
 	})
 }
