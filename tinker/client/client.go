@@ -37,11 +37,11 @@ type Client struct {
 	stop    chan struct{}
 	closed  sync.Once
 
-	mu        sync.Mutex
-	encoding  Encoding // JSON or Protobuf when decided, else Auto
-	models    int64    // that were made in the session
-	samplers  int64
-	published map[string]*model // by snapshot, where snapshots change
+	mu       sync.Mutex
+	encoding Encoding // JSON or Protobuf when decided, else Auto
+	models   int64    // that were made in the session
+	samplers int64
+	live     map[string]*model // that published, where snapshots change, by the host of their paths
 }
 
 var (
@@ -71,7 +71,7 @@ func New(cfg Config) (*Client, error) {
 	return &Client{
 		cfg: cfg, base: base, http: http.Client{Transport: cfg.Transport}, zstd: encoder,
 		slow: make(chan struct{}, cfg.MaxSamples), turn: make(chan struct{}, 1), stop: make(chan struct{}),
-		encoding: cfg.Encoding, published: map[string]*model{},
+		encoding: cfg.Encoding, live: map[string]*model{},
 	}, nil
 }
 

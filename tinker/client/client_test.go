@@ -3,7 +3,9 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -364,5 +366,57 @@ func TestBadData(t *testing.T) {
 	}
 	if n := s.count("/forward_backward"); n != 0 {
 		t.Errorf("%d requests", n)
+	}
+}
+
+// What the client remembers of snapshots that change does not grow with their number, and an old one is refused as long
+// as its model is in training, whoever opens it and however its path is spelt.
+func TestOldSnapshotsAreRefusedWithoutBeingRemembered(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "", client.Config{Engine: &client.Engine{Vocab: vocab, Context: 16}}, server.Config{}, nil)
+	defer w.close(t)
+	m, err := w.client.CreateModel(t.Context(), tinker.CreateModelParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample := func(path string) error {
+		t.Helper()
+		c, err := w.client.NewSamplingClient(t.Context(), tinker.NewSamplingClientParams{Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Sample(t.Context(), tinker.SampleParams{Prompt: []int32{1}, MaxTokens: 2})
+		return err
+	}
+	var paths []string
+	for i := range 20 {
+		path, err := m.SaveWeightsForSampler(t.Context(), tinker.SaveWeightsParams{Name: fmt.Sprint("s", i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+		if err := sample(path); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if n := w.client.Remembered(); n > 1 {
+		t.Errorf("%d snapshots are remembered of one model", n)
+	}
+	for _, path := range []string{paths[0], paths[18], strings.Replace(paths[3], "sampler_weights/", "", 1)} {
+		if err := sample(path); !errors.Is(err, agl.ErrIllegalState) {
+			t.Errorf("the old snapshot %s: %v, want illegal state", path, err)
+		}
+	}
+	if err := sample(strings.Replace(paths[19], "sampler_weights/", "", 1)); err != nil {
+		t.Errorf("the newest snapshot by its short path: %v", err)
+	}
+	if err := m.Unload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.client.Remembered(); n != 0 {
+		t.Errorf("%d snapshots are remembered of no model", n)
+	}
+	if err := sample(paths[0]); err != nil {
+		t.Errorf("no training is left to disturb: %v", err)
 	}
 }

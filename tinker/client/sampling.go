@@ -19,7 +19,7 @@ const leastForEarly = 5 * time.Second
 type sampler struct {
 	client  *Client
 	session string // of sampling
-	path    string
+	path    tinker.Path
 	spec    tinker.ModelSpec
 	engine  Engine
 	seq     atomic.Int64
@@ -27,7 +27,8 @@ type sampler struct {
 
 // NewSamplingClient implements [tinker.Service].
 func (c *Client) NewSamplingClient(ctx context.Context, p tinker.NewSamplingClientParams) (tinker.SamplingClient, error) {
-	if _, err := tinker.ParsePath(p.Path); err != nil {
+	path, err := tinker.ParsePath(p.Path)
+	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
@@ -52,7 +53,7 @@ func (c *Client) NewSamplingClient(ctx context.Context, p tinker.NewSamplingClie
 	if out.SamplingSessionID == "" {
 		return nil, agl.Errorf(agl.CodeInternal, "client: %s: the answer has no sampling_session_id", wire.CreateSamplingSession)
 	}
-	w := &sampler{client: c, session: out.SamplingSessionID, path: p.Path, engine: s.engine}
+	w := &sampler{client: c, session: out.SamplingSessionID, path: path, engine: s.engine}
 	w.spec = tinker.ModelSpec{Vocab: s.engine.Vocab, Context: s.engine.Context}
 	if len(s.models) == 1 {
 		w.spec = s.models[0]
@@ -93,7 +94,7 @@ func (w *sampler) Sample(ctx context.Context, p tinker.SampleParams) (tinker.Sam
 	}
 	defer func() { <-w.client.slow }()
 	if g := w.client.gate(w.path); g != nil {
-		if err := g.beginSample(ctx, w.path); err != nil {
+		if err := g.beginSample(ctx, w.path.String()); err != nil {
 			return tinker.SampleResult{}, err
 		}
 		defer g.endSample()
@@ -125,11 +126,11 @@ func (w *sampler) Sample(ctx context.Context, p tinker.SampleParams) (tinker.Sam
 	return res, nil
 }
 
-// gate is the gate of the model that a snapshot was published from, if there is one.
-func (c *Client) gate(path string) *gate {
+// gate is the gate of the model that a snapshot was published from, if that is in training.
+func (c *Client) gate(path tinker.Path) *gate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m := c.published[path]; m != nil {
+	if m := c.live[path.Model]; m != nil && path.Kind == tinker.KindSampler {
 		return m.gate
 	}
 	return nil

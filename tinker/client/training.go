@@ -314,10 +314,14 @@ func (m *model) SaveWeightsForSampler(ctx context.Context, p tinker.SaveWeightsP
 		if path, err = m.save(ctx, wire.SaveWeightsForSampler, p); err != nil || m.gate == nil {
 			return err
 		}
-		m.gate.publish(path)
+		snapshot, err := tinker.ParsePath(path)
+		if err != nil {
+			return err
+		}
+		m.gate.publish(snapshot.String())
 		m.client.mu.Lock()
 		defer m.client.mu.Unlock()
-		m.client.published[path] = m
+		m.client.live[snapshot.Model] = m
 		return nil
 	})
 	return path, err
@@ -396,5 +400,5 @@ func (m *model) Unload(ctx context.Context) error {
 func (c *Client) forget(m *model) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.DeleteFunc(c.published, func(_ string, of *model) bool { return of == m })
+	maps.DeleteFunc(c.live, func(_ string, of *model) bool { return of == m })
 }
