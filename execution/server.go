@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/rest"
 )
 
@@ -64,12 +64,9 @@ func (c ClientServer) serve(listener net.Listener, opened OpenedStore) (*storeSe
 		return nil, err
 	}
 	s := &storeServer{
-		url: ClientURL(listener),
-		api: api,
-		http: &http.Server{
-			Handler: api, ReadHeaderTimeout: headerTimeout,
-			ErrorLog: slog.NewLogLogger(c.Logger.Handler(), slog.LevelWarn),
-		},
+		url:    ClientURL(listener),
+		api:    api,
+		http:   httpserver.New(api, c.Logger),
 		closed: make(chan struct{}),
 	}
 	go func() {
@@ -82,10 +79,8 @@ func (c ClientServer) serve(listener net.Listener, opened OpenedStore) (*storeSe
 }
 
 const (
-	// headerTimeout bounds how long a client may take to send its request's header.
-	headerTimeout = 10 * time.Second
-	firstKnock    = 20 * time.Millisecond
-	lastKnock     = time.Second
+	firstKnock = 20 * time.Millisecond
+	lastKnock  = time.Second
 )
 
 // dial returns a client of a store server, once that answers.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"strings"
 
 	"github.com/agl-go/agl"
@@ -112,6 +113,9 @@ func (p *Proxy) unknownAdmin(w http.ResponseWriter, r *http.Request) {
 // readAdmin decodes an admin request's body.
 func readAdmin(w http.ResponseWriter, r *http.Request, v any) *failure {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAdminBytes))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fail(http.StatusRequestTimeout, openai.InvalidRequestError, "request_timeout", "the body did not arrive in time")
+	}
 	if err == nil {
 		err = json.Unmarshal(body, v, json.RejectUnknownMembers(true))
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -184,6 +185,8 @@ func (p *Proxy) readRequest(r *http.Request, c *call) (openai.Request, *failure)
 	switch {
 	case errors.Is(err, errTooLong):
 		return invalid(http.StatusRequestEntityTooLarge, "request_too_large", fmt.Sprintf("the body must not be longer than %d bytes", p.cfg.MaxRequestBytes))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return invalid(http.StatusRequestTimeout, "request_timeout", "the body did not arrive in time")
 	case err != nil:
 		return invalid(http.StatusBadRequest, "unreadable_body", "the body could not be read: "+err.Error())
 	}

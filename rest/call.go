@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 
@@ -285,6 +286,9 @@ func tooLarge(limit int64) error {
 func readFailure(err error) error {
 	if err == nil {
 		return nil
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return detailError(http.StatusRequestTimeout, "the request's body did not arrive in time")
 	}
 	return detailError(http.StatusBadRequest, "the request's body could not be read: "+err.Error())
 }

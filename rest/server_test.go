@@ -6,12 +6,17 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/rest"
 )
 
@@ -135,6 +140,47 @@ func TestClaimedLength(t *testing.T) {
 	if w.Code != http.StatusBadRequest {
 		t.Errorf("a body shorter than it says: %d %s", w.Code, w.Body)
 	}
+}
+
+// A body that never arrives costs the server a connection for half a minute and
+// no more; a long poll is not cut.
+func TestSlowBody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		listener := newPipeListener()
+		web := httpserver.New(newServer(t, rest.ServerConfig{Store: newStore(t)}), slog.New(slog.DiscardHandler))
+		var serving sync.WaitGroup
+		serving.Go(func() { _ = web.Serve(listener) })
+		defer serving.Wait()
+		defer web.Close()
+		for _, tc := range []struct {
+			body   string
+			length int64
+			status int
+			took   time.Duration
+		}{
+			{`{"limit":1,`, 20, http.StatusRequestTimeout, 30 * time.Second},
+			{`{"limit":1,"wait_seconds":60}`, 29, http.StatusOK, time.Minute},
+		} {
+			start := time.Now()
+			rest, stop := io.Pipe()
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://store/v1/agl/queues/rollouts/dequeue", io.MultiReader(strings.NewReader(tc.body), rest))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.ContentLength = tc.length
+			res, err := (&http.Transport{DialContext: listener.dial, DisableKeepAlives: true}).RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer := readAll(t, res.Body)
+			res.Body.Close()
+			stop.Close()
+			if took := time.Since(start); res.StatusCode != tc.status || took != tc.took {
+				t.Errorf("got %s %s after %s, want %d after %s", res.Status, answer, took, tc.status, tc.took)
+			}
+		}
+	})
 }
 
 func TestToken(t *testing.T) {

@@ -8,11 +8,11 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/proxy"
 )
 
@@ -138,9 +138,6 @@ func errNotRunning() error {
 	return agl.Errorf(agl.CodeUnavailable, "the LLM proxy of the trainer is not running in this process")
 }
 
-// headerTimeout bounds how long an agent may take to send its request's header.
-const headerTimeout = 10 * time.Second
-
 // start serves the proxy over a store and returns it as a resource.
 func (p *Proxy) start(ctx context.Context, spans proxy.Spans, log *slog.Logger) (agl.NamedResource, error) {
 	p.mu.Lock()
@@ -171,7 +168,7 @@ func (p *Proxy) start(ctx context.Context, spans proxy.Spans, log *slog.Logger) 
 	}
 	r := &runningProxy{
 		gateway: gateway,
-		server:  &http.Server{Handler: gateway, ReadHeaderTimeout: headerTimeout, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)},
+		server:  httpserver.New(gateway, log),
 		served:  make(chan error, 1),
 	}
 	go func() {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/internal/httpserver"
 )
 
 // listenFlags say where a server listens.
@@ -72,16 +73,10 @@ type service struct {
 	log          *slog.Logger
 }
 
-// headerTimeout bounds how long a client may take to send its request's header.
-const headerTimeout = 10 * time.Second
-
 // serve serves until ctx ends, then lets the requests that were accepted finish.
 // A second signal ends it at once.
 func (s service) serve(ctx context.Context, m *Main, listener net.Listener) error {
-	server := &http.Server{
-		Handler: s.handler, ReadHeaderTimeout: headerTimeout,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
-	}
+	server := httpserver.New(s.handler, s.log)
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	url := "http://" + listener.Addr().String()

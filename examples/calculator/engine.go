@@ -127,8 +127,8 @@ func serveEngine(ctx context.Context, opt options, log *slog.Logger) (err error)
 	if err != nil {
 		return errors.Join(err, handler.Close())
 	}
-	const headers = 10 * time.Second
-	web := &http.Server{Handler: handler, ReadHeaderTimeout: headers}
+	const header, idle = 10 * time.Second, 2 * time.Minute
+	web := &http.Server{Handler: handler, ReadHeaderTimeout: header, IdleTimeout: idle}
 	served := make(chan error, 1)
 	go func() { served <- web.Serve(listener) }()
 	fmt.Printf("http://%s\n", listener.Addr())

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -180,6 +181,10 @@ func (s *Server) serveCompletion(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			s.writeError(w, clientError(http.StatusRequestEntityTooLarge, "request_too_large", "the request body is larger than this server takes"))
+			return
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			s.writeError(w, clientError(http.StatusRequestTimeout, "request_timeout", "the request body did not arrive in time"))
 			return
 		}
 		s.writeError(w, badRequest("", "", "the request body could not be read: %v", err))

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 
 	"github.com/go-json-experiment/json"
 	"github.com/klauspost/compress/zstd"
@@ -122,7 +123,11 @@ func (s *Server) answer(w http.ResponseWriter, out any, err error) {
 
 func (s *Server) fail(w http.ResponseWriter, err error) {
 	code := agl.ErrorCode(err)
-	s.reply(w, status(code), wire.Detail{Detail: err.Error(), Code: string(code)})
+	status := status(code)
+	if code == agl.CodeInvalid && errors.Is(err, os.ErrDeadlineExceeded) { // the body did not arrive in time
+		status = http.StatusRequestTimeout
+	}
+	s.reply(w, status, wire.Detail{Detail: err.Error(), Code: string(code)})
 }
 
 func status(code agl.Code) int {
