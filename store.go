@@ -14,11 +14,20 @@ import (
 // nobody.
 //
 // An unknown id is ErrNotFound, a value that is never right ErrInvalid, a call
-// that the present state forbids ErrIllegalState. Values handed out are
-// immutable snapshots. A write with an IdempotencyKey that was used before for
-// the same operation returns the first answer and does nothing; the same key
-// with other arguments is ErrConflict.
+// that the present state forbids ErrIllegalState, and any call after the store
+// was closed ErrUnavailable. Values handed out are immutable snapshots. A write
+// with an IdempotencyKey that was used before for the same operation returns
+// the first answer and does nothing; the same key with other arguments is
+// ErrConflict.
 type Store interface {
+	// Capabilities says which of the optional methods the store implements. A
+	// store that wraps another one returns the other's.
+	Capabilities() Capabilities
+	// Ready reports whether the store can serve right now: ErrUnavailable when it
+	// is closing or its database is unreachable, ErrExhausted when its storage is
+	// full.
+	Ready(ctx context.Context) error
+
 	// EnqueueRollouts appends rollouts to the queue, in order. A null resources
 	// id becomes the latest resources' id; an id is not checked to exist.
 	EnqueueRollouts(ctx context.Context, p EnqueueRolloutsParams) ([]Rollout, error)
@@ -28,6 +37,12 @@ type Store interface {
 	// attempt. With Wait it blocks until there is one, the queue is closed, or
 	// the time is over; no work is an empty result.
 	DequeueRollouts(ctx context.Context, p DequeueRolloutsParams) (DequeueResult, error)
+	// ReturnClaims undoes claims of DequeueRollouts: their attempts are removed and
+	// their rollouts go to the head of the queue. A claim that has been worked on
+	// (a span, a status) stays, and one that is unknown is ignored. A caller that
+	// never got the answer to its dequeue names it by its idempotency key.
+	// Optional: without it a claim that nobody works on waits for its deadline.
+	ReturnClaims(ctx context.Context, p ReturnClaimsParams) error
 	// StartAttempt begins another attempt of a rollout of any status. It ignores
 	// MaxAttempts and reopens a finished rollout.
 	StartAttempt(ctx context.Context, p StartAttemptParams) (AttemptedRollout, error)
@@ -82,14 +97,30 @@ type Store interface {
 	// copies what it keeps: the memory that the spans refer to is the caller's
 	// again when the call returns, and so is what the answer shares with it.
 	AddSpans(ctx context.Context, p AddSpansParams) (AddSpansResult, error)
+	// AddSpansJSON is AddSpans for spans that have sequence ids and are given as
+	// JSON documents in their wire form. Its result lists no stored spans. Optional:
+	// a store behind a network sends the documents as they are; for others use
+	// AddSpans.
+	AddSpansJSON(ctx context.Context, p AddSpansJSONParams) (AddSpansResult, error)
 	// QuerySpans returns a page of a rollout's spans, by sequence id unless
 	// sorted. Spans that had to make room are ErrEvicted.
 	QuerySpans(ctx context.Context, p QuerySpansParams) (Page[Span], error)
+	// QuerySpansJSON is QuerySpans with each span as a JSON document in its wire
+	// form. Optional: a store that keeps documents hands them out without decoding
+	// them; for others use QuerySpans.
+	QuerySpansJSON(ctx context.Context, p QuerySpansParams) (Page[jsontext.Value], error)
 	// ReserveSequenceIDs issues Count consecutive sequence ids of a rollout and
 	// returns the first. The ids need not be used; the rollout need not exist.
 	ReserveSequenceIDs(ctx context.Context, p ReserveSequenceIDsParams) (first int64, err error)
+	// ReserveSequenceIDsOf is ReserveSequenceIDs for several attempts; it returns
+	// the first id of each. When it fails for one of them it fails, and ids of the
+	// others may be lost. Optional: a store behind a network needs one request
+	// instead of many; for others use ReserveSequenceIDs.
+	ReserveSequenceIDsOf(ctx context.Context, p []ReserveSequenceIDsParams) (first []int64, err error)
 
-	// Events streams changes until ctx ends or the store closes. See [Event].
+	// Events streams changes, see [Event]. The stream ends with an error, unless
+	// its reader stops: ctx's own error when ctx ends, ErrUnavailable when the
+	// store closes.
 	Events(ctx context.Context, p EventsParams) iter.Seq2[Event, error]
 	// CloseQueue makes every dequeue, blocked ones included, return at once with
 	// Closed set, until OpenQueue. Enqueueing goes on.
@@ -98,6 +129,16 @@ type Store interface {
 	OpenQueue(ctx context.Context) error
 	// Statistics counts what the store holds.
 	Statistics(ctx context.Context) (Statistics, error)
+}
+
+// Capabilities says which of the optional methods of a [Store] are implemented;
+// each field stands for the method of its name, which otherwise returns
+// ErrUnimplemented. The zero value is the least capable store.
+type Capabilities struct {
+	ReturnClaims         bool
+	AddSpansJSON         bool
+	QuerySpansJSON       bool
+	ReserveSequenceIDsOf bool
 }
 
 // EnqueueRolloutsParams are the arguments of Store.EnqueueRollouts.
@@ -125,6 +166,34 @@ type DequeueRolloutsParams struct {
 type DequeueResult struct {
 	Rollouts []AttemptedRollout // each with its new attempt
 	Closed   bool               // the queue is closed
+}
+
+// Claim names an attempt that DequeueRollouts has made.
+type Claim struct{ RolloutID, AttemptID string }
+
+// ClaimsOf returns the claims of rollouts that DequeueRollouts handed out.
+func ClaimsOf(rollouts ...AttemptedRollout) []Claim {
+	claims := make([]Claim, 0, len(rollouts))
+	for i := range rollouts {
+		if a := rollouts[i].Attempt; a != nil {
+			claims = append(claims, Claim{a.RolloutID, a.AttemptID})
+		}
+	}
+	return claims
+}
+
+// ReturnClaimsParams are the arguments of Store.ReturnClaims. Give Claims,
+// IdempotencyKey or both.
+type ReturnClaimsParams struct {
+	// Claims are the claims to return. When there are none, those of the dequeue
+	// with IdempotencyKey are returned; one that is under way is waited for.
+	Claims []Claim
+	// IdempotencyKey is the dequeue's. It is forgotten with its claims: a repeat of
+	// the dequeue claims anew.
+	IdempotencyKey string
+	// RevokeKey makes the key unusable instead: a dequeue with it that is under
+	// way, or arrives later, claims nothing.
+	RevokeKey bool
 }
 
 // StartAttemptParams are the arguments of Store.StartAttempt.
@@ -219,6 +288,11 @@ type AddSpansResult struct {
 	// Cancelled lists the attempts, among those of the call, that ended because
 	// their rollout was cancelled: their agents should stop.
 	Cancelled []string
+}
+
+// AddSpansJSONParams are the arguments of Store.AddSpansJSON.
+type AddSpansJSONParams struct {
+	Spans []jsontext.Value
 }
 
 // ReserveSequenceIDsParams are the arguments of Store.ReserveSequenceIDs.
@@ -325,28 +399,6 @@ const (
 	EventQueue     EventKind = "queue"
 	EventReset     EventKind = "reset"
 )
-
-// SpanJSONQuerier is implemented by a Store that keeps spans in their wire form
-// and can hand that out without decoding it.
-type SpanJSONQuerier interface {
-	// QuerySpansJSON is Store.QuerySpans with each span as its JSON document.
-	QuerySpansJSON(ctx context.Context, p QuerySpansParams) (Page[jsontext.Value], error)
-}
-
-// ClaimReturner is implemented by a Store that can take back a claim whose
-// answer never reached the runner, as a server does when its client is gone.
-type ClaimReturner interface {
-	// ReturnClaims undoes claims of DequeueRollouts: their attempts are removed
-	// and the rollouts go to the head of the queue. A claim that somebody has
-	// worked on since stays.
-	ReturnClaims(ctx context.Context, p ReturnClaimsParams) error
-}
-
-// ReturnClaimsParams are the arguments of ClaimReturner.ReturnClaims.
-type ReturnClaimsParams struct {
-	Rollouts       []AttemptedRollout // as they were handed out
-	IdempotencyKey string             // of the dequeue; it is forgotten, so that a repeat claims anew
-}
 
 // Event is one change in the store: ids and a status, no payload.
 type Event struct {

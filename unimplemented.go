@@ -3,15 +3,23 @@ package agl
 import (
 	"context"
 	"iter"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-// UnimplementedStore answers every operation with ErrUnimplemented. Embed it in
-// an implementation of [Store].
+// UnimplementedStore answers every operation with ErrUnimplemented, declares no
+// capabilities and is always ready. Embed it in an implementation of [Store].
 type UnimplementedStore struct{}
 
 var _ Store = UnimplementedStore{}
 
 func unimplemented(op string) error { return Errorf(CodeUnimplemented, "this store has no %s", op) }
+
+// Capabilities returns none.
+func (UnimplementedStore) Capabilities() Capabilities { return Capabilities{} }
+
+// Ready returns nil.
+func (UnimplementedStore) Ready(_ context.Context) error { return nil }
 
 // EnqueueRollouts returns ErrUnimplemented.
 func (UnimplementedStore) EnqueueRollouts(_ context.Context, _ EnqueueRolloutsParams) ([]Rollout, error) {
@@ -26,6 +34,11 @@ func (UnimplementedStore) StartRollout(_ context.Context, _ StartRolloutParams) 
 // DequeueRollouts returns ErrUnimplemented.
 func (UnimplementedStore) DequeueRollouts(_ context.Context, _ DequeueRolloutsParams) (DequeueResult, error) {
 	return DequeueResult{}, unimplemented("DequeueRollouts")
+}
+
+// ReturnClaims returns ErrUnimplemented.
+func (UnimplementedStore) ReturnClaims(_ context.Context, _ ReturnClaimsParams) error {
+	return unimplemented("ReturnClaims")
 }
 
 // StartAttempt returns ErrUnimplemented.
@@ -123,14 +136,29 @@ func (UnimplementedStore) AddSpans(_ context.Context, _ AddSpansParams) (AddSpan
 	return AddSpansResult{}, unimplemented("AddSpans")
 }
 
+// AddSpansJSON returns ErrUnimplemented.
+func (UnimplementedStore) AddSpansJSON(_ context.Context, _ AddSpansJSONParams) (AddSpansResult, error) {
+	return AddSpansResult{}, unimplemented("AddSpansJSON")
+}
+
 // QuerySpans returns ErrUnimplemented.
 func (UnimplementedStore) QuerySpans(_ context.Context, _ QuerySpansParams) (Page[Span], error) {
 	return Page[Span]{}, unimplemented("QuerySpans")
 }
 
+// QuerySpansJSON returns ErrUnimplemented.
+func (UnimplementedStore) QuerySpansJSON(_ context.Context, _ QuerySpansParams) (Page[jsontext.Value], error) {
+	return Page[jsontext.Value]{}, unimplemented("QuerySpansJSON")
+}
+
 // ReserveSequenceIDs returns ErrUnimplemented.
 func (UnimplementedStore) ReserveSequenceIDs(_ context.Context, _ ReserveSequenceIDsParams) (int64, error) {
 	return 0, unimplemented("ReserveSequenceIDs")
+}
+
+// ReserveSequenceIDsOf returns ErrUnimplemented.
+func (UnimplementedStore) ReserveSequenceIDsOf(_ context.Context, _ []ReserveSequenceIDsParams) ([]int64, error) {
+	return nil, unimplemented("ReserveSequenceIDsOf")
 }
 
 // Events returns ErrUnimplemented.

@@ -21,7 +21,11 @@ import (
 )
 
 // sink takes spans and drops them.
-type sink struct{ calls atomic.Int64 }
+type sink struct {
+	agl.UnimplementedStore
+
+	calls atomic.Int64
+}
 
 func (s *sink) AddSpans(_ context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error) {
 	s.calls.Add(int64(len(p.Spans) / 3))

@@ -13,10 +13,14 @@ import (
 
 // Spans is where calls are recorded. An agl.Store is one.
 type Spans interface {
+	// Capabilities says whether the store has AddSpansJSON and ReserveSequenceIDsOf.
+	Capabilities() agl.Capabilities
 	// AddSpans copies what it keeps: the memory that the spans refer to is used
 	// again when it returns.
 	AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error)
+	AddSpansJSON(ctx context.Context, p agl.AddSpansJSONParams) (agl.AddSpansResult, error)
 	ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDsParams) (first int64, err error)
+	ReserveSequenceIDsOf(ctx context.Context, p []agl.ReserveSequenceIDsParams) (first []int64, err error)
 }
 
 // Model is one backend of a model name. Several entries of one name are

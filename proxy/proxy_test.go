@@ -20,6 +20,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // spans is a store of spans and nothing else.
 type spans struct {
+	agl.UnimplementedStore
+
 	mu      sync.Mutex
 	next    map[string]int64
 	stored  []agl.Span

@@ -100,7 +100,7 @@ func (r *recorder) start(ctx context.Context) {
 		r.mu.Lock()
 		r.cancel = cancel
 		r.mu.Unlock()
-		if _, many := r.cfg.Spans.(batchReserver); many {
+		if r.cfg.Spans.Capabilities().ReserveSequenceIDsOf {
 			r.ids.Go(func() { r.sequence(ctx, sequenceBatch) })
 		} else {
 			for range sequencers {

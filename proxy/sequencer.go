@@ -17,15 +17,6 @@ const (
 	numberRefused // none can be had, call.failed says why
 )
 
-// batchReserver is a store behind a network, which reserves for several attempts
-// with one request: one for each call would cost more than all else that
-// recording takes.
-type batchReserver interface {
-	// ReserveSequenceIDsOf returns the first id of each, or an error if there is one
-	// for any.
-	ReserveSequenceIDsOf(ctx context.Context, attempts []agl.ReserveSequenceIDsParams) (first []int64, err error)
-}
-
 // sequence fetches the sequence ids of calls in the order of their starts, of at
 // most so many attempts with one request.
 func (r *recorder) sequence(ctx context.Context, most int) {
@@ -64,16 +55,17 @@ func (r *recorder) gather() {
 	}
 }
 
-// reserve returns the first sequence id of each attempt's calls.
+// reserve returns the first sequence id of each attempt's calls. A store behind a
+// network reserves for several attempts with one request: one for each would cost
+// more than all else that recording takes.
 func (r *recorder) reserve(ctx context.Context, taken []wanted) (first []int64, err error) {
 	params := make([]agl.ReserveSequenceIDsParams, len(taken))
 	for i, w := range taken {
 		params[i] = agl.ReserveSequenceIDsParams{RolloutID: w.attempt.rollout.id, AttemptID: w.attempt.id, Count: len(w.calls)}
 	}
-	batch, many := r.cfg.Spans.(batchReserver)
 	err = r.persist(ctx, func(ctx context.Context) (err error) {
-		if many && len(params) > 1 {
-			first, err = batch.ReserveSequenceIDsOf(ctx, params)
+		if len(params) > 1 {
+			first, err = r.cfg.Spans.ReserveSequenceIDsOf(ctx, params)
 			return err
 		}
 		first = make([]int64, 1)

@@ -65,6 +65,10 @@ type distant struct {
 	batches [][]string // the rollouts of each request for several attempts
 }
 
+func (d *distant) Capabilities() agl.Capabilities {
+	return agl.Capabilities{ReserveSequenceIDsOf: true}
+}
+
 func (d *distant) ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDsParams) (int64, error) {
 	if p.RolloutID == "bad" {
 		return 0, agl.Errorf(agl.CodeInvalid, "rollout_id: got bad, must be good")

@@ -11,12 +11,6 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// rawSpans is a store behind a network: it takes spans in the form in which they
-// are sent, and has done with their memory when it returns.
-type rawSpans interface {
-	AddSpansJSON(ctx context.Context, spans []jsontext.Value) (cancelled []string, err error)
-}
-
 // batch are calls that are stored together, with the memory that their spans are in.
 type batch struct {
 	calls []*call
@@ -232,8 +226,9 @@ func (r *recorder) store(ctx context.Context, batch []*call, request requester) 
 
 // add adds spans to the store.
 func (r *recorder) add(ctx context.Context, docs []jsontext.Value) (cancelled []string, err error) {
-	if store, ok := r.cfg.Spans.(rawSpans); ok {
-		return store.AddSpansJSON(ctx, docs)
+	if r.cfg.Spans.Capabilities().AddSpansJSON {
+		result, err := r.cfg.Spans.AddSpansJSON(ctx, agl.AddSpansJSONParams{Spans: docs})
+		return result.Cancelled, err
 	}
 	spans := make([]agl.Span, len(docs))
 	for i, doc := range docs {

@@ -201,7 +201,7 @@ func TestPartsArrive(t *testing.T) {
 				docs = append(docs, memory[at:end:end])
 				at = end
 			}
-			_, err = client.AddSpansJSON(t.Context(), docs)
+			_, err = client.AddSpansJSON(t.Context(), agl.AddSpansJSONParams{Spans: docs})
 			clear(memory)
 			if test.code != nil {
 				want = nil

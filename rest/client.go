@@ -137,6 +137,8 @@ func (c ClientConfig) validate() error {
 // AddSpans may take several requests: then the spans of the earlier ones are
 // stored when a later one fails.
 type Client struct {
+	agl.UnimplementedStore // there is no route yet for ReturnClaims
+
 	config        ClientConfig
 	base          string // scheme, host and path up to and with /v1/agl
 	authorization string
@@ -146,6 +148,11 @@ type Client struct {
 }
 
 var _ agl.Store = (*Client)(nil)
+
+// Capabilities implements agl.Store.
+func (c *Client) Capabilities() agl.Capabilities {
+	return agl.Capabilities{AddSpansJSON: true, QuerySpansJSON: true, ReserveSequenceIDsOf: true}
+}
 
 // NewClient returns a client of the server at config.URL. It makes no request.
 func NewClient(config ClientConfig) (*Client, error) {

@@ -52,11 +52,10 @@ func (c *Client) AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpa
 	return result, nil
 }
 
-// AddSpansJSON is AddSpans for spans with sequence ids that are in their wire
-// form already. It sends them from where they are, and neither reads nor keeps
-// them once it has returned. cancelled are attempts whose rollout was cancelled.
-func (c *Client) AddSpansJSON(ctx context.Context, spans []jsontext.Value) (cancelled []string, err error) {
-	for len(spans) > 0 {
+// AddSpansJSON implements agl.Store. It sends the documents from where they are,
+// and neither reads nor keeps them once it has returned.
+func (c *Client) AddSpansJSON(ctx context.Context, p agl.AddSpansJSONParams) (result agl.AddSpansResult, err error) {
+	for spans := p.Spans; len(spans) > 0; {
 		list := [][]byte{[]byte(`{"issue_sequence_ids":false,"echo":false,"spans":[`)}
 		n, size := 0, 0
 		for n < len(spans) && n < c.config.SpanBatch && (n == 0 || size < c.config.SpanBatchBytes) {
@@ -73,11 +72,11 @@ func (c *Client) AddSpansJSON(ctx context.Context, spans []jsontext.Value) (canc
 		err := c.do(ctx, exchange{op: "AddSpansJSON", method: http.MethodPost, path: "/spans/batch", parts: body}, decodeAnswer(&stored))
 		body.end()
 		if err != nil {
-			return cancelled, err
+			return result, err
 		}
-		cancelled = append(cancelled, stored.cancelled...)
+		result.Cancelled = append(result.Cancelled, stored.cancelled...)
 	}
-	return cancelled, nil
+	return result, nil
 }
 
 // parts are a request's body that is not in one piece. A transport may go on to
@@ -224,7 +223,7 @@ func (c *Client) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Pa
 	return search[agl.Span](ctx, c, "QuerySpans", "/spans/search", spanQuery(p))
 }
 
-// QuerySpansJSON implements agl.SpanJSONQuerier.
+// QuerySpansJSON implements agl.Store.
 func (c *Client) QuerySpansJSON(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
 	found, err := search[rawDocument](ctx, c, "QuerySpans", "/spans/search", spanQuery(p))
 	page := agl.Page[jsontext.Value]{Limit: found.Limit, Offset: found.Offset, Total: found.Total}
@@ -273,9 +272,7 @@ func (c *Client) ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceID
 	return int64(id), err
 }
 
-// ReserveSequenceIDsOf reserves for several attempts with one request and
-// returns the first id of each. If it fails for one of them it fails, and some
-// of the others may have gaps.
+// ReserveSequenceIDsOf implements agl.Store.
 func (c *Client) ReserveSequenceIDsOf(ctx context.Context, attempts []agl.ReserveSequenceIDsParams) (first []int64, err error) {
 	body := object(make([]byte, 0, 128*(1+len(attempts))))
 	body = append(body, `{"attempts":[`...)

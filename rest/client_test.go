@@ -100,10 +100,10 @@ func TestClientSendsSpansJSON(t *testing.T) {
 		memory = s.AppendJSON(memory)
 		docs[i] = memory[from:]
 	}
-	cancelled, err := client.AddSpansJSON(t.Context(), docs)
+	added, err := client.AddSpansJSON(t.Context(), agl.AddSpansJSONParams{Spans: docs})
 	clear(memory)
-	if err != nil || !slices.Equal(cancelled, []string{"a0", "a3"}) || requests != 3 {
-		t.Errorf("cancelled %q after %d requests, %v", cancelled, requests, err)
+	if err != nil || !slices.Equal(added.Cancelled, []string{"a0", "a3"}) || requests != 3 {
+		t.Errorf("cancelled %q after %d requests, %v", added.Cancelled, requests, err)
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

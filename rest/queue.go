@@ -161,7 +161,7 @@ func (s *Server) sendClaim(c *call, claimed []agl.AttemptedRollout) error {
 // gives back at once. With last, the first request gets nothing even if it comes
 // after this one, as it may over a connection that the client has given up.
 func (s *Server) abandon(c *call, params agl.DequeueRolloutsParams, last bool) error {
-	if s.claims == nil || params.IdempotencyKey == "" {
+	if !s.can.ReturnClaims || params.IdempotencyKey == "" {
 		return c.send(http.StatusOK, append(c.out, "[]"...))
 	}
 	if last {
@@ -205,12 +205,12 @@ func (a *abandoned) has(key string) bool {
 // giveBack returns a claim whose answer could not be written, for the next
 // runner to take.
 func (s *Server) giveBack(c *call, claimed []agl.AttemptedRollout) {
-	if len(claimed) == 0 || s.claims == nil {
+	if len(claimed) == 0 || !s.can.ReturnClaims {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.request.Context()), 10*time.Second)
 	defer cancel()
-	if err := s.claims.ReturnClaims(ctx, agl.ReturnClaimsParams{Rollouts: claimed, IdempotencyKey: c.idempotencyKey()}); err != nil {
+	if err := s.store.ReturnClaims(ctx, agl.ReturnClaimsParams{Claims: agl.ClaimsOf(claimed...), IdempotencyKey: c.idempotencyKey()}); err != nil {
 		s.config.Logger.Error("claim not given back", "rollout_id", claimed[0].RolloutID, "error", err)
 	}
 }

@@ -9,12 +9,6 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// readier is a store that can tell whether it could serve right now, as the
-// engine asks its database. Any other store counts as always ready.
-type readier interface {
-	Ready(ctx context.Context) error
-}
-
 const (
 	// readyTimeout bounds how long a store is asked; probes themselves wait for
 	// a second or so.
@@ -52,10 +46,6 @@ func (s *Server) ready(c *call) error {
 // checkReady asks the store, or passes on what it has just answered to somebody
 // else. What changes is logged.
 func (s *Server) checkReady(ctx context.Context) error {
-	store, ok := s.store.(readier)
-	if !ok {
-		return nil
-	}
 	r := &s.readiness
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,7 +55,7 @@ func (s *Server) checkReady(ctx context.Context) error {
 	// The answer is for everybody, whoever has asked and is perhaps gone.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
 	defer cancel()
-	err := store.Ready(ctx)
+	err := s.store.Ready(ctx)
 	if agl.IsContextError(err) {
 		err = agl.Errorf(agl.CodeUnavailable, "the database has not answered within %s", readyTimeout)
 	}

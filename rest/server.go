@@ -17,10 +17,9 @@ import (
 // ServerConfig configures a [Server]. Store is required; the zero value of
 // every other field is usable.
 type ServerConfig struct {
-	// Store is what the server is in front of. Beyond agl.Store, the server uses
-	// agl.SpanJSONQuerier and agl.ClaimReturner where the store has them: without
-	// the latter, a claim whose answer is lost waits for its deadline. A method
-	// Ready(context.Context) error is what GET /v1/agl/ready asks.
+	// Store is what the server is in front of. A claim whose answer is lost is
+	// returned where the store's Capabilities say that it can be; elsewhere it waits
+	// for its deadline.
 	Store agl.Store
 	// Token is asked of every request but GET /v1/agl/health and /v1/agl/ready,
 	// as a bearer token or as the password of HTTP Basic. The empty one asks
@@ -81,8 +80,7 @@ func (c ServerConfig) validate() error {
 type Server struct {
 	config    ServerConfig
 	store     agl.Store
-	spanJSON  agl.SpanJSONQuerier // nil if the store keeps no wire form
-	claims    agl.ClaimReturner   // nil if the store cannot take claims back
+	can       agl.Capabilities // of the store
 	token     [sha256.Size]byte
 	mux       *http.ServeMux
 	metrics   *Metrics
@@ -125,8 +123,7 @@ func NewServer(config ServerConfig) (*Server, error) {
 		jsonType:  []string{"application/json"},
 		draining:  make(chan struct{}),
 	}
-	s.spanJSON, _ = config.Store.(agl.SpanJSONQuerier)
-	s.claims, _ = config.Store.(agl.ClaimReturner)
+	s.can = config.Store.Capabilities()
 	s.calls.New = func() any { return newCall(s) }
 	s.drain = sync.OnceFunc(func() { close(s.draining) })
 	for path, methods := range s.routes() {

@@ -287,8 +287,8 @@ func (s *Server) spanPage(c *call, search bool) error {
 		return validation{"missing", []byte(`["query","rollout_id"]`), "Field required", []byte("null"), nil}.err()
 	}
 	p.Paging, p.Logic = f.Paging, f.logic
-	if s.spanJSON != nil {
-		page, err := s.spanJSON.QuerySpansJSON(c.ctx, p)
+	if s.can.QuerySpansJSON {
+		page, err := s.store.QuerySpansJSON(c.ctx, p)
 		if err != nil {
 			return err
 		}

@@ -28,6 +28,10 @@ type stubStore struct {
 	returns func(ctx context.Context, p agl.ReturnClaimsParams) error
 }
 
+func (s *stubStore) Capabilities() agl.Capabilities {
+	return agl.Capabilities{ReturnClaims: s.returns != nil}
+}
+
 func (s *stubStore) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams) ([]agl.Rollout, error) {
 	return s.enqueue(ctx, p)
 }

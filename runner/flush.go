@@ -15,15 +15,9 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Flusher is the barrier of an LLM proxy: Flush returns once every model call
-// that was begun for the rollouts is stored.
+// Flusher is the barrier of an LLM proxy: FlushAttempt returns once every model
+// call that the attempt has begun is stored. It fails when one of them was lost.
 type Flusher interface {
-	Flush(ctx context.Context, rolloutIDs []string) error
-}
-
-// AttemptFlusher is a Flusher that knows attempts: what an earlier attempt of
-// the rollout has lost is no fault of this one.
-type AttemptFlusher interface {
 	FlushAttempt(ctx context.Context, rolloutID, attemptID string) error
 }
 
@@ -48,7 +42,7 @@ type barrier struct {
 
 func (b *barrier) pass(ctx context.Context, endpoints []string, rolloutID, attemptID string) error {
 	if b.flusher != nil {
-		if err := flushAttempt(ctx, b.flusher, rolloutID, attemptID); err != nil {
+		if err := b.flusher.FlushAttempt(ctx, rolloutID, attemptID); err != nil {
 			return fmt.Errorf("flush the proxy: %w", err)
 		}
 		return nil
@@ -63,13 +57,6 @@ func (b *barrier) pass(ctx context.Context, endpoints []string, rolloutID, attem
 		}
 	}
 	return nil
-}
-
-func flushAttempt(ctx context.Context, f Flusher, rolloutID, attemptID string) error {
-	if of, ok := f.(AttemptFlusher); ok {
-		return of.FlushAttempt(ctx, rolloutID, attemptID)
-	}
-	return f.Flush(ctx, []string{rolloutID})
 }
 
 func (b *barrier) post(ctx context.Context, base, rolloutID, attemptID string) error {

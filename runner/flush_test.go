@@ -105,9 +105,11 @@ func TestFlushOverHTTP(t *testing.T) {
 	}
 }
 
-type flushFunc func(ctx context.Context, rolloutIDs []string) error
+type flushFunc func(ctx context.Context, rolloutID, attemptID string) error
 
-func (f flushFunc) Flush(ctx context.Context, rolloutIDs []string) error { return f(ctx, rolloutIDs) }
+func (f flushFunc) FlushAttempt(ctx context.Context, rolloutID, attemptID string) error {
+	return f(ctx, rolloutID, attemptID)
+}
 
 // The barrier stands between the agent and the report, and hooks see what it
 // brought.
@@ -127,13 +129,13 @@ func TestFlushComesBeforeTheReport(t *testing.T) {
 	id := rollouts[0].RolloutID
 	runOne(t, runner.Config{
 		Store: s,
-		Flusher: flushFunc(func(ctx context.Context, ids []string) error {
-			order = append(order, "flush "+strings.Join(ids, ","))
+		Flusher: flushFunc(func(ctx context.Context, rolloutID, attemptID string) error {
+			order = append(order, "flush "+rolloutID)
 			if len(order) > 2 {
 				return nil
 			}
 			_, err := s.AddSpans(ctx, agl.AddSpansParams{IssueSequenceIDs: true, Spans: []agl.Span{
-				{RolloutID: id, AttemptID: get(t, s, id).Attempt.AttemptID, SpanID: "p", Name: agl.SpanLiteLLMRequest},
+				{RolloutID: id, AttemptID: attemptID, SpanID: "p", Name: agl.SpanLiteLLMRequest},
 			}})
 			return err
 		}),

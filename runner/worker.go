@@ -93,13 +93,12 @@ func (w *worker) claim(ctx context.Context) (agl.AttemptedRollout, bool, error) 
 // giveBack returns a claim that came when the runner had stopped already, if
 // the store can take it back.
 func (w *worker) giveBack(ctx context.Context, rollout agl.AttemptedRollout) bool {
-	returner, ok := w.r.cfg.Store.(agl.ClaimReturner)
-	if !ok {
+	if !w.r.cfg.Store.Capabilities().ReturnClaims {
 		return false
 	}
 	closing, cancel := w.r.closing(ctx)
 	defer cancel()
-	if err := returner.ReturnClaims(closing, agl.ReturnClaimsParams{Rollouts: []agl.AttemptedRollout{rollout}}); err != nil {
+	if err := w.r.cfg.Store.ReturnClaims(closing, agl.ReturnClaimsParams{Claims: agl.ClaimsOf(rollout)}); err != nil {
 		w.r.cfg.Logger.WarnContext(ctx, "claim not given back", "worker_id", w.id, "rollout_id", rollout.RolloutID, "error", err)
 		return false
 	}

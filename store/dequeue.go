@@ -89,15 +89,17 @@ func (s *Store) awaitClaim(ctx context.Context, c *dequeueCommand) (agl.DequeueR
 	case <-c.ready:
 		return s.claimed(ctx, c)
 	case <-ctx.Done():
-		leave := &leaveCommand{store: s, waiter: &c.waiter, giveBack: true}
-		// The caller is gone; what must still be done is done for the others.
-		if err := s.submit(context.WithoutCancel(ctx), leave); err != nil {
+		if err := s.leaveQueue(context.WithoutCancel(ctx), c); err != nil {
 			return agl.DequeueResult{}, err
 		}
 		return agl.DequeueResult{}, ctx.Err()
 	case <-timeout:
-		if err := s.submit(ctx, &leaveCommand{store: s, waiter: &c.waiter}); err != nil {
+		leave := &leaveCommand{store: s, waiter: &c.waiter}
+		if err := s.submit(ctx, leave); err != nil {
 			return agl.DequeueResult{}, err
+		}
+		if leave.unserved {
+			c.result, c.replay, c.failed = agl.DequeueResult{}, leave.replay, leave.failed
 		}
 		return s.claimed(ctx, c)
 	case <-s.closing:
@@ -108,6 +110,23 @@ func (s *Store) awaitClaim(ctx context.Context, c *dequeueCommand) (agl.DequeueR
 			return agl.DequeueResult{}, errClosed()
 		}
 	}
+}
+
+// leaveQueue ends a blocked dequeue whose caller is gone. Claims that were made
+// for it meanwhile, or by a commit that only seemed to fail, are returned.
+func (s *Store) leaveQueue(ctx context.Context, c *dequeueCommand) error {
+	leave := &leaveCommand{store: s, waiter: &c.waiter}
+	if err := s.submit(ctx, leave); err != nil {
+		return err
+	}
+	claims := attemptKeys(agl.ClaimsOf(c.result.Rollouts...))
+	if leave.replay != nil {
+		claims = append(claims, leave.replay.Made...)
+	}
+	if len(claims) == 0 {
+		return nil
+	}
+	return s.submit(ctx, &returnCommand{store: s, claims: claims, key: c.key})
 }
 
 // claimed is the answer of a dequeue that was served.
@@ -349,27 +368,23 @@ func (s *Store) wake(waiting *waiter) {
 	waiting.ready <- struct{}{}
 }
 
-// leaveCommand ends a blocked dequeue. If it has been served meanwhile, its
-// claims are given back or left to it.
+// leaveCommand takes a blocked dequeue off the list of those that wait.
 type leaveCommand struct {
 	header
 
 	store    *Store
 	waiter   *waiter
-	giveBack bool
-	unserved bool
+	unserved bool // it was still on the list
+	// When it was: what its key says all the same. A commit that seemed to fail may
+	// have served it.
+	replay *IdempotencyRecord
+	failed error
 }
 
-func (c *leaveCommand) load(want *LoadParams) {
-	if c.giveBack {
-		want.Attempts = append(want.Attempts, claimKeys(c.waiter.result.Rollouts)...)
-	} else {
-		c.waiter.key.load(want)
-	}
-}
+func (c *leaveCommand) load(want *LoadParams) { c.waiter.key.load(want) }
 
-// leave takes the waiter off the list, which is in memory: it is done whatever
-// becomes of the batch, since nobody waits for an answer to it any more.
+// leave is done whatever becomes of the batch: the list is in memory, and nobody
+// waits for an answer any more.
 func (c *leaveCommand) leave() {
 	if c.waiter.place != nil {
 		c.store.waiters.Remove(c.waiter.place)
@@ -380,22 +395,10 @@ func (c *leaveCommand) leave() {
 
 func (c *leaveCommand) run(w *work) error {
 	c.leave()
-	if c.unserved && !c.giveBack {
-		c.waiter.answer(agl.DequeueResult{})
-		// A commit that seemed to fail may have served it.
-		c.waiter.replay, c.waiter.failed = c.waiter.key.replay(w)
+	if c.unserved {
+		c.replay, c.failed = c.waiter.key.replay(w)
 	}
 	return nil
-}
-
-func (c *leaveCommand) finish(w *work) {
-	if !c.giveBack {
-		return
-	}
-	if w.returnClaims(claimKeys(c.waiter.result.Rollouts)) {
-		c.waiter.key.forget(w)
-		c.store.recheck = true
-	}
 }
 
 // replayDequeue answers a repeated dequeue with the claims that the first made.

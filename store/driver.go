@@ -224,7 +224,7 @@ type SpanRecord struct {
 // as long as they promise: 10 minutes in memory, a day in a database.
 type IdempotencyRecord struct {
 	Scope       string // the operation, the ids of its path, and the key
-	Fingerprint string // of the arguments
+	Fingerprint string // of the arguments; "" for a key that was revoked
 	CreateTime  agl.Timestamp
 	Made        []AttemptKey // rollouts, with an attempt where one was made
 	ResourcesID string

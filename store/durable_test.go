@@ -337,8 +337,10 @@ func TestResync(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go func() {
-			for e := range s.Events(ctx, agl.EventsParams{}) {
-				events <- e
+			for e, err := range s.Events(ctx, agl.EventsParams{}) {
+				if err == nil {
+					events <- e
+				}
 				return
 			}
 		}()

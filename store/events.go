@@ -67,13 +67,11 @@ func (s *Store) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.Ev
 			select {
 			case <-woken:
 			case <-ctx.Done():
-				return
+				err = ctx.Err()
 			case <-s.closing:
-				return
+				err = errClosed()
 			}
 		}
-		if !agl.IsContextError(err) {
-			yield(agl.Event{}, err)
-		}
+		yield(agl.Event{}, err)
 	}
 }

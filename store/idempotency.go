@@ -54,7 +54,7 @@ func (k *keyed) replay(w *work) (*IdempotencyRecord, error) {
 	switch {
 	case !found:
 		return nil, nil //nolint:nilnil // no record is no error
-	case record.Fingerprint != k.fingerprint:
+	case record.Fingerprint != k.fingerprint && record.Fingerprint != revokedFingerprint:
 		return nil, agl.Errorf(agl.CodeConflict,
 			"the idempotency key %q was used before with other arguments", k.scope[strings.LastIndexByte(k.scope, ' ')+1:])
 	}
@@ -84,6 +84,16 @@ func (k *keyed) recordAttempts(w *work, made []agl.AttemptedRollout) {
 	k.record(w, IdempotencyRecord{Made: keys})
 }
 
+// revokedFingerprint marks the record of a revoked key: whatever the arguments,
+// the operation with the key has made nothing and makes nothing.
+const revokedFingerprint = ""
+
+func (k *keyed) revoke(w *work) {
+	revoked := IdempotencyRecord{Scope: k.scope, Fingerprint: revokedFingerprint, CreateTime: w.now}
+	w.keys[k.scope] = revoked
+	w.changes.Keys = append(w.changes.Keys, revoked)
+}
+
 func (k *keyed) forget(w *work) {
 	if k == nil {
 		return
@@ -95,6 +105,9 @@ func (k *keyed) forget(w *work) {
 // replayAttempts reads what a keyed command made, as it is now; what is gone
 // meanwhile is left out.
 func (s *Store) replayAttempts(ctx context.Context, record *IdempotencyRecord) ([]agl.AttemptedRollout, error) {
+	if len(record.Made) == 0 {
+		return nil, nil
+	}
 	ids := make([]string, len(record.Made))
 	made := make(map[string]string, len(record.Made))
 	for i, key := range record.Made {

@@ -187,7 +187,7 @@ func newSpanRecord(span *agl.Span, payload jsontext.Value) SpanRecord {
 	}
 }
 
-// QuerySpansJSON implements agl.SpanJSONQuerier.
+// QuerySpansJSON implements agl.Store.
 func (s *Store) QuerySpansJSON(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
 	return s.querySpans(ctx, "QuerySpans", p)
 }

@@ -65,6 +65,8 @@ type Observer interface {
 
 // Store is the engine: an [agl.Store] over a [Driver]. Create it with [New].
 type Store struct {
+	agl.UnimplementedStore // the optional methods for stores behind a network
+
 	driver   Driver
 	clock    Clock
 	log      *slog.Logger
@@ -97,12 +99,12 @@ type Store struct {
 	done    sync.WaitGroup
 }
 
-// The engine is a store that hands out spans as documents and takes claims back.
-var (
-	_ agl.Store           = (*Store)(nil)
-	_ agl.SpanJSONQuerier = (*Store)(nil)
-	_ agl.ClaimReturner   = (*Store)(nil)
-)
+var _ agl.Store = (*Store)(nil)
+
+// Capabilities implements agl.Store.
+func (s *Store) Capabilities() agl.Capabilities {
+	return agl.Capabilities{ReturnClaims: true, QuerySpansJSON: true}
+}
 
 // New starts a Store. ctx bounds the start only; its values go on to the
 // background work. Close it after use.
@@ -166,8 +168,7 @@ func (s *Store) Close(ctx context.Context) error {
 	return s.driver.Close(ctx)
 }
 
-// Ready reports whether the store can serve: ErrUnavailable when it is closing
-// or its database is away, ErrExhausted when that has no room.
+// Ready implements agl.Store.
 func (s *Store) Ready(ctx context.Context) error {
 	s.mu.Lock()
 	closed := s.closed

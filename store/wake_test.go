@@ -107,7 +107,7 @@ func TestBlockedDequeueWakesWithoutEnqueue(t *testing.T) {
 		"a deadline": func(*testing.T, *store.Store, *agl.AttemptedRollout) { time.Sleep(11 * time.Second) },
 		"a returned claim": func(t *testing.T, s *store.Store, r *agl.AttemptedRollout) {
 			t.Helper()
-			if err := s.ReturnClaims(t.Context(), agl.ReturnClaimsParams{Rollouts: []agl.AttemptedRollout{*r}}); err != nil {
+			if err := s.ReturnClaims(t.Context(), agl.ReturnClaimsParams{Claims: agl.ClaimsOf(*r)}); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -245,8 +245,10 @@ func TestCloseReleasesEverybody(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			for _, err := range s.Events(t.Context(), agl.EventsParams{}) {
-				t.Errorf("an event or error %v, want the end", err)
+			for e, err := range s.Events(t.Context(), agl.EventsParams{}) {
+				if !errors.Is(err, agl.ErrUnavailable) {
+					t.Errorf("event %v, error %v, want unavailable", e, err)
+				}
 			}
 		}()
 		synctest.Wait()
@@ -312,7 +314,7 @@ func TestClaimOfALeaver(t *testing.T) {
 				blocked(t, "the patient one", patient)
 				enqueue(t, s, 1, agl.RolloutConfig{})
 				arrived(t, "the patient one", patient)
-				if err := s.ReturnClaims(t.Context(), agl.ReturnClaimsParams{Rollouts: left.result.Rollouts, IdempotencyKey: "k"}); err != nil {
+				if err := s.ReturnClaims(t.Context(), agl.ReturnClaimsParams{Claims: agl.ClaimsOf(left.result.Rollouts...), IdempotencyKey: "k"}); err != nil {
 					t.Fatal(err)
 				}
 				if got := arrived(t, "the next one", block(t.Context(), s, agl.DequeueRolloutsParams{Limit: 9})); len(got.result.Rollouts) != 1 {

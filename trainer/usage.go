@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"sync/atomic"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy"
 )
@@ -36,21 +34,8 @@ func (m *meter) read() Usage {
 	return Usage{m.calls.Load(), m.prompt.Load(), m.completion.Load()}
 }
 
-// distant is what a proxy uses of a store behind a network.
-type distant interface {
-	proxy.Spans
-	ReserveSequenceIDsOf(ctx context.Context, attempts []agl.ReserveSequenceIDsParams) (first []int64, err error)
-	// AddSpansJSON has done with the spans' memory when it returns.
-	AddSpansJSON(ctx context.Context, spans []jsontext.Value) (cancelled []string, err error)
-}
-
 // over puts the meter before a store's spans.
-func (m *meter) over(spans proxy.Spans) proxy.Spans {
-	if far, ok := spans.(distant); ok {
-		return meteredDistant{metered{far, m}, far}
-	}
-	return metered{spans, m}
-}
+func (m *meter) over(spans proxy.Spans) proxy.Spans { return metered{spans, m} }
 
 // metered are a store's spans behind a meter.
 type metered struct {
@@ -73,30 +58,18 @@ func (s metered) AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpa
 	return result, nil
 }
 
-// meteredDistant are the spans of a store behind a network.
-type meteredDistant struct {
-	metered
-
-	far distant
-}
-
-// ReserveSequenceIDsOf is the store's.
-func (s meteredDistant) ReserveSequenceIDsOf(ctx context.Context, attempts []agl.ReserveSequenceIDsParams) (first []int64, err error) {
-	return s.far.ReserveSequenceIDsOf(ctx, attempts)
-}
-
 // AddSpansJSON counts what is stored.
-func (s meteredDistant) AddSpansJSON(ctx context.Context, spans []jsontext.Value) (cancelled []string, err error) {
-	cancelled, err = s.far.AddSpansJSON(ctx, spans)
+func (s metered) AddSpansJSON(ctx context.Context, p agl.AddSpansJSONParams) (agl.AddSpansResult, error) {
+	result, err := s.Spans.AddSpansJSON(ctx, p)
 	if err != nil {
-		return cancelled, err
+		return result, err
 	}
-	for _, span := range spans {
+	for _, span := range p.Spans {
 		prompt, counted := member(span, agl.AttrGenAIInputTokens)
 		completion, replied := member(span, agl.AttrGenAIOutputTokens)
 		s.count(prompt, completion, counted || replied)
 	}
-	return cancelled, nil
+	return result, nil
 }
 
 func (m *meter) count(prompt, completion int64, counted bool) {

@@ -41,8 +41,8 @@ func TestUsage(t *testing.T) {
 	backend := proxytest.NewServer(proxytest.VLLM(func(string, int) string { return "12345" }))
 	for name, spans := range map[string]proxy.Spans{"in process": engine, "over HTTP": client} {
 		p := NewProxy(ProxyConfig{Config: proxy.Config{Models: []proxy.Model{{Name: "m", BaseURL: backend.BaseURL()}}}})
-		if _, raw := p.meter.over(spans).(distant); raw != (name == "over HTTP") {
-			t.Errorf("%s: records go as they were built: %v", name, raw)
+		if direct := p.meter.over(spans).Capabilities().AddSpansJSON; direct != (name == "over HTTP") {
+			t.Errorf("%s: records go as they were built: %v", name, direct)
 		}
 		if _, err := p.start(t.Context(), spans, slog.New(slog.DiscardHandler)); err != nil {
 			t.Fatal(err)

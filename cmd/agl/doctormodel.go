@@ -151,6 +151,8 @@ func askOnce(ctx context.Context, client *http.Client, model, limit string) erro
 
 // recorded sees what the records of calls have.
 type recorded struct {
+	agl.UnimplementedStore
+
 	mu   sync.Mutex
 	has  given
 	next int64

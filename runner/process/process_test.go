@@ -125,7 +125,7 @@ func (w *world) step(a agl.Agent, e agl.EnqueueRollout) outcome {
 // flusher stands for the proxy that nobody calls.
 type flusher struct{}
 
-func (flusher) Flush(context.Context, []string) error { return nil }
+func (flusher) FlushAttempt(context.Context, string, string) error { return nil }
 
 func TestResults(t *testing.T) {
 	t.Parallel()

@@ -28,6 +28,8 @@ func queueTests(a *area) {
 	a.test("a blocked dequeue ends in time", testBlockedTimeout)
 	a.test("a claim whose caller is gone is given back", testGivenBack)
 	a.test("returned claims go to the head", testReturnClaims)
+	a.test("claims are returned by the key of their dequeue", testReturnByKey)
+	a.test("a blocked dequeue whose key is revoked", testRevokeBlocked)
 	a.test("closed queue", testClosedQueue)
 }
 
@@ -231,17 +233,24 @@ func testGivenBack(h *harness) {
 	h.wantEmptyQueue()
 }
 
-func testReturnClaims(h *harness) {
-	returner, ok := h.Store.(agl.ClaimReturner)
-	if !ok {
-		h.Skip("the store takes no claims back")
+func (h *harness) needReturnClaims() {
+	h.Helper()
+	if !h.Store.Capabilities().ReturnClaims {
+		h.Skip("the store does not return claims")
 	}
+}
+
+func (h *harness) returnClaims(rollouts ...agl.AttemptedRollout) {
+	h.Helper()
+	must(h, 0, h.Store.ReturnClaims(h.ctx, agl.ReturnClaimsParams{Claims: agl.ClaimsOf(rollouts...)}))
+}
+
+func testReturnClaims(h *harness) {
+	h.needReturnClaims()
 	h.enqueue(numbered(4)...)
 	claims := h.dequeue(3, "w")
 	h.touch(claims[1].Attempt)
-	if err := returner.ReturnClaims(h.ctx, agl.ReturnClaimsParams{Rollouts: claims}); err != nil {
-		h.Fatal(err)
-	}
+	h.returnClaims(claims...)
 	h.wantStatus(claims[0].RolloutID, agl.RolloutQueuing, "")
 	h.wantStatus(claims[1].RolloutID, agl.RolloutRunning, agl.AttemptRunning)
 	equal(h, "worker", h.worker("w").Status, agl.WorkerIdle)
@@ -254,20 +263,71 @@ func testReturnClaims(h *harness) {
 	beaten := h.dequeue(1, "v")
 	updated, err := h.Store.UpdateWorker(h.ctx, agl.UpdateWorkerParams{WorkerID: "v"})
 	equal(h, "attempt of the worker", must(h, updated, err).CurrentAttemptID, agl.Some(beaten[0].Attempt.AttemptID))
-	if err := returner.ReturnClaims(h.ctx, agl.ReturnClaimsParams{Rollouts: beaten}); err != nil {
-		h.Fatal(err)
-	}
+	h.returnClaims(beaten...)
 	h.wantStatus(beaten[0].RolloutID, agl.RolloutQueuing, "")
 	h.dequeueOne("", beaten[0].RolloutID)
 
 	// A retry that is returned is a retry again.
 	r := h.enqueue(config(retry(3, agl.AttemptFailed)))[0]
 	h.report(r.RolloutID, h.dequeueOne("", r.RolloutID).Attempt.AttemptID, agl.AttemptFailed)
-	if err := returner.ReturnClaims(h.ctx, agl.ReturnClaimsParams{Rollouts: h.dequeue(1, "")}); err != nil {
-		h.Fatal(err)
-	}
+	h.returnClaims(h.dequeue(1, "")...)
 	h.wantStatus(r.RolloutID, agl.RolloutRequeuing, agl.AttemptFailed)
 	equal(h, "number", h.dequeueOne("", r.RolloutID).Attempt.SequenceID, 2)
+}
+
+// testReturnByKey returns claims whose answer was lost.
+func testReturnByKey(h *harness) {
+	h.needReturnClaims()
+	dequeue := agl.DequeueRolloutsParams{Limit: 2, WorkerID: agl.Some("w"), IdempotencyKey: "k"}
+	claim := func() []agl.AttemptedRollout {
+		h.Helper()
+		got, err := h.Store.DequeueRollouts(h.ctx, dequeue)
+		return must(h, got, err).Rollouts
+	}
+	giveBack := func(revoke bool) {
+		h.Helper()
+		must(h, 0, h.Store.ReturnClaims(h.ctx, agl.ReturnClaimsParams{IdempotencyKey: "k", RevokeKey: revoke}))
+	}
+	giveBack(false) // of a dequeue that never was
+	r := h.enqueue(numbered(3)...)
+	first := claim()
+	equal(h, "claimed", inputs(first), "0 1")
+	giveBack(false)
+	giveBack(false)
+	for i := range first {
+		h.wantStatus(r[i].RolloutID, agl.RolloutQueuing, "")
+	}
+	equal(h, "worker", h.worker("w").Status, agl.WorkerIdle)
+
+	again := claim()
+	equal(h, "claimed anew", inputs(again), "0 1")
+	equal(h, "another attempt", again[0].Attempt.AttemptID != first[0].Attempt.AttemptID, true)
+	giveBack(true)
+	giveBack(true)
+	equal(h, "claimed with a revoked key", len(claim()), 0)
+	equal(h, "claimed by others", inputs(h.dequeue(9, "")), "0 1 2")
+
+	// The dequeue arrives after its key was revoked.
+	dequeue.IdempotencyKey = "late"
+	must(h, 0, h.Store.ReturnClaims(h.ctx, agl.ReturnClaimsParams{IdempotencyKey: "late", RevokeKey: true}))
+	h.enqueueOne()
+	dequeue.Wait = patience
+	equal(h, "claimed by a late dequeue", len(claim()), 0)
+	equal(h, "left for others", len(h.dequeue(9, "")), 1)
+
+	err := h.Store.ReturnClaims(h.ctx, agl.ReturnClaimsParams{RevokeKey: true})
+	h.wantError(err, agl.ErrInvalid, "")
+}
+
+// testRevokeBlocked revokes the key of a dequeue that is blocked: it claims
+// nothing of what comes.
+func testRevokeBlocked(h *harness) {
+	h.needReturnClaims()
+	result := h.block(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: patience, IdempotencyKey: "k"})
+	must(h, 0, h.Store.ReturnClaims(h.ctx, agl.ReturnClaimsParams{IdempotencyKey: "k", RevokeKey: true}))
+	r := h.enqueueOne()
+	equal(h, "claimed", len((<-result).Rollouts), 0)
+	h.dequeueOne("", r.RolloutID)
 }
 
 func testClosedQueue(h *harness) {

@@ -34,10 +34,9 @@ func testRestartQueue(h *harness) {
 	claim := h.dequeueOne("", r[2].RolloutID)
 	h.setStatus(r[1].RolloutID, agl.RolloutRequeuing)
 	h.cancel(r[4].RolloutID)
-	returner, can := h.Store.(agl.ClaimReturner)
+	can := h.Store.Capabilities().ReturnClaims
 	if can {
-		err := returner.ReturnClaims(h.ctx, agl.ReturnClaimsParams{Rollouts: []agl.AttemptedRollout{claim}})
-		must(h, 0, err)
+		h.returnClaims(claim)
 	}
 	h.restart()
 	h.enqueue(numbered(1)...)

@@ -120,8 +120,8 @@ func testSpanFidelity(h *harness) {
 	if diff := cmp.Diff(s, got[0], cmpopts.EquateEmpty()); diff != "" {
 		h.Errorf("span changed (-want +got):\n%s", diff)
 	}
-	if querier, ok := h.Store.(agl.SpanJSONQuerier); ok {
-		page, err := querier.QuerySpansJSON(h.ctx, agl.QuerySpansParams{RolloutID: r.RolloutID})
+	if h.Store.Capabilities().QuerySpansJSON {
+		page, err := h.Store.QuerySpansJSON(h.ctx, agl.QuerySpansParams{RolloutID: r.RolloutID})
 		equal(h, "document", string(must(h, page, err).Items[0]), want)
 	}
 }

@@ -170,6 +170,8 @@ func (b *bench) check(t *testing.T, left int) {
 
 // spans is a store of spans and nothing else.
 type spans struct {
+	agl.UnimplementedStore
+
 	mu     sync.Mutex
 	next   int64
 	stored []agl.Span
