@@ -6,10 +6,13 @@ import (
 	"fmt"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/cmd/agl/internal/flags"
 )
 
 type cancelCommand struct {
-	storeFlags
+	flags.Store
+
 	Rollouts []string `arg:"" name:"rollout" help:"Ids of the rollouts."`
 	JSON     bool     `help:"Print JSON, one rollout a line."`
 }
@@ -20,8 +23,8 @@ func (cancelCommand) Help() string {
 		"Every rollout is tried; the exit code is 1 when one of them could not be cancelled.\n\nExample:\n  agl cancel ro-b66f639043f4"
 }
 
-func (c *cancelCommand) run(ctx context.Context, m *Main) error {
-	store, closeStore, err := c.open()
+func (c *cancelCommand) run(ctx context.Context, out *console.Console) error {
+	store, closeStore, err := c.Open()
 	if err != nil {
 		return err
 	}
@@ -31,14 +34,14 @@ func (c *cancelCommand) run(ctx context.Context, m *Main) error {
 		r, err := store.CancelRollout(ctx, agl.CancelRolloutParams{RolloutID: id})
 		switch {
 		case errors.Is(err, agl.ErrNotFound):
-			failed = append(failed, c.errStore(err))
+			failed = append(failed, c.Wrap(err))
 			continue
 		case err != nil:
-			return errors.Join(append(failed, c.errStore(err))...)
+			return errors.Join(append(failed, c.Wrap(err))...)
 		case c.JSON:
-			err = m.printJSON(r.AppendJSON(nil))
+			err = out.JSON(&r)
 		default:
-			err = m.printf("%s  %s\n", r.RolloutID, r.Status)
+			err = out.Printf("%s  %s\n", r.RolloutID, r.Status)
 		}
 		if err != nil {
 			return err

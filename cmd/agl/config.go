@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/proxy/configfile"
 	"github.com/agl-go/agl/trainer/runfile"
 )
@@ -32,12 +33,12 @@ func (configSchemaCommand) Help() string {
 		"  # yaml-language-server: $schema=agl.schema.json\n\nExample:\n  agl config schema > agl.schema.json"
 }
 
-func (c *configSchemaCommand) run(_ context.Context, m *Main) error {
+func (c *configSchemaCommand) run(_ context.Context, out *console.Console) error {
 	schema := runfile.Schema
 	if c.Proxy {
 		schema = configfile.Schema
 	}
-	return m.printf("%s", schema())
+	return out.Printf("%s", schema())
 }
 
 type configCheckCommand struct {
@@ -51,7 +52,7 @@ func (configCheckCommand) Help() string {
 		"Examples:\n  agl config check agl.yaml\n  agl config check --proxy proxy.yaml"
 }
 
-func (c *configCheckCommand) run(_ context.Context, m *Main) error {
+func (c *configCheckCommand) run(_ context.Context, out *console.Console) error {
 	mistakes, bad := 0, 0
 	for _, path := range c.Files {
 		summary, err := c.check(path)
@@ -63,12 +64,12 @@ func (c *configCheckCommand) run(_ context.Context, m *Main) error {
 		case err != nil:
 			return err
 		}
-		if err := m.printf("%s\n", summary); err != nil {
+		if err := out.Printf("%s\n", summary); err != nil {
 			return err
 		}
 	}
 	if bad > 0 {
-		return fmt.Errorf("%s in %d of %s", count(mistakes, "mistake"), bad, count(len(c.Files), "file"))
+		return fmt.Errorf("%s in %d of %s", console.Count(mistakes, "mistake"), bad, console.Count(len(c.Files), "file"))
 	}
 	return nil
 }
@@ -84,7 +85,7 @@ func (c *configCheckCommand) check(path string) (summary string, err error) {
 		if err != nil {
 			return "", err
 		}
-		return fmt.Sprintf("%s: no mistakes: a proxy of %s", path, count(len(file.Proxy.Models), "backend")), nil
+		return fmt.Sprintf("%s: no mistakes: a proxy of %s", path, console.Count(len(file.Proxy.Models), "backend")), nil
 	}
 	file, err := runfile.Read(path)
 	if err != nil {
@@ -98,11 +99,11 @@ func describeRun(f *runfile.File) string {
 	var learns string
 	switch a := f.Algorithm; {
 	case a.GRPO != nil:
-		learns = "grpo, " + count(a.GRPO.Steps, "step")
+		learns = "grpo, " + console.Count(a.GRPO.Steps, "step")
 	case a.SFT != nil:
-		learns = "sft, " + count(a.SFT.Config.Steps*max(a.SFT.Config.Rounds, 1), "step")
+		learns = "sft, " + console.Count(a.SFT.Config.Steps*max(a.SFT.Config.Rounds, 1), "step")
 	case a.APO != nil:
-		learns = "apo of " + count(len(f.Prompts), "prompt")
+		learns = "apo of " + console.Count(len(f.Prompts), "prompt")
 	default:
 		learns = "baseline"
 	}
@@ -111,12 +112,4 @@ func describeRun(f *runfile.File) string {
 		agent = "with " + strings.Join(f.Agent.Process.Command, " ")
 	}
 	return fmt.Sprintf("%s %s, results in %s", learns, agent, f.Output)
-}
-
-// count writes a number of things.
-func count(n int, thing string) string {
-	if n != 1 {
-		thing += "s"
-	}
-	return fmt.Sprintf("%d %s", n, thing)
 }

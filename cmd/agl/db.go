@@ -5,16 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/backend"
 )
 
-// dbCommand lists what an operator does with a database.
+// dbCommand lists what operators do with a database.
 type dbCommand struct {
 	Status  dbStatusCommand  `cmd:"" help:"Show what a database is and holds. Changes nothing."`
 	Migrate dbMigrateCommand `cmd:"" help:"Bring a database's schema up to date, or make it. agl store does that by itself when it starts."`
@@ -25,13 +26,13 @@ type dbCommand struct {
 	Import  dbImportCommand  `cmd:"" help:"Read an export into an empty database of any kind. One that was interrupted goes on when it is repeated."`
 }
 
-// operatedFlags say which database those commands work on.
-type operatedFlags struct {
-	DB databaseName `name:"db" default:"${database}" env:"AGL_DB" placeholder:"DATABASE" help:"The database: sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE. Default: ${default}."`
+// databaseFlag says which database these commands work on.
+type databaseFlag struct {
+	DB flags.Database `name:"db" default:"${database}" env:"AGL_DB" placeholder:"DATABASE" help:"The database: sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE. Default: ${default}."`
 }
 
 // Validate is called by kong.
-func (f operatedFlags) Validate() error {
+func (f databaseFlag) Validate() error {
 	if f.DB.Kind == backend.Memory {
 		return fmt.Errorf("--db=%s: is kept nowhere; must be sqlite:PATH or postgres://…", f.DB)
 	}
@@ -39,7 +40,7 @@ func (f operatedFlags) Validate() error {
 }
 
 // with calls f with the open database.
-func (f operatedFlags) with(ctx context.Context, do func(db store.Database) error) (err error) {
+func (f databaseFlag) with(ctx context.Context, do func(db store.Database) error) (err error) {
 	db, err := backend.OpenDatabase(ctx, f.DB.DSN)
 	if err != nil {
 		return err
@@ -49,21 +50,22 @@ func (f operatedFlags) with(ctx context.Context, do func(db store.Database) erro
 }
 
 type dbStatusCommand struct {
-	operatedFlags
+	databaseFlag
 	JSON bool `help:"Print the status as one JSON object."`
 }
 
-func (c *dbStatusCommand) run(ctx context.Context, m *Main) error {
+func (c *dbStatusCommand) run(ctx context.Context, out *console.Console) error {
 	return c.with(ctx, func(db store.Database) error {
 		status, err := db.Status(ctx)
 		if err != nil {
 			return err
 		}
-		show := m.printStatus
 		if c.JSON {
-			show = m.printStatusJSON
+			err = printStatusJSON(out, &status)
+		} else {
+			err = printStatus(out, &status)
 		}
-		if err := show(status); err != nil {
+		if err != nil {
 			return err
 		}
 		if status.SchemaVersion > status.KnownVersion {
@@ -73,7 +75,7 @@ func (c *dbStatusCommand) run(ctx context.Context, m *Main) error {
 	})
 }
 
-func (m *Main) printStatus(s store.DatabaseStatus) error {
+func printStatus(out *console.Console, s *store.DatabaseStatus) error {
 	inUse := "no"
 	if s.InUse {
 		inUse = "yes, by a server"
@@ -87,32 +89,16 @@ func (m *Main) printStatus(s store.DatabaseStatus) error {
 	case s.SchemaVersion > s.KnownVersion:
 		schema = fmt.Sprintf("%d, newer than this program, which knows up to %d", s.SchemaVersion, s.KnownVersion)
 	}
-	size := formatSize(s.Bytes)
+	size := console.Bytes(s.Bytes)
 	if s.FreeBytes > 0 {
-		size += ", " + formatSize(s.FreeBytes) + " of it free"
+		size += ", " + console.Bytes(s.FreeBytes) + " of it free"
 	}
-	rows := [][2]string{
-		{"database", s.Location},
-		{"engine", s.Name},
-		{"schema", schema},
-		{"size", size},
-		{"in use", inUse},
+	text := fmt.Sprintf("database   %s\nengine     %s\nschema     %s\nsize       %s\nin use     %s\n", s.Location, s.Name, schema, size, inUse)
+	if n := &s.Contents; s.SchemaVersion == s.KnownVersion { // another schema cannot be counted
+		text += fmt.Sprintf("rollouts   %d\nattempts   %d\nspans      %d\nresources  %d\nworkers    %d\n",
+			n.TotalRollouts, n.TotalAttempts, n.TotalSpans, n.TotalResources, n.TotalWorkers)
 	}
-	if s.SchemaVersion == s.KnownVersion { // else nobody has counted
-		rows = append(rows, [][2]string{
-			{"rollouts", strconv.Itoa(s.Contents.TotalRollouts)},
-			{"attempts", strconv.Itoa(s.Contents.TotalAttempts)},
-			{"spans", strconv.Itoa(s.Contents.TotalSpans)},
-			{"resources", strconv.Itoa(s.Contents.TotalResources)},
-			{"workers", strconv.Itoa(s.Contents.TotalWorkers)},
-		}...)
-	}
-	for _, row := range rows {
-		if err := m.printf("%-10s %s\n", row[0], row[1]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return out.Printf("%s", text)
 }
 
 // statusDocument is a status as JSON.
@@ -135,7 +121,7 @@ type statusContents struct {
 	Workers   int `json:"workers"`
 }
 
-func (m *Main) printStatusJSON(s store.DatabaseStatus) error {
+func printStatusJSON(out *console.Console, s *store.DatabaseStatus) error {
 	document := statusDocument{
 		Location: s.Location, Engine: s.Name, SchemaVersion: s.SchemaVersion, KnownVersion: s.KnownVersion,
 		Bytes: s.Bytes, FreeBytes: s.FreeBytes, InUse: s.InUse,
@@ -145,39 +131,39 @@ func (m *Main) printStatusJSON(s store.DatabaseStatus) error {
 			s.Contents.TotalRollouts, s.Contents.TotalAttempts, s.Contents.TotalSpans, s.Contents.TotalResources, s.Contents.TotalWorkers,
 		}
 	}
-	out, err := json.Marshal(document)
+	text, err := json.Marshal(document)
 	if err != nil {
 		return fmt.Errorf("status as JSON: %w", err)
 	}
-	return m.printf("%s\n", out)
+	return out.Printf("%s\n", text)
 }
 
-type dbMigrateCommand struct{ operatedFlags }
+type dbMigrateCommand struct{ databaseFlag }
 
-func (c *dbMigrateCommand) run(ctx context.Context, m *Main) error {
+func (c *dbMigrateCommand) run(ctx context.Context, out *console.Console) error {
 	return c.with(ctx, func(db store.Database) error {
 		from, to, err := db.Migrate(ctx)
 		switch {
 		case err != nil:
 			return err
 		case from == to:
-			return m.printf("%s: schema %d is up to date\n", c.DB, to)
+			return out.Printf("%s: schema %d is up to date\n", c.DB, to)
 		case from == 0:
-			return m.printf("%s: made, with schema %d\n", c.DB, to)
+			return out.Printf("%s: made, with schema %d\n", c.DB, to)
 		}
-		return m.printf("%s: schema %d is now %d\n", c.DB, from, to)
+		return out.Printf("%s: schema %d is now %d\n", c.DB, from, to)
 	})
 }
 
-type dbCheckCommand struct{ operatedFlags }
+type dbCheckCommand struct{ databaseFlag }
 
-func (c *dbCheckCommand) run(ctx context.Context, m *Main) error {
+func (c *dbCheckCommand) run(ctx context.Context, out *console.Console) error {
 	return c.with(ctx, func(db store.Database) error {
 		var problems int
 		var output error
 		err := db.Check(ctx, func(p store.Problem) {
 			problems++
-			output = errors.Join(output, m.printf("%s: %s\n", p.Where, strings.ReplaceAll(p.What, "\n", " ")))
+			output = errors.Join(output, out.Printf("%s: %s\n", p.Where, strings.ReplaceAll(p.What, "\n", " ")))
 		})
 		switch {
 		case err != nil || output != nil:
@@ -185,13 +171,13 @@ func (c *dbCheckCommand) run(ctx context.Context, m *Main) error {
 		case problems > 0:
 			return fmt.Errorf("%s: problems found: %d", c.DB, problems)
 		}
-		return m.printf("%s: no problem found\n", c.DB)
+		return out.Printf("%s: no problem found\n", c.DB)
 	})
 }
 
-type dbVacuumCommand struct{ operatedFlags }
+type dbVacuumCommand struct{ databaseFlag }
 
-func (c *dbVacuumCommand) run(ctx context.Context, m *Main) error {
+func (c *dbVacuumCommand) run(ctx context.Context, out *console.Console) error {
 	return c.with(ctx, func(db store.Database) error {
 		before, err := db.Status(ctx)
 		if err != nil {
@@ -204,16 +190,16 @@ func (c *dbVacuumCommand) run(ctx context.Context, m *Main) error {
 		if err != nil {
 			return err
 		}
-		return m.printf("%s: %s, was %s\n", c.DB, formatSize(after.Bytes), formatSize(before.Bytes))
+		return out.Printf("%s: %s, was %s\n", c.DB, console.Bytes(after.Bytes), console.Bytes(before.Bytes))
 	})
 }
 
 type dbBackupCommand struct {
-	operatedFlags
+	databaseFlag
 	File string `arg:"" help:"The new file."`
 }
 
-func (c *dbBackupCommand) run(ctx context.Context, m *Main) error {
+func (c *dbBackupCommand) run(ctx context.Context, out *console.Console) error {
 	return c.with(ctx, func(db store.Database) error {
 		if err := db.Backup(ctx, c.File); err != nil {
 			return err
@@ -222,6 +208,6 @@ func (c *dbBackupCommand) run(ctx context.Context, m *Main) error {
 		if err != nil {
 			return err
 		}
-		return m.printf("%s: %s written to %s\n", c.DB, formatSize(file.Size()), c.File)
+		return out.Printf("%s: %s written to %s\n", c.DB, console.Bytes(file.Size()), c.File)
 	})
 }

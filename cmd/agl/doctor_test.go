@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agl-go/agl/cmd/agl/internal/doctor"
 	"github.com/agl-go/agl/proxy/proxytest"
 	"github.com/agl-go/agl/store/backend"
 )
@@ -29,15 +30,15 @@ func examine(t *testing.T, args ...string) (findings []string, err error) {
 	err = m.Run(t.Context())
 	m.Close()
 	var doc struct {
-		Checks []finding `json:"checks"`
-		Failed int       `json:"failed"`
+		Checks []doctor.Finding `json:"checks"`
+		Failed int              `json:"failed"`
 	}
 	if err := json.Unmarshal(out.Bytes(), &doc); err != nil {
 		t.Fatalf("%v in %s", err, &out)
 	}
 	failed := 0
 	for _, f := range doc.Checks {
-		if f.State == fails {
+		if f.State == doctor.Fail {
 			failed++
 		}
 		line := fmt.Sprintf("%s %s: %s", f.State, f.Check, f.Found)

@@ -14,21 +14,24 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/dataset"
 )
 
 type enqueueCommand struct {
-	storeFlags
-	File         string          `arg:"" help:"Task file, by its extension .jsonl, .csv or .parquet; - is JSON Lines from standard input."`
-	Mode         string          `enum:"train,val,test,none" default:"none" help:"What the rollouts are for: train, val, test or none. Default: ${default}."`
-	ResourcesID  string          `placeholder:"ID" help:"The resources to run with. Default: the latest."`
-	Timeout      time.Duration   `placeholder:"DURATION" help:"End an attempt after so long. Default: never."`
-	Unresponsive time.Duration   `placeholder:"DURATION" help:"End an attempt that has not been heard of for so long. Default: never."`
-	MaxAttempts  int             `default:"1" placeholder:"N" help:"Attempts of a rollout, the first one included. Default: ${default}."`
-	RetryOn      []attemptStatus `placeholder:"STATUS" help:"Try again after an attempt of this status; repeat it or separate several by commas: ${attemptStatuses}."`
-	Column       []taskColumn    `sep:"none" placeholder:"NAME[=AS]" help:"Take this column, under another name if one is given; repeat it for several. Default: all of them."`
-	Type         []columnType    `sep:"none" placeholder:"NAME=TYPE" help:"What a CSV column holds: string, number, bool or json; repeat it for several. Default: string."`
-	JSON         bool            `help:"Print the rollouts as JSON, one a line, instead of their ids."`
+	flags.Store
+
+	File         string              `arg:"" help:"Task file, by its extension .jsonl, .csv or .parquet; - is JSON Lines from standard input."`
+	Mode         string              `enum:"train,val,test,none" default:"none" help:"What the rollouts are for: train, val, test or none. Default: ${default}."`
+	ResourcesID  string              `placeholder:"ID" help:"The resources to run with. Default: the latest."`
+	Timeout      time.Duration       `placeholder:"DURATION" help:"End an attempt after so long. Default: never."`
+	Unresponsive time.Duration       `placeholder:"DURATION" help:"End an attempt that has not been heard of for so long. Default: never."`
+	MaxAttempts  int                 `default:"1" placeholder:"N" help:"Attempts of a rollout, the first one included. Default: ${default}."`
+	RetryOn      []agl.AttemptStatus `enum:"${attemptStatuses}" placeholder:"STATUS" help:"Try again after an attempt of this status; repeat it or separate several by commas: ${attemptStatuses}."`
+	Column       []taskColumn        `sep:"none" placeholder:"NAME[=AS]" help:"Take this column, under another name if one is given; repeat it for several. Default: all of them."`
+	Type         []columnType        `sep:"none" placeholder:"NAME=TYPE" help:"What a CSV column holds: string, number, bool or json; repeat it for several. Default: string."`
+	JSON         bool                `help:"Print the rollouts as JSON, one a line, instead of their ids."`
 }
 
 // Help is shown below the flags.
@@ -51,26 +54,6 @@ func (c *enqueueCommand) Validate() error {
 		return errors.New("--column and --type are for files, not for standard input")
 	}
 	return nil
-}
-
-// attemptStatus is an attempt's status on the command line.
-type attemptStatus agl.AttemptStatus
-
-// UnmarshalText reads a status.
-func (s *attemptStatus) UnmarshalText(text []byte) error {
-	if !agl.AttemptStatus(text).Valid() {
-		return fmt.Errorf("got %q, must be one of %s", text, attemptStatusList())
-	}
-	*s = attemptStatus(text)
-	return nil
-}
-
-func attemptStatusList() string {
-	var names []string
-	for _, s := range agl.AttemptStatuses() {
-		names = append(names, string(s))
-	}
-	return strings.Join(names, ", ")
 }
 
 // taskColumn is a column on the command line.
@@ -116,7 +99,7 @@ func (c *enqueueCommand) options() dataset.Options {
 	return options
 }
 
-func (c *enqueueCommand) run(ctx context.Context, m *Main) (err error) {
+func (c *enqueueCommand) run(ctx context.Context, out *console.Console) (err error) {
 	tasks, closeTasks, err := c.tasks()
 	if err != nil {
 		return err
@@ -137,12 +120,12 @@ func (c *enqueueCommand) run(ctx context.Context, m *Main) (err error) {
 	if count == 0 {
 		return agl.Errorf(agl.CodeInvalid, "%s: %w: it has no task", c.File, dataset.ErrEmpty)
 	}
-	store, closeStore, err := c.open()
+	store, closeStore, err := c.Open()
 	if err != nil {
 		return err
 	}
 	defer closeStore()
-	return c.send(ctx, m, store, tasks)
+	return c.send(ctx, out, store, tasks)
 }
 
 // tasks returns those of the file, to be gone through more than once.
@@ -176,7 +159,7 @@ const (
 
 // send enqueues the tasks in batches. Each has a key, so that a repeat of its
 // request enqueues nothing twice.
-func (c *enqueueCommand) send(ctx context.Context, m *Main, store agl.Store, tasks iter.Seq2[jsontext.Value, error]) error {
+func (c *enqueueCommand) send(ctx context.Context, out *console.Console, store agl.Store, tasks iter.Seq2[jsontext.Value, error]) error {
 	prefix := "agl-enqueue-" + rand.Text()
 	var batch []agl.EnqueueRollout
 	bytes, sent, batches := 0, 0, 0
@@ -186,11 +169,11 @@ func (c *enqueueCommand) send(ctx context.Context, m *Main, store agl.Store, tas
 			Rollouts: batch, IdempotencyKey: fmt.Sprintf("%s-%d", prefix, batches),
 		})
 		if err != nil {
-			return fmt.Errorf("enqueue %s: after %d rollouts: %w", c.File, sent, c.errStore(err))
+			return fmt.Errorf("enqueue %s: after %d rollouts: %w", c.File, sent, c.Wrap(err))
 		}
 		sent += len(rollouts)
 		batch, bytes = batch[:0], 0
-		return c.print(m, rollouts)
+		return c.print(out, rollouts)
 	}
 	for task, err := range tasks {
 		if err != nil {
@@ -223,8 +206,8 @@ func (c *enqueueCommand) rollout(task jsontext.Value) agl.EnqueueRollout {
 		config.UnresponsiveSeconds = agl.Some(c.Unresponsive.Seconds())
 	}
 	for _, s := range c.RetryOn {
-		if !slices.Contains(config.RetryCondition, agl.AttemptStatus(s)) {
-			config.RetryCondition = append(config.RetryCondition, agl.AttemptStatus(s))
+		if !slices.Contains(config.RetryCondition, s) {
+			config.RetryCondition = append(config.RetryCondition, s)
 		}
 	}
 	r := agl.EnqueueRollout{Input: task, Config: config}
@@ -237,15 +220,15 @@ func (c *enqueueCommand) rollout(task jsontext.Value) agl.EnqueueRollout {
 	return r
 }
 
-func (c *enqueueCommand) print(m *Main, rollouts []agl.Rollout) error {
+func (c *enqueueCommand) print(out *console.Console, rollouts []agl.Rollout) error {
 	for i := range rollouts {
-		if !c.JSON {
-			if err := m.printf("%s\n", rollouts[i].RolloutID); err != nil {
-				return err
-			}
-			continue
+		var err error
+		if c.JSON {
+			err = out.JSON(&rollouts[i])
+		} else {
+			err = out.Printf("%s\n", rollouts[i].RolloutID)
 		}
-		if err := m.printJSON(rollouts[i].AppendJSON(nil)); err != nil {
+		if err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,18 +13,22 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/cmd/agl/internal/flags"
+	"github.com/agl-go/agl/cmd/agl/internal/rows"
 )
 
 type exportCommand struct {
-	storeFlags
-	File    string          `arg:"" help:"The new file, or - for standard output."`
-	What    string          `required:"" enum:"triplets,trajectories,messages" help:"What to make of the spans: triplets, trajectories or messages."`
-	Format  string          `enum:"auto,jsonl,parquet" default:"auto" help:"jsonl or parquet. Default: as the file's name ends, else jsonl."`
-	Source  string          `enum:"proxy,tracer" default:"proxy" help:"Whose spans hold the calls of triplets and trajectories: proxy or tracer. Default: ${default}."`
-	Status  []rolloutStatus `placeholder:"STATUS" help:"Only rollouts of this status; repeat it or separate several by commas: ${rolloutStatuses}."`
-	Mode    []rolloutMode   `placeholder:"MODE" help:"Only rollouts of this mode; repeat it or separate several by commas: train, val, test, none."`
-	Rollout []string        `placeholder:"ID" help:"Only this rollout; repeat it or separate several by commas."`
-	All     bool            `help:"Take attempts too that failed for a reason that is not the agent's, and those that have not ended."`
+	flags.Store
+
+	File    string              `arg:"" help:"The new file, or - for standard output."`
+	What    string              `required:"" enum:"triplets,trajectories,messages" help:"What to make of the spans: triplets, trajectories or messages."`
+	Format  string              `enum:"auto,jsonl,parquet" default:"auto" help:"jsonl or parquet. Default: as the file's name ends, else jsonl."`
+	Source  string              `enum:"proxy,tracer" default:"proxy" help:"Whose spans hold the calls of triplets and trajectories: proxy or tracer. Default: ${default}."`
+	Status  []agl.RolloutStatus `enum:"${rolloutStatuses}" placeholder:"STATUS" help:"Only rollouts of this status; repeat it or separate several by commas: ${rolloutStatuses}."`
+	Mode    []string            `enum:"train,val,test,none" placeholder:"MODE" help:"Only rollouts of this mode; repeat it or separate several by commas: train, val, test, none."`
+	Rollout []string            `placeholder:"ID" help:"Only this rollout; repeat it or separate several by commas."`
+	All     bool                `help:"Take attempts too that failed for a reason that is not the agent's, and those that have not ended."`
 }
 
 // Help is shown below the flags.
@@ -34,48 +39,24 @@ func (exportCommand) Help() string {
 		"Examples:\n  agl export --what trajectories --mode train train.parquet\n  agl export --what messages --status succeeded chats.jsonl"
 }
 
-// rolloutMode is a mode on the command line.
-type rolloutMode agl.Mode
-
-// UnmarshalText reads a mode; none is that of rollouts without one.
-func (m *rolloutMode) UnmarshalText(text []byte) error {
-	mode := agl.Mode(text)
-	switch {
-	case mode == "none":
-		mode = agl.ModeNone
-	case mode == agl.ModeNone || !mode.Valid():
-		return fmt.Errorf("got %q, must be one of train, val, test, none", text)
-	}
-	*m = rolloutMode(mode)
-	return nil
-}
-
-func (c *exportCommand) run(ctx context.Context, m *Main) error {
-	store, closeStore, err := c.open()
+func (c *exportCommand) run(ctx context.Context, out *console.Console) error {
+	store, closeStore, err := c.Open()
 	if err != nil {
 		return err
 	}
 	defer closeStore()
 	var counts exportCounts
-	write := func(w io.Writer) error {
+	err = out.WriteFile(c.File, func(w io.Writer) error {
 		buffered := bufio.NewWriterSize(w, 1<<20)
 		if err := c.write(ctx, store, buffered, &counts); err != nil {
 			return err
 		}
 		return buffered.Flush()
-	}
-	if c.File == "-" {
-		err = write(m.Stdout)
-	} else {
-		err = newFile(c.File, write)
-	}
+	})
 	if err != nil {
 		return fmt.Errorf("export to %s: %w", c.File, err)
 	}
-	if _, err := fmt.Fprintf(m.Stderr, "agl: exported %s to %s\n", counts.String(c.What), c.File); err != nil {
-		return fmt.Errorf("write to standard error: %w", err)
-	}
-	return nil
+	return out.Summarize("exported %s to %s", counts.String(c.What), c.File)
 }
 
 // exportCounts says what became of the rollouts that pass the filters.
@@ -111,59 +92,60 @@ func (c *exportCommand) write(ctx context.Context, store agl.Store, w io.Writer,
 	parquet := c.Format == "parquet" || c.Format == "auto" && strings.EqualFold(filepath.Ext(c.File), ".parquet")
 	switch c.What {
 	case "triplets":
-		return exportRows(ctx, c, store, newRowWriter[tripletRow](w, parquet), counts, c.triplets())
+		return exportRows(ctx, c, store, rows.NewWriter[rows.Triplet](w, parquet), counts, c.triplets())
 	case "trajectories":
-		return exportRows(ctx, c, store, newRowWriter[trajectoryRow](w, parquet), counts, c.trajectories(counts))
+		return exportRows(ctx, c, store, rows.NewWriter[rows.Trajectory](w, parquet), counts, c.trajectories(counts))
 	default:
-		return exportRows(ctx, c, store, newRowWriter[messagesRow](w, parquet), counts, conversationRows)
+		return exportRows(ctx, c, store, rows.NewWriter[rows.Messages](w, parquet), counts, conversations)
 	}
 }
 
-// exportRows goes through the rollouts one by one and writes what adapt makes of
-// their spans.
-func exportRows[T exportRow](
-	ctx context.Context, c *exportCommand, store agl.Store, out rowWriter[T], counts *exportCounts,
-	adapt func(origin rowOrigin, spans []agl.Span) ([]T, error),
+// exportRows writes what adapt makes of the spans of each rollout, one rollout at
+// a time.
+func exportRows[T rows.Row](
+	ctx context.Context, c *exportCommand, store agl.Store, out rows.Writer[T], counts *exportCounts,
+	adapt func(origin rows.Origin, spans []agl.Span) ([]T, error),
 ) error {
-	// Rollouts change their status while this goes on. The store is asked for all
-	// of them, oldest first, so that no page is shifted by that.
-	err := allPages(ctx, 0, func(ctx context.Context, p agl.Paging) (agl.Page[agl.AttemptedRollout], error) {
+	// Rollouts change their status during the export. All of them are queried,
+	// oldest first, so that this shifts no page; wants filters them here.
+	for r, err := range pages(ctx, 0, func(ctx context.Context, p agl.Paging) (agl.Page[agl.AttemptedRollout], error) {
 		p.SortBy, p.Order = "start_time", agl.Ascending
-		page, err := store.QueryRollouts(ctx, agl.QueryRolloutsParams{RolloutIDIn: c.Rollout, Paging: p})
-		return page, c.errStore(err)
-	}, func(r *agl.AttemptedRollout) error {
-		if !c.wants(r, counts) {
-			return nil
+		return store.QueryRollouts(ctx, agl.QueryRolloutsParams{RolloutIDIn: c.Rollout, Paging: p})
+	}) {
+		if err != nil {
+			return c.Wrap(err)
 		}
-		spans, err := attemptSpans(ctx, store, r)
+		if !c.wants(r, counts) {
+			continue
+		}
+		spans, err := attemptSpans(ctx, store, r.RolloutID, r.Attempt.AttemptID)
 		if errors.Is(err, agl.ErrEvicted) {
 			counts.evicted++
-			return nil
+			continue
 		}
 		if err != nil {
-			return c.errStore(err)
+			return c.Wrap(err)
 		}
-		rows, err := adapt(originOf(r), spans)
+		made, err := adapt(rows.OriginOf(r), spans)
 		if err != nil {
 			return fmt.Errorf("rollout %s, attempt %s: %w", r.RolloutID, r.Attempt.AttemptID, err)
 		}
 		counts.attempts++
-		counts.rows += len(rows)
-		return out.write(rows)
-	})
-	if err != nil {
-		return err
+		counts.rows += len(made)
+		if err := out.Write(made); err != nil {
+			return err
+		}
 	}
-	return out.close()
+	return out.Close()
 }
 
 // wants reports whether a rollout is exported, and counts it if only its attempt
 // is in the way.
 func (c *exportCommand) wants(r *agl.AttemptedRollout, counts *exportCounts) bool {
 	switch {
-	case len(c.Status) > 0 && !slices.Contains(c.Status, rolloutStatus(r.Status)):
+	case len(c.Status) > 0 && !slices.Contains(c.Status, r.Status):
 		return false
-	case len(c.Mode) > 0 && !slices.Contains(c.Mode, rolloutMode(r.Mode)):
+	case len(c.Mode) > 0 && !slices.Contains(c.Mode, cmp.Or(string(r.Mode), "none")):
 		return false
 	case r.Attempt == nil:
 		counts.unfinished++
@@ -182,56 +164,45 @@ func (c *exportCommand) wants(r *agl.AttemptedRollout, counts *exportCounts) boo
 	return true
 }
 
-func attemptSpans(ctx context.Context, store agl.Store, r *agl.AttemptedRollout) ([]agl.Span, error) {
-	var spans []agl.Span
-	err := allPages(ctx, 0, func(ctx context.Context, p agl.Paging) (agl.Page[agl.Span], error) {
-		return store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, Paging: p})
-	}, func(s *agl.Span) error {
-		spans = append(spans, *s)
-		return nil
-	})
-	return spans, err
-}
-
-func (c *exportCommand) triplets() func(rowOrigin, []agl.Span) ([]tripletRow, error) {
+func (c *exportCommand) triplets() func(rows.Origin, []agl.Span) ([]rows.Triplet, error) {
 	var source agl.Adapter[[]adapter.Triplet] = adapter.ProxyTriplets{}
 	if c.Source == "tracer" {
 		source = adapter.TracerTriplets{}
 	}
-	return func(origin rowOrigin, spans []agl.Span) ([]tripletRow, error) {
+	return func(origin rows.Origin, spans []agl.Span) ([]rows.Triplet, error) {
 		triplets, err := source.Adapt(spans)
 		if err != nil {
 			return nil, err
 		}
-		rows := make([]tripletRow, 0, len(triplets))
+		made := make([]rows.Triplet, 0, len(triplets))
 		for i := range triplets {
-			rows = append(rows, newTripletRow(origin, &triplets[i]))
+			made = append(made, rows.NewTriplet(origin, &triplets[i]))
 		}
-		return rows, nil
+		return made, nil
 	}
 }
 
-func (c *exportCommand) trajectories(counts *exportCounts) func(rowOrigin, []agl.Span) ([]trajectoryRow, error) {
+func (c *exportCommand) trajectories(counts *exportCounts) func(rows.Origin, []agl.Span) ([]rows.Trajectory, error) {
 	var merge adapter.Trajectories
 	if c.Source == "tracer" {
 		merge.Source = adapter.TracerTriplets{}
 	}
-	return func(origin rowOrigin, spans []agl.Span) ([]trajectoryRow, error) {
+	return func(origin rows.Origin, spans []agl.Span) ([]rows.Trajectory, error) {
 		merged, err := merge.Adapt(spans)
 		if err != nil {
 			return nil, err
 		}
 		counts.without += len(merged.Report.WithoutTokens) + len(merged.Report.Lost)
-		rows := make([]trajectoryRow, 0, len(merged.Trajectories))
+		made := make([]rows.Trajectory, 0, len(merged.Trajectories))
 		for i := range merged.Trajectories {
-			rows = append(rows, newTrajectoryRow(origin, i, &merged.Trajectories[i], merged.Reward))
+			made = append(made, rows.NewTrajectory(origin, i, &merged.Trajectories[i], merged.Reward))
 		}
-		return rows, nil
+		return made, nil
 	}
 }
 
-func conversationRows(origin rowOrigin, spans []agl.Span) ([]messagesRow, error) {
-	conversations, err := adapter.Messages{}.Adapt(spans)
+func conversations(origin rows.Origin, spans []agl.Span) ([]rows.Messages, error) {
+	found, err := adapter.Messages{}.Adapt(spans)
 	if err != nil {
 		return nil, err
 	}
@@ -239,13 +210,13 @@ func conversationRows(origin rowOrigin, spans []agl.Span) ([]messagesRow, error)
 	if err != nil {
 		return nil, err
 	}
-	rows := make([]messagesRow, 0, len(conversations))
-	for _, conversation := range conversations {
-		row, err := newMessagesRow(origin, conversation, reward)
+	made := make([]rows.Messages, 0, len(found))
+	for _, conversation := range found {
+		row, err := rows.NewMessages(origin, conversation, reward)
 		if err != nil {
 			return nil, err
 		}
-		rows = append(rows, row)
+		made = append(made, row)
 	}
-	return rows, nil
+	return made, nil
 }

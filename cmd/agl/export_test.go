@@ -61,7 +61,7 @@ func calls(ts *testscript.TestScript, _ bool, _ []string) {
 
 // rows FILE prints the rows of a Parquet file as JSON Lines into a file of the
 // same name with .jsonl behind it.
-func rows(ts *testscript.TestScript, _ bool, args []string) {
+func checkRows(ts *testscript.TestScript, _ bool, args []string) {
 	r, err := dataset.Open(ts.MkAbs(args[0]), dataset.Options{Format: dataset.FormatParquet})
 	ts.Check(err)
 	defer r.Close()

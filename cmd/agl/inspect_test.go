@@ -13,6 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/rest"
 )
 
@@ -42,30 +43,6 @@ func keyed(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Check(err)
 	addSpans(ts, store, r, testSpan{id: "1", name: "call", attrs: []agl.Attr{{Key: "llm.request.headers.authorization", Value: "Bearer sk-three"}}})
 	ts.Setenv("KEYED", r.RolloutID)
-}
-
-func TestRedactJSON(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct{ name, doc, want string }{
-		{"bytes are kept", `{"a": 1.0, "b":[1e400,"x"]}`, `{"a": 1.0, "b":[1e400,"x"]}`},
-		{"key", `{"api_key":"k","a":1}`, `{"api_key":"redacted","a":1}`},
-		{"nested", `[{"x":{"Api-Key" : "k"}}]`, `[{"x":{"Api-Key" : "redacted"}}]`},
-		{"attribute", `{"llm.request.headers.authorization":"Bearer k"}`, `{"llm.request.headers.authorization":"redacted"}`},
-		{"several values", `{"authorization":["a","b"],"api_key":{"k":1}}`, `{"authorization":"redacted","api_key":"redacted"}`},
-		{"nothing secret", `{"api_key":null,"api-key":"","apiKey":"env:KEY"}`, `{"api_key":null,"api-key":"","apiKey":"env:KEY"}`},
-		{"not UTF-8", "{\"api_key\":\"\xff\"}", `{"api_key":"redacted"}`},
-		{"twice", `{"api_key":"a","api_key":"b"}`, `{"api_key":"redacted","api_key":"redacted"}`},
-		{"value that is a name", `{"name":"api_key","value":"shown"}`, `{"name":"api_key","value":"shown"}`},
-		{"address", `{"endpoint":"http://u:p@h/v1","base_url":"http://h"}`, `{"endpoint":"http://u:xxxxx@h/v1","base_url":"http://h"}`},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			got, err := redactJSON([]byte(tc.doc))
-			if err != nil || string(got) != tc.want {
-				t.Errorf("got %s, %v\nwant %s", got, err, tc.want)
-			}
-		})
-	}
 }
 
 // TestWatch changes what a watching command looks at, until it has seen it.
@@ -134,9 +111,14 @@ func (s *meanwhile) QueryWorkers(ctx context.Context, p agl.QueryWorkersParams) 
 // seen.
 func TestWatchMissesNothing(t *testing.T) {
 	t.Parallel()
-	for name, watch := range map[string]func(ctx context.Context, m *Main, store agl.Store) error{
-		"rollouts": (&rolloutsCommand{JSON: true}).watch,
-		"workers":  (&workersCommand{JSON: true}).watch,
+	inJSON := listFlags{JSON: true}
+	for name, watch := range map[string]func(ctx context.Context, out *console.Console, store agl.Store) error{
+		"rollouts": func(ctx context.Context, out *console.Console, store agl.Store) error {
+			return (&rolloutsCommand{listFlags: inJSON}).listing(store).watch(ctx, out, store)
+		},
+		"workers": func(ctx context.Context, out *console.Console, store agl.Store) error {
+			return (&workersCommand{listFlags: inJSON}).listing(store).watch(ctx, out, store)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -160,7 +142,7 @@ func TestWatchMissesNothing(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of one that misses it
 			ended := make(chan error, 1)
 			go func() {
-				err := watch(ctx, &Main{Stdout: write}, store)
+				err := watch(ctx, &console.Console{Out: write}, store)
 				ended <- errors.Join(err, write.Close())
 			}()
 			line, err := bufio.NewReader(read).ReadString('\n')

@@ -14,6 +14,9 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/cmd/agl/internal/flags"
+	"github.com/agl-go/agl/cmd/agl/internal/policydir"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/chat"
@@ -26,16 +29,16 @@ type policyCommand struct {
 }
 
 type policyServeCommand struct {
-	listenFlags
-	logFlags
-	Port      port   `default:"4749" help:"Port to listen on; 0 takes a free one."`
+	flags.Listen `set:"port=4749"`
+	flags.Log    `set:"logLevel=info"`
+
 	APIKey    string `name:"api-key" env:"TINKER_API_KEY" placeholder:"KEY" help:"Ask this key of every request, as X-API-Key or as a bearer token."`
 	Model     string `type:"path" placeholder:"DIRECTORY" help:"Serve the model that agl policy create wrote here. Default: one of the sizes below, whose weights are drawn by the seed of each create_model."`
 	Dir       string `type:"path" placeholder:"DIRECTORY" help:"Keep checkpoints and sampler snapshots here, so that a later server has them. Default: with --model, there; else in memory."`
 	MaxModels int    `default:"64" help:"Refuse more models in training than this."`
-	policySizes
+	policydir.Sizes
 
-	model  policyModel
+	model  policydir.Model
 	engine *policy.Service
 }
 
@@ -56,37 +59,37 @@ func (c *policyServeCommand) Validate() (err error) {
 	rand.Read(instance[:])
 	cfg := policy.Config{Instance: hex.EncodeToString(instance[:])}
 	if c.Model == "" {
-		if c.model, err = c.policySizes.model(); err != nil {
+		if c.model, err = c.Checked(); err != nil {
 			return err
 		}
 	} else {
-		if flag := c.given(); flag != "" {
+		if flag := c.Given(); flag != "" {
 			return fmt.Errorf("%s: the model in --model=%s has its sizes and its vocabulary", flag, c.Model)
 		}
-		if c.model, err = readPolicyModel(c.Model); err != nil {
+		if c.model, err = policydir.Read(c.Model); err != nil {
 			return fmt.Errorf("--model=%s: %w", c.Model, err)
 		}
-		cfg.Base = baseFile(c.Model)
+		cfg.Base = policydir.WeightsFile(c.Model)
 		if c.Dir == "" {
 			c.Dir = c.Model
 		}
 	}
 	cfg.Dir, cfg.SaveSnapshots = c.Dir, c.Dir != ""
-	if c.engine, err = policy.NewService(c.model.config(cfg)); err != nil {
+	if c.engine, err = policy.NewService(c.model.Config(cfg)); err != nil {
 		return err
 	}
-	return c.check(c.APIKey != "", "set --api-key (or TINKER_API_KEY), or allow it with --no-auth")
+	return c.Check(c.APIKey != "", "set --api-key (or TINKER_API_KEY), or allow it with --no-auth")
 }
 
-func (c *policyServeCommand) run(ctx context.Context, m *Main) (err error) {
-	log := c.logger(m.Stderr)
+func (c *policyServeCommand) run(ctx context.Context, out *console.Console) (err error) {
+	log := c.Logger(out.Err)
 	if c.Dir != "" {
 		if err := policy.MakeDirectory(c.Dir); err != nil {
 			return fmt.Errorf("--dir: %w", err)
 		}
 	}
 	cfg := server.Config{Service: c.engine, APIKey: c.APIKey, MaxModels: c.MaxModels, Logger: log}
-	tokenizer, err := c.model.tokenizer()
+	tokenizer, err := c.model.Tokenizer()
 	if err != nil {
 		return err
 	}
@@ -105,7 +108,7 @@ func (c *policyServeCommand) run(ctx context.Context, m *Main) (err error) {
 	mux := http.NewServeMux()
 	mux.Handle("/", handler)
 	mux.Handle("/v1/", c.guard(chats))
-	listener, err := listen(ctx, c.Host, c.Port)
+	listener, err := c.OpenPort(ctx)
 	if err != nil {
 		return err
 	}
@@ -114,7 +117,7 @@ func (c *policyServeCommand) run(ctx context.Context, m *Main) (err error) {
 			log.Warn("policy: close", "error", fmt.Sprint(err))
 		}
 	}
-	return service{name: "policy", handler: mux, drain: stop, drainTimeout: c.DrainTimeout, log: log}.serve(ctx, m, listener)
+	return service{name: "policy", handler: mux, drain: stop, drainTimeout: c.DrainTimeout, log: log}.serve(ctx, out, listener)
 }
 
 // chat serves the base model and whatever weights are saved.
@@ -171,9 +174,9 @@ func refuse(w http.ResponseWriter, status int, code, message string) {
 type policyCreateCommand struct {
 	Directory string `arg:"" type:"path" help:"Where to write it: a directory without a model, made if need be."`
 	Seed      uint64 `default:"0" help:"The weights are drawn by it."`
-	policySizes
+	policydir.Sizes
 
-	model policyModel
+	model policydir.Model
 }
 
 // Help is shown below the flags.
@@ -184,28 +187,28 @@ func (policyCreateCommand) Help() string {
 
 // Validate is called by kong.
 func (c *policyCreateCommand) Validate() (err error) {
-	c.model, err = c.policySizes.model()
+	c.model, err = c.Checked()
 	return err
 }
 
 // run writes the weights first: a directory has a model when its model.json is there, and that is there whole. Weights
 // without one are of a create that did not end.
-func (c *policyCreateCommand) run(_ context.Context, m *Main) error {
-	if _, err := os.Lstat(modelFile(c.Directory)); err == nil {
-		return agl.Errorf(agl.CodeConflict, "%s has a model already: %s exists", c.Directory, modelFile(c.Directory))
+func (c *policyCreateCommand) run(_ context.Context, out *console.Console) error {
+	if _, err := os.Lstat(policydir.ModelFile(c.Directory)); err == nil {
+		return agl.Errorf(agl.CodeConflict, "%s has a model already: %s exists", c.Directory, policydir.ModelFile(c.Directory))
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("create a model: %w", err)
 	}
-	if err := os.Remove(baseFile(c.Directory)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(policydir.WeightsFile(c.Directory)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("create a model: %w", err)
 	}
-	parameters, err := policy.Create(c.model.config(policy.Config{}), c.Seed, baseFile(c.Directory))
+	parameters, err := policy.Create(c.model.Config(policy.Config{}), c.Seed, policydir.WeightsFile(c.Directory))
 	if err != nil {
 		return err
 	}
-	if err := c.model.write(c.Directory); err != nil {
+	if err := c.model.Write(c.Directory); err != nil {
 		return err
 	}
-	return m.printf("%s: model %s, %d parameters, %v, context %d\nserve it with: agl policy serve --model %s\n",
+	return out.Printf("%s: model %s, %d parameters, %v, context %d\nserve it with: agl policy serve --model %s\n",
 		c.Directory, c.model.Name, parameters, c.model.Vocabulary, c.model.Context, c.Directory)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/cmd/agl/internal/policydir"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/client"
 )
@@ -78,11 +79,11 @@ func TestPolicyCreateAgain(t *testing.T) {
 	}
 	read := func() (base, model string) {
 		t.Helper()
-		b, err := os.ReadFile(baseFile(dir))
+		b, err := os.ReadFile(policydir.WeightsFile(dir))
 		if err != nil {
 			t.Fatal(err)
 		}
-		j, err := os.ReadFile(modelFile(dir))
+		j, err := os.ReadFile(policydir.ModelFile(dir))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,12 +100,12 @@ func TestPolicyCreateAgain(t *testing.T) {
 		t.Error("a model that was there is another")
 	}
 	for name, cut := range map[string]func() error{
-		"before model.json": func() error { return os.Remove(modelFile(dir)) },
+		"before model.json": func() error { return os.Remove(policydir.ModelFile(dir)) },
 		"within it": func() error {
-			return errors.Join(os.Rename(modelFile(dir), modelFile(dir)+".tmp"), os.Truncate(modelFile(dir)+".tmp", 5))
+			return errors.Join(os.Rename(policydir.ModelFile(dir), policydir.ModelFile(dir)+".tmp"), os.Truncate(policydir.ModelFile(dir)+".tmp", 5))
 		},
 		"within the weights": func() error {
-			return errors.Join(os.Remove(modelFile(dir)), os.Rename(baseFile(dir), filepath.Join(dir, "base.tmp-1")))
+			return errors.Join(os.Remove(policydir.ModelFile(dir)), os.Rename(policydir.WeightsFile(dir), filepath.Join(dir, "base.tmp-1")))
 		},
 	} {
 		if err := cut(); err != nil {

@@ -4,15 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/signal"
+	"reflect"
 	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/configfile"
@@ -20,13 +24,13 @@ import (
 )
 
 type proxyCommand struct {
-	listenFlags
-	logFlags
+	flags.Listen `set:"port=0"`
+	flags.Log    `set:"logLevel=info"`
+
 	Config   string            `placeholder:"FILE" help:"Read the models and everything else from this YAML file, and again on SIGHUP and when it changes. What it says goes before the other flags."`
-	StoreURL storeURL          `name:"store" default:"http://localhost:4747" env:"AGL_STORE_URL" help:"Base URL of the store that takes the recorded calls."`
+	StoreURL flags.URL         `name:"store" default:"http://localhost:4747" env:"AGL_STORE_URL" help:"Base URL of the store that takes the recorded calls."`
 	Token    string            `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token. The routes under /admin ask for it, too."`
-	Port     port              `default:"0" help:"Port to listen on; 0 takes a free one."`
-	Model    []modelFlag       `sep:"none" placeholder:"NAME=URL" help:"A model that agents may ask for and the base URL of its backend; repeat it for several, the same name again is a replica."`
+	Model    []flags.Model     `sep:"none" placeholder:"NAME=URL" help:"A model that agents may ask for and the base URL of its backend; repeat it for several, the same name again is a replica."`
 	APIKey   string            `name:"api-key" env:"AGL_PROXY_API_KEY" placeholder:"KEY" help:"Key sent to the backends, or env:NAME. Default: the agent's own is passed on."`
 	TextOnly bool              `help:"Do not ask the backends for token ids and log-probabilities, which some reject."`
 	Capture  proxy.CaptureMode `default:"require" enum:"require,best-effort,off" help:"What becomes of calls that might not be recorded: require refuses them, best-effort lets them pass, off records none."`
@@ -57,26 +61,9 @@ func (c *proxyCommand) Validate() error {
 	}
 	c.settings = proxy.Config{Capture: c.Capture, SpoolDir: c.SpoolDir, LogCalls: true, LogContents: c.LogContents}
 	for _, f := range c.Model {
-		c.settings.Models = append(c.settings.Models, proxy.Model{Name: f.name, BaseURL: f.url, APIKey: c.APIKey, TextOnly: c.TextOnly})
+		c.settings.Models = append(c.settings.Models, proxy.Model{Name: f.Name, BaseURL: string(f.URL), APIKey: c.APIKey, TextOnly: c.TextOnly})
 	}
-	return c.check(false, "the proxy passes on the calls of anybody; allow it with --no-auth")
-}
-
-// modelFlag is NAME=BACKEND_URL.
-type modelFlag struct{ name, url string }
-
-// UnmarshalText reads a model.
-func (f *modelFlag) UnmarshalText(text []byte) error {
-	name, url, found := strings.Cut(string(text), "=")
-	if !found || name == "" || url == "" {
-		return fmt.Errorf("got %q, must be NAME=BACKEND_URL such as qwen=http://localhost:8000/v1", redactURL(string(text)))
-	}
-	var checked storeURL
-	if err := checked.UnmarshalText([]byte(url)); err != nil {
-		return fmt.Errorf("model %s: %w", name, err)
-	}
-	*f = modelFlag{name, url}
-	return nil
+	return c.Check(false, "the proxy passes on the calls of anybody; allow it with --no-auth")
 }
 
 // readFile takes what the file says, and what it leaves to the flags.
@@ -94,7 +81,7 @@ func (c *proxyCommand) readFile() error {
 	}
 	c.settings.LogContents = c.settings.LogContents || c.LogContents
 	if file.Store != "" {
-		c.StoreURL = storeURL(file.Store)
+		c.StoreURL = flags.URL(file.Store)
 	}
 	if name, ok := strings.CutPrefix(file.Token, "env:"); ok {
 		if c.Token = os.Getenv(name); c.Token == "" {
@@ -112,7 +99,7 @@ func (c *proxyCommand) readFile() error {
 		c.Host = host
 	}
 	// With a secret for keys nobody calls who was not given one.
-	return c.check(file.Proxy.KeySecret != "", c.Config+": listen: set key_secret, or allow it with --no-auth")
+	return c.Check(file.Proxy.KeySecret != "", c.Config+": listen: set key_secret, or allow it with --no-auth")
 }
 
 func readConfig(path string) (*configfile.File, error) {
@@ -127,8 +114,8 @@ func readConfig(path string) (*configfile.File, error) {
 // is live in it are a few megabytes, and what passes through are gigabytes.
 const proxyGCPercent = 400
 
-func (c *proxyCommand) run(ctx context.Context, m *Main) (err error) {
-	log := c.logger(m.Stderr)
+func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error) {
+	log := c.Logger(out.Err)
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(proxyGCPercent)
 	}
@@ -144,7 +131,7 @@ func (c *proxyCommand) run(ctx context.Context, m *Main) (err error) {
 	if err != nil {
 		return err
 	}
-	listener, err := listen(ctx, c.Host, c.Port)
+	listener, err := c.OpenPort(ctx)
 	if err != nil {
 		return errors.Join(err, gateway.Close(ctx))
 	}
@@ -152,7 +139,7 @@ func (c *proxyCommand) run(ctx context.Context, m *Main) (err error) {
 		stop := watchConfig(ctx, &configWatch{path: c.Config, running: c.file, reload: gateway.Reload, log: log})
 		defer stop()
 	}
-	err = service{name: "LLM proxy", handler: gateway, drainTimeout: c.DrainTimeout, log: log}.serve(ctx, m, listener)
+	err = service{name: "LLM proxy", handler: gateway, drainTimeout: c.DrainTimeout, log: log}.serve(ctx, out, listener)
 	// Calls have ended by now; their records may still be on their way.
 	closing, cancel := execution.CleanupContext(ctx, c.DrainTimeout)
 	defer cancel()
@@ -177,4 +164,67 @@ func watchConfig(ctx context.Context, w *configWatch) (stop func()) {
 		cancel()
 		group.Wait()
 	}
+}
+
+// configWatch brings a running proxy what changes in its configuration file. A
+// file that is wrong in any part changes nothing.
+type configWatch struct {
+	path    string
+	running *configfile.File // what the proxy goes by
+	reload  func(models []proxy.Model, control proxy.Control) error
+	log     *slog.Logger
+
+	modified time.Time // of the file when it was last looked at
+	size     int64
+}
+
+// run looks at the file at each tick and reads it at each hangup, until ctx ends.
+func (w *configWatch) run(ctx context.Context, ticks <-chan time.Time, hangups <-chan os.Signal) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks:
+			if !w.look() {
+				continue
+			}
+		case <-hangups:
+			w.look()
+		}
+		if err := w.read(); err != nil {
+			w.log.Error("configuration refused, the old one stays", "file", w.path, "error", err)
+		}
+	}
+}
+
+// look reports whether the file has changed since it was last called, and at
+// first. One that is not there, as while an editor writes it, has not.
+func (w *configWatch) look() bool {
+	info, err := os.Stat(w.path)
+	if err != nil {
+		return false
+	}
+	changed := !info.ModTime().Equal(w.modified) || info.Size() != w.size
+	w.modified, w.size = info.ModTime(), info.Size()
+	return changed
+}
+
+// read takes what the file says now.
+func (w *configWatch) read() error {
+	next, err := readConfig(w.path)
+	if err != nil {
+		return err
+	}
+	if reflect.DeepEqual(next, w.running) {
+		return nil
+	}
+	if changed := w.running.Frozen(next); len(changed) > 0 {
+		return fmt.Errorf("%s: %s can only change with a restart", w.path, strings.Join(changed, ", "))
+	}
+	if err := w.reload(next.Proxy.Models, next.Proxy.Control); err != nil {
+		return fmt.Errorf("%s: %w", w.path, err)
+	}
+	w.running = next
+	w.log.Info("configuration read", "file", w.path, "models", len(next.Proxy.Models))
+	return nil
 }

@@ -9,14 +9,17 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/rest"
 	"github.com/agl-go/agl/runner"
 	"github.com/agl-go/agl/runner/process"
 )
 
 type runnerCommand struct {
-	storeFlags
-	logFlags
+	flags.Store
+	flags.Log `set:"logLevel=info"`
+
 	Concurrency int           `default:"1" help:"How many attempts run at once."`
 	MaxRollouts int           `placeholder:"N" help:"End after so many rollouts. Default: when the queue is closed."`
 	Timeout     time.Duration `placeholder:"DURATION" help:"End an attempt after so long, besides the rollout's own limit."`
@@ -25,8 +28,8 @@ type runnerCommand struct {
 	Workspace   bool          `help:"Give each attempt a fresh working directory, which is removed afterwards."`
 	Keep        bool          `help:"Do not remove the files of attempts."`
 	Keepalive   string        `default:"none" enum:"none,stdio" help:"stdio keeps processes: each gets a task as a line of JSON and answers with a line. Default: ${default}."`
-	Memory      size          `placeholder:"SIZE" help:"Bound each process's address space, such as 2GiB."`
-	Output      size          `default:"1MiB" help:"How much of each output stream of an attempt is kept."`
+	Memory      flags.Size    `placeholder:"SIZE" help:"Bound each process's address space, such as 2GiB."`
+	Output      flags.Size    `default:"1MiB" help:"How much of each output stream of an attempt is kept."`
 	Env         []string      `sep:"none" placeholder:"NAME=VALUE" help:"One more variable for the agent; repeat it for several."`
 	ProxyToken  string        `env:"AGL_PROXY_TOKEN" placeholder:"TOKEN" help:"The LLM proxy's token. Default: the store's."`
 	Command     []string      `arg:"" passthrough:"" help:"The agent's program and its arguments, after --."`
@@ -62,8 +65,8 @@ func (c *runnerCommand) Validate() error {
 // spanTokenLife is how long an agent may send spans with the token it was given.
 const spanTokenLife = 24 * time.Hour
 
-func (c *runnerCommand) run(ctx context.Context, m *Main) (err error) {
-	log := c.logger(m.Stderr)
+func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err error) {
+	log := c.Logger(out.Err)
 	public, token := c.split()
 	client, err := rest.NewClient(rest.ClientConfig{URL: public, Token: token, Logger: log})
 	if err != nil {
@@ -107,9 +110,9 @@ func (c *runnerCommand) run(ctx context.Context, m *Main) (err error) {
 	if err != nil {
 		return err
 	}
-	log.Info("runner takes rollouts", "store", redactURL(public), "concurrency", c.Concurrency, "agent", strings.Join(c.Command, " "))
+	log.Info("runner takes rollouts", "store", console.RedactURL(public), "concurrency", c.Concurrency, "agent", strings.Join(c.Command, " "))
 	if err := r.Run(ctx); err != nil {
-		return c.errStore(err)
+		return c.Wrap(err)
 	}
 	log.Info("runner has ended")
 	return nil

@@ -7,10 +7,13 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/cmd/agl/internal/flags"
 )
 
 type statsCommand struct {
-	storeFlags
+	flags.Store
+
 	Watch bool          `short:"w" help:"Go on and print a line whenever a count has changed, until interrupted."`
 	Every time.Duration `default:"1s" help:"How often --watch looks."`
 	JSON  bool          `help:"Print JSON instead of a table."`
@@ -27,45 +30,41 @@ func (c *statsCommand) Validate() error {
 	return nil
 }
 
-func (c *statsCommand) run(ctx context.Context, m *Main) error {
-	store, closeStore, err := c.open()
+func (c *statsCommand) run(ctx context.Context, out *console.Console) error {
+	store, closeStore, err := c.Open()
 	if err != nil {
 		return err
 	}
 	defer closeStore()
 	stats, err := store.Statistics(ctx)
 	if err != nil {
-		return c.errStore(err)
+		return c.Wrap(err)
 	}
 	if !c.Watch {
-		return c.show(m, &stats)
+		return c.show(out, &stats)
 	}
-	return c.watch(ctx, m, store, stats)
+	return c.watch(ctx, out, store, stats)
 }
 
-func (c *statsCommand) show(m *Main, s *agl.Statistics) error {
+func (c *statsCommand) show(out *console.Console, s *agl.Statistics) error {
 	if c.JSON {
-		return m.printJSON(s.AppendJSON(nil))
+		return out.JSON(s)
 	}
-	listing := grid{headers: []string{"STORE", "COUNT"}, status: -1, rows: [][]string{
+	table := console.Table{Headers: []string{"STORE", "COUNT"}, Status: -1, Rows: [][]string{
 		{"rollouts", strconv.Itoa(s.TotalRollouts)}, {"attempts", strconv.Itoa(s.TotalAttempts)}, {"spans", strconv.Itoa(s.TotalSpans)},
 		{"resources", strconv.Itoa(s.TotalResources)}, {"workers", strconv.Itoa(s.TotalWorkers)},
 	}}
 	if s.Memory != nil {
-		listing.rows = append(listing.rows, []string{"span memory", spanMemory(s.Memory)})
+		memory := fmt.Sprintf("%s, evicts above %s", console.Bytes(s.Memory.TotalSpanBytes), console.Bytes(s.Memory.EvictionThresholdBytes))
+		table.Rows = append(table.Rows, []string{"span memory", memory})
 	}
-	listing.rows = append(listing.rows, []string{"uptime", seconds(s.Uptime.Round(time.Second))}, []string{"kind", orDash(s.Name)})
-	return listing.print(m)
+	table.Rows = append(table.Rows, []string{"uptime", console.Duration(s.Uptime.Round(time.Second))}, []string{"kind", console.Dash(s.Name)})
+	return table.Print(out)
 }
 
-// spanMemory says how full the memory for spans is.
-func spanMemory(m *agl.MemoryStatistics) string {
-	return fmt.Sprintf("%s, evicts above %s", formatSize(m.TotalSpanBytes), formatSize(m.EvictionThresholdBytes))
-}
-
-// watch looks again and again: spans cause no events.
-func (c *statsCommand) watch(ctx context.Context, m *Main, store agl.Store, last agl.Statistics) error {
-	if err := c.line(m, &last); err != nil {
+// watch polls, because spans cause no events.
+func (c *statsCommand) watch(ctx context.Context, out *console.Console, store agl.Store, last agl.Statistics) error {
+	if err := c.line(out, &last); err != nil {
 		return err
 	}
 	tick := time.NewTicker(c.Every)
@@ -78,13 +77,13 @@ func (c *statsCommand) watch(ctx context.Context, m *Main, store agl.Store, last
 		}
 		stats, err := store.Statistics(ctx)
 		if err != nil {
-			return c.watchEnded(ctx, err)
+			return watchEnded(ctx, c.Wrap(err))
 		}
 		if sameCounts(stats, last) {
 			continue
 		}
 		last = stats
-		if err := c.line(m, &stats); err != nil {
+		if err := c.line(out, &stats); err != nil {
 			return err
 		}
 	}
@@ -95,10 +94,10 @@ func sameCounts(a, b agl.Statistics) bool {
 	return a == b
 }
 
-func (c *statsCommand) line(m *Main, s *agl.Statistics) error {
+func (c *statsCommand) line(out *console.Console, s *agl.Statistics) error {
 	if c.JSON {
-		return m.printJSON(s.AppendJSON(nil))
+		return out.JSON(s)
 	}
-	return m.printf("%s  %d rollouts  %d attempts  %d spans  %d resources  %d workers\n", time.Now().Format(time.TimeOnly),
+	return out.Printf("%s  %d rollouts  %d attempts  %d spans  %d resources  %d workers\n", time.Now().Format(time.TimeOnly),
 		s.TotalRollouts, s.TotalAttempts, s.TotalSpans, s.TotalResources, s.TotalWorkers)
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/rest"
 	"github.com/agl-go/agl/store"
@@ -18,19 +20,19 @@ import (
 )
 
 type storeCommand struct {
-	listenFlags
-	logFlags
-	DB                  databaseName `name:"db" default:"${database}" env:"AGL_DB" placeholder:"DATABASE" help:"Where the data is kept: sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE, or memory:, which loses it with the process. Default: ${default}."`
-	Port                port         `default:"4747" help:"Port to listen on; 0 takes a free one."`
-	Token               string       `env:"AGL_TOKEN" placeholder:"TOKEN" help:"Ask this bearer token of every request."`
-	CORSOrigin          []string     `name:"cors-origin" sep:"none" placeholder:"ORIGIN" help:"Let pages of this origin call the store; repeat it for several, * is every origin."`
-	DefaultUnresponsive span         `placeholder:"TIME" help:"Give up an attempt that is silent for so long (10m) although its rollout names no limit itself; catches claims whose answer was lost. Default: never."`
-	RetainFinished      span         `placeholder:"TIME" help:"Remove the spans of rollouts that finished so long ago (7d); the rollouts stay. Default: never."`
-	RetainBytes         size         `placeholder:"SIZE" help:"Remove spans above this size of all of them (20GB), those of the rollouts that finished first first; the rollouts stay. Default: never."`
-	Sync                *syncMode    `placeholder:"full|normal" help:"sqlite: only: full (default) acknowledges what survives a power failure, normal what survives the end of this process, and is faster."`
-	EvictionThreshold   *limit       `placeholder:"LIMIT" help:"memory: only: spans of finished rollouts are evicted above this size: a share of the machine's memory (0.7, the default) or bytes (2GiB)."`
-	SafeThreshold       *limit       `placeholder:"LIMIT" help:"memory: only: eviction goes down to this size: a share of the eviction threshold (0.8, the default) or bytes."`
-	ScanDebounce        float64      `name:"scan-debounce-seconds" default:"10" help:"Accepted for compatibility. Deadlines fire by themselves, whatever it says."`
+	flags.Listen `set:"port=4747"`
+	flags.Log    `set:"logLevel=info"`
+
+	DB                  flags.Database     `name:"db" default:"${database}" env:"AGL_DB" placeholder:"DATABASE" help:"Where the data is kept: sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE, or memory:, which loses it with the process. Default: ${default}."`
+	Token               string             `env:"AGL_TOKEN" placeholder:"TOKEN" help:"Ask this bearer token of every request."`
+	CORSOrigin          []string           `name:"cors-origin" sep:"none" placeholder:"ORIGIN" help:"Let pages of this origin call the store; repeat it for several, * is every origin."`
+	DefaultUnresponsive flags.Duration     `placeholder:"TIME" help:"Give up an attempt that is silent for so long (10m) although its rollout names no limit itself; catches claims whose answer was lost. Default: never."`
+	RetainFinished      flags.Duration     `placeholder:"TIME" help:"Remove the spans of rollouts that finished so long ago (7d); the rollouts stay. Default: never."`
+	RetainBytes         flags.Size         `placeholder:"SIZE" help:"Remove spans above this size of all of them (20GB), those of the rollouts that finished first first; the rollouts stay. Default: never."`
+	Sync                *syncMode          `placeholder:"full|normal" help:"sqlite: only: full (default) acknowledges what survives a power failure, normal what survives the end of this process, and is faster."`
+	EvictionThreshold   *flags.MemoryLimit `placeholder:"LIMIT" help:"memory: only: spans of finished rollouts are evicted above this size: a share of the machine's memory (0.7, the default) or bytes (2GiB)."`
+	SafeThreshold       *flags.MemoryLimit `placeholder:"LIMIT" help:"memory: only: eviction goes down to this size: a share of the eviction threshold (0.8, the default) or bytes."`
+	ScanDebounce        float64            `name:"scan-debounce-seconds" default:"10" help:"Accepted for compatibility. Deadlines fire by themselves, whatever it says."`
 }
 
 // Help is shown below the flags.
@@ -49,7 +51,7 @@ func (c *storeCommand) Validate() error {
 	}
 	for _, f := range []struct {
 		name string
-		set  *limit
+		set  *flags.MemoryLimit
 	}{{"eviction-threshold", c.EvictionThreshold}, {"safe-threshold", c.SafeThreshold}} {
 		if f.set != nil && c.DB.Kind != backend.Memory {
 			return fmt.Errorf("--%s=%s: is for memory: only, and the database is %s; use --retain-bytes or --retain-finished", f.name, f.set, c.DB)
@@ -60,7 +62,7 @@ func (c *storeCommand) Validate() error {
 			return fmt.Errorf("--eviction-threshold --safe-threshold: %w", err)
 		}
 	}
-	return c.check(c.Token != "", "set --token (or AGL_TOKEN), or allow it with --no-auth")
+	return c.Check(c.Token != "", "set --token (or AGL_TOKEN), or allow it with --no-auth")
 }
 
 func (c *storeCommand) memory() (config memory.Config) {
@@ -73,9 +75,9 @@ func (c *storeCommand) memory() (config memory.Config) {
 	return config
 }
 
-func (c *storeCommand) run(ctx context.Context, m *Main) (err error) {
-	log := c.logger(m.Stderr)
-	listener, err := listen(ctx, c.Host, c.Port)
+func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error) {
+	log := c.Logger(out.Err)
+	listener, err := c.OpenPort(ctx)
 	if err != nil {
 		return err
 	}
@@ -98,7 +100,7 @@ func (c *storeCommand) run(ctx context.Context, m *Main) (err error) {
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	return service{name: "store", handler: server, drain: server.Drain, drainTimeout: c.DrainTimeout, log: log}.serve(ctx, m, listener)
+	return service{name: "store", handler: server, drain: server.Drain, drainTimeout: c.DrainTimeout, log: log}.serve(ctx, out, listener)
 }
 
 // open opens the store over its database.

@@ -3,13 +3,17 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/cmd/agl/internal/flags"
 )
 
 type traceCommand struct {
-	storeFlags
+	flags.Store
+
 	Rollout string `arg:"" help:"Id of the rollout."`
 	Attempt string `placeholder:"ID" help:"Only this attempt: its id, or latest. Default: all of them."`
 	JSON    bool   `help:"Print the spans as JSON, one a line."`
@@ -21,23 +25,23 @@ func (traceCommand) Help() string {
 		"rewards and errors where it has them.\n\nExample:\n  agl trace ro-b66f639043f4 --attempt latest"
 }
 
-func (c *traceCommand) run(ctx context.Context, m *Main) error {
-	store, closeStore, err := c.open()
+func (c *traceCommand) run(ctx context.Context, out *console.Console) error {
+	store, closeStore, err := c.Open()
 	if err != nil {
 		return err
 	}
 	defer closeStore()
 	rollout, err := store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: c.Rollout})
 	if err != nil {
-		return c.errStore(err)
+		return c.Wrap(err)
 	}
-	spans, err := c.spans(ctx, store)
+	spans, err := attemptSpans(ctx, store, c.Rollout, c.Attempt)
 	if err != nil {
-		return c.errStore(err)
+		return c.Wrap(err)
 	}
 	if c.JSON {
 		for i := range spans {
-			if err := m.printJSON(spans[i].AppendJSON(nil)); err != nil {
+			if err := out.JSON(&spans[i]); err != nil {
 				return err
 			}
 		}
@@ -47,29 +51,31 @@ func (c *traceCommand) run(ctx context.Context, m *Main) error {
 	if err != nil {
 		return err
 	}
-	return c.show(m, &rollout, attempts, spans)
+	return printTrace(out, &rollout, attempts, spans)
 }
 
-func (c *traceCommand) spans(ctx context.Context, store agl.Store) ([]agl.Span, error) {
-	var spans []agl.Span
-	err := allPages(ctx, 0, func(ctx context.Context, p agl.Paging) (agl.Page[agl.Span], error) {
-		return store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: c.Rollout, AttemptID: c.Attempt, Paging: p})
-	}, func(s *agl.Span) error {
+// attemptSpans returns the spans of one attempt, or of all when attempt is empty.
+func attemptSpans(ctx context.Context, store agl.Store, rollout, attempt string) (spans []agl.Span, err error) {
+	for s, err := range pages(ctx, 0, func(ctx context.Context, p agl.Paging) (agl.Page[agl.Span], error) {
+		return store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: rollout, AttemptID: attempt, Paging: p})
+	}) {
+		if err != nil {
+			return nil, err
+		}
 		spans = append(spans, *s)
-		return nil
-	})
-	return spans, err
+	}
+	return spans, nil
 }
 
 // attempts returns those that were asked for, in order.
 func (c *traceCommand) attempts(ctx context.Context, store agl.Store) ([]agl.Attempt, error) {
 	if c.Attempt == agl.LatestAttempt {
 		attempt, err := store.GetLatestAttempt(ctx, agl.GetLatestAttemptParams{RolloutID: c.Rollout})
-		return []agl.Attempt{attempt}, c.errStore(err)
+		return []agl.Attempt{attempt}, c.Wrap(err)
 	}
 	page, err := store.QueryAttempts(ctx, agl.QueryAttemptsParams{RolloutID: c.Rollout})
 	if err != nil || c.Attempt == "" {
-		return page.Items, c.errStore(err)
+		return page.Items, c.Wrap(err)
 	}
 	i := slices.IndexFunc(page.Items, func(a agl.Attempt) bool { return a.AttemptID == c.Attempt })
 	if i < 0 {
@@ -78,67 +84,51 @@ func (c *traceCommand) attempts(ctx context.Context, store agl.Store) ([]agl.Att
 	return page.Items[i : i+1], nil
 }
 
-func (c *traceCommand) show(m *Main, rollout *agl.AttemptedRollout, attempts []agl.Attempt, spans []agl.Span) error {
-	out, flush := m.styled()
-	if _, err := fmt.Fprintf(out, "%s\n%s%s\n", rolloutLine(rollout), faint.Render("input "), inputText(rollout)); err != nil {
-		return errOutput(err)
-	}
+// printTrace draws the spans of each attempt below what is known of it.
+func printTrace(out *console.Console, rollout *agl.AttemptedRollout, attempts []agl.Attempt, spans []agl.Span) error {
 	byAttempt := map[string][]agl.Span{}
 	for _, s := range spans {
 		byAttempt[s.AttemptID] = append(byAttempt[s.AttemptID], s)
 	}
-	for i := range attempts {
-		a := &attempts[i]
-		if _, err := fmt.Fprintln(out, attemptLine(a)); err != nil {
-			return errOutput(err)
-		}
-		printer := treePrinter{w: out, start: a.StartTime}
-		if err := printer.print(spanForest(byAttempt[a.AttemptID])); err != nil {
+	return out.Styled(func(w io.Writer) error {
+		if _, err := fmt.Fprintf(w, "%s\n%s%s\n", rolloutLine(rollout), console.Faint.Render("input "), inputText(rollout)); err != nil {
 			return err
 		}
-	}
-	return flush()
+		for i := range attempts {
+			a := &attempts[i]
+			if _, err := fmt.Fprintln(w, attemptLine(a)); err != nil {
+				return err
+			}
+			if err := console.SpanTree(w, a.StartTime, byAttempt[a.AttemptID]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 func rolloutLine(r *agl.AttemptedRollout) string {
-	line := fmt.Sprintf("%s  %s  %s", strong.Render(r.RolloutID), statusText(string(r.Status)), lifetime(r.StartTime, r.EndTime))
+	line := fmt.Sprintf("%s  %s  %s", console.Strong.Render(r.RolloutID), console.Status(string(r.Status)), console.Took(agl.Some(r.StartTime), r.EndTime, "not ended"))
 	if r.Mode != agl.ModeNone {
 		line += "  mode " + string(r.Mode)
 	}
 	if r.ResourcesID.Valid {
-		line += "  resources " + printable(r.ResourcesID.V)
+		line += "  resources " + console.Printable(r.ResourcesID.V)
 	}
 	return line
 }
 
 func attemptLine(a *agl.Attempt) string {
-	line := fmt.Sprintf("attempt %d  %s  %s  %s", a.SequenceID, a.AttemptID, statusText(string(a.Status)), lifetime(a.StartTime, a.EndTime))
+	line := fmt.Sprintf("attempt %d  %s  %s  %s", a.SequenceID, a.AttemptID, console.Status(string(a.Status)),
+		console.Took(agl.Some(a.StartTime), a.EndTime, "not ended"))
 	if a.WorkerID.V != "" {
-		line += "  worker " + printable(a.WorkerID.V)
+		line += "  worker " + console.Printable(a.WorkerID.V)
 	}
 	if outcome, ok := a.Outcome(); ok && outcome.Kind != agl.OutcomeOK {
-		line += "  " + bad.Render(string(outcome.Kind))
+		line += "  " + console.Bad.Render(string(outcome.Kind))
 		if outcome.Message != "" {
-			line += bad.Render(": " + printable(outcome.Message))
+			line += console.Bad.Render(": " + console.Printable(outcome.Message))
 		}
 	}
 	return line
-}
-
-func lifetime(start agl.Timestamp, end agl.Null[agl.Timestamp]) string {
-	if !end.Valid {
-		return "not ended"
-	}
-	return seconds(end.V.Sub(start))
-}
-
-func statusText(status string) string {
-	switch status {
-	case string(agl.RolloutSucceeded):
-		return good.Render(status)
-	case string(agl.RolloutFailed), string(agl.RolloutCancelled), string(agl.AttemptTimeout), string(agl.AttemptUnresponsive):
-		return bad.Render(status)
-	default:
-		return status
-	}
 }

@@ -4,10 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/runner/process"
 	"github.com/agl-go/agl/trainer/display"
@@ -16,22 +23,16 @@ import (
 )
 
 type trainCommand struct {
-	File    string    `arg:"" optional:"" placeholder:"CONFIG.yaml" help:"The run file: agent, data, algorithm and what else there is. Left out with --resume."`
-	Role    string    `default:"" enum:",both,algorithm,runner" help:"What this process does: algorithm serves the store and trains, runner only runs agents on the rollouts of a store, both is all of it. Default: both, or what AGL_CURRENT_ROLE says."`
-	Store   *storeURL `placeholder:"URL" help:"The store server to use instead of what the file says. The role runner takes AGL_STORE_URL where neither is given."`
-	Resume  string    `placeholder:"DIR" help:"Go on with the run in this output folder."`
-	DryRun  bool      `help:"Do one rollout of the first task, show all that became of it, and train nothing."`
-	Output  string    `placeholder:"DIR" help:"The output folder, instead of the one in the file."`
-	Summary string    `placeholder:"FILE" help:"Write what came out there as JSON, too."`
-	Seed    *uint64   `placeholder:"N" help:"The seed, instead of the one in the file."`
-	trainLogFlags
-}
+	File    string     `arg:"" optional:"" placeholder:"CONFIG.yaml" help:"The run file: agent, data, algorithm and what else there is. Left out with --resume."`
+	Role    string     `default:"" enum:",both,algorithm,runner" help:"What this process does: algorithm serves the store and trains, runner only runs agents on the rollouts of a store, both is all of it. Default: both, or what AGL_CURRENT_ROLE says."`
+	Store   *flags.URL `placeholder:"URL" help:"The store server to use instead of what the file says. The role runner takes AGL_STORE_URL where neither is given."`
+	Resume  string     `placeholder:"DIR" help:"Go on with the run in this output folder."`
+	DryRun  bool       `help:"Do one rollout of the first task, show all that became of it, and train nothing."`
+	Output  string     `placeholder:"DIR" help:"The output folder, instead of the one in the file."`
+	Summary string     `placeholder:"FILE" help:"Write what came out there as JSON, too."`
+	Seed    *uint64    `placeholder:"N" help:"The seed, instead of the one in the file."`
 
-// trainLogFlags are logFlags for a command with a person before it: what goes
-// well is shown by the progress.
-type trainLogFlags struct {
-	LogLevel  logLevel `default:"warn" help:"Log from this level on: debug, info, warn or error."`
-	LogFormat string   `default:"text" enum:"text,json"     help:"How log lines are written, to standard error: text or json."`
+	flags.Log `set:"logLevel=warn"` // the progress shows what goes well
 }
 
 // Help is shown below the flags.
@@ -62,8 +63,8 @@ func (c *trainCommand) Validate() error {
 	return nil
 }
 
-func (c *trainCommand) run(ctx context.Context, m *Main) (err error) {
-	cfg, err := c.config(m)
+func (c *trainCommand) run(ctx context.Context, out *console.Console) (err error) {
+	cfg, err := c.config(out)
 	if err != nil {
 		return err
 	}
@@ -76,17 +77,17 @@ func (c *trainCommand) run(ctx context.Context, m *Main) (err error) {
 		return err
 	}
 	if c.DryRun {
-		return c.try(ctx, m, cfg)
+		return tryRun(ctx, out, cfg)
 	}
 	result, err := job.Run(ctx, cfg)
 	if result == nil {
 		return err
 	}
-	return errors.Join(err, c.conclude(m, result))
+	return errors.Join(err, c.conclude(out, result))
 }
 
 // config reads the run file and the flags beside it.
-func (c *trainCommand) config(m *Main) (job.Config, error) {
+func (c *trainCommand) config(out *console.Console) (job.Config, error) {
 	role, err := c.role(os.Getenv)
 	if err != nil {
 		return job.Config{}, err
@@ -97,15 +98,15 @@ func (c *trainCommand) config(m *Main) (job.Config, error) {
 	}
 	cfg := job.Config{
 		File: file, Source: source, Resume: c.Resume != "", Role: role, Version: version(),
-		Environ: os.Environ(), LookupEnv: os.LookupEnv, Listening: m.Listening,
-		Out: m.Stdout, Terminal: isTerminal(m.Stdout),
+		Environ: os.Environ(), LookupEnv: os.LookupEnv, Listening: out.Listening,
+		Out: out.Out, Terminal: console.IsTerminal(out.Out),
 	}
-	flags, logs := logFlags{LogLevel: c.LogLevel, LogFormat: c.LogFormat}, m.Stderr
-	if isTerminal(m.Stdout) && isTerminal(m.Stderr) {
-		cfg.Log = display.NewLog(m.Stderr)
+	logs := out.Err
+	if console.IsTerminal(out.Out) && console.IsTerminal(out.Err) {
+		cfg.Log = display.NewLog(out.Err)
 		logs = cfg.Log
 	}
-	cfg.Logger = flags.logger(logs)
+	cfg.Logger = c.Logger(logs)
 	switch url := os.Getenv(execution.EnvStoreURL); {
 	case c.Store != nil:
 		cfg.StoreURL = string(*c.Store)
@@ -176,11 +177,141 @@ func (c *trainCommand) read(role execution.Role) (*runfile.File, job.Source, err
 }
 
 // conclude tells what came out.
-func (c *trainCommand) conclude(m *Main, result *job.Result) error {
+func (c *trainCommand) conclude(out *console.Console, result *job.Result) error {
 	if c.Summary != "" {
 		if err := result.WriteSummary(c.Summary); err != nil {
 			return err
 		}
 	}
-	return errOutput(result.Print(m.Stdout, isTerminal(m.Stdout)))
+	if err := result.Print(out.Out, console.IsTerminal(out.Out)); err != nil {
+		return fmt.Errorf("write to standard output: %w", err)
+	}
+	return nil
+}
+
+// tryRun does one rollout and shows what became of it.
+func tryRun(ctx context.Context, out *console.Console, cfg job.Config) error {
+	trial, err := job.Try(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	if err := printTrace(out, &trial.Rollout, trial.Attempts, trial.Spans); err != nil {
+		return err
+	}
+	if err := out.Styled(func(w io.Writer) error { return printTrial(w, trial) }); err != nil {
+		return err
+	}
+	return failure(trial)
+}
+
+// printTrial lists the model calls as an algorithm sees them, the reward and the
+// cost.
+func printTrial(w io.Writer, trial *job.Trial) error {
+	if err := printTriplets(w, trial); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%s %s\n%s %s\n", console.Strong.Render("reward"), rewardText(trial), console.Strong.Render("cost  "), costText(trial))
+	if err == nil && trial.Untrained {
+		_, err = fmt.Fprintln(w, console.Faint.Render("The model of this trial had not learned anything: no warm start was made."))
+	}
+	return err
+}
+
+// failure is why the agent did not do its task.
+func failure(trial *job.Trial) error {
+	if trial.Outcome.Kind == agl.OutcomeOK {
+		return nil
+	}
+	text := fmt.Sprintf("the agent did not do its task: %s", trial.Outcome.Kind)
+	if trial.Outcome.Message != "" {
+		text += ": " + trial.Outcome.Message
+	}
+	if end := lastLines(trial.Stderr); end != "" && !strings.Contains(trial.Outcome.Message, end) {
+		text += "\nits standard error ends with:\n" + end
+	}
+	return fmt.Errorf("%s", text)
+}
+
+// lastLines is the end of an output.
+func lastLines(text string) string {
+	const lines = 20
+	all := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+func printTriplets(w io.Writer, trial *job.Trial) error {
+	if trial.TripletsError != nil {
+		_, err := fmt.Fprintf(w, "\n%s\n", console.Bad.Render("the spans cannot be read as model calls: "+trial.TripletsError.Error()))
+		return err
+	}
+	if len(trial.Triplets) == 0 {
+		_, err := fmt.Fprintf(w, "\n%s none: no model call was recorded\n", console.Strong.Render("triplets"))
+		return err
+	}
+	for i := range trial.Triplets {
+		t := &trial.Triplets[i]
+		reward := "no reward"
+		if t.Reward.Valid {
+			reward = fmt.Sprintf("reward %g", t.Reward.V)
+		}
+		lines := []string{"", fmt.Sprintf("%s  %s, %s", console.Strong.Render(fmt.Sprintf("triplet %d", i+1)), tokenCounts(t), console.Good.Render(reward))}
+		for _, line := range append(lines, conversationLines(trial.Spans, t.Call.SpanID)...) {
+			if _, err := fmt.Fprintln(w, line); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// tokenCounts says whether a call can be trained on.
+func tokenCounts(t *adapter.Triplet) string {
+	if len(t.Prompt.TokenIDs) == 0 && len(t.Response.TokenIDs) == 0 {
+		return "no token ids"
+	}
+	text := fmt.Sprintf("%d prompt and %d response token ids", len(t.Prompt.TokenIDs), len(t.Response.TokenIDs))
+	if len(t.Call.Logprobs) == 0 {
+		text += " without log-probabilities"
+	}
+	return text
+}
+
+// conversationLines is the conversation of a model call, a message a line.
+func conversationLines(spans []agl.Span, spanID string) []string {
+	var lines []string
+	for i := range spans {
+		if spans[i].SpanID != spanID {
+			continue
+		}
+		for _, prefix := range []string{agl.AttrGenAIPrompt, agl.AttrGenAICompletion} {
+			for n := range math.MaxInt {
+				role, ok := spans[i].Attributes.GetString(fmt.Sprintf("%s.%d.role", prefix, n))
+				if !ok {
+					break
+				}
+				content, _ := spans[i].Attributes.GetString(fmt.Sprintf("%s.%d.content", prefix, n))
+				lines = append(lines, console.Faint.Render(fmt.Sprintf("  %-9s ", console.Printable(role)))+console.Printable(content))
+			}
+		}
+	}
+	return lines
+}
+
+func rewardText(trial *job.Trial) string {
+	switch {
+	case trial.Reward.Valid:
+		return fmt.Sprintf("%g", trial.Reward.V)
+	case trial.Mask != "":
+		return fmt.Sprintf("none (%s)", trial.Mask)
+	default:
+		return "none"
+	}
+}
+
+func costText(trial *job.Trial) string {
+	text := trial.Took.Round(time.Millisecond).String()
+	if u := trial.Usage; u.Calls > 0 {
+		text += fmt.Sprintf(", %d model calls, %d prompt and %d completion tokens", u.Calls, u.PromptTokens, u.CompletionTokens)
+	}
+	return text
 }

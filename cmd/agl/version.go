@@ -4,12 +4,14 @@ import (
 	"context"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/agl-go/agl/cmd/agl/internal/console"
 )
 
 type versionCommand struct{}
 
-func (versionCommand) run(_ context.Context, m *Main) error {
-	return m.printf("agl %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+func (versionCommand) run(_ context.Context, out *console.Console) error {
+	return out.Printf("agl %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // version is the module's version, or the commit for a build out of a checkout.

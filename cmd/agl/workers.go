@@ -2,133 +2,73 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
 )
 
 type workersCommand struct {
-	storeFlags
-	Status   []workerStatus `placeholder:"STATUS" help:"Only workers of this status; repeat it or separate several by commas: ${workerStatuses}."`
-	Contains string         `placeholder:"TEXT" help:"Only workers with this in their id."`
-	Any      bool           `help:"List workers that pass any of these filters instead of all."`
-	Limit    int            `default:"100" help:"List at most so many, the last heartbeat first; 0 is all."`
-	Watch    bool           `short:"w" help:"Go on and print a line for every change, until interrupted."`
-	JSON     bool           `help:"Print JSON, one worker a line, instead of a table."`
+	Status    []agl.WorkerStatus `enum:"${workerStatuses}" placeholder:"STATUS" help:"Only workers of this status; repeat it or separate several by commas: ${enum}."`
+	Contains  string             `placeholder:"TEXT" help:"Only workers with this in their id."`
+	Any       bool               `help:"List workers that pass any of these filters instead of all."`
+	listFlags `set:"limit=100"`
+
+	Watch bool `short:"w" help:"Go on and print a line for every change, until interrupted."`
 }
 
 // Help is shown below the flags.
 func (workersCommand) Help() string {
-	return "Examples:\n  agl workers --status busy --json\n  agl workers --watch"
+	return "The workers with the newest heartbeat come first.\n\nExamples:\n  agl workers --status busy --json\n  agl workers --watch"
 }
 
-// Validate is called by kong.
-func (c *workersCommand) Validate() error {
-	if c.Limit < 0 {
-		return fmt.Errorf("--limit=%d: must be 0 (all) or more", c.Limit)
-	}
-	return nil
-}
-
-// workerStatus is a worker's status on the command line.
-type workerStatus agl.WorkerStatus
-
-// UnmarshalText reads a status.
-func (s *workerStatus) UnmarshalText(text []byte) error {
-	if !slices.Contains(agl.WorkerStatuses(), agl.WorkerStatus(text)) {
-		return fmt.Errorf("got %q, must be one of %s", text, workerStatusList())
-	}
-	*s = workerStatus(text)
-	return nil
-}
-
-func workerStatusList() string {
-	var names []string
-	for _, s := range agl.WorkerStatuses() {
-		names = append(names, string(s))
-	}
-	return strings.Join(names, ", ")
-}
-
-func (c *workersCommand) query(p agl.Paging) agl.QueryWorkersParams {
-	query := agl.QueryWorkersParams{WorkerIDContains: c.Contains, Paging: p}
-	for _, s := range c.Status {
-		query.StatusIn = append(query.StatusIn, agl.WorkerStatus(s))
-	}
-	if c.Any {
-		query.Logic = agl.FilterOr
-	}
-	return query
-}
-
-func (c *workersCommand) run(ctx context.Context, m *Main) error {
-	store, closeStore, err := c.open()
+func (c *workersCommand) run(ctx context.Context, out *console.Console) error {
+	store, closeStore, err := c.Open()
 	if err != nil {
 		return err
 	}
 	defer closeStore()
-	if !c.Watch {
-		return c.list(ctx, m, store)
+	if c.Watch {
+		return c.listing(store).watch(ctx, out, store)
 	}
-	return c.watch(ctx, m, store)
+	return c.listing(store).show(ctx, out)
 }
 
-func (c *workersCommand) list(ctx context.Context, m *Main, store agl.Store) error {
-	listing := grid{headers: []string{"WORKER", "STATUS", "HEARTBEAT", "DEQUEUED", "ROLLOUT", "ATTEMPT"}, status: 1}
-	err := allPages(ctx, c.Limit, func(ctx context.Context, p agl.Paging) (agl.Page[agl.Worker], error) {
-		p.SortBy, p.Order = "last_heartbeat_time", agl.Descending
-		return store.QueryWorkers(ctx, c.query(p))
-	}, func(w *agl.Worker) error {
-		if c.JSON {
-			return m.printJSON(w.AppendJSON(nil))
-		}
-		listing.rows = append(listing.rows, workerRow(w))
-		return nil
-	})
-	if err != nil || c.JSON {
-		return c.errStore(err)
+func (c *workersCommand) listing(store agl.Store) *listing[agl.Worker, *agl.Worker] {
+	return &listing[agl.Worker, *agl.Worker]{
+		flags:   c.listFlags,
+		headers: []string{"WORKER", "STATUS", "HEARTBEAT", "DEQUEUED", "ROLLOUT", "ATTEMPT"},
+		status:  1,
+		row: func(w *agl.Worker) []string {
+			return []string{
+				console.Dash(w.WorkerID), string(w.Status), console.Time(w.LastHeartbeatTime), console.Time(w.LastDequeueTime),
+				console.Dash(w.CurrentRolloutID.V), console.Dash(w.CurrentAttemptID.V),
+			}
+		},
+		query: func(ctx context.Context, p agl.Paging) (agl.Page[agl.Worker], error) {
+			p.SortBy, p.Order = "last_heartbeat_time", agl.Descending
+			query := agl.QueryWorkersParams{StatusIn: c.Status, WorkerIDContains: c.Contains, Paging: p}
+			if c.Any {
+				query.Logic = agl.FilterOr
+			}
+			return store.QueryWorkers(ctx, query)
+		},
+		wanted: c.wanted,
+		get: func(ctx context.Context, event agl.Event) (agl.Worker, error) {
+			return store.GetWorker(ctx, agl.GetWorkerParams{WorkerID: event.WorkerID})
+		},
 	}
-	return listing.print(m)
 }
 
-func workerRow(w *agl.Worker) []string {
-	return []string{
-		orDash(w.WorkerID), string(w.Status), clock(w.LastHeartbeatTime), clock(w.LastDequeueTime),
-		orDash(w.CurrentRolloutID.V), orDash(w.CurrentAttemptID.V),
-	}
-}
-
-// watch lists what there is and then prints every change.
-func (c *workersCommand) watch(ctx context.Context, m *Main, store agl.Store) error {
-	return c.follow(ctx, store, func(ctx context.Context) error { return c.list(ctx, m, store) }, func(ctx context.Context, event agl.Event) error {
-		return c.changed(ctx, m, store, event)
-	})
-}
-
-func (c *workersCommand) changed(ctx context.Context, m *Main, store agl.Store, event agl.Event) error {
-	if event.Kind != agl.EventWorker || !c.wanted(event) {
-		return nil
-	}
-	w, err := store.GetWorker(ctx, agl.GetWorkerParams{WorkerID: event.WorkerID})
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return m.printJSON(w.AppendJSON(nil))
-	}
-	// The event's status, not the present one: a change is not to be missed.
-	w.Status = agl.WorkerStatus(event.Status)
-	return m.printf("%s\n", strings.Join(workerRow(&w), "  "))
-}
-
-// wanted reports whether the worker of an event passes the filters, as the
-// store applies them.
+// wanted reports whether the worker of an event passes the filters, as the store
+// applies them.
 func (c *workersCommand) wanted(event agl.Event) bool {
-	byStatus := slices.Contains(c.Status, workerStatus(event.Status))
+	byStatus := slices.Contains(c.Status, agl.WorkerStatus(event.Status))
 	byID := strings.Contains(event.WorkerID, c.Contains)
 	switch {
+	case event.Kind != agl.EventWorker:
+		return false
 	case len(c.Status) == 0:
 		return byID
 	case c.Contains == "":

@@ -7,16 +7,16 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/backend"
 )
 
 type dbExportCommand struct {
-	operatedFlags
+	databaseFlag
 	File string `arg:"" help:"The new file, or - for standard output."`
 }
 
@@ -26,27 +26,22 @@ func (dbExportCommand) Help() string {
 		"Example, from one kind of database to another:\n  agl db export --db sqlite:agl.db - | agl db import --db postgres://agl@db/agl -"
 }
 
-func (c *dbExportCommand) run(ctx context.Context, m *Main) error {
+func (c *dbExportCommand) run(ctx context.Context, out *console.Console) error {
 	return c.with(ctx, func(db store.Database) (err error) {
 		var counts store.Counts
-		write := func(w io.Writer) (err error) {
-			counts, err = store.Export(ctx, db, &meteredWriter{meter: newMeter(m.Stderr, "exported"), to: w})
+		err = out.WriteFile(c.File, func(w io.Writer) (err error) {
+			counts, err = store.Export(ctx, db, &meteredWriter{meter: newMeter(out.Err, "exported"), to: w})
 			return err
-		}
-		if c.File == "-" {
-			err = write(m.Stdout)
-		} else {
-			err = newFile(c.File, write)
-		}
+		})
 		if err != nil {
 			return fmt.Errorf("export %s: %w", c.DB, err)
 		}
-		return summarize(m.Stderr, "exported", counts, "to", c.File)
+		return summarize(out, "exported", counts, "to", c.File)
 	})
 }
 
 type dbImportCommand struct {
-	operatedFlags
+	databaseFlag
 	File string `arg:"" help:"The file, or - for standard input."`
 }
 
@@ -55,7 +50,7 @@ func (dbImportCommand) Help() string {
 	return "The database is made if there is none. No server may use it meanwhile, and it must be empty or hold a part of the same export."
 }
 
-func (c *dbImportCommand) run(ctx context.Context, m *Main) (err error) {
+func (c *dbImportCommand) run(ctx context.Context, out *console.Console) (err error) {
 	in := os.Stdin
 	if c.File != "-" {
 		if in, err = os.Open(c.File); err != nil {
@@ -63,14 +58,14 @@ func (c *dbImportCommand) run(ctx context.Context, m *Main) (err error) {
 		}
 		defer in.Close()
 	}
-	// What must not be opened for it (a server has it, a newer schema) is refused
-	// before anything is read.
+	// Opening comes first: it refuses a database that a server uses or whose schema
+	// is newer, before anything is read.
 	driver, err := backend.Open(ctx, backend.Config{DSN: c.DB.DSN})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, driver.Close(context.WithoutCancel(ctx))) }()
-	meter := newMeter(m.Stderr, "imported")
+	meter := newMeter(out.Err, "imported")
 	counts, err := store.Import(ctx, driver, in, func(done store.Counts) { meter.at(records(done), done.Bytes) })
 	switch {
 	case errors.Is(err, agl.ErrConflict), errors.Is(err, agl.ErrInvalid):
@@ -78,42 +73,7 @@ func (c *dbImportCommand) run(ctx context.Context, m *Main) (err error) {
 	case err != nil:
 		return fmt.Errorf("import %s: %w; the same command goes on where it ended", c.File, err)
 	}
-	return summarize(m.Stderr, "imported", counts, "from", c.File)
-}
-
-// newFile writes a file that is there when it is complete, and not before. One
-// that exists stays as it is.
-func newFile(path string, write func(w io.Writer) error) (err error) {
-	taken := fmt.Errorf("%s: the file exists; name a new one", path)
-	if _, err := os.Lstat(path); err == nil {
-		return taken
-	}
-	partial, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".partial-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if removed := os.Remove(partial.Name()); err == nil {
-			err = removed
-		}
-	}()
-	err = write(partial)
-	if err == nil {
-		err = partial.Sync()
-	}
-	if closed := partial.Close(); err == nil {
-		err = closed
-	}
-	if err != nil {
-		return err
-	}
-	// Unlike a renaming, a link does not replace what has come to be there.
-	if err := os.Link(partial.Name(), path); errors.Is(err, os.ErrExist) {
-		return taken
-	} else if err != nil {
-		return err
-	}
-	return nil
+	return summarize(out, "imported", counts, "from", c.File)
 }
 
 // records is how many records there are.
@@ -121,20 +81,15 @@ func records(c store.Counts) int {
 	return c.Resources + c.Workers + c.Rollouts + c.Attempts + c.Spans + c.Sequences + c.Keys
 }
 
-// summarize tells what was transferred.
-func summarize(w io.Writer, verb string, c store.Counts, preposition, file string) error {
-	_, err := fmt.Fprintf(w, "agl: %s %d rollouts, %d attempts, %d spans, %d resources, %d workers (%s) %s %s\n",
-		verb, c.Rollouts, c.Attempts, c.Spans, c.Resources, c.Workers, formatSize(c.Bytes), preposition, file)
-	if err != nil {
-		return fmt.Errorf("write to standard error: %w", err)
-	}
-	return nil
+func summarize(out *console.Console, verb string, c store.Counts, preposition, file string) error {
+	return out.Summarize("%s %d rollouts, %d attempts, %d spans, %d resources, %d workers (%s) %s %s",
+		verb, c.Rollouts, c.Attempts, c.Spans, c.Resources, c.Workers, console.Bytes(c.Bytes), preposition, file)
 }
 
-// progressEvery is how often a long transfer tells how far it is.
+// progressEvery is how often a long transfer reports its progress.
 const progressEvery = 5 * time.Second
 
-// meter tells how far a transfer is.
+// meter reports the progress of a transfer.
 type meter struct {
 	w    io.Writer
 	verb string
@@ -143,14 +98,14 @@ type meter struct {
 
 func newMeter(w io.Writer, verb string) *meter { return &meter{w: w, verb: verb, told: time.Now()} }
 
-// at tells how far it is, if it has not done so lately. Where standard error is
-// closed, the summary's error is enough.
+// at reports the progress, unless it has done so within progressEvery. A closed
+// standard error is reported by the summary.
 func (m *meter) at(records int, bytes int64) {
 	if time.Since(m.told) < progressEvery {
 		return
 	}
 	m.told = time.Now()
-	_, _ = fmt.Fprintf(m.w, "agl: %s %d records so far, %s\n", m.verb, records, formatSize(bytes))
+	_, _ = fmt.Fprintf(m.w, "agl: %s %d records so far, %s\n", m.verb, records, console.Bytes(bytes))
 }
 
 // meteredWriter counts the lines that it passes on.

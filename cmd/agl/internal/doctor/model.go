@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"bytes"
@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -15,12 +14,13 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/tinker/chat"
 )
 
-// model asks a backend for a token, as the proxy does for an agent.
-func (d *doctor) model(ctx context.Context, check string, model proxy.Model) {
+// Model asks a backend for one token, as the proxy does for an agent.
+func (d *Doctor) Model(ctx context.Context, check string, model proxy.Model) {
 	const engines = "for grpo take an engine that gives both, as vLLM does from 0.10.2 on"
 	began := time.Now()
 	got, err := d.try(ctx, model)
@@ -29,20 +29,20 @@ func (d *doctor) model(ctx context.Context, check string, model proxy.Model) {
 	case err != nil:
 		d.failedModel(ctx, check, model, err)
 	case got.ids && got.logprobs:
-		d.addf(check, fine, "", "answers in %s, with token ids and log-probabilities", took)
+		d.Addf(check, OK, "", "answers in %s, with token ids and log-probabilities", took)
 	case model.TextOnly || model.API != proxy.APIOpenAI:
-		d.addf(check, fine, "", "answers in %s; text only: fine for apo and baseline, not for grpo", took)
+		d.Addf(check, OK, "", "answers in %s; text only: fine for apo and baseline, not for grpo", took)
 	case got.ids:
-		d.addf(check, warns, engines, "answers in %s, with token ids but without log-probabilities: fine for apo and baseline, not for grpo", took)
+		d.Addf(check, Warn, engines, "answers in %s, with token ids but without log-probabilities: fine for apo and baseline, not for grpo", took)
 	case got.logprobs:
-		d.addf(check, warns, engines, "answers in %s, with log-probabilities but without token ids: fine for apo and baseline, not for grpo", took)
+		d.Addf(check, Warn, engines, "answers in %s, with log-probabilities but without token ids: fine for apo and baseline, not for grpo", took)
 	default:
-		d.addf(check, warns, engines, "answers in %s, text only: fine for apo and baseline, not for grpo", took)
+		d.Addf(check, Warn, engines, "answers in %s, text only: fine for apo and baseline, not for grpo", took)
 	}
 }
 
 // failedModel says what to do about a backend that does not answer.
-func (d *doctor) failedModel(ctx context.Context, check string, model proxy.Model, err error) {
+func (d *Doctor) failedModel(ctx context.Context, check string, model proxy.Model, err error) {
 	remedy := "start it, or change its base_url"
 	if refused, ok := errors.AsType[*refusalError](err); ok {
 		switch refused.status {
@@ -59,10 +59,10 @@ func (d *doctor) failedModel(ctx context.Context, check string, model proxy.Mode
 			}
 		}
 	}
-	d.addf(check, fails, remedy, "%s: %v", redactURL(model.BaseURL), err)
+	d.Addf(check, Fail, remedy, "%s: %v", console.RedactURL(model.BaseURL), err)
 }
 
-// refusalError is a status that is none of success.
+// refusalError is an answer with a status other than 200.
 type refusalError struct {
 	status  int
 	message string
@@ -72,49 +72,49 @@ func (e *refusalError) Error() string {
 	return fmt.Sprintf("answers %d: %s", e.status, strings.TrimSpace(e.message))
 }
 
-// given is what the record of a call has.
-type given struct{ ids, logprobs bool }
+// tokenData is what the record of a call holds besides text.
+type tokenData struct{ ids, logprobs bool }
 
 // try makes one call through a proxy of its own.
-func (d *doctor) try(ctx context.Context, model proxy.Model) (_ given, err error) {
-	ctx, cancel := context.WithTimeout(ctx, d.timeout)
+func (d *Doctor) try(ctx context.Context, model proxy.Model) (_ tokenData, err error) {
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
 	records := &recorded{}
 	gateway, err := proxy.New(proxy.Config{
-		Models: []proxy.Model{model}, Spans: records, LookupEnv: os.LookupEnv, Retry: proxy.Retry{Attempts: 1}, IdleTimeout: d.timeout,
+		Models: []proxy.Model{model}, Spans: records, LookupEnv: d.cfg.LookupEnv, Retry: proxy.Retry{Attempts: 1}, IdleTimeout: d.cfg.Timeout,
 	})
 	if err != nil {
-		return given{}, err
+		return tokenData{}, err
 	}
 	defer func() { err = errors.Join(err, gateway.Close(ctx)) }()
 	client := &http.Client{Transport: chat.Transport{Handler: gateway}}
-	// Newer hosted models have another name for the limit.
+	// Newer hosted models name the limit differently.
 	for _, limit := range []string{"max_tokens", "max_completion_tokens"} {
-		err = askOnce(ctx, client, model.Name, limit)
+		err = askForToken(ctx, client, model.Name, limit)
 		refused, ok := errors.AsType[*refusalError](err)
 		if !ok || refused.status != http.StatusBadRequest || !strings.Contains(refused.message, "max_completion_tokens") {
 			break
 		}
 	}
 	if err != nil {
-		return given{}, err
+		return tokenData{}, err
 	}
 	if err := gateway.Flush(ctx, []string{probeRollout}); err != nil {
-		return given{}, err
+		return tokenData{}, err
 	}
-	return records.given(), nil
+	return records.tokenData(), nil
 }
 
-// The attempt to which such calls belong; others would not be recorded.
+// The attempt of the call: the proxy records only calls of an attempt.
 const (
 	probeRollout = "ro-doctor"
 	probeAttempt = "at-doctor"
 )
 
-// longestReply bounds what is read of a reply.
-const longestReply = 64 << 10
+// maxReply bounds how many bytes of a reply are read.
+const maxReply = 64 << 10
 
-func askOnce(ctx context.Context, client *http.Client, model, limit string) error {
+func askForToken(ctx context.Context, client *http.Client, model, limit string) error {
 	name, err := json.Marshal(model)
 	if err != nil {
 		return fmt.Errorf("the model's name as JSON: %w", err)
@@ -131,7 +131,7 @@ func askOnce(ctx context.Context, client *http.Client, model, limit string) erro
 		return err
 	}
 	defer res.Body.Close()
-	reply, err := io.ReadAll(io.LimitReader(res.Body, longestReply))
+	reply, err := io.ReadAll(io.LimitReader(res.Body, maxReply))
 	if err != nil {
 		return err
 	}
@@ -149,12 +149,12 @@ func askOnce(ctx context.Context, client *http.Client, model, limit string) erro
 	return &refusalError{status: res.StatusCode, message: string(reply)}
 }
 
-// recorded sees what the records of calls have.
+// recorded is a store of spans that keeps only which data they had.
 type recorded struct {
 	agl.UnimplementedStore
 
 	mu   sync.Mutex
-	has  given
+	has  tokenData
 	next int64
 }
 
@@ -181,7 +181,7 @@ func (r *recorded) ReserveSequenceIDs(_ context.Context, p agl.ReserveSequenceID
 	return first, nil
 }
 
-func (r *recorded) given() given {
+func (r *recorded) tokenData() tokenData {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.has

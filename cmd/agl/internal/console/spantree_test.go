@@ -1,4 +1,4 @@
-package main
+package console
 
 import (
 	"strings"
@@ -82,57 +82,4 @@ func TestSpanForestLosesNothing(t *testing.T) {
 			t.Errorf("spans by id (-want +got):\n%s", diff)
 		}
 	})
-}
-
-func TestLimit(t *testing.T) {
-	t.Parallel()
-	tests := map[string]struct {
-		want limit
-		ok   bool
-	}{
-		"0.7":        {limit{Ratio: 0.7}, true},
-		"1.0":        {limit{Ratio: 1}, true},
-		"1073741824": {limit{Bytes: 1 << 30}, true},
-		"2GiB":       {limit{Bytes: 2 << 30}, true},
-		"5 MiB":      {limit{Bytes: 5 << 20}, true},
-		"10B":        {limit{Bytes: 10}, true},
-		"1":          {limit{Bytes: 1}, true},
-		"1.1":        {},
-		"-0.1":       {},
-		"0":          {},
-		"-5":         {},
-		"GiB":        {},
-		"9999999TiB": {},
-		"1e400":      {},
-		"":           {},
-	}
-	for text, test := range tests {
-		t.Run(text, func(t *testing.T) {
-			t.Parallel()
-			var got limit
-			if err := got.UnmarshalText([]byte(text)); (err == nil) != test.ok {
-				t.Fatalf("error %v, want ok %t", err, test.ok)
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("limit (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-func TestPrintable(t *testing.T) {
-	t.Parallel()
-	for given, want := range map[string]string{
-		"plain":                  "plain",
-		"two\nlines\tand tab":    "two lines and tab",
-		"\x1b[2J":                "\uFFFD[2J",
-		"\u202Eback":             "\uFFFDback",
-		"日本":                     "日本",
-		"bad \xff":               "bad \uFFFD",
-		strings.Repeat("é", 130): strings.Repeat("é", 120) + "…",
-	} {
-		if got := printable(given); got != want {
-			t.Errorf("printable(%q) = %q, want %q", given, got, want)
-		}
-	}
 }

@@ -1,4 +1,6 @@
-package main
+// Package policydir describes a model of the embedded policy: the flags of its
+// sizes, and the directory in which agl policy keeps it.
+package policydir
 
 import (
 	"errors"
@@ -16,34 +18,34 @@ import (
 	"github.com/agl-go/agl/tinker/chat"
 )
 
-// policySizes are the flags of a model that is made. Zero is the default.
-type policySizes struct {
+// Sizes are the flags of a model that is made. Zero is the default.
+type Sizes struct {
 	Name       string `placeholder:"NAME" help:"Name of the base model. Default: agl-policy."`
 	Characters string `xor:"vocabulary" placeholder:"TEXT" help:"Vocabulary: one token for each of these characters, and role marks. Default: those of small arithmetic and plain lower-case phrases."`
 	Bytes      bool   `xor:"vocabulary" help:"Vocabulary: one token for each byte of UTF-8, and role marks."`
-	Vocab      width  `xor:"vocabulary" placeholder:"N" help:"Vocabulary: N tokens without a text, for clients that have a tokenizer."`
-	Context    width  `placeholder:"N" help:"Longest sequence in tokens. Default: 48."`
-	Layers     width  `placeholder:"N" help:"Transformer blocks. Default: 2."`
-	Dim        width  `placeholder:"N" help:"Width of the residual stream, a multiple of 16 times the heads. Default: 64."`
-	Heads      width  `placeholder:"N" help:"Attention heads. Default: 4."`
-	FF         width  `name:"ff" placeholder:"N" help:"Width of the feed-forward layers, a multiple of 16. Default: 256."`
+	Vocab      size   `xor:"vocabulary" placeholder:"N" help:"Vocabulary: N tokens without a text, for clients that have a tokenizer."`
+	Context    size   `placeholder:"N" help:"Longest sequence in tokens. Default: 48."`
+	Layers     size   `placeholder:"N" help:"Transformer blocks. Default: 2."`
+	Dim        size   `placeholder:"N" help:"Width of the residual stream, a multiple of 16 times the heads. Default: 64."`
+	Heads      size   `placeholder:"N" help:"Attention heads. Default: 4."`
+	FF         size   `name:"ff" placeholder:"N" help:"Width of the feed-forward layers, a multiple of 16. Default: 256."`
 }
 
-// width is a size of a model; 0 is one that was not given.
-type width int
+// size is a size of a model; 0 is one that was not given.
+type size int
 
 // UnmarshalText reads a size.
-func (w *width) UnmarshalText(text []byte) error {
+func (w *size) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseInt(string(text), 10, 32)
 	if err != nil || n < 1 {
 		return fmt.Errorf("got %q, must be a whole number of at least 1", text)
 	}
-	*w = width(n)
+	*w = size(n)
 	return nil
 }
 
-// given is the first of the flags that was given; empty is none.
-func (s policySizes) given() string {
+// Given is the first of the flags that was given; empty is none.
+func (s Sizes) Given() string {
 	for _, f := range []struct {
 		name  string
 		given bool
@@ -65,25 +67,25 @@ func (s policySizes) given() string {
 	return ""
 }
 
-// model is the model that the flags say, checked.
-func (s policySizes) model() (policyModel, error) {
-	m := policyModel{
+// Checked returns the model that the flags describe.
+func (s Sizes) Checked() (Model, error) {
+	m := Model{
 		Name: s.Name, Vocabulary: vocabulary{Characters: s.Characters, Bytes: s.Bytes, Size: int(s.Vocab)},
 		Context: int(s.Context), Layers: int(s.Layers), Dim: int(s.Dim), Heads: int(s.Heads), FF: int(s.FF),
 	}
 	if m.Vocabulary == (vocabulary{}) {
 		m.Vocabulary.Characters = chat.DefaultAlphabet
 	}
-	if _, err := m.tokenizer(); err != nil {
+	if _, err := m.Tokenizer(); err != nil {
 		return m, fmt.Errorf("--characters: %w", err)
 	}
-	cfg, err := m.config(policy.Config{}).Checked()
+	cfg, err := m.Config(policy.Config{}).Checked()
 	m.Name, m.Context, m.Layers, m.Dim, m.Heads, m.FF = cfg.Name, cfg.Context, cfg.Layers, cfg.Dim, cfg.Heads, cfg.FF
 	return m, err
 }
 
-// policyModel describes a model in its directory, beside its weights.
-type policyModel struct {
+// Model describes a model in its directory, beside its weights.
+type Model struct {
 	Name       string     `json:"name"`
 	Vocabulary vocabulary `json:"vocabulary"`
 	Context    int        `json:"context"`
@@ -110,11 +112,14 @@ func (v vocabulary) String() string {
 	return fmt.Sprintf("%d tokens", v.Size)
 }
 
-func modelFile(dir string) string { return filepath.Join(dir, "model.json") }
-func baseFile(dir string) string  { return filepath.Join(dir, "base.ckpt") }
+// ModelFile is the path of the description of the model in a directory.
+func ModelFile(dir string) string { return filepath.Join(dir, "model.json") }
 
-// tokenizer is nil for a model that has none.
-func (m policyModel) tokenizer() (chat.Marked, error) {
+// WeightsFile is the path of the weights of the model in a directory.
+func WeightsFile(dir string) string { return filepath.Join(dir, "base.ckpt") }
+
+// Tokenizer is nil for a model that has none.
+func (m Model) Tokenizer() (chat.Marked, error) {
 	switch v := m.Vocabulary; {
 	case v.Bytes:
 		return chat.Bytes{}, nil
@@ -124,32 +129,32 @@ func (m policyModel) tokenizer() (chat.Marked, error) {
 	return nil, nil //nolint:nilnil // no tokenizer is no error
 }
 
-// config adds the model to a configuration.
-func (m policyModel) config(cfg policy.Config) policy.Config {
+// Config adds the model to a configuration.
+func (m Model) Config(cfg policy.Config) policy.Config {
 	cfg.Name, cfg.Vocab = m.Name, m.Vocabulary.Size
 	cfg.Context, cfg.Layers, cfg.Dim, cfg.Heads, cfg.FF = m.Context, m.Layers, m.Dim, m.Heads, m.FF
-	if tokenizer, err := m.tokenizer(); err == nil && tokenizer != nil {
+	if tokenizer, err := m.Tokenizer(); err == nil && tokenizer != nil {
 		cfg.Vocab = tokenizer.Vocab()
 	}
 	return cfg
 }
 
-// write puts the model into its directory.
-func (m policyModel) write(dir string) error {
+// Write puts the model into its directory.
+func (m Model) Write(dir string) error {
 	data, err := json.Marshal(m, jsontext.Multiline(true))
 	if err != nil {
 		return err
 	}
-	if err := algorithm.WriteFileAtomic(modelFile(dir), append(data, '\n')); err != nil {
+	if err := algorithm.WriteFileAtomic(ModelFile(dir), append(data, '\n')); err != nil {
 		return fmt.Errorf("create a model: %w", err)
 	}
 	return nil
 }
 
-// readPolicyModel reads what write wrote, or what somebody made of it.
-func readPolicyModel(dir string) (policyModel, error) {
-	var m policyModel
-	data, err := os.ReadFile(modelFile(dir))
+// Read reads what Write wrote, or what somebody made of it.
+func Read(dir string) (Model, error) {
+	var m Model
+	data, err := os.ReadFile(ModelFile(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, fmt.Errorf("there is no model.json; agl policy create %s makes a model", dir)
 	}
@@ -168,10 +173,10 @@ func readPolicyModel(dir string) (policyModel, error) {
 	if kinds != 1 {
 		return m, fmt.Errorf("model.json: vocabulary: one of characters, bytes and size is needed, it has %d", kinds)
 	}
-	if _, err := m.tokenizer(); err != nil {
+	if _, err := m.Tokenizer(); err != nil {
 		return m, fmt.Errorf("model.json: vocabulary: %w", err)
 	}
-	if _, err := m.config(policy.Config{}).Checked(); err != nil {
+	if _, err := m.Config(policy.Config{}).Checked(); err != nil {
 		return m, fmt.Errorf("model.json: %w", err)
 	}
 	return m, nil

@@ -1,4 +1,4 @@
-package main
+package console
 
 import (
 	"bytes"
@@ -10,21 +10,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// redacted stands in the place of a key.
-const redacted = "redacted"
+// Redacted stands in the place of a key.
+const Redacted = "redacted"
 
-// printJSON prints a document on a line of its own, without the keys in it.
-func (m *Main) printJSON(doc []byte) error {
-	doc, err := redactJSON(doc)
-	if err != nil {
-		return err
-	}
-	return m.printf("%s\n", doc)
-}
-
-// redactJSON replaces the values of members that are named like a key, and
+// RedactJSON replaces the values of members that are named like a key, and
 // hides passwords in addresses of models. The other bytes stay as they are.
-func redactJSON(doc []byte) ([]byte, error) {
+func RedactJSON(doc []byte) ([]byte, error) {
 	dec := jsontext.NewDecoder(bytes.NewReader(doc), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	var out []byte
 	copied := 0
@@ -74,14 +65,14 @@ func redactValue(name string, value jsontext.Value) (shown jsontext.Value, chang
 		}
 	}
 	if namesKey(name) {
-		return jsontext.Value(`"` + redacted + `"`), true
+		return jsontext.Value(`"` + Redacted + `"`), true
 	}
 	if !strings.Contains(text, "@") {
 		return nil, false
 	}
-	shown, err := jsontext.AppendQuote(nil, redactURL(text))
+	shown, err := jsontext.AppendQuote(nil, RedactURL(text))
 	if err != nil {
-		return jsontext.Value(`"` + redacted + `"`), true
+		return jsontext.Value(`"` + Redacted + `"`), true
 	}
 	return shown, true
 }

@@ -1,27 +1,27 @@
-package main
+package doctor
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/trainer/engine"
 	"github.com/agl-go/agl/trainer/job"
 	"github.com/agl-go/agl/trainer/runfile"
 )
 
-// engine makes the engine, in memory, or asks the one elsewhere, and lets it read
-// what it is to learn at first.
-func (d *doctor) engine(ctx context.Context, f *runfile.File) {
+// engine creates the embedded engine in memory, or asks the remote one, and lets
+// it read the conversations of the warm start.
+func (d *Doctor) engine(ctx context.Context, f *runfile.File) {
 	if f.Engine == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.timeout)
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
 	var e *engine.Engine
 	model, field := "", "engine.policy"
@@ -30,12 +30,12 @@ func (d *doctor) engine(ctx context.Context, f *runfile.File) {
 		p := f.Engine.Policy
 		made, err := engine.NewPolicy(engine.PolicyConfig{Policy: p.Config, Characters: p.Characters})
 		if err != nil {
-			d.addf("engine", fails, "change engine.policy", "%v", err)
+			d.Addf("engine", Fail, "change engine.policy", "%v", err)
 			return
 		}
 		e = made
 		if spec, err := e.Check(ctx, ""); err == nil {
-			d.addf("engine", fine, "", "the embedded policy: %s, gives token ids and log-probabilities", count(spec.Vocab, "token"))
+			d.Addf("engine", OK, "", "the embedded policy: %s, gives token ids and log-probabilities", console.Count(spec.Vocab, "token"))
 		}
 	case f.Engine.Tinker != nil:
 		model, field = f.Engine.Tinker.Model, "engine.tinker"
@@ -48,32 +48,32 @@ func (d *doctor) engine(ctx context.Context, f *runfile.File) {
 	if w := f.Engine.WarmStart(); w != nil {
 		data, err := e.Demonstrations(ctx, model, w.Path)
 		if err != nil {
-			d.addf("warm start", fails, "mend the file, or change "+field, "%v", err)
+			d.Addf("warm start", Fail, "mend the file, or change "+field, "%v", err)
 		} else {
-			d.addf("warm start", fine, "", "%s", count(len(data), "conversation"))
+			d.Addf("warm start", OK, "", "%s", console.Count(len(data), "conversation"))
 		}
 	}
 	if err := e.Close(ctx); err != nil {
-		d.addf("engine", warns, "", "%v", err)
+		d.Addf("engine", Warn, "", "%v", err)
 	}
 }
 
-// remote asks an engine that is elsewhere for its model; nil when it cannot be
-// used.
-func (d *doctor) remote(ctx context.Context, f *runfile.File) *engine.Engine {
+// remote asks a remote engine for its model. It returns nil when the engine cannot
+// be used.
+func (d *Doctor) remote(ctx context.Context, f *runfile.File) *engine.Engine {
 	t := f.Engine.Tinker
 	if !d.secret("engine.tinker.api_key", t.Client.APIKey) {
 		return nil
 	}
-	cfg, err := job.Remote(t, os.LookupEnv)
+	cfg, err := job.Remote(t, d.cfg.LookupEnv)
 	if err != nil {
-		d.addf("engine", fails, "", "%v", err)
+		d.Addf("engine", Fail, "", "%v", err)
 		return nil
 	}
-	cfg.Client.RetryBudget = -1 // what is not there now is a finding
+	cfg.Client.RetryBudget = -1 // a server that is away is a finding
 	e, err := engine.NewRemote(cfg)
 	if err != nil {
-		d.addf("engine", fails, "change engine.tinker, or the files of the model", "%v", err)
+		d.Addf("engine", Fail, "change engine.tinker, or the files of the model", "%v", err)
 		return nil
 	}
 	spec, err := e.Check(ctx, t.Model)
@@ -92,9 +92,9 @@ func (d *doctor) remote(ctx context.Context, f *runfile.File) *engine.Engine {
 		case errors.Is(err, agl.ErrUnimplemented):
 			remedy = "change the algorithm, or take an engine that has it"
 		}
-		d.addf("engine", fails, remedy, "%s: %v", t.Client.URL, err)
+		d.Addf("engine", Fail, remedy, "%s: %v", t.Client.URL, err)
 		if err := e.Close(ctx); err != nil {
-			d.addf("engine", warns, "", "%v", err)
+			d.Addf("engine", Warn, "", "%v", err)
 		}
 		return nil
 	}
@@ -103,17 +103,17 @@ func (d *doctor) remote(ctx context.Context, f *runfile.File) *engine.Engine {
 		found = "answers; the model is " + spec.Name
 	}
 	if spec.Vocab > 0 {
-		found += ", " + count(spec.Vocab, "token")
+		found += ", " + console.Count(spec.Vocab, "token")
 	}
 	if spec.Context > 0 {
 		found += fmt.Sprintf(", context %d", spec.Context)
 	}
-	d.addf("engine", fine, "", "%s %s", t.Client.URL, found)
+	d.Addf("engine", OK, "", "%s %s", t.Client.URL, found)
 	return e
 }
 
-// neededLosses are those that the engine must have for the algorithm and what it
-// learns at first.
+// neededLosses are the losses that the algorithm and the warm start ask of the
+// engine.
 func neededLosses(f *runfile.File) (losses []tinker.LossName) {
 	if f.Algorithm.GRPO != nil {
 		losses = f.Algorithm.GRPO.Losses()

@@ -1,0 +1,79 @@
+// Package console is how commands show things to people and scripts: standard
+// output and error, tables, trees of spans, JSON without the keys in it, new
+// files, and text of unknown origin made fit for a terminal.
+//
+// It must not know commands, flags or stores.
+package console
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/charmbracelet/colorprofile"
+	"github.com/charmbracelet/x/term"
+)
+
+// Console is where a command writes.
+type Console struct {
+	Out, Err io.Writer
+	// Listening, if not nil, is told the base URL of a server that has started.
+	Listening func(url string)
+}
+
+// IsTerminal reports whether a person reads what is written to w on a terminal.
+func IsTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(f.Fd())
+}
+
+// Printf writes to standard output. A reader that went away, such as a closed
+// pager, is an error like any other.
+func (c *Console) Printf(format string, args ...any) error {
+	_, err := fmt.Fprintf(c.Out, format, args...)
+	return outputError(err)
+}
+
+// Summarize writes one line to standard error, for commands whose standard
+// output may be the result itself.
+func (c *Console) Summarize(format string, args ...any) error {
+	if _, err := fmt.Fprintf(c.Err, "agl: "+format+"\n", args...); err != nil {
+		return fmt.Errorf("write to standard error: %w", err)
+	}
+	return nil
+}
+
+// Document is what can write itself as JSON.
+type Document interface {
+	AppendJSON(dst []byte) []byte
+}
+
+// JSON prints a document on a line of its own, with its keys replaced by
+// [Redacted].
+func (c *Console) JSON(doc Document) error {
+	text, err := RedactJSON(doc.AppendJSON(nil))
+	if err != nil {
+		return err
+	}
+	return c.Printf("%s\n", text)
+}
+
+// Styled calls write with a buffered standard output that keeps as much of
+// styled text as the terminal can show, and none of it where there is no
+// terminal. A style must be written in one piece.
+func (c *Console) Styled(write func(w io.Writer) error) error {
+	buffer := bufio.NewWriter(c.Out)
+	err := write(&colorprofile.Writer{Forward: buffer, Profile: colorprofile.Detect(c.Out, os.Environ())})
+	if err == nil {
+		err = buffer.Flush()
+	}
+	return outputError(err)
+}
+
+func outputError(err error) error {
+	if err != nil {
+		return fmt.Errorf("write to standard output: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// WriteFile writes a new file, or standard output when the path is a dash.
+func (c *Console) WriteFile(path string, write func(w io.Writer) error) error {
+	if path == "-" {
+		return write(c.Out)
+	}
+	return newFile(path, write)
+}
+
+// newFile writes a file that is there when it is complete, and not before. One
+// that exists stays as it is.
+func newFile(path string, write func(w io.Writer) error) (err error) {
+	taken := fmt.Errorf("%s: the file exists; name a new one", path)
+	if _, err := os.Lstat(path); err == nil {
+		return taken
+	}
+	partial, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".partial-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if removed := os.Remove(partial.Name()); err == nil {
+			err = removed
+		}
+	}()
+	err = write(partial)
+	if err == nil {
+		err = partial.Sync()
+	}
+	if closed := partial.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return err
+	}
+	// Unlike a renaming, a link does not replace what has come to be there.
+	if err := os.Link(partial.Name(), path); errors.Is(err, os.ErrExist) {
+		return taken
+	} else if err != nil {
+		return err
+	}
+	return nil
+}

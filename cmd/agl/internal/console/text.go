@@ -1,0 +1,110 @@
+package console
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agl-go/agl"
+)
+
+// maxText is how many characters of a span's or an input's text are shown.
+const maxText = 120
+
+// Printable makes text of unknown origin fit for one line of a terminal: no
+// control characters, not too long.
+func Printable(s string) string {
+	var out strings.Builder
+	n := 0
+	for _, r := range s {
+		if n++; n > maxText {
+			out.WriteRune('…')
+			break
+		}
+		switch {
+		case r == '\n' || r == '\t' || r == '\r':
+			out.WriteByte(' ')
+		case strconv.IsPrint(r):
+			out.WriteRune(r)
+		default:
+			out.WriteRune('\uFFFD')
+		}
+	}
+	return out.String()
+}
+
+// Dash is s made printable, or a dash where there is none.
+func Dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return Printable(s)
+}
+
+// Shorten cuts a text to what fits into a cell of a table.
+func Shorten(s string) string {
+	const most = 48
+	runes := []rune(s)
+	if len(runes) <= most {
+		return s
+	}
+	return string(runes[:most-1]) + "…"
+}
+
+// Count writes a number of things: "1 step", "2 steps".
+func Count(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}
+
+// Bytes writes a size: "20.0 GB".
+func Bytes(n int64) string {
+	for _, unit := range []struct {
+		name  string
+		bytes int64
+	}{{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}} {
+		if n >= unit.bytes {
+			return strconv.FormatFloat(float64(n)/float64(unit.bytes), 'f', 1, 64) + " " + unit.name
+		}
+	}
+	return strconv.FormatInt(n, 10) + " B"
+}
+
+// Duration writes a duration to the millisecond, and one below a second to ten
+// microseconds.
+func Duration(d time.Duration) string {
+	if d < time.Second {
+		return d.Round(10 * time.Microsecond).String()
+	}
+	return d.Round(time.Millisecond).String()
+}
+
+// Time writes a point in local time, or a dash where there is none.
+func Time(t agl.Null[agl.Timestamp]) string {
+	if !t.Valid {
+		return "-"
+	}
+	return t.V.Time().Local().Format(time.DateTime)
+}
+
+// Took writes the time between two points, or otherwise what stands for one that
+// is missing.
+func Took(start, end agl.Null[agl.Timestamp], otherwise string) string {
+	if !start.Valid || !end.Valid {
+		return otherwise
+	}
+	return Duration(end.V.Sub(start.V))
+}
+
+// RedactURL hides the password of a URL.
+func RedactURL(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return "(not a URL)"
+	}
+	return u.Redacted()
+}

@@ -1,0 +1,166 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/agl-go/agl/algorithm/apo"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/dataset"
+	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/store/backend"
+	"github.com/agl-go/agl/trainer/runfile"
+)
+
+// Run looks at what the run of a file needs. The store is the one in the file if
+// keeping is true, and none otherwise.
+func (d *Doctor) Run(ctx context.Context, f *runfile.File, keeping bool) {
+	d.agent(f)
+	d.data(f)
+	d.engine(ctx, f)
+	d.models(ctx, f)
+	if keeping {
+		d.keeping(ctx, f)
+	}
+	if f.Store.Listen != "" {
+		d.port(ctx, "store.listen", f.Store.Listen, Fail)
+	}
+	if f.Proxy != nil && f.Proxy.Listen != "" {
+		d.port(ctx, "proxy.listen", f.Proxy.Listen, Fail)
+	}
+	d.writable("output", f.Output, f.Output)
+}
+
+// agent finds the agent's program.
+func (d *Doctor) agent(f *runfile.File) {
+	if len(f.Agent.Process.Command) == 0 {
+		d.Addf("agent", OK, "", "none in this process: runners elsewhere do the tasks")
+		return
+	}
+	path, err := exec.LookPath(f.Agent.Process.Command[0])
+	if err != nil {
+		d.Addf("agent", Fail, "install it, or name another in agent.command", "%v", err)
+		return
+	}
+	d.Addf("agent", OK, "", "%s is %s", f.Agent.Process.Command[0], path)
+}
+
+// data reads all the tasks.
+func (d *Doctor) data(f *runfile.File) {
+	for _, part := range []struct {
+		name  string
+		tasks *runfile.Tasks
+	}{{"data.train", f.Data.Train}, {"data.val", f.Data.Val}} {
+		if part.tasks == nil {
+			continue
+		}
+		n, err := countTasks(part.tasks)
+		switch {
+		case err != nil:
+			d.Addf(part.name, Fail, "mend the file; this is its first mistake", "%v", err)
+		case n == 0:
+			d.Addf(part.name, Fail, "put a task into it", "%s is empty", part.tasks.Path)
+		case part.name == "data.train" && f.Data.ValShare > 0 && n == 1:
+			d.Addf(part.name, Fail, "add tasks, or leave out data.val_share", "%s has 1 task, of which none can be taken for validation", part.tasks.Path)
+		case part.tasks.Limit > 0 && part.tasks.Limit < n:
+			d.Addf(part.name, OK, "", "%s, of which %d are used", console.Count(n, "task"), part.tasks.Limit)
+		default:
+			d.Addf(part.name, OK, "", "%s", console.Count(n, "task"))
+		}
+	}
+}
+
+func countTasks(t *runfile.Tasks) (n int, err error) {
+	reader, err := dataset.Open(t.Path, t.Options)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, reader.Close()) }()
+	for _, err := range reader.Records() {
+		if err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+// models tries every backend that the run calls.
+func (d *Doctor) models(ctx context.Context, f *runfile.File) {
+	if f.Proxy != nil {
+		d.secret("proxy.key_secret", f.Proxy.Config.KeySecret)
+		for i, model := range f.Proxy.Config.Models {
+			if d.secret(fmt.Sprintf("proxy.models[%d].api_key", i), model.APIKey) {
+				d.Model(ctx, "model "+model.Name, model)
+			}
+		}
+	}
+	if f.Algorithm.APO == nil {
+		return
+	}
+	d.critic(ctx, "gradient_model", &f.Algorithm.APO.Gradient)
+	d.critic(ctx, "edit_model", f.Algorithm.APO.Edit)
+}
+
+// critic tries a model that optimises prompts, unless it is one of the proxy's
+// models.
+func (d *Doctor) critic(ctx context.Context, name string, e *apo.EndpointConfig) {
+	if e == nil || e.BaseURL == "" || !d.secret("algorithm.apo."+name+".api_key", e.APIKey) {
+		return
+	}
+	d.Model(ctx, name, proxy.Model{Name: e.Model, BaseURL: e.BaseURL, APIKey: e.APIKey, TextOnly: true})
+}
+
+// keeping looks at where the run is kept.
+func (d *Doctor) keeping(ctx context.Context, f *runfile.File) {
+	if !d.secret("store.token", f.Store.Token) {
+		return
+	}
+	token := d.cfg.Token
+	if name, ok := strings.CutPrefix(f.Store.Token, "env:"); ok {
+		token = d.getenv(name)
+	}
+	switch {
+	case f.Store.URL != "":
+		d.Store(ctx, f.Store.URL, token)
+	case f.Store.Database != "":
+		d.database(ctx, f.Store.Database)
+	default:
+		d.database(ctx, string(backend.SQLite)+":"+filepath.Join(f.Output, "agl.db"))
+	}
+}
+
+// writable tries to create a file in the folder at a path, or in the nearest
+// folder above it that exists.
+func (d *Doctor) writable(check, path, shown string) {
+	const remedy = "choose another folder, or make it writable"
+	folder := path
+	info, err := os.Stat(folder)
+	for errors.Is(err, fs.ErrNotExist) && folder != filepath.Dir(folder) {
+		folder = filepath.Dir(folder)
+		info, err = os.Stat(folder)
+	}
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is not a folder", folder)
+	}
+	if err == nil {
+		var probe *os.File
+		if probe, err = os.CreateTemp(folder, ".agl-doctor-*"); err == nil {
+			err = errors.Join(probe.Close(), os.Remove(probe.Name()))
+		}
+	}
+	switch {
+	case err != nil:
+		d.Addf(check, Fail, remedy, "%v", err)
+	case folder == path:
+		d.Addf(check, OK, "", "%s is there", shown)
+	default:
+		d.Addf(check, OK, "", "%s can be made", shown)
+	}
+}

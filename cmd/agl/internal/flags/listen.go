@@ -1,0 +1,61 @@
+package flags
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// Listen says where a server listens. Its user sets the variable port to the
+// default port.
+type Listen struct {
+	Host         string        `default:"127.0.0.1" help:"Address to listen on."`
+	Port         Port          `default:"${port}" help:"Port to listen on; 0 takes a free one."`
+	NoAuth       bool          `help:"Allow an address that others can reach although anybody may call."`
+	DrainTimeout time.Duration `default:"10s" help:"On SIGTERM or SIGINT, answer accepted requests for at most so long."`
+}
+
+// Check refuses an address that other machines can reach when the server asks
+// callers for no credentials. advice says what to do about it.
+func (f *Listen) Check(authenticates bool, advice string) error {
+	ip := net.ParseIP(f.Host)
+	loopback := f.Host == "localhost" || (ip != nil && ip.IsLoopback())
+	if !loopback && !authenticates && !f.NoAuth {
+		return fmt.Errorf("--host=%s: others can reach this address: %s", f.Host, advice)
+	}
+	if f.DrainTimeout < 0 {
+		return fmt.Errorf("--drain-timeout=%s: must not be negative", f.DrainTimeout)
+	}
+	return nil
+}
+
+// OpenPort listens. The error for a port in use says how to go on.
+func (f *Listen) OpenPort(ctx context.Context) (net.Listener, error) {
+	address := net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port)))
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("listen on %s: address already in use; choose another with --port", address)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", address, err)
+	}
+	return listener, nil
+}
+
+// Port is a TCP port; 0 takes a free one.
+type Port uint16
+
+// UnmarshalText reads a port.
+func (p *Port) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseUint(string(text), 10, 16)
+	if err != nil {
+		return fmt.Errorf("got %q, must be a port number, 0 to 65535 (0 takes a free one)", text)
+	}
+	*p = Port(n)
+	return nil
+}

@@ -1,0 +1,55 @@
+package flags
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/lmittmann/tint"
+
+	"github.com/agl-go/agl/cmd/agl/internal/console"
+)
+
+// Log is what a command logs, and how. Its user sets the variable logLevel to the
+// default level.
+type Log struct {
+	LogLevel  LogLevel `default:"${logLevel}" help:"Log from this level on: debug, info, warn or error."`
+	LogFormat string   `default:"text" enum:"text,json" help:"How log lines are written, to standard error: text or json."`
+}
+
+// Logger returns a logger that writes to w, with colours on a terminal unless
+// NO_COLOR is set.
+func (f Log) Logger(w io.Writer) *slog.Logger {
+	level := slog.Level(f.LogLevel)
+	switch {
+	case f.LogFormat == "json":
+		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
+	case console.IsTerminal(w):
+		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: os.Getenv("NO_COLOR") != ""}))
+	default:
+		return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+	}
+}
+
+// LogLevel is a level by its name, in any case.
+type LogLevel slog.Level
+
+// UnmarshalText reads a level.
+func (l *LogLevel) UnmarshalText(text []byte) error {
+	switch strings.ToLower(string(text)) {
+	case "debug":
+		*l = LogLevel(slog.LevelDebug)
+	case "info":
+		*l = LogLevel(slog.LevelInfo)
+	case "warn", "warning":
+		*l = LogLevel(slog.LevelWarn)
+	case "error":
+		*l = LogLevel(slog.LevelError)
+	default:
+		return fmt.Errorf("got %q, must be debug, info, warn or error", text)
+	}
+	return nil
+}

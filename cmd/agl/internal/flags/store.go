@@ -1,0 +1,82 @@
+package flags
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/store/backend"
+)
+
+// Store says which store a command talks to.
+type Store struct {
+	StoreURL URL    `name:"store" default:"http://localhost:4747" env:"AGL_STORE_URL" help:"Base URL of the store."`
+	Token    string `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token."`
+}
+
+// retryBudget is how long a command with a person before it tries to reach a
+// store.
+const retryBudget = 1 * time.Second
+
+// Open returns a client of the store, and what closes it.
+func (f Store) Open() (store agl.Store, closeStore func(), err error) {
+	client, err := rest.NewClient(rest.ClientConfig{URL: string(f.StoreURL), Token: f.Token, RetryBudget: retryBudget})
+	if err != nil {
+		return nil, nil, err
+	}
+	// Closing a client only drops idle connections: it cannot fail.
+	return client, func() { _ = client.Close() }, nil
+}
+
+// Wrap names the store in an error of a call to it.
+func (f Store) Wrap(err error) error {
+	if err == nil || agl.IsContextError(err) {
+		return err
+	}
+	return fmt.Errorf("store %s: %w", console.RedactURL(string(f.StoreURL)), err)
+}
+
+// URL is the base URL of a server.
+type URL string
+
+// UnmarshalText reads a URL.
+func (u *URL) UnmarshalText(text []byte) error {
+	parsed, err := url.Parse(string(text))
+	if err != nil || parsed.Host == "" || (parsed.Scheme != "http" && parsed.Scheme != "https") {
+		return fmt.Errorf("got %q, must be an http or https URL such as http://localhost:4747", console.RedactURL(string(text)))
+	}
+	*u = URL(text)
+	return nil
+}
+
+// Model is a model's name and the base URL of its backend, given as NAME=URL.
+type Model struct {
+	Name string
+	URL  URL
+}
+
+// UnmarshalText reads a model.
+func (m *Model) UnmarshalText(text []byte) error {
+	name, address, found := strings.Cut(string(text), "=")
+	if !found || name == "" || address == "" {
+		return fmt.Errorf("got %q, must be NAME=BACKEND_URL such as qwen=http://localhost:8000/v1", console.RedactURL(string(text)))
+	}
+	m.Name = name
+	if err := m.URL.UnmarshalText([]byte(address)); err != nil {
+		return fmt.Errorf("model %s: %w", name, err)
+	}
+	return nil
+}
+
+// Database names a database, such as sqlite:agl.db.
+type Database struct{ backend.DSN }
+
+// UnmarshalText reads a name.
+func (d *Database) UnmarshalText(text []byte) (err error) {
+	d.DSN, err = backend.Parse(string(text))
+	return err
+}

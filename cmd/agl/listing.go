@@ -1,0 +1,152 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/cmd/agl/internal/flags"
+)
+
+// pageSize is how many items one request asks for.
+const pageSize = 1000
+
+// pages yields the items that fetch returns page by page, at most limit of them;
+// 0 is all.
+func pages[T any](ctx context.Context, limit int, fetch func(context.Context, agl.Paging) (agl.Page[T], error)) iter.Seq2[*T, error] {
+	return func(yield func(*T, error) bool) {
+		for offset := 0; limit <= 0 || offset < limit; {
+			size := pageSize
+			if limit > 0 {
+				size = min(size, limit-offset)
+			}
+			page, err := fetch(ctx, agl.Paging{Limit: size, Offset: offset})
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for i := range page.Items {
+				if !yield(&page.Items[i], nil) {
+					return
+				}
+			}
+			offset += len(page.Items)
+			if len(page.Items) == 0 || offset >= page.Total {
+				return
+			}
+		}
+	}
+}
+
+// listFlags are those of a command that lists items. Their user sets the variable
+// limit.
+type listFlags struct {
+	flags.Store
+
+	Limit int  `default:"${limit}" help:"List at most so many; 0 is all."`
+	JSON  bool `help:"Print JSON, one item a line, instead of a table."`
+}
+
+// Validate is called by kong.
+func (f listFlags) Validate() error {
+	if f.Limit < 0 {
+		return fmt.Errorf("--limit=%d: must be 0 (all) or more", f.Limit)
+	}
+	return nil
+}
+
+// listing is how a command lists the items of one kind and follows their
+// changes.
+type listing[T any, P interface {
+	*T
+	console.Document
+}] struct {
+	flags   listFlags
+	headers []string
+	status  int // the column of the status
+	row     func(P) []string
+	query   func(context.Context, agl.Paging) (agl.Page[T], error)
+
+	// wanted and get serve watch: whether an event is about an item that the
+	// flags select, and which item it is.
+	wanted func(agl.Event) bool
+	get    func(context.Context, agl.Event) (T, error)
+}
+
+// show lists the items as a table or as JSON lines.
+func (l *listing[T, P]) show(ctx context.Context, out *console.Console) error {
+	table := console.Table{Headers: l.headers, Status: l.status}
+	for item, err := range pages(ctx, l.flags.Limit, l.query) {
+		if err != nil {
+			return l.flags.Wrap(err)
+		}
+		if !l.flags.JSON {
+			table.Rows = append(table.Rows, l.row(item))
+		} else if err := out.JSON(P(item)); err != nil {
+			return err
+		}
+	}
+	if l.flags.JSON {
+		return nil
+	}
+	return table.Print(out)
+}
+
+// noEvent is an id that no event has: a stream that resumes after it begins with
+// a reset.
+const noEvent = "none"
+
+// watch lists the items and then prints a line for every change, until ctx ends.
+// The stream starts before the listing: a change in between is shown twice
+// rather than missed.
+func (l *listing[T, P]) watch(ctx context.Context, out *console.Console, store agl.Store) error {
+	for event, err := range store.Events(ctx, agl.EventsParams{Since: noEvent}) {
+		switch {
+		case err != nil:
+			return watchEnded(ctx, l.flags.Wrap(err))
+		case event.Kind == agl.EventReset:
+			err = l.show(ctx, out)
+		case l.wanted(event):
+			err = l.printChange(ctx, out, event)
+		}
+		if err != nil {
+			return watchEnded(ctx, err)
+		}
+	}
+	return watchEnded(ctx, l.flags.Wrap(errors.New("the stream of events has ended")))
+}
+
+// deleted is the status in the event of an item that is gone.
+const deleted = "deleted"
+
+func (l *listing[T, P]) printChange(ctx context.Context, out *console.Console, event agl.Event) error {
+	item, err := l.get(ctx, event)
+	switch {
+	case event.Status == deleted || errors.Is(err, agl.ErrNotFound):
+		if l.flags.JSON {
+			return out.JSON(&event)
+		}
+		return out.Printf("%s  %s\n", cmp.Or(event.RolloutID, event.WorkerID), deleted)
+	case err != nil:
+		return l.flags.Wrap(err)
+	case l.flags.JSON:
+		return out.JSON(P(&item))
+	}
+	cells := l.row(&item)
+	cells[l.status] = event.Status // the item may have changed again since
+	return out.Printf("%s\n", strings.Join(cells, "  "))
+}
+
+// watchEnded returns the user's interrupt, if there was one, instead of the error
+// that it caused.
+func watchEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
