@@ -19,8 +19,8 @@ import (
 //	claim returned           removed                        queuing, or requeuing after a retry            idle
 //	span stored              heartbeat; preparing and       queuing, preparing, requeuing → running, if    —
 //	                         unresponsive → running         the attempt is running now
-//	status reported          set; end time when succeeded   derived; finished ones only between failed     busy while live,
-//	                         or failed, cleared when live   and succeeded, and cancelled never             else idle
+//	status reported          set; end time when it ends,    derived; finished ones only between failed     busy while live,
+//	                         cleared when live              and succeeded, and cancelled never             else idle
 //	status of a rollout set  —; as cancelled when           set; end time when finished, cleared when      —
 //	                         cancelled                      queued; running, preparing: not when finished
 //	cancelled                live → failed, end time,       cancelled, end time, unless finished           idle
@@ -129,11 +129,8 @@ func statusReported(
 	if cancelled && status.Live() {
 		return r, a
 	}
-	a.Status = status
-	switch {
-	case status.Live():
-		a.EndTime = agl.Null[agl.Timestamp]{}
-	case status == agl.AttemptFailed || status == agl.AttemptSucceeded:
+	a.Status, a.EndTime = status, agl.Null[agl.Timestamp]{}
+	if !status.Live() {
 		a.EndTime = agl.Some(now)
 	}
 	if metadata == nil && !cancelled {

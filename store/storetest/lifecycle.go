@@ -216,8 +216,7 @@ func testDerivation(h *harness) {
 				}
 				r := h.start(config(c), "")
 				a := h.report(r.RolloutID, agl.LatestAttempt, status)
-				ends := status == agl.AttemptFailed || status == agl.AttemptSucceeded
-				equal(h, "end time of "+string(status), a.EndTime.Valid, ends)
+				equal(h, "end time of "+string(status), a.EndTime.Valid, !status.Live())
 				h.wantStatus(r.RolloutID, want, status)
 			}
 		}

@@ -167,13 +167,7 @@ func (m *model) report(r *modelRollout, a *modelAttempt, status agl.AttemptStatu
 	live := status == agl.AttemptPreparing || status == agl.AttemptRunning
 	cancelled := r.status == agl.RolloutCancelled
 	if !cancelled || !live {
-		a.status = status
-		switch {
-		case live:
-			a.ended = false
-		case status == agl.AttemptFailed || status == agl.AttemptSucceeded:
-			a.ended = true
-		}
+		a.status, a.ended = status, !live
 		if !cancelled {
 			a.retract()
 		}
