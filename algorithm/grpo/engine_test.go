@@ -14,6 +14,7 @@ import (
 	"github.com/agl-go/agl/store/memory/memorytest"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/client"
+	"github.com/agl-go/agl/tinker/engines"
 	"github.com/agl-go/agl/tinker/server"
 	"github.com/agl-go/agl/tinker/tinkertest"
 	"github.com/agl-go/agl/tinker/wire"
@@ -67,7 +68,7 @@ func TestRefusesLoss(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	// One that averages has no gradient of what is not linear in the advantages.
-	cc := client.Config{Engine: &client.Engine{Normalization: client.DatumMean, ImmutableSnapshots: true, Losses: tinker.LossNames()}}
+	cc := client.Config{Engine: &engines.Engine{Normalization: engines.DatumMean, ImmutableSnapshots: true, Losses: tinker.LossNames()}}
 	r = newRemote(t, tinkertest.EngineConfig{DatumMean: true}, server.Config{}, cc, nil)
 	_, _, err = r.process(t, st, "", func(c *grpo.Config, _ *speller) { c.Loss.Name, c.PlainAdvantage = tinker.DRO, true })
 	if !errors.Is(err, agl.ErrUnimplemented) || !strings.Contains(err.Error(), `the engine has no loss "dro"`) {
@@ -102,15 +103,15 @@ func TestMeanEngine(t *testing.T) {
 				agent.stop = []int32{0, 1} // so that replies differ in length
 				agent.frozen = true        // one token that is drawn otherwise, by the last bit, makes another run
 			}
-			sc := server.Config{Order: server.Ignored, Silent: true}
+			sc := server.Config{Order: engines.Ignored, HideEngine: true}
 			_, want, _ := trained(t, tinkertest.EngineConfig{}, server.Config{}, client.Config{}, edit)
-			cc := client.Config{Engine: &client.Engine{Normalization: client.DatumMean, ImmutableSnapshots: true, Losses: []tinker.LossName{tinker.CrossEntropy, loss, tinker.ImportanceSampling}}}
+			cc := client.Config{Engine: &engines.Engine{Normalization: engines.DatumMean, ImmutableSnapshots: true, Losses: []tinker.LossName{tinker.CrossEntropy, loss, tinker.ImportanceSampling}}}
 			_, got, _ := trained(t, tinkertest.EngineConfig{DatumMean: true}, sc, cc, edit)
 			if d := distance(want.Probe, got.Probe); d > 1e-4 || d == 0 {
 				t.Errorf("log-probabilities differ by %v, want rounding", d)
 			}
 			// That the engine does average is seen by who does not know it.
-			cc.Engine.Normalization = client.Sum
+			cc.Engine.Normalization = engines.Sum
 			_, other, _ := trained(t, tinkertest.EngineConfig{DatumMean: true}, sc, cc, edit)
 			if d := distance(want.Probe, other.Probe); d < 1e-2 {
 				t.Errorf("without a correction log-probabilities differ by %v only", d)
@@ -137,7 +138,7 @@ func TestNewestOnly(t *testing.T) {
 	kl := func(c *grpo.Config, _ *speller) { c.KL.Coefficient = 0.01 }
 	_, want, _ := trained(t, tinkertest.EngineConfig{}, server.Config{}, client.Config{}, kl)
 	// The engine alone minds, so that it is the run's order that is seen and not the client's gate.
-	_, got, r := trained(t, tinkertest.EngineConfig{NewestOnly: true}, server.Config{}, client.Config{Engine: &client.Engine{ImmutableSnapshots: true}}, kl)
+	_, got, r := trained(t, tinkertest.EngineConfig{NewestOnly: true}, server.Config{}, client.Config{Engine: &engines.Engine{ImmutableSnapshots: true}}, kl)
 	if list := r.engine.Violations(); len(list) > 0 {
 		t.Error(list)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/chat"
 	"github.com/agl-go/agl/tinker/client"
+	"github.com/agl-go/agl/tinker/engines"
 	"github.com/agl-go/agl/tinker/server"
 	"github.com/agl-go/agl/tinker/tinkertest"
 	"github.com/agl-go/agl/tinker/wire"
@@ -206,11 +207,11 @@ func TestFaults(t *testing.T) {
 		stride = 1
 	}
 	for _, e := range []faultyEngine{
-		{name: "once", order: server.Arrival}, {name: "early", order: server.Arrival, early: true},
-		{name: "strict", order: server.Strict}, {name: "like SkyRL", order: server.Ignored},
+		{name: "once", order: engines.Arrival}, {name: "early", order: engines.Arrival, early: true},
+		{name: "strict", order: engines.Strict}, {name: "like SkyRL", order: engines.Ignored},
 	} {
 		for _, fault := range tinkertest.Faults() {
-			if e.order == server.Strict && !slices.Contains(unseen, fault) {
+			if e.order == engines.Strict && !slices.Contains(unseen, fault) {
 				continue // as on arrival
 			}
 			t.Run(e.name+"/"+fault.String(), func(t *testing.T) {
@@ -229,7 +230,7 @@ func TestFaults(t *testing.T) {
 
 type faultyEngine struct {
 	name  string
-	order server.Order
+	order engines.Order
 	early bool
 }
 
@@ -237,10 +238,10 @@ type faultyEngine struct {
 func faultyRun(t *testing.T, e faultyEngine, fault tinkertest.Fault, n int, want ending, tally map[string]int) {
 	t.Helper()
 	path := ""
-	limited := e.order == server.Ignored
-	engine, sc, cc := tinkertest.EngineConfig{NewestOnly: limited}, server.Config{Order: e.order, Silent: limited}, client.Config{}
+	limited := e.order == engines.Ignored
+	engine, sc, cc := tinkertest.EngineConfig{NewestOnly: limited}, server.Config{Order: e.order, HideEngine: limited}, client.Config{}
 	if limited {
-		cc.Engine = &client.Engine{Normalization: client.Sum, Vocab: vocab, Context: modelContext}
+		cc.Engine = &engines.Engine{Normalization: engines.Sum, Vocab: vocab, Context: modelContext}
 	}
 	r := newRemoteOn(t, engine, cc, tinkertest.Config{Server: sc, EarlyResults: e.early, Fault: func(c tinkertest.Call) tinkertest.Fault {
 		if c.N != n {

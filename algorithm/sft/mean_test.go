@@ -10,6 +10,7 @@ import (
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/chat"
 	"github.com/agl-go/agl/tinker/client"
+	"github.com/agl-go/agl/tinker/engines"
 	"github.com/agl-go/agl/tinker/server"
 	"github.com/agl-go/agl/tinker/tinkertest"
 )
@@ -38,7 +39,7 @@ func trainOn(t *testing.T, engine tinkertest.EngineConfig, cc client.Config) (lo
 		t.Fatal(err)
 	}
 	fake, err := tinkertest.New(tinkertest.Config{
-		NewService: func() (tinker.Service, error) { return limited, nil }, Server: server.Config{Silent: true, Order: server.Ignored},
+		NewService: func() (tinker.Service, error) { return limited, nil }, Server: server.Config{HideEngine: true, Order: engines.Ignored},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -67,8 +68,8 @@ func trainOn(t *testing.T, engine tinkertest.EngineConfig, cc client.Config) (lo
 // the same losses as on one that sums.
 func TestTrainOnMeanEngine(t *testing.T) {
 	t.Parallel()
-	want, losses := trainOn(t, tinkertest.EngineConfig{}, client.Config{Engine: &client.Engine{Normalization: client.Sum}})
-	got, same := trainOn(t, tinkertest.EngineConfig{DatumMean: true}, client.Config{Engine: &client.Engine{Normalization: client.DatumMean}})
+	want, losses := trainOn(t, tinkertest.EngineConfig{}, client.Config{Engine: &engines.Engine{Normalization: engines.Sum}})
+	got, same := trainOn(t, tinkertest.EngineConfig{DatumMean: true}, client.Config{Engine: &engines.Engine{Normalization: engines.DatumMean}})
 	if d := farthest(want, got); d > 1e-4 || d == 0 {
 		t.Errorf("log-probabilities differ by %v, want rounding", d)
 	}
@@ -77,7 +78,7 @@ func TestTrainOnMeanEngine(t *testing.T) {
 			t.Fatalf("loss of step %d: %v, want %v", i+1, same[i], losses[i])
 		}
 	}
-	other, _ := trainOn(t, tinkertest.EngineConfig{DatumMean: true}, client.Config{Engine: &client.Engine{Normalization: client.Sum}})
+	other, _ := trainOn(t, tinkertest.EngineConfig{DatumMean: true}, client.Config{Engine: &engines.Engine{Normalization: engines.Sum}})
 	if d := farthest(want, other); d < 1e-2 {
 		t.Errorf("without a correction log-probabilities differ by %v only", d)
 	}

@@ -38,7 +38,7 @@ func TestDoctorEngine(t *testing.T) {
 		})
 		return web.URL
 	}
-	open, silent, locked := start(server.Config{}), start(server.Config{Silent: true}), start(server.Config{APIKey: "k"})
+	open, silent, locked := start(server.Config{}), start(server.Config{HideEngine: true}), start(server.Config{APIKey: "k"})
 	const away = "http://127.0.0.1:1"
 	for name, test := range map[string]struct {
 		tinker, loss string

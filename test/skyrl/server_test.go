@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/client"
+	"github.com/agl-go/agl/tinker/engines"
 )
 
 func environment(t testing.TB, name string) string {
@@ -113,21 +113,21 @@ const (
 	contextLen = 512
 )
 
-// capabilities are those of SkyRL 0.3.0's JAX backend.
-func capabilities() *client.Engine {
-	return &client.Engine{
-		Losses:        []tinker.LossName{tinker.CrossEntropy, tinker.ImportanceSampling, tinker.PPO, tinker.CISPO},
-		Normalization: client.DatumMean,
-		Deterministic: true,
-		Vocab:         vocab,
-		Context:       contextLen,
+// capabilities are those of SkyRL's JAX backend, with the sizes of the test's model.
+func capabilities(t *testing.T) *engines.Engine {
+	t.Helper()
+	e, err := engines.Find(engines.SkyRLJAX)
+	if err != nil {
+		t.Fatal(err)
 	}
+	e.Vocab, e.Context = vocab, contextLen
+	return &e
 }
 
 // connect returns a client of the server.
 func (s *server) connect(t *testing.T) *client.Client {
 	t.Helper()
-	c, err := client.New(client.Config{URL: s.url, Engine: capabilities()})
+	c, err := client.New(client.Config{URL: s.url, Engine: capabilities(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

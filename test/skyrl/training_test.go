@@ -35,7 +35,7 @@ engine:
     chat: {folder: %[3]q}
     encoding: auto
     retry_for: 5s
-    capabilities: {losses: [cross_entropy, importance_sampling, ppo, cispo], normalization: datum_mean, deterministic: true, vocab: %[4]d, context: %[5]d}
+    capabilities: {engine: skyrl-jax, vocab: %[4]d, context: %[5]d}
 algorithm:
   grpo: {steps: %[6]d, prompts_per_step: 2, group_size: 16, schedule: {peak: 1e-2, hold: 6, floor: 1e-3}, checkpoint_every: %[7]d}
 seed: 1

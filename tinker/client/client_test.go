@@ -18,6 +18,7 @@ import (
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/client"
+	"github.com/agl-go/agl/tinker/engines"
 	"github.com/agl-go/agl/tinker/server"
 	"github.com/agl-go/agl/tinker/tinkertest"
 	"github.com/agl-go/agl/tinker/wire"
@@ -65,7 +66,7 @@ func TestOverSockets(t *testing.T) {
 	defer handler.Close()
 	web := httptest.NewServer(handler)
 	defer web.Close()
-	c, err := client.New(client.Config{URL: web.URL, Encoding: client.Protobuf})
+	c, err := client.New(client.Config{URL: web.URL, Encoding: engines.Protobuf})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +110,7 @@ func TestBudget(t *testing.T) {
 	}{{tinkertest.LoseRequest, agl.CodeUnavailable}, {tinkertest.Refuse, agl.CodeExhausted}, {tinkertest.BadGateway, agl.CodeUnavailable}} {
 		synctest.Test(t, func(t *testing.T) {
 			s := seen{fault: func(string) tinkertest.Fault { return c.fault }}
-			w := newWorld(t, "", client.Config{RetryBudget: time.Minute}, server.Config{}, s.hear)
+			w := newWorld(t, "", client.Config{RetryFor: time.Minute}, server.Config{}, s.hear)
 			defer w.close(t)
 			begin := time.Now()
 			_, err := w.client.Capabilities(t.Context())
@@ -213,8 +214,8 @@ func TestEarlyResult(t *testing.T) {
 	}{
 		{"late", false, false, client.Config{}, []string{wire.Sample, wire.RetrieveFuture}},
 		{"early", true, false, client.Config{}, []string{wire.Sample}},
-		{"early, JSON", true, false, client.Config{Encoding: client.JSON}, []string{wire.Sample}},
-		{"protobuf", true, false, client.Config{Encoding: client.Protobuf}, []string{wire.Sample, wire.RetrieveFuture}},
+		{"early, JSON", true, false, client.Config{Encoding: engines.JSON}, []string{wire.Sample}},
+		{"protobuf", true, false, client.Config{Encoding: engines.Protobuf}, []string{wire.Sample, wire.RetrieveFuture}},
 		{"short requests", true, false, client.Config{RequestTimeout: time.Second}, []string{wire.Sample, wire.RetrieveFuture}},
 		{"lost", true, true, client.Config{}, []string{wire.Sample, wire.Sample}},
 	} {
@@ -244,7 +245,7 @@ func TestLongHold(t *testing.T) {
 			}
 			return tinkertest.None
 		}
-		w := newWorld(t, "", client.Config{RequestTimeout: 2 * time.Second, RetryBudget: 3 * time.Second}, server.Config{}, s.hear)
+		w := newWorld(t, "", client.Config{RequestTimeout: 2 * time.Second, RetryFor: 3 * time.Second}, server.Config{}, s.hear)
 		defer w.close(t)
 		if _, err := w.client.CreateModel(t.Context(), tinker.CreateModelParams{}); err != nil {
 			t.Error(err)
@@ -260,7 +261,7 @@ func TestChunkedBatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var s seen
-		w := newWorld(t, "", client.Config{ChunkData: 2}, server.Config{Order: server.Strict}, s.hear)
+		w := newWorld(t, "", client.Config{ChunkData: 2}, server.Config{Order: engines.Strict}, s.hear)
 		defer w.close(t)
 		m, err := w.client.CreateModel(t.Context(), tinker.CreateModelParams{Seed: 5})
 		if err != nil {
@@ -299,7 +300,7 @@ func TestChunkedBatch(t *testing.T) {
 // On an engine with changing snapshots only what is the model's weights is sampled.
 func TestSnapshotsThatChange(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "", client.Config{Engine: &client.Engine{Vocab: vocab, Context: 16}}, server.Config{}, nil)
+	w := newWorld(t, "", client.Config{Engine: &engines.Engine{Vocab: vocab, Context: 16}}, server.Config{}, nil)
 	defer w.close(t)
 	m, err := w.client.CreateModel(t.Context(), tinker.CreateModelParams{})
 	if err != nil {
@@ -342,7 +343,7 @@ func TestSnapshotsThatChange(t *testing.T) {
 func TestBadData(t *testing.T) {
 	t.Parallel()
 	var s seen
-	w := newWorld(t, "", client.Config{Engine: &client.Engine{Losses: []tinker.LossName{tinker.CrossEntropy}, Normalization: client.DatumMean}}, server.Config{}, s.hear)
+	w := newWorld(t, "", client.Config{Engine: &engines.Engine{Losses: []tinker.LossName{tinker.CrossEntropy}, Normalization: engines.DatumMean}}, server.Config{}, s.hear)
 	defer w.close(t)
 	m, err := w.client.CreateModel(t.Context(), tinker.CreateModelParams{})
 	if err != nil {
@@ -373,7 +374,7 @@ func TestBadData(t *testing.T) {
 // as its model is in training, whoever opens it and however its path is spelt.
 func TestOldSnapshotsAreRefusedWithoutBeingRemembered(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "", client.Config{Engine: &client.Engine{Vocab: vocab, Context: 16}}, server.Config{}, nil)
+	w := newWorld(t, "", client.Config{Engine: &engines.Engine{Vocab: vocab, Context: 16}}, server.Config{}, nil)
 	defer w.close(t)
 	m, err := w.client.CreateModel(t.Context(), tinker.CreateModelParams{})
 	if err != nil {

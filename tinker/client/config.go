@@ -11,73 +11,12 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/engines"
 )
 
-// Encoding is the form of forward_backward requests and of results.
-type Encoding string
-
-// The encodings.
-const (
-	// Auto takes what the server asks for, else JSON until the server refuses it by its media type (415),
-	// and then protobuf from there on.
-	Auto     Encoding = "auto"
-	JSON     Encoding = "json"
-	Protobuf Encoding = "protobuf"
-)
-
-// Normalization is how an engine makes one number of the losses of a batch.
-type Normalization string
-
-const (
-	// NormalizationUnknown leaves batches as they are.
-	NormalizationUnknown Normalization = ""
-	// Sum adds the losses of all positions and data, as the protocol means it.
-	Sum Normalization = "sum"
-	// DatumMean divides the loss of each datum by the sum of its weights, and takes the mean over all data
-	// since the last step (SkyRL's JAX backend). The losses importance_sampling, ppo and cispo are linear in the
-	// advantages, which are scaled so that the gradient is that of the sum; cross_entropy is sent as
-	// importance_sampling, after a forward pass for its log-probabilities, and dro is refused and not among the
-	// capabilities. There can be one
-	// ForwardBackward for each OptimStep.
-	DatumMean Normalization = "datum_mean"
-)
-
-// Engine says what an engine can do. The zero value of each field is the least capable.
-type Engine struct {
-	// Losses are those that the engine has; nil means the protocol's cross_entropy, importance_sampling and
-	// ppo.
-	Losses []tinker.LossName
-	// ImmutableSnapshots is that of tinker.Capabilities.
-	ImmutableSnapshots bool
-	// Normalization is how losses become one number.
-	Normalization Normalization
-	// OptimizerOptional is that of tinker.Capabilities.
-	OptimizerOptional bool
-	// Deterministic is that of tinker.Capabilities.
-	Deterministic bool
-	// Idempotent is true when a submit that is repeated with the same ids and body runs once.
-	Idempotent bool
-	// LoadDiscardsGradient is true when load_weights drops an unstepped gradient. Where it is false, an
-	// optimizer step with learning rate 0 is sent before a load, and before an unload, if there may be one.
-	LoadDiscardsGradient bool
-	// WideSeeds is true when seeds have 64 bits. Where it is false, larger ones than 31 bits hold are sent as a
-	// number of 30 bits that is made of them.
-	WideSeeds bool
-	// Vocab and Context are those of the models, for servers that do not say; 0 means unknown, and then
-	// token ids are not checked before they are sent.
-	Vocab, Context int
-}
-
-// sums reports whether a gradient is that of the sum of a batch's losses.
-func (e Engine) sums() bool {
-	return e.Normalization == Sum || e.Normalization == DatumMean && slices.Contains(e.Losses, tinker.ImportanceSampling)
-}
-
-// trains are the losses of which there can be a gradient, see [DatumMean].
-func (e Engine) trains() []tinker.LossName {
-	return slices.DeleteFunc(slices.Clone(e.Losses), func(l tinker.LossName) bool { return l == tinker.DRO && e.Normalization == DatumMean })
-}
+// ErrInDoubt marks a model whose state is unknown, because a call that changes it may or may not have run. LoadWeights
+// makes the state known again.
+var ErrInDoubt = errors.New("the model's state is in doubt")
 
 // Config configures a [Client]. URL is required; the zero value of every other field is usable.
 type Config struct {
@@ -85,38 +24,41 @@ type Config struct {
 	URL string
 	// APIKey is sent as X-API-Key; empty sends none.
 	APIKey string
-	// Encoding is that of forward_backward and of results; empty means Auto.
-	Encoding Encoding
-	// Engine describes the engine; nil means what the server says of itself, and of servers that do not the
-	// least.
-	Engine *Engine
-	// MaxSamples is the number of Sample calls that are sent at once, others wait; zero means 256. A server
-	// may ask for fewer.
+	// Encoding is the encoding of forward_backward and of results; empty means Engine's, and engines.Auto if that does
+	// not say either. Auto takes what the server asks for, else JSON until the server answers 415, and then protobuf.
+	Encoding engines.Encoding
+	// Engine describes the engine; nil means what the server says of itself, or engines.Assumed.
+	Engine *engines.Engine
+	// MaxSamples is the largest number of Sample calls in flight; further calls wait. Zero means 256. A server may ask
+	// for fewer.
 	MaxSamples int
-	// ChunkData and ChunkBytes bound the data, and the estimated size, of one forward_backward request; zero
-	// means what the server says, or 1024 and 5 MB.
+	// ChunkData and ChunkBytes bound the data, and the estimated size, of one forward_backward request; zero means what
+	// the server says, or wire.DefaultChunkLen and wire.DefaultChunkBytes.
 	ChunkData, ChunkBytes int
-	// MaxResponseBytes bounds the size of an answer; zero means 256 MiB.
+	// MaxResponseBytes bounds the body of a response; zero means 256 MiB.
 	MaxResponseBytes int64
-	// RequestTimeout bounds one request; zero means 60 s. A request for a result that takes longer is made
-	// again, as some servers hold them for minutes.
+	// RequestTimeout bounds one request; zero means 60 s. A request for a result that takes longer is sent again, as
+	// some servers hold such requests for minutes.
 	RequestTimeout time.Duration
-	// RetryBudget is how long requests are repeated, where that is safe, while none succeeds; zero means 2 min,
-	// and negative never repeats.
-	RetryBudget time.Duration
-	// CallTimeout bounds a call in all; zero means 1 h.
+	// RetryFor is how long requests are sent again, where that is safe, while none succeeds; zero means 2 min, and
+	// negative means never.
+	RetryFor time.Duration
+	// CallTimeout bounds a whole call, such as a gradient; zero means 1 h.
 	CallTimeout time.Duration
-	// Heartbeat is the time between two signs of life of the session; zero means 10 s.
+	// Heartbeat is the time between two heartbeats of the session; zero means 10 s.
 	Heartbeat time.Duration
-	// Transport makes the requests; nil means a pool of connections of its own.
+	// Transport makes the requests; nil means a connection pool of the client's own.
 	Transport http.RoundTripper
-	// Logger hears what is repeated and why; nil discards.
+	// Logger receives what is retried and why; nil discards.
 	Logger *slog.Logger
 }
 
 func (c Config) withDefaults() Config {
+	if c.Encoding == "" && c.Engine != nil {
+		c.Encoding = c.Engine.Encoding
+	}
 	if c.Encoding == "" {
-		c.Encoding = Auto
+		c.Encoding = engines.Auto
 	}
 	if c.MaxSamples == 0 {
 		c.MaxSamples = 256
@@ -128,8 +70,10 @@ func (c Config) withDefaults() Config {
 		value *time.Duration
 		def   time.Duration
 	}{
-		{&c.RequestTimeout, time.Minute}, {&c.RetryBudget, 2 * time.Minute},
-		{&c.CallTimeout, time.Hour}, {&c.Heartbeat, 10 * time.Second},
+		{&c.RequestTimeout, time.Minute},
+		{&c.RetryFor, 2 * time.Minute},
+		{&c.CallTimeout, time.Hour},
+		{&c.Heartbeat, 10 * time.Second},
 	} {
 		if *f.value == 0 {
 			*f.value = f.def
@@ -152,16 +96,12 @@ func (c Config) withDefaults() Config {
 }
 
 func (c Config) validate() error {
-	switch c.Encoding {
-	case Auto, JSON, Protobuf:
-	default:
-		return invalid("Encoding: %q is unknown; allowed are %q, %q, %q", c.Encoding, Auto, JSON, Protobuf)
+	if !slices.Contains([]engines.Encoding{engines.Auto, engines.JSON, engines.Protobuf}, c.Encoding) {
+		return invalid("Encoding: %q is unknown; allowed are %q, %q, %q", c.Encoding, engines.Auto, engines.JSON, engines.Protobuf)
 	}
-	if e := c.Engine; e != nil {
-		switch e.Normalization {
-		case NormalizationUnknown, Sum, DatumMean:
-		default:
-			return invalid("Engine.Normalization: %q is unknown; allowed are %q, %q", e.Normalization, Sum, DatumMean)
+	if c.Engine != nil {
+		if err := c.Engine.Validate(); err != nil {
+			return invalid("Engine.%w", err)
 		}
 	}
 	for _, f := range []struct {
@@ -183,7 +123,7 @@ func (c Config) validate() error {
 	return nil
 }
 
-// baseURL is the URL of the calls' prefix.
+// baseURL is the URL below which every call lies.
 func (c Config) baseURL() (string, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {
@@ -194,10 +134,6 @@ func (c Config) baseURL() (string, error) {
 	}
 	return strings.TrimSuffix(strings.TrimRight(u.String(), "/"), "/api/v1") + "/api/v1", nil
 }
-
-// ErrInDoubt marks a model whose state is unknown, because a call that changes it may or may not have run.
-// LoadWeights makes it known again.
-var ErrInDoubt = errors.New("the model's state is in doubt")
 
 func invalid(format string, args ...any) error {
 	return agl.Errorf(agl.CodeInvalid, "client: "+format, args...)

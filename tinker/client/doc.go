@@ -1,21 +1,24 @@
-// Package client drives an engine that speaks the Tinker protocol over HTTP, behind the same interfaces as
-// an engine of this process: [Client] is a tinker.Service.
+// Package client drives an engine that speaks the Tinker protocol over HTTP. Its [Client] is a [tinker.Service], so that
+// an algorithm trains on a server elsewhere as it trains on an engine of its own process:
+//
+//	c, err := client.New(client.Config{URL: "http://gpu:8000"})
+//	model, err := c.CreateModel(ctx, tinker.CreateModelParams{BaseModel: "Qwen/Qwen3-4B"})
 //
 // # Lost answers
 //
-// Some servers run a submit that is sent twice twice. So a call that changes the model is repeated only if
-// the server cannot have seen it (it refused the connection, or answered 429 or 503), or if it is known to
-// run a repeat once ([Engine].Idempotent). Where the answer of ForwardBackward or OptimStep is lost otherwise,
-// the call ends with [ErrInDoubt], and so does every later training call of that model until LoadWeights has
-// replaced its state: no gradient is ever applied twice, and none is silently missing. The same holds for a
-// call that ends with its context, and for a batch in several requests of which a later one fails.
+// Some servers run a call twice that they receive twice. A call that changes the model is therefore sent again only if the
+// server cannot have run it (it refused the connection, or answered 429 or 503), or if the engine is known to run a
+// repeat once ([engines.Engine].Idempotent). Where the answer to ForwardBackward or OptimStep is lost otherwise, the call
+// fails with [ErrInDoubt], and so does every later training call of that model until LoadWeights has replaced its state:
+// no gradient is ever applied twice, and none is silently missing. The same holds for a call that ends with its context,
+// and for a batch that is sent in several requests of which a later one fails.
 //
 // # Limits of engines
 //
-// What the protocol does not say of an engine is said by [Engine]. Where snapshots are not immutable, training
-// calls wait for samples that are running, and sampling a snapshot that is not the model's newest, or not its
-// weights any more, is agl.CodeIllegalState instead of other weights than asked for. Where losses are
-// averaged, batches are scaled so that the gradient is that of their sum, and a learning rate means the same as elsewhere.
+// [engines.Engine] says what an engine can do where the protocol does not. Where snapshots change, training calls wait
+// for running samples, and sampling a snapshot that is not the model's newest, or no longer its weights, fails with
+// agl.CodeIllegalState instead of returning samples of other weights. Where an engine averages losses, batches are scaled
+// so that the gradient is that of their sum, and a learning rate means the same as elsewhere.
 //
-// The package must not know of any engine's code, of text, or of algorithms.
+// The package must not know of any engine by name, of text, or of algorithms.
 package client

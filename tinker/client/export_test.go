@@ -2,7 +2,7 @@ package client
 
 // Remembered is the number of entries that the client keeps of published snapshots.
 func (c *Client) Remembered() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.live)
+	c.slots.mu.Lock()
+	defer c.slots.mu.Unlock()
+	return len(c.slots.byHost)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/client"
+	"github.com/agl-go/agl/tinker/engines"
 	"github.com/agl-go/agl/tinker/server"
 	"github.com/agl-go/agl/tinker/tinkertest"
 )
@@ -35,7 +36,7 @@ func TestEveryFaultAtEveryRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := consequence(t, engine, path)
-	for _, order := range []server.Order{server.Arrival, server.Strict, server.Ignored} {
+	for _, order := range []engines.Order{engines.Arrival, engines.Strict, engines.Ignored} {
 		name := string(order)
 		if name == "" {
 			name = "arrival"
@@ -44,10 +45,10 @@ func TestEveryFaultAtEveryRequest(t *testing.T) {
 			t.Parallel()
 			for _, fault := range tinkertest.Faults() {
 				// A repeat that a server does not notice cannot be helped by its client.
-				if fault == tinkertest.Repeat && order == server.Ignored {
+				if fault == tinkertest.Repeat && order == engines.Ignored {
 					continue
 				}
-				if order == server.Strict && !slices.Contains(lost, fault) {
+				if order == engines.Strict && !slices.Contains(lost, fault) {
 					continue // as on arrival
 				}
 				for n, calls := 0, 1; n < calls; n++ {
@@ -59,7 +60,7 @@ func TestEveryFaultAtEveryRequest(t *testing.T) {
 }
 
 // faultyRun is a run whose request n meets a fault. It returns the number of requests of the run.
-func faultyRun(t *testing.T, order server.Order, fault tinkertest.Fault, n int, want tinker.ForwardResult) (calls int) {
+func faultyRun(t *testing.T, order engines.Order, fault tinkertest.Fault, n int, want tinker.ForwardResult) (calls int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "", client.Config{}, server.Config{Order: order}, func(c tinkertest.Call) tinkertest.Fault {
@@ -79,7 +80,7 @@ func faultyRun(t *testing.T, order server.Order, fault tinkertest.Fault, n int, 
 			t.Errorf("%s: other weights; on the way: %v\n%s", where, d.errors, diff)
 		}
 		// What runs once can be repeated, so nobody needs to know.
-		if order != server.Ignored && fault != tinkertest.Restart && len(d.errors) > 0 {
+		if order != engines.Ignored && fault != tinkertest.Restart && len(d.errors) > 0 {
 			t.Errorf("%s: %v", where, d.errors)
 		}
 		calls = w.fake.Calls()
@@ -114,7 +115,7 @@ func TestUnloadOfLostEngine(t *testing.T) {
 	for _, dies := range []string{"/forward_backward", "/unload_model", "/retrieve_future"} {
 		synctest.Test(t, func(t *testing.T) {
 			training, dead := false, false
-			w := newWorld(t, "", client.Config{}, server.Config{Order: server.Ignored, Silent: true}, func(c tinkertest.Call) tinkertest.Fault {
+			w := newWorld(t, "", client.Config{}, server.Config{Order: engines.Ignored, HideEngine: true}, func(c tinkertest.Call) tinkertest.Fault {
 				if dead = dead || training && c.Path == dies; dead {
 					return tinkertest.LoseRequest
 				}
@@ -145,7 +146,7 @@ func TestLostAnswerIsTold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		lose := false
-		w := newWorld(t, "", client.Config{}, server.Config{Order: server.Ignored, Silent: true}, func(c tinkertest.Call) tinkertest.Fault {
+		w := newWorld(t, "", client.Config{}, server.Config{Order: engines.Ignored, HideEngine: true}, func(c tinkertest.Call) tinkertest.Fault {
 			if lose && c.Path == "/forward_backward" {
 				return tinkertest.LoseAnswer
 			}

@@ -13,29 +13,31 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/engines"
 )
 
-func TestGate(t *testing.T) {
+func TestSlot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate()
-		if err := g.beginSample(t.Context(), "a"); !errors.Is(err, agl.ErrIllegalState) {
+		s := newSlot()
+		a, b := tinker.Path{Name: "a"}, tinker.Path{Name: "b"}
+		if err := s.beginSample(t.Context(), a); !errors.Is(err, agl.ErrIllegalState) {
 			t.Errorf("nothing is published: %v", err)
 		}
-		g.publish("a")
-		if err := g.beginSample(t.Context(), "a"); err != nil {
+		s.publish(a)
+		if err := s.beginSample(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
 		trained, sampled := false, false
 		go func() {
-			if err := g.beginTraining(t.Context()); err != nil {
+			if err := s.beginTraining(t.Context()); err != nil {
 				t.Error(err)
 			}
 			trained = true
 		}()
 		synctest.Wait()
 		go func() {
-			err := g.beginSample(t.Context(), "a")
+			err := s.beginSample(t.Context(), a)
 			sampled = true
 			if !errors.Is(err, agl.ErrIllegalState) {
 				t.Errorf("the weights have changed: %v", err)
@@ -45,33 +47,33 @@ func TestGate(t *testing.T) {
 		if trained || sampled {
 			t.Fatalf("trained %v beside a sample, sampled %v beside training", trained, sampled)
 		}
-		g.endSample()
+		s.endSample()
 		synctest.Wait()
 		if !trained || sampled {
 			t.Fatalf("trained %v, sampled %v", trained, sampled)
 		}
-		g.endTraining(true)
+		s.endTraining(true)
 		synctest.Wait()
 		if !sampled {
 			t.Error("a sample waits for ever")
 		}
-		// Who gives up leaves the gate open.
-		g.publish("b")
-		if err := g.beginSample(t.Context(), "b"); err != nil {
+		// A training call that gives up keeps no sample out.
+		s.publish(b)
+		if err := s.beginSample(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := g.beginTraining(ctx); !errors.Is(err, context.Canceled) {
+		if err := s.beginTraining(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("cancelled: %v", err)
 		}
-		if err := g.beginSample(t.Context(), "b"); err != nil {
+		if err := s.beginSample(t.Context(), b); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-func TestChunks(t *testing.T) {
+func TestDivide(t *testing.T) {
 	t.Parallel()
 	batch := make([]tinker.Datum, 7)
 	for i := range batch {
@@ -88,9 +90,8 @@ func TestChunks(t *testing.T) {
 		{100, 2 * size, []int{2, 1, 1, 2, 1}}, // a datum that is too large goes alone
 		{1, 1, []int{1, 1, 1, 1, 1, 1, 1}},
 	} {
-		s := server{chunkData: c.data, chunkBytes: c.bytes}
 		var got []int
-		for _, chunk := range s.chunks(batch) {
+		for _, chunk := range divide(batch, c.data, c.bytes) {
 			got = append(got, len(chunk))
 		}
 		if !slices.Equal(got, c.want) {
@@ -149,8 +150,15 @@ func TestScale(t *testing.T) {
 		if math.Abs(mean-want) > 1e-5 {
 			t.Errorf("%s: the engine's mean is %v, the sum %v", name, mean, want)
 		}
-		if unscale(&res, factors); math.Abs(res.Loss-want) > 1e-5 {
-			t.Errorf("%s: the loss that is told is %v, want %v", name, res.Loss, want)
+		unscale(res.Losses, factors)
+		total := 0.0
+		for _, losses := range res.Losses {
+			for _, v := range losses {
+				total += float64(v)
+			}
+		}
+		if math.Abs(total-want) > 1e-5 {
+			t.Errorf("%s: the reported loss is %v, want %v", name, total, want)
 		}
 		if p.Data[0].Advantages[1] != 2 {
 			t.Error("the caller's data changed")
@@ -203,7 +211,7 @@ func TestConfig(t *testing.T) {
 		{Config{URL: "http://x", Encoding: "xml"}, "Encoding"},
 		{Config{URL: "http://x", MaxSamples: -1}, "MaxSamples"},
 		{Config{URL: "http://x", CallTimeout: -1}, "CallTimeout"},
-		{Config{URL: "http://x", Engine: &Engine{Normalization: "median"}}, "Engine.Normalization"},
+		{Config{URL: "http://x", Engine: &engines.Engine{Normalization: "median"}}, "Engine.Normalization"},
 	} {
 		if _, err := New(c.cfg); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want invalid with %q", c.cfg, err, c.want)
@@ -213,31 +221,8 @@ func TestConfig(t *testing.T) {
 		"http://x": "http://x/api/v1", "http://x/": "http://x/api/v1", "https://x/y/api/v1/": "https://x/y/api/v1",
 	} {
 		c, err := New(Config{URL: url})
-		if err != nil || c.base != want {
-			t.Errorf("%s: %q, %v, want %q", url, c.base, err, want)
+		if err != nil || c.transport.base != want {
+			t.Errorf("%s: %q, %v, want %q", url, c.transport.base, err, want)
 		}
-	}
-}
-
-func TestSeed(t *testing.T) {
-	t.Parallel()
-	for _, seed := range []uint64{0, 1, math.MaxInt32 - 8} {
-		if got := (Engine{}).seed(seed, 8); got != seed {
-			t.Errorf("%d, which every engine takes, became %d", seed, got)
-		}
-	}
-	narrow := map[uint64]uint64{}
-	for _, seed := range []uint64{math.MaxInt32 - 7, math.MaxInt32, 1 << 31, 1<<31 + 1, 1 << 53, 1<<53 + 1, 1 << 63, math.MaxUint64} {
-		if got := (Engine{WideSeeds: true}).seed(seed, 8); got != seed {
-			t.Errorf("%d became %d on an engine of wide seeds", seed, got)
-		}
-		got := (Engine{}).seed(seed, 8)
-		if got >= 1<<30 {
-			t.Errorf("%d became %d, which is wide", seed, got)
-		}
-		if other, there := narrow[got]; there {
-			t.Errorf("%d and %d are the same seed %d", seed, other, got)
-		}
-		narrow[got] = seed
 	}
 }

@@ -3,37 +3,42 @@ package client
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/engines"
 	"github.com/agl-go/agl/tinker/wire"
 )
 
-// model is one model in training. Its calls take turns, each to its end, so that submits are in order.
+// model is one model in training. Its calls are made one at a time, each to its end, so that submits are in order.
 type model struct {
-	client *Client
+	*transport
+
 	server *server
 	id     string
 	spec   tinker.ModelSpec
-	gate   *gate // nil where snapshots are immutable
-	turn   chan struct{}
+	slots  *slots
+	slot   *slot // nil where snapshots are immutable
+	turn   semaphore
 
-	// The rest belongs to who holds the turn.
-	seq      int64 // of the next call, from 1
-	unsure   bool  // whether the server took seq already
+	// The holder of the turn owns what follows.
+	seq      int64 // sequence id of the next call, from 1
+	seqTaken bool  // the server may have accepted a call with that id already
 	step     int64
-	gradient bool  // there may be an unstepped gradient
+	gradient bool  // there may be a gradient of which no step was made
 	doubt    error // why the state is unknown, or nil
 	unloaded bool
 }
 
-func newModel(c *Client, s *server, id string, spec tinker.ModelSpec) *model {
-	m := &model{client: c, server: s, id: id, spec: spec, turn: make(chan struct{}, 1), seq: 1}
+var _ tinker.TrainingClient = (*model)(nil)
+
+func newModel(t *transport, s *server, all *slots, id string, spec tinker.ModelSpec) *model {
+	m := &model{transport: t, server: s, id: id, spec: spec, slots: all, turn: make(semaphore, 1), seq: 1}
 	if !s.engine.ImmutableSnapshots {
-		m.gate = newGate()
+		m.slot = newSlot()
 	}
 	return m
 }
@@ -42,40 +47,41 @@ func newModel(c *Client, s *server, id string, spec tinker.ModelSpec) *model {
 type effect int
 
 const (
-	reads      effect = iota // nothing
-	accumulate               // it adds to the gradient
-	steps                    // it changes weights, and not the same way twice
-	replaces                 // it changes the whole state to what is given, whatever it was
-	ends                     // the same, of a model that is given up: nobody waits long for it
+	reads       effect = iota // nothing
+	accumulates               // adds to the gradient
+	steps                     // changes weights, and not to the same ones if it runs twice
+	replaces                  // sets the whole state, whatever it was
+	ends                      // unloads the model; nobody waits long for that
 )
 
-// whole reports whether a call gives the model a state that is known, whatever it was.
-func (e effect) whole() bool { return e == replaces || e == ends }
+// repeatable reports whether a call may run twice, whatever the state was.
+func (e effect) repeatable() bool { return e == replaces || e == ends }
 
-// run gives do the model, alone, with a bound in time.
+// unloadRetryFor bounds the retries of each request of an unload. A model that is not unloaded ends with its session.
+const unloadRetryFor = 5 * time.Second
+
+// run runs do while no other call of the model runs, within CallTimeout.
 func (m *model) run(ctx context.Context, what effect, do func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, m.client.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.CallTimeout)
 	defer cancel()
-	select {
-	case m.turn <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := m.turn.acquire(ctx); err != nil {
+		return err
 	}
-	defer func() { <-m.turn }()
+	defer m.turn.release()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if m.unloaded {
 		return agl.Errorf(agl.CodeNotFound, "client: model %s is unloaded", m.id)
 	}
-	if m.doubt != nil && !what.whole() {
+	if m.doubt != nil && !what.repeatable() {
 		return agl.Errorf(agl.CodeIllegalState, "client: model %s: %w", m.id, m.doubt)
 	}
-	if m.gate != nil && what != reads {
-		if err := m.gate.beginTraining(ctx); err != nil {
+	if m.slot != nil && what != reads {
+		if err := m.slot.beginTraining(ctx); err != nil {
 			return err
 		}
-		defer m.gate.endTraining(what != accumulate)
+		defer m.slot.endTraining(what != accumulates)
 	}
 	return do(ctx)
 }
@@ -83,46 +89,45 @@ func (m *model) run(ctx context.Context, what effect, do func(ctx context.Contex
 // doubtful records that a call may have run.
 func (m *model) doubtful(path string, cause error) error {
 	m.doubt = errors.Join(ErrInDoubt, cause)
-	return agl.Errorf(agl.CodeIllegalState, "client: %s may have run or not; load a checkpoint to go on: %w", path, m.doubt)
+	return agl.Errorf(agl.CodeIllegalState, "client: %s may or may not have run; load a checkpoint to continue: %w", path, m.doubt)
 }
 
-// send submits a call with the next sequence id.
-func (m *model) send(what effect, submit func(seq int64, repeat bool) (rep reply, taken, inDoubt bool, err error)) (rep reply, inDoubt bool, err error) {
-	repeat := m.server.engine.Idempotent || what.whole()
+// inOrder submits a call with the next sequence id.
+func (m *model) inOrder(what effect, submit func(seq int64, repeatable bool) (outcome, error)) (outcome, error) {
+	repeatable := m.server.engine.Idempotent || what.repeatable()
 	seq := m.seq
-	rep, taken, inDoubt, err := submit(seq, repeat)
-	if errors.Is(err, agl.ErrConflict) && !taken && (m.unsure || (inDoubt && what.whole())) {
-		// A call that was lost on the way back has this id: the next one is free.
-		next, took, doubt, nextErr := submit(seq+1, repeat)
-		if !errors.Is(nextErr, agl.ErrConflict) {
-			seq, rep, taken, inDoubt, err = seq+1, next, took, doubt, nextErr
+	o, err := submit(seq, repeatable)
+	if errors.Is(err, agl.ErrConflict) && !o.taken && (m.seqTaken || (o.inDoubt && what.repeatable())) {
+		// A call whose answer was lost has this id: the next one is free.
+		if next, nextErr := submit(seq+1, repeatable); !errors.Is(nextErr, agl.ErrConflict) {
+			seq, o, err = seq+1, next, nextErr
 		}
 	}
-	if taken {
-		m.seq, m.unsure = seq+1, false
-	} else if inDoubt {
-		m.unsure = true
+	if o.taken {
+		m.seq, m.seqTaken = seq+1, false
+	} else if o.inDoubt {
+		m.seqTaken = true
 	}
-	return rep, inDoubt, err
+	return o, err
 }
 
-// call submits a message, which build makes for a sequence id.
-func (m *model) call(ctx context.Context, what effect, path string, build func(seq *int64) any) (rep reply, inDoubt bool, err error) {
-	return m.send(what, func(seq int64, repeat bool) (reply, bool, bool, error) {
+// call submits the message that build makes for a sequence id.
+func (m *model) call(ctx context.Context, what effect, path string, build func(seq *int64) any) (outcome, error) {
+	return m.inOrder(what, func(seq int64, repeatable bool) (outcome, error) {
 		r, err := post(path, build(&seq))
 		if err != nil {
-			return reply{}, false, false, err
+			return outcome{}, err
 		}
-		r.repeat = repeat
+		r.repeatable = repeatable
 		if what == ends {
-			r.budget = farewell
+			r.retryFor = unloadRetryFor
 		}
-		return m.client.submit(ctx, r)
+		return m.submit(ctx, r)
 	})
 }
 
-// Info implements [tinker.TrainingClient]. Where the server does not say the step, it is the number of steps of
-// this client since the model was made or loaded.
+// Info implements [tinker.TrainingClient]. Where the server does not say the step, it is the number of steps that this
+// client has made since the model was created or loaded.
 func (m *model) Info(ctx context.Context) (info tinker.Info, err error) {
 	err = m.run(ctx, reads, func(ctx context.Context) error {
 		r, err := post(wire.GetInfo, wire.ModelRequest{ModelID: m.id, Type: "get_info"})
@@ -130,7 +135,7 @@ func (m *model) Info(ctx context.Context) (info tinker.Info, err error) {
 			return err
 		}
 		var said wire.GetInfoResponse
-		if err := m.client.ask(ctx, r, &said); err != nil {
+		if err := m.ask(ctx, r, &said); err != nil {
 			return err
 		}
 		info = tinker.Info{ModelID: m.id, Spec: m.spec, Step: m.step, Parameters: said.Parameters}
@@ -147,9 +152,9 @@ func (m *model) Forward(ctx context.Context, p tinker.ForwardParams) (res tinker
 	return m.forward(ctx, p, reads)
 }
 
-// ForwardBackward implements [tinker.TrainingClient]. An answer that is lost is ErrInDoubt.
+// ForwardBackward implements [tinker.TrainingClient]. A lost answer is ErrInDoubt.
 func (m *model) ForwardBackward(ctx context.Context, p tinker.ForwardParams) (tinker.ForwardResult, error) {
-	return m.forward(ctx, p, accumulate)
+	return m.forward(ctx, p, accumulates)
 }
 
 func (m *model) forward(ctx context.Context, p tinker.ForwardParams, what effect) (res tinker.ForwardResult, err error) {
@@ -157,11 +162,17 @@ func (m *model) forward(ctx context.Context, p tinker.ForwardParams, what effect
 		return res, err
 	}
 	err = m.run(ctx, what, func(ctx context.Context) error {
-		pass := m.pass
-		if m.server.engine.Normalization == DatumMean && what == accumulate {
-			pass = m.summed
+		pass := func(what effect) pass {
+			return func(p tinker.ForwardParams) (tinker.ForwardResult, error) { return m.batch(ctx, p, what) }
 		}
-		res, err = pass(ctx, p, what)
+		switch {
+		case what == reads || m.server.engine.Normalization != engines.DatumMean:
+			res, err = pass(what)(p)
+		case m.gradient:
+			err = agl.Errorf(agl.CodeIllegalState, "client: this engine averages losses over all data since the last step; it allows one ForwardBackward for each OptimStep")
+		default:
+			res, err = summed(m.server.engine, p, pass(reads), pass(what))
+		}
 		return err
 	})
 	if err != nil {
@@ -170,13 +181,13 @@ func (m *model) forward(ctx context.Context, p tinker.ForwardParams, what effect
 	return res, nil
 }
 
-// pass sends a batch as it is, in as many requests as it takes.
-func (m *model) pass(ctx context.Context, p tinker.ForwardParams, what effect) (tinker.ForwardResult, error) {
+// batch sends a batch as it is, in as many requests as it takes.
+func (m *model) batch(ctx context.Context, p tinker.ForwardParams, what effect) (tinker.ForwardResult, error) {
 	var parts []tinker.ForwardResult
-	for _, chunk := range m.server.chunks(p.Data) {
-		part, err := m.chunk(ctx, tinker.ForwardParams{Data: chunk, Loss: p.Loss}, what)
-		if err != nil && what == accumulate && len(parts) > 0 && m.doubt == nil {
-			// A part of the batch is in the gradient.
+	for _, data := range divide(p.Data, m.server.chunkData, m.server.chunkBytes) {
+		part, err := m.chunk(ctx, tinker.ForwardParams{Data: data, Loss: p.Loss}, what)
+		if err != nil && what == accumulates && len(parts) > 0 && m.doubt == nil {
+			// A part of the batch is in the gradient already.
 			return tinker.ForwardResult{}, m.doubtful(wire.ForwardBackward, err)
 		}
 		if err != nil {
@@ -187,30 +198,30 @@ func (m *model) pass(ctx context.Context, p tinker.ForwardParams, what effect) (
 	return merge(parts), nil
 }
 
+// chunk sends one request of a batch.
 func (m *model) chunk(ctx context.Context, p tinker.ForwardParams, what effect) (tinker.ForwardResult, error) {
 	input := wire.FromForward(p)
-	rep, inDoubt, err := m.send(what, func(seq int64, repeat bool) (reply, bool, bool, error) {
+	o, err := m.inOrder(what, func(seq int64, repeatable bool) (outcome, error) {
 		f := wire.ForwardRequest{ModelID: m.id, SeqID: &seq, Input: input, ForwardOnly: what == reads}
-		return m.client.submitForward(ctx, m.server, f, repeat || what == reads)
+		return m.submitForward(ctx, m.server, f, repeatable || what == reads)
 	})
 	switch {
-	case err != nil && inDoubt && what == accumulate:
+	case err != nil && o.inDoubt && what == accumulates:
 		return tinker.ForwardResult{}, m.doubtful(wire.ForwardBackward, err)
 	case err != nil:
 		return tinker.ForwardResult{}, err
 	}
-	if what == accumulate {
+	if what == accumulates {
 		m.gradient = true
 	}
-	res, err := forwardResult(rep, p)
-	if err != nil && what == accumulate {
-		// The gradient is there and what it is of is unreadable.
-		return res, m.doubtful(wire.ForwardBackward, err)
+	res, err := decodeResult(o.reply, wire.DecodeForwardOutput, func(w wire.ForwardOutput) (tinker.ForwardResult, error) { return w.Result(p) })
+	if err != nil && what == accumulates {
+		return res, m.doubtful(wire.ForwardBackward, err) // there is a gradient, of an unknown loss
 	}
 	return res, err
 }
 
-// validate finds what is wrong before it is sent: some engines spoil every model they hold on bad data.
+// validate reports bad data before they are sent: some engines spoil every model they hold on bad data.
 func (m *model) validate(p tinker.ForwardParams) error {
 	if err := p.Loss.Validate(); err != nil {
 		return err
@@ -233,15 +244,15 @@ func (m *model) validate(p tinker.ForwardParams) error {
 	return nil
 }
 
-// OptimStep implements [tinker.TrainingClient]. An answer that is lost is ErrInDoubt.
+// OptimStep implements [tinker.TrainingClient]. A lost answer is ErrInDoubt.
 func (m *model) OptimStep(ctx context.Context, p tinker.AdamParams) (res tinker.OptimStepResult, err error) {
 	if err := p.Validate(); err != nil {
 		return res, err
 	}
 	err = m.run(ctx, steps, func(ctx context.Context) error {
-		rep, inDoubt, err := m.optimStep(ctx, steps, p)
+		o, err := m.optimStep(ctx, steps, p)
 		if err != nil {
-			if inDoubt {
+			if o.inDoubt {
 				return m.doubtful(wire.OptimStep, err)
 			}
 			return err
@@ -249,105 +260,81 @@ func (m *model) OptimStep(ctx context.Context, p tinker.AdamParams) (res tinker.
 		m.gradient = false
 		m.step++
 		var out wire.OptimStepResult
-		if err := rep.read(wire.OptimStep, &out); err != nil {
+		if err := o.read(wire.OptimStep, &out); err != nil {
 			return m.doubtful(wire.OptimStep, err)
 		}
-		res = tinker.OptimStepResult{Step: m.step, Metrics: maps.Clone(out.Metrics)}
-		// Engines put their own name in front: skyrl.ai/grad_norm.
-		for name, v := range out.Metrics {
-			switch name[strings.LastIndexByte(name, '/')+1:] {
-			case "grad_norm":
-				res.GradNorm = v
-			case "step":
-				m.step = int64(v)
-				res.Step = m.step
-			}
-		}
+		res = out.Result(m.step)
+		m.step = res.Step
 		return nil
 	})
 	return res, err
 }
 
-func (m *model) optimStep(ctx context.Context, what effect, p tinker.AdamParams) (reply, bool, error) {
-	p = p.WithDefaults()
+func (m *model) optimStep(ctx context.Context, what effect, p tinker.AdamParams) (outcome, error) {
 	return m.call(ctx, what, wire.OptimStep, func(seq *int64) any {
-		return wire.OptimStepRequest{ModelID: m.id, SeqID: seq, Type: "optim_step", AdamParams: wire.AdamParams{
-			LearningRate: &p.LearningRate, Beta1: &p.Beta1, Beta2: &p.Beta2, Eps: &p.Eps,
-			WeightDecay: p.WeightDecay, GradClipNorm: p.GradClipNorm,
-		}}
+		return wire.OptimStepRequest{ModelID: m.id, SeqID: seq, Type: "optim_step", AdamParams: wire.FromAdam(p)}
 	})
 }
 
-// dropGradient clears a gradient that may be there, on engines where it outlives a load and even its model. A
-// step with learning rate 0 changes the optimizer's state, so that it is for those who give it up.
+// dropGradient clears a gradient that may be there, on engines where it outlives a load and even its model. It makes a
+// step with learning rate 0, which changes the optimizer's state: the caller is about to replace that.
 func (m *model) dropGradient(ctx context.Context, what effect) error {
 	if m.server.engine.LoadDiscardsGradient || (!m.gradient && m.doubt == nil) {
 		return nil
 	}
-	// Two such steps in place of one do no harm either.
-	if _, _, err := m.optimStep(ctx, what, tinker.AdamParams{}); err != nil {
+	// Two such steps do no more harm than one.
+	if _, err := m.optimStep(ctx, what, tinker.AdamParams{}); err != nil {
 		return err
 	}
 	m.gradient = false
 	return nil
 }
 
-// SaveWeights implements [tinker.TrainingClient]. A lost answer, where the server may run a repeat twice, is an
-// error that leaves the model as it is; the name may be taken then.
+// SaveWeights implements [tinker.TrainingClient]. A lost answer, on a server that may run a repeat twice, is an error
+// that leaves the model as it is; the name may be taken then.
 func (m *model) SaveWeights(ctx context.Context, p tinker.SaveWeightsParams) (path string, err error) {
-	if err := tinker.ValidateName(p.Name); err != nil {
-		return "", err
-	}
-	err = m.run(ctx, reads, func(ctx context.Context) error {
-		path, err = m.save(ctx, wire.SaveWeights, p)
-		return err
-	})
-	return path, err
+	return m.save(ctx, wire.SaveWeights, p, func(tinker.Path) {})
 }
 
 // SaveWeightsForSampler implements [tinker.TrainingClient]. Lost answers are as in SaveWeights.
 func (m *model) SaveWeightsForSampler(ctx context.Context, p tinker.SaveWeightsParams) (path string, err error) {
+	return m.save(ctx, wire.SaveWeightsForSampler, p, func(saved tinker.Path) {
+		if m.slot != nil {
+			m.slots.publish(m.slot, saved)
+		}
+	})
+}
+
+func (m *model) save(ctx context.Context, call string, p tinker.SaveWeightsParams, saved func(tinker.Path)) (path string, err error) {
 	if err := tinker.ValidateName(p.Name); err != nil {
 		return "", err
 	}
 	err = m.run(ctx, reads, func(ctx context.Context) error {
-		if path, err = m.save(ctx, wire.SaveWeightsForSampler, p); err != nil || m.gate == nil {
-			return err
-		}
-		snapshot, err := tinker.ParsePath(path)
+		o, err := m.call(ctx, reads, call, func(seq *int64) any {
+			return wire.SaveWeightsRequest{ModelID: m.id, SeqID: seq, Path: p.Name, Overwrite: p.Overwrite, Type: strings.TrimPrefix(call, "/")}
+		})
 		if err != nil {
 			return err
 		}
-		m.gate.publish(snapshot.String())
-		m.client.mu.Lock()
-		defer m.client.mu.Unlock()
-		m.client.live[snapshot.Model] = m
+		var out wire.SaveWeightsResult
+		if err := o.read(call, &out); err != nil {
+			return err
+		}
+		if out.Path == nil {
+			return agl.Errorf(agl.CodeInternal, "client: %s: the result has no path", call)
+		}
+		parsed, err := tinker.ParsePath(*out.Path)
+		if err != nil {
+			return agl.Errorf(agl.CodeInternal, "client: %s: %w", call, err)
+		}
+		path = *out.Path
+		saved(parsed)
 		return nil
 	})
 	return path, err
 }
 
-func (m *model) save(ctx context.Context, path string, p tinker.SaveWeightsParams) (string, error) {
-	rep, _, err := m.call(ctx, reads, path, func(seq *int64) any {
-		return wire.SaveWeightsRequest{ModelID: m.id, SeqID: seq, Path: p.Name, Overwrite: p.Overwrite, Type: strings.TrimPrefix(path, "/")}
-	})
-	if err != nil {
-		return "", err
-	}
-	var out wire.SaveWeightsResult
-	if err := rep.read(path, &out); err != nil {
-		return "", err
-	}
-	if out.Path == nil {
-		return "", agl.Errorf(agl.CodeInternal, "client: %s: the result has no path", path)
-	}
-	if _, err := tinker.ParsePath(*out.Path); err != nil {
-		return "", agl.Errorf(agl.CodeInternal, "client: %s: %w", path, err)
-	}
-	return *out.Path, nil
-}
-
-// LoadWeights implements [tinker.TrainingClient]. It makes a model that was in doubt known again.
+// LoadWeights implements [tinker.TrainingClient]. The state of a model in doubt is known again afterwards.
 func (m *model) LoadWeights(ctx context.Context, p tinker.LoadWeightsParams) error {
 	path, err := tinker.ParsePath(p.Path)
 	if err != nil {
@@ -361,11 +348,11 @@ func (m *model) LoadWeights(ctx context.Context, p tinker.LoadWeightsParams) err
 		if err := m.dropGradient(ctx, replaces); err != nil {
 			return err
 		}
-		_, inDoubt, err := m.call(ctx, replaces, wire.LoadWeights, func(seq *int64) any {
+		o, err := m.call(ctx, replaces, wire.LoadWeights, func(seq *int64) any {
 			return wire.LoadWeightsRequest{ModelID: m.id, SeqID: seq, Path: p.Path, Optimizer: p.WithOptimizer, Type: "load_weights"}
 		})
 		if err != nil {
-			if inDoubt || dropped {
+			if o.inDoubt || dropped {
 				return m.doubtful(wire.LoadWeights, err)
 			}
 			return err
@@ -385,20 +372,14 @@ func (m *model) Unload(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r.repeat, r.budget = true, farewell
-		_, _, inDoubt, err := m.client.submit(ctx, r)
-		gone := inDoubt && errors.Is(err, agl.ErrNotFound) // by the try before, whose answer was lost
+		r.repeatable, r.retryFor = true, unloadRetryFor
+		o, err := m.submit(ctx, r)
+		gone := o.inDoubt && errors.Is(err, agl.ErrNotFound) // an earlier try, whose answer was lost, unloaded it
 		if err != nil && !gone {
 			return err
 		}
 		m.unloaded = true
-		m.client.forget(m)
+		m.slots.remove(m.slot)
 		return nil
 	})
-}
-
-func (c *Client) forget(m *model) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	maps.DeleteFunc(c.live, func(_ string, of *model) bool { return of == m })
 }

@@ -11,12 +11,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/chat"
 	"github.com/agl-go/agl/tinker/client"
+	"github.com/agl-go/agl/tinker/engines"
 	"github.com/agl-go/agl/tinker/server"
 	"github.com/agl-go/agl/tinker/tinkertest"
 )
@@ -48,14 +50,23 @@ func newWorldOn(t *testing.T, dir string, cc client.Config, fc tinkertest.Config
 	}
 	w := &world{engine: engine}
 	fc.NewService = func() (tinker.Service, error) { return engine, nil }
-	if w.fake, err = tinkertest.New(fc); err != nil {
-		t.Fatal(err)
-	}
-	cc.URL, cc.Transport = "http://tinker.invalid", chat.Transport{Handler: w.fake}
-	if w.client, err = client.New(cc); err != nil {
-		t.Fatal(err)
-	}
+	w.fake, w.client = connect(t, cc, fc)
 	return w
+}
+
+// connect makes a fake server and a client of it.
+func connect(t *testing.T, cc client.Config, fc tinkertest.Config) (*tinkertest.Server, *client.Client) {
+	t.Helper()
+	fake, err := tinkertest.New(fc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cc.URL, cc.Transport = "http://tinker.invalid", chat.Transport{Handler: fake}
+	c, err := client.New(cc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fake, c
 }
 
 func (w *world) close(t *testing.T) {
@@ -234,11 +245,11 @@ func TestRunIsThatOfTheEngine(t *testing.T) {
 		client client.Config
 		server server.Config
 	}{
-		{"json", client.Config{Encoding: client.JSON}, server.Config{}},
-		{"json only", client.Config{}, server.Config{Encoding: server.JSONOnly, Order: server.Strict}},
-		{"protobuf", client.Config{Encoding: client.Protobuf}, server.Config{Compress: true, Order: server.Strict}},
-		{"protobuf only", client.Config{APIKey: "k"}, server.Config{Encoding: server.ProtobufOnly, Silent: true, APIKey: "k"}},
-		{"like SkyRL", client.Config{Engine: &client.Engine{Normalization: client.Sum}}, server.Config{Encoding: server.JSONOnly, Silent: true, Order: server.Ignored}},
+		{"json", client.Config{Encoding: engines.JSON}, server.Config{}},
+		{"json only", client.Config{}, server.Config{Encoding: engines.JSON, Order: engines.Strict}},
+		{"protobuf", client.Config{Encoding: engines.Protobuf}, server.Config{Compress: true, Order: engines.Strict}},
+		{"protobuf only", client.Config{APIKey: "k"}, server.Config{Encoding: engines.Protobuf, HideEngine: true, APIKey: "k"}},
+		{"JSON only, repeats run twice", client.Config{Engine: &engines.Engine{Normalization: engines.Sum}}, server.Config{Encoding: engines.JSON, HideEngine: true, Order: engines.Ignored}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -252,7 +263,7 @@ func TestRunIsThatOfTheEngine(t *testing.T) {
 			for i := range got.Forward {
 				got.Forward[i].Metrics = nil
 			}
-			if c.server.Silent {
+			if c.server.HideEngine {
 				got.Info.Spec = want.Info.Spec
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -260,6 +271,47 @@ func TestRunIsThatOfTheEngine(t *testing.T) {
 			}
 			if !bytes.Equal(weights(t, dir, path), wantWeights) {
 				t.Error("other weights")
+			}
+		})
+	}
+}
+
+// A run on an imitation of every engine in the table is a run in process, by all that the table says of the engine.
+func TestEveryEngine(t *testing.T) {
+	t.Parallel()
+	plain, err := policy.NewService(tiny(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _ := straight(t, plain)
+	for _, e := range engines.All() {
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			sc, ec := tinkertest.Imitate(e)
+			if ec.Service, err = policy.NewService(tiny("")); err != nil {
+				t.Fatal(err)
+			}
+			limited, err := tinkertest.NewEngine(ec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.Vocab, e.Context = vocab, 16
+			fake, c := connect(t, client.Config{Engine: &e}, tinkertest.Config{Server: sc, NewService: func() (tinker.Service, error) { return limited, nil }})
+			defer fake.Close()
+			defer c.Close()
+			can, err := c.Capabilities(t.Context())
+			if err != nil || can.SummedLoss != (e.Normalization != "") || can.ImmutableSnapshots != e.ImmutableSnapshots {
+				t.Errorf("%+v, %v", can, err)
+			}
+			got, _ := straight(t, c)
+			for i := range got.Forward {
+				got.Forward[i].Metrics = nil
+			}
+			if diff := cmp.Diff(want.Forward, got.Forward, cmpopts.EquateApprox(1e-3, 1e-3)); diff != "" {
+				t.Error(diff)
+			}
+			if v := limited.Violations(); len(v) > 0 || limited.Twice() > 0 {
+				t.Errorf("%q, %d gradients twice", v, limited.Twice())
 			}
 		})
 	}
@@ -290,5 +342,23 @@ func TestElementwise(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// The embedded policy says of itself what the table says of it.
+func TestPolicyDescribesItself(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "", client.Config{}, server.Config{}, nil)
+	defer w.close(t)
+	said, err := w.client.Capabilities(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, err := engines.Find(engines.Policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(known.Capabilities(said.Models), said); diff != "" {
+		t.Errorf("(-table +server):\n%s", diff)
 	}
 }

@@ -5,30 +5,32 @@ import (
 	"sync"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/tinker"
 )
 
-// gate keeps the samples and the training of one model apart, on engines whose snapshots are loaded into the
-// place where the model is trained. Only the newest snapshot can be sampled, and only until the weights change.
-type gate struct {
+// slot keeps samples and training of one model apart on engines that load snapshots into the adapter slot in which the
+// model is trained. Only the newest snapshot can be sampled, and only until the weights change.
+type slot struct {
 	mu       sync.Mutex
-	newest   string // the snapshot that holds the model's weights; empty means none does
-	samples  int    // that are running
+	loaded   tinker.Path // the snapshot that equals the model's weights; zero if none does
+	samples  int         // in flight
 	training bool
 	changed  chan struct{} // closed when samples or training changes
 }
 
-func newGate() *gate { return &gate{changed: make(chan struct{})} }
+func newSlot() *slot { return &slot{changed: make(chan struct{})} }
 
-func (g *gate) announce() {
-	close(g.changed)
-	g.changed = make(chan struct{})
+// notify wakes up whoever waits. The lock is held.
+func (s *slot) notify() {
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 // wait releases the lock until something changes.
-func (g *gate) wait(ctx context.Context) error {
-	changed := g.changed
-	g.mu.Unlock()
-	defer g.mu.Lock()
+func (s *slot) wait(ctx context.Context) error {
+	changed := s.changed
+	s.mu.Unlock()
+	defer s.mu.Lock()
 	select {
 	case <-changed:
 		return nil
@@ -38,55 +40,93 @@ func (g *gate) wait(ctx context.Context) error {
 }
 
 // beginSample waits for training calls and begins a sample of a snapshot.
-func (g *gate) beginSample(ctx context.Context, snapshot string) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for g.training {
-		if err := g.wait(ctx); err != nil {
+func (s *slot) beginSample(ctx context.Context, snapshot tinker.Path) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.training {
+		if err := s.wait(ctx); err != nil {
 			return err
 		}
 	}
-	if g.newest != snapshot {
-		return agl.Errorf(agl.CodeIllegalState, "client: %s is not what its model's weights are now, and this engine changes other snapshots; publish again, or load a checkpoint into another model", snapshot)
+	if s.loaded != snapshot {
+		return agl.Errorf(agl.CodeIllegalState, "client: %s is no longer what its model's weights are, and this engine keeps no other snapshot; publish again, or load a checkpoint into another model", snapshot)
 	}
-	g.samples++
+	s.samples++
 	return nil
 }
 
-func (g *gate) endSample() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.samples--
-	g.announce()
+func (s *slot) endSample() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.samples--
+	s.notify()
 }
 
-// beginTraining keeps new samples out and waits for the running ones. Training calls are made one at a time.
-func (g *gate) beginTraining(ctx context.Context) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.training = true
-	for g.samples > 0 {
-		if err := g.wait(ctx); err != nil {
-			g.training = false
-			g.announce()
+// beginTraining blocks new samples and waits for the running ones. Training calls are made one at a time.
+func (s *slot) beginTraining(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.training = true
+	for s.samples > 0 {
+		if err := s.wait(ctx); err != nil {
+			s.training = false
+			s.notify()
 			return err
 		}
 	}
 	return nil
 }
 
-func (g *gate) endTraining(weightsChange bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.training = false
+func (s *slot) endTraining(weightsChange bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.training = false
 	if weightsChange {
-		g.newest = ""
+		s.loaded = tinker.Path{}
 	}
-	g.announce()
+	s.notify()
 }
 
-func (g *gate) publish(snapshot string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.newest = snapshot
+func (s *slot) publish(snapshot tinker.Path) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loaded = snapshot
+}
+
+// slots finds the slot of the model that a snapshot was published from, as long as the model is loaded.
+type slots struct {
+	mu     sync.Mutex
+	byHost map[string]*slot // by the model in the snapshot's path
+}
+
+// publish records a new snapshot of the model in a slot.
+func (s *slots) publish(of *slot, snapshot tinker.Path) {
+	of.publish(snapshot)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byHost == nil {
+		s.byHost = map[string]*slot{}
+	}
+	s.byHost[snapshot.Model] = of
+}
+
+// find returns nil for a snapshot of which nothing is known, and for a checkpoint.
+func (s *slots) find(path tinker.Path) *slot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if path.Kind != tinker.KindSampler {
+		return nil
+	}
+	return s.byHost[path.Model]
+}
+
+// remove forgets a model that is unloaded.
+func (s *slots) remove(of *slot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for host, slot := range s.byHost {
+		if slot == of {
+			delete(s.byHost, host)
+		}
+	}
 }

@@ -2,7 +2,6 @@ package server
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -13,62 +12,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/wire"
 )
-
-func (s *Server) routes() {
-	route(s, http.MethodGet, wire.Healthz, plain(s.health))
-	route(s, http.MethodGet, wire.ServerCapabilities, plain(s.capabilities))
-	route(s, http.MethodPost, wire.ClientConfig, plain(s.clientConfig))
-	route(s, http.MethodPost, wire.CreateSession, plain(s.createSession))
-	route(s, http.MethodPost, wire.SessionHeartbeat, plain(s.heartbeat))
-	route(s, http.MethodPost, wire.CreateModel, plain(s.createModel))
-	route(s, http.MethodPost, wire.GetInfo, plain(s.getInfo))
-	route(s, http.MethodPost, wire.UnloadModel, plain(s.unloadModel))
-	route(s, http.MethodPost, wire.WeightsInfo, plain(s.weightsInfo))
-	route(s, http.MethodPost, wire.CreateSamplingSession, plain(s.createSamplingSession))
-	route(s, http.MethodPost, wire.OptimStep, s.optimStep)
-	route(s, http.MethodPost, wire.SaveWeights, s.saveWeights)
-	route(s, http.MethodPost, wire.SaveWeightsForSampler, s.saveWeightsForSampler)
-	route(s, http.MethodPost, wire.LoadWeights, s.loadWeights)
-	route(s, http.MethodPost, wire.Sample, s.sample)
-	s.mux.HandleFunc("POST "+wire.Prefix+wire.ForwardBackward, s.forward)
-	s.mux.HandleFunc("POST "+wire.Prefix+wire.Forward, s.forward)
-	s.mux.HandleFunc("POST "+wire.Prefix+wire.RetrieveFuture, s.retrieve)
-	s.mux.HandleFunc("DELETE "+wire.Prefix+wire.CheckpointPath("{model}", "{kind}", "{name}"), s.deleteWeights)
-	s.mux.HandleFunc("GET "+wire.Prefix+wire.SamplerPath("{id}"), func(w http.ResponseWriter, r *http.Request) {
-		out, err := s.getSampler(r.PathValue("id"))
-		s.answer(w, out, err)
-	})
-	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, agl.Errorf(agl.CodeNotFound, "%s %s is unknown", r.Method, r.URL.Path))
-	})
-}
-
-// plain is a call that does not need the body as it came.
-func plain[T any](do func(ctx context.Context, message T) (any, error)) func(context.Context, T, []byte) (any, error) {
-	return func(ctx context.Context, message T, _ []byte) (any, error) { return do(ctx, message) }
-}
-
-// route serves a call whose request and answer are JSON.
-func route[T any](s *Server, method, path string, do func(ctx context.Context, message T, body []byte) (any, error)) {
-	s.mux.HandleFunc(method+" "+wire.Prefix+path, func(w http.ResponseWriter, r *http.Request) {
-		var message T
-		body, err := s.read(r)
-		if err == nil && method != http.MethodGet {
-			err = decode(body, &message)
-		}
-		var out any
-		if err == nil {
-			out, err = do(r.Context(), message, body)
-		}
-		if sub, ok := out.(submitted); ok {
-			out = s.withResult(r, sub)
-		}
-		s.answer(w, out, err)
-	})
-}
 
 func decode(body []byte, out any) error {
 	if err := json.Unmarshal(body, out); err != nil {
@@ -77,7 +22,7 @@ func decode(body []byte, out any) error {
 	return nil
 }
 
-// read reads a body, which may be compressed by zstd.
+// read reads a body, which may be compressed with zstd.
 func (s *Server) read(r *http.Request) ([]byte, error) {
 	body, err := io.ReadAll(r.Body)
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -106,11 +51,6 @@ func (s *Server) read(r *http.Request) ([]byte, error) {
 	default:
 		return nil, invalid("Content-Encoding: %q is not supported; allowed is zstd", encoding)
 	}
-}
-
-func (s *Server) deleteWeights(w http.ResponseWriter, r *http.Request) {
-	path := tinker.Path{Model: r.PathValue("model"), Kind: tinker.WeightsKind(r.PathValue("kind")), Name: r.PathValue("name")}
-	s.answer(w, struct{}{}, s.deletePath(r.Context(), path))
 }
 
 func (s *Server) answer(w http.ResponseWriter, out any, err error) {
@@ -155,7 +95,7 @@ func status(code agl.Code) int {
 func (s *Server) reply(w http.ResponseWriter, status int, message any) {
 	body, err := json.Marshal(message)
 	if err != nil {
-		status, body = http.StatusInternalServerError, []byte(`{"detail":"the answer could not be written"}`)
+		status, body = http.StatusInternalServerError, []byte(`{"detail":"the answer could not be encoded"}`)
 	}
 	s.write(w, status, wire.JSONType, body)
 }

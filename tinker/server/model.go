@@ -2,101 +2,89 @@ package server
 
 import (
 	"context"
-	"log/slog"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/engines"
 	"github.com/agl-go/agl/tinker/wire"
 )
-
-// model is a model in training.
-type model struct {
-	id      string
-	home    string // its name in the paths of its weights
-	session string
-	client  tinker.TrainingClient
-	calls   calls
-	last    *future // the call that was submitted last
-	unload  *future // nil until it is submitted
-}
 
 // findModel finds a model. The lock is held.
 func (s *Server) findModel(id string) (*model, error) {
 	if m, ok := s.models[id]; ok {
 		return m, nil
 	}
-	return nil, agl.Errorf(agl.CodeNotFound, "model: %q is unknown: it was unloaded, its session ended, or it was of a server before this one. "+
-		"Weights that were saved can be loaded into a new model", id)
+	return nil, agl.Errorf(agl.CodeNotFound, "model: %q is unknown: it was unloaded, its session ended, or it belongs to an earlier run of the server. "+
+		"Saved weights can be loaded into a new model", id)
 }
 
 func (s *Server) createModel(ctx context.Context, r wire.CreateModelRequest) (any, error) {
-	s.expire(ctx)
-	of, err := s.session(r.SessionID)
-	if err != nil {
-		return nil, err
-	}
-	of.making.Lock()
-	defer of.making.Unlock()
-	if f := of.models[r.ModelSeqID]; f != nil && s.cfg.Order != Ignored {
-		return wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "created", ModelID: f.model}, nil
-	}
-	p := tinker.CreateModelParams{BaseModel: r.BaseModel, UserMetadata: r.UserMetadata}
 	if err := checkOptimizer(r.Optimizer); err != nil {
 		return nil, err
 	}
-	if err := adapter(r.LoRAConfig, &p); err != nil {
+	p := tinker.CreateModelParams{BaseModel: r.BaseModel, UserMetadata: r.UserMetadata}
+	if err := readLoRA(r.LoRAConfig, &p); err != nil {
 		return nil, err
 	}
-	m, err := s.newModel(ctx, r.SessionID, p)
-	if err != nil {
-		return nil, err
-	}
-	f := s.add(of, m)
-	of.models[r.ModelSeqID] = f
-	res, err := message(wire.CreateModelResult{ModelID: m.id, Type: "create_model"})
-	s.finish(f, res, err)
-	return wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "created", ModelID: m.id}, nil
+	return s.create(ctx, r.SessionID, r.ModelSeqID, "", p, func(_ context.Context, m *model, f *future) {
+		res, err := message(wire.CreateModelResult{ModelID: m.id, Type: "create_model"})
+		s.finish(f, res, err)
+	})
 }
 
-// createFromWeights makes a model whose first call loads weights.
+// createFromWeights creates a model whose first call loads weights.
 func (s *Server) createFromWeights(ctx context.Context, r wire.LoadWeightsRequest) (any, error) {
-	s.expire(ctx)
 	if r.ModelSeqID == nil || r.ModelID != "" {
 		return nil, invalid("model_seq_id: is needed with session_id, in place of model_id")
 	}
 	if err := checkOptimizer(r.Config); err != nil {
 		return nil, err
 	}
-	of, err := s.session(r.SessionID)
+	p := tinker.CreateModelParams{BaseModel: r.BaseModel, UserMetadata: r.UserMetadata}
+	id := wire.LoadedModelID(r.SessionID, *r.ModelSeqID)
+	return s.create(ctx, r.SessionID, *r.ModelSeqID, id, p, func(ctx context.Context, m *model, f *future) {
+		m.last = f
+		s.start(ctx, f, job{path: wire.LoadWeights, session: r.SessionID, do: func(ctx context.Context) (result, error) {
+			if err := m.client.LoadWeights(ctx, tinker.LoadWeightsParams{Path: r.Path, WithOptimizer: r.Optimizer}); err != nil {
+				s.drop(ctx, m)
+				return result{}, err
+			}
+			return message(wire.TypedResult{Type: "load_weights", ModelID: m.id})
+		}})
+	})
+}
+
+// create creates a model of a session, unless a request with the same sequence id has done so. Its id is the engine's if
+// id is empty. Then begin, with the lock held, begins its first call, whose future is the answer.
+func (s *Server) create(ctx context.Context, session string, seq int64, id string, p tinker.CreateModelParams, begin func(ctx context.Context, m *model, f *future)) (any, error) {
+	s.expire(ctx)
+	of, err := s.session(session)
 	if err != nil {
 		return nil, err
 	}
 	of.making.Lock()
 	defer of.making.Unlock()
-	if f := of.models[*r.ModelSeqID]; f != nil && s.cfg.Order != Ignored {
-		return wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "pending", ModelID: f.model}, nil
-	}
-	m, err := s.newModel(ctx, r.SessionID, tinker.CreateModelParams{BaseModel: r.BaseModel, UserMetadata: r.UserMetadata})
-	if err != nil {
-		return nil, err
-	}
-	m.id = wire.LoadedModelID(r.SessionID, *r.ModelSeqID)
-	f := s.add(of, m)
-	of.models[*r.ModelSeqID] = f
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, agl.Errorf(agl.CodeUnavailable, "the server is shutting down")
-	}
-	m.last = f
-	s.start(ctx, r.SessionID, f, nil, wire.LoadWeights, func(ctx context.Context) (result, error) {
-		if err := m.client.LoadWeights(ctx, tinker.LoadWeightsParams{Path: r.Path, WithOptimizer: r.Optimizer}); err != nil {
-			s.drop(ctx, m)
-			return result{}, err
+	f := of.models[seq]
+	if f == nil || s.cfg.Order == engines.Ignored {
+		m, err := s.newModel(ctx, session, p)
+		if err != nil {
+			return nil, err
 		}
-		return message(wire.TypedResult{Type: "load_weights", ModelID: m.id})
-	})
-	return wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "pending", ModelID: m.id}, nil
+		if id != "" {
+			m.id = id
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.models[m.id] = m
+		of.owned = append(of.owned, m)
+		if err := s.checkOpen(); err != nil {
+			return nil, err
+		}
+		f = s.newFuture(m.id)
+		of.models[seq] = f
+		begin(ctx, m, f)
+	}
+	return f.submitted(f.model), nil
 }
 
 func checkOptimizer(o *wire.Optimizer) error {
@@ -106,8 +94,8 @@ func checkOptimizer(o *wire.Optimizer) error {
 	return nil
 }
 
-// adapter reads what a client says of its adapter.
-func adapter(l *wire.LoRAConfig, p *tinker.CreateModelParams) error {
+// readLoRA takes over what a client says of its adapter.
+func readLoRA(l *wire.LoRAConfig, p *tinker.CreateModelParams) error {
 	if l == nil {
 		return nil
 	}
@@ -129,7 +117,7 @@ func adapter(l *wire.LoRAConfig, p *tinker.CreateModelParams) error {
 	return nil
 }
 
-// newModel makes a model where there is room for one more.
+// newModel creates a model if there are fewer than MaxModels.
 func (s *Server) newModel(ctx context.Context, session string, p tinker.CreateModelParams) (m *model, err error) {
 	s.mu.Lock()
 	if s.live >= s.cfg.MaxModels {
@@ -154,28 +142,17 @@ func (s *Server) newModel(ctx context.Context, session string, p tinker.CreateMo
 	if err != nil {
 		return nil, err
 	}
-	return &model{id: info.ModelID, home: info.ModelID, session: session, client: client, calls: newCalls()}, nil
+	return &model{id: info.ModelID, host: info.ModelID, session: session, client: client, calls: newCalls()}, nil
 }
 
-// release makes room for a model.
+// release makes room for another model.
 func (s *Server) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live--
 }
 
-// add gives a model to its session. The future is that of its creation.
-func (s *Server) add(of *session, m *model) *future {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.models[m.id] = m
-	of.owned = append(of.owned, m)
-	f := s.newFuture()
-	f.model = m.id
-	return f
-}
-
-// drop ends a model that never was one.
+// drop removes a model whose first call failed.
 func (s *Server) drop(ctx context.Context, m *model) {
 	s.mu.Lock()
 	if s.models[m.id] == m && m.unload == nil {
@@ -206,7 +183,7 @@ func (s *Server) getInfo(ctx context.Context, r wire.ModelRequest) (any, error) 
 	}, nil
 }
 
-// unloadModel has no sequence id: it runs after the calls that were submitted before.
+// unloadModel has no sequence id: it runs after all calls that were submitted before.
 func (s *Server) unloadModel(ctx context.Context, r wire.ModelRequest) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,32 +191,22 @@ func (s *Server) unloadModel(ctx context.Context, r wire.ModelRequest) (any, err
 	if err != nil {
 		return nil, err
 	}
-	if s.closed {
-		return nil, agl.Errorf(agl.CodeUnavailable, "the server is shutting down")
+	if err := s.checkOpen(); err != nil {
+		return nil, err
 	}
-	if f := m.unload; f != nil {
-		return wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "pending", ModelID: m.id}, nil
-	}
-	f := s.newFuture()
-	f.model = m.id
-	m.unload = f
-	if of := s.sessions[m.session]; of != nil {
-		of.disown(m)
-	}
-	s.start(ctx, m.session, f, m.last, wire.UnloadModel, func(ctx context.Context) (result, error) {
-		defer s.release()
-		if err := m.client.Unload(ctx); err != nil {
-			return result{}, err
+	if m.unload == nil {
+		m.unload = s.newFuture(m.id)
+		if of := s.sessions[m.session]; of != nil {
+			of.disown(m)
 		}
-		return message(wire.TypedResult{Type: "unload_model", ModelID: m.id})
-	})
-	m.last = f
-	return wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "pending", ModelID: m.id}, nil
-}
-
-// unload gives a model's memory back.
-func (s *Server) unload(ctx context.Context, m *model) {
-	if err := m.client.Unload(ctx); err != nil && agl.ErrorCode(err) != agl.CodeNotFound {
-		s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "tinker: a model was not unloaded", slog.String("model", m.id), slog.Any("error", err))
+		s.start(ctx, m.unload, job{path: wire.UnloadModel, session: m.session, after: m.last, do: func(ctx context.Context) (result, error) {
+			defer s.release()
+			if err := m.client.Unload(ctx); err != nil {
+				return result{}, err
+			}
+			return message(wire.TypedResult{Type: "unload_model", ModelID: m.id})
+		}})
+		m.last = m.unload
 	}
+	return m.unload.submitted(m.id), nil
 }

@@ -35,12 +35,12 @@ func TestResultsAreReadInBothEncodings(t *testing.T) {
 	var want [2]wire.ForwardOutput
 	for round := range 2 {
 		_, text := read(id, wire.JSONType)
-		fromJSON, err := wire.DecodeForwardOutputJSON([]byte(text))
+		fromJSON, err := wire.DecodeForwardOutput(wire.JSONType, []byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
 		media, binary := read(id, wire.ProtobufType)
-		fromProtobuf, err := wire.DecodeForwardOutputProtobuf([]byte(binary))
+		fromProtobuf, err := wire.DecodeForwardOutput(wire.ProtobufType, []byte(binary))
 		if err != nil || media != wire.ProtobufType {
 			t.Fatal(media, err)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/engines"
 	"github.com/agl-go/agl/tinker/wire"
 )
 
@@ -68,7 +69,7 @@ func step(model string, seq int, rate float64) string {
 
 func TestSequence(t *testing.T) {
 	t.Parallel()
-	for _, order := range []Order{Arrival, Strict} {
+	for _, order := range []engines.Order{engines.Arrival, engines.Strict} {
 		s := newServer(t, Config{Order: order})
 		_, m := newModel(t, s)
 		first := call(t, s, "POST", wire.OptimStep, step(m, 1, 0.1), 200)
@@ -80,7 +81,7 @@ func TestSequence(t *testing.T) {
 			t.Errorf("%q: %v", order, conflict)
 		}
 		ahead := 200
-		if order == Strict {
+		if order == engines.Strict {
 			ahead = 409
 		}
 		call(t, s, "POST", wire.OptimStep, step(m, 3, 0.1), ahead)
@@ -296,7 +297,7 @@ func TestConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, cfg := range []Config{
-		{}, {Service: engine, Encoding: "xml"}, {Service: engine, Order: "random"}, {Service: engine, Hold: -time.Second},
+		{}, {Service: engine, Encoding: "xml"}, {Service: engine, Order: "random"}, {Service: engine, LongPoll: -time.Second},
 	} {
 		if _, err := New(cfg); !errors.Is(err, agl.ErrInvalid) {
 			t.Errorf("%+v: %v", cfg, err)

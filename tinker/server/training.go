@@ -2,14 +2,12 @@ package server
 
 import (
 	"context"
-	"errors"
-	"maps"
 	"mime"
 	"net/http"
 	"strconv"
 
-	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/engines"
 	"github.com/agl-go/agl/tinker/wire"
 )
 
@@ -17,25 +15,25 @@ import (
 func (s *Server) train(ctx context.Context, id string, seq *int64, path string, body []byte, do func(ctx context.Context, m *model) (result, error)) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return nil, agl.Errorf(agl.CodeUnavailable, "the server is shutting down")
+	if err := s.checkOpen(); err != nil {
+		return nil, err
 	}
 	m, err := s.findModel(id)
 	if err != nil {
 		return nil, err
 	}
-	f, repeated, err := s.admit(&m.calls, seq, append([]byte(path), body...), s.cfg.Order == Strict)
+	f, repeated, err := s.admit(&m.calls, seq, append([]byte(path), body...), s.cfg.Order == engines.Strict)
 	if err != nil {
 		return nil, err
 	}
 	if !repeated {
-		s.start(ctx, m.session, f, m.last, path, func(ctx context.Context) (result, error) { return do(ctx, m) })
+		s.start(ctx, f, job{path: path, session: m.session, after: m.last, do: func(ctx context.Context) (result, error) { return do(ctx, m) }})
 		m.last = f
 	}
-	return wire.Submitted{RequestID: f.id, FutureID: f.id, Status: "pending", ModelID: m.id}, nil
+	return f.submitted(m.id), nil
 }
 
-// forward reads either encoding of a batch.
+// forward submits a forward pass, with or without its gradient, in either encoding.
 func (s *Server) forward(w http.ResponseWriter, r *http.Request) {
 	body, err := s.read(r)
 	if err != nil {
@@ -43,28 +41,11 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	read := wire.DecodeForwardJSON
-	switch {
-	case media == wire.ProtobufType && s.cfg.Encoding == JSONOnly:
-		s.fail(w, invalid("body: this server reads JSON"))
-		return
-	case media == wire.ProtobufType:
-		read = wire.DecodeForwardProtobuf
-	case s.cfg.Encoding == ProtobufOnly && r.URL.Path == wire.Prefix+wire.ForwardBackward:
+	if s.cfg.Encoding == engines.Protobuf && media != wire.ProtobufType && r.URL.Path == wire.Prefix+wire.ForwardBackward {
 		s.reply(w, http.StatusUnsupportedMediaType, wire.Detail{Detail: "Content-Type must be " + wire.ProtobufType})
 		return
 	}
-	req, err := read(body)
-	if err == nil && media != wire.ProtobufType && req.ForwardOnly != (r.URL.Path == wire.Prefix+wire.Forward) {
-		err = invalid("body: %s takes another input than it was given", r.URL.Path)
-	}
-	var p tinker.ForwardParams
-	if err == nil {
-		p, err = req.Input.Params()
-	}
-	if err == nil && len(p.Data) == 0 {
-		err = invalid("data: the batch is empty; at least 1 datum is needed")
-	}
+	req, p, err := s.readForward(r.URL.Path, media, body)
 	if err != nil {
 		s.fail(w, err)
 		return
@@ -78,49 +59,36 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return result{}, err
 		}
-		var size int64
-		for i := range res.Logprobs {
-			size += resultOverhead + 8*int64(len(res.Logprobs[i]))
-			if err := errors.Join(checkFinite("logprobs", res.Logprobs[i]), checkFinite("elementwise_loss", res.Losses[i])); err != nil {
-				return result{}, agl.Errorf(agl.CodeInternal, "data[%d]: %w", i, err)
-			}
-		}
-		output := wire.FromResult(res)
-		return result{json: output.JSON, protobuf: output.Protobuf, size: size}, nil
+		return forwardResult(res)
 	})
 	s.answer(w, out, err)
 }
 
-// defaultRate is the SDK's learning rate.
-const defaultRate = 1e-4
+func (s *Server) readForward(path, media string, body []byte) (req wire.ForwardRequest, p tinker.ForwardParams, err error) {
+	if media == wire.ProtobufType && s.cfg.Encoding == engines.JSON {
+		return req, p, invalid("body: this server reads JSON")
+	}
+	if req, err = wire.DecodeForward(media, body); err != nil {
+		return req, p, err
+	}
+	if media != wire.ProtobufType && req.ForwardOnly != (path == wire.Prefix+wire.Forward) {
+		return req, p, invalid("body: %s takes another input than it was given", path)
+	}
+	if p, err = req.Input.Params(); err != nil {
+		return req, p, err
+	}
+	if len(p.Data) == 0 {
+		return req, p, invalid("data: the batch is empty; at least 1 datum is needed")
+	}
+	return req, p, nil
+}
 
 func (s *Server) optimStep(ctx context.Context, r wire.OptimStepRequest, body []byte) (any, error) {
 	if r.Other != nil {
-		return nil, invalid("optimizer_params: the optimizer %q is not supported; allowed are adam_params", r.Other.Type)
+		return nil, invalid("optimizer_params: the optimizer %q is not supported; use adam_params", r.Other.Type)
 	}
-	p := tinker.AdamParams{LearningRate: defaultRate, WeightDecay: r.AdamParams.WeightDecay, GradClipNorm: r.AdamParams.GradClipNorm}
-	if r.AdamParams.LearningRate != nil {
-		p.LearningRate = *r.AdamParams.LearningRate
-	}
-	for _, f := range []struct {
-		name  string
-		given *float64
-		value *float64
-	}{
-		{"beta1", r.AdamParams.Beta1, &p.Beta1},
-		{"beta2", r.AdamParams.Beta2, &p.Beta2},
-		{"eps", r.AdamParams.Eps, &p.Eps},
-	} {
-		if f.given == nil {
-			continue
-		}
-		if *f.given == 0 {
-			// Zero stands for the default in tinker.AdamParams.
-			return nil, invalid("adam_params: %s is 0; a positive number is needed", f.name)
-		}
-		*f.value = *f.given
-	}
-	if err := p.Validate(); err != nil {
+	p, err := r.AdamParams.Adam()
+	if err != nil {
 		return nil, invalid("adam_params: %w", err)
 	}
 	return s.train(ctx, r.ModelID, r.SeqID, wire.OptimStep, body, func(ctx context.Context, m *model) (result, error) {
@@ -128,9 +96,7 @@ func (s *Server) optimStep(ctx context.Context, r wire.OptimStepRequest, body []
 		if err != nil {
 			return result{}, err
 		}
-		metrics := map[string]float64{"agl/grad_norm": res.GradNorm, "agl/step": float64(res.Step)}
-		maps.Copy(metrics, res.Metrics)
-		return message(wire.OptimStepResult{Metrics: metrics, Type: "optim_step"})
+		return message(wire.FromStep(res))
 	})
 }
 
@@ -146,38 +112,20 @@ func (s *Server) save(ctx context.Context, r wire.SaveWeightsRequest, path strin
 	if r.Kind != "" && r.Kind != wire.Snapshot {
 		return nil, invalid("kind: %q is not supported; allowed is %q", r.Kind, wire.Snapshot)
 	}
-	name, session := r.Path, false
+	name, unnamed := r.Path, false
 	if name == "" && path == wire.SaveWeightsForSampler && r.SamplingSessionSeqID != nil {
-		name, session = newID("session-"+strconv.FormatInt(*r.SamplingSessionSeqID, 10)), true
+		name, unnamed = newID("session-"+strconv.FormatInt(*r.SamplingSessionSeqID, 10)), true
 	}
 	if err := tinker.ValidateName(name); err != nil {
 		return nil, invalid("path: %w", err)
 	}
 	return s.train(ctx, r.ModelID, r.SeqID, path, body, func(ctx context.Context, m *model) (result, error) {
-		kind, run := tinker.KindCheckpoint, m.client.SaveWeights
-		if path == wire.SaveWeightsForSampler {
-			kind, run = tinker.KindSampler, m.client.SaveWeightsForSampler
-		}
-		p := tinker.SaveWeightsParams{Name: name, Overwrite: r.Overwrite, Transient: session}
-		var saved string
-		save := func() (err error) {
-			saved, err = run(ctx, p)
-			return err
-		}
-		var err error
-		if p.Overwrite {
-			err = s.change(tinker.Path{Model: m.home, Kind: kind, Name: name}, save)
-		} else {
-			err = save()
-		}
+		saved, err := s.saveModel(ctx, m, path, tinker.SaveWeightsParams{Name: name, Overwrite: r.Overwrite, Transient: unnamed})
 		if err != nil {
 			return result{}, err
 		}
-		if p, err := tinker.ParsePath(saved); err == nil {
-			m.home = p.Model // an engine may find another one
-		}
 		out := wire.SaveWeightsResult{Path: &saved, Type: path[1:]}
-		if session {
+		if unnamed {
 			id, err := s.openUnnamed(ctx, m.session, saved)
 			if err != nil {
 				return result{}, err
@@ -186,6 +134,30 @@ func (s *Server) save(ctx context.Context, r wire.SaveWeightsRequest, path strin
 		}
 		return message(out)
 	})
+}
+
+// saveModel saves a model's weights as the call of a path does.
+func (s *Server) saveModel(ctx context.Context, m *model, call string, p tinker.SaveWeightsParams) (saved string, err error) {
+	kind, run := tinker.KindCheckpoint, m.client.SaveWeights
+	if call == wire.SaveWeightsForSampler {
+		kind, run = tinker.KindSampler, m.client.SaveWeightsForSampler
+	}
+	save := func() error {
+		saved, err = run(ctx, p)
+		return err
+	}
+	if p.Overwrite {
+		err = s.change(tinker.Path{Model: m.host, Kind: kind, Name: p.Name}, save)
+	} else {
+		err = save()
+	}
+	if err != nil {
+		return "", err
+	}
+	if path, err := tinker.ParsePath(saved); err == nil {
+		m.host = path.Model // engines may use another name than the model's id
+	}
+	return saved, nil
 }
 
 func (s *Server) loadWeights(ctx context.Context, r wire.LoadWeightsRequest, body []byte) (any, error) {
@@ -198,4 +170,9 @@ func (s *Server) loadWeights(ctx context.Context, r wire.LoadWeightsRequest, bod
 		}
 		return message(wire.TypedResult{Type: "load_weights"})
 	})
+}
+
+func (s *Server) deleteWeights(w http.ResponseWriter, r *http.Request) {
+	path := tinker.Path{Model: r.PathValue("model"), Kind: tinker.WeightsKind(r.PathValue("kind")), Name: r.PathValue("name")}
+	s.answer(w, struct{}{}, s.deletePath(r.Context(), path))
 }

@@ -10,30 +10,38 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/engines"
+	"github.com/agl-go/agl/tinker/server"
 )
 
 // EngineConfig configures an [Engine].
 type EngineConfig struct {
-	// Service has the maths. Required.
+	// Service is the engine that does the work. Required.
 	Service tinker.Service
-	// Losses are those that the engine admits to; nil means all of Service.
+	// Losses are the losses that the engine has; nil means all of Service.
 	Losses []tinker.LossName
-	// DatumMean takes Σ(w·loss)/Σw of each datum and the mean over all data since the last optimizer step, as
-	// SkyRL's JAX backend does.
+	// DatumMean averages losses as [engines.DatumMean] says.
 	DatumMean bool
-	// NewestOnly lets a snapshot be sampled only while it is its model's newest and no ForwardBackward has
-	// followed it. Whoever does otherwise gets agl.CodeIllegalState, and is counted.
+	// NewestOnly allows sampling a snapshot only while it is its model's newest and no ForwardBackward has followed it.
+	// Any other sample is agl.CodeIllegalState, and recorded in [Engine.Violations].
 	NewestOnly bool
 }
 
-// Engine is an engine around another that keeps book of every gradient, and has the limits of engines that
-// are run elsewhere. It is safe for concurrent use.
+// Imitate returns a server and an engine, without its Service, that behave like an engine of the table. Its snapshots
+// change where that engine's do.
+func Imitate(e engines.Engine) (server.Config, EngineConfig) {
+	return server.Config{Encoding: e.Encoding, Order: e.Order, HideEngine: !e.SelfDescribing},
+		EngineConfig{Losses: e.Losses, DatumMean: e.Normalization == engines.DatumMean, NewestOnly: !e.ImmutableSnapshots}
+}
+
+// Engine wraps an engine, records every gradient, and has the limits of engines that run elsewhere. It is safe for
+// concurrent use.
 type Engine struct {
 	cfg EngineConfig
 
 	mu         sync.Mutex
-	histories  map[string][]Step // by checkpoint
-	models     map[string]*engineModel
+	histories  map[string][]Step       // by checkpoint
+	models     map[string]*engineModel // by snapshot
 	twice      int
 	violations []string
 }
@@ -55,8 +63,8 @@ func NewEngine(cfg EngineConfig) (*Engine, error) {
 	return &Engine{cfg: cfg, histories: map[string][]Step{}, models: map[string]*engineModel{}}, nil
 }
 
-// History is the steps behind a checkpoint's weights, since the model was made; ok is false for weights that
-// this engine did not save.
+// History returns the steps behind a checkpoint's weights since the model was created. ok is false for weights that this
+// engine did not save.
 func (e *Engine) History(path string) (steps []Step, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -64,21 +72,21 @@ func (e *Engine) History(path string) (steps []Step, ok bool) {
 	return slices.Clone(steps), ok
 }
 
-// Twice is how often a batch came into a gradient that had it already.
+// Twice returns how often a batch was added to a gradient that contained it already.
 func (e *Engine) Twice() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.twice
 }
 
-// Violations says what was done that NewestOnly forbids.
+// Violations returns what was done against NewestOnly.
 func (e *Engine) Violations() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.violations)
 }
 
-// violation is called with the lock held.
+// violation records what was done against NewestOnly. The lock is held.
 func (e *Engine) violation(format string, args ...any) error {
 	text := fmt.Sprintf(format, args...)
 	e.violations = append(e.violations, text)
@@ -116,7 +124,7 @@ func (e *Engine) NewSamplingClient(ctx context.Context, p tinker.NewSamplingClie
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return &engineSampler{SamplingClient: inner, engine: e, path: p.Path, of: e.models[p.Path]}, nil
+	return &engineSampler{SamplingClient: inner, engine: e, path: p.Path, model: e.models[p.Path]}, nil
 }
 
 // DeleteWeights implements [tinker.Service].
@@ -124,17 +132,17 @@ func (e *Engine) DeleteWeights(ctx context.Context, p tinker.DeleteWeightsParams
 	return e.cfg.Service.DeleteWeights(ctx, p)
 }
 
-// engineModel is a model whose calls are counted. The engine's lock guards its fields; the calls of one model are
-// made one at a time, or it would not be known which gradient a step applies.
+// engineModel records the calls of one model, which must be made one at a time: otherwise it is unknown which gradients a
+// step applies. The engine's lock guards the fields.
 type engineModel struct {
 	tinker.TrainingClient
 
 	engine  *Engine
 	history []Step
 	pending Step
-	data    []tinker.ForwardParams // behind pending, where a mean is taken of it all
-	newest  string                 // snapshot that may be sampled
-	samples int                    // that are running
+	data    []tinker.ForwardParams // the batches of pending, for DatumMean
+	newest  string                 // the snapshot that may be sampled
+	samples int                    // in flight
 }
 
 func digest(p tinker.ForwardParams) string {
@@ -152,7 +160,7 @@ func (m *engineModel) ForwardBackward(ctx context.Context, p tinker.ForwardParam
 		if _, err := means(p, 1); err != nil {
 			return tinker.ForwardResult{}, err
 		}
-		run = m.Forward // the gradient is taken when all data of the step are known
+		run = m.Forward // OptimStep adds the gradients, when all data of the step are known
 	}
 	res, err := run(ctx, p)
 	if err != nil {
@@ -172,7 +180,7 @@ func (m *engineModel) ForwardBackward(ctx context.Context, p tinker.ForwardParam
 	return res, nil
 }
 
-// begin says whether a gradient can be added now.
+// begin checks whether a gradient may be added now.
 func (m *engineModel) begin(loss tinker.Loss) error {
 	e := m.engine
 	if e.cfg.Losses != nil && !slices.Contains(e.cfg.Losses, loss.Name) {
@@ -187,8 +195,8 @@ func (m *engineModel) begin(loss tinker.Loss) error {
 	return nil
 }
 
-// means scales a batch of a step so that the sum of its losses is the mean over all data of the step of each
-// datum's weighted mean.
+// means scales the weights of a batch so that the sum of its losses is its part of the mean over all data of a step, of
+// each datum's weighted mean.
 func means(p tinker.ForwardParams, all int) (tinker.ForwardParams, error) {
 	p.Data = slices.Clone(p.Data)
 	for i := range p.Data {
@@ -282,12 +290,12 @@ type engineSampler struct {
 
 	engine *Engine
 	path   string
-	of     *engineModel // nil for a checkpoint
+	model  *engineModel // nil for a checkpoint
 }
 
 // Sample implements [tinker.SamplingClient].
 func (s *engineSampler) Sample(ctx context.Context, p tinker.SampleParams) (tinker.SampleResult, error) {
-	if s.engine.cfg.NewestOnly && s.of != nil {
+	if s.engine.cfg.NewestOnly && s.model != nil {
 		if err := s.begin(); err != nil {
 			return tinker.SampleResult{}, err
 		}
@@ -299,15 +307,15 @@ func (s *engineSampler) Sample(ctx context.Context, p tinker.SampleParams) (tink
 func (s *engineSampler) begin() error {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
-	if s.of.newest != s.path {
-		return s.engine.violation("a sample of %s, which is not what its model's weights are now", s.path)
+	if s.model.newest != s.path {
+		return s.engine.violation("a sample of %s, which is no longer its model's weights", s.path)
 	}
-	s.of.samples++
+	s.model.samples++
 	return nil
 }
 
 func (s *engineSampler) end() {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
-	s.of.samples--
+	s.model.samples--
 }

@@ -1,11 +1,24 @@
-// Package tinkertest is a Tinker server for tests, around the real maths of whatever engine it is given, that
-// enforces the protocol's contract and misbehaves on demand: answers are lost, delayed, repeated or refused,
-// results are gone, the server restarts. [Engine] is an engine that keeps book of gradients and has the limits of
-// others.
+// Package tinkertest tests what trains over the Tinker protocol. Its [Server] serves an engine of the test's choice,
+// enforces the protocol, and fails on demand: it loses, delays, repeats or refuses requests, drops results, restarts. Its
+// [Engine] wraps an engine, records every gradient, and has the limits of engines that run elsewhere; [Imitate] makes the
+// two behave like an engine of the table in tinker/engines.
+//
+//	fake, err := tinkertest.New(tinkertest.Config{
+//		NewService: func() (tinker.Service, error) { return engine, nil },
+//		Fault: func(c tinkertest.Call) tinkertest.Fault {
+//			if c.N == 7 {
+//				return tinkertest.LoseAnswer
+//			}
+//			return tinkertest.None
+//		},
+//	})
+//
+// The package must not know what is trained.
 package tinkertest
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -21,21 +34,21 @@ import (
 // Fault is what goes wrong with one request.
 type Fault int
 
-// The faults. Those of results are for retrieve_future; elsewhere they are None.
+// The faults. Pending, TryAgain, TooEarly and Gone apply to retrieve_future; for other requests they are None.
 const (
 	None        Fault = iota
 	LoseRequest       // the connection breaks before the server sees the request
-	LoseAnswer        // it breaks after the request was served
+	LoseAnswer        // the connection breaks after the request was served
 	Repeat            // the request is served twice; the second answer is sent
-	Delay             // the answer comes late, by Config.Delay
-	Refuse            // 429, unserved
-	Unavailable       // 503, unserved
-	BadGateway        // 502 in place of the answer, served
+	Delay             // the answer is late, by Config.Delay
+	Refuse            // 429; the request is not served
+	Unavailable       // 503; the request is not served
+	BadGateway        // 502 in place of the answer; the request is served
 	Pending           // 408: the result is not there yet
 	TryAgain          // the same, as 200 with a type
 	TooEarly          // the same, as 425
 	Gone              // 410: the result is gone
-	Restart           // the server starts anew before the request: sessions, models and snapshots in memory are gone
+	Restart           // the server restarts before the request; sessions, models and snapshots in memory are lost
 )
 
 // Faults are all of them but None.
@@ -55,25 +68,25 @@ func (f Fault) String() string {
 	return names[f]
 }
 
-// Call is a request that arrives.
+// Call is an incoming request.
 type Call struct {
-	// N counts requests from 0, over restarts.
+	// N counts requests from 0, across restarts.
 	N int
-	// Path is that of the call, such as /optim_step.
+	// Path is the path of the call, such as /optim_step.
 	Path string
 }
 
 // Config configures a [Server]. NewService is required.
 type Config struct {
-	// NewService makes the engine, at first and at each restart.
+	// NewService makes the engine, at the start and at each restart.
 	NewService func() (tinker.Service, error)
-	// Server configures what serves it; Service is not used.
+	// Server configures the server of the protocol; its Service is ignored.
 	Server server.Config
-	// Fault says what goes wrong with each request; nil is nothing. It is called by one goroutine at a time.
+	// Fault says what goes wrong with each request; nil means nothing does. It is called by one goroutine at a time.
 	Fault func(Call) Fault
-	// EarlyResults lets the answer to a submit have the result of a sample, which other engines do not know.
+	// EarlyResults allows the answer to the submit of a sample to hold its result, an extension of this project.
 	EarlyResults bool
-	// Delay is that of the fault; zero means 5 s.
+	// Delay is the delay of the fault Delay; zero means 5 s.
 	Delay time.Duration
 }
 
@@ -84,7 +97,7 @@ type Server struct {
 	mu    sync.Mutex
 	calls int
 	inner *server.Server
-	olds  []*server.Server
+	old   []*server.Server // from before restarts
 }
 
 // New makes a server, which the caller closes.
@@ -113,20 +126,21 @@ func (s *Server) start() error {
 		return err
 	}
 	if s.inner != nil {
-		s.olds = append(s.olds, s.inner)
+		s.old = append(s.old, s.inner)
 	}
 	s.inner = inner
 	return nil
 }
 
-// Close ends the calls that run.
+// Close cancels the running calls.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, old := range s.olds {
-		_ = old.Close() // never fails
+	var err error
+	for _, inner := range append(s.old, s.inner) {
+		err = errors.Join(err, inner.Close())
 	}
-	return s.inner.Close()
+	return err
 }
 
 // Calls is the number of requests so far.
@@ -136,7 +150,7 @@ func (s *Server) Calls() int {
 	return s.calls
 }
 
-// arrive counts a request and decides its fate.
+// arrive counts a request and decides its fault.
 func (s *Server) arrive(path string) (Fault, http.Handler, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +161,7 @@ func (s *Server) arrive(path string) (Fault, http.Handler, error) {
 	}
 	fault := s.cfg.Fault(call)
 	if fault == Restart {
-		// The calls of the old one go on to their end, unseen.
+		// The calls of the old server run to their end; nobody sees their results.
 		if err := s.start(); err != nil {
 			return fault, nil, err
 		}
@@ -171,16 +185,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Header.Del(wire.PreferHeader)
 	}
 	serve := func() *httptest.ResponseRecorder {
-		rec := pass(inner, r, r.URL.Path, body)
+		rec := forward(inner, r, r.URL.Path, body)
 		if path == wire.Sample && fault != None {
-			// No draw of a client that has gone on is left to run: some engines mind what is sampled beside training.
-			pass(inner, r, wire.Prefix+wire.RetrieveFuture, rec.Body.Bytes())
+			// The sample must not run on beside the training with which the client may continue: some engines forbid that.
+			forward(inner, r, wire.Prefix+wire.RetrieveFuture, rec.Body.Bytes())
 		}
 		return rec
 	}
 	if path == wire.RetrieveFuture {
 		if fault == Gone {
-			serve() // gone is what there was
+			serve() // there was a result
 		}
 		if disturbResult(w, fault) {
 			return
@@ -196,7 +210,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, `{"detail":"too many requests"}`, http.StatusTooManyRequests)
 		return
 	case Unavailable:
-		http.Error(w, `{"detail":"not now"}`, http.StatusServiceUnavailable)
+		http.Error(w, `{"detail":"unavailable"}`, http.StatusServiceUnavailable)
 		return
 	case BadGateway:
 		serve()
@@ -215,12 +229,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec := serve()
 	w.Header().Set("Content-Type", rec.Header().Get("Content-Type"))
 	w.WriteHeader(rec.Code)
-	// The test's client may be gone; nobody is told.
+	// The client of the test may be gone.
 	_, _ = w.Write(rec.Body.Bytes())
 }
 
-// pass hands a request on, with another path and body.
-func pass(to http.Handler, r *http.Request, path string, body []byte) *httptest.ResponseRecorder {
+// forward passes a request on, with another path and body.
+func forward(to http.Handler, r *http.Request, path string, body []byte) *httptest.ResponseRecorder {
 	again := r.Clone(r.Context())
 	again.URL.Path, again.Body = path, io.NopCloser(bytes.NewReader(body))
 	rec := httptest.NewRecorder()
@@ -228,7 +242,7 @@ func pass(to http.Handler, r *http.Request, path string, body []byte) *httptest.
 	return rec
 }
 
-// disturbResult answers a faulty result.
+// disturbResult writes the answer of a fault that applies to results. It reports whether there is one.
 func disturbResult(w http.ResponseWriter, fault Fault) bool {
 	const again = `{"type":"try_again","request_id":"?","queue_state":"paused_capacity"}`
 	var status int

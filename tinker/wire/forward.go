@@ -27,7 +27,7 @@ func TextInput(tokens []int32) ModelInput {
 	return ModelInput{Chunks: []Chunk{{Type: EncodedText, Tokens: tokens}}}
 }
 
-// Tokens joins the chunks. A chunk that is not text is agl.CodeInvalid.
+// Tokens joins the chunks. A chunk of anything but text is agl.CodeInvalid.
 func (m ModelInput) Tokens() ([]int32, error) {
 	var ids []int32
 	for i, c := range m.Chunks {
@@ -45,7 +45,7 @@ type Datum struct {
 	Inputs     map[string]Tensor `json:"loss_fn_inputs"`
 }
 
-// The names of a datum's tensors, and of those of a result.
+// The names of the tensors of a datum and of a result.
 const (
 	targetTokens    = "target_tokens"
 	weights         = "weights"
@@ -65,7 +65,7 @@ func FromDatum(d tinker.Datum) Datum {
 	return Datum{ModelInput: TextInput(d.Input), Inputs: in}
 }
 
-// Datum is the datum of a wire form. Unknown tensors are agl.CodeInvalid: they would change the loss.
+// Datum converts the datum back. An unknown tensor is agl.CodeInvalid: it would change the loss.
 func (d Datum) Datum() (tinker.Datum, error) {
 	var out tinker.Datum
 	var err error
@@ -114,18 +114,18 @@ func FromForward(p tinker.ForwardParams) ForwardInput {
 	switch {
 	case l.Name.Clips():
 		in.LossFnConfig = map[string]float64{clipLow: float64(l.ClipLow), clipHigh: float64(l.ClipHigh)}
-	case l.Name == tinker.DRO: // servers differ in their default
+	case l.Name == tinker.DRO: // servers have different defaults
 		in.LossFnConfig = map[string]float64{beta: float64(l.Beta)}
 	}
 	return in
 }
 
-// Params is the batch of a wire form; what cannot be one is agl.CodeInvalid.
+// Params converts the batch back. What cannot be converted is agl.CodeInvalid.
 func (in ForwardInput) Params() (tinker.ForwardParams, error) {
 	p := tinker.ForwardParams{Loss: tinker.Loss{Name: tinker.LossName(in.LossFn)}, Data: make([]tinker.Datum, len(in.Data))}
 	for key, v := range in.LossFnConfig {
 		if v == 0 {
-			// Zero stands for the default in tinker.Loss.
+			// In tinker.Loss zero means the default.
 			return p, invalid("loss_fn_config: %s is 0; a positive number is needed", key)
 		}
 		switch key {
@@ -175,11 +175,14 @@ func (r ForwardRequest) JSON() ([]byte, error) {
 	return json.Marshal(out, json.Deterministic(true))
 }
 
-// DecodeForwardJSON reads what [ForwardRequest.JSON] writes. Errors are agl.CodeInvalid.
-func DecodeForwardJSON(body []byte) (ForwardRequest, error) {
-	var in forwardJSON
-	if err := json.Unmarshal(body, &in); err != nil {
-		return ForwardRequest{}, invalid("body: %w", err)
+// DecodeForward reads a request in the encoding of a media type. Errors are agl.CodeInvalid.
+func DecodeForward(media string, body []byte) (ForwardRequest, error) {
+	if media == ProtobufType {
+		return decodeForwardProtobuf(body)
+	}
+	in, err := decodeJSON[forwardJSON]("body", body)
+	if err != nil {
+		return ForwardRequest{}, err
 	}
 	r := ForwardRequest{ModelID: in.ModelID, SeqID: in.SeqID}
 	switch {
@@ -191,6 +194,14 @@ func DecodeForwardJSON(body []byte) (ForwardRequest, error) {
 		r.Input = *in.Both
 	}
 	return r, nil
+}
+
+// decodeJSON reads a message; what names it in errors.
+func decodeJSON[T any](what string, body []byte) (message T, err error) {
+	if err := json.Unmarshal(body, &message); err != nil {
+		return message, invalid("%s: %w", what, err)
+	}
+	return message, nil
 }
 
 // ForwardOutput is the result of both calls.
@@ -215,21 +226,20 @@ func FromResult(res tinker.ForwardResult) ForwardOutput {
 	return out
 }
 
-// JSON encodes the result. Numbers that JSON does not have are errors.
+// JSON encodes the result. NaN and infinities, which JSON does not have, are errors.
 func (o ForwardOutput) JSON() ([]byte, error) { return json.Marshal(o, json.Deterministic(true)) }
 
-// DecodeForwardOutputJSON reads a result. Errors are agl.CodeInvalid.
-func DecodeForwardOutputJSON(body []byte) (ForwardOutput, error) {
-	var out ForwardOutput
-	if err := json.Unmarshal(body, &out); err != nil {
-		return ForwardOutput{}, invalid("result: %w", err)
+// DecodeForwardOutput reads a result in the encoding of a media type. Errors are agl.CodeInvalid.
+func DecodeForwardOutput(media string, body []byte) (ForwardOutput, error) {
+	if media == ProtobufType {
+		return decodeForwardOutputProtobuf(body)
 	}
-	return out, nil
+	return decodeJSON[ForwardOutput]("result", body)
 }
 
-// Result is the result for a batch, in which every datum must have an answer of its own length. Engines that
-// answer no elementwise_loss, as the hosted service does, have it computed from the log-probabilities by
-// [tinker.Loss.Elementwise].
+// Result converts the result of a batch back. Every datum must have an output of its own length; what does not fit is
+// agl.CodeInvalid. For engines that return no elementwise_loss, as the hosted service, [tinker.Loss.Elementwise] computes
+// it from the log-probabilities.
 func (o ForwardOutput) Result(p tinker.ForwardParams) (tinker.ForwardResult, error) {
 	if len(o.Outputs) != len(p.Data) {
 		return tinker.ForwardResult{}, invalid("result: %d outputs for %d data", len(o.Outputs), len(p.Data))

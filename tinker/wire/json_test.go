@@ -143,11 +143,11 @@ func TestForwardRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fromJSON, err := DecodeForwardJSON(text)
+		fromJSON, err := DecodeForward(JSONType, text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		fromProto, err := DecodeForwardProtobuf(r.Protobuf())
+		fromProto, err := DecodeForward(ProtobufType, r.Protobuf())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +166,7 @@ func TestForwardRoundTrip(t *testing.T) {
 // What Python clients leave out or write otherwise.
 func TestForwardLeniently(t *testing.T) {
 	t.Parallel()
-	r, err := DecodeForwardJSON([]byte(`{"model_id":"m","seq_id":null,"extra":1,"forward_backward_input":{"loss_fn":"cross_entropy",
+	r, err := DecodeForward(JSONType, []byte(`{"model_id":"m","seq_id":null,"extra":1,"forward_backward_input":{"loss_fn":"cross_entropy",
 		"loss_fn_config":null,"data":[{"model_input":{"chunks":[{"tokens":[1]},{"type":"encoded_text","tokens":[2,3]}]},
 		"loss_fn_inputs":{"target_tokens":{"data":[2,3,4]},"weights":{"data":[0,1.0,1],"shape":null}}}]}}`))
 	if err != nil {
@@ -198,14 +198,14 @@ func TestForwardRejects(t *testing.T) {
 		{body(`null`, "labels", `{"data":[1]}`), `"labels" is unknown; allowed are "target_tokens"`},
 		{body(`null`, "weights", `{"data":{}}`), "data: an array of numbers"},
 		{body(`null`, "weights", `{"data":[1],"dtype":"int8"}`), `dtype: "int8" is unknown`},
-		{body(`null`, "weights", `{"data":[1,2],"shape":[3]}`), "shape: [3] is of 3 elements; there are 2"},
+		{body(`null`, "weights", `{"data":[1,2],"shape":[3]}`), "shape: [3] has 3 elements; there are 2"},
 		{body(`null`, "weights", `{"data":[1],"shape":[-1,-1]}`), "shape: [-1 -1]"},
 		{body(`null`, "weights", `{"data":[1e99],"dtype":"float32"}`), "body: "},
 		{body(`null`, "weights", `{"data":[1],"sparse_crow_indices":[0]}`), "sparse tensors"},
 		{body(`null`, "target_tokens", `{"data":[4294967296]}`), "4294967296 is not a token id"},
 		{body(`null`, "target_tokens", `{"data":[0.5]}`), "0.5 is not a token id"},
 	} {
-		r, err := DecodeForwardJSON([]byte(c.body))
+		r, err := DecodeForward(JSONType, []byte(c.body))
 		if err == nil {
 			_, err = r.Input.Params()
 		}
@@ -303,7 +303,7 @@ func TestSampleResultRejects(t *testing.T) {
 		{`{"sequences":[{"stop_reason":"stop","tokens":[1],"logprobs":null}]}`, "1 tokens and 0 logprobs"},
 		{`{"sequences":[{"stop_reason":"eos","tokens":[],"logprobs":[]}]}`, `stop_reason "eos"`},
 	} {
-		r, err := DecodeSampleJSON([]byte(c.body))
+		r, err := DecodeSample(JSONType, []byte(c.body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -352,10 +352,10 @@ func FuzzForwardJSON(f *testing.F) {
 	f.Add(b)
 	f.Add([]byte(`{"forward_input":{"data":[{"loss_fn_inputs":{"weights":{"data":[]}}}]}}`))
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		if r, err := DecodeForwardJSON(b); err == nil {
+		if r, err := DecodeForward(JSONType, b); err == nil {
 			_, _ = r.Input.Params()
 		}
-		if r, err := DecodeForwardOutputJSON(b); err == nil {
+		if r, err := DecodeForwardOutput(JSONType, b); err == nil {
 			_, _ = r.Result(batch())
 		}
 		var s SampleRequest

@@ -30,8 +30,8 @@ func TestLossConfig(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, decode := range map[string]func() (ForwardRequest, error){
-			"json":     func() (ForwardRequest, error) { return DecodeForwardJSON(text) },
-			"protobuf": func() (ForwardRequest, error) { return DecodeForwardProtobuf(sent.Protobuf()) },
+			"json":     func() (ForwardRequest, error) { return DecodeForward(JSONType, text) },
+			"protobuf": func() (ForwardRequest, error) { return DecodeForward(ProtobufType, sent.Protobuf()) },
 		} {
 			got, err := decode()
 			if err != nil {

@@ -9,20 +9,12 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The values of the protocol's DType.
-const (
-	dtypeFloat32  = 1
-	dtypeInt64    = 2
-	dtypeInt32    = 3
-	dtypeBfloat16 = 4
-)
-
-// field is one field of a message: Bytes or Number is set, according to its type.
+// field is one field of a message. Its value is in bytes or number, according to its type.
 type field struct {
 	num    protowire.Number
+	typ    protowire.Type
 	bytes  []byte
 	number uint64
-	typ    protowire.Type
 }
 
 // fields calls do with each field of a message. Errors are agl.CodeInvalid and name the message.
@@ -63,34 +55,49 @@ func (f field) need(typ protowire.Type) error {
 	return nil
 }
 
-// float is the number of a field of type double.
-func (f field) float() (float64, error) {
-	return math.Float64frombits(f.number), f.need(protowire.Fixed64Type)
+func (f field) text(to *string) error {
+	*to = string(f.bytes)
+	return f.need(protowire.BytesType)
 }
 
-// repeatedInts adds the elements of a repeated integer field, packed or not.
-func (f field) repeatedInts(to []int64) ([]int64, error) {
+func (f field) raw(to *[]byte) error {
+	*to = f.bytes
+	return f.need(protowire.BytesType)
+}
+
+func (f field) uint(to *uint64) error {
+	*to = f.number
+	return f.need(protowire.VarintType)
+}
+
+func (f field) double(to *float64) error {
+	*to = math.Float64frombits(f.number)
+	return f.need(protowire.Fixed64Type)
+}
+
+// ints adds the elements of a repeated integer field, packed or not.
+func (f field) ints(to *[]int64) error {
 	if f.typ == protowire.VarintType {
-		return append(to, int64(f.number)), nil
+		*to = append(*to, int64(f.number))
+		return nil
 	}
 	for b := f.bytes; len(b) > 0; {
 		v, n := protowire.ConsumeVarint(b)
 		if n < 0 {
-			return nil, invalid("field %d: %w", f.num, protowire.ParseError(n))
+			return invalid("field %d: %w", f.num, protowire.ParseError(n))
 		}
-		to, b = append(to, int64(v)), b[n:]
+		*to, b = append(*to, int64(v)), b[n:]
 	}
-	return to, f.need(protowire.BytesType)
+	return f.need(protowire.BytesType)
 }
 
-// entry reads an entry of a map, whose value is of type typ.
-func entry(b []byte, typ protowire.Type) (key string, value field, err error) {
+// entry reads an entry of a map whose values are of type typ.
+func (f field) entry(typ protowire.Type) (key string, value field, err error) {
 	value.typ = typ
-	err = fields("map entry", b, func(f field) error {
+	err = fields("map entry", f.bytes, func(f field) error {
 		switch f.num {
 		case 1:
-			key = string(f.bytes)
-			return f.need(protowire.BytesType)
+			return f.text(&key)
 		case 2:
 			value = f
 			return f.need(typ)
@@ -98,6 +105,18 @@ func entry(b []byte, typ protowire.Type) (key string, value field, err error) {
 		return nil
 	})
 	return key, value, err
+}
+
+// doubleEntry adds an entry of a map of doubles.
+func (f field) doubleEntry(to map[string]float64) error {
+	key, value, err := f.entry(protowire.Fixed64Type)
+	if err != nil {
+		return err
+	}
+	var v float64
+	err = value.double(&v)
+	to[key] = v
+	return err
 }
 
 func appendMessage(b []byte, num protowire.Number, message []byte) []byte {
@@ -133,112 +152,74 @@ func appendDouble(b []byte, num protowire.Number, v float64) []byte {
 	return protowire.AppendFixed64(protowire.AppendTag(b, num, protowire.Fixed64Type), math.Float64bits(v))
 }
 
-// appendNumbers adds a map of doubles, in the order of its keys.
-func appendNumbers(b []byte, num protowire.Number, m map[string]float64) []byte {
+// appendMap adds a map, in the order of its keys. value appends a value as field 2 of an entry.
+func appendMap[V any](b []byte, num protowire.Number, m map[string]V, value func(entry []byte, v V) []byte) []byte {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
-		b = appendMessage(b, num, appendDouble(appendText(nil, 1, key), 2, m[key]))
+		b = appendMessage(b, num, value(appendText(nil, 1, key), m[key]))
 	}
 	return b
+}
+
+func appendDoubles(b []byte, num protowire.Number, m map[string]float64) []byte {
+	return appendMap(b, num, m, func(entry []byte, v float64) []byte { return appendDouble(entry, 2, v) })
 }
 
 // Arrays of numbers are little-endian bytes.
 
-func packFloats(v []float32) []byte {
-	b := make([]byte, 0, 4*len(v))
-	for _, x := range v {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
-	}
+type element interface {
+	uint16 | int32 | int64 | float32
+}
+
+func pack[T element](v []T) []byte {
+	b, _ := binary.Append(make([]byte, 0, binary.Size(v)), binary.LittleEndian, v) // elements have a fixed size
 	return b
 }
 
-func packTokens(ids []int32) []byte {
-	b := make([]byte, 0, 4*len(ids))
-	for _, id := range ids {
-		b = binary.LittleEndian.AppendUint32(b, uint32(id))
+func unpack[T element](b []byte) ([]T, error) {
+	var one T
+	size := binary.Size(one)
+	v := make([]T, len(b)/size)
+	if len(b)%size != 0 {
+		return nil, invalid("%d bytes are not an array of %d-byte numbers", len(b), size)
 	}
-	return b
+	_, err := binary.Decode(b, binary.LittleEndian, v)
+	return v, err
 }
 
-func packInts(v []int64) []byte {
-	b := make([]byte, 0, 8*len(v))
-	for _, x := range v {
-		b = binary.LittleEndian.AppendUint64(b, uint64(x))
-	}
-	return b
-}
+// The values of the protocol's DType.
+const (
+	dtypeFloat32  = 1
+	dtypeInt64    = 2
+	dtypeInt32    = 3
+	dtypeBfloat16 = 4
+)
 
-func unpackFloats(b []byte) ([]float32, error) {
-	if len(b)%4 != 0 {
-		return nil, invalid("%d bytes are not an array of 4-byte numbers", len(b))
-	}
-	v := make([]float32, len(b)/4)
-	for i := range v {
-		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-	}
-	return v, nil
-}
-
-func unpackTokens(b []byte) ([]int32, error) {
-	if len(b)%4 != 0 {
-		return nil, invalid("%d bytes are not an array of 4-byte numbers", len(b))
-	}
-	v := make([]int32, len(b)/4)
-	for i := range v {
-		v[i] = int32(binary.LittleEndian.Uint32(b[4*i:]))
-	}
-	return v, nil
-}
-
-func unpackInts(b []byte) ([]int64, error) {
-	if len(b)%8 != 0 {
-		return nil, invalid("%d bytes are not an array of 8-byte numbers", len(b))
-	}
-	v := make([]int64, len(b)/8)
-	for i := range v {
-		v[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
-	}
-	return v, nil
-}
-
-// unpack reads elements of a DType.
-func unpack(dtype uint64, b []byte) (Tensor, error) {
+// unpackTensor reads elements of a DType.
+func unpackTensor(dtype uint64, b []byte) (Tensor, error) {
 	switch dtype {
 	case dtypeFloat32:
-		v, err := unpackFloats(b)
+		v, err := unpack[float32](b)
 		return Tensor{Floats: v}, err
 	case dtypeInt64:
-		v, err := unpackInts(b)
+		v, err := unpack[int64](b)
 		return Tensor{Ints: v}, err
 	case dtypeInt32:
-		v, err := unpackTokens(b)
+		v, err := unpack[int32](b)
 		return TokenTensor(v), err
 	case dtypeBfloat16:
-		if len(b)%2 != 0 {
-			return Tensor{}, invalid("%d bytes are not an array of 2-byte numbers", len(b))
+		upper, err := unpack[uint16](b)
+		v := make([]float32, len(upper))
+		for i, half := range upper {
+			v[i] = math.Float32frombits(uint32(half) << 16)
 		}
-		v := make([]float32, len(b)/2)
-		for i := range v {
-			// A bfloat16 is the upper half of a float32.
-			v[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(b[2*i:])) << 16)
-		}
-		return Tensor{Floats: v}, nil
+		return Tensor{Floats: v}, err
 	}
 	return Tensor{}, invalid("dtype %d is unknown", dtype)
 }
 
 func (t Tensor) pack() (dtype uint64, data []byte) {
 	if t.Ints != nil {
-		return dtypeInt64, packInts(t.Ints)
+		return dtypeInt64, pack(t.Ints)
 	}
-	return dtypeFloat32, packFloats(t.Floats)
-}
-
-func itemSize(dtype uint64) int64 {
-	switch dtype {
-	case dtypeInt64:
-		return 8
-	case dtypeBfloat16:
-		return 2
-	}
-	return 4
+	return dtypeFloat32, pack(t.Floats)
 }

@@ -34,7 +34,7 @@ func TestProtobufRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gotOut, err := DecodeForwardOutputProtobuf(out)
+	gotOut, err := DecodeForwardOutput(ProtobufType, out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestProtobufRoundTrip(t *testing.T) {
 	}
 	want := sampled()
 	want.Type = "" // is not in the message
-	gotSample, err := DecodeSampleProtobuf(sampled().Protobuf())
+	gotSample, err := DecodeSample(ProtobufType, sampled().Protobuf())
 	if diff := cmp.Diff(want, gotSample); diff != "" || err != nil {
 		t.Error(err, diff)
 	}
@@ -80,12 +80,12 @@ func TestProtobufRejects(t *testing.T) {
 	}
 	record := func(b []byte) []byte { return appendMessage(nil, 2, b) }
 	batched := func(data []byte, offsets ...int64) []byte {
-		b := appendMessage(appendMessage(nil, 1, data), 2, packInts(offsets))
+		b := appendMessage(appendMessage(nil, 1, data), 2, pack(offsets))
 		return record(appendMessage(nil, 2, appendMessage(appendText(nil, 1, "x"), 2, appendNumber(b, 3, dtypeFloat32))))
 	}
-	request := func(b []byte) error { _, err := DecodeForwardProtobuf(b); return err }
-	output := func(b []byte) error { _, err := DecodeForwardOutputProtobuf(b); return err }
-	sample := func(b []byte) error { _, err := DecodeSampleProtobuf(b); return err }
+	request := func(b []byte) error { _, err := DecodeForward(ProtobufType, b); return err }
+	output := func(b []byte) error { _, err := DecodeForwardOutput(ProtobufType, b); return err }
+	sample := func(b []byte) error { _, err := DecodeSample(ProtobufType, b); return err }
 	for _, c := range []struct {
 		decode func([]byte) error
 		body   []byte
@@ -117,16 +117,16 @@ func TestProtobufRejects(t *testing.T) {
 func TestProtobufTolerates(t *testing.T) {
 	t.Parallel()
 	b := protowire.AppendFixed32(protowire.AppendTag(request().Protobuf(), 99, protowire.Fixed32Type), 1)
-	if _, err := DecodeForwardProtobuf(b); err != nil {
+	if _, err := DecodeForward(ProtobufType, b); err != nil {
 		t.Error(err)
 	}
 	unpacked := appendNumber(appendNumber(appendMessage(nil, 1, make([]byte, 8)), 3, dtypeFloat32), 4, 2)
 	if got, err := decodeTensor(unpacked); err != nil || got.Len() != 2 {
 		t.Errorf("%v, %v", got, err)
 	}
-	column := appendNumber(appendMessage(appendMessage(nil, 1, make([]byte, 8)), 2, packInts([]int64{0, 4, 8})), 3, dtypeFloat32)
+	column := appendNumber(appendMessage(appendMessage(nil, 1, make([]byte, 8)), 2, pack([]int64{0, 4, 8})), 3, dtypeFloat32)
 	record := appendMessage(nil, 2, appendMessage(appendText(nil, 1, "x"), 2, column))
-	out, err := DecodeForwardOutputProtobuf(appendMessage(nil, 2, record))
+	out, err := DecodeForwardOutput(ProtobufType, appendMessage(nil, 2, record))
 	if err != nil || len(out.Outputs) != 2 {
 		t.Errorf("%v, %v", out, err)
 	}
@@ -141,9 +141,9 @@ func FuzzProtobuf(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if r, err := DecodeForwardProtobuf(b); err == nil {
+		if r, err := DecodeForward(ProtobufType, b); err == nil {
 			first := r.Protobuf()
-			again, err := DecodeForwardProtobuf(first)
+			again, err := DecodeForward(ProtobufType, first)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -152,12 +152,12 @@ func FuzzProtobuf(f *testing.F) {
 			}
 			_, _ = r.Input.Params()
 		}
-		if o, err := DecodeForwardOutputProtobuf(b); err == nil {
+		if o, err := DecodeForwardOutput(ProtobufType, b); err == nil {
 			_, _ = o.Protobuf()
 			_, _ = o.Result(batch())
 		}
-		if s, err := DecodeSampleProtobuf(b); err == nil {
-			if _, err := DecodeSampleProtobuf(s.Protobuf()); err != nil {
+		if s, err := DecodeSample(ProtobufType, b); err == nil {
+			if _, err := DecodeSample(ProtobufType, s.Protobuf()); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -1,13 +1,15 @@
 package wire
 
 import (
+	"errors"
+
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl/tinker"
 )
 
-// Stop is what ends a completion: tokens, or texts, which no sampler of tokens knows.
+// Stop is what ends a completion: tokens or texts. A sampler knows only tokens.
 type Stop struct {
 	Tokens []int32
 	Texts  []string
@@ -44,7 +46,7 @@ func (s *Stop) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return nil
 }
 
-// SamplingParams says how to draw. Nil members have the SDK's defaults: temperature 1, all tokens.
+// SamplingParams says how to sample. Nil means the SDK's default: temperature 1, all tokens.
 type SamplingParams struct {
 	MaxTokens   *int     `json:"max_tokens,omitzero"`
 	Seed        *uint64  `json:"seed,omitzero"`
@@ -54,8 +56,8 @@ type SamplingParams struct {
 	TopP        *float64 `json:"top_p,omitzero"`
 }
 
-// SampleRequest asks for completions of one of three sources: a sampling session (then with a SeqID of its
-// own count), saved weights, or a base model.
+// SampleRequest asks for completions from one of three sources: a sampling session, whose requests SeqID counts; saved
+// weights; or a base model.
 type SampleRequest struct {
 	NumSamples          int            `json:"num_samples,omitzero"`
 	Prompt              ModelInput     `json:"prompt"`
@@ -67,7 +69,7 @@ type SampleRequest struct {
 	PromptLogprobs      bool           `json:"prompt_logprobs"`
 	TopKPromptLogprobs  int            `json:"topk_prompt_logprobs"`
 	TopKSampledLogprobs int            `json:"topk_sample_logprobs,omitzero"`
-	// PromptLogprobsLastN leaves null all but the last of the prompt's log-probabilities.
+	// PromptLogprobsLastN makes all but the last n of the prompt's log-probabilities null.
 	PromptLogprobsLastN  *int           `json:"prompt_logprobs_last_n,omitzero"`
 	TargetPromptLogprobs jsontext.Value `json:"target_prompt_logprobs,omitzero"`
 	PromptAltTokensK     int            `json:"prompt_alt_tokens_k,omitzero"`
@@ -93,7 +95,7 @@ func FromSample(p tinker.SampleParams) SampleRequest {
 	return r
 }
 
-// SampleParams is what a request asks for; what a sampler of tokens cannot do is agl.CodeInvalid.
+// SampleParams converts the request back. What a sampler of tokens cannot do is agl.CodeInvalid.
 func (r SampleRequest) SampleParams() (tinker.SampleParams, error) {
 	p := tinker.SampleParams{
 		NumSamples: r.NumSamples, Seed: r.Params.Seed, Stop: r.Params.Stop.Tokens, Temperature: 1, TopP: 1,
@@ -135,7 +137,7 @@ func (r SampleRequest) SampleParams() (tinker.SampleParams, error) {
 	}
 	if r.Params.TopP != nil {
 		if p.TopP = *r.Params.TopP; p.TopP == 0 {
-			// Zero stands for the default in tinker.SampleParams.
+			// In tinker.SampleParams zero means the default.
 			return p, invalid("sampling_params.top_p: is 0; a number in (0, 1] is needed")
 		}
 	}
@@ -163,7 +165,7 @@ func FromSequences(res tinker.SampleResult) SampleResponse {
 		out.Sequences[i] = SampledSequence{StopReason: string(s.StopReason), Tokens: s.Tokens, Logprobs: s.Logprobs}
 	}
 	if res.PromptLogprobs != nil {
-		out.PromptLogprobs = make([]*float32, 1+len(res.PromptLogprobs)) // none of the first token
+		out.PromptLogprobs = make([]*float32, 1+len(res.PromptLogprobs)) // the first token has none
 		for i := range res.PromptLogprobs {
 			out.PromptLogprobs[i+1] = &res.PromptLogprobs[i]
 		}
@@ -171,33 +173,26 @@ func FromSequences(res tinker.SampleResult) SampleResponse {
 	return out
 }
 
-// JSON encodes the result. Numbers that JSON does not have are errors.
+// JSON encodes the result. NaN and infinities, which JSON does not have, are errors.
 func (r SampleResponse) JSON() ([]byte, error) {
-	type withNull struct {
-		Sequences      []SampledSequence `json:"sequences"`
-		PromptLogprobs jsontext.Value    `json:"prompt_logprobs"`
-		Type           string            `json:"type,omitzero"`
-	}
-	out := withNull{r.Sequences, jsontext.Value("null"), r.Type}
-	if r.PromptLogprobs != nil {
-		var err error
-		if out.PromptLogprobs, err = json.Marshal(r.PromptLogprobs); err != nil {
-			return nil, err
+	return json.Marshal(r, json.WithMarshalers(json.MarshalToFunc(func(enc *jsontext.Encoder, v []*float32) error {
+		if v == nil {
+			return enc.WriteToken(jsontext.Null)
 		}
-	}
-	return json.Marshal(out)
+		return errors.ErrUnsupported
+	})))
 }
 
-// DecodeSampleJSON reads a result. Errors are agl.CodeInvalid.
-func DecodeSampleJSON(body []byte) (SampleResponse, error) {
-	var r SampleResponse
-	if err := json.Unmarshal(body, &r); err != nil {
-		return SampleResponse{}, invalid("result: %w", err)
+// DecodeSample reads a result in the encoding of a media type. Errors are agl.CodeInvalid.
+func DecodeSample(media string, body []byte) (SampleResponse, error) {
+	if media == ProtobufType {
+		return decodeSampleProtobuf(body)
 	}
-	return r, nil
+	return decodeJSON[SampleResponse]("result", body)
 }
 
-// Result is the result, in which every token must have a log-probability.
+// Result converts the result of a request back. Every token must have a log-probability; what does not fit is
+// agl.CodeInvalid.
 func (r SampleResponse) Result(p tinker.SampleParams) (tinker.SampleResult, error) {
 	if want := max(p.NumSamples, 1); len(r.Sequences) != want {
 		return tinker.SampleResult{}, invalid("result: %d sequences; %d were asked for", len(r.Sequences), want)
@@ -218,7 +213,7 @@ func (r SampleResponse) Result(p tinker.SampleParams) (tinker.SampleResult, erro
 	}
 	given := r.PromptLogprobs
 	if len(given) == len(p.Prompt) && given[0] == nil {
-		given = given[1:] // SkyRL leaves the first token out
+		given = given[1:] // SkyRL sends no null for the first token
 	}
 	if len(given) != len(p.Prompt)-1 {
 		return tinker.SampleResult{}, invalid("result: %d prompt_logprobs for a prompt of %d tokens", len(r.PromptLogprobs), len(p.Prompt))

@@ -16,9 +16,8 @@ const (
 	Int64   = "int64"
 )
 
-// Tensor is an array of numbers of which one of Floats and Ints is set. The JSON form is
-// {"data", "dtype", "shape"}; a missing dtype is int64 where all numbers are integers, else float32, and a
-// missing shape is the number of elements.
+// Tensor is an array of numbers; one of Floats and Ints is set. In JSON it is {"data", "dtype", "shape"}. A missing dtype
+// means int64 if all numbers are integers and float32 otherwise, a missing shape a vector.
 type Tensor struct {
 	Floats []float32
 	Ints   []int64
@@ -53,7 +52,7 @@ func (t Tensor) shape() []int64 {
 	return []int64{int64(t.Len())}
 }
 
-// checkShape reports a shape that has another number of elements.
+// checkShape reports a shape with another number of elements.
 func (t Tensor) checkShape() error {
 	if t.Shape == nil {
 		return nil
@@ -61,17 +60,17 @@ func (t Tensor) checkShape() error {
 	n := int64(1)
 	for _, d := range t.Shape {
 		if d < 0 || (d > 0 && n > math.MaxInt64/d) {
-			return invalid("shape: %v is not one of an array", t.Shape)
+			return invalid("shape: %v is not the shape of an array", t.Shape)
 		}
 		n *= d
 	}
 	if n != int64(t.Len()) {
-		return invalid("shape: %v is of %d elements; there are %d", t.Shape, n, t.Len())
+		return invalid("shape: %v has %d elements; there are %d", t.Shape, n, t.Len())
 	}
 	return nil
 }
 
-// Vector is the elements as float32. Integers are converted.
+// Vector returns the elements as float32.
 func (t Tensor) Vector() []float32 {
 	if t.Ints == nil {
 		return t.Floats
@@ -83,7 +82,7 @@ func (t Tensor) Vector() []float32 {
 	return v
 }
 
-// Tokens is the elements as token ids; what is not an integer of 32 bits is agl.CodeInvalid.
+// Tokens returns the elements as token ids. What is not an integer of 32 bits is agl.CodeInvalid.
 func (t Tensor) Tokens() ([]int32, error) {
 	ids := make([]int32, 0, t.Len())
 	for i, x := range t.Ints {
@@ -93,7 +92,7 @@ func (t Tensor) Tokens() ([]int32, error) {
 		ids = append(ids, int32(x))
 	}
 	for i, x := range t.Floats {
-		// Beyond 2^24 a float32 does not hold every integer.
+		// Above 2^24 not every integer is a float32.
 		if x != float32(int32(x)) || x < -1<<24 || x > 1<<24 {
 			return nil, invalid("data[%d]: %v is not a token id", i, x)
 		}
@@ -108,7 +107,7 @@ type tensorJSON[T any] struct {
 	Shape []int64 `json:"shape"`
 }
 
-// MarshalJSONTo implements json.MarshalerTo. Numbers that JSON does not have are errors.
+// MarshalJSONTo implements json.MarshalerTo. NaN and infinities, which JSON does not have, are errors.
 func (t Tensor) MarshalJSONTo(enc *jsontext.Encoder) error {
 	if t.Ints != nil {
 		return json.MarshalEncode(enc, tensorJSON[int64]{t.Ints, Int64, t.shape()})
@@ -134,29 +133,22 @@ func (t *Tensor) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	case in.Sparse != nil && in.Sparse.Kind() != jsontext.KindNull:
 		return invalid("sparse_crow_indices: sparse tensors are not supported")
 	}
-	switch in.DType {
-	case Int64:
-		return t.readInts(in.Data)
-	case Float32:
-		return t.readFloats(in.Data)
-	case "":
-		if bytes.ContainsAny(in.Data, ".eE") {
-			return t.readFloats(in.Data)
+	dtype := in.DType
+	if dtype == "" {
+		if dtype = Int64; bytes.ContainsAny(in.Data, ".eE") {
+			dtype = Float32
 		}
-		return t.readInts(in.Data)
 	}
-	return invalid("dtype: %q is unknown; allowed are %q, %q", in.DType, Float32, Int64)
-}
-
-func (t *Tensor) readInts(data jsontext.Value) error {
-	if err := json.Unmarshal(data, &t.Ints); err != nil {
-		return err
+	var err error
+	switch dtype {
+	case Int64:
+		err = json.Unmarshal(in.Data, &t.Ints)
+	case Float32:
+		err = json.Unmarshal(in.Data, &t.Floats)
+	default:
+		return invalid("dtype: %q is unknown; allowed are %q, %q", dtype, Float32, Int64)
 	}
-	return t.checkShape()
-}
-
-func (t *Tensor) readFloats(data jsontext.Value) error {
-	if err := json.Unmarshal(data, &t.Floats); err != nil {
+	if err != nil {
 		return err
 	}
 	return t.checkShape()

@@ -202,7 +202,7 @@ func TestLostIsNotOneDraw(t *testing.T) {
 	})
 	var lost []error
 	e, err := NewRemote(RemoteConfig{
-		Client: client.Config{URL: web.URL, RetryBudget: 100 * time.Millisecond}, Lost: func(err error) { lost = append(lost, err) },
+		Client: client.Config{URL: web.URL, RetryFor: 100 * time.Millisecond}, Lost: func(err error) { lost = append(lost, err) },
 	})
 	if err != nil {
 		t.Fatal(err)

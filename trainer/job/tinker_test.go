@@ -28,6 +28,7 @@ import (
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/chat"
 	"github.com/agl-go/agl/tinker/client"
+	"github.com/agl-go/agl/tinker/engines"
 	"github.com/agl-go/agl/tinker/server"
 	"github.com/agl-go/agl/tinker/tinkertest"
 	"github.com/agl-go/agl/tinker/wire"
@@ -196,12 +197,12 @@ func TestTinkerEngine(t *testing.T) {
 		tinker runfile.Tinker
 		server server.Config
 	}{
-		"like ours": {runfile.Tinker{Model: "agl-policy", LoRARank: 8}, server.Config{Order: server.Strict}},
+		"like ours": {runfile.Tinker{Model: "agl-policy", LoRARank: 8}, server.Config{Order: engines.Strict}},
 		"a key":     {runfile.Tinker{Client: client.Config{APIKey: "env:KEY"}}, server.Config{APIKey: "secret"}},
-		"protobuf":  {runfile.Tinker{Client: client.Config{Encoding: client.Protobuf}}, server.Config{Encoding: server.ProtobufOnly}},
+		"protobuf":  {runfile.Tinker{Client: client.Config{Encoding: engines.Protobuf}}, server.Config{Encoding: engines.Protobuf}},
 		"says nothing, snapshots change": {
-			runfile.Tinker{Client: client.Config{Encoding: client.JSON, Engine: &client.Engine{Normalization: client.Sum, WideSeeds: true, Vocab: 48, Context: 48}}},
-			server.Config{Encoding: server.JSONOnly, Silent: true, Order: server.Ignored},
+			runfile.Tinker{Client: client.Config{Encoding: engines.JSON, Engine: &engines.Engine{Normalization: engines.Sum, WideSeeds: true, Vocab: 48, Context: 48}}},
+			server.Config{Encoding: engines.JSON, HideEngine: true, Order: engines.Ignored},
 		},
 		"one at a time": {runfile.Tinker{Client: client.Config{MaxSamples: 1, ChunkData: 2}}, server.Config{}},
 	} {
@@ -250,7 +251,7 @@ func TestTinkerEngineStartsAnew(t *testing.T) {
 		}
 		return tinkertest.None
 	})
-	cfg := remoteJob(t, runfile.Tinker{Client: client.Config{URL: f.url, RetryBudget: time.Second}})
+	cfg := remoteJob(t, runfile.Tinker{Client: client.Config{URL: f.url, RetryFor: time.Second}})
 	result, err := Run(t.Context(), cfg)
 	if !errors.Is(err, agl.ErrNotFound) || !strings.Contains(err.Error(), "engine.tinker: "+f.url) || result.State != StateFailed {
 		t.Fatalf("state %s, %v", result.State, err)
@@ -296,7 +297,7 @@ func TestTinkerEngineRefused(t *testing.T) {
 		"engine.tinker: " + f.url + `: the engine has no model "Qwen", only ["agl-policy"]`:  {Client: key, Model: "Qwen"},
 		"engine.tinker: " + f.url + `: the chat format has 6 tokens, but the engine's model`: {Client: key, Chat: runfile.Chat{Characters: "ab"}},
 		"engine.tinker: " + f.url + ": client: /client/config: 401":                          {Client: client.Config{URL: f.url}},
-		"engine.tinker: http://127.0.0.1:1: client: /client/config: ":                        {Client: client.Config{URL: "http://127.0.0.1:1", RetryBudget: -1}},
+		"engine.tinker: http://127.0.0.1:1: client: /client/config: ":                        {Client: client.Config{URL: "http://127.0.0.1:1", RetryFor: -1}},
 		"engine.tinker: " + gone + ": model: open ":                                          {Client: key, Chat: runfile.Chat{Folder: gone}},
 		"there are no weights tinker://none/weights/none":                                    {Client: key, Weights: "tinker://none/weights/none"},
 	} {

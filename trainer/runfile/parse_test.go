@@ -25,6 +25,7 @@ import (
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/chat/pretrained"
 	"github.com/agl-go/agl/tinker/client"
+	"github.com/agl-go/agl/tinker/engines"
 	"github.com/agl-go/agl/trainer/runfile"
 )
 
@@ -123,10 +124,10 @@ func TestTinker(t *testing.T) {
 	}
 	all := want(runfile.Tinker{
 		Client: client.Config{
-			URL: "http://127.0.0.1:8000", APIKey: "env:TINKER_API_KEY", Encoding: client.Protobuf, MaxSamples: 64, ChunkData: 32, ChunkBytes: 2 << 20,
-			RequestTimeout: 30 * time.Second, RetryBudget: 5 * time.Minute, CallTimeout: 20 * time.Minute,
-			Engine: &client.Engine{
-				Losses: []tinker.LossName{tinker.ImportanceSampling, tinker.PPO}, Normalization: client.DatumMean, ImmutableSnapshots: true,
+			URL: "http://127.0.0.1:8000", APIKey: "env:TINKER_API_KEY", Encoding: engines.Protobuf, MaxSamples: 64, ChunkData: 32, ChunkBytes: 2 << 20,
+			RequestTimeout: 30 * time.Second, RetryFor: 5 * time.Minute, CallTimeout: 20 * time.Minute,
+			Engine: &engines.Engine{
+				Losses: []tinker.LossName{tinker.ImportanceSampling, tinker.PPO}, Normalization: engines.DatumMean, ImmutableSnapshots: true,
 				OptimizerOptional: true, Deterministic: true, Idempotent: true, LoadDiscardsGradient: true, WideSeeds: true, Vocab: 151936, Context: 4096,
 			},
 		},
@@ -137,8 +138,13 @@ func TestTinker(t *testing.T) {
 	if got := compare(t, "tinker.yaml", all); got.ModelSeed() != 3 || got.Engine.WarmStart() != nil {
 		t.Errorf("seed of the model %d, warm start %v", got.ModelSeed(), got.Engine.WarmStart())
 	}
+	known, err := engines.Find(engines.SkyRLJAX)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known.Deterministic, known.Vocab = false, 8
 	characters := want(runfile.Tinker{
-		Client: client.Config{URL: "http://127.0.0.1:4749"}, Chat: runfile.Chat{Characters: "abc"},
+		Client: client.Config{URL: "http://127.0.0.1:4749", Engine: &known}, Chat: runfile.Chat{Characters: "abc"},
 		WarmStart: &runfile.WarmStart{
 			Path: filepath.Join(dir, "demos.jsonl"), Steps: 100, Batch: 16, Schedule: algorithm.Schedule{Peak: 0.002, Floor: 0.002},
 		},

@@ -7,6 +7,8 @@ import (
 	"github.com/agl-go/agl/tinker/chat"
 	"github.com/agl-go/agl/tinker/chat/pretrained"
 	"github.com/agl-go/agl/tinker/client"
+	"github.com/agl-go/agl/tinker/engines"
+	"github.com/agl-go/agl/tinker/wire"
 )
 
 func remote(to **Tinker) yamlfile.Value {
@@ -17,7 +19,7 @@ func remote(to **Tinker) yamlfile.Value {
 			key("base_url", "Where the engine is, without /api/v1, such as http://127.0.0.1:8000.", yamlfile.URL(&c.URL)).Required(", the URL of the engine"),
 			key("api_key", "Sent to it as X-API-Key.", yamlfile.Secret(&c.APIKey)),
 			key("model", "The base model; the engine's first when it is not here.", yamlfile.Text(&t.Model)),
-			key("lora_rank", "Rank of the adapter that is trained, on engines that train one.", yamlfile.Integer(&t.LoRARank, from(1))).Default(32),
+			key("lora_rank", "Rank of the adapter that is trained, on engines that train one.", yamlfile.Integer(&t.LoRARank, from(1))).Default(wire.DefaultLoRARank),
 			key("seed", "Initialises the adapter; the file's seed when it is not here.", yamlfile.Via(func(v *uint64) yamlfile.Value {
 				return yamlfile.Integer(v)
 			}, func(v uint64) { t.Seed = agl.Some(v) })),
@@ -26,12 +28,12 @@ func remote(to **Tinker) yamlfile.Value {
 			key("weights", "A checkpoint of the engine to start from, tinker://MODEL/weights/NAME.", yamlfile.Text(&t.Weights)),
 			key("warm_start", "Supervised training on conversations that comes first; for one token per character.", warmStart(&t.WarmStart)),
 			key("encoding", "How batches are sent and results asked for; auto finds out what the engine takes.",
-				yamlfile.Words(&c.Encoding, client.Auto, client.JSON, client.Protobuf)).Default(string(client.Auto)),
+				yamlfile.Words(&c.Encoding, engines.Auto, engines.JSON, engines.Protobuf)).Default(string(engines.Auto)),
 			key("max_samples", "How many calls that sample are made at once; the engine may ask for fewer.", yamlfile.Integer(&c.MaxSamples, from(1))).Default(256),
 			key("chunk_data", "The most sequences of one request; a larger batch is sent in several. What the engine says, or 1024, when it is not here.", yamlfile.Integer(&c.ChunkData, from(1))),
 			key("chunk_size", "The same, by size; what the engine says, or 5 MB, when it is not here.", yamlfile.Size(&c.ChunkBytes)),
 			key("request_timeout", "Of one request; results that take longer are asked for again.", yamlfile.Duration(&c.RequestTimeout)).Default("1m"),
-			key("retry_for", "How long requests are repeated while the engine is away.", yamlfile.Duration(&c.RetryBudget)).Default("2m"),
+			key("retry_for", "How long requests are repeated while the engine is away.", yamlfile.Duration(&c.RetryFor)).Default("2m"),
 			key("timeout", "Of one call in all, such as a gradient.", yamlfile.Duration(&c.CallTimeout)).Default("1h"),
 			key("capabilities", "What the engine can do, for engines that do not say so themselves; it replaces what they say.", capabilities(&c.Engine)),
 		).Check(func(s *yamlfile.Scope) {
@@ -96,14 +98,15 @@ func format(to *Chat) yamlfile.Value {
 }
 
 // capabilities declares what an engine can do.
-func capabilities(to **client.Engine) yamlfile.Value {
+func capabilities(to **engines.Engine) yamlfile.Value {
 	key, count := yamlfile.Key, func(v *int) yamlfile.Value { return yamlfile.Integer(v, yamlfile.Min(1)) }
-	return yamlfile.Via(func(e *client.Engine) yamlfile.Value {
+	return yamlfile.Via(func(e *engines.Engine) yamlfile.Value {
 		return yamlfile.Mapping(
+			key("engine", "An engine whose capabilities are known (docs/engines.md); the other keys change single ones.", yamlfile.Words(&e.Name, engines.Names()...)),
 			key("losses", "The losses that it has; cross_entropy, importance_sampling and ppo when they are not here.",
 				yamlfile.NonEmptyList(&e.Losses, func(l *tinker.LossName) yamlfile.Value { return yamlfile.Text((*string)(l)) })),
 			key("normalization", "How the losses of a batch become one number: sum adds them, datum_mean divides each sequence's by its weights and takes the mean. They are taken as they come when it is not here.",
-				yamlfile.Words(&e.Normalization, client.Sum, client.DatumMean)),
+				yamlfile.Words(&e.Normalization, engines.Sum, engines.DatumMean)),
 			key("immutable_snapshots", "A published snapshot never changes, so that it can be sampled while the model is trained on.", yamlfile.Bool(&e.ImmutableSnapshots)).Default(false),
 			key("optimizer_optional", "Weights can be loaded without the optimizer's state.", yamlfile.Bool(&e.OptimizerOptional)).Default(false),
 			key("deterministic", "The same calls give the same bits.", yamlfile.Bool(&e.Deterministic)).Default(false),
@@ -112,8 +115,35 @@ func capabilities(to **client.Engine) yamlfile.Value {
 			key("wide_seeds", "Seeds may have 64 bits; without it those that do not fit 31 are sent as a number of 30 bits made of them.", yamlfile.Bool(&e.WideSeeds)).Default(false),
 			key("vocab", "Number of token ids of the model.", count(&e.Vocab)),
 			key("context", "The longest conversation in tokens.", count(&e.Context)),
-		)
-	}, func(e client.Engine) { *to = &e })
+		).Check(func(s *yamlfile.Scope) {
+			if s.Clean() && s.Given("engine") {
+				known, err := engines.Find(e.Name)
+				s.FailAt("engine", err)
+				*e = overridden(s, known, *e)
+			}
+		})
+	}, func(e engines.Engine) { *to = &e })
+}
+
+// overridden is a known engine with the capabilities that the file gives.
+func overridden(s *yamlfile.Scope, known, given engines.Engine) engines.Engine {
+	for key, set := range map[string]func(){
+		"losses":                 func() { known.Losses = given.Losses },
+		"normalization":          func() { known.Normalization = given.Normalization },
+		"immutable_snapshots":    func() { known.ImmutableSnapshots = given.ImmutableSnapshots },
+		"optimizer_optional":     func() { known.OptimizerOptional = given.OptimizerOptional },
+		"deterministic":          func() { known.Deterministic = given.Deterministic },
+		"idempotent":             func() { known.Idempotent = given.Idempotent },
+		"load_discards_gradient": func() { known.LoadDiscardsGradient = given.LoadDiscardsGradient },
+		"wide_seeds":             func() { known.WideSeeds = given.WideSeeds },
+		"vocab":                  func() { known.Vocab = given.Vocab },
+		"context":                func() { known.Context = given.Context },
+	} {
+		if s.Given(key) {
+			set()
+		}
+	}
+	return known
 }
 
 // ModelSeed is the seed of the engine's model.

@@ -70,7 +70,7 @@ func (d *Doctor) remote(ctx context.Context, f *runfile.File) *engine.Engine {
 		d.Addf("engine", Fail, "", "%v", err)
 		return nil
 	}
-	cfg.Client.RetryBudget = -1 // a server that is away is a finding
+	cfg.Client.RetryFor = -1 // a server that is away is a finding
 	e, err := engine.NewRemote(cfg)
 	if err != nil {
 		d.Addf("engine", Fail, "change engine.tinker, or the files of the model", "%v", err)

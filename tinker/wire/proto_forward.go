@@ -18,46 +18,36 @@ func (r ForwardRequest) Protobuf() []byte {
 	}
 	b = appendText(b, 4, r.Input.LossFn)
 	// Old servers read the first map, new ones the second, whose values are LossConfigValue.
-	b = appendNumbers(b, 5, r.Input.LossFnConfig)
+	b = appendDoubles(b, 5, r.Input.LossFnConfig)
 	if r.ForwardOnly {
 		b = appendNumber(b, 6, 1)
 	}
-	for _, key := range slices.Sorted(maps.Keys(r.Input.LossFnConfig)) {
-		value := appendDouble(nil, 1, r.Input.LossFnConfig[key])
-		b = appendMessage(b, 7, appendMessage(appendText(nil, 1, key), 2, value))
-	}
-	return b
+	return appendMap(b, 7, r.Input.LossFnConfig, func(entry []byte, v float64) []byte {
+		return appendMessage(entry, 2, appendDouble(nil, 1, v))
+	})
 }
 
 func (d Datum) protobuf() []byte {
 	var b []byte
 	for _, c := range d.ModelInput.Chunks {
-		text := appendMessage(nil, 1, packTokens(c.Tokens)) // EncodedTextChunk
+		text := appendMessage(nil, 1, pack(c.Tokens)) // EncodedTextChunk
 		b = appendMessage(b, 1, appendMessage(nil, 1, text))
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.Inputs)) {
-		b = appendMessage(b, 2, appendMessage(appendText(nil, 1, name), 2, d.Inputs[name].protobuf()))
-	}
-	return b
+	return appendMap(b, 2, d.Inputs, func(entry []byte, t Tensor) []byte {
+		dtype, data := t.pack()
+		return appendMessage(entry, 2, appendPacked(appendNumber(appendMessage(nil, 1, data), 3, dtype), 4, t.shape()))
+	})
 }
 
-func (t Tensor) protobuf() []byte {
-	dtype, data := t.pack()
-	b := appendMessage(nil, 1, data)
-	b = appendNumber(b, 3, dtype)
-	return appendPacked(b, 4, t.shape())
-}
-
-// DecodeForwardProtobuf reads a tinker_public.ForwardBackwardRequest. A seq_id of 0, which clients send that
-// have none, is nil. Errors are agl.CodeInvalid.
-func DecodeForwardProtobuf(body []byte) (ForwardRequest, error) {
+// decodeForwardProtobuf reads a tinker_public.ForwardBackwardRequest. A seq_id of 0, which clients send that have none, is
+// nil.
+func decodeForwardProtobuf(body []byte) (ForwardRequest, error) {
 	var r ForwardRequest
 	config := map[string]float64{}
 	err := fields("ForwardBackwardRequest", body, func(f field) error {
 		switch f.num {
 		case 1:
-			r.ModelID = string(f.bytes)
-			return f.need(protowire.BytesType)
+			return f.text(&r.ModelID)
 		case 2:
 			if f.number != 0 {
 				r.SeqID = new(int64(int32(f.number)))
@@ -71,20 +61,14 @@ func DecodeForwardProtobuf(body []byte) (ForwardRequest, error) {
 			r.Input.Data = append(r.Input.Data, d)
 			return f.need(protowire.BytesType)
 		case 4:
-			r.Input.LossFn = string(f.bytes)
-			return f.need(protowire.BytesType)
+			return f.text(&r.Input.LossFn)
 		case 5:
-			key, value, err := entry(f.bytes, protowire.Fixed64Type)
-			if err != nil {
-				return err
-			}
-			config[key], err = value.float()
-			return err
+			return f.doubleEntry(config)
 		case 6:
 			r.ForwardOnly = f.number != 0
 			return f.need(protowire.VarintType)
 		case 7:
-			return decodeConfigValue(f.bytes, config)
+			return decodeConfigValue(f, config)
 		}
 		return nil
 	})
@@ -94,19 +78,22 @@ func DecodeForwardProtobuf(body []byte) (ForwardRequest, error) {
 	return r, err
 }
 
-func decodeConfigValue(b []byte, config map[string]float64) error {
-	key, value, err := entry(b, protowire.BytesType)
+func decodeConfigValue(f field, config map[string]float64) error {
+	key, value, err := f.entry(protowire.BytesType)
 	if err != nil {
 		return err
 	}
 	return fields("LossConfigValue", value.bytes, func(f field) error {
-		if f.num == 2 {
+		switch f.num {
+		case 1:
+			var v float64
+			err := f.double(&v)
+			config[key] = v
+			return err
+		case 2:
 			return invalid("loss_fn_config: %q has the text %.40q; a number is needed", key, f.bytes)
 		}
-		if f.num == 1 {
-			config[key], err = f.float()
-		}
-		return err
+		return nil
 	})
 }
 
@@ -119,7 +106,7 @@ func decodeDatum(b []byte) (Datum, error) {
 			d.ModelInput.Chunks = append(d.ModelInput.Chunks, c)
 			return err
 		case 2:
-			name, value, err := entry(f.bytes, protowire.BytesType)
+			name, value, err := f.entry(protowire.BytesType)
 			if err != nil {
 				return err
 			}
@@ -139,7 +126,7 @@ func decodeChunk(b []byte) (Chunk, error) {
 		case 1:
 			return fields("EncodedTextChunk", f.bytes, func(f field) (err error) {
 				if f.num == 1 {
-					c.Tokens, err = unpackTokens(f.bytes)
+					c.Tokens, err = unpack[int32](f.bytes)
 				}
 				return err
 			})
@@ -157,25 +144,23 @@ func decodeTensor(b []byte) (Tensor, error) {
 	var data []byte
 	var dtype uint64
 	var shape []int64
-	err := fields("Tensor", b, func(f field) (err error) {
+	err := fields("Tensor", b, func(f field) error {
 		switch f.num {
 		case 1:
-			data = f.bytes
-			return f.need(protowire.BytesType)
+			return f.raw(&data)
 		case 2:
 			return invalid("sparse tensors are not supported")
 		case 3:
-			dtype = f.number
-			return f.need(protowire.VarintType)
+			return f.uint(&dtype)
 		case 4:
-			shape, err = f.repeatedInts(shape)
+			return f.ints(&shape)
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return Tensor{}, err
 	}
-	t, err := unpack(dtype, data)
+	t, err := unpackTensor(dtype, data)
 	if err != nil {
 		return Tensor{}, err
 	}
@@ -183,8 +168,8 @@ func decodeTensor(b []byte) (Tensor, error) {
 	return t, t.checkShape()
 }
 
-// Protobuf encodes the result as tinker_public.ForwardBackwardOutput, with one record of all outputs, which
-// must have the same tensors.
+// Protobuf encodes the result as tinker_public.ForwardBackwardOutput, with one record of all outputs, which must have the
+// same tensors.
 func (o ForwardOutput) Protobuf() ([]byte, error) {
 	b := appendText(nil, 1, o.Type)
 	if len(o.Outputs) > 0 {
@@ -194,7 +179,7 @@ func (o ForwardOutput) Protobuf() ([]byte, error) {
 		}
 		b = appendMessage(b, 2, record)
 	}
-	return appendNumbers(b, 3, o.Metrics), nil
+	return appendDoubles(b, 3, o.Metrics), nil
 }
 
 // arrayRecord joins the tensors of each name, end to end.
@@ -216,34 +201,25 @@ func arrayRecord(outputs []map[string]Tensor) ([]byte, error) {
 			dtype, data = d, append(data, elements...)
 			offsets = append(offsets, int64(len(data)))
 		}
-		batched := appendMessage(nil, 1, data)
-		batched = appendMessage(batched, 2, packInts(offsets))
-		batched = appendNumber(batched, 3, dtype)
+		batched := appendNumber(appendMessage(appendMessage(nil, 1, data), 2, pack(offsets)), 3, dtype)
 		b = appendMessage(b, 2, appendMessage(appendText(nil, 1, name), 2, batched))
 	}
 	return appendNumber(b, 3, uint64(len(outputs))), nil
 }
 
-// DecodeForwardOutputProtobuf reads a tinker_public.ForwardBackwardOutput. Tensors come out as vectors.
-// Errors are agl.CodeInvalid.
-func DecodeForwardOutputProtobuf(body []byte) (ForwardOutput, error) {
+// decodeForwardOutputProtobuf reads a tinker_public.ForwardBackwardOutput. Tensors come out as vectors.
+func decodeForwardOutputProtobuf(body []byte) (ForwardOutput, error) {
 	out := ForwardOutput{Metrics: map[string]float64{}}
 	err := fields("ForwardBackwardOutput", body, func(f field) error {
 		switch f.num {
 		case 1:
-			out.Type = string(f.bytes)
-			return f.need(protowire.BytesType)
+			return f.text(&out.Type)
 		case 2:
 			outputs, err := decodeRecord(f.bytes)
 			out.Outputs = append(out.Outputs, outputs...)
 			return err
 		case 3:
-			key, value, err := entry(f.bytes, protowire.Fixed64Type)
-			if err != nil {
-				return err
-			}
-			out.Metrics[key], err = value.float()
-			return err
+			return f.doubleEntry(out.Metrics)
 		}
 		return nil
 	})
@@ -259,7 +235,7 @@ func decodeRecord(b []byte) ([]map[string]Tensor, error) {
 	err := fields("ArrayRecord", b, func(f field) error {
 		switch f.num {
 		case 2:
-			name, value, err := entry(f.bytes, protowire.BytesType)
+			name, value, err := f.entry(protowire.BytesType)
 			if err != nil {
 				return err
 			}
@@ -267,8 +243,7 @@ func decodeRecord(b []byte) ([]map[string]Tensor, error) {
 				return invalid("%s: %w", name, err)
 			}
 		case 3:
-			count = f.number
-			return f.need(protowire.VarintType)
+			return f.uint(&count)
 		}
 		return nil
 	})
@@ -276,7 +251,7 @@ func decodeRecord(b []byte) ([]map[string]Tensor, error) {
 		return nil, err
 	}
 	if count == 0 {
-		// Writers that do not count the data.
+		// Some writers leave out the count.
 		for _, column := range columns {
 			count = uint64(len(column))
 		}
@@ -286,7 +261,7 @@ func decodeRecord(b []byte) ([]map[string]Tensor, error) {
 	}
 	for name, column := range columns {
 		if uint64(len(column)) != count {
-			return nil, invalid("ArrayRecord: %s is there for %d of %d outputs", name, len(column), count)
+			return nil, invalid("ArrayRecord: %s has %d of %d outputs", name, len(column), count)
 		}
 	}
 	outputs := make([]map[string]Tensor, count)
@@ -299,36 +274,35 @@ func decodeRecord(b []byte) ([]map[string]Tensor, error) {
 	return outputs, nil
 }
 
-// decodeBatched cuts a BatchedTensor, whose offsets count bytes, into its data.
+// decodeBatched divides a BatchedTensor, whose offsets count bytes, into the tensors of its data.
 func decodeBatched(b []byte) ([]Tensor, error) {
 	var data, packed []byte
 	var dtype uint64
 	err := fields("BatchedTensor", b, func(f field) error {
 		switch f.num {
 		case 1:
-			data = f.bytes
+			return f.raw(&data)
 		case 2:
-			packed = f.bytes
+			return f.raw(&packed)
 		case 3:
-			dtype = f.number
+			return f.uint(&dtype)
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	offsets, err := unpackInts(packed)
+	offsets, err := unpack[int64](packed)
 	if err != nil {
 		return nil, err
 	}
 	var column []Tensor
-	size := itemSize(dtype)
 	for i := 1; i < len(offsets); i++ {
-		lo, hi := offsets[i-1], offsets[i]
-		if lo < 0 || lo > hi || hi > int64(len(data)) || lo%size != 0 {
-			return nil, invalid("BatchedTensor: offsets %d to %d are not elements of %d bytes", lo, hi, len(data))
+		begin, end := offsets[i-1], offsets[i]
+		if begin < 0 || begin > end || end > int64(len(data)) {
+			return nil, invalid("BatchedTensor: offsets %d to %d do not lie in %d bytes", begin, end, len(data))
 		}
-		t, err := unpack(dtype, data[lo:hi])
+		t, err := unpackTensor(dtype, data[begin:end])
 		if err != nil {
 			return nil, err
 		}

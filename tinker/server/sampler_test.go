@@ -94,7 +94,7 @@ func TestPromptLogprobs(t *testing.T) {
 	req.Header.Set("Accept", wire.ProtobufType)
 	rec := httptest.NewRecorder()
 	s.ServeHTTP(rec, req)
-	out, err := wire.DecodeSampleProtobuf(rec.Body.Bytes())
+	out, err := wire.DecodeSample(wire.ProtobufType, rec.Body.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,13 +1,12 @@
 package wire
 
 import (
-	"encoding/binary"
 	"math"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Protobuf encodes the result as tinker_public.SampleResponse. A missing prompt_logprobs value is NaN.
+// Protobuf encodes the result as tinker_public.SampleResponse. A null in prompt_logprobs is NaN.
 func (r SampleResponse) Protobuf() []byte {
 	var b []byte
 	for _, s := range r.Sequences {
@@ -15,26 +14,24 @@ func (r SampleResponse) Protobuf() []byte {
 		if s.StopReason == "length" {
 			m = appendNumber(m, 1, 1)
 		}
-		m = appendMessage(m, 2, packTokens(s.Tokens))
-		m = appendMessage(m, 3, packFloats(s.Logprobs))
-		b = appendMessage(b, 1, m)
+		m = appendMessage(m, 2, pack(s.Tokens))
+		b = appendMessage(b, 1, appendMessage(m, 3, pack(s.Logprobs)))
 	}
-	if r.PromptLogprobs != nil {
-		var packed []byte
-		for _, p := range r.PromptLogprobs {
-			v := float32(math.NaN())
-			if p != nil {
-				v = *p
-			}
-			packed = binary.LittleEndian.AppendUint32(packed, math.Float32bits(v))
+	if r.PromptLogprobs == nil {
+		return b
+	}
+	values := make([]float32, len(r.PromptLogprobs))
+	for i, p := range r.PromptLogprobs {
+		values[i] = float32(math.NaN())
+		if p != nil {
+			values[i] = *p
 		}
-		b = appendMessage(b, 2, packed)
 	}
-	return b
+	return appendMessage(b, 2, pack(values))
 }
 
-// DecodeSampleProtobuf reads a tinker_public.SampleResponse. Errors are agl.CodeInvalid.
-func DecodeSampleProtobuf(body []byte) (SampleResponse, error) {
+// decodeSampleProtobuf reads a tinker_public.SampleResponse.
+func decodeSampleProtobuf(body []byte) (SampleResponse, error) {
 	var r SampleResponse
 	err := fields("SampleResponse", body, func(f field) error {
 		switch f.num {
@@ -43,16 +40,14 @@ func DecodeSampleProtobuf(body []byte) (SampleResponse, error) {
 			r.Sequences = append(r.Sequences, s)
 			return err
 		case 2:
-			values, err := unpackFloats(f.bytes)
-			if err != nil {
-				return err
-			}
+			values, err := unpack[float32](f.bytes)
 			r.PromptLogprobs = make([]*float32, len(values))
 			for i, v := range values {
 				if !math.IsNaN(float64(v)) {
 					r.PromptLogprobs[i] = &values[i]
 				}
 			}
+			return err
 		}
 		return nil
 	})
@@ -73,9 +68,9 @@ func decodeSequence(b []byte) (SampledSequence, error) {
 			}
 			return f.need(protowire.VarintType)
 		case 2:
-			s.Tokens, err = unpackTokens(f.bytes)
+			s.Tokens, err = unpack[int32](f.bytes)
 		case 3:
-			s.Logprobs, err = unpackFloats(f.bytes)
+			s.Logprobs, err = unpack[float32](f.bytes)
 		}
 		return err
 	})

@@ -1,0 +1,94 @@
+package client
+
+import (
+	"slices"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/engines"
+)
+
+// pass is a forward pass over a batch, with or without its gradient.
+type pass func(p tinker.ForwardParams) (tinker.ForwardResult, error)
+
+// summed adds the gradient of the sum of a batch's losses on an engine that averages ([engines.DatumMean]), which scales
+// the advantages of the batch: importance_sampling, ppo and cispo are linear in them.
+//
+// The gradient of cross_entropy is that of importance_sampling where the sampler's log-probabilities are those of the
+// current weights, so that it is sent as that, after a forward pass. An engine without importance_sampling averages.
+func summed(e engines.Engine, p tinker.ForwardParams, forward, backward pass) (tinker.ForwardResult, error) {
+	sent := p
+	switch {
+	case p.Loss.Name == tinker.DRO:
+		return tinker.ForwardResult{}, agl.Errorf(agl.CodeUnimplemented, "client: loss: this engine averages losses, which cannot be undone for %q: it is not linear in the advantages", p.Loss.Name)
+	case p.Loss.Name == tinker.CrossEntropy && !e.SumsLosses():
+		return backward(p)
+	case p.Loss.Name == tinker.CrossEntropy:
+		now, err := forward(p)
+		if err != nil {
+			return tinker.ForwardResult{}, err
+		}
+		sent = tinker.ForwardParams{Loss: tinker.Loss{Name: tinker.ImportanceSampling}, Data: slices.Clone(p.Data)}
+		for i := range sent.Data {
+			d := &sent.Data[i]
+			d.Logprobs, d.Advantages = now.Logprobs[i], slices.Repeat([]float32{1}, len(d.Input))
+		}
+	}
+	data, factors, err := scale(sent)
+	if err != nil {
+		return tinker.ForwardResult{}, err
+	}
+	res, err := backward(tinker.ForwardParams{Data: data, Loss: sent.Loss})
+	if err != nil {
+		return tinker.ForwardResult{}, err
+	}
+	if p.Loss.Name == tinker.CrossEntropy {
+		for i := range res.Losses {
+			res.Losses[i] = p.Loss.Elementwise(&p.Data[i], res.Logprobs[i])
+		}
+	} else {
+		unscale(res.Losses, factors)
+	}
+	res.Loss = 0
+	for _, losses := range res.Losses {
+		for _, v := range losses {
+			res.Loss += float64(v)
+		}
+	}
+	return res, nil
+}
+
+// scale returns the data with advantages for which the engine's average is the sum of the batch, and the factor of each
+// datum.
+func scale(p tinker.ForwardParams) ([]tinker.Datum, []float32, error) {
+	data := slices.Clone(p.Data)
+	factors := make([]float32, len(data))
+	for i := range data {
+		d := &data[i]
+		sum := float64(len(d.Input))
+		if d.Weights != nil {
+			sum = 0
+			for _, w := range d.Weights {
+				sum += float64(w)
+			}
+		}
+		if !(sum > 0) {
+			return nil, nil, invalid("data[%d]: weights: their sum is %v, by which this engine divides", i, sum)
+		}
+		factors[i] = float32(sum * float64(len(data)))
+		d.Advantages = slices.Clone(d.Advantages)
+		for j := range d.Advantages {
+			d.Advantages[j] *= factors[i]
+		}
+	}
+	return data, factors, nil
+}
+
+// unscale turns the losses of scaled data into those of the data before.
+func unscale(losses [][]float32, factors []float32) {
+	for i := range losses {
+		for j := range losses[i] {
+			losses[i][j] /= factors[i]
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/agl-go/agl"
+)
+
+const (
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 30 * time.Second
+	// maxFaults bounds the answers 500 to one request: some servers answer 500 to what they will never accept.
+	maxFaults = 5
+)
+
+// retries paces the retries of one request.
+type retries struct {
+	since  time.Time // of the first failure in a row; zero is none
+	tries  int
+	faults int
+}
+
+// wait sleeps before the next try. It returns the cause if there is none.
+func (f *retries) wait(ctx context.Context, t *transport, r request, rep reply, cause error) error {
+	now := time.Now()
+	if f.since.IsZero() {
+		f.since = now
+	}
+	if rep.status == http.StatusInternalServerError {
+		f.faults++
+	}
+	limit := t.cfg.RetryFor
+	if r.retryFor > 0 {
+		limit = min(limit, r.retryFor)
+	}
+	if limit < 0 || now.Sub(f.since) >= limit || f.faults >= maxFaults {
+		return cause
+	}
+	bound := min(minBackoff<<min(f.tries, 20), maxBackoff)
+	pause := max(bound/2+rand.N(bound/2), min(rep.retryAfter, maxBackoff))
+	f.tries++
+	t.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "client: retry", slog.String("path", r.path), slog.Duration("backoff", pause), slog.Any("error", cause))
+	return sleep(ctx, pause)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// exchange makes a request until there is a 2xx reply, as long as retries are safe and there is time. inDoubt is true
+// when the request may have run although there is an error.
+func (t *transport) exchange(ctx context.Context, r request) (rep reply, inDoubt bool, err error) {
+	var f retries
+	for {
+		rep, err := t.send(ctx, r)
+		if err == nil && rep.status/100 == 2 {
+			return rep, false, nil
+		}
+		safe := false // the server cannot have run the request
+		switch {
+		case err != nil:
+			safe = isDial(err)
+			inDoubt = inDoubt || !safe
+			if ctx.Err() != nil {
+				return reply{}, inDoubt, fmt.Errorf("client: %s: %w", r.path, ctx.Err())
+			}
+			if _, ok := errors.AsType[*agl.Error](err); ok {
+				return reply{}, inDoubt, err
+			}
+			err = agl.Errorf(agl.CodeUnavailable, "client: %s: %w", r.path, err)
+		case rep.status == http.StatusTooManyRequests || rep.status == http.StatusServiceUnavailable:
+			// RFC 6585 §4 and RFC 9110 §15.6.4: the server did not take the request.
+			safe = true
+			err = rep.problem(r.path)
+		case rep.status >= 500 || rep.status == http.StatusRequestTimeout || rep.status == http.StatusTooEarly:
+			inDoubt = true
+			err = rep.problem(r.path)
+		default:
+			// The server refused the request. If the answer to an earlier try was lost, that try may be the reason.
+			inDoubt = inDoubt && (rep.status == http.StatusConflict || rep.status == http.StatusNotFound)
+			return rep, inDoubt, rep.problem(r.path)
+		}
+		if !safe && !r.repeatable {
+			return rep, inDoubt, err
+		}
+		if err := f.wait(ctx, t, r, rep, err); err != nil {
+			return rep, inDoubt, err
+		}
+	}
+}
+
+// isDial reports whether no connection was made, so that no server has seen the request.
+func isDial(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
+}
+
+// ask makes a request that can be repeated and decodes its answer into out.
+func (t *transport) ask(ctx context.Context, r request, out any) error {
+	r.repeatable = true
+	rep, _, err := t.exchange(ctx, r)
+	if err != nil {
+		return err
+	}
+	return rep.read(r.path, out)
+}

@@ -1,0 +1,162 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/tinker/wire"
+)
+
+// session is the client's session with the server. It begins with the first call that needs one, and a heartbeat keeps
+// it alive until the client is closed.
+type session struct {
+	*transport
+
+	turn semaphore // of size 1, held while a session is begun or given up
+	id   string    // empty before there is one
+
+	mu     sync.Mutex
+	closed bool
+	stop   context.CancelFunc // ends the heartbeat
+	beats  sync.WaitGroup
+
+	models, samplers atomic.Int64 // the sequence ids of the next ones
+}
+
+func newSession(t *transport) *session {
+	return &session{transport: t, turn: make(semaphore, 1), stop: func() {}}
+}
+
+// close ends the heartbeat. The server ends the session when no heartbeat comes.
+func (s *session) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.stop()
+	s.mu.Unlock()
+	s.beats.Wait()
+}
+
+// open returns the session's id. It begins a session if there is none.
+func (s *session) open(ctx context.Context) (string, error) {
+	if err := s.turn.acquire(ctx); err != nil {
+		return "", err
+	}
+	defer s.turn.release()
+	if s.id != "" {
+		return s.id, nil
+	}
+	closed := agl.Errorf(agl.CodeUnavailable, "client: is closed")
+	s.mu.Lock()
+	isClosed := s.closed
+	s.mu.Unlock()
+	if isClosed {
+		return "", closed
+	}
+	r, err := post(wire.CreateSession, wire.CreateSessionRequest{
+		Tags: []string{}, UserMetadata: map[string]string{}, SDKVersion: wire.SDKVersion, Type: "create_session",
+	})
+	if err != nil {
+		return "", err
+	}
+	var made wire.CreateSessionResponse
+	if err := s.ask(ctx, r, &made); err != nil {
+		return "", err
+	}
+	if made.SessionID == "" {
+		return "", agl.Errorf(agl.CodeInternal, "client: %s: the response has no session_id", r.path)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return "", closed
+	}
+	// The session outlives the call that began it.
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.id, s.stop = made.SessionID, stop
+	s.beats.Go(func() {
+		defer stop()
+		s.beat(life, made.SessionID)
+	})
+	return s.id, nil
+}
+
+// forget gives up a session that the server does not know any more.
+func (s *session) forget(ctx context.Context, id string) error {
+	if err := s.turn.acquire(ctx); err != nil {
+		return err
+	}
+	defer s.turn.release()
+	if s.id == id {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.id = ""
+		s.stop()
+	}
+	return nil
+}
+
+// within runs do with a session, and once more with a new one if the server has forgotten the session, as after a
+// restart.
+func (s *session) within(ctx context.Context, do func(id string) error) error {
+	id, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	err = do(id)
+	if !errors.Is(err, agl.ErrNotFound) {
+		return err
+	}
+	r, beatErr := heartbeat(id)
+	if beatErr == nil {
+		beatErr = s.ask(ctx, r, &wire.TypedResult{})
+	}
+	if !errors.Is(beatErr, agl.ErrNotFound) {
+		return err // something else is unknown
+	}
+	if err := s.forget(ctx, id); err != nil {
+		return err
+	}
+	if id, err = s.open(ctx); err != nil {
+		return err
+	}
+	return do(id)
+}
+
+func heartbeat(id string) (request, error) {
+	return post(wire.SessionHeartbeat, wire.SessionHeartbeatRequest{SessionID: id, Type: "session_heartbeat"})
+}
+
+// beat sends heartbeats until ctx ends or the server has forgotten the session. One that fails is not repeated: the next
+// is not far.
+func (s *session) beat(ctx context.Context, id string) {
+	ticker := time.NewTicker(s.cfg.Heartbeat)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		r, err := heartbeat(id)
+		if err == nil {
+			var rep reply
+			if rep, err = s.send(ctx, r); err == nil && rep.status/100 != 2 {
+				err = rep.problem(r.path)
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "client: heartbeat failed", slog.Any("error", err))
+		}
+		if errors.Is(err, agl.ErrNotFound) {
+			return
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package server
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/engines"
+)
+
+// Config configures a [Server]. Service is required; the zero value of every other field is usable.
+type Config struct {
+	// Service is the engine.
+	Service tinker.Service
+	// APIKey is what clients must send as X-API-Key; empty asks for none.
+	APIKey string
+	// Encoding restricts forward_backward requests and results to one encoding, as some engines do. Empty means
+	// engines.Auto: both are read, and results are sent as the Accept header asks.
+	Encoding engines.Encoding
+	// Compress asks SDKs to compress forward_backward requests with zstd, which is always understood.
+	Compress bool
+	// Order is what sequence ids mean. With engines.Ignored a repeated submit runs again.
+	Order engines.Order
+	// HideEngine leaves the description of the engine out of the capabilities, as other servers do.
+	HideEngine bool
+	// LongPoll is how long a request for a result waits for it; zero means 30 s.
+	LongPoll time.Duration
+	// MaxResults and MaxResultBytes bound the results that are kept for repeated reads, by number and by memory; zero
+	// means 1024 and 256 MiB. The oldest are dropped first, and the newest is always kept. Whoever asks for a dropped
+	// result gets 410, by which the protocol tells clients to submit the call again.
+	MaxResults     int
+	MaxResultBytes int64
+	// SessionTimeout is how long a session lives after its last sign of life; zero means 5 min. Its creation, a
+	// heartbeat, and a call of one of its models or sampling sessions, from its submit to its end, are signs of life.
+	// The next request for any session ends the expired ones and unloads their models.
+	SessionTimeout time.Duration
+	// MaxModels bounds the models in training; zero means 64. One more is refused until one is unloaded or its session
+	// ends.
+	MaxModels int
+	// MaxSamplers bounds the weights that are open for sampling sessions; zero means 64. Beyond it the least recently
+	// used are closed: first those with a name, which are opened again when they are needed, then those without one,
+	// which are lost.
+	MaxSamplers int
+	// Decode returns the text of tokens, for requests with stop texts; nil refuses such requests.
+	Decode func(ids []int32) string
+	// MaxBodyBytes bounds a request's body, also after decompression; zero means 64 MiB.
+	MaxBodyBytes int64
+	// Logger receives failures of the engine; nil discards.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	if c.Encoding == "" {
+		c.Encoding = engines.Auto
+	}
+	if c.LongPoll == 0 {
+		c.LongPoll = 30 * time.Second
+	}
+	if c.MaxResults == 0 {
+		c.MaxResults = 1024
+	}
+	if c.MaxResultBytes == 0 {
+		c.MaxResultBytes = 256 << 20
+	}
+	if c.SessionTimeout == 0 {
+		c.SessionTimeout = 5 * time.Minute
+	}
+	if c.MaxModels == 0 {
+		c.MaxModels = 64
+	}
+	if c.MaxSamplers == 0 {
+		c.MaxSamplers = 64
+	}
+	if c.MaxBodyBytes == 0 {
+		c.MaxBodyBytes = 64 << 20
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	if c.Service == nil {
+		return invalid("Service is nil; an engine is required")
+	}
+	if err := (engines.Engine{Encoding: c.Encoding, Order: c.Order}).Validate(); err != nil {
+		return invalid("%w", err)
+	}
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{
+		{"LongPoll", int64(c.LongPoll)},
+		{"MaxResults", int64(c.MaxResults)},
+		{"MaxResultBytes", c.MaxResultBytes},
+		{"SessionTimeout", int64(c.SessionTimeout)},
+		{"MaxModels", int64(c.MaxModels)},
+		{"MaxSamplers", int64(c.MaxSamplers)},
+		{"MaxBodyBytes", c.MaxBodyBytes},
+	} {
+		if f.value < 0 {
+			return invalid("%s: %d is negative", f.name, f.value)
+		}
+	}
+	return nil
+}
+
+func invalid(format string, args ...any) error {
+	return agl.Errorf(agl.CodeInvalid, "tinker: "+format, args...)
+}

@@ -1,0 +1,66 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/tinker/wire"
+)
+
+func (s *Server) createSession(ctx context.Context, _ wire.CreateSessionRequest) (any, error) {
+	id := newID("session")
+	s.expire(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sessions[id] = &session{alive: time.Now(), models: map[int64]*future{}, samplers: map[int64]string{}}
+	return wire.CreateSessionResponse{Type: "create_session", SessionID: id}, nil
+}
+
+func (s *Server) heartbeat(ctx context.Context, r wire.SessionHeartbeatRequest) (any, error) {
+	s.expire(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of, err := find(s.sessions, "session", r.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	of.alive = time.Now()
+	return wire.TypedResult{Type: "session_heartbeat"}, nil
+}
+
+func (s *Server) session(id string) (*session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return find(s.sessions, "session", id)
+}
+
+// expire ends the sessions whose last sign of life is older than SessionTimeout.
+func (s *Server) expire(ctx context.Context) {
+	s.mu.Lock()
+	var orphans []*model
+	for id, of := range s.sessions {
+		if of.running == 0 && time.Since(of.alive) > s.cfg.SessionTimeout {
+			orphans = append(orphans, of.owned...)
+			delete(s.sessions, id)
+			maps.DeleteFunc(s.samplers, func(_ string, from *sampler) bool { return from.session == id })
+		}
+	}
+	for _, m := range orphans {
+		delete(s.models, m.id)
+	}
+	s.live -= len(orphans)
+	s.mu.Unlock()
+	for _, m := range orphans {
+		s.unload(ctx, m)
+	}
+}
+
+// unload frees a model's memory.
+func (s *Server) unload(ctx context.Context, m *model) {
+	if err := m.client.Unload(ctx); err != nil && agl.ErrorCode(err) != agl.CodeNotFound {
+		s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "tinker: a model was not unloaded", slog.String("model", m.id), slog.Any("error", err))
+	}
+}
