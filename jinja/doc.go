@@ -1,12 +1,26 @@
-// Package jinja renders the templates that models and prompts come with: the part of Jinja2 that chat
-// templates use, with the results that Python gives when transformers renders them (sandboxed and immutable,
-// trim_blocks, lstrip_blocks, loop controls, generation blocks, its own tojson, raise_exception and
-// strftime_now). Values behave as Python's do: None prints as None, an int is not a float, a dict keeps its
-// order, and text plus None is an error.
+// Package jinja renders chat templates and prompt templates exactly as Python does when transformers renders them.
 //
-// What a template may take is bounded ([Limits]), so templates from strangers can be rendered. There is no
-// file access and no way to reach other templates: extends, include, import and block are refused.
+// It implements the part of Jinja2 that such templates use, in the environment of transformers: sandboxed and
+// immutable, with trim_blocks, lstrip_blocks, loop controls, generation blocks, raise_exception, strftime_now and a
+// tojson that escapes nothing for HTML. Values behave as in Python: None prints as None, an int is not a float, a
+// dict keeps its order, and adding None to a text is an error.
 //
-// The package is a leaf: it imports the standard library only and must not know what a message, a prompt or a
-// tokenizer is.
+//	t, err := jinja.Parse("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", jinja.Config{})
+//	text, err := t.Render(map[string]any{"messages": messages})
+//
+// [Limits] bound what a rendering may take, so templates from strangers can be rendered. A template cannot read files
+// or other templates: extends, include, import and block are syntax errors.
+//
+// # The way of a template
+//
+// [Parse] (template.go) hands the source to internal/syntax, which cuts it into tokens and reads them into a tree of
+// statements and expressions. It checks the names of filters and tests against library.go, which collects them from
+// filter.go, filter_sequence.go, filter_json.go and tests.go. [Template.Render] copies the variables into values
+// (variable.go), adds the functions of globals.go, and walks the tree: exec.go runs statements and calls macros,
+// eval.go evaluates expressions, loop.go is the variable loop. Operators, attributes, methods and calls are those of
+// internal/value, which has Python's values and counts what a rendering takes. internal/pytext, at the bottom, has the
+// pure functions of Python's str: case, white space, repr, the formatting of numbers and dates. Imports point
+// downwards only.
+//
+// The package imports the standard library only. It must not know what a message, a prompt or a tokenizer is.
 package jinja

@@ -1,150 +1,152 @@
 package jinja
 
 import (
-	"math/big"
 	"strings"
+
+	"github.com/agl-go/agl/jinja/internal/pytext"
+	"github.com/agl-go/agl/jinja/internal/syntax"
+	"github.com/agl-go/agl/jinja/internal/value"
 )
 
-// expr is an expression.
-type expr interface{ eval(r *run) any }
+// executor carries out one rendering.
+type executor struct {
+	*value.Runtime
 
-type (
-	constExpr struct{ value any }
-	nameExpr  struct {
-		line int
-		name string
-	}
-	listExpr struct {
-		items []expr
-		tuple bool
-	}
-	dictExpr struct {
-		line         int
-		keys, values []expr
-	}
-	condExpr  struct{ test, then, orElse expr }
-	logicExpr struct {
-		left, right expr
-		or          bool
-	}
-	notExpr    struct{ on expr }
-	comparison struct {
-		op string
-		to expr
-	}
-	compareExpr struct {
-		line  int
-		first expr
-		ops   []comparison
-	}
-	binaryExpr struct {
-		line        int
-		op          string
-		left, right expr
-	}
-	concatExpr struct{ items []expr }
-	signExpr   struct {
-		line   int
-		negate bool
-		on     expr
-	}
-	attrExpr struct {
-		line int
-		on   expr
-		name string
-	}
-	itemExpr struct {
-		line    int
-		on, key expr
-	}
-	sliceExpr struct{ start, stop, step expr }
-	callExpr  struct {
-		line int
-		fn   expr
-		args argList
-	}
-	filterExpr struct {
-		line int
-		on   expr
-		name string
-		fn   builtin
-		args argList
-	}
-	testExpr struct {
-		line int
-		on   expr
-		name string
-		fn   builtin
-		args argList
-	}
-)
+	filters, tests map[string]value.Builtin
 
-// eval evaluates e and counts it.
-func (r *run) eval(e expr) any {
-	r.step(1)
-	return e.eval(r)
+	out   *strings.Builder
+	scope *scope
+	line  int // of the statement or expression that is being evaluated, for errors
 }
 
-func (e *constExpr) eval(*run) any { return e.value }
-
-func (e *nameExpr) eval(r *run) any {
-	r.line = e.line
-	if v, ok := r.scope.get(e.name); ok {
-		return v
-	}
-	return &undefined{quote(e.name) + " is undefined"}
+// scope holds variables. Other names are looked up in its parent.
+type scope struct {
+	parent *scope
+	vars   map[string]any
 }
 
-func (e *listExpr) eval(r *run) any {
-	defer r.enter()()
-	items := make([]any, len(e.items))
-	for i, item := range e.items {
-		items[i] = r.eval(item)
+func (s *scope) set(name string, v any) {
+	if s.vars == nil {
+		s.vars = map[string]any{}
 	}
-	if e.tuple {
-		return Tuple(items)
-	}
-	return &list{items}
+	s.vars[name] = v
 }
 
-func (e *dictExpr) eval(r *run) any {
-	defer r.enter()()
-	d := &Dict{}
-	for i, k := range e.keys {
-		key := r.eval(k)
-		value := r.eval(e.values[i])
-		r.line = e.line
-		d.put(r.hash(key), key, value)
+func (s *scope) get(name string) (any, bool) {
+	for ; s != nil; s = s.parent {
+		if v, ok := s.vars[name]; ok {
+			return v, true
+		}
+	}
+	return nil, false
+}
+
+// eval evaluates an expression.
+func (x *executor) eval(e syntax.Expr) any {
+	x.Step(1)
+	switch e := e.(type) {
+	case *syntax.Const:
+		return e.Value
+	case *syntax.Name:
+		x.line = e.Line
+		if v, ok := x.scope.get(e.Name); ok {
+			return v
+		}
+		return &value.Undefined{Message: pytext.Quote(e.Name) + " is undefined"}
+	case *syntax.List:
+		return x.list(e)
+	case *syntax.Dict:
+		return x.dict(e)
+	case *syntax.Cond:
+		if x.Truth(x.eval(e.Test)) {
+			return x.eval(e.Then)
+		}
+		if e.Else == nil {
+			return &value.Undefined{Message: "the inline if-expression evaluated to false and no else section was defined."}
+		}
+		return x.eval(e.Else)
+	case *syntax.Unary:
+		v := x.eval(e.On)
+		x.line = e.Line
+		return x.Unary(e.Op, v)
+	case *syntax.Binary:
+		return x.binary(e)
+	case *syntax.Compare:
+		return x.compare(e)
+	case *syntax.Concat:
+		var all strings.Builder
+		for _, item := range e.Items {
+			all.WriteString(x.Text(x.eval(item)))
+			x.Reserve(all.Len())
+		}
+		return all.String()
+	case *syntax.Attr:
+		on := x.eval(e.On)
+		x.line = e.Line
+		return x.Attr(on, e.Name)
+	case *syntax.Item:
+		return x.item(e)
+	case *syntax.Call:
+		fn, args := x.eval(e.Func), x.args(e.Args)
+		x.line = e.Line
+		return x.Call(fn, args)
+	case *syntax.Filter:
+		return x.filter(e, x.eval(e.On))
+	case *syntax.Test:
+		on, args := x.eval(e.On), x.args(e.Args)
+		args.Positional = append([]any{on}, args.Positional...)
+		x.line = e.Line
+		return x.Truth(x.tests[e.Name].Call(x.Runtime, e.Name, args))
+	default: // *syntax.Slice
+		x.Failf("a slice cannot be combined with other subscripts")
+		return nil
+	}
+}
+
+func (x *executor) list(e *syntax.List) any {
+	x.Enter()
+	defer x.Leave()
+	items := make([]any, len(e.Items))
+	for i, item := range e.Items {
+		items[i] = x.eval(item)
+	}
+	if e.Tuple {
+		return value.Tuple(items...)
+	}
+	return value.List(items)
+}
+
+func (x *executor) dict(e *syntax.Dict) any {
+	x.Enter()
+	defer x.Leave()
+	d := &value.Dict{}
+	for i, k := range e.Keys {
+		key, v := x.eval(k), x.eval(e.Values[i])
+		x.line = e.Line
+		x.Put(d, key, v)
 	}
 	return d
 }
 
-func (e *condExpr) eval(r *run) any {
-	if r.truth(r.eval(e.test)) {
-		return r.eval(e.then)
+func (x *executor) binary(e *syntax.Binary) any {
+	left := x.eval(e.Left)
+	if e.Op == "and" || e.Op == "or" {
+		if x.Truth(left) == (e.Op == "or") {
+			return left
+		}
+		return x.eval(e.Right)
 	}
-	if e.orElse == nil {
-		return &undefined{"the inline if-expression evaluated to false and no else section was defined."}
-	}
-	return r.eval(e.orElse)
+	right := x.eval(e.Right)
+	x.line = e.Line
+	return x.Binary(e.Op, left, right)
 }
 
-func (e *logicExpr) eval(r *run) any {
-	left := r.eval(e.left)
-	if r.truth(left) == e.or {
-		return left
-	}
-	return r.eval(e.right)
-}
-
-func (e *notExpr) eval(r *run) any { return !r.truth(r.eval(e.on)) }
-
-func (e *compareExpr) eval(r *run) any {
-	left := r.eval(e.first)
-	for _, op := range e.ops {
-		right := r.eval(op.to)
-		r.line = e.line
-		if !r.compare(op.op, left, right) {
+func (x *executor) compare(e *syntax.Compare) any {
+	left := x.eval(e.First)
+	for _, c := range e.Rest {
+		right := x.eval(c.To)
+		x.line = e.Line
+		if !x.Compare(c.Op, left, right) {
 			return false
 		}
 		left = right
@@ -152,282 +154,57 @@ func (e *compareExpr) eval(r *run) any {
 	return true
 }
 
-func (e *binaryExpr) eval(r *run) any {
-	left := r.eval(e.left)
-	right := r.eval(e.right)
-	r.line = e.line
-	return r.binary(e.op, left, right)
-}
-
-func (e *concatExpr) eval(r *run) any {
-	var all strings.Builder
-	for _, item := range e.items {
-		all.WriteString(r.text(r.eval(item)))
-		r.reserve(all.Len())
-	}
-	return all.String()
-}
-
-func (e *signExpr) eval(r *run) any {
-	v := r.eval(e.on)
-	r.line = e.line
-	r.use(v)
-	n, ok := asNumber(v)
+func (x *executor) item(e *syntax.Item) any {
+	on := x.eval(e.On)
+	s, ok := e.Key.(*syntax.Slice)
 	if !ok {
-		r.failf("bad operand type for unary operator: '%s'", typeName(v))
+		key := x.eval(e.Key)
+		x.line = e.Line
+		return x.Item(on, key)
 	}
-	if !e.negate {
-		return n
-	}
-	if f, ok := n.(float64); ok {
-		return -f
-	}
-	return normInt(new(big.Int).Neg(toBig(n)))
-}
-
-func (e *attrExpr) eval(r *run) any {
-	on := r.eval(e.on)
-	r.line = e.line
-	return r.attr(on, e.name)
-}
-
-func (e *itemExpr) eval(r *run) any {
-	on := r.eval(e.on)
-	if s, ok := e.key.(*sliceExpr); ok {
-		r.line = e.line
-		return r.slice(on, s.part(r, s.start), s.part(r, s.stop), s.part(r, s.step))
-	}
-	key := r.eval(e.key)
-	r.line = e.line
-	return r.item(on, key)
-}
-
-func (e *sliceExpr) eval(r *run) any {
-	r.failf("a slice stands among other subscripts")
-	return nil
-}
-
-func (e *sliceExpr) part(r *run, x expr) any {
-	if x == nil {
-		return nil
-	}
-	return r.eval(x)
-}
-
-func (e *callExpr) eval(r *run) any {
-	fn := r.eval(e.fn)
-	args := r.args(e.args)
-	r.line = e.line
-	return r.call(fn, args)
-}
-
-func (e *filterExpr) eval(r *run) any {
-	return e.apply(r, r.eval(e.on))
-}
-
-func (e *filterExpr) apply(r *run, on any) any {
-	args := r.args(e.args)
-	args.prepend(on)
-	r.line = e.line
-	return e.fn.call(r, e.name, args)
-}
-
-func (e *testExpr) eval(r *run) any {
-	args := r.args(e.args)
-	args.prepend(r.eval(e.on))
-	r.line = e.line
-	return r.truth(e.fn.call(r, e.name, args))
-}
-
-// attr is obj.name: an attribute, else an element.
-func (r *run) attr(obj any, name string) any {
-	if v, ok := r.member(obj, name); ok {
-		return v
-	}
-	if d, ok := obj.(*Dict); ok {
-		if v, ok := d.get(name); ok {
-			return v
+	part := func(e syntax.Expr) any {
+		if e == nil {
+			return nil
 		}
+		return x.eval(e)
 	}
-	return missing(obj, quote(name))
+	start, stop, step := part(s.Start), part(s.Stop), part(s.Step)
+	x.line = e.Line
+	return x.Slice(on, start, stop, step)
 }
 
-// item is obj[key]: an element, else an attribute.
-func (r *run) item(obj, key any) any {
-	r.use(obj)
-	switch o := obj.(type) {
-	case *Dict:
-		switch key.(type) {
-		case *list, *Dict: // unhashable, which the reference takes for a missing element
-			return missing(obj, r.repr(key))
-		}
-		if v, ok := o.get(r.hash(key)); ok {
-			return v
-		}
-	case string, *list, Tuple, span:
-		if i, ok := r.position(obj, key); ok {
-			return i
-		}
+// filter applies a filter to a value.
+func (x *executor) filter(e *syntax.Filter, on any) any {
+	args := x.args(e.Args)
+	args.Positional = append([]any{on}, args.Positional...)
+	x.line = e.Line
+	return x.filters[e.Name].Call(x.Runtime, e.Name, args)
+}
+
+func (x *executor) args(list syntax.Args) value.Args {
+	a := value.Args{Positional: make([]any, len(list.Positional))}
+	for i, e := range list.Positional {
+		a.Positional[i] = x.eval(e)
 	}
-	name, ok := key.(string)
+	if list.Star != nil {
+		a.Positional = append(a.Positional, x.Iterate(x.eval(list.Star))...)
+	}
+	for _, arg := range list.Named {
+		x.AddNamed(&a, arg.Name, x.eval(arg.Value))
+	}
+	if list.StarStar == nil {
+		return a
+	}
+	d, ok := x.eval(list.StarStar).(*value.Dict)
 	if !ok {
-		if u, ok := key.(*undefined); ok {
-			return missing(obj, r.repr(u))
+		x.Failf("argument after ** must be a mapping")
+	}
+	for k, v := range d.All() {
+		name, ok := k.(string)
+		if !ok {
+			x.Failf("keywords must be strings")
 		}
-		return missing(obj, r.repr(key))
+		x.AddNamed(&a, name, v)
 	}
-	if v, ok := r.member(obj, name); ok {
-		return v
-	}
-	return missing(obj, quote(name))
-}
-
-// missing is what an attribute or element that is not there evaluates to. name is its quoted form.
-func missing(obj any, name string) *undefined {
-	if obj == nil {
-		return &undefined{"None has no attribute " + name}
-	}
-	return &undefined{"'" + typeName(obj) + " object' has no attribute " + name}
-}
-
-// position is the element of a sequence at an index.
-func (r *run) position(obj, key any) (any, bool) {
-	n, ok := asNumber(key)
-	if !ok {
-		return nil, false
-	}
-	i, ok := n.(int64)
-	if !ok {
-		return nil, false
-	}
-	size, _ := length(obj)
-	if i < 0 {
-		i += int64(size)
-	}
-	if i < 0 || i >= int64(size) {
-		return nil, false
-	}
-	switch o := obj.(type) {
-	case string:
-		r.read(o)
-		return runeAt(o, int(i)), true
-	case *list:
-		return o.items[i], true
-	case Tuple:
-		return o[i], true
-	default:
-		return o.(span).at(int(i)), true
-	}
-}
-
-// runeAt is the character at an index counted in characters.
-func runeAt(s string, i int) string {
-	for at, c := range s {
-		if i == 0 {
-			return s[at : at+runeLen(s[at:], c)]
-		}
-		i--
-	}
-	return ""
-}
-
-// slice is obj[start:stop:step].
-func (r *run) slice(obj, start, stop, step any) any {
-	r.use(obj)
-	size, ok := length(obj)
-	switch obj.(type) {
-	case string, *list, Tuple, span:
-	default:
-		ok = false
-	}
-	if !ok {
-		r.failf("'%s' object cannot be sliced", typeName(obj))
-	}
-	by := r.sliceBound(step, 1)
-	if by == 0 {
-		r.failf("slice step cannot be zero")
-	}
-	low, high := int64(0), int64(size)
-	from, to := low, high
-	if by < 0 {
-		low, high = -1, int64(size)-1
-		from, to = high, low
-	}
-	bound := func(v any, def int64) int64 {
-		i := r.sliceBound(v, def)
-		if v == nil {
-			return def
-		}
-		if i < 0 {
-			i += int64(size)
-		}
-		return min(max(i, low), high)
-	}
-	from, to = bound(start, from), bound(stop, to)
-	if s, ok := obj.(span); ok {
-		return s.slice(from, to, by)
-	}
-	var at []int
-	for i := from; by > 0 && i < to || by < 0 && i > to; i += by {
-		at = append(at, int(i))
-		if by > 1<<40 || by < -1<<40 {
-			break
-		}
-	}
-	r.step(len(at)/16 + 1)
-	return r.pick(obj, at)
-}
-
-// sliceBound is a bound of a slice as a number.
-func (r *run) sliceBound(v any, def int64) int64 {
-	if v == nil {
-		return def
-	}
-	switch n, _ := asNumber(v); n := n.(type) {
-	case int64:
-		const far = 1 << 62 // leaves room to add a length
-		return min(max(n, -far), far)
-	case *big.Int:
-		return int64(n.Sign()) << 61
-	}
-	r.failf("slice indices must be integers or None or have an __index__ method")
-	return 0
-}
-
-// slice is the range of the elements from one place up to another.
-func (s span) slice(from, to, step int64) span {
-	p := span{start: s.start + from*s.step, stop: s.start + to*s.step, step: s.step * step}
-	switch {
-	case step > 0 && from < to:
-		p.n = int((to-from-1)/step) + 1
-	case step < 0 && from > to:
-		p.n = int((from-to-1)/-step) + 1
-	}
-	return p
-}
-
-// pick gathers the elements of a sequence at the given places.
-func (r *run) pick(obj any, at []int) any {
-	gather := func(from []any) []any {
-		r.reserve(times(len(at), 16))
-		out := make([]any, len(at))
-		for i, j := range at {
-			out[i] = from[j]
-		}
-		return out
-	}
-	switch o := obj.(type) {
-	case *list:
-		return &list{gather(o.items)}
-	case Tuple:
-		return Tuple(gather(o))
-	default:
-		chars := []rune(o.(string))
-		r.reserve(len(chars))
-		out := make([]rune, len(at))
-		for i, j := range at {
-			out[i] = chars[j]
-		}
-		return string(out)
-	}
+	return a
 }

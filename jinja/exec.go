@@ -1,7 +1,12 @@
 package jinja
 
-// stmt is a statement.
-type stmt interface{ exec(r *run) jump }
+import (
+	"strings"
+
+	"github.com/agl-go/agl/jinja/internal/pytext"
+	"github.com/agl-go/agl/jinja/internal/syntax"
+	"github.com/agl-go/agl/jinja/internal/value"
+)
 
 // jump says how a statement ends.
 type jump int
@@ -12,209 +17,169 @@ const (
 	continueLoop
 )
 
-// target is what is assigned to: a name, an attribute of a namespace, or several targets.
-type target struct {
-	name, attr string
-	list       []target
+func (x *executor) write(text string) {
+	x.CheckOutput(x.out.Len() + len(text))
+	x.Reserve(len(text))
+	x.out.WriteString(text)
 }
 
-type (
-	dataStmt   struct{ text string }
-	outputStmt struct {
-		line  int
-		value expr
-	}
-	scopeStmt struct{ body []stmt }
-	jumpStmt  struct{ isBreak bool }
-	ifStmt    struct {
-		line         int
-		test         expr
-		body, orElse []stmt
-	}
-	forStmt struct {
-		line         int
-		target       target
-		iter, test   expr
-		recursive    bool
-		body, orElse []stmt
-	}
-	// setStmt assigns a value, or a rendered body with filters; without a target it prints the body.
-	setStmt struct {
-		line    int
-		target  target
-		value   expr
-		filters []*filterExpr
-		body    []stmt
-	}
-	withStmt struct {
-		line    int
-		targets []target
-		values  []expr
-		body    []stmt
-	}
-	macroStmt struct{ node *macroNode }
-	callStmt  struct {
-		line int
-		call *callExpr
-		body *macroNode
-	}
-)
+// capture returns the output of f.
+func (x *executor) capture(f func()) string {
+	outer := x.out
+	x.out = new(strings.Builder)
+	f()
+	text := x.out.String()
+	x.out = outer
+	return text
+}
+
+// within runs f in a scope below parent.
+func (x *executor) within(parent *scope, f func()) {
+	outer := x.scope
+	x.scope = &scope{parent: parent}
+	f()
+	x.scope = outer
+}
 
 // block runs statements up to a jump.
-func (r *run) block(body []stmt) jump {
-	defer r.enter()()
+func (x *executor) block(body []syntax.Stmt) jump {
+	x.Enter()
+	defer x.Leave()
 	for _, s := range body {
-		r.step(1)
-		if j := s.exec(r); j != goOn {
+		x.Step(1)
+		if j := x.exec(s); j != goOn {
 			return j
 		}
 	}
 	return goOn
 }
 
-func (s *dataStmt) exec(r *run) jump {
-	r.write(s.text)
-	return goOn
-}
-
-func (s *outputStmt) exec(r *run) jump {
-	r.line = s.line
-	v := r.eval(s.value)
-	r.write(r.text(v))
-	return goOn
-}
-
-func (s *scopeStmt) exec(r *run) jump {
-	r.within(r.scope, func() { r.block(s.body) })
-	return goOn
-}
-
-func (s *jumpStmt) exec(*run) jump {
-	if s.isBreak {
-		return breakLoop
-	}
-	return continueLoop
-}
-
-func (s *ifStmt) exec(r *run) jump {
-	r.line = s.line
-	if r.truth(r.eval(s.test)) {
-		return r.block(s.body)
-	}
-	return r.block(s.orElse)
-}
-
-func (s *setStmt) exec(r *run) jump {
-	r.line = s.line
-	if s.value != nil {
-		r.assign(s.target, r.eval(s.value))
-		return goOn
-	}
-	var text any = r.capture(func() {
-		r.within(r.scope, func() { r.block(s.body) })
-	})
-	for _, f := range s.filters {
-		text = f.apply(r, text)
-	}
-	if s.target.name == "" && s.target.list == nil {
-		r.write(r.text(text))
-	} else {
-		r.assign(s.target, text)
-	}
-	return goOn
-}
-
-func (s *withStmt) exec(r *run) jump {
-	r.line = s.line
-	values := make([]any, len(s.values))
-	for i, v := range s.values {
-		values[i] = r.eval(v)
-	}
-	var j jump
-	r.within(r.scope, func() {
-		for i, t := range s.targets {
-			r.assign(t, values[i])
+func (x *executor) exec(s syntax.Stmt) jump {
+	switch s := s.(type) {
+	case *syntax.Data:
+		x.write(s.Text)
+	case *syntax.Output:
+		x.line = s.Line
+		x.write(x.Text(x.eval(s.Value)))
+	case *syntax.Scope:
+		x.within(x.scope, func() { x.block(s.Body) })
+	case *syntax.Jump:
+		if s.Break {
+			return breakLoop
 		}
-		j = r.block(s.body)
+		return continueLoop
+	case *syntax.If:
+		x.line = s.Line
+		if x.Truth(x.eval(s.Test)) {
+			return x.block(s.Body)
+		}
+		return x.block(s.Else)
+	case *syntax.For:
+		x.line = s.Line
+		over := x.eval(s.Over)
+		x.line = s.Line
+		x.loop(s, over, 0)
+	case *syntax.Set:
+		x.set(s)
+	case *syntax.With:
+		return x.with(s)
+	case *syntax.Macro:
+		x.scope.set(s.Name, x.macro(s))
+	case *syntax.CallBlock:
+		x.line = s.Line
+		fn, args := x.eval(s.Call.Func), x.args(s.Call.Args)
+		x.AddNamed(&args, "caller", x.macro(s.Body))
+		x.line = s.Line
+		x.write(x.Text(x.Call(fn, args)))
+	}
+	return goOn
+}
+
+func (x *executor) set(s *syntax.Set) {
+	x.line = s.Line
+	if s.Value != nil {
+		x.assign(s.Target, x.eval(s.Value))
+		return
+	}
+	var text any = x.capture(func() {
+		x.within(x.scope, func() { x.block(s.Body) })
+	})
+	for _, f := range s.Filters {
+		text = x.filter(f, text)
+	}
+	if s.Target.Name == "" && s.Target.List == nil {
+		x.write(x.Text(text))
+	} else {
+		x.assign(s.Target, text)
+	}
+}
+
+func (x *executor) with(s *syntax.With) (j jump) {
+	x.line = s.Line
+	values := make([]any, len(s.Values))
+	for i, v := range s.Values {
+		values[i] = x.eval(v)
+	}
+	x.within(x.scope, func() {
+		for i, t := range s.Targets {
+			x.assign(t, values[i])
+		}
+		j = x.block(s.Body)
 	})
 	return j
 }
 
-func (s *macroStmt) exec(r *run) jump {
-	r.scope.set(s.node.name, &macro{s.node, r.scope})
-	return goOn
-}
-
-func (s *callStmt) exec(r *run) jump {
-	r.line = s.line
-	fn := r.eval(s.call.fn)
-	args := r.args(s.call.args)
-	args.names = append(args.names, "caller")
-	args.named = append(args.named, &macro{s.body, r.scope})
-	r.line = s.line
-	r.write(r.text(r.call(fn, args)))
-	return goOn
-}
-
-// assign sets a target.
-func (r *run) assign(t target, v any) {
+func (x *executor) assign(t syntax.Target, v any) {
 	switch {
-	case t.list != nil:
-		items := r.iterate(v)
-		if len(items) != len(t.list) {
-			r.failf("%d values to unpack into %d names", len(items), len(t.list))
+	case t.List != nil:
+		items := x.Iterate(v)
+		if len(items) != len(t.List) {
+			x.Failf("cannot unpack %d values into %d names", len(items), len(t.List))
 		}
-		for i, t := range t.list {
-			r.assign(t, items[i])
+		for i, t := range t.List {
+			x.assign(t, items[i])
 		}
-	case t.attr != "":
-		obj, _ := r.scope.get(t.name)
-		ns, ok := obj.(*namespace)
+	case t.Attr != "":
+		obj, _ := x.scope.get(t.Name)
+		ns, ok := obj.(*value.Namespace)
 		if !ok {
-			r.failf("cannot assign attribute on non-namespace object")
+			x.Failf("cannot assign attribute on non-namespace object")
 		}
-		ns.set(r, t.attr, v)
+		ns.Set(x.Runtime, t.Attr, v)
 	default:
-		r.scope.set(t.name, v)
+		x.scope.set(t.Name, v)
 	}
 }
 
-func (s *forStmt) exec(r *run) jump {
-	r.line = s.line
-	over := r.eval(s.iter)
-	r.line = s.line
-	s.loop(r, over, 0)
-	return goOn
-}
-
-// loop runs the statement over a value, at a depth of recursion.
-func (s *forStmt) loop(r *run, over any, depth int) {
-	defer r.enter()()
-	items := r.iterate(over)
-	outer := r.scope
-	if s.test != nil {
-		items = s.filter(r, items)
+// loop runs a for statement over a value. depth counts the recursive calls.
+func (x *executor) loop(s *syntax.For, over any, depth int) {
+	x.Enter()
+	defer x.Leave()
+	items := x.Iterate(over)
+	outer := x.scope
+	if s.Test != nil {
+		items = x.passing(s, items)
 	}
 	l := &loop{items: items, depth: depth}
-	if s.recursive {
-		l.recurse = func(r *run, over any) any {
-			return r.capture(func() {
-				inner := r.scope
-				r.scope = outer
-				s.loop(r, over, depth+1)
-				r.scope = inner
+	if s.Recursive {
+		l.recurse = func(over any) any {
+			return x.capture(func() {
+				inner := x.scope
+				x.scope = outer
+				x.loop(s, over, depth+1)
+				x.scope = inner
 			})
 		}
 	}
-	completed := false // as the reference has it: a round that ends by break or continue is none
+	completed := false // as in Jinja2, an iteration that ends with break or continue does not count
 	for i, item := range items {
-		r.step(1)
+		x.Step(1)
 		l.at = i
 		var j jump
-		r.within(outer, func() {
-			r.scope.set("loop", l)
-			r.assign(s.target, item)
-			j = r.block(s.body)
+		x.within(outer, func() {
+			x.scope.set("loop", l)
+			x.assign(s.Target, item)
+			j = x.block(s.Body)
 		})
 		if j == breakLoop {
 			break
@@ -222,20 +187,86 @@ func (s *forStmt) loop(r *run, over any, depth int) {
 		completed = completed || j == goOn
 	}
 	if !completed {
-		r.within(outer, func() { r.block(s.orElse) })
+		x.within(outer, func() { x.block(s.Else) })
 	}
 }
 
-// filter keeps the items that pass the loop's own if, which does not see the loop variable.
-func (s *forStmt) filter(r *run, items []any) []any {
+// passing returns the items that pass the if of the for statement. The variable loop is not yet set there.
+func (x *executor) passing(s *syntax.For, items []any) []any {
 	var kept []any
 	for _, item := range items {
-		r.within(r.scope, func() {
-			r.assign(s.target, item)
-			if r.truth(r.eval(s.test)) {
+		x.within(x.scope, func() {
+			x.assign(s.Target, item)
+			if x.Truth(x.eval(s.Test)) {
 				kept = append(kept, item)
 			}
 		})
 	}
 	return kept
+}
+
+// macro turns a macro, or the body of a call block, into a function that sees the variables of the current scope.
+func (x *executor) macro(n *syntax.Macro) *value.Function {
+	outer := x.scope
+	var params []string
+	names := value.Tuple()
+	for _, p := range n.Params {
+		params = append(params, p.Name+"?")
+		names.Items = append(names.Items, p.Name)
+	}
+	call := func(c value.Call) any { return x.callMacro(n, outer, c) }
+	f := value.NewFunction(pytext.Quote(n.Name), call, append(params, "**")...)
+	f.Type = "Macro"
+	f.Members = map[string]any{
+		"name": n.Name, "arguments": names, "caller": n.Caller, "catch_kwargs": n.Kwargs, "catch_varargs": n.Varargs,
+	}
+	return f
+}
+
+// callMacro renders the body of a macro with the arguments of a call.
+func (x *executor) callMacro(n *syntax.Macro, outer *scope, c value.Call) any {
+	inner := &scope{parent: outer}
+	for i, p := range n.Params {
+		if c.Given(i) {
+			inner.set(p.Name, c.Arg(i))
+		}
+	}
+	if len(c.Rest.Positional) > 0 && !n.Varargs {
+		x.Failf("macro %s takes not more than %d argument(s)", pytext.Quote(n.Name), len(n.Params))
+	}
+	kwargs := &value.Dict{}
+	var caller any = &value.Undefined{Message: "No caller defined"}
+	for name, v := range c.Rest.Named.All() {
+		switch {
+		case name == "caller" && n.Caller:
+			caller = v
+		case n.Kwargs:
+			x.Put(kwargs, name, v)
+		default:
+			x.Failf("macro %s takes no keyword argument %s", pytext.Quote(n.Name), x.Repr(name))
+		}
+	}
+	before, line := x.scope, x.line
+	x.scope = inner
+	for i, p := range n.Params {
+		switch {
+		case c.Given(i):
+		case p.Default != nil:
+			inner.set(p.Name, x.eval(p.Default))
+		default:
+			inner.set(p.Name, &value.Undefined{Message: "parameter " + pytext.Quote(p.Name) + " was not provided"})
+		}
+	}
+	if n.Caller {
+		inner.set("caller", caller)
+	}
+	if n.Kwargs {
+		inner.set("kwargs", kwargs)
+	}
+	if n.Varargs {
+		inner.set("varargs", value.Tuple(c.Rest.Positional...))
+	}
+	text := x.capture(func() { x.block(n.Body) })
+	x.scope, x.line = before, line
+	return text
 }

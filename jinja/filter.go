@@ -1,359 +1,272 @@
 package jinja
 
 import (
+	"html"
 	"math"
-	"math/big"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
+
+	"github.com/agl-go/agl/jinja/internal/pytext"
+	"github.com/agl-go/agl/jinja/internal/value"
 )
 
-// filterTable are the filters of Jinja2 that chat templates may use. Those for HTML pages are left out.
-func filterTable() map[string]builtin {
-	value := []string{"value"}
-	attribute := []string{"value", "case_sensitive?", "attribute?"}
-	t := map[string]builtin{
-		"abs":        {value, filterAbs},
-		"attr":       {[]string{"obj", "name"}, filterAttr},
-		"batch":      {[]string{"value", "linecount", "fill_with?"}, filterBatch},
-		"capitalize": {value, caseFilter("capitalize")},
-		"center":     {[]string{"value", "width?"}, filterCenter},
-		"default":    {[]string{"value", "default_value?", "boolean?"}, filterDefault},
-		"dictsort":   {[]string{"value", "case_sensitive?", "by?", "reverse?"}, filterDictSort},
-		"escape":     {value, filterEscape},
-		"first":      {value, filterFirst},
-		"float":      {[]string{"value", "default?"}, filterFloat},
-		"format":     {[]string{"value", "**"}, filterFormat},
-		"groupby":    {[]string{"value", "attribute", "default?", "case_sensitive?"}, filterGroupBy},
-		"indent":     {[]string{"s", "width?", "first?", "blank?"}, filterIndent},
-		"int":        {[]string{"value", "default?", "base?"}, filterInt},
-		"items":      {value, filterItems},
-		"join":       {[]string{"value", "d?", "attribute?"}, filterJoin},
-		"last":       {value, filterLast},
-		"length":     {value, filterLength},
-		"list":       {value, func(r *run, a bound) any { return &list{slices.Clip(r.iterate(a.values[0]))} }},
-		"lower":      {value, caseFilter("lower")},
-		"map":        {[]string{"value", "**"}, filterMap},
-		"max":        {attribute, func(r *run, a bound) any { return r.extreme(a, 1) }},
-		"min":        {attribute, func(r *run, a bound) any { return r.extreme(a, -1) }},
-		"replace":    {[]string{"s", "old", "new", "count?"}, filterReplace},
-		"reverse":    {value, filterReverse},
-		"round":      {[]string{"value", "precision?", "method?"}, filterRound},
-		"safe":       {value, func(r *run, a bound) any { return r.text(a.values[0]) }},
-		"slice":      {[]string{"value", "slices", "fill_with?"}, filterSlice},
-		"sort":       {[]string{"value", "reverse?", "case_sensitive?", "attribute?"}, filterSort},
-		"string":     {value, func(r *run, a bound) any { return r.text(a.values[0]) }},
-		"sum":        {[]string{"value", "attribute?", "start?"}, filterSum},
-		"title":      {value, filterTitle},
-		"tojson":     {[]string{"x", "ensure_ascii?", "indent?", "separators?", "sort_keys?"}, filterToJSON},
-		"trim":       {[]string{"value", "chars?"}, filterTrim},
-		"truncate":   {[]string{"s", "length?", "killwords?", "end?", "leeway?"}, filterTruncate},
-		"unique":     {attribute, filterUnique},
-		"upper":      {value, caseFilter("upper")},
-		"urlencode":  {value, filterURLEncode},
-		"wordcount":  {value, filterWordCount},
-
-		"select":     {[]string{"value", "**"}, selectFilter("select", false, true)},
-		"reject":     {[]string{"value", "**"}, selectFilter("reject", false, false)},
-		"selectattr": {[]string{"value", "**"}, selectFilter("selectattr", true, true)},
-		"rejectattr": {[]string{"value", "**"}, selectFilter("rejectattr", true, false)},
+// filterTable returns the filters of Jinja2 except those for HTML pages and those that call other filters or tests.
+func filterTable() map[string]value.Builtin {
+	changeCase := func(method string) value.Builtin {
+		return value.NewBuiltin(func(c value.Call) any { return c.ChangeCase(method, c.ArgText(0, "")) }, "value")
+	}
+	text := value.NewBuiltin(func(c value.Call) any { return c.ArgText(0, "") }, "value")
+	extreme := func(sign int) value.Builtin {
+		return value.NewBuiltin(func(c value.Call) any { return filterExtreme(c, sign) }, "value", "case_sensitive?", "attribute?")
+	}
+	t := map[string]value.Builtin{
+		"abs":        value.NewBuiltin(filterAbs, "value"),
+		"attr":       value.NewBuiltin(filterAttr, "obj", "name"),
+		"batch":      value.NewBuiltin(filterBatch, "value", "linecount", "fill_with?"),
+		"capitalize": changeCase("capitalize"),
+		"center":     value.NewBuiltin(func(c value.Call) any { return c.Justify("center", c.ArgText(0, ""), c.ArgInt(1, 80), " ") }, "value", "width?"),
+		"default":    value.NewBuiltin(filterDefault, "value", "default_value?", "boolean?"),
+		"dictsort":   value.NewBuiltin(filterDictSort, "value", "case_sensitive?", "by?", "reverse?"),
+		"escape":     value.NewBuiltin(filterEscape, "value"),
+		"first":      value.NewBuiltin(filterFirst, "value"),
+		"float":      value.NewBuiltin(filterFloat, "value", "default?"),
+		"format":     value.NewBuiltin(filterFormat, "value", "**"),
+		"groupby":    value.NewBuiltin(filterGroupBy, "value", "attribute", "default?", "case_sensitive?"),
+		"indent":     value.NewBuiltin(filterIndent, "s", "width?", "first?", "blank?"),
+		"int":        value.NewBuiltin(filterInt, "value", "default?", "base?"),
+		"items":      value.NewBuiltin(filterItems, "value"),
+		"join":       value.NewBuiltin(filterJoin, "value", "d?", "attribute?"),
+		"last":       value.NewBuiltin(filterLast, "value"),
+		"length":     value.NewBuiltin(filterLength, "value"),
+		"list":       value.NewBuiltin(func(c value.Call) any { return value.List(slices.Clip(c.Iterate(c.Arg(0)))) }, "value"),
+		"lower":      changeCase("lower"),
+		"max":        extreme(1),
+		"min":        extreme(-1),
+		"replace":    value.NewBuiltin(filterReplace, "s", "old", "new", "count?"),
+		"reverse":    value.NewBuiltin(filterReverse, "value"),
+		"round":      value.NewBuiltin(filterRound, "value", "precision?", "method?"),
+		"safe":       text,
+		"slice":      value.NewBuiltin(filterSlice, "value", "slices", "fill_with?"),
+		"sort":       value.NewBuiltin(filterSort, "value", "reverse?", "case_sensitive?", "attribute?"),
+		"string":     text,
+		"sum":        value.NewBuiltin(filterSum, "value", "attribute?", "start?"),
+		"title":      value.NewBuiltin(filterTitle, "value"),
+		"tojson":     value.NewBuiltin(filterToJSON, "x", "ensure_ascii?", "indent?", "separators?", "sort_keys?"),
+		"trim":       value.NewBuiltin(func(c value.Call) any { return c.Strip(c.ArgText(0, ""), c.Arg(1), true, true) }, "value", "chars?"),
+		"truncate":   value.NewBuiltin(filterTruncate, "s", "length?", "killwords?", "end?", "leeway?"),
+		"unique":     value.NewBuiltin(filterUnique, "value", "case_sensitive?", "attribute?"),
+		"upper":      changeCase("upper"),
+		"urlencode":  value.NewBuiltin(filterURLEncode, "value"),
+		"wordcount":  value.NewBuiltin(filterWordCount, "value"),
 	}
 	t["count"], t["d"], t["e"] = t["length"], t["default"], t["escape"]
 	return t
 }
 
-func caseFilter(name string) func(r *run, a bound) any {
-	return func(r *run, a bound) any {
-		s := r.text(a.values[0])
-		r.reserve(len(s))
-		return changeCase(name, s)
+func filterAbs(c value.Call) any {
+	c.Use(c.Arg(0))
+	n, ok := value.AsNumber(c.Arg(0))
+	if !ok {
+		c.Failf("bad operand type for abs(): '%s'", value.TypeName(c.Arg(0)))
 	}
+	if f, ok := n.(float64); ok {
+		return math.Abs(f)
+	}
+	if c.Compare("<", n, int64(0)) {
+		return c.Unary("-", n)
+	}
+	return n
 }
 
-func filterAbs(r *run, a bound) any {
-	r.use(a.values[0])
-	switch n, _ := asNumber(a.values[0]); n := n.(type) {
-	case int64, *big.Int:
-		return normInt(new(big.Int).Abs(toBig(n)))
-	case float64:
-		return math.Abs(n)
-	}
-	r.failf("bad operand type for abs(): '%s'", typeName(a.values[0]))
-	return nil
-}
-
-func filterAttr(r *run, a bound) any {
-	name := r.str(a.values[1])
-	if v, ok := r.member(a.values[0], name); ok {
+func filterAttr(c value.Call) any {
+	name := c.ArgStr(1, "")
+	if v, ok := c.Member(c.Arg(0), name); ok {
 		return v
 	}
-	return missing(a.values[0], quote(name))
+	return value.Missing(c.Arg(0), pytext.Quote(name))
 }
 
-func filterCenter(r *run, a bound) any {
-	return r.justify("center", r.text(a.values[0]), r.int(a.or(1, int64(80))), " ")
-}
-
-func filterDefault(r *run, a bound) any {
-	_, isUndefined := a.values[0].(*undefined)
-	if isUndefined || r.truth(a.or(2, false)) && !r.truth(a.values[0]) {
-		return a.or(1, "")
+func filterDefault(c value.Call) any {
+	_, undefined := c.Arg(0).(*value.Undefined)
+	if undefined || c.Flag(2) && !c.Truth(c.Arg(0)) {
+		return c.ArgOr(1, "")
 	}
-	return a.values[0]
+	return c.Arg(0)
 }
 
-func filterEscape(r *run, a bound) any {
-	return r.made(strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "'", "&#39;").Replace(r.text(a.values[0])))
-}
+func filterEscape(c value.Call) any { return c.Made(html.EscapeString(c.ArgText(0, ""))) }
 
-func filterFloat(r *run, a bound) any {
-	switch n, ok := asNumber(a.values[0]); {
-	case ok:
-		return r.toFloat(n)
-	default:
-		r.use(a.values[0])
+func filterFloat(c value.Call) any {
+	c.Use(c.Arg(0))
+	if n, ok := value.AsNumber(c.Arg(0)); ok {
+		return c.Float(n)
 	}
-	if s, ok := a.values[0].(string); ok {
-		if f, ok := parseFloat(s); ok {
+	if s, ok := c.Arg(0).(string); ok {
+		if f, ok := pytext.ParseFloat(s); ok {
 			return f
 		}
 	}
-	return a.or(1, 0.0)
+	return c.ArgOr(1, 0.0)
 }
 
-// parseFloat reads a number as Python's float does.
-func parseFloat(s string) (float64, bool) {
-	s = strings.ToLower(strings.TrimFunc(s, isSpace))
-	if strings.HasPrefix(s, "_") || strings.HasSuffix(s, "_") || strings.Contains(s, "__") || strings.ContainsAny(s, "xp") {
-		return 0, false
-	}
-	f, err := strconv.ParseFloat(strings.ReplaceAll(s, "_", ""), 64)
-	return f, err == nil || math.IsInf(f, 0)
-}
-
-func filterInt(r *run, a bound) any {
-	def := a.or(1, int64(0))
-	v := a.values[0]
-	r.use(v)
-	switch n, _ := asNumber(v); n := n.(type) {
-	case int64, *big.Int:
-		return n
-	case float64:
-		return floatInt(n, def)
-	}
-	s, ok := v.(string)
-	if !ok {
-		return def
-	}
-	base := r.int(a.or(2, int64(10)))
-	digits := strings.TrimFunc(s, isSpace)
-	if base == 10 {
-		digits = strings.TrimPrefix(digits, "+")
-	}
-	if len(digits) <= maxDigits && !strings.HasPrefix(digits, "_") && !strings.HasSuffix(digits, "_") && !strings.Contains(digits, "__") {
-		for _, prefix := range []string{map[int]string{2: "0b", 8: "0o", 16: "0x"}[base], ""} {
-			rest := strings.TrimPrefix(strings.ToLower(digits), prefix)
-			if n, ok := new(big.Int).SetString(strings.ReplaceAll(rest, "_", ""), base); ok {
-				return normInt(n)
-			}
+func filterInt(c value.Call) any {
+	c.Use(c.Arg(0))
+	n, ok := value.AsNumber(c.Arg(0))
+	if s, isText := c.Arg(0).(string); isText {
+		if i, ok := pytext.ParseInt(s, c.ArgInt(2, 10)); ok {
+			return value.NormInt(i)
 		}
+		n, ok = pytext.ParseFloat(s)
 	}
-	if f, ok := parseFloat(s); ok {
-		return floatInt(f, def)
+	if f, isFloat := n.(float64); isFloat && ok {
+		n, ok = value.FloatToInt(f)
 	}
-	return def
-}
-
-func floatInt(f float64, def any) any {
-	if math.IsNaN(f) || math.IsInf(f, 0) {
-		return def
-	}
-	n, _ := big.NewFloat(f).Int(nil)
-	return normInt(n)
-}
-
-func filterFormat(r *run, a bound) any {
-	text := r.text(a.values[0])
-	if len(a.extra.names) == 0 {
-		return r.percent(text, Tuple(a.extra.pos))
-	}
-	if len(a.extra.pos) > 0 {
-		r.failf("can't handle positional and keyword arguments at the same time")
-	}
-	d := &Dict{}
-	for i, name := range a.extra.names {
-		d.Set(name, a.extra.named[i])
-	}
-	return r.percent(text, d)
-}
-
-func filterIndent(r *run, a bound) any {
-	s := r.str(a.values[0])
-	indent, ok := a.or(1, int64(4)).(string)
 	if !ok {
-		n := max(r.int(a.or(1, int64(4))), 0)
-		r.reserve(n)
-		indent = strings.Repeat(" ", n)
+		return c.ArgOr(1, int64(0))
 	}
-	lines := splitLines(s+"\n", false)
-	r.reserve(len(s) + times(len(lines), len(indent)+1))
-	blank := r.truth(a.or(3, false))
-	var b strings.Builder
-	if r.truth(a.or(2, false)) {
-		b.WriteString(indent)
+	return n
+}
+
+func filterFormat(c value.Call) any {
+	text := c.ArgText(0, "")
+	switch {
+	case c.Rest.Named.Len() == 0:
+		return c.Percent(text, value.Tuple(c.Rest.Positional...))
+	case len(c.Rest.Positional) > 0:
+		c.Failf("can't handle positional and keyword arguments at the same time")
 	}
+	return c.Percent(text, &c.Rest.Named)
+}
+
+func filterIndent(c value.Call) any {
+	s, indent := c.ArgStr(0, ""), indentation(c, 1, 4)
+	lines := pytext.SplitLines(s+"\n", false)
+	c.Reserve(len(s) + value.Times(len(lines), len(indent)+1))
 	for i, line := range lines {
-		if i > 0 {
-			b.WriteByte('\n')
-			if blank || line != "" {
-				b.WriteString(indent)
-			}
+		if i == 0 && c.Flag(2) || i > 0 && (line != "" || c.Flag(3)) {
+			lines[i] = indent + line
 		}
-		b.WriteString(line)
 	}
-	return b.String()
+	return strings.Join(lines, "\n")
 }
 
-func filterReplace(r *run, a bound) any {
+func filterReplace(c value.Call) any {
 	n := -1
-	if v := a.or(3, nil); v != nil {
-		n = r.int(v)
+	if c.Arg(3) != nil {
+		n = c.ArgInt(3, -1)
 	}
-	return r.replace(r.text(a.values[0]), r.text(a.values[1]), r.text(a.values[2]), n)
+	return c.Replace(c.ArgText(0, ""), c.ArgText(1, ""), c.ArgText(2, ""), n)
 }
 
-func filterRound(r *run, a bound) any {
-	v := a.values[0]
-	r.use(v)
-	precision := r.int(a.or(1, int64(0)))
-	n, ok := asNumber(v)
+func filterRound(c value.Call) any {
+	c.Use(c.Arg(0))
+	precision := c.ArgInt(1, 0)
+	n, ok := value.AsNumber(c.Arg(0))
 	if !ok {
-		r.failf("type %s doesn't define __round__ method", typeName(v))
+		c.Failf("type %s doesn't define __round__ method", value.TypeName(c.Arg(0)))
 	}
-	switch how := r.text(a.or(2, "common")); how {
+	scale := math.Pow(10, float64(precision))
+	switch c.ArgText(2, "common") {
 	case "common":
 		if f, ok := n.(float64); ok {
 			return roundFloat(f, precision)
 		}
-		if precision >= 0 {
-			return n
+		if precision < 0 {
+			c.Failf("rounding an integer to a negative precision is not supported")
 		}
-		r.failf("rounding of integers to tens is not supported")
-	case "ceil", "floor":
-		scale := math.Pow(10, float64(precision))
-		f := r.toFloat(n) * scale
-		if how == "ceil" {
-			return math.Ceil(f) / scale
-		}
-		return math.Floor(f) / scale
+		return n
+	case "ceil":
+		return math.Ceil(c.Float(n)*scale) / scale
+	case "floor":
+		return math.Floor(c.Float(n)*scale) / scale
 	}
-	r.failf("method must be common, ceil or floor")
+	c.Failf("method must be common, ceil or floor")
 	return nil
 }
 
-// roundFloat rounds the exact value to a number of decimal places, halves to even.
+// roundFloat rounds the exact value to a number of decimal places, half to even.
 func roundFloat(f float64, precision int) float64 {
-	if math.IsNaN(f) || math.IsInf(f, 0) || precision > 323 {
+	switch {
+	case math.IsNaN(f) || math.IsInf(f, 0) || precision > 323:
 		return f
+	case precision < 0:
+		scale := math.Pow(10, float64(-precision))
+		return math.RoundToEven(f/scale) * scale
 	}
-	if precision >= 0 {
-		rounded, err := strconv.ParseFloat(strconv.FormatFloat(f, 'f', precision, 64), 64)
-		if err != nil {
-			return f
-		}
-		return rounded
-	}
-	scale := math.Pow(10, float64(-precision))
-	return math.RoundToEven(f/scale) * scale
+	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(f, 'f', precision, 64), 64)
+	return rounded
 }
 
-func filterTitle(r *run, a bound) any {
-	// Words begin at white space and at these brackets; the rest of a word is lower case.
+// filterTitle capitalizes words. Unlike for the method title, a word begins after white space, a hyphen or a bracket.
+func filterTitle(c value.Call) any {
+	text := c.ArgText(0, "")
+	c.Reserve(len(text))
+	isBreak := func(c rune) bool { return pytext.IsSpace(c) || strings.ContainsRune("-({[<", c) }
 	var b strings.Builder
-	begin := true
-	text := r.text(a.values[0])
-	r.reserve(len(text))
-	for _, c := range text {
-		switch {
-		case begin:
-			b.WriteString(changeCase("upper", string(c)))
-		default:
-			b.WriteString(changeCase("lower", string(c)))
+	for text != "" {
+		end := len(text)
+		if i := strings.IndexFunc(text, isBreak); i >= 0 {
+			_, n := utf8.DecodeRuneInString(text[i:])
+			end = i + n
 		}
-		begin = isSpace(c) || strings.ContainsRune("-({[<", c)
+		first := pytext.Prefix(text, 1)
+		b.WriteString(pytext.ChangeCase("upper", first) + pytext.ChangeCase("lower", text[len(first):end]))
+		text = text[end:]
 	}
-	return r.made(b.String())
+	return c.Made(b.String())
 }
 
-func filterTrim(r *run, a bound) any {
-	return r.strip(r.text(a.values[0]), a.or(1, nil), true, true)
-}
-
-func filterTruncate(r *run, a bound) any {
-	s := r.str(a.values[0])
-	length, end := r.int(a.or(1, int64(255))), r.str(a.or(3, "..."))
+func filterTruncate(c value.Call) any {
+	s, length, end := c.ArgStr(0, ""), c.ArgInt(1, 255), c.ArgStr(3, "...")
 	leeway := 5
-	if v := a.or(4, nil); v != nil {
-		leeway = r.int(v)
+	if c.Arg(4) != nil {
+		leeway = c.ArgInt(4, leeway)
 	}
-	keep := length - runeCount(end)
+	keep := length - utf8.RuneCountInString(end)
 	if keep < 0 || leeway < 0 {
-		r.failf("expected length >= %d and leeway >= 0, got %d and %d", runeCount(end), length, leeway)
+		c.Failf("expected length >= %d and leeway >= 0, got %d and %d", length-keep, length, leeway)
 	}
-	r.reserve(len(s))
-	chars := []rune(s)
-	if len(chars) <= length+leeway {
+	c.Reserve(len(s))
+	if utf8.RuneCountInString(s) <= length+leeway {
 		return s
 	}
-	s = string(chars[:keep])
-	if i := strings.LastIndexByte(s, ' '); i >= 0 && !r.truth(a.or(2, false)) {
+	s = pytext.Prefix(s, keep)
+	if i := strings.LastIndexByte(s, ' '); i >= 0 && !c.Flag(2) {
 		s = s[:i]
 	}
-	return r.made(s + end)
+	return c.Made(s + end)
 }
 
-func filterURLEncode(r *run, a bound) any {
-	encode := func(v any) string {
-		var b strings.Builder
-		for _, c := range []byte(r.text(v)) {
-			if isDigit(c) || c|0x20 >= 'a' && c|0x20 <= 'z' || strings.IndexByte("_.-~/", c) >= 0 {
-				b.WriteByte(c)
-			} else {
-				b.WriteString("%" + strings.ToUpper(hexDigits(rune(c), 2)))
-			}
-		}
-		return r.made(b.String())
+func filterURLEncode(c value.Call) any {
+	v := c.Arg(0)
+	if d, ok := v.(*value.Dict); ok {
+		v = value.List(d.Pairs())
 	}
-	v := a.values[0]
-	if d, ok := v.(*Dict); ok {
-		v = dictPairs(d)
-	}
-	items, ok := r.items(v)
+	items, ok := c.Items(v)
 	if _, isText := v.(string); isText || !ok {
-		return encode(v)
+		return c.Made(strings.NewReplacer("+", "%20", "%2F", "/").Replace(url.QueryEscape(c.Text(v))))
 	}
 	parts := make([]string, len(items))
 	for i, item := range items {
-		pair := r.iterate(item)
+		pair := c.Iterate(item)
 		if len(pair) != 2 {
-			r.failf("%d values to unpack into 2 names", len(pair))
+			c.Failf("cannot unpack %d values into 2 names", len(pair))
 		}
-		parts[i] = strings.ReplaceAll(encode(pair[0]), "/", "%2F") + "=" + strings.ReplaceAll(encode(pair[1]), "/", "%2F")
+		parts[i] = c.Made(url.QueryEscape(c.Text(pair[0])) + "=" + url.QueryEscape(c.Text(pair[1])))
 	}
-	return r.made(strings.Join(parts, "&"))
+	return c.Made(strings.Join(parts, "&"))
 }
 
-func filterWordCount(r *run, a bound) any {
-	words, in := int64(0), false
-	text := r.text(a.values[0])
-	r.read(text)
-	for _, c := range text {
-		word := c == '_' || unicode.IsLetter(c) || unicode.IsNumber(c)
-		if word && !in {
-			words++
-		}
-		in = word
+func filterWordCount(c value.Call) any {
+	text := c.ArgText(0, "")
+	c.Read(text)
+	words := int64(0)
+	for range strings.FieldsFuncSeq(text, func(c rune) bool { return c != '_' && !unicode.IsLetter(c) && !unicode.IsNumber(c) }) {
+		words++
 	}
 	return words
 }

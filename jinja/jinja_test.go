@@ -110,7 +110,7 @@ func render(template string, vars map[string]any, cfg jinja.Config) (string, err
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	g, vars := readGolden(t)
-	if len(g.Cases) < 800 {
+	if len(g.Cases) < 950 {
 		t.Fatalf("only %d cases", len(g.Cases))
 	}
 	for _, c := range g.Cases {
@@ -258,6 +258,23 @@ func BenchmarkRender(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := tpl.Render(vars); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkParse(b *testing.B) {
+	g, _ := readGolden(b)
+	var source strings.Builder
+	for _, c := range g.Cases {
+		if _, err := jinja.Parse(c.Template, jinja.Config{}); err == nil {
+			source.WriteString(c.Template + "\n")
+		}
+	}
+	b.SetBytes(int64(source.Len()))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := jinja.Parse(source.String(), jinja.Config{}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,81 +1,77 @@
 package jinja
 
 import (
-	"math/big"
+	"github.com/agl-go/agl/jinja/internal/value"
 )
 
-// testTable are the tests of Jinja2.
-func testTable() map[string]builtin {
-	value, pair := []string{"value"}, []string{"value", "other"}
-	is := func(ok func(r *run, v any) bool) builtin {
-		return builtin{value, func(r *run, a bound) any { return ok(r, a.values[0]) }}
+// is makes a test without arguments of its own.
+func is(ok func(c value.Call, v any) bool) value.Builtin {
+	return value.NewBuiltin(func(c value.Call) any { return ok(c, c.Arg(0)) }, "value")
+}
+
+// testTable returns the tests of Jinja2 except those that need the library.
+func testTable() map[string]value.Builtin {
+	isType := func(name string) value.Builtin {
+		return is(func(_ value.Call, v any) bool { return value.TypeName(v) == name })
 	}
-	compare := func(op string) builtin {
-		return builtin{pair, func(r *run, a bound) any { return r.compare(op, a.values[0], a.values[1]) }}
+	with := func(ok func(c value.Call, v, other any) bool) value.Builtin {
+		return value.NewBuiltin(func(c value.Call) any { return ok(c, c.Arg(0), c.Arg(1)) }, "value", "other")
 	}
-	t := map[string]builtin{
-		"defined":   is(func(_ *run, v any) bool { return typeName(v) != "Undefined" }),
-		"undefined": is(func(_ *run, v any) bool { return typeName(v) == "Undefined" }),
-		"none":      is(func(_ *run, v any) bool { return v == nil }),
-		"boolean":   is(func(_ *run, v any) bool { return typeName(v) == "bool" }),
-		"true":      is(func(_ *run, v any) bool { return v == true }),
-		"false":     is(func(_ *run, v any) bool { return v == false }),
-		"integer":   is(func(_ *run, v any) bool { return typeName(v) == "int" }),
-		"float":     is(func(_ *run, v any) bool { return typeName(v) == "float" }),
-		"number":    is(func(_ *run, v any) bool { _, ok := asNumber(v); return ok }),
-		"string":    is(func(_ *run, v any) bool { return typeName(v) == "str" }),
-		"mapping":   is(func(_ *run, v any) bool { return typeName(v) == "dict" }),
-		"sequence":  is(isSequence),
-		"iterable":  is(isIterable),
-		"callable":  is(isCallable),
-		"escaped":   is(func(*run, any) bool { return false }),
-		"lower":     is(func(r *run, v any) bool { return r.cased("islower", v) }),
-		"upper":     is(func(r *run, v any) bool { return r.cased("isupper", v) }),
-		"odd":       is(func(r *run, v any) bool { return r.equal(r.binary("%", v, int64(2)), int64(1)) }),
-		"even":      is(func(r *run, v any) bool { return r.equal(r.binary("%", v, int64(2)), int64(0)) }),
-		"filter":    is(func(r *run, v any) bool { _, ok := r.filters[r.str(v)]; return ok }),
-		"test":      is(func(r *run, v any) bool { _, ok := r.tests[r.str(v)]; return ok }),
-		"sameas":    {pair, func(r *run, a bound) any { return r.same(a.values[0], a.values[1]) }},
-		"in":        {pair, func(r *run, a bound) any { return r.contains(a.values[1], a.values[0]) }},
-		"divisibleby": {[]string{"value", "num"}, func(r *run, a bound) any {
-			return r.equal(r.binary("%", a.values[0], a.values[1]), int64(0))
-		}},
+	remainder := func(c value.Call, v, by any) any { return c.Binary("%", v, by) }
+	t := map[string]value.Builtin{
+		"defined":     is(func(_ value.Call, v any) bool { return value.TypeName(v) != "Undefined" }),
+		"undefined":   isType("Undefined"),
+		"none":        isType("NoneType"),
+		"boolean":     isType("bool"),
+		"integer":     isType("int"),
+		"float":       isType("float"),
+		"string":      isType("str"),
+		"mapping":     isType("dict"),
+		"true":        is(func(_ value.Call, v any) bool { return v == true }),
+		"false":       is(func(_ value.Call, v any) bool { return v == false }),
+		"number":      is(func(_ value.Call, v any) bool { _, ok := value.AsNumber(v); return ok }),
+		"sequence":    is(isSequence),
+		"iterable":    is(isIterable),
+		"callable":    is(isCallable),
+		"escaped":     is(func(value.Call, any) bool { return false }),
+		"lower":       is(func(c value.Call, v any) bool { return c.IsCase("islower", c.Text(v)) }),
+		"upper":       is(func(c value.Call, v any) bool { return c.IsCase("isupper", c.Text(v)) }),
+		"odd":         is(func(c value.Call, v any) bool { return c.Equal(remainder(c, v, int64(2)), int64(1)) }),
+		"even":        is(func(c value.Call, v any) bool { return c.Equal(remainder(c, v, int64(2)), int64(0)) }),
+		"sameas":      with(func(c value.Call, v, other any) bool { return c.Same(v, other) }),
+		"divisibleby": value.NewBuiltin(func(c value.Call) any { return c.Equal(remainder(c, c.Arg(0), c.Arg(1)), int64(0)) }, "value", "num"),
 	}
 	for name, op := range map[string]string{
-		"eq": "==", "equalto": "==", "==": "==", "ne": "!=", "!=": "!=",
+		"eq": "==", "equalto": "==", "==": "==", "ne": "!=", "!=": "!=", "in": "in",
 		"lt": "<", "lessthan": "<", "<": "<", "le": "<=", "<=": "<=",
 		"gt": ">", "greaterthan": ">", ">": ">", "ge": ">=", ">=": ">=",
 	} {
-		t[name] = compare(op)
+		t[name] = with(func(c value.Call, v, other any) bool { return c.Compare(op, v, other) })
 	}
 	return t
 }
 
-func (r *run) cased(name string, v any) bool {
-	s := r.text(v)
-	r.read(s)
-	return casePredicate(name, s)
-}
-
-func isSequence(_ *run, v any) bool {
-	switch v.(type) {
-	case string, *list, Tuple, *Dict, span, *undefined:
+func isSequence(_ value.Call, v any) bool {
+	switch v := v.(type) {
+	case *value.Sequence:
+		return !v.IsView()
+	case string, *value.Dict, value.Range, *value.Undefined:
 		return true
 	}
 	return false
 }
 
-func isIterable(_ *run, v any) bool {
+func isIterable(_ value.Call, v any) bool {
 	switch v.(type) {
-	case nil, bool, int64, *big.Int, float64, *namespace, *macro, *callable:
-		return false
+	case string, *value.Sequence, *value.Dict, value.Range, *value.Undefined, value.Iterable:
+		return true
 	}
-	return true
+	return false
 }
 
-func isCallable(_ *run, v any) bool {
+func isCallable(_ value.Call, v any) bool {
 	switch v.(type) {
-	case *callable, *macro, *undefined, *loop:
+	case *value.Undefined, value.Callable:
 		return true
 	}
 	return false
