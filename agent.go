@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // Task is what an agent is asked to do: one attempt of a rollout with the
@@ -20,7 +22,7 @@ func (t Task) Input() jsontext.Value { return t.Rollout.Input }
 // DecodeInput decodes the task's input into v; an input that does not fit is
 // ErrInvalid.
 func (t Task) DecodeInput(v any) error {
-	if err := DecodeJSON(t.Rollout.Input, v); err != nil {
+	if err := rawjson.Unmarshal(t.Rollout.Input, v); err != nil {
 		return Errorf(CodeInvalid, "task input of rollout %s: %w", t.Rollout.RolloutID, err)
 	}
 	return nil

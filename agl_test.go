@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 const spanJSON = `{"rollout_id":"ro-1","attempt_id":"at-1","sequence_id":3,"trace_id":"00","span_id":"b7ad6b7169203331","parent_id":null,"name":"agentlightning.annotation","status":{"status_code":"OK","description":null,"why":[1]},"attributes":{"agentlightning.reward.0.name":"primary","agentlightning.reward.0.value":1.0,"ids":[1,2.5],"b":true,"big":12345678901234567890,"e":"\u00e9\/"},"events":[{"name":"e","attributes":{"k":"v"},"timestamp":1.5}],"links":[{"context":{"trace_id":"1","span_id":"2","is_remote":false,"trace_state":{"x":"y"}},"attributes":null}],"start_time":1760706315.5,"end_time":null,"context":{"trace_id":"1","span_id":"2","is_remote":false,"trace_state":{}},"parent":null,"resource":{"attributes":{"service.name":"x"},"schema_url":""},"extra":{"a": 1},"other":null}`
@@ -13,7 +14,7 @@ const spanJSON = `{"rollout_id":"ro-1","attempt_id":"at-1","sequence_id":3,"trac
 func TestSpanPassesThrough(t *testing.T) {
 	t.Parallel()
 	var s agl.Span
-	if err := agl.DecodeJSON([]byte(spanJSON), &s); err != nil {
+	if err := rawjson.Unmarshal([]byte(spanJSON), &s); err != nil {
 		t.Fatal(err)
 	}
 	if got := string(s.AppendJSON(nil)); got != spanJSON {
@@ -45,7 +46,7 @@ func TestDecodeRejects(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			err := agl.DecodeJSON([]byte(tc.doc), tc.into)
+			err := rawjson.Unmarshal([]byte(tc.doc), tc.into)
 			var field *agl.FieldError
 			if !errors.As(err, &field) {
 				t.Fatalf("error is %v, want a FieldError", err)
@@ -70,7 +71,7 @@ func TestAttributeListsAreOfOneKind(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	var back agl.Attributes
-	if err := agl.DecodeJSON(attrs, &back); err != nil {
+	if err := rawjson.Unmarshal(attrs, &back); err != nil {
 		t.Errorf("they cannot be read back: %v", err)
 	}
 }

@@ -1,12 +1,15 @@
 package agl
 
 import (
+	"errors"
 	"iter"
 	"math"
 	"strconv"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // Attributes are the attributes of a span, an event, a link or a resource: the
@@ -31,7 +34,7 @@ func NewAttributes(attrs ...Attr) (Attributes, error) {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		out = append(appendString(out, a.Key), ':')
+		out = append(rawjson.AppendString(out, a.Key), ':')
 		var ok bool
 		if out, ok = appendAttrValue(out, a.Value); !ok {
 			return nil, Errorf(CodeInvalid, "attribute %q: a %T cannot be an attribute; allowed are string, bool, int, int64, float64 and lists of one of them", a.Key, a.Value)
@@ -43,23 +46,23 @@ func NewAttributes(attrs ...Attr) (Attributes, error) {
 func appendAttrValue(dst []byte, value any) ([]byte, bool) {
 	switch v := value.(type) {
 	case string:
-		return appendString(dst, v), true
+		return rawjson.AppendString(dst, v), true
 	case bool:
 		return strconv.AppendBool(dst, v), true
 	case int:
-		return appendInt(dst, v), true
+		return rawjson.AppendInt(dst, v), true
 	case int64:
-		return appendInt(dst, v), true
+		return rawjson.AppendInt(dst, v), true
 	case float64:
-		return appendAttrFloat(dst, v), true
+		return rawjson.AppendFloatText(dst, v), true
 	case []string:
-		return appendAttrList(dst, v, appendString), true
+		return rawjson.AppendArray(dst, v, rawjson.AppendString[string]), true
 	case []bool:
-		return appendAttrList(dst, v, strconv.AppendBool), true
+		return rawjson.AppendArray(dst, v, strconv.AppendBool), true
 	case []int:
-		return appendAttrList(dst, v, appendInt[int]), true
+		return rawjson.AppendArray(dst, v, rawjson.AppendInt[int]), true
 	case []int64:
-		return appendAttrList(dst, v, appendInt[int64]), true
+		return rawjson.AppendArray(dst, v, rawjson.AppendInt[int64]), true
 	case []float64:
 		return appendAttrFloats(dst, v), true
 	case jsontext.Value:
@@ -69,56 +72,36 @@ func appendAttrValue(dst []byte, value any) ([]byte, bool) {
 	}
 }
 
-func appendAttrList[T any](dst []byte, list []T, one func([]byte, T) []byte) []byte {
-	dst = append(dst, '[')
-	for i, v := range list {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = one(dst, v)
-	}
-	return append(dst, ']')
-}
-
-// appendAttrFloats appends a list; with an element that JSON cannot say all
-// become strings, since a list is of one kind.
+// appendAttrFloats appends a list. If JSON cannot spell one of its elements, all
+// of them become strings, since a list holds values of one type.
 func appendAttrFloats(dst []byte, list []float64) []byte {
 	for _, f := range list {
 		if math.IsNaN(f) || math.IsInf(f, 0) {
-			return appendAttrList(dst, list, func(dst []byte, f float64) []byte {
-				if text := appendAttrFloat(nil, f); text[0] == '"' {
-					return append(dst, text...)
+			return rawjson.AppendArray(dst, list, func(dst []byte, f float64) []byte {
+				if math.IsNaN(f) || math.IsInf(f, 0) {
+					return rawjson.AppendFloatText(dst, f)
 				}
-				return append(appendAttrFloat(append(dst, '"'), f), '"')
+				return append(rawjson.AppendFloat(append(dst, '"'), f), '"')
 			})
 		}
 	}
-	return appendAttrList(dst, list, appendFloat)
-}
-
-func appendAttrFloat(dst []byte, f float64) []byte {
-	switch {
-	case math.IsNaN(f):
-		return append(dst, `"NaN"`...)
-	case math.IsInf(f, 1):
-		return append(dst, `"Infinity"`...)
-	case math.IsInf(f, -1):
-		return append(dst, `"-Infinity"`...)
-	default:
-		return appendFloat(dst, f)
-	}
+	return rawjson.AppendArray(dst, list, rawjson.AppendFloat)
 }
 
 // All yields every attribute with its raw value, in order.
 func (a Attributes) All() iter.Seq2[string, jsontext.Value] {
 	return func(yield func(string, jsontext.Value) bool) {
-		objectMembers(a, func(name, value []byte) bool { return yield(unquoteName(name), value) })
+		for name, value := range rawjson.Members(a) {
+			if !yield(rawjson.UnquoteName(name), value) {
+				return
+			}
+		}
 	}
 }
 
 // Get returns the raw value of key.
 func (a Attributes) Get(key string) (jsontext.Value, bool) {
-	return GetMember(jsontext.Value(a), key)
+	return rawjson.Get(jsontext.Value(a), key)
 }
 
 // GetString returns the value of key if it is a string.
@@ -127,7 +110,7 @@ func (a Attributes) GetString(key string) (string, bool) {
 	if !ok || raw.Kind() != '"' {
 		return "", false
 	}
-	return unquoteName(raw), true
+	return rawjson.Unquote(raw), true
 }
 
 // GetFloat returns the value of key if it is a finite number.
@@ -178,41 +161,47 @@ func (a Attributes) With(attrs ...Attr) (Attributes, error) {
 		if !ok {
 			return nil, Errorf(CodeInvalid, "attribute %q: a %T cannot be an attribute", attr.Key, attr.Value)
 		}
-		out = SetMember(out, attr.Key, value)
+		out = rawjson.Set(out, attr.Key, value)
 	}
 	return Attributes(out), nil
 }
 
-// MarshalJSONTo writes the attributes.
-func (a Attributes) MarshalJSONTo(enc *jsontext.Encoder) error {
-	return enc.WriteValue(appendRaw(nil, jsontext.Value(a), "{}"))
+// MarshalJSON returns the attributes.
+func (a Attributes) MarshalJSON() ([]byte, error) {
+	if len(a) == 0 {
+		return []byte("{}"), nil
+	}
+	return a, nil
 }
 
-// UnmarshalJSONFrom reads attributes and rejects values that are none.
+// UnmarshalJSON reads attributes.
+func (a *Attributes) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, a) }
+
+// UnmarshalJSONFrom reads attributes. A value that [Attributes.Validate] rejects
+// is rejected here.
 func (a *Attributes) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	if dec.PeekKind() != '{' {
-		return rejectValue(dec, "dict_type", "Input should be a valid dictionary")
-	}
-	raw, err := dec.ReadValue()
-	if err != nil {
+	if err := reader(dec).RawDict((*jsontext.Value)(a)); err != nil {
 		return err
 	}
-	var bad *FieldError
-	objectMembers(raw, func(name, value []byte) bool {
-		if checkAttributeValue(value) {
-			return true
-		}
-		bad = &FieldError{
-			Pointer: dec.StackPointer().AppendToken(unquoteName(name)), Type: "attribute_type",
-			Message: "Input should be a string, boolean, number, or a list of values of one of these types",
-			Input:   jsontext.Value(value).Clone(),
-		}
-		return false
-	})
-	if bad != nil {
-		return bad
+	err := a.Validate()
+	if field, ok := errors.AsType[*FieldError](err); ok {
+		field.Pointer = dec.StackPointer() + field.Pointer
 	}
-	*a = Attributes(raw.Clone())
+	return err
+}
+
+// Validate returns a [FieldError] for the first value that no attribute may have:
+// null, an object, or a list that is not of one type.
+func (a Attributes) Validate() error {
+	for name, value := range rawjson.Members(a) {
+		if !checkAttributeValue(value) {
+			return &FieldError{
+				Pointer: jsontext.Pointer("").AppendToken(rawjson.UnquoteName(name)), Type: "attribute_type",
+				Message: "Input should be a string, boolean, number, or a list of values of one of these types",
+				Input:   jsontext.Value(value).Clone(),
+			}
+		}
+	}
 	return nil
 }
 
@@ -222,19 +211,18 @@ func checkAttributeValue(value []byte) bool {
 	case '{', 'n':
 		return false
 	case '[':
-		ok, first := true, byte(0)
-		arrayElements(value, func(element []byte) bool {
+		first := byte(0)
+		for element := range rawjson.Elements(value) {
 			kind := elementKind(element[0])
 			if first == 0 {
 				first = kind
 			}
-			ok = kind != 0 && kind == first
-			return ok
-		})
-		return ok
-	default:
-		return true
+			if kind == 0 || kind != first {
+				return false
+			}
+		}
 	}
+	return true
 }
 
 // elementKind folds a first byte to the kind of a list element; 0 is a kind

@@ -2,12 +2,12 @@ package agl
 
 import (
 	"math"
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // Null is a value that may be null on the wire. Its zero value is null, and V
@@ -39,14 +39,36 @@ func (n Null[T]) MarshalJSONTo(enc *jsontext.Encoder) error {
 	return json.MarshalEncode(enc, n.V)
 }
 
-// UnmarshalJSONFrom reads a value or null.
+// MarshalJSON returns the value or null.
+func (n Null[T]) MarshalJSON() ([]byte, error) {
+	if !n.Valid {
+		return []byte("null"), nil
+	}
+	return json.Marshal(n.V)
+}
+
+// UnmarshalJSON reads a value or null.
+func (n *Null[T]) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, n) }
+
+// UnmarshalJSONFrom reads a value or null. A string or number that is refused is
+// a [FieldError].
 func (n *Null[T]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	if dec.PeekKind() == 'n' {
-		*n = Null[T]{}
-		return dec.SkipValue()
+	*n = Null[T]{}
+	in := reader(dec)
+	if null, err := in.Null(); null || err != nil {
+		return err
 	}
 	n.Valid = true
-	return json.UnmarshalDecode(dec, &n.V)
+	switch v := any(&n.V).(type) {
+	case *string:
+		return in.String(v)
+	case *float64:
+		return rawjson.Float(in, v)
+	case *Timestamp:
+		return rawjson.Float(in, v)
+	default:
+		return json.UnmarshalDecode(dec, v)
+	}
 }
 
 // Timestamp is a moment in seconds since the Unix epoch, the wire's form of
@@ -72,25 +94,5 @@ func (t Timestamp) Sub(u Timestamp) time.Duration {
 	return time.Duration(math.Round(float64(t-u) * 1e9))
 }
 
-// MarshalJSONTo writes the timestamp as a JSON number.
-func (t Timestamp) MarshalJSONTo(enc *jsontext.Encoder) error {
-	return enc.WriteValue(appendFloat(nil, float64(t)))
-}
-
-// appendFloat writes f as Python's repr does, so that a float stays a float
-// for readers that tell 1 from 1.0. A value that JSON cannot say becomes null.
-func appendFloat(dst []byte, f float64) []byte {
-	if math.IsNaN(f) || math.IsInf(f, 0) {
-		return append(dst, "null"...)
-	}
-	abs := math.Abs(f)
-	if abs != 0 && (abs < 1e-4 || abs >= 1e16) {
-		return strconv.AppendFloat(dst, f, 'e', -1, 64)
-	}
-	start := len(dst)
-	dst = strconv.AppendFloat(dst, f, 'f', -1, 64)
-	if slices.Contains(dst[start:], '.') {
-		return dst
-	}
-	return append(dst, '.', '0')
-}
+// MarshalJSON returns the timestamp as a JSON number, null if it is not finite.
+func (t Timestamp) MarshalJSON() ([]byte, error) { return rawjson.AppendFloat(nil, float64(t)), nil }

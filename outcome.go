@@ -2,8 +2,108 @@ package agl
 
 import (
 	"errors"
-	"strings"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/internal/rawjson"
 )
+
+// OutcomeKind says why an attempt ended as it did.
+type OutcomeKind string
+
+// The kinds of outcome. Only OutcomeOK and OutcomeAgentError say something
+// about the agent; the others are failures of what is around it, which
+// algorithms mask instead of counting them as reward 0.
+const (
+	OutcomeOK              OutcomeKind = "ok"
+	OutcomeAgentError      OutcomeKind = "agent_error"
+	OutcomePanic           OutcomeKind = "panic"
+	OutcomeTimeout         OutcomeKind = "timeout"
+	OutcomeUnresponsive    OutcomeKind = "unresponsive"
+	OutcomeCancelled       OutcomeKind = "cancelled"
+	OutcomeContextOverflow OutcomeKind = "context_overflow"
+	OutcomeModelError      OutcomeKind = "model_error"
+	OutcomeBudget          OutcomeKind = "budget"
+	OutcomeSetupError      OutcomeKind = "setup_error"
+)
+
+// OutcomeKinds returns every kind.
+func OutcomeKinds() []OutcomeKind {
+	return []OutcomeKind{
+		OutcomeOK, OutcomeAgentError, OutcomePanic, OutcomeTimeout, OutcomeUnresponsive, OutcomeCancelled,
+		OutcomeContextOverflow, OutcomeModelError, OutcomeBudget, OutcomeSetupError,
+	}
+}
+
+// Masked reports whether algorithms leave such an attempt out.
+func (k OutcomeKind) Masked() bool { return k != OutcomeOK && k != OutcomeAgentError }
+
+// Outcome is the typed result of an attempt, kept in its metadata under
+// [MetadataOutcome].
+type Outcome struct {
+	Kind    OutcomeKind
+	Message string
+}
+
+// Outcome reads the outcome out of the attempt's metadata. An attempt that
+// carries none (a Python runner's) gets the kind that its status implies, and
+// ok is false while it is live.
+func (a *Attempt) Outcome() (outcome Outcome, ok bool) {
+	if raw, found := rawjson.Get(a.Metadata, MetadataOutcome); found {
+		var o Outcome
+		if rawjson.Unmarshal(raw, &o) == nil && slices.Contains(OutcomeKinds(), o.Kind) {
+			return o, true
+		}
+	}
+	switch a.Status {
+	case AttemptSucceeded:
+		return Outcome{Kind: OutcomeOK}, true
+	case AttemptFailed:
+		return Outcome{Kind: OutcomeAgentError}, true
+	case AttemptTimeout:
+		return Outcome{Kind: OutcomeTimeout}, true
+	case AttemptUnresponsive:
+		return Outcome{Kind: OutcomeUnresponsive}, true
+	case AttemptPreparing, AttemptRunning:
+	}
+	return Outcome{}, false
+}
+
+// WithOutcome returns metadata with the outcome set, other members untouched.
+func WithOutcome(metadata jsontext.Value, o Outcome) jsontext.Value {
+	return rawjson.Set(metadata, MetadataOutcome, o.AppendJSON(nil))
+}
+
+// AppendJSON appends the wire form.
+func (o Outcome) AppendJSON(dst []byte) []byte {
+	out := rawjson.NewObject(dst)
+	out.String("kind", string(o.Kind))
+	out.String("message", o.Message)
+	return out.End()
+}
+
+// MarshalJSON returns the wire form.
+func (o Outcome) MarshalJSON() ([]byte, error) { return o.AppendJSON(nil), nil }
+
+// UnmarshalJSON reads the wire form.
+func (o *Outcome) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, o) }
+
+// UnmarshalJSONFrom reads the wire form. Unknown keys are ignored.
+func (o *Outcome) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	*o = Outcome{}
+	in := reader(dec)
+	return in.Object(func(name []byte) error {
+		switch string(name) {
+		case "kind":
+			return in.String((*string)(&o.Kind))
+		case "message":
+			return in.String(&o.Message)
+		default:
+			return dec.SkipValue()
+		}
+	})
+}
 
 // OutcomeError is an error that knows its [OutcomeKind]. An agent returns one,
 // or wraps it, to say that its attempt failed for a reason that is not its own:
@@ -30,69 +130,8 @@ func OutcomeOf(err error) Outcome {
 		return Outcome{Kind: OutcomeOK}
 	}
 	var typed *OutcomeError
-	if errors.As(err, &typed) && typed.Kind != OutcomeOK && contains(OutcomeKinds(), typed.Kind) {
+	if errors.As(err, &typed) && typed.Kind != OutcomeOK && slices.Contains(OutcomeKinds(), typed.Kind) {
 		return Outcome{Kind: typed.Kind, Message: err.Error()}
 	}
 	return Outcome{Kind: OutcomeAgentError, Message: err.Error()}
-}
-
-// CallOutcome returns what the reply of a model API, by its HTTP status and its
-// body, brings about for an agent that fails after it: OutcomeContextOverflow,
-// OutcomeBudget or OutcomeModelError, with the reply's message. The kind is empty
-// when the reply is no error, and when the call was rejected as malformed, which
-// is the agent's own failure.
-func CallOutcome(status int, body []byte) Outcome {
-	const (
-		clientError, serverError = 400, 500
-		enough                   = 500 // of a body of another form
-	)
-	if status < clientError {
-		return Outcome{}
-	}
-	var doc struct {
-		Error callError `json:"error"`
-	}
-	// Backends differ in the shape of their errors; what does not fit is told as text.
-	if DecodeJSON(body, &doc) != nil || doc.Error.Message == "" {
-		doc.Error.Message = string(body[:min(len(body), enough)])
-	}
-	switch o := (Outcome{Message: doc.Error.Message}); {
-	case doc.Error.overflow():
-		o.Kind = OutcomeContextOverflow
-		return o
-	case doc.Error.Code == "budget_exceeded": // what the proxy answers when an attempt's budget is spent
-		o.Kind = OutcomeBudget
-		return o
-	case status >= serverError || refusedForNow(status):
-		o.Kind = OutcomeModelError
-		return o
-	default:
-		return o
-	}
-}
-
-// refusedForNow are the errors of the 4xx that are not about what was asked.
-func refusedForNow(status int) bool {
-	switch status {
-	case 401, 402, 403, 404, 408, 409, 425, 429:
-		return true
-	}
-	return false
-}
-
-// callError is the error object of OpenAI's API.
-type callError struct {
-	Message string `json:"message"`
-	Code    any    `json:"code"` // a string or, in some backends, a number
-}
-
-// overflow reports whether the prompt was too long. There is a code for that,
-// which not every backend uses.
-func (e callError) overflow() bool {
-	if e.Code == "context_length_exceeded" {
-		return true
-	}
-	message := strings.ToLower(e.Message)
-	return strings.Contains(message, "maximum context length") || strings.Contains(message, "context length exceeded") ||
-		strings.Contains(message, "context window")
 }

@@ -3,9 +3,13 @@ package agl
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/internal/runkey"
 )
 
 // ResourceType discriminates the kinds of [Resource] on the wire.
@@ -26,7 +30,7 @@ func resourceTypes() []ResourceType {
 // [PromptTemplate].
 type Resource interface {
 	ResourceType() ResourceType
-	JSONAppender
+	AppendJSON(dst []byte) []byte // appends the wire form
 }
 
 // LLM is a model endpoint.
@@ -96,7 +100,7 @@ func (p ProxyLLM) ForAttempt(rolloutID, attemptID string) (LLM, error) {
 	base, err := p.BaseURL(rolloutID, attemptID)
 	llm := p.LLM
 	llm.Endpoint = base
-	if key, ok := AttemptKey(llm.APIKey.V, rolloutID, attemptID); ok {
+	if key, ok := runkey.ForAttempt(llm.APIKey.V, rolloutID, attemptID); ok {
 		llm.APIKey = Some(key)
 	}
 	return llm, err
@@ -173,129 +177,143 @@ func (l LLM) AppendJSON(dst []byte) []byte { return l.appendJSON(dst, ResourceLL
 func (p ProxyLLM) AppendJSON(dst []byte) []byte { return p.appendJSON(dst, ResourceProxyLLM) }
 
 func (l LLM) appendJSON(dst []byte, kind ResourceType) []byte {
-	dst = append(dst, `{"resource_type":`...)
-	dst = appendString(dst, string(kind))
-	dst = append(dst, `,"endpoint":`...)
-	dst = appendString(dst, l.Endpoint)
-	dst = append(dst, `,"model":`...)
-	dst = appendString(dst, l.Model)
-	dst = append(dst, `,"api_key":`...)
-	dst = appendNullString(dst, l.APIKey)
-	dst = append(dst, `,"sampling_parameters":`...)
-	dst = appendRaw(dst, l.SamplingParameters, "{}")
-	return append(dst, '}')
+	o := rawjson.NewObject(dst)
+	o.String("resource_type", string(kind))
+	o.String("endpoint", l.Endpoint)
+	o.String("model", l.Model)
+	nullString(&o, "api_key", l.APIKey)
+	o.Dict("sampling_parameters", l.SamplingParameters)
+	return o.End()
 }
 
 // AppendJSON appends the wire form.
 func (p PromptTemplate) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"resource_type":"prompt_template","template":`...)
-	dst = appendString(dst, p.Template)
-	dst = append(dst, `,"engine":`...)
-	dst = appendString(dst, string(p.Engine))
-	return append(dst, '}')
+	o := rawjson.NewObject(dst)
+	o.String("resource_type", string(ResourcePromptTemplate))
+	o.String("template", p.Template)
+	o.String("engine", string(p.Engine))
+	return o.End()
 }
 
-// MarshalJSONTo writes the wire form.
-func (l LLM) MarshalJSONTo(enc *jsontext.Encoder) error { return marshalAppender(enc, l) }
+// MarshalJSON returns the wire form.
+func (l LLM) MarshalJSON() ([]byte, error) { return l.AppendJSON(nil), nil }
 
-// MarshalJSONTo writes the wire form.
-func (p ProxyLLM) MarshalJSONTo(enc *jsontext.Encoder) error { return marshalAppender(enc, p) }
+// MarshalJSON returns the wire form.
+func (p ProxyLLM) MarshalJSON() ([]byte, error) { return p.AppendJSON(nil), nil }
 
-// MarshalJSONTo writes the wire form.
-func (p PromptTemplate) MarshalJSONTo(enc *jsontext.Encoder) error { return marshalAppender(enc, p) }
+// MarshalJSON returns the wire form.
+func (p PromptTemplate) MarshalJSON() ([]byte, error) { return p.AppendJSON(nil), nil }
+
+// UnmarshalJSON reads the wire form.
+func (l *LLM) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, l) }
+
+// UnmarshalJSON reads the wire form.
+func (p *ProxyLLM) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, p) }
+
+// UnmarshalJSON reads the wire form.
+func (p *PromptTemplate) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, p) }
+
+// UnmarshalJSONFrom reads the wire form.
+func (l *LLM) UnmarshalJSONFrom(dec *jsontext.Decoder) error { return readAs(dec, l) }
+
+// UnmarshalJSONFrom reads the wire form.
+func (p *ProxyLLM) UnmarshalJSONFrom(dec *jsontext.Decoder) error { return readAs(dec, p) }
+
+// UnmarshalJSONFrom reads the wire form.
+func (p *PromptTemplate) UnmarshalJSONFrom(dec *jsontext.Decoder) error { return readAs(dec, p) }
+
+// readAs reads a resource that must be of one type.
+func readAs[R Resource](dec *jsontext.Decoder, to *R) error {
+	resource, err := readResource(reader(dec), (*to).ResourceType())
+	if err == nil {
+		*to, _ = resource.(R) // readResource returns the types asked for
+	}
+	return err
+}
 
 // AppendJSON appends the wire form.
 func (r Resources) AppendJSON(dst []byte) []byte {
-	dst = append(dst, '{')
-	for i, n := range r {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = appendString(dst, n.Name)
-		dst = append(dst, ':')
-		dst = n.Resource.AppendJSON(dst)
+	o := rawjson.NewObject(dst)
+	for _, n := range r {
+		o.AnyKey(n.Name)
+		o = n.Resource.AppendJSON(o)
 	}
-	return append(dst, '}')
+	return o.End()
 }
 
-// MarshalJSONTo writes the wire form.
-func (r Resources) MarshalJSONTo(enc *jsontext.Encoder) error { return marshalAppender(enc, r) }
+// MarshalJSON returns the wire form.
+func (r Resources) MarshalJSON() ([]byte, error) { return r.AppendJSON(nil), nil }
+
+// UnmarshalJSON reads the wire form.
+func (r *Resources) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, r) }
 
 // UnmarshalJSONFrom reads the wire form. A repeated name keeps its first place
-// and its last value, as a Python dict does.
+// and its last value, as in a Python dict.
 func (r *Resources) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	*r = Resources{}
-	return decodeObject(dec, func(name []byte) error {
+	in := reader(dec)
+	return in.Dict(func(name []byte) error {
 		key := string(name)
-		res, err := readResource(dec)
+		resource, err := readResource(in, resourceTypes()...)
 		if err != nil {
 			return err
 		}
-		for i := range *r {
-			if (*r)[i].Name == key {
-				(*r)[i].Resource = res
-				return nil
-			}
+		if i := slices.IndexFunc(*r, func(n NamedResource) bool { return n.Name == key }); i >= 0 {
+			(*r)[i].Resource = resource
+			return nil
 		}
-		*r = append(*r, NamedResource{key, res})
+		*r = append(*r, NamedResource{key, resource})
 		return nil
 	})
 }
 
-// readResource reads one resource; the tag may stand anywhere in the object,
-// so fields of all types are gathered first.
-func readResource(dec *jsontext.Decoder) (Resource, error) {
-	if dec.PeekKind() != '{' {
-		return nil, rejectValue(dec, "model_attributes_type", "Input should be a valid dictionary")
-	}
+// readResource reads a resource of one of the types. The tag may come after the
+// fields, so the fields of all types are read first.
+func readResource(in rawjson.Reader, types ...ResourceType) (Resource, error) {
 	var (
 		llm   LLM
 		tmpl  PromptTemplate
-		kind  Null[ResourceType]
+		kind  ResourceType
 		given = map[string]bool{}
 	)
-	err := decodeObject(dec, func(name []byte) error {
-		key := string(name)
-		given[key] = true
-		switch key {
+	err := in.Object(func(name []byte) error {
+		given[string(name)] = true
+		switch string(name) {
 		case "resource_type":
-			kind.Valid = true
-			return readEnum(dec, &kind.V, resourceTypes())
+			return rawjson.Enum(in, &kind, types)
 		case "endpoint":
-			return readString(dec, &llm.Endpoint)
+			return in.String(&llm.Endpoint)
 		case "model":
-			return readString(dec, &llm.Model)
+			return in.String(&llm.Model)
 		case "api_key":
-			return readNullString(dec, &llm.APIKey)
+			return llm.APIKey.UnmarshalJSONFrom(in.Decoder)
 		case "sampling_parameters":
-			return readRawObject(dec, &llm.SamplingParameters, false)
+			return in.RawDict(&llm.SamplingParameters)
 		case "template":
-			return readString(dec, &tmpl.Template)
+			return in.String(&tmpl.Template)
 		case "engine":
-			return readEnum(dec, &tmpl.Engine, promptEngines())
+			return rawjson.Enum(in, &tmpl.Engine, promptEngines())
 		default:
-			return dec.SkipValue()
+			return in.SkipValue()
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
-	if !kind.Valid {
-		return nil, &FieldError{
-			Pointer: dec.StackPointer(), Type: "union_tag_not_found",
-			Message: "Unable to extract tag using discriminator 'resource_type', which must be " + quotedList(resourceTypes()),
-		}
+	if kind == "" {
+		return nil, in.Reject(in.StackPointer(), "union_tag_not_found",
+			"Unable to extract tag using discriminator 'resource_type', which must be "+rawjson.Quoted(types), nil)
 	}
 	required := []string{"endpoint", "model"}
-	if kind.V == ResourcePromptTemplate {
+	if kind == ResourcePromptTemplate {
 		required = []string{"template", "engine"}
 	}
 	for _, key := range required {
 		if !given[key] {
-			return nil, missingField(dec, key)
+			return nil, in.Missing(key)
 		}
 	}
-	switch kind.V {
+	switch kind {
 	case ResourceProxyLLM:
 		return ProxyLLM{llm}, nil
 	case ResourcePromptTemplate:
@@ -307,35 +325,36 @@ func readResource(dec *jsontext.Decoder) (Resource, error) {
 
 // AppendJSON appends the wire form.
 func (u *ResourcesUpdate) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"resources_id":`...)
-	dst = appendString(dst, u.ResourcesID)
-	dst = append(dst, `,"create_time":`...)
-	dst = appendFloat(dst, float64(u.CreateTime))
-	dst = append(dst, `,"update_time":`...)
-	dst = appendFloat(dst, float64(u.UpdateTime))
-	dst = append(dst, `,"version":`...)
-	dst = appendInt(dst, u.Version)
-	dst = append(dst, `,"resources":`...)
-	dst = u.Resources.AppendJSON(dst)
-	return append(dst, '}')
+	o := rawjson.NewObject(dst)
+	o.String("resources_id", u.ResourcesID)
+	o.Float("create_time", float64(u.CreateTime))
+	o.Float("update_time", float64(u.UpdateTime))
+	o.Int("version", int64(u.Version))
+	o.Key("resources")
+	o = u.Resources.AppendJSON(o)
+	return o.End()
 }
 
-// MarshalJSONTo writes the wire form.
-func (u *ResourcesUpdate) MarshalJSONTo(enc *jsontext.Encoder) error { return marshalAppender(enc, u) }
+// MarshalJSON returns the wire form.
+func (u ResourcesUpdate) MarshalJSON() ([]byte, error) { return u.AppendJSON(nil), nil }
 
-// UnmarshalJSONFrom reads the wire form.
+// UnmarshalJSON reads the wire form.
+func (u *ResourcesUpdate) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, u) }
+
+// UnmarshalJSONFrom reads the wire form. Unknown keys are ignored.
 func (u *ResourcesUpdate) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	*u = ResourcesUpdate{}
-	return decodeObject(dec, func(name []byte) error {
+	in := reader(dec)
+	return in.Object(func(name []byte) error {
 		switch string(name) {
 		case "resources_id":
-			return readString(dec, &u.ResourcesID)
+			return in.String(&u.ResourcesID)
 		case "create_time":
-			return readFloat(dec, &u.CreateTime)
+			return rawjson.Float(in, &u.CreateTime)
 		case "update_time":
-			return readFloat(dec, &u.UpdateTime)
+			return rawjson.Float(in, &u.UpdateTime)
 		case "version":
-			return readInt(dec, &u.Version)
+			return rawjson.Int(in, &u.Version)
 		case "resources":
 			return u.Resources.UnmarshalJSONFrom(dec)
 		default:

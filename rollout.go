@@ -1,7 +1,11 @@
 package agl
 
 import (
+	"slices"
+
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // RolloutStatus is where a rollout stands in its life.
@@ -35,7 +39,7 @@ func (s RolloutStatus) Finished() bool {
 func (s RolloutStatus) Queued() bool { return s == RolloutQueuing || s == RolloutRequeuing }
 
 // Valid reports whether s is one of [RolloutStatuses].
-func (s RolloutStatus) Valid() bool { return contains(RolloutStatuses(), s) }
+func (s RolloutStatus) Valid() bool { return slices.Contains(RolloutStatuses(), s) }
 
 // Mode says what a rollout is for. The empty mode is null on the wire.
 type Mode string
@@ -52,7 +56,7 @@ const (
 func Modes() []Mode { return []Mode{ModeTrain, ModeVal, ModeTest} }
 
 // Valid reports whether m is ModeNone or one of [Modes].
-func (m Mode) Valid() bool { return m == ModeNone || contains(Modes(), m) }
+func (m Mode) Valid() bool { return m == ModeNone || slices.Contains(Modes(), m) }
 
 // RolloutConfig bounds the attempts of a rollout.
 type RolloutConfig struct {
@@ -82,7 +86,7 @@ func (c RolloutConfig) Validate() error {
 	}
 	for _, s := range c.RetryCondition {
 		if !s.Valid() {
-			return Errorf(CodeInvalid, "config.retry_condition: got %q, must be %s", s, quotedList(AttemptStatuses()))
+			return Errorf(CodeInvalid, "config.retry_condition: got %q, must be %s", s, rawjson.Quoted(AttemptStatuses()))
 		}
 	}
 	return nil
@@ -120,51 +124,40 @@ type EnqueueRollout struct {
 
 // AppendJSON appends the wire form.
 func (c RolloutConfig) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"timeout_seconds":`...)
-	dst = appendNullFloat(dst, c.TimeoutSeconds)
-	dst = append(dst, `,"unresponsive_seconds":`...)
-	dst = appendNullFloat(dst, c.UnresponsiveSeconds)
-	dst = append(dst, `,"max_attempts":`...)
-	dst = appendInt(dst, c.WithDefaults().MaxAttempts)
-	dst = append(dst, `,"retry_condition":[`...)
-	for i, s := range c.RetryCondition {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = appendString(dst, string(s))
-	}
-	return append(dst, ']', '}')
+	o := rawjson.NewObject(dst)
+	o.NullFloat("timeout_seconds", c.TimeoutSeconds.V, c.TimeoutSeconds.Valid)
+	o.NullFloat("unresponsive_seconds", c.UnresponsiveSeconds.V, c.UnresponsiveSeconds.Valid)
+	o.Int("max_attempts", int64(c.WithDefaults().MaxAttempts))
+	o.Key("retry_condition")
+	o = rawjson.AppendArray(o, c.RetryCondition, rawjson.AppendString[AttemptStatus])
+	return o.End()
 }
+
+// MarshalJSON returns the wire form.
+func (c RolloutConfig) MarshalJSON() ([]byte, error) { return c.AppendJSON(nil), nil }
+
+// UnmarshalJSON reads the wire form.
+func (c *RolloutConfig) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, c) }
 
 // UnmarshalJSONFrom reads the wire form. Unknown keys are ignored.
 func (c *RolloutConfig) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	*c = RolloutConfig{MaxAttempts: 1}
-	return decodeObject(dec, func(name []byte) error {
+	in := reader(dec)
+	return in.Object(func(name []byte) error {
 		switch string(name) {
 		case "timeout_seconds":
-			return readNullFloat(dec, &c.TimeoutSeconds)
+			return c.TimeoutSeconds.UnmarshalJSONFrom(dec)
 		case "unresponsive_seconds":
-			return readNullFloat(dec, &c.UnresponsiveSeconds)
+			return c.UnresponsiveSeconds.UnmarshalJSONFrom(dec)
 		case "max_attempts":
-			if err := readInt(dec, &c.MaxAttempts); err != nil {
-				return err
-			}
-			if c.MaxAttempts < 1 {
-				return &FieldError{
-					Pointer: dec.StackPointer(), Type: "greater_than_equal",
-					Message: "Input should be greater than or equal to 1", Input: appendInt(nil, c.MaxAttempts),
-				}
-			}
-			return nil
+			return rawjson.IntAtLeast(in, &c.MaxAttempts, 1)
 		case "retry_condition":
 			c.RetryCondition = nil
-			return decodeArray(dec, func() error {
+			return in.List(func() error {
 				var s AttemptStatus
-				if err := readEnum(dec, &s, AttemptStatuses()); err != nil {
-					return err
-				}
+				err := rawjson.Enum(in, &s, AttemptStatuses())
 				c.RetryCondition = append(c.RetryCondition, s)
-				return nil
+				return err
 			})
 		default:
 			return dec.SkipValue()
@@ -172,98 +165,96 @@ func (c *RolloutConfig) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	})
 }
 
-// MarshalJSONTo writes the wire form.
-func (c RolloutConfig) MarshalJSONTo(enc *jsontext.Encoder) error { return marshalAppender(enc, c) }
-
 // AppendJSON appends the wire form.
 func (r *Rollout) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"rollout_id":`...)
-	dst = appendString(dst, r.RolloutID)
-	dst = append(dst, `,"input":`...)
-	dst = appendRaw(dst, r.Input, "null")
-	dst = append(dst, `,"start_time":`...)
-	dst = appendFloat(dst, float64(r.StartTime))
-	dst = append(dst, `,"end_time":`...)
-	dst = appendNullFloat(dst, r.EndTime)
-	dst = append(dst, `,"mode":`...)
-	dst = appendNullString(dst, Null[string]{string(r.Mode), r.Mode != ModeNone})
-	dst = append(dst, `,"resources_id":`...)
-	dst = appendNullString(dst, r.ResourcesID)
-	dst = append(dst, `,"status":`...)
-	dst = appendString(dst, string(r.Status))
-	dst = append(dst, `,"config":`...)
-	dst = r.Config.AppendJSON(dst)
-	dst = append(dst, `,"metadata":`...)
-	dst = appendRaw(dst, r.Metadata, "null")
-	return append(dst, '}')
+	o := rawjson.NewObject(dst)
+	o.String("rollout_id", r.RolloutID)
+	o.Raw("input", r.Input)
+	o.Float("start_time", float64(r.StartTime))
+	nullTime(&o, "end_time", r.EndTime)
+	o.NullString("mode", string(r.Mode), r.Mode != ModeNone)
+	nullString(&o, "resources_id", r.ResourcesID)
+	o.String("status", string(r.Status))
+	o.Key("config")
+	o = r.Config.AppendJSON(o)
+	o.Raw("metadata", r.Metadata)
+	return o.End()
 }
 
-// MarshalJSONTo writes the wire form.
-func (r *Rollout) MarshalJSONTo(enc *jsontext.Encoder) error { return marshalAppender(enc, r) }
+// MarshalJSON returns the wire form.
+func (r Rollout) MarshalJSON() ([]byte, error) { return r.AppendJSON(nil), nil }
 
-// UnmarshalJSONFrom reads the wire form.
+// UnmarshalJSON reads the wire form.
+func (r *Rollout) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, r) }
+
+// UnmarshalJSONFrom reads the wire form. Unknown keys are ignored.
 func (r *Rollout) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	*r = Rollout{}
-	return decodeObject(dec, func(name []byte) error { return r.readField(dec, name) })
+	in := reader(dec)
+	return in.Object(func(name []byte) error { return r.readField(in, name) })
 }
 
-func (r *Rollout) readField(dec *jsontext.Decoder, name []byte) error {
+func (r *Rollout) readField(in rawjson.Reader, name []byte) error {
 	switch string(name) {
 	case "rollout_id":
-		return readString(dec, &r.RolloutID)
+		return in.String(&r.RolloutID)
 	case "input":
-		return readRaw(dec, &r.Input)
+		return in.Raw(&r.Input)
 	case "start_time":
-		return readFloat(dec, &r.StartTime)
+		return rawjson.Float(in, &r.StartTime)
 	case "end_time":
-		return readNullFloat(dec, &r.EndTime)
+		return r.EndTime.UnmarshalJSONFrom(in.Decoder)
 	case "mode":
-		return r.Mode.read(dec)
+		return r.Mode.read(in)
 	case "resources_id":
-		return readNullString(dec, &r.ResourcesID)
+		return r.ResourcesID.UnmarshalJSONFrom(in.Decoder)
 	case "status":
-		return readEnum(dec, &r.Status, RolloutStatuses())
+		return rawjson.Enum(in, &r.Status, RolloutStatuses())
 	case "config":
-		return r.Config.UnmarshalJSONFrom(dec)
+		return r.Config.UnmarshalJSONFrom(in.Decoder)
 	case "metadata":
-		return readRawObject(dec, &r.Metadata, true)
+		return in.RawDictOrNull(&r.Metadata)
 	default:
-		return dec.SkipValue()
+		return in.SkipValue()
 	}
 }
 
-func (m *Mode) read(dec *jsontext.Decoder) error {
-	if dec.PeekKind() == 'n' {
+func (m *Mode) read(in rawjson.Reader) error {
+	if in.PeekKind() == 'n' {
 		*m = ModeNone
-		return dec.SkipValue()
+		return in.SkipValue()
 	}
-	return readEnum(dec, m, Modes())
+	return rawjson.Enum(in, m, Modes())
 }
 
-// AppendJSON appends the wire form. A rollout without an attempt has no
-// "attempt" key at all: clients decide by its presence.
+// AppendJSON appends the wire form. Without an attempt the key "attempt" is
+// absent and not null: clients decide by its presence.
 func (r *AttemptedRollout) AppendJSON(dst []byte) []byte {
 	dst = r.Rollout.AppendJSON(dst)
 	if r.Attempt == nil {
 		return dst
 	}
-	dst = append(dst[:len(dst)-1], `,"attempt":`...)
-	dst = r.Attempt.AppendJSON(dst)
-	return append(dst, '}')
+	o := rawjson.Reopen(dst)
+	o.Value("attempt", r.Attempt)
+	return o.End()
 }
 
-// MarshalJSONTo writes the wire form.
-func (r *AttemptedRollout) MarshalJSONTo(enc *jsontext.Encoder) error { return marshalAppender(enc, r) }
+// MarshalJSON returns the wire form.
+func (r AttemptedRollout) MarshalJSON() ([]byte, error) { return r.AppendJSON(nil), nil }
 
-// UnmarshalJSONFrom reads the wire form.
+// UnmarshalJSON reads the wire form.
+func (r *AttemptedRollout) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, r) }
+
+// UnmarshalJSONFrom reads the wire form. Unknown keys are ignored.
 func (r *AttemptedRollout) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	*r = AttemptedRollout{}
-	return decodeObject(dec, func(name []byte) error {
+	in := reader(dec)
+	return in.Object(func(name []byte) error {
 		if string(name) != "attempt" {
-			return r.readField(dec, name)
+			return r.readField(in, name)
 		}
-		if dec.PeekKind() == 'n' {
-			return dec.SkipValue()
+		if null, err := in.Null(); null || err != nil {
+			return err
 		}
 		r.Attempt = new(Attempt)
 		return r.Attempt.UnmarshalJSONFrom(dec)
@@ -272,60 +263,51 @@ func (r *AttemptedRollout) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 
 // AppendJSON appends the wire form.
 func (r *EnqueueRollout) AppendJSON(dst []byte) []byte {
-	dst = append(dst, '{')
-	dst = r.appendMembers(dst)
-	return append(dst, '}')
-}
-
-func (r *EnqueueRollout) appendMembers(dst []byte) []byte {
-	dst = append(dst, `"input":`...)
-	dst = appendRaw(dst, r.Input, "null")
-	dst = append(dst, `,"mode":`...)
-	dst = appendNullString(dst, Null[string]{string(r.Mode), r.Mode != ModeNone})
-	dst = append(dst, `,"resources_id":`...)
-	dst = appendNullString(dst, r.ResourcesID)
-	dst = append(dst, `,"config":`...)
+	o := rawjson.NewObject(dst)
+	o.Raw("input", r.Input)
+	o.NullString("mode", string(r.Mode), r.Mode != ModeNone)
+	nullString(&o, "resources_id", r.ResourcesID)
 	if r.Config == nil {
-		dst = append(dst, "null"...)
+		o.Raw("config", nil)
 	} else {
-		dst = r.Config.AppendJSON(dst)
+		o.Value("config", r.Config)
 	}
-	dst = append(dst, `,"metadata":`...)
-	return appendRaw(dst, r.Metadata, "null")
+	o.Raw("metadata", r.Metadata)
+	return o.End()
 }
 
-// MarshalJSONTo writes the wire form.
-func (r *EnqueueRollout) MarshalJSONTo(enc *jsontext.Encoder) error { return marshalAppender(enc, r) }
+// MarshalJSON returns the wire form.
+func (r EnqueueRollout) MarshalJSON() ([]byte, error) { return r.AppendJSON(nil), nil }
 
-// UnmarshalJSONFrom reads the wire form. The input is required; null is a
-// value. Unknown keys are ignored.
+// UnmarshalJSON reads the wire form.
+func (r *EnqueueRollout) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, r) }
+
+// UnmarshalJSONFrom reads the wire form. The input is required and may be null.
+// Unknown keys are ignored.
 func (r *EnqueueRollout) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	*r = EnqueueRollout{}
-	err := decodeObject(dec, func(name []byte) error { return r.readField(dec, name) })
-	if err == nil && r.Input == nil {
-		err = missingField(dec, "input")
-	}
-	return err
+	in := reader(dec)
+	return in.Object(func(name []byte) error { return r.readField(in, name) }, "input")
 }
 
-func (r *EnqueueRollout) readField(dec *jsontext.Decoder, name []byte) error {
+func (r *EnqueueRollout) readField(in rawjson.Reader, name []byte) error {
 	switch string(name) {
 	case "input":
-		return readRaw(dec, &r.Input)
+		return in.Raw(&r.Input)
 	case "mode":
-		return r.Mode.read(dec)
+		return r.Mode.read(in)
 	case "resources_id":
-		return readNullString(dec, &r.ResourcesID)
+		return r.ResourcesID.UnmarshalJSONFrom(in.Decoder)
 	case "config":
 		r.Config = nil
-		if dec.PeekKind() == 'n' {
-			return dec.SkipValue()
+		if null, err := in.Null(); null || err != nil {
+			return err
 		}
 		r.Config = new(RolloutConfig)
-		return r.Config.UnmarshalJSONFrom(dec)
+		return r.Config.UnmarshalJSONFrom(in.Decoder)
 	case "metadata":
-		return readRawObject(dec, &r.Metadata, true)
+		return in.RawDictOrNull(&r.Metadata)
 	default:
-		return dec.SkipValue()
+		return in.SkipValue()
 	}
 }

@@ -1,9 +1,11 @@
 package agl
 
 import (
-	"bytes"
+	"cmp"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // Span is one recorded operation inside an attempt. Its key is (RolloutID,
@@ -91,114 +93,82 @@ type SpanDraft struct {
 	ParentID   string
 }
 
-// AppendJSON appends the wire form, extra keys last.
+// AppendJSON appends the wire form, the keys of Extra last.
 func (s *Span) AppendJSON(dst []byte) []byte {
-	return s.AppendJSONFunc(dst, func(dst []byte) []byte { return appendRaw(dst, jsontext.Value(s.Attributes), "{}") })
+	o := rawjson.NewObject(dst)
+	o.String("rollout_id", s.RolloutID)
+	o.String("attempt_id", s.AttemptID)
+	o.Int("sequence_id", s.SequenceID)
+	o.String("trace_id", s.TraceID)
+	o.String("span_id", s.SpanID)
+	nullString(&o, "parent_id", s.ParentID)
+	o.String("name", s.Name)
+	o.Key("status")
+	o = s.Status.AppendJSON(o)
+	o.Dict("attributes", s.Attributes)
+	o.Key("events")
+	o = rawjson.AppendList(o, s.Events)
+	o.Key("links")
+	o = rawjson.AppendList(o, s.Links)
+	nullTime(&o, "start_time", s.StartTime)
+	nullTime(&o, "end_time", s.EndTime)
+	appendContext(&o, "context", s.Context)
+	appendContext(&o, "parent", s.Parent)
+	o.Key("resource")
+	o = s.Resource.AppendJSON(o)
+	o.Members(s.Extra)
+	return o.End()
 }
 
-// AppendJSONFunc is AppendJSON with the object that a function appends in place
-// of Attributes, so that large ones need no memory of their own before.
-func (s *Span) AppendJSONFunc(dst []byte, attributes func(dst []byte) []byte) []byte {
-	dst = append(dst, `{"rollout_id":`...)
-	dst = appendString(dst, s.RolloutID)
-	dst = append(dst, `,"attempt_id":`...)
-	dst = appendString(dst, s.AttemptID)
-	dst = append(dst, `,"sequence_id":`...)
-	dst = appendInt(dst, s.SequenceID)
-	dst = append(dst, `,"trace_id":`...)
-	dst = appendString(dst, s.TraceID)
-	dst = append(dst, `,"span_id":`...)
-	dst = appendString(dst, s.SpanID)
-	dst = append(dst, `,"parent_id":`...)
-	dst = appendNullString(dst, s.ParentID)
-	dst = append(dst, `,"name":`...)
-	dst = appendString(dst, s.Name)
-	dst = append(dst, `,"status":`...)
-	dst = s.Status.AppendJSON(dst)
-	dst = append(dst, `,"attributes":`...)
-	dst = attributes(dst)
-	dst = append(dst, `,"events":[`...)
-	for i := range s.Events {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = s.Events[i].AppendJSON(dst)
+func appendContext(o *rawjson.Object, name string, c *SpanContext) {
+	o.Key(name)
+	if c == nil {
+		*o = append(*o, "null"...)
+		return
 	}
-	dst = append(dst, `],"links":[`...)
-	for i := range s.Links {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = s.Links[i].AppendJSON(dst)
-	}
-	dst = append(dst, `],"start_time":`...)
-	dst = appendNullFloat(dst, s.StartTime)
-	dst = append(dst, `,"end_time":`...)
-	dst = appendNullFloat(dst, s.EndTime)
-	dst = append(dst, `,"context":`...)
-	dst = appendNullContext(dst, s.Context)
-	dst = append(dst, `,"parent":`...)
-	dst = appendNullContext(dst, s.Parent)
-	dst = append(dst, `,"resource":`...)
-	dst = s.Resource.AppendJSON(dst)
-	dst = appendExtra(dst, s.Extra)
-	return append(dst, '}')
+	*o = c.AppendJSON(*o)
 }
 
-// MarshalJSONTo writes the wire form.
-func (s *Span) MarshalJSONTo(enc *jsontext.Encoder) error { return marshalAppender(enc, s) }
+// MarshalJSON returns the wire form.
+func (s Span) MarshalJSON() ([]byte, error) { return s.AppendJSON(nil), nil }
 
-// spanFields are the keys that every span on the wire must have.
-var spanFields = [...]string{
-	"rollout_id", "attempt_id", "sequence_id", "trace_id", "span_id", "parent_id", "name", "status",
-	"attributes", "events", "links", "start_time", "end_time", "context", "parent", "resource",
-}
+// UnmarshalJSON reads the wire form.
+func (s *Span) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, s) }
 
-// decode reads the wire form, whatever it is, and explains what is wrong.
-func (s *Span) decode(dec *jsontext.Decoder) error {
+// UnmarshalJSONFrom reads the wire form. All keys are required; keys that are
+// not ours go to Extra.
+func (s *Span) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	*s = Span{}
-	var given uint32
-	err := decodeObject(dec, func(name []byte) error {
-		if i := spanField(name); i >= 0 {
-			given |= 1 << i
-			return s.readField(dec, i)
-		}
-		return readExtra(dec, name, &s.Extra)
-	})
-	if err != nil {
-		return err
-	}
-	for i, f := range spanFields {
-		if given&(1<<i) == 0 {
-			return missingField(dec, f)
-		}
-	}
-	return nil
+	in := reader(dec)
+	return in.Object(func(name []byte) error { return s.readField(in, name) },
+		"rollout_id", "attempt_id", "sequence_id", "trace_id", "span_id", "parent_id", "name", "status",
+		"attributes", "events", "links", "start_time", "end_time", "context", "parent", "resource")
 }
 
-func (s *Span) readField(dec *jsontext.Decoder, field int) error {
-	switch spanFields[field] {
+func (s *Span) readField(in rawjson.Reader, name []byte) error {
+	dec := in.Decoder
+	switch string(name) {
 	case "rollout_id":
-		return readString(dec, &s.RolloutID)
+		return in.String(&s.RolloutID)
 	case "attempt_id":
-		return readString(dec, &s.AttemptID)
+		return in.String(&s.AttemptID)
 	case "sequence_id":
-		return readInt(dec, &s.SequenceID)
+		return rawjson.Int(in, &s.SequenceID)
 	case "trace_id":
-		return readString(dec, &s.TraceID)
+		return in.String(&s.TraceID)
 	case "span_id":
-		return readString(dec, &s.SpanID)
+		return in.String(&s.SpanID)
 	case "parent_id":
-		return readNullString(dec, &s.ParentID)
+		return s.ParentID.UnmarshalJSONFrom(dec)
 	case "name":
-		return readString(dec, &s.Name)
+		return in.String(&s.Name)
 	case "status":
 		return s.Status.UnmarshalJSONFrom(dec)
 	case "attributes":
 		return s.Attributes.UnmarshalJSONFrom(dec)
 	case "events":
 		s.Events = nil
-		return decodeArray(dec, func() error {
+		return in.List(func() error {
 			var e SpanEvent
 			err := e.UnmarshalJSONFrom(dec)
 			s.Events = append(s.Events, e)
@@ -206,240 +176,209 @@ func (s *Span) readField(dec *jsontext.Decoder, field int) error {
 		})
 	case "links":
 		s.Links = nil
-		return decodeArray(dec, func() error {
+		return in.List(func() error {
 			var l SpanLink
 			err := l.UnmarshalJSONFrom(dec)
 			s.Links = append(s.Links, l)
 			return err
 		})
 	case "start_time":
-		return readNullFloat(dec, &s.StartTime)
+		return s.StartTime.UnmarshalJSONFrom(dec)
 	case "end_time":
-		return readNullFloat(dec, &s.EndTime)
+		return s.EndTime.UnmarshalJSONFrom(dec)
 	case "context":
-		return readNullContext(dec, &s.Context)
+		return readContext(in, &s.Context)
 	case "parent":
-		return readNullContext(dec, &s.Parent)
-	default:
+		return readContext(in, &s.Parent)
+	case "resource":
 		return s.Resource.UnmarshalJSONFrom(dec)
+	default:
+		return readExtra(dec, name, &s.Extra)
 	}
+}
+
+func readContext(in rawjson.Reader, c **SpanContext) error {
+	*c = nil
+	if null, err := in.Null(); null || err != nil {
+		return err
+	}
+	*c = new(SpanContext)
+	return (*c).UnmarshalJSONFrom(in.Decoder)
 }
 
 // readExtra keeps a member whose key is not ours.
 func readExtra(dec *jsontext.Decoder, name []byte, extra *jsontext.Value) error {
-	key := bytes.Clone(name)
+	key := string(name)
 	value, err := dec.ReadValue()
 	if err != nil {
 		return err
 	}
-	*extra = SetMember(*extra, string(key), value)
+	*extra = rawjson.Set(*extra, key, value)
 	return nil
 }
 
 // AppendJSON appends the wire form.
 func (s *SpanStatus) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"status_code":`...)
-	code := s.Code
-	if code == "" {
-		code = StatusUnset
-	}
-	dst = appendString(dst, string(code))
-	dst = append(dst, `,"description":`...)
-	dst = appendNullString(dst, s.Description)
-	dst = appendExtra(dst, s.Extra)
-	return append(dst, '}')
+	o := rawjson.NewObject(dst)
+	o.String("status_code", string(cmp.Or(s.Code, StatusUnset)))
+	nullString(&o, "description", s.Description)
+	o.Members(s.Extra)
+	return o.End()
 }
+
+// MarshalJSON returns the wire form.
+func (s SpanStatus) MarshalJSON() ([]byte, error) { return s.AppendJSON(nil), nil }
+
+// UnmarshalJSON reads the wire form.
+func (s *SpanStatus) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, s) }
 
 // UnmarshalJSONFrom reads the wire form.
 func (s *SpanStatus) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	*s = SpanStatus{}
-	err := decodeObject(dec, func(name []byte) error {
+	in := reader(dec)
+	return in.Object(func(name []byte) error {
 		switch string(name) {
 		case "status_code":
-			return readEnum(dec, &s.Code, statusCodes())
+			return rawjson.Enum(in, &s.Code, statusCodes())
 		case "description":
-			return readNullString(dec, &s.Description)
+			return s.Description.UnmarshalJSONFrom(dec)
 		default:
 			return readExtra(dec, name, &s.Extra)
 		}
-	})
-	if err == nil && s.Code == "" {
-		err = missingField(dec, "status_code")
-	}
-	return err
+	}, "status_code")
 }
 
 // AppendJSON appends the wire form.
 func (e *SpanEvent) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"name":`...)
-	dst = appendString(dst, e.Name)
-	dst = append(dst, `,"attributes":`...)
-	dst = appendRaw(dst, jsontext.Value(e.Attributes), "{}")
-	dst = append(dst, `,"timestamp":`...)
-	dst = appendNullFloat(dst, e.Timestamp)
-	dst = appendExtra(dst, e.Extra)
-	return append(dst, '}')
+	o := rawjson.NewObject(dst)
+	o.String("name", e.Name)
+	o.Dict("attributes", e.Attributes)
+	nullTime(&o, "timestamp", e.Timestamp)
+	o.Members(e.Extra)
+	return o.End()
 }
+
+// MarshalJSON returns the wire form.
+func (e SpanEvent) MarshalJSON() ([]byte, error) { return e.AppendJSON(nil), nil }
+
+// UnmarshalJSON reads the wire form.
+func (e *SpanEvent) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, e) }
 
 // UnmarshalJSONFrom reads the wire form.
 func (e *SpanEvent) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	*e = SpanEvent{}
-	named := false
-	err := decodeObject(dec, func(name []byte) error {
+	in := reader(dec)
+	return in.Object(func(name []byte) error {
 		switch string(name) {
 		case "name":
-			named = true
-			return readString(dec, &e.Name)
+			return in.String(&e.Name)
 		case "attributes":
 			return e.Attributes.UnmarshalJSONFrom(dec)
 		case "timestamp":
-			return readNullFloat(dec, &e.Timestamp)
+			return e.Timestamp.UnmarshalJSONFrom(dec)
 		default:
 			return readExtra(dec, name, &e.Extra)
 		}
-	})
-	switch {
-	case err != nil:
-		return err
-	case !named:
-		return missingField(dec, "name")
-	case e.Attributes == nil:
-		return missingField(dec, "attributes")
-	}
-	return nil
+	}, "name", "attributes")
 }
 
 // AppendJSON appends the wire form.
 func (l *SpanLink) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"context":`...)
-	dst = l.Context.AppendJSON(dst)
-	dst = append(dst, `,"attributes":`...)
-	dst = appendRaw(dst, jsontext.Value(l.Attributes), "null")
-	dst = appendExtra(dst, l.Extra)
-	return append(dst, '}')
+	o := rawjson.NewObject(dst)
+	o.Value("context", &l.Context)
+	o.Raw("attributes", l.Attributes)
+	o.Members(l.Extra)
+	return o.End()
 }
+
+// MarshalJSON returns the wire form.
+func (l SpanLink) MarshalJSON() ([]byte, error) { return l.AppendJSON(nil), nil }
+
+// UnmarshalJSON reads the wire form.
+func (l *SpanLink) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, l) }
 
 // UnmarshalJSONFrom reads the wire form.
 func (l *SpanLink) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	*l = SpanLink{}
-	given := false
-	err := decodeObject(dec, func(name []byte) error {
+	in := reader(dec)
+	return in.Object(func(name []byte) error {
 		switch string(name) {
 		case "context":
-			given = true
 			return l.Context.UnmarshalJSONFrom(dec)
 		case "attributes":
-			if dec.PeekKind() == 'n' {
-				return dec.SkipValue()
+			if null, err := in.Null(); null || err != nil {
+				return err
 			}
 			return l.Attributes.UnmarshalJSONFrom(dec)
 		default:
 			return readExtra(dec, name, &l.Extra)
 		}
-	})
-	if err == nil && !given {
-		err = missingField(dec, "context")
-	}
-	return err
-}
-
-func appendNullContext(dst []byte, c *SpanContext) []byte {
-	if c == nil {
-		return append(dst, "null"...)
-	}
-	return c.AppendJSON(dst)
-}
-
-func readNullContext(dec *jsontext.Decoder, c **SpanContext) error {
-	if dec.PeekKind() == 'n' {
-		*c = nil
-		return dec.SkipValue()
-	}
-	*c = new(SpanContext)
-	return (*c).UnmarshalJSONFrom(dec)
+	}, "context")
 }
 
 // AppendJSON appends the wire form.
 func (c *SpanContext) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"trace_id":`...)
-	dst = appendString(dst, c.TraceID)
-	dst = append(dst, `,"span_id":`...)
-	dst = appendString(dst, c.SpanID)
-	if c.IsRemote {
-		dst = append(dst, `,"is_remote":true,"trace_state":`...)
-	} else {
-		dst = append(dst, `,"is_remote":false,"trace_state":`...)
-	}
-	dst = appendRaw(dst, c.TraceState, "{}")
-	dst = appendExtra(dst, c.Extra)
-	return append(dst, '}')
+	o := rawjson.NewObject(dst)
+	o.String("trace_id", c.TraceID)
+	o.String("span_id", c.SpanID)
+	o.Bool("is_remote", c.IsRemote)
+	o.Dict("trace_state", c.TraceState)
+	o.Members(c.Extra)
+	return o.End()
 }
+
+// MarshalJSON returns the wire form.
+func (c SpanContext) MarshalJSON() ([]byte, error) { return c.AppendJSON(nil), nil }
+
+// UnmarshalJSON reads the wire form.
+func (c *SpanContext) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, c) }
 
 // UnmarshalJSONFrom reads the wire form; all four keys are required.
 func (c *SpanContext) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	*c = SpanContext{}
-	fields := [...]string{"trace_id", "span_id", "is_remote", "trace_state"}
-	var given [len(fields)]bool
-	err := decodeObject(dec, func(name []byte) error {
+	in := reader(dec)
+	return in.Object(func(name []byte) error {
 		switch string(name) {
-		case fields[0]:
-			given[0] = true
-			return readString(dec, &c.TraceID)
-		case fields[1]:
-			given[1] = true
-			return readString(dec, &c.SpanID)
-		case fields[2]:
-			given[2] = true
-			return readBool(dec, &c.IsRemote)
-		case fields[3]:
-			given[3] = true
-			return readRawObject(dec, &c.TraceState, false)
+		case "trace_id":
+			return in.String(&c.TraceID)
+		case "span_id":
+			return in.String(&c.SpanID)
+		case "is_remote":
+			return in.Bool(&c.IsRemote)
+		case "trace_state":
+			return in.RawDict(&c.TraceState)
 		default:
 			return readExtra(dec, name, &c.Extra)
 		}
-	})
-	if err != nil {
-		return err
-	}
-	for i, ok := range given {
-		if !ok {
-			return missingField(dec, fields[i])
-		}
-	}
-	return nil
+	}, "trace_id", "span_id", "is_remote", "trace_state")
 }
 
 // AppendJSON appends the wire form.
 func (r *SpanResource) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"attributes":`...)
-	dst = appendRaw(dst, jsontext.Value(r.Attributes), "{}")
-	dst = append(dst, `,"schema_url":`...)
-	dst = appendString(dst, r.SchemaURL)
-	return append(dst, '}')
+	o := rawjson.NewObject(dst)
+	o.Dict("attributes", r.Attributes)
+	o.String("schema_url", r.SchemaURL)
+	return o.End()
 }
 
-// UnmarshalJSONFrom reads the wire form; keys that are not ours are dropped.
+// MarshalJSON returns the wire form.
+func (r SpanResource) MarshalJSON() ([]byte, error) { return r.AppendJSON(nil), nil }
+
+// UnmarshalJSON reads the wire form.
+func (r *SpanResource) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, r) }
+
+// UnmarshalJSONFrom reads the wire form. Keys that are not ours are dropped.
 func (r *SpanResource) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	*r = SpanResource{}
-	urlGiven := false
-	err := decodeObject(dec, func(name []byte) error {
+	in := reader(dec)
+	return in.Object(func(name []byte) error {
 		switch string(name) {
 		case "attributes":
 			return r.Attributes.UnmarshalJSONFrom(dec)
 		case "schema_url":
-			urlGiven = true
-			return readString(dec, &r.SchemaURL)
+			return in.String(&r.SchemaURL)
 		default:
 			return dec.SkipValue()
 		}
-	})
-	switch {
-	case err != nil:
-		return err
-	case r.Attributes == nil:
-		return missingField(dec, "attributes")
-	case !urlGiven:
-		return missingField(dec, "schema_url")
-	}
-	return nil
+	}, "attributes", "schema_url")
 }

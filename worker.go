@@ -1,6 +1,10 @@
 package agl
 
-import "github.com/go-json-experiment/json/jsontext"
+import (
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/internal/rawjson"
+)
 
 // WorkerStatus says what a worker does.
 type WorkerStatus string
@@ -30,53 +34,49 @@ type Worker struct {
 
 // AppendJSON appends the wire form.
 func (w *Worker) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"worker_id":`...)
-	dst = appendString(dst, w.WorkerID)
-	dst = append(dst, `,"status":`...)
-	dst = appendString(dst, string(w.Status))
-	dst = append(dst, `,"heartbeat_stats":`...)
-	dst = appendRaw(dst, w.HeartbeatStats, "null")
-	dst = append(dst, `,"last_heartbeat_time":`...)
-	dst = appendNullFloat(dst, w.LastHeartbeatTime)
-	dst = append(dst, `,"last_dequeue_time":`...)
-	dst = appendNullFloat(dst, w.LastDequeueTime)
-	dst = append(dst, `,"last_busy_time":`...)
-	dst = appendNullFloat(dst, w.LastBusyTime)
-	dst = append(dst, `,"last_idle_time":`...)
-	dst = appendNullFloat(dst, w.LastIdleTime)
-	dst = append(dst, `,"current_rollout_id":`...)
-	dst = appendNullString(dst, w.CurrentRolloutID)
-	dst = append(dst, `,"current_attempt_id":`...)
-	dst = appendNullString(dst, w.CurrentAttemptID)
-	return append(dst, '}')
+	o := rawjson.NewObject(dst)
+	o.String("worker_id", w.WorkerID)
+	o.String("status", string(w.Status))
+	o.Raw("heartbeat_stats", w.HeartbeatStats)
+	nullTime(&o, "last_heartbeat_time", w.LastHeartbeatTime)
+	nullTime(&o, "last_dequeue_time", w.LastDequeueTime)
+	nullTime(&o, "last_busy_time", w.LastBusyTime)
+	nullTime(&o, "last_idle_time", w.LastIdleTime)
+	nullString(&o, "current_rollout_id", w.CurrentRolloutID)
+	nullString(&o, "current_attempt_id", w.CurrentAttemptID)
+	return o.End()
 }
 
-// MarshalJSONTo writes the wire form.
-func (w *Worker) MarshalJSONTo(enc *jsontext.Encoder) error { return marshalAppender(enc, w) }
+// MarshalJSON returns the wire form.
+func (w Worker) MarshalJSON() ([]byte, error) { return w.AppendJSON(nil), nil }
 
-// UnmarshalJSONFrom reads the wire form.
+// UnmarshalJSON reads the wire form.
+func (w *Worker) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, w) }
+
+// UnmarshalJSONFrom reads the wire form. Unknown keys are ignored.
 func (w *Worker) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	*w = Worker{}
-	return decodeObject(dec, func(name []byte) error {
+	in := reader(dec)
+	return in.Object(func(name []byte) error {
 		switch string(name) {
 		case "worker_id":
-			return readString(dec, &w.WorkerID)
+			return in.String(&w.WorkerID)
 		case "status":
-			return readEnum(dec, &w.Status, WorkerStatuses())
+			return rawjson.Enum(in, &w.Status, WorkerStatuses())
 		case "heartbeat_stats":
-			return readRawObject(dec, &w.HeartbeatStats, true)
+			return in.RawDictOrNull(&w.HeartbeatStats)
 		case "last_heartbeat_time":
-			return readNullFloat(dec, &w.LastHeartbeatTime)
+			return w.LastHeartbeatTime.UnmarshalJSONFrom(dec)
 		case "last_dequeue_time":
-			return readNullFloat(dec, &w.LastDequeueTime)
+			return w.LastDequeueTime.UnmarshalJSONFrom(dec)
 		case "last_busy_time":
-			return readNullFloat(dec, &w.LastBusyTime)
+			return w.LastBusyTime.UnmarshalJSONFrom(dec)
 		case "last_idle_time":
-			return readNullFloat(dec, &w.LastIdleTime)
+			return w.LastIdleTime.UnmarshalJSONFrom(dec)
 		case "current_rollout_id":
-			return readNullString(dec, &w.CurrentRolloutID)
+			return w.CurrentRolloutID.UnmarshalJSONFrom(dec)
 		case "current_attempt_id":
-			return readNullString(dec, &w.CurrentAttemptID)
+			return w.CurrentAttemptID.UnmarshalJSONFrom(dec)
 		default:
 			return dec.SkipValue()
 		}

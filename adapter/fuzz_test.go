@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 func FuzzLiteral(f *testing.F) {
@@ -80,12 +81,12 @@ func FuzzAdapt(f *testing.F) {
 			{SpanID: "a", Name: name, StartTime: at(1), EndTime: at(2), SequenceID: 1},
 			{SpanID: "b", Name: childName, StartTime: at(3), ParentID: agl.Some("a"), SequenceID: 2},
 		}
-		if agl.DecodeJSON(attributes, &spans[0].Attributes) != nil || agl.DecodeJSON(childAttributes, &spans[1].Attributes) != nil {
+		if rawjson.Unmarshal(attributes, &spans[0].Attributes) != nil || rawjson.Unmarshal(childAttributes, &spans[1].Attributes) != nil {
 			return
 		}
 		check := func(answer any, err error) {
 			if err == nil {
-				_, err := json.Marshal(answer, agl.JSONOptions())
+				_, err := json.Marshal(answer, rawjson.Options())
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // tracerOptions are the reference's names for the fields of TracerTriplets.
@@ -114,7 +115,7 @@ func (g *goldenCase) check(t *testing.T) {
 // exception, ours must be an error of code CodeInvalid.
 func checkAnswer(t *testing.T, what string, got any, err error, want jsontext.Value) {
 	t.Helper()
-	if exception, ok := agl.GetMember(want, "error"); ok {
+	if exception, ok := rawjson.Get(want, "error"); ok {
 		if agl.ErrorCode(err) != agl.CodeInvalid {
 			t.Errorf("%s: got %v, want an error as the reference's %s", what, err, exception)
 		}
@@ -223,7 +224,7 @@ func (c *randomCase) checkTree(t *testing.T, line int, options []tracerOptions) 
 		triplets, err := o.adapter().Adapt(spans)
 		brief := []any{}
 		for _, triplet := range triplets {
-			span, _ := agl.GetMember(triplet.Metadata.Request, "span")
+			span, _ := rawjson.Get(triplet.Metadata.Request, "span")
 			brief = append(brief, []any{span, triplet.Metadata.AgentName, triplet.Reward})
 		}
 		checkAnswer(t, fmt.Sprintf("line %d options %d", line, i), brief, err, c.Want[i])
@@ -290,7 +291,7 @@ func TestLiterals(t *testing.T) {
 			continue
 		}
 		var got any
-		if err := json.Unmarshal(value, &got, agl.JSONOptions()); err != nil {
+		if err := json.Unmarshal(value, &got, rawjson.Options()); err != nil {
 			t.Fatal(err)
 		}
 		checkAnswer(t, fmt.Sprintf("%q", c.Text), []any{got}, nil, c.Want)

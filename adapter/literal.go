@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // readLiteral reads a value that was written as text, JSON or the form that
@@ -217,7 +218,7 @@ func (r *literalReader) str() error {
 		switch c := r.text[r.at]; c {
 		case quote:
 			r.at++
-			r.out = appendQuote(r.out, string(content))
+			r.out = rawjson.AppendString(r.out, string(content))
 			return nil
 		case '\n':
 			return r.fail("the end of a string")

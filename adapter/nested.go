@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // maxDepth bounds the nesting of values that are read out of attributes: of
@@ -90,19 +91,13 @@ func (n *nested) appendJSON(dst []byte) []byte {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = append(appendQuote(dst, key), ':')
+			dst = append(rawjson.AppendString(dst, key), ':')
 			dst = n.members[key].appendJSON(dst)
 		}
 		return append(dst, '}')
 	default:
 		return append(dst, n.raw...)
 	}
-}
-
-func appendQuote(dst []byte, s string) []byte {
-	// The error only reports invalid UTF-8, which becomes U+FFFD.
-	dst, _ = jsontext.AppendQuote(dst, s)
-	return dst
 }
 
 // unflatten puts together what is below a prefix. Each dot is a level; an object

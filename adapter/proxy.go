@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // Attributes of raw_gen_ai_request spans: a vLLM server's reply. Lists are
@@ -236,10 +237,10 @@ func (c *proxyCall) readChoice(n int) {
 	if c.Logprobs != nil {
 		return
 	}
-	logprobs, _ := agl.GetMember(choice, "logprobs")
-	content, _ := agl.GetMember(logprobs, "content")
+	logprobs, _ := rawjson.Get(choice, "logprobs")
+	content, _ := rawjson.Get(logprobs, "content")
 	if c.Logprobs = contentLogprobs(content, n); c.Logprobs == nil {
-		list, _ := agl.GetMember(logprobs, "token_logprobs") // as the Completions API has it
+		list, _ := rawjson.Get(logprobs, "token_logprobs") // as the Completions API has it
 		c.Logprobs = listLogprobs(list, n)
 	}
 }
@@ -278,7 +279,7 @@ func rawTokenIDs(attrs attributes) (prompt, response []int32) {
 		response = firstTokenIDs(raw)
 	}
 	if raw, ok := attrs.get(attrVLLMChoices); ok && len(response) == 0 {
-		ids, _ := agl.GetMember(firstChoice(raw), "token_ids")
+		ids, _ := rawjson.Get(firstChoice(raw), "token_ids")
 		response, _ = tokenIDs(ids)
 	}
 	return prompt, response

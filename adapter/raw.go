@@ -9,7 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // elements returns the elements of a raw list, nil when raw is none.
@@ -18,7 +18,7 @@ func elements(raw jsontext.Value) []jsontext.Value {
 		return nil
 	}
 	var list []jsontext.Value
-	if json.Unmarshal(raw, &list, agl.JSONOptions()) != nil {
+	if json.Unmarshal(raw, &list, rawjson.Options()) != nil {
 		return nil
 	}
 	return list
@@ -26,7 +26,7 @@ func elements(raw jsontext.Value) []jsontext.Value {
 
 // stringMember returns a member of a raw object that is a string.
 func stringMember(object jsontext.Value, key string) (string, bool) {
-	raw, ok := agl.GetMember(object, key)
+	raw, ok := rawjson.Get(object, key)
 	if !ok {
 		return "", false
 	}
@@ -136,7 +136,7 @@ func contentLogprobs(content jsontext.Value, n int) []float32 {
 		return nil
 	}
 	tokens := tokenLogprobs{values: make([]float32, 0, n)}
-	if json.Unmarshal(content, &tokens, agl.JSONOptions()) != nil || len(tokens.values) != n {
+	if json.Unmarshal(content, &tokens, rawjson.Options()) != nil || len(tokens.values) != n {
 		return nil
 	}
 	return tokens.values
@@ -157,7 +157,7 @@ func (l *tokenLogprobs) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 		if err != nil {
 			return err
 		}
-		raw, _ := agl.GetMember(token, "logprob")
+		raw, _ := rawjson.Get(token, "logprob")
 		if raw.Kind() != '0' {
 			return errNoLogprob
 		}
@@ -178,7 +178,7 @@ func listLogprobs(list jsontext.Value, n int) []float32 {
 		return nil
 	}
 	var numbers []*float64
-	if json.Unmarshal(list, &numbers, agl.JSONOptions()) != nil || len(numbers) != n {
+	if json.Unmarshal(list, &numbers, rawjson.Options()) != nil || len(numbers) != n {
 		return nil
 	}
 	values := make([]float32, n)

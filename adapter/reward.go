@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // primaryName is the name of a reward that has one dimension.
@@ -129,11 +130,11 @@ func agentOpsReward(attrs attributes, key string) (value jsontext.Value, found b
 	if output.Kind() != '{' || !output.IsValid(jsontext.AllowDuplicateNames(true)) {
 		return nil, false
 	}
-	kind, _ := agl.GetMember(output, "type")
+	kind, _ := rawjson.Get(output, "type")
 	if name, ok := stringValue(kind); !ok || name != "reward" {
 		return nil, false
 	}
-	value, _ = agl.GetMember(output, "value")
+	value, _ = rawjson.Get(output, "value")
 	return value, true
 }
 

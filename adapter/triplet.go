@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // Triplet is one model call as a learner sees it: prompt, response and reward.
@@ -296,7 +297,7 @@ func contentImages(raw jsontext.Value) []string {
 		if kind, _ := stringMember(part, "type"); kind != "image_url" {
 			continue
 		}
-		image, _ := agl.GetMember(part, "image_url")
+		image, _ := rawjson.Get(part, "image_url")
 		if url, ok := stringMember(image, "url"); ok {
 			urls = append(urls, url)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // Names of rollout metadata that algorithms set.
@@ -133,8 +134,8 @@ func (e Evaluation) rollouts(tasks []jsontext.Value) []agl.EnqueueRollout {
 	}
 	rollouts := make([]agl.EnqueueRollout, len(tasks))
 	for i, task := range tasks {
-		meta := agl.SetMember(e.Metadata, MetadataIndex, strconv.AppendInt(nil, int64(i), 10))
-		meta = agl.SetMember(meta, MetadataSeed, strconv.AppendUint(nil, DeriveSeed(e.Seed, "evaluate", i), 10))
+		meta := rawjson.Set(e.Metadata, MetadataIndex, strconv.AppendInt(nil, int64(i), 10))
+		meta = rawjson.Set(meta, MetadataSeed, strconv.AppendUint(nil, DeriveSeed(e.Seed, "evaluate", i), 10))
 		config := e.Rollout
 		rollouts[i] = agl.EnqueueRollout{Input: task, Mode: mode, ResourcesID: e.ResourcesID, Config: &config, Metadata: meta}
 	}

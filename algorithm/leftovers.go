@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // CancelLeftovers cancels the rollouts that a process of the same run left
@@ -22,7 +23,7 @@ func CancelLeftovers(ctx context.Context, store agl.Store, run string) error {
 		var tag struct {
 			Run string `json:"run"`
 		}
-		if agl.DecodeJSON(rollout.Metadata, &tag) != nil || tag.Run != run {
+		if rawjson.Unmarshal(rollout.Metadata, &tag) != nil || tag.Run != run {
 			continue
 		}
 		_, err := store.CancelRollout(ctx, agl.CancelRolloutParams{RolloutID: rollout.RolloutID})

@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // WithSampling returns the bundle with the members of params, an object, set in
@@ -21,7 +22,7 @@ func WithSampling(resources agl.Resources, params jsontext.Value) (agl.Resources
 	}
 	set := func(llm agl.LLM) agl.LLM {
 		for _, name := range slices.Sorted(maps.Keys(members)) {
-			llm.SamplingParameters = agl.SetMember(llm.SamplingParameters, name, members[name])
+			llm.SamplingParameters = rawjson.Set(llm.SamplingParameters, name, members[name])
 		}
 		return llm
 	}

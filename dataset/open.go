@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // Format is how a task file is written.
@@ -203,7 +204,7 @@ func (r *Reader) pick(line numbered) (jsontext.Value, error) {
 	var out bytes.Buffer
 	object := newObject(&out)
 	for _, c := range r.options.Columns {
-		value, ok := agl.GetMember(line.value, c.Name)
+		value, ok := rawjson.Get(line.value, c.Name)
 		if !ok {
 			return nil, agl.Errorf(agl.CodeInvalid, "%s:%d: the object has no member %q", r.path, line.number, c.Name)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/dataset"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 func write(t *testing.T, name, text string) string {
@@ -256,7 +257,7 @@ func TestParquetMany(t *testing.T) {
 				N  int64          `json:"n"`
 				Of jsontext.Value `json:"of"`
 			}
-			if err := agl.DecodeJSON(value, &got); err != nil {
+			if err := rawjson.Unmarshal(value, &got); err != nil {
 				t.Fatal(err)
 			}
 			if zeros := strings.Count(string(got.Of), "0"); got.N != int64(n) || zeros != n%5 {

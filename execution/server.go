@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/rest"
 )
@@ -78,11 +79,6 @@ func (c ClientServer) serve(listener net.Listener, opened OpenedStore) (*storeSe
 	return s, nil
 }
 
-const (
-	firstKnock = 20 * time.Millisecond
-	lastKnock  = time.Second
-)
-
 // dial returns a client of a store server, once that answers.
 func (c ClientServer) dial(ctx context.Context, url string) (store agl.Store, closeStore func() error, err error) {
 	client, err := rest.NewClient(rest.ClientConfig{URL: url, Token: c.Token, RetryBudget: c.StoreOutage, Logger: c.Logger})
@@ -90,19 +86,14 @@ func (c ClientServer) dial(ctx context.Context, url string) (store agl.Store, cl
 		return nil, nil, err
 	}
 	deadline := time.Now().Add(c.ConnectTimeout)
-	for pause := firstKnock; ; pause = min(2*pause, lastKnock) {
+	delays := backoff.Exponential{First: 20 * time.Millisecond, Max: time.Second}
+	for try := 0; ; try++ {
 		err := client.Health(ctx)
 		if err == nil {
 			return client, client.Close, nil
 		}
-		if ctx.Err() == nil && agl.Transient(err) && time.Until(deadline) > pause {
-			timer := time.NewTimer(pause)
-			select {
-			case <-timer.C:
-				continue
-			case <-ctx.Done():
-				timer.Stop()
-			}
+		if delay := delays.Delay(try); agl.Transient(err) && time.Until(deadline) > delay && backoff.Sleep(ctx, delay) == nil {
+			continue
 		}
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)

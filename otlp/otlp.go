@@ -15,12 +15,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // Encoding is one of the two encodings of the protocol over HTTP.
@@ -243,7 +243,7 @@ func appendKey(dst []byte, key string) []byte {
 	if len(dst) > 1 {
 		dst = append(dst, ',')
 	}
-	return append(appendString(dst, key), ':')
+	return append(rawjson.AppendString(dst, key), ':')
 }
 
 // uniform reports whether all elements are of one JSON kind that a list may
@@ -282,34 +282,12 @@ func appendScalar(dst []byte, v pcommon.Value) []byte {
 	case pcommon.ValueTypeInt:
 		return strconv.AppendInt(dst, v.Int(), 10)
 	case pcommon.ValueTypeDouble:
-		return appendDouble(dst, v.Double())
+		return rawjson.AppendFloatText(dst, v.Double())
 	case pcommon.ValueTypeBytes:
 		return append(hex.AppendEncode(append(dst, '"'), v.Bytes().AsRaw()), '"')
 	case pcommon.ValueTypeStr, pcommon.ValueTypeEmpty, pcommon.ValueTypeMap, pcommon.ValueTypeSlice:
 	}
-	return appendString(dst, v.Str())
-}
-
-// appendDouble keeps a double one for readers that tell 1 from 1.0.
-func appendDouble(dst []byte, f float64) []byte {
-	switch {
-	case math.IsNaN(f):
-		return append(dst, `"NaN"`...)
-	case math.IsInf(f, 1):
-		return append(dst, `"Infinity"`...)
-	case math.IsInf(f, -1):
-		return append(dst, `"-Infinity"`...)
-	case f == math.Trunc(f) && math.Abs(f) < 1e16:
-		return append(strconv.AppendFloat(dst, f, 'f', -1, 64), ".0"...)
-	default:
-		return strconv.AppendFloat(dst, f, 'g', -1, 64)
-	}
-}
-
-func appendString(dst []byte, s string) []byte {
-	// An invalid byte becomes U+FFFD; the error only reports that.
-	dst, _ = jsontext.AppendQuote(dst, s)
-	return dst
+	return rawjson.AppendString(dst, v.Str())
 }
 
 // AppendResponse appends an ExportTraceServiceResponse: empty if nothing was
@@ -322,7 +300,7 @@ func AppendResponse(dst []byte, encoding Encoding, rejected int, reason string) 
 		dst = append(dst, `{"partialSuccess":{"rejectedSpans":"`...)
 		dst = strconv.AppendInt(dst, int64(rejected), 10)
 		dst = append(dst, `","errorMessage":`...)
-		return append(appendString(dst, reason), "}}"...)
+		return append(rawjson.AppendString(dst, reason), "}}"...)
 	}
 	if rejected == 0 {
 		return dst
@@ -340,7 +318,7 @@ func AppendResponse(dst []byte, encoding Encoding, rejected int, reason string) 
 func AppendStatus(dst []byte, encoding Encoding, message string) []byte {
 	if encoding == JSON {
 		dst = append(dst, `{"message":`...)
-		return append(appendString(dst, message), '}')
+		return append(rawjson.AppendString(dst, message), '}')
 	}
 	dst = protowire.AppendTag(dst, 2, protowire.BytesType)
 	return protowire.AppendString(dst, message)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/runkey"
 	"github.com/agl-go/agl/proxy/openai"
 )
 
@@ -27,7 +28,7 @@ func (p *Proxy) AttemptKey(rolloutID, attemptID string, ttl time.Duration) (stri
 	if err != nil {
 		return "", err
 	}
-	key, _ := agl.AttemptKey(run, rolloutID, attemptID)
+	key, _ := runkey.ForAttempt(run, rolloutID, attemptID)
 	return key, nil
 }
 
@@ -41,7 +42,7 @@ func (p *Proxy) runKey(ttl time.Duration) (string, error) {
 		return "", err
 	}
 	orDefault(&ttl, defaultKeyTTL)
-	return agl.RunKey(secret, time.Now().Add(ttl)), nil
+	return runkey.New(secret, time.Now().Add(ttl)), nil
 }
 
 // adminAttempt answers the admin requests about one attempt.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/runkey"
 	"github.com/agl-go/agl/proxy/openai"
 )
 
@@ -55,11 +56,11 @@ func (p *Proxy) authorize(r *http.Request, rt route) *failure {
 	if err != nil {
 		return fail(http.StatusInternalServerError, openai.APIError, "no_key_secret", err.Error())
 	}
-	if agl.CheckAttemptKey(secret, key, rt.rolloutID, rt.attemptID, time.Now()) {
+	if runkey.Check(secret, key, rt.rolloutID, rt.attemptID, time.Now()) {
 		return nil
 	}
 	message := "the API key is missing, expired or not that of this attempt; use the one of the resource that the attempt was given"
-	if _, run := agl.AttemptKey(key, rt.rolloutID, rt.attemptID); run {
+	if _, run := runkey.ForAttempt(key, rt.rolloutID, rt.attemptID); run {
 		message = "the API key is the run's, which opens no attempt; runners of the Python package hand it on as it is: get the attempt's with POST /admin/attempts/key"
 	}
 	return fail(http.StatusUnauthorized, openai.AuthenticationError, "invalid_api_key", message)
@@ -74,7 +75,7 @@ func takeKey(h http.Header, all bool) (key string) {
 			continue
 		}
 		value := strings.TrimPrefix(values[0], "Bearer ")
-		virtual := agl.IsVirtualKey(value)
+		virtual := runkey.IsVirtual(value)
 		if key == "" || virtual {
 			key = value
 		}

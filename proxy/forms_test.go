@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/spanjson"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 )
@@ -86,7 +87,7 @@ func formSpans(t *testing.T) []agl.Span {
 		builder.build(nil, c)
 		for j, doc := range c.spans {
 			var s agl.Span
-			if err := s.ParseStored(doc); err != nil {
+			if err := spanjson.Parse(doc, &s); err != nil {
 				t.Fatal(err)
 			}
 			s.TraceID, s.SpanID = "t", string(rune('a'+i))+string(rune('0'+j))

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/proxytest"
 	"go.uber.org/goleak"
@@ -41,7 +42,7 @@ func (s *spans) AddSpans(_ context.Context, p agl.AddSpansParams) (agl.AddSpansR
 	for i := range p.Spans {
 		// What cannot be read back is not stored.
 		var read agl.Span
-		if err := agl.DecodeJSON(p.Spans[i].AppendJSON(nil), &read); err != nil {
+		if err := rawjson.Unmarshal(p.Spans[i].AppendJSON(nil), &read); err != nil {
 			return agl.AddSpansResult{}, agl.Errorf(agl.CodeInvalid, "span %d: %w", i, err)
 		}
 		s.stored = append(s.stored, read)

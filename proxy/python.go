@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // The functions below write JSON into JSON strings. What they are given has been
@@ -19,9 +21,9 @@ func appendQuoted(dst, value []byte) []byte {
 	for i := 0; i < len(value); {
 		switch c := value[i]; c {
 		case '"':
-			inner, rest := cutString(value[i:])
-			n = writeString(out, n, inner, writeEscapes)
-			i = len(value) - len(rest)
+			end := rawjson.SkipString(value, i)
+			n = writeString(out, n, value[i+1:end-1], writeEscapes)
+			i = end
 		case '\n':
 			n = writePair(out, n, '\\', 'n')
 			i++
@@ -49,9 +51,9 @@ func appendPython(dst, value []byte) []byte {
 	for i := 0; i < len(value); {
 		switch c := value[i]; c {
 		case '"':
-			inner, rest := cutString(value[i:])
-			n = writeString(out, n, inner, writePythonEscapes)
-			i = len(value) - len(rest)
+			end := rawjson.SkipString(value, i)
+			n = writeString(out, n, value[i+1:end-1], writePythonEscapes)
+			i = end
 		case 't':
 			n += copy(out[n:], "True")
 			i += len("true")
@@ -93,29 +95,6 @@ func writePair(out []byte, n int, a, b byte) int {
 
 // shortString is the length up to which strings are looked through by hand.
 const shortString = 16
-
-// cutString splits a value that begins with a string behind it, and returns the
-// string without its quotes.
-func cutString(value []byte) (inner, rest []byte) {
-	i := 1
-	// Short strings are the rule, and a search is not worth its call for them.
-	for ; i < shortString && value[i] != '\\'; i++ {
-		if value[i] == '"' {
-			return value[1:i], value[i+1:]
-		}
-	}
-	for {
-		end := i + bytes.IndexByte(value[i:], '"')
-		back := end
-		for value[back-1] == '\\' {
-			back--
-		}
-		if (end-back)%2 == 0 {
-			return value[1:end], value[end+1:]
-		}
-		i = end + 1
-	}
-}
 
 // writeString writes a string into a string. From its first backslash on it is
 // left to a function.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/spanjson"
 	"github.com/agl-go/agl/proxy/openai"
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -105,7 +106,7 @@ func (b *builder) build(dst []byte, c *call) []byte {
 		s.Context.SpanID = s.SpanID
 		s.StartTime, s.EndTime = agl.Some(agl.TimestampOf(start)), agl.Some(agl.TimestampOf(end))
 		from := len(dst)
-		dst = s.AppendJSONFunc(dst, func(dst []byte) []byte {
+		dst = spanjson.Append(dst, &s, func(dst []byte) []byte {
 			a := newAttrs(dst)
 			write(a)
 			return a.done()

@@ -15,6 +15,8 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
+	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/internal/runkey"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/proxytest"
 	"github.com/go-json-experiment/json"
@@ -247,7 +249,7 @@ func ourTriplets(t *testing.T, path string) []triplet {
 	}
 	spans := make([]agl.Span, len(documents))
 	for i, d := range documents {
-		if err := agl.DecodeJSON(d, &spans[i]); err != nil {
+		if err := rawjson.Unmarshal(d, &spans[i]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -288,13 +290,13 @@ func TestPythonAttemptKey(t *testing.T) {
 		program += code
 	}
 	program += "print(attempt_key(*sys.argv[1:]))\n"
-	run := agl.RunKey("secret", time.Unix(2_000_000_000, 0))
+	run := runkey.New("secret", time.Unix(2_000_000_000, 0))
 	for _, ids := range [][2]string{{"ro-1", "at-1"}, {"ro-é/1", "at-2"}} {
 		out, err := exec.CommandContext(t.Context(), filepath.Join(venv, "bin", "python"), "-c", program, run, ids[0], ids[1]).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		if want, _ := agl.AttemptKey(run, ids[0], ids[1]); strings.TrimSpace(string(out)) != want {
+		if want, _ := runkey.ForAttempt(run, ids[0], ids[1]); strings.TrimSpace(string(out)) != want {
 			t.Errorf("%v: got %s, want %s", ids, out, want)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/modelerror"
 	"github.com/agl-go/agl/proxy/openai"
 )
 
@@ -112,7 +113,7 @@ func (p *Proxy) finish(ctx context.Context, c *call, err error) {
 			c.outcome = agl.OutcomeModelError
 		}
 	} else if c.outcome == "" {
-		c.outcome = agl.CallOutcome(c.status, c.reply).Kind
+		c.outcome = modelerror.Outcome(c.status, c.reply).Kind
 	}
 	c.delivered = err == nil
 	if c.control != nil {

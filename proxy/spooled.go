@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/spool"
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -103,7 +104,7 @@ func (e *spoolEntry) decode(sequence int64) ([]jsontext.Value, error) {
 			return nil, err
 		}
 		var s agl.Span
-		if err := agl.DecodeJSON(raw, &s); err != nil {
+		if err := rawjson.Unmarshal(raw, &s); err != nil {
 			return nil, err
 		}
 		if s.SequenceID != sequence {

@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/spanjson"
 )
 
 // batch are calls that are stored together, with the memory that their spans are in.
@@ -232,7 +233,7 @@ func (r *recorder) add(ctx context.Context, docs []jsontext.Value) (cancelled []
 	}
 	spans := make([]agl.Span, len(docs))
 	for i, doc := range docs {
-		if err := spans[i].ParseStored(doc); err != nil {
+		if err := spanjson.Parse(doc, &spans[i]); err != nil {
 			return nil, agl.Errorf(agl.CodeInternal, "a record cannot be read: %w", err)
 		}
 	}

@@ -6,14 +6,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 type startAttemptRequest struct{ workerID agl.Null[string] }
 
 func (r *startAttemptRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	return readObject(dec, func(name string) error {
-		if name == "worker_id" {
-			return readNullString(dec, &r.workerID)
+	return read(dec).Object(func(name []byte) error {
+		if string(name) == "worker_id" {
+			return r.workerID.UnmarshalJSONFrom(dec)
 		}
 		return dec.SkipValue()
 	})
@@ -57,25 +58,25 @@ type updateAttemptRequest struct{ agl.UpdateAttemptParams }
 
 // UnmarshalJSONFrom takes any subset of the keys; none of them may be null.
 func (r *updateAttemptRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	return readObject(dec, func(name string) error {
-		switch name {
+	return read(dec).Object(func(name []byte) error {
+		switch string(name) {
 		case "status", "worker_id", "last_heartbeat_time", "metadata":
 			if dec.PeekKind() == 'n' {
-				return errNullField(name)
+				return errNullField(string(name))
 			}
 		}
-		switch name {
+		switch string(name) {
 		case "status":
 			r.Status = new(agl.AttemptStatus)
-			return readEnum(dec, r.Status, agl.AttemptStatuses())
+			return rawjson.Enum(read(dec), r.Status, agl.AttemptStatuses())
 		case "worker_id":
 			r.WorkerID = new(string)
-			return readString(dec, r.WorkerID)
+			return read(dec).String(r.WorkerID)
 		case "last_heartbeat_time":
 			r.LastHeartbeatTime = new(agl.Timestamp)
-			return readFloat(dec, (*float64)(r.LastHeartbeatTime))
+			return rawjson.Float(read(dec), (*float64)(r.LastHeartbeatTime))
 		case "metadata":
-			return readRawObject(dec, &r.Metadata)
+			return read(dec).RawDict(&r.Metadata)
 		default:
 			return dec.SkipValue()
 		}

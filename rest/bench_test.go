@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/rest"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/memory"
@@ -112,7 +113,7 @@ func BenchmarkServer(b *testing.B) {
 	var claimed []agl.AttemptedRollout
 	claim := func() {
 		var l []agl.AttemptedRollout
-		if err := agl.DecodeJSON(d.do(dequeue, []byte(`{"limit": 1, "worker_id": "w-1"}`), 200), &l); err != nil || len(l) == 0 {
+		if err := rawjson.Unmarshal(d.do(dequeue, []byte(`{"limit": 1, "worker_id": "w-1"}`), 200), &l); err != nil || len(l) == 0 {
 			b.Fatal(err, len(l))
 		}
 		claimed = append(claimed, l[0])
@@ -123,7 +124,7 @@ func BenchmarkServer(b *testing.B) {
 
 	var added agl.ResourcesUpdate
 	body := d.do(request(b, "POST", "/resources"), []byte(`{"llm": {"resource_type": "llm", "endpoint": "http://localhost/v1", "model": "m", "api_key": null, "sampling_parameters": {"temperature": 1.0}}}`), 201)
-	if err := agl.DecodeJSON(body, &added); err != nil {
+	if err := rawjson.Unmarshal(body, &added); err != nil {
 		b.Fatal(err)
 	}
 

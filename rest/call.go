@@ -14,10 +14,13 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // call is one request on its way through the server, with the buffers that it
@@ -54,7 +57,7 @@ const (
 )
 
 func newCall(s *Server) *call {
-	return &call{server: s, decoder: new(jsontext.Decoder), options: agl.JSONOptions(), out: make([]byte, 0, 4<<10)}
+	return &call{server: s, decoder: new(jsontext.Decoder), options: rawjson.Options(), out: make([]byte, 0, 4<<10)}
 }
 
 func (s *Server) newCall(w http.ResponseWriter, r *http.Request) *call {
@@ -168,7 +171,7 @@ func (c *call) fail(err error) {
 		c.finish(c.fault(err))
 		return
 	case status == http.StatusServiceUnavailable:
-		c.Header()["Retry-After"] = []string{"1"}
+		backoff.SetRetryAfter(c.Header(), time.Second)
 	}
 	if (code == agl.CodeUnavailable || code == agl.CodeExhausted) && !c.server.drained() {
 		c.server.trouble.tell(c.server.config.Logger, code, c.request.URL.Path, err)
@@ -184,7 +187,7 @@ func (c *call) fault(err error) error {
 		slog.String("request_id", id), slog.String("method", c.request.Method), slog.String("path", c.request.URL.Path), slog.Any("error", err))
 	out := c.out
 	out = append(out, `{"detail":"Internal server error","error_type":"InternalError","code":"internal","request_id":`...)
-	out = append(appendString(out, id), '}')
+	out = append(rawjson.AppendString(out, id), '}')
 	c.Header()["X-Request-Id"] = []string{id}
 	return c.send(http.StatusInternalServerError, out)
 }

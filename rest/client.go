@@ -9,12 +9,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
-	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,6 +20,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // ClientConfig configures a [Client]. URL is required; the zero value of every
@@ -230,7 +229,7 @@ func (c *Client) do(ctx context.Context, x exchange, read answer) error {
 		if !errors.As(err, &again) {
 			return err
 		}
-		pause = max(pause, backoff(try, c.config.MaxBackoff))
+		pause = max(pause, c.backoff().Delay(try))
 		if spent := time.Since(start); x.once || x.unsent && !again.unsent || spent+pause > c.config.RetryBudget {
 			if try == 0 {
 				return again.err
@@ -238,7 +237,7 @@ func (c *Client) do(ctx context.Context, x exchange, read answer) error {
 			return agl.Errorf(agl.ErrorCode(again.err), "%w (gave up after %d tries in %s)", again.err, try+1, spent.Round(time.Millisecond))
 		}
 		c.config.Logger.Warn("request will be repeated", "operation", x.op, "try", try+1, "pause", pause, "error", again.err)
-		if !sleep(ctx, pause) {
+		if backoff.Sleep(ctx, pause) != nil {
 			return ended(ctx, x.op)
 		}
 	}
@@ -281,7 +280,7 @@ func (c *Client) once(ctx context.Context, x exchange, read answer) (pause time.
 	if res.StatusCode < 200 || res.StatusCode > 299 {
 		err := wireError(x.op, res.StatusCode, buf.Bytes())
 		if retryable(res.StatusCode) {
-			return retryAfter(res.Header), &repeatable{err: err}
+			return backoff.RetryAfter(res.Header, time.Now()), &repeatable{err: err}
 		}
 		return 0, err
 	}
@@ -340,34 +339,9 @@ func (c *Client) request(ctx context.Context, x exchange) (*http.Request, error)
 	return req, nil
 }
 
-// backoff returns a random pause below a bound that doubles with every try
-// (full jitter), so that clients of a server that comes back do not arrive all
-// at once.
-func backoff(try int, most time.Duration) time.Duration {
-	const first = 50 * time.Millisecond
-	bound := min(first<<min(try, 20), most)
-	return time.Duration(mathrand.Int64N(int64(bound) + 1))
-}
-
-// retryAfter reads the seconds of a Retry-After header.
-func retryAfter(h http.Header) time.Duration {
-	seconds, err := strconv.Atoi(h.Get("Retry-After"))
-	if err != nil || seconds < 0 || seconds > math.MaxInt32 {
-		return 0
-	}
-	return time.Duration(seconds) * time.Second
-}
-
-// sleep reports whether ctx let it sleep to the end.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+// backoff is the schedule of tries of one operation.
+func (c *Client) backoff() backoff.Exponential {
+	return backoff.Exponential{First: 50 * time.Millisecond, Max: c.config.MaxBackoff, Jitter: 1}
 }
 
 // ended is the error of an operation whose ctx ended: it is the error of ctx,
@@ -391,7 +365,7 @@ func newKey(given string) string {
 // decodeAnswer returns an answer that decodes one document.
 func decodeAnswer(v unmarshaler) answer {
 	return func(_ http.Header, body []byte) error {
-		return decodeDocument(jsontext.NewDecoder(bytes.NewBuffer(body), agl.JSONOptions()), v)
+		return decodeDocument(rawjson.NewDecoder(body), v)
 	}
 }
 
@@ -406,7 +380,7 @@ type list[T any, P document[T]] struct{ items []T }
 
 func (l *list[T, P]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	l.items = []T{}
-	return readList(dec, func() error {
+	return read(dec).List(func() error {
 		l.items = append(l.items, *new(T))
 		return P(&l.items[len(l.items)-1]).UnmarshalJSONFrom(dec)
 	})
@@ -416,19 +390,19 @@ func (l *list[T, P]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 type page[T any, P document[T]] struct{ agl.Page[T] }
 
 func (p *page[T, P]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	return readObject(dec, func(name string) error {
-		switch name {
+	return read(dec).Object(func(name []byte) error {
+		switch string(name) {
 		case "items":
 			var l list[T, P]
 			err := l.UnmarshalJSONFrom(dec)
 			p.Items = l.items
 			return err
 		case "limit":
-			return readInt(dec, &p.Limit)
+			return rawjson.Int(read(dec), &p.Limit)
 		case "offset":
-			return readInt(dec, &p.Offset)
+			return rawjson.Int(read(dec), &p.Offset)
 		case "total":
-			return readInt(dec, &p.Total)
+			return rawjson.Int(read(dec), &p.Total)
 		default:
 			return dec.SkipValue()
 		}

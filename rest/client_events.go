@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // maxEventLine bounds a line of an event stream.
@@ -55,7 +57,7 @@ func (c *Client) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.E
 				yield(agl.Event{}, err)
 				return
 			}
-			pause := backoff(try, c.config.MaxBackoff)
+			pause := c.backoff().Delay(try)
 			if failing.IsZero() {
 				failing = time.Now()
 			}
@@ -64,7 +66,7 @@ func (c *Client) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.E
 				return
 			}
 			c.config.Logger.Warn("event stream will be opened again", "since", since, "pause", pause, "error", again.err)
-			if !sleep(ctx, pause) {
+			if backoff.Sleep(ctx, pause) != nil {
 				yield(agl.Event{}, ended(ctx, "Events"))
 				return
 			}
@@ -177,7 +179,7 @@ func (p *eventParser) line(line []byte) (event agl.Event, complete bool, err err
 		}
 		return agl.Event{}, false, err
 	}
-	if err := agl.DecodeJSON(data, &event); err != nil {
+	if err := rawjson.Unmarshal(data, &event); err != nil {
 		return agl.Event{}, false, agl.Errorf(agl.CodeInternal, "Events: an event cannot be read: %w", err)
 	}
 	return event, true, nil

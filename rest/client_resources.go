@@ -60,8 +60,8 @@ func (c *Client) QueryResources(ctx context.Context, p agl.QueryResourcesParams)
 // UpdateWorker implements agl.Store.
 func (c *Client) UpdateWorker(ctx context.Context, p agl.UpdateWorkerParams) (agl.Worker, error) {
 	body := newObject()
-	body.given("heartbeat_stats", p.HeartbeatStats)
-	return post[agl.Worker](ctx, c, exchange{op: "UpdateWorker", path: "/workers/" + pathSegment(p.WorkerID), body: body.end()})
+	given(&body, "heartbeat_stats", p.HeartbeatStats)
+	return post[agl.Worker](ctx, c, exchange{op: "UpdateWorker", path: "/workers/" + pathSegment(p.WorkerID), body: body.End()})
 }
 
 // GetWorker implements agl.Store.
@@ -73,10 +73,10 @@ func (c *Client) GetWorker(ctx context.Context, p agl.GetWorkerParams) (agl.Work
 func (c *Client) QueryWorkers(ctx context.Context, p agl.QueryWorkersParams) (agl.Page[agl.Worker], error) {
 	body := newObject()
 	texts(&body, "status_in", p.StatusIn)
-	body.filled("worker_id_contains", p.WorkerIDContains)
-	body.filled("filter_logic", string(p.Logic))
-	body.paging(p.Paging)
-	return search[agl.Worker](ctx, c, "QueryWorkers", "/workers/search", body.end())
+	body.NonEmpty("worker_id_contains", p.WorkerIDContains)
+	body.NonEmpty("filter_logic", string(p.Logic))
+	paging(&body, p.Paging)
+	return search[agl.Worker](ctx, c, "QueryWorkers", "/workers/search", body.End())
 }
 
 // Statistics implements agl.Store.

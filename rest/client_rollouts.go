@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 func rolloutPath(id string) string { return "/rollouts/" + pathSegment(id) }
@@ -38,10 +40,9 @@ func (c *Client) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParam
 
 // StartRollout implements agl.Store.
 func (c *Client) StartRollout(ctx context.Context, p agl.StartRolloutParams) (agl.AttemptedRollout, error) {
-	body := object(p.AppendJSON(nil))
-	body = body[:len(body)-1]
-	body.nullable("worker_id", p.WorkerID)
-	x := exchange{op: "StartRollout", path: "/rollouts", body: body.end(), key: newKey(p.IdempotencyKey)}
+	body := rawjson.Reopen(p.AppendJSON(nil))
+	nullable(&body, "worker_id", p.WorkerID)
+	x := exchange{op: "StartRollout", path: "/rollouts", body: body.End(), key: newKey(p.IdempotencyKey)}
 	return post[agl.AttemptedRollout](ctx, c, x)
 }
 
@@ -57,12 +58,12 @@ func (c *Client) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParam
 		left := max(time.Until(deadline), 0)
 		wait := min(left, c.config.LongPoll)
 		body := newObject()
-		body.integer("limit", p.Limit)
-		body.nullable("worker_id", p.WorkerID)
+		body.Int("limit", int64(p.Limit))
+		nullable(&body, "worker_id", p.WorkerID)
 		if wait > 0 {
-			body.seconds("wait_seconds", wait)
+			body.Float("wait_seconds", wait.Seconds())
 		}
-		x := exchange{op: "DequeueRollouts", path: "/queues/rollouts/dequeue", body: body.end(), waits: wait, key: pollKey(p.IdempotencyKey, poll)}
+		x := exchange{op: "DequeueRollouts", path: "/queues/rollouts/dequeue", body: body.End(), waits: wait, key: pollKey(p.IdempotencyKey, poll)}
 		x.method = http.MethodPost
 		var l list[agl.AttemptedRollout, *agl.AttemptedRollout]
 		closed, waited := false, false
@@ -84,7 +85,7 @@ func (c *Client) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParam
 		}
 		// A server that does not block, or that drains, must not be asked in a spin.
 		if early := time.Since(asked) < min(wait, minPoll); early {
-			if !sleep(ctx, min(minPoll, time.Until(deadline))) {
+			if backoff.Sleep(ctx, min(minPoll, time.Until(deadline))) != nil {
 				return agl.DequeueResult{}, ended(ctx, "DequeueRollouts")
 			}
 		}
@@ -123,57 +124,49 @@ func pollKey(given string, poll int) string {
 // StartAttempt implements agl.Store.
 func (c *Client) StartAttempt(ctx context.Context, p agl.StartAttemptParams) (agl.AttemptedRollout, error) {
 	body := newObject()
-	body.nullable("worker_id", p.WorkerID)
-	x := exchange{op: "StartAttempt", path: rolloutPath(p.RolloutID) + "/attempts", body: body.end(), key: newKey(p.IdempotencyKey)}
+	nullable(&body, "worker_id", p.WorkerID)
+	x := exchange{op: "StartAttempt", path: rolloutPath(p.RolloutID) + "/attempts", body: body.End(), key: newKey(p.IdempotencyKey)}
 	return post[agl.AttemptedRollout](ctx, c, x)
 }
 
 // UpdateRollout implements agl.Store.
 func (c *Client) UpdateRollout(ctx context.Context, p agl.UpdateRolloutParams) (agl.Rollout, error) {
 	body := newObject()
-	body.given("input", p.Input)
+	given(&body, "input", p.Input)
 	if p.Mode != nil {
-		nullString(&body, "mode", agl.Null[string]{V: string(*p.Mode), Valid: *p.Mode != agl.ModeNone})
+		body.NullString("mode", string(*p.Mode), *p.Mode != agl.ModeNone)
 	}
 	if p.ResourcesID != nil {
-		nullString(&body, "resources_id", *p.ResourcesID)
+		body.NullString("resources_id", p.ResourcesID.V, p.ResourcesID.Valid)
 	}
 	if p.Status != nil {
-		body.text("status", string(*p.Status))
+		body.String("status", string(*p.Status))
 	}
 	if p.Config != nil {
-		body.document("config", *p.Config)
+		body.Value("config", *p.Config)
 	}
-	body.given("metadata", p.Metadata)
+	given(&body, "metadata", p.Metadata)
 	// Queued again by a repeat, a rollout that somebody has claimed meanwhile
 	// would be run twice.
 	queues := p.Status != nil && p.Status.Queued()
-	return post[agl.Rollout](ctx, c, exchange{op: "UpdateRollout", path: rolloutPath(p.RolloutID), body: body.end(), unsent: queues})
-}
-
-func nullString(o *object, name string, value agl.Null[string]) {
-	if value.Valid {
-		o.text(name, value.V)
-		return
-	}
-	o.raw(name, agl.NullJSON())
+	return post[agl.Rollout](ctx, c, exchange{op: "UpdateRollout", path: rolloutPath(p.RolloutID), body: body.End(), unsent: queues})
 }
 
 // UpdateAttempt implements agl.Store.
 func (c *Client) UpdateAttempt(ctx context.Context, p agl.UpdateAttemptParams) (agl.Attempt, error) {
 	body := newObject()
 	if p.Status != nil {
-		body.text("status", string(*p.Status))
+		body.String("status", string(*p.Status))
 	}
 	if p.WorkerID != nil {
-		body.text("worker_id", *p.WorkerID)
+		body.String("worker_id", *p.WorkerID)
 	}
 	if p.LastHeartbeatTime != nil {
-		body.float("last_heartbeat_time", float64(*p.LastHeartbeatTime))
+		body.Float("last_heartbeat_time", float64(*p.LastHeartbeatTime))
 	}
-	body.given("metadata", p.Metadata)
+	given(&body, "metadata", p.Metadata)
 	path := rolloutPath(p.RolloutID) + "/attempts/" + pathSegment(p.AttemptID)
-	return post[agl.Attempt](ctx, c, exchange{op: "UpdateAttempt", path: path, body: body.end()})
+	return post[agl.Attempt](ctx, c, exchange{op: "UpdateAttempt", path: path, body: body.End()})
 }
 
 // CancelRollout implements agl.Store.
@@ -197,17 +190,17 @@ func (c *Client) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (
 	body := newObject()
 	texts(&body, "status_in", p.StatusIn)
 	texts(&body, "rollout_id_in", p.RolloutIDIn)
-	body.filled("rollout_id_contains", p.RolloutIDContains)
-	body.filled("filter_logic", string(p.Logic))
-	body.paging(p.Paging)
-	return search[agl.AttemptedRollout](ctx, c, "QueryRollouts", "/rollouts/search", body.end())
+	body.NonEmpty("rollout_id_contains", p.RolloutIDContains)
+	body.NonEmpty("filter_logic", string(p.Logic))
+	paging(&body, p.Paging)
+	return search[agl.AttemptedRollout](ctx, c, "QueryRollouts", "/rollouts/search", body.End())
 }
 
 // QueryAttempts implements agl.Store.
 func (c *Client) QueryAttempts(ctx context.Context, p agl.QueryAttemptsParams) (agl.Page[agl.Attempt], error) {
 	body := newObject()
-	body.paging(p.Paging)
-	return search[agl.Attempt](ctx, c, "QueryAttempts", rolloutPath(p.RolloutID)+"/attempts/search", body.end())
+	paging(&body, p.Paging)
+	return search[agl.Attempt](ctx, c, "QueryAttempts", rolloutPath(p.RolloutID)+"/attempts/search", body.End())
 }
 
 // GetLatestAttempt implements agl.Store.
@@ -224,18 +217,11 @@ func (c *Client) WaitForRollouts(ctx context.Context, p agl.WaitForRolloutsParam
 			wait = min(max(time.Until(deadline), 0), wait)
 		}
 		body := newObject()
-		body.key("rollout_ids")
+		body.Key("rollout_ids")
 		ids := p.RolloutIDs
-		body = append(body, '[')
-		for i, id := range ids {
-			if i > 0 {
-				body = append(body, ',')
-			}
-			body = appendString(body, id)
-		}
-		body = append(body, ']')
-		body.seconds("timeout", wait)
-		x := exchange{op: "WaitForRollouts", method: http.MethodPost, path: "/waits/rollouts", body: body.end(), waits: wait}
+		body = rawjson.AppendArray(body, ids, rawjson.AppendString[string])
+		body.Float("timeout", wait.Seconds())
+		x := exchange{op: "WaitForRollouts", method: http.MethodPost, path: "/waits/rollouts", body: body.End(), waits: wait}
 		var l list[agl.Rollout, *agl.Rollout]
 		incomplete := false
 		asked := time.Now()
@@ -249,7 +235,7 @@ func (c *Client) WaitForRollouts(ctx context.Context, p agl.WaitForRolloutsParam
 			return l.items, err
 		}
 		if early := time.Since(asked) < min(wait, minPoll); early {
-			if !sleep(ctx, minPoll) {
+			if backoff.Sleep(ctx, minPoll) != nil {
 				return nil, ended(ctx, "WaitForRollouts")
 			}
 		}

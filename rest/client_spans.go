@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // AddSpans implements agl.Store. Many spans go in several requests; when one of
@@ -21,10 +22,10 @@ import (
 func (c *Client) AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error) {
 	var result agl.AddSpansResult
 	for rest := p.Spans; len(rest) > 0; {
-		body := object(slices.Grow([]byte(newObject()), spansSize(rest, c.config.SpanBatch, c.config.SpanBatchBytes)))
-		body.boolean("issue_sequence_ids", p.IssueSequenceIDs)
-		body.boolean("echo", false)
-		body.key("spans")
+		body := rawjson.NewObject(make([]byte, 0, spansSize(rest, c.config.SpanBatch, c.config.SpanBatchBytes)+spansEnvelope))
+		body.Bool("issue_sequence_ids", p.IssueSequenceIDs)
+		body.Bool("echo", false)
+		body.Key("spans")
 		body = append(body, '[')
 		n := 0
 		for n < len(rest) && n < c.config.SpanBatch && (n == 0 || len(body) < c.config.SpanBatchBytes) {
@@ -38,7 +39,7 @@ func (c *Client) AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpa
 		sent := rest[:n]
 		rest = rest[n:]
 		stored := storedSpans{sent: len(sent)}
-		x := exchange{op: "AddSpans", method: http.MethodPost, path: "/spans/batch", body: body.end()}
+		x := exchange{op: "AddSpans", method: http.MethodPost, path: "/spans/batch", body: body.End()}
 		if err := c.do(ctx, x, decodeAnswer(&stored)); err != nil {
 			return result, err
 		}
@@ -162,6 +163,9 @@ func (c partsConn) ReadFrom(r io.Reader) (int64, error) {
 
 var errRequestOver = errors.New("the request is over")
 
+// spansEnvelope is room for what stands around the spans of a request.
+const spansEnvelope = 64
+
 // spansSize is about how long the JSON of the next request's spans is. Growing a
 // body of megabytes step by step costs more than writing it.
 func spansSize(spans []agl.Span, most, bytes int) int {
@@ -188,14 +192,14 @@ type storedSpans struct {
 }
 
 func (s *storedSpans) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	return readObject(dec, func(name string) error {
-		switch name {
+	return read(dec).Object(func(name []byte) error {
+		switch string(name) {
 		case "stored":
-			return readList(dec, func() error {
+			return read(dec).List(func() error {
 				var pair []int
-				if err := readList(dec, func() error {
+				if err := read(dec).List(func() error {
 					var i int
-					err := readInt(dec, &i)
+					err := rawjson.Int(read(dec), &i)
 					pair = append(pair, i)
 					return err
 				}); err != nil {
@@ -211,7 +215,7 @@ func (s *storedSpans) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 				return nil
 			})
 		case "cancelled":
-			return readStrings(dec, &s.cancelled)
+			return read(dec).Strings(&s.cancelled)
 		default:
 			return dec.SkipValue()
 		}
@@ -237,12 +241,12 @@ func (c *Client) QuerySpansJSON(ctx context.Context, p agl.QuerySpansParams) (ag
 type rawDocument jsontext.Value
 
 func (r *rawDocument) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	return readRaw(dec, (*jsontext.Value)(r))
+	return read(dec).Raw((*jsontext.Value)(r))
 }
 
 func spanQuery(p agl.QuerySpansParams) []byte {
 	body := newObject()
-	body.text("rollout_id", p.RolloutID)
+	body.String("rollout_id", p.RolloutID)
 	for _, f := range [...]struct{ name, value string }{
 		{"attempt_id", p.AttemptID},
 		{"trace_id", p.TraceID}, {"trace_id_contains", p.TraceIDContains},
@@ -251,45 +255,38 @@ func spanQuery(p agl.QuerySpansParams) []byte {
 		{"name", p.Name}, {"name_contains", p.NameContains},
 		{"filter_logic", string(p.Logic)},
 	} {
-		body.filled(f.name, f.value)
+		body.NonEmpty(f.name, f.value)
 	}
-	body.paging(p.Paging)
-	return body.end()
+	paging(&body, p.Paging)
+	return body.End()
 }
 
 // ReserveSequenceIDs implements agl.Store. A repeat after a lost answer leaves
 // a gap.
 func (c *Client) ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDsParams) (first int64, err error) {
-	body := newObject()
-	body.text("rollout_id", p.RolloutID)
-	body.text("attempt_id", p.AttemptID)
-	if p.Count != 0 {
-		body.integer("count", p.Count)
-	}
 	var id sequenceID
-	x := exchange{op: "ReserveSequenceIDs", method: http.MethodPost, path: "/spans/next", body: body.end()}
+	x := exchange{op: "ReserveSequenceIDs", method: http.MethodPost, path: "/spans/next", body: appendReservation(nil, p)}
 	err = c.do(ctx, x, decodeAnswer(&id))
 	return int64(id), err
 }
 
+func appendReservation(dst []byte, p agl.ReserveSequenceIDsParams) []byte {
+	o := rawjson.NewObject(dst)
+	o.String("rollout_id", p.RolloutID)
+	o.String("attempt_id", p.AttemptID)
+	if p.Count != 0 {
+		o.Int("count", int64(p.Count))
+	}
+	return o.End()
+}
+
 // ReserveSequenceIDsOf implements agl.Store.
 func (c *Client) ReserveSequenceIDsOf(ctx context.Context, attempts []agl.ReserveSequenceIDsParams) (first []int64, err error) {
-	body := object(make([]byte, 0, 128*(1+len(attempts))))
-	body = append(body, `{"attempts":[`...)
-	for i, p := range attempts {
-		if i > 0 {
-			body = append(body, ',')
-		}
-		each := newObject()
-		each.text("rollout_id", p.RolloutID)
-		each.text("attempt_id", p.AttemptID)
-		if p.Count != 0 {
-			each.integer("count", p.Count)
-		}
-		body = append(body, each.end()...)
-	}
+	body := rawjson.NewObject(make([]byte, 0, 128*(1+len(attempts))))
+	body.Key("attempts")
+	body = rawjson.AppendArray(body, attempts, appendReservation)
 	var ids sequenceIDs
-	x := exchange{op: "ReserveSequenceIDsOf", method: http.MethodPost, path: "/spans/next/batch", body: append(body, "]}"...)}
+	x := exchange{op: "ReserveSequenceIDsOf", method: http.MethodPost, path: "/spans/next/batch", body: body.End()}
 	if err := c.do(ctx, x, decodeAnswer(&ids)); err != nil {
 		return nil, err
 	}
@@ -302,13 +299,13 @@ func (c *Client) ReserveSequenceIDsOf(ctx context.Context, attempts []agl.Reserv
 type sequenceIDs []int64
 
 func (s *sequenceIDs) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	return readObject(dec, func(name string) error {
-		if name != "sequence_ids" {
+	return read(dec).Object(func(name []byte) error {
+		if string(name) != "sequence_ids" {
 			return dec.SkipValue()
 		}
-		return readList(dec, func() error {
+		return read(dec).List(func() error {
 			var id int
-			err := readInt(dec, &id)
+			err := rawjson.Int(read(dec), &id)
 			*s = append(*s, int64(id))
 			return err
 		})
@@ -318,9 +315,9 @@ func (s *sequenceIDs) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 type sequenceID int
 
 func (s *sequenceID) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	return readObject(dec, func(name string) error {
-		if name == "sequence_id" {
-			return readInt(dec, (*int)(s))
+	return read(dec).Object(func(name []byte) error {
+		if string(name) == "sequence_id" {
+			return rawjson.Int(read(dec), (*int)(s))
 		}
 		return dec.SkipValue()
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/rest"
 )
 
@@ -53,7 +54,7 @@ func TestClientReachesStore(t *testing.T) {
 // copyOf returns a span that shares no memory with s, as a store keeps it.
 func copyOf(t *testing.T, s *agl.Span) (kept agl.Span) {
 	t.Helper()
-	if err := agl.DecodeJSON(s.AppendJSON(nil), &kept); err != nil {
+	if err := rawjson.Unmarshal(s.AppendJSON(nil), &kept); err != nil {
 		t.Error(err)
 	}
 	return kept

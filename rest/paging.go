@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // filters are the parameters of a query, from the query string or from the body
@@ -31,24 +32,24 @@ func filterLogics() []agl.FilterLogic { return []agl.FilterLogic{agl.FilterAnd, 
 
 // UnmarshalJSONFrom reads the body of a search.
 func (f *filters) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	return readObject(dec, func(name string) error {
-		switch name {
+	return read(dec).Object(func(name []byte) error {
+		switch string(name) {
 		case "limit":
-			return readInt(dec, &f.Limit)
+			return rawjson.Int(read(dec), &f.Limit)
 		case "offset":
-			return readInt(dec, &f.Offset)
+			return rawjson.Int(read(dec), &f.Offset)
 		case "sort_by":
-			return readOptional(dec, &f.SortBy)
+			return read(dec).StringOrNull(&f.SortBy)
 		case "sort_order":
-			return readEnum(dec, &f.Order, sortOrders())
+			return rawjson.Enum(read(dec), &f.Order, sortOrders())
 		case "filter_logic":
-			return readEnum(dec, &f.logic, filterLogics())
+			return rawjson.Enum(read(dec), &f.logic, filterLogics())
 		}
-		if text, ok := f.texts[name]; ok {
-			return readOptional(dec, text)
+		if text, ok := f.texts[string(name)]; ok {
+			return read(dec).StringOrNull(text)
 		}
 		if f.lists != nil {
-			if known, err := f.lists(dec, name); known || err != nil {
+			if known, err := f.lists(dec, string(name)); known || err != nil {
 				return err
 			}
 		}
@@ -101,16 +102,16 @@ func sortedKeys(query url.Values) []string {
 }
 
 func queryInt(name, value string) (int, error) {
-	i, ok := parseInt(value)
+	i, ok := rawjson.ParseInt(value)
 	if !ok {
-		return 0, queryError(name, -1, "int_parsing", notParsedInt, value)
+		return 0, queryError(name, -1, "int_parsing", rawjson.NotParsedInt, value)
 	}
-	return i, nil
+	return int(i), nil
 }
 
 func queryEnum[S ~string](name string, index int, value string, allowed []S) (S, error) {
 	if !slices.Contains(allowed, S(value)) {
-		return "", queryError(name, index, "literal_error", literalMessage(allowed), value)
+		return "", queryError(name, index, "literal_error", rawjson.NotAllowed(allowed), value)
 	}
 	return S(value), nil
 }
@@ -170,7 +171,7 @@ func sendPage[T any](c *call, page agl.Page[T], one func(dst []byte, item *T) []
 // appendItem appends a noun whose AppendJSON has a pointer receiver.
 func appendItem[T any, P interface {
 	*T
-	agl.JSONAppender
+	rawjson.Appender
 }](dst []byte, item *T) []byte {
 	return P(item).AppendJSON(dst)
 }
@@ -178,23 +179,8 @@ func appendItem[T any, P interface {
 // sendList answers with a JSON array.
 func sendList[T any, P interface {
 	*T
-	agl.JSONAppender
+	rawjson.Appender
 }](c *call, status int, items []T,
 ) error {
-	return c.send(status, appendList[T, P](c.out, items))
-}
-
-func appendList[T any, P interface {
-	*T
-	agl.JSONAppender
-}](dst []byte, items []T,
-) []byte {
-	dst = append(dst, '[')
-	for i := range items {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = P(&items[i]).AppendJSON(dst)
-	}
-	return append(dst, ']')
+	return c.send(status, rawjson.AppendList[T, P](c.out, items))
 }

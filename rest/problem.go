@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // statusClientGone is what logs and metrics say of a request whose client left
@@ -32,13 +32,7 @@ func detailError(status int, message string) error {
 	return &httpError{status: status, body: append(b, '}')}
 }
 
-func quote(s string) []byte { return appendString(nil, s) }
-
-func appendString(dst []byte, s string) []byte {
-	// An invalid byte becomes U+FFFD; the error only reports that.
-	dst, _ = jsontext.AppendQuote(dst, s)
-	return dst
-}
+func quote(s string) []byte { return rawjson.AppendString(nil, s) }
 
 // errNullField answers an explicit null for a field that can be left out only.
 func errNullField(name string) error {
@@ -74,11 +68,11 @@ func appendProblem(dst []byte, err error) []byte {
 	code := agl.ErrorCode(err)
 	_, errorType := storeStatus(code)
 	dst = append(dst, `{"detail":`...)
-	dst = appendString(dst, err.Error())
+	dst = rawjson.AppendString(dst, err.Error())
 	dst = append(dst, `,"error_type":`...)
-	dst = appendString(dst, errorType)
+	dst = rawjson.AppendString(dst, errorType)
 	dst = append(dst, `,"code":`...)
-	dst = appendString(dst, string(code))
+	dst = rawjson.AppendString(dst, string(code))
 	return append(dst, '}')
 }
 
@@ -93,11 +87,11 @@ type validation struct {
 
 func (v validation) appendJSON(dst []byte) []byte {
 	dst = append(dst, `{"detail":[{"type":`...)
-	dst = appendString(dst, v.kind)
+	dst = rawjson.AppendString(dst, v.kind)
 	dst = append(dst, `,"loc":`...)
 	dst = append(dst, v.loc...)
 	dst = append(dst, `,"msg":`...)
-	dst = appendString(dst, v.message)
+	dst = rawjson.AppendString(dst, v.message)
 	dst = append(dst, `,"input":`...)
 	dst = append(dst, v.input...)
 	if v.context != nil {
@@ -156,7 +150,7 @@ func bodyError(body []byte, err error) error {
 	at := min(max(syntax.ByteOffset, 0), int64(len(body)))
 	if literal := nonFiniteAt(body, int(at)); literal != "" {
 		loc, _, _ := locate(body, syntax.JSONPointer)
-		return validation{"finite_number", loc, notFinite, quote(literal), nil}.err()
+		return validation{"finite_number", loc, rawjson.NotFinite, quote(literal), nil}.err()
 	}
 	loc := append(strconv.AppendInt([]byte(`["body",`), at, 10), ']')
 	reason := syntax.Error()
@@ -196,10 +190,10 @@ func locate(body []byte, pointer jsontext.Pointer) (loc, parent, value []byte) {
 			loc = append(loc, token...)
 			holder = current
 		case '{':
-			loc = appendString(loc, token)
+			loc = rawjson.AppendString(loc, token)
 			holder = current
 		default:
-			loc = appendString(loc, token)
+			loc = rawjson.AppendString(loc, token)
 		}
 		current = childOf(current, token)
 	}
@@ -223,7 +217,7 @@ func containerKind(v jsontext.Value) byte {
 // childOf returns the member or element of v that token names, as far as v can
 // be read; the last one, if a name is repeated.
 func childOf(v jsontext.Value, token string) jsontext.Value {
-	dec := jsontext.NewDecoder(bytes.NewReader(v), agl.JSONOptions())
+	dec := rawjson.NewDecoder(v)
 	open, err := dec.ReadToken()
 	if err != nil {
 		return nil
@@ -264,11 +258,9 @@ func wireError(op string, status int, body []byte) error {
 		ID     string         `json:"request_id"`
 	}
 	var message string
-	switch err := json.Unmarshal(body, &doc, agl.JSONOptions()); {
+	switch err := rawjson.Unmarshal(body, &doc); {
 	case err == nil && doc.Detail.Kind() == '"':
-		if text, err := jsontext.AppendUnquote(nil, doc.Detail); err == nil {
-			message = string(text)
-		}
+		message = rawjson.Unquote(doc.Detail)
 	case err == nil && doc.Detail.Kind() == '[':
 		message = validationMessage(doc.Detail)
 	}
@@ -300,7 +292,7 @@ func validationMessage(detail jsontext.Value) string {
 		Type  string         `json:"type"`
 		Input jsontext.Value `json:"input"`
 	}
-	if json.Unmarshal(detail, &entries, agl.JSONOptions()) != nil {
+	if rawjson.Unmarshal(detail, &entries) != nil {
 		return string(detail)
 	}
 	var b strings.Builder

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agl-go/agl"
@@ -50,6 +51,12 @@ func badRequests() []struct{ method, path, contentType, body string } {
 		{post, "/queues/rollouts/enqueue", json, `{"rollouts":[{"input":1},{"input":1,"mode":"best"}]}`},
 		{post, "/queues/rollouts/enqueue", json, `{"rollouts":[{"input":1,"config":{"max_attempts":0}}]}`},
 		{post, "/queues/rollouts/enqueue", json, `{"rollouts":[{"input":1,"config":{"retry_condition":["failed","x"]}}]}`},
+		{post, "/queues/rollouts/enqueue", json, `{"rollouts":[{"input":1,"config":{"max_attempts":1.5}}]}`},
+		{post, "/queues/rollouts/enqueue", json, `{"rollouts":[{"input":1,"config":{"max_attempts":"x"}}]}`},
+		{post, "/queues/rollouts/enqueue", json, `{"rollouts":[{"input":1,"config":{"timeout_seconds":"soon"}}]}`},
+		{post, "/queues/rollouts/enqueue", json, `{"rollouts":[{"input":1,"config":{"timeout_seconds":"inf"}}]}`},
+		{post, "/queues/rollouts/enqueue", json, `{"rollouts":[{"input":1,"config":3}]}`},
+		{post, "/queues/rollouts/enqueue", json, `{"rollouts":[3]}`},
 		{post, "/queues/rollouts/enqueue", json, `{"rollouts":[{"input":1,"metadata":[]}]}`},
 		{post, "/queues/rollouts/enqueue", json, `{"rollouts":[{"input":{"loss":NaN}}]}`},
 		{post, "/queues/rollouts/enqueue", json, `{"rollouts":[{"input":{"a":[0,-Infinity]}}]}`},
@@ -147,6 +154,43 @@ func TestBadRequests(t *testing.T) {
 		}
 	}
 	golden(t, "bad_requests.golden", out.String())
+}
+
+// A number that is wrong in the same way is refused in the same words, whether the
+// request's envelope or a noun holds it.
+func TestNumbersAreRefusedAlike(t *testing.T) {
+	t.Parallel()
+	server := newServer(t, rest.ServerConfig{Store: newStore(t)})
+	for _, number := range []string{"1.5", `"x"`, `"1.5"`, "1e99", "true"} {
+		first := ""
+		for path, body := range map[string]string{
+			"/queues/rollouts/dequeue": `{"limit":%s}`,
+			"/queues/rollouts/enqueue": `{"rollouts":[{"input":1,"config":{"max_attempts":%s}}]}`,
+			"/rollouts":                `{"input":1,"config":{"max_attempts":%s}}`,
+			"/spans":                   strings.Replace(spanDocument, `"sequence_id":1`, `"sequence_id":%s`, 1),
+			"/spans/next":              `{"rollout_id":"x","attempt_id":"y","count":%s}`,
+		} {
+			var doc struct {
+				Detail []struct {
+					Type    string         `json:"type"`
+					Message string         `json:"msg"`
+					Input   jsontext.Value `json:"input"`
+				} `json:"detail"`
+			}
+			w := ask(t, server, "POST", "/v1/agl"+path, fmt.Sprintf(body, number))
+			decode(t, w.Body.Bytes(), &doc)
+			if len(doc.Detail) != 1 || string(doc.Detail[0].Input) != number {
+				t.Fatalf("%s with %s: %d %s", path, number, w.Code, w.Body)
+			}
+			said := doc.Detail[0].Type + ": " + doc.Detail[0].Message
+			if first == "" {
+				first = said
+			}
+			if said != first {
+				t.Errorf("%s with %s says %q, another request %q", path, number, said, first)
+			}
+		}
+	}
 }
 
 func TestStoreErrors(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // maxWaitSeconds bounds wait_seconds of a dequeue.
@@ -39,23 +40,18 @@ const (
 type enqueueRequest struct{ rollouts []agl.EnqueueRollout }
 
 func (r *enqueueRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	given := false
-	err := readObject(dec, func(name string) error {
-		if name != "rollouts" {
+	return read(dec).Object(func(name []byte) error {
+		if string(name) != "rollouts" {
 			return dec.SkipValue()
 		}
-		given, r.rollouts = true, nil
-		return readList(dec, func() error {
+		r.rollouts = nil
+		return read(dec).List(func() error {
 			var e agl.EnqueueRollout
 			err := e.UnmarshalJSONFrom(dec)
 			r.rollouts = append(r.rollouts, e)
 			return err
 		})
-	})
-	if err == nil && !given {
-		err = missing(dec, "rollouts")
-	}
-	return err
+	}, "rollouts")
 }
 
 func (s *Server) enqueue(c *call) error {
@@ -80,12 +76,12 @@ type dequeueRequest struct {
 }
 
 func (r *dequeueRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	return readObject(dec, func(name string) error {
-		switch name {
+	return read(dec).Object(func(name []byte) error {
+		switch string(name) {
 		case "limit":
-			return readInt(dec, &r.limit)
+			return rawjson.Int(read(dec), &r.limit)
 		case "worker_id":
-			return readNullString(dec, &r.workerID)
+			return r.workerID.UnmarshalJSONFrom(dec)
 		case "wait_seconds":
 			if dec.PeekKind() == 'n' {
 				return dec.SkipValue()
@@ -143,7 +139,7 @@ func (s *Server) sendClaim(c *call, claimed []agl.AttemptedRollout) error {
 	if len(claimed) == 0 {
 		return c.send(http.StatusOK, append(c.out, "[]"...))
 	}
-	out := appendList(c.out, claimed)
+	out := rawjson.AppendList(c.out, claimed)
 	c.Header()["Content-Length"] = []string{strconv.Itoa(len(out))}
 	if err := c.send(http.StatusOK, out); err != nil {
 		return err
@@ -280,10 +276,10 @@ type waitRequest struct {
 }
 
 func (r *waitRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	err := readObject(dec, func(name string) error {
-		switch name {
+	return read(dec).Object(func(name []byte) error {
+		switch string(name) {
 		case "rollout_ids":
-			return readStrings(dec, &r.rolloutIDs)
+			return read(dec).Strings(&r.rolloutIDs)
 		case "timeout":
 			r.timeout = agl.Null[time.Duration]{}
 			if dec.PeekKind() == 'n' {
@@ -294,11 +290,7 @@ func (r *waitRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 		default:
 			return dec.SkipValue()
 		}
-	})
-	if err == nil && r.rolloutIDs == nil {
-		err = missing(dec, "rollout_ids")
-	}
-	return err
+	}, "rollout_ids")
 }
 
 func (s *Server) waitForRollouts(c *call) error {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 const (
@@ -37,10 +39,10 @@ func (s *Server) ready(c *call) error {
 	if reason == "" {
 		return c.send(http.StatusOK, append(c.out, `{"status":"ready"}`...))
 	}
-	c.Header()["Retry-After"] = []string{"1"}
+	backoff.SetRetryAfter(c.Header(), time.Second)
 	out := c.out
 	out = append(out, `{"status":"unavailable","reason":`...)
-	return c.send(http.StatusServiceUnavailable, append(appendString(out, reason), '}'))
+	return c.send(http.StatusServiceUnavailable, append(rawjson.AppendString(out, reason), '}'))
 }
 
 // checkReady asks the store, or passes on what it has just answered to somebody

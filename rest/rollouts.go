@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 type startRequest struct {
@@ -17,11 +18,11 @@ type startRequest struct {
 // UnmarshalJSONFrom reads the document twice: it is a rollout to enqueue with
 // one more key.
 func (r *startRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	return readTwice(dec, &r.EnqueueRollout, func(dec *jsontext.Decoder, name string) error {
-		if name == "worker_id" {
-			return readNullString(dec, &r.workerID)
+	return readTwice(dec, &r.EnqueueRollout, func(in rawjson.Reader, name []byte) error {
+		if string(name) == "worker_id" {
+			return r.workerID.UnmarshalJSONFrom(in.Decoder)
 		}
-		return dec.SkipValue()
+		return in.SkipValue()
 	})
 }
 
@@ -54,7 +55,7 @@ func (s *Server) rolloutPage(c *call, search bool) error {
 				p.RolloutIDIn = nil
 				return true, dec.SkipValue()
 			}
-			return true, readStrings(dec, &p.RolloutIDIn)
+			return true, read(dec).Strings(&p.RolloutIDIn)
 		}
 		return false, nil
 	}
@@ -82,7 +83,7 @@ func (c *call) rolloutID() string { return c.request.PathValue("rollout_id") }
 
 // sendFound answers with item, or with null if the store has none: clients of
 // the reference take an id that names nothing so.
-func sendFound(c *call, item agl.JSONAppender, err error) error {
+func sendFound(c *call, item rawjson.Appender, err error) error {
 	switch {
 	case errors.Is(err, agl.ErrNotFound):
 		return c.send(http.StatusOK, append(c.out, "null"...))
@@ -102,37 +103,37 @@ type updateRolloutRequest struct{ agl.UpdateRolloutParams }
 // UnmarshalJSONFrom tells a key that is absent, which leaves the field, from
 // one that is null.
 func (r *updateRolloutRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	return readObject(dec, func(name string) error {
+	return read(dec).Object(func(name []byte) error {
 		null := dec.PeekKind() == 'n'
-		switch name {
+		switch string(name) {
 		case "input":
-			return readRaw(dec, &r.Input)
+			return read(dec).Raw(&r.Input)
 		case "mode":
 			r.Mode = new(agl.Mode)
 			if null {
 				return dec.SkipValue()
 			}
-			return readEnum(dec, r.Mode, agl.Modes())
+			return rawjson.Enum(read(dec), r.Mode, agl.Modes())
 		case "resources_id":
 			r.ResourcesID = new(agl.Null[string])
-			return readNullString(dec, r.ResourcesID)
+			return r.ResourcesID.UnmarshalJSONFrom(dec)
 		case "status":
 			if null {
-				return errNullField(name)
+				return errNullField(string(name))
 			}
 			r.Status = new(agl.RolloutStatus)
-			return readEnum(dec, r.Status, agl.RolloutStatuses())
+			return rawjson.Enum(read(dec), r.Status, agl.RolloutStatuses())
 		case "config":
 			if null {
-				return errNullField(name)
+				return errNullField(string(name))
 			}
 			r.Config = new(agl.RolloutConfig)
 			return r.Config.UnmarshalJSONFrom(dec)
 		case "metadata":
 			if null {
-				return readRaw(dec, &r.Metadata)
+				return read(dec).Raw(&r.Metadata)
 			}
-			return readRawObject(dec, &r.Metadata)
+			return read(dec).RawDict(&r.Metadata)
 		default:
 			return dec.SkipValue()
 		}

@@ -9,6 +9,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/internal/spanjson"
 )
 
 func (s *Server) addSpan(c *call) error {
@@ -37,7 +39,7 @@ type spanRequest struct {
 }
 
 func (r *spanRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	return r.span.UnmarshalShared(dec, r.call.body)
+	return spanjson.Read(dec, r.call.body, &r.span)
 }
 
 // spansRequest is the body of /spans/batch.
@@ -49,27 +51,22 @@ type spansRequest struct {
 }
 
 func (r *spansRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	given := false
-	err := readObject(dec, func(name string) error {
-		switch name {
+	return read(dec).Object(func(name []byte) error {
+		switch string(name) {
 		case "spans":
-			given, r.spans = true, nil
-			return readList(dec, func() error {
+			r.spans = nil
+			return read(dec).List(func() error {
 				r.spans = append(r.spans, agl.Span{})
-				return r.spans[len(r.spans)-1].UnmarshalShared(dec, r.call.body)
+				return spanjson.Read(dec, r.call.body, &r.spans[len(r.spans)-1])
 			})
 		case "issue_sequence_ids":
-			return readBool(dec, &r.issueSequenceIDs)
+			return read(dec).Bool(&r.issueSequenceIDs)
 		case "echo":
-			return readBool(dec, &r.echo)
+			return read(dec).Bool(&r.echo)
 		default:
 			return dec.SkipValue()
 		}
-	})
-	if err == nil && !given {
-		err = missing(dec, "spans")
-	}
-	return err
+	}, "spans")
 }
 
 func (s *Server) addSpans(c *call) error {
@@ -108,7 +105,7 @@ func (s *Server) addSpans(c *call) error {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		out = appendString(out, id)
+		out = rawjson.AppendString(out, id)
 	}
 	return c.send(http.StatusCreated, append(out, "]}"...))
 }
@@ -142,40 +139,19 @@ type sequenceRequest struct {
 }
 
 func (r *sequenceRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	var rolloutGiven, attemptGiven bool
 	r.count = 1
-	err := readObject(dec, func(name string) error {
-		switch name {
+	return read(dec).Object(func(name []byte) error {
+		switch string(name) {
 		case "rollout_id":
-			rolloutGiven = true
-			return readString(dec, &r.rolloutID)
+			return read(dec).String(&r.rolloutID)
 		case "attempt_id":
-			attemptGiven = true
-			return readString(dec, &r.attemptID)
+			return read(dec).String(&r.attemptID)
 		case "count":
-			if err := readInt(dec, &r.count); err != nil {
-				return err
-			}
-			if r.count < 1 {
-				return &agl.FieldError{
-					Pointer: dec.StackPointer(), Type: "greater_than_equal",
-					Message: "Input should be greater than or equal to 1", Input: strconv.AppendInt(nil, int64(r.count), 10),
-				}
-			}
-			return nil
+			return rawjson.IntAtLeast(read(dec), &r.count, 1)
 		default:
 			return dec.SkipValue()
 		}
-	})
-	switch {
-	case err != nil:
-		return err
-	case !rolloutGiven:
-		return missing(dec, "rollout_id")
-	case !attemptGiven:
-		return missing(dec, "attempt_id")
-	}
-	return nil
+	}, "rollout_id", "attempt_id")
 }
 
 func (s *Server) nextSequenceID(c *call) error {
@@ -197,21 +173,16 @@ func (s *Server) nextSequenceID(c *call) error {
 type sequencesRequest struct{ attempts []sequenceRequest }
 
 func (r *sequencesRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	given := false
-	err := readObject(dec, func(name string) error {
-		if name != "attempts" {
+	return read(dec).Object(func(name []byte) error {
+		if string(name) != "attempts" {
 			return dec.SkipValue()
 		}
-		given, r.attempts = true, nil
-		return readList(dec, func() error {
+		r.attempts = nil
+		return read(dec).List(func() error {
 			r.attempts = append(r.attempts, sequenceRequest{})
 			return r.attempts[len(r.attempts)-1].UnmarshalJSONFrom(dec)
 		})
-	})
-	if err == nil && !given {
-		err = missing(dec, "attempts")
-	}
-	return err
+	}, "attempts")
 }
 
 // reservedAtOnce bounds how many reservations of one request are made at once.
@@ -269,7 +240,7 @@ func (s *Server) spanPage(c *call, search bool) error {
 			return false, nil
 		}
 		given = true
-		return true, readString(dec, &p.RolloutID)
+		return true, read(dec).String(&p.RolloutID)
 	}
 	f.queried = func(name string, values []string) error {
 		if name == "rollout_id" {

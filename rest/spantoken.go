@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/runkey"
 )
 
 // tracesPath is where spans arrive by OTLP.
@@ -15,7 +16,7 @@ const tracesPath = "/v1/traces"
 // server with that Token takes it at POST /v1/traces, for spans of the attempt
 // and until expiry, and nowhere else.
 func SpanToken(token, rolloutID, attemptID string, expiry time.Time) string {
-	key, _ := agl.AttemptKey(agl.RunKey(spanSecret(token), expiry), rolloutID, attemptID) // a run key is one
+	key, _ := runkey.ForAttempt(runkey.New(spanSecret(token), expiry), rolloutID, attemptID) // a run key is one
 	return key
 }
 
@@ -27,7 +28,7 @@ func spanSecret(token string) string { return "spans " + token }
 // others.
 func spanToken(r *http.Request) string {
 	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok || r.URL.Path != tracesPath || r.Method != http.MethodPost || !agl.IsVirtualKey(given) {
+	if !ok || r.URL.Path != tracesPath || r.Method != http.MethodPost || !runkey.IsVirtual(given) {
 		return ""
 	}
 	return given
@@ -43,7 +44,7 @@ func (c *call) allowed(spans []agl.Span) error {
 		if i > 0 && s.RolloutID == spans[i-1].RolloutID && s.AttemptID == spans[i-1].AttemptID {
 			continue
 		}
-		if !agl.CheckAttemptKey(spanSecret(c.server.config.Token), c.spanToken, s.RolloutID, s.AttemptID, time.Now()) {
+		if !runkey.Check(spanSecret(c.server.config.Token), c.spanToken, s.RolloutID, s.AttemptID, time.Now()) {
 			return agl.Errorf(agl.CodeUnauthorized, "the token has expired, or is not that of attempt %s of rollout %s", s.AttemptID, s.RolloutID)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/rest"
 )
 
@@ -176,7 +177,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 func decode(t testing.TB, data []byte, v any) {
 	t.Helper()
-	if err := agl.DecodeJSON(data, v); err != nil {
+	if err := rawjson.Unmarshal(data, v); err != nil {
 		t.Fatalf("%v in %s", err, data)
 	}
 }

@@ -8,8 +8,10 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/otlp"
 )
 
@@ -116,7 +118,7 @@ func (c *call) failOTLP(encoding otlp.Encoding, err error) error {
 		c.server.config.Logger.Error("OTLP export failed", "error", err)
 		message = "Internal server error"
 	case http.StatusServiceUnavailable:
-		c.Header()["Retry-After"] = []string{"1"}
+		backoff.SetRetryAfter(c.Header(), time.Second)
 	}
 	return c.sendOTLP(status, encoding, otlp.AppendStatus(nil, encoding, message))
 }

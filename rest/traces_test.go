@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/runkey"
 	"github.com/agl-go/agl/rest"
 )
 
@@ -167,7 +168,7 @@ func TestSpanToken(t *testing.T) {
 		{"elsewhere", "/v1/agl/spans", token, [][2]string{mine}, 401},
 		{"of another store", "/v1/traces", rest.SpanToken("other", mine[0], mine[1], soon), [][2]string{mine}, 401},
 		{"expired", "/v1/traces", rest.SpanToken("s3cret", mine[0], mine[1], time.Now().Add(-time.Second)), [][2]string{mine}, 401},
-		{"a run's key", "/v1/traces", agl.RunKey("s3cret", soon), [][2]string{mine}, 401},
+		{"a run's key", "/v1/traces", runkey.New("s3cret", soon), [][2]string{mine}, 401},
 		{"the store's token", "/v1/traces", "s3cret", [][2]string{mine, other}, 200},
 	} {
 		w := ask(t, server, "POST", tc.path, export(t, tc.spans...), "Content-Type", "application/x-protobuf", "Authorization", "Bearer "+tc.token)

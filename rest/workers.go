@@ -13,14 +13,14 @@ func (c *call) workerID() string { return c.request.PathValue("worker_id") }
 type updateWorkerRequest struct{ agl.UpdateWorkerParams }
 
 func (r *updateWorkerRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	return readObject(dec, func(name string) error {
-		if name != "heartbeat_stats" {
+	return read(dec).Object(func(name []byte) error {
+		if string(name) != "heartbeat_stats" {
 			return dec.SkipValue()
 		}
 		if dec.PeekKind() == 'n' {
-			return errNullField(name)
+			return errNullField(string(name))
 		}
-		return readRawObject(dec, &r.HeartbeatStats)
+		return read(dec).RawDict(&r.HeartbeatStats)
 	})
 }
 

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
 )
 
 // Runner runs an agent on rollouts. It is safe for concurrent use.
@@ -120,7 +120,7 @@ func (r *Runner) stepWorker() (id string, release func()) {
 func (r *Runner) closing(ctx context.Context) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.ReportTimeout)
 	stop := context.AfterFunc(ctx, func() {
-		sleep(out, r.cfg.GracePeriod)
+		_ = backoff.Sleep(out, r.cfg.GracePeriod) // out ends earlier when nobody needs it any more
 		cancel()
 	})
 	return out, func() { stop(); cancel() }
@@ -147,33 +147,17 @@ func (t *tickets) take() bool {
 	return true
 }
 
-const (
-	firstBackoff = 100 * time.Millisecond
-	mostBackoff  = 5 * time.Second
-)
+// storeBackoff is the schedule of tries while the store is unavailable.
+func storeBackoff() backoff.Exponential {
+	return backoff.Exponential{First: 100 * time.Millisecond, Max: 5 * time.Second, Jitter: 0.5}
+}
 
 // retry calls f until it succeeds, fails for good, or ctx ends.
 func retry(ctx context.Context, f func(ctx context.Context) error) error {
-	for backoff := firstBackoff; ; backoff = min(2*backoff, mostBackoff) {
+	for failures := 0; ; failures++ {
 		err := f(ctx)
-		if err == nil || !agl.Transient(err) || !sleep(ctx, jittered(backoff)) {
+		if err == nil || !agl.Transient(err) || storeBackoff().Wait(ctx, failures) != nil {
 			return err
 		}
-	}
-}
-
-func jittered(d time.Duration) time.Duration {
-	return d/2 + rand.N(d/2)
-}
-
-// sleep reports whether ctx let it sleep to the end.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
 )
 
 // worker is one loop that executes rollouts, one after the other, under a
@@ -57,7 +58,7 @@ func (w *worker) run(ctx context.Context, t *tickets) error {
 func (w *worker) claim(ctx context.Context) (agl.AttemptedRollout, bool, error) {
 	cfg := w.r.cfg
 	var failing time.Time // since when
-	backoff := firstBackoff
+	failures := 0
 	for {
 		begin := time.Now()
 		res, err := cfg.Store.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some(w.id), Wait: cfg.DequeueWait})
@@ -68,10 +69,11 @@ func (w *worker) claim(ctx context.Context) (agl.AttemptedRollout, bool, error) 
 			return agl.AttemptedRollout{}, false, nil //nolint:nilerr // the end of ctx is no failure
 		}
 		if err == nil {
-			failing, backoff = time.Time{}, firstBackoff
+			failing, failures = time.Time{}, 0
 			if time.Since(begin) < cfg.DequeueWait/2 {
-				// This store does not wait, so the pause is ours.
-				sleep(ctx, cfg.PollInterval)
+				// This store does not wait, so the worker does. If ctx ends, the next dequeue
+				// says so.
+				_ = backoff.Sleep(ctx, cfg.PollInterval)
 			}
 			continue
 		}
@@ -85,8 +87,9 @@ func (w *worker) claim(ctx context.Context) (agl.AttemptedRollout, bool, error) 
 		if cfg.MaxOutage >= 0 && time.Since(failing) >= cfg.MaxOutage {
 			return agl.AttemptedRollout{}, false, fmt.Errorf("worker %s: dequeue has failed for %s: %w", w.id, cfg.MaxOutage, err)
 		}
-		sleep(ctx, jittered(backoff))
-		backoff = min(2*backoff, mostBackoff)
+		// If ctx ends, the next dequeue says so.
+		_ = storeBackoff().Wait(ctx, failures)
+		failures++
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // An export is lines of JSON, one record each:
@@ -151,7 +151,7 @@ func (e *exporter) header(driver string) error {
 	e.value = append(e.value, `,"export_id":"`+newID("ex-", exportIDBytes)+`","created":`...)
 	e.value = strconv.AppendFloat(e.value, float64(agl.TimestampOf(time.Now())), 'f', -1, 64)
 	e.value = append(e.value, `,"driver":`...)
-	e.value = append(appendText(e.value, driver), '}')
+	e.value = append(rawjson.AppendString(e.value, driver), '}')
 	return e.line(kindHeader, e.value)
 }
 
@@ -204,20 +204,6 @@ func appendSum(dst []byte, sum uint32) []byte {
 	return append(dst, '"', '}')
 }
 
-// appendText appends a JSON string; an invalid byte becomes U+FFFD, as in every
-// document of the store.
-func appendText(dst []byte, s string) []byte {
-	dst, _ = jsontext.AppendQuote(dst, s)
-	return dst
-}
-
-func appendNullText(dst []byte, s agl.Null[string]) []byte {
-	if !s.Valid {
-		return append(dst, "null"...)
-	}
-	return appendText(dst, s.V)
-}
-
 func (r *RolloutRecord) appendJSON(dst []byte) []byte {
 	dst = append(dst, `{"place":`...)
 	if r.Place.Valid {
@@ -231,32 +217,33 @@ func (r *RolloutRecord) appendJSON(dst []byte) []byte {
 }
 
 func (s *Sequence) appendJSON(dst []byte) []byte {
-	dst = appendText(append(dst, `{"rollout_id":`...), s.RolloutID)
+	dst = rawjson.AppendString(append(dst, `{"rollout_id":`...), s.RolloutID)
 	dst = strconv.AppendInt(append(dst, `,"last":`...), s.Last, 10)
 	return append(dst, '}')
 }
 
 func (r *IdempotencyRecord) appendJSON(dst []byte) []byte {
-	dst = appendText(append(dst, `{"scope":`...), r.Scope)
-	dst = appendText(append(dst, `,"fingerprint":`...), r.Fingerprint)
+	dst = rawjson.AppendString(append(dst, `{"scope":`...), r.Scope)
+	dst = rawjson.AppendString(append(dst, `,"fingerprint":`...), r.Fingerprint)
 	dst = strconv.AppendFloat(append(dst, `,"create_time":`...), float64(r.CreateTime), 'g', -1, 64)
 	dst = append(dst, `,"made":[`...)
 	for i, made := range r.Made {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = appendText(append(dst, `{"rollout_id":`...), made.RolloutID)
-		dst = appendText(append(dst, `,"attempt_id":`...), made.AttemptID)
+		dst = rawjson.AppendString(append(dst, `{"rollout_id":`...), made.RolloutID)
+		dst = rawjson.AppendString(append(dst, `,"attempt_id":`...), made.AttemptID)
 		dst = append(dst, '}')
 	}
-	dst = appendText(append(dst, `],"resources_id":`...), r.ResourcesID)
+	dst = rawjson.AppendString(append(dst, `],"resources_id":`...), r.ResourcesID)
 	return append(dst, '}')
 }
 
 func (s *State) appendJSON(dst []byte) []byte {
-	dst = strconv.AppendBool(append(dst, `{"queue_closed":`...), s.QueueClosed)
-	dst = appendNullText(append(dst, `,"latest_resources":`...), s.LatestResources)
-	return append(dst, '}')
+	o := rawjson.NewObject(dst)
+	o.Bool("queue_closed", s.QueueClosed)
+	o.NullString("latest_resources", s.LatestResources.V, s.LatestResources.Valid)
+	return o.End()
 }
 
 func (c *Counts) appendJSON(dst []byte) []byte {

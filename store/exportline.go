@@ -9,6 +9,7 @@ import (
 	"io"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -21,7 +22,7 @@ type exportLine struct {
 
 // decode reads the value.
 func (l *exportLine) decode(v any) error {
-	if err := agl.DecodeJSON(l.value, v); err != nil {
+	if err := rawjson.Unmarshal(l.value, v); err != nil {
 		return l.damaged("its %s does not decode: %w", l.kind, err)
 	}
 	return nil

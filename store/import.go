@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/internal/spanjson"
 )
 
 const (
@@ -240,11 +242,11 @@ func (im *importer) add(l *exportLine) error {
 		im.attempts[a.AttemptID] = struct{}{}
 		b.attempts = append(b.attempts, importOf[*agl.Attempt]{a, l.number})
 	case kindSpan:
-		if !l.value.IsValid(agl.JSONOptions()) {
+		if !l.value.IsValid(rawjson.Options()) {
 			return l.damaged("its span is no JSON document")
 		}
 		var span agl.Span
-		if err := span.ParseStored(l.value); err != nil {
+		if err := spanjson.Parse(l.value, &span); err != nil {
 			return l.damaged("its span does not decode: %w", err)
 		}
 		if _, there := im.attempts[span.AttemptID]; !there || span.RolloutID != im.rollout {
@@ -449,7 +451,7 @@ func (b *importBatch) spanChanges(got *Loaded, c *Changes) {
 	}
 }
 
-func sameJSON[T agl.JSONAppender](a, b T) bool {
+func sameJSON[T rawjson.Appender](a, b T) bool {
 	return bytes.Equal(a.AppendJSON(nil), b.AppendJSON(nil))
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -168,8 +169,8 @@ func replaceMetadata(a *agl.Attempt, status agl.RolloutStatus, metadata jsontext
 		return a.Metadata
 	}
 	if status == agl.RolloutCancelled && outcomeOf(a) == agl.OutcomeCancelled {
-		verdict, _ := agl.GetMember(a.Metadata, agl.MetadataOutcome)
-		return agl.SetMember(metadata, agl.MetadataOutcome, verdict)
+		verdict, _ := rawjson.Get(a.Metadata, agl.MetadataOutcome)
+		return rawjson.Set(metadata, agl.MetadataOutcome, verdict)
 	}
 	return metadata
 }
@@ -273,12 +274,12 @@ func outcomeOf(a *agl.Attempt) agl.OutcomeKind {
 	if len(a.Metadata) == 0 {
 		return ""
 	}
-	raw, found := agl.GetMember(a.Metadata, agl.MetadataOutcome)
+	raw, found := rawjson.Get(a.Metadata, agl.MetadataOutcome)
 	if !found {
 		return ""
 	}
 	var o agl.Outcome
-	if agl.DecodeJSON(raw, &o) != nil {
+	if rawjson.Unmarshal(raw, &o) != nil {
 		return ""
 	}
 	return o.Kind
@@ -288,7 +289,7 @@ func outcomeOf(a *agl.Attempt) agl.OutcomeKind {
 func withoutVerdict(metadata jsontext.Value) jsontext.Value {
 	switch outcomeOf(&agl.Attempt{Metadata: metadata}) {
 	case agl.OutcomeTimeout, agl.OutcomeUnresponsive, agl.OutcomeCancelled:
-		rest := agl.RemoveMember(metadata, agl.MetadataOutcome)
+		rest := rawjson.Remove(metadata, agl.MetadataOutcome)
 		if string(rest) == "{}" {
 			return nil
 		}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -110,7 +111,7 @@ func TestDeadline(t *testing.T) {
 		if got.Status != tc.want || fired != (tc.want != agl.AttemptRunning) {
 			t.Errorf("%s: attempt is %s, fired %v, want %s", tc.name, got.Status, fired, tc.want)
 		}
-		if raw, _ := agl.GetMember(got.Metadata, "k"); string(raw) != "1" {
+		if raw, _ := rawjson.Get(got.Metadata, "k"); string(raw) != "1" {
 			t.Errorf("%s: metadata is %s, want the old members kept", tc.name, got.Metadata)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -23,7 +24,7 @@ func errAttempt(rolloutID, attemptID string) error {
 
 // checkDocument rejects what is not one JSON document; nil passes.
 func checkDocument(field string, raw jsontext.Value) error {
-	if raw != nil && !raw.IsValid(agl.JSONOptions()) {
+	if raw != nil && !raw.IsValid(rawjson.Options()) {
 		return agl.Errorf(agl.CodeInvalid, "%s: got %.100q, must be a JSON document", field, raw)
 	}
 	return nil
@@ -36,7 +37,7 @@ func checkObject(field string, raw jsontext.Value, nullable bool) error {
 		return nil
 	}
 	kind := raw.Kind()
-	if !raw.IsValid(agl.JSONOptions()) || kind != '{' && (!nullable || kind != 'n') {
+	if !raw.IsValid(rawjson.Options()) || kind != '{' && (!nullable || kind != 'n') {
 		return agl.Errorf(agl.CodeInvalid, "%s: got %.100q, must be a JSON object", field, raw)
 	}
 	return nil
@@ -77,7 +78,7 @@ func newRollout(e *agl.EnqueueRollout) (r agl.Rollout, err error) {
 		Metadata:    object(e.Metadata),
 	}
 	if r.Input == nil {
-		r.Input = agl.NullJSON()
+		r.Input = rawjson.Null()
 	}
 	if r.Metadata == nil {
 		r.Metadata = jsontext.Value("{}")

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/spanjson"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -212,7 +213,7 @@ func (s *Store) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Pag
 	}
 	out := agl.Page[agl.Span]{Items: make([]agl.Span, len(page.Items)), Limit: page.Limit, Offset: page.Offset, Total: page.Total}
 	for i, payload := range page.Items {
-		if err := out.Items[i].ParseStored(payload); err != nil {
+		if err := spanjson.Parse(payload, &out.Items[i]); err != nil {
 			return agl.Page[agl.Span]{}, agl.Errorf(agl.CodeInternal, "a stored span of rollout %s does not decode: %w", p.RolloutID, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // chatRequestAttrs returns the gen_ai attributes of a chat completion request;
@@ -15,7 +16,7 @@ import (
 func chatRequestAttrs(body []byte) []agl.Attr {
 	attrs := []agl.Attr{{Key: agl.AttrGenAISystem, Value: "openai"}, {Key: agl.AttrGenAIOperation, Value: "chat"}}
 	raw := jsontext.Value(body)
-	if !raw.IsValid(agl.JSONOptions()) || raw.Kind() != '{' {
+	if !raw.IsValid(rawjson.Options()) || raw.Kind() != '{' {
 		return attrs
 	}
 	for name, value := range agl.Attributes(raw).All() {
@@ -37,18 +38,18 @@ func chatRequestAttrs(body []byte) []agl.Attr {
 func appendTools(attrs []agl.Attr, tools jsontext.Value) []agl.Attr {
 	n := 0
 	for _, tool := range jsonElements(tools) {
-		function, ok := agl.GetMember(tool, "function")
-		name, named := agl.GetMember(function, "name")
+		function, ok := rawjson.Get(tool, "function")
+		name, named := rawjson.Get(function, "name")
 		if !ok || !named {
 			continue
 		}
 		prefix := fmt.Sprintf("%s.functions.%d.", agl.AttrGenAIRequest, n)
 		n++
 		attrs = append(attrs, agl.Attr{Key: prefix + "name", Value: text(name)})
-		if description, ok := agl.GetMember(function, "description"); ok {
+		if description, ok := rawjson.Get(function, "description"); ok {
 			attrs = append(attrs, agl.Attr{Key: prefix + "description", Value: text(description)})
 		}
-		parameters, ok := agl.GetMember(function, "parameters")
+		parameters, ok := rawjson.Get(function, "parameters")
 		if !ok {
 			parameters = jsontext.Value("{}")
 		}
@@ -84,14 +85,14 @@ func text(raw jsontext.Value) string {
 		return string(raw)
 	}
 	var s string
-	if agl.DecodeJSON(raw, &s) != nil {
+	if rawjson.Unmarshal(raw, &s) != nil {
 		return string(raw)
 	}
 	return s
 }
 
 func member(object jsontext.Value, name string) string {
-	raw, ok := agl.GetMember(object, name)
+	raw, ok := rawjson.Get(object, name)
 	if !ok || raw.Kind() == 'n' {
 		return ""
 	}
@@ -103,7 +104,7 @@ type toolCall struct{ id, kind, name, arguments string }
 func toolCallsOf(raw jsontext.Value) []toolCall {
 	var calls []toolCall
 	for _, call := range jsonElements(raw) {
-		function, _ := agl.GetMember(call, "function")
+		function, _ := rawjson.Get(call, "function")
 		kind := member(call, "type")
 		if kind == "" {
 			kind = "function"
@@ -140,7 +141,7 @@ type chatChoice struct {
 func parseReply(body []byte) (chatReply, error) {
 	raw := jsontext.Value(body)
 	var r chatReply
-	if !raw.IsValid(agl.JSONOptions()) || raw.Kind() != '{' {
+	if !raw.IsValid(rawjson.Options()) || raw.Kind() != '{' {
 		return r, errors.New("the model's reply is not a JSON object")
 	}
 	var oldIDs []jsontext.Value // of servers that list them beside the choices
@@ -157,7 +158,7 @@ func parseReply(body []byte) (chatReply, error) {
 				r.choices = append(r.choices, parseChoice(choice))
 			}
 		default:
-			r.fields = agl.SetMember(r.fields, name, value)
+			r.fields = rawjson.Set(r.fields, name, value)
 		}
 	}
 	for i := range r.choices {
@@ -173,22 +174,22 @@ func parseReply(body []byte) (chatReply, error) {
 
 func parseChoice(raw jsontext.Value) chatChoice {
 	var c chatChoice
-	c.message, _ = agl.GetMember(raw, "message")
-	c.finish, _ = agl.GetMember(raw, "finish_reason")
+	c.message, _ = rawjson.Get(raw, "message")
+	c.finish, _ = rawjson.Get(raw, "finish_reason")
 	c.tokenIDs = tokenIDs(raw)
-	if logprobs, ok := agl.GetMember(raw, "logprobs"); ok {
-		c.logContent, _ = agl.GetMember(logprobs, "content")
-		c.logRefusal, _ = agl.GetMember(logprobs, "refusal")
+	if logprobs, ok := rawjson.Get(raw, "logprobs"); ok {
+		c.logContent, _ = rawjson.Get(logprobs, "content")
+		c.logRefusal, _ = rawjson.Get(logprobs, "refusal")
 	}
 	return c
 }
 
 // tokenIDs finds the token ids of a choice or a chunk of one.
 func tokenIDs(choice jsontext.Value) jsontext.Value {
-	ids, ok := agl.GetMember(choice, "token_ids")
+	ids, ok := rawjson.Get(choice, "token_ids")
 	if !ok {
-		specific, _ := agl.GetMember(choice, "provider_specific_fields")
-		ids, _ = agl.GetMember(specific, "token_ids")
+		specific, _ := rawjson.Get(choice, "provider_specific_fields")
+		ids, _ = rawjson.Get(specific, "token_ids")
 	}
 	return ids
 }
@@ -200,7 +201,7 @@ func isIntegers(raw jsontext.Value) bool {
 		return false
 	}
 	var list []int64
-	return agl.DecodeJSON(raw, &list) == nil && len(list) > 0
+	return rawjson.Unmarshal(raw, &list) == nil && len(list) > 0
 }
 
 // attrs returns the gen_ai attributes of the reply, with the token ids and
@@ -254,7 +255,7 @@ func appendUsage(attrs []agl.Attr, usage jsontext.Value) []agl.Attr {
 func (r chatReply) toolCalls() []toolCall {
 	var calls []toolCall
 	for _, c := range r.choices {
-		if raw, ok := agl.GetMember(c.message, "tool_calls"); ok {
+		if raw, ok := rawjson.Get(c.message, "tool_calls"); ok {
 			calls = append(calls, toolCallsOf(raw)...)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // parseStream puts a chat completion together from the server-sent events of a
@@ -72,7 +73,7 @@ type streamedChoice struct {
 // add takes one chunk.
 func (s *streamedReply) add(data []byte) error {
 	raw := jsontext.Value(data)
-	if !raw.IsValid(agl.JSONOptions()) || raw.Kind() != '{' {
+	if !raw.IsValid(rawjson.Options()) || raw.Kind() != '{' {
 		return errors.New("an event of the model's reply is not a JSON object")
 	}
 	for name, value := range agl.Attributes(raw).All() {
@@ -89,8 +90,8 @@ func (s *streamedReply) add(data []byte) error {
 				s.addChoice(choice)
 			}
 		default:
-			if _, known := agl.GetMember(s.fields, name); !known {
-				s.fields = agl.SetMember(s.fields, name, value)
+			if _, known := rawjson.Get(s.fields, name); !known {
+				s.fields = rawjson.Set(s.fields, name, value)
 			}
 		}
 	}
@@ -99,16 +100,16 @@ func (s *streamedReply) add(data []byte) error {
 
 func (s *streamedReply) addChoice(raw jsontext.Value) {
 	c := s.choice(index(raw))
-	if delta, ok := agl.GetMember(raw, "delta"); ok {
+	if delta, ok := rawjson.Get(raw, "delta"); ok {
 		c.addDelta(delta)
 	}
-	if finish, ok := agl.GetMember(raw, "finish_reason"); ok && finish.Kind() != 'n' {
+	if finish, ok := rawjson.Get(raw, "finish_reason"); ok && finish.Kind() != 'n' {
 		c.finish = finish
 	}
 	c.tokenIDs = append(c.tokenIDs, jsonElements(tokenIDs(raw))...)
-	if logprobs, ok := agl.GetMember(raw, "logprobs"); ok {
-		content, _ := agl.GetMember(logprobs, "content")
-		refusal, _ := agl.GetMember(logprobs, "refusal")
+	if logprobs, ok := rawjson.Get(raw, "logprobs"); ok {
+		content, _ := rawjson.Get(logprobs, "content")
+		refusal, _ := rawjson.Get(logprobs, "refusal")
 		c.logContent = append(c.logContent, jsonElements(content)...)
 		c.logRefusal = append(c.logRefusal, jsonElements(refusal)...)
 	}
@@ -116,7 +117,7 @@ func (s *streamedReply) addChoice(raw jsontext.Value) {
 
 func index(raw jsontext.Value) int {
 	var i int
-	if value, ok := agl.GetMember(raw, "index"); !ok || json.Unmarshal(value, &i) != nil {
+	if value, ok := rawjson.Get(raw, "index"); !ok || json.Unmarshal(value, &i) != nil {
 		return 0
 	}
 	return i
@@ -176,9 +177,9 @@ func (s *streamedReply) reply() chatReply {
 		if len(c.tools) > 0 {
 			var calls []jsontext.Value
 			for t := range c.tools {
-				calls = append(calls, agl.SetMember(c.tools[t].object(), "function", c.functions[t].object()))
+				calls = append(calls, rawjson.Set(c.tools[t].object(), "function", c.functions[t].object()))
 			}
-			message = agl.SetMember(message, "tool_calls", list(calls))
+			message = rawjson.Set(message, "tool_calls", list(calls))
 		}
 		r.choices = append(r.choices, chatChoice{
 			message: message, finish: c.finish,
@@ -238,9 +239,9 @@ func (o *streamedObject) object() jsontext.Value {
 	for _, name := range o.names {
 		value, ok := o.values[name]
 		if piece, isPiece := o.pieces[name]; !ok && isPiece {
-			value, _ = jsontext.AppendQuote(nil, piece) // the error reports what it has replaced
+			value = rawjson.AppendString(nil, string(piece))
 		}
-		out = agl.SetMember(out, name, value)
+		out = rawjson.Set(out, name, value)
 	}
 	return out
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // convert turns an ended OpenTelemetry span into one of the attempt.
@@ -72,8 +73,7 @@ func convertContext(sc trace.SpanContext) *agl.SpanContext {
 	if state := sc.TraceState(); state.Len() > 0 {
 		raw := jsontext.Value("{}")
 		state.Walk(func(key, value string) bool {
-			quoted, _ := jsontext.AppendQuote(nil, value) // the error reports what it has replaced
-			raw = agl.SetMember(raw, key, quoted)
+			raw = rawjson.Set(raw, key, rawjson.AppendString(nil, value))
 			return true
 		})
 		out.TraceState = raw

@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/modelerror"
 )
 
 // ModelFailure returns how the last model call of the trace in ctx failed, or
@@ -61,7 +62,7 @@ func (c *chatCall) outcome(err error) (chatReply, *callFailure) {
 
 // statusFailure classifies an error reply.
 func statusFailure(status int, body []byte) *callFailure {
-	o := agl.CallOutcome(status, body)
+	o := modelerror.Outcome(status, body)
 	cause := fmt.Errorf("HTTP %d %s: %s", status, http.StatusText(status), o.Message)
 	if o.Kind == "" {
 		return &callFailure{cause: cause}

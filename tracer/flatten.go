@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // flatten turns a Go value into attributes: its JSON form with the names of
@@ -81,7 +82,7 @@ func join(prefix, name string) string {
 // jsonElements returns the elements of a valid array.
 func jsonElements(raw jsontext.Value) []jsontext.Value {
 	var elements []jsontext.Value
-	if agl.DecodeJSON(raw, &elements) != nil {
+	if rawjson.Unmarshal(raw, &elements) != nil {
 		return nil
 	}
 	return elements

@@ -3,18 +3,18 @@ package tracer
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
 )
 
-const (
-	firstBackoff = 50 * time.Millisecond
-	mostBackoff  = 2 * time.Second
-)
+// storeBackoff is the schedule of tries while the store is unavailable.
+func storeBackoff() backoff.Exponential {
+	return backoff.Exponential{First: 50 * time.Millisecond, Max: 2 * time.Second, Jitter: 0.5}
+}
 
 var errStreamClosed = errors.New("the trace has ended")
 
@@ -178,8 +178,9 @@ func (s *stream) take() []agl.Span {
 // send writes a batch, with retries while the store is away. A batch that the
 // store rejects is written span by span, so that one bad span costs no other.
 func (s *stream) send(ctx context.Context, batch []agl.Span) {
-	begin, backoff := time.Now(), firstBackoff
+	begin := time.Now()
 	for try := 0; ; try++ {
+		delay := storeBackoff().Delay(try)
 		res, err := s.cfg.Store.AddSpans(ctx, agl.AddSpansParams{Spans: batch, IssueSequenceIDs: true})
 		switch {
 		case err == nil:
@@ -202,26 +203,14 @@ func (s *stream) send(ctx context.Context, batch []agl.Span) {
 				s.send(ctx, batch[i:i+1])
 			}
 			return
-		case s.gaveUp || time.Since(begin)+backoff > s.cfg.RetryBudget:
+		case s.gaveUp || time.Since(begin)+delay > s.cfg.RetryBudget:
 			s.lose(batch, err, true)
 			return
 		}
-		if !sleep(ctx, backoff/2+rand.N(backoff/2)) {
+		if backoff.Sleep(ctx, delay) != nil {
 			s.lose(batch, err, false)
 			return
 		}
-		backoff = min(2*backoff, mostBackoff)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

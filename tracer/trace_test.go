@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/tracer"
 )
 
@@ -142,7 +143,7 @@ func TestSpanConversion(t *testing.T) {
 		t.Errorf("parent is %v, %+v", got.ParentID, got.Parent)
 	}
 	var back agl.Span
-	if err := agl.DecodeJSON(got.AppendJSON(nil), &back); err != nil {
+	if err := rawjson.Unmarshal(got.AppendJSON(nil), &back); err != nil {
 		t.Errorf("the wire form does not read back: %v", err)
 	}
 }

@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
 )
 
 // EndpointConfig configures [NewEndpoint].
@@ -58,13 +57,15 @@ var _ Model = (*Endpoint)(nil)
 const (
 	defaultRequestTimeout = 5 * time.Minute
 	defaultMaxAttempts    = 6
-	firstPause            = 500 * time.Millisecond
-	longestPause          = 30 * time.Second
 	// longestRetryAfter bounds what a server may ask for; beyond it the call fails,
 	// rather than let the search sleep for hours.
 	longestRetryAfter = 10 * time.Minute
 	largestReply      = 16 << 20
 )
+
+func endpointBackoff() backoff.Exponential {
+	return backoff.Exponential{First: 500 * time.Millisecond, Max: 30 * time.Second, Jitter: 0.5}
+}
 
 // NewEndpoint makes an Endpoint. A config out of range is agl.ErrInvalid.
 func NewEndpoint(cfg EndpointConfig) (*Endpoint, error) {
@@ -128,7 +129,6 @@ func (e *Endpoint) Complete(ctx context.Context, r Request) (Reply, error) {
 	if err != nil {
 		return Reply{}, fmt.Errorf("encode request: %w", err)
 	}
-	pause := firstPause
 	for attempt := 1; ; attempt++ {
 		if err := e.limiter.Wait(ctx); err != nil {
 			return Reply{}, fmt.Errorf("wait for the rate limit: %w", err)
@@ -140,11 +140,9 @@ func (e *Endpoint) Complete(ctx context.Context, r Request) (Reply, error) {
 		if attempt == e.cfg.MaxAttempts || after > longestRetryAfter {
 			return Reply{}, fmt.Errorf("model %s, attempt %d of %d: %w", e.cfg.Model, attempt, e.cfg.MaxAttempts, err)
 		}
-		jittered := pause/2 + rand.N(pause/2)
-		if err := sleep(ctx, max(jittered, after)); err != nil {
+		if err := backoff.Sleep(ctx, max(endpointBackoff().Delay(attempt-1), after)); err != nil {
 			return Reply{}, err
 		}
-		pause = min(2*pause, longestPause)
 	}
 }
 
@@ -172,7 +170,7 @@ func (e *Endpoint) post(ctx context.Context, body []byte) (reply Reply, after ti
 		return Reply{}, 0, agl.Errorf(agl.CodeUnavailable, "read the model's reply: %w", err)
 	}
 	if res.StatusCode != http.StatusOK {
-		return Reply{}, retryAfter(res.Header.Get("Retry-After"), time.Now()), statusError(res.StatusCode, data)
+		return Reply{}, backoff.RetryAfter(res.Header, time.Now()), statusError(res.StatusCode, data)
 	}
 	var answer chatReply
 	if err := json.Unmarshal(data, &answer); err != nil {
@@ -203,26 +201,4 @@ func statusError(status int, body []byte) error {
 	}
 	const most = 500
 	return agl.Errorf(code, "the model's API answered %d: %s", status, shorten(strings.TrimSpace(string(body)), most))
-}
-
-// retryAfter reads the header's two forms (RFC 9110, §10.2.3); 0 when it has neither.
-func retryAfter(value string, now time.Time) time.Duration {
-	if seconds, err := strconv.Atoi(value); err == nil && seconds > 0 {
-		return time.Duration(min(seconds, int(longestRetryAfter/time.Second)+1)) * time.Second
-	}
-	if at, err := http.ParseTime(value); err == nil {
-		return max(at.Sub(now), 0)
-	}
-	return 0
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // batch is rollouts of one candidate.
@@ -120,8 +121,8 @@ func (s *search) rollouts(b batch) ([]agl.EnqueueRollout, error) {
 		}
 		for k := range b.samples {
 			place := append(append([]int{}, b.place...), index, k)
-			meta := agl.SetMember(jsontext.Value(tag), algorithm.MetadataIndex, strconv.AppendInt(nil, int64(index), 10))
-			meta = agl.SetMember(meta, algorithm.MetadataSeed, strconv.AppendUint(nil, algorithm.DeriveSeed(s.cfg.Seed, b.stage, place...), 10))
+			meta := rawjson.Set(jsontext.Value(tag), algorithm.MetadataIndex, strconv.AppendInt(nil, int64(index), 10))
+			meta = rawjson.Set(meta, algorithm.MetadataSeed, strconv.AppendUint(nil, algorithm.DeriveSeed(s.cfg.Seed, b.stage, place...), 10))
 			config := s.cfg.Rollout
 			out = append(out, agl.EnqueueRollout{
 				Input: task, Mode: b.mode, ResourcesID: agl.Some(b.candidate.ResourcesID), Config: &config, Metadata: meta,
@@ -143,7 +144,7 @@ func (s *search) cancelLeftovers(ctx context.Context) error {
 	var ids []string
 	for _, rollout := range page.Items {
 		var tag rolloutTag
-		if agl.DecodeJSON(rollout.Metadata, &tag) == nil && tag.Run == s.journal.header.Run {
+		if rawjson.Unmarshal(rollout.Metadata, &tag) == nil && tag.Run == s.journal.header.Run {
 			ids = append(ids, rollout.RolloutID)
 		}
 	}

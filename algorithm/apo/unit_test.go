@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -209,17 +208,4 @@ func TestDefaultPrompts(t *testing.T) {
 	edit := EditData{Name: "main", Prompt: "Add {question}", Placeholders: []string{"{question}"}, Critique: "vague", Refused: "it lost {question}"}
 	parts := []string{"Add {question}", "  {question}\n", "vague", "it lost {question}."}
 	shows("edit", DefaultEditPrompts(), edit, [][]string{parts, parts})
-}
-
-func TestRetryAfter(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for value, want := range map[string]time.Duration{
-		"": 0, "7": 7 * time.Second, "-1": 0, "soon": 0, "99999999999": longestRetryAfter + time.Second,
-		"Fri, 02 Jan 2026 03:04:15 GMT": 10 * time.Second, "Fri, 02 Jan 2026 03:04:00 GMT": 0,
-	} {
-		if got := retryAfter(value, now); got != want {
-			t.Errorf("%q: got %v, want %v", value, got, want)
-		}
-	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/runner"
 	"github.com/agl-go/agl/store/memory/memorytest"
@@ -131,7 +132,7 @@ func (s *speller) run(ctx context.Context, t agl.Task) (agl.Result, error) {
 	var place struct {
 		Seed uint64 `json:"seed"`
 	}
-	if err := agl.DecodeJSON(t.Rollout.Metadata, &place); err != nil {
+	if err := rawjson.Unmarshal(t.Rollout.Metadata, &place); err != nil {
 		return agl.Result{}, err
 	}
 	prompt := []int32{in.Digit}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/store/memory/memorytest"
 	"github.com/agl-go/agl/tinker"
 )
@@ -97,7 +98,7 @@ func orphan(t *testing.T, st agl.Store, out string) string {
 		t.Fatalf("no run id in the checkpoint: %v", err)
 	}
 	r, err := st.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{
-		Input: agl.NullJSON(), Metadata: jsontext.Value(`{"run":"` + file.State.Run + `"}`),
+		Input: rawjson.Null(), Metadata: jsontext.Value(`{"run":"` + file.State.Run + `"}`),
 	}})
 	if err != nil {
 		t.Fatal(err)

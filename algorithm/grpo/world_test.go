@@ -17,6 +17,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/runner"
 	"github.com/agl-go/agl/store"
@@ -126,7 +127,7 @@ func (w *world) config(out string) grpo.Config {
 		OutDir: out, CheckpointEvery: 3,
 		Form: func(raw jsontext.Value) string {
 			var one task
-			if agl.DecodeJSON(raw, &one) != nil || one.Digit%2 == 0 {
+			if rawjson.Unmarshal(raw, &one) != nil || one.Digit%2 == 0 {
 				return "even"
 			}
 			return "odd"
@@ -175,7 +176,7 @@ func (w *world) agent(ctx context.Context, t agl.Task) (agl.Result, error) {
 		Index  int    `json:"index"`
 		Seed   uint64 `json:"seed"`
 	}
-	if err := agl.DecodeJSON(t.Rollout.Metadata, &place); err != nil {
+	if err := rawjson.Unmarshal(t.Rollout.Metadata, &place); err != nil {
 		return agl.Result{}, err
 	}
 	w.mu.Lock()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/tinker"
 )
 
@@ -231,7 +232,7 @@ func (t *training) save(ctx context.Context, steps int) (weights string, err err
 	if err := t.checkpoints.Pend(weights); err != nil {
 		return "", err
 	}
-	err = t.checkpoints.Save(ctx, algorithm.Checkpoint{Step: steps, Weights: weights, Identity: t.identity, State: agl.NullJSON()})
+	err = t.checkpoints.Save(ctx, algorithm.Checkpoint{Step: steps, Weights: weights, Identity: t.identity, State: rawjson.Null()})
 	return weights, err
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/sft"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/runner"
 	"github.com/agl-go/agl/store"
@@ -73,7 +74,7 @@ func (w *world) agent(ctx context.Context, t agl.Task) (agl.Result, error) {
 		Seed   uint64 `json:"seed"`
 		Sample int    `json:"sample"`
 	}
-	if err := agl.DecodeJSON(t.Rollout.Metadata, &place); err != nil {
+	if err := rawjson.Unmarshal(t.Rollout.Metadata, &place); err != nil {
 		return agl.Result{}, err
 	}
 	w.mu.Lock()

@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl/algorithm/apo/apotest"
+	"github.com/agl-go/agl/internal/backoff"
 )
 
 // The models that the server plays.
@@ -105,9 +106,7 @@ func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	select {
-	case <-time.After(m.latency):
-	case <-r.Context().Done():
+	if backoff.Sleep(r.Context(), m.latency) != nil {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -14,6 +14,7 @@ import (
 	"github.com/agl-go/agl/dataset"
 	"github.com/agl-go/agl/examples/calculator/arithmetic"
 	"github.com/agl-go/agl/examples/calculator/recipe"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/chat"
 	"github.com/agl-go/agl/trainer/engine"
@@ -172,7 +173,7 @@ func (d *direct) rollouts(ctx context.Context, tasks agl.Tasks, label string) ([
 
 func (d *direct) rollout(ctx context.Context, input []byte, seed uint64) (episode, error) {
 	var q arithmetic.Question
-	if err := agl.DecodeJSON(input, &q); err != nil {
+	if err := rawjson.Unmarshal(input, &q); err != nil {
 		return episode{}, err
 	}
 	var e episode

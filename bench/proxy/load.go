@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/agl-go/agl/internal/backoff"
 )
 
 // target is where calls go: worker i of the load has paths of its own.
@@ -144,7 +146,9 @@ func firstByte(ctx context.Context, to target, n int, pause time.Duration) ([]ti
 	in := bufio.NewReader(conn)
 	times := make([]time.Duration, n)
 	for i := range times {
-		time.Sleep(pause)
+		if err := backoff.Sleep(ctx, pause); err != nil {
+			return nil, err
+		}
 		at := time.Now()
 		if _, err := conn.Write(raw); err != nil {
 			return nil, err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/rest"
 )
 
@@ -22,7 +23,7 @@ func (w *clientWorker) setup(ctx context.Context) error {
 		return w.err
 	}
 	var r agl.Resources
-	if err := agl.DecodeJSON([]byte(benchResources), &r); err != nil {
+	if err := rawjson.Unmarshal([]byte(benchResources), &r); err != nil {
 		return err
 	}
 	_, err := w.store.AddResources(ctx, agl.AddResourcesParams{Resources: r})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
 )
 
 const (
@@ -141,10 +142,10 @@ func load(ctx context.Context, w worker, opt options) (result, error) {
 			return nil
 		})
 	}
-	pause(ctx, opt.Time/5)
+	_ = backoff.Sleep(ctx, opt.Time/5)
 	on.Store(true)
 	began := time.Now()
-	pause(ctx, opt.Time)
+	_ = backoff.Sleep(ctx, opt.Time)
 	on.Store(false)
 	elapsed := time.Since(began)
 	close(stop)
@@ -161,13 +162,6 @@ func load(ctx context.Context, w worker, opt options) (result, error) {
 		slices.Sort(d)
 	}
 	return res, failure
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }
 
 // feed enqueues a rollout for each one that was collected.

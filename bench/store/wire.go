@@ -13,6 +13,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // wireWorker makes one request per operation, as the reference's clients do. Of
@@ -121,7 +122,7 @@ func (w *wireWorker) collect(ctx context.Context, t *timings, id string) error {
 	var spans []agl.Span
 	for _, item := range gjson.GetBytes(reply, "items").Array() {
 		var s agl.Span
-		if err := agl.DecodeJSON([]byte(item.Raw), &s); err != nil {
+		if err := rawjson.Unmarshal([]byte(item.Raw), &s); err != nil {
 			return fmt.Errorf("query spans: %w", err)
 		}
 		spans = append(spans, s)

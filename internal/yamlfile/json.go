@@ -6,6 +6,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // Object declares a mapping that is kept as a JSON object. Numbers stay as they
@@ -23,7 +25,7 @@ func (r *reader) appendJSON(dst []byte, n *yaml.Node, at string) []byte {
 	n = r.plain(n)
 	switch {
 	case n.Kind == yaml.MappingNode:
-		dst = append(dst, '{')
+		o := rawjson.NewObject(dst)
 		seen := make(map[string]bool)
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key := n.Content[i]
@@ -31,14 +33,10 @@ func (r *reader) appendJSON(dst []byte, n *yaml.Node, at string) []byte {
 				r.failf(key, "%s.%s: given twice", at, key.Value)
 			}
 			seen[key.Value] = true
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = appendText(dst, key.Value)
-			dst = append(dst, ':')
-			dst = r.appendJSON(dst, n.Content[i+1], at+"."+key.Value)
+			o.AnyKey(key.Value)
+			o = r.appendJSON(o, n.Content[i+1], at+"."+key.Value)
 		}
-		return append(dst, '}')
+		return o.End()
 	case n.Kind == yaml.SequenceNode:
 		dst = append(dst, '[')
 		for i, item := range n.Content {
@@ -59,12 +57,6 @@ func (r *reader) appendJSON(dst []byte, n *yaml.Node, at string) []byte {
 		r.failf(n, "%s: got %s, must be spelled as JSON has numbers, such as 12 or 0.5", at, n.Value)
 		return append(dst, '0')
 	default:
-		return appendText(dst, n.Value)
+		return rawjson.AppendString(dst, n.Value)
 	}
-}
-
-func appendText(dst []byte, s string) []byte {
-	// YAML is UTF-8, so that there is nothing for the error to report.
-	dst, _ = jsontext.AppendQuote(dst, s)
-	return dst
 }

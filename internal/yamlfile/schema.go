@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // Schema returns the JSON Schema (draft 2020-12) of what a declaration reads.
@@ -72,15 +74,12 @@ func (d *defs) mapping(fields []Field) object {
 }
 
 func (o object) appendJSON(dst []byte) []byte {
-	dst = append(dst, '{')
-	for i, m := range o {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = append(appendText(dst, m.name), ':')
-		dst = appendAny(dst, m.value)
+	out := rawjson.NewObject(dst)
+	for _, m := range o {
+		out.AnyKey(m.name)
+		out = appendAny(out, m.value)
 	}
-	return append(dst, '}')
+	return out.End()
 }
 
 func appendAny(dst []byte, value any) []byte {
@@ -88,7 +87,7 @@ func appendAny(dst []byte, value any) []byte {
 	case bool:
 		return strconv.AppendBool(dst, v)
 	case string:
-		return appendText(dst, v)
+		return rawjson.AppendString(dst, v)
 	case int:
 		return strconv.AppendInt(dst, int64(v), 10)
 	case float64:
@@ -96,21 +95,10 @@ func appendAny(dst []byte, value any) []byte {
 	case object:
 		return v.appendJSON(dst)
 	case []string:
-		return appendArray(dst, v, appendText)
+		return rawjson.AppendArray(dst, v, rawjson.AppendString[string])
 	case []object:
-		return appendArray(dst, v, func(dst []byte, o object) []byte { return o.appendJSON(dst) })
+		return rawjson.AppendArray(dst, v, func(dst []byte, o object) []byte { return o.appendJSON(dst) })
 	default:
 		panic(fmt.Sprintf("a schema cannot hold a %T", value))
 	}
-}
-
-func appendArray[T any](dst []byte, items []T, each func([]byte, T) []byte) []byte {
-	dst = append(dst, '[')
-	for i, item := range items {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = each(dst, item)
-	}
-	return append(dst, ']')
 }

@@ -3,6 +3,8 @@ package openai
 import (
 	"bytes"
 	"strconv"
+
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // Accumulator puts the chunks of a streamed chat completion, or of a streamed
@@ -118,7 +120,7 @@ func (a *Accumulator) marker(data []byte) bool {
 
 // member takes a member of a chunk other than its choices.
 func (a *Accumulator) member(name, value []byte) {
-	if !isNull(value) {
+	if !rawjson.IsNull(value) {
 		a.size += set(&a.members, name, value)
 	}
 }
@@ -157,11 +159,11 @@ func join(members *[]keyed, name, quoted []byte) int {
 // number reads the index member of the object that raw starts with; none is 0.
 func number(raw []byte) int {
 	index, found := 0, false
-	walkMembers(raw, 0, func(m member) int {
-		end := skipValue(raw, m.valueStart)
-		if end >= 0 && string(m.name) == "index" {
+	rawjson.WalkMembers(raw, 0, func(m rawjson.Member) int {
+		end := rawjson.SkipValue(raw, m.ValueStart)
+		if end >= 0 && string(m.Name) == "index" {
 			// Anything but an integer counts as the first.
-			index, _ = strconv.Atoi(string(raw[m.valueStart:end]))
+			index, _ = strconv.Atoi(string(raw[m.ValueStart:end]))
 			found = true
 		}
 		if found {
@@ -187,10 +189,10 @@ func (a *Accumulator) choice(raw []byte) *choice {
 
 // walkChoiceMember takes the member of a choice of a chunk whose value starts
 // where m says, in one walk, and returns the position behind it, or -1.
-func (a *Accumulator) walkChoiceMember(c *choice, doc []byte, m member) int {
-	if doc[m.valueStart] == '{' {
+func (a *Accumulator) walkChoiceMember(c *choice, doc []byte, m rawjson.Member) int {
+	if doc[m.ValueStart] == '{' {
 		take, grows := (*choice).addLogprob, logprobGrows
-		switch string(m.name) {
+		switch string(m.Name) {
 		case "delta", "message":
 			take, grows = (*choice).addDelta, deltaGrows
 		case "logprobs":
@@ -198,77 +200,77 @@ func (a *Accumulator) walkChoiceMember(c *choice, doc []byte, m member) int {
 			take = nil
 		}
 		if take != nil {
-			return walkMembers(doc, m.valueStart, func(m member) int {
-				if m.end = skipValue(doc, m.valueStart); m.end >= 0 {
-					m.value = doc[m.valueStart:m.end:m.end]
+			return rawjson.WalkMembers(doc, m.ValueStart, func(m rawjson.Member) int {
+				if m.End = rawjson.SkipValue(doc, m.ValueStart); m.End >= 0 {
+					m.Value = doc[m.ValueStart:m.End:m.End]
 					a.size += take(c, m)
 					if grows(m) {
 						a.note(c, m, take)
 					}
-					a.odd = a.odd || string(m.name) == "tool_calls"
+					a.odd = a.odd || string(m.Name) == "tool_calls"
 				}
-				return m.end
+				return m.End
 			})
 		}
 	}
-	if m.end = skipValue(doc, m.valueStart); m.end >= 0 {
-		m.value = doc[m.valueStart:m.end:m.end]
+	if m.End = rawjson.SkipValue(doc, m.ValueStart); m.End >= 0 {
+		m.Value = doc[m.ValueStart:m.End:m.End]
 		a.choiceMember(c, m)
 	}
-	return m.end
+	return m.End
 }
 
 // choiceMember takes any other member of a choice.
-func (a *Accumulator) choiceMember(c *choice, m member) {
-	switch name := string(m.name); {
-	case name == "index" || isNull(m.value):
+func (a *Accumulator) choiceMember(c *choice, m rawjson.Member) {
+	switch name := string(m.Name); {
+	case name == "index" || rawjson.IsNull(m.Value):
 	case name == "delta" || name == "message" || name == "logprobs": // of another kind than an object
-	case name == "text" && m.value[0] == '"':
+	case name == "text" && m.Value[0] == '"':
 		a.size += c.addText(m)
 		a.note(c, m, (*choice).addText)
 	case name == "token_ids":
 		a.size += c.addTokenIDs(m)
 		a.note(c, m, (*choice).addTokenIDs)
 	default:
-		a.size += set(&c.members, m.name, m.value)
+		a.size += set(&c.members, m.Name, m.Value)
 	}
 }
 
 var textName = []byte("text")
 
-func (c *choice) addText(m member) int {
+func (c *choice) addText(m rawjson.Member) int {
 	c.text.name = textName
-	c.text.value = append(c.text.value, m.value[1:len(m.value)-1]...)
-	return len(m.value)
+	c.text.value = append(c.text.value, m.Value[1:len(m.Value)-1]...)
+	return len(m.Value)
 }
 
-func (c *choice) addTokenIDs(m member) int { return c.tokenIDs.add(m.value) }
+func (c *choice) addTokenIDs(m rawjson.Member) int { return c.tokenIDs.add(m.Value) }
 
-func logprobGrows(m member) bool { return m.value[0] == '[' }
+func logprobGrows(m rawjson.Member) bool { return m.Value[0] == '[' }
 
 // deltaGrows says whether take joins a member with what came before it.
-func deltaGrows(m member) bool {
-	switch string(m.name) {
+func deltaGrows(m rawjson.Member) bool {
+	switch string(m.Name) {
 	case "role", "id", "type":
-		return m.value[0] == '['
+		return m.Value[0] == '['
 	default:
-		return m.value[0] == '[' || m.value[0] == '"'
+		return m.Value[0] == '[' || m.Value[0] == '"'
 	}
 }
 
 // addLogprob takes a member of a choice's logprobs.
-func (c *choice) addLogprob(m member) int {
+func (c *choice) addLogprob(m rawjson.Member) int {
 	switch {
-	case isNull(m.value):
+	case rawjson.IsNull(m.Value):
 		return 0
-	case m.value[0] == '[':
-		return listOf(&c.lists, m.name).add(m.value)
+	case m.Value[0] == '[':
+		return listOf(&c.lists, m.Name).add(m.Value)
 	default:
-		return set(&c.logprobs, m.name, m.value)
+		return set(&c.logprobs, m.Name, m.Value)
 	}
 }
 
-func (c *choice) addDelta(m member) int { return c.message.take(m) }
+func (c *choice) addDelta(m rawjson.Member) int { return c.message.take(m) }
 
 func listOf(lists *[]namedList, name []byte) *list {
 	for i := range *lists {
@@ -283,26 +285,26 @@ func listOf(lists *[]namedList, name []byte) *list {
 // add takes a delta.
 func (d *message) add(raw []byte) int {
 	grown := 0
-	eachMember(raw, func(m member) { grown += d.take(m) })
+	rawjson.EachMember(raw, func(m rawjson.Member) { grown += d.take(m) })
 	return grown
 }
 
 // take takes a member of a delta. Identifying members say the same each time, so
 // their first value counts; other strings are pieces of a text.
-func (d *message) take(m member) int {
-	switch name := string(m.name); {
-	case isNull(m.value):
+func (d *message) take(m rawjson.Member) int {
+	switch name := string(m.Name); {
+	case rawjson.IsNull(m.Value):
 		return 0
-	case name == "tool_calls" && m.value[0] == '[':
+	case name == "tool_calls" && m.Value[0] == '[':
 		grown := 0
-		eachElement(m.value, func(value []byte) { grown += d.addCall(value) })
+		rawjson.EachElement(m.Value, func(value []byte) { grown += d.addCall(value) })
 		return grown
-	case m.value[0] == '[':
-		return listOf(&d.lists, m.name).add(m.value)
-	case m.value[0] != '"' || name == "role" || name == "id" || name == "type":
-		return set(&d.members, m.name, m.value)
+	case m.Value[0] == '[':
+		return listOf(&d.lists, m.Name).add(m.Value)
+	case m.Value[0] != '"' || name == "role" || name == "id" || name == "type":
+		return set(&d.members, m.Name, m.Value)
 	default:
-		return join(&d.texts, m.name, m.value)
+		return join(&d.texts, m.Name, m.Value)
 	}
 }
 
@@ -320,13 +322,13 @@ func (d *message) addCall(raw []byte) int {
 		d.calls = append(d.calls, call)
 	}
 	grown := 0
-	eachMember(raw, func(m member) {
-		switch name := string(m.name); {
-		case name == "index" || isNull(m.value):
+	rawjson.EachMember(raw, func(m rawjson.Member) {
+		switch name := string(m.Name); {
+		case name == "index" || rawjson.IsNull(m.Value):
 		case name == "function":
-			grown += call.function.add(m.value)
+			grown += call.function.add(m.Value)
 		default:
-			grown += set(&call.members, m.name, m.value)
+			grown += set(&call.members, m.Name, m.Value)
 		}
 	})
 	return grown

@@ -3,6 +3,7 @@ package openai
 import (
 	"bytes"
 
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -179,15 +180,13 @@ func Given(v jsontext.Value) bool { return len(v) > 0 && v.Kind() != 'n' }
 // IsText reports whether a value is a string that says something.
 func IsText(v jsontext.Value) bool { return len(v) > len(`""`) && v.Kind() == '"' }
 
-// Quote spells a string as JSON. A byte that is not UTF-8 becomes U+FFFD, and
-// the error that is dropped only reports that.
+// Quote spells a string as JSON, with U+FFFD for each invalid byte.
 func Quote[T ~string | ~[]byte](s T) jsontext.Value {
-	v, _ := jsontext.AppendQuote(nil, s)
-	return v
+	return rawjson.AppendString(nil, string(s))
 }
 
 // Unquote returns the text of a JSON string; of anything else, nothing.
-func Unquote(v jsontext.Value) string { return unquoted(v) }
+func Unquote(v jsontext.Value) string { return rawjson.Unquote(v) }
 
 // Join appends the text of one JSON string to another, as both are spelled. What
 // is no string adds nothing.

@@ -3,6 +3,8 @@ package openai
 import (
 	"cmp"
 	"slices"
+
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // edit replaces the bytes from start to end.
@@ -62,29 +64,29 @@ func (h Hide) edits(doc []byte, edits []edit, a *Accumulator) (_ []edit, ok, onl
 	w := walk{doc: doc, hide: h, edits: edits, to: a}
 	var cut cutter
 	hidden, choices := false, -1
-	visit := func(m member) int {
-		if string(m.name) == "choices" && doc[m.valueStart] == '[' {
+	visit := func(m rawjson.Member) int {
+		if string(m.Name) == "choices" && doc[m.ValueStart] == '[' {
 			w.edits = cut.begin(w.edits, m)
 			w.choices = 0
-			m.end = walkElements(doc, m.valueStart, w.choice)
+			m.End = rawjson.WalkElements(doc, m.ValueStart, w.choice)
 			choices = w.choices
 			w.edits = cut.end(w.edits, m, false)
-			return m.end
+			return m.End
 		}
-		if m.end = skipValue(doc, m.valueStart); m.end < 0 {
+		if m.End = rawjson.SkipValue(doc, m.ValueStart); m.End < 0 {
 			return -1
 		}
-		value := doc[m.valueStart:m.end]
-		hide := h.hides(m.name)
-		hidden = hidden || hide && !isNull(value)
+		value := doc[m.ValueStart:m.End]
+		hide := h.hides(m.Name)
+		hidden = hidden || hide && !rawjson.IsNull(value)
 		w.edits = cut.end(cut.begin(w.edits, m), m, hide)
 		if a != nil {
-			a.member(m.name, value)
+			a.member(m.Name, value)
 		}
-		return m.end
+		return m.End
 	}
-	end := walkMembers(doc, skipSpace(doc, 0), visit)
-	return cut.close(w.edits), end >= 0 && skipSpace(doc, end) == len(doc), hidden && choices == 0
+	end := rawjson.WalkMembers(doc, rawjson.SkipSpace(doc, 0), visit)
+	return cut.close(w.edits), end >= 0 && rawjson.SkipSpace(doc, end) == len(doc), hidden && choices == 0
 }
 
 // hides says whether a member of a reply goes.
@@ -113,30 +115,30 @@ var null = []byte("null")
 func (w *walk) choice(at int) int {
 	w.choices++
 	if w.doc[at] != '{' {
-		return skipValue(w.doc, at)
+		return rawjson.SkipValue(w.doc, at)
 	}
 	var cut cutter
 	var c *choice
-	end := walkMembers(w.doc, at, func(m member) int {
+	end := rawjson.WalkMembers(w.doc, at, func(m rawjson.Member) int {
 		if w.to == nil {
-			m.end = skipValue(w.doc, m.valueStart)
+			m.End = rawjson.SkipValue(w.doc, m.ValueStart)
 		} else {
 			if c == nil {
 				c = w.to.choice(w.doc[at:])
 			}
-			m.end = w.to.walkChoiceMember(c, w.doc, m)
+			m.End = w.to.walkChoiceMember(c, w.doc, m)
 		}
-		if m.end < 0 {
+		if m.End < 0 {
 			return -1
 		}
 		w.edits = cut.begin(w.edits, m)
-		value := w.doc[m.valueStart:m.end]
-		hidden := w.hide.TokenIDs && (string(m.name) == "token_ids" || string(m.name) == "prompt_token_ids")
+		value := w.doc[m.ValueStart:m.End]
+		hidden := w.hide.TokenIDs && (string(m.Name) == "token_ids" || string(m.Name) == "prompt_token_ids")
 		w.edits = cut.end(w.edits, m, hidden)
-		if w.hide.Logprobs && string(m.name) == "logprobs" && !isNull(value) {
-			w.edits = append(w.edits, edit{m.valueStart, m.end, null})
+		if w.hide.Logprobs && string(m.Name) == "logprobs" && !rawjson.IsNull(value) {
+			w.edits = append(w.edits, edit{m.ValueStart, m.End, null})
 		}
-		return m.end
+		return m.End
 	})
 	w.edits = cut.close(w.edits)
 	return end
@@ -153,25 +155,25 @@ type cutter struct {
 }
 
 // begin is called for each member before anything in it is edited.
-func (c *cutter) begin(edits []edit, m member) []edit {
+func (c *cutter) begin(edits []edit, m rawjson.Member) []edit {
 	if c.open {
-		edits = append(edits, edit{start: c.openAt, end: m.start})
+		edits = append(edits, edit{start: c.openAt, end: m.Start})
 		c.open = false
 	}
 	return edits
 }
 
 // end is called for each member with its end known.
-func (c *cutter) end(edits []edit, m member, remove bool) []edit {
+func (c *cutter) end(edits []edit, m rawjson.Member, remove bool) []edit {
 	switch {
 	case !remove:
 		c.kept = true
 	case c.kept:
-		edits = append(edits, edit{start: c.last, end: m.end})
+		edits = append(edits, edit{start: c.last, end: m.End})
 	default:
-		c.open, c.openAt, c.openEnd = true, m.start, m.end
+		c.open, c.openAt, c.openEnd = true, m.Start, m.End
 	}
-	c.last = m.end
+	c.last = m.End
 	return edits
 }
 

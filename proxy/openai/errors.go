@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // The types of error that clients tell apart.
@@ -28,9 +28,9 @@ type Error struct {
 // read it says "type":"error", which is what Anthropic's look for.
 func (e Error) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"type":"error","error":{"message":`...)
-	dst = appendString(dst, e.Message)
+	dst = rawjson.AppendString(dst, e.Message)
 	dst = append(dst, `,"type":`...)
-	dst = appendString(dst, e.Type)
+	dst = rawjson.AppendString(dst, e.Type)
 	dst = append(dst, `,"param":`...)
 	dst = appendNullable(dst, e.Param)
 	dst = append(dst, `,"code":`...)
@@ -38,17 +38,11 @@ func (e Error) AppendJSON(dst []byte) []byte {
 	return append(dst, "}}"...)
 }
 
-func appendString(dst []byte, s string) []byte {
-	// A byte that is not UTF-8 becomes U+FFFD; the error only reports that.
-	dst, _ = jsontext.AppendQuote(dst, s)
-	return dst
-}
-
 func appendNullable(dst []byte, s string) []byte {
 	if s == "" {
 		return append(dst, "null"...)
 	}
-	return appendString(dst, s)
+	return rawjson.AppendString(dst, s)
 }
 
 // errorType is a type that Anthropic's clients know; OpenAI's take any.
@@ -83,7 +77,7 @@ func ErrorFrom(status int, body []byte) Error {
 	e, said := Error{}, ""
 	var read func(name, value []byte)
 	read = func(name, value []byte) {
-		s := unquoted(value)
+		s := rawjson.Unquote(value)
 		switch string(name) {
 		case "error":
 			if s != "" {
@@ -109,14 +103,4 @@ func ErrorFrom(status int, body []byte) Error {
 	}
 	e.Type = errorType(status, said)
 	return e
-}
-
-// unquoted is the text of a JSON string, and of anything else nothing.
-func unquoted(raw []byte) string {
-	if len(raw) == 0 || raw[0] != '"' {
-		return ""
-	}
-	// What is not UTF-8 becomes U+FFFD; the error only reports that.
-	text, _ := jsontext.AppendUnquote(nil, raw)
-	return string(text)
 }

@@ -3,6 +3,7 @@ package openai
 import (
 	"strconv"
 
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -46,7 +47,7 @@ func Replay(dst, reply []byte, usage bool) (_ []byte, ok bool) {
 	for i, c := range doc.Choices {
 		r.choice(i, c)
 	}
-	if usage && len(r.usage) > 0 && !isNull(r.usage) {
+	if usage && len(r.usage) > 0 && !rawjson.IsNull(r.usage) {
 		r.begin()
 		r.dst = appendMember(append(r.dst, ']'), []byte("usage"), r.usage)
 		r.dst = append(r.dst, "}\n\n"...)
@@ -125,7 +126,7 @@ func (r *replay) choice(i int, c Choice) {
 		case key == "tool_calls" && value[0] == '[':
 			calls = value
 		case value[0] != '"' || key == "role":
-			if !isNull(value) || key == "content" {
+			if !rawjson.IsNull(value) || key == "content" {
 				first = appendMember(first, name, value)
 			}
 		default:

@@ -1,5 +1,7 @@
 package openai
 
+import "github.com/agl-go/agl/internal/rawjson"
+
 // Member is one member of a raw object: the name as it is spelled between its
 // quotes, and the value's bytes.
 type Member struct{ Name, Value []byte }
@@ -21,10 +23,10 @@ type Choice struct {
 // memory. Of repeated lists of choices the last one counts.
 func ParseReply(raw []byte) Reply {
 	r := Reply{Members: make([]Member, 0, 12)}
-	walkMembers(raw, skipSpace(raw, 0), func(m member) int {
-		if string(m.name) == "choices" {
+	rawjson.WalkMembers(raw, rawjson.SkipSpace(raw, 0), func(m rawjson.Member) int {
+		if string(m.Name) == "choices" {
 			r.Choices = nil
-			m.end = walkElements(raw, m.valueStart, func(start int) int {
+			m.End = rawjson.WalkElements(raw, m.ValueStart, func(start int) int {
 				c, end := parseChoice(raw, start)
 				r.Choices = append(r.Choices, c)
 				return end
@@ -37,13 +39,13 @@ func ParseReply(raw []byte) Reply {
 
 func parseChoice(raw []byte, start int) (c Choice, end int) {
 	if raw[start] != '{' {
-		return c, skipValue(raw, start)
+		return c, rawjson.SkipValue(raw, start)
 	}
 	c.Members = make([]Member, 0, 8)
-	end = walkMembers(raw, start, func(m member) int {
-		if string(m.name) == "logprobs" {
+	end = rawjson.WalkMembers(raw, start, func(m rawjson.Member) int {
+		if string(m.Name) == "logprobs" {
 			c.Logprobs = nil
-			m.end = walkMembers(raw, m.valueStart, func(m member) int { return keep(&c.Logprobs, raw, m) })
+			m.End = rawjson.WalkMembers(raw, m.ValueStart, func(m rawjson.Member) int { return keep(&c.Logprobs, raw, m) })
 		}
 		return keep(&c.Members, raw, m)
 	})
@@ -52,12 +54,12 @@ func parseChoice(raw []byte, start int) (c Choice, end int) {
 
 // keep adds a member, whose value it skips unless a walk has been through it,
 // and returns the position behind it.
-func keep(to *[]Member, raw []byte, m member) int {
-	if m.end <= 0 {
-		if m.end = skipValue(raw, m.valueStart); m.end < 0 {
+func keep(to *[]Member, raw []byte, m rawjson.Member) int {
+	if m.End <= 0 {
+		if m.End = rawjson.SkipValue(raw, m.ValueStart); m.End < 0 {
 			return -1
 		}
 	}
-	*to = append(*to, Member{m.name, raw[m.valueStart:m.end:m.end]})
-	return m.end
+	*to = append(*to, Member{m.Name, raw[m.ValueStart:m.End:m.End]})
+	return m.End
 }

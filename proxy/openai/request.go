@@ -3,6 +3,7 @@ package openai
 import (
 	"errors"
 
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -37,28 +38,28 @@ func (s span) given() bool { return s.end > 0 }
 func ParseRequest(body []byte) (Request, error) {
 	r := Request{Hide: Hide{TokenIDs: true, Logprobs: true}, Prompts: 1}
 	modelGiven, usage := false, false
-	complete := eachMember(body, func(m member) {
-		at := span{m.valueStart, m.end}
-		switch string(m.name) {
+	complete := rawjson.EachMember(body, func(m rawjson.Member) {
+		at := span{m.ValueStart, m.End}
+		switch string(m.Name) {
 		case "model":
-			unquoted, err := jsontext.AppendUnquote(nil, m.value)
+			unquoted, err := jsontext.AppendUnquote(nil, m.Value)
 			modelGiven = err == nil
 			r.Model, r.model = string(unquoted), at
 		case "stream":
 			r.stream = at
-			r.Stream = string(m.value) == "true"
+			r.Stream = string(m.Value) == "true"
 		case "stream_options":
 			usage = r.parseOptions(m)
 		case "prompt":
-			r.Prompts = prompts(m.value)
+			r.Prompts = prompts(m.Value)
 		case "logprobs":
 			r.logprobs = at
-			r.Hide.Logprobs = isNull(m.value) || string(m.value) == "false"
+			r.Hide.Logprobs = rawjson.IsNull(m.Value) || string(m.Value) == "false"
 		case "cache_salt":
-			r.salt, r.salted = at, !isNull(m.value)
+			r.salt, r.salted = at, !rawjson.IsNull(m.Value)
 		case "return_token_ids":
 			r.tokenIDs = at
-			r.Hide.TokenIDs = string(m.value) != "true"
+			r.Hide.TokenIDs = string(m.Value) != "true"
 		}
 	})
 	if !complete {
@@ -68,17 +69,17 @@ func ParseRequest(body []byte) (Request, error) {
 		return Request{}, ErrNoModel
 	}
 	r.Hide.Usage = r.Stream && !usage
-	r.open = skipSpace(body, 0) + 1
+	r.open = rawjson.SkipSpace(body, 0) + 1
 	return r, nil
 }
 
 // parseOptions reads stream_options and reports whether usage is asked for.
-func (r *Request) parseOptions(m member) (usage bool) {
-	r.options, r.usage = span{m.valueStart, m.end}, span{}
-	eachMember(m.value, func(o member) {
-		if string(o.name) == "include_usage" {
-			r.usage = span{m.valueStart + o.valueStart, m.valueStart + o.end}
-			usage = string(o.value) == "true"
+func (r *Request) parseOptions(m rawjson.Member) (usage bool) {
+	r.options, r.usage = span{m.ValueStart, m.End}, span{}
+	rawjson.EachMember(m.Value, func(o rawjson.Member) {
+		if string(o.Name) == "include_usage" {
+			r.usage = span{m.ValueStart + o.ValueStart, m.ValueStart + o.End}
+			usage = string(o.Value) == "true"
 		}
 	})
 	return usage
@@ -91,7 +92,7 @@ func prompts(raw []byte) int {
 		return 1
 	}
 	n, one := 0, false
-	eachElement(raw, func(value []byte) {
+	rawjson.EachElement(raw, func(value []byte) {
 		n++
 		one = one || value[0] != '"' && value[0] != '['
 	})
@@ -136,7 +137,7 @@ func (r *Request) AppendBody(dst, body []byte, model string, ask Ask) []byte {
 		want(r.logprobs, r.Hide.Logprobs, `"logprobs":`, logprobs)
 	}
 	if ask.Salt != "" {
-		want(r.salt, !r.salted, `"cache_salt":`, string(quote(nil, ask.Salt)))
+		want(r.salt, !r.salted, `"cache_salt":`, string(rawjson.AppendString(nil, ask.Salt)))
 	}
 	switch {
 	case ask.Whole && r.Stream:
@@ -152,16 +153,9 @@ func (r *Request) AppendBody(dst, body []byte, model string, ask Ask) []byte {
 		edits = append(edits, edit{r.open, r.open, insert})
 	}
 	if model != r.Model {
-		edits = append(edits, edit{r.model.start, r.model.end, quote(nil, model)})
+		edits = append(edits, edit{r.model.start, r.model.end, rawjson.AppendString(nil, model)})
 	}
 	return appendEdited(dst, body, edits)
-}
-
-// quote appends a string as JSON. A byte that is not UTF-8 becomes U+FFFD; the
-// error only reports that.
-func quote(dst []byte, s string) []byte {
-	dst, _ = jsontext.AppendQuote(dst, s)
-	return dst
 }
 
 func (r *Request) askUsage(body []byte, edits []edit, insert []byte) (_ []edit, _ []byte) {
@@ -171,7 +165,7 @@ func (r *Request) askUsage(body []byte, edits []edit, insert []byte) (_ []edit, 
 		edits = append(edits, edit{r.usage.start, r.usage.end, []byte("true")})
 	case !r.options.given():
 		insert = append(insert, `"stream_options":`+options+`,`...)
-	case body[r.options.start] == '{' && body[skipSpace(body, r.options.start+1)] == '"':
+	case body[r.options.start] == '{' && body[rawjson.SkipSpace(body, r.options.start+1)] == '"':
 		at := r.options.start + 1
 		edits = append(edits, edit{at, at, []byte(`"include_usage":true,`)})
 	default:

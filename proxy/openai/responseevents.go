@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strconv"
 	"strings"
+
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // ResponsesAccumulator puts the events of a stream of the Responses API together
@@ -46,7 +48,7 @@ func (a *ResponsesAccumulator) Add(data []byte) {
 	complete := Members(data, func(name, value []byte) {
 		switch string(name) {
 		case "type":
-			kind = unquoted(value)
+			kind = rawjson.Unquote(value)
 		case "output_index":
 			// Anything but an integer counts as the first.
 			at, _ = strconv.Atoi(string(value))
@@ -133,7 +135,7 @@ func (it *streamedItem) appendJSON(dst []byte) []byte {
 		case "content", "arguments":
 			return
 		case "type":
-			kind = unquoted(value)
+			kind = rawjson.Unquote(value)
 		}
 		dst = appendMember(dst, name, value)
 	})

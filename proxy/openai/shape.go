@@ -1,6 +1,10 @@
 package openai
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/agl-go/agl/internal/rawjson"
+)
 
 // shape is an event that has been walked, as the pattern by which the next ones
 // are read: nearly all events of a stream are alike but for the values that a
@@ -22,12 +26,12 @@ type slot struct {
 
 	name   []byte
 	choice *choice
-	take   func(c *choice, m member) int // adds it and returns what it takes
+	take   func(c *choice, m rawjson.Member) int // adds it and returns what it takes
 }
 
 // note remembers a value that a choice has taken in a walk.
-func (a *Accumulator) note(c *choice, m member, take func(c *choice, m member) int) {
-	a.slots = append(a.slots, slot{span{m.valueStart, m.end}, m.name, c, take})
+func (a *Accumulator) note(c *choice, m rawjson.Member, take func(c *choice, m rawjson.Member) int) {
+	a.slots = append(a.slots, slot{span{m.ValueStart, m.End}, m.Name, c, take})
 }
 
 // learn makes an event with one line of data, which starts at a position, the
@@ -56,7 +60,7 @@ func (s *shape) matches(h Hide, event []byte) bool {
 			return false
 		}
 		at += len(alike) - 1
-		end := skipValue(event, at)
+		end := rawjson.SkipValue(event, at)
 		if end < 0 || bytes.IndexByte(event[at:end], '\n') >= 0 || bytes.IndexByte(event[at:end], '\r') >= 0 {
 			return false // it goes over several lines
 		}
@@ -70,7 +74,7 @@ func (s *shape) matches(h Hide, event []byte) bool {
 func (s *shape) appendVisible(dst, event []byte, a *Accumulator) []byte {
 	for i, v := range s.values {
 		at := &s.slots[i]
-		a.size += at.take(at.choice, member{name: at.name, value: event[v.start:v.end:v.end]})
+		a.size += at.take(at.choice, rawjson.Member{Name: at.name, Value: event[v.start:v.end:v.end]})
 	}
 	edits := a.edits[:0]
 	for _, e := range s.edits {

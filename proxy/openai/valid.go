@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"unicode/utf8"
+
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // maxDepth is how deep lists and objects may be nested, as in jsontext.
@@ -13,12 +15,12 @@ const maxDepth = 10000
 // space around it or not. Names may repeat. It is jsontext's verdict, several
 // times faster for long strings, of which replies consist.
 func ValidObject(raw []byte) bool {
-	i := skipSpace(raw, 0)
+	i := rawjson.SkipSpace(raw, 0)
 	if i == len(raw) || raw[i] != '{' {
 		return false
 	}
 	i = validValue(raw, i, 0)
-	return i >= 0 && skipSpace(raw, i) == len(raw)
+	return i >= 0 && rawjson.SkipSpace(raw, i) == len(raw)
 }
 
 // validValue returns the position behind the valid value that starts at i, or -1.
@@ -49,7 +51,7 @@ func validInside(raw []byte, i, depth int) int {
 	if depth > maxDepth {
 		return -1
 	}
-	i = skipSpace(raw, i+1)
+	i = rawjson.SkipSpace(raw, i+1)
 	if i < len(raw) && raw[i] == end {
 		return i + 1
 	}
@@ -61,20 +63,20 @@ func validInside(raw []byte, i, depth int) int {
 			if i = validString(raw, i); i < 0 {
 				return -1
 			}
-			if i = skipSpace(raw, i); i >= len(raw) || raw[i] != ':' {
+			if i = rawjson.SkipSpace(raw, i); i >= len(raw) || raw[i] != ':' {
 				return -1
 			}
-			i = skipSpace(raw, i+1)
+			i = rawjson.SkipSpace(raw, i+1)
 		}
 		if i = validValue(raw, i, depth); i < 0 {
 			return -1
 		}
-		if i = skipSpace(raw, i); i >= len(raw) {
+		if i = rawjson.SkipSpace(raw, i); i >= len(raw) {
 			return -1
 		}
 		switch raw[i] {
 		case ',':
-			i = skipSpace(raw, i+1)
+			i = rawjson.SkipSpace(raw, i+1)
 		case end:
 			return i + 1
 		default:

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // StdioTask is the line that a kept process gets for a task. It answers with a
@@ -161,16 +162,16 @@ func (k *kept) line(line []byte) {
 // repliesTo reports whether a line is a reply to the attempt's task.
 func repliesTo(line []byte, attemptID string) bool {
 	value := jsontext.Value(bytes.TrimSpace(line))
-	if value.Kind() != '{' || !value.IsValid(agl.JSONOptions()) {
+	if value.Kind() != '{' || !value.IsValid(rawjson.Options()) {
 		return false
 	}
 	var reply map[string]jsontext.Value
-	if err := agl.DecodeJSON(value, &reply); err != nil {
+	if err := rawjson.Unmarshal(value, &reply); err != nil {
 		return false
 	}
 	if id, named := reply["attempt_id"]; named {
 		var s string
-		return agl.DecodeJSON(id, &s) == nil && s == attemptID
+		return rawjson.Unmarshal(id, &s) == nil && s == attemptID
 	}
 	return len(reply) == 0 || reply["reward"] != nil || reply["rewards"] != nil || reply["error"] != nil
 }

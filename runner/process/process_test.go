@@ -17,6 +17,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/runner"
 	"github.com/agl-go/agl/runner/process"
 	"github.com/agl-go/agl/store/memory/memorytest"
@@ -428,7 +429,7 @@ func TestKeepaliveGetsTheTask(t *testing.T) {
 	got := w.step(w.agent(stdioAgent(`printf 'got %s\n' "$line"; echo '{}'`)), agl.EnqueueRollout{Mode: agl.ModeTrain})
 	line, found := strings.CutPrefix(got.messages["stdout"], "got ")
 	var task process.StdioTask
-	if err := agl.DecodeJSON([]byte(line), &task); !found || err != nil {
+	if err := rawjson.Unmarshal([]byte(line), &task); !found || err != nil {
 		t.Fatalf("got %+v, error %v", got, err)
 	}
 	if task.Mode != "train" || string(task.Task) != `{"question":"why?"}` || task.RolloutID == "" ||

@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // result is what a program says about its attempt.
@@ -56,7 +57,7 @@ func readFile(path string) ([]byte, error) {
 func lastLine(output []byte) (result, error) {
 	output = bytes.TrimRight(output, " \t\r\n")
 	line := output[bytes.LastIndexByte(output, '\n')+1:]
-	if len(line) == 0 || line[0] != '{' || !jsontext.Value(line).IsValid(agl.JSONOptions()) {
+	if len(line) == 0 || line[0] != '{' || !jsontext.Value(line).IsValid(rawjson.Options()) {
 		return result{}, nil
 	}
 	r, err := parseResult(line)
@@ -69,11 +70,11 @@ func lastLine(output []byte) (result, error) {
 // parseResult reads {"reward": …}, {"rewards": {…}} or {"error": …}. Other
 // members are the program's own.
 func parseResult(data []byte) (result, error) {
-	if value := jsontext.Value(data); !value.IsValid(agl.JSONOptions()) || value.Kind() != '{' {
+	if value := jsontext.Value(data); !value.IsValid(rawjson.Options()) || value.Kind() != '{' {
 		return result{}, agl.Errorf(agl.CodeInvalid, `got %.100q, must be a JSON object with "reward", "rewards" or "error"`, data)
 	}
 	var r result
-	dec := jsontext.NewDecoder(bytes.NewReader(data), agl.JSONOptions())
+	dec := rawjson.NewDecoder(data)
 	if _, err := dec.ReadToken(); err != nil {
 		return result{}, err
 	}
@@ -104,7 +105,7 @@ func (r *result) take(member string, value jsontext.Value) error {
 		if value.Kind() != '"' {
 			return agl.Errorf(agl.CodeInvalid, "error: got %.100s, must be a string", value)
 		}
-		return agl.DecodeJSON(value, &r.err)
+		return rawjson.Unmarshal(value, &r.err)
 	case "reward":
 		return r.reward("reward", "primary", value)
 	case "rewards":
@@ -117,7 +118,7 @@ func (r *result) take(member string, value jsontext.Value) error {
 }
 
 func (r *result) dimensions(value jsontext.Value) error {
-	dec := jsontext.NewDecoder(bytes.NewReader(value), agl.JSONOptions())
+	dec := rawjson.NewDecoder(value)
 	if _, err := dec.ReadToken(); err != nil {
 		return err
 	}
@@ -144,7 +145,7 @@ func (r *result) dimensions(value jsontext.Value) error {
 func (r *result) reward(field, dimension string, value jsontext.Value) error {
 	r.said = true
 	var number float64
-	if err := agl.DecodeJSON(value, &number); value.Kind() != '0' || err != nil {
+	if err := rawjson.Unmarshal(value, &number); value.Kind() != '0' || err != nil {
 		return agl.Errorf(agl.CodeInvalid, "%s: got %.100s, must be a finite number", field, value)
 	}
 	for i := range r.rewards {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/store"
 )
 
@@ -115,7 +116,7 @@ func (rows *rolloutRows) add(index int, change *store.RolloutChange, attempts in
 	rows.config.text(string(r.Config.AppendJSON(nil)))
 	input := r.Input
 	if input == nil {
-		input = agl.NullJSON()
+		input = rawjson.Null()
 	}
 	rows.input.bytes(input)
 	rows.metadata.bytes(r.Metadata)

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/store"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -31,27 +31,21 @@ const maxPayload = 7999
 
 // payload is the JSON form, cut down to Resync when it is too long.
 func (t *told) payload() []byte {
-	dst := append(make([]byte, 0, 64+len(t.Rollouts)*idBytes), `{"server":"`...)
-	dst = append(append(dst, t.Server...), '"')
-	mark := len(dst)
+	o := rawjson.NewObject(make([]byte, 0, 64+len(t.Rollouts)*idBytes))
+	o.String("server", t.Server)
+	mark := len(o)
 	if t.Queue {
-		dst = append(dst, `,"queue":true`...)
+		o.Bool("queue", true)
 	}
 	if len(t.Rollouts) > 0 {
-		dst = append(dst, `,"rollouts":[`...)
-		for i, id := range t.Rollouts {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			// An invalid byte becomes U+FFFD; the error only reports that.
-			dst, _ = jsontext.AppendQuote(dst, id)
-		}
-		dst = append(dst, ']')
+		o.Key("rollouts")
+		o = rawjson.AppendArray(o, t.Rollouts, rawjson.AppendString[string])
 	}
-	if len(dst) >= maxPayload {
-		dst = append(dst[:mark], `,"resync":true`...)
+	if len(o) >= maxPayload {
+		o = o[:mark]
+		o.Bool("resync", true)
 	}
-	return append(dst, '}')
+	return o.End()
 }
 
 // listener is the connection over which this process hears of the others, and the
@@ -92,7 +86,7 @@ func (l *listener) init(d *Driver, config *pgx.ConnConfig) {
 // heard takes one notification.
 func (l *listener) heard(payload string) {
 	var t told
-	err := agl.DecodeJSON([]byte(payload), &t)
+	err := rawjson.Unmarshal([]byte(payload), &t)
 	switch {
 	case err != nil:
 		l.driver.log.Warn("a notification was not understood", "error", err)

@@ -4,8 +4,8 @@ import (
 	"hash/crc32"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/store"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // The columns of each noun in the order in which its function below reads them.
@@ -32,7 +32,7 @@ func (r *row) rollout() (*agl.Rollout, error) {
 		out.Config.MaxAttempts = 1
 		return out, nil
 	}
-	if err := agl.DecodeJSON(config, &out.Config); err != nil {
+	if err := rawjson.Unmarshal(config, &out.Config); err != nil {
 		return nil, errStored("the config of rollout %s does not decode: %w", out.RolloutID, err)
 	}
 	return out, nil
@@ -66,7 +66,7 @@ func (r *row) worker() *agl.Worker {
 
 func (r *row) resources() (*agl.ResourcesUpdate, error) {
 	out := &agl.ResourcesUpdate{ResourcesID: r.text(), CreateTime: r.time(), UpdateTime: r.time(), Version: r.int4()}
-	if err := agl.DecodeJSON(r.json(), &out.Resources); err != nil {
+	if err := rawjson.Unmarshal(r.json(), &out.Resources); err != nil {
 		return nil, errStored("resources %s do not decode: %w", out.ResourcesID, err)
 	}
 	return out, nil
@@ -106,7 +106,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func (r *row) key() (store.IdempotencyRecord, error) {
 	out := store.IdempotencyRecord{Scope: r.text(), Fingerprint: r.text(), CreateTime: r.time()}
 	var ids []string
-	if err := agl.DecodeJSON(r.raw(), &ids); err != nil || len(ids)%2 != 0 {
+	if err := rawjson.Unmarshal(r.raw(), &ids); err != nil || len(ids)%2 != 0 {
 		return out, errStored("the idempotency record %q does not decode", out.Scope)
 	}
 	for i := 0; i < len(ids); i += 2 {
@@ -123,10 +123,8 @@ func appendMade(dst []byte, made []store.AttemptKey) []byte {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		// An invalid byte becomes U+FFFD; the error only reports that.
-		dst, _ = jsontext.AppendQuote(dst, key.RolloutID)
-		dst = append(dst, ',')
-		dst, _ = jsontext.AppendQuote(dst, key.AttemptID)
+		dst = append(rawjson.AppendString(dst, key.RolloutID), ',')
+		dst = rawjson.AppendString(dst, key.AttemptID)
 	}
 	return append(dst, ']')
 }

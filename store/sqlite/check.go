@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/store"
 	lib "modernc.org/sqlite/lib"
 )
@@ -171,7 +172,7 @@ func (k *checker) events(ctx context.Context) error {
 	return k.c.query(ctx, "SELECT first, count, events FROM events ORDER BY first", nil, func(r row) error {
 		var events []agl.Event
 		where := "events from " + itoa(r.int(0)) + " on"
-		if err := agl.DecodeJSON(r.bytes(2), &events); err != nil {
+		if err := rawjson.Unmarshal(r.bytes(2), &events); err != nil {
 			k.damaged(where, err, "they are lost")
 		} else if int64(len(events)) != r.int(1) || next != 0 && r.int(0) != next {
 			k.found(where, "some of them, or before them, are missing")

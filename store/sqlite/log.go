@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/store"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 func itoa[I ~int | ~int64](n I) string { return strconv.FormatInt(int64(n), 10) }
@@ -86,7 +86,7 @@ func readEvents(ctx context.Context, c *conn, s *state, seen int64, limit int, o
 	}
 	return c.query(ctx, "SELECT first, events FROM events WHERE first >= ? ORDER BY first", []any{from}, func(r row) error {
 		var events []agl.Event
-		if err := agl.DecodeJSON(r.bytes(1), &events); err != nil {
+		if err := rawjson.Unmarshal(r.bytes(1), &events); err != nil {
 			return agl.Errorf(agl.CodeInternal, "sqlite: the events from %d on are damaged; see `agl db check`: %w", r.int(0), err)
 		}
 		for i := range events {
@@ -142,7 +142,7 @@ const keyColumns = "scope, fingerprint, create_time, made, resources_id"
 func scanKey(r row) (store.IdempotencyRecord, error) {
 	record := store.IdempotencyRecord{Scope: r.text(0), Fingerprint: r.text(1), CreateTime: r.time(2), ResourcesID: r.text(4)}
 	var made [][2]string
-	if err := agl.DecodeJSON(r.bytes(3), &made); err != nil {
+	if err := rawjson.Unmarshal(r.bytes(3), &made); err != nil {
 		return record, agl.Errorf(agl.CodeInternal, "sqlite: the idempotency record %q is damaged; see `agl db check`: %w", record.Scope, err)
 	}
 	for _, m := range made {
@@ -159,10 +159,8 @@ func appendMade(dst []byte, made []store.AttemptKey) []byte {
 			dst = append(dst, ',')
 		}
 		dst = append(dst, '[')
-		// An invalid byte becomes U+FFFD; the error only reports that.
-		dst, _ = jsontext.AppendQuote(dst, key.RolloutID)
-		dst = append(dst, ',')
-		dst, _ = jsontext.AppendQuote(dst, key.AttemptID)
+		dst = append(rawjson.AppendString(dst, key.RolloutID), ',')
+		dst = rawjson.AppendString(dst, key.AttemptID)
 		dst = append(dst, ']')
 	}
 	return append(dst, ']')

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -98,7 +99,7 @@ func (d *Driver) scanRollout(r row) (*rolloutRow, error) {
 	if d.codec.sum(cur.Input, config, cur.Metadata) != r.int(15) {
 		return nil, errPayload(d.path, "the task of rollout "+cur.RolloutID, errChecksum)
 	}
-	if err := agl.DecodeJSON(config, &cur.Config); err != nil {
+	if err := rawjson.Unmarshal(config, &cur.Config); err != nil {
 		return nil, errPayload(d.path, "the config of rollout "+cur.RolloutID, err)
 	}
 	out := &rolloutRow{
@@ -197,7 +198,7 @@ func (d *Driver) scanResources(r row) (*resourcesRow, error) {
 	if d.codec.sum(document) != r.int(6) {
 		return nil, errPayload(d.path, "resources "+out.cur.ResourcesID, errChecksum)
 	}
-	if err := agl.DecodeJSON(document, &out.cur.Resources); err != nil {
+	if err := rawjson.Unmarshal(document, &out.cur.Resources); err != nil {
 		return nil, errPayload(d.path, "resources "+out.cur.ResourcesID, err)
 	}
 	return out, nil

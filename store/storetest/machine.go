@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/go-json-experiment/json/jsontext"
 	"pgregory.net/rapid"
 )
@@ -287,9 +288,9 @@ func (s *machine) checkAttempts(t *rapid.T, want *modelRollout, latest *agl.Atte
 	for i, w := range want.attempts {
 		g := &got[i]
 		var kind agl.OutcomeKind
-		if raw, there := agl.GetMember(g.Metadata, agl.MetadataOutcome); there {
+		if raw, there := rawjson.Get(g.Metadata, agl.MetadataOutcome); there {
 			var o agl.Outcome
-			if err := agl.DecodeJSON(raw, &o); err != nil {
+			if err := rawjson.Unmarshal(raw, &o); err != nil {
 				t.Fatal(err)
 			}
 			kind = o.Kind

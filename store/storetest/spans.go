@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/spanjson"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
@@ -142,7 +143,7 @@ func testSpanMemory(h *harness) {
 			memory = s.AppendJSON(memory[:0])
 		}
 		var shared agl.Span
-		if err := shared.ParseStored(memory); err != nil {
+		if err := spanjson.Parse(memory, &shared); err != nil {
 			h.Fatal(err)
 		}
 		got, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{shared}, IssueSequenceIDs: issue})

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -24,7 +25,7 @@ func testUpdateFields(h *harness) {
 		return must(h, got, err)
 	}
 	equal(h, "input", string(update(agl.UpdateRolloutParams{Input: jsontext.Value(`"x"`)}).Input), `"x"`)
-	equal(h, "null input", string(update(agl.UpdateRolloutParams{Input: agl.NullJSON()}).Input), `null`)
+	equal(h, "null input", string(update(agl.UpdateRolloutParams{Input: rawjson.Null()}).Input), `null`)
 	none, test := agl.ModeNone, agl.ModeTest
 	equal(h, "mode", update(agl.UpdateRolloutParams{Mode: &test}).Mode, test)
 	equal(h, "null mode", update(agl.UpdateRolloutParams{Mode: &none}).Mode, none)
@@ -32,7 +33,7 @@ func testUpdateFields(h *harness) {
 	equal(h, "resources", update(agl.UpdateRolloutParams{ResourcesID: &id}).ResourcesID, id)
 	equal(h, "null resources", update(agl.UpdateRolloutParams{ResourcesID: &noID}).ResourcesID, noID)
 	equal(h, "metadata", string(update(agl.UpdateRolloutParams{Metadata: jsontext.Value(`{"b":2}`)}).Metadata), `{"b":2}`)
-	equal(h, "null metadata", len(update(agl.UpdateRolloutParams{Metadata: agl.NullJSON()}).Metadata), 0)
+	equal(h, "null metadata", len(update(agl.UpdateRolloutParams{Metadata: rawjson.Null()}).Metadata), 0)
 	c := retry(3, agl.AttemptFailed)
 	equal(h, "config", update(agl.UpdateRolloutParams{Config: &c}).Config.MaxAttempts, 3)
 	equal(h, "status", h.get(r.RolloutID).Status, agl.RolloutQueuing)

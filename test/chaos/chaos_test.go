@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/store/postgres/postgrestest"
 	"github.com/agl-go/agl/test/chaos/history"
 	"github.com/agl-go/agl/test/process"
@@ -85,7 +86,7 @@ func (r *run) settings(args history.Args) {
 
 // between is a random pause of at most d, at least a fifth of it.
 func (r *run) between(d time.Duration) {
-	pause(r.t.Context(), d/5+time.Duration(r.random.Int64N(int64(d-d/5))))
+	_ = backoff.Sleep(r.t.Context(), d/5+time.Duration(r.random.Int64N(int64(d-d/5))))
 }
 
 // kill kills a server at a random moment and starts it again, n times.
@@ -142,7 +143,7 @@ func TestMemory(t *testing.T) {
 	r.settings(history.Args{StrictFIFO: true, EventLog: true})
 	r.servers = []*process.Server{r.serve("store", "--db", "memory:")}
 	newLoad(t, r.seed, r.record, r.servers).during(func() {
-		pause(t.Context(), 3*time.Second)
+		_ = backoff.Sleep(t.Context(), 3*time.Second)
 	})
 	r.finish(file)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/test/chaos/history"
 )
 
@@ -50,7 +51,7 @@ func (l *load) awaitEvents(ctx context.Context) {
 		if _, err := l.patient.UpdateWorker(ctx, agl.UpdateWorkerParams{WorkerID: "watched-" + strconv.Itoa(i)}); err != nil {
 			l.t.Fatal(err)
 		}
-		pause(ctx, 10*time.Millisecond)
+		_ = backoff.Sleep(ctx, 10*time.Millisecond)
 	}
 }
 

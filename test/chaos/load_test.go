@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/rest"
 	"github.com/agl-go/agl/test/chaos/history"
 	"github.com/agl-go/agl/test/process"
@@ -154,23 +155,11 @@ func (l *load) random(kind, i int) *rand.Rand {
 	return rand.New(rand.NewPCG(l.seed, uint64(kind)<<32|uint64(i)))
 }
 
-// pause reports whether ctx let it last.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // mark makes a document that an update writes, and mark of reads it back.
 func mark(n int64) jsontext.Value { return jsontext.Value(`{"mark":` + strconv.FormatInt(n, 10) + `}`) }
 
 func markOf(document jsontext.Value) int64 {
-	raw, found := agl.GetMember(document, "mark")
+	raw, found := rawjson.Get(document, "mark")
 	if !found {
 		return 0
 	}

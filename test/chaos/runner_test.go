@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/rest"
 	"github.com/agl-go/agl/test/chaos/history"
 )
@@ -37,7 +38,7 @@ func newRunner(l *load, i int) *runner {
 func (r *runner) run(ctx context.Context) {
 	for r.working.Err() == nil {
 		claims, err := r.dequeue()
-		if err != nil && !pause(r.working, 50*time.Millisecond) {
+		if err != nil && backoff.Sleep(r.working, 50*time.Millisecond) != nil {
 			return
 		}
 		for _, claim := range claims {
@@ -109,7 +110,7 @@ func (j *job) run() {
 		}
 		if j.late == 0 {
 			silence := unresponsive + time.Duration(j.random.IntN(1000))*time.Millisecond
-			pause(j.ctx, silence)
+			_ = backoff.Sleep(j.ctx, silence)
 		}
 		j.steps--
 		j.late--

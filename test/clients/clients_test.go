@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/proxytest"
 	"go.uber.org/goleak"
@@ -182,7 +183,7 @@ func (s *spans) AddSpans(_ context.Context, p agl.AddSpansParams) (agl.AddSpansR
 	defer s.mu.Unlock()
 	for i := range p.Spans { // a store copies what it keeps
 		var kept agl.Span
-		if err := agl.DecodeJSON(p.Spans[i].AppendJSON(nil), &kept); err != nil {
+		if err := rawjson.Unmarshal(p.Spans[i].AppendJSON(nil), &kept); err != nil {
 			return agl.AddSpansResult{}, err
 		}
 		s.stored = append(s.stored, kept)

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/sqlite"
 	"github.com/agl-go/agl/test/process"
@@ -85,9 +86,9 @@ func read(ctx context.Context, path string) (_ *contents, err error) {
 		note(err)
 		for _, a := range attempts.Items {
 			c.rest["attempt "+a.AttemptID] = string(a.AppendJSON(nil))
-			if raw, found := agl.GetMember(a.Metadata, "mark"); found {
+			if raw, found := rawjson.Get(a.Metadata, "mark"); found {
 				var mark int
-				note(agl.DecodeJSON(raw, &mark))
+				note(rawjson.Unmarshal(raw, &mark))
 				c.marks[a.AttemptID] = mark + 1
 			}
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/runner"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/memory"
@@ -295,7 +296,7 @@ func (b behaviour) runRunner(ctx context.Context, s agl.Store, worker int, out i
 	lingering, stop := lingering()
 	defer stop()
 	agent := agl.AgentFunc(func(ctx context.Context, task agl.Task) (agl.Result, error) {
-		if stuck, _ := agl.GetMember(task.Input(), "stuck"); stuck == nil {
+		if stuck, _ := rawjson.Get(task.Input(), "stuck"); stuck == nil {
 			say(out, saidReturned, task.Rollout.RolloutID)
 			return agl.RewardResult(1), nil
 		}

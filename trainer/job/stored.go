@@ -13,6 +13,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/sft"
+	"github.com/agl-go/agl/internal/spanjson"
 	"github.com/agl-go/agl/rest"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/backend"
@@ -101,7 +102,7 @@ func (x *export) episode() (algorithm.Episode, error) {
 	e.Evicted = x.evicted
 	for _, payload := range x.spans {
 		var span agl.Span
-		if err := span.ParseStored(payload); err != nil {
+		if err := spanjson.Parse(payload, &span); err != nil {
 			return algorithm.Episode{}, agl.Errorf(agl.CodeInternal, "a stored span of rollout %s does not decode: %w", x.rollout.RolloutID, err)
 		}
 		if r.Attempt != nil && span.AttemptID == r.Attempt.AttemptID {

@@ -10,6 +10,7 @@ import (
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/algorithm/baseline"
 	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/internal/yamlfile"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/tinker"
@@ -101,7 +102,7 @@ func penalty(to *grpo.KL) yamlfile.Value {
 // memberOf returns a member of a task: a text as it is, else its JSON.
 func memberOf(name string) func(task jsontext.Value) string {
 	return func(task jsontext.Value) string {
-		value, ok := agl.GetMember(task, name)
+		value, ok := rawjson.Get(task, name)
 		if !ok {
 			return ""
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm/apo"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // World is a task whose best prompts are known.
@@ -101,7 +102,7 @@ func (w World) Agent(_ context.Context, t agl.Task) (agl.Result, error) {
 	var meta struct {
 		Seed uint64 `json:"seed"`
 	}
-	if err := agl.DecodeJSON(t.Rollout.Metadata, &meta); err != nil {
+	if err := rawjson.Unmarshal(t.Rollout.Metadata, &meta); err != nil {
 		return agl.Result{}, fmt.Errorf("read metadata: %w", err)
 	}
 	h := fnv.New64a()

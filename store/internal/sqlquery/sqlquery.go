@@ -15,7 +15,7 @@ import (
 	"strings"
 
 	"github.com/agl-go/agl"
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // Dialect is a database's way to write SQL.
@@ -200,15 +200,8 @@ func within[S ~string](b *builder, list []S, column string) {
 		b.add(column+" = ANY(?)", values)
 		return
 	}
-	array := []byte{'['}
-	for i, v := range list {
-		if i > 0 {
-			array = append(array, ',')
-		}
-		// An invalid byte becomes U+FFFD; the error only reports that.
-		array, _ = jsontext.AppendQuote(array, string(v))
-	}
-	b.add(column+" IN (SELECT value FROM json_each(?))", string(append(array, ']')))
+	array := rawjson.AppendArray(nil, list, rawjson.AppendString[S])
+	b.add(column+" IN (SELECT value FROM json_each(?))", string(array))
 }
 
 // byText sorts by the bytes of a text that is never null.

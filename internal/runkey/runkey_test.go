@@ -1,4 +1,4 @@
-package agl
+package runkey
 
 import (
 	"strings"
@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-func TestVirtualKeys(t *testing.T) {
+func TestKeys(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1700000000, 0)
-	run := RunKey("secret", now.Add(time.Hour))
-	key, ok := AttemptKey(run, "ro-1", "at-1")
-	if !ok || !IsVirtualKey(key) || !IsVirtualKey(run) || strings.Contains(key, "secret") {
+	run := New("secret", now.Add(time.Hour))
+	key, ok := ForAttempt(run, "ro-1", "at-1")
+	if !ok || !IsVirtual(key) || !IsVirtual(run) || strings.Contains(key, "secret") {
 		t.Fatalf("run key %q, attempt key %q", run, key)
 	}
 	for _, c := range []struct {
@@ -30,20 +30,14 @@ func TestVirtualKeys(t *testing.T) {
 		{"no key", "secret", "", "ro-1", "at-1", now, false},
 		{"half a key", "secret", "agl-attempt-1700003600", "ro-1", "at-1", now, false},
 	} {
-		if got := CheckAttemptKey(c.secret, c.key, c.rollout, c.attempt, c.now); got != c.want {
+		if got := Check(c.secret, c.key, c.rollout, c.attempt, c.now); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}
-	if _, ok := AttemptKey(key, "ro-1", "at-1"); ok {
-		t.Error("an attempt's key made another")
+	if _, ok := ForAttempt(key, "ro-1", "at-1"); ok {
+		t.Error("an attempt key was taken for a run key")
 	}
-	p := ProxyLLM{LLM{Endpoint: "http://proxy/v1", Model: "m", APIKey: Some(run)}}
-	llm, err := p.ForAttempt("ro-1", "at-1")
-	if err != nil || llm.APIKey != Some(key) {
-		t.Errorf("%v, the attempt gets %v", err, llm.APIKey)
-	}
-	p.APIKey = Some("env:KEY")
-	if llm, err = p.ForAttempt("ro-1", "at-1"); err != nil || llm.APIKey != Some("env:KEY") {
-		t.Errorf("%v, the attempt gets %v instead of the key that was given", err, llm.APIKey)
+	if IsVirtual("sk-1") {
+		t.Error("another key was taken for a virtual one")
 	}
 }

@@ -1,11 +1,16 @@
-package agl
+package spanjson_test
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/internal/spanjson"
 )
 
 // spanSeeds are documents on both sides of the usual form.
@@ -19,7 +24,7 @@ var spanSeeds = []string{
 }
 
 // The decoder of the usual form and the one that explains give the same span, or
-// the same error.
+// both an error.
 func FuzzSpanDecoders(f *testing.F) {
 	for _, seed := range spanSeeds {
 		f.Add([]byte(seed))
@@ -29,32 +34,71 @@ func FuzzSpanDecoders(f *testing.F) {
 		if !value.IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) || value.Kind() != '{' {
 			return
 		}
-		var slow, fast Span
-		slowErr := slow.decode(jsontext.NewDecoder(bytes.NewBuffer(bytes.Clone(doc)), JSONOptions()))
-		fastErr := DecodeJSON(doc, &fast)
+		var slow, fast agl.Span
+		slowErr := slow.UnmarshalJSONFrom(rawjson.NewDecoder(bytes.Clone(doc)))
+		fastErr := spanjson.Read(rawjson.NewDecoder(doc), doc, &fast)
 		if (slowErr == nil) != (fastErr == nil) {
 			t.Fatalf("one decoder says %v, the other %v", slowErr, fastErr)
 		}
 		if slowErr != nil {
+			if diff := cmp.Diff(slowErr.Error(), fastErr.Error()); diff != "" {
+				t.Fatal(diff)
+			}
 			return
 		}
 		if diff := cmp.Diff(string(slow.AppendJSON(nil)), string(fast.AppendJSON(nil))); diff != "" {
 			t.Fatal(diff)
 		}
-		var shared Span
-		if err := shared.UnmarshalShared(jsontext.NewDecoder(bytes.NewBuffer(doc), JSONOptions()), doc); err != nil {
-			t.Fatalf("not without a copy: %v", err)
-		}
-		if diff := cmp.Diff(string(slow.AppendJSON(nil)), string(shared.AppendJSON(nil))); diff != "" {
-			t.Fatal(diff)
-		}
-		var stored Span
+		var stored agl.Span
 		written := fast.AppendJSON(nil)
-		if err := stored.ParseStored(written); err != nil {
+		if err := spanjson.Parse(written, &stored); err != nil {
 			t.Fatalf("what was written cannot be read: %v\n%s", err, written)
 		}
 		if again := stored.AppendJSON(nil); !bytes.Equal(written, again) {
 			t.Fatalf("written %s\nread    %s", written, again)
 		}
+		apart := spanjson.Append([]byte("before"), &stored, func(dst []byte) []byte {
+			if stored.Attributes == nil {
+				return append(dst, "{}"...)
+			}
+			return append(dst, stored.Attributes...)
+		})
+		if want := append([]byte("before"), written...); !bytes.Equal(want, apart) {
+			t.Fatalf("written with a function %s\nwant %s", apart, want)
+		}
 	})
+}
+
+// benchSpan is a typical span of 1.5 KB.
+func benchSpan() []byte {
+	return []byte(`{"rollout_id":"ro-b66f639043f4","attempt_id":"at-1a0ee58d","sequence_id":3,"trace_id":"0af7651916cd43dd8448eb211c80319c",` +
+		`"span_id":"b7ad6b7169203331","parent_id":"00f067aa0ba902b7","name":"openai.chat.completion","status":{"status_code":"OK","description":null},` +
+		`"attributes":{"gen_ai.request.model":"policy","gen_ai.usage.input_tokens":12,"gen_ai.usage.output_tokens":34,"ids":[1,2,3,4],` +
+		`"gen_ai.prompt.0.role":"user","gen_ai.prompt.0.content":"` + strings.Repeat("words of a prompt ", 40) + `"},"events":[],"links":[],` +
+		`"start_time":1760706315.5,"end_time":1760706316.25,"context":{"trace_id":"0af7651916cd43dd8448eb211c80319c","span_id":"b7ad6b7169203331",` +
+		`"is_remote":false,"trace_state":{}},"parent":null,"resource":{"attributes":{"service.name":"bench"},"schema_url":""}}`)
+}
+
+func BenchmarkSpanParse(b *testing.B) {
+	doc := benchSpan()
+	b.SetBytes(int64(len(doc)))
+	b.ReportAllocs()
+	var s agl.Span
+	for b.Loop() {
+		if err := spanjson.Parse(doc, &s); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkSpanRead(b *testing.B) {
+	doc := benchSpan()
+	b.SetBytes(int64(len(doc)))
+	b.ReportAllocs()
+	var s agl.Span
+	for b.Loop() {
+		if err := spanjson.Read(rawjson.NewDecoder(doc), doc, &s); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -1,0 +1,242 @@
+package rawjson
+
+import (
+	"bytes"
+	"iter"
+)
+
+// Member is one member of a raw object. Name and Value share its memory.
+type Member struct {
+	Name  []byte // the text between the quotes, escapes as they are spelled
+	Value []byte
+
+	Start      int // offset of the name's opening quote
+	ValueStart int // offset of the value
+	End        int // offset after the value
+}
+
+// SkipSpace returns the offset of the first byte at or after i that is not
+// white space.
+func SkipSpace(raw []byte, i int) int {
+	for i < len(raw) && (raw[i] == ' ' || raw[i] == '\n' || raw[i] == '\t' || raw[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// shortString is the number of bytes of a string that are compared one by one
+// before a search takes over. Most strings are names and tokens, for which the
+// call of the search costs more than it saves.
+const shortString = 8
+
+// SkipString returns the offset after the string that starts at i, or -1 if the
+// string does not end.
+func SkipString(raw []byte, i int) int {
+	i++
+	for n, c := range raw[min(i, len(raw)):min(i+shortString, len(raw))] {
+		if c == '"' {
+			return i + n + 1
+		}
+		if c == '\\' {
+			break
+		}
+	}
+	for i < len(raw) {
+		n := bytes.IndexByte(raw[i:], '"')
+		if n < 0 {
+			return -1
+		}
+		quote := i + n
+		// After an odd number of backslashes the quote is part of the string.
+		back := quote
+		for back > i && raw[back-1] == '\\' {
+			back--
+		}
+		i = quote + 1
+		if (quote-back)%2 == 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// SkipValue returns the offset after the value that starts at i, or -1 if there
+// is no complete value. It matches brackets and quotes and does not check the
+// tokens between them.
+func SkipValue(raw []byte, i int) int {
+	if i >= len(raw) {
+		return -1
+	}
+	switch raw[i] {
+	case '"':
+		return SkipString(raw, i)
+	case '{', '[':
+		for depth := 0; i < len(raw); {
+			switch raw[i] {
+			case '"':
+				if i = SkipString(raw, i); i < 0 {
+					return -1
+				}
+				continue
+			case '{', '[':
+				depth++
+			case '}', ']':
+				depth--
+				if depth == 0 {
+					return i + 1
+				}
+			}
+			i++
+		}
+		return -1
+	default:
+		start := i
+		for i < len(raw) {
+			switch raw[i] {
+			case ',', '}', ']', ' ', '\n', '\t', '\r':
+				if i == start {
+					return -1
+				}
+				return i
+			}
+			i++
+		}
+		return i
+	}
+}
+
+// WalkMembers calls visit for each member of the object that starts at i and
+// returns the offset after the object, or -1 if there is no complete object.
+// The member that visit gets has no Value and no End yet: visit returns the
+// offset after the value, so that one walk can enter nested values. A negative
+// offset ends the walk.
+func WalkMembers(raw []byte, i int, visit func(m Member) int) int {
+	if i >= len(raw) || raw[i] != '{' {
+		return -1
+	}
+	i = SkipSpace(raw, i+1)
+	if i < len(raw) && raw[i] == '}' {
+		return i + 1
+	}
+	for {
+		if i >= len(raw) || raw[i] != '"' {
+			return -1
+		}
+		start := i
+		if i = SkipString(raw, i); i < 0 {
+			return -1
+		}
+		name := raw[start+1 : i-1 : i-1]
+		i = SkipSpace(raw, i)
+		if i >= len(raw) || raw[i] != ':' {
+			return -1
+		}
+		value := SkipSpace(raw, i+1)
+		if value >= len(raw) {
+			return -1
+		}
+		if i = visit(Member{Name: name, Start: start, ValueStart: value}); i < 0 {
+			return -1
+		}
+		i = SkipSpace(raw, i)
+		if i >= len(raw) {
+			return -1
+		}
+		switch raw[i] {
+		case ',':
+			i = SkipSpace(raw, i+1)
+		case '}':
+			return i + 1
+		default:
+			return -1
+		}
+	}
+}
+
+// WalkElements is WalkMembers for the elements of the array that starts at i.
+func WalkElements(raw []byte, i int, visit func(start int) int) int {
+	if i >= len(raw) || raw[i] != '[' {
+		return -1
+	}
+	i = SkipSpace(raw, i+1)
+	if i < len(raw) && raw[i] == ']' {
+		return i + 1
+	}
+	for {
+		if i >= len(raw) {
+			return -1
+		}
+		if i = visit(i); i < 0 {
+			return -1
+		}
+		i = SkipSpace(raw, i)
+		if i >= len(raw) {
+			return -1
+		}
+		switch raw[i] {
+		case ',':
+			i = SkipSpace(raw, i+1)
+		case ']':
+			return i + 1
+		default:
+			return -1
+		}
+	}
+}
+
+// EachMember calls visit for each member of the object that raw begins with and
+// reports whether the object is complete. Members before a fault are visited.
+func EachMember(raw []byte, visit func(m Member)) (complete bool) {
+	return WalkMembers(raw, SkipSpace(raw, 0), func(m Member) int {
+		if m.End = SkipValue(raw, m.ValueStart); m.End >= 0 {
+			m.Value = raw[m.ValueStart:m.End:m.End]
+			visit(m)
+		}
+		return m.End
+	}) >= 0
+}
+
+// EachElement calls visit for each element of the array that raw begins with
+// and reports whether the array is complete. Elements before a fault are
+// visited.
+func EachElement(raw []byte, visit func(value []byte)) (complete bool) {
+	return WalkElements(raw, SkipSpace(raw, 0), func(start int) int {
+		end := SkipValue(raw, start)
+		if end >= 0 {
+			visit(raw[start:end:end])
+		}
+		return end
+	}) >= 0
+}
+
+// Members yields the name and the value of each member of a raw object, up to
+// the first fault. The name is the text between the quotes, escapes as they are
+// spelled; [UnquoteName] and [NameIs] resolve them.
+func Members(raw []byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(name, value []byte) bool) { members(raw, yield) }
+}
+
+func members(raw []byte, yield func(name, value []byte) bool) {
+	WalkMembers(raw, SkipSpace(raw, 0), func(m Member) int {
+		end := SkipValue(raw, m.ValueStart)
+		if end < 0 || !yield(m.Name, raw[m.ValueStart:end:end]) {
+			return -1
+		}
+		return end
+	})
+}
+
+// Elements yields each element of a raw array, up to the first fault.
+func Elements(raw []byte) iter.Seq[[]byte] {
+	return func(yield func(value []byte) bool) { elements(raw, yield) }
+}
+
+func elements(raw []byte, yield func(value []byte) bool) {
+	WalkElements(raw, SkipSpace(raw, 0), func(start int) int {
+		end := SkipValue(raw, start)
+		if end < 0 || !yield(raw[start:end:end]) {
+			return -1
+		}
+		return end
+	})
+}

@@ -1,0 +1,170 @@
+package rawjson
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+func TestMembers(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 3*shortString)
+	for _, c := range []struct {
+		name, raw string
+		want      []string // name=value
+		complete  bool
+	}{
+		{"empty", `{}`, nil, true},
+		{"space", " {\n} ", nil, true},
+		{"every type", `{"a":1,"b":"s","c":[1,{"x":"]"}],"d":{"y":"}"},"e":null,"f":true}`, []string{"a=1", `b="s"`, `c=[1,{"x":"]"}]`, `d={"y":"}"}`, "e=null", "f=true"}, true},
+		{"space between", " { \"a\" : 1 ,\n\t\"b\" : [ ] } rest", []string{"a=1", "b=[ ]"}, true},
+		{"escapes", `{"a\"":"\\","b":"\\\"}"}`, []string{`a\"="\\"`, `b="\\\"}"`}, true},
+		{"long strings", `{"` + long + `":"` + long + `\""}`, []string{long + `="` + long + `\""`}, true},
+		{"an escape late", `{"a":"` + long[:shortString] + `\\"}`, []string{`a="` + long[:shortString] + `\\"`}, true},
+		{"repeated", `{"a":1,"a":2}`, []string{"a=1", "a=2"}, true},
+		{"an array", `[1]`, nil, false},
+		{"nothing", ``, nil, false},
+		{"no end", `{"a":1`, []string{"a=1"}, false},
+		{"no end behind a comma", `{"a":1,`, []string{"a=1"}, false},
+		{"no value", `{"a":}`, nil, false},
+		{"no colon", `{"a" 1}`, nil, false},
+		{"no quote", `{a:1}`, nil, false},
+		{"half a string", `{"a":"`, nil, false},
+		{"half a name", `{"`, nil, false},
+		{"an escape at the end", `{"a":"\`, nil, false},
+		{"half an array", `{"a":1,"b":[1,`, []string{"a=1"}, false},
+		{"no comma", `{"a":1 "b":2}`, []string{"a=1"}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var got []string
+			for name, value := range Members([]byte(c.raw)) {
+				got = append(got, string(name)+"="+string(value))
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("Members yields %q, want %q", got, c.want)
+			}
+			got = nil
+			complete := EachMember([]byte(c.raw), func(m Member) {
+				got = append(got, string(m.Name)+"="+string(m.Value))
+				if string(m.Value) != c.raw[m.ValueStart:m.End] || c.raw[m.Start] != '"' {
+					t.Errorf("member %+v has other offsets", m)
+				}
+			})
+			if !slices.Equal(got, c.want) || complete != c.complete {
+				t.Errorf("EachMember visits %q, complete %v, want %q, %v", got, complete, c.want, c.complete)
+			}
+		})
+	}
+}
+
+func TestElements(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]struct {
+		list     []string
+		complete bool
+	}{
+		`[]`:                      {nil, true},
+		` [ 1 , "a,]" ,[2],{} ] `: {[]string{"1", `"a,]"`, "[2]", "{}"}, true},
+		`[1,2`:                    {[]string{"1", "2"}, false},
+		`[1,`:                     {[]string{"1"}, false},
+		`[1 2]`:                   {[]string{"1"}, false},
+		`{}`:                      {nil, false},
+		``:                        {nil, false},
+	} {
+		var got []string
+		for value := range Elements([]byte(raw)) {
+			got = append(got, string(value))
+		}
+		if !slices.Equal(got, want.list) {
+			t.Errorf("%s: Elements yields %q, want %q", raw, got, want.list)
+		}
+		got = nil
+		if complete := EachElement([]byte(raw), func(value []byte) { got = append(got, string(value)) }); complete != want.complete || !slices.Equal(got, want.list) {
+			t.Errorf("%s: EachElement visits %q, complete %v", raw, got, complete)
+		}
+	}
+}
+
+func TestMembersStop(t *testing.T) {
+	t.Parallel()
+	n := 0
+	for range Members([]byte(`{"a":1,"b":2}`)) {
+		n++
+		break
+	}
+	for range Elements([]byte(`[1,2]`)) {
+		n++
+		break
+	}
+	if n != 2 {
+		t.Errorf("%d steps after two breaks", n)
+	}
+}
+
+func TestUnquote(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]string{
+		`"a"`: "a", `""`: "", `"é"`: "é", `"\u00e9\n\/"`: "é\n/", "\"a\xffb\"": "a\ufffdb", "\"\\n\xff\"": "\n\ufffd",
+		`"\ud83d\ude00"`: "😀", `1`: "", `null`: "", ``: "", `"`: "",
+	} {
+		if got := Unquote([]byte(raw)); got != want {
+			t.Errorf("%s: got %q, want %q", raw, got, want)
+		}
+	}
+	if !NameIs([]byte(`a\u0062`), "ab") || !NameIs([]byte("ab"), "ab") || NameIs([]byte("a"), "ab") {
+		t.Error("names are compared wrongly")
+	}
+}
+
+var fuzzSeeds = []string{
+	`{}`, `[]`, `{"a":1,"b":[1,"x",{"c":null}],"d":"\"\\"}`, ` { "a" : { } } `, `[1,2.5e3,"a",[],{}]`, `{"a":1,"a":2}`,
+	`{"` + "\xff" + `":"\ud800"}`, `{"a":"` + strings.Repeat("long ", 10) + `\\"}`, `{"a`, `{"a":"\`, `[[[[`, `"x"`, `-`,
+}
+
+// On valid JSON the scanner sees what a decoder sees; on anything else it ends.
+func FuzzScan(f *testing.F) {
+	for _, seed := range fuzzSeeds {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var names, values []string
+		complete := EachMember(raw, func(m Member) {
+			names, values = append(names, string(m.Name)), append(values, string(m.Value))
+		})
+		var elements []string
+		listComplete := EachElement(raw, func(value []byte) { elements = append(elements, string(value)) })
+		value := jsontext.Value(raw)
+		if !value.IsValid(Options()) {
+			return
+		}
+		dec := NewDecoder(bytes.Clone(raw))
+		kind := dec.PeekKind()
+		if complete != (kind == '{') || listComplete != (kind == '[') {
+			t.Fatalf("a %s is complete as an object %v, as an array %v", kind, complete, listComplete)
+		}
+		if kind != '{' && kind != '[' {
+			return
+		}
+		if _, err := dec.ReadToken(); err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; dec.PeekKind() != '}' && dec.PeekKind() != ']'; i++ {
+			if kind == '{' {
+				name, err := dec.ReadValue()
+				if err != nil || names[i] != string(name[1:len(name)-1]) {
+					t.Fatalf("name %d is %s, %v, scanned as %q", i, name, err, names)
+				}
+			} else {
+				values = elements
+			}
+			want, err := dec.ReadValue()
+			if err != nil || values[i] != string(want) {
+				t.Fatalf("value %d is %s, %v, scanned as %q", i, want, err, values)
+			}
+		}
+	})
+}

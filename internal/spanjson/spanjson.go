@@ -1,0 +1,247 @@
+// Package spanjson reads and writes spans faster than their own methods do. Spans
+// are most of what a store reads, and nearly all of them have one form, which one
+// walk over syntax that is known to be valid can take. Everything else (values of
+// the wrong type, escapes, events, links, keys that are not ours) is left to
+// agl.Span, whose decoder can explain what is wrong.
+//
+// The package knows the wire form of spans. It must not know where documents come
+// from.
+package spanjson
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+// Parse reads a document that [agl.Span.AppendJSON] wrote, without checking its
+// syntax again. The span shares the document's memory, which must not change.
+func Parse(doc []byte, s *agl.Span) error {
+	if parse(doc, s) {
+		return nil
+	}
+	return s.UnmarshalJSONFrom(rawjson.NewDecoder(doc))
+}
+
+// Read reads the next value of a decoder as a span. input is all that the decoder
+// reads, from its first byte: the span shares its memory, which must not change
+// while the span is in use.
+func Read(dec *jsontext.Decoder, input []byte, s *agl.Span) error {
+	raw, err := dec.ReadValue()
+	if err != nil {
+		return err
+	}
+	end := dec.InputOffset()
+	err = Parse(input[end-int64(len(raw)):end:end], s)
+	if field, ok := errors.AsType[*agl.FieldError](err); ok {
+		field.Pointer = dec.StackPointer() + field.Pointer
+	}
+	return err
+}
+
+// Append appends the wire form of a span with the object that a function appends
+// in place of its attributes, so that large ones are written only once.
+func Append(dst []byte, s *agl.Span, attributes func(dst []byte) []byte) []byte {
+	bare := *s
+	bare.Attributes = nil
+	from := len(dst)
+	dst = bare.AppendJSON(dst)
+	at := from // of what comes after the attributes
+	rawjson.WalkMembers(dst, from, func(m rawjson.Member) int {
+		if string(m.Name) == "attributes" {
+			at = m.ValueStart + len("{}")
+			return -1
+		}
+		return rawjson.SkipValue(dst, m.ValueStart)
+	})
+	var room [1 << 10]byte
+	rest := append(room[:0], dst[at:]...)
+	return append(attributes(dst[:at-len("{}")]), rest...)
+}
+
+// parse reads valid JSON of the usual form and reports whether it had that form.
+// The span shares doc's memory.
+func parse(doc []byte, s *agl.Span) bool {
+	*s = agl.Span{}
+	const all = 1<<16 - 1
+	given := 0
+	for name, value := range rawjson.Members(doc) {
+		field, ok := parseField(s, name, value)
+		if !ok {
+			return false
+		}
+		given |= 1 << field
+	}
+	return given == all
+}
+
+// parseField reads a field and returns its index. ok is false if the field is not
+// of the usual form.
+func parseField(s *agl.Span, name, value []byte) (field int, ok bool) {
+	switch string(name) {
+	case "rollout_id":
+		return 0, parseString(value, &s.RolloutID)
+	case "attempt_id":
+		return 1, parseString(value, &s.AttemptID)
+	case "sequence_id":
+		i, err := strconv.ParseInt(string(value), 10, 64)
+		s.SequenceID = i
+		return 2, err == nil
+	case "trace_id":
+		return 3, parseString(value, &s.TraceID)
+	case "span_id":
+		return 4, parseString(value, &s.SpanID)
+	case "parent_id":
+		return 5, parseNullString(value, &s.ParentID)
+	case "name":
+		return 6, parseString(value, &s.Name)
+	case "status":
+		return 7, parseStatus(value, &s.Status)
+	case "attributes":
+		return 8, parseAttributes(value, &s.Attributes)
+	case "events":
+		return 9, string(value) == "[]"
+	case "links":
+		return 10, string(value) == "[]"
+	case "start_time":
+		return 11, parseTime(value, &s.StartTime)
+	case "end_time":
+		return 12, parseTime(value, &s.EndTime)
+	case "context":
+		return 13, parseContext(value, &s.Context)
+	case "parent":
+		return 14, parseContext(value, &s.Parent)
+	case "resource":
+		return 15, parseResource(value, &s.Resource)
+	}
+	return 0, false
+}
+
+// parseString takes a string without escapes.
+func parseString(value []byte, s *string) bool {
+	if value[0] != '"' || bytes.IndexByte(value, '\\') >= 0 {
+		return false
+	}
+	*s = string(value[1 : len(value)-1])
+	return utf8.ValidString(*s)
+}
+
+func parseNullString(value []byte, s *agl.Null[string]) bool {
+	*s = agl.Null[string]{}
+	if value[0] == 'n' {
+		return true
+	}
+	s.Valid = true
+	return parseString(value, &s.V)
+}
+
+func parseTime(value []byte, t *agl.Null[agl.Timestamp]) bool {
+	*t = agl.Null[agl.Timestamp]{}
+	if value[0] == 'n' {
+		return true
+	}
+	v, err := strconv.ParseFloat(string(value), 64)
+	*t = agl.Some(agl.Timestamp(v))
+	return err == nil
+}
+
+func parseAttributes(value []byte, a *agl.Attributes) bool {
+	*a = value
+	return value[0] == '{' && a.Validate() == nil
+}
+
+func parseStatus(value []byte, s *agl.SpanStatus) bool {
+	*s = agl.SpanStatus{}
+	if value[0] != '{' {
+		return false
+	}
+	for name, v := range rawjson.Members(value) {
+		switch string(name) {
+		case "status_code":
+			switch string(v) {
+			case `"UNSET"`:
+				s.Code = agl.StatusUnset
+			case `"OK"`:
+				s.Code = agl.StatusOK
+			case `"ERROR"`:
+				s.Code = agl.StatusError
+			default:
+				return false
+			}
+		case "description":
+			if !parseNullString(v, &s.Description) {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return s.Code != ""
+}
+
+func parseContext(value []byte, c **agl.SpanContext) bool {
+	*c = nil
+	if value[0] == 'n' {
+		return true
+	}
+	if value[0] != '{' {
+		return false
+	}
+	context := new(agl.SpanContext)
+	*c = context
+	const all = 1<<4 - 1
+	given := 0
+	for name, v := range rawjson.Members(value) {
+		ok := false
+		switch string(name) {
+		case "trace_id":
+			given |= 1
+			ok = parseString(v, &context.TraceID)
+		case "span_id":
+			given |= 2
+			ok = parseString(v, &context.SpanID)
+		case "is_remote":
+			given |= 4
+			context.IsRemote = v[0] == 't'
+			ok = v[0] == 't' || v[0] == 'f'
+		case "trace_state":
+			given |= 8
+			context.TraceState = v
+			ok = v[0] == '{'
+		}
+		if !ok {
+			return false
+		}
+	}
+	return given == all
+}
+
+func parseResource(value []byte, r *agl.SpanResource) bool {
+	*r = agl.SpanResource{}
+	if value[0] != '{' {
+		return false
+	}
+	const all = 1<<2 - 1
+	given := 0
+	for name, v := range rawjson.Members(value) {
+		ok := false
+		switch string(name) {
+		case "attributes":
+			given |= 1
+			ok = parseAttributes(v, &r.Attributes)
+		case "schema_url":
+			given |= 2
+			ok = parseString(v, &r.SchemaURL)
+		}
+		if !ok {
+			return false
+		}
+	}
+	return given == all
+}
