@@ -2,8 +2,8 @@ package chat
 
 import "strings"
 
-// Bytes is a [Tokenizer] with one token per byte of UTF-8, for tiny models that are to read any text. The ids are
-// the bytes, then the marks. It has no state.
+// Bytes is a [Tokenizer] with one token per byte of UTF-8, for tiny models that read any text. Its ids are the bytes, then
+// the marks.
 type Bytes struct{}
 
 // byteCount is the number of bytes, and the id of the first mark.
@@ -15,7 +15,7 @@ func (Bytes) Vocab() int { return byteCount + int(markCount) }
 // Mark returns the id of a mark.
 func (Bytes) Mark(m Mark) int32 { return byteCount + int32(m) }
 
-// Encode implements [Tokenizer]. It spells every text.
+// Encode implements [Tokenizer]. It encodes every text.
 func (Bytes) Encode(text string) ([]int32, error) {
 	ids := make([]int32, len(text))
 	for i := range len(text) {
@@ -24,8 +24,8 @@ func (Bytes) Encode(text string) ([]int32, error) {
 	return ids, nil
 }
 
-// encodeWithMarks takes the marks' own characters for marks, and U+FFFD for its own bytes: a model that spelt a mark
-// in bytes, or wrote bytes that are no character, is misread unless its reply is remembered.
+// encodeWithMarks reads the characters of marks as marks, and U+FFFD as its own bytes. That is wrong for a model that wrote a
+// mark in bytes, or bytes that are no character: such replies must be remembered.
 func (b Bytes) encodeWithMarks(text string) ([]int32, error) {
 	ids := make([]int32, 0, len(text))
 	for _, r := range text {
@@ -40,8 +40,8 @@ func (b Bytes) encodeWithMarks(text string) ([]int32, error) {
 	return ids, nil
 }
 
-// Decode implements [Tokenizer]. Marks decode to a character of their own each, unknown ids and bytes that are no
-// character to U+FFFD each.
+// Decode implements [Tokenizer]. Each mark decodes to a character of its own; unknown ids, and bytes that are no character,
+// to U+FFFD each.
 func (Bytes) Decode(ids []int32) string {
 	marks := []rune(markRunes)
 	var b []byte

@@ -71,7 +71,7 @@ func TestBytesStop(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := newReply(Bytes{}, NewRoleMarks(Bytes{}), ids, make([]float32, len(ids)), false, []string{"zzz", c.stop})
+		r := newChoice(Bytes{}, NewRoleMarks(Bytes{}), ids, make([]float32, len(ids)), false, []string{"zzz", c.stop})
 		if diff := cmp.Diff(ids[:c.tokens], r.tokens); diff != "" || r.message.Content != c.content || len(r.logprobs) != c.tokens {
 			t.Errorf("%q until %q: %q, tokens (-want +got):\n%s", c.text, c.stop, r.message.Content, diff)
 		}
@@ -81,8 +81,11 @@ func TestBytesStop(t *testing.T) {
 // The bytes of a token are its own, also where it is a part of a character.
 func TestBytesOfLogprobs(t *testing.T) {
 	t.Parallel()
-	s := &Server{cfg: Config{Tokenizer: Bytes{}}}
-	got := string(s.appendLogprobs(nil, []int32{'n', 0xc3, 0xa9, 259}, make([]float32, 4)))
+	body, err := encodeResponse((&result{tok: Bytes{}}).logprobs([]int32{'n', 0xc3, 0xa9, 259}, make([]float32, 4)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := string(body)
 	for _, want := range []string{`"token":"n","logprob":0,"bytes":[110]`, `"bytes":[195]`, `"bytes":[169]`, `"token":"■","logprob":0,"bytes":[226,150,160]`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s: no %s", got, want)
@@ -141,11 +144,11 @@ func TestRoleMarksRememberReplies(t *testing.T) {
 func TestRoleMarksForget(t *testing.T) {
 	t.Parallel()
 	format := NewRoleMarks(Bytes{})
-	for i := range mostReplies + 10 {
+	for i := range maxSampledReplies + 10 {
 		format.Remember([]int32{256, int32(i % 256), int32(i / 256), 257}, []int32{0x80, 259})
 	}
 	format.Remember([]int32{256, 'x', 257}, []int32{'o', 'k', 259})
-	if len(format.replies) != mostReplies || len(format.order) != mostReplies {
-		t.Errorf("%d replies, %d in order, want %d", len(format.replies), len(format.order), mostReplies)
+	if len(format.sampled.ids) != maxSampledReplies || len(format.sampled.order) != maxSampledReplies {
+		t.Errorf("%d replies, %d in order, want %d", len(format.sampled.ids), len(format.sampled.order), maxSampledReplies)
 	}
 }

@@ -9,18 +9,17 @@ import (
 
 // Tokenizer maps text to token ids and back.
 type Tokenizer interface {
-	// Encode returns the ids of text. It never returns ids of special tokens (role marks, end of reply),
-	// whatever the text. Text that the vocabulary cannot spell is agl.CodeInvalid.
+	// Encode returns the ids of text. Whatever the text, it returns no ids of special tokens (role marks, end of reply).
+	// Text that the vocabulary cannot spell is agl.CodeInvalid.
 	Encode(text string) ([]int32, error)
-	// Decode returns the text of ids. Decoding a concatenation gives the concatenation of the decodings,
-	// except where the bytes of one character are spread over several tokens: an incomplete character
-	// decodes to U+FFFD.
+	// Decode returns the text of ids. An incomplete character is U+FFFD. The text of a concatenation is the concatenation of
+	// the texts, except where a character spans tokens of both.
 	Decode(ids []int32) string
 }
 
-// Speller is a [Tokenizer] that knows the bytes of a token also where they are a part of a character.
+// Speller is a [Tokenizer] that knows the bytes of a token, even if they are only a part of a character.
 type Speller interface {
-	// TokenBytes returns the bytes of an id. Those of the ids of a text, one after the other, are the text.
+	// TokenBytes returns the bytes of an id. The bytes of all ids of a text are the text.
 	TokenBytes(id int32) []byte
 }
 
@@ -39,23 +38,23 @@ const (
 	markCount
 )
 
-// markRunes are what marks decode to. No alphabet contains them.
+// markRunes are the characters to which marks decode. No alphabet contains them.
 const markRunes = "▲▼◆■"
 
-// DefaultAlphabet is 44 characters, enough for small arithmetic and plain lower-case phrases; with the marks
-// it makes a vocabulary of 48.
+// DefaultAlphabet has 44 characters, enough for small arithmetic and lower-case phrases; with the marks it makes a
+// vocabulary of 48.
 const DefaultAlphabet = " 0123456789abcdefghijklmnopqrstuvwxyz+-*/=?."
 
-// Characters is a [Tokenizer] with one token per character, for tiny models. The ids are the characters of
-// its alphabet in order, then the marks.
+// Characters is a [Tokenizer] with one token per character, for tiny models. Its ids are the characters of the alphabet in
+// order, then the marks.
 type Characters struct {
 	runes []rune // of every id
 	ids   map[rune]int32
 	chars int // ids below it are characters
 }
 
-// NewCharacters makes a tokenizer for an alphabet of distinct characters; an empty one means
-// [DefaultAlphabet]. A character that occurs twice, or that marks decode to, is agl.CodeInvalid.
+// NewCharacters makes a tokenizer for an alphabet of distinct characters; empty means [DefaultAlphabet]. A character that
+// occurs twice, or that a mark decodes to, is agl.CodeInvalid.
 func NewCharacters(alphabet string) (*Characters, error) {
 	if alphabet == "" {
 		alphabet = DefaultAlphabet
@@ -99,7 +98,7 @@ func (c *Characters) encode(text string, limit int) ([]int32, error) {
 	return out, nil
 }
 
-// Decode implements [Tokenizer]. Marks decode to a character of their own each, unknown ids to U+FFFD.
+// Decode implements [Tokenizer]. Each mark decodes to a character of its own, unknown ids to U+FFFD.
 func (c *Characters) Decode(ids []int32) string {
 	var b strings.Builder
 	for _, id := range ids {

@@ -5,24 +5,17 @@ import (
 	"net/http"
 )
 
-// apiError is an error in OpenAI's form. Empty Param and Code are written as null.
+// apiError is an error in the form of OpenAI's API.
 type apiError struct {
 	status  int
-	Message string
-	Type    string
-	Param   string
-	Code    string
-}
-
-type errorBody struct {
-	Error errorDetail `json:"error"`
-}
-
-type errorDetail struct {
 	Message string  `json:"message"`
 	Type    string  `json:"type"`
 	Param   *string `json:"param"`
 	Code    *string `json:"code"`
+}
+
+type errorBody struct {
+	Error *apiError `json:"error"`
 }
 
 const (
@@ -33,26 +26,18 @@ const (
 	statusClientClosed = 499
 )
 
-func badRequest(param, code, format string, args ...any) *apiError {
-	return &apiError{status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...), Type: typeInvalid, Param: param, Code: code}
-}
-
-func clientError(status int, code, message string) *apiError {
-	return &apiError{status: status, Message: message, Type: typeInvalid, Code: code}
-}
-
-func serverError(status int, code, message string) *apiError {
-	return &apiError{status: status, Message: message, Type: typeServer, Code: code}
-}
-
-func (s *Server) writeError(w http.ResponseWriter, e *apiError) {
-	orNull := func(s string) *string {
-		if s == "" {
-			return nil
-		}
-		return &s
+// newError makes an error; an empty param or code is null.
+func newError(status int, kind, param, code, format string, args ...any) *apiError {
+	e := &apiError{status: status, Message: fmt.Sprintf(format, args...), Type: kind}
+	if param != "" {
+		e.Param = &param
 	}
-	s.writeJSON(w, e.status, errorBody{Error: errorDetail{
-		Message: e.Message, Type: e.Type, Param: orNull(e.Param), Code: orNull(e.Code),
-	}})
+	if code != "" {
+		e.Code = &code
+	}
+	return e
+}
+
+func badRequest(param, code, format string, args ...any) *apiError {
+	return newError(http.StatusBadRequest, typeInvalid, param, code, format, args...)
 }

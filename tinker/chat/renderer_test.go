@@ -144,7 +144,7 @@ func (rewriting) Parse(ids []int32) Message {
 	return Message{Role: "assistant", Content: text}
 }
 
-func TestNewReply(t *testing.T) {
+func TestNewChoice(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, text string
@@ -169,7 +169,7 @@ func TestNewReply(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := newReply(bytesTokenizer{}, rewriting{}, ids, make([]float32, len(ids)), c.stopped, c.stops)
+			r := newChoice(bytesTokenizer{}, rewriting{}, ids, make([]float32, len(ids)), c.stopped, c.stops)
 			if r.message.Content != c.content || r.finish != c.finish || len(r.tokens) != c.tokens || len(r.logprobs) != c.tokens {
 				t.Errorf("content %q, finish %q, %d tokens; want %q, %q, %d", r.message.Content, r.finish, len(r.tokens), c.content, c.finish, c.tokens)
 			}

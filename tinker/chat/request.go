@@ -1,7 +1,6 @@
 package chat
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
@@ -9,20 +8,19 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// request is a chat completion request as it arrives. Fields that are absent or null are nil; unknown fields
-// are ignored.
+// request is a chat completion request. Absent and null members are nil; unknown members are ignored.
 type request struct {
-	Model               string           `json:"model"`
-	Messages            []requestMessage `json:"messages"`
-	MaxTokens           *int             `json:"max_tokens"`
-	MaxCompletionTokens *int             `json:"max_completion_tokens"`
-	Temperature         *float64         `json:"temperature"`
-	TopP                *float64         `json:"top_p"`
-	TopK                *int             `json:"top_k"`
-	N                   *int             `json:"n"`
-	Stop                stopList         `json:"stop"`
-	Seed                *int64           `json:"seed"`
-	Stream              bool             `json:"stream"`
+	Model               string    `json:"model"`
+	Messages            []Message `json:"messages"`
+	MaxTokens           *int      `json:"max_tokens"`
+	MaxCompletionTokens *int      `json:"max_completion_tokens"`
+	Temperature         *float64  `json:"temperature"`
+	TopP                *float64  `json:"top_p"`
+	TopK                *int      `json:"top_k"`
+	N                   *int      `json:"n"`
+	Stop                stopList  `json:"stop"`
+	Seed                *int64    `json:"seed"`
+	Stream              bool      `json:"stream"`
 	StreamOptions       *struct {
 		IncludeUsage bool `json:"include_usage"`
 	} `json:"stream_options"`
@@ -32,64 +30,13 @@ type request struct {
 	Tools          jsontext.Value `json:"tools"`
 	Variables      jsontext.Value `json:"chat_template_kwargs"`
 
-	// These change what is sampled and are not supported: anything but their defaults is refused.
+	// These would change what is sampled, which is not supported: anything but their defaults is refused.
 	FrequencyPenalty *float64       `json:"frequency_penalty"`
 	PresencePenalty  *float64       `json:"presence_penalty"`
 	LogitBias        map[string]any `json:"logit_bias"`
 	ResponseFormat   *struct {
 		Type string `json:"type"`
 	} `json:"response_format"`
-}
-
-type requestMessage struct {
-	requestFields
-	raw jsontext.Value
-}
-
-// UnmarshalJSONFrom implements [json.UnmarshalerFrom]. It keeps the message as it came, too.
-func (m *requestMessage) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	raw, err := dec.ReadValue()
-	if err != nil {
-		return err
-	}
-	m.raw = raw.Clone()
-	return json.Unmarshal(m.raw, &m.requestFields)
-}
-
-type requestFields struct {
-	Role       string      `json:"role"`
-	Content    contentText `json:"content"`
-	ToolCalls  []ToolCall  `json:"tool_calls"`
-	ToolCallID string      `json:"tool_call_id"`
-}
-
-// contentText reads a string, null, or an array of text parts.
-type contentText string
-
-// UnmarshalJSONFrom implements [json.UnmarshalerFrom].
-func (c *contentText) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	*c = ""
-	switch dec.PeekKind() {
-	case 'n':
-		return dec.SkipValue()
-	case '[':
-		var parts []struct {
-			Type string `json:"type"`
-			Text string `json:"text"`
-		}
-		if err := json.UnmarshalDecode(dec, &parts); err != nil {
-			return err
-		}
-		for i, p := range parts {
-			if p.Type != "text" {
-				return fmt.Errorf("part %d has type %q; only text is supported", i, p.Type)
-			}
-			*c += contentText(p.Text)
-		}
-		return nil
-	default:
-		return json.UnmarshalDecode(dec, (*string)(c))
-	}
 }
 
 // stopList reads one string, an array of strings, or null.
@@ -113,7 +60,7 @@ func (s *stopList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	}
 }
 
-// looseBool reads a boolean, null, or a number (0 is false), which some gateways send for logprobs.
+// looseBool reads a boolean, null, or a number, which some gateways send for logprobs; 0 is false.
 type looseBool bool
 
 // UnmarshalJSONFrom implements [json.UnmarshalerFrom].
@@ -134,10 +81,10 @@ func (f *looseBool) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	}
 }
 
-// maxChoices bounds n.
+// maxChoices bounds the member n.
 const maxChoices = 128
 
-// decodeRequest reads and checks a request body.
+// decodeRequest decodes and validates a request body.
 func decodeRequest(body []byte) (*request, *apiError) {
 	r := new(request)
 	if err := json.Unmarshal(body, r); err != nil {
@@ -151,12 +98,12 @@ func (r *request) validate() *apiError {
 	case r.Model == "":
 		return badRequest("model", "missing_required_parameter", "you must provide a model")
 	case len(r.Messages) == 0:
-		return badRequest("messages", "missing_required_parameter", "messages must hold at least one message")
+		return badRequest("messages", "missing_required_parameter", "messages must contain at least one message")
 	case len(r.Stop) > 4:
 		return badRequest("stop", "invalid_value", "stop has %d entries; at most 4 are allowed", len(r.Stop))
 	}
 	if slices.Contains(r.Stop, "") {
-		return badRequest("stop", "invalid_value", "stop holds an empty string")
+		return badRequest("stop", "invalid_value", "stop contains an empty string")
 	}
 	if err := r.validateNumbers(); err != nil {
 		return err
@@ -204,12 +151,12 @@ func (r *request) refuseUnsupported() *apiError {
 	}
 	if r.TopLogprobs != nil && *r.TopLogprobs != 0 {
 		return badRequest("top_logprobs", "unsupported_parameter",
-			"top_logprobs is %d; this server knows the log-probability of the sampled token only, so 0 is allowed", *r.TopLogprobs)
+			"top_logprobs is %d; this server knows only the log-probability of the sampled token, so it must be 0", *r.TopLogprobs)
 	}
 	return nil
 }
 
-// maxTokens is the request's bound on a completion, or 0.
+// maxTokens is the request's bound on a completion; 0 is none.
 func (r *request) maxTokens() int {
 	if r.MaxCompletionTokens != nil {
 		return *r.MaxCompletionTokens
@@ -220,15 +167,7 @@ func (r *request) maxTokens() int {
 	return 0
 }
 
-func (r *request) messages() []Message {
-	out := make([]Message, len(r.Messages))
-	for i, m := range r.Messages {
-		out[i] = Message{Role: m.Role, Content: string(m.Content), ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, Raw: m.raw}
-	}
-	return out
-}
-
-// variables are the chat_template_kwargs, nil if they are absent or null.
+// variables is chat_template_kwargs, nil if it is absent or null.
 func (r *request) variables() jsontext.Value {
 	if string(r.Variables) == "null" {
 		return nil

@@ -7,53 +7,50 @@ import (
 	"sync"
 )
 
-// mostReplies bounds the replies that are remembered.
-const mostReplies = 1024
+// maxSampledReplies bounds the replies that are kept.
+const maxSampledReplies = 1024
 
-// replyMemory holds the ids of replies. The zero value is empty.
-type replyMemory struct {
-	mu      sync.Mutex
-	replies map[said][]int32
-	order   []said // the oldest first
+// sampledReplies holds the ids of replies whose text does not determine them. The zero value is empty.
+type sampledReplies struct {
+	mu    sync.Mutex
+	ids   map[replyKey][]int32
+	order []replyKey // the oldest first
 }
 
-// said is a reply as a later request brings it: its text, and what was said before.
-type said struct {
+// replyKey is what a later request knows of a reply: its text, and the digest of the prompt before it.
+type replyKey struct {
 	prompt [sha256.Size]byte
 	text   string
 }
 
-func newSaid(prompt []int32, text string) said {
-	b := make([]byte, 0, 4*len(prompt))
-	for _, id := range prompt {
-		b = binary.LittleEndian.AppendUint32(b, uint32(id))
-	}
-	return said{sha256.Sum256(b), text}
+func newReplyKey(prompt []int32, text string) replyKey {
+	b, _ := binary.Append(nil, binary.LittleEndian, prompt) // numbers of a fixed size
+	return replyKey{sha256.Sum256(b), text}
 }
 
-func (m *replyMemory) keep(prompt []int32, text string, reply []int32) {
-	key := newSaid(prompt, text)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.replies == nil {
-		m.replies = map[said][]int32{}
+func (s *sampledReplies) add(prompt []int32, text string, reply []int32) {
+	key := newReplyKey(prompt, text)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ids == nil {
+		s.ids = map[replyKey][]int32{}
 	}
-	if _, ok := m.replies[key]; !ok {
-		m.order = append(m.order, key)
+	if _, ok := s.ids[key]; !ok {
+		s.order = append(s.order, key)
 	}
-	m.replies[key] = slices.Clone(reply)
-	if len(m.order) > mostReplies {
-		delete(m.replies, m.order[0])
-		m.order = slices.Delete(m.order, 0, 1)
+	s.ids[key] = slices.Clone(reply)
+	if len(s.order) > maxSampledReplies {
+		delete(s.ids, s.order[0])
+		s.order = s.order[1:]
 	}
 }
 
-// recall returns a copy of the ids of a reply; nil if it is not remembered.
-func (m *replyMemory) recall(prompt []int32, text string) []int32 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.replies) == 0 {
+// find returns a copy of the ids of a reply; nil if there is none.
+func (s *sampledReplies) find(prompt []int32, text string) []int32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.ids) == 0 {
 		return nil
 	}
-	return slices.Clone(m.replies[newSaid(prompt, text)])
+	return slices.Clone(s.ids[newReplyKey(prompt, text)])
 }

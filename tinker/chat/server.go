@@ -12,8 +12,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"sync"
-	"sync/atomic"
+	"strconv"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -24,20 +23,18 @@ import (
 type Config struct {
 	Tokenizer Tokenizer
 	Renderer  Renderer
-	// Open finds the model of a name that SetModel did not give, for each request; nil knows none. What it does
-	// not know is agl.CodeNotFound, what cannot be a name agl.CodeInvalid, and weights that are there and cannot be
-	// read are tinker.ErrDamaged.
+	// Open returns the model of a name that was not set with SetModel, at each request; nil knows none. An unknown name is
+	// agl.CodeNotFound, one that cannot be a name agl.CodeInvalid, and weights that cannot be read tinker.ErrDamaged.
 	Open func(ctx context.Context, name string) (Model, error)
 	// MaxBodyBytes bounds a request body; zero means 8 MiB.
 	MaxBodyBytes int64
-	// MaxTokens bounds a completion where neither the request nor the model's context does; zero means
-	// 1024.
+	// MaxTokens bounds a completion where neither the request nor the model's context does; zero means 1024.
 	MaxTokens int
-	// Now gives the time of replies; nil means time.Now.
+	// Now is the clock for the time of replies; nil means time.Now.
 	Now func() time.Time
-	// NewID gives the id of a reply; nil means chatcmpl- and 24 random hexadecimal digits.
+	// NewID makes the id of a reply; nil means chatcmpl- and 24 random hexadecimal digits.
 	NewID func() string
-	// Logger receives failures to write a reply and faults of the sampler; nil discards.
+	// Logger receives failures of the sampler and of writing replies; nil discards.
 	Logger *slog.Logger
 }
 
@@ -76,24 +73,14 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Server is an [http.Handler] with POST /v1/chat/completions, GET /v1/models (both also without /v1) and
-// GET /health. It is safe for concurrent use and starts no goroutines.
+// Server is an [http.Handler] with POST /v1/chat/completions, GET /v1/models (both also without /v1) and GET /health. It is
+// safe for concurrent use and starts no goroutines.
 //
-// The sampler's protocol gives whole completions, so a streamed reply is sent when it is complete, token by
-// token.
+// A sampler returns whole completions. A streamed reply is therefore sent, token by token, when it is complete.
 type Server struct {
 	cfg    Config
 	mux    *http.ServeMux
-	mu     sync.Mutex // orders writers of models
-	models atomic.Pointer[map[string]Model]
-}
-
-// Model is what a model name stands for.
-type Model struct {
-	// Client draws the tokens.
-	Client tinker.SamplingClient
-	// Version is sent with every reply as system_fingerprint; empty leaves it out.
-	Version string
+	models *models
 }
 
 // NewServer makes a server without models.
@@ -102,49 +89,39 @@ func NewServer(cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, mux: http.NewServeMux()}
-	s.models.Store(&map[string]Model{})
+	s := &Server{cfg: cfg, mux: http.NewServeMux(), models: newModels()}
 	for _, prefix := range []string{"", "/v1"} {
 		s.handle("POST", prefix+"/chat/completions", s.serveCompletion)
 		s.handle("GET", prefix+"/models", s.serveModels)
 	}
 	s.handle("GET", "/health", s.serveHealth)
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.writeError(w, clientError(http.StatusNotFound, "unknown_url", "unknown URL "+r.Method+" "+r.URL.Path))
+		s.writeError(w, newError(http.StatusNotFound, typeInvalid, "", "unknown_url", "unknown URL %s %s", r.Method, r.URL.Path))
 	})
 	return s, nil
 }
 
-// handle registers a route, and a JSON answer for other methods on it.
+// handle registers a route, and a JSON answer to other methods.
 func (s *Server) handle(method, path string, h http.HandlerFunc) {
 	s.mux.HandleFunc(method+" "+path, h)
 	s.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", method)
-		s.writeError(w, clientError(http.StatusMethodNotAllowed, "method_not_allowed", path+" takes "+method+", not "+r.Method))
+		s.writeError(w, newError(http.StatusMethodNotAllowed, typeInvalid, "", "method_not_allowed", "%s takes %s, not %s", path, method, r.Method))
 	})
 }
 
-// SetModel serves m under name from the next request on; requests that run already finish on what they
-// began with.
+// SetModel serves m under name from the next request on. Running requests finish on the model with which they began.
 func (s *Server) SetModel(name string, m Model) {
-	s.update(func(models map[string]Model) { models[name] = m })
+	s.models.change(func(all map[string]Model) { all[name] = m })
 }
 
-// RemoveModel stops serving name. It reports whether name was served.
+// RemoveModel stops serving name, and reports whether it was served.
 func (s *Server) RemoveModel(name string) (removed bool) {
-	s.update(func(models map[string]Model) {
-		_, removed = models[name]
-		delete(models, name)
+	s.models.change(func(all map[string]Model) {
+		_, removed = all[name]
+		delete(all, name)
 	})
 	return removed
-}
-
-func (s *Server) update(change func(models map[string]Model)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	models := maps.Clone(*s.models.Load())
-	change(models)
-	s.models.Store(&models)
 }
 
 // ServeHTTP implements [http.Handler].
@@ -155,10 +132,10 @@ func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) serveModels(w http.ResponseWriter, _ *http.Request) {
-	models := *s.models.Load()
-	list := modelList{Object: "list", Data: []modelCard{}}
+	models := s.models.all()
+	list := modelListBody{Object: "list", Data: []modelBody{}}
 	for _, name := range slices.Sorted(maps.Keys(models)) {
-		list.Data = append(list.Data, modelCard{
+		list.Data = append(list.Data, modelBody{
 			ID: name, Object: "model", Created: s.cfg.Now().Unix(), OwnedBy: "agl",
 			MaxModelLen: models[name].Client.Spec().Context,
 		})
@@ -166,25 +143,15 @@ func (s *Server) serveModels(w http.ResponseWriter, _ *http.Request) {
 	s.writeJSON(w, http.StatusOK, list)
 }
 
-// result is everything that a completed request says.
-type result struct {
-	req     *request
-	id      string
-	created int64
-	version string
-	prompt  []int32
-	replies []reply
-}
-
 func (s *Server) serveCompletion(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.cfg.MaxBodyBytes))
 	if err != nil {
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			s.writeError(w, clientError(http.StatusRequestEntityTooLarge, "request_too_large", "the request body is larger than this server takes"))
+			s.writeError(w, newError(http.StatusRequestEntityTooLarge, typeInvalid, "", "request_too_large", "the request body is larger than %d bytes", s.cfg.MaxBodyBytes))
 			return
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			s.writeError(w, clientError(http.StatusRequestTimeout, "request_timeout", "the request body did not arrive in time"))
+			s.writeError(w, newError(http.StatusRequestTimeout, typeInvalid, "", "request_timeout", "the request body did not arrive in time"))
 			return
 		}
 		s.writeError(w, badRequest("", "", "the request body could not be read: %v", err))
@@ -201,10 +168,10 @@ func (s *Server) serveCompletion(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !req.Stream {
-		s.writeCompletion(w, res)
+		s.writeJSON(w, http.StatusOK, res.completion())
 		return
 	}
-	if err := s.writeStream(w, res); err != nil {
+	if err := writeStream(w, res, s.cfg.Renderer); err != nil {
 		s.cfg.Logger.LogAttrs(r.Context(), slog.LevelDebug, "chat: reply not delivered", slog.String("id", res.id), slog.Any("error", err))
 	}
 }
@@ -215,38 +182,37 @@ func (s *Server) complete(ctx context.Context, req *request) (*result, *apiError
 	if fail != nil {
 		return nil, fail
 	}
-	prompt, err := s.cfg.Renderer.Prompt(PromptParams{Messages: req.messages(), Tools: req.tools(), Variables: req.variables()})
+	prompt, err := s.cfg.Renderer.Prompt(PromptParams{Messages: req.Messages, Tools: req.tools(), Variables: req.variables()})
 	if err != nil {
 		return nil, s.failure(ctx, "messages", err)
 	}
 	if limit := model.Client.Spec().Context; limit > 0 && len(prompt) >= limit {
 		return nil, badRequest("messages", "context_length_exceeded",
-			"this model's maximum context length is %d tokens; the messages make %d and leave no room for a reply", limit, len(prompt))
+			"this model's maximum context length is %d tokens; the messages take %d and leave no room for a reply", limit, len(prompt))
 	}
 	sampled, err := model.Client.Sample(ctx, s.sampleParams(req, model.Client.Spec(), prompt))
 	if err != nil {
 		return nil, s.failure(ctx, "", err)
 	}
-	res := &result{req: req, id: s.cfg.NewID(), created: s.cfg.Now().Unix(), version: model.Version, prompt: prompt}
+	res := &result{req: req, tok: s.cfg.Tokenizer, id: s.cfg.NewID(), created: s.cfg.Now().Unix(), version: model.Version, prompt: prompt}
 	for _, seq := range sampled.Sequences {
 		if bad := slices.IndexFunc(seq.Logprobs, notFinite); bad >= 0 && bool(req.Logprobs) {
-			return nil, s.failure(ctx, "", agl.Errorf(agl.CodeInternal, "the sampler gave token %d the log-probability %v", bad, seq.Logprobs[bad]))
+			return nil, s.failure(ctx, "", agl.Errorf(agl.CodeInternal, "the sampler returned the log-probability %[2]v for token %[1]d", bad, seq.Logprobs[bad]))
 		}
 		if memory, ok := s.cfg.Renderer.(Rememberer); ok {
 			memory.Remember(prompt, seq.Tokens)
 		}
-		res.replies = append(res.replies, newReply(s.cfg.Tokenizer, s.cfg.Renderer, seq.Tokens, seq.Logprobs, seq.StopReason == tinker.StopToken, req.Stop))
+		res.choices = append(res.choices, newChoice(s.cfg.Tokenizer, s.cfg.Renderer, seq.Tokens, seq.Logprobs, seq.StopReason == tinker.StopToken, req.Stop))
 	}
 	return res, nil
 }
 
 // model finds the model of a name.
 func (s *Server) model(ctx context.Context, name string) (Model, *apiError) {
-	if model, ok := (*s.models.Load())[name]; ok {
+	if model, ok := s.models.all()[name]; ok {
 		return model, nil
 	}
-	missing := clientError(http.StatusNotFound, "model_not_found", "the model `"+name+"` does not exist")
-	missing.Param = "model"
+	missing := newError(http.StatusNotFound, typeInvalid, "model", "model_not_found", "the model `%s` does not exist", name)
 	if s.cfg.Open == nil {
 		return Model{}, missing
 	}
@@ -261,7 +227,7 @@ func (s *Server) model(ctx context.Context, name string) (Model, *apiError) {
 	return model, nil
 }
 
-// notFinite reports what JSON has no number for.
+// notFinite reports a number that JSON does not have.
 func notFinite(x float32) bool { return math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) }
 
 func (s *Server) sampleParams(req *request, spec tinker.ModelSpec, prompt []int32) tinker.SampleParams {
@@ -292,7 +258,7 @@ func (s *Server) sampleParams(req *request, spec tinker.ModelSpec, prompt []int3
 		p.Seed = &seed
 	}
 	for _, stop := range req.Stop {
-		// A stop string of one token ends the sampling there; longer ones are found afterwards.
+		// Sampling ends at a stop string of one token. Longer ones are found afterwards.
 		if ids, err := s.cfg.Tokenizer.Encode(stop); err == nil && len(ids) == 1 {
 			p.Stop = append(p.Stop, ids[0])
 		}
@@ -300,17 +266,36 @@ func (s *Server) sampleParams(req *request, spec tinker.ModelSpec, prompt []int3
 	return p
 }
 
-// failure turns an error of the renderer or the sampler into the caller's view of it.
+// failure is what the client is told of an error of the renderer or the sampler.
 func (s *Server) failure(ctx context.Context, param string, err error) *apiError {
 	switch {
 	case agl.IsContextError(err) && ctx.Err() != nil:
-		// The client has left; nobody reads this.
-		return clientError(statusClientClosed, "client_closed_request", "the client closed the request")
+		return newError(statusClientClosed, typeInvalid, "", "client_closed_request", "the client closed the request")
 	case agl.ErrorCode(err) == agl.CodeInvalid && !errors.Is(err, tinker.ErrDamaged):
 		return badRequest(param, "invalid_value", "%v", err)
 	case agl.ErrorCode(err) == agl.CodeUnavailable || agl.IsContextError(err):
-		return serverError(http.StatusServiceUnavailable, "unavailable", err.Error())
+		return newError(http.StatusServiceUnavailable, typeServer, "", "unavailable", "%v", err)
 	}
 	s.cfg.Logger.LogAttrs(ctx, slog.LevelError, "chat: a completion failed", slog.Any("error", err))
-	return serverError(http.StatusInternalServerError, "internal_error", err.Error())
+	return newError(http.StatusInternalServerError, typeServer, "", "internal_error", "%v", err)
+}
+
+func (s *Server) writeError(w http.ResponseWriter, e *apiError) {
+	s.writeJSON(w, e.status, errorBody{e})
+}
+
+func (s *Server) writeJSON(w http.ResponseWriter, status int, v any) {
+	body, err := encodeResponse(v)
+	if err != nil {
+		s.cfg.Logger.Error("chat: encode reply", slog.Any("error", err))
+		status = http.StatusInternalServerError
+		body = []byte(`{"error":{"message":"the reply could not be encoded","type":"server_error","param":null,"code":"internal_error"}}`)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	if _, err := w.Write(body); err != nil {
+		s.cfg.Logger.Debug("chat: reply not delivered", slog.Any("error", err))
+	}
 }

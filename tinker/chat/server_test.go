@@ -363,7 +363,7 @@ func FuzzDecodeRequest(f *testing.F) {
 			}
 			return
 		}
-		if len(r.messages()) == 0 || r.maxTokens() < 0 || r.Model == "" {
+		if len(r.Messages) == 0 || r.maxTokens() < 0 || r.Model == "" {
 			t.Errorf("accepted %+v", r)
 		}
 	})

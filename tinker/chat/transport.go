@@ -7,15 +7,13 @@ import (
 	"net/http"
 )
 
-// Transport is an [http.RoundTripper] that hands requests to a handler of this
-// process, so that a proxy beside a [Server] reaches it without a socket. A
-// reply is handed over when it is complete; the sampler's protocol gives whole
-// completions anyway. It is safe for concurrent use if the handler is.
+// Transport is an [http.RoundTripper] that calls a handler of this process, so that a proxy reaches a [Server] beside it
+// without a socket. It returns a response when that is complete. It is safe for concurrent use if the handler is.
 type Transport struct {
 	Handler http.Handler
 }
 
-// RoundTrip implements [http.RoundTripper]. A panic of the handler is an error.
+// RoundTrip implements [http.RoundTripper]. It turns a panic of the handler into an error.
 func (t Transport) RoundTrip(req *http.Request) (resp *http.Response, err error) {
 	body := req.Body
 	if body == nil {
@@ -35,7 +33,7 @@ func (t Transport) RoundTrip(req *http.Request) (resp *http.Response, err error)
 	if served.Host == "" {
 		served.Host = req.URL.Host
 	}
-	w := gathered{header: http.Header{}}
+	w := recorder{header: http.Header{}}
 	t.Handler.ServeHTTP(&w, served)
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -54,25 +52,25 @@ func (t Transport) RoundTrip(req *http.Request) (resp *http.Response, err error)
 	}, nil
 }
 
-// gathered gathers what a handler writes.
-type gathered struct {
+// recorder is an [http.ResponseWriter] that keeps what a handler writes.
+type recorder struct {
 	header http.Header
 	status int
 	body   bytes.Buffer
 }
 
-func (w *gathered) Header() http.Header { return w.header }
+func (w *recorder) Header() http.Header { return w.header }
 
-func (w *gathered) WriteHeader(status int) {
+func (w *recorder) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status = status
 	}
 }
 
-func (w *gathered) Write(p []byte) (int, error) {
+func (w *recorder) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	return w.body.Write(p)
 }
 
-// Flush implements [http.Flusher]: there is nobody to send a part to.
-func (w *gathered) Flush() {}
+// Flush implements [http.Flusher]. Nobody reads a part of the response.
+func (w *recorder) Flush() {}

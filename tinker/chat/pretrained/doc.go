@@ -1,9 +1,12 @@
-// Package pretrained is the chat format of real models: it renders conversations with the template that a model
-// was trained with, as transformers does, turns them into the model's own tokens, and reads tool calls and
-// reasoning out of its replies. Its [Model] is a chat.Renderer.
+// Package pretrained is the chat format of real models. It renders conversations with the template that a model was trained
+// with, exactly as transformers does, turns them into the model's own tokens, and reads tool calls and reasoning out of
+// its replies. A [Model] is made of the files that every model on Hugging Face comes with, and is a [chat.Renderer]:
 //
-// Agents speak the OpenAI form, in which the arguments of a call are text and a message of calls alone has no
-// content; templates differ in what they want to see instead. Load finds out by rendering a few conversations.
+//	model, err := pretrained.Open("models/Qwen3-0.6B", pretrained.Config{})
+//	s, err := chat.NewServer(chat.Config{Tokenizer: model.Tokenizer(), Renderer: model})
+//
+// Agents speak OpenAI's form, in which the arguments of a call are text, and a message with nothing but calls has no
+// content. Templates differ in what they need instead; loading a model renders a few conversations and finds out.
 //
 // The package must not know what samples the tokens or who asks for them.
 package pretrained

@@ -11,8 +11,7 @@ import (
 	"github.com/agl-go/agl/jinja"
 )
 
-// parseValue reads JSON into a value for templates as Python does: integers stay apart from floats, and
-// objects keep their order.
+// parseValue reads JSON into a value for templates as Python does: integers are no floats, and objects keep their order.
 func parseValue(data jsontext.Value) (any, error) {
 	dec := jsontext.NewDecoder(bytes.NewReader(data))
 	v, err := readValue(dec)
@@ -20,7 +19,7 @@ func parseValue(data jsontext.Value) (any, error) {
 		return nil, err
 	}
 	if rest := bytes.TrimSpace(data[dec.InputOffset():]); len(rest) > 0 {
-		return nil, fmt.Errorf("there is more behind the JSON value")
+		return nil, fmt.Errorf("there is more after the JSON value")
 	}
 	return v, nil
 }

@@ -218,7 +218,7 @@ func TestThoughtInOneTokenWithText(t *testing.T) {
 		"a <think>b</think>":          {Content: "a <think>b</think>"},
 		"\n<think>\nb\n</think>\n\na": {Content: "a", Reasoning: "b"},
 	} {
-		s := &stream{m: m, decoder: m.tok.NewDecoder(false), held: text}
+		s := &stream{style: m.style, thinks: m.thinks, stops: m.stops, decoder: m.tok.NewDecoder(false), held: text}
 		if d := s.decide(true); d.Content != want.Content || d.Reasoning != want.Reasoning {
 			t.Errorf("%q came as %+v, want %+v", text, d, want)
 		}
@@ -410,8 +410,8 @@ func TestRefusals(t *testing.T) {
 		{"stop", hermes, Config{Stop: []string{"<nope>"}}, `"<nope>" is not a token`},
 		{"syntax", "{% if %}", Config{}, "chat template: jinja: line 1"},
 		{"raises", "{{ raise_exception('never') }}", Config{}, "raised: never"},
-		{"no messages", "hello", Config{}, "leaves messages out"},
-		{"no calls", "{% for m in messages %}{{ m.content }}{% endfor %}", Config{Style: StyleHermes}, "does not render a tool call"},
+		{"no messages", "hello", Config{}, "omits messages"},
+		{"no calls", "{% for m in messages %}{{ m.content }}{% endfor %}", Config{Style: StyleHermes}, "renders a tool call in no known form"},
 		{"without a template", "", Config{}, "there is no chat_template"},
 	} {
 		_, err := Load(Files{Tokenizer: tokenizerFile(t), Config: config(t, c.template)}, c.cfg)
@@ -421,7 +421,7 @@ func TestRefusals(t *testing.T) {
 	}
 	m := model(t, hermes, Config{Style: StyleNone})
 	_, err := m.Prompt(chat.PromptParams{Messages: []chat.Message{{Role: "user"}}, Tools: jsontext.Value(`[{}]`)})
-	if agl.ErrorCode(err) != agl.CodeInvalid || !strings.Contains(err.Error(), "no form of tool calls") {
+	if agl.ErrorCode(err) != agl.CodeInvalid || !strings.Contains(err.Error(), "tool calls in no known style") {
 		t.Errorf("tools: %v", err)
 	}
 	_, err = model(t, llama, Config{}).Prompt(chat.PromptParams{Messages: []chat.Message{{Role: "assistant", ToolCalls: []chat.ToolCall{call("f", "{")}}}})

@@ -9,18 +9,20 @@ import (
 	"github.com/agl-go/agl/tinker/chat/tokenizer"
 )
 
-// stream reads a reply as its tokens come. Nothing that may still turn out to be a tag, and no part of a
-// character, is given away before that is certain.
+// stream reads a reply token by token. It releases no text that may still turn out to be a tag or a part of a character.
 type stream struct {
-	m       *Model
+	style   Style
+	thinks  bool
+	stops   map[int32]bool
 	decoder *tokenizer.Decoder
+
 	state   state
-	held    string // text that is not decided
-	call    []byte // the tool calls under way, from their tag on
-	newline string // what was left out before the tag of the calls under way
-	begun   bool   // something of the content, or of the reasoning, was given away
-	thought bool   // reasoning is over
-	calls   int
+	held    string // text that is not decided yet
+	call    []byte // the tool calls that are being read, from their tag on
+	newline string // what was left out before that tag
+	begun   bool   // some content, or reasoning, was released
+	thought bool   // the reasoning is over
+	calls   int    // so far
 	hash    uint64 // of all ids, for the ids of calls
 }
 
@@ -32,32 +34,23 @@ const (
 	inCall
 )
 
-// Stream implements chat.Streamer.
-func (m *Model) Stream() chat.Stream {
-	s := &stream{m: m, decoder: m.tok.NewDecoder(false)}
-	if m.opensReasoning {
-		s.state = inReasoning
-	}
-	return s
-}
-
-// Add implements chat.Stream.
+// Add implements [chat.Stream].
 func (s *stream) Add(id int32) chat.Delta {
 	s.hash = (s.hash ^ uint64(id)) * 0x100000001b3 // FNV-1a
-	if s.m.stops[id] {
+	if s.stops[id] {
 		return chat.Delta{}
 	}
 	s.held += s.decoder.Add(id)
 	return s.decide(false)
 }
 
-// Close implements chat.Stream.
+// Close implements [chat.Stream].
 func (s *stream) Close() chat.Delta {
 	s.held += s.decoder.Flush()
 	return s.decide(true)
 }
 
-// decide gives away what is certain of the text that is held; at the end that is everything.
+// decide releases what is certain of the held text; at the end that is all of it.
 func (s *stream) decide(end bool) chat.Delta {
 	var d chat.Delta
 	for more := true; more && (s.held != "" || end && len(s.call) > 0); {
@@ -73,7 +66,7 @@ func (s *stream) decide(end bool) chat.Delta {
 	return d
 }
 
-// content decides text outside of tags; it reports whether there is more to decide.
+// content decides text outside of tags. It reports whether there is more to decide.
 func (s *stream) content(d *chat.Delta, end bool) bool {
 	if !s.begun {
 		s.held = s.trimStart(s.held)
@@ -81,7 +74,7 @@ func (s *stream) content(d *chat.Delta, end bool) bool {
 			return false
 		}
 	}
-	if s.m.style == StyleLlama && !s.begun {
+	if s.style == StyleLlama && !s.begun {
 		switch {
 		case strings.HasPrefix(s.held, "{"), strings.HasPrefix(s.held, llamaTag):
 			s.state = inCall
@@ -90,61 +83,50 @@ func (s *stream) content(d *chat.Delta, end bool) bool {
 			return false
 		}
 	}
-	tags := s.openTags()
+	tags := s.openingTags()
 	at, tag := -1, ""
 	for _, t := range tags {
 		i := strings.Index(s.held, t)
 		if i < 0 || at >= 0 && at < i || t == thinkBegin && strings.TrimSpace(s.held[:i]) != "" {
-			continue // a thought comes first or not at all
+			continue // reasoning comes first or not at all
 		}
 		at, tag = i, t
 	}
-	if at >= 0 {
-		s.give(&d.Content, s.beforeTag(s.held[:at], tag))
-		s.held, s.state = s.held[at:], inCall
-		if tag == thinkBegin {
-			s.held, s.state = s.held[len(tag):], inReasoning
-		}
-		return true
+	if at < 0 {
+		s.release(&d.Content, end, tags...)
+		return false
 	}
-	keep := 0
-	if !end {
-		for _, t := range tags {
-			keep = max(keep, partial(s.held, t))
-		}
-		// White space before a tag belongs to the tag.
-		keep += len(s.held) - keep - len(strings.TrimRight(s.held[:len(s.held)-keep], "\n"))
+	s.give(&d.Content, s.beforeTag(s.held[:at], tag))
+	s.held, s.state = s.held[at:], inCall
+	if tag == thinkBegin {
+		s.held, s.state = s.held[len(tag):], inReasoning
 	}
-	s.give(&d.Content, s.held[:len(s.held)-keep])
-	s.held = s.held[len(s.held)-keep:]
-	return false
+	return true
 }
 
-// openTags are the tags that may come now.
-func (s *stream) openTags() []string {
+// openingTags are the tags that may come now.
+func (s *stream) openingTags() []string {
 	var tags []string
-	if s.m.thinks && !s.thought && !s.begun && s.calls == 0 {
+	if s.thinks && !s.thought && !s.begun && s.calls == 0 {
 		tags = append(tags, thinkBegin)
 	}
-	if begin, _ := s.m.style.tags(); begin != "" {
+	if begin, _ := s.style.tags(); begin != "" {
 		tags = append(tags, begin)
 	}
 	return tags
 }
 
-// trimStart leaves out the newlines that stand between tags and what follows them.
+// trimStart leaves out the newlines between a tag and what follows it.
 func (s *stream) trimStart(text string) string {
-	if s.thought || s.calls > 0 {
-		return strings.TrimLeft(text, "\n")
-	}
-	if s.m.thinks && strings.HasPrefix(strings.TrimLeft(text, "\n"), thinkBegin) {
-		return strings.TrimLeft(text, "\n")
+	trimmed := strings.TrimLeft(text, "\n")
+	if s.thought || s.calls > 0 || s.thinks && strings.HasPrefix(trimmed, thinkBegin) {
+		return trimmed
 	}
 	return text
 }
 
-// beforeTag is the content before a tag, without the newline that belongs to it; it is kept for a tag that is
-// none after all.
+// beforeTag is the content before a tag, without the newline that belongs to the tag. That is kept in case the tag turns
+// out not to be one.
 func (s *stream) beforeTag(text, tag string) string {
 	if tag == hermesBegin && strings.HasSuffix(text, "\n") {
 		s.newline = "\n"
@@ -161,32 +143,41 @@ func (s *stream) give(to *string, text string) {
 	s.begun = true
 }
 
+// release gives the held text, except what may be the beginning of a tag and, as white space before a tag belongs to the
+// tag, the newlines before it.
+func (s *stream) release(to *string, end bool, tags ...string) {
+	n := len(s.held)
+	if !end {
+		for _, t := range tags {
+			n = min(n, len(s.held)-partial(s.held, t))
+		}
+		n = len(strings.TrimRight(s.held[:n], "\n"))
+	}
+	s.give(to, s.held[:n])
+	s.held = s.held[n:]
+}
+
 // reasoning decides text up to the end of the reasoning.
 func (s *stream) reasoning(d *chat.Delta, end bool) bool {
 	if !s.begun {
 		s.held = strings.TrimLeft(s.held, "\n")
 	}
-	if i := strings.Index(s.held, thinkEnd); i >= 0 {
-		d.Reasoning += strings.TrimRight(s.held[:i], "\n")
-		s.held, s.state, s.thought, s.begun = s.held[i+len(thinkEnd):], inContent, true, false
-		return true
+	text, rest, found := strings.Cut(s.held, thinkEnd)
+	if !found {
+		s.release(&d.Reasoning, end, thinkEnd)
+		return false
 	}
-	keep := 0
-	if !end {
-		keep = partial(s.held, thinkEnd)
-		keep += len(s.held) - keep - len(strings.TrimRight(s.held[:len(s.held)-keep], "\n"))
-	}
-	s.give(&d.Reasoning, s.held[:len(s.held)-keep])
-	s.held = s.held[len(s.held)-keep:]
-	return false
+	d.Reasoning += strings.TrimRight(text, "\n")
+	s.held, s.state, s.thought, s.begun = rest, inContent, true, false
+	return true
 }
 
-// calling waits for the end of tool calls. What is no tool call after all is content.
+// calling waits for the end of tool calls.
 func (s *stream) calling(d *chat.Delta, end bool) bool {
 	searched := len(s.call)
 	s.call = append(s.call, s.held...)
 	s.held = ""
-	begin, stop := s.m.style.tags()
+	begin, stop := s.style.tags()
 	from := max(len(begin), searched-len(stop))
 	if stop != "" && from <= len(s.call) {
 		if i := bytes.Index(s.call[from:], []byte(stop)); i >= 0 {
@@ -200,12 +191,13 @@ func (s *stream) calling(d *chat.Delta, end bool) bool {
 	return false
 }
 
-// finish reads tool calls that end at a place, their closing tag at the next; the rest is to be decided.
+// finish reads tool calls that end at inner, and their closing tag at outer; what follows is to be decided. Text that is no
+// tool call after all is content.
 func (s *stream) finish(d *chat.Delta, inner, outer int) {
-	begin, _ := s.m.style.tags()
+	begin, _ := s.style.tags()
 	whole := string(s.call[:outer])
 	s.held, s.state = string(s.call[outer:]), inContent
-	calls, ok := s.m.style.calls(whole[min(len(begin), inner):inner])
+	calls, ok := s.style.calls(whole[min(len(begin), inner):inner])
 	s.call = s.call[:0]
 	if !ok {
 		s.give(&d.Content, s.newline+whole)
@@ -219,7 +211,7 @@ func (s *stream) finish(d *chat.Delta, inner, outer int) {
 	s.begun, s.newline = false, ""
 }
 
-// partial is the length of the longest end of text that a tag begins with, all of the tag not counted.
+// partial returns the length of the longest proper beginning of a tag with which text ends.
 func partial(text, tag string) int {
 	for n := min(len(text), len(tag)-1); n > 0; n-- {
 		if strings.HasSuffix(text, tag[:n]) {

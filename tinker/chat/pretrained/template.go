@@ -16,7 +16,7 @@ type Template struct {
 	special  map[string]string
 }
 
-// TemplateConfig is what a [Template] is made of.
+// TemplateConfig configures a [Template]. Source is required.
 type TemplateConfig struct {
 	// Source is the chat_template of the model.
 	Source string
@@ -24,7 +24,7 @@ type TemplateConfig struct {
 	Special map[string]string
 	// Limits bound what rendering may take; zero fields mean jinja's defaults.
 	Limits jinja.Limits
-	// Now is the clock that templates see; nil means time.Now.
+	// Now is the clock of templates; nil means time.Now.
 	Now func() time.Time
 }
 
@@ -37,7 +37,7 @@ func NewTemplate(cfg TemplateConfig) (*Template, error) {
 	return &Template{t, cfg.Special}, nil
 }
 
-// TextParams are the arguments of [Template.Text], named as transformers' apply_chat_template names them.
+// TextParams are the arguments of [Template.Text]; their names are those of apply_chat_template in transformers.
 type TextParams struct {
 	// Messages is a JSON array of objects, at least one.
 	Messages jsontext.Value
@@ -49,9 +49,8 @@ type TextParams struct {
 	Variables jsontext.Value
 }
 
-// Text renders a conversation exactly as transformers 5 does: members of messages that are null are left out,
-// and reasoning is passed under each of its names. What the template refuses, or what cannot be read, is
-// agl.CodeInvalid.
+// Text renders a conversation exactly as transformers 5 does: null members of messages are left out, and reasoning is
+// passed under each of its names. What cannot be parsed, and what the template refuses, is agl.CodeInvalid.
 func (t *Template) Text(p TextParams) (string, error) {
 	v, err := parseValue(p.Messages)
 	if err != nil {
@@ -59,7 +58,7 @@ func (t *Template) Text(p TextParams) (string, error) {
 	}
 	messages, ok := v.([]any)
 	if !ok || len(messages) == 0 {
-		return "", agl.Errorf(agl.CodeInvalid, "messages: give an array of at least one message")
+		return "", agl.Errorf(agl.CodeInvalid, "messages: an array of at least one message is needed")
 	}
 	for i, m := range messages {
 		message, ok := m.(*jinja.Dict)
@@ -71,7 +70,7 @@ func (t *Template) Text(p TextParams) (string, error) {
 	return t.render(messages, p)
 }
 
-// render renders messages that are prepared.
+// render renders messages that are in the template's form.
 func (t *Template) render(messages []any, p TextParams) (string, error) {
 	vars := map[string]any{}
 	for name, text := range t.special {
@@ -81,7 +80,7 @@ func (t *Template) render(messages []any, p TextParams) (string, error) {
 		v, err := parseValue(p.Variables)
 		dict, ok := v.(*jinja.Dict)
 		if err != nil || !ok {
-			return "", agl.Errorf(agl.CodeInvalid, "chat_template_kwargs: give a JSON object")
+			return "", agl.Errorf(agl.CodeInvalid, "chat_template_kwargs: a JSON object is needed")
 		}
 		maps.Insert(vars, dict.All())
 	}
@@ -102,35 +101,4 @@ func (t *Template) render(messages []any, p TextParams) (string, error) {
 		return "", agl.Errorf(agl.CodeInvalid, "chat template: %w", err)
 	}
 	return text, nil
-}
-
-func withoutNull(message *jinja.Dict) *jinja.Dict {
-	out := new(jinja.Dict)
-	for name, v := range message.All() {
-		if v != nil {
-			out.Set(name, v)
-		}
-	}
-	return out
-}
-
-// withReasoning passes a message's reasoning under the names that templates read.
-func withReasoning(message *jinja.Dict) *jinja.Dict {
-	var reasoning any
-	for _, name := range []string{"reasoning_content", "thinking", "reasoning"} {
-		if v, ok := message.Get(name); ok {
-			reasoning = v
-			break
-		}
-	}
-	if reasoning == nil {
-		return message
-	}
-	out := new(jinja.Dict)
-	out.Set("thinking", reasoning)
-	for name, v := range message.All() {
-		out.Set(name, v)
-	}
-	out.Set("reasoning_content", reasoning)
-	return out
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/agl-go/agl/tinker/chat/tokenizer"
 )
 
-// The texts that probes look for.
+// The texts that a probe looks for in what it has rendered.
 const (
 	probeUser  = "agl probe asks"
 	probeReply = "agl probe answers"
@@ -18,7 +18,7 @@ const (
 	probeArg   = `"agl_probe_argument": 17`
 )
 
-// probe renders small conversations and learns from them what ends a reply, and which form the template wants.
+// probe renders small conversations and finds out what ends a reply, and which form the template needs.
 func (m *Model) probe() error {
 	user := chat.Message{Role: "user", Content: probeUser}
 	reply := chat.Message{Role: "assistant", Content: probeReply}
@@ -28,7 +28,7 @@ func (m *Model) probe() error {
 	}
 	at := strings.LastIndex(text, probeReply)
 	if at < 0 || !strings.Contains(text, probeUser) {
-		return agl.Errorf(agl.CodeInvalid, "chat template: it leaves messages out of a plain conversation")
+		return agl.Errorf(agl.CodeInvalid, "chat template: it omits messages of a plain conversation")
 	}
 	tail := m.tok.Append(nil, strings.TrimLeft(text[at+len(probeReply):], "\n"), tokenizer.Options{Added: true})
 	if len(tail) > 0 && m.tok.Added(tail[0]) {
@@ -65,14 +65,14 @@ func (m *Model) probeCalls(user chat.Message) error {
 			return nil
 		}
 	}
-	return agl.Errorf(agl.CodeInvalid, "chat template: it does not render a tool call in any known form, although it looks like %s; say Style: none to use the model without tools", m.style)
+	return agl.Errorf(agl.CodeInvalid, "chat template: it looks like %s, but renders a tool call in no known form; set the style to none to use the model without tools", m.style)
 }
 
-// renderAll renders messages, with or without the start of a reply.
+// renderAll renders messages, with the start of a reply if ask is set.
 func (m *Model) renderAll(ask bool, messages ...chat.Message) (string, error) {
 	values := make([]any, len(messages))
 	for i, message := range messages {
-		v, err := m.message(message)
+		v, err := m.form.value(message)
 		if err != nil {
 			return "", err
 		}

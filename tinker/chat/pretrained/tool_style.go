@@ -15,15 +15,16 @@ type Style string
 
 // The styles.
 const (
-	// StyleAuto is found out from the template.
+	// StyleAuto means that the template tells the style.
 	StyleAuto Style = ""
-	// StyleNone is a model without tool calls.
+	// StyleNone is the style of a model without tool calls.
 	StyleNone Style = "none"
-	// StyleHermes is Qwen's and Hermes': <tool_call>{"name": …, "arguments": {…}}</tool_call>, any number.
+	// StyleHermes is the style of Qwen and Hermes: <tool_call>{"name": …, "arguments": {…}}</tool_call>, any number of
+	// times.
 	StyleHermes Style = "hermes"
-	// StyleLlama is Llama 3's: the reply is {"name": …, "parameters": {…}}, one or more with a ; between.
+	// StyleLlama is the style of Llama 3: the reply is {"name": …, "parameters": {…}}, or several with a ; between.
 	StyleLlama Style = "llama3"
-	// StyleDeepSeek is DeepSeek V3's and R1's: a section of calls, each with its type, name and a fenced JSON.
+	// StyleDeepSeek is the style of DeepSeek V3 and R1: a section of calls, each with a type, a name and fenced JSON.
 	StyleDeepSeek Style = "deepseek"
 )
 
@@ -35,7 +36,7 @@ func (s Style) validate() error {
 	return agl.Errorf(agl.CodeInvalid, "style is %q; allowed are none, hermes, llama3, deepseek", s)
 }
 
-// styleOf finds the style that a template writes itself.
+// styleOf returns the style in which a template writes tool calls.
 func styleOf(source string) Style {
 	switch {
 	case strings.Contains(source, "<tool_call>") && strings.Contains(source, `"arguments"`):
@@ -64,7 +65,7 @@ const (
 	llamaTag = "<|python_tag|>"
 )
 
-// tags are what begins and ends tool calls in a reply; llama's has none.
+// tags are the texts that begin and end tool calls in a reply. Llama has none.
 func (s Style) tags() (begin, end string) {
 	switch s {
 	case StyleHermes:
@@ -75,7 +76,7 @@ func (s Style) tags() (begin, end string) {
 	return "", ""
 }
 
-// calls reads what stands between the tags; ok is false if it is not tool calls.
+// calls reads the text between the tags; ok is false if it is no tool calls.
 func (s Style) calls(text string) (calls []chat.FunctionCall, ok bool) {
 	switch s {
 	case StyleHermes:
@@ -89,8 +90,7 @@ func (s Style) calls(text string) (calls []chat.FunctionCall, ok bool) {
 	return nil, false
 }
 
-// readCall reads an object with a name and arguments at the start of text. The arguments stay as they are
-// written.
+// readCall reads an object with a name and arguments at the start of text. The arguments stay as they are written.
 func readCall(text, arguments string) (call chat.FunctionCall, rest string, ok bool) {
 	dec := jsontext.NewDecoder(strings.NewReader(text))
 	v, err := dec.ReadValue()

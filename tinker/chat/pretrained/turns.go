@@ -10,21 +10,29 @@ import (
 	"github.com/agl-go/agl/tinker/chat/tokenizer"
 )
 
-// turns remember what was sampled: a prompt that goes on from an earlier turn must begin with exactly its
-// tokens, or the turns cannot be trained as one sequence. Encoding the text again may cut it differently.
+// Continuation is a prompt, and how it continues what was sampled before.
+type Continuation struct {
+	IDs []int32
+	// Reused is how many of the ids are those of an earlier turn: its prompt, and its reply as it was sampled.
+	Reused int
+	// Break says why an earlier turn of the conversation could not be reused; empty if it was, or if there is none.
+	Break string
+}
+
+// turns remembers what was sampled. A prompt that continues an earlier turn must begin with exactly its tokens, or the turns
+// cannot be trained as one sequence; encoding the text again may give other tokens.
 type turns struct {
 	limit int
 
 	mu     sync.Mutex
 	recent list.List // of *turn, the latest first
-	bytes  int       // of all of them
+	bytes  int       // that the turns take
 }
 
-// maxTurnBytes bounds the memory of turns, in bytes.
+// maxTurnBytes bounds the memory that turns take.
 const maxTurnBytes = 256 << 20
 
-// turn is a prompt, as ids and as the text that it was rendered as, and its reply; without a reply nothing was
-// sampled yet.
+// turn is a prompt and its reply, both as ids and as text. It has no reply until one is sampled.
 type turn struct {
 	prompt, reply         []int32
 	promptText, replyText string
@@ -34,7 +42,7 @@ func (c *turn) size() int {
 	return 4*(len(c.prompt)+len(c.reply)) + len(c.promptText) + len(c.replyText)
 }
 
-// put keeps a turn, and drops the oldest ones beyond the limits.
+// put adds a turn, and drops the oldest ones beyond the limits. The lock is held.
 func (t *turns) put(c *turn) {
 	t.recent.PushFront(c)
 	for t.bytes += c.size(); t.recent.Len() > t.limit || t.bytes > maxTurnBytes; {
@@ -44,7 +52,7 @@ func (t *turns) put(c *turn) {
 	}
 }
 
-// add keeps a reply.
+// add remembers a reply to a prompt.
 func (t *turns) add(tok *tokenizer.Tokenizer, prompt, reply []int32) {
 	if len(reply) == 0 {
 		return
@@ -58,7 +66,7 @@ func (t *turns) add(tok *tokenizer.Tokenizer, prompt, reply []int32) {
 			continue
 		}
 		latest.prompt, latest.promptText = c.prompt, c.promptText
-		if c.reply == nil { // it was waiting for this
+		if c.reply == nil { // it awaits this reply
 			t.recent.Remove(e)
 			t.bytes -= c.size()
 		}
@@ -70,7 +78,7 @@ func (t *turns) add(tok *tokenizer.Tokenizer, prompt, reply []int32) {
 	t.put(latest)
 }
 
-// extend encodes a prompt, beginning with the ids of the longest turn that it continues.
+// extend encodes a prompt. It begins with the ids of the longest turn that the prompt continues.
 func (t *turns) extend(tok *tokenizer.Tokenizer, text string) Continuation {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,7 +98,8 @@ func (t *turns) extend(tok *tokenizer.Tokenizer, text string) Continuation {
 	return c
 }
 
-// find is the longest turn whose text begins the text, and the longest whose prompt does but not its reply.
+// find returns the longest turn with which the text begins, and the longest one of which it contains only the prompt. The
+// lock is held.
 func (t *turns) find(text string) (best, broken *turn) {
 	for e := t.recent.Front(); e != nil; e = e.Next() {
 		c := e.Value.(*turn)
@@ -111,12 +120,12 @@ func (t *turns) find(text string) (best, broken *turn) {
 	return best, broken
 }
 
-// explain says where a conversation parts from a turn. text is what follows the turn's prompt in it.
+// explain says where a conversation differs from a turn; text is what follows the turn's prompt in the conversation.
 func (c *turn) explain(text string) string {
 	at := 0
 	for at < len(text) && at < len(c.replyText) && text[at] == c.replyText[at] {
 		at++
 	}
 	clip := func(s string) string { return s[min(at, len(s)):min(at+40, len(s))] }
-	return fmt.Sprintf("the template does not keep an earlier reply from byte %d on: it was %q and became %q", at, clip(c.replyText), clip(text))
+	return fmt.Sprintf("the template changes an earlier reply from byte %d on: it was %q and became %q", at, clip(c.replyText), clip(text))
 }

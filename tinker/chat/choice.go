@@ -7,39 +7,26 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-type modelList struct {
-	Object string      `json:"object"` // list
-	Data   []modelCard `json:"data"`
-}
-
-type modelCard struct {
-	ID          string `json:"id"`
-	Object      string `json:"object"` // model
-	Created     int64  `json:"created"`
-	OwnedBy     string `json:"owned_by"`
-	MaxModelLen int    `json:"max_model_len,omitzero"`
-}
-
-// reply is one sampled choice.
-type reply struct {
+// sampledChoice is one sampled reply.
+type sampledChoice struct {
 	message  Message
 	finish   string
 	tokens   []int32
 	logprobs []float32
-	cut      bool // at a stop string
+	cut      bool // by a stop string
 }
 
-// piece is a part of a reply's content and the tokens that it came from: tokens[begin:end]. The pieces of a
-// reply cover all its tokens in order, and their texts make up its content.
+// piece is a part of a reply's content, and the tokens that it came from: tokens[begin:end]. The pieces of a reply cover
+// all its tokens in order, and their texts make up its content.
 type piece struct {
 	text       string
 	begin, end int
 }
 
-// newReply reads a sampled sequence. stops are the request's own stop strings: the reply is cut with the
-// token that completes the first of them, and the string itself is not part of the content.
-func newReply(tok Tokenizer, ren Renderer, tokens []int32, lps []float32, stopped bool, stops []string) reply {
-	r := reply{tokens: tokens, logprobs: lps, finish: "length"}
+// newChoice reads a sampled sequence. stops are the request's stop strings: the reply ends with the token that completes the
+// first of them, and its content before the string.
+func newChoice(tok Tokenizer, ren Renderer, tokens []int32, lps []float32, stopped bool, stops []string) sampledChoice {
+	r := sampledChoice{tokens: tokens, logprobs: lps, finish: "length"}
 	if stopped {
 		r.finish = "stop"
 	}
@@ -57,8 +44,8 @@ func newReply(tok Tokenizer, ren Renderer, tokens []int32, lps []float32, stoppe
 	return r
 }
 
-// split cuts content at token borders. Where the tokens' text is not the content followed by what the
-// format strips (a format may also rewrite it), there is a single piece.
+// split divides content at token borders. There is a single piece where the tokens' text is not the content followed by
+// what the format strips: a format may also rewrite it.
 func split(tok Tokenizer, tokens []int32, content string) []piece {
 	var out []piece
 	begin, rest := 0, content
@@ -68,7 +55,7 @@ func split(tok Tokenizer, tokens []int32, content string) []piece {
 			continue
 		}
 		if len(text) > len(rest) {
-			text = rest // the tail that the format or a stop string strips
+			text = rest // the format or a stop string strips the tail
 		}
 		if rest[:len(text)] != text {
 			return []piece{{text: content, begin: 0, end: len(tokens)}}
@@ -82,7 +69,7 @@ func split(tok Tokenizer, tokens []int32, content string) []piece {
 	return out
 }
 
-// earliest is where the stop string that begins first in text begins; -1 if there is none.
+// earliest returns where the first stop string in text begins; -1 if there is none.
 func earliest(text string, stops []string) int {
 	begin := -1
 	for _, s := range stops {
@@ -93,7 +80,7 @@ func earliest(text string, stops []string) int {
 	return begin
 }
 
-// incomplete reports text that ends inside a character whose other bytes are in tokens to come.
+// incomplete reports whether text ends inside a character, whose other bytes are in later tokens.
 func incomplete(text string) bool {
 	r, _ := utf8.DecodeLastRuneInString(text)
 	return r == utf8.RuneError && text != ""
