@@ -1,6 +1,7 @@
 package tinker
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -55,15 +56,9 @@ type Loss struct {
 
 // WithDefaults returns l with its documented zero values replaced.
 func (l Loss) WithDefaults() Loss {
-	if l.ClipLow == 0 {
-		l.ClipLow = 0.8
-	}
-	if l.ClipHigh == 0 {
-		l.ClipHigh = 1.2
-	}
-	if l.Beta == 0 {
-		l.Beta = 0.05
-	}
+	l.ClipLow = cmp.Or(l.ClipLow, 0.8)
+	l.ClipHigh = cmp.Or(l.ClipHigh, 1.2)
+	l.Beta = cmp.Or(l.Beta, 0.05)
 	return l
 }
 

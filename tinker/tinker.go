@@ -1,6 +1,9 @@
 package tinker
 
-import "context"
+import (
+	"cmp"
+	"context"
+)
 
 // Service is an engine: it makes models and opens published weights for sampling.
 type Service interface {
@@ -151,15 +154,9 @@ type AdamParams struct {
 
 // WithDefaults returns p with its documented zero values replaced.
 func (p AdamParams) WithDefaults() AdamParams {
-	if p.Beta1 == 0 {
-		p.Beta1 = 0.9
-	}
-	if p.Beta2 == 0 {
-		p.Beta2 = 0.95
-	}
-	if p.Eps == 0 {
-		p.Eps = 1e-12
-	}
+	p.Beta1 = cmp.Or(p.Beta1, 0.9)
+	p.Beta2 = cmp.Or(p.Beta2, 0.95)
+	p.Eps = cmp.Or(p.Eps, 1e-12)
 	return p
 }
 

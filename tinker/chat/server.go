@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -39,12 +40,8 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.MaxBodyBytes == 0 {
-		c.MaxBodyBytes = 8 << 20
-	}
-	if c.MaxTokens == 0 {
-		c.MaxTokens = 1024
-	}
+	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, 8<<20)
+	c.MaxTokens = cmp.Or(c.MaxTokens, 1024)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -55,9 +52,7 @@ func (c Config) withDefaults() Config {
 			return "chatcmpl-" + hex.EncodeToString(b[:])
 		}
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 

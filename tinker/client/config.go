@@ -1,12 +1,12 @@
 package client
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -57,28 +57,13 @@ func (c Config) withDefaults() Config {
 	if c.Encoding == "" && c.Engine != nil {
 		c.Encoding = c.Engine.Encoding
 	}
-	if c.Encoding == "" {
-		c.Encoding = engines.Auto
-	}
-	if c.MaxSamples == 0 {
-		c.MaxSamples = 256
-	}
-	if c.MaxResponseBytes == 0 {
-		c.MaxResponseBytes = 256 << 20
-	}
-	for _, f := range []struct {
-		value *time.Duration
-		def   time.Duration
-	}{
-		{&c.RequestTimeout, time.Minute},
-		{&c.RetryFor, 2 * time.Minute},
-		{&c.CallTimeout, time.Hour},
-		{&c.Heartbeat, 10 * time.Second},
-	} {
-		if *f.value == 0 {
-			*f.value = f.def
-		}
-	}
+	c.Encoding = cmp.Or(c.Encoding, engines.Auto)
+	c.MaxSamples = cmp.Or(c.MaxSamples, 256)
+	c.MaxResponseBytes = cmp.Or(c.MaxResponseBytes, 256<<20)
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, time.Minute)
+	c.RetryFor = cmp.Or(c.RetryFor, 2*time.Minute)
+	c.CallTimeout = cmp.Or(c.CallTimeout, time.Hour)
+	c.Heartbeat = cmp.Or(c.Heartbeat, 10*time.Second)
 	if c.Transport == nil {
 		dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 		c.Transport = &http.Transport{
@@ -89,15 +74,13 @@ func (c Config) withDefaults() Config {
 			TLSHandshakeTimeout: 10 * time.Second,
 		}
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 
 func (c Config) validate() error {
-	if !slices.Contains([]engines.Encoding{engines.Auto, engines.JSON, engines.Protobuf}, c.Encoding) {
-		return invalid("Encoding: %q is unknown; allowed are %q, %q, %q", c.Encoding, engines.Auto, engines.JSON, engines.Protobuf)
+	if err := (engines.Engine{Encoding: c.Encoding}).Validate(); err != nil {
+		return invalid("%w", err)
 	}
 	if c.Engine != nil {
 		if err := c.Engine.Validate(); err != nil {

@@ -150,12 +150,9 @@ func (r reply) isResult(path string) (bool, error) {
 	case body.Error == "":
 		return true, nil
 	}
-	code := agl.Code(body.Code)
-	if !knownCode(code) {
-		code = agl.CodeInternal
-		if body.Category == "user" {
-			code = agl.CodeInvalid
-		}
+	status := http.StatusInternalServerError
+	if body.Category == "user" {
+		status = http.StatusBadRequest
 	}
-	return false, callError{agl.Errorf(code, "client: %s: %s", path, shorten(body.Error))}
+	return false, callError{agl.Errorf(wire.Code(status, body.Code), "client: %s: %s", path, shorten(body.Error))}
 }

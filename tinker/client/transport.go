@@ -145,7 +145,7 @@ func (r reply) problem(path string) error {
 	var body struct {
 		Detail jsontext.Value `json:"detail"`
 		Error  string         `json:"error"`
-		Code   agl.Code       `json:"code"`
+		Code   string         `json:"code"`
 	}
 	detail := ""
 	if json.Unmarshal(r.body, &body) == nil {
@@ -156,11 +156,7 @@ func (r reply) problem(path string) error {
 	} else {
 		detail = string(r.body)
 	}
-	code := body.Code
-	if !knownCode(code) {
-		code = statusCode(r.status)
-	}
-	return agl.Errorf(code, "client: %s: %d %s: %s", path, r.status, http.StatusText(r.status), shorten(detail))
+	return agl.Errorf(wire.Code(r.status, body.Code), "client: %s: %d %s: %s", path, r.status, http.StatusText(r.status), shorten(detail))
 }
 
 // maxDetail bounds what error messages quote of a server's, in bytes: some echo the whole request.
@@ -171,43 +167,4 @@ func shorten(s string) string {
 		return s[:maxDetail] + "…"
 	}
 	return s
-}
-
-// knownCode reports whether a code of a server is one of agl.
-func knownCode(code agl.Code) bool {
-	switch code {
-	case agl.CodeInvalid, agl.CodeNotFound, agl.CodeIllegalState, agl.CodeConflict, agl.CodeEvicted, agl.CodeExhausted,
-		agl.CodeUnavailable, agl.CodeUnauthorized, agl.CodeUnimplemented, agl.CodeInternal:
-		return true
-	}
-	return false
-}
-
-func statusCode(status int) agl.Code {
-	switch status {
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return agl.CodeUnauthorized
-	case http.StatusNotFound:
-		return agl.CodeNotFound
-	case http.StatusMethodNotAllowed:
-		return agl.CodeUnimplemented
-	case http.StatusConflict:
-		return agl.CodeConflict
-	case http.StatusGone:
-		return agl.CodeEvicted
-	case http.StatusTooManyRequests:
-		return agl.CodeExhausted
-	case http.StatusInternalServerError:
-		// The server is reachable, but fails at this request; some servers do so permanently.
-		return agl.CodeInternal
-	case http.StatusRequestTimeout, http.StatusTooEarly:
-		return agl.CodeUnavailable
-	}
-	switch {
-	case status >= 500:
-		return agl.CodeUnavailable
-	case status >= 400:
-		return agl.CodeInvalid
-	}
-	return agl.CodeInternal
 }

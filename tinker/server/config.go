@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -51,33 +52,15 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Encoding == "" {
-		c.Encoding = engines.Auto
-	}
-	if c.LongPoll == 0 {
-		c.LongPoll = 30 * time.Second
-	}
-	if c.MaxResults == 0 {
-		c.MaxResults = 1024
-	}
-	if c.MaxResultBytes == 0 {
-		c.MaxResultBytes = 256 << 20
-	}
-	if c.SessionTimeout == 0 {
-		c.SessionTimeout = 5 * time.Minute
-	}
-	if c.MaxModels == 0 {
-		c.MaxModels = 64
-	}
-	if c.MaxSamplers == 0 {
-		c.MaxSamplers = 64
-	}
-	if c.MaxBodyBytes == 0 {
-		c.MaxBodyBytes = 64 << 20
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Encoding = cmp.Or(c.Encoding, engines.Auto)
+	c.LongPoll = cmp.Or(c.LongPoll, 30*time.Second)
+	c.MaxResults = cmp.Or(c.MaxResults, 1024)
+	c.MaxResultBytes = cmp.Or(c.MaxResultBytes, 256<<20)
+	c.SessionTimeout = cmp.Or(c.SessionTimeout, 5*time.Minute)
+	c.MaxModels = cmp.Or(c.MaxModels, 64)
+	c.MaxSamplers = cmp.Or(c.MaxSamplers, 64)
+	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, 64<<20)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 

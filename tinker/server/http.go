@@ -63,33 +63,11 @@ func (s *Server) answer(w http.ResponseWriter, out any, err error) {
 
 func (s *Server) fail(w http.ResponseWriter, err error) {
 	code := agl.ErrorCode(err)
-	status := status(code)
+	status := wire.Status(code)
 	if code == agl.CodeInvalid && errors.Is(err, os.ErrDeadlineExceeded) { // the body did not arrive in time
 		status = http.StatusRequestTimeout
 	}
 	s.reply(w, status, wire.Detail{Detail: err.Error(), Code: string(code)})
-}
-
-func status(code agl.Code) int {
-	switch code {
-	case agl.CodeInvalid:
-		return http.StatusBadRequest
-	case agl.CodeUnauthorized:
-		return http.StatusUnauthorized
-	case agl.CodeNotFound:
-		return http.StatusNotFound
-	case agl.CodeUnimplemented:
-		return http.StatusMethodNotAllowed
-	case agl.CodeConflict, agl.CodeIllegalState:
-		return http.StatusConflict
-	case agl.CodeEvicted:
-		return http.StatusGone
-	case agl.CodeExhausted:
-		return http.StatusTooManyRequests
-	case agl.CodeUnavailable:
-		return http.StatusServiceUnavailable
-	}
-	return http.StatusInternalServerError
 }
 
 func (s *Server) reply(w http.ResponseWriter, status int, message any) {

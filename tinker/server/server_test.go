@@ -303,7 +303,7 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%+v: %v", cfg, err)
 		}
 	}
-	if got := status("?"); got != http.StatusInternalServerError {
+	if got := wire.Status("?"); got != http.StatusInternalServerError {
 		t.Error(got)
 	}
 }

@@ -18,6 +18,7 @@ package tinkertest
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
@@ -105,9 +106,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.NewService == nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "tinkertest: NewService is nil; an engine is required")
 	}
-	if cfg.Delay == 0 {
-		cfg.Delay = 5 * time.Second
-	}
+	cfg.Delay = cmp.Or(cfg.Delay, 5*time.Second)
 	s := &Server{cfg: cfg}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,6 +1,7 @@
 package pretrained
 
 import (
+	"cmp"
 	"log/slog"
 	"maps"
 	"slices"
@@ -51,12 +52,8 @@ func Load(f Files, cfg Config) (*Model, error) {
 	if cfg.Turns < 0 {
 		return nil, agl.Errorf(agl.CodeInvalid, "pretrained: Config.Turns is %d; it may not be negative", cfg.Turns)
 	}
-	if cfg.Turns == 0 {
-		cfg.Turns = 1024
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Turns = cmp.Or(cfg.Turns, 1024)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	tok, err := tokenizer.Load(f.Tokenizer)
 	if err != nil {
 		return nil, err
