@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// byteLevelByte is the byte that a character of the byte-level alphabet stands for; ok is false for others.
-// Bytes that print stand for themselves, and the other 68 for the characters from U+0100 on.
+// byteLevelByte returns the byte for which a character of the byte-level alphabet stands; ok is false for other
+// characters. Printable bytes stand for themselves; the other 68 are the characters from U+0100 on.
 func byteLevelByte(c rune) (b byte, ok bool) {
 	prints := func(c rune) bool {
 		return c >= '!' && c <= '~' || c >= '¡' && c <= '¬' || c >= '®' && c <= 'ÿ'
@@ -29,8 +29,8 @@ func byteLevelByte(c rune) (b byte, ok bool) {
 	return 0, false
 }
 
-// byteLevelText is the text of a token of the byte-level alphabet. A token with any other character, which
-// only added ones have, is its own text.
+// byteLevelText is the text of a token of the byte-level alphabet. A token with any other character, which only added
+// tokens have, is its own text.
 func byteLevelText(token string) string {
 	var b strings.Builder
 	for _, c := range token {
@@ -43,9 +43,9 @@ func byteLevelText(token string) string {
 	return b.String()
 }
 
-// Decode returns the text of ids, special tokens included. Bytes that make no character become U+FFFD, as the
-// reference has it: one for each broken sequence, or with byte fallback one for each byte of a run of byte
-// tokens that is not UTF-8. Unknown ids have no text.
+// Decode returns the text of ids, special tokens included. Bytes that are no character become U+FFFD as in the reference:
+// one for each broken sequence; with byte fallback, one for each byte of a run of byte tokens that is not UTF-8. Unknown
+// ids have no text.
 func (t *Tokenizer) Decode(ids []int32) string { return t.decode(ids, false) }
 
 // DecodeText is Decode without special tokens.
@@ -61,18 +61,18 @@ func (t *Tokenizer) decode(ids []int32, skip bool) string {
 	return b.String()
 }
 
-// Decoder decodes ids as they come. The texts that it returns, one after the other, are what Decode gives for
-// all ids together: it holds bytes back until they are a character or cannot become one.
+// Decoder decodes ids one by one. The texts that it returns make up what Decode returns for all ids: it holds bytes back
+// until they are a character or cannot become one.
 type Decoder struct {
 	t       *Tokenizer
 	skip    bool
-	pending []byte // the start of a character; with byte fallback, a run of byte tokens
+	pending []byte // the beginning of a character; with byte fallback, a run of byte tokens
 }
 
-// NewDecoder makes a decoder. It leaves special tokens out if skipSpecial is set.
+// NewDecoder returns a decoder, which omits special tokens if skipSpecial is set.
 func (t *Tokenizer) NewDecoder(skipSpecial bool) *Decoder { return &Decoder{t: t, skip: skipSpecial} }
 
-// Add decodes an id and returns the text that is certain by now.
+// Add decodes an id and returns the text that is certain by then.
 func (d *Decoder) Add(id int32) string {
 	if id < 0 || int(id) >= len(d.t.tokens) || d.skip && d.t.special[id] {
 		return ""
@@ -94,7 +94,7 @@ func (d *Decoder) Add(id int32) string {
 	return text
 }
 
-// Flush returns the text of what was held back, which nothing more can complete.
+// Flush returns the text of the bytes that were held back.
 func (d *Decoder) Flush() string {
 	if len(d.pending) == 0 {
 		return ""
@@ -112,7 +112,7 @@ func (d *Decoder) Flush() string {
 	return text
 }
 
-// TokenBytes returns the bytes of an id, which may be a part of a character. Unknown ids have none.
+// TokenBytes returns the bytes of an id, which may be only a part of a character. Unknown ids have none.
 func (t *Tokenizer) TokenBytes(id int32) []byte {
 	if id < 0 || int(id) >= len(t.tokens) {
 		return nil
@@ -140,9 +140,8 @@ func (t *Tokenizer) fallback(id int32, token string) (byte, bool) {
 	return b, t.bytes[b] == id
 }
 
-// validUTF8 is the text of b, each maximal part of a character that is broken off replaced by U+FFFD (Unicode
-// section 3.9, "U+FFFD Substitution of Maximal Subparts"). What may still become a character is left, unless
-// it is the end.
+// validUTF8 returns the text of b with each maximal subpart of a broken character replaced by U+FFFD (Unicode section 3.9,
+// "U+FFFD Substitution of Maximal Subparts"). It leaves a rest that may still become a character, unless b is the end.
 func validUTF8(b []byte, end bool) (text string, rest []byte) {
 	var out strings.Builder
 	for len(b) > 0 {
@@ -162,41 +161,11 @@ func validUTF8(b []byte, end bool) (text string, rest []byte) {
 	return out.String(), nil
 }
 
-// subpart is the length of the longest start of b that could begin a character, at least 1; open says that it
-// is all of b, so that more could complete it.
+// subpart returns the length of the longest prefix of b that could begin a character, at least 1. It is open if it is all
+// of b, so that more bytes could complete it.
 func subpart(b []byte) (n int, open bool) {
-	var more int
-	low, high := byte(0x80), byte(0xbf)
-	switch c := b[0]; {
-	case c >= 0xc2 && c <= 0xdf:
-		more = 1
-	case c >= 0xe0 && c <= 0xef:
-		more = 2
-		switch c {
-		case 0xe0:
-			low = 0xa0
-		case 0xed:
-			high = 0x9f
-		}
-	case c >= 0xf0 && c <= 0xf4:
-		more = 3
-		switch c {
-		case 0xf0:
-			low = 0x90
-		case 0xf4:
-			high = 0x8f
-		}
-	default:
-		return 1, false
+	for n < len(b) && !utf8.FullRune(b[:n+1]) {
+		n++
 	}
-	for n = 1; n <= more; n++ {
-		if n == len(b) {
-			return n, true
-		}
-		if b[n] < low || b[n] > high {
-			return n, false
-		}
-		low, high = 0x80, 0xbf
-	}
-	return n, false
+	return max(n, 1), n == len(b)
 }

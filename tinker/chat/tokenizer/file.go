@@ -34,16 +34,16 @@ type fileAdded struct {
 }
 
 type fileModel struct {
-	Type                    string    `json:"type"`
-	Dropout                 *float64  `json:"dropout"`
-	UnkToken                *string   `json:"unk_token"`
-	ContinuingSubwordPrefix string    `json:"continuing_subword_prefix"`
-	EndOfWordSuffix         string    `json:"end_of_word_suffix"`
-	FuseUnk                 bool      `json:"fuse_unk"`
-	ByteFallback            bool      `json:"byte_fallback"`
-	IgnoreMerges            bool      `json:"ignore_merges"`
-	Vocab                   vocab     `json:"vocab"`
-	Merges                  mergeList `json:"merges"`
+	Type                    string           `json:"type"`
+	Dropout                 *float64         `json:"dropout"`
+	UnkToken                *string          `json:"unk_token"`
+	ContinuingSubwordPrefix string           `json:"continuing_subword_prefix"`
+	EndOfWordSuffix         string           `json:"end_of_word_suffix"`
+	FuseUnk                 bool             `json:"fuse_unk"`
+	ByteFallback            bool             `json:"byte_fallback"`
+	IgnoreMerges            bool             `json:"ignore_merges"`
+	Vocab                   map[string]int32 `json:"vocab"`
+	Merges                  []mergePair      `json:"merges"`
 }
 
 // component is a normalizer, pre-tokenizer, post-processor or decoder, or several in sequence.
@@ -96,80 +96,27 @@ func (c *component) flat() []component {
 	return all
 }
 
-// vocab are the tokens by id, "" where there is none.
-type vocab []string
-
 // maxID bounds ids, so that a damaged file cannot ask for any amount of memory.
 const maxID = 1 << 22
 
+// mergePair is two tokens, written as ["a","b"] or, in older files, as "a b".
+type mergePair [2]string
+
 // UnmarshalJSONFrom implements [json.UnmarshalerFrom].
-func (v *vocab) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	if kind := dec.PeekKind(); kind != '{' {
-		return fmt.Errorf("vocab is not an object")
+func (p *mergePair) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	if dec.PeekKind() != '"' {
+		return json.UnmarshalDecode(dec, (*[2]string)(p))
 	}
-	if _, err := dec.ReadToken(); err != nil {
+	tok, err := dec.ReadToken()
+	if err != nil {
 		return err
 	}
-	for dec.PeekKind() != '}' {
-		name, err := dec.ReadToken()
-		if err != nil {
-			return err
-		}
-		token := name.String()
-		var id int32
-		if err := json.UnmarshalDecode(dec, &id); err != nil {
-			return err
-		}
-		if err := v.put(token, id); err != nil {
-			return err
-		}
+	a, b, ok := strings.Cut(tok.String(), " ")
+	if !ok || strings.Contains(b, " ") {
+		return fmt.Errorf("a merge is %q, not two tokens", tok.String())
 	}
-	_, err := dec.ReadToken()
-	return err
-}
-
-func (v *vocab) put(token string, id int32) error {
-	if id < 0 || id > maxID {
-		return fmt.Errorf("token %q has the id %d; allowed are 0 to %d", token, id, maxID)
-	}
-	if n := int(id) + 1; n > len(*v) {
-		*v = append(*v, make([]string, n-len(*v))...)
-	}
-	if old := (*v)[id]; old != "" && old != token {
-		return fmt.Errorf("tokens %q and %q both have the id %d", old, token, id)
-	}
-	(*v)[id] = token
+	*p = mergePair{a, b}
 	return nil
-}
-
-// mergeList are pairs of tokens, written as ["a","b"] or, in older files, as "a b".
-type mergeList [][2]string
-
-// UnmarshalJSONFrom implements [json.UnmarshalerFrom].
-func (m *mergeList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	if _, err := dec.ReadToken(); err != nil {
-		return err
-	}
-	for dec.PeekKind() != ']' {
-		var pair [2]string
-		if dec.PeekKind() == '"' {
-			tok, err := dec.ReadToken()
-			if err != nil {
-				return err
-			}
-			text := tok.String()
-			a, b, ok := strings.Cut(text, " ")
-			if !ok || strings.Contains(b, " ") {
-				return fmt.Errorf("merge %d is %q, not two tokens", len(*m), text)
-			}
-			pair = [2]string{a, b}
-		} else if err := json.UnmarshalDecode(dec, &pair); err != nil {
-			return err
-		}
-		*m = append(*m, pair)
-	}
-	_, err := dec.ReadToken()
-	return err
 }
 
 // Load reads the content of a tokenizer.json. What it cannot follow exactly is agl.CodeInvalid with the name
@@ -206,23 +153,19 @@ func (t *Tokenizer) loadModel(f *file) error {
 	if !t.byteLevel && !m.ByteFallback {
 		return fmt.Errorf("model: BPE without ByteLevel and without byte_fallback is not supported")
 	}
-	t.tokens = make([]string, len(m.Vocab))
 	t.ids = make(map[string]int32, len(m.Vocab))
-	for id, token := range m.Vocab {
-		if token == "" {
-			continue
-		}
-		text := token
+	for token, id := range m.Vocab {
 		if t.byteLevel {
-			text = byteLevelText(token)
+			token = byteLevelText(token)
 		}
-		t.tokens[id] = text
-		t.ids[text] = int32(id)
+		if err := t.addToken(token, id); err != nil {
+			return err
+		}
 	}
 	t.merges = newMerges(len(m.Merges))
 	for rank, pair := range m.Merges {
 		if t.byteLevel {
-			pair = [2]string{byteLevelText(pair[0]), byteLevelText(pair[1])}
+			pair = mergePair{byteLevelText(pair[0]), byteLevelText(pair[1])}
 		}
 		left, okLeft := t.ids[pair[0]]
 		right, okRight := t.ids[pair[1]]
@@ -233,6 +176,21 @@ func (t *Tokenizer) loadModel(f *file) error {
 		t.merges.put(left, right, int32(rank), into)
 	}
 	return t.loadBytes()
+}
+
+// addToken adds a token of the vocabulary.
+func (t *Tokenizer) addToken(token string, id int32) error {
+	if id < 0 || id > maxID {
+		return fmt.Errorf("model: token %q has the id %d; allowed are 0 to %d", token, id, maxID)
+	}
+	if n := int(id) + 1 - len(t.tokens); n > 0 {
+		t.tokens = append(t.tokens, make([]string, n)...)
+	}
+	if old := t.tokens[id]; old != "" {
+		return fmt.Errorf("model: tokens %q and %q both have the id %d", old, token, id)
+	}
+	t.tokens[id], t.ids[token] = token, id
+	return nil
 }
 
 // loadBytes finds the tokens of single bytes.
