@@ -207,7 +207,7 @@ func (d *direct) complete(ctx context.Context, e *episode, messages []arithmetic
 	for i, id := range reply.Tokens {
 		e.add(id, true, reply.Logprobs[i])
 	}
-	return d.engine.Renderer.Parse(reply.Tokens).Content, nil
+	return chat.ReadAll(d.engine.Renderer.Stream(), reply.Tokens).Content, nil
 }
 
 func (e *episode) add(id int32, written bool, logprob float32) {

@@ -148,7 +148,7 @@ func TestContinuesTurns(t *testing.T) {
 			}
 			reply = append(reply, stop)
 			m.Remember(first, reply)
-			messages = append(messages, m.Parse(reply), chat.Message{Role: "user", Content: "Again"})
+			messages = append(messages, chat.ReadAll(m.Stream(), reply), chat.Message{Role: "user", Content: "Again"})
 			second, err := m.Continue(chat.PromptParams{Messages: messages})
 			if err != nil {
 				t.Fatal(err)
@@ -206,7 +206,7 @@ func TestReadsCalls(t *testing.T) {
 			}
 			reply := whole[len(ask):]
 			reply = reply[:slices.IndexFunc(reply, func(id int32) bool { return slices.Contains(m.Stop(), id) })+1]
-			got := m.Parse(reply)
+			got := chat.ReadAll(m.Stream(), reply)
 			if len(got.ToolCalls) != c.calls || got.Content != "" {
 				t.Fatalf("%q is read as %+v", m.Tokenizer().Decode(reply), got)
 			}

@@ -40,7 +40,7 @@ func TestRoleMarksOfBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	reply := []int32{'s', 0xc3, 0xad, 257, '!', 259}
-	said := format.Parse(reply)
+	said := ReadAll(format.Stream(), reply)
 	if said.Content != "sí▼!" {
 		t.Errorf("%q", said.Content)
 	}
@@ -112,7 +112,7 @@ func TestRoleMarksRememberReplies(t *testing.T) {
 			t.Fatal(err)
 		}
 		format.Remember(slices.Clone(prompt), slices.Clone(reply))
-		more := []Message{begin[0], format.Parse(reply), {Role: "user", Content: "on"}}
+		more := []Message{begin[0], ReadAll(format.Stream(), reply), {Role: "user", Content: "on"}}
 		next, err := format.Prompt(PromptParams{Messages: more})
 		if err != nil {
 			t.Fatal(err)
@@ -130,7 +130,7 @@ func TestRoleMarksRememberReplies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := Bytes{}.encodeWithMarks(format.Parse(reply).Content)
+		again, err := Bytes{}.encodeWithMarks(ReadAll(format.Stream(), reply).Content)
 		if err != nil {
 			t.Fatal(err)
 		}

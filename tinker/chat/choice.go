@@ -2,7 +2,6 @@ package chat
 
 import (
 	"strings"
-	"unicode/utf8"
 
 	"github.com/agl-go/agl/tinker"
 )
@@ -13,75 +12,64 @@ type sampledChoice struct {
 	finish   string
 	tokens   []int32
 	logprobs []float32
-	cut      bool // by a stop string
-}
-
-// piece is a part of a reply's content, and the tokens that it came from: tokens[begin:end]. The pieces of a reply cover
-// all its tokens in order, and their texts make up its content.
-type piece struct {
-	text       string
-	begin, end int
 }
 
 // newChoice reads a sampled sequence. stops are the request's stop strings: the reply ends with the token that completes the
 // first of them, and its content before the string.
-func newChoice(tok Tokenizer, ren Renderer, tokens []int32, lps []float32, stopped bool, stops []string) sampledChoice {
-	r := sampledChoice{tokens: tokens, logprobs: lps, finish: "length"}
-	if stopped {
-		r.finish = "stop"
+func newChoice(tok Tokenizer, ren Renderer, tokens []int32, logprobs []float32, stopped bool, stops []string) sampledChoice {
+	c := sampledChoice{finish: "length", tokens: tokens, logprobs: logprobs}
+	n := tinker.FirstStop(tok.Decode, tokens, stops)
+	if n >= 0 {
+		c.tokens, c.logprobs = tokens[:n], logprobs[:n]
 	}
-	r.message = ren.Parse(tokens)
-	if n := tinker.FirstStop(tok.Decode, tokens, stops); n >= 0 {
-		r.tokens, r.logprobs, r.finish, r.cut = tokens[:n], lps[:n], "stop", true
-		r.message = ren.Parse(r.tokens)
-		if begin := earliest(r.message.Content, stops); begin >= 0 {
-			r.message.Content = r.message.Content[:begin]
-		}
+	if n >= 0 || stopped {
+		c.finish = "stop"
 	}
-	if len(r.message.ToolCalls) > 0 && r.finish == "stop" {
-		r.finish = "tool_calls"
+	c.message = ReadAll(ren.Stream(), c.tokens)
+	if n >= 0 {
+		c.message.Content = before(c.message.Content, stops)
 	}
-	return r
+	if len(c.message.ToolCalls) > 0 && c.finish == "stop" {
+		c.finish = "tool_calls"
+	}
+	return c
 }
 
-// split divides content at token borders. There is a single piece where the tokens' text is not the content followed by
-// what the format strips: a format may also rewrite it.
-func split(tok Tokenizer, tokens []int32, content string) []piece {
-	var out []piece
-	begin, rest := 0, content
-	for end := 1; end <= len(tokens); end++ {
-		text := tok.Decode(tokens[begin:end])
-		if end < len(tokens) && incomplete(text) {
+// before returns the text before the first stop string in it.
+func before(text string, stops []string) string {
+	end := len(text)
+	for _, s := range stops {
+		if i := strings.Index(text, s); i >= 0 {
+			end = min(end, i)
+		}
+	}
+	return text[:end]
+}
+
+// part is a part of a choice, and the tokens that it came from: tokens[begin:end].
+type part struct {
+	Delta
+
+	begin, end int
+}
+
+// parts divides a choice into parts, token by token. They cover all its tokens in order.
+func (c sampledChoice) parts(stream Stream) []part {
+	var out []part
+	var p part
+	content := len(c.message.Content) // that is still to come: a stop string ends it early
+	for i, id := range c.tokens {
+		p.Delta = stream.Add(id)
+		if p.end = i + 1; p.end == len(c.tokens) {
+			p.add(stream.Close())
+		}
+		p.Content = p.Content[:min(len(p.Content), content)]
+		content -= len(p.Content)
+		if p.Content == "" && p.Reasoning == "" && len(p.ToolCalls) == 0 && p.end < len(c.tokens) {
 			continue
 		}
-		if len(text) > len(rest) {
-			text = rest // the format or a stop string strips the tail
-		}
-		if rest[:len(text)] != text {
-			return []piece{{text: content, begin: 0, end: len(tokens)}}
-		}
-		out = append(out, piece{text: text, begin: begin, end: end})
-		begin, rest = end, rest[len(text):]
-	}
-	if rest != "" {
-		return []piece{{text: content, begin: 0, end: len(tokens)}}
+		out = append(out, p)
+		p.begin = p.end
 	}
 	return out
-}
-
-// earliest returns where the first stop string in text begins; -1 if there is none.
-func earliest(text string, stops []string) int {
-	begin := -1
-	for _, s := range stops {
-		if i := strings.Index(text, s); i >= 0 && (begin < 0 || i < begin) {
-			begin = i
-		}
-	}
-	return begin
-}
-
-// incomplete reports whether text ends inside a character, whose other bytes are in later tokens.
-func incomplete(text string) bool {
-	r, _ := utf8.DecodeLastRuneInString(text)
-	return r == utf8.RuneError && text != ""
 }

@@ -99,21 +99,16 @@ type PromptParams struct {
 type Renderer interface {
 	// Prompt returns the ids that ask for the assistant's next message. What the format cannot express is agl.CodeInvalid.
 	Prompt(p PromptParams) ([]int32, error)
-	// Parse turns the ids of a reply, with its stop token if it has one, into a message. It accepts whatever a model may
-	// write: what is not a tool call is content.
-	Parse(ids []int32) Message
+	// Stream reads a reply.
+	Stream() Stream
 	// Stop returns the tokens that end a reply.
 	Stop() []int32
 }
 
-// Streamer is a [Renderer] that can read a reply token by token. Without it only plain content is streamed in pieces.
-type Streamer interface {
-	Stream() Stream
-}
-
-// Stream reads one reply. The deltas that Add and Close return make up what [Renderer.Parse] returns for all ids.
+// Stream reads one reply token by token. The deltas that it returns make up the message; [ReadAll] joins them. It accepts
+// whatever a model may write: what is not a tool call is content.
 type Stream interface {
-	// Add reads the next id and returns what is certain by then.
+	// Add reads the next id, which may be a stop token, and returns what is certain by then.
 	Add(id int32) Delta
 	// Close returns the rest.
 	Close() Delta
@@ -131,7 +126,7 @@ func (d *Delta) add(next Delta) {
 	d.ToolCalls = append(d.ToolCalls, next.ToolCalls...)
 }
 
-// ReadAll reads a whole reply with a stream, for the Parse of a [Streamer].
+// ReadAll reads the ids of a whole reply, with its stop token if it has one.
 func ReadAll(s Stream, ids []int32) Message {
 	var all Delta
 	for _, id := range ids {

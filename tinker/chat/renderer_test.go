@@ -101,7 +101,7 @@ func TestPromptsExtendReplies(t *testing.T) {
 		}
 		reply := rapid.SliceOfN(rapid.Int32Range(0, int32(tok.Vocab())-2), 0, 10).Draw(t, "reply")
 		reply = append(reply, tok.Mark(MarkEnd))
-		messages = append(messages, r.Parse(reply), Message{Role: "tool", Content: text.Draw(t, "tool")})
+		messages = append(messages, ReadAll(r.Stream(), reply), Message{Role: "tool", Content: text.Draw(t, "tool")})
 		after, err := r.Prompt(PromptParams{Messages: messages})
 		if err != nil {
 			t.Fatal(err)
@@ -136,32 +136,52 @@ type rewriting struct{}
 
 func (rewriting) Prompt(PromptParams) ([]int32, error) { return []int32{0}, nil }
 func (rewriting) Stop() []int32                        { return nil }
-func (rewriting) Parse(ids []int32) Message {
-	text := strings.TrimSpace(bytesTokenizer{}.Decode(ids))
-	if args, ok := strings.CutPrefix(text, "f"); ok {
-		return Message{Role: "assistant", ToolCalls: []ToolCall{{ID: "call_1", Type: "function", Function: FunctionCall{Name: "f", Arguments: args}}}}
-	}
-	return Message{Role: "assistant", Content: text}
+func (rewriting) Stream() Stream                       { return new(rewritten) }
+
+type rewritten []int32
+
+func (r *rewritten) Add(id int32) Delta {
+	*r = append(*r, id)
+	return Delta{}
 }
+
+func (r *rewritten) Close() Delta {
+	text := strings.TrimSpace(bytesTokenizer{}.Decode(*r))
+	if args, ok := strings.CutPrefix(text, "f"); ok {
+		return Delta{ToolCalls: []ToolCall{{ID: "call_1", Type: "function", Function: FunctionCall{Name: "f", Arguments: args}}}}
+	}
+	return Delta{Content: text}
+}
+
+// verbatim is a format whose replies are text.
+type verbatim struct{ rewriting }
+
+func (verbatim) Stream() Stream { return &textStream{tok: bytesTokenizer{}, end: -1} }
 
 func TestNewChoice(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, text string
+		format     Renderer
 		stopped    bool
 		stops      []string
 		content    string
 		finish     string
 		tokens     int
-		pieces     []piece
+		parts      []part
 	}{
-		{"characters of several tokens", "é1", true, nil, "é1", "stop", 3, []piece{{"é", 0, 2}, {"1", 2, 3}}},
-		{"incomplete last character", "1\xc3", false, nil, "1�", "length", 2, []piece{{"1", 0, 1}, {"�", 1, 2}}},
-		{"stop string over tokens", "ab é--c", true, []string{"x", "--"}, "ab é", "stop", 7, []piece{{"a", 0, 1}, {"b", 1, 2}, {" ", 2, 3}, {"é", 3, 5}, {"", 5, 6}, {"", 6, 7}}},
-		{"earliest stop string", "abcd", false, []string{"d", "bc"}, "a", "stop", 3, []piece{{"a", 0, 1}, {"", 1, 2}, {"", 2, 3}}},
-		{"rewritten by the format", " ab", true, nil, "ab", "stop", 3, []piece{{"ab", 0, 3}}},
-		{"tool call", "f{}", true, nil, "", "tool_calls", 3, []piece{{"", 0, 1}, {"", 1, 2}, {"", 2, 3}}},
-		{"empty", "", false, nil, "", "length", 0, nil},
+		{"characters of several tokens", "é1", verbatim{}, true, nil, "é1", "stop", 3, []part{{Delta{Content: "é"}, 0, 2}, {Delta{Content: "1"}, 2, 3}}},
+		{"incomplete last character", "1\xc3", verbatim{}, false, nil, "1�", "length", 2, []part{{Delta{Content: "1"}, 0, 1}, {Delta{Content: "�"}, 1, 2}}},
+		{"stop string over tokens", "ab é--c", verbatim{}, true, []string{"x", "--"}, "ab é", "stop", 7, []part{
+			{Delta{Content: "a"}, 0, 1}, {Delta{Content: "b"}, 1, 2}, {Delta{Content: " "}, 2, 3}, {Delta{Content: "é"}, 3, 5}, {Delta{}, 5, 7},
+		}},
+		{"earliest stop string", "abcd", verbatim{}, false, []string{"d", "bc"}, "a", "stop", 3, []part{{Delta{Content: "a"}, 0, 1}, {Delta{}, 1, 3}}},
+		{"stop string in a rewritten reply", " abcd", rewriting{}, false, []string{"d", "bc"}, "a", "stop", 4, []part{{Delta{Content: "a"}, 0, 4}}},
+		{"rewritten by the format", " ab", rewriting{}, true, nil, "ab", "stop", 3, []part{{Delta{Content: "ab"}, 0, 3}}},
+		{"tool call", "f{}", rewriting{}, true, nil, "", "tool_calls", 3, []part{
+			{Delta{ToolCalls: []ToolCall{{ID: "call_1", Type: "function", Function: FunctionCall{Name: "f", Arguments: "{}"}}}}, 0, 3},
+		}},
+		{"empty", "", verbatim{}, false, nil, "", "length", 0, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -169,12 +189,12 @@ func TestNewChoice(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := newChoice(bytesTokenizer{}, rewriting{}, ids, make([]float32, len(ids)), c.stopped, c.stops)
+			r := newChoice(bytesTokenizer{}, c.format, ids, make([]float32, len(ids)), c.stopped, c.stops)
 			if r.message.Content != c.content || r.finish != c.finish || len(r.tokens) != c.tokens || len(r.logprobs) != c.tokens {
 				t.Errorf("content %q, finish %q, %d tokens; want %q, %q, %d", r.message.Content, r.finish, len(r.tokens), c.content, c.finish, c.tokens)
 			}
-			if diff := cmp.Diff(c.pieces, split(bytesTokenizer{}, r.tokens, r.message.Content), cmp.AllowUnexported(piece{})); diff != "" {
-				t.Errorf("pieces (-want +got):\n%s", diff)
+			if diff := cmp.Diff(c.parts, r.parts(c.format.Stream()), cmp.AllowUnexported(part{})); diff != "" {
+				t.Errorf("parts (-want +got):\n%s", diff)
 			}
 		})
 	}

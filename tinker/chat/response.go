@@ -121,7 +121,7 @@ func (r *result) completion() completionBody {
 		if len(m.ToolCalls) > 0 && *m.Content == "" {
 			m.Content = nil
 		}
-		c := r.choice(i, &piece{end: len(sampled.tokens)}, sampled.finish)
+		c := r.choice(i, &part{end: len(sampled.tokens)}, sampled.finish)
 		c.Message = m
 		out.Choices = append(out.Choices, c)
 	}
@@ -131,7 +131,7 @@ func (r *result) completion() completionBody {
 
 // choice is a choice with the tokens of p, or none if p is nil, without its message or delta. An empty finish is not the
 // end yet.
-func (r *result) choice(index int, p *piece, finish string) choiceBody {
+func (r *result) choice(index int, p *part, finish string) choiceBody {
 	c := choiceBody{Index: index}
 	if finish != "" {
 		c.FinishReason = &finish

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"slices"
+	"unicode/utf8"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
@@ -87,14 +88,36 @@ func (r *RoleMarks) render(messages []Message) (ids []int32, written []bool, err
 	return ids, written, nil
 }
 
-// Parse implements [Renderer].
-func (r *RoleMarks) Parse(ids []int32) Message {
-	return Message{Role: "assistant", Content: r.tok.Decode(r.withoutEnd(ids))}
+// Stream implements [Renderer].
+func (r *RoleMarks) Stream() Stream { return &textStream{tok: r.tok, end: r.tok.Mark(MarkEnd)} }
+
+// textStream reads replies that are text. Their end mark, if it is the last token, is not a part of it.
+type textStream struct {
+	tok     Tokenizer
+	end     int32
+	pending []int32 // an end mark, or the tokens of an incomplete character
 }
 
-func (r *RoleMarks) withoutEnd(ids []int32) []int32 {
-	if n := len(ids); n > 0 && ids[n-1] == r.tok.Mark(MarkEnd) {
-		ids = ids[:n-1]
+// Add implements [Stream].
+func (s *textStream) Add(id int32) Delta {
+	s.pending = append(s.pending, id)
+	if id == s.end {
+		return Delta{}
+	}
+	text := s.tok.Decode(s.pending)
+	if last, _ := utf8.DecodeLastRuneInString(text); last == utf8.RuneError && text != "" {
+		return Delta{} // a later token may complete the character
+	}
+	s.pending = s.pending[:0]
+	return Delta{Content: text}
+}
+
+// Close implements [Stream].
+func (s *textStream) Close() Delta { return Delta{Content: s.tok.Decode(withoutEnd(s.pending, s.end))} }
+
+func withoutEnd(ids []int32, end int32) []int32 {
+	if n := len(ids); n > 0 && ids[n-1] == end {
+		return ids[:n-1]
 	}
 	return ids
 }
@@ -102,7 +125,7 @@ func (r *RoleMarks) withoutEnd(ids []int32) []int32 {
 // Remember implements [Rememberer]. It keeps up to 1024 replies whose text does not determine their ids: those with bytes
 // that are no character, or that spell a mark. Of several replies to a prompt with the same text it keeps the last one.
 func (r *RoleMarks) Remember(prompt, reply []int32) {
-	reply = r.withoutEnd(reply)
+	reply = withoutEnd(reply, r.tok.Mark(MarkEnd))
 	text := r.tok.Decode(reply)
 	if again, err := r.tok.encodeWithMarks(text); err != nil || !slices.Equal(again, reply) {
 		r.sampled.add(prompt, text, reply)

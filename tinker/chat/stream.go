@@ -2,9 +2,8 @@ package chat
 
 import "net/http"
 
-// writeStream sends the replies as server-sent events: for each choice a chunk with the role, one per piece of content,
-// one with tool calls if there are any, and one with the finish reason. The first chunk carries the prompt's ids, as
-// vLLM's does.
+// writeStream sends the replies as server-sent events: for each choice a chunk with the role, one for each part, and one
+// with the finish reason. The first chunk carries the prompt's ids, as vLLM's does.
 func writeStream(w http.ResponseWriter, res *result, ren Renderer) error {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
@@ -14,10 +13,10 @@ func writeStream(w http.ResponseWriter, res *result, ren Renderer) error {
 	e := &eventWriter{w: w, flush: http.NewResponseController(w), res: res}
 	for i, r := range res.choices {
 		e.send(i, deltaBody{Role: "assistant", Content: new("")}, nil, "")
-		if streamer, ok := ren.(Streamer); ok && !r.cut {
-			e.sendDeltas(i, r, streamer.Stream())
-		} else {
-			e.sendMessage(i, r)
+		calls := 0
+		for _, p := range r.parts(ren.Stream()) {
+			e.send(i, deltaBody{Content: &p.Content, Reasoning: p.Reasoning, ToolCalls: callDeltas(p.ToolCalls, calls)}, &p, "")
+			calls += len(p.ToolCalls)
 		}
 		e.send(i, deltaBody{}, nil, r.finish)
 	}
@@ -39,35 +38,7 @@ type eventWriter struct {
 	err   error
 }
 
-// sendMessage sends a reply whose content is plain text.
-func (e *eventWriter) sendMessage(index int, r sampledChoice) {
-	for _, p := range split(e.res.tok, r.tokens, r.message.Content) {
-		e.send(index, deltaBody{Content: &p.text}, &p, "")
-	}
-	if len(r.message.ToolCalls) > 0 {
-		e.send(index, deltaBody{ToolCalls: toolCallDeltas(r.message.ToolCalls, 0)}, nil, "")
-	}
-}
-
-// sendDeltas sends a reply as its format reads it, token by token. A chunk carries the tokens since the chunk before it.
-func (e *eventWriter) sendDeltas(index int, r sampledChoice, stream Stream) {
-	p := piece{}
-	calls := 0
-	for i, id := range r.tokens {
-		d := stream.Add(id)
-		if p.end = i + 1; p.end == len(r.tokens) {
-			d.add(stream.Close())
-		}
-		if d.Content == "" && d.Reasoning == "" && len(d.ToolCalls) == 0 && p.end < len(r.tokens) {
-			continue
-		}
-		e.send(index, deltaBody{Content: &d.Content, Reasoning: d.Reasoning, ToolCalls: toolCallDeltas(d.ToolCalls, calls)}, &p, "")
-		calls += len(d.ToolCalls)
-		p.begin = p.end
-	}
-}
-
-func toolCallDeltas(calls []ToolCall, first int) []callDeltaBody {
+func callDeltas(calls []ToolCall, first int) []callDeltaBody {
 	var out []callDeltaBody
 	for i, c := range calls {
 		out = append(out, callDeltaBody{Index: first + i, ToolCall: c})
@@ -76,7 +47,7 @@ func toolCallDeltas(calls []ToolCall, first int) []callDeltaBody {
 }
 
 // send writes a chunk of one choice: its delta, and the tokens that the delta comes from.
-func (e *eventWriter) send(index int, d deltaBody, p *piece, finish string) {
+func (e *eventWriter) send(index int, d deltaBody, p *part, finish string) {
 	out := e.res.response("chat.completion.chunk")
 	c := e.res.choice(index, p, finish)
 	c.Delta = &d

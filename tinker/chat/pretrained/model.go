@@ -29,8 +29,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Model is the chat format of a model. It implements [chat.Renderer], [chat.Streamer] and [chat.Rememberer], and is safe for
-// concurrent use.
+// Model is the chat format of a model. It implements [chat.Renderer] and [chat.Rememberer], and is safe for concurrent use.
 type Model struct {
 	tok      *tokenizer.Tokenizer
 	template *Template
@@ -113,7 +112,7 @@ func (m *Model) Style() Style { return m.style }
 // Stop implements [chat.Renderer].
 func (m *Model) Stop() []int32 { return slices.Sorted(maps.Keys(m.stops)) }
 
-// Stream implements [chat.Streamer].
+// Stream implements [chat.Renderer].
 func (m *Model) Stream() chat.Stream {
 	s := &stream{style: m.style, thinks: m.thinks, stops: m.stops, decoder: m.tok.NewDecoder(false)}
 	if m.opensReasoning {
@@ -121,9 +120,6 @@ func (m *Model) Stream() chat.Stream {
 	}
 	return s
 }
-
-// Parse implements [chat.Renderer].
-func (m *Model) Parse(ids []int32) chat.Message { return chat.ReadAll(m.Stream(), ids) }
 
 // Remember implements [chat.Rememberer].
 func (m *Model) Remember(prompt, reply []int32) { m.turns.add(m.tok, prompt, reply) }

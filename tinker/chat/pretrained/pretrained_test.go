@@ -160,7 +160,7 @@ func TestParse(t *testing.T) {
 			m := models[c.style]
 			ids := sampled(t, m, c.text)
 			c.want.Role = "assistant"
-			got := m.Parse(ids)
+			got := chat.ReadAll(m.Stream(), ids)
 			if diff := cmp.Diff(c.want, got, cmpopts.IgnoreFields(chat.ToolCall{}, "ID")); diff != "" {
 				t.Error(diff)
 			}
@@ -251,7 +251,7 @@ func TestContinue(t *testing.T) {
 			}
 			reply := sampled(t, m, c.reply)
 			m.Remember(first.IDs, reply)
-			p.Messages = append(slices.Clone(messages), m.Parse(reply), chat.Message{Role: "user", Content: "And?"})
+			p.Messages = append(slices.Clone(messages), chat.ReadAll(m.Stream(), reply), chat.Message{Role: "user", Content: "And?"})
 			next, err := m.Continue(p)
 			if err != nil {
 				t.Fatal(err)
@@ -444,7 +444,7 @@ func FuzzStream(f *testing.F) {
 				ids = m.tok.Append(ids, rest[:n], tokenizer.Options{Added: true})
 				rest = rest[n:]
 			}
-			noLeak(t, m, ids, m.Parse(ids))
+			noLeak(t, m, ids, chat.ReadAll(m.Stream(), ids))
 		}
 	})
 }
