@@ -16,28 +16,37 @@ import (
 	"github.com/agl-go/agl/tinker/engines"
 )
 
-func TestSlot(t *testing.T) {
+func TestSlots(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newSlot()
-		a, b := tinker.Path{Name: "a"}, tinker.Path{Name: "b"}
-		if err := s.beginSample(t.Context(), a); !errors.Is(err, agl.ErrIllegalState) {
-			t.Errorf("nothing is published: %v", err)
+		var s slots
+		model, other := new(slot), new(slot)
+		a, b := tinker.Path{Model: "m", Kind: tinker.KindSampler, Name: "a"}, tinker.Path{Model: "m", Kind: tinker.KindSampler, Name: "b"}
+		begin := func(path tinker.Path) (end func()) {
+			t.Helper()
+			end, err := s.beginSample(t.Context(), path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return end
 		}
-		s.publish(a)
-		if err := s.beginSample(t.Context(), a); err != nil {
-			t.Fatal(err)
+		begin(a)() // of a model that is not known
+		s.publish(model, a)
+		s.publish(other, tinker.Path{Model: "other", Kind: tinker.KindSampler, Name: "a"})
+		if _, err := s.beginSample(t.Context(), b); !errors.Is(err, agl.ErrIllegalState) {
+			t.Errorf("not the newest snapshot: %v", err)
 		}
+		end := begin(a)
 		trained, sampled := false, false
 		go func() {
-			if err := s.beginTraining(t.Context()); err != nil {
+			if err := s.beginTraining(t.Context(), model); err != nil {
 				t.Error(err)
 			}
 			trained = true
 		}()
 		synctest.Wait()
 		go func() {
-			err := s.beginSample(t.Context(), a)
+			_, err := s.beginSample(t.Context(), a)
 			sampled = true
 			if !errors.Is(err, agl.ErrIllegalState) {
 				t.Errorf("the weights have changed: %v", err)
@@ -47,29 +56,37 @@ func TestSlot(t *testing.T) {
 		if trained || sampled {
 			t.Fatalf("trained %v beside a sample, sampled %v beside training", trained, sampled)
 		}
-		s.endSample()
+		if err := s.beginTraining(t.Context(), other); err != nil {
+			t.Errorf("another model: %v", err)
+		}
+		end()
 		synctest.Wait()
 		if !trained || sampled {
 			t.Fatalf("trained %v, sampled %v", trained, sampled)
 		}
-		s.endTraining(true)
+		s.endTraining(model, true)
 		synctest.Wait()
 		if !sampled {
 			t.Error("a sample waits for ever")
 		}
-		// A training call that gives up keeps no sample out.
-		s.publish(b)
-		if err := s.beginSample(t.Context(), b); err != nil {
-			t.Fatal(err)
-		}
+		// A training call that gives up blocks no sample.
+		s.publish(model, b)
+		end = begin(b)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := s.beginTraining(ctx); !errors.Is(err, context.Canceled) {
+		if err := s.beginTraining(ctx, model); !errors.Is(err, context.Canceled) {
 			t.Errorf("cancelled: %v", err)
 		}
-		if err := s.beginSample(t.Context(), b); err != nil {
+		begin(b)()
+		end()
+		// A gradient changes no weights, and a model that is unloaded is not known.
+		if err := s.beginTraining(t.Context(), model); err != nil {
 			t.Error(err)
 		}
+		s.endTraining(model, false)
+		begin(b)()
+		s.remove(model)
+		begin(a)()
 	})
 }
 

@@ -38,7 +38,7 @@ var _ tinker.TrainingClient = (*model)(nil)
 func newModel(t *transport, s *server, all *slots, id string, spec tinker.ModelSpec) *model {
 	m := &model{transport: t, server: s, id: id, spec: spec, slots: all, turn: make(semaphore, 1), seq: 1}
 	if !s.engine.ImmutableSnapshots {
-		m.slot = newSlot()
+		m.slot = new(slot)
 	}
 	return m
 }
@@ -78,10 +78,10 @@ func (m *model) run(ctx context.Context, what effect, do func(ctx context.Contex
 		return agl.Errorf(agl.CodeIllegalState, "client: model %s: %w", m.id, m.doubt)
 	}
 	if m.slot != nil && what != reads {
-		if err := m.slot.beginTraining(ctx); err != nil {
+		if err := m.slots.beginTraining(ctx, m.slot); err != nil {
 			return err
 		}
-		defer m.slot.endTraining(what != accumulates)
+		defer m.slots.endTraining(m.slot, what != accumulates)
 	}
 	return do(ctx)
 }

@@ -47,12 +47,11 @@ func (s *sampler) Sample(ctx context.Context, p tinker.SampleParams) (tinker.Sam
 		return tinker.SampleResult{}, err
 	}
 	defer s.inFlight.release()
-	if slot := s.slots.find(s.path); slot != nil {
-		if err := slot.beginSample(ctx, s.path); err != nil {
-			return tinker.SampleResult{}, err
-		}
-		defer slot.endSample()
+	end, err := s.slots.beginSample(ctx, s.path)
+	if err != nil {
+		return tinker.SampleResult{}, err
 	}
+	defer end()
 	message := wire.FromSample(p)
 	message.SamplingSessionID, message.SeqID = s.session, new(s.seq.Add(1)-1)
 	r, err := post(wire.Sample, message)

@@ -2,32 +2,33 @@ package client
 
 import (
 	"context"
+	"maps"
 	"sync"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
 )
 
-// slot keeps samples and training of one model apart on engines that load snapshots into the adapter slot in which the
-// model is trained. Only the newest snapshot can be sampled, and only until the weights change.
+// slot is where an engine whose snapshots change trains a model and samples it. Such engines load a snapshot into the
+// adapter slot of the model itself: only the newest can be sampled, and only until the weights change.
 type slot struct {
-	mu       sync.Mutex
 	loaded   tinker.Path // the snapshot that equals the model's weights; zero if none does
 	samples  int         // in flight
 	training bool
-	changed  chan struct{} // closed when samples or training changes
 }
 
-func newSlot() *slot { return &slot{changed: make(chan struct{})} }
-
-// notify wakes up whoever waits. The lock is held.
-func (s *slot) notify() {
-	close(s.changed)
-	s.changed = make(chan struct{})
+// slots keep the samples and the training of each model apart. The zero value has none.
+type slots struct {
+	mu      sync.Mutex
+	byHost  map[string]*slot // of loaded models that published, by the model in their snapshots' paths
+	changed chan struct{}    // closed when a sample or a training call has ended; nil if nobody waits
 }
 
-// wait releases the lock until something changes.
-func (s *slot) wait(ctx context.Context) error {
+// wait releases the lock until something has ended.
+func (s *slots) wait(ctx context.Context) error {
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
 	changed := s.changed
 	s.mu.Unlock()
 	defer s.mu.Lock()
@@ -39,37 +40,48 @@ func (s *slot) wait(ctx context.Context) error {
 	}
 }
 
-// beginSample waits for training calls and begins a sample of a snapshot.
-func (s *slot) beginSample(ctx context.Context, snapshot tinker.Path) error {
+// notify wakes up whoever waits. The lock is held.
+func (s *slots) notify() {
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
+}
+
+// beginSample waits for the training calls of a snapshot's model and begins a sample, which end ends. Nothing keeps samples
+// of other weights from training: of checkpoints, and of models that this client has not loaded.
+func (s *slots) beginSample(ctx context.Context, snapshot tinker.Path) (end func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.training {
+	of := s.byHost[snapshot.Model]
+	if of == nil || snapshot.Kind != tinker.KindSampler {
+		return func() {}, nil
+	}
+	for of.training {
 		if err := s.wait(ctx); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if s.loaded != snapshot {
-		return agl.Errorf(agl.CodeIllegalState, "client: %s is no longer what its model's weights are, and this engine keeps no other snapshot; publish again, or load a checkpoint into another model", snapshot)
+	if of.loaded != snapshot {
+		return nil, agl.Errorf(agl.CodeIllegalState, "client: %s is no longer what its model's weights are, and this engine keeps no other snapshot; publish again, or load a checkpoint into another model", snapshot)
 	}
-	s.samples++
-	return nil
+	of.samples++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		of.samples--
+		s.notify()
+	}, nil
 }
 
-func (s *slot) endSample() {
+// beginTraining blocks new samples and waits for the running ones. Training calls of a model are made one at a time.
+func (s *slots) beginTraining(ctx context.Context, of *slot) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.samples--
-	s.notify()
-}
-
-// beginTraining blocks new samples and waits for the running ones. Training calls are made one at a time.
-func (s *slot) beginTraining(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.training = true
-	for s.samples > 0 {
+	of.training = true
+	for of.samples > 0 {
 		if err := s.wait(ctx); err != nil {
-			s.training = false
+			of.training = false
 			s.notify()
 			return err
 		}
@@ -77,56 +89,29 @@ func (s *slot) beginTraining(ctx context.Context) error {
 	return nil
 }
 
-func (s *slot) endTraining(weightsChange bool) {
+func (s *slots) endTraining(of *slot, weightsChange bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.training = false
+	of.training = false
 	if weightsChange {
-		s.loaded = tinker.Path{}
+		of.loaded = tinker.Path{}
 	}
 	s.notify()
 }
 
-func (s *slot) publish(snapshot tinker.Path) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.loaded = snapshot
-}
-
-// slots finds the slot of the model that a snapshot was published from, as long as the model is loaded.
-type slots struct {
-	mu     sync.Mutex
-	byHost map[string]*slot // by the model in the snapshot's path
-}
-
-// publish records a new snapshot of the model in a slot.
+// publish records the newest snapshot of a model.
 func (s *slots) publish(of *slot, snapshot tinker.Path) {
-	of.publish(snapshot)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.byHost == nil {
 		s.byHost = map[string]*slot{}
 	}
-	s.byHost[snapshot.Model] = of
-}
-
-// find returns nil for a snapshot of which nothing is known, and for a checkpoint.
-func (s *slots) find(path tinker.Path) *slot {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if path.Kind != tinker.KindSampler {
-		return nil
-	}
-	return s.byHost[path.Model]
+	s.byHost[snapshot.Model], of.loaded = of, snapshot
 }
 
 // remove forgets a model that is unloaded.
 func (s *slots) remove(of *slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for host, slot := range s.byHost {
-		if slot == of {
-			delete(s.byHost, host)
-		}
-	}
+	maps.DeleteFunc(s.byHost, func(_ string, other *slot) bool { return other == of })
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
@@ -76,42 +77,21 @@ func (s *Server) openUnnamed(ctx context.Context, session, path string) (string,
 	return id, nil
 }
 
-// opened sets a sampler's open weights, and closes those of others beyond MaxSamplers. The lock is held.
+// opened sets a sampler's open weights, and closes those of others beyond MaxSamplers: first those that can be opened again,
+// and among equals the least recently used. The lock is held.
 func (s *Server) opened(from *sampler, client tinker.SamplingClient) {
 	from.client = client
 	s.use(from)
-	for {
-		open := 0
-		var first *sampler
-		for _, other := range s.samplers {
-			if other.client == nil {
-				continue
-			}
-			open++
-			if other != from && (first == nil || other.closesBefore(first)) {
-				first = other
-			}
-		}
-		if open <= s.cfg.MaxSamplers || first == nil {
-			return
-		}
-		first.client = nil
+	for n := len(s.open); n > 1 && n > s.cfg.MaxSamplers; n-- {
+		i := max(0, slices.IndexFunc(s.open[:n-1], func(o *sampler) bool { return o.source != tinker.NewSamplingClientParams{} }))
+		s.open[i].client = nil
+		s.open = slices.Delete(s.open, i, i+1)
 	}
 }
 
-// closesBefore orders samplers for closing: those that can be opened again first, and among equals the least recently
-// used.
-func (from *sampler) closesBefore(other *sampler) bool {
-	none := tinker.NewSamplingClientParams{}
-	if lost, otherLost := from.source == none, other.source == none; lost != otherLost {
-		return otherLost
-	}
-	return from.used < other.used
-}
-
+// use makes a sampler with open weights the most recently used one. The lock is held.
 func (s *Server) use(from *sampler) {
-	s.uses++
-	from.used = s.uses
+	s.open = append(slices.DeleteFunc(s.open, func(o *sampler) bool { return o == from }), from)
 }
 
 // weights returns the weights of a sampler, which it opens again if they were closed.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -46,6 +47,7 @@ func (s *Server) expire(ctx context.Context) {
 			orphans = append(orphans, of.owned...)
 			delete(s.sessions, id)
 			maps.DeleteFunc(s.samplers, func(_ string, from *sampler) bool { return from.session == id })
+			s.open = slices.DeleteFunc(s.open, func(from *sampler) bool { return from.session == id })
 		}
 	}
 	for _, m := range orphans {

@@ -28,7 +28,7 @@ type Server struct {
 	models   map[string]*model
 	live     int // models that are being created or in training
 	samplers map[string]*sampler
-	uses     uint64              // of samplers
+	open     []*sampler          // with open weights, the least recently used first
 	changing map[tinker.Path]int // saved weights that are being replaced or deleted
 	futures  map[string]*future
 	made     uint64    // futures so far
@@ -71,7 +71,6 @@ type sampler struct {
 	source tinker.NewSamplingClientParams
 	base   string                // the base model
 	client tinker.SamplingClient // nil if the weights are closed
-	used   uint64                // the number of the last use
 	calls  calls
 }
 
