@@ -1,20 +1,21 @@
 package tokenizer
 
 import (
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
 
-// addedToken is a token that is found in text before anything else is done with it.
+// addedToken is a token that is searched in text before anything else is done with it.
 type addedToken struct {
 	id                         int32
 	special                    bool
-	lstrip, rstrip, singleWord bool
+	lstrip, rstrip, singleWord bool // as in tokenizer.json
 }
 
-// addedSet finds added tokens: at every place the longest one, from the left.
+// addedSet is a trie of added tokens. It finds them from the left, at each place the longest one.
 type addedSet struct {
-	begins [256]bool
+	begins [256]bool // the first bytes of tokens
 	nodes  []trieNode
 	tokens []addedToken
 }
@@ -22,7 +23,7 @@ type addedSet struct {
 type trieNode struct {
 	bytes []byte
 	next  []int32
-	token int32 // in addedSet.tokens, -1 if none ends here
+	token int32 // its index in addedSet.tokens; -1 if no token ends here
 }
 
 func (s *addedSet) add(text string, t addedToken) {
@@ -57,8 +58,8 @@ func (n *trieNode) child(c byte) int32 {
 	return -1
 }
 
-// find is the first token in text[from:], where it begins and ends, white space that it takes included; from
-// is the end of the token before.
+// find returns the first token in text[from:], and where it begins and ends, with the white space that it strips. from is
+// the end of the token before.
 func (s *addedSet) find(text string, from int) (begin, end int, t *addedToken) {
 	if len(s.tokens) == 0 {
 		return 0, 0, nil
@@ -86,22 +87,10 @@ func (s *addedSet) find(text string, from int) (begin, end int, t *addedToken) {
 		}
 		begin, end = i, stop
 		if t.lstrip {
-			for begin > from {
-				c, n := utf8.DecodeLastRuneInString(text[from:begin])
-				if !unicode.IsSpace(c) {
-					break
-				}
-				begin -= n
-			}
+			begin = from + len(strings.TrimRightFunc(text[from:begin], unicode.IsSpace))
 		}
 		if t.rstrip {
-			for end < len(text) {
-				c, n := utf8.DecodeRuneInString(text[end:])
-				if !unicode.IsSpace(c) {
-					break
-				}
-				end += n
-			}
+			end = len(text) - len(strings.TrimLeftFunc(text[end:], unicode.IsSpace))
 		}
 		return begin, end, t
 	}

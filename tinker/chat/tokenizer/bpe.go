@@ -2,8 +2,8 @@ package tokenizer
 
 import "math"
 
-// merges says which pairs of tokens are merged, into what, and in which order. It is a hash table with open
-// addressing, because looking up pairs is what encoding spends its time on.
+// merges says which pairs of tokens are merged, into what, and in which order. It is a hash table with open addressing,
+// because encoding spends its time on looking up pairs.
 type merges struct {
 	slots []mergeSlot
 	shift uint
@@ -12,7 +12,7 @@ type merges struct {
 type mergeSlot struct {
 	pair uint64 // left<<32 | right
 	rank int32
-	into int32 // -1 marks an empty slot
+	into int32 // -1 in an empty slot
 }
 
 func newMerges(n int) *merges {
@@ -29,7 +29,7 @@ func newMerges(n int) *merges {
 
 func pairKey(left, right int32) uint64 { return uint64(uint32(left))<<32 | uint64(uint32(right)) }
 
-// find is the slot of a pair, or the empty one where it belongs.
+// find returns the slot of a pair, or the empty one for it.
 func (m *merges) find(pair uint64) *mergeSlot {
 	mask := uint64(len(m.slots) - 1)
 	for i := pair * 0x9e3779b97f4a7c15 >> m.shift; ; i++ {
@@ -43,7 +43,7 @@ func (m *merges) put(left, right, rank, into int32) {
 	*m.find(pairKey(left, right)) = mergeSlot{pairKey(left, right), rank, into}
 }
 
-// rank is the rank of a pair, noMerge if it is never merged.
+// rank returns the rank of a pair and what it is merged into; the rank is noMerge if it never is.
 func (m *merges) rank(left, right int32) (rank, into int32) {
 	if s := m.find(pairKey(left, right)); s.into >= 0 {
 		return s.rank, s.into
@@ -53,30 +53,30 @@ func (m *merges) rank(left, right int32) (rank, into int32) {
 
 const noMerge = math.MaxInt32
 
-// word is the room in which a word is merged. Symbols form a list, because merging takes them out of the
+// mergeBuffer is the memory in which a word is merged. Its symbols form a linked list, because merging removes them from the
 // middle.
-type word struct {
+type mergeBuffer struct {
 	symbols []mergeSymbol
 	heap    []candidate
 }
 
 type mergeSymbol struct {
 	id         int32
-	prev, next int32 // places in symbols, -1 at the ends; a symbol that was merged away has id -1
+	prev, next int32 // indexes in symbols, -1 at the ends; a symbol that is merged into another has id -1
 	rank, into int32 // of the pair with the next symbol
 }
 
-// candidate is a pair in the heap of long words.
+// candidate is a pair in the heap of a long word.
 type candidate struct {
 	rank, at, into int32
 }
 
-// shortWord is how many symbols a word may have to be merged by looking at all pairs again and again, which
-// is quadratic and yet faster than a heap.
+// shortWord is up to how many symbols a word is merged by looking at all pairs again and again, which is quadratic and yet
+// faster than a heap.
 const shortWord = 40
 
-// merge merges ids until no pair is left to merge, in place, and returns what is left of them.
-func (m *merges) merge(ids []int32, w *word) []int32 {
+// merge merges ids in place until no pair is left to merge, and returns the rest.
+func (m *merges) merge(ids []int32, w *mergeBuffer) []int32 {
 	if len(ids) < 2 {
 		return ids
 	}
@@ -114,8 +114,8 @@ func (m *merges) merge(ids []int32, w *word) []int32 {
 	}
 }
 
-// mergeLong merges with a heap of candidates. A candidate whose pair has changed since is skipped.
-func (m *merges) mergeLong(ids []int32, w *word) []int32 {
+// mergeLong merges with a heap of candidates. It skips a candidate whose pair has changed.
+func (m *merges) mergeLong(ids []int32, w *mergeBuffer) []int32 {
 	w.symbols, w.heap = w.symbols[:0], w.heap[:0]
 	for i, id := range ids {
 		w.symbols = append(w.symbols, mergeSymbol{id: id, prev: int32(i) - 1, next: int32(i) + 1})
@@ -148,8 +148,8 @@ func (m *merges) mergeLong(ids []int32, w *word) []int32 {
 	return out
 }
 
-// offer puts the pair at a place into the heap, if it merges.
-func (m *merges) offer(w *word, at int32) {
+// offer puts the pair at an index into the heap, if it merges.
+func (m *merges) offer(w *mergeBuffer, at int32) {
 	s := &w.symbols[at]
 	s.rank = noMerge
 	if s.next < 0 {
@@ -165,7 +165,7 @@ func (c candidate) before(d candidate) bool {
 	return c.rank < d.rank || c.rank == d.rank && c.at < d.at
 }
 
-func (w *word) push(c candidate) {
+func (w *mergeBuffer) push(c candidate) {
 	w.heap = append(w.heap, c)
 	i := len(w.heap) - 1
 	for i > 0 {
@@ -178,7 +178,7 @@ func (w *word) push(c candidate) {
 	}
 }
 
-func (w *word) pop() candidate {
+func (w *mergeBuffer) pop() candidate {
 	top := w.heap[0]
 	n := len(w.heap) - 1
 	w.heap[0] = w.heap[n]

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// charClass says what the reference's regular expressions take a character for.
+// charClass is the classes of a character in the reference's regular expressions.
 type charClass uint8
 
 const (
@@ -16,7 +16,7 @@ const (
 	space                        // \s
 )
 
-// classTable gives the classes of every character at once.
+// classTable holds the classes of every character.
 var classTable = sync.OnceValue(func() *[utf8.MaxRune + 1]charClass {
 	table := new([utf8.MaxRune + 1]charClass)
 	for i, run := range classRuns {

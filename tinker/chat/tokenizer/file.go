@@ -46,7 +46,7 @@ type fileModel struct {
 	Merges                  []mergePair      `json:"merges"`
 }
 
-// component is a normalizer, pre-tokenizer, post-processor or decoder, or several in sequence.
+// component is a normalizer, pre-tokenizer, post-processor or decoder, or a sequence of them.
 type component struct {
 	Type           string         `json:"type"`
 	Pattern        pattern        `json:"pattern"`
@@ -79,7 +79,7 @@ type templateItem struct {
 	} `json:"Sequence"`
 }
 
-// flat is a component and what it is a sequence of, as one list; what a missing one stands for is empty.
+// flat returns a component, or the components of a sequence, as one list; that of a missing one is empty.
 func (c *component) flat() []component {
 	if c == nil {
 		return nil
@@ -119,15 +119,14 @@ func (p *mergePair) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return nil
 }
 
-// Load reads the content of a tokenizer.json. What it cannot follow exactly is agl.CodeInvalid with the name
-// of the part.
+// Load reads the content of a tokenizer.json. A part that cannot be reproduced exactly is agl.CodeInvalid, and named.
 func Load(data []byte) (*Tokenizer, error) {
 	var f file
 	dec := jsontext.NewDecoder(bytes.NewBuffer(data))
 	if err := json.UnmarshalDecode(dec, &f); err != nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "tokenizer.json: %w", err)
 	}
-	t := &Tokenizer{}
+	t := &Tokenizer{added: map[int32]bool{}, special: map[int32]bool{}}
 	for _, step := range []func(*file) error{t.loadModel, t.loadNormalizer, t.loadSplits, t.loadAdded, t.loadPost, t.loadDecoder, t.finish} {
 		if err := step(&f); err != nil {
 			return nil, agl.Errorf(agl.CodeInvalid, "tokenizer.json: %w", err)
@@ -171,7 +170,7 @@ func (t *Tokenizer) loadModel(f *file) error {
 		right, okRight := t.ids[pair[1]]
 		into, okInto := t.ids[pair[0]+pair[1]]
 		if !okLeft || !okRight || !okInto {
-			return fmt.Errorf("model: merge %d is of %q and %q, which are not tokens or do not make one", rank, pair[0], pair[1])
+			return fmt.Errorf("model: merge %d of %q and %q: they, or the two joined, are no token", rank, pair[0], pair[1])
 		}
 		t.merges.put(left, right, int32(rank), into)
 	}
@@ -244,7 +243,7 @@ func (t *Tokenizer) loadSplits(f *file) error {
 				return fmt.Errorf("pre_tokenizer: Split with invert is not supported")
 			}
 			if c.Pattern.String != "" {
-				// Splitting at what the normalizer has replaced everywhere does nothing.
+				// A text that the normalizer has replaced everywhere does not occur.
 				if !slices.Contains(t.replaced, c.Pattern.String) {
 					return fmt.Errorf("pre_tokenizer: Split at the text %q is not supported", c.Pattern.String)
 				}
@@ -265,10 +264,10 @@ func (t *Tokenizer) loadSplits(f *file) error {
 func (t *Tokenizer) loadAdded(f *file) error {
 	for _, a := range f.AddedTokens {
 		if a.ID < 0 || a.ID > maxID || a.Content == "" {
-			return fmt.Errorf("added_tokens: %q with the id %d is not possible", a.Content, a.ID)
+			return fmt.Errorf("added_tokens: %q has the id %d; a text, and an id from 0 to %d, are needed", a.Content, a.ID, maxID)
 		}
-		for int(a.ID) >= len(t.tokens) {
-			t.tokens = append(t.tokens, make([]string, int(a.ID)-len(t.tokens)+1)...)
+		if n := int(a.ID) + 1 - len(t.tokens); n > 0 {
+			t.tokens = append(t.tokens, make([]string, n)...)
 		}
 		t.tokens[a.ID] = a.Content
 		t.ids[a.Content] = a.ID
@@ -278,16 +277,7 @@ func (t *Tokenizer) loadAdded(f *file) error {
 		} else {
 			t.addedRaw.add(a.Content, token)
 		}
-		if a.Special {
-			if t.special == nil {
-				t.special = map[int32]bool{}
-			}
-			t.special[a.ID] = true
-		}
-		if t.added == nil {
-			t.added = map[int32]bool{}
-		}
-		t.added[a.ID] = true
+		t.added[a.ID], t.special[a.ID] = true, a.Special
 	}
 	return nil
 }
@@ -305,7 +295,7 @@ func (t *Tokenizer) loadPost(f *file) error {
 				case item.SpecialToken != nil:
 					special, ok := c.SpecialTokens[item.SpecialToken.ID]
 					if !ok {
-						return fmt.Errorf("post_processor: the template names %q, which special_tokens does not hold", item.SpecialToken.ID)
+						return fmt.Errorf("post_processor: the template names %q, which is not in special_tokens", item.SpecialToken.ID)
 					}
 					*target = append(*target, special.IDs...)
 				default:

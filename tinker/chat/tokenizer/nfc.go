@@ -18,12 +18,12 @@ const (
 	syllables  = leads * vowels * trails
 )
 
-// nfcTables are the generated tables in the form in which they are looked up.
+// nfcTables are the generated tables as maps.
 type nfcTables struct {
 	split map[rune][2]rune
 	join  map[[2]rune]rune
 	class map[rune]uint8
-	// busy are the characters that NFC may change or move; text without any of them is in NFC.
+	// busy are the characters that NFC may change or move. Text without any of them is in NFC.
 	busy map[rune]bool
 }
 
@@ -47,8 +47,7 @@ var nfcTable = sync.OnceValue(func() *nfcTables {
 	return t
 })
 
-// nfc is text in Unicode's normalization form C, by the reference's tables. Text that is in it already comes
-// back as it is.
+// nfc returns text in Unicode's normalization form C, by the reference's tables.
 func nfc(text string) string {
 	table := nfcTable()
 	at := 0
@@ -91,7 +90,7 @@ func (t *nfcTables) decompose(dst []rune, c rune) []rune {
 	return dst
 }
 
-// reorder sorts every run of marks by class, equal ones in place.
+// reorder sorts each run of marks by class; marks of the same class keep their order.
 func (t *nfcTables) reorder(chars []rune) {
 	for i := 0; i < len(chars); i++ {
 		if t.class[chars[i]] == 0 {
@@ -105,10 +104,10 @@ func (t *nfcTables) reorder(chars []rune) {
 	}
 }
 
-// compose joins every mark to the last starter before it that is not blocked from it, in place.
+// compose joins, in place, each character to the last starter before it unless one between them blocks it.
 func (t *nfcTables) compose(chars []rune) []rune {
 	out := chars[:0]
-	starter, last := -1, -1 // the place of the starter in out, the class of what was kept last behind it
+	starter, last := -1, -1 // the index of the starter in out, and the class of the last character after it
 	for _, c := range chars {
 		class := int(t.class[c])
 		if starter >= 0 && (last < class || last == -1) {

@@ -4,29 +4,29 @@ import (
 	"unicode/utf8"
 )
 
-// splitter cuts text into the pieces that are encoded one by one. It returns the length of the first piece of
-// text, which is not empty.
+// splitter divides text into the pieces that are encoded one by one. It returns the length of the first piece of text, which
+// is not empty.
 //
-// The reference uses regular expressions, in which a branch is taken as soon as it matches. Those of the known
-// models look ahead, which Go's cannot, and are simple enough to walk by hand.
+// The reference uses regular expressions, in which the first branch that matches is taken. Those of the known models have
+// lookahead, which Go's do not, and are simple enough to write by hand.
 type splitter func(table *[utf8.MaxRune + 1]charClass, text string) int
 
-// The regular expressions that are known by their text.
+// The regular expressions that are known, by their text.
 const (
-	// cl100k is the split of GPT-4's encoding, of Qwen with one digit and of Llama 3 with up to three.
+	// cl100k is the split of GPT-4's encoding; that of Qwen takes single digits, that of Llama 3 up to three.
 	cl100kHead  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|`
 	cl100kTail  = `| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	oneDigit    = cl100kHead + `\p{N}` + cl100kTail
 	threeDigits = cl100kHead + `\p{N}{1,3}` + cl100kTail
 
-	// DeepSeek V3's three splits, each of the pieces of the one before.
+	// DeepSeek V3 has three splits; each divides the pieces of the one before.
 	deepSeekDigits = `\p{N}{1,3}`
 	deepSeekCJK    = "[一-龥\u3040-ゟ゠-ヿ]+"
 	deepSeekWords  = "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|" +
 		" ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"
 )
 
-// at is the character at the start of text and its length; the length is 0 at the end.
+// at returns the first character of text and its length, which is 0 if text is empty.
 func at(text string) (rune, int) {
 	if len(text) > 0 && text[0] < utf8.RuneSelf {
 		return rune(text[0]), 1
@@ -35,8 +35,8 @@ func at(text string) (rune, int) {
 	return c, n
 }
 
-// span is the length of the characters at the start of text that are of one of the classes want, or of none
-// of them if not is set.
+// span returns the length of the characters at the start of text that are in one of the classes want, or in none of them if
+// not is set.
 func span(table *[utf8.MaxRune + 1]charClass, text string, want charClass, not bool) int {
 	for i := 0; i < len(text); {
 		c, n := at(text[i:])
@@ -48,8 +48,8 @@ func span(table *[utf8.MaxRune + 1]charClass, text string, want charClass, not b
 	return len(text)
 }
 
-// contraction is the length of an English contraction at the start of text, whatever its case; the long s of
-// old prints is an s.
+// contraction returns the length of an English contraction at the start of text, in either case. The long s of old prints
+// is an s.
 func contraction(text string) int {
 	if len(text) < 2 || text[0] != '\'' {
 		return 0
@@ -68,7 +68,7 @@ func contraction(text string) int {
 		if text[2]|0x20 == next {
 			return 3
 		}
-	case 0xe5: // the first byte of ſ with the bit of case set
+	case 0xe5: // the first byte of ſ, with the bit that makes ASCII letters lower case
 		if len(text) > 2 && text[1:3] == "ſ" {
 			return 3
 		}
@@ -78,7 +78,7 @@ func contraction(text string) int {
 
 func isNewline(c byte) bool { return c == '\r' || c == '\n' }
 
-// newlines is the length of the newlines at the start of text.
+// newlines returns the length of the newlines at the start of text.
 func newlines(text string) int {
 	n := 0
 	for n < len(text) && isNewline(text[n]) {
@@ -87,8 +87,8 @@ func newlines(text string) int {
 	return n
 }
 
-// blanks is the piece at the start of text, which begins with white space: up to the last newline if it has
-// one, else all of it but the last blank before a word, which belongs to the word.
+// blanks returns the length of the first piece of text that begins with white space: up to the last newline of the white
+// space, if it has one; else all of it, but for the last blank before a word, which belongs to the word.
 func blanks(table *[utf8.MaxRune + 1]charClass, text string) int {
 	run := span(table, text, space, false)
 	for i := run; i > 0; i-- {
@@ -105,7 +105,7 @@ func blanks(table *[utf8.MaxRune + 1]charClass, text string) int {
 	return run
 }
 
-// cl100k makes the splitter of the cl100k family.
+// cl100k returns the splitter of the cl100k family.
 func cl100k(maxDigits int) splitter {
 	return func(table *[utf8.MaxRune + 1]charClass, text string) int {
 		c, n := at(text)
@@ -145,7 +145,7 @@ func cl100k(maxDigits int) splitter {
 	}
 }
 
-// digitGroups cuts numbers into groups of three digits.
+// digitGroups divides numbers into groups of three digits.
 func digitGroups(table *[utf8.MaxRune + 1]charClass, text string) int {
 	n := 0
 	for range 3 {
@@ -163,7 +163,7 @@ func digitGroups(table *[utf8.MaxRune + 1]charClass, text string) int {
 
 func isCJK(c rune) bool { return c >= 0x4e00 && c <= 0x9fa5 || c >= 0x3040 && c <= 0x30ff }
 
-// cjkRuns cuts out runs of Chinese characters and Japanese syllables.
+// cjkRuns isolates runs of Chinese characters and Japanese syllables.
 func cjkRuns(_ *[utf8.MaxRune + 1]charClass, text string) int {
 	first, n := at(text)
 	in := isCJK(first)
@@ -179,8 +179,7 @@ func cjkRuns(_ *[utf8.MaxRune + 1]charClass, text string) int {
 
 func isASCIILetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// deepSeekWord is the last of DeepSeek's splits. What none of its branches matches is a piece too, up to the
-// next match.
+// deepSeekWord is the last of DeepSeek's splits. What none of its branches matches, up to the next match, is a piece too.
 func deepSeekWord(table *[utf8.MaxRune + 1]charClass, text string) int {
 	if n := deepSeekMatch(table, text); n > 0 {
 		return n

@@ -8,37 +8,37 @@ import (
 	"unicode/utf8"
 )
 
-// Tokenizer turns text into ids and back. It is safe for concurrent use. It implements chat.Tokenizer.
+// Tokenizer turns text into ids and back. It is safe for concurrent use, and a chat.Tokenizer and chat.Speller.
 type Tokenizer struct {
-	tokens []string // of every id, as text; "" where there is none
+	tokens []string // the text of each id; "" where there is no token
 	ids    map[string]int32
 	merges *merges
 	bytes  [256]int32 // the tokens of single bytes
 
 	byteLevel    bool // tokens are bytes; else characters, with bytes to fall back on
-	ignoreMerges bool // a word that is a token is that token, whatever the merges make of it
+	ignoreMerges bool // a word that is a token stays that token, whatever the merges say
 
 	normalize []func(text string) string
-	replaced  []string // what the normalizer leaves nothing of
+	replaced  []string // texts that the normalizer replaces everywhere
 	splits    []splitter
-	// cuts says that text may be cut before the mark of a blank, but behind the characters that glued holds:
-	// no token has the mark behind any other character, so no merge reaches over the cut.
-	cuts  bool
-	glued string
+	// splitsAtBlanks is true when text may be divided before the mark of a blank, except after a character in glued: no token
+	// has the mark after any other character, so that no merge crosses the border.
+	splitsAtBlanks bool
+	glued          string
 
 	addedRaw, addedNormal addedSet
 	added, special        map[int32]bool
-	prefix, suffix        []int32 // what the post-processor puts around a text
+	prefix, suffix        []int32 // which the post-processor puts around a text
 
-	spaceMark string // decodes to a blank
+	spaceMark string // stands for a blank; empty where a blank is itself
 
 	classes *[utf8.MaxRune + 1]charClass
 	cache   []atomic.Pointer[cached]
 	seed    maphash.Seed
-	rooms   sync.Pool // of *room
+	scratch sync.Pool // of *scratch
 }
 
-// cached is a word that was encoded before. It does not change.
+// cached is a word that was encoded before. It is immutable.
 type cached struct {
 	text string
 	ids  []int32
@@ -46,22 +46,22 @@ type cached struct {
 
 const (
 	cacheSlots = 1 << 16
-	// cacheWord is how long a word may be to be remembered, in bytes.
+	// cacheWord is the length of the longest word that is cached, in bytes.
 	cacheWord = 48
 )
 
-// room is what encoding a text needs besides the result.
-type room struct {
-	word word
-	ids  []int32
+// scratch is the memory that encoding a text needs besides the result.
+type scratch struct {
+	merge mergeBuffer
+	ids   []int32
 }
 
-// Options say what [Tokenizer.Append] does with a text besides encoding it.
+// Options say what [Tokenizer.Append] does besides encoding a text.
 type Options struct {
-	// Added turns the texts of added tokens, special ones too, into these tokens. A rendered conversation
-	// needs it; text from outside must not have it, or it could forge the marks of a conversation.
+	// Added turns the texts of added tokens, special ones included, into these tokens. A rendered conversation needs it. Text
+	// from outside must not have it, or it could forge the marks of a conversation.
 	Added bool
-	// Wrap puts the post-processor's special tokens around the text, such as the mark of its beginning.
+	// Wrap puts the post-processor's special tokens around the text, such as the beginning of sequence.
 	Wrap bool
 }
 
@@ -70,7 +70,7 @@ func (t *Tokenizer) finish(*file) error {
 	t.classes = classTable()
 	t.cache = make([]atomic.Pointer[cached], cacheSlots)
 	t.seed = maphash.MakeSeed()
-	t.rooms.New = func() any { return new(room) }
+	t.scratch.New = func() any { return new(scratch) }
 	if t.byteLevel || len(t.splits) > 0 {
 		return nil
 	}
@@ -87,29 +87,27 @@ func (t *Tokenizer) finish(*file) error {
 			i += next + skipMarks(token[i+next:], t.spaceMark)
 		}
 	}
-	// Where many characters are glued, looking for a place to cut costs more than it saves.
-	t.cuts = len(t.glued) <= 16
+	// Where many characters are glued, looking for a border costs more than it saves.
+	t.splitsAtBlanks = len(t.glued) <= 16
 	return nil
 }
 
-// Vocab is the number of ids, from 0 on; some of them may have no token.
+// Vocab is the number of ids, from 0; some of them may have no token.
 func (t *Tokenizer) Vocab() int { return len(t.tokens) }
 
-// ID is the id of a token, given as the text that it decodes to; for models with byte fallback as the file
-// writes it.
+// ID returns the id of a token, given as the text to which it decodes; for models with byte fallback, as the file has it.
 func (t *Tokenizer) ID(token string) (id int32, ok bool) {
 	id, ok = t.ids[token]
 	return id, ok
 }
 
-// Added reports whether an id is an added token: a mark that text is searched for.
+// Added reports whether an id is an added token.
 func (t *Tokenizer) Added(id int32) bool { return t.added[id] }
 
-// Special reports whether an id is a special token, which decoding may skip.
+// Special reports whether an id is a special token, which [Tokenizer.DecodeText] omits.
 func (t *Tokenizer) Special(id int32) bool { return t.special[id] }
 
-// Encode returns the ids of text alone: added tokens in it are text like any other. There is always an
-// encoding, so the error is nil.
+// Encode returns the ids of text. The texts of added tokens in it are text like any other. The error is always nil.
 func (t *Tokenizer) Encode(text string) ([]int32, error) {
 	return t.Append(make([]int32, 0, len(text)/3+4), text, Options{}), nil
 }
@@ -117,8 +115,8 @@ func (t *Tokenizer) Encode(text string) ([]int32, error) {
 // Append appends the ids of text. Bytes that are not UTF-8 are encoded as U+FFFD.
 func (t *Tokenizer) Append(dst []int32, text string, o Options) []int32 {
 	text = strings.ToValidUTF8(text, "\ufffd")
-	r := t.rooms.Get().(*room)
-	defer t.rooms.Put(r)
+	r := t.scratch.Get().(*scratch)
+	defer t.scratch.Put(r)
 	if o.Wrap {
 		dst = append(dst, t.prefix...)
 	}
@@ -146,8 +144,8 @@ func (t *Tokenizer) normal(text string) string {
 	return text
 }
 
-// appendPlain encodes text between the added tokens that are searched before normalizing.
-func (t *Tokenizer) appendPlain(dst []int32, text string, o Options, r *room) []int32 {
+// appendPlain encodes text between the added tokens that are searched before normalization.
+func (t *Tokenizer) appendPlain(dst []int32, text string, o Options, r *scratch) []int32 {
 	if text == "" {
 		return dst
 	}
@@ -165,8 +163,8 @@ func (t *Tokenizer) appendPlain(dst []int32, text string, o Options, r *room) []
 	return t.appendSplit(dst, text[at:], 0, r)
 }
 
-// appendSplit cuts text by the split at a level, and its pieces by the next ones.
-func (t *Tokenizer) appendSplit(dst []int32, text string, level int, r *room) []int32 {
+// appendSplit divides text by the split of a level, and the pieces by the next levels.
+func (t *Tokenizer) appendSplit(dst []int32, text string, level int, r *scratch) []int32 {
 	if level == len(t.splits) {
 		return t.appendPiece(dst, text, r)
 	}
@@ -184,12 +182,12 @@ func (t *Tokenizer) appendSplit(dst []int32, text string, level int, r *room) []
 	return dst
 }
 
-// appendPiece encodes text that no split cuts: in one word, or cut where no merge reaches over.
-func (t *Tokenizer) appendPiece(dst []int32, text string, r *room) []int32 {
+// appendPiece encodes text that no split divides further: as one word, or divided where no merge crosses the border.
+func (t *Tokenizer) appendPiece(dst []int32, text string, r *scratch) []int32 {
 	if text == "" {
 		return dst
 	}
-	for i := skipMarks(text, t.spaceMark); t.cuts; {
+	for i := skipMarks(text, t.spaceMark); t.splitsAtBlanks; {
 		next := strings.Index(text[i:], t.spaceMark)
 		if next < 0 {
 			break
@@ -204,7 +202,7 @@ func (t *Tokenizer) appendPiece(dst []int32, text string, r *room) []int32 {
 	return t.appendWord(dst, text, r)
 }
 
-// skipMarks is the length of the marks at the start of text.
+// skipMarks returns the length of the marks at the start of text.
 func skipMarks(text, mark string) int {
 	i := 0
 	for strings.HasPrefix(text[i:], mark) {
@@ -213,8 +211,8 @@ func skipMarks(text, mark string) int {
 	return i
 }
 
-// appendWord encodes a word, by memory if it was seen before.
-func (t *Tokenizer) appendWord(dst []int32, text string, r *room) []int32 {
+// appendWord encodes a word, from the cache if it is there.
+func (t *Tokenizer) appendWord(dst []int32, text string, r *scratch) []int32 {
 	if len(text) == 1 && t.byteLevel {
 		return append(dst, t.bytes[text[0]])
 	}
@@ -230,8 +228,8 @@ func (t *Tokenizer) appendWord(dst []int32, text string, r *room) []int32 {
 	return append(dst, ids...)
 }
 
-// encodeWord encodes a word into the room's ids.
-func (t *Tokenizer) encodeWord(text string, r *room) []int32 {
+// encodeWord encodes a word into the ids of r.
+func (t *Tokenizer) encodeWord(text string, r *scratch) []int32 {
 	if t.ignoreMerges {
 		if id, ok := t.ids[text]; ok && !t.added[id] {
 			r.ids = append(r.ids[:0], id)
@@ -243,7 +241,7 @@ func (t *Tokenizer) encodeWord(text string, r *room) []int32 {
 		for i := range len(text) {
 			r.ids = append(r.ids, t.bytes[text[i]])
 		}
-		return t.merges.merge(r.ids, &r.word)
+		return t.merges.merge(r.ids, &r.merge)
 	}
 	for i := 0; i < len(text); {
 		_, n := at(text[i:])
@@ -256,5 +254,5 @@ func (t *Tokenizer) encodeWord(text string, r *room) []int32 {
 		}
 		i += n
 	}
-	return t.merges.merge(r.ids, &r.word)
+	return t.merges.merge(r.ids, &r.merge)
 }
