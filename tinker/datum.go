@@ -1,34 +1,29 @@
 package tinker
 
-import (
-	"math"
-)
-
-// Datum is one training sequence of T tokens. All non-nil slices have length T; position i of each speaks
-// of the prediction of Targets[i] from Input[0..i].
+// Datum is one training sequence of T tokens. All non-nil slices have length T; their element i belongs to the prediction
+// of Targets[i] from Input[0..i].
 //
-// For a text t[0..n) one takes Input = t[:n-1] and Targets = t[1:]: the targets are the input shifted by one.
+// For a sequence t[0..n), Input is t[:n-1] and Targets is t[1:]: the targets are the input shifted by one.
 type Datum struct {
 	// Input is the model's input, T ≥ 1 token ids.
 	Input []int32
 	// Targets[i] is the token that follows Input[i]. The wire name is target_tokens.
 	Targets []int32
-	// Weights multiplies the loss of each position; nil means 1 everywhere. Positions that the model did not
-	// write (prompt, tool output) get 0.
+	// Weights are factors of the loss of each position; nil means 1 everywhere. They are 0 where the model did not write the
+	// token (prompt, tool output).
 	Weights []float32
-	// Logprobs are the log-probabilities of Targets under the policy that sampled them (natural logarithm,
-	// raw softmax). Required by every loss but cross_entropy, which ignores them.
+	// Logprobs are the log-probabilities of Targets under the policy that sampled them (natural logarithm, raw softmax).
+	// Every loss but cross_entropy needs them.
 	Logprobs []float32
-	// Advantages are the per-position advantages. Required by every loss but cross_entropy, which ignores them.
+	// Advantages are the advantages of each position. Every loss but cross_entropy needs them.
 	Advantages []float32
 }
 
-// Validate reports the first thing wrong with d for loss, naming the field and the index. Token ids must lie
-// in [0, vocab); vocab 0 leaves out the upper bound. Numbers must be finite, and a log-probability of a
-// position with a weight other than 0 must not be above 0 (a sampler's rounding of up to 1e-3 is allowed).
+// Validate reports the first thing that is wrong with d for a loss, with the field and the index. Token ids must lie in
+// [0, vocab); vocab 0 means no upper bound. Numbers must be finite, and log-probabilities of positions with a weight must
+// not be above 0; rounding by up to 1e-3 is allowed. The error has code agl.CodeInvalid.
 //
-// Engines differ in what they do with bad data (some poison every model they hold), so callers of remote
-// engines validate before they send. The error has code agl.CodeInvalid.
+// Bad data spoil every model that some engines hold. Callers of remote engines validate before they send.
 func (d *Datum) Validate(loss LossName, vocab int) error {
 	n := len(d.Input)
 	if n == 0 {
@@ -60,7 +55,7 @@ func (d *Datum) Validate(loss LossName, vocab int) error {
 			return invalid("%s: %d values for %d input tokens; loss %s needs equal lengths", f.name, len(f.values), n, loss)
 		}
 		for i, v := range f.values {
-			if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
+			if !isFinite(float64(v)) {
 				return invalid("%s[%d]: %v is not finite", f.name, i, v)
 			}
 		}

@@ -2,13 +2,16 @@ package tinker
 
 import (
 	"errors"
+	"math"
 
 	"github.com/agl-go/agl"
 )
 
-// ErrDamaged marks weights that are there and cannot be read, because their bytes are not those that were
-// saved. Other weights of the same engine may well be whole.
+// ErrDamaged marks weights that exist but cannot be read, because their bytes are not the bytes that were saved. Other
+// weights of the same engine may be intact.
 var ErrDamaged = errors.New("the weights are damaged")
+
+func isFinite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
 func invalid(format string, args ...any) error {
 	return agl.Errorf(agl.CodeInvalid, format, args...)

@@ -9,52 +9,50 @@ import (
 // LossName names a training loss as the protocol does.
 type LossName string
 
-// The losses that every implementation here supports.
+// The losses of the protocol.
 //
 // Notation, per position i of a datum: w weight, p = log π(target) under the weights being trained,
 // q = Logprobs[i] (the sampler's), A advantage, r = exp(p − q).
 const (
 	// CrossEntropy is −w·p, the negative log-likelihood.
 	CrossEntropy LossName = "cross_entropy"
-	// ImportanceSampling is −w·r·A: the policy gradient with a correction for the policy having moved
-	// since the sample was drawn (REINFORCE, Williams 1992, with per-token importance weights). Its
-	// gradient is −w·r·A·∇p.
+	// ImportanceSampling is −w·r·A: the policy gradient, corrected for the change of the policy since the sample was drawn
+	// (REINFORCE, Williams 1992, with importance weights per token). Its gradient is −w·r·A·∇p.
 	ImportanceSampling LossName = "importance_sampling"
-	// PPO is −w·min(r·A, clip(r, ClipLow, ClipHigh)·A), the clipped surrogate of Schulman et al. 2017
-	// (arXiv:1707.06347, eq. 7). Where the clipped term is the smaller one the gradient is 0, elsewhere
-	// it is that of importance_sampling.
+	// PPO is −w·min(r·A, clip(r, ClipLow, ClipHigh)·A), the clipped surrogate of Schulman et al. 2017 (arXiv:1707.06347,
+	// eq. 7). Its gradient is 0 where the clipped term is the smaller one, and elsewhere that of importance_sampling.
 	PPO LossName = "ppo"
-	// CISPO is −w·clip(r, ClipLow, ClipHigh)·A·p, where the clipped ratio counts as a constant (MiniMax-M1, Chen
-	// et al. 2025, arXiv:2506.13585, eq. 4 and 5): its gradient is −w·clip(r)·A·∇p, so that a token beyond the
-	// bounds still teaches, with a bounded weight.
+	// CISPO is −w·clip(r, ClipLow, ClipHigh)·A·p with the clipped ratio as a constant (MiniMax-M1, Chen et al. 2025,
+	// arXiv:2506.13585, eq. 4 and 5). Its gradient is −w·clip(r)·A·∇p: a token beyond the bounds still counts, with a
+	// bounded weight.
 	CISPO LossName = "cispo"
-	// DRO is −w·(A·p − Beta/2·(p − q)²), a policy gradient held back by a quadratic penalty, which can learn from
-	// samples of any policy (Richemond et al. 2024, arXiv:2405.19107; Kimi k1.5, arXiv:2501.12599, §2.3.2). Its
-	// gradient is −w·(A − Beta·(p − q))·∇p. A should be the reward over a baseline, not divided by anything.
+	// DRO is −w·(A·p − Beta/2·(p − q)²), a policy gradient with a quadratic penalty, which can learn from samples of any
+	// policy (Richemond et al. 2024, arXiv:2405.19107; Kimi k1.5, arXiv:2501.12599, §2.3.2). Its gradient is
+	// −w·(A − Beta·(p − q))·∇p. A should be the reward above a baseline, not normalized.
 	DRO LossName = "dro"
 )
 
-// LossNames are all of them.
+// LossNames are the names of all losses.
 func LossNames() []LossName { return []LossName{CrossEntropy, ImportanceSampling, PPO, CISPO, DRO} }
 
 // OfPolicy reports whether a loss needs the log-probabilities of the sampler and advantages.
 func (n LossName) OfPolicy() bool { return n != CrossEntropy }
 
-// Clips reports whether a loss has bounds of the ratio.
+// Clips reports whether a loss clips the ratio.
 func (n LossName) Clips() bool { return n == PPO || n == CISPO }
 
 // Loss selects a loss and its configuration.
 type Loss struct {
-	// Name is the loss; the zero value is not a loss.
+	// Name is required.
 	Name LossName
-	// ClipLow and ClipHigh bound the ratio r in ppo and cispo; zero means 0.8 and 1.2, the protocol's defaults.
-	// The wire names are clip_low_threshold and clip_high_threshold.
+	// ClipLow and ClipHigh are the bounds of the ratio r in ppo and cispo; zero means 0.8 and 1.2, the protocol's defaults.
+	// On the wire they are clip_low_threshold and clip_high_threshold.
 	ClipLow, ClipHigh float32
-	// Beta is the weight of dro's penalty; zero means 0.05. The wire name is beta.
+	// Beta is the weight of dro's penalty; zero means 0.05.
 	Beta float32
 }
 
-// WithDefaults returns l with its documented zero values replaced.
+// WithDefaults returns l with defaults in place of zero values.
 func (l Loss) WithDefaults() Loss {
 	l.ClipLow = cmp.Or(l.ClipLow, 0.8)
 	l.ClipHigh = cmp.Or(l.ClipHigh, 1.2)
@@ -62,8 +60,8 @@ func (l Loss) WithDefaults() Loss {
 	return l
 }
 
-// Validate reports an unknown loss, clip bounds that do not satisfy 0 ≤ ClipLow ≤ 1 ≤ ClipHigh (after
-// defaults), or a Beta that is not positive, with code agl.CodeInvalid.
+// Validate reports an unknown loss, bounds that do not satisfy 0 ≤ ClipLow ≤ 1 ≤ ClipHigh, or a Beta that is not positive,
+// with code agl.CodeInvalid.
 func (l Loss) Validate() error {
 	if !slices.Contains(LossNames(), l.Name) {
 		return invalid("loss: %q is unknown; allowed are %q", l.Name, LossNames())
@@ -81,8 +79,8 @@ func (l Loss) Validate() error {
 	return nil
 }
 
-// Elementwise is the weighted loss of each position of d, given the log-probabilities of its targets under the
-// weights being trained. Engines compute it themselves; it is for those that answer log-probabilities only.
+// Elementwise computes the weighted loss of each position of d from the log-probabilities of its targets under the weights
+// being trained, for engines that return only those.
 func (l Loss) Elementwise(d *Datum, logprobs []float32) []float32 {
 	l = l.WithDefaults()
 	losses := make([]float32, len(logprobs))

@@ -1,11 +1,8 @@
 package tinker
 
-import (
-	"math"
-	"strings"
-)
+import "strings"
 
-// WeightsKind is the middle part of a path: what was saved.
+// WeightsKind is the kind of saved weights, the middle part of their path.
 type WeightsKind string
 
 // The kinds of saved weights.
@@ -30,8 +27,8 @@ func (p Path) String() string {
 	return scheme + p.Model + "/" + string(p.Kind) + "/" + p.Name
 }
 
-// ParsePath reads a path. The short form tinker://<model>/<name>, which some servers answer for sampler
-// snapshots, is read as [KindSampler]. Errors have code agl.CodeInvalid.
+// ParsePath parses a path. The short form tinker://<model>/<name>, which some servers return for sampler snapshots, is of
+// [KindSampler]. Errors have code agl.CodeInvalid.
 func ParsePath(s string) (Path, error) {
 	rest, ok := strings.CutPrefix(s, scheme)
 	if !ok {
@@ -74,8 +71,4 @@ func validName(s string) bool {
 		}
 	}
 	return s != ""
-}
-
-func isFinite(v float64) bool {
-	return !math.IsNaN(v) && !math.IsInf(v, 0)
 }

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// FirstStop returns how many tokens there are up to the one with which the first of the stop texts is complete; -1
-// if none is in their text. What was drawn after that token has no part in what was drawn before, so that a sampler
-// need not know of the texts.
+// FirstStop returns the number of tokens up to the one that completes the first stop text; -1 if their text contains none.
+// Later tokens do not affect earlier ones, so that a sampler need not know the texts: the completion is shortened
+// afterwards.
 //
-// A longer prefix of tokens may well have a shorter text: bytes that are no character yet become U+FFFD each.
+// The text of more tokens may be shorter: each byte of an incomplete character is U+FFFD.
 func FirstStop(decode func(ids []int32) string, tokens []int32, stops []string) int {
 	stopped := func(n int) bool {
 		text := decode(tokens[:n])

@@ -5,35 +5,32 @@ import (
 	"context"
 )
 
-// Service is an engine: it makes models and opens published weights for sampling.
+// Service is an engine: it creates models and opens published weights for sampling.
 type Service interface {
 	// Capabilities says what the engine can do. The zero value of each field is the least capable.
 	Capabilities(ctx context.Context) (Capabilities, error)
-	// CreateModel makes a new model and returns when it can train. Unknown base models are
-	// agl.CodeNotFound.
+	// CreateModel creates a model and returns when it can train. An unknown base model is agl.CodeNotFound.
 	CreateModel(ctx context.Context, p CreateModelParams) (TrainingClient, error)
 	// NewSamplingClient opens published weights. An unknown path is agl.CodeNotFound.
 	NewSamplingClient(ctx context.Context, p NewSamplingClientParams) (SamplingClient, error)
-	// DeleteWeights forgets a checkpoint or snapshot. Sampling clients that were opened from it go on. An
-	// unknown path is agl.CodeNotFound.
+	// DeleteWeights deletes a checkpoint or snapshot. Open sampling clients keep its weights. An unknown path is
+	// agl.CodeNotFound.
 	DeleteWeights(ctx context.Context, p DeleteWeightsParams) error
 }
 
-// Capabilities describes an engine.
+// Capabilities says what an engine can do. The zero value of each field is the least capable.
 type Capabilities struct {
 	// Models are the base models that CreateModel accepts.
 	Models []ModelSpec
 	// Losses are the losses that ForwardBackward accepts.
 	Losses []LossName
-	// ImmutableSnapshots is true when a sampler snapshot never changes after it was published, so that old
-	// snapshots can be sampled at any time. Where it is false, sample only from the newest snapshot and
-	// finish sampling before the next ForwardBackward.
+	// ImmutableSnapshots is true when a published snapshot never changes, so that old snapshots can be sampled at any time.
+	// Where it is false, sample only the newest snapshot, and finish sampling before the next ForwardBackward.
 	ImmutableSnapshots bool
-	// SummedLoss is true when the gradient is that of the plain sum over positions and data of the elementwise
-	// losses, if there is one ForwardBackward for each OptimStep. Otherwise the engine normalises in a way of
-	// its own.
+	// SummedLoss is true when the gradient of a ForwardBackward is that of the sum of the elementwise losses over positions
+	// and data, if there is one ForwardBackward for each OptimStep. Otherwise the engine normalizes in its own way.
 	SummedLoss bool
-	// OptimizerOptional is true when LoadWeights honours WithOptimizer = false.
+	// OptimizerOptional is true when LoadWeights can load weights without the optimizer's state.
 	OptimizerOptional bool
 	// Deterministic is true when the same calls give bit-identical results.
 	Deterministic bool
@@ -42,19 +39,17 @@ type Capabilities struct {
 // ModelSpec describes a base model.
 type ModelSpec struct {
 	Name string
-	// Vocab is the number of token ids, Context the longest sequence (prompt and completion) in tokens;
-	// 0 means unknown.
+	// Vocab is the number of token ids, Context the longest sequence (prompt and completion) in tokens; 0 is unknown.
 	Vocab, Context int
 }
 
 // CreateModelParams are the arguments of [Service.CreateModel].
 type CreateModelParams struct {
-	// BaseModel names the weights to start from; empty means the engine's only or first model.
+	// BaseModel names the weights to start from; empty means the engine's first model.
 	BaseModel string
-	// Seed initialises whatever the engine draws at random for the model.
+	// Seed seeds whatever the engine draws at random for the model.
 	Seed uint64
-	// LoRARank is the rank of the LoRA adapter for engines that train one; 0 means the engine's default.
-	// Engines that train all weights ignore it.
+	// LoRARank is the rank of the LoRA adapter, on engines that train one; 0 means the engine's default.
 	LoRARank int
 	// UserMetadata is kept with the model.
 	UserMetadata map[string]string
@@ -62,54 +57,53 @@ type CreateModelParams struct {
 
 // NewSamplingClientParams are the arguments of [Service.NewSamplingClient].
 type NewSamplingClientParams struct {
-	// Path is what SaveWeightsForSampler (or SaveWeights, where the engine allows it) returned.
+	// Path is the path that SaveWeightsForSampler returned, or SaveWeights where the engine can sample checkpoints.
 	Path string
-	// BaseModel opens a base model where Path is empty. An unknown one is agl.CodeNotFound; engines that do not
-	// sample base models say agl.CodeInvalid.
+	// BaseModel is the base model to open if Path is empty. An unknown one is agl.CodeNotFound; on engines that do not sample
+	// base models it is agl.CodeInvalid.
 	BaseModel string
 }
 
 // DeleteWeightsParams are the arguments of [Service.DeleteWeights].
 type DeleteWeightsParams struct {
-	// Path is what SaveWeights or SaveWeightsForSampler returned.
+	// Path is the path that SaveWeights or SaveWeightsForSampler returned.
 	Path string
 }
 
-// TrainingClient drives one model. Its methods are safe for concurrent use; they run one at a time.
+// TrainingClient drives one model. Its methods are safe for concurrent use, and run one at a time.
 //
-// Errors: bad arguments are agl.CodeInvalid and change nothing; a name that is taken is agl.CodeConflict;
-// an unknown path is agl.CodeNotFound; after Unload every call is agl.CodeNotFound. A cancelled context
-// ends a call with its error; a cancelled ForwardBackward leaves no part of its gradient behind.
+// Bad arguments are agl.CodeInvalid and change nothing; a name that is taken is agl.CodeConflict; an unknown path is
+// agl.CodeNotFound, and so is every call after Unload. A call whose context ends returns the context's error; a
+// ForwardBackward that ends so leaves no part of its gradient behind.
 type TrainingClient interface {
 	// Info describes the model.
 	Info(ctx context.Context) (Info, error)
-	// Forward computes what ForwardBackward does, but no gradient.
+	// Forward returns what ForwardBackward does, but computes no gradient.
 	Forward(ctx context.Context, p ForwardParams) (ForwardResult, error)
-	// ForwardBackward adds the gradient of the batch's loss to the model's accumulated gradient. An empty
-	// batch is an error (some engines never finish one).
+	// ForwardBackward adds the gradient of the batch's loss to the model's gradient. An empty batch is agl.CodeInvalid: some
+	// engines never finish one.
 	ForwardBackward(ctx context.Context, p ForwardParams) (ForwardResult, error)
-	// OptimStep takes one Adam step along the accumulated gradient and clears it.
+	// OptimStep takes one Adam step along the gradient and clears it.
 	OptimStep(ctx context.Context, p AdamParams) (OptimStepResult, error)
-	// SaveWeights writes a checkpoint (weights, optimizer state, step count; not an unstepped gradient) and
-	// returns its path, tinker://<model>/weights/<name>, when it is durable.
+	// SaveWeights writes a checkpoint and returns its path, tinker://<model>/weights/<name>, when it is durable. A checkpoint
+	// holds weights, optimizer state and step count, but not the gradient.
 	SaveWeights(ctx context.Context, p SaveWeightsParams) (path string, err error)
-	// LoadWeights replaces the model's state by a checkpoint of a model of the same shape and discards an
-	// unstepped gradient. An unknown path is agl.CodeNotFound; engines that notice damage say [ErrDamaged].
+	// LoadWeights replaces the model's state by a checkpoint of a model of the same shape, and discards the gradient. Damage
+	// is [ErrDamaged] on engines that notice it.
 	LoadWeights(ctx context.Context, p LoadWeightsParams) error
-	// SaveWeightsForSampler publishes the current weights and returns their path,
-	// tinker://<model>/sampler_weights/<name>.
+	// SaveWeightsForSampler publishes the weights as a snapshot and returns its path, tinker://<model>/sampler_weights/<name>.
 	SaveWeightsForSampler(ctx context.Context, p SaveWeightsParams) (path string, err error)
-	// Unload gives the model's memory back. Its saved checkpoints remain.
+	// Unload frees the model's memory. Its checkpoints remain.
 	Unload(ctx context.Context) error
 }
 
 // Info describes a model.
 type Info struct {
-	// ModelID is the host part of the model's paths.
+	// ModelID is the model part of the paths of the model's weights.
 	ModelID string
 	// Spec is the base model.
 	Spec ModelSpec
-	// Step is the number of optimizer steps behind the current weights since the optimizer was last reset.
+	// Step is the number of optimizer steps since the optimizer was last reset.
 	Step int64
 	// Parameters is the number of trained scalars; 0 means unknown.
 	Parameters int
@@ -117,17 +111,17 @@ type Info struct {
 
 // ForwardParams are the arguments of [TrainingClient.Forward] and [TrainingClient.ForwardBackward].
 type ForwardParams struct {
-	// Data is the batch, at least one datum. It is not kept after the call returns.
+	// Data is the batch, at least one datum. The engine keeps no reference to it after the call.
 	Data []Datum
 	// Loss is applied to every datum.
 	Loss Loss
 }
 
-// ForwardResult is what a forward pass gives. The slices belong to the caller.
+// ForwardResult is the result of a forward pass. The slices belong to the caller.
 type ForwardResult struct {
 	// Logprobs[k][i] is the log-probability of Data[k].Targets[i] under the current weights.
 	Logprobs [][]float32
-	// Losses[k][i] is the weighted elementwise loss of that position.
+	// Losses[k][i] is the weighted loss of that position.
 	Losses [][]float32
 	// Loss is the sum of Losses.
 	Loss float64
@@ -135,11 +129,10 @@ type ForwardResult struct {
 	Metrics map[string]float64
 }
 
-// AdamParams are the arguments of [TrainingClient.OptimStep]: Adam (Kingma & Ba 2015, arXiv:1412.6980,
-// algorithm 1) with decoupled weight decay (Loshchilov & Hutter 2019, arXiv:1711.05101) and clipping of the
-// gradient's global L2 norm.
+// AdamParams are the arguments of [TrainingClient.OptimStep]: Adam (Kingma & Ba 2015, arXiv:1412.6980, algorithm 1) with
+// decoupled weight decay (Loshchilov & Hutter 2019, arXiv:1711.05101) and clipping of the gradient's global L2 norm.
 type AdamParams struct {
-	// LearningRate is the step size; 0 changes no weight but advances the moments.
+	// LearningRate is the step size; 0 changes no weight, but advances the moments.
 	LearningRate float64
 	// Beta1 and Beta2 are the decay rates of the moments; zero means 0.9 and 0.95, the protocol's defaults.
 	Beta1, Beta2 float64
@@ -147,12 +140,11 @@ type AdamParams struct {
 	Eps float64
 	// WeightDecay is multiplied with LearningRate and the weight.
 	WeightDecay float64
-	// GradClipNorm is the largest global norm of the gradient; a larger gradient is scaled down to it. Zero
-	// means no clipping.
+	// GradClipNorm is the largest global norm of the gradient, to which a larger one is scaled down; zero means no clipping.
 	GradClipNorm float64
 }
 
-// WithDefaults returns p with its documented zero values replaced.
+// WithDefaults returns p with defaults in place of zero values.
 func (p AdamParams) WithDefaults() AdamParams {
 	p.Beta1 = cmp.Or(p.Beta1, 0.9)
 	p.Beta2 = cmp.Or(p.Beta2, 0.95)
@@ -195,35 +187,32 @@ type OptimStepResult struct {
 	Metrics map[string]float64
 }
 
-// SaveWeightsParams are the arguments of [TrainingClient.SaveWeights] and
-// [TrainingClient.SaveWeightsForSampler].
+// SaveWeightsParams are the arguments of [TrainingClient.SaveWeights] and [TrainingClient.SaveWeightsForSampler].
 type SaveWeightsParams struct {
-	// Name is the last part of the path, [A-Za-z0-9_-]+ (see [ValidateName]); each name can be used once per
-	// model and kind.
+	// Name is the last part of the path, [A-Za-z0-9_-]+. Each model can use it once for checkpoints and once for snapshots.
 	Name string
-	// Overwrite takes the place of weights that have the name, which stay whole until the new ones are durable.
-	// Sampling clients keep what they opened. Engines that cannot replace weights say agl.CodeInvalid.
+	// Overwrite replaces weights of the same name, which stay intact until the new ones are durable. Open sampling clients
+	// keep their weights. On engines that cannot replace weights it is agl.CodeInvalid.
 	Overwrite bool
-	// Transient says of a snapshot that it need not outlive the process, which may spare a write to disk. Its name is
-	// for no other.
+	// Transient says that a snapshot need not outlive the process, which may save a write to disk. Its name is not used again.
 	Transient bool
 }
 
 // LoadWeightsParams are the arguments of [TrainingClient.LoadWeights].
 type LoadWeightsParams struct {
-	// Path is what SaveWeights returned, of this model or another one.
+	// Path is the path that SaveWeights returned, of this model or another one.
 	Path string
-	// WithOptimizer restores the Adam moments and the step count; otherwise they are reset to zero, which
-	// engines without [Capabilities.OptimizerOptional] do not do.
+	// WithOptimizer restores the Adam moments and the step count. Otherwise they are reset to zero, except on engines without
+	// [Capabilities.OptimizerOptional].
 	WithOptimizer bool
 }
 
-// SamplingClient samples from one set of published weights. It is safe for concurrent use.
+// SamplingClient samples one set of published weights. It is safe for concurrent use.
 type SamplingClient interface {
-	// Sample draws completions of a prompt. Bad arguments, and a prompt that leaves no room for a token in
-	// the context, are agl.CodeInvalid.
+	// Sample draws completions of a prompt. Bad arguments, and a prompt that leaves no room for a token in the context, are
+	// agl.CodeInvalid.
 	Sample(ctx context.Context, p SampleParams) (SampleResult, error)
-	// Spec describes the model that is sampled; fields may be unknown (zero).
+	// Spec describes the model; unknown fields are zero.
 	Spec() ModelSpec
 }
 
@@ -233,25 +222,25 @@ type SampleParams struct {
 	Prompt []int32
 	// NumSamples is the number of completions; zero means 1.
 	NumSamples int
-	// MaxTokens bounds each completion, at least 1. A completion also ends where the context is full.
+	// MaxTokens is the length of the longest completion, at least 1. A completion also ends where the context does.
 	MaxTokens int
-	// Temperature divides the logits; zero means greedy. It is not defaulted: RL samples at 1.
+	// Temperature divides the logits; zero means greedy. There is no default: RL samples at 1.
 	Temperature float64
-	// TopK keeps only the k most likely tokens; zero or less means all.
+	// TopK restricts sampling to the k most likely tokens; zero or less means all.
 	TopK int
-	// TopP keeps the smallest set of most likely tokens whose probability reaches p; zero means 1, all.
+	// TopP restricts sampling to the smallest set of most likely tokens whose probability reaches p; zero means 1, all.
 	TopP float64
 	// Stop ends a completion when one of these tokens is drawn.
 	Stop []int32
-	// Seed makes the draw repeatable: sample i is a function of weights, prompt, parameters and (Seed, i).
-	// nil draws a seed.
+	// Seed makes samples repeatable: sample i is a function of weights, prompt, parameters and (Seed, i). Nil means a random
+	// seed.
 	Seed *uint64
-	// PromptLogprobs asks for the log-probabilities of the prompt too, which not every engine has.
+	// PromptLogprobs asks for the log-probabilities of the prompt, too, which not every engine has.
 	PromptLogprobs bool
 }
 
-// Validate reports the first argument out of range for a model, with code agl.CodeInvalid. Unknown (zero)
-// fields of spec are not checked.
+// Validate reports the first argument that is out of range for a model, with code agl.CodeInvalid. It ignores unknown (zero)
+// fields of spec.
 func (p SampleParams) Validate(spec ModelSpec) error {
 	switch {
 	case len(p.Prompt) == 0:
@@ -287,17 +276,16 @@ const (
 // SampleResult holds the completions in order of sample index. It belongs to the caller.
 type SampleResult struct {
 	Sequences []Sequence
-	// PromptLogprobs[i] is the log-probability of Prompt[i+1]: nothing comes before the first token. It is nil
-	// unless asked for.
+	// PromptLogprobs[i] is the log-probability of Prompt[i+1], as nothing precedes the first token; nil unless asked for.
 	PromptLogprobs []float32
 }
 
 // Sequence is one completion.
 type Sequence struct {
-	// Tokens are the drawn tokens. A stop token that ended the completion is its last element.
+	// Tokens are the sampled tokens, including the stop token that ended the completion.
 	Tokens []int32
-	// Logprobs[i] is the log-probability of Tokens[i] under the raw softmax (temperature 1, no truncation),
-	// so that it compares with the trainer's whatever the sampling parameters were.
+	// Logprobs[i] is the log-probability of Tokens[i] under the raw softmax (temperature 1, no truncation), which compares
+	// with the trainer's whatever the sampling parameters were.
 	Logprobs []float32
 	// StopReason says why the completion ended.
 	StopReason StopReason
