@@ -6,6 +6,8 @@ import "context"
 // number of attempts trace at once in one process.
 type Tracer interface {
 	// Start begins the trace of an attempt and returns a context that carries it.
+	// When ctx carries a trace of the same attempt that has ended, the new one
+	// continues it.
 	Start(ctx context.Context, p TraceParams) (context.Context, Trace, error)
 }
 

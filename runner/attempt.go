@@ -36,12 +36,12 @@ func (a *attempt) run(ctx, life context.Context) agl.Outcome {
 	task := agl.Task{Rollout: a.rollout, Attempt: a.attempt, Resources: resources}
 	a.hooks(life, "OnRolloutStart", func(ctx context.Context, h agl.Hook) error { return h.OnRolloutStart(ctx, task) })
 
-	outcome, spans := a.traced(ctx, life, task)
+	traced, outcome, spans := a.traced(ctx, life, task)
 	proxied := proxies(resources)
 	if len(a.r.cfg.Hooks) > 0 {
 		// Hooks see what the proxy recorded, too.
 		outcome = a.flush(ctx, proxied, outcome)
-		outcome = a.rolloutEnd(ctx, life, task, spans, outcome)
+		outcome = a.rolloutEnd(ctx, life, traced, task, spans, outcome)
 	}
 	return a.flush(ctx, proxied, outcome)
 }
@@ -72,11 +72,11 @@ func (a *attempt) resources(ctx context.Context) (agl.Resources, error) {
 }
 
 // traced runs the agent inside a trace, records what it hands back and returns
-// the spans of the trace.
-func (a *attempt) traced(ctx, life context.Context, task agl.Task) (agl.Outcome, []agl.Span) {
+// the context and the spans of the trace.
+func (a *attempt) traced(ctx, life context.Context, task agl.Task) (context.Context, agl.Outcome, []agl.Span) {
 	traceCtx, trace, err := a.startTrace(life)
 	if err != nil {
-		return a.ended(life, fmt.Errorf("start the trace: %w", err), agl.OutcomeSetupError), nil
+		return life, a.ended(life, fmt.Errorf("start the trace: %w", err), agl.OutcomeSetupError), nil
 	}
 	a.hooks(traceCtx, "OnTraceStart", func(ctx context.Context, h agl.Hook) error { return h.OnTraceStart(ctx, task) })
 	result, err := a.callAgent(traceCtx, task)
@@ -105,7 +105,7 @@ func (a *attempt) traced(ctx, life context.Context, task agl.Task) (agl.Outcome,
 	if err != nil {
 		outcome = a.spoiled(outcome, lossKind(err), err)
 	}
-	return outcome, spans
+	return traceCtx, outcome, spans
 }
 
 func (a *attempt) startTrace(ctx context.Context) (context.Context, agl.Trace, error) {
@@ -131,9 +131,9 @@ func (a *attempt) afterwards(life, traced context.Context) (context.Context, con
 	return context.WithTimeout(context.WithoutCancel(traced), a.r.cfg.GracePeriod)
 }
 
-// rolloutEnd runs the last hooks, with every span of the attempt, in a trace of
-// their own, so that what they emit still counts.
-func (a *attempt) rolloutEnd(ctx, life context.Context, task agl.Task, spans []agl.Span, outcome agl.Outcome) agl.Outcome {
+// rolloutEnd runs the last hooks with every span of the attempt. The trace goes on
+// for them, so that what they emit still counts.
+func (a *attempt) rolloutEnd(ctx, life, traced context.Context, task agl.Task, spans []agl.Span, outcome agl.Outcome) agl.Outcome {
 	closing, cancel := a.r.closing(ctx)
 	defer cancel()
 	page, err := a.r.cfg.Store.QuerySpans(closing, agl.QuerySpansParams{RolloutID: a.rollout.RolloutID, AttemptID: a.attempt.AttemptID})
@@ -143,7 +143,7 @@ func (a *attempt) rolloutEnd(ctx, life context.Context, task agl.Task, spans []a
 	} else {
 		spans = page.Items
 	}
-	traceCtx, trace, err := a.startTrace(life)
+	traceCtx, trace, err := a.startTrace(traced)
 	if err != nil {
 		return a.spoiled(outcome, agl.OutcomeSetupError, fmt.Errorf("start the trace of OnRolloutEnd: %w", err))
 	}

@@ -28,10 +28,12 @@ type Trace struct {
 	stream    *stream
 
 	cancel  context.CancelFunc // of the stream
-	root    trace.Span
+	root    trace.Span         // opened by this trace; nil when it continues another
+	rootID  trace.SpanContext
 	traceID trace.TraceID
 
 	openSpans int                              // guarded by the processor's lock
+	hasRoot   bool                             // the root span is stored; valid once ended is set
 	ending    atomic.Bool                      // End was called
 	ended     atomic.Bool                      // nothing more is taken
 	failure   atomic.Pointer[agl.OutcomeError] // of the last model call
@@ -55,16 +57,24 @@ func newTrace(t *Tracer, p agl.TraceParams) (*Trace, error) {
 	}, nil
 }
 
-// begin opens the root span and starts the stream.
+// begin starts the stream and opens the root span, unless ctx carries a trace of
+// the same attempt that has ended: then the root of that one serves here, too.
 func (t *Trace) begin(ctx context.Context) context.Context {
 	// What is recorded must reach the store after the agent was cancelled, too.
 	streamCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	t.cancel = cancel
 	go t.stream.run(streamCtx)
 
-	ctx, t.root = t.tracer.provider.Tracer(scopeName).Start( //nolint:spancheck // ended by End
-		context.WithValue(ctx, traceKey{}, t), t.name, trace.WithNewRoot())
-	t.traceID = t.root.SpanContext().TraceID()
+	earlier, ok := FromContext(ctx)
+	ctx = context.WithValue(ctx, traceKey{}, t)
+	if ok && earlier.attemptID == t.attemptID && earlier.ended.Load() && earlier.hasRoot {
+		t.rootID, t.hasRoot = earlier.rootID, true
+		ctx = trace.ContextWithSpanContext(ctx, t.rootID)
+	} else {
+		ctx, t.root = t.tracer.provider.Tracer(scopeName).Start(ctx, t.name, trace.WithNewRoot()) //nolint:spancheck // ended by End
+		t.rootID = t.root.SpanContext()
+	}
+	t.traceID = t.rootID.TraceID()
 	t.tracer.processor.register(t.traceID, t)
 	return ctx
 }
@@ -142,9 +152,12 @@ func (t *Trace) End(ctx context.Context) ([]agl.Span, error) {
 	if !t.ending.CompareAndSwap(false, true) {
 		return nil, agl.Errorf(agl.CodeIllegalState, "trace of attempt %s: ended twice", t.attemptID)
 	}
-	// A root above nothing says nothing; one that ends after the trace is dropped.
-	t.ended.Store(t.stream.empty())
-	t.root.End()
+	if t.root != nil {
+		// A root without children says nothing: ended first, the trace drops it.
+		t.hasRoot = !t.stream.empty()
+		t.ended.Store(!t.hasRoot)
+		t.root.End()
+	}
 	t.ended.Store(true)
 	if n := t.tracer.processor.forget(t); n > 0 {
 		t.tracer.cfg.Logger.WarnContext(ctx, "spans that are still open when their trace ends are dropped",
@@ -222,7 +235,7 @@ func (t *Trace) parentOf(ctx context.Context) string {
 	if sc := trace.SpanContextFromContext(ctx); sc.TraceID() == t.traceID {
 		return sc.SpanID().String()
 	}
-	return t.root.SpanContext().SpanID().String()
+	return t.rootID.SpanID().String()
 }
 
 // SpanFromDraft makes the span that a draft describes: missing ids are made up,

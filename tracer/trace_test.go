@@ -58,6 +58,58 @@ func TestConcurrentTraces(t *testing.T) {
 	}
 }
 
+// A trace that starts in the context of an ended one of the same attempt goes on
+// under its root.
+func TestTraceContinues(t *testing.T) {
+	t.Parallel()
+	for name, empty := range map[string]bool{"below a stored root": false, "after an empty trace": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := &spanStore{}
+			tr := newTracer(t, tracer.Config{Store: store})
+			params := agl.TraceParams{RolloutID: "ro-1", AttemptID: "at-1", Name: "root"}
+			ctx, first, err := tr.Start(t.Context(), params)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !empty {
+				if _, err := tracer.EmitMessage(ctx, "first"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := first.End(ctx); err != nil {
+				t.Fatal(err)
+			}
+			ctx, second, err := tr.Start(ctx, params)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tracer.EmitMessage(ctx, "second"); err != nil {
+				t.Fatal(err)
+			}
+			_, span := tracer.Start(ctx, "third")
+			span.End()
+			if _, err := second.End(ctx); err != nil {
+				t.Fatal(err)
+			}
+			var root agl.Span
+			for _, s := range store.spans {
+				if s.Name == "root" && root.Name != "" {
+					t.Error("there are two roots")
+				}
+				if s.Name == "root" {
+					root = s
+				}
+			}
+			for _, s := range store.spans {
+				if s.TraceID != root.TraceID || s.Name != "root" && s.ParentID.V != root.SpanID {
+					t.Errorf("%s is below %q in trace %q, want it below %q in %q", s.Name, s.ParentID.V, s.TraceID, root.SpanID, root.TraceID)
+				}
+			}
+		})
+	}
+}
+
 // checkTrace checks that the spans are one attempt's, complete, in order, and
 // one tree.
 func checkTrace(t *testing.T, spans []agl.Span, attempt string, want int) {

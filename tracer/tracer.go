@@ -125,9 +125,10 @@ func New(cfg Config) (*Tracer, error) {
 func (t *Tracer) TracerProvider() trace.TracerProvider { return t.provider }
 
 // Start begins the trace of an attempt. It opens a root span of the name given,
-// which is stored when the trace ends, unless it would be the only one. The
-// trace outlives the cancellation of ctx: it ends with [Trace.End], which must
-// be called.
+// which is stored when the trace ends, unless it would be the only one. When ctx
+// carries a trace of the same attempt that has ended, the new one continues it:
+// its spans join the same trace id and root. The trace outlives the cancellation
+// of ctx: it ends with [Trace.End], which must be called.
 func (t *Tracer) Start(ctx context.Context, p agl.TraceParams) (context.Context, agl.Trace, error) {
 	if p.RolloutID == "" || p.AttemptID == "" {
 		return ctx, nil, agl.Errorf(agl.CodeInvalid, "trace of rollout %q, attempt %q: both ids are required", p.RolloutID, p.AttemptID)
