@@ -25,8 +25,9 @@ type Config struct {
 	Hooks []agl.Hook
 	// Workers is how many attempts run at once; 0 is 1.
 	Workers int
-	// WorkerPrefix and FirstWorker make the worker ids prefix-n, n counting from
-	// FirstWorker; the empty prefix is host-pid.
+	// WorkerPrefix and FirstWorker make the worker ids prefix-n-run: n counts from
+	// FirstWorker, and run is random, anew for each Run. The empty prefix is
+	// host-pid.
 	WorkerPrefix string
 	FirstWorker  int
 	// MaxRollouts ends Run after so many rollouts, over all workers; 0 is no limit.
@@ -143,6 +144,7 @@ func New(cfg Config) (*Runner, error) {
 	return &Runner{
 		cfg:      cfg,
 		barrier:  &barrier{flusher: cfg.Flusher, client: cfg.HTTPClient, token: cfg.ProxyToken},
+		suffix:   newSuffix(),
 		snapshot: &snapshots{take: cfg.Snapshot, maxAge: cfg.HeartbeatInterval / 2},
 		drain:    make(chan struct{}),
 	}, nil

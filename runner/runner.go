@@ -2,8 +2,10 @@ package runner
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +24,7 @@ type Runner struct {
 	drainOnce sync.Once
 	drain     chan struct{}
 
+	suffix      string // of the ids of step workers
 	stepMu      sync.Mutex
 	idleSteps   []int // numbers of step workers that are free
 	stepWorkers int
@@ -48,15 +51,24 @@ func (r *Runner) Run(ctx context.Context) error {
 	if !tickets.unlimited {
 		workers = min(workers, r.cfg.MaxRollouts)
 	}
+	run := newSuffix()
 	errs := make([]error, workers)
 	var wg sync.WaitGroup
 	for i := range workers {
 		wg.Go(func() {
-			errs[i] = r.newWorker(fmt.Sprintf("%s-%d", r.cfg.WorkerPrefix, r.cfg.FirstWorker+i)).run(ctx, tickets)
+			errs[i] = r.newWorker(fmt.Sprintf("%s-%d-%s", r.cfg.WorkerPrefix, r.cfg.FirstWorker+i, run)).run(ctx, tickets)
 		})
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// newSuffix makes worker ids unique: process ids are not, in containers of one host
+// name or with two runs in a process, and a worker that shares its id takes the
+// other's heartbeats for its own.
+func newSuffix() string {
+	const length = 8
+	return strings.ToLower(rand.Text()[:length])
 }
 
 // StepParams are the arguments of [Runner.Step].
@@ -108,7 +120,7 @@ func (r *Runner) stepWorker() (id string, release func()) {
 	} else {
 		r.stepWorkers++
 	}
-	return fmt.Sprintf("%s-step-%d", r.cfg.WorkerPrefix, n), func() {
+	return fmt.Sprintf("%s-step-%d-%s", r.cfg.WorkerPrefix, n, r.suffix), func() {
 		r.stepMu.Lock()
 		defer r.stepMu.Unlock()
 		r.idleSteps = append(r.idleSteps, n)

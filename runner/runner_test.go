@@ -91,8 +91,15 @@ func TestHooks(t *testing.T) {
 			}
 			checkEnd(t, s, id, agl.RolloutSucceeded, agl.AttemptSucceeded, agl.OutcomeOK)
 			stored := spansOf(t, s, id)
-			if len(stored) != 9 {
+			if len(stored) != 8 {
 				t.Fatalf("stored %v", spanNames(stored))
+			}
+			root := stored[5]
+			for _, span := range stored {
+				// What hooks emit at the end belongs to the attempt's trace, too.
+				if span.TraceID != root.TraceID || (span.ParentID.V != root.SpanID) != (span.SpanID == root.SpanID) {
+					t.Errorf("%s is span %s below %q in trace %s, want it below %s in %s", span.Name, span.SpanID, span.ParentID.V, span.TraceID, root.SpanID, root.TraceID)
+				}
 			}
 			if reward, _ := stored[7].Attributes.GetFloat("agentlightning.reward.0.value"); reward != 6 {
 				t.Errorf("the reward of OnRolloutEnd is %v in %v", reward, spanNames(stored))
@@ -418,7 +425,7 @@ func TestHeartbeats(t *testing.T) {
 		if err != nil || len(page.Items) != 4 {
 			t.Fatalf("%d workers, %v", len(page.Items), err)
 		}
-		if w := page.Items[0]; w.WorkerID != "w-10" || string(w.HeartbeatStats) != `{"n":6}` {
+		if w := page.Items[0]; !strings.HasPrefix(w.WorkerID, "w-10-") || string(w.HeartbeatStats) != `{"n":6}` {
 			t.Errorf("worker is %s with %s", w.WorkerID, w.HeartbeatStats)
 		}
 		time.Sleep(2 * time.Second)
@@ -427,6 +434,38 @@ func TestHeartbeats(t *testing.T) {
 		checkEnd(t, s, id, agl.RolloutSucceeded, agl.AttemptSucceeded, agl.OutcomeOK)
 		if snapshots.Load() != 7 {
 			t.Errorf("%d snapshots were taken for four workers and seven beats", snapshots.Load())
+		}
+	})
+}
+
+// Runs that share a prefix, in one process or in containers of one host name, must
+// not take each other's attempts for their own.
+func TestWorkersOfTwoRuns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t)
+		ids := []string{enqueue(t, s, agl.RolloutConfig{}), enqueue(t, s, agl.RolloutConfig{}), enqueue(t, s, agl.RolloutConfig{})}
+		cfg := runner.Config{Store: s, WorkerPrefix: "host-1", Agent: agl.AgentFunc(func(ctx context.Context, _ agl.Task) (agl.Result, error) {
+			select {
+			case <-time.After(time.Minute):
+				return agl.Result{}, nil
+			case <-ctx.Done():
+				return agl.Result{}, ctx.Err()
+			}
+		})}
+		one := newRunner(t, cfg)
+		var stops, waits []func()
+		for _, r := range []*runner.Runner{one, one, newRunner(t, cfg)} {
+			stop, wait := inBackground(t, r)
+			stops, waits = append(stops, stop), append(waits, wait)
+		}
+		time.Sleep(61 * time.Second)
+		for i := range stops {
+			stops[i]()
+			waits[i]()
+		}
+		for _, id := range ids {
+			checkEnd(t, s, id, agl.RolloutSucceeded, agl.AttemptSucceeded, agl.OutcomeOK)
 		}
 	})
 }
