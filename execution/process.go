@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/agl-go/agl/internal/procgroup"
 )
 
 // lifelineFD is the descriptor under which a child finds its lifeline: the
@@ -23,6 +25,7 @@ const lifelineFD = 3
 type process struct {
 	*side
 	cmd      *exec.Cmd
+	group    *procgroup.Group
 	lifeline *os.File // held open while the child shall live
 	allowed  []int
 
@@ -75,13 +78,13 @@ func startProcess(p processParams, ended chan<- *side) (*process, error) {
 	cmd.Env, cmd.Stdout, cmd.Stderr = p.env, p.stdout, p.stderr
 	cmd.ExtraFiles = []*os.File{childEnd}
 	cmd.WaitDelay = pipeGrace
-	ownGroup(cmd)
+	group := procgroup.New(cmd)
 	err = cmd.Start()
 	err = errors.Join(err, childEnd.Close())
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: start: %w", p.name, err), ownEnd.Close())
 	}
-	proc := &process{cmd: cmd, lifeline: ownEnd, allowed: p.allowed}
+	proc := &process{cmd: cmd, group: group, lifeline: ownEnd, allowed: p.allowed}
 	proc.side = startFunc(fmt.Sprintf("%s (pid %d)", p.name, cmd.Process.Pid), ended, proc.wait)
 	proc.killable = true
 	return proc, nil
@@ -89,8 +92,7 @@ func startProcess(p processParams, ended chan<- *side) (*process, error) {
 
 // wait reaps the child and judges how it ended.
 func (p *process) wait() error {
-	err := p.cmd.Wait()
-	killGroup(p.cmd.Process.Pid)
+	err := p.group.Wait()
 	if closing := p.lifeline.Close(); closing != nil {
 		return fmt.Errorf("close its lifeline: %w", closing)
 	}
@@ -135,9 +137,7 @@ func (p *process) signal(s syscall.Signal) error {
 // kill ends the child and everything in its process group.
 func (p *process) kill() error {
 	err := p.signal(syscall.SIGKILL)
-	if !p.over() {
-		killGroup(p.cmd.Process.Pid)
-	}
+	p.group.Kill()
 	return err
 }
 

@@ -5,17 +5,8 @@ package execution
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"syscall"
 )
-
-// ownGroup makes the child the leader of a new process group.
-func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
-
-// killGroup kills what is left of a child's process group. Its number stays
-// taken while the group has members, so that nobody else is hit; an empty group
-// is an error that says nothing.
-func killGroup(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
 
 // killOwnGroup ends this process with everything that it started in its group.
 func killOwnGroup() {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,42 +31,51 @@ type StdioTask struct {
 
 // pool keeps idle processes, the one that was used last on top.
 type pool struct {
-	mu     sync.Mutex
-	idle   []*kept
-	closed bool
+	mu       sync.Mutex
+	idle     []*kept
+	closed   bool
+	watchers sync.WaitGroup
 }
 
-// take returns an idle process that is still there, or nil.
+// take returns an idle process, or nil. What has ended is left to its watcher.
 func (p *pool) take() *kept {
-	for {
-		p.mu.Lock()
-		n := len(p.idle)
-		if n == 0 {
-			p.mu.Unlock()
-			return nil
-		}
-		k := p.idle[n-1]
-		p.idle[n-1] = nil
-		p.idle = p.idle[:n-1]
-		p.mu.Unlock()
-		select {
-		case <-k.exited:
-			k.end()
-		default:
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, k := range slices.Backward(p.idle) {
+		if !k.over() {
+			p.idle = slices.Delete(p.idle, i, i+1)
 			return k
 		}
 	}
+	return nil
 }
 
 // give takes a process back; false when it is not to be kept.
 func (p *pool) give(k *kept, most int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || len(p.idle) >= most {
+	if p.closed || len(p.idle) >= most || k.over() {
 		return false
 	}
 	p.idle = append(p.idle, k)
 	return true
+}
+
+// watch removes a process that ends while it is idle, and ends what it leaves
+// behind.
+func (p *pool) watch(k *kept) {
+	p.watchers.Go(func() {
+		<-k.exited
+		p.mu.Lock()
+		i := slices.Index(p.idle, k)
+		if i >= 0 {
+			p.idle = slices.Delete(p.idle, i, i+1)
+		}
+		p.mu.Unlock()
+		if i >= 0 {
+			k.end() // otherwise whoever has taken it does
+		}
+	})
 }
 
 func (p *pool) close() {
@@ -73,11 +83,10 @@ func (p *pool) close() {
 	idle := p.idle
 	p.idle, p.closed = nil, true
 	p.mu.Unlock()
-	var wg sync.WaitGroup
 	for _, k := range idle {
-		wg.Go(k.retire)
+		p.watchers.Go(k.retire)
 	}
-	wg.Wait()
+	p.watchers.Wait()
 }
 
 // kept is a process that serves many attempts, one at a time.
@@ -115,6 +124,7 @@ func (a *Agent) startKept() (*kept, error) {
 		}
 	}))
 	k.streams.Go(k.read)
+	a.pool.watch(k)
 	return k, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/procgroup"
 )
 
 // markVariable tells to which of our processes something that it has started
@@ -26,13 +27,14 @@ const pipeGrace = 2 * time.Second
 type process struct {
 	agent  *Agent
 	cmd    *exec.Cmd
+	group  *procgroup.Group
 	mark   string
 	stdin  *os.File // nil without
 	stdout *os.File
 	stderr *os.File
 
 	streams sync.WaitGroup
-	exited  chan struct{} // closed when the process has been waited for
+	exited  chan struct{} // closed when the process has been waited for, and its group killed
 	waitErr error
 }
 
@@ -42,7 +44,7 @@ func (a *Agent) start(dir string, vars variables, stdin bool) (*process, error) 
 	p.cmd = exec.Command(a.argv[0], a.argv[1:]...) //nolint:noctx // its end is await's work, which knows a gentler way
 	p.cmd.Dir = dir
 	p.cmd.Env = append(append(append(make([]string, 0, len(a.environ)+len(vars)+1), a.environ...), vars...), markVariable+"="+p.mark)
-	ownGroup(p.cmd)
+	p.group = procgroup.New(p.cmd)
 	var theirs []*os.File
 	pipe := func(input bool) (*os.File, *os.File, error) {
 		r, w, err := os.Pipe()
@@ -79,10 +81,20 @@ func (a *Agent) start(dir string, vars variables, stdin bool) (*process, error) 
 		return nil, &agl.OutcomeError{Kind: agl.OutcomeSetupError, Err: fmt.Errorf("start the agent: %w", err)}
 	}
 	p.streams.Go(func() {
-		p.waitErr = p.cmd.Wait()
+		p.waitErr = p.group.Wait()
 		close(p.exited)
 	})
 	return p, nil
+}
+
+// over reports whether the process has ended.
+func (p *process) over() bool {
+	select {
+	case <-p.exited:
+		return true
+	default:
+		return false
+	}
 }
 
 func (p *process) closePipes() {
@@ -107,7 +119,7 @@ func (p *process) await(ctx context.Context, grace time.Duration) {
 	select {
 	case <-p.exited:
 	case <-ctx.Done():
-		terminateGroup(p.cmd.Process.Pid)
+		p.group.Terminate()
 		timer := time.NewTimer(grace)
 		select {
 		case <-p.exited:
@@ -120,7 +132,7 @@ func (p *process) await(ctx context.Context, grace time.Duration) {
 
 // end kills the process, if it is still there, with all that belongs to it.
 func (p *process) end() {
-	killGroup(p.cmd.Process.Pid)
+	p.group.Kill()
 	<-p.exited
 	if left := p.agent.cfg.Reaper.sweep(p.mark); left > 0 {
 		p.agent.cfg.Logger.Warn("an agent's processes had left its group and were ended", "processes", left)

@@ -415,6 +415,24 @@ func TestKeepalive(t *testing.T) {
 	}
 }
 
+// A kept process that ends while nobody needs it leaves nothing behind, although no
+// attempt follows that would find it.
+func TestKeepaliveEndsWhileIdle(t *testing.T) {
+	t.Parallel()
+	mark := unique(t)
+	w := newWorld(t)
+	got := w.step(w.agent(stdioAgent(`sleep `+mark+` & echo '{"reward": 1}'; exit 0`)), agl.EnqueueRollout{})
+	if got.kind != agl.OutcomeOK {
+		t.Fatalf("got %+v", got)
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for left := survivors(t, mark); len(left) > 0; left = survivors(t, mark) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%v survived", left)
+		}
+	}
+}
+
 // stdioAgent is a kept agent that runs a script for every task, which is in
 // $line.
 func stdioAgent(script string) process.Config {

@@ -1,0 +1,13 @@
+//go:build !unix
+
+package procgroup
+
+import (
+	"os"
+	"os/exec"
+)
+
+func lead(*exec.Cmd) {}
+
+func kill(leader *os.Process)      { _ = leader.Kill() } // it may have ended already
+func terminate(leader *os.Process) { kill(leader) }
