@@ -16,30 +16,31 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest"
 )
 
 // ClientServer runs the algorithm and the runners as separate processes that
 // meet at a store server. Its [Config] says which part this process plays.
 //
-// In the role both, this process starts the runner processes, which are the
-// same program with the same arguments and a role of their own, and then runs
-// the algorithm itself; or it runs everything itself (InProcess) and only
-// shares the store. The store is managed, served here, or external, named by
-// Config. Runners elsewhere, started by hand in the role runner, take part
-// in the same queue and leave when training ends, as its closing tells them.
+// In the role both, this process starts the runner processes and runs the
+// algorithm itself; the runner processes are the same program with the same
+// arguments and another role. With InProcess it runs everything itself, and only
+// shares the store. The store is managed, which means served by this process, or
+// external, as Config says. Runners that were started elsewhere in the role runner
+// serve the same queue, and leave when it is closed at the end of the training.
 //
 // A child process is stopped in steps, each with its timeout: the queue closes,
-// interrupt, terminate, kill. It holds a pipe to its parent as a lifeline, so
-// that even a parent that was killed leaves none behind.
+// interrupt, terminate, kill. It holds one end of a pipe to its parent, its
+// lifeline, so that even a parent that was killed leaves no child behind.
 type ClientServer struct {
 	Config
 	// Processes is how many runner processes share the runners; 0 is one for
-	// each. A program in the role runner that was started by hand runs all its
-	// runners in the one process.
+	// each. A program that was started by hand in the role runner runs all its
+	// runners in one process.
 	Processes int
-	// Main is the side that this process plays itself in the role both:
-	// RoleAlgorithm (the default), or RoleRunner to have the runners in the
-	// foreground under a debugger.
+	// Main is what this process runs itself in the role both: RoleAlgorithm (the
+	// default), or RoleRunner to have the runners in the foreground under a
+	// debugger.
 	Main Role
 	// InProcess makes the role both start no processes: the runners are goroutines
 	// of this one. Processes, Main and Command have no meaning then.
@@ -48,8 +49,8 @@ type ClientServer struct {
 	// Port. Execute closes it.
 	Listener net.Listener
 
-	// GracefulTimeout is how long runners may take to finish what they had taken
-	// once the queue is closed, and an algorithm to return. Default 10 s.
+	// GracefulTimeout is how long runners may take to finish the rollouts that they
+	// have taken once the queue is closed, and an algorithm to return. Default 10 s.
 	GracefulTimeout time.Duration
 	// InterruptTimeout is how long a child may take after SIGINT. Default 10 s.
 	InterruptTimeout time.Duration
@@ -60,8 +61,8 @@ type ClientServer struct {
 	// ConnectTimeout is how long a process waits for a store server that does
 	// not answer yet. Default 30 s.
 	ConnectTimeout time.Duration
-	// StoreOutage is how long calls to a store elsewhere are repeated while it is
-	// away, before they fail. Default 1 min; negative does not repeat.
+	// StoreOutage is how long calls to an external store are repeated while it is
+	// unavailable, before they fail. Default 1 min; negative does not repeat.
 	StoreOutage time.Duration
 	// AllowedExitCodes of children are no failure; a signal counts as minus its
 	// number. Default 0 and -15.
@@ -72,10 +73,10 @@ type ClientServer struct {
 	// Stdout and Stderr take the children's output. Default: this process's own.
 	// A file is handed down to them, another writer gets one write at a time.
 	Stdout, Stderr io.Writer
-	// Listening, if not nil, hears the URL of a managed store before anything
+	// Listening, if not nil, is told the URL of a managed store before anything
 	// else starts.
 	Listening func(url string)
-	// Logger hears what the strategy does; nil discards.
+	// Logger is told what the strategy does; nil discards.
 	Logger *slog.Logger
 }
 
@@ -91,11 +92,11 @@ func (c ClientServer) withDefaults() ClientServer {
 	if c.Main == "" || c.InProcess {
 		c.Main = RoleAlgorithm
 	}
-	c.GracefulTimeout = orDefault(c.GracefulTimeout, 10*time.Second)
-	c.InterruptTimeout = orDefault(c.InterruptTimeout, 10*time.Second)
-	c.TerminateTimeout = orDefault(c.TerminateTimeout, 10*time.Second)
-	c.KillTimeout = orDefault(c.KillTimeout, 5*time.Second)
-	c.ConnectTimeout = orDefault(c.ConnectTimeout, 30*time.Second)
+	setDefault(&c.GracefulTimeout, 10*time.Second)
+	setDefault(&c.InterruptTimeout, 10*time.Second)
+	setDefault(&c.TerminateTimeout, 10*time.Second)
+	setDefault(&c.KillTimeout, 5*time.Second)
+	setDefault(&c.ConnectTimeout, 30*time.Second)
 	if c.AllowedExitCodes == nil {
 		c.AllowedExitCodes = []int{0, -int(syscall.SIGTERM)}
 	}
@@ -126,7 +127,7 @@ func (c ClientServer) validate() error {
 	return nil
 }
 
-// Execute plays this process's role. See [Strategy].
+// Execute does what the role of this process says. See [Strategy].
 func (c ClientServer) Execute(ctx context.Context, parts Parts) error {
 	c, parts = c.withDefaults(), parts.withDefaults()
 	if err := errors.Join(c.validate(), parts.validate(c.Role)); err != nil {
@@ -153,26 +154,23 @@ func (c ClientServer) Execute(ctx context.Context, parts Parts) error {
 	}
 }
 
-// runRunners plays the role runner: this process's share of the runner loops
+// runRunners is the role runner: this process's share of the runner loops,
 // against a store elsewhere.
 func (c ClientServer) runRunners(ctx context.Context, parts Parts) (err error) {
-	store, closeStore, err := c.dial(ctx, c.storeURL())
+	store, closeStore, err := c.dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = joinClose(err, closeStore) }()
-	share := workers(parts.Runners, c.processes(parts), c.Process)
-	ended := make(chan *side, len(share))
-	sup := &supervisor{log: c.Logger, ended: ended}
-	for _, worker := range share {
-		sup.runners = append(sup.runners,
-			startRunner(context.WithoutCancel(ctx), ended, parts, store, worker, c.GracefulTimeout))
+	r := newRun(parts, store, 0, c.Logger)
+	for _, worker := range shareOf(parts.Runners, c.processes(parts), c.Process) {
+		r.startRunner(ctx, worker, c.GracefulTimeout)
 	}
-	return sup.run(ctx)
+	return r.supervise(ctx)
 }
 
 func (c ClientServer) withExternalStore(ctx context.Context, parts Parts) (err error) {
-	store, closeStore, err := c.dial(ctx, c.storeURL())
+	store, closeStore, err := c.dial(ctx)
 	if err != nil {
 		return err
 	}
@@ -183,7 +181,7 @@ func (c ClientServer) withExternalStore(ctx context.Context, parts Parts) (err e
 func (c ClientServer) withManagedStore(ctx context.Context, parts Parts) (err error) {
 	listener := c.Listener
 	if listener == nil {
-		if listener, err = listen(ctx, c.listenAddress()); err != nil {
+		if listener, err = listenTCP(ctx, c.listenAddress()); err != nil {
 			return err
 		}
 	}
@@ -192,7 +190,7 @@ func (c ClientServer) withManagedStore(ctx context.Context, parts Parts) (err er
 		return errors.Join(err, listener.Close())
 	}
 	defer func() { err = joinClose(err, opened.Close) }()
-	server, err := c.serve(listener, opened)
+	server, err := serveStore(listener, opened, c.Token, c.Logger)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -204,115 +202,97 @@ func (c ClientServer) withManagedStore(ctx context.Context, parts Parts) (err er
 	return errors.Join(err, server.shutdown(ctx, c.GracefulTimeout))
 }
 
-// lead plays the roles both and algorithm over a store that is there. server is
-// nil when the store is external.
-func (c ClientServer) lead(ctx context.Context, parts Parts, store agl.Store, url string, server *storeServer) (err error) {
-	processes := c.processes(parts)
-	ended := make(chan *side, parts.Runners+processes+2)
-	sup := &supervisor{log: c.Logger, ended: ended}
-	if server != nil {
-		sup.guards = []*side{server.watch(ended)}
-	}
-	closeQueue := func() error { return nil }
-	// The queue of a child's store is its parent's to open and close.
-	if c.LifelineFD == 0 {
-		if err := store.OpenQueue(ctx); err != nil {
-			return fmt.Errorf("open the queue: %w", err)
-		}
-		closeQueue = queueCloser(ctx, store, c.GracefulTimeout)
-	}
-	teardown, err := c.setup(ctx, parts, store)
-	if err != nil {
-		return err
-	}
-	defer func() { teardown(&err) }()
-	err = c.start(ctx, parts, store, url, sup, ended, closeQueue)
-	if err == nil {
-		err = sup.run(ctx)
-	} else {
-		err = errors.Join(append([]error{err}, sup.stop(true, forced(ctx))...)...)
-	}
-	err = closeAfter(err, closeQueue)
-	if err == nil && (server != nil || parts.Setup != nil) {
-		// Runners elsewhere have yet to report and to hear that the queue is closed.
-		err = awaitWorkers(ctx, store, c.GracefulTimeout)
-	}
-	return err
-}
-
-// setup calls the parts' Setup where the algorithm runs.
-func (c ClientServer) setup(ctx context.Context, parts Parts, store agl.Store) (teardown func(*error), err error) {
+// lead is the roles both and algorithm, over a store that is reached at url.
+// server is nil when the store is external.
+func (c ClientServer) lead(ctx context.Context, parts Parts, store agl.Store, url string, server *storeServer) error {
 	if c.Role == RoleBoth && c.Main == RoleRunner {
-		parts.Setup = nil
+		parts.Setup = nil // the algorithm's process does it
 	}
-	return parts.setup(ctx, store, c.GracefulTimeout)
-}
-
-// start starts the sides that this process is answerable for, the runners
-// first.
-func (c ClientServer) start(
-	ctx context.Context, parts Parts, store agl.Store, url string, sup *supervisor, ended chan<- *side, closeQueue func() error,
-) error {
-	sideCtx := context.WithoutCancel(ctx)
-	drain := rung{name: "close the queue", act: closeQueue, wait: c.GracefulTimeout}
-	switch {
-	case c.Role == RoleAlgorithm:
-	case c.InProcess, c.Main == RoleRunner:
-		for worker := range parts.Runners {
-			sup.runners = append(sup.runners,
-				startRunner(sideCtx, ended, parts, store, worker, c.InterruptTimeout, drain))
-		}
-		if c.InProcess || parts.Algorithm == nil {
-			break
-		}
-		child, err := c.startChild("algorithm process", ended, url, RoleAlgorithm)
+	r := newRun(parts, store, c.processes(parts)+1, c.Logger)
+	// Only when the store is served here or Setup's service is, somebody elsewhere may
+	// still need it when the run has ended.
+	afterwards := func() error { return nil }
+	if server != nil || parts.Setup != nil {
+		served, err := newServedWorkers(ctx, store)
 		if err != nil {
 			return err
 		}
-		sup.algorithm = child
+		afterwards = func() error { return served.await(ctx, c.GracefulTimeout) }
+	}
+	if server != nil {
+		r.required = []*part{start("store server", r.ended, server.wait)}
+	}
+	// The queue of a child's store is its parent's to open and close.
+	if c.LifelineFD == 0 {
+		if err := r.openQueue(ctx, c.GracefulTimeout); err != nil {
+			return err
+		}
+	}
+	return r.lead(ctx, c.GracefulTimeout, func() error { return c.start(ctx, r, url) }, afterwards)
+}
+
+// start starts the parts that this process is responsible for, the runners first.
+func (c ClientServer) start(ctx context.Context, r *run, url string) error {
+	drain := stopStep{name: "close the queue", do: r.closeQueue, wait: c.GracefulTimeout}
+	switch {
+	case c.Role == RoleAlgorithm:
+	case c.InProcess, c.Main == RoleRunner:
+		for worker := range r.parts.Runners {
+			r.startRunner(ctx, worker, c.InterruptTimeout, drain)
+		}
+		if c.InProcess || r.parts.Algorithm == nil {
+			break
+		}
+		child, err := c.startChild("algorithm process", r.ended, url, RoleAlgorithm)
+		if err != nil {
+			return err
+		}
+		r.algorithm = child
 		return nil
 	default:
-		for n := range c.processes(parts) {
-			child, err := c.startChild(fmt.Sprintf("runner process %d", n), ended, url, RoleRunner,
-				EnvProcess+"="+strconv.Itoa(n))
+		for n := range c.processes(r.parts) {
+			child, err := c.startChild(fmt.Sprintf("runner process %d", n), r.ended, url, RoleRunner, EnvProcess+"="+strconv.Itoa(n))
 			if err != nil {
 				return err
 			}
-			child.rungs = append([]rung{drain}, child.rungs...)
-			sup.runners = append(sup.runners, child)
+			child.steps = append([]stopStep{drain}, child.steps...)
+			r.runners = append(r.runners, child)
 		}
 	}
-	if parts.Algorithm != nil {
-		sup.algorithm = startAlgorithm(sideCtx, ended, parts, store, c.GracefulTimeout)
-	}
+	r.startAlgorithm(ctx, c.GracefulTimeout)
 	return nil
 }
 
+// dial returns a client of the store server that the configuration names, once it
+// answers.
+func (c ClientServer) dial(ctx context.Context) (store agl.Store, closeStore func() error, err error) {
+	return dialStore(ctx, rest.ClientConfig{URL: c.storeURL(), Token: c.Token, RetryBudget: c.StoreOutage, Logger: c.Logger}, c.ConnectTimeout)
+}
+
 // startChild starts this program again in the role given.
-func (c ClientServer) startChild(name string, ended chan<- *side, url string, role Role, env ...string) (*side, error) {
+func (c ClientServer) startChild(name string, ended chan<- *part, url string, role Role, env ...string) (*part, error) {
 	command, err := c.command()
 	if err != nil {
 		return nil, err
 	}
-	child, err := startProcess(processParams{
-		name: name, path: command[0], args: command[1:],
-		env:    append(c.childEnv(url, role), env...),
+	child, err := startChild(childParams{
+		name: name, command: command, env: append(c.childEnv(url, role), env...),
 		stdout: c.Stdout, stderr: c.Stderr, allowed: c.AllowedExitCodes,
 	}, ended)
 	if err != nil {
 		return nil, err
 	}
-	c.Logger.Debug("started", "side", child.name, "role", role)
-	child.rungs = []rung{
-		{name: "interrupt", act: func() error { return child.signal(syscall.SIGINT) }, wait: c.InterruptTimeout},
-		{name: "terminate", act: func() error { return child.signal(syscall.SIGTERM) }, wait: c.TerminateTimeout},
-		{name: "kill", act: child.kill, wait: c.KillTimeout},
+	c.Logger.Debug("started", "part", child.name, "role", role)
+	child.steps = []stopStep{
+		{name: "interrupt", do: func() error { return child.signal(syscall.SIGINT) }, wait: c.InterruptTimeout},
+		{name: "terminate", do: func() error { return child.signal(syscall.SIGTERM) }, wait: c.TerminateTimeout},
+		{name: "kill", do: child.kill, wait: c.KillTimeout},
 	}
-	return child.side, nil
+	return child.part, nil
 }
 
 func (c ClientServer) command() ([]string, error) {
-	// A child that does not know its role would start children without end.
+	// A child that does not know its role would start children of its own, forever.
 	if os.Getenv(EnvLifeline) != "" && c.LifelineFD == 0 {
 		return nil, agl.Errorf(agl.CodeIllegalState,
 			"execution: this process is a child of the same program and did not take its role: its main package must use execution.ConfigFromEnv")
@@ -348,9 +328,9 @@ func (c ClientServer) processes(parts Parts) int {
 	return c.Processes
 }
 
-// workers lists the runner loops of one of so many processes; all of them for a
-// process that nobody numbered.
-func workers(runners, processes int, process agl.Null[int]) []int {
+// shareOf lists the runner loops of one of several processes; of a process
+// without a number, all of them.
+func shareOf(runners, processes int, process agl.Null[int]) []int {
 	first, step := 0, 1
 	if process.Valid {
 		first, step = process.V, processes

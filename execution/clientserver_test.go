@@ -136,7 +136,7 @@ func TestClientServerCannotStart(t *testing.T) {
 			change: func(c *ClientServer) { c.LifelineFD = 987 },
 			want:   EnvLifeline + ": descriptor 987",
 		},
-		"main is neither side": {
+		"main is neither of both": {
 			change: func(c *ClientServer) { c.Main = RoleBoth },
 			want:   `main: got "both", must be algorithm or runner`,
 		},

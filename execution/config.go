@@ -11,7 +11,7 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Role says which sides of a run a process plays.
+// Role says which parts of a run a process runs.
 type Role string
 
 // The roles.
@@ -33,33 +33,32 @@ const (
 	EnvLifeline     = "AGL_LIFELINE_FD"    // set for child processes: a pipe that ends with the parent
 )
 
-// Config is a process's part in a client-server run: what the role variables of
-// the environment say. Main packages get it from [ConfigFromEnv], so that a
-// child process that was started from the same program takes its own role.
+// Config is what one process of a client-server run does, as the role variables of
+// the environment say. Main packages get it from [ConfigFromEnv], so that a child
+// process that was started from the same program takes its own role.
 type Config struct {
 	// Role is required. A program that does not read it from the environment
 	// cannot start runner processes of itself.
 	Role Role
-	// Host and Port are where a managed store listens and where an external one
-	// is found without a StoreURL. Defaults: localhost, and 4747 unless
-	// AnyPort is set.
+	// Host and Port are where a managed store listens, and where an external one
+	// is without a StoreURL. Defaults: localhost, and 4747 unless AnyPort is set.
 	Host string
 	Port int
 	// AnyPort makes a managed store take a free port when Port is 0.
 	AnyPort bool
-	// ExternalStore says that the store server runs elsewhere. The zero value
-	// is a managed store: the process of role both or algorithm serves it.
+	// ExternalStore says that the store server runs elsewhere. Otherwise the
+	// store is managed: the process of role both or algorithm serves it.
 	ExternalStore bool
 	// StoreURL is the base URL of an external store. Default: http://Host:Port.
 	StoreURL string
 	// Token is the store's bearer token; empty is none.
 	Token string
 
-	// Process is the number of this runner process among those that its parent
-	// started, and null in a process that nobody started so.
+	// Process is the number of this runner process among those of its parent;
+	// null in a process without such a parent.
 	Process agl.Null[int]
-	// LifelineFD is the descriptor of a pipe that the parent holds open; 0 is
-	// none. The process stops when the pipe ends.
+	// LifelineFD is the descriptor of a pipe that the parent holds open: the
+	// process stops when the pipe ends. 0 is none.
 	LifelineFD int
 }
 
@@ -68,9 +67,9 @@ const (
 	defaultPort = 4747
 )
 
-// ConfigFromEnv reads the role variables by getenv (os.Getenv). A variable that
-// is empty is not set. A wrong value is agl.ErrInvalid, naming the variable,
-// the value and what is allowed.
+// ConfigFromEnv reads the role variables with getenv, usually os.Getenv. An empty
+// variable is not set. A wrong value is agl.ErrInvalid; the error names the
+// variable, the value and what is allowed.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	c := Config{Role: RoleBoth, Host: defaultHost, Port: defaultPort, Token: getenv(EnvToken)}
 	if v := getenv(EnvRole); v != "" {
@@ -130,7 +129,7 @@ func envError(name, value, allowed string) error {
 	return agl.Errorf(agl.CodeInvalid, "%s: got %q, %s", name, value, allowed)
 }
 
-// parseSwitch reads the spellings of a boolean that the reference accepts.
+// parseSwitch reads the spellings of a boolean that the Python package accepts.
 func parseSwitch(v string) (on, ok bool) {
 	switch strings.ToLower(v) {
 	case "1", "true", "yes", "on":
@@ -187,12 +186,12 @@ func (c Config) validate() error {
 		}
 	case !c.ExternalStore && c.Role != RoleRunner && c.Token == "" && !loopback(c.Host):
 		return agl.Errorf(agl.CodeInvalid,
-			"execution: host: got %q, which others can reach: set a token (%s) or listen on localhost", c.Host, EnvToken)
+			"execution: host: got %q, which other machines can reach: set a token (%s) or listen on localhost", c.Host, EnvToken)
 	}
 	return nil
 }
 
-// storeURL is where processes that do not serve the store find it.
+// storeURL is where processes reach a store that they do not serve.
 func (c Config) storeURL() string {
 	if c.StoreURL != "" {
 		return c.StoreURL

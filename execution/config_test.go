@@ -134,12 +134,12 @@ func TestConfigValidate(t *testing.T) {
 
 func TestWorkersAreSharedOut(t *testing.T) {
 	t.Parallel()
-	if got, want := workers(3, 2, agl.Null[int]{}), []int{0, 1, 2}; !cmp.Equal(got, want) {
+	if got, want := shareOf(3, 2, agl.Null[int]{}), []int{0, 1, 2}; !cmp.Equal(got, want) {
 		t.Errorf("a process by itself runs %v, want %v", got, want)
 	}
 	seen := map[int]int{}
 	for process := range 3 {
-		for _, worker := range workers(7, 3, agl.Some(process)) {
+		for _, worker := range shareOf(7, 3, agl.Some(process)) {
 			seen[worker]++
 		}
 	}

@@ -1,14 +1,22 @@
-// Package execution decides where the two sides of a training run live: in one
-// process ([SharedMemory]), or in several that meet at a store server
-// ([ClientServer]). A strategy starts the sides, watches them, and ends them in
-// an order that loses no finished rollout and leaves no process behind.
+// Package execution runs the algorithm and the runners of a training run, either
+// in one process ([SharedMemory]) or in several that meet at a store server
+// ([ClientServer]).
 //
-// What all strategies share: the algorithm's end closes the queue, and the
-// runners finish what they have and leave. Runners that end first do not stop
-// the algorithm, which may still be processing what they did. The first failure
-// or interrupt on either side stops both. What does not answer is forced after
-// its timeout, and the error says so.
+// A [Strategy] takes the [Parts] of a run as plain functions, starts them, watches
+// them and stops them, so that no finished rollout is lost and no process is left
+// behind. All strategies follow the same rules:
 //
-// The package starts and stops plain functions and processes. It must not know
-// what an algorithm, an agent or a runner loop does.
+//   - When the algorithm ends, the queue is closed. The runners finish what they
+//     have taken and return.
+//   - Runners that end first do not stop the algorithm, which may still be
+//     processing their results.
+//   - The first failure or interrupt of any part stops all of them.
+//   - A part that does not stop within its timeout is forced, and the error names
+//     it.
+//
+// A main package reads its role from the environment with [ConfigFromEnv], gets a
+// context that ends with Ctrl-C from [NotifyContext], and ends with [ExitCode].
+//
+// The package starts and stops functions and processes. It must not know what an
+// algorithm, an agent or a runner loop does.
 package execution

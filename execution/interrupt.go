@@ -2,6 +2,7 @@ package execution
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -17,10 +18,10 @@ type InterruptError struct {
 
 func (e *InterruptError) Error() string { return fmt.Sprintf("interrupted by signal: %v", e.Signal) }
 
-// Is makes an interrupt match context.Canceled, which it is a cause of.
+// Is makes an interrupt match context.Canceled, whose cause it is.
 func (e *InterruptError) Is(target error) bool { return target == context.Canceled }
 
-// ExitCode is 128 plus the number of the signal, as shells have it.
+// ExitCode is 128 plus the number of the signal, as in shells.
 func (e *InterruptError) ExitCode() int {
 	if s, ok := e.Signal.(syscall.Signal); ok {
 		return 128 + int(s)
@@ -31,9 +32,9 @@ func (e *InterruptError) ExitCode() int {
 type forceKey struct{}
 
 // NotifyContext returns a context that ends at the first SIGINT or SIGTERM,
-// with an [*InterruptError] as its cause. Strategies then stop their sides
-// gently; a second signal makes them kill what is left and return at once. The
-// returned function undoes all of it.
+// with an [*InterruptError] as its cause. Strategies then stop their parts gently;
+// a second signal makes them kill what is left and return at once. The returned
+// function stops listening for signals and ends the context.
 func NotifyContext(parent context.Context) (context.Context, context.CancelFunc) {
 	force := make(chan struct{})
 	ctx, cancel := context.WithCancelCause(context.WithValue(parent, forceKey{}, (<-chan struct{})(force)))
@@ -64,16 +65,16 @@ func NotifyContext(parent context.Context) (context.Context, context.CancelFunc)
 	return ctx, stop
 }
 
-// forced returns a channel that is closed when the user insists by a second
-// signal; nil when ctx does not come from NotifyContext.
+// forced returns a channel that is closed by a second signal; nil when ctx does
+// not come from NotifyContext.
 func forced(ctx context.Context) <-chan struct{} {
 	force, _ := ctx.Value(forceKey{}).(<-chan struct{})
 	return force
 }
 
-// CleanupContext returns a context for the last words when ctx has ended: it
-// outlives ctx, lasts for d, and ends early when the user insists by a second
-// signal (see [NotifyContext]).
+// CleanupContext returns a context for cleaning up after ctx has ended: it
+// outlives ctx, lasts for d, and ends early with a second signal (see
+// [NotifyContext]).
 func CleanupContext(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	c, cancel := context.WithTimeout(context.WithoutCancel(ctx), d)
 	force := forced(ctx)
@@ -90,4 +91,17 @@ func CleanupContext(ctx context.Context, d time.Duration) (context.Context, cont
 		}
 	}()
 	return c, func() { cancel(); <-done }
+}
+
+// ExitCode is the exit status that a main package should end with after a run:
+// 0 for nil, 128 plus the signal's number for an interrupt (130 for Ctrl-C), 1
+// for any other error.
+func ExitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	if interrupt, ok := errors.AsType[*InterruptError](err); ok {
+		return interrupt.ExitCode()
+	}
+	return 1
 }

@@ -49,12 +49,12 @@ func (g *gate) open(context.Context) (OpenedStore, error) {
 	return OpenedStore{Store: g, Close: func() error { g.shut = true; return nil }}, nil
 }
 
-// The ways in which test sides behave.
-type part = func(ctx context.Context, g *gate) error
+// The ways in which the parts of a test behave.
+type behaviour = func(ctx context.Context, g *gate) error
 
-func returns(err error) part { return func(context.Context, *gate) error { return err } }
+func returns(err error) behaviour { return func(context.Context, *gate) error { return err } }
 
-func returnsAfter(d time.Duration, err error) part {
+func returnsAfter(d time.Duration, err error) behaviour {
 	return func(ctx context.Context, _ *gate) error {
 		select {
 		case <-time.After(d):
@@ -66,7 +66,7 @@ func returnsAfter(d time.Duration, err error) part {
 }
 
 // drains serves until the queue is closed, and needs d for what it has then.
-func drains(d time.Duration) part {
+func drains(d time.Duration) behaviour {
 	return func(ctx context.Context, g *gate) error {
 		select {
 		case <-g.queueClosed():
@@ -84,8 +84,8 @@ func TestSharedMemoryWhoEndsFirst(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
 	tests := map[string]struct {
-		algorithm part // nil for none
-		runners   []part
+		algorithm behaviour // nil for none
+		runners   []behaviour
 		// interrupts are when the user presses Ctrl-C.
 		interrupts []time.Duration
 		queueFails bool
@@ -94,47 +94,47 @@ func TestSharedMemoryWhoEndsFirst(t *testing.T) {
 		after      time.Duration // when Execute returns, exactly
 	}{
 		"the algorithm, runners drain": {
-			algorithm: returnsAfter(time.Second, nil), runners: []part{drains(2 * time.Second), drains(0)}, after: 3 * time.Second,
+			algorithm: returnsAfter(time.Second, nil), runners: []behaviour{drains(2 * time.Second), drains(0)}, after: 3 * time.Second,
 		},
 		"the algorithm, a runner outlives the join": {
-			algorithm: returnsAfter(time.Second, nil), runners: []part{drains(time.Minute)}, after: 16 * time.Second,
+			algorithm: returnsAfter(time.Second, nil), runners: []behaviour{drains(time.Minute)}, after: 16 * time.Second,
 		},
 		"the algorithm, a runner is deaf": {
-			algorithm: returns(nil), runners: []part{deaf}, after: 20 * time.Second, mentions: []string{"runner 0", "20s"},
+			algorithm: returns(nil), runners: []behaviour{deaf}, after: 20 * time.Second, mentions: []string{"runner 0", "20s"},
 		},
 		"the algorithm fails": {
-			algorithm: returnsAfter(time.Second, boom), runners: []part{drains(2 * time.Second)},
+			algorithm: returnsAfter(time.Second, boom), runners: []behaviour{drains(2 * time.Second)},
 			want: boom, mentions: []string{"algorithm"}, after: 3 * time.Second,
 		},
 		"the algorithm fails, a runner is slow": {
-			algorithm: returnsAfter(time.Second, boom), runners: []part{drains(time.Minute)},
+			algorithm: returnsAfter(time.Second, boom), runners: []behaviour{drains(time.Minute)},
 			want: boom, after: 6 * time.Second,
 		},
 		"the queue cannot be closed": {
-			algorithm: returnsAfter(time.Second, nil), runners: []part{drains(0)}, queueFails: true,
+			algorithm: returnsAfter(time.Second, nil), runners: []behaviour{drains(0)}, queueFails: true,
 			mentions: []string{"the queue is stuck"}, after: time.Second,
 		},
 		"all runners, the algorithm goes on": {
-			algorithm: returnsAfter(time.Hour, nil), runners: []part{returns(nil), returnsAfter(time.Second, nil)}, after: time.Hour,
+			algorithm: returnsAfter(time.Hour, nil), runners: []behaviour{returns(nil), returnsAfter(time.Second, nil)}, after: time.Hour,
 		},
 		"a runner fails": {
-			algorithm: returnsAfter(time.Hour, nil), runners: []part{drains(0), returnsAfter(time.Second, boom)},
+			algorithm: returnsAfter(time.Hour, nil), runners: []behaviour{drains(0), returnsAfter(time.Second, boom)},
 			want: boom, mentions: []string{"runner 1"}, after: time.Second,
 		},
 		"a runner fails, the algorithm is deaf": {
-			algorithm: deaf, runners: []part{returns(boom)}, want: boom, after: 5 * time.Second,
+			algorithm: deaf, runners: []behaviour{returns(boom)}, want: boom, after: 5 * time.Second,
 		},
-		"no algorithm": {runners: []part{returnsAfter(time.Second, nil)}, after: time.Second},
+		"no algorithm": {runners: []behaviour{returnsAfter(time.Second, nil)}, after: time.Second},
 		"Ctrl-C": {
-			algorithm: returnsAfter(time.Hour, nil), runners: []part{drains(2 * time.Second)},
+			algorithm: returnsAfter(time.Hour, nil), runners: []behaviour{drains(2 * time.Second)},
 			interrupts: []time.Duration{time.Second}, want: &InterruptError{}, after: 3 * time.Second,
 		},
 		"Ctrl-C and a slow runner": {
-			algorithm: returnsAfter(time.Hour, nil), runners: []part{drains(time.Minute)},
+			algorithm: returnsAfter(time.Hour, nil), runners: []behaviour{drains(time.Minute)},
 			interrupts: []time.Duration{time.Second}, want: &InterruptError{}, after: 6 * time.Second,
 		},
 		"Ctrl-C twice": {
-			algorithm: deaf, runners: []part{drains(time.Minute), deaf},
+			algorithm: deaf, runners: []behaviour{drains(time.Minute), deaf},
 			interrupts: []time.Duration{time.Second, 2 * time.Second}, want: &InterruptError{}, after: 2 * time.Second,
 		},
 	}
@@ -177,7 +177,7 @@ func TestSharedMemoryWhoEndsFirst(t *testing.T) {
 				if !g.shut {
 					t.Error("the store was not closed")
 				}
-				if !test.queueFails && !closed(g.closed) {
+				if !test.queueFails && !isClosed(g.closed) {
 					t.Error("the queue was not closed")
 				}
 			})

@@ -12,38 +12,38 @@ import (
 
 // Strategy runs the parts of a training run to their end.
 type Strategy interface {
-	// Execute returns nil when the algorithm has ended well and every runner has
-	// left. It returns the first failure otherwise; [context.Cause] of ctx when
-	// ctx ended, which is an [*InterruptError] for a signal (see NotifyContext);
-	// and an error that names it when a side had to be forced.
+	// Execute returns nil when the algorithm has succeeded and every runner has
+	// returned. Otherwise it returns the first failure; when ctx ended its
+	// [context.Cause], which is an [*InterruptError] for a signal (see
+	// [NotifyContext]); or an error that names a part that had to be forced.
 	Execute(ctx context.Context, parts Parts) error
 }
 
-// Parts are the sides of a run, as plain functions.
+// Parts are what a run consists of, as plain functions.
 type Parts struct {
-	// Algorithm is the learning side. With none the run ends with its runners.
+	// Algorithm trains. Without one the run ends with its runners.
 	Algorithm func(ctx context.Context, store agl.Store) error
 	// Runner is one runner loop; worker counts from 0 over all processes of a
-	// run. It returns nil once the store's queue is closed and what it had taken
-	// is reported, and soon after ctx ends.
+	// run. It returns nil once the store's queue is closed and the rollouts that
+	// it has taken are reported, and soon after ctx ends.
 	Runner func(ctx context.Context, store agl.Store, worker int) error
-	// Setup, if not nil, starts what serves both sides, such as an LLM proxy. It
-	// is called where the algorithm runs, before any side starts; the function
-	// that it returns is called when the last runner has left.
+	// Setup, if not nil, starts a service that the other parts use, such as an LLM
+	// proxy. It is called in the process of the algorithm, before any part starts;
+	// teardown is called when the last runner has returned.
 	Setup func(ctx context.Context, store agl.Store) (teardown func(ctx context.Context) error, err error)
 	// Runners is how many runner loops there are; 0 means 1.
 	Runners int
-	// OpenStore opens the store that this process itself keeps. It is called at
-	// most once, and not at all by a process that reaches the store over HTTP.
+	// OpenStore opens the store of this process. It is called at most once, and
+	// not at all in a process that reaches the store over HTTP.
 	OpenStore func(ctx context.Context) (OpenedStore, error)
 }
 
 // OpenedStore is a store and how to close it.
 type OpenedStore struct {
 	Store agl.Store
-	// Close is called when no side uses the store any more; nil does nothing.
+	// Close is called when no part uses the store any more; nil does nothing.
 	Close func() error
-	// Metrics, if the store observes into some, are served beside it.
+	// Metrics, if not nil, are those of the store. A store server serves them, too.
 	Metrics *rest.Metrics
 }
 
@@ -81,8 +81,8 @@ func (p Parts) open(ctx context.Context) (OpenedStore, error) {
 	return opened, nil
 }
 
-// setup calls Setup if there is one. The teardown that it returns reports to
-// err and has its own time limit.
+// setup calls Setup if there is one. The teardown that it returns adds its error
+// to err and takes at most grace.
 func (p Parts) setup(ctx context.Context, store agl.Store, grace time.Duration) (teardown func(err *error), err error) {
 	if p.Setup == nil {
 		return func(*error) {}, nil
@@ -100,15 +100,16 @@ func (p Parts) setup(ctx context.Context, store agl.Store, grace time.Duration) 
 	}, nil
 }
 
-// ExitCode is the exit status that a main package should end with after a run:
-// 0 for nil, 128 plus the signal's number for an interrupt (130 for Ctrl-C), 1
-// for any other error.
-func ExitCode(err error) int {
-	if err == nil {
-		return 0
+func setDefault(d *time.Duration, value time.Duration) {
+	if *d == 0 {
+		*d = value
 	}
-	if interrupt, ok := errors.AsType[*InterruptError](err); ok {
-		return interrupt.ExitCode()
+}
+
+// joinClose adds the error of closing to that of the run.
+func joinClose(err error, closeStore func() error) error {
+	if closing := closeStore(); closing != nil {
+		return errors.Join(err, fmt.Errorf("close the store: %w", closing))
 	}
-	return 1
+	return err
 }

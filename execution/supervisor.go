@@ -11,17 +11,17 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// supervisor watches the sides of a run and ends them together.
+// supervisor watches the parts of a run and ends them together.
 type supervisor struct {
 	log       *slog.Logger
-	algorithm *side // nil: the run ends with its runners
-	runners   []*side
-	guards    []*side // whose end is a failure: the store server, the lifeline
-	ended     <-chan *side
+	algorithm *part // nil: the run ends with its runners
+	runners   []*part
+	required  []*part    // whose end is a failure, such as the store server
+	ended     chan *part // with room for all parts
 }
 
-// run returns when every side but the guards has ended or was given up.
-func (s *supervisor) run(ctx context.Context) error {
+// supervise returns when every part but the required ones has ended or was given up.
+func (s *supervisor) supervise(ctx context.Context) error {
 	failure := s.watch(ctx)
 	switch {
 	case failure == nil:
@@ -29,7 +29,7 @@ func (s *supervisor) run(ctx context.Context) error {
 	case ctx.Err() != nil:
 		s.log.Info("interrupted, stopping", "cause", failure)
 	default:
-		s.log.Error("a side failed, stopping the other", "error", failure)
+		s.log.Error("a part of the run failed, stopping the others", "error", failure)
 	}
 	late := s.stop(failure != nil, forced(ctx))
 	if failure == nil && ctx.Err() != nil {
@@ -51,19 +51,19 @@ func (s *supervisor) watch(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case ended := <-s.ended:
+		case p := <-s.ended:
 			// What ends because ctx did is no failure of its own.
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			if ended.err != nil {
-				return fmt.Errorf("%s: %w", ended.name, ended.err)
+			if p.err != nil {
+				return fmt.Errorf("%s: %w", p.name, p.err)
 			}
-			if ended == s.algorithm {
+			if p == s.algorithm {
 				return nil
 			}
-			if slices.Contains(s.guards, ended) {
-				return fmt.Errorf("%s ended before the run did", ended.name)
+			if slices.Contains(s.required, p) {
+				return fmt.Errorf("%s ended before the run did", p.name)
 			}
 			if live--; live == 0 && s.algorithm != nil {
 				// The algorithm may still be processing what the runners did.
@@ -74,30 +74,23 @@ func (s *supervisor) watch(ctx context.Context) error {
 	return nil
 }
 
-// stop ends all sides at once, each by its own ladder, and returns what went
-// wrong on the way.
+// stop ends all parts at once, each by its own steps, and returns what went wrong.
 func (s *supervisor) stop(hurry bool, force <-chan struct{}) []error {
-	sides := s.runners
+	parts := s.runners
 	if s.algorithm != nil {
-		sides = append([]*side{s.algorithm}, sides...)
+		parts = append([]*part{s.algorithm}, parts...)
 	}
-	errs := make([]error, len(sides))
+	errs := make([]error, len(parts))
 	var wg sync.WaitGroup
-	for i, one := range sides {
-		live := !one.over()
+	for i, p := range parts {
+		live := !p.over()
 		wg.Go(func() {
-			errs[i] = one.stop(s.log, hurry, force)
-			if live && errs[i] == nil && one.err != nil && !agl.IsContextError(one.err) {
-				errs[i] = fmt.Errorf("%s: %w", one.name, one.err)
+			errs[i] = p.stop(s.log, hurry, force)
+			if live && errs[i] == nil && p.err != nil && !agl.IsContextError(p.err) {
+				errs[i] = fmt.Errorf("%s: %w", p.name, p.err)
 			}
 		})
 	}
 	wg.Wait()
-	var late []error
-	for _, err := range errs {
-		if err != nil {
-			late = append(late, err)
-		}
-	}
-	return late
+	return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 }

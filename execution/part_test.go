@@ -12,15 +12,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestLadder drives the ladder of a child process against a scripted one.
-func TestLadder(t *testing.T) {
+// TestStop stops a scripted part that stands for a child process.
+func TestStop(t *testing.T) {
 	t.Parallel()
 	const s = time.Second
 	tests := map[string]struct {
-		endsAt  map[string]time.Duration // after which rung the child ends, and how long after it
-		fails   string                   // the rung that cannot be done
+		endsAt  map[string]time.Duration // after which step the child ends, and how long after it
+		fails   string                   // the step that cannot be done
 		forceAt time.Duration            // 0 is never
-		want    []string                 // rungs and when
+		want    []string                 // steps and when
 		late    string                   // in the error
 	}{
 		"hears the queue":         {endsAt: map[string]time.Duration{"queue": s}, want: []string{"queue 0s"}},
@@ -38,11 +38,11 @@ func TestLadder(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
-				var climbed []string
-				child := &side{name: "child", done: make(chan struct{}), killable: true}
+				var taken []string
+				child := &part{name: "child", done: make(chan struct{}), killable: true}
 				step := func(name string, wait time.Duration) {
-					child.rungs = append(child.rungs, rung{name: name, wait: wait, act: func() error {
-						climbed = append(climbed, name+" "+time.Since(start).String())
+					child.steps = append(child.steps, stopStep{name: name, wait: wait, do: func() error {
+						taken = append(taken, name+" "+time.Since(start).String())
 						if name == test.fails {
 							return errors.New("no")
 						}
@@ -61,8 +61,8 @@ func TestLadder(t *testing.T) {
 					time.AfterFunc(test.forceAt, func() { close(force) })
 				}
 				err := child.stop(slog.New(slog.DiscardHandler), true, force)
-				if diff := cmp.Diff(test.want, climbed); diff != "" {
-					t.Errorf("rungs (-want +got):\n%s", diff)
+				if diff := cmp.Diff(test.want, taken); diff != "" {
+					t.Errorf("steps (-want +got):\n%s", diff)
 				}
 				switch {
 				case test.late == "" && err != nil:

@@ -1,0 +1,111 @@
+package execution
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// part is one running part of a run: a function in this process or a child
+// process.
+type part struct {
+	name string
+	done chan struct{} // closed when the part has ended
+	err  error         // valid once done is closed
+	// steps stop the part, the gentlest first.
+	steps []stopStep
+	// killable parts surely end at their last step. The others, functions in this
+	// process, may not.
+	killable bool
+}
+
+// stopStep is one step of the escalation that stops a part.
+type stopStep struct {
+	name string
+	do   func() error
+	wait time.Duration // for the part to end before the next step
+	// hurriedWait replaces wait when a failure or an interrupt ended the run; 0
+	// does not.
+	hurriedWait time.Duration
+}
+
+// start runs fn as a part, which is sent to ended when fn has returned.
+func start(name string, ended chan<- *part, fn func() error, steps ...stopStep) *part {
+	p := &part{name: name, done: make(chan struct{}), steps: steps}
+	go func() {
+		p.err = fn()
+		close(p.done)
+		ended <- p
+	}()
+	return p
+}
+
+func (p *part) over() bool { return isClosed(p.done) }
+
+// stop takes step after step until the part ends. Once force is closed it goes
+// straight to the last step, and does not wait for what cannot be killed. The
+// error names a part that outlived all steps.
+func (p *part) stop(log *slog.Logger, hurry bool, force <-chan struct{}) error {
+	var waited time.Duration
+	for i, step := range p.steps {
+		last := i == len(p.steps)-1
+		if p.over() {
+			return nil
+		}
+		if isClosed(force) && !last {
+			continue
+		}
+		log.Debug("stopping", "part", p.name, "by", step.name)
+		if err := step.do(); err != nil {
+			log.Warn("stopping failed", "part", p.name, "by", step.name, "error", err)
+			if !last {
+				continue
+			}
+		}
+		if last && !p.killable && isClosed(force) {
+			break
+		}
+		wait := step.wait
+		if hurry && step.hurriedWait > 0 {
+			wait = step.hurriedWait
+		}
+		cut := force
+		if last && p.killable {
+			cut = nil // it is about to end
+		}
+		if p.await(wait, cut) {
+			return nil
+		}
+		waited += wait
+	}
+	if p.over() {
+		return nil
+	}
+	if isClosed(force) {
+		return fmt.Errorf("%s was left behind, as it did not stop at once", p.name)
+	}
+	return fmt.Errorf("%s did not stop within %s", p.name, waited)
+}
+
+// await waits for the part to end, for d or until cut is closed.
+func (p *part) await(d time.Duration, cut <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+		return true
+	case <-cut:
+		return false
+	case <-timer.C:
+		return false
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

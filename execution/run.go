@@ -1,0 +1,97 @@
+package execution
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/agl-go/agl"
+)
+
+// run is a run that this process leads over a store.
+type run struct {
+	supervisor
+	parts      Parts
+	store      agl.Store
+	closeQueue func() error
+}
+
+// newRun returns a run with room for so many parts besides the runner loops and
+// the algorithm. Its queue is left as it is until openQueue.
+func newRun(parts Parts, store agl.Store, more int, log *slog.Logger) *run {
+	return &run{
+		supervisor: supervisor{log: log, ended: make(chan *part, parts.Runners+1+more)},
+		parts:      parts, store: store, closeQueue: func() error { return nil },
+	}
+}
+
+// openQueue opens the queue; from then on closeQueue closes it, once for all that
+// call it, within the timeout.
+func (r *run) openQueue(ctx context.Context, timeout time.Duration) error {
+	if err := r.store.OpenQueue(ctx); err != nil {
+		return fmt.Errorf("open the queue: %w", err)
+	}
+	r.closeQueue = sync.OnceValue(func() error {
+		c, cancel := CleanupContext(ctx, timeout)
+		defer cancel()
+		if err := r.store.CloseQueue(c); err != nil {
+			return fmt.Errorf("close the queue: %w", err)
+		}
+		return nil
+	})
+	return nil
+}
+
+// lead sets up, starts the parts by start, and returns when they have ended, the
+// queue is closed and afterwards, which is called after a success, has returned.
+func (r *run) lead(ctx context.Context, grace time.Duration, start, afterwards func() error) (err error) {
+	teardown, err := r.parts.setup(ctx, r.store, grace)
+	if err != nil {
+		return err
+	}
+	defer func() { teardown(&err) }()
+	if err = start(); err == nil {
+		err = r.supervise(ctx)
+	} else {
+		err = errors.Join(append([]error{err}, r.stop(true, forced(ctx))...)...)
+	}
+	// Nobody has closed it yet if there was no runner here; there may be some elsewhere.
+	closing := r.closeQueue()
+	switch {
+	case err != nil:
+		return err
+	case closing != nil:
+		return closing
+	default:
+		return afterwards()
+	}
+}
+
+// startAlgorithm runs the algorithm, if there is one, in this process.
+func (r *run) startAlgorithm(ctx context.Context, grace time.Duration) {
+	if r.parts.Algorithm != nil {
+		r.algorithm = r.startFunc(ctx, "algorithm", grace, func(ctx context.Context) error { return r.parts.Algorithm(ctx, r.store) })
+	}
+}
+
+// startRunner runs one runner loop in this process. The steps given come before
+// the end of its context.
+func (r *run) startRunner(ctx context.Context, worker int, grace time.Duration, before ...stopStep) {
+	r.runners = append(r.runners, r.startFunc(ctx, fmt.Sprintf("runner %d", worker), grace,
+		func(ctx context.Context) error { return r.parts.Runner(ctx, r.store, worker) }, before...))
+}
+
+// startFunc runs a function that an interrupt of the run does not end: it is
+// stopped in steps, of which the end of its context is the last.
+func (r *run) startFunc(ctx context.Context, name string, grace time.Duration, fn func(context.Context) error, before ...stopStep) *part {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	return start(name, r.ended,
+		func() error {
+			defer cancel()
+			return fn(ctx)
+		},
+		append(before, stopStep{name: "cancel", do: func() error { cancel(); return nil }, wait: grace})...)
+}

@@ -1,0 +1,111 @@
+package execution
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/agl-go/agl"
+)
+
+// servedWorkers are the workers that take work while this run has the queue. Those
+// that run elsewhere may still need what this process serves when the run ends.
+type servedWorkers struct {
+	store agl.Store
+	// before is when each worker had last begun to work before the run, which may
+	// have been for another one.
+	before map[string]agl.Null[agl.Timestamp]
+}
+
+// newServedWorkers is called before the queue is opened.
+func newServedWorkers(ctx context.Context, store agl.Store) (*servedWorkers, error) {
+	page, err := store.QueryWorkers(ctx, agl.QueryWorkersParams{})
+	if err != nil {
+		return nil, fmt.Errorf("query the workers: %w", err)
+	}
+	w := &servedWorkers{store: store, before: make(map[string]agl.Null[agl.Timestamp], len(page.Items))}
+	for i := range page.Items {
+		w.before[page.Items[i].WorkerID] = page.Items[i].LastBusyTime
+	}
+	return w, nil
+}
+
+// await is called when the queue is closed. It returns when every worker that is
+// busy has reported and knows that the queue is closed; or after the timeout, or
+// when ctx ends.
+func (w *servedWorkers) await(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err := w.awaitReports(ctx)
+	if err == nil {
+		err = w.awaitGoodbyes(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("wait for the workers: %w", err)
+	}
+	return nil
+}
+
+// noEvent is an id that no event has: a stream that resumes after it begins with a
+// reset.
+const noEvent = "none"
+
+// awaitReports returns when no worker is busy.
+func (w *servedWorkers) awaitReports(ctx context.Context) error {
+	for event, err := range w.store.Events(ctx, agl.EventsParams{Since: noEvent}) {
+		if err != nil {
+			return err
+		}
+		if event.Kind != agl.EventReset && event.Kind != agl.EventWorker {
+			continue
+		}
+		busy, err := w.are(ctx, agl.WorkerBusy)
+		if len(busy) == 0 || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	// goodbye is how long a worker that has reported may take to ask for more work
+	// and so learn that the queue is closed. One that has done all that it wants
+	// never asks.
+	goodbye = time.Second
+	// goodbyePoll is how often that is looked up: asking causes no event.
+	goodbyePoll = 20 * time.Millisecond
+)
+
+// awaitGoodbyes returns when every worker that has just reported has asked for
+// more. A worker whose last act was to ask has been told already: its request was
+// blocked when the queue was closed.
+func (w *servedWorkers) awaitGoodbyes(ctx context.Context) error {
+	ticker := time.NewTicker(goodbyePoll)
+	defer ticker.Stop()
+	for {
+		idle, err := w.are(ctx, agl.WorkerIdle)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(idle, func(w agl.Worker) bool {
+			return w.LastIdleTime.V > w.LastDequeueTime.V && time.Since(w.LastIdleTime.V.Time()) < goodbye
+		}) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+// are returns the workers of a status that have begun to work since the run has the
+// queue.
+func (w *servedWorkers) are(ctx context.Context, status agl.WorkerStatus) ([]agl.Worker, error) {
+	page, err := w.store.QueryWorkers(ctx, agl.QueryWorkersParams{StatusIn: []agl.WorkerStatus{status}})
+	return slices.DeleteFunc(page.Items, func(worker agl.Worker) bool {
+		return worker.LastBusyTime == w.before[worker.WorkerID]
+	}), err
+}
