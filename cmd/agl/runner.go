@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/rest"
@@ -89,14 +88,10 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 			return rest.SpanToken(token, rolloutID, attemptID, time.Now().Add(spanTokenLife))
 		}
 	}
-	reaper, err := process.NewReaper()
-	switch {
-	case err == nil:
-		defer func() { err = errors.Join(err, reaper.Close()) }()
-		cfg.Reaper = reaper
-	case !errors.Is(err, agl.ErrUnimplemented):
+	if cfg.Reaper, err = process.NewReaper(); err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, cfg.Reaper.Close()) }()
 	agent, err := process.New(cfg)
 	if err != nil {
 		return err

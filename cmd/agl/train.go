@@ -68,14 +68,10 @@ func (c *trainCommand) run(ctx context.Context, out *console.Console) (err error
 	if err != nil {
 		return err
 	}
-	reaper, err := process.NewReaper()
-	switch {
-	case err == nil:
-		defer func() { err = errors.Join(err, reaper.Close()) }()
-		cfg.Reaper = reaper
-	case !errors.Is(err, agl.ErrUnimplemented):
+	if cfg.Reaper, err = process.NewReaper(); err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, cfg.Reaper.Close()) }()
 	if c.DryRun {
 		return tryRun(ctx, out, cfg)
 	}

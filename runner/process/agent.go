@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,14 +18,13 @@ import (
 // many processes as there are calls of Run. Close it after use.
 type Agent struct {
 	cfg     Config
-	argv    []string
-	environ []string // what every process starts from
+	program program
 	pool    pool
 }
 
 var _ agl.Agent = (*Agent)(nil)
 
-// New makes an agent. A program that is not there is agl.ErrInvalid.
+// New returns an agent. A program that does not exist is agl.ErrInvalid.
 func New(cfg Config) (*Agent, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -34,16 +34,18 @@ func New(cfg Config) (*Agent, error) {
 	if err != nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "process: Command: %w", err)
 	}
-	a := &Agent{cfg: cfg, argv: append([]string{path}, cfg.Command[1:]...), environ: cfg.inherited()}
+	argv := append([]string{path}, cfg.Command[1:]...)
 	if cfg.MemoryBytes > 0 {
-		// A limit must be there before the program is, which only a shell can do.
+		// The limit must be set before the program starts, which takes a shell.
 		const kib = 1 << 10
-		a.argv = append([]string{"/bin/sh", "-c", fmt.Sprintf(`ulimit -v %d && exec "$@"`, max(cfg.MemoryBytes/kib, 1)), "sh"}, a.argv...)
+		argv = append([]string{"/bin/sh", "-c", fmt.Sprintf(`ulimit -v %d && exec "$@"`, max(cfg.MemoryBytes/kib, 1)), "sh"}, argv...)
 	}
-	return a, nil
+	return &Agent{cfg: cfg, program: program{
+		argv: argv, environ: cfg.inherited(), reaper: cfg.Reaper, log: cfg.Logger, grace: cfg.GracePeriod,
+	}}, nil
 }
 
-// find makes a program's path independent of the working directory.
+// find returns the absolute path of a program.
 func find(program, dir string) (string, error) {
 	if dir != "" && strings.ContainsRune(program, filepath.Separator) && !filepath.IsAbs(program) {
 		program = filepath.Join(dir, program)
@@ -55,27 +57,27 @@ func find(program, dir string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// Close ends the processes that are kept. No call of Run is under way or follows.
+// Close ends the kept processes. No call of Run may be under way, or follow.
 func (a *Agent) Close() { a.pool.close() }
 
 // errTimeLimit is the cause when Config.Timeout ends an attempt.
 var errTimeLimit = errors.New("the agent's time limit is over")
 
-// Run implements [agl.Agent]. When ctx ends the process is ended and the error
-// is the cause; a time limit of the configuration is the outcome timeout, and
-// what keeps the process from being started setup_error.
+// Run implements [agl.Agent]. When ctx ends, the process is ended and the error is
+// the cause of ctx. The outcome is timeout after the time limit of the
+// configuration, and setup_error when the process cannot be started.
 func (a *Agent) Run(ctx context.Context, task agl.Task) (agl.Result, error) {
 	if a.cfg.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, a.cfg.Timeout, errTimeLimit)
 		defer cancel()
 	}
-	f, err := a.prepare(task)
+	f, err := a.cfg.makeFolder(task)
 	if err != nil {
 		return agl.Result{}, &agl.OutcomeError{Kind: agl.OutcomeSetupError, Err: fmt.Errorf("make the attempt's folder: %w", err)}
 	}
-	defer a.cleanUp(f)
-	vars, err := a.attemptVariables(ctx, task, f)
+	defer a.cfg.removeFolder(f)
+	vars, err := a.cfg.attemptVariables(ctx, task, f)
 	if err != nil {
 		return agl.Result{}, &agl.OutcomeError{Kind: agl.OutcomeSetupError, Err: err}
 	}
@@ -101,18 +103,16 @@ func (a *Agent) Run(ctx context.Context, task agl.Task) (agl.Result, error) {
 }
 
 // once runs a process for one attempt.
-func (a *Agent) once(ctx context.Context, f folder, vars variables) (result, error) {
-	p, err := a.start(f.work, vars, false)
+func (a *Agent) once(ctx context.Context, f attemptFolder, vars variables) (result, error) {
+	p, err := a.program.start(f.work, vars, false)
 	if err != nil {
 		return result{}, err
 	}
 	stdout, stderr := newOutput(a.cfg.OutputBytes), newOutput(a.cfg.OutputBytes)
 	p.copy(p.stdout, stdout)
 	p.copy(p.stderr, stderr)
-	p.await(ctx, a.cfg.GracePeriod)
-	if err := errors.Join(record(ctx, "stdout", stdout), record(ctx, "stderr", stderr)); err != nil {
-		a.cfg.Logger.WarnContext(ctx, "the output of an agent was not recorded", "error", err)
-	}
+	p.await(ctx)
+	a.record(ctx, stdout, stderr)
 	if failure := p.failure(stderr); failure != nil || ctx.Err() != nil {
 		return result{}, failure
 	}
@@ -123,18 +123,60 @@ func (a *Agent) once(ctx context.Context, f folder, vars variables) (result, err
 	return said, err
 }
 
+// serve has a kept process do the task of an attempt.
+func (a *Agent) serve(ctx context.Context, task agl.Task, f attemptFolder, vars variables) (result, error) {
+	line, err := stdioLine(task, vars)
+	if err != nil {
+		return result{}, err
+	}
+	k := a.pool.take()
+	if k == nil {
+		// The folder of its first attempt will be removed before the process ends.
+		if k, err = startKept(&a.program, cmp.Or(a.cfg.Dir, a.cfg.TempDir)); err != nil {
+			return result{}, err
+		}
+		a.pool.watch(k)
+	}
+	t := &turn{
+		attemptID: task.Attempt.AttemptID, reply: make(chan []byte, 1),
+		stdout: newOutput(a.cfg.OutputBytes), stderr: newOutput(a.cfg.OutputBytes),
+	}
+	reply, err := k.serve(ctx, line, t)
+	if err == nil && !a.pool.give(k, a.cfg.MaxIdle) {
+		k.retire()
+	}
+	a.record(ctx, t.stdout, t.stderr)
+	if err != nil {
+		return result{}, err
+	}
+	said, err := parseResult(reply)
+	if err != nil {
+		return result{}, agl.Errorf(agl.CodeInvalid, "reply of the agent: %w", err)
+	}
+	if !said.said {
+		said, err = readResult(f.result())
+	}
+	return said, err
+}
+
 // AttrStream names the output stream that a message span holds.
 const AttrStream = "agentlightning.message.stream"
 
-// record stores an output stream as a message of the attempt, which may have
-// been cancelled meanwhile.
-func record(ctx context.Context, stream string, o *output) error {
-	text := o.text()
-	if text == "" {
-		return nil
-	}
+// record stores the output streams as messages of the attempt, which may have been
+// cancelled meanwhile.
+func (a *Agent) record(ctx context.Context, stdout, stderr *output) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_, err := tracer.EmitMessage(ctx, text, tracer.WithAttributes(agl.Attr{Key: AttrStream, Value: stream}))
-	return err
+	for _, stream := range []struct {
+		name string
+		text string
+	}{{"stdout", stdout.text()}, {"stderr", stderr.text()}} {
+		if stream.text == "" {
+			continue
+		}
+		_, err := tracer.EmitMessage(ctx, stream.text, tracer.WithAttributes(agl.Attr{Key: AttrStream, Value: stream.name}))
+		if err != nil {
+			a.cfg.Logger.WarnContext(ctx, "the output of an agent was not recorded", "stream", stream.name, "error", err)
+		}
+	}
 }

@@ -2,8 +2,6 @@ package process
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -12,6 +10,10 @@ import (
 	"github.com/agl-go/agl"
 )
 
+// markVariable tells whose child a process is: everything that an agent starts
+// inherits it.
+const markVariable = "AGL_PROCESS_ID"
+
 // maxVariable is the longest value that is passed in a variable: systems bound
 // them (Linux at 128 KiB), and longer ones are in files.
 const maxVariable = 64 << 10
@@ -19,59 +21,6 @@ const maxVariable = 64 << 10
 // metadataSeed is where algorithms put the seed of a rollout: an agent that samples
 // with it makes a run repeatable.
 const metadataSeed = "seed"
-
-// folder is what an attempt has on disk.
-type folder struct {
-	root string // holds the rest
-	work string // the working directory
-}
-
-func (f folder) task() string      { return filepath.Join(f.root, "task.json") }
-func (f folder) resources() string { return filepath.Join(f.root, "resources.json") }
-func (f folder) result() string    { return filepath.Join(f.root, "result.json") }
-
-// prepare makes an attempt's folder.
-func (a *Agent) prepare(task agl.Task) (folder, error) {
-	root, err := os.MkdirTemp(a.cfg.TempDir, "agl-"+fileName(task.Attempt.AttemptID)+"-")
-	if err != nil {
-		return folder{}, err
-	}
-	f := folder{root: root, work: a.cfg.Dir}
-	if f.work == "" {
-		f.work = filepath.Join(root, "work")
-		err = os.Mkdir(f.work, 0o700)
-	}
-	if err == nil {
-		err = os.WriteFile(f.task(), task.Input(), 0o600)
-	}
-	if err == nil {
-		err = os.WriteFile(f.resources(), task.Resources.AppendJSON(nil), 0o600)
-	}
-	if err != nil {
-		a.cleanUp(f)
-	}
-	return f, err
-}
-
-// cleanUp removes an attempt's folder unless it is to be kept.
-func (a *Agent) cleanUp(f folder) {
-	if a.cfg.Keep {
-		return
-	}
-	if err := os.RemoveAll(f.root); err != nil {
-		a.cfg.Logger.Warn("an attempt's folder was not removed", "folder", f.root, "error", err)
-	}
-}
-
-// fileName is an id as a part of a file name.
-func fileName(id string) string {
-	return strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
-			return r
-		}
-		return '_'
-	}, id)
-}
 
 // variableName is a resource's name as a part of a variable's name.
 func variableName(name string) string {
@@ -118,7 +67,7 @@ func (c *Config) inherited() []string {
 }
 
 // attemptVariables are the variables of one attempt.
-func (a *Agent) attemptVariables(ctx context.Context, task agl.Task, f folder) (variables, error) {
+func (c *Config) attemptVariables(ctx context.Context, task agl.Task, f attemptFolder) (variables, error) {
 	var v variables
 	rolloutID, attemptID := task.Rollout.RolloutID, task.Attempt.AttemptID
 	v.add("AGL_ROLLOUT_ID", rolloutID)
@@ -128,7 +77,7 @@ func (a *Agent) attemptVariables(ctx context.Context, task agl.Task, f folder) (
 	if seed, ok := agl.Attributes(task.Rollout.Metadata).GetInt(metadataSeed); ok {
 		v.add("AGL_SEED", strconv.FormatInt(seed, 10))
 	}
-	v.add("AGL_STORE_URL", a.cfg.StoreURL)
+	v.add("AGL_STORE_URL", c.StoreURL)
 	if input := string(task.Input()); len(input) <= maxVariable {
 		v.add("AGL_TASK", input)
 	}
@@ -140,15 +89,15 @@ func (a *Agent) attemptVariables(ctx context.Context, task agl.Task, f folder) (
 			v.add("AGL_PROMPT_"+variableName(r.Name), p.Template)
 		}
 	}
-	if err := a.modelVariables(&v, task); err != nil {
+	if err := c.modelVariables(&v, task); err != nil {
 		return nil, err
 	}
-	a.telemetryVariables(ctx, &v, rolloutID, attemptID)
+	c.telemetryVariables(ctx, &v, rolloutID, attemptID)
 	return v, nil
 }
 
 // modelVariables say where the model is; resources without one have none.
-func (a *Agent) modelVariables(v *variables, task agl.Task) error {
+func (c *Config) modelVariables(v *variables, task agl.Task) error {
 	llm, err := task.LLM()
 	if agl.ErrorCode(err) == agl.CodeNotFound {
 		return nil
@@ -158,7 +107,7 @@ func (a *Agent) modelVariables(v *variables, task agl.Task) error {
 	}
 	key := llm.APIKey.V
 	if name, isEnv := strings.CutPrefix(key, "env:"); isEnv {
-		value, ok := a.cfg.LookupEnv(name)
+		value, ok := c.LookupEnv(name)
 		if !ok {
 			return agl.Errorf(agl.CodeInvalid, "the model's API key is taken from the environment variable %s, which is not set where the runner is", name)
 		}
@@ -181,18 +130,18 @@ func (a *Agent) modelVariables(v *variables, task agl.Task) error {
 }
 
 // telemetryVariables let the spans of an instrumented agent land in its attempt.
-func (a *Agent) telemetryVariables(ctx context.Context, v *variables, rolloutID, attemptID string) {
-	if a.cfg.StoreURL == "" {
+func (c *Config) telemetryVariables(ctx context.Context, v *variables, rolloutID, attemptID string) {
+	if c.StoreURL == "" {
 		return
 	}
-	v.add("OTEL_EXPORTER_OTLP_ENDPOINT", strings.TrimRight(a.cfg.StoreURL, "/"))
+	v.add("OTEL_EXPORTER_OTLP_ENDPOINT", strings.TrimRight(c.StoreURL, "/"))
 	v.add("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
 	v.add("OTEL_METRICS_EXPORTER", "none")
 	v.add("OTEL_LOGS_EXPORTER", "none")
 	v.add("OTEL_RESOURCE_ATTRIBUTES", agl.AttrRolloutID+"="+rolloutID+","+agl.AttrAttemptID+"="+attemptID)
-	if a.cfg.SpanToken != nil {
+	if c.SpanToken != nil {
 		// The value is percent-decoded by exporters; a space must be escaped.
-		v.add("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20"+a.cfg.SpanToken(rolloutID, attemptID))
+		v.add("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20"+c.SpanToken(rolloutID, attemptID))
 	}
 	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
 		v.add("TRACEPARENT", "00-"+span.TraceID().String()+"-"+span.SpanID().String()+"-"+span.TraceFlags().String())

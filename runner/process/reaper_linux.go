@@ -34,7 +34,8 @@ type Reaper struct {
 	strays map[int]map[string]bool
 }
 
-// NewReaper makes this process a subreaper. Close it after its agents.
+// NewReaper makes this process a subreaper. Close it after its agents. On systems
+// other than Linux it returns nil, which is a Reaper that finds nothing.
 func NewReaper() (*Reaper, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become a child subreaper: %w", err)
@@ -66,6 +67,9 @@ func (r *Reaper) serve() {
 
 // Close ends the reaper; its agents must be closed.
 func (r *Reaper) Close() error {
+	if r == nil {
+		return nil
+	}
 	close(r.jobs)
 	<-r.done
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0); err != nil {

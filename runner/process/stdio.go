@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,7 +19,7 @@ import (
 
 // StdioTask is the line that a kept process gets for a task. It answers with a
 // line that holds a result as in the result file, or {} for none; an attempt_id
-// in it must be the task's. Other lines are output like any.
+// in it must be the task's. Its other lines are ordinary output.
 type StdioTask struct {
 	RolloutID string            `json:"rollout_id"`
 	AttemptID string            `json:"attempt_id"`
@@ -29,69 +28,9 @@ type StdioTask struct {
 	Env       map[string]string `json:"env"` // the attempt's variables
 }
 
-// pool keeps idle processes, the one that was used last on top.
-type pool struct {
-	mu       sync.Mutex
-	idle     []*kept
-	closed   bool
-	watchers sync.WaitGroup
-}
-
-// take returns an idle process, or nil. What has ended is left to its watcher.
-func (p *pool) take() *kept {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i, k := range slices.Backward(p.idle) {
-		if !k.over() {
-			p.idle = slices.Delete(p.idle, i, i+1)
-			return k
-		}
-	}
-	return nil
-}
-
-// give takes a process back; false when it is not to be kept.
-func (p *pool) give(k *kept, most int) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed || len(p.idle) >= most || k.over() {
-		return false
-	}
-	p.idle = append(p.idle, k)
-	return true
-}
-
-// watch removes a process that ends while it is idle, and ends what it leaves
-// behind.
-func (p *pool) watch(k *kept) {
-	p.watchers.Go(func() {
-		<-k.exited
-		p.mu.Lock()
-		i := slices.Index(p.idle, k)
-		if i >= 0 {
-			p.idle = slices.Delete(p.idle, i, i+1)
-		}
-		p.mu.Unlock()
-		if i >= 0 {
-			k.end() // otherwise whoever has taken it does
-		}
-	})
-}
-
-func (p *pool) close() {
-	p.mu.Lock()
-	idle := p.idle
-	p.idle, p.closed = nil, true
-	p.mu.Unlock()
-	for _, k := range idle {
-		p.watchers.Go(k.retire)
-	}
-	p.watchers.Wait()
-}
-
 // kept is a process that serves many attempts, one at a time.
 type kept struct {
-	*process
+	*child
 
 	mu   sync.Mutex
 	turn *turn // nil between attempts
@@ -105,17 +44,12 @@ type turn struct {
 }
 
 // startKept starts a process to be kept.
-func (a *Agent) startKept() (*kept, error) {
-	dir := a.cfg.Dir
-	if dir == "" {
-		// The folder of its first attempt will be gone before the process is.
-		dir = a.cfg.TempDir
-	}
-	p, err := a.start(dir, variables{"AGL_KEEPALIVE=" + string(KeepaliveStdio)}, true)
+func startKept(g *program, dir string) (*kept, error) {
+	p, err := g.start(dir, variables{"AGL_KEEPALIVE=" + string(KeepaliveStdio)}, true)
 	if err != nil {
 		return nil, err
 	}
-	k := &kept{process: p}
+	k := &kept{child: p}
 	k.copy(p.stderr, writerFunc(func(b []byte) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
@@ -124,7 +58,6 @@ func (a *Agent) startKept() (*kept, error) {
 		}
 	}))
 	k.streams.Go(k.read)
-	a.pool.watch(k)
 	return k, nil
 }
 
@@ -135,7 +68,7 @@ func (f writerFunc) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// read takes the lines of standard output apart: replies and others.
+// read reads the lines of standard output, which are replies and others.
 func (k *kept) read() {
 	lines := bufio.NewReader(k.stdout)
 	for {
@@ -148,7 +81,7 @@ func (k *kept) read() {
 		}
 		k.line(line)
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return // it has ended, or will be ended
+			return
 		}
 	}
 }
@@ -157,13 +90,13 @@ func (k *kept) line(line []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.turn == nil {
-		return // of nobody's attempt
+		return // output of no attempt
 	}
 	if repliesTo(line, k.turn.attemptID) {
 		select {
 		case k.turn.reply <- bytes.Clone(line):
 			return
-		default: // it has replied already
+		default: // a second reply
 		}
 	}
 	_, _ = k.turn.stdout.Write(line) // never fails
@@ -186,18 +119,17 @@ func repliesTo(line []byte, attemptID string) bool {
 	return len(reply) == 0 || reply["reward"] != nil || reply["rewards"] != nil || reply["error"] != nil
 }
 
-// begin gives the process an attempt's output.
-func (k *kept) begin(t *turn) {
+func (k *kept) setTurn(t *turn) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.turn = t
 }
 
-// retire lets an idle process end by itself, which the end of its input asks
-// for, within the grace period.
+// retire ends an idle process: the end of its input asks it to end, within the
+// grace period.
 func (k *kept) retire() {
-	_ = k.stdin.Close() // nothing is in flight
-	timer := time.NewTimer(k.agent.cfg.GracePeriod)
+	_ = k.stdin.Close() // an idle process reads no more of it
+	timer := time.NewTimer(k.grace)
 	defer timer.Stop()
 	select {
 	case <-k.exited:
@@ -206,49 +138,19 @@ func (k *kept) retire() {
 	k.end()
 }
 
-// serve has a kept process do a task.
-func (a *Agent) serve(ctx context.Context, task agl.Task, f folder, vars variables) (result, error) {
-	line, err := stdioLine(task, vars)
-	if err != nil {
-		return result{}, err
-	}
-	k := a.pool.take()
-	if k == nil {
-		if k, err = a.startKept(); err != nil {
-			return result{}, err
-		}
-	}
-	t := &turn{
-		attemptID: task.Attempt.AttemptID, reply: make(chan []byte, 1),
-		stdout: newOutput(a.cfg.OutputBytes), stderr: newOutput(a.cfg.OutputBytes),
-	}
-	k.begin(t)
-	reply, err := k.ask(ctx, line, t)
-	k.begin(nil)
-	if err == nil && !a.pool.give(k, a.cfg.MaxIdle) {
-		k.retire()
-	}
-	if err := errors.Join(record(ctx, "stdout", t.stdout), record(ctx, "stderr", t.stderr)); err != nil {
-		a.cfg.Logger.WarnContext(ctx, "the output of an agent was not recorded", "error", err)
-	}
-	if err != nil {
-		return result{}, err
-	}
-	said, err := parseResult(reply)
-	if err != nil {
-		return result{}, agl.Errorf(agl.CodeInvalid, "reply of the agent: %w", err)
-	}
-	if !said.said {
-		said, err = readResult(f.result())
-	}
-	return said, err
+// serve has the process do a task and returns its reply. After an error the process
+// has ended.
+func (k *kept) serve(ctx context.Context, line []byte, t *turn) ([]byte, error) {
+	k.setTurn(t)
+	defer k.setTurn(nil)
+	return k.ask(ctx, line, t)
 }
 
-// ask sends a task and waits for the reply. After an error the process is gone.
+// ask sends a task and waits for the reply.
 func (k *kept) ask(ctx context.Context, line []byte, t *turn) ([]byte, error) {
 	written := make(chan error, 1)
 	k.streams.Go(func() {
-		_, err := k.stdin.Write(line) // ends with the process at the latest
+		_, err := k.stdin.Write(line) // returns when the process ends, at the latest
 		written <- err
 	})
 	select {
@@ -257,9 +159,9 @@ func (k *kept) ask(ctx context.Context, line []byte, t *turn) ([]byte, error) {
 	case <-k.exited:
 	case <-ctx.Done():
 	}
-	k.await(ctx, k.agent.cfg.GracePeriod)
+	k.await(ctx)
 	select {
-	case reply := <-t.reply: // it replied and ended; that it is gone is found when it is taken next
+	case reply := <-t.reply: // it ended after its reply
 		return reply, nil
 	default:
 	}

@@ -1,0 +1,63 @@
+package process
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/agl-go/agl"
+)
+
+// attemptFolder is what an attempt has on disk.
+type attemptFolder struct {
+	root string // holds the rest
+	work string // the working directory
+}
+
+func (f attemptFolder) task() string      { return filepath.Join(f.root, "task.json") }
+func (f attemptFolder) resources() string { return filepath.Join(f.root, "resources.json") }
+func (f attemptFolder) result() string    { return filepath.Join(f.root, "result.json") }
+
+// makeFolder makes the folder of an attempt and writes the files that the program
+// reads.
+func (c *Config) makeFolder(task agl.Task) (attemptFolder, error) {
+	root, err := os.MkdirTemp(c.TempDir, "agl-"+fileName(task.Attempt.AttemptID)+"-")
+	if err != nil {
+		return attemptFolder{}, err
+	}
+	f := attemptFolder{root: root, work: c.Dir}
+	if f.work == "" {
+		f.work = filepath.Join(root, "work")
+		err = os.Mkdir(f.work, 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(f.task(), task.Input(), 0o600)
+	}
+	if err == nil {
+		err = os.WriteFile(f.resources(), task.Resources.AppendJSON(nil), 0o600)
+	}
+	if err != nil {
+		c.removeFolder(f)
+	}
+	return f, err
+}
+
+// removeFolder removes the folder of an attempt unless it is to be kept.
+func (c *Config) removeFolder(f attemptFolder) {
+	if c.Keep {
+		return
+	}
+	if err := os.RemoveAll(f.root); err != nil {
+		c.Logger.Warn("an attempt's folder was not removed", "folder", f.root, "error", err)
+	}
+}
+
+// fileName is an id as a part of a file name.
+func fileName(id string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
+			return r
+		}
+		return '_'
+	}, id)
+}

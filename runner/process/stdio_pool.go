@@ -1,0 +1,66 @@
+package process
+
+import (
+	"slices"
+	"sync"
+)
+
+// pool keeps idle processes, the one that was used last on top.
+type pool struct {
+	mu       sync.Mutex
+	idle     []*kept
+	closed   bool
+	watchers sync.WaitGroup
+}
+
+// take returns an idle process, or nil. What has ended is left to its watcher.
+func (p *pool) take() *kept {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, k := range slices.Backward(p.idle) {
+		if !k.over() {
+			p.idle = slices.Delete(p.idle, i, i+1)
+			return k
+		}
+	}
+	return nil
+}
+
+// give takes a process back; false when it is not to be kept.
+func (p *pool) give(k *kept, most int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || len(p.idle) >= most || k.over() {
+		return false
+	}
+	p.idle = append(p.idle, k)
+	return true
+}
+
+// watch removes a process that ends while it is idle, and ends what it leaves
+// behind.
+func (p *pool) watch(k *kept) {
+	p.watchers.Go(func() {
+		<-k.exited
+		p.mu.Lock()
+		i := slices.Index(p.idle, k)
+		if i >= 0 {
+			p.idle = slices.Delete(p.idle, i, i+1)
+		}
+		p.mu.Unlock()
+		if i >= 0 {
+			k.end() // otherwise whoever has taken it does
+		}
+	})
+}
+
+func (p *pool) close() {
+	p.mu.Lock()
+	idle := p.idle
+	p.idle, p.closed = nil, true
+	p.mu.Unlock()
+	for _, k := range idle {
+		p.watchers.Go(k.retire)
+	}
+	p.watchers.Wait()
+}
