@@ -17,9 +17,9 @@ import (
 // Agent runs attempts in processes. It is safe for concurrent use: there are as
 // many processes as there are calls of Run. Close it after use.
 type Agent struct {
-	cfg     Config
-	program program
-	pool    pool
+	cfg      Config
+	launcher launcher
+	pool     pool
 }
 
 var _ agl.Agent = (*Agent)(nil)
@@ -40,7 +40,7 @@ func New(cfg Config) (*Agent, error) {
 		const kib = 1 << 10
 		argv = append([]string{"/bin/sh", "-c", fmt.Sprintf(`ulimit -v %d && exec "$@"`, max(cfg.MemoryBytes/kib, 1)), "sh"}, argv...)
 	}
-	return &Agent{cfg: cfg, program: program{
+	return &Agent{cfg: cfg, launcher: launcher{
 		argv: argv, environ: cfg.inherited(), reaper: cfg.Reaper, log: cfg.Logger, grace: cfg.GracePeriod,
 	}}, nil
 }
@@ -104,7 +104,7 @@ func (a *Agent) Run(ctx context.Context, task agl.Task) (agl.Result, error) {
 
 // once runs a process for one attempt.
 func (a *Agent) once(ctx context.Context, f attemptFolder, vars variables) (result, error) {
-	p, err := a.program.start(f.work, vars, false)
+	p, err := a.launcher.start(f.work, vars, false)
 	if err != nil {
 		return result{}, err
 	}
@@ -132,7 +132,7 @@ func (a *Agent) serve(ctx context.Context, task agl.Task, f attemptFolder, vars 
 	k := a.pool.take()
 	if k == nil {
 		// The folder of its first attempt will be removed before the process ends.
-		if k, err = startKept(&a.program, cmp.Or(a.cfg.Dir, a.cfg.TempDir)); err != nil {
+		if k, err = startKept(&a.launcher, cmp.Or(a.cfg.Dir, a.cfg.TempDir)); err != nil {
 			return result{}, err
 		}
 		a.pool.watch(k)

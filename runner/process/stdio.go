@@ -30,7 +30,7 @@ type StdioTask struct {
 
 // kept is a process that serves many attempts, one at a time.
 type kept struct {
-	*child
+	*agentProcess
 
 	mu   sync.Mutex
 	turn *turn // nil between attempts
@@ -44,12 +44,12 @@ type turn struct {
 }
 
 // startKept starts a process to be kept.
-func startKept(g *program, dir string) (*kept, error) {
-	p, err := g.start(dir, variables{"AGL_KEEPALIVE=" + string(KeepaliveStdio)}, true)
+func startKept(l *launcher, dir string) (*kept, error) {
+	p, err := l.start(dir, variables{"AGL_KEEPALIVE=" + string(KeepaliveStdio)}, true)
 	if err != nil {
 		return nil, err
 	}
-	k := &kept{child: p}
+	k := &kept{agentProcess: p}
 	k.copy(p.stderr, writerFunc(func(b []byte) {
 		k.mu.Lock()
 		defer k.mu.Unlock()

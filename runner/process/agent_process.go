@@ -21,8 +21,8 @@ import (
 // in case something that survived it holds the pipe open.
 const pipeGrace = 2 * time.Second
 
-// child is one process of an agent, the leader of a group of its own.
-type child struct {
+// agentProcess is one process of an agent, the leader of a group of its own.
+type agentProcess struct {
 	reaper *Reaper
 	log    *slog.Logger
 	grace  time.Duration // between the request to end and the kill
@@ -38,8 +38,8 @@ type child struct {
 	waitErr error
 }
 
-// program is what processes are started from.
-type program struct {
+// launcher is what processes are started from.
+type launcher struct {
 	argv    []string
 	environ []string
 	reaper  *Reaper
@@ -48,11 +48,11 @@ type program struct {
 }
 
 // start starts a process.
-func (g *program) start(dir string, vars variables, stdin bool) (*child, error) {
-	c := &child{reaper: g.reaper, log: g.log, grace: g.grace, mark: rand.Text(), exited: make(chan struct{})}
-	c.cmd = exec.Command(g.argv[0], g.argv[1:]...) //nolint:noctx // await ends it, more gently than a context does
+func (l *launcher) start(dir string, vars variables, stdin bool) (*agentProcess, error) {
+	c := &agentProcess{reaper: l.reaper, log: l.log, grace: l.grace, mark: rand.Text(), exited: make(chan struct{})}
+	c.cmd = exec.Command(l.argv[0], l.argv[1:]...) //nolint:noctx // await ends it, more gently than a context does
 	c.cmd.Dir = dir
-	c.cmd.Env = slices.Concat(g.environ, vars, []string{markVariable + "=" + c.mark})
+	c.cmd.Env = slices.Concat(l.environ, vars, []string{markVariable + "=" + c.mark})
 	c.group = procgroup.New(c.cmd)
 	if err := c.startPiped(stdin); err != nil {
 		c.closePipes()
@@ -67,7 +67,7 @@ func (g *program) start(dir string, vars variables, stdin bool) (*child, error) 
 
 // startPiped starts the process with pipes for its output, and for its input if
 // stdin is set.
-func (c *child) startPiped(stdin bool) (err error) {
+func (c *agentProcess) startPiped(stdin bool) (err error) {
 	var theirs []*os.File
 	defer func() {
 		for _, f := range theirs {
@@ -98,7 +98,7 @@ func (c *child) startPiped(stdin bool) (err error) {
 }
 
 // over reports whether the process has ended.
-func (c *child) over() bool {
+func (c *agentProcess) over() bool {
 	select {
 	case <-c.exited:
 		return true
@@ -107,7 +107,7 @@ func (c *child) over() bool {
 	}
 }
 
-func (c *child) closePipes() {
+func (c *agentProcess) closePipes() {
 	for _, f := range []*os.File{c.stdin, c.stdout, c.stderr} {
 		if f != nil {
 			_ = f.Close() // nothing can be lost: the process has ended
@@ -116,7 +116,7 @@ func (c *child) closePipes() {
 }
 
 // copy reads a stream to its end in the background.
-func (c *child) copy(from *os.File, to io.Writer) {
+func (c *agentProcess) copy(from *os.File, to io.Writer) {
 	c.streams.Go(func() {
 		_, _ = io.Copy(to, from) // the rest after an error is lost
 	})
@@ -124,7 +124,7 @@ func (c *child) copy(from *os.File, to io.Writer) {
 
 // await waits until the process has ended, and for its streams. When ctx ends, the
 // process is asked to end, and killed if it does not within its grace period.
-func (c *child) await(ctx context.Context) {
+func (c *agentProcess) await(ctx context.Context) {
 	select {
 	case <-c.exited:
 	case <-ctx.Done():
@@ -140,7 +140,7 @@ func (c *child) await(ctx context.Context) {
 }
 
 // end kills the process, if it still runs, and all that it has started.
-func (c *child) end() {
+func (c *agentProcess) end() {
 	c.group.Kill()
 	<-c.exited
 	if left := c.reaper.sweep(c.mark); left > 0 {
@@ -155,7 +155,7 @@ func (c *child) end() {
 }
 
 // failure says why a process that has ended failed; nil when it succeeded.
-func (c *child) failure(stderr *output) error {
+func (c *agentProcess) failure(stderr *output) error {
 	if c.waitErr == nil {
 		return nil
 	}
