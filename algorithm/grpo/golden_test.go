@@ -1,0 +1,47 @@
+package grpo_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agl-go/agl"
+)
+
+// TestResumeGolden resumes testdata/v1, which the first version wrote before it was killed in step 5, and expects the
+// metrics and weights of an uninterrupted run.
+func TestResumeGolden(t *testing.T) {
+	t.Parallel()
+	in := agl.AlgorithmInput{Train: tasks(t), Val: tasks(t)}
+	whole, wholeOut := newWorld(t, "", nil), t.TempDir()
+	uninterrupted := newGRPO(t, whole.config(wholeOut))
+	if err := whole.run(t.Context(), t, uninterrupted, in); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("testdata/v1")); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, dir+"/weights", nil)
+	cfg := w.config(dir + "/out")
+	var rec recorder
+	cfg.Progress = &rec
+	resumed := newGRPO(t, cfg)
+	if err := w.run(t.Context(), t, resumed, in); err != nil {
+		t.Fatal(err)
+	}
+	if len(rec.starts) != 1 || rec.starts[0].Step != 3 || !rec.starts[0].Resumed {
+		t.Errorf("started with %+v, want step 3, resumed", rec.starts)
+	}
+	if diff := cmp.Diff(metricsLines(t, wholeOut), metricsLines(t, dir+"/out"), cmp.Transformer("text", func(v jsontext.Value) string { return string(v) })); diff != "" {
+		t.Errorf("metrics (-uninterrupted +resumed):\n%s", diff)
+	}
+	if diff := cmp.Diff(probe(t, whole.service, uninterrupted.Summary().Weights), probe(t, w.service, resumed.Summary().Weights)); diff != "" {
+		t.Errorf("weights (-uninterrupted +resumed):\n%s", diff)
+	}
+	if diff := cmp.Diff(uninterrupted.Summary().Totals, resumed.Summary().Totals); diff != "" {
+		t.Errorf("totals (-uninterrupted +resumed):\n%s", diff)
+	}
+}
