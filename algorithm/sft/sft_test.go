@@ -1,220 +1,408 @@
 package sft_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"math"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/sft"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/policy"
+	"github.com/agl-go/agl/runner"
+	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/memory/memorytest"
 	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/tinkertest"
 )
 
-const vocab = 12
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// counting returns demonstrations of the sequences that count up from a start.
-func counting() []tinker.Datum {
-	var data []tinker.Datum
-	for start := range int32(vocab) {
-		var d tinker.Datum
-		for i := range int32(6) {
-			d.Input = append(d.Input, (start+i)%vocab)
-			d.Targets = append(d.Targets, (start+i+1)%vocab)
-		}
-		data = append(data, d)
-	}
-	return data
+// world is a whole system around a tuner: store, runners, and an agent that shows the model a digit and is rewarded
+// when it names the next one, or one that is 4 or 8 off.
+type world struct {
+	store   *store.Store
+	service *policy.Service
+	// bare says of a sample of a task that a call is recorded as text alone: its only one, or a second one.
+	bare func(sample int) (only, second bool)
+
+	mu    sync.Mutex
+	model tinker.SamplingClient
+	runs  int
 }
 
-func newService(t *testing.T, dir string) *policy.Service {
+func newWorld(t *testing.T, dir string, st *store.Store) *world {
 	t.Helper()
-	service, err := policy.NewService(policy.Config{Vocab: vocab, Context: 16, Layers: 1, Dim: 16, Heads: 1, FF: 16, Workers: 1, Dir: dir})
-	if err != nil {
-		t.Fatal(err)
+	if st == nil {
+		st = memorytest.Open(t)
 	}
-	return service
+	return &world{store: st, service: newService(t, dir)}
 }
 
-func config(t *testing.T, service tinker.Service, out string) sft.Config {
+// Publish implements algorithm.Publisher.
+func (w *world) Publish(ctx context.Context, p algorithm.Publication) error {
+	model, err := w.service.NewSamplingClient(ctx, tinker.NewSamplingClientParams{Path: p.Snapshot})
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.model = model
+	return nil
+}
+
+func (w *world) agent(ctx context.Context, t agl.Task) (agl.Result, error) {
+	var digit int32
+	if err := t.DecodeInput(&digit); err != nil {
+		return agl.Result{}, err
+	}
+	var place struct {
+		Seed   uint64 `json:"seed"`
+		Sample int    `json:"sample"`
+	}
+	if err := rawjson.Unmarshal(t.Rollout.Metadata, &place); err != nil {
+		return agl.Result{}, err
+	}
+	w.mu.Lock()
+	model := w.model
+	w.runs++
+	w.mu.Unlock()
+	res, err := model.Sample(ctx, tinker.SampleParams{Prompt: []int32{digit}, MaxTokens: 1, Temperature: 1, Seed: &place.Seed})
+	if err != nil {
+		return agl.Result{}, err
+	}
+	reply, reward := res.Sequences[0], 0.0
+	if reply.Tokens[0]%4 == (digit+1)%4 {
+		reward = 1
+	}
+	rewards, err := agl.RewardAttributes(agl.Reward{Name: "primary", Value: reward})
+	if err != nil {
+		return agl.Result{}, err
+	}
+	var only, second bool
+	if w.bare != nil {
+		only, second = w.bare(place.Sample)
+	}
+	attrs := []agl.Attr{
+		{Key: agl.AttrGenAIResponseID, Value: t.Attempt.AttemptID},
+		{Key: agl.AttrPromptTokenIDs, Value: []int{int(digit)}},
+		{Key: agl.AttrResponseTokenIDs, Value: []int{int(reply.Tokens[0])}},
+	}
+	if only {
+		attrs = attrs[:1]
+	}
+	call, err := span(t, 1, agl.SpanLiteLLMRequest, attrs...)
+	if err != nil {
+		return agl.Result{}, err
+	}
+	spans := []agl.Span{call}
+	if second {
+		other, err := span(t, 3, agl.SpanLiteLLMRequest, agl.Attr{Key: agl.AttrGenAIResponseID, Value: t.Attempt.AttemptID + "-2"})
+		if err != nil {
+			return agl.Result{}, err
+		}
+		spans = append(spans, other)
+	}
+	verdict, err := span(t, 2, agl.SpanAnnotation, rewards...)
+	return agl.Result{Spans: append(spans, verdict)}, err
+}
+
+func span(t agl.Task, n int, name string, attrs ...agl.Attr) (agl.Span, error) {
+	now := agl.TimestampOf(time.Now())
+	attributes, err := agl.NewAttributes(attrs...)
+	return agl.Span{
+		RolloutID: t.Rollout.RolloutID, AttemptID: t.Attempt.AttemptID, TraceID: "trace", SpanID: "span-" + strconv.Itoa(n),
+		Name: name, Attributes: attributes, StartTime: agl.Some(now), EndTime: agl.Some(now),
+	}, err
+}
+
+// run runs a tuner beside runners and stops these afterwards.
+func (w *world) run(ctx context.Context, t *testing.T, cfg sft.TunerConfig) (sft.Summary, error) {
 	t.Helper()
-	source, err := sft.NewShuffled(counting(), 8, 1)
+	tuner, err := sft.NewTuner(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return sft.Config{
-		Service: service, Model: tinker.CreateModelParams{Seed: 3}, Source: source,
-		Steps: 60, Schedule: algorithm.Schedule{Peak: 2e-2, Warmup: 5}, OutDir: out, CheckpointEvery: 20,
+	workers, err := runner.New(runner.Config{
+		Store: w.store, Agent: agl.AgentFunc(w.agent), Workers: 4, HeartbeatInterval: 5 * time.Second, GracePeriod: 5 * time.Second,
+		Snapshot: func(context.Context) (jsontext.Value, error) { return jsontext.Value("{}"), nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	working, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := workers.Run(working); err != nil {
+			t.Errorf("runner: %v", err)
+		}
+	})
+	var tasks agl.Tasks
+	for digit := range vocab {
+		tasks = append(tasks, jsontext.Value(strconv.Itoa(digit)))
+	}
+	err = tuner.Run(ctx, agl.AlgorithmInput{Store: w.store, Train: tasks, Val: append(tasks, tasks...)})
+	stop()
+	wg.Wait()
+	return tuner.Summary(), err
+}
+
+// rejection makes rollouts of its own and learns from the best.
+func (w *world) rejection(out string) sft.TunerConfig {
+	return sft.TunerConfig{
+		Service: w.service, Model: tinker.CreateModelParams{Seed: 3}, Publisher: w, Seed: 1,
+		Filter: sft.Filter{MinReward: agl.Some(1.0), Best: 2}, Rounds: 5, Samples: 16, Steps: 20, Batch: 12,
+		Schedule: algorithm.Schedule{Peak: 2e-2, Warmup: 5, Floor: 5e-3}, OutDir: out,
 	}
 }
 
-func TestTrainLearns(t *testing.T) {
+// A model gets better by the best of what it does itself.
+func TestTunerImproves(t *testing.T) {
 	t.Parallel()
-	cfg := config(t, newService(t, ""), "")
-	var losses []float64
-	cfg.OnStep = func(r sft.StepReport) {
-		losses = append(losses, r.Loss)
-		if r.Tokens != 48 || r.Steps != 60 || r.Step != len(losses) {
-			t.Errorf("report %+v: want 48 tokens, step %d of 60", r, len(losses))
+	w := newWorld(t, "", nil)
+	cfg := w.rejection(t.TempDir())
+	var reports []sft.Report
+	cfg.OnStep = func(r sft.Report) { reports = append(reports, r) }
+	s, err := w.run(t.Context(), t, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Before.PassRate > 0.45 || s.After.PassRate < 0.9 || s.Step != 100 || s.Resumed {
+		t.Errorf("pass rate %v before and %v after, step %d; want at most 0.45, at least 0.9, 100", s.Before.PassRate, s.After.PassRate, s.Step)
+	}
+	if want := 5*16*vocab + 6*2*vocab; s.Totals.Rollouts != want || w.runs != want {
+		t.Errorf("%d rollouts, of which %d were run, want %d", s.Totals.Rollouts, w.runs, want)
+	}
+	first, last := reports[0].Selected, s.Selected
+	if first == nil || first.Rollouts != 16*vocab || first.KeptMean != 1 || first.Kept > 2*vocab || first.Kept+first.Rejected != first.Rollouts || first.Tokens != first.Kept {
+		t.Errorf("the first round chose %+v", first)
+	}
+	if last.Tasks != vocab || last.Kept != 2*vocab || last.RewardMean < 0.8 {
+		t.Errorf("the last round chose %+v, want 2 of each of %d tasks", last, vocab)
+	}
+	for i, r := range reports {
+		if (r.Selected != nil) != (i%20 == 0) || (r.Validation != nil) != (i%20 == 19) || r.Step != i+1 || r.Round != i/20+1 || r.Updates != 1 {
+			t.Fatalf("report %d: %+v", i, r)
 		}
 	}
-	result, err := sft.Train(t.Context(), cfg)
+	if reports[2].LearningRate >= reports[4].LearningRate || reports[99].LearningRate > 6e-3 {
+		t.Errorf("learning rates %v, %v … %v are not one curve over all rounds", reports[2].LearningRate, reports[4].LearningRate, reports[99].LearningRate)
+	}
+}
+
+// Another model learns from the rollouts that the first one left in its store.
+func TestTunerDistils(t *testing.T) {
+	t.Parallel()
+	teacher := newWorld(t, "", nil)
+	if _, err := teacher.run(t.Context(), t, teacher.rejection("")); err != nil {
+		t.Fatal(err)
+	}
+	made := teacher.runs
+	student := newWorld(t, "", nil)
+	cfg := sft.TunerConfig{
+		Service: student.service, Model: tinker.CreateModelParams{Seed: 9}, Publisher: student, Seed: 2,
+		From: sft.Stored(teacher.store), Filter: sft.Filter{MinReward: agl.Some(0.5)}, Steps: 60, Batch: 16,
+		Schedule: algorithm.Schedule{Peak: 2e-2, Warmup: 5, Decay: algorithm.Linear},
+	}
+	s, err := student.run(t.Context(), t, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(losses) != 60 || losses[0] < 2 || losses[0] > 4 {
-		t.Errorf("%d losses, the first %v: want 60, beginning near ln %d = %.2f", len(losses), losses[0], vocab, math.Log(vocab))
+	if s.Before.PassRate > 0.45 || s.After.PassRate < 0.9 {
+		t.Errorf("pass rate %v before and %v after, want at most 0.45 and at least 0.9", s.Before.PassRate, s.After.PassRate)
 	}
-	if result.Loss > 0.2 || result.Loss != losses[59] {
-		t.Errorf("final loss %v (last step %v), want at most 0.2", result.Loss, losses[59])
+	// Validation's rollouts are not learned from, and no new ones are made.
+	if n := s.Selected.Rollouts; n != 5*16*vocab || s.Selected.Kept+s.Selected.Rejected != n || teacher.runs != made || student.runs != 4*vocab {
+		t.Errorf("chose %+v, and %d rollouts were made; want %d looked at and %d made", s.Selected, student.runs, 5*16*vocab, 4*vocab)
 	}
-	if _, err := cfg.Service.NewSamplingClient(t.Context(), tinker.NewSamplingClientParams{Path: result.Weights}); err != nil {
-		t.Errorf("the weights cannot be sampled: %v", err)
+	cfg.Filter.MinReward = agl.Some(2.0)
+	_, err = student.run(t.Context(), t, cfg)
+	want := fmt.Sprintf("sft: no stored rollout can be learned from: of %d that succeeded, %[1]d are rejected by their rewards, and these cannot be used: map[]", 5*16*vocab)
+	if !errors.Is(err, agl.ErrInvalid) || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }
 
-// TestTrainResumes interrupts a run after a checkpoint and expects what an
-// uninterrupted one gives, bit for bit.
-func TestTrainResumes(t *testing.T) {
+// A run that is killed in a round, and goes on, ends as one that was not: of its own rollouts and of stored ones.
+func TestTunerResumes(t *testing.T) {
 	t.Parallel()
-	var want []sft.StepReport
-	whole := config(t, newService(t, ""), "")
-	whole.OnStep = func(r sft.StepReport) { want = append(want, timeless(r)) }
-	if _, err := sft.Train(t.Context(), whole); err != nil {
+	teacher := newWorld(t, "", nil)
+	if _, err := teacher.run(t.Context(), t, teacher.rejection("")); err != nil {
 		t.Fatal(err)
 	}
-
-	weights, out := t.TempDir(), t.TempDir()
-	ctx, kill := context.WithCancel(t.Context())
-	first := config(t, newService(t, weights), out)
-	first.OnStep = func(r sft.StepReport) {
-		if r.Step == 47 {
-			kill()
-		}
+	stored := func(w *world, out string) sft.TunerConfig {
+		cfg := w.rejection(out)
+		cfg.From, cfg.Filter, cfg.Rounds, cfg.Steps, cfg.CheckpointEvery = sft.Stored(teacher.store), sft.Filter{Best: 1}, 1, 60, 10
+		return cfg
 	}
-	if _, err := sft.Train(ctx, first); !errors.Is(err, context.Canceled) {
-		t.Fatalf("the interrupted run gave %v, want context.Canceled", err)
-	}
-
-	var got []sft.StepReport
-	from := -1
-	second := config(t, newService(t, weights), out)
-	second.OnStart = func(done int) { from = done }
-	second.OnStep = func(r sft.StepReport) { got = append(got, timeless(r)) }
-	result, err := sft.Train(t.Context(), second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if from != 40 {
-		t.Errorf("resumed at step %d, want 40", from)
-	}
-	if diff := cmp.Diff(want[40:], got); diff != "" {
-		t.Errorf("steps after the resumption (-uninterrupted +resumed):\n%s", diff)
-	}
-
-	again := config(t, newService(t, weights), out)
-	again.OnStep = func(sft.StepReport) { t.Error("a finished run trained on") }
-	third, err := sft.Train(t.Context(), again)
-	if err != nil || third.Weights != result.Weights {
-		t.Errorf("third run: %v, %v; want the weights %s at once", third, err, result.Weights)
-	}
-	files, err := os.ReadDir(out)
-	if err != nil || len(files) != 2 {
-		t.Errorf("%d checkpoints (%v), want the last 2", len(files), err)
-	}
-}
-
-func timeless(r sft.StepReport) sft.StepReport {
-	r.Duration = 0
-	return r
-}
-
-func TestTrainRefusesOtherRun(t *testing.T) {
-	t.Parallel()
-	weights, out := t.TempDir(), t.TempDir()
-	if _, err := sft.Train(t.Context(), config(t, newService(t, weights), out)); err != nil {
-		t.Fatal(err)
-	}
-	other := config(t, newService(t, weights), out)
-	other.Model.Seed = 4
-	_, err := sft.Train(t.Context(), other)
-	want := "sft: " + filepath.Join(out, "checkpoint-00000060.json") +
-		` is of another run: model_seed is "4" here and "3" in the checkpoint; resume with the same settings or use another directory`
-	if !errors.Is(err, agl.ErrConflict) || err.Error() != want {
-		t.Errorf("got %v\nwant %s", err, want)
-	}
-}
-
-func TestTrainRejectsConfig(t *testing.T) {
-	t.Parallel()
 	for _, tc := range []struct {
-		name string
-		edit func(*sft.Config)
-		want string
+		name   string
+		config func(w *world, out string) sft.TunerConfig
+		killed int // step after which
+		from   int
 	}{
-		{"no service", func(c *sft.Config) { c.Service = nil }, "sft: Service is nil; an engine is required"},
-		{"no source", func(c *sft.Config) { c.Source = nil }, "sft: Source is nil; data is required"},
-		{"no steps", func(c *sft.Config) { c.Steps = 0 }, "sft: Steps is 0, must be at least 1"},
-		{"no rate", func(c *sft.Config) { c.Schedule.Peak = math.NaN() }, "sft: Schedule.Peak is NaN, must be a positive number"},
-		{"high floor", func(c *sft.Config) { c.Schedule.Floor = 1 }, "sft: Schedule.Floor is 1, must be between 0 and Peak (0.02)"},
-		{"warm-up", func(c *sft.Config) { c.Schedule.Warmup = -1 }, "sft: Schedule.Warmup is -1, must not be negative"},
-		{"checkpoints", func(c *sft.Config) { c.CheckpointEvery = -1 }, "sft: CheckpointEvery is -1, must be at least 1"},
-		{"adam", func(c *sft.Config) { c.Adam.Beta1 = 1 }, "sft: Adam: beta1: 1 is not below 1"},
+		{"own", (*world).rejection, 47, 40},
+		{"stored", stored, 37, 30},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			cfg := config(t, newService(t, ""), "")
-			tc.edit(&cfg)
-			_, err := sft.Train(t.Context(), cfg)
-			if !errors.Is(err, agl.ErrInvalid) || err.Error() != tc.want {
-				t.Errorf("got %v, want %s", err, tc.want)
+			whole, wholeOut := newWorld(t, "", nil), t.TempDir()
+			want, err := whole.run(t.Context(), t, tc.config(whole, wholeOut))
+			if err != nil {
+				t.Fatal(err)
+			}
+			st, weights, out := memorytest.Open(t), t.TempDir(), t.TempDir()
+			first := newWorld(t, weights, st)
+			ctx, kill := context.WithCancel(t.Context())
+			cfg := tc.config(first, out)
+			cfg.OnStep = func(r sft.Report) {
+				if r.Step == tc.killed {
+					kill()
+				}
+			}
+			if _, err := first.run(ctx, t, cfg); !errors.Is(err, context.Canceled) {
+				t.Fatalf("the killed run gave %v", err)
+			}
+			second := newWorld(t, weights, st)
+			cfg = tc.config(second, out)
+			from := -1
+			cfg.OnStart = func(done, _ int) { from = done }
+			got, err := second.run(t.Context(), t, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if from != tc.from || !got.Resumed {
+				t.Errorf("resumed at step %d, want %d", from, tc.from)
+			}
+			if diff := cmp.Diff(lines(t, wholeOut), lines(t, out)); diff != "" {
+				t.Errorf("metrics (-uninterrupted +resumed):\n%s", diff)
+			}
+			if diff := cmp.Diff(probe(t, whole.service, want.Weights), probe(t, second.service, got.Weights)); diff != "" {
+				t.Errorf("weights (-uninterrupted +resumed):\n%s", diff)
+			}
+			if diff := cmp.Diff(want.Totals, got.Totals); diff != "" {
+				t.Errorf("totals (-uninterrupted +resumed):\n%s", diff)
+			}
+			other := tc.config(second, out)
+			other.Filter.Best++
+			if _, err := second.run(t.Context(), t, other); !errors.Is(err, agl.ErrConflict) || !strings.Contains(err.Error(), "filter is") {
+				t.Errorf("another filter: %v", err)
 			}
 		})
 	}
 }
 
-func TestShuffledRejects(t *testing.T) {
-	t.Parallel()
-	if _, err := sft.NewShuffled(nil, 8, 1); !errors.Is(err, agl.ErrInvalid) {
-		t.Errorf("no data: got %v, want ErrInvalid", err)
-	}
-	bad := counting()
-	bad[3].Targets = bad[3].Targets[1:]
-	_, err := sft.NewShuffled(bad, 8, 1)
-	if want := "sft: demonstration 3: targets: 5 values for 6 input tokens; the lengths must be equal"; err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
-	}
-}
-
-func TestShuffledFingerprint(t *testing.T) {
-	t.Parallel()
-	base := fingerprint(t, counting(), 8, 1)
-	if again := fingerprint(t, counting(), 8, 1); again != base {
-		t.Errorf("the same source has fingerprints %s and %s", base, again)
-	}
-	weighted := counting()
-	weighted[0].Weights = []float32{0, 1, 1, 1, 1, 1}
-	for name, other := range map[string]string{
-		"seed": fingerprint(t, counting(), 8, 2), "size": fingerprint(t, counting(), 9, 1),
-		"data": fingerprint(t, counting()[1:], 8, 1), "weights": fingerprint(t, weighted, 8, 1),
-	} {
-		if other == base {
-			t.Errorf("another %s has the same fingerprint", name)
-		}
-	}
-}
-
-func fingerprint(t *testing.T, data []tinker.Datum, size int, seed uint64) string {
+// lines are those of metrics.jsonl without times.
+func lines(t *testing.T, out string) []map[string]any {
 	t.Helper()
-	s, err := sft.NewShuffled(data, size, seed)
+	data, err := os.ReadFile(filepath.Join(out, "metrics.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.Fingerprint()
+	var list []map[string]any
+	for line := range bytes.Lines(data) {
+		var one map[string]any
+		if err := json.Unmarshal(line, &one); err != nil {
+			t.Fatal(err)
+		}
+		delete(one, "seconds")
+		delete(one, "validate_seconds")
+		list = append(list, one)
+	}
+	return list
+}
+
+// probe describes weights by what they say of a sequence.
+func probe(t *testing.T, service tinker.Service, path string) [][]float32 {
+	t.Helper()
+	model, err := service.CreateModel(t.Context(), tinker.CreateModelParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := model.LoadWeights(t.Context(), tinker.LoadWeightsParams{Path: path, WithOptimizer: true}); err != nil {
+		t.Fatal(err)
+	}
+	res, err := model.Forward(t.Context(), tinker.ForwardParams{Data: counting(), Loss: tinker.Loss{Name: tinker.CrossEntropy}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Logprobs
+}
+
+// A rollout of which a part was recorded is no demonstration, and a round of which nothing was ends the run.
+func TestTunerNeedsTokens(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "", nil)
+	w.bare = func(sample int) (only, second bool) { return sample == 0, sample == 1 }
+	cfg := w.rejection("")
+	cfg.Rounds, cfg.Steps, cfg.Filter = 1, 1, sft.Filter{MinReward: agl.Some(0.0)}
+	s, err := w.run(t.Context(), t, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[algorithm.Mask]int{algorithm.MaskNoTokens: vocab, algorithm.MaskMalformed: vocab}, s.Selected.Masked); diff != "" || s.Selected.Kept != 14*vocab {
+		t.Errorf("kept %d, masked (-want +got):\n%s", s.Selected.Kept, diff)
+	}
+	w.bare = func(int) (only, second bool) { return true, false }
+	_, err = w.run(t.Context(), t, cfg)
+	want := fmt.Sprintf("sft: round 1: all %d model calls of the round were recorded without token ids", 16*vocab)
+	if !errors.Is(err, agl.ErrIllegalState) || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("no call has tokens: %v", err)
+	}
+}
+
+// An engine that cannot learn from demonstrations is found out before there is any rollout.
+func TestTunerRefusesEngine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "", nil)
+	cfg := w.rejection("")
+	engine, err := tinkertest.NewEngine(tinkertest.EngineConfig{Service: w.service, Losses: []tinker.LossName{tinker.PPO}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Service = engine
+	if _, err := w.run(t.Context(), t, cfg); !errors.Is(err, agl.ErrUnimplemented) || w.runs > 0 {
+		t.Errorf("error %v after %d rollouts", err, w.runs)
+	}
+}
+
+func TestTunerRejectsConfig(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		edit func(*sft.TunerConfig)
+		want string
+	}{
+		{"no service", func(c *sft.TunerConfig) { c.Service = nil }, "sft: Service is nil; an engine is required"},
+		{"no steps", func(c *sft.TunerConfig) { c.Steps = 0 }, "sft: Steps is 0, must be at least 1"},
+		{"rounds", func(c *sft.TunerConfig) { c.Rounds = -1 }, "sft: Rounds is -1, must be at least 1"},
+		{"best", func(c *sft.TunerConfig) { c.Filter.Best = -1 }, "sft: Filter.Best is -1, must be at least 0"},
+		{"all of its own", func(c *sft.TunerConfig) { c.Filter = sft.Filter{} }, "sft: Filter is empty; without From it needs a MinReward or Best, as a model does not get better by all that it does"},
+		{"best of as many", func(c *sft.TunerConfig) { c.Filter = sft.Filter{Best: 16} }, "sft: Filter.Best is 16 of 16 Samples, which rejects none; take fewer or give a MinReward"},
+		{"stored in rounds", func(c *sft.TunerConfig) { c.From = sft.Stored(agl.UnimplementedStore{}) }, "sft: Rounds is 5; with stored rollouts (From) there is 1"},
+		{"decay", func(c *sft.TunerConfig) { c.Schedule.Decay = "stairs" }, `sft: Schedule.Decay is "stairs"; allowed are ["cosine" "linear"]`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := newWorld(t, "", nil).rejection("")
+			tc.edit(&cfg)
+			if _, err := sft.NewTuner(cfg); !errors.Is(err, agl.ErrInvalid) || err.Error() != tc.want {
+				t.Errorf("got %v, want %s", err, tc.want)
+			}
+		})
+	}
 }
