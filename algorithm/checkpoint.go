@@ -1,6 +1,7 @@
 package algorithm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,17 +20,17 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// Checkpoint is a resumable moment of a training run: weights that the engine
-// keeps and the state of the algorithm.
+// Checkpoint is a moment from which a training run can resume: weights that the
+// engine keeps and the state of the algorithm.
 type Checkpoint struct {
 	// Step is the number of steps done.
 	Step int `json:"step"`
 	// Weights is the path that tinker.TrainingClient.SaveWeights returned.
 	Weights string `json:"weights"`
-	// Identity names what the run is made of (seed, model, data, …); a run with
+	// Identity names what the results depend on (seed, model, data, …). A run with
 	// another identity must not load the checkpoint.
 	Identity map[string]string `json:"identity"`
-	// State is the algorithm's own.
+	// State belongs to the algorithm.
 	State jsontext.Value `json:"state"`
 }
 
@@ -38,9 +39,11 @@ const (
 	checkpointPrefix = "checkpoint-"
 	checkpointSuffix = ".json"
 	unfinishedSuffix = ".tmp"
+	// noteFile holds the path of weights whose checkpoint is not written yet.
+	noteFile = "weights.pending"
 )
 
-// checkpointFile is the file's form. Weights are not in it: they are the engine's.
+// checkpointFile is the content of a file. The engine keeps the weights themselves.
 type checkpointFile struct {
 	Format string `json:"format"`
 	Checkpoint
@@ -48,44 +51,41 @@ type checkpointFile struct {
 
 // CheckpointsConfig configures [OpenCheckpoints].
 type CheckpointsConfig struct {
-	// Dir holds one file per checkpoint and is made if need be. Required.
+	// Dir holds one file per checkpoint and is created if needed. Required.
 	Dir string
-	// Service is asked to delete the weights of checkpoints that are pruned. Required.
+	// Service is asked to delete the weights of old checkpoints. Required.
 	Service tinker.Service
-	// Keep is how many checkpoints are kept; zero means 2, so that one that the
-	// engine has lost does not end the run.
-	Keep int
-	// Logger gets what goes wrong while pruning; nil discards it.
+	// Retain is the number of checkpoints that are kept; zero means 2, so that the
+	// run survives the loss of the newest weights.
+	Retain int
+	// Logger gets failures to delete; nil discards them.
 	Logger *slog.Logger
 }
 
 // Checkpoints keeps the checkpoints of one run in a directory. A file appears
-// under its name only when it is complete and on disk, so what can be read is
-// whole; leftovers of an interrupted write are removed by [OpenCheckpoints].
-// It is not safe for concurrent use, and a directory is one run's alone.
+// under its name only when it is complete and on disk. It is not safe for
+// concurrent use, and two runs must not share a directory.
 type Checkpoints struct {
 	cfg CheckpointsConfig
 }
 
-// OpenCheckpoints opens or makes the directory.
+// OpenCheckpoints opens or creates the directory and removes unfinished files.
 func OpenCheckpoints(cfg CheckpointsConfig) (*Checkpoints, error) {
-	if cfg.Keep == 0 {
-		cfg.Keep = 2
-	}
+	cfg.Retain = cmp.Or(cfg.Retain, 2)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Dir == "" || cfg.Service == nil || cfg.Keep < 1 {
-		return nil, agl.Errorf(agl.CodeInvalid, "checkpoints: Dir %q, Service %v, Keep %d: a directory, a service and a positive number are needed", cfg.Dir, cfg.Service, cfg.Keep)
+	if cfg.Dir == "" || cfg.Service == nil || cfg.Retain < 1 {
+		return nil, agl.Errorf(agl.CodeInvalid, "checkpoints: Dir is %q, Service %v, Retain %d; a directory, a service and a positive number are required", cfg.Dir, cfg.Service, cfg.Retain)
 	}
 	if err := os.MkdirAll(cfg.Dir, 0o750); err != nil {
 		return nil, fmt.Errorf("open checkpoints: %w", err)
 	}
-	leftovers, err := filepath.Glob(filepath.Join(cfg.Dir, checkpointPrefix+"*"+unfinishedSuffix))
+	unfinished, err := filepath.Glob(filepath.Join(cfg.Dir, checkpointPrefix+"*"+unfinishedSuffix))
 	if err != nil {
 		return nil, fmt.Errorf("open checkpoints: %w", err)
 	}
-	for _, path := range leftovers {
+	for _, path := range unfinished {
 		if err := os.Remove(path); err != nil {
 			return nil, fmt.Errorf("open checkpoints: %w", err)
 		}
@@ -93,46 +93,56 @@ func OpenCheckpoints(cfg CheckpointsConfig) (*Checkpoints, error) {
 	return &Checkpoints{cfg: cfg}, nil
 }
 
+// NoteWeights records weights that were just saved for the next
+// [Checkpoints.Save]. If the process dies before that, the next
+// [Checkpoints.Restore] deletes them: no checkpoint refers to them.
+func (c *Checkpoints) NoteWeights(weights string) error {
+	if err := WriteFileAtomic(filepath.Join(c.cfg.Dir, noteFile), []byte(weights+"\n")); err != nil {
+		return fmt.Errorf("note saved weights %s: %w", weights, err)
+	}
+	return nil
+}
+
 // Save writes a checkpoint whose weights are already saved, atomically and
-// durably, and then prunes older ones with their weights, those of one that it
-// replaced included. Only a failure to write is an error; ctx bounds the pruning.
+// durably. It then deletes older checkpoints with their weights, and the weights
+// of a checkpoint that it replaces. Only a failure to write is an error; ctx
+// limits the deletions.
 func (c *Checkpoints) Save(ctx context.Context, cp Checkpoint) error {
 	data, err := json.Marshal(checkpointFile{checkpointFormat, cp}, json.Deterministic(true), jsontext.Multiline(true))
 	if err != nil {
 		return fmt.Errorf("save checkpoint of step %d: %w", cp.Step, err)
 	}
-	name := fmt.Sprintf("%s%08d%s", checkpointPrefix, cp.Step, checkpointSuffix)
-	path := filepath.Join(c.cfg.Dir, name)
-	replaced, readErr := readCheckpoint(path) // one that could not be loaded
+	path := filepath.Join(c.cfg.Dir, fmt.Sprintf("%s%08d%s", checkpointPrefix, cp.Step, checkpointSuffix))
+	replaced, readErr := readCheckpoint(path) // of weights that could not be loaded
 	if err := WriteFileAtomic(path, append(data, '\n')); err != nil {
 		return fmt.Errorf("save checkpoint of step %d: %w", cp.Step, err)
 	}
-	err = errors.Join(c.settled(), c.prune(ctx, cp.Weights))
+	err = errors.Join(c.removeNote(), c.prune(ctx, cp.Weights))
 	if readErr == nil && replaced.Weights != cp.Weights {
 		err = errors.Join(err, c.deleteWeights(ctx, replaced.Weights))
 	}
 	if err != nil {
-		c.cfg.Logger.WarnContext(ctx, "prune old checkpoints", "dir", c.cfg.Dir, "error", err)
+		c.cfg.Logger.WarnContext(ctx, "delete old checkpoints", "dir", c.cfg.Dir, "error", err)
 	}
 	return nil
 }
 
-// Restore finds the newest checkpoint that load accepts. load is to load the
-// weights; when it says agl.ErrNotFound (the engine no longer has them) or
-// tinker.ErrDamaged, a warning is logged and the checkpoint before is tried. ok is false when the directory holds none at all.
+// Restore calls load with the checkpoints, newest first, until load succeeds. An
+// agl.ErrNotFound (the engine no longer has the weights) or tinker.ErrDamaged is
+// logged and the checkpoint before is tried. ok is false if there is no
+// checkpoint at all.
 //
-// A checkpoint of another identity is agl.ErrConflict, and so is a directory
-// that holds checkpoints of which none can be loaded: starting anew there would
-// silently throw the run away.
+// A checkpoint of another identity is agl.ErrConflict. So is a directory of which
+// no checkpoint can be loaded: starting over would silently discard the run.
 //
-// Weights that an interrupted process left without a checkpoint are deleted, see
-// [Checkpoints.Pend]; a failure to do so is logged and tried again the next time.
+// Weights of [Checkpoints.NoteWeights] to which no checkpoint refers are deleted;
+// a failure to delete is logged and tried again the next time.
 func (c *Checkpoints) Restore(ctx context.Context, identity map[string]string, load func(Checkpoint) error) (cp Checkpoint, ok bool, err error) {
 	if cp, ok, err = c.restore(ctx, identity, load); err != nil {
 		return Checkpoint{}, false, err
 	}
-	if err := c.dropPending(ctx); err != nil {
-		c.cfg.Logger.WarnContext(ctx, "delete weights that an interrupted process left", "dir", c.cfg.Dir, "error", err)
+	if err := c.deleteNoted(ctx); err != nil {
+		c.cfg.Logger.WarnContext(ctx, "delete weights that no checkpoint refers to", "dir", c.cfg.Dir, "error", err)
 	}
 	return cp, ok, nil
 }
@@ -156,7 +166,7 @@ func (c *Checkpoints) restore(ctx context.Context, identity map[string]string, l
 			return cp, true, nil
 		case errors.Is(err, agl.ErrNotFound), errors.Is(err, tinker.ErrDamaged), errors.Is(err, errDamaged):
 			failures = append(failures, fmt.Errorf("%s: %w", path, err))
-			c.cfg.Logger.WarnContext(ctx, "a checkpoint cannot be loaded, trying the one before", "path", path, "error", err)
+			c.cfg.Logger.WarnContext(ctx, "a checkpoint cannot be loaded; trying the one before", "path", path, "error", err)
 		default:
 			return Checkpoint{}, false, fmt.Errorf("load checkpoint %s: %w", path, err)
 		}
@@ -180,29 +190,74 @@ func (c *Checkpoints) list() ([]string, error) {
 	return paths, nil
 }
 
-// prune removes all but the newest checkpoints. Weights go before the file that
-// names them, so that an interruption leaves no weights that nobody knows.
+// prune removes all but the newest checkpoints. The weights go before the file
+// that names them, so that an interruption leaves no unreferenced weights.
 func (c *Checkpoints) prune(ctx context.Context, current string) error {
 	paths, err := c.list()
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, path := range paths[:max(len(paths)-c.cfg.Keep, 0)] {
+	for _, path := range paths[:max(len(paths)-c.cfg.Retain, 0)] {
 		if cp, err := readCheckpoint(path); err == nil && cp.Weights != current {
 			if err := c.deleteWeights(ctx, cp.Weights); err != nil {
 				errs = append(errs, err)
 				continue
 			}
 		}
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, removeIfExists(path))
 	}
 	return errors.Join(errs...)
 }
 
-// errDamaged marks a file that no whole write made.
+// deleteNoted deletes the weights of the note, unless a checkpoint refers to them.
+func (c *Checkpoints) deleteNoted(ctx context.Context) error {
+	data, err := os.ReadFile(filepath.Join(c.cfg.Dir, noteFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	weights := strings.TrimSpace(string(data))
+	paths, err := c.list()
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		if cp, err := readCheckpoint(path); err == nil && cp.Weights == weights {
+			return c.removeNote()
+		}
+	}
+	if err := c.deleteWeights(ctx, weights); err != nil {
+		return err
+	}
+	return c.removeNote()
+}
+
+func (c *Checkpoints) removeNote() error { return removeIfExists(filepath.Join(c.cfg.Dir, noteFile)) }
+
+func (c *Checkpoints) deleteWeights(ctx context.Context, weights string) error {
+	return deleteWeights(ctx, c.cfg.Service, weights)
+}
+
+// deleteWeights succeeds if the engine has no such weights, or cannot delete any.
+func deleteWeights(ctx context.Context, service tinker.Service, weights string) error {
+	err := service.DeleteWeights(ctx, tinker.DeleteWeightsParams{Path: weights})
+	if err != nil && !errors.Is(err, agl.ErrNotFound) && !errors.Is(err, agl.ErrUnimplemented) {
+		return fmt.Errorf("delete weights %s: %w", weights, err)
+	}
+	return nil
+}
+
+func removeIfExists(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// errDamaged marks a file that is not a complete checkpoint.
 var errDamaged = errors.New("not a readable checkpoint")
 
 func readCheckpoint(path string) (Checkpoint, error) {
@@ -220,24 +275,24 @@ func readCheckpoint(path string) (Checkpoint, error) {
 	return f.Checkpoint, nil
 }
 
-// sameIdentity names every difference.
+// sameIdentity names every difference between the run that wrote path and this one.
 func sameIdentity(path string, stored, given map[string]string) error {
-	var diffs []string
+	var differences []string
 	all := maps.Clone(stored)
 	maps.Copy(all, given)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if stored[name] != given[name] {
-			diffs = append(diffs, fmt.Sprintf("%s is %q here and %q in the checkpoint", name, given[name], stored[name]))
+			differences = append(differences, fmt.Sprintf("%s is %q here and %q there", name, given[name], stored[name]))
 		}
 	}
-	if len(diffs) == 0 {
+	if differences == nil {
 		return nil
 	}
-	return agl.Errorf(agl.CodeConflict, "%s is of another run: %s; resume with the same settings or use another directory", path, strings.Join(diffs, ", "))
+	return agl.Errorf(agl.CodeConflict, "%s belongs to another run: %s; resume with the same settings or use another directory", path, strings.Join(differences, ", "))
 }
 
-// WriteFileAtomic makes path hold data, durably, or leaves it as it was. A write
-// that was interrupted leaves a file beside it that ends in .tmp.
+// WriteFileAtomic replaces the content of path durably, or leaves it unchanged. An
+// interrupted write leaves a file beside it that ends in .tmp.
 func WriteFileAtomic(path string, data []byte) error {
 	f, err := os.OpenFile(path+unfinishedSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -132,7 +132,7 @@ func TestRestoreDropsPending(t *testing.T) {
 			dir := t.TempDir()
 			c := openCheckpoints(t, dir, &keeper{})
 			save(t, c, tc.saved...)
-			if err := c.Pend(checkpointOf(tc.pending).Weights); err != nil {
+			if err := c.NoteWeights(checkpointOf(tc.pending).Weights); err != nil {
 				t.Fatal(err)
 			}
 			away := &keeper{err: errors.New("away")}
@@ -160,7 +160,7 @@ func TestSaveReplaces(t *testing.T) {
 	save(t, c, 25, 50)
 	again := checkpointOf(50)
 	again.Weights = "tinker://m2/weights/50"
-	if err := c.Pend(again.Weights); err != nil {
+	if err := c.NoteWeights(again.Weights); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Save(t.Context(), again); err != nil {
@@ -258,7 +258,7 @@ func TestRestoreRefusesOtherRun(t *testing.T) {
 		t.Error("the weights of another run were loaded")
 		return nil
 	})
-	want := `checkpoint-00000025.json is of another run: loss is "ppo" here and "" in the checkpoint, seed is "2" here and "1" in the checkpoint; resume with the same settings or use another directory`
+	want := `checkpoint-00000025.json belongs to another run: loss is "ppo" here and "" there, seed is "2" here and "1" there; resume with the same settings or use another directory`
 	if !errors.Is(err, agl.ErrConflict) || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("got %v\nwant …%s", err, want)
 	}

@@ -9,53 +9,54 @@ import (
 	"github.com/agl-go/agl/adapter"
 )
 
-// Lack is what keeps calls of a rollout from being trained on.
-type Lack struct {
+// Coverage says how many model calls of a rollout were recorded with what training
+// needs.
+type Coverage struct {
 	RolloutID string
-	Calls     int          // whose reply the agent had
-	Lacking   int          // of them, recorded without What
+	Calls     int          // whose reply the agent got
+	Missing   int          // of them, recorded without What
 	What      string       // "token ids" or "log-probabilities"
-	First     adapter.Call // of the lacking ones
+	First     adapter.Call // of the missing ones
 }
 
-// LackOf finds the calls that were recorded as text alone, or have no reply, and
-// with logprobs those that lack log-probabilities.
-func LackOf(rolloutID string, report adapter.Report, logprobs bool) Lack {
+// CoverageOf finds the calls that were recorded without token ids and, with
+// logprobs, those without log-probabilities.
+func CoverageOf(rolloutID string, report adapter.Report, logprobs bool) Coverage {
 	calls := report.WithoutTokens
 	if logprobs {
 		calls = slices.Concat(calls, report.WithoutLogprobs)
 	}
-	l := Lack{RolloutID: rolloutID, Calls: report.Calls - len(report.Lost), Lacking: len(calls)}
-	if l.Lacking == 0 {
-		return l
+	c := Coverage{RolloutID: rolloutID, Calls: report.Calls - len(report.Lost), Missing: len(calls)}
+	if c.Missing == 0 {
+		return c
 	}
-	l.What, l.First = "log-probabilities", calls[0]
+	c.What, c.First = "log-probabilities", calls[0]
 	if len(report.WithoutTokens) > 0 {
-		l.What = "token ids"
+		c.What = "token ids"
 	}
-	return l
+	return c
 }
 
-// Trainable refuses a batch of rollouts, which period names ("step", "round"), of
-// which no call can be trained on, as agl.ErrIllegalState: the next one will be
-// like it. Where only some cannot, it names their rollouts, which the caller masks.
-func Trainable(ctx context.Context, period string, lacks []Lack, logger *slog.Logger) error {
-	calls, total := 0, 0
-	var lacking []Lack
-	for _, l := range lacks {
-		calls += l.Calls
-		total += l.Lacking
-		if l.Lacking > 0 {
-			lacking = append(lacking, l)
+// CheckCoverage returns agl.ErrIllegalState if no call of a period ("step",
+// "round") can be trained on: the next period would be the same. If only some
+// cannot, it logs their rollouts, which the caller masks.
+func CheckCoverage(ctx context.Context, period string, list []Coverage, logger *slog.Logger) error {
+	calls, missing := 0, 0
+	var incomplete []Coverage
+	for _, c := range list {
+		calls += c.Calls
+		missing += c.Missing
+		if c.Missing > 0 {
+			incomplete = append(incomplete, c)
 		}
 	}
-	if total > 0 && total == calls {
+	if missing > 0 && missing == calls {
 		return agl.Errorf(agl.CodeIllegalState, "all %d model calls of the %s were recorded without %s (the first is span %s of rollout %s); training needs a backend that returns token ids and log-probabilities, and agents that call it through the proxy",
-			calls, period, lacking[0].What, lacking[0].First.SpanID, lacking[0].RolloutID)
+			calls, period, incomplete[0].What, incomplete[0].First.SpanID, incomplete[0].RolloutID)
 	}
-	for _, l := range lacking {
+	for _, c := range incomplete {
 		logger.WarnContext(ctx, "model calls cannot be trained on; the rollout is masked",
-			"rollout_id", l.RolloutID, "calls", l.Calls, "lacking", l.Lacking, "what", l.What, "span_id", l.First.SpanID)
+			"rollout_id", c.RolloutID, "calls", c.Calls, "missing", c.Missing, "what", c.What, "span_id", c.First.SpanID)
 	}
 	return nil
 }

@@ -1,34 +1,95 @@
 package algorithm
 
 import (
+	"context"
+	"errors"
+	"fmt"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
 )
 
-// Mask says why a rollout is left out of learning and of statistics. It is an
-// agl.OutcomeKind that is masked, or one of the constants here. Empty means
-// that the rollout counts.
+// Episode is a finished rollout as an algorithm sees it.
+type Episode struct {
+	Rollout agl.Rollout
+	// Attempt is the latest attempt; nil if the rollout was never claimed, or deleted.
+	Attempt *agl.Attempt
+	// Outcome is that of the latest attempt; cancelled if the rollout was cancelled or
+	// deleted.
+	Outcome agl.Outcome
+	// Spans are those of the latest attempt, by sequence id.
+	Spans []agl.Span
+	// Evicted is true if the store has evicted the spans.
+	Evicted bool
+}
+
+// NewEpisode returns a finished rollout whose spans are not read yet.
+func NewEpisode(r agl.AttemptedRollout) Episode {
+	return Episode{Rollout: r.Rollout, Attempt: r.Attempt, Outcome: outcomeOf(r)}
+}
+
+// Read reads the spans of a finished rollout.
+func Read(ctx context.Context, store agl.Store, r agl.AttemptedRollout) (Episode, error) {
+	e := NewEpisode(r)
+	if r.Attempt == nil {
+		return e, nil
+	}
+	page, err := store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID})
+	switch {
+	case errors.Is(err, agl.ErrEvicted):
+		e.Evicted = true
+	case err != nil:
+		return Episode{}, fmt.Errorf("read spans of rollout %s: %w", r.RolloutID, err)
+	}
+	e.Spans = page.Items
+	if e.Outcome.Kind == agl.OutcomeAgentError {
+		// The runner of a program does not see its calls.
+		if kind := adapter.CallOutcome(e.Spans); kind != "" {
+			e.Outcome.Kind = kind
+		}
+	}
+	return e, nil
+}
+
+// outcomeOf returns the outcome of a finished rollout. If the status was set by
+// hand while an attempt was running, the status decides.
+func outcomeOf(r agl.AttemptedRollout) agl.Outcome {
+	if r.Status == agl.RolloutCancelled {
+		return agl.Outcome{Kind: agl.OutcomeCancelled, Message: "the rollout was cancelled"}
+	}
+	if r.Attempt != nil {
+		if outcome, ok := r.Attempt.Outcome(); ok {
+			return outcome
+		}
+	}
+	if r.Status == agl.RolloutSucceeded {
+		return agl.Outcome{Kind: agl.OutcomeOK}
+	}
+	return agl.Outcome{Kind: agl.OutcomeAgentError, Message: "the rollout was set to " + string(r.Status)}
+}
+
+// Mask is the reason why a rollout is left out of learning and of statistics: a
+// masked agl.OutcomeKind, or one of the constants below. Empty means that the
+// rollout counts.
 type Mask string
 
 // The reasons besides outcomes.
 const (
-	// MaskEvicted: the spans had to make room in the store before they were read.
+	// MaskEvicted: the store evicted the spans before they were read.
 	MaskEvicted Mask = "evicted"
-	// MaskMissingReward: the agent ended well and said no reward, or none that is
-	// a finite number.
+	// MaskMissingReward: the agent succeeded without a reward that is a finite number.
 	MaskMissingReward Mask = "missing_reward"
-	// MaskMalformed: the adapter cannot read the spans, or calls in them lack what
-	// training needs: a reply, token ids or log-probabilities.
+	// MaskMalformed: the adapter cannot read the spans, or calls lack what training
+	// needs: a reply, token ids or log-probabilities.
 	MaskMalformed Mask = "malformed_trace"
-	// MaskNoTokens: no model call of the rollout was recorded with what the model
-	// wrote, as token ids.
+	// MaskNoTokens: no model call was recorded with the token ids of its reply.
 	MaskNoTokens Mask = "no_tokens"
 	// MaskTooLong: the tokens do not fit the model's context.
 	MaskTooLong Mask = Mask(agl.OutcomeContextOverflow)
 )
 
-// Failure says why the rollout has no reward that counts, as far as can be seen
-// without reading its spans; empty when it may have one.
+// Failure returns why the rollout has no reward that counts, as far as is known
+// without its spans; empty if it may have one.
 func (e *Episode) Failure() Mask {
 	switch {
 	case e.Outcome.Kind.Masked():
@@ -39,9 +100,9 @@ func (e *Episode) Failure() Mask {
 	return ""
 }
 
-// Credit returns the reward of a rollout without a [Episode.Failure] whose spans
-// have the final reward given: that reward or, when there is none, 0 after an
-// error of the agent itself and [MaskMissingReward] otherwise.
+// Credit returns the reward of a rollout without a [Episode.Failure], given the
+// final reward in its spans. If there is none, it is 0 after an error of the agent
+// and [MaskMissingReward] otherwise.
 func (e *Episode) Credit(final agl.Null[float64]) (reward float64, mask Mask) {
 	if !final.Valid && e.Outcome.Kind != agl.OutcomeAgentError {
 		return 0, MaskMissingReward
@@ -49,8 +110,8 @@ func (e *Episode) Credit(final agl.Null[float64]) (reward float64, mask Mask) {
 	return final.V, ""
 }
 
-// Score returns the rollout's reward, or why it has none that says something
-// about the agent: a failure of what is around the agent is never reward 0.
+// Score returns the rollout's reward, or why it has none that says something about
+// the agent: an infrastructure failure is never reward 0.
 func (e *Episode) Score() (reward float64, mask Mask) {
 	if mask := e.Failure(); mask != "" {
 		return 0, mask

@@ -1,6 +1,7 @@
 package algorithm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -14,47 +15,46 @@ import (
 
 // Names of rollout metadata that algorithms set.
 const (
-	// MetadataSeed is a number in [0, 2⁵³) that is a function of the run's seed
-	// and the rollout's place in the run: an agent that samples with it makes a
-	// run repeatable.
+	// MetadataSeed is a number in [0, 2⁵³), a function of the run's seed and the
+	// rollout's place in the run. A run is repeatable if its agents sample with it.
 	MetadataSeed = "seed"
 	// MetadataIndex is the task's place in its dataset.
 	MetadataIndex = "index"
 )
 
-// Evaluation is the arguments of [Evaluate].
-type Evaluation struct {
-	// Store is where the rollouts are run. Required.
+// EvaluateParams are the arguments of [Evaluate].
+type EvaluateParams struct {
+	// Store runs the rollouts. Required.
 	Store agl.Store
-	// Flusher, if there is one, is called before spans are read.
+	// Flusher is called before spans are read; nil does nothing.
 	Flusher Flusher
-	// Tasks are what is tried, each once. Required.
+	// Tasks are run once each. Required.
 	Tasks agl.Dataset
-	// N tries only the first N tasks; zero means all.
+	// N runs only the first N tasks; zero runs all.
 	N int
-	// ResourcesID names the resources to run with; null means the latest. See
-	// [WithSampling] for other sampling parameters than training's.
+	// ResourcesID names the resources of the rollouts; null means the latest. See
+	// [WithSampling] for sampling parameters that differ from training.
 	ResourcesID agl.Null[string]
 	// Mode of the rollouts; empty means val.
 	Mode agl.Mode
-	// Rollout bounds each attempt. Its zero value is one attempt without any limit.
+	// Rollout limits each attempt. Its zero value is one attempt without limits.
 	Rollout agl.RolloutConfig
-	// Metadata, an object, is what each rollout's metadata begins with.
+	// Metadata, an object, has further members of each rollout's metadata.
 	Metadata jsontext.Value
 	// Seed decides the [MetadataSeed] of each rollout.
 	Seed uint64
-	// PassReward is the reward from which on a task counts as passed; zero means 1.
+	// PassReward is the reward from which a task counts as passed; zero means 1.
 	PassReward float64
-	// Form names the form of a task for the breakdown; nil or an empty name leaves it out.
+	// Form names the form of a task, for pass rates by form; nil or an empty name
+	// leaves it out.
 	Form func(task jsontext.Value) string
-	// Progress is called as rollouts finish, never concurrently; nil does nothing.
+	// Progress is called as rollouts finish, one call at a time; nil does nothing.
 	Progress func(done, total int)
-	// Logger is for what goes wrong beside the point; nil discards it.
+	// Logger gets failures that do not affect the result; nil discards them.
 	Logger *slog.Logger
 }
 
-// Report is the result of [Evaluate]. Rollouts that are masked count nowhere
-// but in Masked.
+// Report is the result of [Evaluate]. Masked rollouts count in Masked only.
 type Report struct {
 	Rate
 	RewardMean float64         `json:"reward_mean"`
@@ -64,33 +64,32 @@ type Report struct {
 	Results []Result `json:"-"`
 }
 
-// Result is what became of one task.
+// Result is that of one task.
 type Result struct {
 	RolloutID string
 	Task      jsontext.Value
 	Form      string
-	Reward    float64 // 0 when masked
-	Mask      Mask    // empty when the reward counts
+	Reward    float64 // 0 if masked
+	Mask      Mask    // empty if the reward counts
 	Passed    bool
 }
 
-// evaluationGroup is how many rollouts are read together: enough to save
+// evaluationGroup is the number of rollouts that are read together: enough to save
 // requests, few enough for smooth progress.
 const evaluationGroup = 8
 
-// Evaluate runs each task once through the store, as training does, and reports
-// how many passed. It needs runners that take the rollouts.
-func Evaluate(ctx context.Context, e Evaluation) (Report, error) {
+// Evaluate runs each task once through the store, as training does, and returns the
+// pass rate. Runners must take the rollouts.
+func Evaluate(ctx context.Context, e EvaluateParams) (Report, error) {
 	tasks, err := e.tasks()
 	if err != nil {
 		return Report{}, err
 	}
-	batch := Batch{
-		Store: e.Store, Rollouts: e.rollouts(tasks), GroupSize: evaluationGroup, Flusher: e.Flusher, Logger: e.Logger,
-	}
 	results := make([]Result, len(tasks))
 	done := 0
-	for group, err := range Rollouts(ctx, batch) {
+	for group, err := range Rollouts(ctx, RolloutsParams{
+		Store: e.Store, Rollouts: e.rollouts(tasks), GroupSize: evaluationGroup, Flusher: e.Flusher, Logger: e.Logger,
+	}) {
 		if err != nil {
 			return Report{}, fmt.Errorf("evaluate: %w", err)
 		}
@@ -106,7 +105,7 @@ func Evaluate(ctx context.Context, e Evaluation) (Report, error) {
 	return e.report(results), nil
 }
 
-func (e Evaluation) tasks() ([]jsontext.Value, error) {
+func (e EvaluateParams) tasks() ([]jsontext.Value, error) {
 	if e.Store == nil || e.Tasks == nil || e.Tasks.Len() == 0 {
 		return nil, agl.Errorf(agl.CodeInvalid, "evaluate: a store and a dataset with at least one task are needed")
 	}
@@ -127,39 +126,28 @@ func (e Evaluation) tasks() ([]jsontext.Value, error) {
 	return tasks, nil
 }
 
-func (e Evaluation) rollouts(tasks []jsontext.Value) []agl.EnqueueRollout {
-	mode := e.Mode
-	if mode == agl.ModeNone {
-		mode = agl.ModeVal
-	}
+func (e EvaluateParams) rollouts(tasks []jsontext.Value) []agl.EnqueueRollout {
 	rollouts := make([]agl.EnqueueRollout, len(tasks))
 	for i, task := range tasks {
 		meta := rawjson.Set(e.Metadata, MetadataIndex, strconv.AppendInt(nil, int64(i), 10))
 		meta = rawjson.Set(meta, MetadataSeed, strconv.AppendUint(nil, DeriveSeed(e.Seed, "evaluate", i), 10))
 		config := e.Rollout
-		rollouts[i] = agl.EnqueueRollout{Input: task, Mode: mode, ResourcesID: e.ResourcesID, Config: &config, Metadata: meta}
+		rollouts[i] = agl.EnqueueRollout{Input: task, Mode: cmp.Or(e.Mode, agl.ModeVal), ResourcesID: e.ResourcesID, Config: &config, Metadata: meta}
 	}
 	return rollouts
 }
 
-func (e Evaluation) result(task jsontext.Value, episode *Episode) Result {
+func (e EvaluateParams) result(task jsontext.Value, episode *Episode) Result {
 	r := Result{RolloutID: episode.Rollout.RolloutID, Task: task}
 	if e.Form != nil {
 		r.Form = e.Form(task)
 	}
 	r.Reward, r.Mask = episode.Score()
-	r.Passed = r.Mask == "" && r.Reward >= e.passReward()
+	r.Passed = r.Mask == "" && r.Reward >= cmp.Or(e.PassReward, 1)
 	return r
 }
 
-func (e Evaluation) passReward() float64 {
-	if e.PassReward == 0 {
-		return 1
-	}
-	return e.PassReward
-}
-
-func (e Evaluation) report(results []Result) Report {
+func (e EvaluateParams) report(results []Result) Report {
 	report := Report{Masked: map[Mask]int{}, Results: results}
 	var tally Tally
 	sum := 0.0

@@ -25,7 +25,7 @@ func TestEvaluate(t *testing.T) {
 		}
 	}
 	var progress []int
-	report, err := algorithm.Evaluate(t.Context(), algorithm.Evaluation{
+	report, err := algorithm.Evaluate(t.Context(), algorithm.EvaluateParams{
 		Store: st, Tasks: data, N: 21, ResourcesID: agl.Some("r"), Metadata: jsontext.Value(`{"run":"x"}`), Seed: 5,
 		Form: func(task jsontext.Value) string {
 			if task.Kind() == '0' {
@@ -73,7 +73,7 @@ func TestEvaluatePassReward(t *testing.T) {
 	st := memorytest.Open(t)
 	withResources(t, st)
 	serve(t, st, echo)
-	report, err := algorithm.Evaluate(t.Context(), algorithm.Evaluation{
+	report, err := algorithm.Evaluate(t.Context(), algorithm.EvaluateParams{
 		Store: st, Tasks: agl.Tasks{jsontext.Value("0.4"), jsontext.Value("0.5")}, ResourcesID: agl.Some("r"), PassReward: 0.5,
 	})
 	if err != nil || report.Passed != 1 || report.N != 2 {
@@ -84,7 +84,7 @@ func TestEvaluatePassReward(t *testing.T) {
 func TestEvaluateRejects(t *testing.T) {
 	t.Parallel()
 	st := memorytest.Open(t)
-	for name, e := range map[string]algorithm.Evaluation{
+	for name, e := range map[string]algorithm.EvaluateParams{
 		"no store":   {Tasks: agl.Tasks{jsontext.Value("1")}},
 		"no tasks":   {Store: st},
 		"empty":      {Store: st, Tasks: agl.Tasks{}},

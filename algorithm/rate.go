@@ -5,13 +5,13 @@ import "math"
 // z95 is the 97.5 % quantile of the standard normal distribution.
 const z95 = 1.959963984540054
 
-// Wilson returns the 95 % score interval of a proportion of which passed of n
-// trials were seen (Wilson 1927, J. Am. Stat. Assoc. 22:209–212):
+// Wilson returns the 95 % score interval of a proportion, given that passed of n
+// trials succeeded (Wilson 1927, J. Am. Stat. Assoc. 22:209–212):
 //
 //	(p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 + z²/n)   with p = passed/n, z = 1.96
 //
-// It stays within [0, 1] and is not empty at p = 0 and p = 1. With n = 0 it is
-// [0, 1].
+// It stays within [0, 1] and has a width above 0 at p = 0 and p = 1. For n = 0 it
+// is [0, 1].
 func Wilson(passed, n int) (lo, hi float64) {
 	if n <= 0 {
 		return 0, 1
@@ -40,7 +40,7 @@ type Rate struct {
 	CI95     [2]float64 `json:"ci95"`
 }
 
-// NewRate makes a Rate; with n = 0 the pass rate is 0 and the interval [0, 1].
+// NewRate makes a Rate; for n = 0 the pass rate is 0 and the interval [0, 1].
 func NewRate(passed, n int) Rate {
 	lo, hi := Wilson(passed, n)
 	r := Rate{Passed: passed, N: n, CI95: [2]float64{lo, hi}}
@@ -50,7 +50,7 @@ func NewRate(passed, n int) Rate {
 	return r
 }
 
-// Tally counts passes, in all and per form. Its zero value is empty.
+// Tally counts passed trials, in total and by form. Its zero value is empty.
 type Tally struct {
 	passed, n int
 	forms     map[string]*[2]int
@@ -80,7 +80,7 @@ func (t *Tally) Add(form string, passed bool) {
 // Total returns the rate of all trials.
 func (t *Tally) Total() Rate { return NewRate(t.passed, t.n) }
 
-// Forms returns the rate of each form; nil when no trial had one.
+// Forms returns the rate of each form; nil if no trial had one.
 func (t *Tally) Forms() map[string]Rate {
 	if t.forms == nil {
 		return nil

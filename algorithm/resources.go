@@ -13,8 +13,8 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// WithSampling returns the bundle with the members of params, an object, set in
-// the sampling parameters of every model endpoint.
+// WithSampling returns resources with the members of params, an object, set in the
+// sampling parameters of every model endpoint.
 func WithSampling(resources agl.Resources, params jsontext.Value) (agl.Resources, error) {
 	var members map[string]jsontext.Value
 	if err := json.Unmarshal(params, &members); err != nil {
@@ -40,7 +40,7 @@ func WithSampling(resources agl.Resources, params jsontext.Value) (agl.Resources
 }
 
 // SamplingVersion returns the id of resources whose model endpoints sample with
-// params: a new version of resources with these or, when params is nil, published.
+// params: a new version with these parameters or, if params is nil, published.
 func SamplingVersion(ctx context.Context, store agl.Store, resources agl.Resources, params jsontext.Value, published string) (id string, err error) {
 	if params == nil {
 		return published, nil

@@ -79,7 +79,7 @@ func TestRollouts(t *testing.T) {
 	serve(t, st, echo)
 	var flushed flushes
 	groups := map[int][]string{}
-	for group, err := range algorithm.Rollouts(t.Context(), algorithm.Batch{
+	for group, err := range algorithm.Rollouts(t.Context(), algorithm.RolloutsParams{
 		Store: st, Rollouts: inputs("0", "1", `"silent"`, `"away"`, `"bad"`), GroupSize: 2, Flusher: &flushed,
 	}) {
 		if err != nil {
@@ -119,7 +119,7 @@ func TestRolloutsStream(t *testing.T) {
 		return agl.RewardResult(1), nil
 	})
 	var order []int
-	for group, err := range algorithm.Rollouts(t.Context(), algorithm.Batch{Store: st, Rollouts: inputs(`"slow"`, "1")}) {
+	for group, err := range algorithm.Rollouts(t.Context(), algorithm.RolloutsParams{Store: st, Rollouts: inputs(`"slow"`, "1")}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,9 +138,9 @@ func TestRolloutsCancel(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name string
-		end  func(ctx context.Context, t *testing.T, b algorithm.Batch)
+		end  func(ctx context.Context, t *testing.T, b algorithm.RolloutsParams)
 	}{
-		{"break", func(ctx context.Context, t *testing.T, b algorithm.Batch) {
+		{"break", func(ctx context.Context, t *testing.T, b algorithm.RolloutsParams) {
 			t.Helper()
 			b.Rollouts = append(b.Rollouts, inputs("1")...)
 			b.Store = cancelling{b.Store, 3}
@@ -151,7 +151,7 @@ func TestRolloutsCancel(t *testing.T) {
 				break
 			}
 		}},
-		{"context", func(ctx context.Context, t *testing.T, b algorithm.Batch) {
+		{"context", func(ctx context.Context, t *testing.T, b algorithm.RolloutsParams) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 			defer cancel()
@@ -161,7 +161,7 @@ func TestRolloutsCancel(t *testing.T) {
 				}
 			}
 		}},
-		{"the flusher is away", func(ctx context.Context, t *testing.T, b algorithm.Batch) {
+		{"the flusher is away", func(ctx context.Context, t *testing.T, b algorithm.RolloutsParams) {
 			t.Helper()
 			b.Flusher = &flushes{err: agl.Errorf(agl.CodeUnavailable, "not running")}
 			b.Store = cancelling{b.Store, 2}
@@ -175,7 +175,7 @@ func TestRolloutsCancel(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			st := memorytest.Open(t)
-			tc.end(t.Context(), t, algorithm.Batch{Store: st, Rollouts: inputs("1", "2")})
+			tc.end(t.Context(), t, algorithm.RolloutsParams{Store: st, Rollouts: inputs("1", "2")})
 			page, err := st.QueryRollouts(t.Context(), agl.QueryRolloutsParams{})
 			if err != nil {
 				t.Fatal(err)

@@ -8,38 +8,39 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Schedule is a learning rate that rises linearly over Warmup steps to Peak,
-// stays there for Hold steps, and then falls towards Floor, which the step after
-// the last would have. With Floor = Peak it is constant after the warm-up. The rate of a step is a function
-// of the step and their number alone, so a resumed run follows the same curve.
+// Schedule is a learning rate that rises linearly over Warmup steps to Peak, stays
+// there for Hold steps, and then falls towards Floor, which the step after the last
+// would have. With Floor = Peak it is constant after the warm-up. The rate of a
+// step depends on nothing but the step and the number of steps, so that a resumed
+// run follows the same curve.
 type Schedule struct {
 	Peak   float64
 	Warmup int
 	Hold   int
 	Floor  float64
-	// Decay is the form of the fall; empty means Cosine.
+	// Decay is the shape of the fall; empty means Cosine.
 	Decay Decay
 }
 
-// Decay is how a learning rate falls.
+// Decay is the shape in which a learning rate falls.
 type Decay string
 
-// The forms of decay.
+// The shapes.
 const (
 	// Cosine falls along a half cosine (Loshchilov & Hutter 2017, arXiv:1608.03983,
 	// eq. 5, one cycle).
 	Cosine Decay = "cosine"
-	// Linear falls in a line.
+	// Linear falls along a straight line.
 	Linear Decay = "linear"
 )
 
 // Decays are all of them.
 func Decays() []Decay { return []Decay{Cosine, Linear} }
 
-// String tells schedules apart.
+// String identifies the schedule in checkpoints.
 func (s Schedule) String() string {
 	text := fmt.Sprintf("{Peak:%v Warmup:%d Hold:%d Floor:%v", s.Peak, s.Warmup, s.Hold, s.Floor)
-	if s.Decay == Linear { // the other is older than the choice
+	if s.Decay == Linear { // checkpoints from before Decay existed name none
 		text += " Decay:linear"
 	}
 	return text + "}"

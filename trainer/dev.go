@@ -30,7 +30,8 @@ func (t *Trainer) Dev(ctx context.Context) (baseline.Report, error) {
 	if cfg.Val, err = firstTasks("Val", cfg.Val, cfg.DevTasks); err != nil {
 		return baseline.Report{}, err
 	}
-	config := baseline.Config{SpanVerbosity: baseline.SpanKeyValues, Logger: cfg.Logger}
+	config := baseline.Config{SpanVerbosity: baseline.SpanKeyValues}
+	config.Logger = cfg.Logger
 	if cfg.Proxy != nil {
 		config.Adapter, config.Flusher = adapter.ProxyTriplets{}, cfg.Proxy
 	}

@@ -8,9 +8,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"text/template"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
@@ -19,7 +21,7 @@ import (
 // APO is the algorithm. Make it with [New].
 type APO struct {
 	cfg              Config
-	critiques, edits metaPrompts
+	critiques, edits []*template.Template
 	report           Report
 }
 
@@ -33,24 +35,44 @@ func New(cfg Config) (*APO, error) {
 	}
 	a := &APO{cfg: cfg}
 	var err error
-	if a.critiques, err = parseMeta("CritiquePrompts", cfg.CritiquePrompts, CritiqueData{Experiments: []Experiment{{}}}); err != nil {
+	if a.critiques, err = parseRequests("CritiquePrompts", cfg.CritiquePrompts, CritiqueData{Experiments: []Experiment{{}}}); err != nil {
 		return nil, err
 	}
-	a.edits, err = parseMeta("EditPrompts", cfg.EditPrompts, EditData{})
+	a.edits, err = parseRequests("EditPrompts", cfg.EditPrompts, EditData{})
 	return a, err
 }
 
-// Report returns what the last Run found, as far as it came. It must not be called
-// while one is running.
+// Report returns the result of the last Run, as far as it got. It must not be
+// called during a Run.
 func (a *APO) Report() Report { return a.report }
+
+// Run searches for better prompt templates than those of the initial resources,
+// which must have at least one, with the tasks of both datasets, which must not be
+// empty. Runners must take the rollouts. Every candidate is stored as a resources
+// bundle of its own; in the end the best one is the latest. A spent budget is not
+// an error; a model that fails is. With Config.OutDir, a later Run resumes from
+// either.
+func (a *APO) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
+	a.report = Report{}
+	s := &search{APO: a, in: in}
+	defer func() { err = errors.Join(err, s.session.Close(ctx)) }()
+	if err := s.open(ctx); err != nil {
+		return fmt.Errorf("apo: %w", err)
+	}
+	if err := s.search(ctx); err != nil {
+		return fmt.Errorf("apo: %w", errors.Join(err, s.writeReport()))
+	}
+	return nil
+}
 
 // search is one Run.
 type search struct {
 	*APO
 
-	in        agl.AlgorithmInput
-	journal   *journal
-	templates []string // names of those in the bundle
+	in      agl.AlgorithmInput
+	session *algorithm.Session
+	journal *journal
+	editor  *editor
 
 	seed       *Candidate
 	candidates []*Candidate // the seed first, then in the order in which they were made
@@ -58,58 +80,47 @@ type search struct {
 	best       *Candidate
 }
 
-// Run searches for better prompt templates than those of the initial resources,
-// which must hold at least one, with the tasks of both datasets, which must not be
-// empty. It needs runners that take the rollouts. Every candidate is stored as a
-// resources bundle of its own; the best one is the latest resources in the end. A
-// spent budget is no error, a model that fails is one; with Config.OutDir, a later
-// Run goes on from either.
-func (a *APO) Run(ctx context.Context, in agl.AlgorithmInput) error {
-	a.report = Report{}
-	s := &search{APO: a, in: in}
-	if err := s.prepare(ctx); err != nil {
-		return err
-	}
-	err := s.search(ctx)
-	if err = errors.Join(err, s.journal.close()); err != nil {
-		return fmt.Errorf("apo: %w", err)
-	}
-	return nil
-}
-
-// prepare checks the input and opens the journal.
-func (s *search) prepare(ctx context.Context) error {
+// open checks the input and opens the session.
+func (s *search) open(ctx context.Context) error {
 	switch {
 	case s.in.Store == nil:
-		return invalid("the input has no store")
+		return agl.Errorf(agl.CodeInvalid, "the input has no store")
 	case s.in.Train == nil || s.in.Train.Len() == 0:
-		return invalid("the training dataset is empty; critiques need tasks")
+		return agl.Errorf(agl.CodeInvalid, "the training dataset is empty; critiques need tasks")
 	case s.in.Val == nil || s.in.Val.Len() == 0:
-		return invalid("the validation dataset is empty; candidates are compared on it")
+		return agl.Errorf(agl.CodeInvalid, "the validation dataset is empty; candidates are compared on it")
 	}
-	for _, r := range s.in.InitialResources {
-		if _, ok := r.Resource.(agl.PromptTemplate); ok {
-			s.templates = append(s.templates, r.Name)
-		}
+	prompts := promptsOf(s.in.InitialResources)
+	if prompts == nil {
+		return agl.Errorf(agl.CodeInvalid, "the initial resources have no prompt_template; there is nothing to tune")
 	}
-	if s.templates == nil {
-		return invalid("the initial resources hold no prompt_template; there is nothing to tune")
-	}
-	identity, err := s.identity()
+	identity, err := s.identity(prompts)
 	if err != nil {
-		return fmt.Errorf("apo: %w", err)
+		return err
 	}
-	if s.journal, err = openJournal(s.cfg.OutDir, identity); err != nil {
-		return fmt.Errorf("apo: %w", err)
+	s.journal = newJournal()
+	s.session, err = algorithm.OpenSession(ctx, algorithm.SessionParams{
+		Algorithm: "apo", Input: s.in, RunConfig: s.cfg.RunConfig, Identity: identity, Steps: s.cfg.Rounds, Journal: s.journal.load,
+	})
+	if err != nil {
+		return err
 	}
-	if err := s.cancelLeftovers(ctx); err != nil {
-		return errors.Join(fmt.Errorf("apo: %w", err), s.journal.close())
+	s.journal.append = s.session.AppendJournal
+	admission := newAdmission(s.cfg.Budget)
+	for _, c := range s.journal.calls {
+		admission.record(costOf(c.Usage, c.Price))
+	}
+	s.editor = &editor{
+		evaluator: evaluator{s.cfg, s.session, s.journal}, admission: admission, train: s.in.Train, critiques: s.critiques, edits: s.edits,
+	}
+	for _, p := range prompts {
+		s.editor.templates = append(s.editor.templates, p.Name)
 	}
 	return nil
 }
 
-// identity is what the search's results depend on.
-func (s *search) identity() (map[string]string, error) {
+// identity is what the results of the search depend on.
+func (s *search) identity(seed []NamedPrompt) (map[string]string, error) {
 	c := s.cfg
 	train, err := digest(s.in.Train)
 	if err != nil {
@@ -120,9 +131,8 @@ func (s *search) identity() (map[string]string, error) {
 		return nil, fmt.Errorf("read val dataset: %w", err)
 	}
 	var prompts []string
-	for _, name := range s.templates {
-		t := templateOf(s.in.InitialResources, name)
-		prompts = append(prompts, name, string(t.Engine), t.Template)
+	for _, p := range seed {
+		prompts = append(prompts, p.Name, string(templateOf(s.in.InitialResources, p.Name).Engine), p.Prompt)
 	}
 	return map[string]string{
 		"seed": fmt.Sprint(c.Seed), "train": train, "val": val, "prompts": digestText(prompts...),
@@ -160,7 +170,7 @@ func shortHex(sum []byte) string { return hex.EncodeToString(sum[:8]) }
 
 func (s *search) search(ctx context.Context) error {
 	s.seed = &Candidate{
-		ResourcesID: "apo-" + s.journal.header.Run + "-seed", Resources: s.in.InitialResources, Prompts: promptsOf(s.in.InitialResources),
+		ResourcesID: "apo-" + s.editor.runID() + "-seed", Resources: s.in.InitialResources, Prompts: promptsOf(s.in.InitialResources),
 	}
 	s.candidates, s.beam, s.best = []*Candidate{s.seed}, []*Candidate{s.seed}, s.seed
 	if err := s.store(ctx, s.seed); err != nil {
@@ -173,24 +183,14 @@ func (s *search) search(ctx context.Context) error {
 	}
 	for round := 1; round <= s.cfg.Rounds && !s.report.OutOfBudget; round++ {
 		if err := s.round(ctx, round); err != nil {
-			return errors.Join(fmt.Errorf("round %d: %w", round, err), s.writeReport())
+			return fmt.Errorf("round %d: %w", round, err)
 		}
 	}
-	return s.conclude(ctx)
+	return s.finish(ctx)
 }
 
-func promptsOf(resources agl.Resources) []NamedPrompt {
-	var out []NamedPrompt
-	for _, r := range resources {
-		if t, ok := r.Resource.(agl.PromptTemplate); ok {
-			out = append(out, NamedPrompt{r.Name, t.Template})
-		}
-	}
-	return out
-}
-
-// store makes the candidate's bundle known, unless a run before this one did and
-// nothing beside the prompts, as a model's endpoint, has changed since.
+// store adds the candidate's bundle to the store, unless an earlier process did and
+// nothing else in the bundle, such as the endpoint of a model, has changed.
 func (s *search) store(ctx context.Context, c *Candidate) error {
 	known, err := s.in.Store.GetResources(ctx, agl.GetResourcesParams{ResourcesID: c.ResourcesID})
 	if errors.Is(err, agl.ErrNotFound) || (err == nil && !bytes.Equal(known.Resources.AppendJSON(nil), c.Resources.AppendJSON(nil))) {
@@ -202,7 +202,7 @@ func (s *search) store(ctx context.Context, c *Candidate) error {
 	return nil
 }
 
-// round makes edits, compares them, and looks at the leader.
+// round makes edits, compares them, and validates the leader.
 func (s *search) round(ctx context.Context, number int) error {
 	edits, err := s.propose(ctx, number)
 	if err != nil {
@@ -229,16 +229,43 @@ func (s *search) round(ctx context.Context, number int) error {
 		round.Beam = append(round.Beam, c.ResourcesID)
 	}
 	s.report.Rounds = append(s.report.Rounds, round)
-	if err := s.writeReport(); err != nil {
+	if err := errors.Join(s.writeReport(), s.session.AppendMetrics(round)); err != nil {
 		return err
 	}
 	s.cfg.Logger.InfoContext(ctx, "round finished", "round", number, "candidates", len(fresh), "leader", s.beam[0].ResourcesID,
 		"score", s.beam[0].Score.V, "gain", gain.Mean, "best", s.best.ResourcesID, "dollars", round.Spent.Dollars)
-	s.cfg.Progress(round)
+	s.cfg.OnRound(round)
 	return nil
 }
 
-// distinct returns the edits whose prompts were not tried before.
+// propose makes the round's edits in parallel. An edit that failed is nil. Once the
+// budget is spent, the rest is nil.
+func (s *search) propose(ctx context.Context, round int) ([]*Candidate, error) {
+	edits := make([]*Candidate, s.cfg.BeamWidth*s.cfg.BranchFactor)
+	proposals := make([]*proposal, len(edits))
+	for i := range edits {
+		proposals[i] = s.editor.draw(s.beam, round, i)
+	}
+	spent := make([]bool, len(edits))
+	err := s.parallel(ctx, len(edits), func(ctx context.Context, i int) (err error) {
+		edits[i], err = proposals[i].make(ctx)
+		if errors.Is(err, errBudget) {
+			spent[i] = true
+			return nil
+		}
+		return err
+	})
+	for i, p := range proposals {
+		s.report.Refused += p.refused
+		s.report.OutOfBudget = s.report.OutOfBudget || spent[i]
+		if edits[i] == nil && !spent[i] {
+			s.report.Abandoned++
+		}
+	}
+	return edits, err
+}
+
+// distinct returns the edits whose prompts are new.
 func (s *search) distinct(edits []*Candidate) []*Candidate {
 	var out []*Candidate
 	for _, edit := range edits {
@@ -250,19 +277,19 @@ func (s *search) distinct(edits []*Candidate) []*Candidate {
 	return out
 }
 
-// compare scores the beam and the new candidates on the same tasks and keeps the
-// best as the beam. When none has a score, the beam stays.
+// compare evaluates the beam and the new candidates on the same tasks. The best are
+// the next beam. If none has a score, the beam stays.
 func (s *search) compare(ctx context.Context, round int, fresh []*Candidate) error {
 	pool := append(append([]*Candidate{}, s.beam...), fresh...)
 	r := rand.New(rand.NewPCG(s.cfg.Seed, algorithm.DeriveSeed(s.cfg.Seed, stageValidation, round)))
 	tasks := r.Perm(s.in.Val.Len())[:min(s.cfg.ValBatch, s.in.Val.Len())]
-	scores := make([][]agl.Null[float64], len(pool))
+	byTask := make([][]agl.Null[float64], len(pool))
 	err := s.parallel(ctx, len(pool), func(ctx context.Context, i int) error {
-		t, err := s.try(ctx, batch{
+		evaluated, err := s.editor.scores(ctx, evaluation{
 			key: fmt.Sprintf("round-%d/%s/%s", round, stageValidation, pool[i].ResourcesID), stage: stageValidation, place: []int{round},
 			candidate: pool[i], mode: agl.ModeVal, data: s.in.Val, tasks: tasks, samples: 1,
 		})
-		scores[i] = t.Scores
+		byTask[i] = evaluated.ByTask
 		return err
 	})
 	if err != nil {
@@ -270,7 +297,7 @@ func (s *search) compare(ctx context.Context, round int, fresh []*Candidate) err
 	}
 	for i, c := range pool[len(s.beam):] {
 		parent := slices.IndexFunc(s.beam, func(b *Candidate) bool { return b.ResourcesID == c.Parent })
-		c.Gain = s.gain(scores[parent], scores[len(s.beam)+i])
+		c.Gain = s.difference(byTask[parent], byTask[len(s.beam)+i])
 	}
 	type standing struct {
 		*Candidate
@@ -278,8 +305,8 @@ func (s *search) compare(ctx context.Context, round int, fresh []*Candidate) err
 		above float64
 	}
 	var ranked []standing
-	for i, above := range standings(scores) {
-		pool[i].Score = meanScore(scores[i])
+	for i, above := range relativeScores(byTask) {
+		pool[i].Score = meanScore(byTask[i])
 		if above.Valid {
 			ranked = append(ranked, standing{pool[i], above.V})
 		}
@@ -288,7 +315,7 @@ func (s *search) compare(ctx context.Context, round int, fresh []*Candidate) err
 		return nil
 	}
 	slices.SortStableFunc(ranked, func(a, b standing) int {
-		return cmp.Or(cmp.Compare(b.above, a.above), cmp.Compare(a.length(), b.length()))
+		return cmp.Or(cmp.Compare(b.above, a.above), cmp.Compare(a.promptBytes(), b.promptBytes()))
 	})
 	s.beam = nil
 	for _, one := range ranked[:min(s.cfg.BeamWidth, len(ranked))] {
@@ -297,77 +324,68 @@ func (s *search) compare(ctx context.Context, round int, fresh []*Candidate) err
 	return nil
 }
 
-// length is that of all the prompts, in bytes.
-func (c *Candidate) length() int {
-	n := 0
-	for _, p := range c.Prompts {
-		n += len(p.Prompt)
-	}
-	return n
-}
-
 // validate runs the whole validation dataset with a candidate, once for all rounds.
 func (s *search) validate(ctx context.Context, c *Candidate) ([]agl.Null[float64], error) {
-	t, err := s.try(ctx, s.whole(c, stageFull, 1))
-	c.Validation = meanScore(t.Scores)
-	return t.Scores, err
+	evaluated, err := s.editor.scores(ctx, s.whole(c, stageFull, 1))
+	c.Validation = meanScore(evaluated.ByTask)
+	return evaluated.ByTask, err
 }
 
-func (s *search) whole(c *Candidate, stage string, samples int) batch {
+func (s *search) whole(c *Candidate, stage string, samples int) evaluation {
 	tasks := make([]int, s.in.Val.Len())
 	for i := range tasks {
 		tasks[i] = i
 	}
-	return batch{
+	return evaluation{
 		key: stage + "/" + c.ResourcesID, stage: stage, candidate: c, mode: agl.ModeVal, data: s.in.Val, tasks: tasks, samples: samples,
 	}
 }
 
 // challenge compares the leader with the best so far.
-func (s *search) challenge(ctx context.Context) (Gain, error) {
+func (s *search) challenge(ctx context.Context) (Difference, error) {
 	leader := s.beam[0]
 	if leader == s.best {
-		return Gain{}, nil
+		return Difference{}, nil
 	}
 	scores, err := s.validate(ctx, leader)
 	if err != nil {
-		return Gain{}, err
+		return Difference{}, err
 	}
 	if s.best == s.seed && s.cfg.SkipInitialValidation {
 		s.best = leader
-		return Gain{}, nil
+		return Difference{}, nil
 	}
 	before, err := s.validate(ctx, s.best)
 	if err != nil {
-		return Gain{}, err
+		return Difference{}, err
 	}
-	gain := s.gain(before, scores)
-	shorter := s.best != s.seed && gain.Tie() && gain.Mean >= 0 && leader.length() < s.best.length()
+	gain := s.difference(before, scores)
+	shorter := s.best != s.seed && gain.Tie() && gain.Mean >= 0 && leader.promptBytes() < s.best.promptBytes()
 	if gain.Positive() || shorter {
 		s.best = leader
 	}
 	return gain, nil
 }
 
-func (s *search) gain(before, after []agl.Null[float64]) Gain {
-	return pairedGain(before, after, s.cfg.Level, s.cfg.Resamples, algorithm.DeriveSeed(s.cfg.Seed, "bootstrap"))
+func (s *search) difference(before, after []agl.Null[float64]) Difference {
+	return pairedDifference(before, after, s.cfg.Level, s.cfg.Resamples, algorithm.DeriveSeed(s.cfg.Seed, "bootstrap"))
 }
 
-// conclude compares the best with the seed by rollouts that took part in no
-// choice, and leaves the one to use as the latest resources.
-func (s *search) conclude(ctx context.Context) error {
+// finish compares the best with the seed on rollouts that took part in no choice,
+// and makes the winner the latest resources.
+func (s *search) finish(ctx context.Context) error {
 	if s.best != s.seed {
 		pair := []*Candidate{s.seed, s.best}
-		scores := make([][]agl.Null[float64], len(pair))
+		byTask := make([][]agl.Null[float64], len(pair))
 		err := s.parallel(ctx, len(pair), func(ctx context.Context, i int) error {
-			t, err := s.try(ctx, s.whole(pair[i], stageFinal, s.cfg.FinalSamples))
-			scores[i] = t.Scores
+			evaluated, err := s.editor.scores(ctx, s.whole(pair[i], stageFinal, s.cfg.FinalSamples))
+			byTask[i] = evaluated.ByTask
 			return err
 		})
 		if err != nil {
-			return errors.Join(fmt.Errorf("final comparison: %w", err), s.writeReport())
+			return fmt.Errorf("final comparison: %w", err)
 		}
-		s.report.Compared, s.report.Gain = s.best.ResourcesID, s.gain(scores[0], scores[1])
+		s.report.Compared, s.report.Gain = s.best.ResourcesID, s.difference(byTask[0], byTask[1])
 		if s.report.Improved = s.report.Gain.Positive(); !s.report.Improved {
 			s.best = s.seed
 		}
@@ -375,13 +393,26 @@ func (s *search) conclude(ctx context.Context) error {
 	s.report.Finished = true
 	_, err := s.in.Store.UpdateResources(ctx, agl.UpdateResourcesParams{ResourcesID: s.best.ResourcesID, Resources: s.best.Resources})
 	if err != nil {
-		err = fmt.Errorf("store the best resources: %w", err)
+		return fmt.Errorf("store the best resources: %w", err)
 	}
-	return errors.Join(err, s.writeReport())
+	return s.writeReport()
 }
 
-// parallel calls do for 0 … n−1, Config.Concurrency at a time, and returns when
-// all have returned. The first error ends the context of the others.
+// writeReport completes the report and replaces report.json.
+func (s *search) writeReport() error {
+	r, totals := &s.report, s.journal.totals()
+	r.Run, r.Spent = s.editor.runID(), s.journal.spent(math.MaxInt)
+	r.Rollouts, r.Masked = totals.Rollouts, totals.Masked
+	r.Seed, r.Best = *s.seed, *s.best
+	r.Candidates = make([]Candidate, len(s.candidates))
+	for i, c := range s.candidates {
+		r.Candidates[i] = *c
+	}
+	return s.session.WriteReport(r)
+}
+
+// parallel calls do for 0 … n−1, Config.Concurrency at a time, and returns when all
+// calls have returned. The first error cancels the others.
 func (s *search) parallel(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

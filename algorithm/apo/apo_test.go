@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/algorithm/apo/apotest"
 	"github.com/agl-go/agl/store/memory/memorytest"
@@ -18,15 +21,18 @@ func TestBudget(t *testing.T) {
 	t.Parallel()
 	w := apotest.Slope()
 	price := apo.Price{Prompt: 1, Completion: 10} // a call is 100 + 10 tokens, $0.0002
-	for name, budget := range map[string]apo.Budget{"tokens": {Tokens: 110 * 21}, "dollars": {Dollars: 0.0002 * 20.5}} {
+	for name, tt := range map[string]struct {
+		budget apo.Budget
+		calls  int
+	}{"tokens": {apo.Budget{Tokens: 110 * 21}, 21}, "dollars": {apo.Budget{Dollars: 0.0002 * 20.5}, 20}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := config(2)
-			cfg.Budget, cfg.GradientPrice, cfg.Concurrency = budget, price, 2
+			cfg.Budget, cfg.GradientPrice, cfg.Concurrency = tt.budget, price, 2
 			r := search(t, w, cfg)
-			if !r.OutOfBudget || !r.Finished || r.Spent.Calls < 21 || r.Spent.Calls > 21+cfg.Concurrency || len(r.Rounds) != 2 {
-				t.Errorf("out of budget %t, finished %t after %d calls and %d rounds; want the end after 21 calls, in the second round",
-					r.OutOfBudget, r.Finished, r.Spent.Calls, len(r.Rounds))
+			if !r.OutOfBudget || !r.Finished || r.Spent.Calls != tt.calls || len(r.Rounds) != 2 {
+				t.Errorf("out of budget %t, finished %t after %d calls and %d rounds; want the end after %d calls, in the second round",
+					r.OutOfBudget, r.Finished, r.Spent.Calls, len(r.Rounds), tt.calls)
 			}
 			if want := 0.0002 * float64(r.Spent.Calls); r.Spent.Dollars < want*0.999 || r.Spent.Dollars > want*1.001 {
 				t.Errorf("%d calls cost %v, want %v", r.Spent.Calls, r.Spent.Dollars, want)
@@ -36,6 +42,36 @@ func TestBudget(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBudgetOfConcurrentCalls: calls that are made at the same time do not exceed the budget together.
+func TestBudgetOfConcurrentCalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const calls = 5
+		cfg := config(2)
+		cfg.Concurrency, cfg.Budget.Tokens = 8, calls*110+50
+		inFlight, most := 0, 0
+		var mu sync.Mutex
+		cfg.GradientModel = apo.ModelFunc(func(ctx context.Context, r apo.Request) (apo.Reply, error) {
+			mu.Lock()
+			inFlight++
+			most = max(most, inFlight)
+			mu.Unlock()
+			time.Sleep(time.Second) // all that may begin have begun
+			mu.Lock()
+			inFlight--
+			mu.Unlock()
+			return writer(ctx, r)
+		})
+		r := search(t, apotest.Slope(), cfg)
+		if r.Spent.Calls != calls || !r.OutOfBudget {
+			t.Errorf("%d calls of %d tokens for a budget of %d, out of budget %t; want %d calls", r.Spent.Calls, r.Spent.PromptTokens+r.Spent.CompletionTokens, cfg.Budget.Tokens, r.OutOfBudget, calls)
+		}
+		if most != calls-1 { // the first tells what the others will cost
+			t.Errorf("%d calls at the same time, want %d", most, calls-1)
+		}
+	})
 }
 
 // TestRefusals: an edit that cannot be used is asked for again with the reason,
@@ -140,17 +176,17 @@ func TestRejects(t *testing.T) {
 	t.Parallel()
 	model := apo.ModelFunc(writer)
 	for want, cfg := range map[string]apo.Config{
-		"apo: GradientModel is nil; a model is required":                          {},
-		"apo: BeamWidth is -1, must be at least 1":                                {GradientModel: model, BeamWidth: -1},
-		"apo: Resamples is 10, must be at least 100":                              {GradientModel: model, Resamples: 10},
-		"apo: EditPrompts is 0, must be at least 1":                               {GradientModel: model, EditPrompts: []string{}},
-		"apo: Level is 95, must be between 0 and 1":                               {GradientModel: model, Level: 95},
-		"apo: Budget.Tokens is -1, must be a number that is not negative":         {GradientModel: model, Budget: apo.Budget{Tokens: -1}},
-		"apo: Budget.Dollars is 5 and both prices are 0: it would never be spent": {GradientModel: model, Budget: apo.Budget{Dollars: 5}},
-		"apo: Rollout: config.max_attempts: got -1, must be at least 1":           {GradientModel: model, Rollout: agl.RolloutConfig{MaxAttempts: -1}},
-		"apo: BatchTimeout is -1ns, must not be negative":                         {GradientModel: model, BatchTimeout: -1},
-		"apo: Temperature is -1, must be a number that is not negative":           {GradientModel: model, Temperature: agl.Some(-1.0)},
-		"apo: EditPrompts: template: EditPrompts[0]:1: unclosed action":           {GradientModel: model, EditPrompts: []string{"{{"}},
+		"apo: GradientModel is nil; a model is required":                                   {},
+		"apo: BeamWidth is -1, must be at least 1":                                         {GradientModel: model, BeamWidth: -1},
+		"apo: Resamples is 10, must be at least 100":                                       {GradientModel: model, Resamples: 10},
+		"apo: EditPrompts is 0, must be at least 1":                                        {GradientModel: model, EditPrompts: []string{}},
+		"apo: Level is 95, must be between 0 and 1":                                        {GradientModel: model, Level: 95},
+		"apo: Budget.Tokens is -1, must be a finite number ≥ 0":                            {GradientModel: model, Budget: apo.Budget{Tokens: -1}},
+		"apo: Budget.Dollars is 5, but both prices are 0, so that it would never be spent": {GradientModel: model, Budget: apo.Budget{Dollars: 5}},
+		"apo: Rollout: config.max_attempts: got -1, must be at least 1":                    {GradientModel: model, RunConfig: algorithm.RunConfig{Rollout: agl.RolloutConfig{MaxAttempts: -1}}},
+		"apo: BatchTimeout is -1ns, must not be negative":                                  {GradientModel: model, BatchTimeout: -1},
+		"apo: Temperature is -1, must be a finite number ≥ 0":                              {GradientModel: model, Temperature: agl.Some(-1.0)},
+		"apo: EditPrompts: template: EditPrompts[0]:1: unclosed action":                    {GradientModel: model, EditPrompts: []string{"{{"}},
 		"apo: CritiquePrompts: template: CritiquePrompts[0]:1:2: executing \"CritiquePrompts[0]\" at <.Nothing>: can't evaluate field Nothing in type apo.CritiqueData": {GradientModel: model, CritiquePrompts: []string{"{{.Nothing}}"}},
 	} {
 		if _, err := apo.New(cfg); !errors.Is(err, agl.ErrInvalid) || err.Error() != want {
@@ -163,7 +199,7 @@ func TestRejects(t *testing.T) {
 		"apo: the input has no store":                                                  {},
 		"apo: the training dataset is empty; critiques need tasks":                     {Store: st, Val: apotest.Tasks(1), InitialResources: prompts},
 		"apo: the validation dataset is empty; candidates are compared on it":          {Store: st, Train: apotest.Tasks(1), InitialResources: prompts},
-		"apo: the initial resources hold no prompt_template; there is nothing to tune": {Store: st, Train: apotest.Tasks(1), Val: apotest.Tasks(1), InitialResources: prompts[:1]},
+		"apo: the initial resources have no prompt_template; there is nothing to tune": {Store: st, Train: apotest.Tasks(1), Val: apotest.Tasks(1), InitialResources: prompts[:1]},
 	} {
 		if err := newAPO(t, apo.Config{GradientModel: model}).Run(t.Context(), in); !errors.Is(err, agl.ErrInvalid) || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)

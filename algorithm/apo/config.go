@@ -1,7 +1,7 @@
 package apo
 
 import (
-	"log/slog"
+	"cmp"
 	"math"
 	"time"
 
@@ -9,101 +9,73 @@ import (
 	"github.com/agl-go/agl/algorithm"
 )
 
-// Config configures [New]. Fields not said to be required may be zero.
+// Config configures [New]. Fields that are not required may be zero.
 type Config struct {
-	// GradientModel criticises prompts. Required.
+	// RunConfig.OutDir gets journal.jsonl, from which a later run of the same Config
+	// resumes; and report.json and metrics.jsonl, which are written after every round.
+	algorithm.RunConfig
+
+	// GradientModel critiques prompts. Required.
 	GradientModel Model
 	// EditModel rewrites them; nil means GradientModel.
 	EditModel Model
-	// GradientPrice is what GradientModel costs.
+	// GradientPrice is the price of GradientModel.
 	GradientPrice Price
-	// EditPrice is what EditModel costs; not used when that is nil.
+	// EditPrice is the price of EditModel; not used if that is nil.
 	EditPrice Price
 	// Budget ends the search when it is spent.
 	Budget Budget
-	// Temperature at which the models sample, of both kinds; null means 1.
+	// Temperature of both models; null means 1.
 	Temperature agl.Null[float64]
-	// Attempts is how often a model is asked for one critique or one usable edit
-	// before the edit is given up; zero means 3.
+	// Attempts is the number of requests for one critique or one usable edit before
+	// the edit is abandoned; zero means 3.
 	Attempts int
 
-	// BeamWidth is how many candidates go from round to round; zero means 4.
+	// BeamWidth is the number of candidates that survive a round; zero means 4.
 	BeamWidth int
 	// BranchFactor is the number of edits of each parent; zero means 4.
 	BranchFactor int
 	// Rounds is the number of rounds; zero means 3. A resumed run may have more.
 	Rounds int
-	// GradientBatch is the number of training tasks that a critique sees; zero
-	// means 4. At most the training dataset.
+	// GradientBatch is the number of training tasks that a critique sees, at most the
+	// training dataset; zero means 4.
 	GradientBatch int
-	// ValBatch is the number of validation tasks, drawn anew each round, on which
-	// the candidates of a round are compared; zero means 16. At most the
-	// validation dataset.
+	// ValBatch is the number of validation tasks on which the candidates of a round are
+	// compared, at most the validation dataset; zero means 16. They are drawn anew each
+	// round.
 	ValBatch int
-	// SkipInitialValidation does not run the validation dataset with the seed
-	// before the first round. The first leader then takes the seed's place
-	// without a comparison, until the last one.
+	// SkipInitialValidation does not run the validation dataset with the seed before
+	// the first round. The first leader then replaces the seed without a comparison,
+	// until the final one.
 	SkipInitialValidation bool
-	// FinalSamples is how many fresh rollouts of each validation task the final
-	// comparison makes with the seed, and as many with the best; zero means 1.
-	// More of them make its interval narrower.
+	// FinalSamples is the number of rollouts of each validation task in the final
+	// comparison, for the seed and for the best; zero means 1. More make its interval
+	// narrower.
 	FinalSamples int
 	// Level is the coverage of intervals, in (0, 1); zero means 0.95.
 	Level float64
 	// Resamples is the number of bootstrap samples of an interval; zero means 2000.
 	Resamples int
 
-	// CritiquePrompts are the kinds of requests for a critique, as Go templates
-	// (text/template) that are given a [CritiqueData]; nil means
+	// CritiquePrompts are the requests for a critique, one of which is drawn for each
+	// edit, as Go templates (text/template) of a [CritiqueData]; nil means
 	// [DefaultCritiquePrompts].
 	CritiquePrompts []string
-	// EditPrompts are the kinds of requests for an edit, which are given an
-	// [EditData]; nil means [DefaultEditPrompts].
+	// EditPrompts are the requests for an edit, as Go templates of an [EditData]; nil
+	// means [DefaultEditPrompts].
 	EditPrompts []string
-	// ExperimentBytes bounds the messages, and the spans, of one rollout in a
-	// request for a critique: the middle of longer ones is left out. Zero means
-	// 8 KiB.
+	// ExperimentBytes limits the messages, and the spans, of one rollout in a request
+	// for a critique: the middle of longer ones is left out. Zero means 8 KiB.
 	ExperimentBytes int
 
-	// Concurrency is how many edits are made, and how many candidates are tried,
-	// at the same time; zero means 8.
+	// Concurrency is the number of edits that are made, and of candidates that are
+	// evaluated, at the same time; zero means 8.
 	Concurrency int
-	// BatchTimeout ends the wait for a batch of rollouts; those that have not
-	// finished are cancelled and masked as timeouts. Zero means 1 h.
+	// BatchTimeout limits the wait for the rollouts of an evaluation. Those that have
+	// not finished are cancelled and masked as timeouts. Zero means 1 h.
 	BatchTimeout time.Duration
-	// Rollout bounds each attempt. Null TimeoutSeconds means 1200 s and null
-	// UnresponsiveSeconds 300 s.
-	Rollout agl.RolloutConfig
-	// Flusher is called before spans are read; nil means that nothing records late.
-	Flusher algorithm.Flusher
-	// Seed decides every draw of the search and the seeds in the rollouts' metadata.
-	Seed uint64
-
-	// OutDir gets report.json, rewritten after every round, and journal.jsonl,
-	// from which a later run of the same Config goes on; empty means neither. A
-	// directory is one search's alone, and one process's at a time.
-	OutDir string
-	// Progress is called after every round, never concurrently; nil does nothing.
-	Progress func(Round)
-	// Logger gets what people should know; nil discards it.
-	Logger *slog.Logger
-}
-
-// Price is what a model costs, in dollars per million tokens.
-type Price struct {
-	Prompt     float64
-	Completion float64
-}
-
-// Budget bounds what the calls of GradientModel and EditModel may cost, over all
-// runs that go on from one another. It is looked at before each call, so that the
-// calls that are under way when it is spent, at most Config.Concurrency, go beyond.
-// The agents' own calls are not in it.
-type Budget struct {
-	// Tokens of prompts and replies; zero means no bound.
-	Tokens int64
-	// Dollars, by GradientPrice and EditPrice; zero means no bound.
-	Dollars float64
+	// OnRound is called after every round; nil does nothing.
+	OnRound func(Round)
 }
 
 // DefaultRounds is the number of rounds of a Config that names none.
@@ -119,34 +91,22 @@ const (
 	defaultLevel           = 0.95
 	defaultExperimentBytes = 8 << 10
 	defaultConcurrency     = 8
-	defaultBatchTimeout    = time.Hour
-	defaultTimeout         = 1200 // seconds
-	defaultUnresponsive    = 300  // seconds
 )
 
 func (c Config) withDefaults() Config {
-	for _, f := range []struct {
-		value *int
-		def   int
-	}{
-		{&c.Attempts, defaultAttempts},
-		{&c.BeamWidth, defaultBeamWidth},
-		{&c.BranchFactor, defaultBranchFactor},
-		{&c.Rounds, DefaultRounds},
-		{&c.GradientBatch, defaultGradientBatch},
-		{&c.ValBatch, defaultValBatch},
-		{&c.FinalSamples, 1},
-		{&c.Resamples, defaultResamples},
-		{&c.ExperimentBytes, defaultExperimentBytes},
-		{&c.Concurrency, defaultConcurrency},
-	} {
-		if *f.value == 0 {
-			*f.value = f.def
-		}
-	}
-	if c.Level == 0 {
-		c.Level = defaultLevel
-	}
+	c.RunConfig = c.WithDefaults()
+	c.Attempts = cmp.Or(c.Attempts, defaultAttempts)
+	c.BeamWidth = cmp.Or(c.BeamWidth, defaultBeamWidth)
+	c.BranchFactor = cmp.Or(c.BranchFactor, defaultBranchFactor)
+	c.Rounds = cmp.Or(c.Rounds, DefaultRounds)
+	c.GradientBatch = cmp.Or(c.GradientBatch, defaultGradientBatch)
+	c.ValBatch = cmp.Or(c.ValBatch, defaultValBatch)
+	c.FinalSamples = cmp.Or(c.FinalSamples, 1)
+	c.Resamples = cmp.Or(c.Resamples, defaultResamples)
+	c.ExperimentBytes = cmp.Or(c.ExperimentBytes, defaultExperimentBytes)
+	c.Concurrency = cmp.Or(c.Concurrency, defaultConcurrency)
+	c.Level = cmp.Or(c.Level, defaultLevel)
+	c.BatchTimeout = cmp.Or(c.BatchTimeout, time.Hour)
 	if c.EditModel == nil {
 		c.EditModel, c.EditPrice = c.GradientModel, c.GradientPrice
 	}
@@ -156,21 +116,8 @@ func (c Config) withDefaults() Config {
 	if c.EditPrompts == nil {
 		c.EditPrompts = DefaultEditPrompts()
 	}
-	if c.BatchTimeout == 0 {
-		c.BatchTimeout = defaultBatchTimeout
-	}
-	c.Rollout = c.Rollout.WithDefaults()
-	if !c.Rollout.TimeoutSeconds.Valid {
-		c.Rollout.TimeoutSeconds = agl.Some[float64](defaultTimeout)
-	}
-	if !c.Rollout.UnresponsiveSeconds.Valid {
-		c.Rollout.UnresponsiveSeconds = agl.Some[float64](defaultUnresponsive)
-	}
-	if c.Progress == nil {
-		c.Progress = func(Round) {}
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+	if c.OnRound == nil {
+		c.OnRound = func(Round) {}
 	}
 	return c
 }
@@ -179,26 +126,22 @@ func (c Config) validate() error {
 	if c.GradientModel == nil {
 		return invalid("GradientModel is nil; a model is required")
 	}
-	for _, f := range []struct {
-		name       string
-		value, min int
-	}{
-		{"Attempts", c.Attempts, 1},
-		{"BeamWidth", c.BeamWidth, 1},
-		{"BranchFactor", c.BranchFactor, 1},
-		{"Rounds", c.Rounds, 1},
-		{"GradientBatch", c.GradientBatch, 1},
-		{"ValBatch", c.ValBatch, 1},
-		{"FinalSamples", c.FinalSamples, 1},
-		{"Resamples", c.Resamples, 100},
-		{"ExperimentBytes", c.ExperimentBytes, 100},
-		{"Concurrency", c.Concurrency, 1},
-		{"CritiquePrompts", len(c.CritiquePrompts), 1},
-		{"EditPrompts", len(c.EditPrompts), 1},
-	} {
-		if f.value < f.min {
-			return invalid("%s is %d, must be at least %d", f.name, f.value, f.min)
-		}
+	const fewest = 100 // resamples, and bytes
+	if err := cmp.Or(c.Validate(), algorithm.AtLeast(
+		algorithm.Minimum{Field: "Attempts", Value: c.Attempts, Least: 1},
+		algorithm.Minimum{Field: "BeamWidth", Value: c.BeamWidth, Least: 1},
+		algorithm.Minimum{Field: "BranchFactor", Value: c.BranchFactor, Least: 1},
+		algorithm.Minimum{Field: "Rounds", Value: c.Rounds, Least: 1},
+		algorithm.Minimum{Field: "GradientBatch", Value: c.GradientBatch, Least: 1},
+		algorithm.Minimum{Field: "ValBatch", Value: c.ValBatch, Least: 1},
+		algorithm.Minimum{Field: "FinalSamples", Value: c.FinalSamples, Least: 1},
+		algorithm.Minimum{Field: "Resamples", Value: c.Resamples, Least: fewest},
+		algorithm.Minimum{Field: "ExperimentBytes", Value: c.ExperimentBytes, Least: fewest},
+		algorithm.Minimum{Field: "Concurrency", Value: c.Concurrency, Least: 1},
+		algorithm.Minimum{Field: "CritiquePrompts", Value: len(c.CritiquePrompts), Least: 1},
+		algorithm.Minimum{Field: "EditPrompts", Value: len(c.EditPrompts), Least: 1},
+	)); err != nil {
+		return invalid("%w", err)
 	}
 	for _, f := range []struct {
 		name  string
@@ -213,7 +156,7 @@ func (c Config) validate() error {
 		{"Temperature", c.Temperature.V},
 	} {
 		if !(f.value >= 0) || math.IsInf(f.value, 0) {
-			return invalid("%s is %v, must be a number that is not negative", f.name, f.value)
+			return invalid("%s is %v, must be a finite number ≥ 0", f.name, f.value)
 		}
 	}
 	free := c.GradientPrice == Price{} && c.EditPrice == Price{}
@@ -221,16 +164,9 @@ func (c Config) validate() error {
 	case !(c.Level > 0 && c.Level < 1):
 		return invalid("Level is %v, must be between 0 and 1", c.Level)
 	case c.Budget.Dollars > 0 && free:
-		return invalid("Budget.Dollars is %v and both prices are 0: it would never be spent", c.Budget.Dollars)
+		return invalid("Budget.Dollars is %v, but both prices are 0, so that it would never be spent", c.Budget.Dollars)
 	case c.BatchTimeout < 0:
 		return invalid("BatchTimeout is %v, must not be negative", c.BatchTimeout)
 	}
-	if err := c.Rollout.Validate(); err != nil {
-		return invalid("Rollout: %w", err)
-	}
 	return nil
-}
-
-func invalid(format string, args ...any) error {
-	return agl.Errorf(agl.CodeInvalid, "apo: "+format, args...)
 }

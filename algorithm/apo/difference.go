@@ -8,40 +8,41 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Gain is the mean difference of two candidates' rewards on the same tasks, with
-// a bootstrap interval.
-type Gain struct {
+// Difference is the mean difference of two candidates' rewards on the same tasks,
+// with a bootstrap interval.
+type Difference struct {
 	Mean float64 `json:"mean"`
-	// Low and High bound the interval; both are the mean when there are fewer
-	// pairs than an interval can be made of.
+	// Low and High bound the interval; both are the mean if there are too few pairs for
+	// an interval.
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
-	// Level is the coverage that the interval is made for.
+	// Level is the nominal coverage of the interval.
 	Level float64 `json:"level"`
-	// Pairs is the number of tasks on which both have a score.
+	// Pairs is the number of tasks on which both candidates have a score.
 	Pairs int `json:"pairs"`
 }
 
-// fewestPairs can say that something is a gain: with one less, even differences
-// that are all positive have probability 2·2⁻⁵ > 5 % under a two-sided sign test.
+// fewestPairs is the number of pairs that can show a difference: with one less, even
+// differences that are all positive have probability 2·2⁻⁵ > 5 % under a two-sided
+// sign test.
 const fewestPairs = 6
 
-// Tie reports whether the interval holds 0, or too few pairs say anything.
-func (g Gain) Tie() bool { return g.Pairs < fewestPairs || (g.Low <= 0 && g.High >= 0) }
+// Tie reports whether the interval contains 0, or there are too few pairs.
+func (d Difference) Tie() bool { return d.Pairs < fewestPairs || (d.Low <= 0 && d.High >= 0) }
 
 // Positive reports whether the interval lies above 0.
-func (g Gain) Positive() bool { return !g.Tie() && g.Low > 0 }
+func (d Difference) Positive() bool { return !d.Tie() && d.Low > 0 }
 
-// pairedGain resamples the differences b−a with replacement and takes percentiles
+// pairedDifference resamples the differences b−a with replacement and takes percentiles
 // of their means (Efron & Tibshirani 1993, An Introduction to the Bootstrap,
 // §13.3). For few pairs that is too narrow for two reasons (Hesterberg 2015, The
 // American Statistician 69:4): resampling n values gives means whose variance is
 // too small by (n−1)/n, and how far the mean is off, in estimated standard errors,
 // has Student's distribution. So the interval is widened around the mean by
 // √(n/(n−1)) and by the ratio of the quantiles, which for a normal distribution is
-// his expanded percentile interval. Tasks that lack a score on either side are left
+// his expanded percentile interval. Tasks without a score on either side are left
 // out.
-func pairedGain(a, b []agl.Null[float64], level float64, resamples int, seed uint64) Gain {
+func pairedDifference(a, b []agl.Null[float64], level float64, resamples int, seed uint64) Difference {
 	var diffs []float64
 	for i := range a {
 		if a[i].Valid && b[i].Valid {
@@ -49,7 +50,7 @@ func pairedGain(a, b []agl.Null[float64], level float64, resamples int, seed uin
 		}
 	}
 	mean := meanOf(diffs)
-	g := Gain{Mean: mean, Low: mean, High: mean, Level: level, Pairs: len(diffs)}
+	g := Difference{Mean: mean, Low: mean, High: mean, Level: level, Pairs: len(diffs)}
 	if len(diffs) < fewestPairs {
 		return g
 	}
@@ -101,12 +102,12 @@ func meanOf(values []float64) float64 {
 	return sum / float64(len(values))
 }
 
-// standings scores candidates that ran the same tasks. A candidate's score is the
-// mean, over the tasks on which it has one, of how far it is above the mean of all
-// candidates on that task: with every task scored, they are ranked as by mean
-// reward, and a candidate whose hard tasks were masked gains nothing by it. A
-// candidate without any scored task has none.
-func standings(scores [][]agl.Null[float64]) []agl.Null[float64] {
+// relativeScores compares candidates that ran the same tasks. The score of a
+// candidate is the mean, over the tasks on which it has a reward, of its distance
+// from the mean of all candidates on that task. If every task has a reward, the
+// order is that of the mean rewards; a candidate whose hard tasks were masked does
+// not profit from it. A candidate without any reward has no score.
+func relativeScores(scores [][]agl.Null[float64]) []agl.Null[float64] {
 	if len(scores) == 0 {
 		return nil
 	}
@@ -134,7 +135,7 @@ func standings(scores [][]agl.Null[float64]) []agl.Null[float64] {
 	return out
 }
 
-// meanScore is over those that there are; null when there is none.
+// meanScore is the mean of the scores that are not null; null if all are.
 func meanScore(scores []agl.Null[float64]) agl.Null[float64] {
 	var values []float64
 	for _, s := range scores {

@@ -2,9 +2,7 @@ package apo
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"text/template"
 
@@ -12,12 +10,19 @@ import (
 	"github.com/agl-go/agl/algorithm"
 )
 
-// errBudget says that a call was not made because the budget is spent.
-var errBudget = errors.New("the budget is spent")
+// editor makes edits of candidates.
+type editor struct {
+	evaluator
 
-// proposal is one edit under way.
+	admission        *admission
+	train            agl.Dataset
+	critiques, edits []*template.Template
+	templates        []string // names of the prompt templates
+}
+
+// proposal is one edit in progress.
 type proposal struct {
-	*search
+	*editor
 
 	round, place int // place counts the round's edits from 0
 	key          string
@@ -29,44 +34,17 @@ type proposal struct {
 	refused      int // replies that could not be used
 }
 
-// propose makes the round's edits in parallel. What cannot be made is nil in the
-// list; a budget that is spent leaves out the rest.
-func (s *search) propose(ctx context.Context, round int) ([]*Candidate, error) {
-	edits := make([]*Candidate, s.cfg.BeamWidth*s.cfg.BranchFactor)
-	proposals := make([]*proposal, len(edits))
-	for i := range edits {
-		proposals[i] = s.draw(round, i)
-	}
-	spent := make([]bool, len(edits))
-	err := s.parallel(ctx, len(edits), func(ctx context.Context, i int) (err error) {
-		edits[i], err = proposals[i].make(ctx)
-		if errors.Is(err, errBudget) {
-			spent[i] = true
-			return nil
-		}
-		return err
-	})
-	for i, p := range proposals {
-		s.report.Refused += p.refused
-		s.report.OutOfBudget = s.report.OutOfBudget || spent[i]
-		if edits[i] == nil && !spent[i] {
-			s.report.Abandoned++
-		}
-	}
-	return edits, err
-}
-
-// draw decides everything about an edit that is a matter of chance.
-func (s *search) draw(round, place int) *proposal {
-	r := rand.New(rand.NewPCG(s.cfg.Seed, algorithm.DeriveSeed(s.cfg.Seed, "draw", round, place)))
+// draw makes every random choice about an edit of a member of the beam.
+func (e *editor) draw(beam []*Candidate, round, place int) *proposal {
+	r := rand.New(rand.NewPCG(e.cfg.Seed, algorithm.DeriveSeed(e.cfg.Seed, "draw", round, place)))
 	p := &proposal{
-		search: s, round: round, place: place, key: fmt.Sprintf("round-%d/edit-%d", round, place+1),
-		parent: s.beam[place/s.cfg.BranchFactor%len(s.beam)],
-		name:   s.templates[r.IntN(len(s.templates))],
+		editor: e, round: round, place: place, key: fmt.Sprintf("round-%d/edit-%d", round, place+1),
+		parent: beam[place/e.cfg.BranchFactor%len(beam)],
+		name:   e.templates[r.IntN(len(e.templates))],
 	}
 	p.old = templateOf(p.parent.Resources, p.name)
-	p.critiqueKind = s.critiques[r.IntN(len(s.critiques))]
-	p.editKind = s.edits[r.IntN(len(s.edits))]
+	p.critiqueKind = e.critiques[r.IntN(len(e.critiques))]
+	p.editKind = e.edits[r.IntN(len(e.edits))]
 	return p
 }
 
@@ -76,7 +54,8 @@ func templateOf(resources agl.Resources, name string) agl.PromptTemplate {
 	return t
 }
 
-// make criticises and edits; nil when nothing usable came of it.
+// make critiques and edits the parent. The result is nil if the models returned
+// nothing usable.
 func (p *proposal) make(ctx context.Context) (*Candidate, error) {
 	critique, err := p.critique(ctx)
 	if err != nil || critique == "" {
@@ -93,16 +72,16 @@ func (p *proposal) make(ctx context.Context) (*Candidate, error) {
 		}
 	}
 	return &Candidate{
-		ResourcesID: fmt.Sprintf("apo-%s-r%d-%d", p.journal.header.Run, p.round, p.place+1), Parent: p.parent.ResourcesID,
+		ResourcesID: fmt.Sprintf("apo-%s-r%d-%d", p.runID(), p.round, p.place+1), Parent: p.parent.ResourcesID,
 		Round: p.round, Edited: p.name, Critique: critique, Prompts: promptsOf(resources), Resources: resources,
 	}, nil
 }
 
-// critique returns the textual gradient; empty when there is none.
+// critique returns the textual gradient; empty if there is none.
 func (p *proposal) critique(ctx context.Context) (string, error) {
 	request := ""
-	for try := range p.cfg.Attempts {
-		key := fmt.Sprintf("%s/critique-%d", p.key, try+1)
+	for attempt := range p.cfg.Attempts {
+		key := fmt.Sprintf("%s/critique-%d", p.key, attempt+1)
 		done, ok := p.journal.call(key)
 		if !ok {
 			if request == "" {
@@ -115,7 +94,7 @@ func (p *proposal) critique(ctx context.Context) (string, error) {
 				}
 			}
 			var err error
-			done, err = p.ask(ctx, p.cfg.GradientModel, p.cfg.GradientPrice, key, algorithm.DeriveSeed(p.cfg.Seed, "critique", p.round, p.place, try), request)
+			done, err = p.ask(ctx, p.cfg.GradientModel, p.cfg.GradientPrice, key, algorithm.DeriveSeed(p.cfg.Seed, "critique", p.round, p.place, attempt), request)
 			if err != nil {
 				return "", fmt.Errorf("critique of %s: %w", p.parent.ResourcesID, err)
 			}
@@ -127,20 +106,20 @@ func (p *proposal) critique(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// edit returns the new text of the template; empty when there is none that can
-// take the old one's place.
+// edit returns the new text of the template; empty if no reply can replace the old
+// one.
 func (p *proposal) edit(ctx context.Context, critique string) (string, error) {
 	data := EditData{Name: p.name, Prompt: p.old.Template, Critique: critique}
 	data.Placeholders, _ = placeholders(p.old)
-	for try := range p.cfg.Attempts {
-		key := fmt.Sprintf("%s/edit-%d", p.key, try+1)
+	for attempt := range p.cfg.Attempts {
+		key := fmt.Sprintf("%s/edit-%d", p.key, attempt+1)
 		done, ok := p.journal.call(key)
 		if !ok {
 			request, err := render(p.editKind, data)
 			if err != nil {
 				return "", invalid("EditPrompts: %w", err)
 			}
-			done, err = p.ask(ctx, p.cfg.EditModel, p.cfg.EditPrice, key, algorithm.DeriveSeed(p.cfg.Seed, "edit", p.round, p.place, try), request)
+			done, err = p.ask(ctx, p.cfg.EditModel, p.cfg.EditPrice, key, algorithm.DeriveSeed(p.cfg.Seed, "edit", p.round, p.place, attempt), request)
 			if err != nil {
 				return "", fmt.Errorf("edit of %s: %w", p.parent.ResourcesID, err)
 			}
@@ -155,18 +134,21 @@ func (p *proposal) edit(ctx context.Context, critique string) (string, error) {
 	return "", nil
 }
 
-// ask makes a model call, if the budget has room, and journals it.
-func (p *proposal) ask(ctx context.Context, model Model, price Price, key string, seed uint64, request string) (call, error) {
-	if !p.cfg.Budget.within(p.journal.spent(math.MaxInt)) {
-		return call{}, errBudget
+// ask makes a model call and journals it. It returns errBudget if the budget does
+// not cover the call.
+func (p *proposal) ask(ctx context.Context, model Model, price Price, key string, seed uint64, request string) (modelCall, error) {
+	if err := p.admission.reserve(ctx); err != nil {
+		return modelCall{}, err
 	}
 	reply, err := model.Complete(ctx, Request{
 		Messages: []Message{{Role: "user", Content: request}}, Temperature: p.cfg.Temperature.Or(1), Seed: seed,
 	})
 	if err != nil {
-		return call{}, err
+		p.admission.cancel()
+		return modelCall{}, err
 	}
-	done := call{Reply: reply, Round: p.round, Price: price}
+	p.admission.settle(costOf(reply.Usage, price))
+	done := modelCall{Reply: reply, Round: p.round, Price: price}
 	return done, p.journal.put(entry{Key: key, Call: &done})
 }
 
@@ -180,30 +162,30 @@ func (p *proposal) experiments(ctx context.Context) (CritiqueData, error) {
 			data.Others = append(data.Others, other)
 		}
 	}
-	b := batch{
+	e := evaluation{
 		key: p.key + "/" + stageGradient, stage: stageGradient, place: []int{p.round, p.place}, candidate: p.parent,
-		mode: agl.ModeTrain, data: p.in.Train, tasks: p.gradientTasks(), samples: 1,
+		mode: agl.ModeTrain, data: p.train, tasks: p.gradientTasks(), samples: 1,
 	}
-	// A batch in the journal of which no critique was made has to be run again,
-	// unless there was nothing to say of it.
-	if t, ok := p.journal.trial(b.key); ok && !meanScore(t.Scores).Valid {
+	// The journal has scores but no episodes. If no critique followed them, the
+	// rollouts must run again, unless none had a score.
+	if s, ok := p.journal.scores(e.key); ok && !meanScore(s.ByTask).Valid {
 		return data, nil
 	}
-	episodes, scores, err := p.run(ctx, b)
+	episodes, scores, err := p.run(ctx, e)
 	if err != nil {
 		return data, err
 	}
 	for i := range episodes {
-		if score := scores.Scores[i]; score.Valid {
+		if score := scores.ByTask[i]; score.Valid {
 			data.Experiments = append(data.Experiments, experiment(&episodes[i], len(data.Experiments)+1, score.V, p.cfg.ExperimentBytes))
 		}
 	}
 	return data, nil
 }
 
-// gradientTasks goes through the reshuffled training dataset, edit by edit.
+// gradientTasks goes through the shuffled training dataset, edit by edit.
 func (p *proposal) gradientTasks() []int {
-	n := p.in.Train.Len()
+	n := p.train.Len()
 	size := min(p.cfg.GradientBatch, n)
 	order := algorithm.NewShuffle(n, algorithm.DeriveSeed(p.cfg.Seed, stageGradient))
 	first := ((p.round-1)*p.cfg.BeamWidth*p.cfg.BranchFactor + p.place) * size

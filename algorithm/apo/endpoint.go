@@ -41,12 +41,11 @@ type EndpointConfig struct {
 	SendSeed bool
 }
 
-// Endpoint is a [Model] behind an OpenAI-compatible API. A request that got no
-// answer, or one with status 408, 429 or 5xx, is made again after a pause that
-// doubles from 0.5 s up to 30 s, of which a random half to whole is waited, and not
-// before the moment that a Retry-After header names. A reply that does not say its
-// usage is taken for a token for every four bytes of request and text, so that a
-// budget ends all the same. It is safe for concurrent use.
+// Endpoint is a [Model] behind an OpenAI-compatible API. A request without an
+// answer, or with status 408, 429 or 5xx, is retried with exponential backoff from
+// 0.5 s to 30 s with jitter, and not before the time of a Retry-After header. If a
+// reply has no usage, a token is counted for every four bytes of request and reply,
+// so that a budget ends all the same. It is safe for concurrent use.
 type Endpoint struct {
 	cfg     EndpointConfig
 	limiter *rate.Limiter
@@ -180,13 +179,13 @@ func (e *Endpoint) post(ctx context.Context, body []byte) (reply Reply, after ti
 		reply.Text = answer.Choices[0].Message.Content.V
 	}
 	if reply.Usage = answer.Usage; reply.Usage == (Usage{}) {
-		reply.Usage = Usage{PromptTokens: guess(len(body)), CompletionTokens: guess(len(reply.Text))}
+		reply.Usage = Usage{PromptTokens: estimateTokens(len(body)), CompletionTokens: estimateTokens(len(reply.Text))}
 	}
 	return reply, 0, nil
 }
 
-// guess is a number of tokens for so many bytes, at four bytes a token.
-func guess(size int) int64 {
+// estimateTokens estimates the tokens of a text, at four bytes per token.
+func estimateTokens(size int) int64 {
 	const perToken = 4
 	return int64((size + perToken - 1) / perToken)
 }

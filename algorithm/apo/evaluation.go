@@ -4,22 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	"strings"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
-	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// batch is rollouts of one candidate.
-type batch struct {
-	key   string // place in the journal
-	stage string // what it is for, one of the constants below
-	// place, with a task's index, is what the seeds of the rollouts are made of:
-	// candidates that are compared have the same.
+// evaluation is rollouts of one candidate.
+type evaluation struct {
+	key   string // in the journal
+	stage string // the purpose, one of the constants below
+	// place and a task's index determine the seeds of the rollouts. Candidates that
+	// are compared have the same.
 	place     []int
 	candidate *Candidate
 	mode      agl.Mode
@@ -28,7 +24,7 @@ type batch struct {
 	samples   int   // rollouts of each task
 }
 
-// The stages, of which a rollout's metadata name one.
+// The stages. Rollouts name theirs in their metadata.
 const (
 	stageGradient   = "gradient"
 	stageValidation = "validation"
@@ -36,49 +32,55 @@ const (
 	stageFinal      = "final"
 )
 
-// rolloutTag is what a rollout's metadata say of the search.
-type rolloutTag struct {
-	Run   string `json:"run"`
-	Stage string `json:"stage"`
+// evaluator runs evaluations.
+type evaluator struct {
+	cfg     Config
+	session *algorithm.Session
+	journal *journal
 }
 
-// try returns the scores of a batch, by running it unless the journal has it.
-func (s *search) try(ctx context.Context, b batch) (trial, error) {
-	if t, ok := s.journal.trial(b.key); ok {
-		return t, nil
+// runID is the part of the run's name in the ids of its resources.
+func (v evaluator) runID() string { return strings.TrimPrefix(v.session.Run, "apo-") }
+
+// scores returns the scores of an evaluation. It runs the rollouts unless the
+// journal has the scores.
+func (v evaluator) scores(ctx context.Context, e evaluation) (evaluated, error) {
+	if s, ok := v.journal.scores(e.key); ok {
+		return s, nil
 	}
-	_, t, err := s.run(ctx, b)
-	return t, err
+	_, s, err := v.run(ctx, e)
+	return s, err
 }
 
-// run runs a batch, journals its scores, and returns them with the episodes.
-func (s *search) run(ctx context.Context, b batch) ([]algorithm.Episode, trial, error) {
-	episodes, err := s.episodes(ctx, b)
+// run runs the rollouts of an evaluation, journals the scores, and returns them
+// with the episodes.
+func (v evaluator) run(ctx context.Context, e evaluation) ([]algorithm.Episode, evaluated, error) {
+	episodes, err := v.episodes(ctx, e)
 	if err != nil {
-		return nil, trial{}, err
+		return nil, evaluated{}, err
 	}
-	t := trial{Scores: make([]agl.Null[float64], len(b.tasks)), Rollouts: len(episodes), Masked: map[algorithm.Mask]int{}}
-	for i := range b.tasks {
+	s := evaluated{ByTask: make([]agl.Null[float64], len(e.tasks)), Rollouts: len(episodes), Masked: map[algorithm.Mask]int{}}
+	for i := range e.tasks {
 		var rewards []float64
-		for k := range b.samples {
-			reward, mask := episodes[i*b.samples+k].Score()
+		for k := range e.samples {
+			reward, mask := episodes[i*e.samples+k].Score()
 			if mask != "" {
-				t.Masked[mask]++
+				s.Masked[mask]++
 				continue
 			}
 			rewards = append(rewards, reward)
 		}
 		if rewards != nil {
-			t.Scores[i] = agl.Some(meanOf(rewards))
+			s.ByTask[i] = agl.Some(meanOf(rewards))
 		}
 	}
-	return episodes, t, s.journal.put(entry{Key: b.key, Trial: &t})
+	return episodes, s, v.journal.put(entry{Key: e.key, Scores: &s})
 }
 
-// episodes runs a batch. Rollouts that do not finish within Config.BatchTimeout
-// have timed out.
-func (s *search) episodes(ctx context.Context, b batch) ([]algorithm.Episode, error) {
-	rollouts, err := s.rollouts(b)
+// episodes runs the rollouts of an evaluation. Those that do not finish within
+// Config.BatchTimeout have timed out.
+func (v evaluator) episodes(ctx context.Context, e evaluation) ([]algorithm.Episode, error) {
+	rollouts, err := v.rollouts(e)
 	if err != nil {
 		return nil, err
 	}
@@ -86,70 +88,43 @@ func (s *search) episodes(ctx context.Context, b batch) ([]algorithm.Episode, er
 	for i := range out {
 		out[i] = algorithm.Episode{
 			Rollout: agl.Rollout{Input: rollouts[i].Input, Status: agl.RolloutCancelled},
-			Outcome: agl.Outcome{Kind: agl.OutcomeTimeout, Message: "the batch of rollouts did not finish in time"},
+			Outcome: agl.Outcome{Kind: agl.OutcomeTimeout, Message: "the rollouts of the evaluation did not finish in time"},
 		}
 	}
-	batchCtx, done := context.WithTimeout(ctx, s.cfg.BatchTimeout)
+	limited, done := context.WithTimeout(ctx, v.cfg.BatchTimeout)
 	defer done()
-	for group, err := range algorithm.Rollouts(batchCtx, algorithm.Batch{
-		Store: s.in.Store, Rollouts: rollouts, Flusher: s.cfg.Flusher, Logger: s.cfg.Logger,
-	}) {
+	for group, err := range algorithm.Rollouts(limited, v.session.Params(rollouts, 1)) {
 		switch {
 		case err == nil:
 			out[group.Index] = group.Episodes[0]
-		case ctx.Err() == nil && errors.Is(batchCtx.Err(), context.DeadlineExceeded):
-			s.cfg.Logger.WarnContext(ctx, "rollouts did not finish in time and were cancelled", "stage", b.stage,
-				"resources", b.candidate.ResourcesID, "timeout", s.cfg.BatchTimeout)
+		case ctx.Err() == nil && errors.Is(limited.Err(), context.DeadlineExceeded):
+			v.cfg.Logger.WarnContext(ctx, "rollouts did not finish in time and were cancelled", "stage", e.stage,
+				"resources", e.candidate.ResourcesID, "timeout", v.cfg.BatchTimeout)
 			return out, nil
 		default:
-			return nil, fmt.Errorf("%s rollouts of %s: %w", b.stage, b.candidate.ResourcesID, err)
+			return nil, fmt.Errorf("%s rollouts of %s: %w", e.stage, e.candidate.ResourcesID, err)
 		}
 	}
 	return out, nil
 }
 
-func (s *search) rollouts(b batch) ([]agl.EnqueueRollout, error) {
-	tag, err := json.Marshal(rolloutTag{Run: s.journal.header.Run, Stage: b.stage})
-	if err != nil {
-		return nil, fmt.Errorf("encode metadata: %w", err)
-	}
-	out := make([]agl.EnqueueRollout, 0, len(b.tasks)*b.samples)
-	for _, index := range b.tasks {
-		task, err := b.data.Task(index)
+func (v evaluator) rollouts(e evaluation) ([]agl.EnqueueRollout, error) {
+	out := make([]agl.EnqueueRollout, 0, len(e.tasks)*e.samples)
+	for _, index := range e.tasks {
+		task, err := e.data.Task(index)
 		if err != nil {
-			return nil, fmt.Errorf("read %s dataset: %w", b.mode, err)
+			return nil, fmt.Errorf("read %s dataset: %w", e.mode, err)
 		}
-		for k := range b.samples {
-			place := append(append([]int{}, b.place...), index, k)
-			meta := rawjson.Set(jsontext.Value(tag), algorithm.MetadataIndex, strconv.AppendInt(nil, int64(index), 10))
-			meta = rawjson.Set(meta, algorithm.MetadataSeed, strconv.AppendUint(nil, algorithm.DeriveSeed(s.cfg.Seed, b.stage, place...), 10))
-			config := s.cfg.Rollout
-			out = append(out, agl.EnqueueRollout{
-				Input: task, Mode: b.mode, ResourcesID: agl.Some(b.candidate.ResourcesID), Config: &config, Metadata: meta,
+		for k := range e.samples {
+			place := append(append([]int{}, e.place...), index, k)
+			r, err := v.session.Rollout(task, e.mode, e.candidate.ResourcesID, algorithm.Tag{
+				Stage: e.stage, Sample: k, Index: index, Seed: algorithm.DeriveSeed(v.cfg.Seed, e.stage, place...),
 			})
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, r)
 		}
 	}
 	return out, nil
-}
-
-// cancelLeftovers cancels the rollouts of this search that a process before this
-// one left unfinished in a store that outlived it.
-func (s *search) cancelLeftovers(ctx context.Context) error {
-	page, err := s.in.Store.QueryRollouts(ctx, agl.QueryRolloutsParams{StatusIn: []agl.RolloutStatus{
-		agl.RolloutQueuing, agl.RolloutRequeuing, agl.RolloutPreparing, agl.RolloutRunning,
-	}})
-	if err != nil {
-		return fmt.Errorf("look for rollouts of the interrupted run: %w", err)
-	}
-	var ids []string
-	for _, rollout := range page.Items {
-		var tag rolloutTag
-		if rawjson.Unmarshal(rollout.Metadata, &tag) == nil && tag.Run == s.journal.header.Run {
-			ids = append(ids, rollout.RolloutID)
-		}
-	}
-	if err := algorithm.Cancel(ctx, s.in.Store, ids); err != nil {
-		return fmt.Errorf("cancel rollouts of the interrupted run: %w", err)
-	}
-	return nil
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// placeholders returns what an edit of the template has to keep, sorted and each
-// once: {name} of an f-string, {{ name }} of Jinja and POML, and Jinja's tags. ok
-// is false for an f-string with a brace that belongs to no placeholder, which
-// Python's str.format would not take.
+// placeholders returns what an edit of the template must preserve, sorted and
+// without duplicates: {name} of an f-string, {{ name }} of Jinja and POML, and
+// Jinja's tags. ok is false for an f-string with a brace that belongs to no
+// placeholder, which Python's str.format refuses.
 func placeholders(t agl.PromptTemplate) (names []string, ok bool) {
 	ok = true
 	if t.Engine == agl.PromptFString {
@@ -74,7 +74,7 @@ func expressions(text string) []string {
 	return names
 }
 
-// refusal says why a text cannot take the place of a template's; empty when it can.
+// refusal returns why a text cannot replace that of a template; empty if it can.
 func refusal(old agl.PromptTemplate, text string) string {
 	if strings.TrimSpace(text) == "" {
 		return "the reply was empty"
@@ -95,7 +95,7 @@ func refusal(old agl.PromptTemplate, text string) string {
 	switch {
 	case lost != nil:
 		return fmt.Sprintf("it lost %s", strings.Join(lost, ", "))
-	case !wellFormed: // then braces are text, and the agent knows which
+	case !wellFormed: // in the old template, too, some braces are text
 		return ""
 	case added != nil:
 		return fmt.Sprintf("it has %s, which nothing fills in", strings.Join(added, ", "))
@@ -105,10 +105,10 @@ func refusal(old agl.PromptTemplate, text string) string {
 	return ""
 }
 
-// fenced is a reply that is one code block.
+// fenced matches a reply that is one code block.
 var fenced = regexp.MustCompile("(?s)^```[^\n`]*\n(.*?)\n?```$")
 
-// clean takes off what models put around a text that they were asked for alone.
+// clean removes what models put around a text: white space and a code fence.
 func clean(reply string) string {
 	reply = strings.TrimSpace(reply)
 	if m := fenced.FindStringSubmatch(reply); m != nil && !strings.Contains(m[1], "```") {

@@ -27,57 +27,53 @@ var (
 	editConservative string
 )
 
-// DefaultCritiquePrompts returns the requests for a critique in prompts: short,
-// from chat messages; short, from spans; and a long review.
+// DefaultCritiquePrompts returns the built-in requests for a critique: a short one
+// of chat messages, a short one of spans, and a long review.
 func DefaultCritiquePrompts() []string { return []string{critiqueChat, critiqueSpans, critiqueReview} }
 
-// DefaultEditPrompts returns the requests for an edit in prompts: a free rewrite,
-// and one that changes one thing.
+// DefaultEditPrompts returns the built-in requests for an edit: a free rewrite, and
+// an edit that changes one thing.
 func DefaultEditPrompts() []string { return []string{editFree, editConservative} }
 
-// CritiqueData is what a request for a critique is made of.
+// CritiqueData is the data of a request for a critique.
 type CritiqueData struct {
 	Name         string   // of the template in the bundle
 	Prompt       string   // the template's text
-	Placeholders []string // that it has, as they are written
+	Placeholders []string // in the template, as they are written
 	// Others are the other templates of the bundle.
 	Others      []NamedPrompt
 	Experiments []Experiment
 }
 
-// NamedPrompt is a template of the bundle.
+// NamedPrompt is a prompt template and its name.
 type NamedPrompt struct {
 	Name, Prompt string
 }
 
-// Experiment is what became of a task that was run with the prompt.
+// Experiment is a rollout with the prompt.
 type Experiment struct {
 	Number   int     // from 1
 	Task     string  // its input, JSON
 	Status   string  // succeeded or failed
-	Message  string  // what the agent failed with, if it did
+	Message  string  // the error of the agent, if it failed
 	Reward   float64 // the final reward
-	Messages string  // the chats, a line for each message; empty when none is recorded
-	Spans    string  // the spans, a line of JSON for each
+	Messages string  // the chats, one line per message; empty if none is recorded
+	Spans    string  // the spans, one line each
 }
 
-// EditData is what a request for an edit is made of.
+// EditData is the data of a request for an edit.
 type EditData struct {
 	Name         string
 	Prompt       string
 	Placeholders []string
 	Critique     string
-	// Refused is why the reply before this one could not be used; empty for the
-	// first request.
+	// Refused is why the previous reply could not be used; empty in the first request.
 	Refused string
 }
 
-// metaPrompts are parsed requests.
-type metaPrompts []*template.Template
-
-// parseMeta parses requests and tries them on data.
-func parseMeta(field string, texts []string, data any) (metaPrompts, error) {
-	out := make(metaPrompts, len(texts))
+// parseRequests parses requests and renders each once, with the data given.
+func parseRequests(field string, texts []string, data any) ([]*template.Template, error) {
+	out := make([]*template.Template, len(texts))
 	for i, text := range texts {
 		var err error
 		out[i], err = template.New(fmt.Sprintf("%s[%d]", field, i)).Parse(text)
@@ -111,12 +107,12 @@ func experiment(e *algorithm.Episode, number int, reward float64, most int) Expe
 		fmt.Fprintf(&spans, "%s %s %s\n", s.Name, s.Status.Code, attributes(s))
 	}
 	out.Spans = shorten(strings.TrimSpace(spans.String()), most)
-	// Spans that hold no readable chat leave the messages empty: the spans say it all.
+	// Without a readable chat the messages stay empty; the spans say it all.
 	if chats, err := (adapter.Messages{}).Adapt(e.Spans); err == nil {
 		var lines strings.Builder
 		for _, chat := range chats {
 			for _, m := range chat.Messages {
-				lines.WriteString(line(m))
+				lines.WriteString(messageLine(m))
 			}
 		}
 		out.Messages = shorten(strings.TrimSpace(lines.String()), most)
@@ -131,8 +127,8 @@ func attributes(s *agl.Span) string {
 	return string(s.Attributes)
 }
 
-// line is a message as a reader of a chat would like it.
-func line(m adapter.Message) string {
+// messageLine writes a message for a reader.
+func messageLine(m adapter.Message) string {
 	var text string
 	if err := json.Unmarshal(m.Content, &text); err != nil {
 		text = string(m.Content) // parts, or null
@@ -143,7 +139,7 @@ func line(m adapter.Message) string {
 	return m.Role + ": " + text + "\n"
 }
 
-// shorten leaves out the middle of a text of more than most bytes.
+// shorten leaves out the middle of a text that is longer than most bytes.
 func shorten(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -156,4 +152,8 @@ func shorten(text string, most int) string {
 		tail++
 	}
 	return fmt.Sprintf("%s\n… %d bytes left out …\n%s", text[:head], tail-head, text[tail:])
+}
+
+func invalid(format string, args ...any) error {
+	return agl.Errorf(agl.CodeInvalid, "apo: "+format, args...)
 }

@@ -164,7 +164,7 @@ func TestJournalOfAnotherSearch(t *testing.T) {
 	}
 	cfg.Seed = 2
 	err := newAPO(t, cfg).Run(t.Context(), w.Input(st))
-	if !errors.Is(err, agl.ErrConflict) || !strings.Contains(err.Error(), "seed is 2 here and 1 there") {
+	if !errors.Is(err, agl.ErrConflict) || !strings.Contains(err.Error(), "seed is \"2\" here and \"1\" there") {
 		t.Errorf("got %v, want a conflict that names the seed", err)
 	}
 	cfg.Seed = 1

@@ -123,7 +123,7 @@ func TestPairedGain(t *testing.T) {
 	}
 	mean := sum / n
 	se := math.Sqrt((squares/n - mean*mean) / (n - 1))
-	g := pairedGain(some(a...), some(b...), 0.95, 4000, 7)
+	g := pairedDifference(some(a...), some(b...), 0.95, 4000, 7)
 	const z, tolerance = 1.96, 0.1
 	if math.Abs(g.Mean-mean) > 1e-9 || math.Abs(g.Low-(mean-z*se)) > tolerance*se || math.Abs(g.High-(mean+z*se)) > tolerance*se || g.Pairs != n {
 		t.Errorf("got %+v, want about %v ± %v", g, mean, z*se)
@@ -132,8 +132,8 @@ func TestPairedGain(t *testing.T) {
 		t.Errorf("%+v is a gain", g)
 	}
 	nan := math.NaN()
-	few := pairedGain(some(0, nan, 0, 0, 0, 0, 0), some(1, 1, 1, nan, 1, 1, 1), 0.95, 1000, 7)
-	if diff := cmp.Diff(Gain{Mean: 1, Low: 1, High: 1, Level: 0.95, Pairs: 5}, few); diff != "" || few.Positive() || !few.Tie() {
+	few := pairedDifference(some(0, nan, 0, 0, 0, 0, 0), some(1, 1, 1, nan, 1, 1, 1), 0.95, 1000, 7)
+	if diff := cmp.Diff(Difference{Mean: 1, Low: 1, High: 1, Level: 0.95, Pairs: 5}, few); diff != "" || few.Positive() || !few.Tie() {
 		t.Errorf("five pairs (-want +got):\n%s", diff)
 	}
 }
@@ -154,7 +154,7 @@ func TestStudentRatio(t *testing.T) {
 func TestStandings(t *testing.T) {
 	t.Parallel()
 	nan := math.NaN()
-	got := standings([][]agl.Null[float64]{
+	got := relativeScores([][]agl.Null[float64]{
 		some(1, 1, 0.1),
 		some(1, 0.8, nan),
 		some(nan, nan, nan),
@@ -186,7 +186,7 @@ func TestDefaultPrompts(t *testing.T) {
 		t.Errorf("messages are %q, want %q", got, want)
 	}
 	shows := func(field string, texts []string, data any, want [][]string) {
-		parsed, err := parseMeta(field, texts, data)
+		parsed, err := parseRequests(field, texts, data)
 		if err != nil {
 			t.Fatal(err)
 		}

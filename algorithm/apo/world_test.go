@@ -145,7 +145,7 @@ func TestTies(t *testing.T) {
 		t.Errorf("best is %q, improved %t; want %q", got, r.Improved, want)
 	}
 	// Without noise every edit's gain over its parent is that on each task.
-	if c := r.Candidates[1]; c.Gain != (apo.Gain{Mean: 2, Low: 2, High: 2, Level: 0.95, Pairs: cfg.ValBatch}) {
+	if c := r.Candidates[1]; c.Gain != (apo.Difference{Mean: 2, Low: 2, High: 2, Level: 0.95, Pairs: cfg.ValBatch}) {
 		t.Errorf("the first edit gains %+v over the seed, want 2", c.Gain)
 	}
 	if first := r.Rounds[0]; len(r.Rounds) != 4 || first.Best == r.Best.ResourcesID {

@@ -1,10 +1,10 @@
 package baseline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"path/filepath"
 	"sync"
 
@@ -15,84 +15,61 @@ import (
 	"github.com/agl-go/agl/algorithm"
 )
 
-// Verbosity says how much of a span is logged.
-type Verbosity string
-
-// The verbosities.
-const (
-	SpanKeys      Verbosity = "keys"       // name and attribute names
-	SpanKeyValues Verbosity = "key_values" // name and attributes
-	SpanNone      Verbosity = "none"       // nothing
-)
-
 // ResourcesID is the id under which the initial resources are stored.
 const ResourcesID = "default"
 
 // Config configures [New]. Every field may be zero.
 type Config struct {
-	// Epochs is how often the datasets are gone through; zero means 1.
+	// RunConfig.OutDir gets metrics.jsonl, one line per finished task; a later run of
+	// the same Config skips the tasks that have one. Attempts have no limits unless
+	// Rollout sets some. Seed and Progress are not used.
+	algorithm.RunConfig
+
+	// Epochs is the number of passes over the datasets; zero means 1.
 	Epochs int
-	// MaxQueueLength is how many rollouts may wait to be claimed before another is
-	// enqueued; zero means 4.
+	// MaxQueueLength is the number of rollouts that may wait to be claimed before
+	// another is enqueued; zero means 4.
 	MaxQueueLength int
-	// SpanVerbosity says how much of a span is logged; empty means keys.
+	// SpanVerbosity is how much of a span is logged; empty means keys.
 	SpanVerbosity Verbosity
 	// Adapter makes triplets of a rollout's spans; nil means
 	// adapter.TracerTriplets{}.
 	Adapter agl.Adapter[[]adapter.Triplet]
-	// Rollout bounds each attempt. Its zero value is one attempt without any limit.
-	Rollout agl.RolloutConfig
-	// Flusher is called before spans are read; nil means that nothing records late.
-	Flusher algorithm.Flusher
-	// OutDir gets metrics.jsonl, one line per finished task, and a later run of the
-	// same Config leaves out the tasks that have one; empty means neither.
-	OutDir string
-	// Progress is called as tasks finish, never concurrently, and once at the start
-	// of a run that goes on from an earlier one; nil does nothing.
-	Progress func(Finished)
-	// Logger gets what the agent did, at level info; nil discards it.
-	Logger *slog.Logger
+	// OnTask is called as tasks finish, one call at a time, and once at the start of a
+	// run that resumes; nil does nothing.
+	OnTask func(Finished)
 }
 
+const defaultMaxQueueLength = 4
+
 func (c Config) withDefaults() Config {
-	if c.Epochs == 0 {
-		c.Epochs = 1
-	}
-	if c.MaxQueueLength == 0 {
-		c.MaxQueueLength = 4
-	}
-	if c.SpanVerbosity == "" {
-		c.SpanVerbosity = SpanKeys
-	}
+	rollout := c.Rollout.WithDefaults()
+	c.RunConfig = c.WithDefaults()
+	c.Rollout = rollout
+	c.Epochs = cmp.Or(c.Epochs, 1)
+	c.MaxQueueLength = cmp.Or(c.MaxQueueLength, defaultMaxQueueLength)
+	c.SpanVerbosity = cmp.Or(c.SpanVerbosity, SpanKeys)
 	if c.Adapter == nil {
 		c.Adapter = adapter.TracerTriplets{}
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+	if c.OnTask == nil {
+		c.OnTask = func(Finished) {}
 	}
-	if c.Progress == nil {
-		c.Progress = func(Finished) {}
-	}
-	c.Rollout = c.Rollout.WithDefaults()
 	return c
 }
 
 func (c Config) validate() error {
-	switch {
-	case c.Epochs < 1:
-		return agl.Errorf(agl.CodeInvalid, "baseline: Epochs is %d, must be at least 1", c.Epochs)
-	case c.MaxQueueLength < 1:
-		return agl.Errorf(agl.CodeInvalid, "baseline: MaxQueueLength is %d, must be at least 1", c.MaxQueueLength)
+	if err := cmp.Or(c.Validate(), algorithm.AtLeast(
+		algorithm.Minimum{Field: "Epochs", Value: c.Epochs, Least: 1},
+		algorithm.Minimum{Field: "MaxQueueLength", Value: c.MaxQueueLength, Least: 1},
+	)); err != nil {
+		return agl.Errorf(agl.CodeInvalid, "baseline: %w", err)
 	}
 	switch c.SpanVerbosity {
 	case SpanKeys, SpanKeyValues, SpanNone:
-	default:
-		return agl.Errorf(agl.CodeInvalid, "baseline: SpanVerbosity is %q; allowed are %q, %q and %q", c.SpanVerbosity, SpanKeys, SpanKeyValues, SpanNone)
+		return nil
 	}
-	if err := c.Rollout.Validate(); err != nil {
-		return agl.Errorf(agl.CodeInvalid, "baseline: Rollout: %w", err)
-	}
-	return nil
+	return agl.Errorf(agl.CodeInvalid, "baseline: SpanVerbosity is %q; allowed are %q, %q and %q", c.SpanVerbosity, SpanKeys, SpanKeyValues, SpanNone)
 }
 
 // Baseline is the algorithm. Make it with [New].
@@ -112,16 +89,16 @@ func New(cfg Config) (*Baseline, error) {
 	return &Baseline{cfg: cfg}, nil
 }
 
-// Report is what a run saw.
+// Report is the result of a run.
 type Report struct {
 	Train, Val Counts
 }
 
-// Counts is what a run saw of one dataset, over all epochs.
+// Counts is the result for one dataset, over all epochs.
 type Counts struct {
 	Rollouts int `json:"rollouts"`
 	Attempts int `json:"attempts"`
-	// Outcomes counts the rollouts by how their latest attempt ended.
+	// Outcomes counts the rollouts by the outcome of their latest attempt.
 	Outcomes map[agl.OutcomeKind]int `json:"outcomes"`
 	Spans    int                     `json:"spans"`    // of the latest attempts
 	Triplets int                     `json:"triplets"` // that the adapter made of them
@@ -130,33 +107,31 @@ type Counts struct {
 	RewardMean float64 `json:"reward_mean"`
 }
 
-// Report returns what the last Run saw, also when it ended with an error. It
-// must not be called while one is running.
+// Report returns the result of the last Run, even if it failed. It must not be
+// called during a Run.
 func (b *Baseline) Report() Report { return b.report }
 
 // Run stores the initial resources and runs the tasks of the train dataset and
-// then of the validation dataset, as often as Config.Epochs says, never letting
-// the queue grow beyond Config.MaxQueueLength, and returns when all rollouts have
-// finished. It needs runners that take the rollouts and at least one task. What a
-// run before has done in Config.OutDir is counted and not done again; results of
-// other tasks there are agl.ErrConflict. A rollout that fails is counted and no error. When ctx ends, Run returns its
-// error, and rollouts that are outstanding are cancelled in the store.
+// then of the validation dataset, Config.Epochs times, with at most
+// Config.MaxQueueLength rollouts in the queue. It returns when all rollouts have
+// finished. Runners must take the rollouts, and there must be at least one task.
+// The tasks that an earlier run has done in Config.OutDir are counted and not
+// repeated; results of other tasks there are agl.ErrConflict. A rollout that fails
+// is counted and is not an error. When ctx ends, Run returns its error, and
+// outstanding rollouts are cancelled in the store.
 func (b *Baseline) Run(ctx context.Context, in agl.AlgorithmInput) error {
 	b.report = Report{Train: Counts{Outcomes: map[agl.OutcomeKind]int{}}, Val: Counts{Outcomes: map[agl.OutcomeKind]int{}}}
 	if in.Store == nil {
 		return agl.Errorf(agl.CodeInvalid, "baseline: the input has no store")
 	}
 	if length(in.Train)+length(in.Val) == 0 {
-		return agl.Errorf(agl.CodeInvalid, "baseline: the datasets are empty; at least one task is needed")
+		return agl.Errorf(agl.CodeInvalid, "baseline: the datasets are empty; at least one task is required")
 	}
 	_, err := in.Store.UpdateResources(ctx, agl.UpdateResourcesParams{ResourcesID: ResourcesID, Resources: in.InitialResources})
 	if err != nil {
 		return fmt.Errorf("baseline: store initial resources: %w", err)
 	}
-	err = b.run(ctx, in)
-	b.report.Train.finish()
-	b.report.Val.finish()
-	if err != nil {
+	if err := b.run(ctx, in); err != nil {
 		return fmt.Errorf("baseline: %w", err)
 	}
 	return nil
@@ -169,28 +144,22 @@ func length(d agl.Dataset) int {
 	return d.Len()
 }
 
-// finish turns the sum of rewards into their mean.
-func (c *Counts) finish() {
-	if c.Rewarded > 0 {
-		c.RewardMean /= float64(c.Rewarded)
-	}
-}
-
-// run enqueues everything and returns when it is read, or at the first error.
+// run enqueues everything and returns when everything is read, or at the first
+// error.
 func (b *Baseline) run(ctx context.Context, in agl.AlgorithmInput) (err error) {
-	journal, done, err := openJournal(b.cfg.OutDir)
+	metrics, done, err := openMetrics(b.cfg.OutDir)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, journal.close()) }()
+	defer func() { err = errors.Join(err, metrics.Close()) }()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	r := &run{
-		Baseline: b, store: in.Store, stop: stop, changed: make(chan struct{}, 1), journal: journal,
-		earlier: make(map[place]string, len(done)),
+		Baseline: b, store: in.Store, stop: stop, changed: make(chan struct{}, 1), metrics: metrics,
+		earlier: make(map[position]string, len(done)),
 		now:     Finished{Total: b.cfg.Epochs * (length(in.Train) + length(in.Val))},
 	}
-	r.goOn(done)
+	r.resume(done)
 
 	eventsCtx, stopEvents := context.WithCancel(ctx)
 	var events sync.WaitGroup
@@ -199,7 +168,7 @@ func (b *Baseline) run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 		stop(err)
 	}
 	r.rollouts.Wait()
-	err = context.Cause(ctx) // before the events are told to end
+	err = context.Cause(ctx) // before the events are stopped
 	stopEvents()
 	events.Wait()
 	return err
@@ -210,34 +179,33 @@ type run struct {
 	*Baseline
 
 	store    agl.Store
-	stop     context.CancelCauseFunc // ends everything because of an error
-	rollouts sync.WaitGroup          // those that are being waited for
-	changed  chan struct{}           // something happened that may have made room in the queue
+	stop     context.CancelCauseFunc // ends everything with an error
+	rollouts sync.WaitGroup          // that are awaited
+	changed  chan struct{}           // the queue may have room
+	metrics  *algorithm.Lines
+	earlier  map[position]string // tasks that were done before, with their hashes
 
-	journal *journal
-	earlier map[place]string // tasks that were done before, with their hashes
-
-	mu  sync.Mutex // guards report and what follows
-	now Finished   // how the run stands
+	mu  sync.Mutex // guards the report, and:
+	now Finished   // the totals so far
 }
 
-// goOn counts what earlier runs have done.
-func (r *run) goOn(done []Finished) {
+// resume counts what earlier runs have done.
+func (r *run) resume(done []Finished) {
 	for i := range done {
-		if _, again := r.earlier[done[i].place()]; again {
+		if _, again := r.earlier[done[i].position()]; again {
 			continue
 		}
-		r.earlier[done[i].place()] = done[i].Task
+		r.earlier[done[i].position()] = done[i].Task
 		r.count(&done[i])
 	}
 	r.now.Earlier = r.now.Done
 	if r.now.Done > 0 {
-		r.cfg.Logger.Info("goes on from earlier results", "tasks", r.now.Done, "of", r.now.Total)
-		r.cfg.Progress(r.now)
+		r.cfg.Logger.Info("the run resumes", "tasks_done", r.now.Done, "tasks", r.now.Total)
+		r.cfg.OnTask(r.now)
 	}
 }
 
-// followEvents wakes whoever waits for room in the queue.
+// followEvents wakes waitForRoom.
 func (r *run) followEvents(ctx context.Context) {
 	for event, err := range r.store.Events(ctx, agl.EventsParams{}) {
 		if ctx.Err() != nil {
@@ -262,7 +230,7 @@ func (r *run) wake() {
 	}
 }
 
-// enqueueAll enqueues every task, waiting for room before each.
+// enqueueAll enqueues every task. Before each it waits for room.
 func (r *run) enqueueAll(ctx context.Context, in agl.AlgorithmInput) error {
 	for epoch := range r.cfg.Epochs {
 		for _, part := range []struct {
@@ -274,10 +242,10 @@ func (r *run) enqueueAll(ctx context.Context, in agl.AlgorithmInput) error {
 				if err != nil {
 					return fmt.Errorf("read %s dataset: %w", part.mode, err)
 				}
-				at := place{epoch + 1, part.mode, i}
+				at := position{epoch + 1, part.mode, i}
 				if hash, ok := r.earlier[at]; ok {
 					if hash != taskHash(task) {
-						return agl.Errorf(agl.CodeConflict, "task %d of the %s dataset is not the one of which %s has the result; use another directory",
+						return agl.Errorf(agl.CodeConflict, "task %d of the %s dataset is another one than in %s; use another directory",
 							i, part.mode, filepath.Join(r.cfg.OutDir, metricsFile))
 					}
 					continue
@@ -292,7 +260,7 @@ func (r *run) enqueueAll(ctx context.Context, in agl.AlgorithmInput) error {
 }
 
 // enqueue waits for room, enqueues one rollout, and reads it in the background.
-func (r *run) enqueue(ctx context.Context, task jsontext.Value, at place) error {
+func (r *run) enqueue(ctx context.Context, task jsontext.Value, at position) error {
 	if err := r.waitForRoom(ctx); err != nil {
 		return err
 	}
@@ -314,7 +282,7 @@ func (r *run) enqueue(ctx context.Context, task jsontext.Value, at place) error 
 	return nil
 }
 
-// waitForRoom returns when at most MaxQueueLength rollouts wait to be claimed.
+// waitForRoom returns when fewer than MaxQueueLength rollouts wait to be claimed.
 func (r *run) waitForRoom(ctx context.Context) error {
 	for {
 		page, err := r.store.QueryRollouts(ctx, agl.QueryRolloutsParams{
@@ -334,8 +302,8 @@ func (r *run) waitForRoom(ctx context.Context) error {
 	}
 }
 
-// follow waits for a rollout and reads it. It cancels the rollout when it cannot.
-func (r *run) follow(ctx context.Context, id string, at place) error {
+// follow waits for a rollout and reads it. If it fails it cancels the rollout.
+func (r *run) follow(ctx context.Context, id string, at position) error {
 	episodes, err := algorithm.Await(ctx, r.store, r.cfg.Flusher, []string{id})
 	if err != nil {
 		return errors.Join(err, algorithm.Cancel(ctx, r.store, []string{id}))
@@ -344,5 +312,64 @@ func (r *run) follow(ctx context.Context, id string, at place) error {
 	if err != nil {
 		return fmt.Errorf("read attempts of rollout %s: %w", id, err)
 	}
-	return r.see(ctx, at, &episodes[0], attempts.Items)
+	return r.finish(ctx, at, &episodes[0], attempts.Items)
+}
+
+// finish records, counts and logs a finished rollout.
+func (r *run) finish(ctx context.Context, at position, e *algorithm.Episode, attempts []agl.Attempt) error {
+	log := r.cfg.Logger.With("rollout_id", e.Rollout.RolloutID, "mode", string(at.mode))
+	triplets, err := r.cfg.Adapter.Adapt(e.Spans)
+	if err != nil {
+		// A trace without spans has no tree, which is not worth a warning.
+		if len(e.Spans) > 0 {
+			log.WarnContext(ctx, "the trace cannot be adapted", "error", err)
+		}
+		triplets = nil
+	}
+	reward, mask := e.Score()
+	one := Finished{
+		Epoch: at.epoch, Mode: at.mode, Index: at.index, Task: taskHash(e.Rollout.Input), RolloutID: e.Rollout.RolloutID,
+		Attempts: len(attempts), Outcome: e.Outcome.Kind, Mask: mask, Spans: len(e.Spans), Triplets: len(triplets),
+	}
+	if mask == "" {
+		one.Reward = agl.Some(reward)
+	}
+	if err := r.metrics.Append(one); err != nil {
+		return fmt.Errorf("write metrics: %w", err)
+	}
+	r.count(&one)
+	logRollout(ctx, log, r.cfg.SpanVerbosity, e, &one, attempts, triplets)
+	return nil
+}
+
+// count adds a task to the report. It calls OnTask unless the task was done before.
+func (r *run) count(f *Finished) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := &r.report.Train
+	if f.Mode == agl.ModeVal {
+		c = &r.report.Val
+	}
+	c.Rollouts++
+	c.Attempts += f.Attempts
+	c.Outcomes[f.Outcome]++
+	c.Spans += f.Spans
+	c.Triplets += f.Triplets
+	r.now.Done++
+	if f.Outcome != agl.OutcomeOK {
+		r.now.Failed++
+	}
+	if f.Reward.Valid {
+		c.Rewarded++
+		c.RewardMean += (f.Reward.V - c.RewardMean) / float64(c.Rewarded)
+		r.now.Rewarded++
+		r.now.RewardMean += (f.Reward.V - r.now.RewardMean) / float64(r.now.Rewarded)
+	}
+	if _, before := r.earlier[f.position()]; before {
+		return
+	}
+	one := *f
+	one.Done, one.Total, one.Earlier = r.now.Done, r.now.Total, r.now.Earlier
+	one.Failed, one.Rewarded, one.RewardMean = r.now.Failed, r.now.Rewarded, r.now.RewardMean
+	r.cfg.OnTask(one)
 }

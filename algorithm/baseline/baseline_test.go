@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/baseline"
 	"github.com/agl-go/agl/runner"
 	"github.com/agl-go/agl/runner/runnertest"
@@ -72,7 +73,7 @@ func TestRun(t *testing.T) {
 	st := memorytest.Open(t)
 	serve(t, st, agent)
 	var text bytes.Buffer
-	b := newBaseline(t, baseline.Config{Epochs: 2, Logger: slog.New(slog.NewTextHandler(&text, nil))})
+	b := newBaseline(t, baseline.Config{Epochs: 2, RunConfig: algorithm.RunConfig{Logger: slog.New(slog.NewTextHandler(&text, nil))}})
 	err := b.Run(t.Context(), agl.AlgorithmInput{Store: st, Train: numbers(5), Val: numbers(2), InitialResources: resources()})
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +122,7 @@ func TestSpanVerbosity(t *testing.T) {
 			st := memorytest.Open(t)
 			serve(t, st, agent)
 			var text bytes.Buffer
-			b := newBaseline(t, baseline.Config{SpanVerbosity: verbosity, Logger: slog.New(slog.NewTextHandler(&text, nil))})
+			b := newBaseline(t, baseline.Config{SpanVerbosity: verbosity, RunConfig: algorithm.RunConfig{Logger: slog.New(slog.NewTextHandler(&text, nil))}})
 			if err := b.Run(t.Context(), agl.AlgorithmInput{Store: st, Train: numbers(1), InitialResources: resources()}); err != nil {
 				t.Fatal(err)
 			}
@@ -219,7 +220,7 @@ func TestRejects(t *testing.T) {
 		"baseline: Epochs is -1, must be at least 1":                                    {Epochs: -1},
 		"baseline: MaxQueueLength is -2, must be at least 1":                            {MaxQueueLength: -2},
 		`baseline: SpanVerbosity is "all"; allowed are "keys", "key_values" and "none"`: {SpanVerbosity: "all"},
-		"baseline: Rollout: config.max_attempts: got -1, must be at least 1":            {Rollout: agl.RolloutConfig{MaxAttempts: -1}},
+		"baseline: Rollout: config.max_attempts: got -1, must be at least 1":            {RunConfig: algorithm.RunConfig{Rollout: agl.RolloutConfig{MaxAttempts: -1}}},
 	} {
 		if _, err := baseline.New(cfg); !errors.Is(err, agl.ErrInvalid) || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
@@ -227,8 +228,8 @@ func TestRejects(t *testing.T) {
 	}
 	b := newBaseline(t, baseline.Config{})
 	for want, in := range map[string]agl.AlgorithmInput{
-		"baseline: the input has no store":                              {Train: numbers(1)},
-		"baseline: the datasets are empty; at least one task is needed": {Store: agl.UnimplementedStore{}, Train: agl.Tasks{}},
+		"baseline: the input has no store":                                {Train: numbers(1)},
+		"baseline: the datasets are empty; at least one task is required": {Store: agl.UnimplementedStore{}, Train: agl.Tasks{}},
 	} {
 		if err := b.Run(t.Context(), in); !errors.Is(err, agl.ErrInvalid) || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)

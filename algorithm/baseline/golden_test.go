@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/baseline"
 	"github.com/agl-go/agl/store/memory/memorytest"
 )
@@ -18,7 +19,7 @@ func TestResumeGolden(t *testing.T) {
 	}
 	st := memorytest.Open(t)
 	serve(t, st, agent)
-	b := newBaseline(t, baseline.Config{OutDir: dir})
+	b := newBaseline(t, baseline.Config{RunConfig: algorithm.RunConfig{OutDir: dir}})
 	if err := b.Run(t.Context(), agl.AlgorithmInput{Store: st, Train: numbers(5), Val: numbers(2), InitialResources: resources()}); err != nil {
 		t.Fatal(err)
 	}

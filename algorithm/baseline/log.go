@@ -10,35 +10,23 @@ import (
 	"github.com/agl-go/agl/algorithm"
 )
 
-// see counts, writes down and logs a finished rollout.
-func (r *run) see(ctx context.Context, at place, e *algorithm.Episode, attempts []agl.Attempt) error {
-	log := r.cfg.Logger.With("rollout_id", e.Rollout.RolloutID, "mode", string(at.mode))
-	triplets, err := r.cfg.Adapter.Adapt(e.Spans)
-	if err != nil {
-		// A trace without a single span has no tree; there is nothing to see then.
-		if len(e.Spans) > 0 {
-			log.WarnContext(ctx, "the trace cannot be adapted", "error", err)
-		}
-		triplets = nil
-	}
-	reward, mask := e.Score()
-	one := Finished{
-		Epoch: at.epoch, Mode: at.mode, Index: at.index, Task: taskHash(e.Rollout.Input), RolloutID: e.Rollout.RolloutID,
-		Attempts: len(attempts), Outcome: e.Outcome.Kind, Mask: mask, Spans: len(e.Spans), Triplets: len(triplets),
-	}
-	if mask == "" {
-		one.Reward = agl.Some(reward)
-	}
-	if err := r.journal.write(&one); err != nil {
-		return err
-	}
-	r.count(&one)
+// Verbosity is how much of a span is logged.
+type Verbosity string
 
-	fields := []any{"status", string(e.Rollout.Status), "outcome", string(e.Outcome.Kind), "spans", len(e.Spans)}
-	if mask == "" {
-		fields = append(fields, "reward", reward)
+// The verbosities.
+const (
+	SpanKeys      Verbosity = "keys"       // name and attribute names
+	SpanKeyValues Verbosity = "key_values" // name and attributes
+	SpanNone      Verbosity = "none"       // nothing
+)
+
+// logRollout logs a finished rollout with its attempts, spans and triplets.
+func logRollout(ctx context.Context, log *slog.Logger, verbosity Verbosity, e *algorithm.Episode, f *Finished, attempts []agl.Attempt, triplets []adapter.Triplet) {
+	fields := []any{"status", string(e.Rollout.Status), "outcome", string(f.Outcome), "spans", f.Spans}
+	if f.Reward.Valid {
+		fields = append(fields, "reward", f.Reward.V)
 	} else {
-		fields = append(fields, "no_reward", string(mask))
+		fields = append(fields, "no_reward", string(f.Mask))
 	}
 	if e.Outcome.Message != "" {
 		fields = append(fields, "message", e.Outcome.Message)
@@ -48,44 +36,11 @@ func (r *run) see(ctx context.Context, at place, e *algorithm.Episode, attempts 
 		logAttempt(ctx, log, &attempts[i])
 	}
 	for i := range e.Spans {
-		r.logSpan(ctx, log, &e.Spans[i])
+		logSpan(ctx, log, verbosity, &e.Spans[i])
 	}
 	for i := range triplets {
 		logTriplet(ctx, log, i, &triplets[i])
 	}
-	return nil
-}
-
-// count adds a task to the report and tells of it, unless it was done before.
-func (r *run) count(f *Finished) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	c := &r.report.Train
-	if f.Mode == agl.ModeVal {
-		c = &r.report.Val
-	}
-	c.Rollouts++
-	c.Attempts += f.Attempts
-	c.Outcomes[f.Outcome]++
-	c.Spans += f.Spans
-	c.Triplets += f.Triplets
-	r.now.Done++
-	if f.Outcome != agl.OutcomeOK {
-		r.now.Failed++
-	}
-	if f.Reward.Valid {
-		c.Rewarded++
-		c.RewardMean += f.Reward.V // a sum until Run is over
-		r.now.Rewarded++
-		r.now.RewardMean += (f.Reward.V - r.now.RewardMean) / float64(r.now.Rewarded)
-	}
-	if _, before := r.earlier[f.place()]; before {
-		return
-	}
-	one := *f
-	one.Done, one.Total, one.Earlier = r.now.Done, r.now.Total, r.now.Earlier
-	one.Failed, one.Rewarded, one.RewardMean = r.now.Failed, r.now.Rewarded, r.now.RewardMean
-	r.cfg.Progress(one)
 }
 
 func logAttempt(ctx context.Context, log *slog.Logger, a *agl.Attempt) {
@@ -99,9 +54,9 @@ func logAttempt(ctx context.Context, log *slog.Logger, a *agl.Attempt) {
 	log.InfoContext(ctx, "attempt", fields...)
 }
 
-func (r *run) logSpan(ctx context.Context, log *slog.Logger, s *agl.Span) {
+func logSpan(ctx context.Context, log *slog.Logger, verbosity Verbosity, s *agl.Span) {
 	fields := []any{"name", s.Name, "sequence_id", s.SequenceID}
-	switch r.cfg.SpanVerbosity {
+	switch verbosity {
 	case SpanNone:
 		return
 	case SpanKeys:

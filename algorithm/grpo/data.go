@@ -3,16 +3,51 @@ package grpo
 import (
 	"slices"
 
+	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/tinker"
 )
 
-// assemble turns the groups of a step into training data, and counts.
-func (r *run) assemble(groups []group, report *StepReport) []tinker.Datum {
-	r.tally(groups, report)
+// taskGroup is the rollouts of one task.
+type taskGroup []sample
+
+// sample is what a rollout contributes.
+type sample struct {
+	form       string
+	reward     float64
+	mask       algorithm.Mask // empty if the rollout counts
+	spans      int
+	calls      int // to the model
+	continued  int // calls that extend an earlier one
+	mismatches int // calls that do not extend the one before
+	truncated  bool
+	sequences  []adapter.Trajectory
+	coverage   algorithm.Coverage
+}
+
+// sampled is the number of tokens that the model sampled in the rollout.
+func (s sample) sampled() int {
+	total := 0
+	for _, t := range s.sequences {
+		total += sampledTokens(t)
+	}
+	return total
+}
+
+func sampledTokens(t adapter.Trajectory) int {
+	n := 0
+	for _, reply := range t.Replies {
+		n += reply.End - reply.Start
+	}
+	return n
+}
+
+// assemble makes the training data of a step's groups, and counts.
+func assemble(c Config, groups []taskGroup, report *StepReport) []tinker.Datum {
+	countSamples(groups, c.PassReward, report)
 	var data []tinker.Datum
 	for _, g := range groups {
-		groupData := r.groupData(g, report)
+		groupData := assembleGroup(c, g, report)
 		if groupData == nil {
 			report.GroupsSkipped++
 			continue
@@ -24,65 +59,59 @@ func (r *run) assemble(groups []group, report *StepReport) []tinker.Datum {
 	return data
 }
 
-// tally counts what the groups hold.
-func (r *run) tally(groups []group, report *StepReport) {
+// countSamples adds what the groups contain to a report.
+func countSamples(groups []taskGroup, passReward float64, r *StepReport) {
 	var tally algorithm.Tally
 	sum := 0.0
-	report.Groups = len(groups)
-	report.Masked = map[algorithm.Mask]int{}
+	r.Groups = len(groups)
+	r.Masked = map[algorithm.Mask]int{}
 	for _, s := range slices.Concat(groups...) {
-		report.Rollouts++
-		report.Spans += s.spans
+		r.Rollouts++
+		r.Spans += s.spans
 		if s.mask != "" {
-			report.Masked[s.mask]++
+			r.Masked[s.mask]++
 			continue
 		}
 		sum += s.reward
-		tally.Add(s.form, s.reward >= r.cfg.PassReward)
+		tally.Add(s.form, s.reward >= passReward)
 		if s.truncated {
-			report.Truncated++
+			r.Truncated++
 		}
-		report.Calls += s.calls
-		report.ContinuedCalls += s.continued
-		report.PrefixMismatches += s.mismatches
+		r.Calls += s.calls
+		r.ContinuedCalls += s.continued
+		r.PrefixMismatches += s.mismatches
 		for _, t := range s.sequences {
 			sampled := sampledTokens(t)
-			report.PromptTokens += len(t.TokenIDs) - sampled
-			report.ResponseTokens += sampled
+			r.PromptTokens += len(t.TokenIDs) - sampled
+			r.ResponseTokens += sampled
 		}
 	}
 	total := tally.Total()
-	report.PassRate, report.Forms = total.PassRate, tally.Forms()
+	r.PassRate, r.Forms = total.PassRate, tally.Forms()
 	if total.N > 0 {
-		report.RewardMean = sum / float64(total.N)
+		r.RewardMean = sum / float64(total.N)
 	}
 }
 
-// groupData returns the data of a group, nil when it has no advantage.
-func (r *run) groupData(g group, report *StepReport) []tinker.Datum {
-	var rewards []float64
-	for _, s := range g {
-		if s.mask == "" {
-			rewards = append(rewards, s.reward)
-		}
+// assembleGroup returns the data of a group; nil if it has no advantage.
+func assembleGroup(c Config, g taskGroup, report *StepReport) []tinker.Datum {
+	g = slices.DeleteFunc(slices.Clone(g), func(s sample) bool { return s.mask != "" })
+	rewards := make([]float64, len(g))
+	for i, s := range g {
+		rewards[i] = s.reward
 	}
-	adv, ok := advantages(rewards, r.cfg.Baseline, r.cfg.PlainAdvantage)
+	adv, ok := advantages(rewards, c.Baseline, c.PlainAdvantage)
 	if !ok {
 		return nil
 	}
 	data := []tinker.Datum{}
-	at := 0
-	for _, s := range g {
-		if s.mask != "" {
+	for i, s := range g {
+		if s.truncated && c.MaskTruncated {
 			continue
 		}
-		weight, advantage := r.weight(s, report), adv[at]
-		at++
-		if s.truncated && r.cfg.MaskTruncated {
-			continue
-		}
+		weight := tokenWeight(c, s, report)
 		for _, t := range s.sequences {
-			if d, ok := datum(t, float32(weight), float32(advantage)); ok {
+			if d, ok := datum(t, float32(weight), float32(adv[i])); ok {
 				data = append(data, d)
 			}
 		}
@@ -90,26 +119,35 @@ func (r *run) groupData(g group, report *StepReport) []tinker.Datum {
 	return data
 }
 
-// weight returns the weight of each sampled token of a rollout. The divisor is
-// that of a full batch: the tokens of skipped groups count, and a masked rollout
+// tokenWeight returns the weight of each sampled token of a rollout. The divisor
+// is that of a full batch: the tokens of skipped groups count, and a masked rollout
 // counts as one of mean length.
-func (r *run) weight(s sample, report *StepReport) float64 {
-	counted := report.Rollouts
-	for _, n := range report.Masked {
-		counted -= n
-	}
-	tokens := float64(report.ResponseTokens) / float64(counted) // of a mean rollout
-	if r.cfg.LengthNormalization {
+func tokenWeight(c Config, s sample, report *StepReport) float64 {
+	tokens := float64(report.ResponseTokens) / float64(report.Rollouts-report.masked()) // of a mean rollout
+	if c.LengthNormalization {
 		tokens = float64(s.sampled())
 	}
-	return float64(r.cfg.Minibatches) / (float64(report.Rollouts) * max(tokens, 1))
+	return float64(c.Minibatches) / (float64(report.Rollouts) * max(tokens, 1))
 }
 
-// sampled counts the tokens that the model sampled in the rollout.
-func (s sample) sampled() int {
-	total := 0
-	for _, t := range s.sequences {
-		total += sampledTokens(t)
+// datum converts a trajectory of n+1 tokens to training data of length n: position
+// i predicts token i+1. Positions whose target the model sampled get the weight and
+// the advantage, all others (prompts, and what stands between replies) get 0. ok is
+// false if there is no such position.
+func datum(t adapter.Trajectory, weight, advantage float32) (d tinker.Datum, ok bool) {
+	n := len(t.TokenIDs) - 1
+	if n < 1 {
+		return tinker.Datum{}, false
 	}
-	return total
+	d = tinker.Datum{
+		Input: t.TokenIDs[:n], Targets: t.TokenIDs[1:],
+		Weights: make([]float32, n), Logprobs: make([]float32, n), Advantages: make([]float32, n),
+	}
+	for i := range n {
+		if t.Mask[i+1] {
+			d.Weights[i], d.Logprobs[i], d.Advantages[i] = weight, t.Logprobs[i+1], advantage
+			ok = true
+		}
+	}
+	return d, ok
 }

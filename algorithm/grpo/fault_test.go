@@ -71,7 +71,7 @@ func newRemoteOn(t *testing.T, ec tinkertest.EngineConfig, cc client.Config, fc 
 }
 
 // process is one process of a run: it opens a client, and goes on from what the one before left in out.
-func (r *remote) process(t *testing.T, st agl.Store, out string, edit func(*grpo.Config, *speller)) (summary grpo.Summary, steps []grpo.StepReport, err error) {
+func (r *remote) process(t *testing.T, st agl.Store, out string, edit func(*grpo.Config, *speller)) (summary algorithm.Summary, steps []grpo.StepReport, err error) {
 	t.Helper()
 	service, err := client.New(r.cfg)
 	if err != nil {
@@ -80,10 +80,14 @@ func (r *remote) process(t *testing.T, st agl.Store, out string, edit func(*grpo
 	agent := &speller{service: service}
 	var rec recorder
 	cfg := grpo.Config{
-		Service: service, Model: tinker.CreateModelParams{Seed: 1}, Publisher: agent, Seed: 1, Progress: &rec,
-		Steps: faultSteps, PromptsPerStep: 2, GroupSize: 2, Schedule: algorithm.Schedule{Peak: 4e-3, Warmup: 3},
-		OutDir: out, CheckpointEvery: 4,
+		RunConfig: algorithm.RunConfig{Seed: 1, OutDir: out},
+		TrainingConfig: algorithm.TrainingConfig{
+			Service: service, Model: tinker.CreateModelParams{Seed: 1}, Publisher: agent,
+			Schedule: algorithm.Schedule{Peak: 4e-3, Warmup: 3}, CheckpointEvery: 4,
+		},
+		Steps: faultSteps, PromptsPerStep: 2, GroupSize: 2,
 	}
+	rec.attach(&cfg)
 	if edit != nil {
 		edit(&cfg, agent)
 	}
@@ -115,8 +119,8 @@ type speller struct {
 	frozen  bool // samples what was published first, ever after
 }
 
-// Publish implements grpo.Publisher.
-func (s *speller) Publish(ctx context.Context, p grpo.Publication) (err error) {
+// Publish implements algorithm.Publisher.
+func (s *speller) Publish(ctx context.Context, p algorithm.Publication) (err error) {
 	if s.frozen && s.model != nil {
 		return nil
 	}
@@ -171,7 +175,7 @@ type ending struct {
 	Probe   [][]float32
 }
 
-func (r *remote) ending(t *testing.T, s grpo.Summary) ending {
+func (r *remote) ending(t *testing.T, s algorithm.Summary) ending {
 	t.Helper()
 	history, ok := r.engine.History(s.Weights)
 	if !ok {

@@ -27,7 +27,7 @@ func TestResumeGolden(t *testing.T) {
 	w := newWorld(t, dir+"/weights", nil)
 	cfg := w.config(dir + "/out")
 	var rec recorder
-	cfg.Progress = &rec
+	rec.attach(&cfg)
 	resumed := newGRPO(t, cfg)
 	if err := w.run(t.Context(), t, resumed, in); err != nil {
 		t.Fatal(err)

@@ -2,11 +2,8 @@ package grpo
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -14,13 +11,12 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
-	"github.com/agl-go/agl/tinker"
 )
 
 // GRPO is the algorithm. Make it with [New].
 type GRPO struct {
 	cfg     Config
-	summary Summary
+	summary algorithm.Summary
 }
 
 var _ agl.Algorithm = (*GRPO)(nil)
@@ -35,31 +31,30 @@ func New(cfg Config) (*GRPO, error) {
 	return &GRPO{cfg: cfg}, nil
 }
 
-// Summary returns what the last Run came to, also when it ended with an error.
-// It must not be called while one is running.
-func (g *GRPO) Summary() Summary { return g.summary }
+// Summary returns the result of the last Run, even if it failed. It must not be
+// called during a Run.
+func (g *GRPO) Summary() algorithm.Summary { return g.summary }
 
-// Run trains until Config.Steps steps are done, those that a checkpoint in
-// Config.OutDir holds included. It needs runners that take the rollouts, a train
-// dataset unless there is a Source, and uses the validation dataset if there is
-// one.
+// Run trains until Config.Steps steps are done, those of a checkpoint in
+// Config.OutDir included. Runners must take the rollouts. It needs a train dataset
+// unless there is a Source, and uses the validation dataset if there is one.
 //
-// When ctx ends, Run returns its error; rollouts that are outstanding are
-// cancelled in the store and the last checkpoint stays whole. A checkpoint of
-// other settings is agl.ErrConflict. A step of which every model call was recorded
-// without token ids or log-probabilities is agl.ErrIllegalState: it cannot be
-// trained on, and neither can the next.
+// When ctx ends, Run returns its error; outstanding rollouts are cancelled in the
+// store and the last checkpoint stays intact. A checkpoint of other settings is
+// agl.ErrConflict. If every model call of a step was recorded without token ids or
+// log-probabilities, Run returns agl.ErrIllegalState: the next step would be the
+// same.
 func (g *GRPO) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
-	g.summary = Summary{}
-	r := &run{cfg: g.cfg, in: in, source: g.cfg.Source, warned: map[WarningKind]bool{}}
+	g.summary = algorithm.Summary{}
+	r := &training{cfg: g.cfg, source: g.cfg.Source, warned: map[string]bool{}}
 	defer func() {
 		err = errors.Join(err, r.close(context.WithoutCancel(ctx)))
-		g.summary = r.summary()
+		g.summary = r.session.Summary()
 	}()
-	if err := r.open(ctx); err != nil {
-		return err
+	if err := r.open(ctx, in); err != nil {
+		return fmt.Errorf("grpo: %w", err)
 	}
-	for step := r.step + 1; step <= r.cfg.Steps; step++ {
+	for step := r.session.Step + 1; step <= r.cfg.Steps; step++ {
 		if err := r.trainStep(ctx, step); err != nil {
 			return fmt.Errorf("grpo: step %d: %w", step, err)
 		}
@@ -67,232 +62,144 @@ func (g *GRPO) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	return nil
 }
 
-// run is one Run.
-type run struct {
-	cfg         Config
-	in          agl.AlgorithmInput
-	source      Source
-	checkpoints *algorithm.Checkpoints // nil without an OutDir
-	identity    map[string]string
-	client      tinker.TrainingClient
-	reference   tinker.TrainingClient // of KL; nil without it
-	vocab       int                   // of the model; 0 is unknown
-	context     int                   // of the model, in tokens; 0 is unknown
-	metrics     *algorithm.Metrics
-	serving     *algorithm.Serving
-
-	step    int // steps done
-	resumed bool
-	state   state
-	weights string // of the last checkpoint
-	warned  map[WarningKind]bool
+// training is one Run.
+type training struct {
+	cfg       Config
+	source    Source
+	session   *algorithm.Session
+	collector collector
+	updater   updater
+	warned    map[string]bool // by kind
 }
 
-// state is what a checkpoint holds besides the weights.
-type state struct {
-	// Run names the run over all its processes, in the metadata of its rollouts.
-	Run string `json:"run"`
-	// ResourcesID is the version that was being served.
-	ResourcesID string            `json:"resources_id"`
-	Source      jsontext.Value    `json:"source"`
-	Totals      Totals            `json:"totals"`
-	Before      *algorithm.Report `json:"before"`
-	After       *algorithm.Report `json:"after"`
+// ownState has GRPO's own members of a checkpoint.
+type ownState struct {
+	Source jsontext.Value `json:"source"`
 }
 
 // open makes everything ready for the next step.
-func (r *run) open(ctx context.Context) (err error) {
-	if r.in.Store == nil {
-		return invalid("the input has no store")
-	}
-	if r.in.Val != nil && r.in.Val.Len() == 0 {
-		return invalid("the validation dataset is empty; leave it out or give it tasks")
+func (r *training) open(ctx context.Context, in agl.AlgorithmInput) (err error) {
+	if in.Store == nil {
+		return agl.Errorf(agl.CodeInvalid, "the input has no store")
 	}
 	if r.source == nil {
-		if r.source, err = NewDatasetSource(r.in.Train, r.cfg.Seed); err != nil {
+		if r.source, err = NewDatasetSource(in.Train, r.cfg.Seed); err != nil {
 			return err
 		}
 	}
-	r.identity = r.cfg.identity(r.source)
-	if r.cfg.OutDir != "" {
-		r.checkpoints, err = algorithm.OpenCheckpoints(algorithm.CheckpointsConfig{
-			Dir: filepath.Join(r.cfg.OutDir, "checkpoints"), Service: r.cfg.Service, Logger: r.cfg.Logger,
-		})
-		if err != nil {
-			return fmt.Errorf("grpo: %w", err)
-		}
-	}
-	if err := r.openModel(ctx); err != nil {
-		return fmt.Errorf("grpo: %w", err)
-	}
-	if r.cfg.OutDir != "" {
-		if r.metrics, err = algorithm.OpenMetrics(filepath.Join(r.cfg.OutDir, "metrics.jsonl"), r.step); err != nil {
-			return fmt.Errorf("grpo: %w", err)
-		}
-	}
-	r.cfg.Progress.OnStart(Start{Step: r.step, Steps: r.cfg.Steps, Resumed: r.resumed, Before: r.state.Before})
-	if err := r.begin(ctx); err != nil {
-		return fmt.Errorf("grpo: %w", err)
-	}
-	return nil
-}
-
-// openModel makes the model and goes on from a checkpoint, if there is one.
-func (r *run) openModel(ctx context.Context) error {
 	if _, err := algorithm.CheckEngine(ctx, r.cfg.Service, r.cfg.Losses(), r.cfg.InitialWeights, r.cfg.Logger); err != nil {
 		return err
 	}
-	client, checkpoint, resumed, err := algorithm.OpenModel(ctx, algorithm.Model{
-		Service: r.cfg.Service, Create: r.cfg.Model, InitialWeights: r.cfg.InitialWeights,
-		Checkpoints: r.checkpoints, Identity: r.identity,
+	r.session, err = algorithm.OpenSession(ctx, algorithm.SessionParams{
+		Algorithm: "grpo", Input: in, RunConfig: r.cfg.RunConfig, Training: r.cfg.TrainingConfig,
+		Identity: r.cfg.identity(r.source), Steps: r.cfg.Steps, State: r.saveState,
 	})
 	if err != nil {
 		return err
 	}
-	r.client = client
-	r.serving = &algorithm.Serving{
-		Client: client, Service: r.cfg.Service, Store: r.in.Store, Resources: r.in.InitialResources,
-		Publisher: r.cfg.Publisher, Logger: r.cfg.Logger,
-	}
-	if err := r.openReference(ctx); err != nil {
+	r.updater = updater{cfg: r.cfg, client: r.session.Model}
+	if r.updater.reference, err = openReference(ctx, r.cfg); err != nil {
 		return err
 	}
-	info, err := client.Info(ctx)
+	info, err := r.session.Model.Info(ctx)
 	if err != nil {
 		return fmt.Errorf("describe model: %w", err)
 	}
-	r.vocab, r.context = info.Spec.Vocab, info.Spec.Context
-	if !resumed {
-		var id [6]byte
-		if _, err := rand.Read(id[:]); err != nil {
-			return fmt.Errorf("run id: %w", err)
+	r.updater.vocab = info.Spec.Vocab
+	r.collector = collector{cfg: r.cfg, session: r.session, source: r.source, context: info.Spec.Context}
+	if r.session.Resumed {
+		if err := r.restore(); err != nil {
+			return fmt.Errorf("checkpoint of step %d: %w", r.session.Step, err)
 		}
-		r.state.Run = "grpo-" + hex.EncodeToString(id[:])
-		return nil
 	}
-	r.resumed, r.step, r.weights = true, checkpoint.Step, checkpoint.Weights
-	if err := json.Unmarshal(checkpoint.State, &r.state); err != nil {
-		return fmt.Errorf("checkpoint of step %d: %w", r.step, err)
-	}
-	if r.step < r.cfg.Steps {
-		r.state.After = nil // of a run that was shorter
-	}
-	if err := r.source.Restore(r.state.Source); err != nil {
-		return fmt.Errorf("checkpoint of step %d: %w", r.step, err)
-	}
-	r.cfg.Logger.InfoContext(ctx, "training resumes", "run", r.state.Run, "step", r.step, "steps", r.cfg.Steps)
-	return algorithm.CancelLeftovers(ctx, r.in.Store, r.state.Run)
+	return r.session.Begin(ctx, func(v *algorithm.Report, took time.Duration) any {
+		return StepReport{
+			Steps: r.cfg.Steps, ResourcesID: r.session.ResourcesID, Masked: map[algorithm.Mask]int{}, Validation: v,
+			Seconds: Seconds{Validate: took.Seconds(), Total: took.Seconds()},
+		}
+	})
 }
 
-// begin publishes the first model of this process and makes the validation
-// before the first step.
-func (r *run) begin(ctx context.Context) error {
-	if err := r.publish(ctx, r.step); err != nil {
+// saveState returns GRPO's own members of a checkpoint.
+func (r *training) saveState() (any, error) {
+	position, err := r.source.State()
+	if err != nil {
+		return nil, fmt.Errorf("position in the tasks: %w", err)
+	}
+	return ownState{position}, nil
+}
+
+func (r *training) restore() error {
+	var own ownState
+	if err := json.Unmarshal(r.session.Own, &own); err != nil {
 		return err
 	}
-	if r.step > 0 {
-		return nil
-	}
-	if !r.resumed {
-		// So that rollouts can be told to be this run's before there are any.
-		if err := r.checkpoint(ctx, &StepReport{}); err != nil {
-			return err
-		}
-	}
-	if r.in.Val == nil {
-		return nil
-	}
-	report := StepReport{Steps: r.cfg.Steps, ResourcesID: r.state.ResourcesID, Masked: map[algorithm.Mask]int{}}
-	if err := r.validate(ctx, &report); err != nil {
-		return err
-	}
-	r.state.Before = report.Validation
-	report.Seconds.Total = report.Seconds.Validate
-	return r.metrics.Write(report)
+	return r.source.Restore(own.Source)
 }
 
 // trainStep makes one step, counted from 1.
-func (r *run) trainStep(ctx context.Context, step int) error {
+func (r *training) trainStep(ctx context.Context, step int) error {
 	start := time.Now()
-	report := StepReport{Step: step, Steps: r.cfg.Steps, ResourcesID: r.state.ResourcesID}
-	groups, sampling, err := r.collect(ctx, step)
+	s := r.session
+	report := StepReport{Step: step, Steps: r.cfg.Steps, ResourcesID: s.ResourcesID}
+	groups, sampling, err := r.collector.collect(ctx, step)
 	if err != nil {
 		return err
 	}
-	data := r.assemble(groups, &report)
+	data := assemble(r.cfg, groups, &report)
 	report.Seconds.Rollouts = sampling.Seconds()
 	if sampling > 0 {
 		report.TokensPerSecond = float64(report.ResponseTokens) / sampling.Seconds()
 	}
-	if err := r.update(ctx, data, &report); err != nil {
+	if err := r.updater.update(ctx, data, &report); err != nil {
 		return err
 	}
 	if report.Updates > 0 {
 		mark := time.Now()
-		if err := r.publish(ctx, step); err != nil {
+		if err := s.Publish(ctx, step); err != nil {
 			return err
 		}
 		report.Seconds.Publish = time.Since(mark).Seconds()
 	}
-	r.step = step
-	r.count(report)
-	last := step == r.cfg.Steps
-	every := r.cfg.Validation.Every
-	if r.in.Val != nil && (last || every > 0 && step%every == 0) {
-		if err := r.validate(ctx, &report); err != nil {
+	s.Step = step
+	s.Totals.Add(report.Rollouts, report.Masked)
+	s.Totals.Spans += report.Spans
+	s.Totals.Tokens += report.ResponseTokens
+	last, every := step == r.cfg.Steps, r.cfg.ValidateEvery
+	if last || every > 0 && step%every == 0 {
+		var took time.Duration
+		if report.Validation, took, err = s.Validate(ctx, algorithm.Tag{Step: step}); err != nil {
 			return err
 		}
-		if last {
-			r.state.After = report.Validation
-		}
+		report.Seconds.Validate = took.Seconds()
 	}
-	return r.finish(ctx, start, report, last || step%r.cfg.CheckpointEvery == 0)
-}
-
-// finish writes down what a step did.
-func (r *run) finish(ctx context.Context, start time.Time, report StepReport, checkpoint bool) error {
-	if checkpoint && r.checkpoints != nil {
-		if err := r.saveWeights(ctx, &report); err != nil {
-			return err
-		}
-	}
-	report.Seconds.Total = time.Since(start).Seconds()
-	if err := r.metrics.Write(report); err != nil {
+	if err := s.Commit(ctx, last || step%r.cfg.CheckpointEvery == 0, func(saving time.Duration) any {
+		report.Seconds.Checkpoint, report.Seconds.Total = saving.Seconds(), time.Since(start).Seconds()
+		return report
+	}); err != nil {
 		return err
 	}
-	if checkpoint && r.checkpoints != nil {
-		if err := r.saveState(ctx); err != nil {
-			return err
-		}
-	}
 	r.warn(ctx, report)
-	r.cfg.Progress.OnStep(report)
+	r.cfg.OnStep(report)
 	return nil
 }
 
-func (r *run) count(report StepReport) {
-	t := &r.state.Totals
-	t.Rollouts += report.Rollouts
-	t.Spans += report.Spans
-	t.Tokens += report.ResponseTokens
-	t.addMasked(report.Masked)
-}
-
-func (r *run) summary() Summary {
-	s := Summary{
-		Step: r.step, Resumed: r.resumed, Totals: r.state.Totals, Before: r.state.Before, After: r.state.After,
-		Weights: r.weights, Snapshot: r.serving.Snapshot(), ResourcesID: r.state.ResourcesID,
-	}
-	return s
-}
-
-// close gives back what open took.
-func (r *run) close(ctx context.Context) error {
-	err := r.metrics.Close()
-	for _, client := range []tinker.TrainingClient{r.client, r.reference} {
-		if client != nil {
-			err = errors.Join(err, client.Unload(ctx))
+// warn reports each kind of warning once.
+func (r *training) warn(ctx context.Context, report StepReport) {
+	for _, w := range warnings(report) {
+		if !r.warned[w.Kind] {
+			r.warned[w.Kind] = true
+			r.cfg.Logger.WarnContext(ctx, w.Message, "kind", w.Kind, "step", w.Step)
+			r.cfg.Progress.OnWarning(w)
 		}
+	}
+}
+
+// close releases what open has acquired.
+func (r *training) close(ctx context.Context) error {
+	err := r.session.Close(ctx)
+	if r.updater.reference != nil {
+		err = errors.Join(err, r.updater.reference.Unload(ctx))
 	}
 	return err
 }

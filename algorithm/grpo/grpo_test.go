@@ -37,8 +37,8 @@ func TestLearns(t *testing.T) {
 	cfg.Steps, cfg.PromptsPerStep, cfg.GroupSize = 40, 12, 8
 	cfg.Schedule = algorithm.Schedule{Peak: 5e-3, Floor: 5e-3}
 	var rec recorder
-	cfg.Progress = &rec
-	cfg.Validation.Every = 20
+	rec.attach(&cfg)
+	cfg.ValidateEvery = 20
 	g := newGRPO(t, cfg)
 	val := slices.Concat(tasks(t), tasks(t), tasks(t), tasks(t))
 	if err := w.run(t.Context(), t, g, agl.AlgorithmInput{Train: tasks(t), Val: val}); err != nil {
@@ -124,7 +124,7 @@ func TestFlush(t *testing.T) {
 	cfg := w.config("")
 	cfg.Steps = 1
 	var rec recorder
-	cfg.Progress = &rec
+	rec.attach(&cfg)
 	if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t)}); err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestMasks(t *testing.T) {
 			cfg := w.config("")
 			cfg.Steps = 1
 			var rec recorder
-			cfg.Progress = &rec
+			rec.attach(&cfg)
 			if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, list...)}); err != nil {
 				t.Fatal(err)
 			}
@@ -182,7 +182,7 @@ func TestMasks(t *testing.T) {
 			if total := step.RewardMean * float64(healthy) * 2; total != float64(int(total)) {
 				t.Errorf("reward mean %v is not over %d rollouts", step.RewardMean, healthy)
 			}
-			warned := slices.ContainsFunc(rec.warnings, func(w grpo.Warning) bool { return w.Kind == grpo.WarnMasked })
+			warned := slices.ContainsFunc(rec.warnings, func(w algorithm.Warning) bool { return w.Kind == grpo.WarnMasked })
 			if warned != (tc.masked != "") {
 				t.Errorf("warnings %v: masked share is %d of 16", rec.warnings, 16-healthy)
 			}
@@ -218,7 +218,7 @@ func TestRewrittenPrompts(t *testing.T) {
 	cfg := w.config("")
 	cfg.Steps = 3
 	var rec recorder
-	cfg.Progress = &rec
+	rec.attach(&cfg)
 	if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, task{Fault: "rewrites"})}); err != nil {
 		t.Fatal(err)
 	}
@@ -244,11 +244,11 @@ func TestCancel(t *testing.T) {
 	w, out := newWorld(t, "", nil), t.TempDir()
 	cfg := w.config(out)
 	ctx, cancel := context.WithCancel(t.Context())
-	cfg.Progress = &recorder{onRollouts: func(_ grpo.Phase, step, _, _ int) {
+	cfg.Progress.OnRollouts = func(_ algorithm.Phase, step, _, _ int) {
 		if step == 2 {
 			cancel()
 		}
-	}}
+	}
 	g := newGRPO(t, cfg)
 	if err := w.run(ctx, t, g, agl.AlgorithmInput{Train: tasks(t)}); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v, want context.Canceled", err)
@@ -285,7 +285,7 @@ type broken struct {
 
 var errBroken = errors.New("proxy on fire")
 
-func (b *broken) Publish(ctx context.Context, p grpo.Publication) error {
+func (b *broken) Publish(ctx context.Context, p algorithm.Publication) error {
 	if b.n--; b.n < 0 {
 		return errBroken
 	}
@@ -310,9 +310,9 @@ func TestRejectsInput(t *testing.T) {
 		in   agl.AlgorithmInput
 		want string
 	}{
-		{"no data", agl.AlgorithmInput{}, "grpo: the train dataset is empty; at least one task is needed"},
-		{"empty data", agl.AlgorithmInput{Train: agl.Tasks{}}, "grpo: the train dataset is empty; at least one task is needed"},
-		{"empty validation", agl.AlgorithmInput{Train: tasks(t), Val: agl.Tasks{}}, "grpo: the validation dataset is empty; leave it out or give it tasks"},
+		{"no data", agl.AlgorithmInput{}, "grpo: the train dataset is empty; at least one task is required"},
+		{"empty data", agl.AlgorithmInput{Train: agl.Tasks{}}, "grpo: the train dataset is empty; at least one task is required"},
+		{"empty validation", agl.AlgorithmInput{Train: tasks(t), Val: agl.Tasks{}}, "grpo: the validation dataset is empty; leave it out or add tasks"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -336,7 +336,7 @@ func TestRejectsConfig(t *testing.T) {
 		{"steps", func(c *grpo.Config) { c.Steps = 0 }, "grpo: Steps is 0, must be at least 1"},
 		{"prompts", func(c *grpo.Config) { c.PromptsPerStep = -1 }, "grpo: PromptsPerStep is -1, must be at least 1"},
 		{"group", func(c *grpo.Config) { c.GroupSize = 1 }, "grpo: GroupSize is 1, must be at least 2"},
-		{"validation", func(c *grpo.Config) { c.Validation.Every = -1 }, "grpo: Validation.Every is -1, must be at least 0"},
+		{"validation", func(c *grpo.Config) { c.ValidateEvery = -1 }, "grpo: ValidateEvery is -1, must be at least 0"},
 		{"loss", func(c *grpo.Config) { c.Loss.Name = tinker.CrossEntropy }, `grpo: Loss is "cross_entropy"; allowed are ["importance_sampling" "ppo" "cispo" "dro"]`},
 		{"baseline", func(c *grpo.Config) { c.Baseline = "median" }, `grpo: Baseline is "median"; allowed are ["group_mean" "leave_one_out"]`},
 		{"kl", func(c *grpo.Config) { c.KL.Coefficient = -1 }, "grpo: KL.Coefficient is -1, must be a finite number ≥ 0"},
@@ -344,7 +344,7 @@ func TestRejectsConfig(t *testing.T) {
 		{"kl of a snapshot", func(c *grpo.Config) {
 			c.KL = grpo.KL{Coefficient: 1, Reference: "tinker://m/sampler_weights/a"}
 		}, `grpo: KL.Reference is "tinker://m/sampler_weights/a", must be a checkpoint, tinker://<model>/weights/<name>`},
-		{"dro", func(c *grpo.Config) { c.Loss.Name = tinker.DRO }, `grpo: Loss is "dro", which needs advantages that are divided by nothing: PlainAdvantage or the Baseline "leave_one_out"`},
+		{"dro", func(c *grpo.Config) { c.Loss.Name = tinker.DRO }, `grpo: Loss is "dro", which needs advantages without normalization: PlainAdvantage or the Baseline "leave_one_out"`},
 		{"clip", func(c *grpo.Config) { c.Loss = tinker.Loss{Name: tinker.PPO, ClipLow: 2} }, "grpo: loss: clip_low_threshold 2 is outside [0, 1]"},
 		{"learning rate", func(c *grpo.Config) { c.Schedule.Peak = -1 }, "grpo: Schedule.Peak is -1, must be a positive number"},
 		{"rollout", func(c *grpo.Config) { c.Rollout.MaxAttempts = -1 }, "grpo: Rollout: config.max_attempts: got -1, must be at least 1"},
@@ -412,7 +412,7 @@ func TestMinibatches(t *testing.T) {
 	cfg := w.config("")
 	cfg.Steps, cfg.Minibatches, cfg.Loss.Name = 1, 2, tinker.PPO
 	var rec recorder
-	cfg.Progress = &rec
+	rec.attach(&cfg)
 	if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t)}); err != nil {
 		t.Fatal(err)
 	}
@@ -428,7 +428,7 @@ func TestValidationSampling(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "", nil)
 	cfg := w.config("")
-	cfg.Steps, cfg.Validation = 1, grpo.Validation{N: 3, Sampling: jsontext.Value(`{"temperature":0}`)}
+	cfg.Steps, cfg.Validation = 1, algorithm.Validation{N: 3, Sampling: jsontext.Value(`{"temperature":0}`)}
 	in := agl.AlgorithmInput{
 		Train: tasks(t), Val: tasks(t),
 		InitialResources: agl.Resources{{Name: "llm", Resource: agl.LLM{Endpoint: "http://model", Model: "toy", SamplingParameters: jsontext.Value(`{"temperature":1}`)}}},

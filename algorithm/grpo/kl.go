@@ -1,7 +1,6 @@
 package grpo
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,76 +8,50 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// KL holds the model near a reference: from the advantage of each sampled token
-// goes Coefficient times how much likelier it is under the policy than under the
-// reference, over the mean of that in the batch,
+// KL holds the model near a reference. It subtracts from the advantage of each
+// sampled token how much likelier the token is under the policy than under the
+// reference, relative to the mean over the batch:
 //
 //	Âₜ ← Âₜ − β·(dₜ − mean d),   dₜ = log π_sampler(oₜ) − log π_ref(oₜ)
 //
 // The mean of d over tokens of the policy estimates KL(π‖π_ref) (k1 of Schulman
 // 2020, http://joschu.net/blog/kl-approx.html). As a part of the reward, as in
-// RLHF (Ouyang et al. 2022, arXiv:2203.02155, eq. 2), it needs nothing of an
+// RLHF (Ouyang et al. 2022, arXiv:2203.02155, eq. 2), it needs nothing from an
 // engine but Forward: the reference is a second model, which is never trained.
-// Groups without an advantage stay left out.
+// Groups without an advantage are still skipped.
 type KL struct {
-	// Coefficient is β, in units of the advantage per nat; zero turns it off.
+	// Coefficient is β, in units of the advantage per nat; zero turns the penalty off.
 	Coefficient float64
-	// Reference is a checkpoint of the engine; empty means what the run starts
-	// from: InitialWeights or, without them, a fresh model, which on engines that
-	// train adapters is the base model.
+	// Reference is a checkpoint of the engine; empty means the weights that the run
+	// starts from: InitialWeights or, without them, a new model, which on engines
+	// that train adapters is the base model.
 	Reference string
 }
 
-// reference is the checkpoint that the model is held near; empty is a fresh model.
-func (c Config) reference() string { return cmp.Or(c.KL.Reference, c.InitialWeights) }
-
-// openReference makes the reference model and loads its weights.
-func (r *run) openReference(ctx context.Context) error {
-	if r.cfg.KL.Coefficient == 0 {
-		return nil
-	}
-	client, err := r.cfg.Service.CreateModel(ctx, r.cfg.Model)
-	if err != nil {
-		return fmt.Errorf("create the reference model of KL: %w", err)
-	}
-	r.reference = client
-	weights := r.cfg.reference()
-	if weights == "" {
-		return nil
-	}
-	if err := client.LoadWeights(ctx, tinker.LoadWeightsParams{Path: weights}); err != nil {
-		return fmt.Errorf("load the reference of KL from %s: %w", weights, err)
-	}
-	return nil
-}
-
-// shape takes the penalty from the advantages of the batch.
-func (r *run) shape(ctx context.Context, data []tinker.Datum, report *StepReport) error {
-	if r.reference == nil {
-		return nil
-	}
+// penalize subtracts the penalty from the advantages of data and returns the mean
+// of d.
+func penalize(ctx context.Context, reference tinker.TrainingClient, data []tinker.Datum, coefficient float64) (kl float64, err error) {
 	batch := make([]tinker.Datum, len(data))
 	for i, d := range data {
 		batch[i] = tinker.Datum{Input: d.Input, Targets: d.Targets, Weights: d.Weights}
 	}
-	res, err := r.reference.Forward(ctx, tinker.ForwardParams{Data: batch, Loss: tinker.Loss{Name: tinker.CrossEntropy}})
+	res, err := reference.Forward(ctx, tinker.ForwardParams{Data: batch, Loss: tinker.Loss{Name: tinker.CrossEntropy}})
 	if err != nil {
-		return fmt.Errorf("log-probabilities of the reference: %w", err)
+		return 0, fmt.Errorf("log-probabilities of the reference: %w", err)
 	}
-	report.KL, err = penalize(data, res.Logprobs, r.cfg.KL.Coefficient)
-	return err
+	return subtractPenalty(data, res.Logprobs, coefficient)
 }
 
-// penalize changes the advantages of data by the log-probabilities of a reference
-// and returns the mean of d.
-func penalize(data []tinker.Datum, reference [][]float32, coefficient float64) (kl float64, err error) {
+// subtractPenalty does so with the log-probabilities of the reference, one slice
+// per datum, one number per target.
+func subtractPenalty(data []tinker.Datum, reference [][]float32, coefficient float64) (kl float64, err error) {
 	if len(reference) != len(data) {
-		return 0, errors.New("the engine answered another number of data than it was given")
+		return 0, errors.New("the engine returned another number of data than it was given")
 	}
 	n := 0
 	for k := range data {
 		if len(reference[k]) != len(data[k].Weights) {
-			return 0, fmt.Errorf("the engine answered %d log-probabilities for %d tokens", len(reference[k]), len(data[k].Weights))
+			return 0, fmt.Errorf("the engine returned %d log-probabilities for %d tokens", len(reference[k]), len(data[k].Weights))
 		}
 		for i, w := range data[k].Weights {
 			if w != 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/grpo"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/store/memory/memorytest"
@@ -36,11 +37,11 @@ func TestResume(t *testing.T) {
 	first := newWorld(t, weights, st)
 	ctx, kill := context.WithCancel(t.Context())
 	cfg := first.config(out)
-	cfg.Progress = &recorder{onRollouts: func(_ grpo.Phase, step, _, _ int) {
+	cfg.Progress.OnRollouts = func(_ algorithm.Phase, step, _, _ int) {
 		if step == 5 {
 			kill()
 		}
-	}}
+	}
 	if err := first.run(ctx, t, newGRPO(t, cfg), in); !errors.Is(err, context.Canceled) {
 		t.Fatalf("the interrupted run gave %v, want context.Canceled", err)
 	}
@@ -52,7 +53,7 @@ func TestResume(t *testing.T) {
 	second := newWorld(t, weights, st)
 	cfg = second.config(out)
 	var rec recorder
-	cfg.Progress = &rec
+	rec.attach(&cfg)
 	resumed := newGRPO(t, cfg)
 	if err := second.run(t.Context(), t, resumed, in); err != nil {
 		t.Fatal(err)
@@ -243,7 +244,7 @@ func TestResumeFromDamage(t *testing.T) {
 	second := newWorld(t, weights, nil)
 	cfg := second.config(out)
 	var rec recorder
-	cfg.Progress = &rec
+	rec.attach(&cfg)
 	again := newGRPO(t, cfg)
 	if err := second.run(t.Context(), t, again, agl.AlgorithmInput{Train: tasks(t)}); err != nil {
 		t.Fatal(err)
@@ -271,8 +272,8 @@ func TestResumeRefusesOtherRun(t *testing.T) {
 		data agl.Tasks
 		want string
 	}{
-		{"seed", func(c *grpo.Config) { c.Seed = 2 }, tasks(t), `seed is "2" here and "1" in the checkpoint`},
-		{"model", func(c *grpo.Config) { c.Model.Seed = 2 }, tasks(t), `model_seed is "2" here and "1" in the checkpoint`},
+		{"seed", func(c *grpo.Config) { c.Seed = 2 }, tasks(t), `seed is "2" here and "1" there`},
+		{"model", func(c *grpo.Config) { c.Model.Seed = 2 }, tasks(t), `model_seed is "2" here and "1" there`},
 		{"group", func(c *grpo.Config) { c.GroupSize = 8 }, tasks(t), `batch is "prompts=4 group=8 minibatches=1" here`},
 		{"data", func(*grpo.Config) {}, tasks(t, task{Digit: 3}), `data is "1 tasks `},
 	} {

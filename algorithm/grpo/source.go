@@ -11,14 +11,14 @@ import (
 	"github.com/agl-go/agl/algorithm"
 )
 
-// Source hands out the tasks that are trained on. It is used by one goroutine.
+// Source supplies the tasks of training. It is used by one goroutine.
 type Source interface {
 	// Next returns the next n tasks. It may wait for them until ctx ends.
 	Next(ctx context.Context, n int) ([]Task, error)
-	// State is the source's place in the tasks, any JSON; Restore goes back to it.
+	// State returns the source's position, any JSON. Restore goes back to a position.
 	State() (jsontext.Value, error)
 	Restore(state jsontext.Value) error
-	// Fingerprint tells sources that hand out other tasks apart.
+	// Fingerprint identifies the sequence of tasks.
 	Fingerprint() string
 }
 
@@ -26,11 +26,11 @@ type Source interface {
 type Task struct {
 	// Input is the rollouts' input.
 	Input jsontext.Value
-	// Index is the task's place in its dataset, for the rollouts' metadata.
+	// Index is the task's position in its dataset, for the rollouts' metadata.
 	Index int
 }
 
-// datasetSource goes through a dataset, reshuffled each epoch.
+// datasetSource goes through a dataset, in a new order each epoch.
 type datasetSource struct {
 	data        agl.Dataset
 	order       *algorithm.Shuffle
@@ -38,22 +38,18 @@ type datasetSource struct {
 	fingerprint string
 }
 
-// NewDatasetSource makes a source that goes through a dataset again and again,
-// each time in another order, which seed decides. It reads the dataset once for
-// its fingerprint, a hash of every task.
+// NewDatasetSource makes a source that goes through a dataset repeatedly, each time
+// in another order, which seed decides. It reads the dataset once for its
+// fingerprint, a hash of every task.
 func NewDatasetSource(data agl.Dataset, seed uint64) (Source, error) {
 	if data == nil || data.Len() == 0 {
-		return nil, invalid("the train dataset is empty; at least one task is needed")
+		return nil, agl.Errorf(agl.CodeInvalid, "the train dataset is empty; at least one task is required")
 	}
 	fingerprint, err := algorithm.Fingerprint(data)
 	if err != nil {
-		return nil, fmt.Errorf("grpo: read train dataset: %w", err)
+		return nil, fmt.Errorf("read train dataset: %w", err)
 	}
-	return &datasetSource{
-		data:        data,
-		order:       algorithm.NewShuffle(data.Len(), seed),
-		fingerprint: fingerprint,
-	}, nil
+	return &datasetSource{data: data, order: algorithm.NewShuffle(data.Len(), seed), fingerprint: fingerprint}, nil
 }
 
 // Next implements [Source].
@@ -84,10 +80,10 @@ func (s *datasetSource) State() (jsontext.Value, error) {
 func (s *datasetSource) Restore(state jsontext.Value) error {
 	var st datasetState
 	if err := json.Unmarshal(state, &st); err != nil {
-		return invalid("place in the train dataset: %w", err)
+		return agl.Errorf(agl.CodeInvalid, "position in the train dataset: %w", err)
 	}
 	if st.Next < 0 {
-		return invalid("place in the train dataset: %d is negative", st.Next)
+		return agl.Errorf(agl.CodeInvalid, "position in the train dataset: %d is negative", st.Next)
 	}
 	s.next = st.Next
 	return nil

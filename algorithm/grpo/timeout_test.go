@@ -20,7 +20,7 @@ func TestSilentAgent(t *testing.T) {
 		cfg := w.config("")
 		cfg.Steps, cfg.Rollout.TimeoutSeconds = 2, agl.Some(30.0)
 		var rec recorder
-		cfg.Progress = &rec
+		rec.attach(&cfg)
 		start := time.Now()
 		if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, task{Fault: "hang"})}); err != nil {
 			t.Fatal(err)

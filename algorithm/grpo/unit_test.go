@@ -86,7 +86,7 @@ func TestPenalize(t *testing.T) {
 		{Weights: []float32{0.5}, Logprobs: []float32{-0.5}, Advantages: []float32{-1}},
 	}
 	// d is 0.5, -1 and 2: likelier, less likely and much likelier than before.
-	kl, err := penalize(data, [][]float32{{-7, -1.5, -1}, {-2.5}}, 0.1)
+	kl, err := subtractPenalty(data, [][]float32{{-7, -1.5, -1}, {-2.5}}, 0.1)
 	if err != nil || math.Abs(kl-0.5) > 1e-6 {
 		t.Fatalf("KL %v (%v), want 0.5", kl, err)
 	}
@@ -97,7 +97,7 @@ func TestPenalize(t *testing.T) {
 			}
 		}
 	}
-	if _, err := penalize(data, [][]float32{{-7, -1.5}, {-2.5}}, 0.1); err == nil {
+	if _, err := subtractPenalty(data, [][]float32{{-7, -1.5}, {-2.5}}, 0.1); err == nil {
 		t.Error("too few log-probabilities are no error")
 	}
 }
@@ -151,7 +151,7 @@ func TestAssemble(t *testing.T) {
 	}
 	long := rollout(0) // its agent began anew in the middle
 	long.sequences = append(long.sequences, trajectory())
-	groups := []group{
+	groups := []taskGroup{
 		{rollout(1), long},
 		{rollout(1), rollout(1)},
 		{rollout(1), failed("timeout")},
@@ -169,9 +169,8 @@ func TestAssemble(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			r := &run{cfg: tc.cfg.withDefaults()}
 			var report StepReport
-			data := r.assemble(groups, &report)
+			data := assemble(tc.cfg.withDefaults(), groups, &report)
 			if len(data) != 3 {
 				t.Fatalf("%d data, want the 3 of the first group", len(data))
 			}
@@ -202,19 +201,15 @@ func TestWarnings(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		edit func(*StepReport)
-		want []Warning
+		want []algorithm.Warning
 	}{
 		{"at every limit", func(*StepReport) {}, nil},
 		{"nothing happened", func(r *StepReport) { *r = StepReport{GroupsUsed: 1} }, nil},
-		{"no variance", func(r *StepReport) { r.GroupsUsed = 0 }, []Warning{{WarnNoVariance, 7,
-			"step 7: in all 4 groups the rewards are equal (mean 0) or too few to compare, so nothing was learned; the tasks may be too easy or too hard for the model, or the reward is constant"}}},
+		{"no variance", func(r *StepReport) { r.GroupsUsed = 0 }, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: in all 4 groups the rewards are equal (mean 0) or too few to compare, so nothing was learned; the tasks may be too easy or too hard for the model, or the reward is constant"}}},
 		{"no variance, all done", func(r *StepReport) { r.GroupsUsed = 0; r.PassRate = 1 }, nil},
-		{"masked", func(r *StepReport) { r.Masked = map[algorithm.Mask]int{"timeout": 4, "panic": 1} }, []Warning{{WarnMasked, 7,
-			"step 7: 5 of 20 rollouts (25 %) are masked: panic 1, timeout 4"}}},
-		{"prefix", func(r *StepReport) { r.PrefixMismatches = 6; r.ContinuedCalls = 94 }, []Warning{{WarnPrefix, 7,
-			"step 7: 6 of 100 later calls (6.0 %) do not extend the prompt and reply of the call before; the agent or the chat template rewrites the conversation, and each part is trained on alone"}}},
-		{"gap", func(r *StepReport) { r.LogprobGap = Gap{Mean: 0.125, Max: 2} }, []Warning{{WarnLogprobs, 7,
-			"step 7: log-probabilities of sampler and trainer differ by 0.125 nats on average (at most 2) for the same weights; check that both run the same model, precision and temperature"}}},
+		{"masked", func(r *StepReport) { r.Masked = map[algorithm.Mask]int{"timeout": 4, "panic": 1} }, []algorithm.Warning{{Kind: WarnMasked, Step: 7, Message: "step 7: 5 of 20 rollouts (25 %) are masked: panic 1, timeout 4"}}},
+		{"prefix", func(r *StepReport) { r.PrefixMismatches = 6; r.ContinuedCalls = 94 }, []algorithm.Warning{{Kind: WarnPrefix, Step: 7, Message: "step 7: 6 of 100 later calls (6.0 %) do not extend the prompt and reply of the call before; the agent or the chat template rewrites the conversation, and each part is trained on alone"}}},
+		{"gap", func(r *StepReport) { r.LogprobGap = Gap{Mean: 0.125, Max: 2} }, []algorithm.Warning{{Kind: WarnLogprobs, Step: 7, Message: "step 7: log-probabilities of sampler and trainer differ by 0.125 nats on average (at most 2) for the same weights; check that both run the same model, precision and temperature"}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -260,53 +255,6 @@ func TestMetricsForm(t *testing.T) {
 	}
 	if diff := cmp.Diff(strings.TrimSpace(string(want)), string(line)); diff != "" {
 		t.Errorf("line (-want +got):\n%s", diff)
-	}
-}
-
-func TestOpenMetrics(t *testing.T) {
-	t.Parallel()
-	const whole = "{\"step\":0}\n{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n"
-	for _, tc := range []struct {
-		name, before string
-		step         int
-		want         string
-	}{
-		{"new", "", 0, ""},
-		{"from the start", whole, 0, ""},
-		{"middle", whole, 2, "{\"step\":0}\n{\"step\":1}\n{\"step\":2}\n"},
-		{"end", whole, 3, whole},
-		{"beyond", whole, 9, whole},
-		{"half a line", "{\"step\":0}\n{\"step\":1}\n{\"st", 2, "{\"step\":0}\n{\"step\":1}\n"},
-		{"last line without its end", "{\"step\":0}\n{\"step\":1}", 2, "{\"step\":0}\n"},
-		{"garbage", "{\"step\":0}\nhello\n{\"step\":1}\n", 2, "{\"step\":0}\n"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			path := filepath.Join(t.TempDir(), "metrics.jsonl")
-			if tc.before != "" {
-				if err := os.WriteFile(path, []byte(tc.before), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			m, err := algorithm.OpenMetrics(path, tc.step)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := m.Write(StepReport{Step: 99}); err != nil {
-				t.Fatal(err)
-			}
-			if err := m.Close(); err != nil {
-				t.Fatal(err)
-			}
-			got, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			rest, ok := strings.CutPrefix(string(got), tc.want)
-			if !ok || !strings.HasPrefix(rest, `{"step":99,`) || strings.Count(rest, "\n") != 1 {
-				t.Errorf("got %q, want %q and a new line", got, tc.want)
-			}
-		})
 	}
 }
 

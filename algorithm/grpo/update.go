@@ -9,30 +9,60 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// update takes the optimizer steps of a step. No data means none.
-func (r *run) update(ctx context.Context, data []tinker.Datum, report *StepReport) error {
+// updater takes the optimizer steps of a step.
+type updater struct {
+	cfg       Config
+	client    tinker.TrainingClient
+	reference tinker.TrainingClient // of KL; nil without it
+	vocab     int                   // of the model; 0 is unknown
+}
+
+// openReference creates the reference model; nil without KL. Who calls it unloads
+// the model, even after an error.
+func openReference(ctx context.Context, c Config) (tinker.TrainingClient, error) {
+	if c.KL.Coefficient == 0 {
+		return nil, nil //nolint:nilnil // no reference is needed
+	}
+	client, err := c.Service.CreateModel(ctx, c.Model)
+	if err != nil {
+		return nil, fmt.Errorf("create the reference model of KL: %w", err)
+	}
+	weights := c.reference()
+	if weights == "" {
+		return client, nil
+	}
+	if err := client.LoadWeights(ctx, tinker.LoadWeightsParams{Path: weights}); err != nil {
+		return client, fmt.Errorf("load the reference of KL from %s: %w", weights, err)
+	}
+	return client, nil
+}
+
+// update takes the optimizer steps of a step. Without data it takes none.
+func (u *updater) update(ctx context.Context, data []tinker.Datum, report *StepReport) (err error) {
 	if len(data) == 0 {
 		return nil
 	}
 	start := time.Now()
 	for i := range data {
-		if err := data[i].Validate(r.cfg.Loss.Name, r.vocab); err != nil {
-			return fmt.Errorf("the recorded tokens do not fit the model that is trained; do the agents call another one? %w", err)
+		if err := data[i].Validate(u.cfg.Loss.Name, u.vocab); err != nil {
+			return fmt.Errorf("the recorded tokens do not fit the model in training; do the agents call another model? %w", err)
 		}
 	}
-	if err := r.shape(ctx, data, report); err != nil {
-		return err
+	if u.reference != nil {
+		if report.KL, err = penalize(ctx, u.reference, data, u.cfg.KL.Coefficient); err != nil {
+			return err
+		}
 	}
-	adam := r.cfg.Adam
-	adam.LearningRate = r.cfg.Schedule.Rate(report.Step-1, r.cfg.Steps)
-	n := min(r.cfg.Minibatches, len(data))
+	adam := u.cfg.Adam
+	adam.LearningRate = u.cfg.Schedule.Rate(report.Step-1, u.cfg.Steps)
+	n := min(u.cfg.Minibatches, len(data))
 	for i := range n {
 		part := data[i*len(data)/n : (i+1)*len(data)/n]
-		forward, err := r.client.ForwardBackward(ctx, tinker.ForwardParams{Data: part, Loss: r.cfg.Loss})
+		forward, err := u.client.ForwardBackward(ctx, tinker.ForwardParams{Data: part, Loss: u.cfg.Loss})
 		if err != nil {
 			return fmt.Errorf("forward and backward: %w", err)
 		}
-		optim, err := r.client.OptimStep(ctx, adam)
+		optim, err := u.client.OptimStep(ctx, adam)
 		if err != nil {
 			return fmt.Errorf("optimizer: %w", err)
 		}

@@ -72,7 +72,7 @@ type world struct {
 	mu         sync.Mutex
 	model      tinker.SamplingClient
 	version    string
-	published  []grpo.Publication
+	published  []algorithm.Publication
 	flushed    [][]string
 	late       map[string][]agl.Span // spans that Flush stores
 	recordLate bool
@@ -122,21 +122,25 @@ func (w *world) run(ctx context.Context, t *testing.T, algo agl.Algorithm, in ag
 // config trains the toy task.
 func (w *world) config(out string) grpo.Config {
 	return grpo.Config{
-		Service: w.service, Model: tinker.CreateModelParams{Seed: 1}, Publisher: w, Flusher: w,
-		Steps: 6, PromptsPerStep: 4, GroupSize: 4, Seed: 1, Schedule: algorithm.Schedule{Peak: 2e-2, Floor: 2e-2},
-		OutDir: out, CheckpointEvery: 3,
-		Form: func(raw jsontext.Value) string {
-			var one task
-			if rawjson.Unmarshal(raw, &one) != nil || one.Digit%2 == 0 {
-				return "even"
-			}
-			return "odd"
+		RunConfig: algorithm.RunConfig{Flusher: w, Seed: 1, OutDir: out},
+		TrainingConfig: algorithm.TrainingConfig{
+			Service: w.service, Model: tinker.CreateModelParams{Seed: 1}, Publisher: w,
+			Schedule: algorithm.Schedule{Peak: 2e-2, Floor: 2e-2}, CheckpointEvery: 3, Form: formOf,
 		},
+		Steps: 6, PromptsPerStep: 4, GroupSize: 4,
 	}
 }
 
-// Publish implements grpo.Publisher.
-func (w *world) Publish(ctx context.Context, p grpo.Publication) error {
+func formOf(raw jsontext.Value) string {
+	var one task
+	if rawjson.Unmarshal(raw, &one) != nil || one.Digit%2 == 0 {
+		return "even"
+	}
+	return "odd"
+}
+
+// Publish implements algorithm.Publisher.
+func (w *world) Publish(ctx context.Context, p algorithm.Publication) error {
 	model, err := w.service.NewSamplingClient(ctx, tinker.NewSamplingClientParams{Path: p.Snapshot})
 	if err != nil {
 		return err
@@ -290,29 +294,23 @@ func toInts(ids []int32) []int {
 	return out
 }
 
-// recorder keeps what an algorithm tells.
+// recorder records what an algorithm reports.
 type recorder struct {
-	grpo.UnimplementedProgress
-
-	starts      []grpo.Start
+	starts      []algorithm.Start
 	steps       []grpo.StepReport
 	validations map[int]algorithm.Report
-	warnings    []grpo.Warning
-	onRollouts  func(phase grpo.Phase, step, done, total int)
+	warnings    []algorithm.Warning
+	onRollouts  func(phase algorithm.Phase, step, done, total int)
 }
 
-func (r *recorder) OnStart(s grpo.Start)     { r.starts = append(r.starts, s) }
-func (r *recorder) OnStep(s grpo.StepReport) { r.steps = append(r.steps, s) }
-func (r *recorder) OnWarning(w grpo.Warning) { r.warnings = append(r.warnings, w) }
-func (r *recorder) OnValidation(step int, v algorithm.Report) {
-	if r.validations == nil {
-		r.validations = map[int]algorithm.Report{}
-	}
-	r.validations[step] = v
-}
-
-func (r *recorder) OnRollouts(phase grpo.Phase, step, done, total int) {
-	if r.onRollouts != nil {
-		r.onRollouts(phase, step, done, total)
+// attach makes the recorder hear the runs of a config.
+func (r *recorder) attach(cfg *grpo.Config) {
+	r.validations = map[int]algorithm.Report{}
+	cfg.OnStep = func(s grpo.StepReport) { r.steps = append(r.steps, s) }
+	cfg.Progress = algorithm.Progress{
+		OnStart:      func(s algorithm.Start) { r.starts = append(r.starts, s) },
+		OnWarning:    func(w algorithm.Warning) { r.warnings = append(r.warnings, w) },
+		OnValidation: func(step int, v algorithm.Report) { r.validations[step] = v },
+		OnRollouts:   r.onRollouts,
 	}
 }

@@ -22,7 +22,7 @@ func copyGolden(t *testing.T, name string) (weights, out string) {
 // metrics and weights of an uninterrupted run.
 func TestResumeGolden(t *testing.T) {
 	t.Parallel()
-	config := func(w *world, out string) sft.TunerConfig {
+	config := func(w *world, out string) sft.Config {
 		cfg := w.rejection(out)
 		cfg.Rounds, cfg.Steps = 3, 10
 		return cfg

@@ -53,7 +53,7 @@ func trainOn(t *testing.T, engine tinkertest.EngineConfig, cc client.Config) (lo
 	if err != nil {
 		t.Fatal(err)
 	}
-	result, err := sft.Train(t.Context(), sft.Config{
+	result, err := sft.Train(t.Context(), sft.TrainConfig{
 		Service: remote, Model: tinker.CreateModelParams{Seed: 3}, Source: source, Steps: 40,
 		Schedule: algorithm.Schedule{Peak: 1e-2, Warmup: 5},
 		OnStep:   func(r sft.StepReport) { losses = append(losses, r.Loss) },

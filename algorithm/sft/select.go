@@ -10,114 +10,113 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// Filter says which rollouts are learned from. Its zero value takes all whose
-// tokens are known, rewarded or not.
+// Filter selects the rollouts to learn from. Its zero value takes all whose tokens
+// are known, with and without a reward.
 type Filter struct {
-	// MinReward leaves out rollouts with less, and those without a reward.
+	// MinReward rejects rollouts with a lower reward, and those without one.
 	MinReward agl.Null[float64]
-	// Best keeps only so many rollouts of each task, those with the highest
-	// rewards and of equals the earliest; zero keeps all. Rollouts without a reward
-	// are left out. Without MinReward the best may be failures: tasks whose rollouts
-	// all have the same reward (one rollout always has), and rollouts whose agent
-	// failed, are left out then.
+	// Best takes this many rollouts of each task, those with the highest rewards and,
+	// of equal ones, the earliest; zero takes all. Rollouts without a reward are
+	// rejected. Without MinReward the best may still be failures: then tasks whose
+	// rollouts all have the same reward (a single rollout always does), and rollouts
+	// whose agent failed, are rejected, too.
 	Best int
 }
 
-// Selected is what became of the rollouts that were looked at.
+// Selected counts what became of the rollouts of a round.
 type Selected struct {
-	Rollouts int `json:"rollouts"` // looked at
+	Rollouts int `json:"rollouts"`
 	Kept     int `json:"kept"`
 	Tasks    int `json:"tasks"` // with a rollout that was kept
-	// Rejected rollouts have too low a reward, better ones beside them, or none that
-	// is worse, see Filter.Best.
+	// Rejected rollouts did not pass the [Filter].
 	Rejected int `json:"rejected"`
-	// Masked could not be judged or learned from, by reason.
+	// Masked rollouts could not be judged or learned from, by reason.
 	Masked map[algorithm.Mask]int `json:"masked,omitzero"`
-	// RewardMean is over those that have a reward, KeptMean over those kept.
+	// RewardMean is over the rollouts with a reward, KeptMean over those kept.
 	RewardMean float64 `json:"reward_mean"`
 	KeptMean   float64 `json:"kept_mean"`
-	Tokens     int     `json:"tokens"` // of the kept, that are learned
+	Tokens     int     `json:"tokens"` // of the kept rollouts, that are learned
 }
 
 // candidate is a rollout with its tokens.
 type candidate struct {
-	task     string // what rollouts of the same task share
+	task     string // its input
 	id       string
 	reward   agl.Null[float64]
 	sampled  []adapter.Trajectory
 	position int
-	failed   bool // the agent did
+	failed   bool // the agent failed
 }
 
-// picker chooses among rollouts that come one by one.
-type picker struct {
+// selector applies a filter to rollouts that are added one by one.
+type selector struct {
 	filter  Filter
 	adapter agl.Adapter[adapter.Merged]
-	limit   int // tokens of a sequence; 0 is unknown
-	vocab   int
+	context int // of the model, in tokens; 0 is unknown
+	vocab   int // of the model; 0 is unknown
 
 	list     []candidate
-	lacks    []algorithm.Lack
+	coverage []algorithm.Coverage
 	selected Selected
 	rewards  float64
 	rewarded int
 }
 
-// add looks at a finished rollout.
-func (p *picker) add(e *algorithm.Episode) {
-	p.selected.Rollouts++
-	c, mask := p.candidate(e)
+// add considers a finished rollout.
+func (s *selector) add(e *algorithm.Episode) {
+	s.selected.Rollouts++
+	c, mask := s.candidate(e)
 	if mask != "" {
-		if p.selected.Masked == nil {
-			p.selected.Masked = map[algorithm.Mask]int{}
+		if s.selected.Masked == nil {
+			s.selected.Masked = map[algorithm.Mask]int{}
 		}
-		p.selected.Masked[mask]++
+		s.selected.Masked[mask]++
 		return
 	}
 	if c.reward.Valid {
-		p.rewards += c.reward.V
-		p.rewarded++
+		s.rewards += c.reward.V
+		s.rewarded++
 	}
-	if least := p.filter.MinReward; least.Valid && c.reward.V < least.V {
-		p.selected.Rejected++
+	if least := s.filter.MinReward; least.Valid && c.reward.V < least.V {
+		s.selected.Rejected++
 		return
 	}
-	p.list = append(p.list, c)
+	s.list = append(s.list, c)
 }
 
-func (p *picker) candidate(e *algorithm.Episode) (c candidate, mask algorithm.Mask) {
+func (s *selector) candidate(e *algorithm.Episode) (c candidate, mask algorithm.Mask) {
 	if mask := e.Failure(); mask != "" {
 		return c, mask
 	}
-	merged, err := p.adapter.Adapt(e.Spans)
+	merged, err := s.adapter.Adapt(e.Spans)
 	if err != nil {
 		return c, algorithm.MaskMalformed
 	}
-	lack := algorithm.LackOf(e.Rollout.RolloutID, merged.Report, false)
-	p.lacks = append(p.lacks, lack)
+	coverage := algorithm.CoverageOf(e.Rollout.RolloutID, merged.Report, false)
+	s.coverage = append(s.coverage, coverage)
 	c = candidate{
-		task: string(e.Rollout.Input), id: e.Rollout.RolloutID, position: p.selected.Rollouts,
+		task: string(e.Rollout.Input), id: e.Rollout.RolloutID, position: s.selected.Rollouts,
 		failed: e.Outcome.Kind == agl.OutcomeAgentError,
 	}
 	reward, mask := e.Credit(merged.Reward)
 	switch {
 	case mask == "":
 		c.reward = agl.Some(reward)
-	case p.filter.MinReward.Valid || p.filter.Best > 0:
+	case s.filter.MinReward.Valid || s.filter.Best > 0:
 		return c, mask
 	}
-	if 0 < lack.Lacking && lack.Lacking < lack.Calls {
-		return c, algorithm.MaskMalformed // a part of what was done is no demonstration
+	if 0 < coverage.Missing && coverage.Missing < coverage.Calls {
+		return c, algorithm.MaskMalformed // a part of a rollout is no demonstration
 	}
 	for _, t := range merged.Trajectories {
 		d, ok := Demonstration(t)
 		switch {
 		case !ok:
 			continue
-		case p.limit > 0 && len(d.Input) > p.limit:
+		case s.context > 0 && len(d.Input) > s.context:
 			return c, algorithm.MaskTooLong
-		case d.Validate(tinker.CrossEntropy, p.vocab) != nil:
-			return c, algorithm.MaskMalformed // the ids are another model's
+		case d.Validate(tinker.CrossEntropy, s.vocab) != nil:
+			return c, algorithm.MaskMalformed // token ids of another model
 		}
 		c.sampled = append(c.sampled, t)
 	}
@@ -127,21 +126,21 @@ func (p *picker) candidate(e *algorithm.Episode) (c candidate, mask algorithm.Ma
 	return c, ""
 }
 
-// data are the demonstrations of the rollouts that are kept, in the order in which
-// they came.
-func (p *picker) data() (data []tinker.Datum, selected Selected) {
-	kept := p.list
-	if p.filter.Best > 0 {
-		if !p.filter.MinReward.Valid {
+// data returns the demonstrations of the rollouts that are kept, in the order in
+// which they were added.
+func (s *selector) data() (data []tinker.Datum, selected Selected) {
+	kept := s.list
+	if s.filter.Best > 0 {
+		if !s.filter.MinReward.Valid {
 			kept = successes(kept)
 		}
-		kept = best(kept, p.filter.Best)
+		kept = best(kept, s.filter.Best)
 	}
-	selected = p.selected
-	selected.Rejected += len(p.list) - len(kept)
+	selected = s.selected
+	selected.Rejected += len(s.list) - len(kept)
 	selected.Kept = len(kept)
-	if p.rewarded > 0 {
-		selected.RewardMean = p.rewards / float64(p.rewarded)
+	if s.rewarded > 0 {
+		selected.RewardMean = s.rewards / float64(s.rewarded)
 	}
 	tasks := map[string]bool{}
 	sum, rewarded := 0.0, 0
@@ -166,8 +165,8 @@ func (p *picker) data() (data []tinker.Datum, selected Selected) {
 	return data, selected
 }
 
-// successes leaves out tasks whose rewards are all equal, and rollouts whose agent
-// failed: their rewards say that others were better, and not what is good.
+// successes rejects tasks whose rewards are all equal, and rollouts whose agent
+// failed: the best of these is not known to be good.
 func successes(list []candidate) []candidate {
 	first, varied := map[string]float64{}, map[string]bool{}
 	for _, c := range list {
@@ -181,7 +180,7 @@ func successes(list []candidate) []candidate {
 	return slices.DeleteFunc(slices.Clone(list), func(c candidate) bool { return c.failed || !varied[c.task] })
 }
 
-// best keeps the n best of each task, in the order in which they were.
+// best takes the n best rollouts of each task, in the order in which they were added.
 func best(list []candidate, n int) []candidate {
 	sorted := slices.Clone(list)
 	slices.SortStableFunc(sorted, func(a, b candidate) int { return cmp.Compare(b.reward.V, a.reward.V) })
@@ -197,8 +196,9 @@ func best(list []candidate, n int) []candidate {
 	return kept
 }
 
-// Demonstration makes the training form of a trajectory for cross_entropy: what
-// the model wrote has the weight 1, all else 0. ok is false when it wrote nothing.
+// Demonstration converts a trajectory of n+1 tokens to data of length n for
+// cross_entropy: tokens that the model sampled have the weight 1, all others 0. ok is
+// false if it sampled none.
 func Demonstration(t adapter.Trajectory) (d tinker.Datum, ok bool) {
 	n := len(t.TokenIDs) - 1
 	if n < 1 {

@@ -60,7 +60,7 @@ func TestBest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := picker{filter: tc.filter, adapter: adapter.Trajectories{}, limit: 16, vocab: 4}
+			p := selector{filter: tc.filter, adapter: adapter.Trajectories{}, context: 16, vocab: 4}
 			kept, n := 0, 0
 			for task, rewards := range tc.rewards {
 				for _, reward := range rewards {

@@ -2,11 +2,8 @@ package sft
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -16,49 +13,49 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// Tuner fine-tunes a model on rollouts. Make it with [NewTuner].
-type Tuner struct {
-	cfg     TunerConfig
+// SFT is the algorithm. Make it with [New].
+type SFT struct {
+	cfg     Config
 	summary Summary
 }
 
-var _ agl.Algorithm = (*Tuner)(nil)
+var _ agl.Algorithm = (*SFT)(nil)
 
-// NewTuner makes the algorithm. A TunerConfig out of range is agl.ErrInvalid and
-// names the field.
-func NewTuner(cfg TunerConfig) (*Tuner, error) {
+// New makes the algorithm. A Config out of range is agl.ErrInvalid and names the
+// field.
+func New(cfg Config) (*SFT, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Tuner{cfg: cfg}, nil
+	return &SFT{cfg: cfg}, nil
 }
 
-// Summary returns what the last Run came to, also when it ended with an error. It
-// must not be called while one is running.
-func (t *Tuner) Summary() Summary { return t.summary }
+// Summary returns the result of the last Run, even if it failed. It must not be
+// called during a Run.
+func (t *SFT) Summary() Summary { return t.summary }
 
-// Run makes all rounds, those that a checkpoint in TunerConfig.OutDir holds
-// included. Without TunerConfig.From it needs runners that take the rollouts, and
-// a train dataset; it uses the validation dataset if there is one.
+// Run makes all rounds, those of a checkpoint in Config.OutDir included. Without
+// Config.From it needs a train dataset, and runners must take the rollouts; it uses
+// the validation dataset if there is one.
 //
-// When ctx ends, Run returns its error; rollouts that are outstanding are
-// cancelled in the store and the last checkpoint stays whole. A checkpoint of
-// other settings or data is agl.ErrConflict. Stored rollouts of which none can be
-// learned from are agl.ErrInvalid, and a round of which every model call was
-// recorded without token ids is agl.ErrIllegalState.
-func (t *Tuner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
+// When ctx ends, Run returns its error; outstanding rollouts are cancelled in the
+// store and the last checkpoint stays intact. A checkpoint of other settings or
+// data is agl.ErrConflict. Existing rollouts of which none can be learned from are
+// agl.ErrInvalid, and a round of which every model call was recorded without token
+// ids is agl.ErrIllegalState.
+func (t *SFT) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	t.summary = Summary{}
-	r := &tuning{cfg: t.cfg, in: in}
+	r := &run{cfg: t.cfg, in: in}
 	defer func() {
-		err = errors.Join(err, r.close(context.WithoutCancel(ctx)))
-		t.summary = r.summary()
+		err = errors.Join(err, r.session.Close(context.WithoutCancel(ctx)))
+		t.summary = Summary{Summary: r.session.Summary(), Loss: r.loss, Selected: r.own.Selected}
 	}()
 	if err := r.open(ctx); err != nil {
 		return fmt.Errorf("sft: %w", err)
 	}
-	for r.step < r.cfg.total() {
-		round := r.step / r.cfg.Steps
+	for r.session.Step < r.cfg.total() {
+		round := r.session.Step / r.cfg.Steps
 		if err := r.round(ctx, round); err != nil {
 			return fmt.Errorf("sft: round %d: %w", round+1, err)
 		}
@@ -66,73 +63,31 @@ func (t *Tuner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	return nil
 }
 
-// tuning is one Run.
-type tuning struct {
-	cfg         TunerConfig
-	in          agl.AlgorithmInput
-	client      tinker.TrainingClient
-	serving     *algorithm.Serving
-	checkpoints *algorithm.Checkpoints // nil without an OutDir
-	metrics     *algorithm.Metrics
-	identity    map[string]string
-	stored      *Shuffled // what From has; nil without it
-	selected    *Selected // of this round, until it is reported
-	spec        tinker.ModelSpec
-
-	step    int // steps done
-	resumed bool
-	weights string // of the last checkpoint
-	loss    float64
-	state   tuningState
+// run is one Run.
+type run struct {
+	cfg      Config
+	in       agl.AlgorithmInput
+	session  *algorithm.Session
+	stored   *Shuffled // from From; nil without it
+	selected *Selected // of this round, until it is reported
+	spec     tinker.ModelSpec
+	loss     float64
+	own      state
 }
 
-// tuningState is what a checkpoint holds besides the weights.
-type tuningState struct {
-	// Run names the run over all its processes, in the metadata of its rollouts.
-	Run         string            `json:"run"`
-	ResourcesID string            `json:"resources_id"`
-	Totals      Totals            `json:"totals"`
-	Selected    *Selected         `json:"selected"`
-	Before      *algorithm.Report `json:"before"`
-	After       *algorithm.Report `json:"after"`
+// state has SFT's own members of a checkpoint.
+type state struct {
+	Selected *Selected `json:"selected"`
 }
 
 // open makes everything ready for the next round.
-func (r *tuning) open(ctx context.Context) (err error) {
+func (r *run) open(ctx context.Context) error {
 	switch {
 	case r.in.Store == nil:
 		return agl.Errorf(agl.CodeInvalid, "the input has no store")
-	case r.in.Val != nil && r.in.Val.Len() == 0:
-		return agl.Errorf(agl.CodeInvalid, "the validation dataset is empty; leave it out or give it tasks")
 	case r.cfg.From == nil && (r.in.Train == nil || r.in.Train.Len() == 0):
-		return agl.Errorf(agl.CodeInvalid, "the train dataset is empty; at least one task is needed")
+		return agl.Errorf(agl.CodeInvalid, "the train dataset is empty; at least one task is required")
 	}
-	if err := r.describe(ctx); err != nil {
-		return err
-	}
-	if r.cfg.OutDir != "" {
-		r.checkpoints, err = algorithm.OpenCheckpoints(algorithm.CheckpointsConfig{
-			Dir: filepath.Join(r.cfg.OutDir, "checkpoints"), Service: r.cfg.Service, Logger: r.cfg.Logger,
-		})
-		if err != nil {
-			return err
-		}
-	}
-	if err := r.openModel(ctx); err != nil {
-		return err
-	}
-	if r.cfg.OutDir != "" {
-		if r.metrics, err = algorithm.OpenMetrics(filepath.Join(r.cfg.OutDir, "metrics.jsonl"), r.step); err != nil {
-			return err
-		}
-	}
-	r.cfg.OnStart(r.step, r.cfg.total())
-	return r.begin(ctx)
-}
-
-// describe finds what the run is made of: its model's limits, its data and its
-// identity.
-func (r *tuning) describe(ctx context.Context) error {
 	can, err := algorithm.CheckEngine(ctx, r.cfg.Service, []tinker.LossName{tinker.CrossEntropy}, r.cfg.InitialWeights, r.cfg.Logger)
 	if err != nil {
 		return err
@@ -142,116 +97,67 @@ func (r *tuning) describe(ctx context.Context) error {
 			r.spec = m
 		}
 	}
-	var data string
-	if r.cfg.From == nil {
-		if data, err = algorithm.Fingerprint(r.in.Train); err != nil {
-			return fmt.Errorf("read train dataset: %w", err)
-		}
-	} else {
-		if err := r.readStored(ctx); err != nil {
-			return err
-		}
-		data = r.stored.Fingerprint()
-	}
-	r.identity = r.cfg.identity(data)
-	return nil
-}
-
-// readStored chooses among the rollouts that are there.
-func (r *tuning) readStored(ctx context.Context) error {
-	p := r.picker()
-	if err := p.from(ctx, r.cfg.From); err != nil {
+	data, err := r.fingerprint(ctx)
+	if err != nil {
 		return err
 	}
-	data, selected := p.data()
-	if len(data) == 0 {
-		return agl.Errorf(agl.CodeInvalid, "no stored rollout can be learned from: of %d that succeeded, %d are rejected by their rewards, and these cannot be used: %v",
-			selected.Rollouts, selected.Rejected, selected.Masked)
-	}
-	var err error
-	r.stored, err = NewShuffled(data, r.cfg.Batch, r.cfg.Seed)
-	r.selected = &selected
-	return err
-}
-
-func (r *tuning) picker() *picker {
-	return &picker{filter: r.cfg.Filter, adapter: r.cfg.Adapter, limit: r.spec.Context, vocab: r.spec.Vocab}
-}
-
-// openModel makes the model and goes on from a checkpoint, if there is one.
-func (r *tuning) openModel(ctx context.Context) error {
-	client, checkpoint, resumed, err := algorithm.OpenModel(ctx, algorithm.Model{
-		Service: r.cfg.Service, Create: r.cfg.Model, InitialWeights: r.cfg.InitialWeights,
-		Checkpoints: r.checkpoints, Identity: r.identity,
+	r.session, err = algorithm.OpenSession(ctx, algorithm.SessionParams{
+		Algorithm: "sft", Input: r.in, RunConfig: r.cfg.RunConfig, Training: r.cfg.TrainingConfig,
+		Identity: r.cfg.identity(data), Steps: r.cfg.total(), State: func() (any, error) { return r.own, nil },
 	})
 	if err != nil {
 		return err
 	}
-	r.client = client
-	r.serving = &algorithm.Serving{
-		Client: client, Service: r.cfg.Service, Store: r.in.Store, Resources: r.in.InitialResources,
-		Publisher: r.cfg.Publisher, Logger: r.cfg.Logger,
-	}
-	if !resumed {
-		var id [6]byte
-		if _, err := rand.Read(id[:]); err != nil {
-			return fmt.Errorf("run id: %w", err)
-		}
-		r.state.Run = "sft-" + hex.EncodeToString(id[:])
-		return nil
-	}
-	r.resumed, r.step, r.weights = true, checkpoint.Step, checkpoint.Weights
-	if err := json.Unmarshal(checkpoint.State, &r.state); err != nil {
-		return fmt.Errorf("checkpoint of step %d: %w", r.step, err)
-	}
-	if r.step < r.cfg.total() {
-		r.state.After = nil // of a run that was shorter
-	}
-	if r.step > 0 {
-		r.selected = nil // was reported
-	}
-	r.cfg.Logger.InfoContext(ctx, "fine-tuning resumes", "run", r.state.Run, "step", r.step, "steps", r.cfg.total())
-	return algorithm.CancelLeftovers(ctx, r.in.Store, r.state.Run)
-}
-
-// begin publishes the first model of this process and makes the validation before
-// the first step.
-func (r *tuning) begin(ctx context.Context) error {
-	if err := r.publish(ctx); err != nil {
-		return err
-	}
-	if r.step > 0 {
-		return nil
-	}
-	if !r.resumed {
-		// So that rollouts can be told to be this run's before there are any.
-		if err := r.save(ctx); err != nil {
-			return err
+	if r.session.Resumed {
+		if err := json.Unmarshal(r.session.Own, &r.own); err != nil {
+			return fmt.Errorf("checkpoint of step %d: %w", r.session.Step, err)
 		}
 	}
-	if r.in.Val == nil {
-		return nil
+	if r.session.Step > 0 {
+		r.selected = nil // reported by the earlier process
 	}
-	report := Report{Steps: r.cfg.total()}
-	if err := r.validate(ctx, &report); err != nil {
-		return err
-	}
-	r.state.Before = report.Validation
-	return r.metrics.Write(report)
+	return r.session.Begin(ctx, func(v *algorithm.Report, took time.Duration) any {
+		return Report{Steps: r.cfg.total(), Validation: v, ValidateSeconds: took.Seconds()}
+	})
 }
 
-// publish makes the current weights the model that agents call.
-func (r *tuning) publish(ctx context.Context) error {
-	p, err := r.serving.Publish(ctx, fmt.Sprintf("step-%08d", r.step))
-	if err != nil {
-		return err
+// fingerprint identifies the data. It reads From, if there is one.
+func (r *run) fingerprint(ctx context.Context) (string, error) {
+	if r.cfg.From == nil {
+		data, err := algorithm.Fingerprint(r.in.Train)
+		if err != nil {
+			return "", fmt.Errorf("read train dataset: %w", err)
+		}
+		return data, nil
 	}
-	r.state.ResourcesID = p.Version
-	return nil
+	s := r.selector()
+	for episode, err := range r.cfg.From(ctx) {
+		if err != nil {
+			return "", err
+		}
+		if usable(&episode.Rollout) {
+			s.add(&episode)
+		}
+	}
+	data, selected := s.data()
+	if len(data) == 0 {
+		return "", agl.Errorf(agl.CodeInvalid, "no stored rollout can be learned from: of %d that succeeded, %d are rejected for their rewards, and these cannot be used: %v",
+			selected.Rollouts, selected.Rejected, selected.Masked)
+	}
+	var err error
+	if r.stored, err = NewShuffled(data, r.cfg.Batch, r.cfg.Seed); err != nil {
+		return "", err
+	}
+	r.selected = &selected
+	return r.stored.Fingerprint(), nil
+}
+
+func (r *run) selector() *selector {
+	return &selector{filter: r.cfg.Filter, adapter: r.cfg.Adapter, context: r.spec.Context, vocab: r.spec.Vocab}
 }
 
 // round makes the rest of a round, counted from 0.
-func (r *tuning) round(ctx context.Context, round int) error {
+func (r *run) round(ctx context.Context, round int) error {
 	source := r.stored
 	if source == nil {
 		var err error
@@ -259,15 +165,19 @@ func (r *tuning) round(ctx context.Context, round int) error {
 			return err
 		}
 	}
+	s := r.session
 	first := round * r.cfg.Steps
-	train := &training{client: r.client, Config: Config{Steps: r.cfg.total(), Schedule: r.cfg.Schedule, Adam: r.cfg.Adam, Source: shifted{source, first}}}
-	for last := first + r.cfg.Steps; r.step < last; {
+	train := &training{client: s.Model, steps: r.cfg.total(), schedule: r.cfg.Schedule, adam: r.cfg.Adam}
+	for last := first + r.cfg.Steps; s.Step < last; {
+		report := Report{Steps: r.cfg.total(), Round: round + 1, Selected: r.selected}
 		if source == nil {
-			r.step = last - 1 // nothing to learn: the steps are passed over
-		}
-		report := Report{Step: r.step + 1, Steps: r.cfg.total(), Round: round + 1, Selected: r.selected}
-		if source != nil {
-			step, err := train.step(ctx, r.step)
+			s.Step = last - 1 // the steps of a round without data are skipped
+		} else {
+			data, err := source.Batch(s.Step - first)
+			if err != nil {
+				return fmt.Errorf("read batch: %w", err)
+			}
+			step, err := train.step(ctx, s.Step, data)
 			if err != nil {
 				return err
 			}
@@ -275,119 +185,101 @@ func (r *tuning) round(ctx context.Context, round int) error {
 			report.GradNorm, report.Tokens, report.Seconds = step.GradNorm, step.Tokens, step.Duration.Seconds()
 			r.loss = step.Loss
 		}
-		r.selected = nil
-		r.step++
-		if err := r.finish(ctx, report, r.step == last, source != nil); err != nil {
+		if r.selected != nil {
+			r.own.Selected, r.selected = r.selected, nil
+		}
+		s.Step++
+		report.Step = s.Step
+		if err := r.finish(ctx, report, s.Step == last, source != nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// shifted is a source whose batches are counted from another step.
-type shifted struct {
-	*Shuffled
-
-	first int
-}
-
-// Batch implements [Source].
-func (s shifted) Batch(step int) ([]tinker.Datum, error) { return s.Shuffled.Batch(step - s.first) }
-
-// finish writes down what a step did; after the last of a round it publishes and
-// validates.
-func (r *tuning) finish(ctx context.Context, report Report, last, learned bool) error {
+// finish ends a step. After the last step of a round it publishes, validates and
+// makes a checkpoint.
+func (r *run) finish(ctx context.Context, report Report, last, learned bool) error {
+	s := r.session
 	if last && learned {
-		if err := r.publish(ctx); err != nil {
+		if err := s.Publish(ctx, s.Step); err != nil {
 			return err
 		}
 	}
-	if last && r.in.Val != nil {
-		if err := r.validate(ctx, &report); err != nil {
+	if last {
+		var took time.Duration
+		var err error
+		if report.Validation, took, err = s.Validate(ctx, algorithm.Tag{Step: s.Step, Round: report.Round}); err != nil {
 			return err
 		}
-		if r.step == r.cfg.total() {
-			r.state.After = report.Validation
-		}
+		report.ValidateSeconds = took.Seconds()
 	}
-	if report.Selected != nil {
-		r.state.Selected = report.Selected
-	}
-	if err := r.metrics.Write(report); err != nil {
+	checkpoint := last || r.stored != nil && s.Step%r.cfg.CheckpointEvery == 0
+	if err := s.Commit(ctx, checkpoint, func(time.Duration) any { return report }); err != nil {
 		return err
-	}
-	// Within a round of own rollouts there is nothing to go on with: they are made again.
-	if last || r.stored != nil && r.step%r.cfg.CheckpointEvery == 0 {
-		if err := r.save(ctx); err != nil {
-			return err
-		}
 	}
 	r.cfg.OnStep(report)
 	return nil
 }
 
-// save makes a checkpoint.
-func (r *tuning) save(ctx context.Context) error {
-	if r.checkpoints == nil {
-		return nil
-	}
-	weights, err := r.client.SaveWeights(ctx, tinker.SaveWeightsParams{Name: fmt.Sprintf("step-%08d", r.step)})
+// sample runs the rollouts of a round and selects from them; nil if none can be
+// learned from.
+func (r *run) sample(ctx context.Context, round int) (*Shuffled, error) {
+	rollouts, err := r.rollouts(round)
 	if err != nil {
-		return fmt.Errorf("save weights: %w", err)
+		return nil, err
 	}
-	if err := r.checkpoints.Pend(weights); err != nil {
-		return err
+	groups := make([][]algorithm.Episode, len(rollouts)/r.cfg.Samples)
+	for finished, err := range r.session.Rollouts(ctx, round+1, rollouts, r.cfg.Samples) {
+		if err != nil {
+			return nil, err
+		}
+		groups[finished.Index] = finished.Episodes
 	}
-	r.weights = weights
-	if err := r.metrics.Sync(); err != nil {
-		return err
+	s := r.selector()
+	for _, episodes := range groups { // in the order of the tasks, whichever came first
+		for i := range episodes {
+			s.add(&episodes[i])
+		}
 	}
-	raw, err := json.Marshal(r.state, json.Deterministic(true))
-	if err != nil {
-		return fmt.Errorf("encode state: %w", err)
+	if err := algorithm.CheckCoverage(ctx, "round", s.coverage, r.cfg.Logger); err != nil {
+		return nil, err
 	}
-	return r.checkpoints.Save(ctx, algorithm.Checkpoint{Step: r.step, Weights: weights, Identity: r.identity, State: raw})
+	data, selected := s.data()
+	r.selected = &selected
+	r.session.Totals.Add(selected.Rollouts, selected.Masked)
+	if len(data) == 0 {
+		r.cfg.Logger.WarnContext(ctx, "no rollout of the round can be learned from",
+			"round", round+1, "rollouts", selected.Rollouts, "rejected", selected.Rejected, "masked", selected.Masked)
+		return nil, nil //nolint:nilnil // not an error: the next round draws other tasks
+	}
+	return NewShuffled(data, r.cfg.Batch, algorithm.DeriveSeed(r.cfg.Seed, "round", round))
 }
 
-// validate tries the validation dataset with the model that is published.
-func (r *tuning) validate(ctx context.Context, report *Report) error {
-	start := time.Now()
-	resources, err := algorithm.SamplingVersion(ctx, r.in.Store, r.in.InitialResources, r.cfg.Validation.Sampling, r.state.ResourcesID)
-	if err != nil {
-		return fmt.Errorf("validate: %w", err)
+// rollouts describes Samples rollouts of each task of a round.
+func (r *run) rollouts(round int) ([]agl.EnqueueRollout, error) {
+	n := r.in.Train.Len()
+	tasks := r.cfg.Tasks
+	if tasks == 0 || tasks > n {
+		tasks = n
 	}
-	tag, err := json.Marshal(rolloutTag{Algorithm: "sft", Run: r.state.Run, Round: report.Round})
-	if err != nil {
-		return fmt.Errorf("validate: %w", err)
+	order := algorithm.NewShuffle(n, r.cfg.Seed)
+	list := make([]agl.EnqueueRollout, 0, tasks*r.cfg.Samples)
+	for i := range tasks {
+		index := order.At(round*tasks + i)
+		input, err := r.in.Train.Task(index)
+		if err != nil {
+			return nil, fmt.Errorf("read train dataset: %w", err)
+		}
+		for k := range r.cfg.Samples {
+			rollout, err := r.session.Rollout(input, agl.ModeTrain, r.session.ResourcesID, algorithm.Tag{
+				Round: round + 1, Sample: k, Index: index, Seed: algorithm.DeriveSeed(r.cfg.Seed, "sample", round, i, k),
+			})
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, rollout)
+		}
 	}
-	result, err := algorithm.Evaluate(ctx, algorithm.Evaluation{
-		Store: r.in.Store, Flusher: r.cfg.Flusher, Tasks: r.in.Val, N: r.cfg.Validation.N,
-		ResourcesID: agl.Some(resources), Rollout: r.cfg.Rollout, Metadata: tag,
-		Seed: r.cfg.Seed, PassReward: r.cfg.PassReward, Form: r.cfg.Form, Logger: r.cfg.Logger,
-		Progress: func(done, total int) { r.cfg.OnRollouts(agl.ModeVal, report.Round, done, total) },
-	})
-	if err != nil {
-		return fmt.Errorf("validate: %w", err)
-	}
-	report.Validation, report.ValidateSeconds = &result, time.Since(start).Seconds()
-	r.state.Totals.add(len(result.Results), result.Masked)
-	r.cfg.OnValidation(report.Step, result)
-	return nil
-}
-
-func (r *tuning) summary() Summary {
-	return Summary{
-		Step: r.step, Resumed: r.resumed, Loss: r.loss, Totals: r.state.Totals, Selected: r.state.Selected,
-		Before: r.state.Before, After: r.state.After,
-		Weights: r.weights, Snapshot: r.serving.Snapshot(), ResourcesID: r.state.ResourcesID,
-	}
-}
-
-// close gives back what open took.
-func (r *tuning) close(ctx context.Context) error {
-	err := r.metrics.Close()
-	if r.client != nil {
-		err = errors.Join(err, r.client.Unload(ctx))
-	}
-	return err
+	return list, nil
 }

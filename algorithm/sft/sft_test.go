@@ -32,7 +32,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is a whole system around a tuner: store, runners, and an agent that shows the model a digit and is rewarded
+// world is a whole system around a algo: store, runners, and an agent that shows the model a digit and is rewarded
 // when it names the next one, or one that is 4 or 8 off.
 type world struct {
 	store   *store.Store
@@ -130,10 +130,10 @@ func span(t agl.Task, n int, name string, attrs ...agl.Attr) (agl.Span, error) {
 	}, err
 }
 
-// run runs a tuner beside runners and stops these afterwards.
-func (w *world) run(ctx context.Context, t *testing.T, cfg sft.TunerConfig) (sft.Summary, error) {
+// run runs a algo beside runners and stops these afterwards.
+func (w *world) run(ctx context.Context, t *testing.T, cfg sft.Config) (sft.Summary, error) {
 	t.Helper()
-	tuner, err := sft.NewTuner(cfg)
+	algo, err := sft.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,23 +155,26 @@ func (w *world) run(ctx context.Context, t *testing.T, cfg sft.TunerConfig) (sft
 	for digit := range vocab {
 		tasks = append(tasks, jsontext.Value(strconv.Itoa(digit)))
 	}
-	err = tuner.Run(ctx, agl.AlgorithmInput{Store: w.store, Train: tasks, Val: append(tasks, tasks...)})
+	err = algo.Run(ctx, agl.AlgorithmInput{Store: w.store, Train: tasks, Val: append(tasks, tasks...)})
 	stop()
 	wg.Wait()
-	return tuner.Summary(), err
+	return algo.Summary(), err
 }
 
 // rejection makes rollouts of its own and learns from the best.
-func (w *world) rejection(out string) sft.TunerConfig {
-	return sft.TunerConfig{
-		Service: w.service, Model: tinker.CreateModelParams{Seed: 3}, Publisher: w, Seed: 1,
+func (w *world) rejection(out string) sft.Config {
+	return sft.Config{
+		RunConfig: algorithm.RunConfig{Seed: 1, OutDir: out},
+		TrainingConfig: algorithm.TrainingConfig{
+			Service: w.service, Model: tinker.CreateModelParams{Seed: 3}, Publisher: w,
+			Schedule: algorithm.Schedule{Peak: 2e-2, Warmup: 5, Floor: 5e-3},
+		},
 		Filter: sft.Filter{MinReward: agl.Some(1.0), Best: 2}, Rounds: 5, Samples: 16, Steps: 20, Batch: 12,
-		Schedule: algorithm.Schedule{Peak: 2e-2, Warmup: 5, Floor: 5e-3}, OutDir: out,
 	}
 }
 
 // A model gets better by the best of what it does itself.
-func TestTunerImproves(t *testing.T) {
+func TestImproves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "", nil)
 	cfg := w.rejection(t.TempDir())
@@ -205,7 +208,7 @@ func TestTunerImproves(t *testing.T) {
 }
 
 // Another model learns from the rollouts that the first one left in its store.
-func TestTunerDistils(t *testing.T) {
+func TestDistils(t *testing.T) {
 	t.Parallel()
 	teacher := newWorld(t, "", nil)
 	if _, err := teacher.run(t.Context(), t, teacher.rejection("")); err != nil {
@@ -213,10 +216,13 @@ func TestTunerDistils(t *testing.T) {
 	}
 	made := teacher.runs
 	student := newWorld(t, "", nil)
-	cfg := sft.TunerConfig{
-		Service: student.service, Model: tinker.CreateModelParams{Seed: 9}, Publisher: student, Seed: 2,
+	cfg := sft.Config{
+		RunConfig: algorithm.RunConfig{Seed: 2},
+		TrainingConfig: algorithm.TrainingConfig{
+			Service: student.service, Model: tinker.CreateModelParams{Seed: 9}, Publisher: student,
+			Schedule: algorithm.Schedule{Peak: 2e-2, Warmup: 5, Decay: algorithm.Linear},
+		},
 		From: sft.Stored(teacher.store), Filter: sft.Filter{MinReward: agl.Some(0.5)}, Steps: 60, Batch: 16,
-		Schedule: algorithm.Schedule{Peak: 2e-2, Warmup: 5, Decay: algorithm.Linear},
 	}
 	s, err := student.run(t.Context(), t, cfg)
 	if err != nil {
@@ -231,27 +237,27 @@ func TestTunerDistils(t *testing.T) {
 	}
 	cfg.Filter.MinReward = agl.Some(2.0)
 	_, err = student.run(t.Context(), t, cfg)
-	want := fmt.Sprintf("sft: no stored rollout can be learned from: of %d that succeeded, %[1]d are rejected by their rewards, and these cannot be used: map[]", 5*16*vocab)
+	want := fmt.Sprintf("sft: no stored rollout can be learned from: of %d that succeeded, %[1]d are rejected for their rewards, and these cannot be used: map[]", 5*16*vocab)
 	if !errors.Is(err, agl.ErrInvalid) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
 
 // A run that is killed in a round, and goes on, ends as one that was not: of its own rollouts and of stored ones.
-func TestTunerResumes(t *testing.T) {
+func TestResumes(t *testing.T) {
 	t.Parallel()
 	teacher := newWorld(t, "", nil)
 	if _, err := teacher.run(t.Context(), t, teacher.rejection("")); err != nil {
 		t.Fatal(err)
 	}
-	stored := func(w *world, out string) sft.TunerConfig {
+	stored := func(w *world, out string) sft.Config {
 		cfg := w.rejection(out)
 		cfg.From, cfg.Filter, cfg.Rounds, cfg.Steps, cfg.CheckpointEvery = sft.Stored(teacher.store), sft.Filter{Best: 1}, 1, 60, 10
 		return cfg
 	}
 	for _, tc := range []struct {
 		name   string
-		config func(w *world, out string) sft.TunerConfig
+		config func(w *world, out string) sft.Config
 		killed int // step after which
 		from   int
 	}{
@@ -280,7 +286,7 @@ func TestTunerResumes(t *testing.T) {
 			second := newWorld(t, weights, st)
 			cfg = tc.config(second, out)
 			from := -1
-			cfg.OnStart = func(done, _ int) { from = done }
+			cfg.Progress.OnStart = func(s algorithm.Start) { from = s.Step }
 			got, err := second.run(t.Context(), t, cfg)
 			if err != nil {
 				t.Fatal(err)
@@ -344,7 +350,7 @@ func probe(t *testing.T, service tinker.Service, path string) [][]float32 {
 }
 
 // A rollout of which a part was recorded is no demonstration, and a round of which nothing was ends the run.
-func TestTunerNeedsTokens(t *testing.T) {
+func TestNeedsTokens(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "", nil)
 	w.bare = func(sample int) (only, second bool) { return sample == 0, sample == 1 }
@@ -366,7 +372,7 @@ func TestTunerNeedsTokens(t *testing.T) {
 }
 
 // An engine that cannot learn from demonstrations is found out before there is any rollout.
-func TestTunerRefusesEngine(t *testing.T) {
+func TestRefusesEngine(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "", nil)
 	cfg := w.rejection("")
@@ -380,27 +386,27 @@ func TestTunerRefusesEngine(t *testing.T) {
 	}
 }
 
-func TestTunerRejectsConfig(t *testing.T) {
+func TestRejectsConfig(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name string
-		edit func(*sft.TunerConfig)
+		edit func(*sft.Config)
 		want string
 	}{
-		{"no service", func(c *sft.TunerConfig) { c.Service = nil }, "sft: Service is nil; an engine is required"},
-		{"no steps", func(c *sft.TunerConfig) { c.Steps = 0 }, "sft: Steps is 0, must be at least 1"},
-		{"rounds", func(c *sft.TunerConfig) { c.Rounds = -1 }, "sft: Rounds is -1, must be at least 1"},
-		{"best", func(c *sft.TunerConfig) { c.Filter.Best = -1 }, "sft: Filter.Best is -1, must be at least 0"},
-		{"all of its own", func(c *sft.TunerConfig) { c.Filter = sft.Filter{} }, "sft: Filter is empty; without From it needs a MinReward or Best, as a model does not get better by all that it does"},
-		{"best of as many", func(c *sft.TunerConfig) { c.Filter = sft.Filter{Best: 16} }, "sft: Filter.Best is 16 of 16 Samples, which rejects none; take fewer or give a MinReward"},
-		{"stored in rounds", func(c *sft.TunerConfig) { c.From = sft.Stored(agl.UnimplementedStore{}) }, "sft: Rounds is 5; with stored rollouts (From) there is 1"},
-		{"decay", func(c *sft.TunerConfig) { c.Schedule.Decay = "stairs" }, `sft: Schedule.Decay is "stairs"; allowed are ["cosine" "linear"]`},
+		{"no service", func(c *sft.Config) { c.Service = nil }, "sft: Service is nil; an engine is required"},
+		{"no steps", func(c *sft.Config) { c.Steps = 0 }, "sft: Steps is 0, must be at least 1"},
+		{"rounds", func(c *sft.Config) { c.Rounds = -1 }, "sft: Rounds is -1, must be at least 1"},
+		{"best", func(c *sft.Config) { c.Filter.Best = -1 }, "sft: Filter.Best is -1, must be at least 0"},
+		{"all of its own", func(c *sft.Config) { c.Filter = sft.Filter{} }, "sft: Filter is empty; without From it needs MinReward or Best, as no model improves by everything that it does"},
+		{"best of as many", func(c *sft.Config) { c.Filter = sft.Filter{Best: 16} }, "sft: Filter.Best is 16 of 16 Samples, which rejects none; lower it or set MinReward"},
+		{"stored in rounds", func(c *sft.Config) { c.From = sft.Stored(agl.UnimplementedStore{}) }, "sft: Rounds is 5; with existing rollouts (From) it must be 1"},
+		{"decay", func(c *sft.Config) { c.Schedule.Decay = "stairs" }, `sft: Schedule.Decay is "stairs"; allowed are ["cosine" "linear"]`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			cfg := newWorld(t, "", nil).rejection("")
 			tc.edit(&cfg)
-			if _, err := sft.NewTuner(cfg); !errors.Is(err, agl.ErrInvalid) || err.Error() != tc.want {
+			if _, err := sft.New(cfg); !errors.Is(err, agl.ErrInvalid) || err.Error() != tc.want {
 				t.Errorf("got %v, want %s", err, tc.want)
 			}
 		})

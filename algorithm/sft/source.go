@@ -6,23 +6,22 @@ import (
 	"encoding/hex"
 	"math"
 
-	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/tinker"
 )
 
-// Source hands out the batch of each step.
+// Source supplies the batch of each step.
 type Source interface {
-	// Batch returns the data of a step ≥ 0, at least one datum. It is a function
-	// of step alone, so that a resumed run sees what the first one would have
-	// seen. The caller does not change the data.
+	// Batch returns the data of a step ≥ 0, at least one datum. The batch depends on
+	// nothing but the step, so that a resumed run sees the same data. The caller does
+	// not change it.
 	Batch(step int) ([]tinker.Datum, error)
-	// Fingerprint tells sources with different batches apart.
+	// Fingerprint identifies the batches.
 	Fingerprint() string
 }
 
-// Shuffled is a [Source] that goes through a list of demonstrations in batches,
-// reshuffled each time it has been through.
+// Shuffled is a [Source] that goes through a list of demonstrations in batches, in
+// a new order each epoch.
 type Shuffled struct {
 	data  []tinker.Datum
 	size  int
@@ -30,15 +29,15 @@ type Shuffled struct {
 	order *algorithm.Shuffle
 }
 
-// NewShuffled makes a source of batches of size over data, which it keeps. Each
+// NewShuffled makes a source of batches of size data each. It keeps the slice. Each
 // datum must be valid for cross_entropy.
 func NewShuffled(data []tinker.Datum, size int, seed uint64) (*Shuffled, error) {
 	if len(data) == 0 || size < 1 {
-		return nil, agl.Errorf(agl.CodeInvalid, "sft: %d demonstrations in batches of %d; both must be at least 1", len(data), size)
+		return nil, invalid("%d demonstrations in batches of %d; both must be at least 1", len(data), size)
 	}
 	for i := range data {
 		if err := data[i].Validate(tinker.CrossEntropy, 0); err != nil {
-			return nil, agl.Errorf(agl.CodeInvalid, "sft: demonstration %d: %w", i, err)
+			return nil, invalid("demonstration %d: %w", i, err)
 		}
 	}
 	return &Shuffled{data: data, size: size, seed: seed, order: algorithm.NewShuffle(len(data), seed)}, nil

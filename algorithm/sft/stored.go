@@ -9,14 +9,13 @@ import (
 	"github.com/agl-go/agl/algorithm"
 )
 
-// Rollouts yields finished rollouts, oldest first, and stops behind the first
-// error.
+// Rollouts yields finished rollouts, oldest first, and stops after the first error.
 type Rollouts func(ctx context.Context) iter.Seq2[algorithm.Episode, error]
 
-// storedPage is how many rollouts are asked for at once.
+// storedPage is the number of rollouts of one query.
 const storedPage = 256
 
-// Stored are the rollouts of a store that succeeded.
+// Stored yields the rollouts of a store that succeeded.
 func Stored(store agl.Store) Rollouts {
 	return func(ctx context.Context) iter.Seq2[algorithm.Episode, error] {
 		return func(yield func(algorithm.Episode, error) bool) {
@@ -30,7 +29,7 @@ func Stored(store agl.Store) Rollouts {
 					return
 				}
 				for _, r := range page.Items {
-					if !teaches(&r.Rollout) {
+					if !usable(&r.Rollout) {
 						continue
 					}
 					episode, err := algorithm.Read(ctx, store, r)
@@ -46,21 +45,7 @@ func Stored(store agl.Store) Rollouts {
 	}
 }
 
-// from shows the picker every rollout that succeeded and was not run for
-// validation.
-func (p *picker) from(ctx context.Context, rollouts Rollouts) error {
-	for episode, err := range rollouts(ctx) {
-		if err != nil {
-			return err
-		}
-		if teaches(&episode.Rollout) {
-			p.add(&episode)
-		}
-	}
-	return nil
-}
-
-// teaches reports whether a rollout may be learned from.
-func teaches(r *agl.Rollout) bool {
+// usable reports whether a rollout succeeded and was not run for validation.
+func usable(r *agl.Rollout) bool {
 	return r.Status == agl.RolloutSucceeded && r.Mode != agl.ModeVal && r.Mode != agl.ModeTest
 }

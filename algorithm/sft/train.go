@@ -1,6 +1,7 @@
 package sft
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,87 +9,65 @@ import (
 	"math"
 	"time"
 
-	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
-	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/tinker"
 )
 
-// Config configures [Train].
-type Config struct {
+// TrainConfig configures [Train]. Fields that are not required may be zero.
+type TrainConfig struct {
 	// Service is the engine that trains. Required.
 	Service tinker.Service
-	// Model describes the model to make.
+	// Model describes the model to create.
 	Model tinker.CreateModelParams
-	// InitialWeights is a checkpoint of the engine to start from with a fresh
+	// InitialWeights is a checkpoint of the engine to start from, with a fresh
 	// optimizer; empty starts from the base model.
 	InitialWeights string
-	// Source hands out the batches. Required.
+	// Source supplies the batches. Required.
 	Source Source
 	// Steps is the number of optimizer steps. Required.
 	Steps int
 	// Schedule is the learning rate of each step. Its Peak is required.
 	Schedule algorithm.Schedule
-	// Adam holds the other parameters of the optimizer; LearningRate is not used.
-	// A zero Beta2 means 0.98 and a zero GradClipNorm means 1, other zero values
-	// are the protocol's.
+	// Adam is that of algorithm.TrainingConfig.
 	Adam tinker.AdamParams
-	// OutDir holds checkpoints, from which a later Train with the same Config goes
-	// on; empty means none.
+	// OutDir holds checkpoints, from which a later Train with the same settings
+	// resumes; empty keeps none.
 	OutDir string
-	// CheckpointEvery is the number of steps between checkpoints; zero means 200.
-	// The last step makes one in any case.
+	// CheckpointEvery is the number of steps between checkpoints; zero means 200. The
+	// last step always makes one.
 	CheckpointEvery int
-	// OnStart is called once, before the first step, with the number of steps that
-	// a checkpoint has already done; nil does nothing.
+	// OnStart is called before the first step, with the number of steps that a
+	// checkpoint has done; nil does nothing.
 	OnStart func(done int)
 	// OnStep is called after each step; nil does nothing.
 	OnStep func(StepReport)
-	// Logger gets what people should know; nil discards it.
+	// Logger gets information for people; nil discards it.
 	Logger *slog.Logger
 }
 
-// StepReport is what a step did.
+// StepReport is the report of a step.
 type StepReport struct {
-	Step         int     // counted from 1
-	Steps        int     // of the whole run
+	Step         int     // from 1
+	Steps        int     // of the run
 	Loss         float64 // mean negative log-likelihood per weighted token, in nats
 	LearningRate float64
 	GradNorm     float64 // before clipping
-	Tokens       int     // in the batch, unweighted ones included
+	Tokens       int     // of the batch, unweighted ones included
 	Duration     time.Duration
 }
 
-// Result is what [Train] leaves behind.
+// Result is that of [Train].
 type Result struct {
 	// Weights is the path of the final checkpoint, for
 	// tinker.TrainingClient.LoadWeights. The engine keeps it.
 	Weights string
-	// Loss is that of the last step, NaN when a checkpoint had already done all.
+	// Loss is that of the last step; NaN if a checkpoint had done all steps.
 	Loss float64
 }
 
-const defaultCheckpoint = 200
-
-func withAdamDefaults(p tinker.AdamParams) tinker.AdamParams {
-	if p.Beta2 == 0 {
-		p.Beta2 = 0.98
-	}
-	if p.GradClipNorm == 0 {
-		p.GradClipNorm = 1
-	}
-	return p
-}
-
-func describeAdam(p tinker.AdamParams) string {
-	return fmt.Sprintf("beta1=%v beta2=%v eps=%v weight_decay=%v grad_clip_norm=%v", p.Beta1, p.Beta2, p.Eps, p.WeightDecay, p.GradClipNorm)
-}
-
-func (c Config) withDefaults() Config {
-	c.Adam = withAdamDefaults(c.Adam)
-	if c.CheckpointEvery == 0 {
-		c.CheckpointEvery = defaultCheckpoint
-	}
+func (c TrainConfig) withDefaults() TrainConfig {
+	c.Adam = algorithm.AdamWithDefaults(c.Adam)
+	c.CheckpointEvery = cmp.Or(c.CheckpointEvery, defaultCheckpoint)
 	if c.OnStart == nil {
 		c.OnStart = func(int) {}
 	}
@@ -101,139 +80,103 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func (c Config) validate() error {
-	switch {
-	case c.Service == nil:
-		return agl.Errorf(agl.CodeInvalid, "sft: Service is nil; an engine is required")
-	case c.Source == nil:
-		return agl.Errorf(agl.CodeInvalid, "sft: Source is nil; data is required")
-	case c.Steps < 1:
-		return agl.Errorf(agl.CodeInvalid, "sft: Steps is %d, must be at least 1", c.Steps)
-	case c.CheckpointEvery < 1:
-		return agl.Errorf(agl.CodeInvalid, "sft: CheckpointEvery is %d, must be at least 1", c.CheckpointEvery)
+// training is the part of the settings that [algorithm.TrainingConfig] has, too.
+func (c TrainConfig) training() algorithm.TrainingConfig {
+	return algorithm.TrainingConfig{Service: c.Service, Model: c.Model, Schedule: c.Schedule, Adam: c.Adam, CheckpointEvery: c.CheckpointEvery}
+}
+
+func (c TrainConfig) validate() error {
+	if c.Source == nil {
+		return invalid("Source is nil; data is required")
 	}
-	if err := c.Schedule.Validate(); err != nil {
-		return agl.Errorf(agl.CodeInvalid, "sft: %w", err)
-	}
-	if err := c.Adam.Validate(); err != nil {
-		return agl.Errorf(agl.CodeInvalid, "sft: Adam: %w", err)
+	if err := cmp.Or(c.training().Validate(), algorithm.AtLeast(algorithm.Minimum{Field: "Steps", Value: c.Steps, Least: 1})); err != nil {
+		return invalid("%w", err)
 	}
 	return nil
 }
 
-// identity is what a checkpoint must agree on to be gone on from.
-func (c Config) identity() map[string]string {
-	return map[string]string{
-		"algorithm":  "sft",
-		"model":      fmt.Sprintf("%s lora_rank=%d", c.Model.BaseModel, c.Model.LoRARank),
-		"model_seed": fmt.Sprint(c.Model.Seed),
-		"data":       c.Source.Fingerprint(),
-		"steps":      fmt.Sprint(c.Steps),
-		"schedule":   c.Schedule.String(),
-		"adam":       describeAdam(c.Adam),
-	}
+func (c TrainConfig) identity() map[string]string {
+	id := c.training().Identity("sft", c.Source.Fingerprint())
+	id["steps"] = fmt.Sprint(c.Steps)
+	return id
 }
 
-// Train trains for Config.Steps steps and returns the path of the weights. With
-// an OutDir it goes on from the last complete checkpoint there and returns at
-// once when that is the last; a checkpoint of other settings is agl.ErrConflict.
-// When ctx ends it returns ctx's error and leaves the last checkpoint whole.
+// Train trains for TrainConfig.Steps steps and returns the path of the weights.
+// With an OutDir it resumes from the last complete checkpoint there, and returns at
+// once if that is the last; a checkpoint of other settings is agl.ErrConflict. When
+// ctx ends it returns ctx's error; the last checkpoint stays intact.
 //
-// The loss of a batch is the mean over its weighted tokens, whatever their
-// number, on engines that sum (tinker.Capabilities.SummedLoss).
-func Train(ctx context.Context, cfg Config) (result Result, err error) {
+// The loss of a batch is the mean over its weighted tokens, whatever their number,
+// on engines that sum (tinker.Capabilities.SummedLoss).
+func Train(ctx context.Context, cfg TrainConfig) (result Result, err error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return Result{}, err
 	}
-	t := &training{Config: cfg, identity: cfg.identity()}
-	if cfg.OutDir != "" {
-		t.checkpoints, err = algorithm.OpenCheckpoints(algorithm.CheckpointsConfig{Dir: cfg.OutDir, Service: cfg.Service, Logger: cfg.Logger})
-		if err != nil {
-			return Result{}, fmt.Errorf("sft: %w", err)
-		}
-	}
-	client, checkpoint, resumed, err := algorithm.OpenModel(ctx, algorithm.Model{
+	model, err := algorithm.OpenModel(ctx, algorithm.ModelParams{
 		Service: cfg.Service, Create: cfg.Model, InitialWeights: cfg.InitialWeights,
-		Checkpoints: t.checkpoints, Identity: t.identity,
+		Dir: cfg.OutDir, Identity: cfg.identity(), Logger: cfg.Logger,
 	})
 	if err != nil {
 		return Result{}, fmt.Errorf("sft: %w", err)
 	}
-	t.client = client
-	defer func() { err = errors.Join(err, client.Unload(context.WithoutCancel(ctx))) }()
-	if resumed {
-		cfg.Logger.InfoContext(ctx, "supervised training resumes", "step", checkpoint.Step, "steps", cfg.Steps)
+	defer func() { err = errors.Join(err, model.Unload(context.WithoutCancel(ctx))) }()
+	done := model.Restored.Step
+	if model.Resumed {
+		cfg.Logger.InfoContext(ctx, "supervised training resumes", "step", done, "steps", cfg.Steps)
 	}
-	return t.run(ctx, checkpoint)
-}
-
-// training is a run of Train.
-type training struct {
-	Config
-	identity    map[string]string
-	client      tinker.TrainingClient
-	checkpoints *algorithm.Checkpoints // nil when there is no OutDir
-}
-
-func (t *training) run(ctx context.Context, from algorithm.Checkpoint) (Result, error) {
-	result := Result{Weights: from.Weights, Loss: math.NaN()}
-	t.OnStart(from.Step)
-	for step := from.Step; step < t.Steps; step++ {
-		report, err := t.step(ctx, step)
+	cfg.OnStart(done)
+	t := &training{client: model, steps: cfg.Steps, schedule: cfg.Schedule, adam: cfg.Adam}
+	result = Result{Weights: model.Weights, Loss: math.NaN()}
+	for step := done; step < cfg.Steps; step++ {
+		report, err := t.next(ctx, step, cfg.Source)
+		if err == nil && (report.Step == cfg.Steps || cfg.OutDir != "" && report.Step%cfg.CheckpointEvery == 0) {
+			err = model.Checkpoint(ctx, report.Step, nil)
+		}
 		if err != nil {
 			return Result{}, fmt.Errorf("sft: step %d: %w", step+1, err)
 		}
-		done := step + 1
-		if done == t.Steps || t.checkpoints != nil && done%t.CheckpointEvery == 0 {
-			if result.Weights, err = t.save(ctx, done); err != nil {
-				return Result{}, fmt.Errorf("sft: %w", err)
-			}
-		}
-		result.Loss = report.Loss
-		t.OnStep(report)
+		result = Result{Weights: model.Weights, Loss: report.Loss}
+		cfg.OnStep(report)
 	}
 	return result, nil
 }
 
-// step makes the optimizer step that is counted from 0.
-func (t *training) step(ctx context.Context, step int) (StepReport, error) {
-	start := time.Now()
-	data, err := t.Source.Batch(step)
+// training takes optimizer steps.
+type training struct {
+	client   tinker.TrainingClient
+	steps    int // of the run
+	schedule algorithm.Schedule
+	adam     tinker.AdamParams
+}
+
+// next takes the step, counted from 0, of a source.
+func (t *training) next(ctx context.Context, step int, source Source) (StepReport, error) {
+	data, err := source.Batch(step)
 	if err != nil {
 		return StepReport{}, fmt.Errorf("read batch: %w", err)
 	}
+	return t.step(ctx, step, data)
+}
+
+// step takes the step, counted from 0, on a batch.
+func (t *training) step(ctx context.Context, step int, data []tinker.Datum) (StepReport, error) {
+	start := time.Now()
 	batch, tokens := perToken(data)
 	forward, err := t.client.ForwardBackward(ctx, tinker.ForwardParams{Data: batch, Loss: tinker.Loss{Name: tinker.CrossEntropy}})
 	if err != nil {
 		return StepReport{}, fmt.Errorf("forward and backward: %w", err)
 	}
-	adam := t.Adam
-	adam.LearningRate = t.Schedule.Rate(step, t.Steps)
+	adam := t.adam
+	adam.LearningRate = t.schedule.Rate(step, t.steps)
 	optim, err := t.client.OptimStep(ctx, adam)
 	if err != nil {
 		return StepReport{}, fmt.Errorf("optimizer: %w", err)
 	}
 	return StepReport{
-		Step: step + 1, Steps: t.Steps, Loss: forward.Loss, LearningRate: adam.LearningRate, GradNorm: optim.GradNorm,
+		Step: step + 1, Steps: t.steps, Loss: forward.Loss, LearningRate: adam.LearningRate, GradNorm: optim.GradNorm,
 		Tokens: tokens, Duration: time.Since(start),
 	}, nil
-}
-
-// save makes a checkpoint after so many steps.
-func (t *training) save(ctx context.Context, steps int) (weights string, err error) {
-	weights, err = t.client.SaveWeights(ctx, tinker.SaveWeightsParams{Name: fmt.Sprintf("step-%08d", steps)})
-	if err != nil {
-		return "", fmt.Errorf("save weights: %w", err)
-	}
-	if t.checkpoints == nil {
-		return weights, nil
-	}
-	if err := t.checkpoints.Pend(weights); err != nil {
-		return "", err
-	}
-	err = t.checkpoints.Save(ctx, algorithm.Checkpoint{Step: steps, Weights: weights, Identity: t.identity, State: rawjson.Null()})
-	return weights, err
 }
 
 // perToken scales the weights of a batch to a sum of 1 and counts its tokens.

@@ -42,13 +42,13 @@ func newService(t *testing.T, dir string) *policy.Service {
 	return service
 }
 
-func config(t *testing.T, service tinker.Service, out string) sft.Config {
+func config(t *testing.T, service tinker.Service, out string) sft.TrainConfig {
 	t.Helper()
 	source, err := sft.NewShuffled(counting(), 8, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return sft.Config{
+	return sft.TrainConfig{
 		Service: service, Model: tinker.CreateModelParams{Seed: 3}, Source: source,
 		Steps: 60, Schedule: algorithm.Schedule{Peak: 2e-2, Warmup: 5}, OutDir: out, CheckpointEvery: 20,
 	}
@@ -145,7 +145,7 @@ func TestTrainRefusesOtherRun(t *testing.T) {
 	other.Model.Seed = 4
 	_, err := sft.Train(t.Context(), other)
 	want := "sft: " + filepath.Join(out, "checkpoint-00000060.json") +
-		` is of another run: model_seed is "4" here and "3" in the checkpoint; resume with the same settings or use another directory`
+		` belongs to another run: model_seed is "4" here and "3" there; resume with the same settings or use another directory`
 	if !errors.Is(err, agl.ErrConflict) || err.Error() != want {
 		t.Errorf("got %v\nwant %s", err, want)
 	}
@@ -155,17 +155,17 @@ func TestTrainRejectsConfig(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name string
-		edit func(*sft.Config)
+		edit func(*sft.TrainConfig)
 		want string
 	}{
-		{"no service", func(c *sft.Config) { c.Service = nil }, "sft: Service is nil; an engine is required"},
-		{"no source", func(c *sft.Config) { c.Source = nil }, "sft: Source is nil; data is required"},
-		{"no steps", func(c *sft.Config) { c.Steps = 0 }, "sft: Steps is 0, must be at least 1"},
-		{"no rate", func(c *sft.Config) { c.Schedule.Peak = math.NaN() }, "sft: Schedule.Peak is NaN, must be a positive number"},
-		{"high floor", func(c *sft.Config) { c.Schedule.Floor = 1 }, "sft: Schedule.Floor is 1, must be between 0 and Peak (0.02)"},
-		{"warm-up", func(c *sft.Config) { c.Schedule.Warmup = -1 }, "sft: Schedule.Warmup is -1, must not be negative"},
-		{"checkpoints", func(c *sft.Config) { c.CheckpointEvery = -1 }, "sft: CheckpointEvery is -1, must be at least 1"},
-		{"adam", func(c *sft.Config) { c.Adam.Beta1 = 1 }, "sft: Adam: beta1: 1 is not below 1"},
+		{"no service", func(c *sft.TrainConfig) { c.Service = nil }, "sft: Service is nil; an engine is required"},
+		{"no source", func(c *sft.TrainConfig) { c.Source = nil }, "sft: Source is nil; data is required"},
+		{"no steps", func(c *sft.TrainConfig) { c.Steps = 0 }, "sft: Steps is 0, must be at least 1"},
+		{"no rate", func(c *sft.TrainConfig) { c.Schedule.Peak = math.NaN() }, "sft: Schedule.Peak is NaN, must be a positive number"},
+		{"high floor", func(c *sft.TrainConfig) { c.Schedule.Floor = 1 }, "sft: Schedule.Floor is 1, must be between 0 and Peak (0.02)"},
+		{"warm-up", func(c *sft.TrainConfig) { c.Schedule.Warmup = -1 }, "sft: Schedule.Warmup is -1, must not be negative"},
+		{"checkpoints", func(c *sft.TrainConfig) { c.CheckpointEvery = -1 }, "sft: CheckpointEvery is -1, must be at least 1"},
+		{"adam", func(c *sft.TrainConfig) { c.Adam.Beta1 = 1 }, "sft: Adam: beta1: 1 is not below 1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -17,6 +17,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/algorithm/apo/apotest"
 	"github.com/agl-go/agl/rest"
@@ -146,8 +147,9 @@ func (b *bench) apo(seed int, dir string) (*apo.APO, error) {
 	}
 	o := b.opt
 	return apo.New(apo.Config{
+		RunConfig:     algorithm.RunConfig{Seed: uint64(seed), OutDir: dir},
 		GradientModel: gradient, EditModel: edit, BeamWidth: o.Beam, BranchFactor: o.Branch, Rounds: o.Rounds,
-		GradientBatch: o.GradientBatch, ValBatch: o.ValBatch, Seed: uint64(seed), OutDir: dir,
+		GradientBatch: o.GradientBatch, ValBatch: o.ValBatch,
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl/algorithm"
-	"github.com/agl-go/agl/algorithm/grpo"
 )
 
 // summary is what --summary writes.
@@ -37,7 +36,7 @@ func newEvaluation(r *algorithm.Report) *evaluation {
 	return &evaluation{PassRate: r.PassRate, N: r.N, CI95: r.CI95}
 }
 
-func writeSummary(opt options, s grpo.Summary, elapsed time.Duration) error {
+func writeSummary(opt options, s algorithm.Summary, elapsed time.Duration) error {
 	out := summary{
 		Seed: opt.Seed, Steps: s.Step, Rollouts: s.Totals.Rollouts, Spans: s.Totals.Spans, Seconds: elapsed.Seconds(),
 		Masked: s.Totals.Masked, Before: newEvaluation(s.Before), After: newEvaluation(s.After),

@@ -64,12 +64,15 @@ func (t *training) Run(ctx context.Context, in agl.AlgorithmInput) error {
 		return err
 	}
 	t.grpo, err = grpo.New(grpo.Config{
-		Service: t.engine.Service, Model: recipe.Model(t.opt.Seed), InitialWeights: weights,
-		Publisher: t.engine.Publisher(t.proxy), Flusher: t.proxy,
-		Steps: t.opt.Steps, PromptsPerStep: recipe.PromptsPerStep, GroupSize: recipe.GroupSize, Seed: t.opt.Seed,
-		Schedule: recipe.Schedule(t.opt.Steps),
-		Form:     formOf,
-		OutDir:   subdir(t.opt.Out, "grpo"), Progress: t.display, Logger: t.log,
+		RunConfig: algorithm.RunConfig{
+			Flusher: t.proxy, Seed: t.opt.Seed, OutDir: subdir(t.opt.Out, "grpo"), Progress: display.Progress(t.display), Logger: t.log,
+		},
+		TrainingConfig: algorithm.TrainingConfig{
+			Service: t.engine.Service, Model: recipe.Model(t.opt.Seed), InitialWeights: weights,
+			Publisher: t.engine.Publisher(t.proxy), Schedule: recipe.Schedule(t.opt.Steps), Form: formOf,
+		},
+		Steps: t.opt.Steps, PromptsPerStep: recipe.PromptsPerStep, GroupSize: recipe.GroupSize,
+		OnStep: t.display.OnStep,
 	})
 	if err != nil {
 		return err

@@ -21,7 +21,13 @@ import (
 
 // Display is told what a run does. Calls may come from several goroutines.
 type Display interface {
-	grpo.Progress
+	// OnStart, OnRollouts, OnValidation and OnWarning are those of algorithm.Progress.
+	OnStart(s algorithm.Start)
+	OnRollouts(phase algorithm.Phase, step, done, total int)
+	OnValidation(step int, r algorithm.Report)
+	OnWarning(w algorithm.Warning)
+	// OnStep is called after each step of reinforcement learning.
+	OnStep(r grpo.StepReport)
 	// OnWarmStart is called after each step of supervised training that comes first.
 	OnWarmStart(r sft.StepReport)
 	// OnRound is called after each round of a search for prompts.
@@ -32,6 +38,11 @@ type Display interface {
 	OnNotice(text string)
 	// Close ends a live view; what is printed afterwards stays below it.
 	Close()
+}
+
+// Progress makes a display hear the runs of an algorithm.
+func Progress(d Display) algorithm.Progress {
+	return algorithm.Progress{OnStart: d.OnStart, OnRollouts: d.OnRollouts, OnValidation: d.OnValidation, OnWarning: d.OnWarning}
 }
 
 // Options configure a [Display]. Every field but Out may be zero.
@@ -121,7 +132,7 @@ type Curve struct {
 	Last   int
 }
 
-// OnStep implements [grpo.Progress].
+// OnStep implements [Display].
 func (c *Curve) OnStep(s grpo.StepReport) {
 	if s.Step > 0 {
 		c.Values, c.Last = append(c.Values, s.PassRate), s.Step

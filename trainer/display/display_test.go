@@ -39,11 +39,11 @@ func TestPlainPrintsOneLinePerStep(t *testing.T) {
 	for step := 1; step <= 250; step++ {
 		d.OnWarmStart(sft.StepReport{Step: step, Steps: 250, Loss: 1})
 	}
-	d.OnStart(grpo.Start{Steps: 2})
+	d.OnStart(algorithm.Start{Steps: 2})
 	d.OnStep(grpo.StepReport{Step: 0, Steps: 2})
 	d.OnValidation(0, algorithm.Report{Rate: algorithm.NewRate(1, 4)})
 	d.OnStep(grpo.StepReport{Step: 1, Steps: 2, PassRate: 0.5, Masked: map[algorithm.Mask]int{"timeout": 2, "panic": 1}})
-	d.OnWarning(grpo.Warning{Message: "look here"})
+	d.OnWarning(algorithm.Warning{Message: "look here"})
 	d.Close()
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	want := []string{"warm start  100/250", "warm start  200/250", "warm start  250/250", "validation after step 0: pass rate 0.250 of 4", "step    1/2", "warning: look here"}
@@ -69,9 +69,9 @@ func TestViewDraws(t *testing.T) {
 	report := algorithm.Report{Rate: algorithm.NewRate(3, 10)}
 	for _, msg := range []any{
 		warmMsg(sft.StepReport{Step: 100, Steps: 100, Loss: 0.25}),
-		startMsg(grpo.Start{Steps: 20}),
+		startMsg(algorithm.Start{Steps: 20}),
 		validationMsg{0, report},
-		rolloutsMsg{grpo.PhaseTrain, 3, 64, 128},
+		rolloutsMsg{algorithm.PhaseTrain, 3, 64, 128},
 		stepMsg(grpo.StepReport{Step: 2, Steps: 20, Rollouts: 128, RewardMean: 0.5, Forms: map[string]algorithm.Rate{"plus": algorithm.NewRate(1, 2)}}),
 		warningMsg("warning: all groups are equal"),
 		tickMsg(began.Add(10 * time.Second)),

@@ -21,7 +21,6 @@ import (
 // rollouts of the present step, the pass rate of each form, speed, cost and time
 // left.
 type live struct {
-	grpo.UnimplementedProgress
 	program *tea.Program
 	log     *Log
 	done    chan struct{}
@@ -43,7 +42,7 @@ func newLive(o Options) *live {
 
 type (
 	warmMsg       sft.StepReport
-	startMsg      grpo.Start
+	startMsg      algorithm.Start
 	stepMsg       grpo.StepReport
 	warningMsg    string
 	roundMsg      apo.Round
@@ -54,19 +53,19 @@ type (
 		report algorithm.Report
 	}
 	rolloutsMsg struct {
-		phase             grpo.Phase
+		phase             algorithm.Phase
 		step, done, total int
 	}
 )
 
-func (l *live) OnWarmStart(r sft.StepReport) { l.program.Send(warmMsg(r)) }
-func (l *live) OnStart(s grpo.Start)         { l.program.Send(startMsg(s)) }
-func (l *live) OnStep(r grpo.StepReport)     { l.program.Send(stepMsg(r)) }
-func (l *live) OnWarning(w grpo.Warning)     { l.program.Send(warningMsg("warning: " + w.Message)) }
-func (l *live) OnNotice(text string)         { l.program.Send(warningMsg(text)) }
-func (l *live) OnRound(r apo.Round)          { l.program.Send(roundMsg(r)) }
-func (l *live) OnTask(f baseline.Finished)   { l.program.Send(taskMsg(f)) }
-func (l *live) OnRollouts(phase grpo.Phase, step, done, total int) {
+func (l *live) OnWarmStart(r sft.StepReport)  { l.program.Send(warmMsg(r)) }
+func (l *live) OnStart(s algorithm.Start)     { l.program.Send(startMsg(s)) }
+func (l *live) OnStep(r grpo.StepReport)      { l.program.Send(stepMsg(r)) }
+func (l *live) OnWarning(w algorithm.Warning) { l.program.Send(warningMsg("warning: " + w.Message)) }
+func (l *live) OnNotice(text string)          { l.program.Send(warningMsg(text)) }
+func (l *live) OnRound(r apo.Round)           { l.program.Send(roundMsg(r)) }
+func (l *live) OnTask(f baseline.Finished)    { l.program.Send(taskMsg(f)) }
+func (l *live) OnRollouts(phase algorithm.Phase, step, done, total int) {
 	l.program.Send(rolloutsMsg{phase, step, done, total})
 }
 
@@ -120,7 +119,7 @@ func (v view) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		v.step.Step, v.firstDone = m.Step, m.Step
 		v.before = m.Before
 	case rolloutsMsg:
-		if m.phase == grpo.PhaseTrain && v.firstStep.IsZero() {
+		if m.phase == algorithm.PhaseTrain && v.firstStep.IsZero() {
 			v.firstStep = time.Now()
 		}
 		v.rollouts = m
@@ -194,7 +193,7 @@ func (v view) drawSteps(line func(label, text string)) {
 	rest := dimStyle.Render(v.timeLeft(v.firstStep, v.step.Step-v.firstDone, v.Steps-v.firstDone))
 	line("steps", fmt.Sprintf("%s %d/%d  %s", bar(v.step.Step, v.Steps), v.step.Step, v.Steps, rest))
 	what := "rollouts"
-	if v.rollouts.phase == grpo.PhaseValidation {
+	if v.rollouts.phase == algorithm.PhaseValidation {
 		what = "validation"
 	}
 	line(what, fmt.Sprintf("%s %d/%d", bar(v.rollouts.done, v.rollouts.total), v.rollouts.done, v.rollouts.total))

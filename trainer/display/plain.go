@@ -14,7 +14,6 @@ import (
 
 // plain prints one line per step, for logs and pipes.
 type plain struct {
-	grpo.UnimplementedProgress
 	Options
 
 	mu      sync.Mutex // one line at a time
@@ -37,7 +36,7 @@ func (p *plain) OnWarmStart(r sft.StepReport) {
 	}
 }
 
-func (p *plain) OnStart(s grpo.Start) {
+func (p *plain) OnStart(s algorithm.Start) {
 	if s.Resumed {
 		p.linef("resumes after step %d of %d", s.Step, s.Steps)
 	}
@@ -54,6 +53,8 @@ func (p *plain) OnStep(r grpo.StepReport) {
 	p.linef("step %4d/%d  reward %.3f  pass %.3f%s  masked %d  %.0f tokens/s%s  %s",
 		r.Step, r.Steps, r.RewardMean, r.PassRate, forms, sumMasked(r.Masked), r.TokensPerSecond, p.cost(), p.elapsed())
 }
+
+func (p *plain) OnRollouts(algorithm.Phase, int, int, int) {}
 
 func (p *plain) OnValidation(step int, r algorithm.Report) {
 	p.linef("validation after step %d: pass rate %s", step, withForms(Rate(r.Rate), r.Forms))
@@ -78,7 +79,7 @@ func (p *plain) OnTask(f baseline.Finished) {
 	}
 }
 
-func (p *plain) OnWarning(w grpo.Warning) { p.linef("warning: %s", w.Message) }
+func (p *plain) OnWarning(w algorithm.Warning) { p.linef("warning: %s", w.Message) }
 
 func (p *plain) OnNotice(text string) { p.linef("%s", text) }
 
@@ -102,7 +103,7 @@ func meanReward(f baseline.Finished) string {
 }
 
 // Gain writes how much better prompts are, with its interval.
-func Gain(g apo.Gain) string {
+func Gain(g apo.Difference) string {
 	if g.Pairs == 0 {
 		return "none"
 	}

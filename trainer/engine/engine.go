@@ -13,7 +13,7 @@ import (
 	"sync"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/chat"
@@ -182,7 +182,7 @@ func (e *Engine) Publisher(models Models, others ...proxy.Model) *Publisher {
 	return &Publisher{engine: e, models: models, others: others}
 }
 
-// Publisher is a [grpo.Publisher] over an engine of this process: new calls go to
+// Publisher is a [algorithm.Publisher] over an engine of this process: new calls go to
 // the snapshot, running ones finish where they began.
 type Publisher struct {
 	engine *Engine
@@ -193,10 +193,10 @@ type Publisher struct {
 	versions []string // that are served, the newest last
 }
 
-var _ grpo.Publisher = (*Publisher)(nil)
+var _ algorithm.Publisher = (*Publisher)(nil)
 
-// Publish implements [grpo.Publisher].
-func (p *Publisher) Publish(ctx context.Context, publication grpo.Publication) error {
+// Publish implements [algorithm.Publisher].
+func (p *Publisher) Publish(ctx context.Context, publication algorithm.Publication) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if publication.Version == "" {

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/sft"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/proxy"
@@ -141,7 +141,7 @@ func TestPublisherSwapsTheModel(t *testing.T) {
 		t.Helper()
 		path, err := e.Snapshot(ctx, tinker.CreateModelParams{Seed: 1}, "")
 		if err == nil {
-			err = publisher.Publish(ctx, grpo.Publication{Snapshot: path, Version: version})
+			err = publisher.Publish(ctx, algorithm.Publication{Snapshot: path, Version: version})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -158,7 +158,7 @@ func TestPublisherSwapsTheModel(t *testing.T) {
 			t.Errorf("%s: status %d, want %d", version, got, want)
 		}
 	}
-	if err := publisher.Publish(t.Context(), grpo.Publication{}); !errors.Is(err, agl.ErrInvalid) {
+	if err := publisher.Publish(t.Context(), algorithm.Publication{}); !errors.Is(err, agl.ErrInvalid) {
 		t.Errorf("a publication of nothing: %v", err)
 	}
 }

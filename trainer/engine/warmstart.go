@@ -78,7 +78,7 @@ func (e *Engine) WarmStart(ctx context.Context, w WarmStart) (weights string, er
 	if err != nil {
 		return "", fmt.Errorf("warm start: %w", err)
 	}
-	result, err := sft.Train(ctx, sft.Config{
+	result, err := sft.Train(ctx, sft.TrainConfig{
 		Service: e.Service, Model: w.Model, Source: source, Steps: w.Steps, Schedule: w.Schedule,
 		OutDir: w.OutDir, OnStep: w.OnStep, Logger: w.Logger,
 	})

@@ -1,16 +1,6 @@
 package job
 
 import (
-	"bufio"
-	"bytes"
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
-	"os"
-
-	"github.com/go-json-experiment/json"
-
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/apo"
@@ -35,17 +25,17 @@ func (r *run) curves(result *Result) ([]curve, error) {
 	switch r.folder.record.Algorithm {
 	case "grpo":
 		var steps []grpo.StepReport
-		steps, err = readMetrics[grpo.StepReport](r.folder.file(metricsFile))
+		steps, err = algorithm.ReadLines[grpo.StepReport](r.folder.file(metricsFile))
 		list = stepCurves(steps)
 	case "sft":
 		var steps []sft.Report
-		steps, err = readMetrics[sft.Report](r.folder.file(metricsFile))
+		steps, err = algorithm.ReadLines[sft.Report](r.folder.file(metricsFile))
 		list = tuningCurves(steps)
 	case "apo":
 		list = roundCurves(result.APO)
 	default:
 		var tasks []baseline.Finished
-		tasks, err = readMetrics[baseline.Finished](r.folder.file(metricsFile))
+		tasks, err = algorithm.ReadLines[baseline.Finished](r.folder.file(metricsFile))
 		list = taskCurves(tasks)
 	}
 	drawn := list[:0]
@@ -55,46 +45,6 @@ func (r *run) curves(result *Result) ([]curve, error) {
 		}
 	}
 	return drawn, err
-}
-
-// readMetrics reads a file of one value a line; a file that is not there is empty,
-// and so is what a killed process left half written.
-func readMetrics[T any](path string) (values []T, err error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	lines := bufio.NewReader(f)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return values, nil
-		}
-		if err != nil {
-			return values, err
-		}
-		var value T
-		if err := json.Unmarshal(line, &value); err != nil {
-			return values, fmt.Errorf("%s:%d: %w", path, len(values)+1, err)
-		}
-		values = append(values, value)
-	}
-}
-
-// writeMetrics writes such a file.
-func writeMetrics[T any](path string, values []T) error {
-	var b bytes.Buffer
-	for _, v := range values {
-		if err := json.MarshalWrite(&b, v, json.Deterministic(true)); err != nil {
-			return fmt.Errorf("write metrics: %w", err)
-		}
-		b.WriteByte('\n')
-	}
-	return algorithm.WriteFileAtomic(path, b.Bytes())
 }
 
 func stepCurves(steps []grpo.StepReport) []curve {

@@ -31,7 +31,7 @@ type learner struct {
 
 	// One of these is made when Run gets to it.
 	grpo     *grpo.GRPO
-	sft      *sft.Tuner
+	sft      *sft.SFT
 	apo      *apo.APO
 	baseline *baseline.Baseline
 }
@@ -96,10 +96,10 @@ func (l *learner) serve(ctx context.Context, weights string) error {
 	if err != nil {
 		return err
 	}
-	return l.publisher().Publish(ctx, grpo.Publication{Snapshot: snapshot, Version: "initial"})
+	return l.publisher().Publish(ctx, algorithm.Publication{Snapshot: snapshot, Version: "initial"})
 }
 
-func (l *learner) publisher() grpo.Publisher {
+func (l *learner) publisher() algorithm.Publisher {
 	return l.engine.Publisher(l.proxy, l.cfg.otherModels()...)
 }
 
@@ -127,7 +127,8 @@ func (l *learner) algorithm(weights string, in agl.AlgorithmInput) (_ agl.Algori
 		c := *file.Algorithm.GRPO
 		c.Service, c.Model, c.InitialWeights = l.engine.Service, l.model(), weights
 		c.Publisher, c.Flusher, c.Rollout, c.Seed = l.publisher(), l.flusher(), file.Agent.Rollout, file.Seed
-		c.OutDir, c.Progress, c.Logger = l.outDir, l.display, l.cfg.Logger
+		c.OutDir, c.Logger = l.outDir, l.cfg.Logger
+		c.Progress, c.OnStep = display.Progress(l.display), l.display.OnStep
 		if file.Proxy != nil && c.Validation.Sampling == nil {
 			c.Validation.Sampling = file.Proxy.ValSampling
 		}
@@ -136,7 +137,7 @@ func (l *learner) algorithm(weights string, in agl.AlgorithmInput) (_ agl.Algori
 	case file.Algorithm.APO != nil:
 		c := file.Algorithm.APO.Config
 		c.Flusher, c.Rollout, c.Seed = l.flusher(), file.Agent.Rollout, file.Seed
-		c.OutDir, c.Progress, c.Logger = l.outDir, l.display.OnRound, l.cfg.Logger
+		c.OutDir, c.OnRound, c.Logger = l.outDir, l.display.OnRound, l.cfg.Logger
 		if err := l.models(&c, file.Algorithm.APO, in.InitialResources); err != nil {
 			return nil, err
 		}
@@ -145,7 +146,7 @@ func (l *learner) algorithm(weights string, in agl.AlgorithmInput) (_ agl.Algori
 	default:
 		c := *file.Algorithm.Baseline
 		c.Flusher, c.Rollout = l.flusher(), file.Agent.Rollout
-		c.OutDir, c.Progress, c.Logger = l.outDir, l.display.OnTask, l.cfg.Logger
+		c.OutDir, c.OnTask, c.Logger = l.outDir, l.display.OnTask, l.cfg.Logger
 		if l.proxy != nil {
 			c.Adapter = adapter.ProxyTriplets{}
 		}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/algorithm/baseline"
 	"github.com/agl-go/agl/algorithm/grpo"
@@ -30,7 +31,7 @@ type Result struct {
 	// Warning is what makes the result doubtful; usually empty.
 	Warning string
 
-	GRPO     *grpo.Summary
+	GRPO     *algorithm.Summary
 	SFT      *sft.Summary
 	APO      *apo.Report
 	Baseline *baseline.Report
@@ -283,9 +284,8 @@ func (c Config) algorithmName() string {
 type watched struct {
 	display.Display
 
-	run    *run
-	noted  time.Time // after a task, which may be many a second
-	rounds []apo.Round
+	run   *run
+	noted time.Time // after a task, which may be many a second
 }
 
 // betweenNotes is how far the record may be behind.
@@ -299,7 +299,7 @@ func (w *watched) note() {
 	}
 }
 
-// OnStep implements [grpo.Progress].
+// OnStep implements [display.Display].
 func (w *watched) OnStep(s grpo.StepReport) {
 	w.Display.OnStep(s)
 	w.note()
@@ -324,15 +324,11 @@ func (w *watched) OnTask(f baseline.Finished) {
 // OnRound implements [display.Display].
 func (w *watched) OnRound(r apo.Round) {
 	w.Display.OnRound(r)
-	w.rounds = append(w.rounds, r) // a search that goes on tells of all of them
-	if err := writeMetrics(w.run.folder.file(metricsFile), w.rounds); err != nil {
-		w.run.cfg.Logger.Warn("the metrics of the run are behind", "error", err)
-	}
 	w.note()
 }
 
-// OnWarning implements [grpo.Progress].
-func (w *watched) OnWarning(warning grpo.Warning) {
+// OnWarning implements [display.Display].
+func (w *watched) OnWarning(warning algorithm.Warning) {
 	w.Display.OnWarning(warning)
 	w.run.notes.add(warning.Message)
 }

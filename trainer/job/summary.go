@@ -40,7 +40,7 @@ type summary struct {
 type foundPrompts struct {
 	Improved bool              `json:"improved"`
 	Finished bool              `json:"finished"`
-	Gain     apo.Gain          `json:"gain"`
+	Gain     apo.Difference    `json:"gain"`
 	Best     []apo.NamedPrompt `json:"best"`
 	Rounds   int               `json:"rounds"`
 	Spent    apo.Spent         `json:"spent"`

@@ -21,6 +21,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/baseline"
 	"github.com/agl-go/agl/algorithm/grpo"
 	"github.com/agl-go/agl/policy"
@@ -151,7 +152,7 @@ func grpoJob(t *testing.T, e runfile.Engine) Config {
 	cfg := shellJob(t, "")
 	p := &cfg.File.Agent.Process
 	p.Command, p.Env, p.Keepalive, p.MaxIdle = []string{self}, []string{envAgent + "=1"}, process.KeepaliveStdio, 4
-	cfg.File.Algorithm = runfile.Algorithm{GRPO: &grpo.Config{Steps: 4, PromptsPerStep: 2, GroupSize: 3, CheckpointEvery: 1}}
+	cfg.File.Algorithm = runfile.Algorithm{GRPO: &grpo.Config{TrainingConfig: algorithm.TrainingConfig{CheckpointEvery: 1}, Steps: 4, PromptsPerStep: 2, GroupSize: 3}}
 	cfg.File.Engine = &e
 	cfg.Environ = os.Environ()
 	cfg.LookupEnv = func(name string) (string, bool) { return "secret", name == "KEY" }
@@ -167,7 +168,7 @@ func remoteJob(t *testing.T, tk runfile.Tinker) Config {
 // learned is what a run has learned, step by step.
 func learned(t *testing.T, cfg Config) []string {
 	t.Helper()
-	steps, err := readMetrics[grpo.StepReport](filepath.Join(cfg.File.Output, metricsFile))
+	steps, err := algorithm.ReadLines[grpo.StepReport](filepath.Join(cfg.File.Output, metricsFile))
 	if err != nil {
 		t.Fatal(err)
 	}

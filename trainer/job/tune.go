@@ -7,7 +7,6 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
-	"github.com/agl-go/agl/algorithm/grpo"
 	"github.com/agl-go/agl/algorithm/sft"
 )
 
@@ -30,7 +29,7 @@ func (l *learner) tune(ctx context.Context, weights string, in agl.AlgorithmInpu
 		c.Validation.Sampling = file.Proxy.ValSampling
 	}
 	l.showTuning(&c)
-	if l.sft, err = sft.NewTuner(c); err != nil {
+	if l.sft, err = sft.New(c); err != nil {
 		return err
 	}
 	return l.sft.Run(ctx, in)
@@ -41,18 +40,12 @@ func (l *learner) tune(ctx context.Context, weights string, in agl.AlgorithmInpu
 const lossLines = 100
 
 // showTuning tells the display what goes on.
-func (l *learner) showTuning(c *sft.TunerConfig) {
-	c.OnStart = func(done, steps int) {
-		if done > 0 {
-			l.display.OnNotice(fmt.Sprintf("resumes after step %d of %d", done, steps))
+func (l *learner) showTuning(c *sft.Config) {
+	c.Progress = algorithm.Progress{OnRollouts: l.display.OnRollouts, OnValidation: l.display.OnValidation}
+	c.Progress.OnStart = func(s algorithm.Start) {
+		if s.Step > 0 {
+			l.display.OnNotice(fmt.Sprintf("resumes after step %d of %d", s.Step, s.Steps))
 		}
-	}
-	c.OnRollouts = func(mode agl.Mode, round, done, total int) {
-		phase := grpo.PhaseTrain
-		if mode == agl.ModeVal {
-			phase = grpo.PhaseValidation
-		}
-		l.display.OnRollouts(phase, round, done, total)
 	}
 	c.OnStep = func(r sft.Report) {
 		if s := r.Selected; s != nil {
@@ -63,5 +56,4 @@ func (l *learner) showTuning(c *sft.TunerConfig) {
 			l.display.OnNotice(fmt.Sprintf("step %d/%d  loss %.3f", r.Step, r.Steps, r.Loss))
 		}
 	}
-	c.OnValidation = func(step int, r algorithm.Report) { l.display.OnValidation(step, r) }
 }

@@ -24,8 +24,9 @@ func TestFineTuning(t *testing.T) {
 	t.Parallel()
 	tiny := runfile.Engine{Policy: &runfile.Policy{Config: tinySizes()}}
 	own := grpoJob(t, tiny)
-	own.File.Algorithm = runfile.Algorithm{SFT: &runfile.SFT{Config: sft.TunerConfig{
-		Filter: sft.Filter{Best: 1}, Rounds: 2, Tasks: 2, Samples: 4, Steps: 20, Schedule: algorithm.Schedule{Peak: 1e-2, Floor: 1e-2},
+	own.File.Algorithm = runfile.Algorithm{SFT: &runfile.SFT{Config: sft.Config{
+		TrainingConfig: algorithm.TrainingConfig{Schedule: algorithm.Schedule{Peak: 1e-2, Floor: 1e-2}},
+		Filter:         sft.Filter{Best: 1}, Rounds: 2, Tasks: 2, Samples: 4, Steps: 20,
 	}}}
 	var shown bytes.Buffer
 	own.Out = &shown
@@ -53,7 +54,7 @@ func TestFineTuning(t *testing.T) {
 
 	pupil := grpoJob(t, tiny)
 	pupil.File.Algorithm = runfile.Algorithm{SFT: &runfile.SFT{
-		Config: sft.TunerConfig{Steps: 30, Filter: sft.Filter{MinReward: agl.Some(0.01)}},
+		Config: sft.Config{Steps: 30, Filter: sft.Filter{MinReward: agl.Some(0.01)}},
 		From:   &runfile.Store{Database: "sqlite:" + filepath.Join(first.Output, databaseFile)},
 	}}
 	driver, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(first.Output, databaseFile)}) // the other run may go on, and has its database for itself
@@ -72,7 +73,7 @@ func TestFineTuning(t *testing.T) {
 	}
 
 	none := grpoJob(t, tiny)
-	none.File.Algorithm = runfile.Algorithm{SFT: &runfile.SFT{Config: sft.TunerConfig{Steps: 1}, From: &runfile.Store{Database: "sqlite:" + filepath.Join(t.TempDir(), "none.db")}}}
+	none.File.Algorithm = runfile.Algorithm{SFT: &runfile.SFT{Config: sft.Config{Steps: 1}, From: &runfile.Store{Database: "sqlite:" + filepath.Join(t.TempDir(), "none.db")}}}
 	if _, err := Run(t.Context(), none); !errors.Is(err, agl.ErrNotFound) || !strings.Contains(err.Error(), "algorithm.sft.from: there are no rollouts") {
 		t.Errorf("no database: %v", err)
 	}

@@ -57,7 +57,7 @@ func reinforce(to **grpo.Config) yamlfile.Value {
 			key("form", "The member of tasks that names their form, for pass rates by form.",
 				yamlfile.Via(yamlfile.Text, func(name string) { c.Form = memberOf(name) })),
 			key("validation", "When the validation tasks are tried, besides before the first step and after the last.", yamlfile.Mapping(
-				key("every", "Steps between validations; 0 is none in between.", yamlfile.Integer(&c.Validation.Every)).Default(0),
+				key("every", "Steps between validations; 0 is none in between.", yamlfile.Integer(&c.ValidateEvery)).Default(0),
 				key("n", "Tries only so many tasks; 0 tries all.", yamlfile.Integer(&c.Validation.N)).Default(0),
 			)),
 			key("checkpoint_every", "Steps between checkpoints.", yamlfile.Integer(&c.CheckpointEvery, from(1))).Default(25),

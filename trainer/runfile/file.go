@@ -185,7 +185,7 @@ type Algorithm struct {
 
 // SFT is fine-tuning on rollouts.
 type SFT struct {
-	Config sft.TunerConfig
+	Config sft.Config
 	// From is where rollouts to learn from are kept, by its Database, or its URL and
 	// Token; nil means that the run makes its own.
 	From *Store

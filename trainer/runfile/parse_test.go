@@ -45,7 +45,7 @@ func compare(t *testing.T, name string, want *runfile.File) *runfile.File {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(policy.Config{}), cmpopts.IgnoreFields(grpo.Config{}, "Form"), cmpopts.IgnoreFields(sft.TunerConfig{}, "Form")); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(policy.Config{}), cmpopts.IgnoreFields(algorithm.TrainingConfig{}, "Form")); diff != "" {
 		t.Error(diff)
 	}
 	return got
@@ -91,11 +91,14 @@ func TestGRPO(t *testing.T) {
 			},
 		}},
 		Algorithm: runfile.Algorithm{GRPO: &grpo.Config{
+			TrainingConfig: algorithm.TrainingConfig{
+				Schedule:   algorithm.Schedule{Peak: 3e-3, Warmup: 5, Hold: 10, Floor: 1e-4, Decay: algorithm.Linear},
+				Adam:       tinker.AdamParams{Beta1: 0.8, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.01, GradClipNorm: 2},
+				PassReward: 0.5, Validation: algorithm.Validation{N: 50}, CheckpointEvery: 10,
+			},
 			Steps: 40, PromptsPerStep: 4, GroupSize: 6, Loss: tinker.Loss{Name: tinker.PPO, ClipLow: 0.9, ClipHigh: 1.5, Beta: 0.2}, Minibatches: 2,
-			Schedule: algorithm.Schedule{Peak: 3e-3, Warmup: 5, Hold: 10, Floor: 1e-4, Decay: algorithm.Linear},
-			Adam:     tinker.AdamParams{Beta1: 0.8, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.01, GradClipNorm: 2},
 			Baseline: grpo.LeaveOneOut, MaskTruncated: true, KL: grpo.KL{Coefficient: 0.05, Reference: "tinker://m/weights/start"},
-			PlainAdvantage: true, LengthNormalization: true, PassReward: 0.5, Validation: grpo.Validation{Every: 5, N: 50}, CheckpointEvery: 10,
+			PlainAdvantage: true, LengthNormalization: true, ValidateEvery: 5,
 		}},
 		Store: runfile.Store{
 			Database: "sqlite:" + filepath.Join(dir, "kept/run.db"), Token: "env:STORE_TOKEN", Listen: "0.0.0.0:4747", Unresponsive: 2 * time.Minute,
@@ -209,19 +212,23 @@ func TestSFT(t *testing.T) {
 		}
 	}
 	stored := file("sft", runfile.SFT{
-		Config: sft.TunerConfig{
-			Filter: sft.Filter{MinReward: agl.Some(0.5), Best: 2}, Steps: 300, Batch: 16, PassReward: 0.5, CheckpointEvery: 50,
-			Schedule: algorithm.Schedule{Peak: 2e-3, Warmup: 20, Hold: 5, Floor: 1e-5, Decay: algorithm.Linear}, Validation: sft.Validation{N: 40},
+		Config: sft.Config{
+			TrainingConfig: algorithm.TrainingConfig{
+				PassReward: 0.5, CheckpointEvery: 50, Validation: algorithm.Validation{N: 40},
+				Schedule: algorithm.Schedule{Peak: 2e-3, Warmup: 20, Hold: 5, Floor: 1e-5, Decay: algorithm.Linear},
+			},
+			Filter: sft.Filter{MinReward: agl.Some(0.5), Best: 2}, Steps: 300, Batch: 16,
 		},
 		From: &runfile.Store{Database: "sqlite:" + filepath.Join(dir, "kept/run.db")},
 	})
 	stored.Data.ValShare = 0.1
 	compare(t, "sft.yaml", stored)
-	compare(t, "rejection.yaml", file("rejection", runfile.SFT{Config: sft.TunerConfig{
-		Filter: sft.Filter{Best: 1}, Rounds: 3, Tasks: 64, Samples: 8, Steps: 50, Schedule: algorithm.Schedule{Peak: 5e-4, Floor: 5e-4},
+	compare(t, "rejection.yaml", file("rejection", runfile.SFT{Config: sft.Config{
+		TrainingConfig: algorithm.TrainingConfig{Schedule: algorithm.Schedule{Peak: 5e-4, Floor: 5e-4}},
+		Filter:         sft.Filter{Best: 1}, Rounds: 3, Tasks: 64, Samples: 8, Steps: 50,
 	}}))
 	compare(t, "distil.yaml", file("distil", runfile.SFT{
-		Config: sft.TunerConfig{Steps: 10}, From: &runfile.Store{URL: "http://teacher:4747", Token: "env:TEACHER_TOKEN"},
+		Config: sft.Config{Steps: 10}, From: &runfile.Store{URL: "http://teacher:4747", Token: "env:TEACHER_TOKEN"},
 	}))
 	const head = "agent: {command: [sh]}\ndata: {train: tasks.jsonl}\nengine: {policy: {}}\nalgorithm: {sft: "
 	got, err := runfile.Parse("f", []byte(head+"{from: model, steps: 1}}"), dir)
@@ -363,7 +370,7 @@ func TestOneMistake(t *testing.T) {
 		agent + both + ask + "algorithm: {apo: {gradient_model: m}}":                                 "f:4: algorithm.apo.gradient_model: got the model m without a base_url, and the proxy has no model of that name",
 		agent + both + ask + "algorithm: {apo: {gradient_model: ''}}":                                "f:4: algorithm.apo.gradient_model: the name of the model is empty",
 		agent + both + ask + tiny + "algorithm: {apo: {gradient_model: {model: m, api_key: env:X}}}": "f:5: algorithm.apo.gradient_model.api_key: given without base_url, but the run's proxy needs none",
-		agent + both + ask + tiny + "algorithm: {apo: {gradient_model: m, budget: {dollars: 1}}}":    "f:5: apo: Budget.Dollars is 1 and both prices are 0: it would never be spent",
+		agent + both + ask + tiny + "algorithm: {apo: {gradient_model: m, budget: {dollars: 1}}}":    "f:5: apo: Budget.Dollars is 1, but both prices are 0, so that it would never be spent",
 		agent + both + ask + tiny + "algorithm: {apo: {gradient_model: m, edit_prompts: [user.j2]}}": `f:5: apo: EditPrompts: template: EditPrompts[0]:1: function "question" not defined`,
 		agent + data + base + "proxy: {}\n":                                                          "f:4: proxy: there is no model: give models, or an engine that serves one",
 		agent + data + base + "proxy: {model: x, models: [{name: y, base_url: 'http://x'}]}":         "f:4: proxy.model: got x, but models has none of that name",

@@ -86,7 +86,7 @@ func checkSFT(s *yamlfile.Scope, f *SFT) {
 		if f.From != nil {
 			c.From = sft.Stored(agl.UnimplementedStore{})
 		}
-		_, err = sft.NewTuner(c)
+		_, err = sft.New(c)
 	}
 	s.Fail(err)
 }

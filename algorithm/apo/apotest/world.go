@@ -17,6 +17,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/internal/rawjson"
 )
@@ -129,8 +130,9 @@ func Tasks(n int) agl.Tasks {
 // Config is that of a search of the world, with the requests of apo's own files.
 func (w World) Config(seed uint64) apo.Config {
 	return apo.Config{
+		RunConfig:     algorithm.RunConfig{Seed: seed},
 		GradientModel: apo.ModelFunc(w.Criticise), EditModel: apo.ModelFunc(Edit),
-		BeamWidth: 3, BranchFactor: 3, Rounds: w.Rounds, GradientBatch: 1, ValBatch: 10, Seed: seed,
+		BeamWidth: 3, BranchFactor: 3, Rounds: w.Rounds, GradientBatch: 1, ValBatch: 10,
 	}
 }
 

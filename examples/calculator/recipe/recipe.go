@@ -68,7 +68,7 @@ func (w WarmStart) Train(ctx context.Context) (weights string, err error) {
 		return "", agl.Errorf(agl.CodeUnimplemented, "the chat format makes no demonstrations")
 	}
 	pairs, _ := arithmetic.SplitPairs()
-	result, err := sft.Train(ctx, sft.Config{
+	result, err := sft.Train(ctx, sft.TrainConfig{
 		Service:  w.Engine.Service,
 		Model:    Model(w.Seed),
 		Source:   demonstrations{format, pairs, w.Seed},

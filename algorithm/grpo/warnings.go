@@ -1,0 +1,71 @@
+package grpo
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/agl-go/agl/algorithm"
+)
+
+// The kinds of warnings.
+const (
+	// WarnNoVariance: no group of a step had an advantage, so that nothing was
+	// learned, although not every rollout passed.
+	WarnNoVariance = "no_variance"
+	// WarnMasked: more than 20 % of a step's rollouts were masked.
+	WarnMasked = "masked"
+	// WarnPrefix: more than 5 % of a step's later calls did not extend the call
+	// before, so that rollouts fall into several sequences.
+	WarnPrefix = "prefix_mismatch"
+	// WarnLogprobs: the log-probabilities of sampler and trainer differ by more than
+	// 0.05 on average, so that the importance ratios are wrong.
+	WarnLogprobs = "logprob_gap"
+)
+
+const (
+	maxMaskedShare    = 0.20
+	maxMismatchShare  = 0.05
+	maxMeanLogprobGap = 0.05
+)
+
+// warnings returns the warnings about a step.
+func warnings(r StepReport) []algorithm.Warning {
+	var list []algorithm.Warning
+	add := func(kind, format string, args ...any) {
+		list = append(list, algorithm.Warning{Kind: kind, Step: r.Step, Message: fmt.Sprintf("step %d: ", r.Step) + fmt.Sprintf(format, args...)})
+	}
+	if r.GroupsUsed == 0 && r.PassRate < 1 { // if every rollout passed there is nothing to learn
+		add(WarnNoVariance, "in all %d groups the rewards are equal (mean %.3g) or too few to compare, so nothing was learned; the tasks may be too easy or too hard for the model, or the reward is constant",
+			r.Groups, r.RewardMean)
+	}
+	if masked := r.masked(); ratio(masked, r.Rollouts) > maxMaskedShare {
+		add(WarnMasked, "%d of %d rollouts (%.0f %%) are masked: %s", masked, r.Rollouts, 100*ratio(masked, r.Rollouts), describeMasked(r))
+	}
+	later := r.ContinuedCalls + r.PrefixMismatches
+	if share := ratio(r.PrefixMismatches, later); share > maxMismatchShare {
+		add(WarnPrefix, "%d of %d later calls (%.1f %%) do not extend the prompt and reply of the call before; the agent or the chat template rewrites the conversation, and each part is trained on alone",
+			r.PrefixMismatches, later, 100*share)
+	}
+	if r.LogprobGap.Mean > maxMeanLogprobGap {
+		add(WarnLogprobs, "log-probabilities of sampler and trainer differ by %.3g nats on average (at most %.3g) for the same weights; check that both run the same model, precision and temperature",
+			r.LogprobGap.Mean, r.LogprobGap.Max)
+	}
+	return list
+}
+
+func describeMasked(r StepReport) string {
+	var parts []string
+	for _, mask := range slices.Sorted(maps.Keys(r.Masked)) {
+		parts = append(parts, fmt.Sprintf("%s %d", mask, r.Masked[mask]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func ratio(part, whole int) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return float64(part) / float64(whole)
+}

@@ -1,0 +1,498 @@
+package algorithm
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"iter"
+	"path/filepath"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/tinker"
+)
+
+// Publication is a snapshot of the model that agents are to call.
+type Publication struct {
+	// Snapshot is the engine's path of it, for tinker.Service.NewSamplingClient.
+	Snapshot string
+	// Version is the id of the resources that stand for it. Rollouts are enqueued
+	// with it, and the spans of their calls carry it as the model's version.
+	Version string
+}
+
+// Publisher swaps the model that agents call.
+type Publisher interface {
+	// Publish returns when new calls go to the snapshot. Running calls finish on the
+	// one before.
+	Publish(ctx context.Context, p Publication) error
+}
+
+// SessionParams are the arguments of [OpenSession].
+type SessionParams struct {
+	// Algorithm is the algorithm's name: the prefix of the run's name, and a member
+	// of its rollouts' metadata. Required.
+	Algorithm string
+	// Input is that of the run. Its store is required.
+	Input agl.AlgorithmInput
+	// RunConfig has its defaults.
+	RunConfig
+	// Training, with its defaults, makes the session train weights. Without a
+	// Service it trains none.
+	Training TrainingConfig
+	// Identity is what the results depend on. A folder of another identity is
+	// agl.ErrConflict.
+	Identity map[string]string
+	// Steps is the number of steps of the run.
+	Steps int
+	// State returns the algorithm's own members of a checkpoint, an object; nil has
+	// none. See [Session.Own].
+	State func() (any, error)
+	// Journal is called with each entry of journal.jsonl; nil means that the
+	// algorithm has no journal.
+	Journal func(entry []byte) error
+}
+
+// Session is one Run of an algorithm. It owns what all algorithms need: the name
+// of the run, its folder (metrics.jsonl, checkpoints/, journal.jsonl,
+// report.json), the model in training, and the version that agents call. A
+// session of a run that was interrupted resumes it: see [Session.Resumed].
+//
+// Step, Totals and what else is exported may be read between calls. It is used by
+// one goroutine, but for Journal.
+type Session struct {
+	// Run names the run across all its processes, in the metadata of its rollouts.
+	Run string
+	// Step is the number of steps done.
+	Step int
+	// Resumed is true if the session continues an earlier one.
+	Resumed bool
+	// Own holds the algorithm's own members of the checkpoint, an object; nil unless
+	// Resumed.
+	Own jsontext.Value
+	// Model is in training; nil if nothing is trained.
+	Model *Model
+	// Journal is journal.jsonl; nil without a folder.
+	Journal *Lines
+	// ResourcesID is the version of the resources that agents use.
+	ResourcesID string
+	// Totals adds up all processes of the run.
+	Totals Totals
+	// Before and After are the validations before the first step and after the last.
+	Before, After *Report
+
+	p         SessionParams
+	metrics   *Lines
+	snapshots []string // that the engine holds, oldest first
+}
+
+// Totals adds up a run.
+type Totals struct {
+	Rollouts int          `json:"rollouts"`        // validations included
+	Spans    int          `json:"spans,omitzero"`  // of training
+	Tokens   int          `json:"tokens,omitzero"` // sampled in training
+	Masked   map[Mask]int `json:"masked"`          // of the rollouts
+}
+
+// Add counts rollouts.
+func (t *Totals) Add(rollouts int, masked map[Mask]int) {
+	t.Rollouts += rollouts
+	if t.Masked == nil {
+		t.Masked = map[Mask]int{}
+	}
+	for mask, n := range masked {
+		t.Masked[mask] += n
+	}
+}
+
+// Summary is the result of a run that trains weights.
+type Summary struct {
+	// Step is the number of steps done, those before a resumption included.
+	Step    int
+	Resumed bool
+	Totals  Totals
+	// Before and After are the validations before the first step and after the last;
+	// nil if there is no validation dataset, and After also if the run was
+	// interrupted. Those of an earlier process have no Results.
+	Before, After *Report
+	// Weights is the path of the last checkpoint's weights; empty if there is none.
+	Weights string
+	// Snapshot is the path of the last sampler snapshot that was published, with its
+	// ResourcesID.
+	Snapshot    string
+	ResourcesID string
+}
+
+// sessionState is the state in a checkpoint. Own has the other members.
+type sessionState struct {
+	Run         string         `json:"run"`
+	ResourcesID string         `json:"resources_id"`
+	Totals      Totals         `json:"totals"`
+	Before      *Report        `json:"before"`
+	After       *Report        `json:"after"`
+	Own         jsontext.Value `json:",embed"`
+}
+
+// OpenSession opens the folder of a run, resumes what is there, and cancels the
+// rollouts that an earlier process left unfinished. The caller closes the session.
+func OpenSession(ctx context.Context, p SessionParams) (_ *Session, err error) {
+	switch {
+	case p.Input.Store == nil:
+		return nil, agl.Errorf(agl.CodeInvalid, "the input has no store")
+	case p.Input.Val != nil && p.Input.Val.Len() == 0:
+		return nil, agl.Errorf(agl.CodeInvalid, "the validation dataset is empty; leave it out or add tasks")
+	}
+	s := &Session{p: p}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+		}
+	}()
+	if p.Training.Service != nil {
+		if err := s.openModel(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if p.Journal != nil && p.OutDir != "" {
+		if err := s.openJournal(); err != nil {
+			return nil, err
+		}
+	}
+	s.Run = cmp.Or(s.Run, newRun(p.Algorithm))
+	if s.Resumed {
+		p.Logger.InfoContext(ctx, "the run resumes", "run", s.Run, "step", s.Step, "steps", p.Steps)
+		if err := cancelRun(ctx, p.Input.Store, s.Run); err != nil {
+			return nil, err
+		}
+	}
+	if p.OutDir != "" {
+		if s.metrics, err = openMetrics(filepath.Join(p.OutDir, "metrics.jsonl"), s.Step); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// newRun returns a name for a run.
+func newRun(algorithm string) string {
+	var id [6]byte
+	_, _ = rand.Read(id[:]) // never fails
+	return algorithm + "-" + hex.EncodeToString(id[:])
+}
+
+func (s *Session) openModel(ctx context.Context) (err error) {
+	p, t := s.p, s.p.Training
+	params := ModelParams{Service: t.Service, Create: t.Model, InitialWeights: t.InitialWeights, Identity: p.Identity, Logger: p.Logger}
+	if p.OutDir != "" {
+		params.Dir = filepath.Join(p.OutDir, "checkpoints")
+	}
+	if s.Model, err = OpenModel(ctx, params); err != nil {
+		return err
+	}
+	if !s.Model.Resumed {
+		return nil
+	}
+	s.Resumed, s.Step = true, s.Model.Restored.Step
+	var state sessionState
+	if err := json.Unmarshal(s.Model.Restored.State, &state); err != nil {
+		return fmt.Errorf("checkpoint of step %d: %w", s.Step, err)
+	}
+	s.Run, s.ResourcesID, s.Totals, s.Before, s.After, s.Own = state.Run, state.ResourcesID, state.Totals, state.Before, state.After, state.Own
+	if s.Step < p.Steps {
+		s.After = nil // of a run that had fewer steps
+	}
+	return nil
+}
+
+// journalHeader is the first line of journal.jsonl.
+type journalHeader struct {
+	Format   string            `json:"format"`
+	Run      string            `json:"run"`
+	Identity map[string]string `json:"identity"`
+}
+
+func (s *Session) openJournal() (err error) {
+	path := filepath.Join(s.p.OutDir, "journal.jsonl")
+	number := 0
+	s.Journal, err = OpenLines(path, func(line []byte) (bool, error) {
+		number++
+		read := s.p.Journal
+		if number == 1 {
+			read = func(line []byte) error { return s.readHeader(path, line) }
+		}
+		if err := read(line); err != nil {
+			return false, agl.Errorf(agl.CodeConflict, "line %d: %w; use another directory", number, err)
+		}
+		return true, nil
+	})
+	if err != nil || s.Resumed {
+		return err
+	}
+	s.Run = newRun(s.p.Algorithm)
+	return s.AppendJournal(journalHeader{Format: s.journalFormat(), Run: s.Run, Identity: s.p.Identity})
+}
+
+func (s *Session) journalFormat() string { return "agl-" + s.p.Algorithm + "-1" }
+
+func (s *Session) readHeader(path string, line []byte) error {
+	var header journalHeader
+	if err := json.Unmarshal(line, &header); err != nil {
+		return fmt.Errorf("not the header of a journal: %w", err)
+	}
+	if want := s.journalFormat(); header.Format != want {
+		return fmt.Errorf("the format is %q, this version reads %q", header.Format, want)
+	}
+	s.Run, s.Resumed = header.Run, true
+	return sameIdentity(path, header.Identity, s.p.Identity)
+}
+
+// AppendJournal writes an entry durably. It is safe for concurrent use.
+func (s *Session) AppendJournal(entry any) error {
+	if err := errors.Join(s.Journal.Append(entry), s.Journal.Sync()); err != nil {
+		return fmt.Errorf("write journal: %w", err)
+	}
+	return nil
+}
+
+// openMetrics truncates the metrics behind the line of a step; step 0 drops all.
+func openMetrics(path string, step int) (*Lines, error) {
+	return OpenLines(path, func(line []byte) (bool, error) {
+		var head struct {
+			Step *int `json:"step"`
+		}
+		if err := json.Unmarshal(line, &head); err != nil || head.Step == nil {
+			return false, nil //nolint:nilerr // a damaged line ends what is kept
+		}
+		return step > 0 && *head.Step <= step, nil
+	})
+}
+
+// Begin publishes the first model of this process. Before the first step it also
+// makes a checkpoint, so that a later process recognizes the rollouts of this
+// one, validates, and writes the line that report returns for the validation.
+func (s *Session) Begin(ctx context.Context, report func(v *Report, took time.Duration) any) error {
+	s.p.Progress.OnStart(Start{Step: s.Step, Steps: s.p.Steps, Resumed: s.Resumed, Before: s.Before})
+	if err := s.Publish(ctx, s.Step); err != nil {
+		return err
+	}
+	if s.Step > 0 {
+		return nil
+	}
+	if !s.Resumed {
+		if err := s.Commit(ctx, true, nil); err != nil {
+			return err
+		}
+	}
+	v, took, err := s.Validate(ctx, Tag{})
+	if v == nil || err != nil {
+		return err
+	}
+	s.Before = v
+	return s.metrics.Append(report(v, took))
+}
+
+// retainSnapshots is the number of sampler snapshots that the engine keeps: the
+// one that is served, and the one before, on which calls may still be running.
+const retainSnapshots = 2
+
+// Publish makes the weights after a step those that agents call: it saves a
+// sampler snapshot, adds a version of the resources for it, swaps the model, and
+// deletes old snapshots.
+func (s *Session) Publish(ctx context.Context, step int) error {
+	snapshot, err := s.Model.SaveWeightsForSampler(ctx, tinker.SaveWeightsParams{Name: snapshotName(step)})
+	if err != nil {
+		return fmt.Errorf("save weights for sampling: %w", err)
+	}
+	version, err := s.p.Input.Store.AddResources(ctx, agl.AddResourcesParams{Resources: s.p.Input.InitialResources})
+	if err != nil {
+		return fmt.Errorf("add resources: %w", err)
+	}
+	if publisher := s.p.Training.Publisher; publisher != nil {
+		if err := publisher.Publish(ctx, Publication{Snapshot: snapshot, Version: version.ResourcesID}); err != nil {
+			return fmt.Errorf("publish snapshot %s: %w", snapshot, err)
+		}
+	}
+	s.ResourcesID, s.snapshots = version.ResourcesID, append(s.snapshots, snapshot)
+	for len(s.snapshots) > retainSnapshots {
+		if err := deleteWeights(ctx, s.p.Training.Service, s.snapshots[0]); err != nil {
+			s.p.Logger.WarnContext(ctx, "delete an old sampler snapshot", "error", err)
+		}
+		s.snapshots = s.snapshots[1:]
+	}
+	return nil
+}
+
+// Tag is the metadata that the rollouts of a run have.
+type Tag struct {
+	Algorithm string `json:"algorithm"`
+	Run       string `json:"run"`
+	Stage     string `json:"stage,omitzero"`
+	Step      int    `json:"step,omitzero"`
+	Round     int    `json:"round,omitzero"`
+	Group     int    `json:"group,omitzero"`
+	Sample    int    `json:"sample"`
+	Index     int    `json:"index"` // MetadataIndex
+	Seed      uint64 `json:"seed"`  // MetadataSeed
+}
+
+// metadata completes a tag and encodes it.
+func (s *Session) metadata(tag Tag) (jsontext.Value, error) {
+	tag.Algorithm, tag.Run = s.p.Algorithm, s.Run
+	data, err := json.Marshal(tag)
+	if err != nil {
+		return nil, fmt.Errorf("encode metadata: %w", err)
+	}
+	return data, nil
+}
+
+// Rollout describes a rollout of the run.
+func (s *Session) Rollout(task jsontext.Value, mode agl.Mode, resourcesID string, tag Tag) (agl.EnqueueRollout, error) {
+	metadata, err := s.metadata(tag)
+	limits := s.p.Rollout
+	return agl.EnqueueRollout{Input: task, Mode: mode, ResourcesID: agl.Some(resourcesID), Config: &limits, Metadata: metadata}, err
+}
+
+// Rollouts runs training rollouts, as [Rollouts] does, and reports progress.
+func (s *Session) Rollouts(ctx context.Context, step int, rollouts []agl.EnqueueRollout, groupSize int) iter.Seq2[Group, error] {
+	return func(yield func(Group, error) bool) {
+		done := 0
+		for group, err := range Rollouts(ctx, s.Params(rollouts, groupSize)) {
+			if !yield(group, err) {
+				return
+			}
+			done += len(group.Episodes)
+			if err == nil {
+				s.p.Progress.OnRollouts(PhaseTrain, step, done, len(rollouts))
+			}
+		}
+	}
+}
+
+// Params are the arguments of [Rollouts] for rollouts of the run.
+func (s *Session) Params(rollouts []agl.EnqueueRollout, groupSize int) RolloutsParams {
+	return RolloutsParams{Store: s.p.Input.Store, Rollouts: rollouts, GroupSize: groupSize, Flusher: s.p.Flusher, Logger: s.p.Logger}
+}
+
+// Validate runs the validation dataset with the model that is published, counts
+// its rollouts, and sets After if Step is the last. The result is nil if there is
+// no validation dataset. The seeds are the same each time, so that two
+// validations differ by their weights alone.
+func (s *Session) Validate(ctx context.Context, tag Tag) (result *Report, took time.Duration, err error) {
+	p, t := s.p, s.p.Training
+	if p.Input.Val == nil {
+		return nil, 0, nil
+	}
+	start := time.Now()
+	resources, err := SamplingVersion(ctx, p.Input.Store, p.Input.InitialResources, t.Validation.Sampling, s.ResourcesID)
+	if err != nil {
+		return nil, 0, fmt.Errorf("validate: %w", err)
+	}
+	metadata, err := s.metadata(tag)
+	if err != nil {
+		return nil, 0, fmt.Errorf("validate: %w", err)
+	}
+	report, err := Evaluate(ctx, EvaluateParams{
+		Store: p.Input.Store, Flusher: p.Flusher, Tasks: p.Input.Val, N: t.Validation.N,
+		ResourcesID: agl.Some(resources), Rollout: p.Rollout, Metadata: metadata,
+		Seed: p.Seed, PassReward: t.PassReward, Form: t.Form, Logger: p.Logger,
+		Progress: func(done, total int) { p.Progress.OnRollouts(PhaseValidation, s.Step, done, total) },
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("validate: %w", err)
+	}
+	s.Totals.Add(len(report.Results), report.Masked)
+	if s.Step == p.Steps {
+		s.After = &report
+	}
+	p.Progress.OnValidation(s.Step, report)
+	return &report, time.Since(start), nil
+}
+
+// Commit ends a step: it writes the line that report returns and, with checkpoint,
+// makes a checkpoint. The weights are saved before the line is made, in the time
+// that report is told; the state is written when the line is durable, so that no
+// checkpoint knows of a step whose line is lost. A nil report writes no line.
+func (s *Session) Commit(ctx context.Context, checkpoint bool, report func(saving time.Duration) any) error {
+	checkpoint = checkpoint && s.Model.KeepsCheckpoints()
+	var saving time.Duration
+	if checkpoint {
+		start := time.Now()
+		if err := s.Model.Save(ctx, s.Step); err != nil {
+			return err
+		}
+		saving = time.Since(start)
+	}
+	if report != nil {
+		if err := s.metrics.Append(report(saving)); err != nil {
+			return fmt.Errorf("write metrics: %w", err)
+		}
+	}
+	if !checkpoint {
+		return nil
+	}
+	if err := s.metrics.Sync(); err != nil {
+		return fmt.Errorf("write metrics: %w", err)
+	}
+	state := sessionState{Run: s.Run, ResourcesID: s.ResourcesID, Totals: s.Totals, Before: s.Before, After: s.After}
+	if s.p.State != nil {
+		own, err := s.p.State()
+		if err != nil {
+			return err
+		}
+		if state.Own, err = json.Marshal(own, json.Deterministic(true)); err != nil {
+			return fmt.Errorf("encode state: %w", err)
+		}
+	}
+	return s.Model.SaveState(ctx, s.Step, state)
+}
+
+// AppendMetrics writes a line of metrics.jsonl.
+func (s *Session) AppendMetrics(line any) error { return s.metrics.Append(line) }
+
+// WriteReport replaces report.json. It does nothing without a folder.
+func (s *Session) WriteReport(report any) error {
+	if s.p.OutDir == "" {
+		return nil
+	}
+	data, err := json.Marshal(report, json.Deterministic(true), jsontext.Multiline(true))
+	if err == nil {
+		err = WriteFileAtomic(filepath.Join(s.p.OutDir, "report.json"), append(data, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	return nil
+}
+
+// Summary returns the result so far; that of a nil session is zero.
+func (s *Session) Summary() Summary {
+	if s == nil {
+		return Summary{}
+	}
+	out := Summary{Step: s.Step, Resumed: s.Resumed, Totals: s.Totals, Before: s.Before, After: s.After, ResourcesID: s.ResourcesID}
+	if s.Model != nil {
+		out.Weights = s.Model.Weights
+	}
+	if n := len(s.snapshots); n > 0 {
+		out.Snapshot = s.snapshots[n-1]
+	}
+	return out
+}
+
+// Close closes the files and unloads the model. A nil session has none.
+func (s *Session) Close(ctx context.Context) error {
+	if s == nil {
+		return nil
+	}
+	err := errors.Join(s.metrics.Close(), s.Journal.Close())
+	if s.Model != nil {
+		err = errors.Join(err, s.Model.Unload(ctx))
+	}
+	return err
+}
