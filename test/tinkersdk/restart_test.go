@@ -97,7 +97,7 @@ func TestRestart(t *testing.T) {
 			}
 			told := <-ended
 			var failed *sdkError
-			if !errors.As(told, &failed) || failed.Status != http.StatusNotFound || !strings.Contains(failed.Message, "a server before this one") {
+			if !errors.As(told, &failed) || failed.Status != http.StatusNotFound || !strings.Contains(failed.Message, "an earlier run of the server") {
 				t.Errorf("the model that died: %v", told)
 			}
 		})

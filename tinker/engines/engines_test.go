@@ -3,6 +3,7 @@ package engines
 import (
 	"errors"
 	"math"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -65,6 +66,20 @@ func TestTable(t *testing.T) {
 	for _, bad := range []Engine{{Encoding: "xml"}, {Order: "random"}, {Normalization: "median"}} {
 		if err := bad.Validate(); !errors.Is(err, agl.ErrInvalid) {
 			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+}
+
+// The documentation has every engine of the table.
+func TestDocumentation(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/engines.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range Names() {
+		if !strings.Contains(string(text), "`"+name+"`") {
+			t.Errorf("docs/engines.md says nothing of %s", name)
 		}
 	}
 }
