@@ -96,19 +96,14 @@ func (c *Client) CreateModel(ctx context.Context, p tinker.CreateModelParams) (t
 	}
 	var made wire.CreateModelResult
 	err = c.session.within(ctx, func(session string) error {
-		r, err := post(wire.CreateModel, wire.CreateModelRequest{
+		o, err := c.transport.submit(ctx, request{path: wire.CreateModel, repeatable: s.engine.Idempotent, message: wire.CreateModelRequest{
 			SessionID: session, ModelSeqID: c.session.models.Add(1) - 1, BaseModel: spec.Name, UserMetadata: p.UserMetadata,
 			LoRAConfig: lora, Type: "create_model",
-		})
+		}})
 		if err != nil {
 			return err
 		}
-		r.repeatable = s.engine.Idempotent
-		o, err := c.transport.submit(ctx, r)
-		if err != nil {
-			return err
-		}
-		return o.read(r.path, &made)
+		return o.read(wire.CreateModel, &made)
 	})
 	if err != nil {
 		return nil, err
@@ -133,13 +128,9 @@ func (c *Client) NewSamplingClient(ctx context.Context, p tinker.NewSamplingClie
 	}
 	var out wire.CreateSamplingSessionResponse
 	err = c.session.within(ctx, func(session string) error {
-		r, err := post(wire.CreateSamplingSession, wire.CreateSamplingSessionRequest{
+		return c.transport.ask(ctx, request{path: wire.CreateSamplingSession, message: wire.CreateSamplingSessionRequest{
 			SessionID: session, SamplingSessionSeqID: c.session.samplers.Add(1) - 1, ModelPath: p.Path, Type: "create_sampling_session",
-		})
-		if err != nil {
-			return err
-		}
-		return c.transport.ask(ctx, r, &out)
+		}}, &out)
 	})
 	if err != nil {
 		return nil, err

@@ -72,11 +72,9 @@ func (t *transport) result(ctx context.Context, call request, s wire.Submitted) 
 			return rep, err
 		}
 	}
-	r, err := post(wire.RetrieveFuture, wire.RetrieveFutureRequest{RequestID: s.RequestID})
-	if err != nil {
-		return reply{}, err
+	r := request{
+		path: wire.RetrieveFuture, message: wire.RetrieveFutureRequest{RequestID: s.RequestID}, accept: call.accept, retryFor: call.retryFor,
 	}
-	r.accept, r.retryFor = call.accept, call.retryFor
 	var f retries
 	pause := minBackoff
 	for {

@@ -23,12 +23,9 @@ type server struct {
 
 // handshake asks a server for what it wants of its clients and for its models. Servers may lack either call.
 func (t *transport) handshake(ctx context.Context) (*server, error) {
-	r, err := post(wire.ClientConfig, wire.ClientConfigRequest{SDKVersion: wire.SDKVersion})
-	if err != nil {
-		return nil, err
-	}
 	var flags wire.ClientConfigResponse
-	if err := t.ask(ctx, r, &flags); err != nil && !errors.Is(err, agl.ErrNotFound) {
+	err := t.ask(ctx, request{path: wire.ClientConfig, message: wire.ClientConfigRequest{SDKVersion: wire.SDKVersion}}, &flags)
+	if err != nil && !errors.Is(err, agl.ErrNotFound) {
 		return nil, err
 	}
 	var caps wire.CapabilitiesResponse

@@ -114,11 +114,7 @@ func (m *model) inOrder(what effect, submit func(seq int64, repeatable bool) (ou
 // call submits the message that build makes for a sequence id.
 func (m *model) call(ctx context.Context, what effect, path string, build func(seq *int64) any) (outcome, error) {
 	return m.inOrder(what, func(seq int64, repeatable bool) (outcome, error) {
-		r, err := post(path, build(&seq))
-		if err != nil {
-			return outcome{}, err
-		}
-		r.repeatable = repeatable
+		r := request{path: path, message: build(&seq), repeatable: repeatable}
 		if what == ends {
 			r.retryFor = unloadRetryFor
 		}
@@ -130,12 +126,8 @@ func (m *model) call(ctx context.Context, what effect, path string, build func(s
 // client has made since the model was created or loaded.
 func (m *model) Info(ctx context.Context) (info tinker.Info, err error) {
 	err = m.run(ctx, reads, func(ctx context.Context) error {
-		r, err := post(wire.GetInfo, wire.ModelRequest{ModelID: m.id, Type: "get_info"})
-		if err != nil {
-			return err
-		}
 		var said wire.GetInfoResponse
-		if err := m.ask(ctx, r, &said); err != nil {
+		if err := m.ask(ctx, request{path: wire.GetInfo, message: wire.ModelRequest{ModelID: m.id, Type: "get_info"}}, &said); err != nil {
 			return err
 		}
 		info = tinker.Info{ModelID: m.id, Spec: m.spec, Step: m.step, Parameters: said.Parameters}
@@ -368,12 +360,9 @@ func (m *model) Unload(ctx context.Context) error {
 		if err := m.dropGradient(ctx, ends); err != nil {
 			return err
 		}
-		r, err := post(wire.UnloadModel, wire.ModelRequest{ModelID: m.id, Type: "unload_model"})
-		if err != nil {
-			return err
-		}
-		r.repeatable, r.retryFor = true, unloadRetryFor
-		o, err := m.submit(ctx, r)
+		o, err := m.submit(ctx, request{
+			path: wire.UnloadModel, message: wire.ModelRequest{ModelID: m.id, Type: "unload_model"}, repeatable: true, retryFor: unloadRetryFor,
+		})
 		gone := o.inDoubt && errors.Is(err, agl.ErrNotFound) // an earlier try, whose answer was lost, unloaded it
 		if err != nil && !gone {
 			return err

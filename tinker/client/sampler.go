@@ -54,13 +54,10 @@ func (s *sampler) Sample(ctx context.Context, p tinker.SampleParams) (tinker.Sam
 	defer end()
 	message := wire.FromSample(p)
 	message.SamplingSessionID, message.SeqID = s.session, new(s.seq.Add(1)-1)
-	r, err := post(wire.Sample, message)
-	if err != nil {
-		return tinker.SampleResult{}, err
-	}
-	r.repeatable, r.accept = true, s.accept()
-	r.preferResult = s.cfg.Encoding != engines.Protobuf && s.cfg.RequestTimeout >= minPreferTimeout
-	o, err := s.submit(ctx, r)
+	o, err := s.submit(ctx, request{
+		path: wire.Sample, message: message, accept: s.accept(), repeatable: true,
+		preferResult: s.cfg.Encoding != engines.Protobuf && s.cfg.RequestTimeout >= minPreferTimeout,
+	})
 	if err != nil {
 		return tinker.SampleResult{}, err
 	}

@@ -50,30 +50,20 @@ func (s *session) open(ctx context.Context) (string, error) {
 	if s.id != "" {
 		return s.id, nil
 	}
-	closed := agl.Errorf(agl.CodeUnavailable, "client: is closed")
-	s.mu.Lock()
-	isClosed := s.closed
-	s.mu.Unlock()
-	if isClosed {
-		return "", closed
-	}
-	r, err := post(wire.CreateSession, wire.CreateSessionRequest{
+	var made wire.CreateSessionResponse
+	err := s.ask(ctx, request{path: wire.CreateSession, message: wire.CreateSessionRequest{
 		Tags: []string{}, UserMetadata: map[string]string{}, SDKVersion: wire.SDKVersion, Type: "create_session",
-	})
+	}}, &made)
 	if err != nil {
 		return "", err
 	}
-	var made wire.CreateSessionResponse
-	if err := s.ask(ctx, r, &made); err != nil {
-		return "", err
-	}
 	if made.SessionID == "" {
-		return "", agl.Errorf(agl.CodeInternal, "client: %s: the response has no session_id", r.path)
+		return "", agl.Errorf(agl.CodeInternal, "client: %s: the response has no session_id", wire.CreateSession)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return "", closed
+		return "", agl.Errorf(agl.CodeUnavailable, "client: is closed")
 	}
 	// The session outlives the call that began it.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -111,11 +101,7 @@ func (s *session) within(ctx context.Context, do func(id string) error) error {
 	if !errors.Is(err, agl.ErrNotFound) {
 		return err
 	}
-	r, beatErr := heartbeat(id)
-	if beatErr == nil {
-		beatErr = s.ask(ctx, r, &wire.TypedResult{})
-	}
-	if !errors.Is(beatErr, agl.ErrNotFound) {
+	if beat := s.ask(ctx, heartbeat(id), &wire.TypedResult{}); !errors.Is(beat, agl.ErrNotFound) {
 		return err // something else is unknown
 	}
 	if err := s.forget(ctx, id); err != nil {
@@ -127,8 +113,8 @@ func (s *session) within(ctx context.Context, do func(id string) error) error {
 	return do(id)
 }
 
-func heartbeat(id string) (request, error) {
-	return post(wire.SessionHeartbeat, wire.SessionHeartbeatRequest{SessionID: id, Type: "session_heartbeat"})
+func heartbeat(id string) request {
+	return request{path: wire.SessionHeartbeat, message: wire.SessionHeartbeatRequest{SessionID: id, Type: "session_heartbeat"}}
 }
 
 // beat sends heartbeats until ctx ends or the server has forgotten the session. One that fails is not repeated: the next
@@ -142,12 +128,9 @@ func (s *session) beat(ctx context.Context, id string) {
 			return
 		case <-ticker.C:
 		}
-		r, err := heartbeat(id)
-		if err == nil {
-			var rep reply
-			if rep, err = s.send(ctx, r); err == nil && rep.status/100 != 2 {
-				err = rep.problem(r.path)
-			}
+		rep, err := s.send(ctx, heartbeat(id))
+		if err == nil && rep.status/100 != 2 {
+			err = rep.problem(wire.SessionHeartbeat)
 		}
 		if ctx.Err() != nil {
 			return

@@ -61,26 +61,19 @@ func (t *transport) settleEncoding(e engines.Encoding) {
 
 // request is one request. The zero method is POST, the zero media types are JSON.
 type request struct {
-	method string
-	path   string // below wire.Prefix
-	body   []byte
-	media  string // of the body
-	zstd   bool   // the body is compressed
-	accept string // media type of the result
+	method  string
+	path    string // below wire.Prefix
+	message any    // sent as JSON
+	body    []byte // in place of message
+	media   string // of the body
+	zstd    bool   // the body is compressed
+	accept  string // media type of the result
 	// preferResult asks for the result in the answer to the submit.
 	preferResult bool
 	// repeatable is true when running the request twice does no harm.
 	repeatable bool
 	// retryFor shortens Config.RetryFor; zero leaves it.
 	retryFor time.Duration
-}
-
-func post(path string, message any) (request, error) {
-	body, err := json.Marshal(message)
-	if err != nil {
-		return request{}, invalid("%s: %w", path, err)
-	}
-	return request{path: path, body: body}, nil
 }
 
 // reply is a response with any status.
@@ -95,6 +88,12 @@ type reply struct {
 func (t *transport) send(ctx context.Context, r request) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.RequestTimeout)
 	defer cancel()
+	if r.message != nil {
+		var err error
+		if r.body, err = json.Marshal(r.message); err != nil {
+			return reply{}, invalid("%s: %w", r.path, err)
+		}
+	}
 	req, err := http.NewRequestWithContext(ctx, cmp.Or(r.method, http.MethodPost), t.base+r.path, bytes.NewReader(r.body))
 	if err != nil {
 		return reply{}, invalid("%s: %w", r.path, err)
