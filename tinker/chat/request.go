@@ -158,13 +158,14 @@ func (r *request) refuseUnsupported() *apiError {
 
 // maxTokens is the request's bound on a completion; 0 is none.
 func (r *request) maxTokens() int {
-	if r.MaxCompletionTokens != nil {
-		return *r.MaxCompletionTokens
+	return or(r.MaxCompletionTokens, or(r.MaxTokens, 0))
+}
+
+func or[T any](given *T, def T) T {
+	if given == nil {
+		return def
 	}
-	if r.MaxTokens != nil {
-		return *r.MaxTokens
-	}
-	return 0
+	return *given
 }
 
 // variables is chat_template_kwargs, nil if it is absent or null.

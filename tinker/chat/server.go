@@ -8,12 +8,13 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"maps"
 	"math"
 	"net/http"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -75,7 +76,7 @@ func (c Config) validate() error {
 type Server struct {
 	cfg    Config
 	mux    *http.ServeMux
-	models *models
+	models sync.Map // of Model, by name
 }
 
 // NewServer makes a server without models.
@@ -84,7 +85,7 @@ func NewServer(cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, mux: http.NewServeMux(), models: newModels()}
+	s := &Server{cfg: cfg, mux: http.NewServeMux()}
 	for _, prefix := range []string{"", "/v1"} {
 		s.handle("POST", prefix+"/chat/completions", s.serveCompletion)
 		s.handle("GET", prefix+"/models", s.serveModels)
@@ -107,15 +108,12 @@ func (s *Server) handle(method, path string, h http.HandlerFunc) {
 
 // SetModel serves m under name from the next request on. Running requests finish on the model with which they began.
 func (s *Server) SetModel(name string, m Model) {
-	s.models.change(func(all map[string]Model) { all[name] = m })
+	s.models.Store(name, m)
 }
 
 // RemoveModel stops serving name, and reports whether it was served.
 func (s *Server) RemoveModel(name string) (removed bool) {
-	s.models.change(func(all map[string]Model) {
-		_, removed = all[name]
-		delete(all, name)
-	})
+	_, removed = s.models.LoadAndDelete(name)
 	return removed
 }
 
@@ -127,14 +125,14 @@ func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) serveModels(w http.ResponseWriter, _ *http.Request) {
-	models := s.models.all()
 	list := modelListBody{Object: "list", Data: []modelBody{}}
-	for _, name := range slices.Sorted(maps.Keys(models)) {
+	for name, model := range s.models.Range {
 		list.Data = append(list.Data, modelBody{
-			ID: name, Object: "model", Created: s.cfg.Now().Unix(), OwnedBy: "agl",
-			MaxModelLen: models[name].Client.Spec().Context,
+			ID: name.(string), Object: "model", Created: s.cfg.Now().Unix(), OwnedBy: "agl",
+			MaxModelLen: model.(Model).Client.Spec().Context,
 		})
 	}
+	slices.SortFunc(list.Data, func(a, b modelBody) int { return strings.Compare(a.ID, b.ID) })
 	s.writeJSON(w, http.StatusOK, list)
 }
 
@@ -204,8 +202,8 @@ func (s *Server) complete(ctx context.Context, req *request) (*result, *apiError
 
 // model finds the model of a name.
 func (s *Server) model(ctx context.Context, name string) (Model, *apiError) {
-	if model, ok := s.models.all()[name]; ok {
-		return model, nil
+	if model, ok := s.models.Load(name); ok {
+		return model.(Model), nil
 	}
 	missing := newError(http.StatusNotFound, typeInvalid, "model", "model_not_found", "the model `%s` does not exist", name)
 	if s.cfg.Open == nil {
@@ -227,8 +225,8 @@ func notFinite(x float32) bool { return math.IsNaN(float64(x)) || math.IsInf(flo
 
 func (s *Server) sampleParams(req *request, spec tinker.ModelSpec, prompt []int32) tinker.SampleParams {
 	p := tinker.SampleParams{
-		Prompt: prompt, NumSamples: 1, MaxTokens: req.maxTokens(), Temperature: 1, TopP: 1,
-		Stop: slices.Clone(s.cfg.Renderer.Stop()),
+		Prompt: prompt, NumSamples: or(req.N, 1), MaxTokens: req.maxTokens(), Temperature: or(req.Temperature, 1),
+		TopK: or(req.TopK, 0), TopP: or(req.TopP, 1), Stop: slices.Clone(s.cfg.Renderer.Stop()),
 	}
 	if p.MaxTokens == 0 {
 		p.MaxTokens = s.cfg.MaxTokens
@@ -236,21 +234,8 @@ func (s *Server) sampleParams(req *request, spec tinker.ModelSpec, prompt []int3
 			p.MaxTokens = spec.Context - len(prompt)
 		}
 	}
-	if req.N != nil {
-		p.NumSamples = *req.N
-	}
-	if req.Temperature != nil {
-		p.Temperature = *req.Temperature
-	}
-	if req.TopP != nil {
-		p.TopP = *req.TopP
-	}
-	if req.TopK != nil {
-		p.TopK = *req.TopK
-	}
 	if req.Seed != nil {
-		seed := uint64(*req.Seed)
-		p.Seed = &seed
+		p.Seed = new(uint64(*req.Seed))
 	}
 	for _, stop := range req.Stop {
 		// Sampling ends at a stop string of one token. Longer ones are found afterwards.
