@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/tinker/wire"
 )
 
@@ -76,8 +77,7 @@ func (t *transport) result(ctx context.Context, call request, s wire.Submitted) 
 		path: wire.RetrieveFuture, message: wire.RetrieveFutureRequest{RequestID: s.RequestID}, accept: call.accept, retryFor: call.retryFor,
 	}
 	var f retries
-	pause := minBackoff
-	for {
+	for polls := 0; ; polls++ {
 		asked := time.Now()
 		rep, done, err := t.poll(ctx, r, call.path)
 		switch {
@@ -91,11 +91,9 @@ func (t *transport) result(ctx context.Context, call request, s wire.Submitted) 
 		}
 		f = retries{}
 		// A server that answers at once instead of holding the request is asked less and less often.
-		if rest := pause - time.Since(asked); rest > 0 {
-			if err := sleep(ctx, rest); err != nil {
-				return reply{}, fmt.Errorf("client: %s: %w", call.path, err)
-			}
-			pause = min(2*pause, time.Second)
+		pause := backoff.Exponential{First: minBackoff, Max: time.Second}.Delay(polls)
+		if err := backoff.Sleep(ctx, pause-time.Since(asked)); err != nil {
+			return reply{}, fmt.Errorf("client: %s: %w", call.path, err)
 		}
 	}
 }

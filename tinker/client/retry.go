@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
 )
 
 const (
@@ -43,22 +43,11 @@ func (f *retries) wait(ctx context.Context, t *transport, r request, rep reply, 
 	if limit < 0 || now.Sub(f.since) >= limit || f.faults >= maxFaults {
 		return cause
 	}
-	bound := min(minBackoff<<min(f.tries, 20), maxBackoff)
-	pause := max(bound/2+rand.N(bound/2), min(rep.retryAfter, maxBackoff))
+	pause := backoff.Exponential{First: minBackoff, Max: maxBackoff, Jitter: 0.5}.Delay(f.tries)
+	pause = max(pause, min(rep.retryAfter, maxBackoff))
 	f.tries++
 	t.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "client: retry", slog.String("path", r.path), slog.Duration("backoff", pause), slog.Any("error", cause))
-	return sleep(ctx, pause)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return backoff.Sleep(ctx, pause)
 }
 
 // exchange makes a request until there is a 2xx reply, as long as retries are safe and there is time. inDoubt is true

@@ -7,7 +7,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/tinker/engines"
 	"github.com/agl-go/agl/tinker/wire"
 )
@@ -125,9 +125,7 @@ func (t *transport) send(ctx context.Context, r request) (reply, error) {
 	}
 	out := reply{status: resp.StatusCode, body: body}
 	out.media, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
-		out.retryAfter = time.Duration(seconds) * time.Second
-	}
+	out.retryAfter = backoff.RetryAfter(resp.Header, time.Now())
 	return out, nil
 }
 
