@@ -86,7 +86,7 @@ func (c *Client) CreateModel(ctx context.Context, p tinker.CreateModelParams) (t
 	if err != nil {
 		return nil, err
 	}
-	spec, err := s.model(p.BaseModel)
+	spec, err := s.baseModel(p.BaseModel)
 	if err != nil {
 		return nil, err
 	}

@@ -63,8 +63,8 @@ func firstPositive(values ...int) int {
 	return 0
 }
 
-// model finds a base model; an empty name is the first one.
-func (s *server) model(name string) (tinker.ModelSpec, error) {
+// baseModel finds a base model; an empty name is the first one.
+func (s *server) baseModel(name string) (tinker.ModelSpec, error) {
 	for _, m := range s.models {
 		if name == "" || m.Name == name {
 			return m, nil

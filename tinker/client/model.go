@@ -150,7 +150,7 @@ func (m *model) ForwardBackward(ctx context.Context, p tinker.ForwardParams) (ti
 }
 
 func (m *model) forward(ctx context.Context, p tinker.ForwardParams, what effect) (res tinker.ForwardResult, err error) {
-	if err := m.validate(p); err != nil {
+	if err := m.checkBatch(p); err != nil {
 		return res, err
 	}
 	err = m.run(ctx, what, func(ctx context.Context) error {
@@ -213,8 +213,8 @@ func (m *model) chunk(ctx context.Context, p tinker.ForwardParams, what effect) 
 	return res, err
 }
 
-// validate reports bad data before they are sent: some engines spoil every model they hold on bad data.
-func (m *model) validate(p tinker.ForwardParams) error {
+// checkBatch reports bad data before they are sent: some engines spoil every model they hold on bad data.
+func (m *model) checkBatch(p tinker.ForwardParams) error {
 	if err := p.Loss.Validate(); err != nil {
 		return err
 	}

@@ -175,35 +175,6 @@ func (r ForwardRequest) JSON() ([]byte, error) {
 	return json.Marshal(out, json.Deterministic(true))
 }
 
-// DecodeForward reads a request in the encoding of a media type. Errors are agl.CodeInvalid.
-func DecodeForward(media string, body []byte) (ForwardRequest, error) {
-	if media == ProtobufType {
-		return decodeForwardProtobuf(body)
-	}
-	in, err := decodeJSON[forwardJSON]("body", body)
-	if err != nil {
-		return ForwardRequest{}, err
-	}
-	r := ForwardRequest{ModelID: in.ModelID, SeqID: in.SeqID}
-	switch {
-	case (in.Both == nil) == (in.Only == nil):
-		return r, invalid("body: one of forward_backward_input and forward_input is needed")
-	case in.Only != nil:
-		r.Input, r.ForwardOnly = *in.Only, true
-	default:
-		r.Input = *in.Both
-	}
-	return r, nil
-}
-
-// decodeJSON reads a message; what names it in errors.
-func decodeJSON[T any](what string, body []byte) (message T, err error) {
-	if err := json.Unmarshal(body, &message); err != nil {
-		return message, invalid("%s: %w", what, err)
-	}
-	return message, nil
-}
-
 // ForwardOutput is the result of both calls.
 type ForwardOutput struct {
 	Type    string              `json:"loss_fn_output_type"`
@@ -228,14 +199,6 @@ func FromResult(res tinker.ForwardResult) ForwardOutput {
 
 // JSON encodes the result. NaN and infinities, which JSON does not have, are errors.
 func (o ForwardOutput) JSON() ([]byte, error) { return json.Marshal(o, json.Deterministic(true)) }
-
-// DecodeForwardOutput reads a result in the encoding of a media type. Errors are agl.CodeInvalid.
-func DecodeForwardOutput(media string, body []byte) (ForwardOutput, error) {
-	if media == ProtobufType {
-		return decodeForwardOutputProtobuf(body)
-	}
-	return decodeJSON[ForwardOutput]("result", body)
-}
 
 // Result converts the result of a batch back. Every datum must have an output of its own length; what does not fit is
 // agl.CodeInvalid. For engines that return no elementwise_loss, as the hosted service, [tinker.Loss.Elementwise] computes

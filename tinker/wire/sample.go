@@ -183,14 +183,6 @@ func (r SampleResponse) JSON() ([]byte, error) {
 	})))
 }
 
-// DecodeSample reads a result in the encoding of a media type. Errors are agl.CodeInvalid.
-func DecodeSample(media string, body []byte) (SampleResponse, error) {
-	if media == ProtobufType {
-		return decodeSampleProtobuf(body)
-	}
-	return decodeJSON[SampleResponse]("result", body)
-}
-
 // Result converts the result of a request back. Every token must have a log-probability; what does not fit is
 // agl.CodeInvalid.
 func (r SampleResponse) Result(p tinker.SampleParams) (tinker.SampleResult, error) {
