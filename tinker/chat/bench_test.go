@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// BenchmarkCompletion is a call as an agent in training makes it, without the sampling and the connection.
+// BenchmarkCompletion measures a call of an agent in training, without sampling and connection.
 func BenchmarkCompletion(b *testing.B) {
 	srv := newTestServer(b, &script{replies: []string{"call 12*7"}})
 	body := "{" + question + `,"temperature":1,"max_tokens":16,"logprobs":true,"return_token_ids":true}`

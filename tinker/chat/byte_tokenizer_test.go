@@ -30,7 +30,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// A conversation in bytes extends its tokens, whatever the model writes between its marks.
+// The tokens of a conversation in bytes only grow, whatever bytes the model writes.
 func TestRoleMarksOfBytes(t *testing.T) {
 	t.Parallel()
 	format := NewRoleMarks(Bytes{})
@@ -54,7 +54,7 @@ func TestRoleMarksOfBytes(t *testing.T) {
 	}
 }
 
-// A stop string is found where it is complete, though a character that is not has a longer text than the whole one.
+// A stop string is found where it is complete, although an incomplete character has a longer text than the complete one.
 func TestBytesStop(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -78,7 +78,7 @@ func TestBytesStop(t *testing.T) {
 	}
 }
 
-// The bytes of a token are its own, also where it is a part of a character.
+// Log-probabilities carry the bytes of their own token, even if it is only a part of a character.
 func TestBytesOfLogprobs(t *testing.T) {
 	t.Parallel()
 	body, err := encodeResponse((&result{tok: Bytes{}}).logprobs([]int32{'n', 0xc3, 0xa9, 259}, make([]float32, 4)))
@@ -93,7 +93,7 @@ func TestBytesOfLogprobs(t *testing.T) {
 	}
 }
 
-// A reply whose text does not tell its tokens goes on as it was sampled, in its own conversation.
+// A reply whose text does not determine its tokens continues as it was sampled, but only in its own conversation.
 func TestRoleMarksRememberReplies(t *testing.T) {
 	t.Parallel()
 	for name, reply := range map[string][]int32{
@@ -140,7 +140,7 @@ func TestRoleMarksRememberReplies(t *testing.T) {
 	}
 }
 
-// What is remembered is bounded.
+// The number of remembered replies is bounded.
 func TestRoleMarksForget(t *testing.T) {
 	t.Parallel()
 	format := NewRoleMarks(Bytes{})

@@ -88,7 +88,7 @@ func TestDemonstration(t *testing.T) {
 	}
 }
 
-// The prompt of the next call is the prompt, the reply's ids and what is new, whatever ids the reply has.
+// The next prompt is the prompt, the ids of the reply, whatever they are, and what is new.
 func TestPromptsExtendReplies(t *testing.T) {
 	t.Parallel()
 	tok, r := newRoleMarks(t)
@@ -112,7 +112,7 @@ func TestPromptsExtendReplies(t *testing.T) {
 	})
 }
 
-// bytesTokenizer has a token per byte, so that characters are spread over tokens.
+// bytesTokenizer has one token per byte, so that a character spans several tokens.
 type bytesTokenizer struct{}
 
 func (bytesTokenizer) Encode(text string) ([]int32, error) {

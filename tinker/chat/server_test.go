@@ -24,8 +24,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// script is a sampling client that answers with fixed texts, one per sample, each with its end mark, cut to
-// the bound of the request.
+// script is a sampling client that answers with fixed texts, one per sample, each with its end mark, truncated to the
+// request's bound.
 type script struct {
 	tok     *Characters
 	replies []string
@@ -215,7 +215,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// What cannot be opened says whose fault it is.
+// The error for a model that cannot be opened says whose fault it is.
 func TestOpenErrors(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -291,7 +291,7 @@ func mustEncode(t *testing.T, tok Tokenizer, text string) []int32 {
 	return ids
 }
 
-// A request that runs while its model is swapped or removed finishes on the model that it began with.
+// A request finishes on the model with which it began, even if that is replaced or removed meanwhile.
 func TestSwapUnderWay(t *testing.T) {
 	t.Parallel()
 	old := &script{replies: []string{"old"}, gate: make(chan struct{}), started: make(chan struct{}, 1)}
@@ -369,7 +369,7 @@ func FuzzDecodeRequest(f *testing.F) {
 	})
 }
 
-// fixed is a sampling client over bytes that always gives its text.
+// fixed is a sampling client over bytes that always answers with its text.
 type fixed string
 
 func (f fixed) Spec() tinker.ModelSpec { return tinker.ModelSpec{} }

@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// seen counts requests by path, and may disturb them.
+// seen counts requests by path, and may let them fail.
 type seen struct {
 	mu    sync.Mutex
 	paths map[string]int
@@ -52,7 +52,7 @@ func (s *seen) count(path string) int {
 	return s.paths[path]
 }
 
-// Over real sockets, with all that net/http does.
+// A run over real sockets.
 func TestOverSockets(t *testing.T) {
 	t.Parallel()
 	engine, err := policy.NewService(tiny(""))
@@ -77,7 +77,7 @@ func TestOverSockets(t *testing.T) {
 	}
 }
 
-// Heartbeats come every 10 s, and end with Close.
+// Heartbeats are sent every 10 s until Close.
 func TestHeartbeats(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -101,8 +101,8 @@ func TestHeartbeats(t *testing.T) {
 	})
 }
 
-// A server that stays away is an error after the budget, and not before.
-func TestBudget(t *testing.T) {
+// A server that stays unreachable is an error after RetryFor, and not before.
+func TestRetryFor(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		fault tinkertest.Fault
@@ -169,8 +169,8 @@ func TestCancelledCall(t *testing.T) {
 	})
 }
 
-// TestEarlyResult wants the result of a sample in the answer to its submit from servers that have it there, also when
-// that answer is lost, and the same result from others.
+// The result of a sample comes with the answer to its submit from servers that can do that, even if that answer was lost
+// once; other servers give the same result.
 func TestEarlyResult(t *testing.T) {
 	t.Parallel()
 	sample := func(t *testing.T, early, lost bool, cc client.Config) (res tinker.SampleResult, paths []string) {
@@ -234,8 +234,8 @@ func TestEarlyResult(t *testing.T) {
 	}
 }
 
-// A server may hold requests for a result for longer than the client makes them.
-func TestLongHold(t *testing.T) {
+// A server may hold requests for a result for longer than RequestTimeout.
+func TestLongPoll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var s seen
@@ -256,7 +256,7 @@ func TestLongHold(t *testing.T) {
 	})
 }
 
-// A batch in several requests is the batch, as far as floats add up.
+// A batch that is sent in several requests has the result of one request.
 func TestChunkedBatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -297,7 +297,7 @@ func TestChunkedBatch(t *testing.T) {
 	})
 }
 
-// On an engine with changing snapshots only what is the model's weights is sampled.
+// On an engine whose snapshots change, only a snapshot that equals the model's weights is sampled.
 func TestSnapshotsThatChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "", client.Config{Engine: &engines.Engine{Vocab: vocab, Context: 16}}, server.Config{}, nil)
@@ -370,8 +370,8 @@ func TestBadData(t *testing.T) {
 	}
 }
 
-// What the client remembers of snapshots that change does not grow with their number, and an old one is refused as long
-// as its model is in training, whoever opens it and however its path is spelt.
+// The memory of snapshots that change does not grow with their number. An old snapshot is refused as long as its model is in
+// training, in either form of its path.
 func TestOldSnapshotsAreRefusedWithoutBeingRemembered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "", client.Config{Engine: &engines.Engine{Vocab: vocab, Context: 16}}, server.Config{}, nil)

@@ -19,11 +19,12 @@ import (
 	"github.com/agl-go/agl/tinker/tinkertest"
 )
 
-// lost are the faults after which a submit has run unseen, where the order of sequence ids matters.
+// lost are the faults after which a submit has run although the client does not know it; strict order makes a difference
+// for these.
 var lost = []tinkertest.Fault{tinkertest.LoseAnswer, tinkertest.BadGateway, tinkertest.Repeat, tinkertest.Gone}
 
-// One fault of every kind at every request of a run: the run ends with the weights that it has without, and a
-// model in doubt is said to be.
+// One fault of each kind at each request of a run: the run ends with the weights of a run without faults, and reports a model
+// that is in doubt.
 func TestEveryFaultAtEveryRequest(t *testing.T) {
 	t.Parallel()
 	engine, err := policy.NewService(tiny(""))
@@ -59,7 +60,7 @@ func TestEveryFaultAtEveryRequest(t *testing.T) {
 	}
 }
 
-// faultyRun is a run whose request n meets a fault. It returns the number of requests of the run.
+// faultyRun makes a run whose request n meets a fault. It returns the number of requests.
 func faultyRun(t *testing.T, order engines.Order, fault tinkertest.Fault, n int, want tinker.ForwardResult) (calls int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -88,7 +89,7 @@ func faultyRun(t *testing.T, order engines.Order, fault tinkertest.Fault, n int,
 	return calls
 }
 
-// consequence is what a checkpoint's weights and optimizer lead to: bits that are equal for equal state.
+// consequence returns a result that is equal, bit for bit, for equal weights and optimizer states.
 func consequence(t *testing.T, engine tinker.Service, path string) tinker.ForwardResult {
 	t.Helper()
 	m, err := engine.CreateModel(t.Context(), tinker.CreateModelParams{})
@@ -109,7 +110,7 @@ func consequence(t *testing.T, engine tinker.Service, path string) tinker.Forwar
 	return res
 }
 
-// A server that is away for good holds nobody up who gives up a model, whatever an unload has to send there.
+// An unload does not wait long for a server that is gone for good, whichever request it is about to make.
 func TestUnloadOfLostEngine(t *testing.T) {
 	t.Parallel()
 	for _, dies := range []string{"/forward_backward", "/unload_model", "/retrieve_future"} {
@@ -141,7 +142,7 @@ func TestUnloadOfLostEngine(t *testing.T) {
 	}
 }
 
-// On a server that runs repeats twice, a lost answer is told, and nothing goes on before a checkpoint is loaded.
+// On a server that runs repeats twice, a lost answer is reported, and nothing continues before a checkpoint is loaded.
 func TestLostAnswerIsTold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -132,7 +132,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// The mean over data of each datum's weighted mean, of a batch that was scaled, is the sum of the batch.
+// The engine's average of a scaled batch is the sum of the batch.
 func TestScale(t *testing.T) {
 	t.Parallel()
 	for _, name := range []tinker.LossName{tinker.ImportanceSampling, tinker.PPO, tinker.CISPO} {

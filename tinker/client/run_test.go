@@ -30,7 +30,7 @@ func tiny(dir string) policy.Config {
 	return policy.Config{Vocab: vocab, Context: 16, Layers: 1, Dim: 16, Heads: 1, FF: 16, Workers: 1, Dir: dir}
 }
 
-// world is a fake server and a client of it, which reaches it without a socket. Checkpoints outlive restarts.
+// world is a fake server and a client of it, without a socket between them. Checkpoints survive restarts.
 type world struct {
 	engine *policy.Service
 	fake   *tinkertest.Server
@@ -97,7 +97,7 @@ func data(step int) tinker.ForwardParams {
 
 var adam = tinker.AdamParams{LearningRate: 0.01, GradClipNorm: 1}
 
-// trace is everything that a run gave.
+// trace is everything that a run returned.
 type trace struct {
 	Forward []tinker.ForwardResult
 	Steps   []tinker.OptimStepResult
@@ -107,7 +107,7 @@ type trace struct {
 
 const runSteps = 2
 
-// straight is a run in which nothing goes wrong.
+// straight makes a run in which nothing goes wrong.
 func straight(t *testing.T, s tinker.Service) (out trace, checkpoint tinker.Path) {
 	t.Helper()
 	ctx := t.Context()
@@ -155,7 +155,7 @@ func straight(t *testing.T, s tinker.Service) (out trace, checkpoint tinker.Path
 	return out, checkpoint
 }
 
-// weights is the bytes of a checkpoint: weights and the optimizer's state.
+// weights returns the bytes of a checkpoint: weights and the optimizer's state.
 func weights(t *testing.T, dir string, p tinker.Path) []byte {
 	t.Helper()
 	matches, err := filepath.Glob(filepath.Join(dir, p.Model, "*", p.Name+"*"))
@@ -170,8 +170,8 @@ func weights(t *testing.T, dir string, p tinker.Path) []byte {
 	return b
 }
 
-// driven is a run as an algorithm makes it: it checkpoints every step and, when something goes wrong, goes on from
-// the last checkpoint. It returns the last one.
+// driven makes a run as an algorithm does: it saves a checkpoint at each step and, when something fails, continues from the
+// last one, which it returns.
 type driven struct {
 	service tinker.Service
 	model   tinker.TrainingClient
@@ -230,7 +230,7 @@ func (d *driven) attempt(ctx context.Context) (err error) {
 	return nil
 }
 
-// Client against server is the engine itself: every bit in JSON, and in protobuf too.
+// A run over client and server equals, bit for bit, a run on the engine itself, in either encoding.
 func TestRunIsThatOfTheEngine(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -276,7 +276,7 @@ func TestRunIsThatOfTheEngine(t *testing.T) {
 	}
 }
 
-// A run on an imitation of every engine in the table is a run in process, by all that the table says of the engine.
+// A run on an imitation of any engine in the table, with the capabilities of the table, has the results of a run in process.
 func TestEveryEngine(t *testing.T) {
 	t.Parallel()
 	plain, err := policy.NewService(tiny(""))
@@ -317,7 +317,7 @@ func TestEveryEngine(t *testing.T) {
 	}
 }
 
-// The losses that are computed here, for engines that do not say them, are those of the engine.
+// The losses that are computed from log-probabilities are those of the engine.
 func TestElementwise(t *testing.T) {
 	t.Parallel()
 	s, err := policy.NewService(tiny(""))

@@ -7,7 +7,7 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// hooked is an engine on whose calls a test can act.
+// hooked is an engine with hooks that a test sets.
 type hooked struct {
 	tinker.Service
 
@@ -30,7 +30,7 @@ func (h *hooked) NewSamplingClient(ctx context.Context, p tinker.NewSamplingClie
 	return c, err
 }
 
-// once calls a hook and takes it away.
+// once calls a hook and removes it.
 func once(hook *func()) {
 	if do := *hook; do != nil {
 		*hook = nil

@@ -13,8 +13,7 @@ import (
 	"github.com/agl-go/agl/tinker/wire"
 )
 
-// A result can be read again and again, in one encoding and in the other; one with a number that is not finite is a
-// failure in both.
+// A result can be read repeatedly, in either encoding. One with a number that is not finite is a failure in both.
 func TestResultsAreReadInBothEncodings(t *testing.T) {
 	t.Parallel()
 	s, h := newHooked(t, Config{})

@@ -41,7 +41,7 @@ func tokens(t *testing.T, result map[string]any) string {
 	return fmt.Sprint(result["sequences"].([]any)[0].(map[string]any)["tokens"])
 }
 
-// The base model is what a model of seed 0 begins with.
+// The base model has the weights with which a model of seed 0 begins.
 func TestBaseModelIsSampled(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, Config{})
@@ -103,8 +103,8 @@ func TestPromptLogprobs(t *testing.T) {
 	}
 }
 
-// A completion ends with the token that completes a text, be the text within a token, over several, or over
-// parts of a character.
+// A completion ends with the token that completes a stop text, whether the text lies within a token, spans several, or
+// begins in the middle of a character.
 func TestStopTexts(t *testing.T) {
 	t.Parallel()
 	// Tokens are two bytes each, of which the second is a letter.
@@ -151,8 +151,8 @@ func TestStopTexts(t *testing.T) {
 	}
 }
 
-// Weights of sampling sessions make room: those with a name are opened again, and are never those of another
-// snapshot that came to have the name.
+// Open weights of sampling sessions are closed for others. Those with a name are opened again, and never replaced by another
+// snapshot that got the name.
 func TestSamplersMakeRoom(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, Config{MaxSamplers: 1})
@@ -185,7 +185,7 @@ func TestSamplersMakeRoom(t *testing.T) {
 	call(t, s, "POST", wire.Sample, ask(named, 2, `}}`), 410)
 }
 
-// As long as there are weights with a name to make room, none that have no name do.
+// Weights without a name are closed only when no open weights have a name.
 func TestNamedSamplersMakeRoomFirst(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, Config{MaxSamplers: 2})
@@ -220,7 +220,7 @@ func TestNamedSamplersMakeRoomFirst(t *testing.T) {
 	}
 }
 
-// Models are bounded, and whatever ends one makes room.
+// The number of models is bounded. Whatever ends one makes room for another.
 func TestModelsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, Config{MaxModels: 2})

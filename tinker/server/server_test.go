@@ -35,7 +35,7 @@ func newServer(t *testing.T, cfg Config) *Server {
 	return s
 }
 
-// call makes a request and wants a status; it returns the body's members.
+// call makes a request, expects a status, and returns the members of the body.
 func call(t *testing.T, s *Server, method, path, body string, want int, header ...string) map[string]any {
 	t.Helper()
 	req := httptest.NewRequestWithContext(t.Context(), method, wire.Prefix+path, strings.NewReader(body))
@@ -54,7 +54,7 @@ func call(t *testing.T, s *Server, method, path, body string, want int, header .
 	return out
 }
 
-// model makes a session and a model.
+// newModel makes a session and a model.
 func newModel(t *testing.T, s *Server) (session, model string) {
 	t.Helper()
 	session = call(t, s, "POST", wire.CreateSession, `{"tags":[],"sdk_version":"0.24.1","type":"create_session"}`, 200)["session_id"].(string)
@@ -138,7 +138,7 @@ func TestRefusals(t *testing.T) {
 	call(t, s, "POST", wire.ClientConfig, `{}`, 400, append(key, "Content-Encoding", "gzip")...)
 }
 
-// Results that made room are gone, which is not the same as unknown.
+// The results that were dropped are gone, which is not the same as unknown.
 func TestResultsMakeRoom(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, Config{MaxResults: 1})
@@ -153,7 +153,8 @@ func TestResultsMakeRoom(t *testing.T) {
 	call(t, s, "POST", wire.RetrieveFuture, `{"request_id":"99"}`, 404)
 }
 
-// The memory of results is bounded: the oldest are gone first, and the newest can be read even if it is too large alone.
+// The memory of results is bounded: the oldest are dropped first, and the newest can be read even if it exceeds the bound
+// alone.
 func TestResultsAreBoundedByBytes(t *testing.T) {
 	t.Parallel()
 	const each = 16 * 8 // bytes of the numbers of a forward pass over 16 tokens
@@ -187,7 +188,7 @@ func TestResultsAreBoundedByBytes(t *testing.T) {
 	}
 }
 
-// A small body that is large when decompressed is refused.
+// A small body that decompresses to a large one is refused.
 func TestZstd(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, Config{MaxBodyBytes: 1 << 16})
@@ -261,7 +262,7 @@ func TestSessionsOutliveTheirCalls(t *testing.T) {
 	})
 }
 
-// The SDK's way to sample at once: a snapshot that becomes a sampling session.
+// A snapshot can become a sampling session at once, as the SDK does it.
 func TestSaveForSamplerOpensASession(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, Config{})

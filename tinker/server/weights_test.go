@@ -12,7 +12,7 @@ import (
 	"github.com/agl-go/agl/tinker/wire"
 )
 
-// Weights that are saved over others are those of the name from then on; when they cannot be saved, the others remain.
+// Overwriting replaces the weights of a name. If it fails, the old weights remain.
 func TestOverwriteKeepsTheOldUntilTheNew(t *testing.T) {
 	t.Parallel()
 	s, h := newHooked(t, Config{})
@@ -61,7 +61,7 @@ func TestOverwriteKeepsTheOldUntilTheNew(t *testing.T) {
 	}
 }
 
-// Snapshots without a name need not outlive the server, and those with one do.
+// Snapshots without a name are transient, those with a name are not.
 func TestSnapshotsWithoutANameAreTransient(t *testing.T) {
 	t.Parallel()
 	s, h := newHooked(t, Config{})
@@ -80,7 +80,7 @@ func TestSnapshotsWithoutANameAreTransient(t *testing.T) {
 	}
 }
 
-// A sampling session is of one set of weights, whenever others take their name.
+// A sampling session never changes its weights, whenever others take their name.
 func TestSamplersKeepTheirWeights(t *testing.T) {
 	t.Parallel()
 	for _, when := range []string{"before it is opened", "when it is opened", "before the save is known"} {

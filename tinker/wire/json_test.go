@@ -16,7 +16,7 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// batch is two data, of which the second has all tensors.
+// batch has two data, the second with all tensors.
 func batch() tinker.ForwardParams {
 	return tinker.ForwardParams{
 		Loss: tinker.Loss{Name: tinker.PPO, ClipLow: 0.75, ClipHigh: 1.25},
@@ -106,7 +106,7 @@ func TestJSONGolden(t *testing.T) {
 	golden(t, "sample.json", marshal(t, ask))
 }
 
-// Messages with a recorded form, which go-json must write as it was.
+// Messages have the form that was recorded.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -163,7 +163,7 @@ func TestForwardRoundTrip(t *testing.T) {
 	}
 }
 
-// What Python clients leave out or write otherwise.
+// Python clients leave out members, or write them in other forms.
 func TestForwardLeniently(t *testing.T) {
 	t.Parallel()
 	r, err := DecodeForward(JSONType, []byte(`{"model_id":"m","seq_id":null,"extra":1,"forward_backward_input":{"loss_fn":"cross_entropy",
@@ -313,7 +313,7 @@ func TestSampleResultRejects(t *testing.T) {
 	}
 }
 
-// JSON has no NaN: a result that holds one is an error, not a lie.
+// JSON has no NaN: a result with one is an error.
 func TestNotFinite(t *testing.T) {
 	t.Parallel()
 	o := output()

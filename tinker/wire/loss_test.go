@@ -8,7 +8,7 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// Every loss says its own settings, defaults included, and nothing that another one has: servers refuse foreign keys.
+// A loss sends all of its own settings, with defaults, and none of another loss: servers refuse those.
 func TestLossConfig(t *testing.T) {
 	t.Parallel()
 	data := []tinker.Datum{{Input: []int32{1}, Targets: []int32{2}, Logprobs: []float32{-1}, Advantages: []float32{1}}}

@@ -113,7 +113,7 @@ func TestProtobufRejects(t *testing.T) {
 	}
 }
 
-// A new field is passed over; unpacked shapes and records without a count are read.
+// Unknown fields are ignored; unpacked shapes, and records without a count, are read.
 func TestProtobufTolerates(t *testing.T) {
 	t.Parallel()
 	b := protowire.AppendFixed32(protowire.AppendTag(request().Protobuf(), 99, protowire.Fixed32Type), 1)

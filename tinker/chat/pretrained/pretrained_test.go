@@ -18,8 +18,7 @@ import (
 	"github.com/agl-go/agl/tinker/chat/tokenizer"
 )
 
-// hermes is a template in the manner of Qwen: reasoning of earlier turns is left out, arguments are text or an
-// object.
+// hermes is a template like Qwen's: it omits the reasoning of earlier turns, and takes arguments as text or as an object.
 const hermes = `{%- if tools %}<|im_start|>system
 {% for tool in tools %}{{ tool | tojson }}
 {% endfor %}<|im_end|>
@@ -49,14 +48,14 @@ const hermes = `{%- if tools %}<|im_start|>system
 
 {% endif %}{% endif %}`
 
-// deepSeek is one in the manner of DeepSeek V3: a call is rendered where the content is none.
+// deepSeek is a template like DeepSeek V3's: it renders a call where the content is none.
 const deepSeek = `{% for m in messages %}{% if m.role == 'assistant' and m.content is none %}<｜tool▁calls▁begin｜>
 {%- for c in m.tool_calls %}<｜tool▁call▁begin｜>{{ c.type }}<｜tool▁sep｜>{{ c.function.name }}
 ` + "```json\n{{ c.function.arguments + '' }}\n```" + `<｜tool▁call▁end｜>{% endfor %}<｜tool▁calls▁end｜><|im_end|>
 {%- elif m.role == 'assistant' %}{{ m.content }}<|im_end|>{% else %}<|im_start|>{{ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}<think>
 {% endif %}`
 
-// llama is one in the manner of Llama 3.1: arguments are an object, and content may be a list of parts.
+// llama is a template like Llama 3.1's: it takes arguments as an object, and content as text or as a list of parts.
 const llama = `{% for m in messages %}<|start_header_id|>{{ m.role }}<|im_start|>{% if m.tool_calls %}{"name": "{{ m.tool_calls[0].function.name }}", "parameters": {{ m.tool_calls[0].function.arguments | tojson }}}
 {%- elif m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}<|im_end|>{% endfor %}`
 
@@ -87,7 +86,7 @@ func model(t testing.TB, template string, cfg Config) *Model {
 	return m
 }
 
-// sampled are ids of a text as a model may sample them: one for each byte, and added tokens.
+// sampled returns ids of a text as a model may sample them: one for each byte, and added tokens.
 func sampled(t testing.TB, m *Model, text string) []int32 {
 	t.Helper()
 	var ids []int32
@@ -176,7 +175,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// noLeak streams a reply: what is given away is never taken back, so no part of a tag is.
+// noLeak checks that a stream never releases a part of a tag, which it could not take back.
 func noLeak(t *testing.T, m *Model, ids []int32, want chat.Message) {
 	t.Helper()
 	s := m.Stream()
@@ -198,7 +197,7 @@ func noLeak(t *testing.T, m *Model, ids []int32, want chat.Message) {
 	}
 }
 
-// Content that cannot become a tag comes with its own token.
+// Content that cannot become a tag is released with its own token.
 func TestStreamIsPrompt(t *testing.T) {
 	t.Parallel()
 	m := model(t, hermes, Config{})
@@ -210,7 +209,7 @@ func TestStreamIsPrompt(t *testing.T) {
 	}
 }
 
-// One token may hold text and what looks like the beginning of a thought.
+// One token may hold text and what looks like the beginning of reasoning.
 func TestThoughtInOneTokenWithText(t *testing.T) {
 	t.Parallel()
 	m := model(t, hermes, Config{})
@@ -225,7 +224,7 @@ func TestThoughtInOneTokenWithText(t *testing.T) {
 	}
 }
 
-// The next turn begins with the ids of the one before, as they were sampled.
+// The next prompt begins with the ids of the turn before, as they were sampled.
 func TestContinue(t *testing.T) {
 	t.Parallel()
 	tools := jsontext.Value(`[{"type":"function","function":{"name":"f"}}]`)
@@ -274,7 +273,7 @@ func TestContinue(t *testing.T) {
 	}
 }
 
-// A conversation whose text the tokenizer normalizes is continued all the same.
+// A conversation whose text the tokenizer normalizes is continued, too.
 func TestContinueAfterNormalizing(t *testing.T) {
 	t.Parallel()
 	m := model(t, hermes, Config{})
@@ -343,7 +342,7 @@ func TestTurnsAreBounded(t *testing.T) {
 	}
 }
 
-// Load finds out what form a template wants.
+// Load finds out which form a template needs.
 func TestForm(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -430,7 +429,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// FuzzStream: whatever a model writes, nothing given away is taken back, and nothing is lost without a call.
+// Whatever a model writes, a stream releases no part of a tag, and loses nothing unless there is a call.
 func FuzzStream(f *testing.F) {
 	f.Add("a\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call><think>", uint64(1))
 	f.Add("<think>x</think>\n\n"+llamaTag+"{", uint64(2))

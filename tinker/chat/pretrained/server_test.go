@@ -28,7 +28,7 @@ func (s *scripted) Sample(_ context.Context, p tinker.SampleParams) (tinker.Samp
 	return tinker.SampleResult{Sequences: []tinker.Sequence{{Tokens: s.reply, Logprobs: make([]float32, len(s.reply)), StopReason: tinker.StopToken}}}, nil
 }
 
-// serve is a server with one scripted model.
+// serve returns a server with one scripted model.
 func serve(t *testing.T, m *Model, text string) (*chat.Server, *scripted) {
 	t.Helper()
 	s, err := chat.NewServer(chat.Config{
@@ -67,7 +67,7 @@ type wireMessage struct {
 	ToolCalls []chat.ToolCall `json:"tool_calls"`
 }
 
-// A server gives reasoning, content and calls, with the ids that were sampled.
+// A server returns reasoning, content and calls, with the ids that were sampled.
 func TestServer(t *testing.T) {
 	t.Parallel()
 	m := model(t, hermes, Config{})
@@ -102,7 +102,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// A streamed reply says the same, piece by piece, and every token is in one chunk.
+// A streamed reply says the same in parts. Each token is in one chunk.
 func TestServerStreams(t *testing.T) {
 	t.Parallel()
 	s, client := serve(t, model(t, hermes, Config{}), thoughtfulReply)

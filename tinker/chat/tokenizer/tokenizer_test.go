@@ -64,7 +64,7 @@ func stream(d *tokenizer.Decoder, ids []int32) string {
 	return b.String()
 }
 
-// Every kind of pipeline gives the reference's ids and texts. test/tokenizers does the same with real models.
+// Each kind of pipeline has the ids and texts of the reference. test/tokenizers does the same with real models.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	for _, kind := range kinds() {
@@ -103,7 +103,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// Text alone never becomes an added token, and says the same.
+// Encode never returns an added token, and its ids decode to the text.
 func TestEncodeKeepsMarksOut(t *testing.T) {
 	t.Parallel()
 	for _, kind := range kinds() {
@@ -129,7 +129,7 @@ func TestEncodeKeepsMarksOut(t *testing.T) {
 	}
 }
 
-// A vocabulary ends with its last token: a model may have rows for no more.
+// The vocabulary ends with its last token: a model may have no rows beyond it.
 func TestVocab(t *testing.T) {
 	t.Parallel()
 	for _, kind := range kinds() {
@@ -148,7 +148,7 @@ func TestUnknownIDs(t *testing.T) {
 	}
 }
 
-// A long word is merged by a heap and short ones by looking at every pair: both give the same.
+// Long words are merged with a heap, short ones by looking at every pair. Both have the same result.
 func TestLongWords(t *testing.T) {
 	t.Parallel()
 	tok := load(t, "threedigits")
@@ -209,7 +209,7 @@ func TestConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
-// What cannot be followed exactly is refused by name.
+// What cannot be reproduced exactly is refused, with its name.
 func TestLoadRefuses(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("testdata/onedigit.json")
@@ -279,7 +279,7 @@ func compactJSON(t *testing.T, text string) string {
 	return b.String()
 }
 
-// FuzzRoundTrip: byte-level ids of text that is left as it is decode to it, in one go and streamed.
+// The ids of text that is not normalized decode to it, whole and streamed.
 func FuzzRoundTrip(f *testing.F) {
 	for _, c := range readGolden(f, "deepseek") {
 		f.Add(c.Text)
@@ -310,7 +310,7 @@ func FuzzRoundTrip(f *testing.F) {
 	})
 }
 
-// FuzzLoad: no file panics or takes memory beyond its size.
+// No file makes Load panic or take memory beyond the file's size.
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte(`{"model":{"type":"BPE","vocab":{"a":0},"merges":["a a"]},"added_tokens":[{"id":5,"content":"x"}]}`))
 	f.Add([]byte(`{"model":{"type":"BPE","vocab":{"a":4000000},"merges":[["a","b"]]},"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"ByteLevel"}]}}`))
