@@ -35,8 +35,6 @@ type Config struct {
 	// ChunkData and ChunkBytes bound the data, and the estimated size, of one forward_backward request; zero means what
 	// the server says, or wire.DefaultChunkLen and wire.DefaultChunkBytes.
 	ChunkData, ChunkBytes int
-	// MaxResponseBytes bounds the body of a response; zero means 256 MiB.
-	MaxResponseBytes int64
 	// RequestTimeout bounds one request; zero means 60 s. A request for a result that takes longer is sent again, as
 	// some servers hold such requests for minutes.
 	RequestTimeout time.Duration
@@ -45,8 +43,6 @@ type Config struct {
 	RetryFor time.Duration
 	// CallTimeout bounds a whole call, such as a gradient; zero means 1 h.
 	CallTimeout time.Duration
-	// Heartbeat is the time between two heartbeats of the session; zero means 10 s.
-	Heartbeat time.Duration
 	// Transport makes the requests; nil means a connection pool of the client's own.
 	Transport http.RoundTripper
 	// Logger receives what is retried and why; nil discards.
@@ -59,11 +55,9 @@ func (c Config) withDefaults() Config {
 	}
 	c.Encoding = cmp.Or(c.Encoding, engines.Auto)
 	c.MaxSamples = cmp.Or(c.MaxSamples, 256)
-	c.MaxResponseBytes = cmp.Or(c.MaxResponseBytes, 256<<20)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, time.Minute)
 	c.RetryFor = cmp.Or(c.RetryFor, 2*time.Minute)
 	c.CallTimeout = cmp.Or(c.CallTimeout, time.Hour)
-	c.Heartbeat = cmp.Or(c.Heartbeat, 10*time.Second)
 	if c.Transport == nil {
 		dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 		c.Transport = &http.Transport{
@@ -94,10 +88,8 @@ func (c Config) validate() error {
 		{"MaxSamples", int64(c.MaxSamples)},
 		{"ChunkData", int64(c.ChunkData)},
 		{"ChunkBytes", int64(c.ChunkBytes)},
-		{"MaxResponseBytes", c.MaxResponseBytes},
 		{"RequestTimeout", int64(c.RequestTimeout)},
 		{"CallTimeout", int64(c.CallTimeout)},
-		{"Heartbeat", int64(c.Heartbeat)},
 	} {
 		if f.value < 0 {
 			return invalid("%s: %d is negative", f.name, f.value)

@@ -113,6 +113,9 @@ func (s *session) within(ctx context.Context, do func(id string) error) error {
 	return do(id)
 }
 
+// heartbeatInterval is that of the SDK.
+const heartbeatInterval = 10 * time.Second
+
 func heartbeat(id string) request {
 	return request{path: wire.SessionHeartbeat, message: wire.SessionHeartbeatRequest{SessionID: id, Type: "session_heartbeat"}}
 }
@@ -120,7 +123,7 @@ func heartbeat(id string) request {
 // beat sends heartbeats until ctx ends or the server has forgotten the session. One that fails is not repeated: the next
 // is not far.
 func (s *session) beat(ctx context.Context, id string) {
-	ticker := time.NewTicker(s.cfg.Heartbeat)
+	ticker := time.NewTicker(heartbeatInterval)
 	defer ticker.Stop()
 	for {
 		select {

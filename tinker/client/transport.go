@@ -84,6 +84,9 @@ type reply struct {
 	body       []byte
 }
 
+// maxResponse bounds the body of a response, in bytes.
+const maxResponse = 256 << 20
+
 // send makes a request once.
 func (t *transport) send(ctx context.Context, r request) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.RequestTimeout)
@@ -116,12 +119,12 @@ func (t *transport) send(ctx context.Context, r request) (reply, error) {
 		return reply{}, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, t.cfg.MaxResponseBytes+1))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
 	if err != nil {
 		return reply{}, err
 	}
-	if int64(len(body)) > t.cfg.MaxResponseBytes {
-		return reply{}, agl.Errorf(agl.CodeExhausted, "client: %s: the response is larger than %d bytes", r.path, t.cfg.MaxResponseBytes)
+	if len(body) > maxResponse {
+		return reply{}, agl.Errorf(agl.CodeExhausted, "client: %s: the response is larger than %d bytes", r.path, maxResponse)
 	}
 	out := reply{status: resp.StatusCode, body: body}
 	out.media, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))
