@@ -1,11 +1,11 @@
-# The verbs of this repository. CI calls the same ones (.ci/run).
+# The commands of this repository. CI calls the same ones (.ci/run).
 GO           ?= go
 BIN          := .cache/bin
 LINT         := $(BIN)/golangci-lint
 LINT_VERSION := v2.15.0
-# Suites under test/ start real processes and have verbs of their own.
+# Suites under test/ start real processes and have their own targets.
 UNIT         := $$($(GO) list ./... | grep -v /test/)
-# The Go SDKs are large; unoptimised they compile in a fraction of the time.
+# The Go SDKs are large. Without optimisation they compile in a fraction of the time.
 SDKS         := -gcflags='github.com/openai/openai-go/v3/...=-N -l' -gcflags='github.com/anthropics/anthropic-sdk-go/...=-N -l'
 
 .PHONY: build test race lint compat python clients examples examples-long e2e chaos chaos-short faults fuzz bench bench-store bench-overhead bench-proxy bench-apo bench-process bench-tokenizers tinker-sdk tokenizers skyrl proxy-soak seeds apo full clean
@@ -17,7 +17,7 @@ test: ## unit tests
 	$(GO) vet ./...
 	$(GO) test $(UNIT)
 
-race: ## unit tests under the race detector, but for long ones of one goroutine
+race: ## unit tests under the race detector, without long tests that use one goroutine
 	$(GO) test -race -short $(UNIT)
 
 $(LINT):
@@ -26,34 +26,34 @@ $(LINT):
 lint: $(LINT) ## style, bugs and import arrows
 	$(LINT) run ./...
 
-compat: ## the real Python package against this code
+compat: ## the real Python package of Agent-lightning against this code
 	AGL_COMPAT_VENV=$$(test/compat/venv.sh) $(GO) test -count=1 -run Python ./proxy
 	test/compat/run.sh
 
-python: ## the wheel agl-go: types, unit tests, and real runs out of it
+python: ## the wheel agl-go: types, unit tests, and real runs with it
 	python/check.sh
 
 clients: ## the real SDKs of OpenAI and Anthropic against the proxy
 	vars=$$(test/clients/setup.sh) && env $$vars $(GO) test -count=1 -tags clients $(SDKS) ./test/clients
 
-tinker-sdk: ## Tinker's Python SDK, the newest and the last with JSON, against agl policy serve
+tinker-sdk: ## Tinker's Python SDK against agl policy serve: the newest version, and the last one that speaks JSON
 	vars=$$(test/tinkersdk/setup.sh) && env $$vars $(GO) test -count=1 -tags tinkersdk ./test/tinkersdk
 
 e2e: ## real processes, real signals
 	$(GO) test -count=1 ./test/e2e ./test/recording ./test/stores ./test/training
 
-examples: ## every template of agl init and every example, with real SDKs, in short
+examples: ## every template of agl init and every example with real SDKs, in short runs
 	vars=$$(test/examples/setup.sh) && env $$vars $(GO) test -count=1 -tags examples -timeout 30m ./test/examples
 
-examples-long: ## the same as they come, and the calculator in Python
+examples-long: ## the same in full, and the calculator in Python
 	vars=$$(test/examples/setup.sh) && env $$vars $(GO) test -count=1 -tags examples -timeout 1h -v ./test/examples -long
 
-chaos: ## servers and databases killed 100 times under load, damaged files, full disks
+chaos: ## servers and databases are killed 100 times under load; damaged files; full disks
 	$(GO) test -count=1 ./test/chaos/history
 	$(GO) test -count=1 -timeout 1h -v ./test/chaos -kills 100
 	$(GO) test -count=1 -timeout 1h -v ./test/disk -damages 200
 
-chaos-short: ## the same for two minutes
+chaos-short: ## the same in two minutes
 	$(GO) test -count=1 ./test/chaos/... ./test/disk
 
 faults: ## every fault of an engine at every request of a run of 20 steps
@@ -69,25 +69,25 @@ bench-store: build ## store servers over HTTP, as ratios; needs the Python packa
 	test/compat/venv.sh >/dev/null
 	$(GO) run ./bench/store --rounds 3 --memory 2000000000
 
-bench-overhead: ## what the system costs on the calculator example, as a ratio
+bench-overhead: ## the cost of the whole system on the calculator example, as a ratio
 	$(GO) build -o $(BIN)/calculator ./examples/calculator
 	$(GO) run ./bench/overhead --calculator $(BIN)/calculator --rounds 3
 
-bench-proxy: build ## LLM gateways before one model server, as ratios; installs LiteLLM
+bench-proxy: build ## LLM gateways in front of one model server, as ratios; installs LiteLLM
 	$(GO) run ./bench/proxy --rounds 3 --litellm $$(bench/proxy/litellm.sh)
 
 bench-process: ## rollouts of a process agent against a bare loop of processes, as a ratio
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/process-agent ./bench/process/agent
 	$(GO) run ./bench/process --rounds 3
 
-bench-apo: build ## prompt tuning beside the Python package's class, on the same task and models
+bench-apo: build ## prompt tuning against the Python package's class, on the same tasks and models
 	test/compat/venv.sh >/dev/null
 	$(GO) run ./bench/apo
 
 tokenizers: ## real tokenizers and chat templates against Python's; fetches five models
 	vars=$$(test/tokenizers/setup.sh) && env $$vars $(GO) test -count=1 -timeout 30m -tags tokenizers ./test/tokenizers
 
-skyrl: ## training by SkyRL's Tinker server on the CPU, killed on the way; installs it, needs Python 3.12
+skyrl: ## training with SkyRL's Tinker server on the CPU, which is killed during the run; installs it, needs Python 3.12
 	vars=$$(test/skyrl/setup.sh) && env $$vars $(GO) test -count=1 -timeout 30m -v -tags skyrl ./test/skyrl
 
 bench-tokenizers: ## tokenizing against Python's tokenizers, one thread each, as a ratio
@@ -100,7 +100,7 @@ seeds: ## the calculator example with five seeds, the results as JSON
 	$(GO) build -o $(BIN)/calculator ./examples/calculator
 	for seed in 1 2 3 4 5; do $(BIN)/calculator --seed $$seed --summary $(BIN)/summary-$$seed.json >/dev/null && cat $(BIN)/summary-$$seed.json || exit 1; done
 
-apo: ## prompt tuning on tasks with known optima, 100 seeds each: found, covered by the interval, or nothing to find
+apo: ## prompt tuning on tasks with known optima, 100 seeds each: is the optimum found, and are the intervals right
 	$(GO) test -count=1 -timeout 1h -v ./test/apo
 
 full: test lint race compat python clients tinker-sdk tokenizers skyrl e2e chaos faults seeds apo fuzz bench bench-store bench-overhead bench-apo bench-process bench-tokenizers examples-long ## everything, before a release

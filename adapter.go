@@ -1,7 +1,7 @@
 package agl
 
-// Adapter turns the spans of one attempt into learning signals. It does no I/O
-// and does not change the spans.
+// Adapter turns the spans of one attempt into learning signals, such as triplets
+// of prompt, response and reward. It does no I/O and does not change the spans.
 type Adapter[T any] interface {
 	Adapt(spans []Span) (T, error)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// Task is what an agent is asked to do: one attempt of a rollout with the
-// resources to do it with.
+// Task is what an agent is asked to do: one attempt of a rollout, and the
+// resources for it.
 type Task struct {
 	Rollout   Rollout
 	Attempt   Attempt
@@ -19,7 +19,7 @@ type Task struct {
 // Input returns the task's input.
 func (t Task) Input() jsontext.Value { return t.Rollout.Input }
 
-// DecodeInput decodes the task's input into v; an input that does not fit is
+// DecodeInput decodes the task's input into v. An input that does not fit v is
 // ErrInvalid.
 func (t Task) DecodeInput(v any) error {
 	if err := rawjson.Unmarshal(t.Rollout.Input, v); err != nil {
@@ -28,16 +28,16 @@ func (t Task) DecodeInput(v any) error {
 	return nil
 }
 
-// LLM returns the first model endpoint of the task's resources, made this
-// attempt's own.
+// LLM returns the first model endpoint of the task's resources, with the URL and
+// the key of this attempt.
 func (t Task) LLM() (LLM, error) {
 	return t.Resources.LLM(t.Rollout.RolloutID, t.Attempt.AttemptID)
 }
 
-// Agent does tasks. Run is called by several runners at once. The context ends
-// when the rollout is cancelled or its runner stops; it carries the tracer, so
-// that calls and emitted spans land in the right attempt. An error fails the
-// attempt; a panic does too and never ends the runner.
+// Agent does tasks. Several runners call Run at once. The context carries the
+// tracer, which assigns model calls and emitted spans to the right attempt, and
+// ends when the rollout is cancelled or its runner stops. An error fails the
+// attempt. So does a panic, which never ends the runner.
 type Agent interface {
 	Run(ctx context.Context, task Task) (Result, error)
 }
@@ -48,19 +48,19 @@ type AgentFunc func(ctx context.Context, task Task) (Result, error)
 // Run calls the function.
 func (f AgentFunc) Run(ctx context.Context, task Task) (Result, error) { return f(ctx, task) }
 
-// Result is what an agent hands back besides what was traced: at most one of
-// its fields is set, and the zero value adds nothing.
+// Result is what an agent returns besides what was traced. At most one field is
+// set; the zero value adds nothing.
 type Result struct {
-	// Rewards become one reward span, the primary dimension first.
+	// Rewards become one reward span. The primary dimension comes first.
 	Rewards []Reward
-	// Spans are stored as they are; their rollout and attempt ids must be the
-	// task's or empty, and a sequence id that is not positive is issued.
+	// Spans are stored as they are. Their rollout and attempt ids must be the task's
+	// or empty; the store issues a sequence id where there is no positive one.
 	Spans []Span
-	// Drafts are completed to spans of the attempt.
+	// Drafts become spans of the attempt.
 	Drafts []SpanDraft
 }
 
-// RewardResult is the result of an agent that hands back one scalar reward.
+// RewardResult is the result of an agent that returns one scalar reward.
 func RewardResult(value float64) Result {
 	return Result{Rewards: []Reward{{Name: "primary", Value: value}}}
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // Algorithm drives a training run: it enqueues rollouts, waits for them, learns
-// from their spans, and publishes resources. Run returns when training is over
-// or ctx ends.
+// from their spans, and publishes resources. Run returns when training is done or
+// ctx ends.
 type Algorithm interface {
 	Run(ctx context.Context, in AlgorithmInput) error
 }
@@ -19,7 +19,7 @@ type AlgorithmFunc func(ctx context.Context, in AlgorithmInput) error
 // Run calls the function.
 func (f AlgorithmFunc) Run(ctx context.Context, in AlgorithmInput) error { return f(ctx, in) }
 
-// AlgorithmInput is what a trainer hands to an algorithm.
+// AlgorithmInput is what a trainer gives to an algorithm.
 type AlgorithmInput struct {
 	Store            Store
 	Train            Dataset // nil when there is none
@@ -30,7 +30,7 @@ type AlgorithmInput struct {
 // Dataset is a list of tasks, each the input of a rollout.
 type Dataset interface {
 	Len() int
-	// Task returns the i-th task, 0 ≤ i < Len.
+	// Task returns the i-th task, for 0 ≤ i < Len.
 	Task(i int) (jsontext.Value, error)
 }
 

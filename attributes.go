@@ -12,9 +12,9 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// Attributes are the attributes of a span, an event, a link or a resource: the
-// raw JSON object as it came in. Nil is {}. Values are strings, booleans,
-// numbers, or lists of one of these.
+// Attributes are the attributes of a span, an event, a link or a resource: a raw
+// JSON object, as it came in. Nil is {}. A value is a string, a boolean, a number,
+// or a list of values of one of these types.
 type Attributes jsontext.Value
 
 // Attr is one attribute, for [NewAttributes].
@@ -25,9 +25,9 @@ type Attr struct {
 	Value any
 }
 
-// NewAttributes makes attributes in the order given. A float that JSON cannot
-// say becomes the string NaN, Infinity or -Infinity, and the other elements of
-// its list strings too; a value of another type is rejected with CodeInvalid.
+// NewAttributes returns attributes in the order given. A float that JSON cannot
+// spell becomes the string NaN, Infinity or -Infinity; in a list the other elements
+// then become strings, too. A value of another type is ErrInvalid.
 func NewAttributes(attrs ...Attr) (Attributes, error) {
 	out := append(make([]byte, 0, 48*(len(attrs)+1)), '{')
 	for i, a := range attrs {
@@ -88,7 +88,7 @@ func appendAttrFloats(dst []byte, list []float64) []byte {
 	return rawjson.AppendArray(dst, list, rawjson.AppendFloat)
 }
 
-// All yields every attribute with its raw value, in order.
+// All yields the attributes in order, with their raw values.
 func (a Attributes) All() iter.Seq2[string, jsontext.Value] {
 	return func(yield func(string, jsontext.Value) bool) {
 		for name, value := range rawjson.Members(a) {
@@ -123,7 +123,7 @@ func (a Attributes) GetFloat(key string) (float64, bool) {
 	return f, err == nil
 }
 
-// GetInt returns the value of key if it is an integer that fits.
+// GetInt returns the value of key if it is an integer that fits an int64.
 func (a Attributes) GetInt(key string) (int64, bool) {
 	raw, ok := a.Get(key)
 	if !ok || raw.Kind() != '0' {
@@ -152,8 +152,8 @@ func (a Attributes) GetInts(key string) ([]int64, bool) {
 	return list, true
 }
 
-// With returns the attributes with those given set, replaced in place where
-// they exist. It panics never and rejects what [NewAttributes] rejects.
+// With returns the attributes with attrs set: in place where a key exists, at the
+// end where it does not. It rejects what [NewAttributes] rejects.
 func (a Attributes) With(attrs ...Attr) (Attributes, error) {
 	out := jsontext.Value(a)
 	for _, attr := range attrs {
@@ -175,7 +175,9 @@ func (a Attributes) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON reads attributes.
-func (a *Attributes) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, a) }
+func (a *Attributes) UnmarshalJSON(doc []byte) error {
+	return readDoc(doc, a)
+}
 
 // UnmarshalJSONFrom reads attributes. A value that [Attributes.Validate] rejects
 // is rejected here.
@@ -225,7 +227,7 @@ func checkAttributeValue(value []byte) bool {
 	return true
 }
 
-// elementKind folds a first byte to the kind of a list element; 0 is a kind
+// elementKind returns the type of a list element by its first byte, 0 for a type
 // that no list may hold.
 func elementKind(c byte) byte {
 	switch c {
@@ -246,8 +248,8 @@ type Reward struct {
 	Value float64
 }
 
-// RewardAttributes returns the attributes of a reward span, the primary
-// dimension first. A value that is not finite is rejected with CodeInvalid.
+// RewardAttributes returns the attributes of a reward span. The primary dimension
+// comes first. No dimension, or a value that is not finite, is ErrInvalid.
 func RewardAttributes(rewards ...Reward) ([]Attr, error) {
 	if len(rewards) == 0 {
 		return nil, Errorf(CodeInvalid, "reward: no dimension given, at least one is needed")

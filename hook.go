@@ -2,21 +2,22 @@ package agl
 
 import "context"
 
-// Hook watches attempts. A runner calls its hooks in order; an error is logged
-// and never fails an attempt.
+// Hook watches attempts. A runner calls its hooks in order. Their errors are
+// logged and never fail an attempt.
 type Hook interface {
 	// OnRolloutStart runs before tracing starts.
 	OnRolloutStart(ctx context.Context, task Task) error
-	// OnTraceStart runs inside the trace, before the agent.
+	// OnTraceStart runs within the trace, before the agent.
 	OnTraceStart(ctx context.Context, task Task) error
-	// OnTraceEnd runs inside the trace, after the agent.
+	// OnTraceEnd runs within the trace, after the agent.
 	OnTraceEnd(ctx context.Context, task Task) error
-	// OnRolloutEnd runs after the trace with every span of the attempt, before
-	// the attempt is reported: a reward that it emits still counts.
+	// OnRolloutEnd runs when the trace has ended, with all spans of the attempt, and
+	// before the attempt is reported: a reward that it emits still counts.
 	OnRolloutEnd(ctx context.Context, task Task, spans []Span) error
 }
 
-// UnimplementedHook does nothing. Embed it to implement some of [Hook].
+// UnimplementedHook does nothing. Embed it to implement only some methods of
+// [Hook].
 type UnimplementedHook struct{}
 
 var _ Hook = UnimplementedHook{}

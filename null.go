@@ -10,8 +10,8 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// Null is a value that may be null on the wire. Its zero value is null, and V
-// is then T's zero value, so a reader that does not care may use V at once.
+// Null is a value that may be null on the wire. Its zero value is null. V of a
+// null is T's zero value, so code that treats both alike can use V directly.
 type Null[T any] struct {
 	V     T
 	Valid bool
@@ -20,7 +20,7 @@ type Null[T any] struct {
 // Some returns a value that is not null.
 func Some[T any](v T) Null[T] { return Null[T]{V: v, Valid: true} }
 
-// Or returns the value, or other when it is null.
+// Or returns the value, or other if it is null.
 func (n Null[T]) Or(other T) T {
 	if n.Valid {
 		return n.V
@@ -48,7 +48,9 @@ func (n Null[T]) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON reads a value or null.
-func (n *Null[T]) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, n) }
+func (n *Null[T]) UnmarshalJSON(doc []byte) error {
+	return readDoc(doc, n)
+}
 
 // UnmarshalJSONFrom reads a value or null. A string or number that is refused is
 // a [FieldError].
@@ -71,8 +73,8 @@ func (n *Null[T]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	}
 }
 
-// Timestamp is a moment in seconds since the Unix epoch, the wire's form of
-// time. A float64 holds today's moments to about a quarter of a microsecond.
+// Timestamp is a time in seconds since the Unix epoch, as on the wire. For
+// present times a float64 is exact to about a quarter of a microsecond.
 type Timestamp float64
 
 // TimestampOf converts t.
@@ -80,13 +82,13 @@ func TimestampOf(t time.Time) Timestamp {
 	return Timestamp(float64(t.Unix()) + float64(t.Nanosecond())/1e9)
 }
 
-// Time converts the timestamp, rounded to a nanosecond, in UTC.
+// Time converts the timestamp to UTC, rounded to a nanosecond.
 func (t Timestamp) Time() time.Time {
 	sec, frac := math.Modf(float64(t))
 	return time.Unix(int64(sec), int64(math.Round(frac*1e9))).UTC()
 }
 
-// Add returns the timestamp d later.
+// Add returns t + d.
 func (t Timestamp) Add(d time.Duration) Timestamp { return t + Timestamp(d.Seconds()) }
 
 // Sub returns t - u.

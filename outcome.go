@@ -12,9 +12,9 @@ import (
 // OutcomeKind says why an attempt ended as it did.
 type OutcomeKind string
 
-// The kinds of outcome. Only OutcomeOK and OutcomeAgentError say something
-// about the agent; the others are failures of what is around it, which
-// algorithms mask instead of counting them as reward 0.
+// The kinds of outcome. Only OutcomeOK and OutcomeAgentError say something about
+// the agent. The others are failures of its surroundings: algorithms mask them
+// instead of counting them as reward 0.
 const (
 	OutcomeOK              OutcomeKind = "ok"
 	OutcomeAgentError      OutcomeKind = "agent_error"
@@ -36,7 +36,7 @@ func OutcomeKinds() []OutcomeKind {
 	}
 }
 
-// Masked reports whether algorithms leave such an attempt out.
+// Masked reports whether algorithms leave out attempts of this kind.
 func (k OutcomeKind) Masked() bool { return k != OutcomeOK && k != OutcomeAgentError }
 
 // Outcome is the typed result of an attempt, kept in its metadata under
@@ -46,9 +46,9 @@ type Outcome struct {
 	Message string
 }
 
-// Outcome reads the outcome out of the attempt's metadata. An attempt that
-// carries none (a Python runner's) gets the kind that its status implies, and
-// ok is false while it is live.
+// Outcome returns the outcome in the attempt's metadata. Where there is none (a
+// Python runner writes none) it is what the status implies. ok is false while the
+// attempt is live and has none.
 func (a *Attempt) Outcome() (outcome Outcome, ok bool) {
 	if raw, found := rawjson.Get(a.Metadata, MetadataOutcome); found {
 		var o Outcome
@@ -70,47 +70,23 @@ func (a *Attempt) Outcome() (outcome Outcome, ok bool) {
 	return Outcome{}, false
 }
 
-// WithOutcome returns metadata with the outcome set, other members untouched.
+// WithOutcome returns metadata with the outcome set and other members unchanged.
 func WithOutcome(metadata jsontext.Value, o Outcome) jsontext.Value {
 	return rawjson.Set(metadata, MetadataOutcome, o.AppendJSON(nil))
 }
 
-// AppendJSON appends the wire form.
-func (o Outcome) AppendJSON(dst []byte) []byte {
-	out := rawjson.NewObject(dst)
-	out.String("kind", string(o.Kind))
-	out.String("message", o.Message)
-	return out.End()
+func (o *Outcome) members(w *wireForm) *wireForm {
+	w.string("kind", (*string)(&o.Kind))
+	w.string("message", &o.Message)
+	return w
 }
 
-// MarshalJSON returns the wire form.
-func (o Outcome) MarshalJSON() ([]byte, error) { return o.AppendJSON(nil), nil }
-
-// UnmarshalJSON reads the wire form.
-func (o *Outcome) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, o) }
-
-// UnmarshalJSONFrom reads the wire form. Unknown keys are ignored.
-func (o *Outcome) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	*o = Outcome{}
-	in := reader(dec)
-	return in.Object(func(name []byte) error {
-		switch string(name) {
-		case "kind":
-			return in.String((*string)(&o.Kind))
-		case "message":
-			return in.String(&o.Message)
-		default:
-			return dec.SkipValue()
-		}
-	})
-}
-
-// OutcomeError is an error that knows its [OutcomeKind]. An agent returns one,
-// or wraps it, to say that its attempt failed for a reason that is not its own:
-// the model was away, the context overflowed, a budget was spent.
+// OutcomeError is an error that knows its [OutcomeKind]. An agent returns one, or
+// wraps one, to report a failure that is not its own: the model was unavailable,
+// the context overflowed, a budget was spent.
 type OutcomeError struct {
 	Kind OutcomeKind
-	Err  error // what happened
+	Err  error // the cause
 }
 
 func (e *OutcomeError) Error() string {
@@ -122,9 +98,8 @@ func (e *OutcomeError) Error() string {
 
 func (e *OutcomeError) Unwrap() error { return e.Err }
 
-// OutcomeOf returns the outcome of an agent that ended with err: OutcomeOK for
-// nil, the kind of the first [OutcomeError] in the chain, else
-// OutcomeAgentError.
+// OutcomeOf returns the outcome of an agent that returned err: OutcomeOK for nil,
+// the kind of the first [OutcomeError] in the chain, else OutcomeAgentError.
 func OutcomeOf(err error) Outcome {
 	if err == nil {
 		return Outcome{Kind: OutcomeOK}

@@ -12,7 +12,7 @@ import (
 	"github.com/agl-go/agl/internal/runkey"
 )
 
-// ResourceType discriminates the kinds of [Resource] on the wire.
+// ResourceType is the tag of a [Resource] on the wire.
 type ResourceType string
 
 // The resource types.
@@ -26,7 +26,7 @@ func resourceTypes() []ResourceType {
 	return []ResourceType{ResourceLLM, ResourceProxyLLM, ResourcePromptTemplate}
 }
 
-// Resource is one thing that is being tuned: an [LLM], a [ProxyLLM] or a
+// Resource is something that is being tuned: an [LLM], a [ProxyLLM] or a
 // [PromptTemplate].
 type Resource interface {
 	ResourceType() ResourceType
@@ -37,13 +37,13 @@ type Resource interface {
 type LLM struct {
 	Endpoint string // the OpenAI-compatible base URL
 	Model    string
-	// APIKey may be "env:NAME"; it is resolved where the call is made.
+	// APIKey may be "env:NAME", which is resolved where the call is made.
 	APIKey             Null[string]
 	SamplingParameters jsontext.Value // an object; nil is {}
 }
 
-// ProxyLLM is a model behind the LLM proxy: each attempt calls it under a URL
-// of its own, so that the proxy knows whose call it records.
+// ProxyLLM is a model behind the LLM proxy. Each attempt calls it at a URL of its
+// own, which tells the proxy whose call it records.
 type ProxyLLM struct {
 	LLM
 }
@@ -76,9 +76,8 @@ func (ProxyLLM) ResourceType() ResourceType { return ResourceProxyLLM }
 func (PromptTemplate) ResourceType() ResourceType { return ResourcePromptTemplate }
 
 // BaseURL returns the base URL for the calls of one attempt: the endpoint with
-// /rollout/{rollout}/attempt/{attempt} before its final /v1, if it has one.
-// With both ids empty it is the endpoint itself; one without the other is an
-// error.
+// /rollout/{rollout}/attempt/{attempt} inserted before a final /v1, or appended.
+// With both ids empty it is the endpoint itself; with only one it is ErrInvalid.
 func (p ProxyLLM) BaseURL(rolloutID, attemptID string) (string, error) {
 	if rolloutID == "" && attemptID == "" {
 		return p.Endpoint, nil
@@ -94,8 +93,8 @@ func (p ProxyLLM) BaseURL(rolloutID, attemptID string) (string, error) {
 	return base, nil
 }
 
-// ForAttempt returns the plain LLM that the agent of one attempt calls. A run key
-// becomes the attempt's own, see [AttemptKey].
+// ForAttempt returns the LLM that the agent of one attempt calls. If the API key
+// is that of a run, the agent gets a key that is good for this attempt alone.
 func (p ProxyLLM) ForAttempt(rolloutID, attemptID string) (LLM, error) {
 	base, err := p.BaseURL(rolloutID, attemptID)
 	llm := p.LLM
@@ -112,8 +111,8 @@ type NamedResource struct {
 	Resource Resource
 }
 
-// Resources is a bundle of named resources in the order in which they were
-// given: agents take the first one of a type.
+// Resources is a bundle of named resources in the order in which they were given.
+// The order matters: agents use the first resource of a type.
 type Resources []NamedResource
 
 // Get returns the resource of that name.
@@ -126,8 +125,8 @@ func (r Resources) Get(name string) (Resource, bool) {
 	return nil, false
 }
 
-// LLM returns the first model endpoint of the bundle, a ProxyLLM made the
-// attempt's own.
+// LLM returns the first model endpoint of the bundle. A ProxyLLM becomes that of
+// the attempt, see [ProxyLLM.ForAttempt]. A bundle without one is ErrNotFound.
 func (r Resources) LLM(rolloutID, attemptID string) (LLM, error) {
 	for _, n := range r {
 		switch v := n.Resource.(type) {
@@ -140,7 +139,8 @@ func (r Resources) LLM(rolloutID, attemptID string) (LLM, error) {
 	return LLM{}, Errorf(CodeNotFound, "the resources hold no llm or proxy_llm, only %s", r.describe())
 }
 
-// PromptTemplate returns the first prompt template of the bundle.
+// PromptTemplate returns the first prompt template of the bundle. A bundle without
+// one is ErrNotFound.
 func (r Resources) PromptTemplate() (PromptTemplate, error) {
 	for _, n := range r {
 		if v, ok := n.Resource.(PromptTemplate); ok {
@@ -161,66 +161,35 @@ func (r Resources) describe() string {
 	return strings.Join(parts, ", ")
 }
 
-// ResourcesUpdate is a version of a resources bundle as the store keeps it.
+// ResourcesUpdate is a version of a bundle, as the store keeps it.
 type ResourcesUpdate struct {
 	ResourcesID string
 	CreateTime  Timestamp
 	UpdateTime  Timestamp
-	Version     int // 1 when created, one more with each update
+	Version     int // 1 at first, one more with each update
 	Resources   Resources
 }
 
-// AppendJSON appends the wire form.
-func (l LLM) AppendJSON(dst []byte) []byte { return l.appendJSON(dst, ResourceLLM) }
-
-// AppendJSON appends the wire form.
-func (p ProxyLLM) AppendJSON(dst []byte) []byte { return p.appendJSON(dst, ResourceProxyLLM) }
-
-func (l LLM) appendJSON(dst []byte, kind ResourceType) []byte {
-	o := rawjson.NewObject(dst)
-	o.String("resource_type", string(kind))
-	o.String("endpoint", l.Endpoint)
-	o.String("model", l.Model)
-	nullString(&o, "api_key", l.APIKey)
-	o.Dict("sampling_parameters", l.SamplingParameters)
-	return o.End()
+func (l *LLM) members(w *wireForm) *wireForm {
+	w.string("endpoint", &l.Endpoint)
+	w.string("model", &l.Model)
+	w.nullString("api_key", &l.APIKey)
+	w.dict("sampling_parameters", &l.SamplingParameters)
+	return w
 }
 
-// AppendJSON appends the wire form.
-func (p PromptTemplate) AppendJSON(dst []byte) []byte {
-	o := rawjson.NewObject(dst)
-	o.String("resource_type", string(ResourcePromptTemplate))
-	o.String("template", p.Template)
-	o.String("engine", string(p.Engine))
-	return o.End()
+func (p *PromptTemplate) members(w *wireForm) *wireForm {
+	w.string("template", &p.Template)
+	enum(w, "engine", &p.Engine, promptEngines)
+	return w
 }
 
-// MarshalJSON returns the wire form.
-func (l LLM) MarshalJSON() ([]byte, error) { return l.AppendJSON(nil), nil }
-
-// MarshalJSON returns the wire form.
-func (p ProxyLLM) MarshalJSON() ([]byte, error) { return p.AppendJSON(nil), nil }
-
-// MarshalJSON returns the wire form.
-func (p PromptTemplate) MarshalJSON() ([]byte, error) { return p.AppendJSON(nil), nil }
-
-// UnmarshalJSON reads the wire form.
-func (l *LLM) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, l) }
-
-// UnmarshalJSON reads the wire form.
-func (p *ProxyLLM) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, p) }
-
-// UnmarshalJSON reads the wire form.
-func (p *PromptTemplate) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, p) }
-
-// UnmarshalJSONFrom reads the wire form.
-func (l *LLM) UnmarshalJSONFrom(dec *jsontext.Decoder) error { return readAs(dec, l) }
-
-// UnmarshalJSONFrom reads the wire form.
-func (p *ProxyLLM) UnmarshalJSONFrom(dec *jsontext.Decoder) error { return readAs(dec, p) }
-
-// UnmarshalJSONFrom reads the wire form.
-func (p *PromptTemplate) UnmarshalJSONFrom(dec *jsontext.Decoder) error { return readAs(dec, p) }
+// writeResource returns a form that begins with the tag of a resource.
+func writeResource(dst []byte, r Resource) *wireForm {
+	w := writeTo(dst)
+	w.out.String("resource_type", string(r.ResourceType()))
+	return w
+}
 
 // readAs reads a resource that must be of one type.
 func readAs[R Resource](dec *jsontext.Decoder, to *R) error {
@@ -240,12 +209,6 @@ func (r Resources) AppendJSON(dst []byte) []byte {
 	}
 	return o.End()
 }
-
-// MarshalJSON returns the wire form.
-func (r Resources) MarshalJSON() ([]byte, error) { return r.AppendJSON(nil), nil }
-
-// UnmarshalJSON reads the wire form.
-func (r *Resources) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, r) }
 
 // UnmarshalJSONFrom reads the wire form. A repeated name keeps its first place
 // and its last value, as in a Python dict.
@@ -276,26 +239,14 @@ func readResource(in rawjson.Reader, types ...ResourceType) (Resource, error) {
 		kind  ResourceType
 		given = map[string]bool{}
 	)
+	w := wireForm{reading: true, in: in}
 	err := in.Object(func(name []byte) error {
 		given[string(name)] = true
-		switch string(name) {
-		case "resource_type":
-			return rawjson.Enum(in, &kind, types)
-		case "endpoint":
-			return in.String(&llm.Endpoint)
-		case "model":
-			return in.String(&llm.Model)
-		case "api_key":
-			return llm.APIKey.UnmarshalJSONFrom(in.Decoder)
-		case "sampling_parameters":
-			return in.RawDict(&llm.SamplingParameters)
-		case "template":
-			return in.String(&tmpl.Template)
-		case "engine":
-			return rawjson.Enum(in, &tmpl.Engine, promptEngines())
-		default:
-			return in.SkipValue()
-		}
+		return w.read(name, func() {
+			enum(&w, "resource_type", &kind, func() []ResourceType { return types })
+			llm.members(&w)
+			tmpl.members(&w)
+		})
 	})
 	if err != nil {
 		return nil, err
@@ -323,42 +274,11 @@ func readResource(in rawjson.Reader, types ...ResourceType) (Resource, error) {
 	return llm, nil
 }
 
-// AppendJSON appends the wire form.
-func (u *ResourcesUpdate) AppendJSON(dst []byte) []byte {
-	o := rawjson.NewObject(dst)
-	o.String("resources_id", u.ResourcesID)
-	o.Float("create_time", float64(u.CreateTime))
-	o.Float("update_time", float64(u.UpdateTime))
-	o.Int("version", int64(u.Version))
-	o.Key("resources")
-	o = u.Resources.AppendJSON(o)
-	return o.End()
-}
-
-// MarshalJSON returns the wire form.
-func (u ResourcesUpdate) MarshalJSON() ([]byte, error) { return u.AppendJSON(nil), nil }
-
-// UnmarshalJSON reads the wire form.
-func (u *ResourcesUpdate) UnmarshalJSON(doc []byte) error { return rawjson.Unmarshal(doc, u) }
-
-// UnmarshalJSONFrom reads the wire form. Unknown keys are ignored.
-func (u *ResourcesUpdate) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	*u = ResourcesUpdate{}
-	in := reader(dec)
-	return in.Object(func(name []byte) error {
-		switch string(name) {
-		case "resources_id":
-			return in.String(&u.ResourcesID)
-		case "create_time":
-			return rawjson.Float(in, &u.CreateTime)
-		case "update_time":
-			return rawjson.Float(in, &u.UpdateTime)
-		case "version":
-			return rawjson.Int(in, &u.Version)
-		case "resources":
-			return u.Resources.UnmarshalJSONFrom(dec)
-		default:
-			return dec.SkipValue()
-		}
-	})
+func (u *ResourcesUpdate) members(w *wireForm) *wireForm {
+	w.string("resources_id", &u.ResourcesID)
+	w.time("create_time", &u.CreateTime)
+	w.time("update_time", &u.UpdateTime)
+	integer(w, "version", &u.Version)
+	nested(w, "resources", &u.Resources)
+	return w
 }

@@ -1,6 +1,6 @@
 package agl
 
-// Span names that carry meaning for agl.
+// Span names that have a meaning for agl.
 const (
 	SpanAnnotation = "agentlightning.annotation"
 	SpanMessage    = "agentlightning.message"
@@ -11,7 +11,7 @@ const (
 	SpanVirtual    = "agentlightning.virtual"
 )
 
-// Resource attributes that say where a span belongs.
+// Resource attributes that say which attempt a span belongs to.
 const (
 	AttrRolloutID      = "agentlightning.rollout_id"
 	AttrAttemptID      = "agentlightning.attempt_id"
@@ -31,9 +31,9 @@ const (
 	AttrOperationName   = "agentlightning.operation.name"
 	AttrOperationInput  = "agentlightning.operation.input"
 	AttrOperationOutput = "agentlightning.operation.output"
-	// AttrModelVersion and AttrModelVersionEnd are the versions of the model that
-	// served a call when it began and when it ended (the resources id, when the
-	// model came out of the store).
+	// AttrModelVersion and AttrModelVersionEnd are the versions of the model at the
+	// start and at the end of a call: the resources id, if the model came from the
+	// store.
 	AttrModelVersion    = "agentlightning.model.version"
 	AttrModelVersionEnd = "agentlightning.model.version_end"
 )
@@ -41,29 +41,29 @@ const (
 // Attributes of model calls: the names of OpenTelemetry's gen_ai conventions
 // and of the instrumentations that the adapters read.
 const (
-	AttrGenAISystem         = "gen_ai.system"
-	AttrGenAIOperation      = "gen_ai.operation.name"
-	AttrGenAIPrompt         = "gen_ai.prompt"     // .{i}.role, .{i}.content, …
-	AttrGenAICompletion     = "gen_ai.completion" // .{i}.role, .{i}.content, .{i}.finish_reason, …
-	AttrGenAIRequest        = "gen_ai.request"
-	AttrGenAIResponse       = "gen_ai.response"
-	AttrGenAIRequestModel   = "gen_ai.request.model"
-	AttrGenAIResponseID     = "gen_ai.response.id"
-	AttrGenAIResponseModel  = "gen_ai.response.model"
-	AttrGenAIInputTokens    = "gen_ai.usage.input_tokens"
-	AttrGenAIOutputTokens   = "gen_ai.usage.output_tokens"
-	AttrGenAIPromptTokens   = "gen_ai.usage.prompt_tokens"
-	AttrGenAICompleteTokens = "gen_ai.usage.completion_tokens"
-	AttrGenAITotalTokens    = "gen_ai.usage.total_tokens"
-	AttrPromptTokenIDs      = "prompt_token_ids"
-	AttrResponseTokenIDs    = "response_token_ids"
-	AttrLogprobsContent     = "logprobs.content"
-	AttrLogprobsRefusal     = "logprobs.refusal"
+	AttrGenAISystem           = "gen_ai.system"
+	AttrGenAIOperation        = "gen_ai.operation.name"
+	AttrGenAIPrompt           = "gen_ai.prompt"     // .{i}.role, .{i}.content, …
+	AttrGenAICompletion       = "gen_ai.completion" // .{i}.role, .{i}.content, .{i}.finish_reason, …
+	AttrGenAIRequest          = "gen_ai.request"
+	AttrGenAIResponse         = "gen_ai.response"
+	AttrGenAIRequestModel     = "gen_ai.request.model"
+	AttrGenAIResponseID       = "gen_ai.response.id"
+	AttrGenAIResponseModel    = "gen_ai.response.model"
+	AttrGenAIInputTokens      = "gen_ai.usage.input_tokens"
+	AttrGenAIOutputTokens     = "gen_ai.usage.output_tokens"
+	AttrGenAIPromptTokens     = "gen_ai.usage.prompt_tokens"
+	AttrGenAICompletionTokens = "gen_ai.usage.completion_tokens"
+	AttrGenAITotalTokens      = "gen_ai.usage.total_tokens"
+	AttrPromptTokenIDs        = "prompt_token_ids"
+	AttrResponseTokenIDs      = "response_token_ids"
+	AttrLogprobsContent       = "logprobs.content"
+	AttrLogprobsRefusal       = "logprobs.refusal"
 )
 
 // Span names of model calls.
 const (
-	// SpanChatCompletion is what instrumentations of the OpenAI SDKs call a chat call.
+	// SpanChatCompletion is the name that instrumentations of the OpenAI SDKs use.
 	SpanChatCompletion = "openai.chat.completion"
 	SpanProxyRequest   = "Received Proxy Server Request"
 	SpanLiteLLMRequest = "litellm_request"

@@ -8,17 +8,18 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Store is the task queue and trace store in the middle: algorithms and runners
-// meet only here. Implementations are safe for concurrent use. Embed
-// [UnimplementedStore] in an implementation, so that a new method breaks
-// nobody.
+// Store is the task queue and trace store in the middle: the only place where
+// algorithms and runners meet. Implementations are safe for concurrent use. Embed
+// [UnimplementedStore] in an implementation, so that a new method does not break
+// it.
 //
-// An unknown id is ErrNotFound, a value that is never right ErrInvalid, a call
-// that the present state forbids ErrIllegalState, and any call after the store
-// was closed ErrUnavailable. Values handed out are immutable snapshots. A write
-// with an IdempotencyKey that was used before for the same operation returns
-// the first answer and does nothing; the same key with other arguments is
-// ErrConflict.
+// Errors: an unknown id is ErrNotFound, a value that is wrong in any state
+// ErrInvalid, a call that the present state forbids ErrIllegalState, and any call
+// after the store was closed ErrUnavailable. A write that repeats an earlier one's
+// IdempotencyKey returns the earlier result and does nothing; the same key with
+// other arguments is ErrConflict.
+//
+// Values that a store hands out are immutable snapshots.
 type Store interface {
 	// Capabilities says which of the optional methods the store implements. A
 	// store that wraps another one returns the other's.
@@ -28,53 +29,51 @@ type Store interface {
 	// full.
 	Ready(ctx context.Context) error
 
-	// EnqueueRollouts appends rollouts to the queue, in order. A null resources
-	// id becomes the latest resources' id; an id is not checked to exist.
+	// EnqueueRollouts appends rollouts to the queue, in order. A null resources id
+	// becomes the id of the latest resources. Other ids are not checked.
 	EnqueueRollouts(ctx context.Context, p EnqueueRolloutsParams) ([]Rollout, error)
-	// StartRollout makes a rollout with its first attempt, past the queue.
+	// StartRollout creates a rollout with its first attempt, bypassing the queue.
 	StartRollout(ctx context.Context, p StartRolloutParams) (AttemptedRollout, error)
 	// DequeueRollouts claims up to Limit rollouts, oldest first, each with a new
-	// attempt. With Wait it blocks until there is one, the queue is closed, or
-	// the time is over; no work is an empty result.
+	// attempt. With Wait it blocks until there is a rollout, the queue is closed, or
+	// the time is up. Without work the result is empty.
 	DequeueRollouts(ctx context.Context, p DequeueRolloutsParams) (DequeueResult, error)
-	// ReturnClaims undoes claims of DequeueRollouts: their attempts are removed and
-	// their rollouts go to the head of the queue. A claim that has been worked on
-	// (a span, a status) stays, and one that is unknown is ignored. A caller that
-	// never got the answer to its dequeue names it by its idempotency key.
-	// Optional: without it a claim that nobody works on waits for its deadline.
+	// ReturnClaims undoes claims of DequeueRollouts: it removes their attempts and
+	// puts their rollouts at the head of the queue. A claim that has a span or a new
+	// status stays; an unknown one is ignored. A caller that never received the
+	// result of a dequeue names it by its idempotency key. Optional: without it an
+	// abandoned claim waits for its deadline.
 	ReturnClaims(ctx context.Context, p ReturnClaimsParams) error
-	// StartAttempt begins another attempt of a rollout of any status. It ignores
-	// MaxAttempts and reopens a finished rollout.
+	// StartAttempt starts another attempt of a rollout, whatever its status. It
+	// ignores MaxAttempts and reopens a finished rollout.
 	StartAttempt(ctx context.Context, p StartAttemptParams) (AttemptedRollout, error)
 	// UpdateRollout replaces the fields that are set.
 	UpdateRollout(ctx context.Context, p UpdateRolloutParams) (Rollout, error)
-	// UpdateAttempt replaces the fields that are set and derives the rollout's
-	// status from a new status of its latest attempt.
+	// UpdateAttempt replaces the fields that are set. A new status of the latest
+	// attempt determines the rollout's status.
 	UpdateAttempt(ctx context.Context, p UpdateAttemptParams) (Attempt, error)
-	// CancelRollout makes the rollout cancelled and ends its live attempt. A
-	// rollout that has already finished stays as it is.
+	// CancelRollout cancels a rollout and ends its live attempt. A finished rollout
+	// stays as it is.
 	CancelRollout(ctx context.Context, p CancelRolloutParams) (Rollout, error)
 	// DeleteRollout removes a finished rollout, its attempts and its spans.
 	DeleteRollout(ctx context.Context, p DeleteRolloutParams) error
 	// GetRollout returns a rollout with its latest attempt.
 	GetRollout(ctx context.Context, p GetRolloutParams) (AttemptedRollout, error)
-	// QueryRollouts returns a page of rollouts, in the order of their creation
-	// unless sorted.
+	// QueryRollouts returns a page of rollouts, by default in the order of creation.
 	QueryRollouts(ctx context.Context, p QueryRolloutsParams) (Page[AttemptedRollout], error)
-	// QueryAttempts returns a page of a rollout's attempts, by sequence id unless
-	// sorted; an unknown rollout gives an empty page.
+	// QueryAttempts returns a page of a rollout's attempts, by default in the order of
+	// their sequence ids. The page of an unknown rollout is empty.
 	QueryAttempts(ctx context.Context, p QueryAttemptsParams) (Page[Attempt], error)
 	// GetLatestAttempt returns the attempt with the highest sequence id.
 	GetLatestAttempt(ctx context.Context, p GetLatestAttemptParams) (Attempt, error)
-	// WaitForRollouts returns those of the rollouts that are finished once all
-	// are, or once the timeout is over, in the order of the ids. Unknown ids are
-	// dropped at once.
+	// WaitForRollouts blocks until all the rollouts are finished or the timeout is up,
+	// and returns the finished ones in the order of the ids. Unknown ids are ignored.
 	WaitForRollouts(ctx context.Context, p WaitForRolloutsParams) ([]Rollout, error)
 
 	// AddResources stores a new bundle under a new id and makes it the latest.
 	AddResources(ctx context.Context, p AddResourcesParams) (ResourcesUpdate, error)
-	// UpdateResources stores a bundle under the id given, creating it or raising
-	// its version, and makes it the latest.
+	// UpdateResources stores a bundle under a given id and makes it the latest. A
+	// bundle that exists gets the next version.
 	UpdateResources(ctx context.Context, p UpdateResourcesParams) (ResourcesUpdate, error)
 	// GetResources returns a bundle by its id.
 	GetResources(ctx context.Context, p GetResourcesParams) (ResourcesUpdate, error)
@@ -83,47 +82,46 @@ type Store interface {
 	// QueryResources returns a page of bundles.
 	QueryResources(ctx context.Context, p QueryResourcesParams) (Page[ResourcesUpdate], error)
 
-	// UpdateWorker records a heartbeat. The worker that comes back names the
-	// attempt it should be working on.
+	// UpdateWorker records a heartbeat. The result names the attempt that the worker
+	// should be working on.
 	UpdateWorker(ctx context.Context, p UpdateWorkerParams) (Worker, error)
 	// GetWorker returns a worker by its id.
 	GetWorker(ctx context.Context, p GetWorkerParams) (Worker, error)
 	// QueryWorkers returns a page of workers.
 	QueryWorkers(ctx context.Context, p QueryWorkersParams) (Page[Worker], error)
 
-	// AddSpans stores spans; each counts as a heartbeat of its attempt. Spans
-	// that are already there are skipped. All attempts are checked first: an
-	// unknown one rejects the whole call, naming the index and the id. A store
-	// copies what it keeps: the memory that the spans refer to is the caller's
-	// again when the call returns, and so is what the answer shares with it.
+	// AddSpans stores spans. Each counts as a heartbeat of its attempt; one that is
+	// stored already is skipped. If the attempt of any span is unknown, nothing is
+	// stored, and the error names the span's index and the id. The store copies what
+	// it keeps: once the call returns, the caller may reuse the memory of the spans,
+	// which the result may share.
 	AddSpans(ctx context.Context, p AddSpansParams) (AddSpansResult, error)
 	// AddSpansJSON is AddSpans for spans that have sequence ids and are given as
-	// JSON documents in their wire form. Its result lists no stored spans. Optional:
-	// a store behind a network sends the documents as they are; for others use
-	// AddSpans.
+	// JSON documents in their wire form. Its result does not list the stored spans.
+	// Optional: a store behind a network sends the documents as they are; with other
+	// stores use AddSpans.
 	AddSpansJSON(ctx context.Context, p AddSpansJSONParams) (AddSpansResult, error)
-	// QuerySpans returns a page of a rollout's spans, by sequence id unless
-	// sorted. Spans that had to make room are ErrEvicted.
+	// QuerySpans returns a page of a rollout's spans, by default in the order of their
+	// sequence ids. If the store has evicted them to free memory, it is ErrEvicted.
 	QuerySpans(ctx context.Context, p QuerySpansParams) (Page[Span], error)
 	// QuerySpansJSON is QuerySpans with each span as a JSON document in its wire
-	// form. Optional: a store that keeps documents hands them out without decoding
-	// them; for others use QuerySpans.
+	// form. Optional: a store that keeps documents returns them without decoding
+	// them; with other stores use QuerySpans.
 	QuerySpansJSON(ctx context.Context, p QuerySpansParams) (Page[jsontext.Value], error)
 	// ReserveSequenceIDs issues Count consecutive sequence ids of a rollout and
-	// returns the first. The ids need not be used; the rollout need not exist.
+	// returns the first. The rollout need not exist, and the ids need not be used.
 	ReserveSequenceIDs(ctx context.Context, p ReserveSequenceIDsParams) (first int64, err error)
-	// ReserveSequenceIDsOf is ReserveSequenceIDs for several attempts; it returns
-	// the first id of each. When it fails for one of them it fails, and ids of the
-	// others may be lost. Optional: a store behind a network needs one request
-	// instead of many; for others use ReserveSequenceIDs.
+	// ReserveSequenceIDsOf is ReserveSequenceIDs for several attempts and returns the
+	// first id of each. If it fails for one attempt the call fails, and ids of the
+	// others may be lost. Optional: it saves a store behind a network requests; with
+	// other stores use ReserveSequenceIDs.
 	ReserveSequenceIDsOf(ctx context.Context, p []ReserveSequenceIDsParams) (first []int64, err error)
 
-	// Events streams changes, see [Event]. The stream ends with an error, unless
-	// its reader stops: ctx's own error when ctx ends, ErrUnavailable when the
-	// store closes.
+	// Events streams changes, see [Event]. Unless its reader stops, the stream ends
+	// with an error: that of ctx when ctx ends, ErrUnavailable when the store closes.
 	Events(ctx context.Context, p EventsParams) iter.Seq2[Event, error]
-	// CloseQueue makes every dequeue, blocked ones included, return at once with
-	// Closed set, until OpenQueue. Enqueueing goes on.
+	// CloseQueue makes every dequeue, including those that are blocked, return at once
+	// with Closed set, until OpenQueue. Rollouts can still be enqueued.
 	CloseQueue(ctx context.Context) error
 	// OpenQueue undoes CloseQueue.
 	OpenQueue(ctx context.Context) error
@@ -131,9 +129,9 @@ type Store interface {
 	Statistics(ctx context.Context) (Statistics, error)
 }
 
-// Capabilities says which of the optional methods of a [Store] are implemented;
-// each field stands for the method of its name, which otherwise returns
-// ErrUnimplemented. The zero value is the least capable store.
+// Capabilities says which optional methods a [Store] implements. Each field stands
+// for the method of that name, which returns ErrUnimplemented if the field is
+// false. The zero value describes the least capable store.
 type Capabilities struct {
 	ReturnClaims         bool
 	AddSpansJSON         bool
@@ -156,22 +154,22 @@ type StartRolloutParams struct {
 
 // DequeueRolloutsParams are the arguments of Store.DequeueRollouts.
 type DequeueRolloutsParams struct {
-	Limit          int // how many at most; none when it is not positive
+	Limit          int // the most rollouts to claim; not positive claims none
 	WorkerID       Null[string]
-	Wait           time.Duration // 0 does not block
+	Wait           time.Duration // how long to block; 0 does not
 	IdempotencyKey string
 }
 
-// DequeueResult is the answer of Store.DequeueRollouts.
+// DequeueResult is the result of Store.DequeueRollouts.
 type DequeueResult struct {
 	Rollouts []AttemptedRollout // each with its new attempt
 	Closed   bool               // the queue is closed
 }
 
-// Claim names an attempt that DequeueRollouts has made.
+// Claim names an attempt that DequeueRollouts created.
 type Claim struct{ RolloutID, AttemptID string }
 
-// ClaimsOf returns the claims of rollouts that DequeueRollouts handed out.
+// ClaimsOf returns the claims of rollouts that DequeueRollouts returned.
 func ClaimsOf(rollouts ...AttemptedRollout) []Claim {
 	claims := make([]Claim, 0, len(rollouts))
 	for i := range rollouts {
@@ -185,14 +183,14 @@ func ClaimsOf(rollouts ...AttemptedRollout) []Claim {
 // ReturnClaimsParams are the arguments of Store.ReturnClaims. Give Claims,
 // IdempotencyKey or both.
 type ReturnClaimsParams struct {
-	// Claims are the claims to return. When there are none, those of the dequeue
-	// with IdempotencyKey are returned; one that is under way is waited for.
+	// Claims are the claims to return. Without any, those of the dequeue with
+	// IdempotencyKey are returned; if that is in progress, the call waits for it.
 	Claims []Claim
-	// IdempotencyKey is the dequeue's. It is forgotten with its claims: a repeat of
-	// the dequeue claims anew.
+	// IdempotencyKey is that of the dequeue. The store forgets it with the claims: a
+	// repeat of the dequeue claims again.
 	IdempotencyKey string
-	// RevokeKey makes the key unusable instead: a dequeue with it that is under
-	// way, or arrives later, claims nothing.
+	// RevokeKey revokes the key instead: a dequeue with it that is in progress, or
+	// arrives later, claims nothing.
 	RevokeKey bool
 }
 
@@ -203,8 +201,8 @@ type StartAttemptParams struct {
 	IdempotencyKey string
 }
 
-// UpdateRolloutParams are the arguments of Store.UpdateRollout. A nil field
-// stays as it is; Input and Metadata may be the document null.
+// UpdateRolloutParams are the arguments of Store.UpdateRollout. A field that is nil
+// here stays as it is. Input and Metadata may be the document null.
 type UpdateRolloutParams struct {
 	RolloutID   string
 	Input       jsontext.Value
@@ -215,12 +213,12 @@ type UpdateRolloutParams struct {
 	Metadata    jsontext.Value
 }
 
-// LatestAttempt stands for the latest attempt's id in UpdateAttemptParams and
+// LatestAttempt stands for the id of the latest attempt in UpdateAttemptParams and
 // QuerySpansParams.
 const LatestAttempt = "latest"
 
-// UpdateAttemptParams are the arguments of Store.UpdateAttempt. A nil field
-// stays as it is.
+// UpdateAttemptParams are the arguments of Store.UpdateAttempt. A field that is nil
+// here stays as it is.
 type UpdateAttemptParams struct {
 	RolloutID         string
 	AttemptID         string // or LatestAttempt
@@ -245,7 +243,7 @@ type GetLatestAttemptParams struct{ RolloutID string }
 // WaitForRolloutsParams are the arguments of Store.WaitForRollouts.
 type WaitForRolloutsParams struct {
 	RolloutIDs []string
-	// Timeout bounds the wait; null waits until ctx ends, 0 does not wait.
+	// Timeout bounds the wait. Null waits until ctx ends, 0 does not wait.
 	Timeout Null[time.Duration]
 }
 
@@ -268,7 +266,7 @@ type GetResourcesParams struct{ ResourcesID string }
 // UpdateWorkerParams are the arguments of Store.UpdateWorker.
 type UpdateWorkerParams struct {
 	WorkerID       string
-	HeartbeatStats jsontext.Value // an object; nil leaves the last ones
+	HeartbeatStats jsontext.Value // an object; nil keeps the previous one
 }
 
 // GetWorkerParams are the arguments of Store.GetWorker.
@@ -277,16 +275,16 @@ type GetWorkerParams struct{ WorkerID string }
 // AddSpansParams are the arguments of Store.AddSpans.
 type AddSpansParams struct {
 	Spans []Span
-	// IssueSequenceIDs gives every span whose SequenceID is not positive the next
-	// id of its rollout, in the order of the spans.
+	// IssueSequenceIDs gives each span without a positive SequenceID the next one of
+	// its rollout, in the order of the spans.
 	IssueSequenceIDs bool
 }
 
-// AddSpansResult is the answer of Store.AddSpans.
+// AddSpansResult is the result of Store.AddSpans.
 type AddSpansResult struct {
-	Stored []Span // those that were new, in order, with their sequence ids
-	// Cancelled lists the attempts, among those of the call, that ended because
-	// their rollout was cancelled: their agents should stop.
+	Stored []Span // the spans that were new, in order, with their sequence ids
+	// Cancelled lists the attempts of the spans whose rollouts were cancelled. Their
+	// agents should stop.
 	Cancelled []string
 }
 
@@ -298,47 +296,12 @@ type AddSpansJSONParams struct {
 // ReserveSequenceIDsParams are the arguments of Store.ReserveSequenceIDs.
 type ReserveSequenceIDsParams struct {
 	RolloutID string
-	AttemptID string // named for the reader; ids are counted per rollout
+	AttemptID string // for logs; ids are counted per rollout
 	Count     int    // 0 means 1
 }
 
-// SortOrder is the direction of a sorted query.
-type SortOrder string
-
-// The sort orders; the empty one is ascending.
-const (
-	Ascending  SortOrder = "asc"
-	Descending SortOrder = "desc"
-)
-
-// FilterLogic joins the filters of a query.
-type FilterLogic string
-
-// The filter logics; the empty one is and.
-const (
-	FilterAnd FilterLogic = "and"
-	FilterOr  FilterLogic = "or"
-)
-
-// Paging cuts and sorts the answer of a query. Its zero value is everything in
-// the default order.
-type Paging struct {
-	Limit  int // at most so many; 0 and -1 are all
-	Offset int
-	SortBy string // a scalar field by its wire name; the empty one is the query's default
-	Order  SortOrder
-}
-
-// Page is a part of a query's answer.
-type Page[T any] struct {
-	Items  []T
-	Limit  int // -1 is all
-	Offset int
-	Total  int // matches before paging
-}
-
-// QueryRolloutsParams are the arguments of Store.QueryRollouts. A nil list is
-// no filter, an empty one matches nothing.
+// QueryRolloutsParams are the arguments of Store.QueryRollouts. A nil list is not a
+// filter; an empty one matches nothing.
 type QueryRolloutsParams struct {
 	StatusIn          []RolloutStatus
 	RolloutIDIn       []string
@@ -368,9 +331,9 @@ type QueryWorkersParams struct {
 	Paging
 }
 
-// QuerySpansParams are the arguments of Store.QuerySpans. RolloutID and
-// AttemptID always hold; the other filters are joined by Logic. An empty string
-// is no filter.
+// QuerySpansParams are the arguments of Store.QuerySpans. RolloutID and AttemptID
+// must match in any case; Logic joins the other filters. An empty string is not a
+// filter.
 type QuerySpansParams struct {
 	RolloutID        string
 	AttemptID        string // or LatestAttempt; empty is all attempts

@@ -2,8 +2,8 @@ package agl
 
 import "context"
 
-// Tracer records what happens inside an attempt. Tracing is per context: any
-// number of attempts trace at once in one process.
+// Tracer records what happens inside an attempt. The trace travels in the context,
+// so any number of attempts can be traced at once in one process.
 type Tracer interface {
 	// Start begins the trace of an attempt and returns a context that carries it.
 	// When ctx carries a trace of the same attempt that has ended, the new one
@@ -15,21 +15,21 @@ type Tracer interface {
 type TraceParams struct {
 	RolloutID string
 	AttemptID string
-	Name      string // of the trace; the runner gives the rollout id
-	// OnCancelled, if not nil, is called at most once, when the store answers a
-	// span with the word that its attempt was cancelled.
+	Name      string // of the trace; the runner uses the rollout id
+	// OnCancelled, if not nil, is called at most once: when the store accepts spans
+	// and reports that their attempt was cancelled.
 	OnCancelled func()
 }
 
 // Trace is the open trace of one attempt.
 type Trace interface {
 	// Add records finished spans as they are. Empty rollout and attempt ids become
-	// the trace's; a sequence id that is not positive is issued.
+	// the trace's; the store issues a sequence id where there is no positive one.
 	Add(ctx context.Context, spans ...Span) error
-	// Flush returns when every span that has ended so far is stored.
+	// Flush returns when all spans that have ended so far are stored.
 	Flush(ctx context.Context) error
-	// End closes the trace: it flushes and returns the spans of the trace in the
-	// order of their sequence ids. Spans that end later are dropped and counted
-	// in the log. An error says that spans could not be stored.
+	// End flushes, closes the trace, and returns its spans by sequence id. Spans that
+	// end later are dropped, and the log counts them. An error means that spans could
+	// not be stored.
 	End(ctx context.Context) ([]Span, error)
 }

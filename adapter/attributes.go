@@ -11,6 +11,10 @@ import (
 	"github.com/agl-go/agl"
 )
 
+// maxDepth bounds the nesting of values that are read out of attributes: of
+// dotted keys, and of literals in strings.
+const maxDepth = 256
+
 // attribute is one attribute with its raw value.
 type attribute struct {
 	key string
@@ -24,7 +28,7 @@ func parseAttributes(raw agl.Attributes) attributes {
 	return make(attributes, 0, 16).parse(raw)
 }
 
-// parse returns the attributes of another span, in the memory of a.
+// parse returns the attributes of another span and reuses the memory of a.
 func (a attributes) parse(raw agl.Attributes) attributes {
 	a = a[:0]
 	for key, value := range raw.All() {
@@ -35,9 +39,9 @@ func (a attributes) parse(raw agl.Attributes) attributes {
 
 // get returns the raw value of key, the last one if it is repeated.
 func (a attributes) get(key string) (jsontext.Value, bool) {
-	for _, one := range slices.Backward(a) {
-		if one.key == key {
-			return one.raw, true
+	for _, attr := range slices.Backward(a) {
+		if attr.key == key {
+			return attr.raw, true
 		}
 	}
 	return nil, false
@@ -62,13 +66,13 @@ func (a attributes) firstString(keys ...string) (string, bool) {
 	return "", false
 }
 
-// below returns the attributes whose key begins with the prefix and a dot, with
-// both cut off.
+// below returns the attributes whose key begins with the prefix and a dot, without
+// these.
 func (a attributes) below(prefix string) attributes {
 	var list attributes
-	for _, one := range a {
-		if rest, ok := strings.CutPrefix(one.key, prefix); ok && rest != "" && rest[0] == '.' {
-			list = append(list, attribute{rest[1:], one.raw})
+	for _, attr := range a {
+		if rest, ok := strings.CutPrefix(attr.key, prefix); ok && rest != "" && rest[0] == '.' {
+			list = append(list, attribute{rest[1:], attr.raw})
 		}
 	}
 	return list
@@ -80,8 +84,8 @@ func stringValue(raw jsontext.Value) (string, bool) {
 	return string(text), ok
 }
 
-// textValue is stringValue for those who only look at the text, which may be a
-// part of raw: most strings are written as they are.
+// textValue is stringValue without a copy where possible: the text may be a part of
+// raw.
 func textValue(raw jsontext.Value) ([]byte, bool) {
 	if raw.Kind() != '"' {
 		return nil, false
@@ -89,7 +93,7 @@ func textValue(raw jsontext.Value) ([]byte, bool) {
 	if last := len(raw) - 1; last > 0 && raw[0] == '"' && raw[last] == '"' && bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw) {
 		return raw[1:last:last], true
 	}
-	// The error only reports invalid UTF-8, which has become U+FFFD.
+	// The error reports only invalid UTF-8, which becomes U+FFFD.
 	text, _ := jsontext.AppendUnquote(make([]byte, 0, len(raw)), raw)
 	return text, true
 }

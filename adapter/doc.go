@@ -1,31 +1,32 @@
-// Package adapter turns the spans of one attempt into learning signals:
+// Package adapter turns the spans of one attempt into learning signals. Each adapter
+// is a value with a method Adapt, which takes spans in any order:
 //
-//   - [TracerTriplets] reads calls and rewards from the spans that a tracer
-//     recorded inside the agent. Spans form a tree, which is repaired where
-//     tracing systems were mixed.
+//   - [TracerTriplets] reads model calls and their rewards from the spans that a
+//     tracer recorded inside the agent. The spans form a tree, which is repaired
+//     where tracing systems were mixed.
 //   - [ProxyTriplets] reads them from the spans of an LLM proxy, in the order of
 //     sequence ids, never of clocks.
 //   - [Messages] reads chat conversations, for supervised fine-tuning.
-//   - [Trajectories] merges the calls of a conversation into one sequence of
+//   - [Trajectories] merges calls that continue one another into one sequence of
 //     tokens, for reinforcement learning.
-//   - [PrimaryReward], [Rewards] and [FinalReward] read rewards.
 //
-// The results equal those of Agent-lightning 0.3.0 on every trace that it can
-// read; the golden files in testdata hold its answers. Where it stops with an
-// exception because a trace is malformed, the error here has code
-// agl.CodeInvalid and names the span. The differences:
+// [Rewards], [PrimaryReward] and [FinalReward] read rewards alone.
 //
-//   - A span without an end ended when it started, and one without a start
-//     started when it ended. One with neither lies before all others and takes no
-//     part in the repair of the hierarchy. (The reference raises.)
-//   - When several spans lack their parent, the parents' places are in the order
-//     in which they are first named. (There it is the order of a hash set.)
-//   - A span id that comes again is ignored, as the store does.
-//   - A reward that is not finite reads as none, and attributes count as a reward
-//     only below the prefix "agentlightning.reward.".
-//   - Digits are those of ASCII, agent names and picture addresses are strings.
-//   - No step is quadratic in the number of spans.
+// The results equal those of Agent-lightning 0.3.0 on every trace that it can read;
+// the golden files in testdata come from running it. Where it raises an exception
+// because a trace is malformed, the error here has code agl.CodeInvalid and names
+// the span. The differences:
 //
-// The package does no I/O. It must not know the store, the proxy or any
-// algorithm.
+//   - A span without an end ended when it started, and one without a start started
+//     when it ended. One with neither comes before all others and takes no part in
+//     the repair of the tree. (Python raises.)
+//   - When several spans lack their parent, the parents are in the order in which
+//     they are first named. (In Python it is the order of a hash set.)
+//   - A span with a repeated id is ignored, as the store ignores it.
+//   - A reward that is not finite counts as missing, and an attribute counts as a
+//     reward only below the prefix "agentlightning.reward.".
+//   - Only ASCII digits are digits; agent names and image addresses are strings.
+//   - No step takes quadratic time in the number of spans.
+//
+// The package does no I/O. It must not know the store, the proxy or any algorithm.
 package adapter

@@ -2,6 +2,7 @@ package adapter
 
 import (
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -11,12 +12,11 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// readLiteral reads a value that was written as text, JSON or the form that
-// Python's repr gives it, and returns it as JSON. (LiteLLM writes the latter
-// into span attributes.) Tuples become lists, and nan and the infinities, which
-// JSON cannot say, null. Of Python only what repr writes is understood: no
-// expressions, prefixes, adjacent strings or comments. Errors have code
-// agl.CodeInvalid and give the offset in bytes.
+// readLiteral reads a value that was written as text, either as JSON or by Python's
+// repr, as LiteLLM writes values into span attributes, and returns it as JSON.
+// Tuples become lists; nan and the infinities, which JSON lacks, become null. Of
+// Python it understands only what repr writes: no expressions, prefixes, adjacent
+// strings or comments. Errors have code agl.CodeInvalid and give the offset in bytes.
 func readLiteral(text string) (jsontext.Value, error) {
 	if raw := jsontext.Value(text); raw.IsValid(jsontext.AllowDuplicateNames(true)) {
 		return raw, nil
@@ -71,11 +71,11 @@ func (r *literalReader) value(depth int) error {
 	}
 	switch c := r.peek(); {
 	case c == '[':
-		return r.list(depth, ']')
+		return r.sequence(depth, ']', "[]")
 	case c == '(':
-		return r.list(depth, ')')
+		return r.sequence(depth, ')', "[]")
 	case c == '{':
-		return r.dict(depth)
+		return r.sequence(depth, '}', "{}")
 	case c == '\'' || c == '"':
 		return r.str()
 	case c == '-' || '0' <= c && c <= '9':
@@ -85,78 +85,55 @@ func (r *literalReader) value(depth int) error {
 	}
 }
 
-// list reads a list, or a tuple when it ends with a parenthesis.
-func (r *literalReader) list(depth int, end byte) error {
+// sequence reads a list, a tuple or a dict, from its opening to its closing bracket.
+func (r *literalReader) sequence(depth int, end byte, as string) error {
 	r.at++
-	r.out = append(r.out, '[')
-	for n := 0; ; n++ {
-		if r.peek() == end {
-			break
-		}
+	r.out = append(r.out, as[0])
+	for n := 0; r.peek() != end; n++ {
 		if n > 0 {
 			r.out = append(r.out, ',')
+		}
+		if end == '}' {
+			if err := r.key(); err != nil {
+				return err
+			}
 		}
 		if err := r.value(depth + 1); err != nil {
 			return err
 		}
-		if next := r.peek(); next == ',' {
+		switch next := r.peek(); {
+		case next == ',':
 			r.at++
-		} else if next != end || end == ')' && n == 0 { // one value in parentheses is no tuple
+		case next != end || end == ')' && n == 0: // one value in parentheses is no tuple
 			return r.fail("a comma or " + strconv.QuoteRune(rune(end)))
 		}
 	}
 	r.at++
-	r.out = append(r.out, ']')
+	r.out = append(r.out, as[1])
 	return nil
 }
 
-func (r *literalReader) dict(depth int) error {
-	r.at++
-	r.out = append(r.out, '{')
-	for n := 0; ; n++ {
-		if r.peek() == '}' {
-			break
-		}
-		if n > 0 {
-			r.out = append(r.out, ',')
-		}
-		if err := r.key(); err != nil {
-			return err
-		}
-		if r.peek() != ':' {
-			return r.fail("a colon")
-		}
-		r.at++
-		r.out = append(r.out, ':')
-		if err := r.value(depth + 1); err != nil {
-			return err
-		}
-		if next := r.peek(); next == ',' {
-			r.at++
-		} else if next != '}' {
-			return r.fail("a comma or '}'")
-		}
-	}
-	r.at++
-	r.out = append(r.out, '}')
-	return nil
-}
-
-// key reads a string, or a number, which becomes one.
-func (r *literalReader) key() error {
+// key reads a string or a number, which becomes a string, and the colon behind it.
+func (r *literalReader) key() (err error) {
 	switch c := r.peek(); {
 	case c == '\'' || c == '"':
-		return r.str()
+		err = r.str()
 	case c == '-' || '0' <= c && c <= '9':
 		r.out = append(r.out, '"')
-		if err := r.number(); err != nil {
-			return err
-		}
+		err = r.number()
 		r.out = append(r.out, '"')
-		return nil
 	default:
-		return r.fail("a string or a number as key")
+		err = r.fail("a string or a number as key")
 	}
+	if err != nil {
+		return err
+	}
+	if r.peek() != ':' {
+		return r.fail("a colon")
+	}
+	r.at++
+	r.out = append(r.out, ':')
+	return nil
 }
 
 func (r *literalReader) word() error {
@@ -254,28 +231,14 @@ func (r *literalReader) escape(dst []byte) ([]byte, error) {
 		return r.octal(dst), nil
 	}
 	r.at += 2
-	switch c {
-	case '\n':
+	if c == '\n' {
 		return dst, nil
-	case '\\', '\'', '"':
-		return append(dst, c), nil
-	case 'a':
-		return append(dst, '\a'), nil
-	case 'b':
-		return append(dst, '\b'), nil
-	case 'f':
-		return append(dst, '\f'), nil
-	case 'n':
-		return append(dst, '\n'), nil
-	case 'r':
-		return append(dst, '\r'), nil
-	case 't':
-		return append(dst, '\t'), nil
-	case 'v':
-		return append(dst, '\v'), nil
-	default:
-		return append(dst, '\\', c), nil
 	}
+	const names, values = `\'"abfnrtv`, "\\'\"\a\b\f\n\r\t\v"
+	if i := strings.IndexByte(names, c); i >= 0 {
+		return append(dst, values[i]), nil
+	}
+	return append(dst, '\\', c), nil
 }
 
 // hex reads an escape of that many hexadecimal digits. The halves of a surrogate

@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // Conversation is a chat in the form of OpenAI's fine-tuning files.
@@ -95,7 +96,7 @@ func (Messages) Adapt(spans []agl.Span) ([]Conversation, error) {
 	return conversations, nil
 }
 
-// recordedChat is a chat as it stands in the attributes of spans.
+// recordedChat is a chat in the form of the attributes of spans.
 type recordedChat struct {
 	prompt, completion *nested // lists
 	request            *nested // an object
@@ -133,7 +134,7 @@ func readRecordedChat(span *agl.Span) (*recordedChat, error) {
 		parts[i] = part
 	}
 	if !recorded {
-		return nil, nil //nolint:nilnil // no chat is no fault
+		return nil, nil //nolint:nilnil // nil is no chat
 	}
 	return &recordedChat{prompt: parts[0], completion: parts[1], request: parts[2]}, nil
 }
@@ -157,13 +158,10 @@ func recordedTools(spans []*agl.Span) ([]*nested, error) {
 }
 
 func (r *recordedChat) conversation() (Conversation, error) {
+	var f fields
 	c := Conversation{Messages: []Message{}}
 	for i, recorded := range r.prompt.list {
-		message, err := promptMessage(agl.AttrGenAIPrompt+"."+strconv.Itoa(i), recorded)
-		if err != nil {
-			return c, err
-		}
-		c.Messages = append(c.Messages, message)
+		c.Messages = append(c.Messages, f.promptMessage(agl.AttrGenAIPrompt+"."+strconv.Itoa(i), recorded))
 	}
 	for _, recorded := range r.completion.list {
 		if role, _ := recorded.get("role").str(); role != "assistant" {
@@ -171,147 +169,119 @@ func (r *recordedChat) conversation() (Conversation, error) {
 		}
 		message := Message{Role: "assistant", Content: recorded.get("content").json()}
 		for _, tool := range r.tools {
-			call, err := completionToolCall(tool)
-			if err != nil {
-				return c, err
-			}
-			message.ToolCalls = append(message.ToolCalls, call)
+			message.ToolCalls = append(message.ToolCalls, f.completionToolCall(tool))
 		}
 		c.Messages = append(c.Messages, message)
 	}
-	functions := r.request.get("functions")
-	if functions == nil {
-		return c, nil
-	}
-	if !functions.isList {
-		return c, agl.Errorf(agl.CodeInvalid, "attributes gen_ai.request.functions: got %s, must be a list, with keys .0, .1, …", functions.json())
-	}
-	c.Tools = []Tool{}
-	for i, recorded := range functions.list {
-		tool, err := requestTool("gen_ai.request.functions."+strconv.Itoa(i), recorded)
-		if err != nil {
-			return c, err
+	if functions := r.request.get("functions"); functions != nil {
+		const field = "gen_ai.request.functions"
+		f.requireList(field, functions)
+		c.Tools = []Tool{}
+		for i, recorded := range functions.list {
+			c.Tools = append(c.Tools, f.requestTool(field+"."+strconv.Itoa(i), recorded))
 		}
-		c.Tools = append(c.Tools, tool)
 	}
-	return c, nil
+	return c, f.err
 }
 
-func promptMessage(field string, recorded *nested) (Message, error) {
-	role, err := requireString(field, recorded, "role")
-	if err != nil {
-		return Message{}, err
+// fields reads recorded values and keeps the first error.
+type fields struct{ err error }
+
+func (f *fields) failf(format string, args ...any) {
+	if f.err == nil {
+		f.err = agl.Errorf(agl.CodeInvalid, format, args...)
 	}
+}
+
+func (f *fields) promptMessage(field string, recorded *nested) Message {
+	role := f.requireString(field, recorded, "role")
 	if calls := recorded.get("tool_calls"); role == "assistant" && calls != nil {
-		return assistantCalls(field+".tool_calls", calls)
+		return f.assistantCalls(field+".tool_calls", calls)
 	}
 	message := Message{Role: role, Content: jsontext.Value(`""`)}
 	if content := recorded.get("content"); content != nil {
 		message.Content = content.json()
 	}
 	if kind := message.Content.Kind(); kind != '"' && kind != '[' {
-		return Message{}, agl.Errorf(agl.CodeInvalid, "attribute %s.content: got %s, must be a string or a list of parts", field, message.Content)
+		f.failf("attribute %s.content: got %s, must be a string or a list of parts", field, message.Content)
 	}
 	switch role {
 	case "system", "developer", "user", "assistant":
-		return message, nil
 	case "tool":
-		message.ToolCallID, err = requireString(field, recorded, "tool_call_id")
-		return message, err
+		message.ToolCallID = f.requireString(field, recorded, "tool_call_id")
 	default:
-		return Message{}, agl.Errorf(agl.CodeInvalid, "attribute %s.role: got %q, allowed are system, developer, user, assistant, tool", field, role)
+		f.failf("attribute %s.role: got %q, allowed are system, developer, user, assistant, tool", field, role)
 	}
+	return message
 }
 
 // assistantCalls makes an assistant's message of the tool calls that a prompt
 // records.
-func assistantCalls(field string, recorded *nested) (Message, error) {
-	message := Message{Role: "assistant", Content: jsontext.Value("null"), ToolCalls: []ToolCall{}}
-	if !recorded.isList {
-		return message, agl.Errorf(agl.CodeInvalid, "attributes %s: got %s, must be a list, with keys .0, .1, …", field, recorded.json())
-	}
-	for i, one := range recorded.list {
-		call := ToolCall{Type: "function"}
+func (f *fields) assistantCalls(field string, recorded *nested) Message {
+	message := Message{Role: "assistant", Content: rawjson.Null(), ToolCalls: []ToolCall{}}
+	f.requireList(field, recorded)
+	for i, toolCall := range recorded.list {
 		at := field + "." + strconv.Itoa(i)
-		var err error
-		if call.ID, err = requireString(at, one, "id"); err != nil {
-			return message, err
-		}
-		if call.Function.Name, err = requireString(at, one, "name"); err != nil {
-			return message, err
-		}
-		if call.Function.Arguments, err = requireText(at, one, "arguments"); err != nil {
-			return message, err
-		}
-		message.ToolCalls = append(message.ToolCalls, call)
+		message.ToolCalls = append(message.ToolCalls, ToolCall{
+			ID: f.requireString(at, toolCall, "id"), Type: "function",
+			Function: FunctionCall{Name: f.requireString(at, toolCall, "name"), Arguments: f.requireText(at, toolCall, "arguments")},
+		})
 	}
-	return message, nil
+	return message
 }
 
 // completionToolCall makes a tool call of the attributes of a tool's span.
-func completionToolCall(tool *nested) (ToolCall, error) {
-	var call ToolCall
-	var err error
-	if call.Function.Name, err = requireString("tool", tool, "name"); err != nil {
-		return call, err
-	}
-	if call.Function.Arguments, err = requireText("tool", tool, "parameters"); err != nil {
-		return call, err
-	}
-	if call.ID, err = requireString("tool.call", tool.get("call"), "id"); err != nil {
-		return call, err
-	}
-	call.Type, err = requireString("tool.call", tool.get("call"), "type")
-	return call, err
+func (f *fields) completionToolCall(tool *nested) ToolCall {
+	function := FunctionCall{Name: f.requireString("tool", tool, "name"), Arguments: f.requireText("tool", tool, "parameters")}
+	call := tool.get("call")
+	return ToolCall{ID: f.requireString("tool.call", call, "id"), Type: f.requireString("tool.call", call, "type"), Function: function}
 }
 
 // requestTool makes a tool of a function that a request records.
-func requestTool(field string, recorded *nested) (Tool, error) {
-	tool := Tool{Type: "function"}
-	name, err := requireString(field, recorded, "name")
-	if err != nil {
-		return tool, err
-	}
-	tool.Function.Name = name
+func (f *fields) requestTool(field string, recorded *nested) Tool {
+	tool := Tool{Type: "function", Function: Function{Name: f.requireString(field, recorded, "name")}}
 	if recorded.get("description") != nil {
-		if tool.Function.Description, err = requireString(field, recorded, "description"); err != nil {
-			return tool, err
-		}
+		tool.Function.Description = f.requireString(field, recorded, "description")
 	}
-	parameters := recorded.get("parameters")
-	if parameters == nil {
-		return tool, agl.Errorf(agl.CodeInvalid, "attribute %s.parameters is missing", field)
-	}
+	parameters := f.require(field, recorded, "parameters")
 	tool.Function.Parameters = parameters.json()
 	if text, ok := parameters.str(); ok {
 		tool.Function.Parameters = jsontext.Value(text)
 		if !tool.Function.Parameters.IsValid(jsontext.AllowDuplicateNames(true)) {
-			return tool, agl.Errorf(agl.CodeInvalid, "attribute %s.parameters: got %.100q, must be JSON", field, text)
+			f.failf("attribute %s.parameters: got %.100q, must be JSON", field, text)
 		}
 	}
-	return tool, nil
+	return tool
 }
 
-func requireString(field string, object *nested, key string) (string, error) {
+func (f *fields) requireList(field string, value *nested) {
+	if !value.isList {
+		f.failf("attributes %s: got %s, must be a list, with keys .0, .1, …", field, value.json())
+	}
+}
+
+func (f *fields) require(field string, object *nested, key string) *nested {
 	value := object.get(key)
 	if value == nil {
-		return "", agl.Errorf(agl.CodeInvalid, "attribute %s.%s is missing", field, key)
+		f.failf("attribute %s.%s is missing", field, key)
 	}
+	return value
+}
+
+func (f *fields) requireString(field string, object *nested, key string) string {
+	value := f.require(field, object, key)
 	text, ok := value.str()
-	if !ok {
-		return "", agl.Errorf(agl.CodeInvalid, "attribute %s.%s: got %s, must be a string", field, key, value.json())
+	if value != nil && !ok {
+		f.failf("attribute %s.%s: got %s, must be a string", field, key, value.json())
 	}
-	return text, nil
+	return text
 }
 
 // requireText returns a string as it is and any other value as JSON text.
-func requireText(field string, object *nested, key string) (string, error) {
-	value := object.get(key)
-	if value == nil {
-		return "", agl.Errorf(agl.CodeInvalid, "attribute %s.%s is missing", field, key)
-	}
+func (f *fields) requireText(field string, object *nested, key string) string {
+	value := f.require(field, object, key)
 	if text, ok := value.str(); ok {
-		return text, nil
+		return text
 	}
-	return string(value.json()), nil
+	return string(value.json())
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// Attributes of raw_gen_ai_request spans: a vLLM server's reply. Lists are
-// written as text.
+// Attributes of raw_gen_ai_request spans, which hold the reply of a vLLM server.
+// Lists are written as text.
 const (
 	attrVLLMID               = "llm.hosted_vllm.id"
 	attrVLLMPromptTokenIDs   = "llm.hosted_vllm.prompt_token_ids"
@@ -21,61 +21,35 @@ const (
 	attrVLLMChoices          = "llm.hosted_vllm.choices"
 )
 
-// Attributes of the spans of calls through this project's proxy. attrDelivered is
-// false when the agent left before it had the whole reply; attrOutcome is there
-// when the call went wrong for a reason that is not the agent's.
-const (
-	attrDelivered = "agentlightning.proxy.delivered"
-	attrOutcome   = "agentlightning.proxy.outcome"
-)
-
-// CallOutcome returns the outcome that the last model call on a proxy's record
-// brings about for an agent that failed after it; empty when it brings about none.
-func CallOutcome(spans []agl.Span) agl.OutcomeKind {
-	var kind agl.OutcomeKind
-	last := int64(-1)
-	for i := range spans {
-		s := &spans[i]
-		if _, call := s.Attributes.Get(attrDelivered); !call || s.SequenceID <= last {
-			continue
-		}
-		last = s.SequenceID
-		text, _ := s.Attributes.GetString(attrOutcome)
-		kind = agl.OutcomeKind(text)
-	}
-	return kind
-}
-
 // ProxyTriplets makes triplets from the spans of an LLM proxy, this project's or
 // LiteLLM's, ordered by sequence id. Rewards are read from any span; in the order
-// of sequence ids each goes to the last call with a smaller one that has none
-// yet. Clocks are never compared, because the spans may come from several
-// machines.
+// of sequence ids, each goes to the last call with a smaller id that has no reward
+// yet. Times are never compared, because the spans may come from several machines.
 //
-// Triplets hold token ids, response id and reward. The zero value does what the
-// reference's LlmProxyTraceToTriplet does.
+// Triplets have token ids, a response id and a reward. The zero value does what
+// LlmProxyTraceToTriplet of the Python package does.
 type ProxyTriplets struct {
 	// KeepWithoutTokens keeps calls that lack token ids of the prompt or of the
-	// response, with neither and without a reward. By default they are left out.
+	// response; they get neither token ids nor a reward. By default they are left out.
 	KeepWithoutTokens bool
 }
 
-// proxyCall is a call that the spans of a proxy tell of.
+// proxyCall is a call that a proxy recorded.
 type proxyCall struct {
 	triplet  Triplet
 	sequence int64
-	// details of the call, which other spans of it may add to
+	// details of the call, to which its other spans may add
 	*callDetails
 }
 
-// callDetails is what a call's spans know beyond its token ids.
+// callDetails is what the spans of a call say besides its token ids.
 type callDetails struct {
 	Call
 
 	id      agl.Null[string]
 	hasIDs  bool
-	choices jsontext.Value // as the attribute has them, nil when unknown
-	content jsontext.Value // logprobs.content, nil when unknown
+	choices jsontext.Value // the attribute, nil when missing
+	content jsontext.Value // logprobs.content, nil when missing
 }
 
 // Adapt makes the triplets. Spans may come in any order. Errors have code
@@ -102,8 +76,8 @@ func (a ProxyTriplets) Adapt(spans []agl.Span) ([]Triplet, error) {
 		reader.addWithoutTokens()
 	}
 	triplets := make([]Triplet, len(reader.calls))
-	for i, one := range reader.calls {
-		triplets[i] = one.finish()
+	for i, call := range reader.calls {
+		triplets[i] = call.finish()
 	}
 	return triplets, nil
 }
@@ -144,7 +118,7 @@ type proxyReader struct {
 	order   []*callDetails
 }
 
-// read takes in one span of a call, in the order of sequence ids.
+// read reads one span of a call. Spans come in the order of sequence ids.
 func (r *proxyReader) read(span *agl.Span, attrs attributes) {
 	id := proxyResponseID(attrs)
 	key := detailsKey{response: id.V}
@@ -168,22 +142,22 @@ func (r *proxyReader) read(span *agl.Span, attrs attributes) {
 	if len(prompt) == 0 || len(response) == 0 || r.seen[id.V] {
 		return
 	}
-	one := &proxyCall{sequence: span.SequenceID, callDetails: details}
+	call := &proxyCall{sequence: span.SequenceID, callDetails: details}
 	if details.hasIDs { // a second reply without an id at one sequence id
-		one.callDetails = &callDetails{Call: Call{SequenceID: span.SequenceID}}
-		one.add(span, attrs)
+		call.callDetails = &callDetails{Call: Call{SequenceID: span.SequenceID}}
+		call.add(span, attrs)
 	}
-	one.hasIDs, one.SpanID = true, span.SpanID
-	one.triplet.Prompt.TokenIDs, one.triplet.Response.TokenIDs = prompt, response
-	one.triplet.Metadata.ResponseID = id
+	call.hasIDs, call.SpanID = true, span.SpanID
+	call.triplet.Prompt.TokenIDs, call.triplet.Response.TokenIDs = prompt, response
+	call.triplet.Metadata.ResponseID = id
 	if id.Valid {
 		r.seen[id.V] = true
 	}
-	r.calls = append(r.calls, one)
+	r.calls = append(r.calls, call)
 }
 
-// addWithoutTokens adds the calls of which no span has token ids. A span without
-// a response id belongs to the call that has one at its sequence id.
+// addWithoutTokens adds the calls of which no span has token ids. A span without a
+// response id belongs to the call with a response id at the same sequence id.
 func (r *proxyReader) addWithoutTokens() {
 	named := map[int64]bool{}
 	for _, details := range r.order {
@@ -195,15 +169,15 @@ func (r *proxyReader) addWithoutTokens() {
 		if details.hasIDs || !details.id.Valid && named[details.SequenceID] {
 			continue
 		}
-		one := &proxyCall{sequence: details.SequenceID, callDetails: details}
-		one.triplet.Prompt.TokenIDs, one.triplet.Response.TokenIDs = []int32{}, []int32{}
-		one.triplet.Metadata.ResponseID = details.id
-		r.calls = append(r.calls, one)
+		call := &proxyCall{sequence: details.SequenceID, callDetails: details}
+		call.triplet.Prompt.TokenIDs, call.triplet.Response.TokenIDs = []int32{}, []int32{}
+		call.triplet.Metadata.ResponseID = details.id
+		r.calls = append(r.calls, call)
 	}
 	slices.SortStableFunc(r.calls, func(a, b *proxyCall) int { return cmp.Compare(a.sequence, b.sequence) })
 }
 
-// add takes in what a span of the call knows.
+// add adds what a span of the call says.
 func (d *callDetails) add(span *agl.Span, attrs attributes) {
 	if d.choices == nil {
 		d.choices, _ = attrs.get(attrVLLMChoices)
@@ -217,7 +191,7 @@ func (d *callDetails) add(span *agl.Span, attrs attributes) {
 	d.describe(span, attrs)
 }
 
-// finish completes the triplet with what all spans of the call know.
+// finish completes the triplet when all spans of the call are read.
 func (c *proxyCall) finish() Triplet {
 	n := len(c.triplet.Response.TokenIDs)
 	c.Logprobs = contentLogprobs(c.content, n)
@@ -228,7 +202,7 @@ func (c *proxyCall) finish() Triplet {
 	return c.triplet
 }
 
-// readChoice reads what the first of the choices knows of a reply of n tokens.
+// readChoice reads what the first choice says of a reply of n tokens.
 func (c *proxyCall) readChoice(n int) {
 	choice := firstChoice(c.choices)
 	if reason, ok := stringMember(choice, "finish_reason"); ok {
@@ -250,7 +224,7 @@ func (c *proxyCall) readChoice(n int) {
 func firstChoice(choices jsontext.Value) jsontext.Value {
 	value, err := literalValue(choices)
 	if err != nil {
-		return nil // other text is no list
+		return nil // text that is not a list
 	}
 	if list := elements(value); len(list) > 0 && list[0].Kind() == '{' {
 		return list[0]
@@ -285,8 +259,8 @@ func rawTokenIDs(attrs attributes) (prompt, response []int32) {
 	return prompt, response
 }
 
-// literalTokenIDs returns the value of key if it is a list of token ids or text
-// of one.
+// literalTokenIDs returns the value of key if it is a list of token ids, or text that
+// spells one.
 func (a attributes) literalTokenIDs(key string) []int32 {
 	raw, ok := a.get(key)
 	if !ok {
@@ -299,14 +273,14 @@ func (a attributes) literalTokenIDs(key string) []int32 {
 	}
 	value, err := literalValue(raw)
 	if err != nil {
-		return nil // other text is no list
+		return nil // text that is not a list
 	}
 	ids, _ := tokenIDs(value)
 	return ids
 }
 
-// firstTokenIDs returns the first list of a list of lists of token ids or of
-// text of one.
+// firstTokenIDs returns the first list of a list of lists of token ids, or of text
+// that spells one.
 func firstTokenIDs(raw jsontext.Value) []int32 {
 	if text, ok := textValue(raw); ok && bytes.HasPrefix(text, []byte("[[")) && bytes.HasSuffix(text, []byte("]]")) {
 		if ids, ok := tokenIDs(text[1 : len(text)-1]); ok {
@@ -315,7 +289,7 @@ func firstTokenIDs(raw jsontext.Value) []int32 {
 	}
 	value, err := literalValue(raw)
 	if err != nil {
-		return nil // other text is no list
+		return nil // text that is not a list
 	}
 	lists := elements(value)
 	if len(lists) == 0 {
@@ -339,8 +313,8 @@ type sequencedReward struct {
 	value    float64
 }
 
-// rewardBySequence gives each reward to the last call with a smaller sequence id
-// that has none. Calls and rewards are ordered by sequence id.
+// rewardBySequence gives each reward to the last call with a smaller sequence id that
+// has no reward. Calls and rewards are ordered by sequence id.
 func rewardBySequence(calls []*proxyCall, rewards []sequencedReward) {
 	var open []*proxyCall
 	next := 0

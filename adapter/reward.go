@@ -23,9 +23,8 @@ const primaryName = "primary"
 //     {"type": "reward", "value": x};
 //  3. the attribute reward of a span named agentlightning.annotation.
 //
-// A dimension that is not finite is left out; when it is the primary one the
-// whole reward counts as missing. A span that means to carry a reward and is
-// malformed is an error of code agl.CodeInvalid.
+// A dimension that is not finite is left out; if it is the primary one, the whole
+// reward counts as missing. A malformed reward is an error of code agl.CodeInvalid.
 func Rewards(span *agl.Span) ([]agl.Reward, error) {
 	rewards, err := readRewards(span.Name, parseAttributes(span.Attributes))
 	if err != nil {
@@ -82,8 +81,8 @@ func readRewards(name string, attrs attributes) ([]agl.Reward, error) {
 
 // dimensions reads the first form.
 func dimensions(attrs attributes) (rewards []agl.Reward, found bool, err error) {
-	for _, one := range attrs {
-		if rest, ok := strings.CutPrefix(one.key, agl.AttrReward); ok && (rest == "" || rest[0] == '.') {
+	for _, attr := range attrs {
+		if rest, ok := strings.CutPrefix(attr.key, agl.AttrReward); ok && (rest == "" || rest[0] == '.') {
 			found = true
 			break
 		}
@@ -119,7 +118,7 @@ func dimensions(attrs attributes) (rewards []agl.Reward, found bool, err error) 
 	return rewards, true, nil
 }
 
-// agentOpsReward reads the second form. Text that is not a JSON object is no
+// agentOpsReward reads the second form. Text that is not a JSON object is not a
 // reward.
 func agentOpsReward(attrs attributes, key string) (value jsontext.Value, found bool) {
 	text, ok := attrs.str(key)
@@ -138,7 +137,7 @@ func agentOpsReward(attrs attributes, key string) (value jsontext.Value, found b
 	return value, true
 }
 
-// single makes a reward of one dimension; null is none.
+// single returns a reward of one dimension; null is no reward.
 func single(field string, raw jsontext.Value) ([]agl.Reward, error) {
 	if raw == nil || raw.Kind() == 'n' {
 		return nil, nil

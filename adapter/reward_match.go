@@ -9,19 +9,19 @@ import (
 // RewardMatch says which call a reward belongs to.
 type RewardMatch string
 
-// The policies. A call gets at most one reward. Where several rewards follow a
-// call, the first goes to it and the next ones to calls before it.
+// The policies. A call gets at most one reward. When several rewards follow a call,
+// the first goes to it and the next ones to the calls before it.
 const (
-	// FirstOccurrence goes through all spans by start time: a reward goes to the
-	// call that started last, among those that ended before the reward began and
-	// have none yet.
+	// FirstOccurrence goes through all spans by start time. A reward goes to the call
+	// that started last among those that ended before the reward began and have no
+	// reward yet.
 	FirstOccurrence RewardMatch = "first_occurrence"
-	// FirstSibling goes through the children of each span in their order: a reward
-	// goes to the last of the calls before it there that ended before the reward
-	// began and has none yet.
+	// FirstSibling goes through the children of each span in their order. A reward
+	// goes to the last call before it, among these children, that ended before the
+	// reward began and has no reward yet.
 	FirstSibling RewardMatch = "first_sibling"
-	// LastCall gives the attempt's final reward, as [FinalReward] reads it, to
-	// the last call, and none to the others.
+	// LastCall gives the attempt's final reward, as [FinalReward] reads it, to the
+	// last call only.
 	LastCall RewardMatch = "final"
 )
 
@@ -31,8 +31,8 @@ func rewardMatches() []RewardMatch { return []RewardMatch{FirstOccurrence, First
 // FirstSibling. Nodes are the tree in preorder.
 func matchRewards(policy RewardMatch, nodes []*treeNode, all map[*treeNode]*facts, calls []call) map[*treeNode]float64 {
 	isCall := make(map[*treeNode]bool, len(calls))
-	for _, one := range calls {
-		isCall[one.node] = true
+	for _, found := range calls {
+		isCall[found.node] = true
 	}
 	m := matcher{facts: all, isCall: isCall, rewards: make(map[*treeNode]float64)}
 	if policy == FirstSibling {
@@ -53,8 +53,8 @@ type matcher struct {
 	rewards map[*treeNode]float64
 }
 
-// match goes through nodes and gives each reward to the last of the calls before
-// it that ended by then and has none.
+// match goes through nodes and gives each reward to the last call before it that
+// ended by then and has no reward.
 func (m *matcher) match(nodes []*treeNode) {
 	var calls []*treeNode
 	anyReward := false
@@ -67,7 +67,7 @@ func (m *matcher) match(nodes []*treeNode) {
 	if len(calls) == 0 || !anyReward {
 		return
 	}
-	open := newPool(len(calls))
+	open := newMinTree(len(calls))
 	opened := 0
 	for _, node := range nodes {
 		if m.isCall[node] {
@@ -82,27 +82,27 @@ func (m *matcher) match(nodes []*treeNode) {
 	}
 }
 
-// pool holds numbers at the places 0 to n-1 and gives up the last one that is
-// not above a limit, in O(log n). It is a tree of minima; an empty place holds
-// NaN, which is not at or below anything.
-type pool struct {
+// minTree holds numbers at the places 0 to n-1 and finds the last one that is not
+// above a limit in O(log n). It is a segment tree of minima. An empty place holds
+// NaN, which compares with nothing.
+type minTree struct {
 	tree []float64 // tree[1] is the root, tree[size+i] the place i
 	size int
 }
 
-func newPool(n int) *pool {
+func newMinTree(n int) *minTree {
 	size := 1
 	for size < n {
 		size *= 2
 	}
-	p := &pool{tree: make([]float64, 2*size), size: size}
+	p := &minTree{tree: make([]float64, 2*size), size: size}
 	for i := range p.tree {
 		p.tree[i] = math.NaN()
 	}
 	return p
 }
 
-func (p *pool) put(place int, value float64) {
+func (p *minTree) put(place int, value float64) {
 	i := p.size + place
 	p.tree[i] = value
 	for i /= 2; i > 0; i /= 2 {
@@ -111,7 +111,7 @@ func (p *pool) put(place int, value float64) {
 }
 
 // takeLast empties the last place whose number is at most the limit.
-func (p *pool) takeLast(limit float64) (place int, ok bool) {
+func (p *minTree) takeLast(limit float64) (place int, ok bool) {
 	if !(p.tree[1] <= limit) {
 		return 0, false
 	}
@@ -126,7 +126,7 @@ func (p *pool) takeLast(limit float64) (place int, ok bool) {
 	return i - p.size, true
 }
 
-// lesser returns the smaller number, the other one if either is NaN.
+// lesser returns the smaller number, or the other one if either is NaN.
 func lesser(a, b float64) float64 {
 	if math.IsNaN(a) || b < a {
 		return b

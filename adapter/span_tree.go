@@ -7,14 +7,14 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// virtualRootID is the id of the root that stands for several.
+// virtualRootID is the id of a root that is made for several roots.
 const virtualRootID = "virtual-root"
 
-// treeNode is a span in its tree. Times are seconds since the epoch, -Inf for
-// both when the span has neither.
+// treeNode is a span in its tree. Times are seconds since the epoch, both -Inf when
+// the span has none.
 type treeNode struct {
 	id         string
-	span       *agl.Span // nil for a node that stands for a lost span or for several roots
+	span       *agl.Span // nil for a missing parent and for a virtual root
 	start, end float64
 	parent     *treeNode
 	position   int // among the parent's children; only its order counts
@@ -43,11 +43,10 @@ func (n *treeNode) preorder() []*treeNode {
 	return nodes
 }
 
-// buildTree puts the spans under their parents, children in the order given.
-// Roots are the spans without a parent and then, for each parent that is not
-// among the spans, a node that stands for it; several roots get one more node
-// above them. Spans that only reach themselves are left out. Without any root
-// the error has code agl.CodeInvalid.
+// buildTree puts the spans under their parents, children in the order given. The
+// roots are the spans without a parent, followed by a node for each parent that is
+// not among the spans. Several roots get a virtual root above them. Spans in a loop
+// of parents are left out. Without any root the error has code agl.CodeInvalid.
 func buildTree(spans []agl.Span) (*treeNode, error) {
 	if len(spans) == 0 {
 		return nil, agl.Errorf(agl.CodeInvalid, "no spans to adapt")
@@ -102,7 +101,7 @@ func spanNode(span *agl.Span) *treeNode {
 	return node
 }
 
-// cover gives a node that stands for a lost span the time of its children.
+// cover gives the node of a missing parent the time of its children.
 func (n *treeNode) cover() {
 	for _, child := range n.children {
 		if !child.timed() {
@@ -116,8 +115,8 @@ func (n *treeNode) cover() {
 	}
 }
 
-// before reports whether n comes before other in preorder. Both are in one tree
-// and are not the same node. The cost is their depth.
+// before reports whether n comes before other, another node of the same tree, in
+// preorder. It takes time in proportion to their depth.
 func (n *treeNode) before(other *treeNode) bool {
 	a, b := n, other
 	depthA, depthB := a.depth(), b.depth()

@@ -1,19 +1,21 @@
 package adapter
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
 
-// repair puts spans that hang directly under the root, because tracing systems
-// were mixed, under the span in whose time they ran. Where the root has one
-// child, its child is the root, and so on.
+// repair moves spans that are directly under the root, because tracing systems were
+// mixed, under the span during which they ran. If the root has one child, that child
+// is taken for the root, and so on.
 //
 // Each child of the root, in order, goes to the node below the root whose time
-// contains its own and exceeds it by least; nodes of exactly its own time do not
-// count, and of several the first in preorder counts, as the tree then is. The
-// last child stays. The rule is the reference's and has a corner: when the node
-// found is below the child itself, the child's whole subtree leaves the tree.
+// contains its own and exceeds it by least. Nodes of exactly its own time do not
+// count; of several nodes the first in preorder counts, in the tree as it is then.
+// The last child stays. The rule is that of the Python package, with a corner case:
+// when the node found is below the child itself, the child's whole subtree leaves
+// the tree.
 func repair(root *treeNode) {
 	for len(root.children) == 1 {
 		root = root.children[0]
@@ -50,17 +52,17 @@ func repair(root *treeNode) {
 	}
 }
 
-// excess is by how much the time from start to end exceeds the node's. Evaluated
-// in this order it is monotone in start and in end also after rounding, which
-// bounds rely on, and rounds as the reference does.
+// excess is by how much the time from start to end exceeds the node's. In this order
+// of evaluation it is monotone in start and end after rounding, too, on which bounds
+// rely, and it rounds as in Python.
 func (n *treeNode) excess(start, end float64) float64 {
 	return end - n.end + n.start - start
 }
 
-// containers finds the smallest interval that contains another one, in a set
-// that shrinks. It is a k-d tree (Bentley 1975) over the points (start, end) of
-// distinct intervals, searched by branch and bound; a search visits O(√n) nodes
-// at worst and mostly O(log n).
+// containers finds the smallest interval that contains another one, in a set that
+// shrinks. It is a k-d tree (Bentley 1975) over the points (start, end) of distinct
+// intervals, searched by branch and bound; a search visits O(√n) nodes at worst and
+// usually O(log n).
 type containers struct {
 	intervals []*interval
 	of        map[*treeNode]*interval
@@ -68,12 +70,12 @@ type containers struct {
 	visited   int   // boxes that searches looked into, for tests
 }
 
-// interval is all nodes that share one time.
+// interval is the time of one or more nodes.
 type interval struct {
 	start, end float64
 	nodes      []*treeNode
 	left       int       // nodes that have not been removed
-	leaf       int       // the box that holds it
+	leaf       int       // the box that contains it
 	first      *treeNode // of the nodes left, in preorder; nil when not known
 }
 
@@ -85,7 +87,7 @@ type box struct {
 	left               int // intervals that have nodes
 }
 
-// leafSize is how many intervals a box holds that is not halved.
+// leafSize is the size up to which a box is not halved.
 const leafSize = 8
 
 func newContainers(nodes []*treeNode) *containers {
@@ -97,15 +99,15 @@ func newContainers(nodes []*treeNode) *containers {
 			continue
 		}
 		k := key{node.start, node.end}
-		one, ok := byTime[k]
+		times, ok := byTime[k]
 		if !ok {
-			one = &interval{start: node.start, end: node.end, first: node}
-			byTime[k] = one
-			c.intervals = append(c.intervals, one)
+			times = &interval{start: node.start, end: node.end, first: node}
+			byTime[k] = times
+			c.intervals = append(c.intervals, times)
 		}
-		one.nodes = append(one.nodes, node)
-		one.left++
-		c.of[node] = one
+		times.nodes = append(times.nodes, node)
+		times.left++
+		c.of[node] = times
 	}
 	if len(c.intervals) > 0 {
 		c.build(0, 0, len(c.intervals), true)
@@ -124,56 +126,26 @@ func (c *containers) build(i, low, high int, byStart bool) {
 		minStart: math.Inf(1), maxStart: math.Inf(-1), minEnd: math.Inf(1), maxEnd: math.Inf(-1),
 	}
 	part := c.intervals[low:high]
-	for _, one := range part {
-		b.minStart, b.maxStart = min(b.minStart, one.start), max(b.maxStart, one.start)
-		b.minEnd, b.maxEnd = min(b.minEnd, one.end), max(b.maxEnd, one.end)
+	for _, times := range part {
+		b.minStart, b.maxStart = min(b.minStart, times.start), max(b.maxStart, times.start)
+		b.minEnd, b.maxEnd = min(b.minEnd, times.end), max(b.maxEnd, times.end)
 	}
 	c.boxes[i] = b
 	if len(part) <= leafSize {
-		for _, one := range part {
-			one.leaf = i
+		for _, times := range part {
+			times.leaf = i
 		}
 		return
 	}
 	middle := len(part) / 2
-	if byStart {
-		selectNth(part, middle, func(x *interval) float64 { return x.start })
-	} else {
-		selectNth(part, middle, func(x *interval) float64 { return x.end })
-	}
+	slices.SortFunc(part, func(a, b *interval) int {
+		if byStart {
+			return cmp.Compare(a.start, b.start)
+		}
+		return cmp.Compare(a.end, b.end)
+	})
 	c.build(2*i+1, low, low+middle, !byStart)
 	c.build(2*i+2, low+middle, high, !byStart)
-}
-
-// selectNth reorders list so that no element before the n-th has a greater key
-// and none behind it a smaller one (Hoare's FIND, 1961).
-func selectNth(list []*interval, n int, key func(*interval) float64) {
-	low, high := 0, len(list)-1
-	for low < high {
-		pivot := key(list[low+(high-low)/2])
-		i, j := low, high
-		for i <= j {
-			for key(list[i]) < pivot {
-				i++
-			}
-			for key(list[j]) > pivot {
-				j--
-			}
-			if i <= j {
-				list[i], list[j] = list[j], list[i]
-				i++
-				j--
-			}
-		}
-		switch {
-		case n <= j:
-			high = j
-		case n >= i:
-			low = i
-		default:
-			return
-		}
-	}
 }
 
 // smallest returns the node whose time contains the child's and exceeds it by
@@ -219,43 +191,43 @@ func (s *search) visit(i int) {
 		s.visit(far)
 		return
 	}
-	for _, one := range s.intervals[b.low:b.high] {
-		if one.left > 0 && one.start <= s.child.start && one.end >= s.child.end {
-			s.consider(one)
+	for _, times := range s.intervals[b.low:b.high] {
+		if times.left > 0 && times.start <= s.child.start && times.end >= s.child.end {
+			s.consider(times)
 		}
 	}
 }
 
-func (s *search) consider(one *interval) {
-	excess := s.child.excess(one.start, one.end)
+func (s *search) consider(times *interval) {
+	excess := s.child.excess(times.start, times.end)
 	if excess <= 0 || excess > s.least {
 		return
 	}
-	first := s.firstNode(one)
+	first := s.firstNode(times)
 	if excess < s.least || first.before(s.found) {
 		s.least, s.found = excess, first
 	}
 }
 
 // firstNode returns the first of the nodes that are left, in preorder.
-func (c *containers) firstNode(one *interval) *treeNode {
-	if one.first == nil {
-		one.nodes = slices.DeleteFunc(one.nodes, func(node *treeNode) bool { return c.of[node] == nil })
-		one.first = one.nodes[0]
-		for _, node := range one.nodes[1:] {
-			if node.before(one.first) {
-				one.first = node
+func (c *containers) firstNode(times *interval) *treeNode {
+	if times.first == nil {
+		times.nodes = slices.DeleteFunc(times.nodes, func(node *treeNode) bool { return c.of[node] == nil })
+		times.first = times.nodes[0]
+		for _, node := range times.nodes[1:] {
+			if node.before(times.first) {
+				times.first = node
 			}
 		}
 	}
-	return one.first
+	return times.first
 }
 
-// reordered says that nodes changed their place among the others.
+// reordered is told of nodes whose place in preorder has changed.
 func (c *containers) reordered(nodes []*treeNode) {
 	for _, node := range nodes {
-		if one := c.of[node]; one != nil && len(one.nodes) > 1 {
-			one.first = nil
+		if times := c.of[node]; times != nil && len(times.nodes) > 1 {
+			times.first = nil
 		}
 	}
 }
@@ -263,16 +235,16 @@ func (c *containers) reordered(nodes []*treeNode) {
 // remove takes nodes out of the set.
 func (c *containers) remove(nodes []*treeNode) {
 	for _, node := range nodes {
-		one := c.of[node]
-		if one == nil {
+		times := c.of[node]
+		if times == nil {
 			continue
 		}
 		delete(c.of, node)
-		one.first = nil
-		if one.left--; one.left > 0 {
+		times.first = nil
+		if times.left--; times.left > 0 {
 			continue
 		}
-		for i := one.leaf; ; i = (i - 1) / 2 {
+		for i := times.leaf; ; i = (i - 1) / 2 {
 			c.boxes[i].left--
 			if i == 0 {
 				break

@@ -176,7 +176,7 @@ func TestMatchEqualsTheNaiveRule(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 60).Draw(t, "calls")
-		open := newPool(n)
+		open := newMinTree(n)
 		ends := make([]float64, n)
 		for i := range ends {
 			ends[i] = math.NaN()

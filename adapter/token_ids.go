@@ -2,7 +2,6 @@ package adapter
 
 import (
 	"bytes"
-	"errors"
 	"math"
 	"strconv"
 
@@ -12,7 +11,7 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// elements returns the elements of a raw list, nil when raw is none.
+// elements returns the elements of a raw list, nil when raw is not a list.
 func elements(raw jsontext.Value) []jsontext.Value {
 	if raw.Kind() != '[' {
 		return nil
@@ -24,7 +23,7 @@ func elements(raw jsontext.Value) []jsontext.Value {
 	return list
 }
 
-// stringMember returns a member of a raw object that is a string.
+// stringMember returns a member of a raw object if it is a string.
 func stringMember(object jsontext.Value, key string) (string, bool) {
 	raw, ok := rawjson.Get(object, key)
 	if !ok {
@@ -34,159 +33,83 @@ func stringMember(object jsontext.Value, key string) (string, bool) {
 }
 
 // tokenIDs reads a list of integers that fit. As in Python, true is 1 and false
-// is 0. Of text that is not known to be JSON it takes nothing that JSON does not
-// allow.
+// is 0. Text that is not JSON, or a list of anything else, is refused. Token ids are
+// most of what adapters read, so no JSON decoder reads them.
 func tokenIDs(raw jsontext.Value) ([]int32, bool) {
-	if raw.Kind() != '[' {
+	list := bytes.Trim(raw, spaces)
+	if len(list) < 2 || list[0] != '[' || list[len(list)-1] != ']' {
 		return nil, false
 	}
-	s := intScanner{raw: raw}
-	ids, ok := s.list()
-	s.peek()
-	return ids, ok && s.at == len(s.raw)
-}
-
-// intScanner reads a JSON list of integers. Token ids are most of what the
-// adapters read, so this must be quick.
-type intScanner struct {
-	raw []byte
-	at  int
-}
-
-func (s *intScanner) peek() byte {
-	for s.at < len(s.raw) {
-		switch c := s.raw[s.at]; c {
-		case ' ', '\t', '\n', '\r':
-			s.at++
-		default:
-			return c
-		}
-	}
-	return 0
-}
-
-func (s *intScanner) list() ([]int32, bool) {
-	s.peek()
-	s.at++
-	if s.peek() == ']' {
-		s.at++
+	list = bytes.Trim(list[1:len(list)-1], spaces)
+	if len(list) == 0 {
 		return []int32{}, true
 	}
-	ids := make([]int32, 0, 1+bytes.Count(s.raw, []byte(",")))
-	for {
-		id, ok := s.one()
+	ids := make([]int32, 0, 1+bytes.Count(list, []byte(",")))
+	for element := range bytes.SplitSeq(list, []byte(",")) {
+		id, ok := tokenID(bytes.Trim(element, spaces))
 		if !ok {
 			return nil, false
 		}
 		ids = append(ids, id)
-		switch s.peek() {
-		case ',':
-			s.at++
-		case ']':
-			s.at++
-			return ids, true
-		default:
-			return nil, false
-		}
 	}
+	return ids, true
 }
 
-func (s *intScanner) one() (int32, bool) {
-	c := s.peek()
-	if c == 't' || c == 'f' {
-		return s.boolean()
-	}
-	negative := c == '-'
-	if negative {
-		s.at++
-	}
-	start := s.at
-	var n int64
-	for s.at < len(s.raw) && '0' <= s.raw[s.at] && s.raw[s.at] <= '9' {
-		n = n*10 + int64(s.raw[s.at]-'0')
-		if n > math.MaxInt32 {
-			return 0, false
-		}
-		s.at++
-	}
-	if negative {
-		n = -n
-	}
-	leadingZero := s.at > start+1 && s.raw[start] == '0'
-	return int32(n), s.at > start && !leadingZero
-}
+// spaces are those of JSON.
+const spaces = " \t\r\n"
 
-func (s *intScanner) boolean() (int32, bool) {
-	switch rest := s.raw[s.at:]; {
-	case bytes.HasPrefix(rest, []byte("true")):
-		s.at += len("true")
+func tokenID(text []byte) (int32, bool) {
+	switch string(text) {
+	case "true":
 		return 1, true
-	case bytes.HasPrefix(rest, []byte("false")):
-		s.at += len("false")
+	case "false":
 		return 0, true
-	default:
+	}
+	digits := bytes.TrimPrefix(text, []byte("-"))
+	if len(digits) == 0 || len(digits) > 1 && digits[0] == '0' {
 		return 0, false
 	}
+	var n int64
+	for _, c := range digits {
+		if n = n*10 + int64(c-'0'); c < '0' || c > '9' || n > math.MaxInt32 {
+			return 0, false
+		}
+	}
+	if len(digits) < len(text) {
+		n = -n
+	}
+	return int32(n), true
 }
 
-// contentLogprobs returns the logprob of each object in a raw list, nil unless
-// there are n of them.
+// contentLogprobs returns the logprob of each object in a raw list, nil unless there
+// are n.
 func contentLogprobs(content jsontext.Value, n int) []float32 {
-	if n == 0 || content.Kind() != '[' {
-		return nil
-	}
-	tokens := tokenLogprobs{values: make([]float32, 0, n)}
-	if json.Unmarshal(content, &tokens, rawjson.Options()) != nil || len(tokens.values) != n {
-		return nil
-	}
-	return tokens.values
+	return logprobs(content, n, func(token jsontext.Value) jsontext.Value {
+		value, _ := rawjson.Get(token, "logprob")
+		return value
+	})
 }
 
-var errNoLogprob = errors.New("a token without a logprob")
-
-// tokenLogprobs is read from a list of objects with a logprob each. Only the
-// logprobs are decoded: there may be much more in the objects.
-type tokenLogprobs struct{ values []float32 }
-
-func (l *tokenLogprobs) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	if _, err := dec.ReadToken(); err != nil {
-		return err
-	}
-	for dec.PeekKind() == '{' {
-		token, err := dec.ReadValue()
-		if err != nil {
-			return err
-		}
-		raw, _ := rawjson.Get(token, "logprob")
-		if raw.Kind() != '0' {
-			return errNoLogprob
-		}
-		value, err := strconv.ParseFloat(string(raw), 64)
-		if err != nil {
-			return err
-		}
-		l.values = append(l.values, float32(value))
-	}
-	_, err := dec.ReadToken()
-	return err
-}
-
-// listLogprobs returns the numbers of a raw list, nil unless there are n of
-// them.
+// listLogprobs returns the numbers of a raw list, nil unless there are n.
 func listLogprobs(list jsontext.Value, n int) []float32 {
+	return logprobs(list, n, func(number jsontext.Value) jsontext.Value { return number })
+}
+
+func logprobs(list jsontext.Value, n int, of func(element jsontext.Value) jsontext.Value) []float32 {
 	if n == 0 || list.Kind() != '[' {
 		return nil
 	}
-	var numbers []*float64
-	if json.Unmarshal(list, &numbers, rawjson.Options()) != nil || len(numbers) != n {
-		return nil
-	}
-	values := make([]float32, n)
-	for i, number := range numbers {
-		if number == nil {
-			return nil
+	values := make([]float32, 0, n)
+	count := 0
+	complete := rawjson.EachElement(list, func(element []byte) {
+		count++
+		number := of(element)
+		if value, err := strconv.ParseFloat(string(number), 64); err == nil && number.Kind() == '0' {
+			values = append(values, float32(value))
 		}
-		values[i] = float32(*number)
+	})
+	if !complete || count != n || len(values) != n {
+		return nil
 	}
 	return values
 }

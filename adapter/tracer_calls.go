@@ -11,12 +11,12 @@ import (
 // anyAgent is the agent of calls that are under no named agent.
 const anyAgent = "*"
 
-// facts is what the adapters ask of a node's span, read once.
+// facts is what the adapters need to know of a node's span.
 type facts struct {
 	attributes attributes
 	agent      agl.Null[string]
 	reward     agl.Null[float64]
-	// judged is whether the span is a reward or the operation that computes one.
+	// judged is whether the span is a reward or an operation that computes one.
 	judged bool
 }
 
@@ -50,8 +50,8 @@ func readFacts(nodes []*treeNode) (map[*treeNode]*facts, error) {
 	return all, nil
 }
 
-// agentName returns the name of the agent whose work a span is, by the
-// conventions of the frameworks, null for a span that is no agent's.
+// agentName returns the name of the agent that a span is of, by the conventions of
+// agent frameworks; null when it is of none.
 func agentName(span string, attrs attributes) agl.Null[string] {
 	rules := [...]struct {
 		key       string
@@ -76,7 +76,7 @@ func agentName(span string, attrs attributes) agl.Null[string] {
 	return agl.Null[string]{}
 }
 
-// callState is what a node inherits on the way from the root.
+// callState is what a node inherits from the nodes above it.
 type callState struct {
 	agent    string
 	matching bool // below an agent of interest
@@ -84,8 +84,8 @@ type callState struct {
 	inCall   bool
 }
 
-// findCalls returns the model calls in preorder. The same reply, told by its
-// response id, counts once; a call without an id does not count below another.
+// findCalls returns the model calls in preorder. Calls with the same response id
+// count once; a call without a response id does not count below another call.
 func findCalls(root *treeNode, all map[*treeNode]*facts, callMatch, agentMatch *regexp.Regexp, includeJudged bool) []call {
 	type visit struct {
 		node  *treeNode

@@ -6,12 +6,12 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Trajectories merges the model calls of an attempt into sequences of tokens to
-// train on. A call whose prompt begins with all tokens of a trajectory (the
-// prompt and response of an earlier call, and so on) continues it: the rest of
-// the prompt, which the model did not write, and the response are appended. Any
-// other call starts a new trajectory. No token is so trained on twice, and none
-// is made up by tokenizing text again.
+// Trajectories merges the model calls of an attempt into sequences of tokens to train
+// on. A call continues a trajectory when its prompt begins with all tokens of the
+// trajectory (the prompt and response of an earlier call, and so on): the rest of the
+// prompt, which the model did not write, and the response are appended. Any other
+// call starts a new trajectory. So no token is trained on twice, and none comes from
+// tokenizing text again.
 type Trajectories struct {
 	// Source makes the triplets, in the order of the calls. Nil is
 	// ProxyTriplets{KeepWithoutTokens: true}.
@@ -34,8 +34,8 @@ type Trajectory struct {
 	Reward agl.Null[float64]
 }
 
-// Reply is the part of a trajectory that one call's response is: the tokens from
-// Start to End, without the latter.
+// Reply is the response of one call in a trajectory: the tokens from Start up to, and
+// without, End.
 type Reply struct {
 	Call
 
@@ -70,41 +70,40 @@ type Merged struct {
 	Report Report
 }
 
-// Report says what became of the calls.
+// Report counts the calls by what became of them.
 type Report struct {
 	Calls     int // all calls found
 	Continued int // calls that continue an earlier one
-	// Mismatches are the calls that should have continued the one before and do
-	// not. Each started a new trajectory.
+	// Mismatches are the calls that do not continue the call before them. Each
+	// started a new trajectory.
 	Mismatches []Mismatch
 	// WithoutTokens are the calls that lack token ids of the prompt or of the
 	// response. They are in no trajectory.
 	WithoutTokens []Call
-	// Lost are the calls whose reply the agent never had: failed, or not delivered.
-	// They are in no trajectory, whether they have tokens or not.
+	// Lost are the calls whose reply the agent never got: they failed or were not
+	// delivered. They are in no trajectory, with tokens or without.
 	Lost []Call
-	// WithoutLogprobs are the calls in trajectories of which not every token has a
-	// log-probability.
+	// WithoutLogprobs are the calls in trajectories that lack the log-probability of
+	// a token.
 	WithoutLogprobs []Call
 }
 
-// Mismatch is a call whose prompt does not begin with the tokens of the call
-// before it (of the same agent, where agents have names) nor of any other
-// trajectory. A chat template that rewrites history, a tokenizer that merges
-// differently, or a new conversation is behind it.
+// Mismatch is a call whose prompt begins neither with the tokens of the call before
+// it (of the same agent, where agents have names) nor with those of any other
+// trajectory. The reason is a chat template that rewrites history, a tokenizer that
+// merges differently, or a new conversation.
 type Mismatch struct {
 	Call     Call // the call that starts anew
 	Previous Call // the call that it does not continue
-	// At is the first index at which the prompt differs from the tokens of the
-	// previous call, prompt and response, or the prompt's length when it is a part
-	// of them.
+	// At is the first index at which the prompt differs from the tokens (prompt and
+	// response) of the previous call, or the prompt's length when these begin with it.
 	At int
 	// PreviousTokens is how many tokens the previous call has.
 	PreviousTokens int
 }
 
-// MismatchShare returns the share of mismatches among the calls with tokens that
-// had one before them, 0 when there is none.
+// MismatchShare returns the share of mismatches among the calls with tokens that have
+// a call before them, 0 when there are none.
 func (r *Report) MismatchShare() float64 {
 	followers := r.Continued + len(r.Mismatches)
 	if followers == 0 {
@@ -135,7 +134,7 @@ func (a Trajectories) Adapt(spans []agl.Span) (Merged, error) {
 // Merge merges triplets in the order of their calls, as [Trajectories] does. The
 // attempt's reward is left null.
 func Merge(triplets []Triplet) Merged {
-	m := merger{open: map[prefix][]int{}, latest: map[agl.Null[string]]int{}}
+	m := merger{open: map[tokenPrefix][]int{}, latest: map[agl.Null[string]]int{}}
 	m.Report.Calls = len(triplets)
 	for i := range triplets {
 		m.add(triplets, i)
@@ -143,8 +142,8 @@ func Merge(triplets []Triplet) Merged {
 	return m.Merged
 }
 
-// prefix is the length of a sequence of tokens and a hash of it.
-type prefix struct {
+// tokenPrefix is the length of a sequence of tokens and a hash of it.
+type tokenPrefix struct {
 	length int
 	hash   uint64
 }
@@ -152,8 +151,8 @@ type prefix struct {
 type merger struct {
 	Merged
 
-	keys   []prefix                 // of each trajectory, all its tokens
-	open   map[prefix][]int         // trajectories by key
+	keys   []tokenPrefix            // of each trajectory, all its tokens
+	open   map[tokenPrefix][]int    // trajectories by key
 	latest map[agl.Null[string]]int // the last call of each agent
 }
 
@@ -177,7 +176,7 @@ func (m *merger) add(triplets []Triplet, i int) {
 		}
 		at = len(m.Trajectories)
 		m.Trajectories = append(m.Trajectories, Trajectory{})
-		m.keys = append(m.keys, prefix{hash: hashSeed})
+		m.keys = append(m.keys, tokenPrefix{hash: hashSeed})
 	}
 	m.latest[t.Metadata.AgentName] = i
 	trajectory := &m.Trajectories[at]
@@ -218,12 +217,12 @@ func (t *Trajectory) append(call *Triplet) Reply {
 	return reply
 }
 
-// continued returns the longest trajectory that the prompt begins with, of equal
-// ones the latest, and -1 when there is none. The cost is the prompt's length,
-// however many trajectories there are.
+// continued returns the longest trajectory that the prompt begins with, the latest of
+// several, or -1. It takes time in proportion to the prompt's length, however many
+// trajectories there are.
 func (m *merger) continued(prompt []int32) int {
 	best := -1
-	key := prefix{hash: hashSeed}
+	key := tokenPrefix{hash: hashSeed}
 	for i, id := range prompt {
 		key.add(id)
 		for _, at := range slices.Backward(m.open[key]) {
@@ -236,7 +235,7 @@ func (m *merger) continued(prompt []int32) int {
 	return best
 }
 
-// close takes a trajectory that is about to grow out of the open ones.
+// close removes a trajectory that is about to grow from the open ones.
 func (m *merger) close(at int) {
 	key := m.keys[at]
 	i := slices.Index(m.open[key], at)
@@ -266,14 +265,14 @@ func commonPrefix(a, b []int32) int {
 	return n
 }
 
-// FNV-1a over tokens instead of bytes (Fowler, Noll, Vo). Hits are compared in
-// full, so a collision costs time only.
+// FNV-1a over tokens instead of bytes (Fowler, Noll, Vo). Tokens are compared, too,
+// so a collision costs only time.
 const (
 	hashSeed  = 14695981039346656037
 	hashPrime = 1099511628211
 )
 
-func (p *prefix) add(id int32) {
+func (p *tokenPrefix) add(id int32) {
 	p.length++
 	p.hash = (p.hash ^ uint64(uint32(id))) * hashPrime
 }

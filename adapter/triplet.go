@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 
@@ -10,14 +11,14 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// Triplet is one model call as a learner sees it: prompt, response and reward.
-// Its JSON form is that of Agent-lightning's Triplet.
+// Triplet is one model call for a learner: prompt, response and reward. Its JSON
+// form is that of the Python package's Triplet.
 type Triplet struct {
 	Prompt   Prompt            `json:"prompt"`
 	Response Response          `json:"response"`
 	Reward   agl.Null[float64] `json:"reward"` // null when no reward was matched to the call
 	Metadata Metadata          `json:"metadata"`
-	// Call says where the triplet comes from and how its tokens were sampled.
+	// Call is the call itself, which is not part of the JSON form.
 	Call Call `json:"-"`
 }
 
@@ -25,10 +26,10 @@ type Triplet struct {
 type Prompt struct {
 	// TokenIDs is empty when none were recorded.
 	TokenIDs []int32 `json:"token_ids"`
-	// RawContent are the messages, put together from attributes, null when there
+	// RawContent is the list of messages as the attributes have it, null when there
 	// are none. Nil in triplets of a proxy.
 	RawContent jsontext.Value `json:"raw_content,omitzero"`
-	// ImageURLs are the addresses of the pictures in the messages, in order. Nil in
+	// ImageURLs are the addresses of the images in the messages, in order. Nil in
 	// triplets of a proxy.
 	ImageURLs []string `json:"image_urls,omitzero"`
 }
@@ -37,11 +38,11 @@ type Prompt struct {
 type Response struct {
 	// TokenIDs is empty when none were recorded.
 	TokenIDs []int32 `json:"token_ids"`
-	// RawContent are the choices, put together from attributes, null when there
+	// RawContent is the list of choices as the attributes have it, null when there
 	// are none. Nil in triplets of a proxy.
 	RawContent jsontext.Value `json:"raw_content,omitzero"`
-	// Logprobs is what the attribute logprobs.content holds, a list of objects with
-	// a token and a logprob each; nil when it is not there.
+	// Logprobs is the attribute logprobs.content, a list of objects with a token and
+	// a logprob each; nil when it is missing.
 	Logprobs jsontext.Value `json:"logprobs,omitzero"`
 }
 
@@ -58,43 +59,24 @@ type Metadata struct {
 	AgentName agl.Null[string] `json:"agent_name,omitzero"`
 }
 
-// Call is where a triplet comes from.
-type Call struct {
-	SpanID     string
-	SequenceID int64
-	// Logprobs are the log-probabilities of the response's tokens under the model
-	// that sampled them, one each; nil when they were not recorded for every token.
-	Logprobs []float32
-	// Version and VersionEnd are the versions of the model when the call began and
-	// when it ended, "" when not recorded.
-	Version, VersionEnd string
-	// FinishReason is why the model stopped, "" when not recorded.
-	FinishReason string
-	// Failed is whether a span of the call has the status ERROR.
-	Failed bool
-	// Undelivered is whether the agent left before it had the whole reply.
-	Undelivered bool
-}
-
-// defaultCallMatch is the name of the spans that instrumentations of the OpenAI
-// SDK write.
+// defaultCallMatch matches the spans of instrumentations of the OpenAI SDK.
 const defaultCallMatch = `openai\.chat\.completion`
 
 // TracerTriplets makes triplets from the spans that a tracer recorded inside an
-// agent, in preorder of their tree. The zero value does what the reference's
-// TracerTraceToTriplet does by default.
+// agent, in preorder of their tree. The zero value does what TracerTraceToTriplet of
+// the Python package does by default.
 type TracerTriplets struct {
 	// KeepHierarchy leaves the tree as it was recorded. By default spans directly
-	// under the root move under the span in whose time they ran.
+	// under the root move under the span during which they ran.
 	KeepHierarchy bool
-	// CallMatch picks the spans that are model calls, by name. Nil is
+	// CallMatch selects the spans that are model calls, by name. Nil is
 	// openai\.chat\.completion.
 	CallMatch *regexp.Regexp
-	// AgentMatch picks the agents whose calls count, by name. Nil is every agent,
-	// and calls outside any agent too.
+	// AgentMatch selects the agents whose calls count, by name. Nil is every agent,
+	// and calls outside any agent.
 	AgentMatch *regexp.Regexp
-	// IncludeRewardCalls counts calls below a reward span too, which are a judge's
-	// and not the agent's.
+	// IncludeRewardCalls also counts calls below a reward span, which a judge makes
+	// and not the agent.
 	IncludeRewardCalls bool
 	// RewardMatch says which call a reward belongs to. "" is FirstOccurrence.
 	RewardMatch RewardMatch
@@ -109,9 +91,7 @@ func (a TracerTriplets) Adapt(spans []agl.Span) ([]Triplet, error) {
 	if a.CallMatch == nil {
 		a.CallMatch = regexp.MustCompile(defaultCallMatch)
 	}
-	if a.RewardMatch == "" {
-		a.RewardMatch = FirstOccurrence
-	}
+	a.RewardMatch = cmp.Or(a.RewardMatch, FirstOccurrence)
 	if !slices.Contains(rewardMatches(), a.RewardMatch) {
 		return nil, agl.Errorf(agl.CodeInvalid, "RewardMatch: got %q, allowed are %q", a.RewardMatch, rewardMatches())
 	}
@@ -129,23 +109,23 @@ func (a TracerTriplets) Adapt(spans []agl.Span) ([]Triplet, error) {
 	}
 	triplets := []Triplet{}
 	var calls []call
-	for _, one := range findCalls(root, all, a.CallMatch, a.AgentMatch, a.IncludeRewardCalls) {
-		triplet, err := tracerTriplet(one)
+	for _, c := range findCalls(root, all, a.CallMatch, a.AgentMatch, a.IncludeRewardCalls) {
+		triplet, err := tracerTriplet(c)
 		if err != nil {
-			return nil, spanError(one.node.span, err)
+			return nil, spanError(c.node.span, err)
 		}
 		if a.SkipWithoutTokens && (len(triplet.Prompt.TokenIDs) == 0 || len(triplet.Response.TokenIDs) == 0) {
 			continue
 		}
 		triplets = append(triplets, triplet)
-		calls = append(calls, one)
+		calls = append(calls, c)
 	}
 	if a.RewardMatch == LastCall {
 		return rewardLast(triplets, spans)
 	}
 	rewards := matchRewards(a.RewardMatch, nodes, all, calls)
-	for i, one := range calls {
-		if reward, ok := rewards[one.node]; ok {
+	for i, c := range calls {
+		if reward, ok := rewards[c.node]; ok {
 			triplets[i].Reward = agl.Some(reward)
 		}
 	}
@@ -161,9 +141,9 @@ func rewardLast(triplets []Triplet, spans []agl.Span) ([]Triplet, error) {
 }
 
 // tracerTriplet reads the triplet of a call, without its reward.
-func tracerTriplet(one call) (Triplet, error) {
+func tracerTriplet(c call) (Triplet, error) {
 	const input, output = agl.AttrOperationInput, agl.AttrOperationOutput
-	attrs := one.attributes
+	attrs := c.attributes
 	sources := [...][]string{
 		{agl.AttrGenAIRequest, input},
 		{agl.AttrGenAIResponse, output},
@@ -196,9 +176,9 @@ func tracerTriplet(one call) (Triplet, error) {
 			RawContent: completion.json(),
 		},
 		Metadata: Metadata{
-			Request: request.json(), Response: response.json(), AgentName: agl.Some(one.agent),
+			Request: request.json(), Response: response.json(), AgentName: agl.Some(c.agent),
 		},
-		Call: Call{SpanID: one.node.id, SequenceID: one.node.span.SequenceID},
+		Call: Call{SpanID: c.node.id, SequenceID: c.node.span.SequenceID},
 	}
 	if id, ok := responseID(attrs); ok {
 		t.Metadata.ResponseID = agl.Some(id)
@@ -210,23 +190,9 @@ func tracerTriplet(one call) (Triplet, error) {
 		}
 	}
 	t.Call.Logprobs = contentLogprobs(t.Response.Logprobs, len(t.Response.TokenIDs))
-	t.Call.describe(one.node.span, attrs)
+	t.Call.describe(c.node.span, attrs)
 	t.Call.FinishReason, _ = attrs.firstString(agl.AttrGenAICompletion+".0.finish_reason", output+".choices.0.finish_reason")
 	return t, nil
-}
-
-// describe takes in what a span knows of how its call went.
-func (c *Call) describe(span *agl.Span, attrs attributes) {
-	if version, ok := attrs.str(agl.AttrModelVersion); ok {
-		c.Version = version
-	}
-	if version, ok := attrs.str(agl.AttrModelVersionEnd); ok {
-		c.VersionEnd = version
-	}
-	if delivered, ok := attrs.get(attrDelivered); ok && delivered.Kind() == 'f' {
-		c.Undelivered = true
-	}
-	c.Failed = c.Failed || span.Status.Code == agl.StatusError
 }
 
 // firstTokenIDs returns the value of the first of the keys that is a list of
@@ -244,7 +210,7 @@ func (a attributes) firstTokenIDs(keys ...string) []int32 {
 	return []int32{}
 }
 
-// imageURLs returns the addresses of the pictures in a prompt: a list of
+// imageURLs returns the addresses of the images in a prompt, which is a list of
 // messages, an object of messages by number, or one message.
 func imageURLs(prompt *nested) []string {
 	urls := []string{}
@@ -286,8 +252,8 @@ func promptMessages(prompt *nested) []*nested {
 	return messages
 }
 
-// contentImages returns the addresses in a message's content, a list of parts.
-// Content of any other kind has none.
+// contentImages returns the addresses in a message's content if that is a list of
+// parts.
 func contentImages(raw jsontext.Value) []string {
 	if raw.Kind() != '[' || !raw.IsValid(jsontext.AllowDuplicateNames(true)) {
 		return nil

@@ -12,12 +12,8 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// maxDepth bounds the nesting of values that are read out of attributes: of
-// dotted keys, and of literals in strings.
-const maxDepth = 256
-
-// nested is a value put together from dotted keys: a leaf, an object that keeps
-// its order, or a list.
+// nested is a value made from dotted keys: a leaf, an object that keeps its order, or
+// a list.
 type nested struct {
 	raw     jsontext.Value // of a leaf
 	members map[string]*nested
@@ -77,40 +73,30 @@ func (n *nested) json() jsontext.Value {
 func (n *nested) appendJSON(dst []byte) []byte {
 	switch {
 	case n.isList:
-		dst = append(dst, '[')
-		for i, element := range n.list {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = element.appendJSON(dst)
-		}
-		return append(dst, ']')
+		return rawjson.AppendArray(dst, n.list, func(dst []byte, element *nested) []byte { return element.appendJSON(dst) })
 	case n.members != nil:
-		dst = append(dst, '{')
-		for i, key := range n.keys {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = append(rawjson.AppendString(dst, key), ':')
-			dst = n.members[key].appendJSON(dst)
+		o := rawjson.NewObject(dst)
+		for _, key := range n.keys {
+			o.AnyKey(key)
+			o = n.members[key].appendJSON(o)
 		}
-		return append(dst, '}')
+		return o.End()
 	default:
 		return append(dst, n.raw...)
 	}
 }
 
-// unflatten puts together what is below a prefix. Each dot is a level; an object
-// whose keys are exactly 0 to n-1 becomes a list. Where a key is both a value and
-// a level, the later one counts. An attribute that is the prefix itself is an
-// error. Nothing below the prefix gives an empty object.
+// unflatten makes one value of the attributes below a prefix. Each dot is a level; an
+// object whose keys are exactly 0 to n-1 becomes a list. Where a key is both a value
+// and a level, the later one counts. An attribute whose key is the prefix is an
+// error. Without attributes below the prefix the value is an empty object.
 func (a attributes) unflatten(prefix string) (*nested, error) {
 	if _, ok := a.get(prefix); ok {
 		return nil, agl.Errorf(agl.CodeInvalid, "attribute %q: it has a value of its own, allowed are only attributes below it", prefix)
 	}
 	root := newObject()
-	for _, one := range a.below(prefix) {
-		parts := strings.Split(one.key, ".")
+	for _, attr := range a.below(prefix) {
+		parts := strings.Split(attr.key, ".")
 		if len(parts) > maxDepth {
 			return nil, agl.Errorf(agl.CodeInvalid, "attribute %q…: %d levels, at most %d are allowed", prefix, len(parts), maxDepth)
 		}
@@ -123,7 +109,7 @@ func (a attributes) unflatten(prefix string) (*nested, error) {
 			}
 			at = next
 		}
-		at.set(parts[len(parts)-1], &nested{raw: one.raw})
+		at.set(parts[len(parts)-1], &nested{raw: attr.raw})
 	}
 	root.listify()
 	return root, nil
@@ -148,8 +134,8 @@ func (n *nested) listify() {
 	*n = nested{list: list, isList: true}
 }
 
-// firstUnflattened returns what is below the first of the prefixes that has
-// anything below it, else nil.
+// firstUnflattened unflattens the first of the prefixes that has attributes below it.
+// It returns nil when none has.
 func (a attributes) firstUnflattened(prefixes ...string) (*nested, error) {
 	for _, prefix := range prefixes {
 		value, err := a.unflatten(prefix)
@@ -163,32 +149,31 @@ func (a attributes) firstUnflattened(prefixes ...string) (*nested, error) {
 	return nil, nil //nolint:nilnil // nil is the null of a nested value
 }
 
-// group puts together dotted keys as conversations are recorded: where any key
-// at a level begins with a number the level is a list, ordered by number,
-// without holes and without the keys that are no numbers; elsewhere it is an
-// object. Nothing gives an empty object.
+// group makes one value of dotted keys by the rules for conversations. A level at
+// which any key begins with a number is a list, ordered by number, without gaps and
+// without the keys that are not numbers. Any other level is an object.
 func (a attributes) group(depth int) (*nested, error) {
 	if depth > maxDepth {
 		return nil, agl.Errorf(agl.CodeInvalid, "attributes nested deeper than %d levels", maxDepth)
 	}
-	for _, one := range a {
-		if head, _, _ := strings.Cut(one.key, "."); isDigits(head) {
+	for _, attr := range a {
+		if head, _, _ := strings.Cut(attr.key, "."); isDigits(head) {
 			return a.groupList(depth)
 		}
 	}
 	object := newObject()
 	levels := map[string]attributes{}
 	var order []string
-	for _, one := range a {
-		head, rest, dotted := strings.Cut(one.key, ".")
+	for _, attr := range a {
+		head, rest, dotted := strings.Cut(attr.key, ".")
 		if !dotted {
-			object.set(one.key, &nested{raw: one.raw})
+			object.set(attr.key, &nested{raw: attr.raw})
 			continue
 		}
 		if _, ok := levels[head]; !ok {
 			order = append(order, head)
 		}
-		levels[head] = append(levels[head], attribute{rest, one.raw})
+		levels[head] = append(levels[head], attribute{rest, attr.raw})
 	}
 	for _, head := range order {
 		value, err := levels[head].group(depth + 1)
@@ -201,23 +186,23 @@ func (a attributes) group(depth int) (*nested, error) {
 }
 
 func (a attributes) groupList(depth int) (*nested, error) {
-	elements := map[string]attributes{}
+	byIndex := map[string]attributes{}
 	var order []string
-	for _, one := range a {
-		head, rest, _ := strings.Cut(one.key, ".")
+	for _, attr := range a {
+		head, rest, _ := strings.Cut(attr.key, ".")
 		if !isDigits(head) {
 			continue
 		}
 		head = trimZeros(head)
-		if _, ok := elements[head]; !ok {
+		if _, ok := byIndex[head]; !ok {
 			order = append(order, head)
 		}
-		elements[head] = append(elements[head], attribute{rest, one.raw})
+		byIndex[head] = append(byIndex[head], attribute{rest, attr.raw})
 	}
 	slices.SortFunc(order, compareDigits)
 	list := &nested{isList: true}
 	for _, head := range order {
-		value, err := elements[head].group(depth + 1)
+		value, err := byIndex[head].group(depth + 1)
 		if err != nil {
 			return nil, err
 		}
@@ -231,7 +216,7 @@ func compareDigits(a, b string) int {
 	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 }
 
-// trimZeros cuts off leading zeros; zero becomes "".
+// trimZeros removes leading zeros; zero becomes "".
 func trimZeros(digits string) string { return strings.TrimLeft(digits, "0") }
 
 func isDigits(s string) bool {

@@ -1,7 +1,6 @@
 package algorithm
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,8 +19,8 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// Checkpoint is a moment from which a training run can resume: weights that the
-// engine keeps and the state of the algorithm.
+// Checkpoint is a point from which a training run can resume: weights that the engine
+// keeps and the state of the algorithm.
 type Checkpoint struct {
 	// Step is the number of steps done.
 	Step int `json:"step"`
@@ -49,39 +48,30 @@ type checkpointFile struct {
 	Checkpoint
 }
 
-// CheckpointsConfig configures [OpenCheckpoints].
-type CheckpointsConfig struct {
-	// Dir holds one file per checkpoint and is created if needed. Required.
-	Dir string
-	// Service is asked to delete the weights of old checkpoints. Required.
-	Service tinker.Service
-	// Retain is the number of checkpoints that are kept; zero means 2, so that the
-	// run survives the loss of the newest weights.
-	Retain int
-	// Logger gets failures to delete; nil discards them.
-	Logger *slog.Logger
-}
+// retainCheckpoints is the number of checkpoints that are kept, so that a run
+// survives the loss of the newest weights.
+const retainCheckpoints = 2
 
 // Checkpoints keeps the checkpoints of one run in a directory. A file appears
 // under its name only when it is complete and on disk. It is not safe for
 // concurrent use, and two runs must not share a directory.
 type Checkpoints struct {
-	cfg CheckpointsConfig
+	dir     string
+	service tinker.Service
+	logger  *slog.Logger
 }
 
-// OpenCheckpoints opens or creates the directory and removes unfinished files.
-func OpenCheckpoints(cfg CheckpointsConfig) (*Checkpoints, error) {
-	cfg.Retain = cmp.Or(cfg.Retain, 2)
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
+// OpenCheckpoints opens or creates the directory and removes unfinished files. The
+// service is asked to delete the weights of old checkpoints; the logger gets its
+// failures, and a nil one discards them.
+func OpenCheckpoints(dir string, service tinker.Service, logger *slog.Logger) (*Checkpoints, error) {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Dir == "" || cfg.Service == nil || cfg.Retain < 1 {
-		return nil, agl.Errorf(agl.CodeInvalid, "checkpoints: Dir is %q, Service %v, Retain %d; a directory, a service and a positive number are required", cfg.Dir, cfg.Service, cfg.Retain)
-	}
-	if err := os.MkdirAll(cfg.Dir, 0o750); err != nil {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("open checkpoints: %w", err)
 	}
-	unfinished, err := filepath.Glob(filepath.Join(cfg.Dir, checkpointPrefix+"*"+unfinishedSuffix))
+	unfinished, err := filepath.Glob(filepath.Join(dir, checkpointPrefix+"*"+unfinishedSuffix))
 	if err != nil {
 		return nil, fmt.Errorf("open checkpoints: %w", err)
 	}
@@ -90,14 +80,14 @@ func OpenCheckpoints(cfg CheckpointsConfig) (*Checkpoints, error) {
 			return nil, fmt.Errorf("open checkpoints: %w", err)
 		}
 	}
-	return &Checkpoints{cfg: cfg}, nil
+	return &Checkpoints{dir: dir, service: service, logger: logger}, nil
 }
 
 // NoteWeights records weights that were just saved for the next
 // [Checkpoints.Save]. If the process dies before that, the next
 // [Checkpoints.Restore] deletes them: no checkpoint refers to them.
 func (c *Checkpoints) NoteWeights(weights string) error {
-	if err := WriteFileAtomic(filepath.Join(c.cfg.Dir, noteFile), []byte(weights+"\n")); err != nil {
+	if err := WriteFileAtomic(filepath.Join(c.dir, noteFile), []byte(weights+"\n")); err != nil {
 		return fmt.Errorf("note saved weights %s: %w", weights, err)
 	}
 	return nil
@@ -112,17 +102,17 @@ func (c *Checkpoints) Save(ctx context.Context, cp Checkpoint) error {
 	if err != nil {
 		return fmt.Errorf("save checkpoint of step %d: %w", cp.Step, err)
 	}
-	path := filepath.Join(c.cfg.Dir, fmt.Sprintf("%s%08d%s", checkpointPrefix, cp.Step, checkpointSuffix))
-	replaced, readErr := readCheckpoint(path) // of weights that could not be loaded
+	path := filepath.Join(c.dir, fmt.Sprintf("%s%08d%s", checkpointPrefix, cp.Step, checkpointSuffix))
+	replaced, readErr := readCheckpoint(path) // its weights could not be loaded
 	if err := WriteFileAtomic(path, append(data, '\n')); err != nil {
 		return fmt.Errorf("save checkpoint of step %d: %w", cp.Step, err)
 	}
 	err = errors.Join(c.removeNote(), c.prune(ctx, cp.Weights))
 	if readErr == nil && replaced.Weights != cp.Weights {
-		err = errors.Join(err, c.deleteWeights(ctx, replaced.Weights))
+		err = errors.Join(err, deleteWeights(ctx, c.service, replaced.Weights))
 	}
 	if err != nil {
-		c.cfg.Logger.WarnContext(ctx, "delete old checkpoints", "dir", c.cfg.Dir, "error", err)
+		c.logger.WarnContext(ctx, "delete old checkpoints", "dir", c.dir, "error", err)
 	}
 	return nil
 }
@@ -142,7 +132,7 @@ func (c *Checkpoints) Restore(ctx context.Context, identity map[string]string, l
 		return Checkpoint{}, false, err
 	}
 	if err := c.deleteNoted(ctx); err != nil {
-		c.cfg.Logger.WarnContext(ctx, "delete weights that no checkpoint refers to", "dir", c.cfg.Dir, "error", err)
+		c.logger.WarnContext(ctx, "delete weights that no checkpoint refers to", "dir", c.dir, "error", err)
 	}
 	return cp, ok, nil
 }
@@ -166,25 +156,25 @@ func (c *Checkpoints) restore(ctx context.Context, identity map[string]string, l
 			return cp, true, nil
 		case errors.Is(err, agl.ErrNotFound), errors.Is(err, tinker.ErrDamaged), errors.Is(err, errDamaged):
 			failures = append(failures, fmt.Errorf("%s: %w", path, err))
-			c.cfg.Logger.WarnContext(ctx, "a checkpoint cannot be loaded; trying the one before", "path", path, "error", err)
+			c.logger.WarnContext(ctx, "a checkpoint cannot be loaded; trying the one before", "path", path, "error", err)
 		default:
 			return Checkpoint{}, false, fmt.Errorf("load checkpoint %s: %w", path, err)
 		}
 	}
 	return Checkpoint{}, false, agl.Errorf(agl.CodeConflict, "none of the %d checkpoints in %s can be loaded; restore the engine's weights or use another directory: %w",
-		len(paths), c.cfg.Dir, errors.Join(failures...))
+		len(paths), c.dir, errors.Join(failures...))
 }
 
 // list returns the checkpoint files, oldest step first.
 func (c *Checkpoints) list() ([]string, error) {
-	entries, err := os.ReadDir(c.cfg.Dir)
+	entries, err := os.ReadDir(c.dir)
 	if err != nil {
 		return nil, fmt.Errorf("list checkpoints: %w", err)
 	}
 	var paths []string
 	for _, e := range entries { // sorted by name, and so by step
 		if strings.HasPrefix(e.Name(), checkpointPrefix) && strings.HasSuffix(e.Name(), checkpointSuffix) {
-			paths = append(paths, filepath.Join(c.cfg.Dir, e.Name()))
+			paths = append(paths, filepath.Join(c.dir, e.Name()))
 		}
 	}
 	return paths, nil
@@ -198,9 +188,9 @@ func (c *Checkpoints) prune(ctx context.Context, current string) error {
 		return err
 	}
 	var errs []error
-	for _, path := range paths[:max(len(paths)-c.cfg.Retain, 0)] {
+	for _, path := range paths[:max(len(paths)-retainCheckpoints, 0)] {
 		if cp, err := readCheckpoint(path); err == nil && cp.Weights != current {
-			if err := c.deleteWeights(ctx, cp.Weights); err != nil {
+			if err := deleteWeights(ctx, c.service, cp.Weights); err != nil {
 				errs = append(errs, err)
 				continue
 			}
@@ -212,7 +202,7 @@ func (c *Checkpoints) prune(ctx context.Context, current string) error {
 
 // deleteNoted deletes the weights of the note, unless a checkpoint refers to them.
 func (c *Checkpoints) deleteNoted(ctx context.Context) error {
-	data, err := os.ReadFile(filepath.Join(c.cfg.Dir, noteFile))
+	data, err := os.ReadFile(filepath.Join(c.dir, noteFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -229,17 +219,13 @@ func (c *Checkpoints) deleteNoted(ctx context.Context) error {
 			return c.removeNote()
 		}
 	}
-	if err := c.deleteWeights(ctx, weights); err != nil {
+	if err := deleteWeights(ctx, c.service, weights); err != nil {
 		return err
 	}
 	return c.removeNote()
 }
 
-func (c *Checkpoints) removeNote() error { return removeIfExists(filepath.Join(c.cfg.Dir, noteFile)) }
-
-func (c *Checkpoints) deleteWeights(ctx context.Context, weights string) error {
-	return deleteWeights(ctx, c.cfg.Service, weights)
-}
+func (c *Checkpoints) removeNote() error { return removeIfExists(filepath.Join(c.dir, noteFile)) }
 
 // deleteWeights succeeds if the engine has no such weights, or cannot delete any.
 func deleteWeights(ctx context.Context, service tinker.Service, weights string) error {

@@ -32,7 +32,7 @@ func (k *keeper) DeleteWeights(_ context.Context, p tinker.DeleteWeightsParams) 
 
 func openCheckpoints(t *testing.T, dir string, service tinker.Service) *algorithm.Checkpoints {
 	t.Helper()
-	c, err := algorithm.OpenCheckpoints(algorithm.CheckpointsConfig{Dir: dir, Service: service})
+	c, err := algorithm.OpenCheckpoints(dir, service, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ type RunConfig struct {
 	// OutDir is the folder of the run, from which a later run with the same settings
 	// resumes; empty keeps nothing. Two runs must not share it.
 	OutDir string
-	// Progress hears how the run proceeds.
+	// Progress is called as the run proceeds.
 	Progress Progress
 	// Logger gets warnings and information for people; nil discards it.
 	Logger *slog.Logger
@@ -35,9 +35,9 @@ const (
 	defaultUnresponsive = 300  // seconds
 )
 
-// WithDefaults fills in zero fields. An attempt that says nothing else times out
-// after 1200 s, or after 300 s without a sign of life, so that neither a hanging
-// agent nor a dead runner can stop the run.
+// WithDefaults fills in zero fields. By default an attempt times out after 1200 s, or
+// after 300 s without a heartbeat, so that neither a hanging agent nor a dead runner can
+// stop the run.
 func (c RunConfig) WithDefaults() RunConfig {
 	c.Rollout = c.Rollout.WithDefaults()
 	if !c.Rollout.TimeoutSeconds.Valid {
@@ -61,8 +61,8 @@ func (c RunConfig) Validate() error {
 	return nil
 }
 
-// TrainingConfig holds the settings that algorithms share which train weights on
-// rollouts. Fields that are not required may be zero.
+// TrainingConfig holds the settings shared by algorithms that train weights on rollouts.
+// Fields that are not required may be zero.
 type TrainingConfig struct {
 	// Service is the engine that trains. Required.
 	Service tinker.Service

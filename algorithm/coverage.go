@@ -14,7 +14,7 @@ import (
 type Coverage struct {
 	RolloutID string
 	Calls     int          // whose reply the agent got
-	Missing   int          // of them, recorded without What
+	Missing   int          // of these, the calls recorded without What
 	What      string       // "token ids" or "log-probabilities"
 	First     adapter.Call // of the missing ones
 }

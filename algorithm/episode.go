@@ -43,7 +43,7 @@ func Read(ctx context.Context, store agl.Store, r agl.AttemptedRollout) (Episode
 	}
 	e.Spans = page.Items
 	if e.Outcome.Kind == agl.OutcomeAgentError {
-		// The runner of a program does not see its calls.
+		// The runner of a program does not see its model calls; the spans show them.
 		if kind := adapter.CallOutcome(e.Spans); kind != "" {
 			e.Outcome.Kind = kind
 		}
@@ -110,8 +110,8 @@ func (e *Episode) Credit(final agl.Null[float64]) (reward float64, mask Mask) {
 	return final.V, ""
 }
 
-// Score returns the rollout's reward, or why it has none that says something about
-// the agent: an infrastructure failure is never reward 0.
+// Score returns the rollout's reward, or the mask that says why no reward counts: an
+// infrastructure failure is never reward 0.
 func (e *Episode) Score() (reward float64, mask Mask) {
 	if mask := e.Failure(); mask != "" {
 		return 0, mask

@@ -39,7 +39,7 @@ type EvaluateParams struct {
 	Mode agl.Mode
 	// Rollout limits each attempt. Its zero value is one attempt without limits.
 	Rollout agl.RolloutConfig
-	// Metadata, an object, has further members of each rollout's metadata.
+	// Metadata is an object whose members are added to each rollout's metadata.
 	Metadata jsontext.Value
 	// Seed decides the [MetadataSeed] of each rollout.
 	Seed uint64

@@ -27,7 +27,7 @@ func CheckEngine(ctx context.Context, service tinker.Service, losses []tinker.Lo
 		}
 	}
 	if !can.SummedLoss {
-		logger.WarnContext(ctx, "the engine normalizes losses in its own way; a learning rate may have another effect than elsewhere")
+		logger.WarnContext(ctx, "the engine does not sum losses; the same learning rate may act differently than on other engines")
 	}
 	if initialWeights != "" && !can.OptimizerOptional {
 		logger.WarnContext(ctx, "the engine restores the optimizer's state together with the initial weights")
@@ -75,7 +75,7 @@ func OpenModel(ctx context.Context, p ModelParams) (*Model, error) {
 	m := &Model{identity: p.Identity}
 	var err error
 	if p.Dir != "" {
-		if m.checkpoints, err = OpenCheckpoints(CheckpointsConfig{Dir: p.Dir, Service: p.Service, Logger: p.Logger}); err != nil {
+		if m.checkpoints, err = OpenCheckpoints(p.Dir, p.Service, p.Logger); err != nil {
 			return nil, err
 		}
 	}
@@ -107,8 +107,8 @@ func (m *Model) load(ctx context.Context, initialWeights string) (err error) {
 // KeepsCheckpoints reports whether the model was opened with a directory for them.
 func (m *Model) KeepsCheckpoints() bool { return m.checkpoints != nil }
 
-// Save saves the weights after a step: the first half of a checkpoint. No
-// checkpoint refers to them before [Model.SaveState].
+// Save saves the weights after a step: the first half of a checkpoint. [Model.SaveState]
+// is the second.
 func (m *Model) Save(ctx context.Context, step int) error {
 	weights, err := m.SaveWeights(ctx, tinker.SaveWeightsParams{Name: snapshotName(step)})
 	if err != nil {

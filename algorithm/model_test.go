@@ -24,7 +24,7 @@ func (a able) Capabilities(context.Context) (tinker.Capabilities, error) { retur
 
 func TestCheckEngine(t *testing.T) {
 	t.Parallel()
-	const mean, optimizer = "normalizes losses in its own way", "restores the optimizer's state together with the initial weights"
+	const mean, optimizer = "the engine does not sum losses", "restores the optimizer's state together with the initial weights"
 	losses := []tinker.LossName{tinker.CrossEntropy, tinker.PPO}
 	for name, tc := range map[string]struct {
 		can     tinker.Capabilities

@@ -1,17 +1,16 @@
 package algorithm
 
-// Progress hears how a run proceeds, one call at a time. Nil functions are not
-// called.
+// Progress has functions that are called as a run proceeds, one call at a time. Each may
+// be nil.
 type Progress struct {
 	// OnStart is called once, before the first rollout.
 	OnStart func(s Start)
-	// OnRollouts is called as rollouts finish. step is that of the algorithm, from
-	// 1; a validation has the step after which it is made, 0 before the first.
+	// OnRollouts is called as rollouts finish. step counts from 1; that of a validation
+	// is the step after which it runs, 0 before the first.
 	OnRollouts func(phase Phase, step, done, total int)
 	// OnValidation is called after each validation.
 	OnValidation func(step int, r Report)
-	// OnWarning is called when a person should look at something; each kind comes
-	// once.
+	// OnWarning is called once for each kind of warning.
 	OnWarning func(w Warning)
 }
 

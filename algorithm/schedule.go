@@ -9,10 +9,10 @@ import (
 )
 
 // Schedule is a learning rate that rises linearly over Warmup steps to Peak, stays
-// there for Hold steps, and then falls towards Floor, which the step after the last
-// would have. With Floor = Peak it is constant after the warm-up. The rate of a
-// step depends on nothing but the step and the number of steps, so that a resumed
-// run follows the same curve.
+// there for Hold steps, and then falls towards Floor, which it would reach in the step
+// after the last. With Floor = Peak it is constant after the warm-up. The rate of a step
+// depends only on the step and the number of steps, so that a resumed run follows the
+// same curve.
 type Schedule struct {
 	Peak   float64
 	Warmup int
@@ -34,13 +34,13 @@ const (
 	Linear Decay = "linear"
 )
 
-// Decays are all of them.
+// Decays returns all shapes.
 func Decays() []Decay { return []Decay{Cosine, Linear} }
 
 // String identifies the schedule in checkpoints.
 func (s Schedule) String() string {
 	text := fmt.Sprintf("{Peak:%v Warmup:%d Hold:%d Floor:%v", s.Peak, s.Warmup, s.Hold, s.Floor)
-	if s.Decay == Linear { // checkpoints from before Decay existed name none
+	if s.Decay == Linear { // checkpoints from before Decay existed do not name it
 		text += " Decay:linear"
 	}
 	return text + "}"

@@ -26,8 +26,8 @@ func DeriveSeed(seed uint64, purpose string, place ...int) uint64 {
 	for _, p := range place {
 		write(uint64(p))
 	}
-	// FNV's high bits mix poorly for short inputs; splitmix64 (Steele, Lea, Flood
-	// 2014) finishes the job.
+	// FNV mixes its high bits poorly for short inputs, so splitmix64 (Steele, Lea, Flood
+	// 2014) mixes them again.
 	x := h.Sum64()
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

@@ -20,9 +20,9 @@ import (
 
 // Publication is a snapshot of the model that agents are to call.
 type Publication struct {
-	// Snapshot is the engine's path of it, for tinker.Service.NewSamplingClient.
+	// Snapshot is its path in the engine, for tinker.Service.NewSamplingClient.
 	Snapshot string
-	// Version is the id of the resources that stand for it. Rollouts are enqueued
+	// Version is the id of the resources that were added for it. Rollouts are enqueued
 	// with it, and the spans of their calls carry it as the model's version.
 	Version string
 }
@@ -41,9 +41,9 @@ type SessionParams struct {
 	Algorithm string
 	// Input is that of the run. Its store is required.
 	Input agl.AlgorithmInput
-	// RunConfig has its defaults.
+	// RunConfig is that of the run, with its defaults filled in.
 	RunConfig
-	// Training, with its defaults, makes the session train weights. Without a
+	// Training, with its defaults filled in, makes the session train weights. Without a
 	// Service it trains none.
 	Training TrainingConfig
 	// Identity is what the results depend on. A folder of another identity is
@@ -64,8 +64,8 @@ type SessionParams struct {
 // report.json), the model in training, and the version that agents call. A
 // session of a run that was interrupted resumes it: see [Session.Resumed].
 //
-// Step, Totals and what else is exported may be read between calls. It is used by
-// one goroutine, but for Journal.
+// Exported fields may be read between calls. A session is used by one goroutine, except
+// for AppendJournal.
 type Session struct {
 	// Run names the run across all its processes, in the metadata of its rollouts.
 	Run string
@@ -260,7 +260,8 @@ func (s *Session) AppendJournal(entry any) error {
 	return nil
 }
 
-// openMetrics truncates the metrics behind the line of a step; step 0 drops all.
+// openMetrics opens the metrics and drops the lines after that of a step; step 0 drops
+// all.
 func openMetrics(path string, step int) (*Lines, error) {
 	return OpenLines(path, func(line []byte) (bool, error) {
 		var head struct {
@@ -414,10 +415,10 @@ func (s *Session) Validate(ctx context.Context, tag Tag) (result *Report, took t
 	return &report, time.Since(start), nil
 }
 
-// Commit ends a step: it writes the line that report returns and, with checkpoint,
-// makes a checkpoint. The weights are saved before the line is made, in the time
-// that report is told; the state is written when the line is durable, so that no
-// checkpoint knows of a step whose line is lost. A nil report writes no line.
+// Commit ends a step: it writes the line that report returns and, with checkpoint, makes
+// a checkpoint. It saves the weights first and passes the time that this took to report.
+// It writes the state when the line is durable, so that no checkpoint includes a step
+// whose line is lost. A nil report writes no line.
 func (s *Session) Commit(ctx context.Context, checkpoint bool, report func(saving time.Duration) any) error {
 	checkpoint = checkpoint && s.Model.KeepsCheckpoints()
 	var saving time.Duration

@@ -13,22 +13,22 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// MaxLine is the longest line of a JSONL file, in bytes.
+// MaxLine is the most bytes that a line of a JSONL file may have.
 const MaxLine = 16 << 20
 
 // ErrEmpty says that a task file holds no task.
 var ErrEmpty = errors.New("the dataset is empty")
 
-// Load reads the JSON Lines file at path: one JSON value a line, blank lines
-// skipped, a byte order mark and CRLF line ends allowed. Every line is checked
-// while the file is read.
+// Load reads the JSON Lines file at path: one JSON value per line. Blank lines are
+// skipped; a byte order mark and CRLF line ends are allowed.
 //
-// A line that is not one JSON value (invalid UTF-8, a repeated object key and
-// anything after the value included) is agl.ErrInvalid with a message
-// "path:line: what is wrong"; a file without a task is agl.ErrInvalid and
-// [ErrEmpty]; a file that cannot be opened is the os package's error.
+// A line that is not exactly one JSON value is agl.ErrInvalid with a message
+// "path:line: what is wrong". That includes invalid UTF-8, repeated object keys,
+// and anything after the value. A file without a task is agl.ErrInvalid and
+// [ErrEmpty]; a file that cannot be opened is the error of package os.
 func Load(path string) (agl.Tasks, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -38,24 +38,29 @@ func Load(path string) (agl.Tasks, error) {
 	return tasks, errors.Join(err, f.Close())
 }
 
-// Read is [Load] for a reader; name stands for the path in errors.
+// Read is [Load] for a reader. name takes the place of the path in errors.
 func Read(r io.Reader, name string) (agl.Tasks, error) {
+	return collect(Lines(r, name), name)
+}
+
+// collect reads all records of the file of that name.
+func collect(records iter.Seq2[jsontext.Value, error], name string) (agl.Tasks, error) {
 	var tasks agl.Tasks
-	for task, err := range Lines(r, name) {
+	for task, err := range records {
 		if err != nil {
 			return nil, err
 		}
 		tasks = append(tasks, task)
 	}
 	if len(tasks) == 0 {
-		return nil, agl.Errorf(agl.CodeInvalid, "%s: %w: it has no line with a task", name, ErrEmpty)
+		return nil, agl.Errorf(agl.CodeInvalid, "%s: %w: it has no task", name, ErrEmpty)
 	}
 	return tasks, nil
 }
 
-// Lines yields the values of a JSON Lines stream one by one, checked as [Load]
-// says, so that a file larger than memory can be gone through. It ends at the
-// first error, which it yields. A value belongs to the receiver.
+// Lines yields the values of a JSON Lines stream one by one, with the checks of
+// [Load], so that a file may be larger than memory. It ends with the first error,
+// which it yields. The caller owns the values.
 func Lines(r io.Reader, name string) iter.Seq2[jsontext.Value, error] {
 	return func(yield func(jsontext.Value, error) bool) {
 		for line, err := range numberedLines(r, name) {
@@ -66,7 +71,7 @@ func Lines(r io.Reader, name string) iter.Seq2[jsontext.Value, error] {
 	}
 }
 
-// numbered is a value and the line it stands in, from 1.
+// numbered is a value with the number of its line, counted from 1.
 type numbered struct {
 	value  jsontext.Value
 	number int
@@ -104,7 +109,36 @@ func numberedLines(r io.Reader, name string) iter.Seq2[numbered, error] {
 	}
 }
 
-// checkValue says what keeps a line from being exactly one JSON value.
+func (s *source) readJSONL(yield func(jsontext.Value, error) bool) {
+	for line, err := range numberedLines(s.file, s.path) {
+		if err == nil && s.options.Columns != nil {
+			line.value, err = s.pick(line)
+		}
+		if !yield(line.value, err) || err != nil {
+			return
+		}
+	}
+}
+
+// pick returns a task with the wanted members of an object.
+func (s *source) pick(line numbered) (jsontext.Value, error) {
+	if line.value.Kind() != '{' {
+		return nil, agl.Errorf(agl.CodeInvalid, "%s:%d: got %s, must be an object, as columns are picked out of it",
+			s.path, line.number, excerpt(line.value))
+	}
+	o := rawjson.NewObject(nil)
+	for _, c := range s.options.Columns {
+		value, ok := rawjson.Get(line.value, c.Name)
+		if !ok {
+			return nil, agl.Errorf(agl.CodeInvalid, "%s:%d: the object has no member %q", s.path, line.number, c.Name)
+		}
+		o.AnyKey(c.As)
+		o = append(o, value...)
+	}
+	return o.End(), nil
+}
+
+// checkValue returns an error if a line is not exactly one JSON value.
 func checkValue(line []byte) error {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(line))
 	if err := dec.SkipValue(); err != nil {
@@ -112,12 +146,12 @@ func checkValue(line []byte) error {
 	}
 	if rest := bytes.TrimLeft(line[dec.InputOffset():], " \t"); len(rest) > 0 {
 		return fmt.Errorf("column %d: %s follows the value; a line holds exactly one JSON value",
-			column(line, len(line)-len(rest)), excerpt(rest))
+			position(line, len(line)-len(rest)), excerpt(rest))
 	}
 	return nil
 }
 
-// describe turns the decoder's error into one that speaks of the line.
+// describe turns an error of the decoder into one about the line.
 func describe(line []byte, err error) error {
 	var syntax *jsontext.SyntacticError
 	if !errors.As(err, &syntax) {
@@ -126,23 +160,16 @@ func describe(line []byte, err error) error {
 	offset := min(int(syntax.ByteOffset), len(line))
 	cause := syntax.Err
 	if errors.Is(cause, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("column %d: the line ends inside a JSON value that begins with %s", column(line, len(line)), excerpt(line))
+		return fmt.Errorf("column %d: the line ends inside a JSON value that begins with %s", position(line, len(line)), excerpt(line))
 	}
 	if syntax.JSONPointer != "" {
-		return fmt.Errorf("column %d: not valid JSON at %s: %w, got %s", column(line, offset), syntax.JSONPointer, cause, excerpt(line[offset:]))
+		return fmt.Errorf("column %d: not valid JSON at %s: %w, got %s", position(line, offset), syntax.JSONPointer, cause, excerpt(line[offset:]))
 	}
-	return fmt.Errorf("column %d: not valid JSON: %w, got %s", column(line, offset), cause, excerpt(line[offset:]))
+	return fmt.Errorf("column %d: not valid JSON: %w, got %s", position(line, offset), cause, excerpt(line[offset:]))
 }
 
-// column counts characters, from 1, as editors do.
-func column(line []byte, offset int) int {
+// position returns the place of an offset in characters, counted from 1, as editors
+// do.
+func position(line []byte, offset int) int {
 	return utf8.RuneCount(line[:offset]) + 1
-}
-
-func excerpt(b []byte) string {
-	const most = 40
-	if len(b) <= most {
-		return fmt.Sprintf("%q", b)
-	}
-	return fmt.Sprintf("%q…", b[:most])
 }

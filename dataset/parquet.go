@@ -1,7 +1,6 @@
 package dataset
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -11,21 +10,22 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// rowsAtOnce is how many rows are decoded together.
+// rowsAtOnce is the number of rows that are decoded together.
 const rowsAtOnce = 64
 
-// parquet yields the rows, row group by row group. The library panics at some
-// broken files, which must not end the program.
-func (r *Reader) parquet(yield func(jsontext.Value, error) bool) {
+// readParquet yields the rows, row group by row group. The library panics on some damaged
+// files, which must not end the program.
+func (s *source) readParquet(yield func(jsontext.Value, error) bool) {
 	row, yielding := 0, false
 	defer func() {
 		if cause := recover(); cause != nil {
 			if yielding {
 				panic(cause)
 			}
-			yield(nil, agl.Errorf(agl.CodeInvalid, "%s: row %d: not a valid Parquet file: %v", r.path, row+1, cause))
+			yield(nil, agl.Errorf(agl.CodeInvalid, "%s: row %d: not a valid Parquet file: %v", s.path, row+1, cause))
 		}
 	}()
 	give := func(value jsontext.Value, err error) bool {
@@ -34,7 +34,7 @@ func (r *Reader) parquet(yield func(jsontext.Value, error) bool) {
 		yielding = false
 		return more
 	}
-	file, plan, err := r.openParquet()
+	file, plan, err := s.openParquet()
 	if err != nil {
 		give(nil, err)
 		return
@@ -42,7 +42,7 @@ func (r *Reader) parquet(yield func(jsontext.Value, error) bool) {
 	for _, group := range file.RowGroups() {
 		for value, err := range groupRows(group, plan) {
 			if err != nil {
-				give(nil, agl.Errorf(agl.CodeInvalid, "%s: row %d: %w", r.path, row+1, err))
+				give(nil, agl.Errorf(agl.CodeInvalid, "%s: row %d: %w", s.path, row+1, err))
 				return
 			}
 			row++
@@ -53,34 +53,26 @@ func (r *Reader) parquet(yield func(jsontext.Value, error) bool) {
 	}
 }
 
-func (r *Reader) openParquet() (*parquet.File, *parquetPlan, error) {
-	info, err := r.file.Stat()
+func (s *source) openParquet() (*parquet.File, *parquetPlan, error) {
+	info, err := s.file.Stat()
 	if err != nil {
 		return nil, nil, fmt.Errorf("read dataset: %w", err)
 	}
-	file, err := parquet.OpenFile(r.file, info.Size(), parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
+	file, err := parquet.OpenFile(s.file, info.Size(), parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
 	if err != nil {
-		return nil, nil, agl.Errorf(agl.CodeInvalid, "%s: not a valid Parquet file: %w", r.path, err)
+		return nil, nil, agl.Errorf(agl.CodeInvalid, "%s: not a valid Parquet file: %w", s.path, err)
 	}
-	plan := &parquetPlan{}
-	byName := map[string]*parquet.Column{}
 	var names []string
 	for _, c := range file.Root().Columns() {
-		byName[c.Name()] = c
 		names = append(names, c.Name())
 	}
-	wanted := r.options.Columns
-	if wanted == nil {
-		for _, name := range names {
-			wanted = append(wanted, Column{Name: name, As: name})
-		}
+	wanted, index, err := s.columns(names)
+	if err != nil {
+		return nil, nil, err
 	}
-	for _, c := range wanted {
-		column, ok := byName[c.Name]
-		if !ok {
-			return nil, nil, r.errNoColumn(c.Name, names)
-		}
-		plan.fields = append(plan.fields, newParquetField(column, c.As, 0, 0))
+	plan := &parquetPlan{}
+	for i, c := range wanted {
+		plan.fields = append(plan.fields, newParquetField(file.Root().Columns()[index[i]], c.As, 0, 0))
 	}
 	return file, plan, nil
 }
@@ -118,38 +110,37 @@ func groupRows(group parquet.RowGroup, plan *parquetPlan) func(yield func(jsonte
 	}
 }
 
-// parquetPlan says how the values of a row become an object.
+// parquetPlan turns the values of a row into an object.
 type parquetPlan struct{ fields []*parquetField }
 
 func (p *parquetPlan) object(leaves [][]parquet.Value) (jsontext.Value, error) {
-	var out bytes.Buffer
-	object := newObject(&out)
+	o := rawjson.NewObject(nil)
 	for _, f := range p.fields {
-		object.name(f.name)
-		if err := f.write(&out, leaves); err != nil {
+		o.AnyKey(f.name)
+		var err error
+		if o, err = f.append(o, leaves); err != nil {
 			return nil, fmt.Errorf("column %q: %w", f.name, err)
 		}
 	}
-	object.end()
-	return out.Bytes(), nil
+	return o.End(), nil
 }
 
-// parquetField is a node of the schema. A value is present when its definition
-// level reaches the field's; a value of an array goes on with the same array
-// when its repetition level is the field's (Melnik et al., Dremel, VLDB 2010).
+// parquetField is a node of the schema. A value is present if its definition level
+// is at least that of the field. An element continues the same array if its
+// repetition level is that of the field. (Melnik et al., Dremel, VLDB 2010.)
 type parquetField struct {
 	name               string
 	optional, repeated bool
-	definition         int // from which level on the field is there
+	definition         int // the level from which on the field is present
 	repetition         int // the level of its elements, if repeated
-	leaf               int // the first column below it
-	last               int // the last one
-	scalar             scalarWriter
+	leaf               int // index of the first column below it
+	last               int // index of the last one; less than leaf if there is none
+	scalar             appendScalar
 	children           []*parquetField
 	shape              parquetShape
 }
 
-// parquetShape is what a group stands for.
+// parquetShape says what a group becomes.
 type parquetShape int
 
 const (
@@ -158,7 +149,7 @@ const (
 	shapeMap                 // of the group's only child's entries
 )
 
-// newParquetField plans a column that stands below these levels.
+// newParquetField plans a column below these levels.
 func newParquetField(c *parquet.Column, as string, definition, repetition int) *parquetField {
 	f := &parquetField{name: as, optional: c.Optional(), repeated: c.Repeated()}
 	if f.optional || f.repeated {
@@ -170,7 +161,7 @@ func newParquetField(c *parquet.Column, as string, definition, repetition int) *
 	f.definition, f.repetition = definition, repetition
 	if c.Leaf() {
 		f.leaf, f.last = c.Index(), c.Index()
-		f.scalar = newScalarWriter(c)
+		f.scalar = scalarOf(c)
 		return f
 	}
 	for _, child := range c.Columns() {
@@ -185,9 +176,9 @@ func newParquetField(c *parquet.Column, as string, definition, repetition int) *
 	return f
 }
 
-// shapeOf recognises lists and maps, and takes the wrapper off a list's elements
-// (the rules of LogicalTypes.md in apache/parquet-format, older writers
-// included).
+// shapeOf recognises lists and maps, and removes the wrapper around the elements of a
+// list, by the rules of LogicalTypes.md in apache/parquet-format, including those
+// for older writers.
 func shapeOf(c *parquet.Column, f *parquetField) parquetShape {
 	logical := c.Type().LogicalType()
 	if logical == nil || len(f.children) != 1 || !f.children[0].repeated {
@@ -208,56 +199,58 @@ func shapeOf(c *parquet.Column, f *parquetField) parquetShape {
 	return shapeObject
 }
 
-// write writes the field's value and takes the values that it is made of.
-func (f *parquetField) write(out *bytes.Buffer, leaves [][]parquet.Value) error {
+// append appends the field's value and consumes the values that it is made of.
+func (f *parquetField) append(dst []byte, leaves [][]parquet.Value) ([]byte, error) {
 	if f.repeated {
-		return f.elements(out, leaves, '[', ']', func() error { return f.value(out, leaves) })
+		return f.elements(dst, leaves, '[', ']', f.value)
 	}
 	if f.optional {
-		there, err := f.there(leaves)
+		present, err := f.present(leaves)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if !there {
-			out.WriteString("null")
-			return f.skip(leaves)
+		if !present {
+			return append(dst, "null"...), f.skip(leaves)
 		}
 	}
-	return f.value(out, leaves)
+	return f.value(dst, leaves)
 }
 
-// there reports whether the next value is one of the field.
-func (f *parquetField) there(leaves [][]parquet.Value) (bool, error) {
+var errTooFewValues = errors.New("the row has too few values")
+
+// present reports whether the next value belongs to the field.
+func (f *parquetField) present(leaves [][]parquet.Value) (bool, error) {
 	if f.last < f.leaf {
 		return true, nil // a group without columns
 	}
 	if len(leaves[f.leaf]) == 0 {
-		return false, errors.New("the row has too few values")
+		return false, errTooFewValues
 	}
 	return leaves[f.leaf][0].DefinitionLevel() >= f.definition, nil
 }
 
-// skip takes the nulls that stand for a field that is not there.
+// skip consumes the nulls that stand for an absent field.
 func (f *parquetField) skip(leaves [][]parquet.Value) error {
 	for i := f.leaf; i <= f.last; i++ {
 		if len(leaves[i]) == 0 {
-			return errors.New("the row has too few values")
+			return errTooFewValues
 		}
 		leaves[i] = leaves[i][1:]
 	}
 	return nil
 }
 
-// elements writes those of a repeated field between two brackets.
-func (f *parquetField) elements(out *bytes.Buffer, leaves [][]parquet.Value, left, right byte, each func() error) error {
-	out.WriteByte(left)
-	there, err := f.there(leaves)
+// elements appends the elements of a repeated field between two brackets.
+func (f *parquetField) elements(dst []byte, leaves [][]parquet.Value, left, right byte,
+	one func(dst []byte, leaves [][]parquet.Value) ([]byte, error),
+) ([]byte, error) {
+	dst = append(dst, left)
+	present, err := f.present(leaves)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if !there || f.last < f.leaf {
-		out.WriteByte(right)
-		return f.skip(leaves)
+	if !present || f.last < f.leaf {
+		return append(dst, right), f.skip(leaves)
 	}
 	for n := 0; ; n++ {
 		if n > 0 {
@@ -265,54 +258,52 @@ func (f *parquetField) elements(out *bytes.Buffer, leaves [][]parquet.Value, lef
 			if len(next) == 0 || next[0].RepetitionLevel() != f.repetition {
 				break
 			}
-			out.WriteByte(',')
+			dst = append(dst, ',')
 		}
-		if err := each(); err != nil {
-			return err
+		if dst, err = one(dst, leaves); err != nil {
+			return nil, err
 		}
 	}
-	out.WriteByte(right)
-	return nil
+	return append(dst, right), nil
 }
 
-// value writes a field that is there.
-func (f *parquetField) value(out *bytes.Buffer, leaves [][]parquet.Value) error {
+// value appends a field that is present.
+func (f *parquetField) value(dst []byte, leaves [][]parquet.Value) ([]byte, error) {
 	switch {
 	case f.scalar != nil:
 		values := leaves[f.leaf]
 		if len(values) == 0 {
-			return errors.New("the row has too few values")
+			return nil, errTooFewValues
 		}
 		leaves[f.leaf] = values[1:]
-		return f.scalar(out, values[0])
+		return f.scalar(dst, values[0])
 	case f.shape == shapeList:
-		return f.children[0].write(out, leaves)
+		return f.children[0].append(dst, leaves)
 	case f.shape == shapeMap:
 		entries := f.children[0]
-		return entries.elements(out, leaves, '{', '}', func() error { return entries.entry(out, leaves) })
+		return entries.elements(dst, leaves, '{', '}', entries.entry)
 	}
-	object := newObject(out)
+	o := rawjson.NewObject(dst)
 	for _, child := range f.children {
-		object.name(child.name)
-		if err := child.write(out, leaves); err != nil {
-			return fmt.Errorf("%s: %w", child.name, err)
+		o.AnyKey(child.name)
+		var err error
+		if o, err = child.append(o, leaves); err != nil {
+			return nil, fmt.Errorf("%s: %w", child.name, err)
 		}
 	}
-	object.end()
-	return nil
+	return o.End(), nil
 }
 
-// entry writes one entry of a map. A key that is no string becomes its text.
-func (f *parquetField) entry(out *bytes.Buffer, leaves [][]parquet.Value) error {
-	var key bytes.Buffer
-	if err := f.children[0].write(&key, leaves); err != nil {
-		return err
+// entry appends one entry of a map. A key that is not a string becomes one.
+func (f *parquetField) entry(dst []byte, leaves [][]parquet.Value) ([]byte, error) {
+	key, err := f.children[0].append(nil, leaves)
+	if err != nil {
+		return nil, err
 	}
-	if text := key.Bytes(); len(text) > 0 && text[0] == '"' {
-		out.Write(text)
+	if len(key) > 0 && key[0] == '"' {
+		dst = append(dst, key...)
 	} else {
-		writeString(out, key.String())
+		dst = rawjson.AppendString(dst, string(key))
 	}
-	out.WriteByte(':')
-	return f.children[1].write(out, leaves)
+	return f.children[1].append(append(dst, ':'), leaves)
 }

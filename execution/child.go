@@ -42,8 +42,12 @@ type serialWriter struct {
 	w  io.Writer
 }
 
-// serialized returns a file as it is: children write to it by themselves.
-func serialized(w io.Writer, mu *sync.Mutex) io.Writer {
+// serialized returns w, or otherwise if w is nil. A file is returned as it is: children
+// write to it by themselves.
+func serialized(w io.Writer, otherwise *os.File, mu *sync.Mutex) io.Writer {
+	if w == nil {
+		return otherwise
+	}
 	if _, isFile := w.(*os.File); isFile {
 		return w
 	}
@@ -90,16 +94,16 @@ func (c *child) wait() error {
 	if state == nil {
 		return fmt.Errorf("wait for it: %w", err)
 	}
-	if code := exitCode(state); !c.excused(code) {
+	if code := exitCode(state); !c.mayEndWith(code) {
 		return fmt.Errorf("ended with %s, allowed exit codes are %v", state, c.allowed)
 	}
 	return nil
 }
 
-// excused reports whether a child may end with this code: an allowed one, or that
+// mayEndWith reports whether a child may end with this code: an allowed one, or that
 // of a signal that it was sent. A kill is never excused: it means that the child
 // did not react.
-func (c *child) excused(code int) bool {
+func (c *child) mayEndWith(code int) bool {
 	if slices.Contains(c.allowed, code) {
 		return true
 	}

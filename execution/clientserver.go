@@ -1,6 +1,7 @@
 package execution
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/rest/client"
 )
 
 // ClientServer runs the algorithm and the runners as separate processes that
@@ -92,25 +93,17 @@ func (c ClientServer) withDefaults() ClientServer {
 	if c.Main == "" || c.InProcess {
 		c.Main = RoleAlgorithm
 	}
-	setDefault(&c.GracefulTimeout, 10*time.Second)
-	setDefault(&c.InterruptTimeout, 10*time.Second)
-	setDefault(&c.TerminateTimeout, 10*time.Second)
-	setDefault(&c.KillTimeout, 5*time.Second)
-	setDefault(&c.ConnectTimeout, 30*time.Second)
+	c.GracefulTimeout = cmp.Or(c.GracefulTimeout, 10*time.Second)
+	c.InterruptTimeout = cmp.Or(c.InterruptTimeout, 10*time.Second)
+	c.TerminateTimeout = cmp.Or(c.TerminateTimeout, 10*time.Second)
+	c.KillTimeout = cmp.Or(c.KillTimeout, 5*time.Second)
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, 30*time.Second)
 	if c.AllowedExitCodes == nil {
 		c.AllowedExitCodes = []int{0, -int(syscall.SIGTERM)}
 	}
-	if c.Stdout == nil {
-		c.Stdout = os.Stdout
-	}
-	if c.Stderr == nil {
-		c.Stderr = os.Stderr
-	}
 	var mu sync.Mutex
-	c.Stdout, c.Stderr = serialized(c.Stdout, &mu), serialized(c.Stderr, &mu)
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Stdout, c.Stderr = serialized(c.Stdout, os.Stdout, &mu), serialized(c.Stderr, os.Stderr, &mu)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 
@@ -126,6 +119,9 @@ func (c ClientServer) validate() error {
 	}
 	return nil
 }
+
+// Placement implements [Strategy].
+func (c ClientServer) Placement() Placement { return Placement{Role: c.Role} }
 
 // Execute does what the role of this process says. See [Strategy].
 func (c ClientServer) Execute(ctx context.Context, parts Parts) error {
@@ -220,7 +216,7 @@ func (c ClientServer) lead(ctx context.Context, parts Parts, store agl.Store, ur
 		afterwards = func() error { return served.await(ctx, c.GracefulTimeout) }
 	}
 	if server != nil {
-		r.required = []*part{start("store server", r.ended, server.wait)}
+		r.required = []*part{start("store server", r.ended, server.http.Err)}
 	}
 	// The queue of a child's store is its parent's to open and close.
 	if c.LifelineFD == 0 {
@@ -266,7 +262,7 @@ func (c ClientServer) start(ctx context.Context, r *run, url string) error {
 // dial returns a client of the store server that the configuration names, once it
 // answers.
 func (c ClientServer) dial(ctx context.Context) (store agl.Store, closeStore func() error, err error) {
-	return dialStore(ctx, rest.ClientConfig{URL: c.storeURL(), Token: c.Token, RetryBudget: c.StoreOutage, Logger: c.Logger}, c.ConnectTimeout)
+	return dialStore(ctx, client.Config{URL: c.storeURL(), Token: c.Token, RetryBudget: c.StoreOutage, Logger: c.Logger}, c.ConnectTimeout)
 }
 
 // startChild starts this program again in the role given.

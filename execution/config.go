@@ -1,6 +1,7 @@
 package execution
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/url"
@@ -159,9 +160,7 @@ func checkStoreURL(v string) error {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Host == "" {
-		c.Host = defaultHost
-	}
+	c.Host = cmp.Or(c.Host, defaultHost)
 	if c.Port == 0 && !c.AnyPort {
 		c.Port = defaultPort
 	}

@@ -29,6 +29,7 @@ func (e *InterruptError) ExitCode() int {
 	return 1
 }
 
+// forceKey is the key of a context that ends with the second signal.
 type forceKey struct{}
 
 // NotifyContext returns a context that ends at the first SIGINT or SIGTERM,
@@ -36,8 +37,8 @@ type forceKey struct{}
 // a second signal makes them kill what is left and return at once. The returned
 // function stops listening for signals and ends the context.
 func NotifyContext(parent context.Context) (context.Context, context.CancelFunc) {
-	force := make(chan struct{})
-	ctx, cancel := context.WithCancelCause(context.WithValue(parent, forceKey{}, (<-chan struct{})(force)))
+	force, kill := context.WithCancel(context.WithoutCancel(parent))
+	ctx, cancel := context.WithCancelCause(context.WithValue(parent, forceKey{}, force))
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	done, quit := make(chan struct{}), make(chan struct{})
@@ -49,7 +50,7 @@ func NotifyContext(parent context.Context) (context.Context, context.CancelFunc)
 				if n == 0 {
 					cancel(&InterruptError{Signal: s})
 				} else {
-					close(force)
+					kill()
 				}
 			case <-quit:
 				return
@@ -68,8 +69,11 @@ func NotifyContext(parent context.Context) (context.Context, context.CancelFunc)
 // forced returns a channel that is closed by a second signal; nil when ctx does
 // not come from NotifyContext.
 func forced(ctx context.Context) <-chan struct{} {
-	force, _ := ctx.Value(forceKey{}).(<-chan struct{})
-	return force
+	force, ok := ctx.Value(forceKey{}).(context.Context)
+	if !ok {
+		return nil
+	}
+	return force.Done()
 }
 
 // CleanupContext returns a context for cleaning up after ctx has ended: it
@@ -77,20 +81,12 @@ func forced(ctx context.Context) <-chan struct{} {
 // [NotifyContext]).
 func CleanupContext(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	c, cancel := context.WithTimeout(context.WithoutCancel(ctx), d)
-	force := forced(ctx)
-	if force == nil {
+	force, ok := ctx.Value(forceKey{}).(context.Context)
+	if !ok {
 		return c, cancel
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		select {
-		case <-force:
-			cancel()
-		case <-c.Done():
-		}
-	}()
-	return c, func() { cancel(); <-done }
+	stop := context.AfterFunc(force, cancel)
+	return c, func() { stop(); cancel() }
 }
 
 // ExitCode is the exit status that a main package should end with after a run:

@@ -69,11 +69,11 @@ func (p *part) stop(log *slog.Logger, hurry bool, force <-chan struct{}) error {
 		if hurry && step.hurriedWait > 0 {
 			wait = step.hurriedWait
 		}
-		cut := force
+		giveUp := force
 		if last && p.killable {
-			cut = nil // it is about to end
+			giveUp = nil // it is about to end
 		}
-		if p.await(wait, cut) {
+		if p.await(wait, giveUp) {
 			return nil
 		}
 		waited += wait
@@ -87,14 +87,15 @@ func (p *part) stop(log *slog.Logger, hurry bool, force <-chan struct{}) error {
 	return fmt.Errorf("%s did not stop within %s", p.name, waited)
 }
 
-// await waits for the part to end, for d or until cut is closed.
-func (p *part) await(d time.Duration, cut <-chan struct{}) bool {
+// await waits until the part ends, d has passed or giveUp is closed, and reports
+// whether the part has ended.
+func (p *part) await(d time.Duration, giveUp <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-p.done:
 		return true
-	case <-cut:
+	case <-giveUp:
 		return false
 	case <-timer.C:
 		return false

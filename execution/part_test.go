@@ -56,11 +56,12 @@ func TestStop(t *testing.T) {
 				step("interrupt", 5*s)
 				step("terminate", 10*s)
 				step("kill", 5*s)
-				force := make(chan struct{})
+				force, insist := context.WithCancel(t.Context())
+				defer insist()
 				if test.forceAt > 0 {
-					time.AfterFunc(test.forceAt, func() { close(force) })
+					time.AfterFunc(test.forceAt, insist)
 				}
-				err := child.stop(slog.New(slog.DiscardHandler), true, force)
+				err := child.stop(slog.New(slog.DiscardHandler), true, force.Done())
 				if diff := cmp.Diff(test.want, taken); diff != "" {
 					t.Errorf("steps (-want +got):\n%s", diff)
 				}
@@ -78,15 +79,16 @@ func TestStop(t *testing.T) {
 func TestCleanupContextEndsWhenTheUserInsists(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		force := make(chan struct{})
-		parent, cancel := context.WithCancel(context.WithValue(t.Context(), forceKey{}, (<-chan struct{})(force)))
+		force, insist := context.WithCancel(t.Context())
+		defer insist()
+		parent, cancel := context.WithCancel(context.WithValue(t.Context(), forceKey{}, force))
 		cancel()
 		ctx, done := CleanupContext(parent, time.Minute)
 		defer done()
 		if ctx.Err() != nil {
 			t.Fatal("ended with its parent")
 		}
-		close(force)
+		insist()
 		synctest.Wait()
 		if ctx.Err() == nil {
 			t.Error("goes on although the user insists")

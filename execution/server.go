@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"strconv"
 	"syscall"
 	"time"
@@ -14,16 +13,15 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/httpserver"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/rest/client"
+	"github.com/agl-go/agl/rest/server"
 )
 
 // storeServer serves a managed store over HTTP.
 type storeServer struct {
-	url    string
-	api    *rest.Server
-	http   *http.Server
-	closed chan struct{} // when serving has ended
-	err    error         // valid once closed is
+	url  string
+	api  *server.Server
+	http *httpserver.Running
 }
 
 // listenTCP takes the address of a managed store.
@@ -61,38 +59,20 @@ func ClientURL(listener net.Listener) string {
 // serveStore starts serving a store to other processes. The listener is closed by
 // shutdown.
 func serveStore(listener net.Listener, opened OpenedStore, token string, log *slog.Logger) (*storeServer, error) {
-	api, err := rest.NewServer(rest.ServerConfig{Store: opened.Store, Metrics: opened.Metrics, Token: token, Logger: log})
+	api, err := server.New(server.Config{Store: opened.Store, Metrics: opened.Metrics, Token: token, Logger: log})
 	if err != nil {
 		return nil, err
 	}
-	s := &storeServer{url: ClientURL(listener), api: api, http: httpserver.New(api, log), closed: make(chan struct{})}
-	go func() {
-		defer close(s.closed)
-		if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			s.err = err
-		}
-	}()
-	return s, nil
+	return &storeServer{url: ClientURL(listener), api: api, http: httpserver.Start(listener, api, log)}, nil
 }
 
-// wait returns when the server has ended.
-func (s *storeServer) wait() error {
-	<-s.closed
-	return s.err
-}
-
-// shutdown answers the requests that were accepted and closes the server. A second
-// signal ends its wait.
+// shutdown answers the requests that were accepted and closes the server. It takes
+// at most so long; a second signal ends it at once.
 func (s *storeServer) shutdown(ctx context.Context, timeout time.Duration) error {
 	c, cancel := CleanupContext(ctx, timeout)
 	defer cancel()
 	s.api.Drain()
-	err := s.http.Shutdown(c)
-	if err != nil {
-		err = s.http.Close()
-	}
-	<-s.closed
-	if err != nil {
+	if err := s.http.Shutdown(c); err != nil && !agl.IsContextError(err) {
 		return fmt.Errorf("close the store server: %w", err)
 	}
 	return nil
@@ -100,8 +80,8 @@ func (s *storeServer) shutdown(ctx context.Context, timeout time.Duration) error
 
 // dialStore returns a client of a store server once that answers, which it must
 // within the timeout.
-func dialStore(ctx context.Context, cfg rest.ClientConfig, timeout time.Duration) (store agl.Store, closeStore func() error, err error) {
-	client, err := rest.NewClient(cfg)
+func dialStore(ctx context.Context, cfg client.Config, timeout time.Duration) (store agl.Store, closeStore func() error, err error) {
+	client, err := client.New(cfg)
 	if err != nil {
 		return nil, nil, err
 	}

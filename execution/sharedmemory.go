@@ -1,6 +1,7 @@
 package execution
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -25,13 +26,14 @@ type SharedMemory struct {
 var _ Strategy = SharedMemory{}
 
 func (s SharedMemory) withDefaults() SharedMemory {
-	setDefault(&s.JoinTimeout, 15*time.Second)
-	setDefault(&s.GraceTimeout, 10*time.Second)
-	if s.Logger == nil {
-		s.Logger = slog.New(slog.DiscardHandler)
-	}
+	s.JoinTimeout = cmp.Or(s.JoinTimeout, 15*time.Second)
+	s.GraceTimeout = cmp.Or(s.GraceTimeout, 10*time.Second)
+	s.Logger = cmp.Or(s.Logger, slog.New(slog.DiscardHandler))
 	return s
 }
+
+// Placement implements [Strategy].
+func (SharedMemory) Placement() Placement { return Placement{Role: RoleBoth, Private: true} }
 
 // Execute runs the parts. See [Strategy].
 func (s SharedMemory) Execute(ctx context.Context, parts Parts) (err error) {

@@ -146,15 +146,16 @@ func TestSharedMemoryWhoEndsFirst(t *testing.T) {
 				if test.queueFails {
 					g.fail = errors.New("the queue is stuck")
 				}
-				force := make(chan struct{})
-				ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), forceKey{}, (<-chan struct{})(force)))
+				force, insist := context.WithCancel(t.Context())
+				defer insist()
+				ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), forceKey{}, force))
 				defer cancel(nil)
 				for n, at := range test.interrupts {
 					time.AfterFunc(at, func() {
 						if n == 0 {
 							cancel(&InterruptError{})
 						} else {
-							close(force)
+							insist()
 						}
 					})
 				}

@@ -1,13 +1,14 @@
 package execution
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/rest/server"
 )
 
 // Strategy runs the parts of a training run to their end.
@@ -17,6 +18,17 @@ type Strategy interface {
 	// [context.Cause], which is an [*InterruptError] for a signal (see
 	// [NotifyContext]); or an error that names a part that had to be forced.
 	Execute(ctx context.Context, parts Parts) error
+	// Placement says which parts run in this process.
+	Placement() Placement
+}
+
+// Placement says which parts of a run belong to this process. Its zero value says
+// that it plays both and that other processes may reach its store.
+type Placement struct {
+	// Role is this process's part; empty means both.
+	Role Role
+	// Private is true if no other process can reach the store.
+	Private bool
 }
 
 // Parts are what a run consists of, as plain functions.
@@ -44,13 +56,11 @@ type OpenedStore struct {
 	// Close is called when no part uses the store any more; nil does nothing.
 	Close func() error
 	// Metrics, if not nil, are those of the store. A store server serves them, too.
-	Metrics *rest.Metrics
+	Metrics *server.Metrics
 }
 
 func (p Parts) withDefaults() Parts {
-	if p.Runners == 0 {
-		p.Runners = 1
-	}
+	p.Runners = cmp.Or(p.Runners, 1)
 	return p
 }
 
@@ -98,12 +108,6 @@ func (p Parts) setup(ctx context.Context, store agl.Store, grace time.Duration) 
 			*err = errors.Join(*err, fmt.Errorf("tear down: %w", failed))
 		}
 	}, nil
-}
-
-func setDefault(d *time.Duration, value time.Duration) {
-	if *d == 0 {
-		*d = value
-	}
 }
 
 // joinClose adds the error of closing to that of the run.

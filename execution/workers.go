@@ -39,7 +39,7 @@ func (w *servedWorkers) await(ctx context.Context, timeout time.Duration) error 
 	defer cancel()
 	err := w.awaitReports(ctx)
 	if err == nil {
-		err = w.awaitGoodbyes(ctx)
+		err = w.awaitLastRequests(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("wait for the workers: %w", err)
@@ -60,7 +60,7 @@ func (w *servedWorkers) awaitReports(ctx context.Context) error {
 		if event.Kind != agl.EventReset && event.Kind != agl.EventWorker {
 			continue
 		}
-		busy, err := w.are(ctx, agl.WorkerBusy)
+		busy, err := w.withStatus(ctx, agl.WorkerBusy)
 		if len(busy) == 0 || err != nil {
 			return err
 		}
@@ -69,27 +69,27 @@ func (w *servedWorkers) awaitReports(ctx context.Context) error {
 }
 
 const (
-	// goodbye is how long a worker that has reported may take to ask for more work
+	// lastRequestTimeout is how long a worker that has reported may take to ask for more work
 	// and so learn that the queue is closed. One that has done all that it wants
 	// never asks.
-	goodbye = time.Second
-	// goodbyePoll is how often that is looked up: asking causes no event.
-	goodbyePoll = 20 * time.Millisecond
+	lastRequestTimeout = time.Second
+	// lastRequestPoll is how often that is looked up: asking causes no event.
+	lastRequestPoll = 20 * time.Millisecond
 )
 
-// awaitGoodbyes returns when every worker that has just reported has asked for
+// awaitLastRequests returns when every worker that has just reported has asked for
 // more. A worker whose last act was to ask has been told already: its request was
 // blocked when the queue was closed.
-func (w *servedWorkers) awaitGoodbyes(ctx context.Context) error {
-	ticker := time.NewTicker(goodbyePoll)
+func (w *servedWorkers) awaitLastRequests(ctx context.Context) error {
+	ticker := time.NewTicker(lastRequestPoll)
 	defer ticker.Stop()
 	for {
-		idle, err := w.are(ctx, agl.WorkerIdle)
+		idle, err := w.withStatus(ctx, agl.WorkerIdle)
 		if err != nil {
 			return err
 		}
 		if !slices.ContainsFunc(idle, func(w agl.Worker) bool {
-			return w.LastIdleTime.V > w.LastDequeueTime.V && time.Since(w.LastIdleTime.V.Time()) < goodbye
+			return w.LastIdleTime.V > w.LastDequeueTime.V && time.Since(w.LastIdleTime.V.Time()) < lastRequestTimeout
 		}) {
 			return nil
 		}
@@ -101,9 +101,9 @@ func (w *servedWorkers) awaitGoodbyes(ctx context.Context) error {
 	}
 }
 
-// are returns the workers of a status that have begun to work since the run has the
+// withStatus returns the workers of a status that have begun to work since the run has the
 // queue.
-func (w *servedWorkers) are(ctx context.Context, status agl.WorkerStatus) ([]agl.Worker, error) {
+func (w *servedWorkers) withStatus(ctx context.Context, status agl.WorkerStatus) ([]agl.Worker, error) {
 	page, err := w.store.QueryWorkers(ctx, agl.QueryWorkersParams{StatusIn: []agl.WorkerStatus{status}})
 	return slices.DeleteFunc(page.Items, func(worker agl.Worker) bool {
 		return worker.LastBusyTime == w.before[worker.WorkerID]

@@ -22,5 +22,5 @@
 // pure functions of Python's str: case, white space, repr, the formatting of numbers and dates. Imports point
 // downwards only.
 //
-// The package imports the standard library only. It must not know what a message, a prompt or a tokenizer is.
+// The package must not know what a message, a prompt or a tokenizer is.
 package jinja

@@ -18,18 +18,11 @@ const (
 )
 
 func (k Kind) String() string {
-	switch k {
-	case Syntax:
-		return "syntax error"
-	case Runtime:
-		return "error"
-	case Raised:
-		return "raised"
-	case Limit:
-		return "limit"
-	default:
-		return fmt.Sprintf("kind %d", int(k))
+	names := map[Kind]string{Syntax: "syntax error", Runtime: "error", Raised: "raised", Limit: "limit"}
+	if name, ok := names[k]; ok {
+		return name
 	}
+	return fmt.Sprintf("kind %d", int(k))
 }
 
 // Error is what [Parse] and [Template.Render] return.

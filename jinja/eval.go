@@ -73,13 +73,6 @@ func (x *executor) eval(e syntax.Expr) any {
 		return x.binary(e)
 	case *syntax.Compare:
 		return x.compare(e)
-	case *syntax.Concat:
-		var all strings.Builder
-		for _, item := range e.Items {
-			all.WriteString(x.Text(x.eval(item)))
-			x.Reserve(all.Len())
-		}
-		return all.String()
 	case *syntax.Attr:
 		on := x.eval(e.On)
 		x.line = e.Line
@@ -91,12 +84,9 @@ func (x *executor) eval(e syntax.Expr) any {
 		x.line = e.Line
 		return x.Call(fn, args)
 	case *syntax.Filter:
-		return x.filter(e, x.eval(e.On))
+		return x.apply(x.filters, e, x.eval(e.On))
 	case *syntax.Test:
-		on, args := x.eval(e.On), x.args(e.Args)
-		args.Positional = append([]any{on}, args.Positional...)
-		x.line = e.Line
-		return x.Truth(x.tests[e.Name].Call(x.Runtime, e.Name, args))
+		return x.Truth(x.apply(x.tests, (*syntax.Filter)(e), x.eval(e.On)))
 	default: // *syntax.Slice
 		x.Failf("a slice cannot be combined with other subscripts")
 		return nil
@@ -173,12 +163,12 @@ func (x *executor) item(e *syntax.Item) any {
 	return x.Slice(on, start, stop, step)
 }
 
-// filter applies a filter to a value.
-func (x *executor) filter(e *syntax.Filter, on any) any {
+// apply applies a filter or test of a table to a value.
+func (x *executor) apply(table map[string]value.Builtin, e *syntax.Filter, on any) any {
 	args := x.args(e.Args)
 	args.Positional = append([]any{on}, args.Positional...)
 	x.line = e.Line
-	return x.filters[e.Name].Call(x.Runtime, e.Name, args)
+	return table[e.Name].Call(x.Runtime, e.Name, args)
 }
 
 func (x *executor) args(list syntax.Args) value.Args {

@@ -105,7 +105,7 @@ func (x *executor) set(s *syntax.Set) {
 		x.within(x.scope, func() { x.block(s.Body) })
 	})
 	for _, f := range s.Filters {
-		text = x.filter(f, text)
+		text = x.apply(x.filters, f, text)
 	}
 	if s.Target.Name == "" && s.Target.List == nil {
 		x.write(x.Text(text))
@@ -132,10 +132,7 @@ func (x *executor) with(s *syntax.With) (j jump) {
 func (x *executor) assign(t syntax.Target, v any) {
 	switch {
 	case t.List != nil:
-		items := x.Iterate(v)
-		if len(items) != len(t.List) {
-			x.Failf("cannot unpack %d values into %d names", len(items), len(t.List))
-		}
+		items := x.Unpack(v, len(t.List))
 		for i, t := range t.List {
 			x.assign(t, items[i])
 		}

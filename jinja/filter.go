@@ -252,10 +252,7 @@ func filterURLEncode(c value.Call) any {
 	}
 	parts := make([]string, len(items))
 	for i, item := range items {
-		pair := c.Iterate(item)
-		if len(pair) != 2 {
-			c.Failf("cannot unpack %d values into 2 names", len(pair))
-		}
+		pair := c.Unpack(item, 2)
 		parts[i] = c.Made(url.QueryEscape(c.Text(pair[0])) + "=" + url.QueryEscape(c.Text(pair[1])))
 	}
 	return c.Made(strings.Join(parts, "&"))

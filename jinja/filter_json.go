@@ -29,10 +29,7 @@ func filterToJSON(c value.Call) any {
 		w.indent, w.lines, w.item = indentation(c, 2, 0), true, ","
 	}
 	if sep := c.Arg(3); sep != nil {
-		pair := c.Iterate(sep)
-		if len(pair) != 2 {
-			c.Failf("separators must be two strings")
-		}
+		pair := c.Unpack(sep, 2)
 		w.item, w.key = c.Str(pair[0]), c.Str(pair[1])
 	}
 	w.value(c.Arg(0), 0)

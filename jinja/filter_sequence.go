@@ -29,10 +29,10 @@ func filterFirst(c value.Call) any {
 
 // stream returns an iterator over the items of v.
 func stream(c value.Call, v any) func() (any, bool) {
-	if g, ok := v.(*value.Generator); ok {
-		return g.Next
+	if it, ok := v.(value.Iterator); ok {
+		return it.Next
 	}
-	return value.Generate("", c.Iterate(v)).Next
+	return value.IterateOnce("", c.Iterate(v)).Next
 }
 
 func filterLast(c value.Call) any {
@@ -68,15 +68,15 @@ func filterReverse(c value.Call) any {
 	if !ok {
 		return value.List(items)
 	}
-	return value.Generate("reversed", items)
+	return value.IterateOnce("reversed", items)
 }
 
 func filterItems(c value.Call) any {
 	switch d := c.Arg(0).(type) {
 	case *value.Undefined:
-		return value.Generate("do_items", nil)
+		return value.IterateOnce("do_items", nil)
 	case *value.Dict:
-		return value.Generate("do_items", d.Pairs())
+		return value.IterateOnce("do_items", d.Pairs())
 	}
 	c.Failf("Can only get item pairs from a mapping.")
 	return nil
@@ -204,7 +204,7 @@ func filterUnique(c value.Call) any {
 			out = append(out, item)
 		}
 	}
-	return value.Generate("sync_do_unique", out)
+	return value.IterateOnce("sync_do_unique", out)
 }
 
 func filterGroupBy(c value.Call) any {
@@ -253,7 +253,7 @@ func filterBatch(c value.Call) any {
 			row.Items = append(row.Items, slices.Repeat([]any{fill}, n-len(row.Items))...)
 		}
 	}
-	return value.Generate("do_batch", rows)
+	return value.IterateOnce("do_batch", rows)
 }
 
 func filterSlice(c value.Call) any {
@@ -277,14 +277,14 @@ func filterSlice(c value.Call) any {
 		}
 		columns[i] = value.List(column)
 	}
-	return value.Generate("sync_do_slice", columns)
+	return value.IterateOnce("sync_do_slice", columns)
 }
 
 // mapFilter returns the filter map, which applies one of the filters or gets an attribute.
 func mapFilter(filters map[string]value.Builtin) func(c value.Call) any {
 	return func(c value.Call) any {
 		if !c.Truth(c.Arg(0)) {
-			return value.Generate("sync_do_map", nil)
+			return value.IterateOnce("sync_do_map", nil)
 		}
 		next := stream(c, c.Arg(0))
 		apply := named(c, "filter", filters, c.Rest.Positional)
@@ -305,14 +305,14 @@ func mapFilter(filters map[string]value.Builtin) func(c value.Call) any {
 			}
 			apply = getter(c, attribute, false, def)
 		}
-		return &value.Generator{Name: "sync_do_map", Next: func() (any, bool) {
+		return value.NewIterator("sync_do_map", func() (any, bool) {
 			item, ok := next()
 			if !ok {
 				return nil, false
 			}
 			c.Step(1)
 			return apply(item), true
-		}}
+		})
 	}
 }
 
@@ -337,7 +337,7 @@ func named(c value.Call, what string, table map[string]value.Builtin, args []any
 func selectFilter(tests map[string]value.Builtin, byAttribute, keep bool) func(c value.Call) any {
 	return func(c value.Call) any {
 		if !c.Truth(c.Arg(0)) {
-			return value.Generate("select_or_reject", nil)
+			return value.IterateOnce("select_or_reject", nil)
 		}
 		args := c.Rest.Positional
 		get := getter(c, nil, false, nil)
@@ -352,7 +352,7 @@ func selectFilter(tests map[string]value.Builtin, byAttribute, keep bool) func(c
 			passes = func(item any) any { return item }
 		}
 		next := stream(c, c.Arg(0))
-		return &value.Generator{Name: "select_or_reject", Next: func() (any, bool) {
+		return value.NewIterator("select_or_reject", func() (any, bool) {
 			for {
 				item, ok := next()
 				if !ok {
@@ -363,6 +363,6 @@ func selectFilter(tests map[string]value.Builtin, byAttribute, keep bool) func(c
 					return item, true
 				}
 			}
-		}}
+		})
 	}
 }

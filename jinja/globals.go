@@ -41,14 +41,11 @@ func newRange(c value.Call) any {
 	if step == 0 {
 		c.Failf("range() arg 3 must not be zero")
 	}
-	const far = 1 << 62 // the difference of two bounds fits into an int64
-	if max(start, stop, step) <= far && min(start, stop, step) >= -far {
-		if s := value.NewRange(int64(start), int64(stop), int64(step)); s.Len() <= maxRange {
-			return s
-		}
+	s := value.NewRange(int64(start), int64(stop), int64(step))
+	if s.Len() > maxRange {
+		c.Failf("Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).", maxRange)
 	}
-	c.Failf("Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).", maxRange)
-	return nil
+	return s
 }
 
 // newDict is Python's dict(mapping or pairs, name=value, …).
@@ -63,10 +60,7 @@ func newDict(r *value.Runtime, args value.Args) any {
 			from = value.List(d.Pairs())
 		}
 		for _, item := range r.Iterate(from) {
-			pair := r.Iterate(item)
-			if len(pair) != 2 {
-				r.Failf("dictionary update sequence element has length %d; 2 is required", len(pair))
-			}
+			pair := r.Unpack(item, 2)
 			r.Step(1)
 			r.Put(d, pair[0], pair[1])
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/agl-go/agl/jinja"
 )
 
-// value reads JSON as Python does: integers stay apart from floats, and objects keep their order.
+// value decodes JSON as Python does: integers are not floats, and objects keep their order.
 type value struct{ v any }
 
 func (v *value) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
@@ -106,7 +106,7 @@ func render(template string, vars map[string]any, cfg jinja.Config) (string, err
 	return t.Render(vars)
 }
 
-// Every template gives the reference's text, or fails where it fails.
+// Every template renders as in the reference, or fails where the reference raises.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	g, vars := readGolden(t)
@@ -117,16 +117,16 @@ func TestGolden(t *testing.T) {
 		got, err := render(c.Template, vars, jinja.Config{})
 		switch {
 		case c.Text == nil && err == nil:
-			t.Errorf("%q gives %q; the reference raises %s", c.Template, got, c.Error)
+			t.Errorf("%q renders %q; the reference raises %s", c.Template, got, c.Error)
 		case c.Text != nil && err != nil:
-			t.Errorf("%q fails with %v; the reference gives %q", c.Template, err, *c.Text)
+			t.Errorf("%q: %v; the reference renders %q", c.Template, err, *c.Text)
 		case c.Text != nil && got != *c.Text:
 			t.Errorf("%q:\n got %q\nwant %q", c.Template, got, *c.Text)
 		}
 	}
 }
 
-// What a template may take is bounded, whatever it tries.
+// No template can exceed its limits.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat("[", 5000) + strings.Repeat("]", 5000)
@@ -224,14 +224,14 @@ func TestVariables(t *testing.T) {
 		}
 	}
 	if _, err := tpl.Render(map[string]any{"v": struct{}{}}); err == nil {
-		t.Error("a struct was taken")
+		t.Error("a struct was accepted")
 	}
 	if _, err := jinja.Parse("", jinja.Config{Limits: jinja.Limits{Steps: -1}}); err == nil {
-		t.Error("a negative limit was taken")
+		t.Error("a negative limit was accepted")
 	}
 }
 
-// FuzzRender: no template panics, hangs or takes more than its limits.
+// FuzzRender checks that no template panics, hangs or exceeds its limits.
 func FuzzRender(f *testing.F) {
 	g, vars := readGolden(f)
 	for _, c := range g.Cases {

@@ -6,24 +6,21 @@ import "github.com/agl-go/agl/jinja/internal/value"
 type library struct{ filters, tests map[string]value.Builtin }
 
 func newLibrary() library {
-	filters, tests := filterTable(), testTable()
-	filters["map"] = value.NewBuiltin(mapFilter(filters), "value", "**")
-	filters["select"] = value.NewBuiltin(selectFilter(tests, false, true), "value", "**")
-	filters["reject"] = value.NewBuiltin(selectFilter(tests, false, false), "value", "**")
-	filters["selectattr"] = value.NewBuiltin(selectFilter(tests, true, true), "value", "**")
-	filters["rejectattr"] = value.NewBuiltin(selectFilter(tests, true, false), "value", "**")
-	l := library{filters, tests}
-	tests["filter"] = is(func(c value.Call, v any) bool { return l.hasFilter(c.Str(v)) })
-	tests["test"] = is(func(c value.Call, v any) bool { return l.hasTest(c.Str(v)) })
+	l := library{filterTable(), testTable()}
+	l.filters["map"] = value.NewBuiltin(mapFilter(l.filters), "value", "**")
+	l.filters["select"] = value.NewBuiltin(selectFilter(l.tests, false, true), "value", "**")
+	l.filters["reject"] = value.NewBuiltin(selectFilter(l.tests, false, false), "value", "**")
+	l.filters["selectattr"] = value.NewBuiltin(selectFilter(l.tests, true, true), "value", "**")
+	l.filters["rejectattr"] = value.NewBuiltin(selectFilter(l.tests, true, false), "value", "**")
+	l.tests["filter"] = is(func(c value.Call, v any) bool { return has(l.filters)(c.Str(v)) })
+	l.tests["test"] = is(func(c value.Call, v any) bool { return has(l.tests)(c.Str(v)) })
 	return l
 }
 
-func (l library) hasFilter(name string) bool {
-	_, ok := l.filters[name]
-	return ok
-}
-
-func (l library) hasTest(name string) bool {
-	_, ok := l.tests[name]
-	return ok
+// has returns a function that reports whether a table has a name.
+func has(table map[string]value.Builtin) func(name string) bool {
+	return func(name string) bool {
+		_, ok := table[name]
+		return ok
+	}
 }

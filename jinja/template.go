@@ -56,7 +56,7 @@ func Parse(source string, cfg Config) (*Template, error) {
 		cfg.Now = time.Now
 	}
 	lib := newLibrary()
-	body, err := syntax.Parse(source, syntax.Names{Filter: lib.hasFilter, Test: lib.hasTest})
+	body, err := syntax.Parse(source, has(lib.filters), has(lib.tests))
 	if err != nil {
 		return nil, &Error{Syntax, err.Line, err.Message}
 	}

@@ -1,6 +1,8 @@
 package jinja
 
 import (
+	"slices"
+
 	"github.com/agl-go/agl/jinja/internal/value"
 )
 
@@ -11,8 +13,8 @@ func is(ok func(c value.Call, v any) bool) value.Builtin {
 
 // testTable returns the tests of Jinja2 except those that need the library.
 func testTable() map[string]value.Builtin {
-	isType := func(name string) value.Builtin {
-		return is(func(_ value.Call, v any) bool { return value.TypeName(v) == name })
+	isType := func(names ...string) value.Builtin {
+		return is(func(_ value.Call, v any) bool { return slices.Contains(names, value.TypeName(v)) })
 	}
 	with := func(ok func(c value.Call, v, other any) bool) value.Builtin {
 		return value.NewBuiltin(func(c value.Call) any { return ok(c, c.Arg(0), c.Arg(1)) }, "value", "other")
@@ -30,7 +32,7 @@ func testTable() map[string]value.Builtin {
 		"true":        is(func(_ value.Call, v any) bool { return v == true }),
 		"false":       is(func(_ value.Call, v any) bool { return v == false }),
 		"number":      is(func(_ value.Call, v any) bool { _, ok := value.AsNumber(v); return ok }),
-		"sequence":    is(isSequence),
+		"sequence":    isType("list", "tuple", "str", "dict", "range", "Undefined"),
 		"iterable":    is(isIterable),
 		"callable":    is(isCallable),
 		"escaped":     is(func(value.Call, any) bool { return false }),
@@ -49,16 +51,6 @@ func testTable() map[string]value.Builtin {
 		t[name] = with(func(c value.Call, v, other any) bool { return c.Compare(op, v, other) })
 	}
 	return t
-}
-
-func isSequence(_ value.Call, v any) bool {
-	switch v := v.(type) {
-	case *value.Sequence:
-		return !v.IsView()
-	case string, *value.Dict, value.Range, *value.Undefined:
-		return true
-	}
-	return false
 }
 
 func isIterable(_ value.Call, v any) bool {

@@ -27,19 +27,19 @@ const (
 	linkSpanID           = 2
 )
 
-// padIDs makes a request whose ids are not of their exact size, which some
-// exporters write, into one that the decoder takes: a shorter id is padded with
-// zeros on the left, and a span that has a longer one is left out and counted as
-// rejected. It returns an error if the bytes are no message.
-func (b *Batch) padIDs(request []byte) ([]byte, error) {
-	return rewrite(request, nested(requestResourceSpans, nested(resourceScopeSpans, b.padSpan)))
+// padIDs gives the ids of a request the sizes that the decoder requires: some
+// exporters write others. It pads a shorter id with zeros on the left; it removes a
+// span that has a longer one, and calls reject. An error means that the request is not
+// a protobuf message.
+func padIDs(request []byte, reject func(reason string)) ([]byte, error) {
+	return rewrite(request, nested(requestResourceSpans, nested(resourceScopeSpans, padSpan(reject))))
 }
 
-// edit returns the new value of a length-delimited field, or false to leave the
-// field out.
-type edit func(field protowire.Number, value []byte) ([]byte, bool, error)
+// edit returns the new value of a length-delimited field. keep is false if the field
+// must be left out.
+type edit func(field protowire.Number, value []byte) (out []byte, keep bool, err error)
 
-// nested applies an edit to the fields of the messages in one field.
+// nested returns an edit that applies inner to the messages in one field.
 func nested(in protowire.Number, inner edit) edit {
 	return func(field protowire.Number, value []byte) ([]byte, bool, error) {
 		if field != in {
@@ -50,12 +50,24 @@ func nested(in protowire.Number, inner edit) edit {
 	}
 }
 
-// padSpan is the edit of the spans in a ScopeSpans message.
-func (b *Batch) padSpan(field protowire.Number, value []byte) ([]byte, bool, error) {
-	if field != scopeSpans {
-		return value, true, nil
+// padSpan returns the edit of the spans in a ScopeSpans message.
+func padSpan(reject func(reason string)) edit {
+	return func(field protowire.Number, value []byte) ([]byte, bool, error) {
+		if field != scopeSpans {
+			return value, true, nil
+		}
+		out, name, tooLong, err := padded(value)
+		if err == nil && tooLong > 0 {
+			reject(fmt.Sprintf("span %q has an id of %d bytes, must be at most %d for a trace and %d for a span", name, tooLong, traceIDSize, spanIDSize))
+			return nil, false, nil
+		}
+		return out, true, err
 	}
-	name, tooLong := "", 0
+}
+
+// padded returns a span with padded ids, its name, and the size of an id that is too
+// long, or 0.
+func padded(span []byte) (out []byte, name string, tooLong int, err error) {
 	pad := func(id []byte, size int) []byte {
 		if len(id) > size {
 			tooLong = len(id)
@@ -74,7 +86,7 @@ func (b *Batch) padSpan(field protowire.Number, value []byte) ([]byte, bool, err
 		}
 		return value
 	}
-	span := func(field protowire.Number, value []byte) ([]byte, bool, error) {
+	out, err = rewrite(span, func(field protowire.Number, value []byte) ([]byte, bool, error) {
 		switch field {
 		case spanTraceID:
 			return pad(value, traceIDSize), true, nil
@@ -89,13 +101,8 @@ func (b *Batch) padSpan(field protowire.Number, value []byte) ([]byte, bool, err
 			return out, true, err
 		}
 		return value, true, nil
-	}
-	out, err := rewrite(value, span)
-	if err == nil && tooLong > 0 {
-		b.Reject(1, fmt.Sprintf("span %q has an id of %d bytes, must be at most %d for a trace and %d for a span", name, tooLong, traceIDSize, spanIDSize))
-		return nil, false, nil
-	}
-	return out, true, err
+	})
+	return out, name, tooLong, err
 }
 
 // rewrite copies a message with its length-delimited fields edited.

@@ -242,6 +242,63 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// A small request must not become a large one, nor exhaust the stack.
+func TestBombs(t *testing.T) {
+	t.Parallel()
+	nested := func(levels int) func(ptrace.Span) {
+		return func(s ptrace.Span) {
+			list := s.Attributes().PutEmptySlice("l")
+			for range levels - 1 {
+				list = list.AppendEmpty().SetEmptySlice()
+			}
+			list.AppendEmpty().SetStr("x")
+		}
+	}
+	long := strings.Repeat("n", 1<<20)
+	for _, tc := range []struct {
+		name     string
+		resource []attribute
+		fill     func(ptrace.Span)
+		spans    int
+		want     string // in the reason or the error, empty if all spans are accepted
+	}{
+		{"deep enough", ids(), nested(otlp.MaxDepth - 1), 1, ""},
+		{"too deep", ids(), nested(100_000), 1, "nested deeper than 64 levels"},
+		{"a long name of nested values", ids(), func(s ptrace.Span) {
+			list := s.Attributes().PutEmptySlice(long)
+			for range 5000 {
+				list.AppendEmpty().SetEmptyMap().PutBool("b", true)
+			}
+		}, 1, "has an attribute with a name of 1048576 bytes, must be at most 4096"},
+		{"many nested values", ids(), func(s ptrace.Span) {
+			list := s.Attributes().PutEmptySlice(long[:4000])
+			for range 5000 {
+				list.AppendEmpty().SetEmptyMap().PutBool("b", true)
+			}
+		}, 1, "has attributes that make the request more than 16 times larger"},
+		{"a large resource of many spans", append(ids(), attribute{"x", long}), func(ptrace.Span) {}, 5000, "has attributes that make the request more than 16 times larger"},
+	} {
+		td := traces(t, tc.resource, tc.fill)
+		list := td.ResourceSpans().At(0).ScopeSpans().At(0).Spans()
+		for range tc.spans - 1 {
+			list.AppendEmpty().SetName("another")
+		}
+		for encoding, data := range encode(t, td) {
+			batch, err := otlp.Decode(data, encoding)
+			got := batch.Reason
+			if err != nil {
+				got = err.Error()
+			}
+			if tc.want == "" && got != "" || !strings.Contains(got, tc.want) {
+				t.Errorf("%s, encoding %v: got %.200q, want %q", tc.name, encoding, got, tc.want)
+			}
+			if len(batch.Spans) > 30 {
+				t.Errorf("%s, encoding %v: %d spans are accepted", tc.name, encoding, len(batch.Spans))
+			}
+		}
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	td := traces(f, ids(), func(s ptrace.Span) {
 		s.Attributes().PutEmptySlice("l").AppendEmpty().SetEmptyMap().PutDouble("d", math.Inf(1))
@@ -261,12 +318,18 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
+		size := 0
 		for _, span := range batch.Spans {
 			doc := span.AppendJSON(nil)
+			size += len(doc)
 			var back agl.Span
 			if err := rawjson.Unmarshal(doc, &back); err != nil {
 				t.Fatalf("a span that was accepted cannot be read back: %v\n%s", err, doc)
 			}
+		}
+		// Besides attributes, a span repeats the ids of its resource and its own.
+		if most := (otlp.MaxGrowth+6)*len(data) + 1<<20 + len(batch.Spans)*(2<<10); size > most {
+			t.Fatalf("%d bytes became %d bytes of spans, want at most %d", len(data), size, most)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"github.com/agl-go/agl/tinker"
@@ -38,7 +39,7 @@ func BenchmarkTrainStep(b *testing.B) {
 func BenchmarkSample12(b *testing.B) {
 	cfg := Config{Vocab: 48}.withDefaults()
 	l := newLayout(cfg.shape())
-	s := &sampler{w: newWeights(l, l.initialize(1)), spec: cfg.spec(), spare: newDecoders(l, kernel{simd: true})}
+	s := &sampler{w: newWeights(l, l.initialize(1)), spec: cfg.spec(), spare: &sync.Pool{New: func() any { return newDecoder(l, kernel{simd: true}) }}}
 	prompt := []int32{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
 	seed := uint64(1)
 	for b.Loop() {

@@ -4,14 +4,20 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
-	"math"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
 )
 
-// A checkpoint is, in this order: 8 bytes of magic, the header's length (uint32), the header (JSON), then
-// parameters, first and second moments (float32 each, in the layout's order), then the SHA-256 of all before.
-// Numbers are little-endian. Snapshots and base models are the same without the moments.
+// A checkpoint consists of 8 bytes of magic, the header's length (uint32), the header (JSON), the parameters, the first
+// and the second moments (float32, in the layout's order), and the SHA-256 of everything before it. Numbers are
+// little-endian. Snapshots and base models have no moments.
 const checkpointMagic = "AGLPOL01"
 
 type checkpointHeader struct {
@@ -19,16 +25,11 @@ type checkpointHeader struct {
 	Step   int64   `json:"step"`
 	Decay1 float64 `json:"decay1"`
 	Decay2 float64 `json:"decay2"`
-	// WeightsOnly is true of what has no moments.
+	// WeightsOnly is true if there are no moments.
 	WeightsOnly bool `json:"weights_only,omitzero"`
 }
 
-// encode writes the trainer's state, without an unstepped gradient.
-func (t *trainer) encode() ([]byte, error) {
-	return encodeCheckpoint(checkpointHeader{Shape: t.w.shape, Step: t.step, Decay1: t.decay1, Decay2: t.decay2}, t.w.flat, t.m, t.v)
-}
-
-// encodeWeights writes parameters alone.
+// encodeWeights encodes parameters without moments.
 func encodeWeights(s shape, flat []float32) ([]byte, error) {
 	return encodeCheckpoint(checkpointHeader{Shape: s, WeightsOnly: true}, flat)
 }
@@ -43,41 +44,39 @@ func encodeCheckpoint(h checkpointHeader, vecs ...[]float32) ([]byte, error) {
 	out = binary.LittleEndian.AppendUint32(out, uint32(len(header)))
 	out = append(out, header...)
 	for _, vec := range vecs {
-		for _, x := range vec {
-			out = binary.LittleEndian.AppendUint32(out, math.Float32bits(x))
-		}
+		out, _ = binary.Append(out, binary.LittleEndian, vec) // numbers have a fixed size
 	}
 	digest := sha256.Sum256(out)
 	return append(out, digest[:]...), nil
 }
 
-// checkpoint is a decoded checkpoint. The moments of one of weights only are nil.
+// checkpoint is a decoded checkpoint. The moments m and v are nil if it has weights only.
 type checkpoint struct {
 	checkpointHeader
 	flat, m, v []float32
 }
 
-// decodeCheckpoint verifies and reads a checkpoint for a model of shape want. name is for messages. Errors are
-// agl.CodeInvalid, and those of bytes that encode did not write tinker.ErrDamaged.
+// decodeCheckpoint verifies and decodes a checkpoint for a model of shape want. Messages mention the name. Errors are
+// agl.CodeInvalid; if the bytes are not an intact checkpoint, they are tinker.ErrDamaged too.
 func decodeCheckpoint(name string, data []byte, want shape) (checkpoint, error) {
 	var c checkpoint
 	if len(data) < len(checkpointMagic)+4+sha256.Size || string(data[:len(checkpointMagic)]) != checkpointMagic {
-		return c, damaged("%s is not a policy checkpoint: %d bytes without the mark %q", name, len(data), checkpointMagic)
+		return c, damaged("%s is not a policy checkpoint: its %d bytes do not begin with %q", name, len(data), checkpointMagic)
 	}
 	body, digest := data[:len(data)-sha256.Size], data[len(data)-sha256.Size:]
 	if sum := sha256.Sum256(body); !bytes.Equal(sum[:], digest) {
-		return c, damaged("%s is damaged: its checksum is %x, not %x as recorded", name, sum[:4], digest[:4])
+		return c, damaged("%s is damaged: its checksum is %x; the recorded one is %x", name, sum[:4], digest[:4])
 	}
 	rest := body[len(checkpointMagic):]
 	n := int(binary.LittleEndian.Uint32(rest))
 	if rest = rest[4:]; n > len(rest) {
-		return c, damaged("%s is damaged: a header of %d bytes in %d", name, n, len(rest))
+		return c, damaged("%s is damaged: its header has %d bytes of %d", name, n, len(rest))
 	}
 	if err := json.Unmarshal(rest[:n], &c.checkpointHeader); err != nil {
 		return c, damaged("%s has an unreadable header: %v", name, err)
 	}
 	if c.Shape != want {
-		return c, invalid("%s is of a model with %v; this one has %v", name, c.Shape, want)
+		return c, invalid("%s belongs to a model with %v; this model has %v", name, c.Shape, want)
 	}
 	rest = rest[n:]
 	size := newLayout(want).size
@@ -86,28 +85,56 @@ func decodeCheckpoint(name string, data []byte, want shape) (checkpoint, error) 
 		vecs = vecs[:1]
 	}
 	if len(rest) != 4*len(vecs)*size {
-		return c, invalid("%s holds %d bytes of tensors; %d are needed", name, len(rest), 4*len(vecs)*size)
+		return c, invalid("%s has %d bytes of tensors; the model needs %d", name, len(rest), 4*len(vecs)*size)
 	}
 	for _, vec := range vecs {
 		*vec = make([]float32, size)
-		for i := range *vec {
-			(*vec)[i] = math.Float32frombits(binary.LittleEndian.Uint32(rest))
-			rest = rest[4:]
+		n, err := binary.Decode(rest, binary.LittleEndian, *vec)
+		if err != nil {
+			return c, err
 		}
+		rest = rest[n:]
 	}
 	return c, nil
 }
 
-// restore replaces the trainer's state and drops an unstepped gradient.
-func (t *trainer) restore(c checkpoint, withOptimizer bool) {
-	copy(t.w.flat, c.flat)
-	clear(t.grad)
-	t.resetOptimizer()
-	if withOptimizer {
-		copy(t.m, c.m)
-		copy(t.v, c.v)
-		t.step, t.decay1, t.decay2 = c.Step, c.Decay1, c.Decay2
+// Create writes the initial weights of a seed to a new file for Config.Base, durably, and returns the number of
+// parameters. It makes the directory if it is missing. An invalid Config is agl.CodeInvalid, and an existing file is
+// agl.CodeConflict.
+func Create(cfg Config, seed uint64, file string) (parameters int, err error) {
+	if cfg, err = cfg.Checked(); err != nil {
+		return 0, err
 	}
-	t.w.repackForward()
-	t.w.repackBackward()
+	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
+		if err != nil {
+			return 0, fmt.Errorf("policy: create a base model: %w", err)
+		}
+		return 0, agl.Errorf(agl.CodeConflict, "%s already exists", file)
+	}
+	l := newLayout(cfg.shape())
+	data, err := encodeWeights(l.shape, l.initialize(seed))
+	if err != nil {
+		return 0, err
+	}
+	err = MakeDirectory(filepath.Dir(file))
+	if err == nil {
+		err = writeDurably(file, data)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("policy: create a base model: %w", err)
+	}
+	return l.size, nil
+}
+
+// readBase reads a base model. Another shape than want is agl.CodeInvalid, and a missing file is agl.CodeNotFound.
+func readBase(file string, want shape) ([]float32, error) {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, agl.Errorf(agl.CodeNotFound, "Base: there is no file %s", file)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("policy: read the base model: %w", err)
+	}
+	c, err := decodeCheckpoint(file, data, want)
+	return c.flat, err
 }

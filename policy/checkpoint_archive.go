@@ -7,103 +7,97 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
 )
 
-// archive keeps checkpoints. Paths are valid when they arrive.
+// archive keeps checkpoints. Its callers have validated the paths.
 type archive interface {
-	// reserve makes a model id of the given prefix that this archive never gave and that nothing is kept under.
+	// reserve returns a new model id with the given prefix. No checkpoint exists under it.
 	reserve(prefix string) (string, error)
-	// put stores a checkpoint, durably where the archive is durable. A path that exists is a conflict, unless it is to
-	// be replaced: then it has the old checkpoint or the new one at any time. It returns where the checkpoint is: p,
-	// but for what dirArchive says.
+	// put stores a checkpoint, durably if the archive is durable. An existing path is a conflict unless replace is set;
+	// then readers see either the old checkpoint or the new one. put returns the path of the checkpoint, which may
+	// differ from p in a dirArchive.
 	put(p tinker.Path, data []byte, replace bool) (tinker.Path, error)
-	// get returns a checkpoint that the caller must not change.
+	// get returns a checkpoint. The caller must not change it.
 	get(p tinker.Path) ([]byte, error)
 	remove(p tinker.Path) error
 }
 
+// newArchive returns an archive in a directory, or in memory if dir is empty.
+func newArchive(dir string) archive {
+	if dir == "" {
+		return &memoryArchive{}
+	}
+	return &dirArchive{dir: dir, models: map[string]*dirModel{}}
+}
+
 func taken(p tinker.Path) error {
-	return agl.Errorf(agl.CodeConflict, "name: %v exists already; each name can be used once", p)
+	return agl.Errorf(agl.CodeConflict, "name: %v already exists; each name can be used once", p)
 }
 
 func unknown(p tinker.Path) error {
 	return agl.Errorf(agl.CodeNotFound, "path: there are no weights %v", p)
 }
 
-// memoryArchive keeps checkpoints for the life of the process.
+// memoryArchive keeps checkpoints until the process ends.
 type memoryArchive struct {
-	mu     sync.Mutex
-	models int
-	files  map[tinker.Path][]byte
+	models atomic.Int64
+	files  sync.Map // of []byte by tinker.Path
 }
 
 func (a *memoryArchive) reserve(prefix string) (string, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.models++
-	return fmt.Sprintf("%s-%d", prefix, a.models), nil
+	return fmt.Sprintf("%s-%d", prefix, a.models.Add(1)), nil
 }
 
 func (a *memoryArchive) put(p tinker.Path, data []byte, replace bool) (tinker.Path, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if _, ok := a.files[p]; ok && !replace {
+	if _, exists := a.files.LoadOrStore(p, data); exists && !replace {
 		return p, taken(p)
 	}
-	a.files[p] = data
+	a.files.Store(p, data)
 	return p, nil
 }
 
 func (a *memoryArchive) get(p tinker.Path) ([]byte, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	data, ok := a.files[p]
+	data, ok := a.files.Load(p)
 	if !ok {
 		return nil, unknown(p)
 	}
-	return data, nil
+	return data.([]byte), nil
 }
 
 func (a *memoryArchive) remove(p tinker.Path) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if _, ok := a.files[p]; !ok {
+	if _, ok := a.files.LoadAndDelete(p); !ok {
 		return unknown(p)
 	}
-	delete(a.files, p)
 	return nil
 }
 
-// staleAfter is the age from which a temporary file is of a process that died: writing one takes seconds.
+// staleAfter is the age at which the process that wrote a temporary file must have died: writing one takes seconds.
 const staleAfter = time.Hour
 
-// dirArchive keeps each checkpoint in the file <dir>/<model>/<kind>/<name>.ckpt. Several processes may share a
-// directory: each model directory belongs to the one that made it, with the model's first checkpoint. When
-// another process made one of the same name since the id was reserved, the model's checkpoints go to the next
-// free one, and their paths say so.
+// dirArchive keeps each checkpoint in the file <dir>/<model>/<kind>/<name>.ckpt. Several processes may share the
+// directory. A process makes the directory of a model when it saves the model's first checkpoint, and owns it from then
+// on. If another process has made a directory of that name since the id was reserved, the checkpoints go to the next
+// free name, which their paths contain.
 type dirArchive struct {
 	dir string
 
 	mu     sync.Mutex
-	models map[string]*dirModel // by the ids that reserve gave
+	models map[string]*dirModel // by the ids that reserve returned
 }
 
 // dirModel is a model of this process.
 type dirModel struct {
 	prefix string
 	number int
-	made   bool // the directory
+	made   bool // the directory exists
 }
 
 func (m *dirModel) id() string { return fmt.Sprintf("%s-%d", m.prefix, m.number) }
-
-func newDirArchive(dir string) *dirArchive {
-	return &dirArchive{dir: dir, models: map[string]*dirModel{}}
-}
 
 func (a *dirArchive) file(p tinker.Path) string {
 	return filepath.Join(a.dir, p.Model, string(p.Kind), p.Name+".ckpt")
@@ -113,7 +107,7 @@ func (a *dirArchive) reserve(prefix string) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := MakeDirectory(a.dir); err != nil {
-		return "", fmt.Errorf("policy: make checkpoint directory: %w", err)
+		return "", fmt.Errorf("policy: make the checkpoint directory: %w", err)
 	}
 	for m := (&dirModel{prefix: prefix, number: 1}); ; m.number++ {
 		if a.models[m.id()] != nil {
@@ -130,13 +124,13 @@ func (a *dirArchive) reserve(prefix string) (string, error) {
 	}
 }
 
-// claim makes the directory of a model that has none yet and returns the id that it is under.
+// claim makes the directory of a model if it has none yet, and returns the id in its name.
 func (a *dirArchive) claim(id string) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	m := a.models[id]
 	if m == nil {
-		return "", agl.Errorf(agl.CodeNotFound, "model: %s is not of this archive", id)
+		return "", agl.Errorf(agl.CodeNotFound, "model: this archive has no model %s", id)
 	}
 	if m.made {
 		return m.id(), nil
@@ -157,7 +151,7 @@ func (a *dirArchive) claim(id string) (string, error) {
 	}
 }
 
-// sweep removes what processes that died in the middle of a put left in any model's directory.
+// sweep removes the temporary files of processes that died while they saved a checkpoint.
 func (a *dirArchive) sweep() error {
 	files, err := filepath.Glob(filepath.Join(a.dir, "*", "*weights", "*.tmp-*"))
 	if err != nil {
@@ -176,23 +170,20 @@ func (a *dirArchive) sweep() error {
 }
 
 func (a *dirArchive) put(p tinker.Path, data []byte, replace bool) (tinker.Path, error) {
-	var err error
-	if p.Model, err = a.claim(p.Model); err != nil {
+	model, err := a.claim(p.Model)
+	if err != nil {
 		return p, fmt.Errorf("policy: save checkpoint: %w", err)
 	}
+	p.Model = model
 	target := a.file(p)
-	dir := filepath.Dir(target)
-	if err := MakeDirectory(dir); err != nil {
-		return p, fmt.Errorf("policy: save checkpoint: %w", err)
+	if _, err := os.Lstat(target); err == nil && !replace {
+		return p, taken(p)
 	}
-	if _, err := os.Lstat(target); err == nil {
-		if !replace {
-			return p, taken(p)
-		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return p, fmt.Errorf("policy: save checkpoint: %w", err)
+	err = MakeDirectory(filepath.Dir(target))
+	if err == nil {
+		err = writeDurably(target, data)
 	}
-	if err := writeDurably(target, data); err != nil {
+	if err != nil {
 		return p, fmt.Errorf("policy: save checkpoint: %w", err)
 	}
 	return p, nil
@@ -200,22 +191,20 @@ func (a *dirArchive) put(p tinker.Path, data []byte, replace bool) (tinker.Path,
 
 func (a *dirArchive) get(p tinker.Path) ([]byte, error) {
 	data, err := os.ReadFile(a.file(p))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, unknown(p)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("policy: load checkpoint: %w", err)
-	}
-	return data, nil
+	return data, archiveError("load", p, err)
 }
 
 func (a *dirArchive) remove(p tinker.Path) error {
-	err := os.Remove(a.file(p))
-	if errors.Is(err, fs.ErrNotExist) {
+	return archiveError("delete", p, os.Remove(a.file(p)))
+}
+
+// archiveError is the error of an operation on a checkpoint's file.
+func archiveError(operation string, p tinker.Path, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
 		return unknown(p)
 	}
-	if err != nil {
-		return fmt.Errorf("policy: delete checkpoint: %w", err)
-	}
-	return nil
+	return fmt.Errorf("policy: %s checkpoint: %w", operation, err)
 }

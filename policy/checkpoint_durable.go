@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// writeDurably writes a temporary file beside the target, syncs it and renames it, so that a crash leaves
-// either the whole checkpoint or none.
+// writeDurably writes a temporary file beside the target, syncs it and renames it. After a crash, the target has either
+// its old content or the new one.
 func writeDurably(target string, data []byte) (err error) {
 	dir := filepath.Dir(target)
 	tmp, err := os.CreateTemp(dir, strings.TrimSuffix(filepath.Base(target), ".ckpt")+".tmp-*")
@@ -54,14 +54,14 @@ func makeDirectory(dir string, sync func(dir string) error) error {
 	if err := makeDirectory(parent, sync); err != nil {
 		return err
 	}
-	// Another process may be as far; then both sync.
+	// If another process has just made it, both sync.
 	if err := os.Mkdir(dir, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return sync(parent)
 }
 
-// syncDir makes what was made or renamed in dir durable.
+// syncDir makes the entries of a directory durable.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Each directory that is made is synced in its parent, from the top, and those that are there are not.
+// The parent of each new directory is synced, from the top; the parents of existing ones are not.
 func TestMakeDirectory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

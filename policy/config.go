@@ -1,14 +1,15 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
 )
 
-// Config describes the model that a [Service] trains and where it keeps checkpoints. The zero value of every
-// field but Vocab is usable.
+// Config describes the model that a [Service] trains and where it keeps checkpoints. Only Vocab is required.
 type Config struct {
 	// Name is the base model's name; empty means "agl-policy".
 	Name string
@@ -24,43 +25,35 @@ type Config struct {
 	Heads int
 	// FF is the width of the feed-forward layer, a multiple of 16; zero means 256.
 	FF int
-	// Workers is the number of goroutines that a training call uses (at most 4 find work); zero means
-	// GOMAXPROCS. Results do not depend on it.
+	// Workers is the number of goroutines of a training call; zero means GOMAXPROCS. More than 4 have no effect. Results
+	// do not depend on it.
 	Workers int
-	// Dir is the directory of checkpoints, made if need be; empty keeps them in memory.
+	// Dir is the directory of checkpoints. It is made if it is missing. If Dir is empty, checkpoints stay in memory.
 	Dir string
-	// SaveSnapshots keeps sampler snapshots in Dir too, so that they outlive the process.
+	// SaveSnapshots keeps sampler snapshots in Dir too, for later processes.
 	SaveSnapshots bool
-	// Base is a file of weights, by [Create], from which every model starts; with an empty one a model starts
-	// from weights that are drawn by its seed, and the base model is that of seed 0.
+	// Base is a file of initial weights for every model, made by [Create]. If it is empty, the initial weights of a model
+	// are random by its seed, and the base model has seed 0.
 	Base string
-	// Instance is a part of the ids of models, [A-Za-z0-9_-]+, that tells those of this process from those of
-	// another; empty leaves it out.
+	// Instance, [A-Za-z0-9_-]+, becomes a part of model ids and distinguishes those of this process. It may be empty.
 	Instance string
 
-	// portable turns the assembly kernels off, for tests of their equality with the fallback.
+	// portable turns the assembly kernels off. Tests compare the two.
 	portable bool
 }
 
 func (c Config) withDefaults() Config {
-	if c.Name == "" {
-		c.Name = "agl-policy"
-	}
-	for _, f := range []struct {
-		value *int
-		def   int
-	}{
-		{&c.Context, 48}, {&c.Layers, 2}, {&c.Dim, 64}, {&c.Heads, 4}, {&c.FF, 256},
-		{&c.Workers, runtime.GOMAXPROCS(0)},
-	} {
-		if *f.value == 0 {
-			*f.value = f.def
-		}
-	}
+	c.Name = cmp.Or(c.Name, "agl-policy")
+	c.Context = cmp.Or(c.Context, 48)
+	c.Layers = cmp.Or(c.Layers, 2)
+	c.Dim = cmp.Or(c.Dim, 64)
+	c.Heads = cmp.Or(c.Heads, 4)
+	c.FF = cmp.Or(c.FF, 256)
+	c.Workers = cmp.Or(c.Workers, runtime.GOMAXPROCS(0))
 	return c
 }
 
-// Checked returns c with its documented zero values replaced. What is out of range is agl.CodeInvalid.
+// Checked returns c with defaults in place of zero values. A field out of range is agl.CodeInvalid.
 func (c Config) Checked() (Config, error) {
 	c = c.withDefaults()
 	return c, c.validate()
@@ -103,11 +96,13 @@ func (c Config) validate() error {
 	return nil
 }
 
+func (c Config) kernel() kernel { return kernel{simd: haveSIMD() && !c.portable} }
+
 func (c Config) spec() tinker.ModelSpec {
 	return tinker.ModelSpec{Name: c.Name, Vocab: c.Vocab, Context: c.Context}
 }
 
-// shape is the part of a Config that decides the tensors. Checkpoints carry it.
+// shape is the part of a Config that determines the tensors. Checkpoints contain it.
 type shape struct {
 	Layers  int `json:"layers"`
 	Dim     int `json:"dim"`
@@ -127,5 +122,14 @@ func (s shape) String() string {
 
 func (s shape) headDim() int { return s.Dim / s.Heads }
 
-// logitCols is the vocabulary rounded up to whole panels; the columns beyond it are never used.
+// logitCols is the vocabulary rounded up to whole panels. The extra columns are unused.
 func (s shape) logitCols() int { return ceil16(s.Vocab) }
+
+func invalid(format string, args ...any) error {
+	return agl.Errorf(agl.CodeInvalid, format, args...)
+}
+
+// damaged returns an agl.CodeInvalid that is tinker.ErrDamaged too.
+func damaged(format string, args ...any) error {
+	return &agl.Error{Code: agl.CodeInvalid, Message: fmt.Sprintf(format, args...), Err: tinker.ErrDamaged}
+}

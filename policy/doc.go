@@ -1,26 +1,40 @@
-// Package policy is an embedded tiny language model that really trains, on a CPU, in the binary: a
-// decoder-only transformer of about 107,000 parameters with a hand-written backward pass, behind the
-// interfaces of package tinker. It exists so that examples, tests and CI can run the whole training loop
-// without a GPU, a server or a download.
+// Package policy is a tiny language model that really trains, on a CPU, inside the binary: a decoder-only transformer
+// of about 107,000 parameters with a hand-written backward pass. Examples, tests and CI use it to run the whole training
+// loop without a GPU, a server or a download.
+//
+// [NewService] returns a [tinker.Service]. A training client computes gradients (ForwardBackward), steps an Adam
+// optimizer (OptimStep) and saves weights; a sampling client samples from saved weights:
+//
+//	service, err := policy.NewService(policy.Config{Vocab: 48})
+//	model, err := service.CreateModel(ctx, tinker.CreateModelParams{Seed: 1})
+//	result, err := model.ForwardBackward(ctx, tinker.ForwardParams{Data: data, Loss: loss})
+//	step, err := model.OptimStep(ctx, tinker.AdamParams{LearningRate: 1e-3})
+//	path, err := model.SaveWeightsForSampler(ctx, tinker.SaveWeightsParams{Name: "v1"})
+//	sampler, err := service.NewSamplingClient(ctx, tinker.NewSamplingClientParams{Path: path})
+//
+// The package knows tokens, not text. It must not know about chat, tokenizers, rewards, rollouts or the store.
 //
 // # Determinism
 //
-// The same calls give the same bits, whatever the number of workers, with and without the AVX2 assembly
-// kernels, and on every architecture: batches are always cut into four shards whose gradients are added in
-// order, no product is fused with a sum, and the transcendental functions are our own. The log-probabilities
-// that a sampler reports equal those that the trainer computes for the same weights, exactly. Each sample has
-// a random stream that is a function of (seed, sample index) only.
+// The same calls give the same bits, for any number of workers, with and without the AVX2 kernels, and on every
+// architecture. Every batch is cut into four shards whose gradients are added in order, no product is fused with a sum,
+// and the transcendental functions are our own. The log-probabilities of a sampler equal those of the trainer for the
+// same weights, bit for bit. The random stream of a sample depends on (seed, sample index) only.
 //
 // # What it can learn
 //
-// Small formal tasks with copying, in about ten thousand demonstrations. On the calculator example (five
-// question forms, a tool, demonstrations that are mostly wrong), 1200 supervised steps of 32 at a peak rate of
-// 3e-3, Adam 0.9/0.98 with clipping at 1, reach what the demonstrations reach; 120 steps of GRPO on 16 prompts
-// × 8 with importance_sampling at 1e-3, falling to a tenth after the first quarter, then answer 0.94 to 0.98
-// of the held-out questions. A constant rate ends lower and less evenly, as the last steps see few groups with
-// any variance; 2e-3 makes forms lock on wrong answers. The optimizer is reset in between (LoadWeights without
-// the optimizer).
+// It learns small formal tasks with copying from about ten thousand demonstrations. The calculator example has five
+// question forms, a tool, and demonstrations that are mostly wrong. First come 1,200 supervised steps of 32 data with
+// Adam 0.9/0.98, clipping at 1 and a peak rate of 3e-3, after which the model answers as the demonstrations do. Then the
+// optimizer is reset (LoadWeights without the optimizer) for 120 steps of GRPO on 16 prompts × 8 samples with
+// importance_sampling. The rate starts at 1e-3 and falls to a tenth after the first quarter. The model then answers 0.94
+// to 0.98 of the held-out questions. A constant rate ends lower and less evenly, because few groups of the last steps
+// have any variance. A rate of 2e-3 locks some question forms on wrong answers.
 //
-// The package knows tokens, not text: it must not know about chat, tokenizers, rewards, rollouts or the
-// store.
+// # Files
+//
+// service.go and training_client.go implement the interfaces of package tinker. trainer.go computes gradients and steps
+// the optimizer, sampler.go samples, saved_weights.go finds weights. Below them transformer_*.go are the model and its
+// two passes, kernel_*.go multiply matrices and have the scalar functions, and checkpoint*.go encode weights and keep
+// them in memory or in a directory.
 package policy

@@ -2,9 +2,9 @@ package policy
 
 import "math"
 
-// The functions here use only operations that IEEE 754 fixes to the last bit (and write every product that
-// feeds a sum with a conversion, which forbids fusing), so that training gives the same bits on every
-// architecture. The standard library's Exp and Log do not: they have per-architecture assembly.
+// Training must give the same bits on every architecture. So the functions here use only operations that IEEE 754
+// defines to the last bit, and convert every product that is added, which forbids fusing. The standard library's Exp and
+// Log differ by architecture.
 
 // exp32 is e^x in float32, to about 2 ulp. It saturates: 0 below -87.3, about 3.4e38 above 88.7.
 func exp32(x float32) float32 {
@@ -65,8 +65,8 @@ func log32(x float32) float32 {
 // sqrt32 is the correctly rounded square root.
 func sqrt32(x float32) float32 { return float32(math.Sqrt(float64(x))) }
 
-// dot is the inner product, in a fixed order that leaves the processor four independent chains. The lengths
-// are equal and a multiple of 4.
+// dot is the inner product in a fixed order with four independent chains of additions. The lengths are equal and a
+// multiple of 4.
 func dot(x, y []float32) float32 {
 	y = y[:len(x)]
 	var s0, s1, s2, s3 float32

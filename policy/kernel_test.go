@@ -15,7 +15,7 @@ func randomFloats(r *rand.Rand, n int) []float32 {
 	return out
 }
 
-// naive is the definition of the product, element by element.
+// naive computes the product by its definition.
 func naive(c []float32, ldc int, a matrix, b panels, m, n, k int, add bool) {
 	for r := range m {
 		for j := range n {

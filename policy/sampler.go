@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"math/rand/v2"
@@ -10,24 +11,18 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// sampler samples from one set of immutable weights. It is safe for concurrent use; each call runs on its
-// caller's goroutine, with scratch memory of its own.
+// sampler samples from immutable weights. It is safe for concurrent use: each call runs on the goroutine of its caller
+// with scratch memory of its own.
 type sampler struct {
 	w     *weights
 	spec  tinker.ModelSpec
-	spare *sync.Pool // of *decoder
+	spare *sync.Pool // of *decoder; samplers of the same shape share it
 }
 
-// newDecoders makes the pool that samplers of one shape share.
-func newDecoders(l *layout, kn kernel) *sync.Pool {
-	return &sync.Pool{New: func() any { return newDecoder(l, kn) }}
-}
-
-// Spec implements [tinker.SamplingClient].
 func (s *sampler) Spec() tinker.ModelSpec { return s.spec }
 
-// Sample implements [tinker.SamplingClient]. The prompt is run once for all samples; each token after it
-// costs one row, with keys and values cached.
+// Sample implements [tinker.SamplingClient]. It runs the prompt once for all samples and caches keys and values, so each
+// token after it costs one row.
 func (s *sampler) Sample(ctx context.Context, p tinker.SampleParams) (tinker.SampleResult, error) {
 	if err := p.Validate(s.spec); err != nil {
 		return tinker.SampleResult{}, err
@@ -61,7 +56,7 @@ func (s *sampler) Sample(ctx context.Context, p tinker.SampleParams) (tinker.Sam
 type decoder struct {
 	ws     *workspace
 	prompt *kvCache
-	cache  *kvCache // of the sample that is being drawn
+	cache  *kvCache // of the current sample
 	first  []float32
 	ids    []int32
 	segs   []segment
@@ -77,8 +72,8 @@ func newDecoder(l *layout, kn kernel) *decoder {
 	}
 }
 
-// prefill runs the prompt and keeps its keys, values and last logits, and in the workspace those before if they
-// are wanted.
+// prefill runs the prompt and keeps its keys, its values and the last logits. With all, the workspace has the logits of
+// all tokens.
 func (d *decoder) prefill(w *weights, prompt []int32, all bool) {
 	n := len(prompt)
 	d.segs[0] = segment{n: n, cache: d.prompt}
@@ -90,7 +85,7 @@ func (d *decoder) prefill(w *weights, prompt []int32, all bool) {
 	copy(d.first, d.ws.logits[(n-1)*d.ws.logitCols():])
 }
 
-// promptLogprobs are the log-probabilities of the prompt's tokens but the first, right after prefill.
+// promptLogprobs returns the log-probabilities of all tokens of the prompt but the first. It must follow prefill.
 func (d *decoder) promptLogprobs(prompt []int32) []float32 {
 	out := make([]float32, len(prompt)-1)
 	for i := range out {
@@ -101,7 +96,7 @@ func (d *decoder) promptLogprobs(prompt []int32) []float32 {
 	return out
 }
 
-// complete draws one completion. The last one may use up the prompt's cache.
+// complete samples one completion. The last one overwrites the cache of the prompt.
 func (d *decoder) complete(ctx context.Context, w *weights, p tinker.SampleParams, r *rand.Rand, last bool) (tinker.Sequence, error) {
 	cache := d.prompt
 	if !last {
@@ -142,7 +137,7 @@ type picker struct {
 	order []int32
 }
 
-// next draws a token by the sampling parameters and returns its raw log-probability. logits has whole panels.
+// next samples a token and returns its log-probability before temperature and truncation. logits has whole panels.
 func (k *picker) next(logits []float32, p tinker.SampleParams, r *rand.Rand) (token int32, logprob float32) {
 	lse, total := k.logSumExp(k.exps, logits, k.vocab)
 	if p.Temperature == 0 {
@@ -170,21 +165,14 @@ func (k *picker) temper(logits []float32, temperature float64) (total float32) {
 	return total
 }
 
-// truncate zeroes what top-k and then top-p exclude and returns the remaining sum. Ties go to the lower id.
+// truncate sets exps to zero for the tokens that top-k and then top-p exclude, and returns the sum of the others. The
+// lower id wins a tie.
 func (k *picker) truncate(p tinker.SampleParams) (total float32) {
 	k.order = k.order[:0]
 	for i := range k.exps[:k.vocab] {
 		k.order = append(k.order, int32(i))
 	}
-	slices.SortStableFunc(k.order, func(a, b int32) int {
-		switch ea, eb := k.exps[a], k.exps[b]; {
-		case ea > eb:
-			return -1
-		case ea < eb:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(k.order, func(a, b int32) int { return cmp.Compare(k.exps[b], k.exps[a]) })
 	keep := len(k.order)
 	if p.TopK > 0 {
 		keep = min(keep, p.TopK)
@@ -212,7 +200,7 @@ func (k *picker) truncate(p tinker.SampleParams) (total float32) {
 	return total
 }
 
-// draw picks an index with probability weights[i]/total, total > 0.
+// draw returns index i with probability weights[i]/total. total is positive.
 func draw(weights []float32, total float32, r *rand.Rand) int32 {
 	u := r.Float64() * float64(total)
 	last := 0

@@ -13,7 +13,7 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// Models begin with the base model, whatever their seed, and do not change it.
+// Every model starts from the base model, for any seed, and does not change it.
 func TestBase(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
@@ -76,8 +76,8 @@ func TestBase(t *testing.T) {
 	}
 }
 
-// Snapshots in files outlive the process, keep what they are while the model goes on, and are never mistaken for
-// those of another process.
+// Snapshots in files outlive the process, do not change while the model trains, and are never mistaken for those of
+// another process.
 func TestSnapshotsInFiles(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
@@ -128,7 +128,7 @@ func TestSnapshotsInFiles(t *testing.T) {
 	}
 }
 
-// A snapshot that is for its process alone is no file at any time.
+// A transient snapshot is never a file.
 func TestTransientSnapshots(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()

@@ -42,8 +42,8 @@ func sample(t *testing.T, c tinker.SamplingClient, p tinker.SampleParams) []tink
 	return res.Sequences
 }
 
-// The invariant that off-policy corrections rest on: the log-probabilities of the sampler are those of the
-// trainer, bit for bit, whatever the prompt's length, the batch and the kernels.
+// Off-policy corrections depend on this invariant: the log-probabilities of sampler and trainer are equal bit for bit,
+// for every length of the prompt, every batch and all kernels.
 func TestSamplerAndTrainerAgreeExactly(t *testing.T) {
 	t.Parallel()
 	for _, portable := range []bool{false, true} {
@@ -352,7 +352,7 @@ func TestCallsTakeTurns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, ok := c.(*model)
+	m, ok := c.(*trainingClient)
 	if !ok {
 		t.Fatalf("CreateModel gives a %T", c)
 	}
@@ -385,7 +385,7 @@ func TestCallsTakeTurns(t *testing.T) {
 	}
 }
 
-// saveCheckpoint fails the test where SaveWeights does.
+// saveCheckpoint saves weights and fails the test on an error.
 func saveCheckpoint(t *testing.T, m tinker.TrainingClient, name string) string {
 	t.Helper()
 	path, err := m.SaveWeights(t.Context(), tinker.SaveWeightsParams{Name: name})
@@ -395,8 +395,8 @@ func saveCheckpoint(t *testing.T, m tinker.TrainingClient, name string) string {
 	return path
 }
 
-// TestDirectoryHoldsCheckpointsOnly: a model that saves nothing leaves no directory, and what a killed process
-// left in the middle of a save is swept, while that of one at work is not touched.
+// A model that saves nothing has no directory. Temporary files of a killed process are removed; those of a running
+// process are not.
 func TestDirectoryHoldsCheckpointsOnly(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
@@ -441,7 +441,7 @@ func TestDirectoryHoldsCheckpointsOnly(t *testing.T) {
 	}
 }
 
-// What takes a name over is there in place of what had it, and clients keep what they opened.
+// Weights saved with Overwrite replace the old ones, and open sampling clients keep theirs.
 func TestOverwrite(t *testing.T) {
 	t.Parallel()
 	for _, where := range []string{"memory", "files"} {
@@ -481,7 +481,7 @@ func TestOverwrite(t *testing.T) {
 	}
 }
 
-// TestProcessesShareDirectory: two processes that reserved the same id before either saved do not mix.
+// Two processes that reserve the same id before either saves keep their checkpoints apart.
 func TestProcessesShareDirectory(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// shardCount is the number of parts into which every batch is cut, whatever the number of workers. Each
-	// part has a gradient of its own; they are added in order.
+	// shardCount is the number of shards of every batch, for any number of workers. Each shard has its own gradient; the
+	// gradients are added in order.
 	shardCount = 4
-	// chunkRows is the number of tokens that are worked on at once: their activations fit a core's cache.
+	// chunkRows is the number of tokens in one pass: their activations fit into the cache of a core.
 	chunkRows = 160
 )
 
@@ -30,12 +30,12 @@ type trainer struct {
 	decay2 float64
 
 	shards [shardCount][]float32
-	spaces []*workspace // one per worker
+	spaces []*trainSpace // one per worker
 }
 
 func newTrainer(cfg Config, l *layout, flat []float32) *trainer {
 	t := &trainer{
-		w: newWeights(l, flat), kn: kernel{simd: haveSIMD() && !cfg.portable},
+		w: newWeights(l, flat), kn: cfg.kernel(),
 		workers: min(cfg.Workers, shardCount),
 		grad:    make([]float32, l.size), m: make([]float32, l.size), v: make([]float32, l.size),
 		decay1: 1, decay2: 1,
@@ -58,7 +58,7 @@ func (t *trainer) forward(ctx context.Context, data []tinker.Datum, loss tinker.
 		res.Logprobs[i] = make([]float32, len(data[i].Targets))
 		res.Losses[i] = make([]float32, len(data[i].Targets))
 	}
-	t.parallel(func(ws *workspace, shard int) {
+	t.parallel(func(ws *trainSpace, shard int) {
 		t.runShard(ctx, ws, shard, data, loss, &res, withGrad)
 	})
 	if err := ctx.Err(); err != nil {
@@ -77,15 +77,8 @@ func (t *trainer) forward(ctx context.Context, data []tinker.Datum, loss tinker.
 	return res, nil
 }
 
-// parallel calls do once for each shard, from up to t.workers goroutines with a workspace each, and returns
-// when all are done.
-func (t *trainer) parallel(do func(ws *workspace, shard int)) {
-	if t.workers == 1 {
-		for s := range shardCount {
-			do(t.spaces[0], s)
-		}
-		return
-	}
+// parallel calls do once per shard, from up to t.workers goroutines with a workspace each, and waits for them.
+func (t *trainer) parallel(do func(ws *trainSpace, shard int)) {
 	var next atomic.Int32
 	var wg sync.WaitGroup
 	for _, ws := range t.spaces {
@@ -98,8 +91,8 @@ func (t *trainer) parallel(do func(ws *workspace, shard int)) {
 	wg.Wait()
 }
 
-// runShard works on data shard, shard+shardCount, …, in chunks of up to chunkRows tokens.
-func (t *trainer) runShard(ctx context.Context, ws *workspace, shard int, data []tinker.Datum, loss tinker.Loss, res *tinker.ForwardResult, withGrad bool) {
+// runShard processes data shard, shard+shardCount, …, in chunks of up to chunkRows tokens.
+func (t *trainer) runShard(ctx context.Context, ws *trainSpace, shard int, data []tinker.Datum, loss tinker.Loss, res *tinker.ForwardResult, withGrad bool) {
 	if shard >= len(data) {
 		return
 	}
@@ -137,14 +130,14 @@ func (t *trainer) runShard(ctx context.Context, ws *workspace, shard int, data [
 	}
 }
 
-// adam takes one step along the accumulated gradient and clears it. A gradient that is not finite changes
-// nothing but is cleared, and is an error.
+// adam takes one step with the accumulated gradient and clears it. A gradient that is not finite is an error: it is
+// cleared and changes nothing.
 func (t *trainer) adam(p tinker.AdamParams) (norm float64, err error) {
 	p = p.WithDefaults()
 	norm = gradNorm(t.grad)
 	if math.IsNaN(norm) || math.IsInf(norm, 0) {
 		clear(t.grad)
-		return norm, invalid("optim_step: the gradient is not finite (norm %v); it was dropped", norm)
+		return norm, invalid("optim_step: the gradient is not finite (norm %v) and was dropped", norm)
 	}
 	scale := 1.0
 	if p.GradClipNorm > 0 && norm > p.GradClipNorm {
@@ -163,7 +156,7 @@ func (t *trainer) adam(p tinker.AdamParams) (norm float64, err error) {
 		decay: float32(p.LearningRate * p.WeightDecay),
 	}
 	part := (len(t.grad) + shardCount - 1) / shardCount
-	t.parallel(func(_ *workspace, shard int) {
+	t.parallel(func(_ *trainSpace, shard int) {
 		lo, hi := shard*part, min((shard+1)*part, len(t.grad))
 		a.apply(t.w.flat[lo:hi], t.grad[lo:hi], t.m[lo:hi], t.v[lo:hi])
 	})
@@ -172,7 +165,7 @@ func (t *trainer) adam(p tinker.AdamParams) (norm float64, err error) {
 	return norm, nil
 }
 
-// adamStep is the constants of one step: with bias correction folded in, w −= rate·m/(root·√v + eps) + decay·w.
+// adamStep holds the constants of one step, including bias correction: w −= rate·m/(root·√v + eps) + decay·w.
 type adamStep struct {
 	scale, beta1, rest1, beta2, rest2, rate, root, eps, decay float32
 }
@@ -202,14 +195,24 @@ func gradNorm(g []float32) float64 {
 	return math.Sqrt(s0 + s1)
 }
 
-// resetOptimizer forgets the moments.
-func (t *trainer) resetOptimizer() {
-	clear(t.m)
-	clear(t.v)
-	t.step, t.decay1, t.decay2 = 0, 1, 1
+// encode encodes the trainer's state without the accumulated gradient.
+func (t *trainer) encode() ([]byte, error) {
+	return encodeCheckpoint(checkpointHeader{Shape: t.w.shape, Step: t.step, Decay1: t.decay1, Decay2: t.decay2}, t.w.flat, t.m, t.v)
 }
 
-// snapshot copies the current weights for sampling.
-func (t *trainer) snapshot() *weights {
-	return newWeights(t.w.layout, append([]float32(nil), t.w.flat...))
+// restore replaces the trainer's state and drops the accumulated gradient.
+func (t *trainer) restore(c checkpoint, withOptimizer bool) {
+	copy(t.w.flat, c.flat)
+	clear(t.grad)
+	if withOptimizer {
+		copy(t.m, c.m)
+		copy(t.v, c.v)
+		t.step, t.decay1, t.decay2 = c.Step, c.Decay1, c.Decay2
+	} else {
+		clear(t.m)
+		clear(t.v)
+		t.step, t.decay1, t.decay2 = 0, 1, 1
+	}
+	t.w.repackForward()
+	t.w.repackBackward()
 }

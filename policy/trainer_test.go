@@ -54,8 +54,7 @@ func train(t *testing.T, m tinker.TrainingClient, cfg Config, first, last int) [
 	return lines
 }
 
-// The training curve is the same to the last bit for every number of workers, with and without assembly, and
-// as it was on the machine that wrote the golden file.
+// The training curve equals the golden file to the last bit, for every number of workers, with and without assembly.
 func TestGoldenCurve(t *testing.T) {
 	t.Parallel()
 	const path = "testdata/curve.txt"
@@ -94,7 +93,7 @@ func TestGoldenCurve(t *testing.T) {
 	}
 }
 
-// adamReference is Adam by the paper, in float64.
+// adamReference is Adam as in the paper, in float64.
 func TestAdam(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
@@ -175,7 +174,7 @@ func TestNonFiniteGradientIsDropped(t *testing.T) {
 	}
 }
 
-// countdown is a context that is cancelled after a number of looks at it.
+// countdown is a context that is cancelled after a number of calls of Err.
 type countdown struct {
 	context.Context
 	left int

@@ -6,7 +6,7 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// gradSpace is what a backward pass needs beyond the activations.
+// gradSpace is the memory of a backward pass.
 type gradSpace struct {
 	logits []float32 // rows×logitCols
 	dx     []float32 // rows×Dim: gradient of the residual stream
@@ -18,10 +18,15 @@ type gradSpace struct {
 	packed []float32 // rows×max(3Dim, FF, logitCols)
 }
 
-// newTrainSpace is a workspace with room for a backward pass.
-func newTrainSpace(l *layout, kn kernel, rows int) *workspace {
-	ws := newWorkspace(l, kn, rows)
-	ws.grad = &gradSpace{
+// trainSpace is a workspace with room for a backward pass.
+type trainSpace struct {
+	*workspace
+
+	grad gradSpace
+}
+
+func newTrainSpace(l *layout, kn kernel, rows int) *trainSpace {
+	return &trainSpace{newWorkspace(l, kn, rows), gradSpace{
 		logits: make([]float32, rows*l.logitCols()),
 		dx:     make([]float32, rows*l.Dim),
 		dn:     make([]float32, rows*l.Dim),
@@ -30,26 +35,18 @@ func newTrainSpace(l *layout, kn kernel, rows int) *workspace {
 		probs:  make([]float32, l.Context*l.contextCols),
 		valueT: make([]float32, l.headDim()*l.contextCols),
 		packed: make([]float32, rows*max(3*l.Dim, l.FF, l.logitCols())),
-	}
-	return ws
+	}}
 }
 
-// lossRows computes log-probabilities and losses of one sequence from its logits, and the gradient of the
-// logits if wanted. All slices have one element per row of s.
-func (ws *workspace) lossRows(s segment, d *tinker.Datum, loss tinker.Loss, logprobs, losses []float32, withGrad bool) {
+// lossRows computes the log-probabilities and losses of one sequence from its logits and, if withGrad is set, the
+// gradient of the logits. All slices have one element per row of s.
+func (ws *trainSpace) lossRows(s segment, d *tinker.Datum, loss tinker.Loss, logprobs, losses []float32, withGrad bool) {
 	lc := ws.logitCols()
 	for i, target := range d.Targets {
 		row := ws.logits[(s.row+i)*lc:][:lc]
 		lse, total := ws.logSumExp(ws.exps, row, ws.Vocab)
 		p := row[target] - lse
-		weight, q, advantage := float32(1), float32(0), float32(0)
-		if d.Weights != nil {
-			weight = d.Weights[i]
-		}
-		if loss.Name != tinker.CrossEntropy {
-			q, advantage = d.Logprobs[i], d.Advantages[i]
-		}
-		value, slope := evalLoss(loss, p, q, weight, advantage)
+		value, slope := loss.At(d, i, p, exp32)
 		logprobs[i], losses[i] = p, value
 		if !withGrad {
 			continue
@@ -69,36 +66,10 @@ func (ws *workspace) lossRows(s segment, d *tinker.Datum, loss tinker.Loss, logp
 	}
 }
 
-// evalLoss computes the weighted loss of one position and its derivative with respect to p, the trainer's
-// log-probability of the target, by the formulas of package tinker.
-func evalLoss(l tinker.Loss, p, q, weight, advantage float32) (loss, slope float32) {
-	if weight == 0 {
-		return 0, 0
-	}
-	if l.Name == tinker.CrossEntropy {
-		return -weight * p, -weight
-	}
-	if l.Name == tinker.DRO {
-		pull := float32(l.Beta * (p - q))
-		gain := float32(advantage*p) - float32(pull*(p-q))/2
-		return -weight * gain, -weight * (advantage - pull)
-	}
-	r := exp32(p - q)
-	surrogate := r * advantage
-	clipped := min(max(r, l.ClipLow), l.ClipHigh) * advantage
-	switch {
-	case l.Name == tinker.CISPO:
-		return -weight * clipped * p, -weight * clipped
-	case l.Name == tinker.PPO && clipped < surrogate:
-		return -weight * clipped, 0
-	}
-	return -weight * surrogate, -weight * surrogate
-}
-
-// backward adds the gradient of the batch that forward just ran to flat, a vector in the layout's order. The
-// gradient of the logits must be in ws.grad.logits.
-func (ws *workspace) backward(w *weights, segs []segment, ids []int32, flat []float32) {
-	d, rows, lc, g := ws.Dim, len(ids), ws.logitCols(), ws.grad
+// backward adds the gradient of the batch of the last forward call to flat, a vector in the layout's order. The gradient
+// of the logits must be in ws.grad.logits.
+func (ws *trainSpace) backward(w *weights, segs []segment, ids []int32, flat []float32) {
+	d, rows, lc, g := ws.Dim, len(ids), ws.logitCols(), &ws.grad
 	ws.weightGrad(w.head.in(flat), ws.norm, d, g.logits, lc, rows)
 	ws.matmul(g.dn, d, rowMajor(g.logits, lc), w.backward.head, rows, d, lc, false)
 	clear(g.dx[:rows*d])
@@ -135,14 +106,14 @@ func (ws *workspace) backward(w *weights, segs []segment, ids []int32, flat []fl
 }
 
 // weightGrad adds xᵀ·dy to the gradient of a matrix, where x is rows×k and dy rows×n.
-func (ws *workspace) weightGrad(dst, x []float32, k int, dy []float32, n, rows int) {
+func (ws *trainSpace) weightGrad(dst, x []float32, k int, dy []float32, n, rows int) {
 	ws.matmul(dst, n, transposed(x, k), pack(ws.grad.packed, dy, n, rows, n), k, n, rows, true)
 }
 
-// attendBackward turns the gradient of the attention output (grad.dn) into that of queries, keys and values
-// (grad.dqkv), for one whole sequence.
-func (ws *workspace) attendBackward(b *blockState, s segment) {
-	d, dh, n, g := ws.Dim, ws.headDim(), s.n, ws.grad
+// attendBackward computes the gradient of queries, keys and values (grad.dqkv) from that of the attention output
+// (grad.dn), for one whole sequence.
+func (ws *trainSpace) attendBackward(b *blockState, s segment) {
+	d, dh, n, g := ws.Dim, ws.headDim(), s.n, &ws.grad
 	stride, cols := ws.Heads*ws.contextCols, ws.contextCols
 	scale := 1 / sqrt32(float32(dh))
 	for h := range ws.Heads {

@@ -8,7 +8,7 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// reference is the model in float64, written for clarity: the log-probabilities of the targets.
+// reference computes the log-probabilities of the targets in float64. It is written for clarity.
 func reference(l *layout, flat []float64, d *tinker.Datum) []float64 {
 	n, dim, dh := len(d.Input), l.Dim, l.headDim()
 	at := func(t tensor, i, j int) float64 { return flat[t.off+i*t.cols+j] }
@@ -95,8 +95,8 @@ func reference(l *layout, flat []float64, d *tinker.Datum) []float64 {
 	return out
 }
 
-// referenceLoss is the summed loss by the formulas of package tinker, in float64.
-// The ratio that cispo takes for a constant is that of the weights at.
+// referenceLoss computes the summed loss by the formulas of package tinker, in float64. The ratio that cispo treats as a
+// constant is that of the weights at.
 func referenceLoss(l *layout, at, flat []float64, data []tinker.Datum, loss tinker.Loss) float64 {
 	var sum float64
 	for k := range data {
@@ -130,7 +130,7 @@ func testConfig() Config {
 	return Config{Vocab: 21, Context: 20, Layers: 2, Dim: 64, Heads: 2, FF: 48, Workers: 2}.withDefaults()
 }
 
-// randomBatch draws data of several lengths with every field set.
+// randomBatch returns random data of several lengths with every field set.
 func randomBatch(r *rand.Rand, cfg Config, n int) []tinker.Datum {
 	data := make([]tinker.Datum, n)
 	for i := range data {
@@ -279,7 +279,7 @@ func TestEvalLoss(t *testing.T) {
 		{tinker.DRO, p, q, 1, -1, p + 0.25*0.25, 1 + 0.25}, // Beta 0.5, half a nat away
 	} {
 		l := tinker.Loss{Name: c.name, Beta: 0.5}.WithDefaults()
-		loss, slope := evalLoss(l, c.p, c.q, c.weight, c.adv)
+		loss, slope := l.At(&tinker.Datum{Weights: []float32{c.weight}, Logprobs: []float32{c.q}, Advantages: []float32{c.adv}}, 0, c.p, exp32)
 		if math.Abs(float64(loss-c.loss)) > 1e-6 || math.Abs(float64(slope-c.slope)) > 1e-6 {
 			t.Errorf("%+v: loss %v, slope %v", c, loss, slope)
 		}

@@ -7,13 +7,13 @@ type segment struct {
 	row int // its first row
 	n   int // its number of rows
 	pos int // the position of its first token in the sequence
-	// cache holds the keys and values of the positions before pos and receives those of the segment. It is
-	// nil in training, where pos is 0 and the segment is the whole sequence.
+	// cache holds the keys and values of the positions before pos and receives those of the segment. In training it is
+	// nil, pos is 0 and the segment is the whole sequence.
 	cache *kvCache
 }
 
-// kvCache holds the keys and values of one sequence for every layer, in the form in which they are
-// right-hand sides: keys transposed in panels per head, values row by row.
+// kvCache holds the keys and values of one sequence for every layer, in the form of right-hand sides: keys transposed, in
+// panels per head; values row by row.
 type kvCache struct {
 	keys, values []float32
 }
@@ -22,7 +22,7 @@ func newKVCache(l *layout) *kvCache {
 	return &kvCache{keys: make([]float32, l.Layers*l.kvPerLayer), values: make([]float32, l.Layers*l.kvPerLayer)}
 }
 
-// copyFrom copies the first n positions of src (all keys: they lie interleaved).
+// copyFrom copies the first n positions of src. It copies all keys because they are interleaved.
 func (c *kvCache) copyFrom(src *kvCache, l *layout, n int) {
 	copy(c.keys, src.keys)
 	for i := range l.Layers {
@@ -30,7 +30,7 @@ func (c *kvCache) copyFrom(src *kvCache, l *layout, n int) {
 	}
 }
 
-// blockState is what the forward pass of a block leaves for its backward pass.
+// blockState is what the forward pass of a block keeps for its backward pass.
 type blockState struct {
 	in, mid      []float32 // rows×Dim: the residual stream before attention and before the feed-forward layer
 	norm1, norm2 []float32 // rows×Dim: their normalised forms
@@ -41,7 +41,7 @@ type blockState struct {
 	hidden       []float32 // rows×FF: after the rectifier
 }
 
-// workspace holds the activations of up to rows tokens. It serves one goroutine at a time.
+// workspace holds the activations of up to rows tokens. One goroutine at a time may use it.
 type workspace struct {
 	*layout
 	kernel
@@ -53,7 +53,6 @@ type workspace struct {
 	logits []float32 // rows×logitCols
 	exps   []float32 // logitCols
 	keysT  []float32 // Dim/Heads×contextCols
-	grad   *gradSpace
 }
 
 func newWorkspace(l *layout, kn kernel, rows int) *workspace {
@@ -82,9 +81,9 @@ func newWorkspace(l *layout, kn kernel, rows int) *workspace {
 	return ws
 }
 
-// forward runs the model over segs, whose tokens are ids, row by row, and leaves the logits of the rows from
-// firstLogit on in ws.logits. A row's result depends on its own sequence only, to the last bit, and not on
-// what it was batched with or on whether earlier positions come from a cache.
+// forward runs the model over segs, whose tokens are ids, row by row, and writes the logits of the rows from firstLogit
+// on to ws.logits. To the last bit, a row depends on its own sequence only, not on the rest of the batch or on whether
+// earlier positions come from a cache.
 //
 // The model is a decoder-only transformer (Vaswani et al. 2017) with learned positions, RMS normalisation
 // before each layer (Zhang & Sennrich 2019), a rectified feed-forward layer and no biases.
@@ -130,7 +129,7 @@ func (ws *workspace) embedRows(w *weights, segs []segment, ids []int32) {
 	}
 }
 
-// attend computes causal multi-head attention for one segment of block number layer.
+// attend computes causal multi-head attention for one segment in one layer.
 func (ws *workspace) attend(b *blockState, s segment, layer int) {
 	d, dh, total := ws.Dim, ws.headDim(), s.pos+s.n
 	stride := ws.Heads * ws.contextCols
@@ -147,7 +146,7 @@ func (ws *workspace) attend(b *blockState, s segment, layer int) {
 	}
 }
 
-// keysAndValues gives head h's keys (headDim×positions) and values (positions×headDim) as right-hand sides.
+// keysAndValues returns the keys (headDim×positions) and values (positions×headDim) of head h as right-hand sides.
 func (ws *workspace) keysAndValues(b *blockState, s segment, layer, h int) (keys, values panels) {
 	d, dh := ws.Dim, ws.headDim()
 	k, v := b.qkv[s.row*3*d+d+h*dh:], b.qkv[s.row*3*d+2*d+h*dh:]
@@ -186,9 +185,9 @@ func (kn kernel) softmaxRow(row []float32, n int, scale float32) {
 	clear(row[n:])
 }
 
-// logSumExp returns log Σ exp(logits) of the first n logits and leaves the terms exp(logits−max) in exps and
-// their sum in total. Trainer and sampler both use it, so that their log-probabilities logits[t]−logSumExp
-// are equal. Both slices have room for n rounded up to a multiple of 8.
+// logSumExp returns log Σ exp(logits) of the first n logits. It writes the terms exp(logits−max) to exps and returns their
+// sum as total. The trainer and the sampler both compute log-probabilities as logits[t]−logSumExp, so they are equal.
+// Both slices have room for n rounded up to a multiple of 8.
 func (kn kernel) logSumExp(exps, logits []float32, n int) (lse, total float32) {
 	top := logits[0]
 	for _, v := range logits[1:n] {
@@ -216,7 +215,7 @@ func rmsNorm(dst, inv, x, gain []float32, rows int) {
 	}
 }
 
-// rectify is max(x, 0) without a branch: the sign bit makes the mask. len(x) is a multiple of 8.
+// rectify computes max(x, 0) without a branch: the sign bit makes the mask. len(x) is a multiple of 8.
 func (kn kernel) rectify(x []float32) {
 	if kn.simd {
 		rectifyKernel(&x[0], len(x))

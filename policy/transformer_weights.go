@@ -15,7 +15,7 @@ type tensor struct {
 // in returns the tensor's part of a vector in the layout's order: parameters, gradient or a moment.
 func (t tensor) in(flat []float32) []float32 { return flat[t.off : t.off+t.rows*t.cols] }
 
-// blockLayout is the tensors of one transformer block.
+// blockLayout has the tensors of one transformer block.
 type blockLayout struct {
 	norm1, qkv, out, norm2, up, down tensor
 }
@@ -61,10 +61,9 @@ func newLayout(s shape) *layout {
 	return l
 }
 
-// initialize draws a model: norms 1, embeddings and matrices uniform with mean 0 and standard deviations
-// 0.1 and 1/√rows; the two matrices that write to the residual stream are scaled down by √(2·Layers), as in
-// GPT-2 (Radford et al. 2019, section 2.3). Uniform rather than normal numbers need no logarithm, so that a
-// seed means the same model everywhere.
+// initialize returns random parameters: norms are 1; embeddings and matrices are uniform with mean 0 and standard
+// deviations 0.1 and 1/√rows. The two matrices that write to the residual stream are scaled down by √(2·Layers), as in
+// GPT-2 (Radford et al. 2019, section 2.3). Uniform numbers need no logarithm, so a seed means the same model everywhere.
 func (l *layout) initialize(seed uint64) []float32 {
 	flat := make([]float32, l.size)
 	r := newStream(seed, 0)
@@ -99,8 +98,8 @@ func (l *layout) initialize(seed uint64) []float32 {
 	return flat
 }
 
-// newStream is the random stream of (seed, index). Both are mixed, so that neighbouring seeds and indexes
-// have unrelated streams.
+// newStream returns the random stream of (seed, index). Both are mixed, so neighbouring seeds and indexes have unrelated
+// streams.
 func newStream(seed, index uint64) *rand.Rand {
 	a := splitmix64(seed)
 	return rand.New(rand.NewPCG(a, splitmix64(a^splitmix64(index+1))))
@@ -114,13 +113,13 @@ func splitmix64(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// packedBlock is the matrices of one block, packed as right-hand sides.
+// packedBlock has the matrices of one block, packed as right-hand sides.
 type packedBlock struct {
 	qkv, out, up, down panels
 }
 
-// packed is all matrices of a model, packed as right-hand sides: as they are for the forward pass,
-// transposed for the backward pass.
+// packed has all matrices of a model, packed as right-hand sides: as they are for the forward pass, transposed for the
+// backward pass.
 type packed struct {
 	buf    []float32
 	blocks []packedBlock
@@ -132,7 +131,7 @@ type weights struct {
 	*layout
 	flat     []float32
 	forward  packed
-	backward packed // empty where nothing is trained
+	backward packed // empty unless the model is trained
 }
 
 func newWeights(l *layout, flat []float32) *weights {

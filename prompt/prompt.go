@@ -1,6 +1,12 @@
-// Package prompt renders prompt templates, so that agents and algorithms fill them in the same way.
+// Package prompt renders prompt templates. Agents and algorithms use it, so that both
+// fill in a template in the same way:
 //
-// The package knows the vocabulary and the template language; it must not know rollouts, models or stores.
+//	template, err := task.Resources.PromptTemplate()
+//	…
+//	text, err := prompt.Render(template, map[string]any{"question": "12 times 7"})
+//
+// The package knows the vocabulary and the template language. It must not know
+// rollouts, models or stores.
 package prompt
 
 import (
@@ -8,17 +14,20 @@ import (
 	"github.com/agl-go/agl/jinja"
 )
 
-// fstring renders an f-string: Python's text.format(**variables) is an operation of the template language.
+// fstring is a jinja template that renders an f-string: the language has Python's
+// text.format(**variables).
 const fstring = "{{ template.format(**variables) }}"
 
-// Render fills the placeholders of a template. Variables are what [jinja.Template.Render] takes: texts,
-// numbers, booleans, nil, lists and maps.
+// Render fills in the placeholders of a template. Variables are those of
+// [jinja.Template.Render]: strings, numbers, booleans, nil, lists and maps.
 //
-// In a template of the engine f-string, {name} stands for a variable, {name[key]} and {name:>8} work as in
-// Python's str.format, and {{ is a brace. The engine jinja is that of chat templates: blocks that stand alone
-// on a line leave no line behind. What a template may take is bounded by jinja's default limits. A placeholder
-// without a variable, a template that cannot be parsed and the engine poml, which only Python's library
-// renders, are agl.CodeInvalid.
+// In a template of the engine f-string, {name} is a variable, {name[key]} and
+// {name:>8} work as in Python's str.format, and {{ is a brace. The engine jinja is
+// that of chat templates: a line that holds only a block tag disappears. Time and
+// memory are bounded by the default limits of package jinja.
+//
+// A placeholder without a variable, a template that cannot be parsed, and the engine
+// poml, which only the Python library can render, are agl.ErrInvalid.
 func Render(t agl.PromptTemplate, variables map[string]any) (string, error) {
 	source := t.Template
 	switch t.Engine {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/proxytest"
+	"github.com/agl-go/agl/proxy/record"
 	"github.com/go-json-experiment/json"
 	"pgregory.net/rapid"
 )
@@ -215,6 +218,51 @@ func TestOtherPaths(t *testing.T) {
 	}
 }
 
+// An agent reaches the paths that are listed, spelled as they are, and nothing else
+// of a backend. Other spellings would escape the record, or the backend's base URL.
+func TestPathsOfAgents(t *testing.T) {
+	t.Parallel()
+	backend := serve(t, func(_ context.Context, r proxytest.Request) proxytest.Reply {
+		return proxytest.Reply{Body: r.Path + " " + string(r.Body)}
+	})
+	g := start(t, backend.BaseURL(), func(c *proxy.Config) { c.ForwardPaths = []string{"/rerank"} })
+	const attempt = "/rollout/r/attempt/a"
+	for _, path := range []string{
+		"/v1/rerank", attempt + "/v1/rerank",
+	} {
+		if got := post(t, g.URL+path, hello); got.status != 200 || !strings.HasPrefix(string(got.body), "/v1/rerank ") {
+			t.Errorf("%s: %d %s", path, got.status, got.body)
+		}
+	}
+	before := len(backend.Requests())
+	for _, path := range []string{
+		"/chat/%63ompletions", "//chat/completions", "/./chat/completions", "/x/../chat/completions", "/chat/completions/", "/chat//completions",
+		"/%2e%2e/shutdown", "/../shutdown", "/v1/../shutdown", "/v1/v1/v1/chat/completions", "/rerank/../load_lora_adapter", "/%72erank",
+		"/load_lora_adapter", "/files", "/fine_tuning/jobs", "/shutdown",
+	} {
+		for _, prefix := range []string{"", "/v1", attempt, attempt + "/v1"} {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://proxy/", strings.NewReader(hello))
+			var err error
+			if r.URL, err = url.Parse("http://proxy" + prefix + path); err != nil {
+				t.Fatal(err)
+			}
+			w := httptest.NewRecorder()
+			if g.ServeHTTP(w, r); w.Code != http.StatusNotFound {
+				t.Errorf("%s%s: %d %s", prefix, path, w.Code, w.Body)
+			}
+		}
+	}
+	if got := backend.Requests()[before:]; len(got) > 0 {
+		t.Errorf("the backend got %d requests, the first %s", len(got), got[0].Path)
+	}
+	for _, path := range []string{"rerank", "/v1/rerank", "/../x", "/a%2fb", "/chat/completions", "//x", "/x/", ""} {
+		_, err := proxy.New(proxy.Config{Models: []proxy.Model{{Name: "m", BaseURL: "http://x/v1"}}, Spans: &spans{}, ForwardPaths: []string{path}})
+		if !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), "ForwardPaths") {
+			t.Errorf("ForwardPaths %q: got %v, want it refused", path, err)
+		}
+	}
+}
+
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	const text = "text/plain"
@@ -313,10 +361,10 @@ func TestStreamBrokenOff(t *testing.T) {
 		t.Errorf("the agent got %s", r.body)
 	}
 	call := oneCall(t, g)
-	if call.Status.Code != agl.StatusError || attribute(t, &call, proxy.AttrDelivered) != "false" || attribute(t, &call, agl.AttrResponseTokenIDs) != "[72]" {
+	if call.Status.Code != agl.StatusError || attribute(t, &call, record.AttrDelivered) != "false" || attribute(t, &call, agl.AttrResponseTokenIDs) != "[72]" {
 		t.Errorf("recorded as %+v %s", call.Status, call.Attributes)
 	}
-	if got := attribute(t, &call, proxy.AttrErrorSource); got != proxy.SourceProvider {
+	if got := attribute(t, &call, record.AttrErrorSource); got != proxy.SourceProvider {
 		t.Errorf("the fault is the %s's", got)
 	}
 }
@@ -371,7 +419,7 @@ func TestAgentLeaves(t *testing.T) {
 			}
 			<-backend.Gone()
 			call := oneCall(t, g)
-			if call.Status.Code != agl.StatusError || attribute(t, &call, proxy.AttrDelivered) != "false" {
+			if call.Status.Code != agl.StatusError || attribute(t, &call, record.AttrDelivered) != "false" {
 				t.Errorf("recorded as %+v %s", call.Status, call.Attributes)
 			}
 			if got := attribute(t, &call, agl.AttrResponseTokenIDs); stream && got != "[72]" {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/proxy/record"
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 )
@@ -191,7 +192,7 @@ func TestBudgetOfTimeEndsRunningCall(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, c := range store.calls() {
-				if attribute(t, &c, proxy.AttrOutcome) != "budget" || !strings.Contains(c.Status.Description.V, "budget of 10 seconds") {
+				if attribute(t, &c, record.AttrOutcome) != "budget" || !strings.Contains(c.Status.Description.V, "budget of 10 seconds") {
 					t.Errorf("%s: recorded as %s, %+v", tt.name, c.Attributes, c.Status)
 				}
 			}
@@ -335,6 +336,10 @@ func TestCache(t *testing.T) {
 			switch {
 			case bytes.Contains(body, []byte("fail")):
 				return respond(400, nil, `{"error":{"message":"no"}}`), err
+			case bytes.Contains(body, []byte("no end")):
+				return respond(200, http.Header{"Content-Type": {"text/event-stream"}}, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n"), err
+			case bytes.Contains(body, []byte("an error")):
+				return respond(200, http.Header{"Content-Type": {"text/event-stream"}}, "data: {\"error\":{\"message\":\"out of memory\"}}\n\ndata: [DONE]\n\n"), err
 			case bytes.Contains(body, []byte(`"stream":true`)):
 				return respond(200, http.Header{"Content-Type": {"text/event-stream"}},
 					fmt.Sprintf("data: {\"id\":\"s%d\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"},\"token_ids\":[7]}],\"prompt_token_ids\":[1]}\n\ndata: [DONE]\n\n", calls)), err
@@ -367,6 +372,8 @@ func TestCache(t *testing.T) {
 		}
 		for range 2 {
 			expect("a failure is not kept", `{"model":"m","fail":1}`, nil, 1)
+			expect("nor a stream without its last event", `{"model":"m","stream":true,"messages":["no end"]}`, nil, 1)
+			expect("nor one with an error", `{"model":"m","stream":true,"messages":["an error"]}`, nil, 1)
 			expect("nor is what is too long", `{"model":"m","long":1}`, nil, 1)
 		}
 		models := p.Models()
@@ -380,7 +387,7 @@ func TestCache(t *testing.T) {
 		}
 		hits := 0
 		for _, c := range store.calls() {
-			if attribute(t, &c, proxy.AttrCached) == "true" {
+			if attribute(t, &c, record.AttrCached) == "true" {
 				hits++
 				if attribute(t, &c, agl.AttrResponseTokenIDs) == "" {
 					t.Errorf("a hit without token ids: %s", c.Attributes)
@@ -414,6 +421,7 @@ func TestMetricsAndLog(t *testing.T) {
 				}, func(c *proxy.Config) {
 					c.Logger = slog.New(slog.NewTextHandler(&lines, nil))
 					c.LogCalls, c.LogContents = true, contents
+					c.ForwardPaths = []string{"/made-up"}
 					c.Models[0].APIKey = "sk-secret"
 				}, "backend")
 				ask(t.Context(), p, attemptPath, hello, nil)

@@ -50,6 +50,7 @@ func plugged(t *testing.T, rt transport, edit func(c *proxy.Config), hosts ...st
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.Start(t.Context())
 	return p, store
 }
 

@@ -1,18 +1,30 @@
-// Package proxy is the gateway between agents and the models that they call.
-// It speaks OpenAI's Chat Completions, Completions and Responses and Anthropic's
-// Messages on both sides, translating where the two differ; asks the inference
-// engine for the token ids and log-probabilities that training needs, hides them
-// from agents that did not ask, and records every call of an attempt as spans.
+// Package proxy is the gateway between agents and the models that they call. It
+// serves OpenAI's Chat Completions, Completions and Responses and Anthropic's
+// Messages, from backends of either family, and translates where agent and backend
+// differ. It asks the inference engine for the token ids and log-probabilities that
+// training needs, hides them from agents that did not ask for them, and records every
+// call of an attempt as spans.
 //
-// An agent calls it under /rollout/{id}/attempt/{id}/…, which says whose call
-// it is; calls without that prefix pass unrecorded. Bytes are forwarded as they
-// are except for the fields named in package openai. Recording never breaks a
-// reply and holds up none of its bytes but the last: ordering, building and
-// storing of records happen beside the calls, and [Proxy.Flush] tells when they
-// are done. The last byte waits for the call's sequence id if that is late, half
-// a second at most, so that a reward which follows the reply also follows the call.
+//	p, err := proxy.New(proxy.Config{Models: models, Spans: store})
+//	p.Start(ctx)
+//	defer p.Close(ctx)
+//	http.ListenAndServe(addr, p)
 //
-// The package knows neither the store nor who trains: it writes through [Spans]
-// and takes its list of models from whoever owns it. Nothing is retried once a
-// byte has reached the agent.
+// An agent calls it under /rollout/{id}/attempt/{id}/…, which names the attempt. Calls
+// without that prefix are not recorded. Bytes are forwarded unchanged, except for the
+// members that package openai names. A call is never retried once a byte of the reply
+// has reached the agent.
+//
+// Recording never breaks a reply: records are ordered, built and stored in the
+// background, and [Proxy.Flush] waits for them. It delays no byte of a reply but the
+// last one, which waits until the call has its sequence id, for half a second at
+// most. A reward that follows the reply therefore also follows the call.
+//
+// The work is done in sub-packages: upstream sends calls to backends, exchange serves
+// one call from request to reply, quota limits the calls of rollouts, capture keeps
+// records until they are stored, record turns calls into spans, and admin serves the
+// routes for operators.
+//
+// The package must not know which store it writes to through [Spans], nor which trainer
+// uses it: the owner of the proxy sets its list of models.
 package proxy

@@ -106,7 +106,7 @@ func TestRefusals(t *testing.T) {
 		{"/rollout/r/attempt/a/responses", `{"model":"m","input":"a","conversation":"c"}`, `"param":"conversation"`},
 		{"/rollout/r/attempt/a/completions", `{"model":"m","prompt":["a","b"]}`, `got 2 prompts`},
 		{"/v1/completions", `{"model":"claude","prompt":"a"}`, `Anthropic's API has no completions`},
-		{"/v1/embeddings", `{"model":"claude","input":"a"}`, `Anthropic's API has nothing like it`},
+		{"/v1/embeddings", `{"model":"claude","input":"a"}`, `Anthropic's API does not have it`},
 		{"/v1/messages/count_tokens", `{"model":"hosted","messages":[]}`, `does not count the tokens`},
 	} {
 		got := post(t, g.URL+tt.path, tt.body)

@@ -31,6 +31,7 @@ func TestRecordsInProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.Start(t.Context())
 	const calls = 8
 	for ; i < calls; i++ {
 		call(t.Context(), p, "/rollout/"+r.RolloutID+"/attempt/"+r.Attempt.AttemptID+"/chat/completions")

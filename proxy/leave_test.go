@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/proxy/record"
 )
 
 // leaver is an agent that leaves as soon as it has read something.
@@ -61,7 +61,7 @@ func TestLeavesAtTheEnd(t *testing.T) {
 					t.Fatal(err)
 				}
 				calls := store.calls()
-				if len(calls) != 1 || calls[0].Status.Code != want.status || attribute(t, &calls[0], proxy.AttrDelivered) != want.delivered {
+				if len(calls) != 1 || calls[0].Status.Code != want.status || attribute(t, &calls[0], record.AttrDelivered) != want.delivered {
 					t.Errorf("recorded as %+v", calls)
 				}
 				closed(t, p)

@@ -10,6 +10,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/proxytest"
+	"github.com/agl-go/agl/proxy/record"
 	"github.com/go-json-experiment/json"
 )
 
@@ -56,7 +57,7 @@ func TestSwapUnderLoad(t *testing.T) {
 	calls := g.spans.calls()
 	for _, c := range calls {
 		a, b := attribute(t, &c, agl.AttrModelVersion), attribute(t, &c, agl.AttrModelVersionEnd)
-		backend := attribute(t, &c, proxy.AttrBackend)
+		backend := attribute(t, &c, record.AttrBackend)
 		if content := attribute(t, &c, agl.AttrGenAICompletion+".0.content"); backend != backends[content[len(content)-1]-'0'].BaseURL() {
 			t.Errorf("a call recorded for %s was answered by %s", backend, content)
 		}
@@ -176,7 +177,7 @@ func TestReplicas(t *testing.T) {
 	flush(t, g)
 	served := make(map[string]string)
 	for _, c := range g.spans.calls() {
-		b := attribute(t, &c, proxy.AttrBackend)
+		b := attribute(t, &c, record.AttrBackend)
 		if before, ok := served[c.RolloutID]; ok && before != b {
 			t.Errorf("rollout %s moved from %s to %s", c.RolloutID, before, b)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/proxy/record"
 )
 
 // A program's runner does not see its calls: whether a call or the agent is to
@@ -49,7 +50,7 @@ func TestOutcomeOnRecord(t *testing.T) {
 				t.Fatal(err)
 			}
 			calls := store.calls()
-			if len(calls) != 1 || attribute(t, &calls[0], proxy.AttrOutcome) != tt.want || string(adapter.CallOutcome(calls)) != tt.want {
+			if len(calls) != 1 || attribute(t, &calls[0], record.AttrOutcome) != tt.want || string(adapter.CallOutcome(calls)) != tt.want {
 				t.Errorf("recorded as %+v", calls)
 			}
 			closed(t, p)

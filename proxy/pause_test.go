@@ -14,6 +14,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/proxy/record"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -296,7 +297,7 @@ func TestPauseAbortsStream(t *testing.T) {
 		if err := p.Flush(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		if c := store.calls()[0]; c.Status.Code != agl.StatusError || !strings.Contains(c.Status.Description.V, "aborted") || attribute(t, &c, proxy.AttrDelivered) != "false" {
+		if c := store.calls()[0]; c.Status.Code != agl.StatusError || !strings.Contains(c.Status.Description.V, "aborted") || attribute(t, &c, record.AttrDelivered) != "false" {
 			t.Errorf("recorded as %+v", c.Status)
 		}
 		closed(t, p)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/proxy/record"
 )
 
 // events is a reply whose events are made as they are read, until there is none
@@ -129,7 +130,7 @@ func TestBudgetOfTokensEndsRunningStream(t *testing.T) {
 					t.Fatalf("%d calls on record", len(calls))
 				}
 				for i, c := range calls {
-					if attribute(t, &c, proxy.AttrOutcome) != "budget" || !strings.Contains(c.Status.Description.V, spent(tt.used+i*tt.prompt)) {
+					if attribute(t, &c, record.AttrOutcome) != "budget" || !strings.Contains(c.Status.Description.V, spent(tt.used+i*tt.prompt)) {
 						t.Errorf("recorded as %s, %+v", c.Attributes, c.Status)
 					}
 				}

@@ -4,191 +4,364 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy/admin"
+	"github.com/agl-go/agl/proxy/capture"
+	"github.com/agl-go/agl/proxy/exchange"
 	"github.com/agl-go/agl/proxy/openai"
+	"github.com/agl-go/agl/proxy/quota"
+	"github.com/agl-go/agl/proxy/record"
+	"github.com/agl-go/agl/proxy/upstream"
 )
 
-// Proxy is the gateway, an http.Handler. Make it with [New], end it with
-// [Proxy.Close].
+// Proxy is the gateway, an http.Handler. Create it with [New], start it with
+// [Proxy.Start] and stop it with [Proxy.Close].
 //
-//	POST /rollout/{id}/attempt/{id}/v1/chat/completions   recorded, and so are
-//	                                v1/completions        the others below it
+//	POST /rollout/{id}/attempt/{id}/v1/chat/completions   recorded, like the
+//	                                v1/completions        three below it
 //	                                v1/responses
 //	                                v1/messages           of Anthropic's clients
 //	POST /v1/chat/completions and so on                   not recorded
 //	POST /v1/messages/count_tokens                        see docs
-//	POST /v1/embeddings, /v1/…                            passed through by the body's model
+//	POST /v1/embeddings                                   forwarded by the body's model
+//	POST paths of Config.ForwardPaths                     the same
 //	GET  /v1/models, /v1/models/{name}                    the model names
 //	GET  /health
 //	POST /rollout/{id}/attempt/{id}/flush                 FlushAttempt
 //	GET  /metrics                                         for Prometheus
 //	POST /admin/flush, GET and PUT /admin/models, …       see [Client]
 //
-// The /v1 may be left out everywhere, and the prefix stands before any of the
+// The /v1 may be left out everywhere, and the prefix may stand before any of the
 // OpenAI paths.
 type Proxy struct {
-	cfg       Config
-	models    atomic.Pointer[table]
-	swap      sync.Mutex // held by SetModels
-	prober    prober
-	gate      gate
-	controls  *controls
-	cache     *cache // nil when there is none
-	metrics   *metrics
-	budget    *budget
-	recorder  *recorder
-	transport http.RoundTripper
-	own       *http.Transport // nil when the transport is the caller's
-
-	mu      sync.Mutex
-	live    map[*call]struct{}
-	closing bool
-	idle    chan struct{} // closed once closing and nothing is live
+	cfg      Config
+	keys     keys
+	upstream *upstream.Pool
+	quota    *quota.Quota
+	recorder *capture.Recorder
+	exchange *exchange.Exchange
+	running  *running
+	metrics  *metrics
+	admin    admin.Handler
 }
 
-// errClosing cancels the calls that are running when Close gives up on them.
-var errClosing = errors.New("the proxy is shutting down")
-
-// New returns a proxy. It refuses a configuration or a list of models that is
-// wrong with CodeInvalid, and starts nothing before the first call.
+// New returns a proxy. It refuses an invalid configuration or list of models with
+// CodeInvalid, and starts nothing.
 func New(cfg Config) (*Proxy, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	p := &Proxy{cfg: cfg.withDefaults(), live: make(map[*call]struct{}), idle: make(chan struct{})}
-	p.gate.queue, p.gate.inside = p.cfg.PauseQueue, make(map[*call]struct{})
+	cfg = cfg.withDefaults()
+	p := &Proxy{cfg: cfg, keys: keys{cfg.KeySecret, cfg.Token, cfg.LookupEnv}, quota: quota.New(cfg.Control), running: newRunning()}
 	var err error
-	if p.cache, err = newCache(p.cfg.CacheBytes); err != nil {
+	if p.upstream, err = upstream.New(cfg.upstream()); err != nil {
 		return nil, err
 	}
-	p.metrics = newMetrics(p)
-	p.controls = newControls(p.cfg.Control)
-	if err := p.SetModels(cfg.Models); err != nil {
+	if p.recorder, err = capture.New(cfg.capture(p.cancelled)); err != nil {
 		return nil, err
 	}
-	p.budget = &budget{limit: p.cfg.CaptureBytes}
-	if p.recorder, err = newRecorder(&p.cfg, p.budget); err != nil {
-		return nil, err
-	}
-	p.transport = cfg.Transport
-	if p.transport == nil {
-		p.own = NewTransport()
-		p.transport = p.own
-	}
+	p.metrics = newMetrics(p.upstream, p.recorder)
+	calls := callLog{cfg.Logger, cfg.LogCalls, cfg.LogContents}
+	p.exchange = exchange.New(exchange.Config{
+		Upstream: p.upstream, Quota: p.quota, Recorder: p.recorder, MaxRequestBytes: cfg.MaxRequestBytes, MaxReplyBytes: cfg.MaxReplyBytes,
+		Ended: func(ctx context.Context, in *record.Input, used exchange.Usage) {
+			p.metrics.call(in, used)
+			calls.write(ctx, in, used)
+		},
+	})
+	p.admin = admin.Handler{Proxy: p, Token: cfg.Token, Metrics: p.metrics.handler, Logger: cfg.Logger}
 	return p, nil
 }
+
+// NewTransport returns the transport of a proxy whose Config has none. It is tuned
+// for many calls to few hosts.
+func NewTransport() *http.Transport { return upstream.NewTransport() }
 
 // ServeHTTP answers one request.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rt := parseRoute(r.URL.EscapedPath())
 	switch {
-	case generates(rt.path) && r.Method == http.MethodPost:
-		p.serveCall(w, r, rt, rt.rolloutID != "" && p.cfg.Spans != nil)
+	case r.Method == http.MethodPost && exchange.Generates(rt.path):
+		p.serveCall(w, r, rt)
 	case r.Method == http.MethodGet && (rt.path == "/models" || strings.HasPrefix(rt.path, "/models/")):
-		p.serveModels(w, rt.path)
+		p.serveModels(w, r, rt.path)
 	case rt.path == "/health" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
-		p.answer(w, http.StatusOK, []byte(`{"status":"ok"}`))
-	case rt.rolloutID == "" && rt.path == "/metrics" && r.Method == http.MethodGet:
-		p.serveMetrics(w, r)
-	case rt.rolloutID == "" && strings.HasPrefix(rt.path, "/admin/"):
-		p.serveAdmin(w, r, rt.path)
+		p.answer(w, []byte(`{"status":"ok"}`))
+	case rt.rolloutID == "" && (rt.path == "/metrics" && r.Method == http.MethodGet || strings.HasPrefix(rt.path, "/admin/")):
+		p.admin.Serve(w, r, rt.path)
 	case rt.rolloutID != "" && rt.path == "/flush" && r.Method == http.MethodPost:
-		p.serveFlush(w, r, rt)
-	case r.Method != http.MethodPost:
-		p.refuse(w, r, fail(http.StatusNotFound, openai.InvalidRequestError, "unknown_url",
-			"unknown request URL: "+r.Method+" "+r.URL.Path+"; the proxy serves POST …/chat/completions, …/completions, …/responses, …/embeddings and …/messages, and GET …/models"))
+		if refused := p.keys.authorize(r, rt); refused != nil {
+			p.refuse(w, r, refused)
+			return
+		}
+		p.admin.ServeFlush(w, r, rt.rolloutID, rt.attemptID)
+	case r.Method == http.MethodPost && p.forwards(rt.path):
+		p.serveCall(w, r, rt)
 	default:
-		p.serveCall(w, r, rt, false)
+		p.refuse(w, r, openai.NewError(http.StatusNotFound, openai.InvalidRequestError, "unknown_url",
+			"unknown request URL: "+r.Method+" "+r.URL.Path+"; the proxy serves POST …/chat/completions, …/completions, …/responses, …/embeddings and …/messages, and GET …/models; forward_paths adds others"))
 	}
 }
 
-// answer writes a JSON body.
-func (p *Proxy) answer(w http.ResponseWriter, status int, body []byte) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	if _, err := w.Write(body); err != nil {
+// forwards reports whether calls of a path that generates nothing go to a backend. Only
+// paths that are spelled exactly as listed do: a backend may serve more than an agent
+// should reach, and may resolve an escaped or relative path to another one.
+func (p *Proxy) forwards(path string) bool {
+	return path == "/embeddings" || path == exchange.CountTokens || slices.Contains(p.cfg.ForwardPaths, path)
+}
+
+// route is the parsed path of a request.
+type route struct {
+	rolloutID, attemptID string // both or neither
+	path                 string // the rest, from its slash, without /v1
+}
+
+// parseRoute reads an escaped path. Ids may hold escaped slashes, those of rollouts
+// also plain ones, because Anthropic's Go SDK unescapes base URLs. An incomplete
+// prefix, or one with an empty or wrongly escaped id, stays part of the path.
+func parseRoute(escaped string) route {
+	r := route{path: escaped}
+	if rest, ok := strings.CutPrefix(escaped, "/rollout/"); ok {
+		rollout, rest, ok := strings.Cut(rest, "/attempt/")
+		attempt, path, slash := strings.Cut(rest, "/")
+		if ok {
+			rolloutID, err := url.PathUnescape(rollout)
+			attemptID, err2 := url.PathUnescape(attempt)
+			if err == nil && err2 == nil && rolloutID != "" && attemptID != "" {
+				r.rolloutID, r.attemptID, r.path = rolloutID, attemptID, "/"
+				if slash {
+					r.path += path
+				}
+			}
+		}
+	}
+	// Anthropic's clients append /v1 to base URLs that may already end in it.
+	for range 2 {
+		if rest, ok := strings.CutPrefix(r.path, "/v1"); ok && (rest == "" || rest[0] == '/') {
+			r.path = rest
+			if rest == "" {
+				r.path = "/"
+			}
+		}
+	}
+	return r
+}
+
+// serveCall serves a call of a model.
+func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, rt route) {
+	if refused := p.keys.authorize(r, rt); refused != nil {
+		p.refuse(w, r, refused)
+		return
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	leave, refused := p.running.enter(attemptKey{rt.rolloutID, rt.attemptID}, cancel)
+	if refused != nil {
+		p.refuse(w, r, refused)
+		return
+	}
+	defer leave()
+	p.exchange.Serve(ctx, w, r, exchange.Origin{RolloutID: rt.rolloutID, AttemptID: rt.attemptID, Path: rt.path, Cancel: cancel})
+}
+
+type listedModel struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	OwnedBy string `json:"owned_by"`
+}
+
+type modelList struct {
+	Object string        `json:"object"`
+	Data   []listedModel `json:"data"`
+}
+
+// serveModels answers GET /models and GET /models/{name}.
+func (p *Proxy) serveModels(w http.ResponseWriter, r *http.Request, path string) {
+	list := modelList{Object: "list", Data: []listedModel{}}
+	for _, id := range p.upstream.Names() {
+		list.Data = append(list.Data, listedModel{ID: id, Object: "model", OwnedBy: "agl"})
+	}
+	name, one := strings.CutPrefix(path, "/models/")
+	if !one {
+		p.answerJSON(w, list)
+		return
+	}
+	if plain, err := url.PathUnescape(name); err == nil {
+		name = plain
+	}
+	for _, m := range list.Data {
+		if m.ID == name {
+			p.answerJSON(w, m)
+			return
+		}
+	}
+	e := openai.NewError(http.StatusNotFound, openai.InvalidRequestError, "model_not_found", "the model "+name+" does not exist")
+	e.Param = "model"
+	p.refuse(w, r, e)
+}
+
+func (p *Proxy) answerJSON(w http.ResponseWriter, v any) {
+	if body, err := json.Marshal(v); err == nil { // names are valid strings
+		p.answer(w, body)
+	}
+}
+
+func (p *Proxy) answer(w http.ResponseWriter, body []byte) {
+	if err := exchange.WriteJSON(w, http.StatusOK, body); err != nil {
 		p.cfg.Logger.Debug("answer not delivered", "error", err)
 	}
 }
 
-func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, f *failure) {
-	p.cfg.Logger.Debug("request refused", "method", r.Method, "path", r.URL.Path, "status", f.status, "message", f.body.Message)
-	if err := f.write(w); err != nil {
+func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, e *openai.Error) {
+	p.cfg.Logger.Debug("request refused", "method", r.Method, "path", r.URL.Path, "status", e.Status, "message", e.Message)
+	if err := exchange.WriteError(w, e); err != nil {
 		p.cfg.Logger.Debug("answer not delivered", "error", err)
 	}
 }
 
-// enter counts a call in, unless the proxy is closing.
-func (p *Proxy) enter(c *call) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closing {
-		return false
-	}
-	p.live[c] = struct{}{}
-	return true
-}
-
-func (p *Proxy) leave(c *call) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.live, c)
-	if p.closing && len(p.live) == 0 {
-		close(p.idle)
+// Start starts the background work: writing records and probing backends. It runs until
+// [Proxy.Close] or until ctx ends; records that are neither stored nor spooled by then
+// are lost. Before Start, calls are refused. Calling it again does nothing.
+func (p *Proxy) Start(ctx context.Context) {
+	if p.running.start() {
+		p.recorder.Start(ctx)
+		p.upstream.Start(ctx)
 	}
 }
 
-// Flush returns when the record of every call that has begun for the rollouts
-// is stored; with no ids, of every call. It fails when records were lost, with
-// the code of what the store said: of the newest attempt of each of these
-// rollouts, or, with no ids, of any that no such Flush has reported before. It
-// fails with CodeUnavailable when ctx ends first.
+// SetModels replaces the list of models; see [upstream.Pool.SetModels].
+func (p *Proxy) SetModels(models []Model) error { return p.upstream.SetModels(models) }
+
+// Models returns the list of models as it was last set.
+func (p *Proxy) Models() []Model { return p.upstream.Models() }
+
+// Backends returns the state of every backend in the order of the list.
+func (p *Proxy) Backends() []Backend { return p.upstream.Backends() }
+
+// Pause keeps calls from the backends until [Proxy.Resume]; see [upstream.Pool.Pause].
+func (p *Proxy) Pause(ctx context.Context, mode PauseMode) error { return p.upstream.Pause(ctx, mode) }
+
+// Resume lets calls pass again; see [upstream.Pool.Resume].
+func (p *Proxy) Resume(ctx context.Context) error { return p.upstream.Resume(ctx) }
+
+// PauseState returns whether the proxy is paused, and how many calls wait or run.
+func (p *Proxy) PauseState() PauseState { return p.upstream.PauseState() }
+
+// SetControl sets the control of a rollout, for later calls; nil restores
+// Config.Control. The error is CodeInvalid for an invalid control, and CodeExhausted if
+// there are too many.
+func (p *Proxy) SetControl(rolloutID string, control *Control) error {
+	return p.quota.Set(rolloutID, control)
+}
+
+// Control returns what the calls of a rollout may do.
+func (p *Proxy) Control(rolloutID string) Control { return p.quota.Get(rolloutID) }
+
+// Reload replaces the models and Config.Control together: if either is invalid
+// (CodeInvalid), both stay as they were.
+func (p *Proxy) Reload(models []Model, control Control) error {
+	if err := control.Validate(); err != nil {
+		return err
+	}
+	if err := p.SetModels(models); err != nil {
+		return err
+	}
+	p.quota.SetBase(&control)
+	return nil
+}
+
+// AttemptKey returns the virtual key of an attempt, for agents that do not get a
+// resource of this proxy: with Config.KeySecret set, their calls need it. It is valid
+// for ttl, or a week if that is 0, and for this attempt only.
+func (p *Proxy) AttemptKey(rolloutID, attemptID string, ttl time.Duration) (string, error) {
+	return p.keys.attempt(rolloutID, attemptID, ttl)
+}
+
+// AsResource returns the resource through which agents call a model of the proxy,
+// under Config.PublicURL. An empty name is the only model there is. Sampling
+// parameters are a JSON object or nil. It does not check that the named model is in
+// the list, which may still change. With Config.KeySecret the resource has a run key,
+// valid for a week, that agl.ProxyLLM.ForAttempt turns into one of each attempt.
+func (p *Proxy) AsResource(model string, sampling []byte) (agl.ProxyLLM, error) {
+	if p.cfg.PublicURL == "" {
+		return agl.ProxyLLM{}, agl.Errorf(agl.CodeInvalid, "PublicURL: empty, must be set for the proxy to be a resource")
+	}
+	if model == "" {
+		names := p.upstream.Names()
+		if len(names) != 1 {
+			return agl.ProxyLLM{}, agl.Errorf(agl.CodeInvalid, "model: none given, and the proxy serves %d (%s); name one", len(names), strings.Join(names, ", "))
+		}
+		model = names[0]
+	}
+	var key agl.Null[string]
+	if p.cfg.KeySecret != "" {
+		run, err := p.keys.run(0)
+		if err != nil {
+			return agl.ProxyLLM{}, err
+		}
+		key = agl.Some(run)
+	}
+	return agl.ProxyLLM{LLM: agl.LLM{
+		APIKey:             key,
+		Endpoint:           strings.TrimRight(p.cfg.PublicURL, "/"),
+		Model:              model,
+		SamplingParameters: sampling,
+	}}, nil
+}
+
+// CancelAttempt cancels the running calls of an attempt, also at their backends, and
+// refuses further ones with 410. It returns how many were running. What they had
+// received is recorded. The proxy does the same by itself for attempts that the store
+// says were cancelled. The last 262,144 cancelled attempts are remembered.
+func (p *Proxy) CancelAttempt(rolloutID, attemptID string) (running int) {
+	running, _ = p.running.cancel(attemptKey{rolloutID, attemptID})
+	return running
+}
+
+// cancelled is called when the store says that an attempt was cancelled.
+func (p *Proxy) cancelled(rolloutID, attemptID string) {
+	if _, first := p.running.cancel(attemptKey{rolloutID, attemptID}); first {
+		p.cfg.Logger.Info("attempt cancelled", "rollout", rolloutID, "attempt", attemptID)
+	}
+}
+
+// Flush returns when the record of every call that has begun for the rollouts is
+// stored; with no ids, of every call. It fails when records were lost, with the code
+// of the store's error: records of the newest attempt of each of these rollouts, or,
+// with no ids, records that no such Flush has reported before. It fails with
+// CodeUnavailable when ctx ends first.
 func (p *Proxy) Flush(ctx context.Context, rolloutIDs []string) error {
-	return p.recorder.flush(ctx, scope{rolloutIDs: rolloutIDs})
+	return p.recorder.Flush(ctx, capture.Scope{RolloutIDs: rolloutIDs})
 }
 
-// FlushAttempt is Flush for the calls of one attempt: it neither waits for those
-// of others nor reports what they have lost.
+// FlushAttempt is Flush for the calls of one attempt: it neither waits for those of
+// others nor reports what they have lost.
 func (p *Proxy) FlushAttempt(ctx context.Context, rolloutID, attemptID string) error {
-	return p.recorder.flush(ctx, scope{rolloutIDs: []string{rolloutID}, attemptID: attemptID})
+	return p.recorder.Flush(ctx, capture.Scope{RolloutIDs: []string{rolloutID}, AttemptID: attemptID})
 }
 
-// Close refuses new calls, waits for those that are running, and stores their
-// records. When ctx ends first it cancels what is left and returns an error;
-// either way nothing of the proxy runs on. Further calls do nothing.
+// Close refuses new calls, waits for the running ones, and stores their records. When
+// ctx ends first it cancels what is left and returns an error. Either way no goroutine
+// of the proxy is left. Further calls do nothing.
 func (p *Proxy) Close(ctx context.Context) error {
-	p.mu.Lock()
-	if p.closing {
-		p.mu.Unlock()
+	idle, first := p.running.close()
+	if !first {
 		return nil
 	}
-	p.closing = true
-	if len(p.live) == 0 {
-		close(p.idle)
-	}
-	p.mu.Unlock()
 	var err error
 	select {
-	case <-p.idle:
-		err = p.recorder.settle(ctx)
+	case <-idle:
 	case <-ctx.Done():
-		p.mu.Lock()
-		left := len(p.live)
-		for c := range p.live {
-			c.cancel(errClosing)
-		}
-		p.mu.Unlock()
-		err = agl.Errorf(agl.CodeUnavailable, "close: %d calls were cut off: %w", left, context.Cause(ctx))
+		err = agl.Errorf(agl.CodeUnavailable, "close: %d calls were cancelled: %w", p.running.abort(), context.Cause(ctx))
 	}
-	p.prober.stop()
-	p.cache.close()
-	err = errors.Join(err, p.recorder.close(ctx))
-	if p.own != nil {
-		p.own.CloseIdleConnections()
-	}
-	return err
+	p.upstream.Close()
+	return errors.Join(err, p.recorder.Close(ctx))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/proxytest"
+	"github.com/agl-go/agl/proxy/record"
 	"go.uber.org/goleak"
 )
 
@@ -101,6 +102,7 @@ func start(t testing.TB, backend string, edit func(c *proxy.Config)) *gateway {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.Start(context.WithoutCancel(t.Context()))
 	server := httptest.NewServer(p)
 	t.Cleanup(func() {
 		if err := p.Close(context.WithoutCancel(t.Context())); err != nil {
@@ -201,7 +203,7 @@ func TestRepliesAreWhatTheAgentAskedFor(t *testing.T) {
 			if content, _ := calls[0].Attributes.GetString(agl.AttrLogprobsContent); strings.Count(content, "-0.5") != len(replyIDs) {
 				t.Errorf("log-probabilities %q for %d tokens", content, len(replyIDs))
 			}
-			if d, _ := calls[0].Attributes.GetBool(proxy.AttrDelivered); !d {
+			if d, _ := calls[0].Attributes.GetBool(record.AttrDelivered); !d {
 				t.Error("not delivered")
 			}
 		})

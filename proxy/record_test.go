@@ -19,6 +19,7 @@ import (
 	"github.com/agl-go/agl/internal/runkey"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/proxytest"
+	"github.com/agl-go/agl/proxy/record"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
@@ -90,8 +91,8 @@ var exchanges = []struct {
 	},
 }
 
-// record makes the calls, each followed by a reward, and returns the spans.
-func record(t *testing.T) []agl.Span {
+// recordCalls makes the calls, each followed by a reward, and returns the spans.
+func recordCalls(t *testing.T) []agl.Span {
 	t.Helper()
 	turn := 0
 	backend := serve(t, func(context.Context, proxytest.Request) proxytest.Reply { return exchanges[turn].reply })
@@ -154,7 +155,7 @@ func steady(t *testing.T, recorded []agl.Span, backend string) []byte {
 		}
 		s.StartTime, s.EndTime = agl.Some(agl.Timestamp(100+i)), agl.Some(agl.Timestamp(101+i))
 		for key, value := range map[string]any{
-			proxy.AttrQueueSeconds: 0.5, proxy.AttrFirstByteSeconds: 0.25, proxy.AttrTotalSeconds: 0.75, proxy.AttrBackend: backend,
+			record.AttrQueueSeconds: 0.5, record.AttrFirstByteSeconds: 0.25, record.AttrTotalSeconds: 0.75, record.AttrBackend: backend,
 		} {
 			if _, ok := s.Attributes.Get(key); ok {
 				var err error
@@ -174,7 +175,7 @@ func steady(t *testing.T, recorded []agl.Span, backend string) []byte {
 
 func TestRecordGolden(t *testing.T) {
 	t.Parallel()
-	golden(t, "spans.golden.json", steady(t, record(t), "http://backend/v1"))
+	golden(t, "spans.golden.json", steady(t, recordCalls(t), "http://backend/v1"))
 }
 
 // The adapters of the Python package must get each call once, with its reward,
@@ -201,7 +202,7 @@ func TestPythonAdaptersReadRecords(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v\n%s", err, stderr.String())
 			}
-			golden(t, strings.Replace("triplets-NAME.golden.json", "NAME", name, 1), out)
+			golden(t, "triplets-"+name+".golden.json", out)
 			var python struct {
 				Proxy []triplet `json:"proxy"`
 			}

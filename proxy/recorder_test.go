@@ -18,6 +18,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/proxy/record"
 )
 
 // backend is a transport without a network, for tests with a clock of their own.
@@ -51,6 +52,7 @@ func unplugged(t *testing.T, b backend, store *spans, edit func(c *proxy.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.Start(t.Context())
 	return p
 }
 
@@ -432,7 +434,7 @@ func TestDrift(t *testing.T) {
 		}
 		ids := make(map[string]bool)
 		for i, c := range store.calls() {
-			if got := attribute(t, &c, proxy.AttrDriftIndex); got != turns[i].want {
+			if got := attribute(t, &c, record.AttrDriftIndex); got != turns[i].want {
 				t.Errorf("call %d: drift %q, want %q", i, got, turns[i].want)
 			}
 			ids[attribute(t, &c, agl.AttrGenAIResponseID)] = true

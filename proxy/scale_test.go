@@ -15,6 +15,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/proxytest"
+	"github.com/agl-go/agl/proxy/record"
 	"github.com/go-json-experiment/json"
 )
 
@@ -235,7 +236,7 @@ func TestAbandonedStreams(t *testing.T) {
 	calls := g.spans.calls()
 	delivered := 0
 	for _, c := range calls {
-		if attribute(t, &c, proxy.AttrDelivered) != "false" || c.Status.Code != agl.StatusError {
+		if attribute(t, &c, record.AttrDelivered) != "false" || c.Status.Code != agl.StatusError {
 			delivered++
 		}
 	}

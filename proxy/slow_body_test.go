@@ -25,4 +25,5 @@ func TestSlowBody(t *testing.T) {
 			t.Errorf("%s: got %d %s, want 408", path, w.Code, w.Body)
 		}
 	}
+	closed(t, p)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/proxytest"
+	"github.com/agl-go/agl/proxy/record"
 )
 
 // The tests of this file are named after what gateways have got wrong when they
@@ -316,7 +317,7 @@ func TestGenerationIsCancelled(t *testing.T) {
 	}
 	flush(t, g)
 	for _, c := range g.spans.calls() {
-		if d, _ := c.Attributes.GetBool(proxy.AttrDelivered); d {
+		if d, _ := c.Attributes.GetBool(record.AttrDelivered); d {
 			t.Errorf("recorded as delivered: %s", c.Attributes)
 		}
 	}

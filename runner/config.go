@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -11,7 +12,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/tracer"
 )
 
 // Config configures a [Runner]. Store and Agent are required; every other zero
@@ -34,48 +34,48 @@ type Config struct {
 	MaxRollouts int
 	// DequeueWait is how long one request for work may block; 0 is 30 s.
 	DequeueWait time.Duration
-	// PollInterval is the pause after a store answered that there is no work
-	// without having waited for it; 0 is 1 s.
+	// PollInterval is the pause before the next request for work when a store
+	// answers without waiting; 0 is 1 s.
 	PollInterval time.Duration
-	// MaxOutage ends Run with an error once asking for work has failed for that
+	// MaxOutage ends Run with an error when requests for work have failed for so
 	// long; 0 is 5 minutes, a negative one never.
 	MaxOutage time.Duration
 	// HeartbeatInterval is the pause between two heartbeats of a worker; 0 is
-	// 10 s, a negative one sends none, so that only spans tell of a cancelled
-	// rollout.
+	// 10 s. A negative one sends none: then a cancelled rollout is noticed only when
+	// spans are stored.
 	HeartbeatInterval time.Duration
 	// Snapshot returns what heartbeats say about the system: an object. Nil is
 	// [SystemSnapshot].
 	Snapshot func(ctx context.Context) (jsontext.Value, error)
 	// GracePeriod is how long an agent may take to return once its context has
-	// ended, and, when the runner stops, how long the last words to the store may
-	// take; 0 is 3 s.
+	// ended, and how long the last reports to the store may take when the runner
+	// stops; 0 is 3 s.
 	GracePeriod time.Duration
-	// ReportTimeout is how long each exchange about an attempt is retried while
-	// the other side is away: its resources, spans, flush and report; 0 is 1
+	// ReportTimeout is how long each request about an attempt (for its resources,
+	// spans, flush and report) is retried while the server is unavailable; 0 is 1
 	// minute.
 	ReportTimeout time.Duration
-	// Flusher is the barrier that every model call of an attempt whose resources
-	// name a proxy passes before the attempt is reported. Nil asks each of these
-	// proxies by POST /admin/attempts/flush; one that has no such path is none of ours and
+	// Flusher is called before an attempt is reported whose resources name a proxy,
+	// so that all its model calls are stored. Nil asks each of these proxies by
+	// POST /admin/attempts/flush; a proxy without that path is another product, and
 	// is not asked again.
 	Flusher Flusher
 	// ProxyToken is the bearer token for that request, if the proxy wants one.
 	ProxyToken string
 	// HTTPClient makes that request; nil is [http.DefaultClient].
 	HTTPClient *http.Client
-	// Logger hears about failed attempts and troubles; nil discards.
+	// Logger is told about failed attempts and lost connections; nil discards.
 	Logger *slog.Logger
 }
 
 func (c Config) withDefaults() Config {
-	setDefault(&c.Workers, 1)
-	setDefault(&c.DequeueWait, 30*time.Second)
-	setDefault(&c.PollInterval, time.Second)
-	setDefault(&c.MaxOutage, 5*time.Minute)
-	setDefault(&c.HeartbeatInterval, 10*time.Second)
-	setDefault(&c.GracePeriod, 3*time.Second)
-	setDefault(&c.ReportTimeout, time.Minute)
+	c.Workers = cmp.Or(c.Workers, 1)
+	c.DequeueWait = cmp.Or(c.DequeueWait, 30*time.Second)
+	c.PollInterval = cmp.Or(c.PollInterval, time.Second)
+	c.MaxOutage = cmp.Or(c.MaxOutage, 5*time.Minute)
+	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, 10*time.Second)
+	c.GracePeriod = cmp.Or(c.GracePeriod, 3*time.Second)
+	c.ReportTimeout = cmp.Or(c.ReportTimeout, time.Minute)
 	if c.WorkerPrefix == "" {
 		host, err := os.Hostname()
 		if err != nil || host == "" {
@@ -83,23 +83,12 @@ func (c Config) withDefaults() Config {
 		}
 		c.WorkerPrefix = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
-	if c.HTTPClient == nil {
-		c.HTTPClient = http.DefaultClient
-	}
+	c.HTTPClient = cmp.Or(c.HTTPClient, http.DefaultClient)
 	if c.Snapshot == nil {
 		c.Snapshot = SystemSnapshot
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 func (c Config) validate() error {
@@ -126,26 +115,4 @@ func (c Config) validate() error {
 		}
 	}
 	return nil
-}
-
-// New makes a runner. It does nothing before Run or Step.
-func New(cfg Config) (*Runner, error) {
-	if err := cfg.validate(); err != nil {
-		return nil, err
-	}
-	cfg = cfg.withDefaults()
-	if cfg.Tracer == nil {
-		t, err := tracer.New(tracer.Config{Store: cfg.Store, RetryBudget: cfg.ReportTimeout, Logger: cfg.Logger})
-		if err != nil {
-			return nil, err
-		}
-		cfg.Tracer = t
-	}
-	return &Runner{
-		cfg:      cfg,
-		barrier:  &barrier{flusher: cfg.Flusher, client: cfg.HTTPClient, token: cfg.ProxyToken},
-		suffix:   newSuffix(),
-		snapshot: &snapshots{take: cfg.Snapshot, maxAge: cfg.HeartbeatInterval / 2},
-		drain:    make(chan struct{}),
-	}, nil
 }

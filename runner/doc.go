@@ -1,18 +1,20 @@
-// Package runner executes rollouts: it takes them from the store, runs the
-// agent on each, and reports how it went.
+// Package runner executes rollouts: it takes them from the store, runs the agent on
+// each, and reports the outcome.
 //
-// The order of an attempt: its resources are fetched, OnRolloutStart runs, the
-// trace begins, OnTraceStart runs, the agent runs, OnTraceEnd runs, what the
-// agent handed back is recorded, the trace ends, the calls that went through a
-// proxy are flushed, OnRolloutEnd runs, and the attempt is reported with its
-// typed outcome.
+// A [Runner] is made from a [Config] with a store and an [agl.Agent]. Run takes
+// rollouts from the queue; Step executes a single one, for tests and debugging.
+// Package runner/process has an agent that runs any program.
 //
-// An attempt ends early when the store says that it is over (in the answer to a
-// heartbeat or to a span), when its timeout passes, and when the runner stops:
-// the agent's context ends, and an agent that does not return within the grace
-// period is left behind. A goroutine cannot be killed; the runner logs and
-// counts such agents ([Runner.Abandoned]), reports their attempts and moves on.
+// The steps of an attempt: its resources are fetched, OnRolloutStart runs, the trace
+// starts, OnTraceStart runs, the agent runs, OnTraceEnd runs, the agent's result is
+// recorded, the trace ends, the calls that went through a proxy are flushed,
+// OnRolloutEnd runs, and the attempt is reported with its typed outcome.
 //
-// The package knows nothing of algorithms, nor of how a store keeps or sends
-// anything.
+// An attempt ends early when the store says that it has ended (in the answer to a
+// heartbeat or to a span), when its timeout passes, and when the runner stops. Then
+// the agent's context ends. A goroutine cannot be killed, so an agent that does not
+// return within the grace period is left behind: the runner logs it, counts it
+// ([Runner.Abandoned]), reports its attempt and goes on.
+//
+// The package must not know algorithms, nor how a store keeps or sends anything.
 package runner

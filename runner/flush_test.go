@@ -111,7 +111,7 @@ func (f flushFunc) FlushAttempt(ctx context.Context, rolloutID, attemptID string
 	return f(ctx, rolloutID, attemptID)
 }
 
-// The barrier stands between the agent and the report, and hooks see what it
+// The flush stands between the agent and the report, and hooks see what it
 // brought.
 func TestFlushComesBeforeTheReport(t *testing.T) {
 	t.Parallel()

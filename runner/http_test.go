@@ -9,26 +9,38 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/rest/client"
+	"github.com/agl-go/agl/rest/server"
 	"github.com/agl-go/agl/runner"
 	"github.com/agl-go/agl/tracer"
 )
+
+// overHTTP serves a store and returns a client of the server.
+func overHTTP(t *testing.T, s *faultyStore) agl.Store {
+	t.Helper()
+	api, err := server.New(server.Config{Store: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listening := httptest.NewServer(api)
+	c, err := client.New(client.Config{URL: listening.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		listening.Close()
+	})
+	return c
+}
 
 // The same runner works through the client of a store server.
 func TestOverHTTP(t *testing.T) {
 	t.Parallel()
 	db := openStore(t)
-	server, err := rest.NewServer(rest.ServerConfig{Store: db})
-	if err != nil {
-		t.Fatal(err)
-	}
-	listening := httptest.NewServer(server)
-	defer listening.Close()
-	client, err := rest.NewClient(rest.ClientConfig{URL: listening.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	client := overHTTP(t, db)
 	addResources(t, client, someResources)
 	const rollouts = 20
 	batch := make([]agl.EnqueueRollout, rollouts)

@@ -7,19 +7,14 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/tracer"
 )
 
 // Runner runs an agent on rollouts. It is safe for concurrent use.
 type Runner struct {
-	cfg       Config
-	barrier   *barrier
-	snapshot  *snapshots
-	abandoned atomic.Int64
+	shared shared
 
 	drainOnce sync.Once
 	drain     chan struct{}
@@ -30,45 +25,72 @@ type Runner struct {
 	stepWorkers int
 }
 
+// New returns a runner. It does nothing before Run or Step.
+func New(cfg Config) (*Runner, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	if cfg.Tracer == nil {
+		t, err := tracer.New(tracer.Config{Store: cfg.Store, RetryBudget: cfg.ReportTimeout, Logger: cfg.Logger})
+		if err != nil {
+			return nil, err
+		}
+		cfg.Tracer = t
+	}
+	return &Runner{
+		shared: shared{
+			cfg:       cfg,
+			proxies:   &proxyFlusher{flusher: cfg.Flusher, client: cfg.HTTPClient, token: cfg.ProxyToken},
+			snapshots: &snapshots{take: cfg.Snapshot, maxAge: cfg.HeartbeatInterval / 2},
+		},
+		suffix: newSuffix(),
+		drain:  make(chan struct{}),
+	}, nil
+}
+
+// newSuffix makes worker ids unique. Process ids are not: containers may share a
+// host name, and a process may have two runs. A worker that shared its id would take
+// the attempts of the other for its own.
+func newSuffix() string {
+	const length = 8
+	return strings.ToLower(rand.Text()[:length])
+}
+
 // Abandoned returns how many agents are still running although their attempts
 // ended and their grace period passed.
-func (r *Runner) Abandoned() int { return int(r.abandoned.Load()) }
+func (r *Runner) Abandoned() int { return int(r.shared.abandoned.Load()) }
 
-// Drain is the gentle stop: no worker takes another rollout, and Run returns
-// once those that are under way have ended by themselves. It does not wait. A
-// drained runner stays drained.
+// Drain is the gentle stop: no worker takes another rollout, and Run returns once
+// those under way have ended by themselves. It does not wait. A drained runner
+// stays drained.
 func (r *Runner) Drain() { r.drainOnce.Do(func() { close(r.drain) }) }
 
 // Run takes rollouts and executes them until the queue is closed, MaxRollouts
 // are done or the runner is drained; it then returns nil. When ctx ends, the
-// agents' contexts end, too, and Run returns nil once their attempts are
-// reported, failed with the outcome cancelled: that takes at most two grace
-// periods. An error means that the store refuses the runner, or has been away
-// for MaxOutage.
+// contexts of the agents end, too, and Run returns nil once their attempts are
+// reported as failed with the outcome cancelled. That takes at most two grace
+// periods. An error means that the store refuses the runner, or has been
+// unavailable for MaxOutage.
 func (r *Runner) Run(ctx context.Context) error {
-	tickets := &tickets{left: r.cfg.MaxRollouts, unlimited: r.cfg.MaxRollouts == 0}
-	workers := r.cfg.Workers
-	if !tickets.unlimited {
-		workers = min(workers, r.cfg.MaxRollouts)
+	cfg := &r.shared.cfg
+	quota := &rolloutQuota{unlimited: cfg.MaxRollouts == 0}
+	quota.left.Store(int64(cfg.MaxRollouts))
+	workers := cfg.Workers
+	if !quota.unlimited {
+		workers = min(workers, cfg.MaxRollouts)
 	}
 	run := newSuffix()
 	errs := make([]error, workers)
 	var wg sync.WaitGroup
 	for i := range workers {
 		wg.Go(func() {
-			errs[i] = r.newWorker(fmt.Sprintf("%s-%d-%s", r.cfg.WorkerPrefix, r.cfg.FirstWorker+i, run)).run(ctx, tickets)
+			id := fmt.Sprintf("%s-%d-%s", cfg.WorkerPrefix, cfg.FirstWorker+i, run)
+			errs[i] = newWorker(&r.shared, id).run(ctx, r.drain, quota)
 		})
 	}
 	wg.Wait()
 	return errors.Join(errs...)
-}
-
-// newSuffix makes worker ids unique: process ids are not, in containers of one host
-// name or with two runs in a process, and a worker that shares its id takes the
-// other's heartbeats for its own.
-func newSuffix() string {
-	const length = 8
-	return strings.ToLower(rand.Text()[:length])
 }
 
 // StepParams are the arguments of [Runner.Step].
@@ -78,12 +100,13 @@ type StepParams struct {
 	Resources agl.Resources
 }
 
-// Step executes one rollout past the queue and returns it as it ended. The
-// error is an [agl.OutcomeError] in the chain when the attempt failed. The end
-// of ctx cancels the attempt.
+// Step executes one rollout past the queue and returns it as it ended. When the
+// attempt failed, the error wraps an [agl.OutcomeError]. The end of ctx cancels the
+// attempt.
 func (r *Runner) Step(ctx context.Context, p StepParams) (agl.AttemptedRollout, error) {
+	store := r.shared.cfg.Store
 	if p.Resources != nil {
-		update, err := r.cfg.Store.AddResources(ctx, agl.AddResourcesParams{Resources: p.Resources})
+		update, err := store.AddResources(ctx, agl.AddResourcesParams{Resources: p.Resources})
 		if err != nil {
 			return agl.AttemptedRollout{}, fmt.Errorf("add resources: %w", err)
 		}
@@ -91,25 +114,25 @@ func (r *Runner) Step(ctx context.Context, p StepParams) (agl.AttemptedRollout, 
 	}
 	id, release := r.stepWorker()
 	defer release()
-	w := r.newWorker(id)
-	rollout, err := r.cfg.Store.StartRollout(ctx, agl.StartRolloutParams{EnqueueRollout: p.EnqueueRollout, WorkerID: agl.Some(id)})
+	rollout, err := store.StartRollout(ctx, agl.StartRolloutParams{EnqueueRollout: p.EnqueueRollout, WorkerID: agl.Some(id)})
 	if err != nil {
 		return agl.AttemptedRollout{}, fmt.Errorf("start rollout: %w", err)
 	}
-	stop := w.startHeartbeats(ctx)
+	w := newWorker(&r.shared, id)
+	stop := w.start(ctx)
 	failure := w.execute(ctx, rollout)
 	stop()
-	closing, cancel := r.closing(ctx)
+	reportCtx, cancel := r.shared.reportContext(ctx)
 	defer cancel()
-	final, err := r.cfg.Store.GetRollout(closing, agl.GetRolloutParams{RolloutID: rollout.RolloutID})
+	final, err := store.GetRollout(reportCtx, agl.GetRolloutParams{RolloutID: rollout.RolloutID})
 	if err != nil {
 		return rollout, errors.Join(failure, fmt.Errorf("read rollout: %w", err))
 	}
 	return final, failure
 }
 
-// stepWorker lends a worker id: steps that run at once need one each, and the
-// store should not see a new worker per step.
+// stepWorker lends a worker id. Steps that run at once need one each, but the store
+// should not see a new worker for each step.
 func (r *Runner) stepWorker() (id string, release func()) {
 	r.stepMu.Lock()
 	defer r.stepMu.Unlock()
@@ -120,56 +143,9 @@ func (r *Runner) stepWorker() (id string, release func()) {
 	} else {
 		r.stepWorkers++
 	}
-	return fmt.Sprintf("%s-step-%d-%s", r.cfg.WorkerPrefix, n, r.suffix), func() {
+	return fmt.Sprintf("%s-step-%d-%s", r.shared.cfg.WorkerPrefix, n, r.suffix), func() {
 		r.stepMu.Lock()
 		defer r.stepMu.Unlock()
 		r.idleSteps = append(r.idleSteps, n)
-	}
-}
-
-// closing returns the context for the last words about an attempt: it outlives
-// ctx, by a grace period at most.
-func (r *Runner) closing(ctx context.Context) (context.Context, context.CancelFunc) {
-	out, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.ReportTimeout)
-	stop := context.AfterFunc(ctx, func() {
-		_ = backoff.Sleep(out, r.cfg.GracePeriod) // out ends earlier when nobody needs it any more
-		cancel()
-	})
-	return out, func() { stop(); cancel() }
-}
-
-// tickets counts the rollouts that may still be taken. A worker keeps its
-// ticket until it gets a rollout for it.
-type tickets struct {
-	mu        sync.Mutex
-	left      int
-	unlimited bool
-}
-
-func (t *tickets) take() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.unlimited {
-		return true
-	}
-	if t.left == 0 {
-		return false
-	}
-	t.left--
-	return true
-}
-
-// storeBackoff is the schedule of tries while the store is unavailable.
-func storeBackoff() backoff.Exponential {
-	return backoff.Exponential{First: 100 * time.Millisecond, Max: 5 * time.Second, Jitter: 0.5}
-}
-
-// retry calls f until it succeeds, fails for good, or ctx ends.
-func retry(ctx context.Context, f func(ctx context.Context) error) error {
-	for failures := 0; ; failures++ {
-		err := f(ctx)
-		if err == nil || !agl.Transient(err) || storeBackoff().Wait(ctx, failures) != nil {
-			return err
-		}
 	}
 }

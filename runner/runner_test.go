@@ -344,17 +344,28 @@ func (s *lateStore) ReturnClaims(ctx context.Context, p agl.ReturnClaimsParams) 
 	return s.Store.ReturnClaims(ctx, p)
 }
 
+// A claim that arrives as the runner stops is neither executed nor reported: its
+// rollout waits for another runner, as if nobody had claimed it.
 func TestLateClaimIsGivenBack(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	s := &lateStore{faultyStore: openStore(t), stop: cancel}
-	id := enqueue(t, s, agl.RolloutConfig{})
-	if err := newRunner(t, runner.Config{Store: s, Agent: agl.AgentFunc(done)}).Run(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if rollout := get(t, s, id); rollout.Status != agl.RolloutQueuing || rollout.Attempt != nil {
-		t.Errorf("rollout is %s with attempt %v", rollout.Status, rollout.Attempt)
+	for name, open := range map[string]func(t *testing.T, s *faultyStore) agl.Store{
+		"in process": func(_ *testing.T, s *faultyStore) agl.Store { return s },
+		"over HTTP":  overHTTP,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			s := openStore(t)
+			late := &lateStore{faultyStore: &faultyStore{Store: open(t, s)}, stop: cancel}
+			id := enqueue(t, s, agl.RolloutConfig{MaxAttempts: 1})
+			if err := newRunner(t, runner.Config{Store: late, Agent: agl.AgentFunc(done)}).Run(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if rollout := get(t, s, id); rollout.Status != agl.RolloutQueuing || rollout.Attempt != nil {
+				t.Errorf("rollout is %s with attempt %v", rollout.Status, rollout.Attempt)
+			}
+		})
 	}
 }
 

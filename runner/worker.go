@@ -2,7 +2,6 @@ package runner
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -11,18 +10,19 @@ import (
 	"github.com/agl-go/agl/internal/backoff"
 )
 
-// worker is one loop that executes rollouts, one after the other, under a
-// worker id of its own.
+// worker executes rollouts, one after the other, under a worker id of its own.
 type worker struct {
-	r       *Runner
-	id      string
-	current atomic.Pointer[attempt] // what heartbeats watch over
+	heartbeat
 }
 
-func (r *Runner) newWorker(id string) *worker { return &worker{r: r, id: id} }
+func newWorker(s *shared, id string) *worker {
+	return &worker{heartbeat: heartbeat{shared: s, workerID: id}}
+}
 
-func (w *worker) run(ctx context.Context, t *tickets) error {
-	stop := w.startHeartbeats(ctx)
+// run takes rollouts and executes them until the quota is used up, the queue is
+// closed, or drain is.
+func (w *worker) run(ctx context.Context, drain <-chan struct{}, quota *rolloutQuota) error {
+	stop := w.start(ctx)
 	defer stop()
 	claiming, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -30,14 +30,14 @@ func (w *worker) run(ctx context.Context, t *tickets) error {
 	go func() {
 		defer close(drained)
 		select {
-		case <-w.r.drain:
+		case <-drain:
 			cancel()
 		case <-claiming.Done():
 		}
 	}()
 	defer func() { cancel(); <-drained }()
 
-	for ctx.Err() == nil && t.take() {
+	for ctx.Err() == nil && quota.take() {
 		rollout, ok, err := w.claim(claiming)
 		if err != nil || !ok {
 			return err
@@ -46,22 +46,23 @@ func (w *worker) run(ctx context.Context, t *tickets) error {
 			return nil
 		}
 		if err := w.execute(ctx, rollout); err != nil {
-			w.r.cfg.Logger.WarnContext(ctx, "attempt failed", "worker_id", w.id, "rollout_id", rollout.RolloutID,
-				"attempt_id", rollout.Attempt.AttemptID, "outcome", agl.OutcomeOf(err).Kind, "error", err)
+			w.attemptLog(rollout.RolloutID, rollout.Attempt.AttemptID).WarnContext(ctx, "attempt failed",
+				"worker_id", w.workerID, "outcome", agl.OutcomeOf(err).Kind, "error", err)
 		}
 	}
 	return nil
 }
 
-// claim waits for a rollout. It returns false when there will be none: ctx
+// claim waits for a rollout. It returns false when there will be none: ctx has
 // ended or the queue is closed.
 func (w *worker) claim(ctx context.Context) (agl.AttemptedRollout, bool, error) {
-	cfg := w.r.cfg
 	var failing time.Time // since when
 	failures := 0
 	for {
 		begin := time.Now()
-		res, err := cfg.Store.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some(w.id), Wait: cfg.DequeueWait})
+		res, err := w.cfg.Store.DequeueRollouts(ctx, agl.DequeueRolloutsParams{
+			Limit: 1, WorkerID: agl.Some(w.workerID), Wait: w.cfg.DequeueWait,
+		})
 		if len(res.Rollouts) > 0 && res.Rollouts[0].Attempt != nil {
 			return res.Rollouts[0], true, nil
 		}
@@ -70,22 +71,22 @@ func (w *worker) claim(ctx context.Context) (agl.AttemptedRollout, bool, error) 
 		}
 		if err == nil {
 			failing, failures = time.Time{}, 0
-			if time.Since(begin) < cfg.DequeueWait/2 {
+			if time.Since(begin) < w.cfg.DequeueWait/2 {
 				// This store does not wait, so the worker does. If ctx ends, the next dequeue
 				// says so.
-				_ = backoff.Sleep(ctx, cfg.PollInterval)
+				_ = backoff.Sleep(ctx, w.cfg.PollInterval)
 			}
 			continue
 		}
 		if !agl.Transient(err) {
-			return agl.AttemptedRollout{}, false, fmt.Errorf("worker %s: dequeue: %w", w.id, err)
+			return agl.AttemptedRollout{}, false, fmt.Errorf("worker %s: dequeue: %w", w.workerID, err)
 		}
 		if failing.IsZero() {
 			failing = begin
-			cfg.Logger.WarnContext(ctx, "asking for work fails; trying on", "worker_id", w.id, "error", err)
+			w.cfg.Logger.WarnContext(ctx, "dequeue fails and is tried again", "worker_id", w.workerID, "error", err)
 		}
-		if cfg.MaxOutage >= 0 && time.Since(failing) >= cfg.MaxOutage {
-			return agl.AttemptedRollout{}, false, fmt.Errorf("worker %s: dequeue has failed for %s: %w", w.id, cfg.MaxOutage, err)
+		if w.cfg.MaxOutage >= 0 && time.Since(failing) >= w.cfg.MaxOutage {
+			return agl.AttemptedRollout{}, false, fmt.Errorf("worker %s: dequeue has failed for %s: %w", w.workerID, w.cfg.MaxOutage, err)
 		}
 		// If ctx ends, the next dequeue says so.
 		_ = storeBackoff().Wait(ctx, failures)
@@ -93,56 +94,35 @@ func (w *worker) claim(ctx context.Context) (agl.AttemptedRollout, bool, error) 
 	}
 }
 
-// giveBack returns a claim that came when the runner had stopped already, if
+// giveBack returns a claim that arrived when the runner was stopping already, if
 // the store can take it back.
 func (w *worker) giveBack(ctx context.Context, rollout agl.AttemptedRollout) bool {
-	if !w.r.cfg.Store.Capabilities().ReturnClaims {
+	if !w.cfg.Store.Capabilities().ReturnClaims {
 		return false
 	}
-	closing, cancel := w.r.closing(ctx)
+	reportCtx, cancel := w.reportContext(ctx)
 	defer cancel()
-	if err := w.r.cfg.Store.ReturnClaims(closing, agl.ReturnClaimsParams{Claims: agl.ClaimsOf(rollout)}); err != nil {
-		w.r.cfg.Logger.WarnContext(ctx, "claim not given back", "worker_id", w.id, "rollout_id", rollout.RolloutID, "error", err)
+	if err := w.cfg.Store.ReturnClaims(reportCtx, agl.ReturnClaimsParams{Claims: agl.ClaimsOf(rollout)}); err != nil {
+		w.attemptLog(rollout.RolloutID, rollout.Attempt.AttemptID).WarnContext(ctx, "the claim was not returned", "worker_id", w.workerID, "error", err)
 		return false
 	}
 	return true
 }
 
-// Why the context of an attempt ended.
-var (
-	errLost     = errors.New("the store has ended the attempt: its rollout was cancelled, or it ran out of time")
-	errTimeout  = errors.New("the attempt's timeout has passed")
-	errShutdown = errors.New("the runner is stopping")
-)
-
 // execute runs one attempt and reports it. The error says why it failed.
 func (w *worker) execute(ctx context.Context, rollout agl.AttemptedRollout) error {
-	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cancel(nil)
-	stop := context.AfterFunc(ctx, func() { cancel(errShutdown) })
+	a, life, stop := newAttempt(ctx, w.shared, w.workerID, rollout)
 	defer stop()
-	if t := rollout.Config.TimeoutSeconds; t.Valid {
-		var cancelTimeout context.CancelFunc
-		const most = 1e9 // seconds; more would overflow a Duration
-		life, cancelTimeout = context.WithTimeoutCause(life, time.Duration(min(max(t.V, 0), most)*float64(time.Second)), errTimeout)
-		defer cancelTimeout()
-	}
-	a := &attempt{r: w.r, worker: w.id, rollout: rollout.Rollout, attempt: *rollout.Attempt, cancel: cancel}
 	w.current.Store(a)
-	outcome := a.run(ctx, life)
-	w.current.Store(nil)
-
-	if a.lost.Load() {
-		// The store has its say already; a report would overrule it.
-		kind := agl.OutcomeCancelled
-		if t := rollout.Config.TimeoutSeconds; t.Valid && float64(agl.TimestampOf(time.Now())-rollout.Attempt.StartTime) >= t.V {
-			kind = agl.OutcomeTimeout
-		}
-		return &agl.OutcomeError{Kind: kind, Err: errLost}
-	}
-	err := a.report(ctx, outcome)
-	if outcome.Kind == agl.OutcomeOK {
-		return err
-	}
-	return errors.Join(&agl.OutcomeError{Kind: outcome.Kind, Err: errors.New(outcome.Message)}, err)
+	defer w.current.Store(nil)
+	return a.execute(ctx, life)
 }
+
+// rolloutQuota is how many rollouts may still be taken. A worker takes one before it
+// asks for a rollout, and keeps it until it gets one.
+type rolloutQuota struct {
+	left      atomic.Int64
+	unlimited bool
+}
+
+func (q *rolloutQuota) take() bool { return q.unlimited || q.left.Add(-1) >= 0 }

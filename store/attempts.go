@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
 )
 
 type updateAttemptCommand struct {
@@ -13,11 +14,11 @@ type updateAttemptCommand struct {
 	result agl.Attempt
 }
 
-func (c *updateAttemptCommand) load(want *LoadParams) {
+func (c *updateAttemptCommand) load(want *driver.LoadParams) {
 	p := &c.params
 	want.Rollouts = append(want.Rollouts, p.RolloutID)
 	if p.AttemptID != agl.LatestAttempt {
-		want.Attempts = append(want.Attempts, AttemptKey{p.RolloutID, p.AttemptID})
+		want.Attempts = append(want.Attempts, driver.AttemptKey{RolloutID: p.RolloutID, AttemptID: p.AttemptID})
 	}
 	if p.WorkerID != nil && *p.WorkerID != "" {
 		want.Workers = append(want.Workers, *p.WorkerID)
@@ -25,13 +26,13 @@ func (c *updateAttemptCommand) load(want *LoadParams) {
 }
 
 // target finds the attempt that an update names.
-func (c *updateAttemptCommand) target(w *work) (*rolloutEntry, *attemptEntry, error) {
+func (c *updateAttemptCommand) target(w *unitOfWork) (*rolloutEntry, *attemptEntry, error) {
 	p := &c.params
 	r := w.rollout(p.RolloutID)
 	switch {
 	case r == nil:
 		return nil, nil, errRollout(p.RolloutID)
-	case p.AttemptID == agl.LatestAttempt && r.latest == nil:
+	case r.latest == nil:
 		return nil, nil, errNoAttempts(p.RolloutID)
 	case p.AttemptID == agl.LatestAttempt:
 		return r, r.latest, nil
@@ -43,7 +44,7 @@ func (c *updateAttemptCommand) target(w *work) (*rolloutEntry, *attemptEntry, er
 	return r, a, nil
 }
 
-func (c *updateAttemptCommand) run(w *work) error {
+func (c *updateAttemptCommand) run(w *unitOfWork) error {
 	p := &c.params
 	re, ae, err := c.target(w)
 	if err != nil {
@@ -58,13 +59,11 @@ func (c *updateAttemptCommand) run(w *work) error {
 		a.LastHeartbeatTime = agl.Some(*p.LastHeartbeatTime)
 	}
 	if p.Status != nil {
-		r, a = statusReported(r, a, re.latest == ae, *p.Status, object(p.Metadata), w.now)
+		r, a = statusReported(r, a, re.latest == ae, *p.Status, objectOrNil(p.Metadata), w.now)
 	} else {
-		a.Metadata = replaceMetadata(&a, r.Status, object(p.Metadata))
+		a.Metadata = replaceMetadata(&a, r.Status, objectOrNil(p.Metadata))
 	}
-	if r.Status != re.cur.Status {
-		w.setRollout(re, &r)
-	} else if r.EndTime != re.cur.EndTime {
+	if r.Status != re.cur.Status || r.EndTime != re.cur.EndTime {
 		w.setRollout(re, &r)
 	}
 	w.setAttempt(ae, &a)
@@ -79,56 +78,45 @@ func (c *updateAttemptCommand) run(w *work) error {
 }
 
 // UpdateAttempt implements agl.Store.
-func (s *Store) UpdateAttempt(ctx context.Context, p agl.UpdateAttemptParams) (_ agl.Attempt, err error) {
-	end, err := s.begin(ctx, "UpdateAttempt")
-	defer func() { end(err) }()
-	if err != nil {
-		return agl.Attempt{}, err
-	}
-	if err := checkObject("metadata", p.Metadata, false); err != nil {
-		return agl.Attempt{}, err
-	}
-	if p.Status != nil && !p.Status.Valid() {
-		return agl.Attempt{}, agl.Errorf(agl.CodeInvalid, "status: got %q, must be one of %v", *p.Status, agl.AttemptStatuses())
-	}
-	if p.WorkerID != nil {
-		if err := checkIDs(givenID{"worker_id", *p.WorkerID}); err != nil {
+func (s *Store) UpdateAttempt(ctx context.Context, p agl.UpdateAttemptParams) (agl.Attempt, error) {
+	return do(ctx, s, "UpdateAttempt", func() (agl.Attempt, error) {
+		if err := checkObject("metadata", p.Metadata, false); err != nil {
 			return agl.Attempt{}, err
 		}
-	}
-	c := &updateAttemptCommand{params: p}
-	if err := s.submit(ctx, c); err != nil {
-		return agl.Attempt{}, err
-	}
-	return c.result, nil
+		if p.Status != nil && !p.Status.Valid() {
+			return agl.Attempt{}, agl.Errorf(agl.CodeInvalid, "status: got %q, must be one of %v", *p.Status, agl.AttemptStatuses())
+		}
+		if p.WorkerID != nil {
+			if err := checkIDs(givenID{"worker_id", *p.WorkerID}); err != nil {
+				return agl.Attempt{}, err
+			}
+		}
+		c := &updateAttemptCommand{params: p}
+		err := s.submit(ctx, c)
+		return c.result, err
+	})
 }
 
 // GetLatestAttempt implements agl.Store.
-func (s *Store) GetLatestAttempt(ctx context.Context, p agl.GetLatestAttemptParams) (_ agl.Attempt, err error) {
-	end, err := s.begin(ctx, "GetLatestAttempt")
-	defer func() { end(err) }()
-	if err != nil {
-		return agl.Attempt{}, err
-	}
-	found, err := s.driver.Rollouts(ctx, []string{p.RolloutID})
-	switch {
-	case err != nil:
-		return agl.Attempt{}, err
-	case len(found) == 0 || found[0].Attempt == nil:
-		return agl.Attempt{}, errNoAttempts(p.RolloutID)
-	}
-	return *found[0].Attempt, nil
+func (s *Store) GetLatestAttempt(ctx context.Context, p agl.GetLatestAttemptParams) (agl.Attempt, error) {
+	return do(ctx, s, "GetLatestAttempt", func() (agl.Attempt, error) {
+		found, err := s.driver.Rollouts(ctx, []string{p.RolloutID})
+		switch {
+		case err != nil:
+			return agl.Attempt{}, err
+		case len(found) == 0 || found[0].Attempt == nil:
+			return agl.Attempt{}, errNoAttempts(p.RolloutID)
+		}
+		return *found[0].Attempt, nil
+	})
 }
 
 // QueryAttempts implements agl.Store.
-func (s *Store) QueryAttempts(ctx context.Context, p agl.QueryAttemptsParams) (_ agl.Page[agl.Attempt], err error) {
-	end, err := s.begin(ctx, "QueryAttempts")
-	defer func() { end(err) }()
-	if err == nil {
-		err = checkQuery(&p.Paging, "", sortAttempts)
-	}
-	if err != nil {
-		return agl.Page[agl.Attempt]{}, err
-	}
-	return s.driver.QueryAttempts(ctx, p)
+func (s *Store) QueryAttempts(ctx context.Context, p agl.QueryAttemptsParams) (agl.Page[agl.Attempt], error) {
+	return do(ctx, s, "QueryAttempts", func() (agl.Page[agl.Attempt], error) {
+		if err := checkQuery(&p.Paging, "", sortableAttempts()); err != nil {
+			return agl.Page[agl.Attempt]{}, err
+		}
+		return s.driver.QueryAttempts(ctx, p)
+	})
 }

@@ -13,34 +13,35 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/memory"
 )
 
-// gate is a driver whose commits can be held up and made to fail.
+// gate is a driver whose commits can be blocked and made to fail.
 type gate struct {
-	store.Driver
+	driver.Driver
 
 	held    chan struct{} // a commit waits until it can send; nil never waits
 	fail    atomic.Pointer[error]
 	panics  atomic.Int64 // so many commits panic
 	commits atomic.Int64
-	notices chan store.Notice
+	notices chan driver.Notice
 }
 
-func (g *gate) Capabilities() store.Capabilities { return store.Capabilities{Notices: g.notices} }
+func (g *gate) Capabilities() driver.Capabilities { return driver.Capabilities{Notices: g.notices} }
 
-func (g *gate) Begin(ctx context.Context) (store.Batch, error) {
+func (g *gate) Begin(ctx context.Context) (driver.Tx, error) {
 	b, err := g.Driver.Begin(ctx)
-	return gatedBatch{b, g}, err
+	return gatedTx{b, g}, err
 }
 
-type gatedBatch struct {
-	store.Batch
+type gatedTx struct {
+	driver.Tx
 
 	gate *gate
 }
 
-func (b gatedBatch) Apply(ctx context.Context, c *store.Changes) error {
+func (b gatedTx) Apply(ctx context.Context, c *driver.Changes) error {
 	if b.gate.held != nil {
 		b.gate.held <- struct{}{}
 	}
@@ -51,7 +52,7 @@ func (b gatedBatch) Apply(ctx context.Context, c *store.Changes) error {
 		panic("the driver has a bug")
 	}
 	b.gate.commits.Add(1)
-	return b.Batch.Apply(ctx, c)
+	return b.Tx.Apply(ctx, c)
 }
 
 func openGate(t *testing.T, g *gate) *store.Store {
@@ -73,8 +74,8 @@ func openGate(t *testing.T, g *gate) *store.Store {
 	return s
 }
 
-// TestConcurrentCommandsShareACommit holds the first commit up: everything that
-// comes meanwhile must be in the second.
+// TestConcurrentCommandsShareACommit blocks the first commit: all commands that arrive
+// meanwhile must be in the second.
 func TestConcurrentCommandsShareACommit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -169,8 +170,8 @@ func TestFailingCommandCostsOnlyItself(t *testing.T) {
 	})
 }
 
-// TestFailedCommit checks that everybody in a batch learns of it, that nothing
-// of it stays, and that blocked dequeues survive it.
+// TestFailedCommit checks that every command of a failed batch fails, that nothing of
+// it is stored, and that blocked dequeues survive it.
 func TestFailedCommit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -203,8 +204,8 @@ func TestFailedCommit(t *testing.T) {
 	})
 }
 
-// TestPanicFailsItsBatch lets the driver panic under a batch of several callers:
-// all of them learn of it, and the store goes on.
+// TestPanicFailsItsBatch makes the driver panic under a batch of several callers: all
+// of them fail, and the store keeps working.
 func TestPanicFailsItsBatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -269,7 +270,7 @@ func TestDeadlineSurvivesAFailedCommit(t *testing.T) {
 func TestNotices(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := &gate{notices: make(chan store.Notice)}
+		g := &gate{notices: make(chan driver.Notice)}
 		s := openGate(t, g)
 		r := enqueue(t, s, 2, agl.RolloutConfig{TimeoutSeconds: agl.Some(5.0)})
 		waited := make(chan []agl.Rollout, 1)
@@ -295,7 +296,7 @@ func TestNotices(t *testing.T) {
 		}
 		enqueue(t, peer, 1, agl.RolloutConfig{})
 		synctest.Wait()
-		g.notices <- store.Notice{Queue: true, Rollouts: []string{r[0].RolloutID, r[1].RolloutID, "gone"}}
+		g.notices <- driver.Notice{Queue: true, Rollouts: []string{r[0].RolloutID, r[1].RolloutID, "gone"}}
 		if got := arrived(t, "the dequeue", waiting); len(got.result.Rollouts) != 1 {
 			t.Errorf("got %+v, want what the peer enqueued", got)
 		}
@@ -371,9 +372,8 @@ func TestObserver(t *testing.T) {
 	}
 }
 
-// TestLongRolloutHasNoQuadraticStep counts what a commit is given and reads
-// instead of measuring time: the work for one more span does not depend on how
-// many there are.
+// TestLongRolloutHasNoQuadraticStep counts what commits write and read instead of
+// measuring time: one more span costs the same work, however many there are.
 func TestLongRolloutHasNoQuadraticStep(t *testing.T) { //nolint:paralleltest // it counts allocations
 	d, err := memory.New(memory.Config{CapacityBytes: 1 << 34})
 	if err != nil {
@@ -424,29 +424,29 @@ func TestLongRolloutHasNoQuadraticStep(t *testing.T) { //nolint:paralleltest // 
 
 // loadCounter counts the rows that batches load and write.
 type loadCounter struct {
-	store.Driver
+	driver.Driver
 
 	rows atomic.Int64
 }
 
-func (c *loadCounter) Begin(ctx context.Context) (store.Batch, error) {
+func (c *loadCounter) Begin(ctx context.Context) (driver.Tx, error) {
 	b, err := c.Driver.Begin(ctx)
-	return countedBatch{b, c}, err
+	return countedTx{b, c}, err
 }
 
-type countedBatch struct {
-	store.Batch
+type countedTx struct {
+	driver.Tx
 
 	counter *loadCounter
 }
 
-func (b countedBatch) Load(ctx context.Context, want *store.LoadParams, got *store.Loaded) error {
-	err := b.Batch.Load(ctx, want, got)
+func (b countedTx) Load(ctx context.Context, want *driver.LoadParams, got *driver.Loaded) error {
+	err := b.Tx.Load(ctx, want, got)
 	b.counter.rows.Add(int64(len(got.Rollouts) + len(got.Attempts) + len(got.Workers) + len(got.Spans) + len(got.Sequences)))
 	return err
 }
 
-func (b countedBatch) Apply(ctx context.Context, c *store.Changes) error {
+func (b countedTx) Apply(ctx context.Context, c *driver.Changes) error {
 	b.counter.rows.Add(int64(len(c.Rollouts) + len(c.Attempts) + len(c.Workers) + len(c.Spans) + len(c.Sequences) + len(c.Events)))
-	return b.Batch.Apply(ctx, c)
+	return b.Tx.Apply(ctx, c)
 }

@@ -10,10 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/memory"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 func openMemory(tb testing.TB, config memory.Config) *store.Store {
@@ -92,6 +93,23 @@ func BenchmarkReserveSequenceID(b *testing.B) {
 				return err
 			})
 		})
+	}
+}
+
+// TestReserveSequenceIDAllocations also covers what every other write costs: batches
+// reuse the memory of the one before.
+//
+//nolint:paralleltest // allocations of other tests would be counted
+func TestReserveSequenceIDAllocations(t *testing.T) {
+	s := openMemory(t, memory.Config{})
+	rollout := startRollouts(t, s, 1)[0]
+	n := testing.AllocsPerRun(100, func() {
+		if _, err := s.ReserveSequenceIDs(t.Context(), agl.ReserveSequenceIDsParams{RolloutID: rollout.RolloutID}); err != nil {
+			t.Error(err)
+		}
+	})
+	if n > 4 {
+		t.Errorf("one reservation makes %v allocations, want at most 4", n)
 	}
 }
 

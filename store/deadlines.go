@@ -2,7 +2,6 @@ package store
 
 import (
 	"container/heap"
-	"context"
 	"math"
 	"slices"
 	"sync"
@@ -12,39 +11,40 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// deadlines is a heap of the moments at which attempts run out of time, one
-// for each rollout: only the latest attempt is watched.
+// deadlines is a heap of the times at which attempts are to be ended, one for each
+// rollout: only the latest attempt has a deadline.
 type deadlines struct {
 	mu    sync.Mutex
 	items []*deadlineItem
 	byID  map[string]*deadlineItem
-	edits int64         // counts what was set
-	first atomic.Int64  // the earliest in nanoseconds since the epoch; 0 is none
-	wake  chan struct{} // capacity 1: the earliest has changed
-	rules atomic.Pointer[patience]
+	edits int64         // counts the calls of set
+	first atomic.Int64  // the earliest deadline in Unix nanoseconds; 0 is none
+	wake  chan struct{} // capacity 1: there is an earlier deadline
+	rules atomic.Pointer[limits]
 }
 
 type deadlineItem struct {
 	rolloutID string
 	at        time.Time
 	index     int
-	edit      int64 // the number of the edit that set it last
+	edit      int64 // the number of the edit that set it
 }
 
-func (d *deadlines) init(p patience) {
+func (d *deadlines) init(l limits) {
 	d.byID = map[string]*deadlineItem{}
 	d.wake = make(chan struct{}, 1)
-	d.rules.Store(&p)
+	d.rules.Store(&l)
 }
 
-func (d *deadlines) patience() patience { return *d.rules.Load() }
+func (d *deadlines) limits() limits { return *d.rules.Load() }
 
-// forgive gives grace to all who were not heard of since. Only the leader calls
-// it. What is in the heap is looked at again when it is due.
-func (d *deadlines) forgive(since agl.Timestamp) {
-	p := d.patience()
-	p.since = since
-	d.rules.Store(&p)
+// outageEnded extends the deadline of every attempt that has not sent a heartbeat
+// since the outage. Deadlines in the heap are checked again when they are due. Only
+// the goroutine that runs a batch calls it.
+func (d *deadlines) outageEnded(now agl.Timestamp) {
+	l := d.limits()
+	l.outageEnd = now
+	d.rules.Store(&l)
 }
 
 // Len implements heap.Interface.
@@ -76,36 +76,36 @@ func (d *deadlines) Pop() any {
 }
 
 // next returns the earliest deadline.
-func (d *deadlines) next() (at time.Time, there bool) {
+func (d *deadlines) next() (at time.Time, found bool) {
 	ns := d.first.Load()
 	return time.Unix(0, ns), ns != 0
 }
 
-// set takes the deadline of a rollout's latest attempt, or that it has none.
+// set sets the deadline of a rollout, or removes it when there is none.
 func (d *deadlines) set(r *agl.Rollout, latest *agl.Attempt) {
 	d.setRead(r, latest, math.MaxInt64)
 }
 
-// mark is taken before the database is read and given to setRead with what was
-// found.
-func (d *deadlines) mark() int64 {
+// watermark is taken before the database is read and given to setRead together with
+// what was read.
+func (d *deadlines) watermark() int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.edits
 }
 
-// setRead is set with what was read from the database; what was set since mark
-// is newer and stays.
-func (d *deadlines) setRead(r *agl.Rollout, latest *agl.Attempt, mark int64) {
-	at, ok := deadline(r, latest, d.patience())
+// setRead is set for what was read from the database. A deadline that was set after the
+// watermark is newer and stays.
+func (d *deadlines) setRead(r *agl.Rollout, latest *agl.Attempt, watermark int64) {
+	at, ok := deadline(r, latest, d.limits())
 	if !ok {
-		d.removeRead(r.RolloutID, mark)
+		d.removeRead(r.RolloutID, watermark)
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	item := d.byID[r.RolloutID]
-	if item != nil && item.edit > mark {
+	if item != nil && item.edit > watermark {
 		return
 	}
 	if item == nil {
@@ -123,42 +123,43 @@ func (d *deadlines) setRead(r *agl.Rollout, latest *agl.Attempt, mark int64) {
 
 func (d *deadlines) remove(rolloutID string) { d.removeRead(rolloutID, math.MaxInt64) }
 
-// removeRead is remove for what was read from the database after mark.
-func (d *deadlines) removeRead(rolloutID string, mark int64) {
+// removeRead is remove for what was read from the database after the watermark.
+func (d *deadlines) removeRead(rolloutID string, watermark int64) {
 	if d.first.Load() == 0 {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if item := d.byID[rolloutID]; item != nil && item.edit <= mark {
+	if item := d.byID[rolloutID]; item != nil && item.edit <= watermark {
 		delete(d.byID, rolloutID)
 		heap.Remove(d, item.index)
 		d.refresh()
 	}
 }
 
-// replace takes everything that was read from the database after mark.
-func (d *deadlines) replace(live []agl.AttemptedRollout, mark int64) {
+// replace sets the deadlines of all live rollouts, which were read from the database
+// after the watermark, and removes all others.
+func (d *deadlines) replace(live []agl.AttemptedRollout, watermark int64) {
 	known := make(map[string]struct{}, len(live))
 	for i := range live {
 		known[live[i].RolloutID] = struct{}{}
-		d.setRead(&live[i].Rollout, live[i].Attempt, mark)
+		d.setRead(&live[i].Rollout, live[i].Attempt, watermark)
 	}
 	d.mu.Lock()
 	var gone []string
 	for id := range d.byID {
-		if _, there := known[id]; !there {
+		if _, found := known[id]; !found {
 			gone = append(gone, id)
 		}
 	}
 	d.mu.Unlock()
 	for _, id := range gone {
-		d.removeRead(id, mark)
+		d.removeRead(id, watermark)
 	}
 }
 
-// refresh publishes the earliest deadline and wakes the watch when it is
-// earlier than the one that it sleeps for.
+// refresh publishes the earliest deadline. It wakes the background goroutine when
+// that is earlier than the one it sleeps for.
 func (d *deadlines) refresh() {
 	var first int64
 	if len(d.items) > 0 {
@@ -172,15 +173,15 @@ func (d *deadlines) refresh() {
 	}
 }
 
-// due returns up to most rollouts whose deadline is over, the earliest first.
-func (d *deadlines) due(now time.Time, most int) []string {
+// due returns up to limit rollouts whose deadline has passed, the earliest first.
+func (d *deadlines) due(now time.Time, limit int) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	// The items that are due form a subtree of the heap that begins at its root.
 	var items []*deadlineItem
 	var visit func(i int)
 	visit = func(i int) {
-		if i < len(d.items) && len(items) < most && now.After(d.items[i].at) {
+		if i < len(d.items) && len(items) < limit && now.After(d.items[i].at) {
 			items = append(items, d.items[i])
 			visit(2*i + 1)
 			visit(2*i + 2)
@@ -193,67 +194,4 @@ func (d *deadlines) due(now time.Time, most int) []string {
 		ids[i] = item.rolloutID
 	}
 	return ids
-}
-
-// expireCommand ends the attempts of rollouts that are out of time.
-type expireCommand struct {
-	header
-
-	store   *Store
-	ids     []string
-	expired []agl.AttemptedRollout // those that were
-}
-
-func (c *expireCommand) load(want *LoadParams) {
-	want.Rollouts = append(want.Rollouts, c.ids...)
-}
-
-func (c *expireCommand) run(w *work) error {
-	c.expired = c.expired[:0]
-	for _, id := range c.ids {
-		e := w.rollouts[id]
-		// What this batch has done to it may yet be undone; if not, its deadline is
-		// set behind the commit.
-		touched := e != nil && (e.changed || e.latest != nil && e.latest.changed)
-		if e == nil || e.cur == nil || e.latest == nil {
-			if !touched {
-				c.store.deadlines.remove(id)
-			}
-			continue
-		}
-		r, a, fired := deadlinePassed(*e.cur, *e.latest.cur, w.patience, w.now)
-		switch {
-		case fired:
-			w.setRollout(e, &r)
-			w.setAttempt(e.latest, &a)
-			w.syncWorker(&a)
-			c.expired = append(c.expired, e.attempted())
-		case !touched:
-			// Another process has moved it on.
-			c.store.deadlines.set(e.cur, e.latest.cur)
-		}
-	}
-	return nil
-}
-
-// expire ends what is out of time now.
-func (s *Store) expire(ctx context.Context) error {
-	for {
-		ids := s.deadlines.due(s.now(), maxBatch)
-		if len(ids) == 0 {
-			return nil
-		}
-		c := &expireCommand{store: s, ids: ids}
-		if err := s.submit(ctx, c); err != nil {
-			return err
-		}
-		for i := range c.expired {
-			r := &c.expired[i]
-			s.log.WarnContext(ctx, "attempt ran out of time", "rollout_id", r.RolloutID,
-				"attempt_id", r.Attempt.AttemptID, "attempt_status", r.Attempt.Status, "rollout_status", r.Status)
-		}
-		if len(ids) < maxBatch {
-			return nil
-		}
-	}
 }

@@ -1,12 +1,16 @@
-// Package store is the engine behind [agl.Store]: the queue, the life of
-// rollouts and attempts, deadlines, sequence ids, waits and wake-ups, written
-// once for every database.
+// Package store is the engine behind [agl.Store]: the queue, the lifecycle of rollouts
+// and attempts, deadlines, sequence ids, waits, wake-ups and retention, written once for
+// every database.
 //
-// Writes are commands. Commands that arrive while others are being worked on
-// form a batch: one Load of everything they name, the rules of lifecycle.go for
-// each in memory, one Apply with all changes, then the answers. Reads go
-// straight to the driver.
+//	s, err := store.Open(ctx, "sqlite:agl.db", store.Options{})
 //
-// The package must not know how anything is stored (that is a [Driver]), sent
-// over a network, or measured (that is an [Observer]).
+// [Open] takes "sqlite:PATH", "postgres://…" or "memory:". [New] takes any other
+// [driver.Driver].
+//
+// Writes are commands. Commands that arrive while a batch is running form the next batch:
+// one Load of everything that they name, the rules of lifecycle.go for each command in
+// memory, one Apply of all changes, then the answers. Reads go straight to the driver.
+//
+// The package must not know how a driver stores anything, and nothing about networks or
+// metrics (an [Observer] measures).
 package store

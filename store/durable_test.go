@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/storetest"
 )
 
@@ -48,7 +48,7 @@ func start(t *testing.T, s *store.Store, timeout, silence float64) agl.Attempted
 
 // wantAttempt checks the latest attempt's status as it is stored, without a
 // call that makes the engine look.
-func wantAttempt(t *testing.T, d store.Driver, when, id string, want agl.AttemptStatus) *agl.Attempt {
+func wantAttempt(t *testing.T, d driver.Driver, when, id string, want agl.AttemptStatus) *agl.Attempt {
 	t.Helper()
 	synctest.Wait()
 	found, err := d.Rollouts(t.Context(), []string{id})
@@ -100,8 +100,8 @@ func TestGrace(t *testing.T) {
 	})
 }
 
-// TestGraceAfterAnOutage takes the database away for longer than runners may be
-// silent: their signs of life could not be stored.
+// TestGraceAfterAnOutage makes the database unavailable for longer than runners may be
+// silent: their heartbeats could not be stored.
 func TestGraceAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestDefaultUnresponsive(t *testing.T) {
 func TestConfigLimits(t *testing.T) {
 	t.Parallel()
 	for _, config := range []store.Config{
-		{}, {DefaultUnresponsive: -1}, {Retain: store.Retain{Finished: -1}}, {Retain: store.Retain{Bytes: -1}},
+		{}, {DefaultUnresponsive: -1},
 	} {
 		if config != (store.Config{}) {
 			config.Driver = newMemory(t, storetest.OpenParams{})
@@ -175,150 +175,12 @@ func setRollout(t *testing.T, s *store.Store, id string, status agl.RolloutStatu
 	}
 }
 
-func evicted(t *testing.T, s *store.Store, r *agl.AttemptedRollout) bool {
-	t.Helper()
-	_, err := s.QuerySpans(t.Context(), agl.QuerySpansParams{RolloutID: r.RolloutID})
-	if err != nil && !errors.Is(err, agl.ErrEvicted) {
-		t.Fatal(err)
-	}
-	return err != nil
-}
-
-func TestRetainFinished(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := openWith(t, store.Config{Driver: newMemory(t, storetest.OpenParams{}), Retain: store.Retain{Finished: time.Hour}})
-		defer closeStore(t, s)
-		var all []agl.AttemptedRollout
-		for range 150 { // more than two batches of the janitor
-			r := start(t, s, 0, 0)
-			addSpan(t, s, &r, "a")
-			setRollout(t, s, r.RolloutID, agl.RolloutSucceeded)
-			all = append(all, r)
-		}
-		running := start(t, s, 0, 0)
-		addSpan(t, s, &running, "a")
-		time.Sleep(30 * time.Minute)
-		setRollout(t, s, all[0].RolloutID, agl.RolloutQueuing)
-		late := start(t, s, 0, 0)
-		addSpan(t, s, &late, "a")
-		setRollout(t, s, late.RolloutID, agl.RolloutFailed)
-		time.Sleep(31 * time.Minute)
-		synctest.Wait()
-		for i := range all {
-			if got := evicted(t, s, &all[i]); got != (i > 0) {
-				t.Errorf("rollout %d: evicted %v, reopened %v", i, got, i == 0)
-			}
-		}
-		if evicted(t, s, &running) || evicted(t, s, &late) {
-			t.Error("evicted what is running or has just ended")
-		}
-		stats, err := s.Statistics(t.Context())
-		if err != nil || stats.TotalRollouts != 152 || stats.TotalSpans != 3 {
-			t.Errorf("statistics %+v, error %v, want all rollouts and three spans", stats, err)
-		}
-		time.Sleep(24 * time.Hour)
-		synctest.Wait()
-		if !evicted(t, s, &late) || evicted(t, s, &running) || evicted(t, s, &all[0]) {
-			t.Error("a day later, only what has ended should be evicted")
-		}
-	})
-}
-
-func TestRetainBytes(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := openWith(t, store.Config{Driver: newMemory(t, storetest.OpenParams{}), Retain: store.Retain{Bytes: 10_000}})
-		defer closeStore(t, s)
-		running := start(t, s, 0, 0)
-		for id := range strings.FieldsSeq("a b c d") {
-			addSpan(t, s, &running, id)
-		}
-		var all []agl.AttemptedRollout
-		for range 5 {
-			r := start(t, s, 0, 0)
-			addSpan(t, s, &r, "a")
-			addSpan(t, s, &r, "b")
-			all = append(all, r)
-		}
-		for _, i := range []int{3, 1, 4, 0, 2} {
-			time.Sleep(time.Millisecond)
-			setRollout(t, s, all[i].RolloutID, agl.RolloutSucceeded)
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		// 14 spans of 1.4 KB are 19 KB: those of 3, 1, 4 and 0 must go.
-		for i, want := range []bool{true, true, false, true, true} {
-			if got := evicted(t, s, &all[i]); got != want {
-				t.Errorf("rollout %d: evicted %v, want %v", i, got, want)
-			}
-		}
-		for id := range strings.FieldsSeq("e f g h i j k l") {
-			addSpan(t, s, &running, id)
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if evicted(t, s, &running) || !evicted(t, s, &all[2]) {
-			t.Error("what runs stays, whatever its size")
-		}
-	})
-}
-
-// reopening is a driver that lets a rollout be reopened between the moment at
-// which it is found to be evictable and its eviction.
-type reopening struct {
-	store.Driver
-
-	reopen func()
-}
-
-func (r *reopening) Evictable(ctx context.Context, limit int) (store.EvictableList, error) {
-	list, err := r.Driver.Evictable(ctx, limit)
-	if len(list.Rollouts) > 0 {
-		r.reopen()
-	}
-	return list, err
-}
-
-func TestRetainLeavesTheReopened(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d := &reopening{Driver: newMemory(t, storetest.OpenParams{})}
-		peer := reopen(t, d.Driver)
-		defer closeStore(t, peer)
-		r, again := start(t, peer, 0, 0), start(t, peer, 0, 0)
-		for _, r := range []*agl.AttemptedRollout{&r, &again} {
-			addSpan(t, peer, r, "a")
-			setRollout(t, peer, r.RolloutID, agl.RolloutSucceeded)
-		}
-		time.Sleep(time.Hour)
-		var once sync.Once
-		d.reopen = func() {
-			once.Do(func() {
-				setRollout(t, peer, r.RolloutID, agl.RolloutQueuing)
-				setRollout(t, peer, again.RolloutID, agl.RolloutQueuing)
-				setRollout(t, peer, again.RolloutID, agl.RolloutSucceeded)
-			})
-		}
-		s := openWith(t, store.Config{Driver: d, Retain: store.Retain{Finished: time.Minute}})
-		defer closeStore(t, s)
-		synctest.Wait()
-		if evicted(t, s, &r) || evicted(t, s, &again) {
-			t.Error("evicted what was reopened meanwhile")
-		}
-		time.Sleep(2 * time.Minute)
-		synctest.Wait()
-		if evicted(t, s, &r) || !evicted(t, s, &again) {
-			t.Error("want the one evicted that has ended anew")
-		}
-	})
-}
-
-// TestResync changes the database behind the engine's back without telling what.
+// TestResync changes the database behind the engine without a notice that says what
+// changed.
 func TestResync(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := &gate{notices: make(chan store.Notice)}
+		g := &gate{notices: make(chan driver.Notice)}
 		s := openGate(t, g)
 		peer := reopen(t, g.Driver)
 		ended, gone := start(t, s, 0, 0), start(t, s, 0, 0)
@@ -360,7 +222,7 @@ func TestResync(t *testing.T) {
 		// What fails is tried again.
 		away := errors.New("the database is away")
 		g.fail.Store(&away)
-		g.notices <- store.Notice{Resync: true}
+		g.notices <- driver.Notice{Resync: true}
 		time.Sleep(3 * time.Second)
 		g.fail.Store(nil)
 		time.Sleep(2 * time.Second)
@@ -377,9 +239,9 @@ func TestResync(t *testing.T) {
 	})
 }
 
-// pinging is a driver whose database can be away.
+// pinging is a driver whose database can be unavailable.
 type pinging struct {
-	store.Driver
+	driver.Driver
 
 	err error
 }
@@ -411,7 +273,7 @@ func (rude) ObserveStore(string, error, time.Duration)                 { panic("
 func (rude) ObserveDriver(string, error, time.Duration)                { panic("rude") }
 func (rude) ObserveRollout(agl.RolloutStatus, agl.Mode, time.Duration) { panic("rude") }
 
-// TestObserverThatPanics: what is stored is answered.
+// TestObserverThatPanics: a panic of the observer fails no call.
 func TestObserverThatPanics(t *testing.T) {
 	t.Parallel()
 	s := openWith(t, store.Config{Driver: newMemory(t, storetest.OpenParams{}), Observer: rude{}})

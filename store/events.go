@@ -3,32 +3,11 @@ package store
 import (
 	"context"
 	"iter"
-	"sync"
+	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
 )
-
-// signal wakes any number of goroutines.
-type signal struct {
-	mu sync.Mutex
-	c  chan struct{}
-}
-
-func (s *signal) init() { s.c = make(chan struct{}) }
-
-// next returns a channel that the next broadcast closes.
-func (s *signal) next() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.c
-}
-
-func (s *signal) broadcast() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	close(s.c)
-	s.c = make(chan struct{})
-}
 
 // eventPage is how many events are read at once.
 const eventPage = 512
@@ -36,42 +15,63 @@ const eventPage = 512
 // Events implements agl.Store.
 func (s *Store) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.Event, error] {
 	return func(yield func(agl.Event, error) bool) {
-		end, err := s.begin(ctx, "Events")
-		defer func() { end(err) }()
-		s.eventful.Add(1)
-		defer s.eventful.Add(-1)
-		after := p.Since
-		if err == nil && after == "" {
-			var list EventList
-			list, err = s.driver.Events(ctx, "", 0)
-			after = list.Last
+		stream := call{store: s, method: "Events", start: time.Now()}
+		err := s.streamEvents(ctx, p.Since, func(e agl.Event) bool { return yield(e, nil) })
+		stream.observe(err)
+		if err != nil {
+			yield(agl.Event{}, err)
 		}
-		for err == nil {
-			woken := s.signal.next()
-			var list EventList
-			if list, err = s.driver.Events(ctx, after, eventPage); err != nil {
-				break
-			}
-			if list.Reset {
-				list.Events = append(list.Events, agl.Event{ID: list.Last, Kind: agl.EventReset})
-			}
-			for _, e := range list.Events {
-				if !yield(e, nil) {
-					return
-				}
-				after = e.ID
-			}
-			if len(list.Events) > 0 {
-				continue
-			}
-			select {
-			case <-woken:
-			case <-ctx.Done():
-				err = ctx.Err()
-			case <-s.closing:
-				err = errClosed()
-			}
-		}
-		yield(agl.Event{}, err)
 	}
+}
+
+// streamEvents yields events until an error, or until yield returns false. While the
+// reader handles an event, the stream does not count as a call in flight, so that a slow
+// reader does not delay Close.
+func (s *Store) streamEvents(ctx context.Context, after string, yield func(agl.Event) bool) error {
+	s.readers.Add(1)
+	defer s.readers.Add(-1)
+	if after == "" {
+		list, err := s.readEvents(ctx, "", 0)
+		if err != nil {
+			return err
+		}
+		after = list.Last
+	}
+	for {
+		woken := s.signal.next()
+		list, err := s.readEvents(ctx, after, eventPage)
+		if err != nil {
+			return err
+		}
+		if list.Reset {
+			list.Events = append(list.Events, agl.Event{ID: list.Last, Kind: agl.EventReset})
+		}
+		for _, e := range list.Events {
+			if !yield(e) {
+				return nil
+			}
+			after = e.ID
+		}
+		if len(list.Events) > 0 {
+			continue
+		}
+		select {
+		case <-woken:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.closing:
+			return errClosed()
+		}
+	}
+}
+
+func (s *Store) readEvents(ctx context.Context, after string, limit int) (driver.EventList, error) {
+	if !s.inFlight.enter() {
+		return driver.EventList{}, errClosed()
+	}
+	defer s.inFlight.leave()
+	if err := ctx.Err(); err != nil {
+		return driver.EventList{}, err
+	}
+	return s.driver.Events(ctx, after, limit)
 }

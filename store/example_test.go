@@ -2,16 +2,17 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/memory"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
-// An algorithm puts a task into the store, a runner takes it and reports.
+// An algorithm enqueues a task. A runner claims it and reports its end.
 func Example() {
 	if err := run(context.Background()); err != nil {
 		log.Fatal(err)
@@ -22,19 +23,11 @@ func Example() {
 }
 
 func run(ctx context.Context) (err error) {
-	driver, err := memory.New(memory.Config{})
+	s, err := store.Open(ctx, "memory:", store.Options{})
 	if err != nil {
 		return err
 	}
-	s, err := store.New(ctx, store.Config{Driver: driver})
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if closeErr := s.Close(ctx); err == nil {
-			err = closeErr
-		}
-	}()
+	defer func() { err = errors.Join(err, s.Close(ctx)) }()
 	_, err = s.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{
 		Rollouts: []agl.EnqueueRollout{{Input: jsontext.Value(`{"question":"6*7"}`)}},
 	})

@@ -13,13 +13,14 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/storetest"
 )
 
-// contended is a driver to which another process is in the way at random points
-// of random batches, never so often that the engine gives up.
+// contended is a driver that another process interferes with at random, but never so
+// often that the engine gives up.
 type contended struct {
-	store.Driver
+	driver.Driver
 
 	mu      sync.Mutex
 	random  *rand.Rand
@@ -34,69 +35,69 @@ func (c *contended) conflict(point string) error {
 	if c.inARow < 4 && c.random.IntN(16) == 0 {
 		c.inARow++
 		c.retries.Add(1)
-		return agl.Errorf(agl.CodeUnavailable, "%s: deadlock: %w", point, store.ErrRetry)
+		return agl.Errorf(agl.CodeUnavailable, "%s: deadlock: %w", point, driver.ErrRetry)
 	}
 	return nil
 }
 
-func (c *contended) Begin(ctx context.Context) (store.Batch, error) {
+func (c *contended) Begin(ctx context.Context) (driver.Tx, error) {
 	if err := c.conflict("begin"); err != nil {
 		return nil, err
 	}
 	b, err := c.Driver.Begin(ctx)
-	return contendedBatch{b, c}, err
+	return contendedTx{b, c}, err
 }
 
-type contendedBatch struct {
-	store.Batch
+type contendedTx struct {
+	driver.Tx
 
 	driver *contended
 }
 
 // Load reads and then fails: what was read must be of no effect.
-func (b contendedBatch) Load(ctx context.Context, want *store.LoadParams, got *store.Loaded) error {
-	return errors.Join(b.Batch.Load(ctx, want, got), b.driver.conflict("load"))
+func (b contendedTx) Load(ctx context.Context, want *driver.LoadParams, got *driver.Loaded) error {
+	return errors.Join(b.Tx.Load(ctx, want, got), b.driver.conflict("load"))
 }
 
-func (b contendedBatch) Claim(ctx context.Context, limit int, got *store.Loaded) ([]string, error) {
-	claimed, err := b.Batch.Claim(ctx, limit, got)
+func (b contendedTx) Claim(ctx context.Context, limit int, got *driver.Loaded) ([]string, error) {
+	claimed, err := b.Tx.Claim(ctx, limit, got)
 	return claimed, errors.Join(err, b.driver.conflict("claim"))
 }
 
-func (b contendedBatch) Apply(ctx context.Context, c *store.Changes) error {
+func (b contendedTx) Apply(ctx context.Context, c *driver.Changes) error {
 	if err := b.driver.conflict("apply"); err != nil {
 		return err
 	}
-	err := b.Batch.Apply(ctx, c)
+	err := b.Tx.Apply(ctx, c)
 	b.driver.mu.Lock()
 	defer b.driver.mu.Unlock()
 	b.driver.inARow = 0
 	return err
 }
 
-// TestContention runs everything that a store promises, the model included, on
-// batches that are run again and again: nobody may see a difference.
+// TestContention runs the whole suite, including the model, on batches that run
+// several times: nobody may notice.
 func TestContention(t *testing.T) {
 	t.Parallel()
 	var opened atomic.Uint64
 	storetest.Run(t, func(tb testing.TB, p storetest.OpenParams) storetest.Instance {
 		tb.Helper()
 		d := &contended{Driver: newMemory(tb, p), random: rand.New(rand.NewPCG(1, opened.Add(1)))}
-		return overDriver(tb, d, store.NewManualClock(time.Unix(1_760_000_000, 0)))
+		return overDriver(tb, d, storetest.NewManualClock(time.Unix(1_760_000_000, 0)))
 	})
 }
 
-// TestRerunsAreBounded checks the end of a batch that never gets through.
+// TestRerunsAreBounded checks a batch that never succeeds.
 func TestRerunsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := &gate{}
 		s := openGate(t, g)
-		deadlock := fmt.Errorf("deadlock: %w", store.ErrRetry)
+		deadlock := fmt.Errorf("deadlock: %w", driver.ErrRetry)
 		g.fail.Store(&deadlock)
 		start := time.Now()
 		_, err := s.ReserveSequenceIDs(t.Context(), agl.ReserveSequenceIDsParams{RolloutID: "r"})
-		if !errors.Is(err, agl.ErrUnavailable) || !errors.Is(err, store.ErrRetry) {
+		if !errors.Is(err, agl.ErrUnavailable) || !errors.Is(err, driver.ErrRetry) {
 			t.Errorf("error %v, want unavailable", err)
 		}
 		if took := time.Since(start); took > 2*time.Second {
@@ -109,28 +110,28 @@ func TestRerunsAreBounded(t *testing.T) {
 	})
 }
 
-// doubtful is a driver whose connection is lost at random: before a commit, or
-// behind it, so that what was reported to have failed is there.
+// doubtful is a driver whose connection breaks at random, before a commit or after it:
+// a commit that was reported as failed may have happened.
 type doubtful struct {
-	store.Driver
+	driver.Driver
 
 	mu     sync.Mutex
 	random *rand.Rand
 	lost   int // commits that happened and were reported to have failed
 }
 
-func (d *doubtful) Begin(ctx context.Context) (store.Batch, error) {
+func (d *doubtful) Begin(ctx context.Context) (driver.Tx, error) {
 	b, err := d.Driver.Begin(ctx)
-	return doubtfulBatch{b, d}, err
+	return doubtfulTx{b, d}, err
 }
 
-type doubtfulBatch struct {
-	store.Batch
+type doubtfulTx struct {
+	driver.Tx
 
 	driver *doubtful
 }
 
-func (b doubtfulBatch) Apply(ctx context.Context, c *store.Changes) error {
+func (b doubtfulTx) Apply(ctx context.Context, c *driver.Changes) error {
 	b.driver.mu.Lock()
 	defer b.driver.mu.Unlock()
 	away := agl.Errorf(agl.CodeUnavailable, "the connection was lost")
@@ -139,9 +140,9 @@ func (b doubtfulBatch) Apply(ctx context.Context, c *store.Changes) error {
 		return away
 	case 1:
 		b.driver.lost++
-		return errors.Join(b.Batch.Apply(ctx, c), away)
+		return errors.Join(b.Tx.Apply(ctx, c), away)
 	default:
-		return b.Batch.Apply(ctx, c)
+		return b.Tx.Apply(ctx, c)
 	}
 }
 
@@ -159,9 +160,9 @@ func persist[T any](t *testing.T, call func() (T, error)) T {
 	}
 }
 
-// TestDoubtfulCommits lets clients with idempotency keys work over a connection
-// that is lost behind commits: every rollout is made once, claimed once and
-// finished once, and nobody waits for ever.
+// TestDoubtfulCommits runs clients with idempotency keys over a connection that breaks
+// after commits: every rollout is created, claimed and finished once, and nobody waits
+// forever.
 func TestDoubtfulCommits(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(10) {
@@ -182,7 +183,7 @@ func workInDoubt(t *testing.T, seed uint64) {
 		}
 	}()
 	var mu sync.Mutex
-	owners := map[store.AttemptKey]string{}
+	owners := map[driver.AttemptKey]string{}
 	var working sync.WaitGroup
 	for n := range runners {
 		working.Go(func() {
@@ -195,7 +196,7 @@ func workInDoubt(t *testing.T, seed uint64) {
 				}
 				for _, r := range got.Rollouts {
 					mu.Lock()
-					key := store.AttemptKey{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID}
+					key := driver.AttemptKey{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID}
 					if other, taken := owners[key]; taken {
 						t.Errorf("attempt %v of %s was handed out to %s too", key, other, p.IdempotencyKey)
 					}
@@ -242,7 +243,7 @@ func finish(t *testing.T, s *store.Store, r *agl.AttemptedRollout) {
 }
 
 // checkDone wants n rollouts, each of one attempt with one span.
-func checkDone(t *testing.T, d store.Driver, n int) {
+func checkDone(t *testing.T, d driver.Driver, n int) {
 	t.Helper()
 	page, err := d.QueryRollouts(t.Context(), agl.QueryRolloutsParams{Paging: agl.Paging{Limit: -1}})
 	if err != nil || page.Total != n {
@@ -263,23 +264,22 @@ func checkDone(t *testing.T, d store.Driver, n int) {
 	}
 }
 
-// absent is a driver whose database is away for as long as it is told.
+// absent is a driver whose database can be unavailable.
 type absent struct {
-	store.Driver
+	driver.Driver
 
 	away atomic.Bool
 }
 
-func (a *absent) Begin(ctx context.Context) (store.Batch, error) {
+func (a *absent) Begin(ctx context.Context) (driver.Tx, error) {
 	if a.away.Load() {
 		return nil, agl.Errorf(agl.CodeUnavailable, "the database is away")
 	}
 	return a.Driver.Begin(ctx)
 }
 
-// TestLeaveWhileAway ends blocked dequeues while the database is away, by their
-// timeout and by their context: what is queued afterwards is for those who still
-// wait.
+// TestLeaveWhileAway ends blocked dequeues while the database is unavailable, by
+// timeout and by context: rollouts queued later go to those who still wait.
 func TestLeaveWhileAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -315,35 +315,36 @@ func TestLeaveWhileAway(t *testing.T) {
 	})
 }
 
-// rival lets another process commit something in the way of the next batch.
+// rival lets another process commit a conflicting change before the next batch
+// commits.
 type rival struct {
-	store.Driver
+	driver.Driver
 
 	act func() // once, before the commit that it is in the way of
 }
 
-func (r *rival) Begin(ctx context.Context) (store.Batch, error) {
+func (r *rival) Begin(ctx context.Context) (driver.Tx, error) {
 	b, err := r.Driver.Begin(ctx)
-	return rivalBatch{b, r}, err
+	return rivalTx{b, r}, err
 }
 
-type rivalBatch struct {
-	store.Batch
+type rivalTx struct {
+	driver.Tx
 
 	rival *rival
 }
 
-func (b rivalBatch) Apply(ctx context.Context, c *store.Changes) error {
+func (b rivalTx) Apply(ctx context.Context, c *driver.Changes) error {
 	if act := b.rival.act; act != nil {
 		b.rival.act = nil
 		act()
-		return store.ErrRetry
+		return driver.ErrRetry
 	}
-	return b.Batch.Apply(ctx, c)
+	return b.Tx.Apply(ctx, c)
 }
 
-// TestRerunSeesTheRival runs commands of which the second run finds something
-// else than the first.
+// TestRerunSeesTheRival runs commands whose second run finds other data than the
+// first.
 func TestRerunSeesTheRival(t *testing.T) {
 	t.Parallel()
 	type setup struct {

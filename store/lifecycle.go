@@ -5,23 +5,24 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
-// This file is the whole life of a rollout, as functions of (rollout, attempt,
+// This file is the whole lifecycle of a rollout, as functions of (rollout, attempt,
 // event, now) without I/O and without a clock. An attempt is live while it is
-// preparing or running; a rollout waits in the queue exactly while it is
-// queuing or requeuing.
+// preparing or running. A rollout is in the queue exactly while it is queuing or
+// requeuing.
 //
 //	event                    attempt                        rollout (only through its latest attempt)      worker
 //	claimed, started         new: preparing                 preparing, end time cleared                    busy with it
 //	claim returned           removed                        queuing, or requeuing after a retry            idle
 //	span stored              heartbeat; preparing and       queuing, preparing, requeuing → running, if    —
 //	                         unresponsive → running         the attempt is running now
-//	status reported          set; end time when it ends,    derived; finished ones only between failed     busy while live,
-//	                         cleared when live              and succeeded, and cancelled never             else idle
+//	status reported          set; end time set when it has  derived; a finished one changes only between   busy while live,
+//	                         ended, cleared when live       failed and succeeded, a cancelled one never    else idle
 //	status of a rollout set  —; as cancelled when           set; end time when finished, cleared when      —
 //	                         cancelled                      queued; running, preparing: not when finished
 //	cancelled                live → failed, end time,       cancelled, end time, unless finished           idle
@@ -34,9 +35,9 @@ import (
 //	                         which has not asked for work
 //	                         since
 //
-// In a cancelled rollout spans and live statuses change no attempt any more,
-// and an attempt that ended by the cancelling keeps that outcome whatever its
-// runner still reports.
+// Once a rollout is cancelled, spans and live statuses no longer change its
+// attempts, and an attempt that the cancellation ended keeps that outcome whatever
+// its runner still reports.
 
 // derivedStatus is the rollout status that follows from its latest attempt.
 func derivedStatus(config agl.RolloutConfig, a *agl.Attempt) agl.RolloutStatus {
@@ -55,7 +56,7 @@ func derivedStatus(config agl.RolloutConfig, a *agl.Attempt) agl.RolloutStatus {
 	return agl.RolloutFailed
 }
 
-// setStatus moves a rollout; finishing stamps the end time, queueing clears it.
+// setStatus sets a rollout's status. Finishing sets the end time, queueing clears it.
 func setStatus(r agl.Rollout, status agl.RolloutStatus, now agl.Timestamp) agl.Rollout {
 	r.Status = status
 	switch {
@@ -67,8 +68,8 @@ func setStatus(r agl.Rollout, status agl.RolloutStatus, now agl.Timestamp) agl.R
 	return r
 }
 
-// begin gives a rollout its next attempt; prior is the number of the last one.
-func begin(r agl.Rollout, prior int, attemptID string, worker agl.Null[string], now agl.Timestamp) (agl.Rollout, agl.Attempt) {
+// beginAttempt gives a rollout its next attempt; prior is the number of the last one.
+func beginAttempt(r agl.Rollout, prior int, attemptID string, worker agl.Null[string], now agl.Timestamp) (agl.Rollout, agl.Attempt) {
 	r.Status = agl.RolloutPreparing
 	r.EndTime = agl.Null[agl.Timestamp]{}
 	return r, agl.Attempt{
@@ -82,13 +83,13 @@ func begin(r agl.Rollout, prior int, attemptID string, worker agl.Null[string], 
 }
 
 // returnable reports whether a claim can be undone: nobody has worked on it. A
-// heartbeat is no sign of that, as those of a worker that never heard of its claim
-// count for it, too.
+// heartbeat does not count as work, since the attempt also gets the heartbeats of a
+// worker that never learned of its claim.
 func returnable(r *agl.Rollout, latest *agl.Attempt, attemptID string) bool {
 	return r.Status == agl.RolloutPreparing && latest != nil && latest.AttemptID == attemptID && latest.Status == agl.AttemptPreparing
 }
 
-// unclaim puts the rollout of a returned claim back to where it was.
+// unclaim restores the rollout of a returned claim.
 func unclaim(r agl.Rollout, returned *agl.Attempt) agl.Rollout {
 	r.Status = agl.RolloutQueuing
 	if returned.SequenceID > 1 {
@@ -97,7 +98,7 @@ func unclaim(r agl.Rollout, returned *agl.Attempt) agl.Rollout {
 	return r
 }
 
-// spanStored is a sign of life from the attempt.
+// spanStored counts a stored span as a heartbeat of its attempt.
 func spanStored(r agl.Rollout, a agl.Attempt, latest bool, now agl.Timestamp) (agl.Rollout, agl.Attempt) {
 	a.LastHeartbeatTime = agl.Some(now)
 	if r.Status == agl.RolloutCancelled {
@@ -112,16 +113,16 @@ func spanStored(r agl.Rollout, a agl.Attempt, latest bool, now agl.Timestamp) (a
 	return r, a
 }
 
-// revive makes an attempt live; what the store had said about its end is void.
+// revive makes an attempt live again and removes the outcome that the store wrote.
 func revive(a agl.Attempt, status agl.AttemptStatus) agl.Attempt {
 	a.Status = status
 	a.EndTime = agl.Null[agl.Timestamp]{}
-	a.Metadata = withoutVerdict(a.Metadata)
+	a.Metadata = withoutStoreOutcome(a.Metadata)
 	return a
 }
 
-// statusReported takes the attempt status that a runner reports. metadata, when
-// not nil, is what the attempt's metadata becomes.
+// statusReported sets the attempt status that a runner reports. metadata, if not
+// nil, replaces the attempt's.
 func statusReported(
 	r agl.Rollout, a agl.Attempt, latest bool, status agl.AttemptStatus, metadata jsontext.Value, now agl.Timestamp,
 ) (agl.Rollout, agl.Attempt) {
@@ -135,7 +136,7 @@ func statusReported(
 		a.EndTime = agl.Some(now)
 	}
 	if metadata == nil && !cancelled {
-		a.Metadata = withoutVerdict(a.Metadata)
+		a.Metadata = withoutStoreOutcome(a.Metadata)
 	}
 	if latest {
 		r = follow(r, &a, now)
@@ -143,7 +144,7 @@ func statusReported(
 	return r, a
 }
 
-// follow moves a rollout to where its latest attempt says it is.
+// follow sets a rollout's status to the one derived from its latest attempt.
 func follow(r agl.Rollout, a *agl.Attempt, now agl.Timestamp) agl.Rollout {
 	status := derivedStatus(r.Config, a)
 	if r.Status.Finished() {
@@ -162,20 +163,20 @@ func follow(r agl.Rollout, a *agl.Attempt, now agl.Timestamp) agl.Rollout {
 	return setStatus(r, status, now)
 }
 
-// replaceMetadata is the attempt's metadata after an update. An attempt that
-// was cancelled stays known as that.
+// replaceMetadata returns the attempt's metadata after an update. A cancelled
+// attempt keeps that outcome.
 func replaceMetadata(a *agl.Attempt, status agl.RolloutStatus, metadata jsontext.Value) jsontext.Value {
 	if metadata == nil {
 		return a.Metadata
 	}
 	if status == agl.RolloutCancelled && outcomeOf(a) == agl.OutcomeCancelled {
-		verdict, _ := rawjson.Get(a.Metadata, agl.MetadataOutcome)
-		return rawjson.Set(metadata, agl.MetadataOutcome, verdict)
+		outcome, _ := rawjson.Get(a.Metadata, agl.MetadataOutcome)
+		return rawjson.Set(metadata, agl.MetadataOutcome, outcome)
 	}
 	return metadata
 }
 
-// rolloutStatusSet takes a status that was set by hand. latest is nil when
+// rolloutStatusSet sets a status that UpdateRollout was given. latest is nil when
 // there is no attempt.
 func rolloutStatusSet(
 	r agl.Rollout, latest *agl.Attempt, status agl.RolloutStatus, now agl.Timestamp,
@@ -201,51 +202,51 @@ func cancel(r agl.Rollout, latest *agl.Attempt, now agl.Timestamp) (agl.Rollout,
 	return setStatus(r, agl.RolloutCancelled, now), latest
 }
 
-// grace is how long a runner has to be heard again after signs of life could
-// not be stored: one heartbeat interval of a runner, which by default is 10 s.
-const grace = 10 * time.Second
+// gracePeriod is how long a runner has to send a heartbeat after an outage of the
+// store: the default interval of heartbeats.
+const gracePeriod = 10 * time.Second
 
-// patience is what the engine adds to the limits of a rollout's config.
-type patience struct {
-	silence time.Duration // unresponsive_seconds of rollouts without their own; 0 is never
-	since   agl.Timestamp // the moment since which signs of life can be stored
+// limits holds what the engine adds to the limits in a rollout's config.
+type limits struct {
+	unresponsive time.Duration // for rollouts without unresponsive_seconds; 0 is none
+	outageEnd    agl.Timestamp // heartbeats could be stored since then
 }
 
-// silenceLimit is how long an attempt may be silent, in seconds.
-func (p patience) silenceLimit(c *agl.RolloutConfig) agl.Null[float64] {
-	if c.UnresponsiveSeconds.Valid || p.silence == 0 {
+// unresponsiveSeconds is how long an attempt may go without a heartbeat.
+func (l limits) unresponsiveSeconds(c *agl.RolloutConfig) agl.Null[float64] {
+	if c.UnresponsiveSeconds.Valid || l.unresponsive == 0 {
 		return c.UnresponsiveSeconds
 	}
-	return agl.Some(p.silence.Seconds())
+	return agl.Some(l.unresponsive.Seconds())
 }
 
-// deadline is the moment after which the latest attempt is out of time. An
-// attempt that was heard of last when signs of life could still be stored, and
-// then could not for a while, has grace; a timeout has none.
-func deadline(r *agl.Rollout, a *agl.Attempt, p patience) (at agl.Timestamp, ok bool) {
+// deadline returns the time after which the latest attempt is ended. An attempt
+// whose last heartbeat came before an outage of the store has a grace period from
+// the outage's end; a timeout is not extended.
+func deadline(r *agl.Rollout, a *agl.Attempt, l limits) (at agl.Timestamp, ok bool) {
 	if r.Status != agl.RolloutPreparing && r.Status != agl.RolloutRunning || !a.Status.Live() {
 		return 0, false
 	}
 	if limit := r.Config.TimeoutSeconds; limit.Valid {
 		at, ok = a.StartTime+agl.Timestamp(limit.V), true
 	}
-	if limit := p.silenceLimit(&r.Config); limit.Valid {
-		heard := a.LastHeartbeatTime.Or(a.StartTime)
-		silent := heard + agl.Timestamp(limit.V)
-		if heard < p.since {
-			silent = max(silent, p.since.Add(grace))
+	if limit := l.unresponsiveSeconds(&r.Config); limit.Valid {
+		heartbeat := a.LastHeartbeatTime.Or(a.StartTime)
+		unresponsive := heartbeat + agl.Timestamp(limit.V)
+		if heartbeat < l.outageEnd {
+			unresponsive = max(unresponsive, l.outageEnd.Add(gracePeriod))
 		}
-		if !ok || silent < at {
-			at, ok = silent, true
+		if !ok || unresponsive < at {
+			at, ok = unresponsive, true
 		}
 	}
 	return at, ok
 }
 
-// deadlinePassed ends an attempt that is out of time; a timeout goes before a
-// silence. fired is false when there is still time.
-func deadlinePassed(r agl.Rollout, a agl.Attempt, p patience, now agl.Timestamp) (_ agl.Rollout, _ agl.Attempt, fired bool) {
-	if at, ok := deadline(&r, &a, p); !ok || now <= at {
+// deadlinePassed ends an attempt whose deadline has passed; a timeout takes
+// precedence over being unresponsive. fired is false before the deadline.
+func deadlinePassed(r agl.Rollout, a agl.Attempt, l limits, now agl.Timestamp) (_ agl.Rollout, _ agl.Attempt, fired bool) {
+	if at, ok := deadline(&r, &a, l); !ok || now <= at {
 		return r, a, false
 	}
 	if limit := r.Config.TimeoutSeconds; limit.Valid && now-a.StartTime > agl.Timestamp(limit.V) {
@@ -257,7 +258,7 @@ func deadlinePassed(r agl.Rollout, a agl.Attempt, p patience, now agl.Timestamp)
 			which = "the store's default for unresponsive_seconds"
 		}
 		a = endByStore(a, agl.AttemptUnresponsive, agl.OutcomeUnresponsive,
-			fmt.Sprintf("no sign of life for %s = %g", which, p.silenceLimit(&r.Config).V), now)
+			fmt.Sprintf("no heartbeat for %s = %g", which, l.unresponsiveSeconds(&r.Config).V), now)
 	}
 	return follow(r, &a, now), a, true
 }
@@ -269,7 +270,7 @@ func endByStore(a agl.Attempt, status agl.AttemptStatus, kind agl.OutcomeKind, w
 	return a
 }
 
-// outcomeOf reads the outcome that is written down, "" for none.
+// outcomeOf reads the outcome in the attempt's metadata, "" for none.
 func outcomeOf(a *agl.Attempt) agl.OutcomeKind {
 	if len(a.Metadata) == 0 {
 		return ""
@@ -285,8 +286,8 @@ func outcomeOf(a *agl.Attempt) agl.OutcomeKind {
 	return o.Kind
 }
 
-// withoutVerdict removes an outcome that the store itself had written.
-func withoutVerdict(metadata jsontext.Value) jsontext.Value {
+// withoutStoreOutcome removes an outcome that the store itself has written.
+func withoutStoreOutcome(metadata jsontext.Value) jsontext.Value {
 	switch outcomeOf(&agl.Attempt{Metadata: metadata}) {
 	case agl.OutcomeTimeout, agl.OutcomeUnresponsive, agl.OutcomeCancelled:
 		rest := rawjson.Remove(metadata, agl.MetadataOutcome)
@@ -299,13 +300,12 @@ func withoutVerdict(metadata jsontext.Value) jsontext.Value {
 	}
 }
 
-// workerOf makes the worker of a first contact.
-func workerOf(id string) agl.Worker {
+func newWorker(id string) agl.Worker {
 	return agl.Worker{WorkerID: id, Status: agl.WorkerUnknown}
 }
 
-// workerPolled notes that a worker asked for work. Without an attempt of its
-// own it is idle.
+// workerPolled records that a worker asked for work. Unless it has an attempt, it
+// is idle.
 func workerPolled(w agl.Worker, now agl.Timestamp) agl.Worker {
 	w.LastDequeueTime = agl.Some(now)
 	if w.Status != agl.WorkerIdle && !w.CurrentAttemptID.Valid {
@@ -315,7 +315,7 @@ func workerPolled(w agl.Worker, now agl.Timestamp) agl.Worker {
 	return w
 }
 
-// workerBusy puts a worker on a live attempt.
+// workerBusy makes a live attempt the worker's current one.
 func workerBusy(w agl.Worker, a *agl.Attempt, now agl.Timestamp) agl.Worker {
 	if w.Status != agl.WorkerBusy || w.CurrentRolloutID.V != a.RolloutID || w.CurrentAttemptID.V != a.AttemptID {
 		w.LastBusyTime = agl.Some(now)
@@ -326,13 +326,13 @@ func workerBusy(w agl.Worker, a *agl.Attempt, now agl.Timestamp) agl.Worker {
 	return w
 }
 
-// worksOn reports whether the attempt is the worker's present one.
+// worksOn reports whether the attempt is the worker's current one.
 func worksOn(w *agl.Worker, a *agl.Attempt) bool {
 	return w.CurrentAttemptID.Valid && w.CurrentAttemptID.V == a.AttemptID && w.CurrentRolloutID.V == a.RolloutID
 }
 
-// workerReleased takes a worker off its present attempt: to idle, or to unknown
-// when the attempt was given up on.
+// workerReleased clears a worker's current attempt. Its status becomes idle, or
+// unknown when the store gave the attempt up.
 func workerReleased(w agl.Worker, status agl.WorkerStatus, now agl.Timestamp) agl.Worker {
 	w.Status = status
 	w.LastIdleTime = agl.Some(now)
@@ -341,8 +341,8 @@ func workerReleased(w agl.Worker, status agl.WorkerStatus, now agl.Timestamp) ag
 	return w
 }
 
-// workerFollows moves a worker to where an attempt that carries its id says it
-// is; changed is false when that attempt is not the one it works on.
+// workerFollows updates a worker by an attempt that carries its id; changed is
+// false when an ended attempt is not its current one.
 func workerFollows(w agl.Worker, a *agl.Attempt, now agl.Timestamp) (_ agl.Worker, changed bool) {
 	switch {
 	case a.Status.Live():
@@ -356,7 +356,7 @@ func workerFollows(w agl.Worker, a *agl.Attempt, now agl.Timestamp) (_ agl.Worke
 	}
 }
 
-// workerHeartbeat records a worker's sign of life; nil stats leave the last.
+// workerHeartbeat records a heartbeat; nil stats keep the last ones.
 func workerHeartbeat(w agl.Worker, stats jsontext.Value, now agl.Timestamp) agl.Worker {
 	w.LastHeartbeatTime = agl.Some(now)
 	if stats != nil {

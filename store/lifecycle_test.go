@@ -3,9 +3,10 @@ package store
 import (
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // TestSpanStored goes through rollout status × attempt status × latest or not.
@@ -41,7 +42,7 @@ func TestSpanStored(t *testing.T) {
 	}
 }
 
-// TestFollow goes through what a report can do to a rollout.
+// TestFollow goes through the effects of a report on a rollout.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	config := agl.RolloutConfig{MaxAttempts: 2, RetryCondition: []agl.AttemptStatus{agl.AttemptFailed, agl.AttemptTimeout}}
@@ -83,8 +84,8 @@ func TestFollow(t *testing.T) {
 
 func TestDeadline(t *testing.T) {
 	t.Parallel()
-	limits := func(timeout, silence float64) agl.RolloutConfig {
-		return agl.RolloutConfig{TimeoutSeconds: agl.Some(timeout), UnresponsiveSeconds: agl.Some(silence)}
+	config := func(timeout, unresponsive float64) agl.RolloutConfig {
+		return agl.RolloutConfig{TimeoutSeconds: agl.Some(timeout), UnresponsiveSeconds: agl.Some(unresponsive)}
 	}
 	for _, tc := range []struct {
 		name   string
@@ -94,20 +95,20 @@ func TestDeadline(t *testing.T) {
 		want   agl.AttemptStatus
 	}{
 		{"no limits", agl.RolloutConfig{}, 0, 1e9, agl.AttemptRunning},
-		{"in time", limits(10, 10), 0, 109, agl.AttemptRunning},
-		{"just in time", limits(10, 10), 0, 110, agl.AttemptRunning},
-		{"both over", limits(10, 5), 0, 111, agl.AttemptTimeout},
-		{"silent since the start", limits(100, 5), 0, 106, agl.AttemptUnresponsive},
-		{"silent since the last sign", limits(100, 5), 103, 109, agl.AttemptUnresponsive},
-		{"a sign in time", limits(100, 5), 103, 107, agl.AttemptRunning},
-		{"signs do not move the timeout", limits(10, 50), 109, 111, agl.AttemptTimeout},
-		{"negative limits are over at once", limits(-1, -1), 0, 100, agl.AttemptTimeout},
+		{"in time", config(10, 10), 0, 109, agl.AttemptRunning},
+		{"just in time", config(10, 10), 0, 110, agl.AttemptRunning},
+		{"both over", config(10, 5), 0, 111, agl.AttemptTimeout},
+		{"no heartbeat since the start", config(100, 5), 0, 106, agl.AttemptUnresponsive},
+		{"no heartbeat since the last", config(100, 5), 103, 109, agl.AttemptUnresponsive},
+		{"a heartbeat in time", config(100, 5), 103, 107, agl.AttemptRunning},
+		{"heartbeats do not extend the timeout", config(10, 50), 109, 111, agl.AttemptTimeout},
+		{"negative limits are over at once", config(-1, -1), 0, 100, agl.AttemptTimeout},
 	} {
 		a := agl.Attempt{Status: agl.AttemptRunning, SequenceID: 1, StartTime: 100, Metadata: jsontext.Value(`{"k":1}`)}
 		if tc.beat > 0 {
 			a.LastHeartbeatTime = agl.Some(tc.beat)
 		}
-		_, got, fired := deadlinePassed(agl.Rollout{Status: agl.RolloutRunning, Config: tc.config}, a, patience{}, tc.now)
+		_, got, fired := deadlinePassed(agl.Rollout{Status: agl.RolloutRunning, Config: tc.config}, a, limits{}, tc.now)
 		if got.Status != tc.want || fired != (tc.want != agl.AttemptRunning) {
 			t.Errorf("%s: attempt is %s, fired %v, want %s", tc.name, got.Status, fired, tc.want)
 		}

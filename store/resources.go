@@ -4,26 +4,28 @@ import (
 	"context"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
 )
 
-// resourcesCommand stores a bundle under a new id or, with an id, there.
+// resourcesCommand stores a bundle: under a new id, or under the given one with
+// upsert.
 type resourcesCommand struct {
 	header
 
-	key       *keyed
+	key       *idempotencyKey
 	id        string
 	upsert    bool
 	resources agl.Resources
 	result    *agl.ResourcesUpdate
-	replay    *IdempotencyRecord
+	replay    *driver.IdempotencyRecord
 }
 
-func (c *resourcesCommand) load(want *LoadParams) {
+func (c *resourcesCommand) load(want *driver.LoadParams) {
 	c.key.load(want)
 	want.Resources = append(want.Resources, c.id)
 }
 
-func (c *resourcesCommand) run(w *work) (err error) {
+func (c *resourcesCommand) run(w *unitOfWork) (err error) {
 	if c.replay, err = c.key.replay(w); err != nil || c.replay != nil {
 		return err
 	}
@@ -39,7 +41,7 @@ func (c *resourcesCommand) run(w *work) (err error) {
 	w.latestResources = agl.Some(c.id)
 	w.changes.Resources = append(w.changes.Resources, &u)
 	w.changes.Events = append(w.changes.Events, agl.Event{Kind: agl.EventResources, ResourcesID: c.id})
-	c.key.record(w, IdempotencyRecord{ResourcesID: c.id})
+	c.key.record(w, driver.IdempotencyRecord{ResourcesID: c.id})
 	return nil
 }
 
@@ -59,62 +61,47 @@ func (s *Store) putResources(ctx context.Context, c *resourcesCommand) (agl.Reso
 }
 
 // AddResources implements agl.Store.
-func (s *Store) AddResources(ctx context.Context, p agl.AddResourcesParams) (_ agl.ResourcesUpdate, err error) {
-	end, err := s.begin(ctx, "AddResources")
-	defer func() { end(err) }()
-	if err != nil {
-		return agl.ResourcesUpdate{}, err
-	}
-	if err := checkIDs(givenID{"idempotency_key", p.IdempotencyKey}); err != nil {
-		return agl.ResourcesUpdate{}, err
-	}
-	key := newKeyed("add_resources", p.IdempotencyKey, nil, p.Resources.AppendJSON)
-	return s.putResources(ctx, &resourcesCommand{key: key, id: newID("rs-", resourcesIDBytes), resources: p.Resources})
+func (s *Store) AddResources(ctx context.Context, p agl.AddResourcesParams) (agl.ResourcesUpdate, error) {
+	return do(ctx, s, "AddResources", func() (agl.ResourcesUpdate, error) {
+		if err := checkIDs(givenID{"idempotency_key", p.IdempotencyKey}); err != nil {
+			return agl.ResourcesUpdate{}, err
+		}
+		key := newKey("add_resources", p.IdempotencyKey, nil, p.Resources.AppendJSON)
+		return s.putResources(ctx, &resourcesCommand{key: key, id: newID("rs-", resourcesIDBytes), resources: p.Resources})
+	})
 }
 
 // UpdateResources implements agl.Store.
-func (s *Store) UpdateResources(ctx context.Context, p agl.UpdateResourcesParams) (_ agl.ResourcesUpdate, err error) {
-	end, err := s.begin(ctx, "UpdateResources")
-	defer func() { end(err) }()
-	if err != nil {
-		return agl.ResourcesUpdate{}, err
-	}
-	if err := checkIDs(givenID{"resources_id", p.ResourcesID}, givenID{"idempotency_key", p.IdempotencyKey}); err != nil {
-		return agl.ResourcesUpdate{}, err
-	}
-	key := newKeyed("update_resources", p.IdempotencyKey, []string{p.ResourcesID}, p.Resources.AppendJSON)
-	return s.putResources(ctx, &resourcesCommand{key: key, id: p.ResourcesID, upsert: true, resources: p.Resources})
+func (s *Store) UpdateResources(ctx context.Context, p agl.UpdateResourcesParams) (agl.ResourcesUpdate, error) {
+	return do(ctx, s, "UpdateResources", func() (agl.ResourcesUpdate, error) {
+		if err := checkIDs(givenID{"resources_id", p.ResourcesID}, givenID{"idempotency_key", p.IdempotencyKey}); err != nil {
+			return agl.ResourcesUpdate{}, err
+		}
+		key := newKey("update_resources", p.IdempotencyKey, []string{p.ResourcesID}, p.Resources.AppendJSON)
+		return s.putResources(ctx, &resourcesCommand{key: key, id: p.ResourcesID, upsert: true, resources: p.Resources})
+	})
 }
 
 // GetResources implements agl.Store.
-func (s *Store) GetResources(ctx context.Context, p agl.GetResourcesParams) (_ agl.ResourcesUpdate, err error) {
-	end, err := s.begin(ctx, "GetResources")
-	defer func() { end(err) }()
-	if err != nil {
-		return agl.ResourcesUpdate{}, err
-	}
-	return s.driver.Resources(ctx, p.ResourcesID)
+func (s *Store) GetResources(ctx context.Context, p agl.GetResourcesParams) (agl.ResourcesUpdate, error) {
+	return do(ctx, s, "GetResources", func() (agl.ResourcesUpdate, error) {
+		return s.driver.Resources(ctx, p.ResourcesID)
+	})
 }
 
 // GetLatestResources implements agl.Store.
-func (s *Store) GetLatestResources(ctx context.Context) (_ agl.ResourcesUpdate, err error) {
-	end, err := s.begin(ctx, "GetLatestResources")
-	defer func() { end(err) }()
-	if err != nil {
-		return agl.ResourcesUpdate{}, err
-	}
-	return s.driver.LatestResources(ctx)
+func (s *Store) GetLatestResources(ctx context.Context) (agl.ResourcesUpdate, error) {
+	return do(ctx, s, "GetLatestResources", func() (agl.ResourcesUpdate, error) {
+		return s.driver.LatestResources(ctx)
+	})
 }
 
 // QueryResources implements agl.Store.
-func (s *Store) QueryResources(ctx context.Context, p agl.QueryResourcesParams) (_ agl.Page[agl.ResourcesUpdate], err error) {
-	end, err := s.begin(ctx, "QueryResources")
-	defer func() { end(err) }()
-	if err == nil {
-		err = checkQuery(&p.Paging, "", sortResources)
-	}
-	if err != nil {
-		return agl.Page[agl.ResourcesUpdate]{}, err
-	}
-	return s.driver.QueryResources(ctx, p)
+func (s *Store) QueryResources(ctx context.Context, p agl.QueryResourcesParams) (agl.Page[agl.ResourcesUpdate], error) {
+	return do(ctx, s, "QueryResources", func() (agl.Page[agl.ResourcesUpdate], error) {
+		if err := checkQuery(&p.Paging, "", sortableResources()); err != nil {
+			return agl.Page[agl.ResourcesUpdate]{}, err
+		}
+		return s.driver.QueryResources(ctx, p)
+	})
 }

@@ -3,63 +3,15 @@ package store
 import (
 	"context"
 	"slices"
-	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/agl-go/agl/store/driver"
 )
 
-func errRollout(id string) error {
-	return agl.Errorf(agl.CodeNotFound, "Rollout %s not found", id)
-}
-
-func errNoAttempts(rolloutID string) error {
-	return agl.Errorf(agl.CodeNotFound, "No attempts found for rollout %s", rolloutID)
-}
-
-func errAttempt(rolloutID, attemptID string) error {
-	return agl.Errorf(agl.CodeNotFound, "Attempt %s not found for rollout %s", attemptID, rolloutID)
-}
-
-// checkDocument rejects what is not one JSON document; nil passes.
-func checkDocument(field string, raw jsontext.Value) error {
-	if raw != nil && !raw.IsValid(rawjson.Options()) {
-		return agl.Errorf(agl.CodeInvalid, "%s: got %.100q, must be a JSON document", field, raw)
-	}
-	return nil
-}
-
-// checkObject rejects what is not a JSON object; nil passes, and null where it
-// is allowed.
-func checkObject(field string, raw jsontext.Value, nullable bool) error {
-	if raw == nil {
-		return nil
-	}
-	kind := raw.Kind()
-	if !raw.IsValid(rawjson.Options()) || kind != '{' && (!nullable || kind != 'n') {
-		return agl.Errorf(agl.CodeInvalid, "%s: got %.100q, must be a JSON object", field, raw)
-	}
-	return nil
-}
-
-func checkMode(field string, m agl.Mode) error {
-	if !m.Valid() {
-		return agl.Errorf(agl.CodeInvalid, "%s: got %q, must be train, val, test or null", field, m)
-	}
-	return nil
-}
-
-// object is metadata as it is kept: nil for null.
-func object(raw jsontext.Value) jsontext.Value {
-	if raw.Kind() == 'n' {
-		return nil
-	}
-	return raw
-}
-
-// newRollout checks a request and makes a rollout of it, but for its times,
-// status and the latest resources.
+// newRollout validates a request and makes a rollout of it; admit completes it.
 func newRollout(e *agl.EnqueueRollout) (r agl.Rollout, err error) {
 	if err := checkDocument("input", e.Input); err != nil {
 		return r, err
@@ -75,7 +27,7 @@ func newRollout(e *agl.EnqueueRollout) (r agl.Rollout, err error) {
 		Input:       e.Input,
 		Mode:        e.Mode,
 		ResourcesID: e.ResourcesID,
-		Metadata:    object(e.Metadata),
+		Metadata:    objectOrNil(e.Metadata),
 	}
 	if r.Input == nil {
 		r.Input = rawjson.Null()
@@ -95,9 +47,9 @@ func newRollout(e *agl.EnqueueRollout) (r agl.Rollout, err error) {
 	return r, nil
 }
 
-// admit stores a copy of a new rollout. Its id was drawn before the batch was
-// loaded; one that is taken is drawn anew.
-func (w *work) admit(given *agl.Rollout, status agl.RolloutStatus) *rolloutEntry {
+// admit adds a copy of a new rollout, with its times, status and, by default, the
+// latest resources. If its id exists already, it draws another.
+func (w *unitOfWork) admit(given *agl.Rollout, status agl.RolloutStatus) *rolloutEntry {
 	r := *given
 	for w.rollouts[r.RolloutID] != nil {
 		r.RolloutID = newID("ro-", rolloutIDBytes)
@@ -113,43 +65,43 @@ func (w *work) admit(given *agl.Rollout, status agl.RolloutStatus) *rolloutEntry
 type enqueueCommand struct {
 	header
 
-	key      *keyed
+	key      *idempotencyKey
 	rollouts []agl.Rollout
-	made     []*agl.Rollout // of them
-	replay   *IdempotencyRecord
+	made     []*agl.Rollout
+	replay   *driver.IdempotencyRecord
 }
 
-func (c *enqueueCommand) load(want *LoadParams) {
+func (c *enqueueCommand) load(want *driver.LoadParams) {
 	c.key.load(want)
 	for i := range c.rollouts {
 		want.Rollouts = append(want.Rollouts, c.rollouts[i].RolloutID)
 	}
 }
 
-func (c *enqueueCommand) run(w *work) (err error) {
+func (c *enqueueCommand) run(w *unitOfWork) (err error) {
 	c.made = c.made[:0]
 	if c.replay, err = c.key.replay(w); err != nil || c.replay != nil {
 		return err
 	}
-	var made []AttemptKey
+	var made []driver.AttemptKey
 	for i := range c.rollouts {
 		r := w.admit(&c.rollouts[i], agl.RolloutQueuing).cur
 		c.made = append(c.made, r)
 		if c.key != nil {
-			made = append(made, AttemptKey{RolloutID: r.RolloutID})
+			made = append(made, driver.AttemptKey{RolloutID: r.RolloutID})
 		}
 	}
-	c.key.record(w, IdempotencyRecord{Made: made})
+	c.key.record(w, driver.IdempotencyRecord{Made: made})
 	return nil
 }
 
 // EnqueueRollouts implements agl.Store.
 func (s *Store) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams) (_ []agl.Rollout, err error) {
-	end, err := s.begin(ctx, "EnqueueRollouts")
-	defer func() { end(err) }()
+	call, err := s.begin(ctx, "EnqueueRollouts")
 	if err != nil {
 		return nil, err
 	}
+	defer call.end(&err)
 	if err := checkIDs(givenID{"idempotency_key", p.IdempotencyKey}); err != nil {
 		return nil, err
 	}
@@ -162,7 +114,7 @@ func (s *Store) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams
 			return nil, err
 		}
 	}
-	c.key = newKeyed("enqueue", p.IdempotencyKey, nil, func(dst []byte) []byte {
+	c.key = newKey("enqueue", p.IdempotencyKey, nil, func(dst []byte) []byte {
 		for i := range p.Rollouts {
 			dst = p.Rollouts[i].AppendJSON(dst)
 		}
@@ -185,19 +137,19 @@ func (s *Store) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams
 	return out, err
 }
 
-// startCommand starts a rollout, a new one or another attempt of an old one.
+// startCommand starts a new rollout, or another attempt of an existing one.
 type startCommand struct {
 	header
 
-	key       *keyed
-	rollout   *agl.Rollout // new; nil for another attempt
+	key       *idempotencyKey
+	rollout   *agl.Rollout // nil for another attempt
 	rolloutID string
 	worker    agl.Null[string]
 	result    agl.AttemptedRollout
-	replay    *IdempotencyRecord
+	replay    *driver.IdempotencyRecord
 }
 
-func (c *startCommand) load(want *LoadParams) {
+func (c *startCommand) load(want *driver.LoadParams) {
 	c.key.load(want)
 	want.Rollouts = append(want.Rollouts, c.rolloutID)
 	if c.worker.V != "" {
@@ -205,7 +157,7 @@ func (c *startCommand) load(want *LoadParams) {
 	}
 }
 
-func (c *startCommand) run(w *work) (err error) {
+func (c *startCommand) run(w *unitOfWork) (err error) {
 	if c.replay, err = c.key.replay(w); err != nil || c.replay != nil {
 		return err
 	}
@@ -233,11 +185,11 @@ func (s *Store) start(ctx context.Context, c *startCommand) (agl.AttemptedRollou
 
 // StartRollout implements agl.Store.
 func (s *Store) StartRollout(ctx context.Context, p agl.StartRolloutParams) (_ agl.AttemptedRollout, err error) {
-	end, err := s.begin(ctx, "StartRollout")
-	defer func() { end(err) }()
+	call, err := s.begin(ctx, "StartRollout")
 	if err != nil {
 		return agl.AttemptedRollout{}, err
 	}
+	defer call.end(&err)
 	if err := checkIDs(givenID{"worker_id", p.WorkerID.V}, givenID{"idempotency_key", p.IdempotencyKey}); err != nil {
 		return agl.AttemptedRollout{}, err
 	}
@@ -245,7 +197,7 @@ func (s *Store) StartRollout(ctx context.Context, p agl.StartRolloutParams) (_ a
 	if err != nil {
 		return agl.AttemptedRollout{}, err
 	}
-	key := newKeyed("start_rollout", p.IdempotencyKey, nil, func(dst []byte) []byte {
+	key := newKey("start_rollout", p.IdempotencyKey, nil, func(dst []byte) []byte {
 		return append(p.AppendJSON(dst), p.WorkerID.V...)
 	})
 	return s.start(ctx, &startCommand{key: key, rollout: &r, rolloutID: r.RolloutID, worker: p.WorkerID})
@@ -253,16 +205,16 @@ func (s *Store) StartRollout(ctx context.Context, p agl.StartRolloutParams) (_ a
 
 // StartAttempt implements agl.Store.
 func (s *Store) StartAttempt(ctx context.Context, p agl.StartAttemptParams) (_ agl.AttemptedRollout, err error) {
-	end, err := s.begin(ctx, "StartAttempt")
-	defer func() { end(err) }()
+	call, err := s.begin(ctx, "StartAttempt")
 	if err != nil {
 		return agl.AttemptedRollout{}, err
 	}
+	defer call.end(&err)
 	err = checkIDs(givenID{"rollout_id", p.RolloutID}, givenID{"worker_id", p.WorkerID.V}, givenID{"idempotency_key", p.IdempotencyKey})
 	if err != nil {
 		return agl.AttemptedRollout{}, err
 	}
-	key := newKeyed("start_attempt", p.IdempotencyKey, []string{p.RolloutID}, func(dst []byte) []byte {
+	key := newKey("start_attempt", p.IdempotencyKey, []string{p.RolloutID}, func(dst []byte) []byte {
 		return append(dst, p.WorkerID.V...)
 	})
 	return s.start(ctx, &startCommand{key: key, rolloutID: p.RolloutID, worker: p.WorkerID})
@@ -275,11 +227,11 @@ type updateRolloutCommand struct {
 	result agl.Rollout
 }
 
-func (c *updateRolloutCommand) load(want *LoadParams) {
+func (c *updateRolloutCommand) load(want *driver.LoadParams) {
 	want.Rollouts = append(want.Rollouts, c.params.RolloutID)
 }
 
-func (c *updateRolloutCommand) run(w *work) error {
+func (c *updateRolloutCommand) run(w *unitOfWork) error {
 	p := &c.params
 	e := w.rollout(p.RolloutID)
 	if e == nil {
@@ -300,7 +252,7 @@ func (c *updateRolloutCommand) run(w *work) error {
 		r.Config.RetryCondition = slices.Clone(r.Config.RetryCondition)
 	}
 	if p.Metadata != nil {
-		r.Metadata = object(p.Metadata)
+		r.Metadata = objectOrNil(p.Metadata)
 	}
 	if p.Status != nil {
 		var latest *agl.Attempt
@@ -319,8 +271,8 @@ func (c *updateRolloutCommand) run(w *work) error {
 	return nil
 }
 
-// setBoth takes what became of a rollout and its latest attempt.
-func (w *work) setBoth(e *rolloutEntry, r agl.Rollout, latest *agl.Attempt) {
+// setBoth sets a rollout and, if it has changed, its latest attempt.
+func (w *unitOfWork) setBoth(e *rolloutEntry, r agl.Rollout, latest *agl.Attempt) {
 	w.setRollout(e, &r)
 	if latest != nil && latest != e.latest.cur {
 		w.setAttempt(e.latest, latest)
@@ -329,20 +281,15 @@ func (w *work) setBoth(e *rolloutEntry, r agl.Rollout, latest *agl.Attempt) {
 }
 
 // UpdateRollout implements agl.Store.
-func (s *Store) UpdateRollout(ctx context.Context, p agl.UpdateRolloutParams) (_ agl.Rollout, err error) {
-	end, err := s.begin(ctx, "UpdateRollout")
-	defer func() { end(err) }()
-	if err != nil {
-		return agl.Rollout{}, err
-	}
-	if err := checkRolloutUpdate(&p); err != nil {
-		return agl.Rollout{}, err
-	}
-	c := &updateRolloutCommand{params: p}
-	if err := s.submit(ctx, c); err != nil {
-		return agl.Rollout{}, err
-	}
-	return c.result, nil
+func (s *Store) UpdateRollout(ctx context.Context, p agl.UpdateRolloutParams) (agl.Rollout, error) {
+	return do(ctx, s, "UpdateRollout", func() (agl.Rollout, error) {
+		if err := checkRolloutUpdate(&p); err != nil {
+			return agl.Rollout{}, err
+		}
+		c := &updateRolloutCommand{params: p}
+		err := s.submit(ctx, c)
+		return c.result, err
+	})
 }
 
 func checkRolloutUpdate(p *agl.UpdateRolloutParams) error {
@@ -373,9 +320,11 @@ type cancelCommand struct {
 	result    agl.Rollout
 }
 
-func (c *cancelCommand) load(want *LoadParams) { want.Rollouts = append(want.Rollouts, c.rolloutID) }
+func (c *cancelCommand) load(want *driver.LoadParams) {
+	want.Rollouts = append(want.Rollouts, c.rolloutID)
+}
 
-func (c *cancelCommand) run(w *work) error {
+func (c *cancelCommand) run(w *unitOfWork) error {
 	e := w.rollout(c.rolloutID)
 	if e == nil {
 		return errRollout(c.rolloutID)
@@ -393,17 +342,12 @@ func (c *cancelCommand) run(w *work) error {
 }
 
 // CancelRollout implements agl.Store.
-func (s *Store) CancelRollout(ctx context.Context, p agl.CancelRolloutParams) (_ agl.Rollout, err error) {
-	end, err := s.begin(ctx, "CancelRollout")
-	defer func() { end(err) }()
-	if err != nil {
-		return agl.Rollout{}, err
-	}
-	c := &cancelCommand{rolloutID: p.RolloutID}
-	if err := s.submit(ctx, c); err != nil {
-		return agl.Rollout{}, err
-	}
-	return c.result, nil
+func (s *Store) CancelRollout(ctx context.Context, p agl.CancelRolloutParams) (agl.Rollout, error) {
+	return do(ctx, s, "CancelRollout", func() (agl.Rollout, error) {
+		c := &cancelCommand{rolloutID: p.RolloutID}
+		err := s.submit(ctx, c)
+		return c.result, err
+	})
 }
 
 type deleteCommand struct {
@@ -412,9 +356,11 @@ type deleteCommand struct {
 	rolloutID string
 }
 
-func (c *deleteCommand) load(want *LoadParams) { want.Rollouts = append(want.Rollouts, c.rolloutID) }
+func (c *deleteCommand) load(want *driver.LoadParams) {
+	want.Rollouts = append(want.Rollouts, c.rolloutID)
+}
 
-func (c *deleteCommand) run(w *work) error {
+func (c *deleteCommand) run(w *unitOfWork) error {
 	e := w.rollout(c.rolloutID)
 	switch {
 	case e == nil:
@@ -423,54 +369,43 @@ func (c *deleteCommand) run(w *work) error {
 		return agl.Errorf(agl.CodeIllegalState, "Rollout %s is %s: only a finished rollout can be deleted, cancel it first",
 			c.rolloutID, e.cur.Status)
 	}
-	if e.latest != nil {
-		w.releaseWorker(e.latest.cur.WorkerID.V, e.latest.cur)
-	}
 	w.deleteRollout(e)
 	return nil
 }
 
 // DeleteRollout implements agl.Store.
 func (s *Store) DeleteRollout(ctx context.Context, p agl.DeleteRolloutParams) (err error) {
-	end, err := s.begin(ctx, "DeleteRollout")
-	defer func() { end(err) }()
+	call, err := s.begin(ctx, "DeleteRollout")
 	if err != nil {
 		return err
 	}
+	defer call.end(&err)
 	return s.submit(ctx, &deleteCommand{rolloutID: p.RolloutID})
 }
 
 // GetRollout implements agl.Store.
-func (s *Store) GetRollout(ctx context.Context, p agl.GetRolloutParams) (_ agl.AttemptedRollout, err error) {
-	end, err := s.begin(ctx, "GetRollout")
-	defer func() { end(err) }()
-	if err != nil {
-		return agl.AttemptedRollout{}, err
-	}
-	found, err := s.driver.Rollouts(ctx, []string{p.RolloutID})
-	switch {
-	case err != nil:
-		return agl.AttemptedRollout{}, err
-	case len(found) == 0:
-		return agl.AttemptedRollout{}, errRollout(p.RolloutID)
-	}
-	return found[0], nil
+func (s *Store) GetRollout(ctx context.Context, p agl.GetRolloutParams) (agl.AttemptedRollout, error) {
+	return do(ctx, s, "GetRollout", func() (agl.AttemptedRollout, error) {
+		found, err := s.driver.Rollouts(ctx, []string{p.RolloutID})
+		switch {
+		case err != nil:
+			return agl.AttemptedRollout{}, err
+		case len(found) == 0:
+			return agl.AttemptedRollout{}, errRollout(p.RolloutID)
+		}
+		return found[0], nil
+	})
 }
 
 // QueryRollouts implements agl.Store.
-func (s *Store) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (_ agl.Page[agl.AttemptedRollout], err error) {
-	end, err := s.begin(ctx, "QueryRollouts")
-	defer func() { end(err) }()
-	if err == nil {
-		err = checkQuery(&p.Paging, p.Logic, sortRollouts)
-	}
-	for i, status := range p.StatusIn {
-		if err == nil && !status.Valid() {
-			err = agl.Errorf(agl.CodeInvalid, "status_in[%s]: got %q, must be one of %v", strconv.Itoa(i), status, agl.RolloutStatuses())
+func (s *Store) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (agl.Page[agl.AttemptedRollout], error) {
+	return do(ctx, s, "QueryRollouts", func() (agl.Page[agl.AttemptedRollout], error) {
+		if err := checkQuery(&p.Paging, p.Logic, sortableRollouts()); err != nil {
+			return agl.Page[agl.AttemptedRollout]{}, err
 		}
-	}
-	if err != nil {
-		return agl.Page[agl.AttemptedRollout]{}, err
-	}
-	return s.driver.QueryRollouts(ctx, p)
+		if err := checkStatuses(p.StatusIn, agl.RolloutStatuses()); err != nil {
+			return agl.Page[agl.AttemptedRollout]{}, err
+		}
+		return s.driver.QueryRollouts(ctx, p)
+	})
 }

@@ -5,41 +5,42 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/spanjson"
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/agl-go/agl/store/driver"
 )
 
 type addSpansCommand struct {
 	header
 
 	spans   []agl.Span
-	records []SpanRecord // of the spans, with the ids that were issued
+	records []driver.SpanRecord // of the spans, with the ids that were issued
 	issue   bool
 
 	cancelled  []string
-	duplicates []int // indexes of spans that were there already
+	duplicates []int // indexes of spans that are stored already
 }
 
-func (c *addSpansCommand) load(want *LoadParams) {
+func (c *addSpansCommand) load(want *driver.LoadParams) {
 	for i := range c.records {
 		r := &c.records[i]
 		want.Spans = append(want.Spans, r.SpanKey)
 		if i > 0 && r.RolloutID == c.records[i-1].RolloutID {
 			if r.AttemptID != c.records[i-1].AttemptID {
-				want.Attempts = append(want.Attempts, AttemptKey{r.RolloutID, r.AttemptID})
+				want.Attempts = append(want.Attempts, driver.AttemptKey{RolloutID: r.RolloutID, AttemptID: r.AttemptID})
 			}
 			continue
 		}
-		want.Attempts = append(want.Attempts, AttemptKey{r.RolloutID, r.AttemptID})
+		want.Attempts = append(want.Attempts, driver.AttemptKey{RolloutID: r.RolloutID, AttemptID: r.AttemptID})
 		want.Sequences = append(want.Sequences, r.RolloutID)
 		want.Rollouts = append(want.Rollouts, r.RolloutID)
 	}
 }
 
-func (c *addSpansCommand) run(w *work) error {
+func (c *addSpansCommand) run(w *unitOfWork) error {
 	c.cancelled, c.duplicates = nil, nil
 	var bytesNew int64
 	for i := range c.records {
@@ -56,7 +57,7 @@ func (c *addSpansCommand) run(w *work) error {
 			}
 			return err
 		}
-		if _, there := w.spans[r.SpanKey]; !there {
+		if _, found := w.spans[r.SpanKey]; !found {
 			bytesNew += int64(len(r.Payload))
 		}
 	}
@@ -64,20 +65,38 @@ func (c *addSpansCommand) run(w *work) error {
 		return agl.Errorf(agl.CodeExhausted,
 			"the memory for spans is full: %d bytes do not fit, and no finished rollout is left to evict", bytesNew)
 	}
+	if err := c.checkIssued(w); err != nil {
+		return err
+	}
 	for i := range c.records {
 		c.add(w, i)
 	}
 	return nil
 }
 
-// add stores one span whose attempt exists, unless it is there already.
-func (c *addSpansCommand) add(w *work, i int) {
+// checkIssued makes sure that there are enough sequence ids left for the spans that
+// have none.
+func (c *addSpansCommand) checkIssued(w *unitOfWork) error {
+	if !c.issue || !slices.ContainsFunc(c.spans, func(s agl.Span) bool { return s.SequenceID <= 0 }) {
+		return nil
+	}
+	for i := range c.records {
+		id := c.records[i].RolloutID
+		if max(c.spans[i].SequenceID, w.sequences[id].lastID()) > maxSequenceID-int64(len(c.records)) {
+			return errSequenceEnd(id)
+		}
+	}
+	return nil
+}
+
+// add stores one span, unless it is stored already.
+func (c *addSpansCommand) add(w *unitOfWork, i int) {
 	r := &c.records[i]
 	re, ae := w.rollout(r.RolloutID), w.attempt(r.RolloutID, r.AttemptID)
 	if re.cur.Status == agl.RolloutCancelled && !slices.Contains(c.cancelled, r.AttemptID) {
 		c.cancelled = append(c.cancelled, r.AttemptID)
 	}
-	if _, there := w.spans[r.SpanKey]; there {
+	if _, found := w.spans[r.SpanKey]; found {
 		c.duplicates = append(c.duplicates, i)
 		return
 	}
@@ -95,7 +114,7 @@ func (c *addSpansCommand) add(w *work, i int) {
 		w.spanRoom.V -= int64(len(r.Payload))
 	}
 	if ae.cur.LastHeartbeatTime == agl.Some(w.now) && ae.cur.Status == agl.AttemptRunning && re.cur.Status == agl.RolloutRunning {
-		return // a span before this one has changed what there is to change
+		return // an earlier span has made these changes
 	}
 	rollout, attempt := spanStored(*re.cur, *ae.cur, re.latest == ae, w.now)
 	if rollout.Status != re.cur.Status {
@@ -104,7 +123,7 @@ func (c *addSpansCommand) add(w *work, i int) {
 	w.setAttempt(ae, &attempt)
 }
 
-// stored returns the spans that were new, in the memory of those that came in.
+// stored returns the new spans, in the memory of c.spans.
 func (c *addSpansCommand) stored() []agl.Span {
 	left := c.duplicates
 	stored := c.spans[:0]
@@ -119,10 +138,9 @@ func (c *addSpansCommand) stored() []agl.Span {
 	return stored
 }
 
-// withSequenceID puts a sequence id in the place of the payload's own, in the
-// same memory if there is room.
+// withSequenceID replaces the sequence id in a payload, in place if it has room.
 func withSequenceID(payload jsontext.Value, id int64) jsontext.Value {
-	// Quotes inside of strings are escaped, so this can only be the member.
+	// Quotes in strings are escaped, so this can only be the member.
 	member := []byte(`,"sequence_id":`)
 	start := bytes.Index(payload, member) + len(member)
 	end := start + bytes.IndexByte(payload[start:], ',')
@@ -130,38 +148,45 @@ func withSequenceID(payload jsontext.Value, id int64) jsontext.Value {
 	return slices.Replace(payload, start, end, strconv.AppendInt(digits[:0], id, 10)...)
 }
 
-// maxDigits is what the longest sequence id takes.
-const maxDigits = len("9223372036854775807")
+const (
+	// maxSequenceID is the largest sequence id: every JSON reader takes it exactly.
+	maxSequenceID = 1<<53 - 1
+	maxDigits     = len("9007199254740991")
+	// maxReserved bounds one reservation, so that no call can use up a rollout's ids.
+	maxReserved = 1_000_000
+)
+
+func errSequenceEnd(rolloutID string) error {
+	return agl.Errorf(agl.CodeInvalid, "the sequence ids of rollout %s are used up: the last possible one is %d", rolloutID, int64(maxSequenceID))
+}
+
+func checkSpan(s *agl.Span) error {
+	if s.SequenceID > maxSequenceID {
+		return agl.Errorf(agl.CodeInvalid, "sequence_id: got %d, must be at most %d", s.SequenceID, int64(maxSequenceID))
+	}
+	return checkIDs(givenID{"span_id", s.SpanID})
+}
 
 // AddSpans implements agl.Store.
 func (s *Store) AddSpans(ctx context.Context, p agl.AddSpansParams) (_ agl.AddSpansResult, err error) {
-	end, err := s.begin(ctx, "AddSpans")
-	defer func() { end(err) }()
-	if err != nil || len(p.Spans) == 0 {
+	call, err := s.begin(ctx, "AddSpans")
+	if err != nil {
 		return agl.AddSpansResult{}, err
 	}
+	defer call.end(&err)
+	if len(p.Spans) == 0 {
+		return agl.AddSpansResult{}, nil
+	}
 	for i := range p.Spans {
-		if err := checkIDs(givenID{"span_id", p.Spans[i].SpanID}); err != nil {
+		if err := checkSpan(&p.Spans[i]); err != nil {
 			if len(p.Spans) > 1 {
 				err = agl.Errorf(agl.CodeInvalid, "spans[%d]: %w", i, err)
 			}
 			return agl.AddSpansResult{}, err
 		}
 	}
-	c := &addSpansCommand{spans: slices.Clone(p.Spans), issue: p.IssueSequenceIDs, records: make([]SpanRecord, len(p.Spans))}
-	buffer := s.buffers.get()
-	for i := range c.spans {
-		span := &c.spans[i]
-		*buffer = span.AppendJSON((*buffer)[:0])
-		n := len(*buffer)
-		if c.issue && span.SequenceID <= 0 {
-			*buffer = append(*buffer, make([]byte, maxDigits)...) // room
-		}
-		payload := make([]byte, len(*buffer))
-		copy(payload, *buffer)
-		c.records[i] = newSpanRecord(span, payload[:n])
-	}
-	s.buffers.put(buffer)
+	c := &addSpansCommand{spans: slices.Clone(p.Spans), issue: p.IssueSequenceIDs, records: make([]driver.SpanRecord, len(p.Spans))}
+	s.encode(c)
 	if err := s.submit(ctx, c); err != nil {
 		return agl.AddSpansResult{}, err
 	}
@@ -173,41 +198,45 @@ func (s *Store) AddSpans(ctx context.Context, p agl.AddSpansParams) (_ agl.AddSp
 	return agl.AddSpansResult{Stored: c.stored(), Cancelled: c.cancelled}, nil
 }
 
-// newSpanRecord copies what it keeps, so that a short id does not hold on to
-// the document that it was cut from.
-func newSpanRecord(span *agl.Span, payload jsontext.Value) SpanRecord {
-	return SpanRecord{
-		SpanKey:    SpanKey{span.RolloutID, span.AttemptID, strings.Clone(span.SpanID)},
-		SequenceID: span.SequenceID,
-		TraceID:    strings.Clone(span.TraceID),
-		ParentID:   strings.Clone(span.ParentID.V),
-		Name:       strings.Clone(span.Name),
-		StartTime:  span.StartTime,
-		EndTime:    span.EndTime,
-		Payload:    payload,
+// maxBuffer bounds the memory of a pooled buffer.
+const maxBuffer = 1 << 20
+
+// encode makes the records of the spans. A payload whose sequence id is yet to be
+// issued has room for it.
+func (s *Store) encode(c *addSpansCommand) {
+	buffer, _ := s.buffers.Get().(*[]byte)
+	for i := range c.spans {
+		span := &c.spans[i]
+		*buffer = span.AppendJSON((*buffer)[:0])
+		room := 0
+		if c.issue && span.SequenceID <= 0 {
+			room = maxDigits
+		}
+		payload := append(make([]byte, 0, len(*buffer)+room), *buffer...)
+		c.records[i] = driver.NewSpanRecord(span, payload)
+	}
+	if cap(*buffer) <= maxBuffer {
+		s.buffers.Put(buffer)
 	}
 }
 
 // QuerySpansJSON implements agl.Store.
 func (s *Store) QuerySpansJSON(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
-	return s.querySpans(ctx, "QuerySpans", p)
+	return s.querySpans(ctx, p)
 }
 
-func (s *Store) querySpans(ctx context.Context, method string, p agl.QuerySpansParams) (_ agl.Page[jsontext.Value], err error) {
-	end, err := s.begin(ctx, method)
-	defer func() { end(err) }()
-	if err == nil {
-		err = checkQuery(&p.Paging, p.Logic, sortSpans)
-	}
-	if err != nil {
-		return agl.Page[jsontext.Value]{}, err
-	}
-	return s.driver.QuerySpans(ctx, p)
+func (s *Store) querySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
+	return do(ctx, s, "QuerySpans", func() (agl.Page[jsontext.Value], error) {
+		if err := checkQuery(&p.Paging, p.Logic, sortableSpans()); err != nil {
+			return agl.Page[jsontext.Value]{}, err
+		}
+		return s.driver.QuerySpans(ctx, p)
+	})
 }
 
 // QuerySpans implements agl.Store.
 func (s *Store) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[agl.Span], error) {
-	page, err := s.querySpans(ctx, "QuerySpans", p)
+	page, err := s.querySpans(ctx, p)
 	if err != nil {
 		return agl.Page[agl.Span]{}, err
 	}
@@ -228,31 +257,31 @@ type reserveCommand struct {
 	first     int64
 }
 
-func (c *reserveCommand) load(want *LoadParams) { want.Sequences = append(want.Sequences, c.rolloutID) }
+func (c *reserveCommand) load(want *driver.LoadParams) {
+	want.Sequences = append(want.Sequences, c.rolloutID)
+}
 
-func (c *reserveCommand) run(w *work) error {
+func (c *reserveCommand) run(w *unitOfWork) error {
 	e := w.sequence(c.rolloutID)
+	if e.Last > maxSequenceID-int64(c.count) {
+		return errSequenceEnd(c.rolloutID)
+	}
 	c.first = e.Last + 1
 	w.setSequence(e, e.Last+int64(c.count))
 	return nil
 }
 
 // ReserveSequenceIDs implements agl.Store.
-func (s *Store) ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDsParams) (_ int64, err error) {
-	end, err := s.begin(ctx, "ReserveSequenceIDs")
-	defer func() { end(err) }()
-	if err != nil {
-		return 0, err
-	}
-	if p.Count < 0 {
-		return 0, agl.Errorf(agl.CodeInvalid, "count: got %d, must be at least 1", p.Count)
-	}
-	if err := checkIDs(givenID{"rollout_id", p.RolloutID}); err != nil {
-		return 0, err
-	}
-	c := &reserveCommand{rolloutID: p.RolloutID, count: max(p.Count, 1)}
-	if err := s.submit(ctx, c); err != nil {
-		return 0, err
-	}
-	return c.first, nil
+func (s *Store) ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDsParams) (int64, error) {
+	return do(ctx, s, "ReserveSequenceIDs", func() (int64, error) {
+		if p.Count < 0 || p.Count > maxReserved {
+			return 0, agl.Errorf(agl.CodeInvalid, "count: got %d, must be between 1 and %d", p.Count, maxReserved)
+		}
+		if err := checkIDs(givenID{"rollout_id", p.RolloutID}); err != nil {
+			return 0, err
+		}
+		c := &reserveCommand{rolloutID: p.RolloutID, count: max(p.Count, 1)}
+		err := s.submit(ctx, c)
+		return c.first, err
+	})
 }

@@ -8,10 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/memory"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // inBubble runs a test on fake time: a store over the memory driver with the
@@ -190,8 +192,8 @@ func TestWaitTimeout(t *testing.T) {
 	})
 }
 
-// TestWaitGoesOnAfterReopening ends and reopens a rollout before the wait could
-// look.
+// TestWaitGoesOnAfterReopening finishes and reopens a rollout before the wait has read
+// it.
 func TestWaitGoesOnAfterReopening(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, s *store.Store) {
@@ -285,7 +287,7 @@ func TestCloseReleasesEverybody(t *testing.T) {
 	})
 }
 
-func reopen(t *testing.T, d store.Driver) *store.Store {
+func reopen(t *testing.T, d driver.Driver) *store.Store {
 	t.Helper()
 	s, err := store.New(t.Context(), store.Config{Driver: d})
 	if err != nil {
@@ -294,7 +296,7 @@ func reopen(t *testing.T, d store.Driver) *store.Store {
 	return s
 }
 
-// TestClaimOfALeaver lets a caller leave at the moment at which it is served.
+// TestClaimOfALeaver cancels a caller at the moment when it is served.
 func TestClaimOfALeaver(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, s *store.Store) {
@@ -350,12 +352,12 @@ func TestClosedQueueReleasesBlockedDequeues(t *testing.T) {
 	})
 }
 
-// TestFailedCommitLosesNoWake: claims that come back while the driver fails are
-// not forgotten by those who wait.
+// TestFailedCommitLosesNoWake: waiting dequeues get claims that were returned while
+// the driver was failing.
 func TestFailedCommitLosesNoWake(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		notices := make(chan store.Notice)
+		notices := make(chan driver.Notice)
 		g := &gate{notices: notices}
 		s := openGate(t, g)
 		served := make(chan int, 1)
@@ -382,7 +384,7 @@ func TestFailedCommitLosesNoWake(t *testing.T) {
 		}
 		away := errors.New("the database is away")
 		g.fail.Store(&away)
-		notices <- store.Notice{Queue: true}
+		notices <- driver.Notice{Queue: true}
 		synctest.Wait()
 		select {
 		case n := <-served:

@@ -4,22 +4,23 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/agl-go/agl/store/driver"
 )
 
 const (
-	// deadlineSlack makes the watch wake when a deadline is over for sure: a
-	// limit must be exceeded, and a float64 timestamp rounds to a quarter of a
-	// microsecond.
+	// deadlineSlack is added to every deadline: a limit must be exceeded, and a
+	// float64 timestamp rounds to a quarter of a microsecond.
 	deadlineSlack = time.Millisecond
-	// watchRetry is how long the watch waits after the driver failed, and between
-	// two times that it compares memory and database.
+	// watchRetry is the pause after a failure of the driver, and the least time
+	// between two resyncs.
 	watchRetry = time.Second
-	// resyncPage is how many rollouts are asked for at once.
+	// resyncPage is how many rollouts one read asks for.
 	resyncPage = 512
 )
 
-// watch is the background work: it fires deadlines, and passes on what other
-// processes have changed.
+// watch is the background goroutine that ends attempts at their deadlines and passes
+// on what other processes have changed.
 func (s *Store) watch(ctx context.Context) {
 	notices := s.driver.Capabilities().Notices
 	var plan watchPlan
@@ -33,17 +34,17 @@ func (s *Store) watch(ctx context.Context) {
 		case <-timer:
 			err = s.watchNow(ctx, &plan)
 		case <-s.deadlines.wake:
-		case <-s.doubt:
-			plan.wanted = true
+		case <-s.stale:
+			plan.resync = true
 		case notice, ok := <-notices:
 			switch {
 			case !ok:
 				notices = nil
 			case notice.Resync:
-				plan.wanted = true
+				plan.resync = true
 			default:
 				if err = s.notice(ctx, notice); err != nil {
-					plan.wanted, plan.resyncFrom = true, s.now().Add(watchRetry)
+					plan.resync, plan.resyncFrom = true, s.clock.Now().Add(watchRetry)
 				}
 			}
 		}
@@ -54,86 +55,76 @@ func (s *Store) watch(ctx context.Context) {
 	}
 }
 
-// watchPlan is what the watch will do.
+// watchPlan is what the background goroutine does next.
 type watchPlan struct {
-	wanted     bool      // everything is to be looked at
-	resyncFrom time.Time // but not before
-	expireFrom time.Time // deadlines fire, but not before
+	resync     bool
+	resyncFrom time.Time // not earlier
+	expireFrom time.Time // not earlier
 }
 
-// watchTimer fires when the watch has something to do.
+// watchTimer fires when something is to be done.
 func (s *Store) watchTimer(plan *watchPlan) (timer <-chan time.Time, stop func()) {
-	now := s.now()
-	at, there := s.deadlines.next()
+	now := s.clock.Now()
+	at, found := s.deadlines.next()
 	wait := max(at.Sub(now)+deadlineSlack, plan.expireFrom.Sub(now))
 	switch resync := plan.resyncFrom.Sub(now); {
-	case plan.wanted && (!there || resync < wait):
+	case plan.resync && (!found || resync < wait):
 		return s.clock.NewTimer(resync)
-	case there:
+	case found:
 		return s.clock.NewTimer(wait)
 	}
 	return nil, func() {}
 }
 
-// watchNow does what is due.
 func (s *Store) watchNow(ctx context.Context, plan *watchPlan) error {
 	err := s.expire(ctx)
 	if err != nil {
-		plan.expireFrom = s.now().Add(watchRetry)
+		plan.expireFrom = s.clock.Now().Add(watchRetry)
 	}
-	if now := s.now(); plan.wanted && !now.Before(plan.resyncFrom) {
-		// The next one waits in any case: failing writes must not make one each.
+	if now := s.clock.Now(); plan.resync && !now.Before(plan.resyncFrom) {
+		// Wait before the next resync, so that failing writes do not each cause one.
 		plan.resyncFrom = now.Add(watchRetry)
 		resyncErr := s.resync(ctx)
-		plan.wanted = resyncErr != nil
+		plan.resync = resyncErr != nil
 		err = errors.Join(err, resyncErr)
 	}
 	return err
 }
 
-// suspect makes the watch compare what is in memory with the database: a write
-// that failed may have happened.
-func (s *Store) suspect() {
-	select {
-	case s.doubt <- struct{}{}:
-	default:
-	}
-}
-
-// recheckCommand makes the next batch look at the queue for the waiters.
+// recheckCommand makes the batch offer the queue to the waiters.
 type recheckCommand struct {
 	header
 
-	store *Store
+	waiters *waiters
 }
 
-func (*recheckCommand) load(*LoadParams) {}
+func (*recheckCommand) load(*driver.LoadParams) {}
 
-func (c *recheckCommand) run(*work) error {
-	c.store.recheck = true
+func (c *recheckCommand) run(*unitOfWork) error {
+	c.waiters.recheck = true
 	return nil
 }
 
 // notice passes on what another process has committed.
-func (s *Store) notice(ctx context.Context, n Notice) error {
+func (s *Store) notice(ctx context.Context, n driver.Notice) error {
 	for len(n.Rollouts) > 0 {
 		page := n.Rollouts[:min(len(n.Rollouts), resyncPage)]
 		n.Rollouts = n.Rollouts[len(page):]
-		if err := s.look(ctx, page); err != nil {
+		if err := s.refresh(ctx, page); err != nil {
 			return err
 		}
 	}
 	s.signal.broadcast()
 	if n.Queue {
-		return s.submit(ctx, &recheckCommand{store: s})
+		return s.submit(ctx, &recheckCommand{waiters: &s.waiters})
 	}
 	return nil
 }
 
-// look reads rollouts that another process may have moved and takes their
-// deadlines and their ends.
-func (s *Store) look(ctx context.Context, ids []string) error {
-	mark := s.deadlines.mark()
+// refresh reads rollouts that another process may have changed, sets their deadlines
+// and tells the waits for those that have finished.
+func (s *Store) refresh(ctx context.Context, ids []string) error {
+	watermark := s.deadlines.watermark()
 	found, err := s.driver.Rollouts(ctx, ids)
 	if err != nil {
 		return err
@@ -143,29 +134,29 @@ func (s *Store) look(ctx context.Context, ids []string) error {
 		r := &found[i]
 		known[r.RolloutID] = true
 		if r.Attempt != nil {
-			s.deadlines.setRead(&r.Rollout, r.Attempt, mark)
+			s.deadlines.setRead(&r.Rollout, r.Attempt, watermark)
 		}
 		if r.Status.Finished() {
-			s.waits.finished(r.RolloutID)
+			s.finishes.finished(r.RolloutID)
 		}
 	}
 	for _, id := range ids {
 		if !known[id] {
-			s.deadlines.removeRead(id, mark)
-			s.waits.finished(id)
+			s.deadlines.removeRead(id, watermark)
+			s.finishes.finished(id)
 		}
 	}
 	return nil
 }
 
-// resync looks at everything that somebody in this process waits for: all
-// deadlines, all blocked waits and dequeues, all readers of events.
+// resync compares everything that somebody in this process waits for with the
+// database: all deadlines, all blocked waits and dequeues, all readers of events.
 func (s *Store) resync(ctx context.Context) error {
-	mark := s.deadlines.mark()
+	watermark := s.deadlines.watermark()
 	live, err := s.driver.Live(ctx)
 	if err != nil {
 		return err
 	}
-	s.deadlines.replace(live, mark)
-	return s.notice(ctx, Notice{Queue: true, Rollouts: s.waits.ids()})
+	s.deadlines.replace(live, watermark)
+	return s.notice(ctx, driver.Notice{Queue: true, Rollouts: s.finishes.ids()})
 }

@@ -2,9 +2,9 @@ package store
 
 import (
 	"context"
-	"strconv"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
 )
 
 type heartbeatCommand struct {
@@ -14,11 +14,11 @@ type heartbeatCommand struct {
 	result agl.Worker
 }
 
-func (c *heartbeatCommand) load(want *LoadParams) {
+func (c *heartbeatCommand) load(want *driver.LoadParams) {
 	want.Workers = append(want.Workers, c.params.WorkerID)
 }
 
-func (c *heartbeatCommand) run(w *work) error {
+func (c *heartbeatCommand) run(w *unitOfWork) error {
 	e := w.worker(c.params.WorkerID)
 	w.setWorker(e, workerHeartbeat(*e.cur, c.params.HeartbeatStats, w.now))
 	c.result = *e.cur
@@ -29,10 +29,10 @@ func (c *heartbeatCommand) run(w *work) error {
 	if r == nil || r.latest == nil || !worksOn(e.cur, r.latest.cur) {
 		return nil
 	}
-	// Several processes may call themselves by one name: then a heartbeat does
-	// not say which of their attempts is alive. Nor does that of a worker that has
-	// asked for work since it got this one: it is another process of that name, or
-	// the same one started again.
+	// Several processes may use one worker id: then a heartbeat does not say which of
+	// their attempts is alive. Neither does a heartbeat of a worker that has asked for
+	// work since it got this attempt: it is another process with that id, or a restarted
+	// one.
 	asked := e.cur.LastDequeueTime.V > e.cur.LastBusyTime.V
 	if a := *r.latest.cur; a.Status.Live() && a.WorkerID.V == c.params.WorkerID && !asked && w.liveAttempts(e) == 1 {
 		a.LastHeartbeatTime = agl.Some(w.now)
@@ -42,49 +42,36 @@ func (c *heartbeatCommand) run(w *work) error {
 }
 
 // UpdateWorker implements agl.Store.
-func (s *Store) UpdateWorker(ctx context.Context, p agl.UpdateWorkerParams) (_ agl.Worker, err error) {
-	end, err := s.begin(ctx, "UpdateWorker")
-	defer func() { end(err) }()
-	if err != nil {
-		return agl.Worker{}, err
-	}
-	if err := checkIDs(givenID{"worker_id", p.WorkerID}); err != nil {
-		return agl.Worker{}, err
-	}
-	if err := checkObject("heartbeat_stats", p.HeartbeatStats, false); err != nil {
-		return agl.Worker{}, err
-	}
-	c := &heartbeatCommand{params: p}
-	if err := s.submit(ctx, c); err != nil {
-		return agl.Worker{}, err
-	}
-	return c.result, nil
+func (s *Store) UpdateWorker(ctx context.Context, p agl.UpdateWorkerParams) (agl.Worker, error) {
+	return do(ctx, s, "UpdateWorker", func() (agl.Worker, error) {
+		if err := checkIDs(givenID{"worker_id", p.WorkerID}); err != nil {
+			return agl.Worker{}, err
+		}
+		if err := checkObject("heartbeat_stats", p.HeartbeatStats, false); err != nil {
+			return agl.Worker{}, err
+		}
+		c := &heartbeatCommand{params: p}
+		err := s.submit(ctx, c)
+		return c.result, err
+	})
 }
 
 // GetWorker implements agl.Store.
-func (s *Store) GetWorker(ctx context.Context, p agl.GetWorkerParams) (_ agl.Worker, err error) {
-	end, err := s.begin(ctx, "GetWorker")
-	defer func() { end(err) }()
-	if err != nil {
-		return agl.Worker{}, err
-	}
-	return s.driver.Worker(ctx, p.WorkerID)
+func (s *Store) GetWorker(ctx context.Context, p agl.GetWorkerParams) (agl.Worker, error) {
+	return do(ctx, s, "GetWorker", func() (agl.Worker, error) {
+		return s.driver.Worker(ctx, p.WorkerID)
+	})
 }
 
 // QueryWorkers implements agl.Store.
-func (s *Store) QueryWorkers(ctx context.Context, p agl.QueryWorkersParams) (_ agl.Page[agl.Worker], err error) {
-	end, err := s.begin(ctx, "QueryWorkers")
-	defer func() { end(err) }()
-	if err == nil {
-		err = checkQuery(&p.Paging, p.Logic, sortWorkers)
-	}
-	for i, status := range p.StatusIn {
-		if err == nil && status != agl.WorkerIdle && status != agl.WorkerBusy && status != agl.WorkerUnknown {
-			err = agl.Errorf(agl.CodeInvalid, "status_in[%s]: got %q, must be one of %v", strconv.Itoa(i), status, agl.WorkerStatuses())
+func (s *Store) QueryWorkers(ctx context.Context, p agl.QueryWorkersParams) (agl.Page[agl.Worker], error) {
+	return do(ctx, s, "QueryWorkers", func() (agl.Page[agl.Worker], error) {
+		if err := checkQuery(&p.Paging, p.Logic, sortableWorkers()); err != nil {
+			return agl.Page[agl.Worker]{}, err
 		}
-	}
-	if err != nil {
-		return agl.Page[agl.Worker]{}, err
-	}
-	return s.driver.QueryWorkers(ctx, p)
+		if err := checkStatuses(p.StatusIn, agl.WorkerStatuses()); err != nil {
+			return agl.Page[agl.Worker]{}, err
+		}
+		return s.driver.QueryWorkers(ctx, p)
+	})
 }

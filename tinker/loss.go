@@ -79,36 +79,45 @@ func (l Loss) Validate() error {
 	return nil
 }
 
+// At returns the weighted loss of position i of d and its derivative with respect to p, the log-probability of the target
+// under the weights being trained. exp is e^x: an engine whose results do not depend on the architecture has its own. l has
+// its defaults.
+func (l Loss) At(d *Datum, i int, p float32, exp func(x float32) float32) (loss, slope float32) {
+	weight := float32(1)
+	if d.Weights != nil {
+		weight = d.Weights[i]
+	}
+	switch {
+	case weight == 0:
+		return 0, 0
+	case l.Name == CrossEntropy:
+		return -weight * p, -weight
+	}
+	away, advantage := p-d.Logprobs[i], d.Advantages[i]
+	if l.Name == DRO {
+		pull := float32(l.Beta * away)
+		gain := float32(advantage*p) - float32(pull*away)/2
+		return -weight * gain, -weight * (advantage - pull)
+	}
+	r := exp(away)
+	surrogate := r * advantage
+	clipped := min(max(r, l.ClipLow), l.ClipHigh) * advantage
+	switch {
+	case l.Name == CISPO:
+		return -weight * clipped * p, -weight * clipped
+	case l.Name == PPO && clipped < surrogate:
+		return -weight * clipped, 0
+	}
+	return -weight * surrogate, -weight * surrogate
+}
+
 // Elementwise computes the weighted loss of each position of d from the log-probabilities of its targets under the weights
 // being trained, for engines that return only those.
 func (l Loss) Elementwise(d *Datum, logprobs []float32) []float32 {
 	l = l.WithDefaults()
 	losses := make([]float32, len(logprobs))
 	for i, p := range logprobs {
-		w := float32(1)
-		if d.Weights != nil {
-			w = d.Weights[i]
-		}
-		switch {
-		case w == 0:
-			continue
-		case l.Name == CrossEntropy:
-			losses[i] = -w * p
-			continue
-		}
-		away := p - d.Logprobs[i]
-		ratio := float32(math.Exp(float64(away)))
-		clipped := max(l.ClipLow, min(l.ClipHigh, ratio))
-		gain := ratio * d.Advantages[i]
-		switch l.Name {
-		case PPO:
-			gain = min(gain, clipped*d.Advantages[i])
-		case CISPO:
-			gain = clipped * d.Advantages[i] * p
-		case DRO:
-			gain = d.Advantages[i]*p - l.Beta/2*away*away
-		}
-		losses[i] = -w * gain
+		losses[i], _ = l.At(d, i, p, func(x float32) float32 { return float32(math.Exp(float64(x))) })
 	}
 	return losses
 }

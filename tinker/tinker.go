@@ -117,6 +117,27 @@ type ForwardParams struct {
 	Loss Loss
 }
 
+// Validate reports the first thing that is wrong for a model, with code agl.CodeInvalid. It ignores unknown (zero) fields of
+// spec.
+func (p ForwardParams) Validate(spec ModelSpec) error {
+	if err := p.Loss.Validate(); err != nil {
+		return err
+	}
+	if len(p.Data) == 0 {
+		return invalid("data: the batch is empty; at least 1 datum is needed")
+	}
+	for i := range p.Data {
+		d := &p.Data[i]
+		if err := d.Validate(p.Loss.Name, spec.Vocab); err != nil {
+			return invalid("data[%d]: %w", i, err)
+		}
+		if spec.Context > 0 && len(d.Input) > spec.Context {
+			return invalid("data[%d]: input: %d tokens; the context has %d", i, len(d.Input), spec.Context)
+		}
+	}
+	return nil
+}
+
 // ForwardResult is the result of a forward pass. The slices belong to the caller.
 type ForwardResult struct {
 	// Logprobs[k][i] is the log-probability of Data[k].Targets[i] under the current weights.
@@ -205,6 +226,15 @@ type LoadWeightsParams struct {
 	// WithOptimizer restores the Adam moments and the step count. Otherwise they are reset to zero, except on engines without
 	// [Capabilities.OptimizerOptional].
 	WithOptimizer bool
+}
+
+// Checkpoint returns the parsed Path. A path that cannot be parsed, or that is a snapshot's, is agl.CodeInvalid.
+func (p LoadWeightsParams) Checkpoint() (Path, error) {
+	path, err := ParsePath(p.Path)
+	if err == nil && path.Kind != KindCheckpoint {
+		err = invalid("path: %q is a sampler snapshot; only %s paths can be loaded for training", p.Path, KindCheckpoint)
+	}
+	return path, err
 }
 
 // SamplingClient samples one set of published weights. It is safe for concurrent use.

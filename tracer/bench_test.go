@@ -17,6 +17,10 @@ func (discard) AddSpans(_ context.Context, p agl.AddSpansParams) (agl.AddSpansRe
 	return agl.AddSpansResult{Stored: p.Spans}, nil
 }
 
+func (discard) ReserveSequenceIDs(context.Context, agl.ReserveSequenceIDsParams) (int64, error) {
+	return 1, nil
+}
+
 func (discard) QuerySpans(context.Context, agl.QuerySpansParams) (agl.Page[agl.Span], error) {
 	return agl.Page[agl.Span]{}, nil
 }

@@ -1,17 +1,21 @@
 // Package tracer records what an agent does as spans in the store.
 //
-// A [Tracer] opens a [Trace] per attempt and puts it into the context. From
-// there on everything is found through the context, so any number of attempts
-// trace at once in one process: spans of the OpenTelemetry API ([Start],
-// [Provider]), calls of a model through [Transport], and what an agent emits by
-// itself ([EmitReward], [EmitAnnotation], [EmitMessage], [EmitObject],
-// [EmitException], [StartOperation]).
+// A [Tracer] opens a [Trace] per attempt and puts it into the context. Everything else
+// finds the trace through the context, so any number of attempts trace at once in one
+// process:
 //
-// Each trace has a bounded queue and one goroutine that streams ended spans to
-// the store in batches, in the order in which they ended, under sequence ids
-// that the store issues. Full queues slow the agent down; a span that could not
-// be stored is an error of [Trace.End], never silence.
+//   - [EmitReward], [EmitAnnotation], [EmitMessage], [EmitObject] and [EmitException]
+//     record what the agent says about itself;
+//   - [Do] and [StartOperation] record a step of the agent;
+//   - [Transport] records the model calls of an HTTP client;
+//   - [Start] and [Provider] record spans of the OpenTelemetry API.
 //
-// The package knows neither rollouts' lives nor runners: it never changes the
-// status of anything. It leaves OpenTelemetry's global provider alone.
+// Each trace has a bounded queue, and a goroutine that sends ended spans to the store
+// in batches, in the order in which they ended; the store issues their sequence ids,
+// for annotations and all before them at once: a reward's is larger than those of the
+// calls that ended before it, and smaller than that of the next call. A full queue slows the agent down. Spans that could not be stored are an error of
+// [Trace.End].
+//
+// The package must not know the lives of rollouts, nor runners: it never changes the
+// status of anything. It does not set OpenTelemetry's global provider.
 package tracer

@@ -26,7 +26,7 @@ func WithAttributes(attrs ...agl.Attr) Option {
 	return func(e *emission) { e.attrs = append(e.attrs, attrs...) }
 }
 
-// WithTags adds tags: strings of any form that readers find again by [Tags].
+// WithTags adds tags: strings of any form, which [Tags] reads.
 func WithTags(tags ...string) Option {
 	return func(e *emission) { e.tags = append(e.tags, tags...) }
 }
@@ -36,8 +36,7 @@ func WithLinks(links ...Link) Option {
 	return func(e *emission) { e.links = append(e.links, links...) }
 }
 
-// WithoutPropagation makes the span, but does not record it; no trace need be
-// active.
+// WithoutPropagation returns the span without recording it. It needs no trace.
 func WithoutPropagation() Option { return func(e *emission) { e.local = true } }
 
 func newEmission(opts []Option) emission {
@@ -54,7 +53,7 @@ func (e emission) attributes(attrs []agl.Attr) []agl.Attr {
 	return append(attrs, TagAttributes(e.tags...)...)
 }
 
-// emit records one span that begins and ends now.
+// emit records a span that begins and ends now.
 func emit(ctx context.Context, d agl.SpanDraft, attrs []agl.Attr, opts []Option) (agl.Span, error) {
 	e := newEmission(opts)
 	attributes, err := agl.NewAttributes(e.attributes(attrs)...)
@@ -73,18 +72,27 @@ func emit(ctx context.Context, d agl.SpanDraft, attrs []agl.Attr, opts []Option)
 		return agl.Span{}, err
 	}
 	span := t.draft(ctx, d)
-	return span, t.added(t.stream.add(ctx.Done(), span))
+	place, err := t.queue.add(ctx.Done(), span)
+	if err != nil {
+		return span, t.added(err)
+	}
+	if d.Name == agl.SpanAnnotation {
+		t.queue.number(ctx, place)
+	}
+	return span, nil
 }
 
-// EmitReward records a scalar reward for what the attempt has done so far. A
-// value that is not finite is agl.ErrInvalid.
+// EmitReward records a scalar reward for what the attempt has done so far: its
+// sequence id, which is fetched from the store before EmitReward returns, is larger
+// than those of the model calls that have ended and smaller than that of the next
+// call. A value that is not finite is agl.ErrInvalid.
 func EmitReward(ctx context.Context, value float64, opts ...Option) (agl.Span, error) {
 	return EmitRewards(ctx, []agl.Reward{{Name: "primary", Value: value}}, opts...)
 }
 
-// EmitRewards records a reward of several dimensions. The first is the primary
-// one, which algorithms use unless told otherwise. No dimension, a repeated name
-// or a value that is not finite is agl.ErrInvalid.
+// EmitRewards records a reward of several dimensions. The first is the primary one,
+// which algorithms use by default. No dimension, a repeated name or a value that is
+// not finite is agl.ErrInvalid.
 func EmitRewards(ctx context.Context, rewards []agl.Reward, opts ...Option) (agl.Span, error) {
 	attrs, err := rewardAttrs(rewards)
 	if err != nil {
@@ -114,9 +122,9 @@ func rewardAttrs(rewards []agl.Reward) ([]agl.Attr, error) {
 	return agl.RewardAttributes(rewards...)
 }
 
-// EmitAnnotation records facts about the attempt: a map or struct whose nested
-// names are joined by dots. Lists of strings, numbers or booleans stay lists,
-// others are expanded by index, a null leaves nothing.
+// EmitAnnotation records facts about the attempt: a map or struct, whose nested names
+// are joined by dots. Lists of strings, numbers or booleans stay lists, other lists
+// are expanded by index, and null is left out.
 func EmitAnnotation(ctx context.Context, annotation any, opts ...Option) (agl.Span, error) {
 	raw, err := encode(annotation)
 	if err != nil {
@@ -133,9 +141,9 @@ func EmitMessage(ctx context.Context, body string, opts ...Option) (agl.Span, er
 	return emit(ctx, agl.SpanDraft{Name: agl.SpanMessage}, []agl.Attr{{Key: agl.AttrMessageBody, Value: body}}, opts)
 }
 
-// EmitObject records a value: a string, a boolean, an integer, a float or bytes
-// as a literal of the type str, bool, int, float or bytes (in base64), any other
-// as JSON under the name of its Go type.
+// EmitObject records a value. A string, boolean, integer, float or byte slice is
+// recorded as a literal of the type str, bool, int, float or bytes (in base64), any
+// other value as JSON under the name of its Go type.
 func EmitObject(ctx context.Context, value any, opts ...Option) (agl.Span, error) {
 	kind, literal, ok := literalOf(value)
 	attrs := []agl.Attr{{Key: agl.AttrObjectType, Value: kind}, {Key: agl.AttrObjectLiteral, Value: literal}}
@@ -169,8 +177,7 @@ func literalOf(value any) (kind, literal string, ok bool) {
 	}
 }
 
-// EmitException records an error, with the stack trace if one is at hand ("" is
-// none).
+// EmitException records an error, with a stack trace unless it is empty.
 func EmitException(ctx context.Context, cause error, stack string, opts ...Option) (agl.Span, error) {
 	if cause == nil {
 		return agl.Span{}, agl.Errorf(agl.CodeInvalid, "exception: the error is nil")

@@ -13,11 +13,7 @@ func FuzzReply(f *testing.F) {
 	f.Add([]byte("data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":3,\"function\":{\"arguments\":\"{\"}}]}}]}\n\ndata: [DONE]\n\n"), true)
 	f.Add([]byte("{\"id\":\"\xff\\ud800\",\"a\":1,\"a\":[1,\"x\"]}"), false)
 	f.Fuzz(func(t *testing.T, body []byte, streamed bool) {
-		parse := parseReply
-		if streamed {
-			parse = parseStream
-		}
-		reply, _ := parse(body)
+		reply, _ := parseReply(body, streamed)
 		attrs := append(chatRequestAttrs(body), reply.attrs()...)
 		for _, call := range reply.toolCalls() {
 			attrs = append(attrs, call.spanAttrs()...)

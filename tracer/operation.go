@@ -2,6 +2,7 @@ package tracer
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 // instrumentations that take one; outside of a trace it records nothing.
 func Provider(ctx context.Context) trace.TracerProvider {
 	if t, ok := FromContext(ctx); ok {
-		return t.tracer.provider
+		return t.provider
 	}
 	return noop.NewTracerProvider()
 }
@@ -24,12 +25,12 @@ func Provider(ctx context.Context) trace.TracerProvider {
 // Start begins an OpenTelemetry span of the attempt; outside of a trace the
 // span records nothing. The caller ends it.
 func Start(ctx context.Context, name string, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
-	return Provider(ctx).Tracer(scopeName).Start(ctx, name, trace.WithAttributes(attrs...)) //nolint:spancheck // the caller's to end
+	return Provider(ctx).Tracer(scopeName).Start(ctx, name, trace.WithAttributes(attrs...)) //nolint:spancheck // the caller ends it
 }
 
-// Operation is a step of an agent that is under way, begun by [StartOperation].
+// Operation is a step of an agent, begun by [StartOperation].
 type Operation struct {
-	trace *Trace // nil when it is not to be recorded
+	trace *Trace // nil if it is not recorded
 	draft agl.SpanDraft
 	attrs []agl.Attr
 }
@@ -59,8 +60,10 @@ func StartOperation(ctx context.Context, name string, input any, opts ...Option)
 		return ctx, nil, err
 	}
 	op.trace = t
+	var spanID trace.SpanID
+	rand.Read(spanID[:])
 	sc := trace.NewSpanContext(trace.SpanContextConfig{
-		TraceID: t.traceID, SpanID: newSpanID(), TraceFlags: trace.FlagsSampled,
+		TraceID: t.traceID, SpanID: spanID, TraceFlags: trace.FlagsSampled,
 	})
 	op.draft = agl.SpanDraft{
 		Name: agl.SpanOperation, SpanID: sc.SpanID().String(), TraceID: sc.TraceID().String(),
@@ -69,8 +72,8 @@ func StartOperation(ctx context.Context, name string, input any, opts ...Option)
 	return trace.ContextWithSpanContext(ctx, sc), op, nil
 }
 
-// End records the operation with its output (nil is none) and the error that
-// it ended with, if any.
+// End records the operation with its output, unless it is nil, and its error, unless
+// it is nil.
 func (o *Operation) End(output any, cause error) error {
 	attrs := o.attrs
 	if output != nil {
@@ -102,8 +105,8 @@ func (o *Operation) End(output any, cause error) error {
 	return o.trace.record(d)
 }
 
-// Do runs fn as an operation: its input, its output and its error are recorded.
-// A panic of fn is recorded and goes on.
+// Do runs fn as an operation and records its input, output and error. A panic of fn
+// is recorded and not recovered.
 func Do[T any](ctx context.Context, name string, input any, fn func(context.Context) (T, error), opts ...Option) (output T, err error) {
 	ctx, op, err := StartOperation(ctx, name, input, opts...)
 	if err != nil {

@@ -3,6 +3,7 @@ package tracer
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -16,61 +17,72 @@ type spanKey struct {
 
 func keyOf(sc trace.SpanContext) spanKey { return spanKey{sc.TraceID(), sc.SpanID()} }
 
-// processor hands ended OpenTelemetry spans to the trace that they belong to:
-// the one in the context that the span was started with, else the one whose
-// trace id the span carries on (a context made anew from a span context).
+// spanOwner is a trace, which OpenTelemetry spans belong to.
+type spanOwner interface {
+	id() trace.TraceID
+	over() bool      // no span counts any more
+	logAttrs() []any // of the attempt, for the log
+	spanEnded(s sdktrace.ReadOnlySpan)
+}
+
+// processor passes ended OpenTelemetry spans to the trace that they belong to: the
+// one in the context that the span was started with, or else the one with the
+// span's trace id (when the context was made anew from a span context).
 //
-// The SDK tells the context only at the start of a span, so open spans are
+// The SDK passes the context only at the start of a span, so open spans are
 // remembered until they end.
 type processor struct {
 	logger *slog.Logger
+	// owner finds the trace in a context; traced is whether there is one, which may
+	// be another tracer's.
+	owner func(ctx context.Context) (owner spanOwner, traced bool)
 
 	mu     sync.Mutex
-	open   map[spanKey]*Trace
-	traces map[trace.TraceID]*Trace
+	open   map[spanKey]spanOwner
+	counts map[spanOwner]int // of open spans
+	traces map[trace.TraceID]spanOwner
 }
 
 var _ sdktrace.SpanProcessor = (*processor)(nil)
 
-func newProcessor(logger *slog.Logger) *processor {
-	return &processor{logger: logger, open: map[spanKey]*Trace{}, traces: map[trace.TraceID]*Trace{}}
+func newProcessor(logger *slog.Logger, owner func(context.Context) (spanOwner, bool)) *processor {
+	return &processor{logger: logger, owner: owner, open: map[spanKey]spanOwner{}, counts: map[spanOwner]int{}, traces: map[trace.TraceID]spanOwner{}}
 }
 
-func (p *processor) register(id trace.TraceID, t *Trace) {
+func (p *processor) register(t spanOwner) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.traces[id] = t
+	p.traces[t.id()] = t
 }
 
 // OnStart remembers which trace the span belongs to.
 func (p *processor) OnStart(ctx context.Context, s sdktrace.ReadWriteSpan) {
-	t, ok := FromContext(ctx)
+	t, traced := p.owner(ctx)
 	sc := s.SpanContext()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !ok {
+	if !traced {
 		t = p.traces[sc.TraceID()]
 	}
-	if t == nil || t.tracer.processor != p {
+	if t == nil {
 		return
 	}
-	if t.ended.Load() {
-		p.logger.Warn("span started after its trace ended; it is dropped",
-			"rollout_id", t.rolloutID, "attempt_id", t.attemptID, "span", s.Name())
+	if t.over() {
+		p.logger.Warn("span started after its trace ended; it is dropped", append(t.logAttrs(), "span", s.Name())...)
 		return
 	}
 	p.open[keyOf(sc)] = t
-	t.openSpans++
+	p.counts[t]++
 }
 
-// OnEnd queues the span for the store.
+// OnEnd passes the span to its trace.
 func (p *processor) OnEnd(s sdktrace.ReadOnlySpan) {
 	key := keyOf(s.SpanContext())
 	p.mu.Lock()
 	t := p.open[key]
 	if t != nil {
 		delete(p.open, key)
-		t.openSpans--
+		p.counts[t]--
 	}
 	p.mu.Unlock()
 	if t != nil {
@@ -78,21 +90,16 @@ func (p *processor) OnEnd(s sdktrace.ReadOnlySpan) {
 	}
 }
 
-// forget drops the trace and returns how many of its spans never ended.
-func (p *processor) forget(t *Trace) (unfinished int) {
+// forget drops the trace and returns how many of its spans have not ended.
+func (p *processor) forget(t spanOwner) (unfinished int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.traces, t.traceID)
-	unfinished = t.openSpans
-	if unfinished == 0 {
-		return 0
+	delete(p.traces, t.id())
+	unfinished = p.counts[t]
+	delete(p.counts, t)
+	if unfinished > 0 {
+		maps.DeleteFunc(p.open, func(_ spanKey, owner spanOwner) bool { return owner == t })
 	}
-	for key, owner := range p.open {
-		if owner == t {
-			delete(p.open, key)
-		}
-	}
-	t.openSpans = 0
 	return unfinished
 }
 

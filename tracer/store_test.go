@@ -19,6 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // write before or after it took effect.
 type spanStore struct {
 	before, after func(call int, spans []agl.Span) error
+	reserve       func(ctx context.Context) error // if set, may fail a reservation
 	cancelled     []string
 
 	mu    sync.Mutex
@@ -60,6 +61,22 @@ func (s *spanStore) AddSpans(_ context.Context, p agl.AddSpansParams) (agl.AddSp
 		}
 	}
 	return agl.AddSpansResult{Stored: stored, Cancelled: s.cancelled}, nil
+}
+
+func (s *spanStore) ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDsParams) (int64, error) {
+	if s.reserve != nil {
+		if err := s.reserve(ctx); err != nil {
+			return 0, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.seq == nil {
+		s.seq = map[string]int64{}
+	}
+	first := s.seq[p.RolloutID] + 1
+	s.seq[p.RolloutID] += int64(p.Count)
+	return first, nil
 }
 
 func (s *spanStore) QuerySpans(_ context.Context, p agl.QuerySpansParams) (agl.Page[agl.Span], error) {

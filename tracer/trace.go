@@ -3,12 +3,10 @@ package tracer
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
-	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -18,52 +16,73 @@ import (
 
 const scopeName = "github.com/agl-go/agl/tracer"
 
+// core is what the traces of a tracer share.
+type core struct {
+	cfg       Config
+	processor *processor
+	provider  *sdktrace.TracerProvider
+}
+
+// owner returns the trace in ctx, if there is one. It is nil when the trace belongs
+// to another tracer.
+func (c *core) owner(ctx context.Context) (owner spanOwner, traced bool) {
+	t, ok := FromContext(ctx)
+	if !ok || t.core != c {
+		return nil, ok
+	}
+	return t, true
+}
+
 // Trace is the open trace of one attempt. It is safe for concurrent use.
 type Trace struct {
-	tracer    *Tracer
+	*core
+
 	rolloutID string
 	attemptID string
 	name      string
 	resource  agl.SpanResource
-	stream    *stream
+	queue     *spanQueue
 
-	cancel  context.CancelFunc // of the stream
+	cancel  context.CancelFunc // of the queue's goroutine
 	root    trace.Span         // opened by this trace; nil when it continues another
 	rootID  trace.SpanContext
 	traceID trace.TraceID
 
-	openSpans int                              // guarded by the processor's lock
-	hasRoot   bool                             // the root span is stored; valid once ended is set
-	ending    atomic.Bool                      // End was called
-	ended     atomic.Bool                      // nothing more is taken
-	failure   atomic.Pointer[agl.OutcomeError] // of the last model call
+	hasRoot bool                             // the root span is stored; valid once ended is set
+	ending  atomic.Bool                      // End was called
+	ended   atomic.Bool                      // no span counts any more
+	failure atomic.Pointer[agl.OutcomeError] // of the last model call
 }
 
 var _ agl.Trace = (*Trace)(nil)
 
-func newTrace(t *Tracer, p agl.TraceParams) (*Trace, error) {
+func newTrace(c *core, p agl.TraceParams) (*Trace, error) {
 	attrs, err := agl.NewAttributes(
 		agl.Attr{Key: agl.AttrRolloutID, Value: p.RolloutID},
 		agl.Attr{Key: agl.AttrAttemptID, Value: p.AttemptID},
-		agl.Attr{Key: agl.AttrTracerName, Value: t.cfg.Name},
+		agl.Attr{Key: agl.AttrTracerName, Value: c.cfg.Name},
 	)
 	if err != nil {
 		return nil, err
 	}
+	onCancelled := func() {}
+	if p.OnCancelled != nil {
+		onCancelled = sync.OnceFunc(p.OnCancelled)
+	}
 	return &Trace{
-		tracer: t, rolloutID: p.RolloutID, attemptID: p.AttemptID, name: p.Name,
+		core: c, rolloutID: p.RolloutID, attemptID: p.AttemptID, name: p.Name,
 		resource: agl.SpanResource{Attributes: attrs},
-		stream:   newStream(t.cfg, p.RolloutID, p.AttemptID, &onceFunc{f: p.OnCancelled}),
+		queue:    newSpanQueue(c.cfg, p.RolloutID, p.AttemptID, onCancelled),
 	}, nil
 }
 
-// begin starts the stream and opens the root span, unless ctx carries a trace of
-// the same attempt that has ended: then the root of that one serves here, too.
+// begin starts the queue and opens the root span. When ctx carries a trace of the
+// same attempt that has ended, the root of that one serves instead.
 func (t *Trace) begin(ctx context.Context) context.Context {
-	// What is recorded must reach the store after the agent was cancelled, too.
-	streamCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	// Spans must reach the store after the agent was cancelled, too.
+	queueCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	t.cancel = cancel
-	go t.stream.run(streamCtx)
+	go t.queue.run(queueCtx)
 
 	earlier, ok := FromContext(ctx)
 	ctx = context.WithValue(ctx, traceKey{}, t)
@@ -71,20 +90,20 @@ func (t *Trace) begin(ctx context.Context) context.Context {
 		t.rootID, t.hasRoot = earlier.rootID, true
 		ctx = trace.ContextWithSpanContext(ctx, t.rootID)
 	} else {
-		ctx, t.root = t.tracer.provider.Tracer(scopeName).Start(ctx, t.name, trace.WithNewRoot()) //nolint:spancheck // ended by End
+		ctx, t.root = t.provider.Tracer(scopeName).Start(ctx, t.name, trace.WithNewRoot()) //nolint:spancheck // ended by End
 		t.rootID = t.root.SpanContext()
 	}
 	t.traceID = t.rootID.TraceID()
-	t.tracer.processor.register(t.traceID, t)
+	t.processor.register(t)
 	return ctx
 }
 
-// TraceID returns the trace id, in hex, that the attempt's own spans share.
+// TraceID returns the id of the trace in hex.
 func (t *Trace) TraceID() string { return t.traceID.String() }
 
-// Add implements [agl.Trace]. An empty span id is made up, and so is an empty
-// resource. A span of another rollout or attempt, or without a name, is
-// rejected with agl.CodeInvalid, and none of the call is added.
+// Add implements [agl.Trace]. A span without an id gets a random one, and a span
+// without a resource that of the trace. If a span is of another rollout or attempt,
+// or has no name, the error has code agl.CodeInvalid and no span is added.
 func (t *Trace) Add(ctx context.Context, spans ...agl.Span) error {
 	for i := range spans {
 		if err := t.check(&spans[i]); err != nil {
@@ -92,7 +111,7 @@ func (t *Trace) Add(ctx context.Context, spans ...agl.Span) error {
 		}
 	}
 	for i := range spans {
-		if err := t.stream.add(ctx.Done(), t.completed(spans[i])); err != nil {
+		if _, err := t.queue.add(ctx.Done(), t.completed(spans[i])); err != nil {
 			return t.added(err)
 		}
 	}
@@ -100,13 +119,13 @@ func (t *Trace) Add(ctx context.Context, spans ...agl.Span) error {
 }
 
 func (t *Trace) added(err error) error {
-	if errors.Is(err, errStreamClosed) {
+	if errors.Is(err, errTraceEnded) {
 		return agl.Errorf(agl.CodeIllegalState, "trace of attempt %s: %w", t.attemptID, err)
 	}
 	return err
 }
 
-// check rejects a span that cannot be one of the attempt's.
+// check rejects a span that cannot belong to the attempt.
 func (t *Trace) check(s *agl.Span) error {
 	for _, id := range []struct{ field, got, allowed string }{
 		{"rollout_id", s.RolloutID, t.rolloutID},
@@ -125,7 +144,7 @@ func (t *Trace) check(s *agl.Span) error {
 	return nil
 }
 
-// completed fills in what the trace knows and the span lacks.
+// completed fills in what the span lacks.
 func (t *Trace) completed(s agl.Span) agl.Span {
 	s.RolloutID, s.AttemptID = t.rolloutID, t.attemptID
 	if s.SpanID == "" {
@@ -144,7 +163,7 @@ func (t *Trace) completed(s agl.Span) agl.Span {
 }
 
 // Flush implements [agl.Trace].
-func (t *Trace) Flush(ctx context.Context) error { return t.stream.flush(ctx) }
+func (t *Trace) Flush(ctx context.Context) error { return t.queue.flush(ctx) }
 
 // End implements [agl.Trace]. It waits for the store at most as long as ctx
 // lasts; what is not stored by then is lost. Ending twice is an error.
@@ -153,22 +172,22 @@ func (t *Trace) End(ctx context.Context) ([]agl.Span, error) {
 		return nil, agl.Errorf(agl.CodeIllegalState, "trace of attempt %s: ended twice", t.attemptID)
 	}
 	if t.root != nil {
-		// A root without children says nothing: ended first, the trace drops it.
-		t.hasRoot = !t.stream.empty()
+		// A root without children says nothing: it is dropped when ended is set first.
+		t.hasRoot = !t.queue.empty()
 		t.ended.Store(!t.hasRoot)
 		t.root.End()
 	}
 	t.ended.Store(true)
-	if n := t.tracer.processor.forget(t); n > 0 {
-		t.tracer.cfg.Logger.WarnContext(ctx, "spans that are still open when their trace ends are dropped",
+	if n := t.processor.forget(t); n > 0 {
+		t.cfg.Logger.WarnContext(ctx, "spans that are still open when their trace ends are dropped",
 			"rollout_id", t.rolloutID, "attempt_id", t.attemptID, "count", n)
 	}
-	t.stream.close()
+	t.queue.close()
 	select {
-	case <-t.stream.done:
+	case <-t.queue.done:
 	case <-ctx.Done():
 		t.cancel()
-		<-t.stream.done
+		<-t.queue.done
 	}
 	t.cancel()
 	return t.collect(ctx)
@@ -176,13 +195,13 @@ func (t *Trace) End(ctx context.Context) ([]agl.Span, error) {
 
 // collect returns the stored spans by sequence id.
 func (t *Trace) collect(ctx context.Context) ([]agl.Span, error) {
-	t.stream.mu.Lock()
-	spans, unsure, err := t.stream.stored, t.stream.unsure, t.stream.lossError()
-	t.stream.stored, t.stream.unsure = nil, nil
-	t.stream.mu.Unlock()
+	t.queue.mu.Lock()
+	spans, unsure, err := t.queue.stored, t.queue.unsure, t.queue.lossError()
+	t.queue.stored, t.queue.unsure = nil, nil
+	t.queue.mu.Unlock()
 	if len(unsure) > 0 {
-		// The answer to their first write was lost, and their sequence ids with it.
-		page, queryErr := t.tracer.cfg.Store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: t.rolloutID, AttemptID: t.attemptID})
+		// The answer to the write was lost, and their sequence ids with it.
+		page, queryErr := t.cfg.Store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: t.rolloutID, AttemptID: t.attemptID})
 		if queryErr != nil {
 			err = errors.Join(err, agl.Errorf(agl.ErrorCode(queryErr), "spans of attempt %s: %w", t.attemptID, queryErr))
 		}
@@ -196,20 +215,29 @@ func (t *Trace) collect(ctx context.Context) ([]agl.Span, error) {
 	return spans, err
 }
 
-// spanEnded takes an ended OpenTelemetry span.
+// id implements spanOwner.
+func (t *Trace) id() trace.TraceID { return t.traceID }
+
+// over implements spanOwner.
+func (t *Trace) over() bool { return t.ended.Load() }
+
+// logAttrs implements spanOwner.
+func (t *Trace) logAttrs() []any { return []any{"rollout_id", t.rolloutID, "attempt_id", t.attemptID} }
+
+// spanEnded implements spanOwner.
 func (t *Trace) spanEnded(s sdktrace.ReadOnlySpan) {
 	if t.ended.Load() {
 		return
 	}
-	// A queue that is full makes the caller wait; the stream settles each batch
-	// within its retry budget, so the wait is bounded.
-	if err := t.stream.add(nil, t.convert(s)); err != nil {
-		t.tracer.cfg.Logger.Warn("span ended after its trace; it is dropped",
+	// This blocks while the queue is full. A batch is settled within the retry
+	// budget, so the wait is bounded.
+	if _, err := t.queue.add(nil, t.assign(convertSpan(s))); err != nil {
+		t.cfg.Logger.Warn("span ended after its trace; it is dropped",
 			"rollout_id", t.rolloutID, "attempt_id", t.attemptID, "span", s.Name())
 	}
 }
 
-// draft completes d with the place in the trace that ctx stands at.
+// draft returns the span of a draft below the current span of ctx.
 func (t *Trace) draft(ctx context.Context, d agl.SpanDraft) agl.Span {
 	if d.TraceID == "" {
 		d.TraceID = t.traceID.String()
@@ -217,20 +245,22 @@ func (t *Trace) draft(ctx context.Context, d agl.SpanDraft) agl.Span {
 			d.ParentID = t.parentOf(ctx)
 		}
 	}
-	span := fromDraft(d)
+	return t.assign(fromDraft(d))
+}
+
+// assign makes the span belong to the attempt.
+func (t *Trace) assign(span agl.Span) agl.Span {
 	span.RolloutID, span.AttemptID, span.Resource = t.rolloutID, t.attemptID, t.resource
 	return span
 }
 
-// record queues a completed draft; a full queue makes the caller wait.
+// record queues a completed draft. It blocks while the queue is full.
 func (t *Trace) record(d agl.SpanDraft) error {
-	span := fromDraft(d)
-	span.RolloutID, span.AttemptID, span.Resource = t.rolloutID, t.attemptID, t.resource
-	return t.added(t.stream.add(nil, span))
+	_, err := t.queue.add(nil, t.assign(fromDraft(d)))
+	return t.added(err)
 }
 
-// parentOf returns the span that ctx stands in, or the root when that is none
-// of this trace.
+// parentOf returns the current span of ctx, or the root if that is of another trace.
 func (t *Trace) parentOf(ctx context.Context) string {
 	if sc := trace.SpanContextFromContext(ctx); sc.TraceID() == t.traceID {
 		return sc.SpanID().String()
@@ -238,9 +268,9 @@ func (t *Trace) parentOf(ctx context.Context) string {
 	return t.rootID.SpanID().String()
 }
 
-// SpanFromDraft makes the span that a draft describes: missing ids are made up,
-// or are those of the trace and the current span in ctx; a zero start is now, a
-// zero end is the start. Its rollout and attempt are ctx's, if ctx is traced.
+// SpanFromDraft returns the span that a draft describes. Missing ids are those of the
+// trace and the current span in ctx, or random; a zero start is now, and a zero end is
+// the start. If ctx has a trace, the span belongs to its attempt.
 func SpanFromDraft(ctx context.Context, d agl.SpanDraft) agl.Span {
 	if t, ok := FromContext(ctx); ok {
 		return t.draft(ctx, d)
@@ -248,40 +278,22 @@ func SpanFromDraft(ctx context.Context, d agl.SpanDraft) agl.Span {
 	return fromDraft(d)
 }
 
-func fromDraft(d agl.SpanDraft) agl.Span {
-	if d.TraceID == "" {
-		d.TraceID = newID(16)
-	}
-	if d.SpanID == "" {
-		d.SpanID = newID(8)
-	}
-	if d.StartTime == 0 {
-		d.StartTime = agl.TimestampOf(time.Now())
-	}
-	if d.EndTime == 0 {
-		d.EndTime = d.StartTime
-	}
-	span := agl.Span{
-		TraceID: d.TraceID, SpanID: d.SpanID, Name: d.Name,
-		Status: d.Status, Attributes: d.Attributes, Events: d.Events,
-		StartTime: agl.Some(d.StartTime), EndTime: agl.Some(d.EndTime),
-		Context: &agl.SpanContext{TraceID: d.TraceID, SpanID: d.SpanID},
-	}
-	if d.ParentID != "" {
-		span.ParentID = agl.Some(d.ParentID)
-		span.Parent = &agl.SpanContext{TraceID: d.TraceID, SpanID: d.ParentID}
-	}
-	return span
+type traceKey struct{}
+
+// FromContext returns the open trace that ctx carries.
+func FromContext(ctx context.Context) (*Trace, bool) {
+	tr, ok := ctx.Value(traceKey{}).(*Trace)
+	return tr, ok
 }
 
-// newID returns n ≤ 16 random bytes in hex.
-func newID(n int) string {
-	var b [16]byte
-	rand.Read(b[:n])
-	return hex.EncodeToString(b[:n])
-}
-
-func newSpanID() (id trace.SpanID) {
-	rand.Read(id[:])
-	return id
+// activeTrace returns the open trace of ctx, or an error that says what needs it.
+func activeTrace(ctx context.Context, what string) (*Trace, error) {
+	tr, ok := FromContext(ctx)
+	switch {
+	case !ok:
+		return nil, agl.Errorf(agl.CodeIllegalState, "%s: no active trace in the context; pass on the context that the agent or the hook was called with", what)
+	case tr.ended.Load():
+		return nil, agl.Errorf(agl.CodeIllegalState, "%s: the trace of attempt %s has ended", what, tr.attemptID)
+	}
+	return tr, nil
 }

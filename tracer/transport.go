@@ -3,7 +3,9 @@ package tracer
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -11,15 +13,16 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/modelerror"
 )
 
 // Transport is an [http.RoundTripper] that records the model calls of an
-// attempt: OpenAI chat completions, streamed or not. Requests and replies pass
-// through byte for byte as they come. Each call becomes a span named
-// openai.chat.completion, with one child per tool call that the model asks for,
-// and is queued before the agent sees the end of the reply.
+// attempt: OpenAI chat completions, streamed or not. Requests and replies are passed
+// on byte for byte. Each call becomes a span named openai.chat.completion, with one
+// child per tool call that the model asks for. The span is queued before the agent
+// sees the end of the reply.
 //
-// A request whose context carries no trace, or of another kind, just passes.
+// Requests without a trace in their context, and other requests, are only passed on.
 //
 //	client := openai.NewClient(option.WithHTTPClient(&http.Client{Transport: &tracer.Transport{}}))
 type Transport struct {
@@ -63,6 +66,17 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// ModelFailure returns how the last model call of the trace in ctx failed; nil if it
+// did not, or if there was none. With it a runner tells a failure of the agent from
+// one of its model, whatever SDK the agent uses. A call that the server rejected as
+// malformed is a failure of the agent: it returns nil.
+func ModelFailure(ctx context.Context) *agl.OutcomeError {
+	if t, ok := FromContext(ctx); ok {
+		return t.failure.Load()
+	}
+	return nil
+}
+
 // chatCall is what is known of one model call.
 type chatCall struct {
 	trace     *Trace
@@ -77,7 +91,7 @@ type chatCall struct {
 	streamed  bool
 }
 
-// captureRequest returns a request that sends the same bytes, and keeps them.
+// captureRequest keeps the body and returns a request that sends the same bytes.
 func (c *chatCall) captureRequest(req *http.Request, limit int64) (*http.Request, error) {
 	body, err := io.ReadAll(io.LimitReader(req.Body, limit+1))
 	if err != nil {
@@ -101,8 +115,8 @@ func (c *chatCall) captureRequest(req *http.Request, limit int64) (*http.Request
 	return out, err
 }
 
-// capturedBody is a reply's body that keeps what passes, and records the call
-// when the body ends or is closed, which may be while it is being read.
+// capturedBody is a reply's body that keeps what is read. It records the call when
+// the body ends or is closed, which may happen during a read.
 type capturedBody struct {
 	io.ReadCloser
 
@@ -147,7 +161,7 @@ func (b *capturedBody) end(err error) {
 	}
 }
 
-// replyBytes returns the captured reply, unpacked.
+// replyBytes returns the captured reply, decompressed.
 func (c *chatCall) replyBytes() []byte {
 	if c.encoding != "gzip" {
 		return c.reply.Bytes()
@@ -157,21 +171,60 @@ func (c *chatCall) replyBytes() []byte {
 	if err != nil {
 		return nil
 	}
-	// What could be unpacked is worth recording even if the end is missing.
+	// The beginning is worth recording even if the end is missing.
 	plain, _ := io.ReadAll(io.LimitReader(r, most))
 	return plain
 }
 
-// finish records the call. err is how the exchange ended: nil and io.EOF are
-// well.
+// outcome reads the reply and says why the call failed, if it did: an
+// [agl.OutcomeError] if the model is to blame. err is how the exchange ended: nil and
+// io.EOF are successes.
+func (c *chatCall) outcome(err error) (chatReply, error) {
+	body := c.replyBytes()
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
+		var reply chatReply
+		if c.streamed {
+			reply, _ = parseReply(body, true) // err is the better reason
+		}
+		if c.done() != nil || agl.IsContextError(err) {
+			return reply, err
+		}
+		return reply, modelFailure(err)
+	case c.status >= http.StatusBadRequest:
+		return chatReply{}, statusFailure(c.status, body)
+	}
+	reply, parseErr := parseReply(body, c.streamed)
+	if parseErr != nil && !c.truncated && err != nil { // the whole reply came
+		return reply, modelFailure(parseErr)
+	}
+	return reply, nil
+}
+
+// modelFailure is the failure of a call for which the model is to blame.
+func modelFailure(cause error) error {
+	return &agl.OutcomeError{Kind: agl.OutcomeModelError, Err: cause}
+}
+
+// statusFailure classifies an error reply.
+func statusFailure(status int, body []byte) error {
+	o := modelerror.Outcome(status, body)
+	cause := fmt.Errorf("HTTP %d %s: %s", status, http.StatusText(status), o.Message)
+	if o.Kind == "" {
+		return cause
+	}
+	return &agl.OutcomeError{Kind: o.Kind, Err: cause}
+}
+
+// finish records the call; err is that of outcome.
 func (c *chatCall) finish(err error) {
 	end := time.Now()
 	reply, failure := c.outcome(err)
-	var typed *agl.OutcomeError
-	if failure != nil {
-		typed = failure.typed
+	blamed, ok := errors.AsType[*agl.OutcomeError](failure)
+	if ok {
+		failure = blamed.Err
 	}
-	c.trace.failure.Store(typed)
+	c.trace.failure.Store(blamed)
 
 	attrs := chatRequestAttrs(c.request)
 	if c.status != 0 {
@@ -187,8 +240,8 @@ func (c *chatCall) finish(err error) {
 		Status: agl.SpanStatus{Code: agl.StatusOK},
 	}
 	if failure != nil {
-		draft.Status = agl.SpanStatus{Code: agl.StatusError, Description: agl.Some(failure.cause.Error())}
-		if event, err := exceptionEvent(failure.cause, end); err == nil {
+		draft.Status = agl.SpanStatus{Code: agl.StatusError, Description: agl.Some(failure.Error())}
+		if event, err := exceptionEvent(failure, end); err == nil {
 			draft.Events = []agl.SpanEvent{event}
 		}
 	}
@@ -207,7 +260,7 @@ func (c *chatCall) record(d agl.SpanDraft, attrs []agl.Attr) {
 		err = c.trace.record(d)
 	}
 	if err != nil {
-		c.trace.tracer.cfg.Logger.Warn("model call is not recorded", "rollout_id", c.trace.rolloutID,
+		c.trace.cfg.Logger.Warn("model call is not recorded", "rollout_id", c.trace.rolloutID,
 			"attempt_id", c.trace.attemptID, "span", d.Name, "error", err)
 	}
 }

@@ -7,60 +7,60 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/runner"
-	"github.com/agl-go/agl/store/backend"
+	"github.com/agl-go/agl/store"
 )
 
-// Config says what a [Trainer] is made of. Every process of a run is built with
-// the same Config; its strategy decides what of it the process uses.
+// Config configures [New]. Every process of a run gets the same Config; its
+// Strategy decides which part of it the process uses.
 type Config struct {
-	// Agent does the tasks. Required, but for a process that plays the algorithm
-	// only.
+	// Agent does the tasks. Required, except in a process that runs only the
+	// algorithm.
 	Agent agl.Agent
-	// Algorithm learns. With none, Fit serves what others enqueue until its
-	// context ends or the queue is closed.
+	// Algorithm learns. If it is nil, Fit runs the rollouts that others enqueue, until
+	// its context ends or the queue is closed.
 	Algorithm agl.Algorithm
-	// Train and Val are handed to the algorithm; nil is none, an empty one is an
-	// error.
+	// Train and Val are the datasets of the algorithm. Either may be nil; an empty one
+	// is an error.
 	Train, Val agl.Dataset
-	// InitialResources are what is tuned, as it is at first. They are added to
-	// the store before any side starts.
+	// InitialResources are the first version of what agents use and algorithms tune.
+	// They are added to the store before any part starts.
 	InitialResources agl.Resources
 	// OwnResources says that the algorithm adds the first resources itself.
 	// Without it, a run that has no resources to work with is an error.
 	OwnResources bool
-	// Proxy, if not nil, is started before the sides and stopped after them, and
+	// Proxy, if not nil, is started before the other parts and stopped after them, and
 	// is added to the initial resources.
 	Proxy *Proxy
 
-	// Database names where the run is kept, in the form of `agl store --db`:
-	// sqlite:PATH, postgres://… or memory:, which ends with the run. Default
-	// sqlite:agl.db in the working directory. It holds the rollouts of all runs. A
-	// file is the run's own meanwhile: what an interrupted run has left unfinished
-	// in it is cancelled, since nobody waits for it, unless the run has no
-	// Algorithm.
+	// Database stores the run: sqlite:PATH, postgres://… or memory:, as `agl store
+	// --db` takes it. Empty means sqlite:agl.db in the working directory. It keeps the
+	// rollouts of all runs; one in memory ends with the run. A run with an Algorithm
+	// has a SQLite file to itself: it cancels the rollouts that an interrupted run has
+	// left there unfinished, as nobody waits for them.
 	Database string
-	// Unresponsive gives up an attempt in the Database that nobody has heard of
-	// for so long, although its rollout names no limit itself; 0 gives up none.
+	// Unresponsive ends an attempt whose runner has sent no heartbeat for this time, if
+	// its rollout has no such limit of its own; zero means no limit.
 	Unresponsive time.Duration
-	// Store keeps the run instead of a Database; its owner closes it. Neither is
-	// used where the strategy reaches a store over HTTP.
+	// Store stores the run instead of a Database; its owner closes it. A strategy that
+	// reaches a store over HTTP uses neither.
 	Store agl.Store
-	// Strategy says where the sides run; nil is execution.SharedMemory.
+	// Strategy says which parts run in which process; nil means
+	// execution.SharedMemory.
 	Strategy execution.Strategy
-	// Runners is how many rollouts run at once; 0 means 1.
+	// Runners is the number of rollouts that run at the same time; zero means 1.
 	Runners int
-	// MaxRollouts ends each runner after so many; 0 is no limit.
+	// MaxRollouts ends each runner after this number of rollouts; zero means no limit.
 	MaxRollouts int
-	// Hooks watch every attempt, in order.
+	// Hooks are called for every attempt, in order.
 	Hooks []agl.Hook
-	// Runner tunes the runners: tracer, intervals, time limits. Its Store, Agent,
-	// Hooks, Workers, FirstWorker, MaxRollouts, Flusher, ProxyToken and Logger
-	// come from here, Flusher and ProxyToken from Proxy, and are ignored there.
+	// Runner has further settings of the runners: tracer, intervals, time limits. The
+	// trainer sets its Store, Agent, Hooks, Workers, FirstWorker, MaxRollouts, Flusher,
+	// ProxyToken and Logger.
 	Runner runner.Config
 
-	// DevTasks is how many tasks of each dataset Dev tries; 0 means 4.
+	// DevTasks is the number of tasks of each dataset that Dev tries; zero means 4.
 	DevTasks int
-	// Logger hears what the trainer and the parts that it makes do; nil discards.
+	// Logger gets what the trainer and its parts do; nil discards it.
 	Logger *slog.Logger
 }
 
@@ -74,7 +74,7 @@ func (c Config) withDefaults() Config {
 		c.Strategy = execution.SharedMemory{Logger: c.Logger}
 	}
 	if c.Database == "" {
-		c.Database = backend.Default
+		c.Database = store.DefaultDSN
 	}
 	if c.DevTasks == 0 {
 		c.DevTasks = defaultDevTasks
@@ -83,7 +83,7 @@ func (c Config) withDefaults() Config {
 }
 
 func (c Config) validate() error {
-	if c.Agent == nil && c.role() != execution.RoleAlgorithm {
+	if c.Agent == nil && c.Strategy.Placement().Role != execution.RoleAlgorithm {
 		return agl.Errorf(agl.CodeInvalid, "trainer: Agent: none given, needed by every process that runs rollouts")
 	}
 	for _, d := range []struct {
@@ -105,7 +105,7 @@ func (c Config) validate() error {
 	if c.Unresponsive < 0 {
 		return agl.Errorf(agl.CodeInvalid, "trainer: Unresponsive: got %s, must not be negative", c.Unresponsive)
 	}
-	if _, err := backend.Parse(c.Database); err != nil {
+	if _, err := store.ParseDSN(c.Database); err != nil {
 		return agl.Errorf(agl.CodeInvalid, "trainer: Database: %w", err)
 	}
 	for i, r := range c.InitialResources {
@@ -114,26 +114,4 @@ func (c Config) validate() error {
 		}
 	}
 	return nil
-}
-
-// role is this process's part; shared memory plays both.
-func (c Config) role() execution.Role {
-	switch s := c.Strategy.(type) {
-	case execution.ClientServer:
-		return s.Role
-	case *execution.ClientServer:
-		return s.Role
-	default:
-		return execution.RoleBoth
-	}
-}
-
-// sharesMemory reports whether no other process can reach the run's store.
-func (c Config) sharesMemory() bool {
-	switch c.Strategy.(type) {
-	case execution.SharedMemory, *execution.SharedMemory:
-		return true
-	default:
-		return false
-	}
 }

@@ -10,11 +10,10 @@ import (
 	"github.com/agl-go/agl/execution"
 )
 
-// Dev tries the agent, to see whether it works before anything is trained: the
-// baseline algorithm runs it on the first tasks of the datasets in this
-// process, logs what happened in detail, and reports. Config's Algorithm,
-// Strategy and Database are left alone: without a Store, nothing is kept. With a
-// nil Config.Logger only the report tells.
+// Dev tries the agent before anything is trained: the baseline algorithm runs it on
+// the first tasks of the datasets in this process, logs each rollout in detail, and
+// reports. Config's Algorithm, Strategy and Database are not used: without a Store,
+// nothing is stored.
 func (t *Trainer) Dev(ctx context.Context) (baseline.Report, error) {
 	cfg := t.cfg
 	if cfg.Agent == nil {
@@ -47,7 +46,7 @@ func (t *Trainer) Dev(ctx context.Context) (baseline.Report, error) {
 // firstTasks returns at most n tasks of a dataset.
 func firstTasks(name string, d agl.Dataset, n int) (agl.Dataset, error) {
 	if d == nil {
-		return nil, nil //nolint:nilnil // no dataset stays none
+		return nil, nil //nolint:nilnil // there is no dataset
 	}
 	tasks := make(agl.Tasks, 0, n)
 	for i := range min(n, d.Len()) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -18,22 +17,20 @@ import (
 
 // ProxyConfig configures a [Proxy].
 type ProxyConfig struct {
-	// Config is the proxy's own. Spans comes from the run's store; PublicURL,
-	// when it is empty, from where the proxy listens.
+	// Config is that of the proxy. The run sets Spans, and PublicURL if it is empty.
 	proxy.Config
-	// Listen is the address to serve on; empty is a free port of 127.0.0.1.
+	// Listen is host:port; empty means a free port of 127.0.0.1.
 	Listen string
-	// Resource is the name of the proxy among the resources; empty is "llm".
+	// Resource is the name of the proxy among the resources; empty means "llm".
 	Resource string
-	// Model is what agents are told to ask for; empty is the only model there is.
+	// Model is the model that agents are told to request; empty means the only one.
 	Model string
-	// Sampling are the sampling parameters of the resource, an object; nil is {}.
+	// Sampling is an object, the sampling parameters of the resource; nil means {}.
 	Sampling jsontext.Value
 }
 
-// Proxy is an LLM proxy that lives as long as a run of a trainer. It can be
-// handed to an algorithm before the run begins: as a flusher, and to swap
-// models.
+// Proxy is an LLM proxy that a trainer starts and stops with each run. An algorithm can
+// be given it before the run begins, to flush records and to swap models.
 type Proxy struct {
 	cfg   ProxyConfig
 	meter meter
@@ -45,8 +42,7 @@ type Proxy struct {
 
 type runningProxy struct {
 	gateway *proxy.Proxy
-	server  *http.Server
-	served  chan error // the end of Serve; closed after it
+	server  *httpserver.Running
 }
 
 // NewProxy makes a proxy for [Config]. It starts nothing.
@@ -60,62 +56,62 @@ func NewProxy(cfg ProxyConfig) *Proxy {
 	return &Proxy{cfg: cfg, models: cfg.Models}
 }
 
-// Flush returns when every model call that was begun for the rollouts is
-// stored. See proxy.Proxy.
+// Flush returns when every model call that has begun for the rollouts is stored. See
+// proxy.Proxy.
 func (p *Proxy) Flush(ctx context.Context, rolloutIDs []string) error {
-	running := p.now()
-	if running == nil {
-		return errNotRunning()
+	gateway, err := p.gateway()
+	if err != nil {
+		return err
 	}
-	return running.gateway.Flush(ctx, rolloutIDs)
+	return gateway.Flush(ctx, rolloutIDs)
 }
 
 // FlushAttempt is Flush for the calls of one attempt. See proxy.Proxy.
 func (p *Proxy) FlushAttempt(ctx context.Context, rolloutID, attemptID string) error {
-	running := p.now()
-	if running == nil {
-		return errNotRunning()
+	gateway, err := p.gateway()
+	if err != nil {
+		return err
 	}
-	return running.gateway.FlushAttempt(ctx, rolloutID, attemptID)
+	return gateway.FlushAttempt(ctx, rolloutID, attemptID)
 }
 
-// Usage is what the recorded calls have used so far, over all runs of this Proxy.
+// Usage returns the usage of the recorded calls so far, over all runs of this Proxy.
 func (p *Proxy) Usage() Usage { return p.meter.read() }
 
-// Token is the bearer token of calls that belong to no attempt; empty is none.
+// Token returns the bearer token of calls that belong to no attempt; empty if there
+// is none.
 func (p *Proxy) Token() string { return p.cfg.Token }
 
-// Pause keeps calls from the engines while their weights change. See
-// proxy.Proxy.
+// Pause holds calls back while the weights of the engines change. See proxy.Proxy.
 func (p *Proxy) Pause(ctx context.Context, mode proxy.PauseMode) error {
-	running := p.now()
-	if running == nil {
-		return errNotRunning()
+	gateway, err := p.gateway()
+	if err != nil {
+		return err
 	}
-	return running.gateway.Pause(ctx, mode)
+	return gateway.Pause(ctx, mode)
 }
 
 // Resume ends a pause. See proxy.Proxy.
 func (p *Proxy) Resume(ctx context.Context) error {
-	running := p.now()
-	if running == nil {
-		return errNotRunning()
+	gateway, err := p.gateway()
+	if err != nil {
+		return err
 	}
-	return running.gateway.Resume(ctx)
+	return gateway.Resume(ctx)
 }
 
-// SetControl overrides what the calls of a rollout ask for and bounds them; nil
-// goes back to what the configuration says. See proxy.Proxy.
+// SetControl sets overrides and budgets for the calls of a rollout; nil restores
+// those of the configuration. See proxy.Proxy.
 func (p *Proxy) SetControl(rolloutID string, control *proxy.Control) error {
-	running := p.now()
-	if running == nil {
-		return errNotRunning()
+	gateway, err := p.gateway()
+	if err != nil {
+		return err
 	}
-	return running.gateway.SetControl(rolloutID, control)
+	return gateway.SetControl(rolloutID, control)
 }
 
-// SetModels replaces the list of models: calls that run end where they began,
-// later ones go by the new list. Before a run it sets what the run begins with.
+// SetModels replaces the list of models. Running calls finish on the old list. Before
+// a run it sets the list with which the run begins.
 func (p *Proxy) SetModels(models []proxy.Model) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,8 +130,11 @@ func (p *Proxy) now() *runningProxy {
 	return p.running
 }
 
-func errNotRunning() error {
-	return agl.Errorf(agl.CodeUnavailable, "the LLM proxy of the trainer is not running in this process")
+func (p *Proxy) gateway() (*proxy.Proxy, error) {
+	if running := p.now(); running != nil {
+		return running.gateway, nil
+	}
+	return nil, agl.Errorf(agl.CodeUnavailable, "the LLM proxy of the trainer is not running in this process")
 }
 
 // start serves the proxy over a store and returns it as a resource.
@@ -143,7 +142,7 @@ func (p *Proxy) start(ctx context.Context, spans proxy.Spans, log *slog.Logger) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.running != nil {
-		return agl.NamedResource{}, agl.Errorf(agl.CodeIllegalState, "it serves another run already")
+		return agl.NamedResource{}, agl.Errorf(agl.CodeIllegalState, "it already serves another run")
 	}
 	var listening net.ListenConfig
 	listener, err := listening.Listen(ctx, "tcp", p.cfg.Listen)
@@ -166,18 +165,8 @@ func (p *Proxy) start(ctx context.Context, spans proxy.Spans, log *slog.Logger) 
 	if err != nil {
 		return agl.NamedResource{}, errors.Join(err, listener.Close(), gateway.Close(ctx))
 	}
-	r := &runningProxy{
-		gateway: gateway,
-		server:  httpserver.New(gateway, log),
-		served:  make(chan error, 1),
-	}
-	go func() {
-		defer close(r.served)
-		if err := r.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			r.served <- fmt.Errorf("serve: %w", err)
-		}
-	}()
-	p.running = r
+	gateway.Start(context.WithoutCancel(ctx)) // until stop, which stores the records of an interrupted run, too
+	p.running = &runningProxy{gateway: gateway, server: httpserver.Start(listener, gateway, log)}
 	log.Info("LLM proxy listens", "url", cfg.PublicURL)
 	return agl.NamedResource{Name: p.cfg.Resource, Resource: resource}, nil
 }
@@ -191,9 +180,5 @@ func (p *Proxy) stop(ctx context.Context) error {
 	if r == nil {
 		return nil
 	}
-	err := r.gateway.Close(ctx)
-	if closing := r.server.Shutdown(ctx); closing != nil {
-		err = errors.Join(err, closing, r.server.Close())
-	}
-	return errors.Join(err, <-r.served)
+	return errors.Join(r.gateway.Close(ctx), r.server.Shutdown(ctx))
 }

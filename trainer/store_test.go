@@ -8,22 +8,13 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/backend"
 	"github.com/agl-go/agl/trainer"
 )
 
 // withDatabase calls use with the store of a database, which nobody has.
 func withDatabase(t *testing.T, database string, use func(s *store.Store)) {
 	t.Helper()
-	name, err := backend.Parse(database)
-	if err != nil {
-		t.Fatal(err)
-	}
-	driver, err := backend.Open(t.Context(), backend.Config{DSN: name})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := store.New(t.Context(), store.Config{Driver: driver})
+	s, err := store.Open(t.Context(), database, store.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

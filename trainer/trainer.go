@@ -11,13 +11,13 @@ import (
 	"github.com/agl-go/agl/runner"
 )
 
-// Trainer runs training. It is made by [New] and may be used again when a run
-// has ended.
+// Trainer runs training. It may be used again when a run has ended. Make it with
+// [New].
 type Trainer struct {
 	cfg Config
 }
 
-// New checks the config and makes a trainer. It starts nothing.
+// New makes a trainer. It starts nothing. A Config out of range is agl.ErrInvalid.
 func New(cfg Config) (*Trainer, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -26,8 +26,8 @@ func New(cfg Config) (*Trainer, error) {
 	return &Trainer{cfg: cfg}, nil
 }
 
-// Fit runs the algorithm with the runners to its end, or plays this process's
-// part in that. Its error is the strategy's: see [execution.Strategy] and
+// Fit runs the algorithm and the runners to their end, or this process's part of
+// them. Its error is that of the strategy: see [execution.Strategy] and
 // [execution.ExitCode].
 func (t *Trainer) Fit(ctx context.Context) error {
 	return t.run(ctx, t.cfg, t.cfg.Strategy)
@@ -35,8 +35,8 @@ func (t *Trainer) Fit(ctx context.Context) error {
 
 // run executes one run of a config.
 func (t *Trainer) run(ctx context.Context, cfg Config, strategy execution.Strategy) error {
-	// What Setup learns and the algorithm needs; the strategy calls one before
-	// the other.
+	// Setup adds the proxy to the resources. The strategy calls it before the
+	// algorithm.
 	resources := cfg.InitialResources
 	parts := execution.Parts{
 		Runners:   cfg.Runners,
@@ -61,8 +61,7 @@ func (t *Trainer) run(ctx context.Context, cfg Config, strategy execution.Strate
 	return strategy.Execute(ctx, parts)
 }
 
-// setup starts the proxy and adds the initial resources, so that no rollout is
-// without any.
+// setup starts the proxy and adds the initial resources.
 func setup(ctx context.Context, cfg Config, s agl.Store) (agl.Resources, func(context.Context) error, error) {
 	resources := slices.Clone(cfg.InitialResources)
 	stop := func(context.Context) error { return nil }
@@ -93,7 +92,7 @@ func addResources(ctx context.Context, cfg Config, s agl.Store, resources agl.Re
 	_, err := s.GetLatestResources(ctx)
 	if errors.Is(err, agl.ErrNotFound) {
 		return agl.Errorf(agl.CodeInvalid,
-			"trainer: InitialResources: none given and the store holds none, so that the agent would have nothing to work with; "+
+			"trainer: InitialResources: none given and the store holds none, so the agent would have nothing to work with; "+
 				"give some, or a Proxy, or set OwnResources when the algorithm adds them itself")
 	}
 	if err != nil {

@@ -376,3 +376,18 @@ func TestDev(t *testing.T) {
 		t.Errorf("the log does not show the spans:\n%s", &log)
 	}
 }
+
+// wrapped is a strategy of somebody else.
+type wrapped struct{ execution.Strategy }
+
+// TestStrategyOfSomebodyElse: what a strategy says of itself counts, not its type.
+func TestStrategyOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	for role, want := range map[execution.Role]bool{execution.RoleAlgorithm: true, execution.RoleRunner: false} {
+		strategy := wrapped{execution.ClientServer{Config: execution.Config{Role: role}}}
+		_, err := trainer.New(trainer.Config{Algorithm: agl.AlgorithmFunc(onePass), Train: tasks(1), Strategy: strategy})
+		if accepted := err == nil; accepted != want {
+			t.Errorf("role %s without an agent: %v", role, err)
+		}
+	}
+}

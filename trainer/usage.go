@@ -10,19 +10,19 @@ import (
 	"github.com/agl-go/agl/proxy"
 )
 
-// Usage is what the recorded model calls of a run have used.
+// Usage is the usage of the recorded model calls of a run.
 type Usage struct {
 	Calls            int64 `json:"calls"`
 	PromptTokens     int64 `json:"prompt_tokens"`
 	CompletionTokens int64 `json:"completion_tokens"`
 }
 
-// Plus adds up.
+// Plus returns the sum of two usages.
 func (u Usage) Plus(v Usage) Usage {
 	return Usage{u.Calls + v.Calls, u.PromptTokens + v.PromptTokens, u.CompletionTokens + v.CompletionTokens}
 }
 
-// Tokens is the sum of both kinds.
+// Tokens returns the number of tokens of prompts and completions.
 func (u Usage) Tokens() int64 { return u.PromptTokens + u.CompletionTokens }
 
 // meter counts the calls whose spans it passes on.
@@ -34,16 +34,16 @@ func (m *meter) read() Usage {
 	return Usage{m.calls.Load(), m.prompt.Load(), m.completion.Load()}
 }
 
-// over puts the meter before a store's spans.
+// over returns a store of spans whose calls the meter counts.
 func (m *meter) over(spans proxy.Spans) proxy.Spans { return metered{spans, m} }
 
-// metered are a store's spans behind a meter.
+// metered counts the calls of the spans that it adds to a store.
 type metered struct {
 	proxy.Spans
 	*meter
 }
 
-// AddSpans counts what is stored.
+// AddSpans implements [proxy.Spans].
 func (s metered) AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error) {
 	result, err := s.Spans.AddSpans(ctx, p)
 	if err != nil {
@@ -58,7 +58,7 @@ func (s metered) AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpa
 	return result, nil
 }
 
-// AddSpansJSON counts what is stored.
+// AddSpansJSON implements [proxy.Spans].
 func (s metered) AddSpansJSON(ctx context.Context, p agl.AddSpansJSONParams) (agl.AddSpansResult, error) {
 	result, err := s.Spans.AddSpansJSON(ctx, p)
 	if err != nil {
@@ -80,8 +80,9 @@ func (m *meter) count(prompt, completion int64, counted bool) {
 	}
 }
 
-// member finds a number among the attributes of a span as the proxy spells it.
-// Within a string a quote is escaped, so the name in quotes can be nothing else.
+// member finds a number among the attributes of a span in the form in which the
+// proxy writes it. Quotes within strings are escaped, so the name in quotes is
+// always the name of a member.
 func member(span []byte, name string) (n int64, found bool) {
 	_, value, found := bytes.Cut(span, []byte(`"`+name+`":`))
 	if !found {

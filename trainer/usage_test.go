@@ -12,7 +12,8 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/proxytest"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/rest/client"
+	"github.com/agl-go/agl/rest/server"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/memory"
 )
@@ -29,12 +30,12 @@ func TestUsage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := rest.NewServer(rest.ServerConfig{Store: engine})
+	server, err := server.New(server.Config{Store: engine})
 	if err != nil {
 		t.Fatal(err)
 	}
 	listening := httptest.NewServer(server)
-	client, err := rest.NewClient(rest.ClientConfig{URL: listening.URL})
+	client, err := client.New(client.Config{URL: listening.URL})
 	if err != nil {
 		t.Fatal(err)
 	}

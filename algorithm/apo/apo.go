@@ -11,8 +11,9 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"text/template"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
@@ -50,8 +51,7 @@ func (a *APO) Report() Report { return a.report }
 // which must have at least one, with the tasks of both datasets, which must not be
 // empty. Runners must take the rollouts. Every candidate is stored as a resources
 // bundle of its own; in the end the best one is the latest. A spent budget is not
-// an error; a model that fails is. With Config.OutDir, a later Run resumes from
-// either.
+// an error; a model that fails is. With Config.OutDir, a later Run resumes after either.
 func (a *APO) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	a.report = Report{}
 	s := &search{APO: a, in: in}
@@ -107,8 +107,10 @@ func (s *search) open(ctx context.Context) error {
 	}
 	s.journal.append = s.session.AppendJournal
 	admission := newAdmission(s.cfg.Budget)
-	for _, c := range s.journal.calls {
-		admission.record(costOf(c.Usage, c.Price))
+	for _, e := range s.journal.entries {
+		if c := e.Call; c != nil {
+			admission.record(costOf(c.Usage, c.Price))
+		}
 	}
 	s.editor = &editor{
 		evaluator: evaluator{s.cfg, s.session, s.journal}, admission: admission, train: s.in.Train, critiques: s.critiques, edits: s.edits,
@@ -202,7 +204,7 @@ func (s *search) store(ctx context.Context, c *Candidate) error {
 	return nil
 }
 
-// round makes edits, compares them, and validates the leader.
+// round makes edits, compares them with the beam, and validates the leader.
 func (s *search) round(ctx context.Context, number int) error {
 	edits, err := s.propose(ctx, number)
 	if err != nil {
@@ -414,22 +416,10 @@ func (s *search) writeReport() error {
 // parallel calls do for 0 … n−1, Config.Concurrency at a time, and returns when all
 // calls have returned. The first error cancels the others.
 func (s *search) parallel(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	var wg sync.WaitGroup
-	room := make(chan struct{}, s.cfg.Concurrency)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(s.cfg.Concurrency)
 	for i := range n {
-		room <- struct{}{}
-		if ctx.Err() != nil {
-			break
-		}
-		wg.Go(func() {
-			defer func() { <-room }()
-			if err := do(ctx, i); err != nil {
-				stop(err)
-			}
-		})
+		group.Go(func() error { return do(ctx, i) })
 	}
-	wg.Wait()
-	return context.Cause(ctx)
+	return group.Wait()
 }

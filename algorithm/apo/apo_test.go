@@ -176,17 +176,17 @@ func TestRejects(t *testing.T) {
 	t.Parallel()
 	model := apo.ModelFunc(writer)
 	for want, cfg := range map[string]apo.Config{
-		"apo: GradientModel is nil; a model is required":                                   {},
-		"apo: BeamWidth is -1, must be at least 1":                                         {GradientModel: model, BeamWidth: -1},
-		"apo: Resamples is 10, must be at least 100":                                       {GradientModel: model, Resamples: 10},
-		"apo: EditPrompts is 0, must be at least 1":                                        {GradientModel: model, EditPrompts: []string{}},
-		"apo: Level is 95, must be between 0 and 1":                                        {GradientModel: model, Level: 95},
-		"apo: Budget.Tokens is -1, must be a finite number ≥ 0":                            {GradientModel: model, Budget: apo.Budget{Tokens: -1}},
-		"apo: Budget.Dollars is 5, but both prices are 0, so that it would never be spent": {GradientModel: model, Budget: apo.Budget{Dollars: 5}},
-		"apo: Rollout: config.max_attempts: got -1, must be at least 1":                    {GradientModel: model, RunConfig: algorithm.RunConfig{Rollout: agl.RolloutConfig{MaxAttempts: -1}}},
-		"apo: BatchTimeout is -1ns, must not be negative":                                  {GradientModel: model, BatchTimeout: -1},
-		"apo: Temperature is -1, must be a finite number ≥ 0":                              {GradientModel: model, Temperature: agl.Some(-1.0)},
-		"apo: EditPrompts: template: EditPrompts[0]:1: unclosed action":                    {GradientModel: model, EditPrompts: []string{"{{"}},
+		"apo: GradientModel is nil; a model is required":                              {},
+		"apo: BeamWidth is -1, must be at least 1":                                    {GradientModel: model, BeamWidth: -1},
+		"apo: Resamples is 10, must be at least 100":                                  {GradientModel: model, Resamples: 10},
+		"apo: EditPrompts is 0, must be at least 1":                                   {GradientModel: model, EditPrompts: []string{}},
+		"apo: Level is 95, must be between 0 and 1":                                   {GradientModel: model, Level: 95},
+		"apo: Budget.Tokens is -1, must be a finite number ≥ 0":                       {GradientModel: model, Budget: apo.Budget{Tokens: -1}},
+		"apo: Budget.Dollars is 5, but both prices are 0, so it would never be spent": {GradientModel: model, Budget: apo.Budget{Dollars: 5}},
+		"apo: Rollout: config.max_attempts: got -1, must be at least 1":               {GradientModel: model, RunConfig: algorithm.RunConfig{Rollout: agl.RolloutConfig{MaxAttempts: -1}}},
+		"apo: BatchTimeout is -1ns, must not be negative":                             {GradientModel: model, BatchTimeout: -1},
+		"apo: Temperature is -1, must be a finite number ≥ 0":                         {GradientModel: model, Temperature: agl.Some(-1.0)},
+		"apo: EditPrompts: template: EditPrompts[0]:1: unclosed action":               {GradientModel: model, EditPrompts: []string{"{{"}},
 		"apo: CritiquePrompts: template: CritiquePrompts[0]:1:2: executing \"CritiquePrompts[0]\" at <.Nothing>: can't evaluate field Nothing in type apo.CritiqueData": {GradientModel: model, CritiquePrompts: []string{"{{.Nothing}}"}},
 	} {
 		if _, err := apo.New(cfg); !errors.Is(err, agl.ErrInvalid) || err.Error() != want {

@@ -164,7 +164,7 @@ func (c Config) validate() error {
 	case !(c.Level > 0 && c.Level < 1):
 		return invalid("Level is %v, must be between 0 and 1", c.Level)
 	case c.Budget.Dollars > 0 && free:
-		return invalid("Budget.Dollars is %v, but both prices are 0, so that it would never be spent", c.Budget.Dollars)
+		return invalid("Budget.Dollars is %v, but both prices are 0, so it would never be spent", c.Budget.Dollars)
 	case c.BatchTimeout < 0:
 		return invalid("BatchTimeout is %v, must not be negative", c.BatchTimeout)
 	}

@@ -22,9 +22,8 @@ type Difference struct {
 	Pairs int `json:"pairs"`
 }
 
-// fewestPairs is the number of pairs that can show a difference: with one less, even
-// differences that are all positive have probability 2·2⁻⁵ > 5 % under a two-sided
-// sign test.
+// fewestPairs is the least number of pairs that can show a difference: with five, even
+// differences that all have the same sign have p = 2·2⁻⁵ > 5 % in a two-sided sign test.
 const fewestPairs = 6
 
 // Tie reports whether the interval contains 0, or there are too few pairs.
@@ -35,13 +34,12 @@ func (d Difference) Positive() bool { return !d.Tie() && d.Low > 0 }
 
 // pairedDifference resamples the differences b−a with replacement and takes percentiles
 // of their means (Efron & Tibshirani 1993, An Introduction to the Bootstrap,
-// §13.3). For few pairs that is too narrow for two reasons (Hesterberg 2015, The
-// American Statistician 69:4): resampling n values gives means whose variance is
-// too small by (n−1)/n, and how far the mean is off, in estimated standard errors,
-// has Student's distribution. So the interval is widened around the mean by
-// √(n/(n−1)) and by the ratio of the quantiles, which for a normal distribution is
-// his expanded percentile interval. Tasks without a score on either side are left
-// out.
+// §13.3). For few pairs that interval is too narrow, for two reasons (Hesterberg 2015,
+// The American Statistician 69:4): resampling n values gives means whose variance is
+// too small by (n−1)/n, and the error of the mean, in estimated standard errors, has
+// Student's distribution. So the interval is widened around the mean by √(n/(n−1)) and
+// by the ratio of Student's quantile to the normal one: Hesterberg's expanded percentile
+// interval. Tasks without a score on either side are left out.
 func pairedDifference(a, b []agl.Null[float64], level float64, resamples int, seed uint64) Difference {
 	var diffs []float64
 	for i := range a {
@@ -71,9 +69,9 @@ func pairedDifference(a, b []agl.Null[float64], level float64, resamples int, se
 	return g
 }
 
-// studentRatio is how many times as far from 0 the quantile p of Student's
-// distribution is as that of the normal one, by the expansion in 1/freedom
-// (Abramowitz & Stegun 1964, 26.7.5); within 0.2 % for p = 0.975 from 5 degrees on.
+// studentRatio is the quantile p of Student's distribution divided by that of the normal
+// one, by the expansion in 1/freedom (Abramowitz & Stegun 1964, 26.7.5). For p = 0.975
+// and 5 or more degrees of freedom it is within 0.2 %.
 func studentRatio(p, freedom float64) float64 {
 	z := math.Sqrt2 * math.Erfinv(2*p-1)
 	z2 := z * z

@@ -82,8 +82,8 @@ func (p *proposal) critique(ctx context.Context) (string, error) {
 	request := ""
 	for attempt := range p.cfg.Attempts {
 		key := fmt.Sprintf("%s/critique-%d", p.key, attempt+1)
-		done, ok := p.journal.call(key)
-		if !ok {
+		done := p.journal.get(key).Call
+		if done == nil {
 			if request == "" {
 				data, err := p.experiments(ctx)
 				if err != nil || len(data.Experiments) == 0 {
@@ -113,8 +113,8 @@ func (p *proposal) edit(ctx context.Context, critique string) (string, error) {
 	data.Placeholders, _ = placeholders(p.old)
 	for attempt := range p.cfg.Attempts {
 		key := fmt.Sprintf("%s/edit-%d", p.key, attempt+1)
-		done, ok := p.journal.call(key)
-		if !ok {
+		done := p.journal.get(key).Call
+		if done == nil {
 			request, err := render(p.editKind, data)
 			if err != nil {
 				return "", invalid("EditPrompts: %w", err)
@@ -136,20 +136,20 @@ func (p *proposal) edit(ctx context.Context, critique string) (string, error) {
 
 // ask makes a model call and journals it. It returns errBudget if the budget does
 // not cover the call.
-func (p *proposal) ask(ctx context.Context, model Model, price Price, key string, seed uint64, request string) (modelCall, error) {
+func (p *proposal) ask(ctx context.Context, model Model, price Price, key string, seed uint64, request string) (*modelCall, error) {
 	if err := p.admission.reserve(ctx); err != nil {
-		return modelCall{}, err
+		return nil, err
 	}
 	reply, err := model.Complete(ctx, Request{
 		Messages: []Message{{Role: "user", Content: request}}, Temperature: p.cfg.Temperature.Or(1), Seed: seed,
 	})
 	if err != nil {
 		p.admission.cancel()
-		return modelCall{}, err
+		return nil, err
 	}
 	p.admission.settle(costOf(reply.Usage, price))
-	done := modelCall{Reply: reply, Round: p.round, Price: price}
-	return done, p.journal.put(entry{Key: key, Call: &done})
+	done := &modelCall{Reply: reply, Round: p.round, Price: price}
+	return done, p.journal.put(entry{Key: key, Call: done})
 }
 
 // experiments runs the parent on training tasks. Rollouts without a score say
@@ -168,7 +168,7 @@ func (p *proposal) experiments(ctx context.Context) (CritiqueData, error) {
 	}
 	// The journal has scores but no episodes. If no critique followed them, the
 	// rollouts must run again, unless none had a score.
-	if s, ok := p.journal.scores(e.key); ok && !meanScore(s.ByTask).Valid {
+	if s := p.journal.get(e.key).Scores; s != nil && !meanScore(s.ByTask).Valid {
 		return data, nil
 	}
 	episodes, scores, err := p.run(ctx, e)
@@ -183,7 +183,8 @@ func (p *proposal) experiments(ctx context.Context) (CritiqueData, error) {
 	return data, nil
 }
 
-// gradientTasks goes through the shuffled training dataset, edit by edit.
+// gradientTasks returns the edit's part of the shuffled training dataset, which the edits
+// go through in order.
 func (p *proposal) gradientTasks() []int {
 	n := p.train.Len()
 	size := min(p.cfg.GradientBatch, n)

@@ -21,7 +21,7 @@ import (
 // EndpointConfig configures [NewEndpoint].
 type EndpointConfig struct {
 	// BaseURL is that of an OpenAI-compatible API and ends before
-	// /chat/completions: https://api.openai.com/v1, or that of our LLM proxy.
+	// /chat/completions: https://api.openai.com/v1, or that of agl's LLM proxy.
 	// Required.
 	BaseURL string
 	// Model to ask for. Required.
@@ -37,7 +37,7 @@ type EndpointConfig struct {
 	Timeout time.Duration
 	// MaxAttempts is how often a request is made in all; zero means 6.
 	MaxAttempts int
-	// SendSeed sends Request.Seed, which not every API takes.
+	// SendSeed sends Request.Seed, which not every API accepts.
 	SendSeed bool
 }
 
@@ -97,13 +97,13 @@ func NewEndpoint(cfg EndpointConfig) (*Endpoint, error) {
 type chatRequest struct {
 	Model    string    `json:"model"`
 	Messages []Message `json:"messages"`
-	// Temperature is left out at 1, the API's default: some models take no other
-	// and refuse the field.
+	// Temperature is left out at 1, the API's default: some models accept no other and
+	// refuse the field.
 	Temperature agl.Null[float64] `json:"temperature,omitzero"`
 	Seed        agl.Null[uint64]  `json:"seed,omitzero"`
 }
 
-// chatReply is what is read of the answer.
+// chatReply holds the members of the answer that are used.
 type chatReply struct {
 	Choices []struct {
 		Message struct {
@@ -113,8 +113,8 @@ type chatReply struct {
 	Usage Usage `json:"usage"`
 }
 
-// Complete implements [Model]. A status that is not worth a repeat, and a failure
-// of the last attempt, are errors: agl.ErrUnauthorized for 401 and 403,
+// Complete implements [Model]. A status that is not retried, and a failure of the last
+// attempt, are errors: agl.ErrUnauthorized for 401 and 403,
 // agl.ErrInvalid for other 4xx, else agl.ErrUnavailable.
 func (e *Endpoint) Complete(ctx context.Context, r Request) (Reply, error) {
 	body := chatRequest{Model: e.cfg.Model, Messages: r.Messages}
@@ -145,8 +145,8 @@ func (e *Endpoint) Complete(ctx context.Context, r Request) (Reply, error) {
 	}
 }
 
-// post makes the request once. A failure that is worth a repeat is
-// agl.ErrUnavailable; after is how long the server wants to be left alone.
+// post makes the request once. A failure that is worth a retry is agl.ErrUnavailable;
+// after is the delay that the server asks for.
 func (e *Endpoint) post(ctx context.Context, body []byte) (reply Reply, after time.Duration, err error) {
 	ctx, done := context.WithTimeout(ctx, e.cfg.Timeout)
 	defer done()

@@ -164,6 +164,7 @@ func TestEndpointThroughProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	gateway.Start(context.WithoutCancel(t.Context()))
 	server := httptest.NewServer(gateway)
 	t.Cleanup(func() {
 		server.Close()

@@ -10,7 +10,7 @@ import (
 	"github.com/agl-go/agl/algorithm"
 )
 
-// evaluation is rollouts of one candidate.
+// evaluation describes rollouts of one candidate.
 type evaluation struct {
 	key   string // in the journal
 	stage string // the purpose, one of the constants below
@@ -45,8 +45,8 @@ func (v evaluator) runID() string { return strings.TrimPrefix(v.session.Run, "ap
 // scores returns the scores of an evaluation. It runs the rollouts unless the
 // journal has the scores.
 func (v evaluator) scores(ctx context.Context, e evaluation) (evaluated, error) {
-	if s, ok := v.journal.scores(e.key); ok {
-		return s, nil
+	if s := v.journal.get(e.key).Scores; s != nil {
+		return *s, nil
 	}
 	_, s, err := v.run(ctx, e)
 	return s, err
@@ -78,7 +78,7 @@ func (v evaluator) run(ctx context.Context, e evaluation) ([]algorithm.Episode, 
 }
 
 // episodes runs the rollouts of an evaluation. Those that do not finish within
-// Config.BatchTimeout have timed out.
+// Config.BatchTimeout get the outcome timeout.
 func (v evaluator) episodes(ctx context.Context, e evaluation) ([]algorithm.Episode, error) {
 	rollouts, err := v.rollouts(e)
 	if err != nil {

@@ -41,12 +41,11 @@ type journal struct {
 	append func(entry any) error
 
 	mu      sync.Mutex
-	calls   map[string]modelCall
-	results map[string]evaluated
+	entries map[string]entry
 }
 
 func newJournal() *journal {
-	return &journal{calls: map[string]modelCall{}, results: map[string]evaluated{}}
+	return &journal{entries: map[string]entry{}}
 }
 
 // load adds an entry that an earlier process has written.
@@ -55,17 +54,8 @@ func (j *journal) load(line []byte) error {
 	if err := json.Unmarshal(line, &e); err != nil {
 		return err
 	}
-	j.add(e)
+	j.entries[e.Key] = e
 	return nil
-}
-
-func (j *journal) add(e entry) {
-	if e.Call != nil {
-		j.calls[e.Key] = *e.Call
-	}
-	if e.Scores != nil {
-		j.results[e.Key] = *e.Scores
-	}
 }
 
 // put adds an entry, durably if the run has a folder.
@@ -75,22 +65,15 @@ func (j *journal) put(e entry) error {
 	if err := j.append(e); err != nil {
 		return err
 	}
-	j.add(e)
+	j.entries[e.Key] = e
 	return nil
 }
 
-func (j *journal) call(key string) (modelCall, bool) {
+// get returns the entry of a key; its members are nil if there is none.
+func (j *journal) get(key string) entry {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	c, ok := j.calls[key]
-	return c, ok
-}
-
-func (j *journal) scores(key string) (evaluated, bool) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	s, ok := j.results[key]
-	return s, ok
+	return j.entries[key]
 }
 
 // spent adds up the calls of the rounds up to the given one.
@@ -98,8 +81,8 @@ func (j *journal) spent(round int) Spent {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var s Spent
-	for _, key := range slices.Sorted(maps.Keys(j.calls)) { // sums of floats depend on the order
-		if c := j.calls[key]; c.Round <= round {
+	for _, key := range slices.Sorted(maps.Keys(j.entries)) { // sums of floats depend on the order
+		if c := j.entries[key].Call; c != nil && c.Round <= round {
 			s.add(c.Usage, c.Price)
 		}
 	}
@@ -111,8 +94,10 @@ func (j *journal) totals() algorithm.Totals {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	t := algorithm.Totals{Masked: map[algorithm.Mask]int{}}
-	for _, s := range j.results {
-		t.Add(s.Rollouts, s.Masked)
+	for _, e := range j.entries {
+		if s := e.Scores; s != nil {
+			t.Add(s.Rollouts, s.Masked)
+		}
 	}
 	return t
 }

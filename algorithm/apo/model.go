@@ -5,8 +5,8 @@ import "context"
 // Model is a language model that critiques and rewrites prompts. It is called
 // concurrently. [Endpoint] is one over HTTP.
 type Model interface {
-	// Complete answers a chat. An error ends the run, which can be resumed:
-	// implementations retry what is worth a retry.
+	// Complete answers a chat. An error ends the run, which can be resumed, so
+	// implementations retry transient failures themselves.
 	Complete(ctx context.Context, r Request) (Reply, error)
 }
 

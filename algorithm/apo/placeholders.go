@@ -95,12 +95,12 @@ func refusal(old agl.PromptTemplate, text string) string {
 	switch {
 	case lost != nil:
 		return fmt.Sprintf("it lost %s", strings.Join(lost, ", "))
-	case !wellFormed: // in the old template, too, some braces are text
+	case !wellFormed: // the old template has such braces, too
 		return ""
 	case added != nil:
 		return fmt.Sprintf("it has %s, which nothing fills in", strings.Join(added, ", "))
 	case !ok:
-		return "it has a brace that belongs to no placeholder; a brace that is text is doubled"
+		return "it has a brace that belongs to no placeholder; a literal brace must be doubled"
 	}
 	return ""
 }

@@ -107,7 +107,7 @@ func experiment(e *algorithm.Episode, number int, reward float64, most int) Expe
 		fmt.Fprintf(&spans, "%s %s %s\n", s.Name, s.Status.Code, attributes(s))
 	}
 	out.Spans = shorten(strings.TrimSpace(spans.String()), most)
-	// Without a readable chat the messages stay empty; the spans say it all.
+	// Without a readable chat the messages stay empty; the spans have the content.
 	if chats, err := (adapter.Messages{}).Adapt(e.Spans); err == nil {
 		var lines strings.Builder
 		for _, chat := range chats {

@@ -45,7 +45,7 @@ func TestRefusal(t *testing.T) {
 		{"Answer {q}", "Think.", "it lost {q}"},
 		{"Answer {q}", " \n", "the reply was empty"},
 		{"Answer {q}", "{q} {r} {s}", "it has {r}, {s}, which nothing fills in"},
-		{"Answer {q}", `{q} as {"a": 1}`, "it has a brace that belongs to no placeholder; a brace that is text is doubled"},
+		{"Answer {q}", `{q} as {"a": 1}`, "it has a brace that belongs to no placeholder; a literal brace must be doubled"},
 		{"Answer {q}", `{q} as {{"a": 1}}`, ""},
 		{`{q} as {"a": 1}`, `{q} as {"b": 1}`, ""}, // the agent fills it in by its own rules
 		{`{q} as {"a": 1}`, `as {"b": 1}`, "it lost {q}"},

@@ -144,8 +144,7 @@ func length(d agl.Dataset) int {
 	return d.Len()
 }
 
-// run enqueues everything and returns when everything is read, or at the first
-// error.
+// run enqueues all tasks and returns when the rollouts are read, or at the first error.
 func (b *Baseline) run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	metrics, done, err := openMetrics(b.cfg.OutDir)
 	if err != nil {
@@ -245,7 +244,7 @@ func (r *run) enqueueAll(ctx context.Context, in agl.AlgorithmInput) error {
 				at := position{epoch + 1, part.mode, i}
 				if hash, ok := r.earlier[at]; ok {
 					if hash != taskHash(task) {
-						return agl.Errorf(agl.CodeConflict, "task %d of the %s dataset is another one than in %s; use another directory",
+						return agl.Errorf(agl.CodeConflict, "task %d of the %s dataset differs from the one in %s; use another directory",
 							i, part.mode, filepath.Join(r.cfg.OutDir, metricsFile))
 					}
 					continue

@@ -98,7 +98,7 @@ func (c *collector) read(ctx context.Context, task jsontext.Value, e *algorithm.
 		s.mask = algorithm.MaskMalformed
 	}
 	for _, t := range s.sequences {
-		// A datum is one shorter: the last token is only predicted.
+		// A datum is one token shorter: the last one is only a target.
 		if s.mask == "" && c.context > 0 && len(t.TokenIDs)-1 > c.context {
 			s.mask = algorithm.MaskTooLong
 		}
@@ -106,7 +106,7 @@ func (c *collector) read(ctx context.Context, task jsontext.Value, e *algorithm.
 	return s
 }
 
-// hasTruncated reports whether a reply ended because it, or the context, was full.
+// hasTruncated reports whether a reply ended at its token limit or that of the context.
 func hasTruncated(sequences []adapter.Trajectory) bool {
 	for _, t := range sequences {
 		for _, reply := range t.Replies {

@@ -79,7 +79,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Losses are those that the engine must have: Loss and, for the reference of KL,
+// Losses returns those that the engine must have: Loss and, for the reference of KL,
 // cross_entropy.
 func (c Config) Losses() []tinker.LossName {
 	losses := []tinker.LossName{cmp.Or(c.Loss.Name, tinker.ImportanceSampling)}
@@ -127,8 +127,8 @@ func (c Config) identity(source Source) map[string]string {
 	if loss.Name == tinker.DRO {
 		losses += fmt.Sprintf(" beta=%v", loss.Beta)
 	}
-	// Settings that are off are left out: checkpoints from before they existed name
-	// none of them.
+	// Settings that are off are left out, so that checkpoints from before these settings
+	// existed still match.
 	if c.Baseline != GroupMean {
 		losses += fmt.Sprintf(" baseline=%s", c.Baseline)
 	}

@@ -42,7 +42,7 @@ func sampledTokens(t adapter.Trajectory) int {
 	return n
 }
 
-// assemble makes the training data of a step's groups, and counts.
+// assemble makes the training data of a step's groups, and counts them in the report.
 func assemble(c Config, groups []taskGroup, report *StepReport) []tinker.Datum {
 	countSamples(groups, c.PassReward, report)
 	var data []tinker.Datum
@@ -119,9 +119,9 @@ func assembleGroup(c Config, g taskGroup, report *StepReport) []tinker.Datum {
 	return data
 }
 
-// tokenWeight returns the weight of each sampled token of a rollout. The divisor
-// is that of a full batch: the tokens of skipped groups count, and a masked rollout
-// counts as one of mean length.
+// tokenWeight returns the weight of each sampled token of a rollout. It divides by the
+// tokens of a full batch: skipped groups count, and a masked rollout counts as one of
+// mean length.
 func tokenWeight(c Config, s sample, report *StepReport) float64 {
 	tokens := float64(report.ResponseTokens) / float64(report.Rollouts-report.masked()) // of a mean rollout
 	if c.LengthNormalization {

@@ -8,9 +8,9 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// KL holds the model near a reference. It subtracts from the advantage of each
-// sampled token how much likelier the token is under the policy than under the
-// reference, relative to the mean over the batch:
+// KL keeps the model near a reference. From the advantage of each sampled token it
+// subtracts how much likelier the token is under the policy than under the reference,
+// relative to the mean over the batch:
 //
 //	Âₜ ← Âₜ − β·(dₜ − mean d),   dₜ = log π_sampler(oₜ) − log π_ref(oₜ)
 //
@@ -42,11 +42,11 @@ func penalize(ctx context.Context, reference tinker.TrainingClient, data []tinke
 	return subtractPenalty(data, res.Logprobs, coefficient)
 }
 
-// subtractPenalty does so with the log-probabilities of the reference, one slice
+// subtractPenalty is penalize, given the log-probabilities of the reference: one slice
 // per datum, one number per target.
 func subtractPenalty(data []tinker.Datum, reference [][]float32, coefficient float64) (kl float64, err error) {
 	if len(reference) != len(data) {
-		return 0, errors.New("the engine returned another number of data than it was given")
+		return 0, errors.New("the engine returned log-probabilities for another number of sequences than it was given")
 	}
 	n := 0
 	for k := range data {

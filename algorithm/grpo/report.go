@@ -27,13 +27,13 @@ type StepReport struct {
 	Sequences      int `json:"sequences"`
 	PromptTokens   int `json:"prompt_tokens"`   // of the first prompt, and between replies
 	ResponseTokens int `json:"response_tokens"` // sampled by the model
-	// Calls to the model. ContinuedCalls extend an earlier call and share its
-	// sequence; PrefixMismatches should have and do not.
+	// Calls to the model. ContinuedCalls extend an earlier call and share its sequence;
+	// PrefixMismatches follow a call without extending it.
 	Calls            int `json:"calls"`
 	ContinuedCalls   int `json:"continued_calls"`
 	PrefixMismatches int `json:"prefix_mismatches"`
 	Spans            int `json:"spans"`
-	// Truncated rollouts have a reply that ended because it, or the context, was full.
+	// Truncated rollouts have a reply that ended at its token limit or that of the context.
 	Truncated int `json:"truncated,omitzero"`
 
 	// KL is how much likelier the tokens are under the policy than under the

@@ -16,14 +16,14 @@ type Config struct {
 	// round starts again with its rollouts.
 	algorithm.TrainingConfig
 
-	// From has existing rollouts to learn from, such as those of [Stored], whoever
-	// made them: distillation if it was a better model. They are read once, before
-	// the first step. Their token ids must be those of the model's vocabulary.
+	// From has existing rollouts to learn from, such as those of [Stored]. If a better
+	// model made them, this is distillation. They are read once, before the first step.
+	// Their token ids must be those of the model's vocabulary.
 	// Rollouts that did not succeed, and those of validation, are left out. Nil means
 	// that the run samples its own: rejection sampling.
 	From Rollouts
-	// Filter selects the rollouts to learn from. Without From it must reject some: no
-	// model improves by everything that it does.
+	// Filter selects the rollouts to learn from. Without From it must reject some:
+	// training on all of its own rollouts improves no model.
 	Filter Filter
 
 	// Rounds is the number of times that rollouts are sampled with the current
@@ -105,7 +105,7 @@ func (c Config) validate() error {
 	case c.From != nil && c.Rounds > 1:
 		return invalid("Rounds is %d; with existing rollouts (From) it must be 1", c.Rounds)
 	case c.From == nil && c.Filter == (Filter{}):
-		return invalid("Filter is empty; without From it needs MinReward or Best, as no model improves by everything that it does")
+		return invalid("Filter is empty; without From it needs MinReward or Best, as training on all of its own rollouts improves no model")
 	case c.From == nil && c.Filter.Best >= c.Samples && !c.Filter.MinReward.Valid:
 		return invalid("Filter.Best is %d of %d Samples, which rejects none; lower it or set MinReward", c.Filter.Best, c.Samples)
 	}

@@ -23,7 +23,7 @@ type Filter struct {
 	Best int
 }
 
-// Selected counts what became of the rollouts of a round.
+// Selected counts the rollouts of a round by whether they were kept.
 type Selected struct {
 	Rollouts int `json:"rollouts"`
 	Kept     int `json:"kept"`
@@ -106,7 +106,7 @@ func (s *selector) candidate(e *algorithm.Episode) (c candidate, mask algorithm.
 		return c, mask
 	}
 	if 0 < coverage.Missing && coverage.Missing < coverage.Calls {
-		return c, algorithm.MaskMalformed // a part of a rollout is no demonstration
+		return c, algorithm.MaskMalformed // a rollout with calls missing is not learned from
 	}
 	for _, t := range merged.Trajectories {
 		d, ok := Demonstration(t)

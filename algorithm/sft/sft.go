@@ -68,7 +68,7 @@ type run struct {
 	cfg      Config
 	in       agl.AlgorithmInput
 	session  *algorithm.Session
-	stored   *Shuffled // from From; nil without it
+	stored   *Shuffled // the rollouts of From; nil without it
 	selected *Selected // of this round, until it is reported
 	spec     tinker.ModelSpec
 	loss     float64
@@ -156,7 +156,7 @@ func (r *run) selector() *selector {
 	return &selector{filter: r.cfg.Filter, adapter: r.cfg.Adapter, context: r.spec.Context, vocab: r.spec.Vocab}
 }
 
-// round makes the rest of a round, counted from 0.
+// round runs a round, counted from 0, or the rest of one that resumes.
 func (r *run) round(ctx context.Context, round int) error {
 	source := r.stored
 	if source == nil {

@@ -397,7 +397,7 @@ func TestRejectsConfig(t *testing.T) {
 		{"no steps", func(c *sft.Config) { c.Steps = 0 }, "sft: Steps is 0, must be at least 1"},
 		{"rounds", func(c *sft.Config) { c.Rounds = -1 }, "sft: Rounds is -1, must be at least 1"},
 		{"best", func(c *sft.Config) { c.Filter.Best = -1 }, "sft: Filter.Best is -1, must be at least 0"},
-		{"all of its own", func(c *sft.Config) { c.Filter = sft.Filter{} }, "sft: Filter is empty; without From it needs MinReward or Best, as no model improves by everything that it does"},
+		{"all of its own", func(c *sft.Config) { c.Filter = sft.Filter{} }, "sft: Filter is empty; without From it needs MinReward or Best, as training on all of its own rollouts improves no model"},
 		{"best of as many", func(c *sft.Config) { c.Filter = sft.Filter{Best: 16} }, "sft: Filter.Best is 16 of 16 Samples, which rejects none; lower it or set MinReward"},
 		{"stored in rounds", func(c *sft.Config) { c.From = sft.Stored(agl.UnimplementedStore{}) }, "sft: Rounds is 5; with existing rollouts (From) it must be 1"},
 		{"decay", func(c *sft.Config) { c.Schedule.Decay = "stairs" }, `sft: Schedule.Decay is "stairs"; allowed are ["cosine" "linear"]`},

@@ -12,15 +12,13 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/agl-go/agl/algorithm/apo/apotest"
+	"github.com/agl-go/agl/bench/internal/bench"
 )
 
 type options struct {
@@ -40,8 +38,8 @@ type options struct {
 	Val           int           `default:"16" help:"Validation tasks."`
 }
 
-// bench is the runs of one world.
-type bench struct {
+// comparison is the runs of one world.
+type comparison struct {
 	opt    options
 	world  apotest.World
 	models *models
@@ -49,14 +47,7 @@ type bench struct {
 
 func main() {
 	var opt options
-	kong.Parse(&opt, kong.Description("Compares prompt tuning with the Python package's APO class."))
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, opt)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench/apo:", err)
-		os.Exit(1)
-	}
+	bench.Main("apo", "Compares prompt tuning with the Python package's APO class.", &opt, func(ctx context.Context) error { return run(ctx, opt) })
 }
 
 func run(ctx context.Context, opt options) error {
@@ -75,7 +66,7 @@ func run(ctx context.Context, opt options) error {
 
 // compare runs both sides with every seed, one after the other.
 func compare(ctx context.Context, opt options, w apotest.World) (err error) {
-	b := &bench{opt: opt, world: w}
+	b := &comparison{opt: opt, world: w}
 	if b.models, err = serveModels(ctx, w, opt.Latency); err != nil {
 		return err
 	}
@@ -106,7 +97,7 @@ func compare(ctx context.Context, opt options, w apotest.World) (err error) {
 	return verdict(theirs, ours, ratio)
 }
 
-// side is one of the two, and what its searches came to, by seed.
+// side is one of the two programs, with the results of its searches by seed.
 type side struct {
 	name           string
 	search         func(context.Context, int) (result, error)
@@ -122,19 +113,20 @@ func mean(values []float64) float64 {
 	return sum / float64(len(values))
 }
 
-// times is the median of how many times as fast ours is.
+// times returns the median of how many times as fast ours is.
 func times(theirs, ours *side) float64 {
 	ratios := make([]float64, len(ours.seconds))
 	for i := range ratios {
 		ratios[i] = theirs.seconds[i] / ours.seconds[i]
 	}
-	slices.Sort(ratios)
-	return ratios[len(ratios)/2]
+	return bench.Median(ratios)
 }
 
-func (b *bench) worth(prompt string) float64 { return b.world.Worth(apotest.Prompts{"main": prompt}) }
+func (b *comparison) worth(prompt string) float64 {
+	return b.world.Worth(apotest.Prompts{"main": prompt})
+}
 
-// verdict names what was wanted and missed.
+// verdict is an error that names the targets that were missed.
 func verdict(theirs, ours *side, ratio float64) error {
 	const rounding, wanted = 1e-9, 3
 	var missed []string

@@ -47,7 +47,7 @@ func serveModels(ctx context.Context, world apotest.World, latency time.Duration
 		return nil, err
 	}
 	m := &models{world: world, latency: latency, url: "http://" + l.Addr().String() + "/v1", served: make(chan error, 1)}
-	m.server = &http.Server{Handler: m, ReadHeaderTimeout: time.Minute}
+	m.server = &http.Server{Handler: m, ReadHeaderTimeout: time.Minute, IdleTimeout: 2 * time.Minute}
 	go func() { m.served <- m.server.Serve(l) }()
 	return m, nil
 }
@@ -60,14 +60,14 @@ func (m *models) close() error {
 	return err
 }
 
-// begin forgets the calls of the run before.
+// begin starts a run: it resets the counts of calls.
 func (m *models) begin(seed uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.seed, m.calls = seed, map[string]int{}
 }
 
-// counts are the calls since then, by model.
+// counts returns the calls since begin, by model and in total.
 func (m *models) counts() (calls map[string]int, total int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -77,7 +77,7 @@ func (m *models) counts() (calls map[string]int, total int) {
 	return m.calls, total
 }
 
-// source counts a call of a model and returns what it draws from.
+// source counts a call of a model and returns its random source.
 func (m *models) source(model string) rand.Source {
 	m.mu.Lock()
 	defer m.mu.Unlock()

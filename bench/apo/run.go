@@ -5,13 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -20,29 +18,20 @@ import (
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/algorithm/apo/apotest"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/bench/internal/bench"
+	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/runner"
 )
 
-// result is what a search came to.
+// result is the result of a search.
 type result struct {
 	prompt  string
 	seconds float64
 }
 
-// freePort returns one that nothing listens at.
-func freePort(ctx context.Context) (int, error) {
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
-}
-
 // python runs the Python package's class, with its Trainer's processes and store.
-func (b *bench) python(ctx context.Context, seed int) (result, error) {
-	port, err := freePort(ctx)
+func (b *comparison) python(ctx context.Context, seed int) (result, error) {
+	port, err := bench.FreePort(ctx)
 	if err != nil {
 		return result{}, err
 	}
@@ -72,36 +61,24 @@ func (b *bench) python(ctx context.Context, seed int) (result, error) {
 	return result{prompt: said.Prompt, seconds: said.Seconds}, nil
 }
 
-// ours runs ours, with a store server on a SQLite file and runners that reach it
+// ours runs package apo, with a store server on a SQLite file and runners that reach it
 // over HTTP.
-func (b *bench) ours(ctx context.Context, seed int) (r result, err error) {
+func (b *comparison) ours(ctx context.Context, seed int) (r result, err error) {
 	dir, err := os.MkdirTemp("", "agl-bench-apo-")
 	if err != nil {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	port, err := freePort(ctx)
+	server, err := bench.Start(ctx, "/v1/agl/health", nil, b.opt.Agl, "store", "--db", "sqlite:"+filepath.Join(dir, "agl.db"), "--log-level", "error")
 	if err != nil {
 		return r, err
 	}
-	server := exec.CommandContext(ctx, b.opt.Agl, "store", "--host", "127.0.0.1", "--port", strconv.Itoa(port), "--db", "sqlite:"+filepath.Join(dir, "agl.db"), "--log-level", "error")
-	server.Stderr = os.Stderr
-	server.Cancel = func() error { return server.Process.Signal(syscall.SIGTERM) }
-	if err := server.Start(); err != nil {
-		return r, err
-	}
-	defer func() {
-		err = errors.Join(err, server.Process.Signal(syscall.SIGTERM), server.Wait())
-	}()
-	const startup = 30 * time.Second
-	store, err := rest.NewClient(rest.ClientConfig{URL: "http://127.0.0.1:" + strconv.Itoa(port), RetryBudget: startup})
+	defer server.Stop()
+	store, err := client.New(client.Config{URL: server.URL})
 	if err != nil {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	if _, err := store.Statistics(ctx); err != nil { // answered once the server is up
-		return r, err
-	}
 	work, err := b.agent()
 	if err != nil {
 		return r, err
@@ -132,11 +109,11 @@ func (b *bench) ours(ctx context.Context, seed int) (r result, err error) {
 	return result{prompt: a.Report().Best.Prompts[0].Prompt, seconds: time.Since(began).Seconds()}, nil
 }
 
-func (b *bench) endpoint(model string) (*apo.Endpoint, error) {
+func (b *comparison) endpoint(model string) (*apo.Endpoint, error) {
 	return apo.NewEndpoint(apo.EndpointConfig{BaseURL: b.models.url, Model: model, MaxAttempts: 1})
 }
 
-func (b *bench) apo(seed int, dir string) (*apo.APO, error) {
+func (b *comparison) apo(seed int, dir string) (*apo.APO, error) {
 	gradient, err := b.endpoint(critic)
 	if err != nil {
 		return nil, err
@@ -153,8 +130,8 @@ func (b *bench) apo(seed int, dir string) (*apo.APO, error) {
 	})
 }
 
-// agent asks its model with the prompt, and earns what the model says.
-func (b *bench) agent() (agl.Agent, error) {
+// agent returns an agent that sends the prompt to its model, whose reply is the reward.
+func (b *comparison) agent() (agl.Agent, error) {
 	model, err := b.endpoint(agent)
 	if err != nil {
 		return nil, err

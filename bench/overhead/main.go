@@ -5,19 +5,13 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
-	"os/signal"
 	"runtime/debug"
-	"slices"
 	"strconv"
-	"syscall"
-	"time"
 
-	"github.com/alecthomas/kong"
+	"github.com/agl-go/agl/bench/internal/bench"
 )
 
 type options struct {
@@ -32,30 +26,21 @@ type options struct {
 func main() {
 	var opt options
 	debug.SetGCPercent(400) // as the example does
-	kong.Parse(&opt, kong.Description("Measures the system's overhead on the calculator example, as a ratio."))
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, opt)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench/overhead:", err)
-		os.Exit(1)
-	}
-}
-
-// cost is what a run took.
-type cost struct {
-	wall, cpu time.Duration
-	passRate  float64
+	bench.Main("overhead", "Measures the system's overhead on the calculator example, as a ratio.", &opt, func(ctx context.Context) error { return run(ctx, opt) })
 }
 
 func run(ctx context.Context, opt options) error {
 	var wall, cpu []float64
 	for range opt.Rounds {
-		direct, err := measureDirect(ctx, opt)
+		passRate := 0.0
+		direct, err := bench.Measure(func() (err error) {
+			passRate, err = train(ctx, opt)
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%-16s %7.2fs wall %7.2fs cpu  pass rate %.3f\n", "without system", direct.wall.Seconds(), direct.cpu.Seconds(), direct.passRate)
+		fmt.Printf("%-16s %7.2fs wall %7.2fs cpu  pass rate %.3f\n", "without system", direct.Wall.Seconds(), direct.CPU.Seconds(), passRate)
 		if opt.Direct {
 			continue
 		}
@@ -63,49 +48,23 @@ func run(ctx context.Context, opt options) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%-16s %7.2fs wall %7.2fs cpu\n", "whole system", system.wall.Seconds(), system.cpu.Seconds())
-		wall = append(wall, system.wall.Seconds()/direct.wall.Seconds())
-		cpu = append(cpu, system.cpu.Seconds()/direct.cpu.Seconds())
+		fmt.Printf("%-16s %7.2fs wall %7.2fs cpu\n", "whole system", system.Wall.Seconds(), system.CPU.Seconds())
+		wall = append(wall, system.Wall.Seconds()/direct.Wall.Seconds())
+		cpu = append(cpu, system.CPU.Seconds()/direct.CPU.Seconds())
 	}
 	if !opt.Direct {
-		slices.Sort(wall)
-		slices.Sort(cpu)
-		fmt.Printf("overhead: %.2f× wall, %.2f× cpu\n", wall[len(wall)/2], cpu[len(cpu)/2])
+		fmt.Printf("overhead: %.2f× wall, %.2f× cpu\n", bench.Median(wall), bench.Median(cpu))
 	}
 	return nil
 }
 
-func measureDirect(ctx context.Context, opt options) (cost, error) {
-	before, err := processCPU()
-	if err != nil {
-		return cost{}, err
-	}
-	began := time.Now()
-	rate, err := train(ctx, opt)
-	if err != nil {
-		return cost{}, err
-	}
-	wall := time.Since(began)
-	after, err := processCPU()
-	return cost{wall: wall, cpu: after - before, passRate: rate}, err
-}
-
-func processCPU() (time.Duration, error) {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0, err
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
-}
-
-func measureSystem(ctx context.Context, opt options) (cost, error) {
+func measureSystem(ctx context.Context, opt options) (bench.Spent, error) {
 	cmd := exec.CommandContext(ctx, opt.Calculator,
 		"--seed", strconv.FormatUint(opt.Seed, 10), "--steps", strconv.Itoa(opt.Steps), "--runners", strconv.Itoa(opt.Runners))
-	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
-	began := time.Now()
-	if err := cmd.Run(); err != nil {
-		return cost{}, fmt.Errorf("%s: %w\n%s", opt.Calculator, err, output.String())
-	}
-	return cost{wall: time.Since(began), cpu: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}, nil
+	return bench.Measure(func() error {
+		if output, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", opt.Calculator, err, output)
+		}
+		return nil
+	})
 }

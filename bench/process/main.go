@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"runtime/pprof"
 	"slices"
@@ -21,14 +20,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
+	"github.com/agl-go/agl/bench/internal/bench"
 	"github.com/agl-go/agl/runner"
 	"github.com/agl-go/agl/runner/process"
 	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/backend"
 )
 
 type options struct {
@@ -43,14 +40,8 @@ type options struct {
 
 func main() {
 	var opt options
-	kong.Parse(&opt, kong.Description("Measures rollouts of a process agent against a loop that starts the same program, as a ratio."))
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, opt)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench/process:", err)
-		os.Exit(1)
-	}
+	bench.Main("process", "Measures rollouts of a process agent against a loop that starts the same program, as a ratio.", &opt,
+		func(ctx context.Context) error { return run(ctx, opt) })
 }
 
 func run(ctx context.Context, opt options) error {
@@ -77,9 +68,9 @@ func run(ctx context.Context, opt options) error {
 		if err != nil {
 			return err
 		}
-		bare := float64(opt.Rollouts) / (before.wall + after.wall).Seconds()
-		rollouts := float64(opt.Rollouts) / system.took.wall.Seconds()
-		bareCPU, rolloutCPU := (before.cpu+after.cpu)/time.Duration(opt.Rollouts), system.took.cpu/time.Duration(opt.Rollouts)
+		bare := float64(opt.Rollouts) / (before.Wall + after.Wall).Seconds()
+		rollouts := float64(opt.Rollouts) / system.took.Wall.Seconds()
+		bareCPU, rolloutCPU := (before.CPU+after.CPU)/time.Duration(opt.Rollouts), system.took.CPU/time.Duration(opt.Rollouts)
 		ratios, cpuRatios = append(ratios, rollouts/bare), append(cpuRatios, float64(bareCPU)/float64(rolloutCPU))
 		fmt.Printf("bare loop      %7.0f processes/s, %v CPU each\n", bare, bareCPU.Round(time.Microsecond))
 		fmt.Printf("rollouts       %7.0f per second, %v CPU each, %d at once, %d in all\n", rollouts, rolloutCPU.Round(time.Microsecond), opt.Concurrency, opt.Rollouts)
@@ -87,55 +78,50 @@ func run(ctx context.Context, opt options) error {
 		fmt.Printf("               open files %d, %d at most, %d afterwards\n", system.before.files, system.peak.files, system.after.files)
 		fmt.Printf("               left behind: %d processes, %d files\n", system.processes, system.leftovers)
 	}
-	slices.Sort(ratios)
-	slices.Sort(cpuRatios)
-	ratio := ratios[len(ratios)/2]
+	ratio := bench.Median(ratios)
 	verdict := "reached"
 	if ratio < opt.Target {
 		verdict = "missed"
 	}
-	fmt.Printf("ratio %.2f, target %.2f: %s (of CPU %.2f, which says more while the machine does other work)\n", ratio, opt.Target, verdict, cpuRatios[len(cpuRatios)/2])
+	fmt.Printf("ratio %.2f, target %.2f: %s (of CPU %.2f, which says more while the machine does other work)\n", ratio, opt.Target, verdict, bench.Median(cpuRatios))
 	return nil
 }
 
 // measureBare starts the program n times and waits for it each time.
-func measureBare(ctx context.Context, opt options, n int) (took spent, err error) {
+func measureBare(ctx context.Context, opt options, n int) (took bench.Spent, err error) {
 	dir, err := os.MkdirTemp(opt.Dir, "bench-process-")
 	if err != nil {
-		return spent{}, err
+		return bench.Spent{}, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	task := filepath.Join(dir, "task.json")
 	if err := os.WriteFile(task, taskInput(0), 0o600); err != nil {
-		return spent{}, err
+		return bench.Spent{}, err
 	}
 	var next atomic.Int64
 	failed := make([]error, opt.Concurrency)
 	var workers sync.WaitGroup
-	watch, err := startWatch()
-	if err != nil {
-		return spent{}, err
-	}
-	for worker := range opt.Concurrency {
-		workers.Go(func() {
-			environ := append(os.Environ(), "AGL_TASK_FILE="+task, "AGL_RESULT_FILE="+filepath.Join(dir, strconv.Itoa(worker)))
-			for failed[worker] == nil && next.Add(1) <= int64(n) {
-				cmd := exec.CommandContext(ctx, opt.Agent)
-				cmd.Env = environ
-				failed[worker] = cmd.Run()
-			}
-		})
-	}
-	workers.Wait()
-	took, err = watch.stop()
-	return took, errors.Join(errors.Join(failed...), err)
+	return bench.Measure(func() error {
+		for worker := range opt.Concurrency {
+			workers.Go(func() {
+				environ := append(os.Environ(), "AGL_TASK_FILE="+task, "AGL_RESULT_FILE="+filepath.Join(dir, strconv.Itoa(worker)))
+				for failed[worker] == nil && next.Add(1) <= int64(n) {
+					cmd := exec.CommandContext(ctx, opt.Agent)
+					cmd.Env = environ
+					failed[worker] = cmd.Run()
+				}
+			})
+		}
+		workers.Wait()
+		return errors.Join(failed...)
+	})
 }
 
 func taskInput(i int) []byte { return fmt.Appendf(nil, `{"question": "what is %d plus %d?"}`, i, i) }
 
-// cost is what a round of rollouts took.
+// cost is the cost of a round of rollouts.
 type cost struct {
-	took                spent
+	took                bench.Spent
 	before, peak, after usage
 	processes           int // that are still there
 	leftovers           int // files and folders of attempts that are still there
@@ -173,17 +159,9 @@ func measureRollouts(ctx context.Context, opt options, profile string) (c cost, 
 
 func (c *cost) rollouts(ctx context.Context, opt options, dir, attempts, profile string) (err error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	name, err := backend.Parse("sqlite:" + filepath.Join(dir, "agl.db"))
+	s, err := store.Open(ctx, "sqlite:"+filepath.Join(dir, "agl.db"), store.Options{Config: store.Config{Logger: log}})
 	if err != nil {
 		return err
-	}
-	driver, err := backend.Open(ctx, backend.Config{DSN: name, Logger: log})
-	if err != nil {
-		return err
-	}
-	s, err := store.New(ctx, store.Config{Driver: driver, Logger: log})
-	if err != nil {
-		return errors.Join(err, driver.Close(ctx))
 	}
 	defer func() { err = errors.Join(err, s.Close(context.WithoutCancel(ctx))) }()
 	reaper, err := process.NewReaper()
@@ -210,13 +188,8 @@ func (c *cost) rollouts(ctx context.Context, opt options, dir, attempts, profile
 		return err
 	}
 	stopPeaks := watchPeaks(&c.peak)
-	watch, err := startWatch()
-	if err != nil {
-		return err
-	}
-	errRun := r.Run(ctx)
-	c.took, err = watch.stop()
-	if err := errors.Join(errRun, err, stopPeaks(), stopProfile()); err != nil {
+	c.took, err = bench.Measure(func() error { return r.Run(ctx) })
+	if err := errors.Join(err, stopPeaks(), stopProfile()); err != nil {
 		return err
 	}
 	return verify(ctx, s, opt.Rollouts)
@@ -242,7 +215,7 @@ func enqueue(ctx context.Context, s agl.Store, n int) error {
 	return nil
 }
 
-// verify reports what did not succeed or has no reward.
+// verify checks that every rollout succeeded with its reward.
 func verify(ctx context.Context, s agl.Store, n int) error {
 	page, err := s.QueryRollouts(ctx, agl.QueryRolloutsParams{StatusIn: []agl.RolloutStatus{agl.RolloutSucceeded}, Paging: agl.Paging{Limit: -1}})
 	if err != nil {

@@ -7,45 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"syscall"
 	"time"
 )
 
-// spent is what something took.
-type spent struct {
-	wall time.Duration
-	cpu  time.Duration // of this process and of its children
-}
-
-// stopwatch measures what is spent until it is stopped.
-type stopwatch struct {
-	began time.Time
-	cpu   time.Duration
-}
-
-func startWatch() (stopwatch, error) {
-	cpu, err := cpuTime()
-	return stopwatch{time.Now(), cpu}, err
-}
-
-func (w stopwatch) stop() (spent, error) {
-	cpu, err := cpuTime()
-	return spent{time.Since(w.began), cpu - w.cpu}, err
-}
-
-// cpuTime is that of this process and of the children that it has waited for.
-func cpuTime() (total time.Duration, err error) {
-	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
-		var u syscall.Rusage
-		if err := syscall.Getrusage(who, &u); err != nil {
-			return 0, err
-		}
-		total += time.Duration(u.Utime.Nano() + u.Stime.Nano())
-	}
-	return total, nil
-}
-
-// usage is what this process holds.
+// usage is the number of goroutines and open files of this process.
 type usage struct{ goroutines, files int }
 
 func usageNow() (usage, error) {
@@ -54,8 +19,7 @@ func usageNow() (usage, error) {
 	return usage{goroutines: runtime.NumGoroutine(), files: len(files) - 1}, err
 }
 
-// watchEvery is often enough to see the peaks of a run of many seconds, and costs
-// little.
+// watchEvery is the interval of samples: short enough to see the peaks of a long run.
 const watchEvery = 100 * time.Millisecond
 
 // watchPeaks keeps the highest usage until it is stopped.

@@ -5,17 +5,18 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"github.com/agl-go/agl/bench/internal/bench"
 )
 
-// reply is what the model server says to a request, by the name that stands in
-// the request's message.
+// reply is the reply of the model server to the requests of a workload.
 type reply struct {
 	body   string
 	events []string
 }
 
-// replies are the workloads: what small chats, long answers and streams are like
-// from vLLM, with the token ids and log-probabilities that were asked for.
+// replies returns the replies by workload: a small chat, a long answer and a stream, as
+// vLLM sends them, with token ids and log-probabilities.
 func replies() map[string]reply {
 	const text = "All happy families are alike. "
 	return map[string]reply{
@@ -49,9 +50,9 @@ func chunks(n int) []string {
 
 // serveBackend is the model server, the same for all gateways. A stream named
 // "hold" stops after its first event until the client leaves.
-func serveBackend(listen string) error {
+func serveBackend() error {
 	all := replies()
-	return serve(listen, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return bench.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			return

@@ -23,7 +23,7 @@ type target struct {
 	key  string
 }
 
-// result is what a load of calls came to.
+// result is the result of a load of calls.
 type result struct {
 	calls int
 	took  time.Duration
@@ -36,7 +36,7 @@ type result struct {
 
 func (r *result) cpuPerCall() time.Duration { return r.cpu / time.Duration(max(r.calls, 1)) }
 
-// p99 is the time that 99 of 100 calls take at most.
+// p99 returns the time within which 99 of 100 calls end.
 func (r *result) p99() time.Duration {
 	if len(r.times) == 0 {
 		return 0
@@ -44,11 +44,11 @@ func (r *result) p99() time.Duration {
 	return r.times[(len(r.times)-1)*99/100]
 }
 
-// tolerated is how many calls of a worker may fail before a measurement is
-// given up; each that does is reported.
+// tolerated is the number of failed calls of a worker after which a measurement ends.
+// Failed calls are reported.
 const tolerated = 3
 
-// add takes the calls of another spell of the same load.
+// add adds the result of another turn of the same load.
 func (r *result) add(more result) {
 	r.calls += more.calls
 	r.took += more.took
@@ -60,12 +60,12 @@ func (r *result) add(more result) {
 	}
 }
 
-// newTransport keeps so many connections open.
+// newTransport returns a transport that keeps this number of connections open.
 func newTransport(connections int) *http.Transport {
 	return &http.Transport{MaxIdleConnsPerHost: connections, DisableCompression: true}
 }
 
-// drive makes calls over so many connections for a time.
+// drive makes calls over a number of connections for a time.
 func drive(ctx context.Context, transport *http.Transport, to target, workload string, connections int, span time.Duration) (result, error) {
 	body := request(workload)
 	times := make([][]time.Duration, connections)
@@ -169,8 +169,7 @@ func firstByte(ctx context.Context, to target, n int, pause time.Duration) ([]ti
 	return times, nil
 }
 
-// open opens streams that have brought their first event and returns what closes
-// them.
+// open opens streams, reads their first event, and returns what closes them.
 func open(ctx context.Context, to target, n int) (closeAll func(), err error) {
 	transport := &http.Transport{DisableCompression: true}
 	var bodies []io.Closer

@@ -7,23 +7,20 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"text/tabwriter"
 	"time"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/bench/internal/bench"
 	"github.com/agl-go/agl/proxy"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/rest/client"
 )
 
 type options struct {
@@ -39,71 +36,63 @@ type options struct {
 }
 
 func main() {
-	var err error
-	switch role := os.Getenv(roleEnv); role {
+	switch bench.Role() {
 	case "backend":
-		err = serveBackend("127.0.0.1:0")
+		bench.Exit("proxy", serveBackend())
 	case "reverse":
-		err = serveReverse("127.0.0.1:0")
+		bench.Exit("proxy", serveReverse())
 	case "agl":
-		err = serveAgl("127.0.0.1:0")
-	default:
-		var opt options
-		kong.Parse(&opt, kong.Description("Measures LLM gateways before one model server, as ratios."))
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-		err = run(ctx, opt)
-		stop()
+		bench.Exit("proxy", serveAgl())
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench/proxy:", err)
-		os.Exit(1)
-	}
+	var opt options
+	bench.Main("proxy", "Measures LLM gateways before one model server, as ratios.", &opt, func(ctx context.Context) error { return run(ctx, opt) })
 }
 
 // goals are the most that a recorded call may take of CPU time, by workload, as a
 // multiple of ReverseProxy's.
 var goals = map[string]float64{"small": 1.5, "39KB": 1.6, "stream": 1.7}
 
-// recorded is the gateway that it is all about.
+// recorded is the name of the gateway that has targets.
 const recorded = "agl, recorded"
 
-// gateway is one of those that are compared.
+// gateway is one of the gateways that are compared.
 type gateway struct {
 	name    string
-	process *child
+	process *bench.Process
 	target  target
 	left    *leftovers // nil for gateways that record nothing
 }
 
-// bench has the processes of a run.
-type bench struct {
-	opt      options
-	dir      string
-	backend  *child
-	gateways []gateway
-	store    *rest.Client // of the recording gateway's store; nil before it runs
+// suite has the processes of a run.
+type suite struct {
+	opt       options
+	dir       string
+	processes []*bench.Process
+	backend   *bench.Process
+	gateways  []gateway
+	store     *client.Client // of the recording gateway's store; nil before it runs
 }
 
 func plain(int) string { return "/v1/chat/completions" }
 
 func run(ctx context.Context, opt options) (err error) {
-	b := &bench{opt: opt}
+	b := &suite{opt: opt}
 	if b.dir, err = os.MkdirTemp("", "agl-bench-proxy-"); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
-	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
 		if b.store != nil {
 			err = errors.Join(err, b.store.Close())
 		}
-		cancel()
-		b.wait()
+		for _, p := range b.processes {
+			p.Stop()
+		}
 	}()
 	if err := b.start(ctx); err != nil {
 		return err
 	}
-	// Memory first: what loads leave behind is not what streams take.
+	// Memory is measured first, before loads leave anything behind.
 	if slices.Contains(opt.Only, "memory") {
 		if err := b.reportMemory(ctx); err != nil {
 			return err
@@ -145,16 +134,16 @@ func run(ctx context.Context, opt options) (err error) {
 }
 
 // start starts the processes.
-func (b *bench) start(ctx context.Context) (err error) {
-	if b.backend, err = start(ctx, "backend"); err != nil {
+func (b *suite) start(ctx context.Context) (err error) {
+	if b.backend, err = b.own(bench.StartRole(ctx, "backend")); err != nil {
 		return err
 	}
-	at := backendEnv + "=" + b.backend.url
-	reverse, err := start(ctx, "reverse", at)
+	at := backendEnv + "=" + b.backend.URL
+	reverse, err := b.own(bench.StartRole(ctx, "reverse", at))
 	if err != nil {
 		return err
 	}
-	store, err := startCommand(ctx, "/v1/agl/health", nil, b.opt.Agl, "store", "--db", "memory:", "--log-level", "error")
+	store, err := b.own(bench.Start(ctx, "/v1/agl/health", nil, b.opt.Agl, "store", "--db", "memory:", "--log-level", "error"))
 	if err != nil {
 		return err
 	}
@@ -162,49 +151,50 @@ func (b *bench) start(ctx context.Context) (err error) {
 	if b.opt.Spool {
 		spool = filepath.Join(b.dir, "spool")
 	}
-	ours, err := start(ctx, "agl", at, storeEnv+"="+store.url, "AGL_BENCH_SPOOL="+spool)
+	ours, err := b.own(bench.StartRole(ctx, "agl", at, storeEnv+"="+store.URL, spoolEnv+"="+spool))
 	if err != nil {
 		return err
 	}
-	if b.store, err = rest.NewClient(rest.ClientConfig{URL: store.url}); err != nil {
+	if b.store, err = client.New(client.Config{URL: store.URL}); err != nil {
 		return err
 	}
-	left := &leftovers{store: b.store, proxy: &proxy.Client{BaseURL: ours.url}, rollouts: make([]agl.AttemptedRollout, b.opt.Connections)}
+	left := &leftovers{store: b.store, proxy: &proxy.Client{BaseURL: ours.URL}, rollouts: make([]agl.AttemptedRollout, b.opt.Connections)}
 	if err := left.begin(ctx); err != nil {
 		return err
 	}
 	b.gateways = []gateway{
-		{"ReverseProxy", reverse, target{base: reverse.url, path: plain}, nil},
-		{"agl, no record", ours, target{base: ours.url, path: plain}, nil},
-		{recorded, ours, target{base: ours.url, path: left.path}, left},
+		{"ReverseProxy", reverse, target{base: reverse.URL, path: plain}, nil},
+		{"agl, no record", ours, target{base: ours.URL, path: plain}, nil},
+		{recorded, ours, target{base: ours.URL, path: left.path}, left},
 	}
 	if b.opt.LiteLLM == "" {
 		return nil
 	}
 	config := filepath.Join(b.dir, "litellm.yaml")
-	text := "model_list:\n- model_name: m\n  litellm_params: {model: hosted_vllm/m, api_base: " + b.backend.url + "/v1, api_key: none}\n"
+	text := "model_list:\n- model_name: m\n  litellm_params: {model: hosted_vllm/m, api_base: " + b.backend.URL + "/v1, api_key: none}\n"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err
 	}
-	lite, err := startCommand(ctx, "/health/liveliness", []string{"LITELLM_LOCAL_MODEL_COST_MAP=True", "DO_NOT_TRACK=1", "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY=true"}, b.opt.LiteLLM, "--config", config, "--num_workers", "1", "--telemetry", "False")
+	lite, err := b.own(bench.Start(ctx, "/health/liveliness", []string{"LITELLM_LOCAL_MODEL_COST_MAP=True", "DO_NOT_TRACK=1", "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY=true"}, b.opt.LiteLLM, "--config", config, "--num_workers", "1", "--telemetry", "False"))
 	if err != nil {
 		return err
 	}
-	b.gateways = append(b.gateways, gateway{"LiteLLM", lite, target{base: lite.url, path: plain, key: "none"}, nil})
+	b.gateways = append(b.gateways, gateway{"LiteLLM", lite, target{base: lite.URL, path: plain, key: "none"}, nil})
 	return nil
 }
 
-// wait waits for the processes, which have been told to end.
-func (b *bench) wait() {
-	for _, g := range b.gateways[:min(2, len(b.gateways))] {
-		_ = g.process.cmd.Wait()
+// own stops a process at the end of the run.
+func (b *suite) own(p *bench.Process, err error) (*bench.Process, error) {
+	if err == nil {
+		b.processes = append(b.processes, p)
 	}
+	return p, err
 }
 
-// leftovers are what the calls of a load leave in the store: those of each worker
-// in an attempt of its own.
+// leftovers are the records of a load in the store. Each worker has an attempt of its
+// own.
 type leftovers struct {
-	store    *rest.Client
+	store    *client.Client
 	proxy    *proxy.Client
 	rollouts []agl.AttemptedRollout // by worker
 }
@@ -231,9 +221,9 @@ func (g *gateway) flush(ctx context.Context) error {
 	return g.left.proxy.Flush(ctx, nil)
 }
 
-// forget deletes what the calls so far have left. A store that only ever grew
-// would measure how long it takes to get memory: on a virtual machine, whose host
-// has to find it first, several times as long as all the rest.
+// forget deletes the records so far. With a store that only grows, the benchmark would
+// measure the allocation of memory, which on a virtual machine takes several times as
+// long as everything else.
 func (g *gateway) forget(ctx context.Context) error {
 	if g.left == nil {
 		return nil
@@ -249,14 +239,14 @@ func (g *gateway) forget(ctx context.Context) error {
 	return g.left.begin(ctx)
 }
 
-// turns is how often the gateways take turns within a round. What else the
-// machine does changes from second to second, and it is ratios that count.
+// turns is the number of turns of each gateway in a round. Other load on the machine
+// changes from second to second, and the result is a ratio.
 const turns = 8
 
 // measure drives each gateway for the time of a round, in turns, each second turn
 // in the reverse order. LiteLLM, whose calls take seconds, has its time in one
 // piece.
-func (b *bench) measure(ctx context.Context, workload string) (results []result, err error) {
+func (b *suite) measure(ctx context.Context, workload string) (results []result, err error) {
 	spells := make([]*spell, len(b.gateways))
 	for i := range spells {
 		s := &spell{gateway: &b.gateways[i], transport: newTransport(b.opt.Connections), workload: workload, connections: b.opt.Connections}
@@ -289,7 +279,7 @@ func (b *bench) measure(ctx context.Context, workload string) (results []result,
 	return results, nil
 }
 
-// spell is a gateway under a load that comes and goes.
+// spell is a gateway under a load that runs in turns.
 type spell struct {
 	*gateway
 	result
@@ -299,9 +289,9 @@ type spell struct {
 	connections int
 }
 
-// run drives the gateway for a time, and until what that left to do is done.
+// run drives the gateway for a time and waits until its records are stored.
 func (s *spell) run(ctx context.Context, span time.Duration) error {
-	before, err := s.process.cpu()
+	before, err := s.process.CPU()
 	if err != nil {
 		return err
 	}
@@ -312,7 +302,7 @@ func (s *spell) run(ctx context.Context, span time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("%s, %s: %w", s.name, s.workload, err)
 	}
-	after, err := s.process.cpu()
+	after, err := s.process.CPU()
 	if err != nil {
 		return err
 	}
@@ -323,20 +313,14 @@ func (s *spell) run(ctx context.Context, span time.Duration) error {
 
 // profile drives the gateway that records for the time of a round, and writes its
 // CPU profile.
-func (b *bench) profile(ctx context.Context, workload string) error {
+func (b *suite) profile(ctx context.Context, workload string) error {
 	s := &spell{gateway: &b.gateways[2], transport: newTransport(b.opt.Connections), workload: workload, connections: b.opt.Connections}
 	defer s.transport.CloseIdleConnections()
 	done := profile(ctx, s.process, filepath.Join(b.opt.Profile, workload+".pprof"), b.opt.Time)
 	return errors.Join(s.run(ctx, b.opt.Time), done())
 }
 
-// median of what a round says.
-func median[T cmp.Ordered](values []T) T {
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[len(sorted)/2]
-}
-
-func (b *bench) report(results map[string]map[string][]result, workloads []string) {
+func (b *suite) report(results map[string]map[string][]result, workloads []string) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "workload\tgateway\tCPU/call\t× ReverseProxy\tp99\t× ReverseProxy\tcalls/CPU second\tfailed")
 	for _, workload := range workloads {
@@ -356,7 +340,7 @@ func (b *bench) report(results map[string]map[string][]result, workloads []strin
 				goal = fmt.Sprintf(" (≤ %.1f)", goals[workload])
 			}
 			fmt.Fprintf(w, "%s\t%s\t%.0f µs\t%.2f%s\t%.1f ms\t%.2f\t%.0f\t%d of %d\n",
-				workload, g.name, median(cpu), median(cpuRatio), goal, median(p99), median(p99Ratio), 1e6/median(cpu), failed, calls+failed)
+				workload, g.name, bench.Median(cpu), bench.Median(cpuRatio), goal, bench.Median(p99), bench.Median(p99Ratio), 1e6/bench.Median(cpu), failed, calls+failed)
 		}
 	}
 	_ = w.Flush()
@@ -376,7 +360,7 @@ func (b *bench) report(results map[string]map[string][]result, workloads []strin
 				ours := results[workload][recorded][i]
 				ratio = append(ratio, float64(r.cpuPerCall())/float64(ours.cpuPerCall()))
 			}
-			fmt.Printf("%s: %.0f × LiteLLM's calls per CPU second (≥ 40)\n", workload, median(ratio))
+			fmt.Printf("%s: %.0f × LiteLLM's calls per CPU second (≥ 40)\n", workload, bench.Median(ratio))
 		}
 	}
 }
@@ -386,13 +370,13 @@ func (b *bench) report(results map[string]map[string][]result, workloads []strin
 // 5 ms is about when the record of the call before is written, as
 // proxy.Config.WriteDelay has it. The gateways take turns, so that all see the
 // same machine.
-func (b *bench) reportFirstByte(ctx context.Context) error {
+func (b *suite) reportFirstByte(ctx context.Context) error {
 	const (
 		turns = 20
 		calls = 100
 	)
 	servers := []string{"model server"}
-	targets := []target{{base: b.backend.url, path: plain}}
+	targets := []target{{base: b.backend.URL, path: plain}}
 	for _, g := range b.gateways[:3] {
 		servers, targets = append(servers, g.name), append(targets, g.target)
 	}
@@ -415,18 +399,18 @@ func (b *bench) reportFirstByte(ctx context.Context) error {
 		}
 		fmt.Printf("first byte, one connection, %s between calls:", pause)
 		for i, took := range times {
-			fmt.Printf("  %s %v", servers[i], median(took).Round(time.Microsecond))
+			fmt.Printf("  %s %v", servers[i], bench.Median(took).Round(time.Microsecond))
 		}
-		added := median(times[3]) - median(times[1])
+		added := bench.Median(times[3]) - bench.Median(times[1])
 		fmt.Printf("; recorded over ReverseProxy %v (≤ 150µs)\n", added.Round(time.Microsecond))
 	}
 	return nil
 }
 
 // reportMemory reads agl's memory with many streams open.
-func (b *bench) reportMemory(ctx context.Context) error {
+func (b *suite) reportMemory(ctx context.Context) error {
 	g := b.gateways[2]
-	before, err := g.process.memory()
+	before, err := g.process.Memory("VmRSS")
 	if err != nil {
 		return err
 	}
@@ -435,7 +419,7 @@ func (b *bench) reportMemory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	after, err := g.process.memory()
+	after, err := g.process.Memory("VmRSS")
 	fmt.Printf("memory with %d streams open: %d MB, %d MB before (≤ 100 MB)\n", b.opt.Streams, after>>20, before>>20)
 	return err
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/rest/client"
 )
 
 // clientWorker does the same work through an agl.Store: spans in batches, long
@@ -32,8 +32,7 @@ func (w *clientWorker) setup(ctx context.Context) error {
 
 func (w *clientWorker) enqueue(ctx context.Context, t *timings, index int) error {
 	began := time.Now()
-	input := []byte(`{"question":"12 times 7","index":` + itoa(index) + `}`)
-	_, err := w.store.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{Input: input, Mode: agl.ModeTrain}}})
+	_, err := w.store.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{Input: taskInput(index), Mode: agl.ModeTrain}}})
 	t.add("enqueue", began)
 	return err
 }
@@ -100,6 +99,6 @@ func (w *clientWorker) collect(ctx context.Context, t *timings, id string) error
 }
 
 func newClientWorker(url string) *clientWorker {
-	client, err := rest.NewClient(rest.ClientConfig{URL: url})
+	client, err := client.New(client.Config{URL: url})
 	return &clientWorker{store: client, err: err}
 }

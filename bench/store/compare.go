@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/bench/internal/bench"
+	"github.com/agl-go/agl/rest/client"
 )
 
 // comparison is one call on something large and the same on something small.
@@ -86,10 +86,7 @@ func alternate(ctx context.Context, large, small func() error, between func() er
 			times[i] = append(times[i], time.Since(began))
 		}
 	}
-	for i := range times {
-		slices.Sort(times[i])
-	}
-	c.large, c.small = times[0][comparisons/2], times[1][comparisons/2]
+	c.large, c.small = bench.Median(times[0]), bench.Median(times[1])
 	return c, nil
 }
 
@@ -103,18 +100,14 @@ func compareClaims(ctx context.Context, opt options, name string, start func() (
 			return comparison{}, err
 		}
 		defer srv.stop()
-		client, err := rest.NewClient(rest.ClientConfig{URL: srv.urls[0]})
+		client, err := client.New(client.Config{URL: srv.urls[0]})
 		if err != nil {
 			return comparison{}, err
 		}
 		defer client.Close()
 		enqueue := func(n int) error {
 			for ; n > 0; n -= 1000 {
-				tasks := make([]agl.EnqueueRollout, min(n, 1000))
-				for i := range tasks {
-					tasks[i] = agl.EnqueueRollout{Input: []byte(`{"question":"12 times 7","index":` + itoa(i) + `}`), Mode: agl.ModeTrain}
-				}
-				if _, err := client.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{Rollouts: tasks}); err != nil {
+				if _, err := client.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{Rollouts: tasks(min(n, 1000))}); err != nil {
 					return err
 				}
 			}
@@ -155,7 +148,7 @@ func compareOffsets(ctx context.Context, opt options, dir string) ([]comparison,
 		return nil, err
 	}
 	defer srv.stop()
-	client, err := rest.NewClient(rest.ClientConfig{URL: srv.urls[0]})
+	client, err := client.New(client.Config{URL: srv.urls[0]})
 	if err != nil {
 		return nil, err
 	}

@@ -8,10 +8,19 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/agl-go/agl/bench/internal/bench"
 	"github.com/agl-go/agl/store/postgres/postgrestest"
 )
 
-// contender is one server, or several of one database, under one kind of client.
+// server is a store that answers at urls until stop, which returns the CPU time that
+// its processes used.
+type server struct {
+	urls    []string
+	process *bench.Process // the last one
+	stop    func() time.Duration
+}
+
+// contender is one server, or several on one database, with one kind of client.
 type contender struct {
 	name  string
 	start func(ctx context.Context) (*server, error)
@@ -42,10 +51,10 @@ func contenders(opt options, dir string) []contender {
 	}
 	all := []contender{
 		{namePython, func(ctx context.Context) (*server, error) {
-			return startProcess(ctx, []string{"LITELLM_LOCAL_MODEL_COST_MAP=True"}, opt.Python, "store", "--backend", "memory", "--log-level", "ERROR")
+			return start(ctx, []string{"LITELLM_LOCAL_MODEL_COST_MAP=True"}, opt.Python, "store", "--backend", "memory", "--log-level", "ERROR")
 		}, wire(true)},
 		{nameMemory, memory, wire(true)},
-		{nameCeiling, startCanned, wire(false)},
+		{nameCeiling, func(ctx context.Context) (*server, error) { return serverOf(bench.StartRole(ctx, roleCanned)) }, wire(false)},
 		{nameMemoryClient, memory, client},
 		{nameFull, sqlite("full"), wire(true)},
 		{nameNormal, sqlite("normal"), wire(true)},
@@ -68,11 +77,22 @@ func contenders(opt options, dir string) []contender {
 	return picked
 }
 
-func startAgl(ctx context.Context, opt options, args ...string) (*server, error) {
-	return startProcess(ctx, nil, opt.Agl, append([]string{"store", "--log-level", "warn"}, args...)...)
+func start(ctx context.Context, env []string, command string, args ...string) (*server, error) {
+	return serverOf(bench.Start(ctx, "/v1/agl/health", env, command, args...))
 }
 
-// startSQLite starts a server on a new database, which goes with it.
+func serverOf(p *bench.Process, err error) (*server, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &server{urls: []string{p.URL}, process: p, stop: p.Stop}, nil
+}
+
+func startAgl(ctx context.Context, opt options, args ...string) (*server, error) {
+	return start(ctx, nil, opt.Agl, append([]string{"store", "--log-level", "warn"}, args...)...)
+}
+
+// startSQLite starts a server on a new database, which stop deletes.
 func startSQLite(ctx context.Context, opt options, dir, sync string) (*server, error) {
 	own, err := os.MkdirTemp(dir, "sqlite-")
 	if err != nil {
@@ -90,8 +110,8 @@ func startSQLite(ctx context.Context, opt options, dir, sync string) (*server, e
 	return s, nil
 }
 
-// startPostgres starts PostgreSQL, which waits for the disk, and n servers on
-// one database. The CPU time is theirs alone.
+// startPostgres starts PostgreSQL with durable commits and n servers on one database.
+// The CPU time does not include that of PostgreSQL.
 func startPostgres(ctx context.Context, opt options, n int) (_ *server, err error) {
 	database, err := postgrestest.Start(ctx, postgrestest.Config{Durable: true})
 	if err != nil {

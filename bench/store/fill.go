@@ -12,13 +12,13 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/rest/client"
 )
 
-// filling is what a store is given before it is measured.
+// filling is the content of a database before it is measured.
 type filling struct {
 	spans int
-	deep  int // of the spans are one rollout's, the others of rollouts of the load's size
+	deep  int // the spans of one long rollout; the other rollouts are like those of the load
 	// make makes the n-th span of an attempt.
 	make func(rollout, attempt string, n int) agl.Span
 }
@@ -30,7 +30,7 @@ const (
 
 // fill stores finished rollouts with spans. It returns the id of the deep one.
 func fill(ctx context.Context, url string, f filling) (deep string, err error) {
-	client, err := rest.NewClient(rest.ClientConfig{URL: url, SpanBatch: 2048, SpanBatchBytes: 8 << 20})
+	client, err := client.New(client.Config{URL: url, SpanBatch: 2048, SpanBatchBytes: 8 << 20})
 	if err != nil {
 		return "", err
 	}
@@ -68,14 +68,10 @@ func fill(ctx context.Context, url string, f filling) (deep string, err error) {
 
 // fillRollouts makes n rollouts with so many spans each and finishes them.
 func fillRollouts(ctx context.Context, s agl.Store, n, spans int, makeSpan func(rollout, attempt string, n int) agl.Span) ([]string, error) {
-	var tasks []agl.EnqueueRollout
-	for i := range n {
-		tasks = append(tasks, agl.EnqueueRollout{Input: []byte(`{"question":"12 times 7","index":` + itoa(i) + `}`), Mode: agl.ModeTrain})
-	}
-	if _, err := s.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{Rollouts: tasks}); err != nil {
+	if _, err := s.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{Rollouts: tasks(n)}); err != nil {
 		return nil, err
 	}
-	// Which rollouts these are makes no difference: all are alike.
+	// All rollouts are alike, so other fillers may get those of this call.
 	taken, err := s.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: n})
 	if err != nil {
 		return nil, err
@@ -106,8 +102,7 @@ func fillRollouts(ctx context.Context, s agl.Store, n, spans int, makeSpan func(
 
 func loadSpan(rollout, attempt string, n int) agl.Span { return benchSpan(rollout, attempt, 0, n) }
 
-// filledDatabase makes an SQLite database, once, and returns its file and the
-// id of its deep rollout.
+// filledDatabase makes a SQLite database, once, and returns the id of its deep rollout.
 func filledDatabase(ctx context.Context, opt options, path string, f filling) (deep string, err error) {
 	note := path + ".deep"
 	if text, err := os.ReadFile(note); err == nil {
@@ -134,9 +129,9 @@ func largeDatabase(ctx context.Context, opt options, dir string) (string, error)
 	return path, err
 }
 
-// largeDeep makes the large database if need be. Of every eight of its spans one
-// is the deep rollout's, so that both it and the list of rollouts have pages at
-// offsets of a tenth of all spans.
+// largeDeep makes the large database unless it exists. The deep rollout has an eighth of
+// the spans, so that both its spans and the list of rollouts have pages at an offset of
+// a tenth of all spans.
 func largeDeep(ctx context.Context, opt options, path string) (string, error) {
 	return filledDatabase(ctx, opt, path, filling{spans: opt.Spans, deep: opt.Spans / 8, make: loadSpan})
 }

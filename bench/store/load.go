@@ -26,8 +26,8 @@ const (
 
 const benchResources = `{"main_llm":{"resource_type":"llm","endpoint":"http://127.0.0.1:8000/v1","model":"policy","api_key":null,"sampling_parameters":{"temperature":1.0}}}`
 
-// worker does the calls of one side against one server. Its methods are called
-// by many goroutines at once; each call it makes is timed under a name.
+// worker makes the calls of a kind of client. Many goroutines call its methods at the
+// same time; each call is timed under a name.
 type worker interface {
 	// setup stores the resources and returns their id.
 	setup(ctx context.Context) error
@@ -113,7 +113,7 @@ func load(ctx context.Context, w worker, opt options) (result, error) {
 	for range opt.Runners * ahead {
 		credit <- struct{}{}
 	}
-	// The algorithm must not be what runners wait for.
+	// Runners must not wait for the algorithm.
 	for range readers {
 		spawn(func(t *timings) error { return feed(ctx, stop, credit, w, t, &index) })
 	}
@@ -232,7 +232,7 @@ var padding = func() string {
 	return string(b)
 }()
 
-// verifySpans checks that the spans of a rollout are all there, whole and once.
+// verifySpans checks that every span of a rollout is there, unchanged and once.
 func verifySpans(rolloutID string, spans []agl.Span) error {
 	if len(spans) != spansPerRollout {
 		return fmt.Errorf("rollout %s: %d spans came back, want %d", rolloutID, len(spans), spansPerRollout)
@@ -267,6 +267,19 @@ func verifyLoosely(i int, got, want *agl.Span) error {
 		return fmt.Errorf("rollout %s, span %d: other attributes came back: %s", want.RolloutID, i, got.Attributes)
 	}
 	return nil
+}
+
+// tasks are n rollouts to be.
+func tasks(n int) []agl.EnqueueRollout {
+	all := make([]agl.EnqueueRollout, n)
+	for i := range all {
+		all[i] = agl.EnqueueRollout{Input: taskInput(i), Mode: agl.ModeTrain}
+	}
+	return all
+}
+
+func taskInput(index int) []byte {
+	return []byte(`{"question":"12 times 7","index":` + itoa(index) + `}`)
 }
 
 func itoa(i int) string { return strconv.Itoa(i) }

@@ -16,12 +16,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/alecthomas/kong"
+	"github.com/agl-go/agl/bench/internal/bench"
 )
 
 type options struct {
@@ -43,19 +42,11 @@ func (o options) picked(name string) bool {
 }
 
 func main() {
-	if address := os.Getenv(cannedEnv); address != "" {
-		fmt.Fprintln(os.Stderr, "bench/store:", serveCanned(address))
-		os.Exit(1)
+	if bench.Role() == roleCanned {
+		bench.Exit("store", serveCanned())
 	}
 	var opt options
-	kong.Parse(&opt, kong.Description("Measures store servers over HTTP, one run, as ratios."))
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, opt)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench/store:", err)
-		os.Exit(1)
-	}
+	bench.Main("store", "Measures store servers over HTTP, one run, as ratios.", &opt, func(ctx context.Context) error { return run(ctx, opt) })
 }
 
 // coldStarts returns how long agl's server takes from the start of its process
@@ -68,7 +59,7 @@ func coldStarts(ctx context.Context, opt options, dir string) ([]time.Duration, 
 			return nil, err
 		}
 		srv.stop()
-		took = append(took, srv.ready)
+		took = append(took, srv.process.Ready)
 	}
 	return took, nil
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 )
 
 // nameMemoryUse is the measurement of a server's memory.
@@ -35,7 +33,7 @@ func measureMemory(ctx context.Context, opt options, dir string) (rss int64, err
 	if err != nil {
 		return 0, err
 	}
-	rss, err = peakMemory(srv.pid)
+	rss, err = srv.process.Memory("VmHWM")
 	if err != nil {
 		return 0, err
 	}
@@ -46,20 +44,4 @@ func measureMemory(ctx context.Context, opt options, dir string) (rss int64, err
 	fmt.Fprintf(os.Stdout, "\nmemory: %.0f MB resident at most, with %.1f GB of spans in a file of %.1f GB, at %.0f rollouts/s\n",
 		float64(rss)/1e6, float64(opt.Memory)/1e9, float64(info.Size())/1e9, res.rolloutsPerSecond())
 	return rss, nil
-}
-
-// peakMemory is the most that a process has had resident, its file mappings
-// included.
-func peakMemory(pid int) (int64, error) {
-	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(status)) {
-		if value, found := strings.CutPrefix(line, "VmHWM:"); found {
-			kilobytes, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
-			return kilobytes << 10, err
-		}
-	}
-	return 0, fmt.Errorf("/proc/%d/status says nothing of VmHWM", pid)
 }

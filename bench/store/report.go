@@ -5,6 +5,8 @@ import (
 	"io"
 	"slices"
 	"time"
+
+	"github.com/agl-go/agl/bench/internal/bench"
 )
 
 // median returns the run with the median number of rollouts per second.
@@ -32,7 +34,7 @@ func report(w io.Writer, list []contender, results map[string][]result) map[stri
 		if haveCeiling {
 			share = fmt.Sprintf("%.0f", 100*r.rolloutsPerSecond()/ceiling.rolloutsPerSecond())
 		}
-		// The warm-up ran too, a fifth more than what was counted.
+		// The CPU time includes the warm-up, which lasts a fifth of the measurement.
 		cpu := float64(r.serverCPU.Microseconds()) / (1.2 * float64(r.requests()))
 		fmt.Fprintf(w, "%-14s %12.1f %12.0f %12.0f %10s %12s\n", c.name, r.rolloutsPerSecond(), r.requestsPerSecond(), cpu, times, share)
 	}
@@ -71,15 +73,14 @@ func report(w io.Writer, list []contender, results map[string][]result) map[stri
 	return medians
 }
 
-// coldStartTarget is what a start of the server may take.
+// coldStartTarget is the target of the time of a start.
 const coldStartTarget = 100 * time.Millisecond
 
 func reportStarts(w io.Writer, took []time.Duration) {
 	if len(took) == 0 {
 		return
 	}
-	took = slices.Sorted(slices.Values(took))
-	middle, most := took[len(took)/2], took[len(took)-1]
+	middle, most := bench.Median(took), slices.Max(took)
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	fmt.Fprintf(w, "\ncold start of agl (process start to first answer, %d starts): median %.1f ms, max %.1f ms; %.2f and %.2f of the target of %.0f ms\n",
 		len(took), ms(middle), ms(most), float64(middle)/float64(coldStartTarget), float64(most)/float64(coldStartTarget), ms(coldStartTarget))

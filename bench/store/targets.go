@@ -3,12 +3,13 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
+
+	"github.com/agl-go/agl/bench/internal/bench"
 )
 
-// target is what a measurement has to reach.
+// target is the target of a measurement.
 type target struct {
 	what  string
 	got   float64
@@ -25,7 +26,7 @@ func (t target) met() bool {
 	return t.got >= t.want
 }
 
-// maxMemory is what a server may have resident, in bytes.
+// maxMemory is the target of a server's resident memory, in bytes.
 const maxMemory = 200e6
 
 // reportTargets prints what was measured against what has to be reached.
@@ -55,7 +56,7 @@ func reportTargets(w io.Writer, medians map[string]result, starts []time.Duratio
 		targets = append(targets, target{what: c.name, got: c.ratio(), want: 2, most: true, unit: "×", given: true})
 	}
 	if len(starts) > 0 {
-		middle := slices.Sorted(slices.Values(starts))[len(starts)/2]
+		middle := bench.Median(starts)
 		targets = append(targets, target{what: "cold start", got: 1e3 * middle.Seconds(), want: 1e3 * coldStartTarget.Seconds(), most: true, unit: " ms", given: true})
 	}
 	fmt.Fprintf(w, "\n%-56s %12s %14s\n", "target", "measured", "wanted")

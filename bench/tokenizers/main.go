@@ -11,18 +11,14 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
-	"syscall"
-	"time"
 	"unicode/utf8"
 
-	"github.com/alecthomas/kong"
 	"github.com/go-json-experiment/json"
 
+	"github.com/agl-go/agl/bench/internal/bench"
 	"github.com/agl-go/agl/tinker/chat/tokenizer"
 )
 
@@ -37,15 +33,8 @@ type options struct {
 
 func main() {
 	var opt options
-	kong.Parse(&opt, kong.Description("Measures the tokenizer against Python's, as a ratio."))
 	runtime.GOMAXPROCS(1)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, opt)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench/tokenizers:", err)
-		os.Exit(1)
-	}
+	bench.Main("tokenizers", "Measures the tokenizer against Python's, as a ratio.", &opt, func(ctx context.Context) error { return run(ctx, opt) })
 }
 
 func run(ctx context.Context, opt options) error {
@@ -157,8 +146,7 @@ func compare(ctx context.Context, opt options, model string, texts []string, fil
 		fmt.Printf("%-12s ours %6.2f MB/s   tokenizers %6.2f MB/s   %5.2f times   %d ids\n",
 			model, megabytes/ours.Seconds, megabytes/theirs.Seconds, ratios[len(ratios)-1], ours.IDs)
 	}
-	slices.Sort(ratios)
-	fmt.Printf("%-12s %.2f times as fast (median of %d)\n", model, ratios[len(ratios)/2], len(ratios))
+	fmt.Printf("%-12s %.2f times as fast (median of %d)\n", model, bench.Median(ratios), len(ratios))
 	return nil
 }
 
@@ -173,22 +161,14 @@ func measure(file string, texts []string) (took, error) {
 		return took{}, err
 	}
 	runtime.GC()
-	begin, err := cpuTime()
-	if err != nil {
-		return took{}, err
-	}
 	n := 0
-	var ids []int32
-	for _, text := range texts {
-		ids = tok.Append(ids[:0], text, tokenizer.Options{Added: true})
-		n += len(ids)
-	}
-	end, err := cpuTime()
-	return took{(end - begin).Seconds(), n}, err
-}
-
-func cpuTime() (time.Duration, error) {
-	var u syscall.Rusage
-	err := syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), err
+	spent, err := bench.Measure(func() error {
+		var ids []int32
+		for _, text := range texts {
+			ids = tok.Append(ids[:0], text, tokenizer.Options{Added: true})
+			n += len(ids)
+		}
+		return nil
+	})
+	return took{spent.CPU.Seconds(), n}, err
 }

@@ -16,18 +16,12 @@ type attemptsCommand struct {
 	JSON    bool   `help:"Print JSON, one attempt a line, instead of a table."`
 }
 
-// Help is shown below the flags.
 func (attemptsCommand) Help() string {
 	return "Attempts are listed in their order, each with the outcome that its runner reported.\n\nExample:\n  agl attempts ro-b66f639043f4 --json"
 }
 
-func (c *attemptsCommand) run(ctx context.Context, out *console.Console) error {
-	store, closeStore, err := c.Open()
-	if err != nil {
-		return err
-	}
-	defer closeStore()
-	// An unknown rollout has no attempts, which would look like one that waits.
+func (c *attemptsCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
+	// The query returns no attempts for an unknown rollout, as for one in the queue.
 	if _, err := store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: c.Rollout}); err != nil {
 		return c.Wrap(err)
 	}
@@ -44,7 +38,7 @@ func (c *attemptsCommand) run(ctx context.Context, out *console.Console) error {
 
 func attemptRow(a *agl.Attempt) []string {
 	kind, message := "-", "-"
-	// Of an attempt that reported nothing the status says it all.
+	// An attempt that reported no outcome has only its status.
 	if outcome, ok := a.Outcome(); ok {
 		kind, message = console.Dash(string(outcome.Kind)), console.Shorten(console.Dash(outcome.Message))
 	}

@@ -17,18 +17,12 @@ type cancelCommand struct {
 	JSON     bool     `help:"Print JSON, one rollout a line."`
 }
 
-// Help is shown below the flags.
 func (cancelCommand) Help() string {
-	return "A rollout that waits is not started any more, and the attempt of one that runs is ended. One that has finished stays as it is. " +
-		"Every rollout is tried; the exit code is 1 when one of them could not be cancelled.\n\nExample:\n  agl cancel ro-b66f639043f4"
+	return "A queued rollout never starts, and the attempt of a running one is ended. A finished rollout stays as it is. " +
+		"Every rollout is tried; the exit code is 1 if any of them could not be cancelled.\n\nExample:\n  agl cancel ro-b66f639043f4"
 }
 
-func (c *cancelCommand) run(ctx context.Context, out *console.Console) error {
-	store, closeStore, err := c.Open()
-	if err != nil {
-		return err
-	}
-	defer closeStore()
+func (c *cancelCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
 	var failed []error
 	for _, id := range c.Rollouts {
 		r, err := store.CancelRollout(ctx, agl.CancelRolloutParams{RolloutID: id})
@@ -48,7 +42,7 @@ func (c *cancelCommand) run(ctx context.Context, out *console.Console) error {
 		}
 		// A worker may have finished it first.
 		if r.Status != agl.RolloutCancelled {
-			failed = append(failed, fmt.Errorf("%s had finished before: it is %s", r.RolloutID, r.Status))
+			failed = append(failed, fmt.Errorf("%s had already finished: it is %s", r.RolloutID, r.Status))
 		}
 	}
 	return errors.Join(failed...)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
 	"regexp"
 	"strings"
 	"sync"
@@ -14,7 +13,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
-	"github.com/agl-go/agl/store/backend"
+	"github.com/agl-go/agl/store"
 )
 
 // cli lists the sub-commands.
@@ -22,12 +21,12 @@ type cli struct {
 	Store     storeCommand     `cmd:"" help:"Serve a store: the task queue and trace database that algorithms and runners share."`
 	Proxy     proxyCommand     `cmd:"" help:"Serve the LLM proxy, which records every model call of an agent."`
 	Init      initCommand      `cmd:"" help:"Write an example agent with its tasks and run file, in a language of your choice."`
-	Train     trainCommand     `cmd:"" help:"Train an agent by a run file: agent, data, algorithm, all in one."`
-	Policy    policyCommand    `cmd:"" help:"The embedded policy, a small model that really trains, for any Tinker client: create, serve."`
-	Runner    runnerCommand    `cmd:"" help:"Run any program as the agent, on the rollouts of a store."`
+	Train     trainCommand     `cmd:"" help:"Train an agent from a run file, which names the agent, the data and the algorithm."`
+	Policy    policyCommand    `cmd:"" help:"The embedded policy, a small model that any Tinker client can train: create, serve."`
+	Runner    runnerCommand    `cmd:"" help:"Run any program as the agent on a store's rollouts."`
 	Config    configCommand    `cmd:"" help:"Check run files, and print their JSON Schema: check, schema."`
-	Doctor    doctorCommand    `cmd:"" help:"Look at what a run needs: file, agent, tasks, models, store, ports."`
-	DB        dbCommand        `cmd:"" name:"db" help:"Look after a store's database: status, migrate, check, vacuum, backup, export, import."`
+	Doctor    doctorCommand    `cmd:"" help:"Check what a run needs: file, agent, tasks, models, store, ports."`
+	DB        dbCommand        `cmd:"" name:"db" help:"Maintain a store's database: status, migrate, check, vacuum, backup, export, import."`
 	Rollouts  rolloutsCommand  `cmd:"" help:"List rollouts, or watch them as they change."`
 	Trace     traceCommand     `cmd:"" help:"Show a rollout's spans as a tree, with times, tokens and rewards."`
 	Attempts  attemptsCommand  `cmd:"" help:"List a rollout's attempts."`
@@ -41,16 +40,34 @@ type cli struct {
 	Version   versionCommand   `cmd:"" help:"Print the version."`
 }
 
-// subcommand is what one of them does. It returns when it is done; a server
-// returns when ctx has ended and every accepted request is answered.
+// subcommand is a sub-command with its flags. run returns when the work is done; that
+// of a server returns when ctx has ended and every accepted request is answered.
 type subcommand interface {
 	run(ctx context.Context, out *console.Console) error
+}
+
+// storeUser is a sub-command that reads or changes what a store holds.
+type storeUser interface {
+	Open() (store agl.Store, closeStore func(), err error)
+	use(ctx context.Context, out *console.Console, store agl.Store) error
+}
+
+// withStore runs a storeUser with a client of its store.
+type withStore struct{ storeUser }
+
+func (c withStore) run(ctx context.Context, out *console.Console) error {
+	store, closeStore, err := c.Open()
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	return c.use(ctx, out, store)
 }
 
 // Main is the program: ParseFlags, Run, Close, in that order.
 type Main struct {
 	Stdout, Stderr io.Writer
-	// Listening, if not nil, is told the base URL of a server that has started.
+	// Listening, if not nil, is called with the base URL of a server that has started.
 	Listening func(url string)
 
 	command subcommand
@@ -65,8 +82,8 @@ type helpShownError struct{ code int }
 
 func (e *helpShownError) Error() string { return fmt.Sprintf("exit status %d", e.code) }
 
-// ParseFlags reads the command line. Its error names the flag, the value and
-// what is allowed.
+// ParseFlags reads the command line. Its error names the flag, the value and what is
+// allowed.
 func (m *Main) ParseFlags(args []string) (err error) {
 	commands := new(cli)
 	parser, err := kong.New(commands,
@@ -74,7 +91,7 @@ func (m *Main) ParseFlags(args []string) (err error) {
 		kong.Description("Trains AI agents: a task queue and trace store in the middle, agents on one side, learning algorithms on the other."),
 		kong.Vars{
 			"rolloutStatuses": commaList(agl.RolloutStatuses()), "workerStatuses": commaList(agl.WorkerStatuses()), "attemptStatuses": commaList(agl.AttemptStatuses()),
-			"database": backend.Default,
+			"database": store.DefaultDSN,
 		},
 		kong.Writers(m.Stdout, m.Stderr),
 		// After printing help kong expects the process to end.
@@ -100,11 +117,14 @@ func (m *Main) ParseFlags(args []string) (err error) {
 	if err != nil {
 		return usageError(err)
 	}
-	selected, ok := reflect.TypeAssert[subcommand](parsed.Selected().Target.Addr())
-	if !ok {
+	switch selected := parsed.Selected().Target.Addr().Interface().(type) {
+	case subcommand:
+		m.command = selected
+	case storeUser:
+		m.command = withStore{selected}
+	default:
 		return fmt.Errorf("%s is not a command", parsed.Command())
 	}
-	m.command = selected
 	return nil
 }
 
@@ -116,7 +136,7 @@ func commaList[T ~string](values []T) string {
 	return strings.Join(names, ", ")
 }
 
-// usageError says which command's help to read.
+// usageError adds the command that prints the right help.
 func usageError(err error) error {
 	help := "agl --help"
 	if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context != nil {
@@ -129,7 +149,7 @@ func usageError(err error) error {
 	return fmt.Errorf("%s (see %s)", message, help)
 }
 
-// Run does the command to its end. It is called once.
+// Run runs the command. It is called once.
 func (m *Main) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -141,7 +161,7 @@ func (m *Main) Run(ctx context.Context) error {
 	return m.command.run(ctx, &console.Console{Out: m.Stdout, Err: m.Stderr, Listening: m.Listening})
 }
 
-// Close ends a running command and returns when it has.
+// Close ends a running command and waits for it.
 func (m *Main) Close() {
 	m.mu.Lock()
 	cancel, done := m.cancel, m.done

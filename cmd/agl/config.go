@@ -14,11 +14,11 @@ import (
 
 // configCommand is about the files that configure this program.
 type configCommand struct {
-	Check  configCheckCommand  `cmd:"" help:"Name every mistake in a run file, with its line. Nothing is run."`
+	Check  configCheckCommand  `cmd:"" help:"Report every mistake in a run file with its line, without running it."`
 	Schema configSchemaCommand `cmd:"" help:"Print the JSON Schema of run files, for editors."`
 }
 
-// kindFlags say which kind of file is meant.
+// kindFlags choose the kind of file.
 type kindFlags struct {
 	Proxy bool `help:"The configuration of agl proxy instead of a run file."`
 }
@@ -27,7 +27,6 @@ type configSchemaCommand struct {
 	kindFlags
 }
 
-// Help is shown below the flags.
 func (configSchemaCommand) Help() string {
 	return "Editors with a YAML language server complete and explain the keys of a file whose first line is\n" +
 		"  # yaml-language-server: $schema=agl.schema.json\n\nExample:\n  agl config schema > agl.schema.json"
@@ -46,7 +45,6 @@ type configCheckCommand struct {
 	Files []string `arg:"" name:"file" help:"The files."`
 }
 
-// Help is shown below the flags.
 func (configCheckCommand) Help() string {
 	return "Mistakes are written to the standard output, a line for each: FILE:LINE: what is wrong. The exit code is 1 when there are any.\n\n" +
 		"Examples:\n  agl config check agl.yaml\n  agl config check --proxy proxy.yaml"
@@ -74,7 +72,7 @@ func (c *configCheckCommand) run(_ context.Context, out *console.Console) error 
 	return nil
 }
 
-// check says in a line what a file without mistakes would do.
+// check returns the line to print for a file without mistakes.
 func (c *configCheckCommand) check(path string) (summary string, err error) {
 	if c.Proxy {
 		data, err := os.ReadFile(path)
@@ -87,25 +85,18 @@ func (c *configCheckCommand) check(path string) (summary string, err error) {
 		}
 		return fmt.Sprintf("%s: no mistakes: a proxy of %s", path, console.Count(len(file.Proxy.Models), "backend")), nil
 	}
-	file, err := runfile.Read(path)
+	file, err := runfile.Read(path, runfile.Options{})
 	if err != nil {
 		return "", err
 	}
 	return path + ": no mistakes: " + describeRun(file), nil
 }
 
-// describeRun says in a few words what a run file does.
+// describeRun describes a run file in a few words.
 func describeRun(f *runfile.File) string {
-	var learns string
-	switch a := f.Algorithm; {
-	case a.GRPO != nil:
-		learns = "grpo, " + console.Count(a.GRPO.Steps, "step")
-	case a.SFT != nil:
-		learns = "sft, " + console.Count(a.SFT.Config.Steps*max(a.SFT.Config.Rounds, 1), "step")
-	case a.APO != nil:
-		learns = "apo of " + console.Count(len(f.Prompts), "prompt")
-	default:
-		learns = "baseline"
+	learns := f.Algorithm.Name()
+	if settings := f.Algorithm.Describe(); settings != "" {
+		learns += ", " + settings
 	}
 	agent := "with agents elsewhere"
 	if len(f.Agent.Process.Command) > 0 {

@@ -12,36 +12,35 @@ import (
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/backend"
+	"github.com/agl-go/agl/store/driver"
 )
 
 // dbCommand lists what operators do with a database.
 type dbCommand struct {
 	Status  dbStatusCommand  `cmd:"" help:"Show what a database is and holds. Changes nothing."`
-	Migrate dbMigrateCommand `cmd:"" help:"Bring a database's schema up to date, or make it. agl store does that by itself when it starts."`
-	Check   dbCheckCommand   `cmd:"" help:"Read everything, by its checksums too, and report what is wrong."`
+	Migrate dbMigrateCommand `cmd:"" help:"Create a database's schema, or bring it up to date. agl store does this when it starts."`
+	Check   dbCheckCommand   `cmd:"" help:"Read everything, verify its checksums and report what is wrong."`
 	Vacuum  dbVacuumCommand  `cmd:"" help:"Give free space back to the system."`
 	Backup  dbBackupCommand  `cmd:"" help:"Copy a SQLite database to a new file, while servers use it."`
 	Export  dbExportCommand  `cmd:"" help:"Write everything as JSON lines, while servers use it."`
-	Import  dbImportCommand  `cmd:"" help:"Read an export into an empty database of any kind. One that was interrupted goes on when it is repeated."`
+	Import  dbImportCommand  `cmd:"" help:"Read an export into an empty database of any kind. Repeat an interrupted import to continue it."`
 }
 
-// databaseFlag says which database these commands work on.
+// databaseFlag names the database of a command.
 type databaseFlag struct {
 	DB flags.Database `name:"db" default:"${database}" env:"AGL_DB" placeholder:"DATABASE" help:"The database: sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE. Default: ${default}."`
 }
 
-// Validate is called by kong.
 func (f databaseFlag) Validate() error {
-	if f.DB.Kind == backend.Memory {
+	if f.DB.Kind == store.Memory {
 		return fmt.Errorf("--db=%s: is kept nowhere; must be sqlite:PATH or postgres://…", f.DB)
 	}
 	return nil
 }
 
-// with calls f with the open database.
-func (f databaseFlag) with(ctx context.Context, do func(db store.Database) error) (err error) {
-	db, err := backend.OpenDatabase(ctx, f.DB.DSN)
+// with calls do with the open database.
+func (f databaseFlag) with(ctx context.Context, do func(db driver.Database) error) (err error) {
+	db, err := store.OpenDatabase(ctx, f.DB.Name)
 	if err != nil {
 		return err
 	}
@@ -55,7 +54,7 @@ type dbStatusCommand struct {
 }
 
 func (c *dbStatusCommand) run(ctx context.Context, out *console.Console) error {
-	return c.with(ctx, func(db store.Database) error {
+	return c.with(ctx, func(db driver.Database) error {
 		status, err := db.Status(ctx)
 		if err != nil {
 			return err
@@ -75,7 +74,7 @@ func (c *dbStatusCommand) run(ctx context.Context, out *console.Console) error {
 	})
 }
 
-func printStatus(out *console.Console, s *store.DatabaseStatus) error {
+func printStatus(out *console.Console, s *driver.DatabaseStatus) error {
 	inUse := "no"
 	if s.InUse {
 		inUse = "yes, by a server"
@@ -110,7 +109,7 @@ type statusDocument struct {
 	Bytes         int64           `json:"bytes"`
 	FreeBytes     int64           `json:"free_bytes"`
 	InUse         bool            `json:"in_use"`
-	Contents      *statusContents `json:"contents"` // null when the schema is another one than this program's
+	Contents      *statusContents `json:"contents"` // null if this program does not know the schema
 }
 
 type statusContents struct {
@@ -121,7 +120,7 @@ type statusContents struct {
 	Workers   int `json:"workers"`
 }
 
-func printStatusJSON(out *console.Console, s *store.DatabaseStatus) error {
+func printStatusJSON(out *console.Console, s *driver.DatabaseStatus) error {
 	document := statusDocument{
 		Location: s.Location, Engine: s.Name, SchemaVersion: s.SchemaVersion, KnownVersion: s.KnownVersion,
 		Bytes: s.Bytes, FreeBytes: s.FreeBytes, InUse: s.InUse,
@@ -141,7 +140,7 @@ func printStatusJSON(out *console.Console, s *store.DatabaseStatus) error {
 type dbMigrateCommand struct{ databaseFlag }
 
 func (c *dbMigrateCommand) run(ctx context.Context, out *console.Console) error {
-	return c.with(ctx, func(db store.Database) error {
+	return c.with(ctx, func(db driver.Database) error {
 		from, to, err := db.Migrate(ctx)
 		switch {
 		case err != nil:
@@ -158,10 +157,10 @@ func (c *dbMigrateCommand) run(ctx context.Context, out *console.Console) error 
 type dbCheckCommand struct{ databaseFlag }
 
 func (c *dbCheckCommand) run(ctx context.Context, out *console.Console) error {
-	return c.with(ctx, func(db store.Database) error {
+	return c.with(ctx, func(db driver.Database) error {
 		var problems int
 		var output error
-		err := db.Check(ctx, func(p store.Problem) {
+		err := db.Check(ctx, func(p driver.Problem) {
 			problems++
 			output = errors.Join(output, out.Printf("%s: %s\n", p.Where, strings.ReplaceAll(p.What, "\n", " ")))
 		})
@@ -178,7 +177,7 @@ func (c *dbCheckCommand) run(ctx context.Context, out *console.Console) error {
 type dbVacuumCommand struct{ databaseFlag }
 
 func (c *dbVacuumCommand) run(ctx context.Context, out *console.Console) error {
-	return c.with(ctx, func(db store.Database) error {
+	return c.with(ctx, func(db driver.Database) error {
 		before, err := db.Status(ctx)
 		if err != nil {
 			return err
@@ -200,7 +199,7 @@ type dbBackupCommand struct {
 }
 
 func (c *dbBackupCommand) run(ctx context.Context, out *console.Console) error {
-	return c.with(ctx, func(db store.Database) error {
+	return c.with(ctx, func(db driver.Database) error {
 		if err := db.Backup(ctx, c.File); err != nil {
 			return err
 		}

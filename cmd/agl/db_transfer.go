@@ -12,7 +12,8 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/backend"
+	"github.com/agl-go/agl/store/archive"
+	"github.com/agl-go/agl/store/driver"
 )
 
 type dbExportCommand struct {
@@ -20,17 +21,16 @@ type dbExportCommand struct {
 	File string `arg:"" help:"The new file, or - for standard output."`
 }
 
-// Help is shown below the flags.
 func (dbExportCommand) Help() string {
-	return "The file holds everything but the event log, one JSON object a line, as it was at one moment. Servers may go on writing meanwhile.\n\n" +
+	return "The file holds everything but the event log, one JSON object a line, as it was at one moment. Servers may keep writing meanwhile.\n\n" +
 		"Example, from one kind of database to another:\n  agl db export --db sqlite:agl.db - | agl db import --db postgres://agl@db/agl -"
 }
 
 func (c *dbExportCommand) run(ctx context.Context, out *console.Console) error {
-	return c.with(ctx, func(db store.Database) (err error) {
-		var counts store.Counts
+	return c.with(ctx, func(db driver.Database) (err error) {
+		var counts archive.Counts
 		err = out.WriteFile(c.File, func(w io.Writer) (err error) {
-			counts, err = store.Export(ctx, db, &meteredWriter{meter: newMeter(out.Err, "exported"), to: w})
+			counts, err = archive.Export(ctx, db, &meteredWriter{meter: newMeter(out.Err, "exported"), to: w})
 			return err
 		})
 		if err != nil {
@@ -45,9 +45,8 @@ type dbImportCommand struct {
 	File string `arg:"" help:"The file, or - for standard input."`
 }
 
-// Help is shown below the flags.
 func (dbImportCommand) Help() string {
-	return "The database is made if there is none. No server may use it meanwhile, and it must be empty or hold a part of the same export."
+	return "The database is created if it does not exist. No server may use it meanwhile, and it must be empty or hold a part of the same export."
 }
 
 func (c *dbImportCommand) run(ctx context.Context, out *console.Console) (err error) {
@@ -58,30 +57,30 @@ func (c *dbImportCommand) run(ctx context.Context, out *console.Console) (err er
 		}
 		defer in.Close()
 	}
-	// Opening comes first: it refuses a database that a server uses or whose schema
-	// is newer, before anything is read.
-	driver, err := backend.Open(ctx, backend.Config{DSN: c.DB.DSN})
+	// Opening refuses a database that a server uses, or whose schema is newer, before
+	// the export is read.
+	d, err := store.OpenDriver(ctx, c.DB.Name, store.Options{})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, driver.Close(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, d.Close(context.WithoutCancel(ctx))) }()
 	meter := newMeter(out.Err, "imported")
-	counts, err := store.Import(ctx, driver, in, func(done store.Counts) { meter.at(records(done), done.Bytes) })
+	counts, err := archive.Import(ctx, d, in, func(done archive.Counts) { meter.at(records(done), done.Bytes) })
 	switch {
 	case errors.Is(err, agl.ErrConflict), errors.Is(err, agl.ErrInvalid):
 		return fmt.Errorf("import %s: %w", c.File, err)
 	case err != nil:
-		return fmt.Errorf("import %s: %w; the same command goes on where it ended", c.File, err)
+		return fmt.Errorf("import %s: %w; run the same command again to continue", c.File, err)
 	}
 	return summarize(out, "imported", counts, "from", c.File)
 }
 
-// records is how many records there are.
-func records(c store.Counts) int {
+// records returns the number of all records.
+func records(c archive.Counts) int {
 	return c.Resources + c.Workers + c.Rollouts + c.Attempts + c.Spans + c.Sequences + c.Keys
 }
 
-func summarize(out *console.Console, verb string, c store.Counts, preposition, file string) error {
+func summarize(out *console.Console, verb string, c archive.Counts, preposition, file string) error {
 	return out.Summarize("%s %d rollouts, %d attempts, %d spans, %d resources, %d workers (%s) %s %s",
 		verb, c.Rollouts, c.Attempts, c.Spans, c.Resources, c.Workers, console.Bytes(c.Bytes), preposition, file)
 }
@@ -91,20 +90,20 @@ const progressEvery = 5 * time.Second
 
 // meter reports the progress of a transfer.
 type meter struct {
-	w    io.Writer
-	verb string
-	told time.Time
+	w        io.Writer
+	verb     string
+	reported time.Time
 }
 
-func newMeter(w io.Writer, verb string) *meter { return &meter{w: w, verb: verb, told: time.Now()} }
+func newMeter(w io.Writer, verb string) *meter { return &meter{w: w, verb: verb, reported: time.Now()} }
 
-// at reports the progress, unless it has done so within progressEvery. A closed
-// standard error is reported by the summary.
+// at reports the progress, unless it has done so within progressEvery. It ignores write
+// errors: the summary reports a closed standard error.
 func (m *meter) at(records int, bytes int64) {
-	if time.Since(m.told) < progressEvery {
+	if time.Since(m.reported) < progressEvery {
 		return
 	}
-	m.told = time.Now()
+	m.reported = time.Now()
 	_, _ = fmt.Fprintf(m.w, "agl: %s %d records so far, %s\n", m.verb, records, console.Bytes(bytes))
 }
 

@@ -18,25 +18,23 @@ import (
 )
 
 type doctorCommand struct {
-	File     string        `arg:"" optional:"" help:"A run file. Default: only the store, the ports and --model are looked at."`
+	File     string        `arg:"" optional:"" help:"A run file. Default: check only the store, the ports and --model."`
 	StoreURL flags.URL     `name:"store" placeholder:"URL" help:"Base URL of the store. Default: where the file keeps the run; without a file AGL_STORE_URL, or http://localhost:4747."`
 	Token    string        `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token."`
-	Model    []flags.Model `sep:"none" placeholder:"NAME=URL" help:"One more model to try, and the base URL of its backend; repeat it for several."`
+	Model    []flags.Model `sep:"none" placeholder:"NAME=URL" help:"One more model to check, and the base URL of its backend; repeat it for several."`
 	APIKey   string        `name:"api-key" env:"AGL_PROXY_API_KEY" placeholder:"KEY" help:"Key sent to the backends of --model, or env:NAME."`
 	TextOnly bool          `help:"Do not ask these backends for token ids and log-probabilities."`
 	Timeout  time.Duration `default:"30s" help:"How long a store or a model may take to answer. Default: ${default}."`
 	JSON     bool          `name:"json" help:"Print the result as one JSON object."`
 }
 
-// Help is shown below the flags.
 func (doctorCommand) Help() string {
-	return "Looks at what a run needs, without running anything: the file, its secrets, the agent's program, the tasks, the engine, the models, " +
+	return "Checks what a run needs, without running anything: the file, its secrets, the agent's program, the tasks, the engine, the models, " +
 		"the database, the store with its token, the ports and the output folder. Each model is asked for one token, which may cost a little; " +
 		"the answer shows whether its backend gives the token ids and log-probabilities that grpo learns from. " +
 		"The exit code is 1 when something would fail.\n\nExamples:\n  agl doctor\n  agl doctor agl.yaml\n  agl doctor --model qwen=http://localhost:8000/v1"
 }
 
-// Validate is called by kong.
 func (c *doctorCommand) Validate() error {
 	if c.Timeout <= 0 {
 		return fmt.Errorf("--timeout=%s: must be longer than 0", c.Timeout)
@@ -75,9 +73,9 @@ func (c *doctorCommand) run(ctx context.Context, out *console.Console) error {
 	return err
 }
 
-// checkFile looks at a run file and, if it has no mistakes, at what it names.
+// checkFile checks a run file and, if it has no mistakes, what it names.
 func (c *doctorCommand) checkFile(ctx context.Context, d *doctor.Doctor) {
-	file, err := runfile.Read(c.File)
+	file, err := runfile.Read(c.File, runfile.Options{})
 	if wrong, ok := errors.AsType[*runfile.Error](err); ok {
 		for line := range strings.SplitSeq(wrong.Error(), "\n") {
 			d.Addf("run file", doctor.Fail, "", "%s", line)
@@ -85,7 +83,7 @@ func (c *doctorCommand) checkFile(ctx context.Context, d *doctor.Doctor) {
 		return
 	}
 	if err != nil {
-		d.Addf("run file", doctor.Fail, "name one that can be read; agl init makes one", "%v", err)
+		d.Addf("run file", doctor.Fail, "name a file that can be read; agl init writes one", "%v", err)
 		return
 	}
 	d.Addf("run file", doctor.OK, "", "%s: %s", c.File, describeRun(file))

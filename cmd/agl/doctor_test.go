@@ -16,7 +16,7 @@ import (
 
 	"github.com/agl-go/agl/cmd/agl/internal/doctor"
 	"github.com/agl-go/agl/proxy/proxytest"
-	"github.com/agl-go/agl/store/backend"
+	"github.com/agl-go/agl/store"
 )
 
 // examine runs the doctor and returns its findings as "state check: found → remedy".
@@ -117,18 +117,18 @@ proxy:
 	got, _ := examine(t, file)
 	like(t, []string{
 		"ok run file: …/runs/agl",
-		"ok agent: none in this process: runners elsewhere do the tasks",
+		"ok agent: none in this process: runners elsewhere run the tasks",
 		"ok data.train: 2 tasks",
 		"ok model engine: answers in …, with token ids and log-probabilities",
-		"warn model mute: answers in …, with log-probabilities but without token ids: fine for apo and baseline, not for grpo → for grpo take an engine that gives both, as vLLM does from 0.10.2 on",
+		"warn model mute: answers in …, with log-probabilities but without token ids: fine for apo and baseline, not for grpo → for grpo use an engine that returns both, such as vLLM 0.10.2 or later",
 		"FAIL model hosted: " + hosted + ": answers 400: … → set text_only: true; that is fine for apo and baseline, not for grpo",
 		"ok model declared: answers in …; text only: fine for apo and baseline, not for grpo",
-		"FAIL model locked: " + locked + ": answers 401: who are you? → give its key: api_key: env:NAME",
+		"FAIL model locked: " + locked + ": answers 401: who are you? → set its key: api_key: env:NAME",
 		"ok model renamed: answers in …, with token ids and log-probabilities",
 		"FAIL secret: proxy.models[6].api_key is taken from the environment variable AGL_NO_SUCH_KEY, which is not set → set AGL_NO_SUCH_KEY",
 		"warn database: in memory: everything is lost when the run ends → name a file in store.db to keep the run",
 		"ok store.listen: 127.0.0.1:0 is free",
-		"ok output: …/runs/agl can be made",
+		"ok output: …/runs/agl can be created",
 	}, got)
 }
 
@@ -157,12 +157,12 @@ store: {listen: %q}
 		"ok run file: …/runs/agl",
 		"ok agent: sh is …/sh",
 		"ok data.train: 2 tasks, of which 1 are used",
-		"FAIL data.val: " + filepath.Join(dir, "broken.jsonl") + ":2: … → mend the file; this is its first mistake",
+		"FAIL data.val: " + filepath.Join(dir, "broken.jsonl") + ":2: … → fix the file; this is its first mistake",
 		"ok engine: the embedded policy: 48 tokens, gives token ids and log-probabilities",
-		"FAIL warm start: " + filepath.Join(dir, "demos.jsonl") + ": conversation 1: … → mend the file, or change engine.policy",
-		"ok database: sqlite:" + database + " can be made",
-		"FAIL store.listen: " + taken.Addr().String() + " is in use → end the program that has it, or choose another",
-		"ok output: " + filepath.Dir(database) + " can be made",
+		"FAIL warm start: " + filepath.Join(dir, "demos.jsonl") + ": conversation 1: … → fix the file, or change engine.policy",
+		"ok database: sqlite:" + database + " can be created",
+		"FAIL store.listen: " + taken.Addr().String() + " is in use → stop the program that uses it, or choose another",
+		"ok output: " + filepath.Dir(database) + " can be created",
 	}
 	got, _ := examine(t, file)
 	like(t, want, got)
@@ -173,16 +173,12 @@ store: {listen: %q}
 	if err := os.MkdirAll(filepath.Dir(database), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	dsn, err := backend.Parse("sqlite:" + database)
+	driver, err := store.OpenDriver(t.Context(), "sqlite:"+database, store.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	driver, err := backend.Open(t.Context(), backend.Config{DSN: dsn})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want[6] = "FAIL database: sqlite:" + database + " is in use → end the program that has it, or give the URL of its store in store.url"
-	want[8] = "ok output: " + filepath.Dir(database) + " is there"
+	want[6] = "FAIL database: sqlite:" + database + " is in use → stop the program that uses it, or give the URL of its store in store.url"
+	want[8] = "ok output: " + filepath.Dir(database) + " exists"
 	got, _ = examine(t, file)
 	like(t, want, got)
 	if err := driver.Close(t.Context()); err != nil {
@@ -206,11 +202,11 @@ func TestDoctorStore(t *testing.T) {
 	put(t, dir, "tasks.jsonl", "")
 	got, _ := examine(t, file, "--token=right")
 	like(t, []string{
-		"ok run file: …", "ok agent: …", "FAIL data.train: " + filepath.Join(dir, "tasks.jsonl") + " is empty → put a task into it",
-		"ok store: " + url + " answers and takes the token; it holds 0 rollouts", "ok output: …",
+		"ok run file: …", "ok agent: …", "FAIL data.train: " + filepath.Join(dir, "tasks.jsonl") + " is empty → add a task",
+		"ok store: " + url + " answers and accepts the token; it holds 0 rollouts", "ok output: …",
 	}, got)
 	got, _ = examine(t, "--store="+url, "--token=wrong")
-	like(t, []string{"FAIL store: " + url + " answers, but does not take the token: … → set AGL_TOKEN to the token that the store was started with"}, got)
+	like(t, []string{"FAIL store: " + url + " answers, but does not accept the token: … → set AGL_TOKEN to the token that the store was started with"}, got)
 	got, _ = examine(t, "--store=http://127.0.0.1:1")
 	like(t, []string{"FAIL store: http://127.0.0.1:1: … → start one there with agl store, or name another"}, got)
 }

@@ -53,7 +53,7 @@ func TestDoctorEngine(t *testing.T) {
 			tinker: "base_url: " + open + ", chat: characters, warm_start: {file: long.jsonl}",
 			want: []string{
 				"ok engine: " + open + " answers; the model is tiny, 48 tokens, context 16",
-				"FAIL warm start: …conversation 1: has 32 tokens, the model's context is 16 → mend the file, or change engine.tinker",
+				"FAIL warm start: …conversation 1: has 32 tokens, the model's context is 16 → fix the file, or change engine.tinker",
 			},
 		},
 		"says nothing": {
@@ -70,11 +70,11 @@ func TestDoctorEngine(t *testing.T) {
 		},
 		"other characters": {
 			tinker: "base_url: " + open + ", chat: {characters: ab}",
-			want:   []string{"FAIL engine: " + open + `: the chat format has 6 tokens, but the engine's model "tiny" has 48 → take the files of the engine's model in engine.tinker.chat`},
+			want:   []string{"FAIL engine: " + open + `: the chat format has 6 tokens, but the engine's model "tiny" has 48 → name the files of the engine's model in engine.tinker.chat`},
 		},
 		"no key": {
 			tinker: "base_url: " + locked + ", chat: characters",
-			want:   []string{"FAIL engine: " + locked + ": client: /client/config: 401 … → give its key: api_key: env:NAME"},
+			want:   []string{"FAIL engine: " + locked + ": client: /client/config: 401 … → set its key: api_key: env:NAME"},
 		},
 		"no secret": {
 			tinker: "base_url: " + locked + ", chat: characters, api_key: env:AGL_NO_SUCH_KEY",
@@ -86,19 +86,19 @@ func TestDoctorEngine(t *testing.T) {
 		},
 		"another loss": {
 			tinker: "base_url: " + silent + ", chat: characters, capabilities: {losses: [importance_sampling]}", loss: ", loss: ppo",
-			want: []string{"FAIL engine: " + silent + `: the engine has no loss "ppo", only ["importance_sampling"] → change the algorithm, or take an engine that has it`},
+			want: []string{"FAIL engine: " + silent + `: the engine has no loss "ppo", only ["importance_sampling"] → change the algorithm, or use an engine that supports it`},
 		},
 		"a loss for the reference": {
 			tinker: "base_url: " + silent + ", chat: characters, capabilities: {losses: [importance_sampling]}", loss: ", kl: 0.1",
-			want: []string{"FAIL engine: " + silent + `: the engine has no loss "cross_entropy", only ["importance_sampling"] → change the algorithm, or take an engine that has it`},
+			want: []string{"FAIL engine: " + silent + `: the engine has no loss "cross_entropy", only ["importance_sampling"] → change the algorithm, or use an engine that supports it`},
 		},
 		"a loss that averages cannot have": {
 			tinker: "base_url: " + silent + ", chat: characters, capabilities: {losses: [cross_entropy, importance_sampling, dro], normalization: datum_mean}", loss: ", loss: dro, plain_advantage: true",
-			want: []string{"FAIL engine: " + silent + `: the engine has no loss "dro", only ["cross_entropy" "importance_sampling"] → change the algorithm, or take an engine that has it`},
+			want: []string{"FAIL engine: " + silent + `: the engine has no loss "dro", only ["cross_entropy" "importance_sampling"] → change the algorithm, or use an engine that supports it`},
 		},
 		"a loss for what others did": {
 			tinker: "base_url: " + silent + ", chat: characters, capabilities: {losses: [ppo]}", algorithm: "sft: {steps: 1, best: 1}",
-			want: []string{"FAIL engine: " + silent + `: the engine has no loss "cross_entropy", only ["ppo"] → change the algorithm, or take an engine that has it`},
+			want: []string{"FAIL engine: " + silent + `: the engine has no loss "cross_entropy", only ["ppo"] → change the algorithm, or use an engine that supports it`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,26 +22,24 @@ import (
 type enqueueCommand struct {
 	flags.Store
 
-	File         string              `arg:"" help:"Task file, by its extension .jsonl, .csv or .parquet; - is JSON Lines from standard input."`
-	Mode         string              `enum:"train,val,test,none" default:"none" help:"What the rollouts are for: train, val, test or none. Default: ${default}."`
-	ResourcesID  string              `placeholder:"ID" help:"The resources to run with. Default: the latest."`
-	Timeout      time.Duration       `placeholder:"DURATION" help:"End an attempt after so long. Default: never."`
-	Unresponsive time.Duration       `placeholder:"DURATION" help:"End an attempt that has not been heard of for so long. Default: never."`
-	MaxAttempts  int                 `default:"1" placeholder:"N" help:"Attempts of a rollout, the first one included. Default: ${default}."`
-	RetryOn      []agl.AttemptStatus `enum:"${attemptStatuses}" placeholder:"STATUS" help:"Try again after an attempt of this status; repeat it or separate several by commas: ${attemptStatuses}."`
-	Column       []taskColumn        `sep:"none" placeholder:"NAME[=AS]" help:"Take this column, under another name if one is given; repeat it for several. Default: all of them."`
-	Type         []columnType        `sep:"none" placeholder:"NAME=TYPE" help:"What a CSV column holds: string, number, bool or json; repeat it for several. Default: string."`
-	JSON         bool                `help:"Print the rollouts as JSON, one a line, instead of their ids."`
+	File         string                  `arg:"" help:"Task file, by its extension .jsonl, .csv or .parquet; - is JSON Lines from standard input."`
+	Mode         string                  `enum:"train,val,test,none" default:"none" help:"What the rollouts are for: train, val, test or none. Default: ${default}."`
+	ResourcesID  string                  `placeholder:"ID" help:"The resources to run with. Default: the latest."`
+	Timeout      time.Duration           `placeholder:"DURATION" help:"Time limit of an attempt. Default: none."`
+	Unresponsive time.Duration           `placeholder:"DURATION" help:"End an attempt that has sent no heartbeat for this long. Default: never."`
+	MaxAttempts  int                     `default:"1" placeholder:"N" help:"Attempts of a rollout, the first one included. Default: ${default}."`
+	RetryOn      []agl.AttemptStatus     `enum:"${attemptStatuses}" placeholder:"STATUS" help:"Try again after an attempt of this status; repeat it or separate several by commas: ${attemptStatuses}."`
+	Column       []taskColumn            `sep:"none" placeholder:"NAME[=AS]" help:"Take this column, under another name if one is given; repeat it for several. Default: all of them."`
+	Type         map[string]dataset.Type `mapsep:"none" placeholder:"NAME=TYPE" help:"What a CSV column holds: string, number, bool or json; repeat it for several. Default: string."`
+	JSON         bool                    `help:"Print the rollouts as JSON, one a line, instead of their ids."`
 }
 
-// Help is shown below the flags.
 func (enqueueCommand) Help() string {
-	return "The whole file is checked before the first rollout is enqueued. Rollouts are enqueued in the order of the file, and their ids are printed in it.\n\n" +
+	return "The whole file is checked before the first rollout is enqueued. Rollouts are enqueued in the order of the file, and their ids are printed in the same order.\n\n" +
 		"Examples:\n  agl enqueue tasks.jsonl --mode train --max-attempts 3 --retry-on failed,timeout\n" +
 		"  agl enqueue tasks.csv --column question --column answer=expected --type answer=number"
 }
 
-// Validate is called by kong.
 func (c *enqueueCommand) Validate() error {
 	switch {
 	case c.Timeout < 0:
@@ -69,32 +67,10 @@ func (c *taskColumn) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// columnType is a CSV column's type on the command line.
-type columnType struct {
-	name string
-	kind dataset.Type
-}
-
-// UnmarshalText reads NAME=TYPE; the type is checked with the other options.
-func (c *columnType) UnmarshalText(text []byte) error {
-	name, kind, ok := strings.Cut(string(text), "=")
-	if !ok || name == "" || kind == "" {
-		return fmt.Errorf("got %q, must be NAME=TYPE", text)
-	}
-	*c = columnType{name, dataset.Type(kind)}
-	return nil
-}
-
 func (c *enqueueCommand) options() dataset.Options {
-	var options dataset.Options
+	options := dataset.Options{Types: c.Type}
 	for _, column := range c.Column {
 		options.Columns = append(options.Columns, dataset.Column(column))
-	}
-	for _, t := range c.Type {
-		if options.Types == nil {
-			options.Types = map[string]dataset.Type{}
-		}
-		options.Types[t.name] = t.kind
 	}
 	return options
 }
@@ -105,8 +81,8 @@ func (c *enqueueCommand) run(ctx context.Context, out *console.Console) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, closeTasks()) }()
-	// All of it is gone through before anything is sent, so that a mistake in the
-	// last line leaves nothing behind.
+	// The whole file is read before anything is sent: a mistake in its last line must
+	// not leave a part of it enqueued.
 	count := 0
 	for _, err := range tasks {
 		if err != nil {
@@ -128,7 +104,7 @@ func (c *enqueueCommand) run(ctx context.Context, out *console.Console) (err err
 	return c.send(ctx, out, store, tasks)
 }
 
-// tasks returns those of the file, to be gone through more than once.
+// tasks returns the tasks of the file. The sequence can be read more than once.
 func (c *enqueueCommand) tasks() (iter.Seq2[jsontext.Value, error], func() error, error) {
 	if c.File == "-" {
 		tasks, err := dataset.Read(os.Stdin, "standard input")
@@ -151,13 +127,13 @@ func values(tasks agl.Tasks) iter.Seq2[jsontext.Value, error] {
 	}
 }
 
-// A request holds at most so many rollouts, and inputs of about so many bytes.
+// The limits of one request. batchBytes limits the inputs; a larger input is sent alone.
 const (
 	batchRollouts = 1000
 	batchBytes    = 4 << 20
 )
 
-// send enqueues the tasks in batches. Each has a key, so that a repeat of its
+// send enqueues the tasks in batches. Each has an idempotency key, so that a retried
 // request enqueues nothing twice.
 func (c *enqueueCommand) send(ctx context.Context, out *console.Console, store agl.Store, tasks iter.Seq2[jsontext.Value, error]) error {
 	prefix := "agl-enqueue-" + rand.Text()

@@ -28,25 +28,19 @@ type exportCommand struct {
 	Status  []agl.RolloutStatus `enum:"${rolloutStatuses}" placeholder:"STATUS" help:"Only rollouts of this status; repeat it or separate several by commas: ${rolloutStatuses}."`
 	Mode    []string            `enum:"train,val,test,none" placeholder:"MODE" help:"Only rollouts of this mode; repeat it or separate several by commas: train, val, test, none."`
 	Rollout []string            `placeholder:"ID" help:"Only this rollout; repeat it or separate several by commas."`
-	All     bool                `help:"Take attempts too that failed for a reason that is not the agent's, and those that have not ended."`
+	All     bool                `help:"Also take attempts that failed through no fault of the agent, and those that have not ended."`
 }
 
-// Help is shown below the flags.
 func (exportCommand) Help() string {
-	return "Of each rollout the latest attempt is taken. Attempts that have not ended are left out, and so are those that failed for a reason " +
-		"that is not the agent's (a timeout, a lost runner, a model that was away), as training on them would teach the wrong thing; " +
-		"--all takes them. What was left out is told on standard error. The columns are described in docs/inspect.md.\n\n" +
+	return "Of each rollout the latest attempt is taken. Attempts that have not ended are left out, and so are those that failed through " +
+		"no fault of the agent (a timeout, a lost runner, an unavailable model), as training on them would teach the wrong thing; " +
+		"--all takes them. Standard error says what was left out. The columns are described in docs/inspect.md.\n\n" +
 		"Examples:\n  agl export --what trajectories --mode train train.parquet\n  agl export --what messages --status succeeded chats.jsonl"
 }
 
-func (c *exportCommand) run(ctx context.Context, out *console.Console) error {
-	store, closeStore, err := c.Open()
-	if err != nil {
-		return err
-	}
-	defer closeStore()
+func (c *exportCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
 	var counts exportCounts
-	err = out.WriteFile(c.File, func(w io.Writer) error {
+	err := out.WriteFile(c.File, func(w io.Writer) error {
 		buffered := bufio.NewWriterSize(w, 1<<20)
 		if err := c.write(ctx, store, buffered, &counts); err != nil {
 			return err
@@ -59,13 +53,13 @@ func (c *exportCommand) run(ctx context.Context, out *console.Console) error {
 	return out.Summarize("exported %s to %s", counts.String(c.What), c.File)
 }
 
-// exportCounts says what became of the rollouts that pass the filters.
+// exportCounts counts the rollouts that pass the filters, by whether and why they are left out.
 type exportCounts struct {
 	rows, attempts                       int
 	masked, unfinished, evicted, without int // without: calls that lack tokens
 }
 
-// String tells it in one line.
+// String describes the export in a line.
 func (n *exportCounts) String(what string) string {
 	text := fmt.Sprintf("%d %s of %d attempts", n.rows, what, n.attempts)
 	var left []string
@@ -73,7 +67,7 @@ func (n *exportCounts) String(what string) string {
 		count int
 		what  string
 	}{
-		{n.masked, "masked"}, {n.unfinished, "not ended"}, {n.evicted, "whose spans had to make room"},
+		{n.masked, "masked"}, {n.unfinished, "not ended"}, {n.evicted, "with evicted spans"},
 	} {
 		if reason.count > 0 {
 			left = append(left, fmt.Sprintf("%d %s", reason.count, reason.what))
@@ -139,8 +133,8 @@ func exportRows[T rows.Row](
 	return out.Close()
 }
 
-// wants reports whether a rollout is exported, and counts it if only its attempt
-// is in the way.
+// wants reports whether a rollout is exported, and counts one that passes the filters
+// but is left out because of its attempt.
 func (c *exportCommand) wants(r *agl.AttemptedRollout, counts *exportCounts) bool {
 	switch {
 	case len(c.Status) > 0 && !slices.Contains(c.Status, r.Status):
@@ -156,7 +150,7 @@ func (c *exportCommand) wants(r *agl.AttemptedRollout, counts *exportCounts) boo
 		counts.unfinished++
 		return false
 	}
-	// An attempt of a runner that reports no outcome has the one of its status.
+	// For an attempt without an outcome, Outcome derives one from the status.
 	if outcome, _ := r.Attempt.Outcome(); outcome.Kind.Masked() {
 		counts.masked++
 		return false

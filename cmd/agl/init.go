@@ -20,20 +20,19 @@ import (
 
 type initCommand struct {
 	Template string `short:"t" enum:"python,typescript,go,shell" default:"python" help:"The agent's language: python, typescript, go or shell. Default: ${default}."`
-	Dir      string `arg:"" optional:"" default:"." help:"The folder, which is made if need be. Default: the current one."`
+	Dir      string `arg:"" optional:"" default:"." help:"The folder, created if it does not exist. Default: the current one."`
 }
 
-// Help is shown below the flags.
 func (initCommand) Help() string {
-	return "Writes an agent, tasks for it and the run file agl.yaml, which trains the small model that is a part of agl. " +
-		"Where one of the files is there already, nothing is written.\n\nExample:\n" +
+	return "Writes an agent, tasks for it and the run file agl.yaml, which trains the small model built into agl. " +
+		"If one of the files exists already, nothing is written.\n\nExample:\n" +
 		"  agl init first --template typescript && cd first && agl train agl.yaml"
 }
 
 //go:embed templates
 var templates embed.FS
 
-// starter is what the templates of a language are filled in with.
+// starter is the data of the templates, for a language.
 type starter struct {
 	Language string
 	File     string // of the agent
@@ -41,10 +40,10 @@ type starter struct {
 	Agent    string // the run file's lines that start it
 }
 
-// keptAgent are the lines for an agent that reads tasks from standard input.
+// keptAgent has the lines for an agent that reads tasks from standard input.
 const keptAgent = "  # The program is kept running: a line with a task in, a line with its result out.\n  keepalive: stdio\n"
 
-// starters are the languages.
+// starters returns the languages.
 func starters() map[string]starter {
 	return map[string]starter{
 		"python":     {"Python", "agent.py", "Python", "  command: [python3, agent.py]\n" + keptAgent},
@@ -80,7 +79,7 @@ type starterFile struct {
 	mode fs.FileMode
 }
 
-// starterFiles are the files of the example in a language, sorted by name.
+// starterFiles returns the files of the example in a language, sorted by name.
 func starterFiles(language string) ([]starterFile, error) {
 	const regular, executable = 0o644, 0o755
 	data := exampleData()
@@ -116,7 +115,7 @@ func starterFiles(language string) ([]starterFile, error) {
 	return files, nil
 }
 
-// writeStarter writes the files into a folder, or none of them if one is there.
+// writeStarter writes the files into a folder, or none if one of them exists.
 func writeStarter(dir string, files []starterFile) error {
 	var there []string
 	for _, f := range files {
@@ -129,14 +128,14 @@ func writeStarter(dir string, files []starterFile) error {
 		}
 	}
 	if len(there) > 0 {
-		return fmt.Errorf("init: %s: there already in %s, so nothing was written; name another folder, or move them away", strings.Join(there, ", "), dir)
+		return fmt.Errorf("init: %s: already in %s, so nothing was written; name another folder, or move them away", strings.Join(there, ", "), dir)
 	}
 	const dirMode = 0o755
 	if err := os.MkdirAll(dir, dirMode); err != nil {
 		return err
 	}
 	for _, f := range files {
-		// What somebody else has made meanwhile is not overwritten, either.
+		// A file that has appeared since the check is not overwritten, either.
 		file, err := os.OpenFile(filepath.Join(dir, f.name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, f.mode)
 		if err != nil {
 			return err
@@ -149,18 +148,18 @@ func writeStarter(dir string, files []starterFile) error {
 	return nil
 }
 
-// dataFiles are the JSON Lines files of the example: which of three digits is
-// the largest?
+// dataFiles are the JSON Lines files of the example, whose questions ask for the
+// largest of three digits.
 type dataFiles struct{ train, val, demos []byte }
 
 const (
-	exampleVal  = 120 // of the 720 questions that there are
+	exampleVal  = 120 // of 720 questions
 	demosOfEach = 2
 )
 
-// exampleData writes the files; they are the same each time. No question of val
-// is in the others. Demonstrations name any of the three, so that whoever
-// imitates them is right once in three times.
+// exampleData makes the files, the same each time. No question of val is in the
+// other files. A demonstration names any of the three digits, so that a model that
+// imitates them is right in a third of the cases.
 func exampleData() dataFiles {
 	const digits = 10
 	var questions [][3]int

@@ -14,7 +14,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/rest/client"
 )
 
 // models stores models with keys and passwords, and puts the bundle's id into
@@ -59,7 +59,7 @@ func TestWatch(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(stop)
-			client, err := rest.NewClient(rest.ClientConfig{URL: url})
+			client, err := client.New(client.Config{URL: url})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -127,7 +127,7 @@ func TestWatchMissesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(stop)
-			client, err := rest.NewClient(rest.ClientConfig{URL: url})
+			client, err := client.New(client.Config{URL: url})
 			if err != nil {
 				t.Fatal(err)
 			}

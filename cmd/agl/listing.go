@@ -13,11 +13,11 @@ import (
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 )
 
-// pageSize is how many items one request asks for.
+// pageSize is the largest number of items of a request.
 const pageSize = 1000
 
-// pages yields the items that fetch returns page by page, at most limit of them;
-// 0 is all.
+// pages yields the items that fetch returns page by page, at most limit of them; zero
+// means all.
 func pages[T any](ctx context.Context, limit int, fetch func(context.Context, agl.Paging) (agl.Page[T], error)) iter.Seq2[*T, error] {
 	return func(yield func(*T, error) bool) {
 		for offset := 0; limit <= 0 || offset < limit; {
@@ -43,16 +43,15 @@ func pages[T any](ctx context.Context, limit int, fetch func(context.Context, ag
 	}
 }
 
-// listFlags are those of a command that lists items. Their user sets the variable
+// listFlags are the flags of a command that lists items, which sets the variable
 // limit.
 type listFlags struct {
 	flags.Store
 
-	Limit int  `default:"${limit}" help:"List at most so many; 0 is all."`
+	Limit int  `default:"${limit}" help:"List at most this many; 0 is all."`
 	JSON  bool `help:"Print JSON, one item a line, instead of a table."`
 }
 
-// Validate is called by kong.
 func (f listFlags) Validate() error {
 	if f.Limit < 0 {
 		return fmt.Errorf("--limit=%d: must be 0 (all) or more", f.Limit)
@@ -60,8 +59,7 @@ func (f listFlags) Validate() error {
 	return nil
 }
 
-// listing is how a command lists the items of one kind and follows their
-// changes.
+// listing lists the items of one kind and follows their changes.
 type listing[T any, P interface {
 	*T
 	console.Document
@@ -72,10 +70,18 @@ type listing[T any, P interface {
 	row     func(P) []string
 	query   func(context.Context, agl.Paging) (agl.Page[T], error)
 
-	// wanted and get serve watch: whether an event is about an item that the
-	// flags select, and which item it is.
+	// wanted and get are for watch: wanted reports whether an event is about an item
+	// that the flags select, get returns that item.
 	wanted func(agl.Event) bool
 	get    func(context.Context, agl.Event) (T, error)
+}
+
+// run lists the items or, with watch, follows their changes too.
+func (l *listing[T, P]) run(ctx context.Context, out *console.Console, store agl.Store, watch bool) error {
+	if watch {
+		return l.watch(ctx, out, store)
+	}
+	return l.show(ctx, out)
 }
 
 // show lists the items as a table or as JSON lines.
@@ -97,8 +103,7 @@ func (l *listing[T, P]) show(ctx context.Context, out *console.Console) error {
 	return table.Print(out)
 }
 
-// noEvent is an id that no event has: a stream that resumes after it begins with
-// a reset.
+// noEvent is an id that no event has: a stream that resumes after it begins with a reset.
 const noEvent = "none"
 
 // watch lists the items and then prints a line for every change, until ctx ends.
@@ -121,7 +126,7 @@ func (l *listing[T, P]) watch(ctx context.Context, out *console.Console, store a
 	return watchEnded(ctx, l.flags.Wrap(errors.New("the stream of events has ended")))
 }
 
-// deleted is the status in the event of an item that is gone.
+// deleted is the status in the event of a deleted item.
 const deleted = "deleted"
 
 func (l *listing[T, P]) printChange(ctx context.Context, out *console.Console, event agl.Event) error {

@@ -20,7 +20,7 @@ func main() {
 	os.Exit(mainCode(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// mainCode is the program without the end of the process.
+// mainCode runs the program and returns its exit code.
 func mainCode(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := execution.NotifyContext(context.Background())
 	defer stop()
@@ -40,6 +40,6 @@ func mainCode(args []string, stdout, stderr io.Writer) int {
 	return execution.ExitCode(err)
 }
 
-// printError writes the one message of a failed run. If standard error is closed,
-// the exit code alone tells of it.
+// printError writes the one message of a failed run. If standard error is closed, only
+// the exit code reports the failure.
 func printError(stderr io.Writer, err error) { _, _ = fmt.Fprintf(stderr, "agl: %v\n", err) }

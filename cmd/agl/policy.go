@@ -32,9 +32,9 @@ type policyServeCommand struct {
 	flags.Listen `set:"port=4749"`
 	flags.Log    `set:"logLevel=info"`
 
-	APIKey    string `name:"api-key" env:"TINKER_API_KEY" placeholder:"KEY" help:"Ask this key of every request, as X-API-Key or as a bearer token."`
-	Model     string `type:"path" placeholder:"DIRECTORY" help:"Serve the model that agl policy create wrote here. Default: one of the sizes below, whose weights are drawn by the seed of each create_model."`
-	Dir       string `type:"path" placeholder:"DIRECTORY" help:"Keep checkpoints and sampler snapshots here, so that a later server has them. Default: with --model, there; else in memory."`
+	APIKey    string `name:"api-key" env:"TINKER_API_KEY" placeholder:"KEY" help:"Require this key of every request, as X-API-Key or as a bearer token."`
+	Model     string `type:"path" placeholder:"DIRECTORY" help:"Serve the model that agl policy create wrote here. Default: a model of the sizes below, with random weights drawn from the seed of each create_model."`
+	Dir       string `type:"path" placeholder:"DIRECTORY" help:"Keep checkpoints and sampler snapshots here, so that a later server can use them. Default: with --model, there; else in memory."`
 	MaxModels int    `default:"64" help:"Refuse more models in training than this."`
 	policydir.Sizes
 
@@ -42,7 +42,6 @@ type policyServeCommand struct {
 	engine *policy.Service
 }
 
-// Help is shown below the flags.
 func (policyServeCommand) Help() string {
 	return "Clients are Tinker's Python SDK (TINKER_BASE_URL), the client of this project, and any OpenAI client at /v1, whose models are the base " +
 		"model and tinker:// paths of saved weights. A model trains all its weights, whatever the rank of its LoRA adapter. Models in training live " +
@@ -50,7 +49,6 @@ func (policyServeCommand) Help() string {
 		"  TINKER_BASE_URL=http://127.0.0.1:4749 TINKER_API_KEY=tml-x python train.py"
 }
 
-// Validate is called by kong.
 func (c *policyServeCommand) Validate() (err error) {
 	if c.MaxModels < 1 {
 		return fmt.Errorf("--max-models=%d: must be at least 1", c.MaxModels)
@@ -120,11 +118,11 @@ func (c *policyServeCommand) run(ctx context.Context, out *console.Console) (err
 	return service{name: "policy", handler: mux, drain: stop, drainTimeout: c.DrainTimeout, log: log}.serve(ctx, out, listener)
 }
 
-// chat serves the base model and whatever weights are saved.
+// chat returns a chat server of the base model and of all saved weights.
 func (c *policyServeCommand) chat(ctx context.Context, cfg chat.Config) (http.Handler, error) {
 	cfg.Open = func(ctx context.Context, name string) (chat.Model, error) {
 		if !strings.HasPrefix(name, "tinker://") {
-			return chat.Model{}, agl.Errorf(agl.CodeNotFound, "there are %s and the tinker:// paths of saved weights", c.model.Name)
+			return chat.Model{}, agl.Errorf(agl.CodeNotFound, "the models are %s and the tinker:// paths of saved weights", c.model.Name)
 		}
 		client, err := c.engine.NewSamplingClient(ctx, tinker.NewSamplingClientParams{Path: name})
 		return chat.Model{Client: client, Version: name}, err
@@ -141,7 +139,7 @@ func (c *policyServeCommand) chat(ctx context.Context, cfg chat.Config) (http.Ha
 	return s, nil
 }
 
-// guard asks for the key, in the way of OpenAI's clients too.
+// guard requires the API key, as X-API-Key or as a bearer token.
 func (c *policyServeCommand) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !server.Authorized(r, c.APIKey) {
@@ -152,9 +150,9 @@ func (c *policyServeCommand) guard(next http.Handler) http.Handler {
 	})
 }
 
-// noChat answers for a model without text.
+// noChat refuses chats with a model whose tokens stand for no text.
 func noChat(w http.ResponseWriter, _ *http.Request) {
-	refuse(w, http.StatusNotFound, "no_vocabulary", "this model knows tokens only: it was made with --vocab; --characters or --bytes give one that chats")
+	refuse(w, http.StatusNotFound, "no_vocabulary", "this model was made with --vocab, so its tokens stand for no text; a model made with --characters or --bytes can chat")
 }
 
 // refuse answers an error in OpenAI's form.
@@ -167,32 +165,30 @@ func refuse(w http.ResponseWriter, status int, code, message string) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// A client that has left is not told.
+	// A write fails only if the client has gone.
 	_ = json.MarshalWrite(w, map[string]detail{"error": {Message: message, Type: "invalid_request_error", Code: code}})
 }
 
 type policyCreateCommand struct {
-	Directory string `arg:"" type:"path" help:"Where to write it: a directory without a model, made if need be."`
-	Seed      uint64 `default:"0" help:"The weights are drawn by it."`
+	Directory string `arg:"" type:"path" help:"Where to write it: a directory without a model, created if it does not exist."`
+	Seed      uint64 `default:"0" help:"Seed of the random weights."`
 	policydir.Sizes
 
 	model policydir.Model
 }
 
-// Help is shown below the flags.
 func (policyCreateCommand) Help() string {
 	return "The directory then also holds what is trained from the model: its checkpoints and sampler snapshots.\n\n" +
 		"Example:\n  agl policy create lm --bytes --context 256 --dim 128\n  agl policy serve --model lm"
 }
 
-// Validate is called by kong.
 func (c *policyCreateCommand) Validate() (err error) {
 	c.model, err = c.Checked()
 	return err
 }
 
-// run writes the weights first: a directory has a model when its model.json is there, and that is there whole. Weights
-// without one are of a create that did not end.
+// run writes the weights first and model.json last, atomically: a directory with a
+// model.json has a whole model. Weights without one are left by an interrupted create.
 func (c *policyCreateCommand) run(_ context.Context, out *console.Console) error {
 	if _, err := os.Lstat(policydir.ModelFile(c.Directory)); err == nil {
 		return agl.Errorf(agl.CodeConflict, "%s has a model already: %s exists", c.Directory, policydir.ModelFile(c.Directory))

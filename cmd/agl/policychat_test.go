@@ -145,7 +145,7 @@ func TestPolicyChat(t *testing.T) {
 		}
 		missing := chatAt(t, url, "k", `{"model":"tinker://tiny-1/sampler_weights/none","messages":[{"role":"user","content":"hi"}]}`, 404)
 		other := chatAt(t, url, "k", `{"model":"llama","messages":[{"role":"user","content":"hi"}]}`, 404)
-		if !strings.Contains(other, "does not exist: there are tiny and the tinker:// paths") {
+		if !strings.Contains(other, "does not exist: the models are tiny and the tinker:// paths") {
 			t.Error(other)
 		}
 		if !strings.Contains(missing, "model_not_found") || !strings.Contains(chatAt(t, url, "x", `{}`, 401), "invalid_api_key") {

@@ -20,21 +20,21 @@ import (
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/configfile"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/rest/client"
 )
 
 type proxyCommand struct {
 	flags.Listen `set:"port=0"`
 	flags.Log    `set:"logLevel=info"`
 
-	Config   string            `placeholder:"FILE" help:"Read the models and everything else from this YAML file, and again on SIGHUP and when it changes. What it says goes before the other flags."`
+	Config   string            `placeholder:"FILE" help:"Read the models and everything else from this YAML file, and reload it on SIGHUP and when it changes. Its settings override the other flags."`
 	StoreURL flags.URL         `name:"store" default:"http://localhost:4747" env:"AGL_STORE_URL" help:"Base URL of the store that takes the recorded calls."`
-	Token    string            `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token. The routes under /admin ask for it, too."`
-	Model    []flags.Model     `sep:"none" placeholder:"NAME=URL" help:"A model that agents may ask for and the base URL of its backend; repeat it for several, the same name again is a replica."`
+	Token    string            `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token. The routes under /admin require it, too."`
+	Model    []flags.Model     `sep:"none" placeholder:"NAME=URL" help:"A model that agents may ask for and the base URL of its backend; repeat it for several, the same name again adds a replica."`
 	APIKey   string            `name:"api-key" env:"AGL_PROXY_API_KEY" placeholder:"KEY" help:"Key sent to the backends, or env:NAME. Default: the agent's own is passed on."`
 	TextOnly bool              `help:"Do not ask the backends for token ids and log-probabilities, which some reject."`
 	Capture  proxy.CaptureMode `default:"require" enum:"require,best-effort,off" help:"What becomes of calls that might not be recorded: require refuses them, best-effort lets them pass, off records none."`
-	SpoolDir string            `placeholder:"DIR" help:"Keep records in this directory while the store is away."`
+	SpoolDir string            `placeholder:"DIR" help:"Keep records in this directory while the store is unavailable."`
 
 	LogContents bool `help:"Put requests and replies into the log, as they are."`
 
@@ -42,13 +42,11 @@ type proxyCommand struct {
 	file     *configfile.File // nil without one
 }
 
-// Help is shown below the flags.
 func (proxyCommand) Help() string {
-	return "Agents call it under /rollout/ID/attempt/ID/v1, which the resource that a run hands them takes care of; such calls are recorded in the store.\n\n" +
+	return "Agents call it under /rollout/ID/attempt/ID/v1, the base URL that they find in their resources; these calls are recorded in the store.\n\n" +
 		"Examples:\n  agl proxy --store http://localhost:4747 --port 4748 --model qwen=http://localhost:8000/v1\n  agl proxy --config proxy.yaml"
 }
 
-// Validate is called by kong.
 func (c *proxyCommand) Validate() error {
 	switch {
 	case c.Config == "" && len(c.Model) == 0:
@@ -63,10 +61,10 @@ func (c *proxyCommand) Validate() error {
 	for _, f := range c.Model {
 		c.settings.Models = append(c.settings.Models, proxy.Model{Name: f.Name, BaseURL: string(f.URL), APIKey: c.APIKey, TextOnly: c.TextOnly})
 	}
-	return c.Check(false, "the proxy passes on the calls of anybody; allow it with --no-auth")
+	return c.Check(false, "the proxy forwards anybody's calls; allow it with --no-auth")
 }
 
-// readFile takes what the file says, and what it leaves to the flags.
+// readFile reads the configuration; the flags supply what it leaves out.
 func (c *proxyCommand) readFile() error {
 	file, err := readConfig(c.Config)
 	if err != nil {
@@ -98,7 +96,7 @@ func (c *proxyCommand) readFile() error {
 		}
 		c.Host = host
 	}
-	// With a secret for keys nobody calls who was not given one.
+	// With a key_secret, every call needs a virtual key.
 	return c.Check(file.Proxy.KeySecret != "", c.Config+": listen: set key_secret, or allow it with --no-auth")
 }
 
@@ -110,8 +108,8 @@ func readConfig(path string) (*configfile.File, error) {
 	return configfile.Parse(path, data)
 }
 
-// proxyGCPercent is how far a proxy's heap grows between two collections: what
-// is live in it are a few megabytes, and what passes through are gigabytes.
+// proxyGCPercent lets the heap grow further between two collections: a proxy has a few
+// megabytes of live memory and allocates gigabytes.
 const proxyGCPercent = 400
 
 func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error) {
@@ -119,8 +117,8 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(proxyGCPercent)
 	}
-	// The proxy repeats what fails by itself, and must know at once that the store is away.
-	spans, err := rest.NewClient(rest.ClientConfig{URL: string(c.StoreURL), Token: c.Token, Logger: log, RetryBudget: -1})
+	// The proxy retries by itself, and must know at once that the store is unavailable.
+	spans, err := client.New(client.Config{URL: string(c.StoreURL), Token: c.Token, Logger: log, RetryBudget: -1})
 	if err != nil {
 		return err
 	}
@@ -135,22 +133,23 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 	if err != nil {
 		return errors.Join(err, gateway.Close(ctx))
 	}
+	gateway.Start(context.WithoutCancel(ctx)) // the records of the last calls are stored after ctx has ended
 	if c.file != nil {
 		stop := watchConfig(ctx, &configWatch{path: c.Config, running: c.file, reload: gateway.Reload, log: log})
 		defer stop()
 	}
 	err = service{name: "LLM proxy", handler: gateway, drainTimeout: c.DrainTimeout, log: log}.serve(ctx, out, listener)
-	// Calls have ended by now; their records may still be on their way.
+	// All calls have ended; some of their records may not be stored yet.
 	closing, cancel := execution.CleanupContext(ctx, c.DrainTimeout)
 	defer cancel()
 	return errors.Join(err, gateway.Close(closing))
 }
 
-// pollInterval is how often a configuration file is looked at.
+// pollInterval is the time between two checks of the configuration file.
 const pollInterval = time.Second
 
-// watchConfig reloads the file on SIGHUP and when it changes, until stop, which
-// waits for the last reload.
+// watchConfig reloads the configuration on SIGHUP and when its file changes, until
+// stop is called, which waits for a running reload.
 func watchConfig(ctx context.Context, w *configWatch) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	hangups := make(chan os.Signal, 1)
@@ -166,19 +165,19 @@ func watchConfig(ctx context.Context, w *configWatch) (stop func()) {
 	}
 }
 
-// configWatch brings a running proxy what changes in its configuration file. A
-// file that is wrong in any part changes nothing.
+// configWatch reloads the configuration of a running proxy. A file with a mistake
+// changes nothing.
 type configWatch struct {
 	path    string
-	running *configfile.File // what the proxy goes by
+	running *configfile.File // the configuration of the proxy
 	reload  func(models []proxy.Model, control proxy.Control) error
 	log     *slog.Logger
 
-	modified time.Time // of the file when it was last looked at
+	modified time.Time // of the file, at the last check
 	size     int64
 }
 
-// run looks at the file at each tick and reads it at each hangup, until ctx ends.
+// run checks the file at each tick and reads it at each hangup, until ctx ends.
 func (w *configWatch) run(ctx context.Context, ticks <-chan time.Time, hangups <-chan os.Signal) {
 	for {
 		select {
@@ -192,13 +191,14 @@ func (w *configWatch) run(ctx context.Context, ticks <-chan time.Time, hangups <
 			w.look()
 		}
 		if err := w.read(); err != nil {
-			w.log.Error("configuration refused, the old one stays", "file", w.path, "error", err)
+			w.log.Error("configuration refused, the old one stays in use", "file", w.path, "error", err)
 		}
 	}
 }
 
-// look reports whether the file has changed since it was last called, and at
-// first. One that is not there, as while an editor writes it, has not.
+// look reports whether the file has changed since the last call; the first call
+// reports a change. A missing file, such as while an editor replaces it, has not
+// changed.
 func (w *configWatch) look() bool {
 	info, err := os.Stat(w.path)
 	if err != nil {
@@ -209,7 +209,7 @@ func (w *configWatch) look() bool {
 	return changed
 }
 
-// read takes what the file says now.
+// read reads the file and reloads the proxy with it.
 func (w *configWatch) read() error {
 	next, err := readConfig(w.path)
 	if err != nil {

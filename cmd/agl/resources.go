@@ -16,12 +16,10 @@ type resourcesCommand struct {
 	listFlags `set:"limit=100"`
 }
 
-// Help is shown below the flags.
 func (resourcesCommand) Help() string {
 	return "The newest bundles come first. API keys are not shown.\n\nExamples:\n  agl resources\n  agl resources latest --json"
 }
 
-// Validate is called by kong.
 func (c *resourcesCommand) Validate() error {
 	if c.ID != "" && c.Contains != "" {
 		return fmt.Errorf("--contains=%s: has no meaning with the id of one bundle", c.Contains)
@@ -29,12 +27,7 @@ func (c *resourcesCommand) Validate() error {
 	return c.listFlags.Validate()
 }
 
-func (c *resourcesCommand) run(ctx context.Context, out *console.Console) error {
-	store, closeStore, err := c.Open()
-	if err != nil {
-		return err
-	}
-	defer closeStore()
+func (c *resourcesCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
 	if c.ID != "" {
 		return c.show(ctx, out, store)
 	}

@@ -13,24 +13,15 @@ type rolloutsCommand struct {
 	Status    []agl.RolloutStatus `enum:"${rolloutStatuses}" placeholder:"STATUS" help:"Only rollouts of this status; repeat it or separate several by commas: ${enum}."`
 	listFlags `set:"limit=100"`
 
-	Watch bool `short:"w" help:"Go on and print a line for every change, until interrupted."`
+	Watch bool `short:"w" help:"Then print a line for every change, until interrupted."`
 }
 
-// Help is shown below the flags.
 func (rolloutsCommand) Help() string {
 	return "The newest rollouts come first.\n\nExamples:\n  agl rollouts --status failed --json\n  agl rollouts --watch"
 }
 
-func (c *rolloutsCommand) run(ctx context.Context, out *console.Console) error {
-	store, closeStore, err := c.Open()
-	if err != nil {
-		return err
-	}
-	defer closeStore()
-	if c.Watch {
-		return c.listing(store).watch(ctx, out, store)
-	}
-	return c.listing(store).show(ctx, out)
+func (c *rolloutsCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
+	return c.listing(store).run(ctx, out, store, c.Watch)
 }
 
 func (c *rolloutsCommand) listing(store agl.Store) *listing[agl.AttemptedRollout, *agl.AttemptedRollout] {
@@ -67,7 +58,7 @@ func rolloutRow(r *agl.AttemptedRollout) []string {
 func inputText(r *agl.AttemptedRollout) string {
 	input, err := console.RedactJSON(r.Input)
 	if err != nil {
-		return console.Redacted // what cannot be read may hold a key
+		return console.Redacted // it may contain a key
 	}
 	return console.Printable(string(input))
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/runner"
 	"github.com/agl-go/agl/runner/process"
 )
@@ -20,8 +20,8 @@ type runnerCommand struct {
 	flags.Log `set:"logLevel=info"`
 
 	Concurrency int           `default:"1" help:"How many attempts run at once."`
-	MaxRollouts int           `placeholder:"N" help:"End after so many rollouts. Default: when the queue is closed."`
-	Timeout     time.Duration `placeholder:"DURATION" help:"End an attempt after so long, besides the rollout's own limit."`
+	MaxRollouts int           `placeholder:"N" help:"Exit after this many rollouts. Default: when the queue is closed."`
+	Timeout     time.Duration `placeholder:"DURATION" help:"Time limit of an attempt, besides the rollout's own."`
 	Grace       time.Duration `default:"5s" help:"Time between SIGTERM and SIGKILL for an agent that must end."`
 	Cwd         string        `default:"." placeholder:"DIR" help:"Working directory of the agent. Default: the current one."`
 	Workspace   bool          `help:"Give each attempt a fresh working directory, which is removed afterwards."`
@@ -30,18 +30,17 @@ type runnerCommand struct {
 	Memory      flags.Size    `placeholder:"SIZE" help:"Bound each process's address space, such as 2GiB."`
 	Output      flags.Size    `default:"1MiB" help:"How much of each output stream of an attempt is kept."`
 	Env         []string      `sep:"none" placeholder:"NAME=VALUE" help:"One more variable for the agent; repeat it for several."`
+	AllowEnv    []string      `sep:"none" placeholder:"NAME" help:"Let resources name this variable of the runner as the model's API key (env:NAME); repeat it for several."`
 	ProxyToken  string        `env:"AGL_PROXY_TOKEN" placeholder:"TOKEN" help:"The LLM proxy's token. Default: the store's."`
 	Command     []string      `arg:"" passthrough:"" help:"The agent's program and its arguments, after --."`
 }
 
-// Help is shown below the flags.
 func (runnerCommand) Help() string {
-	return "Each rollout of the queue is done by a process of the agent, which finds its task, its model and its prompts in its environment " +
+	return "Each rollout of the queue is run by a process of the agent, which finds its task, its model and its prompts in its environment " +
 		"(AGL_TASK, OPENAI_BASE_URL, AGL_PROMPT_…) and leaves its reward in $AGL_RESULT_FILE or in the last line of its output: {\"reward\": 0.7}. " +
 		"A non-zero exit fails the attempt.\n\nExample:\n  agl runner --store http://host:4747 --concurrency 8 -- python agent.py"
 }
 
-// Validate is called by kong.
 func (c *runnerCommand) Validate() error {
 	switch {
 	case c.Concurrency < 1:
@@ -61,20 +60,20 @@ func (c *runnerCommand) Validate() error {
 	return nil
 }
 
-// spanTokenLife is how long an agent may send spans with the token it was given.
+// spanTokenLife is how long the token of an agent for its spans is valid.
 const spanTokenLife = 24 * time.Hour
 
 func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err error) {
 	log := c.Logger(out.Err)
 	public, token := c.split()
-	client, err := rest.NewClient(rest.ClientConfig{URL: public, Token: token, Logger: log})
+	store, err := client.New(client.Config{URL: public, Token: token, Logger: log})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { err = errors.Join(err, store.Close()) }()
 	cfg := process.Config{
 		Command: c.agent(), Environ: os.Environ(), Env: c.Env, Dir: c.Cwd, Keep: c.Keep,
-		StoreURL: public, LookupEnv: os.LookupEnv, Timeout: c.Timeout, GracePeriod: c.Grace,
+		StoreURL: public, AllowEnv: c.AllowEnv, Timeout: c.Timeout, GracePeriod: c.Grace,
 		OutputBytes: int(c.Output), MemoryBytes: int64(c.Memory), Logger: log,
 	}
 	if c.Workspace {
@@ -85,7 +84,7 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 	}
 	if token != "" {
 		cfg.SpanToken = func(rolloutID, attemptID string) string {
-			return rest.SpanToken(token, rolloutID, attemptID, time.Now().Add(spanTokenLife))
+			return client.SpanToken(token, rolloutID, attemptID, time.Now().Add(spanTokenLife))
 		}
 	}
 	if cfg.Reaper, err = process.NewReaper(); err != nil {
@@ -98,14 +97,14 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 	}
 	defer agent.Close()
 	r, err := runner.New(runner.Config{
-		Store: client, Agent: agent, Workers: c.Concurrency, MaxRollouts: c.MaxRollouts, Logger: log,
-		// The agent's own grace comes first.
+		Store: store, Agent: agent, Workers: c.Concurrency, MaxRollouts: c.MaxRollouts, Logger: log,
+		// The grace period of the program ends before that of the runner.
 		GracePeriod: c.Grace + time.Second, ProxyToken: c.proxyToken(token),
 	})
 	if err != nil {
 		return err
 	}
-	log.Info("runner takes rollouts", "store", console.RedactURL(public), "concurrency", c.Concurrency, "agent", strings.Join(c.Command, " "))
+	log.Info("runner takes rollouts", "store", console.RedactURL(public), "concurrency", c.Concurrency, "agent", strings.Join(c.agent(), " "))
 	if err := r.Run(ctx); err != nil {
 		return c.Wrap(err)
 	}
@@ -113,7 +112,7 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 	return nil
 }
 
-// agent is the program without the -- before it.
+// agent returns the program and its arguments, without the -- before them.
 func (c *runnerCommand) agent() []string {
 	if len(c.Command) > 0 && c.Command[0] == "--" {
 		return c.Command[1:]
@@ -121,9 +120,9 @@ func (c *runnerCommand) agent() []string {
 	return c.Command
 }
 
-// split takes the token out of the store's URL: agents get the URL.
+// split separates the token from the URL of the store, which agents get.
 func (c *runnerCommand) split() (public, token string) {
-	public, token = rest.SplitURL(string(c.StoreURL))
+	public, token = client.SplitURL(string(c.StoreURL))
 	if c.Token != "" {
 		token = c.Token
 	}

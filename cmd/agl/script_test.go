@@ -13,7 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/store/postgres/postgrestest"
 )
 
@@ -132,8 +132,8 @@ func code(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-func dial(ts *testscript.TestScript) *rest.Client {
-	client, err := rest.NewClient(rest.ClientConfig{URL: ts.Getenv("AGL_STORE_URL")})
+func dial(ts *testscript.TestScript) *client.Client {
+	client, err := client.New(client.Config{URL: ts.Getenv("AGL_STORE_URL")})
 	ts.Check(err)
 	ts.Defer(func() { ts.Check(client.Close()) })
 	return client

@@ -18,26 +18,24 @@ import (
 type service struct {
 	name    string
 	handler http.Handler
-	// drain releases requests that block; nil for a service that has none.
+	// drain releases requests that wait for something; nil if there are none.
 	drain        func()
 	drainTimeout time.Duration
 	log          *slog.Logger
 }
 
-// serve answers requests until ctx ends, and then finishes those that it has
-// accepted. A second signal ends it at once.
+// serve answers requests until ctx ends, and then those that it has accepted. A
+// second signal ends it at once.
 func (s service) serve(ctx context.Context, out *console.Console, listener net.Listener) error {
-	server := httpserver.New(s.handler, s.log)
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(listener) }()
+	server := httpserver.Start(listener, s.handler, s.log)
 	url := "http://" + listener.Addr().String()
 	s.log.Info(s.name+" listens", "url", url, "version", version())
 	if out.Listening != nil {
 		out.Listening(url)
 	}
 	select {
-	case err := <-failed:
-		return fmt.Errorf("serve %s: %w", s.name, err)
+	case <-server.Done():
+		return fmt.Errorf("serve %s: %w", s.name, server.Err())
 	case <-ctx.Done():
 	}
 	s.log.Info("draining", "cause", context.Cause(ctx), "timeout", s.drainTimeout)
@@ -48,16 +46,10 @@ func (s service) serve(ctx context.Context, out *console.Console, listener net.L
 	defer cancel()
 	err := server.Shutdown(draining)
 	switch {
-	case errors.Is(err, context.Canceled): // the user insists
-		err = errors.Join(context.Cause(ctx), server.Close())
+	case errors.Is(err, context.Canceled): // by a second signal
+		return fmt.Errorf("drain %s: %w", s.name, errors.Join(context.Cause(ctx), err))
 	case err != nil:
-		err = errors.Join(fmt.Errorf("requests are left after %s: %w", s.drainTimeout, err), server.Close())
-	}
-	if served := <-failed; !errors.Is(served, http.ErrServerClosed) {
-		err = errors.Join(err, served)
-	}
-	if err != nil {
-		return fmt.Errorf("drain %s: %w", s.name, err)
+		return fmt.Errorf("drain %s: requests are still running after %s: %w", s.name, s.drainTimeout, err)
 	}
 	s.log.Info("drained")
 	return nil

@@ -19,22 +19,16 @@ type spansCommand struct {
 	ParentContains string `placeholder:"TEXT" help:"Only children of spans with this in their id."`
 	Trace          string `placeholder:"ID" help:"Only the spans of this trace."`
 	TraceContains  string `placeholder:"TEXT" help:"Only spans with this in their trace's id."`
-	Any            bool   `help:"List spans that pass any of these filters instead of all; --attempt always holds."`
+	Any            bool   `help:"List spans that pass any of these filters instead of all; --attempt always applies."`
 	listFlags      `set:"limit=0"`
 }
 
-// Help is shown below the flags.
 func (spansCommand) Help() string {
 	return "Spans are listed in the order of their sequence ids. agl trace shows the same spans as a tree.\n\nExample:\n  agl spans ro-b66f639043f4 --name-contains reward --json"
 }
 
-func (c *spansCommand) run(ctx context.Context, out *console.Console) error {
-	store, closeStore, err := c.Open()
-	if err != nil {
-		return err
-	}
-	defer closeStore()
-	// An unknown rollout has no spans, which would look like one that has none yet.
+func (c *spansCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
+	// The query returns no spans for an unknown rollout, as for a new one.
 	if _, err := store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: c.Rollout}); err != nil {
 		return c.Wrap(err)
 	}

@@ -14,15 +14,13 @@ import (
 type statsCommand struct {
 	flags.Store
 
-	Watch bool          `short:"w" help:"Go on and print a line whenever a count has changed, until interrupted."`
-	Every time.Duration `default:"1s" help:"How often --watch looks."`
+	Watch bool          `short:"w" help:"Then print a line whenever a count has changed, until interrupted."`
+	Every time.Duration `default:"1s" help:"How often --watch polls the store."`
 	JSON  bool          `help:"Print JSON instead of a table."`
 }
 
-// Help is shown below the flags.
 func (statsCommand) Help() string { return "Examples:\n  agl stats\n  agl stats --watch --every 5s" }
 
-// Validate is called by kong.
 func (c *statsCommand) Validate() error {
 	if c.Every <= 0 {
 		return fmt.Errorf("--every=%s: must be positive", c.Every)
@@ -30,12 +28,7 @@ func (c *statsCommand) Validate() error {
 	return nil
 }
 
-func (c *statsCommand) run(ctx context.Context, out *console.Console) error {
-	store, closeStore, err := c.Open()
-	if err != nil {
-		return err
-	}
-	defer closeStore()
+func (c *statsCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
 	stats, err := store.Statistics(ctx)
 	if err != nil {
 		return c.Wrap(err)
@@ -62,7 +55,7 @@ func (c *statsCommand) show(out *console.Console, s *agl.Statistics) error {
 	return table.Print(out)
 }
 
-// watch polls, because spans cause no events.
+// watch polls, because spans have no events.
 func (c *statsCommand) watch(ctx context.Context, out *console.Console, store agl.Store, last agl.Statistics) error {
 	if err := c.line(out, &last); err != nil {
 		return err

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,10 +14,11 @@ import (
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/execution"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/rest/server"
 	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/backend"
+	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/memory"
+	"github.com/agl-go/agl/store/postgres"
 	"github.com/agl-go/agl/store/sqlite"
 )
 
@@ -24,40 +27,55 @@ type storeCommand struct {
 	flags.Log    `set:"logLevel=info"`
 
 	DB                  flags.Database     `name:"db" default:"${database}" env:"AGL_DB" placeholder:"DATABASE" help:"Where the data is kept: sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE, or memory:, which loses it with the process. Default: ${default}."`
-	Token               string             `env:"AGL_TOKEN" placeholder:"TOKEN" help:"Ask this bearer token of every request."`
+	Token               string             `env:"AGL_TOKEN" placeholder:"TOKEN" help:"Require this bearer token of every request."`
 	CORSOrigin          []string           `name:"cors-origin" sep:"none" placeholder:"ORIGIN" help:"Let pages of this origin call the store; repeat it for several, * is every origin."`
-	DefaultUnresponsive flags.Duration     `placeholder:"TIME" help:"Give up an attempt that is silent for so long (10m) although its rollout names no limit itself; catches claims whose answer was lost. Default: never."`
-	RetainFinished      flags.Duration     `placeholder:"TIME" help:"Remove the spans of rollouts that finished so long ago (7d); the rollouts stay. Default: never."`
-	RetainBytes         flags.Size         `placeholder:"SIZE" help:"Remove spans above this size of all of them (20GB), those of the rollouts that finished first first; the rollouts stay. Default: never."`
+	DefaultUnresponsive flags.Duration     `placeholder:"TIME" help:"End an attempt without a heartbeat for this long (10m) if its rollout sets no limit itself; this also ends attempts whose claim never reached the runner. Default: never."`
+	RetainFinished      flags.Duration     `placeholder:"TIME" help:"Remove the spans of rollouts that finished this long ago (7d); the rollouts stay. Default: never."`
+	RetainBytes         flags.Size         `placeholder:"SIZE" help:"Remove the spans of finished rollouts, the oldest first, while all spans exceed this size (20GB); the rollouts stay. Default: never."`
+	RetainRollouts      retention          `placeholder:"BOUND" help:"Delete finished rollouts, with their attempts and spans, beyond this age, number or both (90d, 100000, 90d,100000), oldest first. Default: never."`
+	RetainResources     retention          `placeholder:"BOUND" help:"Delete published resources beyond this age, number or both, except the latest and those of unfinished rollouts. Default: never."`
+	RetainWorkers       retention          `placeholder:"BOUND" help:"Delete workers that are not busy beyond this age, number or both. Default: 30d,10000."`
+	RetainSequences     retention          `placeholder:"BOUND" help:"Delete the sequence ids of rollouts that do not exist beyond this age, number or both. Default: 30d,10000."`
+	IdempotencyTTL      flags.Duration     `name:"idempotency-ttl" placeholder:"TIME" help:"The lifetime of idempotency keys. Default: 24h, 10m in memory."`
+	EventTTL            flags.Duration     `name:"event-ttl" placeholder:"TIME" help:"The lifetime of events. Default: 1h."`
+	MaxEvents           int                `placeholder:"N" help:"How many events are kept. Default: 100000."`
+	DBConnections       int                `name:"db-connections" placeholder:"N" help:"postgres: only: the most connections of this server, at least 4. Default: 8."`
+	DBConnectTimeout    flags.Duration     `name:"db-connect-timeout" placeholder:"TIME" help:"postgres: only: the time to connect. Default: 5s."`
+	DBStatementTimeout  flags.Duration     `name:"db-statement-timeout" placeholder:"TIME" help:"postgres: only: the time of one statement. Default: 15s."`
+	DBLockTimeout       flags.Duration     `name:"db-lock-timeout" placeholder:"TIME" help:"postgres: only: the time that a write waits for rows that another server has locked, before it starts again. Default: 2s."`
 	Sync                *syncMode          `placeholder:"full|normal" help:"sqlite: only: full (default) acknowledges what survives a power failure, normal what survives the end of this process, and is faster."`
 	EvictionThreshold   *flags.MemoryLimit `placeholder:"LIMIT" help:"memory: only: spans of finished rollouts are evicted above this size: a share of the machine's memory (0.7, the default) or bytes (2GiB)."`
 	SafeThreshold       *flags.MemoryLimit `placeholder:"LIMIT" help:"memory: only: eviction goes down to this size: a share of the eviction threshold (0.8, the default) or bytes."`
-	ScanDebounce        float64            `name:"scan-debounce-seconds" default:"10" help:"Accepted for compatibility. Deadlines fire by themselves, whatever it says."`
+	ScanDebounce        float64            `name:"scan-debounce-seconds" default:"10" help:"Accepted for compatibility, without effect: deadlines need no scan."`
 }
 
-// Help is shown below the flags.
 func (storeCommand) Help() string {
 	return "SIGTERM and SIGINT drain the server: blocked calls are released and accepted requests answered. A second signal ends it at once.\n\n" +
 		"Examples:\n  agl store\n  AGL_TOKEN=secret agl store --host 0.0.0.0 --db postgres://agl:PASSWORD@db/agl\n  agl store --db sqlite:/var/lib/agl/agl.db --retain-finished 7d"
 }
 
-// Validate is called by kong.
 func (c *storeCommand) Validate() error {
 	if c.ScanDebounce < 0 {
 		return fmt.Errorf("--scan-debounce-seconds=%v: must not be negative", c.ScanDebounce)
 	}
-	if c.Sync != nil && c.DB.Kind != backend.SQLite {
+	if c.Sync != nil && c.DB.Kind != store.SQLite {
 		return fmt.Errorf("--sync=%s: is for sqlite: only, and the database is %s", c.Sync.Sync, c.DB)
+	}
+	if c.postgres() != (postgres.Config{}) && c.DB.Kind != store.Postgres {
+		return fmt.Errorf("--db-connections, --db-connect-timeout, --db-statement-timeout and --db-lock-timeout are for postgres: only, and the database is %s", c.DB)
+	}
+	if c.MaxEvents < 0 {
+		return fmt.Errorf("--max-events=%d: must not be negative", c.MaxEvents)
 	}
 	for _, f := range []struct {
 		name string
 		set  *flags.MemoryLimit
 	}{{"eviction-threshold", c.EvictionThreshold}, {"safe-threshold", c.SafeThreshold}} {
-		if f.set != nil && c.DB.Kind != backend.Memory {
+		if f.set != nil && c.DB.Kind != store.Memory {
 			return fmt.Errorf("--%s=%s: is for memory: only, and the database is %s; use --retain-bytes or --retain-finished", f.name, f.set, c.DB)
 		}
 	}
-	if c.DB.Kind == backend.Memory {
+	if c.DB.Kind == store.Memory {
 		if _, err := memory.New(c.memory()); err != nil {
 			return fmt.Errorf("--eviction-threshold --safe-threshold: %w", err)
 		}
@@ -75,13 +93,22 @@ func (c *storeCommand) memory() (config memory.Config) {
 	return config
 }
 
+func (c *storeCommand) postgres() postgres.Config {
+	return postgres.Config{
+		MaxConns:         c.DBConnections,
+		ConnectTimeout:   time.Duration(c.DBConnectTimeout),
+		StatementTimeout: time.Duration(c.DBStatementTimeout),
+		LockTimeout:      time.Duration(c.DBLockTimeout),
+	}
+}
+
 func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error) {
 	log := c.Logger(out.Err)
 	listener, err := c.OpenPort(ctx)
 	if err != nil {
 		return err
 	}
-	metrics, err := rest.NewMetrics(prometheus.NewRegistry())
+	metrics, err := server.NewMetrics(prometheus.NewRegistry())
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -94,7 +121,7 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 		defer cancel()
 		err = errors.Join(err, engine.Close(closing))
 	}()
-	server, err := rest.NewServer(rest.ServerConfig{
+	server, err := server.New(server.Config{
 		Store: engine, Token: c.Token, CORSOrigins: c.CORSOrigin, Metrics: metrics, Version: version(), Logger: log,
 	})
 	if err != nil {
@@ -104,36 +131,45 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 }
 
 // open opens the store over its database.
-func (c *storeCommand) open(ctx context.Context, metrics *rest.Metrics, log *slog.Logger) (*store.Store, error) {
-	config := backend.Config{DSN: c.DB.DSN, Memory: c.memory(), Logger: log}
-	if c.Sync != nil {
-		config.Sync = c.Sync.Sync
+func (c *storeCommand) open(ctx context.Context, metrics *server.Metrics, log *slog.Logger) (*store.Store, error) {
+	options := store.Options{
+		Config: store.Config{
+			Logger: log, Observer: metrics,
+			DefaultUnresponsive: time.Duration(c.DefaultUnresponsive),
+			Retention: store.Retention{
+				Spans:     store.SpanBound{Age: time.Duration(c.RetainFinished), Bytes: int64(c.RetainBytes)},
+				Rollouts:  c.RetainRollouts.Bound,
+				Workers:   c.RetainWorkers.Bound,
+				Resources: c.RetainResources.Bound,
+				Sequences: c.RetainSequences.Bound,
+			},
+		},
+		Lifetimes: driver.Lifetimes{
+			IdempotencyTTL: time.Duration(c.IdempotencyTTL), EventTTL: time.Duration(c.EventTTL), MaxEvents: c.MaxEvents,
+		},
+		Memory:   c.memory(),
+		Postgres: c.postgres(),
 	}
-	driver, err := backend.Open(ctx, config)
+	if c.Sync != nil {
+		options.SQLite.Sync = c.Sync.Sync
+	}
+	engine, err := store.Open(ctx, c.DB.Name, options)
 	if err != nil {
 		return nil, err
 	}
 	if err := c.announce(ctx, log); err != nil {
-		return nil, errors.Join(err, driver.Close(context.WithoutCancel(ctx)))
-	}
-	engine, err := store.New(ctx, store.Config{
-		Driver: driver, Logger: log, Observer: metrics,
-		DefaultUnresponsive: time.Duration(c.DefaultUnresponsive),
-		Retain:              store.Retain{Finished: time.Duration(c.RetainFinished), Bytes: int64(c.RetainBytes)},
-	})
-	if err != nil {
-		return nil, errors.Join(err, driver.Close(context.WithoutCancel(ctx)))
+		return nil, errors.Join(err, engine.Close(context.WithoutCancel(ctx)))
 	}
 	return engine, nil
 }
 
-// announce logs what the store is kept in.
+// announce logs which database the store uses.
 func (c *storeCommand) announce(ctx context.Context, log *slog.Logger) (err error) {
-	if c.DB.Kind == backend.Memory {
+	if c.DB.Kind == store.Memory {
 		log.Info("the store is kept in memory and lost with this process")
 		return nil
 	}
-	db, err := backend.OpenDatabase(ctx, c.DB.DSN)
+	db, err := store.OpenDatabase(ctx, c.DB.Name)
 	if err != nil {
 		return err
 	}
@@ -147,7 +183,30 @@ func (c *storeCommand) announce(ctx context.Context, log *slog.Logger) (err erro
 	return nil
 }
 
-// syncMode is what an acknowledged write survives.
+// retention limits the age and the number of records.
+type retention struct{ store.Bound }
+
+// UnmarshalText reads never, an age, a number, or both with a comma between them.
+func (r *retention) UnmarshalText(text []byte) error {
+	r.Bound = store.Bound{Age: -1, Count: -1}
+	if string(text) == "never" {
+		return nil
+	}
+	for part := range strings.SplitSeq(string(text), ",") {
+		if n, err := strconv.Atoi(part); err == nil && n > 0 && r.Count < 0 {
+			r.Count = n
+			continue
+		}
+		var age flags.Duration
+		if err := age.UnmarshalText([]byte(part)); err != nil || r.Age >= 0 {
+			return fmt.Errorf("got %q, must be never, an age such as 30d, a number above 0, or both such as 30d,10000", text)
+		}
+		r.Age = time.Duration(age)
+	}
+	return nil
+}
+
+// syncMode is the durability of an acknowledged write.
 type syncMode struct{ sqlite.Sync }
 
 // UnmarshalText reads a mode.

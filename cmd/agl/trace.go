@@ -19,18 +19,12 @@ type traceCommand struct {
 	JSON    bool   `help:"Print the spans as JSON, one a line."`
 }
 
-// Help is shown below the flags.
 func (traceCommand) Help() string {
 	return "Each line is a span: when it began after its attempt, how long it took, its name, then prompt and reply tokens, " +
 		"rewards and errors where it has them.\n\nExample:\n  agl trace ro-b66f639043f4 --attempt latest"
 }
 
-func (c *traceCommand) run(ctx context.Context, out *console.Console) error {
-	store, closeStore, err := c.Open()
-	if err != nil {
-		return err
-	}
-	defer closeStore()
+func (c *traceCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
 	rollout, err := store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: c.Rollout})
 	if err != nil {
 		return c.Wrap(err)
@@ -54,7 +48,7 @@ func (c *traceCommand) run(ctx context.Context, out *console.Console) error {
 	return printTrace(out, &rollout, attempts, spans)
 }
 
-// attemptSpans returns the spans of one attempt, or of all when attempt is empty.
+// attemptSpans returns the spans of one attempt; empty means all.
 func attemptSpans(ctx context.Context, store agl.Store, rollout, attempt string) (spans []agl.Span, err error) {
 	for s, err := range pages(ctx, 0, func(ctx context.Context, p agl.Paging) (agl.Page[agl.Span], error) {
 		return store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: rollout, AttemptID: attempt, Paging: p})
@@ -67,7 +61,7 @@ func attemptSpans(ctx context.Context, store agl.Store, rollout, attempt string)
 	return spans, nil
 }
 
-// attempts returns those that were asked for, in order.
+// attempts returns the attempts to show, in order.
 func (c *traceCommand) attempts(ctx context.Context, store agl.Store) ([]agl.Attempt, error) {
 	if c.Attempt == agl.LatestAttempt {
 		attempt, err := store.GetLatestAttempt(ctx, agl.GetLatestAttemptParams{RolloutID: c.Rollout})
@@ -84,7 +78,7 @@ func (c *traceCommand) attempts(ctx context.Context, store agl.Store) ([]agl.Att
 	return page.Items[i : i+1], nil
 }
 
-// printTrace draws the spans of each attempt below what is known of it.
+// printTrace prints the rollout and, for each attempt, its spans as a tree.
 func printTrace(out *console.Console, rollout *agl.AttemptedRollout, attempts []agl.Attempt, spans []agl.Span) error {
 	byAttempt := map[string][]agl.Span{}
 	for _, s := range spans {

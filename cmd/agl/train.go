@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,43 +20,42 @@ import (
 	"github.com/agl-go/agl/runner/process"
 	"github.com/agl-go/agl/trainer/display"
 	"github.com/agl-go/agl/trainer/job"
+	"github.com/agl-go/agl/trainer/output"
 	"github.com/agl-go/agl/trainer/runfile"
 )
 
 type trainCommand struct {
-	File    string     `arg:"" optional:"" placeholder:"CONFIG.yaml" help:"The run file: agent, data, algorithm and what else there is. Left out with --resume."`
-	Role    string     `default:"" enum:",both,algorithm,runner" help:"What this process does: algorithm serves the store and trains, runner only runs agents on the rollouts of a store, both is all of it. Default: both, or what AGL_CURRENT_ROLE says."`
-	Store   *flags.URL `placeholder:"URL" help:"The store server to use instead of what the file says. The role runner takes AGL_STORE_URL where neither is given."`
-	Resume  string     `placeholder:"DIR" help:"Go on with the run in this output folder."`
-	DryRun  bool       `help:"Do one rollout of the first task, show all that became of it, and train nothing."`
+	File    string     `arg:"" optional:"" placeholder:"CONFIG.yaml" help:"The run file, which names the agent, the data and the algorithm. Left out with --resume."`
+	Role    string     `default:"" enum:",both,algorithm,runner" help:"What this process does: algorithm serves the store and trains, runner only runs agents on the rollouts of a store, both does all of it. Default: both, or what AGL_CURRENT_ROLE says."`
+	Store   *flags.URL `placeholder:"URL" help:"The store server to use instead of the file's. The role runner uses AGL_STORE_URL if neither is given."`
+	Resume  string     `placeholder:"DIR" help:"Continue the run in this output folder."`
+	DryRun  bool       `help:"Run one rollout of the first task, show its trace and its reward, and train nothing."`
 	Output  string     `placeholder:"DIR" help:"The output folder, instead of the one in the file."`
-	Summary string     `placeholder:"FILE" help:"Write what came out there as JSON, too."`
+	Summary string     `placeholder:"FILE" help:"Also write the result to this file, as JSON."`
 	Seed    *uint64    `placeholder:"N" help:"The seed, instead of the one in the file."`
 
-	flags.Log `set:"logLevel=warn"` // the progress shows what goes well
+	flags.Log `set:"logLevel=warn"` // the progress display says the rest
 }
 
-// Help is shown below the flags.
 func (trainCommand) Help() string {
 	return "Everything of a run is in its output folder: the run file as it was run, metrics.jsonl, checkpoints, the best prompts or weights, the store, " +
-		"and report.md with curves. The first Ctrl-C stops the run and keeps what it has, a second one ends it at once; --resume goes on.\n\n" +
+		"and report.md with curves. The first Ctrl-C stops the run and keeps what it has, a second one ends it at once; --resume continues it.\n\n" +
 		"Examples:\n  agl train agl.yaml --dry-run\n  agl train agl.yaml\n  agl train --resume runs/agl\n  agl train agl.yaml --role runner --store http://trainer:4747"
 }
 
-// Validate is called by kong.
 func (c *trainCommand) Validate() error {
 	switch {
 	case c.File == "" && c.Resume == "":
 		return errors.New("give a run file, or --resume DIR")
 	case c.File != "" && c.Resume != "":
-		return errors.New("--resume goes on with the run file in the folder; give no other")
+		return errors.New("--resume uses the run file in the folder; give no other")
 	case c.Resume != "" && (c.Output != "" || c.Seed != nil):
-		return errors.New("--resume goes on with the output folder and the seed that the run has; give neither --output nor --seed")
+		return errors.New("--resume keeps the run's output folder and seed; give neither --output nor --seed")
 	case c.Resume != "" && c.DryRun:
-		return errors.New("--dry-run tries a run file; give one instead of --resume")
+		return errors.New("--dry-run needs a run file; give one instead of --resume")
 	}
 	if c.Summary != "" {
-		// Found out at the end, it would cost the run.
+		// Refuse a wrong path now rather than at the end of the run.
 		if dir, err := os.Stat(filepath.Dir(c.Summary)); err != nil || !dir.IsDir() {
 			return fmt.Errorf("--summary=%s: must be a file in a folder that exists", c.Summary)
 		}
@@ -112,7 +112,7 @@ func (c *trainCommand) config(out *console.Console) (job.Config, error) {
 	return cfg, nil
 }
 
-// role is the flag's, or the environment's.
+// role returns the role of the flag or, without one, of the environment.
 func (c *trainCommand) role(getenv func(string) string) (execution.Role, error) {
 	if c.Role != "" {
 		return execution.Role(c.Role), nil
@@ -124,11 +124,11 @@ func (c *trainCommand) role(getenv func(string) string) (execution.Role, error) 
 	return env.Role, nil
 }
 
-// read reads the run file, or the one of the run that goes on.
-func (c *trainCommand) read(role execution.Role) (*runfile.File, job.Source, error) {
-	source := job.Source{Path: c.File}
+// read reads the run file, or that of the run to resume.
+func (c *trainCommand) read(role execution.Role) (*runfile.File, output.Source, error) {
+	source := output.Source{Path: c.File}
 	if c.Resume != "" {
-		_, kept, err := job.Open(c.Resume)
+		_, kept, err := output.Read(c.Resume)
 		if err != nil {
 			return nil, source, fmt.Errorf("--resume: %w", err)
 		}
@@ -143,15 +143,15 @@ func (c *trainCommand) read(role execution.Role) (*runfile.File, job.Source, err
 			source.Seed = agl.Some(*c.Seed)
 		}
 	}
-	var elsewhere []runfile.Part
+	var options runfile.Options
 	switch role {
 	case execution.RoleAlgorithm:
-		elsewhere = []runfile.Part{runfile.PartAgent}
+		options.Elsewhere = []runfile.Part{runfile.PartAgent}
 	case execution.RoleRunner:
-		elsewhere = []runfile.Part{runfile.PartAlgorithm}
+		options.Elsewhere = []runfile.Part{runfile.PartAlgorithm}
 	case execution.RoleBoth:
 	}
-	file, err := runfile.Parse(source.Path, source.Text, filepath.Dir(source.Path), elsewhere...)
+	file, err := runfile.Parse(source.Path, source.Text, filepath.Dir(source.Path), options)
 	if err != nil {
 		return nil, source, err
 	}
@@ -172,7 +172,7 @@ func (c *trainCommand) read(role execution.Role) (*runfile.File, job.Source, err
 	return file, source, nil
 }
 
-// conclude tells what came out.
+// conclude writes the result.
 func (c *trainCommand) conclude(out *console.Console, result *job.Result) error {
 	if c.Summary != "" {
 		if err := result.WriteSummary(c.Summary); err != nil {
@@ -185,9 +185,9 @@ func (c *trainCommand) conclude(out *console.Console, result *job.Result) error 
 	return nil
 }
 
-// tryRun does one rollout and shows what became of it.
+// tryRun runs one rollout and shows its trace and its triplets.
 func tryRun(ctx context.Context, out *console.Console, cfg job.Config) error {
-	trial, err := job.Try(ctx, cfg)
+	trial, err := job.DryRun(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -202,19 +202,17 @@ func tryRun(ctx context.Context, out *console.Console, cfg job.Config) error {
 
 // printTrial lists the model calls as an algorithm sees them, the reward and the
 // cost.
-func printTrial(w io.Writer, trial *job.Trial) error {
-	if err := printTriplets(w, trial); err != nil {
-		return err
+func printTrial(w io.Writer, trial *job.DryRunResult) error {
+	text := tripletsText(trial) + fmt.Sprintf("\n%s %s\n%s %s\n", console.Strong.Render("reward"), rewardText(trial), console.Strong.Render("cost  "), costText(trial))
+	if trial.Untrained {
+		text += console.Faint.Render("The model of this trial had not learned anything: no warm start was made.") + "\n"
 	}
-	_, err := fmt.Fprintf(w, "\n%s %s\n%s %s\n", console.Strong.Render("reward"), rewardText(trial), console.Strong.Render("cost  "), costText(trial))
-	if err == nil && trial.Untrained {
-		_, err = fmt.Fprintln(w, console.Faint.Render("The model of this trial had not learned anything: no warm start was made."))
-	}
+	_, err := io.WriteString(w, text)
 	return err
 }
 
-// failure is why the agent did not do its task.
-func failure(trial *job.Trial) error {
+// failure returns why the agent did not do its task; nil if it did.
+func failure(trial *job.DryRunResult) error {
 	if trial.Outcome.Kind == agl.OutcomeOK {
 		return nil
 	}
@@ -228,36 +226,31 @@ func failure(trial *job.Trial) error {
 	return fmt.Errorf("%s", text)
 }
 
-// lastLines is the end of an output.
+// lastLines returns the end of an output.
 func lastLines(text string) string {
 	const lines = 20
 	all := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-func printTriplets(w io.Writer, trial *job.Trial) error {
+func tripletsText(trial *job.DryRunResult) string {
 	if trial.TripletsError != nil {
-		_, err := fmt.Fprintf(w, "\n%s\n", console.Bad.Render("the spans cannot be read as model calls: "+trial.TripletsError.Error()))
-		return err
+		return "\n" + console.Bad.Render("the spans cannot be read as model calls: "+trial.TripletsError.Error()) + "\n"
 	}
 	if len(trial.Triplets) == 0 {
-		_, err := fmt.Fprintf(w, "\n%s none: no model call was recorded\n", console.Strong.Render("triplets"))
-		return err
+		return "\n" + console.Strong.Render("triplets") + " none: no model call was recorded\n"
 	}
+	var b strings.Builder
 	for i := range trial.Triplets {
 		t := &trial.Triplets[i]
 		reward := "no reward"
 		if t.Reward.Valid {
 			reward = fmt.Sprintf("reward %g", t.Reward.V)
 		}
-		lines := []string{"", fmt.Sprintf("%s  %s, %s", console.Strong.Render(fmt.Sprintf("triplet %d", i+1)), tokenCounts(t), console.Good.Render(reward))}
-		for _, line := range append(lines, conversationLines(trial.Spans, t.Call.SpanID)...) {
-			if _, err := fmt.Fprintln(w, line); err != nil {
-				return err
-			}
-		}
+		fmt.Fprintf(&b, "\n%s  %s, %s\n", console.Strong.Render(fmt.Sprintf("triplet %d", i+1)), tokenCounts(t), console.Good.Render(reward))
+		writeConversation(&b, trial.Spans, t.Call.SpanID)
 	}
-	return nil
+	return b.String()
 }
 
 // tokenCounts says whether a call can be trained on.
@@ -272,28 +265,26 @@ func tokenCounts(t *adapter.Triplet) string {
 	return text
 }
 
-// conversationLines is the conversation of a model call, a message a line.
-func conversationLines(spans []agl.Span, spanID string) []string {
-	var lines []string
-	for i := range spans {
-		if spans[i].SpanID != spanID {
-			continue
-		}
-		for _, prefix := range []string{agl.AttrGenAIPrompt, agl.AttrGenAICompletion} {
-			for n := range math.MaxInt {
-				role, ok := spans[i].Attributes.GetString(fmt.Sprintf("%s.%d.role", prefix, n))
-				if !ok {
-					break
-				}
-				content, _ := spans[i].Attributes.GetString(fmt.Sprintf("%s.%d.content", prefix, n))
-				lines = append(lines, console.Faint.Render(fmt.Sprintf("  %-9s ", console.Printable(role)))+console.Printable(content))
+// writeConversation writes the messages of a model call, one per line.
+func writeConversation(b *strings.Builder, spans []agl.Span, spanID string) {
+	i := slices.IndexFunc(spans, func(s agl.Span) bool { return s.SpanID == spanID })
+	if i < 0 {
+		return
+	}
+	attributes := spans[i].Attributes
+	for _, prefix := range []string{agl.AttrGenAIPrompt, agl.AttrGenAICompletion} {
+		for n := range math.MaxInt {
+			role, ok := attributes.GetString(fmt.Sprintf("%s.%d.role", prefix, n))
+			if !ok {
+				break
 			}
+			content, _ := attributes.GetString(fmt.Sprintf("%s.%d.content", prefix, n))
+			b.WriteString(console.Faint.Render(fmt.Sprintf("  %-9s ", console.Printable(role))) + console.Printable(content) + "\n")
 		}
 	}
-	return lines
 }
 
-func rewardText(trial *job.Trial) string {
+func rewardText(trial *job.DryRunResult) string {
 	switch {
 	case trial.Reward.Valid:
 		return fmt.Sprintf("%g", trial.Reward.V)
@@ -304,7 +295,7 @@ func rewardText(trial *job.Trial) string {
 	}
 }
 
-func costText(trial *job.Trial) string {
+func costText(trial *job.DryRunResult) string {
 	text := trial.Took.Round(time.Millisecond).String()
 	if u := trial.Usage; u.Calls > 0 {
 		text += fmt.Sprintf(", %d model calls, %d prompt and %d completion tokens", u.Calls, u.PromptTokens, u.CompletionTokens)

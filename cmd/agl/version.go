@@ -14,7 +14,7 @@ func (versionCommand) run(_ context.Context, out *console.Console) error {
 	return out.Printf("agl %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// version is the module's version, or the commit for a build out of a checkout.
+// version is the module's version, or the commit for a build from a checkout.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -15,24 +15,15 @@ type workersCommand struct {
 	Any       bool               `help:"List workers that pass any of these filters instead of all."`
 	listFlags `set:"limit=100"`
 
-	Watch bool `short:"w" help:"Go on and print a line for every change, until interrupted."`
+	Watch bool `short:"w" help:"Then print a line for every change, until interrupted."`
 }
 
-// Help is shown below the flags.
 func (workersCommand) Help() string {
 	return "The workers with the newest heartbeat come first.\n\nExamples:\n  agl workers --status busy --json\n  agl workers --watch"
 }
 
-func (c *workersCommand) run(ctx context.Context, out *console.Console) error {
-	store, closeStore, err := c.Open()
-	if err != nil {
-		return err
-	}
-	defer closeStore()
-	if c.Watch {
-		return c.listing(store).watch(ctx, out, store)
-	}
-	return c.listing(store).show(ctx, out)
+func (c *workersCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
+	return c.listing(store).run(ctx, out, store, c.Watch)
 }
 
 func (c *workersCommand) listing(store agl.Store) *listing[agl.Worker, *agl.Worker] {

@@ -21,7 +21,7 @@ type calculator struct {
 	client *http.Client
 }
 
-// Run does one question.
+// Run answers one question.
 func (c calculator) Run(ctx context.Context, task agl.Task) (agl.Result, error) {
 	var q arithmetic.Question
 	if err := task.DecodeInput(&q); err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/agl-go/agl/trainer/engine"
 )
 
-// Where the model is trained and sampled, besides a URL.
+// The values of --engine besides a URL: where the model is trained and sampled.
 const (
 	engineEmbedded = "embedded" // in this process
 	engineHTTP     = "http"     // in a process of its own, over the Tinker protocol
@@ -40,7 +40,7 @@ func (o options) validateEngine() error {
 	return nil
 }
 
-// newEngine makes the engine; close gives it back.
+// newEngine makes the engine; closeEngine closes it.
 func newEngine(ctx context.Context, opt options, log *slog.Logger) (_ *engine.Engine, closeEngine func(context.Context) error, err error) {
 	if opt.Engine == engineEmbedded {
 		e, err := recipe.NewEngine(subdir(opt.Out, "policy"), log)
@@ -72,8 +72,8 @@ type engineProcess struct {
 	url     string
 }
 
-// startEngine starts one. It ends with its standard input, so that it cannot
-// outlive this process.
+// startEngine starts an engine process. It ends when its standard input is closed, so
+// that it cannot outlive this process.
 func startEngine(ctx context.Context, opt options) (_ *engineProcess, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -83,7 +83,7 @@ func startEngine(ctx context.Context, opt options) (_ *engineProcess, err error)
 	if opt.Out != "" {
 		arguments = append(arguments, "--out", opt.Out)
 	}
-	// Who trains still needs it when the run is told to end.
+	// The training still needs the engine to save a checkpoint when ctx ends.
 	command := exec.CommandContext(context.WithoutCancel(ctx), self, arguments...)
 	command.Stderr = os.Stderr
 	stdin, err := command.StdinPipe()
@@ -100,7 +100,7 @@ func startEngine(ctx context.Context, opt options) (_ *engineProcess, err error)
 	p := &engineProcess{command: command, stdin: stdin}
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("it does not say where it is: %w", err), p.end())
+		return nil, errors.Join(fmt.Errorf("it does not print its URL: %w", err), p.end())
 	}
 	p.url = strings.TrimSpace(line)
 	return p, nil
@@ -110,9 +110,9 @@ func (p *engineProcess) end() error {
 	return errors.Join(p.stdin.Close(), p.command.Wait())
 }
 
-// serveEngine is such a process.
+// serveEngine runs this process as an engine process.
 func serveEngine(ctx context.Context, opt options, log *slog.Logger) (err error) {
-	// Ctrl-C reaches both; who trains still needs the engine.
+	// Ctrl-C reaches both processes; the training still needs the engine.
 	signal.Ignore(os.Interrupt, syscall.SIGTERM)
 	e, err := recipe.NewEngine(subdir(opt.Out, "policy"), log)
 	if err != nil {
@@ -132,7 +132,7 @@ func serveEngine(ctx context.Context, opt options, log *slog.Logger) (err error)
 	served := make(chan error, 1)
 	go func() { served <- web.Serve(listener) }()
 	fmt.Printf("http://%s\n", listener.Addr())
-	_, err = io.Copy(io.Discard, os.Stdin) // until who started it is done
+	_, err = io.Copy(io.Discard, os.Stdin) // until the process that started this one closes it
 	err = errors.Join(err, handler.Close(), web.Close())
 	if failed := <-served; !errors.Is(failed, http.ErrServerClosed) {
 		err = errors.Join(err, failed)

@@ -30,24 +30,24 @@ import (
 	"github.com/agl-go/agl/examples/calculator/arithmetic"
 	"github.com/agl-go/agl/examples/calculator/recipe"
 	"github.com/agl-go/agl/execution"
-	"github.com/agl-go/agl/store/backend"
+	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/display"
 )
 
-// options are the flags. The run is kept in memory unless --db says otherwise: it
-// takes half a minute, of which waiting for the disk with every write would be
-// a large part, and is repeated by its seed.
+// options are the flags. By default the run is stored in memory: it takes half a minute,
+// waiting for the disk at every write would be a large part of that, and its seed repeats
+// it.
 type options struct {
 	Seed     uint64 `default:"1" help:"Decides the model's first weights, the order of the questions and the sampling."`
 	Steps    int    `default:"${steps}" help:"Steps of reinforcement learning, 128 rollouts each."`
 	Runners  int    `default:"16" help:"Rollouts that run at once."`
-	Engine   string `default:"embedded" placeholder:"WHERE" help:"Where the model is: embedded in this process, http for a process of its own that is spoken to by the Tinker protocol, or the URL of such an engine, as agl policy serve is one (${default})."`
+	Engine   string `default:"embedded" placeholder:"WHERE" help:"Where the model is: embedded in this process, http for a process of its own that speaks the Tinker protocol, or the URL of such an engine, for example agl policy serve (${default})."`
 	Strategy string `default:"shared-memory" enum:"shared-memory,client-server" help:"Where runners run: in this process, or in processes that meet it at a store server (${enum})."`
 	Store    string `placeholder:"URL" help:"A store server that runs already, such as http://127.0.0.1:4747; needs --strategy client-server."`
 	DB       string `name:"db" default:"memory:" placeholder:"DATABASE" help:"Where this program keeps rollouts and spans: memory:, sqlite:PATH or postgres://… (${default})."`
 	Summary  string `placeholder:"FILE" type:"path" help:"Write the results there as JSON."`
-	Out      string `placeholder:"DIR" type:"path" help:"Keep checkpoints and metrics there, and go on from the last checkpoint."`
+	Out      string `placeholder:"DIR" type:"path" help:"Keep checkpoints and metrics there, and resume from the last checkpoint."`
 	Profile  string `placeholder:"FILE" type:"path" help:"Write a CPU profile of this process there."`
 	Serve    bool   `name:"serve-engine" hidden:"" help:"Be the process of --engine http."`
 	LogLevel string `default:"warn" enum:"debug,info,warn,error" help:"What is logged to standard error (${enum})."`
@@ -99,11 +99,11 @@ func (o options) validate() error {
 	if err := o.validateEngine(); err != nil {
 		return err
 	}
-	if _, err := backend.Parse(o.DB); err != nil {
+	if _, err := store.ParseDSN(o.DB); err != nil {
 		return fmt.Errorf("--db: %w", err)
 	}
 	if o.Summary != "" {
-		// Found out at the end, it would cost the run.
+		// Refuse a wrong path now rather than at the end of the run.
 		if dir, err := os.Stat(filepath.Dir(o.Summary)); err != nil || !dir.IsDir() {
 			return fmt.Errorf("--summary: got %s, must be a file in a directory that exists", o.Summary)
 		}
@@ -187,16 +187,13 @@ func run(ctx context.Context, opt options) (failed error) {
 	defer func() { failed = errors.Join(failed, t.closeEngine(context.WithoutCancel(ctx))) }()
 	config.Algorithm, config.Proxy = t, t.proxy
 	terminal := term.IsTerminal(os.Stdout.Fd())
-	curve := &display.Curve{Display: display.New(terminal, display.Options{
-		Out: os.Stdout, WarmSteps: recipe.WarmStartSteps, Steps: opt.Steps, Began: began,
-	})}
-	t.display = curve
+	t.display = display.New(terminal, display.Options{Out: os.Stdout, Began: began})
 	err = fit(ctx, config)
 	t.display.Close()
 	if err != nil {
 		return err
 	}
-	return t.report(os.Stdout, terminal, curve, time.Since(began))
+	return t.report(os.Stdout, terminal, time.Since(began))
 }
 
 func fit(ctx context.Context, config trainer.Config) error {
@@ -207,7 +204,7 @@ func fit(ctx context.Context, config trainer.Config) error {
 	return t.Fit(ctx)
 }
 
-// strategy decides which part of the run this process plays.
+// strategy returns the strategy of the run and the role of this process in it.
 func (o options) strategy(log *slog.Logger) (execution.Strategy, execution.Role, error) {
 	if o.Strategy == "shared-memory" {
 		return execution.SharedMemory{Logger: log}, execution.RoleBoth, nil
@@ -225,11 +222,12 @@ func (o options) strategy(log *slog.Logger) (execution.Strategy, execution.Role,
 	return execution.ClientServer{Config: config, Processes: min(o.Runners, 2), Logger: log}, config.Role, nil
 }
 
-// report prints what came out, and writes the summary.
-func (t *training) report(w io.Writer, terminal bool, curve *display.Curve, elapsed time.Duration) error {
+// report prints the results and writes the summary.
+func (t *training) report(w io.Writer, terminal bool, elapsed time.Duration) error {
 	s := t.grpo.Summary()
 	if terminal {
-		fmt.Fprintf(w, "\npass rate of each step's rollouts\n%s", curve)
+		last := s.Step
+		fmt.Fprintf(w, "\npass rate of each step's rollouts\n%s", display.Chart(last-len(t.passRates)+1, t.passRates))
 	}
 	if s.Before != nil && s.After != nil {
 		fmt.Fprintf(w, "\nheld-out questions, before: %s\nheld-out questions, after:  %s\n", display.Rate(s.Before.Rate), display.Rate(s.After.Rate))

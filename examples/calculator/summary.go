@@ -18,28 +18,22 @@ type summary struct {
 	Spans    int                       `json:"spans"`
 	Seconds  float64                   `json:"seconds"`
 	Masked   map[algorithm.Mask]int    `json:"masked"`
-	Before   *evaluation               `json:"before"`
-	After    *evaluation               `json:"after"`
+	Before   *algorithm.Rate           `json:"before"`
+	After    *algorithm.Rate           `json:"after"`
 	Forms    map[string]algorithm.Rate `json:"forms"` // after
 }
 
-type evaluation struct {
-	PassRate float64    `json:"pass_rate"`
-	N        int        `json:"n"`
-	CI95     [2]float64 `json:"ci95"`
-}
-
-func newEvaluation(r *algorithm.Report) *evaluation {
+func rateOf(r *algorithm.Report) *algorithm.Rate {
 	if r == nil {
 		return nil
 	}
-	return &evaluation{PassRate: r.PassRate, N: r.N, CI95: r.CI95}
+	return &r.Rate
 }
 
 func writeSummary(opt options, s algorithm.Summary, elapsed time.Duration) error {
 	out := summary{
 		Seed: opt.Seed, Steps: s.Step, Rollouts: s.Totals.Rollouts, Spans: s.Totals.Spans, Seconds: elapsed.Seconds(),
-		Masked: s.Totals.Masked, Before: newEvaluation(s.Before), After: newEvaluation(s.After),
+		Masked: s.Totals.Masked, Before: rateOf(s.Before), After: rateOf(s.After),
 	}
 	if s.After != nil {
 		out.Forms = s.After.Forms

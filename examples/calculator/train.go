@@ -15,12 +15,13 @@ import (
 	"github.com/agl-go/agl/examples/calculator/recipe"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/trainer"
+	"github.com/agl-go/agl/trainer/algorithms"
 	"github.com/agl-go/agl/trainer/display"
 	"github.com/agl-go/agl/trainer/engine"
 )
 
-// training is the learning side: it serves the policy as a chat model behind
-// the proxy, warms it up, and trains it by GRPO.
+// training is the algorithm of the run: it serves the policy as a chat model behind the
+// proxy, warm-starts it, and trains it by GRPO.
 type training struct {
 	opt     options
 	engine  *engine.Engine
@@ -30,8 +31,9 @@ type training struct {
 
 	closeEngine func(context.Context) error
 
-	grpo    *grpo.GRPO
-	samples []sample
+	grpo      *grpo.GRPO
+	passRates []float64 // of the steps of this process
+	samples   []sample
 }
 
 // sample is one conversation of the agent, for a person to read.
@@ -41,7 +43,7 @@ type sample struct {
 	messages []arithmetic.Message
 }
 
-// newTraining makes the learning side; the trainer starts its proxy.
+// newTraining makes the engine and the proxy; the trainer starts the proxy.
 func newTraining(ctx context.Context, opt options, log *slog.Logger) (*training, error) {
 	policy, closeEngine, err := newEngine(ctx, opt, log)
 	if err != nil {
@@ -58,23 +60,26 @@ func newTraining(ctx context.Context, opt options, log *slog.Logger) (*training,
 // Run implements agl.Algorithm.
 func (t *training) Run(ctx context.Context, in agl.AlgorithmInput) error {
 	weights, err := recipe.WarmStart{
-		Engine: t.engine, Seed: t.opt.Seed, OutDir: subdir(t.opt.Out, "warmstart"), OnStep: t.display.OnWarmStart, Logger: t.log,
+		Engine: t.engine, Seed: t.opt.Seed, OutDir: subdir(t.opt.Out, "warmstart"), OnStep: algorithms.ShowWarmStart(t.display), Logger: t.log,
 	}.Train(ctx)
 	if err != nil {
 		return err
 	}
-	t.grpo, err = grpo.New(grpo.Config{
-		RunConfig: algorithm.RunConfig{
-			Flusher: t.proxy, Seed: t.opt.Seed, OutDir: subdir(t.opt.Out, "grpo"), Progress: display.Progress(t.display), Logger: t.log,
-		},
+	config := grpo.Config{
+		RunConfig: algorithm.RunConfig{Flusher: t.proxy, Seed: t.opt.Seed, OutDir: subdir(t.opt.Out, "grpo"), Logger: t.log},
 		TrainingConfig: algorithm.TrainingConfig{
 			Service: t.engine.Service, Model: recipe.Model(t.opt.Seed), InitialWeights: weights,
 			Publisher: t.engine.Publisher(t.proxy), Schedule: recipe.Schedule(t.opt.Steps), Form: formOf,
 		},
 		Steps: t.opt.Steps, PromptsPerStep: recipe.PromptsPerStep, GroupSize: recipe.GroupSize,
-		OnStep: t.display.OnStep,
-	})
-	if err != nil {
+	}
+	algorithms.ShowGRPO(&config, t.display, func(string) {})
+	show := config.OnStep
+	config.OnStep = func(r grpo.StepReport) {
+		t.passRates = append(t.passRates, r.PassRate)
+		show(r)
+	}
+	if t.grpo, err = grpo.New(config); err != nil {
 		return err
 	}
 	if err := t.grpo.Run(ctx, in); err != nil {
@@ -88,8 +93,8 @@ func formOf(task jsontext.Value) string {
 	return form
 }
 
-// collectSamples reads the conversations about one question that the model got
-// wrong before training.
+// collectSamples reads the conversations, before and after training, about one question
+// that only the trained model got right.
 func (t *training) collectSamples(ctx context.Context, store agl.Store) error {
 	s := t.grpo.Summary()
 	if s.Before == nil || s.After == nil {
@@ -114,9 +119,9 @@ func (t *training) collectSamples(ctx context.Context, store agl.Store) error {
 	return nil
 }
 
-// conversation reads what an attempt's last model call saw and said. The
-// agent's chat names no tool calls as OpenAI's API would have it, so this reads
-// the attributes and not the stricter form of adapter.Messages.
+// conversation reads the messages of an attempt's last model call. The agent's tool calls
+// do not have the form of OpenAI's API, which adapter.Messages requires, so this reads
+// the attributes.
 func conversation(ctx context.Context, store agl.Store, rolloutID string) ([]arithmetic.Message, error) {
 	page, err := store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: rolloutID, AttemptID: agl.LatestAttempt, Name: agl.SpanLiteLLMRequest})
 	if err != nil || len(page.Items) == 0 {

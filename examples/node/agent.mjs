@@ -1,4 +1,4 @@
-// An agent with OpenAI's npm package. Where the model is comes with each task; nothing in it is about training.
+// An agent with OpenAI's npm package. Each task comes with the model's address. Nothing here is about training.
 import { createInterface } from "node:readline";
 import OpenAI from "openai";
 
@@ -12,7 +12,7 @@ async function solve(task, env) {
   return completion.choices[0].message.content === task.answer ? 1 : 0;
 }
 
-// The process is kept for many tasks: keepalive in agl.yaml.
+// One process runs many tasks: see keepalive in agl.yaml.
 for await (const line of createInterface({ input: process.stdin })) {
   const { task, env } = JSON.parse(line);
   let result;

@@ -1,4 +1,4 @@
-"""An agent with OpenAI's own SDK. It knows nothing of training: agl tells it where the model is."""
+"""An agent with OpenAI's SDK. It contains nothing about training; agl passes the model's address."""
 
 import json
 import sys
@@ -15,8 +15,8 @@ def solve(client: OpenAI, model: str, task: dict) -> float:
     return 1.0 if completion.choices[0].message.content == task["answer"] else 0.0
 
 
-# Importing the SDK takes a second, so the process is kept for many attempts (keepalive in agl.yaml). Each has an address of its
-# own; the connections are shared. A process for each attempt would say OpenAI() and read os.environ["OPENAI_MODEL"].
+# Importing the SDK takes a second, so one process runs many attempts (keepalive in agl.yaml). Each attempt has its own address, and
+# all share connections. A process that runs one attempt would use OpenAI() and os.environ["OPENAI_MODEL"].
 shared = OpenAI(base_url="http://localhost", api_key="none")
 for line in sys.stdin:
     attempt = json.loads(line)

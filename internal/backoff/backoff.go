@@ -1,8 +1,8 @@
-// Package backoff paces what is tried again: a sleep that a context ends, the
-// delays between tries, and the Retry-After header by which a server asks for one.
+// Package backoff paces retries: a sleep that a context ends, the delays between
+// tries, and the Retry-After header by which a server asks for a delay.
 //
 // The package knows time. It must not know what is tried, or which failures are
-// worth another try.
+// worth a retry.
 package backoff
 
 import (

@@ -16,48 +16,33 @@ import (
 	"time"
 
 	"github.com/agl-go/agl/internal/httpserver"
+	"github.com/agl-go/agl/internal/memnet"
 )
-
-// oneConn is a listener of one connection.
-type oneConn struct {
-	conns  chan net.Conn
-	closed chan struct{}
-}
-
-func (l *oneConn) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *oneConn) Close() error   { close(l.closed); return nil }
-func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 
 // connect serves handler and returns a client's end of a connection.
 func connect(t *testing.T, handler http.HandlerFunc) net.Conn {
 	t.Helper()
-	near, far := net.Pipe()
-	l := &oneConn{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
-	l.conns <- far
+	listener := memnet.Listen()
 	server := httpserver.New(handler, slog.New(slog.DiscardHandler))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}
 	}()
+	conn, err := listener.Dial(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
-		_ = near.Close() // it may be closed
+		_ = conn.Close() // it may be closed
 		if err := server.Close(); err != nil {
 			t.Error(err)
 		}
 		<-done
 	})
-	return near
+	return conn
 }
 
 // readBody answers with the number of bytes that it has read, or with 408.

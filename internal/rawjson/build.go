@@ -72,21 +72,13 @@ func (o *Object) Members(object []byte) {
 // Raw appends a value as it is spelled; an empty one is null.
 func (o *Object) Raw(name string, value []byte) {
 	o.Key(name)
-	if len(value) == 0 {
-		*o = append(*o, "null"...)
-		return
-	}
-	*o = append(*o, value...)
+	*o = AppendRaw(*o, value)
 }
 
 // Dict appends an object as it is spelled; an empty one is {}.
 func (o *Object) Dict(name string, value []byte) {
 	o.Key(name)
-	if len(value) == 0 {
-		*o = append(*o, "{}"...)
-		return
-	}
-	*o = append(*o, value...)
+	*o = AppendDict(*o, value)
 }
 
 // Value appends the JSON form of a value.
@@ -146,6 +138,22 @@ func (o *Object) Bool(name string, value bool) {
 	*o = strconv.AppendBool(*o, value)
 }
 
+// AppendRaw appends a value as it is spelled; an empty one is null.
+func AppendRaw[V ~[]byte](dst []byte, value V) []byte {
+	if len(value) == 0 {
+		return append(dst, "null"...)
+	}
+	return append(dst, value...)
+}
+
+// AppendDict appends an object as it is spelled; an empty one is {}.
+func AppendDict[V ~[]byte](dst []byte, value V) []byte {
+	if len(value) == 0 {
+		return append(dst, "{}"...)
+	}
+	return append(dst, value...)
+}
+
 // AppendArray appends a list; one appends an element.
 func AppendArray[T any](dst []byte, list []T, one func(dst []byte, element T) []byte) []byte {
 	dst = append(dst, '[')
@@ -194,7 +202,8 @@ func AppendInt[I ~int | ~int64](dst []byte, i I) []byte { return strconv.AppendI
 // AppendFloat appends f as Python's repr spells it, so that a float stays one
 // for readers that tell 1 from 1.0. What JSON cannot spell (NaN and the
 // infinities) is null.
-func AppendFloat(dst []byte, f float64) []byte {
+func AppendFloat[F ~float64](dst []byte, value F) []byte {
+	f := float64(value)
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return append(dst, "null"...)
 	}

@@ -30,8 +30,6 @@ const (
 	notAModel  = notADict + " or object to extract fields from"
 	notInRange = "Unable to parse input string as an integer, exceeded maximum size"
 
-	// NotParsedInt refuses a string that spells no integer, with kind int_parsing.
-	NotParsedInt = notAnInt + ", unable to parse string as an integer"
 	// NotFinite refuses NaN and the infinities, with kind finite_number.
 	NotFinite = "Input should be a finite number"
 )
@@ -149,15 +147,6 @@ func (r Reader) String(s *string) error {
 	return nil
 }
 
-// StringOrNull reads a string, or null as the empty string.
-func (r Reader) StringOrNull(s *string) error {
-	*s = ""
-	if null, err := r.Null(); null || err != nil {
-		return err
-	}
-	return r.String(s)
-}
-
 // Strings reads a list of strings. An empty list is not nil.
 func (r Reader) Strings(list *[]string) error {
 	*list = []string{}
@@ -194,9 +183,11 @@ func Int[I ~int | ~int64](r Reader, i *I) error {
 		return err
 	}
 	if kind == '"' {
-		v, ok := ParseInt(string(raw[1 : len(raw)-1]))
-		if !ok {
-			return r.refuse("int_parsing", NotParsedInt, raw)
+		// As in the reference, spaces around it and a fraction of zero may be there.
+		spelled := strings.TrimSuffix(strings.TrimSpace(string(raw[1:len(raw)-1])), ".0")
+		v, err := strconv.ParseInt(spelled, 10, 64)
+		if err != nil {
+			return r.refuse("int_parsing", notAnInt+", unable to parse string as an integer", raw)
 		}
 		*i = I(v)
 		return nil
@@ -223,13 +214,6 @@ func IntAtLeast[I ~int | ~int64](r Reader, i *I, least I) error {
 	}
 	return r.Reject(r.StackPointer(), "greater_than_equal",
 		fmt.Sprintf("Input should be greater than or equal to %d", least), strconv.AppendInt(nil, int64(*i), 10))
-}
-
-// ParseInt reads an integer out of a string as the reference does: spaces around
-// it and a fraction of zero may be there.
-func ParseInt(s string) (int64, bool) {
-	v, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(s), ".0"), 10, 64)
-	return v, err == nil
 }
 
 // Float reads a finite number, or a string that spells one.
@@ -271,7 +255,7 @@ func Enum[S ~string](r Reader, s *S, allowed []S) error {
 			}
 		}
 	}
-	return r.refuse("literal_error", NotAllowed(allowed), raw)
+	return r.refuse("literal_error", "Input should be "+Quoted(allowed), raw)
 }
 
 // Enums reads a list of strings that must be among allowed. An empty list is not
@@ -285,9 +269,6 @@ func Enums[S ~string](r Reader, list *[]S, allowed []S) error {
 		return err
 	})
 }
-
-// NotAllowed refuses a string that is none of allowed, with kind literal_error.
-func NotAllowed[S ~string](allowed []S) string { return "Input should be " + Quoted(allowed) }
 
 // Quoted words a choice: 'a', 'b' or 'c'.
 func Quoted[S ~string](items []S) string {

@@ -40,7 +40,10 @@ func (d *document) read(r Reader) error {
 		case "text":
 			return r.String(&d.text)
 		case "nullable":
-			return r.StringOrNull(&d.nullable)
+			if null, err := r.Null(); null || err != nil {
+				return err
+			}
+			return r.String(&d.nullable)
 		case "list":
 			return r.Strings(&d.list)
 		case "flag":

@@ -111,77 +111,57 @@ func SkipValue(raw []byte, i int) int {
 // offset after the value, so that one walk can enter nested values. A negative
 // offset ends the walk.
 func WalkMembers(raw []byte, i int, visit func(m Member) int) int {
-	if i >= len(raw) || raw[i] != '{' {
-		return -1
-	}
-	i = SkipSpace(raw, i+1)
-	if i < len(raw) && raw[i] == '}' {
-		return i + 1
-	}
-	for {
-		if i >= len(raw) || raw[i] != '"' {
+	return walk(raw, i, '{', '}', func(start int) int {
+		if raw[start] != '"' {
 			return -1
 		}
-		start := i
-		if i = SkipString(raw, i); i < 0 {
+		end := SkipString(raw, start)
+		if end < 0 {
 			return -1
 		}
-		name := raw[start+1 : i-1 : i-1]
-		i = SkipSpace(raw, i)
-		if i >= len(raw) || raw[i] != ':' {
+		colon := SkipSpace(raw, end)
+		if colon >= len(raw) || raw[colon] != ':' {
 			return -1
 		}
-		value := SkipSpace(raw, i+1)
+		value := SkipSpace(raw, colon+1)
 		if value >= len(raw) {
 			return -1
 		}
-		if i = visit(Member{Name: name, Start: start, ValueStart: value}); i < 0 {
-			return -1
-		}
-		i = SkipSpace(raw, i)
-		if i >= len(raw) {
-			return -1
-		}
-		switch raw[i] {
-		case ',':
-			i = SkipSpace(raw, i+1)
-		case '}':
-			return i + 1
-		default:
-			return -1
-		}
-	}
+		return visit(Member{Name: raw[start+1 : end-1 : end-1], Start: start, ValueStart: value})
+	})
 }
 
 // WalkElements is WalkMembers for the elements of the array that starts at i.
 func WalkElements(raw []byte, i int, visit func(start int) int) int {
-	if i >= len(raw) || raw[i] != '[' {
+	return walk(raw, i, '[', ']', visit)
+}
+
+// walk calls visit with the offset of each item between two brackets. visit returns
+// the offset after the item.
+func walk(raw []byte, i int, left, right byte, visit func(start int) int) int {
+	if i >= len(raw) || raw[i] != left {
 		return -1
 	}
 	i = SkipSpace(raw, i+1)
-	if i < len(raw) && raw[i] == ']' {
+	if i < len(raw) && raw[i] == right {
 		return i + 1
 	}
-	for {
-		if i >= len(raw) {
-			return -1
-		}
+	for i < len(raw) {
 		if i = visit(i); i < 0 {
 			return -1
 		}
 		i = SkipSpace(raw, i)
-		if i >= len(raw) {
+		switch {
+		case i >= len(raw):
 			return -1
-		}
-		switch raw[i] {
-		case ',':
-			i = SkipSpace(raw, i+1)
-		case ']':
+		case raw[i] == right:
 			return i + 1
-		default:
+		case raw[i] != ',':
 			return -1
 		}
+		i = SkipSpace(raw, i+1)
 	}
+	return -1
 }
 
 // EachMember calls visit for each member of the object that raw begins with and
@@ -200,13 +180,10 @@ func EachMember(raw []byte, visit func(m Member)) (complete bool) {
 // and reports whether the array is complete. Elements before a fault are
 // visited.
 func EachElement(raw []byte, visit func(value []byte)) (complete bool) {
-	return WalkElements(raw, SkipSpace(raw, 0), func(start int) int {
-		end := SkipValue(raw, start)
-		if end >= 0 {
-			visit(raw[start:end:end])
-		}
-		return end
-	}) >= 0
+	return elements(raw, func(value []byte) bool {
+		visit(value)
+		return true
+	})
 }
 
 // Members yields the name and the value of each member of a raw object, up to
@@ -228,15 +205,15 @@ func members(raw []byte, yield func(name, value []byte) bool) {
 
 // Elements yields each element of a raw array, up to the first fault.
 func Elements(raw []byte) iter.Seq[[]byte] {
-	return func(yield func(value []byte) bool) { elements(raw, yield) }
+	return func(yield func([]byte) bool) { elements(raw, yield) }
 }
 
-func elements(raw []byte, yield func(value []byte) bool) {
-	WalkElements(raw, SkipSpace(raw, 0), func(start int) int {
+func elements(raw []byte, yield func(value []byte) bool) (complete bool) {
+	return WalkElements(raw, SkipSpace(raw, 0), func(start int) int {
 		end := SkipValue(raw, start)
 		if end < 0 || !yield(raw[start:end:end]) {
 			return -1
 		}
 		return end
-	})
+	}) >= 0
 }

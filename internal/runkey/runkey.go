@@ -34,7 +34,7 @@ func New(secret string, expiry time.Time) string {
 
 // ForAttempt derives the key of one attempt. ok is false if key is not a run key.
 func ForAttempt(key, rolloutID, attemptID string) (attemptKey string, ok bool) {
-	expiry, secret, ok := cut(key, runPrefix)
+	expiry, secret, ok := parse(key, runPrefix)
 	if !ok {
 		return "", false
 	}
@@ -51,7 +51,7 @@ func IsVirtual(key string) bool {
 // Check reports whether a key is the attempt's key under the secret and has not
 // expired.
 func Check(secret, key, rolloutID, attemptID string, now time.Time) bool {
-	expiry, _, ok := cut(key, attemptPrefix)
+	expiry, _, ok := parse(key, attemptPrefix)
 	if !ok {
 		return false
 	}
@@ -69,8 +69,8 @@ func mac(secret []byte, message string) []byte {
 	return h.Sum(nil)
 }
 
-// cut splits a key that begins with prefix.
-func cut(key, prefix string) (expiry string, mac []byte, ok bool) {
+// parse splits a key that begins with prefix.
+func parse(key, prefix string) (expiry string, mac []byte, ok bool) {
 	rest, ok := strings.CutPrefix(key, prefix)
 	if !ok {
 		return "", nil, false

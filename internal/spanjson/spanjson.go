@@ -69,20 +69,24 @@ func Append(dst []byte, s *agl.Span, attributes func(dst []byte) []byte) []byte 
 // The span shares doc's memory.
 func parse(doc []byte, s *agl.Span) bool {
 	*s = agl.Span{}
-	const all = 1<<16 - 1
+	return parseObject(doc, 16, func(name, value []byte) (int, bool) { return parseField(s, name, value) })
+}
+
+// parseObject calls field for each member of an object and reports whether each of so
+// many fields was given. field returns the index of the field; ok is false if it is
+// not of the usual form.
+func parseObject(object []byte, fields int, field func(name, value []byte) (index int, ok bool)) bool {
 	given := 0
-	for name, value := range rawjson.Members(doc) {
-		field, ok := parseField(s, name, value)
+	for name, value := range rawjson.Members(object) {
+		index, ok := field(name, value)
 		if !ok {
 			return false
 		}
-		given |= 1 << field
+		given |= 1 << index
 	}
-	return given == all
+	return given == 1<<fields-1
 }
 
-// parseField reads a field and returns its index. ok is false if the field is not
-// of the usual form.
 func parseField(s *agl.Span, name, value []byte) (field int, ok bool) {
 	switch string(name) {
 	case "rollout_id":
@@ -158,9 +162,6 @@ func parseAttributes(value []byte, a *agl.Attributes) bool {
 
 func parseStatus(value []byte, s *agl.SpanStatus) bool {
 	*s = agl.SpanStatus{}
-	if value[0] != '{' {
-		return false
-	}
 	for name, v := range rawjson.Members(value) {
 		switch string(name) {
 		case "status_code":
@@ -190,58 +191,34 @@ func parseContext(value []byte, c **agl.SpanContext) bool {
 	if value[0] == 'n' {
 		return true
 	}
-	if value[0] != '{' {
-		return false
-	}
 	context := new(agl.SpanContext)
 	*c = context
-	const all = 1<<4 - 1
-	given := 0
-	for name, v := range rawjson.Members(value) {
-		ok := false
+	return parseObject(value, 4, func(name, v []byte) (int, bool) {
 		switch string(name) {
 		case "trace_id":
-			given |= 1
-			ok = parseString(v, &context.TraceID)
+			return 0, parseString(v, &context.TraceID)
 		case "span_id":
-			given |= 2
-			ok = parseString(v, &context.SpanID)
+			return 1, parseString(v, &context.SpanID)
 		case "is_remote":
-			given |= 4
 			context.IsRemote = v[0] == 't'
-			ok = v[0] == 't' || v[0] == 'f'
+			return 2, v[0] == 't' || v[0] == 'f'
 		case "trace_state":
-			given |= 8
 			context.TraceState = v
-			ok = v[0] == '{'
+			return 3, v[0] == '{'
 		}
-		if !ok {
-			return false
-		}
-	}
-	return given == all
+		return 0, false
+	})
 }
 
 func parseResource(value []byte, r *agl.SpanResource) bool {
 	*r = agl.SpanResource{}
-	if value[0] != '{' {
-		return false
-	}
-	const all = 1<<2 - 1
-	given := 0
-	for name, v := range rawjson.Members(value) {
-		ok := false
+	return parseObject(value, 2, func(name, v []byte) (int, bool) {
 		switch string(name) {
 		case "attributes":
-			given |= 1
-			ok = parseAttributes(v, &r.Attributes)
+			return 0, parseAttributes(v, &r.Attributes)
 		case "schema_url":
-			given |= 2
-			ok = parseString(v, &r.SchemaURL)
+			return 1, parseString(v, &r.SchemaURL)
 		}
-		if !ok {
-			return false
-		}
-	}
-	return given == all
+		return 0, false
+	})
 }

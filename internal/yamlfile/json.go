@@ -10,8 +10,8 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// Object declares a mapping that is kept as a JSON object. Numbers stay as they
-// are spelled.
+// Object declares a mapping that is read as a JSON object. Numbers keep their
+// spelling.
 func Object(to *jsontext.Value) Value {
 	return Value{
 		kind: yaml.MappingNode, must: "a mapping",

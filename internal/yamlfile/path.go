@@ -10,29 +10,29 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// pathSchema is that of files and folders.
+// pathSchema returns the schema of the path of a file or a folder.
 func pathSchema(name, description string) func(*defs) object {
 	return func(d *defs) object {
 		return d.ref(name, object{{"description", description}, {"type", []string{"string", "number"}}})
 	}
 }
 
-// Path declares the path of a file or a folder that need not exist. It is made
-// absolute; a relative one starts from Document.Dir.
+// Path declares the path of a file or a folder that need not exist. It is read as an
+// absolute path; a relative one starts from Document.Dir.
 func Path(to *string) Value {
 	schema := pathSchema("path", "The path of a file or a folder. A relative one starts from the folder of this file.")
-	return path("the path of a file or a folder", schema, func(_ *reader, _ *yaml.Node, _, absolute string) { *to = absolute })
+	return pathOf("the path of a file or a folder", schema, func(_ *reader, _ *yaml.Node, _, absolute string) { *to = absolute })
 }
 
-// File declares the path of a file that exists, made absolute.
+// File is [Path] for a file that must exist.
 func File(to *string) Value {
 	return existing(func(_ *reader, _ *yaml.Node, _, absolute string) { *to = absolute })
 }
 
-// Folder declares the path of a folder that exists, made absolute.
+// Folder is [Path] for a folder that must exist.
 func Folder(to *string) Value {
 	schema := pathSchema("folder", "The path of a folder that exists. A relative one starts from the folder of this file.")
-	return path("the path of a folder", schema, func(r *reader, n *yaml.Node, at, absolute string) {
+	return pathOf("the path of a folder", schema, func(r *reader, n *yaml.Node, at, absolute string) {
 		info, err := os.Stat(absolute)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && r.elsewhere:
@@ -47,26 +47,26 @@ func Folder(to *string) Value {
 	})
 }
 
-// TextFile is a file that stands for the text in it.
+// TextFile is a file that is read for its text.
 type TextFile struct {
 	Path string // absolute
 	Text string
 }
 
-// longestText bounds such a file.
-const longestText = 1 << 20
+// maxText is the most bytes that a TextFile may have.
+const maxText = 1 << 20
 
-// Contents declares the path of a file that stands for the text in it, at most
-// 1 MiB of UTF-8.
+// Contents declares the path of a file that is read for its text: UTF-8, at most
+// 1 MiB.
 func Contents(to *TextFile) Value {
 	return existing(func(r *reader, n *yaml.Node, at, absolute string) {
-		data, err := readAtMost(absolute, longestText)
+		data, err := readAtMost(absolute, maxText)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && r.elsewhere:
 			*to = TextFile{Path: absolute}
 		case err != nil:
 			r.failf(n, "%s: %v", at, err)
-		case len(data) > longestText:
+		case len(data) > maxText:
 			r.failf(n, "%s: %s is longer than 1 MiB, must be a text", at, absolute)
 		case !utf8.Valid(data):
 			r.failf(n, "%s: %s is not UTF-8, must be a text", at, absolute)
@@ -76,7 +76,7 @@ func Contents(to *TextFile) Value {
 	})
 }
 
-func path(must string, schema func(*defs) object, found func(r *reader, n *yaml.Node, at, absolute string)) Value {
+func pathOf(must string, schema func(*defs) object, found func(r *reader, n *yaml.Node, at, absolute string)) Value {
 	return scalar(must, schema, func(r *reader, n *yaml.Node, at string) {
 		if n.Tag == "!!bool" || n.Tag == nullTag || n.Value == "" {
 			r.wrong(n, at, must)
@@ -91,10 +91,10 @@ func path(must string, schema func(*defs) object, found func(r *reader, n *yaml.
 	})
 }
 
-// existing declares the path of a file that is there.
+// existing declares the path of a file that must exist.
 func existing(found func(r *reader, n *yaml.Node, at, absolute string)) Value {
 	schema := pathSchema("file", "The path of a file that exists. A relative one starts from the folder of this file.")
-	return path("the path of a file", schema, func(r *reader, n *yaml.Node, at, absolute string) {
+	return pathOf("the path of a file", schema, func(r *reader, n *yaml.Node, at, absolute string) {
 		info, err := os.Stat(absolute)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && r.elsewhere:
@@ -111,7 +111,8 @@ func existing(found func(r *reader, n *yaml.Node, at, absolute string)) Value {
 	})
 }
 
-// readAtMost reads a file, and one byte beyond the limit if it is longer.
+// readAtMost reads a file. If the file is longer than the limit, the result is longer,
+// too, by one byte.
 func readAtMost(path string, limit int64) (data []byte, err error) {
 	f, err := os.Open(path)
 	if err != nil {

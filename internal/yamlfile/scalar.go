@@ -15,12 +15,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// scalar declares a single value.
+// scalar declares a scalar.
 func scalar(must string, schema func(d *defs) object, take func(r *reader, n *yaml.Node, at string)) Value {
 	return Value{kind: yaml.ScalarNode, must: must, schema: schema, take: take}
 }
 
-// Text declares a text. A number is taken as it is spelled.
+// Text declares a text. A number counts as its spelling.
 func Text(to *string) Value {
 	const must = "a text"
 	return scalar(must, plainText, func(r *reader, n *yaml.Node, at string) {
@@ -47,20 +47,20 @@ func Bool(to *bool) Value {
 // Limit bounds a number.
 type Limit struct {
 	keyword string // of JSON Schema
-	words   string
+	words   string // for errors
 	value   float64
 }
 
-// Min allows numbers from v on.
+// Min allows numbers of at least v.
 func Min(v float64) Limit { return Limit{"minimum", "of at least", v} }
 
-// Max allows numbers up to v.
+// Max allows numbers of at most v.
 func Max(v float64) Limit { return Limit{"maximum", "of at most", v} }
 
-// Above allows numbers that are greater than v.
+// Above allows numbers greater than v.
 func Above(v float64) Limit { return Limit{"exclusiveMinimum", "above", v} }
 
-// Below allows numbers that are less than v.
+// Below allows numbers less than v.
 func Below(v float64) Limit { return Limit{"exclusiveMaximum", "below", v} }
 
 func (l Limit) allows(v float64) bool {
@@ -76,7 +76,8 @@ func (l Limit) allows(v float64) bool {
 	}
 }
 
-// bounded says what a number must be, and its schema.
+// bounded returns the description of a number within limits for errors, its schema,
+// and its check.
 func bounded(what, kind string, limits []Limit) (must string, schema func(*defs) object, allows func(float64) bool) {
 	var words []string
 	for _, l := range limits {
@@ -99,8 +100,7 @@ func bounded(what, kind string, limits []Limit) (must string, schema func(*defs)
 	return must, schema, allows
 }
 
-// Integer declares an integer within limits; none means that it must not be
-// negative.
+// Integer declares an integer within limits. Without limits it must not be negative.
 func Integer[T int | int64 | uint64](to *T, limits ...Limit) Value {
 	if len(limits) == 0 {
 		limits = []Limit{Min(0)}
@@ -113,7 +113,7 @@ func Integer[T int | int64 | uint64](to *T, limits ...Limit) Value {
 	})
 }
 
-// Number declares a finite number within limits; none means that it must not be
+// Number declares a finite number within limits. Without limits it must not be
 // negative.
 func Number[T float32 | float64](to *T, limits ...Limit) Value {
 	if len(limits) == 0 {
@@ -130,7 +130,7 @@ func Number[T float32 | float64](to *T, limits ...Limit) Value {
 	})
 }
 
-// Duration declares a time such as 100ms or 5m.
+// Duration declares a duration such as 100ms or 5m.
 func Duration(to *time.Duration) Value {
 	const must = "a time such as 100ms, 30s or 5m"
 	schema := func(d *defs) object {
@@ -188,7 +188,8 @@ const envPattern = `^env:[A-Za-z_][A-Za-z0-9_]*$`
 
 var envName = regexp.MustCompile(envPattern)
 
-// Secret declares where a secret is to be found: it has no place in the file.
+// Secret declares the name of the environment variable that holds a secret. The file
+// must not contain the secret itself.
 func Secret(to *string) Value {
 	const must = "env:NAME, the name of the environment variable that holds it; the secret itself has no place in this file"
 	schema := func(d *defs) object {
@@ -199,14 +200,14 @@ func Secret(to *string) Value {
 	}
 	return scalar(must, schema, func(r *reader, n *yaml.Node, at string) {
 		if !envName.MatchString(n.Value) {
-			r.failf(n, "%s: must be %s", at, must) // without what is there
+			r.failf(n, "%s: must be %s", at, must) // without the value, which may be a secret
 			return
 		}
 		*to = n.Value
 	})
 }
 
-// Word declares one of a few words and what each of them stands for.
+// Word declares one of several words, each of which stands for a value.
 func Word[T any](to *T, words map[string]T) Value {
 	allowed := slices.Sorted(maps.Keys(words))
 	must := strings.Join(allowed, " or ")
@@ -221,7 +222,7 @@ func Word[T any](to *T, words map[string]T) Value {
 	})
 }
 
-// Words declares one of a few words that stand for themselves.
+// Words declares one of several words that stand for themselves.
 func Words[T ~string](to *T, words ...T) Value {
 	meanings := make(map[string]T, len(words))
 	for _, w := range words {
@@ -230,8 +231,8 @@ func Words[T ~string](to *T, words ...T) Value {
 	return Word(to, meanings)
 }
 
-// URL declares an absolute HTTP URL. A password in it would be a secret in the
-// file.
+// URL declares an absolute HTTP URL without a user or a password, which would be a
+// secret in the file.
 func URL(to *string) Value {
 	const must = "an http or https URL such as http://127.0.0.1:8000/v1"
 	schema := func(d *defs) object {

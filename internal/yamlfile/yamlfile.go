@@ -1,11 +1,22 @@
-// Package yamlfile reads YAML files strictly: a key that nobody declared, a value
-// of the wrong type and a secret that stands in the file are mistakes, and all
-// mistakes are reported at once, each with its line.
+// Package yamlfile reads YAML files strictly: an unknown key, a value of the wrong
+// type and a secret in the file are mistakes. All mistakes are reported at once,
+// each with its line.
 //
-// A file is declared once, as a [Value] that is bound to where it goes: the
-// declaration reads documents, see [Document.Read], and is what [Schema] makes a
-// JSON Schema of. The package knows YAML and kinds of values; it must not know
-// what any file is about.
+// A file is declared once, as a [Value] that is bound to the variables that it
+// sets:
+//
+//	var name string
+//	var calls int
+//	file := yamlfile.Mapping(
+//		yamlfile.Key("name", "Shown to users.", yamlfile.Text(&name)).Required(),
+//		yamlfile.Key("calls", "Calls at once.", yamlfile.Integer(&calls)),
+//	)
+//
+// [Document.Read] reads a document by the declaration, and [Schema] turns the same
+// declaration into a JSON Schema.
+//
+// The package knows YAML and types of values. It must not know what any file is
+// about.
 package yamlfile
 
 import (
@@ -13,60 +24,29 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
-
-	"github.com/agl-go/agl"
 )
-
-// Mistake is one thing that is wrong in a file.
-type Mistake struct {
-	Line    int // from 1 on; 0 is the file as a whole
-	Message string
-}
-
-// Error is what is wrong in a file, in the order of its lines.
-type Error struct {
-	Name     string // of the file
-	Mistakes []Mistake
-}
-
-func (e *Error) Error() string {
-	lines := make([]string, len(e.Mistakes))
-	for i, m := range e.Mistakes {
-		lines[i] = e.Name
-		if m.Line > 0 {
-			lines[i] += ":" + strconv.Itoa(m.Line)
-		}
-		lines[i] += ": " + m.Message
-	}
-	return strings.Join(lines, "\n")
-}
-
-// Is makes the error match agl.ErrInvalid.
-func (e *Error) Is(target error) bool { return target == agl.ErrInvalid }
 
 // Document is a file to read.
 type Document struct {
-	Name string // for its errors
+	Name string // for error messages
 	Data []byte
-	// Dir is the folder from which relative paths in the file start; empty is the
+	// Dir is the folder that relative paths in the file start from. Empty is the
 	// working directory.
 	Dir string
-	// Elsewhere lets the file name files and folders that are not there, because
-	// they are on another machine. The texts of such files are empty.
+	// Elsewhere lets the file name files and folders that do not exist here because
+	// they are on another machine. Their contents read as empty.
 	Elsewhere bool
-	// Empty is what a file that says nothing is told: "it must at least have …".
+	// Empty completes the error for an empty file: "it must at least have …".
 	Empty string
 }
 
-// Read reads the document into what root is bound to. Its error is an *Error;
-// what root is bound to is then of no use.
+// Read reads the document into the variables that root is bound to. Its error is an
+// *Error; the variables are then undefined.
 func (d Document) Read(root Value) error {
 	r := &reader{dir: d.Dir, elsewhere: d.Elsewhere, keys: make(map[string]*yaml.Node)}
 	dec := yaml.NewDecoder(strings.NewReader(string(d.Data)))
@@ -89,103 +69,22 @@ func (d Document) Read(root Value) error {
 	return &Error{Name: d.Name, Mistakes: r.mistakes}
 }
 
-// reader walks a document and gathers what is wrong in it.
-type reader struct {
-	dir       string
-	elsewhere bool
-	mistakes  []Mistake
-	keys      map[string]*yaml.Node // by path; those whose value is not null
-}
-
-func (r *reader) failf(n *yaml.Node, format string, args ...any) {
-	line := 0
-	if n != nil {
-		line = n.Line
+// Schema returns the JSON Schema (draft 2020-12) of the files that a declaration
+// reads. It does not touch the variables that the declaration is bound to.
+//
+// Read refuses every document that the schema refuses, with one exception: Read
+// treats a null as an absent key. Only Read makes checks that involve several
+// values.
+func Schema(title, description string, root Value) jsontext.Value {
+	d := &defs{named: make(map[string]bool)}
+	schema := object{{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", title}, {"description", description}}
+	schema = append(schema, root.schema(d)...)
+	if len(d.list) > 0 {
+		schema = append(schema, member{"$defs", d.list})
 	}
-	r.mistakes = append(r.mistakes, Mistake{Line: line, Message: fmt.Sprintf(format, args...)})
-}
-
-// wrong reports a value that is not what it must be.
-func (r *reader) wrong(n *yaml.Node, at, must string) {
-	r.failf(n, "%s: got %s, must be %s", named(at), describe(n), must)
-}
-
-// errors reports an error that others have found in a value, line by line.
-func (r *reader) errors(n *yaml.Node, prefix string, err error) {
-	if err == nil {
-		return
+	out := jsontext.Value(schema.appendJSON(nil))
+	if err := out.Indent(jsontext.WithIndent("  ")); err != nil {
+		panic(fmt.Sprintf("the schema is not valid JSON: %v", err)) // a bug in this package
 	}
-	var joined interface{ Unwrap() []error }
-	if errors.As(err, &joined) {
-		for _, one := range joined.Unwrap() {
-			r.failf(n, "%s%v", prefix, one)
-		}
-		return
-	}
-	r.failf(n, "%s%v", prefix, err)
-}
-
-var yamlLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
-
-// syntax takes the error of a file that is no YAML.
-func (r *reader) syntax(err error) {
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	m := Mistake{Message: "not YAML: " + text}
-	if found := yamlLine.FindStringSubmatch(text); found != nil {
-		if line, err := strconv.Atoi(found[1]); err == nil {
-			m = Mistake{Line: line, Message: "not YAML: " + text[len(found[0]):]}
-		}
-	}
-	r.mistakes = append(r.mistakes, m)
-}
-
-// plain refuses aliases, by which a short file can be endless.
-func (r *reader) plain(n *yaml.Node) *yaml.Node {
-	if n.Kind != yaml.AliasNode {
-		return n
-	}
-	r.failf(n, "*%s: aliases are not supported, write the value out", n.Value)
-	return &yaml.Node{Kind: yaml.ScalarNode, Tag: nullTag, Line: n.Line}
-}
-
-// absolute makes a path of the file independent of the working directory.
-func (r *reader) absolute(path string) (string, error) {
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(r.dir, path)
-	}
-	return filepath.Abs(path)
-}
-
-const nullTag = "!!null"
-
-func named(at string) string { return cmp.Or(at, "the file") }
-
-// below is the path of a key in the mapping at a path.
-func below(at, key string) string {
-	if at == "" || key == "" {
-		return at + key
-	}
-	return at + "." + key
-}
-
-// describe says what a node is, without what it says, which may be a secret.
-func describe(n *yaml.Node) string {
-	switch n.Kind {
-	case yaml.MappingNode:
-		return "a mapping"
-	case yaml.SequenceNode:
-		return "a list"
-	case yaml.ScalarNode:
-		switch n.Tag {
-		case "!!int", "!!float":
-			return "the number " + n.Value
-		case "!!bool":
-			return n.Value
-		case nullTag:
-			return "null"
-		}
-		return "a text"
-	default:
-		return "something else"
-	}
+	return append(out, '\n')
 }

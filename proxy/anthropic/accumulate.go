@@ -7,9 +7,8 @@ import (
 	"github.com/agl-go/agl/proxy/openai"
 )
 
-// Accumulator puts the events of a message's stream together into the message
-// that the same call would have returned unstreamed. Its zero value is ready.
-// Members that it does not know are kept.
+// Accumulator assembles the events of a message's stream into the message that the same
+// call would have returned unstreamed. Its zero value is ready. Unknown members are kept.
 type Accumulator struct {
 	members   []field // of the message
 	usage     []field
@@ -23,7 +22,7 @@ type Accumulator struct {
 // field is a member with its whole value.
 type field struct{ name, value []byte }
 
-// building is a block whose deltas are still coming.
+// building is a block that is not complete.
 type building struct {
 	members []field
 	texts   []field // joined strings, without their quotes
@@ -31,16 +30,16 @@ type building struct {
 	lists   []field // insides of joined lists
 }
 
-// Size is about how many bytes the accumulator holds.
+// Size returns the estimated memory of the accumulator in bytes.
 func (a *Accumulator) Size() int { return a.size }
 
-// Malformed counts the events whose data was no event of a message.
+// Malformed returns the number of events whose data was not an event of a message.
 func (a *Accumulator) Malformed() int { return a.malformed }
 
 // Done reports whether the event that ends a stream has come.
 func (a *Accumulator) Done() bool { return a.done }
 
-// Add takes the data of one event.
+// Add adds the data of one event.
 func (a *Accumulator) Add(data []byte) {
 	if len(data) == 0 {
 		return
@@ -60,7 +59,7 @@ func (a *Accumulator) Add(data []byte) {
 		switch {
 		case key == "type":
 		case key == "index":
-			// Anything but an integer counts as the first.
+			// Anything but an integer counts as 0.
 			at, _ = strconv.Atoi(string(value))
 		case kind == "message_start" && key == "message":
 			a.started = true
@@ -85,7 +84,7 @@ func (a *Accumulator) Add(data []byte) {
 	}
 }
 
-// member takes a member of the message; the last value counts, and of usage that
+// member takes a member of the message. The last value counts; of usage, the last value
 // of each of its members.
 func (a *Accumulator) member(name, value []byte) {
 	switch string(name) {
@@ -113,7 +112,7 @@ func set(to *[]field, name, value []byte) int {
 	return len(name) + len(value)
 }
 
-// extend appends to a member's value, with a separator between.
+// extend appends to a member's value after a separator.
 func extend(to *[]field, name, more []byte, separator string) int {
 	for i := range *to {
 		if f := &(*to)[i]; bytes.Equal(f.name, name) {
@@ -141,8 +140,8 @@ func (a *Accumulator) start(value []byte) {
 	})
 }
 
-// delta takes a delta of the block at an index; one that has not begun begins
-// with it.
+// delta takes a delta of the block at an index, which begins the block if nothing else
+// has.
 func (a *Accumulator) delta(at int, value []byte) {
 	if len(a.blocks) == 0 {
 		a.blocks = append(a.blocks, &building{})

@@ -134,7 +134,7 @@ func TestUnsupported(t *testing.T) {
 		`{"messages":[],"tool_choice":{"type":"allowed_tools"}}`:                                   `tool_choice: got {"type":"allowed_tools"}`,
 		`{"messages":[],"chat_template_kwargs":{"a":1}}`:                                           `chat_template_kwargs: `,
 		`{"messages":[{"role":"user","content":[{"type":"input_audio"}]}]}`:                        `messages[0].content[0].type: got "input_audio"`,
-		`{"messages":[{"role":"user","content":"a"},{"role":"system","content":"b"}]}`:             `messages[1].role: got "system" behind the start`,
+		`{"messages":[{"role":"user","content":"a"},{"role":"system","content":"b"}]}`:             `messages[1].role: got "system" after the start`,
 		`{"messages":[{"role":"function","content":"a"}]}`:                                         `messages[0].role: got "function"`,
 		`{"messages":[{"role":"tool","content":[{"type":"file"}]},{"role":"user","content":"a"}]}`: `messages[0].content[0].type: got "file"`,
 	} {

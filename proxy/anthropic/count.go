@@ -14,8 +14,8 @@ type tokenize struct {
 	AddGenerationPrompt bool                 `json:"add_generation_prompt"`
 }
 
-// ToTokenize returns the request to vLLM's /tokenize that counts the tokens which
-// a request to count those of a message names.
+// ToTokenize translates a request that counts the tokens of a message into one to
+// vLLM's /tokenize.
 func ToTokenize(body []byte) ([]byte, error) {
 	chat, err := ToChat(body, ChatOptions{})
 	if err != nil {
@@ -30,8 +30,8 @@ func ToTokenize(body []byte) ([]byte, error) {
 	})
 }
 
-// TokenCount translates what vLLM's /tokenize says into what an agent that
-// counts tokens is told. There are no streams of it.
+// TokenCount translates the reply of vLLM's /tokenize for an agent that counts tokens.
+// It has no streams.
 type TokenCount struct{}
 
 // Reply appends the count.
@@ -50,7 +50,7 @@ func (*TokenCount) Reply(dst, whole []byte) ([]byte, error) {
 	}{*in.Count})
 }
 
-// Event fails, as there are no streams of counts.
+// Event fails, because there are no streams of counts.
 func (*TokenCount) Event(dst, _ []byte) ([]byte, error) {
 	return dst, openai.Unsupported("stream", "a count of tokens is none")
 }
@@ -58,8 +58,8 @@ func (*TokenCount) Event(dst, _ []byte) ([]byte, error) {
 // End does nothing.
 func (*TokenCount) End(dst []byte) ([]byte, error) { return dst, nil }
 
-// Fail appends nothing, as there are no streams of counts.
+// Fail appends nothing, because there are no streams of counts.
 func (*TokenCount) Fail(dst []byte, _ openai.Error) []byte { return dst }
 
-// Done is true.
+// Done returns true.
 func (*TokenCount) Done() bool { return true }

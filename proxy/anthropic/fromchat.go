@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// defaultMaxTokens is asked for where a chat request names no limit, which
-	// Messages require. Every model takes it.
+	// defaultMaxTokens is the limit for a chat request without one, because Messages
+	// require a limit. Every model accepts it.
 	defaultMaxTokens = 4096
-	// minBudget is the least budget of thinking tokens that is taken.
+	// minBudget is the smallest number of thinking tokens that the API accepts.
 	minBudget = 1024
-	// highBudget is the budget of high effort.
+	// highBudget is the number of thinking tokens for high effort.
 	highBudget = 32768
 )
 
-// FromChat returns the request for a message that asks what a request for a chat
-// completion asks. System and developer messages at the start become the system
-// prompt. Without a limit, 4,096 tokens are asked for. Efforts become budgets
-// of thinking tokens (low 4,096, medium 16,384, high 32,768), within the limit.
-// Fields that say what is so anyway, such as n of 1, are left out; those that
-// would change the reply, and that Messages lack, are refused.
+// FromChat translates a request for a chat completion into one for a message. System and
+// developer messages at the start become the system prompt. Without a limit, 4,096
+// tokens are asked for. Efforts become budgets of thinking tokens (low 4,096, medium
+// 16,384, high 32,768) within the limit. Fields with their default value, such as n of
+// 1, are left out. Fields that would change the reply and have no counterpart are
+// refused.
 func FromChat(body []byte) ([]byte, error) {
 	var in openai.ChatRequest
 	if err := json.Unmarshal(body, &in, openai.Lenient()); err != nil {
@@ -41,7 +41,7 @@ func FromChat(body []byte) ([]byte, error) {
 		out.Metadata = &metadata{UserID: in.User}
 	}
 	if openai.Given(in.ChatTemplateKwargs) {
-		return nil, openai.Unsupported("chat_template_kwargs", "this backend has no chat template to give them to")
+		return nil, openai.Unsupported("chat_template_kwargs", "this backend has no chat template")
 	}
 	var err error
 	if out.Rest, err = chatRest(in.Rest); err != nil {
@@ -65,14 +65,14 @@ func FromChat(body []byte) ([]byte, error) {
 	return openai.AppendWire(nil, &out)
 }
 
-// chatRest looks through the members that are not translated.
+// chatRest returns the members that are passed on untranslated.
 func chatRest(members raw) (raw, error) {
 	var err error
 	kept := openai.KeepMembers(members, func(name string, value raw) bool {
-		v, plain := string(value), "null" // a value that says what is so anyway
+		v, plain := string(value), "null" // the value that means the default
 		switch name {
 		case "store", "metadata", "service_tier", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "prediction":
-			return false // nothing that the model is asked
+			return false // it does not concern the model
 		case "n":
 			plain = "1"
 		case "logprobs":
@@ -88,7 +88,7 @@ func chatRest(members raw) (raw, error) {
 			return true
 		}
 		if v != plain && v != "null" && v != "{}" && v != "[]" && err == nil {
-			err = openai.Unsupported(name, "got %s: this backend has nothing like it", v)
+			err = openai.Unsupported(name, "got %s: not supported by this backend", v)
 		}
 		return false
 	})
@@ -121,7 +121,7 @@ func messageLimits(in *openai.ChatRequest, out *request) error {
 	}
 	most, err := strconv.ParseInt(string(out.MaxTokens), 10, 64)
 	if err != nil || most <= minBudget {
-		return openai.Unsupported(field, "got %s, must be more than %d where there is a reasoning_effort, as thinking counts", out.MaxTokens, minBudget)
+		return openai.Unsupported(field, "got %s, must be more than %d where there is a reasoning_effort, because thinking counts", out.MaxTokens, minBudget)
 	}
 	out.Thinking = &thinking{Type: "enabled", BudgetTokens: min(budget, most-1)}
 	return nil
@@ -201,7 +201,7 @@ func messageTurns(in *openai.ChatRequest, out *request) error {
 		switch m.Role {
 		case "system", "developer":
 			if len(out.Messages) > 0 {
-				return openai.Unsupported(at+".role", "got %q behind the start, where this backend has no place for it", m.Role)
+				return openai.Unsupported(at+".role", "got %q after the start, which this backend does not support", m.Role)
 			}
 			system = append(system, list...)
 			continue
@@ -230,8 +230,8 @@ func messageTurns(in *openai.ChatRequest, out *request) error {
 	return nil
 }
 
-// contentBlocks translates a message's content. Empty texts, which Messages do
-// not take, are left out.
+// contentBlocks translates a message's content. Empty texts, which Messages do not
+// accept, are left out.
 func contentBlocks(content raw, field string) ([]block, error) {
 	switch {
 	case !openai.Given(content):
@@ -304,7 +304,7 @@ func assistantBlocks(m *openai.ChatMessage, said []block, field string) ([]block
 	return list, nil
 }
 
-// blocksContent makes content of blocks: one text is a string.
+// blocksContent turns blocks into content. A single text becomes a string.
 func blocksContent(list []block) (raw, error) {
 	switch {
 	case len(list) == 0:

@@ -9,17 +9,18 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ChatReply translates what a Chat Completions backend says into what an agent
-// that speaks Messages is told: a reply that came whole, an error, or the events
-// of a stream one by one. Its zero value is ready for one reply.
+// ChatReply translates the reply of a Chat Completions backend for an agent that speaks
+// Messages: a whole reply, an error, or the events of a stream one by one. Its zero
+// value is ready for one reply.
 //
-// Only the first choice is told, as a message has one. Reasoning is a thinking
-// block without a signature, refusals are text with the stop reason refusal,
-// and arguments that are no JSON object are wrapped in {"INVALID_JSON": …}.
+// Only the first choice is translated, because a message has one. Reasoning becomes a
+// thinking block without a signature, refusals become text with the stop reason
+// refusal, and arguments that are not a JSON object are wrapped in
+// {"INVALID_JSON": …}.
 type ChatReply struct {
 	started, ended bool
 	refusal        bool
-	open           *chatBlock   // the block that the agent is being told, or nil
+	open           *chatBlock   // the block that is being sent, or nil
 	waiting        []*chatBlock // blocks that began while another was not complete
 	calls          map[int]*chatBlock
 	next           int // index of the next block
@@ -71,9 +72,9 @@ func orUnknown(v raw) raw {
 	return raw(`"unknown"`)
 }
 
-// stopReason translates a finish reason. A reply with tool calls wants their
-// results whatever the backend calls it: several say "stop" after a call that
-// the request forced, or after text and a call.
+// stopReason translates a finish reason. A reply with tool calls waits for their results
+// whatever the backend's reason is: several say "stop" after a call that the request
+// forced, or after text and a call.
 func stopReason(finish string, stop raw, calls, refusal bool) string {
 	switch {
 	case finish == "length":
@@ -89,7 +90,7 @@ func stopReason(finish string, stop raw, calls, refusal bool) string {
 	}
 }
 
-// messageUsage counts as messages do.
+// messageUsage translates a usage.
 func messageUsage(u *openai.ChatUsage) usage {
 	if u == nil {
 		return usage{}
@@ -106,19 +107,19 @@ func messageUsage(u *openai.ChatUsage) usage {
 type chatBlock struct {
 	kind      string // text, thinking or tool_use
 	id, name  raw
-	held      []raw  // deltas that have not been told
+	held      []raw  // deltas that have not been sent
 	arguments []byte // so far, unquoted, of a tool use
 	closed    bool
 }
 
-// complete reports whether nothing more can come: arguments are one JSON object,
-// and a text ends where another block begins.
+// complete reports whether nothing more can come: arguments are complete with their JSON
+// object, and a text ends where another block begins.
 func (b *chatBlock) complete() bool {
 	return b.kind != "tool_use" || len(b.arguments) > 0 && raw(b.arguments).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
-// Event appends the events for the data of one event of the backend's stream. It
-// fails when the data is no chunk of a chat completion.
+// Event appends the events for the data of one event of the backend's stream. It fails
+// when the data is not a chunk of a chat completion.
 func (c *ChatReply) Event(dst, data []byte) ([]byte, error) {
 	if s := strings.TrimSpace(string(data)); s == "[DONE]" {
 		return c.finishStream(dst)
@@ -160,8 +161,8 @@ func (c *ChatReply) Event(dst, data []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// End appends what is missing behind the backend's last event. It fails when the
-// stream was not complete.
+// End appends what is missing after the backend's last event. It fails when the stream
+// was not complete.
 func (c *ChatReply) End(dst []byte) ([]byte, error) {
 	if c.ended {
 		return dst, nil
@@ -172,7 +173,7 @@ func (c *ChatReply) End(dst []byte) ([]byte, error) {
 	return c.finishStream(dst)
 }
 
-// Fail appends the event that says that the stream failed. It is the last one.
+// Fail appends the event that reports an error. It is the last one.
 func (c *ChatReply) Fail(dst []byte, e openai.Error) []byte {
 	c.ended = true
 	return append(e.AppendJSON(append(dst, "event: error\ndata: "...)), "\n\n"...)
@@ -226,8 +227,8 @@ func (c *ChatReply) delta(dst []byte, d *openai.ChatMessage) (_ []byte, err erro
 	return dst, nil
 }
 
-// textBlock is the block that a text goes on in: the last one, if it is of the
-// kind, or another.
+// textBlock returns the block that a text continues: the last one, if it is of the kind,
+// or a new one.
 func (c *ChatReply) textBlock(kind string) *chatBlock {
 	last := c.open
 	if n := len(c.waiting); n > 0 {
@@ -239,8 +240,8 @@ func (c *ChatReply) textBlock(kind string) *chatBlock {
 	return &chatBlock{kind: kind}
 }
 
-// add takes a piece of a block. Blocks of a message follow one another, so a
-// piece of one that began while another was not complete waits for that.
+// add takes a piece of a block. Blocks of a message follow one another, so a piece of a
+// block that began while another one was incomplete waits for that one.
 func (c *ChatReply) add(dst []byte, b *chatBlock, piece raw) (_ []byte, err error) {
 	if b.kind == "tool_use" && openai.IsText(piece) {
 		b.arguments = append(b.arguments, openai.Unquote(piece)...)
@@ -248,7 +249,7 @@ func (c *ChatReply) add(dst []byte, b *chatBlock, piece raw) (_ []byte, err erro
 	switch {
 	case b.closed:
 		if strings.TrimSpace(openai.Unquote(piece)) != "" {
-			return dst, openai.Unsupported("choices[0].delta.tool_calls", "arguments go on behind their end")
+			return dst, openai.Unsupported("choices[0].delta.tool_calls", "arguments continue after their end")
 		}
 		return dst, nil
 	case b == c.open:
@@ -266,8 +267,8 @@ func (c *ChatReply) add(dst []byte, b *chatBlock, piece raw) (_ []byte, err erro
 	return c.advance(dst, false)
 }
 
-// advance goes on to the blocks that wait, as far as those before are complete,
-// or all if the stream has ended.
+// advance sends the blocks that wait, as far as those before them are complete, or all
+// if the stream has ended.
 func (c *ChatReply) advance(dst []byte, ended bool) (_ []byte, err error) {
 	for len(c.waiting) > 0 && (c.open == nil || ended || c.open.complete()) {
 		if dst, err = c.shut(dst); err != nil {
@@ -335,7 +336,7 @@ func (c *ChatReply) tell(dst []byte, b *chatBlock, piece raw) ([]byte, error) {
 	return openai.AppendEvent(dst, "content_block_delta", &blockEvent{Type: "content_block_delta", Index: c.next, Delta: d})
 }
 
-// shut ends the open block, if there is one.
+// shut ends the open block, if any.
 func (c *ChatReply) shut(dst []byte) ([]byte, error) {
 	if c.open == nil {
 		return dst, nil

@@ -9,22 +9,22 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ChatOptions says what kind of Chat Completions a backend has.
+// ChatOptions describes a backend of Chat Completions.
 type ChatOptions struct {
-	// Hosted is set for services in the manner of OpenAI's own, which take
-	// max_completion_tokens and reasoning_effort. Inference engines take
-	// max_tokens, and switch thinking by chat_template_kwargs.enable_thinking.
+	// Hosted is set for services like OpenAI's own, which have max_completion_tokens
+	// and reasoning_effort. Inference engines have max_tokens, and switch thinking with
+	// chat_template_kwargs.enable_thinking.
 	Hosted bool
 }
 
-// ToChat returns the request for a chat completion that asks what a request for
-// a message asks. Members that neither side knows are kept, so that parameters
-// of inference engines get through; tool definitions and their results keep
-// their spelling. A stream is asked for with its usage.
+// ToChat translates a request for a message into one for a chat completion. Unknown
+// members are kept, so that parameters of inference engines get through. Tool
+// definitions and their results keep their spelling. A stream is asked for with its
+// usage.
 //
-//   - A failed tool result begins with "Error: ", since chat has no flag for it.
-//   - Images of tool results follow in a user message, the only place that every
-//     backend takes them.
+//   - A failed tool result begins with "Error: ", because chat has no flag for it.
+//   - Images of tool results follow in a user message, the only place in which every
+//     backend accepts them.
 //   - A budget of thinking tokens becomes an effort (low to 4,096, medium to
 //     16,384, high beyond) at hosted services; engines only switch thinking on.
 //   - Tool arguments that were not JSON, which [ChatReply.Reply] wraps in
@@ -76,9 +76,9 @@ func ToChat(body []byte, o ChatOptions) ([]byte, error) {
 	return openai.AppendWire(nil, &out)
 }
 
-// rest keeps the members that a backend may know. Those that steer Anthropic's
-// own service and have no bearing on what the model is asked go; those that
-// change what it is asked, and that no other service has, are refused.
+// rest keeps the members that a backend may know. Members that concern Anthropic's own
+// service and not the model are dropped. Members that concern the model and that no
+// other service has are refused.
 func rest(members raw) (raw, error) {
 	var err error
 	kept := openai.KeepMembers(members, func(name string, value raw) bool {
@@ -87,7 +87,7 @@ func rest(members raw) (raw, error) {
 			return false
 		case "container", "mcp_servers":
 			if s := string(value); s != "null" && s != "[]" {
-				err = openai.Unsupported(name, "this backend has nothing like it")
+				err = openai.Unsupported(name, "not supported by this backend")
 			}
 			return false
 		}
@@ -99,7 +99,7 @@ func rest(members raw) (raw, error) {
 func chatTools(in *request, out *openai.ChatRequest) error {
 	for i, t := range in.Tools {
 		if t.Type != "" && t.Type != "custom" {
-			return openai.Unsupported(fmt.Sprintf("tools[%d].type", i), "got %q: tools that run at Anthropic's are not to be had from this backend, only custom ones are", t.Type)
+			return openai.Unsupported(fmt.Sprintf("tools[%d].type", i), "got %q: this backend has no tools that run at Anthropic, only custom ones", t.Type)
 		}
 		out.Tools = append(out.Tools, openai.ChatTool{Type: "function", Function: &openai.ChatFunction{
 			Name: t.Name, Description: t.Description, Parameters: t.InputSchema, Strict: t.Strict,
@@ -176,7 +176,7 @@ func chatOutput(in *request, out *openai.ChatRequest) error {
 	case "low", "medium", "high":
 		out.ReasoningEffort = openai.Quote(c.Effort)
 	default:
-		out.ReasoningEffort = openai.Quote("high") // what lies above it has no name there
+		out.ReasoningEffort = openai.Quote("high") // there is no higher one
 	}
 	switch {
 	case c.Format == nil:
@@ -197,7 +197,7 @@ func blocks(content raw, field string) ([]block, error) {
 	return list, nil
 }
 
-// textContent translates content of which only text can be kept.
+// textContent translates content that may only be text.
 func textContent(content raw, field string) (raw, error) {
 	if content.Kind() == '"' {
 		return content, nil
@@ -220,8 +220,8 @@ func textContent(content raw, field string) (raw, error) {
 	return partsContent(parts)
 }
 
-// partsContent makes content of parts: one text is a string, which every chat
-// template takes.
+// partsContent turns parts into content. A single text becomes a string, which every
+// chat template accepts.
 func partsContent(parts []openai.ChatPart) (raw, error) {
 	switch {
 	case len(parts) == 0:
@@ -253,8 +253,8 @@ func chatMessages(to []openai.ChatMessage, m message, field string) ([]openai.Ch
 	return userMessages(to, m.Role, list, field)
 }
 
-// userMessages translates a user's turn: its tool results first, as they answer
-// the message before, then what the user says.
+// userMessages translates a user's turn: tool results first, because they answer the
+// message before, then the user's own words.
 func userMessages(to []openai.ChatMessage, role string, list []block, field string) ([]openai.ChatMessage, error) {
 	var parts, images []openai.ChatPart
 	for i, b := range list {
@@ -312,7 +312,7 @@ func imagePart(b block, field string) (openai.ChatPart, error) {
 	return part, nil
 }
 
-// toolResult translates what a tool said; its images are returned apart.
+// toolResult translates the result of a tool. Its images are returned separately.
 func toolResult(b block, field string) (content raw, images []openai.ChatPart, err error) {
 	var parts []openai.ChatPart
 	switch {
@@ -387,11 +387,11 @@ func assistantMessage(list []block, field string) (openai.ChatMessage, error) {
 	return out, nil
 }
 
-// invalidJSON is the member that holds arguments which are no JSON object, the
-// name that Anthropic's documentation of fine-grained tool streaming proposes.
+// invalidJSON is the member for arguments that are not a JSON object. The name is from
+// Anthropic's documentation of fine-grained tool streaming.
 const invalidJSON = "INVALID_JSON"
 
-// arguments are a tool's input as chat has them: a string of JSON.
+// arguments returns a tool's input as chat has it: a string of JSON.
 func arguments(input raw) raw {
 	if !openai.Given(input) {
 		return raw(`"{}"`)
@@ -409,9 +409,9 @@ func arguments(input raw) raw {
 	return openai.Quote(input)
 }
 
-// input is [arguments] the other way around.
+// input is the inverse of [arguments].
 func input(arguments raw) raw {
-	if arguments.Kind() == '{' { // not as it should be, but plain
+	if arguments.Kind() == '{' { // not a string, but clear
 		return arguments
 	}
 	s := openai.Unquote(arguments)

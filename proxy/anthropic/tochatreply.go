@@ -8,13 +8,12 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// MessageReply translates what a Messages backend says into what an agent that
-// speaks Chat Completions is told: a reply that came whole, an error, or the
-// events of a stream one by one. It is made for one reply.
+// MessageReply translates the reply of a Messages backend for an agent that speaks Chat
+// Completions: a whole reply, an error, or the events of a stream one by one. It serves
+// one reply.
 //
-// Thinking is reasoning_content; the blocks themselves, whose signatures the
-// next request must bring along, are thinking_blocks, a member that [FromChat]
-// takes back.
+// Thinking becomes reasoning_content. The blocks themselves, whose signatures the next
+// request must contain, are in thinking_blocks, a member that [FromChat] understands.
 type MessageReply struct {
 	Created int64 // seconds since 1970
 	Usage   bool  // the agent wants the usage of a stream
@@ -24,8 +23,8 @@ type MessageReply struct {
 	ended     bool
 	finish    string
 	usage     usage
-	block     block // that is being told
-	told      bool  // of a tool use: that it has arguments
+	block     block // that is being sent
+	told      bool  // arguments of a tool use have been sent
 	calls     int   // tool uses so far
 	thoughts  int   // thinking blocks so far
 }
@@ -75,7 +74,7 @@ func (m *MessageReply) Reply(dst, whole []byte) ([]byte, error) {
 }
 
 func (m *MessageReply) created() raw {
-	v, _ := json.Marshal(m.Created) // an integer, which cannot fail
+	v, _ := json.Marshal(m.Created) // of an integer, which cannot fail
 	return v
 }
 
@@ -92,7 +91,7 @@ func finishReason(stop string) string {
 	}
 }
 
-// chat counts as chat completions do.
+// chat translates a usage.
 func (u usage) chat() *openai.ChatUsage {
 	prompt := u.Input + u.CacheRead + u.CacheCreation
 	return &openai.ChatUsage{Prompt: prompt, Completion: u.Output, Total: prompt + u.Output, PromptDetails: &openai.ChatCached{Cached: u.CacheRead}}
@@ -116,9 +115,8 @@ type eventDelta struct {
 	StopReason  string `json:"stop_reason"`
 }
 
-// Event appends the chunks for the data of one event of the backend's stream. It
-// fails when the data is no event of a message. Events of kinds that it does
-// not know say nothing to agents.
+// Event appends the chunks for the data of one event of the backend's stream. It fails
+// when the data is not an event of a message. Events of unknown kinds are dropped.
 func (m *MessageReply) Event(dst, data []byte) ([]byte, error) {
 	if len(data) == 0 || m.ended {
 		return dst, nil
@@ -146,7 +144,7 @@ func (m *MessageReply) Event(dst, data []byte) ([]byte, error) {
 		return m.stop(dst)
 	case "message_delta":
 		m.finish = in.Delta.StopReason
-		// What it does not count again stays as it was at the start.
+		// Counts that do not come again keep their first value.
 		if err := json.Unmarshal(orEmpty(in.Usage), &m.usage, openai.Lenient()); err != nil {
 			return dst, openai.DecodeError(err)
 		}
@@ -169,14 +167,14 @@ func orEmpty(v raw) raw {
 	return raw("{}")
 }
 
-// Fail appends the event that says that the stream failed. It is the last one.
+// Fail appends the event that reports an error. It is the last one.
 func (m *MessageReply) Fail(dst []byte, e openai.Error) []byte {
 	m.ended = true
 	return append(e.AppendJSON(append(dst, "data: "...)), "\n\n"...)
 }
 
-// End appends what is missing behind the backend's last event. It fails when the
-// stream was not complete.
+// End appends what is missing after the backend's last event. It fails when the stream
+// was not complete.
 func (m *MessageReply) End(dst []byte) ([]byte, error) {
 	switch {
 	case m.ended:
@@ -225,7 +223,7 @@ func (m *MessageReply) delta(dst []byte, d *eventDelta) ([]byte, error) {
 	case d.Type == "text_delta" && openai.IsText(d.Text):
 		return m.chunk(dst, &openai.ChatMessage{Content: d.Text}, nil)
 	case d.Type == "thinking_delta" && openai.IsText(d.Thinking):
-		if openai.IsText(m.block.Thinking) { // grows in place
+		if openai.IsText(m.block.Thinking) { // it grows in place
 			m.block.Thinking = append(m.block.Thinking[:len(m.block.Thinking)-1], d.Thinking[1:]...)
 		} else {
 			m.block.Thinking = bytes.Clone(d.Thinking)
@@ -247,7 +245,7 @@ func (m *MessageReply) stop(dst []byte) ([]byte, error) {
 	case b.Type == "tool_use" && !m.told:
 		return m.call(dst, openai.ChatCall{Function: openai.ChatFunction{Arguments: raw(`"{}"`)}})
 	case strings.HasSuffix(b.Type, "thinking"):
-		// Streams are put together by indexes.
+		// Clients put streams together by index.
 		index := m.thoughts
 		m.thoughts++
 		b.Index = &index

@@ -2,10 +2,10 @@ package anthropic
 
 import "github.com/go-json-experiment/json/jsontext"
 
-// raw is JSON that is carried as it is spelled.
+// raw is JSON that keeps its spelling.
 type raw = jsontext.Value
 
-// request is a request for a message. Members that it does not name are in Rest.
+// request is a request for a message. Other members are in Rest.
 type request struct {
 	Model         raw         `json:"model,omitzero"`
 	Messages      []message   `json:"messages"`
@@ -97,7 +97,7 @@ type reply struct {
 	Usage        usage   `json:"usage"`
 }
 
-// usage counts tokens; those of a prompt that a cache had are not in Input.
+// usage counts tokens. Tokens of a prompt that a cache read or wrote are not in Input.
 type usage struct {
 	Input         int64 `json:"input_tokens"`
 	CacheCreation int64 `json:"cache_creation_input_tokens"`

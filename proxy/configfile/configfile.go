@@ -1,19 +1,24 @@
-// Package configfile reads the YAML file that configures an LLM proxy. It is
-// strict: a key that it does not know, a value of the wrong type and a secret
-// that stands in the file are mistakes, and all mistakes are reported at once,
-// each with its line. It knows the proxy's configuration and nothing of where
-// the file comes from or when it is read again.
+// Package configfile reads the YAML file that configures an LLM proxy. It is strict:
+// unknown keys, values of the wrong type and plain secrets are mistakes. All mistakes
+// are reported at once, each with its line.
+//
+//	file, err := configfile.Parse("proxy.yaml", data)
+//	p, err := proxy.New(file.Proxy)
+//
+// The package must not know where the file comes from or when it is read again.
 package configfile
 
 import (
+	"slices"
+
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl/internal/yamlfile"
 	"github.com/agl-go/agl/proxy"
 )
 
-// File is what a configuration file says. What it does not say is zero, but for
-// Proxy.LogCalls, which is set unless it says false.
+// File holds the content of a configuration file. What the file leaves out is zero,
+// except Proxy.LogCalls, which is then true.
 type File struct {
 	Listen string // host:port
 	Store  string // base URL of the store that takes the records
@@ -21,8 +26,8 @@ type File struct {
 	Proxy  proxy.Config
 }
 
-// Frozen returns the keys by which next differs from f and which a running proxy
-// cannot change: all but models and control.
+// Frozen returns the keys in which next differs from f and that a running proxy cannot
+// change: all but models and control.
 func (f *File) Frozen(next *File) []string {
 	a, b := &f.Proxy, &next.Proxy
 	var changed []string
@@ -41,6 +46,7 @@ func (f *File) Frozen(next *File) []string {
 		{"cache", a.CacheBytes == b.CacheBytes},
 		{"capture", a.Capture == b.Capture && a.SpoolDir == b.SpoolDir && a.SpoolBytes == b.SpoolBytes && a.CaptureBytes == b.CaptureBytes &&
 			a.MaxReplyBytes == b.MaxReplyBytes && a.StoreTimeout == b.StoreTimeout && a.StoreRetry == b.StoreRetry && a.WriteDelay == b.WriteDelay},
+		{"forward_paths", slices.Equal(a.ForwardPaths, b.ForwardPaths)},
 		{"request_size", a.MaxRequestBytes == b.MaxRequestBytes},
 		{"queue_timeout", a.QueueTimeout == b.QueueTimeout},
 		{"idle_timeout", a.IdleTimeout == b.IdleTimeout},
@@ -53,14 +59,14 @@ func (f *File) Frozen(next *File) []string {
 	return changed
 }
 
-// Error is what is wrong in a file, in the order of its lines. It matches
+// Error holds the mistakes of a file in the order of its lines. It matches
 // agl.ErrInvalid.
 type Error = yamlfile.Error
 
-// Mistake is one thing that is wrong in a file.
+// Mistake is one mistake in a file.
 type Mistake = yamlfile.Mistake
 
-// Parse reads a file. The name is only for its errors, which are *Error.
+// Parse reads a file. The name is for its errors, which are of type *Error.
 func Parse(name string, data []byte) (*File, error) {
 	file := &File{Proxy: proxy.Config{LogCalls: true}}
 	document := yamlfile.Document{Name: name, Data: data, Empty: "it must at least have models"}
@@ -73,7 +79,7 @@ func Parse(name string, data []byte) (*File, error) {
 	return file, nil
 }
 
-// Schema returns the JSON Schema of a file.
+// Schema returns the JSON Schema of the file.
 func Schema() jsontext.Value {
 	return yamlfile.Schema("agl proxy", "What `agl proxy --config FILE` reads.", declare(&File{Proxy: proxy.Config{LogCalls: true}}))
 }

@@ -51,6 +51,7 @@ func TestParse(t *testing.T) {
 			Health:       proxy.Health{Failures: 3, Rest: 2 * time.Second, MaxRest: time.Minute, ProbeInterval: 10 * time.Second, ProbeTimeout: time.Second},
 			PauseTimeout: 10 * time.Minute, PauseQueue: 500, CacheBytes: 64 << 20,
 			CaptureBytes: 512 << 20, MaxReplyBytes: 16 << 20, StoreTimeout: 10 * time.Second, StoreRetry: 5 * time.Minute, WriteDelay: time.Millisecond,
+			ForwardPaths:    []string{"/rerank", "/audio/speech"},
 			MaxRequestBytes: 1 << 20, QueueTimeout: time.Minute, IdleTimeout: 2 * time.Minute, LogCalls: true,
 		},
 	}
@@ -91,7 +92,7 @@ cache: {size: 3 apples}
 		`f.yaml:1: listen: got "4748", must be HOST:PORT such as 127.0.0.1:4748`,
 		`f.yaml:2: store: must be an http or https URL such as http://127.0.0.1:8000/v1`,
 		`f.yaml:3: token: must be env:NAME, the name of the environment variable that holds it; the secret itself has no place in this file`,
-		`f.yaml:4: frobnicate: unknown; there are cache, capture, control, health, idle_timeout, key_secret, listen, log, models, pause, public_url, queue_timeout, request_size, retry, store, token`,
+		`f.yaml:4: frobnicate: unknown; there are cache, capture, control, forward_paths, health, idle_timeout, key_secret, listen, log, models, pause, public_url, queue_timeout, request_size, retry, store, token`,
 		`f.yaml:7: models[0].base_url: must be an http or https URL such as http://127.0.0.1:8000/v1`,
 		`f.yaml:8: models[0].api_key: must be env:NAME, the name of the environment variable that holds it; the secret itself has no place in this file`,
 		`f.yaml:9: models[0].api: got "google", must be anthropic or azure or openai`,
@@ -164,7 +165,7 @@ func TestFrozen(t *testing.T) {
 	full := parse(string(data))
 	small := parse("models: [{name: a, base_url: 'http://x'}]\nlog: {contents: true}")
 	want := []string{
-		"listen", "store", "token", "public_url", "key_secret", "retry", "health", "pause", "cache", "capture", "request_size", "queue_timeout", "idle_timeout", "log",
+		"listen", "store", "token", "public_url", "key_secret", "retry", "health", "pause", "cache", "capture", "forward_paths", "request_size", "queue_timeout", "idle_timeout", "log",
 	}
 	if diff := cmp.Diff(want, full.Frozen(small)); diff != "" {
 		t.Error(diff)

@@ -10,7 +10,7 @@ import (
 // declare declares the whole file.
 func declare(f *File) yamlfile.Value {
 	keys := []yamlfile.Field{
-		yamlfile.Key("listen", "Where to serve. The command's --host and --port when it is not here.", yamlfile.Address(&f.Listen)),
+		yamlfile.Key("listen", "Where to serve; by default the command's --host and --port.", yamlfile.Address(&f.Listen)),
 		yamlfile.Key("store", "Base URL of the store that takes the records.", yamlfile.URL(&f.Store)).Default("http://localhost:4747"),
 		yamlfile.Key("token", "For the store, and asked for by /admin and /metrics.", yamlfile.Secret(&f.Token)),
 	}
@@ -23,36 +23,38 @@ func declare(f *File) yamlfile.Value {
 	return yamlfile.Mapping(keys...)
 }
 
-// Keys declares the keys of a proxy, bound to c, for files that configure one
-// among other things. None is required. What c holds is what a key that is not
-// there leaves.
+// Keys declares the keys of a proxy, bound to c, for files that configure a proxy
+// among other things. No key is required. A key that is absent leaves the value in c
+// unchanged.
 func Keys(c *proxy.Config) []yamlfile.Field {
 	return []yamlfile.Field{
 		yamlfile.Key("models", "The backends. Several of one name are replicas: the calls of a rollout stay on one of them, rollouts are spread.",
 			yamlfile.NonEmptyList(&c.Models, model)),
 		yamlfile.Key("public_url", "Where agents reach the proxy, when that is not where it listens.", yamlfile.URL(&c.PublicURL)),
 		yamlfile.Key("key_secret", "Agents then need the virtual key of their attempt, which is made with it.", yamlfile.Secret(&c.KeySecret)),
-		yamlfile.Key("control", "What calls of rollouts may and may not, for those that have no control of their own.", control(&c.Control)),
-		yamlfile.Key("retry", "How a request is repeated that a backend did not answer, or with 408, 429 or 5xx.", yamlfile.Mapping(
+		yamlfile.Key("control", "What the calls of rollouts without a control of their own may do.", control(&c.Control)),
+		yamlfile.Key("retry", "How a request is repeated that a backend did not answer, or answered with 408, 429 or 5xx.", yamlfile.Mapping(
 			yamlfile.Key("attempts", "How often a request is sent at most; 1 repeats nothing.", yamlfile.Integer(&c.Retry.Attempts)).Default(3),
-			yamlfile.Key("delay", "Bound of the pause before the first repeat, which doubles with each.", yamlfile.Duration(&c.Retry.Delay)).Default("100ms"),
-			yamlfile.Key("max_delay", "Bound of every pause.", yamlfile.Duration(&c.Retry.MaxDelay)).Default("5s"),
+			yamlfile.Key("delay", "Limit of the pause before the first repeat; it doubles with each.", yamlfile.Duration(&c.Retry.Delay)).Default("100ms"),
+			yamlfile.Key("max_delay", "Limit of every pause.", yamlfile.Duration(&c.Retry.MaxDelay)).Default("5s"),
 		)),
 		yamlfile.Key("health", "When backends count as down.", yamlfile.Mapping(
 			yamlfile.Key("failures", "Calls in a row that a backend may fail before it rests.", yamlfile.Integer(&c.Health.Failures)).Default(5),
-			yamlfile.Key("rest", "How long it rests before one call tries it again; doubles while that fails.", yamlfile.Duration(&c.Health.Rest)).Default("1s"),
-			yamlfile.Key("max_rest", "Bound of the rest.", yamlfile.Duration(&c.Health.MaxRest)).Default("30s"),
-			yamlfile.Key("probe_interval", "How often a health_url is asked.", yamlfile.Duration(&c.Health.ProbeInterval)).Default("5s"),
-			yamlfile.Key("probe_timeout", "Bound of each probe.", yamlfile.Duration(&c.Health.ProbeTimeout)).Default("2s"),
+			yamlfile.Key("rest", "How long it rests before one call tries it again; doubles as long as that fails.", yamlfile.Duration(&c.Health.Rest)).Default("1s"),
+			yamlfile.Key("max_rest", "Limit of the rest.", yamlfile.Duration(&c.Health.MaxRest)).Default("30s"),
+			yamlfile.Key("probe_interval", "How often a health_url is requested.", yamlfile.Duration(&c.Health.ProbeInterval)).Default("5s"),
+			yamlfile.Key("probe_timeout", "Limit of each probe.", yamlfile.Duration(&c.Health.ProbeTimeout)).Default("2s"),
 		)),
 		yamlfile.Key("pause", "While the proxy is paused, as for new weights.", yamlfile.Mapping(
 			yamlfile.Key("timeout", "How long a call waits.", yamlfile.Duration(&c.PauseTimeout)).Default("5m"),
 			yamlfile.Key("queue", "How many calls may wait.", yamlfile.Integer(&c.PauseQueue)).Default(10000),
 		)),
-		yamlfile.Key("cache", "Repeats replies to equal requests, which training does not want.", yamlfile.Mapping(
+		yamlfile.Key("cache", "Answers equal requests with the same reply. Not for training.", yamlfile.Mapping(
 			yamlfile.Key("size", "Bytes of replies that are kept; 0 is no cache.", yamlfile.Size(&c.CacheBytes)).Default(0),
 		)),
-		yamlfile.Key("capture", "What becomes of the records of calls.", capture(c)),
+		yamlfile.Key("capture", "How calls are recorded.", capture(c)),
+		yamlfile.Key("forward_paths", "Further paths whose POSTs are forwarded to a backend, without /v1: [/rerank]. Others get 404.",
+			yamlfile.List(&c.ForwardPaths, yamlfile.Text)),
 		yamlfile.Key("request_size", "Longer requests get 413.", yamlfile.Size(&c.MaxRequestBytes)).Default("64MiB"),
 		yamlfile.Key("queue_timeout", "How long a call waits for a backend's limits, or for memory.", yamlfile.Duration(&c.QueueTimeout)).Default("30s"),
 		yamlfile.Key("idle_timeout", "How long a backend may send nothing.", yamlfile.Duration(&c.IdleTimeout)).Default("10m"),
@@ -65,15 +67,15 @@ func Keys(c *proxy.Config) []yamlfile.Field {
 
 func capture(c *proxy.Config) yamlfile.Value {
 	return yamlfile.Mapping(
-		yamlfile.Key("mode", "require refuses calls whose records there is no room for, best-effort lets them pass, off records nothing.",
+		yamlfile.Key("mode", "require refuses calls when there is no room for their records, best-effort lets them pass, off records nothing.",
 			yamlfile.Words(&c.Capture, proxy.CaptureRequire, proxy.CaptureBestEffort, proxy.CaptureOff)).Default(string(proxy.CaptureRequire)),
 		yamlfile.Key("spool_dir", "A folder of this proxy alone, where records wait while the store is away. Without one they wait in memory.", yamlfile.Text(&c.SpoolDir)),
-		yamlfile.Key("spool_size", "Bound of the records in it.", yamlfile.Size(&c.SpoolBytes)).Default("1GiB"),
-		yamlfile.Key("memory", "Bound of the memory for calls until they are stored.", yamlfile.Size(&c.CaptureBytes)).Default("256MiB"),
+		yamlfile.Key("spool_size", "Limit of the records in it.", yamlfile.Size(&c.SpoolBytes)).Default("1GiB"),
+		yamlfile.Key("memory", "Limit of the memory for calls until they are stored.", yamlfile.Size(&c.CaptureBytes)).Default("256MiB"),
 		yamlfile.Key("reply_size", "How much of a reply is recorded.", yamlfile.Size(&c.MaxReplyBytes)).Default("64MiB"),
-		yamlfile.Key("store_timeout", "Bound of one request to the store; with a spool the default is 5s.", yamlfile.Duration(&c.StoreTimeout)).Default("30s"),
-		yamlfile.Key("store_retry", "How long a failing write is repeated before a record is given up; with a spool none is.", yamlfile.Duration(&c.StoreRetry)).Default("2m"),
-		yamlfile.Key("write_delay", "How long a record may wait for others to be written with.", yamlfile.Duration(&c.WriteDelay)).Default("5ms"),
+		yamlfile.Key("store_timeout", "Limit of one request to the store; with a spool the default is 5s.", yamlfile.Duration(&c.StoreTimeout)).Default("30s"),
+		yamlfile.Key("store_retry", "How long a failing write is repeated before a record is lost; with a spool it never is.", yamlfile.Duration(&c.StoreRetry)).Default("2m"),
+		yamlfile.Key("write_delay", "How long a record may wait to be written together with others.", yamlfile.Duration(&c.WriteDelay)).Default("5ms"),
 	)
 }
 
@@ -81,25 +83,25 @@ func model(m *proxy.Model) yamlfile.Value {
 	return yamlfile.Mapping(
 		yamlfile.Key("name", "What agents ask for.", yamlfile.Text(&m.Name)).Required(),
 		yamlfile.Key("base_url", "Of the backend's API, usually ending in /v1.", yamlfile.URL(&m.BaseURL)).Required(),
-		yamlfile.Key("backend_model", "What the backend calls the model; the name when it is not here.", yamlfile.Text(&m.BackendModel)),
-		yamlfile.Key("api_key", "Sent to the backend; without one the agent's own is passed on.", yamlfile.Secret(&m.APIKey)),
+		yamlfile.Key("backend_model", "What the backend calls the model; by default the name.", yamlfile.Text(&m.BackendModel)),
+		yamlfile.Key("api_key", "Sent to the backend; without one the agent's own is forwarded.", yamlfile.Secret(&m.APIKey)),
 		yamlfile.Key("version", "Which weights these are; recorded with each call.", yamlfile.Text(&m.Version)),
 		yamlfile.Key("text_only", "For backends that refuse requests for token ids and log-probabilities, as hosted services do.", yamlfile.Bool(&m.TextOnly)).Default(false),
-		yamlfile.Key("api", "What the backend speaks.", yamlfile.Word(&m.API, map[string]proxy.API{
+		yamlfile.Key("api", "The API of the backend.", yamlfile.Word(&m.API, map[string]proxy.API{
 			"openai": proxy.APIOpenAI, string(proxy.APIAzure): proxy.APIAzure, string(proxy.APIAnthropic): proxy.APIAnthropic,
 		})).Default("openai"),
-		yamlfile.Key("api_version", "The api-version of Azure (2024-10-21 when it is not here), or the anthropic-version where the agent sends none (2023-06-01).", yamlfile.Text(&m.APIVersion)),
+		yamlfile.Key("api_version", "The api-version of Azure (default 2024-10-21), or the anthropic-version for agents that send none (default 2023-06-01).", yamlfile.Text(&m.APIVersion)),
 		yamlfile.Key("chat_only", "For backends without the Responses API.", yamlfile.Bool(&m.ChatOnly)).Default(false),
-		yamlfile.Key("replay", "For backends that give no token ids while they stream; found out by itself where they say so, as SGLang does for chat.", yamlfile.Bool(&m.Replay)).Default(false),
+		yamlfile.Key("replay", "For backends that give no token ids while they stream; detected where their refusal says so, as SGLang's does for chat.", yamlfile.Bool(&m.Replay)).Default(false),
 		yamlfile.Key("cache_salt", "Send the version as cache_salt, for engines whose weights change in place.", yamlfile.Bool(&m.CacheSalt)).Default(false),
 		yamlfile.Key("limits", "What the backend gets to do; 0 is no limit.", yamlfile.Mapping(
 			yamlfile.Key("in_flight", "Calls at once.", yamlfile.Integer(&m.Limits.InFlight)).Default(0),
 			yamlfile.Key("requests_per_minute", "Requests in a minute.", yamlfile.Integer(&m.Limits.RequestsPerMinute)).Default(0),
 			yamlfile.Key("tokens_per_minute", "Tokens in a minute.", yamlfile.Integer(&m.Limits.TokensPerMinute)).Default(0),
 		)),
-		yamlfile.Key("health_url", "Asked every health.probe_interval whether the backend is up; a path starts at the root of base_url.", yamlfile.Text(&m.HealthURL)),
-		yamlfile.Key("pause_url", "Asked with POST when the proxy is paused.", yamlfile.Text(&m.PauseURL)),
-		yamlfile.Key("resume_url", "Asked with POST when it goes on.", yamlfile.Text(&m.ResumeURL)),
+		yamlfile.Key("health_url", "Requested every health.probe_interval to see whether the backend is up; a path starts at the root of base_url.", yamlfile.Text(&m.HealthURL)),
+		yamlfile.Key("pause_url", "Requested with POST when the proxy is paused.", yamlfile.Text(&m.PauseURL)),
+		yamlfile.Key("resume_url", "Requested with POST when it resumes.", yamlfile.Text(&m.ResumeURL)),
 	).Check(func(s *yamlfile.Scope) {
 		if s.Clean() {
 			s.Fail(m.Validate())
@@ -112,7 +114,7 @@ func control(c *proxy.Control) yamlfile.Value {
 		yamlfile.Key("force", "Members that every request gets, whatever the agent sent.", yamlfile.Object(&c.Force)),
 		yamlfile.Key("default", "Members that a request gets where the agent sent none.", yamlfile.Object(&c.Default)),
 		yamlfile.Key("forbid", "Members with which a request is refused.", yamlfile.List(&c.Forbid, yamlfile.Text)),
-		yamlfile.Key("budget", "What each attempt may use; what is not here is not bounded.", yamlfile.Mapping(
+		yamlfile.Key("budget", "What each attempt may use; what is left out is unlimited.", yamlfile.Mapping(
 			yamlfile.Key("calls", "Calls.", yamlfile.Integer(&c.Budget.Calls)),
 			yamlfile.Key("tokens", "Tokens of prompts and replies.", yamlfile.Integer(&c.Budget.Tokens)),
 			yamlfile.Key("time", "Time since the attempt's first call.", yamlfile.Via(yamlfile.Duration, func(d time.Duration) { c.Budget.Seconds = d.Seconds() })),

@@ -7,11 +7,10 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// Accumulator puts the chunks of a streamed chat completion, or of a streamed
-// completion, together into the reply that the same call would have returned
-// unstreamed. Its zero value is ready. Members that it does not know are kept:
-// strings and lists of a delta are joined, of anything else the last value that
-// is not null counts.
+// Accumulator assembles the chunks of a streamed chat completion or completion into the
+// reply that the same call would have returned unstreamed. Its zero value is ready.
+// Unknown members are kept: strings and lists of a delta are joined; of everything else
+// the last value that is not null counts.
 type Accumulator struct {
 	members   []keyed
 	choices   []*choice
@@ -19,9 +18,9 @@ type Accumulator struct {
 	malformed int
 	done      bool
 	shape     shape
-	edits     []edit // room for those of an event
-	slots     []slot // of the event that is walked
-	odd       bool   // it has values to grow by that are no slots
+	slots     []slot // of the present event
+	odd       bool   // the present event has growing values without a slot
+	edits     []edit // of the present event; the memory is reused
 }
 
 // keyed is a member whose value is a whole JSON value.
@@ -74,8 +73,8 @@ func (l *list) add(array []byte) int {
 		return 0
 	}
 	if need := len(l.inner) + len(inner) + 1; need > cap(l.inner) {
-		// Few and large steps, as each copies what came before. Unlike slices.Grow
-		// this writes nothing to memory that may not be used.
+		// Few and large steps, because each copies everything. Unlike slices.Grow this
+		// does not clear the new memory.
 		l.inner = append(make([]byte, 0, 4*need), l.inner...)
 	}
 	if len(l.inner) > 0 {
@@ -85,17 +84,17 @@ func (l *list) add(array []byte) int {
 	return len(inner) + 1
 }
 
-// Size is about how many bytes the accumulator holds.
+// Size returns the estimated memory of the accumulator in bytes.
 func (a *Accumulator) Size() int { return a.size }
 
-// Malformed counts the events whose data was neither a chunk nor [DONE].
+// Malformed returns the number of events whose data was neither a chunk nor [DONE].
 func (a *Accumulator) Malformed() int { return a.malformed }
 
 // Done reports whether the [DONE] that ends a stream has come.
 func (a *Accumulator) Done() bool { return a.done }
 
-// Add takes the data of one event. Data that is not a JSON object only counts
-// as malformed, unless it is the [DONE] that ends a stream.
+// Add takes the data of one event. Data that is not a JSON object counts as
+// malformed, unless it is the [DONE] that ends a stream.
 func (a *Accumulator) Add(data []byte) {
 	if a.marker(data) {
 		return
@@ -105,7 +104,7 @@ func (a *Accumulator) Add(data []byte) {
 	}
 }
 
-// marker takes data that is no chunk: none at all, or the end of the stream.
+// marker reports whether data is not a chunk: empty, or the [DONE] that ends the stream.
 func (a *Accumulator) marker(data []byte) bool {
 	switch string(bytes.TrimSpace(data)) {
 	case "":
@@ -156,25 +155,26 @@ func join(members *[]keyed, name, quoted []byte) int {
 	return len(name) + len(inner)
 }
 
-// number reads the index member of the object that raw starts with; none is 0.
+// number reads the member index of the object at the start of raw; without one it
+// is 0.
 func number(raw []byte) int {
 	index, found := 0, false
 	rawjson.WalkMembers(raw, 0, func(m rawjson.Member) int {
 		end := rawjson.SkipValue(raw, m.ValueStart)
 		if end >= 0 && string(m.Name) == "index" {
-			// Anything but an integer counts as the first.
+			// Anything but an integer counts as 0.
 			index, _ = strconv.Atoi(string(raw[m.ValueStart:end]))
 			found = true
 		}
 		if found {
-			return -1 // enough seen
+			return -1 // stop
 		}
 		return end
 	})
 	return index
 }
 
-// choice returns the choice that the object at the start of raw belongs to.
+// choice returns the choice to which the object at the start of raw belongs.
 func (a *Accumulator) choice(raw []byte) *choice {
 	index := number(raw)
 	for _, known := range a.choices {
@@ -187,8 +187,8 @@ func (a *Accumulator) choice(raw []byte) *choice {
 	return c
 }
 
-// walkChoiceMember takes the member of a choice of a chunk whose value starts
-// where m says, in one walk, and returns the position behind it, or -1.
+// walkChoiceMember takes a member of a choice, whose value starts at m.ValueStart, in
+// one walk, and returns the position after it, or -1.
 func (a *Accumulator) walkChoiceMember(c *choice, doc []byte, m rawjson.Member) int {
 	if doc[m.ValueStart] == '{' {
 		take, grows := (*choice).addLogprob, logprobGrows
@@ -224,7 +224,7 @@ func (a *Accumulator) walkChoiceMember(c *choice, doc []byte, m rawjson.Member) 
 func (a *Accumulator) choiceMember(c *choice, m rawjson.Member) {
 	switch name := string(m.Name); {
 	case name == "index" || rawjson.IsNull(m.Value):
-	case name == "delta" || name == "message" || name == "logprobs": // of another kind than an object
+	case name == "delta" || name == "message" || name == "logprobs": // not an object
 	case name == "text" && m.Value[0] == '"':
 		a.size += c.addText(m)
 		a.note(c, m, (*choice).addText)
@@ -246,9 +246,11 @@ func (c *choice) addText(m rawjson.Member) int {
 
 func (c *choice) addTokenIDs(m rawjson.Member) int { return c.tokenIDs.add(m.Value) }
 
+func (c *choice) addDelta(m rawjson.Member) int { return c.message.take(m) }
+
 func logprobGrows(m rawjson.Member) bool { return m.Value[0] == '[' }
 
-// deltaGrows says whether take joins a member with what came before it.
+// deltaGrows reports whether take joins a member with what came before it.
 func deltaGrows(m rawjson.Member) bool {
 	switch string(m.Name) {
 	case "role", "id", "type":
@@ -270,8 +272,6 @@ func (c *choice) addLogprob(m rawjson.Member) int {
 	}
 }
 
-func (c *choice) addDelta(m rawjson.Member) int { return c.message.take(m) }
-
 func listOf(lists *[]namedList, name []byte) *list {
 	for i := range *lists {
 		if bytes.Equal((*lists)[i].name, name) {
@@ -289,8 +289,8 @@ func (d *message) add(raw []byte) int {
 	return grown
 }
 
-// take takes a member of a delta. Identifying members say the same each time, so
-// their first value counts; other strings are pieces of a text.
+// take takes a member of a delta. Members that identify, such as id, repeat, so their
+// first value counts; other strings are pieces of a text.
 func (d *message) take(m rawjson.Member) int {
 	switch name := string(m.Name); {
 	case rawjson.IsNull(m.Value):

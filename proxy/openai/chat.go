@@ -8,11 +8,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// The types below are what translations need of Chat Completions. Values that
-// pass through are raw, as they are spelled.
+// The types below are the part of Chat Completions that translations need. Values
+// that pass through are raw.
 
-// ChatRequest is a request for a chat completion. Members that it does not name
-// are in Rest.
+// ChatRequest is a request for a chat completion. Other members are in Rest.
 type ChatRequest struct {
 	Model               jsontext.Value `json:"model,omitzero"`
 	Messages            []ChatMessage  `json:"messages"`
@@ -45,7 +44,7 @@ type ChatMessage struct {
 	ToolCallID       jsontext.Value `json:"tool_call_id,omitzero"`
 }
 
-// ReasoningText is the message's reasoning, under the name that it has.
+// ReasoningText returns the message's reasoning, whichever name it has.
 func (m *ChatMessage) ReasoningText() jsontext.Value {
 	if IsText(m.ReasoningContent) {
 		return m.ReasoningContent
@@ -61,13 +60,13 @@ type ChatPart struct {
 	ImageURL *ChatImageURL  `json:"image_url,omitzero"`
 }
 
-// ChatImageURL is where an image is, a data URL perhaps.
+// ChatImageURL is the URL of an image; it may be a data URL.
 type ChatImageURL struct {
 	URL    jsontext.Value `json:"url"`
 	Detail jsontext.Value `json:"detail,omitzero"`
 }
 
-// ChatCall is a call of a tool, or a delta of one.
+// ChatCall is a tool call, or a delta of one.
 type ChatCall struct {
 	Index    *int           `json:"index,omitzero"`
 	ID       jsontext.Value `json:"id,omitzero"`
@@ -75,7 +74,7 @@ type ChatCall struct {
 	Function ChatFunction   `json:"function"`
 }
 
-// ChatFunction is a function that is offered, named or called.
+// ChatFunction is a function that is offered, chosen or called.
 type ChatFunction struct {
 	Name        jsontext.Value `json:"name,omitzero"`
 	Description jsontext.Value `json:"description,omitzero"`
@@ -84,13 +83,13 @@ type ChatFunction struct {
 	Arguments   jsontext.Value `json:"arguments,omitzero"` // a string of JSON
 }
 
-// ChatTool is a tool that is offered, or the one that is to be called.
+// ChatTool is a tool that is offered, or the tool that must be called.
 type ChatTool struct {
 	Type     string        `json:"type"`
 	Function *ChatFunction `json:"function"`
 }
 
-// ChatFormat is the form that a reply's text must have.
+// ChatFormat is the required form of a reply's text.
 type ChatFormat struct {
 	Type       string      `json:"type"`
 	JSONSchema *ChatSchema `json:"json_schema,omitzero"`
@@ -134,7 +133,7 @@ type ChatUsage struct {
 	CompletionMore *ChatReasoning `json:"completion_tokens_details,omitzero"`
 }
 
-// ChatCached counts the tokens of a prompt that a cache had.
+// ChatCached counts the tokens of a prompt that came from a cache.
 type ChatCached struct {
 	Cached int64 `json:"cached_tokens"`
 }
@@ -144,14 +143,13 @@ type ChatReasoning struct {
 	Reasoning int64 `json:"reasoning_tokens"`
 }
 
-// Lenient are the options under which what others wrote is decoded: names may
-// repeat and text may be no UTF-8.
+// Lenient returns the options for decoding foreign JSON: names may repeat, and text
+// need not be UTF-8.
 func Lenient() json.Options {
 	return json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
-// AppendWire appends the JSON of a value; strings that it holds raw stay as they
-// are spelled.
+// AppendWire appends the JSON of a value. Raw strings in it keep their spelling.
 func AppendWire(dst []byte, v any) ([]byte, error) {
 	out, err := json.Marshal(v, Lenient(), jsontext.PreserveRawStrings(true))
 	if err != nil {
@@ -160,8 +158,8 @@ func AppendWire(dst []byte, v any) ([]byte, error) {
 	return append(dst, out...), nil
 }
 
-// AppendEvent appends a server-sent event with the JSON of a value; an empty name
-// is left out.
+// AppendEvent appends a server-sent event with the JSON of a value. An empty name is
+// left out.
 func AppendEvent(dst []byte, name string, v any) ([]byte, error) {
 	before := len(dst)
 	if name != "" {
@@ -174,22 +172,22 @@ func AppendEvent(dst []byte, name string, v any) ([]byte, error) {
 	return append(out, "\n\n"...), nil
 }
 
-// Given reports whether a value is there and not null.
+// Given reports whether a value is present and not null.
 func Given(v jsontext.Value) bool { return len(v) > 0 && v.Kind() != 'n' }
 
-// IsText reports whether a value is a string that says something.
+// IsText reports whether a value is a string that is not empty.
 func IsText(v jsontext.Value) bool { return len(v) > len(`""`) && v.Kind() == '"' }
 
-// Quote spells a string as JSON, with U+FFFD for each invalid byte.
+// Quote returns a string as JSON, with U+FFFD for each invalid byte.
 func Quote[T ~string | ~[]byte](s T) jsontext.Value {
 	return rawjson.AppendString(nil, string(s))
 }
 
-// Unquote returns the text of a JSON string; of anything else, nothing.
+// Unquote returns the text of a JSON string, and "" for anything else.
 func Unquote(v jsontext.Value) string { return rawjson.Unquote(v) }
 
-// Join appends the text of one JSON string to another, as both are spelled. What
-// is no string adds nothing.
+// Join appends the text of one JSON string to another one, both as spelled. Anything
+// but a string adds nothing.
 func Join(a, b jsontext.Value) jsontext.Value {
 	switch {
 	case b.Kind() != '"':
@@ -200,7 +198,7 @@ func Join(a, b jsontext.Value) jsontext.Value {
 	return append(bytes.Clone(a[:len(a)-1]), b[1:]...)
 }
 
-// KeepMembers returns the object with the members to which keep says yes, nil
+// KeepMembers returns the object with the members for which keep returns true, nil
 // when none is left.
 func KeepMembers(object jsontext.Value, keep func(name string, value jsontext.Value) bool) jsontext.Value {
 	kept := []byte{'{'}

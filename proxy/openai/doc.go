@@ -1,11 +1,16 @@
-// Package openai holds the wire forms of OpenAI's Chat Completions, Completions
-// and Responses as functions on bytes: what a proxy must read of a request,
-// which bytes of a reply an agent did not ask for, how a stream is cut into
-// events and put together again or made of a whole reply, and how Responses are
-// translated for servers that have Chat Completions only. It knows nothing of
-// HTTP, of recording, or of who asks.
+// Package openai has the wire forms of OpenAI's Chat Completions, Completions and
+// Responses, as functions on bytes. It parses the members of a request that a proxy
+// needs, hides the members of a reply that an agent did not ask for, splits streams into
+// events, turns streams into whole replies and back, and translates Responses for servers
+// that have Chat Completions only.
 //
-// What passes in its own form is edited by position: bytes that are not named
-// stay as they were, in their order, with their spelling. Input that is not JSON
-// is left alone; nothing panics.
+//	request, err := openai.ParseRequest(body)
+//	sent := request.AppendBody(nil, body, "qwen", openai.Ask{TokenIDs: true})
+//	visible := request.Hide.Visible(reply)
+//
+// Documents that keep their form are edited by byte position: all other bytes keep their order
+// and their spelling. Input that is not JSON is left alone. No input makes a function
+// panic.
+//
+// The package must not know HTTP connections, recording, or who calls it.
 package openai

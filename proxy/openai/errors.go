@@ -16,16 +16,25 @@ const (
 	APIError            = "api_error"
 )
 
-// Error is an error body.
+// Error is an error of an API: the HTTP status of the answer and the content of its body.
 type Error struct {
-	Message string
-	Type    string
-	Param   string // the field at fault; empty is null
-	Code    string // for programs; empty is null
+	Status     int // of HTTP; 0 is an error within a stream
+	Message    string
+	Type       string
+	Param      string // the field at fault; empty is null
+	Code       string // for programs; empty is null
+	RetryAfter int    // seconds; 0 is left out
 }
 
-// AppendJSON appends the body. Besides the error object that OpenAI's clients
-// read it says "type":"error", which is what Anthropic's look for.
+// NewError returns an error that names no field.
+func NewError(status int, kind, code, message string) *Error {
+	return &Error{Status: status, Type: kind, Code: code, Message: message}
+}
+
+func (e Error) Error() string { return e.Message }
+
+// AppendJSON appends the body. Besides the error object that OpenAI's clients read it
+// has "type":"error", which Anthropic's clients look for.
 func (e Error) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"type":"error","error":{"message":`...)
 	dst = rawjson.AppendString(dst, e.Message)
@@ -45,7 +54,7 @@ func appendNullable(dst []byte, s string) []byte {
 	return rawjson.AppendString(dst, s)
 }
 
-// errorType is a type that Anthropic's clients know; OpenAI's take any.
+// errorType returns a type that Anthropic's clients know; OpenAI's accept any.
 func errorType(status int, said string) string {
 	switch status {
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:
@@ -70,9 +79,9 @@ func errorType(status int, said string) string {
 	return APIError
 }
 
-// ErrorFrom reads what a backend of either family says of a failure, so that it
-// can be said to clients of the other one. A status of 0 is an error that came
-// within a stream. A body that is no JSON object is the message.
+// ErrorFrom reads the error of a backend of either family, so that it can be sent to
+// clients of the other one. A status of 0 is an error within a stream. A body that is
+// not a JSON object is the message.
 func ErrorFrom(status int, body []byte) Error {
 	e, said := Error{}, ""
 	var read func(name, value []byte)
@@ -103,4 +112,16 @@ func ErrorFrom(status int, body []byte) Error {
 	}
 	e.Type = errorType(status, said)
 	return e
+}
+
+// ErrorMessage returns the text of a reply's member error: a string, or the message
+// of an object.
+func ErrorMessage(raw []byte) string {
+	message := rawjson.Unquote(raw)
+	Members(raw, func(name, value []byte) {
+		if string(name) == "message" {
+			message = rawjson.Unquote(value)
+		}
+	})
+	return message
 }

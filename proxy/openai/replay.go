@@ -7,19 +7,18 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Replay turns a chat completion into the stream that it would have been, for
-// backends that give some replies whole only. Text stays in one piece with all
-// its white space. Each choice has a chunk for its role, for each text of its
-// message (reasoning first), for each tool call with its name, for that call's
-// arguments, and for the finish reason. Log-probabilities and token ids come
-// with the choice's first text or call, or else with its last chunk; what the
-// reply says besides comes with the first chunk.
+// Replay turns a chat completion into the equivalent stream, for backends that cannot
+// stream some replies. Text stays in one piece with all its
+// white space. Each choice has a chunk for its role, for each text of its message
+// (reasoning first), for each tool call with its name, for that call's arguments, and
+// for the finish reason. Log-probabilities and token ids come with the choice's first
+// text or call, or else with its last chunk. Other members come with the first chunk.
 //
-// It appends the events up to and with [DONE]; if usage is set, a chunk with the
-// usage goes before that. ok is false, and nothing appended, if the reply is no
-// JSON object with a list of choices.
+// It appends the events including [DONE]; if usage is set, a chunk with the usage
+// comes before that. ok is false, and nothing is appended, if the reply is not a JSON
+// object with a list of choices.
 func Replay(dst, reply []byte, usage bool) (_ []byte, ok bool) {
-	// White space may hold line feeds, which end a line of an event.
+	// A line feed in white space would end a line of the event.
 	compact := jsontext.Value(append([]byte(nil), reply...))
 	if compact.Compact() != nil || compact.Kind() != '{' {
 		return dst, false
@@ -58,16 +57,16 @@ func Replay(dst, reply []byte, usage bool) (_ []byte, ok bool) {
 type replay struct {
 	dst   []byte
 	head  []byte   // of every chunk, from its brace
-	first []Member // of the first chunk, besides
+	first []Member // further members of the first chunk
 	usage []byte
 
 	// Of the choice that is being replayed.
 	index    []byte
-	logprobs []byte // nil when it has none, null when there are none to come
-	tokenIDs []byte // nil when there are none to come
+	logprobs []byte // nil when it has none, null when they have been sent
+	tokenIDs []byte // nil when there are none, or when they have been sent
 }
 
-// begin begins a chunk, up to the inside of its choices.
+// begin begins a chunk, up to its choices.
 func (r *replay) begin() {
 	r.dst = append(append(r.dst, "data: "...), r.head...)
 	for _, m := range r.first {
@@ -77,7 +76,7 @@ func (r *replay) begin() {
 	r.dst = append(appendName(r.dst, []byte("choices")), '[')
 }
 
-// chunk appends a chunk with one delta. With carry it has what comes once.
+// chunk appends a chunk with one delta. With carry it also has what is sent once.
 func (r *replay) chunk(delta []byte, carry bool, finish []Member) {
 	r.begin()
 	r.dst = append(append(r.dst, `{"index":`...), r.index...)
@@ -155,7 +154,7 @@ func (r *replay) choice(i int, c Choice) {
 	r.chunk([]byte("{}"), true, finish)
 }
 
-// call replays a tool call: what it is, then its arguments.
+// call replays a tool call: its id and name, then its arguments.
 func (r *replay) call(i int, call []byte) {
 	open := append([]byte(`{"tool_calls":[{"index":`), strconv.Itoa(i)...)
 	announce, arguments := append([]byte(nil), open...), []byte(nil)

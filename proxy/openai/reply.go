@@ -2,25 +2,25 @@ package openai
 
 import "github.com/agl-go/agl/internal/rawjson"
 
-// Member is one member of a raw object: the name as it is spelled between its
-// quotes, and the value's bytes.
+// Member is one member of a raw object: the name as spelled between its quotes, and
+// the value.
 type Member struct{ Name, Value []byte }
 
-// Reply is a chat completion, or an error, taken apart.
+// Reply holds the parts of a chat completion or of an error.
 type Reply struct {
 	Members []Member // in their order
-	Choices []Choice // of the member choices, where that is a list
+	Choices []Choice // of the member choices, if that is a list
 }
 
-// Choice is an element of a reply's choices, taken apart. What is no object has
-// no members.
+// Choice holds the parts of an element of a reply's choices. One that is not an object
+// has no members.
 type Choice struct {
 	Members  []Member
-	Logprobs []Member // of the member logprobs, where that is an object
+	Logprobs []Member // of the member logprobs, if that is an object
 }
 
-// ParseReply takes a valid JSON object apart in one walk. The parts share its
-// memory. Of repeated lists of choices the last one counts.
+// ParseReply reads a valid JSON object in one walk. The parts share its memory. Of
+// repeated lists of choices the last one counts.
 func ParseReply(raw []byte) Reply {
 	r := Reply{Members: make([]Member, 0, 12)}
 	rawjson.WalkMembers(raw, rawjson.SkipSpace(raw, 0), func(m rawjson.Member) int {
@@ -52,8 +52,8 @@ func parseChoice(raw []byte, start int) (c Choice, end int) {
 	return c, end
 }
 
-// keep adds a member, whose value it skips unless a walk has been through it,
-// and returns the position behind it.
+// keep adds a member and returns the position after it. It skips the value unless a
+// walk has already done so.
 func keep(to *[]Member, raw []byte, m rawjson.Member) int {
 	if m.End <= 0 {
 		if m.End = rawjson.SkipValue(raw, m.ValueStart); m.End < 0 {

@@ -7,22 +7,22 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ErrNotObject says that a body is not one JSON object.
+// ErrNotObject is the error for a body that is not a JSON object.
 var ErrNotObject = errors.New("the body must be a JSON object")
 
-// ErrNoModel says that a body does not name a model.
+// ErrNoModel is the error for a body without a model.
 var ErrNoModel = errors.New(`"model" must be a string`)
 
-// Request is what a proxy must know of a request body.
+// Request holds the parts of a request body that a proxy needs.
 type Request struct {
 	Model  string
 	Stream bool
-	// Hide says what the agent did not ask for, and so must not see.
+	// Hide says what the agent did not ask for and must not see.
 	Hide Hide
-	// Prompts is how many prompts a completion has; others have one.
+	// Prompts is the number of prompts of a completion; other requests have one.
 	Prompts int
 
-	open                                     int // behind the opening brace
+	open                                     int // after the opening brace
 	model, stream, logprobs, tokenIDs, usage span
 	options                                  span // stream_options, if an object
 	salt                                     span // cache_salt
@@ -33,8 +33,8 @@ type span struct{ start, end int }
 
 func (s span) given() bool { return s.end > 0 }
 
-// ParseRequest reads a request body. Where a member is repeated the last one
-// counts, as it does for the servers behind.
+// ParseRequest reads a request body. Of repeated members the last one counts, as it
+// does for the backends.
 func ParseRequest(body []byte) (Request, error) {
 	r := Request{Hide: Hide{TokenIDs: true, Logprobs: true}, Prompts: 1}
 	modelGiven, usage := false, false
@@ -73,7 +73,7 @@ func ParseRequest(body []byte) (Request, error) {
 	return r, nil
 }
 
-// parseOptions reads stream_options and reports whether usage is asked for.
+// parseOptions reads stream_options and reports whether usage is requested.
 func (r *Request) parseOptions(m rawjson.Member) (usage bool) {
 	r.options, r.usage = span{m.ValueStart, m.End}, span{}
 	rawjson.EachMember(m.Value, func(o rawjson.Member) {
@@ -85,8 +85,8 @@ func (r *Request) parseOptions(m rawjson.Member) (usage bool) {
 	return usage
 }
 
-// prompts counts those of a completion: a string or a list of token ids is one,
-// a list of these is as many as it has.
+// prompts returns the number of prompts of a completion: a string or a list of token
+// ids is one, a list of these is as many as it has.
 func prompts(raw []byte) int {
 	if raw[0] != '[' {
 		return 1
@@ -102,24 +102,23 @@ func prompts(raw []byte) int {
 	return n
 }
 
-// Ask says what a proxy wants of a backend for itself.
+// Ask says what a proxy asks a backend for, beyond the agent's request.
 type Ask struct {
 	TokenIDs bool // ids and log-probabilities of all choices
 	Usage    bool // also in a stream
-	Whole    bool // the reply in one piece where the agent wants a stream
-	// Salt is the cache_salt of a request that has none of its own, if not empty.
+	Whole    bool // no stream, although the agent wants one
+	// Salt, if not empty, is the cache_salt of a request that has none.
 	Salt string
-	// Completion says that the request is one for a completion, where logprobs is
-	// a number.
+	// Completion marks a request for a completion, in which logprobs is a number.
 	Completion bool
 }
 
-// AppendBody appends the body that r was parsed from, as the backend is to get
-// it: with model as the model's name, and with what is asked for. All other
-// bytes stay as they are.
+// AppendBody appends the body of the request to the backend: the body from which r was
+// parsed, with another model name and with the members for ask. All other bytes are
+// unchanged.
 func (r *Request) AppendBody(dst, body []byte, model string, ask Ask) []byte {
 	edits := make([]edit, 0, 8)
-	var insert []byte // in front of the first member
+	var insert []byte // before the first member
 	want := func(at span, hidden bool, member, value string) {
 		switch {
 		case !at.given():
@@ -143,7 +142,7 @@ func (r *Request) AppendBody(dst, body []byte, model string, ask Ask) []byte {
 	case ask.Whole && r.Stream:
 		edits = append(edits, edit{r.stream.start, r.stream.end, []byte("false")})
 		if r.options.given() {
-			// Servers refuse options of a stream for what is none.
+			// Servers refuse stream_options for a request that does not stream.
 			edits = append(edits, edit{r.options.start, r.options.end, null})
 		}
 	case ask.Usage && r.Hide.Usage:

@@ -1,19 +1,23 @@
 package openai
 
-import "bytes"
+import (
+	"bytes"
 
-// Events cuts a stream of server-sent events into its events, whatever the
-// pieces in which it arrives. Its zero value is ready. Together the events are
-// exactly the bytes that were written: no byte is lost, added or changed.
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+// Events splits a stream of server-sent events, which arrives in arbitrary pieces, into
+// its events. The concatenated events are exactly the bytes that were written. Its zero
+// value is ready.
 type Events struct {
 	buf   []byte
 	from  int  // where the next event starts
-	line  int  // where the line that is being looked for starts
+	line  int  // where the present line starts
 	seen  int  // no line ends before this
-	wasCR bool // the last line ended with a CR, so a LF here belongs to it
+	wasCR bool // the last line ended with CR, so an LF here belongs to it
 }
 
-// Write appends a piece of the stream. Events handed out before are void.
+// Write appends a piece of the stream. Events that were returned before are invalid.
 func (e *Events) Write(piece []byte) {
 	if e.from > 0 {
 		n := copy(e.buf, e.buf[e.from:])
@@ -25,8 +29,8 @@ func (e *Events) Write(piece []byte) {
 	e.buf = append(e.buf, piece...)
 }
 
-// Next returns the next complete event with the blank line that ends it, or nil
-// if the stream so far holds no more. It is valid until the next Write.
+// Next returns the next complete event with the blank line that ends it, or nil if
+// there is none yet. It is valid until the next Write.
 func (e *Events) Next() []byte {
 	for {
 		if e.wasCR && e.line < len(e.buf) {
@@ -52,8 +56,8 @@ func (e *Events) Next() []byte {
 	}
 }
 
-// lineEnd returns where the current line ends and where the next one starts, or
-// -1 if its end has not come yet.
+// lineEnd returns where the present line ends and where the next one starts, or -1 if
+// the line is not complete.
 func (e *Events) lineEnd() (end, next int) {
 	rest := e.buf[e.seen:]
 	lf := bytes.IndexByte(rest, '\n')
@@ -74,24 +78,24 @@ func (e *Events) lineEnd() (end, next int) {
 	return e.seen + lf, e.seen + lf + 1
 }
 
-// Rest returns what has not been handed out as an event: after the stream has
-// ended, its last event if the blank line is missing.
+// Rest returns what has not been returned as an event: after the end of the stream, its
+// last event if the blank line is missing.
 func (e *Events) Rest() []byte {
 	rest := e.buf[e.from:]
 	e.from, e.line, e.seen = len(e.buf), len(e.buf), len(e.buf)
 	return rest
 }
 
-// Buffered returns how many bytes wait for the end of their event.
+// Buffered returns the number of bytes of the incomplete event.
 func (e *Events) Buffered() int { return len(e.buf) - e.from }
 
-// Cap returns how much memory e holds, in bytes.
+// Cap returns the memory of e in bytes.
 func (e *Events) Cap() int { return cap(e.buf) }
 
-// Reset makes e ready for another stream, keeping its memory.
+// Reset prepares e for another stream and keeps its memory.
 func (e *Events) Reset() { *e = Events{buf: e.buf[:0]} }
 
-// field is a line of an event that carries data: where its value lies.
+// field is the position of the value of a data line.
 type field struct{ start, end int }
 
 // dataFields returns the data lines of an event.
@@ -117,8 +121,8 @@ func dataFields(event []byte, fields []field) []field {
 	return fields
 }
 
-// Data returns the data of an event, its lines joined by line feeds; nil if it
-// has none. With one line, which is the rule, it is a part of event.
+// Data returns the data of an event, its lines joined by line feeds, or nil if it has
+// none. Data in one line, which is the rule, shares event's memory.
 func Data(event []byte) []byte {
 	var room [4]field
 	return joinData(event, dataFields(event, room[:0]))
@@ -141,11 +145,10 @@ func joinData(event []byte, fields []field) []byte {
 	return joined
 }
 
-// AppendVisibleEvent appends an event without what is hidden in its data, and
-// adds the data as it was to a. An event in which nothing is hidden stays byte
-// for byte, and so does one whose data is not JSON, which a counts as malformed;
-// data in several lines stays in lines. An event of which nothing would be left
-// but an empty list of choices goes as a whole.
+// AppendVisibleEvent appends an event without what is hidden in its data, and adds the
+// original data to a. An event without anything hidden keeps its bytes, and so does one
+// whose data is not JSON, which a counts as malformed. Data in several lines stays in
+// lines. An event of which only an empty list of choices would be left is dropped.
 func (h Hide) AppendVisibleEvent(dst, event []byte, a *Accumulator) []byte {
 	if a.shape.matches(h, event) {
 		return a.shape.appendVisible(dst, event, a)
@@ -173,8 +176,8 @@ func (h Hide) AppendVisibleEvent(dst, event []byte, a *Accumulator) []byte {
 	return appendEdited(dst, event, edits)
 }
 
-// throughLines carries edits of joined data over to the event: a removal that
-// spans lines takes its part of each, so that the event's other bytes stay.
+// throughLines turns edits of joined data into edits of the event. A removal that spans
+// lines removes its part of each, so that the event's other bytes stay.
 func throughLines(edits []edit, fields []field) []edit {
 	if len(fields) == 1 {
 		for i := range edits {
@@ -184,7 +187,7 @@ func throughLines(edits []edit, fields []field) []edit {
 		return edits
 	}
 	var out []edit
-	joined := 0 // where the field starts in the joined data
+	joined := 0 // start of the field in the joined data
 	for _, f := range fields {
 		length := f.end - f.start
 		for _, e := range edits {
@@ -201,4 +204,36 @@ func throughLines(edits []edit, fields []field) []edit {
 		joined += length + 1
 	}
 	return out
+}
+
+// CompleteStream reports whether a recorded stream of any API is complete: it ends
+// with the event that ends streams, and none of its events is an error.
+func CompleteStream(stream []byte) bool {
+	var events Events
+	events.Write(stream)
+	ended, failed := false, false
+	take := func(data []byte) {
+		if len(data) == 0 {
+			return
+		}
+		ended = ended || string(data) == "[DONE]"
+		Members(data, func(name, value []byte) {
+			switch string(name) {
+			case "error":
+				failed = failed || string(value) != "null"
+			case "type":
+				switch rawjson.Unquote(value) {
+				case "error", "response.failed":
+					failed = true
+				case "message_stop", "response.completed", "response.incomplete":
+					ended = true
+				}
+			}
+		})
+	}
+	for event := events.Next(); event != nil; event = events.Next() {
+		take(Data(event))
+	}
+	take(Data(events.Rest()))
+	return ended && !failed
 }

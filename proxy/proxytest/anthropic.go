@@ -12,7 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// messagesRequest is what is read of a request for a message.
+// messagesRequest is the part of a request for a message that is read.
 type messagesRequest struct {
 	Model    string         `json:"model"`
 	System   jsontext.Value `json:"system"`
@@ -42,7 +42,7 @@ func (q *messagesRequest) prompt() Prompt {
 	return p
 }
 
-// AnthropicFails is an error in Anthropic's words.
+// AnthropicFails returns a script that answers with an error of Anthropic's.
 func AnthropicFails(status int, kind, message string) Script {
 	return func(context.Context, Request) Reply {
 		return Reply{
@@ -52,8 +52,8 @@ func AnthropicFails(status int, kind, message string) Script {
 	}
 }
 
-// Anthropic plays Anthropic's Messages and its count of tokens. It wants a key
-// and a version in the headers that its API has for them.
+// Anthropic plays Anthropic's Messages and its token counting. It requires a key and a
+// version in the headers of the API.
 func (m Model) Anthropic() Script {
 	var replies atomic.Int64
 	return func(ctx context.Context, r Request) Reply {
@@ -108,8 +108,7 @@ func (w *message) head(content, stop string, out int) string {
 		w.number, quote(w.model), content, stop, w.in, out)
 }
 
-// blocks are the content blocks: as they are whole, as they begin, and their
-// deltas.
+// blocks returns the content blocks: whole, as they begin, and their deltas.
 func (w *message) blocks() (whole, begin []string, deltas [][]string) {
 	add := func(all, first string, pieces []string) {
 		whole, begin, deltas = append(whole, all), append(begin, first), append(deltas, pieces)

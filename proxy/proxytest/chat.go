@@ -10,15 +10,15 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// Where a server puts token ids.
+// The places in which servers put token ids.
 const (
 	idsNowhere     = iota
-	idsInChoice    // the prompt's on top, the replies' in their choices
-	idsOnTop       // the prompt's and the replies' on top
+	idsInChoice    // the prompt's at the top, the replies' in their choices
+	idsOnTop       // the prompt's and the replies' at the top
 	idsAllInChoice // the prompt's in the choices too
 )
 
-// dialect is how servers of Chat Completions differ.
+// dialect holds the differences between servers of Chat Completions.
 type dialect struct {
 	ids      int
 	ending   string // a member of each choice
@@ -26,7 +26,7 @@ type dialect struct {
 	idsWhole bool   // token ids are refused for streams of chat completions
 }
 
-// completion is a reply in the making.
+// completion is a reply that is being built.
 type completion struct {
 	chatRequest
 	dialect
@@ -58,7 +58,7 @@ func (c *completion) head(chunk bool) string {
 	return fmt.Sprintf(`{"id":"%s%d","object":%q,"created":1700000000,"model":%s,`, id, c.number, object, quote(c.Model))
 }
 
-// raw is all that a model wrote, which its token ids are of.
+// raw returns the text that the token ids belong to: everything the model wrote.
 func (a *Answer) raw() string {
 	parts := []string{a.Reasoning, a.Text}
 	for _, call := range a.Calls {
@@ -87,7 +87,7 @@ func (c *completion) usage() string {
 	return fmt.Sprintf(`"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d}`, in, in+out, out)
 }
 
-// idsOf are the members of a choice with token ids: the prompt's only where
+// idsOf returns the members of a choice with token ids. The prompt's are there only if
 // first is set.
 func (c *completion) idsOf(reply string, first bool) string {
 	out := ""
@@ -103,7 +103,7 @@ func (c *completion) idsOf(reply string, first bool) string {
 	return out
 }
 
-// idsOnTop are the members of a reply with token ids.
+// idsOnTop returns the members of a reply with token ids.
 func (c *completion) idsOnTop(replies bool) string {
 	if !c.wantsIDs() || c.ids != idsOnTop && (c.ids != idsInChoice || c.text) {
 		return ""
@@ -154,7 +154,7 @@ func (c *completion) message(a *Answer) string {
 	return out + `,"tool_calls":[` + strings.Join(calls, ",") + "]}"
 }
 
-// chunks are the events of a stream, a character each.
+// chunks returns the events of a stream, one for each character.
 func (c *completion) chunks() []string {
 	var events []string
 	head := c.head(true)
@@ -196,7 +196,7 @@ func (c *completion) chunks() []string {
 	return append(events, "data: [DONE]\n\n")
 }
 
-// delta is a piece of a choice, and the text whose tokens it stands for.
+// delta is a piece of a choice with the text of its tokens.
 type delta struct{ json, wrote string }
 
 func (c *completion) deltas(a *Answer) []delta {
@@ -271,7 +271,7 @@ func bytesList(text string) string {
 	return list(ids)
 }
 
-// quote spells a string as JSON.
+// quote returns a string as JSON.
 func quote(s string) string {
 	b, err := json.Marshal(s)
 	if err != nil {

@@ -8,17 +8,17 @@ import (
 	"sync/atomic"
 )
 
-// Script says what the server does with a request. It runs in the request's
-// goroutine; ctx ends when the client leaves.
+// Script returns the reply to a request. It runs in the request's goroutine; ctx ends
+// when the client leaves.
 type Script = func(ctx context.Context, r Request) Reply
 
-// Silent never says anything: it waits until the client leaves.
+// Silent never answers: it waits until the client leaves.
 func Silent(ctx context.Context, _ Request) Reply {
 	<-ctx.Done()
 	return Reply{Cut: true}
 }
 
-// TooMany is a 429 with Retry-After, in seconds, and OpenAI's error body.
+// TooMany answers 429 with Retry-After, in seconds, and OpenAI's error body.
 func TooMany(retryAfter int) Script {
 	return func(context.Context, Request) Reply {
 		return Reply{
@@ -29,14 +29,14 @@ func TooMany(retryAfter int) Script {
 	}
 }
 
-// Fails is a reply with a status of 400 or more and OpenAI's error body.
+// Fails answers with a status of 400 or more and OpenAI's error body.
 func Fails(status int, message string) Script {
 	return func(context.Context, Request) Reply {
 		return Reply{Status: status, Body: `{"error":{"message":` + quote(message) + `,"type":"server_error","param":null,"code":null}}`}
 	}
 }
 
-// First serves the first n requests by one script and the others by another.
+// First serves the first n requests with one script and the others with another one.
 func First(n int, first, rest Script) Script {
 	var served atomic.Int64
 	return func(ctx context.Context, r Request) Reply {
@@ -47,8 +47,7 @@ func First(n int, first, rest Script) Script {
 	}
 }
 
-// SlowHeaders waits before it answers at all; an error of wait resets the
-// connection.
+// SlowHeaders waits before it answers. An error of wait resets the connection.
 func SlowHeaders(script Script, wait func(ctx context.Context) error) Script {
 	return func(ctx context.Context, r Request) Reply {
 		if err := wait(ctx); err != nil {
@@ -58,8 +57,8 @@ func SlowHeaders(script Script, wait func(ctx context.Context) error) Script {
 	}
 }
 
-// pieces makes a reply's bytes one list of pieces. A whole reply is two, so that
-// something can happen between them.
+// pieces returns a reply's bytes as a list of pieces. A whole reply is cut in two, so
+// that something can happen between them.
 func pieces(reply Reply) []string {
 	if len(reply.Pieces) > 0 || len(reply.Body) < 2 {
 		return reply.Pieces
@@ -67,8 +66,8 @@ func pieces(reply Reply) []string {
 	return []string{reply.Body[:len(reply.Body)/2], reply.Body[len(reply.Body)/2:]}
 }
 
-// Stall sends n pieces, but never the last one, and then nothing more until the
-// client leaves.
+// Stall sends n pieces, but never the last one, and then nothing until the client
+// leaves.
 func Stall(script Script, n int) Script {
 	return func(ctx context.Context, r Request) Reply {
 		reply := script(ctx, r)
@@ -85,7 +84,7 @@ func Stall(script Script, n int) Script {
 	}
 }
 
-// Cut closes the connection behind n pieces, in the middle of the reply.
+// Cut closes the connection after n pieces, in the middle of the reply.
 func Cut(script Script, n int) Script {
 	return func(ctx context.Context, r Request) Reply {
 		reply := script(ctx, r)
@@ -95,8 +94,8 @@ func Cut(script Script, n int) Script {
 	}
 }
 
-// Reset resets the connection behind n pieces, so that the client may lose even
-// what was sent.
+// Reset resets the connection after n pieces, so that the client may even lose what was
+// sent.
 func Reset(script Script, n int) Script {
 	return func(ctx context.Context, r Request) Reply {
 		reply := Cut(script, n)(ctx, r)
@@ -114,8 +113,8 @@ func Typed(script Script, contentType string) Script {
 	}
 }
 
-// Insert puts more pieces in front of the piece at a place of a stream, such as
-// an event that is not JSON, a comment, or a line of megabytes.
+// Insert puts more pieces before a piece of a stream, such as an event that is not JSON,
+// a comment, or a line of megabytes.
 func Insert(script Script, at int, more ...string) Script {
 	return func(ctx context.Context, r Request) Reply {
 		reply := script(ctx, r)
@@ -129,8 +128,8 @@ func Insert(script Script, at int, more ...string) Script {
 	}
 }
 
-// Chopped sends a reply in pieces of n bytes, which splits events, lines and
-// characters of several bytes.
+// Chopped sends a reply in pieces of n bytes, which splits events, lines and multi-byte
+// characters.
 func Chopped(script Script, n int) Script {
 	return func(ctx context.Context, r Request) Reply {
 		reply := script(ctx, r)

@@ -10,63 +10,62 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Model is what a scripted server says. Its methods play it in the wire forms of
-// servers; all of them take one token per character.
+// Model returns the answers of a scripted server. Its methods play it in the wire forms
+// of servers, all with one token per character.
 type Model func(p Prompt, choice int) Answer
 
-// Prompt is what a model is asked, whatever the wire form.
+// Prompt is the question to a model in any wire form.
 type Prompt struct {
-	Text     string   // of all messages, without anything between
+	Text     string   // of all messages, joined
 	Last     string   // text of the last message
 	Images   []string // URLs, data URLs of embedded ones
 	Tools    []string // names
-	Results  []string // what tools said
+	Results  []string // of tools
 	Parallel bool     // several calls in one reply are allowed
 }
 
-// Answer is what a model says.
+// Answer is the answer of a model.
 type Answer struct {
 	Reasoning string
 	Text      string
 	Calls     []Call
-	Cut       bool // the reply ended for its length
+	Cut       bool // the reply reached its length limit
 }
 
-// Call is a call of a tool.
+// Call is a tool call.
 type Call struct{ Name, Arguments string }
 
-// Text is a model that says one text for each prompt and choice.
+// Text returns a model that answers with one text for each prompt and choice.
 func Text(answer func(prompt string, choice int) string) Model {
 	return func(p Prompt, choice int) Answer { return Answer{Text: answer(p.Text, choice)} }
 }
 
-// VLLM returns a script that plays vLLM: answer gives the reply's text for the
-// text of the messages, choice by choice. Token ids and log-probabilities are in
-// the reply only if the request asks for them, every log-probability being -0.5.
-// Reply ids count up from 1.
+// VLLM returns a script that plays vLLM: answer returns the text of the reply for the
+// text of the messages, choice by choice. Token ids and log-probabilities are in the
+// reply only if the request asks for them; every log-probability is -0.5. Reply ids
+// count up from 1.
 func VLLM(answer func(prompt string, choice int) string) Script { return Text(answer).VLLM() }
 
-// VLLM plays vLLM: Chat Completions, Completions and /tokenize, with the token
-// ids of a prompt beside the choices (Completions: in them), those of a reply in
-// its choice.
+// VLLM plays vLLM: Chat Completions, Completions and /tokenize. The token ids of a prompt
+// are beside the choices (for Completions in them), those of a reply in its choice.
 func (m Model) VLLM() Script {
 	return m.engine(dialect{ids: idsInChoice, ending: `"stop_reason":null`})
 }
 
-// OldVLLM plays vLLM before its version 0.10.2 as patched for token ids: those
-// of all replies are in response_token_ids.
+// OldVLLM plays vLLM before version 0.10.2, patched for token ids: those of all replies
+// are in response_token_ids.
 func (m Model) OldVLLM() Script {
 	return m.engine(dialect{ids: idsOnTop, ending: `"stop_reason":null`})
 }
 
-// SGLang plays SGLang: all token ids are in the choices, and Chat Completions
-// refuse them while they stream.
+// SGLang plays SGLang: all token ids are in the choices, and streams of Chat Completions
+// refuse them.
 func (m Model) SGLang() Script {
 	return m.engine(dialect{ids: idsAllInChoice, ending: `"matched_stop":0`, idsWhole: true})
 }
 
-// OpenAI plays OpenAI's own service, which refuses members that it does not know:
-// Completions, chat and other, Responses and Embeddings.
+// OpenAI plays OpenAI's own service, which refuses unknown members: chat and other
+// completions, Responses and Embeddings.
 func (m Model) OpenAI() Script {
 	chat := m.engine(dialect{strict: true, ending: `"content_filter_results":{}`})
 	var replies atomic.Int64
@@ -81,7 +80,7 @@ func (m Model) OpenAI() Script {
 	}
 }
 
-// engine plays a server of Chat Completions and Completions.
+// engine behaves like a server of Chat Completions and Completions.
 func (m Model) engine(d dialect) Script {
 	var replies atomic.Int64
 	return func(_ context.Context, r Request) Reply {
@@ -115,7 +114,7 @@ func (r *Request) endpoint(name string) bool {
 	return strings.HasSuffix(path, "/"+name)
 }
 
-// Tokens are the token ids of a text: its characters.
+// Tokens returns the token ids of a text: its characters.
 func Tokens(text string) []int {
 	ids := make([]int, 0, len(text))
 	for _, r := range text {
@@ -124,7 +123,7 @@ func Tokens(text string) []int {
 	return ids
 }
 
-// chatRequest is what is read of a request for a chat completion or a completion.
+// chatRequest is the part of a request for a chat completion or a completion that is read.
 type chatRequest struct {
 	Model    string         `json:"model"`
 	Prompt   jsontext.Value `json:"prompt"`
@@ -226,7 +225,7 @@ func (p *Prompt) content(raw jsontext.Value) string {
 	return said.String()
 }
 
-// text is what a JSON string says, and of anything else nothing.
+// text returns the text of a JSON string, and "" for anything else.
 func text(raw jsontext.Value) string {
 	var s string
 	if raw.Kind() != '"' || json.Unmarshal(raw, &s) != nil {

@@ -1,7 +1,10 @@
-// Package proxytest holds a model server whose replies are scripted, for tests
-// and benchmarks of whatever calls models. It plays the wire forms of OpenAI, vLLM,
-// SGLang and Anthropic with one token per character, sends any bytes at all, and
-// fails in the ways in which backends do.
+// Package proxytest holds a scripted model server for tests and benchmarks of programs
+// that call models. It plays OpenAI, vLLM, SGLang and Anthropic with one token per
+// character, sends any bytes, and fails in the ways in which backends fail.
+//
+//	model := proxytest.NewServer(proxytest.VLLM(func(prompt string, choice int) string { return "hi" }))
+//	defer model.Close()
+//	call(model.BaseURL())
 package proxytest
 
 import (
@@ -15,7 +18,7 @@ import (
 	"sync"
 )
 
-// Request is a request that the server has got.
+// Request is a request that the server has received.
 type Request struct {
 	Method string
 	Path   string
@@ -23,19 +26,19 @@ type Request struct {
 	Body   []byte
 }
 
-// Reply is what the server does with a request. Its zero value is an empty 200.
+// Reply is the server's answer to a request. The zero value is an empty 200.
 type Reply struct {
 	Status      int    // 0 is 200
 	ContentType string // empty is application/json
 	Header      http.Header
 	Body        string
-	// Pieces, after Body, are sent one by one, each as soon as Step lets it.
+	// Pieces are sent after Body, each as soon as Step returns.
 	Pieces []string
-	// Step, if set, is called before each piece; its error ends the reply.
+	// Step, if set, is called before each piece. Its error ends the reply.
 	Step func(ctx context.Context, i int) error
-	// Cut closes the connection behind the last byte without ending the reply.
+	// Cut closes the connection after the last byte without ending the reply.
 	Cut bool
-	// Reset does so with a TCP reset.
+	// Reset does the same with a TCP reset.
 	Reset bool
 }
 
@@ -49,15 +52,14 @@ type Server struct {
 	requests []Request
 }
 
-// NewServer starts a server that answers each request by the script. Close it
-// when done.
+// NewServer starts a server that answers each request by the script. It must be closed.
 func NewServer(script Script) *Server {
 	s := &Server{script: script, gone: make(chan struct{}, 4096)}
 	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
 	return s
 }
 
-// BaseURL is the URL that clients and proxies take, ending in /v1.
+// BaseURL returns the URL for clients and proxies, ending in /v1.
 func (s *Server) BaseURL() string { return s.URL + "/v1" }
 
 // Requests returns the requests so far.
@@ -67,8 +69,8 @@ func (s *Server) Requests() []Request {
 	return slices.Clone(s.requests)
 }
 
-// Gone receives once for each request whose client left before the reply's end.
-// Of those that nobody receives the first 4,096 are kept.
+// Gone receives once for each request whose client left before the end of the reply.
+// The first 4,096 that nobody receives are kept.
 func (s *Server) Gone() <-chan struct{} { return s.gone }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
@@ -84,16 +86,16 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Context().Err() != nil {
 		select {
 		case s.gone <- struct{}{}:
-		default: // nobody listens, and Close must not wait for that
+		default: // nobody listens, and Close must not wait
 		}
 	}
 	if !ok {
-		// Ends the connection, unless that was done.
+		// End the connection, unless that was done.
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// reply reports whether the reply was written to its end.
+// reply writes a reply and reports whether all of it was written.
 func (s *Server) reply(w http.ResponseWriter, r *http.Request, reply Reply) bool {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
@@ -128,7 +130,7 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, reply Reply) bool
 		}
 	}
 	if reply.Cut || reply.Reset {
-		// What was written must be on its way before the connection is cut.
+		// What was written must be sent before the connection is cut.
 		if err := flusher.Flush(); err != nil {
 			return false
 		}
@@ -139,8 +141,7 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, reply Reply) bool
 	return !reply.Cut
 }
 
-// reset ends a connection with a TCP reset. It reports false, as the reply did
-// not come to its end.
+// reset ends a connection with a TCP reset. It returns false: the reply is incomplete.
 func reset(w http.ResponseWriter) bool {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// responsesRequest is what is read of a request of the Responses API.
+// responsesRequest is the part of a request of the Responses API that is read.
 type responsesRequest struct {
 	Model        string         `json:"model"`
 	Instructions string         `json:"instructions"`
@@ -50,7 +50,7 @@ func (q *responsesRequest) prompt() Prompt {
 	return p
 }
 
-// respond plays OpenAI's Responses.
+// respond behaves like OpenAI's Responses.
 func (m Model) respond(r Request, number int64) Reply {
 	var q responsesRequest
 	if err := json.Unmarshal(r.Body, &q); err != nil {
@@ -94,7 +94,7 @@ func (s *responseStream) tell(kind, members string) {
 	s.events = append(s.events, fmt.Sprintf("event: %s\ndata: {\"type\":%q,\"sequence_number\":%d,%s}\n\n", kind, kind, len(s.events), members))
 }
 
-// item streams an item of the output, a character at a time.
+// item streams an item of the output, one character at a time.
 func (s *responseStream) item(i int, item string, a *Answer, number int64) {
 	if strings.Contains(item, `"type":"message"`) {
 		id := fmt.Sprintf(`"item_id":"msg_%d","output_index":%d,"content_index":0`, number, i)

@@ -1,11 +1,11 @@
-// Package spool keeps records on disk until they have been passed on: a [Log]
-// of records, bounded in bytes, and [Marks], a small table of what is under way
-// and would be lost with the process. It knows nothing of what the records say.
+// Package spool keeps records on disk until they have been delivered. A [Log] holds
+// records up to a limit in bytes. [Marks] is a small table of work in progress that would
+// be lost with the process.
 //
-// Both survive the process, kill -9 included. A record counts as kept once
-// Append has returned: it has been written with its checksum and synced, so it
-// survives a power cut, too, as far as the disk keeps its promises. Marks are
-// written but never synced: they outlive the process, not the machine.
+// Both survive the process, even kill -9. A record is safe once Append has returned: it
+// has been written with its checksum and synced, so it also survives a power cut. Marks
+// are written but never synced: they survive the process, not the machine.
 //
-// A directory belongs to one process at a time.
+// A directory belongs to one process at a time. The package must not know what is in
+// the records.
 package spool

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// lockDir takes the lock of a directory, which ends with the process.
+// lockDir locks a directory until the process ends.
 func lockDir(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -24,7 +24,7 @@ func lockDir(path string) (*os.File, error) {
 	return f, nil
 }
 
-// syncDir makes the names in a directory durable.
+// syncDir makes the file names in a directory durable.
 func syncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -27,25 +27,25 @@ const (
 	maxRecordBytes = 1 << 30
 	suffix         = ".spool"
 	lockName       = "lock"
-	// minSegmentBytes and maxSegmentBytes bound how long a segment grows before the
-	// next one begins; a long one keeps its room until its last record is done.
+	// minSegmentBytes and maxSegmentBytes bound the size at which a new segment is begun.
+	// The space of a segment is freed when its last record is done.
 	minSegmentBytes = 64 << 10
 	maxSegmentBytes = 16 << 20
 )
 
-// Ref says where a record is.
+// Ref is the place of a record.
 type Ref struct {
 	segment uint64
 	offset  int64
 	length  int
 }
 
-// Len is the length of the record in bytes.
+// Len returns the length of the record in bytes.
 func (r Ref) Len() int { return r.length }
 
-// Log is a list of records in segment files. Records are read back by their
-// [Ref]s, in any order; a segment's file goes away when all of its records are
-// done. It is safe for concurrent use.
+// Log is a list of records in segment files. Records are read by their [Ref]s, in any
+// order. The file of a segment is removed when all of its records are done. It is safe
+// for concurrent use.
 type Log struct {
 	dir      string
 	limit    int64
@@ -70,10 +70,10 @@ type segment struct {
 
 var table = crc32.MakeTable(crc32.Castagnoli)
 
-// Open opens the log in a directory, which is made if need be, with at most
-// limit bytes of records. The records that an earlier process left, in the order
-// in which they were appended, are handed to found; its slice is valid during the
-// call. What a crash left half written at the end of a segment is dropped:
+// Open opens the log in a directory, which it creates if it is missing, with at most
+// limit bytes of records. It calls found with each record that an earlier process left,
+// in the order in which they were appended; the slice is valid during the call. A
+// record that a crash left half written at the end of a segment is dropped, because
 // Append had not returned for it.
 func Open(dir string, limit int64, found func(ref Ref, record []byte) error) (*Log, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -93,7 +93,7 @@ func Open(dir string, limit int64, found func(ref Ref, record []byte) error) (*L
 	return l, nil
 }
 
-// recover reads the segments that are there.
+// recover reads the existing segments.
 func (l *Log) recover(found func(ref Ref, record []byte) error) error {
 	entries, err := os.ReadDir(l.dir)
 	if err != nil {
@@ -153,13 +153,13 @@ func (l *Log) path(number uint64) string {
 	return filepath.Join(l.dir, fmt.Sprintf("%020d%s", number, suffix))
 }
 
-// Append adds records, all or none: one write and one sync. ErrFull says that
-// there is no room; any other error is the disk's.
+// Append adds all records or none, with one write and one sync. The error is ErrFull
+// when there is no room, or an error of the disk.
 func (l *Log) Append(records [][]byte) ([]Ref, error) {
 	need := int64(0)
 	for _, r := range records {
 		if len(r) > maxRecordBytes {
-			return nil, fmt.Errorf("spool: a record of %d bytes is longer than the %d that are possible", len(r), maxRecordBytes)
+			return nil, fmt.Errorf("spool: a record of %d bytes is longer than the limit of %d", len(r), maxRecordBytes)
 		}
 		need += headerBytes + int64(len(r))
 	}
@@ -182,8 +182,7 @@ func (l *Log) Append(records [][]byte) ([]Ref, error) {
 	}
 	s := l.current
 	if err := writeSynced(s.file, buf, s.size); err != nil {
-		// What is on disk now is not known, so nothing is written behind it. A
-		// segment with no record in it is of no use to anybody.
+		// The end of the segment is now undefined, so nothing more is written to it.
 		l.retire()
 		return nil, fmt.Errorf("spool: %w", err)
 	}
@@ -206,7 +205,7 @@ func writeSynced(f *os.File, buf []byte, at int64) error {
 	return f.Sync()
 }
 
-// rotate sees to it that there is a segment to write to.
+// rotate makes sure that there is a segment to write to.
 func (l *Log) rotate() error {
 	if l.current != nil && l.current.size < l.rotateAt {
 		return nil
@@ -219,7 +218,7 @@ func (l *Log) rotate() error {
 	if err != nil {
 		return err
 	}
-	// The file's name must survive what its records survive.
+	// The name of the file must be as durable as its records.
 	if err := syncDir(l.dir); err != nil {
 		return errors.Join(err, f.Close(), os.Remove(l.path(number)))
 	}
@@ -238,9 +237,8 @@ func (l *Log) retire() {
 	}
 }
 
-// drop removes a segment. A file that cannot be removed is an error that calls
-// for nothing: its records are found, and passed on once more, when the log is
-// opened again.
+// drop removes a segment. If its file cannot be removed, its records are found and
+// delivered again when the log is opened the next time.
 func (l *Log) drop(s *segment) {
 	delete(l.segments, s.number)
 	l.used -= s.size
@@ -267,8 +265,8 @@ func (l *Log) Read(ref Ref) ([]byte, error) {
 	return record, nil
 }
 
-// Done says that a record is needed no longer. It may be handed to found again
-// if the process ends before the segment's other records are done, too.
+// Done marks a record as no longer needed. Open may still find it again if the process
+// ends before the other records of its segment are done.
 func (l *Log) Done(ref Ref) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -285,17 +283,17 @@ func (l *Log) Done(ref Ref) {
 	l.drop(s)
 }
 
-// Used returns how many bytes the records take on disk.
+// Used returns the size of the records on disk in bytes.
 func (l *Log) Used() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.used
 }
 
-// Damaged returns how many bytes [Open] could not read.
+// Damaged returns the number of bytes that [Open] could not read.
 func (l *Log) Damaged() int64 { return l.damaged }
 
-// Close ends the use of the directory. Records that are not done stay there.
+// Close releases the directory. Records that are not done stay there.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,19 +11,19 @@ import (
 	"sync"
 )
 
-// slotBytes is the room of a mark: its length and CRC-32C, little-endian, and
-// the mark. A slot of zeros is free.
+// slotBytes is the size of a slot: the length of the mark, its CRC-32C, both
+// little-endian, and the mark. A slot of zeros is free.
 const (
 	slotBytes = 512
 	marksName = "marks"
 )
 
-// MaxMark is the greatest length of a mark, in bytes.
+// MaxMark is the maximum length of a mark, in bytes.
 const MaxMark = slotBytes - headerBytes
 
-// Marks is a table on disk of what is under way. A mark that is there when the
-// table is opened is of something that ended with the process which set it. It
-// is safe for concurrent use.
+// Marks is a table on disk of work in progress. A mark that exists when the table is
+// opened belongs to work that ended with the process that set it. It is safe for
+// concurrent use.
 type Marks struct {
 	file *os.File
 
@@ -32,9 +32,8 @@ type Marks struct {
 	free  []int64
 }
 
-// OpenMarks opens the table of a directory that this process has opened a [Log]
-// in, and hands the marks that are there to found, with the slots to clear them
-// by.
+// OpenMarks opens the table of a directory in which this process has opened a [Log]. It
+// calls found with each existing mark and the slot by which it is cleared.
 func OpenMarks(dir string, found func(slot int64, mark []byte)) (*Marks, error) {
 	f, err := os.OpenFile(filepath.Join(dir, marksName), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -83,7 +82,7 @@ func (m *Marks) Set(mark []byte) (slot int64, err error) {
 	return slot, nil
 }
 
-// Clear takes a mark away.
+// Clear removes a mark.
 func (m *Marks) Clear(slot int64) error {
 	var zero [headerBytes]byte
 	if _, err := m.file.WriteAt(zero[:], slot*slotBytes); err != nil && !errors.Is(err, fs.ErrClosed) {

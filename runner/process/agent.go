@@ -81,11 +81,11 @@ func (a *Agent) Run(ctx context.Context, task agl.Task) (agl.Result, error) {
 	if err != nil {
 		return agl.Result{}, &agl.OutcomeError{Kind: agl.OutcomeSetupError, Err: err}
 	}
-	var said result
+	var reported result
 	if a.cfg.Keepalive == KeepaliveStdio {
-		said, err = a.serve(ctx, task, f, vars)
+		reported, err = a.serve(ctx, task, f, vars)
 	} else {
-		said, err = a.once(ctx, f, vars)
+		reported, err = a.once(ctx, f, vars)
 	}
 	switch {
 	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errTimeLimit):
@@ -96,10 +96,10 @@ func (a *Agent) Run(ctx context.Context, task agl.Task) (agl.Result, error) {
 		return agl.Result{}, context.Cause(ctx)
 	case err != nil:
 		return agl.Result{}, err
-	case said.err != "":
-		return agl.Result{}, fmt.Errorf("the agent reports: %s", said.err)
+	case reported.err != "":
+		return agl.Result{}, fmt.Errorf("the agent reports: %s", reported.err)
 	}
-	return agl.Result{Rewards: said.rewards}, nil
+	return agl.Result{Rewards: reported.rewards}, nil
 }
 
 // once runs a process for one attempt.
@@ -116,11 +116,12 @@ func (a *Agent) once(ctx context.Context, f attemptFolder, vars variables) (resu
 	if failure := p.failure(stderr); failure != nil || ctx.Err() != nil {
 		return result{}, failure
 	}
-	said, err := readResult(f.result())
-	if err == nil && !said.said {
-		said, err = lastLine(stdout.end())
+	reported, err := readResult(f.result())
+	if err == nil && !reported.given {
+		end, _ := stdout.end()
+		reported, err = lastLine(end)
 	}
-	return said, err
+	return reported, err
 }
 
 // serve has a kept process do the task of an attempt.
@@ -149,14 +150,14 @@ func (a *Agent) serve(ctx context.Context, task agl.Task, f attemptFolder, vars 
 	if err != nil {
 		return result{}, err
 	}
-	said, err := parseResult(reply)
+	reported, err := parseResult(reply)
 	if err != nil {
 		return result{}, agl.Errorf(agl.CodeInvalid, "reply of the agent: %w", err)
 	}
-	if !said.said {
-		said, err = readResult(f.result())
+	if !reported.given {
+		reported, err = readResult(f.result())
 	}
-	return said, err
+	return reported, err
 }
 
 // AttrStream names the output stream that a message span holds.

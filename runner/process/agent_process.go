@@ -163,7 +163,7 @@ func (c *agentProcess) failure(stderr *output) error {
 	if state := c.cmd.ProcessState; state != nil {
 		why = state.String()
 	}
-	if words := stderr.lastWords(); words != "" {
+	if words := stderr.excerpt(); words != "" {
 		return fmt.Errorf("the agent ended with %s: %s", why, words)
 	}
 	return fmt.Errorf("the agent ended with %s and wrote nothing to standard error", why)

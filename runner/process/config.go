@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"log/slog"
 	"os"
 	"strings"
@@ -29,30 +30,32 @@ type Config struct {
 	// Environ is the environment that the program starts from, usually
 	// os.Environ(); the attempt's own variables are added.
 	Environ []string
-	// Env are more variables, NAME=VALUE; they win over Environ, and the attempt's
-	// own win over them.
+	// Env are more variables, NAME=VALUE. They override Environ, and those of the
+	// attempt override them.
 	Env []string
-	// Dir is the working directory. Empty is a fresh folder for each attempt,
-	// which is removed afterwards.
+	// Dir is the working directory. Empty is a new folder for each attempt, which is
+	// removed afterwards.
 	Dir string
 	// TempDir is where the folders of attempts are made; empty is os.TempDir().
 	TempDir string
 	// Keep leaves the folders of attempts in place.
 	Keep bool
 
-	// StoreURL is passed on; without it the variables of OpenTelemetry are left
-	// out, too.
+	// StoreURL is given to the program; without it the variables of OpenTelemetry
+	// are left out, too.
 	StoreURL string
 	// SpanToken makes the token with which the program may store the attempt's
 	// spans, and nothing else; nil sends none.
 	SpanToken func(rolloutID, attemptID string) string
-	// LookupEnv resolves API keys of the form env:NAME; nil resolves none.
-	LookupEnv func(name string) (value string, ok bool)
+	// AllowEnv names variables of Environ that the resources of a rollout may name as
+	// the model's API key, env:NAME. Who writes resources chooses where that key is
+	// sent, so every other name fails the attempt, and so does AGL_*.
+	AllowEnv []string
 
 	// Timeout bounds one attempt, besides the rollout's own limit; 0 is none.
 	Timeout time.Duration
-	// GracePeriod is the time between SIGTERM and SIGKILL; 0 is 5 s. A runner's
-	// grace period should be longer, else it leaves the agent behind.
+	// GracePeriod is the time between SIGTERM and SIGKILL; 0 is 5 s. The grace period
+	// of the runner should be longer, or it leaves the agent behind.
 	GracePeriod time.Duration
 	// OutputBytes is how much of each output stream is kept; 0 is 1 MiB.
 	OutputBytes int
@@ -65,13 +68,13 @@ type Config struct {
 	// MaxIdle is how many idle processes are kept; 0 is 64.
 	MaxIdle int
 
-	// Reaper finds what leaves its process group; nil ends groups only.
+	// Reaper ends processes that leave their process group; nil ends groups only.
 	Reaper *Reaper
-	// Logger gets what operators should know; nil discards it.
+	// Logger is told about output and folders that are lost; nil discards.
 	Logger *slog.Logger
 }
 
-// DefaultGracePeriod is the grace period of a Config that names none.
+// DefaultGracePeriod is the grace period of a Config without one.
 const DefaultGracePeriod = 5 * time.Second
 
 const (
@@ -80,24 +83,11 @@ const (
 )
 
 func (c Config) withDefaults() Config {
-	if c.TempDir == "" {
-		c.TempDir = os.TempDir()
-	}
-	if c.LookupEnv == nil {
-		c.LookupEnv = func(string) (string, bool) { return "", false }
-	}
-	if c.GracePeriod == 0 {
-		c.GracePeriod = DefaultGracePeriod
-	}
-	if c.OutputBytes == 0 {
-		c.OutputBytes = defaultOutputBytes
-	}
-	if c.MaxIdle == 0 {
-		c.MaxIdle = defaultMaxIdle
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.TempDir = cmp.Or(c.TempDir, os.TempDir())
+	c.GracePeriod = cmp.Or(c.GracePeriod, DefaultGracePeriod)
+	c.OutputBytes = cmp.Or(c.OutputBytes, defaultOutputBytes)
+	c.MaxIdle = cmp.Or(c.MaxIdle, defaultMaxIdle)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 

@@ -1,6 +1,7 @@
-// Package process runs a program in any language as the agent: one process for
-// each attempt, or one that serves many ([KeepaliveStdio]). The program needs no
-// library; what it needs is in its environment, under names that SDKs read.
+// Package process runs a program in any language as the agent of a runner: one process
+// for each attempt, or processes that serve many ([KeepaliveStdio]). [New] makes the
+// agent from a [Config]. The program needs no library: its environment has everything
+// that it needs, under names that SDKs read already.
 //
 // # Environment
 //
@@ -15,21 +16,23 @@
 //	ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY, ANTHROPIC_AUTH_TOKEN   the same without the /v1
 //	OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_RESOURCE_ATTRIBUTES, TRACEPARENT, …   spans land in the attempt
 //
-// The store's own token (AGL_TOKEN) and the variables of execution roles are
-// taken out: an agent gets what is worth one attempt.
+// The agent does not inherit the store's own token (AGL_TOKEN) and the variables of
+// execution roles: the credentials that it gets are valid for its attempt only.
 //
 // # Result
 //
 // The result file holds {"reward": 0.7}, {"rewards": {"accuracy": 1, "brevity":
-// 0.3}} (the first is the primary one) or {"error": "…"}. Without the file, the
-// last line of standard output counts if it is a JSON object with reward,
-// rewards or error. A non-zero exit wins over everything, an error over exit 0.
-// Both output streams are recorded as message spans, their middle left out when
-// they are long.
+// 0.3}} (the first is the primary one) or {"error": "…"}. Without the file, the last
+// line of standard output counts if it is a JSON object with reward, rewards or error.
+// A non-zero exit fails the attempt whatever the result, and an error fails it even
+// with exit 0. Both output streams are recorded as message spans, long ones without
+// their middle.
 //
 // # End
 //
-// When the attempt is cancelled or out of time, SIGTERM goes to the process
-// group and, after the grace period, SIGKILL. Nothing of the group survives an
-// attempt; with a [Reaper], nothing at all that the program has started.
+// When the attempt is cancelled or out of time, SIGTERM goes to the process group and,
+// after the grace period, SIGKILL. Nothing of the group survives an attempt; with a
+// [Reaper], nothing that the program has started does.
+//
+// The package must not know the store, the queue or the proxy.
 package process

@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,12 +15,12 @@ import (
 // inherits it.
 const markVariable = "AGL_PROCESS_ID"
 
-// maxVariable is the longest value that is passed in a variable: systems bound
-// them (Linux at 128 KiB), and longer ones are in files.
+// maxVariable is the longest value that is passed in a variable. Systems limit them
+// (Linux to 128 KiB); longer values are in files.
 const maxVariable = 64 << 10
 
-// metadataSeed is where algorithms put the seed of a rollout: an agent that samples
-// with it makes a run repeatable.
+// metadataSeed is the metadata key of a rollout's seed. An agent that samples with it
+// makes a run repeatable.
 const metadataSeed = "seed"
 
 // variableName is a resource's name as a part of a variable's name.
@@ -36,34 +37,27 @@ func variableName(name string) string {
 type variables []string
 
 func (v *variables) add(name, value string) {
-	// A NUL ends a variable; one in a value would end the program's start.
+	// No program can be started with a NUL in a variable.
 	if value != "" && !strings.ContainsRune(value, 0) {
 		*v = append(*v, name+"="+value)
 	}
 }
 
-// withheld are variables that agents do not inherit: they belong to this
-// process, or are worth more than an attempt.
+// withheld reports whether agents do not inherit a variable: those of execution roles,
+// and tokens that are valid for more than an attempt.
 func withheld(name string) bool {
-	switch name {
-	case "AGL_TOKEN", "AGL_PROXY_TOKEN", "AGL_CURRENT_ROLE", "AGL_SERVER_HOST", "AGL_SERVER_PORT", "AGL_MANAGED_STORE", "AGL_RUNNER_PROCESS",
-		"AGL_LIFELINE_FD":
-		return true
-	}
-	return false
+	return slices.Contains([]string{
+		"AGL_TOKEN", "AGL_PROXY_TOKEN", "AGL_CURRENT_ROLE", "AGL_SERVER_HOST", "AGL_SERVER_PORT", "AGL_MANAGED_STORE",
+		"AGL_RUNNER_PROCESS", "AGL_LIFELINE_FD",
+	}, name)
 }
 
-// inherited is what every process starts from.
+// inherited returns the environment of every process.
 func (c *Config) inherited() []string {
-	var out []string
-	for _, list := range [][]string{c.Environ, c.Env} {
-		for _, v := range list {
-			if name, _, _ := strings.Cut(v, "="); !withheld(name) {
-				out = append(out, v)
-			}
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Concat(c.Environ, c.Env), func(variable string) bool {
+		name, _, _ := strings.Cut(variable, "=")
+		return withheld(name)
+	})
 }
 
 // attemptVariables are the variables of one attempt.
@@ -96,7 +90,7 @@ func (c *Config) attemptVariables(ctx context.Context, task agl.Task, f attemptF
 	return v, nil
 }
 
-// modelVariables say where the model is; resources without one have none.
+// modelVariables adds the address of the model, if the resources have one.
 func (c *Config) modelVariables(v *variables, task agl.Task) error {
 	llm, err := task.LLM()
 	if agl.ErrorCode(err) == agl.CodeNotFound {
@@ -107,11 +101,9 @@ func (c *Config) modelVariables(v *variables, task agl.Task) error {
 	}
 	key := llm.APIKey.V
 	if name, isEnv := strings.CutPrefix(key, "env:"); isEnv {
-		value, ok := c.LookupEnv(name)
-		if !ok {
-			return agl.Errorf(agl.CodeInvalid, "the model's API key is taken from the environment variable %s, which is not set where the runner is", name)
+		if key, err = c.allowed(name); err != nil {
+			return err
 		}
-		key = value
 	}
 	if key == "" {
 		// SDKs refuse to start without a key; a proxy on the way asks for none.
@@ -129,7 +121,21 @@ func (c *Config) modelVariables(v *variables, task agl.Task) error {
 	return nil
 }
 
-// telemetryVariables let the spans of an instrumented agent land in its attempt.
+// allowed returns the value of an environment variable that resources name.
+func (c *Config) allowed(name string) (string, error) {
+	if strings.HasPrefix(name, "AGL_") || !slices.Contains(c.AllowEnv, name) {
+		return "", agl.Errorf(agl.CodeInvalid, "the resources take the model's API key from the environment variable %s, which this runner does not allow; "+
+			"allowed by --allow-env, or allow_env in a run file: %q", name, c.AllowEnv)
+	}
+	for _, v := range slices.Backward(c.Environ) {
+		if value, found := strings.CutPrefix(v, name+"="); found {
+			return value, nil
+		}
+	}
+	return "", agl.Errorf(agl.CodeInvalid, "the model's API key is taken from the environment variable %s, which is not set where the runner is", name)
+}
+
+// telemetryVariables make an instrumented agent store its spans in its attempt.
 func (c *Config) telemetryVariables(ctx context.Context, v *variables, rolloutID, attemptID string) {
 	if c.StoreURL == "" {
 		return

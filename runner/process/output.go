@@ -2,80 +2,63 @@ package process
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 )
 
-// output keeps the beginning and the end of a stream, so that a program that
-// writes without end costs no more than its share.
+// output keeps the beginning and the end of a stream, so that a program that writes
+// without end needs a bounded amount of memory.
 type output struct {
 	mu      sync.Mutex
 	head    []byte
-	tail    []byte // a ring once it is full
-	at      int    // where the ring begins
-	most    int    // of each half
+	tail    []byte // may grow to twice its limit before its beginning is dropped
+	limit   int    // of head, and of tail
 	dropped int64
 }
 
-func newOutput(limit int) *output { return &output{most: max(limit/2, 1)} }
+func newOutput(limit int) *output { return &output{limit: max(limit/2, 1)} }
 
 // Write implements io.Writer; it never fails.
 func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	n := len(p)
-	if room := o.most - len(o.head); room > 0 {
-		taken := min(room, len(p))
-		o.head = append(o.head, p[:taken]...)
-		p = p[taken:]
-	}
-	if over := len(p) - o.most; over > 0 {
+	taken := min(o.limit-len(o.head), len(p))
+	o.head = append(o.head, p[:taken]...)
+	o.tail = append(o.tail, p[max(taken, len(p)-o.limit):]...)
+	o.dropped += int64(max(len(p)-o.limit-taken, 0))
+	if over := len(o.tail) - o.limit; over >= o.limit {
 		o.dropped += int64(over)
-		p = p[over:]
+		o.tail = o.tail[:copy(o.tail, o.tail[over:])]
 	}
-	for len(p) > 0 {
-		if room := o.most - len(o.tail); room > 0 {
-			taken := min(room, len(p))
-			o.tail = append(o.tail, p[:taken]...)
-			p = p[taken:]
-			continue
-		}
-		taken := copy(o.tail[o.at:], p)
-		o.dropped += int64(taken)
-		o.at = (o.at + taken) % o.most
-		p = p[taken:]
-	}
-	return n, nil
+	return len(p), nil
 }
 
-// end returns the last bytes of the stream, at most as many as its half.
-func (o *output) end() []byte {
+// end returns the last bytes of the stream, at most as many as its half, and how many
+// bytes before them are dropped.
+func (o *output) end() (tail []byte, dropped int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.dropped == 0 {
-		return append(append([]byte(nil), o.head...), o.tail...)
+	over := max(len(o.tail)-o.limit, 0)
+	if dropped = o.dropped + int64(over); dropped == 0 {
+		return slices.Concat(o.head, o.tail), 0
 	}
-	return append(append([]byte(nil), o.tail[o.at:]...), o.tail[:o.at]...)
+	return slices.Clone(o.tail[over:]), dropped
 }
 
-// text is what is kept of the stream, as text.
+// text is what is kept of the stream.
 func (o *output) text() string {
-	tail := o.end()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.dropped == 0 {
-		return strings.ToValidUTF8(string(tail), "\uFFFD")
+	tail, dropped := o.end()
+	if dropped > 0 {
+		tail = fmt.Appendf(nil, "%s\n[%d bytes are left out here]\n%s", o.head, dropped, tail)
 	}
-	return strings.ToValidUTF8(fmt.Sprintf("%s\n[%d bytes are left out here]\n%s", o.head, o.dropped, tail), "\uFFFD")
+	return strings.ToValidUTF8(string(tail), "\uFFFD")
 }
 
-// lastWords is how much of standard error goes into an error.
-const lastWords = 2 << 10
+// maxQuoted is how much of standard error goes into an error.
+const maxQuoted = 2 << 10
 
-func (o *output) lastWords() string {
-	b := o.end()
-	if len(b) > lastWords {
-		b = b[len(b)-lastWords:]
-	}
-	return strings.TrimSpace(strings.ToValidUTF8(string(b), "\uFFFD"))
+func (o *output) excerpt() string {
+	b, _ := o.end()
+	return strings.TrimSpace(strings.ToValidUTF8(string(b[max(len(b)-maxQuoted, 0):]), "\uFFFD"))
 }

@@ -17,20 +17,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reaper finds what agents have started and left behind, even where it has
-// changed its process group and its environment: it makes this process the one
-// to which such orphans fall (a child subreaper, prctl(2)). It also lets agents
-// die with this process, however that ends. There can be one in a program, which
-// must start all of its processes through agents: others may be taken for
-// orphans.
+// Reaper finds and ends the processes that agents leave behind, even those that have
+// changed their process group and environment: it makes this process the parent of
+// such orphans (a child subreaper, see prctl(2)). It also makes agents end with this
+// process, however that ends. A program can have one, and must start all of its
+// processes through agents, because others may be taken for orphans.
 type Reaper struct {
 	jobs chan func()
 	done chan struct{}
 
 	mu      sync.Mutex
-	running map[string]bool // the marks of processes that were started here and not swept up after
-	// strays are orphans without a mark, each with the processes that may have
-	// started it: those that were there when it was found.
+	running map[string]bool // the marks of processes that have not been swept yet
+	// strays are orphans without a mark, each with the marks of the processes that
+	// may have started it: those that were running when it was found.
 	strays map[int]map[string]bool
 }
 
@@ -45,16 +44,16 @@ func NewReaper() (*Reaper, error) {
 	return r, nil
 }
 
-// serve starts processes until the reaper is closed. All come from one thread,
-// for two reasons: the death signal is sent when the thread ends that started the
-// child, so that thread must be as old as this process gets; and the children of
-// a thread are listed with it, so that with a thread other than the first, to
-// which orphans fall, there is no mistaking them.
+// serve starts processes until the reaper is closed. One thread starts all of them,
+// for two reasons. The death signal is sent when the thread ends that started the
+// child, so the thread must live as long as this process. And Linux lists children by
+// thread: orphans become children of the first thread, so another thread keeps its
+// children apart from them.
 func (r *Reaper) serve() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if unix.Gettid() == unix.Getpid() {
-		// As long as this goroutine is locked to the first thread, no other gets it.
+		// While this goroutine is locked to the first thread, the other one gets another.
 		go r.serve()
 		<-r.done
 		return
@@ -65,7 +64,7 @@ func (r *Reaper) serve() {
 	}
 }
 
-// Close ends the reaper; its agents must be closed.
+// Close ends the reaper. Its agents must be closed already.
 func (r *Reaper) Close() error {
 	if r == nil {
 		return nil
@@ -73,18 +72,18 @@ func (r *Reaper) Close() error {
 	close(r.jobs)
 	<-r.done
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("be no child subreaper any more: %w", err)
+		return fmt.Errorf("stop being a child subreaper: %w", err)
 	}
 	return nil
 }
 
-// start starts a process and takes note of it.
+// start starts a process and notes its mark.
 func (r *Reaper) start(cmd *exec.Cmd, mark string) error {
 	if r == nil {
 		return cmd.Start()
 	}
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
-	// What it leaves behind may be found before the start has returned.
+	// An orphan of it may be found before Start has returned.
 	r.note(mark, true)
 	started := make(chan error, 1)
 	r.jobs <- func() { started <- cmd.Start() }
@@ -95,7 +94,7 @@ func (r *Reaper) start(cmd *exec.Cmd, mark string) error {
 	return err
 }
 
-// note takes note of whether the process of a mark is there.
+// note notes whether the process of a mark is running.
 func (r *Reaper) note(mark string, running bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,12 +105,12 @@ func (r *Reaper) note(mark string, running bool) {
 	}
 }
 
-// sweepTime bounds how long a sweep waits for orphans to die: on a machine with
-// much else to do, one that has been killed may wait long for the processor.
+// sweepTime bounds how long a sweep waits for orphans to die: on a busy machine a
+// killed process may wait long for the processor.
 const sweepTime = 10 * time.Second
 
-// sweep ends what the process of that mark, which is gone, has left behind, and
-// returns how many processes that were.
+// sweep ends the processes that the process of a mark, which has ended, has left
+// behind, and returns how many there were.
 func (r *Reaper) sweep(mark string) int {
 	if r == nil {
 		return 0
@@ -123,14 +122,14 @@ func (r *Reaper) sweep(mark string) int {
 		if left == 0 {
 			break
 		}
-		// The end of one orphan may bring others.
+		// The children of an orphan become orphans, too.
 		time.Sleep(time.Millisecond)
 	}
 	return len(killed)
 }
 
-// pass kills the orphans that belong to the mark and reaps all that are dead.
-// When it returns 0 there was neither, nor one of which that cannot be said yet.
+// pass kills the orphans that belong to the mark and reaps all that are dead. It
+// returns how many there were of either, and of orphans whose mark is unknown yet.
 func (r *Reaper) pass(mark string, killed map[int]bool) (left int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,30 +141,30 @@ func (r *Reaper) pass(mark string, killed map[int]bool) (left int) {
 	}
 	for _, pid := range here {
 		if reaped, err := syscall.Wait4(pid, nil, syscall.WNOHANG, nil); reaped == pid || err != nil {
-			left++ // what it has left to us may have come after the list was read
+			left++ // its children may have become ours after the list was read
 			continue
 		}
 		if starting(pid) {
-			left++ // whose it is can be read when it has become its new program
+			left++ // its mark can be read once execve is done
 			continue
 		}
 		if r.belongs(pid, mark) {
 			left++
 			killed[pid] = true
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it is our child: the number is its own until it is reaped
+			_ = syscall.Kill(pid, syscall.SIGKILL) // its number cannot be another's: it is our child, and not reaped
 		}
 	}
 	return left
 }
 
-// starting reports whether a process is amid an execve(2): it has no arguments
-// then and, as those of no environment, no mark.
+// starting reports whether a process is in an execve(2): it has neither arguments nor
+// an environment then, and so no mark.
 func starting(pid int) bool {
 	arguments, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 	return err == nil && len(arguments) == 0
 }
 
-// belongs reports whether an orphan is to be ended with the process of the mark.
+// belongs reports whether an orphan is ended with the process of the mark.
 func (r *Reaper) belongs(pid int, mark string) bool {
 	environ, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
 	if err == nil {
@@ -187,14 +186,13 @@ func (r *Reaper) belongs(pid int, mark string) bool {
 	return len(suspects) == 0
 }
 
-// orphans returns the processes that have fallen to this one. Linux hands them to
-// the first thread that is not about to end (find_new_reaper in its
-// kernel/exit.c), and Go lets a program's first thread live as long as the
-// program.
+// orphans returns the orphans that have become children of this process. Linux gives
+// them to the first thread that is not exiting (find_new_reaper in kernel/exit.c), and
+// the first thread of a Go program lives as long as the program.
 func orphans() []int {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", unix.Getpid()))
 	if err != nil {
-		return nil // a kernel without such lists: process groups have to do
+		return nil // a kernel without such lists: only process groups are ended
 	}
 	var out []int
 	for field := range bytes.FieldsSeq(data) {

@@ -12,17 +12,17 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// result is what a program says about its attempt.
+// result is what a program reports about its attempt.
 type result struct {
 	rewards []agl.Reward
 	err     string // what failed; empty for nothing
-	said    bool   // it says anything at all
+	given   bool   // it reports anything
 }
 
 // maxResult bounds a result file.
 const maxResult = 1 << 20
 
-// readResult reads a result file; one that is not there says nothing.
+// readResult reads a result file. One that does not exist reports nothing.
 func readResult(path string) (result, error) {
 	data, err := readFile(path)
 	switch {
@@ -35,7 +35,7 @@ func readResult(path string) (result, error) {
 	switch {
 	case err != nil:
 		return result{}, agl.Errorf(agl.CodeInvalid, "result file: %w", err)
-	case !r.said:
+	case !r.given:
 		return result{}, agl.Errorf(agl.CodeInvalid, `result file: got %.100q, must be a JSON object with "reward", "rewards" or "error"`, data)
 	}
 	return r, nil
@@ -52,8 +52,8 @@ func readFile(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// lastLine reads the result from the last line of standard output; a line that
-// is something else says nothing.
+// lastLine reads the result from the last line of standard output. A line that is
+// something else reports nothing.
 func lastLine(output []byte) (result, error) {
 	output = bytes.TrimRight(output, " \t\r\n")
 	line := output[bytes.LastIndexByte(output, '\n')+1:]
@@ -67,27 +67,14 @@ func lastLine(output []byte) (result, error) {
 	return r, nil
 }
 
-// parseResult reads {"reward": …}, {"rewards": {…}} or {"error": …}. Other
-// members are the program's own.
+// parseResult reads {"reward": …}, {"rewards": {…}} or {"error": …}. It ignores
+// other members.
 func parseResult(data []byte) (result, error) {
 	if value := jsontext.Value(data); !value.IsValid(rawjson.Options()) || value.Kind() != '{' {
 		return result{}, agl.Errorf(agl.CodeInvalid, `got %.100q, must be a JSON object with "reward", "rewards" or "error"`, data)
 	}
 	var r result
-	dec := rawjson.NewDecoder(data)
-	if _, err := dec.ReadToken(); err != nil {
-		return result{}, err
-	}
-	for dec.PeekKind() != '}' {
-		name, err := dec.ReadToken()
-		if err != nil {
-			return result{}, err
-		}
-		member := name.String()
-		value, err := dec.ReadValue()
-		if err != nil {
-			return result{}, err
-		}
+	for member, value := range agl.Attributes(data).All() {
 		if err := r.take(member, value); err != nil {
 			return result{}, err
 		}
@@ -97,11 +84,11 @@ func parseResult(data []byte) (result, error) {
 
 func (r *result) take(member string, value jsontext.Value) error {
 	if value.Kind() == 'n' {
-		return nil // null is as good as absent
+		return nil // as if it were absent
 	}
 	switch member {
 	case "error":
-		r.said = true
+		r.given = true
 		if value.Kind() != '"' {
 			return agl.Errorf(agl.CodeInvalid, "error: got %.100s, must be a string", value)
 		}
@@ -118,32 +105,19 @@ func (r *result) take(member string, value jsontext.Value) error {
 }
 
 func (r *result) dimensions(value jsontext.Value) error {
-	dec := rawjson.NewDecoder(value)
-	if _, err := dec.ReadToken(); err != nil {
-		return err
-	}
-	if dec.PeekKind() == '}' {
-		return agl.Errorf(agl.CodeInvalid, "rewards: got {}, must have at least one dimension")
-	}
-	for dec.PeekKind() != '}' {
-		name, err := dec.ReadToken()
-		if err != nil {
-			return err
-		}
-		dimension := name.String()
-		number, err := dec.ReadValue()
-		if err != nil {
-			return err
-		}
+	for dimension, number := range agl.Attributes(value).All() {
 		if err := r.reward("rewards."+dimension, dimension, number); err != nil {
 			return err
 		}
+	}
+	if len(r.rewards) == 0 {
+		return agl.Errorf(agl.CodeInvalid, "rewards: got {}, must have at least one dimension")
 	}
 	return nil
 }
 
 func (r *result) reward(field, dimension string, value jsontext.Value) error {
-	r.said = true
+	r.given = true
 	var number float64
 	if err := rawjson.Unmarshal(value, &number); value.Kind() != '0' || err != nil {
 		return agl.Errorf(agl.CodeInvalid, "%s: got %.100s, must be a finite number", field, value)

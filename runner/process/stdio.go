@@ -143,11 +143,6 @@ func (k *kept) retire() {
 func (k *kept) serve(ctx context.Context, line []byte, t *turn) ([]byte, error) {
 	k.setTurn(t)
 	defer k.setTurn(nil)
-	return k.ask(ctx, line, t)
-}
-
-// ask sends a task and waits for the reply.
-func (k *kept) ask(ctx context.Context, line []byte, t *turn) ([]byte, error) {
 	written := make(chan error, 1)
 	k.streams.Go(func() {
 		_, err := k.stdin.Write(line) // returns when the process ends, at the latest

@@ -4,11 +4,11 @@ import (
 	"fmt"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
 )
 
-func bulkTests() map[string]func(*driver) {
-	return map[string]func(*driver){
+func bulkTests() map[string]func(*harness) {
+	return map[string]func(*harness){
 		"5,000 rollouts in one batch":       testManyRollouts,
 		"2,000 spans in one batch":          testManySpans,
 		"a rollout of 10,000 spans":         testLongRollout,
@@ -16,11 +16,11 @@ func bulkTests() map[string]func(*driver) {
 	}
 }
 
-func testManyRollouts(d *driver) {
+func testManyRollouts(d *harness) {
 	const n = 5000
-	var c store.Changes
+	var c driver.Changes
 	for i := range n {
-		c.Rollouts = append(c.Rollouts, store.RolloutChange{Rollout: rollout(fmt.Sprintf("r%d", i), agl.RolloutQueuing), New: true})
+		c.Rollouts = append(c.Rollouts, driver.RolloutChange{Rollout: rollout(fmt.Sprintf("r%d", i), agl.RolloutQueuing), New: true})
 		c.Events = append(c.Events, agl.Event{Kind: agl.EventRollout, RolloutID: fmt.Sprintf("r%d", i), Status: "queuing"})
 	}
 	begin := d.events("", 0).Last
@@ -28,21 +28,21 @@ func testManyRollouts(d *driver) {
 	next := 0
 	for _, limit := range []int{512, 1, 512, 16, n} {
 		b := d.begin()
-		var got store.Loaded
+		var got driver.Loaded
 		claimed, err := b.Claim(d.ctx, limit, &got)
 		if err != nil {
 			d.Fatal(err)
 		}
 		equal(d, "claimed", len(claimed), min(limit, n-next))
 		equal(d, "loaded", len(got.Rollouts), len(claimed))
-		c := store.Changes{Now: d.now}
+		c := driver.Changes{Now: d.now}
 		for _, id := range claimed {
 			if want := fmt.Sprintf("r%d", next); id != want {
 				d.Fatalf("claimed %s, want %s", id, want)
 			}
 			next++
-			c.Rollouts = append(c.Rollouts, store.RolloutChange{Rollout: rollout(id, agl.RolloutPreparing)})
-			c.Attempts = append(c.Attempts, store.AttemptChange{Attempt: attempt(id, 1, agl.AttemptPreparing, "w"), New: true})
+			c.Rollouts = append(c.Rollouts, driver.RolloutChange{Rollout: rollout(id, agl.RolloutPreparing)})
+			c.Attempts = append(c.Attempts, driver.AttemptChange{Attempt: attempt(id, 1, agl.AttemptPreparing, "w"), New: true})
 		}
 		if err := b.Apply(d.ctx, &c); err != nil {
 			d.Fatal(err)
@@ -71,15 +71,15 @@ func testManyRollouts(d *driver) {
 	}
 }
 
-func testManySpans(d *driver) {
+func testManySpans(d *harness) {
 	const rollouts, each = 20, 100
-	var c store.Changes
+	var c driver.Changes
 	for i := range rollouts {
 		id := fmt.Sprintf("r%d", i)
 		a := attempt(id, 1, agl.AttemptRunning, "")
 		c.Rollouts = append(c.Rollouts, created(rollout(id, agl.RolloutRunning))...)
 		c.Attempts = append(c.Attempts, begun(a)...)
-		c.Sequences = append(c.Sequences, store.Sequence{RolloutID: id, Last: each})
+		c.Sequences = append(c.Sequences, driver.Sequence{RolloutID: id, Last: each})
 		for j := range each {
 			c.Spans = append(c.Spans, spanOf(a, fmt.Sprintf("s%d", j), int64(each-j)))
 		}
@@ -97,13 +97,13 @@ func testManySpans(d *driver) {
 	}
 }
 
-func testLongRollout(d *driver) {
+func testLongRollout(d *harness) {
 	const n, each = 10_000, 2500
 	a := attempt("r", 1, agl.AttemptRunning, "")
-	d.apply(store.Changes{Rollouts: created(rollout("r", agl.RolloutRunning)), Attempts: begun(a)})
+	d.apply(driver.Changes{Rollouts: created(rollout("r", agl.RolloutRunning)), Attempts: begun(a)})
 	payloads := make([]string, n)
 	for from := 0; from < n; from += each {
-		var c store.Changes
+		var c driver.Changes
 		for i := range each {
 			s := spanOf(a, fmt.Sprintf("%016x", from+i), int64(from+i+1))
 			payloads[from+i] = string(s.Payload)
@@ -139,20 +139,20 @@ func testLongRollout(d *driver) {
 	}
 }
 
-// testManyLoaded names thousands of things at once, half of which exist.
-func testManyLoaded(d *driver) {
+// testManyLoaded loads thousands of records at once, half of which exist.
+func testManyLoaded(d *harness) {
 	const n = 2000
-	var c store.Changes
-	var want store.LoadParams
+	var c driver.Changes
+	var want driver.LoadParams
 	for i := range n {
 		id := fmt.Sprintf("r%d", i)
 		a := attempt(id, 1, agl.AttemptRunning, "")
 		want.Rollouts = append(want.Rollouts, id)
-		want.Attempts = append(want.Attempts, store.AttemptKey{RolloutID: id, AttemptID: a.AttemptID})
+		want.Attempts = append(want.Attempts, driver.AttemptKey{RolloutID: id, AttemptID: a.AttemptID})
 		want.Workers = append(want.Workers, "w"+id)
 		want.Resources = append(want.Resources, "u"+id)
 		want.Sequences = append(want.Sequences, id)
-		want.Spans = append(want.Spans, store.SpanKey{RolloutID: id, AttemptID: a.AttemptID, SpanID: "s"})
+		want.Spans = append(want.Spans, driver.SpanKey{RolloutID: id, AttemptID: a.AttemptID, SpanID: "s"})
 		want.Keys = append(want.Keys, "op  "+id)
 		if i%2 == 1 {
 			continue
@@ -161,9 +161,9 @@ func testManyLoaded(d *driver) {
 		c.Attempts = append(c.Attempts, begun(a)...)
 		c.Workers = append(c.Workers, &agl.Worker{WorkerID: "w" + id, Status: agl.WorkerIdle})
 		c.Resources = append(c.Resources, &agl.ResourcesUpdate{ResourcesID: "u" + id, Version: 1})
-		c.Sequences = append(c.Sequences, store.Sequence{RolloutID: id, Last: 1})
+		c.Sequences = append(c.Sequences, driver.Sequence{RolloutID: id, Last: 1})
 		c.Spans = append(c.Spans, spanOf(a, "s", 1))
-		c.Keys = append(c.Keys, store.IdempotencyRecord{Scope: "op  " + id, Fingerprint: "f", CreateTime: d.now})
+		c.Keys = append(c.Keys, driver.IdempotencyRecord{Scope: "op  " + id, Fingerprint: "f", CreateTime: d.now})
 	}
 	d.apply(c)
 	got := d.load(want)

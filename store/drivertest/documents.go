@@ -5,13 +5,14 @@ import (
 	"math"
 	"strings"
 
-	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
 )
 
-func documentTests() map[string]func(*driver) {
-	return map[string]func(*driver){
+func documentTests() map[string]func(*harness) {
+	return map[string]func(*harness){
 		"documents byte for byte":    testDocuments,
 		"strings of all kinds":       testStrings,
 		"extreme numbers":            testExtremes,
@@ -21,7 +22,7 @@ func documentTests() map[string]func(*driver) {
 	}
 }
 
-// documents are JSON that a database which parses it would change.
+// documents are JSON that a database would change if it parsed it.
 func documents() map[string]string {
 	return map[string]string{
 		"white space":   "{ \"a\" :\t[ 1 ,\n 2 ]\r\n}",
@@ -37,7 +38,7 @@ func documents() map[string]string {
 	}
 }
 
-func testDocuments(d *driver) {
+func testDocuments(d *harness) {
 	for name, doc := range documents() {
 		raw := jsontext.Value(doc)
 		r, a := rollout("r-"+name, agl.RolloutRunning), attempt("r-"+name, 1, agl.AttemptRunning, "")
@@ -49,9 +50,9 @@ func testDocuments(d *driver) {
 		}}
 		span := spanOf(a, "s", 1)
 		span.Payload = jsontext.Value(`{"attributes":` + doc + `}`)
-		d.apply(store.Changes{
+		d.apply(driver.Changes{
 			Rollouts: created(r), Attempts: begun(a), Workers: []*agl.Worker{w}, Resources: []*agl.ResourcesUpdate{u},
-			Spans: []store.SpanRecord{span},
+			Spans: []driver.SpanRecord{span},
 		})
 		same := func(what string, got, want []byte) {
 			d.Helper()
@@ -59,7 +60,7 @@ func testDocuments(d *driver) {
 				d.Errorf("%s: %s came back as %.200q, want %.200q", name, what, got, want)
 			}
 		}
-		got := d.load(store.LoadParams{
+		got := d.load(driver.LoadParams{
 			Rollouts: []string{r.RolloutID}, Workers: []string{w.WorkerID}, Resources: []string{u.ResourcesID},
 		})
 		if len(got.Rollouts) == 0 || len(got.Attempts) == 0 || len(got.Workers) == 0 || len(got.Resources) == 0 {
@@ -103,8 +104,8 @@ func texts() []string {
 	}
 }
 
-func testStrings(d *driver) {
-	var c store.Changes
+func testStrings(d *harness) {
+	var c driver.Changes
 	for i, s := range texts() {
 		r, a := rollout(s, agl.RolloutRunning), attempt(s, 1, agl.AttemptRunning, s)
 		r.ResourcesID, a.AttemptID = agl.Some(s), "at "+s
@@ -113,21 +114,21 @@ func testStrings(d *driver) {
 		c.Rollouts = append(c.Rollouts, created(r)...)
 		c.Attempts = append(c.Attempts, begun(a)...)
 		c.Spans = append(c.Spans, span)
-		c.Sequences = append(c.Sequences, store.Sequence{RolloutID: s, Last: int64(i + 1)})
+		c.Sequences = append(c.Sequences, driver.Sequence{RolloutID: s, Last: int64(i + 1)})
 		c.Workers = append(c.Workers, &agl.Worker{WorkerID: s, Status: agl.WorkerBusy, CurrentRolloutID: agl.Some(s), CurrentAttemptID: agl.Some("at " + s)})
 		c.Resources = append(c.Resources, &agl.ResourcesUpdate{ResourcesID: s, Version: 1})
-		c.Keys = append(c.Keys, store.IdempotencyRecord{
-			Scope: "op  " + s, Fingerprint: s, CreateTime: d.now, Made: []store.AttemptKey{{RolloutID: s, AttemptID: "at " + s}}, ResourcesID: s,
+		c.Keys = append(c.Keys, driver.IdempotencyRecord{
+			Scope: "op  " + s, Fingerprint: s, CreateTime: d.now, Made: []driver.AttemptKey{{RolloutID: s, AttemptID: "at " + s}}, ResourcesID: s,
 		})
 		c.Events = append(c.Events, agl.Event{Kind: agl.EventWorker, WorkerID: s, Status: "busy"})
 	}
 	begin := d.events("", 0).Last
 	d.apply(c)
 	for i, s := range texts() {
-		span := store.SpanKey{RolloutID: s, AttemptID: "at " + s, SpanID: s}
-		got := d.load(store.LoadParams{
+		span := driver.SpanKey{RolloutID: s, AttemptID: "at " + s, SpanID: s}
+		got := d.load(driver.LoadParams{
 			Rollouts: []string{s}, Workers: []string{s}, Resources: []string{s}, Sequences: []string{s},
-			Spans: []store.SpanKey{span}, Keys: []string{"op  " + s},
+			Spans: []driver.SpanKey{span}, Keys: []string{"op  " + s},
 		})
 		if len(got.Rollouts) == 0 || len(got.Workers) == 0 || len(got.Resources) != 1 || len(got.Sequences) != 1 || len(got.Spans) != 1 || len(got.Keys) != 1 {
 			d.Errorf("%q: loaded %+v, want one of each", s, got)
@@ -139,7 +140,7 @@ func testStrings(d *driver) {
 		equal(d, "worker", got.Workers[0].WorkerID, s)
 		equal(d, "live attempts", got.Workers[0].LiveAttempts, 1)
 		equal(d, "resources", got.Resources[0].ResourcesID, s)
-		equal(d, "sequence", got.Sequences[0], store.Sequence{RolloutID: s, Last: int64(i + 1)})
+		equal(d, "sequence", got.Sequences[0], driver.Sequence{RolloutID: s, Last: int64(i + 1)})
 		equal(d, "span", got.Spans[0], span)
 		equal(d, "key", got.Keys[0].Scope+got.Keys[0].Fingerprint+got.Keys[0].ResourcesID+got.Keys[0].Made[0].AttemptID, "op  "+s+s+s+"at "+s)
 		page, err := d.QuerySpans(d.ctx, agl.QuerySpansParams{
@@ -154,13 +155,13 @@ func testStrings(d *driver) {
 	}
 }
 
-func testExtremes(d *driver) {
+func testExtremes(d *harness) {
 	a := attempt("r", 1, agl.AttemptRunning, "")
 	ids := []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, 1<<53 + 1, math.MaxInt64 - 1, math.MaxInt64}
-	c := store.Changes{Rollouts: created(rollout("r", agl.RolloutRunning)), Attempts: begun(a)}
+	c := driver.Changes{Rollouts: created(rollout("r", agl.RolloutRunning)), Attempts: begun(a)}
 	for i, id := range ids {
 		c.Spans = append(c.Spans, spanOf(a, fmt.Sprint(len(ids)-i), id))
-		c.Sequences = append(c.Sequences, store.Sequence{RolloutID: fmt.Sprint(id), Last: id})
+		c.Sequences = append(c.Sequences, driver.Sequence{RolloutID: fmt.Sprint(id), Last: id})
 	}
 	far := attempt("r", 2, agl.AttemptFailed, "")
 	far.SequenceID = math.MaxInt32
@@ -177,18 +178,18 @@ func testExtremes(d *driver) {
 	}
 	for i := range ids {
 		equal(d, "span", string(page.Items[i]), string(c.Spans[i].Payload))
-		got := d.load(store.LoadParams{Sequences: []string{fmt.Sprint(ids[i])}}).Sequences
+		got := d.load(driver.LoadParams{Sequences: []string{fmt.Sprint(ids[i])}}).Sequences
 		if len(got) != 1 || got[0].Last != ids[i] {
 			d.Errorf("sequences %v, want %d", got, ids[i])
 		}
 	}
-	got := d.load(store.LoadParams{Rollouts: []string{"many", "r"}, Resources: []string{"u"}})
+	got := d.load(driver.LoadParams{Rollouts: []string{"many", "r"}, Resources: []string{"u"}})
 	equal(d, "config", string(got.Rollouts[0].Rollout.Config.AppendJSON(nil)), string(r.Config.AppendJSON(nil)))
 	equal(d, "latest", got.Rollouts[1].Latest, "at-2")
 	equal(d, "version", got.Resources[0].Version, math.MaxInt32)
 }
 
-// moments are times that a database with microseconds or text would round.
+// moments are times that a database would round if it stored microseconds or text.
 func moments() []agl.Timestamp {
 	return []agl.Timestamp{
 		1760000000.1234567, agl.Timestamp(math.Nextafter(1760000000, 0)), agl.Timestamp(math.Nextafter(1760000000, 2e9)),
@@ -196,7 +197,7 @@ func moments() []agl.Timestamp {
 	}
 }
 
-func testTimes(d *driver) {
+func testTimes(d *harness) {
 	for i, at := range moments() {
 		id := fmt.Sprintf("r%d", i)
 		r, a := rollout(id, agl.RolloutFailed), attempt(id, 1, agl.AttemptFailed, "")
@@ -207,8 +208,8 @@ func testTimes(d *driver) {
 			LastBusyTime: agl.Some(at), LastIdleTime: agl.Some(at),
 		}
 		u := &agl.ResourcesUpdate{ResourcesID: id, Version: 1, CreateTime: at, UpdateTime: at}
-		d.apply(store.Changes{Rollouts: created(r), Attempts: begun(a), Workers: []*agl.Worker{w}, Resources: []*agl.ResourcesUpdate{u}})
-		got := d.load(store.LoadParams{Rollouts: []string{id}, Workers: []string{id}, Resources: []string{id}})
+		d.apply(driver.Changes{Rollouts: created(r), Attempts: begun(a), Workers: []*agl.Worker{w}, Resources: []*agl.ResourcesUpdate{u}})
+		got := d.load(driver.LoadParams{Rollouts: []string{id}, Workers: []string{id}, Resources: []string{id}})
 		equal(d, "rollout", string(got.Rollouts[0].Rollout.AppendJSON(nil)), string(r.AppendJSON(nil)))
 		equal(d, "attempt", string(got.Attempts[0].AppendJSON(nil)), string(a.AppendJSON(nil)))
 		equal(d, "worker", string(got.Workers[0].Worker.AppendJSON(nil)), string(w.AppendJSON(nil)))
@@ -216,7 +217,7 @@ func testTimes(d *driver) {
 	}
 }
 
-func testFields(d *driver) {
+func testFields(d *harness) {
 	r := &agl.Rollout{
 		RolloutID: "r", Input: jsontext.Value(`[1]`), StartTime: 5, EndTime: agl.Some(agl.Timestamp(6)), Mode: agl.ModeVal,
 		ResourcesID: agl.Some("u"), Status: agl.RolloutFailed, Metadata: jsontext.Value(`{"k":1.0}`),
@@ -235,12 +236,12 @@ func testFields(d *driver) {
 	changedRollout.Input = jsontext.Value(`null`)
 	changedAttempt.EndTime, changedAttempt.WorkerID, changedAttempt.LastHeartbeatTime = agl.Null[agl.Timestamp]{}, agl.Null[string]{}, agl.Null[agl.Timestamp]{}
 	changedAttempt.Status, changedAttempt.Metadata = agl.AttemptRunning, nil
-	d.apply(store.Changes{Rollouts: created(r), Attempts: begun(a)})
+	d.apply(driver.Changes{Rollouts: created(r), Attempts: begun(a)})
 	for _, want := range []struct {
 		r *agl.Rollout
 		a *agl.Attempt
 	}{{r, a}, {&changedRollout, &changedAttempt}, {r, a}} {
-		d.apply(store.Changes{Rollouts: changed(want.r), Attempts: []store.AttemptChange{{Attempt: want.a}}})
+		d.apply(driver.Changes{Rollouts: changed(want.r), Attempts: []driver.AttemptChange{{Attempt: want.a}}})
 		got, err := d.Rollouts(d.ctx, []string{"r"})
 		if err != nil || len(got) != 1 {
 			d.Fatalf("found %v, error %v", got, err)
@@ -255,13 +256,13 @@ func testFields(d *driver) {
 	}
 }
 
-func testNulls(d *driver) {
+func testNulls(d *harness) {
 	for _, worker := range []agl.Null[string]{{}, agl.Some("")} {
 		id := fmt.Sprintf("r%v", worker.Valid)
 		r, a := rollout(id, agl.RolloutRunning), attempt(id, 1, agl.AttemptRunning, "")
 		r.ResourcesID, a.WorkerID = worker, worker
-		d.apply(store.Changes{Rollouts: created(r), Attempts: begun(a)})
-		got := d.load(store.LoadParams{Rollouts: []string{id}})
+		d.apply(driver.Changes{Rollouts: created(r), Attempts: begun(a)})
+		got := d.load(driver.LoadParams{Rollouts: []string{id}})
 		equal(d, "resources id", got.Rollouts[0].Rollout.ResourcesID, worker)
 		equal(d, "worker id", got.Attempts[0].WorkerID, worker)
 	}
@@ -269,8 +270,8 @@ func testNulls(d *driver) {
 		id := fmt.Sprintf("raw%d", len(raw))
 		r, a := rollout(id, agl.RolloutRunning), attempt(id, 1, agl.AttemptRunning, "")
 		r.Metadata, a.Metadata = raw, raw
-		d.apply(store.Changes{Rollouts: created(r), Attempts: begun(a), Workers: []*agl.Worker{{WorkerID: id, Status: agl.WorkerIdle, HeartbeatStats: raw}}})
-		got := d.load(store.LoadParams{Rollouts: []string{id}, Workers: []string{id}})
+		d.apply(driver.Changes{Rollouts: created(r), Attempts: begun(a), Workers: []*agl.Worker{{WorkerID: id, Status: agl.WorkerIdle, HeartbeatStats: raw}}})
+		got := d.load(driver.LoadParams{Rollouts: []string{id}, Workers: []string{id}})
 		equal(d, "metadata is null", got.Rollouts[0].Rollout.Metadata == nil, raw == nil)
 		equal(d, "metadata of the attempt is null", got.Attempts[0].Metadata == nil, raw == nil)
 		equal(d, "stats are null", got.Workers[0].Worker.HeartbeatStats == nil, raw == nil)

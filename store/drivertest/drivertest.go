@@ -1,4 +1,4 @@
-// Package drivertest is the suite that every [store.Driver] must pass. It tests
+// Package drivertest is the suite that every [driver.Driver] must pass. It tests
 // the seam only: what queries find and how rollouts live is tested through the
 // engine by package storetest.
 package drivertest
@@ -11,18 +11,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
 )
 
-// Open makes an empty driver for one test, to be closed by tb.Cleanup.
-type Open func(tb testing.TB) store.Driver
+// Open opens an empty driver for one test and closes it by tb.Cleanup.
+type Open func(tb testing.TB) driver.Driver
 
 // Run runs the suite in parallel.
 func Run(t *testing.T, open Open) {
 	t.Helper()
-	for _, tests := range []map[string]func(*driver){
+	for _, tests := range []map[string]func(*harness){
 		{
 			"load what is named":               testLoad,
 			"load with what belongs to it":     testClosure,
@@ -49,23 +50,23 @@ func Run(t *testing.T, open Open) {
 		for name, test := range tests {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				test(&driver{T: t, Driver: open(t), open: open, ctx: t.Context(), now: 1_760_000_000})
+				test(&harness{T: t, Driver: open(t), open: open, ctx: t.Context(), now: 1_760_000_000})
 			})
 		}
 	}
 }
 
-// driver ends the test on an error.
-type driver struct {
+// harness calls the driver and ends the test on an error.
+type harness struct {
 	*testing.T
-	store.Driver
+	driver.Driver
 
 	open Open            // another, empty one
 	ctx  context.Context //nolint:containedctx // a test's own, for all of its calls
 	now  agl.Timestamp
 }
 
-func (d *driver) begin() store.Batch {
+func (d *harness) begin() driver.Tx {
 	d.Helper()
 	b, err := d.Begin(d.ctx)
 	if err != nil {
@@ -75,7 +76,7 @@ func (d *driver) begin() store.Batch {
 }
 
 // apply commits changes in a batch of their own.
-func (d *driver) apply(c store.Changes) {
+func (d *harness) apply(c driver.Changes) {
 	d.Helper()
 	b := d.begin()
 	defer b.Discard()
@@ -85,12 +86,12 @@ func (d *driver) apply(c store.Changes) {
 	}
 }
 
-func (d *driver) load(want store.LoadParams) *store.Loaded {
+func (d *harness) load(want driver.LoadParams) *driver.Loaded {
 	d.Helper()
 	b := d.begin()
 	defer b.Discard()
 	want.Now = d.now
-	var got store.Loaded
+	var got driver.Loaded
 	if err := b.Load(d.ctx, &want, &got); err != nil {
 		d.Fatalf("Load: %v", err)
 	}
@@ -98,19 +99,19 @@ func (d *driver) load(want store.LoadParams) *store.Loaded {
 }
 
 // claim returns the ids that a batch claims by calls of these limits.
-func (d *driver) claim(limits ...int) string {
+func (d *harness) claim(limits ...int) string {
 	d.Helper()
 	b := d.begin()
 	defer b.Discard()
 	var all []string
 	for _, limit := range limits {
-		var got store.Loaded
+		var got driver.Loaded
 		claimed, err := b.Claim(d.ctx, limit, &got)
 		if err != nil {
 			d.Fatalf("Claim: %v", err)
 		}
 		for _, id := range claimed {
-			if !slices.ContainsFunc(got.Rollouts, func(r store.LoadedRollout) bool { return r.Rollout.RolloutID == id }) {
+			if !slices.ContainsFunc(got.Rollouts, func(r driver.LoadedRollout) bool { return r.Rollout.RolloutID == id }) {
 				d.Errorf("claimed %s, but did not load it", id)
 			}
 		}
@@ -119,7 +120,7 @@ func (d *driver) claim(limits ...int) string {
 	return strings.Join(all, "|")
 }
 
-func equal[T comparable](d *driver, what string, got, want T) {
+func equal[T comparable](d *harness, what string, got, want T) {
 	d.Helper()
 	if got != want {
 		d.Errorf("%s: got %v, want %v", what, got, want)
@@ -133,15 +134,15 @@ func rollout(id string, status agl.RolloutStatus) *agl.Rollout {
 	}
 }
 
-func created(rollouts ...*agl.Rollout) []store.RolloutChange {
-	out := make([]store.RolloutChange, len(rollouts))
+func created(rollouts ...*agl.Rollout) []driver.RolloutChange {
+	out := make([]driver.RolloutChange, len(rollouts))
 	for i, r := range rollouts {
-		out[i] = store.RolloutChange{Rollout: r, New: true}
+		out[i] = driver.RolloutChange{Rollout: r, New: true}
 	}
 	return out
 }
 
-func changed(rollouts ...*agl.Rollout) []store.RolloutChange {
+func changed(rollouts ...*agl.Rollout) []driver.RolloutChange {
 	out := created(rollouts...)
 	for i := range out {
 		out[i].New = false
@@ -159,34 +160,34 @@ func attempt(rolloutID string, n int, status agl.AttemptStatus, worker string) *
 	return a
 }
 
-func begun(attempts ...*agl.Attempt) []store.AttemptChange {
-	out := make([]store.AttemptChange, len(attempts))
+func begun(attempts ...*agl.Attempt) []driver.AttemptChange {
+	out := make([]driver.AttemptChange, len(attempts))
 	for i, a := range attempts {
-		out[i] = store.AttemptChange{Attempt: a, New: true}
+		out[i] = driver.AttemptChange{Attempt: a, New: true}
 	}
 	return out
 }
 
-func spanOf(a *agl.Attempt, id string, sequence int64) store.SpanRecord {
+func spanOf(a *agl.Attempt, id string, sequence int64) driver.SpanRecord {
 	s := agl.Span{RolloutID: a.RolloutID, AttemptID: a.AttemptID, SpanID: id, SequenceID: sequence, Name: id}
-	return store.SpanRecord{
-		SpanKey:    store.SpanKey{RolloutID: a.RolloutID, AttemptID: a.AttemptID, SpanID: id},
+	return driver.SpanRecord{
+		SpanKey:    driver.SpanKey{RolloutID: a.RolloutID, AttemptID: a.AttemptID, SpanID: id},
 		SequenceID: sequence, Name: id, Payload: s.AppendJSON(nil),
 	}
 }
 
-func testLoad(d *driver) {
-	got := d.load(store.LoadParams{
-		Rollouts: []string{"nope"}, Attempts: []store.AttemptKey{{RolloutID: "nope", AttemptID: "at"}}, Workers: []string{"nope"},
-		Resources: []string{"nope"}, Sequences: []string{"nope"}, Spans: []store.SpanKey{{RolloutID: "nope"}}, Keys: []string{"nope"},
+func testLoad(d *harness) {
+	got := d.load(driver.LoadParams{
+		Rollouts: []string{"nope"}, Attempts: []driver.AttemptKey{{RolloutID: "nope", AttemptID: "at"}}, Workers: []string{"nope"},
+		Resources: []string{"nope"}, Sequences: []string{"nope"}, Spans: []driver.SpanKey{{RolloutID: "nope"}}, Keys: []string{"nope"},
 	})
 	equal(d, "loaded", len(got.Rollouts)+len(got.Attempts)+len(got.Workers)+len(got.Resources)+len(got.Sequences)+
 		len(got.Spans)+len(got.Keys), 0)
 	equal(d, "latest resources", got.LatestResources.Valid, false)
 	equal(d, "queue closed", got.QueueClosed, false)
 	r := rollout("r1", agl.RolloutQueuing)
-	d.apply(store.Changes{Rollouts: created(r, rollout("r2", agl.RolloutQueuing))})
-	got = d.load(store.LoadParams{Rollouts: []string{"r1", "r1"}})
+	d.apply(driver.Changes{Rollouts: created(r, rollout("r2", agl.RolloutQueuing))})
+	got = d.load(driver.LoadParams{Rollouts: []string{"r1", "r1"}})
 	if len(got.Rollouts) == 0 {
 		d.Fatal("nothing was loaded")
 	}
@@ -196,16 +197,16 @@ func testLoad(d *driver) {
 	}
 }
 
-func testClosure(d *driver) {
+func testClosure(d *harness) {
 	old, latest := attempt("r", 1, agl.AttemptFailed, "v"), attempt("r", 2, agl.AttemptRunning, "w")
 	w := &agl.Worker{
 		WorkerID: "w", Status: agl.WorkerBusy, CurrentRolloutID: agl.Some("r"), CurrentAttemptID: agl.Some("at-2"),
 	}
-	d.apply(store.Changes{
+	d.apply(driver.Changes{
 		Rollouts: created(rollout("r", agl.RolloutRunning)), Attempts: begun(old, latest),
 		Workers: []*agl.Worker{w, {WorkerID: "v", Status: agl.WorkerIdle}},
 	})
-	check := func(name string, want store.LoadParams, attempts, workers string) {
+	check := func(name string, want driver.LoadParams, attempts, workers string) {
 		d.Helper()
 		got := d.load(want)
 		var gotAttempts, gotWorkers []string
@@ -225,16 +226,16 @@ func testClosure(d *driver) {
 			d.Errorf("%s: rollouts %+v, want r with its latest attempt", name, got.Rollouts)
 		}
 	}
-	check("by rollout", store.LoadParams{Rollouts: []string{"r"}}, "at-2", "w")
-	check("by worker", store.LoadParams{Workers: []string{"w"}}, "at-2", "w")
-	check("by attempt", store.LoadParams{Attempts: []store.AttemptKey{{RolloutID: "r", AttemptID: "at-1"}}}, "at-1 at-2", "v w")
+	check("by rollout", driver.LoadParams{Rollouts: []string{"r"}}, "at-2", "w")
+	check("by worker", driver.LoadParams{Workers: []string{"w"}}, "at-2", "w")
+	check("by attempt", driver.LoadParams{Attempts: []driver.AttemptKey{{RolloutID: "r", AttemptID: "at-1"}}}, "at-1 at-2", "v w")
 }
 
-func testDiscard(d *driver) {
-	d.apply(store.Changes{Rollouts: created(rollout("r", agl.RolloutQueuing))})
+func testDiscard(d *harness) {
+	d.apply(driver.Changes{Rollouts: created(rollout("r", agl.RolloutQueuing))})
 	b := d.begin()
-	var got store.Loaded
-	if err := b.Load(d.ctx, &store.LoadParams{Rollouts: []string{"r"}}, &got); err != nil {
+	var got driver.Loaded
+	if err := b.Load(d.ctx, &driver.LoadParams{Rollouts: []string{"r"}}, &got); err != nil {
 		d.Fatal(err)
 	}
 	if _, err := b.Claim(d.ctx, 1, &got); err != nil {
@@ -245,70 +246,70 @@ func testDiscard(d *driver) {
 	equal(d, "queue", d.claim(1), "r")
 }
 
-func testClaim(d *driver) {
+func testClaim(d *harness) {
 	equal(d, "empty", d.claim(1), "")
 	var all []*agl.Rollout
 	for i := range 5 {
 		all = append(all, rollout(fmt.Sprintf("r%d", i), agl.RolloutQueuing))
 	}
-	d.apply(store.Changes{Rollouts: created(all...)})
+	d.apply(driver.Changes{Rollouts: created(all...)})
 	equal(d, "one", d.claim(1), "r0")
 	equal(d, "a claim alone takes nothing", d.claim(2), "r0 r1")
 	equal(d, "a second call goes on", d.claim(2, 1, 9, 1), "r0 r1|r2|r3 r4|")
 	equal(d, "all", d.claim(100), "r0 r1 r2 r3 r4")
 }
 
-func testQueue(d *driver) {
-	d.apply(store.Changes{Rollouts: created(
+func testQueue(d *harness) {
+	d.apply(driver.Changes{Rollouts: created(
 		rollout("a", agl.RolloutQueuing), rollout("b", agl.RolloutQueuing), rollout("c", agl.RolloutPreparing))})
 	equal(d, "queue", d.claim(9), "a b")
-	d.apply(store.Changes{Rollouts: changed(rollout("a", agl.RolloutPreparing))})
+	d.apply(driver.Changes{Rollouts: changed(rollout("a", agl.RolloutPreparing))})
 	equal(d, "claimed", d.claim(9), "b")
-	d.apply(store.Changes{Rollouts: changed(rollout("c", agl.RolloutRequeuing), rollout("a", agl.RolloutRequeuing))})
+	d.apply(driver.Changes{Rollouts: changed(rollout("c", agl.RolloutRequeuing), rollout("a", agl.RolloutRequeuing))})
 	equal(d, "queued again, in order", d.claim(9), "b c a")
-	d.apply(store.Changes{Rollouts: changed(rollout("b", agl.RolloutRequeuing))})
+	d.apply(driver.Changes{Rollouts: changed(rollout("b", agl.RolloutRequeuing))})
 	equal(d, "queued already", d.claim(9), "b c a")
-	d.apply(store.Changes{Rollouts: changed(rollout("c", agl.RolloutCancelled))})
+	d.apply(driver.Changes{Rollouts: changed(rollout("c", agl.RolloutCancelled))})
 	equal(d, "cancelled", d.claim(9), "b a")
-	d.apply(store.Changes{Rollouts: changed(rollout("c", agl.RolloutQueuing))})
+	d.apply(driver.Changes{Rollouts: changed(rollout("c", agl.RolloutQueuing))})
 	equal(d, "reopened", d.claim(9), "b a c")
-	// Many that come and go leave nothing behind.
+	// Many short-lived sequences leave nothing behind.
 	for range 300 {
-		d.apply(store.Changes{Rollouts: changed(rollout("a", agl.RolloutRunning), rollout("c", agl.RolloutRunning))})
-		d.apply(store.Changes{Rollouts: changed(rollout("a", agl.RolloutQueuing), rollout("c", agl.RolloutQueuing))})
+		d.apply(driver.Changes{Rollouts: changed(rollout("a", agl.RolloutRunning), rollout("c", agl.RolloutRunning))})
+		d.apply(driver.Changes{Rollouts: changed(rollout("a", agl.RolloutQueuing), rollout("c", agl.RolloutQueuing))})
 	}
 	equal(d, "queue", d.claim(9), "b a c")
 }
 
-func testFront(d *driver) {
-	d.apply(store.Changes{Rollouts: created(
+func testFront(d *harness) {
+	d.apply(driver.Changes{Rollouts: created(
 		rollout("a", agl.RolloutPreparing), rollout("b", agl.RolloutPreparing), rollout("c", agl.RolloutQueuing))})
 	front := func(ids ...string) {
-		var c store.Changes
+		var c driver.Changes
 		for _, id := range ids {
-			c.Rollouts = append(c.Rollouts, store.RolloutChange{Rollout: rollout(id, agl.RolloutQueuing), Front: true})
+			c.Rollouts = append(c.Rollouts, driver.RolloutChange{Rollout: rollout(id, agl.RolloutQueuing), Front: true})
 		}
 		d.apply(c)
 	}
 	front("a", "b")
 	equal(d, "given back", d.claim(9), "a b c")
-	d.apply(store.Changes{Rollouts: changed(rollout("a", agl.RolloutPreparing), rollout("c", agl.RolloutPreparing))})
+	d.apply(driver.Changes{Rollouts: changed(rollout("a", agl.RolloutPreparing), rollout("c", agl.RolloutPreparing))})
 	front("c")
 	equal(d, "given back again", d.claim(9), "c b")
-	d.apply(store.Changes{Rollouts: changed(rollout("a", agl.RolloutQueuing))})
+	d.apply(driver.Changes{Rollouts: changed(rollout("a", agl.RolloutQueuing))})
 	equal(d, "with one at the end", d.claim(1, 1, 1), "c|b|a")
 }
 
-func testReturned(d *driver) {
-	d.apply(store.Changes{
+func testReturned(d *harness) {
+	d.apply(driver.Changes{
 		Rollouts: created(rollout("r", agl.RolloutPreparing)),
 		Attempts: begun(attempt("r", 1, agl.AttemptFailed, ""), attempt("r", 2, agl.AttemptPreparing, "w")),
 	})
-	d.apply(store.Changes{
-		Rollouts:         []store.RolloutChange{{Rollout: rollout("r", agl.RolloutRequeuing), Front: true}},
-		ReturnedAttempts: []store.AttemptKey{{RolloutID: "r", AttemptID: "at-2"}},
+	d.apply(driver.Changes{
+		Rollouts:         []driver.RolloutChange{{Rollout: rollout("r", agl.RolloutRequeuing), Front: true}},
+		ReturnedAttempts: []driver.AttemptKey{{RolloutID: "r", AttemptID: "at-2"}},
 	})
-	got := d.load(store.LoadParams{Rollouts: []string{"r"}, Workers: []string{"w"}})
+	got := d.load(driver.LoadParams{Rollouts: []string{"r"}, Workers: []string{"w"}})
 	equal(d, "latest", got.Rollouts[0].Latest, "at-1")
 	for _, w := range got.Workers {
 		equal(d, "live attempts", w.LiveAttempts, 0)
@@ -319,9 +320,9 @@ func testReturned(d *driver) {
 	}
 }
 
-func (d *driver) liveAttempts(worker string) int {
+func (d *harness) liveAttempts(worker string) int {
 	d.Helper()
-	for _, w := range d.load(store.LoadParams{Workers: []string{worker}}).Workers {
+	for _, w := range d.load(driver.LoadParams{Workers: []string{worker}}).Workers {
 		if w.WorkerID == worker {
 			return w.LiveAttempts
 		}
@@ -329,40 +330,40 @@ func (d *driver) liveAttempts(worker string) int {
 	return 0
 }
 
-func testLiveAttempts(d *driver) {
-	d.apply(store.Changes{
+func testLiveAttempts(d *harness) {
+	d.apply(driver.Changes{
 		Rollouts: created(rollout("a", agl.RolloutRunning), rollout("b", agl.RolloutRunning)),
 		Attempts: begun(attempt("a", 1, agl.AttemptRunning, "w"), attempt("b", 1, agl.AttemptPreparing, "w")),
 	})
 	equal(d, "before there is a worker", d.liveAttempts("w"), 2)
-	d.apply(store.Changes{Workers: []*agl.Worker{{WorkerID: "w", Status: agl.WorkerBusy}}})
+	d.apply(driver.Changes{Workers: []*agl.Worker{{WorkerID: "w", Status: agl.WorkerBusy}}})
 	equal(d, "two", d.liveAttempts("w"), 2)
-	d.apply(store.Changes{Attempts: []store.AttemptChange{{Attempt: attempt("a", 1, agl.AttemptSucceeded, "w")}}})
+	d.apply(driver.Changes{Attempts: []driver.AttemptChange{{Attempt: attempt("a", 1, agl.AttemptSucceeded, "w")}}})
 	equal(d, "one has ended", d.liveAttempts("w"), 1)
-	d.apply(store.Changes{Attempts: begun(attempt("b", 2, agl.AttemptPreparing, "v"))})
+	d.apply(driver.Changes{Attempts: begun(attempt("b", 2, agl.AttemptPreparing, "v"))})
 	equal(d, "one was superseded", d.liveAttempts("w"), 0)
 	equal(d, "by that of another", d.liveAttempts("v"), 1)
-	d.apply(store.Changes{Attempts: []store.AttemptChange{{Attempt: attempt("b", 2, agl.AttemptPreparing, "w")}}})
+	d.apply(driver.Changes{Attempts: []driver.AttemptChange{{Attempt: attempt("b", 2, agl.AttemptPreparing, "w")}}})
 	equal(d, "handed over", d.liveAttempts("w"), 1)
 	equal(d, "handed over", d.liveAttempts("v"), 0)
-	d.apply(store.Changes{DeletedRollouts: []string{"b"}})
+	d.apply(driver.Changes{DeletedRollouts: []string{"b"}})
 	equal(d, "deleted", d.liveAttempts("w"), 0)
 }
 
-func testSequences(d *driver) {
-	d.apply(store.Changes{Sequences: []store.Sequence{{RolloutID: "ghost", Last: 4}}})
-	d.apply(store.Changes{Sequences: []store.Sequence{{RolloutID: "ghost", Last: 9}, {RolloutID: "other", Last: 1}}})
-	got := d.load(store.LoadParams{Sequences: []string{"ghost", "nobody"}}).Sequences
-	if len(got) != 1 || got[0] != (store.Sequence{RolloutID: "ghost", Last: 9}) {
+func testSequences(d *harness) {
+	d.apply(driver.Changes{Sequences: []driver.Sequence{{RolloutID: "ghost", Last: 4}}})
+	d.apply(driver.Changes{Sequences: []driver.Sequence{{RolloutID: "ghost", Last: 9}, {RolloutID: "other", Last: 1}}})
+	got := d.load(driver.LoadParams{Sequences: []string{"ghost", "nobody"}}).Sequences
+	if len(got) != 1 || got[0] != (driver.Sequence{RolloutID: "ghost", Last: 9}) {
 		d.Errorf("sequences %v, want 9 of ghost", got)
 	}
 }
 
-func testSpans(d *driver) {
+func testSpans(d *harness) {
 	a := attempt("r", 1, agl.AttemptRunning, "")
-	records := []store.SpanRecord{spanOf(a, "x", 2), spanOf(a, "y", 1)}
-	d.apply(store.Changes{Rollouts: created(rollout("r", agl.RolloutRunning)), Attempts: begun(a), Spans: records})
-	got := d.load(store.LoadParams{Spans: []store.SpanKey{
+	records := []driver.SpanRecord{spanOf(a, "x", 2), spanOf(a, "y", 1)}
+	d.apply(driver.Changes{Rollouts: created(rollout("r", agl.RolloutRunning)), Attempts: begun(a), Spans: records})
+	got := d.load(driver.LoadParams{Spans: []driver.SpanKey{
 		{RolloutID: "r", AttemptID: "at-1", SpanID: "x"}, {RolloutID: "r", AttemptID: "at-1", SpanID: "z"},
 		{RolloutID: "r", AttemptID: "at-2", SpanID: "x"},
 	}}).Spans
@@ -377,7 +378,7 @@ func testSpans(d *driver) {
 	equal(d, "second payload", string(page.Items[1]), string(records[0].Payload))
 }
 
-func testResources(d *driver) {
+func testResources(d *harness) {
 	if _, err := d.LatestResources(d.ctx); !errors.Is(err, agl.ErrNotFound) {
 		d.Errorf("error %v, want not found", err)
 	}
@@ -386,10 +387,10 @@ func testResources(d *driver) {
 			{Name: "p", Resource: agl.PromptTemplate{Template: id, Engine: agl.PromptJinja}},
 		}}
 	}
-	d.apply(store.Changes{Resources: []*agl.ResourcesUpdate{update("a", 1), update("b", 1)}})
-	equal(d, "latest", d.load(store.LoadParams{}).LatestResources, agl.Some("b"))
-	d.apply(store.Changes{Resources: []*agl.ResourcesUpdate{update("a", 2)}})
-	got := d.load(store.LoadParams{Resources: []string{"a"}})
+	d.apply(driver.Changes{Resources: []*agl.ResourcesUpdate{update("a", 1), update("b", 1)}})
+	equal(d, "latest", d.load(driver.LoadParams{}).LatestResources, agl.Some("b"))
+	d.apply(driver.Changes{Resources: []*agl.ResourcesUpdate{update("a", 2)}})
+	got := d.load(driver.LoadParams{Resources: []string{"a"}})
 	equal(d, "latest", got.LatestResources, agl.Some("a"))
 	want := update("a", 2)
 	equal(d, "loaded", string(got.Resources[0].AppendJSON(nil)), string(want.AppendJSON(nil)))
@@ -400,27 +401,27 @@ func testResources(d *driver) {
 	equal(d, "latest", string(latest.AppendJSON(nil)), string(want.AppendJSON(nil)))
 }
 
-func testKeys(d *driver) {
-	record := store.IdempotencyRecord{
-		Scope: "op key", Fingerprint: "f", CreateTime: d.now, Made: []store.AttemptKey{{RolloutID: "r", AttemptID: "a"}}, ResourcesID: "x",
+func testKeys(d *harness) {
+	record := driver.IdempotencyRecord{
+		Scope: "op key", Fingerprint: "f", CreateTime: d.now, Made: []driver.AttemptKey{{RolloutID: "r", AttemptID: "a"}}, ResourcesID: "x",
 	}
-	known := func() int { return len(d.load(store.LoadParams{Keys: []string{"op key"}}).Keys) }
-	d.apply(store.Changes{Keys: []store.IdempotencyRecord{record}})
-	got := d.load(store.LoadParams{Keys: []string{"op key", "op other"}}).Keys
+	known := func() int { return len(d.load(driver.LoadParams{Keys: []string{"op key"}}).Keys) }
+	d.apply(driver.Changes{Keys: []driver.IdempotencyRecord{record}})
+	got := d.load(driver.LoadParams{Keys: []string{"op key", "op other"}}).Keys
 	if len(got) != 1 || got[0].Fingerprint != "f" || got[0].ResourcesID != "x" || !slices.Equal(got[0].Made, record.Made) ||
 		got[0].CreateTime != d.now {
 		d.Errorf("records %+v, want %+v", got, record)
 	}
-	d.apply(store.Changes{ForgottenKeys: []string{"op key"}})
+	d.apply(driver.Changes{ForgottenKeys: []string{"op key"}})
 	equal(d, "forgotten", known(), 0)
-	d.apply(store.Changes{Keys: []store.IdempotencyRecord{record}})
+	d.apply(driver.Changes{Keys: []driver.IdempotencyRecord{record}})
 	d.now += 9 * 60
 	equal(d, "after 9 minutes", known(), 1)
 	d.now += 25 * 3600
 	equal(d, "after a day", known(), 0)
 }
 
-func (d *driver) events(after string, limit int) store.EventList {
+func (d *harness) events(after string, limit int) driver.EventList {
 	d.Helper()
 	list, err := d.Events(d.ctx, after, limit)
 	if err != nil {
@@ -429,18 +430,18 @@ func (d *driver) events(after string, limit int) store.EventList {
 	return list
 }
 
-func testEvents(d *driver) {
+func testEvents(d *harness) {
 	begin := d.events("", 10)
 	if begin.Last == "" || begin.Reset || len(begin.Events) > 0 {
 		d.Fatalf("the empty log is %+v, want an id and nothing else", begin)
 	}
 	equal(d, "nothing yet", len(d.events(begin.Last, 10).Events), 0)
-	var c store.Changes
+	var c driver.Changes
 	for i := range 5 {
 		c.Events = append(c.Events, agl.Event{Kind: agl.EventRollout, RolloutID: fmt.Sprintf("r%d", i), Status: "queuing"})
 	}
 	d.apply(c)
-	d.apply(store.Changes{Events: []agl.Event{{Kind: agl.EventQueue, Status: "closed"}}})
+	d.apply(driver.Changes{Events: []agl.Event{{Kind: agl.EventQueue, Status: "closed"}}})
 	list := d.events(begin.Last, 4)
 	equal(d, "events", len(list.Events), 4)
 	rest := d.events(list.Events[3].ID, 10)
@@ -456,28 +457,28 @@ func testEvents(d *driver) {
 	equal(d, "newest", unknown.Last, rest.Last)
 }
 
-func testQueueState(d *driver) {
-	d.apply(store.Changes{QueueClosed: agl.Some(true)})
-	equal(d, "closed", d.load(store.LoadParams{}).QueueClosed, true)
-	d.apply(store.Changes{Rollouts: created(rollout("r", agl.RolloutQueuing))})
-	equal(d, "still closed", d.load(store.LoadParams{}).QueueClosed, true)
-	d.apply(store.Changes{QueueClosed: agl.Some(false)})
-	equal(d, "open", d.load(store.LoadParams{}).QueueClosed, false)
+func testQueueState(d *harness) {
+	d.apply(driver.Changes{QueueClosed: agl.Some(true)})
+	equal(d, "closed", d.load(driver.LoadParams{}).QueueClosed, true)
+	d.apply(driver.Changes{Rollouts: created(rollout("r", agl.RolloutQueuing))})
+	equal(d, "still closed", d.load(driver.LoadParams{}).QueueClosed, true)
+	d.apply(driver.Changes{QueueClosed: agl.Some(false)})
+	equal(d, "open", d.load(driver.LoadParams{}).QueueClosed, false)
 }
 
-func testDelete(d *driver) {
+func testDelete(d *harness) {
 	a, b := attempt("a", 1, agl.AttemptSucceeded, ""), attempt("b", 1, agl.AttemptSucceeded, "")
-	d.apply(store.Changes{
+	d.apply(driver.Changes{
 		Rollouts: created(rollout("a", agl.RolloutSucceeded), rollout("b", agl.RolloutSucceeded)), Attempts: begun(a, b),
-		Spans:     []store.SpanRecord{spanOf(a, "x", 1), spanOf(b, "x", 1)},
-		Sequences: []store.Sequence{{RolloutID: "a", Last: 1}, {RolloutID: "b", Last: 1}},
+		Spans:     []driver.SpanRecord{spanOf(a, "x", 1), spanOf(b, "x", 1)},
+		Sequences: []driver.Sequence{{RolloutID: "a", Last: 1}, {RolloutID: "b", Last: 1}},
 	})
-	// What the batch writes for a rollout that it deletes goes with it.
-	d.apply(store.Changes{
-		DeletedRollouts: []string{"a"}, Spans: []store.SpanRecord{spanOf(a, "y", 2)},
-		Attempts: []store.AttemptChange{{Attempt: attempt("a", 1, agl.AttemptFailed, "")}},
+	// A deleted rollout takes along what the same batch writes for it.
+	d.apply(driver.Changes{
+		DeletedRollouts: []string{"a"}, Spans: []driver.SpanRecord{spanOf(a, "y", 2)},
+		Attempts: []driver.AttemptChange{{Attempt: attempt("a", 1, agl.AttemptFailed, "")}},
 	})
-	got := d.load(store.LoadParams{Rollouts: []string{"a", "b"}, Sequences: []string{"a", "b"}})
+	got := d.load(driver.LoadParams{Rollouts: []string{"a", "b"}, Sequences: []string{"a", "b"}})
 	equal(d, "rollouts", len(got.Rollouts), 1)
 	equal(d, "sequences", len(got.Sequences), 1)
 	stats, err := d.Statistics(d.ctx)
@@ -486,7 +487,7 @@ func testDelete(d *driver) {
 	}
 }
 
-func testLive(d *driver) {
+func testLive(d *harness) {
 	limited := func(id string, status agl.RolloutStatus) *agl.Rollout {
 		r := rollout(id, status)
 		r.Config.TimeoutSeconds = agl.Some(5.0)
@@ -494,7 +495,7 @@ func testLive(d *driver) {
 	}
 	silent := rollout("silent", agl.RolloutPreparing)
 	silent.Config.UnresponsiveSeconds = agl.Some(5.0)
-	d.apply(store.Changes{
+	d.apply(driver.Changes{
 		Rollouts: created(limited("running", agl.RolloutRunning), silent, rollout("free", agl.RolloutRunning),
 			limited("queued", agl.RolloutQueuing), limited("done", agl.RolloutFailed)),
 		Attempts: begun(attempt("running", 1, agl.AttemptFailed, ""), attempt("running", 2, agl.AttemptRunning, ""),
@@ -513,28 +514,28 @@ func testLive(d *driver) {
 	equal(d, "live", strings.Join(ids, ", "), "free at-1, running at-2, silent at-1")
 }
 
-func testSnapshots(d *driver) {
-	d.apply(store.Changes{Rollouts: created(rollout("r", agl.RolloutQueuing))})
-	before := d.load(store.LoadParams{Rollouts: []string{"r"}}).Rollouts[0].Rollout
+func testSnapshots(d *harness) {
+	d.apply(driver.Changes{Rollouts: created(rollout("r", agl.RolloutQueuing))})
+	before := d.load(driver.LoadParams{Rollouts: []string{"r"}}).Rollouts[0].Rollout
 	found, err := d.Rollouts(d.ctx, []string{"r", "nope", "r"})
 	if err != nil || len(found) != 2 {
 		d.Fatalf("%d rollouts, error %v, want two", len(found), err)
 	}
-	d.apply(store.Changes{Rollouts: changed(rollout("r", agl.RolloutCancelled))})
+	d.apply(driver.Changes{Rollouts: changed(rollout("r", agl.RolloutCancelled))})
 	equal(d, "loaded before", before.Status, agl.RolloutQueuing)
 	equal(d, "read before", found[0].Status, agl.RolloutQueuing)
 }
 
-func testStatistics(d *driver) {
+func testStatistics(d *harness) {
 	a := attempt("a", 1, agl.AttemptRunning, "w")
-	d.apply(store.Changes{
+	d.apply(driver.Changes{
 		Rollouts: created(rollout("a", agl.RolloutRunning), rollout("b", agl.RolloutQueuing)), Attempts: begun(a),
-		Workers: []*agl.Worker{{WorkerID: "w", Status: agl.WorkerBusy}}, Spans: []store.SpanRecord{spanOf(a, "x", 1)},
+		Workers: []*agl.Worker{{WorkerID: "w", Status: agl.WorkerBusy}}, Spans: []driver.SpanRecord{spanOf(a, "x", 1)},
 		Resources: []*agl.ResourcesUpdate{{ResourcesID: "u", Version: 1}},
 	})
-	d.apply(store.Changes{
+	d.apply(driver.Changes{
 		Rollouts: changed(rollout("a", agl.RolloutFailed)), Workers: []*agl.Worker{{WorkerID: "w", Status: agl.WorkerIdle}},
-		Attempts:  []store.AttemptChange{{Attempt: attempt("a", 1, agl.AttemptFailed, "w")}},
+		Attempts:  []driver.AttemptChange{{Attempt: attempt("a", 1, agl.AttemptFailed, "w")}},
 		Resources: []*agl.ResourcesUpdate{{ResourcesID: "u", Version: 2}},
 	})
 	got, err := d.Statistics(d.ctx)
@@ -548,13 +549,13 @@ func testStatistics(d *driver) {
 	equal(d, "resources", got.TotalResources, 1)
 }
 
-// testOneBatch makes, claims and ends a rollout in one commit.
-func testOneBatch(d *driver) {
+// testOneBatch creates, claims and finishes a rollout in one commit.
+func testOneBatch(d *harness) {
 	a := attempt("r", 1, agl.AttemptSucceeded, "w")
-	d.apply(store.Changes{
+	d.apply(driver.Changes{
 		Rollouts: created(rollout("r", agl.RolloutSucceeded)), Attempts: begun(a),
-		Workers: []*agl.Worker{{WorkerID: "w", Status: agl.WorkerIdle}}, Spans: []store.SpanRecord{spanOf(a, "x", 1)},
-		Sequences: []store.Sequence{{RolloutID: "r", Last: 1}},
+		Workers: []*agl.Worker{{WorkerID: "w", Status: agl.WorkerIdle}}, Spans: []driver.SpanRecord{spanOf(a, "x", 1)},
+		Sequences: []driver.Sequence{{RolloutID: "r", Last: 1}},
 		Events:    []agl.Event{{Kind: agl.EventRollout, RolloutID: "r", Status: "succeeded"}},
 	})
 	equal(d, "queue", d.claim(9), "")

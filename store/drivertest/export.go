@@ -6,13 +6,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/archive"
+	"github.com/agl-go/agl/store/driver"
 )
 
-func exportTests() map[string]func(*driver) {
-	return map[string]func(*driver){
+func exportTests() map[string]func(*harness) {
+	return map[string]func(*harness){
 		"export in order":             testExport,
 		"export is of one moment":     testExportMoment,
 		"export stops when asked":     testExportStops,
@@ -24,7 +26,7 @@ func exportTests() map[string]func(*driver) {
 }
 
 // export writes every record in a line.
-func (d *driver) export() []string {
+func (d *harness) export() []string {
 	d.Helper()
 	var out []string
 	for r, err := range d.Export(d.ctx) {
@@ -36,7 +38,7 @@ func (d *driver) export() []string {
 	return out
 }
 
-func describe(r store.Record) string {
+func describe(r driver.Record) string {
 	switch {
 	case r.Resources != nil:
 		return "resources " + r.Resources.ResourcesID
@@ -66,33 +68,33 @@ func describe(r store.Record) string {
 }
 
 // fillForExport stores some of everything.
-func (d *driver) fillForExport() {
+func (d *harness) fillForExport() {
 	d.Helper()
 	a1, a2, b1 := attempt("z", 1, agl.AttemptFailed, "w"), attempt("z", 2, agl.AttemptRunning, "w"), attempt("a", 1, agl.AttemptFailed, "")
-	d.apply(store.Changes{
+	d.apply(driver.Changes{
 		Resources: []*agl.ResourcesUpdate{{ResourcesID: "y", Version: 1}, {ResourcesID: "x", Version: 1}},
 		Workers:   []*agl.Worker{{WorkerID: "w", Status: agl.WorkerBusy}, {WorkerID: "v", Status: agl.WorkerIdle}},
 		Rollouts: created(rollout("z", agl.RolloutRunning), rollout("a", agl.RolloutRequeuing), rollout("q2", agl.RolloutQueuing),
 			rollout("q1", agl.RolloutPreparing)),
 		Attempts: begun(a1, b1, a2),
-		Spans: []store.SpanRecord{
+		Spans: []driver.SpanRecord{
 			spanOf(a1, "c", 7), spanOf(b1, "s", 1), spanOf(a1, "b", 3), spanOf(a2, "a", 1), spanOf(a1, "a", 9),
 		},
-		Sequences: []store.Sequence{{RolloutID: "z", Last: 9}, {RolloutID: "ghost", Last: 4}, {RolloutID: "a", Last: 1}},
-		Keys: []store.IdempotencyRecord{{
-			Scope: "enqueue  k", Fingerprint: "f", CreateTime: d.now, Made: []store.AttemptKey{{RolloutID: "a"}},
+		Sequences: []driver.Sequence{{RolloutID: "z", Last: 9}, {RolloutID: "ghost", Last: 4}, {RolloutID: "a", Last: 1}},
+		Keys: []driver.IdempotencyRecord{{
+			Scope: "enqueue  k", Fingerprint: "f", CreateTime: d.now, Made: []driver.AttemptKey{{RolloutID: "a"}},
 		}},
 		QueueClosed: agl.Some(true),
 		Events:      []agl.Event{{Kind: agl.EventQueue, Status: "closed"}},
 	})
-	d.apply(store.Changes{
-		Rollouts:  append([]store.RolloutChange{{Rollout: rollout("q1", agl.RolloutQueuing), Front: true}}, created(ended("gone", 3))...),
+	d.apply(driver.Changes{
+		Rollouts:  append([]driver.RolloutChange{{Rollout: rollout("q1", agl.RolloutQueuing), Front: true}}, created(ended("gone", 3))...),
 		Resources: []*agl.ResourcesUpdate{{ResourcesID: "y", Version: 2}},
 	})
-	d.apply(store.Changes{EvictedRollouts: []string{"gone"}})
+	d.apply(driver.Changes{EvictedRollouts: []string{"gone"}})
 }
 
-func testExport(d *driver) {
+func testExport(d *harness) {
 	d.fillForExport()
 	got := d.export()
 	want := []string{
@@ -104,7 +106,7 @@ func testExport(d *driver) {
 		"sequence a 1", "sequence ghost 4", "sequence z 9",
 		"key enqueue  k", "state true y",
 	}
-	// Sequences are in no order of their own.
+	// Sequences may be exported in any order.
 	from := slices.IndexFunc(got, func(s string) bool { return strings.HasPrefix(s, "sequence") })
 	if from < 0 || from+3 > len(got) {
 		d.Fatalf("exported %q, want three sequences", got)
@@ -133,8 +135,8 @@ func testExport(d *driver) {
 	equal(d, "queue", d.claim(9), "q1 a q2")
 }
 
-// testExportMoment changes things while they are read.
-func testExportMoment(d *driver) {
+// testExportMoment changes records during an export.
+func testExportMoment(d *harness) {
 	d.fillForExport()
 	want := d.export()
 	var got []string
@@ -143,11 +145,11 @@ func testExportMoment(d *driver) {
 			d.Fatal(err)
 		}
 		if len(got) == 0 {
-			// A database that lets no writer in while it is read would not come back.
-			d.apply(store.Changes{
+			// This blocks forever if the export locks out writers.
+			d.apply(driver.Changes{
 				Rollouts: append(created(rollout("new", agl.RolloutQueuing)), changed(rollout("q2", agl.RolloutPreparing))...),
 				Workers:  []*agl.Worker{{WorkerID: "u", Status: agl.WorkerIdle}}, DeletedRollouts: []string{"gone"},
-				Sequences: []store.Sequence{{RolloutID: "new", Last: 1}}, QueueClosed: agl.Some(false),
+				Sequences: []driver.Sequence{{RolloutID: "new", Last: 1}}, QueueClosed: agl.Some(false),
 			})
 		}
 		got = append(got, describe(r))
@@ -160,7 +162,7 @@ func testExportMoment(d *driver) {
 	}
 }
 
-func testExportStops(d *driver) {
+func testExportStops(d *harness) {
 	d.fillForExport()
 	for range 3 {
 		n := 0
@@ -173,19 +175,19 @@ func testExportStops(d *driver) {
 			}
 		}
 	}
-	// Nothing is held that a writer would wait for.
-	d.apply(store.Changes{Workers: []*agl.Worker{{WorkerID: "u", Status: agl.WorkerIdle}}})
+	// The export holds nothing that a writer waits for.
+	d.apply(driver.Changes{Workers: []*agl.Worker{{WorkerID: "u", Status: agl.WorkerIdle}}})
 }
 
-func testExportEmpty(d *driver) {
+func testExportEmpty(d *harness) {
 	if got := d.export(); !slices.Equal(got, []string{"state false "}) {
 		d.Errorf("exported %q, want the state alone", got)
 	}
 }
 
-func testExportGone(d *driver) {
+func testExportGone(d *harness) {
 	d.fillForExport()
-	d.apply(store.Changes{
+	d.apply(driver.Changes{
 		DeletedRollouts: []string{"z", "q2"}, ForgottenKeys: []string{"enqueue  k"},
 		Rollouts: changed(rollout("q1", agl.RolloutPreparing)),
 	})
@@ -200,14 +202,14 @@ func testExportGone(d *driver) {
 	}
 }
 
-func testExportKeys(d *driver) {
-	key := store.IdempotencyRecord{Scope: "op  k", Fingerprint: "f", CreateTime: d.now}
+func testExportKeys(d *harness) {
+	key := driver.IdempotencyRecord{Scope: "op  k", Fingerprint: "f", CreateTime: d.now}
 	for range 2 {
-		d.apply(store.Changes{Keys: []store.IdempotencyRecord{key}})
+		d.apply(driver.Changes{Keys: []driver.IdempotencyRecord{key}})
 	}
 	d.now++
 	key.CreateTime, key.Fingerprint = d.now, "g"
-	d.apply(store.Changes{Keys: []store.IdempotencyRecord{key}})
+	d.apply(driver.Changes{Keys: []driver.IdempotencyRecord{key}})
 	if got := d.export(); !slices.Equal(got, []string{"key op  k", "state false "}) {
 		d.Errorf("exported %q, want the key once", got)
 	}
@@ -222,7 +224,7 @@ func testExportKeys(d *driver) {
 }
 
 // dump is everything that a driver exports, but for the numbers of places.
-func (d *driver) dump() []string {
+func (d *harness) dump() []string {
 	d.Helper()
 	var out, sequences []string
 	for r, err := range d.Export(d.ctx) {
@@ -255,12 +257,12 @@ func (d *driver) dump() []string {
 	return append(append(out, sequences...), d.claim(99))
 }
 
-// testCopy brings everything into another database of the same kind, the old
-// way round and again from there.
-func testCopy(d *driver) {
+// testCopy imports everything into another database of the same kind, and again from
+// there.
+func testCopy(d *harness) {
 	d.fillForExport()
 	// An import keeps real time for idempotency records: these are too old for it.
-	d.apply(store.Changes{ForgottenKeys: []string{"enqueue  k"}})
+	d.apply(driver.Changes{ForgottenKeys: []string{"enqueue  k"}})
 	for name, doc := range documents() {
 		raw := jsontext.Value(doc)
 		r, a := rollout("r-"+name, agl.RolloutQueuing), attempt("r-"+name, 1, agl.AttemptFailed, "w")
@@ -269,8 +271,8 @@ func testCopy(d *driver) {
 			RolloutID: a.RolloutID, AttemptID: a.AttemptID, SpanID: name, SequenceID: 1, Name: name, TraceID: "t", ParentID: agl.Some("p"),
 			StartTime: at(1), Extra: jsontext.Value(`{"x":` + doc + `}`),
 		}
-		d.apply(store.Changes{Rollouts: created(r), Attempts: begun(a), Spans: []store.SpanRecord{{
-			SpanKey:    store.SpanKey{RolloutID: a.RolloutID, AttemptID: a.AttemptID, SpanID: name},
+		d.apply(driver.Changes{Rollouts: created(r), Attempts: begun(a), Spans: []driver.SpanRecord{{
+			SpanKey:    driver.SpanKey{RolloutID: a.RolloutID, AttemptID: a.AttemptID, SpanID: name},
 			SequenceID: 1, Name: name, TraceID: "t", ParentID: "p", StartTime: at(1), Payload: span.AppendJSON(nil),
 		}}})
 	}
@@ -278,12 +280,12 @@ func testCopy(d *driver) {
 	source := d
 	for range 2 {
 		var file bytes.Buffer
-		wrote, err := store.Export(d.ctx, source, &file)
+		wrote, err := archive.Export(d.ctx, source, &file)
 		if err != nil {
 			d.Fatal(err)
 		}
-		copied := &driver{T: d.T, Driver: d.open(d), open: d.open, ctx: d.ctx, now: d.now}
-		read, err := store.Import(d.ctx, copied, &file, nil)
+		copied := &harness{T: d.T, Driver: d.open(d), open: d.open, ctx: d.ctx, now: d.now}
+		read, err := archive.Import(d.ctx, copied, &file, nil)
 		if err != nil {
 			d.Fatal(err)
 		}

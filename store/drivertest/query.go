@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
 )
 
-func queryTests() map[string]func(*driver) {
-	return map[string]func(*driver){
+func queryTests() map[string]func(*harness) {
+	return map[string]func(*harness){
 		"rollouts sorted":          testSortRollouts,
 		"attempts sorted":          testSortAttempts,
 		"workers sorted":           testSortWorkers,
@@ -29,11 +30,11 @@ func queryTests() map[string]func(*driver) {
 	}
 }
 
-// sorting is one order of a query and the ids that it must give, from the first
-// to the last and then descending: ties keep their order in both.
+// sorting is one order of a query, and the ids that it must return, ascending and then
+// descending. Ties keep their order in both.
 type sorting struct{ by, ascending, descending string }
 
-func (d *driver) checkSorts(what string, sorts []sorting, query func(agl.Paging) (ids []string, total int, err error)) {
+func (d *harness) checkSorts(what string, sorts []sorting, query func(agl.Paging) (ids []string, total int, err error)) {
 	d.Helper()
 	for _, s := range sorts {
 		for order, want := range map[agl.SortOrder]string{"": s.ascending, agl.Ascending: s.ascending, agl.Descending: s.descending} {
@@ -71,7 +72,7 @@ func pageIDs[T any](page agl.Page[T], err error, id func(*T) string) ([]string, 
 
 func at(t agl.Timestamp) agl.Null[agl.Timestamp] { return agl.Some(t) }
 
-func testSortRollouts(d *driver) {
+func testSortRollouts(d *harness) {
 	c := created(rollout("d", agl.RolloutFailed), rollout("b", agl.RolloutQueuing), rollout("a", agl.RolloutFailed), rollout("c", agl.RolloutRunning))
 	set := func(i int, start agl.Timestamp, end agl.Null[agl.Timestamp], mode agl.Mode, resources agl.Null[string]) {
 		r := c[i].Rollout
@@ -81,7 +82,7 @@ func testSortRollouts(d *driver) {
 	set(1, 1, agl.Null[agl.Timestamp]{}, agl.ModeNone, agl.Null[string]{})
 	set(2, 3, at(8), agl.ModeTrain, agl.Some(""))
 	set(3, 2, agl.Null[agl.Timestamp]{}, agl.ModeVal, agl.Some("w"))
-	d.apply(store.Changes{Rollouts: c})
+	d.apply(driver.Changes{Rollouts: c})
 	d.checkSorts("rollouts", []sorting{
 		{"", "d b a c", "d b a c"},
 		{"rollout_id", "a b c d", "d c b a"},
@@ -96,12 +97,12 @@ func testSortRollouts(d *driver) {
 	})
 }
 
-func testSortAttempts(d *driver) {
+func testSortAttempts(d *harness) {
 	one, two, three := attempt("r", 1, agl.AttemptFailed, "w"), attempt("r", 2, agl.AttemptRunning, ""), attempt("r", 3, agl.AttemptFailed, "v")
 	one.AttemptID, one.StartTime, one.EndTime = "y", 5, at(9)
 	two.AttemptID, two.StartTime, two.LastHeartbeatTime = "z", 4, at(7)
 	three.AttemptID, three.StartTime, three.EndTime = "x", 5, at(9)
-	d.apply(store.Changes{
+	d.apply(driver.Changes{
 		Rollouts: created(rollout("r", agl.RolloutRunning), rollout("other", agl.RolloutRunning)),
 		Attempts: begun(one, attempt("other", 1, agl.AttemptRunning, ""), two, three),
 	})
@@ -121,8 +122,8 @@ func testSortAttempts(d *driver) {
 	})
 }
 
-func testSortWorkers(d *driver) {
-	d.apply(store.Changes{Workers: []*agl.Worker{
+func testSortWorkers(d *harness) {
+	d.apply(driver.Changes{Workers: []*agl.Worker{
 		{WorkerID: "c", Status: agl.WorkerIdle, LastHeartbeatTime: at(3), LastIdleTime: at(2)},
 		{WorkerID: "a", Status: agl.WorkerBusy, LastDequeueTime: at(5), CurrentRolloutID: agl.Some("r2"), CurrentAttemptID: agl.Some("a1")},
 		{WorkerID: "b", Status: agl.WorkerIdle, LastHeartbeatTime: at(3), LastBusyTime: at(-1), CurrentRolloutID: agl.Some("r1"), CurrentAttemptID: agl.Some("a2")},
@@ -143,8 +144,8 @@ func testSortWorkers(d *driver) {
 	})
 }
 
-func testSortResources(d *driver) {
-	d.apply(store.Changes{Resources: []*agl.ResourcesUpdate{
+func testSortResources(d *harness) {
+	d.apply(driver.Changes{Resources: []*agl.ResourcesUpdate{
 		{ResourcesID: "b", CreateTime: 1, UpdateTime: 9, Version: 2}, {ResourcesID: "c", CreateTime: 2, UpdateTime: 2, Version: 10},
 		{ResourcesID: "a", CreateTime: 2, UpdateTime: 3, Version: 2},
 	}})
@@ -161,25 +162,25 @@ func testSortResources(d *driver) {
 }
 
 // spanWith is a span of which the columns are given; its payload is its id.
-func spanWith(a *agl.Attempt, id string, sequence int64, start, end agl.Null[agl.Timestamp], trace, parent, name string) store.SpanRecord {
-	return store.SpanRecord{
-		SpanKey:    store.SpanKey{RolloutID: a.RolloutID, AttemptID: a.AttemptID, SpanID: id},
+func spanWith(a *agl.Attempt, id string, sequence int64, start, end agl.Null[agl.Timestamp], trace, parent, name string) driver.SpanRecord {
+	return driver.SpanRecord{
+		SpanKey:    driver.SpanKey{RolloutID: a.RolloutID, AttemptID: a.AttemptID, SpanID: id},
 		SequenceID: sequence, StartTime: start, EndTime: end, TraceID: trace, ParentID: parent, Name: name,
 		Payload: jsontext.Value(`"` + id + `"`),
 	}
 }
 
-func (d *driver) querySpans(p agl.QuerySpansParams) ([]string, int, error) {
+func (d *harness) querySpans(p agl.QuerySpansParams) ([]string, int, error) {
 	page, err := d.QuerySpans(d.ctx, p)
 	return pageIDs(page, err, func(v *jsontext.Value) string { return strings.Trim(string(*v), `"`) })
 }
 
-func testSortSpans(d *driver) {
+func testSortSpans(d *harness) {
 	one, two := attempt("r", 1, agl.AttemptFailed, ""), attempt("r", 2, agl.AttemptRunning, "")
 	none := agl.Null[agl.Timestamp]{}
-	d.apply(store.Changes{
+	d.apply(driver.Changes{
 		Rollouts: created(rollout("r", agl.RolloutRunning)), Attempts: begun(one, two),
-		Spans: []store.SpanRecord{
+		Spans: []driver.SpanRecord{
 			spanWith(two, "d", 4, at(1), none, "t2", "", "n"),
 			spanWith(one, "b", 2, none, at(5), "t1", "p", "N"),
 			spanWith(one, "c", 10, at(1), at(5), "t1", "", "n"),
@@ -204,16 +205,16 @@ func testSortSpans(d *driver) {
 
 // testSpanTies: without a sort, and by sequence id, spans of one id come by
 // start, end and insertion, null times last; ties of another sort by insertion.
-func testSpanTies(d *driver) {
+func testSpanTies(d *harness) {
 	a, b := attempt("r", 1, agl.AttemptRunning, ""), attempt("r", 2, agl.AttemptRunning, "")
 	none := agl.Null[agl.Timestamp]{}
-	d.apply(store.Changes{
+	d.apply(driver.Changes{
 		Rollouts: created(rollout("r", agl.RolloutRunning)), Attempts: begun(a, b),
-		Spans: []store.SpanRecord{
+		Spans: []driver.SpanRecord{
 			spanWith(b, "g", 1, none, none, "", "", "x"), spanWith(a, "f", 1, none, at(1), "", "", "x"), spanWith(b, "e", 1, at(2), none, "", "", "x"),
 		},
 	})
-	d.apply(store.Changes{Spans: []store.SpanRecord{
+	d.apply(driver.Changes{Spans: []driver.SpanRecord{
 		spanWith(a, "d", 1, at(2), at(3), "", "", "x"), spanWith(b, "c", 1, at(2), at(3), "", "", "x"), spanWith(a, "b", 1, at(1), none, "", "", "x"),
 		spanWith(a, "a", 2, at(0), at(0), "", "", "x"),
 	}})
@@ -234,7 +235,7 @@ func testSpanTies(d *driver) {
 	equal(d, "by end, descending", query("end_time", agl.Descending), "g e b d c f a")
 }
 
-func testPages(d *driver) {
+func testPages(d *harness) {
 	page, err := d.QueryRollouts(d.ctx, agl.QueryRolloutsParams{Paging: agl.Paging{Limit: 7, Offset: 3}})
 	if err != nil {
 		d.Fatal(err)
@@ -253,9 +254,9 @@ func testPages(d *driver) {
 	}
 }
 
-func testSortBytes(d *driver) {
+func testSortBytes(d *harness) {
 	ids := []string{"b", "B", "a b", "a", "ab", "é", "z", "_", "-", "\uff5e", "😀", "日", "10", "9"}
-	var c store.Changes
+	var c driver.Changes
 	for _, id := range ids {
 		c.Rollouts = append(c.Rollouts, created(rollout(id, agl.RolloutFailed))...)
 	}
@@ -271,8 +272,8 @@ func testSortBytes(d *driver) {
 	}
 }
 
-func testFilterRollouts(d *driver) {
-	d.apply(store.Changes{Rollouts: created(
+func testFilterRollouts(d *harness) {
+	d.apply(driver.Changes{Rollouts: created(
 		rollout("ro-1", agl.RolloutFailed), rollout("ro-2", agl.RolloutQueuing), rollout("RO-3", agl.RolloutFailed), rollout("ro-12", agl.RolloutRunning))})
 	failed := []agl.RolloutStatus{agl.RolloutFailed}
 	for _, tc := range []struct {
@@ -299,14 +300,14 @@ func testFilterRollouts(d *driver) {
 			d.Errorf("%+v: got %v of %d, error %v, want %s", tc.p, got, total, err, tc.want)
 		}
 	}
-	// The total counts what matches, not what the page holds.
+	// The total counts all matches, not only the page.
 	page, err := d.QueryRollouts(d.ctx, agl.QueryRolloutsParams{
 		StatusIn: failed, Paging: agl.Paging{Limit: 1, Offset: 1, SortBy: "rollout_id", Order: agl.Descending},
 	})
 	if err != nil || page.Total != 2 || len(page.Items) != 1 || page.Items[0].RolloutID != "RO-3" {
 		d.Errorf("got %+v, error %v, want the second of two", page, err)
 	}
-	// Many ids at once are no harder than a few.
+	// A filter may hold many ids.
 	var many []string
 	for i := range 5000 {
 		many = append(many, fmt.Sprintf("none-%d", i))
@@ -321,8 +322,8 @@ func testFilterRollouts(d *driver) {
 	}
 }
 
-func testFilterWorkers(d *driver) {
-	d.apply(store.Changes{Workers: []*agl.Worker{
+func testFilterWorkers(d *harness) {
+	d.apply(driver.Changes{Workers: []*agl.Worker{
 		{WorkerID: "host-1", Status: agl.WorkerIdle}, {WorkerID: "Host-2", Status: agl.WorkerBusy}, {WorkerID: "host-3", Status: agl.WorkerUnknown},
 	}})
 	idle := []agl.WorkerStatus{agl.WorkerIdle}
@@ -346,8 +347,8 @@ func testFilterWorkers(d *driver) {
 	}
 }
 
-func testFilterResources(d *driver) {
-	d.apply(store.Changes{Resources: []*agl.ResourcesUpdate{{ResourcesID: "rs-1"}, {ResourcesID: "rs-12"}, {ResourcesID: "RS-1"}}})
+func testFilterResources(d *harness) {
+	d.apply(driver.Changes{Resources: []*agl.ResourcesUpdate{{ResourcesID: "rs-1"}, {ResourcesID: "rs-12"}, {ResourcesID: "RS-1"}}})
 	for _, tc := range []struct {
 		p    agl.QueryResourcesParams
 		want string
@@ -365,12 +366,12 @@ func testFilterResources(d *driver) {
 	}
 }
 
-func testFilterSpans(d *driver) {
+func testFilterSpans(d *harness) {
 	a, b := attempt("r", 1, agl.AttemptFailed, ""), attempt("r", 2, agl.AttemptRunning, "")
 	none := agl.Null[agl.Timestamp]{}
-	d.apply(store.Changes{
+	d.apply(driver.Changes{
 		Rollouts: created(rollout("r", agl.RolloutRunning), rollout("s", agl.RolloutRunning)), Attempts: begun(a, b, attempt("s", 1, agl.AttemptRunning, "")),
-		Spans: []store.SpanRecord{
+		Spans: []driver.SpanRecord{
 			spanWith(a, "s1", 1, none, none, "t1", "", "chat"), spanWith(a, "s2", 2, none, none, "t1", "s1", "Chat"), spanWith(b, "s3", 3, none, none, "t2", "s1", "tool chat"),
 			spanWith(attempt("s", 1, "", ""), "s1", 1, none, none, "t1", "s1", "chat"),
 		},
@@ -406,11 +407,11 @@ func testFilterSpans(d *driver) {
 	}
 }
 
-// testContains looks for what a pattern language would take for something else.
-func testContains(d *driver) {
+// testContains searches for texts that a pattern language would interpret.
+func testContains(d *harness) {
 	names := []string{"a%b", "aXb", "a_b", `a\b`, "a'b", `a"b`, "a*b", "a?b", "a[x]b", "É", "é", "日本語", "A%B", "^a$"}
 	a := attempt("r", 1, agl.AttemptRunning, "")
-	c := store.Changes{Rollouts: created(rollout("r", agl.RolloutRunning)), Attempts: begun(a)}
+	c := driver.Changes{Rollouts: created(rollout("r", agl.RolloutRunning)), Attempts: begun(a)}
 	for i, name := range names {
 		s := spanOf(a, name, int64(i))
 		s.Name, s.TraceID, s.ParentID, s.Payload = name, name, name, jsontext.Value(fmt.Sprintf("%q", name))
@@ -452,10 +453,10 @@ func testContains(d *driver) {
 	}
 }
 
-func testSpansOfAttempt(d *driver) {
+func testSpansOfAttempt(d *harness) {
 	one, two := attempt("r", 1, agl.AttemptFailed, ""), attempt("r", 2, agl.AttemptPreparing, "")
-	d.apply(store.Changes{Rollouts: created(rollout("r", agl.RolloutRunning), rollout("none", agl.RolloutQueuing)), Attempts: begun(one)})
-	d.apply(store.Changes{Spans: []store.SpanRecord{spanOf(one, "x", 1)}})
+	d.apply(driver.Changes{Rollouts: created(rollout("r", agl.RolloutRunning), rollout("none", agl.RolloutQueuing)), Attempts: begun(one)})
+	d.apply(driver.Changes{Spans: []driver.SpanRecord{spanOf(one, "x", 1)}})
 	latest := agl.QuerySpansParams{RolloutID: "r", AttemptID: agl.LatestAttempt, Paging: agl.Paging{Limit: -1}}
 	count := func(p agl.QuerySpansParams) int {
 		d.Helper()
@@ -467,11 +468,11 @@ func testSpansOfAttempt(d *driver) {
 	}
 	equal(d, "of the only attempt", count(latest), 1)
 	// The same span id in another attempt is another span.
-	d.apply(store.Changes{Attempts: begun(two), Spans: []store.SpanRecord{spanOf(two, "x", 2), spanOf(two, "y", 3)}})
+	d.apply(driver.Changes{Attempts: begun(two), Spans: []driver.SpanRecord{spanOf(two, "x", 2), spanOf(two, "y", 3)}})
 	equal(d, "of the latest attempt", count(latest), 2)
-	d.apply(store.Changes{
-		Rollouts:         []store.RolloutChange{{Rollout: rollout("r", agl.RolloutRequeuing), Front: true}},
-		Spans:            []store.SpanRecord{spanOf(one, "late", 4)},
+	d.apply(driver.Changes{
+		Rollouts:         []driver.RolloutChange{{Rollout: rollout("r", agl.RolloutRequeuing), Front: true}},
+		Spans:            []driver.SpanRecord{spanOf(one, "late", 4)},
 		ReturnedAttempts: nil,
 	})
 	equal(d, "of the latest attempt", count(latest), 2)
@@ -481,13 +482,13 @@ func testSpansOfAttempt(d *driver) {
 	equal(d, "of no attempt", count(latest), 0)
 }
 
-func testCreationOrder(d *driver) {
-	d.apply(store.Changes{
+func testCreationOrder(d *harness) {
+	d.apply(driver.Changes{
 		Rollouts:  created(rollout("c", agl.RolloutQueuing), rollout("a", agl.RolloutQueuing), rollout("b", agl.RolloutQueuing)),
 		Workers:   []*agl.Worker{{WorkerID: "z", Status: agl.WorkerIdle}, {WorkerID: "y", Status: agl.WorkerIdle}},
 		Resources: []*agl.ResourcesUpdate{{ResourcesID: "n", Version: 1}, {ResourcesID: "m", Version: 1}},
 	})
-	d.apply(store.Changes{
+	d.apply(driver.Changes{
 		Rollouts:  append(changed(rollout("c", agl.RolloutFailed)), created(rollout("0", agl.RolloutQueuing))...),
 		Workers:   []*agl.Worker{{WorkerID: "z", Status: agl.WorkerBusy}, {WorkerID: "0", Status: agl.WorkerIdle}},
 		Resources: []*agl.ResourcesUpdate{{ResourcesID: "n", Version: 2}, {ResourcesID: "0", Version: 1}},

@@ -3,26 +3,31 @@ package drivertest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
 )
 
-func retentionTests() map[string]func(*driver) {
-	return map[string]func(*driver){
+func retentionTests() map[string]func(*harness) {
+	return map[string]func(*harness){
 		"ping":                         testPing,
 		"evicted spans":                testEvicted,
 		"evicted and deleted":          testEvictedDeleted,
 		"evicted when it is made":      testEvictedNew,
-		"evictable, oldest end first":  testEvictable,
+		"oldest spans":                 testOldestSpans,
+		"oldest rollouts":              testOldestRollouts,
+		"oldest workers":               testOldestWorkers,
+		"oldest resources":             testOldestResources,
+		"oldest unknown sequences":     testOldestSequences,
 		"requeued by the same batch":   testRequeued,
 		"front of what is queued":      testFrontQueued,
 		"claims across large requests": testClaimRest,
 	}
 }
 
-func testPing(d *driver) {
+func testPing(d *harness) {
 	if err := d.Ping(d.ctx); err != nil {
 		d.Error(err)
 	}
@@ -35,7 +40,7 @@ func ended(id string, at agl.Timestamp) *agl.Rollout {
 	return r
 }
 
-func (d *driver) spanCount(id string) int {
+func (d *harness) spanCount(id string) int {
 	d.Helper()
 	page, err := d.QuerySpans(d.ctx, agl.QuerySpansParams{RolloutID: id, Paging: agl.Paging{Limit: -1}})
 	if errors.Is(err, agl.ErrEvicted) {
@@ -48,19 +53,19 @@ func (d *driver) spanCount(id string) int {
 	return page.Total
 }
 
-func testEvicted(d *driver) {
+func testEvicted(d *harness) {
 	a, b := attempt("a", 1, agl.AttemptSucceeded, ""), attempt("b", 1, agl.AttemptSucceeded, "")
-	d.apply(store.Changes{
+	d.apply(driver.Changes{
 		Rollouts: created(ended("a", 1), ended("b", 2)), Attempts: begun(a, b),
-		Spans:     []store.SpanRecord{spanOf(a, "x", 1), spanOf(a, "y", 2), spanOf(b, "x", 1)},
-		Sequences: []store.Sequence{{RolloutID: "a", Last: 2}, {RolloutID: "b", Last: 1}},
+		Spans:     []driver.SpanRecord{spanOf(a, "x", 1), spanOf(a, "y", 2), spanOf(b, "x", 1)},
+		Sequences: []driver.Sequence{{RolloutID: "a", Last: 2}, {RolloutID: "b", Last: 1}},
 	})
-	d.apply(store.Changes{EvictedRollouts: []string{"a"}})
+	d.apply(driver.Changes{EvictedRollouts: []string{"a"}})
 	equal(d, "evicted", d.spanCount("a"), -1)
 	equal(d, "other", d.spanCount("b"), 1)
-	got := d.load(store.LoadParams{
+	got := d.load(driver.LoadParams{
 		Rollouts: []string{"a"}, Sequences: []string{"a"},
-		Spans: []store.SpanKey{{RolloutID: "a", AttemptID: "at-1", SpanID: "x"}},
+		Spans: []driver.SpanKey{{RolloutID: "a", AttemptID: "at-1", SpanID: "x"}},
 	})
 	equal(d, "rollouts", len(got.Rollouts), 1)
 	equal(d, "sequences", len(got.Sequences), 1)
@@ -69,25 +74,24 @@ func testEvicted(d *driver) {
 	if err != nil || stats.TotalSpans != 1 || stats.TotalRollouts != 2 || stats.TotalAttempts != 2 {
 		d.Errorf("statistics %+v, error %v, want one span, two rollouts and attempts", stats, err)
 	}
-	// A late writer does not bring them back, nor does a second eviction harm.
-	d.apply(store.Changes{Spans: []store.SpanRecord{spanOf(a, "z", 3)}})
+	// Neither a late span nor a second eviction changes that.
+	d.apply(driver.Changes{Spans: []driver.SpanRecord{spanOf(a, "z", 3)}})
 	equal(d, "evicted still", d.spanCount("a"), -1)
-	d.apply(store.Changes{EvictedRollouts: []string{"a", "b"}})
+	d.apply(driver.Changes{EvictedRollouts: []string{"a", "b"}})
 	equal(d, "evicted still", d.spanCount("a"), -1)
 	equal(d, "other", d.spanCount("b"), -1)
-	list, err := d.Evictable(d.ctx, 10)
-	if err != nil || len(list.Rollouts) != 0 || list.SpanBytes != 0 {
-		d.Errorf("evictable %+v, error %v, want nothing", list, err)
+	if list := d.oldest(driver.RemovableSpans, 10); len(list.Items) != 0 || list.SpanBytes != 0 {
+		d.Errorf("oldest spans %+v, want none", list)
 	}
 }
 
-func testEvictedDeleted(d *driver) {
+func testEvictedDeleted(d *harness) {
 	a := attempt("a", 1, agl.AttemptSucceeded, "")
-	d.apply(store.Changes{
-		Rollouts: created(ended("a", 1)), Attempts: begun(a), Spans: []store.SpanRecord{spanOf(a, "x", 1)},
+	d.apply(driver.Changes{
+		Rollouts: created(ended("a", 1)), Attempts: begun(a), Spans: []driver.SpanRecord{spanOf(a, "x", 1)},
 	})
-	d.apply(store.Changes{EvictedRollouts: []string{"a"}})
-	d.apply(store.Changes{DeletedRollouts: []string{"a"}})
+	d.apply(driver.Changes{EvictedRollouts: []string{"a"}})
+	d.apply(driver.Changes{DeletedRollouts: []string{"a"}})
 	equal(d, "unknown again", d.spanCount("a"), 0)
 	stats, err := d.Statistics(d.ctx)
 	if err != nil || stats.TotalSpans != 0 || stats.TotalRollouts != 0 || stats.TotalAttempts != 0 {
@@ -95,11 +99,11 @@ func testEvictedDeleted(d *driver) {
 	}
 }
 
-// testEvictedNew writes a rollout, its spans and their eviction in one batch.
-func testEvictedNew(d *driver) {
+// testEvictedNew inserts a rollout and its spans and evicts them in one batch.
+func testEvictedNew(d *harness) {
 	a := attempt("a", 1, agl.AttemptSucceeded, "")
-	d.apply(store.Changes{
-		Rollouts: created(ended("a", 1)), Attempts: begun(a), Spans: []store.SpanRecord{spanOf(a, "x", 1)}, EvictedRollouts: []string{"a"},
+	d.apply(driver.Changes{
+		Rollouts: created(ended("a", 1)), Attempts: begun(a), Spans: []driver.SpanRecord{spanOf(a, "x", 1)}, EvictedRollouts: []string{"a"},
 	})
 	equal(d, "evicted", d.spanCount("a"), -1)
 	stats, err := d.Statistics(d.ctx)
@@ -108,8 +112,135 @@ func testEvictedNew(d *driver) {
 	}
 }
 
-func testEvictable(d *driver) {
-	var c store.Changes
+func (d *harness) oldest(kind driver.Removable, limit int) driver.OldestList {
+	d.Helper()
+	list, err := d.Oldest(d.ctx, kind, limit)
+	if err != nil {
+		d.Fatalf("Oldest: %v", err)
+	}
+	return list
+}
+
+// wantOldest checks what may be removed: the ids with their times, and the count.
+func (d *harness) wantOldest(kind driver.Removable, limit int, want string, count int) {
+	d.Helper()
+	list := d.oldest(kind, limit)
+	var got []string
+	for _, item := range list.Items {
+		got = append(got, fmt.Sprintf("%s@%g", item.ID, float64(item.Time)))
+	}
+	equal(d, "oldest", strings.Join(got, " "), want)
+	equal(d, "count", list.Count, count)
+}
+
+func testOldestRollouts(d *harness) {
+	a := attempt("b", 1, agl.AttemptSucceeded, "")
+	d.apply(driver.Changes{
+		Rollouts: created(ended("a", 30), ended("b", 10), rollout("live", agl.RolloutRunning), ended("c", 20), rollout("queued", agl.RolloutQueuing)),
+		Attempts: begun(a), Spans: []driver.SpanRecord{spanOf(a, "x", 1)},
+	})
+	d.wantOldest(driver.RemovableRollouts, 9, "b@10 c@20 a@30", 3)
+	d.wantOldest(driver.RemovableRollouts, 2, "b@10 c@20", 3)
+	d.apply(driver.Changes{EvictedRollouts: []string{"b"}})
+	d.wantOldest(driver.RemovableRollouts, 9, "b@10 c@20 a@30", 3)
+	d.apply(driver.Changes{Rollouts: changed(rollout("b", agl.RolloutRequeuing)), DeletedRollouts: []string{"c"}})
+	d.wantOldest(driver.RemovableRollouts, 9, "a@30", 1)
+}
+
+func testOldestWorkers(d *harness) {
+	worker := func(id string, status agl.WorkerStatus, heartbeat, dequeue agl.Timestamp) *agl.Worker {
+		w := &agl.Worker{WorkerID: id, Status: status, LastDequeueTime: agl.Some(dequeue)}
+		if heartbeat > 0 {
+			w.LastHeartbeatTime = agl.Some(heartbeat)
+		}
+		return w
+	}
+	d.apply(driver.Changes{Workers: []*agl.Worker{
+		worker("a", agl.WorkerIdle, 0, 30), worker("b", agl.WorkerUnknown, 20, 5), worker("busy", agl.WorkerBusy, 1, 1), worker("c", agl.WorkerIdle, 5, 10),
+	}})
+	d.wantOldest(driver.RemovableWorkers, 9, "c@10 b@20 a@30", 3)
+	d.wantOldest(driver.RemovableWorkers, 1, "c@10", 3)
+	d.apply(driver.Changes{DeletedWorkers: []string{"c", "a", "unknown"}})
+	d.wantOldest(driver.RemovableWorkers, 9, "b@20", 1)
+	equal(d, "loaded", len(d.load(driver.LoadParams{Workers: []string{"a", "b", "c"}}).Workers), 1)
+	d.apply(driver.Changes{Workers: []*agl.Worker{worker("d", agl.WorkerIdle, 40, 0), worker("c", agl.WorkerIdle, 50, 0)}})
+	page, err := d.QueryWorkers(d.ctx, agl.QueryWorkersParams{Paging: agl.Paging{Limit: -1}})
+	if err != nil {
+		d.Fatal(err)
+	}
+	var ids []string
+	for i := range page.Items {
+		ids = append(ids, page.Items[i].WorkerID)
+	}
+	equal(d, "order of creation", strings.Join(ids, " "), "b busy d c")
+	stats, err := d.Statistics(d.ctx)
+	if err != nil || stats.TotalWorkers != 4 {
+		d.Errorf("statistics %+v, error %v, want 4 workers", stats, err)
+	}
+}
+
+func testOldestResources(d *harness) {
+	bundle := func(id string, at agl.Timestamp) *agl.ResourcesUpdate {
+		return &agl.ResourcesUpdate{ResourcesID: id, CreateTime: at, UpdateTime: at, Version: 1}
+	}
+	using := func(r *agl.Rollout, resources string) *agl.Rollout {
+		r.ResourcesID = agl.Some(resources)
+		return r
+	}
+	d.apply(driver.Changes{
+		Resources: []*agl.ResourcesUpdate{bundle("used", 1), bundle("c", 30), bundle("a", 10), bundle("waits", 3), bundle("b", 20), bundle("latest", 2)},
+		Rollouts: created(using(rollout("r1", agl.RolloutRunning), "used"), using(rollout("r2", agl.RolloutQueuing), "waits"),
+			using(ended("r3", 1), "a"), using(rollout("r4", agl.RolloutRunning), "missing")),
+	})
+	d.wantOldest(driver.RemovableResources, 9, "a@10 b@20 c@30", 3)
+	d.wantOldest(driver.RemovableResources, 2, "a@10 b@20", 3)
+	got := d.load(driver.LoadParams{Users: []string{"a", "used", "waits", "latest", "unknown"}})
+	slices.Sort(got.InUse)
+	equal(d, "in use", strings.Join(got.InUse, " "), "used waits")
+	d.apply(driver.Changes{DeletedResources: []string{"a", "unknown"}, Rollouts: changed(using(ended("r1", 2), "used"))})
+	d.wantOldest(driver.RemovableResources, 9, "used@1 b@20 c@30", 3)
+	if _, err := d.Resources(d.ctx, "a"); !errors.Is(err, agl.ErrNotFound) {
+		d.Errorf("error %v, want not found", err)
+	}
+	d.apply(driver.Changes{Resources: []*agl.ResourcesUpdate{bundle("new", 4)}})
+	page, err := d.QueryResources(d.ctx, agl.QueryResourcesParams{Paging: agl.Paging{Limit: -1}})
+	if err != nil {
+		d.Fatal(err)
+	}
+	var ids []string
+	for i := range page.Items {
+		ids = append(ids, page.Items[i].ResourcesID)
+	}
+	equal(d, "order of creation", strings.Join(ids, " "), "used c waits b latest new")
+}
+
+func testOldestSequences(d *harness) {
+	use := func(id string, last int64, at agl.Timestamp) {
+		d.now = at
+		d.apply(driver.Changes{Sequences: []driver.Sequence{{RolloutID: id, Last: last}}})
+	}
+	d.apply(driver.Changes{Rollouts: created(rollout("known", agl.RolloutRunning)), Sequences: []driver.Sequence{{RolloutID: "known", Last: 1}}})
+	use("c", 1, 10)
+	use("a", 1, 20)
+	use("b", 5, 30)
+	use("known", 2, 30)
+	use("c", 2, 40)
+	d.wantOldest(driver.RemovableSequences, 9, "a@20 b@30 c@40", 3)
+	d.wantOldest(driver.RemovableSequences, 1, "a@20", 3)
+	d.apply(driver.Changes{Rollouts: created(rollout("b", agl.RolloutQueuing))})
+	d.wantOldest(driver.RemovableSequences, 9, "a@20 c@40", 2)
+	d.apply(driver.Changes{DeletedSequences: []string{"a", "unknown"}})
+	d.wantOldest(driver.RemovableSequences, 9, "c@40", 1)
+	got := d.load(driver.LoadParams{Sequences: []string{"a", "b", "c", "known"}})
+	last := map[string]int64{}
+	for _, s := range got.Sequences {
+		last[s.RolloutID] = s.Last
+	}
+	equal(d, "sequences", fmt.Sprint(last), "map[b:5 c:2 known:2]")
+}
+
+func testOldestSpans(d *harness) {
+	var c driver.Changes
 	bytes := map[string]int64{}
 	total := int64(0)
 	add := func(r *agl.Rollout, status agl.AttemptStatus, spans int) {
@@ -133,51 +264,46 @@ func testEvictable(d *driver) {
 	d.apply(c)
 	check := func(limit int, want string) {
 		d.Helper()
-		list, err := d.Evictable(d.ctx, limit)
-		if err != nil {
-			d.Fatal(err)
-		}
+		list := d.oldest(driver.RemovableSpans, limit)
 		var got []string
-		for _, r := range list.Rollouts {
-			got = append(got, r.RolloutID)
-			equal(d, "bytes of "+r.RolloutID, r.SpanBytes, bytes[r.RolloutID])
-			if r.EndTime < 10 || r.EndTime > 30 {
-				d.Errorf("%s ended at %v", r.RolloutID, r.EndTime)
+		for _, r := range list.Items {
+			got = append(got, r.ID)
+			equal(d, "bytes of "+r.ID, r.SpanBytes, bytes[r.ID])
+			if r.Time < 10 || r.Time > 30 {
+				d.Errorf("%s ended at %v", r.ID, r.Time)
 			}
 		}
-		equal(d, "evictable", strings.Join(got, " "), want)
+		equal(d, "oldest", strings.Join(got, " "), want)
 		equal(d, "bytes", list.SpanBytes, total)
 	}
 	check(9, "early middle tie late")
 	check(2, "early middle")
-	// Reopened, it is not to be evicted; ended anew, it is the last in line.
-	d.apply(store.Changes{Rollouts: changed(rollout("early", agl.RolloutRequeuing))})
+	// A reopened rollout is not listed; when it ends again, it is listed last.
+	d.apply(driver.Changes{Rollouts: changed(rollout("early", agl.RolloutRequeuing))})
 	check(9, "middle tie late")
-	d.apply(store.Changes{Rollouts: changed(ended("early", 30))})
-	list, err := d.Evictable(d.ctx, 9)
-	if err != nil || len(list.Rollouts) != 4 || list.Rollouts[0].RolloutID != "middle" {
-		d.Errorf("evictable %+v, error %v, want middle first of four", list, err)
+	d.apply(driver.Changes{Rollouts: changed(ended("early", 30))})
+	if list := d.oldest(driver.RemovableSpans, 9); list.Count != 4 || len(list.Items) != 4 || list.Items[0].ID != "middle" {
+		d.Errorf("oldest %+v, want middle first of four", list)
 	}
-	d.apply(store.Changes{DeletedRollouts: []string{"middle"}, EvictedRollouts: []string{"tie"}})
+	d.apply(driver.Changes{DeletedRollouts: []string{"middle"}, EvictedRollouts: []string{"tie"}})
 	total -= bytes["middle"] + bytes["tie"]
-	list, err = d.Evictable(d.ctx, 9)
-	if err != nil || len(list.Rollouts) != 2 || list.SpanBytes != total {
-		d.Errorf("evictable %+v, error %v, want two and %d bytes", list, err, total)
+	if list := d.oldest(driver.RemovableSpans, 9); list.Count != 2 || list.SpanBytes != total {
+		d.Errorf("oldest %+v, want two and %d bytes", list, total)
 	}
 }
 
-// testRequeued is a batch that claims a rollout and gives it another attempt to
-// come: to the driver it never left the queue.
-func testRequeued(d *driver) {
-	d.apply(store.Changes{Rollouts: created(
+// testRequeued claims a rollout and queues it again in one batch: for the driver it
+// never left the queue.
+func testRequeued(d *harness) {
+	d.apply(driver.Changes{Rollouts: created(
 		rollout("a", agl.RolloutQueuing), rollout("b", agl.RolloutQueuing), rollout("c", agl.RolloutRunning))})
 	b := d.begin()
-	var got store.Loaded
+	var got driver.Loaded
 	claimed, err := b.Claim(d.ctx, 1, &got)
 	if err != nil || len(claimed) != 1 || claimed[0] != "a" {
 		d.Fatalf("claimed %v, error %v, want a", claimed, err)
 	}
-	err = b.Apply(d.ctx, &store.Changes{
+	err = b.Apply(d.ctx, &driver.Changes{
 		Now: d.now, Rollouts: changed(rollout("c", agl.RolloutRequeuing), rollout("a", agl.RolloutRequeuing)),
 		Attempts: begun(attempt("a", 1, agl.AttemptFailed, "")),
 	})
@@ -185,27 +311,27 @@ func testRequeued(d *driver) {
 		d.Fatal(err)
 	}
 	equal(d, "queue", d.claim(9), "a b c")
-	d.apply(store.Changes{Rollouts: changed(rollout("a", agl.RolloutPreparing))})
+	d.apply(driver.Changes{Rollouts: changed(rollout("a", agl.RolloutPreparing))})
 	equal(d, "queue", d.claim(9), "b c")
 }
 
-// testFrontQueued gives back what the same batch has claimed.
-func testFrontQueued(d *driver) {
-	d.apply(store.Changes{Rollouts: created(rollout("a", agl.RolloutQueuing), rollout("b", agl.RolloutQueuing))})
-	d.apply(store.Changes{Rollouts: []store.RolloutChange{{Rollout: rollout("a", agl.RolloutQueuing), Front: true}}})
+// testFrontQueued returns a claim in the batch that made it.
+func testFrontQueued(d *harness) {
+	d.apply(driver.Changes{Rollouts: created(rollout("a", agl.RolloutQueuing), rollout("b", agl.RolloutQueuing))})
+	d.apply(driver.Changes{Rollouts: []driver.RolloutChange{{Rollout: rollout("a", agl.RolloutQueuing), Front: true}}})
 	equal(d, "queue", d.claim(9), "a b")
 }
 
-// testClaimRest claims a part in one batch, commits it, and goes on in another.
-func testClaimRest(d *driver) {
+// testClaimRest claims a part of the queue in one batch and the rest in the next.
+func testClaimRest(d *harness) {
 	var all []*agl.Rollout
 	for i := range 40 {
 		all = append(all, rollout(fmt.Sprintf("r%02d", i), agl.RolloutQueuing))
 	}
-	d.apply(store.Changes{Rollouts: created(all...)})
+	d.apply(driver.Changes{Rollouts: created(all...)})
 	for from := 0; from < len(all); from += 10 {
 		b := d.begin()
-		var got store.Loaded
+		var got driver.Loaded
 		var claimed []string
 		for _, limit := range []int{3, 7} {
 			ids, err := b.Claim(d.ctx, limit, &got)
@@ -214,7 +340,7 @@ func testClaimRest(d *driver) {
 			}
 			claimed = append(claimed, ids...)
 		}
-		c := store.Changes{Now: d.now}
+		c := driver.Changes{Now: d.now}
 		for i, id := range claimed {
 			equal(d, "claimed", id, all[from+i].RolloutID)
 			c.Rollouts = append(c.Rollouts, changed(rollout(id, agl.RolloutPreparing))...)

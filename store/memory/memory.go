@@ -1,8 +1,11 @@
-// Package memory is the [store.Driver] that keeps everything in this process:
-// for tests, for debugging, and for runs whose spans need not outlive it.
+// Package memory is the [driver.Driver] that keeps everything in this process: for
+// tests, for debugging, and for runs whose results need not outlive it.
 //
-// It must not know any rule of a rollout's life; the engine in package store
-// decides, this package keeps and finds.
+//	d, err := memory.New(memory.Config{})
+//	s, err := store.New(ctx, store.Config{Driver: d})
+//
+// It must not know any rule of a rollout's lifecycle: the engine in package store
+// decides.
 package memory
 
 import (
@@ -12,13 +15,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
 	"github.com/shirou/gopsutil/v4/mem"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
 )
 
-// Limit is an amount of memory: so many bytes or, when Bytes is 0, a share of
-// something larger. The zero value is a default.
+// Limit is an amount of memory: a number of bytes or, when Bytes is 0, a share of
+// something larger. The zero value means the default.
 type Limit struct {
 	Bytes int64
 	Ratio float64
@@ -33,7 +37,7 @@ func (l Limit) of(whole int64) int64 {
 
 // Config says how much a driver keeps. Its zero value is usable.
 type Config struct {
-	// CapacityBytes is the memory there is; 0 is the machine's.
+	// CapacityBytes is the memory of which limits are a share; 0 is the machine's.
 	CapacityBytes int64
 	// EvictionThreshold is the size of all spans above which those of finished
 	// rollouts are evicted, oldest rollouts first: bytes, or a share of the
@@ -42,19 +46,13 @@ type Config struct {
 	// SafeThreshold is the size down to which eviction goes: bytes below the
 	// eviction threshold, or a share of it in [0, 1). The zero value is 80 %.
 	SafeThreshold Limit
-	// IdempotencyTTL is how long idempotency keys are remembered; 0 is 10 minutes.
-	IdempotencyTTL time.Duration
-	// EventTTL and MaxEvents bound the event log; 0 is an hour and 100,000.
-	EventTTL  time.Duration
-	MaxEvents int
+	driver.Lifetimes
 }
 
 const (
 	defaultEvictionRatio  = 0.7
 	defaultSafeRatio      = 0.8
 	defaultIdempotencyTTL = 10 * time.Minute
-	defaultEventTTL       = time.Hour
-	defaultMaxEvents      = 100_000
 )
 
 func (c Config) withDefaults() (Config, error) {
@@ -71,15 +69,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.SafeThreshold == (Limit{}) {
 		c.SafeThreshold.Ratio = defaultSafeRatio
 	}
-	if c.IdempotencyTTL == 0 {
-		c.IdempotencyTTL = defaultIdempotencyTTL
-	}
-	if c.EventTTL == 0 {
-		c.EventTTL = defaultEventTTL
-	}
-	if c.MaxEvents == 0 {
-		c.MaxEvents = defaultMaxEvents
-	}
+	c.Lifetimes = c.WithDefaults(defaultIdempotencyTTL)
 	return c, nil
 }
 
@@ -95,39 +85,37 @@ func (c Config) validate() error {
 	case safe.Bytes >= eviction.of(c.CapacityBytes) && safe.Bytes > 0:
 		return agl.Errorf(agl.CodeInvalid, "memory.Config.SafeThreshold: got %d bytes, must be below the eviction threshold of %d",
 			safe.Bytes, eviction.of(c.CapacityBytes))
-	case c.IdempotencyTTL < 0 || c.EventTTL < 0 || c.MaxEvents < 0:
-		return agl.Errorf(agl.CodeInvalid, "memory.Config: IdempotencyTTL %v, EventTTL %v and MaxEvents %d must not be negative",
-			c.IdempotencyTTL, c.EventTTL, c.MaxEvents)
 	}
-	return nil
+	return c.Validate("memory.Config")
 }
 
-// Driver is a store.Driver in memory. Create it with [New].
+// Driver is a driver.Driver in memory. Make one with [New].
 type Driver struct {
 	config    Config
 	evictAt   int64 // bytes of spans above which to evict
 	evictDown int64 // bytes of spans down to which to evict
 
-	mu        sync.RWMutex
-	ordinal   int64 // counts everything that has an order of creation
-	rollouts  map[string]*rollout
-	ordered   []*rollout // by creation
-	attempts  int
-	queue     queue
-	closed    bool // the queue
-	workers   map[string]*worker
-	staff     []*worker // those that exist, by creation
-	resources map[string]*bundle
-	shelf     []*bundle // by creation
-	latest    *bundle
-	sequences map[string]int64
-	ghosts    []string // rollouts that did not exist when their first sequence id was given, by time
-	spans     int
-	evictable evictable
-	keys      keys
-	events    events
+	mu         sync.RWMutex
+	ordinal    int64 // counts everything that has an order of creation
+	rollouts   map[string]*rollout
+	ordered    []*rollout // by creation
+	attempts   int
+	queue      queue
+	closed     bool // the queue
+	workers    map[string]*worker
+	workerList []*worker // those that exist, by creation
+	resources  map[string]*bundle
+	bundleList []*bundle // by creation
+	latest     *bundle
+	sequences  map[string]int64
+	// unknownSequences has the last use of the sequences of rollouts that do not exist.
+	unknownSequences map[string]agl.Timestamp
+	spans            int
+	evictable        evictable
+	keys             keys
+	events           events
 
-	batch batch
+	tx tx
 }
 
 type rollout struct {
@@ -156,7 +144,7 @@ type bundle struct {
 	cur *agl.ResourcesUpdate
 }
 
-var _ store.Driver = (*Driver)(nil)
+var _ driver.Driver = (*Driver)(nil)
 
 // New returns an empty driver.
 func New(config Config) (*Driver, error) {
@@ -173,23 +161,25 @@ func New(config Config) (*Driver, error) {
 		workers:   map[string]*worker{},
 		resources: map[string]*bundle{},
 		sequences: map[string]int64{},
+
+		unknownSequences: map[string]agl.Timestamp{},
 	}
 	d.evictAt = config.EvictionThreshold.of(config.CapacityBytes)
 	d.evictDown = config.SafeThreshold.of(d.evictAt)
 	d.keys.init(config.IdempotencyTTL)
-	// The ids of another process's log must not be taken for ours.
+	// The epoch keeps event ids of another process from being taken for ours.
 	d.events.init(strconv.FormatInt(time.Now().UnixNano(), 36), config.EventTTL, config.MaxEvents)
-	d.batch.driver = d
+	d.tx.driver = d
 	return d, nil
 }
 
-// Capabilities implements store.Driver.
-func (*Driver) Capabilities() store.Capabilities { return store.Capabilities{} }
+// Capabilities implements driver.Driver.
+func (*Driver) Capabilities() driver.Capabilities { return driver.Capabilities{} }
 
-// Close implements store.Driver. The data stays readable by another engine.
+// Close implements driver.Driver. The data stays readable by another engine.
 func (*Driver) Close(context.Context) error { return nil }
 
-// Statistics implements store.Driver.
+// Statistics implements driver.Driver.
 func (d *Driver) Statistics(context.Context) (agl.Statistics, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -198,8 +188,8 @@ func (d *Driver) Statistics(context.Context) (agl.Statistics, error) {
 		TotalRollouts:  len(d.ordered),
 		TotalAttempts:  d.attempts,
 		TotalSpans:     d.spans,
-		TotalResources: len(d.shelf),
-		TotalWorkers:   len(d.staff),
+		TotalResources: len(d.bundleList),
+		TotalWorkers:   len(d.workerList),
 		Memory: &agl.MemoryStatistics{
 			TotalSpanBytes:         d.evictable.total,
 			EvictionThresholdBytes: d.evictAt,

@@ -7,19 +7,21 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/drivertest"
-	"github.com/agl-go/agl/store/memory"
 	"github.com/go-json-experiment/json/jsontext"
 	"go.uber.org/goleak"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/drivertest"
+	"github.com/agl-go/agl/store/memory"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestDriver(t *testing.T) {
 	t.Parallel()
-	drivertest.Run(t, func(tb testing.TB) store.Driver {
+	drivertest.Run(t, func(tb testing.TB) driver.Driver {
 		tb.Helper()
 		d, err := memory.New(memory.Config{})
 		if err != nil {
@@ -46,7 +48,7 @@ func TestConfig(t *testing.T) {
 		{"safe ratio of 1", memory.Config{CapacityBytes: capacity, SafeThreshold: memory.Limit{Ratio: 1}}, 0, 0},
 		{"safe above eviction", memory.Config{EvictionThreshold: memory.Limit{Bytes: 30}, SafeThreshold: memory.Limit{Bytes: 30}}, 0, 0},
 		{"negative capacity", memory.Config{CapacityBytes: -1}, 0, 0},
-		{"negative events", memory.Config{MaxEvents: -1}, 0, 0},
+		{"negative events", memory.Config{Lifetimes: driver.Lifetimes{MaxEvents: -1}}, 0, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -71,10 +73,10 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestEventLogIsBounded checks that a reader that comes too late is told.
+// TestEventLogIsBounded checks that a reader that comes too late gets a reset.
 func TestEventLogIsBounded(t *testing.T) {
 	t.Parallel()
-	d, err := memory.New(memory.Config{MaxEvents: 10})
+	d, err := memory.New(memory.Config{Lifetimes: driver.Lifetimes{MaxEvents: 10}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,12 +86,12 @@ func TestEventLogIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := store.Changes{Now: now, Events: make([]agl.Event, n)}
+		c := driver.Changes{Now: now, Events: make([]agl.Event, n)}
 		if err := b.Apply(ctx, &c); err != nil {
 			t.Fatal(err)
 		}
 	}
-	read := func(after string) store.EventList {
+	read := func(after string) driver.EventList {
 		list, err := d.Events(ctx, after, 100)
 		if err != nil {
 			t.Fatal(err)
@@ -118,7 +120,7 @@ func TestEventLogIsBounded(t *testing.T) {
 	}
 }
 
-// TestDeletedIsFreed looks for what still holds on to deleted rollouts.
+// TestDeletedIsFreed checks that nothing refers to deleted rollouts.
 func TestDeletedIsFreed(t *testing.T) {
 	const rollouts, inputBytes = 200, 50_000
 	d, err := memory.New(memory.Config{CapacityBytes: 8 << 30})
@@ -160,7 +162,7 @@ func TestDeletedIsFreed(t *testing.T) {
 	runtime.KeepAlive(d)
 }
 
-// TestMemoryPerSpan bounds what a stored span costs above its JSON.
+// TestMemoryPerSpan bounds the memory of a stored span beyond its JSON.
 func TestMemoryPerSpan(t *testing.T) {
 	const (
 		rollouts = 100
@@ -218,36 +220,4 @@ func heap() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
-}
-
-// TestGhostsAreBounded reserves sequence ids for rollouts that do not exist.
-func TestGhostsAreBounded(t *testing.T) {
-	t.Parallel()
-	d, err := memory.New(memory.Config{CapacityBytes: 1 << 30})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const n = 25_000
-	c := store.Changes{Rollouts: []store.RolloutChange{{Rollout: &agl.Rollout{RolloutID: "real", Status: agl.RolloutFailed}, New: true}}}
-	c.Sequences = append(c.Sequences, store.Sequence{RolloutID: "real", Last: 5})
-	want := store.LoadParams{Sequences: []string{"real"}}
-	for i := range n {
-		id := fmt.Sprint("ghost", i)
-		c.Sequences = append(c.Sequences, store.Sequence{RolloutID: id, Last: 1})
-		want.Sequences = append(want.Sequences, id)
-	}
-	b, err := d.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Apply(t.Context(), &c); err != nil {
-		t.Fatal(err)
-	}
-	var got store.Loaded
-	if err := b.Load(t.Context(), &want, &got); err != nil {
-		t.Fatal(err)
-	}
-	if len(got.Sequences) != 10_001 || got.Sequences[0].RolloutID != "real" || got.Sequences[10_000].RolloutID != fmt.Sprint("ghost", n-1) {
-		t.Errorf("%d sequences are kept, want the real one and the last 10,000", len(got.Sequences))
-	}
 }

@@ -6,12 +6,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agl-go/agl"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
 )
 
-// directed is compare in the order asked for. Ties stay as they are, so a
-// descending page is not an ascending one from the end.
+// directed returns compare for the given sort order. Ties keep their order, so a
+// descending page is not an ascending one reversed.
 func directed[E any](compare func(a, b E) int, order agl.SortOrder) func(a, b E) int {
 	if compare == nil || order != agl.Descending {
 		return compare
@@ -19,9 +20,9 @@ func directed[E any](compare func(a, b E) int, order agl.SortOrder) func(a, b E)
 	return func(a, b E) int { return compare(b, a) }
 }
 
-// find cuts a page out of all: those that match (nil is all), in the order of
-// compare (nil is that of all). A page in the given order of everything costs
-// no more than the page.
+// find returns a page of the elements that match (nil matches all), in the order of
+// compare (nil keeps the order of all). Without match and compare its cost depends only
+// on the size of the page.
 func find[E, T any](all []E, p agl.Paging, match func(E) bool, compare func(a, b E) int, value func(E) T) agl.Page[T] {
 	if match != nil {
 		matching := make([]E, 0, min(len(all), 64))
@@ -81,7 +82,7 @@ func (f *filters[E]) match() func(E) bool {
 	}
 }
 
-// Rollouts implements store.Driver.
+// Rollouts implements driver.Driver.
 func (d *Driver) Rollouts(_ context.Context, ids []string) ([]agl.AttemptedRollout, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -94,7 +95,7 @@ func (d *Driver) Rollouts(_ context.Context, ids []string) ([]agl.AttemptedRollo
 	return out, nil
 }
 
-// Live implements store.Driver.
+// Live implements driver.Driver.
 func (d *Driver) Live(context.Context) ([]agl.AttemptedRollout, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -108,7 +109,7 @@ func (d *Driver) Live(context.Context) ([]agl.AttemptedRollout, error) {
 	return out, nil
 }
 
-// QueryRollouts implements store.Driver.
+// QueryRollouts implements driver.Driver.
 func (d *Driver) QueryRollouts(_ context.Context, p agl.QueryRolloutsParams) (agl.Page[agl.AttemptedRollout], error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -143,25 +144,17 @@ func (d *Driver) named(ids []string) []*rollout {
 }
 
 func rolloutOrder(field string) func(a, b *rollout) int {
-	switch field {
-	case "rollout_id":
-		return func(a, b *rollout) int { return cmp.Compare(a.cur.RolloutID, b.cur.RolloutID) }
-	case "start_time":
-		return func(a, b *rollout) int { return cmp.Compare(a.cur.StartTime, b.cur.StartTime) }
-	case "end_time":
-		return func(a, b *rollout) int { return compareTimes(a.cur.EndTime, b.cur.EndTime) }
-	case "mode":
-		return func(a, b *rollout) int { return cmp.Compare(a.cur.Mode, b.cur.Mode) }
-	case "resources_id":
-		return func(a, b *rollout) int { return cmp.Compare(a.cur.ResourcesID.V, b.cur.ResourcesID.V) }
-	case "status":
-		return func(a, b *rollout) int { return cmp.Compare(a.cur.Status, b.cur.Status) }
-	default:
-		return nil
-	}
+	return map[string]func(a, b *rollout) int{
+		"rollout_id":   func(a, b *rollout) int { return cmp.Compare(a.cur.RolloutID, b.cur.RolloutID) },
+		"start_time":   func(a, b *rollout) int { return cmp.Compare(a.cur.StartTime, b.cur.StartTime) },
+		"end_time":     func(a, b *rollout) int { return compareTimes(a.cur.EndTime, b.cur.EndTime) },
+		"mode":         func(a, b *rollout) int { return cmp.Compare(a.cur.Mode, b.cur.Mode) },
+		"resources_id": func(a, b *rollout) int { return cmp.Compare(a.cur.ResourcesID.V, b.cur.ResourcesID.V) },
+		"status":       func(a, b *rollout) int { return cmp.Compare(a.cur.Status, b.cur.Status) },
+	}[field]
 }
 
-// QueryAttempts implements store.Driver.
+// QueryAttempts implements driver.Driver.
 func (d *Driver) QueryAttempts(_ context.Context, p agl.QueryAttemptsParams) (agl.Page[agl.Attempt], error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -176,27 +169,18 @@ func (d *Driver) QueryAttempts(_ context.Context, p agl.QueryAttemptsParams) (ag
 }
 
 func attemptOrder(field string) func(a, b *attempt) int {
-	switch field {
-	case "attempt_id":
-		return func(a, b *attempt) int { return cmp.Compare(a.cur.AttemptID, b.cur.AttemptID) }
-	case "sequence_id":
-		return func(a, b *attempt) int { return cmp.Compare(a.cur.SequenceID, b.cur.SequenceID) }
-	case "start_time":
-		return func(a, b *attempt) int { return cmp.Compare(a.cur.StartTime, b.cur.StartTime) }
-	case "end_time":
-		return func(a, b *attempt) int { return compareTimes(a.cur.EndTime, b.cur.EndTime) }
-	case "status":
-		return func(a, b *attempt) int { return cmp.Compare(a.cur.Status, b.cur.Status) }
-	case "worker_id":
-		return func(a, b *attempt) int { return cmp.Compare(a.cur.WorkerID.V, b.cur.WorkerID.V) }
-	case "last_heartbeat_time":
-		return func(a, b *attempt) int { return compareTimes(a.cur.LastHeartbeatTime, b.cur.LastHeartbeatTime) }
-	default:
-		return nil // rollout_id: all the same
-	}
+	return map[string]func(a, b *attempt) int{
+		"attempt_id":          func(a, b *attempt) int { return cmp.Compare(a.cur.AttemptID, b.cur.AttemptID) },
+		"sequence_id":         func(a, b *attempt) int { return cmp.Compare(a.cur.SequenceID, b.cur.SequenceID) },
+		"start_time":          func(a, b *attempt) int { return cmp.Compare(a.cur.StartTime, b.cur.StartTime) },
+		"end_time":            func(a, b *attempt) int { return compareTimes(a.cur.EndTime, b.cur.EndTime) },
+		"status":              func(a, b *attempt) int { return cmp.Compare(a.cur.Status, b.cur.Status) },
+		"worker_id":           func(a, b *attempt) int { return cmp.Compare(a.cur.WorkerID.V, b.cur.WorkerID.V) },
+		"last_heartbeat_time": func(a, b *attempt) int { return compareTimes(a.cur.LastHeartbeatTime, b.cur.LastHeartbeatTime) },
+	}[field] // rollout_id has none: all the same
 }
 
-// Resources implements store.Driver.
+// Resources implements driver.Driver.
 func (d *Driver) Resources(_ context.Context, id string) (agl.ResourcesUpdate, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -206,7 +190,7 @@ func (d *Driver) Resources(_ context.Context, id string) (agl.ResourcesUpdate, e
 	return agl.ResourcesUpdate{}, agl.Errorf(agl.CodeNotFound, "Resources %s not found", id)
 }
 
-// LatestResources implements store.Driver.
+// LatestResources implements driver.Driver.
 func (d *Driver) LatestResources(context.Context) (agl.ResourcesUpdate, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -216,32 +200,26 @@ func (d *Driver) LatestResources(context.Context) (agl.ResourcesUpdate, error) {
 	return agl.ResourcesUpdate{}, agl.Errorf(agl.CodeNotFound, "No resources found")
 }
 
-// QueryResources implements store.Driver.
+// QueryResources implements driver.Driver.
 func (d *Driver) QueryResources(_ context.Context, p agl.QueryResourcesParams) (agl.Page[agl.ResourcesUpdate], error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	var f filters[*bundle]
 	f.add(p.ResourcesID != "", func(u *bundle) bool { return u.cur.ResourcesID == p.ResourcesID })
 	f.add(p.ResourcesIDContains != "", func(u *bundle) bool { return strings.Contains(u.cur.ResourcesID, p.ResourcesIDContains) })
-	return find(d.shelf, p.Paging, f.match(), directed(bundleOrder(p.SortBy), p.Order), func(u *bundle) agl.ResourcesUpdate { return *u.cur }), nil
+	return find(d.bundleList, p.Paging, f.match(), directed(bundleOrder(p.SortBy), p.Order), func(u *bundle) agl.ResourcesUpdate { return *u.cur }), nil
 }
 
 func bundleOrder(field string) func(a, b *bundle) int {
-	switch field {
-	case "resources_id":
-		return func(a, b *bundle) int { return cmp.Compare(a.cur.ResourcesID, b.cur.ResourcesID) }
-	case "create_time":
-		return func(a, b *bundle) int { return cmp.Compare(a.cur.CreateTime, b.cur.CreateTime) }
-	case "update_time":
-		return func(a, b *bundle) int { return cmp.Compare(a.cur.UpdateTime, b.cur.UpdateTime) }
-	case "version":
-		return func(a, b *bundle) int { return cmp.Compare(a.cur.Version, b.cur.Version) }
-	default:
-		return nil
-	}
+	return map[string]func(a, b *bundle) int{
+		"resources_id": func(a, b *bundle) int { return cmp.Compare(a.cur.ResourcesID, b.cur.ResourcesID) },
+		"create_time":  func(a, b *bundle) int { return cmp.Compare(a.cur.CreateTime, b.cur.CreateTime) },
+		"update_time":  func(a, b *bundle) int { return cmp.Compare(a.cur.UpdateTime, b.cur.UpdateTime) },
+		"version":      func(a, b *bundle) int { return cmp.Compare(a.cur.Version, b.cur.Version) },
+	}[field]
 }
 
-// Worker implements store.Driver.
+// Worker implements driver.Driver.
 func (d *Driver) Worker(_ context.Context, id string) (agl.Worker, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -251,43 +229,30 @@ func (d *Driver) Worker(_ context.Context, id string) (agl.Worker, error) {
 	return agl.Worker{}, agl.Errorf(agl.CodeNotFound, "Worker %s not found", id)
 }
 
-// QueryWorkers implements store.Driver.
+// QueryWorkers implements driver.Driver.
 func (d *Driver) QueryWorkers(_ context.Context, p agl.QueryWorkersParams) (agl.Page[agl.Worker], error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	f := filters[*worker]{or: p.Logic == agl.FilterOr}
 	f.add(p.StatusIn != nil, func(w *worker) bool { return slices.Contains(p.StatusIn, w.cur.Status) })
 	f.add(p.WorkerIDContains != "", func(w *worker) bool { return strings.Contains(w.cur.WorkerID, p.WorkerIDContains) })
-	return find(d.staff, p.Paging, f.match(), directed(workerOrder(p.SortBy), p.Order), func(w *worker) agl.Worker { return *w.cur }), nil
+	return find(d.workerList, p.Paging, f.match(), directed(workerOrder(p.SortBy), p.Order), func(w *worker) agl.Worker { return *w.cur }), nil
 }
 
 func workerOrder(field string) func(a, b *worker) int {
-	byTime := func(of func(w *agl.Worker) agl.Null[agl.Timestamp]) func(a, b *worker) int {
-		return func(a, b *worker) int { return compareTimes(of(a.cur), of(b.cur)) }
-	}
-	switch field {
-	case "worker_id":
-		return func(a, b *worker) int { return cmp.Compare(a.cur.WorkerID, b.cur.WorkerID) }
-	case "status":
-		return func(a, b *worker) int { return cmp.Compare(a.cur.Status, b.cur.Status) }
-	case "last_heartbeat_time":
-		return byTime(func(w *agl.Worker) agl.Null[agl.Timestamp] { return w.LastHeartbeatTime })
-	case "last_dequeue_time":
-		return byTime(func(w *agl.Worker) agl.Null[agl.Timestamp] { return w.LastDequeueTime })
-	case "last_busy_time":
-		return byTime(func(w *agl.Worker) agl.Null[agl.Timestamp] { return w.LastBusyTime })
-	case "last_idle_time":
-		return byTime(func(w *agl.Worker) agl.Null[agl.Timestamp] { return w.LastIdleTime })
-	case "current_rollout_id":
-		return func(a, b *worker) int { return cmp.Compare(a.cur.CurrentRolloutID.V, b.cur.CurrentRolloutID.V) }
-	case "current_attempt_id":
-		return func(a, b *worker) int { return cmp.Compare(a.cur.CurrentAttemptID.V, b.cur.CurrentAttemptID.V) }
-	default:
-		return nil
-	}
+	return map[string]func(a, b *worker) int{
+		"worker_id":           func(a, b *worker) int { return cmp.Compare(a.cur.WorkerID, b.cur.WorkerID) },
+		"status":              func(a, b *worker) int { return cmp.Compare(a.cur.Status, b.cur.Status) },
+		"last_heartbeat_time": func(a, b *worker) int { return compareTimes(a.cur.LastHeartbeatTime, b.cur.LastHeartbeatTime) },
+		"last_dequeue_time":   func(a, b *worker) int { return compareTimes(a.cur.LastDequeueTime, b.cur.LastDequeueTime) },
+		"last_busy_time":      func(a, b *worker) int { return compareTimes(a.cur.LastBusyTime, b.cur.LastBusyTime) },
+		"last_idle_time":      func(a, b *worker) int { return compareTimes(a.cur.LastIdleTime, b.cur.LastIdleTime) },
+		"current_rollout_id":  func(a, b *worker) int { return cmp.Compare(a.cur.CurrentRolloutID.V, b.cur.CurrentRolloutID.V) },
+		"current_attempt_id":  func(a, b *worker) int { return cmp.Compare(a.cur.CurrentAttemptID.V, b.cur.CurrentAttemptID.V) },
+	}[field]
 }
 
-// QuerySpans implements store.Driver.
+// QuerySpans implements driver.Driver.
 func (d *Driver) QuerySpans(_ context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -323,7 +288,7 @@ func (d *Driver) QuerySpans(_ context.Context, p agl.QuerySpansParams) (agl.Page
 	return find(list.items, p.Paging, match, compare, payload), nil
 }
 
-// lastFirst is find for everything in the reverse order.
+// lastFirst returns a page of all elements in reverse order.
 func lastFirst[E, T any](all []E, p agl.Paging, value func(E) T) agl.Page[T] {
 	page := agl.Page[T]{Limit: p.Limit, Offset: p.Offset, Total: len(all)}
 	to := max(len(all)-p.Offset, 0)

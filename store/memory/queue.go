@@ -1,13 +1,13 @@
 package memory
 
 // queue is the order in which rollouts are claimed. A place in it is valid while
-// its rollout holds the same ticket; others are passed over and removed when
-// they reach the head or become the greater part.
+// its rollout holds the same ticket; others are skipped, and removed when they reach the
+// head or become the majority.
 type queue struct {
-	front []place // given back to the head; the last one is the first in line
+	front []place // returned to the head; the last one is the first in the queue
 	back  []place
 	head  int // of back
-	stale int // places that nobody holds a ticket for
+	stale int // places whose rollout no longer holds their ticket
 }
 
 type place struct {
@@ -25,7 +25,7 @@ func (q *queue) add(r *rollout, front bool) {
 	}
 }
 
-// at returns the i-th place from the head, nil behind the end.
+// at returns the i-th place from the head, nil after the end.
 func (q *queue) at(i int) *place {
 	if i < len(q.front) {
 		return &q.front[len(q.front)-1-i]
@@ -42,8 +42,7 @@ func (q *queue) left() { q.stale++ }
 // minStale keeps short queues from being compacted all the time.
 const minStale = 64
 
-// trim removes places without a ticket from the head, and all of them when
-// they are the greater part.
+// trim removes stale places from the head, and all of them when they are the majority.
 func (q *queue) trim() {
 	for n := len(q.front); n > 0 && !q.front[n-1].valid(); n = len(q.front) {
 		q.front[n-1] = place{}

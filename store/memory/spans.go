@@ -7,12 +7,12 @@ import (
 	"slices"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
 )
 
 // span is a stored span.
 type span struct {
-	store.SpanRecord
+	driver.SpanRecord
 
 	ordinal int64
 }
@@ -44,7 +44,7 @@ func compareSpans(a, b *span) int {
 	)
 }
 
-// insert puts a span in its place, which mostly is the end.
+// insert puts a span in its place, usually the end.
 func (l *spanList) insert(s *span) {
 	n := len(l.items)
 	if n == 0 || compareSpans(l.items[n-1], s) < 0 {
@@ -57,11 +57,11 @@ func (l *spanList) insert(s *span) {
 	l.items = slices.Insert(l.items, at, s)
 }
 
-func (d *Driver) applySpan(record *store.SpanRecord) {
+func (d *Driver) applySpan(record *driver.SpanRecord) {
 	r := d.rollouts[record.RolloutID]
 	a := r.attempt(record.AttemptID)
 	s := &span{SpanRecord: *record, ordinal: d.nextOrdinal()}
-	// One copy of what all spans of an attempt share.
+	// All spans of an attempt share these strings.
 	s.RolloutID, s.AttemptID = r.cur.RolloutID, a.cur.AttemptID
 	if n := len(a.spans.items); n > 0 && a.spans.items[n-1].TraceID == s.TraceID {
 		s.TraceID = a.spans.items[n-1].TraceID
@@ -82,7 +82,7 @@ func (d *Driver) applySpan(record *store.SpanRecord) {
 	}
 }
 
-// dropSpans forgets the spans of a rollout.
+// dropSpans removes the spans of a rollout.
 func (d *Driver) dropSpans(r *rollout) {
 	d.spans -= len(r.spans.items)
 	d.evictable.total -= r.bytes
@@ -97,8 +97,8 @@ func (d *Driver) dropSpans(r *rollout) {
 	}
 }
 
-// evict makes room when there is too much: the spans of whole finished
-// rollouts, the oldest first.
+// evict removes the spans of whole finished rollouts, the oldest first, when the spans
+// exceed the eviction threshold.
 func (d *Driver) evict() {
 	if d.evictable.total <= d.evictAt {
 		return
@@ -113,14 +113,14 @@ func (d *Driver) evict() {
 }
 
 // evictable is a heap of the finished rollouts that hold spans, the oldest
-// first. One that was reopened stays until it comes up.
+// first. A rollout that was reopened stays until it reaches the top.
 type evictable struct {
 	items    []*rollout
 	total    int64 // bytes of all spans
 	finished int64 // bytes of the spans of finished rollouts
 }
 
-// moved takes note of a rollout that has finished or was reopened.
+// moved records that a rollout has finished or was reopened.
 func (e *evictable) moved(r *rollout, finished bool) {
 	if finished {
 		e.finished += r.bytes
@@ -136,7 +136,7 @@ func (e *evictable) add(r *rollout) {
 	}
 }
 
-// forget takes out a rollout that is deleted, so that nothing holds on to it.
+// forget removes a deleted rollout, so that nothing references it.
 func (e *evictable) forget(r *rollout) {
 	if r.heapAt > 0 {
 		heap.Remove(e, r.heapAt-1)

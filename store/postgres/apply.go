@@ -1,21 +1,22 @@
 package postgres
 
 import (
-	"bytes"
+	"maps"
 	"slices"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
-	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/internal/sqlstore"
 )
 
-// maxRollouts is how many rollouts fit between two numbers of the queue's
-// sequences.
+// maxRollouts is the distance between two numbers of the queue's sequences: the most
+// rollouts of a batch.
 const maxRollouts = 1 << 20
 
-// changes are the statements that write what a batch has changed. Rows are
-// written in the order in which everybody writes them.
-func (b *batch) changes(c *store.Changes) ([]call, error) {
+// changes returns the statements that write the changes of a batch. Every server
+// writes rows in the same order.
+func (b *batch) changes(c *driver.Changes) ([]call, error) {
 	if len(c.Rollouts) > maxRollouts {
 		return nil, agl.Errorf(agl.CodeInvalid, "postgres: got %d rollouts in one batch, must be at most %d", len(c.Rollouts), maxRollouts)
 	}
@@ -36,106 +37,126 @@ func (b *batch) changes(c *store.Changes) ([]call, error) {
 // writes gathers the statements of one Apply.
 type writes struct {
 	batch   *batch
-	changes *store.Changes
+	changes *driver.Changes
 	calls   []call
 	told    told // what other servers must know
 }
 
-func (w *writes) add(s *statement, params ...[]byte) {
-	w.calls = append(w.calls, call{statement: s, params: params})
+func (w *writes) add(sql string, args ...any) { w.calls = append(w.calls, call{sql: sql, args: args}) }
+
+// addIDs adds statements whose one argument is a list of ids, unless it is empty.
+func (w *writes) addIDs(ids []string, statements ...string) {
+	if len(ids) == 0 {
+		return
+	}
+	for _, sql := range statements {
+		w.add(sql, texts(ids))
+	}
+}
+
+// addRows adds a statement that writes rows, unless there are none. columns returns its
+// arguments.
+func addRows[R any](w *writes, sql string, rows []R, columns func([]R) []any) {
+	if len(rows) > 0 {
+		w.add(sql, columns(rows)...)
+	}
+}
+
+// upsert inserts the rows that the batch has looked for and not found, and inserts or
+// replaces the others.
+func upsert[R any](w *writes, insert, put string, rows []R, found map[string]bool, id func(R) string, columns func([]R) []any) {
+	var missing, rest []R
+	for _, r := range rows {
+		if exists, sought := found[id(r)]; sought && !exists {
+			missing = append(missing, r)
+		} else {
+			rest = append(rest, r)
+		}
+	}
+	addRows(w, put, rest, columns)
+	addRows(w, insert, missing, columns)
 }
 
 const (
-	// A rollout's place in the queue: the number that the batch has taken, and the
-	// rollout's index in it.
+	// A rollout's place in the queue: the number that the batch has drawn, plus the
+	// rollout's index in the batch.
 	backPlace  = `(SELECT currval('queue_back')) + v.index`
 	frontPlace = `(SELECT currval('queue_front')) + v.index`
 
-	// Each of these is v's columns for one rollout.
+	// The columns of v, one row for each rollout.
 	placeArrays = `$1::text[], $2::text[], $3::float8[], $4::int4[], $5::bool[], $6::int4[]`
 	placeNames  = `rollout_id, status, end_time, index, front, attempts`
 	nextPlace   = `CASE WHEN v.status NOT IN ('queuing', 'requeuing') THEN NULL
 		WHEN r.place IS NOT NULL THEN r.place WHEN v.front THEN ` + frontPlace + ` ELSE ` + backPlace + ` END`
 )
 
-var (
-	takeBack  = &statement{"take_back", `SELECT nextval('queue_back')`}
-	takeFront = &statement{"take_front", `SELECT nextval('queue_front')`}
+const (
+	takeBack  = `SELECT nextval('queue_back')`
+	takeFront = `SELECT nextval('queue_front')`
 
-	insertRollouts = &statement{"insert_rollouts", `INSERT INTO rollouts
+	insertRollouts = `INSERT INTO rollouts
 		(rollout_id, status, end_time, place, attempts, start_time, mode, resources_id, config, input, metadata)
 		SELECT v.rollout_id, v.status, v.end_time,
 			CASE WHEN v.status NOT IN ('queuing', 'requeuing') THEN NULL WHEN v.front THEN ` + frontPlace + ` ELSE ` + backPlace + ` END,
 			v.attempts, v.start_time, v.mode, v.resources_id, v.config, v.input, v.metadata
 		FROM unnest(` + placeArrays + `, $7::float8[], $8::text[], $9::text[], $10::text[], $11::bytea[], $12::bytea[])
-			v (` + placeNames + `, start_time, mode, resources_id, config, input, metadata)`}
-	// What most changes are: the documents stay where they are.
-	moveRollouts = &statement{"move_rollouts", `UPDATE rollouts r
+			v (` + placeNames + `, start_time, mode, resources_id, config, input, metadata)`
+	// Most changes leave the documents alone.
+	moveRollouts = `UPDATE rollouts r
 		SET status = v.status, end_time = v.end_time, place = ` + nextPlace + `, attempts = r.attempts + v.attempts
-		FROM unnest(` + placeArrays + `) v (` + placeNames + `) WHERE r.rollout_id = v.rollout_id`}
-	replaceRollouts = &statement{"replace_rollouts", `UPDATE rollouts r
+		FROM unnest(` + placeArrays + `) v (` + placeNames + `) WHERE r.rollout_id = v.rollout_id`
+	replaceRollouts = `UPDATE rollouts r
 		SET status = v.status, end_time = v.end_time, place = ` + nextPlace + `, attempts = r.attempts + v.attempts,
 			start_time = v.start_time, mode = v.mode, resources_id = v.resources_id, config = v.config, input = v.input, metadata = v.metadata
 		FROM unnest(` + placeArrays + `, $7::float8[], $8::text[], $9::text[], $10::text[], $11::bytea[], $12::bytea[])
-			v (` + placeNames + `, start_time, mode, resources_id, config, input, metadata) WHERE r.rollout_id = v.rollout_id`}
-	countAttempts = &statement{"count_attempts", `UPDATE rollouts r SET attempts = r.attempts + v.attempts
-		FROM unnest($1::text[], $2::int4[]) v (rollout_id, attempts) WHERE r.rollout_id = v.rollout_id`}
+			v (` + placeNames + `, start_time, mode, resources_id, config, input, metadata) WHERE r.rollout_id = v.rollout_id`
+	countAttempts = `UPDATE rollouts r SET attempts = r.attempts + v.attempts
+		FROM unnest($1::text[], $2::int4[]) v (rollout_id, attempts) WHERE r.rollout_id = v.rollout_id`
 )
 
-// rolloutRows are the parameters of a statement that writes rollouts.
-type rolloutRows struct {
-	id, status, end, index, front, attempts         *column
-	start, mode, resources, config, input, metadata *column // nil when documents stay
+// rolloutRow is a rollout at its index in the batch, with the number of attempts that
+// it gains or loses.
+type rolloutRow struct {
+	*driver.RolloutChange
+
+	index, attempts int
 }
 
-func newRolloutRows(n int, documents bool) *rolloutRows {
-	rows := &rolloutRows{
-		id: textColumn(n), status: textColumn(n), end: floatColumn(n), index: int4Column(n), front: boolColumn(n), attempts: int4Column(n),
+// placeColumns are the arguments of placeArrays.
+func placeColumns(rows []rolloutRow) []any {
+	return []any{
+		column(rows, func(r rolloutRow) string { return text(r.Rollout.RolloutID) }),
+		column(rows, func(r rolloutRow) string { return string(r.Rollout.Status) }),
+		column(rows, func(r rolloutRow) *float64 { return nullTime(r.Rollout.EndTime) }),
+		column(rows, func(r rolloutRow) int32 { return int32(r.index) }),
+		column(rows, func(r rolloutRow) bool { return r.Front }),
+		column(rows, func(r rolloutRow) int32 { return int32(r.attempts) }),
 	}
-	if documents {
-		rows.start, rows.mode, rows.resources = floatColumn(n), textColumn(n), textColumn(n)
-		rows.config, rows.input, rows.metadata = textColumn(n), bytesColumn(n, 0), bytesColumn(n, 0)
-	}
-	return rows
 }
 
-func (rows *rolloutRows) add(index int, change *store.RolloutChange, attempts int) {
-	r := change.Rollout
-	rows.id.text(r.RolloutID)
-	rows.status.text(string(r.Status))
-	rows.end.time(r.EndTime)
-	rows.index.int4(index)
-	rows.front.bool(change.Front)
-	rows.attempts.int4(attempts)
-	if rows.start == nil {
-		return
-	}
-	rows.start.float(float64(r.StartTime))
-	rows.mode.nullText(agl.Null[string]{V: string(r.Mode), Valid: r.Mode != agl.ModeNone})
-	rows.resources.nullText(r.ResourcesID)
-	rows.config.text(string(r.Config.AppendJSON(nil)))
-	input := r.Input
-	if input == nil {
-		input = rawjson.Null()
-	}
-	rows.input.bytes(input)
-	rows.metadata.bytes(r.Metadata)
-}
-
-func (rows *rolloutRows) params() [][]byte {
-	out := [][]byte{rows.id.param(), rows.status.param(), rows.end.param(), rows.index.param(), rows.front.param(), rows.attempts.param()}
-	if rows.start != nil {
-		out = append(out, rows.start.param(), rows.mode.param(), rows.resources.param(), rows.config.param(),
-			rows.input.param(), rows.metadata.param())
-	}
-	return out
+// rolloutColumnsOf are the arguments of a statement that writes documents, too.
+func rolloutColumnsOf(rows []rolloutRow) []any {
+	return append(placeColumns(rows),
+		column(rows, func(r rolloutRow) float64 { return float64(r.Rollout.StartTime) }),
+		column(rows, func(r rolloutRow) *string {
+			return nullText(agl.Null[string]{V: string(r.Rollout.Mode), Valid: r.Rollout.Mode != agl.ModeNone})
+		}),
+		column(rows, func(r rolloutRow) *string { return nullText(r.Rollout.ResourcesID) }),
+		column(rows, func(r rolloutRow) string { return text(string(r.Rollout.Config.AppendJSON(nil))) }),
+		column(rows, func(r rolloutRow) []byte {
+			if r.Rollout.Input == nil {
+				return rawjson.Null()
+			}
+			return r.Rollout.Input
+		}),
+		column(rows, func(r rolloutRow) []byte { return r.Rollout.Metadata }),
+	)
 }
 
 func (w *writes) rollouts() {
 	c := w.changes
 	attempts := w.attemptCounts()
-	n := len(c.Rollouts)
-	var made, moved, replaced *rolloutRows
+	var created, moved, replaced []rolloutRow
 	var back, front bool
 	for i := range c.Rollouts {
 		change := &c.Rollouts[i]
@@ -145,18 +166,16 @@ func (w *writes) rollouts() {
 		if r.Status.Queued() && (was == nil || !was.Status.Queued()) {
 			back, front = back || !change.Front, front || change.Front
 		}
-		rows := &replaced
+		row := rolloutRow{change, i, attempts[r.RolloutID]}
+		delete(attempts, r.RolloutID)
 		switch {
 		case change.New:
-			rows = &made
-		case was != nil && sameDocuments(r, was):
-			rows = &moved
+			created = append(created, row)
+		case was != nil && onlyMoved(r, was):
+			moved = append(moved, row)
+		default:
+			replaced = append(replaced, row)
 		}
-		if *rows == nil {
-			*rows = newRolloutRows(n, rows != &moved)
-		}
-		(*rows).add(i, change, attempts[r.RolloutID])
-		delete(attempts, r.RolloutID)
 	}
 	if back {
 		w.add(takeBack)
@@ -164,26 +183,15 @@ func (w *writes) rollouts() {
 	if front {
 		w.add(takeFront)
 	}
-	if made != nil {
-		w.add(insertRollouts, made.params()...)
-	}
-	if moved != nil {
-		w.add(moveRollouts, moved.params()...)
-	}
-	if replaced != nil {
-		w.add(replaceRollouts, replaced.params()...)
-	}
-	if len(attempts) > 0 {
-		ids, counts := textColumn(len(attempts)), int4Column(len(attempts))
-		for id, n := range attempts {
-			ids.text(id)
-			counts.int4(n)
-		}
-		w.add(countAttempts, ids.param(), counts.param())
-	}
+	addRows(w, insertRollouts, created, rolloutColumnsOf)
+	addRows(w, moveRollouts, moved, placeColumns)
+	addRows(w, replaceRollouts, replaced, rolloutColumnsOf)
+	addRows(w, countAttempts, slices.Collect(maps.Keys(attempts)), func(ids []string) []any {
+		return []any{texts(ids), column(ids, func(id string) int32 { return int32(attempts[id]) })}
+	})
 }
 
-// attemptCounts returns how many attempts each rollout gets or loses.
+// attemptCounts returns how many attempts each rollout gains or loses.
 func (w *writes) attemptCounts() map[string]int {
 	counts := map[string]int{}
 	for i := range w.changes.Attempts {
@@ -197,9 +205,9 @@ func (w *writes) attemptCounts() map[string]int {
 	return counts
 }
 
-// tell notes what others must know of a rollout's change: that it was queued,
-// that it has finished, that it may have a deadline before the one they know.
-func (w *writes) tell(change *store.RolloutChange, was *agl.Rollout, attempted bool) {
+// tell notes what other servers must know about a changed rollout: that it was queued,
+// that it has finished, that it may have an earlier deadline than they know.
+func (w *writes) tell(change *driver.RolloutChange, was *agl.Rollout, attempted bool) {
 	r := change.Rollout
 	if r.Status.Queued() && (was == nil || !was.Status.Queued()) {
 		w.told.Queue = true
@@ -214,22 +222,8 @@ func (w *writes) tell(change *store.RolloutChange, was *agl.Rollout, attempted b
 	}
 }
 
-// sameDocuments reports whether only a rollout's status and end differ from what
-// was loaded.
-func sameDocuments(r, was *agl.Rollout) bool {
-	return r.StartTime == was.StartTime && r.Mode == was.Mode && r.ResourcesID == was.ResourcesID &&
-		same(r.Input, was.Input) && same(r.Metadata, was.Metadata) && sameConfig(&r.Config, &was.Config)
-}
-
-// same is bytes.Equal, but at once for a document that was handed out.
-func same(a, b []byte) bool {
-	if len(a) > 0 && len(a) == len(b) && &a[0] == &b[0] {
-		return true
-	}
-	return (a == nil) == (b == nil) && bytes.Equal(a, b)
-}
-
-func sameConfig(a, b *agl.RolloutConfig) bool {
-	return a.TimeoutSeconds == b.TimeoutSeconds && a.UnresponsiveSeconds == b.UnresponsiveSeconds &&
-		a.MaxAttempts == b.MaxAttempts && slices.Equal(a.RetryCondition, b.RetryCondition)
+// onlyMoved reports whether only the status and the end time differ from the loaded
+// rollout.
+func onlyMoved(r, was *agl.Rollout) bool {
+	return r.StartTime == was.StartTime && r.Mode == was.Mode && r.ResourcesID == was.ResourcesID && sqlstore.SameDocuments(r, was)
 }

@@ -6,42 +6,43 @@ import (
 	"math"
 	"slices"
 
-	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
 )
 
-// batch implements store.Batch: one transaction. The engine has one open at a
-// time, so there is one, used again and again.
+// batch implements driver.Tx as one transaction. The engine has one open at a time, so
+// the driver reuses one.
 type batch struct {
 	driver  *Driver
 	session session
 
-	ctx    context.Context //nolint:containedctx // Discard has none of its own
-	open   bool            // between Begin and the end
-	begun  bool            // the transaction, at the server
-	loaded bool            // there was a Load or a Claim: from now on nothing waits for a lock
+	ctx    context.Context //nolint:containedctx // Discard has no context
+	open   bool            // from Begin to Apply or Discard
+	begun  bool            // the server has begun the transaction
+	loaded bool            // after the first Load or Claim nothing waits for a lock
 	cursor int64           // the place in the queue of the last rollout that was claimed
 
-	// What was looked for, and what was found: the rows that are locked.
-	rollouts  map[string]*agl.Rollout // nil for those that do not exist
-	attempts  map[store.AttemptKey]*agl.Attempt
+	// What the batch has looked for, and whether it exists. Existing rows are locked.
+	rollouts  map[string]*agl.Rollout // nil if it does not exist
+	attempts  map[driver.AttemptKey]*agl.Attempt
 	workers   map[string]bool
 	resources map[string]bool
 	sequences map[string]bool
 	keys      map[string]bool
-	expired   []string // keys that are to be forgotten before they can be used anew
+	expired   []string // keys to delete before they can be inserted again
 }
 
-var (
-	begin    = &statement{"begin", `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`}
-	commit   = &statement{"commit", `COMMIT`}
-	rollback = &statement{"rollback", `ROLLBACK`}
+const (
+	begin    = `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`
+	commit   = `COMMIT`
+	rollback = `ROLLBACK`
 )
 
-// Begin implements store.Driver. It waits for the batch before, and connects only
-// when there is something to read or write.
-func (d *Driver) Begin(ctx context.Context) (store.Batch, error) {
+// Begin implements driver.Driver. It waits for the batch before it. The batch connects
+// with its first read or write.
+func (d *Driver) Begin(ctx context.Context) (driver.Tx, error) {
 	bounded, cancel := d.bound(ctx)
 	defer cancel()
 	select {
@@ -61,8 +62,8 @@ func (d *Driver) Begin(ctx context.Context) (store.Batch, error) {
 	return b, nil
 }
 
-// maxKept is up to how many entries a map is kept for the next batch: to clear
-// one costs what it has ever held.
+// maxKept bounds the maps that are reused by the next batch: clearing a map costs as
+// much as its largest size.
 const maxKept = 64
 
 func emptied[K comparable, V any](m map[K]V) map[K]V {
@@ -73,7 +74,7 @@ func emptied[K comparable, V any](m map[K]V) map[K]V {
 	return m
 }
 
-// Discard implements store.Batch.
+// Discard implements driver.Tx.
 func (b *batch) Discard() {
 	if !b.open {
 		return
@@ -81,7 +82,7 @@ func (b *batch) Discard() {
 	if b.begun && b.session.open() {
 		ctx, cancel := b.driver.bound(b.ctx)
 		defer cancel()
-		if err := b.session.run(ctx, []call{{statement: rollback}}); err != nil {
+		if err := b.session.run(ctx, []call{{sql: rollback}}); err != nil {
 			b.driver.log.WarnContext(b.ctx, "a batch could not be rolled back; its connection is closed",
 				"error", errors.Join(err, b.session.close(ctx)))
 		}
@@ -94,14 +95,13 @@ func (b *batch) end() {
 	<-b.driver.turn
 }
 
-// run sends calls, the first ones together with the beginning of the transaction.
-// A connection that has died since the last batch is replaced: nothing is lost
-// with it.
+// run sends calls; the first ones go together with BEGIN. It replaces a connection
+// that has died since the last batch, which loses nothing.
 func (b *batch) run(ctx context.Context, calls []call) error {
 	if b.begun {
 		return b.session.run(ctx, calls)
 	}
-	calls = slices.Insert(calls, 0, call{statement: begin})
+	calls = slices.Insert(calls, 0, call{sql: begin})
 	for fresh := false; ; {
 		if !b.session.open() {
 			if err := b.session.connect(ctx, b.driver.writer); err != nil {
@@ -114,21 +114,21 @@ func (b *batch) run(ctx context.Context, calls []call) error {
 			b.begun = true
 			return err
 		}
-		if fresh || ctx.Err() != nil || len(calls) > 1 && calls[len(calls)-1].statement == commit {
+		if fresh || ctx.Err() != nil || len(calls) > 1 && calls[len(calls)-1].sql == commit {
 			return err
 		}
 	}
 }
 
-// Apply implements store.Batch.
-func (b *batch) Apply(ctx context.Context, c *store.Changes) error {
+// Apply implements driver.Tx.
+func (b *batch) Apply(ctx context.Context, c *driver.Changes) error {
 	bounded, cancel := b.driver.bound(ctx)
 	defer cancel()
 	calls, err := b.changes(c)
 	if err != nil {
 		return err
 	}
-	calls = append(calls, call{statement: commit})
+	calls = append(calls, call{sql: commit})
 	if err := b.run(bounded, calls); err != nil {
 		return batchFailed(ctx, "commit", err)
 	}

@@ -8,11 +8,12 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/postgres"
 	"github.com/agl-go/agl/store/postgres/postgrestest"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 const (

@@ -9,34 +9,35 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agl-go/agl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/agl-go/agl"
 )
 
-// serverName is how the connections of servers call themselves.
+// serverName is the application_name of the connections of servers.
 const serverName = "agl"
 
-// schema is where everything is kept unless the URL has a search_path.
+// schema is the schema of all tables unless the URL has a search_path.
 const schema = "agl"
 
-// parse makes the configuration of connections. Its error does not show the URL,
-// which may hold a password.
+// parse makes the configuration of connections. Its error does not show the URL, which
+// may hold a password.
 func parse(c Config) (*pgxpool.Config, error) {
 	parsed, err := pgxpool.ParseConfig(c.URL)
 	if err != nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "postgres.Config.URL: got %s, which is not understood%s", location(c.URL), reason(err))
 	}
 	parsed.ConnConfig.ConnectTimeout = c.ConnectTimeout
-	// Results are read in binary, which statements without preparation do not give.
+	// row reads binary results, which only prepared statements return.
 	parsed.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	if parsed.ConnConfig.ValidateConnect == nil && len(parsed.ConnConfig.Fallbacks) > 0 {
-		// Of several hosts the one that can be written to.
+		// Use the one of several hosts that accepts writes.
 		parsed.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
 	params := parsed.ConnConfig.RuntimeParams
-	params["application_name"] = serverName // by which operators' commands know a server
+	params["application_name"] = serverName // how agl db recognises a server
 	for name, value := range map[string]string{
 		"search_path":                         schema,
 		"client_encoding":                     "UTF8",
@@ -53,10 +54,9 @@ func parse(c Config) (*pgxpool.Config, error) {
 
 func millis(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
 
-// byKey are the settings of connections whose statements find all rows by their
-// keys, in whatever order of joins: planning them anew each time costs as much as
-// running them, and a plan that was made while a table was empty must not scan it
-// when it is not any more.
+// byKey are the settings of connections whose statements find all rows by key.
+// Planning these statements each time costs as much as running them, and a generic
+// plan that was made for an empty table must not scan the table later.
 func byKey() map[string]string {
 	return map[string]string{
 		"plan_cache_mode":  "force_generic_plan",
@@ -67,9 +67,9 @@ func byKey() map[string]string {
 	}
 }
 
-// writerConfig is for the connection that batches use.
-func writerConfig(parsed *pgxpool.Config) *pgconn.Config {
-	config := parsed.ConnConfig.Config.Copy()
+// writerConfig configures the connection of the batches.
+func writerConfig(parsed *pgxpool.Config) *pgx.ConnConfig {
+	config := parsed.ConnConfig.Copy()
 	maps.Copy(config.RuntimeParams, byKey())
 	return config
 }
@@ -99,7 +99,7 @@ func location(raw string) string {
 	return shown.String()
 }
 
-// reason is why a URL was not understood, where that shows nothing of it.
+// reason says why a URL is invalid, unless that repeats a part of it.
 func reason(err error) string {
 	cause := errors.Unwrap(err)
 	if cause == nil {
@@ -111,5 +111,5 @@ func reason(err error) string {
 	return ": " + cause.Error()
 }
 
-// connConfig is the configuration of single connections.
+// connConfig configures a single connection.
 func connConfig(parsed *pgxpool.Config) *pgx.ConnConfig { return parsed.ConnConfig.Copy() }

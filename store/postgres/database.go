@@ -4,28 +4,27 @@ import (
 	"context"
 	"errors"
 
-	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
 )
 
-// Database is what an operator does with a database besides serving it. Create it
-// with [OpenDatabase].
+// Database implements driver.Database. Create it with [OpenDatabase].
 type Database struct {
 	config *pgxpool.Config
 	conn   *pgx.Conn
 	close  func() error
 }
 
-var _ store.Database = (*Database)(nil)
+var _ driver.Database = (*Database)(nil)
 
-// operatorName is how the connections of operators call themselves, so that they
-// are not taken for servers.
+// operatorName is the application_name of operators, which tells them from servers.
 const operatorName = "agl db"
 
-// OpenDatabase connects to a database without changing anything, whatever its
-// schema. The URL is that of [Config].
+// OpenDatabase connects to a database of any schema version and changes nothing. The
+// URL is that of [Config].
 func OpenDatabase(ctx context.Context, url string) (*Database, error) {
 	config := Config{URL: url}.withDefaults()
 	if err := config.validate(); err != nil {
@@ -37,7 +36,7 @@ func OpenDatabase(ctx context.Context, url string) (*Database, error) {
 	}
 	params := parsed.ConnConfig.RuntimeParams
 	params["application_name"] = operatorName
-	// What operators ask for takes as long as it takes.
+	// No limit: these commands may read everything.
 	params["statement_timeout"] = "0"
 	params["idle_in_transaction_session_timeout"] = "0"
 	conn, err := pgx.ConnectConfig(ctx, parsed.ConnConfig)
@@ -52,12 +51,12 @@ func OpenDatabase(ctx context.Context, url string) (*Database, error) {
 	}}, nil
 }
 
-// Close implements store.Database.
+// Close implements driver.Database.
 func (d *Database) Close() error { return d.close() }
 
-// Status implements store.Database.
-func (d *Database) Status(ctx context.Context) (store.DatabaseStatus, error) {
-	out := store.DatabaseStatus{Location: location(d.config.ConnString())}
+// Status implements driver.Database.
+func (d *Database) Status(ctx context.Context) (driver.DatabaseStatus, error) {
+	out := driver.DatabaseStatus{Location: location(d.config.ConnString())}
 	steps, err := known()
 	if err != nil {
 		return out, err
@@ -78,13 +77,13 @@ func (d *Database) Status(ctx context.Context) (store.DatabaseStatus, error) {
 	return out, failed(ctx, "read the status", err)
 }
 
-// Migrate implements store.Database.
+// Migrate implements driver.Database.
 func (d *Database) Migrate(ctx context.Context) (from, to int, err error) {
 	return migrate(ctx, d.config)
 }
 
-// Vacuum implements store.Database. Servers must be stopped: what autovacuum does
-// meanwhile makes space usable again, but does not give it back.
+// Vacuum implements driver.Database. No server may run. Autovacuum makes space
+// reusable, but does not return it.
 func (d *Database) Vacuum(ctx context.Context) error {
 	status, err := d.Status(ctx)
 	if err != nil {
@@ -107,15 +106,15 @@ func (d *Database) Vacuum(ctx context.Context) error {
 	return failed(ctx, "vacuum", err)
 }
 
-// Backup implements store.Database.
+// Backup implements driver.Database.
 func (d *Database) Backup(context.Context, string) error {
 	return agl.Errorf(agl.CodeUnimplemented,
 		"postgres: use the database's own tools, which back up while servers run: pg_dump --format=custom --file=FILE %s, and pg_restore; or agl db export",
 		location(d.config.ConnString()))
 }
 
-// checks are what holds at any moment between two commits, each a query for what
-// breaks it: where, and what is wrong.
+// checks are queries for violations of what must hold between two commits: the place,
+// and what is wrong there.
 func checks() []string {
 	return []string{
 		`SELECT 'rollout ' || rollout_id, 'it is ' || status || ', but its place in the queue is ' || COALESCE(place::text, 'null')
@@ -140,25 +139,17 @@ func checks() []string {
 	}
 }
 
-// Check implements store.Database. It reads one snapshot. That PostgreSQL's own
-// files are sound is for pg_amcheck and its data checksums to tell.
-func (d *Database) Check(ctx context.Context, report func(store.Problem)) error {
-	version, err := schemaVersion(ctx, d.conn)
-	if err != nil {
-		return failed(ctx, "read the schema's version", err)
+// Check implements driver.Database. It reads one snapshot. PostgreSQL's own files are
+// checked by pg_amcheck and by its data checksums.
+func (d *Database) Check(ctx context.Context, report func(driver.Problem)) error {
+	if err := d.current(ctx); err != nil {
+		return failed(ctx, "check", err)
 	}
-	steps, err := known()
-	if err != nil {
-		return err
-	}
-	if version != len(steps) {
-		return agl.Errorf(agl.CodeIllegalState, "postgres: the database has schema version %d, this program checks version %d", version, len(steps))
-	}
-	err = pgx.BeginTxFunc(ctx, d.conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, d.conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		for _, sql := range checks() {
 			rows, err := tx.Query(ctx, sql)
 			err = collect(rows, err, func(r *row) error {
-				report(store.Problem{Where: r.text(), What: r.text()})
+				report(driver.Problem{Where: r.text(), What: r.text()})
 				return nil
 			})
 			if err != nil {
@@ -170,8 +161,8 @@ func (d *Database) Check(ctx context.Context, report func(store.Problem)) error 
 	return failed(ctx, "check", err)
 }
 
-// checkDocuments reads every document, by its checksum where it has one.
-func (*Database) checkDocuments(ctx context.Context, tx pgx.Tx, report func(store.Problem)) error {
+// checkDocuments reads every document, and compares checksums where there are any.
+func (*Database) checkDocuments(ctx context.Context, tx pgx.Tx, report func(driver.Problem)) error {
 	for _, part := range []struct {
 		sql, lost string
 		read      func(*row) (where string, err error)
@@ -201,7 +192,7 @@ func (*Database) checkDocuments(ctx context.Context, tx pgx.Tx, report func(stor
 		err = collect(rows, err, func(r *row) error {
 			where, err := part.read(r)
 			if e, ok := errors.AsType[*agl.Error](err); ok {
-				report(store.Problem{Where: where, What: e.Message + "; lost: " + part.lost})
+				report(driver.Problem{Where: where, What: e.Message + "; lost: " + part.lost})
 				return nil
 			}
 			return err

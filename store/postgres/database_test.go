@@ -10,17 +10,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/postgres"
-	"github.com/agl-go/agl/store/postgres/postgrestest"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/postgres"
+	"github.com/agl-go/agl/store/postgres/postgrestest"
 )
 
-// fresh returns the URL of a database without a schema, with an order of its own
-// for texts, which must not matter.
+// fresh returns the URL of a database without a schema. Its default collation is
+// unusual, which must not matter.
 func fresh(t *testing.T) string {
 	t.Helper()
 	s := server.Server(t)
@@ -55,8 +56,8 @@ func openDatabase(t *testing.T, databaseURL string) *postgres.Database {
 	return d
 }
 
-// TestMigrate opens a new database by several processes at once, and one of a
-// program of the future.
+// TestMigrate opens a new database from several processes at once, and one of a newer
+// program.
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	databaseURL := fresh(t)
@@ -146,7 +147,7 @@ func TestConfig(t *testing.T) {
 	for _, config := range []postgres.Config{
 		{},
 		{URL: "postgres://x", MaxConns: 3},
-		{URL: "postgres://x", MaxEvents: -1},
+		{URL: "postgres://x", Lifetimes: driver.Lifetimes{MaxEvents: -1}},
 		{URL: "postgres://x", LockTimeout: -1},
 		{URL: "postgres://x", PollInterval: 1},
 	} {
@@ -201,7 +202,7 @@ func TestAwkwardTexts(t *testing.T) {
 	}
 }
 
-// TestSortsByBytes checks that the database's own order of texts does not show.
+// TestSortsByBytes checks that the database's collation has no effect.
 func TestSortsByBytes(t *testing.T) {
 	t.Parallel()
 	s := engine(t, postgres.Config{URL: fresh(t)})
@@ -242,7 +243,7 @@ func TestCheck(t *testing.T) {
 	}
 	d := openDatabase(t, databaseURL)
 	check := func() (found []string) {
-		err := d.Check(t.Context(), func(p store.Problem) { found = append(found, p.Where+": "+p.What) })
+		err := d.Check(t.Context(), func(p driver.Problem) { found = append(found, p.Where+": "+p.What) })
 		if err != nil {
 			t.Error(err)
 		}

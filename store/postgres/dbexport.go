@@ -2,27 +2,25 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"iter"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/internal/sqlstore"
 )
 
-// Export implements store.Exporter: one snapshot, beside the servers.
-func (d *Database) Export(ctx context.Context) iter.Seq2[store.Record, error] {
-	return func(yield func(store.Record, error) bool) {
+// Export implements driver.Exporter: one snapshot, while servers run.
+func (d *Database) Export(ctx context.Context) iter.Seq2[driver.Record, error] {
+	return sqlstore.Export(func(give func(driver.Record) error) error {
 		err := d.current(ctx)
 		if err == nil {
-			err = exportFrom(ctx, d.conn, yield)
+			err = exportFrom(ctx, d.conn, give)
 		}
-		if err != nil && !errors.Is(err, errStopped) {
-			yield(store.Record{}, failed(ctx, "export", err))
-		}
-	}
+		return failed(ctx, "export", err)
+	})
 }
 
-// current refuses a schema other than the one that this program knows.
+// current refuses every schema version but the one that this program knows.
 func (d *Database) current(ctx context.Context) error {
 	version, err := schemaVersion(ctx, d.conn)
 	if err != nil {
@@ -35,7 +33,7 @@ func (d *Database) current(ctx context.Context) error {
 	return err
 }
 
-// Statistics implements store.Exporter.
+// Statistics implements driver.Exporter.
 func (d *Database) Statistics(ctx context.Context) (agl.Statistics, error) {
 	status, err := d.Status(ctx)
 	return status.Contents, err

@@ -9,15 +9,16 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/postgres"
 	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/postgres"
 )
 
 // apply commits changes in a batch of their own.
-func apply(t *testing.T, d *postgres.Driver, c store.Changes) {
+func apply(t *testing.T, d *postgres.Driver, c driver.Changes) {
 	t.Helper()
 	b, err := d.Begin(t.Context())
 	if err != nil {
@@ -29,23 +30,23 @@ func apply(t *testing.T, d *postgres.Driver, c store.Changes) {
 	}
 }
 
-// TestForgets checks that the event log and the idempotency keys are bounded, and
-// that a reader that comes too late is told.
+// TestForgets checks that the event log and the idempotency keys are bounded, and that
+// a reader that comes too late gets a reset.
 func TestForgets(t *testing.T) {
 	t.Parallel()
 	databaseURL := server.Database(t)
-	d := open(t, postgres.Config{URL: databaseURL, MaxEvents: 10})
+	d := open(t, postgres.Config{URL: databaseURL, Lifetimes: driver.Lifetimes{MaxEvents: 10}})
 	ctx := t.Context()
 	emit := func(now agl.Timestamp, n int) {
 		t.Helper()
-		apply(t, d, store.Changes{Now: now, Events: make([]agl.Event, n), Keys: []store.IdempotencyRecord{
+		apply(t, d, driver.Changes{Now: now, Events: make([]agl.Event, n), Keys: []driver.IdempotencyRecord{
 			{Scope: fmt.Sprint("key at ", now), CreateTime: now},
 		}})
 		if err := d.ForgetOld(ctx, now); err != nil {
 			t.Fatal(err)
 		}
 	}
-	read := func(after string) store.EventList {
+	read := func(after string) driver.EventList {
 		t.Helper()
 		list, err := d.Events(ctx, after, 100)
 		if err != nil {
@@ -82,7 +83,7 @@ func TestForgets(t *testing.T) {
 	}
 }
 
-// ask returns the text that a query has for an answer.
+// ask returns the single text that a query selects.
 func ask(t *testing.T, databaseURL, sql string) (answer string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), databaseURL)
@@ -96,8 +97,7 @@ func ask(t *testing.T, databaseURL, sql string) (answer string) {
 	return answer
 }
 
-// TestNoticesAddUp lets an engine be slow: nothing that it is told gets lost, and
-// too much is everything.
+// TestNoticesAddUp has a slow engine: no notice is lost, and too many become a Resync.
 func TestNoticesAddUp(t *testing.T) {
 	t.Parallel()
 	d := open(t, postgres.Config{URL: server.Database(t), PollInterval: time.Hour})
@@ -106,7 +106,7 @@ func TestNoticesAddUp(t *testing.T) {
 		t.Errorf("the first notice is %+v, want a resync", n)
 	}
 	// collect reads until the notices hold what is wanted.
-	collect := func(enough func(store.Notice) bool) (all store.Notice) {
+	collect := func(enough func(driver.Notice) bool) (all driver.Notice) {
 		for !enough(all) {
 			n := <-notices
 			all.Resync = all.Resync || n.Resync
@@ -118,21 +118,21 @@ func TestNoticesAddUp(t *testing.T) {
 	var want []string
 	for i := range 50 {
 		want = append(want, strconv.Itoa(i))
-		d.Heard(store.Notice{Queue: i == 7, Rollouts: []string{strconv.Itoa(i)}})
+		d.Heard(driver.Notice{Queue: i == 7, Rollouts: []string{strconv.Itoa(i)}})
 	}
-	all := collect(func(n store.Notice) bool { return len(n.Rollouts) >= len(want) })
+	all := collect(func(n driver.Notice) bool { return len(n.Rollouts) >= len(want) })
 	if !slices.Equal(all.Rollouts, want) || !all.Queue || all.Resync {
 		t.Errorf("got %+v", all)
 	}
 	for i := range 3000 {
-		d.Heard(store.Notice{Rollouts: []string{strconv.Itoa(i)}})
+		d.Heard(driver.Notice{Rollouts: []string{strconv.Itoa(i)}})
 	}
-	if all := collect(func(n store.Notice) bool { return n.Resync || len(n.Rollouts) == 3000 }); !all.Resync {
+	if all := collect(func(n driver.Notice) bool { return n.Resync || len(n.Rollouts) == 3000 }); !all.Resync {
 		t.Errorf("got %d rollouts one by one", len(all.Rollouts))
 	}
 	// What does not fit into a notification.
-	d.Heard(store.Notice{Queue: true, Rollouts: []string{strings.Repeat("x", 8000)}})
-	if all := collect(func(n store.Notice) bool { return n.Resync || n.Queue }); !all.Resync {
+	d.Heard(driver.Notice{Queue: true, Rollouts: []string{strings.Repeat("x", 8000)}})
+	if all := collect(func(n driver.Notice) bool { return n.Resync || n.Queue }); !all.Resync {
 		t.Errorf("got %+v, want a resync", all)
 	}
 }
@@ -187,7 +187,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestText checks that texts come back and compare as they were.
+// TestText checks that texts are read back unchanged and compare as before.
 func TestText(t *testing.T) {
 	t.Parallel()
 	piece := rapid.SampledFrom([]string{"a", "b", "\x00", "\xff", "\x80", "é", "\uFDD0", "\uFDDF", "\uFDEF", "\uFDF0"})

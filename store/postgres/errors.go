@@ -7,12 +7,13 @@ import (
 	"io"
 	"net"
 
-	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
 )
 
-// The codes of PostgreSQL that say more than their class.
+// The error codes of PostgreSQL that need more than their class.
 // https://www.postgresql.org/docs/current/errcodes-appendix.html
 const (
 	codeReadOnly       = "25006"
@@ -24,8 +25,8 @@ const (
 	codeQueryCancelled = "57014"
 )
 
-// failed turns an error of the database into one with a code. What comes from
-// the caller's ctx stays as it is.
+// failed turns a database error into one with a code. Errors of the caller's ctx stay
+// as they are.
 func failed(ctx context.Context, doing string, err error) error {
 	if err == nil {
 		return nil
@@ -51,15 +52,15 @@ func failed(ctx context.Context, doing string, err error) error {
 	}
 	switch pg.Code[:2] {
 	case "08", "28", "3D", "40", "53", "55", "57", "58":
-		// The connection, the login, the database's name, another transaction, the
-		// server's resources, its objects' state, an operator, its machine.
+		// Connection, login, unknown database, conflicting transaction, resources, object
+		// state, operator intervention, system error.
 		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: %w", doing, err)
 	}
 	return agl.Errorf(agl.CodeInternal, "postgres: %s: %w", doing, err)
 }
 
-// batchFailed is failed for a batch, which has changed nothing when it can be
-// run again.
+// batchFailed is failed for a batch. Errors after which the batch can run again wrap
+// driver.ErrRetry.
 func batchFailed(ctx context.Context, doing string, err error) error {
 	pg, answered := errors.AsType[*pgconn.PgError](err)
 	if answered {
@@ -71,17 +72,17 @@ func batchFailed(ctx context.Context, doing string, err error) error {
 	return failed(ctx, doing, err)
 }
 
-// retry is the error of a batch that another process was in the way of.
+// retry is the error of a batch that conflicted with another process.
 func retry(doing string, cause error) error {
 	return &agl.Error{
 		Code:    agl.CodeUnavailable,
-		Message: fmt.Sprintf("postgres: %s: %v: %v", doing, store.ErrRetry, cause),
-		Err:     errors.Join(store.ErrRetry, cause),
+		Message: fmt.Sprintf("postgres: %s: %v: %v", doing, driver.ErrRetry, cause),
+		Err:     errors.Join(driver.ErrRetry, cause),
 	}
 }
 
-// lost reports whether an error says that there is no connection (any more), or
-// that nothing came over it in time.
+// lost reports whether an error means that the connection is gone, or did not answer
+// in time.
 func lost(err error) bool {
 	if _, ok := errors.AsType[net.Error](err); ok {
 		return true
@@ -90,9 +91,5 @@ func lost(err error) bool {
 		return true
 	}
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, errConnectionLost) || agl.IsContextError(err) || pgconn.Timeout(err) || pgconn.SafeToRetry(err)
+		agl.IsContextError(err) || pgconn.Timeout(err) || pgconn.SafeToRetry(err)
 }
-
-// errConnectionLost is the error of a connection that has broken in a way that
-// its own error does not tell.
-var errConnectionLost = errors.New("the connection is lost")

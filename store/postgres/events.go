@@ -4,33 +4,20 @@ import (
 	"context"
 	"errors"
 	"math"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/internal/sqlstore"
 )
 
-// eventID names an event of this database. An id of another one, a copy
-// included, is not taken for one of its own.
-func eventID(identity string, number int64) string {
-	return identity + "-" + strconv.FormatInt(number, 10)
-}
-
-// eventNumber is the reverse; ok is false for ids that are not of this log.
-func eventNumber(identity, id string) (number int64, ok bool) {
-	digits, found := strings.CutPrefix(id, identity+"-")
-	number, err := strconv.ParseInt(digits, 10, 64)
-	return number, found && err == nil
-}
-
-// Events implements store.Driver.
-func (d *Driver) Events(ctx context.Context, after string, limit int) (out store.EventList, err error) {
-	seen, ours := eventNumber(d.identity, after)
+// Events implements driver.Driver.
+func (d *Driver) Events(ctx context.Context, after string, limit int) (out driver.EventList, err error) {
+	seen, ours := sqlstore.EventNumber(d.identity, after)
 	err = d.read(ctx, d.keyed, "read events", func(ctx context.Context, conn *pgx.Conn) error {
-		out = store.EventList{}
+		out = driver.EventList{}
 		var batch pgx.Batch
 		if ours {
 			batch.Queue(`SELECT id, kind, rollout_id, attempt_id, resources_id, worker_id, status FROM events
@@ -42,15 +29,14 @@ func (d *Driver) Events(ctx context.Context, after string, limit int) (out store
 			})
 		}
 		var floor, last int64
-		// What was forgotten before it could be read shows in the floor, which comes
-		// after it.
+		// The floor is read last, so it shows events that were deleted before the read.
 		batch.Queue(`SELECT s.event_floor, c.last FROM store s, event_counter c`).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&floor, &last)
 		})
 		if err := conn.SendBatch(ctx, &batch).Close(); err != nil {
 			return err
 		}
-		out.Last = eventID(d.identity, last)
+		out.Last = sqlstore.EventID(d.identity, last)
 		if after != "" && (!ours || seen < floor || seen > last) {
 			out.Events, out.Reset = nil, true
 		}
@@ -59,10 +45,10 @@ func (d *Driver) Events(ctx context.Context, after string, limit int) (out store
 	return out, err
 }
 
-// forgetEvery is how often what is too old is removed.
+// forgetEvery is the interval at which expired records are deleted.
 const forgetEvery = 30 * time.Second
 
-// forget removes what is too old, until ctx ends.
+// forget deletes expired records until ctx ends.
 func (d *Driver) forget(ctx context.Context) {
 	ticker := time.NewTicker(forgetEvery)
 	defer ticker.Stop()
@@ -82,13 +68,13 @@ func (d *Driver) forget(ctx context.Context) {
 	}
 }
 
-// forgetLock is the number of the advisory lock of the server that forgets.
+// forgetLock is the advisory lock of the server that deletes expired records.
 const forgetLock = migrationLock + 1
 
-var errOther = errors.New("another server is at it")
+var errOther = errors.New("another server is deleting expired records")
 
-// forgetOld removes the events and idempotency keys that are too old at a moment,
-// unless another server is at it.
+// forgetOld deletes the events and idempotency keys that have expired at now, unless
+// another server is doing so.
 func (d *Driver) forgetOld(ctx context.Context, now agl.Timestamp) error {
 	bounded, cancel := d.bound(ctx)
 	defer cancel()
@@ -100,7 +86,7 @@ func (d *Driver) forgetOld(ctx context.Context, now agl.Timestamp) error {
 		if !free {
 			return errOther
 		}
-		// Numbers follow time closely enough to stop at the first event that is young.
+		// Ids grow with time, so the first event that has not expired ends the range.
 		var floor int64
 		err := tx.QueryRow(bounded, `SELECT GREATEST(s.event_floor, c.last - $1, COALESCE(
 				(SELECT e.id - 1 FROM events e WHERE e.at >= $2 ORDER BY e.id LIMIT 1), c.last))
@@ -119,7 +105,7 @@ func (d *Driver) forgetOld(ctx context.Context, now agl.Timestamp) error {
 		return nil
 	}
 	if err == nil {
-		// By itself, so that it holds nothing while it waits for a batch.
+		// A transaction of its own: it must hold no locks while it waits for a batch.
 		_, err = d.search.Exec(bounded, `DELETE FROM idempotency WHERE create_time < $1`, float64(now.Add(-d.config.IdempotencyTTL)))
 	}
 	return failed(ctx, "forget", err)

@@ -2,15 +2,16 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"iter"
 
-	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/internal/sqlstore"
 )
 
-// Statistics implements store.Driver.
+// Statistics implements driver.Driver.
 func (d *Driver) Statistics(ctx context.Context) (agl.Statistics, error) {
 	out := agl.Statistics{Name: "postgres"}
 	err := d.read(ctx, d.search, "count", func(ctx context.Context, conn *pgx.Conn) error { return statistics(ctx, conn, &out) })
@@ -24,65 +25,36 @@ func statistics(ctx context.Context, q queryer, out *agl.Statistics) error {
 		Scan(&out.TotalRollouts, &out.TotalAttempts, &out.TotalSpans, &out.TotalResources, &out.TotalWorkers)
 }
 
-// Evictable implements store.Driver.
-func (d *Driver) Evictable(ctx context.Context, limit int) (out store.EvictableList, err error) {
-	err = d.read(ctx, d.search, "look for what can be evicted", func(ctx context.Context, conn *pgx.Conn) error {
-		out = store.EvictableList{}
-		var batch pgx.Batch
-		batch.Queue(snapshot)
-		batch.Queue(`SELECT COALESCE(sum(span_bytes), 0)::bigint FROM attempts`).QueryRow(func(row pgx.Row) error {
-			return row.Scan(&out.SpanBytes)
-		})
-		batch.Queue(`SELECT r.rollout_id, r.end_time, a.bytes FROM rollouts r
-			JOIN (SELECT rollout_id, sum(span_bytes)::bigint AS bytes FROM attempts WHERE span_bytes > 0 GROUP BY rollout_id) a USING (rollout_id)
-			WHERE r.status IN ('failed', 'succeeded', 'cancelled')
-			ORDER BY r.end_time, r.ordinal LIMIT $1`, limit).Query(func(rows pgx.Rows) error {
-			return collect(rows, nil, func(r *row) error {
-				out.Rollouts = append(out.Rollouts, store.EvictableRollout{RolloutID: r.text(), EndTime: r.nullTime().V, SpanBytes: r.int8()})
-				return nil
-			})
-		})
-		batch.Queue(`COMMIT`)
-		return sent(ctx, conn, &batch)
-	})
-	return out, err
-}
-
 // exporter yields the records of one snapshot.
 type exporter struct {
-	conn  *pgx.Conn
-	yield func(store.Record, error) bool
+	conn *pgx.Conn
+	give func(driver.Record) error
 }
 
-// exportRollouts is how many rollouts are read at once, with their attempts; their
-// spans are streamed.
+// exportRollouts is how many rollouts, with their attempts, are read at once. Spans
+// are streamed.
 const exportRollouts = 200
 
-// errStopped ends an export whose reader wants no more.
-var errStopped = agl.Errorf(agl.CodeInternal, "the export was stopped")
-
-// Export implements store.Driver. It keeps one connection of its own for as long
-// as the reader takes.
-func (d *Driver) Export(ctx context.Context) iter.Seq2[store.Record, error] {
-	return func(yield func(store.Record, error) bool) {
-		if err := d.export(ctx, yield); err != nil && !errors.Is(err, errStopped) {
-			yield(store.Record{}, failed(ctx, "export", err))
-		}
-	}
+// Export implements driver.Driver. It holds a connection of its own for as long as the
+// consumer takes.
+func (d *Driver) Export(ctx context.Context) iter.Seq2[driver.Record, error] {
+	return sqlstore.Export(func(give func(driver.Record) error) error {
+		return failed(ctx, "export", d.export(ctx, give))
+	})
 }
 
-func (d *Driver) export(ctx context.Context, yield func(store.Record, error) bool) error {
-	// Not one of the pool's, which others need.
+func (d *Driver) export(ctx context.Context, give func(driver.Record) error) error {
+	// A connection of its own: an export would block one of the pool for long.
 	conn, err := pgx.ConnectConfig(ctx, d.search.Config().ConnConfig)
 	if err != nil {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	return exportFrom(ctx, conn, yield)
+	return exportFrom(ctx, conn, give)
 }
 
-// exportFrom reads one snapshot by a connection that is nobody else's.
-func exportFrom(ctx context.Context, conn *pgx.Conn, yield func(store.Record, error) bool) (err error) {
+// exportFrom reads one snapshot over a connection that nothing else uses.
+func exportFrom(ctx context.Context, conn *pgx.Conn, give func(driver.Record) error) (err error) {
 	_, err = conn.Exec(ctx, snapshot+`; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0`,
 		pgx.QueryExecModeSimpleProtocol)
 	if err != nil {
@@ -93,7 +65,7 @@ func exportFrom(ctx context.Context, conn *pgx.Conn, yield func(store.Record, er
 			err = end
 		}
 	}()
-	e := &exporter{conn, yield}
+	e := &exporter{conn, give}
 	for _, part := range []func(context.Context) error{e.resources, e.workers, e.rollouts, e.sequences, e.keys, e.state} {
 		if err := part(ctx); err != nil {
 			return err
@@ -102,7 +74,7 @@ func exportFrom(ctx context.Context, conn *pgx.Conn, yield func(store.Record, er
 	return nil
 }
 
-func (e *exporter) each(ctx context.Context, sql string, record func(*row) (store.Record, error)) error {
+func (e *exporter) each(ctx context.Context, sql string, record func(*row) (driver.Record, error)) error {
 	rows, err := e.conn.Query(ctx, sql)
 	return collect(rows, err, func(r *row) error {
 		out, err := record(r)
@@ -113,49 +85,42 @@ func (e *exporter) each(ctx context.Context, sql string, record func(*row) (stor
 	})
 }
 
-func (e *exporter) give(r store.Record) error {
-	if !e.yield(r, nil) {
-		return errStopped
-	}
-	return nil
-}
-
 func (e *exporter) resources(ctx context.Context) error {
-	return e.each(ctx, `SELECT `+resourcesColumns+` FROM resources u ORDER BY u.ordinal`, func(r *row) (store.Record, error) {
+	return e.each(ctx, `SELECT `+resourcesColumns+` FROM resources u ORDER BY u.ordinal`, func(r *row) (driver.Record, error) {
 		u, err := r.resources()
-		return store.Record{Resources: u}, err
+		return driver.Record{Resources: u}, err
 	})
 }
 
 func (e *exporter) workers(ctx context.Context) error {
-	return e.each(ctx, `SELECT `+workerColumns+` FROM workers w ORDER BY w.ordinal`, func(r *row) (store.Record, error) {
-		return store.Record{Worker: r.worker()}, nil
+	return e.each(ctx, `SELECT `+workerColumns+` FROM workers w ORDER BY w.ordinal`, func(r *row) (driver.Record, error) {
+		return driver.Record{Worker: r.worker()}, nil
 	})
 }
 
 func (e *exporter) sequences(ctx context.Context) error {
-	return e.each(ctx, `SELECT rollout_id, last FROM sequences ORDER BY rollout_id`, func(r *row) (store.Record, error) {
-		return store.Record{Sequence: &store.Sequence{RolloutID: r.text(), Last: r.int8()}}, nil
+	return e.each(ctx, `SELECT rollout_id, last FROM sequences ORDER BY rollout_id`, func(r *row) (driver.Record, error) {
+		return driver.Record{Sequence: &driver.Sequence{RolloutID: r.text(), Last: r.int8()}}, nil
 	})
 }
 
 func (e *exporter) keys(ctx context.Context) error {
-	return e.each(ctx, `SELECT `+keyColumns+` FROM idempotency k ORDER BY k.create_time, k.scope`, func(r *row) (store.Record, error) {
+	return e.each(ctx, `SELECT `+keyColumns+` FROM idempotency k ORDER BY k.create_time, k.scope`, func(r *row) (driver.Record, error) {
 		key, err := r.key()
-		return store.Record{Key: &key}, err
+		return driver.Record{Key: &key}, err
 	})
 }
 
 func (e *exporter) state(ctx context.Context) error {
-	return e.each(ctx, `SELECT queue_closed, latest_resources FROM store`, func(r *row) (store.Record, error) {
-		return store.Record{State: &store.State{QueueClosed: r.bool(), LatestResources: r.nullText()}}, nil
+	return e.each(ctx, `SELECT queue_closed, latest_resources FROM store`, func(r *row) (driver.Record, error) {
+		return driver.Record{State: &driver.State{QueueClosed: r.bool(), LatestResources: r.nullText()}}, nil
 	})
 }
 
-// chunk is some rollouts of an export.
+// chunk is a group of rollouts in an export.
 type chunk struct {
 	ids      []string
-	rollouts []*store.RolloutRecord
+	rollouts []*driver.RolloutRecord
 	attempts map[string][]*agl.Attempt
 }
 
@@ -167,7 +132,7 @@ func (e *exporter) rollouts(ctx context.Context) error {
 			WHERE r.ordinal > $1 ORDER BY r.ordinal LIMIT $2`, last, exportRollouts)
 		err = collect(rows, err, func(r *row) error {
 			last = r.int8()
-			record := &store.RolloutRecord{Place: r.nullInt8(), Evicted: r.bool()}
+			record := &driver.RolloutRecord{Place: r.nullInt8(), Evicted: r.bool()}
 			rollout, err := r.rollout()
 			record.Rollout = rollout
 			c.rollouts = append(c.rollouts, record)
@@ -182,7 +147,7 @@ func (e *exporter) rollouts(ctx context.Context) error {
 	}
 }
 
-// chunk yields rollouts, each with its attempts and spans.
+// chunk gives rollouts, each with its attempts and spans.
 func (e *exporter) chunk(ctx context.Context, c *chunk) error {
 	for _, r := range c.rollouts {
 		c.ids = append(c.ids, text(r.Rollout.RolloutID))
@@ -205,11 +170,11 @@ func (e *exporter) chunk(ctx context.Context, c *chunk) error {
 			if next > 0 && c.rollouts[next-1].Rollout.RolloutID == id {
 				return nil
 			}
-			if err := e.give(store.Record{Rollout: r}); err != nil {
+			if err := e.give(driver.Record{Rollout: r}); err != nil {
 				return err
 			}
 			for _, a := range c.attempts[r.Rollout.RolloutID] {
-				if err := e.give(store.Record{Attempt: a}); err != nil {
+				if err := e.give(driver.Record{Attempt: a}); err != nil {
 					return err
 				}
 			}
@@ -224,7 +189,7 @@ func (e *exporter) chunk(ctx context.Context, c *chunk) error {
 			err = upTo(s.RolloutID)
 		}
 		if err == nil {
-			err = e.give(store.Record{Span: s})
+			err = e.give(driver.Record{Span: s})
 		}
 		return err
 	})

@@ -4,36 +4,39 @@ import (
 	"context"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
 )
 
-// ForgetOld is what the driver does every now and then.
+// ForgetOld deletes expired records.
 func (d *Driver) ForgetOld(ctx context.Context, now agl.Timestamp) error {
 	return d.forgetOld(ctx, now)
 }
 
-// Heard makes the driver hear of a batch on another server.
-func (d *Driver) Heard(n store.Notice) {
+// Heard simulates a notification of another server.
+func (d *Driver) Heard(n driver.Notice) {
 	t := told{Server: "another", Resync: n.Resync, Queue: n.Queue, Rollouts: n.Rollouts}
 	d.listener.heard(string(t.payload()))
 }
 
-// Statements are the names and texts of what batches send.
+// Statements are those that batches send, by names.
 func Statements() map[string]string {
-	out := map[string]string{}
-	for _, s := range []*statement{
-		lockRollouts, tryRollouts, readAttempts, lockWorkers, tryWorkers, lockSequences, trySequences, lockResources, tryResources,
-		countLive, existingRollouts, readSpans, readKeys, claimRollouts, countQueued,
-		insertRollouts, moveRollouts, replaceRollouts, countAttempts, insertAttempts, updateAttempts, countSpans, removeAttempts,
-		insertWorkers, putWorkers, insertSequences, putSequences, insertResources, putResources, insertSpans, insertKeys, putKeys, forgetKeys,
-		deleteSpans, deleteAttempts, deleteSequences, deleteRollouts, markEvicted, clearCounts, insertEvents,
-	} {
-		out[s.name] = s.sql
+	return map[string]string{
+		"lock_rollouts": lockRollouts, "try_rollouts": lockRollouts + noWait, "read_attempts": readAttempts, "lock_workers": lockWorkers,
+		"try_workers": lockWorkers + noWait, "lock_sequences": lockSequences, "try_sequences": lockSequences + noWait, "lock_resources": lockResources,
+		"try_resources": lockResources + noWait, "count_live": countLive, "existing_rollouts": existingRollouts, "read_spans": readSpans,
+		"read_keys": readKeys, "claim": claimRollouts, "count_queued": countQueued, "insert_rollouts": insertRollouts,
+		"move_rollouts": moveRollouts, "replace_rollouts": replaceRollouts, "count_attempts": countAttempts,
+		"insert_attempts": insertAttempts, "update_attempts": updateAttempts, "count_spans": countSpans,
+		"remove_attempts": removeAttempts, "insert_workers": insertWorkers, "put_workers": putWorkers,
+		"insert_sequences": insertSequences, "put_sequences": putSequences, "insert_resources": insertResources,
+		"put_resources": putResources, "insert_spans": insertSpans, "insert_keys": insertKeys, "put_keys": putKeys,
+		"forget_keys": forgetKeys, "delete_spans": deleteSpans, "delete_attempts": deleteAttempts,
+		"delete_sequences": deleteSequences, "delete_rollouts": deleteRollouts, "mark_evicted": markEvicted,
+		"clear_counts": clearCounts, "insert_events": insertEvents,
 	}
-	return out
 }
 
-// WriterParams are the settings of the connection that batches use.
+// WriterParams are the settings of the connection of the batches.
 func WriterParams(url string) (map[string]string, error) {
 	parsed, err := parse(Config{URL: url}.withDefaults())
 	if err != nil {
@@ -42,6 +45,6 @@ func WriterParams(url string) (map[string]string, error) {
 	return writerConfig(parsed).RuntimeParams, nil
 }
 
-// Text and Untext are how columns keep texts.
+// Text and Untext convert to and from the stored form of a text.
 func Text(s string) string   { return text(s) }
 func Untext(s string) string { return untext(s) }

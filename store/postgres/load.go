@@ -7,68 +7,60 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
 )
 
-// The sets of rows that a Load locks, from its parameters: $1 rollouts, $2
-// workers. A row that was waited for comes as it is then, but what is joined to
-// it would come as it was before: so each table has a statement of its own, which
-// begins when the one before it has its locks.
+// The sets of rows that a Load locks, by its arguments: $1 rollouts, $2 workers. A
+// statement that waits for a locked row sees its new version, but joins it with old
+// versions of others. So each table has a statement of its own, which starts when the one
+// before it has its locks.
 const (
-	// The rollouts that are named, and those that the named workers work on.
+	// The named rollouts, and the current ones of the named workers.
 	wantedRollouts = `($1::text[] || ARRAY(SELECT w.current_rollout_id FROM workers w
 		WHERE w.worker_id = ANY($2::text[]) AND w.current_rollout_id IS NOT NULL))`
-	// The workers that are named, and those of the rollouts' attempts.
+	// The named workers, and those of the rollouts' attempts.
 	wantedWorkers = `($2::text[] || ARRAY(SELECT a.worker_id FROM attempts a
 		WHERE a.rollout_id = ANY(` + wantedRollouts + `) AND a.worker_id IS NOT NULL))`
 
-	selectRollouts = `SELECT ` + rolloutColumns + ` FROM rollouts r WHERE r.rollout_id = ANY(` + wantedRollouts + `)
+	lockRollouts = `SELECT ` + rolloutColumns + ` FROM rollouts r WHERE r.rollout_id = ANY(` + wantedRollouts + `)
 		ORDER BY r.rollout_id FOR UPDATE`
-	selectAttempts = `SELECT ` + attemptColumns + ` FROM attempts a WHERE a.rollout_id = ANY(` + wantedRollouts + `)
+	readAttempts = `SELECT ` + attemptColumns + ` FROM attempts a WHERE a.rollout_id = ANY(` + wantedRollouts + `)
 		ORDER BY a.rollout_id, a.sequence_id, a.ordinal`
-	selectWorkers = `SELECT ` + workerColumns + ` FROM workers w WHERE w.worker_id = ANY(` + wantedWorkers + `)
+	lockWorkers = `SELECT ` + workerColumns + ` FROM workers w WHERE w.worker_id = ANY(` + wantedWorkers + `)
 		ORDER BY w.worker_id FOR UPDATE`
-	selectSequences = `SELECT q.rollout_id, q.last FROM sequences q WHERE q.rollout_id = ANY($1::text[]) ORDER BY q.rollout_id FOR UPDATE`
-	selectResources = `SELECT ` + resourcesColumns + ` FROM resources u WHERE u.resources_id = ANY($1::text[])
+	lockSequences = `SELECT q.rollout_id, q.last FROM sequences q WHERE q.rollout_id = ANY($1::text[]) ORDER BY q.rollout_id FOR UPDATE`
+	lockResources = `SELECT ` + resourcesColumns + ` FROM resources u WHERE u.resources_id = ANY($1::text[])
 		ORDER BY u.resources_id FOR UPDATE`
 )
 
-// The statements of a Load; those whose names begin with "try" do not wait.
-var (
-	lockRollouts  = &statement{"lock_rollouts", selectRollouts}
-	tryRollouts   = &statement{"try_rollouts", selectRollouts + ` NOWAIT`}
-	readAttempts  = &statement{"read_attempts", selectAttempts}
-	lockWorkers   = &statement{"lock_workers", selectWorkers}
-	tryWorkers    = &statement{"try_workers", selectWorkers + ` NOWAIT`}
-	lockSequences = &statement{"lock_sequences", selectSequences}
-	trySequences  = &statement{"try_sequences", selectSequences + ` NOWAIT`}
-	lockResources = &statement{"lock_resources", selectResources}
-	tryResources  = &statement{"try_resources", selectResources + ` NOWAIT`}
-
-	countLive = &statement{"count_live", `SELECT a.worker_id, count(*) FROM attempts a
+// Other statements of a Load.
+const (
+	countLive = `SELECT a.worker_id, count(*) FROM attempts a
 		WHERE a.worker_id = ANY(` + wantedWorkers + `) AND a.status IN ('preparing', 'running') AND NOT EXISTS (
 			SELECT FROM attempts b WHERE b.rollout_id = a.rollout_id AND b.sequence_id > a.sequence_id)
-		GROUP BY a.worker_id`}
-	existingRollouts = &statement{"existing_rollouts", `SELECT FROM rollouts WHERE rollout_id = ANY($1::text[])`}
+		GROUP BY a.worker_id`
+	existingRollouts = `SELECT FROM rollouts WHERE rollout_id = ANY($1::text[])`
 
-	readStore = &statement{"read_store", `SELECT queue_closed, latest_resources FROM store`}
-	// The key of one span must not be looked for among all spans of its rollout,
-	// which a plan for an empty table might do: so the rollout is no way to find it.
-	readSpans = &statement{"read_spans", `SELECT s.rollout_id, s.attempt_id, s.span_id
+	readStore = `SELECT queue_closed, latest_resources FROM store`
+	// A plan made for an empty table might scan all spans of a rollout for one key. The
+	// expression on rollout_id keeps that index out of the plan.
+	readSpans = `SELECT s.rollout_id, s.attempt_id, s.span_id
 		FROM unnest($1::text[], $2::text[], $3::text[]) v (rollout_id, attempt_id, span_id)
-		JOIN spans s ON s.attempt_id = v.attempt_id AND s.span_id = v.span_id AND s.rollout_id || '' = v.rollout_id`}
-	readKeys = &statement{"read_keys", `SELECT ` + keyColumns + ` FROM idempotency k WHERE k.scope = ANY($1::text[])`}
+		JOIN spans s ON s.attempt_id = v.attempt_id AND s.span_id = v.span_id AND s.rollout_id || '' = v.rollout_id`
+	readUsed = `SELECT u.id FROM unnest($1::text[]) u (id) WHERE EXISTS (
+		SELECT FROM rollouts r WHERE r.resources_id = u.id AND r.status NOT IN ('failed', 'succeeded', 'cancelled'))`
+	readKeys = `SELECT ` + keyColumns + ` FROM idempotency k WHERE k.scope = ANY($1::text[])`
 
-	claimRollouts = &statement{"claim", `SELECT r.place, r.attempts, ` + rolloutColumns + ` FROM rollouts r
-		WHERE r.place > $1::int8 ORDER BY r.place LIMIT $2::int8 FOR UPDATE SKIP LOCKED`}
-	countQueued = &statement{"count_queued", `SELECT count(*) FROM (SELECT FROM rollouts r
-		WHERE r.place > $1::int8 ORDER BY r.place LIMIT $2::int8) q`}
+	claimRollouts = `SELECT r.place, r.attempts, ` + rolloutColumns + ` FROM rollouts r
+		WHERE r.place > $1::int8 ORDER BY r.place LIMIT $2::int8 FOR UPDATE SKIP LOCKED`
+	countQueued = `SELECT count(*) FROM (SELECT FROM rollouts r
+		WHERE r.place > $1::int8 ORDER BY r.place LIMIT $2::int8) q`
 )
 
 // found is what one Load or Claim has read.
 type found struct {
 	rollouts []*agl.Rollout
-	attempts map[string][]*agl.Attempt // by rollout, in their order
+	attempts map[string][]*agl.Attempt // by rollout, in order
 	workers  map[string]*agl.Worker
 	live     map[string]int // by worker
 }
@@ -77,8 +69,8 @@ func newFound() *found {
 	return &found{attempts: map[string][]*agl.Attempt{}, workers: map[string]*agl.Worker{}, live: map[string]int{}}
 }
 
-// Load implements store.Batch.
-func (b *batch) Load(ctx context.Context, want *store.LoadParams, got *store.Loaded) error {
+// Load implements driver.Tx.
+func (b *batch) Load(ctx context.Context, want *driver.LoadParams, got *driver.Loaded) error {
 	bounded, cancel := b.driver.bound(ctx)
 	defer cancel()
 	ids := slices.Clone(want.Rollouts)
@@ -105,33 +97,35 @@ func (b *batch) Load(ctx context.Context, want *store.LoadParams, got *store.Loa
 	return nil
 }
 
-// unique sorts ids and drops repeated ones.
+// unique returns the sorted ids without repetitions.
 func unique(ids []string) []string {
 	out := slices.Clone(ids)
 	slices.Sort(out)
 	return slices.Compact(out)
 }
 
-// waiting picks the statement that may wait, in the first Load of a batch, or the
-// one that must not.
-func (b *batch) waiting(lock, try *statement) *statement {
+// locking makes a statement that waits for locks fail instead, after the first Load of
+// a batch.
+func (b *batch) locking(sql string) string {
 	if b.loaded {
-		return try
+		return sql + noWait
 	}
-	return lock
+	return sql
 }
 
-// loadNouns reads rollouts, attempts and workers, each with what belongs to it.
+const noWait = ` NOWAIT`
+
+// loadNouns reads rollouts, attempts and workers, and what belongs to each of them.
 func (b *batch) loadNouns(f *found, rollouts, workers []string) []call {
 	if len(rollouts)+len(workers) == 0 {
 		return nil
 	}
-	params := [][]byte{textArray(rollouts), textArray(workers)}
+	args := []any{texts(rollouts), texts(workers)}
 	return []call{
-		{b.waiting(lockRollouts, tryRollouts), params, f.addRollout},
-		{readAttempts, params, f.addAttempt},
-		{b.waiting(lockWorkers, tryWorkers), params, f.addWorker},
-		{countLive, params, f.addLive},
+		{b.locking(lockRollouts), args, f.addRollout},
+		{readAttempts, args, f.addAttempt},
+		{b.locking(lockWorkers), args, f.addWorker},
+		{countLive, args, f.addLive},
 	}
 }
 
@@ -159,14 +153,14 @@ func (f *found) addLive(r *row) error {
 	return nil
 }
 
-// loadRest reads what has no closure.
-func (b *batch) loadRest(calls []call, want *store.LoadParams, got *store.Loaded) []call {
+// loadRest reads everything that belongs to itself alone.
+func (b *batch) loadRest(calls []call, want *driver.LoadParams, got *driver.Loaded) []call {
 	if ids := unique(want.Sequences); len(ids) > 0 {
 		for _, id := range ids {
 			b.sequences[id] = false
 		}
-		calls = append(calls, call{b.waiting(lockSequences, trySequences), [][]byte{textArray(ids)}, func(r *row) error {
-			s := store.Sequence{RolloutID: r.text(), Last: r.int8()}
+		calls = append(calls, call{b.locking(lockSequences), []any{texts(ids)}, func(r *row) error {
+			s := driver.Sequence{RolloutID: r.text(), Last: r.int8()}
 			b.sequences[s.RolloutID] = true
 			got.Sequences = append(got.Sequences, s)
 			return nil
@@ -176,7 +170,7 @@ func (b *batch) loadRest(calls []call, want *store.LoadParams, got *store.Loaded
 		for _, id := range ids {
 			b.resources[id] = false
 		}
-		calls = append(calls, call{b.waiting(lockResources, tryResources), [][]byte{textArray(ids)}, func(r *row) error {
+		calls = append(calls, call{b.locking(lockResources), []any{texts(ids)}, func(r *row) error {
 			u, err := r.resources()
 			if err == nil {
 				b.resources[u.ResourcesID] = true
@@ -186,14 +180,18 @@ func (b *batch) loadRest(calls []call, want *store.LoadParams, got *store.Loaded
 		}})
 	}
 	if len(want.Spans) > 0 {
-		rollouts, attempts, ids := textColumn(len(want.Spans)), textColumn(len(want.Spans)), textColumn(len(want.Spans))
-		for _, key := range want.Spans {
-			rollouts.text(key.RolloutID)
-			attempts.text(key.AttemptID)
-			ids.text(key.SpanID)
-		}
-		calls = append(calls, call{readSpans, [][]byte{rollouts.param(), attempts.param(), ids.param()}, func(r *row) error {
-			got.Spans = append(got.Spans, store.SpanKey{RolloutID: r.text(), AttemptID: r.text(), SpanID: r.text()})
+		calls = append(calls, call{readSpans, []any{
+			column(want.Spans, func(k driver.SpanKey) string { return text(k.RolloutID) }),
+			column(want.Spans, func(k driver.SpanKey) string { return text(k.AttemptID) }),
+			column(want.Spans, func(k driver.SpanKey) string { return text(k.SpanID) }),
+		}, func(r *row) error {
+			got.Spans = append(got.Spans, driver.SpanKey{RolloutID: r.text(), AttemptID: r.text(), SpanID: r.text()})
+			return nil
+		}})
+	}
+	if len(want.Users) > 0 {
+		calls = append(calls, call{readUsed, []any{texts(want.Users)}, func(r *row) error {
+			got.InUse = append(got.InUse, r.text())
 			return nil
 		}})
 	}
@@ -201,7 +199,7 @@ func (b *batch) loadRest(calls []call, want *store.LoadParams, got *store.Loaded
 		for _, scope := range scopes {
 			b.keys[scope] = false
 		}
-		calls = append(calls, call{readKeys, [][]byte{textArray(scopes)}, func(r *row) error {
+		calls = append(calls, call{readKeys, []any{texts(scopes)}, func(r *row) error {
 			record, err := r.key()
 			switch {
 			case err != nil:
@@ -217,7 +215,7 @@ func (b *batch) loadRest(calls []call, want *store.LoadParams, got *store.Loaded
 	return calls
 }
 
-// remember notes which rows are locked now, and which do not exist.
+// remember records which rows are locked, and which do not exist.
 func (b *batch) remember(f *found, rollouts, workers []string) {
 	for _, id := range rollouts {
 		b.rollouts[id] = nil
@@ -235,9 +233,8 @@ func (b *batch) remember(f *found, rollouts, workers []string) {
 
 var errMoved = errors.New("a worker has moved on to a rollout that is not locked")
 
-// checkLocked makes sure that the rollouts on which the named workers work are
-// locked. They were looked up before the workers were locked, which may have got
-// other ones meanwhile.
+// checkLocked ensures that the current rollouts of the named workers are locked. They
+// were looked up before the workers were locked, and may have changed until then.
 func (b *batch) checkLocked(ctx context.Context, f *found, workers []string) error {
 	var open []string
 	for _, id := range workers {
@@ -250,9 +247,9 @@ func (b *batch) checkLocked(ctx context.Context, f *found, workers []string) err
 	if len(open) == 0 {
 		return nil
 	}
-	// It may also be one that was deleted.
+	// A deleted rollout needs no lock.
 	moved := false
-	err := b.run(ctx, []call{{existingRollouts, [][]byte{textArray(open)}, func(*row) error {
+	err := b.run(ctx, []call{{existingRollouts, []any{texts(open)}, func(*row) error {
 		moved = true
 		return nil
 	}}})
@@ -262,15 +259,15 @@ func (b *batch) checkLocked(ctx context.Context, f *found, workers []string) err
 	return err
 }
 
-// deliver hands out what was found and wanted.
-func (b *batch) deliver(f *found, want *store.LoadParams, workers []string, got *store.Loaded) {
-	wanted := make(map[store.AttemptKey]bool, len(want.Attempts))
+// deliver returns those of the found rows that were asked for.
+func (b *batch) deliver(f *found, want *driver.LoadParams, workers []string, got *driver.Loaded) {
+	wanted := make(map[driver.AttemptKey]bool, len(want.Attempts))
 	for _, key := range want.Attempts {
 		wanted[key] = true
 	}
 	for _, id := range workers {
 		if w := f.workers[id]; w != nil && w.CurrentAttemptID.Valid {
-			wanted[store.AttemptKey{RolloutID: w.CurrentRolloutID.V, AttemptID: w.CurrentAttemptID.V}] = true
+			wanted[driver.AttemptKey{RolloutID: w.CurrentRolloutID.V, AttemptID: w.CurrentAttemptID.V}] = true
 		}
 	}
 	named := make(map[string]bool, len(workers))
@@ -278,10 +275,10 @@ func (b *batch) deliver(f *found, want *store.LoadParams, workers []string, got 
 		named[id] = true
 	}
 	for _, r := range f.rollouts {
-		loaded := store.LoadedRollout{Rollout: r}
+		loaded := driver.LoadedRollout{Rollout: r}
 		all := f.attempts[r.RolloutID]
 		for i, a := range all {
-			key := store.AttemptKey{RolloutID: a.RolloutID, AttemptID: a.AttemptID}
+			key := driver.AttemptKey{RolloutID: a.RolloutID, AttemptID: a.AttemptID}
 			latest := i == len(all)-1
 			if !latest && !wanted[key] {
 				continue
@@ -302,23 +299,23 @@ func (b *batch) deliver(f *found, want *store.LoadParams, workers []string, got 
 			b.workers[id] = false
 		}
 		if w, live := f.workers[id], f.live[id]; w != nil || live > 0 {
-			got.Workers = append(got.Workers, store.LoadedWorker{Worker: w, WorkerID: id, LiveAttempts: live})
+			got.Workers = append(got.Workers, driver.LoadedWorker{Worker: w, WorkerID: id, LiveAttempts: live})
 		}
 	}
 }
 
 const (
-	// claimPatience is how long a Claim that finds nothing but what other servers
-	// hold waits for them: an empty answer should mean an empty queue. A server
-	// holds rows for milliseconds.
+	// claimPatience is how long a Claim waits if other servers hold all the rows that
+	// it finds: an empty answer should mean an empty queue. Servers hold rows for
+	// milliseconds.
 	claimPatience = 250 * time.Millisecond
-	// claimPoll and claimPollMost bound the pauses meanwhile, which double.
+	// claimPoll and claimPollMost bound the pauses between tries, which double.
 	claimPoll     = time.Millisecond
 	claimPollMost = 8 * time.Millisecond
 )
 
-// Claim implements store.Batch.
-func (b *batch) Claim(ctx context.Context, limit int, got *store.Loaded) ([]string, error) {
+// Claim implements driver.Tx.
+func (b *batch) Claim(ctx context.Context, limit int, got *driver.Loaded) ([]string, error) {
 	bounded, cancel := b.driver.bound(ctx)
 	defer cancel()
 	c := &claim{found: newFound()}
@@ -333,11 +330,11 @@ func (b *batch) Claim(ctx context.Context, limit int, got *store.Loaded) ([]stri
 		time.Sleep(poll)
 	}
 	if c.skipped > 0 && len(c.ids) < limit {
-		// Whoever holds them may not take them, and will not tell.
+		// The server that holds them may leave them in the queue, and does not say so.
 		b.driver.listener.tellSoon()
 	}
 	if len(c.tried) > 0 {
-		// Their attempts, now that nobody can add one.
+		// Read the attempts under the lock: nobody can add one now.
 		again := newFound()
 		if err := b.run(bounded, b.loadNouns(again, unique(c.tried), nil)); err != nil {
 			return nil, batchFailed(ctx, "claim", err)
@@ -345,24 +342,24 @@ func (b *batch) Claim(ctx context.Context, limit int, got *store.Loaded) ([]stri
 		c.attempts, c.workers, c.live = again.attempts, again.workers, again.live
 	}
 	b.remember(c.found, c.ids, nil)
-	b.deliver(c.found, &store.LoadParams{}, nil, got)
+	b.deliver(c.found, &driver.LoadParams{}, nil, got)
 	return c.ids, nil
 }
 
-// claim is what one Claim has found.
+// claim is the result of one Claim.
 type claim struct {
 	*found
 
 	ids     []string
-	tried   []string // those that have attempts
+	tried   []string // claimed rollouts that have attempts
 	skipped int      // rollouts in the queue that another server holds
 }
 
-// claim takes what nobody else holds, once.
+// claim takes, in one try, the rows that no other server holds.
 func (b *batch) claim(ctx context.Context, c *claim, limit int) error {
-	params := [][]byte{int8Param(b.cursor), int8Param(int64(limit))}
+	args := []any{b.cursor, limit}
 	err := b.run(ctx, []call{
-		{claimRollouts, params, func(r *row) error {
+		{claimRollouts, args, func(r *row) error {
 			b.cursor = r.int8()
 			attempts := r.int4()
 			if err := c.addRollout(r); err != nil {
@@ -375,7 +372,7 @@ func (b *batch) claim(ctx context.Context, c *claim, limit int) error {
 			}
 			return nil
 		}},
-		{countQueued, params, func(r *row) error {
+		{countQueued, args, func(r *row) error {
 			c.skipped = max(int(r.int8())-len(c.ids), 0)
 			return nil
 		}},

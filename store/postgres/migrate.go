@@ -4,56 +4,28 @@ import (
 	"context"
 	"embed"
 	"errors"
-	"io/fs"
-	"slices"
 	"strconv"
-	"strings"
 
-	"github.com/agl-go/agl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/internal/sqlstore"
 )
 
-// migrations are numbered SQL files, each applied once, in order. What is
-// released is never changed.
+// migrations are numbered SQL files, each applied once, in order. A released file never
+// changes.
 //
 //go:embed migration/*.sql
 var migrations embed.FS
 
-// migration is one step of the schema.
-type migration struct {
-	version int
-	sql     string
-}
+func known() ([]string, error) { return sqlstore.Migrations(migrations) }
 
-// known returns the migrations in their order.
-func known() ([]migration, error) {
-	names, err := fs.Glob(migrations, "migration/*.sql")
-	if err != nil {
-		return nil, err
-	}
-	slices.Sort(names)
-	out := make([]migration, len(names))
-	for i, name := range names {
-		number, _, _ := strings.Cut(strings.TrimPrefix(name, "migration/"), "_")
-		version, err := strconv.Atoi(number)
-		if err != nil || version != i+1 {
-			return nil, agl.Errorf(agl.CodeInternal, "postgres: migration %s is not number %d", name, i+1)
-		}
-		sql, err := migrations.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		out[i] = migration{version, string(sql)}
-	}
-	return out, nil
-}
-
-// migrationLock is the number of the advisory lock under which schemas change.
+// migrationLock is the advisory lock under which the schema changes.
 const migrationLock = 0x61676c // "agl"
 
-// migrate brings the schema up to date.
+// migrate applies the missing migrations.
 func migrate(ctx context.Context, config *pgxpool.Config) (from, to int, err error) {
 	steps, err := known()
 	if err != nil {
@@ -75,14 +47,14 @@ func migrate(ctx context.Context, config *pgxpool.Config) (from, to int, err err
 		return from, from, nil
 	}
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		// Others may be at it; and a step takes as long as it takes.
+		// Another server may be applying migrations, and a migration may take long.
 		_, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock(`+
 			strconv.Itoa(migrationLock)+`)`, pgx.QueryExecModeSimpleProtocol)
 		if err != nil {
 			return err
 		}
 		if config.ConnConfig.RuntimeParams["search_path"] == schema {
-			// IF NOT EXISTS would need the right to create one even if there is one.
+			// CREATE SCHEMA IF NOT EXISTS needs the right to create one even if it exists.
 			_, err := tx.Exec(ctx, `DO $$ BEGIN IF to_regnamespace('`+schema+`') IS NULL THEN CREATE SCHEMA `+schema+`; END IF; END $$`)
 			if err != nil {
 				return err
@@ -95,11 +67,11 @@ func migrate(ctx context.Context, config *pgxpool.Config) (from, to int, err err
 		if from, err = schemaVersion(ctx, tx); err != nil {
 			return err
 		}
-		for _, step := range steps[min(from, len(steps)):] {
-			if _, err := tx.Exec(ctx, step.sql, pgx.QueryExecModeSimpleProtocol); err != nil {
-				return agl.Errorf(agl.CodeInternal, "postgres: migration %d: %w", step.version, err)
+		for version := from + 1; version <= len(steps); version++ {
+			if _, err := tx.Exec(ctx, steps[version-1], pgx.QueryExecModeSimpleProtocol); err != nil {
+				return agl.Errorf(agl.CodeInternal, "postgres: migration %d: %w", version, err)
 			}
-			if _, err := tx.Exec(ctx, `INSERT INTO schema_version (version) VALUES ($1)`, step.version); err != nil {
+			if _, err := tx.Exec(ctx, `INSERT INTO schema_version (version) VALUES ($1)`, version); err != nil {
 				return err
 			}
 		}
@@ -116,7 +88,7 @@ type queryer interface {
 // codeUndefinedTable is PostgreSQL's code for a table that does not exist.
 const codeUndefinedTable = "42P01"
 
-// schemaVersion returns the version of a database's schema, 0 when there is none.
+// schemaVersion returns the schema version of a database, 0 if it has no schema.
 func schemaVersion(ctx context.Context, q queryer) (version int, err error) {
 	var there bool
 	if err := q.QueryRow(ctx, `SELECT to_regclass('schema_version') IS NOT NULL`).Scan(&there); err != nil || !there {

@@ -6,32 +6,32 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agl-go/agl/internal/rawjson"
-	"github.com/agl-go/agl/store"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/store/driver"
 )
 
-// channel is what servers notify each other over. Notifications do not leave the
-// database.
+// channel is where servers notify each other. Notifications stay within the database.
 const channel = "agl"
 
-// told is a notification: what a batch has changed that other servers wait for.
+// told is a notification: the part of a commit that other servers wait for.
 type told struct {
-	Server   string   // who says it
-	Resync   bool     // it does not fit: look at everything
-	Queue    bool     // as in store.Notice
-	Rollouts []string // as in store.Notice
+	Server   string   // the sender
+	Resync   bool     // the changes do not fit: look at everything
+	Queue    bool     // as in driver.Notice
+	Rollouts []string // as in driver.Notice
 }
 
-// maxPayload is what fits into a notification: less than 8000 bytes.
+// maxPayload bounds a notification: PostgreSQL accepts less than 8000 bytes.
 const maxPayload = 7999
 
-// payload is the JSON form, cut down to Resync when it is too long.
+// payload encodes the notification. One that is too long becomes a Resync.
 func (t *told) payload() []byte {
-	o := rawjson.NewObject(make([]byte, 0, 64+len(t.Rollouts)*idBytes))
+	o := rawjson.NewObject(make([]byte, 0, 64+len(t.Rollouts)*16))
 	o.String("server", t.Server)
 	mark := len(o)
 	if t.Queue {
@@ -48,27 +48,25 @@ func (t *told) payload() []byte {
 	return o.End()
 }
 
-// listener is the connection over which this process hears of the others, and the
-// way from there to the engine, which never waits for it and never misses one:
-// what it does not fetch in time is put together.
+// listener receives the notifications of other servers and hands them to the engine.
+// It never waits for the engine: notices that the engine has not fetched are merged.
 type listener struct {
 	driver  *Driver
 	config  *pgx.ConnConfig
-	notices chan store.Notice
+	notices chan driver.Notice
 
 	mu      sync.Mutex
-	pending store.Notice
+	pending driver.Notice
 	there   bool          // pending holds something
-	wake    chan struct{} // capacity 1: there has become true
-	soon    chan struct{} // capacity 1: the queue is to be looked at in a moment
+	wake    chan struct{} // capacity 1: pending has something
+	soon    chan struct{} // capacity 1: look at the queue again soon
 }
 
 const (
-	// maxPending is how many rollouts are named to the engine at once; more are
-	// everything.
+	// maxPending bounds the rollouts of a merged notice; more become a Resync.
 	maxPending = 1024
-	// soonAfter is when the engine looks at the queue again after other servers
-	// held what it wanted.
+	// soonAfter is the delay before the engine looks at the queue again, after other
+	// servers held the rollouts.
 	soonAfter  = 10 * time.Millisecond
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 5 * time.Second
@@ -78,7 +76,7 @@ func (l *listener) init(d *Driver, config *pgx.ConnConfig) {
 	l.driver = d
 	l.config = config.Copy()
 	l.config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { l.heard(n.Payload) }
-	l.notices = make(chan store.Notice)
+	l.notices = make(chan driver.Notice)
 	l.wake = make(chan struct{}, 1)
 	l.soon = make(chan struct{}, 1)
 }
@@ -90,9 +88,9 @@ func (l *listener) heard(payload string) {
 	switch {
 	case err != nil:
 		l.driver.log.Warn("a notification was not understood", "error", err)
-		l.tell(store.Notice{Resync: true})
+		l.tell(driver.Notice{Resync: true})
 	case t.Server != l.driver.server:
-		l.tell(store.Notice{Resync: t.Resync, Queue: t.Queue, Rollouts: t.Rollouts})
+		l.tell(driver.Notice{Resync: t.Resync, Queue: t.Queue, Rollouts: t.Rollouts})
 	}
 }
 
@@ -106,8 +104,8 @@ func (t *told) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	}{&t.Server, &t.Resync, &t.Queue, &t.Rollouts})
 }
 
-// tell adds a notice to what the engine has yet to get.
-func (l *listener) tell(n store.Notice) {
+// tell adds a notice to those that the engine has not fetched.
+func (l *listener) tell(n driver.Notice) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := &l.pending
@@ -127,7 +125,7 @@ func (l *listener) tell(n store.Notice) {
 	}
 }
 
-// tellSoon makes the engine look at the queue in a moment.
+// tellSoon makes the engine look at the queue again soon.
 func (l *listener) tellSoon() {
 	select {
 	case l.soon <- struct{}{}:
@@ -135,11 +133,11 @@ func (l *listener) tellSoon() {
 	}
 }
 
-func (l *listener) take() (n store.Notice, there bool) {
+func (l *listener) take() (n driver.Notice, there bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n, there = l.pending, l.there
-	l.pending, l.there = store.Notice{}, false
+	l.pending, l.there = driver.Notice{}, false
 	return n, there
 }
 
@@ -156,7 +154,7 @@ func (l *listener) forward(ctx context.Context) {
 			}
 		case <-timer:
 			timer = nil
-			l.tell(store.Notice{Queue: true})
+			l.tell(driver.Notice{Queue: true})
 		case <-ctx.Done():
 			return
 		}
@@ -172,7 +170,7 @@ func (l *listener) forward(ctx context.Context) {
 	}
 }
 
-// listen keeps a connection that listens until ctx ends.
+// listen keeps a listening connection until ctx ends.
 func (l *listener) listen(ctx context.Context) {
 	backoff := minBackoff
 	for {
@@ -186,7 +184,7 @@ func (l *listener) listen(ctx context.Context) {
 		}
 		l.driver.log.WarnContext(ctx, "the connection for notifications is lost; until there is a new one, other servers' work is seen late",
 			"error", err, "retry_in", backoff)
-		// Not all servers of a database that comes back at the same moment.
+		// Jitter: not all servers reconnect at the same moment.
 		timer := time.NewTimer(backoff/2 + rand.N(backoff/2))
 		select {
 		case <-timer.C:
@@ -198,8 +196,8 @@ func (l *listener) listen(ctx context.Context) {
 	}
 }
 
-// listenOnce connects and listens until the connection is lost. The engine is
-// told to look at everything when it begins, and at every interval.
+// listenOnce listens until the connection is lost. It tells the engine to look at
+// everything when it starts and at every interval.
 func (l *listener) listenOnce(ctx context.Context) error {
 	conn, err := pgx.ConnectConfig(ctx, l.config)
 	if err != nil {
@@ -208,7 +206,7 @@ func (l *listener) listenOnce(ctx context.Context) error {
 	defer func() {
 		closing, cancel := l.driver.bound(context.WithoutCancel(ctx))
 		defer cancel()
-		// Nothing is lost with it.
+		// A failure to close loses nothing.
 		_ = conn.Close(closing)
 	}()
 	bounded, cancel := l.driver.bound(ctx)
@@ -217,7 +215,7 @@ func (l *listener) listenOnce(ctx context.Context) error {
 		return err
 	}
 	for {
-		l.tell(store.Notice{Resync: true})
+		l.tell(driver.Notice{Resync: true})
 		if err := l.hearFor(ctx, conn, l.driver.config.PollInterval); err != nil {
 			return err
 		}
@@ -246,7 +244,7 @@ func (*listener) hearFor(ctx context.Context, conn *pgx.Conn, d time.Duration) e
 	}
 }
 
-// alive notices a connection whose other end is gone without a word.
+// alive detects a connection whose other end vanished without closing it.
 func (l *listener) alive(ctx context.Context, conn *pgx.Conn) error {
 	bounded, cancel := l.driver.bound(ctx)
 	defer cancel()

@@ -12,11 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/postgres"
 	"github.com/agl-go/agl/store/postgres/postgrestest"
-	"github.com/jackc/pgx/v5"
 )
 
 // ownServer starts a server that the test may stop, with one database.
@@ -41,7 +43,7 @@ func ownServer(t *testing.T) (s *postgrestest.Server, database string) {
 }
 
 // TestRestartUnderLoad stops and kills the database while two servers work. Their
-// callers get CodeUnavailable and nothing else, repeat with their keys, and find
+// callers get ErrUnavailable and nothing else, repeat with their keys, and find
 // everything that was ever acknowledged.
 func TestRestartUnderLoad(t *testing.T) {
 	t.Parallel()
@@ -107,8 +109,8 @@ func TestRestartUnderLoad(t *testing.T) {
 	}
 }
 
-// untilDone enqueues a rollout and reads it, again and again while the database
-// is away.
+// untilDone enqueues a rollout and reads it, and repeats while the database is
+// unavailable.
 func untilDone(t *testing.T, engines []*store.Store, turn int, key string, failed *atomic.Int64) string {
 	p := agl.EnqueueRolloutsParams{Rollouts: numbered(1), IdempotencyKey: key}
 	for {
@@ -143,8 +145,8 @@ func awaitWork(t *testing.T, s *store.Store, n int) {
 	t.Errorf("no %d rollouts within %v", n, patience)
 }
 
-// TestListenerComesBack ends the connections that listen: the next wake-up
-// comes nevertheless.
+// TestListenerComesBack kills the listening connections: the next wake-up arrives
+// nevertheless.
 func TestListenerComesBack(t *testing.T) {
 	t.Parallel()
 	databaseURL := server.Database(t)
@@ -168,7 +170,7 @@ func TestListenerComesBack(t *testing.T) {
 	}
 }
 
-// TestEveryConnectionKilled ends whatever is connected while calls are made.
+// TestEveryConnectionKilled kills all connections while calls are made.
 func TestEveryConnectionKilled(t *testing.T) {
 	t.Parallel()
 	databaseURL := server.Database(t)
@@ -189,7 +191,7 @@ func TestEveryConnectionKilled(t *testing.T) {
 	}
 }
 
-// gate forwards connections to the database, or keeps them and says nothing.
+// gate forwards connections to the database, or swallows all traffic.
 type gate struct {
 	listener net.Listener
 	target   string
@@ -270,8 +272,7 @@ func (g *gate) cut() {
 	g.open = nil
 }
 
-// TestSilence lets the network swallow everything: calls end nevertheless, and
-// all is well when it is over.
+// TestSilence swallows all traffic: calls end nevertheless, and work again afterwards.
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	g, databaseURL := newGate(t, server.Database(t))
@@ -305,8 +306,8 @@ func TestSilence(t *testing.T) {
 	enqueue(t, s, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
 }
 
-// TestAnswerLost swallows the answer to a commit: the caller is told that it is
-// not known, and finds what it made by its key.
+// TestAnswerLost swallows the answer to a commit: the caller learns that the result is
+// unknown, and finds what it created by its key.
 func TestAnswerLost(t *testing.T) {
 	t.Parallel()
 	direct := server.Database(t)
@@ -345,7 +346,7 @@ func TestAnswerLost(t *testing.T) {
 	if err := tx.Commit(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-done; !errors.Is(err, agl.ErrUnavailable) || errors.Is(err, store.ErrRetry) {
+	if err := <-done; !errors.Is(err, agl.ErrUnavailable) || errors.Is(err, driver.ErrRetry) {
 		t.Errorf("error %v, want CodeUnavailable and no rerun", err)
 	}
 	g.closed.Store(false)

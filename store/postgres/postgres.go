@@ -1,18 +1,20 @@
-// Package postgres is the [store.Driver] that keeps everything in a PostgreSQL
+// Package postgres is the [driver.Driver] that keeps everything in a PostgreSQL
 // database, for several store servers at once: no server holds anything that
-// another needs.
+// another one needs.
 //
-// A batch of the engine is one transaction of two round trips: one that locks and
-// reads what it names, one that writes its changes and commits. Rows are locked
-// in one order by everybody (rollouts, workers, sequences, resources, each by
-// id), and nothing waits for another lock after that, so that batches of several
-// servers wait for each other but do not get stuck; where they meet otherwise
-// (two that make the same new row, say), one fails with [store.ErrRetry]. What is
-// committed is told to the other servers by NOTIFY, and it is as durable as the
+//	d, err := postgres.Open(ctx, postgres.Config{URL: "postgres://agl@db/agl"})
+//	s, err := store.New(ctx, store.Config{Driver: d})
+//
+// A batch of the engine is one transaction of two round trips: the first locks and reads
+// the rows that the batch names, the second writes its changes and commits. Every server
+// locks rows in the same order (rollouts, workers, sequences, resources, each by id) and
+// waits for no other lock after that, so batches wait for each other without deadlock. A
+// batch that conflicts otherwise, for example when two servers insert the same row, fails
+// with [driver.ErrRetry]. A commit notifies the other servers. It is as durable as the
 // database's synchronous_commit makes it.
 //
-// It must not know any rule of a rollout's life; the engine in package store
-// decides, this package keeps and finds.
+// It must not know any rule of a rollout's lifecycle: the engine in package store
+// decides.
 package postgres
 
 import (
@@ -23,45 +25,39 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
 )
 
-// Config says which database to use, and how. The zero value of everything but
-// URL is a default.
+// Config says which database to use, and how. Everything but URL has a default.
 type Config struct {
-	// URL names the database: postgres://USER:PASSWORD@HOST:PORT/DATABASE, with
-	// libpq's parameters, such as sslmode, behind a ?. Several hosts may be listed;
-	// the one that can be written to is used. Everything is kept in the schema
-	// "agl" unless the URL has a search_path. The connections must not go through a
-	// pooler that shares them between transactions. Required.
+	// URL names the database: postgres://USER:PASSWORD@HOST:PORT/DATABASE, with the
+	// parameters of libpq, such as sslmode. Of several hosts, the one that accepts
+	// writes is used. All tables are in the schema "agl" unless the URL has a
+	// search_path. A pooler on the way must not share connections between
+	// transactions. Required.
 	URL string
-	// Logger gets what an operator should know; nil discards it.
+	// Logger receives what an operator should know; nil discards it.
 	Logger *slog.Logger
-	// MaxConns bounds the connections of this process: one for writing, one for
-	// listening, half of the others for reading by key, the rest for searching.
-	// 0 is 8; at least 4. An export has one of its own.
+	// MaxConns bounds the connections of this process: one writes, one listens, half
+	// of the others read by key, the rest search. 0 is 8; at least 4. An export opens
+	// one more.
 	MaxConns int
-	// ConnectTimeout bounds how long it takes to connect; 0 is 5 s.
+	// ConnectTimeout bounds connecting; 0 is 5 s.
 	ConnectTimeout time.Duration
-	// StatementTimeout bounds each statement; 0 is 15 s. A call ends 2 s after that
-	// at the latest, whatever the network does.
+	// StatementTimeout bounds each statement; 0 is 15 s. Every call ends at most 2 s
+	// later, even if the network is silent.
 	StatementTimeout time.Duration
 	// LockTimeout bounds how long a batch waits for rows that another server has
-	// locked before it is run again; 0 is 2 s.
+	// locked, before it runs again; 0 is 2 s.
 	LockTimeout time.Duration
-	// PollInterval is how often the engine is told to look at everything, so that
-	// a lost notification is harmless; 0 is 15 s.
+	// PollInterval is how often the engine looks at everything, in case a notification
+	// was lost; 0 is 15 s.
 	PollInterval time.Duration
-	// IdempotencyTTL is how long idempotency keys are remembered; 0 is a day.
-	IdempotencyTTL time.Duration
-	// EventTTL and MaxEvents bound the event log; 0 is an hour and 100,000. A few
-	// more may be kept.
-	EventTTL  time.Duration
-	MaxEvents int
+	driver.Lifetimes
 }
 
 const (
@@ -72,8 +68,6 @@ const (
 	defaultLockTimeout      = 2 * time.Second
 	defaultPollInterval     = 15 * time.Second
 	defaultIdempotencyTTL   = 24 * time.Hour
-	defaultEventTTL         = time.Hour
-	defaultMaxEvents        = 100_000
 
 	// answerSlack is what a call may take beyond the statement timeout.
 	answerSlack = 2 * time.Second
@@ -94,16 +88,12 @@ func (c Config) withDefaults() Config {
 		{&c.StatementTimeout, defaultStatementTimeout},
 		{&c.LockTimeout, defaultLockTimeout},
 		{&c.PollInterval, defaultPollInterval},
-		{&c.IdempotencyTTL, defaultIdempotencyTTL},
-		{&c.EventTTL, defaultEventTTL},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value
 		}
 	}
-	if c.MaxEvents == 0 {
-		c.MaxEvents = defaultMaxEvents
-	}
+	c.Lifetimes = c.WithDefaults(defaultIdempotencyTTL)
 	return c
 }
 
@@ -113,8 +103,6 @@ func (c Config) validate() error {
 		return agl.Errorf(agl.CodeInvalid, "postgres.Config.URL is required")
 	case c.MaxConns < minConns:
 		return agl.Errorf(agl.CodeInvalid, "postgres.Config.MaxConns: got %d, must be at least %d", c.MaxConns, minConns)
-	case c.MaxEvents < 0:
-		return agl.Errorf(agl.CodeInvalid, "postgres.Config.MaxEvents: got %d, must not be negative", c.MaxEvents)
 	}
 	for _, d := range []struct {
 		name  string
@@ -124,40 +112,38 @@ func (c Config) validate() error {
 		{"StatementTimeout", c.StatementTimeout},
 		{"LockTimeout", c.LockTimeout},
 		{"PollInterval", c.PollInterval},
-		{"IdempotencyTTL", c.IdempotencyTTL},
-		{"EventTTL", c.EventTTL},
 	} {
 		if d.value < time.Millisecond {
 			return agl.Errorf(agl.CodeInvalid, "postgres.Config.%s: got %v, must be at least 1 ms", d.name, d.value)
 		}
 	}
-	return nil
+	return c.Validate("postgres.Config")
 }
 
-// Driver is a store.Driver on PostgreSQL. Create it with [Open].
+// Driver is a driver.Driver over PostgreSQL. Create it with [Open].
 type Driver struct {
 	config   Config
-	writer   *pgconn.Config // of the connection that batches use
-	keyed    *pgxpool.Pool  // for reading by key
-	search   *pgxpool.Pool  // for reading what is to be found
-	identity string         // of the database, in the ids of events
-	server   string         // this process, in notifications
+	writer   *pgx.ConnConfig // of the connection that batches use
+	keyed    *pgxpool.Pool   // reads by key
+	search   *pgxpool.Pool   // searches
+	identity string          // of the database, a part of event ids
+	server   string          // this process, in notifications
 	log      *slog.Logger
 
 	batch    batch
-	turn     chan struct{} // capacity 1: whoever has put something in has the batch
-	lastNow  atomic.Uint64 // the moment of the last batch, the bits of a float64
+	turn     chan struct{} // capacity 1: the sender owns the batch
+	lastNow  atomic.Uint64 // the time of the last batch, as the bits of a float64
 	listener listener
 
 	stop context.CancelFunc
 	done sync.WaitGroup
 }
 
-var _ store.Driver = (*Driver)(nil)
+var _ driver.Driver = (*Driver)(nil)
 
-// Open connects to a database and brings its schema up to date. ctx bounds that
-// alone; its values go on to the background work. CodeUnavailable when the
-// database is away, ErrIllegalState when its schema is newer than this program.
+// Open connects to a database and applies missing migrations. ctx bounds that alone;
+// the background work inherits its values. ErrUnavailable: the database cannot be
+// reached. ErrIllegalState: its schema is newer than this program.
 func Open(ctx context.Context, config Config) (*Driver, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
@@ -200,7 +186,7 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	return d, nil
 }
 
-// identify reads what distinguishes this database from others, copies of it too.
+// identify reads what distinguishes this database from others, including copies of it.
 func (d *Driver) identify(ctx context.Context) error {
 	return d.read(ctx, d.keyed, "read the database's identity", func(ctx context.Context, conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `SELECT s.identity || '.' || d.oid FROM store s, pg_database d WHERE d.datname = current_database()`).
@@ -208,12 +194,12 @@ func (d *Driver) identify(ctx context.Context) error {
 	})
 }
 
-// Capabilities implements store.Driver.
-func (d *Driver) Capabilities() store.Capabilities {
-	return store.Capabilities{Notices: d.listener.notices}
+// Capabilities implements driver.Driver.
+func (d *Driver) Capabilities() driver.Capabilities {
+	return driver.Capabilities{Notices: d.listener.notices}
 }
 
-// Close implements store.Driver.
+// Close implements driver.Driver.
 func (d *Driver) Close(ctx context.Context) error {
 	d.stop()
 	d.done.Wait()
@@ -222,13 +208,13 @@ func (d *Driver) Close(ctx context.Context) error {
 	return d.batch.session.close(ctx)
 }
 
-// bound limits a call, which ends even when the network swallows everything.
+// bound limits a call, which must end even if the network is silent.
 func (d *Driver) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, d.config.StatementTimeout+answerSlack)
 }
 
-// read runs f on a connection of a pool. f must not write: it is called once more
-// when the connection turns out to be a dead one.
+// read runs f on a connection of a pool. f must not write: read calls it again if the
+// connection turns out to be dead.
 func (d *Driver) read(ctx context.Context, from *pgxpool.Pool, doing string, f func(ctx context.Context, conn *pgx.Conn) error) error {
 	bounded, cancel := d.bound(ctx)
 	defer cancel()
@@ -243,11 +229,11 @@ func (d *Driver) read(ctx context.Context, from *pgxpool.Pool, doing string, f f
 		if err == nil || again || !dead || bounded.Err() != nil {
 			return failed(ctx, doing, err)
 		}
-		from.Reset() // the others will be dead too
+		from.Reset() // the other connections are probably dead, too
 	}
 }
 
-// Ping implements store.Driver.
+// Ping implements driver.Driver.
 func (d *Driver) Ping(ctx context.Context) error {
 	return d.read(ctx, d.keyed, "ping", func(ctx context.Context, conn *pgx.Conn) error {
 		var standby bool

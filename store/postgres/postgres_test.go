@@ -7,13 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agl-go/agl"
+	"go.uber.org/goleak"
+
 	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/drivertest"
 	"github.com/agl-go/agl/store/postgres"
 	"github.com/agl-go/agl/store/postgres/postgrestest"
 	"github.com/agl-go/agl/store/storetest"
-	"go.uber.org/goleak"
 )
 
 // server is one for all tests, which have databases of their own.
@@ -45,7 +46,7 @@ func open(tb testing.TB, config postgres.Config) *postgres.Driver {
 
 func TestDriver(t *testing.T) {
 	t.Parallel()
-	drivertest.Run(t, func(tb testing.TB) store.Driver {
+	drivertest.Run(t, func(tb testing.TB) driver.Driver {
 		tb.Helper()
 		return open(tb, postgres.Config{URL: server.Database(tb), MaxConns: 4})
 	})
@@ -54,40 +55,36 @@ func TestDriver(t *testing.T) {
 // engine runs the engine on a driver and ends both after the test.
 func engine(tb testing.TB, config postgres.Config) *store.Store {
 	tb.Helper()
-	s, end := startEngine(tb, config, nil)
-	tb.Cleanup(end)
+	s := startEngine(tb, config, nil)
+	tb.Cleanup(func() {
+		if err := s.Close(context.WithoutCancel(tb.Context())); err != nil {
+			tb.Error(err)
+		}
+	})
 	return s
 }
 
-func startEngine(tb testing.TB, config postgres.Config, clock store.Clock) (s *store.Store, end func()) {
+func startEngine(tb testing.TB, config postgres.Config, clock store.Clock) *store.Store {
 	tb.Helper()
 	d, err := postgres.Open(tb.Context(), config)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s, err = store.New(tb.Context(), store.Config{Driver: d, Clock: clock})
+	s, err := store.New(tb.Context(), store.Config{Driver: d, Clock: clock})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return s, func() {
-		if err := s.Close(context.WithoutCancel(tb.Context())); err != nil {
-			tb.Error(err)
-		}
-	}
+	return s
 }
 
 func TestStore(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(tb testing.TB, _ storetest.OpenParams) storetest.Instance {
 		tb.Helper()
-		clock := store.NewManualClock(time.Unix(1_760_000_000, 0))
+		clock := storetest.NewManualClock(time.Unix(1_760_000_000, 0))
 		config := postgres.Config{URL: server.Database(tb), MaxConns: 4}
-		s, end := startEngine(tb, config, clock)
-		tb.Cleanup(func() { end() })
-		return storetest.Instance{Store: s, Advance: clock.Advance, Restart: func() agl.Store {
-			end()
-			s, end = startEngine(tb, config, clock)
-			return s
-		}}
+		instance := storetest.Restartable(tb, func() storetest.Closer { return startEngine(tb, config, clock) })
+		instance.Advance = clock.Advance
+		return instance
 	})
 }

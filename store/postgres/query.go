@@ -3,12 +3,13 @@ package postgres
 import (
 	"context"
 
-	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/internal/sqlquery"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/internal/sqlstore"
 )
 
 // withLatest joins a rollout with its latest attempt.
@@ -39,19 +40,19 @@ func (d *Driver) rolloutsWhere(ctx context.Context, pool *pgxpool.Pool, doing, f
 	return out, err
 }
 
-// Rollouts implements store.Driver.
+// Rollouts implements driver.Driver.
 func (d *Driver) Rollouts(ctx context.Context, ids []string) ([]agl.AttemptedRollout, error) {
 	return d.rolloutsWhere(ctx, d.keyed, "read rollouts",
 		`unnest($1::text[]) WITH ORDINALITY v (rollout_id, n) JOIN rollouts r USING (rollout_id)`, ` ORDER BY v.n`, texts(ids))
 }
 
-// Live implements store.Driver.
+// Live implements driver.Driver.
 func (d *Driver) Live(ctx context.Context) ([]agl.AttemptedRollout, error) {
 	return d.rolloutsWhere(ctx, d.search, "read live rollouts", `rollouts r`,
 		` WHERE r.status IN ('preparing', 'running') AND a.rollout_id IS NOT NULL ORDER BY r.ordinal`)
 }
 
-// snapshot is the transaction in which a page and its total agree.
+// snapshot begins a transaction in which a page and its total agree.
 const snapshot = `BEGIN READ ONLY, ISOLATION LEVEL REPEATABLE READ`
 
 // selection is a statement with its arguments.
@@ -62,16 +63,16 @@ type selection struct {
 
 // search is a query for one page.
 type search struct {
-	what  string     // that is looked for
-	guard *selection // returns true when the answer is to be refused; may be nil
+	what  string     // what it looks for
+	guard *selection // true means that the query is refused; may be nil
 	page  selection
 	total selection
 	agl.Paging
 }
 
-// searchFor makes a search of a single table. total is nil to count what the
-// conditions match; otherwise it is used where there are no filters.
-func searchFor(what, columns, from string, q *sqlquery.Query, p agl.Paging, total *selection) *search {
+// searchFor makes a search of one table. total replaces the count for a query without
+// filters; nil always counts.
+func searchFor(what, columns, from string, q *sqlstore.Query, p agl.Paging, total *selection) *search {
 	out := &search{what: what, Paging: p}
 	sql, args := q.Page()
 	out.page = selection{`SELECT ` + columns + ` FROM ` + from + sql, args}
@@ -83,8 +84,7 @@ func searchFor(what, columns, from string, q *sqlquery.Query, p agl.Paging, tota
 	return out
 }
 
-// find answers a search in one round trip. A search that its guard refuses ends
-// with refused.
+// find answers a search in one round trip. It returns refused if the guard is true.
 func find[T any](ctx context.Context, d *Driver, s *search, refused error, each func(*row) (T, error)) (agl.Page[T], error) {
 	page := agl.Page[T]{Limit: s.Limit, Offset: s.Offset}
 	err := d.read(ctx, d.search, "query "+s.what, func(ctx context.Context, conn *pgx.Conn) error {
@@ -118,19 +118,19 @@ func find[T any](ctx context.Context, d *Driver, s *search, refused error, each 
 	return page, nil
 }
 
-// sent sends a batch. A transaction that it has begun ends with it.
+// sent sends a batch, and ends the transaction that the batch left open.
 func sent(ctx context.Context, conn *pgx.Conn, batch *pgx.Batch) error {
 	err := conn.SendBatch(ctx, batch).Close()
 	if err != nil && !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
 		_, rollbackErr := conn.Exec(ctx, `ROLLBACK`)
 		if rollbackErr != nil {
-			return err // and the connection is closed with it
+			return err // the failed rollback has closed the connection
 		}
 	}
 	return err
 }
 
-// stored makes arguments what the columns hold.
+// stored converts arguments to what the columns hold.
 func stored(args []any) []any {
 	out := make([]any, len(args))
 	for i, arg := range args {
@@ -146,11 +146,11 @@ func stored(args []any) []any {
 	return out
 }
 
-// QueryRollouts implements store.Driver.
+// QueryRollouts implements driver.Driver.
 func (d *Driver) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (agl.Page[agl.AttemptedRollout], error) {
-	q := sqlquery.Postgres.Rollouts(p)
+	q := sqlstore.Postgres.Rollouts(p)
 	s := searchFor("rollouts", ``, `rollouts r`, &q, p.Paging, nil)
-	// Only what is on the page is joined with its attempt.
+	// Only the rows of the page are joined with their attempts.
 	sql, args := q.Page()
 	s.page = selection{
 		`SELECT ` + rolloutColumns + `, ` + attemptColumns + ` FROM (SELECT r.ordinal, ` + rolloutColumns + ` FROM rollouts r` + sql + `) r` + withLatest + q.OrderBy, args,
@@ -158,19 +158,19 @@ func (d *Driver) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (
 	return find(ctx, d, s, nil, (*row).attempted)
 }
 
-// QueryAttempts implements store.Driver.
+// QueryAttempts implements driver.Driver.
 func (d *Driver) QueryAttempts(ctx context.Context, p agl.QueryAttemptsParams) (agl.Page[agl.Attempt], error) {
-	q := sqlquery.Postgres.Attempts(p, sqlquery.Condition{SQL: `a.rollout_id = ?`, Args: []any{p.RolloutID}})
+	q := sqlstore.Postgres.Attempts(p, sqlstore.Condition{SQL: `a.rollout_id = ?`, Args: []any{p.RolloutID}})
 	return find(ctx, d, searchFor("attempts", attemptColumns, `attempts a`, &q, p.Paging, nil), nil,
 		func(r *row) (agl.Attempt, error) { return *r.attempt(), nil })
 }
 
-// Resources implements store.Driver.
+// Resources implements driver.Driver.
 func (d *Driver) Resources(ctx context.Context, id string) (agl.ResourcesUpdate, error) {
 	return d.resources(ctx, agl.Errorf(agl.CodeNotFound, "Resources %s not found", id), ` WHERE u.resources_id = $1`, text(id))
 }
 
-// LatestResources implements store.Driver.
+// LatestResources implements driver.Driver.
 func (d *Driver) LatestResources(ctx context.Context) (agl.ResourcesUpdate, error) {
 	return d.resources(ctx, agl.Errorf(agl.CodeNotFound, "No resources found"),
 		` WHERE u.resources_id = (SELECT latest_resources FROM store)`)
@@ -195,9 +195,9 @@ func (d *Driver) resources(ctx context.Context, missing error, where string, arg
 	return out, err
 }
 
-// QueryResources implements store.Driver.
+// QueryResources implements driver.Driver.
 func (d *Driver) QueryResources(ctx context.Context, p agl.QueryResourcesParams) (agl.Page[agl.ResourcesUpdate], error) {
-	q := sqlquery.Postgres.Resources(p)
+	q := sqlstore.Postgres.Resources(p)
 	return find(ctx, d, searchFor("resources", resourcesColumns, `resources u`, &q, p.Paging, nil), nil,
 		func(r *row) (agl.ResourcesUpdate, error) {
 			u, err := r.resources()
@@ -208,7 +208,7 @@ func (d *Driver) QueryResources(ctx context.Context, p agl.QueryResourcesParams)
 		})
 }
 
-// Worker implements store.Driver.
+// Worker implements driver.Driver.
 func (d *Driver) Worker(ctx context.Context, id string) (out agl.Worker, err error) {
 	err = d.read(ctx, d.keyed, "read a worker", func(ctx context.Context, conn *pgx.Conn) error {
 		found := agl.Errorf(agl.CodeNotFound, "Worker %s not found", id)
@@ -225,41 +225,41 @@ func (d *Driver) Worker(ctx context.Context, id string) (out agl.Worker, err err
 	return out, err
 }
 
-// QueryWorkers implements store.Driver.
+// QueryWorkers implements driver.Driver.
 func (d *Driver) QueryWorkers(ctx context.Context, p agl.QueryWorkersParams) (agl.Page[agl.Worker], error) {
-	q := sqlquery.Postgres.Workers(p)
+	q := sqlstore.Postgres.Workers(p)
 	return find(ctx, d, searchFor("workers", workerColumns, `workers w`, &q, p.Paging, nil), nil,
 		func(r *row) (agl.Worker, error) { return *r.worker(), nil })
 }
 
-// latestOf is the id of a rollout's latest attempt.
+// latestOf selects the id of a rollout's latest attempt.
 func latestOf(rolloutID string) string {
 	return `(SELECT a.attempt_id FROM attempts a WHERE a.rollout_id = ` + rolloutID + ` ORDER BY a.sequence_id DESC, a.ordinal DESC LIMIT 1)`
 }
 
-// QuerySpans implements store.Driver.
+// QuerySpans implements driver.Driver.
 func (d *Driver) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
-	always := []sqlquery.Condition{{SQL: `s.rollout_id = ?`, Args: []any{p.RolloutID}}}
-	// Counted when they were stored.
+	always := []sqlstore.Condition{{SQL: `s.rollout_id = ?`, Args: []any{p.RolloutID}}}
+	// Attempts count their spans.
 	total := selection{`SELECT COALESCE(sum(a.span_count), 0)::bigint FROM attempts a WHERE a.rollout_id = $1`, []any{p.RolloutID}}
 	switch p.AttemptID {
 	case "":
 	case agl.LatestAttempt:
-		always = append(always, sqlquery.Condition{SQL: `s.attempt_id = ` + latestOf("?"), Args: []any{p.RolloutID}})
+		always = append(always, sqlstore.Condition{SQL: `s.attempt_id = ` + latestOf("?"), Args: []any{p.RolloutID}})
 		total.sql += ` AND a.attempt_id = ` + latestOf("$1")
 	default:
-		always = append(always, sqlquery.Condition{SQL: `s.attempt_id = ?`, Args: []any{p.AttemptID}})
+		always = append(always, sqlstore.Condition{SQL: `s.attempt_id = ?`, Args: []any{p.AttemptID}})
 		total.sql += ` AND a.attempt_id = $2`
 		total.args = append(total.args, p.AttemptID)
 	}
-	q := sqlquery.Postgres.Spans(p, always...)
+	q := sqlstore.Postgres.Spans(p, always...)
 	s := searchFor("spans", `s.attempt_id, s.span_id, s.checksum, s.payload`, `spans s`, &q, p.Paging, &total)
 	s.guard = &selection{`SELECT evicted FROM rollouts WHERE rollout_id = $1`, []any{p.RolloutID}}
 	evicted := agl.Errorf(agl.CodeEvicted, "Spans for rollout %s have been evicted", p.RolloutID)
 	return find(ctx, d, s, evicted, func(r *row) (jsontext.Value, error) {
-		key := store.SpanKey{RolloutID: p.RolloutID, AttemptID: r.text(), SpanID: r.text()}
+		key := driver.SpanKey{RolloutID: p.RolloutID, AttemptID: r.text(), SpanID: r.text()}
 		sum, payload := r.int4(), r.json()
-		if checksum(payload) != sum {
+		if checksum(payload) != int32(sum) {
 			return nil, errDamaged(key)
 		}
 		return payload, nil

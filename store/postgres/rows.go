@@ -5,7 +5,8 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
-	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/internal/sqlstore"
 )
 
 // The columns of each noun in the order in which its function below reads them.
@@ -72,14 +73,14 @@ func (r *row) resources() (*agl.ResourcesUpdate, error) {
 	return out, nil
 }
 
-// span reads a span and checks its payload.
-func (r *row) span() (*store.SpanRecord, error) {
-	out := &store.SpanRecord{
-		SpanKey:    store.SpanKey{RolloutID: r.text(), AttemptID: r.text(), SpanID: r.text()},
+// span reads a span and verifies its checksum.
+func (r *row) span() (*driver.SpanRecord, error) {
+	out := &driver.SpanRecord{
+		SpanKey:    driver.SpanKey{RolloutID: r.text(), AttemptID: r.text(), SpanID: r.text()},
 		SequenceID: r.int8(), TraceID: r.text(), ParentID: r.nullText().V, Name: r.text(),
 		StartTime: r.nullTime(), EndTime: r.nullTime(),
 	}
-	sum := r.int4()
+	sum := int32(r.int4())
 	out.Payload = r.json()
 	if checksum(out.Payload) != sum {
 		return nil, errDamaged(out.SpanKey)
@@ -91,47 +92,42 @@ func errStored(format string, args ...any) error {
 	return agl.Errorf(agl.CodeInternal, "postgres: "+format+"; `agl db check` lists what is damaged", args...)
 }
 
-func errDamaged(key store.SpanKey) error {
+func errDamaged(key driver.SpanKey) error {
 	return errStored("the payload of span %s/%s/%s does not match its checksum", key.RolloutID, key.AttemptID, key.SpanID)
 }
 
-// checksum is a payload's CRC32C (Castagnoli, as in RFC 3720), as a column of
-// integers takes it.
-func checksum(payload []byte) int {
-	return int(int32(crc32.Checksum(payload, castagnoli)))
+// checksum is a payload's CRC-32C (Castagnoli, RFC 3720) as a signed integer, which
+// the column holds.
+func checksum(payload []byte) int32 {
+	return int32(crc32.Checksum(payload, castagnoli))
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func (r *row) key() (store.IdempotencyRecord, error) {
-	out := store.IdempotencyRecord{Scope: r.text(), Fingerprint: r.text(), CreateTime: r.time()}
+func (r *row) key() (driver.IdempotencyRecord, error) {
+	out := driver.IdempotencyRecord{Scope: r.text(), Fingerprint: r.text(), CreateTime: r.time()}
 	var ids []string
 	if err := rawjson.Unmarshal(r.raw(), &ids); err != nil || len(ids)%2 != 0 {
 		return out, errStored("the idempotency record %q does not decode", out.Scope)
 	}
 	for i := 0; i < len(ids); i += 2 {
-		out.Made = append(out.Made, store.AttemptKey{RolloutID: ids[i], AttemptID: ids[i+1]})
+		out.Made = append(out.Made, driver.AttemptKey{RolloutID: ids[i], AttemptID: ids[i+1]})
 	}
 	out.ResourcesID = r.text()
 	return out, nil
 }
 
-// appendMade writes what row.key reads.
-func appendMade(dst []byte, made []store.AttemptKey) []byte {
-	dst = append(dst, '[')
-	for i, key := range made {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
+// appendMade encodes what row.key decodes.
+func appendMade(dst []byte, made []driver.AttemptKey) []byte {
+	return rawjson.AppendArray(dst, made, func(dst []byte, key driver.AttemptKey) []byte {
 		dst = append(rawjson.AppendString(dst, key.RolloutID), ',')
-		dst = rawjson.AppendString(dst, key.AttemptID)
-	}
-	return append(dst, ']')
+		return rawjson.AppendString(dst, key.AttemptID)
+	})
 }
 
 func (r *row) event(identity string) agl.Event {
 	return agl.Event{
-		ID: eventID(identity, r.int8()), Kind: agl.EventKind(r.text()), RolloutID: r.text(), AttemptID: r.text(),
+		ID: sqlstore.EventID(identity, r.int8()), Kind: agl.EventKind(r.text()), RolloutID: r.text(), AttemptID: r.text(),
 		ResourcesID: r.text(), WorkerID: r.text(), Status: r.text(),
 	}
 }

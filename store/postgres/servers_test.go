@@ -9,12 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/postgres"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/postgres"
 )
 
 // patience bounds what must happen soon.
@@ -59,7 +60,7 @@ func setStatus(ctx context.Context, s *store.Store, a *agl.Attempt, status agl.A
 	return err
 }
 
-// TestClaimsOnce lets 64 dequeues on two servers fight for rollouts.
+// TestClaimsOnce has 64 dequeues on two servers compete for rollouts.
 func TestClaimsOnce(t *testing.T) {
 	t.Parallel()
 	a, b := two(t)
@@ -150,7 +151,7 @@ func TestWakesTheOtherServer(t *testing.T) {
 			r := start(t, a, agl.StartRolloutParams{})
 			done := make(chan error, 1)
 			go func() { done <- tc.block(t.Context(), b, r) }()
-			// However the two meet, the blocked one returns.
+			// The blocked call returns, in whatever order the two run.
 			if err := tc.end(t.Context(), a, r); err != nil {
 				t.Error(err)
 			}
@@ -385,8 +386,8 @@ func TestNewWorker(t *testing.T) {
 	}
 }
 
-// TestSameRows moves the same few rollouts and workers on both servers at once:
-// nobody gets stuck, nothing is lost.
+// TestSameRows changes the same few rollouts and workers on both servers at once:
+// nothing blocks forever, nothing is lost.
 func TestSameRows(t *testing.T) {
 	t.Parallel()
 	a, b := two(t)
@@ -434,8 +435,8 @@ func TestSameRows(t *testing.T) {
 	}
 }
 
-// TestHeldRows dequeues while a third party holds the only rollout and lets it go
-// without a word.
+// TestHeldRows dequeues while a third party locks the only rollout and releases it
+// without a notice.
 func TestHeldRows(t *testing.T) {
 	t.Parallel()
 	databaseURL := server.Database(t)
@@ -454,7 +455,7 @@ func TestHeldRows(t *testing.T) {
 	if _, err := tx.Exec(ctx, `SELECT FROM agl.rollouts FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}
-	// It is passed over in the end, but nobody forgets it.
+	// The dequeue skips it in the end, and a later look finds it.
 	got, err := s.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: 1})
 	if err != nil || len(got.Rollouts) != 0 {
 		t.Errorf("dequeued %v, error %v, although it is held", got.Rollouts, err)

@@ -5,21 +5,20 @@ import (
 	"unicode/utf8"
 )
 
-// PostgreSQL takes every text but the character U+0000 and what is no UTF-8. Such
-// a byte is written as three code points that Unicode keeps free for purposes
-// like this (U+FDD0 to U+FDEF): a mark and two digits. Where a text has one of
-// those itself, its bytes are written so too. Then every text comes back as it
-// was, and one contains another exactly if what is stored does.
+// PostgreSQL accepts no U+0000 and no invalid UTF-8 in a text. Each such byte is stored as
+// three noncharacters of Unicode (U+FDD0 to U+FDEF): a mark and two hexadecimal digits.
+// The bytes of these noncharacters themselves are escaped, too. So every text is read back
+// unchanged, and one text contains another exactly if their stored forms do.
 const (
 	firstSpecial = '\uFDD0'
 	lastSpecial  = '\uFDEF'
-	mark         = lastSpecial  // begins a byte
-	digit        = firstSpecial // and those behind it, for the 16 digits
+	mark         = lastSpecial  // starts an escaped byte
+	digit        = firstSpecial // the first of the 16 digits
 )
 
 func special(r rune) bool { return r == 0 || r >= firstSpecial && r <= lastSpecial }
 
-// text is a string as a column of text keeps it.
+// text is a string as a text column stores it.
 func text(s string) string {
 	if utf8.ValidString(s) && strings.IndexFunc(s, special) < 0 {
 		return s
@@ -64,7 +63,7 @@ func untext(s string) string {
 	return out.String()
 }
 
-// texts is text for each of a list.
+// texts is text for a list.
 func texts[S ~string](list []S) []string {
 	out := make([]string, len(list))
 	for i, s := range list {

@@ -2,11 +2,11 @@ package postgres
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
-	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/agl-go/agl/store/driver"
 )
 
 const (
@@ -31,252 +31,189 @@ const (
 	keyNames  = `scope, fingerprint, create_time, made, resources_id`
 )
 
-// Where a row was looked for and not found it is inserted, so that one that
-// another server has made meanwhile is an error; the batch is run again then and
-// finds it. Where a row was not looked for it is inserted or replaced.
-var (
-	insertAttempts = &statement{"insert_attempts", `INSERT INTO attempts (` + attemptNames + `)
-		SELECT ` + attemptNames + ` FROM unnest(` + attemptArrays + `) v (` + attemptNames + `)`}
-	updateAttempts = &statement{"update_attempts", `UPDATE attempts a
+// A row that the batch has looked for and not found is inserted strictly: if another
+// server has inserted it meanwhile, the batch fails, runs again and finds it. A row that
+// the batch has not looked for is inserted or replaced.
+const (
+	insertAttempts = `INSERT INTO attempts (` + attemptNames + `)
+		SELECT ` + attemptNames + ` FROM unnest(` + attemptArrays + `) v (` + attemptNames + `)`
+	updateAttempts = `UPDATE attempts a
 		SET sequence_id = v.sequence_id, start_time = v.start_time, end_time = v.end_time, status = v.status, worker_id = v.worker_id,
 			last_heartbeat_time = v.last_heartbeat_time, span_count = a.span_count + v.span_count,
 			span_bytes = a.span_bytes + v.span_bytes, metadata = v.metadata
 		FROM unnest(` + attemptArrays + `) v (` + attemptNames + `)
-		WHERE a.rollout_id = v.rollout_id AND a.attempt_id = v.attempt_id`}
-	countSpans = &statement{"count_spans", `UPDATE attempts a
+		WHERE a.rollout_id = v.rollout_id AND a.attempt_id = v.attempt_id`
+	countSpans = `UPDATE attempts a
 		SET span_count = a.span_count + v.span_count, span_bytes = a.span_bytes + v.span_bytes
 		FROM unnest($1::text[], $2::text[], $3::int8[], $4::int8[]) v (rollout_id, attempt_id, span_count, span_bytes)
-		WHERE a.rollout_id = v.rollout_id AND a.attempt_id = v.attempt_id`}
-	removeAttempts = &statement{"remove_attempts", `DELETE FROM attempts a
-		USING unnest($1::text[], $2::text[]) v (rollout_id, attempt_id) WHERE a.rollout_id = v.rollout_id AND a.attempt_id = v.attempt_id`}
+		WHERE a.rollout_id = v.rollout_id AND a.attempt_id = v.attempt_id`
+	removeAttempts = `DELETE FROM attempts a
+		USING unnest($1::text[], $2::text[]) v (rollout_id, attempt_id) WHERE a.rollout_id = v.rollout_id AND a.attempt_id = v.attempt_id`
 
-	insertWorkers = &statement{"insert_workers", `INSERT INTO workers (` + workerNames + `)
+	insertWorkers = `INSERT INTO workers (` + workerNames + `)
 		SELECT (SELECT nextval('workers_made')) + v.ordinal, v.worker_id, v.status, v.last_heartbeat_time, v.last_dequeue_time,
 			v.last_busy_time, v.last_idle_time, v.current_rollout_id, v.current_attempt_id, v.heartbeat_stats
-		FROM unnest(` + workerArrays + `) v (` + workerNames + `)`}
-	putWorkers = &statement{"put_workers", insertWorkers.sql + ` ON CONFLICT (worker_id) DO UPDATE
+		FROM unnest(` + workerArrays + `) v (` + workerNames + `)`
+	putWorkers = insertWorkers + ` ON CONFLICT (worker_id) DO UPDATE
 		SET status = excluded.status, last_heartbeat_time = excluded.last_heartbeat_time,
 			last_dequeue_time = excluded.last_dequeue_time, last_busy_time = excluded.last_busy_time,
 			last_idle_time = excluded.last_idle_time, current_rollout_id = excluded.current_rollout_id,
-			current_attempt_id = excluded.current_attempt_id, heartbeat_stats = excluded.heartbeat_stats`}
+			current_attempt_id = excluded.current_attempt_id, heartbeat_stats = excluded.heartbeat_stats`
 
-	insertSequences = &statement{"insert_sequences", `INSERT INTO sequences (rollout_id, last)
-		SELECT rollout_id, last FROM unnest($1::text[], $2::int8[]) v (rollout_id, last)`}
-	putSequences = &statement{"put_sequences", insertSequences.sql + ` ON CONFLICT (rollout_id) DO UPDATE SET last = excluded.last`}
+	insertSequences = `INSERT INTO sequences (rollout_id, last, unknown_since)
+		SELECT v.rollout_id, v.last, CASE WHEN EXISTS (SELECT FROM rollouts r WHERE r.rollout_id = v.rollout_id) THEN NULL ELSE $3::float8 END
+		FROM unnest($1::text[], $2::int8[]) v (rollout_id, last)`
+	putSequences = insertSequences + ` ON CONFLICT (rollout_id) DO UPDATE
+		SET last = excluded.last, unknown_since = excluded.unknown_since`
 
-	insertResources = &statement{"insert_resources", `INSERT INTO resources (` + resourcesNames + `)
-		SELECT ` + resourcesNames + ` FROM unnest(` + resourcesArrays + `) v (` + resourcesNames + `)`}
-	putResources = &statement{"put_resources", insertResources.sql + ` ON CONFLICT (resources_id) DO UPDATE
+	insertResources = `INSERT INTO resources (` + resourcesNames + `)
+		SELECT ` + resourcesNames + ` FROM unnest(` + resourcesArrays + `) v (` + resourcesNames + `)`
+	putResources = insertResources + ` ON CONFLICT (resources_id) DO UPDATE
 		SET create_time = excluded.create_time, update_time = excluded.update_time, version = excluded.version,
-			resources = excluded.resources`}
-	setLatest = &statement{"set_latest", `UPDATE store SET latest_resources = $1::text`}
+			resources = excluded.resources`
+	setLatest = `UPDATE store SET latest_resources = $1::text`
 
-	insertSpans = &statement{"insert_spans", `INSERT INTO spans (` + spanNames + `)
-		SELECT ` + spanNames + ` FROM unnest(` + spanArrays + `) v (` + spanNames + `)`}
+	insertSpans = `INSERT INTO spans (` + spanNames + `)
+		SELECT ` + spanNames + ` FROM unnest(` + spanArrays + `) v (` + spanNames + `)`
 
-	insertKeys = &statement{"insert_keys", `INSERT INTO idempotency (` + keyNames + `)
-		SELECT ` + keyNames + ` FROM unnest(` + keyArrays + `) v (` + keyNames + `)`}
-	putKeys = &statement{"put_keys", insertKeys.sql + ` ON CONFLICT (scope) DO UPDATE
+	insertKeys = `INSERT INTO idempotency (` + keyNames + `)
+		SELECT ` + keyNames + ` FROM unnest(` + keyArrays + `) v (` + keyNames + `)`
+	putKeys = insertKeys + ` ON CONFLICT (scope) DO UPDATE
 		SET fingerprint = excluded.fingerprint, create_time = excluded.create_time, made = excluded.made,
-			resources_id = excluded.resources_id`}
-	forgetKeys = &statement{"forget_keys", `DELETE FROM idempotency WHERE scope = ANY($1::text[])`}
+			resources_id = excluded.resources_id`
+	forgetKeys = `DELETE FROM idempotency WHERE scope = ANY($1::text[])`
 
-	setClosed = &statement{"set_closed", `UPDATE store SET queue_closed = $1::bool`}
+	setClosed = `UPDATE store SET queue_closed = $1::bool`
 
-	deleteSpans     = &statement{"delete_spans", `DELETE FROM spans WHERE rollout_id = ANY($1::text[])`}
-	deleteAttempts  = &statement{"delete_attempts", `DELETE FROM attempts WHERE rollout_id = ANY($1::text[])`}
-	deleteSequences = &statement{"delete_sequences", `DELETE FROM sequences WHERE rollout_id = ANY($1::text[])`}
-	deleteRollouts  = &statement{"delete_rollouts", `DELETE FROM rollouts WHERE rollout_id = ANY($1::text[])`}
-	markEvicted     = &statement{"mark_evicted", `UPDATE rollouts SET evicted = true WHERE rollout_id = ANY($1::text[])`}
-	clearCounts     = &statement{"clear_counts", `UPDATE attempts SET span_count = 0, span_bytes = 0 WHERE rollout_id = ANY($1::text[])`}
+	deleteSpans     = `DELETE FROM spans WHERE rollout_id = ANY($1::text[])`
+	deleteAttempts  = `DELETE FROM attempts WHERE rollout_id = ANY($1::text[])`
+	deleteSequences = `DELETE FROM sequences WHERE rollout_id = ANY($1::text[])`
+	deleteWorkers   = `DELETE FROM workers WHERE worker_id = ANY($1::text[])`
+	deleteResources = `DELETE FROM resources WHERE resources_id = ANY($1::text[])`
+	deleteRollouts  = `DELETE FROM rollouts WHERE rollout_id = ANY($1::text[])`
+	markEvicted     = `UPDATE rollouts SET evicted = true WHERE rollout_id = ANY($1::text[])`
+	clearCounts     = `UPDATE attempts SET span_count = 0, span_bytes = 0 WHERE rollout_id = ANY($1::text[])`
 
-	// The counter is locked from here to the commit, which is next.
-	insertEvents = &statement{"insert_events", `WITH c AS (UPDATE event_counter SET last = last + $1::int8 RETURNING last)
+	// The counter stays locked until the commit, which is the next statement but one.
+	insertEvents = `WITH c AS (UPDATE event_counter SET last = last + $1::int8 RETURNING last)
 		INSERT INTO events (id, at, kind, rollout_id, attempt_id, resources_id, worker_id, status)
 		SELECT c.last - $1::int8 + v.n, $2::float8, v.kind, v.rollout_id, v.attempt_id, v.resources_id, v.worker_id, v.status
 		FROM c, unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[])
-			WITH ORDINALITY v (kind, rollout_id, attempt_id, resources_id, worker_id, status, n)`}
-	notify = &statement{"notify", `SELECT pg_notify('` + channel + `', $1::text)`}
+			WITH ORDINALITY v (kind, rollout_id, attempt_id, resources_id, worker_id, status, n)`
+	notify = `SELECT pg_notify('` + channel + `', $1::text)`
 )
 
 // spanCount is what spans add to their attempt.
-type spanCount struct{ count, bytes int64 }
+type spanCount struct {
+	driver.AttemptKey
 
-func (w *writes) spanCounts() map[store.AttemptKey]spanCount {
-	if len(w.changes.Spans) == 0 {
-		return nil
-	}
-	counts := map[store.AttemptKey]spanCount{}
+	count, bytes int64
+}
+
+func (w *writes) spanCounts() map[driver.AttemptKey]spanCount {
+	counts := map[driver.AttemptKey]spanCount{}
 	for i := range w.changes.Spans {
 		s := &w.changes.Spans[i]
-		key := store.AttemptKey{RolloutID: s.RolloutID, AttemptID: s.AttemptID}
+		key := driver.AttemptKey{RolloutID: s.RolloutID, AttemptID: s.AttemptID}
 		n := counts[key]
-		counts[key] = spanCount{n.count + 1, n.bytes + int64(len(s.Payload))}
+		counts[key] = spanCount{key, n.count + 1, n.bytes + int64(len(s.Payload))}
 	}
 	return counts
 }
 
-type attemptRows struct {
-	rollout, attempt, sequence, start, end, status, worker, heartbeat, spans, bytes, metadata *column
+// attemptRow is an attempt with what its new spans add.
+type attemptRow struct {
+	*agl.Attempt
+
+	spans spanCount
 }
 
-func newAttemptRows(n int) *attemptRows {
-	return &attemptRows{
-		textColumn(n), textColumn(n), int4Column(n), floatColumn(n), floatColumn(n), textColumn(n), textColumn(n), floatColumn(n),
-		int8Column(n), int8Column(n), bytesColumn(n, 0),
+func attemptColumnsOf(rows []attemptRow) []any {
+	return []any{
+		column(rows, func(a attemptRow) string { return text(a.RolloutID) }),
+		column(rows, func(a attemptRow) string { return text(a.AttemptID) }),
+		column(rows, func(a attemptRow) int32 { return int32(a.SequenceID) }),
+		column(rows, func(a attemptRow) float64 { return float64(a.StartTime) }),
+		column(rows, func(a attemptRow) *float64 { return nullTime(a.EndTime) }),
+		column(rows, func(a attemptRow) string { return string(a.Status) }),
+		column(rows, func(a attemptRow) *string { return nullText(a.WorkerID) }),
+		column(rows, func(a attemptRow) *float64 { return nullTime(a.LastHeartbeatTime) }),
+		column(rows, func(a attemptRow) int64 { return a.spans.count }),
+		column(rows, func(a attemptRow) int64 { return a.spans.bytes }),
+		column(rows, func(a attemptRow) []byte { return a.Metadata }),
 	}
-}
-
-func (rows *attemptRows) add(a *agl.Attempt, spans spanCount) {
-	rows.rollout.text(a.RolloutID)
-	rows.attempt.text(a.AttemptID)
-	rows.sequence.int4(a.SequenceID)
-	rows.start.float(float64(a.StartTime))
-	rows.end.time(a.EndTime)
-	rows.status.text(string(a.Status))
-	rows.worker.nullText(a.WorkerID)
-	rows.heartbeat.time(a.LastHeartbeatTime)
-	rows.spans.int8(spans.count)
-	rows.bytes.int8(spans.bytes)
-	rows.metadata.bytes(a.Metadata)
-}
-
-func (rows *attemptRows) params() [][]byte {
-	return params(rows.rollout, rows.attempt, rows.sequence, rows.start, rows.end, rows.status, rows.worker, rows.heartbeat,
-		rows.spans, rows.bytes, rows.metadata)
-}
-
-func params(columns ...*column) [][]byte {
-	out := make([][]byte, len(columns))
-	for i, c := range columns {
-		out[i] = c.param()
-	}
-	return out
 }
 
 func (w *writes) attempts() {
-	c := w.changes
-	if len(c.Attempts) == 0 && len(c.ReturnedAttempts) == 0 && len(c.Spans) == 0 {
-		return
-	}
 	counts := w.spanCounts()
-	var made, changed *attemptRows
-	for i := range c.Attempts {
-		rows := &changed
-		if c.Attempts[i].New {
-			rows = &made
-		}
-		if *rows == nil {
-			*rows = newAttemptRows(len(c.Attempts))
-		}
-		a := c.Attempts[i].Attempt
-		key := store.AttemptKey{RolloutID: a.RolloutID, AttemptID: a.AttemptID}
-		(*rows).add(a, counts[key])
+	var created, changed []attemptRow
+	for _, change := range w.changes.Attempts {
+		a := change.Attempt
+		key := driver.AttemptKey{RolloutID: a.RolloutID, AttemptID: a.AttemptID}
+		row := attemptRow{a, counts[key]}
 		delete(counts, key)
-	}
-	if made != nil {
-		w.add(insertAttempts, made.params()...)
-	}
-	if changed != nil {
-		w.add(updateAttempts, changed.params()...)
-	}
-	if len(counts) > 0 {
-		rollouts, attempts := textColumn(len(counts)), textColumn(len(counts))
-		spans, bytes := int8Column(len(counts)), int8Column(len(counts))
-		for key, n := range counts {
-			rollouts.text(key.RolloutID)
-			attempts.text(key.AttemptID)
-			spans.int8(n.count)
-			bytes.int8(n.bytes)
+		if change.New {
+			created = append(created, row)
+		} else {
+			changed = append(changed, row)
 		}
-		w.add(countSpans, params(rollouts, attempts, spans, bytes)...)
 	}
-	if n := len(c.ReturnedAttempts); n > 0 {
-		rollouts, attempts := textColumn(n), textColumn(n)
-		for _, key := range c.ReturnedAttempts {
-			rollouts.text(key.RolloutID)
-			attempts.text(key.AttemptID)
+	addRows(w, insertAttempts, created, attemptColumnsOf)
+	addRows(w, updateAttempts, changed, attemptColumnsOf)
+	addRows(w, countSpans, slices.Collect(maps.Values(counts)), func(rows []spanCount) []any {
+		return []any{
+			column(rows, func(n spanCount) string { return text(n.RolloutID) }),
+			column(rows, func(n spanCount) string { return text(n.AttemptID) }),
+			column(rows, func(n spanCount) int64 { return n.count }),
+			column(rows, func(n spanCount) int64 { return n.bytes }),
 		}
-		w.add(removeAttempts, params(rollouts, attempts)...)
-	}
-}
-
-type workerRows struct {
-	index, id, status, heartbeat, dequeue, busy, idle, rollout, attempt, stats *column
+	})
+	addRows(w, removeAttempts, w.changes.ReturnedAttempts, func(keys []driver.AttemptKey) []any {
+		return []any{
+			column(keys, func(k driver.AttemptKey) string { return text(k.RolloutID) }),
+			column(keys, func(k driver.AttemptKey) string { return text(k.AttemptID) }),
+		}
+	})
 }
 
 func (w *writes) workers() {
-	list := w.changes.Workers
-	// Everybody writes them in the same order, whatever the order of their creation.
-	order := make([]int, len(list))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(list[i].WorkerID, list[j].WorkerID) })
-	var made, put *workerRows
-	for _, i := range order {
-		worker := list[i]
-		rows := &put
-		if exists, sought := w.batch.workers[worker.WorkerID]; sought && !exists {
-			rows = &made
-		}
-		if *rows == nil {
-			n := len(list)
-			*rows = &workerRows{
-				int4Column(n), textColumn(n), textColumn(n), floatColumn(n), floatColumn(n), floatColumn(n), floatColumn(n),
-				textColumn(n), textColumn(n), bytesColumn(n, 0),
-			}
-		}
-		(*rows).add(i, worker)
-	}
-	if put != nil {
-		w.add(putWorkers, put.params()...)
-	}
-	if made != nil {
-		w.add(insertWorkers, made.params()...)
-	}
-}
+	type row struct {
+		*agl.Worker
 
-func (rows *workerRows) add(index int, w *agl.Worker) {
-	rows.index.int4(index)
-	rows.id.text(w.WorkerID)
-	rows.status.text(string(w.Status))
-	rows.heartbeat.time(w.LastHeartbeatTime)
-	rows.dequeue.time(w.LastDequeueTime)
-	rows.busy.time(w.LastBusyTime)
-	rows.idle.time(w.LastIdleTime)
-	rows.rollout.nullText(w.CurrentRolloutID)
-	rows.attempt.nullText(w.CurrentAttemptID)
-	rows.stats.bytes(w.HeartbeatStats)
-}
-
-func (rows *workerRows) params() [][]byte {
-	return params(rows.index, rows.id, rows.status, rows.heartbeat, rows.dequeue, rows.busy, rows.idle, rows.rollout, rows.attempt, rows.stats)
+		index int
+	}
+	rows := make([]row, len(w.changes.Workers))
+	for i, worker := range w.changes.Workers {
+		rows[i] = row{worker, i}
+	}
+	// Every server locks the rows in the same order, whatever the order of their creation.
+	slices.SortFunc(rows, func(a, b row) int { return cmp.Compare(a.WorkerID, b.WorkerID) })
+	upsert(w, insertWorkers, putWorkers, rows, w.batch.workers, func(r row) string { return r.WorkerID }, func(rows []row) []any {
+		return []any{
+			column(rows, func(r row) int32 { return int32(r.index) }),
+			column(rows, func(r row) string { return text(r.WorkerID) }),
+			column(rows, func(r row) string { return string(r.Status) }),
+			column(rows, func(r row) *float64 { return nullTime(r.LastHeartbeatTime) }),
+			column(rows, func(r row) *float64 { return nullTime(r.LastDequeueTime) }),
+			column(rows, func(r row) *float64 { return nullTime(r.LastBusyTime) }),
+			column(rows, func(r row) *float64 { return nullTime(r.LastIdleTime) }),
+			column(rows, func(r row) *string { return nullText(r.CurrentRolloutID) }),
+			column(rows, func(r row) *string { return nullText(r.CurrentAttemptID) }),
+			column(rows, func(r row) []byte { return r.HeartbeatStats }),
+		}
+	})
 }
 
 func (w *writes) sequences() {
-	list := slices.SortedFunc(slices.Values(w.changes.Sequences), func(a, b store.Sequence) int { return cmp.Compare(a.RolloutID, b.RolloutID) })
-	n := len(list)
-	if n == 0 {
-		return
-	}
-	var ids, last [2]*column // those that exist or were not looked for, those that do not exist
-	for i := range ids {
-		ids[i], last[i] = textColumn(n), int8Column(n)
-	}
-	for _, s := range list {
-		i := 0
-		if exists, sought := w.batch.sequences[s.RolloutID]; sought && !exists {
-			i = 1
+	rows := slices.SortedFunc(slices.Values(w.changes.Sequences), func(a, b driver.Sequence) int { return cmp.Compare(a.RolloutID, b.RolloutID) })
+	id := func(s driver.Sequence) string { return s.RolloutID }
+	upsert(w, insertSequences, putSequences, rows, w.batch.sequences, id, func(rows []driver.Sequence) []any {
+		return []any{
+			column(rows, func(s driver.Sequence) string { return text(s.RolloutID) }),
+			column(rows, func(s driver.Sequence) int64 { return s.Last }),
+			float64(w.changes.Now),
 		}
-		ids[i].text(s.RolloutID)
-		last[i].int8(s.Last)
-	}
-	for i, s := range []*statement{putSequences, insertSequences} {
-		if ids[i].n > 0 {
-			w.add(s, params(ids[i], last[i])...)
-		}
-	}
+	})
 }
 
 func (w *writes) resources() {
@@ -284,142 +221,103 @@ func (w *writes) resources() {
 	if len(list) == 0 {
 		return
 	}
-	// One statement cannot write a row twice.
-	last := map[string]int{}
+	// One statement cannot write a row twice: the last version counts.
+	var rows []*agl.ResourcesUpdate
 	for i, u := range list {
-		last[u.ResourcesID] = i
-	}
-	var columns [2][]*column
-	for i := range columns {
-		columns[i] = []*column{textColumn(len(list)), floatColumn(len(list)), floatColumn(len(list)), int4Column(len(list)), bytesColumn(len(list), 0)}
-	}
-	for i, u := range list {
-		if last[u.ResourcesID] != i {
-			continue
-		}
-		c := columns[0]
-		if exists, sought := w.batch.resources[u.ResourcesID]; sought && !exists {
-			c = columns[1]
-		}
-		c[0].text(u.ResourcesID)
-		c[1].float(float64(u.CreateTime))
-		c[2].float(float64(u.UpdateTime))
-		c[3].int4(u.Version)
-		c[4].bytes(u.Resources.AppendJSON(nil))
-	}
-	for i, s := range []*statement{putResources, insertResources} {
-		if columns[i][0].n > 0 {
-			w.add(s, params(columns[i]...)...)
+		if !slices.ContainsFunc(list[i+1:], func(later *agl.ResourcesUpdate) bool { return later.ResourcesID == u.ResourcesID }) {
+			rows = append(rows, u)
 		}
 	}
-	w.add(setLatest, textParam(list[len(list)-1].ResourcesID))
+	id := func(u *agl.ResourcesUpdate) string { return u.ResourcesID }
+	upsert(w, insertResources, putResources, rows, w.batch.resources, id, func(rows []*agl.ResourcesUpdate) []any {
+		return []any{
+			column(rows, func(u *agl.ResourcesUpdate) string { return text(u.ResourcesID) }),
+			column(rows, func(u *agl.ResourcesUpdate) float64 { return float64(u.CreateTime) }),
+			column(rows, func(u *agl.ResourcesUpdate) float64 { return float64(u.UpdateTime) }),
+			column(rows, func(u *agl.ResourcesUpdate) int32 { return int32(u.Version) }),
+			column(rows, func(u *agl.ResourcesUpdate) []byte { return u.Resources.AppendJSON(nil) }),
+		}
+	})
+	w.add(setLatest, text(list[len(list)-1].ResourcesID))
 }
 
 func (w *writes) spans() {
-	list := w.changes.Spans
-	n := len(list)
-	if n == 0 {
-		return
+	rows := make([]*driver.SpanRecord, len(w.changes.Spans))
+	for i := range rows {
+		rows[i] = &w.changes.Spans[i]
 	}
-	size := 0
-	for i := range list {
-		size += len(list[i].Payload)
-	}
-	rollouts, attempts, ids, sequences := textColumn(n), textColumn(n), textColumn(n), int8Column(n)
-	traces, parents, names := newColumn(pgtype.TextOID, n, n*2*idBytes), textColumn(n), textColumn(n)
-	starts, ends, sums, payloads := floatColumn(n), floatColumn(n), int4Column(n), bytesColumn(n, size)
-	for i := range list {
-		s := &list[i]
-		rollouts.text(s.RolloutID)
-		attempts.text(s.AttemptID)
-		ids.text(s.SpanID)
-		sequences.int8(s.SequenceID)
-		traces.text(s.TraceID)
-		parents.nullText(agl.Null[string]{V: s.ParentID, Valid: s.ParentID != ""})
-		names.text(s.Name)
-		starts.time(s.StartTime)
-		ends.time(s.EndTime)
-		sums.int4(checksum(s.Payload))
-		payloads.bytes(s.Payload)
-	}
-	w.add(insertSpans, params(rollouts, attempts, ids, sequences, traces, parents, names, starts, ends, sums, payloads)...)
+	addRows(w, insertSpans, rows, func(rows []*driver.SpanRecord) []any {
+		return []any{
+			column(rows, func(s *driver.SpanRecord) string { return text(s.RolloutID) }),
+			column(rows, func(s *driver.SpanRecord) string { return text(s.AttemptID) }),
+			column(rows, func(s *driver.SpanRecord) string { return text(s.SpanID) }),
+			column(rows, func(s *driver.SpanRecord) int64 { return s.SequenceID }),
+			column(rows, func(s *driver.SpanRecord) string { return text(s.TraceID) }),
+			column(rows, func(s *driver.SpanRecord) *string {
+				return nullText(agl.Null[string]{V: s.ParentID, Valid: s.ParentID != ""})
+			}),
+			column(rows, func(s *driver.SpanRecord) string { return text(s.Name) }),
+			column(rows, func(s *driver.SpanRecord) *float64 { return nullTime(s.StartTime) }),
+			column(rows, func(s *driver.SpanRecord) *float64 { return nullTime(s.EndTime) }),
+			column(rows, func(s *driver.SpanRecord) int32 { return checksum(s.Payload) }),
+			column(rows, func(s *driver.SpanRecord) []byte { return s.Payload }),
+		}
+	})
 }
 
 func (w *writes) keys() {
 	c := w.changes
-	if len(w.batch.expired) > 0 {
-		w.add(forgetKeys, textArray(w.batch.expired))
+	w.addIDs(w.batch.expired, forgetKeys)
+	rows := make([]*driver.IdempotencyRecord, len(c.Keys))
+	for i := range rows {
+		rows[i] = &c.Keys[i]
 	}
-	if n := len(c.Keys); n > 0 {
-		list := slices.SortedFunc(slices.Values(c.Keys), func(a, b store.IdempotencyRecord) int { return cmp.Compare(a.Scope, b.Scope) })
-		var columns [2][]*column
-		for i := range columns {
-			columns[i] = []*column{textColumn(n), textColumn(n), floatColumn(n), textColumn(n), textColumn(n)}
+	slices.SortFunc(rows, func(a, b *driver.IdempotencyRecord) int { return cmp.Compare(a.Scope, b.Scope) })
+	id := func(k *driver.IdempotencyRecord) string { return k.Scope }
+	upsert(w, insertKeys, putKeys, rows, w.batch.keys, id, func(rows []*driver.IdempotencyRecord) []any {
+		return []any{
+			column(rows, func(k *driver.IdempotencyRecord) string { return text(k.Scope) }),
+			column(rows, func(k *driver.IdempotencyRecord) string { return text(k.Fingerprint) }),
+			column(rows, func(k *driver.IdempotencyRecord) float64 { return float64(k.CreateTime) }),
+			column(rows, func(k *driver.IdempotencyRecord) string { return text(string(appendMade(nil, k.Made))) }),
+			column(rows, func(k *driver.IdempotencyRecord) string { return text(k.ResourcesID) }),
 		}
-		for i := range list {
-			k := &list[i]
-			c := columns[0]
-			if exists, sought := w.batch.keys[k.Scope]; sought && !exists {
-				c = columns[1]
-			}
-			c[0].text(k.Scope)
-			c[1].text(k.Fingerprint)
-			c[2].float(float64(k.CreateTime))
-			c[3].text(string(appendMade(nil, k.Made)))
-			c[4].text(k.ResourcesID)
-		}
-		for i, s := range []*statement{putKeys, insertKeys} {
-			if columns[i][0].n > 0 {
-				w.add(s, params(columns[i]...)...)
-			}
-		}
-	}
-	if len(c.ForgottenKeys) > 0 {
-		w.add(forgetKeys, textArray(c.ForgottenKeys))
-	}
+	})
+	w.addIDs(c.ForgottenKeys, forgetKeys)
 }
 
 func (w *writes) queueState() {
 	if closed := w.changes.QueueClosed; closed.Valid {
-		w.add(setClosed, boolParam(closed.V))
+		w.add(setClosed, closed.V)
 		w.told.Queue = true
 	}
 }
 
 func (w *writes) removals() {
-	if ids := w.changes.EvictedRollouts; len(ids) > 0 {
-		array := textArray(ids)
-		w.add(markEvicted, array)
-		w.add(clearCounts, array)
-		w.add(deleteSpans, array)
-	}
-	if ids := w.changes.DeletedRollouts; len(ids) > 0 {
-		array := textArray(ids)
-		w.add(deleteSpans, array)
-		w.add(deleteAttempts, array)
-		w.add(deleteSequences, array)
-		w.add(deleteRollouts, array)
-		w.told.Rollouts = append(w.told.Rollouts, ids...)
-	}
+	c := w.changes
+	w.addIDs(c.EvictedRollouts, markEvicted, clearCounts, deleteSpans)
+	w.addIDs(c.DeletedRollouts, deleteSpans, deleteAttempts, deleteSequences, deleteRollouts)
+	w.told.Rollouts = append(w.told.Rollouts, c.DeletedRollouts...)
+	w.addIDs(c.DeletedWorkers, deleteWorkers)
+	w.addIDs(c.DeletedResources, deleteResources)
+	w.addIDs(c.DeletedSequences, deleteSequences)
 }
 
 func (w *writes) events() {
-	list := w.changes.Events
-	if n := len(list); n > 0 {
-		kinds, rollouts, attempts, resources, workers, statuses := textColumn(n), textColumn(n), textColumn(n), textColumn(n), textColumn(n), textColumn(n)
-		for i := range list {
-			e := &list[i]
-			kinds.text(string(e.Kind))
-			rollouts.text(e.RolloutID)
-			attempts.text(e.AttemptID)
-			resources.text(e.ResourcesID)
-			workers.text(e.WorkerID)
-			statuses.text(e.Status)
+	c := w.changes
+	addRows(w, insertEvents, c.Events, func(rows []agl.Event) []any {
+		return []any{
+			len(rows),
+			float64(c.Now),
+			column(rows, func(e agl.Event) string { return string(e.Kind) }),
+			column(rows, func(e agl.Event) string { return text(e.RolloutID) }),
+			column(rows, func(e agl.Event) string { return text(e.AttemptID) }),
+			column(rows, func(e agl.Event) string { return text(e.ResourcesID) }),
+			column(rows, func(e agl.Event) string { return text(e.WorkerID) }),
+			column(rows, func(e agl.Event) string { return text(e.Status) }),
 		}
-		w.add(insertEvents, int8Param(int64(n)), floatParam(float64(w.changes.Now)), kinds.param(), rollouts.param(),
-			attempts.param(), resources.param(), workers.param(), statuses.param())
-	}
-	if len(list) > 0 || w.told.Queue || len(w.told.Rollouts) > 0 {
-		w.add(notify, w.told.payload())
+	})
+	if len(c.Events) > 0 || w.told.Queue || len(w.told.Rollouts) > 0 {
+		w.add(notify, string(w.told.payload()))
 	}
 }

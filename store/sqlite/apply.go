@@ -1,50 +1,48 @@
 package sqlite
 
 import (
-	"bytes"
 	"context"
 	"slices"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/internal/sqlstore"
 )
 
-// tx is one commit in the making: first everything that becomes of the rows is
-// worked out in memory, then each changed row is written once, and when that is
-// on disk it is taken into the cache.
+// tx is one commit in the making. It first computes the new rows in memory, then
+// writes each changed row once, and publishes them to the cache after the commit.
 type tx struct {
 	d      *Driver
 	l      loader
-	c      *store.Changes
-	state  state  // as it will be
-	oldest oldest // the same
+	c      *driver.Changes
+	state  state  // after the commit
+	oldest oldest // after the commit
 
 	rollouts map[string]*rolloutWork
 	order    []*rolloutWork
 	workers  []*workerRow
 	bundles  []*resourcesRow
 	spans    []spanWork
-	buckets  map[bucketKey]int64 // changes of counts of spans
-	garbage  []int64             // streams
-	ghosts   []store.Sequence    // of rollouts that do not exist
-	revived  []string            // these exist now
+	buckets  map[bucketKey]int64 // changes of the span counts
+	garbage  []int64             // dropped streams
+	ghosts   []driver.Sequence   // sequences of rollouts that do not exist
+	revived  []string            // rollouts that had such a sequence and are created now
 }
 
-// rolloutWork is what becomes of a rollout.
+// rolloutWork is the pending change of a rollout.
 type rolloutWork struct {
 	id       string
-	entry    *rolloutEntry // nil for a new one
-	was      *rolloutRow   // nil for a new one
+	was      *rolloutRow // nil for a new one
 	row      rolloutRow
 	latest   *attemptWork
-	attempts []*attemptWork  // those that were looked at, with the latest
-	last     agl.Null[int64] // sequence id
-	dirty    bool            // the row is to be written
-	body     bool            // what seldom changes, too
+	attempts []*attemptWork  // those that were looked up, and the latest
+	last     agl.Null[int64] // last sequence id
+	dirty    bool            // the row must be written
+	body     bool            // the documents must be written, too
 	deleted  bool
 }
 
-// attemptWork is what becomes of an attempt.
+// attemptWork is the pending change of an attempt.
 type attemptWork struct {
 	was     *attemptRow // nil for a new one
 	row     attemptRow
@@ -53,16 +51,16 @@ type attemptWork struct {
 	newIDs  []string // of spans
 }
 
-// spanWork is a span to be written.
+// spanWork is a span to insert.
 type spanWork struct {
-	record *store.SpanRecord
+	record *driver.SpanRecord
 	stream int64
 }
 
 type bucketKey struct{ stream, bucket int64 }
 
-// Apply implements store.Batch.
-func (b *batch) Apply(ctx context.Context, changes *store.Changes) error {
+// Apply implements driver.Tx.
+func (b *batch) Apply(ctx context.Context, changes *driver.Changes) error {
 	d := b.driver
 	d.writing.Lock()
 	defer d.writing.Unlock()
@@ -73,7 +71,7 @@ func (b *batch) Apply(ctx context.Context, changes *store.Changes) error {
 	return fault(d.path, err)
 }
 
-func (d *Driver) apply(ctx context.Context, changes *store.Changes) error {
+func (d *Driver) apply(ctx context.Context, changes *driver.Changes) error {
 	t := &tx{d: d, l: loader{d: d}, c: changes, state: d.state, oldest: d.oldest, rollouts: map[string]*rolloutWork{}, buckets: map[bucketKey]int64{}}
 	if err := t.plan(ctx); err != nil {
 		return err
@@ -89,7 +87,7 @@ func (d *Driver) apply(ctx context.Context, changes *store.Changes) error {
 	if err := d.commit(ctx, c, func() error { return t.write(ctx, c) }, t.publish); err != nil {
 		return err
 	}
-	// The commit is done, whatever becomes of the log.
+	// The commit stands even if the checkpoint fails.
 	if err := d.boundLog(ctx, c); err != nil {
 		d.config.Logger.WarnContext(ctx, "the write-ahead log could not be written to the database; it goes on growing", "file", d.path, "error", err)
 		if broken(err) {
@@ -99,10 +97,11 @@ func (d *Driver) apply(ctx context.Context, changes *store.Changes) error {
 	return nil
 }
 
-// dirty reports whether there is anything to write: not for sequence ids alone
-// that are within their blocks.
+// dirty reports whether there is anything to write. Sequence ids inside their block
+// need no write.
 func (t *tx) dirty() bool {
-	if t.state != t.d.state || len(t.spans)+len(t.workers)+len(t.bundles)+len(t.garbage)+len(t.ghosts)+len(t.c.Keys)+len(t.c.ForgottenKeys) > 0 {
+	if t.state != t.d.state || len(t.spans)+len(t.workers)+len(t.bundles)+len(t.garbage)+len(t.ghosts)+len(t.c.Keys)+len(t.c.ForgottenKeys)+
+		len(t.c.DeletedWorkers)+len(t.c.DeletedResources)+len(t.c.DeletedSequences) > 0 {
 		return true
 	}
 	for _, w := range t.order {
@@ -113,82 +112,62 @@ func (t *tx) dirty() bool {
 	return false
 }
 
-// plan works out what becomes of the rows, in the order of the parts of
-// store.Changes that its users rely on.
+// plan computes the new rows, in the order of driver.Changes.
 func (t *tx) plan(ctx context.Context) error {
-	for i := range t.c.Rollouts {
-		if err := t.planRollout(ctx, &t.c.Rollouts[i]); err != nil {
-			return err
-		}
+	c := t.c
+	if err := each(ctx, c.Rollouts, t.planRollout); err != nil {
+		return err
 	}
-	// The first of several goes to the very front.
-	for i := range slices.Backward(t.c.Rollouts) {
-		if change := &t.c.Rollouts[i]; change.Front {
+	// The first of several goes to the front.
+	for i := range slices.Backward(c.Rollouts) {
+		if change := &c.Rollouts[i]; change.Front {
 			if w := t.rollouts[change.Rollout.RolloutID]; w.row.cur.Status.Queued() && w.row.place == 0 {
 				t.state.firstPlace--
 				w.row.place = t.state.firstPlace
 			}
 		}
 	}
-	for _, change := range t.c.Attempts {
-		if err := t.planAttempt(ctx, change); err != nil {
-			return err
-		}
-	}
-	for _, key := range t.c.ReturnedAttempts {
-		if err := t.planReturn(ctx, key); err != nil {
-			return err
-		}
-	}
-	for _, w := range t.c.Workers {
-		if err := t.planWorker(ctx, w); err != nil {
-			return err
-		}
-	}
-	for _, u := range t.c.Resources {
-		if err := t.planResources(ctx, u); err != nil {
-			return err
-		}
-	}
-	for _, s := range t.c.Sequences {
-		if err := t.planSequence(ctx, s); err != nil {
-			return err
-		}
-	}
-	for i := range t.c.Spans {
-		if err := t.planSpan(ctx, &t.c.Spans[i]); err != nil {
-			return err
-		}
-	}
-	if t.c.QueueClosed.Valid {
-		t.state.queueClosed = t.c.QueueClosed.V
-	}
-	t.state.lastEvent += int64(len(t.c.Events))
-	for _, id := range t.c.EvictedRollouts {
-		if err := t.planEviction(ctx, id); err != nil {
-			return err
-		}
-	}
-	for _, id := range t.c.DeletedRollouts {
-		if err := t.planDeletion(ctx, id); err != nil {
+	t.state.queueClosed = c.QueueClosed.Or(t.state.queueClosed)
+	t.state.lastEvent += int64(len(c.Events))
+	for _, part := range []func() error{
+		func() error { return each(ctx, c.Attempts, t.planAttempt) },
+		func() error { return each(ctx, c.ReturnedAttempts, t.planReturn) },
+		func() error { return each(ctx, c.Workers, t.planWorker) },
+		func() error { return each(ctx, c.Resources, t.planResources) },
+		func() error { return each(ctx, c.Sequences, t.planSequence) },
+		func() error { return each(ctx, c.Spans, t.planSpan) },
+		func() error { return each(ctx, c.EvictedRollouts, t.planEviction) },
+		func() error { return each(ctx, c.DeletedRollouts, t.planDeletion) },
+	} {
+		if err := part(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// rollout returns the work on a rollout that exists, or nil.
+// each calls plan for every item of a list.
+func each[T any](ctx context.Context, list []T, plan func(context.Context, *T) error) error {
+	for i := range list {
+		if err := plan(ctx, &list[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rollout returns the pending change of a rollout, nil if the rollout does not exist.
 func (t *tx) rollout(ctx context.Context, id string) (*rolloutWork, error) {
 	if w := t.rollouts[id]; w != nil {
 		return w, nil
 	}
-	e, err := t.l.entry(ctx, id)
-	if err != nil || e == nil {
+	was, err := t.l.find(ctx, id)
+	if err != nil || was == nil {
 		return nil, err
 	}
-	w := &rolloutWork{id: id, entry: e, was: e.row, row: *e.row, last: t.d.lastSequence(e.row)}
-	if e.row.latest != nil {
-		w.latest = &attemptWork{was: e.row.latest, row: *e.row.latest}
+	w := &rolloutWork{id: id, was: was, row: *was, last: t.d.lastSequence(was)}
+	if was.latest != nil {
+		w.latest = &attemptWork{was: was.latest, row: *was.latest}
 		w.attempts = append(w.attempts, w.latest)
 	}
 	t.take(w)
@@ -209,10 +188,10 @@ func (t *tx) known(ctx context.Context, id string) (*rolloutWork, error) {
 	return w, err
 }
 
-func (t *tx) planRollout(ctx context.Context, change *store.RolloutChange) error {
+func (t *tx) planRollout(ctx context.Context, change *driver.RolloutChange) error {
 	var err error
 	w := t.rollouts[change.Rollout.RolloutID]
-	if w == nil && !change.New { // the engine has looked for a new one
+	if w == nil && !change.New { // the engine has checked that a new one does not exist
 		if w, err = t.rollout(ctx, change.Rollout.RolloutID); err != nil {
 			return err
 		}
@@ -221,7 +200,7 @@ func (t *tx) planRollout(ctx context.Context, change *store.RolloutChange) error
 		if w, err = t.newRollout(ctx, change.Rollout); err != nil {
 			return err
 		}
-	} else if old := w.row.cur; !sameBody(old, change.Rollout) {
+	} else if old := w.row.cur; !sqlstore.SameDocuments(old, change.Rollout) {
 		w.body = true
 	}
 	w.row.cur = change.Rollout
@@ -259,25 +238,17 @@ func (t *tx) newRollout(ctx context.Context, r *agl.Rollout) (*rolloutWork, erro
 	return w, nil
 }
 
-// sameBody reports whether what seldom changes is the same. Documents mostly
-// are the same memory then.
-func sameBody(a, b *agl.Rollout) bool {
-	return bytes.Equal(a.Input, b.Input) && bytes.Equal(a.Metadata, b.Metadata) && (a.Metadata == nil) == (b.Metadata == nil) &&
-		a.Config.TimeoutSeconds == b.Config.TimeoutSeconds && a.Config.UnresponsiveSeconds == b.Config.UnresponsiveSeconds &&
-		a.Config.MaxAttempts == b.Config.MaxAttempts && slices.Equal(a.Config.RetryCondition, b.Config.RetryCondition)
-}
-
-// attempt returns the work on an attempt of a rollout, or nil.
+// attempt returns the pending change of an attempt, nil if the attempt does not exist.
 func (t *tx) attempt(ctx context.Context, w *rolloutWork, id string) (*attemptWork, error) {
 	for _, a := range slices.Backward(w.attempts) {
 		if a.row.cur.AttemptID == id && !a.deleted {
 			return a, nil
 		}
 	}
-	if w.entry == nil {
+	if w.was == nil {
 		return nil, nil //nolint:nilnil // a new rollout has none but those of this batch
 	}
-	row, err := t.l.find(ctx, w.entry, id)
+	row, err := t.l.findAttempt(ctx, w.was, id)
 	if err != nil || row == nil {
 		return nil, err
 	}
@@ -286,11 +257,16 @@ func (t *tx) attempt(ctx context.Context, w *rolloutWork, id string) (*attemptWo
 	return a, nil
 }
 
-func errAttemptGone(rolloutID, attemptID string) error {
-	return agl.Errorf(agl.CodeInternal, "sqlite: attempt %s of rollout %s is to be changed and does not exist", attemptID, rolloutID)
+// knownAttempt is attempt for one that must exist.
+func (t *tx) knownAttempt(ctx context.Context, w *rolloutWork, id string) (*attemptWork, error) {
+	a, err := t.attempt(ctx, w, id)
+	if err == nil && a == nil {
+		err = agl.Errorf(agl.CodeInternal, "sqlite: attempt %s of rollout %s is to be changed and does not exist", id, w.id)
+	}
+	return a, err
 }
 
-func (t *tx) planAttempt(ctx context.Context, change store.AttemptChange) error {
+func (t *tx) planAttempt(ctx context.Context, change *driver.AttemptChange) error {
 	cur := change.Attempt
 	w, err := t.known(ctx, cur.RolloutID)
 	if err != nil {
@@ -306,28 +282,22 @@ func (t *tx) planAttempt(ctx context.Context, change store.AttemptChange) error 
 		w.latest, w.dirty = a, true
 		return nil
 	}
-	a, err := t.attempt(ctx, w, cur.AttemptID)
+	a, err := t.knownAttempt(ctx, w, cur.AttemptID)
 	if err != nil {
 		return err
-	}
-	if a == nil {
-		return errAttemptGone(cur.RolloutID, cur.AttemptID)
 	}
 	a.row.cur, a.dirty = cur, true
 	return nil
 }
 
-func (t *tx) planReturn(ctx context.Context, key store.AttemptKey) error {
+func (t *tx) planReturn(ctx context.Context, key *driver.AttemptKey) error {
 	w, err := t.known(ctx, key.RolloutID)
 	if err != nil {
 		return err
 	}
-	a, err := t.attempt(ctx, w, key.AttemptID)
+	a, err := t.knownAttempt(ctx, w, key.AttemptID)
 	if err != nil {
 		return err
-	}
-	if a == nil {
-		return errAttemptGone(key.RolloutID, key.AttemptID)
 	}
 	a.deleted, a.dirty = true, true
 	t.state.attempts--
@@ -347,7 +317,7 @@ func (t *tx) planReturn(ctx context.Context, key store.AttemptKey) error {
 	return nil
 }
 
-// allAttempts takes every attempt of a rollout into its work.
+// allAttempts adds every attempt of a rollout to its pending change.
 func (t *tx) allAttempts(ctx context.Context, w *rolloutWork) error {
 	if w.was == nil {
 		return nil
@@ -368,7 +338,8 @@ func (t *tx) allAttempts(ctx context.Context, w *rolloutWork) error {
 	return nil
 }
 
-func (t *tx) planWorker(ctx context.Context, cur *agl.Worker) error {
+func (t *tx) planWorker(ctx context.Context, worker **agl.Worker) error {
+	cur := *worker
 	i := slices.IndexFunc(t.workers, func(w *workerRow) bool { return w.cur.WorkerID == cur.WorkerID })
 	if i >= 0 {
 		t.workers[i].cur = cur
@@ -388,7 +359,8 @@ func (t *tx) planWorker(ctx context.Context, cur *agl.Worker) error {
 	return nil
 }
 
-func (t *tx) planResources(ctx context.Context, cur *agl.ResourcesUpdate) error {
+func (t *tx) planResources(ctx context.Context, update **agl.ResourcesUpdate) error {
+	cur := *update
 	t.state.latestResources = agl.Some(cur.ResourcesID)
 	i := slices.IndexFunc(t.bundles, func(u *resourcesRow) bool { return u.cur.ResourcesID == cur.ResourcesID })
 	if i >= 0 {
@@ -409,7 +381,7 @@ func (t *tx) planResources(ctx context.Context, cur *agl.ResourcesUpdate) error 
 	return nil
 }
 
-func (t *tx) planSequence(ctx context.Context, s store.Sequence) error {
+func (t *tx) planSequence(ctx context.Context, s *driver.Sequence) error {
 	w, err := t.rollout(ctx, s.RolloutID)
 	if err != nil {
 		return err
@@ -419,10 +391,10 @@ func (t *tx) planSequence(ctx context.Context, s store.Sequence) error {
 		if err != nil {
 			return err
 		}
-		if !known.Valid && !slices.ContainsFunc(t.ghosts, func(g store.Sequence) bool { return g.RolloutID == s.RolloutID }) {
+		if !known.Valid && !slices.ContainsFunc(t.ghosts, func(g driver.Sequence) bool { return g.RolloutID == s.RolloutID }) {
 			t.state.ghosts++
 		}
-		t.ghosts = append(t.ghosts, s)
+		t.ghosts = append(t.ghosts, *s)
 		return nil
 	}
 	w.last = agl.Some(s.Last)
@@ -432,23 +404,20 @@ func (t *tx) planSequence(ctx context.Context, s store.Sequence) error {
 	return nil
 }
 
-// inBlock reports whether a sequence id may be handed out without being written
-// down.
+// inBlock reports whether a sequence id needs no write: it is within the block whose
+// start is on disk.
 func inBlock(written, last int64) bool {
 	return last <= written || uint64(last)-uint64(written) <= sequenceBlock
 }
 
-func (t *tx) planSpan(ctx context.Context, s *store.SpanRecord) error {
+func (t *tx) planSpan(ctx context.Context, s *driver.SpanRecord) error {
 	w, err := t.known(ctx, s.RolloutID)
 	if err != nil {
 		return err
 	}
-	a, err := t.attempt(ctx, w, s.AttemptID)
+	a, err := t.knownAttempt(ctx, w, s.AttemptID)
 	if err != nil {
 		return err
-	}
-	if a == nil {
-		return errAttemptGone(s.RolloutID, s.AttemptID)
 	}
 	t.spans = append(t.spans, spanWork{s, a.row.stream})
 	if bucket := s.SequenceID >> bucketBits; bucket != 0 {
@@ -467,7 +436,8 @@ func (t *tx) planSpan(ctx context.Context, s *store.SpanRecord) error {
 	return nil
 }
 
-// dropSpans lets go of the spans of an attempt. They are removed bit by bit.
+// dropSpans removes the spans of an attempt by giving it a new stream. Later commits
+// delete the old stream in small steps.
 func (t *tx) dropSpans(a *attemptWork) {
 	if a.row.spans == 0 {
 		return
@@ -482,8 +452,8 @@ func (t *tx) dropSpans(a *attemptWork) {
 	a.dirty = true
 }
 
-func (t *tx) planEviction(ctx context.Context, id string) error {
-	w, err := t.known(ctx, id)
+func (t *tx) planEviction(ctx context.Context, id *string) error {
+	w, err := t.known(ctx, *id)
 	if err != nil {
 		return err
 	}
@@ -499,8 +469,8 @@ func (t *tx) planEviction(ctx context.Context, id string) error {
 	return nil
 }
 
-func (t *tx) planDeletion(ctx context.Context, id string) error {
-	w, err := t.rollout(ctx, id)
+func (t *tx) planDeletion(ctx context.Context, id *string) error {
+	w, err := t.rollout(ctx, *id)
 	if err != nil || w == nil || w.deleted {
 		return err
 	}
@@ -520,7 +490,7 @@ func (t *tx) planDeletion(ctx context.Context, id string) error {
 	return nil
 }
 
-// settle works out what a row says of sequence ids when it is written.
+// settle sets the columns about sequence ids before the row is written.
 func (t *tx) settle(w *rolloutWork) {
 	w.row.sequence, w.row.boot = w.last, 0
 	if s := w.row.cur.Status; s == agl.RolloutPreparing || s == agl.RolloutRunning {

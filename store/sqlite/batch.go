@@ -6,41 +6,41 @@ import (
 	"slices"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
 )
 
-// batch implements store.Batch. The engine has one open at a time, so there is
-// one, used again and again.
+// batch implements driver.Tx. The engine has one open at a time, so the driver reuses
+// one.
 type batch struct {
 	driver *Driver
 	claims agl.Null[int64] // the place of the last rollout that was claimed
 }
 
-// Begin implements store.Driver.
-func (d *Driver) Begin(context.Context) (store.Batch, error) {
+// Begin implements driver.Driver.
+func (d *Driver) Begin(context.Context) (driver.Tx, error) {
 	d.batch.claims = agl.Null[int64]{}
 	return &d.batch, nil
 }
 
-// Discard implements store.Batch: until Apply there is nothing to undo.
+// Discard implements driver.Tx. There is nothing to undo before Apply.
 func (*batch) Discard() {}
 
-// loader fills a store.Loaded, from memory or from the file.
+// loader fills a driver.Loaded from memory or from the file.
 type loader struct {
 	d   *Driver
-	c   *conn // nil until it is needed
-	got *store.Loaded
+	c   *conn // nil until needed
+	got *driver.Loaded
 }
 
-// Load implements store.Batch.
-func (b *batch) Load(ctx context.Context, want *store.LoadParams, got *store.Loaded) error {
+// Load implements driver.Tx.
+func (b *batch) Load(ctx context.Context, want *driver.LoadParams, got *driver.Loaded) error {
 	b.driver.writing.Lock()
 	defer b.driver.writing.Unlock()
 	l := loader{d: b.driver, got: got}
 	return fault(b.driver.path, l.load(ctx, want))
 }
 
-func (l *loader) load(ctx context.Context, want *store.LoadParams) error {
+func (l *loader) load(ctx context.Context, want *driver.LoadParams) error {
 	d := l.d
 	for _, id := range want.Rollouts {
 		if _, err := l.rollout(ctx, id); err != nil {
@@ -58,7 +58,7 @@ func (l *loader) load(ctx context.Context, want *store.LoadParams) error {
 			return err
 		}
 		if w != nil && w.CurrentAttemptID.Valid {
-			if err := l.attempt(ctx, store.AttemptKey{RolloutID: w.CurrentRolloutID.V, AttemptID: w.CurrentAttemptID.V}); err != nil {
+			if err := l.attempt(ctx, driver.AttemptKey{RolloutID: w.CurrentRolloutID.V, AttemptID: w.CurrentAttemptID.V}); err != nil {
 				return err
 			}
 		}
@@ -82,6 +82,9 @@ func (l *loader) load(ctx context.Context, want *store.LoadParams) error {
 			return err
 		}
 	}
+	if err := l.inUse(ctx, want.Users); err != nil {
+		return err
+	}
 	for _, scope := range want.Keys {
 		if err := l.key(ctx, scope, want.Now); err != nil {
 			return err
@@ -92,8 +95,7 @@ func (l *loader) load(ctx context.Context, want *store.LoadParams) error {
 	return nil
 }
 
-// conn is the connection that writes: what it reads is what the last commit has
-// left.
+// conn returns the writing connection: it sees what the last commit left.
 func (l *loader) conn(ctx context.Context) (*conn, error) {
 	if l.c == nil {
 		c, err := l.d.connected(ctx)
@@ -105,11 +107,11 @@ func (l *loader) conn(ctx context.Context) (*conn, error) {
 	return l.c, nil
 }
 
-// entry returns what is known of a rollout, nil when there is none. Only the
-// batch changes the cache, so it may look without a lock.
-func (l *loader) entry(ctx context.Context, id string) (*rolloutEntry, error) {
-	if e, there := l.d.rollouts.get(id); there {
-		return e, nil
+// find returns a rollout, nil when it does not exist. Only the batch changes the
+// cache, so it reads it without a lock.
+func (l *loader) find(ctx context.Context, id string) (*rolloutRow, error) {
+	if r, there := l.d.rollouts.get(id); there {
+		return r, nil
 	}
 	if int64(len(l.d.rollouts.slots)) == l.d.state.rollouts {
 		return nil, nil //nolint:nilnil // all that exist are in memory
@@ -122,73 +124,68 @@ func (l *loader) entry(ctx context.Context, id string) (*rolloutEntry, error) {
 	if err != nil || r == nil {
 		return nil, err
 	}
-	return l.d.keep(r), nil
+	l.d.keep(r)
+	return r, nil
 }
 
-// keep puts a rollout that was read into the cache.
-func (d *Driver) keep(r *rolloutRow) *rolloutEntry {
-	e := &rolloutEntry{row: r}
+// keep puts a rollout into the cache.
+func (d *Driver) keep(r *rolloutRow) {
 	d.mu.Lock()
-	d.rollouts.put(r.cur.RolloutID, e, e.size())
+	d.rollouts.put(r.cur.RolloutID, r, r.size())
 	d.mu.Unlock()
-	return e
 }
 
-// rollout adds a rollout with its latest attempt and that one's worker.
-func (l *loader) rollout(ctx context.Context, id string) (*rolloutEntry, error) {
-	e, err := l.entry(ctx, id)
-	if err != nil || e == nil {
+// rollout adds a rollout with its latest attempt and the worker of that attempt.
+func (l *loader) rollout(ctx context.Context, id string) (*rolloutRow, error) {
+	r, err := l.find(ctx, id)
+	if err != nil || r == nil {
 		return nil, err
 	}
-	return e, l.add(ctx, e.row)
-}
-
-func (l *loader) add(ctx context.Context, r *rolloutRow) error {
-	loaded := store.LoadedRollout{Rollout: r.cur}
+	loaded := driver.LoadedRollout{Rollout: r.cur}
 	if a := r.latest; a != nil {
 		loaded.Latest = a.cur.AttemptID
 		l.got.Attempts = append(l.got.Attempts, a.cur)
 		if err := l.workerOf(ctx, a.cur); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	l.got.Rollouts = append(l.got.Rollouts, loaded)
-	return nil
+	return r, nil
 }
 
 // attempt adds an attempt with its worker and its rollout.
-func (l *loader) attempt(ctx context.Context, key store.AttemptKey) error {
-	e, err := l.rollout(ctx, key.RolloutID)
-	if err != nil || e == nil {
+func (l *loader) attempt(ctx context.Context, key driver.AttemptKey) error {
+	r, err := l.rollout(ctx, key.RolloutID)
+	if err != nil || r == nil {
 		return err
 	}
-	a, err := l.find(ctx, e, key.AttemptID)
-	if err != nil || a == nil || a == e.row.latest {
+	a, err := l.findAttempt(ctx, r, key.AttemptID)
+	if err != nil || a == nil || a == r.latest {
 		return err
 	}
 	l.got.Attempts = append(l.got.Attempts, a.cur)
 	return l.workerOf(ctx, a.cur)
 }
 
-// find returns an attempt of a rollout, nil when it has none of that id.
-func (l *loader) find(ctx context.Context, e *rolloutEntry, id string) (*attemptRow, error) {
-	if a := e.attempt(id); a != nil || e.row.latest == nil || e.row.latest.cur.SequenceID <= 1 && len(e.older) == 0 {
+// findAttempt returns an attempt of a rollout, nil when it does not exist.
+func (l *loader) findAttempt(ctx context.Context, r *rolloutRow, id string) (*attemptRow, error) {
+	if a := r.attempt(id); a != nil || r.latest == nil || r.latest.cur.SequenceID <= 1 && len(r.older) == 0 {
 		return a, nil
 	}
 	c, err := l.conn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	a, err := readAttempt(ctx, c, e.row, id)
+	a, err := readAttempt(ctx, c, r, id)
 	if err != nil || a == nil {
 		return nil, err
 	}
 	l.d.mu.Lock()
 	defer l.d.mu.Unlock()
-	if e.older == nil {
-		e.older = map[string]*attemptRow{}
+	if r.older == nil {
+		r.older = map[string]*attemptRow{}
 	}
-	e.older[id] = a
+	r.older[id] = a
 	return a, nil
 }
 
@@ -200,14 +197,14 @@ func (l *loader) workerOf(ctx context.Context, a *agl.Attempt) error {
 	return err
 }
 
-// worker adds a worker, also one that only attempts name. It returns nil for
-// one that does not exist.
+// worker adds a worker, and one that only attempts name, too. It returns nil if the
+// worker does not exist.
 func (l *loader) worker(ctx context.Context, id string) (*agl.Worker, error) {
 	w, err := l.d.findWorker(ctx, l, id)
 	if err != nil {
 		return nil, err
 	}
-	out := store.LoadedWorker{WorkerID: id, LiveAttempts: l.d.live[id]}
+	out := driver.LoadedWorker{WorkerID: id, LiveAttempts: l.d.live[id]}
 	if w != nil {
 		out.Worker = w.cur
 	}
@@ -217,7 +214,7 @@ func (l *loader) worker(ctx context.Context, id string) (*agl.Worker, error) {
 	return out.Worker, nil
 }
 
-// findWorker returns a worker, nil when there is none.
+// findWorker returns a worker, nil if it does not exist.
 func (d *Driver) findWorker(ctx context.Context, l *loader, id string) (*workerRow, error) {
 	if w, there := d.workers.get(id); there {
 		return w, nil
@@ -238,7 +235,7 @@ func (d *Driver) findWorker(ctx context.Context, l *loader, id string) (*workerR
 	return w, err
 }
 
-// findResources returns a bundle, nil when there is none.
+// findResources returns a bundle, nil if it does not exist.
 func (d *Driver) findResources(ctx context.Context, l *loader, id string) (*resourcesRow, error) {
 	if u, there := d.resources.get(id); there {
 		return u, nil
@@ -256,26 +253,26 @@ func (d *Driver) findResources(ctx context.Context, l *loader, id string) (*reso
 	return u, err
 }
 
-// sequence adds the last sequence id of a rollout, known or not.
+// sequence adds the last sequence id of a rollout, whether the rollout exists or not.
 func (l *loader) sequence(ctx context.Context, id string) error {
-	e, err := l.entry(ctx, id)
+	r, err := l.find(ctx, id)
 	if err != nil {
 		return err
 	}
 	var last agl.Null[int64]
-	if e != nil {
-		last = l.d.lastSequence(e.row)
+	if r != nil {
+		last = l.d.lastSequence(r)
 	} else if last, err = l.ghost(ctx, id); err != nil {
 		return err
 	}
 	if last.Valid {
-		l.got.Sequences = append(l.got.Sequences, store.Sequence{RolloutID: id, Last: last.V})
+		l.got.Sequences = append(l.got.Sequences, driver.Sequence{RolloutID: id, Last: last.V})
 	}
 	return nil
 }
 
-// ghost returns the last sequence id of a rollout that does not exist, null
-// when it has none.
+// ghost returns the last sequence id of a rollout that does not exist, null if it has
+// none.
 func (l *loader) ghost(ctx context.Context, id string) (last agl.Null[int64], err error) {
 	if l.d.state.ghosts == 0 {
 		return last, nil
@@ -291,8 +288,8 @@ func (l *loader) ghost(ctx context.Context, id string) (last agl.Null[int64], er
 	return last, err
 }
 
-// lastSequence returns the last sequence id that was handed out for a rollout,
-// null when none was.
+// lastSequence returns the last sequence id that a rollout has given out, null if
+// none.
 func (d *Driver) lastSequence(r *rolloutRow) agl.Null[int64] {
 	if last, there := d.ahead[r.cur.RolloutID]; there {
 		return agl.Some(last)
@@ -300,8 +297,8 @@ func (d *Driver) lastSequence(r *rolloutRow) agl.Null[int64] {
 	return afterCrash(r.sequence, d.crashes[r.boot])
 }
 
-// afterCrash is the last sequence id that may have been handed out, by what is
-// written down of a boot that may not have ended in order.
+// afterCrash returns the highest sequence id that may have been given out. written is
+// the one on disk; after a crash ids of its block may have been given out, too.
 func afterCrash(written agl.Null[int64], crashed bool) agl.Null[int64] {
 	if crashed {
 		return agl.Some(min(written.V, math.MaxInt64-sequenceBlock) + sequenceBlock)
@@ -309,13 +306,13 @@ func afterCrash(written agl.Null[int64], crashed bool) agl.Null[int64] {
 	return written
 }
 
-// span adds the key of a span that exists.
-func (l *loader) span(ctx context.Context, key store.SpanKey) error {
-	e, err := l.entry(ctx, key.RolloutID)
-	if err != nil || e == nil {
+// span adds the key of a span if the span exists.
+func (l *loader) span(ctx context.Context, key driver.SpanKey) error {
+	r, err := l.find(ctx, key.RolloutID)
+	if err != nil || r == nil {
 		return err
 	}
-	a, err := l.find(ctx, e, key.AttemptID)
+	a, err := l.findAttempt(ctx, r, key.AttemptID)
 	if err != nil || a == nil || a.spans == 0 {
 		return err
 	}
@@ -337,7 +334,7 @@ func (l *loader) span(ctx context.Context, key store.SpanKey) error {
 	return nil
 }
 
-// key adds an idempotency record that has not expired.
+// key adds an idempotency record unless it has expired.
 func (l *loader) key(ctx context.Context, scope string, now agl.Timestamp) error {
 	c, err := l.conn(ctx)
 	if err != nil {
@@ -353,8 +350,8 @@ func (l *loader) key(ctx context.Context, scope string, now agl.Timestamp) error
 	return nil
 }
 
-// Claim implements store.Batch.
-func (b *batch) Claim(ctx context.Context, limit int, got *store.Loaded) ([]string, error) {
+// Claim implements driver.Tx.
+func (b *batch) Claim(ctx context.Context, limit int, got *driver.Loaded) ([]string, error) {
 	d := b.driver
 	d.writing.Lock()
 	defer d.writing.Unlock()
@@ -394,9 +391,8 @@ func (b *batch) claim(ctx context.Context, l *loader, limit int) ([]string, erro
 	return claimed, nil
 }
 
-// recallQueued brings those of the queued rollouts into the cache that are not
-// there, all at once: those of a long queue seldom are. Their places are behind
-// one and up to the other.
+// recallQueued reads the queued rollouts with places in (behind, last] that are not in
+// the cache, in one query: the rollouts of a long queue seldom are.
 func (l *loader) recallQueued(ctx context.Context, ids []string, behind, last int64) error {
 	if !slices.ContainsFunc(ids, func(id string) bool { return !l.d.rollouts.has(id) }) {
 		return nil

@@ -2,9 +2,9 @@ package sqlite
 
 import "sync/atomic"
 
-// cache keeps values by their keys within a number of bytes. What was not used
-// for a whole round of its clock makes room. Readers may use get at the same
-// time; everything else needs to be alone.
+// cache keeps values by key within a number of bytes. It evicts by the clock
+// algorithm: a value that was not used for a whole round goes. get may run
+// concurrently with other gets; every other method needs exclusive access.
 type cache[V any] struct {
 	slots map[string]*slot[V]
 	ring  []*slot[V]
@@ -21,7 +21,7 @@ type slot[V any] struct {
 	used  atomic.Bool
 }
 
-// slotBytes is about what a slot takes itself, in its map and ring.
+// slotBytes is about the memory of a slot, its map entry and its place in the ring.
 const slotBytes = 160
 
 func newCache[V any](most int64) *cache[V] {

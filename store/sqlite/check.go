@@ -6,15 +6,16 @@ import (
 	"slices"
 	"strings"
 
+	lib "modernc.org/sqlite/lib"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
-	"github.com/agl-go/agl/store"
-	lib "modernc.org/sqlite/lib"
+	"github.com/agl-go/agl/store/driver"
 )
 
-// Check implements store.Database: the structure of the file, the checksum of
-// every document, and that what belongs together is there and adds up.
-func (d *Database) Check(ctx context.Context, report func(store.Problem)) error {
+// Check implements driver.Database. It checks the structure of the file, the checksum
+// of every document, and the references and totals.
+func (d *Database) Check(ctx context.Context, report func(driver.Problem)) error {
 	codec, err := newCodec()
 	if err != nil {
 		return err
@@ -23,13 +24,13 @@ func (d *Database) Check(ctx context.Context, report func(store.Problem)) error 
 	check := checker{d: &Driver{path: d.path, codec: codec}, report: report}
 	return check.survive(d.read(ctx, func(c *conn) error {
 		check.c = c
-		// What is read is of one moment, although a server may write.
+		// Read one moment, although a server may be writing.
 		if err := c.exec(ctx, "BEGIN"); err != nil {
 			return err
 		}
 		defer func() { _ = c.exec(ctx, "ROLLBACK") }() // nothing was written
 		if err := d.usable(ctx, c); err != nil {
-			return err // a file whose tables cannot be told cannot be looked at further
+			return err // nothing else can be checked without the schema
 		}
 		for _, part := range []func(context.Context) error{
 			check.structure, check.rollouts, check.attempts, check.spans, check.resources, check.keys, check.events, check.consistency, check.counts,
@@ -45,13 +46,13 @@ func (d *Database) Check(ctx context.Context, report func(store.Problem)) error 
 type checker struct {
 	d      *Driver
 	c      *conn
-	report func(store.Problem)
+	report func(driver.Problem)
 }
 
-func (k *checker) found(where, what string) { k.report(store.Problem{Where: where, What: what}) }
+func (k *checker) found(where, what string) { k.report(driver.Problem{Where: where, What: what}) }
 
-// survive reports damage that ended a part of the check, so that the others
-// go on.
+// survive reports damage that ended one part of the check, so that the other parts
+// still run.
 func (k *checker) survive(err error) error {
 	code := resultCode(err)
 	switch {
@@ -62,8 +63,8 @@ func (k *checker) survive(err error) error {
 	return err
 }
 
-// maxStructure is how many findings about the structure are told; one bad page
-// makes many.
+// maxStructure bounds the reported findings about the structure: one bad page causes
+// many.
 const maxStructure = 100
 
 func (k *checker) structure(ctx context.Context) error {
@@ -75,7 +76,7 @@ func (k *checker) structure(ctx context.Context) error {
 	})
 }
 
-// damaged reports the error of a row that could not be decoded, and goes on.
+// damaged reports a row that cannot be decoded, and goes on.
 func (k *checker) damaged(where string, err error, lost string) {
 	text := err.Error()
 	if e, ok := err.(*agl.Error); ok && e.Err != nil { //nolint:errorlint // the cause of this very error
@@ -137,8 +138,8 @@ func (k *checker) spans(ctx context.Context) error {
 	})
 }
 
-// spanName names a span by its stream. The attempts have no index for that,
-// which damage alone needs.
+// spanName names a span by its stream. No index serves this query: only damage needs
+// it.
 func (k *checker) spanName(ctx context.Context, stream int64, spanID string) (string, error) {
 	where := "span " + spanID + " of no attempt"
 	err := k.c.query(ctx, `SELECT r.rollout_id, a.attempt_id FROM attempts AS a JOIN rollouts AS r ON r.ordinal = a.rollout WHERE a.stream = ?`, []any{stream},
@@ -182,7 +183,7 @@ func (k *checker) events(ctx context.Context) error {
 	})
 }
 
-// consistency looks for what refers to nothing, or to the wrong thing.
+// consistency looks for references to missing or wrong rows.
 func (k *checker) consistency(ctx context.Context) error {
 	for _, rule := range []struct{ sql, where, what string }{
 		{
@@ -230,7 +231,7 @@ func (k *checker) consistency(ctx context.Context) error {
 	return nil
 }
 
-// counts compares what the state says with what there is.
+// counts compares the totals of the state with the rows.
 func (k *checker) counts(ctx context.Context) error {
 	s, err := readState(ctx, k.c)
 	if err != nil {

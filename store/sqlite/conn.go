@@ -8,13 +8,14 @@ import (
 	"io"
 	"net/url"
 
-	"github.com/agl-go/agl"
 	driverimpl "modernc.org/sqlite"
+
+	"github.com/agl-go/agl"
 )
 
-// conn is a connection with its prepared statements. It is used by one
-// goroutine at a time. It calls the SQL driver itself: database/sql would add a
-// pool, locks and conversions by reflection to every statement.
+// conn is a connection with its prepared statements. One goroutine uses it at a time.
+// It calls the SQL driver directly: database/sql would add a pool, locks and
+// conversions by reflection to every statement.
 type conn struct {
 	raw   driver.Conn
 	stmts map[string]*stmt
@@ -24,21 +25,21 @@ type stmt struct {
 	raw  driver.Stmt
 	args []driver.NamedValue
 	row  []driver.Value
-	busy bool // a query of it is under way
+	busy bool // a query is running
 }
 
-// maxStatements bounds the prepared statements of a connection; queries come in
-// many forms.
+// maxStatements bounds the prepared statements of a connection: queries have many
+// forms.
 const maxStatements = 128
 
-// The modes of a connection, in the words of SQLite's URIs.
+// The modes of a connection, as in SQLite's URIs.
 const (
 	modeCreate   = "rwc"
 	modeWrite    = "rw"
 	modeReadOnly = "ro"
 )
 
-// connect opens a connection to the file, an absolute path.
+// connect opens a connection to the file at an absolute path.
 func connect(path, mode string) (*conn, error) {
 	dsn := url.URL{Scheme: "file", Path: path, RawQuery: "mode=" + mode + "&_error_rc=1"}
 	connector, err := driverimpl.NewConnector(dsn.String())
@@ -60,7 +61,7 @@ func (c *conn) close() error {
 func (c *conn) closeStatements() {
 	for sql, s := range c.stmts {
 		if !s.busy {
-			_ = s.raw.Close() // which repeats the error of its last step
+			_ = s.raw.Close() // it repeats the error of its last step
 			delete(c.stmts, sql)
 		}
 	}
@@ -108,7 +109,7 @@ func (s *stmt) bind(args []any) error {
 	return nil
 }
 
-// exec runs one statement to its end.
+// exec executes one statement.
 func (c *conn) exec(ctx context.Context, sql string, args ...any) error {
 	s, err := c.prepare(sql)
 	if err != nil {
@@ -122,7 +123,7 @@ func (c *conn) exec(ctx context.Context, sql string, args ...any) error {
 	return err
 }
 
-// script runs statements that are not worth preparing.
+// script executes statements that are not worth preparing.
 func (c *conn) script(ctx context.Context, sql string) error {
 	_, err := c.raw.(driver.ExecerContext).ExecContext(context.WithoutCancel(ctx), sql, nil) //nolint:forcetypeassert // it is one
 	return err
@@ -131,8 +132,8 @@ func (c *conn) script(ctx context.Context, sql string) error {
 // errStop ends a query without an error.
 var errStop = errors.New("enough rows")
 
-// query calls each with every row. It stops at the first error, or with ctx.
-// Inside of each there is no other use of the same statement.
+// query calls each for every row. It stops at the first error or when ctx ends. each
+// must not use the same statement.
 func (c *conn) query(ctx context.Context, sql string, args []any, each func(r row) error) (err error) {
 	s, err := c.prepare(sql)
 	if err != nil {
@@ -141,7 +142,7 @@ func (c *conn) query(ctx context.Context, sql string, args []any, each func(r ro
 	if err := s.bind(args); err != nil {
 		return err
 	}
-	// A context that ends would cost a goroutine for each statement.
+	// The driver starts a goroutine per statement for a context that can end.
 	rows, err := s.raw.(driver.StmtQueryContext).QueryContext(context.WithoutCancel(ctx), s.args) //nolint:forcetypeassert // it is one
 	clear(s.args)
 	if err != nil {
@@ -177,8 +178,7 @@ func (c *conn) query(ctx context.Context, sql string, args []any, each func(r ro
 	}
 }
 
-// number returns the only value of a query, 0 when there is no row or it is
-// null.
+// number returns the only value of a query, 0 if there is no row or the value is null.
 func (c *conn) number(ctx context.Context, sql string, args ...any) (n int64, err error) {
 	err = c.query(ctx, sql, args, func(r row) error {
 		n = r.int(0)
@@ -187,7 +187,7 @@ func (c *conn) number(ctx context.Context, sql string, args ...any) (n int64, er
 	return n, err
 }
 
-// row is a row of a result. What it hands out is the caller's.
+// row is a row of a result. The caller owns the values that it returns.
 type row []driver.Value
 
 func (r row) null(i int) bool { return r[i] == nil }
@@ -265,7 +265,7 @@ func nullText(s agl.Null[string]) any {
 	return s.V
 }
 
-// nullBytes makes an empty document null.
+// nullBytes converts an empty document to null.
 func nullBytes(b []byte) any {
 	if len(b) == 0 {
 		return nil

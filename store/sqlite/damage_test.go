@@ -8,11 +8,11 @@ import (
 	"testing"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/sqlite"
 )
 
-// populated makes a file with a bit of everything, and returns its name.
+// populated creates a file with records of every kind, and returns its name.
 func populated(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agl.db")
@@ -22,26 +22,26 @@ func populated(t *testing.T) string {
 	return path
 }
 
-func populate(t *testing.T, d store.Driver) {
+func populate(t *testing.T, d driver.Driver) {
 	t.Helper()
 	first, second := newAttempt("done", 1, agl.AttemptFailed), newAttempt("done", 2, agl.AttemptSucceeded)
 	long := newSpan(second, "long", 4000)
 	long.Payload = []byte(`{"text":"` + strings.Repeat("a text that repeats itself ", 1000) + `"}`)
 	done := newRollout("done", agl.RolloutSucceeded)
 	done.Rollout.EndTime = agl.Some(agl.Timestamp(5))
-	mustApply(t, d, store.Changes{
-		Rollouts: []store.RolloutChange{done, newRollout("queued", agl.RolloutQueuing), newRollout("again", agl.RolloutRequeuing)},
-		Attempts: []store.AttemptChange{first, second},
-		Spans:    []store.SpanRecord{newSpan(first, "a", 1), newSpan(second, "b", 2), newSpan(second, "c", 3), long},
+	mustApply(t, d, driver.Changes{
+		Rollouts: []driver.RolloutChange{done, newRollout("queued", agl.RolloutQueuing), newRollout("again", agl.RolloutRequeuing)},
+		Attempts: []driver.AttemptChange{first, second},
+		Spans:    []driver.SpanRecord{newSpan(first, "a", 1), newSpan(second, "b", 2), newSpan(second, "c", 3), long},
 		Workers:  []*agl.Worker{{WorkerID: "w", Status: agl.WorkerIdle}},
 		Resources: []*agl.ResourcesUpdate{{ResourcesID: "u", Version: 1, Resources: agl.Resources{
 			{Name: "p", Resource: agl.PromptTemplate{Template: "t", Engine: agl.PromptJinja}},
 		}}},
-		Keys:      []store.IdempotencyRecord{{Scope: "op k", Made: []store.AttemptKey{{RolloutID: "done", AttemptID: "at-1"}}, CreateTime: 1_760_000_000}},
+		Keys:      []driver.IdempotencyRecord{{Scope: "op k", Made: []driver.AttemptKey{{RolloutID: "done", AttemptID: "at-1"}}, CreateTime: 1_760_000_000}},
 		Events:    []agl.Event{{Kind: agl.EventQueue, Status: "open"}},
-		Sequences: []store.Sequence{{RolloutID: "ghost", Last: 3}},
+		Sequences: []driver.Sequence{{RolloutID: "ghost", Last: 3}},
 	})
-	mustApply(t, d, store.Changes{Events: []agl.Event{{Kind: agl.EventQueue, Status: "closed"}}})
+	mustApply(t, d, driver.Changes{Events: []agl.Event{{Kind: agl.EventQueue, Status: "closed"}}})
 }
 
 func problems(t *testing.T, path string) []string {
@@ -51,14 +51,14 @@ func problems(t *testing.T, path string) []string {
 		t.Fatal(err)
 	}
 	var out []string
-	if err := db.Check(t.Context(), func(p store.Problem) { out = append(out, p.Where+": "+p.What) }); err != nil {
+	if err := db.Check(t.Context(), func(p driver.Problem) { out = append(out, p.Where+": "+p.What) }); err != nil {
 		t.Fatal(err)
 	}
 	return out
 }
 
-// TestDamagedPayload checks that a document which is not what was stored is
-// refused by name, and nothing else is.
+// TestDamagedPayload checks that a damaged document is refused by name, and nothing
+// else is.
 func TestDamagedPayload(t *testing.T) {
 	t.Parallel()
 	for name, statement := range map[string]string{
@@ -96,7 +96,7 @@ func TestDamagedPayload(t *testing.T) {
 	}
 }
 
-// TestCheck breaks one thing after the other.
+// TestCheck breaks one thing after another.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ name, statement, want string }{
@@ -141,8 +141,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestDamagedPages overwrites pages of the file: whatever comes of it names the
-// file and the check, and the check itself does not give up.
+// TestDamagedPages overwrites pages of the file: every error names the file and the
+// check, and the check itself completes.
 func TestDamagedPages(t *testing.T) {
 	t.Parallel()
 	oneGoroutine(t)

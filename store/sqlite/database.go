@@ -7,19 +7,19 @@ import (
 	"path/filepath"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
 )
 
-// Database implements store.Database on a file. Create it with [OpenDatabase].
+// Database implements driver.Database for a file. Create it with [OpenDatabase].
 type Database struct {
 	path string
 }
 
-var _ store.Database = (*Database)(nil)
+var _ driver.Database = (*Database)(nil)
 
-// OpenDatabase names the file to work on. Nothing is opened before it is needed,
-// so a server may serve the file, and it may be damaged; ErrNotFound when there
-// is none. Only Migrate creates one.
+// OpenDatabase names a file to inspect or maintain. It opens nothing yet, so a server
+// may be serving the file, and the file may be damaged. Methods return ErrNotFound if
+// it does not exist; only Migrate creates it.
 func OpenDatabase(_ context.Context, path string) (*Database, error) {
 	path, err := absolute(path)
 	if err != nil {
@@ -28,11 +28,11 @@ func OpenDatabase(_ context.Context, path string) (*Database, error) {
 	return &Database{path}, nil
 }
 
-// Close implements store.Database.
+// Close implements driver.Database.
 func (*Database) Close() error { return nil }
 
-// exists says that there is a file. It must not open it: closing it again would
-// take the locks away that SQLite holds on it in this process.
+// exists checks that there is a file without opening it: closing it again would
+// release the locks that SQLite holds on it in this process.
 func (d *Database) exists() error {
 	_, err := os.Stat(d.path)
 	switch {
@@ -44,7 +44,7 @@ func (d *Database) exists() error {
 	return nil
 }
 
-// read lends a connection that changes nothing.
+// read lends a read-only connection.
 func (d *Database) read(ctx context.Context, use func(c *conn) error) error {
 	if err := d.exists(); err != nil {
 		return err
@@ -57,7 +57,8 @@ func (d *Database) read(ctx context.Context, use func(c *conn) error) error {
 	return fault(d.path, use(c))
 }
 
-// write lends a connection to a file that no server has. mode is one of connect.
+// write lends a connection to a file that no server uses. mode is one of the modes of
+// connect.
 func (d *Database) write(mode string, use func(c *conn) error) error {
 	lock, err := takeLock(d.path)
 	if err != nil {
@@ -78,7 +79,7 @@ func (d *Database) write(mode string, use func(c *conn) error) error {
 	return fault(d.path, err)
 }
 
-// ready refuses what is not of this program, or of a newer one.
+// ready refuses a file of another program, or with a newer schema.
 func (d *Database) ready(ctx context.Context, c *conn) (have schema, known int, err error) {
 	if known, err = knownVersion(); err != nil {
 		return have, 0, err
@@ -89,7 +90,7 @@ func (d *Database) ready(ctx context.Context, c *conn) (have schema, known int, 
 	return have, known, checkVersion(d.path, have.version, known)
 }
 
-// usable is ready for what needs the schema that this program knows.
+// usable is ready for operations that need the current schema.
 func (d *Database) usable(ctx context.Context, c *conn) error {
 	have, known, err := d.ready(ctx, c)
 	if err == nil && have.version < known {
@@ -99,9 +100,9 @@ func (d *Database) usable(ctx context.Context, c *conn) error {
 	return err
 }
 
-// Status implements store.Database.
-func (d *Database) Status(ctx context.Context) (store.DatabaseStatus, error) {
-	status := store.DatabaseStatus{Name: "sqlite", Location: d.path}
+// Status implements driver.Database.
+func (d *Database) Status(ctx context.Context) (driver.DatabaseStatus, error) {
+	status := driver.DatabaseStatus{Name: "sqlite", Location: d.path}
 	var err error
 	if status.KnownVersion, err = knownVersion(); err != nil {
 		return status, err
@@ -128,7 +129,7 @@ func (d *Database) Status(ctx context.Context) (store.DatabaseStatus, error) {
 		}
 		status.FreeBytes = free * size
 		if have.version != status.KnownVersion {
-			return nil // where the counts are is not known
+			return nil // the totals of another schema are unknown
 		}
 		s, err := readState(ctx, c)
 		status.Contents = s.statistics()
@@ -142,7 +143,7 @@ func (d *Database) Status(ctx context.Context) (store.DatabaseStatus, error) {
 	return status, err
 }
 
-// size is that of the file with its log.
+// size is the size of the file and its log.
 func (d *Database) size() (total int64, err error) {
 	for _, name := range []string{d.path, d.path + "-wal"} {
 		info, err := os.Stat(name)
@@ -156,7 +157,7 @@ func (d *Database) size() (total int64, err error) {
 	return total, nil
 }
 
-// Migrate implements store.Database. No server may have the file.
+// Migrate implements driver.Database. No server may use the file.
 func (d *Database) Migrate(ctx context.Context) (from, to int, err error) {
 	err = d.write(modeCreate, func(c *conn) (err error) {
 		from, to, err = migrate(ctx, c, d.path)
@@ -165,8 +166,8 @@ func (d *Database) Migrate(ctx context.Context) (from, to int, err error) {
 	return from, to, err
 }
 
-// Vacuum implements store.Database. No server may have the file, and there must
-// be room for a copy of it.
+// Vacuum implements driver.Database. No server may use the file, and the disk needs
+// space for a copy of it.
 func (d *Database) Vacuum(ctx context.Context) error {
 	if err := d.exists(); err != nil {
 		return err
@@ -185,7 +186,7 @@ func (d *Database) Vacuum(ctx context.Context) error {
 	})
 }
 
-// sweepAll removes the spans of all streams that are no more.
+// sweepAll deletes the spans of all dropped streams.
 func sweepAll(ctx context.Context, c *conn) error {
 	for {
 		stream, err := c.number(ctx, "SELECT min(stream) FROM garbage")
@@ -205,8 +206,8 @@ func sweepAll(ctx context.Context, c *conn) error {
 	}
 }
 
-// Backup implements store.Database. The copy is of one moment, without free
-// space, and on disk when Backup returns. It is a database like any other.
+// Backup implements driver.Database. The copy is a consistent snapshot without free
+// pages, on disk when Backup returns, and a database like any other.
 func (d *Database) Backup(ctx context.Context, path string) (err error) {
 	target, err := absolute(path)
 	if err != nil {
@@ -215,14 +216,14 @@ func (d *Database) Backup(ctx context.Context, path string) (err error) {
 	if _, err := os.Lstat(target); err == nil {
 		return agl.Errorf(agl.CodeConflict, "sqlite: the file %s exists; name a new file for the backup", target)
 	}
-	// What is not complete must not look like a backup.
+	// An incomplete file must not look like a backup.
 	partial, err := os.CreateTemp(filepath.Dir(target), filepath.Base(target)+".partial-*")
 	if err != nil {
 		return errPlace(target, err)
 	}
 	defer func() {
 		if err != nil {
-			_ = os.Remove(partial.Name()) // it is of no use to anybody
+			_ = os.Remove(partial.Name()) // it is incomplete
 		}
 	}()
 	if err := partial.Close(); err != nil {
@@ -237,7 +238,7 @@ func (d *Database) Backup(ctx context.Context, path string) (err error) {
 	if err := syncFile(partial.Name()); err != nil {
 		return errPlace(target, err)
 	}
-	// A hard link, unlike a renaming, does not replace what has come to be there.
+	// Unlike a rename, a hard link does not replace a file that was created meanwhile.
 	if err := os.Link(partial.Name(), target); err != nil {
 		if errors.Is(err, os.ErrExist) {
 			return agl.Errorf(agl.CodeConflict, "sqlite: the file %s exists; name a new file for the backup", target)
@@ -259,7 +260,7 @@ func (d *Database) copyTo(ctx context.Context, path string) error {
 		if _, _, err := d.ready(ctx, c); err != nil {
 			return err
 		}
-		// The copy is written by the connection, which so may write.
+		// VACUUM INTO needs a connection that may write.
 		if err := c.script(ctx, "PRAGMA query_only = OFF"); err != nil {
 			return err
 		}
@@ -274,8 +275,7 @@ func (d *Database) copyTo(ctx context.Context, path string) error {
 	})
 }
 
-// rename gives a copy an identity of its own: what happens in it from now on are
-// not the events of the original.
+// rename gives a copy its own identity: its events are not those of the original.
 func rename(ctx context.Context, path string) error {
 	c, err := connect(path, modeWrite)
 	if err != nil {
@@ -288,7 +288,7 @@ func rename(ctx context.Context, path string) error {
 	return err
 }
 
-// syncFile waits until a file, or a directory's list of files, is on disk.
+// syncFile flushes a file or directory to disk.
 func syncFile(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -8,10 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/sqlite"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/sqlite"
 )
 
 func openDatabase(t *testing.T, path string) *sqlite.Database {
@@ -41,17 +42,17 @@ func TestDatabaseWithoutFile(t *testing.T) {
 		t.Errorf("a file came to be, error %v", err)
 	}
 	from, to, err := db.Migrate(t.Context())
-	if err != nil || from != 0 || to != 1 {
-		t.Errorf("migrated from %d to %d, error %v, want from 0 to 1", from, to, err)
+	if err != nil || from != 0 || to != 2 {
+		t.Errorf("migrated from %d to %d, error %v, want from 0 to 2", from, to, err)
 	}
 	from, to, err = db.Migrate(t.Context())
-	if err != nil || from != 1 || to != 1 {
-		t.Errorf("migrated again from %d to %d, error %v, want 1 and 1", from, to, err)
+	if err != nil || from != 2 || to != 2 {
+		t.Errorf("migrated again from %d to %d, error %v, want 2 and 2", from, to, err)
 	}
 }
 
-// TestDatabaseBesideServer does to a file what works while a server has it, and
-// checks that the rest is refused.
+// TestDatabaseBesideServer runs the operations that work beside a server, and checks
+// that the others are refused.
 func TestDatabaseBesideServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -63,7 +64,7 @@ func TestDatabaseBesideServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !status.InUse || status.SchemaVersion != 1 || status.KnownVersion != 1 || status.Bytes < 4096 || status.Location != path ||
+	if !status.InUse || status.SchemaVersion != 2 || status.KnownVersion != 2 || status.Bytes < 4096 || status.Location != path ||
 		!strings.HasPrefix(status.Name, "sqlite 3.") || status.Contents.TotalSpans != 4 || status.Contents.TotalRollouts != 3 {
 		t.Errorf("got status %+v", status)
 	}
@@ -79,7 +80,7 @@ func TestDatabaseBesideServer(t *testing.T) {
 	}
 	wantError(t, db.Backup(t.Context(), copied), agl.ErrConflict, copied, "exists")
 	wantError(t, db.Backup(t.Context(), filepath.Join(dir, "none", "x.db")), agl.ErrInvalid, "none", "does not exist")
-	mustApply(t, d, store.Changes{Rollouts: []store.RolloutChange{newRollout("later", agl.RolloutQueuing)}})
+	mustApply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("later", agl.RolloutQueuing)}})
 	closeDriver(t, d)
 	if status, err = db.Status(t.Context()); err != nil || status.InUse {
 		t.Errorf("status %+v, error %v, want a file that is not in use", status, err)
@@ -99,8 +100,8 @@ func TestDatabaseBesideServer(t *testing.T) {
 	}
 }
 
-// TestLargeDeletion checks that many spans go at once for everybody, bit by bit
-// from the file, and that their space can be given back.
+// TestLargeDeletion checks that many spans disappear at once for readers, are deleted
+// in small steps, and that vacuum returns their space.
 func TestLargeDeletion(t *testing.T) {
 	t.Parallel()
 	oneGoroutine(t)
@@ -110,7 +111,7 @@ func TestLargeDeletion(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "agl.db")
 			d := open(t, sqlite.Config{Path: path, Sync: sqlite.SyncNormal})
 			a := newAttempt("r", 1, agl.AttemptSucceeded)
-			c := store.Changes{Rollouts: []store.RolloutChange{newRollout("r", agl.RolloutSucceeded)}, Attempts: []store.AttemptChange{a}}
+			c := driver.Changes{Rollouts: []driver.RolloutChange{newRollout("r", agl.RolloutSucceeded)}, Attempts: []driver.AttemptChange{a}}
 			const n = 9000
 			for i := range n {
 				s := newSpan(a, fmt.Sprintf("s%d", i), int64(i))
@@ -118,29 +119,29 @@ func TestLargeDeletion(t *testing.T) {
 				c.Spans = append(c.Spans, s)
 			}
 			mustApply(t, d, c)
-			evictable, err := d.Evictable(t.Context(), 10)
-			if err != nil || len(evictable.Rollouts) != 1 || evictable.Rollouts[0].SpanBytes != n*202 || evictable.SpanBytes != n*202 {
+			evictable, err := d.Oldest(t.Context(), driver.RemovableSpans, 10)
+			if err != nil || len(evictable.Items) != 1 || evictable.Items[0].SpanBytes != n*202 || evictable.SpanBytes != n*202 {
 				t.Fatalf("evictable: %+v, error %v", evictable, err)
 			}
-			gone := store.Changes{DeletedRollouts: []string{"r"}}
+			gone := driver.Changes{DeletedRollouts: []string{"r"}}
 			if how == "evict" {
-				gone = store.Changes{EvictedRollouts: []string{"r"}}
+				gone = driver.Changes{EvictedRollouts: []string{"r"}}
 			}
 			mustApply(t, d, gone)
 			stats, err := d.Statistics(t.Context())
 			if err != nil || stats.TotalSpans != 0 {
 				t.Errorf("%d spans, error %v, want none", stats.TotalSpans, err)
 			}
-			if evictable, err = d.Evictable(t.Context(), 10); err != nil || len(evictable.Rollouts) != 0 || evictable.SpanBytes != 0 {
+			if evictable, err = d.Oldest(t.Context(), driver.RemovableSpans, 10); err != nil || len(evictable.Items) != 0 || evictable.SpanBytes != 0 {
 				t.Errorf("evictable: %+v, error %v, want nothing", evictable, err)
 			}
 			if how == "evict" {
-				// A late span of the same id is a new one.
+				// A late span with the same id is a new span.
 				late := newSpan(a, "s1", 1)
-				if got := load(t, d, store.LoadParams{Spans: []store.SpanKey{late.SpanKey}}).Spans; len(got) != 0 {
+				if got := load(t, d, driver.LoadParams{Spans: []driver.SpanKey{late.SpanKey}}).Spans; len(got) != 0 {
 					t.Errorf("an evicted span is still there")
 				}
-				mustApply(t, d, store.Changes{Spans: []store.SpanRecord{late}})
+				mustApply(t, d, driver.Changes{Spans: []driver.SpanRecord{late}})
 				_, err := d.QuerySpans(t.Context(), agl.QuerySpansParams{RolloutID: "r", Paging: agl.Paging{Limit: -1}})
 				wantError(t, err, agl.ErrEvicted, "r")
 			}

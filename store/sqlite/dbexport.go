@@ -2,26 +2,22 @@ package sqlite
 
 import (
 	"context"
-	"errors"
 	"iter"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/internal/sqlstore"
 )
 
-// Export implements store.Exporter, beside a server that may serve the file. The
-// sequence ids that such a server has handed out beyond those written down are
-// taken to be as many as it may have.
-func (d *Database) Export(ctx context.Context) iter.Seq2[store.Record, error] {
-	return func(yield func(store.Record, error) bool) {
-		err := d.read(ctx, func(c *conn) error { return d.export(ctx, c, yield) })
-		if err != nil && !errors.Is(err, errConsumerStopped) {
-			yield(store.Record{}, err)
-		}
-	}
+// Export implements driver.Exporter. A server may be serving the file. Sequence ids
+// that it has given out beyond those on disk count up to the end of their block.
+func (d *Database) Export(ctx context.Context) iter.Seq2[driver.Record, error] {
+	return sqlstore.Export(func(give func(driver.Record) error) error {
+		return d.read(ctx, func(c *conn) error { return d.export(ctx, c, give) })
+	})
 }
 
-func (d *Database) export(ctx context.Context, c *conn, yield func(store.Record, error) bool) (err error) {
+func (d *Database) export(ctx context.Context, c *conn, give func(driver.Record) error) (err error) {
 	codec, err := newCodec()
 	if err != nil {
 		return err
@@ -49,11 +45,11 @@ func (d *Database) export(ctx context.Context, c *conn, yield func(store.Record,
 	}); err != nil {
 		return err
 	}
-	e := exporter{d: &Driver{path: d.path, codec: codec, crashes: crashes}, c: c, yield: yield}
+	e := exporter{d: &Driver{path: d.path, codec: codec, crashes: crashes}, c: c, give: give}
 	return e.run(ctx)
 }
 
-// Statistics implements store.Exporter.
+// Statistics implements driver.Exporter.
 func (d *Database) Statistics(ctx context.Context) (agl.Statistics, error) {
 	status, err := d.Status(ctx)
 	return status.Contents, err

@@ -1,16 +1,18 @@
-// Package sqlite is the [store.Driver] that keeps everything in one SQLite file:
-// the default, durable without a server to install.
+// Package sqlite is the [driver.Driver] that keeps everything in one SQLite file. It is
+// the default: durable, with no server to install.
 //
-// One process serves a file at a time. It writes through one connection, each
-// batch of the engine as one transaction, and reads through others, which in
-// WAL mode wait for nobody. Because nobody else writes, what batches need most
-// (live rollouts, workers, the latest resources) is kept in memory, bounded, and
-// is always what the file says.
+//	d, err := sqlite.Open(ctx, sqlite.Config{Path: "agl.db"})
+//	s, err := store.New(ctx, store.Config{Driver: d})
 //
-// Sequence ids are handed out from memory within blocks. Deep pages are found by
-// counts that are maintained. Large deletions are done bit by bit, so that no
-// write is slow.
+// One process serves a file at a time. It writes through one connection, each batch of
+// the engine as one transaction, and reads through others, which wait for no writer in
+// WAL mode. Nobody else writes, so a bounded cache of what batches need most (rollouts,
+// workers, the latest resources) always agrees with the file.
 //
-// It must not know any rule of a rollout's life; the engine in package store
-// decides, this package keeps and finds.
+// Sequence ids are given out from memory in blocks, so that most need no write. The
+// counts of buckets of 1,024 rows find deep pages. Large deletions are spread over many
+// commits, so that no write is slow.
+//
+// It must not know any rule of a rollout's lifecycle: the engine in package store
+// decides.
 package sqlite

@@ -5,9 +5,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/agl-go/agl"
 	driverimpl "modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
+
+	"github.com/agl-go/agl"
 )
 
 // primary is the part of a result code that says what kind of failure it is.
@@ -16,7 +17,7 @@ const (
 	resultFull = lib.SQLITE_FULL
 )
 
-// resultCode returns SQLite's extended result code, 0 when err is not its.
+// resultCode returns the extended result code of an SQLite error, 0 for other errors.
 func resultCode(err error) int {
 	if e, ok := errors.AsType[*driverimpl.Error](err); ok {
 		return e.Code()
@@ -24,7 +25,7 @@ func resultCode(err error) int {
 	return 0
 }
 
-// fault turns an error of SQLite into one of the domain that names the file and
+// fault turns an error of SQLite into an error of the domain, which names the file and
 // says what to do.
 func fault(path string, err error) error {
 	if err == nil {
@@ -41,7 +42,7 @@ func fault(path string, err error) error {
 		if code == lib.SQLITE_IOERR_SHORT_READ || code == lib.SQLITE_IOERR_CORRUPTFS {
 			return errDamaged(path, err) // it was cut off
 		}
-		// Not every call of the system that finds no room is told as SQLITE_FULL.
+		// SQLite does not report every full disk as SQLITE_FULL.
 		if free, known := freeBytes(filepath.Dir(path)); known && free < minFree {
 			return noRoom(path, err)
 		}
@@ -66,8 +67,7 @@ func fault(path string, err error) error {
 	return agl.Errorf(agl.CodeInternal, "sqlite: %s: %w", path, err)
 }
 
-// minFree is what a disk must have left for a failure not to be taken for its
-// being full.
+// minFree is the free space below which a failed write is reported as a full disk.
 const minFree = 64 << 10
 
 func noRoom(path string, err error) error {
@@ -80,13 +80,14 @@ func errDamaged(path string, err error) error {
 		"sqlite: the file %s is damaged; `agl db check` says what is lost, a backup has it: %w", path, err)
 }
 
-// errPayload says that a document is not what was stored. What names it.
+// errPayload says that a document differs from what was stored. what names the
+// document.
 func errPayload(path, what string, err error) error {
 	return agl.Errorf(agl.CodeInternal,
 		"sqlite: %s in the file %s is damaged; `agl db check` says what else is: %w", what, path, err)
 }
 
-// broken reports whether a connection is better replaced after err.
+// broken reports whether the connection should be replaced after err.
 func broken(err error) bool {
 	switch resultCode(err) & primary {
 	case 0, lib.SQLITE_CONSTRAINT, lib.SQLITE_FULL, lib.SQLITE_TOOBIG:
@@ -95,7 +96,7 @@ func broken(err error) bool {
 	return true
 }
 
-// errPlace explains why a file could not be made or locked.
+// errPlace explains why a file could not be created or locked.
 func errPlace(path string, err error) error {
 	dir := filepath.Dir(path)
 	switch {

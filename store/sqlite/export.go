@@ -2,61 +2,30 @@ package sqlite
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"maps"
 	"math"
 	"slices"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/internal/sqlstore"
 )
 
-// Evictable implements store.Driver.
-func (d *Driver) Evictable(ctx context.Context, limit int) (out store.EvictableList, err error) {
-	d.mu.RLock()
-	out.SpanBytes = d.state.spanBytes
-	d.mu.RUnlock()
-	err = d.readers.do(ctx, func(c *conn) error {
-		return c.query(ctx, `SELECT r.rollout_id, r.end_time, (SELECT sum(a.span_bytes) FROM attempts AS a WHERE a.rollout = r.ordinal)
-			FROM rollouts AS r INDEXED BY rollouts_evictable WHERE r.holds = 1 AND r.status IN ('failed', 'succeeded', 'cancelled')
-			ORDER BY r.end_time, r.ordinal LIMIT ? + 0`, []any{limit}, func(r row) error {
-			out.Rollouts = append(out.Rollouts, store.EvictableRollout{RolloutID: r.text(0), EndTime: r.time(1), SpanBytes: r.int(2)})
-			return nil
-		})
+// Export implements driver.Driver. The write-ahead log cannot be truncated while it
+// runs.
+func (d *Driver) Export(ctx context.Context) iter.Seq2[driver.Record, error] {
+	return sqlstore.Export(func(give func(driver.Record) error) error {
+		return fault(d.path, d.readers.snapshot(ctx, func(c *conn) error {
+			return (&exporter{d: d, c: c, give: give}).run(ctx)
+		}))
 	})
-	return out, fault(d.path, err)
-}
-
-// errConsumerStopped ends an export that nobody wants more of.
-var errConsumerStopped = errors.New("stopped")
-
-// Export implements store.Driver. While it runs, the write-ahead log cannot be
-// cut.
-func (d *Driver) Export(ctx context.Context) iter.Seq2[store.Record, error] {
-	return func(yield func(store.Record, error) bool) {
-		e := exporter{d: d, yield: yield}
-		err := d.readers.snapshot(ctx, func(c *conn) error {
-			e.c = c
-			return e.run(ctx)
-		})
-		if err != nil && !errors.Is(err, errConsumerStopped) {
-			yield(store.Record{}, fault(d.path, err))
-		}
-	}
 }
 
 type exporter struct {
-	d     *Driver
-	c     *conn
-	yield func(store.Record, error) bool
-}
-
-func (e *exporter) give(r store.Record) error {
-	if !e.yield(r, nil) {
-		return errConsumerStopped
-	}
-	return nil
+	d    *Driver
+	c    *conn
+	give func(driver.Record) error
 }
 
 func (e *exporter) run(ctx context.Context) error {
@@ -75,12 +44,12 @@ func (e *exporter) run(ctx context.Context) error {
 	if err := e.keys(ctx); err != nil {
 		return err
 	}
-	return e.give(store.Record{State: &store.State{QueueClosed: s.queueClosed, LatestResources: s.latestResources}})
+	return e.give(driver.Record{State: &driver.State{QueueClosed: s.queueClosed, LatestResources: s.latestResources}})
 }
 
-// sequenceState begins the transaction and takes along what is in memory alone.
-// A sequence id that is handed out meanwhile is in it or not; the spans that
-// carry it are not.
+// sequenceState starts the snapshot and copies the sequence ids that are only in
+// memory. An id that is given out meanwhile may be missing; the spans that carry it
+// are missing, too.
 func (e *exporter) sequenceState(ctx context.Context) (ahead map[string]int64, crashes map[int64]bool, s state, err error) {
 	if s, err = readState(ctx, e.c); err != nil {
 		return nil, nil, s, err
@@ -96,13 +65,13 @@ func (e *exporter) resources(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return e.give(store.Record{Resources: u.cur})
+		return e.give(driver.Record{Resources: u.cur})
 	})
 }
 
 func (e *exporter) workers(ctx context.Context) error {
 	return e.c.query(ctx, "SELECT "+workerColumns+" FROM workers AS w ORDER BY w.ordinal", nil, func(r row) error {
-		return e.give(store.Record{Worker: scanWorker(r).cur})
+		return e.give(driver.Record{Worker: scanWorker(r).cur})
 	})
 }
 
@@ -112,8 +81,8 @@ func (e *exporter) rollouts(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		record := store.RolloutRecord{Rollout: found.cur, Evicted: found.evicted, Place: agl.Null[int64]{V: found.place, Valid: found.place != 0}}
-		if err := e.give(store.Record{Rollout: &record}); err != nil {
+		record := driver.RolloutRecord{Rollout: found.cur, Evicted: found.evicted, Place: agl.Null[int64]{V: found.place, Valid: found.place != 0}}
+		if err := e.give(driver.Record{Rollout: &record}); err != nil {
 			return err
 		}
 		attempts, err := readAttempts(ctx, e.c, found.ordinal, found.cur.RolloutID)
@@ -121,7 +90,7 @@ func (e *exporter) rollouts(ctx context.Context) error {
 			return err
 		}
 		for _, a := range attempts {
-			if err := e.give(store.Record{Attempt: a.cur}); err != nil {
+			if err := e.give(driver.Record{Attempt: a.cur}); err != nil {
 				return err
 			}
 		}
@@ -137,8 +106,8 @@ func (e *exporter) spans(ctx context.Context, r *rolloutRow) error {
 		FROM (SELECT s.ordinal AS found, a.attempt_id AS attempt FROM attempts AS a JOIN spans AS s ON s.stream = a.stream WHERE a.rollout = ? ORDER BY s.ordinal LIMIT -1)
 		CROSS JOIN spans AS s ON s.ordinal = found`
 	return e.c.query(ctx, spans, []any{r.ordinal}, func(row row) error {
-		s := store.SpanRecord{
-			SpanKey:    store.SpanKey{RolloutID: r.cur.RolloutID, AttemptID: row.text(11), SpanID: row.text(3)},
+		s := driver.SpanRecord{
+			SpanKey:    driver.SpanKey{RolloutID: r.cur.RolloutID, AttemptID: row.text(11), SpanID: row.text(3)},
 			SequenceID: row.int(0), StartTime: unsortTime(row.float(1)), EndTime: unsortTime(row.float(2)),
 			TraceID: row.text(4), ParentID: row.text(5), Name: row.text(6),
 		}
@@ -146,7 +115,7 @@ func (e *exporter) spans(ctx context.Context, r *rolloutRow) error {
 		if s.Payload, err = e.d.codec.decode(row.int(7), row.int(8), row.int(9), row.bytes(10)); err != nil {
 			return errPayload(e.d.path, "span "+s.RolloutID+"/"+s.AttemptID+"/"+s.SpanID, err)
 		}
-		return e.give(store.Record{Span: &s})
+		return e.give(driver.Record{Span: &s})
 	})
 }
 
@@ -158,8 +127,8 @@ func unsortTime(t float64) agl.Null[agl.Timestamp] {
 	return agl.Some(agl.Timestamp(t))
 }
 
-// sequences gives the sequences of all rollouts, those that do not exist too,
-// by their ids.
+// sequences gives the sequences of all rollouts by id, including rollouts that do not
+// exist.
 func (e *exporter) sequences(ctx context.Context, ahead map[string]int64, crashes map[int64]bool) error {
 	return e.c.query(ctx, `SELECT rollout_id, sequence, boot FROM rollouts UNION ALL SELECT rollout_id, sequence, 0 FROM ghosts ORDER BY rollout_id`, nil,
 		func(r row) error {
@@ -170,7 +139,7 @@ func (e *exporter) sequences(ctx context.Context, ahead map[string]int64, crashe
 			if !last.Valid {
 				return nil
 			}
-			return e.give(store.Record{Sequence: &store.Sequence{RolloutID: id, Last: last.V}})
+			return e.give(driver.Record{Sequence: &driver.Sequence{RolloutID: id, Last: last.V}})
 		})
 }
 
@@ -180,6 +149,6 @@ func (e *exporter) keys(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return e.give(store.Record{Key: &key})
+		return e.give(driver.Record{Key: &key})
 	})
 }

@@ -12,9 +12,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
 )
 
 func openTest(t *testing.T, config Config) *Driver {
@@ -60,7 +61,7 @@ func (d *Driver) limitPages(t *testing.T, more int64) {
 	}
 }
 
-// exported is everything that the file holds, as text.
+// exported returns everything in the file as text.
 func exported(t *testing.T, d *Driver) []string {
 	t.Helper()
 	var out []string
@@ -90,7 +91,7 @@ func exported(t *testing.T, d *Driver) []string {
 	return out
 }
 
-// loaded is everything that batches see of the rollouts, as text.
+// loaded returns everything that batches see of the rollouts as text.
 func loaded(t *testing.T, d *Driver, ids []string) []string {
 	t.Helper()
 	b, err := d.Begin(t.Context())
@@ -98,11 +99,11 @@ func loaded(t *testing.T, d *Driver, ids []string) []string {
 		t.Fatal(err)
 	}
 	defer b.Discard()
-	var got store.Loaded
-	if err := b.Load(t.Context(), &store.LoadParams{Rollouts: ids, Sequences: ids, Workers: []string{"w0", "w1"}}, &got); err != nil {
+	var got driver.Loaded
+	if err := b.Load(t.Context(), &driver.LoadParams{Rollouts: ids, Sequences: ids, Workers: []string{"w0", "w1"}}, &got); err != nil {
 		t.Fatal(err)
 	}
-	claimed, err := b.Claim(t.Context(), 1000, &store.Loaded{})
+	claimed, err := b.Claim(t.Context(), 1000, &driver.Loaded{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,15 +128,15 @@ func loaded(t *testing.T, d *Driver, ids []string) []string {
 	return append(out, fmt.Sprint(got.Sequences), fmt.Sprint(claimed), fmt.Sprint(stats), fmt.Sprint(got.QueueClosed, got.LatestResources))
 }
 
-// randomChanges makes a batch on rollouts that are known to be in statuses.
-func randomChanges(source *rand.Rand, statuses map[string]agl.RolloutStatus, attempts map[string]int) store.Changes {
-	c := store.Changes{Now: 1_760_000_000}
+// randomChanges makes a batch for rollouts in known statuses.
+func randomChanges(source *rand.Rand, statuses map[string]agl.RolloutStatus, attempts map[string]int) driver.Changes {
+	c := driver.Changes{Now: 1_760_000_000}
 	status := func() agl.RolloutStatus {
 		return agl.RolloutStatuses()[source.IntN(len(agl.RolloutStatuses()))]
 	}
 	set := func(id string, isNew bool) {
 		statuses[id] = status()
-		c.Rollouts = append(c.Rollouts, store.RolloutChange{New: isNew, Front: source.IntN(4) == 0, Rollout: &agl.Rollout{
+		c.Rollouts = append(c.Rollouts, driver.RolloutChange{New: isNew, Front: source.IntN(4) == 0, Rollout: &agl.Rollout{
 			RolloutID: id, Input: jsontext.Value(strings.Repeat("1", 1+source.IntN(3000))), StartTime: 1, Status: statuses[id],
 		}})
 	}
@@ -144,33 +145,33 @@ func randomChanges(source *rand.Rand, statuses map[string]agl.RolloutStatus, att
 		set(id, true)
 	}
 	for id := range statuses {
-		if source.IntN(3) == 0 && !slices.ContainsFunc(c.Rollouts, func(r store.RolloutChange) bool { return r.Rollout.RolloutID == id }) {
+		if source.IntN(3) == 0 && !slices.ContainsFunc(c.Rollouts, func(r driver.RolloutChange) bool { return r.Rollout.RolloutID == id }) {
 			set(id, false)
 		}
 		if source.IntN(3) == 0 {
 			attempts[id]++
 			worker := agl.Some(fmt.Sprintf("w%d", source.IntN(2)))
 			a := &agl.Attempt{RolloutID: id, AttemptID: fmt.Sprintf("a%d", attempts[id]), SequenceID: attempts[id], Status: agl.AttemptRunning, WorkerID: worker}
-			c.Attempts = append(c.Attempts, store.AttemptChange{New: true, Attempt: a})
+			c.Attempts = append(c.Attempts, driver.AttemptChange{New: true, Attempt: a})
 			c.Workers = append(c.Workers, &agl.Worker{WorkerID: worker.V, Status: agl.WorkerBusy, CurrentRolloutID: agl.Some(id), CurrentAttemptID: agl.Some(a.AttemptID)})
 			for n := range source.IntN(4) {
-				c.Spans = append(c.Spans, store.SpanRecord{
-					SpanKey:    store.SpanKey{RolloutID: id, AttemptID: a.AttemptID, SpanID: fmt.Sprint(n)},
+				c.Spans = append(c.Spans, driver.SpanRecord{
+					SpanKey:    driver.SpanKey{RolloutID: id, AttemptID: a.AttemptID, SpanID: fmt.Sprint(n)},
 					SequenceID: source.Int64N(5000), Payload: jsontext.Value(strings.Repeat("2", 1+source.IntN(9000))),
 				})
 			}
 		}
 		if source.IntN(3) == 0 {
-			c.Sequences = append(c.Sequences, store.Sequence{RolloutID: id, Last: source.Int64N(1000)})
+			c.Sequences = append(c.Sequences, driver.Sequence{RolloutID: id, Last: source.Int64N(1000)})
 		}
 	}
 	c.Events = []agl.Event{{Kind: agl.EventQueue, Status: "open"}}
-	c.Keys = []store.IdempotencyRecord{{Scope: fmt.Sprint(source.IntN(5)), CreateTime: c.Now}}
+	c.Keys = []driver.IdempotencyRecord{{Scope: fmt.Sprint(source.IntN(5)), CreateTime: c.Now}}
 	return c
 }
 
-// TestFailedApply makes commits fail at random places. What is in memory is then
-// what is in the file, and both are as before.
+// TestFailedApply makes commits fail at random places. Afterwards memory and file
+// agree, and both are as before.
 func TestFailedApply(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -234,16 +235,16 @@ func TestFailedApply(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := db.Check(t.Context(), func(p store.Problem) { t.Errorf("%s: %s", p.Where, p.What) }); err != nil {
+			if err := db.Check(t.Context(), func(p driver.Problem) { t.Errorf("%s: %s", p.Where, p.What) }); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// TestLogIsBounded checks that the log is cut although readers never leave a gap,
-// that a reader who stays keeps nobody from writing, and that it is cut when he
-// has gone.
+// TestLogIsBounded checks that the log is truncated although readers overlap, that a
+// long reader does not block writers, and that the log is truncated once that reader
+// is gone.
 func TestLogIsBounded(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -257,7 +258,7 @@ func TestLogIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = b.Apply(t.Context(), &store.Changes{Rollouts: []store.RolloutChange{{New: true, Rollout: &agl.Rollout{
+		err = b.Apply(t.Context(), &driver.Changes{Rollouts: []driver.RolloutChange{{New: true, Rollout: &agl.Rollout{
 			RolloutID: fmt.Sprintf("r%d", d.state.rollouts), Input: jsontext.Value(strings.Repeat("1", 50_000)), Status: agl.RolloutQueuing,
 		}}}})
 		if err != nil {
@@ -292,8 +293,8 @@ func TestLogIsBounded(t *testing.T) {
 	closeTest(t, d)
 }
 
-// TestPingNoticesFullDisk checks that a failed write is remembered until one
-// would work again, and that reads go on meanwhile.
+// TestPingNoticesFullDisk checks that a failed write is remembered until a write would
+// succeed, and that reads still work.
 func TestPingNoticesFullDisk(t *testing.T) {
 	t.Parallel()
 	d := openTest(t, Config{})
@@ -303,7 +304,7 @@ func TestPingNoticesFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := fmt.Sprintf("r%d", d.state.rollouts)
-		return b.Apply(t.Context(), &store.Changes{Rollouts: []store.RolloutChange{{New: true, Rollout: &agl.Rollout{
+		return b.Apply(t.Context(), &driver.Changes{Rollouts: []driver.RolloutChange{{New: true, Rollout: &agl.Rollout{
 			RolloutID: id, Input: jsontext.Value(strings.Repeat("1", 100_000)), Status: agl.RolloutQueuing,
 		}}}})
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// lock makes this process the only one that serves, migrates or vacuums a file.
-// The lock is on a file beside it, since SQLite's own are for each transaction.
-// It goes with the process, whatever becomes of the file that carries it.
+// lock gives this process the exclusive right to serve, migrate or vacuum a file. It
+// locks a file beside the database, because SQLite's own locks last for one
+// transaction. The lock ends with the process.
 type lock struct{ file *os.File }
 
 func lockName(path string) string { return path + ".lock" }
@@ -34,8 +34,8 @@ func takeLock(path string) (*lock, error) {
 	return &lock{f}, nil
 }
 
-// mark notes which database the lock is of, so that a file which has lost all it
-// had is not taken for a new one.
+// mark records the identity of the database in the lock file, so that an emptied file
+// is not mistaken for a new one.
 func (l *lock) mark(identity string) error {
 	if err := l.file.Truncate(0); err != nil {
 		return err
@@ -44,8 +44,8 @@ func (l *lock) mark(identity string) error {
 	return err
 }
 
-// checkNotEmptied refuses a file that has lost all it had. One that is not there
-// was removed on purpose.
+// checkNotEmptied refuses a file that has lost its content. A missing file is fine:
+// somebody removed it on purpose.
 func (l *lock) checkNotEmptied(path string) error {
 	file, err := os.Stat(path)
 	switch {
@@ -72,11 +72,11 @@ func (l *lock) checkNotEmptied(path string) error {
 
 func (l *lock) release() {
 	_ = unlock(l.file)
-	_ = l.file.Close() // which unlocks it too
+	_ = l.file.Close() // this unlocks it, too
 }
 
-// isLocked reports whether a process has the database. It takes part in no race:
-// the answer may be old when it is given.
+// isLocked reports whether a process has the database. The answer may be outdated when
+// it is returned.
 func isLocked(path string) bool {
 	f, err := os.Open(lockName(path))
 	if err != nil {
@@ -88,7 +88,7 @@ func isLocked(path string) bool {
 	return err == nil && !free
 }
 
-// absolute is the path as SQLite gets it.
+// absolute is the path as SQLite needs it.
 func absolute(path string) (string, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {

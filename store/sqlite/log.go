@@ -3,58 +3,39 @@ package sqlite
 import (
 	"context"
 	"strconv"
-	"strings"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
-	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/internal/sqlstore"
 )
 
 func itoa[I ~int | ~int64](n I) string { return strconv.FormatInt(int64(n), 10) }
 
-// eventRow is what a row of the log says of itself.
+// eventRow is a row of the event log without its events.
 type eventRow struct {
 	first int64
 	count int64
 	time  agl.Timestamp
 }
 
-// expired reports whether all events of a row may be forgotten.
+// expired reports whether all events of a row have expired.
 func (d *Driver) expired(e eventRow, now agl.Timestamp, last int64) bool {
 	return e.first+e.count-1 <= last-int64(d.config.MaxEvents) || now.Sub(e.time) > d.config.EventTTL
 }
 
-func (s *state) eventID(n int64) string { return s.identity + "-" + itoa(n) }
+func (s *state) eventID(n int64) string { return sqlstore.EventID(s.identity, n) }
 
-// eventNumber is the reverse of eventID; ok is false for ids of another log.
-func (s *state) eventNumber(id string) (n int64, ok bool) {
-	identity, digits, _ := strings.Cut(id, "-")
-	n, err := strconv.ParseInt(digits, 10, 64)
-	return n, err == nil && identity == s.identity
-}
-
-// appendEvents writes the events of a commit as a JSON array.
-func appendEvents(dst []byte, events []agl.Event) []byte {
-	dst = append(dst, '[')
-	for i := range events {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = events[i].AppendJSON(dst)
-	}
-	return append(dst, ']')
-}
-
-// Events implements store.Driver.
-func (d *Driver) Events(ctx context.Context, after string, limit int) (store.EventList, error) {
+// Events implements driver.Driver.
+func (d *Driver) Events(ctx context.Context, after string, limit int) (driver.EventList, error) {
 	d.mu.RLock()
 	s := d.state
 	d.mu.RUnlock()
-	out := store.EventList{Last: s.eventID(s.lastEvent)}
+	out := driver.EventList{Last: s.eventID(s.lastEvent)}
 	if after == "" {
 		return out, nil
 	}
-	seen, ok := s.eventNumber(after)
+	seen, ok := sqlstore.EventNumber(s.identity, after)
 	switch {
 	case !ok || seen > s.lastEvent || seen < 0:
 		out.Reset = true
@@ -63,13 +44,13 @@ func (d *Driver) Events(ctx context.Context, after string, limit int) (store.Eve
 		return out, nil
 	}
 	if err := d.readers.snapshot(ctx, func(c *conn) error { return readEvents(ctx, c, &s, seen, limit, &out) }); err != nil {
-		return store.EventList{}, fault(d.path, err)
+		return driver.EventList{}, fault(d.path, err)
 	}
 	return out, nil
 }
 
-func readEvents(ctx context.Context, c *conn, s *state, seen int64, limit int, out *store.EventList) error {
-	// The row that holds the event after seen; there is none when that is forgotten.
+func readEvents(ctx context.Context, c *conn, s *state, seen int64, limit int, out *driver.EventList) error {
+	// The row that holds the event after seen; there is none if that event has expired.
 	from := int64(-1)
 	err := c.query(ctx, "SELECT first, count FROM events WHERE first <= ? ORDER BY first DESC LIMIT 1", []any{seen + 1}, func(r row) error {
 		if r.int(0)+r.int(1) > seen+1 {
@@ -104,7 +85,8 @@ func readEvents(ctx context.Context, c *conn, s *state, seen int64, limit int, o
 	})
 }
 
-// read looks for what there may be to forget.
+// read looks for expired records: the oldest row of each kind tells whether there are
+// any.
 func (o *oldest) read(ctx context.Context, c *conn) error {
 	*o = oldest{}
 	err := c.query(ctx, "SELECT first, count, time FROM events ORDER BY first LIMIT 1", nil, func(r row) error {
@@ -128,7 +110,7 @@ func (o *oldest) read(ctx context.Context, c *conn) error {
 }
 
 // readKey reads an idempotency record, expired or not.
-func readKey(ctx context.Context, c *conn, scope string) (record store.IdempotencyRecord, there bool, err error) {
+func readKey(ctx context.Context, c *conn, scope string) (record driver.IdempotencyRecord, there bool, err error) {
 	err = c.query(ctx, "SELECT "+keyColumns+" FROM keys WHERE scope = ?", []any{scope}, func(r row) (err error) {
 		record, err = scanKey(r)
 		there = true
@@ -139,29 +121,21 @@ func readKey(ctx context.Context, c *conn, scope string) (record store.Idempoten
 
 const keyColumns = "scope, fingerprint, create_time, made, resources_id"
 
-func scanKey(r row) (store.IdempotencyRecord, error) {
-	record := store.IdempotencyRecord{Scope: r.text(0), Fingerprint: r.text(1), CreateTime: r.time(2), ResourcesID: r.text(4)}
+func scanKey(r row) (driver.IdempotencyRecord, error) {
+	record := driver.IdempotencyRecord{Scope: r.text(0), Fingerprint: r.text(1), CreateTime: r.time(2), ResourcesID: r.text(4)}
 	var made [][2]string
 	if err := rawjson.Unmarshal(r.bytes(3), &made); err != nil {
 		return record, agl.Errorf(agl.CodeInternal, "sqlite: the idempotency record %q is damaged; see `agl db check`: %w", record.Scope, err)
 	}
 	for _, m := range made {
-		record.Made = append(record.Made, store.AttemptKey{RolloutID: m[0], AttemptID: m[1]})
+		record.Made = append(record.Made, driver.AttemptKey{RolloutID: m[0], AttemptID: m[1]})
 	}
 	return record, nil
 }
 
-// appendMade writes what a keyed write has made as a JSON array of pairs.
-func appendMade(dst []byte, made []store.AttemptKey) []byte {
-	dst = append(dst, '[')
-	for i, key := range made {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = append(dst, '[')
-		dst = append(rawjson.AppendString(dst, key.RolloutID), ',')
-		dst = rawjson.AppendString(dst, key.AttemptID)
-		dst = append(dst, ']')
-	}
-	return append(dst, ']')
+// appendMade encodes what a keyed write has created as a JSON array of pairs.
+func appendMade(dst []byte, made []driver.AttemptKey) []byte {
+	return rawjson.AppendArray(dst, made, func(dst []byte, key driver.AttemptKey) []byte {
+		return rawjson.AppendArray(dst, []string{key.RolloutID, key.AttemptID}, rawjson.AppendString)
+	})
 }

@@ -5,47 +5,31 @@ import (
 	"crypto/rand"
 	"embed"
 	"encoding/hex"
-	"io/fs"
 	"strconv"
-	"strings"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/internal/sqlstore"
 )
 
 //go:embed migration/*.sql
 var migrations embed.FS
 
-// applicationID marks a file as ours: "agl" and a version of the mark.
+// applicationID marks a file as ours: "agl" and a version.
 const applicationID = 0x61676c01
 
 // schema is what a file says about itself.
 type schema struct {
-	version int  // 0 when there is none
-	empty   bool // nothing is in the file
-}
-
-// migrationNames returns the migrations in their order; the n-th leads to schema
-// version n.
-func migrationNames() ([]string, error) {
-	names, err := fs.Glob(migrations, "migration/*.sql")
-	if err != nil {
-		return nil, err
-	}
-	for i, name := range names {
-		number, _, _ := strings.Cut(strings.TrimPrefix(name, "migration/"), "_")
-		if n, err := strconv.Atoi(number); err != nil || n != i+1 {
-			return nil, agl.Errorf(agl.CodeInternal, "sqlite: migration %s is not number %d", name, i+1)
-		}
-	}
-	return names, nil
+	version int  // 0 if there is none
+	empty   bool // the file is empty
 }
 
 func knownVersion() (int, error) {
-	names, err := migrationNames()
-	return len(names), err
+	scripts, err := sqlstore.Migrations(migrations)
+	return len(scripts), err
 }
 
-// identify says what the file is; ErrIllegalState when it is of another program.
+// identify reads the application and the schema version of a file; ErrIllegalState if
+// it belongs to another program.
 func identify(ctx context.Context, c *conn, path string) (schema, error) {
 	id, err := c.number(ctx, "PRAGMA application_id")
 	if err != nil {
@@ -79,9 +63,9 @@ func checkVersion(path string, version, known int) error {
 	return nil
 }
 
-// migrate brings the file to the newest schema. The caller has the lock.
+// migrate applies the missing migrations. The caller holds the lock.
 func migrate(ctx context.Context, c *conn, path string) (from, to int, err error) {
-	names, err := migrationNames()
+	scripts, err := sqlstore.Migrations(migrations)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -89,37 +73,33 @@ func migrate(ctx context.Context, c *conn, path string) (from, to int, err error
 	if err != nil {
 		return 0, 0, err
 	}
-	if err := checkVersion(path, have.version, len(names)); err != nil {
+	if err := checkVersion(path, have.version, len(scripts)); err != nil {
 		return have.version, have.version, err
 	}
 	if have.empty {
-		// Only an empty file can still be given these.
+		// The page size of a file is fixed by its first write.
 		if err := c.script(ctx, "PRAGMA page_size = "+strconv.Itoa(pageSize)); err != nil {
 			return 0, 0, err
 		}
 	}
-	for n := have.version; n < len(names); n++ {
-		if err := migrateOne(ctx, c, names[n], n+1); err != nil {
+	for n := have.version; n < len(scripts); n++ {
+		if err := migrateOne(ctx, c, scripts[n], n+1); err != nil {
 			return have.version, n, err
 		}
 	}
-	return have.version, len(names), nil
+	return have.version, len(scripts), nil
 }
 
-func migrateOne(ctx context.Context, c *conn, name string, version int) (err error) {
-	text, err := migrations.ReadFile(name)
-	if err != nil {
-		return err
-	}
+func migrateOne(ctx context.Context, c *conn, script string, version int) (err error) {
 	if err := c.script(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			_ = c.script(ctx, "ROLLBACK") // the first error is the one to tell
+			_ = c.script(ctx, "ROLLBACK") // the first error matters
 		}
 	}()
-	if err := c.script(ctx, string(text)); err != nil {
+	if err := c.script(ctx, script); err != nil {
 		return err
 	}
 	if version == 1 {
@@ -134,14 +114,15 @@ func migrateOne(ctx context.Context, c *conn, name string, version int) (err err
 	return c.script(ctx, "COMMIT")
 }
 
-// populate makes the state of a new database.
+// populate inserts the state of a new database.
 func populate(ctx context.Context, c *conn) error {
 	return c.exec(ctx, `INSERT INTO state (id, identity, boot, clean, queue_closed, start_ordered, last_start, last_rollout, last_attempt,
 		last_span, first_place, last_place, last_event, rollouts, attempts, spans, span_bytes, resources, workers, ghosts)
 		VALUES (1, ?, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)`, newIdentity())
 }
 
-// newIdentity tells one file, and its events, from all others.
+// newIdentity returns an id that distinguishes this file, and its events, from all
+// others.
 func newIdentity() string {
 	var identity [6]byte
 	_, _ = rand.Read(identity[:]) // never fails

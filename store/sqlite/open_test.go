@@ -9,10 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/sqlite"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/sqlite"
 )
 
 // wantError checks an error's kind and what its message must say.
@@ -31,7 +32,7 @@ func wantError(t *testing.T, err, kind error, parts ...string) {
 // errInternal is the kind of an error that is a fault of ours, or of the disk.
 var errInternal = &agl.Error{Code: agl.CodeInternal}
 
-// edit changes a file behind the driver's back.
+// edit changes a file behind the driver.
 func edit(t *testing.T, path string, statements ...string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
@@ -47,7 +48,7 @@ func edit(t *testing.T, path string, statements ...string) {
 }
 
 // apply commits changes in a batch of their own.
-func apply(t testing.TB, d store.Driver, c store.Changes) error {
+func apply(t testing.TB, d driver.Driver, c driver.Changes) error {
 	t.Helper()
 	b, err := d.Begin(t.Context())
 	if err != nil {
@@ -60,44 +61,44 @@ func apply(t testing.TB, d store.Driver, c store.Changes) error {
 	return b.Apply(t.Context(), &c)
 }
 
-func mustApply(t testing.TB, d store.Driver, c store.Changes) {
+func mustApply(t testing.TB, d driver.Driver, c driver.Changes) {
 	t.Helper()
 	if err := apply(t, d, c); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func load(t testing.TB, d store.Driver, want store.LoadParams) *store.Loaded {
+func load(t testing.TB, d driver.Driver, want driver.LoadParams) *driver.Loaded {
 	t.Helper()
 	b, err := d.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Discard()
-	var got store.Loaded
+	var got driver.Loaded
 	if err := b.Load(t.Context(), &want, &got); err != nil {
 		t.Fatal(err)
 	}
 	return &got
 }
 
-func newRollout(id string, status agl.RolloutStatus) store.RolloutChange {
-	return store.RolloutChange{New: true, Rollout: &agl.Rollout{
+func newRollout(id string, status agl.RolloutStatus) driver.RolloutChange {
+	return driver.RolloutChange{New: true, Rollout: &agl.Rollout{
 		RolloutID: id, Input: jsontext.Value(`{"id":"` + id + `"}`), StartTime: 1, Status: status,
 		Config: agl.RolloutConfig{MaxAttempts: 1}, Metadata: jsontext.Value(`{}`),
 	}}
 }
 
-func newAttempt(rolloutID string, n int, status agl.AttemptStatus) store.AttemptChange {
-	return store.AttemptChange{New: true, Attempt: &agl.Attempt{
+func newAttempt(rolloutID string, n int, status agl.AttemptStatus) driver.AttemptChange {
+	return driver.AttemptChange{New: true, Attempt: &agl.Attempt{
 		RolloutID: rolloutID, AttemptID: "at-" + string(rune('0'+n)), SequenceID: n, StartTime: 2, Status: status,
 	}}
 }
 
-func newSpan(a store.AttemptChange, id string, sequence int64) store.SpanRecord {
+func newSpan(a driver.AttemptChange, id string, sequence int64) driver.SpanRecord {
 	s := agl.Span{RolloutID: a.Attempt.RolloutID, AttemptID: a.Attempt.AttemptID, SpanID: id, SequenceID: sequence, Name: id}
-	return store.SpanRecord{
-		SpanKey:    store.SpanKey{RolloutID: s.RolloutID, AttemptID: s.AttemptID, SpanID: id},
+	return driver.SpanRecord{
+		SpanKey:    driver.SpanKey{RolloutID: s.RolloutID, AttemptID: s.AttemptID, SpanID: id},
 		SequenceID: sequence, Name: id, Payload: s.AppendJSON(nil),
 	}
 }
@@ -117,8 +118,8 @@ func TestConfig(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "agl.db")
 	for _, config := range []sqlite.Config{
-		{}, {Path: path, Sync: 7}, {Path: path, CacheBytes: -1}, {Path: path, MaxEvents: -1}, {Path: path, EventTTL: -1},
-		{Path: path, IdempotencyTTL: -1}, {Path: filepath.Dir(path)}, {Path: filepath.Join(path, "none", "x.db")},
+		{}, {Path: path, Sync: 7}, {Path: path, CacheBytes: -1}, {Path: path, Lifetimes: driver.Lifetimes{MaxEvents: -1}}, {Path: path, Lifetimes: driver.Lifetimes{EventTTL: -1}},
+		{Path: path, Lifetimes: driver.Lifetimes{IdempotencyTTL: -1}}, {Path: filepath.Dir(path)}, {Path: filepath.Join(path, "none", "x.db")},
 	} {
 		_, err := sqlite.Open(t.Context(), config)
 		wantError(t, err, agl.ErrInvalid)
@@ -137,7 +138,7 @@ func TestOddNames(t *testing.T) {
 	for _, name := range []string{"a b.db", "100%41.db", "ü ß.db", "a&mode=ro.db", "a+b;c.db"} {
 		path := filepath.Join(t.TempDir(), name)
 		d := open(t, sqlite.Config{Path: path})
-		mustApply(t, d, store.Changes{Rollouts: []store.RolloutChange{newRollout("r", agl.RolloutQueuing)}})
+		mustApply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("r", agl.RolloutQueuing)}})
 		closeDriver(t, d)
 		if info, err := os.Stat(path); err != nil || info.Size() == 0 {
 			t.Errorf("%q: %v, want a file with something in it", name, err)
@@ -145,7 +146,7 @@ func TestOddNames(t *testing.T) {
 	}
 }
 
-// TestOneServer checks the lock, and that it goes with its owner.
+// TestOneServer checks the lock, and that it ends with its owner.
 func TestOneServer(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "agl.db")
@@ -180,20 +181,20 @@ func TestNewerSchema(t *testing.T) {
 	closeDriver(t, open(t, sqlite.Config{Path: path}))
 	edit(t, path, "PRAGMA user_version = 99")
 	_, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
-	wantError(t, err, agl.ErrIllegalState, path, "schema version 99", "up to 1")
+	wantError(t, err, agl.ErrIllegalState, path, "schema version 99", "up to 2")
 	db, err := sqlite.OpenDatabase(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	status, err := db.Status(t.Context())
-	if err != nil || status.SchemaVersion != 99 || status.KnownVersion != 1 {
+	if err != nil || status.SchemaVersion != 99 || status.KnownVersion != 2 {
 		t.Errorf("status %+v, error %v, want version 99", status, err)
 	}
 	_, _, err = db.Migrate(t.Context())
 	wantError(t, err, agl.ErrIllegalState, "99")
 }
 
-// TestEmptied checks that a file which lost everything is not taken for a new one.
+// TestEmptied checks that an emptied file is not mistaken for a new one.
 func TestEmptied(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "agl.db")
@@ -223,7 +224,7 @@ func TestReadOnlyDirectory(t *testing.T) {
 	wantError(t, err, agl.ErrUnavailable, dir, "must be writable")
 }
 
-// crash returns the file as it would be if the process were killed now.
+// crash returns a copy of the file as it would be after a kill of the process.
 func crash(t *testing.T, path string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "agl.db")
@@ -239,26 +240,26 @@ func crash(t *testing.T, path string) string {
 	return to
 }
 
-// TestSequenceBlocks checks that ids are handed out without a commit, written
-// down in order by Close, and never handed out twice after a crash.
+// TestSequenceBlocks checks that ids are given out without a commit, are on disk after
+// Close, and are never given out twice after a crash.
 func TestSequenceBlocks(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "agl.db")
 	d := open(t, sqlite.Config{Path: path})
-	last := func(d store.Driver, id string) int64 {
+	last := func(d driver.Driver, id string) int64 {
 		t.Helper()
-		for _, s := range load(t, d, store.LoadParams{Sequences: []string{id}}).Sequences {
+		for _, s := range load(t, d, driver.LoadParams{Sequences: []string{id}}).Sequences {
 			return s.Last
 		}
 		return 0
 	}
-	reserve := func(d store.Driver, id string, n int64) {
+	reserve := func(d driver.Driver, id string, n int64) {
 		t.Helper()
-		mustApply(t, d, store.Changes{Sequences: []store.Sequence{{RolloutID: id, Last: last(d, id) + n}}})
+		mustApply(t, d, driver.Changes{Sequences: []driver.Sequence{{RolloutID: id, Last: last(d, id) + n}}})
 	}
-	mustApply(t, d, store.Changes{
-		Rollouts: []store.RolloutChange{newRollout("live", agl.RolloutRunning), newRollout("queued", agl.RolloutQueuing)},
-		Attempts: []store.AttemptChange{newAttempt("live", 1, agl.AttemptRunning)},
+	mustApply(t, d, driver.Changes{
+		Rollouts: []driver.RolloutChange{newRollout("live", agl.RolloutRunning), newRollout("queued", agl.RolloutQueuing)},
+		Attempts: []driver.AttemptChange{newAttempt("live", 1, agl.AttemptRunning)},
 	})
 	size := func() int64 {
 		info, err := os.Stat(path + "-wal")
@@ -295,22 +296,22 @@ func TestSequenceBlocks(t *testing.T) {
 	if got := last(d, "ghost"); got != 3 {
 		t.Errorf("after a restart the last id of an unknown rollout is %d, want 3", got)
 	}
-	// A rollout of that id goes on with it.
-	mustApply(t, d, store.Changes{Rollouts: []store.RolloutChange{newRollout("ghost", agl.RolloutQueuing)}})
+	// A rollout with that id continues the sequence.
+	mustApply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("ghost", agl.RolloutQueuing)}})
 	if got := last(d, "ghost"); got != 3 {
 		t.Errorf("the last id of the rollout that came to be is %d, want 3", got)
 	}
 	closeDriver(t, d)
 }
 
-// TestEventsOfAnotherFile checks that the events of another file, a backup too,
-// are not taken for ours, and that a restart leaves no gap.
+// TestEventsOfAnotherFile checks that events of another file, such as a backup, are
+// not accepted, and that a restart leaves no gap.
 func TestEventsOfAnotherFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	config := sqlite.Config{Path: filepath.Join(dir, "a.db")}
 	d := open(t, config)
-	event := store.Changes{Events: []agl.Event{{Kind: agl.EventQueue, Status: "closed"}, {Kind: agl.EventQueue, Status: "open"}}}
+	event := driver.Changes{Events: []agl.Event{{Kind: agl.EventQueue, Status: "closed"}, {Kind: agl.EventQueue, Status: "open"}}}
 	mustApply(t, d, event)
 	list, err := d.Events(t.Context(), "", 1)
 	if err != nil {
@@ -337,30 +338,30 @@ func TestEventsOfAnotherFile(t *testing.T) {
 	}
 }
 
-// TestForgetting checks that old events and keys go, a few with each commit.
+// TestForgetting checks that each commit deletes a few expired events and keys.
 func TestForgetting(t *testing.T) {
 	t.Parallel()
-	d := open(t, sqlite.Config{MaxEvents: 10, Sync: sqlite.SyncNormal})
+	d := open(t, sqlite.Config{Lifetimes: driver.Lifetimes{MaxEvents: 10}, Sync: sqlite.SyncNormal})
 	begin, err := d.Events(t.Context(), "", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := agl.Timestamp(1_760_000_000)
-	commit := func(c store.Changes) {
+	commit := func(c driver.Changes) {
 		t.Helper()
 		c.Now = now
 		c.Events = []agl.Event{{Kind: agl.EventQueue, Status: "open"}}
 		mustApply(t, d, c)
 	}
 	for i := range 30 {
-		commit(store.Changes{Keys: []store.IdempotencyRecord{{Scope: "op " + string(rune('a'+i)), CreateTime: now}}})
+		commit(driver.Changes{Keys: []driver.IdempotencyRecord{{Scope: "op " + string(rune('a'+i)), CreateTime: now}}})
 	}
 	list, err := d.Events(t.Context(), begin.Last, 100)
 	if err != nil || !list.Reset {
 		t.Errorf("events %+v, error %v, want a reset", list, err)
 	}
 	known := func() int {
-		return len(load(t, d, store.LoadParams{Now: now, Keys: []string{"op a", "op b", "op z"}}).Keys)
+		return len(load(t, d, driver.LoadParams{Now: now, Keys: []string{"op a", "op b", "op z"}}).Keys)
 	}
 	if got := known(); got != 3 {
 		t.Errorf("%d keys are known, want 3", got)
@@ -370,7 +371,7 @@ func TestForgetting(t *testing.T) {
 		t.Errorf("%d keys are known after a day, want none", got)
 	}
 	for range 5 {
-		commit(store.Changes{})
+		commit(driver.Changes{})
 	}
 	rows := 0
 	for record, err := range d.Export(t.Context()) {

@@ -7,14 +7,14 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/sqlite"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/sqlite"
 )
 
-// offsets are places to look at in so many things: around the edges of buckets,
-// and at random.
+// offsets are offsets into n records: around the edges of buckets, and random ones.
 func offsets(source *rand.Rand, n int) []int {
 	out := []int{0, 1, 1023, 1024, 1025, 2048, n - 1, n + 5}
 	for range 4 {
@@ -23,7 +23,7 @@ func offsets(source *rand.Rand, n int) []int {
 	return out
 }
 
-// cut is what a page must be.
+// cut returns the expected page.
 func cut[T any](all []T, offset, limit int) []T {
 	all = all[min(offset, len(all)):]
 	if limit >= 0 {
@@ -32,9 +32,8 @@ func cut[T any](all []T, offset, limit int) []T {
 	return all
 }
 
-// TestSpanPages compares pages of thousands of spans, of several attempts and
-// with sequence ids that repeat, have gaps or are negative, with what sorting
-// gives.
+// TestSpanPages compares pages of thousands of spans with sorted lists: several
+// attempts, and sequence ids that repeat, have gaps or are negative.
 func TestSpanPages(t *testing.T) {
 	t.Parallel()
 	oneGoroutine(t)
@@ -53,12 +52,12 @@ func TestSpanPages(t *testing.T) {
 			t.Parallel()
 			source := rand.New(rand.NewPCG(1, 2))
 			d := open(t, sqlite.Config{Sync: sqlite.SyncNormal})
-			attempts := []store.AttemptChange{newAttempt("r", 1, agl.AttemptFailed), newAttempt("r", 2, agl.AttemptRunning)}
-			mustApply(t, d, store.Changes{Rollouts: []store.RolloutChange{newRollout("r", agl.RolloutRunning)}, Attempts: attempts})
+			attempts := []driver.AttemptChange{newAttempt("r", 1, agl.AttemptFailed), newAttempt("r", 2, agl.AttemptRunning)}
+			mustApply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("r", agl.RolloutRunning)}, Attempts: attempts})
 			const n = 2500
 			var all []span
 			for len(all) < n {
-				var c store.Changes
+				var c driver.Changes
 				for range 500 {
 					i := len(all)
 					a := attempts[min(i/600, 1)] // the second has most of them
@@ -117,8 +116,8 @@ func TestSpanPages(t *testing.T) {
 	}
 }
 
-// TestRolloutPages compares pages of thousands of rollouts, many of which
-// started together and some of which are gone, with what sorting gives.
+// TestRolloutPages compares pages of thousands of rollouts with sorted lists: many
+// started at the same time, and some are deleted.
 func TestRolloutPages(t *testing.T) {
 	t.Parallel()
 	oneGoroutine(t)
@@ -136,7 +135,7 @@ func TestRolloutPages(t *testing.T) {
 				} else {
 					start -= source.IntN(2) // the clock was set back
 				}
-				var c store.Changes
+				var c driver.Changes
 				for range 1 + source.IntN(400) {
 					r := newRollout(fmt.Sprintf("r%d", len(all)), agl.RolloutSucceeded)
 					r.Rollout.StartTime = agl.Timestamp(start)
@@ -145,7 +144,7 @@ func TestRolloutPages(t *testing.T) {
 				}
 				mustApply(t, d, c)
 			}
-			var gone store.Changes
+			var gone driver.Changes
 			all = slices.DeleteFunc(all, func(r *agl.Rollout) bool {
 				remove := source.IntN(5) == 0
 				if remove {

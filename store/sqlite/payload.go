@@ -61,8 +61,8 @@ func (c *codec) sum(parts ...[]byte) int64 {
 	return int64(crc)
 }
 
-// encode returns a document as it is stored, with its checksum. The bytes may
-// be the document's own.
+// encode returns a document as it is stored, and its checksum. The bytes may be the
+// document's own.
 func (c *codec) encode(into, document []byte) (codec int64, payload []byte, crc int64) {
 	crc = c.sum(document)
 	if len(document) < minCompressed {
@@ -75,7 +75,8 @@ func (c *codec) encode(into, document []byte) (codec int64, payload []byte, crc 
 	return codecZstd, packed, crc
 }
 
-// decode returns the document of a payload, or what is wrong with it.
+// decode returns the document of a payload, or an error that says what is wrong with
+// it.
 func (c *codec) decode(codec, size, crc int64, payload []byte) ([]byte, error) {
 	document := payload
 	switch codec {

@@ -1,6 +1,6 @@
 package sqlite
 
-// publish takes what has been committed into memory.
+// publish puts the committed rows into memory.
 func (t *tx) publish() {
 	d := t.d
 	d.mu.Lock()
@@ -13,6 +13,12 @@ func (t *tx) publish() {
 	}
 	for _, u := range t.bundles {
 		d.resources.put(u.cur.ResourcesID, u, rowBytes+u.size)
+	}
+	for _, id := range t.c.DeletedWorkers {
+		d.workers.remove(id)
+	}
+	for _, id := range t.c.DeletedResources {
+		d.resources.remove(id)
 	}
 	d.state = t.state
 	d.oldest = t.oldest
@@ -33,29 +39,29 @@ func (t *tx) publishRollout(w *rolloutWork) {
 	case w.last != d.lastSequence(w.was):
 		d.ahead[w.id] = w.last.V
 	}
-	e := &rolloutEntry{row: &rolloutRow{}}
-	*e.row = w.row
-	if w.entry != nil {
-		e.older = w.entry.older
+	r := &rolloutRow{}
+	*r = w.row
+	if w.was != nil {
+		r.older = w.was.older
 	}
 	for _, a := range w.attempts {
-		a.publish(e, a == w.latest)
+		a.publish(r, a == w.latest)
 	}
 	if w.latest == nil {
-		e.row.latest = nil
+		r.latest = nil
 	}
-	if after := e.row.worker(); after != before {
+	if after := r.worker(); after != before {
 		d.count(before, -1)
 		d.count(after, 1)
 	}
-	d.rollouts.put(w.id, e, e.size())
+	d.rollouts.put(w.id, r, r.size())
 }
 
-// publish puts what became of an attempt into its rollout's entry.
-func (a *attemptWork) publish(e *rolloutEntry, latest bool) {
+// publish puts the attempt into the row of its rollout.
+func (a *attemptWork) publish(r *rolloutRow, latest bool) {
 	id := a.row.cur.AttemptID
 	if a.deleted {
-		delete(e.older, id)
+		delete(r.older, id)
 		return
 	}
 	row := a.was
@@ -72,17 +78,17 @@ func (a *attemptWork) publish(e *rolloutEntry, latest bool) {
 		}
 	}
 	if latest {
-		e.row.latest = row
-		delete(e.older, id)
+		r.latest = row
+		delete(r.older, id)
 		return
 	}
-	if e.older == nil {
-		e.older = map[string]*attemptRow{}
+	if r.older == nil {
+		r.older = map[string]*attemptRow{}
 	}
-	e.older[id] = row
+	r.older[id] = row
 }
 
-// count adds to a worker's live attempts.
+// count adds to the number of a worker's live attempts.
 func (d *Driver) count(worker string, n int) {
 	if worker == "" {
 		return

@@ -6,10 +6,10 @@ import (
 	"slices"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store/internal/sqlquery"
+	"github.com/agl-go/agl/store/internal/sqlstore"
 )
 
-// Rollouts implements store.Driver.
+// Rollouts implements driver.Driver.
 func (d *Driver) Rollouts(ctx context.Context, ids []string) ([]agl.AttemptedRollout, error) {
 	out := make([]agl.AttemptedRollout, len(ids))
 	missing := d.cachedRollouts(ids, out)
@@ -32,14 +32,13 @@ func (d *Driver) Rollouts(ctx context.Context, ids []string) ([]agl.AttemptedRol
 	return slices.DeleteFunc(out, func(r agl.AttemptedRollout) bool { return r.RolloutID == "" }), nil
 }
 
-// cachedRollouts fills in what is in memory and returns the indexes of what is
-// not.
+// cachedRollouts fills in the cached rollouts. It returns the indexes of the others.
 func (d *Driver) cachedRollouts(ids []string, out []agl.AttemptedRollout) (missing []int) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	for i, id := range ids {
-		if e, there := d.rollouts.get(id); there {
-			out[i] = e.row.attempted()
+		if r, there := d.rollouts.get(id); there {
+			out[i] = r.attempted()
 		} else {
 			missing = append(missing, i)
 		}
@@ -47,7 +46,7 @@ func (d *Driver) cachedRollouts(ids []string, out []agl.AttemptedRollout) (missi
 	return missing
 }
 
-// Live implements store.Driver.
+// Live implements driver.Driver.
 func (d *Driver) Live(ctx context.Context) (out []agl.AttemptedRollout, err error) {
 	err = d.readers.do(ctx, func(c *conn) error {
 		return c.query(ctx, selectRollouts+" WHERE r.status IN ('preparing', 'running') AND r.latest IS NOT NULL ORDER BY r.ordinal", nil,
@@ -56,7 +55,7 @@ func (d *Driver) Live(ctx context.Context) (out []agl.AttemptedRollout, err erro
 	return out, fault(d.path, err)
 }
 
-// collect gathers rollouts.
+// collect adds rows to a list of rollouts.
 func (d *Driver) collect(into *[]agl.AttemptedRollout) func(r row) error {
 	return func(r row) error {
 		found, err := d.scanRollout(r)
@@ -67,11 +66,11 @@ func (d *Driver) collect(into *[]agl.AttemptedRollout) func(r row) error {
 	}
 }
 
-// QueryRollouts implements store.Driver.
+// QueryRollouts implements driver.Driver.
 func (d *Driver) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (agl.Page[agl.AttemptedRollout], error) {
 	page := agl.Page[agl.AttemptedRollout]{Items: []agl.AttemptedRollout{}, Limit: p.Limit, Offset: p.Offset}
 	err := d.readers.snapshot(ctx, func(c *conn) error {
-		q := sqlquery.SQLite.Rollouts(p)
+		q := sqlstore.SQLite.Rollouts(p)
 		if !q.Filtered && (p.SortBy == "" || p.SortBy == "start_time") {
 			s, err := readState(ctx, c)
 			if err != nil {
@@ -84,7 +83,7 @@ func (d *Driver) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (
 		} else if err := count(ctx, c, "rollouts AS r", &q, &page.Total); err != nil {
 			return err
 		}
-		// The page is found by what is sorted alone, without the documents.
+		// A subquery finds the page without reading the documents.
 		tail, args := pageIn(&q)
 		return c.query(ctx, "SELECT "+rolloutColumns+", "+attemptColumns+" FROM (SELECT r.ordinal AS found FROM rollouts AS r"+tail+
 			") CROSS JOIN rollouts AS r ON r.ordinal = found"+attemptJoin, args, d.collect(&page.Items))
@@ -92,17 +91,17 @@ func (d *Driver) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (
 	return page, fault(d.path, err)
 }
 
-// count counts what a query matches.
-func count(ctx context.Context, c *conn, from string, q *sqlquery.Query, into *int) error {
+// count counts the rows that a query matches.
+func count(ctx context.Context, c *conn, from string, q *sqlstore.Query, into *int) error {
 	where, args := q.Count()
 	n, err := c.number(ctx, "SELECT count(*) FROM "+from+where, args...)
 	*into = int(n)
 	return err
 }
 
-// pageIn is the page of a query as a subquery. Without a limit, SQLite takes its
-// order for needless.
-func pageIn(q *sqlquery.Query) (tail string, args []any) {
+// pageIn is the page of a query as a subquery. SQLite drops the order of a subquery
+// without a limit.
+func pageIn(q *sqlstore.Query) (tail string, args []any) {
 	tail, args = q.Page()
 	if q.Limit == "" {
 		tail += keepOrder
@@ -113,12 +112,12 @@ func pageIn(q *sqlquery.Query) (tail string, args []any) {
 // keepOrder keeps the order of a subquery.
 const keepOrder = " LIMIT -1"
 
-// minSeek is the offset from which on a page is sought by counts; before it, it
-// is reached by skipping.
+// minSeek is the offset from which a page is found by the counts of buckets. Smaller
+// offsets are skipped row by row.
 const minSeek = 1 << bucketBits
 
-// pageOfRollouts reads a page in the order of creation, or from the last start
-// to the first, of all rollouts. Whole buckets are skipped by their counts.
+// pageOfRollouts reads a page of all rollouts, in the order of creation or by falling
+// start time. It skips whole buckets by their counts.
 func (d *Driver) pageOfRollouts(ctx context.Context, c *conn, p agl.Paging, page *agl.Page[agl.AttemptedRollout]) error {
 	if p.Offset >= page.Total {
 		return nil
@@ -146,8 +145,8 @@ func (d *Driver) pageOfRollouts(ctx context.Context, c *conn, p agl.Paging, page
 		[]any{bound, p.Limit, skip}, d.collect(&page.Items))
 }
 
-// seek goes through buckets and their counts until the next would go beyond
-// offset. It returns that bucket and how much is before it.
+// seek adds up the counts of buckets. It returns the bucket that contains offset, and
+// the number of rows before it.
 func seek(ctx context.Context, c *conn, offset int64, buckets string, args ...any) (bucket, passed int64, err error) {
 	err = c.query(ctx, buckets, args, func(r row) error {
 		bucket = r.int(0)
@@ -160,16 +159,15 @@ func seek(ctx context.Context, c *conn, offset int64, buckets string, args ...an
 	return bucket, passed, err
 }
 
-// seekBackward returns a start time and how many rollouts started after it, at
+// seekBackward returns a start time and the number of rollouts that started later, at
 // most offset.
 func seekBackward(ctx context.Context, c *conn, offset int64) (start any, passed int64, err error) {
 	bucket, passed, err := seek(ctx, c, offset, "SELECT bucket, rollouts FROM rollout_buckets ORDER BY bucket DESC")
 	if err != nil || passed == 0 {
 		return math.Inf(1), 0, err
 	}
-	// Those that were passed are the rollouts from here on. Some may have started
-	// together with the first of them; they come before those in the page's order,
-	// whatever bucket they are in.
+	// The skipped rollouts are those from first on. Rollouts with the same start time as
+	// the first of them sort before it, whatever bucket they are in.
 	first := (bucket + 1) << bucketBits
 	var time float64
 	err = c.query(ctx, "SELECT start_time FROM rollouts WHERE ordinal >= ? ORDER BY ordinal LIMIT 1", []any{first}, func(r row) error {
@@ -183,28 +181,34 @@ func seekBackward(ctx context.Context, c *conn, offset int64) (start any, passed
 	return time, passed - together, err
 }
 
-// QueryAttempts implements store.Driver.
+// QueryAttempts implements driver.Driver.
 func (d *Driver) QueryAttempts(ctx context.Context, p agl.QueryAttemptsParams) (agl.Page[agl.Attempt], error) {
-	page := agl.Page[agl.Attempt]{Items: []agl.Attempt{}, Limit: p.Limit, Offset: p.Offset}
+	q := sqlstore.SQLite.Attempts(p, sqlstore.Condition{SQL: "a.rollout = (SELECT ordinal FROM rollouts WHERE rollout_id = ?)", Args: []any{p.RolloutID}})
+	return find(ctx, d, p.Paging, &q, "attempts AS a", attemptColumns, func(r row) (agl.Attempt, error) {
+		return *scanAttempt(r, p.RolloutID).cur, nil
+	})
+}
+
+// find reads a page of one table, and the total, at one moment.
+func find[T any](
+	ctx context.Context, d *Driver, p agl.Paging, q *sqlstore.Query, from, columns string, scan func(row) (T, error),
+) (agl.Page[T], error) {
+	page := agl.Page[T]{Items: []T{}, Limit: p.Limit, Offset: p.Offset}
 	err := d.readers.snapshot(ctx, func(c *conn) error {
-		ordinal, err := c.number(ctx, "SELECT ordinal FROM rollouts WHERE rollout_id = ?", p.RolloutID)
-		if err != nil || ordinal == 0 {
-			return err
-		}
-		q := sqlquery.SQLite.Attempts(p, sqlquery.Condition{SQL: "a.rollout = ?", Args: []any{ordinal}})
-		if err := count(ctx, c, "attempts AS a", &q, &page.Total); err != nil {
+		if err := count(ctx, c, from, q, &page.Total); err != nil {
 			return err
 		}
 		tail, args := q.Page()
-		return c.query(ctx, "SELECT "+attemptColumns+" FROM attempts AS a"+tail, args, func(r row) error {
-			page.Items = append(page.Items, *scanAttempt(r, p.RolloutID).cur)
-			return nil
+		return c.query(ctx, "SELECT "+columns+" FROM "+from+tail, args, func(r row) error {
+			item, err := scan(r)
+			page.Items = append(page.Items, item)
+			return err
 		})
 	})
 	return page, fault(d.path, err)
 }
 
-// Resources implements store.Driver.
+// Resources implements driver.Driver.
 func (d *Driver) Resources(ctx context.Context, id string) (agl.ResourcesUpdate, error) {
 	d.mu.RLock()
 	u, there := d.resources.get(id)
@@ -224,7 +228,7 @@ func (d *Driver) Resources(ctx context.Context, id string) (agl.ResourcesUpdate,
 	return *u.cur, nil
 }
 
-// LatestResources implements store.Driver.
+// LatestResources implements driver.Driver.
 func (d *Driver) LatestResources(ctx context.Context) (agl.ResourcesUpdate, error) {
 	d.mu.RLock()
 	latest := d.state.latestResources
@@ -235,28 +239,19 @@ func (d *Driver) LatestResources(ctx context.Context) (agl.ResourcesUpdate, erro
 	return d.Resources(ctx, latest.V)
 }
 
-// QueryResources implements store.Driver.
+// QueryResources implements driver.Driver.
 func (d *Driver) QueryResources(ctx context.Context, p agl.QueryResourcesParams) (agl.Page[agl.ResourcesUpdate], error) {
-	page := agl.Page[agl.ResourcesUpdate]{Items: []agl.ResourcesUpdate{}, Limit: p.Limit, Offset: p.Offset}
-	err := d.readers.snapshot(ctx, func(c *conn) error {
-		q := sqlquery.SQLite.Resources(p)
-		if err := count(ctx, c, "resources AS u", &q, &page.Total); err != nil {
-			return err
+	q := sqlstore.SQLite.Resources(p)
+	return find(ctx, d, p.Paging, &q, "resources AS u", resourcesColumns, func(r row) (agl.ResourcesUpdate, error) {
+		u, err := d.scanResources(r)
+		if err != nil {
+			return agl.ResourcesUpdate{}, err
 		}
-		tail, args := pageIn(&q)
-		return c.query(ctx, "SELECT "+resourcesColumns+" FROM (SELECT u.ordinal AS found FROM resources AS u"+tail+
-			") CROSS JOIN resources AS u ON u.ordinal = found", args, func(r row) error {
-			u, err := d.scanResources(r)
-			if err == nil {
-				page.Items = append(page.Items, *u.cur)
-			}
-			return err
-		})
+		return *u.cur, nil
 	})
-	return page, fault(d.path, err)
 }
 
-// Worker implements store.Driver.
+// Worker implements driver.Driver.
 func (d *Driver) Worker(ctx context.Context, id string) (agl.Worker, error) {
 	d.mu.RLock()
 	w, there := d.workers.get(id)
@@ -276,19 +271,10 @@ func (d *Driver) Worker(ctx context.Context, id string) (agl.Worker, error) {
 	return *w.cur, nil
 }
 
-// QueryWorkers implements store.Driver.
+// QueryWorkers implements driver.Driver.
 func (d *Driver) QueryWorkers(ctx context.Context, p agl.QueryWorkersParams) (agl.Page[agl.Worker], error) {
-	page := agl.Page[agl.Worker]{Items: []agl.Worker{}, Limit: p.Limit, Offset: p.Offset}
-	err := d.readers.snapshot(ctx, func(c *conn) error {
-		q := sqlquery.SQLite.Workers(p)
-		if err := count(ctx, c, "workers AS w", &q, &page.Total); err != nil {
-			return err
-		}
-		tail, args := q.Page()
-		return c.query(ctx, "SELECT "+workerColumns+" FROM workers AS w"+tail, args, func(r row) error {
-			page.Items = append(page.Items, *scanWorker(r).cur)
-			return nil
-		})
+	q := sqlstore.SQLite.Workers(p)
+	return find(ctx, d, p.Paging, &q, "workers AS w", workerColumns, func(r row) (agl.Worker, error) {
+		return *scanWorker(r).cur, nil
 	})
-	return page, fault(d.path, err)
 }

@@ -3,34 +3,36 @@ package sqlite
 import (
 	"context"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
-// rolloutRow is a rollout as a commit left it. It does not change.
+// rolloutRow is a rollout as a commit left it. Only older changes, under Driver.mu.
 type rolloutRow struct {
 	ordinal  int64
 	cur      *agl.Rollout
-	place    int64 // in the queue; 0 is none
+	place    int64 // in the queue; 0 if it is not queued
 	latest   *attemptRow
-	sequence agl.Null[int64] // the last sequence id that is written down
-	boot     int64           // which may have gone beyond it; 0 is none
-	holds    bool            // there are spans
+	older    map[string]*attemptRow // earlier attempts that were looked up
+	sequence agl.Null[int64]        // the last sequence id on disk
+	boot     int64                  // the boot that may have given out more; 0 is none
+	holds    bool                   // it has spans
 	evicted  bool
 }
 
-// attemptRow is an attempt as a commit left it. It does not change but for ids.
+// attemptRow is an attempt as a commit left it. Only ids changes.
 type attemptRow struct {
 	ordinal int64
 	cur     *agl.Attempt
 	stream  int64
 	spans   int64
 	bytes   int64
-	ids     map[string]struct{} // of all of its spans; nil when they are not known
+	ids     map[string]struct{} // of all its spans; nil if unknown
 }
 
-// worker returns the id of the worker that works on the rollout, "" for none.
+// worker returns the id of the worker that runs the rollout, "" if none does.
 func (r *rolloutRow) worker() string {
 	if r == nil || r.latest == nil || !r.latest.cur.Status.Live() {
 		return ""
@@ -46,28 +48,22 @@ func (r *rolloutRow) attempted() agl.AttemptedRollout {
 	return out
 }
 
-// rolloutEntry is what the cache knows of a rollout.
-type rolloutEntry struct {
-	row   *rolloutRow
-	older map[string]*attemptRow // attempts before the latest, those that were needed
-}
-
-func (e *rolloutEntry) attempt(id string) *attemptRow {
-	if e.row.latest != nil && e.row.latest.cur.AttemptID == id {
-		return e.row.latest
+func (r *rolloutRow) attempt(id string) *attemptRow {
+	if r.latest != nil && r.latest.cur.AttemptID == id {
+		return r.latest
 	}
-	return e.older[id]
+	return r.older[id]
 }
 
-// rowBytes is about what a row takes in memory beside its documents.
+// rowBytes is about the memory of a row without its documents.
 const rowBytes = 800
 
-func (e *rolloutEntry) size() int64 {
-	n := rowBytes + len(e.row.cur.Input) + len(e.row.cur.Metadata)
-	if e.row.latest != nil {
-		n += len(e.row.latest.cur.Metadata) + idBytes*len(e.row.latest.ids)
+func (r *rolloutRow) size() int64 {
+	n := rowBytes + len(r.cur.Input) + len(r.cur.Metadata)
+	if r.latest != nil {
+		n += len(r.latest.cur.Metadata) + idBytes*len(r.latest.ids)
 	}
-	for _, a := range e.older {
+	for _, a := range r.older {
 		n += rowBytes + len(a.cur.Metadata) + idBytes*len(a.ids)
 	}
 	return int64(n)
@@ -75,12 +71,12 @@ func (e *rolloutEntry) size() int64 {
 
 const (
 	idBytes = 64 // of a span id in a set
-	// maxIDs is how many span ids of an attempt are kept in memory.
+	// maxIDs bounds the span ids of an attempt in memory.
 	maxIDs = 256
 )
 
-// The columns of a rollout with its latest attempt, for scanRollout, and where
-// they come from.
+// The columns of a rollout with its latest attempt, as scanRollout reads them, and their
+// tables.
 const (
 	bodyColumns    = "b.input, b.config, b.metadata, b.crc"
 	rolloutColumns = "r.ordinal, r.rollout_id, r.start_time, r.end_time, r.mode, r.resources_id, r.status, r.place, r.sequence, r.boot, r.holds, r.evicted, " + bodyColumns
@@ -122,7 +118,7 @@ func scanAttempt(r row, rolloutID string) *attemptRow {
 	}
 }
 
-// readRollout reads a rollout by its id, nil when there is none.
+// readRollout reads a rollout by its id, nil if it does not exist.
 func (d *Driver) readRollout(ctx context.Context, c *conn, id string) (out *rolloutRow, err error) {
 	err = c.query(ctx, selectRollouts+" WHERE r.rollout_id = ?", []any{id}, func(r row) (err error) {
 		out, err = d.scanRollout(r)
@@ -131,7 +127,7 @@ func (d *Driver) readRollout(ctx context.Context, c *conn, id string) (out *roll
 	return out, err
 }
 
-// readAttempt reads an attempt of a rollout by its id, nil when there is none.
+// readAttempt reads an attempt of a rollout by its id, nil if it does not exist.
 func readAttempt(ctx context.Context, c *conn, r *rolloutRow, id string) (out *attemptRow, err error) {
 	err = c.query(ctx, "SELECT "+attemptColumns+" FROM attempts AS a WHERE a.rollout = ? AND a.attempt_id = ?",
 		[]any{r.ordinal, id}, func(row row) error {
@@ -141,7 +137,7 @@ func readAttempt(ctx context.Context, c *conn, r *rolloutRow, id string) (out *a
 	return out, err
 }
 
-// readAttempts reads all attempts of a rollout, in the order of their creation.
+// readAttempts reads all attempts of a rollout in the order of their creation.
 func readAttempts(ctx context.Context, c *conn, ordinal int64, rolloutID string) (out []*attemptRow, err error) {
 	err = c.query(ctx, "SELECT "+attemptColumns+" FROM attempts AS a WHERE a.rollout = ? ORDER BY a.ordinal",
 		[]any{ordinal}, func(r row) error {
@@ -171,7 +167,7 @@ func scanWorker(r row) *workerRow {
 	}
 }
 
-// readWorker reads a worker by its id, nil when there is none.
+// readWorker reads a worker by its id, nil if it does not exist.
 func readWorker(ctx context.Context, c *conn, id string) (out *workerRow, err error) {
 	err = c.query(ctx, "SELECT "+workerColumns+" FROM workers AS w WHERE w.worker_id = ?", []any{id}, func(r row) error {
 		out = scanWorker(r)
@@ -204,7 +200,7 @@ func (d *Driver) scanResources(r row) (*resourcesRow, error) {
 	return out, nil
 }
 
-// readResources reads a bundle by its id, nil when there is none.
+// readResources reads a bundle by its id, nil if it does not exist.
 func (d *Driver) readResources(ctx context.Context, c *conn, id string) (out *resourcesRow, err error) {
 	err = c.query(ctx, "SELECT "+resourcesColumns+" FROM resources AS u WHERE u.resources_id = ?", []any{id}, func(r row) (err error) {
 		out, err = d.scanResources(r)

@@ -5,12 +5,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store/internal/sqlquery"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/internal/sqlstore"
 )
 
-// spanQuery is a query of spans under way.
+// spanQuery is one query of spans.
 type spanQuery struct {
 	d       *Driver
 	c       *conn
@@ -20,7 +21,7 @@ type spanQuery struct {
 	page    agl.Page[jsontext.Value]
 }
 
-// QuerySpans implements store.Driver.
+// QuerySpans implements driver.Driver.
 func (d *Driver) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
 	q := spanQuery{d: d, params: p, page: agl.Page[jsontext.Value]{Items: []jsontext.Value{}, Limit: p.Limit, Offset: p.Offset}}
 	if done, err := q.fromMemory(ctx); done || err != nil {
@@ -36,9 +37,9 @@ func (d *Driver) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Pa
 	return q.page, nil
 }
 
-// fromMemory answers the most frequent query, for everything of one attempt in
-// the usual order, when that is known to memory: by one statement, which sees one
-// moment without a transaction. It reports whether that was possible.
+// fromMemory answers the most frequent query, all spans of one attempt by sequence id,
+// if the cache knows the attempt. It needs one statement, which sees one moment
+// without a transaction. It reports whether it has answered.
 func (q *spanQuery) fromMemory(ctx context.Context) (done bool, err error) {
 	p := &q.params
 	plain := agl.QuerySpansParams{RolloutID: p.RolloutID, AttemptID: p.AttemptID, Logic: p.Logic, Paging: agl.Paging{
@@ -56,7 +57,7 @@ func (q *spanQuery) fromMemory(ctx context.Context) (done bool, err error) {
 		return c.query(ctx, selectPayloads+" FROM spans AS s WHERE s.stream = ?"+ascending, []any{a.stream}, q.take(ctx))
 	})
 	q.page.Total = len(q.page.Items)
-	// Spans that were evicted meanwhile must not be missing without a word.
+	// Spans that were evicted meanwhile must be an error, not missing.
 	now := q.d.cachedAttempt(p.RolloutID, p.AttemptID)
 	if err == nil && (now == nil || now.stream != a.stream) {
 		q.page.Items, q.page.Total = []jsontext.Value{}, 0
@@ -65,21 +66,21 @@ func (q *spanQuery) fromMemory(ctx context.Context) (done bool, err error) {
 	return true, err
 }
 
-// cachedAttempt returns the attempt that holds all spans that are asked for, nil
-// when memory does not know.
+// cachedAttempt returns the attempt that holds all spans of the query, nil if the
+// cache does not know.
 func (d *Driver) cachedAttempt(rolloutID, attemptID string) *attemptRow {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	e, there := d.rollouts.get(rolloutID)
-	if !there || e.row.evicted || e.row.latest == nil {
+	if !there || e.evicted || e.latest == nil {
 		return nil
 	}
 	switch attemptID {
 	case agl.LatestAttempt:
-		return e.row.latest
+		return e.latest
 	case "":
-		if e.row.latest.cur.SequenceID == 1 && len(e.older) == 0 {
-			return e.row.latest
+		if e.latest.cur.SequenceID == 1 && len(e.older) == 0 {
+			return e.latest
 		}
 		return nil
 	}
@@ -93,7 +94,7 @@ func (q *spanQuery) run(ctx context.Context) error {
 	}
 	p := &q.params
 	in := "s.stream IN (" + strings.Repeat("?, ", len(q.streams)-1) + "?)"
-	sql := sqlquery.SQLite.Spans(*p, sqlquery.Condition{SQL: in, Args: q.streams})
+	sql := sqlstore.SQLite.Spans(*p, sqlstore.Condition{SQL: in, Args: q.streams})
 	if !sql.Filtered {
 		q.page.Total = total
 		if p.SortBy == "" || p.SortBy == "sequence_id" {
@@ -111,8 +112,7 @@ func (q *spanQuery) run(ctx context.Context) error {
 	return q.read(ctx, "SELECT s.ordinal AS found FROM "+from+tail, args)
 }
 
-// resolve finds the streams that hold spans of what is asked for, and counts
-// these.
+// resolve finds the streams that the query reads, and counts their spans.
 func (q *spanQuery) resolve(ctx context.Context) (total int, err error) {
 	p := &q.params
 	sql := "SELECT r.evicted, a.stream, a.spans, r.ordinal FROM rollouts AS r LEFT JOIN attempts AS a ON "
@@ -140,14 +140,14 @@ func (q *spanQuery) resolve(ctx context.Context) (total int, err error) {
 	return total, err
 }
 
-// The order by sequence ids, as the index has it.
+// The order by sequence ids, as in the index.
 const (
 	ascending  = " ORDER BY s.sequence_id, s.start_time, s.end_time, s.ordinal"
 	descending = " ORDER BY s.sequence_id DESC, s.start_time, s.end_time, s.ordinal"
 )
 
-// bySequence reads a page in the order of sequence ids. Whole buckets before it
-// are skipped by their counts, and those behind it are not looked at.
+// bySequence reads a page in the order of sequence ids. The counts of buckets tell
+// which sequence ids the page holds, so that only those are read.
 func (q *spanQuery) bySequence(ctx context.Context, in string) error {
 	p := &q.params
 	skip := int64(p.Offset)
@@ -161,7 +161,7 @@ func (q *spanQuery) bySequence(ctx context.Context, in string) error {
 	}
 	args := q.streams
 	where := in
-	if skip >= minSeek || len(q.streams) > 1 || backward {
+	if skip >= minSeek || len(q.streams) > 1 {
 		b, err := q.seek(ctx, in, skip, backward)
 		if err != nil {
 			return err
@@ -173,14 +173,14 @@ func (q *spanQuery) bySequence(ctx context.Context, in string) error {
 	return q.read(ctx, "SELECT s.ordinal AS found FROM spans AS s WHERE "+where+order+" LIMIT ? + 0 OFFSET ?", slices.Concat(args, []any{p.Limit, skip}))
 }
 
-// bounds of sequence ids, and how many spans there are before them in the
+// bounds are the sequence ids of a page, and the number of spans before them in the
 // order of the page.
 type bounds struct {
 	low, high int64
 	passed    int64
 }
 
-// seek returns bounds that hold the page.
+// seek returns the bounds of the page.
 func (q *spanQuery) seek(ctx context.Context, in string, offset int64, backward bool) (bounds, error) {
 	type bucket struct{ number, spans int64 }
 	var buckets []bucket
@@ -222,14 +222,14 @@ func (q *spanQuery) seek(ctx context.Context, in string, offset int64, backward 
 	return out, nil
 }
 
-// read reads the documents of the spans that a statement finds.
+// read reads the documents of the spans that find selects.
 func (q *spanQuery) read(ctx context.Context, find string, args []any) error {
 	return q.c.query(ctx, selectPayloads+" FROM ("+find+") CROSS JOIN spans AS s ON s.ordinal = found", args, q.take(ctx))
 }
 
 const selectPayloads = "SELECT s.ordinal, s.codec, s.size, s.crc, s.payload"
 
-// take puts rows of selectPayloads into the page.
+// take adds rows of selectPayloads to the page.
 func (q *spanQuery) take(ctx context.Context) func(r row) error {
 	return func(r row) error {
 		document, err := q.d.codec.decode(r.int(1), r.int(2), r.int(3), r.bytes(4))
@@ -241,7 +241,7 @@ func (q *spanQuery) take(ctx context.Context) func(r row) error {
 	}
 }
 
-// damaged names a span whose document is not what was stored.
+// damaged names a span whose document differs from what was stored.
 func (q *spanQuery) damaged(ctx context.Context, ordinal int64, cause error) error {
 	what := "a span of rollout " + q.params.RolloutID
 	err := q.c.query(ctx, "SELECT s.span_id, a.attempt_id FROM spans AS s LEFT JOIN attempts AS a ON a.rollout = (SELECT ordinal FROM rollouts WHERE rollout_id = ?)"+

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
 )
 
 const (
@@ -17,69 +17,67 @@ const (
 	// the reading ones, in KiB.
 	writerCacheKiB = 16 << 10
 	readerCacheKiB = 2 << 10
-	// maxReaders is how many reads run at a time.
+	// maxReaders is the number of concurrent reads.
 	maxReaders = 4
-	// checkpointPages is the length of the log, in pages, after which it is
-	// written to the file.
+	// checkpointPages is the length of the write-ahead log, in pages, at which SQLite
+	// checkpoints it.
 	checkpointPages = 4000
-	// maxLogBytes is the length of the log at which a commit insists on writing it
-	// to the file, which readers that follow each other without a gap keep from
-	// happening by itself, and restartWait how long it then waits for them.
+	// maxLogBytes is the length of the log at which a commit forces a checkpoint:
+	// overlapping readers can keep SQLite from checkpointing by itself. restartWait is
+	// how long it waits for them.
 	maxLogBytes = 4 * checkpointPages * pageSize
 	restartWait = 50 * time.Millisecond
-	// busyTimeout is how long to wait for a program that has the file locked, which
-	// none does for long but by mistake.
+	// busyTimeout is how long to wait for another program that has locked the file.
 	busyTimeout = 5 * time.Second
-	// sequenceBlock is how many sequence ids a live rollout may be given beyond
-	// the one that is written down.
+	// sequenceBlock is how many sequence ids of a live rollout may be given out beyond
+	// the one on disk.
 	sequenceBlock = 64
-	// bucketBits is the size of the buckets that pages are found by.
+	// 1<<bucketBits rows are a bucket. The counts of buckets find deep pages.
 	bucketBits = 10
 )
 
-// Driver is a store.Driver on an SQLite file. Create it with [Open].
+// Driver is a driver.Driver over an SQLite file. Create it with [Open].
 type Driver struct {
 	config Config
 	path   string
 	lock   *lock
 	codec  *codec
 
-	// writing guards the connection that writes. The batch of the engine has it
-	// while it calls.
+	// writing guards the writing connection. The batch holds it during a call.
 	writing sync.Mutex
-	writer  *conn // nil when it broke
+	writer  *conn // nil after a failure
 	readers readers
 
-	// mu guards what is in memory, which is what the last commit has left.
+	// mu guards the fields below, which mirror the last commit.
 	mu        sync.RWMutex
 	state     state
-	crashes   map[int64]bool   // boots that did not end in order
-	ahead     map[string]int64 // by rollout: last sequence ids that are beyond those written down
-	live      map[string]int   // by worker: live attempts, each the latest of its rollout
-	rollouts  *cache[*rolloutEntry]
+	crashes   map[int64]bool   // boots that ended without Close
+	ahead     map[string]int64 // by rollout: last sequence ids that are not on disk
+	live      map[string]int   // by worker: live attempts that are the latest of their rollout
+	rollouts  *cache[*rolloutRow]
 	workers   *cache[*workerRow]
 	resources *cache[*resourcesRow]
 	failed    error // of the last commit
 
-	// The batch's own, one batch at a time.
+	// These belong to the batch; one batch is open at a time.
 	batch  batch
 	oldest oldest
-	packed []byte // memory to compress in
-	maxLog int64  // the length of the log to act upon
+	packed []byte // a buffer for compression
+	maxLog int64  // the log length at which to checkpoint
 }
 
-// oldest is what there may be to forget.
+// oldest is the oldest record of each kind that expires.
 type oldest struct {
-	events  agl.Null[eventRow]      // the first row of the log
-	key     agl.Null[agl.Timestamp] // when the first idempotency record was made
-	garbage bool                    // streams wait to be removed
+	events  agl.Null[eventRow]      // the first row of the event log
+	key     agl.Null[agl.Timestamp] // creation time of the oldest idempotency record
+	garbage bool                    // there are dropped streams
 }
 
-var _ store.Driver = (*Driver)(nil)
+var _ driver.Driver = (*Driver)(nil)
 
-// Open opens the file to serve it, creates it when there is none and migrates it
-// when its schema is older. ErrIllegalState: another process serves it, or it is
-// of another program, or of a newer version of this one.
+// Open opens the file to serve it. It creates a missing file and migrates an older
+// schema. ErrIllegalState: another process serves the file, it belongs to another
+// program, or its schema is newer.
 func Open(ctx context.Context, config Config) (_ *Driver, err error) {
 	if err := config.validate(); err != nil {
 		return nil, err
@@ -92,7 +90,7 @@ func Open(ctx context.Context, config Config) (_ *Driver, err error) {
 	d := &Driver{
 		config: config, path: path, maxLog: maxLogBytes,
 		crashes: map[int64]bool{}, ahead: map[string]int64{}, live: map[string]int{},
-		rollouts:  newCache[*rolloutEntry](config.CacheBytes),
+		rollouts:  newCache[*rolloutRow](config.CacheBytes),
 		workers:   newCache[*workerRow](config.CacheBytes / 8),
 		resources: newCache[*resourcesRow](config.CacheBytes / 8),
 	}
@@ -112,7 +110,7 @@ func Open(ctx context.Context, config Config) (_ *Driver, err error) {
 	return d, nil
 }
 
-// start brings the file into service.
+// start prepares the file for use.
 func (d *Driver) start(ctx context.Context) error {
 	if err := d.lock.checkNotEmptied(d.path); err != nil {
 		return err
@@ -147,9 +145,9 @@ func (d *Driver) start(ctx context.Context) error {
 	return nil
 }
 
-// configure sets up the connection that writes.
+// configure sets up the writing connection.
 func (d *Driver) configure(ctx context.Context, c *conn) error {
-	// On macOS, only a full fsync reaches the disk; elsewhere it is any other.
+	// Only a full fsync reaches the disk on macOS; other systems ignore fullfsync.
 	synchronous, full := "FULL", "ON"
 	if d.config.Sync == SyncNormal {
 		synchronous, full = "NORMAL", "OFF"
@@ -172,12 +170,13 @@ func (d *Driver) configure(ctx context.Context, c *conn) error {
 		"busy_timeout = "+itoa(busyTimeout.Milliseconds()),
 		"cache_size = -"+itoa(writerCacheKiB),
 		"wal_autocheckpoint = "+itoa(checkpointPages),
-		// The log is cut to this when it starts anew.
+		// SQLite truncates the log to this size when it restarts it.
 		"journal_size_limit = "+itoa(2*checkpointPages*pageSize),
 	)
 }
 
-// boot notes that the file is being served, and whether it was left in order.
+// boot records that the file is in use, and whether the last process closed it
+// properly.
 func (d *Driver) boot(ctx context.Context, c *conn) error {
 	next := d.state
 	return d.commit(ctx, c, func() error {
@@ -192,7 +191,7 @@ func (d *Driver) boot(ctx context.Context, c *conn) error {
 	}, func() { d.state = next })
 }
 
-// recall reads what is kept in memory from the start.
+// recall loads what is in memory from the start.
 func (d *Driver) recall(ctx context.Context, c *conn) error {
 	if err := c.query(ctx, "SELECT boot FROM crashes", nil, func(r row) error {
 		d.crashes[r.int(0)] = true
@@ -211,8 +210,8 @@ func (d *Driver) recall(ctx context.Context, c *conn) error {
 	return d.oldest.read(ctx, c)
 }
 
-// commit runs write in a transaction, then done when it is on disk. After an
-// error nothing has changed, and done was not called.
+// commit runs write in a transaction, and done after the commit. After an error
+// nothing has changed, and done was not called.
 func (d *Driver) commit(ctx context.Context, c *conn, write func() error, done func()) (err error) {
 	if err := c.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return err
@@ -222,7 +221,7 @@ func (d *Driver) commit(ctx context.Context, c *conn, write func() error, done f
 		err = c.exec(ctx, "COMMIT")
 	}
 	if err != nil {
-		// SQLite may have rolled back by itself, which makes this an error.
+		// This fails if SQLite has rolled back by itself.
 		if rollback := c.exec(ctx, "ROLLBACK"); rollback != nil || broken(err) {
 			d.retire(c)
 		}
@@ -232,12 +231,12 @@ func (d *Driver) commit(ctx context.Context, c *conn, write func() error, done f
 	return nil
 }
 
-// boundLog writes the log to the file when it has become too long. It is tried
-// again when the log has grown as much as it does between two checkpoints.
+// boundLog forces a checkpoint when the log has grown too long. After a failure it
+// tries again once the log has grown by another checkpoint interval.
 func (d *Driver) boundLog(ctx context.Context, c *conn) error {
 	info, err := os.Stat(d.path + "-wal")
 	if err != nil || info.Size() < d.maxLog {
-		return nil //nolint:nilerr // without a log there is nothing to do
+		return nil //nolint:nilerr // no log, nothing to do
 	}
 	if err := pragmas(ctx, c, "busy_timeout = "+itoa(restartWait.Milliseconds())); err != nil {
 		return err
@@ -253,8 +252,7 @@ func (d *Driver) boundLog(ctx context.Context, c *conn) error {
 	return pragmas(ctx, c, "busy_timeout = "+itoa(busyTimeout.Milliseconds()))
 }
 
-// retire closes a connection that may be of no use any more. The next write
-// opens another.
+// retire closes a connection that may be unusable. The next write opens another one.
 func (d *Driver) retire(c *conn) {
 	_ = c.close()
 	if d.writer == c {
@@ -262,7 +260,7 @@ func (d *Driver) retire(c *conn) {
 	}
 }
 
-// connected returns the connection that writes. The caller holds d.writing.
+// connected returns the writing connection. The caller holds d.writing.
 func (d *Driver) connected(ctx context.Context) (*conn, error) {
 	if d.writer != nil {
 		return d.writer, nil
@@ -279,10 +277,10 @@ func (d *Driver) connected(ctx context.Context) (*conn, error) {
 	return c, nil
 }
 
-// Capabilities implements store.Driver.
-func (*Driver) Capabilities() store.Capabilities { return store.Capabilities{} }
+// Capabilities implements driver.Driver.
+func (*Driver) Capabilities() driver.Capabilities { return driver.Capabilities{} }
 
-// Statistics implements store.Driver.
+// Statistics implements driver.Driver.
 func (d *Driver) Statistics(context.Context) (agl.Statistics, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -296,8 +294,8 @@ func (s *state) statistics() agl.Statistics {
 	}
 }
 
-// Ping implements store.Driver. A write that failed last is tried again: only
-// that tells whether there is room, and the disk is whole, by now.
+// Ping implements driver.Driver. After a failed write it writes again: nothing else
+// tells whether the disk has space and works.
 func (d *Driver) Ping(ctx context.Context) error {
 	if err := d.readers.do(ctx, func(c *conn) error {
 		_, err := c.number(ctx, "SELECT boot FROM state")
@@ -325,7 +323,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 	return fault(d.path, err)
 }
 
-// probe writes more than a commit of the engine mostly does, and leaves nothing.
+// probe writes more than a commit usually does, and deletes it again.
 func probe(ctx context.Context, c *conn) error {
 	if err := c.exec(ctx, "INSERT INTO keys (scope, fingerprint, create_time, made, resources_id) VALUES ('', '', 0, zeroblob(65536), '')"); err != nil {
 		return err
@@ -333,14 +331,14 @@ func probe(ctx context.Context, c *conn) error {
 	return c.exec(ctx, "DELETE FROM keys WHERE scope = ''")
 }
 
-// note remembers how the last commit went.
+// note records the result of the last commit.
 func (d *Driver) note(err error) {
 	d.mu.Lock()
 	d.failed = err
 	d.mu.Unlock()
 }
 
-// Close implements store.Driver.
+// Close implements driver.Driver.
 func (d *Driver) Close(ctx context.Context) error {
 	d.writing.Lock()
 	defer d.writing.Unlock()
@@ -349,7 +347,7 @@ func (d *Driver) Close(ctx context.Context) error {
 	return fault(d.path, err)
 }
 
-// finish leaves the file in order: everything written down, nothing in the log.
+// finish leaves the file complete: everything on disk, nothing in the log.
 func (d *Driver) finish(ctx context.Context) error {
 	c, err := d.connected(ctx)
 	if err != nil {
@@ -365,7 +363,7 @@ func (d *Driver) finish(ctx context.Context) error {
 		}
 		return next.write(ctx, c)
 	}, func() {
-		d.mu.Lock() // a subscriber may be reading still
+		d.mu.Lock() // Events may still be reading
 		d.state = next
 		d.mu.Unlock()
 	})
@@ -376,7 +374,7 @@ func (d *Driver) finish(ctx context.Context) error {
 	return c.script(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
 }
 
-// release gives everything back that the driver holds.
+// release frees everything that the driver holds.
 func (d *Driver) release() {
 	d.readers.close()
 	if d.writer != nil {
@@ -397,10 +395,10 @@ func pragmas(ctx context.Context, c *conn, options ...string) error {
 	return nil
 }
 
-// readers are the connections that read, opened when they are needed.
+// readers are the reading connections, opened on demand.
 type readers struct {
 	path string
-	free chan *conn // nil is one that is yet to be opened
+	free chan *conn // nil is not opened yet
 }
 
 func (p *readers) init(path string) {
@@ -441,7 +439,7 @@ func (p *readers) do(ctx context.Context, read func(c *conn) error) error {
 	return err
 }
 
-// snapshot is do in one transaction: all that read sees is of one moment.
+// snapshot is do in one transaction: read sees one moment.
 func (p *readers) snapshot(ctx context.Context, read func(c *conn) error) error {
 	return p.do(ctx, func(c *conn) (err error) {
 		if err := c.exec(ctx, "BEGIN"); err != nil {
@@ -468,7 +466,7 @@ func openReader(ctx context.Context, path string) (*conn, error) {
 	return c, nil
 }
 
-// close closes the connections, once those that are lent come back.
+// close closes the connections as they are returned.
 func (p *readers) close() {
 	for range cap(p.free) {
 		c, open := <-p.free

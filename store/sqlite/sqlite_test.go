@@ -6,12 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agl-go/agl"
+	"go.uber.org/goleak"
+
 	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/drivertest"
 	"github.com/agl-go/agl/store/sqlite"
 	"github.com/agl-go/agl/store/storetest"
-	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,7 +30,7 @@ func open(tb testing.TB, config sqlite.Config) *sqlite.Driver {
 	return d
 }
 
-func closeDriver(tb testing.TB, d store.Driver) {
+func closeDriver(tb testing.TB, d driver.Driver) {
 	tb.Helper()
 	if err := d.Close(context.WithoutCancel(tb.Context())); err != nil {
 		tb.Error(err)
@@ -38,7 +39,7 @@ func closeDriver(tb testing.TB, d store.Driver) {
 
 func TestDriver(t *testing.T) {
 	t.Parallel()
-	drivertest.Run(t, func(tb testing.TB) store.Driver {
+	drivertest.Run(t, func(tb testing.TB) driver.Driver {
 		tb.Helper()
 		d := open(tb, sqlite.Config{Sync: sqlite.SyncNormal})
 		tb.Cleanup(func() { closeDriver(tb, d) })
@@ -46,11 +47,11 @@ func TestDriver(t *testing.T) {
 	})
 }
 
-// TestDriverWithoutMemory runs the suite with a cache that holds nothing, so
-// that everything is read from the file.
+// TestDriverWithoutMemory runs the suite with an empty cache, so that everything is
+// read from the file.
 func TestDriverWithoutMemory(t *testing.T) {
 	t.Parallel()
-	drivertest.Run(t, func(tb testing.TB) store.Driver {
+	drivertest.Run(t, func(tb testing.TB) driver.Driver {
 		tb.Helper()
 		d := open(tb, sqlite.Config{Sync: sqlite.SyncNormal, CacheBytes: 1})
 		tb.Cleanup(func() { closeDriver(tb, d) })
@@ -62,25 +63,16 @@ func TestDriverWithoutMemory(t *testing.T) {
 func openStore(tb testing.TB, _ storetest.OpenParams) storetest.Instance {
 	tb.Helper()
 	config := sqlite.Config{Path: filepath.Join(tb.TempDir(), "agl.db"), Sync: sqlite.SyncNormal}
-	clock := store.NewManualClock(time.Unix(1_760_000_000, 0))
-	var s *store.Store
-	start := func() agl.Store {
-		var err error
-		if s, err = store.New(tb.Context(), store.Config{Driver: open(tb, config), Clock: clock}); err != nil {
+	clock := storetest.NewManualClock(time.Unix(1_760_000_000, 0))
+	instance := storetest.Restartable(tb, func() storetest.Closer {
+		s, err := store.New(tb.Context(), store.Config{Driver: open(tb, config), Clock: clock})
+		if err != nil {
 			tb.Fatal(err)
 		}
 		return s
-	}
-	end := func() {
-		if err := s.Close(context.WithoutCancel(tb.Context())); err != nil {
-			tb.Error(err)
-		}
-	}
-	tb.Cleanup(func() { end() })
-	return storetest.Instance{Store: start(), Advance: clock.Advance, Restart: func() agl.Store {
-		end()
-		return start()
-	}}
+	})
+	instance.Advance = clock.Advance
+	return instance
 }
 
 func TestStore(t *testing.T) {
@@ -88,8 +80,8 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, openStore)
 }
 
-// oneGoroutine leaves a long test out of short runs: under the race detector it
-// would take minutes and could find nothing.
+// oneGoroutine skips a long test under the race detector in short runs: it has one
+// goroutine, so there is nothing to find.
 func oneGoroutine(t *testing.T) {
 	t.Helper()
 	if testing.Short() {

@@ -6,7 +6,8 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// state is what there is one of, as the last commit has left it.
+// state holds the singleton row: identity, queue state, counters and totals, as of the
+// last commit.
 type state struct {
 	identity string
 	boot     int64

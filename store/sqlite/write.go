@@ -6,12 +6,13 @@ import (
 	"math"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // write writes every changed row once.
 func (t *tx) write(ctx context.Context, c *conn) error {
 	for _, step := range []func(context.Context, *conn) error{
-		t.writeRollouts, t.writeWorkers, t.writeResources, t.writeGhosts, t.writeSpans, t.writeBuckets, t.writeKeys, t.writeEvents,
+		t.writeRollouts, t.writeWorkers, t.writeResources, t.writeGhosts, t.writeRetained, t.writeSpans, t.writeBuckets, t.writeKeys, t.writeEvents,
 		t.writeGarbage, t.prune, t.state.write,
 	} {
 		if err := step(ctx, c); err != nil {
@@ -73,8 +74,8 @@ func (t *tx) writeRollout(ctx context.Context, c *conn, w *rolloutWork) error {
 		mode = string(cur.Mode)
 	}
 	var err error
-	// Every index of a column that is set is written, changed or not, so what does
-	// not change is not set.
+	// SQLite writes every index of an assigned column, even if its value is the same. So
+	// the statement assigns only what changed.
 	switch {
 	case w.was == nil:
 		err = c.exec(ctx, `INSERT INTO rollouts (rollout_id, start_time, end_time, mode, resources_id, status, place,
@@ -110,16 +111,15 @@ func (t *tx) writeRollout(ctx context.Context, c *conn, w *rolloutWork) error {
 		w.row.ordinal, nullBytes(cur.Input), config, nullBytes(cur.Metadata), t.d.codec.sum(cur.Input, config, cur.Metadata))
 }
 
-// sameHead reports whether all is as it was but the status and what follows
-// from it.
+// sameHead reports whether only the status, the latest attempt and the sequence
+// changed.
 func (w *rolloutWork) sameHead() bool {
 	was, cur := w.was.cur, w.row.cur
 	return was.EndTime == cur.EndTime && was.Mode == cur.Mode && was.ResourcesID == cur.ResourcesID &&
 		w.was.place == w.row.place && w.was.evicted == w.row.evicted
 }
 
-// onlyHeard reports whether all is as it was but the heartbeat and the counts
-// of spans.
+// onlyHeard reports whether only the heartbeat and the span counts changed.
 func (a *attemptWork) onlyHeard() bool {
 	was, cur := a.was.cur, a.row.cur
 	return was.SequenceID == cur.SequenceID && was.StartTime == cur.StartTime && was.EndTime == cur.EndTime && was.Status == cur.Status &&
@@ -150,14 +150,16 @@ func (a *attemptWork) write(ctx context.Context, c *conn, w *rolloutWork) error 
 }
 
 func (t *tx) writeWorkers(ctx context.Context, c *conn) error {
-	next := t.d.state.workers
 	for _, w := range t.workers {
 		cur := w.cur
 		statement := `UPDATE workers SET worker_id = ?, status = ?, heartbeat_stats = ?, last_heartbeat_time = ?, last_dequeue_time = ?,
 			last_busy_time = ?, last_idle_time = ?, current_rollout_id = ?, current_attempt_id = ? WHERE ordinal = ?`
 		if w.ordinal == 0 {
-			next++
-			w.ordinal = next
+			last, err := c.number(ctx, "SELECT max(ordinal) FROM workers")
+			if err != nil {
+				return err
+			}
+			w.ordinal = last + 1
 			statement = `INSERT INTO workers (worker_id, status, heartbeat_stats, last_heartbeat_time, last_dequeue_time,
 				last_busy_time, last_idle_time, current_rollout_id, current_attempt_id, ordinal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 		}
@@ -171,11 +173,13 @@ func (t *tx) writeWorkers(ctx context.Context, c *conn) error {
 }
 
 func (t *tx) writeResources(ctx context.Context, c *conn) error {
-	next := t.d.state.resources
 	for _, u := range t.bundles {
 		if u.ordinal == 0 {
-			next++
-			u.ordinal = next
+			last, err := c.number(ctx, "SELECT max(ordinal) FROM resources")
+			if err != nil {
+				return err
+			}
+			u.ordinal = last + 1
 		}
 		document := u.cur.Resources.AppendJSON(nil)
 		u.size = int64(len(document))
@@ -190,19 +194,24 @@ func (t *tx) writeResources(ctx context.Context, c *conn) error {
 
 func (t *tx) writeGhosts(ctx context.Context, c *conn) error {
 	for _, s := range t.ghosts {
-		if err := c.exec(ctx, "INSERT OR REPLACE INTO ghosts (rollout_id, sequence) VALUES (?, ?)", s.RolloutID, s.Last); err != nil {
+		if err := c.exec(ctx, "INSERT OR REPLACE INTO ghosts (rollout_id, sequence, used) VALUES (?, ?, ?)", s.RolloutID, s.Last, float64(t.c.Now)); err != nil {
 			return err
 		}
 	}
-	for _, id := range t.revived {
-		if err := c.exec(ctx, "DELETE FROM ghosts WHERE rollout_id = ?", id); err != nil {
+	return execEach(ctx, c, "DELETE FROM ghosts WHERE rollout_id = ?", t.revived)
+}
+
+// execEach executes a statement for each value of its one argument.
+func execEach[T any](ctx context.Context, c *conn, sql string, values []T) error {
+	for _, v := range values {
+		if err := c.exec(ctx, sql, v); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sortTime is a time as spans are sorted by it.
+// sortTime is a time as the column stores it: null sorts last.
 func sortTime(t agl.Null[agl.Timestamp]) float64 {
 	if !t.Valid {
 		return math.Inf(1)
@@ -216,7 +225,7 @@ func (t *tx) writeSpans(ctx context.Context, c *conn) error {
 		t.state.lastSpan++
 		kind, payload, crc := t.d.codec.encode(t.d.packed[:0], s.Payload)
 		if kind != codecRaw {
-			t.d.packed = payload // its memory is used again
+			t.d.packed = payload // reuse its memory
 		}
 		if err := c.exec(ctx, `INSERT INTO spans (ordinal, stream, sequence_id, start_time, end_time, span_id, trace_id, parent_id, name,
 			codec, size, crc, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
@@ -239,10 +248,8 @@ func (t *tx) writeBuckets(ctx context.Context, c *conn) error {
 }
 
 func (t *tx) writeKeys(ctx context.Context, c *conn) error {
-	for _, scope := range t.c.ForgottenKeys {
-		if err := c.exec(ctx, "DELETE FROM keys WHERE scope = ?", scope); err != nil {
-			return err
-		}
+	if err := execEach(ctx, c, "DELETE FROM keys WHERE scope = ?", t.c.ForgottenKeys); err != nil {
+		return err
 	}
 	for i := range t.c.Keys {
 		k := &t.c.Keys[i]
@@ -260,27 +267,22 @@ func (t *tx) writeEvents(ctx context.Context, c *conn) error {
 	}
 	first := t.d.state.lastEvent + 1
 	return c.exec(ctx, "INSERT INTO events (first, count, time, events) VALUES (?, ?, ?, ?)",
-		first, len(t.c.Events), float64(t.c.Now), appendEvents(nil, t.c.Events))
+		first, len(t.c.Events), float64(t.c.Now), rawjson.AppendList(nil, t.c.Events))
 }
 
 func (t *tx) writeGarbage(ctx context.Context, c *conn) error {
-	for _, stream := range t.garbage {
-		if err := c.exec(ctx, "INSERT INTO garbage (stream) VALUES (?)", stream); err != nil {
-			return err
-		}
-	}
-	return nil
+	return execEach(ctx, c, "INSERT INTO garbage (stream) VALUES (?)", t.garbage)
 }
 
-// How much of what is not needed any more a commit removes on its way.
+// How many expired records one commit deletes.
 const (
 	prunedEvents = 4   // rows
 	prunedKeys   = 16  // records
-	prunedSpans  = 128 // and when the commit does nothing but evict or delete:
+	prunedSpans  = 128 // of dropped streams, if the commit also writes rollouts, attempts or spans
 	sweptSpans   = 4096
 )
 
-// prune removes a little of what is not needed any more.
+// prune deletes a few expired records with each commit.
 func (t *tx) prune(ctx context.Context, c *conn) error {
 	o := &t.oldest
 	if len(t.c.Events) > 0 && !o.events.Valid {
@@ -336,7 +338,7 @@ func (t *tx) pruneKeys(ctx context.Context, c *conn) error {
 		prunedKeys, float64(t.c.Now.Add(-t.d.config.IdempotencyTTL)))
 }
 
-// sweep removes some spans of streams that are no more.
+// sweep deletes some spans of dropped streams.
 func (t *tx) sweep(ctx context.Context, c *conn) error {
 	left := prunedSpans
 	if len(t.spans)+len(t.c.Rollouts)+len(t.c.Attempts) == 0 {
@@ -354,8 +356,8 @@ func (t *tx) sweep(ctx context.Context, c *conn) error {
 	return nil
 }
 
-// sweepStream removes up to so many spans of a stream, and returns how many
-// more may be removed.
+// sweepStream deletes up to most spans of a stream. It returns how many more the
+// commit may delete.
 func sweepStream(ctx context.Context, c *conn, stream int64, most int) (int, error) {
 	var ordinals []int64
 	err := c.query(ctx, "SELECT ordinal FROM spans INDEXED BY spans_sequence WHERE stream = ? LIMIT ? + 0", []any{stream, most}, func(r row) error {
@@ -365,10 +367,8 @@ func sweepStream(ctx context.Context, c *conn, stream int64, most int) (int, err
 	if err != nil {
 		return 0, err
 	}
-	for _, ordinal := range ordinals {
-		if err := c.exec(ctx, "DELETE FROM spans WHERE ordinal = ?", ordinal); err != nil {
-			return 0, err
-		}
+	if err := execEach(ctx, c, "DELETE FROM spans WHERE ordinal = ?", ordinals); err != nil {
+		return 0, err
 	}
 	if len(ordinals) == most {
 		return 0, nil

@@ -36,7 +36,7 @@ func testManySpans(h *harness) {
 	for i := range spans {
 		spans[i] = span(r.RolloutID, r.Attempt.AttemptID, strconv.Itoa(i), 0)
 	}
-	spans[n-1].SpanID = "0" // once is enough
+	spans[n-1].SpanID = "0" // one repetition is enough
 	got, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: spans, IssueSequenceIDs: true})
 	must(h, got, err)
 	equal(h, "stored", len(got.Stored), n-1)

@@ -1,8 +1,9 @@
 package storetest
 
 import (
-	"github.com/agl-go/agl"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
 )
 
 func cancelTests(a *area) {

@@ -6,16 +6,17 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/agl-go/agl"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
 )
 
 func concurrentTests(a *area) {
 	a.test("algorithms and runners at once", testTraining)
 }
 
-// testTraining lets two algorithms and several runners work on one store, and
-// every third first attempt fail. Nothing may be lost, done twice, or left over.
+// testTraining runs two algorithms and several runners on one store. Every third first
+// attempt fails. Nothing may be lost, done twice, or left over.
 func testTraining(h *harness) {
 	const algorithms, batches, batch, runners = 2, 3, 8, 6
 	var (
@@ -54,7 +55,7 @@ func testTraining(h *harness) {
 	}
 }
 
-// trainBatch enqueues rollouts, waits for all and reads their spans.
+// trainBatch enqueues rollouts, waits for all of them and reads their spans.
 func (h *harness) trainBatch(n int) {
 	c := retry(2, agl.AttemptFailed)
 	p := agl.EnqueueRolloutsParams{Rollouts: make([]agl.EnqueueRollout, n)}
@@ -85,7 +86,7 @@ func (h *harness) trainBatch(n int) {
 // runnerLoop works until the queue is closed.
 func (h *harness) runnerLoop(worker string, attempts, failures *atomic.Int64) {
 	for {
-		got, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some(worker), Wait: patience})
+		got, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some(worker), Wait: longWait})
 		if err != nil {
 			h.Error(err)
 			return

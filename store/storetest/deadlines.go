@@ -161,7 +161,7 @@ func testDeadlineWorker(h *harness) {
 	h.wantStatus(r.RolloutID, agl.RolloutFailed, agl.AttemptTimeout)
 }
 
-// testDeadlineAlone waits without any call that could make the store look.
+// testDeadlineAlone waits without a call that could make the store check deadlines.
 func testDeadlineAlone(h *harness) {
 	h.needClock()
 	r := h.start(limits(5, 0, retry(1)), "")

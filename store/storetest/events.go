@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"strconv"
 
 	"github.com/agl-go/agl"
@@ -12,6 +13,7 @@ func eventTests(a *area) {
 	a.test("resumed after an id", testEventsSince)
 	a.test("unknown ids reset", testEventsReset)
 	a.test("only what comes from now on", testEventsFromNow)
+	a.test("the end of the context is the stream's error", testEventsContext)
 }
 
 // follow reads events in the background. The store has them to tell from the
@@ -138,7 +140,7 @@ func testEventsFromNow(h *harness) {
 	old := h.enqueueOne()
 	next, stop := h.follow("")
 	defer stop()
-	// The stream has begun when the first of these arrives.
+	// The stream has started once the first of these arrives.
 	arrived, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -159,4 +161,19 @@ func testEventsFromNow(h *harness) {
 	<-done
 	equal(h, "kind", e.Kind, agl.EventResources)
 	equal(h, "nothing of before", e.RolloutID != old.RolloutID, true)
+}
+
+func testEventsContext(h *harness) {
+	ctx, cancel := context.WithCancel(h.ctx)
+	defer cancel()
+	var last error
+	seen := 0
+	for _, err := range h.Store.Events(ctx, agl.EventsParams{Since: "no such id"}) {
+		seen++
+		last = err
+		cancel()
+	}
+	if seen < 2 || !errors.Is(last, context.Canceled) {
+		h.Errorf("the stream ended with %v after %d values, want the context's error", last, seen)
+	}
 }

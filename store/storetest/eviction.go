@@ -56,7 +56,7 @@ func testEvictOldest(h *harness) {
 		r := h.start(config(agl.RolloutConfig{}), "")
 		rollouts = append(rollouts, r)
 	}
-	// They finish in another order than they began.
+	// They finish in another order than they started.
 	for _, i := range []int{2, 0, 1} {
 		must(h, 0, h.fill(&rollouts[i], 3))
 		h.report(rollouts[i].RolloutID, agl.LatestAttempt, agl.AttemptSucceeded)
@@ -86,7 +86,7 @@ func testEvictNeverRunning(h *harness) {
 	h.wantError(h.fill(&other, 1), agl.ErrExhausted, "")
 	before := h.spans(agl.QuerySpansParams{RolloutID: running.RolloutID}).Total
 	equal(h, "kept", before > 5, true)
-	// The end of one makes room for the other.
+	// Finishing one allows eviction for the other.
 	h.report(running.RolloutID, agl.LatestAttempt, agl.AttemptFailed)
 	must(h, 0, h.fill(&other, 5))
 	equal(h, "evicted", h.evicted(&running), true)

@@ -4,8 +4,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agl-go/agl"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
 )
 
 func idempotencyTests(a *area) {
@@ -108,7 +109,7 @@ func testRepeatWaits(h *harness) {
 	for i := range results {
 		wg.Go(func() {
 			var err error
-			results[i], err = h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: patience, IdempotencyKey: "k"})
+			results[i], err = h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: longWait, IdempotencyKey: "k"})
 			if err != nil {
 				h.Error(err)
 			}

@@ -1,8 +1,9 @@
 package storetest
 
 import (
-	"github.com/agl-go/agl"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
 )
 
 func lifecycleTests(a *area) {
@@ -86,7 +87,7 @@ func testSpanQueued(h *harness) {
 	h.wantStatus(r.RolloutID, agl.RolloutQueuing, agl.AttemptFailed)
 	h.dequeueOne("", r.RolloutID)
 
-	// A live one brings its rollout back from the queue.
+	// A live attempt takes its rollout out of the queue.
 	other := h.start(config(agl.RolloutConfig{}), "")
 	h.setStatus(other.RolloutID, agl.RolloutQueuing)
 	h.touch(other.Attempt)
@@ -170,7 +171,7 @@ func testReopenByAttempt(h *harness) {
 		h.wantStatus(r.RolloutID, agl.RolloutPreparing, agl.AttemptPreparing)
 		h.wantEmptyQueue()
 	}
-	// The number of attempts is no limit to it.
+	// max_attempts does not limit it.
 	r := h.start(config(agl.RolloutConfig{}), "")
 	equal(h, "number", h.startAttempt(r.RolloutID, "").Attempt.SequenceID, 2)
 	_, err := h.Store.StartAttempt(h.ctx, agl.StartAttemptParams{RolloutID: "nope"})

@@ -7,10 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/go-json-experiment/json/jsontext"
 	"pgregory.net/rapid"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 func modelTests(a *area) {
@@ -46,7 +47,8 @@ func modelTests(a *area) {
 	})
 }
 
-// checkTB is a test's, but cleans up after each check, of which there are many.
+// checkTB is the TB of one check. It runs cleanups after each check, of which there
+// are many.
 type checkTB struct {
 	testing.TB
 
@@ -61,7 +63,7 @@ func (c *checkTB) cleanup() {
 	}
 }
 
-// machine does to a store what it does to the model and compares them.
+// machine applies the same operations to a store and to the model, and compares them.
 type machine struct {
 	h *harness
 	m *model

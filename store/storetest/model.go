@@ -6,18 +6,18 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// model is what a store must be, small enough to be seen to be right: a list of
-// rollouts, a queue, and the rules in the order in which people state them. It
-// shares nothing with the engine.
+// model is the specification of a store, small enough to verify by reading: a list of
+// rollouts, a queue, and the rules in the order in which people state them. It shares
+// no code with the engine.
 type model struct {
 	now      float64
-	tick     int // counts what puts rollouts into the queue
+	tick     int // counts the operations that queue rollouts
 	rollouts []*modelRollout
 	queue    []modelPlace
 	workers  map[string]*modelWorker
 }
 
-// modelPlace is a place in the queue; what was queued by one tick is in no
+// modelPlace is a place in the queue. Rollouts that were queued by one tick have no
 // order.
 type modelPlace struct {
 	r    *modelRollout
@@ -50,7 +50,7 @@ type modelAttempt struct {
 type modelWorker struct {
 	status  agl.WorkerStatus
 	attempt *modelAttempt
-	since   float64 // when it got the attempt
+	since   float64 // when it claimed the attempt
 	asked   float64 // when it last found the queue empty
 }
 
@@ -61,7 +61,7 @@ func (m *model) latest(r *modelRollout) *modelAttempt {
 	return r.attempts[len(r.attempts)-1]
 }
 
-// moveTo sets a rollout's status and keeps the queue in line with it.
+// moveTo sets a rollout's status and updates the queue.
 func (m *model) moveTo(r *modelRollout, status agl.RolloutStatus, tick int) {
 	r.status = status
 	switch status {

@@ -3,8 +3,9 @@ package storetest
 import (
 	"strconv"
 
-	"github.com/agl-go/agl"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
 )
 
 func queryTests(a *area) {

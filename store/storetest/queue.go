@@ -8,13 +8,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agl-go/agl"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
 )
 
-// patience is how long a test lets a blocked call wait: longer than any run
-// takes, so that only an event can end it.
-const patience = time.Hour
+// longWait is the timeout of a blocked call: longer than any test run, so that only an
+// event can end the call.
+const longWait = time.Hour
 
 func queueTests(a *area) {
 	a.test("first in, first out", testFIFO)
@@ -129,7 +130,7 @@ func testBlockedDequeue(h *harness) {
 	const waiters = 5
 	results := make([]<-chan agl.DequeueResult, waiters)
 	for i := range results {
-		results[i] = h.block(h.ctx, agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some("w" + strconv.Itoa(i)), Wait: patience})
+		results[i] = h.block(h.ctx, agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some("w" + strconv.Itoa(i)), Wait: longWait})
 	}
 	var seen []string
 	h.enqueue(numbered(waiters)...)
@@ -150,7 +151,7 @@ func testBlockedDequeue(h *harness) {
 
 func testBlockedRequeue(h *harness) {
 	r := h.start(config(retry(2, agl.AttemptFailed)), "")
-	result := h.block(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: patience})
+	result := h.block(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: longWait})
 	h.report(r.RolloutID, r.Attempt.AttemptID, agl.AttemptFailed)
 	got := <-result
 	if len(got.Rollouts) != 1 || got.Rollouts[0].Attempt.SequenceID != 2 {
@@ -162,7 +163,7 @@ func testBlockedCancel(h *harness) {
 	ctx, cancel := context.WithCancel(h.ctx)
 	done := make(chan error, 1)
 	go func() {
-		_, err := h.Store.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: patience})
+		_, err := h.Store.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: longWait})
 		done <- err
 	}()
 	cancel()
@@ -194,8 +195,8 @@ func testBlockedTimeout(h *harness) {
 	}
 }
 
-// testGivenBack lets callers leave while they are served: nothing may be lost
-// and nothing be claimed twice.
+// testGivenBack cancels callers while they are being served: nothing may be lost or
+// claimed twice.
 func testGivenBack(h *harness) {
 	const rollouts = 30
 	var (
@@ -206,7 +207,7 @@ func testGivenBack(h *harness) {
 	for i := range rollouts {
 		ctx, cancel := context.WithCancel(h.ctx)
 		wg.Go(func() {
-			got, err := h.Store.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: patience})
+			got, err := h.Store.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: longWait})
 			if err != nil && !errors.Is(err, context.Canceled) {
 				h.Error(err)
 			}
@@ -220,9 +221,9 @@ func testGivenBack(h *harness) {
 		h.enqueue(numbered(i%2 + 1)...)
 	}
 	wg.Wait()
-	// A server gives a claim back after its client has seen the error.
+	// A server may return a claim after its client has seen the error.
 	for len(claimed) < rollouts/2*3 {
-		got, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 100, Wait: patience})
+		got, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 100, Wait: longWait})
 		for _, r := range must(h, got, err).Rollouts {
 			equal(h, "number", r.Attempt.SequenceID, 1)
 			claimed = append(claimed, r.RolloutID)
@@ -258,7 +259,7 @@ func testReturnClaims(h *harness) {
 	equal(h, "order", inputs(again), "0 2 3")
 	equal(h, "number", again[0].Attempt.SequenceID, 1)
 
-	// A heartbeat of the worker is no work.
+	// A heartbeat does not count as work.
 	h.enqueueOne()
 	beaten := h.dequeue(1, "v")
 	updated, err := h.Store.UpdateWorker(h.ctx, agl.UpdateWorkerParams{WorkerID: "v"})
@@ -267,7 +268,7 @@ func testReturnClaims(h *harness) {
 	h.wantStatus(beaten[0].RolloutID, agl.RolloutQueuing, "")
 	h.dequeueOne("", beaten[0].RolloutID)
 
-	// A retry that is returned is a retry again.
+	// A returned retry is requeuing again.
 	r := h.enqueue(config(retry(3, agl.AttemptFailed)))[0]
 	h.report(r.RolloutID, h.dequeueOne("", r.RolloutID).Attempt.AttemptID, agl.AttemptFailed)
 	h.returnClaims(h.dequeue(1, "")...)
@@ -275,7 +276,7 @@ func testReturnClaims(h *harness) {
 	equal(h, "number", h.dequeueOne("", r.RolloutID).Attempt.SequenceID, 2)
 }
 
-// testReturnByKey returns claims whose answer was lost.
+// testReturnByKey returns claims whose answers were lost.
 func testReturnByKey(h *harness) {
 	h.needReturnClaims()
 	dequeue := agl.DequeueRolloutsParams{Limit: 2, WorkerID: agl.Some("w"), IdempotencyKey: "k"}
@@ -288,7 +289,7 @@ func testReturnByKey(h *harness) {
 		h.Helper()
 		must(h, 0, h.Store.ReturnClaims(h.ctx, agl.ReturnClaimsParams{IdempotencyKey: "k", RevokeKey: revoke}))
 	}
-	giveBack(false) // of a dequeue that never was
+	giveBack(false) // of a dequeue that never happened
 	r := h.enqueue(numbered(3)...)
 	first := claim()
 	equal(h, "claimed", inputs(first), "0 1")
@@ -311,7 +312,7 @@ func testReturnByKey(h *harness) {
 	dequeue.IdempotencyKey = "late"
 	must(h, 0, h.Store.ReturnClaims(h.ctx, agl.ReturnClaimsParams{IdempotencyKey: "late", RevokeKey: true}))
 	h.enqueueOne()
-	dequeue.Wait = patience
+	dequeue.Wait = longWait
 	equal(h, "claimed by a late dequeue", len(claim()), 0)
 	equal(h, "left for others", len(h.dequeue(9, "")), 1)
 
@@ -319,11 +320,10 @@ func testReturnByKey(h *harness) {
 	h.wantError(err, agl.ErrInvalid, "")
 }
 
-// testRevokeBlocked revokes the key of a dequeue that is blocked: it claims
-// nothing of what comes.
+// testRevokeBlocked revokes the key of a blocked dequeue, which then claims nothing.
 func testRevokeBlocked(h *harness) {
 	h.needReturnClaims()
-	result := h.block(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: patience, IdempotencyKey: "k"})
+	result := h.block(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: longWait, IdempotencyKey: "k"})
 	must(h, 0, h.Store.ReturnClaims(h.ctx, agl.ReturnClaimsParams{IdempotencyKey: "k", RevokeKey: true}))
 	r := h.enqueueOne()
 	equal(h, "claimed", len((<-result).Rollouts), 0)
@@ -331,7 +331,7 @@ func testRevokeBlocked(h *harness) {
 }
 
 func testClosedQueue(h *harness) {
-	result := h.block(h.ctx, agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some("w"), Wait: patience})
+	result := h.block(h.ctx, agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some("w"), Wait: longWait})
 	if err := h.Store.CloseQueue(h.ctx); err != nil {
 		h.Fatal(err)
 	}
@@ -339,7 +339,7 @@ func testClosedQueue(h *harness) {
 	equal(h, "closed", got.Closed, true)
 	equal(h, "rollouts", len(got.Rollouts), 0)
 	r := h.enqueueOne()
-	got, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: patience})
+	got, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: longWait})
 	equal(h, "closed", must(h, got, err).Closed, true)
 	equal(h, "rollouts", len(got.Rollouts), 0)
 	if err := h.Store.CloseQueue(h.ctx); err != nil {

@@ -4,8 +4,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/agl-go/agl"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
 )
 
 func resourcesTests(a *area) {

@@ -1,12 +1,14 @@
 package storetest
 
 import (
+	"math"
 	"sync"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/spanjson"
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 func sequenceTests(a *area) {
@@ -15,6 +17,7 @@ func sequenceTests(a *area) {
 	a.test("rejected spans move no counter", testSequenceRejected)
 	a.test("issued with the spans", testSequenceIssued)
 	a.test("never twice", testSequenceUnique)
+	a.test("do not overflow", testSequenceOverflow)
 }
 
 func (h *harness) reserve(rolloutID string, count int) int64 {
@@ -72,6 +75,33 @@ func testSequenceIssued(h *harness) {
 	}
 }
 
+func testSequenceOverflow(h *harness) {
+	const last = 1<<53 - 1
+	for range 2 {
+		_, err := h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: "unknown", Count: 1 << 62})
+		h.wantError(err, agl.ErrInvalid, "")
+	}
+	equal(h, "after too many", h.reserve("unknown", 1), 1)
+	r := h.start(config(agl.RolloutConfig{}), "")
+	with := func(id string, sequence int64) agl.AddSpansParams {
+		return agl.AddSpansParams{IssueSequenceIDs: true, Spans: []agl.Span{span(r.RolloutID, r.Attempt.AttemptID, id, sequence)}}
+	}
+	for _, sequence := range []int64{math.MaxInt64, last + 1} {
+		_, err := h.Store.AddSpans(h.ctx, with("too large", sequence))
+		h.wantError(err, agl.ErrInvalid, "")
+	}
+	equal(h, "after a span that is too large", h.reserve(r.RolloutID, 1), 1)
+	got, err := h.Store.AddSpans(h.ctx, with("last", last))
+	equal(h, "stored", len(must(h, got, err).Stored), 1)
+	_, err = h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: r.RolloutID})
+	h.wantError(err, agl.ErrInvalid, "")
+	_, err = h.Store.AddSpans(h.ctx, with("none left", 0))
+	h.wantError(err, agl.ErrInvalid, "")
+	page := h.spans(agl.QuerySpansParams{RolloutID: r.RolloutID})
+	equal(h, "spans", page.Total, 1)
+	equal(h, "sequence id", page.Items[0].SequenceID, int64(last))
+}
+
 func testSequenceUnique(h *harness) {
 	const callers, calls = 4, 25
 	var (
@@ -127,7 +157,8 @@ func testSpanFidelity(h *harness) {
 	}
 }
 
-// testSpanMemory reads spans back after what they referred to was overwritten.
+// testSpanMemory reads spans after the buffers that they were stored from were
+// overwritten.
 func testSpanMemory(h *harness) {
 	r := h.start(config(agl.RolloutConfig{}), "")
 	var want []string

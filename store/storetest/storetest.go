@@ -12,35 +12,63 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agl-go/agl"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
 )
 
-// Open makes an empty store for one test. It must close it by tb.Cleanup.
+// Open opens an empty store for one test and closes it by tb.Cleanup.
 type Open func(tb testing.TB, p OpenParams) Instance
 
-// OpenParams are what a test wants of its store.
+// OpenParams are what a test needs of its store.
 type OpenParams struct {
-	// SpanBytes, when not 0, asks for a store that evicts above so many bytes of
-	// spans, and SafeSpanBytes down to so many. A store that keeps spans elsewhere
-	// than in memory ignores them.
+	// SpanBytes, if not 0, asks for a store that evicts spans above this size, down to
+	// SafeSpanBytes. A store that does not keep spans in memory ignores them.
 	SpanBytes     int64
 	SafeSpanBytes int64
 }
 
-// Instance is a store under test. Its zero value but for Store is the least
-// capable one: what it lacks is skipped.
+// Instance is a store under test. Only Store is required: tests of what is missing are
+// skipped.
 type Instance struct {
 	Store agl.Store
-	// Advance moves the store's clock on. Without it the time rules are skipped.
+	// Advance moves the store's clock. Without it, tests of deadlines are skipped.
 	Advance func(d time.Duration)
-	// Evicts says that SpanBytes was heeded.
+	// Evicts reports that the store honours SpanBytes.
 	Evicts bool
-	// Restart closes the store and returns another one over the same data and the
-	// same clock, as a server that is stopped and started again. The one that is
-	// open last is closed by the cleanup of Open. Without it what must survive a
-	// restart is not tested.
+	// Restart closes the store and opens another one over the same data and clock, as a
+	// restarted server would. The cleanup of Open closes the last one. Without Restart,
+	// tests of restarts are skipped.
 	Restart func() agl.Store
+	// Close closes the store; the cleanup of Open closes it again. Without it, tests of
+	// closed stores are skipped.
+	Close func() error
+}
+
+// Closer is a store that can be closed; it may be closed several times.
+type Closer interface {
+	agl.Store
+	Close(ctx context.Context) error
+}
+
+// Restartable makes an instance of a store that open can open again over the same
+// data. The cleanup of tb closes it.
+func Restartable(tb testing.TB, open func() Closer) Instance {
+	tb.Helper()
+	current := open()
+	closeCurrent := func() error { return current.Close(context.WithoutCancel(tb.Context())) }
+	tb.Cleanup(func() {
+		if err := closeCurrent(); err != nil {
+			tb.Errorf("close the store: %v", err)
+		}
+	})
+	return Instance{Store: current, Close: closeCurrent, Restart: func() agl.Store {
+		if err := closeCurrent(); err != nil {
+			tb.Errorf("close the store: %v", err)
+		}
+		current = open()
+		return current
+	}}
 }
 
 // Run runs the suite, one sub-test for each behaviour, in parallel.
@@ -66,6 +94,7 @@ func Run(t *testing.T, open Open) {
 		{"eviction", evictionTests},
 		{"bulk", bulkTests},
 		{"restart", restartTests},
+		{"close", closeTests},
 		{"concurrent", concurrentTests},
 		{"ids", idTests},
 		{"model", modelTests},
@@ -117,7 +146,7 @@ func (h *harness) needClock() {
 	}
 }
 
-// must returns v unless the call failed.
+// must returns v; an error ends the test.
 func must[T any](h *harness, v T, err error) T {
 	h.Helper()
 	if err != nil {

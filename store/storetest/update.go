@@ -1,9 +1,10 @@
 package storetest
 
 import (
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 func updateTests(a *area) {
@@ -129,7 +130,10 @@ func testUpdateUnknown(h *harness) {
 	_, err = h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{RolloutID: r.RolloutID, AttemptID: "latest", Status: &status})
 	h.wantError(err, agl.ErrNotFound, "No attempts found for rollout "+r.RolloutID)
 	_, err = h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{RolloutID: r.RolloutID, AttemptID: "at-x", Status: &status})
-	h.wantError(err, agl.ErrNotFound, "Attempt at-x not found for rollout "+r.RolloutID)
+	h.wantError(err, agl.ErrNotFound, "No attempts found for rollout "+r.RolloutID)
+	started := h.start(config(agl.RolloutConfig{}), "")
+	_, err = h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{RolloutID: started.RolloutID, AttemptID: "at-x", Status: &status})
+	h.wantError(err, agl.ErrNotFound, "Attempt at-x not found for rollout "+started.RolloutID)
 	_, err = h.Store.UpdateRollout(h.ctx, agl.UpdateRolloutParams{RolloutID: "nope", Input: jsontext.Value(`1`)})
 	h.wantError(err, agl.ErrNotFound, "Item does not exist with primary key(s): rollout_id='nope'")
 	_, err = h.Store.GetRollout(h.ctx, agl.GetRolloutParams{RolloutID: "nope"})

@@ -1,8 +1,9 @@
 package storetest
 
 import (
-	"github.com/agl-go/agl"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
 )
 
 func workerTests(a *area) {
@@ -73,7 +74,7 @@ func testPolling(h *harness) {
 		equal(h, "idle time", again.LastIdleTime, w.LastIdleTime)
 		equal(h, "dequeue time moved", again.LastDequeueTime.V > w.LastDequeueTime.V, true)
 	}
-	// Somebody at work stays so, whoever polls in its name.
+	// A busy worker stays busy even if somebody polls with its id.
 	r := h.start(config(agl.RolloutConfig{}), "w")
 	h.dequeue(1, "w")
 	w = h.worker("w")
@@ -133,7 +134,7 @@ func testHeartbeatAfterAsking(h *harness) {
 	}
 	h.dequeue(1, "Worker-0")
 	h.heartbeat("Worker-0", "")
-	if h.Advance != nil { // a clock that stands still cannot tell what was first
+	if h.Advance != nil { // order needs a clock that moves
 		equal(h, "asked", h.get(r.RolloutID).Attempt.LastHeartbeatTime.Valid, false)
 	}
 	h.report(r.RolloutID, agl.LatestAttempt, agl.AttemptFailed)

@@ -9,7 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/test/chaos/history"
 )
 
@@ -59,7 +59,7 @@ func (a *algorithm) pick() string {
 }
 
 // client is the hasty one now and then.
-func (a *algorithm) client() *rest.Client {
+func (a *algorithm) client() *client.Client {
 	if a.random.Float64() < 0.2 {
 		return a.hasty
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/test/chaos/history"
 	"github.com/agl-go/agl/test/process"
 )
@@ -39,7 +39,7 @@ type load struct {
 	seed     uint64
 	recorder *history.Recorder
 	// patient repeats what failed until it has an answer; hasty never does.
-	patient, hasty *rest.Client
+	patient, hasty *client.Client
 	enqueueing     context.Context // while algorithms make work
 	working        context.Context // while there may be work
 	resources      []string
@@ -67,10 +67,10 @@ func newLoad(t *testing.T, seed uint64, recorder *history.Recorder, servers []*p
 	for _, s := range servers {
 		b.addresses = append(b.addresses, s.Address())
 	}
-	connect := func(c rest.ClientConfig) *rest.Client {
+	connect := func(c client.Config) *client.Client {
 		c.URL, c.Transport = servers[0].URL(), b
-		c.MaxBackoff, c.EventSilence = 200*time.Millisecond, 20*time.Second
-		client, err := rest.NewClient(c)
+		c.MaxBackoff, c.EventIdleTimeout = 200*time.Millisecond, 20*time.Second
+		client, err := client.New(c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,8 +81,8 @@ func newLoad(t *testing.T, seed uint64, recorder *history.Recorder, servers []*p
 		})
 		return client
 	}
-	l.patient = connect(rest.ClientConfig{RequestTimeout: 10 * time.Second, RetryBudget: longest})
-	l.hasty = connect(rest.ClientConfig{RequestTimeout: 3 * time.Second, RetryBudget: -1})
+	l.patient = connect(client.Config{RequestTimeout: 10 * time.Second, RetryBudget: longest})
+	l.hasty = connect(client.Config{RequestTimeout: 3 * time.Second, RetryBudget: -1})
 	return l
 }
 

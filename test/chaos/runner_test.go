@@ -10,7 +10,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/backoff"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/test/chaos/history"
 )
 
@@ -21,7 +21,7 @@ type runner struct {
 
 	name   string
 	random *rand.Rand
-	client *rest.Client
+	client *client.Client
 	poll   int
 	spans  uint64 // made so far: their ids are unique
 }

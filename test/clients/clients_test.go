@@ -19,6 +19,7 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/proxytest"
+	"github.com/agl-go/agl/proxy/record"
 	"go.uber.org/goleak"
 )
 
@@ -100,6 +101,7 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.Start(context.WithoutCancel(t.Context()))
 	server := httptest.NewServer(p)
 	t.Cleanup(func() {
 		if err := p.Close(context.WithoutCancel(t.Context())); err != nil {
@@ -143,10 +145,10 @@ func (b *bench) check(t *testing.T, left int) {
 		if !slices.ContainsFunc(backends, func(x served) bool { return x.name == name }) {
 			continue
 		}
-		if source, _ := s.Attributes.GetString(proxy.AttrErrorSource); source == proxy.SourceGateway {
+		if source, _ := s.Attributes.GetString(record.AttrErrorSource); source == proxy.SourceGateway {
 			continue // it never got to a backend
 		}
-		if tries, _ := s.Attributes.GetInt(proxy.AttrTries); tries > 1 {
+		if tries, _ := s.Attributes.GetInt(record.AttrTries); tries > 1 {
 			recorded += int(tries) // SGLang refused the first stream
 		} else {
 			recorded++

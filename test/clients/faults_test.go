@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/proxytest"
+	"github.com/agl-go/agl/proxy/record"
 )
 
 // fault is a model whose backend misbehaves while it streams.
@@ -82,7 +82,7 @@ func (b *bench) checkFaults(t *testing.T) {
 			continue
 		}
 		met[name]++
-		if first, ok := s.Attributes.GetFloat(proxy.AttrFirstByteSeconds); name == "slow" && (!ok || first < slowness.Seconds()) {
+		if first, ok := s.Attributes.GetFloat(record.AttrFirstByteSeconds); name == "slow" && (!ok || first < slowness.Seconds()) {
 			t.Errorf("slow: the record has its first byte after %v s", first)
 		}
 		_, stream := s.Attributes.Get(agl.AttrGenAIRequest + ".stream")

@@ -16,6 +16,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/sqlite"
 	"github.com/agl-go/agl/test/process"
 )
@@ -31,7 +32,7 @@ const (
 func database(t *testing.T, random *rand.Rand, dir string) *writer {
 	t.Helper()
 	server := process.Store(t, aglBinary, "store", dir, "--db", "sqlite:"+filepath.Join(dir, mainFile))
-	w := &writer{t: t, store: client(t, server), random: random}
+	w := &writer{t: t, store: connect(t, server), random: random}
 	const half = 150
 	for n := range 2 * half {
 		if n == half {
@@ -310,7 +311,7 @@ func check(ctx context.Context, path string) (problems string, err error) {
 		return "", err
 	}
 	var all strings.Builder
-	err = database.Check(ctx, func(p store.Problem) { fmt.Fprintf(&all, "%s: %s\n", p.Where, p.What) })
+	err = database.Check(ctx, func(p driver.Problem) { fmt.Fprintf(&all, "%s: %s\n", p.Where, p.What) })
 	return all.String(), errors.Join(err, database.Close())
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/test/process"
 )
 
@@ -33,9 +33,9 @@ func TestMain(m *testing.M) {
 // longest bounds every wait; it is reached only by a failure.
 const longest = 60 * time.Second
 
-func client(t *testing.T, s *process.Server) *rest.Client {
+func connect(t *testing.T, s *process.Server) *client.Client {
 	t.Helper()
-	c, err := rest.NewClient(rest.ClientConfig{URL: s.URL(), RetryBudget: -1})
+	c, err := client.New(client.Config{URL: s.URL(), RetryBudget: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

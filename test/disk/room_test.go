@@ -84,7 +84,7 @@ func TestNoRoom(t *testing.T) {
 			path := filepath.Join(p.dir, "agl.db")
 			server := process.Store(t, aglBinary, "store", t.TempDir(), "--db", "sqlite:"+path)
 			p.limit(server)
-			c := client(t, server)
+			c := connect(t, server)
 			w := &writer{t: t, store: c, random: random}
 			const most = 20_000 // writes, which take more than there is room for
 			var refused error
@@ -215,7 +215,7 @@ func TestReadOnlyMeanwhile(t *testing.T) {
 	dir := ownDir(t)
 	path := filepath.Join(dir, "agl.db")
 	server := process.StoreAs(t, nobody(), aglBinary, "store", t.TempDir(), "--db", "sqlite:"+path)
-	c := client(t, server)
+	c := connect(t, server)
 	w := &writer{t: t, store: c, random: random}
 	for n := range 60 {
 		if n == 20 {

@@ -74,7 +74,7 @@ func TestStoreDrains(t *testing.T) {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
 			server, url := startStore(t)
-			rollouts, err := client(t, url).EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{Input: jsontext.Value("1")}}})
+			rollouts, err := connect(t, url).EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{Input: jsontext.Value("1")}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,7 +95,7 @@ func TestWatch(t *testing.T) {
 	t.Parallel()
 	_, url := startStore(t)
 	watch := start(t, aglBinary, []string{"rollouts", "--watch", "--json", "--store", url}, nil)
-	c := client(t, url)
+	c := connect(t, url)
 	// The watch has no voice before something happens: make things happen until it
 	// tells of one.
 	stop, stopped := make(chan struct{}), make(chan struct{})
@@ -141,7 +141,7 @@ func TestProxyRecordsAndDrains(t *testing.T) {
 	})
 	t.Cleanup(model.Close)
 	gateway, url := startProxy(t, storeURL, model.BaseURL())
-	c := client(t, storeURL)
+	c := connect(t, storeURL)
 	r, err := c.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value("1")}})
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +186,7 @@ func TestDrainTimeout(t *testing.T) {
 	begun, done := post(t, url+"/v1/chat/completions", `{"model":"m","messages":[]}`)
 	<-begun
 	gateway.signalGroup(syscall.SIGTERM)
-	gateway.awaitLine("requests are left after 100ms")
+	gateway.awaitLine("requests are still running after 100ms")
 	if exit := gateway.end(); exit != 1 {
 		t.Errorf("exit code %d, want 1", exit)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/rest/client"
 )
 
 // writer is a client that enqueues and records what was acknowledged, until the
@@ -25,7 +25,7 @@ type writer struct {
 	err          error // the one that ended it
 }
 
-func (w *writer) run(ctx context.Context, c *rest.Client, number int, count *atomic.Int64) {
+func (w *writer) run(ctx context.Context, c *client.Client, number int, count *atomic.Int64) {
 	for i := 0; ; i++ {
 		queued, err := c.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{
 			Rollouts: []agl.EnqueueRollout{{Input: jsontext.Value(fmt.Sprintf(`"%d/%d"`, number, i))}},
@@ -40,9 +40,9 @@ func (w *writer) run(ctx context.Context, c *rest.Client, number int, count *ato
 }
 
 // impatient is a client that repeats nothing.
-func impatient(t *testing.T, url string) *rest.Client {
+func impatient(t *testing.T, url string) *client.Client {
 	t.Helper()
-	c, err := rest.NewClient(rest.ClientConfig{URL: url, RetryBudget: -1})
+	c, err := client.New(client.Config{URL: url, RetryBudget: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestTermUnderLoad(t *testing.T) {
 	}
 	_, url = startStoreOn(t, database)
 	var got []string
-	for id := range statuses(t, client(t, url)) {
+	for id := range statuses(t, connect(t, url)) {
 		got = append(got, id)
 	}
 	slices.Sort(want)

@@ -35,7 +35,7 @@ func TestRemoteRunnersHearThatTrainingHasEnded(t *testing.T) {
 	algorithm, url := startAlgorithm(t, "--rollouts=8", "--algorithm=lingers")
 	one, two := startRunner(t, url), startRunner(t, url, "--runners=3")
 	const all = 5
-	awaitWorkers(t, client(t, url), all)
+	awaitWorkers(t, connect(t, url), all)
 	signal(t, algorithm.cmd.Process.Pid, syscall.SIGUSR1)
 	checkExit(t, "the algorithm", algorithm, 0)
 	checkExit(t, "a runner", one, 0)
@@ -111,6 +111,6 @@ func TestRemoteRunnerOutlivesTheAlgorithm(t *testing.T) {
 		second := startProgram(t, env, "--strategy=client-server", "--rollouts=8")
 		checkExit(t, "the second algorithm", second, 0)
 		checkExit(t, "the runner", runner, 0)
-		checkKept(t, runner.seen[saidReturned], statuses(t, client(t, url)), 0)
+		checkKept(t, runner.seen[saidReturned], statuses(t, connect(t, url)), 0)
 	})
 }

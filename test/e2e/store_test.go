@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/rest/client"
 )
 
 // startStore runs agl store in memory on a free port and returns its URL.
@@ -34,9 +34,9 @@ func startStoreOn(t *testing.T, database string) (server *started, url string) {
 	}
 }
 
-func client(t *testing.T, url string) *rest.Client {
+func connect(t *testing.T, url string) *client.Client {
 	t.Helper()
-	c, err := rest.NewClient(rest.ClientConfig{URL: url})
+	c, err := client.New(client.Config{URL: url})
 	if err != nil {
 		t.Fatal(err)
 	}

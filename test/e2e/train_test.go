@@ -243,7 +243,7 @@ algorithm: {grpo: {steps: 9, prompts_per_step: 3, group_size: 4, checkpoint_ever
 			first.killWhen(t, filepath.Join(killed, "metrics.jsonl"), test.kill)
 			second := startTrain(t, file, "--output", killed)
 			second.end(t, 1)
-			if said := second.said(t); !strings.Contains(said, "not finished; go on with it by --resume") {
+			if said := second.said(t); !strings.Contains(said, "not finished; resume it with --resume") {
 				t.Errorf("a new run over the killed one: %s", said)
 			}
 			startTrain(t, "--resume", killed).end(t, 0)
@@ -312,7 +312,7 @@ func TestTrainLeavesNobodyBehind(t *testing.T) {
 			eventually(t, "the end of all agents", func() bool {
 				return !slices.ContainsFunc(pids, func(pid int) bool { return syscall.Kill(pid, 0) == nil })
 			})
-			if want > 0 && !strings.Contains(run.said(t), "go on with:    agl train --resume "+filepath.Join(filepath.Dir(file), "runs", "agl")) {
+			if want > 0 && !strings.Contains(run.said(t), "resume with:   agl train --resume "+filepath.Join(filepath.Dir(file), "runs", "agl")) {
 				t.Errorf("it does not say how to go on:\n%s", run.said(t))
 			}
 		})

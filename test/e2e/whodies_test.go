@@ -199,7 +199,7 @@ func (d death) check(t *testing.T, strategy string) {
 	}
 	there := map[string]agl.RolloutStatus{}
 	if server != nil {
-		there = statuses(t, client(t, url))
+		there = statuses(t, connect(t, url))
 	}
 	for _, id := range p.seen[saidStored] {
 		there[id] = agl.RolloutSucceeded

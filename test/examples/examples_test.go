@@ -16,7 +16,6 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/backend"
 	"github.com/agl-go/agl/test/process"
 )
 
@@ -78,21 +77,13 @@ func train(t *testing.T, dir string, path ...string) outcome {
 	if !strings.Contains(stdout.String(), "step ") || !strings.Contains(stdout.String(), "report.md") {
 		t.Errorf("the terminal shows no progress or no report:\n%s", stdout.String())
 	}
-	return look(t, filepath.Join(dir, "out", "agl.db"))
+	return look(t, "sqlite:"+filepath.Join(dir, "out", "agl.db"))
 }
 
 // look reads the store of a run.
 func look(t *testing.T, database string) (o outcome) {
 	t.Helper()
-	name, err := backend.Parse("sqlite:" + database)
-	if err != nil {
-		t.Fatal(err)
-	}
-	driver, err := backend.Open(t.Context(), backend.Config{DSN: name})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := store.New(t.Context(), store.Config{Driver: driver})
+	s, err := store.Open(t.Context(), database, store.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,8 @@
 // Package process runs the real agl command for suites that kill it: it builds
-// the program, starts store servers that keep their address over their deaths,
-// and leaves none behind.
+// the program, starts store servers that keep their address when they are killed and
+// started again, and ends them with the test.
 //
-// It must not know what is stored, nor what a suite is after.
+// It must not know what is stored, nor what a suite tests.
 package process
 
 import (
@@ -20,8 +20,7 @@ import (
 	"time"
 )
 
-// longest bounds how long a server may take to serve; it is reached only by a
-// failure.
+// longest bounds how long a server may take to start. Only a failure takes so long.
 const longest = 60 * time.Second
 
 // Build builds the agl command into a directory and returns its file.
@@ -42,7 +41,7 @@ func Main(m *testing.M, binary *string) (code int) {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
-	// Whoever a test runs the program as can read it.
+	// A test may run the program as another user.
 	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // nothing secret is in it
 		panic(err)
 	}
@@ -52,7 +51,7 @@ func Main(m *testing.M, binary *string) (code int) {
 	return m.Run()
 }
 
-// Server is a store server at an address of its own, alive or not.
+// Server is a store server with an address of its own, which may be running or not.
 type Server struct {
 	Name string
 	Log  string // the file that its standard error is appended to
@@ -73,7 +72,7 @@ func Store(tb testing.TB, binary, name, dir string, args ...string) *Server {
 	return StoreAs(tb, nil, binary, name, dir, args...)
 }
 
-// StoreAs is Store, run by somebody else unless who is nil.
+// StoreAs is Store, run as another user unless who is nil.
 func StoreAs(tb testing.TB, who *syscall.Credential, binary, name, dir string, args ...string) *Server {
 	tb.Helper()
 	s := &Server{Name: name, Log: filepath.Join(dir, name+".log"), tb: tb, binary: binary, who: who, port: freePort(tb)}
@@ -103,7 +102,7 @@ func (s *Server) Address() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
 // URL is the server's URL.
 func (s *Server) URL() string { return "http://" + s.Address() }
 
-// PID is the process, 0 when there is none.
+// PID is the id of the process, 0 when there is none.
 func (s *Server) PID() int {
 	if s.cmd == nil {
 		return 0
@@ -127,7 +126,7 @@ func (s *Server) Start() {
 	s.exited = make(chan struct{})
 	go func(cmd *exec.Cmd, exited chan struct{}) {
 		defer close(exited)
-		_ = cmd.Wait() // how it ended is not asked
+		_ = cmd.Wait() // any end is fine
 	}(s.cmd, s.exited)
 	if err := s.await(); err != nil {
 		said, _ := os.ReadFile(s.Log)
@@ -162,10 +161,10 @@ func (s *Server) await() error {
 	}
 }
 
-// Kill ends the process as a crash does.
+// Kill ends the process like a crash.
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
-// Stop ends the process in order.
+// Stop ends the process with SIGTERM.
 func (s *Server) Stop() { s.end(syscall.SIGTERM) }
 
 func (s *Server) end(signal syscall.Signal) {

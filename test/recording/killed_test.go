@@ -21,7 +21,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/proxytest"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/test/process"
 )
 
@@ -38,7 +38,7 @@ const (
 func serveProxy(dir string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	spans, err := rest.NewClient(rest.ClientConfig{URL: os.Getenv(proxyStore), RetryBudget: -1})
+	spans, err := client.New(client.Config{URL: os.Getenv(proxyStore), RetryBudget: -1})
 	if err != nil {
 		return err
 	}
@@ -46,6 +46,7 @@ func serveProxy(dir string) error {
 	if err != nil {
 		return err
 	}
+	p.Start(context.WithoutCancel(ctx))
 	var listening net.ListenConfig
 	l, err := listening.Listen(ctx, "tcp", os.Getenv(proxyListen))
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/proxytest"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/test/process"
 )
 
@@ -134,9 +134,9 @@ func (a *agent) call(ctx context.Context, r agl.AttemptedRollout, kind string) (
 }
 
 // store is a client of a store that may be away for a while.
-func store(t *testing.T, url string, retry time.Duration) *rest.Client {
+func store(t *testing.T, url string, retry time.Duration) *client.Client {
 	t.Helper()
-	c, err := rest.NewClient(rest.ClientConfig{URL: url, RetryBudget: retry, MaxBackoff: 200 * time.Millisecond})
+	c, err := client.New(client.Config{URL: url, RetryBudget: retry, MaxBackoff: 200 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,6 +195,7 @@ func (g *gateway) replace(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
+	p.Start(context.WithoutCancel(ctx))
 	g.current.Store(p)
 	return errors.Join(errs...)
 }

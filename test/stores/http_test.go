@@ -14,7 +14,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/rest/client"
+	"github.com/agl-go/agl/rest/server"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/postgres"
 	"github.com/agl-go/agl/store/postgres/postgrestest"
@@ -43,17 +44,17 @@ func TestPostgresOverHTTP(t *testing.T) {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		clock := store.NewManualClock(time.Now())
+		clock := storetest.NewManualClock(time.Now())
 		engine, err := store.New(tb.Context(), store.Config{Driver: driver, Clock: clock})
 		if err != nil {
 			tb.Fatal(errors.Join(err, driver.Close(tb.Context())))
 		}
-		server, err := rest.NewServer(rest.ServerConfig{Store: engine})
+		server, err := server.New(server.Config{Store: engine})
 		if err != nil {
 			tb.Fatal(err)
 		}
 		web := httptest.NewServer(server)
-		client, err := rest.NewClient(rest.ClientConfig{URL: web.URL, Transport: &http.Transport{MaxIdleConnsPerHost: 64}})
+		client, err := client.New(client.Config{URL: web.URL, Transport: &http.Transport{MaxIdleConnsPerHost: 64}})
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -42,7 +42,6 @@ func (m *Message) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 // contentText reads a string, null, or an array of text parts.
 type contentText string
 
-// UnmarshalJSONFrom implements [json.UnmarshalerFrom].
 func (c *contentText) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	*c = ""
 	switch dec.PeekKind() {

@@ -42,7 +42,6 @@ type request struct {
 // stopList reads one string, an array of strings, or null.
 type stopList []string
 
-// UnmarshalJSONFrom implements [json.UnmarshalerFrom].
 func (s *stopList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	*s = nil
 	switch dec.PeekKind() {
@@ -63,7 +62,6 @@ func (s *stopList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 // looseBool reads a boolean, null, or a number, which some gateways send for logprobs; 0 is false.
 type looseBool bool
 
-// UnmarshalJSONFrom implements [json.UnmarshalerFrom].
 func (f *looseBool) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	*f = false
 	switch dec.PeekKind() {
@@ -101,8 +99,7 @@ func (r *request) validate() *apiError {
 		return badRequest("messages", "missing_required_parameter", "messages must contain at least one message")
 	case len(r.Stop) > 4:
 		return badRequest("stop", "invalid_value", "stop has %d entries; at most 4 are allowed", len(r.Stop))
-	}
-	if slices.Contains(r.Stop, "") {
+	case slices.Contains(r.Stop, ""):
 		return badRequest("stop", "invalid_value", "stop contains an empty string")
 	}
 	if err := r.validateNumbers(); err != nil {

@@ -98,7 +98,6 @@ type textStream struct {
 	pending []int32 // an end mark, or the tokens of an incomplete character
 }
 
-// Add implements [Stream].
 func (s *textStream) Add(id int32) Delta {
 	s.pending = append(s.pending, id)
 	if id == s.end {
@@ -112,7 +111,6 @@ func (s *textStream) Add(id int32) Delta {
 	return Delta{Content: text}
 }
 
-// Close implements [Stream].
 func (s *textStream) Close() Delta { return Delta{Content: s.tok.Decode(withoutEnd(s.pending, s.end))} }
 
 func withoutEnd(ids []int32, end int32) []int32 {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"io"
 	"log/slog"
@@ -34,7 +33,7 @@ type Config struct {
 	MaxTokens int
 	// Now is the clock for the time of replies; nil means time.Now.
 	Now func() time.Time
-	// NewID makes the id of a reply; nil means chatcmpl- and 24 random hexadecimal digits.
+	// NewID makes the id of a reply; nil means chatcmpl- and random letters and digits.
 	NewID func() string
 	// Logger receives failures of the sampler and of writing replies; nil discards.
 	Logger *slog.Logger
@@ -47,11 +46,7 @@ func (c Config) withDefaults() Config {
 		c.Now = time.Now
 	}
 	if c.NewID == nil {
-		c.NewID = func() string {
-			var b [12]byte
-			rand.Read(b[:])
-			return "chatcmpl-" + hex.EncodeToString(b[:])
-		}
+		c.NewID = func() string { return "chatcmpl-" + rand.Text() }
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net/http"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/wire"
@@ -19,11 +21,11 @@ import (
 type Client struct {
 	transport *transport
 	session   *session
-	inFlight  semaphore // Sample calls
+	inFlight  *semaphore.Weighted // Sample calls
 	slots     slots
 
-	turn   semaphore // of size 1, held during the handshake
-	server *server   // nil before it
+	turn   *semaphore.Weighted // of size 1, held during the handshake
+	server *server             // nil before it
 }
 
 var _ tinker.Service = (*Client)(nil)
@@ -38,7 +40,7 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{transport: t, session: newSession(t), inFlight: make(semaphore, cfg.MaxSamples), turn: make(semaphore, 1)}, nil
+	return &Client{transport: t, session: newSession(t), inFlight: semaphore.NewWeighted(int64(cfg.MaxSamples)), turn: semaphore.NewWeighted(1)}, nil
 }
 
 // Close ends the heartbeat and releases idle connections. The server ends the session, and unloads its models, when it
@@ -51,10 +53,10 @@ func (c *Client) Close() error {
 
 // connect returns what the handshake found out, which is made once.
 func (c *Client) connect(ctx context.Context) (*server, error) {
-	if err := c.turn.acquire(ctx); err != nil {
+	if err := c.turn.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
-	defer c.turn.release()
+	defer c.turn.Release(1)
 	if c.server != nil {
 		return c.server, nil
 	}
@@ -62,8 +64,8 @@ func (c *Client) connect(ctx context.Context) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.maxSamples > 0 {
-		c.inFlight.narrow(s.maxSamples)
+	for n := c.transport.cfg.MaxSamples; s.maxSamples > 0 && n > s.maxSamples; n-- {
+		c.inFlight.TryAcquire(1) // for good
 	}
 	c.server = s
 	return s, nil

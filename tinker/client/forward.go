@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 
-	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker/engines"
 	"github.com/agl-go/agl/tinker/wire"
 )
@@ -13,7 +12,7 @@ import (
 // submitForward submits one request of a batch in the encoding that the server takes, and reads the result.
 func (t *transport) submitForward(ctx context.Context, s *server, f wire.ForwardRequest, repeatable bool) (outcome, error) {
 	for {
-		e := t.currentEncoding()
+		e := t.encoding.Load().(engines.Encoding)
 		r, err := t.forwardRequest(s, f, e)
 		if err != nil {
 			return outcome{}, err
@@ -32,42 +31,26 @@ func (t *transport) submitForward(ctx context.Context, s *server, f wire.Forward
 	}
 }
 
-func (t *transport) forwardRequest(s *server, f wire.ForwardRequest, e engines.Encoding) (request, error) {
+func (t *transport) forwardRequest(s *server, f wire.ForwardRequest, e engines.Encoding) (r request, err error) {
+	r = request{path: wire.ForwardBackward, media: wire.JSONType}
 	if e == engines.Protobuf {
-		r := request{path: wire.ForwardBackward, body: f.Protobuf(), media: wire.ProtobufType, accept: wire.ProtobufType}
-		if s.zstd {
-			r.body, r.zstd = t.zstd.EncodeAll(r.body, nil), true
-		}
-		return r, nil
-	}
-	r := request{path: wire.ForwardBackward}
-	if f.ForwardOnly {
+		r.media, r.accept = wire.ProtobufType, wire.ProtobufType
+	} else if f.ForwardOnly {
 		r.path = wire.Forward
 	}
-	var err error
-	if r.body, err = f.JSON(); err != nil {
+	if r.body, err = wire.EncodeForward(r.media, f); err != nil {
 		return r, invalid("data: %w", err)
+	}
+	if e == engines.Protobuf && s.zstd {
+		r.body, r.zstd = t.zstd.EncodeAll(r.body, nil), true
 	}
 	return r, nil
 }
 
 // accept is the media type in which results are asked for.
 func (t *transport) accept() string {
-	if t.currentEncoding() == engines.Protobuf {
+	if t.encoding.Load() == engines.Protobuf {
 		return wire.ProtobufType
 	}
 	return wire.JSONType
-}
-
-// decodeResult reads a result with a decoder of its media type, and converts it.
-func decodeResult[W, R any](rep reply, decode func(media string, body []byte) (W, error), convert func(W) (R, error)) (R, error) {
-	out, err := decode(rep.media, rep.body)
-	if err == nil {
-		var res R
-		if res, err = convert(out); err == nil {
-			return res, nil
-		}
-	}
-	var none R
-	return none, agl.Errorf(agl.CodeInternal, "client: %w", err)
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -35,8 +36,8 @@ func (t *transport) handshake(ctx context.Context) (*server, error) {
 	}
 	s := &server{
 		engine:     engines.FromWire(caps.Engine),
-		chunkData:  firstPositive(t.cfg.ChunkData, flags.MaxChunkLen, wire.DefaultChunkLen),
-		chunkBytes: firstPositive(t.cfg.ChunkBytes, flags.MaxChunkBytes, wire.DefaultChunkBytes),
+		chunkData:  cmp.Or(t.cfg.ChunkData, max(flags.MaxChunkLen, 0), wire.DefaultChunkLen),
+		chunkBytes: cmp.Or(t.cfg.ChunkBytes, max(flags.MaxChunkBytes, 0), wire.DefaultChunkBytes),
 		maxSamples: flags.MaxSamples, zstd: flags.ProtoCompress,
 	}
 	if t.cfg.Engine != nil {
@@ -44,23 +45,13 @@ func (t *transport) handshake(ctx context.Context) (*server, error) {
 	}
 	for _, m := range caps.Models {
 		s.models = append(s.models, tinker.ModelSpec{
-			Name: m.Name, Vocab: firstPositive(m.VocabSize, s.engine.Vocab), Context: firstPositive(m.Context, s.engine.Context),
+			Name: m.Name, Vocab: cmp.Or(max(m.VocabSize, 0), s.engine.Vocab), Context: cmp.Or(max(m.Context, 0), s.engine.Context),
 		})
 	}
 	if flags.ProtoWrite {
 		t.settleEncoding(engines.Protobuf)
 	}
 	return s, nil
-}
-
-// firstPositive returns the first value above 0, or 0.
-func firstPositive(values ...int) int {
-	for _, v := range values {
-		if v > 0 {
-			return v
-		}
-	}
-	return 0
 }
 
 // baseModel finds a base model; an empty name is the first one.

@@ -20,7 +20,7 @@ func TestSlots(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var s slots
-		model, other := new(slot), new(slot)
+		model, other := newSlot(), newSlot()
 		a, b := tinker.Path{Model: "m", Kind: tinker.KindSampler, Name: "a"}, tinker.Path{Model: "m", Kind: tinker.KindSampler, Name: "b"}
 		begin := func(path tinker.Path) (end func()) {
 			t.Helper()

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/engines"
@@ -21,8 +23,8 @@ type model struct {
 	id     string
 	spec   tinker.ModelSpec
 	slots  *slots
-	slot   *slot // nil where snapshots are immutable
-	turn   semaphore
+	slot   *slot               // nil where snapshots are immutable
+	turn   *semaphore.Weighted // of size 1
 
 	// The holder of the turn owns what follows.
 	seq      int64 // sequence id of the next call, from 1
@@ -33,12 +35,10 @@ type model struct {
 	unloaded bool
 }
 
-var _ tinker.TrainingClient = (*model)(nil)
-
 func newModel(t *transport, s *server, all *slots, id string, spec tinker.ModelSpec) *model {
-	m := &model{transport: t, server: s, id: id, spec: spec, slots: all, turn: make(semaphore, 1), seq: 1}
+	m := &model{transport: t, server: s, id: id, spec: spec, slots: all, turn: semaphore.NewWeighted(1), seq: 1}
 	if !s.engine.ImmutableSnapshots {
-		m.slot = new(slot)
+		m.slot = newSlot()
 	}
 	return m
 }
@@ -64,13 +64,10 @@ const unloadRetryFor = 5 * time.Second
 func (m *model) run(ctx context.Context, what effect, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.CallTimeout)
 	defer cancel()
-	if err := m.turn.acquire(ctx); err != nil {
+	if err := m.turn.Acquire(ctx, 1); err != nil {
 		return err
 	}
-	defer m.turn.release()
-	if err := ctx.Err(); err != nil {
-		return err
-	}
+	defer m.turn.Release(1)
 	if m.unloaded {
 		return agl.Errorf(agl.CodeNotFound, "client: model %s is unloaded", m.id)
 	}
@@ -139,7 +136,6 @@ func (m *model) Info(ctx context.Context) (info tinker.Info, err error) {
 	return info, err
 }
 
-// Forward implements [tinker.TrainingClient].
 func (m *model) Forward(ctx context.Context, p tinker.ForwardParams) (res tinker.ForwardResult, err error) {
 	return m.forward(ctx, p, reads)
 }
@@ -150,8 +146,12 @@ func (m *model) ForwardBackward(ctx context.Context, p tinker.ForwardParams) (ti
 }
 
 func (m *model) forward(ctx context.Context, p tinker.ForwardParams, what effect) (res tinker.ForwardResult, err error) {
-	if err := m.checkBatch(p); err != nil {
-		return res, err
+	// Some engines spoil every model that they hold on bad data.
+	if err := p.Validate(m.spec); err != nil {
+		return res, invalid("%w", err)
+	}
+	if !slices.Contains(m.server.engine.Losses, p.Loss.Name) {
+		return res, invalid("loss: this engine has no %q; it has %q", p.Loss.Name, m.server.engine.Losses)
 	}
 	err = m.run(ctx, what, func(ctx context.Context) error {
 		pass := func(what effect) pass {
@@ -192,9 +192,8 @@ func (m *model) batch(ctx context.Context, p tinker.ForwardParams, what effect) 
 
 // chunk sends one request of a batch.
 func (m *model) chunk(ctx context.Context, p tinker.ForwardParams, what effect) (tinker.ForwardResult, error) {
-	input := wire.FromForward(p)
 	o, err := m.inOrder(what, func(seq int64, repeatable bool) (outcome, error) {
-		f := wire.ForwardRequest{ModelID: m.id, SeqID: &seq, Input: input, ForwardOnly: what == reads}
+		f := wire.ForwardRequest{ModelID: m.id, SeqID: &seq, Params: p, ForwardOnly: what == reads}
 		return m.submitForward(ctx, m.server, f, repeatable || what == reads)
 	})
 	switch {
@@ -206,34 +205,14 @@ func (m *model) chunk(ctx context.Context, p tinker.ForwardParams, what effect) 
 	if what == accumulates {
 		m.gradient = true
 	}
-	res, err := decodeResult(o.reply, wire.DecodeForwardOutput, func(w wire.ForwardOutput) (tinker.ForwardResult, error) { return w.Result(p) })
+	res, err := wire.DecodeForwardResult(o.media, o.body, p)
+	if err != nil {
+		err = agl.Errorf(agl.CodeInternal, "client: %w", err)
+	}
 	if err != nil && what == accumulates {
 		return res, m.doubtful(wire.ForwardBackward, err) // there is a gradient, of an unknown loss
 	}
 	return res, err
-}
-
-// checkBatch reports bad data before they are sent: some engines spoil every model they hold on bad data.
-func (m *model) checkBatch(p tinker.ForwardParams) error {
-	if err := p.Loss.Validate(); err != nil {
-		return err
-	}
-	if !slices.Contains(m.server.engine.Losses, p.Loss.Name) {
-		return invalid("loss: this engine has no %q; it has %q", p.Loss.Name, m.server.engine.Losses)
-	}
-	if len(p.Data) == 0 {
-		return invalid("data: the batch is empty; at least 1 datum is needed")
-	}
-	for i := range p.Data {
-		d := &p.Data[i]
-		if err := d.Validate(p.Loss.Name, m.spec.Vocab); err != nil {
-			return invalid("data[%d]: %w", i, err)
-		}
-		if n := m.spec.Context; n > 0 && len(d.Input) > n {
-			return invalid("data[%d]: input: %d tokens; the context has %d", i, len(d.Input), n)
-		}
-	}
-	return nil
 }
 
 // OptimStep implements [tinker.TrainingClient]. A lost answer is ErrInDoubt.
@@ -328,12 +307,8 @@ func (m *model) save(ctx context.Context, call string, p tinker.SaveWeightsParam
 
 // LoadWeights implements [tinker.TrainingClient]. The state of a model in doubt is known again afterwards.
 func (m *model) LoadWeights(ctx context.Context, p tinker.LoadWeightsParams) error {
-	path, err := tinker.ParsePath(p.Path)
-	if err != nil {
-		return err
-	}
-	if path.Kind != tinker.KindCheckpoint {
-		return invalid("path: %q is a sampler snapshot; only %s paths can be loaded for training", p.Path, tinker.KindCheckpoint)
+	if _, err := p.Checkpoint(); err != nil {
+		return invalid("%w", err)
 	}
 	return m.run(ctx, replaces, func(ctx context.Context) error {
 		dropped := m.gradient && !m.server.engine.LoadDiscardsGradient
@@ -354,7 +329,6 @@ func (m *model) LoadWeights(ctx context.Context, p tinker.LoadWeightsParams) err
 	})
 }
 
-// Unload implements [tinker.TrainingClient].
 func (m *model) Unload(ctx context.Context) error {
 	return m.run(ctx, ends, func(ctx context.Context) error {
 		if err := m.dropGradient(ctx, ends); err != nil {

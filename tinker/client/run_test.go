@@ -288,9 +288,11 @@ func TestEveryEngine(t *testing.T) {
 		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()
 			sc, ec := tinkertest.Imitate(e)
-			if ec.Service, err = policy.NewService(tiny("")); err != nil {
+			service, err := policy.NewService(tiny(""))
+			if err != nil {
 				t.Fatal(err)
 			}
+			ec.Service = service
 			limited, err := tinkertest.NewEngine(ec)
 			if err != nil {
 				t.Fatal(err)

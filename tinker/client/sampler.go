@@ -6,6 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/engines"
 	"github.com/agl-go/agl/tinker/wire"
@@ -23,11 +26,9 @@ type sampler struct {
 	spec     tinker.ModelSpec
 	engine   engines.Engine
 	slots    *slots
-	inFlight semaphore
+	inFlight *semaphore.Weighted
 	seq      atomic.Int64
 }
-
-var _ tinker.SamplingClient = (*sampler)(nil)
 
 // Spec implements [tinker.SamplingClient]. It is unknown where the server has several models.
 func (s *sampler) Spec() tinker.ModelSpec { return s.spec }
@@ -43,10 +44,10 @@ func (s *sampler) Sample(ctx context.Context, p tinker.SampleParams) (tinker.Sam
 		p.Seed = new(rand.Uint64())
 	}
 	p.Seed = new(s.engine.Seed(*p.Seed, p.NumSamples))
-	if err := s.inFlight.acquire(ctx); err != nil {
+	if err := s.inFlight.Acquire(ctx, 1); err != nil {
 		return tinker.SampleResult{}, err
 	}
-	defer s.inFlight.release()
+	defer s.inFlight.Release(1)
 	end, err := s.slots.beginSample(ctx, s.path)
 	if err != nil {
 		return tinker.SampleResult{}, err
@@ -61,5 +62,9 @@ func (s *sampler) Sample(ctx context.Context, p tinker.SampleParams) (tinker.Sam
 	if err != nil {
 		return tinker.SampleResult{}, err
 	}
-	return decodeResult(o.reply, wire.DecodeSample, func(w wire.SampleResponse) (tinker.SampleResult, error) { return w.Result(p) })
+	res, err := wire.DecodeSampleResult(o.media, o.body, p)
+	if err != nil {
+		return tinker.SampleResult{}, agl.Errorf(agl.CodeInternal, "client: %w", err)
+	}
+	return res, nil
 }

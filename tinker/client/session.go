@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker/wire"
 )
@@ -17,8 +19,8 @@ import (
 type session struct {
 	*transport
 
-	turn semaphore // of size 1, held while a session is begun or given up
-	id   string    // empty before there is one
+	turn *semaphore.Weighted // of size 1, held while a session is begun or given up
+	id   string              // empty before there is one
 
 	mu     sync.Mutex
 	closed bool
@@ -29,7 +31,7 @@ type session struct {
 }
 
 func newSession(t *transport) *session {
-	return &session{transport: t, turn: make(semaphore, 1), stop: func() {}}
+	return &session{transport: t, turn: semaphore.NewWeighted(1), stop: func() {}}
 }
 
 // close ends the heartbeat. The server ends the session when no heartbeat comes.
@@ -43,10 +45,10 @@ func (s *session) close() {
 
 // open returns the session's id. It begins a session if there is none.
 func (s *session) open(ctx context.Context) (string, error) {
-	if err := s.turn.acquire(ctx); err != nil {
+	if err := s.turn.Acquire(ctx, 1); err != nil {
 		return "", err
 	}
-	defer s.turn.release()
+	defer s.turn.Release(1)
 	if s.id != "" {
 		return s.id, nil
 	}
@@ -77,10 +79,10 @@ func (s *session) open(ctx context.Context) (string, error) {
 
 // forget gives up a session that the server does not know any more.
 func (s *session) forget(ctx context.Context, id string) error {
-	if err := s.turn.acquire(ctx); err != nil {
+	if err := s.turn.Acquire(ctx, 1); err != nil {
 		return err
 	}
-	defer s.turn.release()
+	defer s.turn.Release(1)
 	if s.id == id {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -26,9 +26,8 @@ type transport struct {
 	base string
 	http http.Client
 	zstd *zstd.Encoder
-
-	mu       sync.Mutex
-	encoding engines.Encoding // Auto until the server has shown what it takes
+	// encoding is the engines.Encoding of forward_backward and of results: Auto until the server has shown what it takes.
+	encoding atomic.Value
 }
 
 func newTransport(cfg Config) (*transport, error) {
@@ -40,24 +39,13 @@ func newTransport(cfg Config) (*transport, error) {
 	if err != nil {
 		return nil, invalid("%w", err)
 	}
-	return &transport{cfg: cfg, base: base, http: http.Client{Transport: cfg.Transport}, zstd: encoder, encoding: cfg.Encoding}, nil
-}
-
-// currentEncoding is the encoding of forward_backward and of results.
-func (t *transport) currentEncoding() engines.Encoding {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.encoding
+	t := &transport{cfg: cfg, base: base, http: http.Client{Transport: cfg.Transport}, zstd: encoder}
+	t.encoding.Store(cfg.Encoding)
+	return t, nil
 }
 
 // settleEncoding sets the encoding if it is still open.
-func (t *transport) settleEncoding(e engines.Encoding) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.encoding == engines.Auto {
-		t.encoding = e
-	}
-}
+func (t *transport) settleEncoding(e engines.Encoding) { t.encoding.CompareAndSwap(engines.Auto, e) }
 
 // request is one request. The zero method is POST, the zero media types are JSON.
 type request struct {

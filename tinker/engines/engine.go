@@ -20,11 +20,11 @@ const (
 	Protobuf Encoding = "protobuf"
 )
 
-// Normalization is how an engine makes one number of the losses of a batch.
+// Normalization says how an engine reduces the losses of a batch to one number.
 type Normalization string
 
 const (
-	// NormalizationUnknown is a way of the engine's own.
+	// NormalizationUnknown means that the engine normalizes in a way of its own, or that the way is not known.
 	NormalizationUnknown Normalization = ""
 	// Sum adds the losses of all positions and data, as the protocol defines it.
 	Sum Normalization = "sum"
@@ -33,11 +33,11 @@ const (
 	DatumMean Normalization = "datum_mean"
 )
 
-// Order is what an engine makes of the sequence ids of a model's calls.
+// Order says how an engine treats the sequence ids of a model's calls.
 type Order string
 
 const (
-	// Arrival runs calls in the order in which they arrive, and one that is sent again with the same id and body once.
+	// Arrival runs calls in the order in which they arrive. A call that is sent again with the same id and body runs once.
 	Arrival Order = ""
 	// Strict takes the ids of a model only in order, from 1, and answers 409 to all others.
 	Strict Order = "strict"
@@ -53,14 +53,14 @@ type Engine struct {
 
 	// Encoding is the encoding that the engine takes; empty is unknown.
 	Encoding Encoding
-	// Order is what it makes of sequence ids.
+	// Order says how it treats sequence ids.
 	Order Order
 	// SelfDescribing is true when the engine says itself, in its answer to get_server_capabilities, what is below.
 	SelfDescribing bool
 
 	// Losses are the losses that it has; nil is unknown.
 	Losses []tinker.LossName
-	// Normalization is how losses become one number.
+	// Normalization says how losses become one number.
 	Normalization Normalization
 	// ImmutableSnapshots, OptimizerOptional and Deterministic are those of [tinker.Capabilities].
 	ImmutableSnapshots, OptimizerOptional, Deterministic bool
@@ -78,10 +78,10 @@ type Engine struct {
 	Vocab, Context int
 }
 
-// Assumed is what is expected of an engine that nothing is known of: three losses of the protocol, and else the least.
+// Assumed describes an engine about which nothing is known: it has three losses of the protocol, and otherwise the least.
 func Assumed() Engine { return Engine{}.WithDefaults() }
 
-// WithDefaults returns e with unknown losses replaced by those that every engine has so far.
+// WithDefaults returns e; if its losses are unknown, they are those that every known engine has.
 func (e Engine) WithDefaults() Engine {
 	if e.Losses == nil {
 		e.Losses = []tinker.LossName{tinker.CrossEntropy, tinker.ImportanceSampling, tinker.PPO}

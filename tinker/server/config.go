@@ -28,8 +28,8 @@ type Config struct {
 	// LongPoll is how long a request for a result waits for it; zero means 30 s.
 	LongPoll time.Duration
 	// MaxResults and MaxResultBytes bound the results that are kept for repeated reads, by number and by memory; zero
-	// means 1024 and 256 MiB. The oldest are dropped first, and the newest is always kept. Whoever asks for a dropped
-	// result gets 410, by which the protocol tells clients to submit the call again.
+	// means 1024 and 256 MiB. The oldest are dropped first, and the newest is always kept. A request for a dropped result
+	// gets 410, upon which clients submit the call again.
 	MaxResults     int
 	MaxResultBytes int64
 	// SessionTimeout is how long a session lives after its last sign of life; zero means 5 min. Its creation, a

@@ -175,17 +175,17 @@ func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err) // which nobody reads if the client has left
 		return
 	}
-	encode, media := f.result.json, wire.JSONType
+	media := wire.JSONType
 	asked := s.cfg.Encoding == engines.Protobuf || strings.Contains(r.Header.Get("Accept"), wire.ProtobufType)
-	if f.result.protobuf != nil && asked && s.cfg.Encoding != engines.JSON {
-		encode, media = f.result.protobuf, wire.ProtobufType
+	if f.result.protobuf && asked && s.cfg.Encoding != engines.JSON {
+		media = wire.ProtobufType
 	}
-	text, err := encode()
+	out, err := f.result.encode(media)
 	if err != nil {
-		text, _ = failed(agl.Errorf(agl.CodeInternal, "the result cannot be encoded: %w", err)).json()
 		media = wire.JSONType
+		out, _ = failed(agl.Errorf(agl.CodeInternal, "the result cannot be encoded: %w", err)).encode(media)
 	}
-	s.write(w, http.StatusOK, media, text)
+	s.write(w, http.StatusOK, media, out)
 }
 
 // pending is the answer to a submit whose client may wait for the result.
@@ -205,7 +205,7 @@ func (s *Server) withResult(r *http.Request, out pending) wire.Submitted {
 		return out.Submitted
 	}
 	if s.wait(r.Context(), out.future, min(preferredWait, s.cfg.LongPoll)) == nil {
-		if text, err := out.future.result.json(); err == nil {
+		if text, err := out.future.result.encode(wire.JSONType); err == nil {
 			out.Result = text
 		}
 	}

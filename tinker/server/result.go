@@ -13,9 +13,9 @@ import (
 // result is the result of a call. It is encoded when it is read, because nearly every result is read once, in one
 // encoding.
 type result struct {
-	json     func() ([]byte, error)
-	protobuf func() ([]byte, error) // nil where there is no such form
-	size     int64                  // estimate of the memory that the result takes, in bytes
+	encode   func(media string) ([]byte, error)
+	protobuf bool  // there is a form in protobuf
+	size     int64 // estimate of the memory that the result takes, in bytes
 }
 
 // resultOverhead is about how many bytes a result takes besides its numbers, for each datum or sequence.
@@ -23,7 +23,7 @@ const resultOverhead = 512
 
 // encoded is a result that is encoded already.
 func encoded(body []byte) result {
-	return result{json: func() ([]byte, error) { return body, nil }, size: int64(len(body)) + resultOverhead}
+	return result{encode: func(string) ([]byte, error) { return body, nil }, size: int64(len(body)) + resultOverhead}
 }
 
 // message is the result of a call that returns little. It has no form in protobuf.
@@ -59,11 +59,11 @@ func forwardResult(res tinker.ForwardResult) (result, error) {
 		}
 		size += resultOverhead + 8*int64(len(res.Logprobs[i]))
 	}
-	out := wire.FromResult(res)
-	return result{json: out.JSON, protobuf: out.Protobuf, size: size}, nil
+	encode := func(media string) ([]byte, error) { return wire.EncodeForwardResult(media, res) }
+	return result{encode: encode, protobuf: true, size: size}, nil
 }
 
-// sampleResult is the result of a sample. Of the prompt's log-probabilities it has the last n, or all if that is nil.
+// sampleResult is the result of a sample, with the last log-probabilities of the prompt; nil means all of them.
 func sampleResult(res tinker.SampleResult, last *int) (result, error) {
 	if err := checkFinite("prompt_logprobs", res.PromptLogprobs); err != nil {
 		return result{}, err
@@ -75,11 +75,8 @@ func sampleResult(res tinker.SampleResult, last *int) (result, error) {
 		}
 		size += resultOverhead + 8*int64(len(seq.Tokens))
 	}
-	out := wire.FromSequences(res)
-	if last != nil {
-		clear(out.PromptLogprobs[:len(out.PromptLogprobs)-*last])
-	}
-	return result{json: out.JSON, protobuf: func() ([]byte, error) { return out.Protobuf(), nil }, size: size}, nil
+	encode := func(media string) ([]byte, error) { return wire.EncodeSampleResult(media, res, last) }
+	return result{encode: encode, protobuf: true, size: size}, nil
 }
 
 // checkFinite refuses numbers that JSON does not have, for clients of either encoding.

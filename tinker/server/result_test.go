@@ -31,23 +31,24 @@ func TestResultsAreReadInBothEncodings(t *testing.T) {
 		return rec.Header().Get("Content-Type"), rec.Body.String()
 	}
 	id := submit(1)
-	var want [2]wire.ForwardOutput
+	params := tinker.ForwardParams{Loss: tinker.Loss{Name: tinker.CrossEntropy}, Data: []tinker.Datum{{Input: []int32{1, 2}, Targets: []int32{2, 3}}}}
+	var want [2]tinker.ForwardResult
 	for round := range 2 {
 		_, text := read(id, wire.JSONType)
-		fromJSON, err := wire.DecodeForwardOutput(wire.JSONType, []byte(text))
+		fromJSON, err := wire.DecodeForwardResult(wire.JSONType, []byte(text), params)
 		if err != nil {
 			t.Fatal(err)
 		}
 		media, binary := read(id, wire.ProtobufType)
-		fromProtobuf, err := wire.DecodeForwardOutput(wire.ProtobufType, []byte(binary))
+		fromProtobuf, err := wire.DecodeForwardResult(wire.ProtobufType, []byte(binary), params)
 		if err != nil || media != wire.ProtobufType {
 			t.Fatal(media, err)
 		}
-		got := [2]wire.ForwardOutput{fromJSON, fromProtobuf}
+		got := [2]tinker.ForwardResult{fromJSON, fromProtobuf}
 		if round == 0 {
 			want = got
 		}
-		if diff := cmp.Diff(want, got); diff != "" || len(got[0].Outputs) != 1 {
+		if diff := cmp.Diff(want, got); diff != "" || len(got[0].Logprobs) != 1 {
 			t.Errorf("read again (-want +got):\n%s", diff)
 		}
 	}

@@ -61,7 +61,8 @@ func (s *Server) openSampler(ctx context.Context, session string, source tinker.
 	return id, nil
 }
 
-// openUnnamed makes a sampling session of weights without a name, which no other can have.
+// openUnnamed makes a sampling session of weights that were saved without a name, and deletes their path, so that no other
+// session can open them.
 func (s *Server) openUnnamed(ctx context.Context, session, path string) (string, error) {
 	p, err := tinker.ParsePath(path)
 	if err != nil {
@@ -77,8 +78,8 @@ func (s *Server) openUnnamed(ctx context.Context, session, path string) (string,
 	return id, nil
 }
 
-// opened sets a sampler's open weights, and closes those of others beyond MaxSamplers: first those that can be opened again,
-// and among equals the least recently used. The lock is held.
+// opened sets a sampler's open weights and, beyond MaxSamplers, closes those of others: first those that can be opened again,
+// the least recently used first. The lock is held.
 func (s *Server) opened(from *sampler, client tinker.SamplingClient) {
 	from.client = client
 	s.use(from)
@@ -129,8 +130,8 @@ func (s *Server) deletePath(ctx context.Context, path tinker.Path) error {
 	})
 }
 
-// change replaces or deletes saved weights, and sees to it that no sampler takes later weights of the same name for its
-// own: while do runs nothing is opened again from the path, and afterwards no earlier sampler knows the path.
+// change replaces or deletes saved weights. A sampler of the old weights must never open new ones of the same name: while do
+// runs, no sampler opens the path again, and afterwards none of the earlier samplers has the path.
 func (s *Server) change(path tinker.Path, do func() error) error {
 	s.mu.Lock()
 	s.changing[path]++

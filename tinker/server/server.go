@@ -76,8 +76,11 @@ func (s *Server) routes() {
 	route(s, http.MethodPost, wire.WeightsInfo, plain(s.weightsInfo))
 	route(s, http.MethodPost, wire.CreateSamplingSession, plain(s.createSamplingSession))
 	route(s, http.MethodPost, wire.OptimStep, s.optimStep)
-	route(s, http.MethodPost, wire.SaveWeights, s.saveWeights)
-	route(s, http.MethodPost, wire.SaveWeightsForSampler, s.saveWeightsForSampler)
+	for _, path := range []string{wire.SaveWeights, wire.SaveWeightsForSampler} {
+		route(s, http.MethodPost, path, func(ctx context.Context, r wire.SaveWeightsRequest, body []byte) (any, error) {
+			return s.save(ctx, r, path, body)
+		})
+	}
 	route(s, http.MethodPost, wire.LoadWeights, s.loadWeights)
 	route(s, http.MethodPost, wire.Sample, s.sample)
 	s.mux.HandleFunc("POST "+wire.Prefix+wire.ForwardBackward, s.forward)

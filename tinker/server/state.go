@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/hex"
 	"net/http"
 	"slices"
 	"sync"
@@ -105,8 +104,4 @@ func find[T any](in map[string]*T, what, id string) (*T, error) {
 	return nil, agl.Errorf(agl.CodeNotFound, "%s: %q is unknown", what, id)
 }
 
-func newID(kind string) string {
-	var b [8]byte
-	rand.Read(b[:])
-	return kind + "_" + hex.EncodeToString(b[:])
-}
+func newID(kind string) string { return kind + "_" + rand.Text() }

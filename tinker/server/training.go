@@ -45,7 +45,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request) {
 		s.reply(w, http.StatusUnsupportedMediaType, wire.Detail{Detail: "Content-Type must be " + wire.ProtobufType})
 		return
 	}
-	req, p, err := s.readForward(r.URL.Path, media, body)
+	req, err := s.readForward(r.URL.Path, media, body)
 	if err != nil {
 		s.fail(w, err)
 		return
@@ -55,7 +55,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request) {
 		if req.ForwardOnly {
 			run = m.client.Forward
 		}
-		res, err := run(ctx, p)
+		res, err := run(ctx, req.Params)
 		if err != nil {
 			return result{}, err
 		}
@@ -64,23 +64,20 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, out, err)
 }
 
-func (s *Server) readForward(path, media string, body []byte) (req wire.ForwardRequest, p tinker.ForwardParams, err error) {
+func (s *Server) readForward(path, media string, body []byte) (req wire.ForwardRequest, err error) {
 	if media == wire.ProtobufType && s.cfg.Encoding == engines.JSON {
-		return req, p, invalid("body: this server reads JSON")
+		return req, invalid("body: this server reads JSON")
 	}
 	if req, err = wire.DecodeForward(media, body); err != nil {
-		return req, p, err
+		return req, err
 	}
-	if media != wire.ProtobufType && req.ForwardOnly != (path == wire.Prefix+wire.Forward) {
-		return req, p, invalid("body: %s takes another input than it was given", path)
+	switch {
+	case media != wire.ProtobufType && req.ForwardOnly != (path == wire.Prefix+wire.Forward):
+		return req, invalid("body: %s takes another input than it was given", path)
+	case len(req.Params.Data) == 0:
+		return req, invalid("data: the batch is empty; at least 1 datum is needed")
 	}
-	if p, err = req.Input.Params(); err != nil {
-		return req, p, err
-	}
-	if len(p.Data) == 0 {
-		return req, p, invalid("data: the batch is empty; at least 1 datum is needed")
-	}
-	return req, p, nil
+	return req, nil
 }
 
 func (s *Server) optimStep(ctx context.Context, r wire.OptimStepRequest, body []byte) (any, error) {
@@ -100,14 +97,7 @@ func (s *Server) optimStep(ctx context.Context, r wire.OptimStepRequest, body []
 	})
 }
 
-func (s *Server) saveWeights(ctx context.Context, r wire.SaveWeightsRequest, body []byte) (any, error) {
-	return s.save(ctx, r, wire.SaveWeights, body)
-}
-
-func (s *Server) saveWeightsForSampler(ctx context.Context, r wire.SaveWeightsRequest, body []byte) (any, error) {
-	return s.save(ctx, r, wire.SaveWeightsForSampler, body)
-}
-
+// save submits the call of a path: save_weights or save_weights_for_sampler.
 func (s *Server) save(ctx context.Context, r wire.SaveWeightsRequest, path string, body []byte) (any, error) {
 	if r.Kind != "" && r.Kind != wire.Snapshot {
 		return nil, invalid("kind: %q is not supported; allowed is %q", r.Kind, wire.Snapshot)

@@ -46,11 +46,7 @@ type Engine struct {
 	violations []string
 }
 
-var (
-	_ tinker.Service        = (*Engine)(nil)
-	_ tinker.TrainingClient = (*engineModel)(nil)
-	_ tinker.SamplingClient = (*engineSampler)(nil)
-)
+var _ tinker.Service = (*Engine)(nil)
 
 // Step is one optimizer step: the digests of the batches whose gradients it applied.
 type Step []string
@@ -79,14 +75,14 @@ func (e *Engine) Twice() int {
 	return e.twice
 }
 
-// Violations returns what was done against NewestOnly.
+// Violations returns the calls that broke NewestOnly.
 func (e *Engine) Violations() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.violations)
 }
 
-// violation records what was done against NewestOnly. The lock is held.
+// violation records a call that broke NewestOnly. The lock is held.
 func (e *Engine) violation(format string, args ...any) error {
 	text := fmt.Sprintf(format, args...)
 	e.violations = append(e.violations, text)
@@ -150,7 +146,6 @@ func digest(p tinker.ForwardParams) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// ForwardBackward implements [tinker.TrainingClient].
 func (m *engineModel) ForwardBackward(ctx context.Context, p tinker.ForwardParams) (tinker.ForwardResult, error) {
 	if err := m.begin(p.Loss); err != nil {
 		return tinker.ForwardResult{}, err
@@ -220,7 +215,6 @@ func means(p tinker.ForwardParams, all int) (tinker.ForwardParams, error) {
 	return p, nil
 }
 
-// OptimStep implements [tinker.TrainingClient].
 func (m *engineModel) OptimStep(ctx context.Context, p tinker.AdamParams) (tinker.OptimStepResult, error) {
 	m.engine.mu.Lock()
 	data, all := m.data, 0
@@ -248,7 +242,6 @@ func (m *engineModel) OptimStep(ctx context.Context, p tinker.AdamParams) (tinke
 	return res, nil
 }
 
-// SaveWeights implements [tinker.TrainingClient].
 func (m *engineModel) SaveWeights(ctx context.Context, p tinker.SaveWeightsParams) (string, error) {
 	path, err := m.TrainingClient.SaveWeights(ctx, p)
 	if err != nil {
@@ -260,7 +253,6 @@ func (m *engineModel) SaveWeights(ctx context.Context, p tinker.SaveWeightsParam
 	return path, nil
 }
 
-// LoadWeights implements [tinker.TrainingClient].
 func (m *engineModel) LoadWeights(ctx context.Context, p tinker.LoadWeightsParams) error {
 	if err := m.TrainingClient.LoadWeights(ctx, p); err != nil {
 		return err
@@ -271,7 +263,6 @@ func (m *engineModel) LoadWeights(ctx context.Context, p tinker.LoadWeightsParam
 	return nil
 }
 
-// SaveWeightsForSampler implements [tinker.TrainingClient].
 func (m *engineModel) SaveWeightsForSampler(ctx context.Context, p tinker.SaveWeightsParams) (string, error) {
 	path, err := m.TrainingClient.SaveWeightsForSampler(ctx, p)
 	if err != nil {
@@ -293,7 +284,6 @@ type engineSampler struct {
 	model  *engineModel // nil for a checkpoint
 }
 
-// Sample implements [tinker.SamplingClient].
 func (s *engineSampler) Sample(ctx context.Context, p tinker.SampleParams) (tinker.SampleResult, error) {
 	if s.engine.cfg.NewestOnly && s.model != nil {
 		if err := s.begin(); err != nil {

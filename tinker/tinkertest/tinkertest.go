@@ -32,41 +32,29 @@ import (
 	"github.com/agl-go/agl/tinker/wire"
 )
 
-// Fault is what goes wrong with one request.
-type Fault int
+// Fault is what goes wrong with one request; empty is nothing.
+type Fault string
 
 // The faults. Pending, TryAgain, TooEarly and Gone apply to retrieve_future; for other requests they are None.
 const (
-	None        Fault = iota
-	LoseRequest       // the connection breaks before the server sees the request
-	LoseAnswer        // the connection breaks after the request was served
-	Repeat            // the request is served twice; the second answer is sent
-	Delay             // the answer is late, by Config.Delay
-	Refuse            // 429; the request is not served
-	Unavailable       // 503; the request is not served
-	BadGateway        // 502 in place of the answer; the request is served
-	Pending           // 408: the result is not there yet
-	TryAgain          // the same, as 200 with a type
-	TooEarly          // the same, as 425
-	Gone              // 410: the result is gone
-	Restart           // the server restarts before the request; sessions, models and snapshots in memory are lost
+	None        Fault = ""
+	LoseRequest Fault = "lose request" // the connection breaks before the server sees the request
+	LoseAnswer  Fault = "lose answer"  // the connection breaks after the request was served
+	Repeat      Fault = "repeat"       // the request is served twice; the second answer is sent
+	Delay       Fault = "delay"        // the answer is late, by Config.Delay
+	Refuse      Fault = "refuse"       // 429; the request is not served
+	Unavailable Fault = "unavailable"  // 503; the request is not served
+	BadGateway  Fault = "bad gateway"  // 502 in place of the answer; the request is served
+	Pending     Fault = "pending"      // 408: the result is not there yet
+	TryAgain    Fault = "try again"    // the same, as 200 with a type
+	TooEarly    Fault = "too early"    // the same, as 425
+	Gone        Fault = "gone"         // 410: the result is gone
+	Restart     Fault = "restart"      // the server restarts before the request; sessions, models and snapshots in memory are lost
 )
 
 // Faults are all of them but None.
 func Faults() []Fault {
 	return []Fault{LoseRequest, LoseAnswer, Repeat, Delay, Refuse, Unavailable, BadGateway, Pending, TryAgain, TooEarly, Gone, Restart}
-}
-
-// String names a fault.
-func (f Fault) String() string {
-	names := [...]string{
-		"none", "lose request", "lose answer", "repeat", "delay", "refuse", "unavailable", "bad gateway", "pending", "try again",
-		"too early", "gone", "restart",
-	}
-	if f < 0 || int(f) >= len(names) {
-		return "unknown"
-	}
-	return names[f]
 }
 
 // Call is an incoming request.
@@ -243,20 +231,13 @@ func forward(to http.Handler, r *http.Request, path string, body []byte) *httpte
 
 // disturbResult writes the answer of a fault that applies to results. It reports whether there is one.
 func disturbResult(w http.ResponseWriter, fault Fault) bool {
-	const again = `{"type":"try_again","request_id":"?","queue_state":"paused_capacity"}`
-	var status int
-	body := again
-	switch fault {
-	case Pending:
-		status = http.StatusRequestTimeout
-	case TryAgain:
-		status = http.StatusOK
-	case TooEarly:
-		status = http.StatusTooEarly
-	case Gone:
-		status, body = http.StatusGone, `{"detail":"the promise is gone"}`
-	default:
+	status := map[Fault]int{Pending: http.StatusRequestTimeout, TryAgain: http.StatusOK, TooEarly: http.StatusTooEarly, Gone: http.StatusGone}[fault]
+	if status == 0 {
 		return false
+	}
+	body := `{"type":"try_again","request_id":"?","queue_state":"paused_capacity"}`
+	if fault == Gone {
+		body = `{"detail":"the promise is gone"}`
 	}
 	w.Header().Set("Content-Type", wire.JSONType)
 	w.WriteHeader(status)

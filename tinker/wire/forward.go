@@ -1,48 +1,88 @@
 package wire
 
 import (
-	"slices"
-
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl/tinker"
 )
 
-// Chunk is a part of a model's input. Only text is supported.
-type Chunk struct {
-	Type   string  `json:"type,omitzero"`
-	Tokens []int32 `json:"tokens"`
+// ForwardRequest is the body of [Forward] and [ForwardBackward].
+type ForwardRequest struct {
+	ModelID string
+	SeqID   *int64
+	Params  tinker.ForwardParams
+	// ForwardOnly asks for no gradient. In JSON it is another call; in protobuf it is a field.
+	ForwardOnly bool
 }
-
-// EncodedText is the type of a [Chunk] of tokens.
-const EncodedText = "encoded_text"
 
 // ModelInput is a prompt or a training sequence.
 type ModelInput struct {
 	Chunks []Chunk `json:"chunks"`
 }
 
-// TextInput is an input of one chunk of tokens.
-func TextInput(tokens []int32) ModelInput {
-	return ModelInput{Chunks: []Chunk{{Type: EncodedText, Tokens: tokens}}}
+// Chunk is a part of a [ModelInput]. Only text is supported.
+type Chunk struct {
+	Type   string  `json:"type,omitzero"`
+	Tokens []int32 `json:"tokens"`
+}
+
+const encodedText = "encoded_text" // the type of a chunk of tokens, also if it is missing
+
+func textInput(tokens []int32) ModelInput {
+	return ModelInput{Chunks: []Chunk{{Type: encodedText, Tokens: tokens}}}
 }
 
 // Tokens joins the chunks. A chunk of anything but text is agl.CodeInvalid.
 func (m ModelInput) Tokens() ([]int32, error) {
 	var ids []int32
 	for i, c := range m.Chunks {
-		if c.Type != "" && c.Type != EncodedText {
-			return nil, invalid("chunks[%d]: type %q is not supported; allowed is %q", i, c.Type, EncodedText)
+		if c.Type != "" && c.Type != encodedText {
+			return nil, invalid("chunks[%d]: type %q is not supported; allowed is %q", i, c.Type, encodedText)
 		}
 		ids = append(ids, c.Tokens...)
 	}
 	return ids, nil
 }
 
-// Datum is a training sequence.
-type Datum struct {
-	ModelInput ModelInput        `json:"model_input"`
-	Inputs     map[string]Tensor `json:"loss_fn_inputs"`
+// lossConfig is the configuration of a loss on the wire. Servers refuse the keys of another loss, and have different
+// defaults for beta.
+func lossConfig(l tinker.Loss) map[string]float64 {
+	l = l.WithDefaults()
+	switch {
+	case l.Name.Clips():
+		return map[string]float64{clipLow: float64(l.ClipLow), clipHigh: float64(l.ClipHigh)}
+	case l.Name == tinker.DRO:
+		return map[string]float64{beta: float64(l.Beta)}
+	}
+	return nil
+}
+
+const (
+	clipLow  = "clip_low_threshold"
+	clipHigh = "clip_high_threshold"
+	beta     = "beta"
+)
+
+func readLoss(name string, config map[string]float64) (tinker.Loss, error) {
+	l := tinker.Loss{Name: tinker.LossName(name)}
+	for key, v := range config {
+		if v == 0 {
+			// In tinker.Loss zero means the default.
+			return l, invalid("loss_fn_config: %s is 0; a positive number is needed", key)
+		}
+		switch key {
+		case clipLow:
+			l.ClipLow = float32(v)
+		case clipHigh:
+			l.ClipHigh = float32(v)
+		case beta:
+			l.Beta = float32(v)
+		default:
+			return l, invalid("loss_fn_config: %q is unknown; allowed are %q, %q, %q", key, clipLow, clipHigh, beta)
+		}
+	}
+	return l, nil
 }
 
 // The names of the tensors of a datum and of a result.
@@ -54,177 +94,127 @@ const (
 	elementwiseLoss = "elementwise_loss"
 )
 
-// FromDatum is the wire form of a datum. It shares the slices of d.
-func FromDatum(d tinker.Datum) Datum {
-	in := map[string]Tensor{targetTokens: TokenTensor(d.Targets)}
-	for name, v := range map[string][]float32{weights: d.Weights, logprobs: d.Logprobs, advantages: d.Advantages} {
-		if v != nil {
-			in[name] = FloatTensor(v)
-		}
-	}
-	return Datum{ModelInput: TextInput(d.Input), Inputs: in}
+// unknownInput refuses a tensor of a datum: it would change the loss.
+func unknownInput(name string) error {
+	return invalid("loss_fn_inputs: %q is unknown; allowed are %q, %q, %q, %q", name, targetTokens, weights, logprobs, advantages)
 }
 
-// Datum converts the datum back. An unknown tensor is agl.CodeInvalid: it would change the loss.
-func (d Datum) Datum() (tinker.Datum, error) {
-	var out tinker.Datum
-	var err error
-	if out.Input, err = d.ModelInput.Tokens(); err != nil {
-		return out, invalid("model_input: %w", err)
+type (
+	forwardJSON struct {
+		ModelID string     `json:"model_id"`
+		SeqID   *int64     `json:"seq_id,omitzero"`
+		Both    *batchJSON `json:"forward_backward_input,omitzero"`
+		Only    *batchJSON `json:"forward_input,omitzero"`
 	}
-	for name, t := range d.Inputs {
-		switch name {
-		case targetTokens:
-			if out.Targets, err = t.Tokens(); err != nil {
-				return out, invalid("%s: %w", name, err)
-			}
-		case weights:
-			out.Weights = t.Vector()
-		case logprobs:
-			out.Logprobs = t.Vector()
-		case advantages:
-			out.Advantages = t.Vector()
-		default:
-			return out, invalid("loss_fn_inputs: %q is unknown; allowed are %q, %q, %q, %q", name, targetTokens, weights, logprobs, advantages)
-		}
+	batchJSON struct {
+		Data         []datumJSON        `json:"data"`
+		LossFn       string             `json:"loss_fn"`
+		LossFnConfig map[string]float64 `json:"loss_fn_config,omitzero"`
 	}
-	return out, nil
-}
-
-// ForwardInput is a batch and its loss.
-type ForwardInput struct {
-	Data         []Datum            `json:"data"`
-	LossFn       string             `json:"loss_fn"`
-	LossFnConfig map[string]float64 `json:"loss_fn_config,omitzero"`
-}
-
-const (
-	clipLow  = "clip_low_threshold"
-	clipHigh = "clip_high_threshold"
-	beta     = "beta"
+	datumJSON struct {
+		ModelInput ModelInput `json:"model_input"`
+		Inputs     inputsJSON `json:"loss_fn_inputs"`
+	}
+	inputsJSON struct {
+		Advantages numbers                   `json:"advantages,omitzero"`
+		Logprobs   numbers                   `json:"logprobs,omitzero"`
+		Targets    tokenIDs                  `json:"target_tokens,omitzero"`
+		Weights    numbers                   `json:"weights,omitzero"`
+		Unknown    map[string]jsontext.Value `json:",embed"`
+	}
 )
 
-// FromForward is the wire form of a batch.
-func FromForward(p tinker.ForwardParams) ForwardInput {
-	in := ForwardInput{LossFn: string(p.Loss.Name), Data: make([]Datum, len(p.Data))}
-	for i, d := range p.Data {
-		in.Data[i] = FromDatum(d)
+func (r ForwardRequest) json() ([]byte, error) {
+	batch := &batchJSON{Data: make([]datumJSON, len(r.Params.Data)), LossFn: string(r.Params.Loss.Name), LossFnConfig: lossConfig(r.Params.Loss)}
+	for i, d := range r.Params.Data {
+		batch.Data[i] = datumJSON{textInput(d.Input), inputsJSON{Advantages: d.Advantages, Logprobs: d.Logprobs, Targets: d.Targets, Weights: d.Weights}}
 	}
-	l := p.Loss.WithDefaults()
-	switch {
-	case l.Name.Clips():
-		in.LossFnConfig = map[string]float64{clipLow: float64(l.ClipLow), clipHigh: float64(l.ClipHigh)}
-	case l.Name == tinker.DRO: // servers have different defaults
-		in.LossFnConfig = map[string]float64{beta: float64(l.Beta)}
-	}
-	return in
-}
-
-// Params converts the batch back. What cannot be converted is agl.CodeInvalid.
-func (in ForwardInput) Params() (tinker.ForwardParams, error) {
-	p := tinker.ForwardParams{Loss: tinker.Loss{Name: tinker.LossName(in.LossFn)}, Data: make([]tinker.Datum, len(in.Data))}
-	for key, v := range in.LossFnConfig {
-		if v == 0 {
-			// In tinker.Loss zero means the default.
-			return p, invalid("loss_fn_config: %s is 0; a positive number is needed", key)
-		}
-		switch key {
-		case clipLow:
-			p.Loss.ClipLow = float32(v)
-		case clipHigh:
-			p.Loss.ClipHigh = float32(v)
-		case beta:
-			p.Loss.Beta = float32(v)
-		default:
-			return p, invalid("loss_fn_config: %q is unknown; allowed are %q, %q, %q", key, clipLow, clipHigh, beta)
-		}
-	}
-	for i, d := range in.Data {
-		var err error
-		if p.Data[i], err = d.Datum(); err != nil {
-			return p, invalid("data[%d]: %w", i, err)
-		}
-	}
-	return p, nil
-}
-
-// ForwardRequest is the body of [Forward] and [ForwardBackward].
-type ForwardRequest struct {
-	ModelID string
-	SeqID   *int64
-	Input   ForwardInput
-	// ForwardOnly asks for no gradient. In JSON it is another call; in protobuf it is a field.
-	ForwardOnly bool
-}
-
-type forwardJSON struct {
-	ModelID string        `json:"model_id"`
-	SeqID   *int64        `json:"seq_id,omitzero"`
-	Both    *ForwardInput `json:"forward_backward_input,omitzero"`
-	Only    *ForwardInput `json:"forward_input,omitzero"`
-}
-
-// JSON encodes the request, for [Forward] if ForwardOnly is set and for [ForwardBackward] otherwise.
-func (r ForwardRequest) JSON() ([]byte, error) {
-	out := forwardJSON{ModelID: r.ModelID, SeqID: r.SeqID}
+	out := forwardJSON{ModelID: r.ModelID, SeqID: r.SeqID, Both: batch}
 	if r.ForwardOnly {
-		out.Only = &r.Input
-	} else {
-		out.Both = &r.Input
+		out.Both, out.Only = nil, batch
 	}
 	return json.Marshal(out, json.Deterministic(true))
 }
 
-// ForwardOutput is the result of both calls.
-type ForwardOutput struct {
-	Type    string              `json:"loss_fn_output_type"`
-	Outputs []map[string]Tensor `json:"loss_fn_outputs"`
-	Metrics map[string]float64  `json:"metrics"`
+func forwardFromJSON(body []byte) (ForwardRequest, error) {
+	in, err := decodeJSON[forwardJSON]("body", body)
+	if err != nil {
+		return ForwardRequest{}, err
+	}
+	r := ForwardRequest{ModelID: in.ModelID, SeqID: in.SeqID, ForwardOnly: in.Only != nil}
+	batch := in.Both
+	if r.ForwardOnly {
+		batch = in.Only
+	}
+	if (in.Both == nil) == (in.Only == nil) {
+		return r, invalid("body: one of forward_backward_input and forward_input is needed")
+	}
+	if r.Params.Loss, err = readLoss(batch.LossFn, batch.LossFnConfig); err != nil {
+		return r, err
+	}
+	r.Params.Data = make([]tinker.Datum, len(batch.Data))
+	for i, from := range batch.Data {
+		in := from.Inputs
+		r.Params.Data[i] = tinker.Datum{Targets: in.Targets, Weights: in.Weights, Logprobs: in.Logprobs, Advantages: in.Advantages}
+		for name := range in.Unknown {
+			return r, invalid("data[%d]: %w", i, unknownInput(name))
+		}
+		if r.Params.Data[i].Input, err = from.ModelInput.Tokens(); err != nil {
+			return r, invalid("data[%d]: model_input: %w", i, err)
+		}
+	}
+	return r, nil
 }
 
-// FromResult is the wire form of a result.
-func FromResult(res tinker.ForwardResult) ForwardOutput {
-	out := ForwardOutput{Type: "scalar", Outputs: make([]map[string]Tensor, len(res.Logprobs)), Metrics: res.Metrics}
-	if out.Metrics == nil {
-		out.Metrics = map[string]float64{}
+// decodeJSON reads a message; what names it in errors.
+func decodeJSON[T any](what string, body []byte) (message T, err error) {
+	if err := json.Unmarshal(body, &message); err != nil {
+		return message, invalid("%s: %w", what, err)
 	}
+	return message, nil
+}
+
+type (
+	resultJSON struct {
+		Type    string             `json:"loss_fn_output_type"`
+		Outputs []outputJSON       `json:"loss_fn_outputs"`
+		Metrics map[string]float64 `json:"metrics"`
+	}
+	// outputJSON is the result of a datum. Losses is nil from engines that do not return it.
+	outputJSON struct {
+		Losses   numbers `json:"elementwise_loss,omitzero"`
+		Logprobs numbers `json:"logprobs,omitzero"`
+	}
+)
+
+// newResult is the wire form of a result.
+func newResult(res tinker.ForwardResult) resultJSON {
+	out := resultJSON{Type: "scalar", Outputs: make([]outputJSON, len(res.Logprobs)), Metrics: res.Metrics}
 	for i := range res.Logprobs {
-		out.Outputs[i] = map[string]Tensor{
-			elementwiseLoss: FloatTensor(res.Losses[i]),
-			logprobs:        FloatTensor(res.Logprobs[i]),
-		}
+		out.Outputs[i] = outputJSON{Losses: res.Losses[i], Logprobs: res.Logprobs[i]}
 	}
 	return out
 }
 
-// JSON encodes the result. NaN and infinities, which JSON does not have, are errors.
-func (o ForwardOutput) JSON() ([]byte, error) { return json.Marshal(o, json.Deterministic(true)) }
-
-// Result converts the result of a batch back. Every datum must have an output of its own length; what does not fit is
-// agl.CodeInvalid. For engines that return no elementwise_loss, as the hosted service, [tinker.Loss.Elementwise] computes
-// it from the log-probabilities.
-func (o ForwardOutput) Result(p tinker.ForwardParams) (tinker.ForwardResult, error) {
-	if len(o.Outputs) != len(p.Data) {
-		return tinker.ForwardResult{}, invalid("result: %d outputs for %d data", len(o.Outputs), len(p.Data))
+// result converts the result of a batch back. Every datum must have an output of its own length.
+func (r resultJSON) result(p tinker.ForwardParams) (tinker.ForwardResult, error) {
+	if len(r.Outputs) != len(p.Data) {
+		return tinker.ForwardResult{}, invalid("result: %d outputs for %d data", len(r.Outputs), len(p.Data))
 	}
-	res := tinker.ForwardResult{Metrics: o.Metrics, Logprobs: make([][]float32, len(p.Data)), Losses: make([][]float32, len(p.Data))}
+	res := tinker.ForwardResult{Metrics: r.Metrics, Logprobs: make([][]float32, len(p.Data)), Losses: make([][]float32, len(p.Data))}
 	for i, d := range p.Data {
-		n := len(d.Targets)
-		lp, ok := o.Outputs[i][logprobs]
-		if !ok || lp.Len() != n {
-			return tinker.ForwardResult{}, invalid("result: output %d has %d %s for %d targets", i, lp.Len(), logprobs, n)
+		out, n := r.Outputs[i], len(d.Targets)
+		if len(out.Logprobs) != n {
+			return tinker.ForwardResult{}, invalid("result: output %d has %d %s for %d targets", i, len(out.Logprobs), logprobs, n)
 		}
-		res.Logprobs[i] = slices.Clone(lp.Vector())
-		loss, ok := o.Outputs[i][elementwiseLoss]
-		switch {
-		case !ok:
-			res.Losses[i] = p.Loss.Elementwise(&d, res.Logprobs[i])
-		case loss.Len() != n:
-			return tinker.ForwardResult{}, invalid("result: output %d has %d %s for %d targets", i, loss.Len(), elementwiseLoss, n)
-		default:
-			res.Losses[i] = slices.Clone(loss.Vector())
+		if out.Losses == nil {
+			out.Losses = p.Loss.Elementwise(&d, out.Logprobs)
 		}
-		for _, v := range res.Losses[i] {
+		if len(out.Losses) != n {
+			return tinker.ForwardResult{}, invalid("result: output %d has %d %s for %d targets", i, len(out.Losses), elementwiseLoss, n)
+		}
+		res.Logprobs[i], res.Losses[i] = out.Logprobs, out.Losses
+		for _, v := range out.Losses {
 			res.Loss += float64(v)
 		}
 	}

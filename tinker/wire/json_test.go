@@ -34,24 +34,41 @@ func batch() tinker.ForwardParams {
 }
 
 func request() ForwardRequest {
-	return ForwardRequest{ModelID: "model_1", SeqID: new(int64(7)), Input: FromForward(batch())}
+	return ForwardRequest{ModelID: "model_1", SeqID: new(int64(7)), Params: batch()}
 }
 
-func output() ForwardOutput {
-	return FromResult(tinker.ForwardResult{
+func output() tinker.ForwardResult {
+	return tinker.ForwardResult{
 		Logprobs: [][]float32{{-0.1, -0.25}, {-3, -4, float32(math.Copysign(0, -1))}},
 		Losses:   [][]float32{{0.1, 0}, {1, 2, 1e-30}},
 		Metrics:  map[string]float64{"loss:sum": 3.125, "a": 1},
-	})
+	}
 }
 
-func sampled() SampleResponse {
-	r := FromSequences(tinker.SampleResult{Sequences: []tinker.Sequence{
-		{Tokens: []int32{32, 98, 258}, Logprobs: []float32{-0.027, -0.179, -1e-6}, StopReason: tinker.StopToken},
-		{Tokens: []int32{5}, Logprobs: []float32{0}, StopReason: tinker.StopLength},
-	}})
-	r.PromptLogprobs = []*float32{nil, new(float32(-0.5))}
-	return r
+// asked is the request of sampled.
+func asked() tinker.SampleParams {
+	return tinker.SampleParams{Prompt: []int32{1, 2}, NumSamples: 2, MaxTokens: 4, PromptLogprobs: true}
+}
+
+func sampled() tinker.SampleResult {
+	return tinker.SampleResult{
+		Sequences: []tinker.Sequence{
+			{Tokens: []int32{32, 98, 258}, Logprobs: []float32{-0.027, -0.179, -1e-6}, StopReason: tinker.StopToken},
+			{Tokens: []int32{5}, Logprobs: []float32{0}, StopReason: tinker.StopLength},
+		},
+		PromptLogprobs: []float32{-0.5},
+	}
+}
+
+// encoded ends the test if a message cannot be encoded.
+func encoded(t testing.TB) func(body []byte, err error) []byte {
+	return func(body []byte, err error) []byte {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return body
+	}
 }
 
 func golden(t *testing.T, name string, got []byte) {
@@ -79,28 +96,13 @@ func marshal(t *testing.T, v any) []byte {
 
 func TestJSONGolden(t *testing.T) {
 	t.Parallel()
-	forward, err := request().JSON()
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "forward_backward.json", forward)
+	golden(t, "forward_backward.json", encoded(t)(EncodeForward(JSONType, request())))
 	only := request()
 	only.ForwardOnly, only.SeqID = true, nil
-	only.Input.Data = only.Input.Data[:1]
-	if forward, err = only.JSON(); err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "forward.json", forward)
-	out, err := output().JSON()
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "forward_backward_output.json", out)
-	samples, err := sampled().JSON()
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "sample_response.json", samples)
+	only.Params.Data = only.Params.Data[:1]
+	golden(t, "forward.json", encoded(t)(EncodeForward(JSONType, only)))
+	golden(t, "forward_backward_output.json", encoded(t)(EncodeForwardResult(JSONType, output())))
+	golden(t, "sample_response.json", encoded(t)(EncodeSampleResult(JSONType, sampled(), nil)))
 	ask := FromSample(tinker.SampleParams{Prompt: []int32{81, 58}, MaxTokens: 8, Seed: new(uint64(math.MaxUint64)), Stop: []int32{258}})
 	ask.SamplingSessionID, ask.SeqID = "sampling_1", new(int64(0))
 	golden(t, "sample.json", marshal(t, ask))
@@ -137,27 +139,12 @@ func TestMessages(t *testing.T) {
 func TestForwardRoundTrip(t *testing.T) {
 	t.Parallel()
 	for _, only := range []bool{false, true} {
-		r := request()
-		r.ForwardOnly = only
-		text, err := r.JSON()
-		if err != nil {
-			t.Fatal(err)
-		}
-		fromJSON, err := DecodeForward(JSONType, text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fromProto, err := DecodeForward(ProtobufType, r.Protobuf())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, got := range []ForwardRequest{fromJSON, fromProto} {
-			p, err := got.Input.Params()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(batch(), p); diff != "" || got.ModelID != "model_1" || *got.SeqID != 7 || got.ForwardOnly != only {
-				t.Errorf("%+v\n%s", got, diff)
+		want := request()
+		want.ForwardOnly = only
+		for _, media := range []string{JSONType, ProtobufType} {
+			got, err := DecodeForward(media, encoded(t)(EncodeForward(media, want)))
+			if diff := cmp.Diff(want, got); diff != "" || err != nil {
+				t.Errorf("%s: %v\n%s", media, err, diff)
 			}
 		}
 	}
@@ -168,18 +155,14 @@ func TestForwardLeniently(t *testing.T) {
 	t.Parallel()
 	r, err := DecodeForward(JSONType, []byte(`{"model_id":"m","seq_id":null,"extra":1,"forward_backward_input":{"loss_fn":"cross_entropy",
 		"loss_fn_config":null,"data":[{"model_input":{"chunks":[{"tokens":[1]},{"type":"encoded_text","tokens":[2,3]}]},
-		"loss_fn_inputs":{"target_tokens":{"data":[2,3,4]},"weights":{"data":[0,1.0,1],"shape":null}}}]}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := r.Input.Params()
+		"loss_fn_inputs":{"target_tokens":{"data":[2,3,4]},"weights":{"data":[0,1.0,1],"shape":null,"dtype":null}}}]}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := tinker.ForwardParams{Loss: tinker.Loss{Name: tinker.CrossEntropy}, Data: []tinker.Datum{
 		{Input: []int32{1, 2, 3}, Targets: []int32{2, 3, 4}, Weights: []float32{0, 1, 1}},
 	}}
-	if diff := cmp.Diff(want, p); diff != "" || r.SeqID != nil {
+	if diff := cmp.Diff(want, r.Params); diff != "" || r.SeqID != nil {
 		t.Errorf("seq_id %v (-want +got):\n%s", r.SeqID, diff)
 	}
 }
@@ -196,7 +179,8 @@ func TestForwardRejects(t *testing.T) {
 		{`{"model_id":"m"}`, "one of forward_backward_input and forward_input"},
 		{body(`"image"`, "weights", `{"data":[1]}`), `data[0]: model_input: chunks[0]: type "image"`},
 		{body(`null`, "labels", `{"data":[1]}`), `"labels" is unknown; allowed are "target_tokens"`},
-		{body(`null`, "weights", `{"data":{}}`), "data: an array of numbers"},
+		{body(`null`, "weights", `{"data":null}`), "data: an array of numbers"},
+		{body(`null`, "weights", `{"data":{}}`), "/weights/data"},
 		{body(`null`, "weights", `{"data":[1],"dtype":"int8"}`), `dtype: "int8" is unknown`},
 		{body(`null`, "weights", `{"data":[1,2],"shape":[3]}`), "shape: [3] has 3 elements; there are 2"},
 		{body(`null`, "weights", `{"data":[1],"shape":[-1,-1]}`), "shape: [-1 -1]"},
@@ -205,31 +189,33 @@ func TestForwardRejects(t *testing.T) {
 		{body(`null`, "target_tokens", `{"data":[4294967296]}`), "4294967296 is not a token id"},
 		{body(`null`, "target_tokens", `{"data":[0.5]}`), "0.5 is not a token id"},
 	} {
-		r, err := DecodeForward(JSONType, []byte(c.body))
-		if err == nil {
-			_, err = r.Input.Params()
-		}
+		_, err := DecodeForward(JSONType, []byte(c.body))
 		if !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s:\n%v, want invalid with %q", c.body, err, c.want)
 		}
 	}
 }
 
-func TestResult(t *testing.T) {
+func TestForwardResult(t *testing.T) {
 	t.Parallel()
-	res, err := output().Result(batch())
+	want := output()
+	want.Loss = 0.0 + float64(float32(0.1)) + 0 + 1 + 2 + float64(float32(1e-30))
+	for _, media := range []string{JSONType, ProtobufType} {
+		got, err := DecodeForwardResult(media, encoded(t)(EncodeForwardResult(media, output())), batch())
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v\n%s", media, err, diff)
+		}
+		if !math.Signbit(float64(got.Logprobs[1][2])) {
+			t.Errorf("%s: -0 became 0", media)
+		}
+	}
+	// An engine that returns no losses.
+	bare := newResult(output())
+	for i := range bare.Outputs {
+		bare.Outputs[i].Losses = nil
+	}
+	res, err := bare.result(batch())
 	if err != nil {
-		t.Fatal(err)
-	}
-	if want := 0.0 + float64(float32(0.1)) + 0 + 1 + 2 + float64(float32(1e-30)); res.Loss != want {
-		t.Errorf("loss %v, want %v", res.Loss, want)
-	}
-	// An engine that says no losses.
-	bare := output()
-	for _, o := range bare.Outputs {
-		delete(o, elementwiseLoss)
-	}
-	if res, err = bare.Result(batch()); err != nil {
 		t.Fatal(err)
 	}
 	ratio := math.Exp(-0.1+0.5) * 0.1
@@ -237,18 +223,35 @@ func TestResult(t *testing.T) {
 		t.Errorf("the loss of the first position is %v", got)
 	}
 	for _, c := range []struct {
-		change func(o *ForwardOutput)
+		change func(r *resultJSON)
 		want   string
 	}{
-		{func(o *ForwardOutput) { o.Outputs = o.Outputs[1:] }, "1 outputs for 2 data"},
-		{func(o *ForwardOutput) { delete(o.Outputs[1], logprobs) }, "output 1 has 0 logprobs for 3 targets"},
-		{func(o *ForwardOutput) { o.Outputs[0][elementwiseLoss] = FloatTensor(nil) }, "output 0 has 0 elementwise_loss"},
+		{func(r *resultJSON) { r.Outputs = r.Outputs[1:] }, "1 outputs for 2 data"},
+		{func(r *resultJSON) { r.Outputs[1].Logprobs = nil }, "output 1 has 0 logprobs for 3 targets"},
+		{func(r *resultJSON) { r.Outputs[0].Losses = numbers{} }, "output 0 has 0 elementwise_loss"},
 	} {
-		o := output()
-		c.change(&o)
-		if _, err := o.Result(batch()); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
+		r := newResult(output())
+		c.change(&r)
+		if _, err := r.result(batch()); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %q", err, c.want)
 		}
+	}
+}
+
+func TestSampleResult(t *testing.T) {
+	t.Parallel()
+	for _, media := range []string{JSONType, ProtobufType} {
+		got, err := DecodeSampleResult(media, encoded(t)(EncodeSampleResult(media, sampled(), nil)), asked())
+		if diff := cmp.Diff(sampled(), got); diff != "" || err != nil {
+			t.Errorf("%s: %v\n%s", media, err, diff)
+		}
+	}
+	if body := string(encoded(t)(EncodeSampleResult(JSONType, tinker.SampleResult{}, nil))); body != `{"sequences":[],"prompt_logprobs":null,"type":"sample"}` {
+		t.Errorf("no sequences: %s", body)
+	}
+	long := tinker.SampleResult{PromptLogprobs: []float32{-1, -2, -3}}
+	if body := string(encoded(t)(EncodeSampleResult(JSONType, long, new(1)))); !strings.Contains(body, `"prompt_logprobs":[null,null,null,-3]`) {
+		t.Errorf("the last log-probability: %s", body)
 	}
 }
 
@@ -303,11 +306,7 @@ func TestSampleResultRejects(t *testing.T) {
 		{`{"sequences":[{"stop_reason":"stop","tokens":[1],"logprobs":null}]}`, "1 tokens and 0 logprobs"},
 		{`{"sequences":[{"stop_reason":"eos","tokens":[],"logprobs":[]}]}`, `stop_reason "eos"`},
 	} {
-		r, err := DecodeSample(JSONType, []byte(c.body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.Result(tinker.SampleParams{}); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
+		if _, err := DecodeSampleResult(JSONType, []byte(c.body), tinker.SampleParams{}); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.body, err, c.want)
 		}
 	}
@@ -317,8 +316,8 @@ func TestSampleResultRejects(t *testing.T) {
 func TestNotFinite(t *testing.T) {
 	t.Parallel()
 	o := output()
-	o.Outputs[0][logprobs] = FloatTensor([]float32{float32(math.NaN()), 0})
-	if b, err := o.JSON(); err == nil {
+	o.Logprobs[0] = []float32{float32(math.NaN()), 0}
+	if b, err := EncodeForwardResult(JSONType, o); err == nil {
 		t.Errorf("%s", b)
 	}
 }
@@ -327,37 +326,43 @@ func FuzzTensorJSON(f *testing.F) {
 	f.Add([]byte(`{"data":[1,2.5],"dtype":"float32","shape":[2]}`))
 	f.Add([]byte(`{"data":[1,-2],"shape":[1,2]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var tensor, again Tensor
-		if json.Unmarshal(b, &tensor) != nil {
-			return
+		var values, valuesAgain numbers
+		if json.Unmarshal(b, &values) == nil {
+			again(t, values, &valuesAgain)
 		}
-		text, err := json.Marshal(tensor)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(text, &again); err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
-		if second, _ := json.Marshal(again); string(second) != string(text) {
-			t.Errorf("%s became %s", text, second)
+		var ids, idsAgain tokenIDs
+		if json.Unmarshal(b, &ids) == nil {
+			again(t, ids, &idsAgain)
 		}
 	})
 }
 
+// again checks that a value that was read is written and read as the same.
+func again[T any](t *testing.T, v T, second *T) {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, second); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	if textAgain, _ := json.Marshal(*second); string(textAgain) != string(text) {
+		t.Errorf("%s became %s", text, textAgain)
+	}
+}
+
 func FuzzForwardJSON(f *testing.F) {
-	b, err := request().JSON()
+	b, err := EncodeForward(JSONType, request())
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b)
 	f.Add([]byte(`{"forward_input":{"data":[{"loss_fn_inputs":{"weights":{"data":[]}}}]}}`))
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		if r, err := DecodeForward(JSONType, b); err == nil {
-			_, _ = r.Input.Params()
-		}
-		if r, err := DecodeForwardOutput(JSONType, b); err == nil {
-			_, _ = r.Result(batch())
-		}
+		_, _ = DecodeForward(JSONType, b)
+		_, _ = DecodeForwardResult(JSONType, b, batch())
+		_, _ = DecodeSampleResult(JSONType, b, asked())
 		var s SampleRequest
 		if json.Unmarshal(b, &s, jsontext.AllowDuplicateNames(true)) == nil {
 			_, _ = s.SampleParams()

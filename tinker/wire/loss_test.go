@@ -20,27 +20,16 @@ func TestLossConfig(t *testing.T) {
 		{Name: tinker.DRO, ClipLow: 0.5}:             {"beta": float64(float32(0.05))},
 		{Name: tinker.DRO, Beta: 0.25}:               {"beta": 0.25},
 	} {
-		in := FromForward(tinker.ForwardParams{Data: data, Loss: loss})
-		if diff := cmp.Diff(want, in.LossFnConfig); diff != "" {
+		if diff := cmp.Diff(want, lossConfig(loss)); diff != "" {
 			t.Errorf("%+v: %s", loss, diff)
 		}
-		sent := ForwardRequest{ModelID: "m", Input: in}
-		text, err := sent.JSON()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name, decode := range map[string]func() (ForwardRequest, error){
-			"json":     func() (ForwardRequest, error) { return DecodeForward(JSONType, text) },
-			"protobuf": func() (ForwardRequest, error) { return DecodeForward(ProtobufType, sent.Protobuf()) },
-		} {
-			got, err := decode()
+		sent := ForwardRequest{ModelID: "m", Params: tinker.ForwardParams{Data: data, Loss: loss}}
+		for _, name := range []string{JSONType, ProtobufType} {
+			got, err := DecodeForward(name, encoded(t)(EncodeForward(name, sent)))
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := got.Input.Params()
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := got.Params
 			was, is := loss.WithDefaults(), p.Loss.WithDefaults()
 			if was.Name != is.Name || loss.Name.Clips() && (was.ClipLow != is.ClipLow || was.ClipHigh != is.ClipHigh) || loss.Name == tinker.DRO && was.Beta != is.Beta {
 				t.Errorf("%s: %+v arrives as %+v", name, was, is)

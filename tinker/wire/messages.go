@@ -202,7 +202,6 @@ type GetInfoResponse struct {
 	ModelData  ModelData `json:"model_data"`
 	ModelName  string    `json:"model_name,omitzero"`
 	IsLoRA     bool      `json:"is_lora"`
-	LoRARank   *int      `json:"lora_rank,omitzero"`
 	Vocab      int       `json:"vocab_size,omitzero"`
 	Context    int       `json:"max_context_length,omitzero"`
 	Step       *int64    `json:"step,omitzero"`
@@ -211,7 +210,6 @@ type GetInfoResponse struct {
 
 // ModelData is the nested part of [GetInfoResponse].
 type ModelData struct {
-	Arch      string `json:"arch,omitzero"`
 	ModelName string `json:"model_name,omitzero"`
 }
 
@@ -350,12 +348,9 @@ type WeightsInfoRequest struct {
 
 // WeightsInfoResponse describes saved weights.
 type WeightsInfoResponse struct {
-	BaseModel    string `json:"base_model"`
-	IsLoRA       bool   `json:"is_lora"`
-	LoRARank     *int   `json:"lora_rank"`
-	TrainUnembed *bool  `json:"train_unembed,omitzero"`
-	TrainMLP     *bool  `json:"train_mlp,omitzero"`
-	TrainAttn    *bool  `json:"train_attn,omitzero"`
+	BaseModel string `json:"base_model"`
+	IsLoRA    bool   `json:"is_lora"`
+	LoRARank  *int   `json:"lora_rank"`
 }
 
 // CreateSamplingSessionRequest opens saved weights, or a base model, for sampling.

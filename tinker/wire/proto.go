@@ -4,178 +4,181 @@ import (
 	"encoding/binary"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// field is one field of a message. Its value is in bytes or number, according to its type.
-type field struct {
-	num    protowire.Number
-	typ    protowire.Type
-	bytes  []byte
-	number uint64
+// A protobuf message is a struct whose i-th field, from 1, is field i of the schema; _ is a field that is ignored. A field
+// is a bool, uint64, float64, string or []byte, a message, a slice of messages, [varints], or a slice of numbers, which the
+// schema declares as bytes (little-endian). Zero fields are left out, because zero is the default.
+
+// varints is a repeated integer field.
+type varints []int64
+
+// entry is an entry of a map field.
+type entry[V any] struct {
+	Key   string
+	Value V
 }
 
-// fields calls do with each field of a message. Errors are agl.CodeInvalid and name the message.
-func fields(message string, b []byte, do func(f field) error) error {
+// entries returns the entries of a map in the order of their keys.
+func entries[V any](m map[string]V) []entry[V] {
+	var out []entry[V]
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, entry[V]{key, m[key]})
+	}
+	return out
+}
+
+func fromEntries[V any](list []entry[V]) map[string]V {
+	m := map[string]V{}
+	for _, e := range list {
+		m[e.Key] = e.Value
+	}
+	return m
+}
+
+// marshalProto encodes a message.
+func marshalProto(message any) []byte { return appendFields(nil, reflect.ValueOf(message)) }
+
+func appendFields(b []byte, message reflect.Value) []byte {
+	for i := range message.NumField() {
+		if f := message.Field(i); !f.IsZero() {
+			b = appendField(b, protowire.Number(i+1), f)
+		}
+	}
+	return b
+}
+
+func appendField(b []byte, num protowire.Number, field reflect.Value) []byte {
+	var data []byte
+	switch v := field.Interface().(type) {
+	case bool:
+		return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.VarintType), protowire.EncodeBool(v))
+	case uint64:
+		return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.VarintType), v)
+	case float64:
+		return protowire.AppendFixed64(protowire.AppendTag(b, num, protowire.Fixed64Type), math.Float64bits(v))
+	case string:
+		data = []byte(v)
+	case []byte:
+		data = v
+	case []int32, []int64, []float32:
+		data = pack(v)
+	case varints:
+		for _, n := range v {
+			data = protowire.AppendVarint(data, uint64(n))
+		}
+	default:
+		if field.Kind() == reflect.Slice {
+			for _, message := range field.Seq2() {
+				b = appendField(b, num, message)
+			}
+			return b
+		}
+		data = appendFields(nil, field)
+	}
+	return protowire.AppendBytes(protowire.AppendTag(b, num, protowire.BytesType), data)
+}
+
+// unmarshalProto decodes a message. It ignores unknown fields. The message keeps references to b. Errors begin with name.
+func unmarshalProto(name string, b []byte, message any) error {
+	if err := readFields(b, reflect.ValueOf(message).Elem()); err != nil {
+		return invalid("%s: %w", name, err)
+	}
+	return nil
+}
+
+func readFields(b []byte, message reflect.Value) error {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			return invalid("%s: %w", message, protowire.ParseError(n))
+			return protowire.ParseError(n)
 		}
 		b = b[n:]
-		f := field{num: num, typ: typ}
-		switch typ {
-		case protowire.BytesType:
-			f.bytes, n = protowire.ConsumeBytes(b)
-		case protowire.VarintType:
-			f.number, n = protowire.ConsumeVarint(b)
-		case protowire.Fixed64Type:
-			f.number, n = protowire.ConsumeFixed64(b)
-		default:
-			n = protowire.ConsumeFieldValue(num, typ, b)
+		size := protowire.ConsumeFieldValue(num, typ, b)
+		if size < 0 {
+			return invalid("field %d: %w", num, protowire.ParseError(size))
 		}
-		if n < 0 {
-			return invalid("%s: field %d: %w", message, num, protowire.ParseError(n))
+		value := b[:size]
+		b = b[size:]
+		if int(num) > message.NumField() || !message.Field(int(num)-1).CanSet() {
+			continue
 		}
-		b = b[n:]
-		if err := do(f); err != nil {
-			return invalid("%s: %w", message, err)
+		need, err := readField(message.Field(int(num)-1), typ, value)
+		if typ != need {
+			return invalid("field %d has wire type %d; %d is needed", num, typ, need)
+		}
+		if err != nil {
+			return invalid("field %d: %w", num, err)
 		}
 	}
 	return nil
 }
 
-// need reports a field of another type than the schema's.
-func (f field) need(typ protowire.Type) error {
-	if f.typ != typ {
-		return invalid("field %d has wire type %d; %d is needed", f.num, f.typ, typ)
+// readField decodes the value of a field and returns the wire type that the field needs. If typ is another one, the caller
+// drops the result.
+func readField(field reflect.Value, typ protowire.Type, value []byte) (need protowire.Type, err error) {
+	var data []byte
+	var number uint64
+	switch typ {
+	case protowire.BytesType:
+		data, _ = protowire.ConsumeBytes(value)
+	case protowire.VarintType:
+		number, _ = protowire.ConsumeVarint(value)
+	case protowire.Fixed64Type:
+		number, _ = protowire.ConsumeFixed64(value)
 	}
-	return nil
-}
-
-func (f field) text(to *string) error {
-	*to = string(f.bytes)
-	return f.need(protowire.BytesType)
-}
-
-func (f field) raw(to *[]byte) error {
-	*to = f.bytes
-	return f.need(protowire.BytesType)
-}
-
-func (f field) uint(to *uint64) error {
-	*to = f.number
-	return f.need(protowire.VarintType)
-}
-
-func (f field) double(to *float64) error {
-	*to = math.Float64frombits(f.number)
-	return f.need(protowire.Fixed64Type)
-}
-
-// ints adds the elements of a repeated integer field, packed or not.
-func (f field) ints(to *[]int64) error {
-	if f.typ == protowire.VarintType {
-		*to = append(*to, int64(f.number))
-		return nil
-	}
-	for b := f.bytes; len(b) > 0; {
-		v, n := protowire.ConsumeVarint(b)
-		if n < 0 {
-			return invalid("field %d: %w", f.num, protowire.ParseError(n))
+	switch to := field.Addr().Interface().(type) {
+	case *bool:
+		*to = number != 0
+		return protowire.VarintType, nil
+	case *uint64:
+		*to = number
+		return protowire.VarintType, nil
+	case *float64:
+		*to = math.Float64frombits(number)
+		return protowire.Fixed64Type, nil
+	case *string:
+		*to = string(data)
+	case *[]byte:
+		*to = data
+	case *[]int32:
+		*to, err = unpack[int32](data)
+	case *[]int64:
+		*to, err = unpack[int64](data)
+	case *[]float32:
+		*to, err = unpack[float32](data)
+	case *varints:
+		if typ == protowire.VarintType { // not packed
+			*to = append(*to, int64(number))
+			return typ, nil
 		}
-		*to, b = append(*to, int64(v)), b[n:]
-	}
-	return f.need(protowire.BytesType)
-}
-
-// entry reads an entry of a map whose values are of type typ.
-func (f field) entry(typ protowire.Type) (key string, value field, err error) {
-	value.typ = typ
-	err = fields("map entry", f.bytes, func(f field) error {
-		switch f.num {
-		case 1:
-			return f.text(&key)
-		case 2:
-			value = f
-			return f.need(typ)
+		for len(data) > 0 && err == nil {
+			v, n := protowire.ConsumeVarint(data)
+			if err = protowire.ParseError(min(n, 0)); err == nil {
+				*to, data = append(*to, int64(v)), data[n:]
+			}
 		}
-		return nil
-	})
-	return key, value, err
-}
-
-// doubleEntry adds an entry of a map of doubles.
-func (f field) doubleEntry(to map[string]float64) error {
-	key, value, err := f.entry(protowire.Fixed64Type)
-	if err != nil {
-		return err
+	default:
+		if field.Kind() == reflect.Slice {
+			field.Set(reflect.Append(field, reflect.Zero(field.Type().Elem())))
+			field = field.Index(field.Len() - 1)
+		}
+		err = readFields(data, field)
 	}
-	var v float64
-	err = value.double(&v)
-	to[key] = v
-	return err
+	return protowire.BytesType, err
 }
 
-func appendMessage(b []byte, num protowire.Number, message []byte) []byte {
-	return protowire.AppendBytes(protowire.AppendTag(b, num, protowire.BytesType), message)
-}
-
-func appendText(b []byte, num protowire.Number, s string) []byte {
-	if s == "" {
-		return b
-	}
-	return protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), s)
-}
-
-func appendNumber(b []byte, num protowire.Number, v uint64) []byte {
-	if v == 0 {
-		return b
-	}
-	return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.VarintType), v)
-}
-
-func appendPacked(b []byte, num protowire.Number, values []int64) []byte {
-	if len(values) == 0 {
-		return b
-	}
-	var packed []byte
-	for _, v := range values {
-		packed = protowire.AppendVarint(packed, uint64(v))
-	}
-	return appendMessage(b, num, packed)
-}
-
-func appendDouble(b []byte, num protowire.Number, v float64) []byte {
-	return protowire.AppendFixed64(protowire.AppendTag(b, num, protowire.Fixed64Type), math.Float64bits(v))
-}
-
-// appendMap adds a map, in the order of its keys. value appends a value as field 2 of an entry.
-func appendMap[V any](b []byte, num protowire.Number, m map[string]V, value func(entry []byte, v V) []byte) []byte {
-	for _, key := range slices.Sorted(maps.Keys(m)) {
-		b = appendMessage(b, num, value(appendText(nil, 1, key), m[key]))
-	}
+// pack encodes a slice of numbers.
+func pack(numbers any) []byte {
+	b, _ := binary.Append([]byte{}, binary.LittleEndian, numbers) // numbers have a fixed size
 	return b
 }
 
-func appendDoubles(b []byte, num protowire.Number, m map[string]float64) []byte {
-	return appendMap(b, num, m, func(entry []byte, v float64) []byte { return appendDouble(entry, 2, v) })
-}
-
-// Arrays of numbers are little-endian bytes.
-
-type element interface {
-	uint16 | int32 | int64 | float32
-}
-
-func pack[T element](v []T) []byte {
-	b, _ := binary.Append(make([]byte, 0, binary.Size(v)), binary.LittleEndian, v) // elements have a fixed size
-	return b
-}
-
-func unpack[T element](b []byte) ([]T, error) {
+func unpack[T uint16 | int32 | int64 | float32](b []byte) ([]T, error) {
 	var one T
 	size := binary.Size(one)
 	v := make([]T, len(b)/size)
@@ -184,42 +187,4 @@ func unpack[T element](b []byte) ([]T, error) {
 	}
 	_, err := binary.Decode(b, binary.LittleEndian, v)
 	return v, err
-}
-
-// The values of the protocol's DType.
-const (
-	dtypeFloat32  = 1
-	dtypeInt64    = 2
-	dtypeInt32    = 3
-	dtypeBfloat16 = 4
-)
-
-// unpackTensor reads elements of a DType.
-func unpackTensor(dtype uint64, b []byte) (Tensor, error) {
-	switch dtype {
-	case dtypeFloat32:
-		v, err := unpack[float32](b)
-		return Tensor{Floats: v}, err
-	case dtypeInt64:
-		v, err := unpack[int64](b)
-		return Tensor{Ints: v}, err
-	case dtypeInt32:
-		v, err := unpack[int32](b)
-		return TokenTensor(v), err
-	case dtypeBfloat16:
-		upper, err := unpack[uint16](b)
-		v := make([]float32, len(upper))
-		for i, half := range upper {
-			v[i] = math.Float32frombits(uint32(half) << 16)
-		}
-		return Tensor{Floats: v}, err
-	}
-	return Tensor{}, invalid("dtype %d is unknown", dtype)
-}
-
-func (t Tensor) pack() (dtype uint64, data []byte) {
-	if t.Ints != nil {
-		return dtypeInt64, pack(t.Ints)
-	}
-	return dtypeFloat32, pack(t.Floats)
 }

@@ -1,312 +1,256 @@
 package wire
 
-import (
-	"maps"
-	"slices"
+import "github.com/agl-go/agl/tinker"
 
-	"google.golang.org/protobuf/encoding/protowire"
+// The messages of tinker_public.
+type (
+	forwardBackwardRequest struct {
+		ModelID string
+		SeqID   uint64
+		Data    []datumProto
+		Loss    string
+		// Old servers read the first configuration, new ones the second.
+		Config      []entry[float64]
+		ForwardOnly bool
+		ConfigNow   []entry[lossConfigValue]
+	}
+	lossConfigValue struct {
+		Number float64
+		Text   string
+	}
+	datumProto struct {
+		Input  []chunkProto
+		Inputs []entry[tensorProto]
+	}
+	chunkProto struct {
+		Text        encodedTextChunk
+		Image, Dmel []byte // messages
+	}
+	encodedTextChunk struct{ Tokens []int32 }
+	tensorProto      struct {
+		Data   []byte
+		Sparse []byte // a message
+		DType  uint64
+		Shape  varints
+	}
+	forwardBackwardOutput struct {
+		Type    string
+		Records []arrayRecord
+		Metrics []entry[float64]
+	}
+	// arrayRecord has the results of some data, one tensor of each name for each datum.
+	arrayRecord struct {
+		_       struct{}
+		Columns []entry[batchedTensor]
+		Count   uint64
+	}
+	// batchedTensor is the data of several tensors. Its offsets count bytes: one begins where the one before ends.
+	batchedTensor struct {
+		Data    []byte
+		Offsets []int64
+		DType   uint64
+	}
 )
 
-// Protobuf encodes the request as tinker_public.ForwardBackwardRequest.
-func (r ForwardRequest) Protobuf() []byte {
-	b := appendText(nil, 1, r.ModelID)
+func (r ForwardRequest) protobuf() []byte {
+	m := forwardBackwardRequest{
+		ModelID: r.ModelID, Loss: string(r.Params.Loss.Name), Config: entries(lossConfig(r.Params.Loss)), ForwardOnly: r.ForwardOnly,
+	}
 	if r.SeqID != nil {
-		b = appendNumber(b, 2, uint64(*r.SeqID))
+		m.SeqID = uint64(*r.SeqID)
 	}
-	for _, d := range r.Input.Data {
-		b = appendMessage(b, 3, d.protobuf())
+	for _, c := range m.Config {
+		m.ConfigNow = append(m.ConfigNow, entry[lossConfigValue]{c.Key, lossConfigValue{Number: c.Value}})
 	}
-	b = appendText(b, 4, r.Input.LossFn)
-	// Old servers read the first map, new ones the second, whose values are LossConfigValue.
-	b = appendDoubles(b, 5, r.Input.LossFnConfig)
-	if r.ForwardOnly {
-		b = appendNumber(b, 6, 1)
+	for _, d := range r.Params.Data {
+		m.Data = append(m.Data, newDatumProto(d))
 	}
-	return appendMap(b, 7, r.Input.LossFnConfig, func(entry []byte, v float64) []byte {
-		return appendMessage(entry, 2, appendDouble(nil, 1, v))
-	})
+	return marshalProto(m)
 }
 
-func (d Datum) protobuf() []byte {
-	var b []byte
-	for _, c := range d.ModelInput.Chunks {
-		text := appendMessage(nil, 1, pack(c.Tokens)) // EncodedTextChunk
-		b = appendMessage(b, 1, appendMessage(nil, 1, text))
+func newDatumProto(d tinker.Datum) datumProto {
+	targets := make([]int64, len(d.Targets))
+	for i, id := range d.Targets {
+		targets[i] = int64(id)
 	}
-	return appendMap(b, 2, d.Inputs, func(entry []byte, t Tensor) []byte {
-		dtype, data := t.pack()
-		return appendMessage(entry, 2, appendPacked(appendNumber(appendMessage(nil, 1, data), 3, dtype), 4, t.shape()))
-	})
-}
-
-// decodeForwardProtobuf reads a tinker_public.ForwardBackwardRequest. A seq_id of 0, which clients send that have none, is
-// nil.
-func decodeForwardProtobuf(body []byte) (ForwardRequest, error) {
-	var r ForwardRequest
-	config := map[string]float64{}
-	err := fields("ForwardBackwardRequest", body, func(f field) error {
-		switch f.num {
-		case 1:
-			return f.text(&r.ModelID)
-		case 2:
-			if f.number != 0 {
-				r.SeqID = new(int64(int32(f.number)))
-			}
-			return f.need(protowire.VarintType)
-		case 3:
-			d, err := decodeDatum(f.bytes)
-			if err != nil {
-				return invalid("data[%d]: %w", len(r.Input.Data), err)
-			}
-			r.Input.Data = append(r.Input.Data, d)
-			return f.need(protowire.BytesType)
-		case 4:
-			return f.text(&r.Input.LossFn)
-		case 5:
-			return f.doubleEntry(config)
-		case 6:
-			r.ForwardOnly = f.number != 0
-			return f.need(protowire.VarintType)
-		case 7:
-			return decodeConfigValue(f, config)
+	out := datumProto{Input: []chunkProto{{Text: encodedTextChunk{d.Input}}}}
+	add := func(name string, dtype uint64, data []byte, n int) {
+		out.Inputs = append(out.Inputs, entry[tensorProto]{name, tensorProto{Data: data, DType: dtype, Shape: varints{int64(n)}}})
+	}
+	floats := func(name string, values []float32) {
+		if values != nil {
+			add(name, dtypeFloat32, pack(values), len(values))
 		}
-		return nil
-	})
-	if len(config) > 0 {
-		r.Input.LossFnConfig = config
 	}
-	return r, err
+	floats(advantages, d.Advantages)
+	floats(logprobs, d.Logprobs)
+	add(targetTokens, dtypeInt64, pack(targets), len(targets))
+	floats(weights, d.Weights)
+	return out
 }
 
-func decodeConfigValue(f field, config map[string]float64) error {
-	key, value, err := f.entry(protowire.BytesType)
+// forwardFromProtobuf reads a request. A seq_id of 0, which clients send that have none, is nil.
+func forwardFromProtobuf(body []byte) (r ForwardRequest, err error) {
+	var m forwardBackwardRequest
+	if err := unmarshalProto("ForwardBackwardRequest", body, &m); err != nil {
+		return r, err
+	}
+	r = ForwardRequest{ModelID: m.ModelID, ForwardOnly: m.ForwardOnly}
+	if m.SeqID != 0 {
+		r.SeqID = new(int64(int32(m.SeqID)))
+	}
+	config := fromEntries(m.Config)
+	for _, c := range m.ConfigNow {
+		if c.Value.Text != "" {
+			return r, invalid("loss_fn_config: %q has the text %.40q; a number is needed", c.Key, c.Value.Text)
+		}
+		config[c.Key] = c.Value.Number
+	}
+	if r.Params.Loss, err = readLoss(m.Loss, config); err != nil {
+		return r, err
+	}
+	for i, from := range m.Data {
+		d, err := from.datum()
+		if err != nil {
+			return r, invalid("data[%d]: %w", i, err)
+		}
+		r.Params.Data = append(r.Params.Data, d)
+	}
+	return r, nil
+}
+
+func (m datumProto) datum() (d tinker.Datum, err error) {
+	var in ModelInput
+	for _, c := range m.Input {
+		kind := encodedText
+		switch {
+		case c.Image != nil:
+			kind = "image"
+		case c.Dmel != nil:
+			kind = "dmel"
+		}
+		in.Chunks = append(in.Chunks, Chunk{Type: kind, Tokens: c.Text.Tokens})
+	}
+	if d.Input, err = in.Tokens(); err != nil {
+		return d, invalid("model_input: %w", err)
+	}
+	for _, t := range m.Inputs {
+		if err := t.Value.read(&d, t.Key); err != nil {
+			return d, invalid("%s: %w", t.Key, err)
+		}
+	}
+	return d, nil
+}
+
+// read reads a tensor into the datum's input of a name.
+func (t tensorProto) read(d *tinker.Datum, name string) (err error) {
+	to := map[string]*[]float32{weights: &d.Weights, logprobs: &d.Logprobs, advantages: &d.Advantages}[name]
+	var n int
+	switch {
+	case t.Sparse != nil:
+		return invalid("sparse tensors are not supported")
+	case name == targetTokens:
+		var values []float64
+		if values, err = unpackAs[float64](t.DType, t.Data); err == nil {
+			d.Targets, err = toTokens(values)
+		}
+		n = len(values)
+	case to != nil:
+		*to, err = unpackAs[float32](t.DType, t.Data)
+		n = len(*to)
+	default:
+		return unknownInput(name)
+	}
 	if err != nil {
 		return err
 	}
-	return fields("LossConfigValue", value.bytes, func(f field) error {
-		switch f.num {
-		case 1:
-			var v float64
-			err := f.double(&v)
-			config[key] = v
-			return err
-		case 2:
-			return invalid("loss_fn_config: %q has the text %.40q; a number is needed", key, f.bytes)
-		}
-		return nil
-	})
+	return checkShape(t.Shape, n)
 }
 
-func decodeDatum(b []byte) (Datum, error) {
-	d := Datum{Inputs: map[string]Tensor{}}
-	err := fields("Datum", b, func(f field) error {
-		switch f.num {
-		case 1:
-			c, err := decodeChunk(f.bytes)
-			d.ModelInput.Chunks = append(d.ModelInput.Chunks, c)
-			return err
-		case 2:
-			name, value, err := f.entry(protowire.BytesType)
-			if err != nil {
-				return err
+// protobuf encodes a result with one record of all outputs.
+func (r resultJSON) protobuf() []byte {
+	m := forwardBackwardOutput{Type: r.Type, Metrics: entries(r.Metrics)}
+	if len(r.Outputs) > 0 {
+		column := func(name string, of func(o outputJSON) numbers) entry[batchedTensor] {
+			t := batchedTensor{Offsets: []int64{0}, DType: dtypeFloat32}
+			for _, o := range r.Outputs {
+				t.Data = append(t.Data, pack(of(o))...)
+				t.Offsets = append(t.Offsets, int64(len(t.Data)))
 			}
-			if d.Inputs[name], err = decodeTensor(value.bytes); err != nil {
-				return invalid("%s: %w", name, err)
-			}
+			return entry[batchedTensor]{name, t}
 		}
-		return nil
-	})
-	return d, err
-}
-
-func decodeChunk(b []byte) (Chunk, error) {
-	c := Chunk{Type: EncodedText, Tokens: []int32{}}
-	err := fields("Chunk", b, func(f field) error {
-		switch f.num {
-		case 1:
-			return fields("EncodedTextChunk", f.bytes, func(f field) (err error) {
-				if f.num == 1 {
-					c.Tokens, err = unpack[int32](f.bytes)
-				}
-				return err
-			})
-		case 2:
-			c.Type = "image"
-		case 3:
-			c.Type = "dmel"
-		}
-		return nil
-	})
-	return c, err
-}
-
-func decodeTensor(b []byte) (Tensor, error) {
-	var data []byte
-	var dtype uint64
-	var shape []int64
-	err := fields("Tensor", b, func(f field) error {
-		switch f.num {
-		case 1:
-			return f.raw(&data)
-		case 2:
-			return invalid("sparse tensors are not supported")
-		case 3:
-			return f.uint(&dtype)
-		case 4:
-			return f.ints(&shape)
-		}
-		return nil
-	})
-	if err != nil {
-		return Tensor{}, err
+		m.Records = []arrayRecord{{Count: uint64(len(r.Outputs)), Columns: []entry[batchedTensor]{
+			column(elementwiseLoss, func(o outputJSON) numbers { return o.Losses }),
+			column(logprobs, func(o outputJSON) numbers { return o.Logprobs }),
+		}}}
 	}
-	t, err := unpackTensor(dtype, data)
-	if err != nil {
-		return Tensor{}, err
-	}
-	t.Shape = shape
-	return t, t.checkShape()
+	return marshalProto(m)
 }
 
-// Protobuf encodes the result as tinker_public.ForwardBackwardOutput, with one record of all outputs, which must have the
-// same tensors.
-func (o ForwardOutput) Protobuf() ([]byte, error) {
-	b := appendText(nil, 1, o.Type)
-	if len(o.Outputs) > 0 {
-		record, err := arrayRecord(o.Outputs)
+func resultFromProtobuf(body []byte) (resultJSON, error) {
+	var m forwardBackwardOutput
+	if err := unmarshalProto("ForwardBackwardOutput", body, &m); err != nil {
+		return resultJSON{}, err
+	}
+	out := resultJSON{Type: m.Type, Metrics: fromEntries(m.Metrics)}
+	for _, r := range m.Records {
+		outputs, err := r.outputs()
 		if err != nil {
-			return nil, err
+			return out, invalid("ArrayRecord: %w", err)
 		}
-		b = appendMessage(b, 2, record)
+		out.Outputs = append(out.Outputs, outputs...)
 	}
-	return appendDoubles(b, 3, o.Metrics), nil
-}
-
-// arrayRecord joins the tensors of each name, end to end.
-func arrayRecord(outputs []map[string]Tensor) ([]byte, error) {
-	var b []byte
-	for _, name := range slices.Sorted(maps.Keys(outputs[0])) {
-		var data []byte
-		var dtype uint64
-		offsets := []int64{0}
-		for i, out := range outputs {
-			t, ok := out[name]
-			if !ok || len(out) != len(outputs[0]) {
-				return nil, invalid("output %d has other tensors than output 0", i)
-			}
-			d, elements := t.pack()
-			if i > 0 && d != dtype {
-				return nil, invalid("output %d: %s has another type than in output 0", i, name)
-			}
-			dtype, data = d, append(data, elements...)
-			offsets = append(offsets, int64(len(data)))
-		}
-		batched := appendNumber(appendMessage(appendMessage(nil, 1, data), 2, pack(offsets)), 3, dtype)
-		b = appendMessage(b, 2, appendMessage(appendText(nil, 1, name), 2, batched))
-	}
-	return appendNumber(b, 3, uint64(len(outputs))), nil
-}
-
-// decodeForwardOutputProtobuf reads a tinker_public.ForwardBackwardOutput. Tensors come out as vectors.
-func decodeForwardOutputProtobuf(body []byte) (ForwardOutput, error) {
-	out := ForwardOutput{Metrics: map[string]float64{}}
-	err := fields("ForwardBackwardOutput", body, func(f field) error {
-		switch f.num {
-		case 1:
-			return f.text(&out.Type)
-		case 2:
-			outputs, err := decodeRecord(f.bytes)
-			out.Outputs = append(out.Outputs, outputs...)
-			return err
-		case 3:
-			return f.doubleEntry(out.Metrics)
-		}
-		return nil
-	})
-	return out, err
+	return out, nil
 }
 
 // maxEmptyOutputs bounds the outputs of a record without tensors, which take no bytes.
 const maxEmptyOutputs = 1 << 16
 
-func decodeRecord(b []byte) ([]map[string]Tensor, error) {
-	columns := map[string][]Tensor{}
-	var count uint64
-	err := fields("ArrayRecord", b, func(f field) error {
-		switch f.num {
-		case 2:
-			name, value, err := f.entry(protowire.BytesType)
-			if err != nil {
-				return err
-			}
-			if columns[name], err = decodeBatched(value.bytes); err != nil {
-				return invalid("%s: %w", name, err)
-			}
-		case 3:
-			return f.uint(&count)
+func (r arrayRecord) outputs() ([]outputJSON, error) {
+	columns := map[string][]numbers{}
+	for _, c := range r.Columns {
+		column, err := c.Value.split()
+		if err != nil {
+			return nil, invalid("%s: %w", c.Key, err)
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	if count == 0 {
-		// Some writers leave out the count.
-		for _, column := range columns {
-			count = uint64(len(column))
+		columns[c.Key] = column
+		if r.Count == 0 {
+			r.Count = uint64(len(column)) // some writers leave it out
 		}
 	}
-	if len(columns) == 0 && count > maxEmptyOutputs {
-		return nil, invalid("ArrayRecord: %d outputs without tensors", count)
+	if len(columns) == 0 && r.Count > maxEmptyOutputs {
+		return nil, invalid("%d outputs without tensors", r.Count)
 	}
 	for name, column := range columns {
-		if uint64(len(column)) != count {
-			return nil, invalid("ArrayRecord: %s has %d of %d outputs", name, len(column), count)
+		if uint64(len(column)) != r.Count {
+			return nil, invalid("%s has %d of %d outputs", name, len(column), r.Count)
 		}
 	}
-	outputs := make([]map[string]Tensor, count)
+	outputs := make([]outputJSON, r.Count)
 	for i := range outputs {
-		outputs[i] = make(map[string]Tensor, len(columns))
-		for name, column := range columns {
-			outputs[i][name] = column[i]
+		if column, ok := columns[elementwiseLoss]; ok {
+			outputs[i].Losses = column[i]
+		}
+		if column, ok := columns[logprobs]; ok {
+			outputs[i].Logprobs = column[i]
 		}
 	}
 	return outputs, nil
 }
 
-// decodeBatched divides a BatchedTensor, whose offsets count bytes, into the tensors of its data.
-func decodeBatched(b []byte) ([]Tensor, error) {
-	var data, packed []byte
-	var dtype uint64
-	err := fields("BatchedTensor", b, func(f field) error {
-		switch f.num {
-		case 1:
-			return f.raw(&data)
-		case 2:
-			return f.raw(&packed)
-		case 3:
-			return f.uint(&dtype)
+// split divides the data into tensors.
+func (t batchedTensor) split() ([]numbers, error) {
+	var column []numbers
+	for i := 1; i < len(t.Offsets); i++ {
+		begin, end := t.Offsets[i-1], t.Offsets[i]
+		if begin < 0 || begin > end || end > int64(len(t.Data)) {
+			return nil, invalid("offsets %d to %d do not lie in %d bytes", begin, end, len(t.Data))
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	offsets, err := unpack[int64](packed)
-	if err != nil {
-		return nil, err
-	}
-	var column []Tensor
-	for i := 1; i < len(offsets); i++ {
-		begin, end := offsets[i-1], offsets[i]
-		if begin < 0 || begin > end || end > int64(len(data)) {
-			return nil, invalid("BatchedTensor: offsets %d to %d do not lie in %d bytes", begin, end, len(data))
-		}
-		t, err := unpackTensor(dtype, data[begin:end])
+		values, err := unpackAs[float32](t.DType, t.Data[begin:end])
 		if err != nil {
 			return nil, err
 		}
-		column = append(column, t)
+		column = append(column, values)
 	}
 	return column, nil
 }

@@ -2,77 +2,61 @@ package wire
 
 import (
 	"math"
+	"slices"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	"github.com/agl-go/agl/tinker"
 )
 
-// Protobuf encodes the result as tinker_public.SampleResponse. A null in prompt_logprobs is NaN.
-func (r SampleResponse) Protobuf() []byte {
-	var b []byte
+// The messages of tinker_public.
+type (
+	sampleResponse struct {
+		Sequences      []sampledSequence
+		PromptLogprobs []float32 // NaN in place of null
+	}
+	sampledSequence struct {
+		StopReason uint64
+		Tokens     []int32
+		Logprobs   []float32
+	}
+)
+
+// stopReasons returns the stop reasons in the order of their numbers in protobuf.
+func stopReasons() []tinker.StopReason {
+	return []tinker.StopReason{tinker.StopToken, tinker.StopLength}
+}
+
+func (r sampleJSON) protobuf() []byte {
+	var m sampleResponse
 	for _, s := range r.Sequences {
-		var m []byte
-		if s.StopReason == "length" {
-			m = appendNumber(m, 1, 1)
-		}
-		m = appendMessage(m, 2, pack(s.Tokens))
-		b = appendMessage(b, 1, appendMessage(m, 3, pack(s.Logprobs)))
+		reason := max(slices.Index(stopReasons(), tinker.StopReason(s.StopReason)), 0)
+		m.Sequences = append(m.Sequences, sampledSequence{uint64(reason), s.Tokens, s.Logprobs})
 	}
-	if r.PromptLogprobs == nil {
-		return b
-	}
-	values := make([]float32, len(r.PromptLogprobs))
-	for i, p := range r.PromptLogprobs {
-		values[i] = float32(math.NaN())
+	for _, p := range r.PromptLogprobs {
+		v := float32(math.NaN())
 		if p != nil {
-			values[i] = *p
+			v = *p
+		}
+		m.PromptLogprobs = append(m.PromptLogprobs, v)
+	}
+	return marshalProto(m)
+}
+
+func sampleFromProtobuf(body []byte) (r sampleJSON, err error) {
+	var m sampleResponse
+	if err := unmarshalProto("SampleResponse", body, &m); err != nil {
+		return r, err
+	}
+	for _, s := range m.Sequences {
+		if s.StopReason >= uint64(len(stopReasons())) {
+			return r, invalid("SampleResponse: stop_reason %d is unknown", s.StopReason)
+		}
+		r.Sequences = append(r.Sequences, sequenceJSON{string(stopReasons()[s.StopReason]), s.Tokens, s.Logprobs})
+	}
+	for i, v := range m.PromptLogprobs {
+		r.PromptLogprobs = append(r.PromptLogprobs, &m.PromptLogprobs[i])
+		if math.IsNaN(float64(v)) {
+			r.PromptLogprobs[i] = nil
 		}
 	}
-	return appendMessage(b, 2, pack(values))
-}
-
-// decodeSampleProtobuf reads a tinker_public.SampleResponse.
-func decodeSampleProtobuf(body []byte) (SampleResponse, error) {
-	var r SampleResponse
-	err := fields("SampleResponse", body, func(f field) error {
-		switch f.num {
-		case 1:
-			s, err := decodeSequence(f.bytes)
-			r.Sequences = append(r.Sequences, s)
-			return err
-		case 2:
-			values, err := unpack[float32](f.bytes)
-			r.PromptLogprobs = make([]*float32, len(values))
-			for i, v := range values {
-				if !math.IsNaN(float64(v)) {
-					r.PromptLogprobs[i] = &values[i]
-				}
-			}
-			return err
-		}
-		return nil
-	})
-	return r, err
-}
-
-func decodeSequence(b []byte) (SampledSequence, error) {
-	s := SampledSequence{StopReason: "stop"}
-	err := fields("SampledSequence", b, func(f field) (err error) {
-		switch f.num {
-		case 1:
-			switch f.number {
-			case 0:
-			case 1:
-				s.StopReason = "length"
-			default:
-				return invalid("stop_reason %d is unknown", f.number)
-			}
-			return f.need(protowire.VarintType)
-		case 2:
-			s.Tokens, err = unpack[int32](f.bytes)
-		case 3:
-			s.Logprobs, err = unpack[float32](f.bytes)
-		}
-		return err
-	})
-	return s, err
+	return r, nil
 }

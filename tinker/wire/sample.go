@@ -80,7 +80,7 @@ type SampleRequest struct {
 // FromSample is the wire form of p, without a source.
 func FromSample(p tinker.SampleParams) SampleRequest {
 	r := SampleRequest{
-		NumSamples: max(p.NumSamples, 1), Prompt: TextInput(p.Prompt), PromptLogprobs: p.PromptLogprobs, Type: "sample",
+		NumSamples: max(p.NumSamples, 1), Prompt: textInput(p.Prompt), PromptLogprobs: p.PromptLogprobs, Type: "sample",
 		Params: SamplingParams{
 			MaxTokens: &p.MaxTokens, Seed: p.Seed, Stop: Stop{Tokens: p.Stop},
 			Temperature: &p.Temperature, TopK: &p.TopK, TopP: &p.TopP,
@@ -144,25 +144,24 @@ func (r SampleRequest) SampleParams() (tinker.SampleParams, error) {
 	return p, nil
 }
 
-// SampledSequence is a completion.
-type SampledSequence struct {
-	StopReason string    `json:"stop_reason"`
-	Tokens     []int32   `json:"tokens"`
-	Logprobs   []float32 `json:"logprobs"`
-}
+type (
+	sampleJSON struct {
+		Sequences      []sequenceJSON `json:"sequences"`
+		PromptLogprobs []*float32     `json:"prompt_logprobs"`
+		Type           string         `json:"type,omitzero"`
+	}
+	sequenceJSON struct {
+		StopReason string    `json:"stop_reason"`
+		Tokens     []int32   `json:"tokens"`
+		Logprobs   []float32 `json:"logprobs"`
+	}
+)
 
-// SampleResponse is the result of sampling.
-type SampleResponse struct {
-	Sequences      []SampledSequence `json:"sequences"`
-	PromptLogprobs []*float32        `json:"prompt_logprobs"`
-	Type           string            `json:"type,omitzero"`
-}
-
-// FromSequences is the wire form of a result.
-func FromSequences(res tinker.SampleResult) SampleResponse {
-	out := SampleResponse{Sequences: make([]SampledSequence, len(res.Sequences)), Type: "sample"}
+// newSample is the wire form of a result, with the last log-probabilities of the prompt; nil means all of them.
+func newSample(res tinker.SampleResult, last *int) sampleJSON {
+	out := sampleJSON{Sequences: make([]sequenceJSON, len(res.Sequences)), Type: "sample"}
 	for i, s := range res.Sequences {
-		out.Sequences[i] = SampledSequence{StopReason: string(s.StopReason), Tokens: s.Tokens, Logprobs: s.Logprobs}
+		out.Sequences[i] = sequenceJSON{StopReason: string(s.StopReason), Tokens: s.Tokens, Logprobs: s.Logprobs}
 	}
 	if res.PromptLogprobs != nil {
 		out.PromptLogprobs = make([]*float32, 1+len(res.PromptLogprobs)) // the first token has none
@@ -170,11 +169,13 @@ func FromSequences(res tinker.SampleResult) SampleResponse {
 			out.PromptLogprobs[i+1] = &res.PromptLogprobs[i]
 		}
 	}
+	if last != nil {
+		clear(out.PromptLogprobs[:len(out.PromptLogprobs)-*last])
+	}
 	return out
 }
 
-// JSON encodes the result. NaN and infinities, which JSON does not have, are errors.
-func (r SampleResponse) JSON() ([]byte, error) {
+func (r sampleJSON) json() ([]byte, error) {
 	return json.Marshal(r, json.WithMarshalers(json.MarshalToFunc(func(enc *jsontext.Encoder, v []*float32) error {
 		if v == nil {
 			return enc.WriteToken(jsontext.Null)
@@ -183,9 +184,8 @@ func (r SampleResponse) JSON() ([]byte, error) {
 	})))
 }
 
-// Result converts the result of a request back. Every token must have a log-probability; what does not fit is
-// agl.CodeInvalid.
-func (r SampleResponse) Result(p tinker.SampleParams) (tinker.SampleResult, error) {
+// result converts the result of a request back. Every token must have a log-probability.
+func (r sampleJSON) result(p tinker.SampleParams) (tinker.SampleResult, error) {
 	if want := max(p.NumSamples, 1); len(r.Sequences) != want {
 		return tinker.SampleResult{}, invalid("result: %d sequences; %d were asked for", len(r.Sequences), want)
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// errorStatuses are the HTTP statuses of errors. The first row of a code is the status that this project's servers answer,
-// the first row of a status the code that its client takes it for.
+// errorStatuses pairs HTTP statuses with codes. A server answers a code with the status of its first row. A client reads a
+// status as the code of its first row.
 func errorStatuses() []errorStatus {
 	return []errorStatus{
 		{http.StatusBadRequest, agl.CodeInvalid},

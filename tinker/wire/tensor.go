@@ -1,8 +1,8 @@
 package wire
 
 import (
-	"bytes"
 	"math"
+	"strconv"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -10,148 +10,125 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// The element types of JSON tensors.
+// numbers is a vector of float32 as a tensor.
+type numbers []float32
+
+// tokenIDs is a vector of token ids as a tensor of int64.
+type tokenIDs []int32
+
+// tensorJSON is a tensor in JSON. A missing shape is that of a vector.
+type tensorJSON[T int32 | float32 | float64] struct {
+	Data   []T            `json:"data"`
+	DType  string         `json:"dtype"` // may be missing
+	Shape  []int64        `json:"shape"`
+	Sparse jsontext.Value `json:"sparse_crow_indices,omitzero"`
+}
+
 const (
-	Float32 = "float32"
-	Int64   = "int64"
+	jsonFloat32 = "float32"
+	jsonInt64   = "int64"
 )
 
-// Tensor is an array of numbers; one of Floats and Ints is set. In JSON it is {"data", "dtype", "shape"}. A missing dtype
-// means int64 if all numbers are integers and float32 otherwise, a missing shape a vector.
-type Tensor struct {
-	Floats []float32
-	Ints   []int64
-	// Shape is nil for a vector.
-	Shape []int64
+// MarshalJSONTo implements json.MarshalerTo. NaN and infinities, which JSON does not have, are errors.
+func (n numbers) MarshalJSONTo(enc *jsontext.Encoder) error {
+	return json.MarshalEncode(enc, tensorJSON[float32]{Data: n, DType: jsonFloat32, Shape: []int64{int64(len(n))}})
 }
 
-// FloatTensor is a vector of float32.
-func FloatTensor(v []float32) Tensor {
-	if v == nil {
-		v = []float32{}
+// UnmarshalJSONFrom implements json.UnmarshalerFrom. Integers are converted.
+func (n *numbers) UnmarshalJSONFrom(dec *jsontext.Decoder) (err error) {
+	*n, err = readTensor[float32](dec)
+	return err
+}
+
+func (t tokenIDs) MarshalJSONTo(enc *jsontext.Encoder) error {
+	return json.MarshalEncode(enc, tensorJSON[int32]{Data: t, DType: jsonInt64, Shape: []int64{int64(len(t))}})
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom. What is not an integer of 32 bits is an error.
+func (t *tokenIDs) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	values, err := readTensor[float64](dec)
+	if err != nil {
+		return err
 	}
-	return Tensor{Floats: v}
+	*t, err = toTokens(values)
+	return err
 }
 
-// TokenTensor is a vector of token ids, as int64.
-func TokenTensor(ids []int32) Tensor {
-	v := make([]int64, len(ids))
-	for i, id := range ids {
-		v[i] = int64(id)
+func readTensor[T int32 | float32 | float64](dec *jsontext.Decoder) ([]T, error) {
+	var in tensorJSON[T]
+	if err := json.UnmarshalDecode(dec, &in); err != nil {
+		return nil, err
 	}
-	return Tensor{Ints: v}
-}
-
-// Len is the number of elements.
-func (t Tensor) Len() int { return max(len(t.Floats), len(t.Ints)) }
-
-func (t Tensor) shape() []int64 {
-	if t.Shape != nil {
-		return t.Shape
+	switch {
+	case in.Data == nil:
+		return nil, invalid("data: an array of numbers is needed")
+	case in.DType != "" && in.DType != jsonFloat32 && in.DType != jsonInt64:
+		return nil, invalid("dtype: %q is unknown; allowed are %q, %q", in.DType, jsonFloat32, jsonInt64)
+	case in.Sparse != nil && in.Sparse.Kind() != jsontext.KindNull:
+		return nil, invalid("sparse_crow_indices: sparse tensors are not supported")
 	}
-	return []int64{int64(t.Len())}
+	return in.Data, checkShape(in.Shape, len(in.Data))
 }
 
-// checkShape reports a shape with another number of elements.
-func (t Tensor) checkShape() error {
-	if t.Shape == nil {
+// checkShape reports a shape that does not have n elements; nil is that of a vector.
+func checkShape(shape []int64, n int) error {
+	if shape == nil {
 		return nil
 	}
-	n := int64(1)
-	for _, d := range t.Shape {
-		if d < 0 || (d > 0 && n > math.MaxInt64/d) {
-			return invalid("shape: %v is not the shape of an array", t.Shape)
+	size := int64(1)
+	for _, d := range shape {
+		if d < 0 || (d > 0 && size > math.MaxInt64/d) {
+			return invalid("shape: %v is not the shape of an array", shape)
 		}
-		n *= d
+		size *= d
 	}
-	if n != int64(t.Len()) {
-		return invalid("shape: %v has %d elements; there are %d", t.Shape, n, t.Len())
+	if size != int64(n) {
+		return invalid("shape: %v has %d elements; there are %d", shape, size, n)
 	}
 	return nil
 }
 
-// Vector returns the elements as float32.
-func (t Tensor) Vector() []float32 {
-	if t.Ints == nil {
-		return t.Floats
-	}
-	v := make([]float32, len(t.Ints))
-	for i, x := range t.Ints {
-		v[i] = float32(x)
-	}
-	return v
-}
-
-// Tokens returns the elements as token ids. What is not an integer of 32 bits is agl.CodeInvalid.
-func (t Tensor) Tokens() ([]int32, error) {
-	ids := make([]int32, 0, t.Len())
-	for i, x := range t.Ints {
-		if x < math.MinInt32 || x > math.MaxInt32 {
-			return nil, invalid("data[%d]: %d is not a token id", i, x)
+func toTokens(values []float64) ([]int32, error) {
+	ids := make([]int32, len(values))
+	for i, v := range values {
+		if v < math.MinInt32 || v > math.MaxInt32 || v != math.Trunc(v) {
+			return nil, invalid("data[%d]: %s is not a token id", i, strconv.FormatFloat(v, 'f', -1, 64))
 		}
-		ids = append(ids, int32(x))
-	}
-	for i, x := range t.Floats {
-		// Above 2^24 not every integer is a float32.
-		if x != float32(int32(x)) || x < -1<<24 || x > 1<<24 {
-			return nil, invalid("data[%d]: %v is not a token id", i, x)
-		}
-		ids = append(ids, int32(x))
+		ids[i] = int32(v)
 	}
 	return ids, nil
 }
 
-type tensorJSON[T any] struct {
-	Data  []T     `json:"data"`
-	DType string  `json:"dtype"`
-	Shape []int64 `json:"shape"`
-}
+// The values of DType in protobuf.
+const (
+	dtypeFloat32  = 1
+	dtypeInt64    = 2
+	dtypeInt32    = 3
+	dtypeBfloat16 = 4
+)
 
-// MarshalJSONTo implements json.MarshalerTo. NaN and infinities, which JSON does not have, are errors.
-func (t Tensor) MarshalJSONTo(enc *jsontext.Encoder) error {
-	if t.Ints != nil {
-		return json.MarshalEncode(enc, tensorJSON[int64]{t.Ints, Int64, t.shape()})
-	}
-	return json.MarshalEncode(enc, tensorJSON[float32]{t.Floats, Float32, t.shape()})
-}
-
-// UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (t *Tensor) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	var in struct {
-		Data   jsontext.Value `json:"data"`
-		DType  string         `json:"dtype"`
-		Shape  []int64        `json:"shape"`
-		Sparse jsontext.Value `json:"sparse_crow_indices"`
-	}
-	if err := json.UnmarshalDecode(dec, &in); err != nil {
-		return err
-	}
-	*t = Tensor{Shape: in.Shape}
-	switch {
-	case in.Data.Kind() != jsontext.KindBeginArray:
-		return invalid("data: an array of numbers is needed, given %.40q", in.Data)
-	case in.Sparse != nil && in.Sparse.Kind() != jsontext.KindNull:
-		return invalid("sparse_crow_indices: sparse tensors are not supported")
-	}
-	dtype := in.DType
-	if dtype == "" {
-		if dtype = Int64; bytes.ContainsAny(in.Data, ".eE") {
-			dtype = Float32
-		}
-	}
-	var err error
+// unpackAs reads elements of a DType and converts them.
+func unpackAs[To float32 | float64](dtype uint64, b []byte) ([]To, error) {
 	switch dtype {
-	case Int64:
-		err = json.Unmarshal(in.Data, &t.Ints)
-	case Float32:
-		err = json.Unmarshal(in.Data, &t.Floats)
-	default:
-		return invalid("dtype: %q is unknown; allowed are %q, %q", dtype, Float32, Int64)
+	case dtypeFloat32:
+		return convert(b, func(x float32) To { return To(x) })
+	case dtypeInt64:
+		return convert(b, func(x int64) To { return To(x) })
+	case dtypeInt32:
+		return convert(b, func(x int32) To { return To(x) })
+	case dtypeBfloat16: // the upper half of a float32
+		return convert(b, func(x uint16) To { return To(math.Float32frombits(uint32(x) << 16)) })
 	}
-	if err != nil {
-		return err
+	return nil, invalid("dtype %d is unknown", dtype)
+}
+
+func convert[From uint16 | int32 | int64 | float32, To float32 | float64](b []byte, to func(From) To) ([]To, error) {
+	v, err := unpack[From](b)
+	out := make([]To, len(v))
+	for i, x := range v {
+		out[i] = to(x)
 	}
-	return t.checkShape()
+	return out, err
 }
 
 func invalid(format string, args ...any) error {

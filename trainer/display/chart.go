@@ -5,8 +5,14 @@ import (
 	"strings"
 )
 
-// chart draws the values of steps, the first of which is given, as a curve of
-// dots: two per column, four levels per row. Values are between 0 and 1.
+// Chart draws the values of consecutive steps, from first on, as a curve for a
+// terminal. Values are between 0 and 1. Without values it is empty.
+func Chart(first int, values []float64) string {
+	const columns, rows = 70, 8
+	return chart(first, values, columns, rows)
+}
+
+// chart draws dots: two per column, four levels per row.
 func chart(first int, values []float64, columns, rows int) string {
 	if len(values) == 0 {
 		return ""
@@ -42,7 +48,7 @@ func chart(first int, values []float64, columns, rows int) string {
 	return b.String()
 }
 
-// resample averages values into n buckets.
+// resample averages values in n buckets.
 func resample(values []float64, n int) []float64 {
 	out := make([]float64, n)
 	for i := range out {

@@ -1,7 +1,8 @@
-// Package display shows a training run to a person while it goes on: bars that are
-// redrawn on a terminal, a line per step anywhere else, and a curve at the end.
+// Package display shows a person how a run proceeds: bars and rows that are
+// redrawn on a terminal, one line per step anywhere else.
 //
-// It must not know how a run is made, nor keep anything of it but the curve.
+// Whoever runs something reports an [Update] at each step. The package must not
+// know what is run.
 package display
 
 import (
@@ -13,54 +14,53 @@ import (
 	"time"
 
 	"github.com/agl-go/agl/algorithm"
-	"github.com/agl-go/agl/algorithm/apo"
-	"github.com/agl-go/agl/algorithm/baseline"
-	"github.com/agl-go/agl/algorithm/grpo"
-	"github.com/agl-go/agl/algorithm/sft"
 )
 
-// Display is told what a run does. Calls may come from several goroutines.
+// Display shows a run. Its methods may be called from several goroutines.
 type Display interface {
-	// OnStart, OnRollouts, OnValidation and OnWarning are those of algorithm.Progress.
-	OnStart(s algorithm.Start)
-	OnRollouts(phase algorithm.Phase, step, done, total int)
-	OnValidation(step int, r algorithm.Report)
-	OnWarning(w algorithm.Warning)
-	// OnStep is called after each step of reinforcement learning.
-	OnStep(r grpo.StepReport)
-	// OnWarmStart is called after each step of supervised training that comes first.
-	OnWarmStart(r sft.StepReport)
-	// OnRound is called after each round of a search for prompts.
-	OnRound(r apo.Round)
-	// OnTask is called as each task of a trial run is done.
-	OnTask(f baseline.Finished)
-	// OnNotice is called when a person should read something.
-	OnNotice(text string)
+	// Update shows how the run stands.
+	Update(u Update)
+	// Notice shows a text that a person should read.
+	Notice(text string)
 	// Close ends a live view; what is printed afterwards stays below it.
 	Close()
 }
 
-// Progress makes a display hear the runs of an algorithm.
-func Progress(d Display) algorithm.Progress {
-	return algorithm.Progress{OnStart: d.OnStart, OnRollouts: d.OnRollouts, OnValidation: d.OnValidation, OnWarning: d.OnWarning}
+// Update is how a run stands after something has happened.
+type Update struct {
+	// Line is printed where there is no live view, with time and tokens; empty prints
+	// nothing.
+	Line string
+	// Rows replace those rows of a live view that have the same labels. New ones are
+	// added below.
+	Rows []Row
+}
+
+// Row is a row of a live view.
+type Row struct {
+	Label string
+	// Done of Total draws a bar; a zero Total draws none.
+	Done, Total int
+	// Text follows the bar.
+	Text string
+	// Timed adds the time so far and an estimate of the rest, by the progress since
+	// the last update before Done changed for the first time.
+	Timed bool
 }
 
 // Options configure a [Display]. Every field but Out may be zero.
 type Options struct {
 	Out io.Writer
-	// WarmSteps and Steps are how many there will be; zero draws no bar of them.
-	// Rounds are those of a search for prompts.
-	WarmSteps, Steps, Rounds int
-	// Began is when the run began; zero is now.
+	// Began is the beginning of the run; zero means now.
 	Began time.Time
-	// Tokens, if not nil, tells the tokens of all model calls so far. It must not
+	// Tokens returns the tokens of all model calls so far; nil shows none. It must not
 	// block.
 	Tokens func() Tokens
-	// Log, if not nil, is that of a program whose log is read on the same terminal.
+	// Log is a log that is shown on the same terminal; nil is none.
 	Log *Log
 }
 
-// Tokens are what model calls have used.
+// Tokens is the usage of model calls.
 type Tokens struct {
 	Calls, Prompt, Completion int64
 }
@@ -81,7 +81,7 @@ func New(terminal bool, o Options) Display {
 	return &plain{Options: o}
 }
 
-// Count writes a number with a space between each three digits.
+// Count writes a number with a space between groups of three digits.
 func Count(n int64) string {
 	digits := fmt.Sprint(n)
 	var b strings.Builder
@@ -106,42 +106,4 @@ func Forms(forms map[string]algorithm.Rate) string {
 		parts = append(parts, fmt.Sprintf("%s %.2f", name, forms[name].PassRate))
 	}
 	return strings.Join(parts, " ")
-}
-
-// withForms appends the breakdown by form, if there is one.
-func withForms(text string, forms map[string]algorithm.Rate) string {
-	if len(forms) == 0 {
-		return text
-	}
-	return text + ", " + Forms(forms)
-}
-
-func sumMasked(masked map[algorithm.Mask]int) int {
-	n := 0
-	for _, c := range masked {
-		n += c
-	}
-	return n
-}
-
-// Curve is a [Display] that also collects the pass rate of each step.
-type Curve struct {
-	Display
-	// Values are the pass rates, the last of which is that of Last.
-	Values []float64
-	Last   int
-}
-
-// OnStep implements [Display].
-func (c *Curve) OnStep(s grpo.StepReport) {
-	if s.Step > 0 {
-		c.Values, c.Last = append(c.Values, s.PassRate), s.Step
-	}
-	c.Display.OnStep(s)
-}
-
-// String draws the curve for a terminal; it is empty where there are no steps.
-func (c *Curve) String() string {
-	const columns, rows = 70, 8
-	return chart(c.Last-len(c.Values)+1, c.Values, columns, rows)
 }

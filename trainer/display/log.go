@@ -5,19 +5,19 @@ import (
 	"sync"
 )
 
-// Log is where the lines of a log go that share a terminal with a [Display]: to a
-// writer, or above the live view while there is one. It is safe for concurrent use.
+// Log is a log on the same terminal as a [Display]. Its lines go to a writer or,
+// during a live view, above the view. It is safe for concurrent use.
 type Log struct {
 	mu  sync.Mutex
 	out io.Writer
-	// above prints over a live view; nil without one.
+	// above prints above a live view; nil without one.
 	above func(text string)
 }
 
 // NewLog makes a log over a writer.
 func NewLog(out io.Writer) *Log { return &Log{out: out} }
 
-// Write writes one line or more.
+// Write writes one or more lines.
 func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -32,8 +32,8 @@ func (l *Log) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// lead sends lines elsewhere; nil sends them to the writer again.
-func (l *Log) lead(above func(text string)) {
+// redirect sends lines to a function; nil sends them to the writer again.
+func (l *Log) redirect(above func(text string)) {
 	if l == nil {
 		return
 	}

@@ -1,8 +1,11 @@
-// Package engine is an engine whose model a run serves and trains: the weights
-// behind a chat format, the chat server in front of them, and the swap of weights
-// while agents call.
+// Package engine joins an engine that trains weights with the chat server that
+// serves them to the agents of a run, and swaps the weights while agents call.
 //
-// It must not know what is learned, nor by what algorithm.
+// [NewPolicy] makes an engine of the embedded policy, [NewRemote] one that speaks
+// the Tinker protocol. [Engine.Model] and [Engine.Transport] connect it to an LLM
+// proxy, [Engine.Publisher] to an algorithm.
+//
+// It must not know what is learned, or by which algorithm.
 package engine
 
 import (
@@ -21,27 +24,27 @@ import (
 
 // Config configures [New]. Service, Tokenizer and Renderer are required.
 type Config struct {
-	// Service makes, trains and samples models.
+	// Service creates, trains and samples models.
 	Service tinker.Service
 	// Tokenizer and Renderer are the chat format of its models.
 	Tokenizer chat.Tokenizer
 	Renderer  chat.Renderer
-	// Name is what agents ask for, whatever weights are behind it; empty is
+	// Name is the model that agents request, whatever its weights; empty means
 	// DefaultName.
 	Name string
-	// Lost is called when the model that is served cannot be sampled any more: the
-	// engine stays away, or has lost it. Nothing can be learned from then on. It may
-	// be called often, and by several goroutines; nil is nobody.
+	// Lost is called when the served model can no longer be sampled, because the
+	// engine is unavailable or has lost it, so that the run cannot continue. It may be
+	// called many times, by several goroutines. Nil does nothing.
 	Lost func(error)
-	// Logger hears faults of the sampler; nil discards.
+	// Logger gets failures of the sampler; nil discards them.
 	Logger *slog.Logger
 }
 
 // DefaultName is the name of the model for agents.
 const DefaultName = "policy"
 
-// Engine trains a model and serves it to an LLM proxy of this process. It is
-// closed by who made it.
+// Engine trains a model and serves it to an LLM proxy in this process. The caller of
+// New closes it.
 type Engine struct {
 	Service   tinker.Service
 	Tokenizer chat.Tokenizer
@@ -56,7 +59,7 @@ type Engine struct {
 	models []tinker.TrainingClient // behind the snapshots of Snapshot
 }
 
-// New makes an engine without a model that is served: see [Engine.Publisher].
+// New makes an engine that serves no model yet: see [Engine.Publisher].
 func New(cfg Config) (*Engine, error) {
 	if cfg.Service == nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "engine: Config.Service is required")
@@ -71,8 +74,8 @@ func New(cfg Config) (*Engine, error) {
 	return &Engine{Service: cfg.Service, Tokenizer: cfg.Tokenizer, Renderer: cfg.Renderer, name: cfg.Name, lost: cfg.Lost, chat: server}, nil
 }
 
-// Close gives back what the engine holds: the models of [Engine.Snapshot], and
-// the connection to an engine elsewhere, which ends its session.
+// Close unloads the models of [Engine.Snapshot] and ends the session with a remote
+// engine.
 func (e *Engine) Close(ctx context.Context) error {
 	e.mu.Lock()
 	models := e.models
@@ -88,21 +91,22 @@ func (e *Engine) Close(ctx context.Context) error {
 	return err
 }
 
-// host is where the proxy finds the chat server: in this process, so no host of
-// that name is ever asked. The top-level domain is reserved (RFC 2606, §2).
+// host stands for the chat server in this process: [Engine.Transport] serves its
+// requests, and no name is looked up. The top-level domain is reserved (RFC 2606,
+// §2).
 const (
 	host    = "policy.invalid"
 	baseURL = "http://" + host + "/v1"
 )
 
-// Model is the entry of the trained model in a proxy's list. There are no weights
-// behind it before the first publication.
+// Model returns the entry of the trained model for a proxy's list of models. Calls
+// to it fail before the first publication.
 func (e *Engine) Model() proxy.Model {
 	return proxy.Model{Name: e.name, BaseURL: baseURL, ChatOnly: true}
 }
 
-// Transport is the transport of a proxy that serves [Engine.Model] and, by the
-// transport given, other backends; nil means that there are none.
+// Transport returns the transport of a proxy that serves [Engine.Model]. Requests to
+// other backends go to others; nil means that there are none.
 func (e *Engine) Transport(others http.RoundTripper) http.RoundTripper {
 	here := chat.Transport{Handler: e.chat}
 	if others == nil {
@@ -134,8 +138,8 @@ func (e *Engine) Serve(ctx context.Context, path, version string) error {
 	return nil
 }
 
-// watched is a sampler that tells when it is of no use any more. An engine that fails
-// at a draw of its own accord (agl.CodeInternal) is still there for others.
+// watched is a sampler that reports when it is lost. An engine that fails to sample
+// by its own fault (agl.CodeInternal) is not lost.
 type watched struct {
 	tinker.SamplingClient
 
@@ -151,9 +155,9 @@ func (w watched) Sample(ctx context.Context, p tinker.SampleParams) (tinker.Samp
 	return result, err
 }
 
-// Snapshot makes a model, of the weights of a checkpoint unless empty, and returns
-// the path of a snapshot of it, for [Engine.Serve]. The model stays until Close, as
-// there are engines that cannot sample without it.
+// Snapshot creates a model, loads the weights of a checkpoint if there is one, and
+// returns the path of a snapshot for [Engine.Serve]. The model stays until Close, as
+// some engines cannot sample without it.
 func (e *Engine) Snapshot(ctx context.Context, p tinker.CreateModelParams, weights string) (path string, err error) {
 	client, err := e.Service.CreateModel(ctx, p)
 	if err != nil {
@@ -170,27 +174,27 @@ func (e *Engine) Snapshot(ctx context.Context, p tinker.CreateModelParams, weigh
 	return client.SaveWeightsForSampler(ctx, tinker.SaveWeightsParams{Name: "served"})
 }
 
-// Models is what a [Publisher] needs of a proxy.
+// Models is a proxy whose models can be replaced.
 type Models interface {
-	// SetModels replaces the list of models; calls that run end where they began.
+	// SetModels replaces the list of models. Running calls finish on the old list.
 	SetModels(models []proxy.Model) error
 }
 
-// Publisher returns what swaps the weights behind [Engine.Model] in a proxy whose
-// other models are given.
+// Publisher returns a publisher that swaps the weights of [Engine.Model] in a proxy,
+// whose other models are given.
 func (e *Engine) Publisher(models Models, others ...proxy.Model) *Publisher {
 	return &Publisher{engine: e, models: models, others: others}
 }
 
-// Publisher is a [algorithm.Publisher] over an engine of this process: new calls go to
-// the snapshot, running ones finish where they began.
+// Publisher is an [algorithm.Publisher] of an engine: new calls go to the new
+// snapshot, running calls finish on the one before.
 type Publisher struct {
 	engine *Engine
 	models Models
 	others []proxy.Model
 
 	mu       sync.Mutex
-	versions []string // that are served, the newest last
+	versions []string // that the chat server has, the newest last
 }
 
 var _ algorithm.Publisher = (*Publisher)(nil)
@@ -210,8 +214,7 @@ func (p *Publisher) Publish(ctx context.Context, publication algorithm.Publicati
 	if err := p.models.SetModels(append([]proxy.Model{model}, p.others...)); err != nil {
 		return err
 	}
-	// The version before may still be asked for by calls that the proxy has just
-	// forwarded; the one before that is asked for no more.
+	// Calls that the proxy has just forwarded may still request the version before.
 	const served = 2
 	p.versions = append(p.versions, publication.Version)
 	for len(p.versions) > served {

@@ -9,17 +9,17 @@ import (
 
 // PolicyConfig configures [NewPolicy]. Every field may be zero.
 type PolicyConfig struct {
-	// Policy are the sizes of the model. Vocab comes from Characters.
+	// Policy has the sizes of the model. NewPolicy sets Vocab.
 	Policy policy.Config
-	// Characters is the vocabulary; empty is chat.DefaultAlphabet.
+	// Characters is the vocabulary; empty means chat.DefaultAlphabet.
 	Characters string
 	// Name and Logger are those of [Config].
 	Name   string
 	Logger *slog.Logger
 }
 
-// NewPolicy makes an engine of the embedded policy. Sizes out of range, and an
-// alphabet that cannot be one, are agl.ErrInvalid.
+// NewPolicy makes an engine of the embedded policy. Sizes or characters out of range
+// are agl.ErrInvalid.
 func NewPolicy(cfg PolicyConfig) (*Engine, error) {
 	tokenizer, err := chat.NewCharacters(cfg.Characters)
 	if err != nil {

@@ -16,14 +16,14 @@ import (
 
 // RemoteConfig configures [NewRemote]. Client.URL is required.
 type RemoteConfig struct {
-	// Client says where the engine is; its Logger is the one below.
+	// Client says how the engine is reached. NewRemote sets its Logger.
 	Client client.Config
 	// Folder holds the tokenizer and the chat template of the model, as
 	// pretrained.Open reads them; empty means one token per character.
 	Folder string
-	// Pretrained says what the files of Folder do not.
+	// Pretrained has settings that the files of Folder lack.
 	Pretrained pretrained.Config
-	// Characters is the vocabulary without a Folder; empty is chat.DefaultAlphabet.
+	// Characters is the vocabulary without a Folder; empty means chat.DefaultAlphabet.
 	Characters string
 	// Name, Lost and Logger are those of [Config].
 	Name   string
@@ -31,8 +31,8 @@ type RemoteConfig struct {
 	Logger *slog.Logger
 }
 
-// NewRemote makes an engine of one that is elsewhere and speaks the Tinker
-// protocol. It asks nothing of it: see [Engine.Check].
+// NewRemote makes an engine of a remote one that speaks the Tinker protocol. It sends
+// no request: see [Engine.Check].
 func NewRemote(cfg RemoteConfig) (*Engine, error) {
 	tokenizer, renderer, err := cfg.format()
 	if err != nil {
@@ -68,9 +68,9 @@ func (cfg RemoteConfig) format() (chat.Tokenizer, chat.Renderer, error) {
 	return model.Tokenizer(), model, nil
 }
 
-// Check asks the engine whether it has a base model, an empty name being its
-// first, and whether that takes the tokens of the chat format. It returns what the
-// engine says of the model, which may be little.
+// Check asks the engine for a base model (an empty name means its first) and checks
+// that the model fits the chat format. It returns what the engine reports about the
+// model; unknown fields are zero.
 func (e *Engine) Check(ctx context.Context, baseModel string) (tinker.ModelSpec, error) {
 	can, err := e.Service.Capabilities(ctx)
 	if err != nil {
@@ -81,7 +81,7 @@ func (e *Engine) Check(ctx context.Context, baseModel string) (tinker.ModelSpec,
 	case i >= 0:
 		spec = can.Models[i]
 	case len(can.Models) == 0 && baseModel == "":
-		return spec, agl.Errorf(agl.CodeInvalid, "the engine does not say what models it has, one must be named")
+		return spec, agl.Errorf(agl.CodeInvalid, "the engine does not list its models, so one must be named")
 	case len(can.Models) > 0:
 		names := make([]string, len(can.Models))
 		for i, m := range can.Models {
@@ -93,7 +93,7 @@ func (e *Engine) Check(ctx context.Context, baseModel string) (tinker.ModelSpec,
 	if !ok || spec.Vocab == 0 {
 		return spec, nil
 	}
-	// Models of real tokenizers are wider, for the sake of their matrices.
+	// Models are often wider than their tokenizer, to fill up their matrices.
 	_, exact := e.Tokenizer.(*chat.Characters)
 	if n := format.Vocab(); n > spec.Vocab || exact && n < spec.Vocab {
 		return spec, agl.Errorf(agl.CodeInvalid, "the chat format has %d tokens, but the engine's model %q has %d", n, spec.Name, spec.Vocab)

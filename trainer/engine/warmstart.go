@@ -16,8 +16,8 @@ import (
 	"github.com/agl-go/agl/tinker/chat"
 )
 
-// WarmStart is supervised training on conversations, before anything is learned
-// from rewards. What the assistant writes is what the model learns.
+// WarmStart is supervised training on conversations before reinforcement learning.
+// The model learns the messages of the assistant.
 type WarmStart struct {
 	// Path is a JSONL file of {"messages": [{"role": …, "content": …}, …]}. Required.
 	Path string
@@ -26,20 +26,20 @@ type WarmStart struct {
 	// Schedule is the learning rate; a zero Peak means 3e-3, falling to 0, after a
 	// warm-up of a tenth of the steps, at most 100.
 	Schedule algorithm.Schedule
-	// Model is the model to make.
+	// Model describes the model to create.
 	Model tinker.CreateModelParams
 	// Seed decides the order of the conversations.
 	Seed uint64
-	// OutDir holds checkpoints, from which a later run of the same goes on; empty
-	// means none.
+	// OutDir holds checkpoints, from which a later run with the same settings resumes;
+	// empty keeps none.
 	OutDir string
 	// OnStep is called after each step; nil does nothing.
 	OnStep func(sft.StepReport)
-	// Logger gets what people should know; nil discards it.
+	// Logger gets information for people; nil discards it.
 	Logger *slog.Logger
 }
 
-// DefaultWarmSteps is how many steps a [WarmStart] has that says nothing.
+// DefaultWarmSteps is the number of steps of a [WarmStart] that names none.
 const DefaultWarmSteps = 1200
 
 func (w WarmStart) withDefaults() WarmStart {
@@ -56,18 +56,17 @@ func (w WarmStart) withDefaults() WarmStart {
 	return w
 }
 
-// Demonstrator is a chat format that makes data for supervised training.
+// Demonstrator is a chat format that makes training data of conversations.
 type Demonstrator interface {
-	// Demonstration gives weight to what the assistant writes in a conversation, and
-	// to nothing else.
+	// Demonstration gives the tokens of the assistant's messages weight 1, all others 0.
 	Demonstration(messages []chat.Message) (tinker.Datum, error)
 }
 
 var _ Demonstrator = (*chat.RoleMarks)(nil)
 
 // WarmStart trains and returns the path of the weights. A conversation that the
-// model cannot read, for its characters, roles or length, is agl.ErrInvalid, and a
-// format that is no [Demonstrator] is agl.ErrUnimplemented.
+// model cannot read, because of its characters, roles or length, is agl.ErrInvalid. A
+// chat format that is no [Demonstrator] is agl.ErrUnimplemented.
 func (e *Engine) WarmStart(ctx context.Context, w WarmStart) (weights string, err error) {
 	w = w.withDefaults()
 	data, err := e.Demonstrations(ctx, w.Model.BaseModel, w.Path)
@@ -93,7 +92,7 @@ func (e *Engine) WarmStart(ctx context.Context, w WarmStart) (weights string, er
 func (e *Engine) Demonstrations(ctx context.Context, baseModel, path string) (data []tinker.Datum, err error) {
 	demonstrator, ok := e.Renderer.(Demonstrator)
 	if !ok {
-		return nil, agl.Errorf(agl.CodeUnimplemented, "the chat format of the model makes no demonstrations")
+		return nil, agl.Errorf(agl.CodeUnimplemented, "the chat format of the model cannot make training data of conversations")
 	}
 	spec, err := e.Check(ctx, baseModel)
 	if err != nil {
@@ -118,7 +117,7 @@ func (e *Engine) Demonstrations(ctx context.Context, baseModel, path string) (da
 			return agl.Errorf(agl.CodeInvalid, "%s: conversation %d: "+format, append([]any{path, len(data) + 1}, args...)...)
 		}
 		if err := json.Unmarshal(record, &conversation); err != nil {
-			return nil, refuse("must be an object with messages, each of a role and a content: %w", err)
+			return nil, refuse("must be an object with messages, each with a role and a content: %w", err)
 		}
 		messages := make([]chat.Message, len(conversation.Messages))
 		for i, m := range conversation.Messages {

@@ -2,49 +2,49 @@ package job
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/agl-go/agl"
 )
 
-// hopeless is how many attempts an agent may fail from the first on before the run
-// ends: one that cannot even start would only ever earn nothing.
-const hopeless = 32
+// failureLimit ends the run if this many attempts, from the first on, have all failed:
+// an agent that cannot even start would never earn a reward.
+const failureLimit = 32
 
-// guard is an agent that is watched for never doing a task.
-type guard struct {
+// breaker is an agent with a circuit breaker: it ends the run if the agent only
+// fails.
+type breaker struct {
 	agent agl.Agent
-	// giveUp is called once, with why.
-	giveUp func(err error)
+	// trip is called once, with the reason.
+	trip func(err error)
 
 	running  sync.WaitGroup
 	mu       sync.Mutex
-	done     bool // a task, so that nothing more is watched for
+	worked   bool // an attempt did its task: the breaker stays closed for good
 	failures int
 	last     string
 }
 
-var _ agl.Agent = (*guard)(nil)
+var _ agl.Agent = (*breaker)(nil)
 
 // Run implements [agl.Agent].
-func (g *guard) Run(ctx context.Context, task agl.Task) (agl.Result, error) {
-	g.running.Add(1)
-	defer g.running.Done()
-	result, err := g.agent.Run(ctx, task)
+func (b *breaker) Run(ctx context.Context, task agl.Task) (agl.Result, error) {
+	b.running.Add(1)
+	defer b.running.Done()
+	result, err := b.agent.Run(ctx, task)
 	if ctx.Err() == nil {
-		g.see(err)
+		b.record(err)
 	}
 	return result, err
 }
 
-// wait returns when no attempt runs any more, or after d: who insists on the end of
-// a run leaves attempts behind whose processes are still being ended.
-func (g *guard) wait(d time.Duration) {
+// wait returns when no attempt is running, or after d: a run that is interrupted
+// twice does not wait for its attempts, whose processes are still ending.
+func (b *breaker) wait(d time.Duration) {
 	ended := make(chan struct{})
 	go func() {
-		g.running.Wait()
+		b.running.Wait()
 		close(ended)
 	}()
 	select {
@@ -53,35 +53,35 @@ func (g *guard) wait(d time.Duration) {
 	}
 }
 
-func (g *guard) see(err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (b *breaker) record(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	outcome := agl.OutcomeOf(err)
 	switch {
-	case g.done:
+	case b.worked:
 	case outcome.Kind == agl.OutcomeAgentError || outcome.Kind == agl.OutcomeSetupError:
-		g.failures++
-		g.last = outcome.Message
-		if g.failures == hopeless {
-			g.giveUp(g.complaint())
+		b.failures++
+		b.last = outcome.Message
+		if b.failures == failureLimit {
+			b.trip(b.reason())
 		}
 	default:
-		g.done = true
+		b.worked = true
 	}
 }
 
-// complaint says that the agent has done nothing; the lock is held.
-func (g *guard) complaint() error {
-	return agl.Errorf(agl.CodeIllegalState, "the agent has failed all of its %d attempts, the last one so: %s (see agl train --dry-run)", g.failures, g.last)
+// reason says that the agent has only failed; the caller holds the lock.
+func (b *breaker) reason() error {
+	return agl.Errorf(agl.CodeIllegalState, "the agent has failed all of its %d attempts, the last one with: %s (see agl train --dry-run)", b.failures, b.last)
 }
 
-// warning is what a report should say of the agent; empty when it has done a task,
-// or tried none.
-func (g *guard) warning() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.done || g.failures == 0 {
+// warning is what the report should say about the agent; empty if it has done a
+// task, or tried none.
+func (b *breaker) warning() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.worked || b.failures == 0 {
 		return ""
 	}
-	return fmt.Sprint(g.complaint())
+	return b.reason().Error()
 }

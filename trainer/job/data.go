@@ -29,7 +29,7 @@ func loadData(d runfile.Data) (train, val agl.Tasks, err error) {
 	return train, val, err
 }
 
-// loadTasks reads one file, in the order of its shuffle.
+// loadTasks reads one file, and shuffles its tasks if shuffle is true.
 func loadTasks(t runfile.Tasks, shuffle bool, seed uint64) (_ agl.Tasks, err error) {
 	reader, err := dataset.Open(t.Path, t.Options)
 	if err != nil {

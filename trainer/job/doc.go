@@ -1,6 +1,6 @@
 // Package job runs a run file: it makes the parts that the file names, wires them
-// by the trainer, and keeps the output folder, in which a run is found again by
-// who reads its report and by who goes on with it.
+// with package trainer, and writes the results to the output folder.
 //
-// It must not know how the file is written, nor what a command line looks like.
+// [Run] runs it, [DryRun] runs one rollout. The package must not know how the file is
+// written, which algorithms there are, nor what a command line looks like.
 package job

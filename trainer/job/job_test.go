@@ -19,6 +19,9 @@ import (
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/runner/process"
+	"github.com/agl-go/agl/trainer/algorithms"
+	"github.com/agl-go/agl/trainer/engine"
+	"github.com/agl-go/agl/trainer/output"
 	"github.com/agl-go/agl/trainer/runfile"
 )
 
@@ -53,11 +56,11 @@ func shellJob(t *testing.T, script string) Config {
 		File: &runfile.File{
 			Agent:     runfile.Agent{Process: process.Config{Command: []string{"/bin/sh", "-c", script}, TempDir: dir, GracePeriod: time.Second}},
 			Data:      runfile.Data{Train: &runfile.Tasks{Path: path}, ValShare: 0.34},
-			Algorithm: runfile.Algorithm{Baseline: &baseline.Config{}},
+			Algorithm: &algorithms.Baseline{},
 			Output:    filepath.Join(dir, "out"),
 			Seed:      7,
 		},
-		Source:  Source{Path: filepath.Join(dir, "agl.yaml"), Text: []byte("agent: …\n")},
+		Source:  output.Source{Path: filepath.Join(dir, "agl.yaml"), Text: []byte("agent: …\n")},
 		Version: "v1", Environ: os.Environ(),
 	}
 }
@@ -71,6 +74,15 @@ func read(t *testing.T, name string) string {
 	return string(data)
 }
 
+func baselineOf(t *testing.T, r *Result) algorithms.BaselineSummary {
+	t.Helper()
+	s, ok := r.Summary.(algorithms.BaselineSummary)
+	if !ok {
+		t.Fatalf("the summary is %T", r.Summary)
+	}
+	return s
+}
+
 func TestRun(t *testing.T) {
 	t.Parallel()
 	cfg := shellJob(t, `echo "{\"reward\": 0.$(echo $AGL_TASK | tr -dc 0-9)}"`)
@@ -78,10 +90,10 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if result.State != StateFinished || result.Baseline.Train.Rollouts != 4 || result.Baseline.Val.Rollouts != 2 {
-		t.Errorf("result %+v, %+v", result.Record, result.Baseline)
+	if result.State != output.StateFinished || baselineOf(t, result).Train.Rollouts != 4 || baselineOf(t, result).Val.Rollouts != 2 {
+		t.Errorf("result %+v, %+v", result.Record, result.Summary)
 	}
-	if got := result.Baseline.Train.RewardMean; got < 0.2499 || got > 0.2501 {
+	if got := baselineOf(t, result).Train.RewardMean; got < 0.2499 || got > 0.2501 {
 		t.Errorf("mean reward %v, want 0.25", got)
 	}
 	report := read(t, result.Report)
@@ -90,17 +102,17 @@ func TestRun(t *testing.T) {
 			t.Errorf("the report lacks %q:\n%s", want, report)
 		}
 	}
-	record, source, err := Open(result.Output)
+	record, source, err := output.Read(result.Output)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(cfg.Source, source); diff != "" {
 		t.Errorf("source (-want +got):\n%s", diff)
 	}
-	if record.State != StateFinished || record.Algorithm != "baseline" || record.Version != "v1" {
+	if record.State != output.StateFinished || record.Algorithm != "baseline" || record.Version != "v1" {
 		t.Errorf("record %+v", record)
 	}
-	if strings.Count(read(t, filepath.Join(result.Output, metricsFile)), "\n") != 6 {
+	if strings.Count(read(t, filepath.Join(result.Output, "metrics.jsonl")), "\n") != 6 {
 		t.Error("metrics.jsonl has not a line for each task")
 	}
 
@@ -109,7 +121,7 @@ func TestRun(t *testing.T) {
 	}
 	cfg.Resume = true
 	again, err := Run(t.Context(), cfg)
-	if err != nil || again.State != StateFinished || again.Resumed != 0 {
+	if err != nil || again.State != output.StateFinished || again.Resumed != 0 {
 		t.Errorf("going on with a finished run: %+v, %v", again, err)
 	}
 }
@@ -134,7 +146,7 @@ func TestInterruptAndResume(t *testing.T) {
 		t.Fatalf("interrupted: %+v, %v", result, err)
 	}
 	report := read(t, result.Report)
-	if result.State != StateInterrupted || !strings.Contains(report, "The run was interrupted") || !strings.Contains(report, "agl train --resume "+cfg.File.Output) {
+	if result.State != output.StateInterrupted || !strings.Contains(report, "The run was interrupted") || !strings.Contains(report, "agl train --resume "+cfg.File.Output) {
 		t.Errorf("state %s, report:\n%s", result.State, report)
 	}
 	if _, err := Run(t.Context(), cfg); !errors.Is(err, agl.ErrConflict) || !strings.Contains(err.Error(), "not finished") {
@@ -149,10 +161,10 @@ func TestInterruptAndResume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if result.State != StateFinished || result.Resumed != 1 || result.Baseline.Train.Rollouts != 4 || result.Baseline.Val.Rewarded != 2 {
-		t.Errorf("resumed: %+v, %+v", result.Record, result.Baseline)
+	if result.State != output.StateFinished || result.Resumed != 1 || baselineOf(t, result).Train.Rollouts != 4 || baselineOf(t, result).Val.Rewarded != 2 {
+		t.Errorf("resumed: %+v, %+v", result.Record, result.Summary)
 	}
-	if strings.Count(read(t, filepath.Join(result.Output, metricsFile)), `"index":0`) != 2 {
+	if strings.Count(read(t, filepath.Join(result.Output, "metrics.jsonl")), `"index":0`) != 2 {
 		t.Error("the task that was done before was done again")
 	}
 }
@@ -167,10 +179,10 @@ func (l *lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestTry(t *testing.T) {
+func TestDryRun(t *testing.T) {
 	t.Parallel()
 	cfg := shellJob(t, `echo "no luck" >&2; exit 3`)
-	trial, err := Try(t.Context(), cfg)
+	trial, err := DryRun(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,13 +201,13 @@ func TestTry(t *testing.T) {
 func TestFailureIsReported(t *testing.T) {
 	t.Parallel()
 	cfg := shellJob(t, "true")
-	cfg.File.Algorithm = runfile.Algorithm{GRPO: &grpo.Config{Steps: 1, PromptsPerStep: 1, GroupSize: 2}}
+	cfg.File.Algorithm = &algorithms.GRPO{Config: grpo.Config{Steps: 1, PromptsPerStep: 1, GroupSize: 2}}
 	cfg.File.Engine = &runfile.Engine{Policy: &runfile.Policy{
 		Config:    policy.Config{Layers: 1, Dim: 16, Heads: 1, FF: 16},
-		WarmStart: &runfile.WarmStart{Path: filepath.Join(t.TempDir(), "none.jsonl")},
+		WarmStart: &engine.WarmStart{Path: filepath.Join(t.TempDir(), "none.jsonl")},
 	}}
 	result, err := Run(t.Context(), cfg)
-	if err == nil || result == nil || result.State != StateFailed {
+	if err == nil || result == nil || result.State != output.StateFailed {
 		t.Fatalf("result %+v, %v", result, err)
 	}
 	if report := read(t, result.Report); !strings.Contains(report, "**The run failed**") || !strings.Contains(report, "none.jsonl") {
@@ -212,54 +224,17 @@ func TestHopelessAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const why = "the agent has failed all of its 6 attempts, the last one so: the agent ended with exit status 1: no module named agent"
+	const why = "the agent has failed all of its 6 attempts, the last one with: the agent ended with exit status 1: no module named agent"
 	if report := read(t, result.Report); !strings.Contains(report, "## Warnings\n\n- "+why) || !strings.Contains(result.Warning, why) {
 		t.Errorf("warning %q, report:\n%s", result.Warning, report)
 	}
 
 	cfg = shellJob(t, "exit 1")
-	cfg.File.Algorithm.Baseline = &baseline.Config{Epochs: 10}
+	cfg.File.Algorithm = &algorithms.Baseline{Config: baseline.Config{Epochs: 10}}
 	result, err = Run(t.Context(), cfg)
-	if !errors.Is(err, agl.ErrIllegalState) || !strings.Contains(err.Error(), "failed all of its 32 attempts") || result.State != StateFailed {
+	if !errors.Is(err, agl.ErrIllegalState) || !strings.Contains(err.Error(), "failed all of its 32 attempts") || result.State != output.StateFailed {
 		t.Errorf("%+v, %v", result, err)
 	}
-}
-
-func TestFolderIsOneRunsAlone(t *testing.T) {
-	t.Parallel()
-	cfg := shellJob(t, "true").withDefaults()
-	held, _, err := openFolder(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := openFolder(cfg); !errors.Is(err, agl.ErrConflict) || !strings.Contains(err.Error(), "in use by process ") {
-		t.Errorf("while a run is there: %v", err)
-	}
-	if err := held.close(); err != nil {
-		t.Fatal(err)
-	}
-	for name, prepare := range map[string]func(c *Config){
-		"is not empty (x)":         func(c *Config) { c.File.Output = folderWith(t, "x") },
-		"holds no run to go on":    func(c *Config) { c.File.Output, c.Resume = t.TempDir(), true },
-		"so that no run can go on": func(c *Config) { c.File.Output, c.Resume = filepath.Join(t.TempDir(), "none"), true },
-		"is not the record":        func(c *Config) { c.File.Output = folderWith(t, recordFile) },
-	} {
-		c, file := cfg, *cfg.File
-		c.File = &file
-		prepare(&c)
-		if _, _, err := openFolder(c); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("want %q, got %v", name, err)
-		}
-	}
-}
-
-func folderWith(t *testing.T, name string) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte("?"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return dir
 }
 
 func TestData(t *testing.T) {
@@ -312,9 +287,9 @@ func digits(tasks agl.Tasks) string {
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(c *Config){
-		"algorithm: got 0":    func(c *Config) { c.File.Algorithm = runfile.Algorithm{} },
+		"algorithm: none":     func(c *Config) { c.File.Algorithm = nil },
 		"output: none given":  func(c *Config) { c.File.Output = "" },
-		"engine: none given":  func(c *Config) { c.File.Algorithm = runfile.Algorithm{GRPO: &grpo.Config{Steps: 1}} },
+		"engine: none given":  func(c *Config) { c.File.Algorithm = &algorithms.GRPO{Config: grpo.Config{Steps: 1}} },
 		"data.train: none":    func(c *Config) { c.File.Data.Train = nil },
 		"store: neither url":  func(c *Config) { c.Role = execution.RoleRunner },
 		"proxy.public_url":    func(c *Config) { c.File.Proxy = &runfile.Proxy{Listen: ":4799"} },

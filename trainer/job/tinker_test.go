@@ -22,7 +22,6 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
-	"github.com/agl-go/agl/algorithm/baseline"
 	"github.com/agl-go/agl/algorithm/grpo"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/runner/process"
@@ -33,6 +32,8 @@ import (
 	"github.com/agl-go/agl/tinker/server"
 	"github.com/agl-go/agl/tinker/tinkertest"
 	"github.com/agl-go/agl/tinker/wire"
+	"github.com/agl-go/agl/trainer/algorithms"
+	"github.com/agl-go/agl/trainer/output"
 	"github.com/agl-go/agl/trainer/runfile"
 )
 
@@ -152,7 +153,7 @@ func grpoJob(t *testing.T, e runfile.Engine) Config {
 	cfg := shellJob(t, "")
 	p := &cfg.File.Agent.Process
 	p.Command, p.Env, p.Keepalive, p.MaxIdle = []string{self}, []string{envAgent + "=1"}, process.KeepaliveStdio, 4
-	cfg.File.Algorithm = runfile.Algorithm{GRPO: &grpo.Config{TrainingConfig: algorithm.TrainingConfig{CheckpointEvery: 1}, Steps: 4, PromptsPerStep: 2, GroupSize: 3}}
+	cfg.File.Algorithm = &algorithms.GRPO{Config: grpo.Config{TrainingConfig: algorithm.TrainingConfig{CheckpointEvery: 1}, Steps: 4, PromptsPerStep: 2, GroupSize: 3}}
 	cfg.File.Engine = &e
 	cfg.Environ = os.Environ()
 	cfg.LookupEnv = func(name string) (string, bool) { return "secret", name == "KEY" }
@@ -168,7 +169,7 @@ func remoteJob(t *testing.T, tk runfile.Tinker) Config {
 // learned is what a run has learned, step by step.
 func learned(t *testing.T, cfg Config) []string {
 	t.Helper()
-	steps, err := algorithm.ReadLines[grpo.StepReport](filepath.Join(cfg.File.Output, metricsFile))
+	steps, err := algorithm.ReadLines[grpo.StepReport](filepath.Join(cfg.File.Output, "metrics.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,12 +222,12 @@ func TestTinkerEngine(t *testing.T) {
 			} else if rank := max(test.tinker.LoRARank, 32-24*min(test.tinker.LoRARank, 1)); !strings.Contains(made[0], fmt.Sprintf(`"rank":%d,"seed":7`, rank)) {
 				t.Errorf("the model is made by %s", made[0])
 			}
-			var best Best
-			if err := json.Unmarshal([]byte(read(t, filepath.Join(result.Output, bestDir, "best.json"))), &best); err != nil {
+			var found best
+			if err := json.Unmarshal([]byte(read(t, filepath.Join(result.Output, bestDir, "best.json"))), &found); err != nil {
 				t.Fatal(err)
 			}
-			if best.Weights != result.GRPO.Weights || best.Engine != f.url || best.WeightsFile != "" {
-				t.Errorf("best %+v, weights %s", best, result.GRPO.Weights)
+			if found.Weights != result.Best.Weights || found.Engine != f.url || found.WeightsFile != "" {
+				t.Errorf("best %+v, weights %s", found, result.Best.Weights)
 			}
 			if report := read(t, result.Report); !strings.Contains(report, "| engine | "+f.url+", ") {
 				t.Errorf("the report does not name the engine:\n%s", report)
@@ -254,7 +255,7 @@ func TestTinkerEngineStartsAnew(t *testing.T) {
 	})
 	cfg := remoteJob(t, runfile.Tinker{Client: client.Config{URL: f.url, RetryFor: time.Second}})
 	result, err := Run(t.Context(), cfg)
-	if !errors.Is(err, agl.ErrNotFound) || !strings.Contains(err.Error(), "engine.tinker: "+f.url) || result.State != StateFailed {
+	if !errors.Is(err, agl.ErrNotFound) || !strings.Contains(err.Error(), "engine.tinker: "+f.url) || result.State != output.StateFailed {
 		t.Fatalf("state %s, %v", result.State, err)
 	}
 	cfg.Resume = true
@@ -270,18 +271,18 @@ func TestTinkerEngineServes(t *testing.T) {
 	t.Parallel()
 	f := startFake(t, server.Config{}, nil)
 	first := remoteJob(t, runfile.Tinker{Client: client.Config{URL: f.url}})
-	weights := runJob(t, first).GRPO.Weights
+	weights := runJob(t, first).Best.Weights
 
 	cfg := remoteJob(t, runfile.Tinker{Client: client.Config{URL: f.url}, Weights: weights})
-	cfg.File.Algorithm = runfile.Algorithm{Baseline: &baseline.Config{}}
-	if result := runJob(t, cfg); result.Baseline.Train.Rewarded != 4 {
-		t.Errorf("result %+v", result.Baseline)
+	cfg.File.Algorithm = &algorithms.Baseline{}
+	if result := runJob(t, cfg); baselineOf(t, result).Train.Rewarded != 4 {
+		t.Errorf("result %+v", result.Summary)
 	}
 	if loaded := f.sent(wire.LoadWeights); len(loaded) != 1 || !strings.Contains(loaded[0], weights) || len(f.sent(wire.UnloadModel)) != 2 {
 		t.Errorf("loaded %q, unloaded %d", loaded, len(f.sent(wire.UnloadModel)))
 	}
 
-	trial, err := Try(t.Context(), cfg)
+	trial, err := DryRun(t.Context(), cfg)
 	if err != nil || len(trial.Triplets) != 1 || trial.Untrained {
 		t.Errorf("trial %+v, %v", trial, err)
 	}
@@ -306,7 +307,7 @@ func TestTinkerEngineRefused(t *testing.T) {
 			t.Parallel()
 			cfg := remoteJob(t, tk)
 			result, err := Run(t.Context(), cfg)
-			if err == nil || !strings.Contains(err.Error(), want) || result.State != StateFailed {
+			if err == nil || !strings.Contains(err.Error(), want) || result.State != output.StateFailed {
 				t.Errorf("error is %v", err)
 			}
 		})

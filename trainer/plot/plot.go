@@ -1,5 +1,5 @@
-// Package plot draws the curves of a run as SVG files that a browser shows well,
-// on light and on dark pages, without a script or a font of their own.
+// Package plot draws the curves of a run as SVG files for browsers, on light and on dark
+// pages, without scripts or fonts.
 //
 // It must not know what the numbers mean.
 package plot
@@ -16,47 +16,46 @@ import (
 // Point is a value at a place of the horizontal axis.
 type Point struct{ X, Y float64 }
 
-// Series is one line of a [Chart]. Points are in the order of X; those that are not
-// finite numbers are left out.
+// Series is one line of a [Chart]. Its points are in the order of X; those that are not
+// finite are left out.
 type Series struct {
 	Name   string
 	Points []Point
 	// Smooth draws the values faintly and a running mean over them.
 	Smooth bool
-	// Marks draws a dot at each point: for values that are few.
+	// Marks draws a dot at each point, for series with few points.
 	Marks bool
-	// Scatter draws the dots alone: several points may have one place.
+	// Scatter draws only dots; several points may have the same X.
 	Scatter bool
 }
 
-// Chart is a picture with one horizontal and one vertical axis.
+// Chart is a diagram with a horizontal and a vertical axis.
 type Chart struct {
 	Title  string
 	XLabel string
 	Series []Series
-	// Unit bounds the vertical axis to 0 … 1, as for shares; otherwise the values
-	// decide.
+	// Unit makes the vertical axis 0 … 1, for shares; otherwise it fits the values.
 	Unit bool
 }
 
-// The picture's measures, in SVG units.
+// The sizes of the picture, in SVG units.
 const (
 	width, height                    = 720, 300
 	left, right, top, bottom         = 56, 112, 44, 44
 	plotWidth, plotHeight            = width - left - right, height - top - bottom
 	ticksX, ticksY                   = 8, 5
-	maxPoints                        = 600 // that a line has; more would not be seen
+	maxPoints                        = 600 // of a line; more could not be seen
 	labelDistance                    = 15  // between names at the right edge
 	smoothing                float64 = 0.1 // of the points in the window of a running mean
 )
 
-// colours of the series on light and on dark pages: blue, orange and green that
-// colour-blind people can tell apart (Okabe & Ito 2008), made fit for each ground.
+// colours returns the colours of the series on light and on dark pages. Colour-blind
+// people can tell them apart (Okabe & Ito 2008).
 func colours() [][2]string {
 	return [][2]string{{"#0b62b8", "#6cb2f5"}, {"#c2570c", "#f0a35e"}, {"#04806b", "#4fd1b5"}, {"#a3397d", "#e28cc4"}}
 }
 
-// SVG draws the chart. It is nil when there is nothing to draw.
+// SVG draws the chart; nil if there is nothing to draw.
 func (c Chart) SVG() []byte {
 	lines := c.finite()
 	if len(lines) == 0 {
@@ -112,7 +111,7 @@ func (c Chart) finite() []Series {
 	return out
 }
 
-// frame is where values lie in the picture.
+// frame maps values to places in the picture.
 type frame struct {
 	x0, x1, y0, y1 float64
 	stepX, stepY   float64 // between ticks
@@ -141,7 +140,8 @@ func (c Chart) frame(lines []Series) frame {
 	return f
 }
 
-// niceStep is the least of 1, 2 and 5 times a power of ten that is not below.
+// niceStep returns the smallest of 1, 2 and 5 times a power of ten that is at least
+// least.
 func niceStep(least float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(least)))
 	for _, m := range []float64{1, 2, 5} {
@@ -206,8 +206,7 @@ func (f frame) path(b *bytes.Buffer, points []Point, class string) {
 	b.WriteString("\"/>\n")
 }
 
-// names writes each series' name and last value where it ends, apart from the
-// others.
+// names writes the name and the last value of each series at its end, without overlaps.
 func (f frame) names(b *bytes.Buffer, lines []Series) {
 	type name struct {
 		at     float64
@@ -226,7 +225,7 @@ func (f frame) names(b *bytes.Buffer, lines []Series) {
 		}
 		list = append(list, name{f.py(last) + 4, i % len(colours()), strings.TrimSpace(s.Name + " " + short(last, f.y1-f.y0))})
 	}
-	// Few as they are, they are pushed apart one by one, from the top.
+	// Sort by height, then push overlapping names down.
 	for i := range list {
 		for j := i; j > 0 && list[j].at < list[j-1].at; j-- {
 			list[j], list[j-1] = list[j-1], list[j]
@@ -255,7 +254,7 @@ func runningMean(points []Point) []Point {
 	return out
 }
 
-// thin averages neighbours until the points are few enough.
+// thin averages neighbours if there are more than maxPoints.
 func thin(points []Point) []Point {
 	if len(points) <= maxPoints {
 		return points
@@ -276,7 +275,7 @@ func thin(points []Point) []Point {
 // num writes a coordinate.
 func num(v float64) string { return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) }
 
-// tick writes a value of an axis with as many digits as its steps need.
+// tick writes a value of an axis with the digits that its step needs.
 func tick(v, step float64) string {
 	digits := max(0, -int(math.Floor(math.Log10(step)+1e-9)))
 	text := strconv.FormatFloat(v, 'f', digits, 64)
@@ -286,8 +285,8 @@ func tick(v, step float64) string {
 	return text
 }
 
-// short writes a value to three figures, a large one to the unit, and 0 for what
-// cannot be told from it on an axis of that range.
+// short writes a value with three digits, a large one without decimals, and one that
+// looks like 0 on an axis of that range as 0.
 func short(v, axis float64) string {
 	const large, nothing = 1000, 1e-6
 	switch {

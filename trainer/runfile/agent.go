@@ -13,7 +13,7 @@ import (
 	"github.com/agl-go/agl/runner/process"
 )
 
-// namePattern is that of environment variables.
+// namePattern matches the names of environment variables.
 const namePattern = `^[A-Za-z_][A-Za-z0-9_]*$`
 
 func (d *draft) agent(a *Agent) yamlfile.Value {
@@ -24,24 +24,25 @@ func (d *draft) agent(a *Agent) yamlfile.Value {
 	return yamlfile.Mapping(
 		key("command", "The program and its arguments. No shell reads them.", yamlfile.NonEmptyList(&p.Command, yamlfile.Text).
 			Must(`a list such as [python, agent.py]; where a shell is wanted, [sh, -c, "…"]`)).Required(", such as [python, agent.py]"),
-		key("concurrency", "How many rollouts run at once.", yamlfile.Integer(&a.Concurrency, yamlfile.Min(1))).Default(4),
-		key("timeout", "Ends an attempt that takes longer. Without it grpo and apo end one after 20m.",
+		key("concurrency", "Rollouts that run at the same time.", yamlfile.Integer(&a.Concurrency, yamlfile.Min(1))).Default(4),
+		key("timeout", "Ends an attempt that takes longer. By default grpo, sft and apo end it after 20m.",
 			yamlfile.Via(yamlfile.Duration, func(t time.Duration) { a.Rollout.TimeoutSeconds = agl.Some(t.Seconds()) })),
-		key("unresponsive", "Ends an attempt whose runner was not heard of for so long. Without it grpo and apo end one after 5m.",
+		key("unresponsive", "Ends an attempt whose runner has sent no heartbeat for this time. By default grpo, sft and apo end it after 5m.",
 			yamlfile.Via(yamlfile.Duration, func(t time.Duration) { a.Rollout.UnresponsiveSeconds = agl.Some(t.Seconds()) })),
-		key("attempts", "How often a task is tried at most, the first time included.", yamlfile.Integer(&a.Rollout.MaxAttempts, yamlfile.Min(1))).Default(1),
-		key("retry_on", "After which ends of an attempt the task is tried again; all three when it is not here.",
+		key("attempts", "Attempts of a rollout, the first included.", yamlfile.Integer(&a.Rollout.MaxAttempts, yamlfile.Min(1))).Default(1),
+		key("retry_on", "Statuses of an attempt after which it is retried; by default all three.",
 			yamlfile.List(&a.Rollout.RetryCondition, func(status *agl.AttemptStatus) yamlfile.Value { return yamlfile.Words(status, retryable()...) })),
-		key("grace", "Time between SIGTERM and SIGKILL for a program that must end.", yamlfile.Duration(&p.GracePeriod)).Default("5s"),
-		key("cwd", "The program's working directory; the folder of this file when it is not here.", yamlfile.Path(&p.Dir)),
-		key("workspace", "Gives each attempt a fresh working directory, which is removed afterwards.", yamlfile.Bool(&workspace)).Default(false),
+		key("grace", "Time between SIGTERM and SIGKILL when a program must end.", yamlfile.Duration(&p.GracePeriod)).Default("5s"),
+		key("cwd", "The program's working directory; by default the folder of this file.", yamlfile.Path(&p.Dir)),
+		key("workspace", "Gives each attempt a new working directory, which is removed afterwards.", yamlfile.Bool(&workspace)).Default(false),
 		key("keep", "Does not remove the files of attempts.", yamlfile.Bool(&p.Keep)).Default(false),
-		key("keepalive", "stdio keeps processes: each gets a task as a line of JSON and answers with a line.",
+		key("keepalive", "stdio reuses processes: each gets a task as a line of JSON and answers with a line.",
 			yamlfile.Word(&p.Keepalive, map[string]process.Keepalive{"none": process.KeepaliveNone, "stdio": process.KeepaliveStdio})).Default("none"),
-		key("max_idle", "How many idle processes are kept.", yamlfile.Integer(&p.MaxIdle, yamlfile.Min(1))).Default(64),
-		key("memory", "Bounds each process's address space; 0 is no limit.", yamlfile.Size(&p.MemoryBytes)).Default(0),
-		key("output", "How much of each output stream of an attempt is kept.", yamlfile.Size(&p.OutputBytes)).Default("1MiB"),
-		key("env", "More variables for the program.", yamlfile.Map(&environ, "the name of a variable", namePattern, yamlfile.Text)),
+		key("max_idle", "Idle processes that are kept.", yamlfile.Integer(&p.MaxIdle, yamlfile.Min(1))).Default(64),
+		key("memory", "Limits the address space of each process; 0 is no limit.", yamlfile.Size(&p.MemoryBytes)).Default(0),
+		key("output", "How much of each output stream of an attempt is recorded.", yamlfile.Size(&p.OutputBytes)).Default("1MiB"),
+		key("env", "Further environment variables of the program.", yamlfile.Map(&environ, "the name of a variable", namePattern, yamlfile.Text)),
+		key("allow_env", "Environment variables that resources may name as the model's API key, env:NAME.", yamlfile.List(&p.AllowEnv, yamlfile.Text)),
 	).Check(func(s *yamlfile.Scope) {
 		for _, v := range environ {
 			p.Env = append(p.Env, v.Name+"="+v.Value)
@@ -64,15 +65,15 @@ func (d *draft) agent(a *Agent) yamlfile.Value {
 	})
 }
 
-// retryable are the ends of an attempt that another may follow.
+// retryable returns the statuses of an attempt after which it can be retried.
 func retryable() []agl.AttemptStatus {
 	return []agl.AttemptStatus{agl.AttemptFailed, agl.AttemptTimeout, agl.AttemptUnresponsive}
 }
 
-// program looks for the program and its folder.
+// program checks that the program and its folder exist.
 func (d *draft) program(s *yamlfile.Scope, p *process.Config, workspace bool) {
 	if program := p.Command[0]; strings.ContainsRune(program, filepath.Separator) && !filepath.IsAbs(program) {
-		p.Command[0] = filepath.Join(p.Dir, program) // a workspace has no programs
+		p.Command[0] = filepath.Join(p.Dir, program) // a workspace does not contain the program
 	}
 	switch info, err := os.Stat(p.Dir); {
 	case d.noAgent:

@@ -1,17 +1,18 @@
 package runfile
 
 import (
-	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/internal/yamlfile"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/tinker/chat"
+	"github.com/agl-go/agl/trainer/engine"
+	"github.com/agl-go/agl/trainer/keys"
 )
 
-func engine(to **Engine) yamlfile.Value {
+func engineKeys(to **Engine) yamlfile.Value {
 	return yamlfile.Via(func(e *Engine) yamlfile.Value {
 		return yamlfile.OneOf(
-			yamlfile.Key("policy", "A small language model that is a part of agl and runs on the CPU, with one token per character.", embedded(&e.Policy)),
-			yamlfile.Key("tinker", "An engine elsewhere that speaks the Tinker protocol over HTTP.", remote(&e.Tinker)),
+			yamlfile.Key("policy", "A small language model that is part of agl and runs on the CPU, with one token per character.", embedded(&e.Policy)),
+			yamlfile.Key("tinker", "A remote engine that speaks the Tinker protocol over HTTP.", remote(&e.Tinker)),
 		)
 	}, func(e Engine) { *to = &e })
 }
@@ -27,7 +28,7 @@ func embedded(to **Policy) yamlfile.Value {
 			key("heads", "Number of attention heads.", integer(&c.Heads, from(1), upTo(64))).Default(4),
 			key("ff", "Width of the feed-forward layer, a multiple of 16.", integer(&c.FF, from(16), upTo(1<<14))).Default(256),
 			key("characters", "The vocabulary, one token per character.", yamlfile.Text(&p.Characters)).Default(chat.DefaultAlphabet),
-			key("warm_start", "Supervised training on conversations that comes first.", warmStart(&p.WarmStart)),
+			key("warm_start", "Supervised training on conversations, before the algorithm.", warmStart(&p.WarmStart)),
 		).Check(func(s *yamlfile.Scope) {
 			if s.Clean() {
 				checkPolicy(s, p)
@@ -36,7 +37,7 @@ func embedded(to **Policy) yamlfile.Value {
 	}, func(p Policy) { *to = &p })
 }
 
-// checkPolicy lets the engine judge its settings.
+// checkPolicy lets the engine check its settings.
 func checkPolicy(s *yamlfile.Scope, p *Policy) {
 	characters, err := chat.NewCharacters(p.Characters)
 	if err != nil {
@@ -49,40 +50,13 @@ func checkPolicy(s *yamlfile.Scope, p *Policy) {
 	s.Fail(err)
 }
 
-func warmStart(to **WarmStart) yamlfile.Value {
-	return yamlfile.Via(func(w *WarmStart) yamlfile.Value {
+func warmStart(to **engine.WarmStart) yamlfile.Value {
+	return yamlfile.Via(func(w *engine.WarmStart) yamlfile.Value {
 		key := yamlfile.Key
 		return yamlfile.Mapping(append([]yamlfile.Field{
 			key("file", `A JSON Lines file of {"messages": [{"role": …, "content": …}, …]}; the model learns the assistant's messages.`, yamlfile.File(&w.Path)).Required(),
-			key("steps", "Number of optimizer steps.", yamlfile.Integer(&w.Steps, yamlfile.Min(1))).Default(1200),
+			key("steps", "Number of optimizer steps.", yamlfile.Integer(&w.Steps, yamlfile.Min(1))).Default(engine.DefaultWarmSteps),
 			key("batch", "Conversations in a step.", yamlfile.Integer(&w.Batch, yamlfile.Min(1))).Default(32),
-		}, rate(&w.Schedule, "0.003, falling to 0, after a warm-up of a tenth of the steps, at most 100, when neither is here.")...)...).Check(oneRate)
-	}, func(w WarmStart) { *to = &w })
-}
-
-// rate declares the learning rate of each step, in two ways.
-func rate(to *algorithm.Schedule, otherwise string) []yamlfile.Field {
-	key := yamlfile.Key
-	constant := func(rate float64) { *to = algorithm.Schedule{Peak: rate, Floor: rate} }
-	return []yamlfile.Field{
-		key("learning_rate", "The learning rate of all steps. "+otherwise, yamlfile.Via(func(v *float64) yamlfile.Value { return yamlfile.Number(v, yamlfile.Above(0)) }, constant)),
-		key("schedule", "A learning rate that rises, stays and falls, instead of learning_rate.", yamlfile.Mapping(
-			key("peak", "The highest rate.", yamlfile.Number(&to.Peak, yamlfile.Above(0))).Required(),
-			key("warmup", "Steps in which it rises from 0 in a line.", yamlfile.Integer(&to.Warmup)).Default(0),
-			key("hold", "Steps for which it then stays.", yamlfile.Integer(&to.Hold)).Default(0),
-			key("floor", "To which it falls: the rate of the step that would follow the last.", yamlfile.Number(&to.Floor)).Default(0),
-			key("decay", "How it falls: along a half cosine, or in a line.", yamlfile.Words(&to.Decay, algorithm.Decays()...)).Default(string(algorithm.Cosine)),
-		).Check(func(s *yamlfile.Scope) {
-			if s.Clean() {
-				s.FailAt("", to.Validate())
-			}
-		})),
-	}
-}
-
-// oneRate refuses a rate that is given in both ways.
-func oneRate(s *yamlfile.Scope) {
-	if s.Given("learning_rate") && s.Given("schedule") {
-		s.Failf("schedule", "given together with learning_rate, must be one of them")
-	}
+		}, keys.Rate(&w.Schedule, "By default 0.003, falling to 0, after a warm-up over a tenth of the steps, at most 100.")...)...).Check(keys.OneRate)
+	}, func(w engine.WarmStart) { *to = &w })
 }

@@ -11,16 +11,17 @@ import (
 
 	"github.com/agl-go/agl/internal/yamlfile"
 	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/trainer/algorithms"
 )
 
-// Error is what is wrong in a file, in the order of its lines. It matches
+// Error is the mistakes in a file, in the order of its lines. It matches
 // agl.ErrInvalid.
 type Error = yamlfile.Error
 
-// Mistake is one thing that is wrong in a file.
+// Mistake is one mistake in a file.
 type Mistake = yamlfile.Mistake
 
-// Part is a part of a run that another process plays, perhaps on another machine.
+// Part is a part of a run that another process may run.
 type Part string
 
 // The parts.
@@ -29,74 +30,102 @@ const (
 	PartAlgorithm Part = "algorithm" // with the files of tasks and prompts
 )
 
-// Read reads the file at path. What is wrong in it is an *Error with every
-// mistake; a file that cannot be read is the os package's error. What the parts
-// elsewhere need is not looked for.
-func Read(path string, elsewhere ...Part) (*File, error) {
+// Options says for which process a file is read. The zero value reads the file of a run
+// that this process runs alone.
+type Options struct {
+	// Algorithms are those that the file can name; nil means [algorithms.All].
+	Algorithms []algorithms.Kind
+	// Elsewhere are the parts that other processes run. The files that only they need
+	// may be missing.
+	Elsewhere []Part
+}
+
+// Read reads the file at path. Mistakes in the file are an *Error; a file that cannot
+// be read is an error of package os.
+func Read(path string, o Options) (*File, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the run file: %w", err)
 	}
-	return Parse(path, data, filepath.Dir(path), elsewhere...)
+	return Parse(path, data, filepath.Dir(path), o)
 }
 
-// Parse reads a file whose relative paths start from dir; empty is the working
+// Parse reads a file whose relative paths start from dir; empty means the working
 // directory. The name is for errors, which are *Error, and for the default of
-// Output. The files and the program that it names must be there, but for those of
-// the parts elsewhere.
-func Parse(name string, data []byte, dir string, elsewhere ...Part) (*File, error) {
+// Output. The files and the program that it names must exist.
+func Parse(name string, data []byte, dir string, o Options) (*File, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("find the folder of the run file: %w", err)
 	}
-	file := &File{}
 	document := yamlfile.Document{
 		Name: name, Data: data, Dir: dir, Empty: "it must at least have agent, data and algorithm",
-		Elsewhere: slices.Contains(elsewhere, PartAlgorithm),
+		Elsewhere: slices.Contains(o.Elsewhere, PartAlgorithm),
 	}
-	if err := document.Read(declare(&draft{file: file, dir: dir, noAgent: slices.Contains(elsewhere, PartAgent)})); err != nil {
+	d := &draft{file: &File{}, kinds: o.Algorithms, dir: dir, noAgent: slices.Contains(o.Elsewhere, PartAgent)}
+	if err := document.Read(declare(d)); err != nil {
 		return nil, err
 	}
-	if file.Output == "" {
+	if d.file.Output == "" {
 		base := filepath.Base(name)
-		file.Output = filepath.Join(dir, "runs", strings.TrimSuffix(base, filepath.Ext(base)))
+		d.file.Output = filepath.Join(dir, "runs", strings.TrimSuffix(base, filepath.Ext(base)))
 	}
-	return file, nil
+	return d.file, nil
 }
 
-// Schema returns the JSON Schema of a run file.
+// Schema returns the JSON Schema of a run file that can name the algorithms of agl.
 func Schema() jsontext.Value {
 	return yamlfile.Schema("agl train", "What `agl train FILE` runs. Relative paths start from the folder of the file.", declare(&draft{file: &File{}}))
 }
 
 // declare declares the whole file.
 func declare(d *draft) yamlfile.Value {
+	if d.kinds == nil {
+		d.kinds = algorithms.All()
+	}
+	names := make([]string, len(d.kinds))
+	for i, kind := range d.kinds {
+		names[i] = kind.Name
+	}
+	slices.Sort(names)
 	key, f := yamlfile.Key, d.file
 	return yamlfile.Mapping(
-		key("agent", "The program that does the tasks. It may be left out where runners elsewhere join the run (store.listen, store.url).", d.agent(&f.Agent)),
+		key("agent", "The program that does the tasks. It may be left out if runners elsewhere join the run (store.listen, store.url).", d.agent(&f.Agent)),
 		key("data", "The tasks.", d.data(&f.Data)).Required(", the tasks to train with"),
 		key("prompts", "Prompt templates, which agents find among their resources under these names.", prompts(&f.Prompts)),
-		key("proxy", "The LLM proxy, which stands in front of the models and records their calls. With an engine there is one in any case.", d.proxy(&f.Proxy)),
-		key("engine", "Trains the weights of a model and serves it.", engine(&f.Engine)),
-		key("algorithm", "What learns.", d.algorithm(&f.Algorithm)).Required(", one of apo, baseline, grpo, sft"),
-		key("store", "Where the run is kept.", d.store(&f.Store)),
-		key("output", "The folder of results. It is runs/NAME beside the file NAME.yaml when it is not here.", yamlfile.Path(&f.Output)),
-		key("seed", "Decides every draw of the run.", yamlfile.Integer(&f.Seed)).Default(0),
+		key("proxy", "The LLM proxy, which stands in front of the models and records their calls. With an engine there always is one.", d.proxy(&f.Proxy)),
+		key("engine", "Trains the weights of a model and serves it.", engineKeys(&f.Engine)),
+		key("algorithm", "What learns.", d.algorithm()).Required(", one of "+strings.Join(names, ", ")),
+		key("store", "Where the run is stored.", d.store(&f.Store)),
+		key("output", "The folder of results; by default runs/NAME beside the file NAME.yaml.", yamlfile.Path(&f.Output)),
+		key("seed", "Decides every random choice of the run.", yamlfile.Integer(&f.Seed)).Default(0),
 	).Check(d.across)
+}
+
+// algorithm declares the algorithms, of which the file must name one.
+func (d *draft) algorithm() yamlfile.Value {
+	fields := make([]yamlfile.Field, len(d.kinds))
+	for i, kind := range d.kinds {
+		value, a := kind.Keys(d.dir)
+		fields[i] = yamlfile.Key(kind.Name, kind.Doc, value.Check(func(s *yamlfile.Scope) { d.file.Algorithm, d.settled = a, s.Clean() }))
+	}
+	return yamlfile.OneOf(fields...)
 }
 
 // draft is a file that is being read.
 type draft struct {
 	file    *File
+	kinds   []algorithms.Kind
 	dir     string // of the file, absolute
 	noAgent bool   // on this machine
+	settled bool   // the settings of the algorithm have no mistake
 }
 
-// across looks for what no part of the file can know alone.
+// across checks the parts of the file against each other.
 func (d *draft) across(s *yamlfile.Scope) {
 	f := d.file
 	if !s.Given("agent") && !s.Given("store.listen") && !s.Given("store.url") {
-		s.Failf("agent", "missing, the program that does the tasks; without it runners elsewhere must be able to join: store.listen or store.url")
+		s.Failf("agent", "missing, the program that does the tasks; without it, give store.listen or store.url, so that runners elsewhere can join")
 	}
 	if !s.Given("data.seed") {
 		f.Data.Seed = f.Seed
@@ -107,63 +136,50 @@ func (d *draft) across(s *yamlfile.Scope) {
 	if s.Given("proxy") && !s.Given("proxy.models") && !s.Given("engine") {
 		s.Failf("proxy", "there is no model: give models, or an engine that serves one")
 	}
-	switch {
-	case s.Given("algorithm.grpo"):
-		d.acrossWeights(s, "grpo", true)
-	case s.Given("algorithm.sft"):
-		d.acrossWeights(s, "sft", !s.Given("algorithm.sft.from"))
-	case s.Given("algorithm.apo"):
-		d.acrossAPO(s)
+	if f.Algorithm != nil {
+		d.needs(s, "algorithm."+f.Algorithm.Name(), f.Algorithm.Needs())
 	}
-	if s.Given("proxy.model") && d.file.Proxy != nil {
-		d.acrossModel(s)
+	if s.Given("proxy.model") && f.Proxy != nil {
+		d.modelName(s)
 	}
 }
 
-// acrossModel looks at the name that agents are told to ask for.
-func (d *draft) acrossModel(s *yamlfile.Scope) {
+// modelName checks the name of the model that agents are told to request.
+func (d *draft) modelName(s *yamlfile.Scope) {
 	p := d.file.Proxy
-	there := slices.ContainsFunc(p.Config.Models, func(m proxy.Model) bool { return m.Name == p.Model })
+	listed := slices.ContainsFunc(p.Config.Models, func(m proxy.Model) bool { return m.Name == p.Model })
 	switch {
-	case s.Given("engine") && there:
+	case s.Given("engine") && listed:
 		s.Failf("proxy.model", "got %s, a name in models, but it is the name of the engine's model, must be another", p.Model)
-	case !s.Given("engine") && !there && s.Given("proxy.models"):
+	case !s.Given("engine") && !listed && s.Given("proxy.models"):
 		s.Failf("proxy.model", "got %s, but models has none of that name", p.Model)
 	}
 }
 
-// acrossWeights looks at what an algorithm needs that trains weights, by the calls that
-// are recorded or not.
-func (d *draft) acrossWeights(s *yamlfile.Scope, name string, recorded bool) {
-	if !s.Given("engine") {
-		s.Failf("algorithm."+name, `there is no engine whose weights it could train: give one, such as "engine: {policy: {}}"`)
+// needs checks that the file provides what its algorithm, at a path, needs.
+func (d *draft) needs(s *yamlfile.Scope, at string, n algorithms.Needs) {
+	if n.Losses != nil && !s.Given("engine") {
+		s.Failf(at, `there is no engine whose weights it could train: give one, such as "engine: {policy: {}}"`)
 	}
-	if p := d.file.Proxy; recorded && p != nil && p.Config.Capture == proxy.CaptureOff {
-		s.Failf("proxy.capture.mode", "got off, but %s learns from the calls that are recorded", name)
+	if p := d.file.Proxy; n.Calls && p != nil && p.Config.Capture == proxy.CaptureOff {
+		s.Failf("proxy.capture.mode", "got off, but %s learns from the calls that are recorded", d.file.Algorithm.Name())
 	}
-}
-
-func (d *draft) acrossAPO(s *yamlfile.Scope) {
-	if !s.Given("prompts") {
-		s.Failf("algorithm.apo", `there is nothing to tune: give prompts, such as "prompts: {system: system.txt}"`)
+	if n.Prompts && !s.Given("prompts") {
+		s.Failf(at, `there is nothing to tune: give prompts, such as "prompts: {system: system.txt}"`)
 	}
-	if s.Given("data") && !s.Given("data.val") && !s.Given("data.val_share") {
-		s.Failf("algorithm.apo", "candidates are compared on validation tasks: give data.val, or data.val_share")
+	if n.Validation && s.Given("data") && !s.Given("data.val") && !s.Given("data.val_share") {
+		s.Failf(at, "candidates are compared on validation tasks: give data.val, or data.val_share")
 	}
-	if d.file.Algorithm.APO == nil {
-		return
-	}
-	apo := d.file.Algorithm.APO
-	for key, model := range map[string]string{"gradient_model": ownModel(&apo.Gradient), "edit_model": ownModel(apo.Edit)} {
-		if model != "" && !d.serves(s, model) {
-			s.Failf("algorithm.apo."+key, "got the model %s without a base_url, and the proxy has no model of that name", model)
+	for _, m := range n.Models {
+		if d.settled && m.BaseURL == "" && !d.serves(s, m.Name) {
+			s.Failf(m.Key, "got the model %s without a base_url, and the proxy has no model of that name", m.Name)
 		}
 	}
 }
 
 // serves reports whether the run's proxy has a model of that name.
 func (d *draft) serves(s *yamlfile.Scope, model string) bool {
-	if s.Given("engine") || s.Given("proxy") && d.file.Proxy == nil { // or its mistakes come first
+	if s.Given("engine") || s.Given("proxy") && d.file.Proxy == nil { // the proxy's own mistakes come first
 		return true
 	}
 	if d.file.Proxy == nil {

@@ -26,6 +26,9 @@ import (
 	"github.com/agl-go/agl/tinker/chat/pretrained"
 	"github.com/agl-go/agl/tinker/client"
 	"github.com/agl-go/agl/tinker/engines"
+	"github.com/agl-go/agl/trainer/algorithms"
+	"github.com/agl-go/agl/trainer/engine"
+	"github.com/agl-go/agl/trainer/keys"
 	"github.com/agl-go/agl/trainer/runfile"
 )
 
@@ -41,7 +44,7 @@ func testdata(t testing.TB) string {
 
 func compare(t *testing.T, name string, want *runfile.File) *runfile.File {
 	t.Helper()
-	got, err := runfile.Read(filepath.Join("testdata", name))
+	got, err := runfile.Read(filepath.Join("testdata", name), runfile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +60,7 @@ func TestGRPO(t *testing.T) {
 	got := compare(t, "grpo.yaml", &runfile.File{
 		Agent: runfile.Agent{
 			Process: process.Config{
-				Command: []string{"sh", "-c", "exit 0", "7"}, Env: []string{"PYTHONPATH=lib", "DEBUG=1"}, Keep: true, GracePeriod: 2 * time.Second,
+				Command: []string{"sh", "-c", "exit 0", "7"}, Env: []string{"PYTHONPATH=lib", "DEBUG=1"}, AllowEnv: []string{"MODEL_KEY"}, Keep: true, GracePeriod: 2 * time.Second,
 				OutputBytes: 64 << 10, MemoryBytes: 2 << 30, Keepalive: process.KeepaliveStdio, MaxIdle: 4,
 			},
 			Concurrency: 8,
@@ -86,11 +89,11 @@ func TestGRPO(t *testing.T) {
 		},
 		Engine: &runfile.Engine{Policy: &runfile.Policy{
 			Config: policy.Config{Context: 32, Layers: 1, Dim: 32, Heads: 2, FF: 64}, Characters: "abc",
-			WarmStart: &runfile.WarmStart{
+			WarmStart: &engine.WarmStart{
 				Path: filepath.Join(dir, "demos.jsonl"), Steps: 100, Batch: 16, Schedule: algorithm.Schedule{Peak: 0.002, Floor: 0.002},
 			},
 		}},
-		Algorithm: runfile.Algorithm{GRPO: &grpo.Config{
+		Algorithm: &algorithms.GRPO{Config: grpo.Config{
 			TrainingConfig: algorithm.TrainingConfig{
 				Schedule:   algorithm.Schedule{Peak: 3e-3, Warmup: 5, Hold: 10, Floor: 1e-4, Decay: algorithm.Linear},
 				Adam:       tinker.AdamParams{Beta1: 0.8, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.01, GradClipNorm: 2},
@@ -105,7 +108,7 @@ func TestGRPO(t *testing.T) {
 		},
 		Output: filepath.Join(dir, "results"), Seed: 42,
 	})
-	form := got.Algorithm.GRPO.Form
+	form := got.Algorithm.(*algorithms.GRPO).Form
 	for task, want := range map[string]string{`{"kind":"a\"b"}`: `a"b`, `{"kind":7}`: "7", `{}`: "", `7`: ""} {
 		if got := form(jsontext.Value(task)); got != want {
 			t.Errorf("form of %s: got %q, want %q", task, got, want)
@@ -122,7 +125,7 @@ func TestTinker(t *testing.T) {
 			Data:      runfile.Data{Train: &runfile.Tasks{Path: filepath.Join(dir, "tasks.jsonl")}},
 			Proxy:     &runfile.Proxy{},
 			Engine:    &runfile.Engine{Tinker: &tinker},
-			Algorithm: runfile.Algorithm{GRPO: &grpo.Config{Steps: 1}},
+			Algorithm: &algorithms.GRPO{Config: grpo.Config{Steps: 1}},
 		}
 	}
 	all := want(runfile.Tinker{
@@ -148,7 +151,7 @@ func TestTinker(t *testing.T) {
 	known.Deterministic, known.Vocab = false, 8
 	characters := want(runfile.Tinker{
 		Client: client.Config{URL: "http://127.0.0.1:4749", Engine: &known}, Chat: runfile.Chat{Characters: "abc"},
-		WarmStart: &runfile.WarmStart{
+		WarmStart: &engine.WarmStart{
 			Path: filepath.Join(dir, "demos.jsonl"), Steps: 100, Batch: 16, Schedule: algorithm.Schedule{Peak: 0.002, Floor: 0.002},
 		},
 	})
@@ -170,7 +173,7 @@ func TestAPO(t *testing.T) {
 			{Name: "short", Resource: agl.PromptTemplate{Template: "Be brief, {name}", Engine: agl.PromptFString}},
 		},
 		Proxy: &runfile.Proxy{Config: proxy.Config{Models: []proxy.Model{{Name: "tiny", BaseURL: "http://127.0.0.1:8000/v1"}}}},
-		Algorithm: runfile.Algorithm{APO: &runfile.APO{
+		Algorithm: &algorithms.APO{
 			Gradient: apo.EndpointConfig{
 				BaseURL: "https://api.openai.com/v1", Model: "gpt", APIKey: "env:OPENAI_API_KEY", RequestsPerSecond: 2.5, Timeout: time.Minute, MaxAttempts: 2, SendSeed: true,
 			},
@@ -181,7 +184,7 @@ func TestAPO(t *testing.T) {
 				Level: 0.9, Resamples: 500, CritiquePrompts: []string{"{{.Prompt}}\n"}, EditPrompts: []string{"{{.Prompt}} {{.Critique}}\n"},
 				ExperimentBytes: 4 << 10, Concurrency: 2, BatchTimeout: 30 * time.Minute,
 			},
-		}},
+		},
 		Store:  runfile.Store{URL: "http://store:4747"},
 		Output: filepath.Join(dir, "runs/apo"),
 	})
@@ -192,7 +195,7 @@ func TestBaseline(t *testing.T) {
 	dir := testdata(t)
 	compare(t, "baseline.yaml", &runfile.File{
 		Data:      runfile.Data{Train: &runfile.Tasks{Path: filepath.Join(dir, "tasks.jsonl")}},
-		Algorithm: runfile.Algorithm{Baseline: &baseline.Config{Epochs: 2, MaxQueueLength: 16, SpanVerbosity: baseline.SpanNone}},
+		Algorithm: &algorithms.Baseline{Config: baseline.Config{Epochs: 2, MaxQueueLength: 16, SpanVerbosity: baseline.SpanNone}},
 		Store:     runfile.Store{Listen: "0.0.0.0:4747"},
 		Output:    filepath.Join(dir, "runs/baseline"),
 	})
@@ -201,17 +204,17 @@ func TestBaseline(t *testing.T) {
 func TestSFT(t *testing.T) {
 	t.Parallel()
 	dir := testdata(t)
-	file := func(name string, want runfile.SFT) *runfile.File {
+	file := func(name string, want algorithms.SFT) *runfile.File {
 		return &runfile.File{
 			Data:      runfile.Data{Train: &runfile.Tasks{Path: filepath.Join(dir, "tasks.jsonl")}},
 			Agent:     runfile.Agent{Process: process.Config{Command: []string{"sh"}, Dir: dir}},
 			Engine:    &runfile.Engine{Policy: &runfile.Policy{}},
 			Proxy:     &runfile.Proxy{},
-			Algorithm: runfile.Algorithm{SFT: &want},
+			Algorithm: &want,
 			Output:    filepath.Join(dir, "runs", name),
 		}
 	}
-	stored := file("sft", runfile.SFT{
+	stored := file("sft", algorithms.SFT{
 		Config: sft.Config{
 			TrainingConfig: algorithm.TrainingConfig{
 				PassReward: 0.5, CheckpointEvery: 50, Validation: algorithm.Validation{N: 40},
@@ -219,31 +222,31 @@ func TestSFT(t *testing.T) {
 			},
 			Filter: sft.Filter{MinReward: agl.Some(0.5), Best: 2}, Steps: 300, Batch: 16,
 		},
-		From: &runfile.Store{Database: "sqlite:" + filepath.Join(dir, "kept/run.db")},
+		From: &keys.Source{Database: "sqlite:" + filepath.Join(dir, "kept/run.db")},
 	})
 	stored.Data.ValShare = 0.1
 	compare(t, "sft.yaml", stored)
-	compare(t, "rejection.yaml", file("rejection", runfile.SFT{Config: sft.Config{
+	compare(t, "rejection.yaml", file("rejection", algorithms.SFT{Config: sft.Config{
 		TrainingConfig: algorithm.TrainingConfig{Schedule: algorithm.Schedule{Peak: 5e-4, Floor: 5e-4}},
 		Filter:         sft.Filter{Best: 1}, Rounds: 3, Tasks: 64, Samples: 8, Steps: 50,
 	}}))
-	compare(t, "distil.yaml", file("distil", runfile.SFT{
-		Config: sft.Config{Steps: 10}, From: &runfile.Store{URL: "http://teacher:4747", Token: "env:TEACHER_TOKEN"},
+	compare(t, "distil.yaml", file("distil", algorithms.SFT{
+		Config: sft.Config{Steps: 10}, From: &keys.Source{URL: "http://teacher:4747", Token: "env:TEACHER_TOKEN"},
 	}))
 	const head = "agent: {command: [sh]}\ndata: {train: tasks.jsonl}\nengine: {policy: {}}\nalgorithm: {sft: "
-	got, err := runfile.Parse("f", []byte(head+"{from: model, steps: 1}}"), dir)
-	if err != nil || got.Algorithm.SFT.From.Database != "sqlite:"+filepath.Join(dir, "model", "agl.db") {
+	got, err := runfile.Parse("f", []byte(head+"{from: model, steps: 1}}"), dir, runfile.Options{})
+	if err != nil || got.Algorithm.(*algorithms.SFT).From.Database != "sqlite:"+filepath.Join(dir, "model", "agl.db") {
 		t.Errorf("the folder of a run: %+v, %v", got, err)
 	}
 	for text, want := range map[string]string{
 		"{from: gone, steps: 1}":                             "f:4: algorithm.sft.from: there is no folder " + filepath.Join(dir, "gone"),
 		"{from: {}, steps: 1}":                               "f:4: algorithm.sft.from: neither db nor url is given, must be one of them",
 		"{from: {db: a.db, url: 'http://a'}, steps: 1}":      "f:4: algorithm.sft.from.db: given together with url, must be one of them",
-		"{from: model, steps: 1, samples: 2}":                "f:4: algorithm.sft.samples: given together with from, but then no rollouts are made",
-		"{steps: 1}":                                         "f:4: algorithm.sft: neither min_reward nor best is given, but no model gets better by all that it does itself",
+		"{from: model, steps: 1, samples: 2}":                "f:4: algorithm.sft.samples: given together with from, but then no rollouts are sampled",
+		"{steps: 1}":                                         "f:4: algorithm.sft: neither min_reward nor best is given, but training on all of its own rollouts improves no model",
 		"{best: 1, steps: 1}}\nproxy: {capture: {mode: off}": "f:5: proxy.capture.mode: got off, but sft learns from the calls that are recorded",
 	} {
-		_, err := runfile.Parse("f", []byte(head+text+"}"), dir)
+		_, err := runfile.Parse("f", []byte(head+text+"}"), dir, runfile.Options{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", text, err, want)
 		}
@@ -254,7 +257,7 @@ func TestSFT(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	dir := testdata(t)
-	f, err := runfile.Parse("first.yaml", []byte("agent: {command: [sh], attempts: 2}\ndata: {train: tasks.jsonl}\nengine: {policy: }\nalgorithm: {grpo: {steps: 1}}\nseed: 3"), dir)
+	f, err := runfile.Parse("first.yaml", []byte("agent: {command: [sh], attempts: 2}\ndata: {train: tasks.jsonl}\nengine: {policy: }\nalgorithm: {grpo: {steps: 1}}\nseed: 3"), dir, runfile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,11 +273,11 @@ func TestDefaults(t *testing.T) {
 	case f.Output != filepath.Join(dir, "runs/first"):
 		t.Errorf("output %s", f.Output)
 	}
-	f, err = runfile.Parse("b", []byte("agent: {command: [sh]}\ndata: {train: tasks.jsonl, seed: 0}\nalgorithm: {baseline: }\nseed: 3\nstore: {db: 'memory:'}"), dir)
+	f, err = runfile.Parse("b", []byte("agent: {command: [sh]}\ndata: {train: tasks.jsonl, seed: 0}\nalgorithm: {baseline: }\nseed: 3\nstore: {db: 'memory:'}"), dir, runfile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.Algorithm.Baseline == nil || f.Data.Seed != 0 || f.Proxy != nil || f.Store.Database != "memory:" {
+	if f.Algorithm.Name() != "baseline" || f.Data.Seed != 0 || f.Proxy != nil || f.Store.Database != "memory:" {
 		t.Errorf("%+v", f)
 	}
 }
@@ -304,7 +307,7 @@ sed: 1
 `
 	want := []string{
 		`f.yaml:2: agent.command: got a text, must be a list such as [python, agent.py]; where a shell is wanted, [sh, -c, "…"]`,
-		`f.yaml:3: agent.cuncurrency: unknown, perhaps concurrency is meant; there are attempts, command, concurrency, cwd, env, grace, keep, keepalive, max_idle, memory, output, retry_on, timeout, unresponsive, workspace`,
+		`f.yaml:3: agent.cuncurrency: unknown, perhaps concurrency is meant; there are allow_env, attempts, command, concurrency, cwd, env, grace, keep, keepalive, max_idle, memory, output, retry_on, timeout, unresponsive, workspace`,
 		`f.yaml:4: agent.timeout: got "soon", must be a time such as 100ms, 30s or 5m`,
 		`f.yaml:5: agent.retry_on[1]: got "never", must be failed or timeout or unresponsive`,
 		`f.yaml:5: agent.retry_on: given, but attempts is 1, must be at least 2`,
@@ -315,7 +318,7 @@ sed: 1
 		`f.yaml:11: data.val_share: given together with val, must be one of them`,
 		`f.yaml:12: prompts: got "a b", must be the name of a prompt template, like ^[A-Za-z_][A-Za-z0-9_.-]*$`,
 		`f.yaml:12: prompts.x: must have one of the keys file, text`,
-		`f.yaml:12: prompts.llm: is the name of the model among the resources, must be another`,
+		`f.yaml:12: prompts.llm: is the name of the model among the resources, must be another name`,
 		`f.yaml:13: proxy.listen: got "80", must be HOST:PORT such as 127.0.0.1:4748`,
 		`f.yaml:13: proxy.models: empty, there must be one at least`,
 		`f.yaml:14: engine: empty, must have one of the keys policy, tinker`,
@@ -325,12 +328,12 @@ sed: 1
 		`f.yaml:16: algorithm.grpo.adam.beta1: got the number 2, must be a number above 0 and below 1`,
 		`f.yaml:16: algorithm.grpo.schedule: given together with learning_rate, must be one of them`,
 		`f.yaml:16: algorithm: got grpo and apo, must be one of them`,
-		`f.yaml:18: store.token: must be env:NAME, the name of the environment variable that holds it; the secret itself has no place in this file`,
-		`f.yaml:18: store.db: given together with url, but the store at the url is another's`,
 		`f.yaml:18: store.db: got "mysql://", must be sqlite:PATH such as sqlite:agl.db, postgres://USER:PASSWORD@HOST/DATABASE, or memory: (which loses everything with its process)`,
+		`f.yaml:18: store.token: must be env:NAME, the name of the environment variable that holds it; the secret itself has no place in this file`,
+		`f.yaml:18: store.db: given together with url, but the store at the url has its own`,
 		`f.yaml:19: sed: unknown, perhaps seed is meant; there are agent, algorithm, data, engine, output, prompts, proxy, seed, store`,
 	}
-	_, err := runfile.Parse("f.yaml", []byte(file), "testdata")
+	_, err := runfile.Parse("f.yaml", []byte(file), "testdata", runfile.Options{})
 	if !errors.Is(err, agl.ErrInvalid) {
 		t.Fatalf("error %v", err)
 	}
@@ -360,7 +363,7 @@ func TestOneMistake(t *testing.T) {
 	far := func(keys string) string { return agent + data + train + "engine: {tinker: {" + keys + "}}\n" }
 	for file, want := range map[string]string{
 		"":                          "f: the file is empty, it must at least have agent, data and algorithm",
-		data + base:                 "f:1: agent: missing, the program that does the tasks; without it runners elsewhere must be able to join: store.listen or store.url",
+		data + base:                 "f:1: agent: missing, the program that does the tasks; without it, give store.listen or store.url, so that runners elsewhere can join",
 		agent + base:                "f:1: data: missing, the tasks to train with",
 		agent + data:                "f:1: algorithm: missing, one of apo, baseline, grpo, sft",
 		agent + "data: {}\n" + base: "f:2: data.train: missing, the file of the tasks to train with",
@@ -370,7 +373,7 @@ func TestOneMistake(t *testing.T) {
 		agent + both + ask + "algorithm: {apo: {gradient_model: m}}":                                 "f:4: algorithm.apo.gradient_model: got the model m without a base_url, and the proxy has no model of that name",
 		agent + both + ask + "algorithm: {apo: {gradient_model: ''}}":                                "f:4: algorithm.apo.gradient_model: the name of the model is empty",
 		agent + both + ask + tiny + "algorithm: {apo: {gradient_model: {model: m, api_key: env:X}}}": "f:5: algorithm.apo.gradient_model.api_key: given without base_url, but the run's proxy needs none",
-		agent + both + ask + tiny + "algorithm: {apo: {gradient_model: m, budget: {dollars: 1}}}":    "f:5: apo: Budget.Dollars is 1, but both prices are 0, so that it would never be spent",
+		agent + both + ask + tiny + "algorithm: {apo: {gradient_model: m, budget: {dollars: 1}}}":    "f:5: apo: Budget.Dollars is 1, but both prices are 0, so it would never be spent",
 		agent + both + ask + tiny + "algorithm: {apo: {gradient_model: m, edit_prompts: [user.j2]}}": `f:5: apo: EditPrompts: template: EditPrompts[0]:1: function "question" not defined`,
 		agent + data + base + "proxy: {}\n":                                                          "f:4: proxy: there is no model: give models, or an engine that serves one",
 		agent + data + base + "proxy: {model: x, models: [{name: y, base_url: 'http://x'}]}":         "f:4: proxy.model: got x, but models has none of that name",
@@ -382,9 +385,9 @@ func TestOneMistake(t *testing.T) {
 		"agent: {command: [agl-no-such-program]}\n" + data + base:                                    "f:1: agent.command: exec: \"agl-no-such-program\": executable file not found in $PATH",
 		"agent: {command: [sh], cwd: gone}\n" + data + base:                                          "f:1: agent.cwd: there is no folder DIR/gone",
 		agent + "data: {train: system.txt}\n" + base:                                                 "f:2: data.train: dataset: DIR/system.txt: the name does not tell the format, must end in .jsonl, .ndjson, .csv or .parquet",
-		agent + data + base + "store: {db: 'postgres://me:hunter2@host/db'}":                         "f:4: store.db: it holds a password, which has no place in this file; use PGPASSWORD or ~/.pgpass",
-		agent + data + base + "store: {db: 'postgres://host/db?password=hunter2'}":                   "f:4: store.db: it holds a password, which has no place in this file; use PGPASSWORD or ~/.pgpass",
-		agent + data + base + "store: {url: 'http://x', listen: ':1'}":                               "f:4: store.listen: given together with url, but the store at the url is another's",
+		agent + data + base + "store: {db: 'postgres://me:hunter2@host/db'}":                         "f:4: store.db: it contains a password, which does not belong in this file; use PGPASSWORD or ~/.pgpass",
+		agent + data + base + "store: {db: 'postgres://host/db?password=hunter2'}":                   "f:4: store.db: it contains a password, which does not belong in this file; use PGPASSWORD or ~/.pgpass",
+		agent + data + base + "store: {url: 'http://x', listen: ':1'}":                               "f:4: store.listen: given together with url, but the store at the url has its own",
 		far("model: x"):        "f:4: engine.tinker.base_url: missing, the URL of the engine\nf:4: engine.tinker.chat: missing, the model's tokenizer and chat template, such as \"chat: {folder: models/qwen3}\"",
 		far(at + "chat: Qwen"): `f:4: engine.tinker.chat: got "Qwen", must be characters`,
 		far(at + "chat: {}"):   "f:4: engine.tinker.chat: must have one of folder and characters",
@@ -395,7 +398,7 @@ func TestOneMistake(t *testing.T) {
 		far(at + "chat: {characters: ab, style: hermes}"):                                   "f:4: engine.tinker.chat.style: given together with characters, but it belongs to the model in a folder",
 		far(at + "chat: {characters: ab, stop: [x]}"):                                       "f:4: engine.tinker.chat.stop: given together with characters, but it belongs to the model in a folder",
 		far(at + "chat: {folder: model, style: gpt}"):                                       `f:4: engine.tinker.chat.style: got "gpt", must be deepseek or hermes or llama3 or none`,
-		far(at + "chat: {folder: model}, warm_start: {file: demos.jsonl}"):                  "f:4: engine.tinker.warm_start: given together with chat.folder, but demonstrations are only made of one token per character",
+		far(at + "chat: {folder: model}, warm_start: {file: demos.jsonl}"):                  "f:4: engine.tinker.warm_start: given together with chat.folder, but demonstrations need one token per character",
 		far(at + first + "weights: 'tinker://m/weights/a', " + demos):                       "f:4: engine.tinker.warm_start: given together with weights, must be one of them",
 		far(at + first + "weights: 'tinker://m/sampler_weights/a'"):                         `f:4: engine.tinker.weights: got "tinker://m/sampler_weights/a", a snapshot for sampling, must be a checkpoint, tinker://MODEL/weights/NAME`,
 		far(at + first + "weights: runs/x"):                                                 `f:4: engine.tinker.weights: path: "runs/x" does not begin with tinker://`,
@@ -409,7 +412,7 @@ func TestOneMistake(t *testing.T) {
 		far(at + first + "capabilities: {losses: []}"):                                      "f:4: engine.tinker.capabilities.losses: empty, there must be one at least",
 		agent + data + train + "engine: {policy: {}, tinker: {" + at + "chat: characters}}": "f:4: engine: got policy and tinker, must be one of them",
 	} {
-		_, err := runfile.Parse("f", []byte(file), "testdata")
+		_, err := runfile.Parse("f", []byte(file), "testdata", runfile.Options{})
 		got := "nothing"
 		if err != nil {
 			got = strings.ReplaceAll(err.Error(), testdata(t), "DIR")
@@ -434,7 +437,7 @@ func TestElsewhere(t *testing.T) {
 		{[]runfile.Part{runfile.PartAlgorithm}, 1},
 		{[]runfile.Part{runfile.PartAgent, runfile.PartAlgorithm}, 0},
 	} {
-		f, err := runfile.Parse("f", []byte(file), t.TempDir(), test.elsewhere...)
+		f, err := runfile.Parse("f", []byte(file), t.TempDir(), runfile.Options{Elsewhere: test.elsewhere})
 		var wrong *runfile.Error
 		switch {
 		case test.mistakes == 0 && (err != nil || !strings.HasSuffix(f.Agent.Process.Command[0], "/gone.sh")):
@@ -447,7 +450,7 @@ func TestElsewhere(t *testing.T) {
 
 func TestReadNothing(t *testing.T) {
 	t.Parallel()
-	if _, err := runfile.Read("testdata/gone.yaml"); !errors.Is(err, os.ErrNotExist) {
+	if _, err := runfile.Read("testdata/gone.yaml", runfile.Options{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
 }
@@ -464,7 +467,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add("algorithm: {grpo: , apo: null}\nengine: {policy: }\nprompts: {a: {text: ''}}\ndata: {train: {file: tasks.csv, types: {'': json}}}")
 	f.Fuzz(func(t *testing.T, file string) {
-		got, err := runfile.Parse("f", []byte(file), "testdata")
+		got, err := runfile.Parse("f", []byte(file), "testdata", runfile.Options{})
 		var wrong *runfile.Error
 		switch {
 		case err == nil && got.Data.Train == nil:

@@ -9,6 +9,7 @@ import (
 	"github.com/agl-go/agl/tinker/client"
 	"github.com/agl-go/agl/tinker/engines"
 	"github.com/agl-go/agl/tinker/wire"
+	"github.com/agl-go/agl/trainer/keys"
 )
 
 func remote(to **Tinker) yamlfile.Value {
@@ -16,26 +17,26 @@ func remote(to **Tinker) yamlfile.Value {
 	return yamlfile.Via(func(t *Tinker) yamlfile.Value {
 		c := &t.Client
 		return yamlfile.Mapping(
-			key("base_url", "Where the engine is, without /api/v1, such as http://127.0.0.1:8000.", yamlfile.URL(&c.URL)).Required(", the URL of the engine"),
-			key("api_key", "Sent to it as X-API-Key.", yamlfile.Secret(&c.APIKey)),
-			key("model", "The base model; the engine's first when it is not here.", yamlfile.Text(&t.Model)),
-			key("lora_rank", "Rank of the adapter that is trained, on engines that train one.", yamlfile.Integer(&t.LoRARank, from(1))).Default(wire.DefaultLoRARank),
-			key("seed", "Initialises the adapter; the file's seed when it is not here.", yamlfile.Via(func(v *uint64) yamlfile.Value {
+			key("base_url", "The URL of the engine, without /api/v1, such as http://127.0.0.1:8000.", yamlfile.URL(&c.URL)).Required(", the URL of the engine"),
+			key("api_key", "The key that is sent as X-API-Key.", yamlfile.Secret(&c.APIKey)),
+			key("model", "The base model; by default the engine's first.", yamlfile.Text(&t.Model)),
+			key("lora_rank", "Rank of the adapter, on engines that train one.", yamlfile.Integer(&t.LoRARank, from(1))).Default(wire.DefaultLoRARank),
+			key("seed", "Initializes the adapter; by default the seed of the run.", yamlfile.Via(func(v *uint64) yamlfile.Value {
 				return yamlfile.Integer(v)
 			}, func(v uint64) { t.Seed = agl.Some(v) })),
-			key("chat", "The model's tokenizer and chat template, or characters alone for one token per character, as agl policy serve has it.", format(&t.Chat)).
+			key("chat", "The model's tokenizer and chat template, or characters alone for one token per character, as in agl policy serve.", format(&t.Chat)).
 				Required(`, the model's tokenizer and chat template, such as "chat: {folder: models/qwen3}"`),
 			key("weights", "A checkpoint of the engine to start from, tinker://MODEL/weights/NAME.", yamlfile.Text(&t.Weights)),
-			key("warm_start", "Supervised training on conversations that comes first; for one token per character.", warmStart(&t.WarmStart)),
-			key("encoding", "How batches are sent and results asked for; auto finds out what the engine takes.",
+			key("warm_start", "Supervised training on conversations, before the algorithm; for one token per character.", warmStart(&t.WarmStart)),
+			key("encoding", "The encoding of requests and results; auto detects what the engine accepts.",
 				yamlfile.Words(&c.Encoding, engines.Auto, engines.JSON, engines.Protobuf)).Default(string(engines.Auto)),
-			key("max_samples", "How many calls that sample are made at once; the engine may ask for fewer.", yamlfile.Integer(&c.MaxSamples, from(1))).Default(256),
-			key("chunk_data", "The most sequences of one request; a larger batch is sent in several. What the engine says, or 1024, when it is not here.", yamlfile.Integer(&c.ChunkData, from(1))),
-			key("chunk_size", "The same, by size; what the engine says, or 5 MB, when it is not here.", yamlfile.Size(&c.ChunkBytes)),
-			key("request_timeout", "Of one request; results that take longer are asked for again.", yamlfile.Duration(&c.RequestTimeout)).Default("1m"),
-			key("retry_for", "How long requests are repeated while the engine is away.", yamlfile.Duration(&c.RetryFor)).Default("2m"),
-			key("timeout", "Of one call in all, such as a gradient.", yamlfile.Duration(&c.CallTimeout)).Default("1h"),
-			key("capabilities", "What the engine can do, for engines that do not say so themselves; it replaces what they say.", capabilities(&c.Engine)),
+			key("max_samples", "Sampling calls at the same time; the engine may ask for fewer.", yamlfile.Integer(&c.MaxSamples, from(1))).Default(256),
+			key("chunk_data", "The largest number of sequences of a request; a larger batch is sent in several. By default what the engine says, or 1024.", yamlfile.Integer(&c.ChunkData, from(1))),
+			key("chunk_size", "The largest size of a request; by default what the engine says, or 5 MB.", yamlfile.Size(&c.ChunkBytes)),
+			key("request_timeout", "Timeout of one request; results that take longer are requested again.", yamlfile.Duration(&c.RequestTimeout)).Default("1m"),
+			key("retry_for", "How long requests are retried while the engine is unavailable.", yamlfile.Duration(&c.RetryFor)).Default("2m"),
+			key("timeout", "Timeout of one call, such as a gradient, with all its requests.", yamlfile.Duration(&c.CallTimeout)).Default("1h"),
+			key("capabilities", "The capabilities of the engine, for engines that do not report them; they replace what an engine reports.", capabilities(&c.Engine)),
 		).Check(func(s *yamlfile.Scope) {
 			if s.Clean() {
 				checkTinker(s, t)
@@ -44,10 +45,10 @@ func remote(to **Tinker) yamlfile.Value {
 	}, func(t Tinker) { *to = &t })
 }
 
-// checkTinker looks at what goes together, and lets the client judge its settings.
+// checkTinker checks combinations, and lets the client check its settings.
 func checkTinker(s *yamlfile.Scope, t *Tinker) {
 	if t.WarmStart != nil && t.Chat.Folder != "" {
-		s.Failf("warm_start", "given together with chat.folder, but demonstrations are only made of one token per character")
+		s.Failf("warm_start", "given together with chat.folder, but demonstrations need one token per character")
 	}
 	if t.WarmStart != nil && t.Weights != "" {
 		s.Failf("warm_start", "given together with weights, must be one of them")
@@ -75,9 +76,9 @@ func format(to *Chat) yamlfile.Value {
 	key := yamlfile.Key
 	return yamlfile.Short(yamlfile.Words(&word, characters), yamlfile.Mapping(
 		key("folder", "A folder with tokenizer.json, tokenizer_config.json and, if the model has them, chat_template.jinja and generation_config.json.", yamlfile.Folder(&to.Folder)),
-		key("style", "How the model writes tool calls; found out from the template when it is not here.",
+		key("style", "How the model writes tool calls; by default detected from the template.",
 			yamlfile.Words(&to.Style, pretrained.StyleNone, pretrained.StyleHermes, pretrained.StyleLlama, pretrained.StyleDeepSeek)),
-		key("stop", "Further tokens that end a reply, besides those of the files.", yamlfile.NonEmptyList(&to.Stop, yamlfile.Text)),
+		key("stop", "Further tokens that end a reply, besides those in the files.", yamlfile.NonEmptyList(&to.Stop, yamlfile.Text)),
 		key(characters, "The vocabulary, one token per character, instead of a folder.", yamlfile.Text(&to.Characters)).Default(chat.DefaultAlphabet),
 	).Check(func(s *yamlfile.Scope) {
 		switch {
@@ -97,22 +98,22 @@ func format(to *Chat) yamlfile.Value {
 	}))
 }
 
-// capabilities declares what an engine can do.
+// capabilities declares the capabilities of an engine.
 func capabilities(to **engines.Engine) yamlfile.Value {
-	key, count := yamlfile.Key, func(v *int) yamlfile.Value { return yamlfile.Integer(v, yamlfile.Min(1)) }
+	key, count := yamlfile.Key, keys.Count
 	return yamlfile.Via(func(e *engines.Engine) yamlfile.Value {
 		return yamlfile.Mapping(
 			key("engine", "An engine whose capabilities are known (docs/engines.md); the other keys change single ones.", yamlfile.Words(&e.Name, engines.Names()...)),
-			key("losses", "The losses that it has; cross_entropy, importance_sampling and ppo when they are not here.",
+			key("losses", "Its losses; by default cross_entropy, importance_sampling and ppo.",
 				yamlfile.NonEmptyList(&e.Losses, func(l *tinker.LossName) yamlfile.Value { return yamlfile.Text((*string)(l)) })),
-			key("normalization", "How the losses of a batch become one number: sum adds them, datum_mean divides each sequence's by its weights and takes the mean. They are taken as they come when it is not here.",
+			key("normalization", "How the losses of a batch are reduced: sum adds them, datum_mean divides each sequence's loss by its weights and takes the mean. By default losses are not corrected.",
 				yamlfile.Words(&e.Normalization, engines.Sum, engines.DatumMean)),
-			key("immutable_snapshots", "A published snapshot never changes, so that it can be sampled while the model is trained on.", yamlfile.Bool(&e.ImmutableSnapshots)).Default(false),
+			key("immutable_snapshots", "A published snapshot never changes, so that it can be sampled during training.", yamlfile.Bool(&e.ImmutableSnapshots)).Default(false),
 			key("optimizer_optional", "Weights can be loaded without the optimizer's state.", yamlfile.Bool(&e.OptimizerOptional)).Default(false),
 			key("deterministic", "The same calls give the same bits.", yamlfile.Bool(&e.Deterministic)).Default(false),
-			key("idempotent", "A call that is repeated runs once.", yamlfile.Bool(&e.Idempotent)).Default(false),
-			key("load_discards_gradient", "Loading weights drops a gradient of which no step was made.", yamlfile.Bool(&e.LoadDiscardsGradient)).Default(false),
-			key("wide_seeds", "Seeds may have 64 bits; without it those that do not fit 31 are sent as a number of 30 bits made of them.", yamlfile.Bool(&e.WideSeeds)).Default(false),
+			key("idempotent", "A repeated call runs once.", yamlfile.Bool(&e.Idempotent)).Default(false),
+			key("load_discards_gradient", "Loading weights discards a gradient that was not applied.", yamlfile.Bool(&e.LoadDiscardsGradient)).Default(false),
+			key("wide_seeds", "Seeds may have 64 bits; otherwise seeds of more than 31 bits are hashed to 30.", yamlfile.Bool(&e.WideSeeds)).Default(false),
 			key("vocab", "Number of token ids of the model.", count(&e.Vocab)),
 			key("context", "The longest conversation in tokens.", count(&e.Context)),
 		).Check(func(s *yamlfile.Scope) {

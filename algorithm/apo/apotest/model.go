@@ -15,17 +15,17 @@ const (
 	less = "Say this less often: "
 )
 
-// usage is what each call is said to have taken.
+// usage is the usage of each call.
 func usage() apo.Usage { return apo.Usage{PromptTokens: 100, CompletionTokens: 10} }
 
-// Criticise is a model that asks for a phrase of the world more, or for one less,
-// as the request's seed decides: it knows what can be changed and not what helps.
+// Criticise is a model that asks for one more or one less of a phrase, which the seed
+// of the request decides: it knows what can be changed, but not what helps.
 func (w World) Criticise(_ context.Context, r apo.Request) (apo.Reply, error) {
 	const stream = 1
 	return apo.Reply{Text: w.Critique(rand.NewPCG(r.Seed, stream)), Usage: usage()}, nil
 }
 
-// Critique draws one.
+// Critique draws a critique.
 func (w World) Critique(source rand.Source) string {
 	r := rand.New(source)
 	return []string{more, less}[r.IntN(2)] + w.Phrases[r.IntN(len(w.Phrases))]
@@ -42,8 +42,8 @@ var (
 	critique = regexp.MustCompile(`(` + more + `|` + less + `)([^.]*\.)`)
 )
 
-// Edited is the prompt in a request, edited as the critique in it says. A phrase
-// that is to be said less often and is not said leaves the prompt as it is.
+// Edited returns the prompt in a request, edited as the critique in the request says. A
+// prompt without the phrase to remove stays as it is.
 func Edited(request string) (string, error) {
 	text, asked := prompt.FindString(request), critique.FindStringSubmatch(request)
 	if text == "" || asked == nil {

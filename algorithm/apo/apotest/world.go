@@ -1,10 +1,10 @@
-// Package apotest has tasks for prompt tuning whose best prompts are known: agents
-// that earn what measurable properties of their prompts are worth, plus noise, and
-// models that make the edits by which the best prompts can be reached. It is for
-// tests and benchmarks, of algorithms other than apo as well.
+// Package apotest has tasks for prompt tuning whose best prompts are known: agents whose
+// rewards are a function of their prompts, plus noise, and models that make the edits
+// that lead to the best prompts. It is for tests and benchmarks, also of algorithms
+// other than apo.
 //
-// A prompt is a head, any number of phrases and a tail. The models find it by head
-// and tail in whatever request it is a part of.
+// A prompt is a head, any number of phrases and a tail. The models find it in a request
+// by its head and tail.
 package apotest
 
 import (
@@ -25,17 +25,16 @@ import (
 // World is a task whose best prompts are known.
 type World struct {
 	Name string
-	// Seed is the prompts that a search begins with, the text by template.
+	// Seed has the prompts with which a search begins.
 	Seed []apo.NamedPrompt
-	// Phrases are what edits add and cut.
+	// Phrases are what edits add and remove.
 	Phrases []string
-	// Worth is the reward to be expected of prompts.
+	// Worth returns the expected reward of prompts.
 	Worth func(p Prompts) float64
-	// Best is the greatest worth that prompts can have, that of the seed where
-	// no edit helps.
+	// Best is the highest worth of any prompts; that of the seed if no edit helps.
 	Best float64
-	// Rounds in which a search with three parents and three edits of each is to
-	// find it.
+	// Rounds is the number of rounds in which a search with three parents and three
+	// edits of each should find it.
 	Rounds int
 }
 
@@ -48,7 +47,7 @@ func (p Prompts) Count(name, phrase string) int { return strings.Count(p[name], 
 // Words is the number of words of a prompt.
 func (p Prompts) Words(name string) int { return len(strings.Fields(p[name])) }
 
-// PromptsOf are the prompts that an apo.Report speaks of.
+// PromptsOf returns the prompts of an apo.Report by template.
 func PromptsOf(list []apo.NamedPrompt) Prompts {
 	out := Prompts{}
 	for _, p := range list {
@@ -67,8 +66,8 @@ const (
 // Text is a prompt with the phrases in it.
 func Text(phrases ...string) string { return head + " " + strings.Join(append(phrases, tail), " ") }
 
-// Resources are what a search begins with; there is a model's address among them,
-// which no search may touch.
+// Resources returns the initial resources of a search, with a model that no search may
+// change.
 func (w World) Resources() agl.Resources {
 	out := agl.Resources{{Name: "model", Resource: agl.LLM{Endpoint: "http://localhost/v1", Model: "m"}}}
 	for _, p := range w.Seed {
@@ -77,22 +76,22 @@ func (w World) Resources() agl.Resources {
 	return out
 }
 
-// Improvable reports whether there are prompts that are worth more than the seed.
+// Improvable reports whether some prompts are worth more than the seed.
 func (w World) Improvable() bool { return !w.Optimal(w.Seed) }
 
-// Gain is what prompts are worth above the seed.
+// Gain returns how much more than the seed prompts are worth.
 func (w World) Gain(prompts []apo.NamedPrompt) float64 {
 	return w.Worth(PromptsOf(prompts)) - w.Worth(PromptsOf(w.Seed))
 }
 
-// Optimal reports whether prompts are worth as much as any.
+// Optimal reports whether no prompts are worth more.
 func (w World) Optimal(prompts []apo.NamedPrompt) bool {
 	const rounding = 1e-9
 	return w.Worth(PromptsOf(prompts)) > w.Best-rounding
 }
 
-// Agent earns what its prompts are worth and a noise that its prompts and the
-// rollout's seed decide. It is an agl.AgentFunc.
+// Agent is an agl.AgentFunc. Its reward is the worth of its prompts plus noise, which is
+// a function of the prompts and the rollout's seed.
 func (w World) Agent(_ context.Context, t agl.Task) (agl.Result, error) {
 	prompts := Prompts{}
 	for _, r := range t.Resources {
@@ -113,7 +112,7 @@ func (w World) Agent(_ context.Context, t agl.Task) (agl.Result, error) {
 	return agl.RewardResult(w.Reward(prompts, rand.NewPCG(meta.Seed, h.Sum64()))), nil
 }
 
-// Reward draws one of prompts.
+// Reward draws a reward of prompts.
 func (w World) Reward(prompts Prompts, source rand.Source) float64 {
 	return w.Worth(prompts) + noise*(rand.New(source).Float64()-0.5)
 }
@@ -127,7 +126,7 @@ func Tasks(n int) agl.Tasks {
 	return out
 }
 
-// Config is that of a search of the world, with the requests of apo's own files.
+// Config returns the settings of a search, with the built-in requests of apo.
 func (w World) Config(seed uint64) apo.Config {
 	return apo.Config{
 		RunConfig:     algorithm.RunConfig{Seed: seed},
@@ -136,7 +135,7 @@ func (w World) Config(seed uint64) apo.Config {
 	}
 }
 
-// Input is that of a search of the world.
+// Input returns the input of a search.
 func (w World) Input(store agl.Store) agl.AlgorithmInput {
 	const train, val = 12, 24
 	return agl.AlgorithmInput{Store: store, Train: Tasks(train), Val: Tasks(val), InitialResources: w.Resources()}

@@ -2,7 +2,7 @@ package apotest
 
 import "github.com/agl-go/agl/algorithm/apo"
 
-// The phrase of worlds in which one is enough.
+// carefully is the phrase of worlds with only one.
 const carefully = "Think carefully."
 
 func repeat(phrase string, n int) []string {
@@ -13,19 +13,19 @@ func repeat(phrase string, n int) []string {
 	return out
 }
 
-// only is the seed of a world with one template.
+// only returns the seed of a world with one template.
 func only(phrases ...string) []apo.NamedPrompt {
 	return []apo.NamedPrompt{{Name: "main", Prompt: Text(phrases...)}}
 }
 
 func dist(a, b int) float64 { return float64(max(a-b, b-a)) }
 
-// Worlds are all of them. In the last two nothing can be gained.
+// Worlds returns all worlds. In the last two no edit helps.
 func Worlds() []World {
 	return []World{Slope(), LocalOptimum(), Checklist(), Length(), TwoTemplates(), NothingHelps(), Flat()}
 }
 
-// Slope is best with a phrase four times, and each step there helps.
+// Slope is best with a phrase four times, and each step towards that helps.
 func Slope() World {
 	return World{
 		Name: "slope", Seed: only(carefully), Phrases: []string{carefully}, Best: 1, Rounds: 7,
@@ -88,7 +88,7 @@ func TwoTemplates() World {
 	}
 }
 
-// NothingHelps is best as it is, by little.
+// NothingHelps is best as it is, by a small margin.
 func NothingHelps() World {
 	return World{
 		Name: "nothing helps", Seed: only(repeat(carefully, 2)...), Phrases: []string{carefully}, Best: 0.6, Rounds: 7,

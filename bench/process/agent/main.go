@@ -1,6 +1,5 @@
-// Command agent is the smallest agent there is: it reads its task's file and
-// writes its result's. What a rollout of it costs is what running a process
-// costs.
+// Command agent is the smallest possible agent: it reads its task's file and writes its
+// result's, so that the cost of a rollout is that of running a process.
 package main
 
 import (

@@ -1,6 +1,6 @@
 // Package arithmetic is the task of the calculator example: questions about two
 // numbers, a tool that computes, demonstrations that are wrong more often than
-// right, and an exact reward. It knows nothing of models or of agl.
+// right, and an exact reward. It must not know models or agl.
 package arithmetic
 
 //go:generate go run ./gen
@@ -40,8 +40,8 @@ type Form struct {
 	op   byte
 }
 
-// Forms returns the five ways to ask. The last one names its operands in the
-// order that does not match the subtraction.
+// Forms returns the five ways to ask. The last one names its operands in the reverse of
+// the order in which they are subtracted.
 func Forms() []Form {
 	return []Form{
 		{"plus", "A plus B", '+'},

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Message is one message of a chat, as OpenAI's API has it.
+// Message is one message of a chat, in the form of OpenAI's API.
 type Message struct {
 	Role    string `json:"role"`
 	Content string `json:"content"`
@@ -16,9 +16,9 @@ type Message struct {
 // per character.
 const MaxReplyTokens = 14
 
-// Converse asks a model a question: the question, its reply, and if that calls
-// the tool ("call 12*7"), the tool's result and the last reply ("ans 84"). It
-// returns every message; complete's error ends it.
+// Converse asks a model a question. If the reply calls the tool ("call 12*7"), it adds
+// the tool's result and asks for the last reply ("ans 84"). It returns all messages, and
+// stops at the first error of complete.
 func Converse(question string, complete func([]Message) (string, error)) ([]Message, error) {
 	chat := []Message{{Role: "user", Content: question}}
 	for range 2 {
@@ -49,17 +49,17 @@ func (q Question) Reward(chat []Message) float64 {
 }
 
 // The shares of demonstrations that do the wrong thing. Most guess, so that
-// imitation alone answers badly and only the reward can correct it. The others
-// are mostly right: a mode that is hardly ever shown is not explored either, and
-// its form of question stays locked on the wrong answer.
+// imitation alone answers badly and only the reward can correct it. The others are
+// mostly right: a behaviour that is hardly ever shown is not explored either, and the
+// model would never learn that form of question.
 const (
 	guessShare = 0.67 // answer at once, without the tool
-	swapShare  = 0.20 // call the tool with the operands of "take B from A" as they come
+	swapShare  = 0.20 // call the tool with the operands of "take B from A" in the order of the text
 	plusShare  = 0.20 // call the tool with + for "times"
 )
 
-// Demonstration draws a question over the pairs and the chat of somebody who
-// answers it badly. A guess is off by a little: nobody multiplies in their head.
+// Demonstration draws a question over the pairs and a chat that mostly answers it badly.
+// A guess is off by up to 10.
 func Demonstration(rng *rand.Rand, pairs []Pair) []Message {
 	forms := Forms()
 	f, p := forms[rng.IntN(len(forms))], pairs[rng.IntN(len(pairs))]

@@ -1,6 +1,6 @@
-// Package recipe is how the calculator's model is trained: the engine, the chat
-// format, the warm start and the settings of the reinforcement learning. The
-// example runs it through the whole system, the overhead benchmark without.
+// Package recipe says how the calculator's model is trained: the engine, the chat
+// format, the warm start and the settings of the reinforcement learning. The example
+// runs it through the whole system, the overhead benchmark without the system.
 package recipe
 
 import (
@@ -39,8 +39,8 @@ func NewEngine(dir string, log *slog.Logger) (*engine.Engine, error) {
 }
 
 // Schedule is the learning rate of the reinforcement learning: full for a quarter
-// of the steps, then falling to a tenth. A constant rate learns as fast, but ends
-// with one form of question in five unlearned now and then.
+// of the steps, then falling to a tenth. A constant rate learns as fast, but sometimes
+// leaves one of the five forms of question unlearned.
 func Schedule(steps int) algorithm.Schedule {
 	return algorithm.Schedule{Peak: learningRate, Hold: steps / 4, Floor: learningRate / 10}
 }

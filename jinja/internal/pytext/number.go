@@ -1,8 +1,11 @@
 package pytext
 
 import (
+	"cmp"
+	"fmt"
 	"math"
 	"math/big"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -52,19 +55,10 @@ func Float(f float64) string {
 	return s
 }
 
+var jsonNumbers = strings.NewReplacer("nan", "NaN", "inf", "Infinity")
+
 // FloatJSON formats a float as json.dumps does.
-func FloatJSON(f float64) string {
-	switch s := Float(f); s {
-	case "nan":
-		return "NaN"
-	case "inf":
-		return "Infinity"
-	case "-inf":
-		return "-Infinity"
-	default:
-		return s
-	}
-}
+func FloatJSON(f float64) string { return jsonNumbers.Replace(Float(f)) }
 
 // Spec says how one value is formatted, by the % operator or by str.format.
 type Spec struct {
@@ -79,46 +73,32 @@ type Spec struct {
 	Verb      byte // 0 if none
 }
 
-// Flag removes and returns the first byte of s if it is in set. Otherwise it returns 0.
-func Flag(s *string, set string) byte {
-	if *s == "" || strings.IndexByte(set, (*s)[0]) < 0 {
-		return 0
-	}
-	c := (*s)[0]
-	*s = (*s)[1:]
-	return c
-}
-
-// Digits removes the digits at the start of s and returns their value: 0 if there are none, at most MaxInt.
-func Digits(s *string) int {
-	n := 0
-	for n < len(*s) && IsDigit((*s)[n]) {
-		n++
-	}
-	v, _ := strconv.Atoi((*s)[:n])
-	*s = (*s)[n:]
-	return v
-}
+var specPattern = regexp.MustCompile(`^(?s:(.)?([<>^=]))?([-+ ]?)(#?)(0?)(\d*)([,_]?)(\.\d*)?([bcdeEfFgGnosxX%]?)$`)
 
 // ParseSpec parses the specification of a replacement field: [[fill]align][sign][#][0][width][,][.precision][verb].
 func ParseSpec(s string) (spec Spec, ok bool) {
-	spec = Spec{Fill: " ", Precision: -1}
-	if fill := CharAt(s, 0); len(s) > len(fill) && strings.IndexByte("<>^=", s[len(fill)]) >= 0 {
-		spec.Fill, s = fill, s[len(fill):]
+	m := specPattern.FindStringSubmatch(s)
+	if m == nil {
+		return spec, false
 	}
-	spec.Align = Flag(&s, "<>^=")
-	if spec.Sign = Flag(&s, "+- "); spec.Sign == '-' {
-		spec.Sign = 0
+	first := func(s string) byte { return (s + "\x00")[0] }
+	spec = Spec{
+		Fill: m[1], Align: first(m[2]), Sign: first(strings.TrimPrefix(m[3], "-")), Alternate: m[4] != "", Zero: m[5] != "",
+		Width: Number(m[6]), Comma: first(m[7]), Precision: -1, Verb: first(m[9]),
 	}
-	spec.Alternate = Flag(&s, "#") != 0
-	spec.Zero = Flag(&s, "0") != 0
-	spec.Width = Digits(&s)
-	spec.Comma = Flag(&s, ",_")
-	if Flag(&s, ".") != 0 {
-		spec.Precision = Digits(&s)
+	if spec.Fill == "" {
+		spec.Fill = cmp.Or(m[5], " ")
 	}
-	spec.Verb = Flag(&s, "bcdeEfFgGnosxX%")
-	return spec, s == ""
+	if m[8] != "" {
+		spec.Precision = Number(m[8][1:])
+	}
+	return spec, true
+}
+
+// Number returns the value of decimal digits: 0 if there are none, at most MaxInt.
+func Number(digits string) int {
+	v, _ := strconv.Atoi(digits)
+	return v
 }
 
 // Pad adds n fill characters. align applies if the specification has none.
@@ -150,81 +130,51 @@ func (s Spec) IsFloat() bool { return strings.IndexByte("eEfFgG%", s.Verb) >= 0 
 // Int formats an integer without padding. The precision is the minimum number of digits. ok is false if the verb does
 // not apply to integers.
 func (s Spec) Int(n *big.Int) (text string, ok bool) {
-	base, groups, prefix := 10, 3, ""
+	verb, groups, prefix := string(rune(s.Verb)), 4, ""
 	switch s.Verb {
 	case 0, 'd', 'n':
-	case 'x', 'X':
-		base = 16
-	case 'o':
-		base = 8
-	case 'b':
-		base = 2
+		verb, groups = "d", 3
+	case 'x', 'X', 'o', 'b':
+		if s.Alternate {
+			prefix = "0" + verb
+		}
 	default:
 		return "", false
 	}
-	if base != 10 {
-		groups = 4
-		if s.Alternate {
-			prefix = "0" + string(rune(s.Verb))
-		}
-	}
-	digits := new(big.Int).Abs(n).Text(base)
-	if s.Verb == 'X' {
-		digits = strings.ToUpper(digits)
-	}
-	digits = strings.Repeat("0", max(s.Precision-len(digits), 0)) + digits
+	digits := fmt.Sprintf("%.*"+verb, max(s.Precision, 1), new(big.Int).Abs(n))
 	return s.sign(n.Sign() < 0) + prefix + s.group(digits, len(digits), groups), true
 }
 
 // Float formats a float without padding. ok is false if the verb does not apply to floats.
 func (s Spec) Float(f float64) (text string, ok bool) {
-	abs, precision := math.Abs(f), s.Precision
+	precision, verb, flag, unit := s.Precision, s.Verb, "", ""
 	if precision < 0 {
 		precision = 6
 	}
-	switch s.Verb {
-	case 0:
-		if s.Precision < 0 {
-			text = Float(abs)
-		} else if text = generalFloat(abs, max(precision, 1), s.Alternate); strings.Trim(text, "0123456789") == "" {
-			text += ".0"
-		}
-	case 'e', 'E', 'f', 'F':
-		text = strconv.FormatFloat(abs, s.Verb|0x20, precision, 64)
+	if s.Alternate {
+		flag = "#"
+	}
+	abs := math.Abs(f)
+	switch verb {
+	case 0, 'n':
+		verb = 'g'
 	case '%':
-		text = strconv.FormatFloat(abs*100, 'f', precision, 64) + "%"
-	case 'g', 'G', 'n':
-		text = generalFloat(abs, max(precision, 1), s.Alternate)
+		abs, verb, unit = abs*100, 'f', "%"
+	case 'e', 'E', 'f', 'F', 'g', 'G':
 	default:
 		return "", false
 	}
-	text = strings.ToLower(strings.TrimPrefix(text, "+")) // of +Inf and NaN
-	if s.Verb >= 'A' && s.Verb <= 'Z' {
+	text = strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%"+flag+".*"+string(rune(verb)), precision, abs), "+")) + unit
+	switch {
+	case s.Verb == 0 && s.Precision < 0:
+		text = Float(abs)
+	case s.Verb == 0 && strings.Trim(text, "0123456789") == "":
+		text += ".0"
+	case verb <= 'Z':
 		text = strings.ToUpper(text)
 	}
-	whole := 0
-	for whole < len(text) && IsDigit(text[whole]) {
-		whole++
-	}
+	whole := len(text) - len(strings.TrimLeft(text, "0123456789"))
 	return s.sign(math.Signbit(f) && !math.IsNaN(f)) + s.group(text, whole, 3), true
-}
-
-// generalFloat formats a positive number as C's %g.
-func generalFloat(f float64, digits int, keepZeros bool) string {
-	mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(f, 'e', digits-1, 64), "e")
-	n, _ := strconv.Atoi(exponent)
-	exponential := n < -4 || n >= digits
-	text := mantissa
-	if !exponential {
-		text = strconv.FormatFloat(f, 'f', digits-1-n, 64)
-	}
-	if !keepZeros && strings.Contains(text, ".") {
-		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
-	}
-	if exponential {
-		text += "e" + exponent
-	}
-	return text
 }
 
 func (s Spec) sign(negative bool) string {

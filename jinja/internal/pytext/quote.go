@@ -20,12 +20,8 @@ func Quote(s string) string {
 		switch {
 		case c == q || c == '\\':
 			b = append(b, '\\', byte(c))
-		case c == '\n':
-			b = append(b, `\n`...)
-		case c == '\r':
-			b = append(b, `\r`...)
-		case c == '\t':
-			b = append(b, `\t`...)
+		case c == '\t' || c == '\n' || c == '\r':
+			b = append(b, '\\', "tn--r"[c-'\t'])
 		case unicode.IsPrint(c):
 			b = utf8.AppendRune(b, c)
 		case c < 0x100:

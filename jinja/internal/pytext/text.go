@@ -125,9 +125,6 @@ func SplitLines(s string, keepEnds bool) []string {
 
 // Prefix returns the first n characters of s, or s if n is negative.
 func Prefix(s string, n int) string {
-	if n < 0 || len(s) <= n {
-		return s
-	}
 	for at := range s {
 		if n == 0 {
 			return s[:at]
@@ -137,14 +134,5 @@ func Prefix(s string, n int) string {
 	return s
 }
 
-// CharAt returns the i-th character.
-func CharAt(s string, i int) string {
-	for at := range s {
-		if i == 0 {
-			_, n := utf8.DecodeRuneInString(s[at:])
-			return s[at : at+n]
-		}
-		i--
-	}
-	return ""
-}
+// CharAt returns the i-th character, or "" if there is none.
+func CharAt(s string, i int) string { return Prefix(s[len(Prefix(s, i)):], 1) }

@@ -114,19 +114,8 @@ func (p *parser) compare() Expr {
 	}
 }
 
-func (p *parser) sum() Expr { return p.binary(p.concat, "+", "-") }
-
-func (p *parser) concat() Expr {
-	c := &Concat{Items: []Expr{p.product()}}
-	for p.skip("~") {
-		c.Items = append(c.Items, p.product())
-	}
-	if len(c.Items) == 1 {
-		return c.Items[0]
-	}
-	return c
-}
-
+func (p *parser) sum() Expr     { return p.binary(p.concat, "+", "-") }
+func (p *parser) concat() Expr  { return p.binary(p.product, "~") }
 func (p *parser) product() Expr { return p.binary(p.power, "*", "/", "//", "%") }
 
 func (p *parser) power() Expr {
@@ -326,7 +315,7 @@ func (p *parser) known(what string, exists func(name string) bool) string {
 
 // filter reads a filter after its bar.
 func (p *parser) filter(on Expr) *Filter {
-	f := &Filter{Line: p.cur().line, On: on, Name: p.known("filter", p.names.Filter)}
+	f := &Filter{Line: p.cur().line, On: on, Name: p.known("filter", p.isFilter)}
 	if p.is("(") {
 		f.Args = p.args()
 	}
@@ -336,7 +325,7 @@ func (p *parser) filter(on Expr) *Filter {
 // test reads a test after its "is". A single argument needs no parentheses, as in n is divisibleby 3.
 func (p *parser) test(on Expr) Expr {
 	line, negated := p.cur().line, p.skip("not")
-	t := &Test{Line: line, On: on, Name: p.known("test", p.names.Test)}
+	t := &Test{Line: line, On: on, Name: p.known("test", p.isTest)}
 	switch c := p.cur(); {
 	case c.is("("):
 		t.Args = p.args()

@@ -29,7 +29,7 @@ type (
 		Op   string
 		On   Expr
 	}
-	// Binary is an arithmetic operator, "and" or "or".
+	// Binary is an arithmetic operator, ~, "and" or "or".
 	Binary struct {
 		Line        int
 		Op          string
@@ -46,8 +46,6 @@ type (
 		Op string // == != < <= > >= in, or "not in"
 		To Expr
 	}
-	// Concat is the operator ~, which joins strings.
-	Concat struct{ Items []Expr }
 	// Attr is On.Name.
 	Attr struct {
 		Line int
@@ -75,12 +73,7 @@ type (
 		Args Args
 	}
 	// Test is On is Name(Args).
-	Test struct {
-		Line int
-		On   Expr
-		Name string
-		Args Args
-	}
+	Test Filter
 	// Args are the arguments of a call.
 	Args struct {
 		Positional     []Expr

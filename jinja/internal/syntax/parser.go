@@ -7,13 +7,10 @@ type parser struct {
 	depth  int
 	loops  int // enclosing loops, for break and continue
 
-	names Names
+	isFilter, isTest func(name string) bool
 	// macros are the enclosing macros, innermost last.
 	macros []*Macro
 }
-
-// Names reports which filters and tests exist.
-type Names struct{ Filter, Test func(name string) bool }
 
 // maxNesting bounds how deeply the source may nest.
 const maxNesting = 200

@@ -2,8 +2,8 @@ package syntax
 
 import "slices"
 
-// Parse parses a source.
-func Parse(source string, names Names) (body []Stmt, err *Error) {
+// Parse parses a source. The functions report which filters and tests exist.
+func Parse(source string, isFilter, isTest func(name string) bool) (body []Stmt, err *Error) {
 	// Inside the package an error is a panic, as in text/template: nearly every function can fail.
 	defer func() {
 		switch e := recover().(type) {
@@ -14,7 +14,7 @@ func Parse(source string, names Names) (body []Stmt, err *Error) {
 			panic(e)
 		}
 	}()
-	p := &parser{tokens: lex(source), names: names}
+	p := &parser{tokens: lex(source), isFilter: isFilter, isTest: isTest}
 	return p.statements(), nil
 }
 

@@ -3,7 +3,6 @@ package value
 import (
 	"math"
 	"math/big"
-	"math/bits"
 	"slices"
 	"strings"
 )
@@ -27,8 +26,13 @@ func (r *Runtime) Unary(op string, v any) any {
 	return NormInt(new(big.Int).Neg(toBig(n)))
 }
 
-// Binary applies an arithmetic operator.
+// Binary applies an arithmetic operator, or ~, which joins strings.
 func (r *Runtime) Binary(op string, a, b any) any {
+	if op == "~" {
+		x, y := r.Text(a), r.Text(b)
+		r.Reserve(len(x) + len(y))
+		return x + y
+	}
 	r.Use(a)
 	if text, ok := a.(string); ok && op == "%" {
 		return r.Percent(text, b)
@@ -209,28 +213,21 @@ func (r *Runtime) ints(op string, a, b any) any {
 	return NormInt(v)
 }
 
-// smallInts applies an operator to int64 operands. ok is false if the result does not fit.
+// smallInts applies an operator to integers of up to 32 bits, which is much faster. ok is false for other integers.
 func smallInts(op string, x, y int64) (v any, ok bool) {
+	if int64(int32(x)) != x || int64(int32(y)) != y {
+		return nil, false
+	}
 	switch op {
 	case "+":
-		s := x + y
-		return s, (s > x) == (y > 0)
+		return x + y, true
 	case "-":
-		s := x - y
-		return s, (s < x) == (y > 0)
+		return x - y, true
 	case "*":
-		if x == math.MinInt64 || y == math.MinInt64 {
-			return nil, false
-		}
-		hi, lo := bits.Mul64(uint64(max(x, -x)), uint64(max(y, -y)))
-		return x * y, hi == 0 && lo <= math.MaxInt64
+		return x * y, true
 	case "/":
-		const exact = 1 << 53
-		return float64(x) / float64(y), min(x, y) >= -exact && max(x, y) <= exact
+		return float64(x) / float64(y), true
 	case "//", "%":
-		if y == -1 { // MinInt64 / -1 overflows
-			return nil, false
-		}
 		div, mod := x/y, x%y
 		if mod != 0 && (mod < 0) != (y < 0) {
 			div--

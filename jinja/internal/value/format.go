@@ -1,6 +1,7 @@
 package value
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -30,21 +31,24 @@ func (r *Runtime) Percent(text string, args any) string {
 		if !ok {
 			break
 		}
-		text = rest
+		m := percentPattern.FindStringSubmatch(rest)
+		if m == nil {
+			r.Failf("incomplete format")
+		}
+		text = rest[len(m[0]):]
 		value := next
-		if strings.HasPrefix(text, "(") {
-			key, rest, ok := strings.Cut(text[1:], ")")
-			if !ok || mapping == nil {
+		if m[1] != "" || m[5] == "(" {
+			if mapping == nil || m[1] == "" {
 				r.Failf("format requires a mapping")
 			}
+			key := m[1][1 : len(m[1])-1]
 			v, ok := mapping.Get(key)
 			if !ok {
 				r.Failf("KeyError: %s", pytext.Quote(key))
 			}
 			value = func() any { return v }
-			text = rest
 		}
-		spec := r.percentSpec(&text, value)
+		spec := r.percentSpec(m, value)
 		if spec.Verb == '%' {
 			b.WriteByte('%')
 			continue
@@ -59,38 +63,32 @@ func (r *Runtime) Percent(text string, args any) string {
 	return r.Made(b.String())
 }
 
-// percentSpec reads what follows a percent sign. arg is the value for a width or precision that is given as *.
-func (r *Runtime) percentSpec(s *string, arg func() any) pytext.Spec {
-	spec := pytext.Spec{Fill: " ", Precision: -1}
-	for flag := pytext.Flag(s, "-+ #0"); flag != 0; flag = pytext.Flag(s, "-+ #0") {
-		switch flag {
-		case '-':
-			spec.Align = '<'
-		case '#':
-			spec.Alternate = true
-		case '0':
-			spec.Zero = true
-		default:
-			spec.Sign = max(spec.Sign, flag) // "+" overrides a blank
-		}
-	}
-	number := func() int {
-		if pytext.Flag(s, "*") != 0 {
+// percentPattern matches what follows a percent sign: [(key)][flags][width][.precision]verb.
+var percentPattern = regexp.MustCompile(`^(\([^)]*\))?([-+ #0]*)(\*|\d*)(\.(?:\*|\d*))?(?s:(.))`)
+
+// percentSpec returns the specification in a match of percentPattern. arg is the value for a width or precision that is
+// given as *.
+func (r *Runtime) percentSpec(m []string, arg func() any) pytext.Spec {
+	has := func(flag string) bool { return strings.Contains(m[2], flag) }
+	number := func(s string) int {
+		if s == "*" {
 			return r.Int(arg())
 		}
-		return pytext.Digits(s)
+		return pytext.Number(s)
 	}
-	if spec.Width = number(); spec.Width < 0 {
-		spec.Width, spec.Align = -spec.Width, '<'
+	spec := pytext.Spec{Fill: " ", Precision: -1, Alternate: has("#"), Zero: has("0"), Width: number(m[3]), Verb: m[5][0]}
+	switch {
+	case has("+"):
+		spec.Sign = '+'
+	case has(" "):
+		spec.Sign = ' '
 	}
-	if pytext.Flag(s, ".") != 0 {
-		spec.Precision = max(number(), 0)
+	if has("-") || spec.Width < 0 {
+		spec.Width, spec.Align = max(spec.Width, -spec.Width), '<'
 	}
-	if *s == "" {
-		r.Failf("incomplete format")
+	if m[4] != "" {
+		spec.Precision = max(number(m[4][1:]), 0)
 	}
-	spec.Verb = (*s)[0]
-	*s = (*s)[1:]
 	return spec
 }
 
@@ -101,12 +99,13 @@ func (r *Runtime) percentValue(spec pytext.Spec, v any) string {
 	case 'r', 'a':
 		return r.pad(spec, pytext.Prefix(r.Repr(v), spec.Precision), '>')
 	case 'c':
-		if s, ok := v.(string); ok && utf8.RuneCountInString(s) == 1 {
-			return r.pad(spec, s, '>')
+		text, ok := v.(string)
+		if !ok || utf8.RuneCountInString(text) != 1 {
+			text = string(rune(r.Int(v)))
 		}
-		return r.pad(spec, string(rune(r.Int(v))), '>')
-	case 'd', 'i', 'u', 'x', 'X', 'o', 'e', 'E', 'f', 'F', 'g', 'G':
-	default:
+		return r.pad(spec, text, '>')
+	}
+	if strings.IndexByte("diuxXoeEfFgG", spec.Verb) < 0 {
 		r.Failf("unsupported format character '%c'", spec.Verb)
 	}
 	r.Use(v)
@@ -119,7 +118,7 @@ func (r *Runtime) percentValue(spec pytext.Spec, v any) string {
 		spec.Verb = 'd'
 		if float {
 			if n, ok = FloatToInt(f); !ok {
-				n = int64(0)
+				r.Failf("cannot convert float %s to integer", pytext.Float(f))
 			}
 		}
 	}
@@ -160,13 +159,7 @@ func (r *Runtime) pad(spec pytext.Spec, text string, align byte) string {
 	return spec.Pad(text, r.padding(text, spec.Width, len(spec.Fill)), align)
 }
 
-// format is Python's text.format(args).
-func (r *Runtime) format(text string, args Args) string {
-	f := formatter{Runtime: r, args: args}
-	return r.Made(f.format(text, 2))
-}
-
-// formatter carries out one call of format.
+// formatter carries out one call of Python's text.format.
 type formatter struct {
 	*Runtime
 
@@ -273,26 +266,24 @@ func (f *formatter) value(name string) any {
 		}
 	}
 	for rest != "" {
-		if rest[0] == '[' {
-			name, after, ok := strings.Cut(rest[1:], "]")
-			if !ok {
-				f.Failf("Missing ']' in format string")
-			}
-			key := any(name)
-			if n, err := strconv.ParseInt(name, 10, 64); err == nil {
-				key = n
-			}
-			v, rest = f.Item(v, key), after
-			continue
+		m := stepPattern.FindStringSubmatch(rest)
+		if m == nil {
+			f.Failf("Missing ']' in format string")
 		}
-		end := strings.IndexAny(rest[1:], ".[") + 1
-		if end == 0 {
-			end = len(rest)
+		rest = rest[len(m[0]):]
+		if m[0][0] != '[' {
+			v = f.Attr(v, m[1])
+		} else if n, err := strconv.ParseInt(m[2], 10, 64); err == nil {
+			v = f.Item(v, n)
+		} else {
+			v = f.Item(v, m[2])
 		}
-		v, rest = f.Attr(v, rest[1:end]), rest[end:]
 	}
 	return v
 }
+
+// stepPattern matches an attribute or element in the name of a field.
+var stepPattern = regexp.MustCompile(`^(?s:\.([^.\[]*)|\[([^\]]*)\])`)
 
 // formatValue is Python's format(v, spec).
 func (r *Runtime) formatValue(v any, s string) string {
@@ -315,9 +306,6 @@ func (r *Runtime) formatValue(v any, s string) string {
 	}
 	if spec.Verb != 0 && spec.Verb != 's' || spec.Sign != 0 || spec.Align == '=' || spec.Comma != 0 {
 		r.Failf("Invalid format specifier '%s' for object of type 'str'", s)
-	}
-	if spec.Zero && spec.Align == 0 {
-		spec.Fill = "0"
 	}
 	return r.pad(spec, pytext.Prefix(text, spec.Precision), '<')
 }

@@ -73,7 +73,10 @@ func (r *Runtime) Member(obj any, name string) (v any, ok bool) {
 	switch o := obj.(type) {
 	case string:
 		if name == "format" {
-			return NewFunction(name, func(c Call) any { return c.format(o, c.Rest) }, "**"), true
+			return NewFunction(name, func(c Call) any {
+				f := formatter{Runtime: c.Runtime, args: c.Rest}
+				return c.Made(f.format(o, 2))
+			}, "**"), true
 		}
 		return bind(stringMethods, o, name)
 	case *Sequence:

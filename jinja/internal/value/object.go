@@ -6,37 +6,40 @@ import (
 	"github.com/agl-go/agl/jinja/internal/pytext"
 )
 
-// Generator yields elements once. It makes each one when it is asked for.
-type Generator struct {
-	Name string
-	Next func() (v any, ok bool)
+// Iterator is an [Object] that yields elements once.
+type Iterator interface {
+	Object
+	Next() (v any, ok bool)
 }
 
-// Generate returns a generator of the items.
-func Generate(name string, items []any) *Generator {
-	return &Generator{name, func() (v any, ok bool) {
+type generator struct {
+	name string
+	next func() (v any, ok bool)
+}
+
+// NewIterator returns an iterator over the results of next.
+func NewIterator(name string, next func() (v any, ok bool)) Iterator { return &generator{name, next} }
+
+// IterateOnce returns an iterator over items.
+func IterateOnce(name string, items []any) Iterator {
+	return NewIterator(name, func() (v any, ok bool) {
 		if len(items) == 0 {
 			return nil, false
 		}
 		v, items = items[0], items[1:]
 		return v, true
-	}}
+	})
 }
 
-// TypeName implements [Object].
-func (g *Generator) TypeName() string { return "generator" }
+func (g *generator) TypeName() string                    { return "generator" }
+func (g *generator) Repr(*Runtime) string                { return "<generator object " + g.name + ">" }
+func (g *generator) Member(*Runtime, string) (any, bool) { return nil, false }
+func (g *generator) Next() (v any, ok bool)              { return g.next() }
 
-// Repr implements [Object].
-func (g *Generator) Repr(*Runtime) string { return "<generator object " + g.Name + ">" }
-
-// Member implements [Object].
-func (g *Generator) Member(*Runtime, string) (any, bool) { return nil, false }
-
-// Items implements [Iterable].
-func (g *Generator) Items(r *Runtime) []any {
+func (g *generator) Items(r *Runtime) []any {
 	var items []any
 	for {
-		item, ok := g.Next()
+		item, ok := g.next()
 		if !ok {
 			return items
 		}

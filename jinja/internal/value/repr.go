@@ -36,11 +36,7 @@ func (r *Runtime) appendRepr(b *strings.Builder, v any) {
 	case nil:
 		b.WriteString("None")
 	case bool:
-		if v {
-			b.WriteString("True")
-		} else {
-			b.WriteString("False")
-		}
+		b.WriteString(map[bool]string{true: "True", false: "False"}[v])
 	case int64:
 		b.WriteString(strconv.FormatInt(v, 10))
 	case *big.Int:

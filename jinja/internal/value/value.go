@@ -2,6 +2,7 @@ package value
 
 import (
 	"iter"
+	"math"
 	"math/big"
 	"strings"
 	"unicode/utf8"
@@ -109,7 +110,7 @@ type Range struct {
 	n                 int
 }
 
-// NewRange returns a range. The step must not be zero, and the distance of the bounds must fit into an int64.
+// NewRange returns a range. The step must not be zero.
 func NewRange(start, stop, step int64) Range {
 	return Range{start, stop, step, countSteps(start, stop, step)}
 }
@@ -121,14 +122,13 @@ func (s Range) at(i int) any { return s.start + int64(i)*s.step }
 
 // countSteps returns how many numbers a range has.
 func countSteps(from, to, step int64) int {
-	switch {
-	case step > 0 && from < to:
-		return int((to-from-1)/step) + 1
-	case step < 0 && from > to:
-		return int((from-to-1)/-step) + 1
-	default:
+	if step < 0 {
+		from, to, step = to, from, -step
+	}
+	if from >= to {
 		return 0
 	}
+	return int(min((uint64(to)-uint64(from)-1)/uint64(step)+1, math.MaxInt))
 }
 
 // Object is any other value.
@@ -245,6 +245,15 @@ func (r *Runtime) Iterate(v any) []any {
 	items, ok := r.Items(v)
 	if !ok {
 		r.Failf("'%s' object is not iterable", TypeName(v))
+	}
+	return items
+}
+
+// Unpack returns the n elements of v.
+func (r *Runtime) Unpack(v any, n int) []any {
+	items := r.Iterate(v)
+	if len(items) != n {
+		r.Failf("cannot unpack %d values into %d", len(items), n)
 	}
 	return items
 }

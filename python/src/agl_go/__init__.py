@@ -1,7 +1,7 @@
-"""agl for Python: the program as a wheel, and what an agent in Python needs to be trained by it.
+"""agl for Python: the program agl as a wheel, and the library for agents that it trains.
 
 The program is the script ``agl-go``, or ``python -m agl_go``. An agent that ``agl-go train`` or ``agl-go runner`` starts
-finds its task, its model and its prompts here and says how well it went::
+gets its task, its model and its prompts from this package, and reports its reward with it::
 
     import agl_go
     from openai import OpenAI
@@ -19,10 +19,10 @@ finds its task, its model and its prompts here and says how well it went::
     )
     agl_go.emit_reward(reply.choices[0].message.content == task["answer"])
 
-`serve` does the same for a process that is kept for many tasks.
+`serve` does the same in a process that is kept for many tasks.
 
-Everything here reads the environment variables and files of the attempt, which any program may read itself; there is no
-connection to anything, and nothing runs in the background.
+The package only reads the environment variables and files of the attempt, which any program can read itself. It opens no
+connection, and nothing runs in the background.
 """
 
 from agl_go._attempt import LLM, NoAttemptError, ResourceError, Rollout, llm, prompt, resources, rollout, task

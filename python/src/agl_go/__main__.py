@@ -1,4 +1,4 @@
-"""``python -m agl_go``: the program that the wheel carries."""
+"""``python -m agl_go``: runs the program in the wheel."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def find() -> str:
 
 def _places() -> Iterator[Path]:
     try:
-        # What the installer noted is right for every scheme that it knows of.
+        # The installer's record is right for every installation scheme.
         for file in metadata.files("agl-go") or []:
             if file.name == SCRIPT:
                 yield Path(str(file.locate())).resolve()
     except metadata.PackageNotFoundError:
         pass
     yield Path(sysconfig.get_path("scripts"), SCRIPT)
-    # pip install --target moves what it has installed, and its notes no longer hold.
+    # pip install --target moves the files after it has recorded them.
     yield Path(__file__).resolve().parent.parent / "bin" / SCRIPT
 
 
 def main() -> NoReturn:
-    """Becomes the program; where a process cannot, runs it and ends as it does."""
+    """Replaces this process by the program. On Windows it runs the program and exits with its status."""
     try:
         argv = [find(), *sys.argv[1:]]
     except FileNotFoundError as err:
@@ -49,7 +49,7 @@ def main() -> NoReturn:
             try:
                 sys.exit(process.wait())
             except KeyboardInterrupt:
-                continue  # the program got it, too, and ends when it has cleaned up
+                continue  # the program got the interrupt, too, and ends when it has cleaned up
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What an agent finds of its attempt: its task, its resources, its model, and whose attempt it is."""
+"""The attempt of an agent: its task, its resources, its model and its ids."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any, Mapping, Optional
 
 
 class NoAttemptError(RuntimeError):
-    """This process has no attempt: it was not started by agl, or it is a kept one between two tasks."""
+    """This process has no attempt: it was not started by agl, or it is a kept process between two tasks."""
 
 
 class ResourceError(LookupError):
-    """The attempt's resources do not hold what was asked for."""
+    """The attempt has no such resource."""
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """Whose attempt this is."""
+    """The ids of the attempt."""
 
     rollout_id: str
     attempt_id: str
@@ -26,7 +26,7 @@ class Rollout:
     """"train", "val" or "test"; None when the rollout has none."""
     worker_id: Optional[str]
     store_url: Optional[str]
-    """Where the store is; None when the run keeps it to itself."""
+    """The URL of the store; None when the run does not serve it."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class LLM:
     api_key: str = field(repr=False)
     model: str
     sampling_parameters: Mapping[str, Any]
-    """What the algorithm wants requests to say besides, such as {"temperature": 1.0}."""
+    """More members for requests, chosen by the algorithm, such as {"temperature": 1.0}."""
 
 
 def task() -> Any:
-    """The task's input: what its line of the task file holds, decoded from JSON."""
+    """The input of the task: a line of the task file, decoded from JSON."""
     path = os.environ.get("AGL_TASK_FILE")
     if path is None:
         # By hand: AGL_TASK='{"question": "…"}' python agent.py
@@ -59,9 +59,9 @@ def resources() -> dict[str, dict[str, Any]]:
 
 
 def prompt(name: str) -> str:
-    """The text of a prompt template of the resources, placeholders and all.
+    """The text of a prompt template in the resources, with its placeholders.
 
-    Raises ResourceError, which names the templates that there are, when there is none of the name.
+    Raises ResourceError when there is no template of the name; the message lists the names that there are.
     """
     templates = {n: r["template"] for n, r in resources().items() if r["resource_type"] == "prompt_template"}
     if name not in templates:
@@ -71,9 +71,9 @@ def prompt(name: str) -> str:
 
 
 def llm() -> LLM:
-    """The model of the attempt: the first one of the resources, at the URL that records the calls as this attempt's.
+    """The model of the attempt: the first one in the resources, at a URL that records its calls as this attempt's.
 
-    Raises ResourceError when the resources name no model.
+    Raises ResourceError when the resources have no model.
     """
     models = [r for r in resources().values() if r["resource_type"] in ("llm", "proxy_llm")]
     if not models:
@@ -87,7 +87,7 @@ def llm() -> LLM:
 
 
 def rollout() -> Rollout:
-    """Whose attempt this is."""
+    """The ids of the attempt."""
     return Rollout(
         rollout_id=_variable("AGL_ROLLOUT_ID", "its rollout"),
         attempt_id=_variable("AGL_ATTEMPT_ID", "its rollout"),

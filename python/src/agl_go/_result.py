@@ -1,4 +1,4 @@
-"""What an agent says about its attempt."""
+"""The result of an attempt: a reward or an error."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ Reward = Union[SupportsFloat, Mapping[str, SupportsFloat]]
 
 
 def emit_reward(reward: Reward, *, primary: Optional[str] = None) -> None:
-    """Says how well the attempt went, by a number or by one for each dimension.
+    """Reports the reward of the attempt: a number, or one for each dimension.
 
-    The primary dimension is what is learned from: the first one, unless `primary` names another. The last call counts; it
-    is safe to call from several processes of the attempt, one after the other. NumPy's and PyTorch's scalars are numbers, too,
-    and True is 1. Raises ValueError for what is not finite, and TypeError for what is no number.
+    Algorithms learn from the primary dimension: the first one, unless `primary` names another. The last call counts. Several
+    processes of the attempt may call it, one after the other. Scalars of NumPy and PyTorch are numbers, and True is 1.
+    Raises ValueError for a number that is not finite, and TypeError for anything that is not a number.
     """
     _update(said(reward, primary))
 
 
 def error(message: str) -> None:
-    """Says that the attempt failed, and why. It wins over a reward, and over an exit status of 0."""
+    """Reports that the attempt failed, and why. The attempt then fails, whatever its reward and its exit status."""
     _update({"error": str(message) or "the agent gives no reason"})
 
 
 def said(reward: Reward, primary: Optional[str] = None) -> dict[str, Any]:
-    """A reward as a result file has it."""
+    """A reward in the form of a result file."""
     if not isinstance(reward, Mapping):
         if primary is not None:
             raise ValueError(f"primary is {primary!r}, but the reward has no dimensions")
@@ -59,7 +59,7 @@ def _number(what: str, value: SupportsFloat) -> float:
 
 
 def _update(news: Mapping[str, Any]) -> None:
-    """Puts the news into the result file, which is replaced at once: it never holds half a result."""
+    """Updates the result file, which is replaced atomically."""
     path = _variable("AGL_RESULT_FILE", "where its result goes")
     try:
         with open(path, encoding="utf-8") as f:

@@ -1,4 +1,4 @@
-"""Serving many tasks by one process."""
+"""One process for many tasks."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from agl_go._attempt import task
 from agl_go._result import Reward, emit_reward, said
 
 Handler = Callable[[Any], Union[None, Reward, Awaitable[Optional[Reward]]]]
-"""Does a task, given its input, and returns its reward; or None, having called emit_reward or not. It may be async."""
+"""Does a task, given its input, and returns its reward, or None if it has none or has called emit_reward. It may be async."""
 
 
 def serve(handler: Handler) -> None:
-    """Does tasks by the handler: one after the other in a process that is kept (`keepalive: stdio`), else the one of this process.
+    """Does tasks with the handler: in a kept process (`keepalive: stdio`) one after the other, otherwise the one of this process.
 
-    While a task is done, everything else of this package is about its attempt, and so are the environment variables. An async
-    handler runs in one event loop for all tasks, so clients may be made once.
+    While the handler runs, the rest of this package and the environment variables are about the attempt of its task. An async
+    handler runs in one event loop for all tasks, so clients can be made once.
 
-    In a kept process an exception fails the attempt and the next task is taken; standard output goes where standard error
-    goes, since the replies have the former to themselves. serve returns when no more tasks come. Without keepalive the
-    handler is called once and its exceptions are raised.
+    In a kept process an exception fails the attempt, and the next task is taken. Standard output goes to standard error,
+    because replies use standard output. serve returns when there are no more tasks. Without keepalive the handler is called
+    once, and its exceptions are raised.
 
     Raises NoAttemptError when the process was not started by agl.
     """
@@ -71,7 +71,7 @@ def _serve(call: Callable[[Any], Optional[Reward]]) -> None:
 
 
 def _reply(call: Callable[[Any], Optional[Reward]], value: Any) -> Mapping[str, Any]:
-    """What the handler returns or raises, as a result; nothing leaves it to the result file."""
+    """The result of what the handler returns or raises. An empty result leaves it to the result file."""
     try:
         reward = call(value)
         return {} if reward is None else said(reward)
@@ -82,7 +82,7 @@ def _reply(call: Callable[[Any], Optional[Reward]], value: Any) -> Mapping[str, 
 
 @contextlib.contextmanager
 def _replies() -> Iterator[BinaryIO]:
-    """Standard output, for replies alone: whatever else is printed, by whoever, goes to standard error."""
+    """Standard output for replies only: everything else that is printed goes to standard error."""
     sys.stdout.flush()
     own = os.dup(1)
     os.dup2(2, 1)
@@ -97,7 +97,7 @@ def _replies() -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Sets variables, and afterwards what they were."""
+    """Sets variables, and restores them afterwards."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -1,5 +1,5 @@
-// Package memorytest opens stores in memory for tests of what uses a store. It
-// must not know who that is; what a store itself must do is storetest's.
+// Package memorytest opens stores in memory for tests of packages that use a store. It
+// must not know those packages. Package storetest tests the stores themselves.
 package memorytest
 
 import (

@@ -37,22 +37,20 @@ const URLVariable = "AGL_POSTGRES_URL"
 // started here.
 var ErrNotOurs = errors.New("the server of " + URLVariable + " is not ours to stop")
 
-// Config says what server to start. Its zero value is usable.
+// Config says which server to start. Its zero value is usable.
 type Config struct {
-	// Durable keeps what was committed over a crash of the machine, as servers in
-	// production do. Otherwise nothing waits for the disk.
+	// Durable makes commits wait for the disk, as servers in production do.
 	Durable bool
-	// Template, when not nil, prepares the database that those of NewDatabase are
-	// copies of.
+	// Template, if not nil, prepares the database that NewDatabase copies.
 	Template func(ctx context.Context, url string) error
-	// Recycle, when not nil, makes a used database what the template was, so that
-	// Shared need not drop it and create another.
+	// Recycle, if not nil, resets a used database to the template, so that Shared need
+	// not create another one.
 	Recycle func(ctx context.Context, url string) error
 	// Settings go into the server's configuration, such as "max_connections": "20".
 	Settings map[string]string
-	// URL is a running server's, to be used instead of starting one.
+	// URL is that of a running server to use instead.
 	URL string
-	// Logger gets what the helper does; nil discards it.
+	// Logger receives what the helper does; nil discards it.
 	Logger *slog.Logger
 }
 
@@ -75,8 +73,8 @@ const (
 	template  = "agl_template"
 )
 
-// Start starts a server, or takes the one that is running at Config.URL or
-// $AGL_POSTGRES_URL. Close it after use.
+// Start starts a server, or uses the running one at Config.URL or $AGL_POSTGRES_URL.
+// Close it after use.
 func Start(ctx context.Context, config Config) (*Server, error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
@@ -125,7 +123,7 @@ func (s *Server) create(ctx context.Context, bin string) error {
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w\n%s", err, out)
 	}
-	// Another process may take the port between the choice and its use.
+	// Another process may take the port before the server does.
 	for try := 0; ; try++ {
 		port, err := freePort(ctx)
 		if err != nil {
@@ -192,16 +190,15 @@ func (s *Server) URL(database string) string {
 	return u.String()
 }
 
-// PID returns the process id of the server, 0 when it does not run or is not
-// ours.
+// PID returns the process id of the server, 0 if it is not running or not ours.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.process.pid()
 }
 
-// Stop shuts the server down as an operator would ("fast": transactions under
-// way are rolled back) and waits for its end.
+// Stop shuts the server down ("fast": running transactions are rolled back) and waits
+// for its end.
 func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,7 +208,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	return s.process.stop(ctx, os.Interrupt)
 }
 
-// Kill ends the server by SIGKILL, as a crash would, and waits for its end.
+// Kill ends the server with SIGKILL, like a crash, and waits for its end.
 func (s *Server) Kill(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,8 +218,8 @@ func (s *Server) Kill(ctx context.Context) error {
 	return s.process.stop(ctx, os.Kill)
 }
 
-// Resume starts a server that was stopped or killed, on the same port with the
-// same data, and waits until it answers.
+// Resume starts a stopped or killed server on the same port and data, and waits until
+// it answers.
 func (s *Server) Resume(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,7 +252,7 @@ func (s *Server) NewDatabase(ctx context.Context) (string, error) {
 	return s.URL(name), err
 }
 
-// prepare makes the template once.
+// prepare creates the template once.
 func (s *Server) prepare(ctx context.Context, conn *pgx.Conn, name string) error {
 	if s.prepared {
 		return nil
@@ -270,7 +267,7 @@ func (s *Server) prepare(ctx context.Context, conn *pgx.Conn, name string) error
 	return nil
 }
 
-// DropDatabase removes the database of a URL, whoever is connected to it.
+// DropDatabase drops the database of a URL, and its connections.
 func (s *Server) DropDatabase(ctx context.Context, databaseURL string) error {
 	u, err := url.Parse(databaseURL)
 	if err != nil {
@@ -293,11 +290,11 @@ func (s *Server) Close(ctx context.Context) error {
 	if s.dir == "" {
 		return s.dropTemplate(ctx)
 	}
-	// "Immediate": nobody needs the data any more.
+	// "Immediate": the data is no longer needed.
 	return errors.Join(s.process.stop(ctx, immediate), os.RemoveAll(s.dir))
 }
 
-// dropTemplate leaves a server that is not ours as it was.
+// dropTemplate removes the template from a server that is not ours.
 func (s *Server) dropTemplate(ctx context.Context) error {
 	if !s.prepared {
 		return nil
@@ -325,11 +322,11 @@ type Shared struct {
 // startWithin bounds the start and the end of a shared server.
 const startWithin = time.Minute
 
-// Server returns the server. The test fails when there can be none.
+// Server returns the server. The test fails if it cannot be started.
 func (s *Shared) Server(tb testing.TB) *Server {
 	tb.Helper()
 	s.once.Do(func() {
-		// The server outlives the test that happens to be the first.
+		// The server outlives the first test.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), startWithin)
 		defer cancel()
 		s.server, s.err = Start(ctx, s.Config)
@@ -340,7 +337,7 @@ func (s *Shared) Server(tb testing.TB) *Server {
 	return s.server
 }
 
-// Database returns the URL of an empty database, which is the test's own until it
+// Database returns the URL of an empty database, which belongs to the test until it
 // ends.
 func (s *Shared) Database(tb testing.TB) string {
 	tb.Helper()
@@ -400,7 +397,7 @@ func (s *Shared) Close() error {
 	if s.server == nil {
 		return nil
 	}
-	// There is no context where tests as a whole begin and end.
+	// TestMain has no context.
 	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
 	defer cancel()
 	return s.server.Close(ctx)

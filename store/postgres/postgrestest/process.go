@@ -36,8 +36,8 @@ func usualPlaces() []string {
 	}
 }
 
-// binaries finds the directory with the server's programs: that of PATH, or the
-// newest of other places.
+// binaries finds the directory of the server's programs: on PATH, or the newest
+// version in the usual places.
 func binaries(places []string) (string, error) {
 	if path, err := exec.LookPath("initdb"); err == nil {
 		return filepath.Dir(path), nil
@@ -78,7 +78,7 @@ func (p *process) pid() int {
 	return p.cmd.Process.Pid
 }
 
-// startPoll is how often a server that starts is asked whether it is ready.
+// startPoll is the interval at which a starting server is asked whether it is ready.
 const startPoll = 20 * time.Millisecond
 
 // start runs the server until it answers. After a SIGKILL the old server's
@@ -129,7 +129,7 @@ func (p *process) startOnce(ctx context.Context, url string) error {
 	}
 	p.cmd, p.exited = cmd, make(chan struct{})
 	go func() {
-		// How it ended is for the log to tell: stop and start look only at that.
+		// stop and start check only that it ended; the log says how.
 		_ = cmd.Wait()
 		close(p.exited)
 	}()

@@ -12,7 +12,7 @@ import (
 type Violation struct {
 	Rule string
 	What string
-	Ops  []*Op // that show it
+	Ops  []*Op // the operations that show it
 }
 
 func (v Violation) String() string {
@@ -25,14 +25,14 @@ func (v Violation) String() string {
 	return b.String()
 }
 
-// Report is what Check has found, and how much it has looked at.
+// Report is the result of [Check], with counts of what was checked.
 type Report struct {
 	Violations []Violation
-	Rollouts   int // made
+	Rollouts   int // that were made
 	Attempts   int
 	Spans      int
 	Unknown    int // operations without an answer
-	Ordered    int // rollouts whose order in the queue could be judged
+	Ordered    int // rollouts whose order in the queue could be checked
 }
 
 func (r Report) String() string {
@@ -40,7 +40,7 @@ func (r Report) String() string {
 		r.Rollouts, r.Attempts, r.Spans, r.Unknown, r.Ordered, len(r.Violations))
 }
 
-// Check holds a whole history against every rule.
+// Check checks a whole history against every rule.
 func Check(ops []*Op) Report {
 	j := newJudge(ops)
 	for _, rule := range []func(){
@@ -67,13 +67,13 @@ type sentTask struct {
 	op   *Op
 }
 
-// story is everything about one rollout.
+// story has all operations on one rollout.
 type story struct {
 	id        string
 	task      sentTask // of its enqueue
 	index     int      // among the rollouts of its enqueue
-	acked     bool     // the enqueue was answered
-	claims    []claim  // that were answered
+	acked     bool     // the enqueue has an answer
+	claims    []claim  // that have an answer
 	numbers   map[string]int
 	reserves  []*Op
 	spans     []*Op
@@ -107,7 +107,7 @@ func newJudge(ops []*Op) *judge {
 		}
 		j.add(o)
 	}
-	// What an enqueue without an answer has made shows in the end.
+	// The rollouts of an enqueue without an answer are known from the final reads.
 	for _, s := range j.stories {
 		if sent, known := j.tasks[s.state.Task]; known && s.task.op == nil {
 			s.task = sent
@@ -211,7 +211,7 @@ func (j *judge) add(o *Op) {
 	}
 }
 
-// most bounds the violations of one rule: the first ones tell enough.
+// most limits the violations of one rule that are reported.
 const most = 20
 
 func (j *judge) violatef(rule string, ops []*Op, format string, args ...any) {
@@ -226,7 +226,7 @@ func (j *judge) violatef(rule string, ops []*Op, format string, args ...any) {
 	}
 }
 
-// faults: nothing that clients do is refused, and no server is at fault.
+// faults: no operation is refused, and no server reports an internal error.
 func (j *judge) faults() {
 	for _, o := range j.ops {
 		if o.Kind == Refused || o.Code == string(agl.CodeInternal) || o.Code == string(agl.CodeExhausted) {
@@ -235,8 +235,8 @@ func (j *judge) faults() {
 	}
 }
 
-// enqueued: every rollout that was promised is there, as what it was promised
-// to be, and no task was made twice.
+// enqueued: every rollout of an answered enqueue exists, with its task, and no task
+// has two rollouts.
 func (j *judge) enqueued() {
 	const rule = "enqueued"
 	made := map[string]string{}
@@ -264,8 +264,8 @@ func opsOf(o *Op) []*Op {
 	return []*Op{o}
 }
 
-// claimed: every claim that was handed out is there, once, and every attempt
-// that is there was asked for.
+// claimed: every claim that was answered exists, once, and every attempt belongs to
+// a dequeue.
 func (j *judge) claimed() {
 	const rule = "claimed"
 	lost := map[string][]*Op{} // dequeues without an answer, by worker
@@ -309,10 +309,10 @@ func (j *judge) claimed() {
 	}
 }
 
-// slack covers the rounding of times on the wire.
+// slack is more than the rounding of times on the wire, in nanoseconds.
 const slack = int64(1e6)
 
-// lostClaim is the dequeue without an answer that can have made the attempt.
+// lostClaim returns a dequeue without an answer that can have made the attempt.
 func lostClaim(lost []*Op, a Attempt) *Op {
 	for _, o := range slices.Backward(lost) {
 		if o.Start <= a.Start+slack {
@@ -322,9 +322,9 @@ func lostClaim(lost []*Op, a Attempt) *Op {
 	return nil
 }
 
-// live: an attempt is begun only when the one before it is over, by its
-// deadlines or by a report after which there is to be another. The deadlines count from the last sign
-// of life that was answered before.
+// live: an attempt begins only after the one before it has ended: by its deadlines, or
+// by a status that is retried. The deadlines count from the last sign of life that was
+// answered.
 func (j *judge) live() {
 	for _, s := range j.stories {
 		attempts := slices.Clone(s.attempts())
@@ -339,12 +339,11 @@ func (j *judge) live() {
 	}
 }
 
-// batchTime is how long before its commit a server may have read the time that
-// it gives to what it commits: another one may have committed meanwhile.
+// batchTime is the longest time, in nanoseconds, between the moment that a server
+// writes into a change and the commit of the change.
 const batchTime = int64(1e9)
 
-// over reports whether the attempt can have ended before the next one was begun,
-// by the start that the next one has.
+// over reports whether the attempt can have ended before the start of the next one.
 func (s *story) over(a Attempt, begun int64) bool {
 	t, by := s.task.task, begun+batchTime
 	for _, o := range s.updates {
@@ -361,7 +360,8 @@ func (s *story) over(a Attempt, begun int64) bool {
 	return t.Unresponsive > 0 && by > alive+t.Unresponsive || t.Timeout > 0 && by > a.Start+t.Timeout
 }
 
-// completed: no more is done than was asked for, and what is finished stays so.
+// completed: no more rollouts finish than were enqueued, and a finished rollout stays
+// finished.
 func (j *judge) completed() {
 	const rule = "completed"
 	done := 0
@@ -384,7 +384,7 @@ func (j *judge) completed() {
 	}
 }
 
-// stuck: everything has reached its end.
+// stuck: at the end every rollout is finished.
 func (j *judge) stuck() {
 	for _, s := range j.stories {
 		if s.final != nil && !agl.RolloutStatus(s.state.Status).Finished() {
@@ -393,8 +393,8 @@ func (j *judge) stuck() {
 	}
 }
 
-// events: the stream tells of every rollout and every attempt, what became of
-// them last, and nothing twice.
+// events: the stream has events of every rollout and every attempt up to their last
+// status, and none twice.
 func (j *judge) events() {
 	const rule = "events"
 	if !j.settings.EventLog {
@@ -424,7 +424,7 @@ func (j *judge) events() {
 	}
 }
 
-// told checks that the last of the events says what is there.
+// told checks that the last event has the final status.
 func (j *judge) told(s *story, what string, events []*Op, status string) {
 	switch n := len(events); {
 	case n == 0:

@@ -14,7 +14,7 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Kind says what a line of a history is.
+// Kind is the kind of a line of a history.
 type Kind string
 
 // The kinds of lines. Every call is followed by at most one of its outcomes; a
@@ -24,7 +24,7 @@ const (
 	OK      Kind = "ok"
 	Refused Kind = "refused" // it has not happened
 	Unknown Kind = "unknown" // it may have happened
-	Info    Kind = "info"    // something that was done to the servers
+	Info    Kind = "info"    // an action on the servers
 )
 
 // Func names an operation.
@@ -65,7 +65,7 @@ type Event struct {
 	Error   string `json:"error,omitempty"`
 }
 
-// Args are what an operation was called with, as far as the rules need it.
+// Args are the arguments of an operation that the rules need.
 type Args struct {
 	Tasks      []Task   `json:"tasks,omitempty"`
 	Rollout    string   `json:"rollout,omitempty"`
@@ -82,7 +82,7 @@ type Args struct {
 	EventLog   bool     `json:"event_log,omitzero"`   // of Settings: the events were observed without a gap
 }
 
-// Reply is what an operation answered.
+// Reply is the answer of an operation.
 type Reply struct {
 	Rollouts []Rollout `json:"rollouts,omitempty"`
 	Attempts []Attempt `json:"attempts,omitempty"`
@@ -94,7 +94,7 @@ type Reply struct {
 	Event    string    `json:"event,omitempty"` // the id of an event
 }
 
-// Task is one rollout to be. Its id is part of the rollout's input.
+// Task is a rollout to enqueue. Its id is part of the rollout's input.
 type Task struct {
 	ID          string   `json:"id"`
 	MaxAttempts int      `json:"max_attempts"`
@@ -104,7 +104,7 @@ type Task struct {
 	Timeout      int64 `json:"timeout,omitzero"`
 }
 
-// Rollout is a rollout as somebody saw it.
+// Rollout is a rollout in an answer.
 type Rollout struct {
 	ID      string   `json:"id"`
 	Task    string   `json:"task,omitempty"`
@@ -113,7 +113,7 @@ type Rollout struct {
 	Attempt *Attempt `json:"attempt,omitempty"` // the latest, or the one that was claimed
 }
 
-// Attempt is an attempt as somebody saw it.
+// Attempt is an attempt in an answer.
 type Attempt struct {
 	ID     string `json:"id"`
 	Number int    `json:"number"`
@@ -146,7 +146,7 @@ func NewRecorder(w io.Writer) *Recorder {
 	return &Recorder{out: bufio.NewWriterSize(w, 1<<20)}
 }
 
-// Mark returns a number that it has never returned before.
+// Mark returns a new number at each call.
 func (r *Recorder) Mark() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -190,18 +190,18 @@ func outcome(err error) Kind {
 	}
 }
 
-// Saw records something that nobody called for.
+// Saw records something that a client received without a call.
 func (r *Recorder) Saw(process string, f Func, args Args, reply Reply) {
 	id := r.write(Event{Process: process, Kind: Call, Func: f, Args: &args})
 	r.write(Event{Op: id, Process: process, Kind: OK, Func: f, Reply: &reply})
 }
 
-// Note records what was done to the servers.
+// Note records an action on the servers.
 func (r *Recorder) Note(process, what string) {
 	r.write(Event{Process: process, Kind: Info, Func: Func(what)})
 }
 
-// write gives the event its time, and its operation's id if it has none.
+// write writes the event with its time and, if it has none, a new operation id.
 func (r *Recorder) write(e Event) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -232,15 +232,15 @@ type Op struct {
 	Func    Func
 	Kind    Kind // OK, Refused or Unknown
 	Start   int64
-	End     int64 // when it was over; Forever when the outcome is not known
-	GaveUp  int64 // when an outcome that is not known was given up on; Forever at the end of the history
+	End     int64 // Forever if the outcome is unknown
+	GaveUp  int64 // when the client gave up waiting; Forever if it never did
 	Args    Args
 	Reply   Reply
 	Code    string
 	Error   string
 }
 
-// Forever is the end of an operation that may still happen.
+// Forever is later than every operation.
 const Forever = math.MaxInt64
 
 func (o *Op) String() string {

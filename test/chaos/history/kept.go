@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// spansKept: every span that was stored is there, once, as it was sent, also
-// for whoever looks in between; and there is none that nobody has sent.
+// spansKept: every read finds every span that was stored before it, once and as it
+// was sent, and no span that nobody has sent.
 func (j *judge) spansKept() {
 	for _, s := range j.stories {
 		sent := map[[2]string]Span{}
@@ -26,8 +26,7 @@ func (j *judge) spansKept() {
 	}
 }
 
-// spansSeen holds the answer of one read against what was answered before it
-// was asked.
+// spansSeen checks one read against the spans that were stored before it.
 func (j *judge) spansSeen(s *story, sent map[[2]string]Span, read *Op) {
 	const rule = "spans"
 	there := map[[2]string]Span{}
@@ -66,8 +65,8 @@ func (j *judge) spansSeen(s *story, sent map[[2]string]Span, read *Op) {
 	}
 }
 
-// marksKept: of updates that replace a whole value the last answered one is
-// there, or one that may have come after it.
+// marksKept: a value that updates replace is that of the last answered update, or of
+// one that may have come after it.
 func (j *judge) marksKept() {
 	const rule = "updates"
 	for _, s := range j.stories {
@@ -87,7 +86,7 @@ func (j *judge) marksKept() {
 	}
 }
 
-// register checks the value that a read found against the writes of it.
+// register checks the value that a read found against the updates.
 func (j *judge) register(rule, what string, writes []*Op, mark int64, read *Op) {
 	var winner *Op
 	for _, o := range writes {
@@ -107,8 +106,8 @@ func (j *judge) register(rule, what string, writes []*Op, mark int64, read *Op) 
 	}
 }
 
-// resourcesKept: versions are given once, in order, none is lost, and no more
-// are made than asked for.
+// resourcesKept: versions are given once and in order, none is lost, and there are no
+// more than updates.
 func (j *judge) resourcesKept() {
 	const rule = "resources"
 	writes := map[string][]*Op{}
@@ -238,7 +237,7 @@ func (j *judge) sequencesRise(s *story) {
 	}
 }
 
-// rewards: an attempt has one at most, for whoever looks.
+// rewards: every read finds at most one reward of an attempt.
 func (j *judge) rewards() {
 	for _, s := range j.stories {
 		for _, read := range append(opsOf(s.final), s.spanRead...) {

@@ -10,14 +10,13 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// lifecycleTimeout bounds the search for one rollout; it is reached only when a
-// model of it has gone wrong.
+// lifecycleTimeout limits the search for an order of the operations on one rollout.
 const lifecycleTimeout = 20 * time.Second
 
-// lifecycle: what was done to a rollout and seen of it has an order in which the
-// life of a rollout explains it: its operations are linearizable. Operations
-// without an answer may have happened at any time from their call on, or never.
-// A deadline may pass before any operation that ends late enough.
+// lifecycle: the operations on a rollout are linearizable: some order of them follows
+// the rules of its status. An operation without an answer may have happened at any
+// time after its call, or never. A deadline may pass before any operation that ends
+// late enough.
 func (j *judge) lifecycle() {
 	model := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{life{}} },
@@ -48,12 +47,12 @@ func (j *judge) lifecycle() {
 	}
 }
 
-// step is an operation as the life of one rollout knows it.
+// step is an operation on one rollout.
 type step struct {
 	kind       stepKind
 	start, end int64
-	optional   bool // it may never have happened
-	noop       bool // it may have changed nothing, as it was there before
+	optional   bool // it may not have happened
+	noop       bool // it may have changed nothing, because its spans existed
 	task       *Task
 	attempt    string
 	number     int
@@ -74,7 +73,7 @@ const (
 	stepRead
 )
 
-// steps translates what is known of the rollout, in the order of the calls.
+// steps returns the operations on the rollout, in the order of their calls.
 func (s *story) steps() []step {
 	var all []step
 	add := func(o *Op, in step) {
@@ -91,7 +90,7 @@ func (s *story) steps() []step {
 	}
 	for _, a := range s.attempts() {
 		if !answered[a.ID] {
-			// The rule claimed sees to it that there was such a dequeue.
+			// The rule claimed checks that there was such a dequeue.
 			all = append(all, step{kind: stepClaim, attempt: a.ID, number: a.Number, begun: a.Start, start: a.Start - slack, end: Forever, op: s.final})
 		}
 	}
@@ -131,8 +130,8 @@ func (s *story) steps() []step {
 	return all
 }
 
-// life is the state of a rollout: what the store's tables of transitions say,
-// written down a second time.
+// life is the state of a rollout. Its transitions are those of the store's tables,
+// written independently.
 type life struct {
 	task    *Task // nil before it is enqueued
 	status  agl.RolloutStatus
@@ -143,7 +142,7 @@ type life struct {
 	alive   int64             // its last sign of life came at this time or later
 }
 
-// step returns the states that the operation can lead to.
+// step returns the states after the operation.
 func (s life) step(in step) []any {
 	var next []any
 	for _, before := range s.expired(in.end) {
@@ -158,8 +157,8 @@ func (s life) step(in step) []any {
 	return next
 }
 
-// expired returns the state, and those after a deadline that can have passed
-// before an operation which ends at end.
+// expired returns the state, and the states after each deadline that can have passed
+// before end.
 func (s life) expired(end int64) []life {
 	states := []life{s}
 	if s.task == nil || !s.doing.Live() || s.status != agl.RolloutPreparing && s.status != agl.RolloutRunning {
@@ -197,8 +196,8 @@ func (s life) ended(status agl.AttemptStatus) life {
 	return s
 }
 
-// apply is what the operation does; possible is false when the store could not
-// have answered so.
+// apply returns the state after the operation; possible is false if the store could
+// not have given its answer.
 func (s life) apply(in step) (_ life, possible bool) {
 	if in.kind == stepEnqueue {
 		return life{task: in.task, status: agl.RolloutQueuing}, s.task == nil
@@ -231,7 +230,7 @@ func (s life) apply(in step) (_ life, possible bool) {
 	case in.number > s.number || in.number == s.number && in.attempt != s.attempt:
 		return s, false // the attempt has not begun
 	case in.number < s.number:
-		return s, true // recorded, and of no consequence
+		return s, true // it is recorded and has no effect
 	case in.kind == stepUpdate:
 		if s.status == agl.RolloutCancelled && agl.AttemptStatus(in.status).Live() {
 			return s, true

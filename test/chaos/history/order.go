@@ -6,8 +6,7 @@ import (
 	"sort"
 )
 
-// queued is a rollout's stay in the queue until its first claim, with the times
-// between which it can have begun and ended.
+// queued is the time of a rollout in the queue until its first claim.
 type queued struct {
 	s             *story
 	enqueue       *Op
@@ -16,16 +15,16 @@ type queued struct {
 	claimed, done int64 // the claim's call and answer
 }
 
-// order holds the queue against two of the patterns that every violation of
-// first in, first out shows one of (Henzinger, Sezgin, Vafeiadis:
-// Aspect-Oriented Linearizability Proofs, CONCUR 2013); the others, a value from
-// nowhere and one taken twice, are the rules enqueued and claimed:
+// order checks that the queue is first in, first out. Every violation shows one of four
+// patterns (Henzinger, Sezgin, Vafeiadis: Aspect-Oriented Linearizability Proofs,
+// CONCUR 2013). A value from nowhere and one taken twice break the rules enqueued and
+// claimed; the others are:
 //
 //   - b was queued after a, and was claimed before a was;
 //   - a dequeue found nothing while a was there all the time.
 //
-// A rollout that a claim may have taken out for a while whose answer was lost,
-// or that was cancelled, says nothing about the order.
+// A rollout that was cancelled, or that a dequeue without an answer may have taken for
+// some time, says nothing about the order.
 func (j *judge) order() {
 	if !j.settings.StrictFIFO {
 		return
@@ -44,8 +43,8 @@ func (j *judge) order() {
 	j.overlooked(calm)
 }
 
-// firstClaims are the rollouts whose enqueue was answered, with their first
-// claims where those were.
+// firstClaims returns the rollouts of answered enqueues with their first claims, if
+// any.
 func (j *judge) firstClaims() []queued {
 	var all []queued
 	for _, s := range j.stories {
@@ -63,16 +62,15 @@ func (j *judge) firstClaims() []queued {
 	return all
 }
 
-// giveBack is how long after its client has given up a dequeue may still change
-// the queue.
+// giveBack is how long, in nanoseconds, a dequeue may still change the queue after its
+// client has given up.
 const giveBack = int64(1e9)
 
-// loss is a dequeue without an answer, and until when it may have had something
-// in its hands.
+// loss is a dequeue without an answer, and until when it may have held a rollout.
 type loss struct{ start, until int64 }
 
-// lostDequeues are in the order of their calls. When a server was down by the
-// time that the client gave up, all that it had sent has died with it.
+// lostDequeues returns them in the order of their calls. If a server was down when the
+// client gave up, the dequeue ended with the server.
 func (j *judge) lostDequeues() []loss {
 	var downs []*Op
 	for _, o := range j.ops {

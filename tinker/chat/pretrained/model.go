@@ -139,17 +139,22 @@ func (m *Model) Continue(p chat.PromptParams) (Continuation, error) {
 	if p.Tools != nil && m.style == StyleNone {
 		return Continuation{}, agl.Errorf(agl.CodeInvalid, "tools: this model's chat template writes tool calls in no known style (hermes, llama3, deepseek)")
 	}
-	messages := make([]any, len(p.Messages))
-	for i, message := range p.Messages {
-		v, err := m.form.value(message)
-		if err != nil {
-			return Continuation{}, agl.Errorf(agl.CodeInvalid, "messages[%d]: %w", i, err)
-		}
-		messages[i] = v
-	}
-	text, err := m.template.render(messages, TextParams{Tools: p.Tools, Variables: p.Variables, AddGenerationPrompt: true})
+	text, err := m.render(p.Messages, TextParams{Tools: p.Tools, Variables: p.Variables, AddGenerationPrompt: true})
 	if err != nil {
 		return Continuation{}, err
 	}
 	return m.turns.extend(m.tok, text), nil
+}
+
+// render renders messages in the form that the template needs.
+func (m *Model) render(messages []chat.Message, p TextParams) (string, error) {
+	values := make([]any, len(messages))
+	for i, message := range messages {
+		v, err := m.form.value(message)
+		if err != nil {
+			return "", agl.Errorf(agl.CodeInvalid, "messages[%d]: %w", i, err)
+		}
+		values[i] = v
+	}
+	return m.template.render(values, p)
 }

@@ -34,7 +34,6 @@ const (
 	inCall
 )
 
-// Add implements [chat.Stream].
 func (s *stream) Add(id int32) chat.Delta {
 	s.hash = (s.hash ^ uint64(id)) * 0x100000001b3 // FNV-1a
 	if s.stops[id] {
@@ -44,7 +43,6 @@ func (s *stream) Add(id int32) chat.Delta {
 	return s.decide(false)
 }
 
-// Close implements [chat.Stream].
 func (s *stream) Close() chat.Delta {
 	s.held += s.decoder.Flush()
 	return s.decide(true)

@@ -41,8 +41,8 @@ func NewTemplate(cfg TemplateConfig) (*Template, error) {
 type TextParams struct {
 	// Messages is a JSON array of objects, at least one.
 	Messages jsontext.Value
-	// Tools and Documents are JSON arrays; nil or null is none.
-	Tools, Documents jsontext.Value
+	// Tools is a JSON array; nil or null is none.
+	Tools jsontext.Value
 	// AddGenerationPrompt asks for the start of the assistant's next message behind the conversation.
 	AddGenerationPrompt bool
 	// Variables is a JSON object of further variables, such as enable_thinking; nil is none.
@@ -84,16 +84,13 @@ func (t *Template) render(messages []any, p TextParams) (string, error) {
 		}
 		maps.Insert(vars, dict.All())
 	}
-	for name, data := range map[string]jsontext.Value{"tools": p.Tools, "documents": p.Documents} {
-		vars[name] = nil
-		if data == nil {
-			continue
-		}
-		v, err := parseValue(data)
+	vars["tools"], vars["documents"] = nil, nil
+	if p.Tools != nil {
+		v, err := parseValue(p.Tools)
 		if err != nil {
-			return "", agl.Errorf(agl.CodeInvalid, "%s: %w", name, err)
+			return "", agl.Errorf(agl.CodeInvalid, "tools: %w", err)
 		}
-		vars[name] = v
+		vars["tools"] = v
 	}
 	vars["messages"], vars["add_generation_prompt"] = messages, p.AddGenerationPrompt
 	text, err := t.template.Render(vars)

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -13,74 +14,49 @@ type addedToken struct {
 	lstrip, rstrip, singleWord bool // as in tokenizer.json
 }
 
-// addedSet is a trie of added tokens. It finds them from the left, at each place the longest one.
+// addedSet finds added tokens from the left, at each place the longest one.
 type addedSet struct {
-	begins [256]bool // the first bytes of tokens
-	nodes  []trieNode
-	tokens []addedToken
-}
-
-type trieNode struct {
-	bytes []byte
-	next  []int32
-	token int32 // its index in addedSet.tokens; -1 if no token ends here
+	tokens  map[string]addedToken
+	lengths [256][]int // of the tokens that begin with a byte, the longest first
 }
 
 func (s *addedSet) add(text string, t addedToken) {
 	if text == "" {
 		return
 	}
-	if s.nodes == nil {
-		s.nodes = []trieNode{{token: -1}}
+	if s.tokens == nil {
+		s.tokens = map[string]addedToken{}
 	}
-	s.begins[text[0]] = true
-	node := int32(0)
-	for i := range len(text) {
-		next := s.nodes[node].child(text[i])
-		if next < 0 {
-			next = int32(len(s.nodes))
-			s.nodes = append(s.nodes, trieNode{token: -1})
-			s.nodes[node].bytes = append(s.nodes[node].bytes, text[i])
-			s.nodes[node].next = append(s.nodes[node].next, next)
-		}
-		node = next
-	}
-	s.nodes[node].token = int32(len(s.tokens))
-	s.tokens = append(s.tokens, t)
-}
-
-func (n *trieNode) child(c byte) int32 {
-	for i, b := range n.bytes {
-		if b == c {
-			return n.next[i]
-		}
-	}
-	return -1
+	s.tokens[text] = t
+	lengths := &s.lengths[text[0]]
+	*lengths = append(*lengths, len(text))
+	slices.SortFunc(*lengths, func(a, b int) int { return b - a })
+	*lengths = slices.Compact(*lengths)
 }
 
 // find returns the first token in text[from:], and where it begins and ends, with the white space that it strips. from is
 // the end of the token before.
-func (s *addedSet) find(text string, from int) (begin, end int, t *addedToken) {
+func (s *addedSet) find(text string, from int) (begin, end int, t addedToken, found bool) {
 	if len(s.tokens) == 0 {
-		return 0, 0, nil
+		return 0, 0, t, false
 	}
 	for i := from; i < len(text); i++ {
-		if !s.begins[text[i]] {
+		lengths := s.lengths[text[i]]
+		if lengths == nil {
 			continue
 		}
-		node, stop, found := int32(0), 0, int32(-1)
-		for j := i; j < len(text); j++ {
-			if node = s.nodes[node].child(text[j]); node < 0 {
-				break
-			}
-			if s.nodes[node].token >= 0 {
-				stop, found = j+1, s.nodes[node].token
+		stop := i
+		for _, n := range lengths {
+			if i+n <= len(text) {
+				if t, found = s.tokens[text[i:i+n]]; found {
+					stop += n
+					break
+				}
 			}
 		}
-		if found < 0 {
+		if stop == i {
 			continue
 		}
-		t := &s.tokens[found]
 		if t.singleWord && (wordEnds(text[:i]) || wordBegins(text[stop:])) {
 			i = stop - 1
 			continue
@@ -92,9 +68,9 @@ func (s *addedSet) find(text string, from int) (begin, end int, t *addedToken) {
 		if t.rstrip {
 			end = len(text) - len(strings.TrimLeftFunc(text[end:], unicode.IsSpace))
 		}
-		return begin, end, t
+		return begin, end, t, true
 	}
-	return 0, 0, nil
+	return 0, 0, t, false
 }
 
 func isWord(c rune) bool {

@@ -8,23 +8,15 @@ import (
 // byteLevelByte returns the byte for which a character of the byte-level alphabet stands; ok is false for other
 // characters. Printable bytes stand for themselves; the other 68 are the characters from U+0100 on.
 func byteLevelByte(c rune) (b byte, ok bool) {
-	prints := func(c rune) bool {
-		return c >= '!' && c <= '~' || c >= '¡' && c <= '¬' || c >= '®' && c <= 'ÿ'
-	}
 	switch {
-	case prints(c):
+	case c >= '!' && c <= '~' || c >= '¡' && c <= '¬' || c >= '®' && c <= 'ÿ':
 		return byte(c), true
-	case c < 0x100:
-		return 0, false
-	}
-	n := rune(0x100)
-	for b := range rune(0x100) {
-		if !prints(b) {
-			if n == c {
-				return byte(b), true
-			}
-			n++
-		}
+	case c >= 0x100 && c <= 0x120:
+		return byte(c - 0x100), true
+	case c >= 0x121 && c <= 0x142:
+		return byte(c - 0x121 + 0x7f), true
+	case c == 0x143:
+		return 0xad, true
 	}
 	return 0, false
 }
@@ -74,7 +66,7 @@ func (t *Tokenizer) NewDecoder(skipSpecial bool) *Decoder { return &Decoder{t: t
 
 // Add decodes an id and returns the text that is certain by then.
 func (d *Decoder) Add(id int32) string {
-	if id < 0 || int(id) >= len(d.t.tokens) || d.skip && d.t.special[id] {
+	if id < 0 || int(id) >= len(d.t.tokens) || d.skip && d.t.added[id] {
 		return ""
 	}
 	token := d.t.tokens[id]

@@ -102,7 +102,6 @@ const maxID = 1 << 22
 // mergePair is two tokens, written as ["a","b"] or, in older files, as "a b".
 type mergePair [2]string
 
-// UnmarshalJSONFrom implements [json.UnmarshalerFrom].
 func (p *mergePair) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	if dec.PeekKind() != '"' {
 		return json.UnmarshalDecode(dec, (*[2]string)(p))
@@ -126,7 +125,7 @@ func Load(data []byte) (*Tokenizer, error) {
 	if err := json.UnmarshalDecode(dec, &f); err != nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "tokenizer.json: %w", err)
 	}
-	t := &Tokenizer{added: map[int32]bool{}, special: map[int32]bool{}}
+	t := &Tokenizer{added: map[int32]bool{}}
 	for _, step := range []func(*file) error{t.loadModel, t.loadNormalizer, t.loadSplits, t.loadAdded, t.loadPost, t.loadDecoder, t.finish} {
 		if err := step(&f); err != nil {
 			return nil, agl.Errorf(agl.CodeInvalid, "tokenizer.json: %w", err)
@@ -273,11 +272,11 @@ func (t *Tokenizer) loadAdded(f *file) error {
 		t.ids[a.Content] = a.ID
 		token := addedToken{id: a.ID, special: a.Special, lstrip: a.Lstrip, rstrip: a.Rstrip, singleWord: a.SingleWord}
 		if a.Normalized {
-			t.addedNormal.add(t.normal(a.Content), token)
+			t.addedNormal.add(t.normalized(a.Content), token)
 		} else {
 			t.addedRaw.add(a.Content, token)
 		}
-		t.added[a.ID], t.special[a.ID] = true, a.Special
+		t.added[a.ID] = a.Special
 	}
 	return nil
 }

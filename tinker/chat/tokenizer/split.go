@@ -9,7 +9,7 @@ import (
 //
 // The reference uses regular expressions, in which the first branch that matches is taken. Those of the known models have
 // lookahead, which Go's do not, and are simple enough to write by hand.
-type splitter func(table *[utf8.MaxRune + 1]charClass, text string) int
+type splitter func(table *charClasses, text string) int
 
 // The regular expressions that are known, by their text.
 const (
@@ -37,7 +37,7 @@ func at(text string) (rune, int) {
 
 // span returns the length of the characters at the start of text that are in one of the classes want, or in none of them if
 // not is set.
-func span(table *[utf8.MaxRune + 1]charClass, text string, want charClass, not bool) int {
+func span(table *charClasses, text string, want charClass, not bool) int {
 	for i := 0; i < len(text); {
 		c, n := at(text[i:])
 		if (table[c]&want != 0) == not {
@@ -48,8 +48,8 @@ func span(table *[utf8.MaxRune + 1]charClass, text string, want charClass, not b
 	return len(text)
 }
 
-// contraction returns the length of an English contraction at the start of text, in either case. The long s of old prints
-// is an s.
+// contraction returns the length of an English contraction at the start of text, in either case. The long s (ſ) counts as
+// an s.
 func contraction(text string) int {
 	if len(text) < 2 || text[0] != '\'' {
 		return 0
@@ -89,7 +89,7 @@ func newlines(text string) int {
 
 // blanks returns the length of the first piece of text that begins with white space: up to the last newline of the white
 // space, if it has one; else all of it, but for the last blank before a word, which belongs to the word.
-func blanks(table *[utf8.MaxRune + 1]charClass, text string) int {
+func blanks(table *charClasses, text string) int {
 	run := span(table, text, space, false)
 	for i := run; i > 0; i-- {
 		if isNewline(text[i-1]) {
@@ -107,7 +107,7 @@ func blanks(table *[utf8.MaxRune + 1]charClass, text string) int {
 
 // cl100k returns the splitter of the cl100k family.
 func cl100k(maxDigits int) splitter {
-	return func(table *[utf8.MaxRune + 1]charClass, text string) int {
+	return func(table *charClasses, text string) int {
 		c, n := at(text)
 		class := table[c]
 		if c == '\'' {
@@ -119,14 +119,7 @@ func cl100k(maxDigits int) splitter {
 		case class&letter != 0:
 			return n + span(table, text[n:], letter, false)
 		case class&number != 0:
-			for digits := 1; digits < maxDigits; digits++ {
-				c, m := at(text[n:])
-				if m == 0 || table[c]&number == 0 {
-					break
-				}
-				n += m
-			}
-			return n
+			return digits(table, text, maxDigits)
 		}
 		if c != '\r' && c != '\n' {
 			if word := span(table, text[n:], letter, false); word > 0 {
@@ -146,25 +139,29 @@ func cl100k(maxDigits int) splitter {
 }
 
 // digitGroups divides numbers into groups of three digits.
-func digitGroups(table *[utf8.MaxRune + 1]charClass, text string) int {
-	n := 0
-	for range 3 {
-		c, m := at(text[n:])
-		if m == 0 || table[c]&number == 0 {
-			break
-		}
-		n += m
-	}
-	if n > 0 {
+func digitGroups(table *charClasses, text string) int {
+	if n := digits(table, text, 3); n > 0 {
 		return n
 	}
 	return span(table, text, number, true)
 }
 
+// digits returns the length of the digits at the start of text, of which there are at most limit.
+func digits(table *charClasses, text string, limit int) (n int) {
+	for range limit {
+		c, size := at(text[n:])
+		if size == 0 || table[c]&number == 0 {
+			break
+		}
+		n += size
+	}
+	return n
+}
+
 func isCJK(c rune) bool { return c >= 0x4e00 && c <= 0x9fa5 || c >= 0x3040 && c <= 0x30ff }
 
 // cjkRuns isolates runs of Chinese characters and Japanese syllables.
-func cjkRuns(_ *[utf8.MaxRune + 1]charClass, text string) int {
+func cjkRuns(_ *charClasses, text string) int {
 	first, n := at(text)
 	in := isCJK(first)
 	for n < len(text) {
@@ -180,7 +177,7 @@ func cjkRuns(_ *[utf8.MaxRune + 1]charClass, text string) int {
 func isASCIILetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
 // deepSeekWord is the last of DeepSeek's splits. What none of its branches matches, up to the next match, is a piece too.
-func deepSeekWord(table *[utf8.MaxRune + 1]charClass, text string) int {
+func deepSeekWord(table *charClasses, text string) int {
 	if n := deepSeekMatch(table, text); n > 0 {
 		return n
 	}
@@ -194,7 +191,7 @@ func deepSeekWord(table *[utf8.MaxRune + 1]charClass, text string) int {
 	return len(text)
 }
 
-func deepSeekMatch(table *[utf8.MaxRune + 1]charClass, text string) int {
+func deepSeekMatch(table *charClasses, text string) int {
 	c, n := at(text)
 	class := table[c]
 	if c < utf8.RuneSelf && class&symbol != 0 {

@@ -27,12 +27,12 @@ type Tokenizer struct {
 	glued          string
 
 	addedRaw, addedNormal addedSet
-	added, special        map[int32]bool
-	prefix, suffix        []int32 // which the post-processor puts around a text
+	added                 map[int32]bool // whether an added token is special
+	prefix, suffix        []int32        // which the post-processor puts around a text
 
 	spaceMark string // stands for a blank; empty where a blank is itself
 
-	classes *[utf8.MaxRune + 1]charClass
+	classes *charClasses
 	cache   []atomic.Pointer[cached]
 	seed    maphash.Seed
 	scratch sync.Pool // of *scratch
@@ -102,10 +102,13 @@ func (t *Tokenizer) ID(token string) (id int32, ok bool) {
 }
 
 // Added reports whether an id is an added token.
-func (t *Tokenizer) Added(id int32) bool { return t.added[id] }
+func (t *Tokenizer) Added(id int32) bool {
+	_, ok := t.added[id]
+	return ok
+}
 
 // Special reports whether an id is a special token, which [Tokenizer.DecodeText] omits.
-func (t *Tokenizer) Special(id int32) bool { return t.special[id] }
+func (t *Tokenizer) Special(id int32) bool { return t.added[id] }
 
 // Encode returns the ids of text. The texts of added tokens in it are text like any other. The error is always nil.
 func (t *Tokenizer) Encode(text string) ([]int32, error) {
@@ -122,8 +125,8 @@ func (t *Tokenizer) Append(dst []int32, text string, o Options) []int32 {
 	}
 	at := 0
 	for o.Added {
-		begin, end, token := t.addedRaw.find(text, at)
-		if token == nil {
+		begin, end, token, found := t.addedRaw.find(text, at)
+		if !found {
 			break
 		}
 		dst = t.appendPlain(dst, text[at:begin], o, r)
@@ -137,7 +140,7 @@ func (t *Tokenizer) Append(dst []int32, text string, o Options) []int32 {
 	return dst
 }
 
-func (t *Tokenizer) normal(text string) string {
+func (t *Tokenizer) normalized(text string) string {
 	for _, f := range t.normalize {
 		text = f(text)
 	}
@@ -149,11 +152,11 @@ func (t *Tokenizer) appendPlain(dst []int32, text string, o Options, r *scratch)
 	if text == "" {
 		return dst
 	}
-	text = t.normal(text)
+	text = t.normalized(text)
 	at := 0
 	for o.Added {
-		begin, end, token := t.addedNormal.find(text, at)
-		if token == nil {
+		begin, end, token, found := t.addedNormal.find(text, at)
+		if !found {
 			break
 		}
 		dst = t.appendSplit(dst, text[at:begin], 0, r)
@@ -231,7 +234,7 @@ func (t *Tokenizer) appendWord(dst []int32, text string, r *scratch) []int32 {
 // encodeWord encodes a word into the ids of r.
 func (t *Tokenizer) encodeWord(text string, r *scratch) []int32 {
 	if t.ignoreMerges {
-		if id, ok := t.ids[text]; ok && !t.added[id] {
+		if id, ok := t.ids[text]; ok && !t.Added(id) {
 			r.ids = append(r.ids[:0], id)
 			return r.ids
 		}

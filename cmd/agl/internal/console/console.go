@@ -1,6 +1,6 @@
-// Package console is how commands show things to people and scripts: standard
-// output and error, tables, trees of spans, JSON without the keys in it, new
-// files, and text of unknown origin made fit for a terminal.
+// Package console writes the output of commands for people and scripts: standard output
+// and error, tables, trees of spans, JSON without secret keys, new files, and text of
+// unknown origin in a form that is safe on a terminal.
 //
 // It must not know commands, flags or stores.
 package console
@@ -18,18 +18,18 @@ import (
 // Console is where a command writes.
 type Console struct {
 	Out, Err io.Writer
-	// Listening, if not nil, is told the base URL of a server that has started.
+	// Listening, if not nil, is called with the base URL of a server that has started.
 	Listening func(url string)
 }
 
-// IsTerminal reports whether a person reads what is written to w on a terminal.
+// IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(f.Fd())
 }
 
-// Printf writes to standard output. A reader that went away, such as a closed
-// pager, is an error like any other.
+// Printf writes to standard output. A closed reader, such as a pager, is an error like
+// any other.
 func (c *Console) Printf(format string, args ...any) error {
 	_, err := fmt.Fprintf(c.Out, format, args...)
 	return outputError(err)
@@ -44,7 +44,7 @@ func (c *Console) Summarize(format string, args ...any) error {
 	return nil
 }
 
-// Document is what can write itself as JSON.
+// Document is a value that can write itself as JSON.
 type Document interface {
 	AppendJSON(dst []byte) []byte
 }
@@ -59,9 +59,9 @@ func (c *Console) JSON(doc Document) error {
 	return c.Printf("%s\n", text)
 }
 
-// Styled calls write with a buffered standard output that keeps as much of
-// styled text as the terminal can show, and none of it where there is no
-// terminal. A style must be written in one piece.
+// Styled calls write with a buffered standard output that removes the styles which the
+// terminal cannot show, or all if there is no terminal. A style must be written in one
+// piece.
 func (c *Console) Styled(write func(w io.Writer) error) error {
 	buffer := bufio.NewWriter(c.Out)
 	err := write(&colorprofile.Writer{Forward: buffer, Profile: colorprofile.Detect(c.Out, os.Environ())})

@@ -16,8 +16,8 @@ func (c *Console) WriteFile(path string, write func(w io.Writer) error) error {
 	return newFile(path, write)
 }
 
-// newFile writes a file that is there when it is complete, and not before. One
-// that exists stays as it is.
+// newFile writes a file that appears when it is complete. A file that exists is an
+// error and stays as it is.
 func newFile(path string, write func(w io.Writer) error) (err error) {
 	taken := fmt.Errorf("%s: the file exists; name a new one", path)
 	if _, err := os.Lstat(path); err == nil {
@@ -42,7 +42,7 @@ func newFile(path string, write func(w io.Writer) error) (err error) {
 	if err != nil {
 		return err
 	}
-	// Unlike a renaming, a link does not replace what has come to be there.
+	// Unlike a rename, a link does not replace a file that has appeared since.
 	if err := os.Link(partial.Name(), path); errors.Is(err, os.ErrExist) {
 		return taken
 	} else if err != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Redacted stands in the place of a key.
+// Redacted replaces a secret key in output.
 const Redacted = "redacted"
 
-// RedactJSON replaces the values of members that are named like a key, and
-// hides passwords in addresses of models. The other bytes stay as they are.
+// RedactJSON replaces the values of members whose names are those of keys, and hides
+// passwords in the URLs of models. All other bytes stay as they are.
 func RedactJSON(doc []byte) ([]byte, error) {
 	dec := jsontext.NewDecoder(bytes.NewReader(doc), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	var out []byte
@@ -47,8 +47,8 @@ func RedactJSON(doc []byte) ([]byte, error) {
 	}
 }
 
-// redactValue is what is shown of a member's value. A reference to an
-// environment variable is no secret.
+// redactValue returns what is shown instead of a member's value, if that is a secret. A
+// reference to an environment variable is none.
 func redactValue(name string, value jsontext.Value) (shown jsontext.Value, changed bool) {
 	var text string
 	switch value.Kind() {
@@ -57,7 +57,7 @@ func redactValue(name string, value jsontext.Value) (shown jsontext.Value, chang
 	case '"':
 		unquoted, err := jsontext.AppendUnquote(nil, value)
 		if err != nil {
-			break // not UTF-8, which may be a key all the same
+			break // it is not UTF-8, but may be a key
 		}
 		text = string(unquoted)
 		if text == "" || namesKey(name) && strings.HasPrefix(text, "env:") {
@@ -77,14 +77,13 @@ func redactValue(name string, value jsontext.Value) (shown jsontext.Value, chang
 	return shown, true
 }
 
-// lastPart is the name of a member without the groups of an attribute's name,
-// in lower case and with one kind of separator.
+// lastPart returns the last part of a dotted name, in lower case and with underscores.
 func lastPart(name string) string {
 	name = strings.ToLower(name[strings.LastIndexByte(name, '.')+1:])
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// namesKey reports whether a member holds what must not be shown.
+// namesKey reports whether the value of a member is a secret key.
 func namesKey(name string) bool {
 	switch lastPart(name) {
 	case "api_key", "apikey", "x_api_key", "authorization", "proxy_authorization", "bearer_token", "access_token":
@@ -93,7 +92,7 @@ func namesKey(name string) bool {
 	return false
 }
 
-// namesAddress reports whether a member holds a model's address.
+// namesAddress reports whether the value of a member is the URL of a model.
 func namesAddress(name string) bool {
 	switch lastPart(name) {
 	case "endpoint", "base_url", "api_base":

@@ -10,8 +10,8 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// maxIndent is how deep a tree is indented. What lies deeper is drawn at that
-// indent with its depth as a number, so that a long chain stays readable.
+// maxIndent is the largest indent of a tree. Deeper spans have this indent and their
+// depth as a number, so that a long chain stays readable.
 const maxIndent = 24
 
 // SpanTree draws the spans as trees, with times relative to start. It writes line
@@ -49,8 +49,7 @@ func SpanTree(w io.Writer, start agl.Timestamp, spans []agl.Span) error {
 	return nil
 }
 
-// spanLine says when a span began, how long it took, what it is, and its tokens,
-// rewards and error.
+// spanLine describes a span: its start, duration, name, tokens, rewards and error.
 func spanLine(start agl.Timestamp, s *agl.Span) string {
 	times := "no time"
 	if s.StartTime.Valid {
@@ -75,7 +74,7 @@ func spanLine(start agl.Timestamp, s *agl.Span) string {
 // SpanTokens is "12+5 tokens", prompt and reply, of a span that counts them.
 func SpanTokens(a agl.Attributes) string {
 	prompt, hasPrompt := firstInt(a, agl.AttrGenAIInputTokens, agl.AttrGenAIPromptTokens)
-	reply, hasReply := firstInt(a, agl.AttrGenAIOutputTokens, agl.AttrGenAICompleteTokens)
+	reply, hasReply := firstInt(a, agl.AttrGenAIOutputTokens, agl.AttrGenAICompletionTokens)
 	if !hasPrompt && !hasReply {
 		return ""
 	}

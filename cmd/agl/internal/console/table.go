@@ -10,7 +10,7 @@ import (
 	"charm.land/lipgloss/v2/table"
 )
 
-// Table is a table of texts, drawn on a terminal and plain elsewhere.
+// Table is a table, with borders on a terminal and plain elsewhere.
 type Table struct {
 	Headers []string
 	Status  int // the column of statuses, which are coloured; -1 when there is none

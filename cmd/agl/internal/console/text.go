@@ -10,11 +10,11 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// maxText is how many characters of a span's or an input's text are shown.
+// maxText is the number of characters of a text that are shown.
 const maxText = 120
 
-// Printable makes text of unknown origin fit for one line of a terminal: no
-// control characters, not too long.
+// Printable makes a text of unknown origin safe for one line of a terminal: without
+// control characters, and at most maxText long.
 func Printable(s string) string {
 	var out strings.Builder
 	n := 0
@@ -35,7 +35,7 @@ func Printable(s string) string {
 	return out.String()
 }
 
-// Dash is s made printable, or a dash where there is none.
+// Dash returns s made printable, or a dash if it is empty.
 func Dash(s string) string {
 	if s == "" {
 		return "-"
@@ -43,7 +43,7 @@ func Dash(s string) string {
 	return Printable(s)
 }
 
-// Shorten cuts a text to what fits into a cell of a table.
+// Shorten cuts a text to the width of a table cell.
 func Shorten(s string) string {
 	const most = 48
 	runes := []rune(s)
@@ -83,7 +83,7 @@ func Duration(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// Time writes a point in local time, or a dash where there is none.
+// Time writes a time in the local zone, or a dash for null.
 func Time(t agl.Null[agl.Timestamp]) string {
 	if !t.Valid {
 		return "-"
@@ -91,8 +91,7 @@ func Time(t agl.Null[agl.Timestamp]) string {
 	return t.V.Time().Local().Format(time.DateTime)
 }
 
-// Took writes the time between two points, or otherwise what stands for one that
-// is missing.
+// Took writes the time between two times; otherwise is for a time that is null.
 func Took(start, end agl.Null[agl.Timestamp], otherwise string) string {
 	if !start.Valid || !end.Valid {
 		return otherwise

@@ -1,7 +1,6 @@
-// Package doctor looks at what a run needs, without running anything: the agent's
-// program, the tasks, the engine, the models, the store with its database, the
-// ports and the output folder. Every check adds one finding. It must not know
-// flags.
+// Package doctor checks what a run needs, without running anything: the agent's
+// program, the tasks, the engine, the models, the store with its database, the ports
+// and the output folder. Every check adds findings. It must not know flags.
 package doctor
 
 import (
@@ -15,15 +14,15 @@ import (
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 )
 
-// Finding is the state of one thing.
+// Finding is the result of a check.
 type Finding struct {
 	Check  string  `json:"check"`
 	State  Verdict `json:"state"`
 	Found  string  `json:"found"`
-	Remedy string  `json:"remedy"` // what to do about it; empty when nothing needs to be done
+	Remedy string  `json:"remedy"` // what to do; empty if nothing needs to be done
 }
 
-// Verdict says whether a thing serves a run.
+// Verdict says whether a check passed.
 type Verdict string
 
 // The verdicts.
@@ -33,14 +32,14 @@ const (
 	Fail Verdict = "FAIL"
 )
 
-// Config is what a Doctor is made from.
+// Config configures [New].
 type Config struct {
-	Timeout   time.Duration // bounds the answer of a store or a model
+	Timeout   time.Duration // for the answer of a store or a model
 	Token     string        // the store's bearer token
 	LookupEnv func(name string) (value string, found bool)
 }
 
-// Doctor gathers findings. Each check ends with ctx and adds what it found.
+// Doctor collects findings. Each check adds some and stops when its ctx ends.
 type Doctor struct {
 	cfg      Config
 	Findings []Finding
@@ -65,7 +64,7 @@ func (d *Doctor) Count(state Verdict) int {
 	return n
 }
 
-// Print writes a line for each finding, and one below for its remedy.
+// Print writes a line for each finding and, below it, one for its remedy.
 func (d *Doctor) Print(w io.Writer) error {
 	width := 0
 	for _, f := range d.Findings {

@@ -15,8 +15,8 @@ import (
 	"github.com/agl-go/agl/trainer/runfile"
 )
 
-// engine creates the embedded engine in memory, or asks the remote one, and lets
-// it read the conversations of the warm start.
+// engine creates the embedded engine in memory, or asks the remote one for its model,
+// and reads the conversations of the warm start.
 func (d *Doctor) engine(ctx context.Context, f *runfile.File) {
 	if f.Engine == nil {
 		return
@@ -48,7 +48,7 @@ func (d *Doctor) engine(ctx context.Context, f *runfile.File) {
 	if w := f.Engine.WarmStart(); w != nil {
 		data, err := e.Demonstrations(ctx, model, w.Path)
 		if err != nil {
-			d.Addf("warm start", Fail, "mend the file, or change "+field, "%v", err)
+			d.Addf("warm start", Fail, "fix the file, or change "+field, "%v", err)
 		} else {
 			d.Addf("warm start", OK, "", "%s", console.Count(len(data), "conversation"))
 		}
@@ -70,7 +70,7 @@ func (d *Doctor) remote(ctx context.Context, f *runfile.File) *engine.Engine {
 		d.Addf("engine", Fail, "", "%v", err)
 		return nil
 	}
-	cfg.Client.RetryFor = -1 // a server that is away is a finding
+	cfg.Client.RetryFor = -1 // an engine that is unavailable is a finding
 	e, err := engine.NewRemote(cfg)
 	if err != nil {
 		d.Addf("engine", Fail, "change engine.tinker, or the files of the model", "%v", err)
@@ -84,13 +84,13 @@ func (d *Doctor) remote(ctx context.Context, f *runfile.File) *engine.Engine {
 		remedy := "start it, or change engine.tinker.base_url"
 		switch {
 		case errors.Is(err, agl.ErrUnauthorized):
-			remedy = "give its key: api_key: env:NAME"
+			remedy = "set its key: api_key: env:NAME"
 		case errors.Is(err, agl.ErrNotFound):
 			remedy = "change engine.tinker.model, or leave it out"
 		case errors.Is(err, agl.ErrInvalid):
-			remedy = "take the files of the engine's model in engine.tinker.chat"
+			remedy = "name the files of the engine's model in engine.tinker.chat"
 		case errors.Is(err, agl.ErrUnimplemented):
-			remedy = "change the algorithm, or take an engine that has it"
+			remedy = "change the algorithm, or use an engine that supports it"
 		}
 		d.Addf("engine", Fail, remedy, "%s: %v", t.Client.URL, err)
 		if err := e.Close(ctx); err != nil {
@@ -98,7 +98,7 @@ func (d *Doctor) remote(ctx context.Context, f *runfile.File) *engine.Engine {
 		}
 		return nil
 	}
-	found := "answers; it does not say what it can do"
+	found := "answers; it does not report its capabilities"
 	if spec.Name != "" {
 		found = "answers; the model is " + spec.Name
 	}
@@ -112,13 +112,10 @@ func (d *Doctor) remote(ctx context.Context, f *runfile.File) *engine.Engine {
 	return e
 }
 
-// neededLosses are the losses that the algorithm and the warm start ask of the
-// engine.
-func neededLosses(f *runfile.File) (losses []tinker.LossName) {
-	if f.Algorithm.GRPO != nil {
-		losses = f.Algorithm.GRPO.Losses()
-	}
-	if f.Algorithm.SFT != nil || f.Engine.WarmStart() != nil {
+// neededLosses returns the losses that the algorithm and the warm start need.
+func neededLosses(f *runfile.File) []tinker.LossName {
+	losses := f.Algorithm.Needs().Losses
+	if f.Engine.WarmStart() != nil {
 		losses = append(losses, tinker.CrossEntropy)
 	}
 	return losses

@@ -21,7 +21,7 @@ import (
 
 // Model asks a backend for one token, as the proxy does for an agent.
 func (d *Doctor) Model(ctx context.Context, check string, model proxy.Model) {
-	const engines = "for grpo take an engine that gives both, as vLLM does from 0.10.2 on"
+	const engines = "for grpo use an engine that returns both, such as vLLM 0.10.2 or later"
 	began := time.Now()
 	got, err := d.try(ctx, model)
 	took := time.Since(began).Round(time.Millisecond)
@@ -41,17 +41,17 @@ func (d *Doctor) Model(ctx context.Context, check string, model proxy.Model) {
 	}
 }
 
-// failedModel says what to do about a backend that does not answer.
+// failedModel adds a finding, with a remedy, for a backend that does not answer.
 func (d *Doctor) failedModel(ctx context.Context, check string, model proxy.Model, err error) {
 	remedy := "start it, or change its base_url"
 	if refused, ok := errors.AsType[*refusalError](err); ok {
 		switch refused.status {
 		case http.StatusUnauthorized, http.StatusForbidden:
-			remedy = "give its key: api_key: env:NAME"
+			remedy = "set its key: api_key: env:NAME"
 		case http.StatusNotFound:
-			remedy = "look at base_url, which usually ends in /v1, and at backend_model"
+			remedy = "check base_url, which usually ends in /v1, and backend_model"
 		case http.StatusBadRequest:
-			remedy = "look at what it says"
+			remedy = "see what the backend says"
 			plain := model
 			plain.TextOnly = true
 			if _, err := d.try(ctx, plain); err == nil && !model.TextOnly {
@@ -62,7 +62,7 @@ func (d *Doctor) failedModel(ctx context.Context, check string, model proxy.Mode
 	d.Addf(check, Fail, remedy, "%s: %v", console.RedactURL(model.BaseURL), err)
 }
 
-// refusalError is an answer with a status other than 200.
+// refusalError is a response with a status other than 200.
 type refusalError struct {
 	status  int
 	message string
@@ -72,10 +72,10 @@ func (e *refusalError) Error() string {
 	return fmt.Sprintf("answers %d: %s", e.status, strings.TrimSpace(e.message))
 }
 
-// tokenData is what the record of a call holds besides text.
+// tokenData says what the record of a call has besides text.
 type tokenData struct{ ids, logprobs bool }
 
-// try makes one call through a proxy of its own.
+// try makes one call through a proxy that runs only for this call.
 func (d *Doctor) try(ctx context.Context, model proxy.Model) (_ tokenData, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
@@ -86,6 +86,7 @@ func (d *Doctor) try(ctx context.Context, model proxy.Model) (_ tokenData, err e
 	if err != nil {
 		return tokenData{}, err
 	}
+	gateway.Start(ctx)
 	defer func() { err = errors.Join(err, gateway.Close(ctx)) }()
 	client := &http.Client{Transport: chat.Transport{Handler: gateway}}
 	// Newer hosted models name the limit differently.
@@ -149,7 +150,7 @@ func askForToken(ctx context.Context, client *http.Client, model, limit string) 
 	return &refusalError{status: res.StatusCode, message: string(reply)}
 }
 
-// recorded is a store of spans that keeps only which data they had.
+// recorded is a store of spans that keeps only their [tokenData].
 type recorded struct {
 	agl.UnimplementedStore
 

@@ -10,23 +10,21 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/dataset"
 	"github.com/agl-go/agl/proxy"
-	"github.com/agl-go/agl/store/backend"
+	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/trainer/runfile"
 )
 
-// Run looks at what the run of a file needs. The store is the one in the file if
-// keeping is true, and none otherwise.
-func (d *Doctor) Run(ctx context.Context, f *runfile.File, keeping bool) {
+// Run checks what the run of a file needs, including its store if storing is true.
+func (d *Doctor) Run(ctx context.Context, f *runfile.File, storing bool) {
 	d.agent(f)
 	d.data(f)
 	d.engine(ctx, f)
 	d.models(ctx, f)
-	if keeping {
-		d.keeping(ctx, f)
+	if storing {
+		d.storage(ctx, f)
 	}
 	if f.Store.Listen != "" {
 		d.port(ctx, "store.listen", f.Store.Listen, Fail)
@@ -40,7 +38,7 @@ func (d *Doctor) Run(ctx context.Context, f *runfile.File, keeping bool) {
 // agent finds the agent's program.
 func (d *Doctor) agent(f *runfile.File) {
 	if len(f.Agent.Process.Command) == 0 {
-		d.Addf("agent", OK, "", "none in this process: runners elsewhere do the tasks")
+		d.Addf("agent", OK, "", "none in this process: runners elsewhere run the tasks")
 		return
 	}
 	path, err := exec.LookPath(f.Agent.Process.Command[0])
@@ -63,11 +61,11 @@ func (d *Doctor) data(f *runfile.File) {
 		n, err := countTasks(part.tasks)
 		switch {
 		case err != nil:
-			d.Addf(part.name, Fail, "mend the file; this is its first mistake", "%v", err)
+			d.Addf(part.name, Fail, "fix the file; this is its first mistake", "%v", err)
 		case n == 0:
-			d.Addf(part.name, Fail, "put a task into it", "%s is empty", part.tasks.Path)
+			d.Addf(part.name, Fail, "add a task", "%s is empty", part.tasks.Path)
 		case part.name == "data.train" && f.Data.ValShare > 0 && n == 1:
-			d.Addf(part.name, Fail, "add tasks, or leave out data.val_share", "%s has 1 task, of which none can be taken for validation", part.tasks.Path)
+			d.Addf(part.name, Fail, "add tasks, or leave out data.val_share", "%s has 1 task, so none is left for validation", part.tasks.Path)
 		case part.tasks.Limit > 0 && part.tasks.Limit < n:
 			d.Addf(part.name, OK, "", "%s, of which %d are used", console.Count(n, "task"), part.tasks.Limit)
 		default:
@@ -91,7 +89,7 @@ func countTasks(t *runfile.Tasks) (n int, err error) {
 	return n, nil
 }
 
-// models tries every backend that the run calls.
+// models calls every backend of the run.
 func (d *Doctor) models(ctx context.Context, f *runfile.File) {
 	if f.Proxy != nil {
 		d.secret("proxy.key_secret", f.Proxy.Config.KeySecret)
@@ -101,24 +99,15 @@ func (d *Doctor) models(ctx context.Context, f *runfile.File) {
 			}
 		}
 	}
-	if f.Algorithm.APO == nil {
-		return
+	for _, m := range f.Algorithm.Needs().Models {
+		if m.BaseURL != "" && d.secret(m.Key+".api_key", m.APIKey) { // others are the proxy's
+			d.Model(ctx, m.Key[strings.LastIndexByte(m.Key, '.')+1:], proxy.Model{Name: m.Name, BaseURL: m.BaseURL, APIKey: m.APIKey, TextOnly: true})
+		}
 	}
-	d.critic(ctx, "gradient_model", &f.Algorithm.APO.Gradient)
-	d.critic(ctx, "edit_model", f.Algorithm.APO.Edit)
 }
 
-// critic tries a model that optimises prompts, unless it is one of the proxy's
-// models.
-func (d *Doctor) critic(ctx context.Context, name string, e *apo.EndpointConfig) {
-	if e == nil || e.BaseURL == "" || !d.secret("algorithm.apo."+name+".api_key", e.APIKey) {
-		return
-	}
-	d.Model(ctx, name, proxy.Model{Name: e.Model, BaseURL: e.BaseURL, APIKey: e.APIKey, TextOnly: true})
-}
-
-// keeping looks at where the run is kept.
-func (d *Doctor) keeping(ctx context.Context, f *runfile.File) {
+// storage checks where the run is stored.
+func (d *Doctor) storage(ctx context.Context, f *runfile.File) {
 	if !d.secret("store.token", f.Store.Token) {
 		return
 	}
@@ -132,7 +121,7 @@ func (d *Doctor) keeping(ctx context.Context, f *runfile.File) {
 	case f.Store.Database != "":
 		d.database(ctx, f.Store.Database)
 	default:
-		d.database(ctx, string(backend.SQLite)+":"+filepath.Join(f.Output, "agl.db"))
+		d.database(ctx, string(store.SQLite)+":"+filepath.Join(f.Output, "agl.db"))
 	}
 }
 
@@ -159,8 +148,8 @@ func (d *Doctor) writable(check, path, shown string) {
 	case err != nil:
 		d.Addf(check, Fail, remedy, "%v", err)
 	case folder == path:
-		d.Addf(check, OK, "", "%s is there", shown)
+		d.Addf(check, OK, "", "%s exists", shown)
 	default:
-		d.Addf(check, OK, "", "%s can be made", shown)
+		d.Addf(check, OK, "", "%s can be created", shown)
 	}
 }

@@ -10,22 +10,22 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
-	"github.com/agl-go/agl/rest"
+	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/backend"
+	"github.com/agl-go/agl/store/driver"
 )
 
-// Store asks a store that runs elsewhere for its contents.
+// Store asks a store server for its statistics.
 func (d *Doctor) Store(ctx context.Context, url, token string) {
 	stats, err := d.ask(ctx, url, token)
 	shown := console.RedactURL(url)
 	switch {
 	case errors.Is(err, agl.ErrUnauthorized):
-		d.Addf("store", Fail, "set AGL_TOKEN to the token that the store was started with", "%s answers, but does not take the token: %v", shown, err)
+		d.Addf("store", Fail, "set AGL_TOKEN to the token that the store was started with", "%s answers, but does not accept the token: %v", shown, err)
 	case err != nil:
 		d.Addf("store", Fail, "start one there with agl store, or name another", "%s: %v", shown, err)
 	default:
-		d.Addf("store", OK, "", "%s answers and takes the token; it holds %s", shown, console.Count(stats.TotalRollouts, "rollout"))
+		d.Addf("store", OK, "", "%s answers and accepts the token; it holds %s", shown, console.Count(stats.TotalRollouts, "rollout"))
 	}
 }
 
@@ -34,7 +34,7 @@ func (d *Doctor) Store(ctx context.Context, url, token string) {
 func (d *Doctor) ask(ctx context.Context, url, token string) (stats agl.Statistics, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
-	client, err := rest.NewClient(rest.ClientConfig{URL: url, Token: token, RetryBudget: -1})
+	client, err := client.New(client.Config{URL: url, Token: token, RetryBudget: -1})
 	if err != nil {
 		return agl.Statistics{}, err
 	}
@@ -52,18 +52,18 @@ const (
 	proxyAddress    = "127.0.0.1:4748"
 )
 
-// Defaults looks at the store and the ports that commands use by default.
+// Defaults checks the store and the ports that commands use by default.
 func (d *Doctor) Defaults(ctx context.Context) {
 	if _, err := d.ask(ctx, defaultStoreURL, d.cfg.Token); err == nil || errors.Is(err, agl.ErrUnauthorized) {
 		d.Store(ctx, defaultStoreURL, d.cfg.Token)
 	} else {
-		d.Addf("store", Warn, "agl store starts one; agl train needs none, it brings its own", "there is none at %s", defaultStoreURL)
+		d.Addf("store", Warn, "agl store starts one; agl train needs none, it starts its own", "there is none at %s", defaultStoreURL)
 		d.port(ctx, "port of agl store", storeAddress, Warn)
 	}
 	d.port(ctx, "port of agl proxy", proxyAddress, Warn)
 }
 
-// port tries to listen; state is the verdict on an address that is unavailable.
+// port tries to listen on an address; state is the verdict if it is not free.
 func (d *Doctor) port(ctx context.Context, check, address string, state Verdict) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", address)
@@ -72,7 +72,7 @@ func (d *Doctor) port(ctx context.Context, check, address string, state Verdict)
 	}
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		d.Addf(check, state, "end the program that has it, or choose another", "%s is in use", address)
+		d.Addf(check, state, "stop the program that uses it, or choose another", "%s is in use", address)
 	case err != nil:
 		d.Addf(check, state, "choose an address of this machine", "%v", err)
 	default:
@@ -80,43 +80,43 @@ func (d *Doctor) port(ctx context.Context, check, address string, state Verdict)
 	}
 }
 
-// database looks at a database without creating or changing anything.
+// database checks a database without creating or changing anything.
 func (d *Doctor) database(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
-	dsn, err := backend.Parse(name)
+	dsn, err := store.ParseDSN(name)
 	if err != nil {
 		d.Addf("database", Fail, "change store.db", "%v", err)
 		return
 	}
 	switch dsn.Kind {
-	case backend.Memory:
+	case store.Memory:
 		d.Addf("database", Warn, "name a file in store.db to keep the run", "in memory: everything is lost when the run ends")
 		return
-	case backend.SQLite:
+	case store.SQLite:
 		if _, err := os.Stat(dsn.Path); errors.Is(err, fs.ErrNotExist) {
 			d.writable("database", dsn.Path, dsn.String())
 			return
 		}
-	case backend.Postgres:
+	case store.Postgres:
 	}
-	status, err := readStatus(ctx, dsn)
+	status, err := readStatus(ctx, name)
 	switch {
 	case err != nil:
-		d.Addf("database", Fail, "look at what it says, and at store.db", "%s: %v", dsn, err)
+		d.Addf("database", Fail, "see the error, and check store.db", "%s: %v", dsn, err)
 	case status.SchemaVersion > status.KnownVersion:
-		d.Addf("database", Fail, "take a newer agl", "%s: its schema is %d, this program knows up to %d", dsn, status.SchemaVersion, status.KnownVersion)
-	case status.InUse && dsn.Kind == backend.SQLite:
-		d.Addf("database", Fail, "end the program that has it, or give the URL of its store in store.url", "%s is in use", dsn)
+		d.Addf("database", Fail, "upgrade agl", "%s: its schema is %d, this program knows up to %d", dsn, status.SchemaVersion, status.KnownVersion)
+	case status.InUse && dsn.Kind == store.SQLite:
+		d.Addf("database", Fail, "stop the program that uses it, or give the URL of its store in store.url", "%s is in use", dsn)
 	default:
 		d.Addf("database", OK, "", "%s opens; it holds %s", dsn, console.Count(status.Contents.TotalRollouts, "rollout"))
 	}
 }
 
-func readStatus(ctx context.Context, dsn backend.DSN) (status store.DatabaseStatus, err error) {
-	db, err := backend.OpenDatabase(ctx, dsn)
+func readStatus(ctx context.Context, name string) (status driver.DatabaseStatus, err error) {
+	db, err := store.OpenDatabase(ctx, name)
 	if err != nil {
-		return store.DatabaseStatus{}, err
+		return driver.DatabaseStatus{}, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	return db.Status(ctx)

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// Listen says where a server listens. Its user sets the variable port to the
-// default port.
+// Listen has the flags of a server. Its command sets the variable port to the default
+// port.
 type Listen struct {
 	Host         string        `default:"127.0.0.1" help:"Address to listen on."`
-	Port         Port          `default:"${port}" help:"Port to listen on; 0 takes a free one."`
-	NoAuth       bool          `help:"Allow an address that others can reach although anybody may call."`
-	DrainTimeout time.Duration `default:"10s" help:"On SIGTERM or SIGINT, answer accepted requests for at most so long."`
+	Port         Port          `default:"${port}" help:"Port to listen on; 0 picks a free one."`
+	NoAuth       bool          `help:"Allow an address that other machines can reach, although callers need no credentials."`
+	DrainTimeout time.Duration `default:"10s" help:"On SIGTERM or SIGINT, finish accepted requests for at most this long."`
 }
 
-// Check refuses an address that other machines can reach when the server asks
-// callers for no credentials. advice says what to do about it.
+// Check refuses an address that other machines can reach if the server requires no
+// credentials. advice says what to do.
 func (f *Listen) Check(authenticates bool, advice string) error {
 	ip := net.ParseIP(f.Host)
 	loopback := f.Host == "localhost" || (ip != nil && ip.IsLoopback())
@@ -33,7 +33,7 @@ func (f *Listen) Check(authenticates bool, advice string) error {
 	return nil
 }
 
-// OpenPort listens. The error for a port in use says how to go on.
+// OpenPort listens. The error for a port in use names the flag to change.
 func (f *Listen) OpenPort(ctx context.Context) (net.Listener, error) {
 	address := net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port)))
 	var config net.ListenConfig
@@ -47,14 +47,14 @@ func (f *Listen) OpenPort(ctx context.Context) (net.Listener, error) {
 	return listener, nil
 }
 
-// Port is a TCP port; 0 takes a free one.
+// Port is a TCP port; 0 picks a free one.
 type Port uint16
 
 // UnmarshalText reads a port.
 func (p *Port) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseUint(string(text), 10, 16)
 	if err != nil {
-		return fmt.Errorf("got %q, must be a port number, 0 to 65535 (0 takes a free one)", text)
+		return fmt.Errorf("got %q, must be a port number, 0 to 65535 (0 picks a free one)", text)
 	}
 	*p = Port(n)
 	return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 )
 
-// Log is what a command logs, and how. Its user sets the variable logLevel to the
-// default level.
+// Log has the flags of logging. Its command sets the variable logLevel to the default
+// level.
 type Log struct {
 	LogLevel  LogLevel `default:"${logLevel}" help:"Log from this level on: debug, info, warn or error."`
 	LogFormat string   `default:"text" enum:"text,json" help:"How log lines are written, to standard error: text or json."`

@@ -8,23 +8,22 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
-	"github.com/agl-go/agl/rest"
-	"github.com/agl-go/agl/store/backend"
+	"github.com/agl-go/agl/rest/client"
+	"github.com/agl-go/agl/store"
 )
 
-// Store says which store a command talks to.
+// Store has the flags of a command that uses a store server.
 type Store struct {
 	StoreURL URL    `name:"store" default:"http://localhost:4747" env:"AGL_STORE_URL" help:"Base URL of the store."`
 	Token    string `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token."`
 }
 
-// retryBudget is how long a command with a person before it tries to reach a
-// store.
+// retryBudget is how long a command retries to reach a store while a person waits.
 const retryBudget = 1 * time.Second
 
-// Open returns a client of the store, and what closes it.
+// Open returns a client of the store and a function that closes it.
 func (f Store) Open() (store agl.Store, closeStore func(), err error) {
-	client, err := rest.NewClient(rest.ClientConfig{URL: string(f.StoreURL), Token: f.Token, RetryBudget: retryBudget})
+	client, err := client.New(client.Config{URL: string(f.StoreURL), Token: f.Token, RetryBudget: retryBudget})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -73,10 +72,15 @@ func (m *Model) UnmarshalText(text []byte) error {
 }
 
 // Database names a database, such as sqlite:agl.db.
-type Database struct{ backend.DSN }
+type Database struct {
+	store.DSN
+
+	Name string // with its secrets
+}
 
 // UnmarshalText reads a name.
 func (d *Database) UnmarshalText(text []byte) (err error) {
-	d.DSN, err = backend.Parse(string(text))
+	d.Name = string(text)
+	d.DSN, err = store.ParseDSN(d.Name)
 	return err
 }

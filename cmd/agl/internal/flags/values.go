@@ -67,7 +67,7 @@ func parseSize(s string) (bytes int64, ok bool) {
 		name  string
 		bytes int64
 	}{
-		// A unit stands before those whose names it ends with.
+		// A unit precedes every unit whose name is its suffix.
 		{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
 		{"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1},
 	} {
@@ -80,7 +80,7 @@ func parseSize(s string) (bytes int64, ok bool) {
 	return n * factor, err == nil && n > 0 && n <= (1<<62)/factor
 }
 
-// MemoryLimit is an amount of memory: a share of what there is, or a size.
+// MemoryLimit is an amount of memory: a share of the machine's, or a size.
 type MemoryLimit memory.Limit
 
 // String writes the amount as a flag takes it.

@@ -18,12 +18,12 @@ import (
 	"github.com/agl-go/agl/tinker/chat"
 )
 
-// Sizes are the flags of a model that is made. Zero is the default.
+// Sizes has the flags that describe a new model. Zero means the default.
 type Sizes struct {
 	Name       string `placeholder:"NAME" help:"Name of the base model. Default: agl-policy."`
 	Characters string `xor:"vocabulary" placeholder:"TEXT" help:"Vocabulary: one token for each of these characters, and role marks. Default: those of small arithmetic and plain lower-case phrases."`
 	Bytes      bool   `xor:"vocabulary" help:"Vocabulary: one token for each byte of UTF-8, and role marks."`
-	Vocab      size   `xor:"vocabulary" placeholder:"N" help:"Vocabulary: N tokens without a text, for clients that have a tokenizer."`
+	Vocab      size   `xor:"vocabulary" placeholder:"N" help:"Vocabulary: N tokens that stand for no text, for clients that have a tokenizer."`
 	Context    size   `placeholder:"N" help:"Longest sequence in tokens. Default: 48."`
 	Layers     size   `placeholder:"N" help:"Transformer blocks. Default: 2."`
 	Dim        size   `placeholder:"N" help:"Width of the residual stream, a multiple of 16 times the heads. Default: 64."`
@@ -31,7 +31,7 @@ type Sizes struct {
 	FF         size   `name:"ff" placeholder:"N" help:"Width of the feed-forward layers, a multiple of 16. Default: 256."`
 }
 
-// size is a size of a model; 0 is one that was not given.
+// size is one of the sizes of a model; 0 means not given.
 type size int
 
 // UnmarshalText reads a size.
@@ -44,7 +44,7 @@ func (w *size) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Given is the first of the flags that was given; empty is none.
+// Given returns the name of the first flag that was given; empty if none was.
 func (s Sizes) Given() string {
 	for _, f := range []struct {
 		name  string
@@ -67,7 +67,7 @@ func (s Sizes) Given() string {
 	return ""
 }
 
-// Checked returns the model that the flags describe.
+// Checked returns the model that the flags describe, with its defaults filled in.
 func (s Sizes) Checked() (Model, error) {
 	m := Model{
 		Name: s.Name, Vocabulary: vocabulary{Characters: s.Characters, Bytes: s.Bytes, Size: int(s.Vocab)},
@@ -95,7 +95,7 @@ type Model struct {
 	FF         int        `json:"ff"`
 }
 
-// vocabulary is one of its members.
+// vocabulary describes the tokens of a model. Exactly one field is set.
 type vocabulary struct {
 	Characters string `json:"characters,omitzero"`
 	Bytes      bool   `json:"bytes,omitzero"`
@@ -118,7 +118,7 @@ func ModelFile(dir string) string { return filepath.Join(dir, "model.json") }
 // WeightsFile is the path of the weights of the model in a directory.
 func WeightsFile(dir string) string { return filepath.Join(dir, "base.ckpt") }
 
-// Tokenizer is nil for a model that has none.
+// Tokenizer returns the tokenizer of the model; nil if its tokens stand for no text.
 func (m Model) Tokenizer() (chat.Marked, error) {
 	switch v := m.Vocabulary; {
 	case v.Bytes:
@@ -129,7 +129,7 @@ func (m Model) Tokenizer() (chat.Marked, error) {
 	return nil, nil //nolint:nilnil // no tokenizer is no error
 }
 
-// Config adds the model to a configuration.
+// Config sets the model's name, vocabulary and sizes in a configuration.
 func (m Model) Config(cfg policy.Config) policy.Config {
 	cfg.Name, cfg.Vocab = m.Name, m.Vocabulary.Size
 	cfg.Context, cfg.Layers, cfg.Dim, cfg.Heads, cfg.FF = m.Context, m.Layers, m.Dim, m.Heads, m.FF
@@ -151,7 +151,8 @@ func (m Model) Write(dir string) error {
 	return nil
 }
 
-// Read reads what Write wrote, or what somebody made of it.
+// Read reads and checks the description that Write has written, which people may have
+// edited since.
 func Read(dir string) (Model, error) {
 	var m Model
 	data, err := os.ReadFile(ModelFile(dir))
@@ -171,7 +172,7 @@ func Read(dir string) (Model, error) {
 		}
 	}
 	if kinds != 1 {
-		return m, fmt.Errorf("model.json: vocabulary: one of characters, bytes and size is needed, it has %d", kinds)
+		return m, fmt.Errorf("model.json: vocabulary: must have exactly one of characters, bytes and size, it has %d", kinds)
 	}
 	if _, err := m.Tokenizer(); err != nil {
 		return m, fmt.Errorf("model.json: vocabulary: %w", err)

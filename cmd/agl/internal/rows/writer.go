@@ -11,7 +11,7 @@ import (
 // Writer writes rows to a file.
 type Writer[T Row] interface {
 	Write(rows []T) error
-	// Close completes the file, and leaves the writer below open.
+	// Close completes the file. It does not close the underlying writer.
 	Close() error
 }
 

@@ -14,8 +14,8 @@ import (
 	"os"
 )
 
-// attempt is what agl sends for each task; env are the variables that a process
-// of its own would find in its environment.
+// attempt is what agl sends for each task. Env holds the variables that a separate
+// process would find in its environment.
 type attempt struct {
 	Task struct {
 		Question string `json:"question"`
@@ -68,7 +68,7 @@ func ask(env map[string]string, question string) (string, error) {
 	return completion.Choices[0].Message.Content, nil
 }
 
-// solve does one task and says how well: 1 is right, 0 is wrong.
+// solve runs one task and returns its reward: 1 is right, 0 is wrong.
 func solve(a attempt) (reward float64, err error) {
 	answer, err := ask(a.Env, a.Task.Question)
 	if err != nil {

@@ -29,7 +29,7 @@ def ask(env, question):
 
 
 def solve(task, env):
-    """Does one task and says how well: 1 is right, 0 is wrong."""
+    """Runs one task and returns its reward: 1 is right, 0 is wrong."""
     return 1 if ask(env, task["question"]) == task["answer"] else 0
 
 

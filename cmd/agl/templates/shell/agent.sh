@@ -1,6 +1,6 @@
 #!/bin/sh
-# An agent that asks a model which of three digits is the largest. agl starts it once for each task, which is in AGL_TASK; the last
-# line that it prints is its result.
+# An agent that asks a model which of three digits is the largest. agl starts it once for each task and puts the task into AGL_TASK.
+# The last line that it prints is its result.
 set -eu
 
 # member prints a string member of the JSON object on standard input. It is enough for values without escapes; elsewhere, use jq.

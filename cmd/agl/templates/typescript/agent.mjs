@@ -2,7 +2,7 @@
 // An agent that asks a model which of three digits is the largest.
 //
 // agl keeps this program running: a line of JSON on standard input for each task, a line with the reward on standard output.
-// It is TypeScript in the comments, so that every Node from 18 on runs it as it is: `npx tsc` checks it.
+// The types are in comments, so that Node 18 and later run the file as it is. `npx tsc` checks them.
 import { createInterface } from "node:readline";
 
 /**
@@ -32,7 +32,7 @@ async function ask(env, question) {
 }
 
 /**
- * Does one task and says how well: 1 is right, 0 is wrong.
+ * Runs one task and returns its reward: 1 is right, 0 is wrong.
  * @param {Task} task
  * @param {Env} env
  * @returns {Promise<number>}

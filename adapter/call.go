@@ -1,0 +1,60 @@
+package adapter
+
+import "github.com/agl-go/agl"
+
+// Attributes of the spans of calls through the LLM proxy. attrDelivered is false when
+// the agent disconnected before it had the whole reply; attrOutcome is set when the
+// call failed for a reason that is not the agent's.
+const (
+	attrDelivered = "agentlightning.proxy.delivered"
+	attrOutcome   = "agentlightning.proxy.outcome"
+)
+
+// Call is the model call of a triplet.
+type Call struct {
+	SpanID     string
+	SequenceID int64
+	// Logprobs are the log-probabilities of the response's tokens under the model
+	// that sampled them, one each; nil when they were not recorded for every token.
+	Logprobs []float32
+	// Version and VersionEnd are the versions of the model when the call began and
+	// when it ended, "" when not recorded.
+	Version, VersionEnd string
+	// FinishReason is why the model stopped, "" when not recorded.
+	FinishReason string
+	// Failed is whether a span of the call has the status ERROR.
+	Failed bool
+	// Undelivered is whether the agent disconnected before it had the whole reply.
+	Undelivered bool
+}
+
+// describe adds what a span of the call says about its versions and its end.
+func (c *Call) describe(span *agl.Span, attrs attributes) {
+	if version, ok := attrs.str(agl.AttrModelVersion); ok {
+		c.Version = version
+	}
+	if version, ok := attrs.str(agl.AttrModelVersionEnd); ok {
+		c.VersionEnd = version
+	}
+	if delivered, ok := attrs.get(attrDelivered); ok && delivered.Kind() == 'f' {
+		c.Undelivered = true
+	}
+	c.Failed = c.Failed || span.Status.Code == agl.StatusError
+}
+
+// CallOutcome returns the outcome of an agent that failed because of the last model
+// call that a proxy recorded; empty when that call is not the reason.
+func CallOutcome(spans []agl.Span) agl.OutcomeKind {
+	var kind agl.OutcomeKind
+	last := int64(-1)
+	for i := range spans {
+		s := &spans[i]
+		if _, call := s.Attributes.Get(attrDelivered); !call || s.SequenceID <= last {
+			continue
+		}
+		last = s.SequenceID
+		text, _ := s.Attributes.GetString(attrOutcome)
+		kind = agl.OutcomeKind(text)
+	}
+	return kind
+}

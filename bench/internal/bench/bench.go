@@ -1,0 +1,70 @@
+// Package bench is what the benchmarks share: the command line, the processes that
+// are measured, CPU times and medians.
+//
+// It must not know what is measured.
+package bench
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// Main reads the flags into options and runs the benchmark until it ends or is
+// interrupted. It does not return after an error.
+func Main(name, description string, options any, run func(ctx context.Context) error) {
+	kong.Parse(options, kong.Description(description))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx)
+	stop()
+	Exit(name, err)
+}
+
+// Exit ends the process if there is an error.
+func Exit(name string, err error) {
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "bench/%s: %v\n", name, err)
+		os.Exit(1)
+	}
+}
+
+// Median returns the middle value, the higher of two.
+func Median[T cmp.Ordered](values []T) T { return slices.Sorted(slices.Values(values))[len(values)/2] }
+
+// CPU returns the CPU time of this process and of the children that it has waited
+// for.
+func CPU() (total time.Duration, err error) {
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(who, &u); err != nil {
+			return 0, err
+		}
+		total += time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	return total, nil
+}
+
+// Spent is what something took.
+type Spent struct{ Wall, CPU time.Duration }
+
+// Measure measures what a function takes, its child processes included.
+func Measure(do func() error) (Spent, error) {
+	before, err := CPU()
+	if err != nil {
+		return Spent{}, err
+	}
+	began := time.Now()
+	if err := do(); err != nil {
+		return Spent{}, err
+	}
+	wall := time.Since(began)
+	after, err := CPU()
+	return Spent{wall, after - before}, err
+}

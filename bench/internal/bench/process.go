@@ -1,0 +1,178 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Process is a server that is a process of its own. It ends with this process.
+type Process struct {
+	URL string
+	// Ready is the time from the start of the process to its first answer.
+	Ready time.Duration
+
+	cmd *exec.Cmd
+}
+
+func newCommand(ctx context.Context, env []string, command string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, command, args...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// Start runs `command args --host 127.0.0.1 --port N` and waits until a path, such
+// as /health, answers 200.
+func Start(ctx context.Context, path string, env []string, command string, args ...string) (*Process, error) {
+	port, err := FreePort(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cmd := newCommand(ctx, env, command, append(args, "--host", "127.0.0.1", "--port", strconv.Itoa(port))...)
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &Process{URL: fmt.Sprintf("http://127.0.0.1:%d", port), cmd: cmd}
+	if err := awaitOK(ctx, p.URL+path); err != nil {
+		p.Stop()
+		return nil, fmt.Errorf("%s does not serve: %w\n%s", command, err, output.String())
+	}
+	p.Ready = time.Since(began)
+	return p, nil
+}
+
+// FreePort returns a port that nothing listens on.
+func FreePort(ctx context.Context) (int, error) {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	return l.Addr().(*net.TCPAddr).Port, l.Close()
+}
+
+func awaitOK(ctx context.Context, url string) error {
+	const longest, poll = 2 * time.Minute, time.Millisecond
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+		if err != nil {
+			return err
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err == nil {
+			if err = res.Body.Close(); err == nil && res.StatusCode == http.StatusOK {
+				return nil
+			}
+			err = errors.Join(err, errors.New(res.Status))
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-tick.C:
+		}
+	}
+}
+
+const roleEnv = "AGL_BENCH_ROLE"
+
+// Role is the role in which [StartRole] has started this process; empty is none.
+func Role() string { return os.Getenv(roleEnv) }
+
+// StartRole starts this program in a role, in which it calls [Serve].
+func StartRole(ctx context.Context, role string, env ...string) (*Process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := newCommand(ctx, append(env, roleEnv+"="+role), self)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &Process{cmd: cmd}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		p.Stop()
+		return nil, fmt.Errorf("%s: %w", role, err)
+	}
+	p.URL = "http://" + strings.TrimSpace(line)
+	return p, nil
+}
+
+// Serve serves at a free port until the process is killed.
+func Serve(h http.Handler) error {
+	var config net.ListenConfig
+	l, err := config.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(l.Addr())
+	return (&http.Server{Handler: h, ReadHeaderTimeout: time.Minute, IdleTimeout: 2 * time.Minute}).Serve(l)
+}
+
+// Stop kills the process and its children and returns the CPU time that they used.
+func (p *Process) Stop() time.Duration {
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	_ = p.cmd.Wait()
+	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
+}
+
+// clockTick is the unit of times in /proc on Linux (USER_HZ).
+const clockTick = 10 * time.Millisecond
+
+// CPU returns the CPU time of the process so far.
+func (p *Process) CPU() (time.Duration, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	// The name before the last parenthesis may hold anything.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	const user, system = 11, 12
+	total := int64(0)
+	for _, i := range [...]int{user, system} {
+		ticks, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		total += ticks
+	}
+	return time.Duration(total) * clockTick, nil
+}
+
+// Memory returns the resident memory of the process in bytes: now (VmRSS) or at
+// most so far (VmHWM).
+func (p *Process) Memory(field string) (int64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, found := strings.Cut(string(status), field+":")
+	if !found {
+		return 0, fmt.Errorf("/proc/%d/status has no %s", p.cmd.Process.Pid, field)
+	}
+	kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+	return kib << 10, err
+}

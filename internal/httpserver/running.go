@@ -1,0 +1,48 @@
+package httpserver
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+)
+
+// Running is a server that accepts requests.
+type Running struct {
+	server *http.Server
+	done   chan struct{}
+	err    error // valid once done is closed
+}
+
+// Start serves handler on listener, as [New] does. The listener is closed with the
+// server, which the caller ends by Shutdown.
+func Start(listener net.Listener, handler http.Handler, log *slog.Logger) *Running {
+	r := &Running{server: New(handler, log), done: make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		if err := r.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			r.err = err
+		}
+	}()
+	return r
+}
+
+// Done returns a channel that is closed when the server has ended.
+func (r *Running) Done() <-chan struct{} { return r.done }
+
+// Err waits until the server has ended and returns why, or nil if Shutdown ended it.
+func (r *Running) Err() error {
+	<-r.done
+	return r.err
+}
+
+// Shutdown accepts no more requests, waits for those under way while ctx lasts, and
+// closes the connections that are left. The error is that of ctx when there were any.
+func (r *Running) Shutdown(ctx context.Context) error {
+	err := r.server.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, r.server.Close())
+	}
+	return errors.Join(err, r.Err())
+}

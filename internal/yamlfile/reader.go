@@ -1,0 +1,115 @@
+package yamlfile
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// reader walks a document and collects its mistakes.
+type reader struct {
+	dir       string
+	elsewhere bool
+	mistakes  []Mistake
+	keys      map[string]*yaml.Node // by path, without those whose value is null
+}
+
+func (r *reader) failf(n *yaml.Node, format string, args ...any) {
+	line := 0
+	if n != nil {
+		line = n.Line
+	}
+	r.mistakes = append(r.mistakes, Mistake{Line: line, Message: fmt.Sprintf(format, args...)})
+}
+
+// wrong reports a value of the wrong type or out of range.
+func (r *reader) wrong(n *yaml.Node, at, must string) {
+	r.failf(n, "%s: got %s, must be %s", named(at), describe(n), must)
+}
+
+// errors reports an error that the caller's own check found in a value. Each of
+// several joined errors is a mistake.
+func (r *reader) errors(n *yaml.Node, prefix string, err error) {
+	if err == nil {
+		return
+	}
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		for _, one := range joined.Unwrap() {
+			r.failf(n, "%s%v", prefix, one)
+		}
+		return
+	}
+	r.failf(n, "%s%v", prefix, err)
+}
+
+var yamlLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
+
+// syntax reports the error of a file that is not YAML.
+func (r *reader) syntax(err error) {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	m := Mistake{Message: "not YAML: " + text}
+	if found := yamlLine.FindStringSubmatch(text); found != nil {
+		if line, err := strconv.Atoi(found[1]); err == nil {
+			m = Mistake{Line: line, Message: "not YAML: " + text[len(found[0]):]}
+		}
+	}
+	r.mistakes = append(r.mistakes, m)
+}
+
+// plain refuses aliases, which let a short file expand without bound.
+func (r *reader) plain(n *yaml.Node) *yaml.Node {
+	if n.Kind != yaml.AliasNode {
+		return n
+	}
+	r.failf(n, "*%s: aliases are not supported, write the value out", n.Value)
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: nullTag, Line: n.Line}
+}
+
+// absolute resolves a path in the file.
+func (r *reader) absolute(path string) (string, error) {
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(r.dir, path)
+	}
+	return filepath.Abs(path)
+}
+
+const nullTag = "!!null"
+
+func named(at string) string { return cmp.Or(at, "the file") }
+
+// below returns the path of a key in the mapping at a path.
+func below(at, key string) string {
+	if at == "" || key == "" {
+		return at + key
+	}
+	return at + "." + key
+}
+
+// describe names the type of a node. It leaves out texts, which may be secrets.
+func describe(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.ScalarNode:
+		switch n.Tag {
+		case "!!int", "!!float":
+			return "the number " + n.Value
+		case "!!bool":
+			return n.Value
+		case nullTag:
+			return "null"
+		}
+		return "a text"
+	default:
+		return "something else"
+	}
+}

@@ -1,0 +1,336 @@
+// Package admin serves the routes for operating a proxy, under /admin and /metrics, and
+// has the [Client] for them.
+//
+//	POST /admin/flush                          waits until records are stored
+//	POST /admin/attempts/{flush,cancel,key}    for one attempt
+//	GET, PUT /admin/models                     the list of models
+//	GET /admin/backends                        the state of each backend
+//	GET, POST /admin/pause, POST /admin/resume
+//	GET, PUT, DELETE /admin/rollouts/{id}/control
+//	GET /metrics                               for Prometheus
+//
+// The package knows the wire forms of these requests. It must not know how calls are
+// served: it calls a [Proxy].
+package admin
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy/capture"
+	"github.com/agl-go/agl/proxy/exchange"
+	"github.com/agl-go/agl/proxy/openai"
+	"github.com/agl-go/agl/proxy/quota"
+	"github.com/agl-go/agl/proxy/upstream"
+)
+
+// Proxy is what the routes act on. A *proxy.Proxy is one.
+type Proxy interface {
+	Models() []upstream.Model
+	SetModels(models []upstream.Model) error
+	Backends() []upstream.Backend
+	Pause(ctx context.Context, mode upstream.PauseMode) error
+	Resume(ctx context.Context) error
+	PauseState() upstream.PauseState
+	Control(rolloutID string) quota.Control
+	SetControl(rolloutID string, control *quota.Control) error
+	Flush(ctx context.Context, rolloutIDs []string) error
+	FlushAttempt(ctx context.Context, rolloutID, attemptID string) error
+	CancelAttempt(rolloutID, attemptID string) (running int)
+	AttemptKey(rolloutID, attemptID string, ttl time.Duration) (string, error)
+}
+
+// Handler serves the routes.
+type Handler struct {
+	Proxy   Proxy
+	Token   string // required bearer token; if empty, only loopback addresses are admitted
+	Metrics http.Handler
+	Logger  *slog.Logger
+}
+
+// The bodies of requests and answers.
+type (
+	modelsJSON struct {
+		Models []upstream.Model `json:"models"`
+	}
+	flushJSON struct {
+		RolloutIDs []string `json:"rollout_ids"`
+	}
+	attemptJSON struct {
+		RolloutID string  `json:"rollout_id"`
+		AttemptID string  `json:"attempt_id"`
+		Seconds   float64 `json:"seconds,omitzero"` // how long a key is valid
+	}
+	runningJSON struct {
+		Running int `json:"running"`
+	}
+	keyJSON struct {
+		Key string `json:"key"`
+	}
+	pauseJSON struct {
+		Mode upstream.PauseMode `json:"mode"`
+		// TimeoutSeconds bounds the wait of drain and abort; 0 is as long as the client
+		// waits.
+		TimeoutSeconds float64 `json:"timeout_seconds,omitzero"`
+	}
+	pauseStateJSON struct {
+		Paused  bool               `json:"paused"`
+		Mode    upstream.PauseMode `json:"mode,omitzero"`
+		Held    int                `json:"held"`
+		Running int                `json:"running"`
+	}
+	backendJSON struct {
+		Model   string `json:"model"`
+		BaseURL string `json:"base_url"`
+		Version string `json:"version,omitzero"`
+		Up      bool   `json:"up"`
+		Calls   int64  `json:"calls"`
+	}
+	backendsJSON struct {
+		Backends []backendJSON `json:"backends"`
+	}
+)
+
+// Serve answers a request under a path, which begins with /admin/ or is /metrics.
+func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, path string) {
+	if e := h.allowed(r); e != nil {
+		h.answer(w, r, nil, e)
+		return
+	}
+	if path == "/metrics" {
+		h.Metrics.ServeHTTP(w, r)
+		return
+	}
+	answer, err := h.act(w, r, path)
+	h.answer(w, r, answer, err)
+}
+
+// ServeFlush answers a flush of one attempt under the attempt's own URL.
+func (h *Handler) ServeFlush(w http.ResponseWriter, r *http.Request, rolloutID, attemptID string) {
+	h.answer(w, r, nil, flushError(h.Proxy.FlushAttempt(r.Context(), rolloutID, attemptID)))
+}
+
+// allowed checks whether a request may use the routes.
+func (h *Handler) allowed(r *http.Request) error {
+	if h.Token == "" {
+		if addr, err := netip.ParseAddrPort(r.RemoteAddr); err == nil && addr.Addr().Unmap().IsLoopback() {
+			return nil
+		}
+		return openai.NewError(http.StatusForbidden, openai.AuthenticationError, "loopback_only",
+			"without a token the admin routes answer to loopback addresses only; start the proxy with a token")
+	}
+	given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if subtle.ConstantTimeCompare([]byte(given), []byte(h.Token)) == 1 {
+		return nil
+	}
+	return openai.NewError(http.StatusUnauthorized, openai.AuthenticationError, "invalid_token",
+		"Authorization: missing or wrong, must be Bearer with the proxy's token")
+}
+
+// answer sends an answer, where nil is an empty object, or the *openai.Error in err.
+func (h *Handler) answer(w http.ResponseWriter, r *http.Request, answer any, err error) {
+	if r.Context().Err() != nil {
+		return // the client has left
+	}
+	body := []byte("{}")
+	if answer != nil && err == nil {
+		body, err = json.Marshal(answer)
+	}
+	if err == nil {
+		err = exchange.WriteJSON(w, http.StatusOK, body)
+	} else {
+		e, ok := errors.AsType[*openai.Error](err)
+		if !ok {
+			e = openai.NewError(http.StatusInternalServerError, openai.APIError, "", err.Error())
+		}
+		h.Logger.Debug("request refused", "method", r.Method, "path", r.URL.Path, "status", e.Status, "message", e.Message)
+		err = exchange.WriteError(w, e)
+	}
+	if err != nil {
+		h.Logger.Debug("answer not delivered", "error", err)
+	}
+}
+
+// act executes a request. Its error is an *openai.Error.
+func (h *Handler) act(w http.ResponseWriter, r *http.Request, path string) (any, error) {
+	if rolloutID, ok := controlRollout(path); ok {
+		return h.control(w, r, rolloutID)
+	}
+	switch r.Method + " " + path {
+	case "POST /admin/attempts/flush", "POST /admin/attempts/cancel", "POST /admin/attempts/key":
+		return h.attempt(w, r, path)
+	case "POST /admin/flush":
+		var body flushJSON
+		if err := read(w, r, &body); err != nil {
+			return nil, err
+		}
+		return nil, flushError(h.Proxy.Flush(r.Context(), body.RolloutIDs))
+	case "GET /admin/models":
+		return modelsJSON{redacted(h.Proxy.Models())}, nil
+	case "PUT /admin/models":
+		var body modelsJSON
+		if err := read(w, r, &body); err != nil {
+			return nil, err
+		}
+		return nil, invalid("invalid_models", h.Proxy.SetModels(body.Models))
+	case "GET /admin/backends":
+		list := backendsJSON{Backends: []backendJSON{}}
+		for _, b := range h.Proxy.Backends() {
+			list.Backends = append(list.Backends, backendJSON{b.Model, b.URL, b.Version, b.Up, b.Calls})
+		}
+		return list, nil
+	case "GET /admin/pause":
+		return h.paused(nil)
+	case "POST /admin/pause":
+		return h.pause(w, r)
+	case "POST /admin/resume":
+		return h.paused(h.Proxy.Resume(r.Context()))
+	}
+	return nil, unknown(r)
+}
+
+func unknown(r *http.Request) *openai.Error {
+	return openai.NewError(http.StatusNotFound, openai.InvalidRequestError, "unknown_url",
+		"unknown admin request "+r.Method+" "+r.URL.Path+"; there are POST /admin/flush, POST /admin/attempts/flush, cancel and key, GET and PUT /admin/models, GET /admin/backends, "+
+			"GET and POST /admin/pause, POST /admin/resume, and GET, PUT and DELETE /admin/rollouts/{id}/control")
+}
+
+// maxBytes bounds the body of a request and of an answer.
+const maxBytes = 16 << 20
+
+// read decodes the body of a request.
+func read(w http.ResponseWriter, r *http.Request, v any) error {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBytes))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return openai.NewError(http.StatusRequestTimeout, openai.InvalidRequestError, "request_timeout", "the body did not arrive in time")
+	}
+	if err == nil {
+		err = json.Unmarshal(body, v, json.RejectUnknownMembers(true))
+	}
+	if err != nil {
+		return openai.NewError(http.StatusBadRequest, openai.InvalidRequestError, "invalid_body", "body: "+err.Error())
+	}
+	return nil
+}
+
+// invalid answers 400 for an error of the proxy.
+func invalid(code string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return openai.NewError(http.StatusBadRequest, openai.InvalidRequestError, code, err.Error())
+}
+
+func flushError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, capture.ErrLeftOnDisk):
+		return openai.NewError(http.StatusServiceUnavailable, openai.OverloadedError, "shutting_down", err.Error())
+	default:
+		return openai.NewError(http.StatusInternalServerError, openai.APIError, "records_lost", err.Error())
+	}
+}
+
+// redacted hides the secrets of models.
+func redacted(models []upstream.Model) []upstream.Model {
+	for i := range models {
+		m := &models[i]
+		if u, err := url.Parse(m.BaseURL); err == nil {
+			m.BaseURL = u.Redacted()
+		}
+		if m.APIKey != "" && !strings.HasPrefix(m.APIKey, "env:") {
+			m.APIKey = "redacted"
+		}
+	}
+	return models
+}
+
+func (h *Handler) attempt(w http.ResponseWriter, r *http.Request, path string) (any, error) {
+	var body attemptJSON
+	if err := read(w, r, &body); err != nil {
+		return nil, err
+	}
+	if body.RolloutID == "" || body.AttemptID == "" {
+		return nil, openai.NewError(http.StatusBadRequest, openai.InvalidRequestError, "invalid_body", "rollout_id and attempt_id must both be given")
+	}
+	switch path {
+	case "/admin/attempts/flush":
+		return nil, flushError(h.Proxy.FlushAttempt(r.Context(), body.RolloutID, body.AttemptID))
+	case "/admin/attempts/cancel":
+		return runningJSON{h.Proxy.CancelAttempt(body.RolloutID, body.AttemptID)}, nil
+	default:
+		key, err := h.Proxy.AttemptKey(body.RolloutID, body.AttemptID, time.Duration(body.Seconds*float64(time.Second)))
+		return keyJSON{key}, invalid("no_keys", err)
+	}
+}
+
+func (h *Handler) pause(w http.ResponseWriter, r *http.Request) (any, error) {
+	var body pauseJSON
+	if err := read(w, r, &body); err != nil {
+		return nil, err
+	}
+	ctx := r.Context()
+	if body.TimeoutSeconds > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(body.TimeoutSeconds*float64(time.Second)))
+		defer cancel()
+	}
+	return h.paused(h.Proxy.Pause(ctx, body.Mode))
+}
+
+// paused answers with the state of the pause, or with what went wrong.
+func (h *Handler) paused(err error) (any, error) {
+	if err == nil {
+		s := h.Proxy.PauseState()
+		return pauseStateJSON{s.Mode != "", s.Mode, s.Held, s.Running}, nil
+	}
+	if _, engines := errors.AsType[*upstream.EnginesError](err); engines {
+		return nil, openai.NewError(http.StatusBadGateway, openai.APIError, "engines_failed", err.Error())
+	}
+	if agl.ErrorCode(err) == agl.CodeInvalid {
+		return nil, invalid("invalid_mode", err)
+	}
+	return nil, openai.NewError(http.StatusGatewayTimeout, openai.APIError, "still_running", err.Error())
+}
+
+// controlRollout reads the rollout of the path /admin/rollouts/{id}/control.
+func controlRollout(path string) (id string, ok bool) {
+	rest, found := strings.CutPrefix(path, "/admin/rollouts/")
+	escaped, is := strings.CutSuffix(rest, "/control")
+	id, err := url.PathUnescape(escaped)
+	return id, found && is && err == nil && id != "" && !strings.Contains(escaped, "/")
+}
+
+func (h *Handler) control(w http.ResponseWriter, r *http.Request, rolloutID string) (any, error) {
+	var control *quota.Control // nil, for DELETE, removes it
+	switch r.Method {
+	case http.MethodGet:
+		return h.Proxy.Control(rolloutID), nil
+	case http.MethodDelete:
+	case http.MethodPut:
+		control = &quota.Control{}
+		if err := read(w, r, control); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, unknown(r)
+	}
+	err := h.Proxy.SetControl(rolloutID, control)
+	if agl.ErrorCode(err) == agl.CodeExhausted {
+		return nil, openai.NewError(http.StatusInsufficientStorage, openai.OverloadedError, "too_many_controls", err.Error())
+	}
+	return nil, invalid("invalid_control", err)
+}

@@ -1,0 +1,61 @@
+package proxy
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/agl-go/agl/proxy/exchange"
+	"github.com/agl-go/agl/proxy/record"
+)
+
+// callLog writes a line for each call.
+type callLog struct {
+	log      *slog.Logger
+	info     bool // at level info instead of debug
+	contents bool // with requests and replies as they are
+}
+
+func (l *callLog) write(ctx context.Context, in *record.Input, used exchange.Usage) {
+	level := slog.LevelDebug
+	if l.info {
+		level = slog.LevelInfo
+	}
+	if !l.log.Enabled(ctx, level) {
+		return
+	}
+	list := make([]slog.Attr, 0, 24)
+	list = append(list,
+		slog.String("path", in.Path), slog.String("model", in.Model), slog.String("rollout", in.RolloutID), slog.String("attempt", in.AttemptID),
+		slog.Int("status", in.Status), slog.Bool("stream", in.Stream), slog.Bool("delivered", in.Delivered),
+		slog.Float64("seconds", in.End.Sub(in.Start).Seconds()), slog.Int("tries", in.Tries),
+		slog.Int64("prompt_tokens", used.Prompt), slog.Int64("completion_tokens", used.Completion),
+	)
+	if in.Backend != "" {
+		list = append(list, slog.String("backend", in.Backend), slog.String("version", in.Version))
+	}
+	if !in.Sent.IsZero() {
+		list = append(list, slog.Float64("queue_seconds", in.Sent.Sub(in.Start).Seconds()))
+		if !in.FirstByte.IsZero() {
+			list = append(list, slog.Float64("first_byte_seconds", in.FirstByte.Sub(in.Sent).Seconds()))
+		}
+	}
+	if in.Cached {
+		list = append(list, slog.Bool("cached", true))
+	}
+	if in.Outcome != "" {
+		list = append(list, slog.String("outcome", string(in.Outcome)))
+	}
+	if in.Fault != "" {
+		list = append(list, slog.String("fault", in.Fault), slog.String("source", in.Source))
+	}
+	if l.contents {
+		list = append(list, slog.String("request", string(in.Request)))
+		switch {
+		case in.Streamed != nil:
+			list = append(list, slog.String("reply", string(in.Streamed.AppendJSON(nil))))
+		case in.Reply != nil:
+			list = append(list, slog.String("reply", string(in.Reply)))
+		}
+	}
+	l.log.LogAttrs(ctx, level, "model call", list...)
+}

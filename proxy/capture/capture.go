@@ -1,0 +1,284 @@
+// Package capture brings the record of every model call into a store. Records get
+// their sequence ids in the order in which the calls started. Until they are stored
+// they are held within a memory limit, or on disk while the store is unavailable. A
+// record that is lost is always reported.
+//
+//	r, err := capture.New(capture.Config{Spans: store})
+//	r.Start(ctx)
+//	defer r.Close(ctx)
+//	memory, err := r.Reserve(ctx, bytes)
+//	call := r.Begin(rolloutID, attemptID) // requests the call's sequence id
+//	// … the call runs …
+//	call.AwaitSequence()                   // before the last byte of the reply
+//	call.End(&input, memory, nil)
+//	err = r.Flush(ctx, capture.Scope{RolloutIDs: ids})
+//
+// Records are built and stored in the background. Only [Call.AwaitSequence] delays a
+// reply, by at most half a second.
+//
+// The package knows when a call began and whether its record was stored. It must not
+// know how calls are made or what their records contain.
+package capture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy/openai"
+	"github.com/agl-go/agl/proxy/record"
+)
+
+// Mode says what happens to a call of an attempt whose record might not be kept.
+type Mode string
+
+// The capture modes.
+const (
+	// Require, the default, refuses new calls while there is no room for their
+	// records, with 503 after the queue timeout, and reports lost records in every
+	// flush of their attempt. It is what training needs.
+	Require Mode = "require"
+	// BestEffort never refuses a call and never fails a flush because of recording. A
+	// call for which there is no memory is logged and not recorded.
+	BestEffort Mode = "best-effort"
+	// Off records nothing.
+	Off Mode = "off"
+)
+
+// Validate refuses an unknown mode with CodeInvalid.
+func (m Mode) Validate() error {
+	switch m {
+	case "", Require, BestEffort, Off:
+		return nil
+	}
+	return agl.Errorf(agl.CodeInvalid, "Capture: got %q, must be %s, %s or %s", m, Require, BestEffort, Off)
+}
+
+// Config configures a [Recorder]. All fields but Spans, SpoolDir and Cancelled must
+// be set.
+type Config struct {
+	Spans        Spans // nil records nothing
+	Mode         Mode
+	MemoryBytes  int64         // memory limit of calls that are running or not yet stored
+	QueueTimeout time.Duration // how long a new call waits for memory
+	SpoolDir     string        // for records while the store is unavailable; empty keeps them in memory
+	SpoolBytes   int64         // limit of the records in SpoolDir
+	StoreTimeout time.Duration // of one request to Spans
+	StoreRetry   time.Duration // how long a failing request is repeated without a SpoolDir
+	WriteDelay   time.Duration // how long a record may wait for others to be written with
+	Logger       *slog.Logger
+	// Cancelled is called when the store reports that an attempt was cancelled. It may
+	// be called several times for one attempt.
+	Cancelled func(rolloutID, attemptID string)
+}
+
+// Recorder orders calls and writes their records. Create it with [New], start it
+// with [Recorder.Start] and stop it with [Recorder.Close].
+type Recorder struct {
+	cfg       Config
+	memory    *memory
+	ledger    *ledger
+	backlog   *backlog
+	store     *store
+	spool     *callSpool // nil without Config.SpoolDir
+	sequencer *sequencer
+	writer    *writer
+
+	closing    chan struct{} // closed when Close begins
+	ended      chan struct{} // closed when Close has finished
+	cancel     context.CancelFunc
+	sequencing sync.WaitGroup // the sequencers
+	writes     sync.WaitGroup
+	replays    sync.WaitGroup
+}
+
+// ErrLeftOnDisk is the error of a flush that is still waiting when the recorder closes.
+var ErrLeftOnDisk = errors.New("the proxy was closed before the store took the records; they are in the spool; restart the proxy and flush again")
+
+// New returns a recorder. It takes over the records and losses that an earlier
+// process left in the spool, and starts no goroutine.
+func New(cfg Config) (*Recorder, error) {
+	r := &Recorder{cfg: cfg, memory: &memory{limit: cfg.MemoryBytes}, ledger: newLedger(), closing: make(chan struct{}), ended: make(chan struct{})}
+	lost := 0
+	if cfg.SpoolDir != "" {
+		var err error
+		if r.spool, lost, err = openSpool(cfg.SpoolDir, cfg.SpoolBytes, r.ledger, r.memory, cfg.Logger); err != nil {
+			return nil, agl.Errorf(agl.CodeInvalid, "SpoolDir: %w", err)
+		}
+	}
+	r.store = &store{spans: cfg.Spans, timeout: cfg.StoreTimeout, retry: cfg.StoreRetry, hasSpool: r.spool != nil, closing: r.closing, log: cfg.Logger}
+	if cfg.Spans != nil {
+		r.store.can = cfg.Spans.Capabilities()
+	}
+	r.backlog = newBacklog(cfg.WriteDelay, r.spool != nil, r.store.away.Load)
+	r.store.changed = r.backlog.storeChanged
+	r.sequencer = &sequencer{ledger: r.ledger, backlog: r.backlog, store: r.store, urgent: make(chan struct{}, 1)}
+	r.writer = &writer{ledger: r.ledger, backlog: r.backlog, store: r.store, spool: r.spool, log: cfg.Logger, cancelled: cfg.Cancelled}
+	r.writer.losses.Store(int64(lost))
+	return r, nil
+}
+
+// Start starts writing records, until Close. When ctx ends, requests to the store end
+// too, and records that are neither stored nor on disk are lost. Call it once.
+func (r *Recorder) Start(ctx context.Context) {
+	ctx, r.cancel = context.WithCancel(ctx)
+	if r.store.can.ReserveSequenceIDsOf {
+		r.sequencing.Go(func() { r.sequencer.run(ctx, sequenceBatch) })
+	} else {
+		for range sequencers {
+			r.sequencing.Go(func() { r.sequencer.run(ctx, 1) })
+		}
+	}
+	r.writes.Go(func() { r.writer.write(ctx) })
+	if r.spool != nil {
+		r.replays.Go(func() { r.writer.replay(ctx) })
+	}
+}
+
+// callBytes is the estimated memory of a call, without its request and reply.
+const callBytes = 4 << 10
+
+// Reserve reserves memory for a new call whose request has requestBytes, and waits
+// for it if necessary. The error is an *openai.Error after Config.QueueTimeout, or the
+// cause of ctx.
+func (r *Recorder) Reserve(ctx context.Context, requestBytes int64) (*Reservation, error) {
+	n := callBytes + requestBytes
+	if r.cfg.Mode == BestEffort {
+		return r.memory.take(n), nil
+	}
+	if r.memory.full(n) {
+		full := openai.NewError(http.StatusServiceUnavailable, openai.OverloadedError, "capture_full",
+			fmt.Sprintf("the memory for recording calls (%d bytes) has been full for %v: the store is slow or unavailable, or too many calls are running", r.cfg.MemoryBytes, r.cfg.QueueTimeout))
+		full.RetryAfter = 1
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, r.cfg.QueueTimeout, full)
+		defer cancel()
+	}
+	return r.memory.acquire(ctx, n)
+}
+
+// Records reports whether a call of an attempt should be recorded.
+func (r *Recorder) Records(rolloutID, attemptID string) bool {
+	switch {
+	case r.cfg.Spans == nil || r.cfg.Mode == Off:
+		return false
+	case r.cfg.Mode == BestEffort && r.memory.full(callBytes):
+		r.cfg.Logger.Warn("call not recorded, the memory for records is full", "rollout", rolloutID, "attempt", attemptID)
+		return false
+	default:
+		return true
+	}
+}
+
+// Call is a call that is being recorded. The zero Call is not recorded.
+type Call struct {
+	recorder *Recorder
+	entry    *entry
+}
+
+// Begin registers a call and requests its sequence id. The caller must call End.
+func (r *Recorder) Begin(rolloutID, attemptID string) Call {
+	e := &entry{start: time.Now(), mark: r.spool.mark(rolloutID, attemptID)}
+	r.ledger.begin(rolloutID, attemptID, e)
+	return Call{r, e}
+}
+
+// Numbered reports whether the call has its sequence id, or needs none.
+func (c Call) Numbered() bool { return c.entry == nil || isClosed(c.entry.sequenced) }
+
+// AwaitSequence waits for the call's sequence id. Call it before the last byte of the
+// reply is sent: what the agent emits after the reply, such as a reward, must get a
+// later sequence id than the call. Usually the id has already arrived.
+func (c Call) AwaitSequence() {
+	if c.entry != nil {
+		c.recorder.sequencer.await(c.entry)
+	}
+}
+
+// End hands over the input of the record and the memory that the call holds. free,
+// unless it is nil, is called when the input is no longer needed.
+func (c Call) End(in *record.Input, memory *Reservation, free func()) {
+	e := c.entry
+	e.input, e.memory, e.free = in, memory, free
+	if !c.recorder.backlog.end(e) {
+		c.recorder.writer.lose(e, errClosed)
+	}
+}
+
+// Flush returns when the record of every call that has begun within the scope is
+// stored. It fails with the code of the store's error if records were lost, and with
+// CodeUnavailable if ctx ends first. It assumes that the named rollouts and attempts
+// have ended: later calls of theirs are recorded, but not compared with earlier ones.
+func (r *Recorder) Flush(ctx context.Context, s Scope) error {
+	if s.AttemptID != "" {
+		r.ledger.arrive(s.RolloutIDs[0], s.AttemptID)
+	}
+	b := r.ledger.barrier(s)
+	defer r.backlog.flushing()()
+	select {
+	case <-b.open:
+		return r.lost(s)
+	case <-r.ended:
+		if isClosed(b.open) {
+			return r.lost(s)
+		}
+		return agl.Errorf(agl.CodeUnavailable, "flush: %w", ErrLeftOnDisk)
+	case <-ctx.Done():
+		return agl.Errorf(agl.CodeUnavailable, "flush: calls are still running or not stored: %w", context.Cause(ctx))
+	}
+}
+
+// lost reports the losses within a scope and clears their marks on disk.
+func (r *Recorder) lost(s Scope) error {
+	marks, err := r.ledger.lost(s)
+	r.spool.clear(marks...)
+	if r.cfg.Mode == BestEffort {
+		return nil
+	}
+	return err
+}
+
+// Close writes the remaining records and ends the recorder's goroutines. When ctx
+// ends first, the rest is lost. With a spool it does not wait for an unavailable
+// store: the records stay on disk. All calls must have ended. Call it once.
+func (r *Recorder) Close(ctx context.Context) error {
+	var lost error
+	if r.spool == nil && ctx.Err() == nil {
+		lost = r.Flush(ctx, Scope{})
+	}
+	if r.cancel != nil {
+		stop := context.AfterFunc(ctx, r.cancel)
+		defer r.cancel()
+		defer stop()
+	}
+	close(r.closing)
+	// Records whose ids are still being fetched are queued before the backlog closes.
+	r.ledger.close()
+	r.sequencing.Wait()
+	r.backlog.close()
+	r.writes.Wait()
+	defer close(r.ended)
+	if r.spool == nil {
+		return lost
+	}
+	r.spool.finish()
+	r.replays.Wait()
+	return errors.Join(r.lost(Scope{}), r.spool.close())
+}
+
+// Stats is the state of a recorder.
+type Stats struct {
+	Bytes   int64 // held by calls that are not stored yet
+	Spooled int   // records on disk
+	Lost    int64 // records that will never be stored
+}
+
+// Stats returns the state of the recorder.
+func (r *Recorder) Stats() Stats {
+	return Stats{Bytes: r.memory.bytes(), Spooled: r.spool.count(), Lost: r.writer.losses.Load()}
+}

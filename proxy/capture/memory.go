@@ -1,0 +1,119 @@
+package capture
+
+import (
+	"container/list"
+	"context"
+	"sync"
+)
+
+// memory limits the bytes that calls hold until they are stored. Running calls may
+// exceed the limit; new ones wait in a queue.
+type memory struct {
+	limit int64
+
+	mu      sync.Mutex
+	held    int64
+	waiting list.List // of *waiter, the longest wait in front
+}
+
+type waiter struct {
+	bytes   int64
+	granted chan struct{}
+}
+
+// Reservation is the memory that one call holds. It belongs to the goroutine that
+// serves the call, and to the recorder once the call has ended.
+type Reservation struct {
+	memory *memory
+	bytes  int64
+}
+
+// Grow adds n bytes to the reservation; a negative n releases bytes.
+func (r *Reservation) Grow(n int) {
+	if n != 0 {
+		r.bytes += int64(n)
+		r.memory.grow(int64(n))
+	}
+}
+
+// Release releases all of it.
+func (r *Reservation) Release() { r.shrink(0) }
+
+// shrink releases all but n bytes.
+func (r *Reservation) shrink(n int64) {
+	r.memory.grow(n - r.bytes)
+	r.bytes = n
+}
+
+// fits reports whether a new call of n bytes may start. It always may while no other
+// call holds memory; otherwise a call larger than the limit could never run.
+func (m *memory) fits(n int64) bool { return m.held == 0 || m.held+n <= m.limit }
+
+// take reserves n bytes even beyond the limit.
+func (m *memory) take(n int64) *Reservation {
+	m.grow(n)
+	return &Reservation{m, n}
+}
+
+// acquire reserves n bytes for a new call. Calls are served in the order in which they
+// ask. Its error is the cause of ctx.
+func (m *memory) acquire(ctx context.Context, n int64) (*Reservation, error) {
+	m.mu.Lock()
+	if m.waiting.Len() == 0 && m.fits(n) {
+		m.held += n
+		m.mu.Unlock()
+		return &Reservation{m, n}, nil
+	}
+	w := &waiter{bytes: n, granted: make(chan struct{})}
+	place := m.waiting.PushBack(w)
+	m.mu.Unlock()
+	select {
+	case <-w.granted:
+		return &Reservation{m, n}, nil
+	case <-ctx.Done():
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if isClosed(w.granted) {
+		return &Reservation{m, n}, nil
+	}
+	m.waiting.Remove(place)
+	m.grant()
+	return nil, context.Cause(ctx)
+}
+
+// full reports whether a call of n bytes would have to wait.
+func (m *memory) full(n int64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.waiting.Len() > 0 || !m.fits(n)
+}
+
+func (m *memory) grow(n int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.held += n
+	if n < 0 {
+		m.grant()
+	}
+}
+
+// bytes returns the memory that all calls hold.
+func (m *memory) bytes() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.held
+}
+
+// grant serves the waiting calls from the front, as many as fit.
+func (m *memory) grant() {
+	for front := m.waiting.Front(); front != nil; front = m.waiting.Front() {
+		w, _ := front.Value.(*waiter)
+		if !m.fits(w.bytes) {
+			return
+		}
+		m.held += w.bytes
+		close(w.granted)
+		m.waiting.Remove(front)
+	}
+}

@@ -1,0 +1,153 @@
+package capture
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/spanjson"
+)
+
+// Spans is the store to which calls are recorded. Every agl.Store is one.
+type Spans interface {
+	// Capabilities says whether the store has AddSpansJSON and ReserveSequenceIDsOf.
+	Capabilities() agl.Capabilities
+	// AddSpans and AddSpansJSON must copy what they keep: the memory of the spans is
+	// reused when they return.
+	AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error)
+	AddSpansJSON(ctx context.Context, p agl.AddSpansJSONParams) (agl.AddSpansResult, error)
+	ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDsParams) (first int64, err error)
+	ReserveSequenceIDsOf(ctx context.Context, p []agl.ReserveSequenceIDsParams) (first []int64, err error)
+}
+
+// The delay before a failed request to the store is repeated doubles between these.
+const (
+	firstDelay = 20 * time.Millisecond
+	lastDelay  = 2 * time.Second
+)
+
+// store sends requests to Spans and tracks whether it is available.
+type store struct {
+	spans    Spans
+	can      agl.Capabilities
+	timeout  time.Duration // of a request
+	retry    time.Duration // how long failing requests are repeated without a spool
+	hasSpool bool          // records can go to disk
+	closing  <-chan struct{}
+	log      *slog.Logger
+	changed  func() // called when away changes
+
+	away atomic.Bool // unavailable: the last request failed and may be repeated
+}
+
+// requester sends a request to the store: [store.try] or [store.persist].
+type requester func(ctx context.Context, request func(ctx context.Context) error) error
+
+// try sends a request once.
+func (s *store) try(ctx context.Context, request func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	err := request(ctx)
+	away := err != nil && !final(err)
+	if s.away.Swap(away) == away {
+		return err
+	}
+	if away {
+		s.log.Warn("the store is unavailable for call records", "error", err)
+	} else {
+		s.log.Info("the store is available for call records again")
+	}
+	s.changed()
+	return err
+}
+
+// persist repeats a request until it succeeds or its error is final. It gives up after
+// Config.StoreRetry, or, with a spool, when the recorder closes.
+func (s *store) persist(ctx context.Context, request func(ctx context.Context) error) error {
+	began := time.Now()
+	for delay := firstDelay; ; delay = min(2*delay, lastDelay) {
+		err := s.try(ctx, request)
+		switch {
+		case err == nil || final(err) || ctx.Err() != nil,
+			s.hasSpool && isClosed(s.closing),
+			!s.hasSpool && time.Since(began)+delay > s.retry:
+			return err
+		}
+		if s.sleep(ctx, delay) != nil {
+			return err
+		}
+	}
+}
+
+// sleep waits for d; with a spool, at most until the recorder closes.
+func (s *store) sleep(ctx context.Context, d time.Duration) error {
+	var closing <-chan struct{}
+	if s.hasSpool {
+		closing = s.closing
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-closing:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// final reports whether repeating a request cannot help.
+func final(err error) bool {
+	var e *agl.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Code {
+	case agl.CodeUnavailable, agl.CodeInternal, agl.CodeExhausted:
+		return false
+	default:
+		return true
+	}
+}
+
+// reserve returns the first sequence id of each attempt.
+func (s *store) reserve(ctx context.Context, attempts []agl.ReserveSequenceIDsParams) (first []int64, err error) {
+	err = s.persist(ctx, func(ctx context.Context) (err error) {
+		if len(attempts) > 1 {
+			first, err = s.spans.ReserveSequenceIDsOf(ctx, attempts)
+			return err
+		}
+		first = make([]int64, 1)
+		first[0], err = s.spans.ReserveSequenceIDs(ctx, attempts[0])
+		return err
+	})
+	return first, err
+}
+
+// add adds spans and returns which of their attempts were cancelled.
+func (s *store) add(ctx context.Context, request requester, docs []jsontext.Value) (cancelled []string, err error) {
+	err = request(ctx, func(ctx context.Context) error {
+		result, err := s.addOnce(ctx, docs)
+		cancelled = result.Cancelled
+		return err
+	})
+	return cancelled, err
+}
+
+func (s *store) addOnce(ctx context.Context, docs []jsontext.Value) (agl.AddSpansResult, error) {
+	if s.can.AddSpansJSON {
+		return s.spans.AddSpansJSON(ctx, agl.AddSpansJSONParams{Spans: docs})
+	}
+	spans := make([]agl.Span, len(docs))
+	for i, doc := range docs {
+		if err := spanjson.Parse(doc, &spans[i]); err != nil {
+			return agl.AddSpansResult{}, agl.Errorf(agl.CodeInternal, "a record cannot be read: %w", err)
+		}
+	}
+	return s.spans.AddSpans(ctx, agl.AddSpansParams{Spans: spans})
+}

@@ -1,0 +1,93 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/agl-go/agl/proxy/capture"
+	"github.com/agl-go/agl/proxy/openai"
+	"github.com/agl-go/agl/proxy/quota"
+	"github.com/agl-go/agl/proxy/record"
+)
+
+// call is a call that is being served. It belongs to one goroutine.
+type call struct {
+	w        http.ResponseWriter
+	in       *record.Input // the input of the record, so far
+	recorded bool
+	entry    capture.Call // zero when the call is not recorded
+	memory   *capture.Reservation
+	free     func() // releases the memory of the reply; nil when there is none
+	meter    meter
+	account  *quota.Account // of the attempt's budget; nil when there is none
+	cancel   context.CancelCauseFunc
+	buffers  *bufferPool
+	maxReply int64 // bytes that are recorded or translated of a reply
+}
+
+// setTries sets the header HeaderTries.
+func (c *call) setTries() {
+	if c.in.Tries > 0 {
+		c.w.Header()[HeaderTries] = []string{strconv.Itoa(c.in.Tries)}
+	}
+}
+
+// begin writes the status and the header of a reply.
+func (c *call) begin(status int) {
+	c.in.Status = status
+	c.w.WriteHeader(status)
+}
+
+// budgetError returns the spent budget that ended a call, or nil.
+func budgetError(ctx context.Context, err error) *quota.SpentError {
+	if spent, ok := errors.AsType[*quota.SpentError](err); ok {
+		return spent
+	}
+	spent, _ := errors.AsType[*quota.SpentError](context.Cause(ctx))
+	return spent
+}
+
+// gatewayError returns the error with which the proxy itself ended a call, or nil.
+func gatewayError(ctx context.Context, err error) *openai.Error {
+	if e, ok := errors.AsType[*openai.Error](err); ok {
+		return e
+	}
+	e, _ := errors.AsType[*openai.Error](context.Cause(ctx))
+	return e
+}
+
+var errAgentGone = errors.New("the agent left before it had the reply")
+
+// buffers are the buffers for relaying one reply.
+type buffers struct {
+	in, out []byte
+	events  openai.Events
+}
+
+// maxPooled is the largest buffer that is kept in the pool.
+const maxPooled = 256 << 10
+
+// bufferPool keeps buffers for the next replies.
+type bufferPool struct{ pool sync.Pool }
+
+func (p *bufferPool) take() *buffers {
+	b, _ := p.pool.Get().(*buffers)
+	if b == nil {
+		b = &buffers{}
+	}
+	if b.in == nil {
+		b.in = make([]byte, 16<<10)
+	}
+	return b
+}
+
+func (p *bufferPool) put(b *buffers) {
+	if cap(b.out) > maxPooled || b.events.Cap() > maxPooled {
+		return
+	}
+	b.events.Reset()
+	p.pool.Put(b)
+}

@@ -1,0 +1,282 @@
+// Package exchange serves one call, from the agent's request to the end of its reply.
+// It reads the request, applies the control of the rollout, plans the request for the
+// backend that [upstream.Pool.Send] chooses, relays the reply in the form of the
+// agent's API, counts its tokens, and passes the input of the record to the recorder.
+//
+//	x := exchange.New(exchange.Config{Upstream: pool, Quota: quotas, Recorder: recorder, …})
+//	x.Serve(ctx, w, r, exchange.Origin{RolloutID: "ro-1", AttemptID: "at-1", Path: "/chat/completions", Cancel: cancel})
+//
+// Bytes are forwarded unchanged, except for the members that package openai names. A
+// call is never retried once a byte has reached the agent.
+//
+// The package must not know who may call, which routes there are, or where records
+// are stored.
+package exchange
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/modelerror"
+	"github.com/agl-go/agl/proxy/capture"
+	"github.com/agl-go/agl/proxy/openai"
+	"github.com/agl-go/agl/proxy/quota"
+	"github.com/agl-go/agl/proxy/record"
+	"github.com/agl-go/agl/proxy/upstream"
+)
+
+// Upstream sends calls to backends. An *upstream.Pool is one.
+type Upstream interface {
+	// Find returns nil if there is a model of the name, and otherwise the
+	// *openai.Error that answers its calls.
+	Find(model string) error
+	Send(ctx context.Context, r *upstream.Request) (*upstream.Reply, error)
+}
+
+// Config configures an [Exchange]. All fields must be set.
+type Config struct {
+	Upstream        Upstream
+	Quota           *quota.Quota
+	Recorder        *capture.Recorder
+	MaxRequestBytes int64
+	MaxReplyBytes   int64 // limit of a reply that is recorded or translated
+	// Ended is called with each call that has ended and with what it used.
+	Ended func(ctx context.Context, in *record.Input, used Usage)
+}
+
+// Exchange serves calls. Make it with [New]. It is safe for concurrent use.
+type Exchange struct {
+	cfg     Config
+	buffers bufferPool
+}
+
+// New returns an exchange.
+func New(cfg Config) *Exchange { return &Exchange{cfg: cfg} }
+
+// Origin says to which attempt a call belongs.
+type Origin struct {
+	RolloutID, AttemptID string // both or neither
+	Path                 string // without the prefix of the attempt and without /v1
+	// Cancel cancels the context of Serve, with a cause.
+	Cancel context.CancelCauseFunc
+}
+
+// Serve answers a request. It panics with http.ErrAbortHandler when the agent has
+// received part of a reply that cannot be completed: closing the connection is then the
+// only way to report the failure.
+func (x *Exchange) Serve(ctx context.Context, w http.ResponseWriter, r *http.Request, of Origin) {
+	c := &call{w: w, cancel: of.Cancel, buffers: &x.buffers, maxReply: x.cfg.MaxReplyBytes, in: &record.Input{
+		RolloutID: of.RolloutID, AttemptID: of.AttemptID, Method: r.Method, Path: of.Path, Form: formOf(of.Path), Start: time.Now(),
+	}}
+	c.recorded = of.RolloutID != "" && Generates(of.Path) && x.cfg.Recorder.Records(of.RolloutID, of.AttemptID)
+	var err error
+	if c.memory, err = x.cfg.Recorder.Reserve(ctx, max(r.ContentLength, 0)); err != nil {
+		if e := gatewayError(ctx, err); e != nil {
+			_ = WriteError(w, e) // fails only if the agent has left
+		}
+		return
+	}
+	if c.recorded {
+		c.entry = x.cfg.Recorder.Begin(of.RolloutID, of.AttemptID)
+	}
+	err = x.serve(ctx, c, r)
+	x.end(ctx, c, err)
+	if err != nil && c.in.Status != 0 {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// serve sends the request and relays the reply. It returns an error if the agent did not
+// get the whole reply.
+func (x *Exchange) serve(ctx context.Context, c *call, r *http.Request) error {
+	plans, control, err := x.read(c, r)
+	if err != nil {
+		return c.refuse(ctx, err)
+	}
+	if control != nil {
+		if c.account, err = x.cfg.Quota.Begin(control, c.in.RolloutID, c.in.AttemptID, c.in.Start); err != nil {
+			return c.refuse(ctx, err)
+		}
+		if at, spent := c.account.Deadline(); spent != nil {
+			timer := time.AfterFunc(time.Until(at), func() { c.cancel(spent) })
+			defer timer.Stop()
+		}
+	}
+	reply, err := x.cfg.Upstream.Send(ctx, &upstream.Request{
+		Model: c.in.Model, Affinity: cmp.Or(c.in.RolloutID, r.Header.Get("X-Session-Id")), Agent: r, Message: plans.message, Buffer: c.recorded,
+	})
+	c.free = reply.Free
+	defer func() {
+		reply.Close(c.meter.count().Sum())
+		c.in.LastByte, c.in.VersionEnd = reply.LastByte, reply.VersionEnd
+	}()
+	pl := plans.of(reply.Target)
+	c.sent(reply, pl)
+	if err != nil {
+		return c.refuse(ctx, err)
+	}
+	return deliver(ctx, &relay{call: c, reply: reply, plan: pl})
+}
+
+// deliver relays a reply to the agent.
+func deliver(ctx context.Context, r *relay) error {
+	h := r.w.Header()
+	upstream.CopyHeader(h, r.reply.Header)
+	if r.reply.Status >= 300 {
+		h.Set(HeaderSource, record.SourceProvider)
+		r.in.Fail(record.SourceProvider, fmt.Sprintf("the backend answered %d", r.reply.Status))
+	}
+	r.meter.begin(r.reply.Status, r.reply.Stream(), r.account.LimitsTokens())
+	switch encoding := r.reply.Encoding(); {
+	case r.plan.Translated && encoding != "":
+		return r.unusable("is encoded as " + encoding + ", which was not asked for")
+	case r.reply.Whole != nil:
+		return r.whole()
+	case !r.plan.Translated && (!r.recorded || encoding != ""):
+		return r.verbatim(encoding)
+	case r.plan.Translated && !r.in.Stream:
+		return r.unusable("is a stream, which was not asked for")
+	default:
+		return relayStream(ctx, r)
+	}
+}
+
+// read reads the request and applies the control. Its error is an *openai.Error. The
+// control is nil for a call outside an attempt.
+func (x *Exchange) read(c *call, r *http.Request) (*planner, *quota.Control, error) {
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+		return nil, nil, invalid(http.StatusUnsupportedMediaType, "unsupported_encoding", "Content-Encoding: got "+encoding+", must be absent: send the JSON as it is")
+	}
+	body, err := upstream.ReadBody(r.Body, nil, r.ContentLength, x.cfg.MaxRequestBytes)
+	if r.ContentLength < 0 {
+		c.memory.Grow(len(body))
+	}
+	c.setRequest(body)
+	switch {
+	case errors.Is(err, upstream.ErrTooLong):
+		return nil, nil, invalid(http.StatusRequestEntityTooLarge, "request_too_large", fmt.Sprintf("the body must not be longer than %d bytes", x.cfg.MaxRequestBytes))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, nil, invalid(http.StatusRequestTimeout, "request_timeout", "the body did not arrive in time")
+	case err != nil:
+		return nil, nil, invalid(http.StatusBadRequest, "unreadable_body", "the body could not be read: "+err.Error())
+	}
+	var control *quota.Control
+	if c.in.RolloutID != "" && Generates(c.in.Path) {
+		control = x.cfg.Quota.Of(c.in.RolloutID)
+		if body, err = control.Apply(body); err != nil {
+			return nil, nil, err
+		}
+		c.memory.Grow(len(body) - len(c.in.Request))
+		c.setRequest(body)
+	}
+	request, err := openai.ParseRequest(body)
+	if err != nil {
+		e := invalid(http.StatusBadRequest, "invalid_body", err.Error())
+		if errors.Is(err, openai.ErrNoModel) {
+			e.Param = "model"
+		}
+		return nil, nil, e
+	}
+	c.in.Model, c.in.Stream = request.Model, request.Stream
+	plans := &planner{path: c.in.Path, body: body, request: request, start: c.in.Start, recorded: c.recorded}
+	return plans, control, x.cfg.Upstream.Find(request.Model)
+}
+
+func invalid(status int, code, message string) *openai.Error {
+	return openai.NewError(status, openai.InvalidRequestError, code, message)
+}
+
+func (c *call) setRequest(body []byte) { c.in.Request, c.meter.request = body, len(body) }
+
+// sent records how far the call got. The plan is nil when no backend was chosen.
+func (c *call) sent(reply *upstream.Reply, pl *plan) {
+	in := c.in
+	in.Backend, in.Tries, in.Cached, in.Sent, in.FirstByte = reply.Backend, reply.Tries, reply.Cached, reply.Sent, reply.FirstByte
+	if reply.Target.Model != nil {
+		in.Version = reply.Target.Version
+	}
+	if pl != nil {
+		in.Form, in.Asked = pl.form, pl.asked
+	}
+	in.Reply, in.Cut = reply.Whole, reply.Whole != nil // until the relay has all of it
+	c.memory.Grow(len(in.Asked) + len(in.Reply))
+	c.setTries()
+}
+
+// refuse answers a call that got no reply with the proxy's error. It returns an error if
+// the agent has left.
+func (c *call) refuse(ctx context.Context, err error) error {
+	if spent := budgetError(ctx, err); spent != nil {
+		return c.answerSpent(spent)
+	}
+	e := gatewayError(ctx, err)
+	if e == nil {
+		return err
+	}
+	c.in.Fail(record.SourceGateway, e.Message)
+	c.in.Status = e.Status
+	return WriteError(c.w, e)
+}
+
+// answerSpent answers a call that is over the budget of its attempt.
+func (c *call) answerSpent(spent *quota.SpentError) error {
+	c.w.Header().Set(HeaderOutcome, string(agl.OutcomeBudget))
+	c.in.Outcome = agl.OutcomeBudget
+	c.in.Fail(record.SourceGateway, spent.Error())
+	if spent.Over != quota.OverLength {
+		c.w.Header().Set("X-Should-Retry", "false") // OpenAI's and Anthropic's clients obey it
+		e, _ := errors.AsType[*openai.Error](spent)
+		c.in.Status = e.Status
+		return WriteError(c.w, e)
+	}
+	reply := quota.NewEmptyReply(c.in.Path, c.in.Model, c.in.Stream, c.in.Start)
+	c.in.Reply, c.in.Form, c.in.Asked, c.in.Cut = reply.Whole, formOf(c.in.Path), nil, false
+	c.w.Header().Set("Content-Type", reply.ContentType)
+	c.begin(http.StatusOK)
+	_, err := c.w.Write(reply.Sent)
+	return err
+}
+
+// end completes the input of the record and passes it to the recorder.
+func (x *Exchange) end(ctx context.Context, c *call, err error) {
+	in := c.in
+	in.End, in.Delivered = time.Now(), err == nil
+	switch told := gatewayError(ctx, err); {
+	case err == nil:
+		if in.Outcome == "" {
+			in.Outcome = modelerror.Outcome(in.Status, in.Reply).Kind
+		}
+	case budgetError(ctx, err) != nil:
+		in.Outcome = agl.OutcomeBudget
+		in.Fail(record.SourceGateway, told.Error())
+	case told != nil:
+		in.Outcome = modelerror.Outcome(told.Status, nil).Kind
+		in.Fail(record.SourceGateway, told.Error())
+	case ctx.Err() != nil || errors.Is(err, errAgentGone):
+		in.Fail(record.SourceGateway, errAgentGone.Error())
+	default:
+		in.Outcome = agl.OutcomeModelError
+		in.Fail(record.SourceProvider, err.Error())
+	}
+	used := c.meter.count()
+	total := used.Sum()
+	if !in.Delivered { // the backend may not have sent its usage
+		total = max(total, c.account.Charged())
+	}
+	_ = c.account.Charge(total) // if the budget is spent now, the next call is refused
+	x.cfg.Ended(ctx, in, used)
+	if c.recorded {
+		c.entry.End(in, c.memory, c.free)
+		return
+	}
+	if c.free != nil {
+		c.free()
+	}
+	c.memory.Release()
+}

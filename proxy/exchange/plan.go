@@ -1,0 +1,227 @@
+package exchange
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/agl-go/agl/proxy/anthropic"
+	"github.com/agl-go/agl/proxy/openai"
+	"github.com/agl-go/agl/proxy/record"
+	"github.com/agl-go/agl/proxy/upstream"
+)
+
+// plan is the request to a backend, and how the backend's reply is turned into the
+// agent's reply.
+type plan struct {
+	upstream.Message
+
+	form record.Form // of the message and its reply
+	// asked is the body in the backend's form, for the record; nil where that is the
+	// agent's form.
+	asked []byte
+	// translate is nil where agent and backend speak the same form.
+	translate translator
+	// hide says which members the agent did not ask for, in a reply of its own form.
+	hide openai.Hide
+	// replay is set if the agent wants a stream and the backend is asked for the whole
+	// reply. usage is set if the agent wants usage in that stream.
+	replay, usage bool
+}
+
+// planner makes the plans of one call, one for each backend that is tried. A backend
+// that is tried again gets the same plan.
+type planner struct {
+	path     string
+	body     []byte
+	request  openai.Request
+	start    time.Time
+	recorded bool
+
+	targets []upstream.Target
+	plans   []*plan
+}
+
+// of returns the plan for a backend that has been tried, nil for others.
+func (p *planner) of(to upstream.Target) *plan {
+	for i := range p.targets {
+		if p.targets[i] == to {
+			return p.plans[i]
+		}
+	}
+	return nil
+}
+
+// message plans the call for a backend. Its error is an *openai.Error.
+func (p *planner) message(to upstream.Target) (*upstream.Message, error) {
+	if known := p.of(to); known != nil {
+		return &known.Message, nil
+	}
+	pl, err := p.plan(to)
+	if err != nil {
+		return nil, planError(err)
+	}
+	pl.StreamsIDs = p.wantsIDs(to) && p.request.Stream && !pl.replay && p.path != "/completions"
+	p.targets, p.plans = append(p.targets, to), append(p.plans, pl)
+	return &pl.Message, nil
+}
+
+// planError turns the error of a plan into the answer to the agent.
+func planError(err error) *openai.Error {
+	if e, ok := errors.AsType[*openai.Error](err); ok {
+		return e
+	}
+	e := openai.NewError(http.StatusBadRequest, openai.InvalidRequestError, "invalid_body", err.Error())
+	if field, ok := errors.AsType[*openai.FieldError](err); ok {
+		e.Code, e.Param = "unsupported_field", field.Field
+	}
+	return e
+}
+
+// wantsIDs reports whether a backend is asked for token ids and log-probabilities.
+func (p *planner) wantsIDs(to upstream.Target) bool {
+	return p.recorded && to.API == upstream.APIOpenAI && !to.TextOnly
+}
+
+func (p *planner) plan(to upstream.Target) (*plan, error) {
+	ids, agent := p.wantsIDs(to), formOf(p.path)
+	pl := &plan{form: agent, Message: upstream.Message{Path: p.path}}
+	switch {
+	case p.path == CountTokens && to.API != upstream.APIAnthropic:
+		return p.countPlan(to)
+	case !Generates(p.path):
+		if to.API == upstream.APIAnthropic && !strings.HasPrefix(p.path, "/messages/") {
+			return nil, p.noSuchPath("Anthropic's API does not have it")
+		}
+		p.planSame(pl, to, openai.Ask{})
+		return pl, nil
+	case agent == record.Completion && to.API == upstream.APIAnthropic:
+		return nil, p.noSuchPath("Anthropic's API has no completions; use …/messages or …/chat/completions")
+	case agent == record.Completion && p.recorded && p.request.Prompts != 1:
+		return nil, openai.Unsupported("prompt", "got %d prompts: inside an attempt a call has one, so that its record is one prompt and its replies", p.request.Prompts)
+	case agent == record.Completion, agent == record.Chat && to.API != upstream.APIAnthropic:
+		pl.replay = ids && to.Whole && p.request.Stream && agent == record.Chat
+		pl.usage = !p.request.Hide.Usage
+		p.planSame(pl, to, openai.Ask{TokenIDs: ids, Usage: p.recorded, Whole: pl.replay, Salt: to.Salt(), Completion: agent == record.Completion})
+		return pl, nil
+	case agent == record.Messages && to.API == upstream.APIAnthropic:
+		p.planSame(pl, to, openai.Ask{})
+		return pl, nil
+	case agent == record.Responses && to.API != upstream.APIAnthropic && !to.ChatOnly && !ids:
+		p.planSame(pl, to, openai.Ask{Salt: to.Salt()})
+		return pl, nil
+	default:
+		return pl, p.planTranslated(pl, to, ids)
+	}
+}
+
+// planSame plans a call whose backend speaks the agent's form. Its body changes only in
+// the model's name and in what is asked for.
+func (p *planner) planSame(pl *plan, to upstream.Target, ask openai.Ask) {
+	pl.Body = p.body
+	if ask.TokenIDs || ask.Usage || ask.Salt != "" || to.BackendModel != p.request.Model {
+		pl.Body = p.request.AppendBody(make([]byte, 0, len(p.body)+len(to.BackendModel)+96), p.body, to.BackendModel, ask)
+	}
+	if ask.TokenIDs {
+		pl.hide = p.request.Hide
+	}
+	pl.hide.Usage = ask.Usage && p.request.Hide.Usage
+}
+
+// planTranslated plans a call that is translated: the agent's request becomes one for a chat
+// completion, and for Anthropic that becomes one for a message.
+func (p *planner) planTranslated(pl *plan, to upstream.Target, ids bool) error {
+	hosted := to.TextOnly || to.API == upstream.APIAzure
+	var near, far translator // of the agent's form and of the backend's
+	var err error
+	pl.asked = p.body
+	switch pl.form {
+	case record.Messages:
+		near = &anthropic.ChatReply{}
+		pl.asked, err = anthropic.ToChat(pl.asked, anthropic.ChatOptions{Hosted: hosted})
+	case record.Responses:
+		pl.asked, near, err = openai.ResponsesToChat(pl.asked, openai.ResponsesOptions{Hosted: hosted, Created: p.start.Unix(), ID: "resp_" + randomID()})
+	case record.Chat, record.Completion:
+	}
+	if err != nil {
+		return err
+	}
+	usage := pl.form != record.Chat || !p.request.Hide.Usage
+	pl.form, pl.Path = record.Chat, "/chat/completions"
+	if to.API == upstream.APIAnthropic {
+		if pl.asked, err = anthropic.FromChat(pl.asked); err != nil {
+			return err
+		}
+		far = &anthropic.MessageReply{Created: p.start.Unix(), Usage: usage}
+		pl.form, pl.Path = record.Messages, "/messages"
+	}
+	inner, err := openai.ParseRequest(pl.asked)
+	if err != nil {
+		return err
+	}
+	pl.replay, pl.usage = ids && to.Whole && p.request.Stream, true
+	pl.Body = inner.AppendBody(nil, pl.asked, to.BackendModel, openai.Ask{TokenIDs: ids, Whole: pl.replay, Salt: to.Salt()})
+	switch {
+	case far == nil:
+		pl.translate = near
+	case near == nil:
+		pl.translate = far
+	default:
+		pl.translate = &twoSteps{near: near, far: far}
+	}
+	pl.Translated = true
+	return nil
+}
+
+func randomID() string {
+	var random [16]byte
+	_, _ = rand.Read(random[:]) // never fails; it ends the program instead
+	return hex.EncodeToString(random[:])
+}
+
+func (p *planner) noSuchPath(why string) *openai.Error {
+	return openai.NewError(http.StatusNotFound, openai.InvalidRequestError, "unknown_url", "POST "+p.path+" is not available for the model "+p.request.Model+": "+why)
+}
+
+// CountTokens is the path at which Anthropic's clients count the tokens of a request.
+const CountTokens = "/messages/count_tokens"
+
+// countPlan plans a request that counts tokens for vLLM's /tokenize, which is beside /v1.
+func (p *planner) countPlan(to upstream.Target) (*plan, error) {
+	if to.API != upstream.APIOpenAI || to.TextOnly {
+		return nil, p.noSuchPath("its backend does not count the tokens of requests")
+	}
+	body, err := anthropic.ToTokenize(p.body)
+	if err != nil {
+		return nil, err
+	}
+	request, err := openai.ParseRequest(body)
+	if err != nil {
+		return nil, err
+	}
+	return &plan{form: record.Chat, translate: &anthropic.TokenCount{}, Message: upstream.Message{
+		Path: upstream.ServerRoot + "/tokenize", Body: request.AppendBody(nil, body, to.BackendModel, openai.Ask{}), Translated: true,
+	}}, nil
+}
+
+// formOf returns the wire form of calls to a path.
+func formOf(path string) record.Form {
+	switch path {
+	case "/messages":
+		return record.Messages
+	case "/responses":
+		return record.Responses
+	case "/completions":
+		return record.Completion
+	default:
+		return record.Chat
+	}
+}
+
+// Generates reports whether calls to a path make a model generate a reply.
+func Generates(path string) bool {
+	return path == "/chat/completions" || path == "/completions" || path == "/responses" || path == "/messages"
+}

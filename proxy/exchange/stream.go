@@ -1,0 +1,190 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/agl-go/agl/proxy/anthropic"
+	"github.com/agl-go/agl/proxy/openai"
+	"github.com/agl-go/agl/proxy/record"
+)
+
+// accumulator assembles the events of a stream into the reply that the same call would
+// have returned unstreamed.
+type accumulator interface {
+	record.Assembled
+	// Add takes the data of one event.
+	Add(data []byte)
+	// Size returns the estimated memory in bytes.
+	Size() int
+	// Done reports whether the event that ends a stream has come.
+	Done() bool
+}
+
+// eventRelay relays a stream event by event.
+type eventRelay struct {
+	*relay
+
+	room  *buffers
+	chat  *openai.Accumulator // same as reply, for a chat completion or a completion; else nil
+	reply accumulator         // nil when nothing is recorded
+}
+
+// relayStream relays events as they arrive, without their hidden members or translated.
+func relayStream(ctx context.Context, r *relay) error {
+	b := r.buffers.take()
+	defer r.buffers.put(b)
+	s := eventRelay{relay: r, room: b}
+	s.assemble()
+	if r.plan.Translated {
+		r.asStream()
+	}
+	r.begin(r.reply.Status)
+	if err := r.send(); err != nil {
+		return err
+	}
+	ended := false // the agent has received the event that ends the stream
+	for {
+		n, err := r.reply.Read(b.in)
+		r.count(b.in[:n])
+		b.out = b.out[:0]
+		fault := s.take(b.in[:n])
+		if fault == nil && err != nil {
+			fault = s.end(err)
+		}
+		if fault != nil && r.plan.Translated && !r.plan.translate.Done() {
+			b.out = r.plan.translate.Fail(b.out, s.failure(ctx, fault))
+		}
+		if err != nil || fault != nil || s.done() {
+			r.entry.AwaitSequence()
+		}
+		if len(b.out) > 0 {
+			if err := r.send(b.out); err != nil && !ended {
+				return err
+			}
+		}
+		ended = ended || fault == nil && s.done()
+		switch {
+		case ended && ctx.Err() != nil: // many clients close the connection after that event
+			return nil
+		case fault != nil:
+			return fault
+		case err != nil:
+			return nil
+		}
+	}
+}
+
+// assemble creates the accumulator, which is the record's view of the stream.
+func (s *eventRelay) assemble() {
+	if !s.recorded {
+		return
+	}
+	switch s.plan.form {
+	case record.Messages:
+		s.reply = &anthropic.Accumulator{}
+	case record.Responses:
+		s.reply = &openai.ResponsesAccumulator{}
+	case record.Chat, record.Completion:
+		s.chat = &openai.Accumulator{}
+		s.reply = s.chat
+	}
+	s.in.Streamed = s.reply
+}
+
+func (s *eventRelay) done() bool {
+	if s.plan.Translated {
+		return s.plan.translate.Done()
+	}
+	return s.reply.Done()
+}
+
+// take adds a piece of the stream. What the agent gets of each completed event is
+// appended to buffers.out.
+func (s *eventRelay) take(piece []byte) error {
+	b := s.room
+	if s.in.Cut && !s.plan.Translated {
+		b.out = append(b.out, piece...)
+		return nil
+	}
+	b.events.Write(piece)
+	before := s.size()
+	for event := b.events.Next(); event != nil; event = b.events.Next() {
+		if err := s.event(event); err != nil {
+			return err
+		}
+	}
+	size := s.size()
+	s.memory.Grow(size - before)
+	if int64(size)+int64(b.events.Buffered()) <= s.maxReply {
+		return nil
+	}
+	if !s.in.Cut {
+		s.in.Cut = true
+		s.in.Fail(record.SourceGateway, fmt.Sprintf("the reply is longer than the %d bytes that are recorded", s.maxReply))
+	}
+	switch {
+	case !s.plan.Translated:
+		b.out = append(b.out, b.events.Rest()...)
+	case int64(b.events.Buffered()) > s.maxReply:
+		return errLongEvent
+	}
+	return nil
+}
+
+var errLongEvent = errors.New("the backend sent an event that is too long to be translated")
+
+func (s *eventRelay) size() int {
+	if s.reply == nil {
+		return 0
+	}
+	return s.reply.Size()
+}
+
+// event accumulates one event and appends what the agent gets of it.
+func (s *eventRelay) event(event []byte) (err error) {
+	b := s.room
+	switch {
+	case s.plan.Translated:
+		data := openai.Data(event)
+		if s.reply != nil && !s.in.Cut {
+			s.reply.Add(data)
+		}
+		b.out, err = s.plan.translate.Event(b.out, data)
+	case s.chat != nil:
+		b.out = s.plan.hide.AppendVisibleEvent(b.out, event, s.chat)
+	default:
+		s.reply.Add(openai.Data(event))
+		b.out = append(b.out, event...)
+	}
+	return err
+}
+
+// end handles what is left after the last piece. It returns an error if the stream is
+// incomplete.
+func (s *eventRelay) end(err error) error {
+	b := s.room
+	if rest := b.events.Rest(); len(rest) > 0 {
+		if fault := s.event(rest); fault != nil {
+			return fault
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		return err
+	}
+	if s.plan.Translated {
+		b.out, err = s.plan.translate.End(b.out)
+		return err
+	}
+	return nil
+}
+
+// failure returns the error event for a stream that failed.
+func (s *eventRelay) failure(ctx context.Context, fault error) openai.Error {
+	if e := gatewayError(ctx, fault); e != nil {
+		return *e
+	}
+	return openai.Error{Message: fmt.Sprintf("the stream of the backend of model %q failed: %v", s.in.Model, fault), Type: openai.APIError, Code: "backend_broken"}
+}

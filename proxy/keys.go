@@ -1,0 +1,96 @@
+package proxy
+
+import (
+	"cmp"
+	"crypto/subtle"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/runkey"
+	"github.com/agl-go/agl/proxy/openai"
+	"github.com/agl-go/agl/proxy/upstream"
+)
+
+// defaultKeyTTL is how long virtual keys are valid.
+const defaultKeyTTL = 7 * 24 * time.Hour
+
+// keys makes and checks the virtual keys of attempts. The zero value requires none.
+type keys struct {
+	secret string // may be "env:NAME"; empty requires no keys
+	token  string // required of calls outside of attempts if there is a secret
+	lookup func(name string) (value string, ok bool)
+}
+
+// attempt returns the key of an attempt, valid for ttl, or a week if that is 0.
+func (k *keys) attempt(rolloutID, attemptID string, ttl time.Duration) (string, error) {
+	run, err := k.run(ttl)
+	if err != nil {
+		return "", err
+	}
+	key, _ := runkey.ForAttempt(run, rolloutID, attemptID)
+	return key, nil
+}
+
+// run returns a run key, from which the keys of attempts are made.
+func (k *keys) run(ttl time.Duration) (string, error) {
+	if k.secret == "" {
+		return "", agl.Errorf(agl.CodeInvalid, "KeySecret: empty, must be set for the proxy to give keys")
+	}
+	secret, err := upstream.Secret(k.secret, k.lookup)
+	if err != nil {
+		return "", err
+	}
+	return runkey.New(secret, time.Now().Add(cmp.Or(ttl, defaultKeyTTL))), nil
+}
+
+// authorize checks whether a call is allowed, and removes the virtual key from the
+// request, so that no backend gets it.
+func (k *keys) authorize(r *http.Request, rt route) *openai.Error {
+	key := takeKey(r.Header, k.secret != "" && rt.rolloutID != "")
+	switch {
+	case k.secret == "":
+		return nil
+	case rt.rolloutID == "":
+		token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if k.token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(k.token)) == 1 {
+			r.Header.Del("Authorization")
+			return nil
+		}
+		return openai.NewError(http.StatusUnauthorized, openai.AuthenticationError, "invalid_api_key",
+			"calls outside of an attempt need the proxy's token, because the proxy requires keys; calls of an attempt need the attempt's key")
+	}
+	secret, err := upstream.Secret(k.secret, k.lookup)
+	if err != nil {
+		return openai.NewError(http.StatusInternalServerError, openai.APIError, "no_key_secret", err.Error())
+	}
+	if runkey.Check(secret, key, rt.rolloutID, rt.attemptID, time.Now()) {
+		return nil
+	}
+	message := "the API key is missing, expired or not that of this attempt; use the key in the attempt's resource"
+	if _, run := runkey.ForAttempt(key, rt.rolloutID, rt.attemptID); run {
+		message = "the API key is the run's, not the attempt's; runners of the Python package pass the run's key on unchanged: get the attempt's key with POST /admin/attempts/key"
+	}
+	return openai.NewError(http.StatusUnauthorized, openai.AuthenticationError, "invalid_api_key", message)
+}
+
+// takeKey returns the API key of a request. It removes virtual keys from the headers, and
+// with all set any key.
+func takeKey(h http.Header, all bool) (key string) {
+	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key"} {
+		values := h[name]
+		if len(values) == 0 {
+			continue
+		}
+		value := strings.TrimPrefix(values[0], "Bearer ")
+		virtual := runkey.IsVirtual(value)
+		if key == "" || virtual {
+			key = value
+		}
+		if virtual || all {
+			delete(h, name)
+		}
+	}
+	return key
+}

@@ -1,0 +1,79 @@
+package openai
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// FieldError says which field of a request cannot be translated for a backend of
+// another API, and why.
+type FieldError struct {
+	Field  string // such as tools[1].type
+	Reason string
+}
+
+func (e *FieldError) Error() string { return e.Field + ": " + e.Reason }
+
+// Unsupported returns a [FieldError].
+func Unsupported(field, format string, args ...any) error {
+	return &FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
+}
+
+// DecodeError turns the error of a JSON decoder into a [FieldError], with the field as
+// the API names it.
+func DecodeError(err error) error {
+	var semantic *json.SemanticError
+	if !errors.As(err, &semantic) {
+		return &FieldError{Field: "body", Reason: err.Error()}
+	}
+	var field strings.Builder
+	for token := range semantic.JSONPointer.Tokens() {
+		switch {
+		case token != "" && token[0] >= '0' && token[0] <= '9':
+			field.WriteString("[" + token + "]")
+		case field.Len() > 0:
+			field.WriteString("." + token)
+		default:
+			field.WriteString(token)
+		}
+	}
+	name := field.String()
+	if name == "" {
+		name = "body"
+	}
+	return &FieldError{Field: name, Reason: "got " + jsonKind(semantic.JSONKind) + ", must be " + goKind(semantic)}
+}
+
+func jsonKind(k jsontext.Kind) string {
+	switch k {
+	case '{':
+		return "an object"
+	case '[':
+		return "a list"
+	default:
+		return "a " + k.String()
+	}
+}
+
+// goKind returns the kind of JSON that a Go type takes.
+func goKind(e *json.SemanticError) string {
+	if e.GoType == nil {
+		return "another type"
+	}
+	switch kind := e.GoType.Kind().String(); kind {
+	case "slice", "array":
+		return "a list"
+	case "struct", "map", "ptr":
+		return "an object"
+	case "bool":
+		return "true or false"
+	case "string":
+		return "a string"
+	default:
+		return "a number"
+	}
+}

@@ -1,0 +1,151 @@
+package openai
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+// ResponsesAccumulator assembles the events of a stream of the Responses API into the
+// response that the same call would have returned unstreamed. The last event holds it.
+// If the stream broke off, it is the response with the items so far, including incomplete
+// ones. Its zero value is ready.
+type ResponsesAccumulator struct {
+	response  []byte
+	items     []*streamedItem
+	fault     []byte // the event error
+	size      int
+	malformed int
+	done      bool
+}
+
+// streamedItem is an item of the output.
+type streamedItem struct {
+	raw  []byte // as it began, or once it is complete
+	said []byte // its text or arguments so far, as spelled
+	done bool
+}
+
+// Size returns the estimated memory of the accumulator in bytes.
+func (a *ResponsesAccumulator) Size() int { return a.size }
+
+// Malformed returns the number of events whose data was not an event of the API.
+func (a *ResponsesAccumulator) Malformed() int { return a.malformed }
+
+// Done reports whether the event that ends a stream has been added.
+func (a *ResponsesAccumulator) Done() bool { return a.done }
+
+// Add adds the data of one event.
+func (a *ResponsesAccumulator) Add(data []byte) {
+	if len(data) == 0 || string(data) == "[DONE]" {
+		return
+	}
+	kind, at := "", 0
+	var whole, item, delta []byte
+	complete := Members(data, func(name, value []byte) {
+		switch string(name) {
+		case "type":
+			kind = rawjson.Unquote(value)
+		case "output_index":
+			// Anything but an integer counts as 0.
+			at, _ = strconv.Atoi(string(value))
+		case "response":
+			whole = value
+		case "item":
+			item = value
+		case "delta":
+			delta = value
+		}
+	})
+	if !complete || kind == "" {
+		a.malformed++
+		return
+	}
+	switch {
+	case kind == "error":
+		a.fault = bytes.Clone(data)
+		a.size += len(data)
+	case whole != nil:
+		a.size += len(whole) - len(a.response)
+		a.response = append(a.response[:0], whole...)
+		a.done = kind == "response.completed" || kind == "response.incomplete" || kind == "response.failed"
+	case item != nil:
+		it := a.item(at)
+		a.size += len(item) - len(it.raw)
+		it.raw, it.done = append(it.raw[:0], item...), kind == "response.output_item.done"
+	case len(delta) > 1 && delta[0] == '"' && !strings.Contains(kind, "summary"):
+		it := a.item(at)
+		it.said = append(it.said, delta[1:len(delta)-1]...)
+		a.size += len(delta)
+	}
+}
+
+// maxItems bounds the index of an item.
+const maxItems = 1 << 12
+
+func (a *ResponsesAccumulator) item(at int) *streamedItem {
+	at = max(0, min(at, maxItems))
+	for len(a.items) <= at {
+		a.items = append(a.items, &streamedItem{})
+	}
+	return a.items[at]
+}
+
+// AppendJSON appends the response.
+func (a *ResponsesAccumulator) AppendJSON(dst []byte) []byte {
+	if a.done {
+		return append(dst, a.response...)
+	}
+	dst = append(dst, '{')
+	Members(a.response, func(name, value []byte) {
+		if key := string(name); key != "output" && (key != "error" || a.fault == nil) {
+			dst = appendMember(dst, name, value)
+		}
+	})
+	dst = append(appendName(dst, []byte("output")), '[')
+	first := true
+	for _, it := range a.items {
+		if it.raw == nil {
+			continue
+		}
+		if !first {
+			dst = append(dst, ',')
+		}
+		first = false
+		dst = it.appendJSON(dst)
+	}
+	dst = append(dst, ']')
+	if a.fault != nil {
+		dst = appendMember(dst, []byte("error"), a.fault)
+	}
+	return append(dst, '}')
+}
+
+func (it *streamedItem) appendJSON(dst []byte) []byte {
+	if it.done || it.said == nil {
+		return append(dst, it.raw...)
+	}
+	kind := ""
+	dst = append(dst, '{')
+	Members(it.raw, func(name, value []byte) {
+		switch key := string(name); key {
+		case "content", "arguments":
+			return
+		case "type":
+			kind = rawjson.Unquote(value)
+		}
+		dst = appendMember(dst, name, value)
+	})
+	said := quoted(it.said)
+	if kind == "function_call" {
+		return append(appendMember(dst, []byte("arguments"), said), '}')
+	}
+	part := `[{"type":"output_text","text":`
+	if kind == "reasoning" {
+		part = `[{"type":"reasoning_text","text":`
+	}
+	dst = append(append(appendName(dst, []byte("content")), part...), said...)
+	return append(dst, "}]}"...)
+}

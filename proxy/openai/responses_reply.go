@@ -1,0 +1,470 @@
+package openai
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// ResponseReply translates the reply of a Chat Completions backend for an agent of the
+// Responses API: a whole reply, an error, or the events of a stream one by one.
+// [ResponsesToChat] makes it, for one reply.
+type ResponseReply struct {
+	object  response // the same in all events
+	suffix  string   // of the items' ids
+	started bool
+	ended   bool
+	number  int // of the next event
+	items   []*outputItem
+	calls   map[int]*outputItem
+	finish  string
+	usage   *ChatUsage
+}
+
+// response is the object of the API.
+type response struct {
+	ID                string              `json:"id"`
+	Object            string              `json:"object"`
+	CreatedAt         int64               `json:"created_at"`
+	Status            string              `json:"status"`
+	Background        bool                `json:"background"`
+	Error             *responseError      `json:"error"`
+	IncompleteDetails *responseIncomplete `json:"incomplete_details"`
+	Instructions      jsontext.Value      `json:"instructions"`
+	MaxOutputTokens   jsontext.Value      `json:"max_output_tokens"`
+	Model             jsontext.Value      `json:"model"`
+	Output            []jsontext.Value    `json:"output"`
+	ParallelToolCalls bool                `json:"parallel_tool_calls"`
+	PreviousResponse  jsontext.Value      `json:"previous_response_id"`
+	Reasoning         responsesReasoning  `json:"reasoning"`
+	Store             bool                `json:"store"`
+	Temperature       jsontext.Value      `json:"temperature"`
+	Text              responsesText       `json:"text"`
+	ToolChoice        jsontext.Value      `json:"tool_choice"`
+	Tools             []responsesTool     `json:"tools"`
+	TopP              jsontext.Value      `json:"top_p"`
+	Truncation        string              `json:"truncation"`
+	Usage             *responseUsage      `json:"usage"`
+	User              jsontext.Value      `json:"user"`
+	Metadata          jsontext.Value      `json:"metadata"`
+}
+
+type responseError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+type responseIncomplete struct {
+	Reason string `json:"reason"`
+}
+
+type responseUsage struct {
+	Input         int64         `json:"input_tokens"`
+	InputDetails  ChatCached    `json:"input_tokens_details"`
+	Output        int64         `json:"output_tokens"`
+	OutputDetails ChatReasoning `json:"output_tokens_details"`
+	Total         int64         `json:"total_tokens"`
+}
+
+func orNull(v jsontext.Value) jsontext.Value {
+	if len(v) == 0 {
+		return null
+	}
+	return v
+}
+
+func newResponseReply(in *responsesRequest, o ResponsesOptions) *ResponseReply {
+	r := &ResponseReply{suffix: strings.TrimPrefix(o.ID, "resp_"), calls: make(map[int]*outputItem)}
+	r.object = response{
+		ID: o.ID, Object: "response", CreatedAt: o.Created, Instructions: orNull(in.Instructions), MaxOutputTokens: orNull(in.MaxOutputTokens),
+		Model: orNull(in.Model), Output: []jsontext.Value{}, ParallelToolCalls: in.ParallelToolCalls == nil || *in.ParallelToolCalls, PreviousResponse: null,
+		Reasoning: responsesReasoning{Effort: null, Summary: null}, Temperature: orNull(in.Temperature), Text: responsesText{Format: &responsesFormat{Type: "text"}},
+		ToolChoice: in.ToolChoice, Tools: in.Tools, TopP: orNull(in.TopP), Truncation: "disabled", User: orNull(in.User), Metadata: in.Metadata,
+	}
+	if in.Reasoning != nil {
+		r.object.Reasoning = responsesReasoning{Effort: orNull(in.Reasoning.Effort), Summary: orNull(in.Reasoning.Summary)}
+	}
+	if in.Text != nil && in.Text.Format != nil {
+		r.object.Text = *in.Text
+	}
+	if !Given(r.object.ToolChoice) {
+		r.object.ToolChoice = jsontext.Value(`"auto"`)
+	}
+	if r.object.Tools == nil {
+		r.object.Tools = []responsesTool{}
+	}
+	if !Given(r.object.Metadata) {
+		r.object.Metadata = jsontext.Value("{}")
+	}
+	return r
+}
+
+// outputItem is an item of the output that is being sent.
+type outputItem struct {
+	index int
+	kind  string // message, reasoning or function_call
+	part  string // of a message: output_text or refusal; of reasoning: reasoning_text
+	id    jsontext.Value
+	call  responsesItem // id and name of a function call
+	said  []byte        // text or arguments so far, as spelled, without quotes
+	logs  list          // log-probabilities of a text
+	done  bool
+}
+
+func (r *ResponseReply) item(kind, part string) *outputItem {
+	prefix := map[string]string{"message": "msg_", "reasoning": "rs_", "function_call": "fc_"}[kind]
+	it := &outputItem{index: len(r.items), kind: kind, part: part}
+	it.id = Quote(prefix + r.suffix + "_" + strconv.Itoa(it.index))
+	r.items = append(r.items, it)
+	return it
+}
+
+func quoted(inner []byte) jsontext.Value {
+	return append(append([]byte{'"'}, inner...), '"')
+}
+
+// content returns the item's part.
+func (it *outputItem) content() responsesPart {
+	text := quoted(it.said)
+	switch it.part {
+	case "refusal":
+		return responsesPart{Type: it.part, Refusal: text}
+	case "output_text":
+		logs := append(append([]byte{'['}, it.logs.inner...), ']')
+		return responsesPart{Type: it.part, Text: text, Annotations: jsontext.Value("[]"), Logprobs: logs}
+	default:
+		return responsesPart{Type: it.part, Text: text}
+	}
+}
+
+// wire returns the item as the API has it, in progress or complete.
+func (it *outputItem) wire(status string) (responsesItem, error) {
+	out := responsesItem{Type: it.kind, ID: it.id, Status: status}
+	begun := status == "in_progress"
+	switch it.kind {
+	case "function_call":
+		out.CallID, out.Name, out.Arguments = it.call.CallID, it.call.Name, jsontext.Value(`""`)
+		if !begun {
+			out.Arguments = quoted(it.said)
+		}
+		return out, nil
+	case "message":
+		out.Role = "assistant"
+	default:
+		out.Summary = jsontext.Value("[]")
+	}
+	out.Content = jsontext.Value("[]")
+	var err error
+	if !begun {
+		out.Content, err = AppendWire(nil, []responsesPart{it.content()})
+	}
+	return out, err
+}
+
+// Reply appends the response for a chat completion.
+func (r *ResponseReply) Reply(dst, completion []byte) ([]byte, error) {
+	var in ChatReply
+	if err := json.Unmarshal(completion, &in, Lenient()); err != nil {
+		return dst, DecodeError(err)
+	}
+	if len(in.Choices) == 0 || in.Choices[0].Message == nil {
+		return dst, Unsupported("choices", "the reply has none")
+	}
+	choice := &in.Choices[0]
+	if Given(in.Model) {
+		r.object.Model = in.Model
+	}
+	if _, err := r.delta(nil, choice.Message, choice.Logprobs); err != nil {
+		return dst, err
+	}
+	if choice.FinishReason != nil {
+		r.finish = *choice.FinishReason
+	}
+	r.usage = in.Usage
+	if _, err := r.finishItems(nil); err != nil {
+		return dst, err
+	}
+	return AppendWire(dst, r.result())
+}
+
+// result returns the object with which the stream ends.
+func (r *ResponseReply) result() *response {
+	out := r.object
+	out.Status = "completed"
+	switch r.finish {
+	case "length":
+		out.Status, out.IncompleteDetails = "incomplete", &responseIncomplete{Reason: "max_output_tokens"}
+	case "content_filter":
+		out.Status, out.IncompleteDetails = "incomplete", &responseIncomplete{Reason: "content_filter"}
+	}
+	if u := r.usage; u != nil {
+		out.Usage = &responseUsage{Input: u.Prompt, Output: u.Completion, Total: u.Total}
+		if u.PromptDetails != nil {
+			out.Usage.InputDetails = *u.PromptDetails
+		}
+		if u.CompletionMore != nil {
+			out.Usage.OutputDetails = *u.CompletionMore
+		}
+	}
+	return &out
+}
+
+// Done reports whether the last event of the stream has been appended.
+func (r *ResponseReply) Done() bool { return r.ended }
+
+// Fail appends the event that reports an error. It is the last one.
+func (r *ResponseReply) Fail(dst []byte, e Error) []byte {
+	r.ended = true
+	dst = append(dst, `event: error`+"\n"+`data: {"type":"error","sequence_number":`...)
+	dst = strconv.AppendInt(dst, int64(r.number), 10)
+	dst = append(append(dst, `,"code":`...), Quote(e.Type)...)
+	dst = append(append(dst, `,"message":`...), Quote(e.Message)...)
+	return append(dst, `,"param":null}`+"\n\n"...)
+}
+
+// Event appends the events for the data of one event of the backend's stream. It fails
+// when the data is not a chunk of a chat completion.
+func (r *ResponseReply) Event(dst, data []byte) (_ []byte, err error) {
+	switch s := strings.TrimSpace(string(data)); {
+	case s == "" || r.ended:
+		return dst, nil
+	case s == "[DONE]":
+		return r.end(dst)
+	}
+	var in ChatReply
+	if err := json.Unmarshal(data, &in, Lenient()); err != nil {
+		return dst, DecodeError(err)
+	}
+	if Given(in.Error) {
+		return r.Fail(dst, ErrorFrom(0, data)), nil
+	}
+	if !r.started {
+		r.started = true
+		if Given(in.Model) {
+			r.object.Model = in.Model
+		}
+		begun := r.object
+		begun.Status = "in_progress"
+		for _, name := range []string{"response.created", "response.in_progress"} {
+			if dst, err = r.tell(dst, &responseEvent{Type: name, Response: &begun}); err != nil {
+				return dst, err
+			}
+		}
+	}
+	if in.Usage != nil {
+		r.usage = in.Usage
+	}
+	for i := range in.Choices {
+		choice := &in.Choices[i]
+		if choice.Index != 0 {
+			continue
+		}
+		if choice.Delta != nil {
+			if dst, err = r.delta(dst, choice.Delta, choice.Logprobs); err != nil {
+				return dst, err
+			}
+		}
+		if choice.FinishReason != nil {
+			r.finish = *choice.FinishReason
+			if dst, err = r.finishItems(dst); err != nil {
+				return dst, err
+			}
+		}
+	}
+	return dst, nil
+}
+
+// End appends what is missing after the backend's last event. It fails when the stream
+// was not complete.
+func (r *ResponseReply) End(dst []byte) ([]byte, error) {
+	switch {
+	case r.ended:
+		return dst, nil
+	case r.finish == "":
+		return dst, Unsupported("stream", "it ended without a finish reason")
+	}
+	return r.end(dst)
+}
+
+func (r *ResponseReply) end(dst []byte) (_ []byte, err error) {
+	if !r.started {
+		return dst, Unsupported("stream", "it ended before it began")
+	}
+	if dst, err = r.finishItems(dst); err != nil {
+		return dst, err
+	}
+	r.ended = true
+	result := r.result()
+	return r.tell(dst, &responseEvent{Type: "response." + result.Status, Response: result})
+}
+
+// responseEvent is an event of the API's streams.
+type responseEvent struct {
+	Type         string         `json:"type"`
+	Number       int            `json:"sequence_number"`
+	Response     *response      `json:"response,omitzero"`
+	OutputIndex  *int           `json:"output_index,omitzero"`
+	Item         *responsesItem `json:"item,omitzero"`
+	ItemID       jsontext.Value `json:"item_id,omitzero"`
+	ContentIndex *int           `json:"content_index,omitzero"`
+	Part         *responsesPart `json:"part,omitzero"`
+	Delta        jsontext.Value `json:"delta,omitzero"`
+	Text         jsontext.Value `json:"text,omitzero"`
+	Refusal      jsontext.Value `json:"refusal,omitzero"`
+	Name         jsontext.Value `json:"name,omitzero"`
+	Arguments    jsontext.Value `json:"arguments,omitzero"`
+	Logprobs     jsontext.Value `json:"logprobs,omitzero"`
+}
+
+func (r *ResponseReply) tell(dst []byte, e *responseEvent) ([]byte, error) {
+	e.Number = r.number
+	r.number++
+	return AppendEvent(dst, e.Type, e)
+}
+
+func (r *ResponseReply) delta(dst []byte, d *ChatMessage, logprobs jsontext.Value) (_ []byte, err error) {
+	for _, piece := range [...]struct {
+		kind, part string
+		text       jsontext.Value
+	}{{"reasoning", "reasoning_text", d.ReasoningText()}, {"message", "output_text", d.Content}, {"message", "refusal", d.Refusal}} {
+		if !IsText(piece.text) {
+			continue
+		}
+		it := r.last(piece.kind, piece.part)
+		if it == nil {
+			it = r.item(piece.kind, piece.part)
+			if dst, err = r.begin(dst, it); err != nil {
+				return dst, err
+			}
+		}
+		var logs jsontext.Value
+		if piece.part == "output_text" {
+			logs = contentLogprobs(logprobs)
+			it.logs.add(logs)
+		}
+		if dst, err = r.say(dst, it, piece.text, logs); err != nil {
+			return dst, err
+		}
+	}
+	for i, c := range d.ToolCalls {
+		index := i
+		if c.Index != nil {
+			index = *c.Index
+		}
+		it := r.calls[index]
+		if it == nil {
+			it = r.item("function_call", "")
+			it.call = responsesItem{CallID: orNull(c.ID), Name: orNull(c.Function.Name)}
+			r.calls[index] = it
+			if dst, err = r.begin(dst, it); err != nil {
+				return dst, err
+			}
+		}
+		if IsText(c.Function.Arguments) {
+			if dst, err = r.say(dst, it, c.Function.Arguments, nil); err != nil {
+				return dst, err
+			}
+		}
+	}
+	return dst, nil
+}
+
+// last returns the item that a text continues: the last one, if it is of the kind.
+func (r *ResponseReply) last(kind, part string) *outputItem {
+	if n := len(r.items); n > 0 && r.items[n-1].kind == kind && r.items[n-1].part == part && !r.items[n-1].done {
+		return r.items[n-1]
+	}
+	return nil
+}
+
+// contentLogprobs returns the log-probabilities of a chat completion, which the
+// Responses API spells the same.
+func contentLogprobs(logprobs jsontext.Value) (found jsontext.Value) {
+	found = jsontext.Value("[]")
+	Members(logprobs, func(name, value []byte) {
+		if string(name) == "content" && value[0] == '[' {
+			found = value
+		}
+	})
+	return found
+}
+
+// begin sends the start of an item. Texts before it are complete.
+func (r *ResponseReply) begin(dst []byte, it *outputItem) (_ []byte, err error) {
+	for _, before := range r.items[:it.index] {
+		if before.kind != "function_call" {
+			if dst, err = r.close(dst, before); err != nil {
+				return dst, err
+			}
+		}
+	}
+	wire, err := it.wire("in_progress")
+	if err != nil {
+		return dst, err
+	}
+	if dst, err = r.tell(dst, &responseEvent{Type: "response.output_item.added", OutputIndex: &it.index, Item: &wire}); err != nil || it.part == "" {
+		return dst, err
+	}
+	part := it.content()
+	return r.tell(dst, &responseEvent{Type: "response.content_part.added", ItemID: it.id, OutputIndex: &it.index, ContentIndex: new(int), Part: &part})
+}
+
+// say sends a piece of an item.
+func (r *ResponseReply) say(dst []byte, it *outputItem, piece, logs jsontext.Value) ([]byte, error) {
+	it.said = append(it.said, piece[1:len(piece)-1]...)
+	e := &responseEvent{Type: "response.function_call_arguments.delta", ItemID: it.id, OutputIndex: &it.index, Delta: piece, Logprobs: logs}
+	if it.part != "" {
+		e.Type, e.ContentIndex = "response."+it.part+".delta", new(int)
+	}
+	return r.tell(dst, e)
+}
+
+func (r *ResponseReply) finishItems(dst []byte) (_ []byte, err error) {
+	for _, it := range r.items {
+		if dst, err = r.close(dst, it); err != nil {
+			return dst, err
+		}
+	}
+	return dst, nil
+}
+
+// close sends the end of an item.
+func (r *ResponseReply) close(dst []byte, it *outputItem) (_ []byte, err error) {
+	if it.done {
+		return dst, nil
+	}
+	it.done = true
+	status := "completed"
+	if r.finish == "length" && it.index == len(r.items)-1 {
+		status = "incomplete"
+	}
+	e := &responseEvent{Type: "response.function_call_arguments.done", ItemID: it.id, OutputIndex: &it.index}
+	if it.part == "" {
+		e.Name, e.Arguments = it.call.Name, quoted(it.said)
+	} else {
+		part := it.content()
+		e.Type, e.ContentIndex, e.Text, e.Refusal, e.Logprobs = "response."+it.part+".done", new(int), part.Text, part.Refusal, part.Logprobs
+		if dst, err = r.tell(dst, e); err != nil {
+			return dst, err
+		}
+		e = &responseEvent{Type: "response.content_part.done", ItemID: it.id, OutputIndex: &it.index, ContentIndex: new(int), Part: &part}
+	}
+	if dst, err = r.tell(dst, e); err != nil {
+		return dst, err
+	}
+	wire, err := it.wire(status)
+	if err != nil {
+		return dst, err
+	}
+	raw, err := AppendWire(nil, &wire)
+	if err != nil {
+		return dst, err
+	}
+	for len(r.object.Output) <= it.index {
+		r.object.Output = append(r.object.Output, null)
+	}
+	r.object.Output[it.index] = raw
+	return r.tell(dst, &responseEvent{Type: "response.output_item.done", OutputIndex: &it.index, Item: &wire})
+}

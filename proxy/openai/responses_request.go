@@ -1,0 +1,310 @@
+package openai
+
+import (
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// ResponsesToChat translates a request of the Responses API into one for a chat
+// completion, and returns the translator of the reply. Text, images, functions with
+// their calls and outputs, reasoning and schemas are translated. What needs the state
+// or the tools of OpenAI's own service is refused: previous_response_id, conversation,
+// prompt, background, built-in tools. Nothing is stored, whatever the member store
+// says. A request for encrypted reasoning is ignored, because there is none.
+func ResponsesToChat(body []byte, o ResponsesOptions) ([]byte, *ResponseReply, error) {
+	var in responsesRequest
+	if err := json.Unmarshal(body, &in, Lenient()); err != nil {
+		return nil, nil, DecodeError(err)
+	}
+	out := ChatRequest{
+		Model: in.Model, Stream: in.Stream, Temperature: in.Temperature, TopP: in.TopP, User: in.User, ParallelToolCalls: in.ParallelToolCalls,
+	}
+	if o.Hosted {
+		out.MaxCompletionTokens = in.MaxOutputTokens
+	} else {
+		out.MaxTokens = in.MaxOutputTokens
+	}
+	if string(in.Stream) == "true" {
+		out.StreamOptions = jsontext.Value(`{"include_usage":true}`)
+	}
+	if in.Reasoning != nil {
+		out.ReasoningEffort = in.Reasoning.Effort
+	}
+	var err error
+	if out.Rest, err = responsesRest(&in); err != nil {
+		return nil, nil, err
+	}
+	if err := responsesTools(&in, &out); err != nil {
+		return nil, nil, err
+	}
+	if err := responsesFormats(&in, &out); err != nil {
+		return nil, nil, err
+	}
+	if Given(in.Instructions) {
+		out.Messages = append(out.Messages, ChatMessage{Role: "system", Content: in.Instructions})
+	}
+	if err := responsesInput(in.Input, &out); err != nil {
+		return nil, nil, err
+	}
+	chat, err := AppendWire(nil, &out)
+	return chat, newResponseReply(&in, o), err
+}
+
+// responsesRest returns the members that are passed on untranslated.
+func responsesRest(in *responsesRequest) (jsontext.Value, error) {
+	var err error
+	logprobs := false
+	for i, what := range in.Include {
+		switch what {
+		case "reasoning.encrypted_content":
+		case "message.output_text.logprobs":
+			logprobs = true
+		default:
+			return nil, Unsupported(fmt.Sprintf("include[%d]", i), "got %q: not supported by this backend", what)
+		}
+	}
+	kept := KeepMembers(in.Rest, func(name string, value jsontext.Value) bool {
+		v, plain := string(value), "null" // the value that means the default
+		switch name {
+		case "store", "service_tier", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "stream_options", "max_tool_calls":
+			return false // it does not concern the model
+		case "background":
+			plain = "false"
+		case "truncation":
+			plain = `"disabled"`
+		case "previous_response_id", "conversation", "prompt", "context_management":
+		default:
+			return v != "null"
+		}
+		if v != plain && v != "null" && err == nil {
+			err = Unsupported(name, "got %s: not supported by this backend, send the whole input", v)
+		}
+		return false
+	})
+	if logprobs && err == nil {
+		kept = append([]byte(`{"logprobs":true`), tail(kept)...)
+	}
+	return kept, err
+}
+
+// tail returns an object without its opening brace, to follow other members.
+func tail(object jsontext.Value) []byte {
+	if len(object) == 0 {
+		return []byte{'}'}
+	}
+	return append([]byte{','}, object[1:]...)
+}
+
+func responsesTools(in *responsesRequest, out *ChatRequest) error {
+	for i, t := range in.Tools {
+		if t.Type != "function" {
+			return Unsupported(fmt.Sprintf("tools[%d].type", i), "got %q, must be function for this backend", t.Type)
+		}
+		out.Tools = append(out.Tools, ChatTool{Type: t.Type, Function: &ChatFunction{Name: t.Name, Description: t.Description, Parameters: t.Parameters, Strict: t.Strict}})
+	}
+	if len(in.Tools) == 0 {
+		out.ParallelToolCalls = nil // servers refuse it without tools
+	}
+	switch {
+	case !Given(in.ToolChoice):
+	case in.ToolChoice.Kind() == '"':
+		out.ToolChoice = in.ToolChoice
+	default:
+		var named responsesTool
+		if err := json.Unmarshal(in.ToolChoice, &named, Lenient()); err != nil || named.Type != "function" {
+			return Unsupported("tool_choice", "got %s, must be auto, required, none or a function", in.ToolChoice)
+		}
+		choice, err := AppendWire(nil, &ChatTool{Type: "function", Function: &ChatFunction{Name: named.Name}})
+		if err != nil {
+			return err
+		}
+		out.ToolChoice = choice
+	}
+	return nil
+}
+
+func responsesFormats(in *responsesRequest, out *ChatRequest) error {
+	if in.Text == nil {
+		return nil
+	}
+	if Given(in.Text.Verbosity) {
+		out.Rest = append(append([]byte(`{"verbosity":`), in.Text.Verbosity...), tail(out.Rest)...)
+	}
+	f := in.Text.Format
+	if f == nil {
+		return nil
+	}
+	switch f.Type {
+	case "text":
+	case "json_object":
+		out.ResponseFormat = &ChatFormat{Type: f.Type}
+	case "json_schema":
+		out.ResponseFormat = &ChatFormat{Type: f.Type, JSONSchema: &ChatSchema{Name: f.Name, Description: f.Description, Schema: f.Schema, Strict: f.Strict}}
+	default:
+		return Unsupported("text.format.type", "got %q, must be text, json_object or json_schema", f.Type)
+	}
+	return nil
+}
+
+// responsesInput translates the conversation.
+func responsesInput(input jsontext.Value, out *ChatRequest) error {
+	if input.Kind() == '"' {
+		out.Messages = append(out.Messages, ChatMessage{Role: "user", Content: input})
+		return nil
+	}
+	var items []responsesItem
+	if err := json.Unmarshal(input, &items, Lenient()); err != nil {
+		return Unsupported("input", "must be a string or a list of items (%v)", err)
+	}
+	c := conversation{out: out}
+	for i := range items {
+		if err := c.add(&items[i], fmt.Sprintf("input[%d]", i)); err != nil {
+			return err
+		}
+	}
+	c.flush()
+	return nil
+}
+
+// conversation collects messages. What the model said in one turn comes as several
+// items and goes into one message.
+type conversation struct {
+	out  *ChatRequest
+	turn *ChatMessage // of the model, or nil
+}
+
+// begin returns the model's turn.
+func (c *conversation) begin() *ChatMessage {
+	if c.turn == nil {
+		c.turn = &ChatMessage{Role: "assistant"}
+	}
+	return c.turn
+}
+
+// flush ends the model's turn.
+func (c *conversation) flush() {
+	if c.turn == nil {
+		return
+	}
+	if c.turn.Content == nil {
+		c.turn.Content = null
+		if len(c.turn.ToolCalls) == 0 {
+			c.turn.Content = jsontext.Value(`""`)
+		}
+	}
+	c.out.Messages = append(c.out.Messages, *c.turn)
+	c.turn = nil
+}
+
+func (c *conversation) add(item *responsesItem, at string) error {
+	switch item.Type {
+	case "", "message":
+		return c.message(item, at)
+	case "function_call":
+		m := c.begin()
+		m.ToolCalls = append(m.ToolCalls, ChatCall{ID: item.CallID, Type: "function", Function: ChatFunction{Name: item.Name, Arguments: item.Arguments}})
+	case "function_call_output":
+		c.flush()
+		content, err := responsesContent(item.Output, at+".output")
+		if err != nil {
+			return err
+		}
+		c.out.Messages = append(c.out.Messages, ChatMessage{Role: "tool", ToolCallID: item.CallID, Content: content})
+	case "reasoning":
+		c.flush()
+		said, err := reasoningText(item, at)
+		if err != nil {
+			return err
+		}
+		if said != nil {
+			c.begin().ReasoningContent = said
+		}
+	default:
+		return Unsupported(at+".type", "got %q, must be message, function_call, function_call_output or reasoning for this backend", item.Type)
+	}
+	return nil
+}
+
+func (c *conversation) message(item *responsesItem, at string) error {
+	content, err := responsesContent(item.Content, at+".content")
+	if err != nil {
+		return err
+	}
+	role := item.Role
+	switch role {
+	case "assistant":
+		if c.turn != nil && (c.turn.Content != nil || len(c.turn.ToolCalls) > 0) {
+			c.flush()
+		}
+		c.begin().Content = content
+		return nil
+	case "developer":
+		role = "system" // the name that chat templates know
+	case "user", "system":
+	default:
+		return Unsupported(at+".role", "got %q, must be user, assistant, system or developer", role)
+	}
+	c.flush()
+	c.out.Messages = append(c.out.Messages, ChatMessage{Role: role, Content: content})
+	return nil
+}
+
+// responsesContent translates content. A single text becomes a string, which every chat
+// template accepts.
+func responsesContent(content jsontext.Value, field string) (jsontext.Value, error) {
+	if content.Kind() == '"' {
+		return content, nil
+	}
+	var parts []responsesPart
+	if err := json.Unmarshal(content, &parts, Lenient()); err != nil {
+		return nil, Unsupported(field, "must be a string or a list of parts (%v)", err)
+	}
+	list := make([]ChatPart, 0, len(parts))
+	for i, p := range parts {
+		switch {
+		case (p.Type == "input_text" || p.Type == "output_text" || p.Type == "text") && p.Text.Kind() == '"':
+			list = append(list, ChatPart{Type: "text", Text: p.Text})
+		case p.Type == "refusal" && p.Refusal.Kind() == '"':
+			list = append(list, ChatPart{Type: "text", Text: p.Refusal})
+		case p.Type == "input_image" && Given(p.ImageURL):
+			list = append(list, ChatPart{Type: "image_url", ImageURL: &ChatImageURL{URL: p.ImageURL, Detail: p.Detail}})
+		default:
+			return nil, Unsupported(fmt.Sprintf("%s[%d].type", field, i), "got %q, must be text or an image by its URL for this backend", p.Type)
+		}
+	}
+	switch {
+	case len(list) == 0:
+		return jsontext.Value(`""`), nil
+	case len(list) == 1 && list[0].Type == "text":
+		return list[0].Text, nil
+	}
+	return AppendWire(nil, list)
+}
+
+// reasoningText returns the plain text of a reasoning item, or else its summary.
+func reasoningText(item *responsesItem, field string) (jsontext.Value, error) {
+	for _, from := range [...]struct {
+		name string
+		list jsontext.Value
+	}{{"content", item.Content}, {"summary", item.Summary}} {
+		if !Given(from.list) {
+			continue
+		}
+		var parts []responsesPart
+		if err := json.Unmarshal(from.list, &parts, Lenient()); err != nil {
+			return nil, Unsupported(field+"."+from.name, "must be a list of texts (%v)", err)
+		}
+		var said jsontext.Value
+		for _, p := range parts {
+			if IsText(p.Text) {
+				said = Join(said, p.Text)
+			}
+		}
+		if said != nil {
+			return said, nil
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,120 @@
+package record
+
+import (
+	"strconv"
+
+	"github.com/agl-go/agl/proxy/openai"
+)
+
+// parsedCall holds what a record needs of a request and its reply, in the same form for
+// all APIs. Its slices share the memory of the documents where possible.
+type parsedCall struct {
+	request    []byte          // a JSON object, or nil
+	replied    bool            // the reply is a JSON object
+	members    []openai.Member // of the reply
+	choices    []choice
+	replyText  []byte // a reply that is not a JSON object
+	responseID string
+	model      []byte // raw
+	usage      []byte // raw
+	message    string // of an error
+	tokens     Tokens
+
+	fault, source string // of the input, or what is wrong with the reply
+}
+
+// read reads the documents of a call. It accepts valid JSON only.
+func (b *Builder) read(in *Input) parsedCall {
+	x := parsedCall{fault: in.Fault, source: in.Source}
+	switch {
+	case in.Asked != nil:
+		x.request = in.Asked
+	case openai.ValidObject(in.Request):
+		x.request = in.Request
+	}
+	reply := in.Reply
+	if in.Streamed != nil {
+		b.reply = in.Streamed.AppendJSON(b.reply[:0])
+		reply = b.reply
+		if n := in.Streamed.Malformed(); n > 0 {
+			x.fail(strconv.Itoa(n) + " events of the stream could not be read")
+		}
+	}
+	switch {
+	case len(reply) == 0:
+		if in.Status > 0 {
+			x.fail("the reply is empty")
+		}
+	case openai.ValidObject(reply):
+		x.readReply(in, reply)
+	default:
+		x.replyText = reply
+		x.fail("the reply is not a JSON object")
+	}
+	return x
+}
+
+// fail notes a fault of the backend, unless the call has already failed.
+func (x *parsedCall) fail(reason string) {
+	if x.fault == "" {
+		x.fault, x.source = reason, SourceProvider
+	}
+}
+
+func (x *parsedCall) readReply(in *Input, reply []byte) {
+	x.replied = true
+	var ids tokenSources
+	switch in.Form {
+	case Responses, Messages:
+		openai.Members(reply, func(name, value []byte) {
+			x.members = append(x.members, openai.Member{Name: name, Value: value})
+		})
+		x.readMembers(&ids)
+		if in.Form == Responses {
+			x.choices = responsesChoices(x.members)
+		} else {
+			x.choices = messagesChoices(x.members)
+		}
+		if len(x.choices) > 0 {
+			ids.replies = append(ids.replies, ids.reply)
+		}
+	default:
+		parts := openai.ParseReply(reply)
+		x.members = parts.Members
+		x.readMembers(&ids)
+		x.choices = make([]choice, len(parts.Choices))
+		for i := range parts.Choices {
+			ids.replies = append(ids.replies, x.choices[i].read(parts.Choices[i].Members, parts.Choices[i].Logprobs, &ids))
+		}
+		if len(x.choices) > 0 && x.choices[0].versions == nil {
+			x.choices[0].versions = ids.versions
+		}
+	}
+	if !in.Cut {
+		x.tokens = ids.read()
+	}
+}
+
+// readMembers reads the members that all forms share.
+func (x *parsedCall) readMembers(ids *tokenSources) {
+	for _, m := range x.members {
+		switch string(m.Name) {
+		case "id":
+			x.responseID = openai.Unquote(m.Value)
+		case "model":
+			x.model = m.Value
+		case "usage":
+			x.usage = m.Value
+		case "prompt_token_ids":
+			ids.prompt = m.Value
+		case "token_ids":
+			ids.reply = m.Value
+		case "response_token_ids":
+			ids.all = m.Value
+		case "metadata":
+			ids.versions = listOf(member(m.Value, "weight_versions"))
+		case "error":
+			x.message = openai.ErrorMessage(m.Value)
+		}
+	}
+}

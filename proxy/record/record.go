@@ -1,0 +1,317 @@
+package record
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/spanjson"
+	"github.com/agl-go/agl/proxy/openai"
+)
+
+const (
+	attrStreaming = "llm.is_streaming"
+	// rawPrefix is what readers of these spans look for, whatever the provider is.
+	rawPrefix  = "llm.hosted_vllm"
+	attrMethod = "http.request.method"
+	attrPath   = "url.path"
+	attrStatus = "http.response.status_code"
+	tracerName = "agl.proxy"
+)
+
+// Builder turns inputs into spans in their wire form. Its zero value is ready. It
+// reuses its buffers, and belongs to one goroutine at a time.
+type Builder struct {
+	reply    []byte // a reply assembled from a stream
+	resource []byte // the attributes of the spans' resource
+}
+
+// keptBytes is the largest buffer that a Builder keeps.
+const keptBytes = 256 << 10
+
+// Made is the result of [Builder.Append].
+type Made struct {
+	Spans      []jsontext.Value // share the memory of dst
+	ResponseID string           // empty when the call has none
+	Tokens     *Tokens          // nil when the backend gave none
+}
+
+// Append appends the spans of a call to dst, each a JSON document.
+func (b *Builder) Append(dst []byte, in *Input, at *Position) ([]byte, Made) {
+	x := b.read(in)
+	x.identify(in, at)
+	status := agl.SpanStatus{Code: agl.StatusOK}
+	if x.fault != "" {
+		description := x.fault
+		if x.message != "" {
+			description += ": " + x.message
+		}
+		status = agl.SpanStatus{Code: agl.StatusError, Description: agl.Some(description)}
+	}
+	resource := newAttrs(b.resource[:0])
+	resource.text("service.name", "agl-proxy")
+	resource.text(agl.AttrTracerName, tracerName)
+	resource.text(agl.AttrRolloutID, in.RolloutID)
+	resource.text(agl.AttrAttemptID, in.AttemptID)
+	resource.integer(agl.AttrSpanSequenceID, at.SequenceID)
+	b.resource = resource.done()
+	s := agl.Span{
+		RolloutID: in.RolloutID, AttemptID: in.AttemptID, SequenceID: at.SequenceID, TraceID: at.IDs.Trace,
+		Status: status, Resource: agl.SpanResource{Attributes: b.resource}, Context: &agl.SpanContext{TraceID: at.IDs.Trace},
+	}
+	spans := make([]jsontext.Value, 0, SpansPerCall)
+	span := func(name string, start, end time.Time, write func(a *attrs)) {
+		if len(spans) > 0 {
+			s.ParentID, s.Parent = agl.Some(s.SpanID), &agl.SpanContext{TraceID: at.IDs.Trace, SpanID: s.SpanID}
+		}
+		s.Name, s.SpanID = name, at.IDs.Spans[len(spans)]
+		s.Context.SpanID = s.SpanID
+		s.StartTime, s.EndTime = agl.Some(agl.TimestampOf(start)), agl.Some(agl.TimestampOf(end))
+		from := len(dst)
+		dst = spanjson.Append(dst, &s, func(dst []byte) []byte {
+			a := newAttrs(dst)
+			write(a)
+			return a.done()
+		})
+		spans = append(spans, dst[from:len(dst):len(dst)])
+	}
+	sent, last := in.Sent, in.LastByte
+	if sent.IsZero() {
+		sent = in.End
+	}
+	if last.IsZero() {
+		last = in.End
+	}
+	// Readers sort spans of one sequence id by their start, so parents start first.
+	raw := sent.Add(time.Microsecond)
+	rawEnd := last
+	if raw.After(last) {
+		rawEnd = raw
+	}
+	span(agl.SpanProxyRequest, in.Start, in.End, func(a *attrs) {
+		a.text(attrMethod, in.Method)
+		a.text(attrPath, in.Path)
+		if in.Status > 0 {
+			a.integer(attrStatus, int64(in.Status))
+		}
+	})
+	span(agl.SpanLiteLLMRequest, sent, last, func(a *attrs) { modelCall(a, in, at, &x) })
+	span(agl.SpanRawRequest, raw, rawEnd, func(a *attrs) { rawExchange(a, &x) })
+	if cap(b.reply) > keptBytes {
+		b.reply = nil
+	}
+	made := Made{Spans: spans, ResponseID: x.responseID}
+	if x.tokens.given() {
+		tokens := x.tokens // a copy, so that x and with it the whole reply can be freed
+		made.Tokens = &tokens
+	}
+	return dst, made
+}
+
+// identify makes the call's response id unique within the attempt, because readers take
+// two calls with the same id for one call.
+func (x *parsedCall) identify(in *Input, at *Position) {
+	if in.Status >= 300 || !x.replied {
+		return
+	}
+	if x.responseID == "" {
+		x.responseID = "chatcmpl-" + at.Name
+	}
+	if at.Seen != nil && at.Seen(x.responseID) {
+		x.responseID += "#" + at.Name
+	}
+}
+
+// modelCall writes the attributes of the span that stands for the model call.
+func modelCall(a *attrs, in *Input, at *Position, x *parsedCall) {
+	system, operation := "openai", "chat"
+	switch in.Form {
+	case Messages:
+		system = "anthropic"
+	case Completion:
+		operation = "text_completion"
+	case Chat, Responses:
+	}
+	a.text(agl.AttrGenAISystem, system)
+	a.text(agl.AttrGenAIOperation, operation)
+	a.boolean(attrStreaming, in.Stream)
+	writeRequest(a, in, x)
+	writeReply(a, x)
+	writeTokens(a, at, x)
+	if in.Backend != "" {
+		a.text(agl.AttrModelVersion, in.Version)
+		a.text(agl.AttrModelVersionEnd, in.VersionEnd)
+		a.text(AttrBackend, in.Backend)
+	}
+	if in.Status > 0 {
+		a.integer(attrStatus, int64(in.Status))
+	}
+	a.boolean(AttrDelivered, in.Delivered)
+	if !in.Sent.IsZero() {
+		a.seconds(AttrQueueSeconds, in.Sent.Sub(in.Start).Seconds())
+		for _, t := range [...]struct {
+			key string
+			at  time.Time
+		}{{AttrFirstByteSeconds, in.FirstByte}, {AttrTotalSeconds, in.LastByte}} {
+			if !t.at.IsZero() {
+				a.seconds(t.key, t.at.Sub(in.Sent).Seconds())
+			}
+		}
+	}
+	if x.fault != "" {
+		a.text(AttrErrorSource, x.source)
+	}
+	if in.Cut {
+		a.boolean(AttrReplyCut, true)
+	}
+	if in.Tries > 1 {
+		a.integer(AttrTries, int64(in.Tries))
+	}
+	if in.Cached {
+		a.boolean(AttrCached, true)
+	}
+	if in.Outcome != "" {
+		a.text(AttrOutcome, string(in.Outcome))
+	}
+}
+
+func writeRequest(a *attrs, in *Input, x *parsedCall) {
+	if x.request == nil {
+		if len(in.Request) > 0 {
+			a.text(AttrRequestText, string(in.Request))
+		}
+		return
+	}
+	written := 0
+	message := func(raw []byte) {
+		a.message(agl.AttrGenAIPrompt+"."+strconv.Itoa(written), raw)
+		written++
+	}
+	openai.Members(x.request, func(name, value []byte) {
+		switch member := string(name); {
+		case messagesOf(in.Form, member, value, message):
+		case member == "tools":
+			i := 0
+			openai.Elements(value, func(tool []byte) {
+				writeTool(a, agl.AttrGenAIRequest+".functions."+strconv.Itoa(i), tool)
+				i++
+			})
+		default:
+			a.value(agl.AttrGenAIRequest, name, value)
+		}
+	})
+}
+
+// writeTool writes a tool's members: those of the function in it, which
+// Responses and Messages give without the wrapping.
+func writeTool(a *attrs, prefix string, tool []byte) {
+	openai.Members(tool, func(name, value []byte) {
+		switch {
+		case string(name) == "function" && value[0] == '{':
+			openai.Members(value, func(name, value []byte) { a.value(prefix, name, value) })
+		case string(name) == "input_schema":
+			a.value(prefix, []byte("parameters"), value)
+		case string(name) != "type":
+			a.value(prefix, name, value)
+		}
+	})
+}
+
+func writeReply(a *attrs, x *parsedCall) {
+	if x.replyText != nil {
+		a.text(AttrReplyText, string(x.replyText))
+		return
+	}
+	if x.responseID != "" {
+		a.text(agl.AttrGenAIResponseID, x.responseID)
+	}
+	if len(x.model) > 0 && x.model[0] == '"' {
+		a.raw(agl.AttrGenAIResponseModel, x.model)
+	}
+	writeUsage(a, x)
+	for i := range x.choices {
+		choice := &x.choices[i]
+		prefix := agl.AttrGenAICompletion + "." + strconv.Itoa(i)
+		if choice.message != nil {
+			a.message(prefix, choice.message)
+		}
+		for _, m := range choice.finish {
+			a.value(prefix, m.Name, m.Value)
+		}
+		if i > 0 {
+			continue
+		}
+		if choice.logprobs != nil {
+			a.json(agl.AttrLogprobsContent, choice.logprobs)
+		}
+		if choice.refusal != nil {
+			a.json(agl.AttrLogprobsRefusal, choice.refusal)
+		}
+		if choice.versions != nil {
+			a.json(AttrVersionSpans, choice.versions)
+		}
+	}
+}
+
+// writeUsage writes the backend's token counts, or else the number of token ids.
+func writeUsage(a *attrs, x *parsedCall) {
+	usage, ok := openai.ParseUsage(x.usage)
+	if !ok {
+		if !x.tokens.given() {
+			return
+		}
+		usage.Prompt = int64(len(x.tokens.Prompt))
+		for _, reply := range x.tokens.Replies {
+			usage.Completion += int64(len(reply))
+		}
+	}
+	a.integer(agl.AttrGenAIInputTokens, usage.Prompt)
+	a.integer(agl.AttrGenAIPromptTokens, usage.Prompt)
+	a.integer(agl.AttrGenAIOutputTokens, usage.Completion)
+	a.integer(agl.AttrGenAICompletionTokens, usage.Completion)
+	a.integer(agl.AttrGenAITotalTokens, usage.Sum())
+}
+
+// writeTokens writes the token ids, and where they differ from the previous call's.
+func writeTokens(a *attrs, at *Position, x *parsedCall) {
+	if !x.tokens.given() {
+		return
+	}
+	a.ids(agl.AttrPromptTokenIDs, x.tokens.Prompt)
+	a.ids(agl.AttrResponseTokenIDs, x.tokens.Replies[0])
+	if at.Previous != nil {
+		a.integer(AttrDriftIndex, int64(at.Previous.drift(x.tokens.Prompt)))
+	}
+}
+
+// rawExchange writes the attributes of the span that holds the backend's reply: one for
+// each member, lists and objects as Python literals.
+func rawExchange(a *attrs, x *parsedCall) {
+	if x.responseID != "" {
+		a.text(rawPrefix+".id", x.responseID)
+	}
+	for _, m := range x.members {
+		switch string(m.Name) {
+		case "id", "prompt_token_ids", "response_token_ids":
+		default:
+			a.python(rawPrefix, m.Name, m.Value)
+		}
+	}
+	if len(x.tokens.Prompt) > 0 {
+		a.idsText(rawPrefix+".prompt_token_ids", func(dst []byte) []byte { return appendIDs(dst, x.tokens.Prompt) })
+	}
+	if x.tokens.given() {
+		a.idsText(rawPrefix+".response_token_ids", func(dst []byte) []byte {
+			dst = append(dst, '[')
+			for i, reply := range x.tokens.Replies {
+				if i > 0 {
+					dst = append(dst, ',')
+				}
+				dst = appendIDs(dst, reply)
+			}
+			return append(dst, ']')
+		})
+	}
+}

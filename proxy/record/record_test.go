@@ -1,0 +1,109 @@
+package record
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/internal/spanjson"
+)
+
+func TestReadIDs(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string][]int32{
+		`[1]`:                      {1},
+		`[12,0,2147483647]`:        {12, 0, 2147483647},
+		"[ 1 ,\n\t-2\r, 30 ]":      {1, -2, 30},
+		`[ ]`:                      {},
+		`[]`:                       nil,
+		`"12"`:                     nil,
+		`[1,"2"]`:                  nil,
+		`[1.5]`:                    nil,
+		`[1e3]`:                    nil,
+		`[1,null]`:                 nil,
+		`[[1]]`:                    nil,
+		`[2147483648]`:             nil,
+		`[1,99999999999999999999]`: nil,
+	} {
+		if diff := cmp.Diff(want, readIDs([]byte(raw))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", raw, diff)
+		}
+	}
+}
+
+// BenchmarkRecord builds the record of one small call with token ids and log-probabilities.
+func BenchmarkRecord(b *testing.B) {
+	const token = `{"token":"a","logprob":-0.25,"bytes":[97],"top_logprobs":[]}`
+	tokens := strings.TrimSuffix(strings.Repeat(token+",", 12), ",")
+	reply := []byte(`{"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"policy","choices":[{"index":0,"message":{"role":"assistant","content":"call 12*7","refusal":null},` +
+		`"logprobs":{"content":[` + tokens + `],"refusal":null},"finish_reason":"stop","token_ids":[11,24,29,0,2,11,24,29,0,2,7,47]}],"usage":{"prompt_tokens":12,"completion_tokens":12,"total_tokens":24},` +
+		`"system_fingerprint":"v1","prompt_token_ids":[44,2,3,0,30,19,23,15,29,0,8,45]}`)
+	now := time.Now()
+	in := &Input{
+		RolloutID: "r", AttemptID: "a", Path: "/chat/completions", Method: http.MethodPost, Model: "policy",
+		Request: []byte(`{"model":"policy","messages":[{"role":"user","content":"12 times 7"}],"temperature":1,"max_tokens":16}`),
+		Reply:   reply, Backend: "http://127.0.0.1:1/v1",
+		Status: http.StatusOK, Delivered: true, Start: now, Sent: now, FirstByte: now, LastByte: now, End: now,
+	}
+	b.ReportAllocs()
+	var builder Builder
+	var record []byte
+	for b.Loop() {
+		var made Made
+		if record, made = builder.Append(record[:0], in, &Position{SequenceID: 7, Name: "7"}); len(made.Spans) != SpansPerCall {
+			b.Fatalf("%d spans", len(made.Spans))
+		}
+	}
+}
+
+// A call of Anthropic's counts the tokens of a prompt that a cache had apart; the
+// record counts them with the prompt, whatever the form.
+func TestUsageWithCache(t *testing.T) {
+	t.Parallel()
+	for form, reply := range map[Form]string{
+		Messages: `{"type":"message","content":[],"usage":{"input_tokens":30,"cache_read_input_tokens":7,"cache_creation_input_tokens":3,"output_tokens":12}}`,
+		Chat:     `{"choices":[],"usage":{"prompt_tokens":40,"completion_tokens":12,"total_tokens":52,"prompt_tokens_details":{"cached_tokens":7}}}`,
+	} {
+		var b Builder
+		_, made := b.Append(nil, &Input{Form: form, Status: http.StatusOK, Reply: []byte(reply)}, &Position{})
+		var s agl.Span
+		if err := spanjson.Parse(made.Spans[1], &s); err != nil {
+			t.Fatal(err)
+		}
+		for key, want := range map[string]int64{agl.AttrGenAIInputTokens: 40, agl.AttrGenAIOutputTokens: 12, agl.AttrGenAITotalTokens: 52} {
+			if got, _ := s.Attributes.GetInt(key); got != want {
+				t.Errorf("%s: %s is %d, want %d", form, key, got, want)
+			}
+		}
+	}
+}
+
+// FuzzRecord: whatever an agent and a backend send, the record is three spans that
+// can be read back.
+func FuzzRecord(f *testing.F) {
+	for _, in := range formInputs() {
+		f.Add(string(in.Form), in.Request, in.Reply)
+	}
+	f.Add("chat", []byte(`{"messages":[1,null,{"tool_calls":[3,{"function":null}]}],"tools":[[],{"function":{}}]}`), []byte(`{"choices":[1,null,{"message":[],"logprobs":{"tokens":1,"token_logprobs":[]},"meta_info":[]}],"usage":[]}`))
+	f.Add("messages", []byte(`{"messages":[{"content":[{"type":"image"},{"type":"tool_use"}]}]}`), []byte(`{"content":[{"type":"text"}],"stop_reason":{}}`))
+	f.Add("responses", []byte(`{"input":[{"type":"reasoning","content":[7]},{}],"prompt":[]}`), []byte(`{"output":[{"type":"message","content":[{"text":1,"logprobs":[2]}]}],"incomplete_details":{"reason":3}}`))
+	f.Fuzz(func(t *testing.T, form string, request, reply []byte) {
+		in := &Input{RolloutID: "r", AttemptID: "a", Form: Form(form), Request: request, Reply: reply, Status: http.StatusOK}
+		var b Builder
+		_, made := b.Append(nil, in, &Position{Name: "1", Seen: func(string) bool { return true }})
+		if len(made.Spans) != SpansPerCall {
+			t.Fatalf("%d spans", len(made.Spans))
+		}
+		for _, doc := range made.Spans {
+			var s agl.Span
+			if err := rawjson.Unmarshal(doc, &s); err != nil {
+				t.Fatalf("%v: %s", err, doc)
+			}
+		}
+	})
+}

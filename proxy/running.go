@@ -1,0 +1,137 @@
+package proxy
+
+import (
+	"container/list"
+	"context"
+	"net/http"
+	"sync"
+
+	"github.com/agl-go/agl/proxy/openai"
+)
+
+// attemptKey names an attempt; it is zero for calls that belong to none.
+type attemptKey struct{ rolloutID, attemptID string }
+
+// maxCancelled is the number of cancelled attempts that are remembered.
+const maxCancelled = 1 << 18
+
+// running holds the running calls, recorded or not, and the attempts that were cancelled.
+// Both share one lock, so that no call can start while its attempt is being cancelled.
+type running struct {
+	mu        sync.Mutex
+	calls     map[attemptKey]map[*runningCall]struct{}
+	count     int
+	cancelled map[attemptKey]struct{} // tombstones
+	order     list.List               // of attemptKey in cancelled, the oldest in front
+	started   bool
+	closing   bool
+	idle      chan struct{} // closed once closing and nothing is running
+}
+
+// runningCall is a call; cancel ends it with the answer to its agent.
+type runningCall struct{ cancel context.CancelCauseFunc }
+
+func newRunning() *running {
+	return &running{calls: make(map[attemptKey]map[*runningCall]struct{}), cancelled: make(map[attemptKey]struct{}), idle: make(chan struct{})}
+}
+
+func errShuttingDown() *openai.Error {
+	e := openai.NewError(http.StatusServiceUnavailable, openai.OverloadedError, "shutting_down", "the proxy is shutting down")
+	e.RetryAfter = 1
+	return e
+}
+
+func errAttemptCancelled() *openai.Error {
+	return openai.NewError(http.StatusGone, openai.InvalidRequestError, "attempt_cancelled", "the attempt was cancelled")
+}
+
+// start admits calls from now on. It reports false if it was called before.
+func (r *running) start() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first := !r.started && !r.closing
+	r.started = true
+	return first
+}
+
+// enter adds a call, which must end with leave, or returns the error for its agent.
+func (r *running) enter(attempt attemptKey, cancel context.CancelCauseFunc) (leave func(), refused *openai.Error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, gone := r.cancelled[attempt]
+	switch {
+	case r.closing:
+		return nil, errShuttingDown()
+	case !r.started:
+		return nil, openai.NewError(http.StatusServiceUnavailable, openai.OverloadedError, "not_started", "the proxy has not been started: call Start before it serves")
+	case gone:
+		return nil, errAttemptCancelled()
+	}
+	calls := r.calls[attempt]
+	if calls == nil {
+		calls = make(map[*runningCall]struct{}, 1)
+		r.calls[attempt] = calls
+	}
+	call := &runningCall{cancel}
+	calls[call] = struct{}{}
+	r.count++
+	return func() { r.leave(attempt, call) }, nil
+}
+
+func (r *running) leave(attempt attemptKey, call *runningCall) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	calls := r.calls[attempt]
+	if delete(calls, call); len(calls) == 0 {
+		delete(r.calls, attempt)
+	}
+	if r.count--; r.count == 0 && r.closing {
+		close(r.idle)
+	}
+}
+
+// cancel cancels the calls of an attempt and refuses further ones. It returns how many
+// were running, and whether the attempt was not cancelled before.
+func (r *running) cancel(attempt attemptKey) (calls int, first bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, again := r.cancelled[attempt]; !again {
+		first = true
+		r.cancelled[attempt] = struct{}{}
+		if r.order.PushBack(attempt); r.order.Len() > maxCancelled {
+			oldest, _ := r.order.Remove(r.order.Front()).(attemptKey)
+			delete(r.cancelled, oldest)
+		}
+	}
+	for call := range r.calls[attempt] {
+		call.cancel(errAttemptCancelled())
+	}
+	return len(r.calls[attempt]), first
+}
+
+// close refuses further calls. The channel is closed once none is running. first is
+// false if close was called before.
+func (r *running) close() (idle <-chan struct{}, first bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closing {
+		return r.idle, false
+	}
+	r.closing = true
+	if r.count == 0 {
+		close(r.idle)
+	}
+	return r.idle, true
+}
+
+// abort cancels the calls that are still running and returns their number.
+func (r *running) abort() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, calls := range r.calls {
+		for call := range calls {
+			call.cancel(errShuttingDown())
+		}
+	}
+	return r.count
+}

@@ -1,0 +1,91 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"io"
+	"net/http"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/proxy/openai"
+)
+
+// cacheKey returns the key of a request: the digest of what the first replica would
+// receive, with the body in canonical form, and of the model's version, so that a
+// cached reply does not outlive the weights that generated it. There is no key for a
+// request that is not a POST of JSON, or has Cache-Control: no-store.
+func (p *Pool) cacheKey(ctx context.Context, req *Request) (cacheKey, bool) {
+	if p.cache == nil || req.Agent.Method != http.MethodPost || req.Agent.Header.Get("Cache-Control") == "no-store" {
+		return cacheKey{}, false
+	}
+	g, err := p.models.Load().group(req.Model)
+	if err != nil {
+		return cacheKey{}, false
+	}
+	b := g.replicas[0]
+	message, err := req.Message(Target{&b.Model, b.Replay || b.state.whole.Load()})
+	if err != nil {
+		return cacheKey{}, false
+	}
+	key, err := p.keyOf(b)
+	if err != nil {
+		return cacheKey{}, false
+	}
+	// Numbers keep their spelling: a seed may have more digits than a float64.
+	canonical := jsontext.Value(bytes.Clone(message.Body))
+	if err := canonical.Compact(jsontext.ReorderRawObjects(true), jsontext.PreserveRawStrings(false)); err != nil {
+		return cacheKey{}, false
+	}
+	sent := b.forward(ctx, req, message, key)
+	digest := sha256.New()
+	for _, part := range []string{
+		sent.URL.RequestURI(), b.Name, b.Version, sent.Header.Get("Authorization"), sent.Header.Get("Api-Key"), sent.Header.Get("X-Api-Key"),
+		sent.Header.Get("Anthropic-Version"), sent.Header.Get("Anthropic-Beta"),
+	} {
+		_, _ = io.WriteString(digest, part+"\x00") // a digest never fails
+	}
+	_, _ = digest.Write(canonical)
+	return cacheKey(digest.Sum(nil)), true
+}
+
+// fromCache fills r with the cached reply for a key, and reports whether there is one.
+func (r *Reply) fromCache(key cacheKey) bool {
+	found := r.pool.cache.get(key)
+	if found == nil {
+		return false
+	}
+	r.Target, r.Backend, r.VersionEnd, r.Cached = found.target, found.backend.url(), found.backend.Version, true
+	r.Status, r.Header, r.Length = http.StatusOK, found.header.Clone(), int64(len(found.body))
+	r.Header.Set(HeaderCache, "hit")
+	r.body = io.NopCloser(bytes.NewReader(nil))
+	if r.Stream() || r.Encoding() != "" {
+		r.body = io.NopCloser(bytes.NewReader(found.body))
+	} else {
+		r.Whole = found.body
+	}
+	return true
+}
+
+// addToCache puts a reply into the cache: now if it has been received, otherwise when
+// its body has been read to the end.
+func (r *Reply) addToCache(key cacheKey) {
+	if r.Status != http.StatusOK || r.More {
+		return
+	}
+	entry := &cachedReply{key: key, backend: r.backend, target: r.Target, header: r.Header.Clone()}
+	limit := r.pool.cache.limit / maxCachedShare
+	if r.Whole != nil {
+		if int64(len(r.Whole)) <= limit {
+			entry.body = bytes.Clone(r.Whole)
+			r.pool.cache.put(entry)
+		}
+		return
+	}
+	r.body = &keptBody{ReadCloser: r.body, entry: entry, limit: limit, length: r.Length, complete: func() {
+		if !r.Stream() || openai.CompleteStream(entry.body) {
+			r.pool.cache.put(entry)
+		}
+	}}
+}

@@ -1,0 +1,119 @@
+package upstream
+
+import (
+	"cmp"
+	"sync"
+	"time"
+)
+
+// Health says when a backend counts as down: calls then go to other replicas, or
+// are refused with 503 when there is none.
+type Health struct {
+	// Failures is the number of consecutive failed calls (no answer, 5xx, a reply that
+	// breaks off, or silence for Config.IdleTimeout) after which a backend is down; 0
+	// is 5.
+	Failures int
+	// Rest is how long a backend then gets no calls, before a single trial call; 0 is
+	// 1 s. It doubles with each trial that fails, up to MaxRest (0 is 30 s).
+	Rest, MaxRest time.Duration
+	// ProbeInterval is how often a Model.HealthURL is requested; 0 is 5 s. Two bad
+	// answers in a row take the backend out, a good one brings it back.
+	ProbeInterval time.Duration
+	// ProbeTimeout bounds each probe; 0 is 2 s.
+	ProbeTimeout time.Duration
+}
+
+func (h Health) withDefaults() Health {
+	return Health{
+		cmp.Or(h.Failures, 5), cmp.Or(h.Rest, time.Second), cmp.Or(h.MaxRest, 30*time.Second),
+		cmp.Or(h.ProbeInterval, 5*time.Second), cmp.Or(h.ProbeTimeout, 2*time.Second),
+	}
+}
+
+func (h *Health) validate() error {
+	return notNegative("Health.", number{"Failures", int64(h.Failures)}, number{"Rest", int64(h.Rest)}, number{"MaxRest", int64(h.MaxRest)},
+		number{"ProbeInterval", int64(h.ProbeInterval)}, number{"ProbeTimeout", int64(h.ProbeTimeout)})
+}
+
+// verdict says whether a try worked, for the circuit breaker of its backend.
+type verdict int
+
+const (
+	neutral  verdict = iota // unknown: the agent left, or the proxy cancelled the call
+	answered                // the reply has begun
+	worked                  // the reply is complete
+	failed
+)
+
+// circuitBreaker keeps calls from a failing backend. It opens after several
+// consecutive failures and admits a single trial call after its rest. If the trial
+// succeeds it closes, otherwise it stays open twice as long. (Nygard, "Release It!",
+// 2nd ed., 2018, ch. 5.) A reply that breaks off counts as a failure. Because streams
+// last for minutes, a trial succeeds as soon as its reply has begun, but only a complete
+// reply resets the count of failures.
+//
+// The usual libraries do not fit: they require success or failure for every admitted
+// call, while a trial here may end without a verdict, when the agent leaves. The next
+// call is then the trial.
+type circuitBreaker struct {
+	mu       sync.Mutex
+	failures int           // consecutive
+	rest     time.Duration // how long it stays open; 0 while it is closed
+	until    time.Time     // when the rest is over
+	trial    bool          // a trial is under way
+}
+
+// wait returns how long no call is admitted; at 0 a call may try [circuitBreaker.admit].
+func (b *circuitBreaker) wait(now time.Time) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.rest == 0:
+		return 0
+	case b.trial:
+		return max(b.until.Sub(now), time.Second) // its end is unknown
+	default:
+		return max(b.until.Sub(now), 0)
+	}
+}
+
+// admit reports whether a call may run. An admitted call must end with report.
+func (b *circuitBreaker) admit(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.rest == 0 {
+		return true
+	}
+	if b.trial || now.Before(b.until) {
+		return false
+	}
+	b.trial = true
+	return true
+}
+
+// report records the verdict of an admitted call.
+func (b *circuitBreaker) report(v verdict, now time.Time, cfg *Health) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch v {
+	case answered:
+		if b.trial {
+			b.rest, b.trial = 0, false
+		}
+	case worked:
+		b.failures, b.rest, b.trial = 0, 0, false
+	case failed:
+		b.failures++
+		switch {
+		case b.trial:
+			b.rest = min(2*b.rest, cfg.MaxRest)
+		case b.rest == 0 && b.failures >= cfg.Failures:
+			b.rest = cfg.Rest
+		default: // the call began before the breaker opened
+			return
+		}
+		b.trial, b.until = false, now.Add(b.rest)
+	case neutral:
+		b.trial = false
+	}
+}

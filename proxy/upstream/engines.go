@@ -1,0 +1,118 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+// engines sends control requests to the engines behind the backends: health probes,
+// pause and resume.
+type engines struct {
+	transport http.RoundTripper
+	key       func(b *backend) (string, error)
+}
+
+// request sends a request to a URL of a backend's engine. A POST has an empty object as
+// its body, because some engines decode it.
+func (e *engines) request(ctx context.Context, method string, at *url.URL, b *backend) error {
+	key, err := e.key(b)
+	if err != nil {
+		return err
+	}
+	var body io.Reader
+	if method == http.MethodPost {
+		body = strings.NewReader("{}")
+	}
+	req, err := http.NewRequestWithContext(ctx, method, at.String(), body)
+	if err != nil {
+		return err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if key != "" {
+		b.setKey(req.Header, key)
+	}
+	res, err := e.transport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(res.Body, 512))
+	if err != nil {
+		return err
+	}
+	if res.StatusCode >= 300 {
+		return fmt.Errorf("HTTP %s: %s", res.Status, text)
+	}
+	return nil
+}
+
+// engineTimeout bounds how long an engine may take to pause or to resume.
+const engineTimeout = 30 * time.Second
+
+// postAll posts to a URL of every backend concurrently, and to each URL only once.
+func (e *engines) postAll(ctx context.Context, t *table, of func(b *backend) *url.URL) error {
+	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
+	defer cancel()
+	var (
+		group  sync.WaitGroup
+		mu     sync.Mutex
+		failed []EngineFailure
+		told   = make(map[string]bool)
+	)
+	t.backends(func(b *backend) {
+		at := of(b)
+		if at == nil || told[at.String()] {
+			return
+		}
+		told[at.String()] = true
+		group.Go(func() {
+			if err := e.request(ctx, http.MethodPost, at, b); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = append(failed, EngineFailure{URL: at.Redacted(), Err: err})
+			}
+		})
+	})
+	group.Wait()
+	if len(failed) == 0 {
+		return nil
+	}
+	return &EnginesError{Failures: failed}
+}
+
+// EngineFailure is an engine that could not be paused or resumed.
+type EngineFailure struct {
+	URL string // without its password
+	Err error
+}
+
+// EnginesError says which engines could not be paused or resumed. The proxy itself and
+// the other engines were.
+type EnginesError struct {
+	Failures []EngineFailure
+}
+
+func (e *EnginesError) Error() string {
+	list := make([]string, len(e.Failures))
+	for i, f := range e.Failures {
+		list[i] = f.URL + ": " + f.Err.Error()
+	}
+	return fmt.Sprintf("%d engines failed: %s", len(list), strings.Join(list, "; "))
+}
+
+// Unwrap returns the engines' errors.
+func (e *EnginesError) Unwrap() []error {
+	list := make([]error, len(e.Failures))
+	for i, f := range e.Failures {
+		list[i] = f.Err
+	}
+	return list
+}

@@ -1,0 +1,201 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/agl-go/agl/proxy/openai"
+)
+
+// Reply is a backend's reply, or, for a failed call, how far it got. It belongs to one
+// goroutine and must be closed with [Reply.Close].
+type Reply struct {
+	Status int
+	Header http.Header
+	Length int64 // of the body; negative when it is not known
+	// Whole is the body of a reply that was received before Send returned, or its
+	// beginning if there is More. It is nil otherwise. [Reply.Free] releases it.
+	Whole []byte
+	More  bool // Whole is longer than Config.MaxReplyBytes; the rest is read
+
+	Target  Target // the backend; its Model is nil when none was chosen
+	Backend string // URL of the backend, without a password
+	Tries   int    // requests that were sent
+	Cached  bool   // the reply comes from the cache
+	// VersionEnd is the version of the weights behind the backend when the call ended.
+	VersionEnd string
+
+	// Sent is when the last request was sent, FirstByte and LastByte when its reply
+	// began and when the last part of it came. What has not happened is zero.
+	Sent, FirstByte, LastByte time.Time
+
+	pool       *Pool
+	model      string
+	ctx        context.Context //nolint:containedctx // that of Send, as http.Request has it: the reply is read under it
+	cancel     context.CancelCauseFunc
+	idle       *idleTimeout // nil before the first request
+	body       io.ReadCloser
+	buffer     *[]byte    // memory of Whole
+	passage    *passage   // through the gate; nil outside
+	backend    *backend   // where the call counts as load; nil after leave
+	translated bool       // the reply is in another form than the agent's
+	admitted   bool       // the circuit breaker of backend waits for report
+	verdict    verdict    // so far
+	tried      []*backend // those that have failed
+}
+
+// Stream reports whether the body is a stream of events.
+func (r *Reply) Stream() bool { return r.hasType("text/event-stream") }
+
+func (r *Reply) hasType(media string) bool {
+	t := r.Header.Get("Content-Type")
+	return len(t) >= len(media) && strings.EqualFold(t[:len(media)], media)
+}
+
+// Encoding returns the content encoding of the body; empty is none.
+func (r *Reply) Encoding() string {
+	if e := r.Header.Get("Content-Encoding"); e != "identity" {
+		return e
+	}
+	return ""
+}
+
+// Read reads the body, or what is left of it behind Whole. Its error is an
+// *openai.Error when upstream itself ended the call, and the cause of Send's context
+// when that has ended.
+func (r *Reply) Read(to []byte) (int, error) {
+	n, err := r.body.Read(to)
+	r.LastByte = time.Now()
+	if n > 0 {
+		r.ResumeIdle()
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, io.EOF):
+		r.verdict = max(r.verdict, worked)
+	default:
+		err = r.cause(err)
+		r.verdict = max(r.verdict, r.verdictOf(err))
+	}
+	return n, err
+}
+
+// SuspendIdle suspends the idle timeout until ResumeIdle, while the call waits for the
+// agent and not for the backend.
+func (r *Reply) SuspendIdle() {
+	if r.idle != nil {
+		r.idle.suspend()
+	}
+}
+
+// ResumeIdle starts the idle timeout again.
+func (r *Reply) ResumeIdle() {
+	if r.idle != nil {
+		r.idle.alive()
+	}
+}
+
+// maxPooled is the largest buffer that is kept for the next reply.
+const maxPooled = 256 << 10
+
+// Free releases the memory of Whole. It may be called after Close.
+func (r *Reply) Free() {
+	if r.buffer == nil {
+		return
+	}
+	if cap(r.Whole) <= maxPooled {
+		*r.buffer = r.Whole
+		r.pool.buffers.Put(r.buffer)
+	}
+	r.buffer, r.Whole = nil, nil
+}
+
+// Close ends the call. Its tokens are charged to the limits of the backend.
+func (r *Reply) Close(tokens int64) {
+	r.leave(tokens)
+	r.closeBody()
+	if r.idle != nil {
+		r.idle.stop()
+	}
+	r.cancel(nil)
+}
+
+func (r *Reply) closeBody() {
+	if r.body != nil {
+		_ = r.body.Close() // of a reply that is no longer read
+		r.body = nil
+	}
+}
+
+// leave ends the call at its backend: verdict, gate, limits and load.
+func (r *Reply) leave(tokens int64) {
+	r.SuspendIdle()
+	b := r.backend
+	if b == nil {
+		return
+	}
+	r.report(r.verdict)
+	// Read the version first: the weights may change once the call has left the gate.
+	r.VersionEnd = r.pool.models.Load().versionNow(b)
+	r.pool.gate.leave(r.passage)
+	b.state.limits.charge(tokens)
+	b.state.limits.release()
+	b.state.load.Add(-1)
+	r.backend, r.passage = nil, nil
+}
+
+// report sends the verdict to the circuit breaker, once per admitted try.
+func (r *Reply) report(v verdict) {
+	if r.admitted {
+		r.admitted = false
+		r.backend.state.breaker.report(v, time.Now(), &r.pool.cfg.Health)
+	}
+}
+
+// verdictOf returns the verdict for a try that ended with err.
+func (r *Reply) verdictOf(err error) verdict {
+	switch {
+	case errors.Is(context.Cause(r.ctx), errIdle):
+		return failed
+	case r.ctx.Err() != nil:
+		return neutral
+	case err != nil:
+		return failed
+	default:
+		return worked
+	}
+}
+
+// cause returns why the call was cancelled, or err if it was not.
+func (r *Reply) cause(err error) error {
+	switch cause := context.Cause(r.ctx); {
+	case errors.Is(cause, errIdle):
+		return openai.NewError(http.StatusGatewayTimeout, openai.APIError, "backend_timeout",
+			fmt.Sprintf("the backend of model %q sent nothing for %v", r.model, r.pool.cfg.IdleTimeout))
+	case errors.Is(cause, errAborted):
+		return refusal(http.StatusServiceUnavailable, "aborted", 0, cause.Error())
+	case cause != nil:
+		return cause
+	default:
+		return err
+	}
+}
+
+// failure returns the error of Send for a call that got no reply.
+func (r *Reply) failure(err error) error {
+	if cause := r.cause(nil); cause != nil {
+		return cause
+	}
+	r.pool.cfg.Logger.Warn("backend unreachable", "model", r.model, "backend", r.Backend, "error", err)
+	if r.FirstByte.IsZero() && !errors.Is(err, io.EOF) {
+		return openai.NewError(http.StatusBadGateway, openai.APIError, "backend_unreachable",
+			fmt.Sprintf("the backend of model %q cannot be reached: %v", r.model, err))
+	}
+	return openai.NewError(http.StatusBadGateway, openai.APIError, "backend_broken",
+		fmt.Sprintf("the backend of model %q broke off before it had replied: %v", r.model, err))
+}

@@ -1,0 +1,200 @@
+package upstream
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// NewTransport returns the transport of a Pool whose Config has none. It is tuned
+// for many calls to few hosts.
+func NewTransport() *http.Transport {
+	return &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout: 10 * time.Second,
+		MaxIdleConnsPerHost: 1024, // opening a connection costs more than keeping it
+		IdleConnTimeout:     90 * time.Second,
+		DisableCompression:  true, // replies are parsed, and backends are near
+		ForceAttemptHTTP2:   true,
+		ReadBufferSize:      16 << 10,
+	}
+}
+
+// hopByHop reports whether a header belongs to a connection, not to a message, or
+// is one that the proxy sets itself.
+func hopByHop(name string) bool {
+	switch name {
+	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
+		"Transfer-Encoding", "Upgrade", "Content-Length", "Accept-Encoding":
+		return true
+	}
+	return false
+}
+
+// CopyHeader copies the headers of a message, without those of the connection. The
+// lists are shared.
+func CopyHeader(dst, src http.Header) {
+	for name, values := range src {
+		if !hopByHop(name) {
+			dst[name] = values
+		}
+	}
+	for _, list := range src["Connection"] {
+		for name := range strings.SplitSeq(list, ",") {
+			delete(dst, http.CanonicalHeaderKey(strings.TrimSpace(name)))
+		}
+	}
+}
+
+// Target is a backend to which a request is to be sent.
+type Target struct {
+	*Model
+
+	// Whole says that the backend gives token ids only in replies that do not stream.
+	Whole bool
+}
+
+// Message is a request in the form of a backend's API.
+type Message struct {
+	Path string // below the base URL; after [ServerRoot], below its root
+	Body []byte
+	// Translated says that the backend's API is not the agent's: headers that belong
+	// to the agent's API are not forwarded.
+	Translated bool
+	// StreamsIDs says that it asks for token ids in a stream, which some backends
+	// refuse.
+	StreamsIDs bool
+}
+
+// Request is a call that is to be sent to a backend of a model.
+type Request struct {
+	Model string
+	// Affinity is a key: calls with the same one go to the same replica while they
+	// can, and find the prefixes of earlier calls in its cache. Empty is none.
+	Affinity string
+	// Agent is the agent's request, for its method, query and headers.
+	Agent *http.Request
+	// Message returns the request in the form of a backend's API. It is called for each
+	// backend that is tried, perhaps several times. Its error answers the agent.
+	Message func(to Target) (*Message, error)
+	// Buffer makes Send receive the whole reply before it returns, unless it is a stream
+	// or encoded. Send always does so for JSON and for translated requests. A reply that
+	// breaks off before that is requested again.
+	Buffer bool
+}
+
+// ServerRoot is the prefix of paths that are beside the /v1 of the base URL, not below
+// it.
+const ServerRoot = "/.."
+
+// forward returns the HTTP request to a backend.
+func (b *backend) forward(ctx context.Context, r *Request, m *Message, key string) *http.Request {
+	header := make(http.Header, len(r.Agent.Header)+1)
+	CopyHeader(header, r.Agent.Header)
+	b.authorize(header, key, m.Translated)
+	if _, ok := header["User-Agent"]; !ok {
+		header["User-Agent"] = nil // net/http would send its own
+	}
+	if _, ok := header["Idempotency-Key"]; !ok {
+		// An empty list sends no header, but lets the transport repeat a request that it
+		// wrote to a pooled connection just as the backend closed it.
+		header["Idempotency-Key"] = []string{}
+	}
+	query := r.Agent.URL.RawQuery
+	if m.Translated {
+		header["Accept"] = []string{"application/json, text/event-stream"}
+		query = "" // it belongs to the agent's API
+	}
+	target := b.target(m.Path, query)
+	out := &http.Request{
+		Method: r.Agent.Method, URL: &target, Host: target.Host, Header: header,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		ContentLength: int64(len(m.Body)),
+		Body:          io.NopCloser(bytes.NewReader(m.Body)),
+		GetBody:       func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(m.Body)), nil },
+	}
+	return out.WithContext(ctx)
+}
+
+// authorize sets the headers with the API key: the backend's key in the header of its
+// API. Without one the agent's own key is forwarded, in that header if the call is
+// translated.
+func (b *backend) authorize(header http.Header, key string, translated bool) {
+	own := strings.TrimPrefix(header.Get("Authorization"), "Bearer ")
+	if own == "" {
+		own = header.Get("X-Api-Key")
+	}
+	if translated {
+		for _, name := range [...]string{"Anthropic-Version", "Anthropic-Beta", "Openai-Organization", "Openai-Project", "Openai-Beta"} {
+			delete(header, name)
+		}
+		if key == "" {
+			key = own
+		}
+	}
+	if key != "" {
+		delete(header, "Authorization")
+		delete(header, "X-Api-Key")
+		delete(header, "Api-Key")
+		b.setKey(header, key)
+	}
+	if b.API == APIAnthropic && header.Get("Anthropic-Version") == "" {
+		header["Anthropic-Version"] = []string{cmp.Or(b.APIVersion, "2023-06-01")}
+	}
+}
+
+// setKey puts the backend's key into the header of its API.
+func (b *backend) setKey(header http.Header, key string) {
+	switch b.API {
+	case APIAzure:
+		header["Api-Key"] = []string{key}
+	case APIAnthropic:
+		header["X-Api-Key"] = []string{key}
+	case APIOpenAI:
+		header["Authorization"] = []string{"Bearer " + key}
+	}
+}
+
+// target returns the URL of a path at the backend.
+func (b *backend) target(path, query string) url.URL {
+	at := *b.base
+	switch {
+	case b.API == APIAzure:
+		switch path {
+		case "/chat/completions", "/completions", "/embeddings":
+			path = "/openai/deployments/" + url.PathEscape(b.BackendModel) + path
+		default:
+			path = "/openai" + path
+		}
+		if !strings.Contains(query, "api-version=") {
+			version := "api-version=" + url.QueryEscape(cmp.Or(b.APIVersion, "2024-10-21"))
+			query = strings.TrimPrefix(query+"&"+version, "&")
+		}
+	case b.API == APIAnthropic && at.Path == "":
+		at.Path = "/v1"
+	case strings.HasPrefix(path, ServerRoot):
+		path = strings.TrimPrefix(path, ServerRoot)
+		at.Path, at.RawPath = strings.TrimSuffix(at.Path, "/v1"), ""
+	}
+	at.Path, at.RawPath = joinPath(&at, path)
+	at.RawQuery = query
+	return at
+}
+
+// joinPath appends an escaped path to a base URL's.
+func joinPath(base *url.URL, escaped string) (path, raw string) {
+	plain, err := url.PathUnescape(escaped)
+	if err != nil {
+		plain = escaped
+	}
+	if plain == escaped && base.RawPath == "" {
+		return base.Path + plain, ""
+	}
+	return base.Path + plain, base.EscapedPath() + escaped
+}

@@ -1,0 +1,267 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/proxy/openai"
+)
+
+// Send sends a request to a backend of its model, repeats it as Config.Retry says, and
+// returns the reply. The reply is never nil and must be closed; with an error it says
+// how far the call got. The error is an *openai.Error, which answers the agent, or the
+// cause of ctx when that has ended.
+func (p *Pool) Send(ctx context.Context, req *Request) (*Reply, error) {
+	r := &Reply{pool: p, model: req.Model}
+	r.ctx, r.cancel = context.WithCancelCause(ctx)
+	key, cacheable := p.cacheKey(ctx, req)
+	if cacheable && r.fromCache(key) {
+		return r, nil
+	}
+	for {
+		res, err := r.try(req) //nolint:bodyclose // receive keeps it for Close, or it is discarded
+		if refused, ok := errors.AsType[*openai.Error](err); ok {
+			return r, refused
+		}
+		pause, again := r.repeat(req, res, err)
+		if err == nil && !again {
+			if err = r.receive(req, res); err == nil {
+				if cacheable {
+					r.addToCache(key)
+				}
+				return r, nil
+			}
+			pause, again = r.repeat(req, nil, err)
+		}
+		if !again {
+			return r, r.failure(err)
+		}
+		p.cfg.Logger.DebugContext(ctx, "trying again", "model", req.Model, "backend", r.Backend, "tries", r.Tries, "pause", pause, "error", err)
+		if err == nil {
+			discard(res.Body)
+		}
+		r.leave(0)
+		r.restart()
+		if err := backoff.Sleep(r.ctx, pause); err != nil { //nolint:contextcheck // it is derived from ctx
+			return r, r.cause(err)
+		}
+	}
+}
+
+// try sends the request to one backend. Its error is an *openai.Error when the proxy
+// itself sent nothing: limits, pause, no backend up, or no translation.
+func (r *Reply) try(req *Request) (*http.Response, error) {
+	if err := r.enter(req); err != nil {
+		return nil, r.cause(err)
+	}
+	b := r.backend
+	r.Target, r.Backend = Target{&b.Model, b.Replay || b.state.whole.Load()}, b.url()
+	message, err := req.Message(r.Target)
+	if err != nil {
+		return nil, err
+	}
+	r.translated = message.Translated
+	if r.idle == nil {
+		r.idle = newIdleTimeout(r.pool.cfg.IdleTimeout, func() { r.cancel(errIdle) })
+	} else {
+		r.idle.alive()
+	}
+	res, err := r.roundTrip(req, message)
+	if err == nil && message.StreamsIDs && refusesIDs(res) {
+		res, err = r.askWhole(req, res)
+	}
+	if _, ok := errors.AsType[*openai.Error](err); !ok {
+		r.judge(res, err)
+	}
+	return res, err
+}
+
+func (r *Reply) roundTrip(req *Request, m *Message) (*http.Response, error) {
+	key, err := r.pool.keyOf(r.backend)
+	if err != nil {
+		return nil, openai.NewError(http.StatusInternalServerError, openai.APIError, "no_api_key", err.Error())
+	}
+	r.Sent = time.Now()
+	r.Tries++
+	r.backend.state.tries.Add(1)
+	return r.pool.cfg.Transport.RoundTrip(r.backend.forward(r.ctx, req, m, key))
+}
+
+// enter waits until the proxy is not paused and admits the call to a backend. It uses
+// the model list after the wait, because the list may have been replaced meanwhile.
+func (r *Reply) enter(req *Request) error {
+	p := r.pool
+	for {
+		if err := p.gate.wait(r.ctx); err != nil {
+			return err
+		}
+		t := p.models.Load()
+		g, err := t.group(req.Model)
+		if err != nil {
+			return err
+		}
+		if err := r.choose(g, req); err != nil {
+			return err
+		}
+		if r.passage = p.gate.enter(r.cancel); r.passage != nil && p.models.Load() == t {
+			return nil
+		}
+		r.leave(0) // the proxy was paused or its models were replaced while the call waited
+	}
+}
+
+// choose chooses a replica and waits for its limits.
+func (r *Reply) choose(g *group, req *Request) error {
+	for {
+		now := time.Now()
+		b := g.pick(req.Affinity, r.tried, now)
+		if b == nil && len(r.tried) > 0 {
+			b = g.pick(req.Affinity, nil, now)
+		}
+		if b == nil {
+			return g.noneUp(req.Model, now)
+		}
+		b.state.load.Add(1)
+		if err := b.state.limits.acquire(r.ctx, r.pool.cfg.QueueTimeout); err != nil {
+			b.state.load.Add(-1)
+			return err
+		}
+		r.backend = b
+		if b.state.breaker.admit(time.Now()) {
+			r.admitted, r.verdict = true, neutral
+			return nil
+		}
+		r.leave(0) // it went down while the call waited
+	}
+}
+
+// judge reports to the circuit breaker when the reply has begun or failed to. leave
+// reports the verdict at the end.
+func (r *Reply) judge(res *http.Response, err error) {
+	switch v := r.verdictOf(err); {
+	case v != worked:
+		r.report(v)
+	case res.StatusCode >= 500:
+		r.report(failed)
+	default:
+		r.verdict = answered
+		r.backend.state.breaker.report(answered, time.Now(), &r.pool.cfg.Health)
+	}
+}
+
+// maxRefusal is how much of an error is read to find out what was refused.
+const maxRefusal = 4 << 10
+
+// noIDsInStreams is in the error of a backend that gives no token ids in streams:
+// SGLang's, for chat completions. By itself it proves nothing, because some backends
+// repeat the request in their errors.
+const noIDsInStreams = "return_token_ids is not supported"
+
+// refusesIDs reports whether a backend seems to have refused a stream for the token
+// ids that were asked for. The body can still be read from its start.
+func refusesIDs(res *http.Response) bool {
+	if res.StatusCode != http.StatusBadRequest {
+		return false
+	}
+	head, err := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
+	res.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(head), res.Body), res.Body}
+	// A body that cannot be read fails again when it is received.
+	return err == nil && bytes.Contains(head, []byte(noIDsInStreams))
+}
+
+// askWhole asks a backend that has refused a stream for the whole reply. If it sends
+// one, its streams are replayed from then on, as with Model.Replay. If it refuses that
+// as well, the agent gets its first answer.
+func (r *Reply) askWhole(req *Request, refused *http.Response) (*http.Response, error) {
+	streaming := r.Target
+	r.Target.Whole = true
+	message, err := req.Message(r.Target)
+	var res *http.Response
+	if err == nil {
+		res, err = r.roundTrip(req, message)
+	}
+	if err == nil && res.StatusCode == http.StatusBadRequest {
+		r.Target = streaming
+		discard(res.Body)
+		return refused, nil
+	}
+	discard(refused.Body)
+	if err == nil && res.StatusCode < 300 && !r.backend.state.whole.Swap(true) {
+		r.pool.cfg.Logger.Info("the backend refuses token ids in streams: its replies are requested whole and replayed as streams", "model", r.model, "backend", r.Backend)
+	}
+	return res, err
+}
+
+// repeat decides whether a request is sent again, and after which pause.
+func (r *Reply) repeat(req *Request, res *http.Response, err error) (time.Duration, bool) {
+	retry := &r.pool.cfg.Retry
+	if r.backend == nil || r.Tries == 0 || r.Tries >= retry.Attempts || r.ctx.Err() != nil {
+		return 0, false
+	}
+	if err == nil && !repeatable(res) {
+		return 0, false
+	}
+	now := time.Now()
+	if !slices.Contains(r.tried, r.backend) {
+		r.tried = append(r.tried, r.backend)
+	}
+	pause := retry.pause(r.Tries)
+	if err != nil || r.otherUp(req, now) {
+		return pause, true
+	}
+	asked := backoff.RetryAfter(res.Header, now)
+	return max(pause, asked), asked <= retry.MaxDelay
+}
+
+// otherUp reports whether there is a replica that has not failed this call.
+func (r *Reply) otherUp(req *Request, now time.Time) bool {
+	g, err := r.pool.models.Load().group(req.Model)
+	return err == nil && g.pick(req.Affinity, r.tried, now) != nil
+}
+
+// receive takes the reply that is returned: its head, and for Request.Buffer all of
+// it.
+func (r *Reply) receive(req *Request, res *http.Response) error {
+	r.Status, r.Header, r.Length, r.body = res.StatusCode, res.Header, res.ContentLength, res.Body
+	r.FirstByte = time.Now()
+	r.ResumeIdle()
+	stream := r.Stream() && (!r.translated || r.Status < 300) // an error is translated whole
+	if stream || r.Encoding() != "" || !req.Buffer && !r.translated && !r.hasType("application/json") {
+		return nil
+	}
+	r.buffer, _ = r.pool.buffers.Get().(*[]byte)
+	var err error
+	r.Whole, err = ReadBody(r, *r.buffer, r.Length, r.pool.cfg.MaxReplyBytes)
+	if errors.Is(err, ErrTooLong) {
+		r.More, err = true, nil
+	}
+	if r.Whole == nil {
+		r.Whole = []byte{}
+	}
+	return err
+}
+
+// restart discards the part of a reply that was received before it broke off.
+func (r *Reply) restart() {
+	r.closeBody()
+	r.Free()
+	r.Status, r.Header = 0, nil
+	r.FirstByte, r.LastByte = time.Time{}, time.Time{}
+}
+
+// discard reads the rest of a short body, so that its connection can serve another
+// request.
+func discard(body io.ReadCloser) {
+	const most = 64 << 10
+	defer body.Close()
+	_, _ = io.CopyN(io.Discard, body, most) // an error does not matter
+}

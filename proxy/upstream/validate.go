@@ -1,0 +1,36 @@
+package upstream
+
+import (
+	"net/url"
+
+	"github.com/agl-go/agl"
+)
+
+// CheckURL refuses what is not an absolute HTTP URL with CodeInvalid. The message
+// leaves out the URL's password.
+func CheckURL(field, raw string) error {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return agl.Errorf(agl.CodeInvalid, "%s: not a URL: %w", field, err)
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return agl.Errorf(agl.CodeInvalid, "%s: got %q, must be an absolute http or https URL such as http://127.0.0.1:8000/v1", field, u.Redacted())
+	}
+	return nil
+}
+
+// number is a field of a configuration.
+type number struct {
+	name  string
+	value int64
+}
+
+// notNegative refuses the first negative number with CodeInvalid.
+func notNegative(prefix string, fields ...number) error {
+	for _, f := range fields {
+		if f.value < 0 {
+			return agl.Errorf(agl.CodeInvalid, "%s%s: got %d, must not be negative", prefix, f.name, f.value)
+		}
+	}
+	return nil
+}

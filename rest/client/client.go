@@ -1,0 +1,314 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/rest/internal/wire"
+)
+
+// Client is an agl.Store behind HTTP. Its errors have the codes of the store's own;
+// when the server stays unreachable, the error is agl.ErrUnavailable once the retry
+// budget is spent.
+//
+// Operations that are safe to repeat are repeated: reads, updates that set whole
+// values, spans (which have keys), and those that create, by an Idempotency-Key
+// that the client makes up if the caller gives none. An UpdateRollout that puts a
+// rollout into the queue is repeated only while the server cannot be reached at all.
+//
+// AddSpans may take several requests. When one of them fails, the spans of those
+// before it are stored.
+type Client struct {
+	config        Config
+	base          string // scheme, host and path up to and with /v1/agl
+	authorization string
+	http          http.Client
+	closed        atomic.Bool
+	buffers       sync.Pool // of *bytes.Buffer
+	bodies        bodies
+}
+
+var _ agl.Store = (*Client)(nil)
+
+// New returns a client of the server at config.URL. It makes no request.
+func New(config Config) (*Client, error) {
+	config = config.withDefaults()
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(config.URL)
+	if err != nil {
+		return nil, agl.Errorf(agl.CodeInvalid, "rest/client: URL: must be like http://127.0.0.1:4747: %w", err)
+	}
+	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return nil, agl.Errorf(agl.CodeInvalid, "rest/client: URL: got %q, must be like http://127.0.0.1:4747", u.Redacted())
+	}
+	c := &Client{config: config, http: http.Client{Transport: config.Transport}}
+	switch password, given := u.User.Password(); {
+	case config.Token != "":
+		c.authorization = "Bearer " + config.Token
+	case given:
+		c.authorization = "Basic " + base64.StdEncoding.EncodeToString([]byte(u.User.Username()+":"+password))
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	c.base = strings.TrimRight(u.String(), "/") + wire.Prefix
+	c.buffers.New = func() any { return new(bytes.Buffer) }
+	return c, nil
+}
+
+// Close releases idle connections. Later calls fail with agl.ErrUnavailable; calls
+// in progress end with their contexts.
+func (c *Client) Close() error {
+	c.closed.Store(true)
+	c.http.CloseIdleConnections()
+	return nil
+}
+
+// Capabilities implements agl.Store.
+func (c *Client) Capabilities() agl.Capabilities {
+	return agl.Capabilities{ReturnClaims: true, AddSpansJSON: true, QuerySpansJSON: true, ReserveSequenceIDsOf: true}
+}
+
+// Health asks the server whether it is alive, once.
+func (c *Client) Health(ctx context.Context) error {
+	return c.do(ctx, operation{name: "Health", method: http.MethodGet, path: wire.Health, once: true}, nil)
+}
+
+// Ready implements agl.Store. It asks once.
+func (c *Client) Ready(ctx context.Context) error {
+	return c.do(ctx, operation{name: "Ready", method: http.MethodGet, path: wire.Ready, once: true}, nil)
+}
+
+// Statistics implements agl.Store.
+func (c *Client) Statistics(ctx context.Context) (agl.Statistics, error) {
+	return call[agl.Statistics](ctx, c, operation{name: "Statistics", method: http.MethodGet, path: wire.Statistics})
+}
+
+// operation is a call of the API as a request.
+type operation struct {
+	name   string // of the Go method
+	method string
+	path   string        // below wire.Prefix, escaped
+	body   []byte        // JSON, or nil
+	shared *body         // the body, if it is large
+	key    string        // the Idempotency-Key, if any
+	since  string        // the Last-Event-ID, if any
+	waits  time.Duration // how long the server is asked to wait
+	once   bool          // never repeat it
+	unsent bool          // it is repeated only if no server has seen it: a second execution would do something else
+	gone   bool          // a repeat that is answered 404 has succeeded
+}
+
+// reply reads a successful answer. The body is valid until it returns.
+type reply func(header http.Header, body []byte) error
+
+// do performs an operation, and repeats it while that may help and the retry
+// budget lasts.
+func (c *Client) do(ctx context.Context, op operation, read reply) error {
+	start := time.Now()
+	for try := 0; ; try++ {
+		if c.closed.Load() {
+			return agl.Errorf(agl.CodeUnavailable, "%s: the client is closed", op.name)
+		}
+		asked, err := c.try(ctx, op, read)
+		if err == nil || op.gone && try > 0 && errors.Is(err, agl.ErrNotFound) {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ended(ctx, op.name)
+		}
+		var again *repeatable
+		if !errors.As(err, &again) {
+			return err
+		}
+		delay := max(asked, c.delay(try))
+		if spent := time.Since(start); op.once || op.unsent && !again.unsent || spent+delay > c.config.RetryBudget {
+			if try == 0 {
+				return again.err
+			}
+			return agl.Errorf(agl.ErrorCode(again.err), "%w (gave up after %d tries in %s)", again.err, try+1, spent.Round(time.Millisecond))
+		}
+		c.config.Logger.Warn("the request will be repeated", "operation", op.name, "try", try+1, "delay", delay, "error", again.err)
+		if backoff.Sleep(ctx, delay) != nil {
+			return ended(ctx, op.name)
+		}
+	}
+}
+
+// firstDelay bounds the delay before the first repeat.
+const firstDelay = 50 * time.Millisecond
+
+// delay returns the delay after failure n, counted from 0.
+func (c *Client) delay(n int) time.Duration {
+	return backoff.Exponential{First: firstDelay, Max: c.config.MaxBackoff, Jitter: 1}.Delay(n)
+}
+
+// repeatable is an error after which the same request may succeed.
+type repeatable struct {
+	err    error
+	unsent bool // the request has reached no server
+	told   bool // the server sent it as the last event of a stream
+}
+
+func (r *repeatable) Error() string { return r.err.Error() }
+func (r *repeatable) Unwrap() error { return r.err }
+
+// maxKept is the largest buffer that is kept for another answer.
+const maxKept = 1 << 20
+
+// try performs an operation once. asked is how long the server asks to wait before
+// the next try.
+func (c *Client) try(ctx context.Context, op operation, read reply) (asked time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.RequestTimeout+op.waits)
+	defer cancel()
+	res, asked, err := c.open(ctx, op)
+	if err != nil {
+		return asked, err
+	}
+	defer res.Body.Close()
+	buf, ok := c.buffers.Get().(*bytes.Buffer)
+	if !ok {
+		buf = new(bytes.Buffer)
+	}
+	defer func() {
+		if buf.Cap() <= maxKept {
+			buf.Reset()
+			c.buffers.Put(buf)
+		}
+	}()
+	if res.ContentLength > 0 {
+		buf.Grow(int(min(res.ContentLength, 1<<30)) + bytes.MinRead)
+	}
+	if _, err := buf.ReadFrom(res.Body); err != nil {
+		return 0, unreachable(op.name, err)
+	}
+	if read == nil {
+		return 0, nil
+	}
+	if err := read(res.Header, buf.Bytes()); err != nil {
+		return 0, agl.Errorf(agl.CodeInternal, "%s: the server's answer cannot be read: %w", op.name, err)
+	}
+	return 0, nil
+}
+
+// maxErrorBytes bounds how much of a failed answer is read.
+const maxErrorBytes = 1 << 20
+
+// open sends a request and returns a successful answer, whose body is to be closed.
+// asked is how long the server asks to wait before the next try.
+func (c *Client) open(ctx context.Context, op operation) (res *http.Response, asked time.Duration, err error) {
+	req, err := http.NewRequestWithContext(ctx, op.method, c.base+op.path, bytes.NewReader(op.body))
+	if err != nil {
+		return nil, 0, agl.Errorf(agl.CodeInternal, "%s: %w", op.name, err)
+	}
+	if op.shared != nil {
+		req.Body, req.ContentLength = op.shared.open(), int64(len(op.shared.bytes))
+		req.GetBody = func() (io.ReadCloser, error) { return op.shared.open(), nil }
+	}
+	set := func(header, value string, given bool) {
+		if given {
+			req.Header[header] = []string{value}
+		}
+	}
+	set("Authorization", c.authorization, c.authorization != "")
+	set("Content-Type", "application/json", op.body != nil || op.shared != nil)
+	set(wire.IdempotencyKey, op.key, op.key != "")
+	set(wire.LastEventID, op.since, op.since != "")
+	res, err = c.http.Do(req)
+	if err != nil {
+		return nil, 0, unreachable(op.name, err)
+	}
+	if res.StatusCode >= 200 && res.StatusCode <= 299 {
+		return res, 0, nil
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxErrorBytes))
+	if err != nil {
+		return nil, 0, unreachable(op.name, err)
+	}
+	err = wire.DecodeError(op.name, res.StatusCode, body)
+	if wire.Retryable(res.StatusCode) {
+		return nil, backoff.RetryAfter(res.Header, time.Now()), &repeatable{err: err}
+	}
+	return nil, 0, err
+}
+
+// unreachable is the error of a request that got no answer.
+func unreachable(name string, err error) error {
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		err = failed.Err // without the URL, which every message would repeat
+	}
+	dial, ok := errors.AsType[*net.OpError](err)
+	return &repeatable{
+		err:    agl.Errorf(agl.CodeUnavailable, "%s: the store's server does not answer: %w", name, err),
+		unsent: ok && dial.Op == "dial",
+	}
+}
+
+// ended is the error of an operation whose ctx ended: that of ctx, as with any
+// other store, with its cause.
+func ended(ctx context.Context, name string) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return fmt.Errorf("%s: %w", name, cause)
+	}
+	return fmt.Errorf("%s: %w: %w", name, err, cause)
+}
+
+// keyOr returns the caller's idempotency key, or a new one if there is none.
+func keyOr(given string) string {
+	if given != "" {
+		return given
+	}
+	return rand.Text()
+}
+
+// decodeTo returns a reply that decodes the answer.
+func decodeTo(v any) reply {
+	return func(_ http.Header, body []byte) error { return rawjson.Unmarshal(body, v) }
+}
+
+// call performs an operation and decodes the answer.
+func call[T any](ctx context.Context, c *Client, op operation) (T, error) {
+	var answer T
+	err := c.do(ctx, op, decodeTo(&answer))
+	return answer, err
+}
+
+// post sends a document and decodes the answer.
+func post[T any](ctx context.Context, c *Client, name, path, key string, body rawjson.Appender) (T, error) {
+	return call[T](ctx, c, operation{name: name, method: http.MethodPost, path: path, body: body.AppendJSON(nil), key: key})
+}
+
+// get asks for one noun; missing is the message of the error if there is none.
+func get[T any](ctx context.Context, c *Client, name, path, missing string) (T, error) {
+	found, err := call[*T](ctx, c, operation{name: name, method: http.MethodGet, path: path})
+	switch {
+	case err != nil:
+		return *new(T), err
+	case found == nil:
+		return *new(T), agl.Errorf(agl.CodeNotFound, "%s", missing)
+	}
+	return *found, nil
+}
+
+// search sends a query and decodes the page that answers it.
+func search[T any](ctx context.Context, c *Client, name, path string, q wire.Query) (agl.Page[T], error) {
+	page, err := post[wire.Page[T]](ctx, c, name, path, "", q)
+	return agl.Page[T](page), err
+}

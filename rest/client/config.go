@@ -1,0 +1,97 @@
+package client
+
+import (
+	"cmp"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest/internal/wire"
+)
+
+// Config configures a [Client]. URL is required; the zero value of every other
+// field is usable.
+type Config struct {
+	// URL is the server's address without /v1/agl, such as http://127.0.0.1:4747. A
+	// user and password in it (http://agl:TOKEN@host) are sent as HTTP Basic.
+	URL string
+	// Token is sent as a bearer token.
+	Token string
+	// RequestTimeout bounds one request, on top of the time that it asks the server
+	// to wait. Default 30 s.
+	RequestTimeout time.Duration
+	// LongPoll bounds how long one request blocks on the server. A longer wait takes
+	// several requests. Default 25 s, at most 60 s.
+	LongPoll time.Duration
+	// RetryBudget is how long an operation that is safe to repeat is repeated while
+	// the server is unreachable or failing. Default 1 min; a negative one never
+	// repeats.
+	RetryBudget time.Duration
+	// MaxBackoff bounds the delay between two tries. The delay is random, below a
+	// bound that doubles from 50 ms. Default 3 s.
+	MaxBackoff time.Duration
+	// EventIdleTimeout is how long an event stream may bring nothing, not even a
+	// heartbeat, before it counts as broken. Default 45 s, three heartbeats of the
+	// server.
+	EventIdleTimeout time.Duration
+	// SpanBatch bounds the spans of one request. Default 512.
+	SpanBatch int
+	// SpanBatchBytes bounds the size of a request with more than one span. Default
+	// 4 MiB.
+	SpanBatchBytes int
+	// Transport makes the requests. Default a pool of the client's own, which keeps a
+	// connection for each of up to 1024 concurrent calls.
+	Transport http.RoundTripper
+	// Logger receives what is repeated, and why. Default discards.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, 30*time.Second)
+	c.LongPoll = cmp.Or(c.LongPoll, 25*time.Second)
+	c.RetryBudget = cmp.Or(c.RetryBudget, time.Minute)
+	c.MaxBackoff = cmp.Or(c.MaxBackoff, 3*time.Second)
+	c.EventIdleTimeout = cmp.Or(c.EventIdleTimeout, 3*wire.EventHeartbeat)
+	c.SpanBatch = cmp.Or(c.SpanBatch, 512)
+	c.SpanBatchBytes = cmp.Or(c.SpanBatchBytes, 4<<20)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	if c.Transport == nil {
+		c.Transport = newTransport()
+	}
+	return c
+}
+
+func newTransport() *http.Transport {
+	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           dialer.DialContext,
+		MaxIdleConnsPerHost:   1024,
+		IdleConnTimeout:       90 * time.Second,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		DisableCompression:    true, // costs more than it saves between machines of one network
+	}
+}
+
+func (c Config) validate() error {
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{{"RequestTimeout", c.RequestTimeout}, {"MaxBackoff", c.MaxBackoff}, {"EventIdleTimeout", c.EventIdleTimeout}} {
+		if d.value < 0 {
+			return agl.Errorf(agl.CodeInvalid, "rest/client: %s: got %s, must not be negative", d.name, d.value)
+		}
+	}
+	switch {
+	case c.LongPoll < 0 || c.LongPoll > wire.MaxWait:
+		return agl.Errorf(agl.CodeInvalid, "rest/client: LongPoll: got %s, must be between 0 and %s", c.LongPoll, wire.MaxWait)
+	case c.SpanBatch < 0:
+		return agl.Errorf(agl.CodeInvalid, "rest/client: SpanBatch: got %d, must not be negative", c.SpanBatch)
+	case c.SpanBatchBytes < 0:
+		return agl.Errorf(agl.CodeInvalid, "rest/client: SpanBatchBytes: got %d, must not be negative", c.SpanBatchBytes)
+	}
+	return nil
+}

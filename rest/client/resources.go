@@ -1,0 +1,39 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest/internal/wire"
+)
+
+// AddResources implements agl.Store.
+func (c *Client) AddResources(ctx context.Context, p agl.AddResourcesParams) (agl.ResourcesUpdate, error) {
+	return post[agl.ResourcesUpdate](ctx, c, "AddResources", wire.Resources, keyOr(p.IdempotencyKey), p.Resources)
+}
+
+// UpdateResources implements agl.Store.
+func (c *Client) UpdateResources(ctx context.Context, p agl.UpdateResourcesParams) (agl.ResourcesUpdate, error) {
+	path := wire.ResourcesOf(wire.Segment(p.ResourcesID))
+	return post[agl.ResourcesUpdate](ctx, c, "UpdateResources", path, keyOr(p.IdempotencyKey), p.Resources)
+}
+
+// GetResources implements agl.Store.
+func (c *Client) GetResources(ctx context.Context, p agl.GetResourcesParams) (agl.ResourcesUpdate, error) {
+	path := wire.ResourcesOf(wire.Segment(p.ResourcesID))
+	return get[agl.ResourcesUpdate](ctx, c, "GetResources", path, fmt.Sprintf("Resources %s not found", p.ResourcesID))
+}
+
+// GetLatestResources implements agl.Store.
+func (c *Client) GetLatestResources(ctx context.Context) (agl.ResourcesUpdate, error) {
+	return get[agl.ResourcesUpdate](ctx, c, "GetLatestResources", wire.LatestResources, "there are no resources")
+}
+
+// QueryResources implements agl.Store.
+func (c *Client) QueryResources(ctx context.Context, p agl.QueryResourcesParams) (agl.Page[agl.ResourcesUpdate], error) {
+	op := operation{name: "QueryResources", method: http.MethodGet, path: wire.Resources + "?" + wire.QueryResources(&p).Encode()}
+	page, err := call[wire.Page[agl.ResourcesUpdate]](ctx, c, op)
+	return agl.Page[agl.ResourcesUpdate](page), err
+}

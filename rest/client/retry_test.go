@@ -1,0 +1,287 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/memnet"
+	"github.com/agl-go/agl/rest/client"
+	"github.com/agl-go/agl/rest/server"
+	"github.com/agl-go/agl/store/memory/memorytest"
+)
+
+// lossyClient is a client whose connection breaks before, or after, the server
+// has executed each of the first requests.
+func lossyClient(t *testing.T, store agl.Store, losses int, before bool) (c *client.Client, executed *atomic.Int64) {
+	t.Helper()
+	executed = new(atomic.Int64)
+	left := losses
+	handler := newServer(t, server.Config{Store: store})
+	c, err := client.New(client.Config{
+		URL: "http://store", RetryBudget: 3 * time.Second, MaxBackoff: time.Second,
+		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			lost := left > 0
+			left--
+			if lost && before {
+				return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
+			}
+			executed.Add(1)
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, r)
+			if lost {
+				return nil, &net.OpError{Op: "read", Net: "tcp", Err: errors.New("connection reset by peer")}
+			}
+			return w.Result(), nil
+		}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, executed
+}
+
+func TestDeleteIsRepeated(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memorytest.Open(t)
+		r, err := store.StartRollout(t.Context(), agl.StartRolloutParams{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.CancelRollout(t.Context(), agl.CancelRolloutParams{RolloutID: r.RolloutID}); err != nil {
+			t.Fatal(err)
+		}
+		c, executed := lossyClient(t, store, 1, false)
+		if err := c.DeleteRollout(t.Context(), agl.DeleteRolloutParams{RolloutID: r.RolloutID}); err != nil || executed.Load() != 2 {
+			t.Errorf("after %d requests: %v", executed.Load(), err)
+		}
+		if err := c.DeleteRollout(t.Context(), agl.DeleteRolloutParams{RolloutID: r.RolloutID}); !errors.Is(err, agl.ErrNotFound) {
+			t.Errorf("what was never there: error is %v, want not found", err)
+		}
+	})
+}
+
+// TestRequeueIsNotRepeated: what a lost answer leaves open is whether somebody
+// has already claimed the rollout that a repeat would queue again.
+func TestRequeueIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name     string
+		status   agl.RolloutStatus
+		before   bool
+		executed int64
+		fails    bool
+	}{
+		{"queued, the answer is lost", agl.RolloutQueuing, false, 1, true},
+		{"queued, the server is away", agl.RolloutQueuing, true, 1, false},
+		{"cancelled, the answer is lost", agl.RolloutCancelled, false, 2, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := memorytest.Open(t)
+				r, err := store.StartRollout(t.Context(), agl.StartRolloutParams{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				c, executed := lossyClient(t, store, 1, tc.before)
+				_, err = c.UpdateRollout(t.Context(), agl.UpdateRolloutParams{RolloutID: r.RolloutID, Status: &tc.status})
+				if executed.Load() != tc.executed || (err != nil) != tc.fails {
+					t.Errorf("executed %d times with error %v, want %d times, an error: %t", executed.Load(), err, tc.executed, tc.fails)
+				}
+				if err != nil && !errors.Is(err, agl.ErrUnavailable) {
+					t.Errorf("error is %v, want unavailable", err)
+				}
+			})
+		})
+	}
+}
+
+// TestRetryAfter: the client comes back when the server says, unless that is too
+// late for it.
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	for after, want := range map[string]struct {
+		requests int
+		took     time.Duration
+	}{"2": {2, 2 * time.Second}, "60": {1, 0}} {
+		t.Run(after, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				requests := 0
+				c, err := client.New(client.Config{
+					URL: "http://store", RetryBudget: 10 * time.Second, MaxBackoff: time.Millisecond,
+					Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+						requests++
+						w := httptest.NewRecorder()
+						if requests == 1 {
+							w.Header().Set("Retry-After", after)
+							w.WriteHeader(http.StatusServiceUnavailable)
+						} else if _, err := w.WriteString(`{"name":"x"}`); err != nil {
+							return nil, err
+						}
+						return w.Result(), nil
+					}),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				start := time.Now()
+				_, err = c.Statistics(t.Context())
+				if took := time.Since(start); requests != want.requests || took != want.took || (err == nil) != (requests == 2) {
+					t.Errorf("%d requests in %s with error %v, want %d in %s", requests, took, err, want.requests, want.took)
+				}
+			})
+		})
+	}
+}
+
+func TestClientNamesTheFault(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := countingClient(t, &stubStore{get: func(context.Context, agl.GetRolloutParams) (agl.AttemptedRollout, error) {
+			return agl.AttemptedRollout{}, errors.New("secret")
+		}})
+		_, err := c.GetRollout(t.Context(), agl.GetRolloutParams{RolloutID: "ro-1"})
+		if err == nil || !strings.Contains(err.Error(), "its log has more under request_id ") {
+			t.Errorf("error is %v", err)
+		}
+	})
+}
+
+// TestSlowAnswer checks that a client does not wait for ever for one request.
+func TestSlowAnswer(t *testing.T) {
+	t.Parallel()
+	c, err := client.New(client.Config{
+		URL: "http://store", RetryBudget: -1, RequestTimeout: time.Millisecond,
+		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Statistics(t.Context()); agl.ErrorCode(err) != agl.CodeUnavailable {
+		t.Errorf("error is %v, want unavailable", err)
+	}
+}
+
+// TestRestart has a server go away and come back, with its store, between
+// requests and under an event stream.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memorytest.Open(t)
+		var current atomic.Pointer[memnet.Listener]
+		start := func() (stop func()) {
+			listener := memnet.Listen()
+			web := &http.Server{Handler: newServer(t, server.Config{Store: engine})}
+			var running sync.WaitGroup
+			running.Go(func() { _ = web.Serve(listener) })
+			current.Store(listener)
+			return func() {
+				if err := web.Close(); err != nil {
+					t.Error(err)
+				}
+				running.Wait()
+			}
+		}
+		c, err := client.New(client.Config{
+			URL: "http://store", RetryBudget: 20 * time.Second,
+			Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				return current.Load().Dial(ctx, network, address)
+			}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := start()
+		var reading sync.WaitGroup
+		var kinds []agl.EventKind
+		reading.Go(func() {
+			for event, err := range c.Events(t.Context(), agl.EventsParams{}) {
+				if err != nil {
+					t.Errorf("event stream: %v", err)
+				}
+				if kinds = append(kinds, event.Kind); len(kinds) == 2 {
+					return
+				}
+			}
+		})
+		synctest.Wait()
+		enqueue(t, c, "1")
+		synctest.Wait()
+		stop()
+		restarted := make(chan func(), 1)
+		time.AfterFunc(10*time.Second, func() { restarted <- start() })
+		enqueue(t, c, "2")
+		stats, err := c.Statistics(t.Context())
+		if err != nil || stats.TotalRollouts != 2 {
+			t.Errorf("statistics %+v, %v", stats, err)
+		}
+		reading.Wait() // for one event before the restart and one after it
+		if want := []agl.EventKind{agl.EventRollout, agl.EventRollout}; !slices.Equal(kinds, want) {
+			t.Errorf("events %v, want %v", kinds, want)
+		}
+		(<-restarted)()
+		begun := time.Now()
+		if _, err := c.Statistics(t.Context()); !errors.Is(err, agl.ErrUnavailable) {
+			t.Errorf("error is %v, want unavailable", err)
+		}
+		if took := time.Since(begun); took > 20*time.Second {
+			t.Errorf("gave up after %s", took)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Errors of the store keep their code on the way, and those that a repeat may cure
+// are repeated.
+func TestErrorCodes(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		err     error
+		repeats bool
+	}{
+		{agl.Errorf(agl.CodeNotFound, "Rollout x not found"), false},
+		{agl.Errorf(agl.CodeInvalid, "no"), false},
+		{agl.Errorf(agl.CodeIllegalState, "not now"), false},
+		{agl.Errorf(agl.CodeEvicted, "Spans for rollout x have been evicted"), false},
+		{agl.Errorf(agl.CodeExhausted, "full"), false},
+		{agl.Errorf(agl.CodeUnavailable, "away"), true},
+		{agl.Errorf(agl.CodeUnimplemented, "no such thing"), false},
+		{fmt.Errorf("wrapped: %w", agl.Errorf(agl.CodeConflict, "taken")), false},
+		{errors.New("secret path /etc/x"), true},
+	} {
+		t.Run(string(agl.ErrorCode(tc.err)), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c, calls := countingClient(t, &stubStore{addSpan: func(context.Context, agl.AddSpansParams) (agl.AddSpansResult, error) {
+					return agl.AddSpansResult{}, tc.err
+				}})
+				_, err := c.AddSpans(t.Context(), agl.AddSpansParams{Spans: []agl.Span{{RolloutID: "ro-1", AttemptID: "at-1", SpanID: "s"}}})
+				if got, want := agl.ErrorCode(err), agl.ErrorCode(tc.err); got != want {
+					t.Errorf("error %v has code %s, want %s", err, got, want)
+				}
+				if again := calls.Load() > 1; again != tc.repeats {
+					t.Errorf("made %d requests", calls.Load())
+				}
+			})
+		})
+	}
+}

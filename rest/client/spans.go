@@ -1,0 +1,121 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/rest/internal/wire"
+)
+
+// AddSpans implements agl.Store. Many spans take several requests; when one of
+// them fails, the result has those that the requests before it stored. Spans of a
+// request that was repeated because its answer was lost may be stored and missing
+// in the result.
+func (c *Client) AddSpans(ctx context.Context, p agl.AddSpansParams) (result agl.AddSpansResult, err error) {
+	for spans := p.Spans; len(spans) > 0; {
+		n, size := c.batch(len(spans), func(i int) int { return estimateSize(&spans[i]) })
+		sent := spans[:n]
+		spans = spans[n:]
+		stored, err := c.addSpans(ctx, "AddSpans", n, size, p.IssueSequenceIDs, func(dst []byte) []byte {
+			return rawjson.AppendList(dst, sent)
+		})
+		if err != nil {
+			return result, err
+		}
+		for _, s := range stored.Stored {
+			span := sent[s[0]]
+			span.SequenceID = s[1]
+			result.Stored = append(result.Stored, span)
+		}
+		result.Cancelled = append(result.Cancelled, stored.Cancelled...)
+	}
+	return result, nil
+}
+
+// AddSpansJSON implements agl.Store.
+func (c *Client) AddSpansJSON(ctx context.Context, p agl.AddSpansJSONParams) (result agl.AddSpansResult, err error) {
+	for spans := p.Spans; len(spans) > 0; {
+		n, size := c.batch(len(spans), func(i int) int { return len(spans[i]) })
+		sent := spans[:n]
+		spans = spans[n:]
+		stored, err := c.addSpans(ctx, "AddSpansJSON", n, size, false, func(dst []byte) []byte {
+			return rawjson.AppendArray(dst, sent, func(dst []byte, span jsontext.Value) []byte { return append(dst, span...) })
+		})
+		if err != nil {
+			return result, err
+		}
+		result.Cancelled = append(result.Cancelled, stored.Cancelled...)
+	}
+	return result, nil
+}
+
+// batch returns how many of n spans the next request takes, and room for its body.
+func (c *Client) batch(n int, sizeOf func(i int) int) (taken, size int) {
+	const envelope = 1 << 10
+	size = envelope
+	for taken < min(n, c.config.SpanBatch) {
+		next := sizeOf(taken) + len(",")
+		if taken > 0 && size+next > c.config.SpanBatchBytes {
+			break
+		}
+		taken++
+		size += next
+	}
+	return taken, size
+}
+
+// estimateSize estimates the length of a span's JSON. Growing a body of megabytes step by
+// step costs more than writing it.
+func estimateSize(s *agl.Span) int {
+	const others = 1 << 10 // names, ids and times
+	size := others + len(s.Attributes) + len(s.Resource.Attributes) + len(s.Extra)
+	for i := range s.Events {
+		size += len(s.Events[i].Attributes)
+	}
+	return size
+}
+
+// addSpans sends a request with n spans.
+func (c *Client) addSpans(ctx context.Context, name string, n, size int, issue bool, list func(dst []byte) []byte) (stored wire.StoredSpans, err error) {
+	b := c.bodies.take(size)
+	defer b.done()
+	b.bytes = wire.AppendSpans(b.bytes, issue, list)
+	op := operation{name: name, method: http.MethodPost, path: wire.SpansBatch, shared: b}
+	err = c.do(ctx, op, func(_ http.Header, body []byte) error {
+		if err := rawjson.Unmarshal(body, &stored); err != nil {
+			return err
+		}
+		return stored.Check(n)
+	})
+	return stored, err
+}
+
+// QuerySpans implements agl.Store.
+func (c *Client) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[agl.Span], error) {
+	return search[agl.Span](ctx, c, "QuerySpans", wire.SearchSpans, wire.QuerySpans(&p))
+}
+
+// QuerySpansJSON implements agl.Store.
+func (c *Client) QuerySpansJSON(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
+	return search[jsontext.Value](ctx, c, "QuerySpansJSON", wire.SearchSpans, wire.QuerySpans(&p))
+}
+
+// ReserveSequenceIDs implements agl.Store. A repeat after a lost answer leaves a
+// gap.
+func (c *Client) ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDsParams) (first int64, err error) {
+	answer, err := post[wire.SequenceID](ctx, c, "ReserveSequenceIDs", wire.NextSequenceID, "", wire.ReserveSequenceIDs(&p))
+	return answer.First, err
+}
+
+// ReserveSequenceIDsOf implements agl.Store.
+func (c *Client) ReserveSequenceIDsOf(ctx context.Context, p []agl.ReserveSequenceIDsParams) (first []int64, err error) {
+	answer, err := post[wire.SequenceIDs](ctx, c, "ReserveSequenceIDsOf", wire.NextSequenceIDsBatch, "", wire.ReserveSequenceIDsOf(&p))
+	if err == nil && len(answer.First) != len(p) {
+		err = agl.Errorf(agl.CodeInternal, "sequence_ids: got %d, must be one for each of the %d attempts", len(answer.First), len(p))
+	}
+	return answer.First, err
+}

@@ -1,0 +1,66 @@
+package wire
+
+import (
+	"bytes"
+	"net/http"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+// errorEvent is the name of the event that ends a stream with an error.
+const errorEvent = "error"
+
+// AppendEvent appends an event as a server-sent event: its kind is the name and its
+// document the data. An error, with which a stream ends, is an event, too.
+func AppendEvent(dst []byte, e agl.Event, err error) []byte {
+	if err != nil {
+		dst = append(dst, "event: "+errorEvent+"\ndata: "...)
+		return append(AppendError(dst, err), "\n\n"...)
+	}
+	dst = append(dst, "id: "...)
+	dst = append(dst, e.ID...)
+	dst = append(dst, "\nevent: "...)
+	dst = append(dst, e.Kind...)
+	dst = append(dst, "\ndata: "...)
+	return append(e.AppendJSON(dst), "\n\n"...)
+}
+
+// EventParser parses an event stream line by line.
+type EventParser struct {
+	name string
+	data []byte
+}
+
+// Line takes the next line, without its end. It returns an event that the line
+// completes, or the error that ends the stream.
+func (p *EventParser) Line(line []byte) (*agl.Event, error) {
+	line = bytes.TrimSuffix(line, []byte("\r"))
+	if len(line) > 0 {
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		value = bytes.TrimPrefix(value, []byte(" "))
+		switch string(name) {
+		case "event":
+			p.name = string(value)
+		case "data":
+			if p.data != nil {
+				p.data = append(p.data, '\n')
+			}
+			p.data = append(p.data, value...)
+		}
+		return nil, nil
+	}
+	name, data := p.name, p.data
+	*p = EventParser{}
+	switch {
+	case data == nil:
+		return nil, nil
+	case name == errorEvent:
+		return nil, DecodeError("Events", http.StatusInternalServerError, data)
+	}
+	var event agl.Event
+	if err := rawjson.Unmarshal(data, &event); err != nil {
+		return nil, agl.Errorf(agl.CodeInternal, "Events: an event cannot be read: %w", err)
+	}
+	return &event, nil
+}

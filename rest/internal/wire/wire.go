@@ -1,0 +1,102 @@
+// Package wire defines what the server and the client of the store's HTTP API share:
+// paths, headers, the envelopes of requests and answers, the parameters of queries, the
+// documents of errors and the form of event streams. Each has its writer and its reader
+// side by side, and a test that they agree.
+//
+// The JSON forms of rollouts, spans and the other nouns are package agl's. The
+// package must not know how a request is sent, nor what a store does with it.
+package wire
+
+import (
+	"net/url"
+	"strings"
+	"time"
+)
+
+const (
+	// Prefix begins the paths of the API. Those below come after it.
+	Prefix = "/v1/agl"
+	// Traces is the path of OpenTelemetry's protocol for spans. It has no prefix.
+	Traces = "/v1/traces"
+)
+
+// The paths without ids.
+const (
+	Health               = "/health"
+	Ready                = "/ready"
+	Statistics           = "/statistics"
+	Events               = "/events"
+	Enqueue              = "/queues/rollouts/enqueue"
+	Dequeue              = "/queues/rollouts/dequeue"
+	Return               = "/queues/rollouts/return"
+	Close                = "/queues/rollouts/close"
+	Open                 = "/queues/rollouts/open"
+	Waits                = "/waits/rollouts"
+	Rollouts             = "/rollouts"
+	SearchRollouts       = "/rollouts/search"
+	Resources            = "/resources"
+	LatestResources      = "/resources/latest"
+	Workers              = "/workers"
+	SearchWorkers        = "/workers/search"
+	Spans                = "/spans"
+	SpansBatch           = "/spans/batch"
+	SearchSpans          = "/spans/search"
+	NextSequenceID       = "/spans/next"
+	NextSequenceIDsBatch = "/spans/next/batch"
+)
+
+// The paths with ids take them escaped by [Segment], or as the placeholders of a
+// route.
+
+// Rollout is the path of a rollout.
+func Rollout(id string) string { return Rollouts + "/" + id }
+
+// Cancel is the path that cancels a rollout.
+func Cancel(rolloutID string) string { return Rollout(rolloutID) + "/cancel" }
+
+// Attempts is the path of a rollout's attempts.
+func Attempts(rolloutID string) string { return Rollout(rolloutID) + "/attempts" }
+
+// SearchAttempts is the path that searches a rollout's attempts.
+func SearchAttempts(rolloutID string) string { return Attempts(rolloutID) + "/search" }
+
+// Attempt is the path of an attempt. The id may be agl.LatestAttempt.
+func Attempt(rolloutID, attemptID string) string { return Attempts(rolloutID) + "/" + attemptID }
+
+// ResourcesOf is the path of a bundle of resources.
+func ResourcesOf(id string) string { return Resources + "/" + id }
+
+// Worker is the path of a worker.
+func Worker(id string) string { return Workers + "/" + id }
+
+// Segment escapes an id for a path.
+func Segment(id string) string {
+	if id == "." || id == ".." { // would be taken for a relative path
+		return strings.ReplaceAll(id, ".", "%2E")
+	}
+	return url.PathEscape(id)
+}
+
+// The headers that HTTP does not define, with their values.
+const (
+	IdempotencyKey = "Idempotency-Key" // on a request that creates: makes a repeat return the first answer
+
+	LastEventID = "Last-Event-Id" // on a request for events: the last one that was seen
+
+	Queue       = "Agl-Queue" // answers a dequeue while the queue is closed
+	QueueClosed = "closed"
+
+	AttemptState     = "Agl-Attempt-State" // answers a write to an attempt whose agent should stop
+	AttemptCancelled = "cancelled"
+
+	Wait           = "Agl-Wait" // answers a request that may block
+	WaitComplete   = "complete"
+	WaitIncomplete = "incomplete" // the server ended the wait early: ask again
+)
+
+// MaxWait bounds how long a dequeue may block.
+const MaxWait = 60 * time.Second
+
+// EventHeartbeat is how often an event stream without events carries a comment,
+// unless the server is configured otherwise.
+const EventHeartbeat = 15 * time.Second

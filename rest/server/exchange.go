@@ -1,0 +1,193 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/rest/internal/wire"
+)
+
+// shared holds what all exchanges of a server use.
+type shared struct {
+	maxBody   int64 // bytes
+	log       *slog.Logger
+	refusals  throttle
+	drain     *drain
+	jsonType  []string  // the Content-Type of answers, shared by all headers; never changed
+	exchanges sync.Pool // of *exchange
+	bodies    sync.Pool // of *[]byte, the memory of large bodies
+}
+
+// exchange is a request and its answer, with their buffers. Exchanges are reused.
+// An exchange is the ResponseWriter of its handler, so that metrics know the
+// status.
+type exchange struct {
+	http.ResponseWriter
+	*shared
+
+	request *http.Request
+	route   string     // the path with placeholders, for metrics
+	status  int        // 0 until the header is written
+	attempt *agl.Claim // whose spans the request may send, if it has a span token instead of the server's
+
+	body    []byte // the request's body
+	out     []byte // empty; an answer is appended to it
+	decoder *wire.Decoder
+}
+
+// maxKept bounds each buffer that an exchange keeps for the next one. Larger bodies, up
+// to maxKeptBody, have a pool of their own, because allocation is most of the cost of
+// reading them.
+const (
+	maxKept     = 256 << 10
+	maxKeptBody = 8 << 20
+)
+
+// handler answers a request. The error that it returns is answered by [exchange.fail].
+type handler func(x *exchange) error
+
+func (s *shared) begin(w http.ResponseWriter, r *http.Request) *exchange {
+	x, ok := s.exchanges.Get().(*exchange)
+	if !ok {
+		x = &exchange{shared: s, out: make([]byte, 0, 4<<10), decoder: new(wire.Decoder)}
+	}
+	x.ResponseWriter, x.request = w, r
+	return x
+}
+
+// end makes an exchange and its memory available to others.
+func (x *exchange) end() {
+	body, out := x.body[:0], x.out
+	if cap(body) > maxKept {
+		if large := body; cap(large) <= maxKeptBody {
+			x.bodies.Put(&large)
+		}
+		body = nil
+		x.decoder = new(wire.Decoder) // nothing may refer to memory that another exchange has next
+	}
+	if cap(out) > maxKept {
+		out = make([]byte, 0, 4<<10)
+	}
+	*x = exchange{shared: x.shared, body: body, out: out, decoder: x.decoder}
+	x.exchanges.Put(x)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+
+// WriteHeader implements [http.ResponseWriter].
+func (x *exchange) WriteHeader(status int) {
+	if x.status == 0 {
+		x.status = status
+	}
+	x.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements [http.ResponseWriter].
+func (x *exchange) Write(b []byte) (int, error) {
+	if x.status == 0 {
+		x.status = http.StatusOK
+	}
+	return x.ResponseWriter.Write(b)
+}
+
+func (x *exchange) context() context.Context { return x.request.Context() }
+
+func (x *exchange) idempotencyKey() string {
+	if v := x.request.Header[wire.IdempotencyKey]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+// answer sends a document, unless err says that there is none.
+func (x *exchange) answer(status int, doc rawjson.Appender, err error) error {
+	if err != nil {
+		return err
+	}
+	return x.send(status, doc.AppendJSON(x.out))
+}
+
+// answerText sends a document that is given as text.
+func (x *exchange) answerText(status int, doc string) error {
+	return x.send(status, append(x.out, doc...))
+}
+
+// tellCancelled tells a client that writes to a cancelled attempt to stop the agent.
+func (x *exchange) tellCancelled() { x.Header()[wire.AttemptState] = []string{wire.AttemptCancelled} }
+
+// answerFound sends what the store found, or null if it found nothing, as clients
+// of the reference expect.
+func (x *exchange) answerFound(found rawjson.Appender, err error) error {
+	if errors.Is(err, agl.ErrNotFound) {
+		return x.answerText(http.StatusOK, "null")
+	}
+	return x.answer(http.StatusOK, found, err)
+}
+
+// answerPage answers a query.
+func answerPage[T any, P interface {
+	*T
+	rawjson.Appender
+}](x *exchange, page agl.Page[T], err error,
+) error {
+	if err != nil {
+		return err
+	}
+	return x.send(http.StatusOK, wire.AppendPage(x.out, page, func(dst []byte, item *T) []byte { return P(item).AppendJSON(dst) }))
+}
+
+// net/http counts the bytes of a smaller answer itself.
+const minCounted = 1 << 10
+
+// send sends a JSON document. If it was appended to x.out and outgrew it, x.out
+// keeps the larger memory.
+func (x *exchange) send(status int, doc []byte) error {
+	if cap(doc) > cap(x.out) {
+		x.out = doc[:0]
+	}
+	h := x.Header()
+	h["Content-Type"] = x.jsonType
+	if len(doc) > minCounted {
+		h["Content-Length"] = []string{strconv.Itoa(len(doc))}
+	}
+	return x.write(status, doc)
+}
+
+// write sends the header and a body.
+func (x *exchange) write(status int, body []byte) error {
+	x.WriteHeader(status)
+	if _, err := x.Write(body); err != nil {
+		return &writeError{err}
+	}
+	return nil
+}
+
+// sendNow sends a part of the body, and what the connection has buffered.
+func (x *exchange) sendNow(part []byte) error {
+	_, err := x.Write(part)
+	if err == nil {
+		err = http.NewResponseController(x.ResponseWriter).Flush()
+	}
+	if err != nil {
+		return &writeError{err}
+	}
+	return nil
+}
+
+// writeError means that an answer could not be written: the client has left.
+type writeError struct{ err error }
+
+func (e *writeError) Error() string { return "write the answer: " + e.err.Error() }
+func (e *writeError) Unwrap() error { return e.err }
+
+func isWriteError(err error) bool {
+	_, ok := errors.AsType[*writeError](err)
+	return ok
+}

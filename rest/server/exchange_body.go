@@ -1,0 +1,141 @@
+package server
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl/rest/internal/wire"
+)
+
+// Whether a request may come without a body.
+const (
+	bodyRequired = true
+	bodyOptional = false // it may be empty or null
+)
+
+// decode reads the body into v.
+func (x *exchange) decode(v json.UnmarshalerFrom, required bool) error {
+	if err := x.readBody(); err != nil {
+		return err
+	}
+	if len(x.body) == 0 {
+		if required {
+			return wire.ErrNoBody()
+		}
+		return nil
+	}
+	if !isJSON(x.request.Header["Content-Type"]) {
+		return wire.ErrNotJSON(x.body)
+	}
+	if !required && string(bytes.TrimSpace(x.body)) == "null" {
+		return nil
+	}
+	return x.decoder.Decode(x.body, v)
+}
+
+// isJSON reports whether a body of this content type, or without one, is JSON.
+func isJSON(contentType []string) bool {
+	if len(contentType) == 0 || contentType[0] == "" || contentType[0] == "application/json" {
+		return true
+	}
+	media, _, err := mime.ParseMediaType(contentType[0])
+	return err == nil && (media == "application/json" || strings.HasPrefix(media, "application/") && strings.HasSuffix(media, "+json"))
+}
+
+// query reads the parameters of a query: out of the query string of a GET, else
+// out of the body.
+func (x *exchange) query(q wire.Query) error {
+	if x.request.Method == http.MethodGet {
+		return q.Parse(x.request.URL.RawQuery, x.decoder)
+	}
+	return x.decode(q, bodyRequired)
+}
+
+// firstRead bounds the memory that is allocated for a Content-Length before any of the
+// body has arrived. The buffer grows as the body arrives.
+const firstRead = 1 << 20
+
+// readBody reads the request's body, decompressed, into x.body.
+func (x *exchange) readBody() error {
+	r := x.request
+	n := r.ContentLength
+	if n > x.maxBody {
+		return errTooLarge(x.maxBody)
+	}
+	switch encoding := r.Header.Get("Content-Encoding"); strings.ToLower(encoding) {
+	case "", "identity":
+	case "gzip":
+		return x.readGzip()
+	default:
+		return wire.ErrDetail(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Encoding %q is not supported, allowed are gzip and identity", encoding))
+	}
+	if n < 0 {
+		return x.readAll(r.Body)
+	}
+	if n > maxKept {
+		if memory, ok := x.bodies.Get().(*[]byte); ok {
+			x.body = *memory
+		}
+	}
+	read, size := 0, min(int(n), max(cap(x.body), firstRead))
+	for {
+		x.body = slices.Grow(x.body[:read], size-read)[:size]
+		if _, err := io.ReadFull(r.Body, x.body[read:]); err != nil {
+			return errUnreadable(err)
+		}
+		if size == int(n) {
+			return nil
+		}
+		read, size = size, min(int(n), 4*size)
+	}
+}
+
+func (x *exchange) readGzip() error {
+	z, err := gzip.NewReader(x.request.Body)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return errUnreadable(err)
+	}
+	if err != nil {
+		return wire.ErrDetail(http.StatusBadRequest, "the body is not gzip as its Content-Encoding says: "+err.Error())
+	}
+	if err := x.readAll(z); err != nil {
+		return err
+	}
+	return z.Close()
+}
+
+// readAll reads a body of unknown length.
+func (x *exchange) readAll(r io.Reader) error {
+	buf := bytes.NewBuffer(x.body[:0])
+	_, err := buf.ReadFrom(io.LimitReader(r, x.maxBody+1))
+	x.body = buf.Bytes()
+	if int64(len(x.body)) > x.maxBody {
+		return errTooLarge(x.maxBody)
+	}
+	return errUnreadable(err)
+}
+
+func errTooLarge(limit int64) error {
+	return wire.ErrDetail(http.StatusRequestEntityTooLarge, fmt.Sprintf("the request's body is larger than %d bytes, the most that this server takes", limit))
+}
+
+func errUnreadable(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return wire.ErrDetail(http.StatusRequestTimeout, "the request's body did not arrive in time")
+	default:
+		return wire.ErrDetail(http.StatusBadRequest, "the request's body could not be read: "+err.Error())
+	}
+}

@@ -1,0 +1,73 @@
+package server
+
+import (
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/rest/internal/wire"
+)
+
+// statusClientGone is the status, in metrics and logs, of a request whose client
+// left before the answer. Nobody receives it.
+const statusClientGone = 499
+
+// retryAfter is how long a client that is refused for now is told to wait.
+const retryAfter = time.Second
+
+// fail answers with an error.
+func (x *exchange) fail(err error) {
+	if isWriteError(err) || x.status != 0 {
+		x.cutOff(err)
+		return
+	}
+	if err := x.sendError(err); err != nil {
+		x.cutOff(err)
+	}
+}
+
+// cutOff logs that the client did not get the whole answer.
+func (x *exchange) cutOff(err error) {
+	x.log.Debug("the answer was cut off", "path", x.request.URL.Path, "error", err)
+	x.status = statusClientGone
+}
+
+func (x *exchange) sendError(err error) error {
+	if _, ok := errors.AsType[*agl.FieldError](err); ok { // from a store that checks documents itself
+		err = wire.ErrBody(x.body, err)
+	}
+	if decided, ok := errors.AsType[*wire.StatusError](err); ok {
+		return x.send(decided.Status, decided.Body)
+	}
+	if agl.IsContextError(err) {
+		if x.context().Err() != nil {
+			return err
+		}
+		err = agl.Errorf(agl.CodeUnavailable, "the server gave up the operation: %w", err)
+	}
+	code := agl.ErrorCode(err)
+	status, _ := wire.StatusOf(code)
+	switch {
+	case code == agl.CodeConflict && x.idempotencyKey() != "":
+		return x.sendError(wire.ErrKeyConflict(x.idempotencyKey(), err))
+	case status == http.StatusInternalServerError:
+		return x.fault(err)
+	case status == http.StatusServiceUnavailable:
+		backoff.SetRetryAfter(x.Header(), retryAfter)
+	}
+	if (code == agl.CodeUnavailable || code == agl.CodeExhausted) && !x.drain.begun() {
+		x.refusals.warn(x.log, code, x.request.URL.Path, err)
+	}
+	return x.send(status, wire.AppendError(x.out, err))
+}
+
+// fault logs an internal error and answers with the id of its log line.
+func (x *exchange) fault(err error) error {
+	id := rand.Text()
+	x.log.Error("request failed", "request_id", id, "method", x.request.Method, "path", x.request.URL.Path, "error", err)
+	x.Header()["X-Request-Id"] = []string{id}
+	return x.send(http.StatusInternalServerError, wire.AppendFault(x.out, id))
+}

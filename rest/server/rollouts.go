@@ -1,0 +1,100 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest/internal/wire"
+)
+
+// Placeholders of routes.
+const (
+	rolloutID = "rollout_id"
+	attemptID = "attempt_id"
+)
+
+// rollouts serves rollouts and their attempts.
+type rollouts struct{ store agl.Store }
+
+func (s rollouts) start(x *exchange) error {
+	p := agl.StartRolloutParams{IdempotencyKey: x.idempotencyKey()}
+	if err := x.decode(wire.StartRollout(&p), bodyRequired); err != nil {
+		return err
+	}
+	started, err := s.store.StartRollout(x.context(), p)
+	return x.answer(http.StatusCreated, &started, err)
+}
+
+func (s rollouts) query(x *exchange) error {
+	var p agl.QueryRolloutsParams
+	if err := x.query(wire.QueryRollouts(&p)); err != nil {
+		return err
+	}
+	page, err := s.store.QueryRollouts(x.context(), p)
+	return answerPage(x, page, err)
+}
+
+func (s rollouts) get(x *exchange) error {
+	found, err := s.store.GetRollout(x.context(), agl.GetRolloutParams{RolloutID: x.request.PathValue(rolloutID)})
+	return x.answerFound(&found, err)
+}
+
+func (s rollouts) update(x *exchange) error {
+	p := agl.UpdateRolloutParams{RolloutID: x.request.PathValue(rolloutID)}
+	if err := x.decode(wire.UpdateRollout(&p), bodyRequired); err != nil {
+		return err
+	}
+	updated, err := s.store.UpdateRollout(x.context(), p)
+	return x.answer(http.StatusOK, &updated, err)
+}
+
+func (s rollouts) cancel(x *exchange) error {
+	cancelled, err := s.store.CancelRollout(x.context(), agl.CancelRolloutParams{RolloutID: x.request.PathValue(rolloutID)})
+	return x.answer(http.StatusOK, &cancelled, err)
+}
+
+func (s rollouts) delete(x *exchange) error {
+	if err := s.store.DeleteRollout(x.context(), agl.DeleteRolloutParams{RolloutID: x.request.PathValue(rolloutID)}); err != nil {
+		return err
+	}
+	x.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s rollouts) startAttempt(x *exchange) error {
+	p := agl.StartAttemptParams{RolloutID: x.request.PathValue(rolloutID), IdempotencyKey: x.idempotencyKey()}
+	if err := x.decode(wire.StartAttempt(&p), bodyOptional); err != nil {
+		return err
+	}
+	started, err := s.store.StartAttempt(x.context(), p)
+	return x.answer(http.StatusCreated, &started, err)
+}
+
+func (s rollouts) queryAttempts(x *exchange) error {
+	p := agl.QueryAttemptsParams{RolloutID: x.request.PathValue(rolloutID)}
+	if err := x.query(wire.QueryAttempts(&p)); err != nil {
+		return err
+	}
+	page, err := s.store.QueryAttempts(x.context(), p)
+	return answerPage(x, page, err)
+}
+
+func (s rollouts) latestAttempt(x *exchange) error {
+	found, err := s.store.GetLatestAttempt(x.context(), agl.GetLatestAttemptParams{RolloutID: x.request.PathValue(rolloutID)})
+	return x.answerFound(&found, err)
+}
+
+func (s rollouts) updateAttempt(x *exchange) error {
+	p := agl.UpdateAttemptParams{RolloutID: x.request.PathValue(rolloutID), AttemptID: x.request.PathValue(attemptID)}
+	if p.AttemptID == "" { // the path of the latest attempt has no placeholder
+		p.AttemptID = agl.LatestAttempt
+	}
+	if err := x.decode(wire.UpdateAttempt(&p), bodyRequired); err != nil {
+		return err
+	}
+	updated, err := s.store.UpdateAttempt(x.context(), p)
+	if outcome, over := updated.Outcome(); over && outcome.Kind == agl.OutcomeCancelled {
+		x.tellCancelled()
+	}
+	return x.answer(http.StatusOK, &updated, err)
+}

@@ -1,0 +1,243 @@
+package server
+
+import (
+	"cmp"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest/internal/wire"
+)
+
+// Config configures a [Server]. Store is required; the zero value of every other
+// field is usable.
+type Config struct {
+	// Store is what the server serves. A claim whose answer is lost is returned if
+	// the store's Capabilities say that it can be; otherwise it waits for its
+	// deadline.
+	Store agl.Store
+	// Token is required of every request, as a bearer token or as the password of HTTP
+	// Basic, except GET /v1/agl/health and /v1/agl/ready. If it is empty, every request
+	// is admitted.
+	Token string
+	// CORSOrigins are the origins whose pages may call; "*" is every origin.
+	CORSOrigins []string
+	// MaxBodyBytes bounds a request's body, after decompression. Default 64 MiB.
+	MaxBodyBytes int64
+	// EventHeartbeat is how often an event stream without events carries a comment,
+	// so that a dead connection is noticed. Default 15 s.
+	EventHeartbeat time.Duration
+	// Metrics count the requests; GET /metrics shows them. Default new ones.
+	Metrics *Metrics
+	// UI serves the paths outside /v1. Default a plain page at / with the version and
+	// some links.
+	UI http.Handler
+	// Version is shown on the plain page.
+	Version string
+	// Logger receives the errors of which clients do not learn the details. Default
+	// discards.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, 64<<20)
+	c.EventHeartbeat = cmp.Or(c.EventHeartbeat, wire.EventHeartbeat)
+	c.Version = cmp.Or(c.Version, "(devel)")
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	return c
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.Store == nil:
+		return agl.Errorf(agl.CodeInvalid, "rest/server: Store: got nil, must be a store")
+	case c.MaxBodyBytes < 0:
+		return agl.Errorf(agl.CodeInvalid, "rest/server: MaxBodyBytes: got %d, must not be negative", c.MaxBodyBytes)
+	case c.EventHeartbeat < 0:
+		return agl.Errorf(agl.CodeInvalid, "rest/server: EventHeartbeat: got %s, must not be negative", c.EventHeartbeat)
+	}
+	return nil
+}
+
+// Server serves the API over a store. It starts no goroutine that outlives a
+// request.
+type Server struct {
+	shared  *shared
+	auth    auth
+	cors    cors
+	metrics *Metrics
+	mux     *http.ServeMux
+}
+
+var _ http.Handler = (*Server)(nil)
+
+// New returns a server for config.Store.
+func New(config Config) (_ *Server, err error) {
+	config = config.withDefaults()
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	if config.Metrics == nil {
+		if config.Metrics, err = NewMetrics(prometheus.NewRegistry()); err != nil {
+			return nil, err
+		}
+	}
+	s := &Server{
+		shared:  &shared{maxBody: config.MaxBodyBytes, log: config.Logger, drain: newDrain(), jsonType: []string{"application/json"}},
+		auth:    newAuth(config.Token),
+		cors:    cors{config.CORSOrigins},
+		metrics: config.Metrics,
+		mux:     http.NewServeMux(),
+	}
+	traces, err := newTraces(config.Store, &s.auth)
+	if err != nil {
+		return nil, err
+	}
+	s.routeAPI(config)
+	s.route(wire.Traces, methods{http.MethodPost: traces.export})
+	for _, signal := range []string{"/v1/metrics", "/v1/logs", "/v1/development/profiles"} {
+		s.route(signal, methods{http.MethodPost: traces.unsupported})
+	}
+	for _, path := range []string{"/metrics", "/v1/prometheus", "/v1/prometheus/{$}"} {
+		s.route(path, methods{http.MethodGet: forward(promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}))})
+	}
+	s.route("/v1/", methods{})
+	if config.UI != nil {
+		s.route("/", methods{http.MethodGet: forward(config.UI), http.MethodHead: forward(config.UI)})
+	} else {
+		s.route("/", methods{})
+		s.route("/{$}", methods{http.MethodGet: index(config.Version), http.MethodHead: index(config.Version)})
+	}
+	return s, nil
+}
+
+// routeAPI adds the paths below [wire.Prefix].
+func (s *Server) routeAPI(config Config) {
+	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
+	const rollout, attempt = "{" + rolloutID + "}", "{" + attemptID + "}"
+	store, can := config.Store, config.Store.Capabilities()
+	p := &probes{store: store}
+	e := events{store, s.shared.drain, config.EventHeartbeat}
+	q := &queue{store, can.ReturnClaims, s.shared.drain}
+	r, res, w, sp := rollouts{store}, resources{store}, workers{store}, spans{store, can.QuerySpansJSON}
+	for path, m := range map[string]methods{
+		wire.Health:     {get: p.health},
+		wire.Ready:      {get: p.ready},
+		wire.Statistics: {get: p.statistics},
+		wire.Events:     {get: e.stream},
+
+		wire.Enqueue: {post: q.enqueue},
+		wire.Dequeue: {post: q.dequeue},
+		wire.Return:  {post: q.returnClaims},
+		wire.Close:   {post: q.close},
+		wire.Open:    {post: q.open},
+		wire.Waits:   {post: q.wait},
+
+		wire.Rollouts:                            {get: r.query, post: r.start},
+		wire.SearchRollouts:                      {post: r.query},
+		wire.Rollout(rollout):                    {get: r.get, post: r.update, del: r.delete},
+		wire.Cancel(rollout):                     {post: r.cancel},
+		wire.Attempts(rollout):                   {get: r.queryAttempts, post: r.startAttempt},
+		wire.SearchAttempts(rollout):             {post: r.queryAttempts},
+		wire.Attempt(rollout, agl.LatestAttempt): {get: r.latestAttempt, post: r.updateAttempt},
+		wire.Attempt(rollout, attempt):           {post: r.updateAttempt},
+
+		wire.Resources:                            {get: res.query, post: res.add},
+		wire.LatestResources:                      {get: res.latest},
+		wire.ResourcesOf("{" + resourcesID + "}"): {get: res.get, post: res.update},
+
+		wire.Workers:                      {get: w.query},
+		wire.SearchWorkers:                {post: w.query},
+		wire.Worker("{" + workerID + "}"): {get: w.get, post: w.update},
+
+		wire.Spans:                {get: sp.query, post: sp.add},
+		wire.SpansBatch:           {post: sp.addBatch},
+		wire.SearchSpans:          {post: sp.query},
+		wire.NextSequenceID:       {post: sp.nextSequenceID},
+		wire.NextSequenceIDsBatch: {post: sp.nextSequenceIDs},
+	} {
+		s.route(wire.Prefix+path, m)
+	}
+}
+
+// Drain ends blocked dequeues, waits and event streams at once; they are answered with
+// what there is. Other requests that have begun are executed and answered. Later
+// requests are refused with 503, so that none is executed on a connection that is about
+// to be closed, and /v1/agl/ready answers 503. Call Drain before http.Server.Shutdown,
+// which waits for the answers.
+func (s *Server) Drain() { s.shared.drain.begin() }
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	x := s.shared.begin(w, r)
+	defer s.finish(x, start)
+	if s.cors.apply(x) {
+		return
+	}
+	if probe := r.URL.Path == wire.Prefix+wire.Health || r.URL.Path == wire.Prefix+wire.Ready; !probe {
+		if !s.auth.admit(x) {
+			s.auth.refuse(x)
+			return
+		}
+		if s.shared.drain.begun() {
+			x.Header()["Connection"] = []string{"close"}
+			x.fail(agl.Errorf(agl.CodeUnavailable, "the server is shutting down"))
+			return
+		}
+	}
+	s.mux.ServeHTTP(x, r)
+}
+
+// finish counts an exchange and makes it available to other requests.
+func (s *Server) finish(x *exchange, start time.Time) {
+	if x.status == 0 && x.context().Err() != nil {
+		x.status = statusClientGone
+	}
+	s.metrics.observeRequest(x.route, x.request.Method, x.status, time.Since(start))
+	x.end()
+}
+
+// methods are the handlers of a path.
+type methods map[string]handler
+
+// route serves a path. As in the reference, a GET that the path does not have is
+// 404 and any other method 405.
+func (s *Server) route(path string, m methods) {
+	allowed := slices.Sorted(maps.Keys(m))
+	s.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+		x, ok := w.(*exchange)
+		if !ok {
+			http.Error(w, "the mux must not be used by itself", http.StatusInternalServerError)
+			return
+		}
+		x.route = path
+		var err error
+		switch handle := m[r.Method]; {
+		case handle != nil:
+			err = handle(x)
+		case r.Method == http.MethodGet:
+			err = wire.ErrDetail(http.StatusNotFound, "Not Found")
+		default:
+			x.Header()["Allow"] = allowed
+			err = wire.ErrDetail(http.StatusMethodNotAllowed, "Method Not Allowed")
+		}
+		if err != nil {
+			x.fail(err)
+		}
+	})
+}
+
+// forward hands a request to a handler of another package.
+func forward(h http.Handler) handler {
+	return func(x *exchange) error {
+		h.ServeHTTP(x, x.request)
+		return nil
+	}
+}

@@ -1,0 +1,111 @@
+package server
+
+import (
+	"net/http"
+	"slices"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest/internal/wire"
+)
+
+// spans serves spans and their sequence ids.
+type spans struct {
+	store     agl.Store
+	documents bool // the store hands out spans as documents
+}
+
+func (s spans) add(x *exchange) error {
+	req := wire.AddSpan{Body: &x.body}
+	if err := x.decode(&req, bodyRequired); err != nil {
+		return err
+	}
+	result, err := s.store.AddSpans(x.context(), agl.AddSpansParams{Spans: []agl.Span{req.Span}})
+	if err != nil {
+		return err
+	}
+	if len(result.Cancelled) > 0 {
+		x.tellCancelled()
+	}
+	if len(result.Stored) == 0 { // it was there before
+		return x.answerText(http.StatusCreated, "null")
+	}
+	return x.answer(http.StatusCreated, &result.Stored[0], nil)
+}
+
+func (s spans) addBatch(x *exchange) error {
+	req := wire.AddSpans{Body: &x.body}
+	if err := x.decode(&req, bodyRequired); err != nil {
+		return err
+	}
+	var result agl.AddSpansResult
+	if len(req.Spans) > 0 {
+		// The answer refers to the spans as they came in, whatever the store does to its own.
+		p := agl.AddSpansParams{Spans: slices.Clone(req.Spans), IssueSequenceIDs: req.IssueSequenceIDs}
+		var err error
+		if result, err = s.store.AddSpans(x.context(), p); err != nil {
+			return err
+		}
+	}
+	if len(result.Cancelled) > 0 {
+		x.tellCancelled()
+	}
+	return x.send(http.StatusCreated, req.AppendAnswer(x.out, result))
+}
+
+func (s spans) query(x *exchange) error {
+	var p agl.QuerySpansParams
+	if err := x.query(wire.QuerySpans(&p)); err != nil {
+		return err
+	}
+	if !s.documents {
+		page, err := s.store.QuerySpans(x.context(), p)
+		return answerPage(x, page, err)
+	}
+	page, err := s.store.QuerySpansJSON(x.context(), p)
+	if err != nil {
+		return err
+	}
+	return x.send(http.StatusOK, wire.AppendPage(x.out, page, func(dst []byte, doc *jsontext.Value) []byte { return append(dst, *doc...) }))
+}
+
+func (s spans) nextSequenceID(x *exchange) error {
+	var p agl.ReserveSequenceIDsParams
+	if err := x.decode(wire.ReserveSequenceIDs(&p), bodyRequired); err != nil {
+		return err
+	}
+	first, err := s.store.ReserveSequenceIDs(x.context(), p)
+	return x.answer(http.StatusOK, wire.SequenceID{First: first}, err)
+}
+
+// maxReserving bounds the concurrent reservations of one request.
+const maxReserving = 256
+
+// nextSequenceIDs makes the reservations concurrently, because stores commit concurrent
+// operations together.
+func (s spans) nextSequenceIDs(x *exchange) error {
+	var attempts []agl.ReserveSequenceIDsParams
+	if err := x.decode(wire.ReserveSequenceIDsOf(&attempts), bodyRequired); err != nil {
+		return err
+	}
+	n := len(attempts)
+	answer := wire.SequenceIDs{First: make([]int64, n)}
+	errs := make([]error, n)
+	for from := 0; from < n; from += maxReserving {
+		var group sync.WaitGroup
+		for i := from; i < min(from+maxReserving, n); i++ {
+			group.Go(func() {
+				answer.First[i], errs[i] = s.store.ReserveSequenceIDs(x.context(), attempts[i])
+			})
+		}
+		group.Wait()
+	}
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return x.answer(http.StatusOK, answer, nil)
+}

@@ -1,0 +1,37 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest/internal/wire"
+)
+
+// Placeholder of routes.
+const workerID = "worker_id"
+
+// workers serves the workers and their heartbeats.
+type workers struct{ store agl.Store }
+
+func (s workers) update(x *exchange) error {
+	p := agl.UpdateWorkerParams{WorkerID: x.request.PathValue(workerID)}
+	if err := x.decode(wire.UpdateWorker(&p), bodyOptional); err != nil {
+		return err
+	}
+	worker, err := s.store.UpdateWorker(x.context(), p)
+	return x.answer(http.StatusOK, &worker, err)
+}
+
+func (s workers) get(x *exchange) error {
+	found, err := s.store.GetWorker(x.context(), agl.GetWorkerParams{WorkerID: x.request.PathValue(workerID)})
+	return x.answerFound(&found, err)
+}
+
+func (s workers) query(x *exchange) error {
+	var p agl.QueryWorkersParams
+	if err := x.query(wire.QueryWorkers(&p)); err != nil {
+		return err
+	}
+	page, err := s.store.QueryWorkers(x.context(), p)
+	return answerPage(x, page, err)
+}

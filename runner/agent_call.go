@@ -1,0 +1,136 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/tracer"
+)
+
+// panicError is a panic of the agent or of a hook.
+type panicError struct {
+	value any
+	stack string
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
+
+var (
+	errGoexit    = errors.New("it ended its goroutine (runtime.Goexit) instead of returning")
+	errAbandoned = errors.New("the agent did not return within the grace period and was left behind")
+)
+
+// catchPanic calls f and turns a panic into an error.
+func catchPanic(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &panicError{value: v, stack: string(debug.Stack())}
+		}
+	}()
+	return f()
+}
+
+// agentAnswer is what an agent returned, and why its context had ended by then; nil
+// when it had not.
+type agentAnswer struct {
+	result agl.Result
+	err    error
+	ended  error
+}
+
+// callAgent runs the agent and waits for its answer, at most a grace period longer
+// than ctx lasts. An agent that has not returned by then is counted as abandoned
+// until it does.
+func (s *shared) callAgent(ctx context.Context, task agl.Task, log *slog.Logger) agentAnswer {
+	if ctx.Err() != nil { // the attempt ended while it was prepared
+		return agentAnswer{err: ctx.Err(), ended: context.Cause(ctx)}
+	}
+	answers := make(chan agentAnswer, 1)
+	go func() {
+		answer := agentAnswer{err: errGoexit}
+		defer func() {
+			answer.ended = context.Cause(ctx)
+			answers <- answer
+		}()
+		answer.err = typed(catchPanic(func() (err error) {
+			answer.result, err = s.cfg.Agent.Run(ctx, task)
+			return err
+		}))
+	}()
+	select {
+	case answer := <-answers:
+		return answer
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(s.cfg.GracePeriod)
+	defer timer.Stop()
+	select {
+	case answer := <-answers:
+		return answer
+	case <-timer.C:
+	}
+	log.ErrorContext(ctx, "agent ignores the end of its context and is left behind", "abandoned", s.abandoned.Add(1))
+	go func() {
+		answer := <-answers
+		s.abandoned.Add(-1)
+		log.Info("agent that was left behind has returned", "error", answer.err)
+	}()
+	return agentAnswer{err: errAbandoned, ended: context.Cause(ctx)}
+}
+
+// typed gives a panic its outcome.
+func typed(err error) error {
+	if p, ok := errors.AsType[*panicError](err); ok {
+		return &agl.OutcomeError{Kind: agl.OutcomePanic, Err: p}
+	}
+	return err
+}
+
+// record stores what the agent returned. traced is the context of the trace.
+func record(ctx, traced context.Context, trace agl.Trace, result agl.Result) error {
+	given := 0
+	for _, n := range []int{len(result.Rewards), len(result.Spans), len(result.Drafts)} {
+		if n > 0 {
+			given++
+		}
+	}
+	if given > 1 {
+		return agl.Errorf(agl.CodeInvalid, "%d rewards, %d spans and %d drafts were given; only one of the three may be",
+			len(result.Rewards), len(result.Spans), len(result.Drafts))
+	}
+	drafts := result.Drafts
+	if len(result.Rewards) > 0 {
+		draft, err := tracer.RewardDraft(result.Rewards...)
+		if err != nil {
+			return err
+		}
+		drafts = []agl.SpanDraft{draft}
+	}
+	spans := slices.Clone(result.Spans)
+	for _, d := range drafts {
+		spans = append(spans, tracer.SpanFromDraft(traced, d))
+	}
+	if len(spans) == 0 {
+		return nil
+	}
+	return trace.Add(ctx, spans...)
+}
+
+// recordPanic stores an exception span with the stack of a panic.
+func recordPanic(ctx, traced context.Context, trace agl.Trace, cause error) error {
+	p, ok := errors.AsType[*panicError](cause)
+	if !ok {
+		return nil
+	}
+	draft, err := tracer.ExceptionDraft(p, p.stack)
+	if err != nil {
+		return err
+	}
+	return trace.Add(ctx, tracer.SpanFromDraft(traced, draft))
+}

@@ -1,0 +1,101 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+)
+
+// Flusher is an LLM proxy whose record can be waited for: FlushAttempt returns once
+// every model call that the attempt has begun is stored. It fails when one of them
+// was lost.
+type Flusher interface {
+	FlushAttempt(ctx context.Context, rolloutID, attemptID string) error
+}
+
+// proxies returns the endpoints of the proxies among the resources.
+func proxies(resources agl.Resources) []string {
+	var endpoints []string
+	for _, n := range resources {
+		if p, ok := n.Resource.(agl.ProxyLLM); ok && !slices.Contains(endpoints, p.Endpoint) {
+			endpoints = append(endpoints, p.Endpoint)
+		}
+	}
+	return endpoints
+}
+
+// proxyFlusher waits for the records of proxies, by the flusher if there is one, else
+// over HTTP.
+type proxyFlusher struct {
+	flusher     Flusher
+	client      *http.Client
+	token       string
+	cannotFlush sync.Map // base URLs of proxies that answer 404 or 405
+}
+
+func (f *proxyFlusher) flush(ctx context.Context, endpoints []string, rolloutID, attemptID string) error {
+	if f.flusher != nil {
+		if err := f.flusher.FlushAttempt(ctx, rolloutID, attemptID); err != nil {
+			return fmt.Errorf("flush the proxy: %w", err)
+		}
+		return nil
+	}
+	for _, endpoint := range endpoints {
+		base := strings.TrimRight(strings.TrimSuffix(strings.TrimRight(endpoint, "/"), "/v1"), "/")
+		if _, cannot := f.cannotFlush.Load(base); cannot {
+			continue
+		}
+		if err := f.post(ctx, base, rolloutID, attemptID); err != nil {
+			return fmt.Errorf("flush the proxy %s: %w", base, err)
+		}
+	}
+	return nil
+}
+
+func (f *proxyFlusher) post(ctx context.Context, base, rolloutID, attemptID string) error {
+	body, err := json.Marshal(struct {
+		RolloutID string `json:"rollout_id"`
+		AttemptID string `json:"attempt_id"`
+	}{rolloutID, attemptID})
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/admin/attempts/flush", bytes.NewReader(body))
+	if err != nil {
+		return agl.Errorf(agl.CodeInvalid, "the endpoint is not a URL: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if f.token != "" {
+		req.Header.Set("Authorization", "Bearer "+f.token)
+	}
+	resp, err := f.client.Do(req)
+	if err != nil {
+		return agl.Errorf(agl.CodeUnavailable, "%w", err)
+	}
+	defer resp.Body.Close()
+	const enough = 4 << 10
+	reply, err := io.ReadAll(io.LimitReader(resp.Body, enough))
+	switch status := resp.StatusCode; {
+	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
+		f.cannotFlush.Store(base, true)
+		return nil
+	case status >= http.StatusInternalServerError, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout:
+		return agl.Errorf(agl.CodeUnavailable, "HTTP %s: %s", resp.Status, bytes.TrimSpace(reply))
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return agl.Errorf(agl.CodeUnauthorized, "HTTP %s: the runner needs the proxy's token: %s", resp.Status, bytes.TrimSpace(reply))
+	case status >= http.StatusMultipleChoices:
+		return agl.Errorf(agl.CodeInvalid, "HTTP %s: %s", resp.Status, bytes.TrimSpace(reply))
+	case err != nil:
+		return agl.Errorf(agl.CodeUnavailable, "%w", err)
+	}
+	return nil
+}

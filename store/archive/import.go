@@ -1,0 +1,570 @@
+package archive
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/internal/spanjson"
+	"github.com/agl-go/agl/store/driver"
+)
+
+// One commit of an import writes at most about batchBytes of values and
+// batchRecords records; that bounds the import's memory too.
+const (
+	batchBytes   = 4 << 20
+	batchRecords = 2000
+)
+
+// Import reads an export into a database, in batches that are each committed on
+// their own; progress, if not nil, is called after each with what has been read so
+// far. An interrupted import continues when it is run again with the same export
+// within the 24 hours for which databases keep idempotency records; records that
+// are already there are skipped. A database that holds anything else is refused
+// with ErrConflict. A damaged or missing line is ErrInvalid and named by its
+// number. No server may use the database during the import.
+//
+// The orders of creation and of the queue are kept. Events are not: their readers
+// get a reset.
+func Import(ctx context.Context, d driver.Driver, r io.Reader, progress func(Counts)) (Counts, error) {
+	if progress == nil {
+		progress = func(Counts) {}
+	}
+	im := &importer{driver: d, lines: newLineReader(r), progress: progress}
+	err := im.run(ctx)
+	return im.counts, err
+}
+
+type importer struct {
+	driver   driver.Driver
+	lines    *lineReader
+	progress func(Counts)
+	header   header
+	counts   Counts
+	state    *driver.State
+	held     []heldRollout
+	batch    batch
+
+	// The rollout whose attempts and spans are being read.
+	rollout  string
+	attempts map[string]struct{}
+}
+
+// batch holds the records of one commit.
+type batch struct {
+	records, bytes int
+
+	rollouts  []importedRollout
+	attempts  []imported[*agl.Attempt]
+	workers   []imported[*agl.Worker]
+	resources []imported[*agl.ResourcesUpdate]
+	spans     []driver.SpanRecord
+	sequences []driver.Sequence
+	keys      []driver.IdempotencyRecord
+}
+
+type imported[T any] struct {
+	value T
+	line  int
+}
+
+type importedRollout struct {
+	imported[*agl.Rollout]
+
+	evicted bool
+	queued  agl.RolloutStatus // its real status when it is held back; "" otherwise
+}
+
+// heldRollout is a queued rollout that is held back until everything is imported,
+// so that nobody can claim from a half-filled database.
+type heldRollout struct {
+	id     string
+	place  int64
+	status agl.RolloutStatus
+	end    agl.Null[agl.Timestamp]
+}
+
+// hold marks a queued rollout as held back: it is preparing and has an end time, which no
+// rollout of an engine does.
+func hold(r agl.Rollout) *agl.Rollout {
+	r.Status = agl.RolloutPreparing
+	r.EndTime = agl.Some(r.StartTime)
+	return &r
+}
+
+func isHeld(r *agl.Rollout) bool {
+	return r.Status == agl.RolloutPreparing && r.EndTime == agl.Some(r.StartTime)
+}
+
+func (im *importer) run(ctx context.Context) error {
+	if err := im.begin(ctx); err != nil {
+		return err
+	}
+	for {
+		l, err := im.lines.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return errCutOff(im.lines.number)
+		case err != nil:
+			return err
+		case l.kind == kindTrailer:
+			return im.end(ctx, l)
+		}
+		if err := im.add(l); err != nil {
+			return err
+		}
+		if im.batch.records >= batchRecords || im.batch.bytes >= batchBytes {
+			if err := im.flush(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// begin reads the header and checks that the database is empty, or holds a part of
+// the same export.
+func (im *importer) begin(ctx context.Context) error {
+	l, err := im.lines.next()
+	switch {
+	case errors.Is(err, io.EOF):
+		return agl.Errorf(agl.CodeInvalid, "the export is empty")
+	case err != nil:
+		return err
+	case l.kind != kindHeader:
+		return l.damaged("got a %s, must be the header", l.kind)
+	}
+	if err := l.decode(&im.header); err != nil {
+		return err
+	}
+	switch h := im.header; {
+	case h.Format != formatName || h.ExportID == "":
+		return l.damaged("got format %q of export %q, must be %q", h.Format, h.ExportID, formatName)
+	case h.Version != formatVersion:
+		return agl.Errorf(agl.CodeInvalid, "the export has version %d, this program reads version %d: use the program that wrote it, or a newer one",
+			h.Version, formatVersion)
+	}
+	stats, err := im.driver.Statistics(ctx)
+	if err != nil {
+		return err
+	}
+	return im.commit(ctx, &driver.LoadParams{}, func(got *driver.Loaded, _ *driver.Changes) error {
+		for _, k := range got.Keys {
+			if k.Scope != im.scope() {
+				continue
+			}
+			if k.ResourcesID == importDone {
+				return agl.Errorf(agl.CodeConflict, "the export %s has been imported here already", im.header.ExportID)
+			}
+			return nil
+		}
+		if stats.TotalRollouts+stats.TotalWorkers+stats.TotalResources > 0 {
+			return im.notEmpty(ctx, &stats)
+		}
+		return nil
+	})
+}
+
+// importDone is in the record of an import that has completed.
+const importDone = "done"
+
+func (im *importer) scope() string { return importScope + im.header.ExportID }
+
+// notEmpty is the error that names what the database holds.
+func (im *importer) notEmpty(ctx context.Context, stats *agl.Statistics) error {
+	one := agl.Paging{Limit: 1}
+	first := ""
+	switch {
+	case stats.TotalRollouts > 0:
+		page, err := im.driver.QueryRollouts(ctx, agl.QueryRolloutsParams{Paging: one})
+		if err != nil {
+			return err
+		}
+		for i := range page.Items {
+			first = "rollout " + page.Items[i].RolloutID
+		}
+	case stats.TotalResources > 0:
+		page, err := im.driver.QueryResources(ctx, agl.QueryResourcesParams{Paging: one})
+		if err != nil {
+			return err
+		}
+		for i := range page.Items {
+			first = "resources " + page.Items[i].ResourcesID
+		}
+	default:
+		page, err := im.driver.QueryWorkers(ctx, agl.QueryWorkersParams{Paging: one})
+		if err != nil {
+			return err
+		}
+		for i := range page.Items {
+			first = "worker " + page.Items[i].WorkerID
+		}
+	}
+	return agl.Errorf(agl.CodeConflict,
+		"the database holds other data: %d rollouts, %d resources and %d workers, the first is %s; import into an empty one",
+		stats.TotalRollouts, stats.TotalResources, stats.TotalWorkers, first)
+}
+
+// decoded reads the value of a line.
+func decoded[T any](l *line) (imported[*T], error) {
+	out := imported[*T]{new(T), l.number}
+	return out, l.decode(out.value)
+}
+
+// add adds a record to the batch.
+func (im *importer) add(l *line) (err error) {
+	if im.state != nil {
+		return l.damaged("got a %s after the state, which is the last record", l.kind)
+	}
+	b := &im.batch
+	switch l.kind {
+	case kindResources:
+		var u imported[*agl.ResourcesUpdate]
+		u, err = decoded[agl.ResourcesUpdate](l)
+		b.resources = append(b.resources, u)
+	case kindWorker:
+		var w imported[*agl.Worker]
+		w, err = decoded[agl.Worker](l)
+		b.workers = append(b.workers, w)
+	case kindRollout:
+		err = im.addRollout(l)
+	case kindAttempt:
+		err = im.addAttempt(l)
+	case kindSpan:
+		err = im.addSpan(l)
+	case kindSequence:
+		var s sequenceValue
+		err = l.decode(&s)
+		b.sequences = append(b.sequences, driver.Sequence(s))
+	case kindKey:
+		var k keyValue
+		err = l.decode(&k)
+		b.keys = append(b.keys, keyOf(&k))
+	case kindState:
+		var s stateValue
+		err = l.decode(&s)
+		im.state = (*driver.State)(&s)
+	default:
+		err = l.damaged("got a record of kind %q, which this program does not know", l.kind)
+	}
+	im.counts.add(l.kind)
+	b.records++
+	b.bytes += len(l.value)
+	return err
+}
+
+func (im *importer) addRollout(l *line) error {
+	var v rolloutValue
+	if err := l.decode(&v); err != nil {
+		return err
+	}
+	im.rollout, im.attempts = v.Rollout.RolloutID, map[string]struct{}{}
+	r := importedRollout{imported: imported[*agl.Rollout]{&v.Rollout, l.number}, evicted: v.Evicted}
+	if status := v.Rollout.Status; status.Queued() {
+		r.value, r.queued = hold(v.Rollout), status
+		im.held = append(im.held, heldRollout{id: v.Rollout.RolloutID, place: v.Place.V, status: status, end: v.Rollout.EndTime})
+	}
+	im.batch.rollouts = append(im.batch.rollouts, r)
+	return nil
+}
+
+func (im *importer) addAttempt(l *line) error {
+	a, err := decoded[agl.Attempt](l)
+	if err != nil {
+		return err
+	}
+	if a.value.RolloutID != im.rollout {
+		return l.damaged("its attempt is of rollout %q, but the preceding rollout is %q", a.value.RolloutID, im.rollout)
+	}
+	im.attempts[a.value.AttemptID] = struct{}{}
+	im.batch.attempts = append(im.batch.attempts, a)
+	return nil
+}
+
+func (im *importer) addSpan(l *line) error {
+	if !l.value.IsValid(rawjson.Options()) {
+		return l.damaged("its span is no JSON document")
+	}
+	var span agl.Span
+	if err := spanjson.Parse(l.value, &span); err != nil {
+		return l.damaged("its span does not decode: %w", err)
+	}
+	if _, found := im.attempts[span.AttemptID]; !found || span.RolloutID != im.rollout {
+		return l.damaged("its span is of %q/%q, which is not an attempt of the preceding rollout, %q", span.RolloutID, span.AttemptID, im.rollout)
+	}
+	im.batch.spans = append(im.batch.spans, driver.NewSpanRecord(&span, l.value))
+	return nil
+}
+
+// flush commits the batch.
+func (im *importer) flush(ctx context.Context) error {
+	b := &im.batch
+	if b.records == 0 {
+		return nil
+	}
+	if err := im.commit(ctx, b.want(), b.changes); err != nil {
+		return err
+	}
+	*b = batch{}
+	im.counts.Bytes = im.lines.read
+	im.progress(im.counts)
+	return nil
+}
+
+// want names every record of the batch, to find out which exist already.
+func (b *batch) want() *driver.LoadParams {
+	want := &driver.LoadParams{}
+	for _, r := range b.rollouts {
+		want.Rollouts = append(want.Rollouts, r.value.RolloutID)
+	}
+	for _, a := range b.attempts {
+		want.Attempts = append(want.Attempts, driver.AttemptKey{RolloutID: a.value.RolloutID, AttemptID: a.value.AttemptID})
+	}
+	for _, w := range b.workers {
+		want.Workers = append(want.Workers, w.value.WorkerID)
+	}
+	for _, u := range b.resources {
+		want.Resources = append(want.Resources, u.value.ResourcesID)
+	}
+	for i := range b.spans {
+		want.Spans = append(want.Spans, b.spans[i].SpanKey)
+	}
+	for _, k := range b.keys {
+		want.Keys = append(want.Keys, k.Scope)
+	}
+	return want
+}
+
+// changes adds the records that do not exist yet. Those that exist must be the same.
+func (b *batch) changes(got *driver.Loaded, c *driver.Changes) error {
+	if err := b.rolloutChanges(got, c); err != nil {
+		return err
+	}
+	workers := make([]*agl.Worker, 0, len(got.Workers))
+	for _, w := range got.Workers {
+		if w.Worker != nil {
+			workers = append(workers, w.Worker)
+		}
+	}
+	attempts, err := absent("attempt", b.attempts, got.Attempts, func(a *agl.Attempt) string { return a.RolloutID + "/" + a.AttemptID })
+	if err != nil {
+		return err
+	}
+	for _, a := range attempts {
+		c.Attempts = append(c.Attempts, driver.AttemptChange{Attempt: a, New: true})
+	}
+	if c.Workers, err = absent("worker", b.workers, workers, func(w *agl.Worker) string { return w.WorkerID }); err != nil {
+		return err
+	}
+	c.Resources, err = absent("resources", b.resources, got.Resources, func(u *agl.ResourcesUpdate) string { return u.ResourcesID })
+	if err != nil {
+		return err
+	}
+	spans := setOf(got.Spans)
+	for i := range b.spans {
+		if _, found := spans[b.spans[i].SpanKey]; !found {
+			spans[b.spans[i].SpanKey] = struct{}{}
+			c.Spans = append(c.Spans, b.spans[i])
+		}
+	}
+	c.Sequences = append(c.Sequences, b.sequences...)
+	for i := range b.keys {
+		if !slices.ContainsFunc(got.Keys, func(k driver.IdempotencyRecord) bool { return k.Scope == b.keys[i].Scope }) {
+			c.Keys = append(c.Keys, b.keys[i])
+		}
+	}
+	return nil
+}
+
+func (b *batch) rolloutChanges(got *driver.Loaded, c *driver.Changes) error {
+	rollouts := make(map[string]*agl.Rollout, len(got.Rollouts))
+	for _, r := range got.Rollouts {
+		rollouts[r.Rollout.RolloutID] = r.Rollout
+	}
+	for _, r := range b.rollouts {
+		existing := rollouts[r.value.RolloutID]
+		if existing == nil {
+			rollouts[r.value.RolloutID] = r.value
+			c.Rollouts = append(c.Rollouts, driver.RolloutChange{Rollout: r.value, New: true})
+			if r.evicted {
+				c.EvictedRollouts = append(c.EvictedRollouts, r.value.RolloutID)
+			}
+			continue
+		}
+		if r.queued != "" && existing.Status == r.queued {
+			existing = hold(*existing) // it was released before the interruption
+		}
+		if !sameJSON(existing, r.value) {
+			return errDiffers(r.line, "rollout", r.value.RolloutID)
+		}
+	}
+	return nil
+}
+
+// absent returns the records that the database does not hold, each once. One that
+// it holds must be the same.
+func absent[T rawjson.Appender](kind string, records []imported[T], existing []T, id func(T) string) ([]T, error) {
+	found := make(map[string]T, len(existing))
+	for _, v := range existing {
+		found[id(v)] = v
+	}
+	var out []T
+	for _, r := range records {
+		key := id(r.value)
+		if other, exists := found[key]; !exists {
+			found[key] = r.value
+			out = append(out, r.value)
+		} else if !sameJSON(other, r.value) {
+			return nil, errDiffers(r.line, kind, key)
+		}
+	}
+	return out, nil
+}
+
+func setOf[T comparable](list []T) map[T]struct{} {
+	set := make(map[T]struct{}, len(list))
+	for _, v := range list {
+		set[v] = struct{}{}
+	}
+	return set
+}
+
+func sameJSON[T rawjson.Appender](a, b T) bool {
+	return bytes.Equal(a.AppendJSON(nil), b.AppendJSON(nil))
+}
+
+func errDiffers(line int, what, id string) error {
+	return agl.Errorf(agl.CodeConflict, "line %d: %s %s in the database differs from the one in the export", line, what, id)
+}
+
+// commit runs one transaction: fill adds what is to be written, given what was
+// found. Every commit also writes the record by which the import recognises itself.
+func (im *importer) commit(ctx context.Context, want *driver.LoadParams, fill func(got *driver.Loaded, changes *driver.Changes) error) error {
+	want.Keys = append(want.Keys, im.scope())
+	return driver.Retry(func() error {
+		tx, err := im.driver.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer tx.Discard()
+		want.Now = agl.TimestampOf(time.Now())
+		var got driver.Loaded
+		if err := tx.Load(ctx, want, &got); err != nil {
+			return err
+		}
+		changes := driver.Changes{Now: want.Now}
+		if err := fill(&got, &changes); err != nil {
+			return err
+		}
+		own := driver.IdempotencyRecord{Scope: im.scope(), Fingerprint: im.header.ExportID, CreateTime: want.Now}
+		if changes.QueueClosed.Valid {
+			own.ResourcesID = importDone
+		}
+		changes.Keys = append(changes.Keys, own)
+		return tx.Apply(ctx, &changes)
+	})
+}
+
+// end checks that everything was read, releases the rollouts that were held back,
+// and sets the singletons.
+func (im *importer) end(ctx context.Context, trailer *line) error {
+	var counts Counts
+	if err := trailer.decode(&counts); err != nil {
+		return err
+	}
+	read := im.counts
+	read.Bytes = 0
+	switch {
+	case counts != read:
+		return trailer.damaged("it counts %+v, but there were %+v", counts, read)
+	case im.state == nil:
+		return trailer.damaged("there is no state before it")
+	}
+	if _, err := im.lines.next(); !errors.Is(err, io.EOF) {
+		return agl.Errorf(agl.CodeInvalid, "line %d of the export is damaged: there must be nothing after the trailer", trailer.number+1)
+	}
+	if err := im.flush(ctx); err != nil {
+		return err
+	}
+	slices.SortStableFunc(im.held, func(a, b heldRollout) int { return cmp.Compare(a.place, b.place) })
+	for part := range slices.Chunk(im.held, batchRecords) {
+		if err := im.release(ctx, part); err != nil {
+			return err
+		}
+	}
+	if err := im.verify(ctx); err != nil {
+		return err
+	}
+	want := &driver.LoadParams{}
+	if im.state.LatestResources.Valid {
+		want.Resources = []string{im.state.LatestResources.V}
+	}
+	err := im.commit(ctx, want, func(got *driver.Loaded, c *driver.Changes) error {
+		if len(want.Resources) > 0 && len(got.Resources) == 0 {
+			return trailer.damaged("the latest resources are %s, which the export does not hold", want.Resources[0])
+		}
+		c.Resources = append(c.Resources, got.Resources...) // what is written last is the latest
+		c.QueueClosed = agl.Some(im.state.QueueClosed)
+		return nil
+	})
+	im.counts.Bytes = im.lines.read
+	if err == nil {
+		im.progress(im.counts)
+	}
+	return err
+}
+
+// release queues rollouts that were held back, behind those already queued.
+func (im *importer) release(ctx context.Context, part []heldRollout) error {
+	want := &driver.LoadParams{}
+	for i := range part {
+		want.Rollouts = append(want.Rollouts, part[i].id)
+	}
+	return im.commit(ctx, want, func(got *driver.Loaded, c *driver.Changes) error {
+		existing := make(map[string]*agl.Rollout, len(got.Rollouts))
+		for _, r := range got.Rollouts {
+			existing[r.Rollout.RolloutID] = r.Rollout
+		}
+		for i := range part {
+			r := existing[part[i].id]
+			switch {
+			case r != nil && isHeld(r):
+				queued := *r
+				queued.Status, queued.EndTime = part[i].status, part[i].end
+				c.Rollouts = append(c.Rollouts, driver.RolloutChange{Rollout: &queued})
+			case r == nil || r.Status != part[i].status:
+				return agl.Errorf(agl.CodeConflict, "rollout %s was changed during the import: no server may use the database", part[i].id)
+			}
+		}
+		return nil
+	})
+}
+
+// verify checks that the database has kept everything: one in memory may have
+// evicted spans.
+func (im *importer) verify(ctx context.Context) error {
+	stats, err := im.driver.Statistics(ctx)
+	if err != nil {
+		return err
+	}
+	for _, n := range [...]struct {
+		what      string
+		got, want int
+	}{
+		{"resources", stats.TotalResources, im.counts.Resources},
+		{"workers", stats.TotalWorkers, im.counts.Workers},
+		{"rollouts", stats.TotalRollouts, im.counts.Rollouts},
+		{"attempts", stats.TotalAttempts, im.counts.Attempts},
+		{"spans", stats.TotalSpans, im.counts.Spans},
+	} {
+		if n.got < n.want {
+			return agl.Errorf(agl.CodeExhausted, "the database has kept only %d of %d %s", n.got, n.want, n.what)
+		}
+	}
+	return nil
+}

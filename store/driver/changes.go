@@ -1,0 +1,177 @@
+package driver
+
+import (
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+)
+
+// AttemptKey names an attempt.
+type AttemptKey struct{ RolloutID, AttemptID string }
+
+// SpanKey names a span.
+type SpanKey struct{ RolloutID, AttemptID, SpanID string }
+
+// LoadParams names what a transaction needs. Ids may repeat.
+type LoadParams struct {
+	Now       agl.Timestamp // idempotency records that have expired by then are left out
+	Rollouts  []string
+	Attempts  []AttemptKey
+	Workers   []string
+	Resources []string
+	Sequences []string // rollouts, existing or not, whose sequence is needed
+	Spans     []SpanKey
+	Keys      []string // idempotency scopes
+	// Users names bundles for which Loaded.InUse says whether an unfinished rollout names
+	// them.
+	Users []string
+}
+
+// Loaded is what a transaction starts from.
+type Loaded struct {
+	Rollouts  []LoadedRollout
+	Attempts  []*agl.Attempt
+	Workers   []LoadedWorker
+	Resources []*agl.ResourcesUpdate
+	Sequences []Sequence // of those that have one
+	Spans     []SpanKey  // those that exist
+	Keys      []IdempotencyRecord
+	InUse     []string // bundles of LoadParams.Users that an unfinished rollout names
+
+	LatestResources agl.Null[string]
+	QueueClosed     bool
+	// SpanRoom is how many more bytes of payloads fit, after evicting all that can be
+	// evicted; null is no limit.
+	SpanRoom agl.Null[int64]
+}
+
+// LoadedRollout is a rollout before the transaction.
+type LoadedRollout struct {
+	Rollout *agl.Rollout
+	Latest  string // the latest attempt's id, "" when there is none
+}
+
+// LoadedWorker is a worker before the transaction. LiveAttempts counts the live
+// attempts, each the latest of its rollout, that carry the worker's id. A worker that
+// does not exist is included, with a nil Worker, when it has any.
+type LoadedWorker struct {
+	Worker       *agl.Worker
+	WorkerID     string
+	LiveAttempts int
+}
+
+// Sequence is the last sequence id that a rollout's spans were given.
+type Sequence struct {
+	RolloutID string
+	Last      int64
+}
+
+// Changes is everything that a transaction writes. A rollout is in the queue exactly
+// while its status is queuing or requeuing: one that becomes so goes to the back, in
+// the order of Rollouts, and leaves the queue when its status changes.
+type Changes struct {
+	Now              agl.Timestamp
+	Rollouts         []RolloutChange
+	Attempts         []AttemptChange
+	ReturnedAttempts []AttemptKey // of returned claims: to be removed
+	Workers          []*agl.Worker
+	Resources        []*agl.ResourcesUpdate // the last one becomes the latest
+	Spans            []SpanRecord
+	Sequences        []Sequence
+	QueueClosed      agl.Null[bool]
+	// Keys replace the records of their scopes. When another process has written one
+	// since Load did not find it, Apply fails with ErrRetry, so that two servers never
+	// act on one key.
+	Keys          []IdempotencyRecord
+	ForgottenKeys []string
+	Events        []agl.Event // without ids: the driver issues them in this order
+
+	// What is removed, after everything else was written.
+	EvictedRollouts  []string // their spans; a query for them returns ErrEvicted from now on
+	DeletedRollouts  []string // with attempts, spans and sequence
+	DeletedWorkers   []string
+	DeletedResources []string
+	DeletedSequences []string // of rollouts that do not exist
+}
+
+// RolloutChange is a rollout's new state.
+type RolloutChange struct {
+	Rollout *agl.Rollout
+	New     bool
+	// Front queues it at the head instead of the back, the first of several first.
+	Front bool
+}
+
+// AttemptChange is an attempt's new state. A new attempt becomes the latest of its
+// rollout.
+type AttemptChange struct {
+	Attempt *agl.Attempt
+	New     bool
+}
+
+// SpanRecord is a span as drivers keep it: the columns that filters and sorts need,
+// and the document.
+type SpanRecord struct {
+	SpanKey
+	SequenceID int64
+	TraceID    string
+	ParentID   string // "" for none
+	Name       string
+	StartTime  agl.Null[agl.Timestamp]
+	EndTime    agl.Null[agl.Timestamp]
+	Payload    jsontext.Value // the wire form
+}
+
+// NewSpanRecord makes the record of a span whose payload is its wire form. It copies
+// the columns, so that a short id does not keep a large document in memory.
+func NewSpanRecord(span *agl.Span, payload jsontext.Value) SpanRecord {
+	return SpanRecord{
+		SpanKey:    SpanKey{span.RolloutID, span.AttemptID, strings.Clone(span.SpanID)},
+		SequenceID: span.SequenceID,
+		TraceID:    strings.Clone(span.TraceID),
+		ParentID:   strings.Clone(span.ParentID.V),
+		Name:       strings.Clone(span.Name),
+		StartTime:  span.StartTime,
+		EndTime:    span.EndTime,
+		Payload:    payload,
+	}
+}
+
+// IdempotencyRecord remembers what a write with an idempotency key has made. Drivers
+// keep it for as long as they promise: 10 minutes in memory, a day in a database.
+type IdempotencyRecord struct {
+	Scope       string // the operation, the ids of its path, and the key
+	Fingerprint string // of the arguments; "" for a revoked key
+	CreateTime  agl.Timestamp
+	Made        []AttemptKey // rollouts, with an attempt where one was made
+	ResourcesID string
+}
+
+// Record is one record of an export; exactly one of its fields is set.
+type Record struct {
+	Resources *agl.ResourcesUpdate
+	Worker    *agl.Worker
+	Rollout   *RolloutRecord
+	Attempt   *agl.Attempt
+	Span      *SpanRecord
+	Sequence  *Sequence
+	Key       *IdempotencyRecord
+	State     *State
+}
+
+// RolloutRecord is a rollout of an export.
+type RolloutRecord struct {
+	Rollout *agl.Rollout
+	// Place is the place in the queue: of two rollouts the one with the smaller number
+	// is claimed first. Null when it is not queued.
+	Place   agl.Null[int64]
+	Evicted bool
+}
+
+// State holds the singletons: the queue's state and the latest resources' id.
+type State struct {
+	QueueClosed     bool
+	LatestResources agl.Null[string]
+}

@@ -1,0 +1,48 @@
+package driver
+
+import (
+	"time"
+
+	"github.com/agl-go/agl"
+)
+
+// Lifetimes bound the records that every driver deletes by itself. The zero value of
+// each field is its default.
+type Lifetimes struct {
+	// IdempotencyTTL is the lifetime of idempotency keys; 0 is 24 hours, in memory
+	// 10 minutes.
+	IdempotencyTTL time.Duration
+	// EventTTL and MaxEvents bound the event log; 0 is an hour and 100,000. A driver
+	// may keep a few more.
+	EventTTL  time.Duration
+	MaxEvents int
+}
+
+const (
+	defaultEventTTL  = time.Hour
+	defaultMaxEvents = 100_000
+)
+
+// WithDefaults replaces zero values. idempotency is the default of IdempotencyTTL.
+func (l Lifetimes) WithDefaults(idempotency time.Duration) Lifetimes {
+	if l.IdempotencyTTL == 0 {
+		l.IdempotencyTTL = idempotency
+	}
+	if l.EventTTL == 0 {
+		l.EventTTL = defaultEventTTL
+	}
+	if l.MaxEvents == 0 {
+		l.MaxEvents = defaultMaxEvents
+	}
+	return l
+}
+
+// Validate rejects negative values with ErrInvalid. config names the struct in the
+// error.
+func (l Lifetimes) Validate(config string) error {
+	if l.IdempotencyTTL < 0 || l.EventTTL < 0 || l.MaxEvents < 0 {
+		return agl.Errorf(agl.CodeInvalid, "%s: IdempotencyTTL %v, EventTTL %v and MaxEvents %d must not be negative",
+			config, l.IdempotencyTTL, l.EventTTL, l.MaxEvents)
+	}
+	return nil
+}

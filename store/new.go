@@ -1,0 +1,35 @@
+package store
+
+import "context"
+
+// New starts a Store over config.Driver. ctx bounds the start only; its values are
+// passed on to the background work. Close the store after use.
+func New(ctx context.Context, config Config) (*Store, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	config = config.withDefaults()
+	s := &Store{
+		committer: newCommitter(&config),
+		started:   config.Clock.Now(),
+		closing:   make(chan struct{}),
+		closed:    make(chan struct{}),
+	}
+	s.inFlight.init()
+	s.keyLocks.init()
+	s.buffers.New = func() any { return new([]byte) }
+	live, err := s.driver.Live(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range live {
+		s.deadlines.set(&live[i].Rollout, live[i].Attempt)
+	}
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	s.background.Go(func() { s.watch(background) })
+	if rules := config.Retention.rules(); len(rules) > 0 {
+		s.background.Go(func() { s.retain(background, rules) })
+	}
+	return s, nil
+}

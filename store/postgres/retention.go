@@ -1,0 +1,59 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
+)
+
+// removable selects what retention may delete of a kind: id, time, size and the order
+// of insertion.
+func removable(kind driver.Removable) string {
+	const finished = `('failed', 'succeeded', 'cancelled')`
+	switch kind {
+	case driver.RemovableSpans:
+		return `SELECT r.rollout_id AS id, r.end_time AS at, a.bytes, r.ordinal AS n FROM rollouts r
+			JOIN (SELECT rollout_id, sum(span_bytes)::bigint AS bytes FROM attempts WHERE span_bytes > 0 GROUP BY rollout_id) a USING (rollout_id)
+			WHERE r.status IN ` + finished
+	case driver.RemovableRollouts:
+		return `SELECT rollout_id AS id, end_time AS at, 0::bigint AS bytes, 0::bigint AS n FROM rollouts WHERE status IN ` + finished
+	case driver.RemovableWorkers:
+		return `SELECT worker_id AS id, COALESCE(GREATEST(last_heartbeat_time, last_dequeue_time, last_busy_time, last_idle_time), 0) AS at,
+			0::bigint AS bytes, 0::bigint AS n FROM workers WHERE status <> 'busy'`
+	case driver.RemovableResources:
+		return `SELECT resources_id AS id, update_time AS at, 0::bigint AS bytes, 0::bigint AS n FROM resources u
+			WHERE resources_id IS DISTINCT FROM (SELECT latest_resources FROM store)
+			AND NOT EXISTS (SELECT FROM rollouts r WHERE r.resources_id = u.resources_id AND r.status NOT IN ` + finished + `)`
+	case driver.RemovableSequences:
+		return `SELECT rollout_id AS id, unknown_since AS at, 0::bigint AS bytes, 0::bigint AS n FROM sequences q
+			WHERE unknown_since IS NOT NULL AND NOT EXISTS (SELECT FROM rollouts r WHERE r.rollout_id = q.rollout_id)`
+	}
+	return ""
+}
+
+// Oldest implements driver.Driver.
+func (d *Driver) Oldest(ctx context.Context, kind driver.Removable, limit int) (out driver.OldestList, err error) {
+	err = d.read(ctx, d.search, "look for what can be removed", func(ctx context.Context, conn *pgx.Conn) error {
+		out = driver.OldestList{}
+		var batch pgx.Batch
+		batch.Queue(snapshot)
+		if kind == driver.RemovableSpans {
+			batch.Queue(`SELECT COALESCE(sum(span_bytes), 0)::bigint FROM attempts`).QueryRow(func(row pgx.Row) error {
+				return row.Scan(&out.SpanBytes)
+			})
+		}
+		batch.Queue(`SELECT count(*) FROM (` + removable(kind) + `) x`).QueryRow(func(row pgx.Row) error { return row.Scan(&out.Count) })
+		batch.Queue(`SELECT id, at, bytes FROM (`+removable(kind)+`) x ORDER BY at, n LIMIT $1`, limit).Query(func(rows pgx.Rows) error {
+			return collect(rows, nil, func(r *row) error {
+				out.Items = append(out.Items, driver.Oldest{ID: r.text(), Time: agl.Timestamp(r.nullTime().V), SpanBytes: r.int8()})
+				return nil
+			})
+		})
+		batch.Queue(`COMMIT`)
+		return sent(ctx, conn, &batch)
+	})
+	return out, err
+}

@@ -1,0 +1,62 @@
+package store
+
+import (
+	"context"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
+)
+
+// replayAttempts reads what the command of an idempotency record made, as it is
+// now, and leaves out what has been deleted since.
+func (s *Store) replayAttempts(ctx context.Context, record *driver.IdempotencyRecord) ([]agl.AttemptedRollout, error) {
+	if len(record.Made) == 0 {
+		return nil, nil
+	}
+	ids := make([]string, len(record.Made))
+	made := make(map[string]string, len(record.Made))
+	for i, key := range record.Made {
+		ids[i] = key.RolloutID
+		made[key.RolloutID] = key.AttemptID
+	}
+	found, err := s.driver.Rollouts(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	out := found[:0]
+	for _, r := range found {
+		id := made[r.RolloutID]
+		switch {
+		case id == "":
+			r.Attempt = nil
+		case r.Attempt == nil || r.Attempt.AttemptID != id:
+			attempts, err := s.driver.QueryAttempts(ctx, agl.QueryAttemptsParams{RolloutID: r.RolloutID, Paging: agl.Paging{Limit: -1}})
+			if err != nil {
+				return nil, err
+			}
+			r.Attempt = nil
+			for i := range attempts.Items {
+				if attempts.Items[i].AttemptID == id {
+					r.Attempt = &attempts.Items[i]
+				}
+			}
+			if r.Attempt == nil {
+				continue
+			}
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// replayAttempt is replayAttempts for a command that made one rollout.
+func (s *Store) replayAttempt(ctx context.Context, record *driver.IdempotencyRecord) (agl.AttemptedRollout, error) {
+	found, err := s.replayAttempts(ctx, record)
+	switch {
+	case err != nil:
+		return agl.AttemptedRollout{}, err
+	case len(found) == 0:
+		return agl.AttemptedRollout{}, errRollout(record.Made[0].RolloutID)
+	}
+	return found[0], nil
+}

@@ -1,0 +1,232 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
+)
+
+// Retention bounds what a store keeps. Beyond a bound the oldest records are removed, but
+// nothing that unfinished work needs: only finished rollouts, workers that are not busy,
+// and bundles that are neither the latest nor named by an unfinished rollout.
+//
+// By default rollouts, spans and bundles, the results of runs, are kept for ever. Every
+// run also leaves workers and sequences of unknown rollouts behind; of each, at most the
+// last 10,000 of the last 30 days are kept.
+type Retention struct {
+	// Spans are evicted, by the end of their rollouts; the rollouts stay.
+	Spans SpanBound
+	// Rollouts are deleted with their attempts and spans, by their end.
+	Rollouts Bound
+	// Workers are deleted by their last contact.
+	Workers Bound
+	// Resources are deleted by their last update.
+	Resources Bound
+	// Sequences of rollouts that do not exist are deleted by their last use. The next
+	// id of such a rollout is 1 again.
+	Sequences Bound
+}
+
+// Bound limits the age and the number of records. 0 is the default of their kind, which
+// [Retention] names; a negative value is no bound.
+type Bound struct {
+	Age   time.Duration
+	Count int
+}
+
+// SpanBound limits the age of spans, and the size of all of them together, in bytes as
+// they were sent. Spans of unfinished rollouts count, but are not removed. 0 or less is no
+// bound.
+type SpanBound struct {
+	Age   time.Duration
+	Bytes int64
+}
+
+const (
+	defaultRetentionAge   = 30 * 24 * time.Hour
+	defaultRetentionCount = 10_000
+	// retentionInterval is the pause between two searches for records to remove.
+	retentionInterval = 10 * time.Second
+	// retentionPage is how many records are listed at once, and retentionBatch how many
+	// one transaction removes, so that other writes do not wait long.
+	retentionPage  = 4096
+	retentionBatch = 64
+)
+
+// rule is the bounds of one kind.
+type rule struct {
+	kind  driver.Removable
+	age   time.Duration // 0 is no bound
+	count int           // 0 is no bound
+	bytes int64         // 0 is no bound
+}
+
+func (r Retention) rules() []rule {
+	byDefault := func(b Bound) Bound {
+		if b.Age == 0 {
+			b.Age = defaultRetentionAge
+		}
+		if b.Count == 0 {
+			b.Count = defaultRetentionCount
+		}
+		return b
+	}
+	bound := func(kind driver.Removable, b Bound) rule {
+		return rule{kind: kind, age: max(b.Age, 0), count: max(b.Count, 0)}
+	}
+	rules := []rule{
+		bound(driver.RemovableRollouts, r.Rollouts),
+		{kind: driver.RemovableSpans, age: max(r.Spans.Age, 0), bytes: max(r.Spans.Bytes, 0)},
+		bound(driver.RemovableWorkers, byDefault(r.Workers)),
+		bound(driver.RemovableResources, r.Resources),
+		bound(driver.RemovableSequences, byDefault(r.Sequences)),
+	}
+	return slices.DeleteFunc(rules, func(r rule) bool { return r.age == 0 && r.count == 0 && r.bytes == 0 })
+}
+
+// beyond returns the records at the head of the list that exceed the bounds.
+func (r rule) beyond(list driver.OldestList, now agl.Timestamp) []driver.Oldest {
+	count, bytes := list.Count, list.SpanBytes
+	for i, item := range list.Items {
+		tooOld := r.age > 0 && now.Sub(item.Time) > r.age
+		if !tooOld && (r.count == 0 || count <= r.count) && (r.bytes == 0 || bytes <= r.bytes) {
+			return list.Items[:i]
+		}
+		count--
+		bytes -= item.SpanBytes
+	}
+	return list.Items
+}
+
+// retain is the background goroutine that removes what exceeds the bounds.
+func (s *Store) retain(ctx context.Context, rules []rule) {
+	for {
+		timer, stop := s.clock.NewTimer(retentionInterval)
+		select {
+		case <-timer:
+		case <-ctx.Done():
+			stop()
+			return
+		}
+		for _, rule := range rules {
+			if err := s.enforce(ctx, rule); err != nil && ctx.Err() == nil {
+				s.log.ErrorContext(ctx, "retention failed", "kind", rule.kind, "error", err)
+			}
+		}
+	}
+}
+
+// enforce removes everything of one kind that exceeds the bounds now.
+func (s *Store) enforce(ctx context.Context, r rule) error {
+	for {
+		list, err := s.driver.Oldest(ctx, r.kind, retentionPage)
+		if err != nil {
+			return err
+		}
+		removed, bytes := 0, int64(0)
+		for records := range slices.Chunk(r.beyond(list, agl.TimestampOf(s.clock.Now())), retentionBatch) {
+			c := &removeCommand{kind: r.kind, records: records}
+			if err := s.submit(ctx, c); err != nil {
+				return err
+			}
+			removed += c.removed
+			bytes += c.bytes
+		}
+		if removed > 0 {
+			s.log.InfoContext(ctx, "retention removed old records", "kind", r.kind, "count", removed, "span_bytes", bytes)
+		}
+		if removed < retentionPage {
+			return nil
+		}
+	}
+}
+
+// removeCommand removes records, unless they were used since they were listed.
+type removeCommand struct {
+	header
+
+	kind    driver.Removable
+	records []driver.Oldest
+	removed int
+	bytes   int64
+}
+
+func (c *removeCommand) load(want *driver.LoadParams) {
+	for i := range c.records {
+		id := c.records[i].ID
+		switch c.kind {
+		case driver.RemovableSpans, driver.RemovableRollouts:
+			want.Rollouts = append(want.Rollouts, id)
+		case driver.RemovableWorkers:
+			want.Workers = append(want.Workers, id)
+		case driver.RemovableResources:
+			want.Resources = append(want.Resources, id)
+			want.Users = append(want.Users, id)
+		case driver.RemovableSequences:
+			want.Rollouts = append(want.Rollouts, id)
+			want.Sequences = append(want.Sequences, id)
+		}
+	}
+}
+
+func (*removeCommand) run(*unitOfWork) error { return nil }
+
+// finish decides at the end of the batch, when it is known which records its other
+// commands use.
+func (c *removeCommand) finish(w *unitOfWork) {
+	c.removed, c.bytes = 0, 0
+	for i := range c.records {
+		if c.remove(w, &c.records[i]) {
+			c.removed++
+			c.bytes += c.records[i].SpanBytes
+		}
+	}
+}
+
+func (c *removeCommand) remove(w *unitOfWork, record *driver.Oldest) bool {
+	switch c.kind {
+	case driver.RemovableSpans, driver.RemovableRollouts:
+		e := w.rollout(record.ID)
+		if e == nil || !e.cur.Status.Finished() || e.cur.EndTime.V != record.Time {
+			return false
+		}
+		if c.kind == driver.RemovableRollouts {
+			w.deleteRollout(e)
+		} else {
+			w.changes.EvictedRollouts = append(w.changes.EvictedRollouts, record.ID)
+		}
+	case driver.RemovableWorkers:
+		e := w.workers[record.ID]
+		if e == nil || e.changed || e.was == nil || e.was.Status == agl.WorkerBusy || driver.LastContact(e.was) != record.Time || w.liveAttempts(e) > 0 {
+			return false
+		}
+		w.changes.DeletedWorkers = append(w.changes.DeletedWorkers, record.ID)
+		w.changes.Events = append(w.changes.Events, agl.Event{Kind: agl.EventWorker, WorkerID: record.ID, Status: eventDeleted})
+	case driver.RemovableResources:
+		u := w.resources[record.ID]
+		if u == nil || u.UpdateTime != record.Time || w.latestResources == agl.Some(record.ID) || w.resourcesInUse(record.ID) {
+			return false
+		}
+		w.changes.DeletedResources = append(w.changes.DeletedResources, record.ID)
+		w.changes.Events = append(w.changes.Events, agl.Event{Kind: agl.EventResources, ResourcesID: record.ID, Status: eventDeleted})
+	case driver.RemovableSequences:
+		if e := w.sequences[record.ID]; w.rollouts[record.ID] != nil || e == nil || e.changed {
+			return false
+		}
+		w.changes.DeletedSequences = append(w.changes.DeletedSequences, record.ID)
+	}
+	return true
+}
+
+// resourcesInUse reports whether an unfinished rollout names the bundle.
+func (w *unitOfWork) resourcesInUse(id string) bool {
+	if _, used := w.usedResources[id]; used {
+		return true
+	}
+	return slices.ContainsFunc(w.changedRollouts, func(e *rolloutEntry) bool {
+		return e.cur != nil && !e.cur.Status.Finished() && e.cur.ResourcesID == agl.Some(id)
+	})
+}

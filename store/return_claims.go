@@ -1,0 +1,124 @@
+package store
+
+import (
+	"context"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
+)
+
+// ReturnClaims implements agl.Store.
+func (s *Store) ReturnClaims(ctx context.Context, p agl.ReturnClaimsParams) (err error) {
+	call, err := s.begin(ctx, "ReturnClaims")
+	if err != nil {
+		return err
+	}
+	defer call.end(&err)
+	if err := checkIDs(givenID{"idempotency_key", p.IdempotencyKey}); err != nil {
+		return err
+	}
+	key := dequeueKey(agl.DequeueRolloutsParams{IdempotencyKey: p.IdempotencyKey})
+	if p.RevokeKey && key == nil {
+		return agl.Errorf(agl.CodeInvalid, "idempotency_key: got none, must be given to be revoked")
+	}
+	c := &returnCommand{waiters: &s.waiters, key: key, revoke: p.RevokeKey, claims: attemptKeys(p.Claims)}
+	if len(c.claims) == 0 && key != nil {
+		if c.claims, err = s.claimsOf(ctx, key, p.RevokeKey); err != nil {
+			return err
+		}
+	}
+	if len(c.claims) == 0 {
+		return nil
+	}
+	return s.submit(ctx, c)
+}
+
+// claimsOf returns what the dequeue with the key has claimed. With revoke, a key
+// that has not been used is revoked.
+func (s *Store) claimsOf(ctx context.Context, key *idempotencyKey, revoke bool) ([]driver.AttemptKey, error) {
+	if !revoke { // revoking does not wait: it also stops a dequeue in flight
+		unlock, err := s.lockKey(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		defer unlock()
+	}
+	c := &claimsCommand{key: key, revoke: revoke}
+	err := s.submit(ctx, c)
+	return c.claims, err
+}
+
+// claimsCommand reads the claims of a dequeue by its key.
+type claimsCommand struct {
+	header
+
+	key    *idempotencyKey
+	revoke bool
+	claims []driver.AttemptKey
+}
+
+func (c *claimsCommand) load(want *driver.LoadParams) { c.key.load(want) }
+func (*claimsCommand) run(*unitOfWork) error          { return nil }
+
+func (c *claimsCommand) finish(w *unitOfWork) {
+	record, used := w.keys[c.key.scope]
+	c.claims = record.Made
+	if !used && c.revoke {
+		c.key.revoke(w)
+	}
+}
+
+// returnCommand undoes claims.
+type returnCommand struct {
+	header
+
+	waiters *waiters
+	claims  []driver.AttemptKey
+	key     *idempotencyKey
+	revoke  bool
+}
+
+func (c *returnCommand) load(want *driver.LoadParams) {
+	want.Attempts = append(want.Attempts, c.claims...)
+}
+func (*returnCommand) run(*unitOfWork) error { return nil }
+
+func (c *returnCommand) finish(w *unitOfWork) {
+	if !w.returnClaims(c.claims) {
+		return
+	}
+	c.waiters.recheck = true
+	if c.revoke {
+		c.key.revoke(w)
+	} else {
+		c.key.forget(w)
+	}
+}
+
+func attemptKeys(claims []agl.Claim) []driver.AttemptKey {
+	keys := make([]driver.AttemptKey, 0, len(claims))
+	for _, claim := range claims {
+		keys = append(keys, driver.AttemptKey(claim))
+	}
+	return keys
+}
+
+// returnClaims undoes the claims on which nobody has worked. It reports whether there
+// were any.
+func (w *unitOfWork) returnClaims(claims []driver.AttemptKey) (some bool) {
+	for _, claim := range claims {
+		e := w.rollout(claim.RolloutID)
+		if e == nil || e.latest == nil || !returnable(e.cur, e.latest.cur, claim.AttemptID) {
+			continue
+		}
+		attempt := e.latest
+		r := unclaim(*e.cur, attempt.cur)
+		e.front = true
+		w.setRollout(e, &r)
+		w.releaseWorker(attempt.cur.WorkerID.V, attempt.cur)
+		attempt.returned = true
+		w.setAttempt(attempt, attempt.cur)
+		some = true
+	}
+	return some
+}

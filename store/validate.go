@@ -1,0 +1,147 @@
+package store
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+func errClosed() error { return agl.Errorf(agl.CodeUnavailable, "the store is closed") }
+
+func errRollout(id string) error {
+	return agl.Errorf(agl.CodeNotFound, "Rollout %s not found", id)
+}
+
+func errNoAttempts(rolloutID string) error {
+	return agl.Errorf(agl.CodeNotFound, "No attempts found for rollout %s", rolloutID)
+}
+
+func errAttempt(rolloutID, attemptID string) error {
+	return agl.Errorf(agl.CodeNotFound, "Attempt %s not found for rollout %s", attemptID, rolloutID)
+}
+
+// The lengths of ids in random bytes, the same as the reference's.
+const (
+	rolloutIDBytes   = 6
+	attemptIDBytes   = 4
+	resourcesIDBytes = 6
+)
+
+// newID returns the prefix and n random bytes in hex.
+func newID(prefix string, n int) string {
+	var raw [8]byte
+	_, _ = rand.Read(raw[:n]) // never fails
+	return string(hex.AppendEncode([]byte(prefix), raw[:n]))
+}
+
+// maxIDBytes bounds ids and keys: every database can index so many bytes.
+const maxIDBytes = 1024
+
+// givenID is an id that a caller gave, with the name of its field.
+type givenID struct{ field, id string }
+
+func checkIDs(ids ...givenID) error {
+	for _, given := range ids {
+		if len(given.id) > maxIDBytes {
+			return agl.Errorf(agl.CodeInvalid, "%s: got %.40q…, which is %d bytes, must be at most %d", given.field, given.id, len(given.id), maxIDBytes)
+		}
+	}
+	return nil
+}
+
+// checkDocument rejects what is not one JSON document; nil passes.
+func checkDocument(field string, raw jsontext.Value) error {
+	if raw != nil && !raw.IsValid(rawjson.Options()) {
+		return agl.Errorf(agl.CodeInvalid, "%s: got %.100q, must be a JSON document", field, raw)
+	}
+	return nil
+}
+
+// checkObject rejects what is not a JSON object; nil passes, and null if nullable.
+func checkObject(field string, raw jsontext.Value, nullable bool) error {
+	if raw == nil {
+		return nil
+	}
+	kind := raw.Kind()
+	if !raw.IsValid(rawjson.Options()) || kind != '{' && (!nullable || kind != 'n') {
+		return agl.Errorf(agl.CodeInvalid, "%s: got %.100q, must be a JSON object", field, raw)
+	}
+	return nil
+}
+
+// objectOrNil turns the document null into nil, as metadata is stored.
+func objectOrNil(raw jsontext.Value) jsontext.Value {
+	if raw.Kind() == 'n' {
+		return nil
+	}
+	return raw
+}
+
+func checkMode(field string, m agl.Mode) error {
+	if !m.Valid() {
+		return agl.Errorf(agl.CodeInvalid, "%s: got %q, must be train, val, test or null", field, m)
+	}
+	return nil
+}
+
+// The fields that queries can be sorted by: the scalar ones by their wire names, in
+// the order of the type.
+func sortableRollouts() []string {
+	return []string{"rollout_id", "start_time", "end_time", "mode", "resources_id", "status"}
+}
+
+func sortableAttempts() []string {
+	return []string{"rollout_id", "attempt_id", "sequence_id", "start_time", "end_time", "status", "worker_id", "last_heartbeat_time"}
+}
+
+func sortableSpans() []string {
+	return []string{"rollout_id", "attempt_id", "sequence_id", "trace_id", "span_id", "parent_id", "name", "start_time", "end_time"}
+}
+
+func sortableResources() []string {
+	return []string{"resources_id", "create_time", "update_time", "version"}
+}
+
+func sortableWorkers() []string {
+	return []string{
+		"worker_id", "status", "last_heartbeat_time", "last_dequeue_time", "last_busy_time", "last_idle_time",
+		"current_rollout_id", "current_attempt_id",
+	}
+}
+
+// checkQuery validates what all queries have in common and normalises the limit to
+// the form that drivers get.
+func checkQuery(p *agl.Paging, logic agl.FilterLogic, sortable []string) error {
+	if p.Limit == 0 {
+		p.Limit = -1
+	}
+	switch {
+	case p.Limit < -1:
+		return agl.Errorf(agl.CodeInvalid, "Limit must be greater than 0 or -1 for no limit")
+	case p.Offset < 0:
+		return agl.Errorf(agl.CodeInvalid, "Offset must be greater than or equal to 0")
+	case logic != "" && logic != agl.FilterAnd && logic != agl.FilterOr:
+		return agl.Errorf(agl.CodeInvalid, "filter_logic: got %q, must be 'and' or 'or'", logic)
+	case p.Order != "" && p.Order != agl.Ascending && p.Order != agl.Descending:
+		return agl.Errorf(agl.CodeInvalid, "sort_order: got %q, must be 'asc' or 'desc'", p.Order)
+	case p.SortBy != "" && !slices.Contains(sortable, p.SortBy):
+		return agl.Errorf(agl.CodeInvalid, "Invalid sort_by: %s, allowed fields are: %s", p.SortBy, strings.Join(sortable, ", "))
+	}
+	return nil
+}
+
+// checkStatuses rejects a filter by a status that does not exist.
+func checkStatuses[S ~string](given, statuses []S) error {
+	for i, status := range given {
+		if !slices.Contains(statuses, status) {
+			return agl.Errorf(agl.CodeInvalid, "status_in[%d]: got %q, must be one of %v", i, status, statuses)
+		}
+	}
+	return nil
+}

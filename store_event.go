@@ -1,0 +1,42 @@
+package agl
+
+// EventKind says what changed in an [Event].
+type EventKind string
+
+// The kinds of events. EventReset means that the events since the requested id are
+// no longer available: the reader must read the whole state again.
+const (
+	EventRollout   EventKind = "rollout"
+	EventAttempt   EventKind = "attempt"
+	EventResources EventKind = "resources"
+	EventWorker    EventKind = "worker"
+	EventQueue     EventKind = "queue"
+	EventReset     EventKind = "reset"
+)
+
+// Event is one change in the store. It has ids and a status, and no payload.
+type Event struct {
+	ID          string // opaque; EventsParams.Since resumes after it
+	Kind        EventKind
+	RolloutID   string
+	AttemptID   string
+	ResourcesID string
+	WorkerID    string
+	Status      string // of the rollout, attempt or worker; "deleted" for a rollout; "open" or "closed" for the queue
+}
+
+// EventsParams are the arguments of Store.Events.
+type EventsParams struct {
+	Since string // id of the last event seen; empty starts with the next event
+}
+
+func (e *Event) members(w *wireForm) *wireForm {
+	w.string("id", &e.ID)
+	w.string("kind", (*string)(&e.Kind))
+	w.nonEmpty("rollout_id", &e.RolloutID)
+	w.nonEmpty("attempt_id", &e.AttemptID)
+	w.nonEmpty("resources_id", &e.ResourcesID)
+	w.nonEmpty("worker_id", &e.WorkerID)
+	w.nonEmpty("status", &e.Status)
+	return w
+}

@@ -1,0 +1,61 @@
+package agl
+
+import (
+	"time"
+
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+// Statistics counts what a store holds.
+type Statistics struct {
+	Name           string
+	TotalRollouts  int
+	TotalAttempts  int
+	TotalSpans     int
+	TotalResources int
+	TotalWorkers   int
+	Uptime         time.Duration
+	Memory         *MemoryStatistics // nil for a store that does not keep spans in memory
+}
+
+// MemoryStatistics says how much memory spans use, in bytes.
+type MemoryStatistics struct {
+	TotalSpanBytes         int64
+	EvictionThresholdBytes int64
+	SafeThresholdBytes     int64
+	MemoryCapacityBytes    int64
+}
+
+// members puts the fields of Memory into the same object and leaves them out if there
+// is no Memory.
+func (s *Statistics) members(w *wireForm) *wireForm {
+	w.string("name", &s.Name)
+	integer(w, "total_rollouts", &s.TotalRollouts)
+	integer(w, "total_attempts", &s.TotalAttempts)
+	integer(w, "total_spans", &s.TotalSpans)
+	integer(w, "total_resources", &s.TotalResources)
+	integer(w, "total_workers", &s.TotalWorkers)
+	field(w, "uptime", &s.Uptime,
+		func(dst []byte, d time.Duration) []byte { return rawjson.AppendFloat(dst, d.Seconds()) },
+		func(in rawjson.Reader, d *time.Duration) error {
+			var seconds float64
+			err := rawjson.Float(in, &seconds)
+			*d = time.Duration(seconds * float64(time.Second))
+			return err
+		})
+	memory, ours := s.Memory, w.found
+	if memory == nil {
+		if !w.reading {
+			return w
+		}
+		memory = new(MemoryStatistics)
+	}
+	integer(w, "total_span_bytes", &memory.TotalSpanBytes)
+	integer(w, "eviction_threshold_bytes", &memory.EvictionThresholdBytes)
+	integer(w, "safe_threshold_bytes", &memory.SafeThresholdBytes)
+	integer(w, "memory_capacity_bytes", &memory.MemoryCapacityBytes)
+	if w.found && !ours {
+		s.Memory = memory
+	}
+	return w
+}

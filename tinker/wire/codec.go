@@ -1,0 +1,71 @@
+package wire
+
+import (
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl/tinker"
+)
+
+// The messages that have two encodings. The media type is [ProtobufType], or any other for JSON. Input that cannot be decoded
+// is agl.CodeInvalid. JSON cannot encode NaN and infinities.
+
+// EncodeForward encodes a request; in JSON for [Forward] if ForwardOnly is set and for [ForwardBackward] otherwise.
+func EncodeForward(media string, r ForwardRequest) ([]byte, error) {
+	if media == ProtobufType {
+		return r.protobuf(), nil
+	}
+	return r.json()
+}
+
+// DecodeForward decodes a request. An unknown tensor or configuration is an error, as it would change the loss.
+func DecodeForward(media string, body []byte) (ForwardRequest, error) {
+	if media == ProtobufType {
+		return forwardFromProtobuf(body)
+	}
+	return forwardFromJSON(body)
+}
+
+// EncodeForwardResult encodes the result of a forward pass.
+func EncodeForwardResult(media string, res tinker.ForwardResult) ([]byte, error) {
+	out := newResult(res)
+	if media == ProtobufType {
+		return out.protobuf(), nil
+	}
+	return json.Marshal(out, json.Deterministic(true))
+}
+
+// DecodeForwardResult decodes the result of a batch. For engines that return no elementwise_loss, as the hosted service,
+// [tinker.Loss.Elementwise] computes it from the log-probabilities.
+func DecodeForwardResult(media string, body []byte, p tinker.ForwardParams) (tinker.ForwardResult, error) {
+	read := resultFromProtobuf
+	if media != ProtobufType {
+		read = func(body []byte) (resultJSON, error) { return decodeJSON[resultJSON]("result", body) }
+	}
+	out, err := read(body)
+	if err != nil {
+		return tinker.ForwardResult{}, err
+	}
+	return out.result(p)
+}
+
+// EncodeSampleResult encodes the result of a sample, with the last log-probabilities of the prompt; nil means all of them.
+func EncodeSampleResult(media string, res tinker.SampleResult, last *int) ([]byte, error) {
+	out := newSample(res, last)
+	if media == ProtobufType {
+		return out.protobuf(), nil
+	}
+	return out.json()
+}
+
+// DecodeSampleResult decodes the result of a sample.
+func DecodeSampleResult(media string, body []byte, p tinker.SampleParams) (tinker.SampleResult, error) {
+	read := sampleFromProtobuf
+	if media != ProtobufType {
+		read = func(body []byte) (sampleJSON, error) { return decodeJSON[sampleJSON]("result", body) }
+	}
+	out, err := read(body)
+	if err != nil {
+		return tinker.SampleResult{}, err
+	}
+	return out.result(p)
+}

@@ -1,0 +1,110 @@
+package tracer
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+// flatten returns a Go value as attributes: its JSON form with the names of nested
+// objects joined by dots. A list of strings, of numbers or of booleans stays a list,
+// any other list is expanded by index, and null is left out.
+func flatten(prefix string, value any) ([]agl.Attr, error) {
+	raw, err := encode(value)
+	if err != nil {
+		return nil, agl.Errorf(agl.CodeInvalid, "%s: a %T has no JSON form: %w", prefix, value, err)
+	}
+	return flattenJSON(nil, prefix, raw), nil
+}
+
+// encode returns the JSON form of a value. Floats keep their decimal point, and those
+// that JSON lacks are strings, as in [agl.NewAttributes].
+func encode(value any) (jsontext.Value, error) {
+	if raw, ok := value.(jsontext.Value); ok {
+		if !raw.IsValid() {
+			return nil, errors.New("it is not valid JSON")
+		}
+		return raw, nil
+	}
+	return json.Marshal(value, json.Deterministic(true), json.WithMarshalers(json.JoinMarshalers(
+		json.MarshalToFunc(encodeFloat),
+		json.MarshalToFunc(func(enc *jsontext.Encoder, f float32) error { return encodeFloat(enc, float64(f)) }),
+	)))
+}
+
+func encodeFloat(enc *jsontext.Encoder, f float64) error {
+	return enc.WriteValue(rawjson.AppendFloatText(nil, f))
+}
+
+func flattenJSON(dst []agl.Attr, prefix string, raw jsontext.Value) []agl.Attr {
+	switch raw.Kind() {
+	case 'n':
+		return dst
+	case '{':
+		for name, member := range agl.Attributes(raw).All() {
+			dst = flattenJSON(dst, join(prefix, name), member)
+		}
+		return dst
+	case '[':
+		elements := jsonElements(raw)
+		if uniform(elements) && prefix != "" && raw.IsValid() {
+			return append(dst, agl.Attr{Key: prefix, Value: raw})
+		}
+		for i, element := range elements {
+			dst = flattenJSON(dst, join(prefix, strconv.Itoa(i)), element)
+		}
+		return dst
+	case '"':
+		// Requests may have invalid UTF-8, which text replaces.
+		return append(dst, agl.Attr{Key: prefix, Value: text(raw)})
+	default:
+		return append(dst, agl.Attr{Key: prefix, Value: raw})
+	}
+}
+
+func join(prefix, name string) string {
+	if prefix == "" {
+		return name
+	}
+	return prefix + "." + name
+}
+
+// text returns the value of a raw string, and any other value's JSON text.
+func text(raw jsontext.Value) string {
+	if raw.Kind() != '"' {
+		return string(raw)
+	}
+	return rawjson.Unquote(raw)
+}
+
+func isObject(raw jsontext.Value) bool { return raw.Kind() == '{' && raw.IsValid(rawjson.Options()) }
+
+// jsonElements returns the elements of a valid array.
+func jsonElements(raw jsontext.Value) []jsontext.Value {
+	var elements []jsontext.Value
+	if rawjson.Unmarshal(raw, &elements) != nil {
+		return nil
+	}
+	return elements
+}
+
+// uniform reports whether elements are scalars of one kind.
+func uniform(elements []jsontext.Value) bool {
+	kind := func(v jsontext.Value) jsontext.Kind {
+		if k := v.Kind(); k != 'f' {
+			return k
+		}
+		return 't'
+	}
+	for _, e := range elements {
+		if k := kind(e); k != kind(elements[0]) || k == '{' || k == '[' || k == 'n' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,76 @@
+package tracer
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/agl-go/agl"
+)
+
+// Store is the part of an [agl.Store] that a tracer needs.
+type Store interface {
+	AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error)
+	QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[agl.Span], error)
+	ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDsParams) (first int64, err error)
+}
+
+// Config configures a [Tracer]. Every zero value but Store's has a default.
+type Config struct {
+	// Store takes the spans. Required.
+	Store Store
+	// Name is the attribute agentlightning.tracer.name of every span's resource;
+	// the default is "agl".
+	Name string
+	// MaxBatchSpans and MaxBatchBytes bound one write to the store; the defaults
+	// are 256 spans and 4 MiB.
+	MaxBatchSpans int
+	MaxBatchBytes int
+	// MaxBatchDelay is how long an ended span may wait for others to be stored
+	// with; the default is 100 ms.
+	MaxBatchDelay time.Duration
+	// MaxQueueSpans and MaxQueueBytes bound the spans of one trace that are not
+	// stored yet; ending a span beyond them blocks. The defaults are 4096 spans
+	// and 32 MiB.
+	MaxQueueSpans int
+	MaxQueueBytes int
+	// RetryBudget is how long one batch is retried while the store is unavailable
+	// or full; the default is 30 s, a negative one does not retry.
+	RetryBudget time.Duration
+	// Logger is told about dropped spans; nil discards.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	c.Name = cmp.Or(c.Name, "agl")
+	c.MaxBatchSpans = cmp.Or(c.MaxBatchSpans, 256)
+	c.MaxBatchBytes = cmp.Or(c.MaxBatchBytes, 4<<20)
+	c.MaxBatchDelay = cmp.Or(c.MaxBatchDelay, 100*time.Millisecond)
+	c.MaxQueueSpans = cmp.Or(c.MaxQueueSpans, 4096)
+	c.MaxQueueBytes = cmp.Or(c.MaxQueueBytes, 32<<20)
+	c.RetryBudget = cmp.Or(c.RetryBudget, 30*time.Second)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	return c
+}
+
+func (c Config) validate() error {
+	if c.Store == nil {
+		return agl.Errorf(agl.CodeInvalid, "tracer: Config.Store is nil, a store is required")
+	}
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{
+		{"MaxBatchSpans", int64(c.MaxBatchSpans)},
+		{"MaxBatchBytes", int64(c.MaxBatchBytes)},
+		{"MaxBatchDelay", int64(c.MaxBatchDelay)},
+		{"MaxQueueSpans", int64(c.MaxQueueSpans)},
+		{"MaxQueueBytes", int64(c.MaxQueueBytes)},
+	} {
+		if f.value < 0 {
+			return agl.Errorf(agl.CodeInvalid, "tracer: Config.%s: got %d, must not be negative", f.name, f.value)
+		}
+	}
+	return nil
+}

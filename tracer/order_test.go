@@ -1,0 +1,88 @@
+package tracer_test
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/tracer"
+)
+
+// An annotation takes its sequence id at once, and so do the spans before it.
+func TestAnnotationTakesItsSequenceID(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &spanStore{}
+		ctx, trace := start(t, newTracer(t, tracer.Config{Store: store}))
+		_, step := tracer.Start(ctx, "step")
+		step.End()
+		for _, emit := range []func() (agl.Span, error){
+			func() (agl.Span, error) { return tracer.EmitMessage(ctx, "m") },
+			func() (agl.Span, error) { return tracer.EmitReward(ctx, 1) },
+		} {
+			if _, err := emit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// Somebody else, such as the proxy, takes the next one.
+		next, err := store.ReserveSequenceIDs(t.Context(), agl.ReserveSequenceIDsParams{RolloutID: "ro-1", AttemptID: "at-1", Count: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if next != 4 {
+			t.Errorf("the sequence id after the reward: got %d, want 4", next)
+		}
+		if _, err := tracer.EmitMessage(ctx, "later"); err != nil {
+			t.Fatal(err)
+		}
+		var got []int64
+		for _, s := range end(t, trace) {
+			got = append(got, s.SequenceID)
+		}
+		if want := []int64{1, 2, 3, 5, 6}; !slices.Equal(got, want) { // the last is the root
+			t.Errorf("sequence ids: got %d, want %d", got, want)
+		}
+	})
+}
+
+// An annotation does not wait for a store that is away, and is stored once it is back.
+func TestAnnotationWhileTheStoreIsAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var back atomic.Bool
+		store := &spanStore{
+			reserve: func(ctx context.Context) error {
+				<-ctx.Done()
+				return ctx.Err()
+			},
+			before: func(int, []agl.Span) error {
+				if !back.Load() {
+					return agl.ErrUnavailable
+				}
+				return nil
+			},
+		}
+		ctx, trace := start(t, newTracer(t, tracer.Config{Store: store}))
+		begin := time.Now()
+		for range 100 {
+			if _, err := tracer.EmitReward(ctx, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if waited := time.Since(begin); waited > 500*time.Millisecond {
+			t.Errorf("100 rewards waited %v for a store that does not answer, want at most 500ms together", waited)
+		}
+		back.Store(true)
+		var got []int64
+		for _, s := range end(t, trace) {
+			got = append(got, s.SequenceID)
+		}
+		if len(got) != 101 || !slices.IsSorted(got) || got[0] != 1 || got[100] != 101 {
+			t.Errorf("sequence ids of 100 rewards and the root: got %d", got)
+		}
+	})
+}

@@ -1,0 +1,44 @@
+package tracer
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"time"
+
+	"github.com/agl-go/agl"
+)
+
+// fromDraft returns the span that a draft describes, with ids and times that the
+// draft leaves out.
+func fromDraft(d agl.SpanDraft) agl.Span {
+	if d.TraceID == "" {
+		d.TraceID = newID(16)
+	}
+	if d.SpanID == "" {
+		d.SpanID = newID(8)
+	}
+	if d.StartTime == 0 {
+		d.StartTime = agl.TimestampOf(time.Now())
+	}
+	if d.EndTime == 0 {
+		d.EndTime = d.StartTime
+	}
+	span := agl.Span{
+		TraceID: d.TraceID, SpanID: d.SpanID, Name: d.Name,
+		Status: d.Status, Attributes: d.Attributes, Events: d.Events,
+		StartTime: agl.Some(d.StartTime), EndTime: agl.Some(d.EndTime),
+		Context: &agl.SpanContext{TraceID: d.TraceID, SpanID: d.SpanID},
+	}
+	if d.ParentID != "" {
+		span.ParentID = agl.Some(d.ParentID)
+		span.Parent = &agl.SpanContext{TraceID: d.TraceID, SpanID: d.ParentID}
+	}
+	return span
+}
+
+// newID returns n ≤ 16 random bytes in hex.
+func newID(n int) string {
+	var b [16]byte
+	rand.Read(b[:n])
+	return hex.EncodeToString(b[:n])
+}

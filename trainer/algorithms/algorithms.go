@@ -1,0 +1,152 @@
+// Package algorithms is the registry of the algorithms that a run file can name.
+//
+// A [Kind] declares the name and the keys of an algorithm. A run file that names it
+// has an [Algorithm]: the settings, what the run must provide, and how it is built
+// from the [Parts] of the run. A [Run] then learns, and reports a [Result].
+//
+// Each algorithm has one file here, which declares all of this; [All] lists them. A
+// new algorithm needs such a file and a line in All. The packages that read run
+// files, run them, show them and report on them need nothing else, and must not know
+// any algorithm by name.
+package algorithms
+
+import (
+	"fmt"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/internal/yamlfile"
+	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/trainer/display"
+	"github.com/agl-go/agl/trainer/plot"
+)
+
+// All returns the algorithms of agl, in the order of the documentation.
+func All() []Kind { return []Kind{grpoKind(), sftKind(), apoKind(), baselineKind()} }
+
+// Kind is an algorithm that a run file can name.
+type Kind struct {
+	// Name is the key of the algorithm in a run file.
+	Name string
+	// Doc describes it in a sentence.
+	Doc string
+	// Keys declares the settings, which are read into the algorithm. dir is the folder
+	// where relative paths start.
+	Keys func(dir string) (yamlfile.Value, Algorithm)
+}
+
+// Algorithm is an algorithm with its settings.
+type Algorithm interface {
+	// Name is that of its [Kind].
+	Name() string
+	// Describe names the main setting, such as "100 steps"; empty if there is none.
+	Describe() string
+	// Needs says what the rest of the file must provide.
+	Needs() Needs
+	// New builds the algorithm for one run.
+	New(p Parts) (Run, error)
+	// Curves reads the metrics in the folder of a run. With an error it returns what
+	// could be read.
+	Curves(outDir string) ([]Curve, error)
+}
+
+// Needs is what an algorithm needs of a run file.
+type Needs struct {
+	// Losses are the losses that the run's engine must support. Without losses, no
+	// weights are trained and no engine is required.
+	Losses []tinker.LossName
+	// Calls is true if the algorithm learns from recorded model calls.
+	Calls bool
+	// Prompts is true if there must be prompt templates to tune.
+	Prompts bool
+	// Validation is true if there must be validation tasks.
+	Validation bool
+	// Models are called by the algorithm itself.
+	Models []Model
+}
+
+// Model is a language model that an algorithm calls.
+type Model struct {
+	// Key is its path in the run file, such as algorithm.apo.edit_model.
+	Key string
+	// Name is the model to request.
+	Name string
+	// BaseURL is that of an OpenAI-compatible API; empty means the run's proxy.
+	BaseURL string
+	// APIKey may be env:NAME.
+	APIKey string
+}
+
+// Parts are what a run provides to its algorithm.
+type Parts struct {
+	// RunConfig has everything but Progress.
+	RunConfig algorithm.RunConfig
+	// Training has the engine, the model, its initial weights, the publisher and the
+	// sampling parameters of validation; zero without an engine.
+	Training algorithm.TrainingConfig
+	// Proxied is true if agents call models through the run's proxy, which records
+	// token ids.
+	Proxied bool
+	// Resolve returns a model with the URL of the run's proxy, if it has none, and
+	// with its secret.
+	Resolve func(m Model) (Model, error)
+	// LookupEnv resolves secrets of the form env:NAME.
+	LookupEnv func(name string) (value string, ok bool)
+	// Display shows the run.
+	Display display.Display
+	// Warn adds a warning to the report of the run.
+	Warn func(text string)
+}
+
+// Run is an algorithm that is ready to run.
+type Run interface {
+	agl.Algorithm
+	// Result returns the result of Run, even if Run has failed or was not called. It
+	// must not be called during Run.
+	Result() Result
+}
+
+// Result is the result of a run.
+type Result struct {
+	// Summary is a struct whose members are added to the summary for programs.
+	Summary any
+	// Facts are rows of the table at the head of the report.
+	Facts []Fact
+	// Report is the section of the report that describes the result, in Markdown.
+	Report string
+	// Text describes the result on a terminal.
+	Text string
+	// Chart is a curve for a terminal, with a title; empty if there is none.
+	Chart string
+	// Best is the best resources found; nil if the algorithm does not look for any.
+	Best *Best
+}
+
+// Fact is a row of a table.
+type Fact struct{ Name, Value string }
+
+// Best is the best resources that a run has found.
+type Best struct {
+	// Weights is the engine's path of the last checkpoint; empty if nothing trains
+	// weights, and before the first checkpoint.
+	Weights string
+	// Prompts replace the prompts of the run file; nil keeps them.
+	Prompts agl.Resources
+	// Improved is true if Prompts are better than those of the run file.
+	Improved bool
+}
+
+// Curve is a chart of the report.
+type Curve struct {
+	// Name is that of its file, without the extension.
+	Name string
+	plot.Chart
+}
+
+// plural writes a number of things.
+func plural(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}

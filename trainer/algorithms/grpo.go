@@ -1,0 +1,211 @@
+package algorithms
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/internal/yamlfile"
+	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/trainer/display"
+	"github.com/agl-go/agl/trainer/keys"
+	"github.com/agl-go/agl/trainer/plot"
+)
+
+// GRPO is package grpo with its settings in a run file. The run sets RunConfig and
+// the engine.
+type GRPO struct{ grpo.Config }
+
+func grpoKind() Kind {
+	return Kind{
+		Name: "grpo",
+		Doc:  "Reinforcement learning of the engine's weights: rollouts with a higher reward than the rest of their group become more likely.",
+		Keys: func(string) (yamlfile.Value, Algorithm) {
+			a := &GRPO{}
+			return grpoKeys(a), a
+		},
+	}
+}
+
+func grpoKeys(a *GRPO) yamlfile.Value {
+	key, from, c := yamlfile.Key, yamlfile.Min, &a.Config
+	decay := func(v *float64) yamlfile.Value { return yamlfile.Number(v, yamlfile.Above(0), yamlfile.Below(1)) }
+	fields := []yamlfile.Field{
+		key("steps", "Number of steps.", keys.Count(&c.Steps)).Required(),
+		key("prompts_per_step", "Tasks of a step.", keys.Count(&c.PromptsPerStep)).Default(16),
+		key("group_size", "Rollouts of each task.", yamlfile.Integer(&c.GroupSize, from(2))).Default(8),
+		key("loss", "The loss, or its name alone.", loss(&c.Loss)).Default(string(tinker.ImportanceSampling)),
+		key("minibatches", "Optimizer steps over the data of a step.", keys.Count(&c.Minibatches)).Default(1),
+	}
+	fields = append(fields, keys.Rate(&c.Schedule, "0.001 if neither is given.")...)
+	fields = append(fields,
+		key("adam", "The optimizer.", yamlfile.Mapping(
+			key("beta1", "Decay of the first moment.", decay(&c.Adam.Beta1)).Default(0.9),
+			key("beta2", "Decay of the second moment.", decay(&c.Adam.Beta2)).Default(0.98),
+			key("eps", "Added to the root of the second moment.", keys.Positive(&c.Adam.Eps)).Default(1e-12),
+			key("weight_decay", "Multiplied with the learning rate and the weight.", yamlfile.Number(&c.Adam.WeightDecay)).Default(0),
+			key("grad_clip_norm", "The largest norm of the gradient.", keys.Positive(&c.Adam.GradClipNorm)).Default(1),
+		)),
+		key("baseline", "What a rollout's reward is compared with: the mean of its group, or the mean of the others in it (RLOO), without normalization.",
+			yamlfile.Words(&c.Baseline, grpo.Baselines()...)).Default(string(grpo.GroupMean)),
+		key("plain_advantage", "Leaves out the division by the standard deviation, as Dr. GRPO does.", yamlfile.Bool(&c.PlainAdvantage)).Default(false),
+		key("length_normalization", "Gives every rollout the same weight, whatever its length.", yamlfile.Bool(&c.LengthNormalization)).Default(false),
+		key("mask_truncated", "Leaves rollouts with a truncated reply out of the loss, as DAPO does; their rewards still count in the group.", yamlfile.Bool(&c.MaskTruncated)).Default(false),
+		key("kl", "A penalty on tokens that became likelier than under a reference, or its coefficient alone.", penalty(&c.KL)).Default(0),
+		key("pass_reward", "The reward from which a rollout counts as passed.", keys.Positive(&c.PassReward)).Default(1),
+		key("form", "The member of tasks that names their form, for pass rates by form.", keys.Form(&c.Form)),
+		key("validation", "When the validation tasks run, besides before the first step and after the last.", yamlfile.Mapping(
+			key("every", "Steps between validations; 0 has none in between.", yamlfile.Integer(&c.ValidateEvery)).Default(0),
+			key("n", "Runs only the first n tasks; 0 runs all.", yamlfile.Integer(&c.Validation.N)).Default(0),
+		)),
+		key("checkpoint_every", "Steps between checkpoints.", keys.Count(&c.CheckpointEvery)).Default(25),
+	)
+	return yamlfile.Mapping(fields...).Check(keys.OneRate).Check(func(s *yamlfile.Scope) {
+		if s.Clean() {
+			s.Fail(a.check())
+		}
+	})
+}
+
+func loss(to *tinker.Loss) yamlfile.Value {
+	name := yamlfile.Words(&to.Name, tinker.LossNames()[1:]...)
+	return yamlfile.Short(name, yamlfile.Mapping(
+		yamlfile.Key("name", "The loss.", name).Required(),
+		yamlfile.Key("clip_low", "Lower bound of the ratio of probabilities in ppo and cispo.", yamlfile.Number(&to.ClipLow, yamlfile.Above(0), yamlfile.Max(1))).Default(0.8),
+		yamlfile.Key("clip_high", "Their upper bound.", yamlfile.Number(&to.ClipHigh, yamlfile.Min(1))).Default(1.2),
+		yamlfile.Key("beta", "Weight of dro's penalty on the distance from the sampler.", yamlfile.Number(&to.Beta, yamlfile.Above(0))).Default(0.05),
+	))
+}
+
+func penalty(to *grpo.KL) yamlfile.Value {
+	coefficient := yamlfile.Number(&to.Coefficient)
+	return yamlfile.Short(coefficient, yamlfile.Mapping(
+		yamlfile.Key("coefficient", "Advantage per nat of difference; 0 turns the penalty off.", coefficient).Required(),
+		yamlfile.Key("reference", "A checkpoint of the engine, tinker://MODEL/weights/NAME; by default the weights that training starts from.", yamlfile.Text(&to.Reference)),
+	))
+}
+
+// check lets the algorithm check its settings.
+func (a *GRPO) check() error {
+	c := a.Config
+	var err error
+	if c.Service, err = standIn(); err == nil {
+		_, err = grpo.New(c)
+	}
+	return err
+}
+
+// Name implements [Algorithm].
+func (*GRPO) Name() string { return "grpo" }
+
+// Describe implements [Algorithm].
+func (a *GRPO) Describe() string { return plural(a.Steps, "step") }
+
+// Needs implements [Algorithm].
+func (a *GRPO) Needs() Needs { return Needs{Losses: a.Losses(), Calls: true} }
+
+// New implements [Algorithm].
+func (a *GRPO) New(p Parts) (Run, error) {
+	c := a.Config
+	c.RunConfig, c.TrainingConfig = p.RunConfig, p.with(a.TrainingConfig)
+	ShowGRPO(&c, p.Display, p.Warn)
+	g, err := grpo.New(c)
+	return &grpoRun{g, c.OutDir}, err
+}
+
+// ShowGRPO makes the runs of a Config report to a display, and their warnings to warn.
+func ShowGRPO(c *grpo.Config, d display.Display, warn func(text string)) {
+	v := &trainingView{display: d, warn: warn}
+	c.Progress = v.progress()
+	c.OnStep = func(r grpo.StepReport) {
+		v.step = r.Step
+		masked, forms := 0, ""
+		for _, n := range r.Masked {
+			masked += n
+		}
+		rows := []display.Row{v.stepsRow(), {Label: "reward", Text: fmt.Sprintf("%.2f  pass rate %.2f  %.0f tokens/s  %d masked", r.RewardMean, r.PassRate, r.TokensPerSecond, masked)}}
+		for _, name := range slices.Sorted(maps.Keys(r.Forms)) {
+			rate := r.Forms[name]
+			rows = append(rows, display.Row{Label: "  " + name, Done: rate.Passed, Total: rate.N, Text: fmt.Sprintf("%.2f", rate.PassRate)})
+		}
+		if len(r.Forms) > 0 {
+			forms = "  " + display.Forms(r.Forms)
+		}
+		d.Update(display.Update{
+			Line: fmt.Sprintf("step %4d/%d  reward %.3f  pass %.3f%s  masked %d  %.0f tokens/s", r.Step, r.Steps, r.RewardMean, r.PassRate, forms, masked, r.TokensPerSecond),
+			Rows: rows,
+		})
+	}
+}
+
+// grpoRun is a run of GRPO.
+type grpoRun struct {
+	*grpo.GRPO
+	outDir string
+}
+
+// GRPOSummary is the summary of a run of GRPO.
+type GRPOSummary struct {
+	TrainingSummary
+	Spans int `json:"spans"`
+}
+
+// Result implements [Run].
+func (r *grpoRun) Result() Result {
+	s := r.Summary()
+	sentence := fmt.Sprintf("%d steps, %s rollouts, %s tokens sampled in training.", s.Step, display.Count(int64(s.Totals.Rollouts)), display.Count(int64(s.Totals.Tokens)))
+	return Result{
+		Summary: GRPOSummary{summarize(s), s.Totals.Spans}, Report: reportTraining(sentence, s), Text: validationText(s),
+		Chart: passRateChart(r.outDir), Best: &Best{Weights: s.Weights},
+	}
+}
+
+// passRateChart draws the pass rates of the steps for a terminal.
+func passRateChart(outDir string) string {
+	steps, err := algorithm.ReadLines[grpo.StepReport](metricsFile(outDir))
+	if err != nil {
+		return "" // the report says so
+	}
+	var rates []float64
+	for _, s := range steps {
+		if s.Step > 0 {
+			rates = append(rates, s.PassRate)
+		}
+	}
+	if len(rates) == 0 {
+		return ""
+	}
+	return "pass rate of each step's rollouts\n" + display.Chart(1, rates)
+}
+
+// Curves implements [Algorithm].
+func (*GRPO) Curves(outDir string) ([]Curve, error) {
+	steps, err := algorithm.ReadLines[grpo.StepReport](metricsFile(outDir))
+	var reward, pass, validation, loss, speed []plot.Point
+	for _, s := range steps {
+		x := float64(s.Step)
+		if s.Validation != nil {
+			validation = append(validation, plot.Point{X: x, Y: s.Validation.PassRate})
+		}
+		if s.Step == 0 {
+			continue
+		}
+		reward = append(reward, plot.Point{X: x, Y: s.RewardMean})
+		pass = append(pass, plot.Point{X: x, Y: s.PassRate})
+		if s.Updates > 0 {
+			loss = append(loss, plot.Point{X: x, Y: s.Loss})
+		}
+		speed = append(speed, plot.Point{X: x, Y: s.TokensPerSecond})
+	}
+	const label = "step"
+	return []Curve{
+		{"pass-rate", plot.Chart{Title: "Pass rate", XLabel: label, Unit: true, Series: []plot.Series{
+			{Name: "training", Points: pass, Smooth: true}, {Name: "validation", Points: validation, Marks: true},
+		}}},
+		{"reward", plot.Chart{Title: "Mean reward of each step's rollouts", XLabel: label, Series: []plot.Series{{Points: reward, Smooth: true}}}},
+		{"loss", plot.Chart{Title: "Loss", XLabel: label, Series: []plot.Series{{Points: loss, Smooth: true}}}},
+		{"speed", plot.Chart{Title: "Sampled tokens per second", XLabel: label, Series: []plot.Series{{Points: speed, Smooth: true}}}},
+	}, err
+}

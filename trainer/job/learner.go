@@ -1,0 +1,151 @@
+package job
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/trainer"
+	"github.com/agl-go/agl/trainer/algorithms"
+	"github.com/agl-go/agl/trainer/display"
+	"github.com/agl-go/agl/trainer/engine"
+	"github.com/agl-go/agl/trainer/keys"
+)
+
+// warmStartDir has the checkpoints of the warm start, in the folder of the run.
+const warmStartDir = "warmstart"
+
+// learner makes the first weights and runs the algorithm of the file.
+type learner struct {
+	cfg     Config
+	outDir  string
+	engine  *engine.Engine // nil if nothing trains weights
+	proxy   *trainer.Proxy // nil if no model is called
+	display display.Display
+	warn    func(text string)
+
+	run algorithms.Run // nil before it is built
+}
+
+var _ agl.Algorithm = (*learner)(nil)
+
+// Run implements [agl.Algorithm].
+func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) error {
+	weights, err := l.initialWeights(ctx)
+	if err != nil {
+		return err
+	}
+	a := l.cfg.File.Algorithm
+	run, err := a.New(l.parts(weights, in.InitialResources))
+	if err != nil {
+		return err
+	}
+	l.run = run
+	if l.engine != nil && a.Needs().Losses == nil { // the algorithm publishes no weights
+		if err := l.serve(ctx, weights); err != nil {
+			return err
+		}
+	}
+	return run.Run(ctx, in)
+}
+
+// parts are what the algorithm gets.
+func (l *learner) parts(weights string, resources agl.Resources) algorithms.Parts {
+	file := l.cfg.File
+	p := algorithms.Parts{
+		RunConfig: algorithm.RunConfig{Flusher: l.flusher(), Rollout: file.Agent.Rollout, Seed: file.Seed, OutDir: l.outDir, Logger: l.cfg.Logger},
+		Proxied:   l.proxy != nil, LookupEnv: l.cfg.LookupEnv, Display: l.display, Warn: l.warn,
+		Resolve: func(m algorithms.Model) (algorithms.Model, error) { return l.resolve(m, resources) },
+	}
+	if l.engine != nil {
+		p.Training = algorithm.TrainingConfig{Service: l.engine.Service, Model: l.model(), InitialWeights: weights, Publisher: l.publisher()}
+	}
+	if file.Proxy != nil {
+		p.Training.Validation.Sampling = file.Proxy.ValSampling
+	}
+	return p
+}
+
+// resolve completes a model that the algorithm calls: without a URL it is one of the
+// run's proxy.
+func (l *learner) resolve(m algorithms.Model, resources agl.Resources) (_ algorithms.Model, err error) {
+	if m.BaseURL == "" {
+		llm, ok := proxyOf(resources)
+		if !ok {
+			return m, agl.Errorf(agl.CodeInvalid, "%s: no base_url is given, and the run has no proxy whose model it could be", m.Key)
+		}
+		m.BaseURL = llm.Endpoint
+		if m.APIKey == "" {
+			m.APIKey = l.proxy.Token()
+		}
+	}
+	m.APIKey, err = keys.Secret(l.cfg.LookupEnv, m.Key+".api_key", m.APIKey)
+	return m, err
+}
+
+// proxyOf finds the run's proxy among the resources.
+func proxyOf(resources agl.Resources) (agl.ProxyLLM, bool) {
+	for _, r := range resources {
+		if llm, ok := r.Resource.(agl.ProxyLLM); ok {
+			return llm, true
+		}
+	}
+	return agl.ProxyLLM{}, false
+}
+
+// model describes the model in training.
+func (l *learner) model() tinker.CreateModelParams {
+	p := tinker.CreateModelParams{Seed: l.cfg.File.ModelSeed()}
+	if t := l.cfg.File.Engine.Tinker; t != nil {
+		p.BaseModel, p.LoRARank = t.Model, t.LoRARank
+	}
+	return p
+}
+
+// initialWeights makes the first weights by a warm start, or returns those of the
+// file; empty is the base model.
+func (l *learner) initialWeights(ctx context.Context) (weights string, err error) {
+	file := l.cfg.File.Engine.WarmStart()
+	if file == nil {
+		return l.fileWeights(), nil
+	}
+	w := *file
+	w.Model, w.Seed, w.Logger = l.model(), l.cfg.File.Seed, l.cfg.Logger
+	w.OutDir, w.OnStep = filepath.Join(l.outDir, warmStartDir), algorithms.ShowWarmStart(l.display)
+	return l.engine.WarmStart(ctx, w)
+}
+
+// fileWeights are the first weights that the file names.
+func (l *learner) fileWeights() string {
+	if e := l.cfg.File.Engine; e != nil && e.Tinker != nil {
+		return e.Tinker.Weights
+	}
+	return ""
+}
+
+// serve serves weights that are not trained any further; empty is a new model.
+func (l *learner) serve(ctx context.Context, weights string) error {
+	snapshot, err := l.engine.Snapshot(ctx, l.model(), weights)
+	if err != nil {
+		return err
+	}
+	return l.publisher().Publish(ctx, algorithm.Publication{Snapshot: snapshot, Version: "initial"})
+}
+
+// publisher swaps the model in the proxy, beside the models that are not trained.
+func (l *learner) publisher() algorithm.Publisher {
+	if l.cfg.File.Proxy == nil {
+		return l.engine.Publisher(l.proxy)
+	}
+	return l.engine.Publisher(l.proxy, l.cfg.File.Proxy.Config.Models...)
+}
+
+// flusher is the proxy, if there is one.
+func (l *learner) flusher() algorithm.Flusher {
+	if l.proxy == nil {
+		return nil
+	}
+	return l.proxy
+}

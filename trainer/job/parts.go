@@ -1,0 +1,223 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/rest/client"
+	"github.com/agl-go/agl/runner"
+	"github.com/agl-go/agl/runner/process"
+	"github.com/agl-go/agl/tinker/chat/pretrained"
+	"github.com/agl-go/agl/trainer"
+	"github.com/agl-go/agl/trainer/engine"
+	"github.com/agl-go/agl/trainer/keys"
+	"github.com/agl-go/agl/trainer/runfile"
+)
+
+// weightsDir is the engine's folder in that of the run.
+const weightsDir = "policy"
+
+// newEngine makes the engine of the file; nil if it has none. A remote engine is
+// asked for the model, so that a missing model fails here rather than in the agents;
+// lost is called when the engine becomes unavailable.
+func (c Config) newEngine(ctx context.Context, outDir string, lost func(error)) (*engine.Engine, error) {
+	switch file := c.File.Engine; {
+	case file == nil:
+		return nil, nil //nolint:nilnil // no engine is needed
+	case file.Tinker != nil:
+		return c.newRemote(ctx, file.Tinker, lost)
+	case file.Policy == nil:
+		return nil, nil //nolint:nilnil // no engine is needed
+	}
+	p := c.File.Engine.Policy
+	cfg := engine.PolicyConfig{Policy: p.Config, Characters: p.Characters, Name: c.trainedModel(), Logger: c.Logger}
+	if outDir != "" {
+		cfg.Policy.Dir = filepath.Join(outDir, weightsDir)
+	}
+	e, err := engine.NewPolicy(cfg)
+	if err != nil {
+		return nil, agl.Errorf(agl.CodeInvalid, "engine.policy: %w", err)
+	}
+	return e, nil
+}
+
+// Remote returns the configuration of a remote engine in a file, with its API key.
+func Remote(t *runfile.Tinker, lookupEnv func(name string) (string, bool)) (engine.RemoteConfig, error) {
+	key, err := keys.Secret(lookupEnv, "engine.tinker.api_key", t.Client.APIKey)
+	if err != nil {
+		return engine.RemoteConfig{}, err
+	}
+	cfg := engine.RemoteConfig{
+		Client: t.Client, Folder: t.Chat.Folder, Pretrained: pretrained.Config{Style: t.Chat.Style, Stop: t.Chat.Stop}, Characters: t.Chat.Characters,
+	}
+	cfg.Client.APIKey = key
+	return cfg, nil
+}
+
+func (c Config) newRemote(ctx context.Context, t *runfile.Tinker, lost func(error)) (*engine.Engine, error) {
+	cfg, err := Remote(t, c.LookupEnv)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Name, cfg.Logger = c.trainedModel(), c.Logger
+	cfg.Lost = func(err error) { lost(fmt.Errorf("engine.tinker: %s: %w", t.Client.URL, err)) }
+	e, err := engine.NewRemote(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("engine.tinker: %w", err)
+	}
+	if _, err := e.Check(ctx, t.Model); err != nil {
+		return nil, errors.Join(fmt.Errorf("engine.tinker: %s: %w", t.Client.URL, err), e.Close(context.WithoutCancel(ctx)))
+	}
+	return e, nil
+}
+
+// newProxy makes the LLM proxy; nil if no model is called. Its admin routes require
+// the token of the store.
+func (c Config) newProxy(e *engine.Engine, token string) *trainer.Proxy {
+	settings := c.File.Proxy
+	if settings == nil {
+		if e == nil {
+			return nil
+		}
+		settings = &runfile.Proxy{}
+	}
+	cfg := trainer.ProxyConfig{Config: settings.Config, Listen: settings.Listen, Model: settings.Model, Sampling: settings.Sampling}
+	cfg.LookupEnv, cfg.Logger = c.LookupEnv, c.Logger
+	if cfg.Token == "" {
+		cfg.Token = token
+	}
+	if e != nil {
+		var others http.RoundTripper
+		if len(cfg.Models) > 0 {
+			others = proxy.NewTransport()
+		}
+		cfg.Transport = e.Transport(others)
+		cfg.Models = append([]proxy.Model{e.Model()}, cfg.Models...)
+	}
+	if cfg.Model == "" && len(cfg.Models) > 0 {
+		cfg.Model = cfg.Models[0].Name
+	}
+	return trainer.NewProxy(cfg)
+}
+
+// checkReach checks whether runners elsewhere, if there may be any, reach the models:
+// an address that agents cannot be told is an error; one that only this machine
+// reaches is worth a notice.
+func (c Config) checkReach() (notice string, err error) {
+	p := c.File.Proxy
+	if p == nil {
+		p = &runfile.Proxy{}
+	}
+	if host, _, err := net.SplitHostPort(p.Listen); err == nil && unspecified(host) && p.Config.PublicURL == "" {
+		return "", agl.Errorf(agl.CodeInvalid, "proxy.public_url: none given, and proxy.listen is %s: agents must be told the address of the proxy", p.Listen)
+	}
+	if loopback(c.File.Store.Listen) || !loopback(p.Listen) {
+		return "", nil
+	}
+	return "runners on other machines reach the store, but not the models: set proxy.listen, and proxy.public_url", nil
+}
+
+// loopback reports whether only this machine reaches an address; empty stands for a
+// loopback address.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err != nil || host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// unspecified reports whether a server of that host listens on every address.
+func unspecified(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "" || ip != nil && ip.IsUnspecified()
+}
+
+// spanTokenLife is how long an agent may send spans with its token.
+const spanTokenLife = 24 * time.Hour
+
+// newAgent makes an agent of the program of the file.
+func (c Config) newAgent(storeURL, token string) (*process.Agent, error) {
+	p := c.File.Agent.Process
+	p.Environ, p.StoreURL, p.Reaper, p.Logger = c.Environ, storeURL, c.Reaper, c.Logger
+	if token != "" {
+		p.SpanToken = func(rolloutID, attemptID string) string {
+			return client.SpanToken(token, rolloutID, attemptID, time.Now().Add(spanTokenLife))
+		}
+	}
+	return process.New(p)
+}
+
+// agentCommand is the command line, for people.
+func (c Config) agentCommand() string { return strings.Join(c.File.Agent.Process.Command, " ") }
+
+// runnerConfig makes the runner's grace period longer than that of the agent's program.
+func (c Config) runnerConfig() runner.Config {
+	grace := c.File.Agent.Process.GracePeriod
+	if grace == 0 {
+		grace = process.DefaultGracePeriod
+	}
+	// A run that is stopped cancels its rollouts. Agents learn of it with the next
+	// heartbeat, while a person is waiting.
+	const heartbeat = 3 * time.Second
+	return runner.Config{GracePeriod: grace + time.Second, HeartbeatInterval: heartbeat}
+}
+
+// drainTimeout is how long runners may take to finish their rollouts. It covers the
+// grace period of the agents.
+func (c Config) drainTimeout() time.Duration {
+	const least = 10 * time.Second
+	return max(least, c.runnerConfig().GracePeriod+least/2)
+}
+
+// database is where the run is stored, in the form of trainer.Config.
+func (c Config) database(outDir string) string {
+	switch {
+	case c.File.Store.URL != "":
+		return ""
+	case c.File.Store.Database != "":
+		return c.File.Store.Database
+	default:
+		return "sqlite:" + filepath.Join(outDir, keys.DatabaseFile)
+	}
+}
+
+// strategy places the sides of the run: runners in this process, and in others that
+// reach the store. It returns the URL of the store for agents.
+func (c Config) strategy(ctx context.Context, token string) (s execution.ClientServer, storeURL string, err error) {
+	s = execution.ClientServer{
+		Config: execution.Config{Role: c.Role, Token: token}, InProcess: true, GracefulTimeout: c.drainTimeout(), Logger: c.Logger,
+	}
+	if c.File.Store.URL != "" {
+		s.StoreURL, s.ExternalStore = c.storeURL(), true
+		return s, s.StoreURL, nil
+	}
+	address := c.File.Store.Listen
+	switch {
+	case address != "":
+	case c.Role == execution.RoleAlgorithm:
+		address = defaultStoreListen
+	default:
+		address = loopbackListen
+	}
+	var listening net.ListenConfig
+	if s.Listener, err = listening.Listen(ctx, "tcp", address); err != nil {
+		return s, "", fmt.Errorf("store.listen: %w", err)
+	}
+	return s, execution.ClientURL(s.Listener), nil
+}
+
+// closeListener closes the listener of a strategy that is not executed.
+func closeListener(s execution.ClientServer) error {
+	if s.Listener == nil {
+		return nil
+	}
+	return s.Listener.Close()
+}

@@ -1,0 +1,264 @@
+// Package output is the output folder of a run: the run file as it was run, the
+// record of the run, and the lock by which one process owns the folder.
+//
+// It must not know what else a run writes there.
+package output
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/trainer"
+)
+
+// The files of this package.
+const (
+	ConfigFile = "config.yaml" // the run file as it was run
+	RecordFile = "run.json"
+	lockFile   = "run.lock"
+)
+
+// State is that of a run.
+type State string
+
+// The states. A run that was killed stays running in its record.
+const (
+	StateRunning     State = "running"
+	StateFinished    State = "finished"
+	StateInterrupted State = "interrupted"
+	StateFailed      State = "failed"
+)
+
+// Record is the content of run.json: what a run is, and its state.
+type Record struct {
+	// Version of the program that began the run.
+	Version string `json:"version"`
+	// Source is the path of the run file. Relative paths in config.yaml start from its
+	// folder.
+	Source string `json:"source"`
+	// Seed replaces that of the file, if there is one.
+	Seed      agl.Null[uint64] `json:"seed"`
+	Algorithm string           `json:"algorithm"`
+	State     State            `json:"state"`
+	// Error is why the run failed or was interrupted.
+	Error string `json:"error,omitzero"`
+	// Began is the beginning of the run, Ended the last end of one of its processes.
+	Began time.Time           `json:"began"`
+	Ended agl.Null[time.Time] `json:"ended"`
+	// Resumed counts the resumptions.
+	Resumed int `json:"resumed"`
+	// Seconds of wall time and Usage of models, over all processes of the run.
+	Seconds float64       `json:"seconds"`
+	Usage   trainer.Usage `json:"usage"`
+}
+
+// Source is the text of a run file.
+type Source struct {
+	// Path is where it was read. Relative paths in it start from its folder.
+	Path string
+	Text []byte
+	// Seed replaces that of the file, if there is one.
+	Seed agl.Null[uint64]
+}
+
+// Params are the arguments of [Open].
+type Params struct {
+	// Path of the folder. It is created for a new run.
+	Path string
+	// Resume continues the run in the folder instead of beginning one there.
+	Resume bool
+	// Source, Version and Algorithm are those of a new run.
+	Source    Source
+	Version   string
+	Algorithm string
+}
+
+// Folder is the output folder of a run. It belongs to this process until Close.
+type Folder struct {
+	Path   string
+	Record Record
+	// Opened is when this process took the folder.
+	Opened time.Time
+
+	lock    *os.File
+	earlier Record // as earlier processes left it
+}
+
+// File returns the path of a file in the folder.
+func (f *Folder) File(name string) string { return filepath.Join(f.Path, name) }
+
+// Open takes the folder for a new run, or to resume the one there. A run that is
+// finished stays as it is: see Record.State.
+func Open(p Params) (_ *Folder, err error) {
+	if _, err := os.Stat(p.Path); p.Resume && errors.Is(err, fs.ErrNotExist) {
+		return nil, agl.Errorf(agl.CodeNotFound, "output: the folder %s does not exist, so there is no run to resume", p.Path)
+	}
+	const dirMode = 0o755
+	if err := os.MkdirAll(p.Path, dirMode); err != nil {
+		return nil, fmt.Errorf("output: %w", err)
+	}
+	lock, err := takeLock(filepath.Join(p.Path, lockFile), p.Path)
+	if err != nil {
+		return nil, err
+	}
+	f := &Folder{Path: p.Path, lock: lock, Opened: time.Now()}
+	if err = f.begin(p); err == nil && f.Record.State != StateFinished {
+		f.Record.State, f.Record.Error, f.Record.Ended = StateRunning, "", agl.Null[time.Time]{}
+		err = f.Save()
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// takeLock locks the folder until this process ends, however it ends.
+func takeLock(name, path string) (*os.File, error) {
+	const mode = 0o600
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, mode)
+	if err != nil {
+		return nil, fmt.Errorf("output: %w", err)
+	}
+	free, err := tryLock(f)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("output: lock %s: %w", name, err), f.Close())
+	}
+	if !free {
+		holder, err := os.ReadFile(name)
+		who := "another process"
+		if pid := strings.TrimSpace(string(holder)); err == nil && pid != "" {
+			who = "process " + pid
+		}
+		return nil, errors.Join(
+			agl.Errorf(agl.CodeConflict, "output: %s is in use by %s, which runs there; wait for it, or name another folder", path, who), f.Close())
+	}
+	err = f.Truncate(0)
+	if err == nil {
+		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("output: lock %s: %w", name, err), f.Close())
+	}
+	return f, nil
+}
+
+// begin reads the record of the run in the folder, or makes that of a new one.
+func (f *Folder) begin(p Params) error {
+	record, found, err := readRecord(f.Path)
+	switch {
+	case err != nil:
+		return err
+	case p.Resume && !found:
+		return agl.Errorf(agl.CodeNotFound, "output: %s has no run to resume", f.Path)
+	case p.Resume:
+		f.Record, f.earlier = record, record
+		if record.State != StateFinished {
+			f.Record.Resumed++
+		}
+		return nil
+	case found && record.State == StateFinished:
+		return agl.Errorf(agl.CodeConflict, "output: %s has a run that is finished; name another folder, or remove this one", f.Path)
+	case found:
+		return agl.Errorf(agl.CodeConflict, "output: %s has a run that is not finished; resume it with --resume, or name another folder", f.Path)
+	}
+	entries, err := os.ReadDir(f.Path)
+	if err != nil {
+		return fmt.Errorf("output: %w", err)
+	}
+	for _, e := range entries {
+		if e.Name() != lockFile {
+			return agl.Errorf(agl.CodeConflict, "output: %s is not empty (%s); a run needs a folder of its own", f.Path, e.Name())
+		}
+	}
+	source, err := filepath.Abs(p.Source.Path)
+	if err != nil {
+		return fmt.Errorf("output: %w", err)
+	}
+	f.Record = Record{
+		Version: p.Version, Source: source, Seed: p.Source.Seed, Algorithm: p.Algorithm, Began: f.Opened.UTC().Truncate(time.Millisecond),
+	}
+	if err := algorithm.WriteFileAtomic(f.File(ConfigFile), p.Source.Text); err != nil {
+		return fmt.Errorf("output: %w", err)
+	}
+	return nil
+}
+
+// Read returns the record of the run in a folder, and the run file as it was run. A
+// folder without a run is agl.ErrNotFound.
+func Read(path string) (Record, Source, error) {
+	record, found, err := readRecord(path)
+	if err != nil {
+		return Record{}, Source{}, err
+	}
+	if !found {
+		return Record{}, Source{}, agl.Errorf(agl.CodeNotFound, "%s has no run: there is no file %s", path, RecordFile)
+	}
+	text, err := os.ReadFile(filepath.Join(path, ConfigFile))
+	if err != nil {
+		return Record{}, Source{}, fmt.Errorf("read the run in %s: %w", path, err)
+	}
+	return record, Source{Path: record.Source, Text: text, Seed: record.Seed}, nil
+}
+
+func readRecord(path string) (r Record, found bool, err error) {
+	data, err := os.ReadFile(filepath.Join(path, RecordFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Record{}, false, nil
+	}
+	if err != nil {
+		return Record{}, false, fmt.Errorf("read the record of the run: %w", err)
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		return Record{}, false, agl.Errorf(agl.CodeConflict, "%s is not the record of a run: %w", filepath.Join(path, RecordFile), err)
+	}
+	return r, true, nil
+}
+
+// Save writes the record.
+func (f *Folder) Save() error {
+	data, err := json.Marshal(f.Record, json.Deterministic(true), jsontext.Multiline(true))
+	if err == nil {
+		err = algorithm.WriteFileAtomic(f.File(RecordFile), append(data, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("write the record of the run: %w", err)
+	}
+	return nil
+}
+
+// Usage adds the usage of this process to that of earlier ones.
+func (f *Folder) Usage(usage trainer.Usage) trainer.Usage { return f.earlier.Usage.Plus(usage) }
+
+// Spend records what this process has used so far.
+func (f *Folder) Spend(usage trainer.Usage) {
+	f.Record.Usage = f.Usage(usage)
+	f.Record.Seconds = f.earlier.Seconds + time.Since(f.Opened).Seconds()
+}
+
+// End records the state in which this process leaves the run.
+func (f *Folder) End(state State, failure error) {
+	f.Record.Ended = agl.Some(time.Now().UTC().Truncate(time.Millisecond))
+	f.Record.State = state
+	if failure != nil {
+		f.Record.Error = failure.Error()
+	}
+}
+
+// Close releases the folder.
+func (f *Folder) Close() error {
+	if err := errors.Join(unlock(f.lock), f.lock.Close()); err != nil {
+		return fmt.Errorf("output: %w", err)
+	}
+	return nil
+}
