@@ -148,8 +148,11 @@ func (r *Reaper) pass(mark string, killed map[int]bool) (left int) {
 			left++ // its mark can be read once execve is done
 			continue
 		}
-		if r.belongs(pid, mark) {
+		belongs, known := r.belongs(pid, mark)
+		if belongs || !known {
 			left++
+		}
+		if belongs {
 			killed[pid] = true
 			_ = syscall.Kill(pid, syscall.SIGKILL) // its number cannot be another's: it is our child, and not reaped
 		}
@@ -164,26 +167,28 @@ func starting(pid int) bool {
 	return err == nil && len(arguments) == 0
 }
 
-// belongs reports whether an orphan is ended with the process of the mark.
-func (r *Reaper) belongs(pid int, mark string) bool {
+// belongs reports whether an orphan is ended with the process of the mark, and whether
+// that is known yet.
+func (r *Reaper) belongs(pid int, mark string) (belongs, known bool) {
 	environ, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
 	if err == nil {
 		for v := range bytes.SplitSeq(environ, []byte{0}) {
 			if m, ok := strings.CutPrefix(string(v), markVariable+"="); ok {
-				return m == mark
+				return m == mark, true
 			}
 		}
 	}
-	suspects := r.strays[pid]
-	if suspects == nil {
+	suspects, seen := r.strays[pid]
+	if !seen {
 		suspects = map[string]bool{mark: true}
 		for other := range r.running {
 			suspects[other] = true
 		}
 		r.strays[pid] = suspects
+		return false, false // an execve may have begun since its arguments were read
 	}
 	delete(suspects, mark)
-	return len(suspects) == 0
+	return len(suspects) == 0, true
 }
 
 // orphans returns the orphans that have become children of this process. Linux gives
