@@ -84,6 +84,7 @@ func load(ctx context.Context, w worker, opt options) (result, error) {
 	if err := w.setup(ctx); err != nil {
 		return result{}, fmt.Errorf("setup: %w", err)
 	}
+	outer := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var (
@@ -142,7 +143,7 @@ func load(ctx context.Context, w worker, opt options) (result, error) {
 			return nil
 		})
 	}
-	_ = backoff.Sleep(ctx, opt.Time/5)
+	_ = backoff.Sleep(ctx, opt.Time/5) // an end of ctx is reported below
 	on.Store(true)
 	began := time.Now()
 	_ = backoff.Sleep(ctx, opt.Time)
@@ -161,7 +162,7 @@ func load(ctx context.Context, w worker, opt options) (result, error) {
 	for _, d := range res.calls {
 		slices.Sort(d)
 	}
-	return res, failure
+	return res, errors.Join(failure, outer.Err()) // an interrupted load is no result
 }
 
 // feed enqueues a rollout for each one that was collected.

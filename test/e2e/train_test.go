@@ -25,9 +25,16 @@ const envAgent = "AGL_E2E_AGENT"
 
 // The kinds of agents.
 const (
-	agentCounts = "counts" // rewards the number of the task, after a moment
+	agentCounts = "counts" // rewards the number of the task; from task middle on, not while the run has middleFile
 	agentAsks   = "asks"   // asks the model, and rewards what it likes to hear
 	agentHangs  = "hangs"  // has a child in a session of its own, and never ends
+)
+
+// A run of agents that count stays in its middle, to be killed there, while its
+// folder has this file.
+const (
+	middle     = 60
+	middleFile = "middle"
 )
 
 // stdioTask is the line that a kept process gets.
@@ -73,9 +80,27 @@ func work(kind string, t stdioTask) (reward float64, err error) {
 		}
 		select {}
 	default:
-		const moment = 20 * time.Millisecond // the agent's work, so that there is a middle of the run to be killed in
-		time.Sleep(moment)
+		if t.Task.N >= middle {
+			if err := whileFile(filepath.Join(os.Getenv("PIDS"), middleFile)); err != nil {
+				return 0, err
+			}
+		}
 		return float64(t.Task.N%5) / 4, nil
+	}
+}
+
+// whileFile returns when there is no such file. It polls: the test may be another
+// process.
+func whileFile(path string) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		<-tick.C
 	}
 }
 
@@ -239,8 +264,15 @@ algorithm: {grpo: {steps: 9, prompts_per_step: 3, group_size: 4, checkpoint_ever
 			whole, killed := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "killed")
 			startTrain(t, file, "--output", whole).end(t, 0)
 
+			hold := filepath.Join(filepath.Dir(file), middleFile)
+			if err := os.WriteFile(hold, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
 			first := startTrain(t, file, "--output", killed)
 			first.killWhen(t, filepath.Join(killed, "metrics.jsonl"), test.kill)
+			if err := os.Remove(hold); err != nil {
+				t.Fatal(err)
+			}
 			second := startTrain(t, file, "--output", killed)
 			second.end(t, 1)
 			if said := second.said(t); !strings.Contains(said, "not finished; resume it with --resume") {
