@@ -34,6 +34,10 @@ type Store interface {
 	EnqueueRollouts(ctx context.Context, p EnqueueRolloutsParams) ([]Rollout, error)
 	// StartRollout creates a rollout with its first attempt, bypassing the queue.
 	StartRollout(ctx context.Context, p StartRolloutParams) (AttemptedRollout, error)
+	// CreateRollouts creates rollouts under ids that the caller has chosen, in one
+	// commit and in order. A rollout that exists stays as it is and is returned, so the
+	// call can be repeated. Optional.
+	CreateRollouts(ctx context.Context, p CreateRolloutsParams) ([]AttemptedRollout, error)
 	// DequeueRollouts claims up to Limit rollouts, oldest first, each with a new
 	// attempt. With Wait it blocks until there is a rollout, the queue is closed, or
 	// the time is up. Without work the result is empty.
@@ -49,6 +53,10 @@ type Store interface {
 	StartAttempt(ctx context.Context, p StartAttemptParams) (AttemptedRollout, error)
 	// UpdateRollout replaces the fields that are set.
 	UpdateRollout(ctx context.Context, p UpdateRolloutParams) (Rollout, error)
+	// ReviseRollout replaces the metadata of a rollout and, if set, its status, unless
+	// the metadata has changed since the caller read it: then it is ErrConflict, and the
+	// caller reads again. Optional.
+	ReviseRollout(ctx context.Context, p ReviseRolloutParams) (AttemptedRollout, error)
 	// UpdateAttempt replaces the fields that are set. A new status of the latest
 	// attempt determines the rollout's status.
 	UpdateAttempt(ctx context.Context, p UpdateAttemptParams) (Attempt, error)
@@ -137,6 +145,8 @@ type Capabilities struct {
 	AddSpansJSON         bool
 	QuerySpansJSON       bool
 	ReserveSequenceIDsOf bool
+	CreateRollouts       bool
+	ReviseRollout        bool
 }
 
 // EnqueueRolloutsParams are the arguments of Store.EnqueueRollouts.
@@ -150,6 +160,19 @@ type StartRolloutParams struct {
 	EnqueueRollout
 	WorkerID       Null[string]
 	IdempotencyKey string
+}
+
+// CreateRolloutsParams are the arguments of Store.CreateRollouts.
+type CreateRolloutsParams struct{ Rollouts []CreateRollout }
+
+// CreateRollout describes a rollout whose id the caller has chosen.
+type CreateRollout struct {
+	RolloutID string // must not be empty
+	EnqueueRollout
+
+	// Start creates the rollout with its first attempt, as StartRollout does, so that no
+	// runner claims it. Otherwise it is queued.
+	Start bool
 }
 
 // DequeueRolloutsParams are the arguments of Store.DequeueRollouts.
@@ -211,6 +234,22 @@ type UpdateRolloutParams struct {
 	Status      *RolloutStatus
 	Config      *RolloutConfig
 	Metadata    jsontext.Value
+}
+
+// ReviseRolloutParams are the arguments of Store.ReviseRollout.
+type ReviseRolloutParams struct {
+	RolloutID string
+	// IfMetadata is the metadata that the caller has read, byte for byte.
+	IfMetadata jsontext.Value
+	Metadata   jsontext.Value // an object
+	// Status, if set, is running, succeeded, failed or cancelled. The latest attempt gets
+	// it, too, as if its runner had reported it.
+	Status *RolloutStatus
+	// NumberKey, if not empty, names a member of the metadata. The commit sets it to the
+	// next id of the sequence of that name, see ReserveSequenceIDs, which is at least
+	// NumberMin. So the numbers are in the order of the commits and have no gaps.
+	NumberKey string
+	NumberMin int64
 }
 
 // LatestAttempt stands for the id of the latest attempt in UpdateAttemptParams and

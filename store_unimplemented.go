@@ -28,6 +28,10 @@ func (UnimplementedStore) StartRollout(context.Context, StartRolloutParams) (Att
 	return AttemptedRollout{}, unimplemented("StartRollout")
 }
 
+func (UnimplementedStore) CreateRollouts(context.Context, CreateRolloutsParams) ([]AttemptedRollout, error) {
+	return nil, unimplemented("CreateRollouts")
+}
+
 func (UnimplementedStore) DequeueRollouts(context.Context, DequeueRolloutsParams) (DequeueResult, error) {
 	return DequeueResult{}, unimplemented("DequeueRollouts")
 }
@@ -42,6 +46,10 @@ func (UnimplementedStore) StartAttempt(context.Context, StartAttemptParams) (Att
 
 func (UnimplementedStore) UpdateRollout(context.Context, UpdateRolloutParams) (Rollout, error) {
 	return Rollout{}, unimplemented("UpdateRollout")
+}
+
+func (UnimplementedStore) ReviseRollout(context.Context, ReviseRolloutParams) (AttemptedRollout, error) {
+	return AttemptedRollout{}, unimplemented("ReviseRollout")
 }
 
 func (UnimplementedStore) UpdateAttempt(context.Context, UpdateAttemptParams) (Attempt, error) {

@@ -25,6 +25,7 @@ import (
 //	                         ended, cleared when live       failed and succeeded, a cancelled one never    else idle
 //	status of a rollout set  —; as cancelled when           set; end time when finished, cleared when      —
 //	                         cancelled                      queued; running, preparing: not when finished
+//	revised                  as status reported             as set, whatever the retry condition            as reported
 //	cancelled                live → failed, end time,       cancelled, end time, unless finished           idle
 //	                         outcome cancelled
 //	deadline passed          live → timeout or              derived                                        unknown
@@ -191,6 +192,32 @@ func rolloutStatusSet(
 		return r, latest, nil
 	}
 	return setStatus(r, status, now), latest, nil
+}
+
+// statusRevised sets a status that ReviseRollout was given, also of the latest
+// attempt. latest is nil when there is no attempt.
+func statusRevised(
+	r agl.Rollout, latest *agl.Attempt, status agl.RolloutStatus, now agl.Timestamp,
+) (agl.Rollout, *agl.Attempt, error) {
+	var of agl.AttemptStatus
+	switch status {
+	case agl.RolloutRunning:
+		of = agl.AttemptRunning
+	case agl.RolloutSucceeded:
+		of = agl.AttemptSucceeded
+	case agl.RolloutFailed:
+		of = agl.AttemptFailed
+	default:
+		return rolloutStatusSet(r, latest, status, now)
+	}
+	if latest != nil {
+		reported, a := statusReported(r, *latest, true, of, nil, now)
+		r, latest = reported, &a
+	}
+	if r.Status == status {
+		return r, latest, nil
+	}
+	return rolloutStatusSet(r, latest, status, now)
 }
 
 // cancel ends a rollout and its live attempt.

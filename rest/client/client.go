@@ -79,6 +79,16 @@ func (c *Client) Close() error {
 	return nil
 }
 
+// CreateRollouts implements agl.Store: the API does not have it.
+func (c *Client) CreateRollouts(ctx context.Context, p agl.CreateRolloutsParams) ([]agl.AttemptedRollout, error) {
+	return agl.UnimplementedStore{}.CreateRollouts(ctx, p)
+}
+
+// ReviseRollout implements agl.Store: the API does not have it.
+func (c *Client) ReviseRollout(ctx context.Context, p agl.ReviseRolloutParams) (agl.AttemptedRollout, error) {
+	return agl.UnimplementedStore{}.ReviseRollout(ctx, p)
+}
+
 // Capabilities implements agl.Store.
 func (c *Client) Capabilities() agl.Capabilities {
 	return agl.Capabilities{ReturnClaims: true, AddSpansJSON: true, QuerySpansJSON: true, ReserveSequenceIDsOf: true}

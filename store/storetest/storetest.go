@@ -89,6 +89,7 @@ func Run(t *testing.T, open Open) {
 		{"workers", workerTests},
 		{"wait", waitTests},
 		{"cancel", cancelTests},
+		{"revise", reviseTests},
 		{"idempotency", idempotencyTests},
 		{"events", eventTests},
 		{"eviction", evictionTests},

@@ -1,0 +1,208 @@
+package storetest
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+func reviseTests(a *area) {
+	a.test("create under given ids", testCreate)
+	a.test("creations that race", testCreateRace)
+	a.test("revise", testRevise)
+	a.test("revisions that race", testReviseRace)
+	a.test("revisions of the status", testReviseStatus)
+}
+
+func (h *harness) needRevise() {
+	h.Helper()
+	if can := h.Store.Capabilities(); !can.CreateRollouts || !can.ReviseRollout {
+		h.Skip("the store has neither CreateRollouts nor ReviseRollout")
+	}
+}
+
+func (h *harness) create(rollouts ...agl.CreateRollout) []agl.AttemptedRollout {
+	h.Helper()
+	got, err := h.Store.CreateRollouts(h.ctx, agl.CreateRolloutsParams{Rollouts: rollouts})
+	return must(h, got, err)
+}
+
+func created(id, input string, start bool) agl.CreateRollout {
+	return agl.CreateRollout{RolloutID: id, EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value(input)}, Start: start}
+}
+
+func testCreate(h *harness) {
+	h.needRevise()
+	got := h.create(created("b", `1`, true), created("a", `2`, false), created("b", `3`, false))
+	equal(h, "rollouts", len(got), 3)
+	equal(h, "the same id within one call", string(got[2].Input), `1`)
+	h.wantStatus("b", agl.RolloutPreparing, agl.AttemptPreparing)
+	h.wantStatus("a", agl.RolloutQueuing, "")
+	again := h.create(created("c", `5`, true), created("b", `4`, true))
+	equal(h, "an id that exists", string(again[1].Input), `1`)
+	equal(h, "its attempt", again[1].Attempt.AttemptID, got[0].Attempt.AttemptID)
+	page, err := h.Store.QueryRollouts(h.ctx, agl.QueryRolloutsParams{Paging: agl.Paging{Limit: -1}})
+	must(h, page, err)
+	var order []string
+	for _, r := range page.Items {
+		order = append(order, r.RolloutID)
+	}
+	equal(h, "in the order of creation", strings.Join(order, " "), "b a c")
+	claimed, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 9})
+	must(h, claimed, err)
+	if len(claimed.Rollouts) != 1 || claimed.Rollouts[0].RolloutID != "a" {
+		h.Errorf("claimed: got %v, want only a", claimed.Rollouts)
+	}
+	for _, wrong := range []agl.CreateRollout{created("", `1`, true), created("d", `{`, true), created(longID(longestID+1), `1`, true)} {
+		_, err := h.Store.CreateRollouts(h.ctx, agl.CreateRolloutsParams{Rollouts: []agl.CreateRollout{created("fresh", `1`, true), wrong}})
+		h.wantError(err, agl.ErrInvalid, "")
+	}
+	_, err = h.Store.GetRollout(h.ctx, agl.GetRolloutParams{RolloutID: "fresh"})
+	h.wantError(err, agl.ErrNotFound, "")
+}
+
+func testCreateRace(h *harness) {
+	h.needRevise()
+	const callers = 8
+	var inputs [callers]string
+	var wait sync.WaitGroup
+	for i := range callers {
+		wait.Go(func() {
+			got, err := h.Store.CreateRollouts(h.ctx, agl.CreateRolloutsParams{Rollouts: []agl.CreateRollout{created("one", strconv.Itoa(i), true)}})
+			if err != nil {
+				h.Errorf("create: %v", err)
+				return
+			}
+			inputs[i] = string(got[0].Input)
+		})
+	}
+	wait.Wait()
+	for _, input := range inputs {
+		equal(h, "the first one's input", input, inputs[0])
+	}
+	attempts, err := h.Store.QueryAttempts(h.ctx, agl.QueryAttemptsParams{RolloutID: "one", Paging: agl.Paging{Limit: -1}})
+	equal(h, "attempts", must(h, attempts, err).Total, 1)
+}
+
+func (h *harness) revise(p agl.ReviseRolloutParams) agl.AttemptedRollout {
+	h.Helper()
+	got, err := h.Store.ReviseRollout(h.ctx, p)
+	return must(h, got, err)
+}
+
+func testRevise(h *harness) {
+	h.needRevise()
+	r := h.create(agl.CreateRollout{RolloutID: "r", EnqueueRollout: agl.EnqueueRollout{Metadata: jsontext.Value(`{"n": 1.0}`)}, Start: true})[0]
+	p := agl.ReviseRolloutParams{RolloutID: "r", IfMetadata: r.Metadata, Metadata: jsontext.Value(`{"n": 2.0}`)}
+	equal(h, "metadata", string(h.revise(p).Metadata), `{"n": 2.0}`)
+	_, err := h.Store.ReviseRollout(h.ctx, p)
+	h.wantError(err, agl.ErrConflict, "Rollout r: its metadata has changed")
+	equal(h, "after a conflict", string(h.get("r").Metadata), `{"n": 2.0}`)
+	_, err = h.Store.ReviseRollout(h.ctx, agl.ReviseRolloutParams{RolloutID: "nope", Metadata: jsontext.Value(`{}`)})
+	h.wantError(err, agl.ErrNotFound, "Rollout nope not found")
+	queued := agl.RolloutQueuing
+	for _, wrong := range []agl.ReviseRolloutParams{{Metadata: jsontext.Value(`[]`)}, {}, {Metadata: jsontext.Value(`{}`), Status: &queued}} {
+		wrong.RolloutID, wrong.IfMetadata = "r", h.get("r").Metadata
+		_, err := h.Store.ReviseRollout(h.ctx, wrong)
+		h.wantError(err, agl.ErrInvalid, "")
+	}
+}
+
+// testReviseRace counts in the metadata of one rollout and numbers others.
+func testReviseRace(h *harness) {
+	h.needRevise()
+	const callers, each = 4, 5
+	h.create(agl.CreateRollout{RolloutID: "counter", EnqueueRollout: agl.EnqueueRollout{Metadata: jsontext.Value(`{"n":0}`)}, Start: true})
+	var mu sync.Mutex
+	numbers := map[string]bool{}
+	var wait sync.WaitGroup
+	for i := range callers {
+		wait.Go(func() {
+			for j := range each {
+				h.count("counter")
+				id := strconv.Itoa(i) + "-" + strconv.Itoa(j)
+				got, err := h.Store.CreateRollouts(h.ctx, agl.CreateRolloutsParams{Rollouts: []agl.CreateRollout{created(id, `1`, true)}})
+				if err != nil {
+					h.Errorf("create: %v", err)
+					return
+				}
+				numbered, err := h.Store.ReviseRollout(h.ctx, agl.ReviseRolloutParams{
+					RolloutID: id, IfMetadata: got[0].Metadata, Metadata: jsontext.Value(`{}`), NumberKey: "no", NumberMin: 3,
+				})
+				if err != nil {
+					h.Errorf("number: %v", err)
+					return
+				}
+				number, _ := rawjson.Get(numbered.Metadata, "no")
+				mu.Lock()
+				numbers[string(number)] = true
+				mu.Unlock()
+			}
+		})
+	}
+	wait.Wait()
+	equal(h, "count", string(h.get("counter").Metadata), `{"n":`+strconv.Itoa(callers*each)+`}`)
+	for n := range callers * each {
+		equal(h, "number "+strconv.Itoa(n+3), numbers[strconv.Itoa(n+3)], true)
+	}
+}
+
+// count adds 1 to the metadata of a rollout, again after each conflict.
+func (h *harness) count(id string) {
+	for {
+		r, err := h.Store.GetRollout(h.ctx, agl.GetRolloutParams{RolloutID: id})
+		if err != nil {
+			h.Errorf("get: %v", err)
+			return
+		}
+		raw, _ := rawjson.Get(r.Metadata, "n")
+		n, err := strconv.Atoi(string(raw))
+		if err != nil {
+			h.Errorf("count: %v", err)
+			return
+		}
+		_, err = h.Store.ReviseRollout(h.ctx, agl.ReviseRolloutParams{
+			RolloutID: id, IfMetadata: r.Metadata, Metadata: jsontext.Value(`{"n":` + strconv.Itoa(n+1) + `}`),
+		})
+		switch agl.ErrorCode(err) {
+		case "":
+			return
+		case agl.CodeConflict:
+		default:
+			h.Errorf("revise: %v", err)
+			return
+		}
+	}
+}
+
+func testReviseStatus(h *harness) {
+	h.needRevise()
+	for _, start := range []bool{true, false} {
+		for status, attempt := range map[agl.RolloutStatus]agl.AttemptStatus{
+			agl.RolloutRunning:   agl.AttemptRunning,
+			agl.RolloutSucceeded: agl.AttemptSucceeded,
+			agl.RolloutFailed:    agl.AttemptFailed,
+			agl.RolloutCancelled: agl.AttemptFailed,
+		} {
+			h.Run(string(status)+" "+strconv.FormatBool(start), func(t *testing.T) {
+				of := &harness{T: t, Instance: h.Instance, ctx: t.Context()}
+				id := string(status) + strconv.FormatBool(start)
+				r := of.create(created(id, `1`, start))[0]
+				of.revise(agl.ReviseRolloutParams{RolloutID: id, IfMetadata: r.Metadata, Metadata: jsontext.Value(`{}`), Status: &status})
+				want := attempt
+				if !start {
+					want = ""
+				}
+				got := of.wantStatus(id, status, want)
+				equal(of, "has ended", got.EndTime.Valid, status.Finished())
+			})
+		}
+	}
+	h.wantEmptyQueue()
+}
