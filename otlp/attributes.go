@@ -12,9 +12,8 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// attributes translates attributes, in their order. A value that one attribute of
-// ours cannot hold becomes several: one for each key of a map, or for each index of
-// a list of mixed types, appended to the name after a dot. An empty value is left
+// attributes translates attributes, in their order. A value that one attribute of ours cannot hold becomes several: one for
+// each key of a map, or for each index of a list of mixed types, appended to the name after a dot. An empty value is left
 // out. Attributes that are too large are an error.
 func (g *growth) attributes(m pcommon.Map) (agl.Attributes, error) {
 	out := append(make([]byte, 0, 64*m.Len()+2), '{')
@@ -84,8 +83,7 @@ func appendKey(dst []byte, key string) []byte {
 	return append(rawjson.AppendString(dst, key), ':')
 }
 
-// uniform reports whether all elements have one JSON type, and one that a list may
-// hold.
+// uniform reports whether all elements have one JSON type, and one that a list may hold.
 func uniform(s pcommon.Slice) bool {
 	for i := range s.Len() {
 		if kind := scalarKind(s.At(i)); kind == 0 || kind != scalarKind(s.At(0)) {

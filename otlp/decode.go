@@ -24,14 +24,13 @@ type Batch struct {
 	growth growth
 }
 
-// Decode reads an export request. An empty document has no spans. A document that
-// is not an export request, or whose values nest deeper than [MaxDepth], is
-// agl.ErrInvalid. Spans that would exceed [MaxKey] or [MaxGrowth] are rejected.
+// Decode reads an export request. An empty document has no spans. A document that is not an export request, or whose values
+// nest deeper than [MaxDepth], is agl.ErrInvalid. Spans that would exceed [MaxKey] or [MaxGrowth] are rejected.
 func Decode(data []byte, encoding Encoding) (Batch, error) {
 	if len(data) == 0 {
 		return Batch{}, nil
 	}
-	b := Batch{growth: growth{left: MaxGrowth*len(data) + 1<<20}}
+	b := Batch{growth: growth{left: MaxGrowth*len(data) + minGrowth}}
 	if err := checkDepth(data, encoding); err != nil {
 		return Batch{}, agl.Errorf(agl.CodeInvalid, "OTLP traces payload: %w", err)
 	}
@@ -84,7 +83,7 @@ func (b *Batch) add(in ptrace.Span, from pcommon.Resource, resource agl.SpanReso
 	}
 	attrs, err := b.growth.attributes(own)
 	if err == nil {
-		err = b.growth.charge(len(resource.Attributes)) // each span is stored with its resource
+		err = b.growth.charge(max(len(resource.Attributes)-MaxResource, 0)) // each span is stored with its resource
 	}
 	if err != nil {
 		return err
@@ -135,8 +134,7 @@ func (b *Batch) Reject(n int, reason string) {
 	b.Rejected += n
 }
 
-// identity returns an id from the first map that has one. An empty id counts as
-// absent.
+// identity returns an id from the first map that has one. An empty id counts as absent.
 func identity(key string, maps ...pcommon.Map) string {
 	for _, m := range maps {
 		if v, ok := m.Get(key); ok {
@@ -148,8 +146,7 @@ func identity(key string, maps ...pcommon.Map) string {
 	return ""
 }
 
-// sequenceID returns the sequence id in the first map that has one, or 0 if that is
-// not a positive integer.
+// sequenceID returns the sequence id in the first map that has one, or 0 if that is not a positive integer.
 func sequenceID(maps ...pcommon.Map) int64 {
 	for _, m := range maps {
 		v, ok := m.Get(agl.AttrSpanSequenceID)

@@ -12,8 +12,7 @@ const (
 	spanIDSize  = 8
 )
 
-// Field numbers of the protobuf messages, from opentelemetry/proto/trace/v1 and
-// opentelemetry/proto/collector/trace/v1.
+// Field numbers of the protobuf messages, from opentelemetry/proto/trace/v1 and opentelemetry/proto/collector/trace/v1.
 const (
 	requestResourceSpans = 1
 	resourceScopeSpans   = 2
@@ -27,16 +26,14 @@ const (
 	linkSpanID           = 2
 )
 
-// padIDs gives the ids of a request the sizes that the decoder requires: some
-// exporters write others. It pads a shorter id with zeros on the left; it removes a
-// span that has a longer one, and calls reject. An error means that the request is not
+// padIDs gives the ids of a request the sizes that the decoder requires: some exporters write others. It pads a shorter id
+// with zeros on the left; it removes a span that has a longer one, and calls reject. An error means that the request is not
 // a protobuf message.
 func padIDs(request []byte, reject func(reason string)) ([]byte, error) {
 	return rewrite(request, nested(requestResourceSpans, nested(resourceScopeSpans, padSpan(reject))))
 }
 
-// edit returns the new value of a length-delimited field. keep is false if the field
-// must be left out.
+// edit returns the new value of a length-delimited field. keep is false if the field must be left out.
 type edit func(field protowire.Number, value []byte) (out []byte, keep bool, err error)
 
 // nested returns an edit that applies inner to the messages in one field.
@@ -65,8 +62,7 @@ func padSpan(reject func(reason string)) edit {
 	}
 }
 
-// padded returns a span with padded ids, its name, and the size of an id that is too
-// long, or 0.
+// padded returns a span with padded ids, its name, and the size of an id that is too long, or 0.
 func padded(span []byte) (out []byte, name string, tooLong int, err error) {
 	pad := func(id []byte, size int) []byte {
 		if len(id) > size {

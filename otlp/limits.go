@@ -14,9 +14,12 @@ const (
 	// MaxKey is the length in bytes of the longest name that an attribute may get,
 	// with the names and indexes of the values that it is nested in.
 	MaxKey = 4 << 10
-	// MaxGrowth bounds the attributes of all spans of a request, as JSON, to this many
-	// times the size of the request, and 1 MiB.
-	MaxGrowth = 16
+	// MaxGrowth bounds the attributes of all spans of a request, as JSON, to this many times the size of the request, and
+	// 8 MiB. Of the resource that spans share, only what is above MaxResource counts for each span.
+	MaxGrowth   = 16
+	MaxResource = 4 << 10
+
+	minGrowth = 8 << 20
 )
 
 // Field numbers of the messages that hold values; see also ids.go.
@@ -36,8 +39,7 @@ const (
 	mapValues          = 1
 )
 
-// checkDepth refuses a document whose values nest too deep, before a decoder that
-// calls itself for each level sees it.
+// checkDepth refuses a document whose values nest too deep, before a decoder that calls itself for each level sees it.
 func checkDepth(data []byte, encoding Encoding) error {
 	deep := jsonTooDeep
 	if encoding == Protobuf {

@@ -1,10 +1,8 @@
-// Package otlp translates OpenTelemetry's protocol into agl.Span: [Decode] reads a
-// traces export request in its protobuf or its JSON encoding, and [AppendResponse]
-// and [AppendStatus] write the replies that the protocol asks for.
+// Package otlp translates OpenTelemetry's protocol into agl.Span: [Decode] reads a traces export request in its protobuf or
+// its JSON encoding, and [AppendResponse] and [AppendStatus] write the replies that the protocol asks for.
 //
-// The attributes agentlightning.rollout_id and agentlightning.attempt_id of a span,
-// or of its resource, say which attempt the span belongs to. A span without them is
-// rejected, and the other spans of the request are not affected.
+// The attributes agentlightning.rollout_id and agentlightning.attempt_id of a span, or of its resource, say which attempt
+// the span belongs to. A span without them is rejected, and the other spans of the request are not affected.
 //
 // The package must not know who sends the spans or what becomes of them.
 package otlp

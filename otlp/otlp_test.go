@@ -299,6 +299,24 @@ func TestBombs(t *testing.T) {
 	}
 }
 
+// Exporters send 512 spans in a batch, the OpenTelemetry Collector 8192, and all spans of a process share its resource.
+func TestSharedResource(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ spans, resource int }{{512, 2 << 10}, {512, 16 << 10}, {8192, 4 << 10}} {
+		td := traces(t, append(ids(), attribute{"process.command_line", strings.Repeat("x", tc.resource-200)}), func(ptrace.Span) {})
+		list := td.ResourceSpans().At(0).ScopeSpans().At(0).Spans()
+		for range tc.spans - 1 {
+			list.AppendEmpty().SetName("tiny")
+		}
+		for encoding, data := range encode(t, td) {
+			batch, err := otlp.Decode(data, encoding)
+			if err != nil || len(batch.Spans) != tc.spans {
+				t.Errorf("%+v, encoding %v: %d spans, %d rejected: %s, %v", tc, encoding, len(batch.Spans), batch.Rejected, batch.Reason, err)
+			}
+		}
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	td := traces(f, ids(), func(s ptrace.Span) {
 		s.Attributes().PutEmptySlice("l").AppendEmpty().SetEmptyMap().PutDouble("d", math.Inf(1))
@@ -327,8 +345,8 @@ func FuzzDecode(f *testing.F) {
 				t.Fatalf("a span that was accepted cannot be read back: %v\n%s", err, doc)
 			}
 		}
-		// Besides attributes, a span repeats the ids of its resource and its own.
-		if most := (otlp.MaxGrowth+6)*len(data) + 1<<20 + len(batch.Spans)*(2<<10); size > most {
+		// Besides attributes, a span repeats a small resource, the ids of that, and its own.
+		if most := (otlp.MaxGrowth+6)*len(data) + 8<<20 + len(batch.Spans)*(2<<10+otlp.MaxResource); size > most {
 			t.Fatalf("%d bytes became %d bytes of spans, want at most %d", len(data), size, most)
 		}
 	})
