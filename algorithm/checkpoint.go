@@ -16,11 +16,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/durable"
 	"github.com/agl-go/agl/tinker"
 )
 
-// Checkpoint is a point from which a training run can resume: weights that the engine
-// keeps and the state of the algorithm.
+// Checkpoint is a point from which a training run can resume: weights that the engine keeps and the state of the algorithm.
 type Checkpoint struct {
 	// Step is the number of steps done.
 	Step int `json:"step"`
@@ -37,7 +37,6 @@ const (
 	checkpointFormat = "agl-checkpoint-1"
 	checkpointPrefix = "checkpoint-"
 	checkpointSuffix = ".json"
-	unfinishedSuffix = ".tmp"
 	// noteFile holds the path of weights whose checkpoint is not written yet.
 	noteFile = "weights.pending"
 )
@@ -48,22 +47,19 @@ type checkpointFile struct {
 	Checkpoint
 }
 
-// retainCheckpoints is the number of checkpoints that are kept, so that a run
-// survives the loss of the newest weights.
+// retainCheckpoints is the number of checkpoints that are kept, so that a run survives the loss of the newest weights.
 const retainCheckpoints = 2
 
-// Checkpoints keeps the checkpoints of one run in a directory. A file appears
-// under its name only when it is complete and on disk. It is not safe for
-// concurrent use, and two runs must not share a directory.
+// Checkpoints keeps the checkpoints of one run in a directory. A file appears under its name only when it is complete and on
+// disk. It is not safe for concurrent use, and two runs must not share a directory.
 type Checkpoints struct {
 	dir     string
 	service tinker.Service
 	logger  *slog.Logger
 }
 
-// OpenCheckpoints opens or creates the directory and removes unfinished files. The
-// service is asked to delete the weights of old checkpoints; the logger gets its
-// failures, and a nil one discards them.
+// OpenCheckpoints opens or creates the directory and removes unfinished files. The service is asked to delete the weights of
+// old checkpoints; the logger gets its failures, and a nil one discards them.
 func OpenCheckpoints(dir string, service tinker.Service, logger *slog.Logger) (*Checkpoints, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -71,7 +67,7 @@ func OpenCheckpoints(dir string, service tinker.Service, logger *slog.Logger) (*
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("open checkpoints: %w", err)
 	}
-	unfinished, err := filepath.Glob(filepath.Join(dir, checkpointPrefix+"*"+unfinishedSuffix))
+	unfinished, err := filepath.Glob(filepath.Join(dir, "*"+durable.Unfinished))
 	if err != nil {
 		return nil, fmt.Errorf("open checkpoints: %w", err)
 	}
@@ -83,20 +79,18 @@ func OpenCheckpoints(dir string, service tinker.Service, logger *slog.Logger) (*
 	return &Checkpoints{dir: dir, service: service, logger: logger}, nil
 }
 
-// NoteWeights records weights that were just saved for the next
-// [Checkpoints.Save]. If the process dies before that, the next
-// [Checkpoints.Restore] deletes them: no checkpoint refers to them.
+// NoteWeights records weights that were just saved for the next [Checkpoints.Save]. If the process dies before that, the
+// next [Checkpoints.Restore] deletes them: no checkpoint refers to them.
 func (c *Checkpoints) NoteWeights(weights string) error {
-	if err := WriteFileAtomic(filepath.Join(c.dir, noteFile), []byte(weights+"\n")); err != nil {
+	if err := durable.WriteFile(filepath.Join(c.dir, noteFile), []byte(weights+"\n")); err != nil {
 		return fmt.Errorf("note saved weights %s: %w", weights, err)
 	}
 	return nil
 }
 
-// Save writes a checkpoint whose weights are already saved, atomically and
-// durably. It then deletes older checkpoints with their weights, and the weights
-// of a checkpoint that it replaces. Only a failure to write is an error; ctx
-// limits the deletions.
+// Save writes a checkpoint whose weights are already saved, atomically and durably. It then deletes older checkpoints with
+// their weights, and the weights of a checkpoint that it replaces. Only a failure to write is an error; ctx limits the
+// deletions.
 func (c *Checkpoints) Save(ctx context.Context, cp Checkpoint) error {
 	data, err := json.Marshal(checkpointFile{checkpointFormat, cp}, json.Deterministic(true), jsontext.Multiline(true))
 	if err != nil {
@@ -104,7 +98,7 @@ func (c *Checkpoints) Save(ctx context.Context, cp Checkpoint) error {
 	}
 	path := filepath.Join(c.dir, fmt.Sprintf("%s%08d%s", checkpointPrefix, cp.Step, checkpointSuffix))
 	replaced, readErr := readCheckpoint(path) // its weights could not be loaded
-	if err := WriteFileAtomic(path, append(data, '\n')); err != nil {
+	if err := durable.WriteFile(path, append(data, '\n')); err != nil {
 		return fmt.Errorf("save checkpoint of step %d: %w", cp.Step, err)
 	}
 	err = errors.Join(c.removeNote(), c.prune(ctx, cp.Weights))
@@ -117,10 +111,9 @@ func (c *Checkpoints) Save(ctx context.Context, cp Checkpoint) error {
 	return nil
 }
 
-// Restore calls load with the checkpoints, newest first, until load succeeds. An
-// agl.ErrNotFound (the engine no longer has the weights) or tinker.ErrDamaged is
-// logged and the checkpoint before is tried. ok is false if there is no
-// checkpoint at all.
+// Restore calls load with the checkpoints, newest first, until load succeeds. An agl.ErrNotFound (the engine no longer has
+// the weights) or tinker.ErrDamaged is logged and the checkpoint before is tried. ok is false if there is no checkpoint at
+// all.
 //
 // A checkpoint of another identity is agl.ErrConflict. So is a directory of which
 // no checkpoint can be loaded: starting over would silently discard the run.
@@ -277,34 +270,5 @@ func sameIdentity(path string, stored, given map[string]string) error {
 	return agl.Errorf(agl.CodeConflict, "%s belongs to another run: %s; resume with the same settings or use another directory", path, strings.Join(differences, ", "))
 }
 
-// WriteFileAtomic replaces the content of path durably, or leaves it unchanged. An
-// interrupted write leaves a file beside it that ends in .tmp.
-func WriteFileAtomic(path string, data []byte) error {
-	f, err := os.OpenFile(path+unfinishedSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return fmt.Errorf("create: %w", err)
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return fmt.Errorf("put in place: %w", err)
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir makes a rename in dir durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("open directory: %w", err)
-	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return fmt.Errorf("sync directory: %w", err)
-	}
-	return nil
-}
+// WriteFileAtomic replaces the content of a file durably, or leaves it unchanged.
+func WriteFileAtomic(path string, data []byte) error { return durable.WriteFile(path, data) }

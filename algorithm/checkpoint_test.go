@@ -197,7 +197,7 @@ func TestRestoreSkipsUnfinished(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	save(t, openCheckpoints(t, dir, &keeper{}), 25)
-	half := filepath.Join(dir, "checkpoint-00000050.json.tmp")
+	half := filepath.Join(dir, "checkpoint-00000050.json.tmp-7")
 	if err := os.WriteFile(half, []byte(`{"format":"agl-checkpoint-1","step":50`), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/durable"
 	"github.com/agl-go/agl/tinker"
 )
 
@@ -29,43 +30,35 @@ type Publication struct {
 
 // Publisher swaps the model that agents call.
 type Publisher interface {
-	// Publish returns when new calls go to the snapshot. Running calls finish on the
-	// one before.
+	// Publish returns when new calls go to the snapshot. Running calls finish on the one before.
 	Publish(ctx context.Context, p Publication) error
 }
 
 // SessionParams are the arguments of [OpenSession].
 type SessionParams struct {
-	// Algorithm is the algorithm's name: the prefix of the run's name, and a member
-	// of its rollouts' metadata. Required.
+	// Algorithm is the algorithm's name: the prefix of the run's name, and a member of its rollouts' metadata. Required.
 	Algorithm string
 	// Input is that of the run. Its store is required.
 	Input agl.AlgorithmInput
 	// RunConfig is that of the run, with its defaults filled in.
 	RunConfig
-	// Training, with its defaults filled in, makes the session train weights. Without a
-	// Service it trains none.
+	// Training, with its defaults filled in, makes the session train weights. Without a Service it trains none.
 	Training TrainingConfig
-	// Identity is what the results depend on. A folder of another identity is
-	// agl.ErrConflict.
+	// Identity is what the results depend on. A folder of another identity is agl.ErrConflict.
 	Identity map[string]string
 	// Steps is the number of steps of the run.
 	Steps int
-	// State returns the algorithm's own members of a checkpoint, an object; nil has
-	// none. See [Session.Own].
+	// State returns the algorithm's own members of a checkpoint, an object; nil has none. See [Session.Own].
 	State func() (any, error)
-	// Journal is called with each entry of journal.jsonl; nil means that the
-	// algorithm has no journal.
+	// Journal is called with each entry of journal.jsonl; nil means that the algorithm has no journal.
 	Journal func(entry []byte) error
 }
 
-// Session is one Run of an algorithm. It owns what all algorithms need: the name
-// of the run, its folder (metrics.jsonl, checkpoints/, journal.jsonl,
-// report.json), the model in training, and the version that agents call. A
-// session of a run that was interrupted resumes it: see [Session.Resumed].
+// Session is one Run of an algorithm. It owns what all algorithms need: the name of the run, its folder (metrics.jsonl,
+// checkpoints/, journal.jsonl, report.json), the model in training, and the version that agents call. A session of a run
+// that was interrupted resumes it: see [Session.Resumed].
 //
-// Exported fields may be read between calls. A session is used by one goroutine, except
-// for AppendJournal.
+// Exported fields may be read between calls. A session is used by one goroutine, except for AppendJournal.
 type Session struct {
 	// Run names the run across all its processes, in the metadata of its rollouts.
 	Run string
@@ -73,8 +66,7 @@ type Session struct {
 	Step int
 	// Resumed is true if the session continues an earlier one.
 	Resumed bool
-	// Own holds the algorithm's own members of the checkpoint, an object; nil unless
-	// Resumed.
+	// Own holds the algorithm's own members of the checkpoint, an object; nil unless Resumed.
 	Own jsontext.Value
 	// Model is in training; nil if nothing is trained.
 	Model *Model
@@ -117,14 +109,12 @@ type Summary struct {
 	Step    int
 	Resumed bool
 	Totals  Totals
-	// Before and After are the validations before the first step and after the last;
-	// nil if there is no validation dataset, and After also if the run was
-	// interrupted. Those of an earlier process have no Results.
+	// Before and After are the validations before the first step and after the last; nil if there is no validation dataset,
+	// and After also if the run was interrupted. Those of an earlier process have no Results.
 	Before, After *Report
 	// Weights is the path of the last checkpoint's weights; empty if there is none.
 	Weights string
-	// Snapshot is the path of the last sampler snapshot that was published, with its
-	// ResourcesID.
+	// Snapshot is the path of the last sampler snapshot that was published, with its ResourcesID.
 	Snapshot    string
 	ResourcesID string
 }
@@ -260,8 +250,7 @@ func (s *Session) AppendJournal(entry any) error {
 	return nil
 }
 
-// openMetrics opens the metrics and drops the lines after that of a step; step 0 drops
-// all.
+// openMetrics opens the metrics and drops the lines after that of a step; step 0 drops all.
 func openMetrics(path string, step int) (*Lines, error) {
 	return OpenLines(path, func(line []byte) (bool, error) {
 		var head struct {
@@ -274,9 +263,8 @@ func openMetrics(path string, step int) (*Lines, error) {
 	})
 }
 
-// Begin publishes the first model of this process. Before the first step it also
-// makes a checkpoint, so that a later process recognizes the rollouts of this
-// one, validates, and writes the line that report returns for the validation.
+// Begin publishes the first model of this process. Before the first step it also makes a checkpoint, so that a later process
+// recognizes the rollouts of this one, validates, and writes the line that report returns for the validation.
 func (s *Session) Begin(ctx context.Context, report func(v *Report, took time.Duration) any) error {
 	s.p.Progress.OnStart(Start{Step: s.Step, Steps: s.p.Steps, Resumed: s.Resumed, Before: s.Before})
 	if err := s.Publish(ctx, s.Step); err != nil {
@@ -302,9 +290,8 @@ func (s *Session) Begin(ctx context.Context, report func(v *Report, took time.Du
 // one that is served, and the one before, on which calls may still be running.
 const retainSnapshots = 2
 
-// Publish makes the weights after a step those that agents call: it saves a
-// sampler snapshot, adds a version of the resources for it, swaps the model, and
-// deletes old snapshots.
+// Publish makes the weights after a step those that agents call: it saves a sampler snapshot, adds a version of the
+// resources for it, swaps the model, and deletes old snapshots.
 func (s *Session) Publish(ctx context.Context, step int) error {
 	snapshot, err := s.Model.SaveWeightsForSampler(ctx, tinker.SaveWeightsParams{Name: snapshotName(step)})
 	if err != nil {
@@ -380,10 +367,9 @@ func (s *Session) Params(rollouts []agl.EnqueueRollout, groupSize int) RolloutsP
 	return RolloutsParams{Store: s.p.Input.Store, Rollouts: rollouts, GroupSize: groupSize, Flusher: s.p.Flusher, Logger: s.p.Logger}
 }
 
-// Validate runs the validation dataset with the model that is published, counts
-// its rollouts, and sets After if Step is the last. The result is nil if there is
-// no validation dataset. The seeds are the same each time, so that two
-// validations differ by their weights alone.
+// Validate runs the validation dataset with the model that is published, counts its rollouts, and sets After if Step is the
+// last. The result is nil if there is no validation dataset. The seeds are the same each time, so that two validations
+// differ by their weights alone.
 func (s *Session) Validate(ctx context.Context, tag Tag) (result *Report, took time.Duration, err error) {
 	p, t := s.p, s.p.Training
 	if p.Input.Val == nil {
@@ -415,10 +401,9 @@ func (s *Session) Validate(ctx context.Context, tag Tag) (result *Report, took t
 	return &report, time.Since(start), nil
 }
 
-// Commit ends a step: it writes the line that report returns and, with checkpoint, makes
-// a checkpoint. It saves the weights first and passes the time that this took to report.
-// It writes the state when the line is durable, so that no checkpoint includes a step
-// whose line is lost. A nil report writes no line.
+// Commit ends a step: it writes the line that report returns and, with checkpoint, makes a checkpoint. It saves the weights
+// first and passes the time that this took to report. It writes the state when the line is durable, so that no checkpoint
+// includes a step whose line is lost. A nil report writes no line.
 func (s *Session) Commit(ctx context.Context, checkpoint bool, report func(saving time.Duration) any) error {
 	checkpoint = checkpoint && s.Model.KeepsCheckpoints()
 	var saving time.Duration
@@ -463,7 +448,7 @@ func (s *Session) WriteReport(report any) error {
 	}
 	data, err := json.Marshal(report, json.Deterministic(true), jsontext.Multiline(true))
 	if err == nil {
-		err = WriteFileAtomic(filepath.Join(s.p.OutDir, "report.json"), append(data, '\n'))
+		err = durable.WriteFile(filepath.Join(s.p.OutDir, "report.json"), append(data, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("write report: %w", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/durable"
 )
 
 // A checkpoint consists of 8 bytes of magic, the header's length (uint32), the header (JSON), the parameters, the first
@@ -98,9 +99,8 @@ func decodeCheckpoint(name string, data []byte, want shape) (checkpoint, error) 
 	return c, nil
 }
 
-// Create writes the initial weights of a seed to a new file for Config.Base, durably, and returns the number of
-// parameters. It makes the directory if it is missing. An invalid Config is agl.CodeInvalid, and an existing file is
-// agl.CodeConflict.
+// Create writes the initial weights of a seed to a new file for Config.Base, durably, and returns the number of parameters.
+// It makes the directory if it is missing. An invalid Config is agl.CodeInvalid, and an existing file is agl.CodeConflict.
 func Create(cfg Config, seed uint64, file string) (parameters int, err error) {
 	if cfg, err = cfg.Checked(); err != nil {
 		return 0, err
@@ -116,9 +116,9 @@ func Create(cfg Config, seed uint64, file string) (parameters int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	err = MakeDirectory(filepath.Dir(file))
+	err = durable.MkdirAll(filepath.Dir(file))
 	if err == nil {
-		err = writeDurably(file, data)
+		err = durable.WriteFile(file, data)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("policy: create a base model: %w", err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/durable"
 	"github.com/agl-go/agl/tinker"
 )
 
@@ -106,7 +107,7 @@ func (a *dirArchive) file(p tinker.Path) string {
 func (a *dirArchive) reserve(prefix string) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err := MakeDirectory(a.dir); err != nil {
+	if err := durable.MkdirAll(a.dir); err != nil {
 		return "", fmt.Errorf("policy: make the checkpoint directory: %w", err)
 	}
 	for m := (&dirModel{prefix: prefix, number: 1}); ; m.number++ {
@@ -142,7 +143,7 @@ func (a *dirArchive) claim(id string) (string, error) {
 		err := os.Mkdir(filepath.Join(a.dir, m.id()), 0o750)
 		if err == nil {
 			m.made = true
-			return m.id(), syncDir(a.dir)
+			return m.id(), durable.SyncDir(a.dir)
 		}
 		if !errors.Is(err, fs.ErrExist) {
 			return "", err
@@ -153,7 +154,7 @@ func (a *dirArchive) claim(id string) (string, error) {
 
 // sweep removes the temporary files of processes that died while they saved a checkpoint.
 func (a *dirArchive) sweep() error {
-	files, err := filepath.Glob(filepath.Join(a.dir, "*", "*weights", "*.tmp-*"))
+	files, err := filepath.Glob(filepath.Join(a.dir, "*", "*weights", "*"+durable.Unfinished))
 	if err != nil {
 		return err
 	}
@@ -179,9 +180,9 @@ func (a *dirArchive) put(p tinker.Path, data []byte, replace bool) (tinker.Path,
 	if _, err := os.Lstat(target); err == nil && !replace {
 		return p, taken(p)
 	}
-	err = MakeDirectory(filepath.Dir(target))
+	err = durable.MkdirAll(filepath.Dir(target))
 	if err == nil {
-		err = writeDurably(target, data)
+		err = durable.WriteFile(target, data)
 	}
 	if err != nil {
 		return p, fmt.Errorf("policy: save checkpoint: %w", err)

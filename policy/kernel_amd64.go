@@ -46,9 +46,8 @@ func matmulPanelSIMD(c []float32, ldc int, a matrix, bp *float32, bs, m, k int, 
 	}
 }
 
-// kernel6x16 computes C = A·B, or C += A·B if add is set, for a tile of 6 rows and 16 columns. Element
-// A[r,i] is at a + r·rs + i·ks, B[i,j] at b + i·bs + 4j, C[r,j] at c + r·ldc + 4j; all strides are in bytes.
-// k must be at least 1.
+// kernel6x16 computes C = A·B, or C += A·B if add is set, for a tile of 6 rows and 16 columns. Element A[r,i] is at a + r·rs
+// + i·ks, B[i,j] at b + i·bs + 4j, C[r,j] at c + r·ldc + 4j; all strides are in bytes. k must be at least 1.
 //
 //go:noescape
 func kernel6x16(c *float32, ldc int, a *float32, rs, ks int, b *float32, bs, k int, add bool)
@@ -78,8 +77,7 @@ func expKernel(dst, src *float32, n int, scale, shift float32)
 //go:noescape
 func rectifyKernel(x *float32, n int)
 
-// rectifyBackwardKernel clears grad[i] where out[i], which has no sign bit, is 0. n is a positive multiple
-// of 8.
+// rectifyBackwardKernel clears grad[i] where out[i], which has no sign bit, is 0. n is a positive multiple of 8.
 //
 //go:noescape
 func rectifyBackwardKernel(grad, out *float32, n int)

@@ -16,8 +16,7 @@ func rowMajor(data []float32, stride int) matrix { return matrix{data: data, rs:
 // transposed returns the transpose of a matrix whose rows are stride apart.
 func transposed(data []float32, stride int) matrix { return matrix{data: data, rs: 1, ks: stride} }
 
-// panels is the right-hand side of a product, in panels of 16 columns: element (i, 16p+j) is
-// data[p*tile + i*stride + j].
+// panels is the right-hand side of a product, in panels of 16 columns: element (i, 16p+j) is data[p*tile + i*stride + j].
 type panels struct {
 	data         []float32
 	tile, stride int

@@ -17,6 +17,7 @@ import (
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/cmd/agl/internal/policydir"
+	"github.com/agl-go/agl/internal/durable"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/chat"
@@ -82,7 +83,7 @@ func (c *policyServeCommand) Validate() (err error) {
 func (c *policyServeCommand) run(ctx context.Context, out *console.Console) (err error) {
 	log := c.Logger(out.Err)
 	if c.Dir != "" {
-		if err := policy.MakeDirectory(c.Dir); err != nil {
+		if err := durable.MkdirAll(c.Dir); err != nil {
 			return fmt.Errorf("--dir: %w", err)
 		}
 	}

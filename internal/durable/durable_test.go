@@ -1,4 +1,4 @@
-package policy
+package durable
 
 import (
 	"os"
@@ -10,7 +10,7 @@ import (
 )
 
 // The parent of each new directory is synced, from the top; the parents of existing ones are not.
-func TestMakeDirectory(t *testing.T) {
+func TestMkdirAll(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	var got []string
@@ -21,14 +21,14 @@ func TestMakeDirectory(t *testing.T) {
 		return err
 	}
 	for range 2 {
-		if err := makeDirectory(deep, note); err != nil {
+		if err := mkdirAll(deep, note); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if diff := cmp.Diff([]string{".", "a", filepath.Join("a", "b")}, got); diff != "" {
 		t.Errorf("synced (-want +got):\n%s", diff)
 	}
-	if err := MakeDirectory(filepath.Join(deep, "d")); err != nil {
+	if err := MkdirAll(filepath.Join(deep, "d")); err != nil {
 		t.Error(err)
 	}
 	file := filepath.Join(dir, "file")
@@ -36,7 +36,7 @@ func TestMakeDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, bad := range []string{file, filepath.Join(file, "a")} {
-		if err := MakeDirectory(bad); err == nil || !strings.Contains(err.Error(), "not a directory") {
+		if err := MkdirAll(bad); err == nil || !strings.Contains(err.Error(), "not a directory") {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}

@@ -18,7 +18,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/internal/durable"
+	"github.com/agl-go/agl/internal/filelock"
 	"github.com/agl-go/agl/trainer"
 )
 
@@ -130,7 +131,7 @@ func takeLock(name, path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("output: %w", err)
 	}
-	free, err := tryLock(f)
+	free, err := filelock.Try(f)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("output: lock %s: %w", name, err), f.Close())
 	}
@@ -188,7 +189,7 @@ func (f *Folder) begin(p Params) error {
 	f.Record = Record{
 		Version: p.Version, Source: source, Seed: p.Source.Seed, Algorithm: p.Algorithm, Began: f.Opened.UTC().Truncate(time.Millisecond),
 	}
-	if err := algorithm.WriteFileAtomic(f.File(ConfigFile), p.Source.Text); err != nil {
+	if err := durable.WriteFile(f.File(ConfigFile), p.Source.Text); err != nil {
 		return fmt.Errorf("output: %w", err)
 	}
 	return nil
@@ -229,7 +230,7 @@ func readRecord(path string) (r Record, found bool, err error) {
 func (f *Folder) Save() error {
 	data, err := json.Marshal(f.Record, json.Deterministic(true), jsontext.Multiline(true))
 	if err == nil {
-		err = algorithm.WriteFileAtomic(f.File(RecordFile), append(data, '\n'))
+		err = durable.WriteFile(f.File(RecordFile), append(data, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("write the record of the run: %w", err)
@@ -257,7 +258,7 @@ func (f *Folder) End(state State, failure error) {
 
 // Close releases the folder.
 func (f *Folder) Close() error {
-	if err := errors.Join(unlock(f.lock), f.lock.Close()); err != nil {
+	if err := filelock.Release(f.lock); err != nil {
 		return fmt.Errorf("output: %w", err)
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/internal/durable"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/tinker/chat"
 )
@@ -145,14 +145,13 @@ func (m Model) Write(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := algorithm.WriteFileAtomic(ModelFile(dir), append(data, '\n')); err != nil {
+	if err := durable.WriteFile(ModelFile(dir), append(data, '\n')); err != nil {
 		return fmt.Errorf("create a model: %w", err)
 	}
 	return nil
 }
 
-// Read reads and checks the description that Write has written, which people may have
-// edited since.
+// Read reads and checks the description that Write has written, which people may have edited since.
 func Read(dir string) (Model, error) {
 	var m Model
 	data, err := os.ReadFile(ModelFile(dir))
