@@ -11,8 +11,7 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// maxDepth bounds the nesting of values that are read out of attributes: of
-// dotted keys, and of literals in strings.
+// maxDepth bounds the nesting of values that are read out of attributes: of dotted keys, and of literals in strings.
 const maxDepth = 256
 
 // attribute is one attribute with its raw value.
@@ -66,8 +65,7 @@ func (a attributes) firstString(keys ...string) (string, bool) {
 	return "", false
 }
 
-// below returns the attributes whose key begins with the prefix and a dot, without
-// these.
+// below returns the attributes whose key begins with the prefix and a dot, without these.
 func (a attributes) below(prefix string) attributes {
 	var list attributes
 	for _, attr := range a {
@@ -84,8 +82,7 @@ func stringValue(raw jsontext.Value) (string, bool) {
 	return string(text), ok
 }
 
-// textValue is stringValue without a copy where possible: the text may be a part of
-// raw.
+// textValue is stringValue without a copy where possible: the text may be a part of raw.
 func textValue(raw jsontext.Value) ([]byte, bool) {
 	if raw.Kind() != '"' {
 		return nil, false

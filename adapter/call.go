@@ -2,9 +2,8 @@ package adapter
 
 import "github.com/agl-go/agl"
 
-// Attributes of the spans of calls through the LLM proxy. attrDelivered is false when
-// the agent disconnected before it had the whole reply; attrOutcome is set when the
-// call failed for a reason that is not the agent's.
+// Attributes of the spans of calls through the LLM proxy. attrDelivered is false when the agent disconnected before it had
+// the whole reply; attrOutcome is set when the call failed for a reason that is not the agent's.
 const (
 	attrDelivered = "agentlightning.proxy.delivered"
 	attrOutcome   = "agentlightning.proxy.outcome"
@@ -17,8 +16,7 @@ type Call struct {
 	// Logprobs are the log-probabilities of the response's tokens under the model
 	// that sampled them, one each; nil when they were not recorded for every token.
 	Logprobs []float32
-	// Version and VersionEnd are the versions of the model when the call began and
-	// when it ended, "" when not recorded.
+	// Version and VersionEnd are the versions of the model when the call began and when it ended, "" when not recorded.
 	Version, VersionEnd string
 	// FinishReason is why the model stopped, "" when not recorded.
 	FinishReason string

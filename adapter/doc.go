@@ -12,9 +12,8 @@
 //
 // [Rewards], [PrimaryReward] and [FinalReward] read rewards alone.
 //
-// The results equal those of Agent-lightning 0.3.0 on every trace that it can read;
-// the golden files in testdata come from running it. Where it raises an exception
-// because a trace is malformed, the error here has code agl.CodeInvalid and names
+// The results equal those of Agent-lightning 0.3.0 on every trace that it can read; the golden files in testdata come from
+// running it. Where it raises an exception because a trace is malformed, the error here has code agl.CodeInvalid and names
 // the span. The differences:
 //
 //   - A span without an end ended when it started, and one without a start started

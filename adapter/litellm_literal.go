@@ -12,11 +12,10 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// readLiteral reads a value that was written as text, either as JSON or by Python's
-// repr, as LiteLLM writes values into span attributes, and returns it as JSON.
-// Tuples become lists; nan and the infinities, which JSON lacks, become null. Of
-// Python it understands only what repr writes: no expressions, prefixes, adjacent
-// strings or comments. Errors have code agl.CodeInvalid and give the offset in bytes.
+// readLiteral reads a value that was written as text, either as JSON or by Python's repr, as LiteLLM writes values into span
+// attributes, and returns it as JSON. Tuples become lists; nan and the infinities, which JSON lacks, become null. Of Python
+// it understands only what repr writes: no expressions, prefixes, adjacent strings or comments. Errors have code
+// agl.CodeInvalid and give the offset in bytes.
 func readLiteral(text string) (jsontext.Value, error) {
 	if raw := jsontext.Value(text); raw.IsValid(jsontext.AllowDuplicateNames(true)) {
 		return raw, nil
@@ -211,8 +210,7 @@ func (r *literalReader) str() error {
 	}
 }
 
-// escape reads one escape sequence. One that Python does not know stands for
-// itself.
+// escape reads one escape sequence. One that Python does not know stands for itself.
 func (r *literalReader) escape(dst []byte) ([]byte, error) {
 	if r.at+1 >= len(r.text) {
 		return nil, r.fail("the end of a string")
@@ -241,8 +239,7 @@ func (r *literalReader) escape(dst []byte) ([]byte, error) {
 	return append(dst, '\\', c), nil
 }
 
-// hex reads an escape of that many hexadecimal digits. The halves of a surrogate
-// pair are joined.
+// hex reads an escape of that many hexadecimal digits. The halves of a surrogate pair are joined.
 func (r *literalReader) hex(dst []byte, digits int) ([]byte, error) {
 	first, ok := r.hexAt(r.at+2, digits)
 	if !ok {

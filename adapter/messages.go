@@ -60,10 +60,9 @@ type Function struct {
 	Parameters  jsontext.Value `json:"parameters"`
 }
 
-// Messages reads a conversation from each span that has gen_ai.prompt,
-// gen_ai.completion, gen_ai.request or gen_ai.response attributes, in the order
-// given: the prompt's messages, then the assistant's completions. The tool calls
-// of a completion are the children of its span that have tool attributes.
+// Messages reads a conversation from each span that has gen_ai.prompt, gen_ai.completion, gen_ai.request or gen_ai.response
+// attributes, in the order given: the prompt's messages, then the assistant's completions. The tool calls of a completion
+// are the children of its span that have tool attributes.
 type Messages struct{}
 
 // Adapt reads the conversations. Errors have code agl.CodeInvalid.
@@ -215,8 +214,7 @@ func (f *fields) promptMessage(field string, recorded *nested) Message {
 	return message
 }
 
-// assistantCalls makes an assistant's message of the tool calls that a prompt
-// records.
+// assistantCalls makes an assistant's message of the tool calls that a prompt records.
 func (f *fields) assistantCalls(field string, recorded *nested) Message {
 	message := Message{Role: "assistant", Content: rawjson.Null(), ToolCalls: []ToolCall{}}
 	f.requireList(field, recorded)

@@ -12,8 +12,7 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// Attributes of raw_gen_ai_request spans, which hold the reply of a vLLM server.
-// Lists are written as text.
+// Attributes of raw_gen_ai_request spans, which hold the reply of a vLLM server. Lists are written as text.
 const (
 	attrVLLMID               = "llm.hosted_vllm.id"
 	attrVLLMPromptTokenIDs   = "llm.hosted_vllm.prompt_token_ids"
@@ -21,10 +20,9 @@ const (
 	attrVLLMChoices          = "llm.hosted_vllm.choices"
 )
 
-// ProxyTriplets makes triplets from the spans of an LLM proxy, this project's or
-// LiteLLM's, ordered by sequence id. Rewards are read from any span; in the order
-// of sequence ids, each goes to the last call with a smaller id that has no reward
-// yet. Times are never compared, because the spans may come from several machines.
+// ProxyTriplets makes triplets from the spans of an LLM proxy, this project's or LiteLLM's, ordered by sequence id. Rewards
+// are read from any span; in the order of sequence ids, each goes to the last call with a smaller id that has no reward yet.
+// Times are never compared, because the spans may come from several machines.
 //
 // Triplets have token ids, a response id and a reward. The zero value does what
 // LlmProxyTraceToTriplet of the Python package does.
@@ -52,8 +50,7 @@ type callDetails struct {
 	content jsontext.Value // logprobs.content, nil when missing
 }
 
-// Adapt makes the triplets. Spans may come in any order. Errors have code
-// agl.CodeInvalid.
+// Adapt makes the triplets. Spans may come in any order. Errors have code agl.CodeInvalid.
 func (a ProxyTriplets) Adapt(spans []agl.Span) ([]Triplet, error) {
 	reader := proxyReader{seen: map[string]bool{}, details: map[detailsKey]*callDetails{}}
 	var rewards []sequencedReward
@@ -104,8 +101,7 @@ func inSequence(spans []agl.Span) []*agl.Span {
 	return list
 }
 
-// detailsKey tells calls apart: by response id, or by sequence id where a reply
-// has none.
+// detailsKey tells calls apart: by response id, or by sequence id where a reply has none.
 type detailsKey struct {
 	response string
 	sequence int64
@@ -219,8 +215,7 @@ func (c *proxyCall) readChoice(n int) {
 	}
 }
 
-// firstChoice returns the first of the choices in an attribute, nil when there
-// is none.
+// firstChoice returns the first of the choices in an attribute, nil when there is none.
 func firstChoice(choices jsontext.Value) jsontext.Value {
 	value, err := literalValue(choices)
 	if err != nil {
@@ -259,8 +254,7 @@ func rawTokenIDs(attrs attributes) (prompt, response []int32) {
 	return prompt, response
 }
 
-// literalTokenIDs returns the value of key if it is a list of token ids, or text that
-// spells one.
+// literalTokenIDs returns the value of key if it is a list of token ids, or text that spells one.
 func (a attributes) literalTokenIDs(key string) []int32 {
 	raw, ok := a.get(key)
 	if !ok {
@@ -279,8 +273,7 @@ func (a attributes) literalTokenIDs(key string) []int32 {
 	return ids
 }
 
-// firstTokenIDs returns the first list of a list of lists of token ids, or of text
-// that spells one.
+// firstTokenIDs returns the first list of a list of lists of token ids, or of text that spells one.
 func firstTokenIDs(raw jsontext.Value) []int32 {
 	if text, ok := textValue(raw); ok && bytes.HasPrefix(text, []byte("[[")) && bytes.HasSuffix(text, []byte("]]")) {
 		if ids, ok := tokenIDs(text[1 : len(text)-1]); ok {

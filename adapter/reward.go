@@ -40,8 +40,7 @@ func PrimaryReward(span *agl.Span) (agl.Null[float64], error) {
 	return primary(rewards), err
 }
 
-// FinalReward returns the reward of the last span that carries one, in the order
-// given, and null when none does.
+// FinalReward returns the reward of the last span that carries one, in the order given, and null when none does.
 func FinalReward(spans []agl.Span) (agl.Null[float64], error) {
 	for i := len(spans) - 1; i >= 0; i-- {
 		if reward, err := PrimaryReward(&spans[i]); err != nil || reward.Valid {
@@ -118,8 +117,7 @@ func dimensions(attrs attributes) (rewards []agl.Reward, found bool, err error) 
 	return rewards, true, nil
 }
 
-// agentOpsReward reads the second form. Text that is not a JSON object is not a
-// reward.
+// agentOpsReward reads the second form. Text that is not a JSON object is not a reward.
 func agentOpsReward(attrs attributes, key string) (value jsontext.Value, found bool) {
 	text, ok := attrs.str(key)
 	if !ok || text == "" {
@@ -149,8 +147,7 @@ func single(field string, raw jsontext.Value) ([]agl.Reward, error) {
 	return []agl.Reward{{Name: primaryName, Value: value}}, nil
 }
 
-// rewardValue reads a number, a boolean, or a string that spells a number, which
-// need not be finite.
+// rewardValue reads a number, a boolean, or a string that spells a number, which need not be finite.
 func rewardValue(field string, raw jsontext.Value) (float64, error) {
 	text := string(raw)
 	switch raw.Kind() {

@@ -12,23 +12,19 @@ type RewardMatch string
 // The policies. A call gets at most one reward. When several rewards follow a call,
 // the first goes to it and the next ones to the calls before it.
 const (
-	// FirstOccurrence goes through all spans by start time. A reward goes to the call
-	// that started last among those that ended before the reward began and have no
-	// reward yet.
+	// FirstOccurrence goes through all spans by start time. A reward goes to the call that started last among those that
+	// ended before the reward began and have no reward yet.
 	FirstOccurrence RewardMatch = "first_occurrence"
-	// FirstSibling goes through the children of each span in their order. A reward
-	// goes to the last call before it, among these children, that ended before the
-	// reward began and has no reward yet.
+	// FirstSibling goes through the children of each span in their order. A reward goes to the last call before it, among
+	// these children, that ended before the reward began and has no reward yet.
 	FirstSibling RewardMatch = "first_sibling"
-	// LastCall gives the attempt's final reward, as [FinalReward] reads it, to the
-	// last call only.
+	// LastCall gives the attempt's final reward, as [FinalReward] reads it, to the last call only.
 	LastCall RewardMatch = "final"
 )
 
 func rewardMatches() []RewardMatch { return []RewardMatch{FirstOccurrence, FirstSibling, LastCall} }
 
-// matchRewards returns the rewards of calls by policy FirstOccurrence or
-// FirstSibling. Nodes are the tree in preorder.
+// matchRewards returns the rewards of calls by policy FirstOccurrence or FirstSibling. Nodes are the tree in preorder.
 func matchRewards(policy RewardMatch, nodes []*treeNode, all map[*treeNode]*facts, calls []call) map[*treeNode]float64 {
 	isCall := make(map[*treeNode]bool, len(calls))
 	for _, found := range calls {
@@ -53,8 +49,7 @@ type matcher struct {
 	rewards map[*treeNode]float64
 }
 
-// match goes through nodes and gives each reward to the last call before it that
-// ended by then and has no reward.
+// match goes through nodes and gives each reward to the last call before it that ended by then and has no reward.
 func (m *matcher) match(nodes []*treeNode) {
 	var calls []*treeNode
 	anyReward := false
@@ -82,9 +77,8 @@ func (m *matcher) match(nodes []*treeNode) {
 	}
 }
 
-// minTree holds numbers at the places 0 to n-1 and finds the last one that is not
-// above a limit in O(log n). It is a segment tree of minima. An empty place holds
-// NaN, which compares with nothing.
+// minTree holds numbers at the places 0 to n-1 and finds the last one that is not above a limit in O(log n). It is a segment
+// tree of minima. An empty place holds NaN, which compares with nothing.
 type minTree struct {
 	tree []float64 // tree[1] is the root, tree[size+i] the place i
 	size int

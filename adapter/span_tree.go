@@ -10,8 +10,7 @@ import (
 // virtualRootID is the id of a root that is made for several roots.
 const virtualRootID = "virtual-root"
 
-// treeNode is a span in its tree. Times are seconds since the epoch, both -Inf when
-// the span has none.
+// treeNode is a span in its tree. Times are seconds since the epoch, both -Inf when the span has none.
 type treeNode struct {
 	id         string
 	span       *agl.Span // nil for a missing parent and for a virtual root
@@ -43,10 +42,9 @@ func (n *treeNode) preorder() []*treeNode {
 	return nodes
 }
 
-// buildTree puts the spans under their parents, children in the order given. The
-// roots are the spans without a parent, followed by a node for each parent that is
-// not among the spans. Several roots get a virtual root above them. Spans in a loop
-// of parents are left out. Without any root the error has code agl.CodeInvalid.
+// buildTree puts the spans under their parents, children in the order given. The roots are the spans without a parent,
+// followed by a node for each parent that is not among the spans. Several roots get a virtual root above them. Spans in a
+// loop of parents are left out. Without any root the error has code agl.CodeInvalid.
 func buildTree(spans []agl.Span) (*treeNode, error) {
 	if len(spans) == 0 {
 		return nil, agl.Errorf(agl.CodeInvalid, "no spans to adapt")

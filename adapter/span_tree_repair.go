@@ -6,16 +6,13 @@ import (
 	"slices"
 )
 
-// repair moves spans that are directly under the root, because tracing systems were
-// mixed, under the span during which they ran. If the root has one child, that child
-// is taken for the root, and so on.
+// repair moves spans that are directly under the root, because tracing systems were mixed, under the span during which they
+// ran. If the root has one child, that child is taken for the root, and so on.
 //
-// Each child of the root, in order, goes to the node below the root whose time
-// contains its own and exceeds it by least. Nodes of exactly its own time do not
-// count; of several nodes the first in preorder counts, in the tree as it is then.
-// The last child stays. The rule is that of the Python package, with a corner case:
-// when the node found is below the child itself, the child's whole subtree leaves
-// the tree.
+// Each child of the root, in order, goes to the node below the root whose time contains its own and exceeds it by least.
+// Nodes of exactly its own time do not count; of several nodes the first in preorder counts, in the tree as it is then. The
+// last child stays. The rule is that of the Python package, with a corner case: when the node found is below the child
+// itself, the child's whole subtree leaves the tree.
 func repair(root *treeNode) {
 	for len(root.children) == 1 {
 		root = root.children[0]
@@ -52,16 +49,14 @@ func repair(root *treeNode) {
 	}
 }
 
-// excess is by how much the time from start to end exceeds the node's. In this order
-// of evaluation it is monotone in start and end after rounding, too, on which bounds
-// rely, and it rounds as in Python.
+// excess is by how much the time from start to end exceeds the node's. In this order of evaluation it is monotone in start
+// and end after rounding, too, on which bounds rely, and it rounds as in Python.
 func (n *treeNode) excess(start, end float64) float64 {
 	return end - n.end + n.start - start
 }
 
-// containers finds the smallest interval that contains another one, in a set that
-// shrinks. It is a k-d tree (Bentley 1975) over the points (start, end) of distinct
-// intervals, searched by branch and bound; a search visits O(√n) nodes at worst and
+// containers finds the smallest interval that contains another one, in a set that shrinks. It is a k-d tree (Bentley 1975)
+// over the points (start, end) of distinct intervals, searched by branch and bound; a search visits O(√n) nodes at worst and
 // usually O(log n).
 type containers struct {
 	intervals []*interval
@@ -115,8 +110,7 @@ func newContainers(nodes []*treeNode) *containers {
 	return c
 }
 
-// build makes box i of the intervals from low to high, halved by start or end in
-// turn.
+// build makes box i of the intervals from low to high, halved by start or end in turn.
 func (c *containers) build(i, low, high int, byStart bool) {
 	for len(c.boxes) <= i {
 		c.boxes = append(c.boxes, box{})
@@ -167,8 +161,7 @@ type search struct {
 	found *treeNode
 }
 
-// bound returns the least excess that an interval in the box can have, +Inf when
-// none contains the child.
+// bound returns the least excess that an interval in the box can have, +Inf when none contains the child.
 func (s *search) bound(b *box) float64 {
 	if b.left == 0 || b.minStart > s.child.start || b.maxEnd < s.child.end {
 		return math.Inf(1)

@@ -32,9 +32,8 @@ func stringMember(object jsontext.Value, key string) (string, bool) {
 	return stringValue(raw)
 }
 
-// tokenIDs reads a list of integers that fit. As in Python, true is 1 and false
-// is 0. Text that is not JSON, or a list of anything else, is refused. Token ids are
-// most of what adapters read, so no JSON decoder reads them.
+// tokenIDs reads a list of integers that fit. As in Python, true is 1 and false is 0. Text that is not JSON, or a list of
+// anything else, is refused. Token ids are most of what adapters read, so no JSON decoder reads them.
 func tokenIDs(raw jsontext.Value) ([]int32, bool) {
 	list := bytes.Trim(raw, spaces)
 	if len(list) < 2 || list[0] != '[' || list[len(list)-1] != ']' {
@@ -81,8 +80,7 @@ func tokenID(text []byte) (int32, bool) {
 	return int32(n), true
 }
 
-// contentLogprobs returns the logprob of each object in a raw list, nil unless there
-// are n.
+// contentLogprobs returns the logprob of each object in a raw list, nil unless there are n.
 func contentLogprobs(content jsontext.Value, n int) []float32 {
 	return logprobs(content, n, func(token jsontext.Value) jsontext.Value {
 		value, _ := rawjson.Get(token, "logprob")

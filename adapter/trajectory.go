@@ -6,24 +6,19 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Trajectories merges the model calls of an attempt into sequences of tokens to train
-// on. A call continues a trajectory when its prompt begins with all tokens of the
-// trajectory (the prompt and response of an earlier call, and so on): the rest of the
-// prompt, which the model did not write, and the response are appended. Any other
-// call starts a new trajectory. So no token is trained on twice, and none comes from
-// tokenizing text again.
+// Trajectories merges the model calls of an attempt into sequences of tokens to train on. A call continues a trajectory when
+// its prompt begins with all tokens of the trajectory (the prompt and response of an earlier call, and so on): the rest of
+// the prompt, which the model did not write, and the response are appended. Any other call starts a new trajectory. So no
+// token is trained on twice, and none comes from tokenizing text again.
 type Trajectories struct {
-	// Source makes the triplets, in the order of the calls. Nil is
-	// ProxyTriplets{KeepWithoutTokens: true}.
+	// Source makes the triplets, in the order of the calls. Nil is ProxyTriplets{KeepWithoutTokens: true}.
 	Source agl.Adapter[[]Triplet]
 }
 
-// Trajectory is one sequence of tokens. TokenIDs, Mask and Logprobs have one
-// element per token.
+// Trajectory is one sequence of tokens. TokenIDs, Mask and Logprobs have one element per token.
 type Trajectory struct {
 	TokenIDs []int32
-	// Mask is true for the tokens that the model wrote, which are those to train
-	// on.
+	// Mask is true for the tokens that the model wrote, which are those to train on.
 	Mask []bool
 	// Logprobs are the log-probabilities of the tokens under the model that sampled
 	// them, 0 where Mask is false and in replies without log-probabilities.
@@ -34,8 +29,7 @@ type Trajectory struct {
 	Reward agl.Null[float64]
 }
 
-// Reply is the response of one call in a trajectory: the tokens from Start up to, and
-// without, End.
+// Reply is the response of one call in a trajectory: the tokens from Start up to, and without, End.
 type Reply struct {
 	Call
 
@@ -74,23 +68,19 @@ type Merged struct {
 type Report struct {
 	Calls     int // all calls found
 	Continued int // calls that continue an earlier one
-	// Mismatches are the calls that do not continue the call before them. Each
-	// started a new trajectory.
+	// Mismatches are the calls that do not continue the call before them. Each started a new trajectory.
 	Mismatches []Mismatch
-	// WithoutTokens are the calls that lack token ids of the prompt or of the
-	// response. They are in no trajectory.
+	// WithoutTokens are the calls that lack token ids of the prompt or of the response. They are in no trajectory.
 	WithoutTokens []Call
 	// Lost are the calls whose reply the agent never got: they failed or were not
 	// delivered. They are in no trajectory, with tokens or without.
 	Lost []Call
-	// WithoutLogprobs are the calls in trajectories that lack the log-probability of
-	// a token.
+	// WithoutLogprobs are the calls in trajectories that lack the log-probability of a token.
 	WithoutLogprobs []Call
 }
 
-// Mismatch is a call whose prompt begins neither with the tokens of the call before
-// it (of the same agent, where agents have names) nor with those of any other
-// trajectory. The reason is a chat template that rewrites history, a tokenizer that
+// Mismatch is a call whose prompt begins neither with the tokens of the call before it (of the same agent, where agents have
+// names) nor with those of any other trajectory. The reason is a chat template that rewrites history, a tokenizer that
 // merges differently, or a new conversation.
 type Mismatch struct {
 	Call     Call // the call that starts anew
@@ -131,8 +121,7 @@ func (a Trajectories) Adapt(spans []agl.Span) (Merged, error) {
 	return merged, nil
 }
 
-// Merge merges triplets in the order of their calls, as [Trajectories] does. The
-// attempt's reward is left null.
+// Merge merges triplets in the order of their calls, as [Trajectories] does. The attempt's reward is left null.
 func Merge(triplets []Triplet) Merged {
 	m := merger{open: map[tokenPrefix][]int{}, latest: map[agl.Null[string]]int{}}
 	m.Report.Calls = len(triplets)
@@ -217,9 +206,8 @@ func (t *Trajectory) append(call *Triplet) Reply {
 	return reply
 }
 
-// continued returns the longest trajectory that the prompt begins with, the latest of
-// several, or -1. It takes time in proportion to the prompt's length, however many
-// trajectories there are.
+// continued returns the longest trajectory that the prompt begins with, the latest of several, or -1. It takes time in
+// proportion to the prompt's length, however many trajectories there are.
 func (m *merger) continued(prompt []int32) int {
 	best := -1
 	key := tokenPrefix{hash: hashSeed}
@@ -265,8 +253,7 @@ func commonPrefix(a, b []int32) int {
 	return n
 }
 
-// FNV-1a over tokens instead of bytes (Fowler, Noll, Vo). Tokens are compared, too,
-// so a collision costs only time.
+// FNV-1a over tokens instead of bytes (Fowler, Noll, Vo). Tokens are compared, too, so a collision costs only time.
 const (
 	hashSeed  = 14695981039346656037
 	hashPrime = 1099511628211

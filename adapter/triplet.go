@@ -26,11 +26,9 @@ type Triplet struct {
 type Prompt struct {
 	// TokenIDs is empty when none were recorded.
 	TokenIDs []int32 `json:"token_ids"`
-	// RawContent is the list of messages as the attributes have it, null when there
-	// are none. Nil in triplets of a proxy.
+	// RawContent is the list of messages as the attributes have it, null when there are none. Nil in triplets of a proxy.
 	RawContent jsontext.Value `json:"raw_content,omitzero"`
-	// ImageURLs are the addresses of the images in the messages, in order. Nil in
-	// triplets of a proxy.
+	// ImageURLs are the addresses of the images in the messages, in order. Nil in triplets of a proxy.
 	ImageURLs []string `json:"image_urls,omitzero"`
 }
 
@@ -38,11 +36,9 @@ type Prompt struct {
 type Response struct {
 	// TokenIDs is empty when none were recorded.
 	TokenIDs []int32 `json:"token_ids"`
-	// RawContent is the list of choices as the attributes have it, null when there
-	// are none. Nil in triplets of a proxy.
+	// RawContent is the list of choices as the attributes have it, null when there are none. Nil in triplets of a proxy.
 	RawContent jsontext.Value `json:"raw_content,omitzero"`
-	// Logprobs is the attribute logprobs.content, a list of objects with a token and
-	// a logprob each; nil when it is missing.
+	// Logprobs is the attribute logprobs.content, a list of objects with a token and a logprob each; nil when it is missing.
 	Logprobs jsontext.Value `json:"logprobs,omitzero"`
 }
 
@@ -54,34 +50,28 @@ type Metadata struct {
 	Response jsontext.Value `json:"response,omitzero"`
 	// ResponseID is the reply's id, null when none was recorded.
 	ResponseID agl.Null[string] `json:"response_id"`
-	// AgentName is the agent that called, "*" when none has a name. Null in
-	// triplets of a proxy.
+	// AgentName is the agent that called, "*" when none has a name. Null in triplets of a proxy.
 	AgentName agl.Null[string] `json:"agent_name,omitzero"`
 }
 
 // defaultCallMatch matches the spans of instrumentations of the OpenAI SDK.
 const defaultCallMatch = `openai\.chat\.completion`
 
-// TracerTriplets makes triplets from the spans that a tracer recorded inside an
-// agent, in preorder of their tree. The zero value does what TracerTraceToTriplet of
-// the Python package does by default.
+// TracerTriplets makes triplets from the spans that a tracer recorded inside an agent, in preorder of their tree. The zero
+// value does what TracerTraceToTriplet of the Python package does by default.
 type TracerTriplets struct {
 	// KeepHierarchy leaves the tree as it was recorded. By default spans directly
 	// under the root move under the span during which they ran.
 	KeepHierarchy bool
-	// CallMatch selects the spans that are model calls, by name. Nil is
-	// openai\.chat\.completion.
+	// CallMatch selects the spans that are model calls, by name. Nil is openai\.chat\.completion.
 	CallMatch *regexp.Regexp
-	// AgentMatch selects the agents whose calls count, by name. Nil is every agent,
-	// and calls outside any agent.
+	// AgentMatch selects the agents whose calls count, by name. Nil is every agent, and calls outside any agent.
 	AgentMatch *regexp.Regexp
-	// IncludeRewardCalls also counts calls below a reward span, which a judge makes
-	// and not the agent.
+	// IncludeRewardCalls also counts calls below a reward span, which a judge makes and not the agent.
 	IncludeRewardCalls bool
 	// RewardMatch says which call a reward belongs to. "" is FirstOccurrence.
 	RewardMatch RewardMatch
-	// SkipWithoutTokens leaves out calls that lack token ids of the prompt or of
-	// the response.
+	// SkipWithoutTokens leaves out calls that lack token ids of the prompt or of the response.
 	SkipWithoutTokens bool
 }
 
@@ -195,8 +185,7 @@ func tracerTriplet(c call) (Triplet, error) {
 	return t, nil
 }
 
-// firstTokenIDs returns the value of the first of the keys that is a list of
-// token ids, empty when none is.
+// firstTokenIDs returns the value of the first of the keys that is a list of token ids, empty when none is.
 func (a attributes) firstTokenIDs(keys ...string) []int32 {
 	for _, key := range keys {
 		raw, ok := a.get(key)
@@ -252,8 +241,7 @@ func promptMessages(prompt *nested) []*nested {
 	return messages
 }
 
-// contentImages returns the addresses in a message's content if that is a list of
-// parts.
+// contentImages returns the addresses in a message's content if that is a list of parts.
 func contentImages(raw jsontext.Value) []string {
 	if raw.Kind() != '[' || !raw.IsValid(jsontext.AllowDuplicateNames(true)) {
 		return nil

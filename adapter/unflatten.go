@@ -12,8 +12,7 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// nested is a value made from dotted keys: a leaf, an object that keeps its order, or
-// a list.
+// nested is a value made from dotted keys: a leaf, an object that keeps its order, or a list.
 type nested struct {
 	raw     jsontext.Value // of a leaf
 	members map[string]*nested
@@ -86,9 +85,8 @@ func (n *nested) appendJSON(dst []byte) []byte {
 	}
 }
 
-// unflatten makes one value of the attributes below a prefix. Each dot is a level; an
-// object whose keys are exactly 0 to n-1 becomes a list. Where a key is both a value
-// and a level, the later one counts. An attribute whose key is the prefix is an
+// unflatten makes one value of the attributes below a prefix. Each dot is a level; an object whose keys are exactly 0 to n-1
+// becomes a list. Where a key is both a value and a level, the later one counts. An attribute whose key is the prefix is an
 // error. Without attributes below the prefix the value is an empty object.
 func (a attributes) unflatten(prefix string) (*nested, error) {
 	if _, ok := a.get(prefix); ok {
@@ -134,8 +132,7 @@ func (n *nested) listify() {
 	*n = nested{list: list, isList: true}
 }
 
-// firstUnflattened unflattens the first of the prefixes that has attributes below it.
-// It returns nil when none has.
+// firstUnflattened unflattens the first of the prefixes that has attributes below it. It returns nil when none has.
 func (a attributes) firstUnflattened(prefixes ...string) (*nested, error) {
 	for _, prefix := range prefixes {
 		value, err := a.unflatten(prefix)
@@ -149,9 +146,8 @@ func (a attributes) firstUnflattened(prefixes ...string) (*nested, error) {
 	return nil, nil //nolint:nilnil // nil is the null of a nested value
 }
 
-// group makes one value of dotted keys by the rules for conversations. A level at
-// which any key begins with a number is a list, ordered by number, without gaps and
-// without the keys that are not numbers. Any other level is an object.
+// group makes one value of dotted keys by the rules for conversations. A level at which any key begins with a number is a
+// list, ordered by number, without gaps and without the keys that are not numbers. Any other level is an object.
 func (a attributes) group(depth int) (*nested, error) {
 	if depth > maxDepth {
 		return nil, agl.Errorf(agl.CodeInvalid, "attributes nested deeper than %d levels", maxDepth)

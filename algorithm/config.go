@@ -14,8 +14,7 @@ import (
 
 // RunConfig holds the settings that every algorithm shares. Every field may be zero.
 type RunConfig struct {
-	// Flusher is called before spans are read; nil means that no calls are recorded
-	// late.
+	// Flusher is called before spans are read; nil means that no calls are recorded late.
 	Flusher Flusher
 	// Rollout limits each attempt.
 	Rollout agl.RolloutConfig
@@ -35,9 +34,8 @@ const (
 	defaultUnresponsive = 300  // seconds
 )
 
-// WithDefaults fills in zero fields. By default an attempt times out after 1200 s, or
-// after 300 s without a heartbeat, so that neither a hanging agent nor a dead runner can
-// stop the run.
+// WithDefaults fills in zero fields. By default an attempt times out after 1200 s, or after 300 s without a heartbeat, so
+// that neither a hanging agent nor a dead runner can stop the run.
 func (c RunConfig) WithDefaults() RunConfig {
 	c.Rollout = c.Rollout.WithDefaults()
 	if !c.Rollout.TimeoutSeconds.Valid {
@@ -68,27 +66,22 @@ type TrainingConfig struct {
 	Service tinker.Service
 	// Model describes the model to create.
 	Model tinker.CreateModelParams
-	// InitialWeights is a checkpoint of the engine to start from, with a fresh
-	// optimizer; empty starts from the base model.
+	// InitialWeights is a checkpoint of the engine to start from, with a fresh optimizer; empty starts from the base model.
 	InitialWeights string
-	// Publisher swaps the model that agents call. Nil means that the engine serves
-	// its newest sampler snapshot by itself.
+	// Publisher swaps the model that agents call. Nil means that the engine serves its newest sampler snapshot by itself.
 	Publisher Publisher
 	// Adapter turns the spans of a rollout into token sequences; nil means
 	// adapter.Trajectories{}, which reads the spans of the proxy.
 	Adapter agl.Adapter[adapter.Merged]
-	// Schedule is the learning rate of each step; a zero Peak means a constant 1e-3.
-	// With a rate that falls, the end of a run depends on the number of steps, which
-	// then cannot change when the run resumes.
+	// Schedule is the learning rate of each step; a zero Peak means a constant 1e-3. With a rate that falls, the end of a
+	// run depends on the number of steps, which then cannot change when the run resumes.
 	Schedule Schedule
-	// Adam holds the other parameters of the optimizer; LearningRate is not used. A
-	// zero Beta2 means 0.98 and a zero GradClipNorm 1; other zero values have the
-	// protocol's defaults.
+	// Adam holds the other parameters of the optimizer; LearningRate is not used. A zero Beta2 means 0.98 and a zero
+	// GradClipNorm 1; other zero values have the protocol's defaults.
 	Adam tinker.AdamParams
 	// PassReward is the reward from which a rollout counts as passed; zero means 1.
 	PassReward float64
-	// Form names the form of a task, for pass rates by form; nil or an empty name
-	// leaves it out.
+	// Form names the form of a task, for pass rates by form; nil or an empty name leaves it out.
 	Form func(task jsontext.Value) string
 	// Validation configures the runs of the validation dataset.
 	Validation Validation

@@ -9,8 +9,7 @@ import (
 	"github.com/agl-go/agl/adapter"
 )
 
-// Coverage says how many model calls of a rollout were recorded with what training
-// needs.
+// Coverage says how many model calls of a rollout were recorded with what training needs.
 type Coverage struct {
 	RolloutID string
 	Calls     int          // whose reply the agent got
@@ -19,8 +18,7 @@ type Coverage struct {
 	First     adapter.Call // of the missing ones
 }
 
-// CoverageOf finds the calls that were recorded without token ids and, with
-// logprobs, those without log-probabilities.
+// CoverageOf finds the calls that were recorded without token ids and, with logprobs, those without log-probabilities.
 func CoverageOf(rolloutID string, report adapter.Report, logprobs bool) Coverage {
 	calls := report.WithoutTokens
 	if logprobs {
@@ -37,9 +35,8 @@ func CoverageOf(rolloutID string, report adapter.Report, logprobs bool) Coverage
 	return c
 }
 
-// CheckCoverage returns agl.ErrIllegalState if no call of a period ("step",
-// "round") can be trained on: the next period would be the same. If only some
-// cannot, it logs their rollouts, which the caller masks.
+// CheckCoverage returns agl.ErrIllegalState if no call of a period ("step", "round") can be trained on: the next period
+// would be the same. If only some cannot, it logs their rollouts, which the caller masks.
 func CheckCoverage(ctx context.Context, period string, list []Coverage, logger *slog.Logger) error {
 	calls, missing := 0, 0
 	var incomplete []Coverage

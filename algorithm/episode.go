@@ -14,8 +14,7 @@ type Episode struct {
 	Rollout agl.Rollout
 	// Attempt is the latest attempt; nil if the rollout was never claimed, or deleted.
 	Attempt *agl.Attempt
-	// Outcome is that of the latest attempt; cancelled if the rollout was cancelled or
-	// deleted.
+	// Outcome is that of the latest attempt; cancelled if the rollout was cancelled or deleted.
 	Outcome agl.Outcome
 	// Spans are those of the latest attempt, by sequence id.
 	Spans []agl.Span
@@ -68,9 +67,8 @@ func outcomeOf(r agl.AttemptedRollout) agl.Outcome {
 	return agl.Outcome{Kind: agl.OutcomeAgentError, Message: "the rollout was set to " + string(r.Status)}
 }
 
-// Mask is the reason why a rollout is left out of learning and of statistics: a
-// masked agl.OutcomeKind, or one of the constants below. Empty means that the
-// rollout counts.
+// Mask is the reason why a rollout is left out of learning and of statistics: a masked agl.OutcomeKind, or one of the
+// constants below. Empty means that the rollout counts.
 type Mask string
 
 // The reasons besides outcomes.
@@ -88,8 +86,7 @@ const (
 	MaskTooLong Mask = Mask(agl.OutcomeContextOverflow)
 )
 
-// Failure returns why the rollout has no reward that counts, as far as is known
-// without its spans; empty if it may have one.
+// Failure returns why the rollout has no reward that counts, as far as is known without its spans; empty if it may have one.
 func (e *Episode) Failure() Mask {
 	switch {
 	case e.Outcome.Kind.Masked():
@@ -100,9 +97,8 @@ func (e *Episode) Failure() Mask {
 	return ""
 }
 
-// Credit returns the reward of a rollout without a [Episode.Failure], given the
-// final reward in its spans. If there is none, it is 0 after an error of the agent
-// and [MaskMissingReward] otherwise.
+// Credit returns the reward of a rollout without a [Episode.Failure], given the final reward in its spans. If there is none,
+// it is 0 after an error of the agent and [MaskMissingReward] otherwise.
 func (e *Episode) Credit(final agl.Null[float64]) (reward float64, mask Mask) {
 	if !final.Valid && e.Outcome.Kind != agl.OutcomeAgentError {
 		return 0, MaskMissingReward

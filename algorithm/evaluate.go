@@ -45,8 +45,7 @@ type EvaluateParams struct {
 	Seed uint64
 	// PassReward is the reward from which a task counts as passed; zero means 1.
 	PassReward float64
-	// Form names the form of a task, for pass rates by form; nil or an empty name
-	// leaves it out.
+	// Form names the form of a task, for pass rates by form; nil or an empty name leaves it out.
 	Form func(task jsontext.Value) string
 	// Progress is called as rollouts finish, one call at a time; nil does nothing.
 	Progress func(done, total int)
@@ -74,8 +73,7 @@ type Result struct {
 	Passed    bool
 }
 
-// evaluationGroup is the number of rollouts that are read together: enough to save
-// requests, few enough for smooth progress.
+// evaluationGroup is the number of rollouts that are read together: enough to save requests, few enough for smooth progress.
 const evaluationGroup = 8
 
 // Evaluate runs each task once through the store, as training does, and returns the

@@ -20,9 +20,8 @@ type Lines struct {
 	file *os.File
 }
 
-// OpenLines opens or creates the file and passes its lines to accept, in order.
-// The file is truncated at the first line that accept returns false for, or at a
-// last line without a newline, which an interrupted write leaves.
+// OpenLines opens or creates the file and passes its lines to accept, in order. The file is truncated at the first line that
+// accept returns false for, or at a last line without a newline, which an interrupted write leaves.
 func OpenLines(path string, accept func(line []byte) (bool, error)) (*Lines, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)

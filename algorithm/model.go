@@ -41,9 +41,8 @@ type ModelParams struct {
 	Service tinker.Service
 	// Create describes it.
 	Create tinker.CreateModelParams
-	// InitialWeights is a path of tinker.TrainingClient.SaveWeights to start from,
-	// with a fresh optimizer, if there is no checkpoint; empty starts from the base
-	// model.
+	// InitialWeights is a path of tinker.TrainingClient.SaveWeights to start from, with a fresh optimizer, if there is no
+	// checkpoint; empty starts from the base model.
 	InitialWeights string
 	// Dir holds checkpoints; empty keeps none.
 	Dir string
@@ -57,8 +56,7 @@ type ModelParams struct {
 type Model struct {
 	tinker.TrainingClient
 
-	// Restored is the checkpoint that the model was opened with; zero if Resumed is
-	// false.
+	// Restored is the checkpoint that the model was opened with; zero if Resumed is false.
 	Restored Checkpoint
 	Resumed  bool
 	// Weights is the path that SaveWeights, or the checkpoint, has last given.
@@ -68,9 +66,8 @@ type Model struct {
 	checkpoints *Checkpoints // nil keeps none
 }
 
-// OpenModel creates a model and loads the newest checkpoint, or else the initial
-// weights. A checkpoint of another identity is agl.ErrConflict. The caller
-// unloads the model.
+// OpenModel creates a model and loads the newest checkpoint, or else the initial weights. A checkpoint of another identity
+// is agl.ErrConflict. The caller unloads the model.
 func OpenModel(ctx context.Context, p ModelParams) (*Model, error) {
 	m := &Model{identity: p.Identity}
 	var err error
@@ -107,8 +104,7 @@ func (m *Model) load(ctx context.Context, initialWeights string) (err error) {
 // KeepsCheckpoints reports whether the model was opened with a directory for them.
 func (m *Model) KeepsCheckpoints() bool { return m.checkpoints != nil }
 
-// Save saves the weights after a step: the first half of a checkpoint. [Model.SaveState]
-// is the second.
+// Save saves the weights after a step: the first half of a checkpoint. [Model.SaveState] is the second.
 func (m *Model) Save(ctx context.Context, step int) error {
 	weights, err := m.SaveWeights(ctx, tinker.SaveWeightsParams{Name: snapshotName(step)})
 	if err != nil {
@@ -121,9 +117,8 @@ func (m *Model) Save(ctx context.Context, step int) error {
 	return m.checkpoints.NoteWeights(weights)
 }
 
-// SaveState writes the checkpoint of the weights that were saved after a step.
-// From here on, a later run resumes after this step. It does nothing without a
-// directory.
+// SaveState writes the checkpoint of the weights that were saved after a step. From here on, a later run resumes after this
+// step. It does nothing without a directory.
 func (m *Model) SaveState(ctx context.Context, step int, state any) error {
 	if m.checkpoints == nil {
 		return nil

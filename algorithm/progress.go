@@ -1,7 +1,6 @@
 package algorithm
 
-// Progress has functions that are called as a run proceeds, one call at a time. Each may
-// be nil.
+// Progress has functions that are called as a run proceeds, one call at a time. Each may be nil.
 type Progress struct {
 	// OnStart is called once, before the first rollout.
 	OnStart func(s Start)

@@ -10,8 +10,7 @@ const z95 = 1.959963984540054
 //
 //	(p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 + z²/n)   with p = passed/n, z = 1.96
 //
-// It stays within [0, 1] and has a width above 0 at p = 0 and p = 1. For n = 0 it
-// is [0, 1].
+// It stays within [0, 1] and has a width above 0 at p = 0 and p = 1. For n = 0 it is [0, 1].
 func Wilson(passed, n int) (lo, hi float64) {
 	if n <= 0 {
 		return 0, 1

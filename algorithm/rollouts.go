@@ -15,8 +15,7 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// Flusher stores the calls that are recorded but not stored yet. The LLM proxy is
-// one.
+// Flusher stores the calls that are recorded but not stored yet. The LLM proxy is one.
 type Flusher interface {
 	// Flush returns when every model call that has begun for the rollouts is stored.
 	Flush(ctx context.Context, rolloutIDs []string) error
@@ -45,10 +44,9 @@ type Group struct {
 	Episodes []Episode
 }
 
-// Rollouts enqueues rollouts and yields each group as soon as its last rollout has
-// finished, in the order in which groups finish. It stops at the first error,
-// which it yields. When the iteration ends, for whatever reason, rollouts that
-// were not yielded are cancelled in the store and no goroutine is left.
+// Rollouts enqueues rollouts and yields each group as soon as its last rollout has finished, in the order in which groups
+// finish. It stops at the first error, which it yields. When the iteration ends, for whatever reason, rollouts that were not
+// yielded are cancelled in the store and no goroutine is left.
 func Rollouts(ctx context.Context, p RolloutsParams) iter.Seq2[Group, error] {
 	return func(yield func(Group, error) bool) {
 		if len(p.Rollouts) == 0 {
@@ -94,8 +92,7 @@ type groupResult struct {
 	err   error
 }
 
-// await reads every group in a goroutine of its own. stop ends those that still
-// wait and returns when all have ended.
+// await reads every group in a goroutine of its own. stop ends those that still wait and returns when all have ended.
 func (p RolloutsParams) await(ctx context.Context, groups map[int][]string) (results <-chan groupResult, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	out := make(chan groupResult, len(groups)) // never blocks a sender
@@ -112,10 +109,9 @@ func (p RolloutsParams) await(ctx context.Context, groups map[int][]string) (res
 	}
 }
 
-// Await waits until rollouts have finished, flushes their calls (a nil flusher does
-// nothing), and reads them, in the order of the ids. A rollout of which calls were
-// lost gets the outcome setup_error; the others are not affected. A flusher that is
-// unavailable (agl.ErrUnavailable) is an error.
+// Await waits until rollouts have finished, flushes their calls (a nil flusher does nothing), and reads them, in the order
+// of the ids. A rollout of which calls were lost gets the outcome setup_error; the others are not affected. A flusher that
+// is unavailable (agl.ErrUnavailable) is an error.
 func Await(ctx context.Context, store agl.Store, flusher Flusher, ids []string) ([]Episode, error) {
 	if _, err := store.WaitForRollouts(ctx, agl.WaitForRolloutsParams{RolloutIDs: ids}); err != nil {
 		return nil, fmt.Errorf("wait for rollouts: %w", err)
@@ -155,8 +151,7 @@ func Await(ctx context.Context, store agl.Store, flusher Flusher, ids []string) 
 	return episodes, nil
 }
 
-// flush flushes all rollouts together or, if that fails, one by one, and returns
-// those that have lost calls.
+// flush flushes all rollouts together or, if that fails, one by one, and returns those that have lost calls.
 func flush(ctx context.Context, flusher Flusher, ids []string) (lost map[string]error, err error) {
 	if flusher == nil {
 		return nil, nil
@@ -180,8 +175,7 @@ func flush(ctx context.Context, flusher Flusher, ids []string) (lost map[string]
 // cancelTimeout limits the cancelling of rollouts whose results nobody needs.
 const cancelTimeout = 10 * time.Second
 
-// Cancel cancels rollouts within 10 s, even if ctx has ended. Rollouts that have
-// finished or were deleted are left alone.
+// Cancel cancels rollouts within 10 s, even if ctx has ended. Rollouts that have finished or were deleted are left alone.
 func Cancel(ctx context.Context, store agl.Store, ids []string) error {
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer done()

@@ -8,11 +8,9 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Schedule is a learning rate that rises linearly over Warmup steps to Peak, stays
-// there for Hold steps, and then falls towards Floor, which it would reach in the step
-// after the last. With Floor = Peak it is constant after the warm-up. The rate of a step
-// depends only on the step and the number of steps, so that a resumed run follows the
-// same curve.
+// Schedule is a learning rate that rises linearly over Warmup steps to Peak, stays there for Hold steps, and then falls
+// towards Floor, which it would reach in the step after the last. With Floor = Peak it is constant after the warm-up. The
+// rate of a step depends only on the step and the number of steps, so that a resumed run follows the same curve.
 type Schedule struct {
 	Peak   float64
 	Warmup int
@@ -27,8 +25,7 @@ type Decay string
 
 // The shapes.
 const (
-	// Cosine falls along a half cosine (Loshchilov & Hutter 2017, arXiv:1608.03983,
-	// eq. 5, one cycle).
+	// Cosine falls along a half cosine (Loshchilov & Hutter 2017, arXiv:1608.03983, eq. 5, one cycle).
 	Cosine Decay = "cosine"
 	// Linear falls along a straight line.
 	Linear Decay = "linear"

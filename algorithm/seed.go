@@ -11,9 +11,8 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// DeriveSeed returns a seed that is a function of a run's seed, a purpose and a
-// place (FNV-1a, finished by splitmix64). It is in [0, 2⁵³), so that every JSON
-// reader preserves it.
+// DeriveSeed returns a seed that is a function of a run's seed, a purpose and a place (FNV-1a, finished by splitmix64). It
+// is in [0, 2⁵³), so that every JSON reader preserves it.
 func DeriveSeed(seed uint64, purpose string, place ...int) uint64 {
 	h := fnv.New64a()
 	var buf [8]byte
@@ -26,17 +25,15 @@ func DeriveSeed(seed uint64, purpose string, place ...int) uint64 {
 	for _, p := range place {
 		write(uint64(p))
 	}
-	// FNV mixes its high bits poorly for short inputs, so splitmix64 (Steele, Lea, Flood
-	// 2014) mixes them again.
+	// FNV mixes its high bits poorly for short inputs, so splitmix64 (Steele, Lea, Flood 2014) mixes them again.
 	x := h.Sum64()
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return (x ^ x>>31) >> 11
 }
 
-// Shuffle is an endless sequence over 0 … N−1. Each run of N elements, an epoch,
-// is a new permutation. The element at position k is a function of N, the seed and
-// k alone, so that a checkpoint needs to hold nothing but a position. It is not
+// Shuffle is an endless sequence over 0 … N−1. Each run of N elements, an epoch, is a new permutation. The element at
+// position k is a function of N, the seed and k alone, so that a checkpoint needs to hold nothing but a position. It is not
 // safe for concurrent use.
 type Shuffle struct {
 	n     int

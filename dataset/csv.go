@@ -63,8 +63,7 @@ func (s *source) readCSV(yield func(jsontext.Value, error) bool) {
 	}
 }
 
-// skipByteOrderMark returns a reader without the byte order mark that in may begin
-// with.
+// skipByteOrderMark returns a reader without the byte order mark that in may begin with.
 func skipByteOrderMark(in io.Reader) io.Reader {
 	const mark = "\xef\xbb\xbf"
 	buffered := bufio.NewReader(in)

@@ -25,10 +25,9 @@ var ErrEmpty = errors.New("the dataset is empty")
 // Load reads the JSON Lines file at path: one JSON value per line. Blank lines are
 // skipped; a byte order mark and CRLF line ends are allowed.
 //
-// A line that is not exactly one JSON value is agl.ErrInvalid with a message
-// "path:line: what is wrong". That includes invalid UTF-8, repeated object keys,
-// and anything after the value. A file without a task is agl.ErrInvalid and
-// [ErrEmpty]; a file that cannot be opened is the error of package os.
+// A line that is not exactly one JSON value is agl.ErrInvalid with a message "path:line: what is wrong". That includes
+// invalid UTF-8, repeated object keys, and anything after the value. A file without a task is agl.ErrInvalid and [ErrEmpty];
+// a file that cannot be opened is the error of package os.
 func Load(path string) (agl.Tasks, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -58,9 +57,8 @@ func collect(records iter.Seq2[jsontext.Value, error], name string) (agl.Tasks, 
 	return tasks, nil
 }
 
-// Lines yields the values of a JSON Lines stream one by one, with the checks of
-// [Load], so that a file may be larger than memory. It ends with the first error,
-// which it yields. The caller owns the values.
+// Lines yields the values of a JSON Lines stream one by one, with the checks of [Load], so that a file may be larger than
+// memory. It ends with the first error, which it yields. The caller owns the values.
 func Lines(r io.Reader, name string) iter.Seq2[jsontext.Value, error] {
 	return func(yield func(jsontext.Value, error) bool) {
 		for line, err := range numberedLines(r, name) {
@@ -168,8 +166,7 @@ func describe(line []byte, err error) error {
 	return fmt.Errorf("column %d: not valid JSON: %w, got %s", position(line, offset), cause, excerpt(line[offset:]))
 }
 
-// position returns the place of an offset in characters, counted from 1, as editors
-// do.
+// position returns the place of an offset in characters, counted from 1, as editors do.
 func position(line []byte, offset int) int {
 	return utf8.RuneCount(line[:offset]) + 1
 }

@@ -14,9 +14,8 @@ import (
 // Reader reads the tasks of one file. Only one goroutine may use it at a time.
 type Reader struct{ source source }
 
-// Open opens the task file at path. It does not read the file yet. A mistake in the
-// options is agl.ErrInvalid; a file that cannot be opened is the error of package
-// os.
+// Open opens the task file at path. It does not read the file yet. A mistake in the options is agl.ErrInvalid; a file that
+// cannot be opened is the error of package os.
 func Open(path string, options Options) (*Reader, error) {
 	options = options.withDefaults(path)
 	if err := options.validate(path); err != nil {
@@ -32,20 +31,17 @@ func Open(path string, options Options) (*Reader, error) {
 // Close closes the file.
 func (r *Reader) Close() error { return r.source.file.Close() }
 
-// Records yields the tasks one by one, starting with the first, so that the file
-// may be larger than memory. It ends with the first error, which it yields:
-// agl.ErrInvalid with a message "path:line: what is wrong" ("path: row 3: …",
-// counted from 1, for a Parquet file). The caller owns the values.
+// Records yields the tasks one by one, starting with the first, so that the file may be larger than memory. It ends with the
+// first error, which it yields: agl.ErrInvalid with a message "path:line: what is wrong" ("path: row 3: …", counted from 1,
+// for a Parquet file). The caller owns the values.
 //
 // A row of a CSV or Parquet file is an object. In a CSV file the first line names
 // the columns. Line ends within a CSV text become \n.
 //
-// Parquet values become JSON as follows: integers and decimals exactly; a float
-// that JSON cannot spell as the string NaN, Infinity or -Infinity; text, enums and
-// UUIDs as strings, JSON columns as their value; dates as 2006-01-02, times of day
-// as 15:04:05.999999999; timestamps as RFC 3339 in UTC, local ones without a zone;
-// bytes without a type in base64. Optional columns may be null, lists and repeated
-// columns are arrays, maps are objects.
+// Parquet values become JSON as follows: integers and decimals exactly; a float that JSON cannot spell as the string NaN,
+// Infinity or -Infinity; text, enums and UUIDs as strings, JSON columns as their value; dates as 2006-01-02, times of day as
+// 15:04:05.999999999; timestamps as RFC 3339 in UTC, local ones without a zone; bytes without a type in base64. Optional
+// columns may be null, lists and repeated columns are arrays, maps are objects.
 func (r *Reader) Records() iter.Seq2[jsontext.Value, error] {
 	return func(yield func(jsontext.Value, error) bool) {
 		s := &r.source
@@ -64,6 +60,5 @@ func (r *Reader) Records() iter.Seq2[jsontext.Value, error] {
 	}
 }
 
-// Tasks reads the whole file. A file without a task is agl.ErrInvalid and
-// [ErrEmpty].
+// Tasks reads the whole file. A file without a task is agl.ErrInvalid and [ErrEmpty].
 func (r *Reader) Tasks() (agl.Tasks, error) { return collect(r.Records(), r.source.path) }

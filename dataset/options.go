@@ -13,8 +13,7 @@ import (
 // Format is the format of a task file.
 type Format string
 
-// The formats. FormatAuto derives the format from the file's name: .jsonl and
-// .ndjson, .csv, and .parquet.
+// The formats. FormatAuto derives the format from the file's name: .jsonl and .ndjson, .csv, and .parquet.
 const (
 	FormatAuto    Format = ""
 	FormatJSONL   Format = "jsonl"
@@ -25,8 +24,7 @@ const (
 // Type is the type of the values in a CSV column.
 type Type string
 
-// The types. A text that does not fit the type of its column is an error. An empty
-// text is null, except for TypeString.
+// The types. A text that does not fit the type of its column is an error. An empty text is null, except for TypeString.
 const (
 	TypeString Type = "string" // the text as it is
 	TypeNumber Type = "number" // a JSON number; keeps its digits
@@ -34,8 +32,7 @@ const (
 	TypeJSON   Type = "json"   // one JSON value
 )
 
-// Column is a column of a file, or a member of the objects of a JSONL file, that
-// becomes a member of the task.
+// Column is a column of a file, or a member of the objects of a JSONL file, that becomes a member of the task.
 type Column struct {
 	Name string
 	As   string // the member's name in the task; empty is Name
@@ -45,8 +42,7 @@ type Column struct {
 type Options struct {
 	// Format of the file.
 	Format Format
-	// Columns are the members of a task, in order. Nil is all columns under their own
-	// names, in the order of the file.
+	// Columns are the members of a task, in order. Nil is all columns under their own names, in the order of the file.
 	Columns []Column
 	// Types are the types of CSV columns, by their names in the file. A column that is
 	// not listed is a string. Other formats have types of their own and accept none.

@@ -125,9 +125,8 @@ func (p *parquetPlan) object(leaves [][]parquet.Value) (jsontext.Value, error) {
 	return o.End(), nil
 }
 
-// parquetField is a node of the schema. A value is present if its definition level
-// is at least that of the field. An element continues the same array if its
-// repetition level is that of the field. (Melnik et al., Dremel, VLDB 2010.)
+// parquetField is a node of the schema. A value is present if its definition level is at least that of the field. An element
+// continues the same array if its repetition level is that of the field. (Melnik et al., Dremel, VLDB 2010.)
 type parquetField struct {
 	name               string
 	optional, repeated bool
@@ -176,9 +175,8 @@ func newParquetField(c *parquet.Column, as string, definition, repetition int) *
 	return f
 }
 
-// shapeOf recognises lists and maps, and removes the wrapper around the elements of a
-// list, by the rules of LogicalTypes.md in apache/parquet-format, including those
-// for older writers.
+// shapeOf recognises lists and maps, and removes the wrapper around the elements of a list, by the rules of LogicalTypes.md
+// in apache/parquet-format, including those for older writers.
 func shapeOf(c *parquet.Column, f *parquetField) parquetShape {
 	logical := c.Type().LogicalType()
 	if logical == nil || len(f.children) != 1 || !f.children[0].repeated {

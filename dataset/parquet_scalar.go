@@ -22,8 +22,7 @@ import (
 // appendScalar appends a value of a Parquet column as JSON.
 type appendScalar func(dst []byte, v parquet.Value) ([]byte, error)
 
-// scalarOf returns how to append the values of a column, by its logical type, or by
-// its physical type if it has no other.
+// scalarOf returns how to append the values of a column, by its logical type, or by its physical type if it has no other.
 func scalarOf(c *parquet.Column) appendScalar {
 	if logical := c.Type().LogicalType(); logical != nil {
 		switch t := logical.Value.(type) {
@@ -81,8 +80,7 @@ func appendPhysical(dst []byte, v parquet.Value) ([]byte, error) {
 	}
 }
 
-// appendFloat appends the shortest number that is f in so many bits. What JSON
-// cannot spell becomes a string.
+// appendFloat appends the shortest number that is f in so many bits. What JSON cannot spell becomes a string.
 func appendFloat(dst []byte, f float64, bits int) []byte {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return rawjson.AppendFloatText(dst, f)
@@ -168,8 +166,7 @@ func appendTime(t *format.TimeType) appendScalar {
 	}
 }
 
-// appendDecimal appends unscaled integers with a decimal point before the last scale
-// digits.
+// appendDecimal appends unscaled integers with a decimal point before the last scale digits.
 func appendDecimal(scale int) appendScalar {
 	return func(dst []byte, v parquet.Value) ([]byte, error) {
 		unscaled := new(big.Int)

@@ -16,11 +16,10 @@
 // [Parse] (template.go) hands the source to internal/syntax, which cuts it into tokens and reads them into a tree of
 // statements and expressions. It checks the names of filters and tests against library.go, which collects them from
 // filter.go, filter_sequence.go, filter_json.go and tests.go. [Template.Render] copies the variables into values
-// (variable.go), adds the functions of globals.go, and walks the tree: exec.go runs statements and calls macros,
-// eval.go evaluates expressions, loop.go is the variable loop. Operators, attributes, methods and calls are those of
-// internal/value, which has Python's values and counts what a rendering takes. internal/pytext, at the bottom, has the
-// pure functions of Python's str: case, white space, repr, the formatting of numbers and dates. Imports point
-// downwards only.
+// (variable.go), adds the functions of globals.go, and walks the tree: exec.go runs statements and calls macros, eval.go
+// evaluates expressions, loop.go is the variable loop. Operators, attributes, methods and calls are those of internal/value,
+// which has Python's values and counts what a rendering takes. internal/pytext, at the bottom, has the pure functions of
+// Python's str: case, white space, repr, the formatting of numbers and dates. Imports point downwards only.
 //
 // The package must not know what a message, a prompt or a tokenizer is.
 package jinja

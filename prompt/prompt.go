@@ -1,12 +1,10 @@
-// Package prompt renders prompt templates. Agents and algorithms use it, so that both
-// fill in a template in the same way:
+// Package prompt renders prompt templates. Agents and algorithms use it, so that both fill in a template in the same way:
 //
 //	template, err := task.Resources.PromptTemplate()
 //	…
 //	text, err := prompt.Render(template, map[string]any{"question": "12 times 7"})
 //
-// The package knows the vocabulary and the template language. It must not know
-// rollouts, models or stores.
+// The package knows the vocabulary and the template language. It must not know rollouts, models or stores.
 package prompt
 
 import (
@@ -14,17 +12,15 @@ import (
 	"github.com/agl-go/agl/jinja"
 )
 
-// fstring is a jinja template that renders an f-string: the language has Python's
-// text.format(**variables).
+// fstring is a jinja template that renders an f-string: the language has Python's text.format(**variables).
 const fstring = "{{ template.format(**variables) }}"
 
 // Render fills in the placeholders of a template. Variables are those of
 // [jinja.Template.Render]: strings, numbers, booleans, nil, lists and maps.
 //
-// In a template of the engine f-string, {name} is a variable, {name[key]} and
-// {name:>8} work as in Python's str.format, and {{ is a brace. The engine jinja is
-// that of chat templates: a line that holds only a block tag disappears. Time and
-// memory are bounded by the default limits of package jinja.
+// In a template of the engine f-string, {name} is a variable, {name[key]} and {name:>8} work as in Python's str.format, and
+// {{ is a brace. The engine jinja is that of chat templates: a line that holds only a block tag disappears. Time and memory
+// are bounded by the default limits of package jinja.
 //
 // A placeholder without a variable, a template that cannot be parsed, and the engine
 // poml, which only the Python library can render, are agl.ErrInvalid.

@@ -43,15 +43,13 @@ func New(cfg Config) (*APO, error) {
 	return a, err
 }
 
-// Report returns the result of the last Run, as far as it got. It must not be
-// called during a Run.
+// Report returns the result of the last Run, as far as it got. It must not be called during a Run.
 func (a *APO) Report() Report { return a.report }
 
-// Run searches for better prompt templates than those of the initial resources,
-// which must have at least one, with the tasks of both datasets, which must not be
-// empty. Runners must take the rollouts. Every candidate is stored as a resources
-// bundle of its own; in the end the best one is the latest. A spent budget is not
-// an error; a model that fails is. With Config.OutDir, a later Run resumes after either.
+// Run searches for better prompt templates than those of the initial resources, which must have at least one, with the tasks
+// of both datasets, which must not be empty. Runners must take the rollouts. Every candidate is stored as a resources bundle
+// of its own; in the end the best one is the latest. A spent budget is not an error; a model that fails is. With
+// Config.OutDir, a later Run resumes after either.
 func (a *APO) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	a.report = Report{}
 	s := &search{APO: a, in: in}
@@ -240,8 +238,7 @@ func (s *search) round(ctx context.Context, number int) error {
 	return nil
 }
 
-// propose makes the round's edits in parallel. An edit that failed is nil. Once the
-// budget is spent, the rest is nil.
+// propose makes the round's edits in parallel. An edit that failed is nil. Once the budget is spent, the rest is nil.
 func (s *search) propose(ctx context.Context, round int) ([]*Candidate, error) {
 	edits := make([]*Candidate, s.cfg.BeamWidth*s.cfg.BranchFactor)
 	proposals := make([]*proposal, len(edits))
@@ -373,8 +370,7 @@ func (s *search) difference(before, after []agl.Null[float64]) Difference {
 	return pairedDifference(before, after, s.cfg.Level, s.cfg.Resamples, algorithm.DeriveSeed(s.cfg.Seed, "bootstrap"))
 }
 
-// finish compares the best with the seed on rollouts that took part in no choice,
-// and makes the winner the latest resources.
+// finish compares the best with the seed on rollouts that took part in no choice, and makes the winner the latest resources.
 func (s *search) finish(ctx context.Context) error {
 	if s.best != s.seed {
 		pair := []*Candidate{s.seed, s.best}

@@ -6,12 +6,10 @@ import (
 	"sync"
 )
 
-// Budget limits what the calls of GradientModel and EditModel may cost, over all
-// processes of a run. A call is admitted if the budget covers what has been spent
-// and, for it and for each call in flight, a reservation: the cost of the largest
-// call so far. The first call runs alone, as nothing is known of its cost. So the
-// search exceeds the budget only if its last calls cost more than any call before, and
-// only by that difference. The calls of agents are not limited.
+// Budget limits what the calls of GradientModel and EditModel may cost, over all processes of a run. A call is admitted if
+// the budget covers what has been spent and, for it and for each call in flight, a reservation: the cost of the largest call
+// so far. The first call runs alone, as nothing is known of its cost. So the search exceeds the budget only if its last
+// calls cost more than any call before, and only by that difference. The calls of agents are not limited.
 type Budget struct {
 	// Tokens of prompts and replies; zero is no limit.
 	Tokens int64

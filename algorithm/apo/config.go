@@ -27,8 +27,7 @@ type Config struct {
 	Budget Budget
 	// Temperature of both models; null means 1.
 	Temperature agl.Null[float64]
-	// Attempts is the number of requests for one critique or one usable edit before
-	// the edit is abandoned; zero means 3.
+	// Attempts is the number of requests for one critique or one usable edit before the edit is abandoned; zero means 3.
 	Attempts int
 
 	// BeamWidth is the number of candidates that survive a round; zero means 4.
@@ -37,32 +36,26 @@ type Config struct {
 	BranchFactor int
 	// Rounds is the number of rounds; zero means 3. A resumed run may have more.
 	Rounds int
-	// GradientBatch is the number of training tasks that a critique sees, at most the
-	// training dataset; zero means 4.
+	// GradientBatch is the number of training tasks that a critique sees, at most the training dataset; zero means 4.
 	GradientBatch int
-	// ValBatch is the number of validation tasks on which the candidates of a round are
-	// compared, at most the validation dataset; zero means 16. They are drawn anew each
-	// round.
+	// ValBatch is the number of validation tasks on which the candidates of a round are compared, at most the validation
+	// dataset; zero means 16. They are drawn anew each round.
 	ValBatch int
-	// SkipInitialValidation does not run the validation dataset with the seed before
-	// the first round. The first leader then replaces the seed without a comparison,
-	// until the final one.
+	// SkipInitialValidation does not run the validation dataset with the seed before the first round. The first leader then
+	// replaces the seed without a comparison, until the final one.
 	SkipInitialValidation bool
-	// FinalSamples is the number of rollouts of each validation task in the final
-	// comparison, for the seed and for the best; zero means 1. More make its interval
-	// narrower.
+	// FinalSamples is the number of rollouts of each validation task in the final comparison, for the seed and for the best;
+	// zero means 1. More make its interval narrower.
 	FinalSamples int
 	// Level is the coverage of intervals, in (0, 1); zero means 0.95.
 	Level float64
 	// Resamples is the number of bootstrap samples of an interval; zero means 2000.
 	Resamples int
 
-	// CritiquePrompts are the requests for a critique, one of which is drawn for each
-	// edit, as Go templates (text/template) of a [CritiqueData]; nil means
-	// [DefaultCritiquePrompts].
+	// CritiquePrompts are the requests for a critique, one of which is drawn for each edit, as Go templates (text/template)
+	// of a [CritiqueData]; nil means [DefaultCritiquePrompts].
 	CritiquePrompts []string
-	// EditPrompts are the requests for an edit, as Go templates of an [EditData]; nil
-	// means [DefaultEditPrompts].
+	// EditPrompts are the requests for an edit, as Go templates of an [EditData]; nil means [DefaultEditPrompts].
 	EditPrompts []string
 	// ExperimentBytes limits the messages, and the spans, of one rollout in a request
 	// for a critique: the middle of longer ones is left out. Zero means 8 KiB.

@@ -8,12 +8,10 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Difference is the mean difference of two candidates' rewards on the same tasks,
-// with a bootstrap interval.
+// Difference is the mean difference of two candidates' rewards on the same tasks, with a bootstrap interval.
 type Difference struct {
 	Mean float64 `json:"mean"`
-	// Low and High bound the interval; both are the mean if there are too few pairs for
-	// an interval.
+	// Low and High bound the interval; both are the mean if there are too few pairs for an interval.
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
 	// Level is the nominal coverage of the interval.
@@ -32,14 +30,12 @@ func (d Difference) Tie() bool { return d.Pairs < fewestPairs || (d.Low <= 0 && 
 // Positive reports whether the interval lies above 0.
 func (d Difference) Positive() bool { return !d.Tie() && d.Low > 0 }
 
-// pairedDifference resamples the differences b−a with replacement and takes percentiles
-// of their means (Efron & Tibshirani 1993, An Introduction to the Bootstrap,
-// §13.3). For few pairs that interval is too narrow, for two reasons (Hesterberg 2015,
-// The American Statistician 69:4): resampling n values gives means whose variance is
-// too small by (n−1)/n, and the error of the mean, in estimated standard errors, has
-// Student's distribution. So the interval is widened around the mean by √(n/(n−1)) and
-// by the ratio of Student's quantile to the normal one: Hesterberg's expanded percentile
-// interval. Tasks without a score on either side are left out.
+// pairedDifference resamples the differences b−a with replacement and takes percentiles of their means (Efron & Tibshirani
+// 1993, An Introduction to the Bootstrap, §13.3). For few pairs that interval is too narrow, for two reasons (Hesterberg
+// 2015, The American Statistician 69:4): resampling n values gives means whose variance is too small by (n−1)/n, and the
+// error of the mean, in estimated standard errors, has Student's distribution. So the interval is widened around the mean by
+// √(n/(n−1)) and by the ratio of Student's quantile to the normal one: Hesterberg's expanded percentile interval. Tasks
+// without a score on either side are left out.
 func pairedDifference(a, b []agl.Null[float64], level float64, resamples int, seed uint64) Difference {
 	var diffs []float64
 	for i := range a {
@@ -69,9 +65,8 @@ func pairedDifference(a, b []agl.Null[float64], level float64, resamples int, se
 	return g
 }
 
-// studentRatio is the quantile p of Student's distribution divided by that of the normal
-// one, by the expansion in 1/freedom (Abramowitz & Stegun 1964, 26.7.5). For p = 0.975
-// and 5 or more degrees of freedom it is within 0.2 %.
+// studentRatio is the quantile p of Student's distribution divided by that of the normal one, by the expansion in 1/freedom
+// (Abramowitz & Stegun 1964, 26.7.5). For p = 0.975 and 5 or more degrees of freedom it is within 0.2 %.
 func studentRatio(p, freedom float64) float64 {
 	z := math.Sqrt2 * math.Erfinv(2*p-1)
 	z2 := z * z
@@ -100,11 +95,10 @@ func meanOf(values []float64) float64 {
 	return sum / float64(len(values))
 }
 
-// relativeScores compares candidates that ran the same tasks. The score of a
-// candidate is the mean, over the tasks on which it has a reward, of its distance
-// from the mean of all candidates on that task. If every task has a reward, the
-// order is that of the mean rewards; a candidate whose hard tasks were masked does
-// not profit from it. A candidate without any reward has no score.
+// relativeScores compares candidates that ran the same tasks. The score of a candidate is the mean, over the tasks on which
+// it has a reward, of its distance from the mean of all candidates on that task. If every task has a reward, the order is
+// that of the mean rewards; a candidate whose hard tasks were masked does not profit from it. A candidate without any reward
+// has no score.
 func relativeScores(scores [][]agl.Null[float64]) []agl.Null[float64] {
 	if len(scores) == 0 {
 		return nil

@@ -54,8 +54,7 @@ func templateOf(resources agl.Resources, name string) agl.PromptTemplate {
 	return t
 }
 
-// make critiques and edits the parent. The result is nil if the models returned
-// nothing usable.
+// make critiques and edits the parent. The result is nil if the models returned nothing usable.
 func (p *proposal) make(ctx context.Context) (*Candidate, error) {
 	critique, err := p.critique(ctx)
 	if err != nil || critique == "" {
@@ -106,8 +105,7 @@ func (p *proposal) critique(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// edit returns the new text of the template; empty if no reply can replace the old
-// one.
+// edit returns the new text of the template; empty if no reply can replace the old one.
 func (p *proposal) edit(ctx context.Context, critique string) (string, error) {
 	data := EditData{Name: p.name, Prompt: p.old.Template, Critique: critique}
 	data.Placeholders, _ = placeholders(p.old)
@@ -134,8 +132,7 @@ func (p *proposal) edit(ctx context.Context, critique string) (string, error) {
 	return "", nil
 }
 
-// ask makes a model call and journals it. It returns errBudget if the budget does
-// not cover the call.
+// ask makes a model call and journals it. It returns errBudget if the budget does not cover the call.
 func (p *proposal) ask(ctx context.Context, model Model, price Price, key string, seed uint64, request string) (*modelCall, error) {
 	if err := p.admission.reserve(ctx); err != nil {
 		return nil, err
@@ -152,8 +149,7 @@ func (p *proposal) ask(ctx context.Context, model Model, price Price, key string
 	return done, p.journal.put(entry{Key: key, Call: done})
 }
 
-// experiments runs the parent on training tasks. Rollouts without a score say
-// nothing about the prompt and are left out.
+// experiments runs the parent on training tasks. Rollouts without a score say nothing about the prompt and are left out.
 func (p *proposal) experiments(ctx context.Context) (CritiqueData, error) {
 	data := CritiqueData{Name: p.name, Prompt: p.old.Template}
 	data.Placeholders, _ = placeholders(p.old)
@@ -183,8 +179,7 @@ func (p *proposal) experiments(ctx context.Context) (CritiqueData, error) {
 	return data, nil
 }
 
-// gradientTasks returns the edit's part of the shuffled training dataset, which the edits
-// go through in order.
+// gradientTasks returns the edit's part of the shuffled training dataset, which the edits go through in order.
 func (p *proposal) gradientTasks() []int {
 	n := p.train.Len()
 	size := min(p.cfg.GradientBatch, n)

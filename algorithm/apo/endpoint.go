@@ -20,9 +20,8 @@ import (
 
 // EndpointConfig configures [NewEndpoint].
 type EndpointConfig struct {
-	// BaseURL is that of an OpenAI-compatible API and ends before
-	// /chat/completions: https://api.openai.com/v1, or that of agl's LLM proxy.
-	// Required.
+	// BaseURL is that of an OpenAI-compatible API and ends before /chat/completions: https://api.openai.com/v1, or that of
+	// agl's LLM proxy. Required.
 	BaseURL string
 	// Model to ask for. Required.
 	Model string
@@ -30,8 +29,7 @@ type EndpointConfig struct {
 	APIKey string
 	// HTTPClient makes the requests; nil means one without a timeout of its own.
 	HTTPClient *http.Client
-	// RequestsPerSecond bounds the requests, repeated ones included; zero means no
-	// bound.
+	// RequestsPerSecond bounds the requests, repeated ones included; zero means no bound.
 	RequestsPerSecond float64
 	// Timeout of one request; zero means 5 minutes.
 	Timeout time.Duration
@@ -41,11 +39,10 @@ type EndpointConfig struct {
 	SendSeed bool
 }
 
-// Endpoint is a [Model] behind an OpenAI-compatible API. A request without an
-// answer, or with status 408, 429 or 5xx, is retried with exponential backoff from
-// 0.5 s to 30 s with jitter, and not before the time of a Retry-After header. If a
-// reply has no usage, a token is counted for every four bytes of request and reply,
-// so that a budget ends all the same. It is safe for concurrent use.
+// Endpoint is a [Model] behind an OpenAI-compatible API. A request without an answer, or with status 408, 429 or 5xx, is
+// retried with exponential backoff from 0.5 s to 30 s with jitter, and not before the time of a Retry-After header. If a
+// reply has no usage, a token is counted for every four bytes of request and reply, so that a budget ends all the same. It
+// is safe for concurrent use.
 type Endpoint struct {
 	cfg     EndpointConfig
 	limiter *rate.Limiter
@@ -97,8 +94,7 @@ func NewEndpoint(cfg EndpointConfig) (*Endpoint, error) {
 type chatRequest struct {
 	Model    string    `json:"model"`
 	Messages []Message `json:"messages"`
-	// Temperature is left out at 1, the API's default: some models accept no other and
-	// refuse the field.
+	// Temperature is left out at 1, the API's default: some models accept no other and refuse the field.
 	Temperature agl.Null[float64] `json:"temperature,omitzero"`
 	Seed        agl.Null[uint64]  `json:"seed,omitzero"`
 }
@@ -113,9 +109,8 @@ type chatReply struct {
 	Usage Usage `json:"usage"`
 }
 
-// Complete implements [Model]. A status that is not retried, and a failure of the last
-// attempt, are errors: agl.ErrUnauthorized for 401 and 403,
-// agl.ErrInvalid for other 4xx, else agl.ErrUnavailable.
+// Complete implements [Model]. A status that is not retried, and a failure of the last attempt, are errors:
+// agl.ErrUnauthorized for 401 and 403, agl.ErrInvalid for other 4xx, else agl.ErrUnavailable.
 func (e *Endpoint) Complete(ctx context.Context, r Request) (Reply, error) {
 	body := chatRequest{Model: e.cfg.Model, Messages: r.Messages}
 	if r.Temperature != 1 {

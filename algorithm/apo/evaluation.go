@@ -14,8 +14,7 @@ import (
 type evaluation struct {
 	key   string // in the journal
 	stage string // the purpose, one of the constants below
-	// place and a task's index determine the seeds of the rollouts. Candidates that
-	// are compared have the same.
+	// place and a task's index determine the seeds of the rollouts. Candidates that are compared have the same.
 	place     []int
 	candidate *Candidate
 	mode      agl.Mode
@@ -42,8 +41,7 @@ type evaluator struct {
 // runID is the part of the run's name in the ids of its resources.
 func (v evaluator) runID() string { return strings.TrimPrefix(v.session.Run, "apo-") }
 
-// scores returns the scores of an evaluation. It runs the rollouts unless the
-// journal has the scores.
+// scores returns the scores of an evaluation. It runs the rollouts unless the journal has the scores.
 func (v evaluator) scores(ctx context.Context, e evaluation) (evaluated, error) {
 	if s := v.journal.get(e.key).Scores; s != nil {
 		return *s, nil
@@ -52,8 +50,7 @@ func (v evaluator) scores(ctx context.Context, e evaluation) (evaluated, error) 
 	return s, err
 }
 
-// run runs the rollouts of an evaluation, journals the scores, and returns them
-// with the episodes.
+// run runs the rollouts of an evaluation, journals the scores, and returns them with the episodes.
 func (v evaluator) run(ctx context.Context, e evaluation) ([]algorithm.Episode, evaluated, error) {
 	episodes, err := v.episodes(ctx, e)
 	if err != nil {
@@ -77,8 +74,7 @@ func (v evaluator) run(ctx context.Context, e evaluation) ([]algorithm.Episode, 
 	return episodes, s, v.journal.put(entry{Key: e.key, Scores: &s})
 }
 
-// episodes runs the rollouts of an evaluation. Those that do not finish within
-// Config.BatchTimeout get the outcome timeout.
+// episodes runs the rollouts of an evaluation. Those that do not finish within Config.BatchTimeout get the outcome timeout.
 func (v evaluator) episodes(ctx context.Context, e evaluation) ([]algorithm.Episode, error) {
 	rollouts, err := v.rollouts(e)
 	if err != nil {

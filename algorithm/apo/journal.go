@@ -11,8 +11,7 @@ import (
 	"github.com/agl-go/agl/algorithm"
 )
 
-// entry is a line of journal.jsonl: one complete result, of a model call or of an
-// evaluation.
+// entry is a line of journal.jsonl: one complete result, of a model call or of an evaluation.
 type entry struct {
 	// Key is the result's position in the search.
 	Key    string     `json:"key"`

@@ -2,8 +2,7 @@ package apo
 
 import "context"
 
-// Model is a language model that critiques and rewrites prompts. It is called
-// concurrently. [Endpoint] is one over HTTP.
+// Model is a language model that critiques and rewrites prompts. It is called concurrently. [Endpoint] is one over HTTP.
 type Model interface {
 	// Complete answers a chat. An error ends the run, which can be resumed, so
 	// implementations retry transient failures themselves.

@@ -9,10 +9,9 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// placeholders returns what an edit of the template must preserve, sorted and
-// without duplicates: {name} of an f-string, {{ name }} of Jinja and POML, and
-// Jinja's tags. ok is false for an f-string with a brace that belongs to no
-// placeholder, which Python's str.format refuses.
+// placeholders returns what an edit of the template must preserve, sorted and without duplicates: {name} of an f-string, {{
+// name }} of Jinja and POML, and Jinja's tags. ok is false for an f-string with a brace that belongs to no placeholder,
+// which Python's str.format refuses.
 func placeholders(t agl.PromptTemplate) (names []string, ok bool) {
 	ok = true
 	if t.Engine == agl.PromptFString {
@@ -24,9 +23,8 @@ func placeholders(t agl.PromptTemplate) (names []string, ok bool) {
 	return slices.Compact(names), ok
 }
 
-// fieldName is a replacement field: a name with attributes and indices, or
-// nothing or a number for an argument by position; a conversion and a format may
-// follow (Python's library reference, Format String Syntax).
+// fieldName is a replacement field: a name with attributes and indices, or nothing or a number for an argument by position;
+// a conversion and a format may follow (Python's library reference, Format String Syntax).
 var fieldName = regexp.MustCompile(`^(\w[\w.\[\]]*|)(?:![rsa])?(?::[^{}]*)?$`)
 
 func fields(text string) (names []string, ok bool) {

@@ -13,14 +13,12 @@ type Report struct {
 	Best Candidate `json:"best"`
 	// Seed is the initial resources.
 	Seed Candidate `json:"seed"`
-	// Improved is true if the interval of Gain lies above 0. During the search it is
-	// false, and Best is the leader so far.
+	// Improved is true if the interval of Gain lies above 0. During the search it is false, and Best is the leader so far.
 	Improved bool `json:"improved"`
 	// Compared is the ResourcesID of the candidate that was compared with the seed in
 	// the end; empty during the search, and if nothing better was found.
 	Compared string `json:"compared"`
-	// Gain is that of Compared over the seed, on fresh rollouts of the validation
-	// dataset.
+	// Gain is that of Compared over the seed, on fresh rollouts of the validation dataset.
 	Gain Difference `json:"gain"`
 	// Finished is true after the final comparison.
 	Finished bool `json:"finished"`
@@ -29,9 +27,8 @@ type Report struct {
 	Rounds      []Round `json:"rounds"`
 	// Candidates is the whole history, the seed first.
 	Candidates []Candidate `json:"candidates"`
-	// Refused counts edits whose text could not replace the template. Abandoned
-	// counts the edits that were given up: after Config.Attempts refusals or empty
-	// critiques, or because none of their rollouts had a score.
+	// Refused counts edits whose text could not replace the template. Abandoned counts the edits that were given up: after
+	// Config.Attempts refusals or empty critiques, or because none of their rollouts had a score.
 	Refused   int `json:"refused"`
 	Abandoned int `json:"abandoned"`
 	// Rollouts counts all rollouts, Masked those that count in no score, by reason.
@@ -57,14 +54,11 @@ type Candidate struct {
 	Prompts []NamedPrompt `json:"prompts"`
 	// Resources is the whole bundle.
 	Resources agl.Resources `json:"-"`
-	// Score is the mean reward on the validation tasks of the last round in which it
-	// was compared; null if it has none.
+	// Score is the mean reward on the validation tasks of the last round in which it was compared; null if it has none.
 	Score agl.Null[float64] `json:"score"`
-	// Gain is that over the parent, on the validation tasks of the round in which it
-	// was made; zero for the seed.
+	// Gain is that over the parent, on the validation tasks of the round in which it was made; zero for the seed.
 	Gain Difference `json:"gain,omitzero"`
-	// Validation is the mean reward on the whole validation dataset; null if it never
-	// led a round.
+	// Validation is the mean reward on the whole validation dataset; null if it never led a round.
 	Validation agl.Null[float64] `json:"validation"`
 }
 

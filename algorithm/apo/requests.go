@@ -31,8 +31,7 @@ var (
 // of chat messages, a short one of spans, and a long review.
 func DefaultCritiquePrompts() []string { return []string{critiqueChat, critiqueSpans, critiqueReview} }
 
-// DefaultEditPrompts returns the built-in requests for an edit: a free rewrite, and
-// an edit that changes one thing.
+// DefaultEditPrompts returns the built-in requests for an edit: a free rewrite, and an edit that changes one thing.
 func DefaultEditPrompts() []string { return []string{editFree, editConservative} }
 
 // CritiqueData is the data of a request for a critique.

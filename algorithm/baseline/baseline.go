@@ -20,23 +20,19 @@ const ResourcesID = "default"
 
 // Config configures [New]. Every field may be zero.
 type Config struct {
-	// RunConfig.OutDir gets metrics.jsonl, one line per finished task; a later run of
-	// the same Config skips the tasks that have one. Attempts have no limits unless
-	// Rollout sets some. Seed and Progress are not used.
+	// RunConfig.OutDir gets metrics.jsonl, one line per finished task; a later run of the same Config skips the tasks that
+	// have one. Attempts have no limits unless Rollout sets some. Seed and Progress are not used.
 	algorithm.RunConfig
 
 	// Epochs is the number of passes over the datasets; zero means 1.
 	Epochs int
-	// MaxQueueLength is the number of rollouts that may wait to be claimed before
-	// another is enqueued; zero means 4.
+	// MaxQueueLength is the number of rollouts that may wait to be claimed before another is enqueued; zero means 4.
 	MaxQueueLength int
 	// SpanVerbosity is how much of a span is logged; empty means keys.
 	SpanVerbosity Verbosity
-	// Adapter makes triplets of a rollout's spans; nil means
-	// adapter.TracerTriplets{}.
+	// Adapter makes triplets of a rollout's spans; nil means adapter.TracerTriplets{}.
 	Adapter agl.Adapter[[]adapter.Triplet]
-	// OnTask is called as tasks finish, one call at a time, and once at the start of a
-	// run that resumes; nil does nothing.
+	// OnTask is called as tasks finish, one call at a time, and once at the start of a run that resumes; nil does nothing.
 	OnTask func(Finished)
 }
 
@@ -107,18 +103,14 @@ type Counts struct {
 	RewardMean float64 `json:"reward_mean"`
 }
 
-// Report returns the result of the last Run, even if it failed. It must not be
-// called during a Run.
+// Report returns the result of the last Run, even if it failed. It must not be called during a Run.
 func (b *Baseline) Report() Report { return b.report }
 
-// Run stores the initial resources and runs the tasks of the train dataset and
-// then of the validation dataset, Config.Epochs times, with at most
-// Config.MaxQueueLength rollouts in the queue. It returns when all rollouts have
-// finished. Runners must take the rollouts, and there must be at least one task.
-// The tasks that an earlier run has done in Config.OutDir are counted and not
-// repeated; results of other tasks there are agl.ErrConflict. A rollout that fails
-// is counted and is not an error. When ctx ends, Run returns its error, and
-// outstanding rollouts are cancelled in the store.
+// Run stores the initial resources and runs the tasks of the train dataset and then of the validation dataset, Config.Epochs
+// times, with at most Config.MaxQueueLength rollouts in the queue. It returns when all rollouts have finished. Runners must
+// take the rollouts, and there must be at least one task. The tasks that an earlier run has done in Config.OutDir are
+// counted and not repeated; results of other tasks there are agl.ErrConflict. A rollout that fails is counted and is not an
+// error. When ctx ends, Run returns its error, and outstanding rollouts are cancelled in the store.
 func (b *Baseline) Run(ctx context.Context, in agl.AlgorithmInput) error {
 	b.report = Report{Train: Counts{Outcomes: map[agl.OutcomeKind]int{}}, Val: Counts{Outcomes: map[agl.OutcomeKind]int{}}}
 	if in.Store == nil {

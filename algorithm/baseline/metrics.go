@@ -12,8 +12,7 @@ import (
 	"github.com/agl-go/agl/algorithm"
 )
 
-// Finished is a finished task, with the totals of the run: one line of
-// metrics.jsonl.
+// Finished is a finished task, with the totals of the run: one line of metrics.jsonl.
 type Finished struct {
 	Epoch int      `json:"epoch"` // from 1
 	Mode  agl.Mode `json:"mode"`
@@ -57,8 +56,7 @@ func taskHash(input []byte) string {
 // metricsFile holds the results in a run's directory.
 const metricsFile = "metrics.jsonl"
 
-// openMetrics opens the file and reads what earlier runs have done. Without a
-// directory there is no file.
+// openMetrics opens the file and reads what earlier runs have done. Without a directory there is no file.
 func openMetrics(dir string) (metrics *algorithm.Lines, done []Finished, err error) {
 	if dir == "" {
 		return nil, nil, nil

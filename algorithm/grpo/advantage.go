@@ -10,23 +10,20 @@ type Baseline string
 
 // The baselines.
 const (
-	// GroupMean is the mean of the group, the rollout's own reward included:
-	// (R − mean)/(std + 1e-4) with the population's standard deviation (DeepSeekMath,
-	// arXiv:2402.03300, §4.1.2), or R − mean with Config.PlainAdvantage (Dr. GRPO,
+	// GroupMean is the mean of the group, the rollout's own reward included: (R − mean)/(std + 1e-4) with the population's
+	// standard deviation (DeepSeekMath, arXiv:2402.03300, §4.1.2), or R − mean with Config.PlainAdvantage (Dr. GRPO,
 	// arXiv:2503.20783, §3.2).
 	GroupMean Baseline = "group_mean"
-	// LeaveOneOut is the mean of the others of the group (RLOO, Ahmadian et al.
-	// 2024, arXiv:2402.14740, eq. 8), which is n/(n−1) times R − mean and leaves
-	// the gradient unbiased. It is not divided by the standard deviation.
+	// LeaveOneOut is the mean of the others of the group (RLOO, Ahmadian et al. 2024, arXiv:2402.14740, eq. 8), which is
+	// n/(n−1) times R − mean and leaves the gradient unbiased. It is not divided by the standard deviation.
 	LeaveOneOut Baseline = "leave_one_out"
 )
 
 // Baselines returns all baselines.
 func Baselines() []Baseline { return []Baseline{GroupMean, LeaveOneOut} }
 
-// advantages returns the advantage of each rollout of a group over its baseline;
-// plain leaves out the division by the standard deviation. ok is false if there are
-// fewer than two rewards, or all are equal.
+// advantages returns the advantage of each rollout of a group over its baseline; plain leaves out the division by the
+// standard deviation. ok is false if there are fewer than two rewards, or all are equal.
 func advantages(rewards []float64, baseline Baseline, plain bool) (adv []float64, ok bool) {
 	n := float64(len(rewards))
 	mean := 0.0

@@ -21,8 +21,7 @@ type collector struct {
 	context int // of the model, in tokens; 0 is unknown
 }
 
-// collect runs the rollouts of a step and reads them as they finish. The groups are
-// in the order of the tasks.
+// collect runs the rollouts of a step and reads them as they finish. The groups are in the order of the tasks.
 func (c *collector) collect(ctx context.Context, step int) ([]taskGroup, time.Duration, error) {
 	start := time.Now()
 	tasks, err := c.source.Next(ctx, c.cfg.PromptsPerStep)

@@ -16,8 +16,7 @@ type Config struct {
 	algorithm.RunConfig
 	// TrainingConfig.CheckpointEvery defaults to 25.
 	algorithm.TrainingConfig
-	// Source supplies the tasks; nil goes through the train dataset, in a new order
-	// each epoch.
+	// Source supplies the tasks; nil goes through the train dataset, in a new order each epoch.
 	Source Source
 
 	// Steps is the number of steps. Required. A resumed run may have more.
@@ -27,13 +26,10 @@ type Config struct {
 	// GroupSize is the number of rollouts of each task, at least 2; zero means 8.
 	GroupSize int
 
-	// Loss is importance_sampling (if its name is empty), ppo, cispo or dro. An
-	// engine without it is agl.ErrUnimplemented before any rollout is enqueued. dro
-	// takes advantages in units of the reward: it needs PlainAdvantage or
-	// LeaveOneOut.
+	// Loss is importance_sampling (if its name is empty), ppo, cispo or dro. An engine without it is agl.ErrUnimplemented
+	// before any rollout is enqueued. dro takes advantages in units of the reward: it needs PlainAdvantage or LeaveOneOut.
 	Loss tinker.Loss
-	// Minibatches is the number of optimizer steps over the data of a step; zero
-	// means 1, which keeps the update on-policy.
+	// Minibatches is the number of optimizer steps over the data of a step; zero means 1, which keeps the update on-policy.
 	Minibatches int
 	// Baseline is what a rollout's reward is compared with; empty means GroupMean.
 	Baseline Baseline
@@ -42,11 +38,10 @@ type Config struct {
 	PlainAdvantage bool
 	// KL holds the model near a reference.
 	KL KL
-	// MaskTruncated leaves rollouts with a truncated reply out of the loss: the
-	// overlong filtering of DAPO (arXiv:2503.14476, §3.4). Their rewards still count
-	// in the group, so that a truncated rollout that failed raises the advantage of
-	// the others. By default truncated rollouts are trained on like all others, which
-	// teaches the model to finish within the limit.
+	// MaskTruncated leaves rollouts with a truncated reply out of the loss: the overlong filtering of DAPO
+	// (arXiv:2503.14476, §3.4). Their rewards still count in the group, so that a truncated rollout that failed raises the
+	// advantage of the others. By default truncated rollouts are trained on like all others, which teaches the model to
+	// finish within the limit.
 	MaskTruncated bool
 	// LengthNormalization gives every rollout the same weight, whatever its number
 	// of sampled tokens: the 1/|oᵢ| of DeepSeekMath's eq. 3.
@@ -79,8 +74,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Losses returns those that the engine must have: Loss and, for the reference of KL,
-// cross_entropy.
+// Losses returns those that the engine must have: Loss and, for the reference of KL, cross_entropy.
 func (c Config) Losses() []tinker.LossName {
 	losses := []tinker.LossName{cmp.Or(c.Loss.Name, tinker.ImportanceSampling)}
 	if c.KL.Coefficient != 0 {
@@ -127,8 +121,7 @@ func (c Config) identity(source Source) map[string]string {
 	if loss.Name == tinker.DRO {
 		losses += fmt.Sprintf(" beta=%v", loss.Beta)
 	}
-	// Settings that are off are left out, so that checkpoints from before these settings
-	// existed still match.
+	// Settings that are off are left out, so that checkpoints from before these settings existed still match.
 	if c.Baseline != GroupMean {
 		losses += fmt.Sprintf(" baseline=%s", c.Baseline)
 	}

@@ -119,9 +119,8 @@ func assembleGroup(c Config, g taskGroup, report *StepReport) []tinker.Datum {
 	return data
 }
 
-// tokenWeight returns the weight of each sampled token of a rollout. It divides by the
-// tokens of a full batch: skipped groups count, and a masked rollout counts as one of
-// mean length.
+// tokenWeight returns the weight of each sampled token of a rollout. It divides by the tokens of a full batch: skipped
+// groups count, and a masked rollout counts as one of mean length.
 func tokenWeight(c Config, s sample, report *StepReport) float64 {
 	tokens := float64(report.ResponseTokens) / float64(report.Rollouts-report.masked()) // of a mean rollout
 	if c.LengthNormalization {
@@ -130,10 +129,9 @@ func tokenWeight(c Config, s sample, report *StepReport) float64 {
 	return float64(c.Minibatches) / (float64(report.Rollouts) * max(tokens, 1))
 }
 
-// datum converts a trajectory of n+1 tokens to training data of length n: position
-// i predicts token i+1. Positions whose target the model sampled get the weight and
-// the advantage, all others (prompts, and what stands between replies) get 0. ok is
-// false if there is no such position.
+// datum converts a trajectory of n+1 tokens to training data of length n: position i predicts token i+1. Positions whose
+// target the model sampled get the weight and the advantage, all others (prompts, and what stands between replies) get 0. ok
+// is false if there is no such position.
 func datum(t adapter.Trajectory, weight, advantage float32) (d tinker.Datum, ok bool) {
 	n := len(t.TokenIDs) - 1
 	if n < 1 {

@@ -21,8 +21,7 @@ type GRPO struct {
 
 var _ agl.Algorithm = (*GRPO)(nil)
 
-// New makes the algorithm. A Config out of range is agl.ErrInvalid and names the
-// field.
+// New makes the algorithm. A Config out of range is agl.ErrInvalid and names the field.
 func New(cfg Config) (*GRPO, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -31,19 +30,15 @@ func New(cfg Config) (*GRPO, error) {
 	return &GRPO{cfg: cfg}, nil
 }
 
-// Summary returns the result of the last Run, even if it failed. It must not be
-// called during a Run.
+// Summary returns the result of the last Run, even if it failed. It must not be called during a Run.
 func (g *GRPO) Summary() algorithm.Summary { return g.summary }
 
-// Run trains until Config.Steps steps are done, those of a checkpoint in
-// Config.OutDir included. Runners must take the rollouts. It needs a train dataset
-// unless there is a Source, and uses the validation dataset if there is one.
+// Run trains until Config.Steps steps are done, those of a checkpoint in Config.OutDir included. Runners must take the
+// rollouts. It needs a train dataset unless there is a Source, and uses the validation dataset if there is one.
 //
-// When ctx ends, Run returns its error; outstanding rollouts are cancelled in the
-// store and the last checkpoint stays intact. A checkpoint of other settings is
-// agl.ErrConflict. If every model call of a step was recorded without token ids or
-// log-probabilities, Run returns agl.ErrIllegalState: the next step would be the
-// same.
+// When ctx ends, Run returns its error; outstanding rollouts are cancelled in the store and the last checkpoint stays
+// intact. A checkpoint of other settings is agl.ErrConflict. If every model call of a step was recorded without token ids or
+// log-probabilities, Run returns agl.ErrIllegalState: the next step would be the same.
 func (g *GRPO) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	g.summary = algorithm.Summary{}
 	r := &training{cfg: g.cfg, source: g.cfg.Source, warned: map[string]bool{}}

@@ -2,8 +2,7 @@ package grpo
 
 import "github.com/agl-go/agl/algorithm"
 
-// StepReport is the report of a step: one line of metrics.jsonl. The line of step
-// 0 has the validation before training.
+// StepReport is the report of a step: one line of metrics.jsonl. The line of step 0 has the validation before training.
 type StepReport struct {
 	Step  int `json:"step"` // from 1
 	Steps int `json:"steps"`
@@ -18,8 +17,7 @@ type StepReport struct {
 	Rollouts int                    `json:"rollouts"`
 	Masked   map[algorithm.Mask]int `json:"masked"`
 	Groups   int                    `json:"groups"`
-	// GroupsUsed had an advantage; GroupsSkipped had equal rewards, or fewer than two
-	// that count.
+	// GroupsUsed had an advantage; GroupsSkipped had equal rewards, or fewer than two that count.
 	GroupsUsed    int `json:"groups_used"`
 	GroupsSkipped int `json:"groups_skipped"`
 
@@ -36,17 +34,15 @@ type StepReport struct {
 	// Truncated rollouts have a reply that ended at its token limit or that of the context.
 	Truncated int `json:"truncated,omitzero"`
 
-	// KL is how much likelier the tokens are under the policy than under the
-	// reference, in nats, mean over the tokens that were trained on; 0 without
-	// Config.KL.
+	// KL is how much likelier the tokens are under the policy than under the reference, in nats, mean over the tokens that
+	// were trained on; 0 without Config.KL.
 	KL float64 `json:"kl,omitzero"`
 
 	Updates      int     `json:"updates"` // optimizer steps
 	Loss         float64 `json:"loss"`
 	GradNorm     float64 `json:"grad_norm"` // before clipping, mean over the updates
 	LearningRate float64 `json:"learning_rate"`
-	// LogprobGap compares the log-probabilities of sampler and trainer for the same
-	// weights; it is 0 for a perfect engine.
+	// LogprobGap compares the log-probabilities of sampler and trainer for the same weights; it is 0 for a perfect engine.
 	LogprobGap Gap `json:"logprob_gap"`
 
 	Seconds         Seconds `json:"seconds"`
@@ -56,8 +52,7 @@ type StepReport struct {
 	Validation *algorithm.Report `json:"validation,omitzero"`
 }
 
-// Gap is the absolute difference of log-probabilities over the sampled tokens of
-// the first update, in nats.
+// Gap is the absolute difference of log-probabilities over the sampled tokens of the first update, in nats.
 type Gap struct {
 	Mean float64 `json:"mean"`
 	Max  float64 `json:"max"`

@@ -38,9 +38,8 @@ type datasetSource struct {
 	fingerprint string
 }
 
-// NewDatasetSource makes a source that goes through a dataset repeatedly, each time
-// in another order, which seed decides. It reads the dataset once for its
-// fingerprint, a hash of every task.
+// NewDatasetSource makes a source that goes through a dataset repeatedly, each time in another order, which seed decides. It
+// reads the dataset once for its fingerprint, a hash of every task.
 func NewDatasetSource(data agl.Dataset, seed uint64) (Source, error) {
 	if data == nil || data.Len() == 0 {
 		return nil, agl.Errorf(agl.CodeInvalid, "the train dataset is empty; at least one task is required")

@@ -17,8 +17,7 @@ type updater struct {
 	vocab     int                   // of the model; 0 is unknown
 }
 
-// openReference creates the reference model; nil without KL. The caller unloads the
-// model, even after an error.
+// openReference creates the reference model; nil without KL. The caller unloads the model, even after an error.
 func openReference(ctx context.Context, c Config) (tinker.TrainingClient, error) {
 	if c.KL.Coefficient == 0 {
 		return nil, nil //nolint:nilnil // no reference is needed

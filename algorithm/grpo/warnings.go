@@ -11,8 +11,7 @@ import (
 
 // The kinds of warnings.
 const (
-	// WarnNoVariance: no group of a step had an advantage, so that nothing was
-	// learned, although not every rollout passed.
+	// WarnNoVariance: no group of a step had an advantage, so that nothing was learned, although not every rollout passed.
 	WarnNoVariance = "no_variance"
 	// WarnMasked: more than 20 % of a step's rollouts were masked.
 	WarnMasked = "masked"

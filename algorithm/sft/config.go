@@ -11,26 +11,22 @@ import (
 // Config configures [New]. Fields that are not required may be zero.
 type Config struct {
 	algorithm.RunConfig
-	// TrainingConfig.CheckpointEvery defaults to 200. It applies with From: each round
-	// of own rollouts ends with a checkpoint and has no other, because an interrupted
-	// round starts again with its rollouts.
+	// TrainingConfig.CheckpointEvery defaults to 200. It applies with From: each round of own rollouts ends with a
+	// checkpoint and has no other, because an interrupted round starts again with its rollouts.
 	algorithm.TrainingConfig
 
-	// From has existing rollouts to learn from, such as those of [Stored]. If a better
-	// model made them, this is distillation. They are read once, before the first step.
-	// Their token ids must be those of the model's vocabulary.
-	// Rollouts that did not succeed, and those of validation, are left out. Nil means
-	// that the run samples its own: rejection sampling.
+	// From has existing rollouts to learn from, such as those of [Stored]. If a better model made them, this is
+	// distillation. They are read once, before the first step. Their token ids must be those of the model's vocabulary.
+	// Rollouts that did not succeed, and those of validation, are left out. Nil means that the run samples its own:
+	// rejection sampling.
 	From Rollouts
 	// Filter selects the rollouts to learn from. Without From it must reject some:
 	// training on all of its own rollouts improves no model.
 	Filter Filter
 
-	// Rounds is the number of times that rollouts are sampled with the current
-	// weights; zero means 1. With From it is 1.
+	// Rounds is the number of times that rollouts are sampled with the current weights; zero means 1. With From it is 1.
 	Rounds int
-	// Tasks is the number of tasks of a round; zero takes the whole dataset. Not used
-	// with From.
+	// Tasks is the number of tasks of a round; zero takes the whole dataset. Not used with From.
 	Tasks int
 	// Samples is the number of rollouts of each task in a round; zero means 4.
 	Samples int
@@ -43,8 +39,7 @@ type Config struct {
 	OnStep func(Report)
 }
 
-// Report is the report of a step: one line of metrics.jsonl. That of step 0 has
-// the validation before training.
+// Report is the report of a step: one line of metrics.jsonl. That of step 0 has the validation before training.
 type Report struct {
 	Step  int `json:"step"` // from 1, over all rounds
 	Steps int `json:"steps"`

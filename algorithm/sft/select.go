@@ -10,16 +10,13 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// Filter selects the rollouts to learn from. Its zero value takes all whose tokens
-// are known, with and without a reward.
+// Filter selects the rollouts to learn from. Its zero value takes all whose tokens are known, with and without a reward.
 type Filter struct {
 	// MinReward rejects rollouts with a lower reward, and those without one.
 	MinReward agl.Null[float64]
-	// Best takes this many rollouts of each task, those with the highest rewards and,
-	// of equal ones, the earliest; zero takes all. Rollouts without a reward are
-	// rejected. Without MinReward the best may still be failures: then tasks whose
-	// rollouts all have the same reward (a single rollout always does), and rollouts
-	// whose agent failed, are rejected, too.
+	// Best takes this many rollouts of each task, those with the highest rewards and, of equal ones, the earliest; zero
+	// takes all. Rollouts without a reward are rejected. Without MinReward the best may still be failures: then tasks whose
+	// rollouts all have the same reward (a single rollout always does), and rollouts whose agent failed, are rejected, too.
 	Best int
 }
 
@@ -126,8 +123,7 @@ func (s *selector) candidate(e *algorithm.Episode) (c candidate, mask algorithm.
 	return c, ""
 }
 
-// data returns the demonstrations of the rollouts that are kept, in the order in
-// which they were added.
+// data returns the demonstrations of the rollouts that are kept, in the order in which they were added.
 func (s *selector) data() (data []tinker.Datum, selected Selected) {
 	kept := s.list
 	if s.filter.Best > 0 {
@@ -196,9 +192,8 @@ func best(list []candidate, n int) []candidate {
 	return kept
 }
 
-// Demonstration converts a trajectory of n+1 tokens to data of length n for
-// cross_entropy: tokens that the model sampled have the weight 1, all others 0. ok is
-// false if it sampled none.
+// Demonstration converts a trajectory of n+1 tokens to data of length n for cross_entropy: tokens that the model sampled
+// have the weight 1, all others 0. ok is false if it sampled none.
 func Demonstration(t adapter.Trajectory) (d tinker.Datum, ok bool) {
 	n := len(t.TokenIDs) - 1
 	if n < 1 {

@@ -21,8 +21,7 @@ type SFT struct {
 
 var _ agl.Algorithm = (*SFT)(nil)
 
-// New makes the algorithm. A Config out of range is agl.ErrInvalid and names the
-// field.
+// New makes the algorithm. A Config out of range is agl.ErrInvalid and names the field.
 func New(cfg Config) (*SFT, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -31,19 +30,15 @@ func New(cfg Config) (*SFT, error) {
 	return &SFT{cfg: cfg}, nil
 }
 
-// Summary returns the result of the last Run, even if it failed. It must not be
-// called during a Run.
+// Summary returns the result of the last Run, even if it failed. It must not be called during a Run.
 func (t *SFT) Summary() Summary { return t.summary }
 
-// Run makes all rounds, those of a checkpoint in Config.OutDir included. Without
-// Config.From it needs a train dataset, and runners must take the rollouts; it uses
-// the validation dataset if there is one.
+// Run makes all rounds, those of a checkpoint in Config.OutDir included. Without Config.From it needs a train dataset, and
+// runners must take the rollouts; it uses the validation dataset if there is one.
 //
-// When ctx ends, Run returns its error; outstanding rollouts are cancelled in the
-// store and the last checkpoint stays intact. A checkpoint of other settings or
-// data is agl.ErrConflict. Existing rollouts of which none can be learned from are
-// agl.ErrInvalid, and a round of which every model call was recorded without token
-// ids is agl.ErrIllegalState.
+// When ctx ends, Run returns its error; outstanding rollouts are cancelled in the store and the last checkpoint stays
+// intact. A checkpoint of other settings or data is agl.ErrConflict. Existing rollouts of which none can be learned from are
+// agl.ErrInvalid, and a round of which every model call was recorded without token ids is agl.ErrIllegalState.
 func (t *SFT) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	t.summary = Summary{}
 	r := &run{cfg: t.cfg, in: in}
@@ -197,8 +192,7 @@ func (r *run) round(ctx context.Context, round int) error {
 	return nil
 }
 
-// finish ends a step. After the last step of a round it publishes, validates and
-// makes a checkpoint.
+// finish ends a step. After the last step of a round it publishes, validates and makes a checkpoint.
 func (r *run) finish(ctx context.Context, report Report, last, learned bool) error {
 	s := r.session
 	if last && learned {
@@ -222,8 +216,7 @@ func (r *run) finish(ctx context.Context, report Report, last, learned bool) err
 	return nil
 }
 
-// sample runs the rollouts of a round and selects from them; nil if none can be
-// learned from.
+// sample runs the rollouts of a round and selects from them; nil if none can be learned from.
 func (r *run) sample(ctx context.Context, round int) (*Shuffled, error) {
 	rollouts, err := r.rollouts(round)
 	if err != nil {

@@ -12,16 +12,14 @@ import (
 
 // Source supplies the batch of each step.
 type Source interface {
-	// Batch returns the data of a step ≥ 0, at least one datum. The batch depends on
-	// nothing but the step, so that a resumed run sees the same data. The caller does
-	// not change it.
+	// Batch returns the data of a step ≥ 0, at least one datum. The batch depends on nothing but the step, so that a resumed
+	// run sees the same data. The caller does not change it.
 	Batch(step int) ([]tinker.Datum, error)
 	// Fingerprint identifies the batches.
 	Fingerprint() string
 }
 
-// Shuffled is a [Source] that goes through a list of demonstrations in batches, in
-// a new order each epoch.
+// Shuffled is a [Source] that goes through a list of demonstrations in batches, in a new order each epoch.
 type Shuffled struct {
 	data  []tinker.Datum
 	size  int
@@ -29,8 +27,7 @@ type Shuffled struct {
 	order *algorithm.Shuffle
 }
 
-// NewShuffled makes a source of batches of size data each. It keeps the slice. Each
-// datum must be valid for cross_entropy.
+// NewShuffled makes a source of batches of size data each. It keeps the slice. Each datum must be valid for cross_entropy.
 func NewShuffled(data []tinker.Datum, size int, seed uint64) (*Shuffled, error) {
 	if len(data) == 0 || size < 1 {
 		return nil, invalid("%d demonstrations in batches of %d; both must be at least 1", len(data), size)
@@ -52,8 +49,7 @@ func (s *Shuffled) Batch(step int) ([]tinker.Datum, error) {
 	return batch, nil
 }
 
-// Fingerprint implements [Source]: a hash of the demonstrations, their order,
-// the batch size and the seed.
+// Fingerprint implements [Source]: a hash of the demonstrations, their order, the batch size and the seed.
 func (s *Shuffled) Fingerprint() string {
 	h := sha256.New()
 	var buf []byte

@@ -19,8 +19,7 @@ type TrainConfig struct {
 	Service tinker.Service
 	// Model describes the model to create.
 	Model tinker.CreateModelParams
-	// InitialWeights is a checkpoint of the engine to start from, with a fresh
-	// optimizer; empty starts from the base model.
+	// InitialWeights is a checkpoint of the engine to start from, with a fresh optimizer; empty starts from the base model.
 	InitialWeights string
 	// Source supplies the batches. Required.
 	Source Source
@@ -30,14 +29,11 @@ type TrainConfig struct {
 	Schedule algorithm.Schedule
 	// Adam is that of algorithm.TrainingConfig.
 	Adam tinker.AdamParams
-	// OutDir holds checkpoints, from which a later Train with the same settings
-	// resumes; empty keeps none.
+	// OutDir holds checkpoints, from which a later Train with the same settings resumes; empty keeps none.
 	OutDir string
-	// CheckpointEvery is the number of steps between checkpoints; zero means 200. The
-	// last step always makes one.
+	// CheckpointEvery is the number of steps between checkpoints; zero means 200. The last step always makes one.
 	CheckpointEvery int
-	// OnStart is called before the first step, with the number of steps that a
-	// checkpoint has done; nil does nothing.
+	// OnStart is called before the first step, with the number of steps that a checkpoint has done; nil does nothing.
 	OnStart func(done int)
 	// OnStep is called after each step; nil does nothing.
 	OnStep func(StepReport)
@@ -58,8 +54,7 @@ type StepReport struct {
 
 // Result is that of [Train].
 type Result struct {
-	// Weights is the path of the final checkpoint, for
-	// tinker.TrainingClient.LoadWeights. The engine keeps it.
+	// Weights is the path of the final checkpoint, for tinker.TrainingClient.LoadWeights. The engine keeps it.
 	Weights string
 	// Loss is that of the last step; NaN if a checkpoint had done all steps.
 	Loss float64
@@ -101,10 +96,9 @@ func (c TrainConfig) identity() map[string]string {
 	return id
 }
 
-// Train trains for TrainConfig.Steps steps and returns the path of the weights.
-// With an OutDir it resumes from the last complete checkpoint there, and returns at
-// once if that is the last; a checkpoint of other settings is agl.ErrConflict. When
-// ctx ends it returns ctx's error; the last checkpoint stays intact.
+// Train trains for TrainConfig.Steps steps and returns the path of the weights. With an OutDir it resumes from the last
+// complete checkpoint there, and returns at once if that is the last; a checkpoint of other settings is agl.ErrConflict.
+// When ctx ends it returns ctx's error; the last checkpoint stays intact.
 //
 // The loss of a batch is the mean over its weighted tokens, whatever their number,
 // on engines that sum (tinker.Capabilities.SummedLoss).

@@ -1,9 +1,7 @@
-// Command apo compares prompt tuning with the Python package's APO class: the same
-// task, whose best prompts are known, the same settings, as many runners, and the
-// same scripted models behind one HTTP server with the same latency. It prints what
-// the prompts that were found are worth, how many model calls that took, and the
-// times as a ratio, and fails when ours is worse by more than so few seeds can be
-// wrong about, needs more calls or is not three times as fast.
+// Command apo compares prompt tuning with the Python package's APO class: the same task, whose best prompts are known, the
+// same settings, as many runners, and the same scripted models behind one HTTP server with the same latency. It prints what
+// the prompts that were found are worth, how many model calls that took, and the times as a ratio, and fails when ours is
+// worse by more than so few seeds can be wrong about, needs more calls or is not three times as fast.
 package main
 
 import (

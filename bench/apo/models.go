@@ -26,8 +26,7 @@ const (
 	agent  = "agent"
 )
 
-// models is an OpenAI-compatible server that plays the models of a world, each
-// call with the same latency.
+// models is an OpenAI-compatible server that plays the models of a world, each call with the same latency.
 type models struct {
 	world   apotest.World
 	latency time.Duration

@@ -61,8 +61,7 @@ func (b *comparison) python(ctx context.Context, seed int) (result, error) {
 	return result{prompt: said.Prompt, seconds: said.Seconds}, nil
 }
 
-// ours runs package apo, with a store server on a SQLite file and runners that reach it
-// over HTTP.
+// ours runs package apo, with a store server on a SQLite file and runners that reach it over HTTP.
 func (b *comparison) ours(ctx context.Context, seed int) (r result, err error) {
 	dir, err := os.MkdirTemp("", "agl-bench-apo-")
 	if err != nil {

@@ -1,8 +1,6 @@
-// Command process measures what a rollout costs whose agent is a process: the
-// rate of rollouts of a small static program, with the store in SQLite, as a
-// share of the rate at which a bare loop starts the same program, as many at
-// once, and waits for it. It also tells how many goroutines and open files that
-// took at most, and what was left behind.
+// Command process measures what a rollout costs whose agent is a process: the rate of rollouts of a small static program,
+// with the store in SQLite, as a share of the rate at which a bare loop starts the same program, as many at once, and waits
+// for it. It also tells how many goroutines and open files that took at most, and what was left behind.
 package main
 
 import (
@@ -50,8 +48,7 @@ func run(ctx context.Context, opt options) error {
 	}
 	var ratios, cpuRatios []float64
 	for round := range opt.Rounds {
-		// The bare loop runs before and after, so that a machine that gets slower or
-		// faster meanwhile does so for both.
+		// The bare loop runs before and after, so that a machine that gets slower or faster meanwhile does so for both.
 		before, err := measureBare(ctx, opt, opt.Rollouts/2)
 		if err != nil {
 			return err

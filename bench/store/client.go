@@ -11,8 +11,7 @@ import (
 	"github.com/agl-go/agl/rest/client"
 )
 
-// clientWorker does the same work through an agl.Store: spans in batches, long
-// polls, no request for a sequence id.
+// clientWorker does the same work through an agl.Store: spans in batches, long polls, no request for a sequence id.
 type clientWorker struct {
 	store agl.Store
 	err   error

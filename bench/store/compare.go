@@ -26,8 +26,7 @@ const (
 	claimLimit = 512
 	// pageLimit is the length of the compared pages.
 	pageLimit = 100
-	// comparisons is how often each call is made, the large and the small one in
-	// turn.
+	// comparisons is how often each call is made, the large and the small one in turn.
 	comparisons = 25
 )
 
@@ -68,8 +67,7 @@ func compare(ctx context.Context, opt options, dir string) (all []comparison, er
 	return all, nil
 }
 
-// alternate times two calls in turn and returns the medians. between is called,
-// untimed, before each.
+// alternate times two calls in turn and returns the medians. between is called, untimed, before each.
 func alternate(ctx context.Context, large, small func() error, between func() error) (c comparison, err error) {
 	var times [2][]time.Duration
 	for range comparisons {
@@ -135,8 +133,7 @@ func compareClaims(ctx context.Context, opt options, name string, start func() (
 	return c, err
 }
 
-// compareOffsets reads pages at a large offset and at none, of one rollout's
-// spans and of all rollouts.
+// compareOffsets reads pages at a large offset and at none, of one rollout's spans and of all rollouts.
 func compareOffsets(ctx context.Context, opt options, dir string) ([]comparison, error) {
 	path := filepath.Join(dir, "large.db")
 	deep, err := largeDeep(ctx, opt, path)

@@ -12,8 +12,7 @@ import (
 	"github.com/agl-go/agl/store/postgres/postgrestest"
 )
 
-// server is a store that answers at urls until stop, which returns the CPU time that
-// its processes used.
+// server is a store that answers at urls until stop, which returns the CPU time that its processes used.
 type server struct {
 	urls    []string
 	process *bench.Process // the last one

@@ -129,9 +129,8 @@ func largeDatabase(ctx context.Context, opt options, dir string) (string, error)
 	return path, err
 }
 
-// largeDeep makes the large database unless it exists. The deep rollout has an eighth of
-// the spans, so that both its spans and the list of rollouts have pages at an offset of
-// a tenth of all spans.
+// largeDeep makes the large database unless it exists. The deep rollout has an eighth of the spans, so that both its spans
+// and the list of rollouts have pages at an offset of a tenth of all spans.
 func largeDeep(ctx context.Context, opt options, path string) (string, error) {
 	return filledDatabase(ctx, opt, path, filling{spans: opt.Spans, deep: opt.Spans / 8, make: loadSpan})
 }

@@ -78,8 +78,7 @@ func (r result) p99(name string) time.Duration {
 	return d[min(len(d)-1, len(d)*99/100)]
 }
 
-// load runs the runners and the algorithm against w: a warm-up, then the time
-// that counts.
+// load runs the runners and the algorithm against w: a warm-up, then the time that counts.
 func load(ctx context.Context, w worker, opt options) (result, error) {
 	if err := w.setup(ctx); err != nil {
 		return result{}, fmt.Errorf("setup: %w", err)
@@ -248,8 +247,7 @@ func verifySpans(rolloutID string, spans []agl.Span) error {
 	return nil
 }
 
-// verifyLoosely compares attribute by attribute, for servers that write JSON
-// with other white space.
+// verifyLoosely compares attribute by attribute, for servers that write JSON with other white space.
 func verifyLoosely(i int, got, want *agl.Span) error {
 	if got.RolloutID != want.RolloutID || got.SequenceID != want.SequenceID || got.SpanID != want.SpanID {
 		return fmt.Errorf("rollout %s, span %d: got span %s with sequence id %d of rollout %s", want.RolloutID, i, got.SpanID, got.SequenceID, got.RolloutID)

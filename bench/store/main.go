@@ -1,14 +1,11 @@
-// Command store measures store servers over HTTP with the work of a training
-// run: simulated runners that dequeue, fetch resources, send spans one by one
-// and report, and an algorithm that enqueues, waits, and reads every span back.
+// Command store measures store servers over HTTP with the work of a training run: simulated runners that dequeue, fetch
+// resources, send spans one by one and report, and an algorithm that enqueues, waits, and reads every span back.
 //
-// One run first starts agl's server a few times to see how soon it answers, then
-// measures several servers one after the other with the same load: the Python
-// package's, which keeps everything in memory, agl's over each of its databases
-// and under the Go client (batches, long polls), and a net/http server that
-// answers the same calls with canned replies, which is the ceiling. Then it
-// compares calls on large databases with the same calls on small ones. Read the
-// ratios, not the absolute figures; the targets are printed with them.
+// One run first starts agl's server a few times to see how soon it answers, then measures several servers one after the
+// other with the same load: the Python package's, which keeps everything in memory, agl's over each of its databases and
+// under the Go client (batches, long polls), and a net/http server that answers the same calls with canned replies, which is
+// the ceiling. Then it compares calls on large databases with the same calls on small ones. Read the ratios, not the
+// absolute figures; the targets are printed with them.
 package main
 
 import (

@@ -10,9 +10,8 @@ import (
 // nameMemoryUse is the measurement of a server's memory.
 const nameMemoryUse = "memory"
 
-// measureMemory returns the most memory, in bytes, that a server had resident
-// under the load with options.Memory bytes of spans in its database; 0 when it
-// was not asked for.
+// measureMemory returns the most memory, in bytes, that a server had resident under the load with options.Memory bytes of
+// spans in its database; 0 when it was not asked for.
 func measureMemory(ctx context.Context, opt options, dir string) (rss int64, err error) {
 	if opt.Memory == 0 || !opt.picked(nameMemoryUse) {
 		return 0, nil

@@ -33,8 +33,7 @@ func newWireWorker(urls []string, runners int, verify bool) *wireWorker {
 	}
 }
 
-// call makes one request and returns the body, which is valid until the next
-// call with the same buffer.
+// call makes one request and returns the body, which is valid until the next call with the same buffer.
 func (w *wireWorker) call(ctx context.Context, t *timings, name, method, path string, body []byte, status int) ([]byte, error) {
 	began := time.Now()
 	url := w.urls[w.next.Add(1)%uint64(len(w.urls))]

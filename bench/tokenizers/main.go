@@ -1,7 +1,6 @@
-// Command tokenizers measures how fast text becomes tokens: this module's tokenizer against Python's
-// tokenizers, one thread each, both with an empty memory of words, over the Go source tree and the hard texts
-// of test/tokenizers. It prints both times and their ratio for every model. What counts is CPU time, so that a
-// busy machine changes little.
+// Command tokenizers measures how fast text becomes tokens: this module's tokenizer against Python's tokenizers, one thread
+// each, both with an empty memory of words, over the Go source tree and the hard texts of test/tokenizers. It prints both
+// times and their ratio for every model. What counts is CPU time, so that a busy machine changes little.
 package main
 
 import (

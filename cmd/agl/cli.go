@@ -82,8 +82,7 @@ type helpShownError struct{ code int }
 
 func (e *helpShownError) Error() string { return fmt.Sprintf("exit status %d", e.code) }
 
-// ParseFlags reads the command line. Its error names the flag, the value and what is
-// allowed.
+// ParseFlags reads the command line. Its error names the flag, the value and what is allowed.
 func (m *Main) ParseFlags(args []string) (err error) {
 	commands := new(cli)
 	parser, err := kong.New(commands,

@@ -57,8 +57,7 @@ func (c *dbImportCommand) run(ctx context.Context, out *console.Console) (err er
 		}
 		defer in.Close()
 	}
-	// Opening refuses a database that a server uses, or whose schema is newer, before
-	// the export is read.
+	// Opening refuses a database that a server uses, or whose schema is newer, before the export is read.
 	d, err := store.OpenDriver(ctx, c.DB.Name, store.Options{})
 	if err != nil {
 		return err

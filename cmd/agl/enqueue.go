@@ -81,8 +81,7 @@ func (c *enqueueCommand) run(ctx context.Context, out *console.Console) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, closeTasks()) }()
-	// The whole file is read before anything is sent: a mistake in its last line must
-	// not leave a part of it enqueued.
+	// The whole file is read before anything is sent: a mistake in its last line must not leave a part of it enqueued.
 	count := 0
 	for _, err := range tasks {
 		if err != nil {
@@ -133,8 +132,7 @@ const (
 	batchBytes    = 4 << 20
 )
 
-// send enqueues the tasks in batches. Each has an idempotency key, so that a retried
-// request enqueues nothing twice.
+// send enqueues the tasks in batches. Each has an idempotency key, so that a retried request enqueues nothing twice.
 func (c *enqueueCommand) send(ctx context.Context, out *console.Console, store agl.Store, tasks iter.Seq2[jsontext.Value, error]) error {
 	prefix := "agl-enqueue-" + rand.Text()
 	var batch []agl.EnqueueRollout

@@ -94,8 +94,7 @@ func (c *exportCommand) write(ctx context.Context, store agl.Store, w io.Writer,
 	}
 }
 
-// exportRows writes what adapt makes of the spans of each rollout, one rollout at
-// a time.
+// exportRows writes what adapt makes of the spans of each rollout, one rollout at a time.
 func exportRows[T rows.Row](
 	ctx context.Context, c *exportCommand, store agl.Store, out rows.Writer[T], counts *exportCounts,
 	adapt func(origin rows.Origin, spans []agl.Span) ([]T, error),

@@ -148,8 +148,7 @@ func writeStarter(dir string, files []starterFile) error {
 	return nil
 }
 
-// dataFiles are the JSON Lines files of the example, whose questions ask for the
-// largest of three digits.
+// dataFiles are the JSON Lines files of the example, whose questions ask for the largest of three digits.
 type dataFiles struct{ train, val, demos []byte }
 
 const (
@@ -157,9 +156,8 @@ const (
 	demosOfEach = 2
 )
 
-// exampleData makes the files, the same each time. No question of val is in the
-// other files. A demonstration names any of the three digits, so that a model that
-// imitates them is right in a third of the cases.
+// exampleData makes the files, the same each time. No question of val is in the other files. A demonstration names any of
+// the three digits, so that a model that imitates them is right in a third of the cases.
 func exampleData() dataFiles {
 	const digits = 10
 	var questions [][3]int

@@ -16,8 +16,7 @@ import (
 // pageSize is the largest number of items of a request.
 const pageSize = 1000
 
-// pages yields the items that fetch returns page by page, at most limit of them; zero
-// means all.
+// pages yields the items that fetch returns page by page, at most limit of them; zero means all.
 func pages[T any](ctx context.Context, limit int, fetch func(context.Context, agl.Paging) (agl.Page[T], error)) iter.Seq2[*T, error] {
 	return func(yield func(*T, error) bool) {
 		for offset := 0; limit <= 0 || offset < limit; {
@@ -43,8 +42,7 @@ func pages[T any](ctx context.Context, limit int, fetch func(context.Context, ag
 	}
 }
 
-// listFlags are the flags of a command that lists items, which sets the variable
-// limit.
+// listFlags are the flags of a command that lists items, which sets the variable limit.
 type listFlags struct {
 	flags.Store
 
@@ -106,9 +104,8 @@ func (l *listing[T, P]) show(ctx context.Context, out *console.Console) error {
 // noEvent is an id that no event has: a stream that resumes after it begins with a reset.
 const noEvent = "none"
 
-// watch lists the items and then prints a line for every change, until ctx ends.
-// The stream starts before the listing: a change in between is shown twice
-// rather than missed.
+// watch lists the items and then prints a line for every change, until ctx ends. The stream starts before the listing: a
+// change in between is shown twice rather than missed.
 func (l *listing[T, P]) watch(ctx context.Context, out *console.Console, store agl.Store) error {
 	for event, err := range store.Events(ctx, agl.EventsParams{Since: noEvent}) {
 		switch {
@@ -147,8 +144,7 @@ func (l *listing[T, P]) printChange(ctx context.Context, out *console.Console, e
 	return out.Printf("%s\n", strings.Join(cells, "  "))
 }
 
-// watchEnded returns the user's interrupt, if there was one, instead of the error
-// that it caused.
+// watchEnded returns the user's interrupt, if there was one, instead of the error that it caused.
 func watchEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -12,8 +12,7 @@ import (
 	"github.com/agl-go/agl/execution"
 )
 
-// exitUsage is the exit code of a wrong command line; the others are those of
-// execution.ExitCode.
+// exitUsage is the exit code of a wrong command line; the others are those of execution.ExitCode.
 const exitUsage = 2
 
 func main() {
@@ -40,6 +39,5 @@ func mainCode(args []string, stdout, stderr io.Writer) int {
 	return execution.ExitCode(err)
 }
 
-// printError writes the one message of a failed run. If standard error is closed, only
-// the exit code reports the failure.
+// printError writes the one message of a failed run. If standard error is closed, only the exit code reports the failure.
 func printError(stderr io.Writer, err error) { _, _ = fmt.Fprintf(stderr, "agl: %v\n", err) }

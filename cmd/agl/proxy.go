@@ -165,8 +165,7 @@ func watchConfig(ctx context.Context, w *configWatch) (stop func()) {
 	}
 }
 
-// configWatch reloads the configuration of a running proxy. A file with a mistake
-// changes nothing.
+// configWatch reloads the configuration of a running proxy. A file with a mistake changes nothing.
 type configWatch struct {
 	path    string
 	running *configfile.File // the configuration of the proxy
@@ -196,9 +195,8 @@ func (w *configWatch) run(ctx context.Context, ticks <-chan time.Time, hangups <
 	}
 }
 
-// look reports whether the file has changed since the last call; the first call
-// reports a change. A missing file, such as while an editor replaces it, has not
-// changed.
+// look reports whether the file has changed since the last call; the first call reports a change. A missing file, such as
+// while an editor replaces it, has not changed.
 func (w *configWatch) look() bool {
 	info, err := os.Stat(w.path)
 	if err != nil {

@@ -24,8 +24,7 @@ type service struct {
 	log          *slog.Logger
 }
 
-// serve answers requests until ctx ends, and then those that it has accepted. A
-// second signal ends it at once.
+// serve answers requests until ctx ends, and then those that it has accepted. A second signal ends it at once.
 func (s service) serve(ctx context.Context, out *console.Console, listener net.Listener) error {
 	server := httpserver.Start(listener, s.handler, s.log)
 	url := "http://" + listener.Addr().String()

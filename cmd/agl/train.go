@@ -200,8 +200,7 @@ func tryRun(ctx context.Context, out *console.Console, cfg job.Config) error {
 	return failure(trial)
 }
 
-// printTrial lists the model calls as an algorithm sees them, the reward and the
-// cost.
+// printTrial lists the model calls as an algorithm sees them, the reward and the cost.
 func printTrial(w io.Writer, trial *job.DryRunResult) error {
 	text := tripletsText(trial) + fmt.Sprintf("\n%s %s\n%s %s\n", console.Strong.Render("reward"), rewardText(trial), console.Strong.Render("cost  "), costText(trial))
 	if trial.Untrained {

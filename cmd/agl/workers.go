@@ -52,8 +52,7 @@ func (c *workersCommand) listing(store agl.Store) *listing[agl.Worker, *agl.Work
 	}
 }
 
-// wanted reports whether the worker of an event passes the filters, as the store
-// applies them.
+// wanted reports whether the worker of an event passes the filters, as the store applies them.
 func (c *workersCommand) wanted(event agl.Event) bool {
 	byStatus := slices.Contains(c.Status, agl.WorkerStatus(event.Status))
 	byID := strings.Contains(event.WorkerID, c.Contains)

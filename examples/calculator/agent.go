@@ -14,9 +14,8 @@ import (
 	"github.com/agl-go/agl/examples/calculator/arithmetic"
 )
 
-// calculator is the agent: it shows the model the question, runs the tool if
-// the model calls it, and rewards an exact answer. It reaches the model as any
-// agent does, over OpenAI chat completions at the URL in its resources.
+// calculator is the agent: it shows the model the question, runs the tool if the model calls it, and rewards an exact
+// answer. It reaches the model as any agent does, over OpenAI chat completions at the URL in its resources.
 type calculator struct {
 	client *http.Client
 }

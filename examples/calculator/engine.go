@@ -64,16 +64,14 @@ func newEngine(ctx context.Context, opt options, log *slog.Logger) (_ *engine.En
 	return e, func(ctx context.Context) error { return errors.Join(e.Close(ctx), end()) }, nil
 }
 
-// engineProcess is a copy of this program that serves the policy, as `agl policy
-// serve` does.
+// engineProcess is a copy of this program that serves the policy, as `agl policy serve` does.
 type engineProcess struct {
 	command *exec.Cmd
 	stdin   io.Closer
 	url     string
 }
 
-// startEngine starts an engine process. It ends when its standard input is closed, so
-// that it cannot outlive this process.
+// startEngine starts an engine process. It ends when its standard input is closed, so that it cannot outlive this process.
 func startEngine(ctx context.Context, opt options) (_ *engineProcess, err error) {
 	self, err := os.Executable()
 	if err != nil {

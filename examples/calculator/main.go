@@ -1,10 +1,9 @@
 // Command calculator trains a small language model inside an agent, through the
 // whole system: algorithm, store, proxy, runners, tracer, adapter, optimizer.
 //
-// The agent answers questions such as "12 times 7" with the help of a tool. The
-// model, a transformer of about 107,000 parameters that is part of this program,
-// first imitates demonstrations that are mostly wrong, and then learns from
-// rewards alone to call the tool, and to call it right.
+// The agent answers questions such as "12 times 7" with the help of a tool. The model, a transformer of about 107,000
+// parameters that is part of this program, first imitates demonstrations that are mostly wrong, and then learns from rewards
+// alone to call the tool, and to call it right.
 package main
 
 import (
@@ -35,9 +34,8 @@ import (
 	"github.com/agl-go/agl/trainer/display"
 )
 
-// options are the flags. By default the run is stored in memory: it takes half a minute,
-// waiting for the disk at every write would be a large part of that, and its seed repeats
-// it.
+// options are the flags. By default the run is stored in memory: it takes half a minute, waiting for the disk at every write
+// would be a large part of that, and its seed repeats it.
 type options struct {
 	Seed     uint64 `default:"1" help:"Decides the model's first weights, the order of the questions and the sampling."`
 	Steps    int    `default:"${steps}" help:"Steps of reinforcement learning, 128 rollouts each."`
@@ -53,8 +51,7 @@ type options struct {
 	LogLevel string `default:"warn" enum:"debug,info,warn,error" help:"What is logged to standard error (${enum})."`
 }
 
-// exitUsage is the exit code of a wrong flag or role variable; the others are
-// those of execution.ExitCode.
+// exitUsage is the exit code of a wrong flag or role variable; the others are those of execution.ExitCode.
 const exitUsage = 2
 
 func main() {
@@ -72,8 +69,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "calculator:", err)
 		os.Exit(exitUsage)
 	}
-	// Nearly all that a rollout allocates is garbage when it ends, and memory is
-	// plentiful: collect less often.
+	// Nearly all that a rollout allocates is garbage when it ends, and memory is plentiful: collect less often.
 	debug.SetGCPercent(400)
 	ctx, stop := execution.NotifyContext(context.Background())
 	err = run(ctx, opt)

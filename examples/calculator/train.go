@@ -119,9 +119,8 @@ func (t *training) collectSamples(ctx context.Context, store agl.Store) error {
 	return nil
 }
 
-// conversation reads the messages of an attempt's last model call. The agent's tool calls
-// do not have the form of OpenAI's API, which adapter.Messages requires, so this reads
-// the attributes.
+// conversation reads the messages of an attempt's last model call. The agent's tool calls do not have the form of OpenAI's
+// API, which adapter.Messages requires, so this reads the attributes.
 func conversation(ctx context.Context, store agl.Store, rolloutID string) ([]arithmetic.Message, error) {
 	page, err := store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: rolloutID, AttemptID: agl.LatestAttempt, Name: agl.SpanLiteLLMRequest})
 	if err != nil || len(page.Items) == 0 {

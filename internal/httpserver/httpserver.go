@@ -1,6 +1,5 @@
-// Package httpserver makes the HTTP servers of this module, so that all of them
-// bound alike how long a client may hold a connection without sending anything.
-// It knows no handler and no protocol above HTTP.
+// Package httpserver makes the HTTP servers of this module, so that all of them bound alike how long a client may hold a
+// connection without sending anything. It knows no handler and no protocol above HTTP.
 package httpserver
 
 import (
@@ -26,9 +25,8 @@ const (
 	bodyStep = 4 * bodyRate
 )
 
-// New returns a server for handler that logs to log. Headers, bodies and idle
-// connections have deadlines; a handler may take as long as it likes to answer
-// once it has read the body, so that streams and long polls are not cut.
+// New returns a server for handler that logs to log. Headers, bodies and idle connections have deadlines; a handler may take
+// as long as it likes to answer once it has read the body, so that streams and long polls are not cut.
 //
 // When a body does not arrive in time, the handler's read of it fails with
 // [os.ErrDeadlineExceeded], to be answered with 408.

@@ -1,5 +1,4 @@
-// Package memnet is a network in memory for tests of HTTP servers. Unlike the
-// loopback it works where time is simulated.
+// Package memnet is a network in memory for tests of HTTP servers. Unlike the loopback it works where time is simulated.
 package memnet
 
 import (

@@ -1,8 +1,6 @@
-// Package modelerror tells what an error reply of a model's API means for the
-// agent that received it.
+// Package modelerror tells what an error reply of a model's API means for the agent that received it.
 //
-// The package knows the error bodies of OpenAI's API and of the servers that
-// imitate it. It must not know who made the call.
+// The package knows the error bodies of OpenAI's API and of the servers that imitate it. It must not know who made the call.
 package modelerror
 
 import (
@@ -13,14 +11,12 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// maxMessage bounds the bytes of a body that stand in for its message, where it
-// has none.
+// maxMessage bounds the bytes of a body that stand in for its message, where it has none.
 const maxMessage = 500
 
-// Outcome returns the outcome of an agent that fails after a reply of this status
-// and body: OutcomeContextOverflow, OutcomeBudget or OutcomeModelError, with the
-// reply's message. The kind is empty if the reply is not an error, or if the model
-// rejected the call as malformed, which is the agent's own failure.
+// Outcome returns the outcome of an agent that fails after a reply of this status and body: OutcomeContextOverflow,
+// OutcomeBudget or OutcomeModelError, with the reply's message. The kind is empty if the reply is not an error, or if the
+// model rejected the call as malformed, which is the agent's own failure.
 func Outcome(status int, body []byte) agl.Outcome {
 	if status < http.StatusBadRequest {
 		return agl.Outcome{}
@@ -60,8 +56,7 @@ type apiError struct {
 	Code    any    `json:"code"` // a string; a number in some servers
 }
 
-// overflow reports whether the prompt was too long. Not every server uses the code
-// for it.
+// overflow reports whether the prompt was too long. Not every server uses the code for it.
 func (e apiError) overflow() bool {
 	if e.Code == "context_length_exceeded" {
 		return true

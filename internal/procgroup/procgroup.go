@@ -1,6 +1,5 @@
-// Package procgroup ends a child process together with what it has started: the
-// child leads a process group of its own, which is killed when the child has
-// ended, or before.
+// Package procgroup ends a child process together with what it has started: the child leads a process group of its own,
+// which is killed when the child has ended, or before.
 //
 // The number of a group is that of its leader. It may belong to another process
 // once the leader has been reaped, so a group is signalled only until then.
@@ -20,8 +19,7 @@ type Group struct {
 	closed bool // no signals any more
 }
 
-// New makes the process of cmd, which has not been started, the leader of a new
-// group.
+// New makes the process of cmd, which has not been started, the leader of a new group.
 func New(cmd *exec.Cmd) *Group {
 	lead(cmd)
 	return &Group{cmd: cmd}

@@ -14,9 +14,8 @@ type Appender interface {
 	AppendJSON(dst []byte) []byte
 }
 
-// Object writes a JSON object, member by member, in the order of the calls. It
-// is the memory that it was given with the object so far at its end. Names that
-// its methods take must need no escapes, but for [Object.AnyKey].
+// Object writes a JSON object, member by member, in the order of the calls. It is the memory that it was given with the
+// object so far at its end. Names that its methods take must need no escapes, but for [Object.AnyKey].
 type Object []byte
 
 // NewObject begins an object at the end of dst.
@@ -48,8 +47,7 @@ func (o *Object) AnyKey(name string) {
 	*o = append(AppendString(b, name), ':')
 }
 
-// Member appends a member as it is spelled: the name between its quotes and the
-// value.
+// Member appends a member as it is spelled: the name between its quotes and the value.
 func (o *Object) Member(name, value []byte) {
 	b := *o
 	if b[len(b)-1] != '{' {
@@ -199,9 +197,8 @@ func AppendString[S ~string](dst []byte, s S) []byte {
 // AppendInt appends an integer.
 func AppendInt[I ~int | ~int64](dst []byte, i I) []byte { return strconv.AppendInt(dst, int64(i), 10) }
 
-// AppendFloat appends f as Python's repr spells it, so that a float stays one
-// for readers that tell 1 from 1.0. What JSON cannot spell (NaN and the
-// infinities) is null.
+// AppendFloat appends f as Python's repr spells it, so that a float stays one for readers that tell 1 from 1.0. What JSON
+// cannot spell (NaN and the infinities) is null.
 func AppendFloat[F ~float64](dst []byte, value F) []byte {
 	f := float64(value)
 	if math.IsNaN(f) || math.IsInf(f, 0) {
@@ -219,8 +216,7 @@ func AppendFloat[F ~float64](dst []byte, value F) []byte {
 	return append(dst, '.', '0')
 }
 
-// AppendFloatText is AppendFloat with the strings "NaN", "Infinity" and
-// "-Infinity" for what JSON cannot spell.
+// AppendFloatText is AppendFloat with the strings "NaN", "Infinity" and "-Infinity" for what JSON cannot spell.
 func AppendFloatText(dst []byte, f float64) []byte {
 	switch {
 	case math.IsNaN(f):

@@ -13,9 +13,8 @@ func Get(object jsontext.Value, key string) (value jsontext.Value, ok bool) {
 	return value, value != nil
 }
 
-// Set returns object with key set to value: in place where the key is there, at
-// the end where it is not. The bytes of the other members stay as they are. A
-// nil, null or empty object counts as {}.
+// Set returns object with key set to value: in place where the key is there, at the end where it is not. The bytes of the
+// other members stay as they are. A nil, null or empty object counts as {}.
 func Set(object jsontext.Value, key string, value jsontext.Value) jsontext.Value {
 	out := NewObject(make([]byte, 0, len(object)+len(key)+len(value)+8))
 	done := false
@@ -35,8 +34,7 @@ func Set(object jsontext.Value, key string, value jsontext.Value) jsontext.Value
 	return out.End()
 }
 
-// Remove returns object without the members of that key. The bytes of the
-// others stay as they are.
+// Remove returns object without the members of that key. The bytes of the others stay as they are.
 func Remove(object jsontext.Value, key string) jsontext.Value {
 	out := NewObject(make([]byte, 0, len(object)+2))
 	for name, v := range Members(object) {

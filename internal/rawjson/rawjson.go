@@ -1,6 +1,5 @@
-// Package rawjson reads and writes JSON that mostly passes through: documents
-// that are kept as the bytes that came in, of which only a few members are
-// looked at, replaced or added.
+// Package rawjson reads and writes JSON that mostly passes through: documents that are kept as the bytes that came in, of
+// which only a few members are looked at, replaced or added.
 //
 //   - [Members], [Elements], [EachMember], [WalkMembers] and their kin scan a
 //     document without decoding it. They match brackets and quotes only, so they
@@ -33,8 +32,7 @@ var options = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.Allo
 // JSON is a *jsontext.SyntacticError in the chain of the error.
 func Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v, options) }
 
-// NewDecoder returns a decoder of data with [Options]. The values that it reads
-// share the memory of data.
+// NewDecoder returns a decoder of data with [Options]. The values that it reads share the memory of data.
 func NewDecoder(data []byte) *jsontext.Decoder {
 	return jsontext.NewDecoder(bytes.NewBuffer(data), options)
 }
@@ -45,8 +43,7 @@ func Null() jsontext.Value { return jsontext.Value("null") }
 // IsNull reports whether a raw value is null.
 func IsNull(value []byte) bool { return string(value) == "null" }
 
-// Unquote returns the text of a raw string, with U+FFFD for each invalid byte,
-// and "" for a value of another type.
+// Unquote returns the text of a raw string, with U+FFFD for each invalid byte, and "" for a value of another type.
 func Unquote(raw []byte) string {
 	if len(raw) < 2 || raw[0] != '"' {
 		return ""
@@ -66,8 +63,7 @@ func UnquoteName(name []byte) string {
 	return string(text)
 }
 
-// NameIs reports whether name, the text between the quotes of a member's name,
-// spells key.
+// NameIs reports whether name, the text between the quotes of a member's name, spells key.
 func NameIs(name []byte, key string) bool {
 	if bytes.IndexByte(name, '\\') < 0 {
 		return string(name) == key

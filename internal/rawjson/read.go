@@ -10,15 +10,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Reader reads typed values out of a decoder. A value of another type is
-// refused with the kinds and the wording of pydantic, which the clients of the
-// reference know. Numbers may be spelled as strings, as they may there.
+// Reader reads typed values out of a decoder. A value of another type is refused with the kinds and the wording of pydantic,
+// which the clients of the reference know. Numbers may be spelled as strings, as they may there.
 type Reader struct {
 	*jsontext.Decoder
 
-	// Reject makes the error for a value that is refused: where it stands in the
-	// document, the kind of the error, what is allowed, and the value, which is nil
-	// where one is missing.
+	// Reject makes the error for a value that is refused: where it stands in the document, the kind of the error, what is
+	// allowed, and the value, which is nil where one is missing.
 	Reject func(at jsontext.Pointer, kind, message string, input jsontext.Value) error
 }
 
@@ -53,9 +51,8 @@ func (r Reader) Missing(name string) error {
 	return r.Reject(r.StackPointer().AppendToken(name), "missing", "Field required", nil)
 }
 
-// Object reads an object that has fields. It calls member for each member with
-// its name, which is valid until member reads or skips the value. An object that
-// lacks one of required, of which there may be 64, is rejected.
+// Object reads an object that has fields. It calls member for each member with its name, which is valid until member reads
+// or skips the value. An object that lacks one of required, of which there may be 64, is rejected.
 func (r Reader) Object(member func(name []byte) error, required ...string) error {
 	if r.PeekKind() != '{' {
 		return r.Refuse("model_attributes_type", notAModel)
@@ -125,8 +122,7 @@ func (r Reader) List(element func() error) error {
 	return err
 }
 
-// Null reads a null and reports true if the next value is one. Else it reads
-// nothing.
+// Null reads a null and reports true if the next value is one. Else it reads nothing.
 func (r Reader) Null() (bool, error) {
 	if r.PeekKind() != 'n' {
 		return false, nil
@@ -171,8 +167,7 @@ func (r Reader) Bool(b *bool) error {
 	return nil
 }
 
-// Int reads an integer: one, a float without a fraction, or a string that spells
-// an integer.
+// Int reads an integer: one, a float without a fraction, or a string that spells an integer.
 func Int[I ~int | ~int64](r Reader, i *I) error {
 	kind := r.PeekKind()
 	if kind != '0' && kind != '"' {
@@ -258,8 +253,7 @@ func Enum[S ~string](r Reader, s *S, allowed []S) error {
 	return r.refuse("literal_error", "Input should be "+Quoted(allowed), raw)
 }
 
-// Enums reads a list of strings that must be among allowed. An empty list is not
-// nil.
+// Enums reads a list of strings that must be among allowed. An empty list is not nil.
 func Enums[S ~string](r Reader, list *[]S, allowed []S) error {
 	*list = []S{}
 	return r.List(func() error {

@@ -15,8 +15,7 @@ type Member struct {
 	End        int // offset after the value
 }
 
-// SkipSpace returns the offset of the first byte at or after i that is not
-// white space.
+// SkipSpace returns the offset of the first byte at or after i that is not white space.
 func SkipSpace(raw []byte, i int) int {
 	for i < len(raw) && (raw[i] == ' ' || raw[i] == '\n' || raw[i] == '\t' || raw[i] == '\r') {
 		i++
@@ -24,13 +23,11 @@ func SkipSpace(raw []byte, i int) int {
 	return i
 }
 
-// shortString is the number of bytes of a string that are compared one by one
-// before a search takes over. Most strings are names and tokens, for which the
-// call of the search costs more than it saves.
+// shortString is the number of bytes of a string that are compared one by one before a search takes over. Most strings are
+// names and tokens, for which the call of the search costs more than it saves.
 const shortString = 8
 
-// SkipString returns the offset after the string that starts at i, or -1 if the
-// string does not end.
+// SkipString returns the offset after the string that starts at i, or -1 if the string does not end.
 func SkipString(raw []byte, i int) int {
 	i++
 	for n, c := range raw[min(i, len(raw)):min(i+shortString, len(raw))] {
@@ -60,9 +57,8 @@ func SkipString(raw []byte, i int) int {
 	return -1
 }
 
-// SkipValue returns the offset after the value that starts at i, or -1 if there
-// is no complete value. It matches brackets and quotes and does not check the
-// tokens between them.
+// SkipValue returns the offset after the value that starts at i, or -1 if there is no complete value. It matches brackets
+// and quotes and does not check the tokens between them.
 func SkipValue(raw []byte, i int) int {
 	if i >= len(raw) {
 		return -1
@@ -105,11 +101,9 @@ func SkipValue(raw []byte, i int) int {
 	}
 }
 
-// WalkMembers calls visit for each member of the object that starts at i and
-// returns the offset after the object, or -1 if there is no complete object.
-// The member that visit gets has no Value and no End yet: visit returns the
-// offset after the value, so that one walk can enter nested values. A negative
-// offset ends the walk.
+// WalkMembers calls visit for each member of the object that starts at i and returns the offset after the object, or -1 if
+// there is no complete object. The member that visit gets has no Value and no End yet: visit returns the offset after the
+// value, so that one walk can enter nested values. A negative offset ends the walk.
 func WalkMembers(raw []byte, i int, visit func(m Member) int) int {
 	return walk(raw, i, '{', '}', func(start int) int {
 		if raw[start] != '"' {
@@ -136,8 +130,7 @@ func WalkElements(raw []byte, i int, visit func(start int) int) int {
 	return walk(raw, i, '[', ']', visit)
 }
 
-// walk calls visit with the offset of each item between two brackets. visit returns
-// the offset after the item.
+// walk calls visit with the offset of each item between two brackets. visit returns the offset after the item.
 func walk(raw []byte, i int, left, right byte, visit func(start int) int) int {
 	if i >= len(raw) || raw[i] != left {
 		return -1
@@ -176,9 +169,8 @@ func EachMember(raw []byte, visit func(m Member)) (complete bool) {
 	}) >= 0
 }
 
-// EachElement calls visit for each element of the array that raw begins with
-// and reports whether the array is complete. Elements before a fault are
-// visited.
+// EachElement calls visit for each element of the array that raw begins with and reports whether the array is complete.
+// Elements before a fault are visited.
 func EachElement(raw []byte, visit func(value []byte)) (complete bool) {
 	return elements(raw, func(value []byte) bool {
 		visit(value)
@@ -186,9 +178,8 @@ func EachElement(raw []byte, visit func(value []byte)) (complete bool) {
 	})
 }
 
-// Members yields the name and the value of each member of a raw object, up to
-// the first fault. The name is the text between the quotes, escapes as they are
-// spelled; [UnquoteName] and [NameIs] resolve them.
+// Members yields the name and the value of each member of a raw object, up to the first fault. The name is the text between
+// the quotes, escapes as they are spelled; [UnquoteName] and [NameIs] resolve them.
 func Members(raw []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(name, value []byte) bool) { members(raw, yield) }
 }

@@ -1,13 +1,11 @@
-// Package runkey makes and checks the API keys that the agents of a run call its
-// proxy with. A run key belongs to all attempts of a run; each attempt derives a
-// key of its own from it, which is worthless for any other attempt:
+// Package runkey makes and checks the API keys that the agents of a run call its proxy with. A run key belongs to all
+// attempts of a run; each attempt derives a key of its own from it, which is worthless for any other attempt:
 //
 //	agl-run-{expiry}-{mac}       mac = HMAC-SHA256(secret, "agl-run-{expiry}")
 //	agl-attempt-{expiry}-{mac}   mac = HMAC-SHA256(mac of the run key, "{length of rollout id}:{rollout id}{attempt id}")
 //
-// The expiry is in Unix seconds; a mac is 32 bytes in raw URL-safe base64. Whoever
-// holds the secret can check a key that it has never seen. Whoever holds a run key
-// can derive attempt keys and no run key.
+// The expiry is in Unix seconds; a mac is 32 bytes in raw URL-safe base64. Whoever holds the secret can check a key that it
+// has never seen. Whoever holds a run key can derive attempt keys and no run key.
 //
 // The package knows ids and keys. It must not know who asks for them.
 package runkey
@@ -48,8 +46,7 @@ func IsVirtual(key string) bool {
 	return strings.HasPrefix(key, attemptPrefix) || strings.HasPrefix(key, runPrefix)
 }
 
-// Check reports whether a key is the attempt's key under the secret and has not
-// expired.
+// Check reports whether a key is the attempt's key under the secret and has not expired.
 func Check(secret, key, rolloutID, attemptID string, now time.Time) bool {
 	expiry, _, ok := parse(key, attemptPrefix)
 	if !ok {

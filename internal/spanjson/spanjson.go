@@ -1,11 +1,8 @@
-// Package spanjson reads and writes spans faster than their own methods do. Spans
-// are most of what a store reads, and nearly all of them have one form, which one
-// walk over syntax that is known to be valid can take. Everything else (values of
-// the wrong type, escapes, events, links, keys that are not ours) is left to
-// agl.Span, whose decoder can explain what is wrong.
+// Package spanjson reads and writes spans faster than their own methods do. Spans are most of what a store reads, and nearly
+// all of them have one form, which one walk over syntax that is known to be valid can take. Everything else (values of the
+// wrong type, escapes, events, links, keys that are not ours) is left to agl.Span, whose decoder can explain what is wrong.
 //
-// The package knows the wire form of spans. It must not know where documents come
-// from.
+// The package knows the wire form of spans. It must not know where documents come from.
 package spanjson
 
 import (
@@ -29,9 +26,8 @@ func Parse(doc []byte, s *agl.Span) error {
 	return s.UnmarshalJSONFrom(rawjson.NewDecoder(doc))
 }
 
-// Read reads the next value of a decoder as a span. input is all that the decoder
-// reads, from its first byte: the span shares its memory, which must not change
-// while the span is in use.
+// Read reads the next value of a decoder as a span. input is all that the decoder reads, from its first byte: the span
+// shares its memory, which must not change while the span is in use.
 func Read(dec *jsontext.Decoder, input []byte, s *agl.Span) error {
 	raw, err := dec.ReadValue()
 	if err != nil {
@@ -65,16 +61,14 @@ func Append(dst []byte, s *agl.Span, attributes func(dst []byte) []byte) []byte 
 	return append(attributes(dst[:at-len("{}")]), rest...)
 }
 
-// parse reads valid JSON of the usual form and reports whether it had that form.
-// The span shares doc's memory.
+// parse reads valid JSON of the usual form and reports whether it had that form. The span shares doc's memory.
 func parse(doc []byte, s *agl.Span) bool {
 	*s = agl.Span{}
 	return parseObject(doc, 16, func(name, value []byte) (int, bool) { return parseField(s, name, value) })
 }
 
-// parseObject calls field for each member of an object and reports whether each of so
-// many fields was given. field returns the index of the field; ok is false if it is
-// not of the usual form.
+// parseObject calls field for each member of an object and reports whether each of so many fields was given. field returns
+// the index of the field; ok is false if it is not of the usual form.
 func parseObject(object []byte, fields int, field func(name, value []byte) (index int, ok bool)) bool {
 	given := 0
 	for name, value := range rawjson.Members(object) {

@@ -29,8 +29,7 @@ func (v Value) Check(look func(*Scope)) Value {
 // Clean reports whether the value has no mistakes.
 func (s *Scope) Clean() bool { return s.clean }
 
-// Given reports whether the key at a path below the value is in the file with a
-// value other than null.
+// Given reports whether the key at a path below the value is in the file with a value other than null.
 func (s *Scope) Given(path string) bool { return s.r.keys[below(s.at, path)] != nil }
 
 // Failf reports a mistake in the key at a path below the value. If the file lacks
@@ -43,8 +42,7 @@ func (s *Scope) Failf(path, format string, args ...any) {
 // mistake, and each of several joined errors is one.
 func (s *Scope) Fail(err error) { s.r.errors(s.n, "", err) }
 
-// FailAt is Fail for the key at a path below the value; the message begins with the
-// path.
+// FailAt is Fail for the key at a path below the value; the message begins with the path.
 func (s *Scope) FailAt(path string, err error) {
 	s.r.errors(s.node(path), named(below(s.at, path))+": ", err)
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// Object declares a mapping that is read as a JSON object. Numbers keep their
-// spelling.
+// Object declares a mapping that is read as a JSON object. Numbers keep their spelling.
 func Object(to *jsontext.Value) Value {
 	return Value{
 		kind: yaml.MappingNode, must: "a mapping",

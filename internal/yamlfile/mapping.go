@@ -37,8 +37,7 @@ func (f Field) Required(why ...string) Field {
 	return f
 }
 
-// Mapping declares a mapping with these keys. A null value means that the key is
-// absent.
+// Mapping declares a mapping with these keys. A null value means that the key is absent.
 func Mapping(fields ...Field) Value {
 	return Value{
 		kind: yaml.MappingNode, must: "a mapping",
@@ -54,8 +53,7 @@ func Mapping(fields ...Field) Value {
 	}
 }
 
-// OneOf declares a mapping that has exactly one of these keys. Their values are
-// mappings; null is an empty one.
+// OneOf declares a mapping that has exactly one of these keys. Their values are mappings; null is an empty one.
 func OneOf(fields ...Field) Value {
 	allowed := strings.Join(namesOf(fields), ", ")
 	return Value{
@@ -75,9 +73,8 @@ func OneOf(fields ...Field) Value {
 	}
 }
 
-// mapping reads the keys of a mapping and returns the declared ones in the order of
-// the file. A null value is an empty mapping if nulls is set; otherwise it is
-// skipped.
+// mapping reads the keys of a mapping and returns the declared ones in the order of the file. A null value is an empty
+// mapping if nulls is set; otherwise it is skipped.
 func (r *reader) mapping(n *yaml.Node, at string, fields []Field, nulls bool) (given []string) {
 	first := make(map[string]*yaml.Node)
 	for i := 0; i+1 < len(n.Content); i += 2 {

@@ -56,8 +56,7 @@ type TextFile struct {
 // maxText is the most bytes that a TextFile may have.
 const maxText = 1 << 20
 
-// Contents declares the path of a file that is read for its text: UTF-8, at most
-// 1 MiB.
+// Contents declares the path of a file that is read for its text: UTF-8, at most 1 MiB.
 func Contents(to *TextFile) Value {
 	return existing(func(r *reader, n *yaml.Node, at, absolute string) {
 		data, err := readAtMost(absolute, maxText)
@@ -111,8 +110,7 @@ func existing(found func(r *reader, n *yaml.Node, at, absolute string)) Value {
 	})
 }
 
-// readAtMost reads a file. If the file is longer than the limit, the result is longer,
-// too, by one byte.
+// readAtMost reads a file. If the file is longer than the limit, the result is longer, too, by one byte.
 func readAtMost(path string, limit int64) (data []byte, err error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -33,8 +33,7 @@ func (r *reader) wrong(n *yaml.Node, at, must string) {
 	r.failf(n, "%s: got %s, must be %s", named(at), describe(n), must)
 }
 
-// errors reports an error that the caller's own check found in a value. Each of
-// several joined errors is a mistake.
+// errors reports an error that the caller's own check found in a value. Each of several joined errors is a mistake.
 func (r *reader) errors(n *yaml.Node, prefix string, err error) {
 	if err == nil {
 		return

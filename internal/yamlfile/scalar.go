@@ -76,8 +76,7 @@ func (l Limit) allows(v float64) bool {
 	}
 }
 
-// bounded returns the description of a number within limits for errors, its schema,
-// and its check.
+// bounded returns the description of a number within limits for errors, its schema, and its check.
 func bounded(what, kind string, limits []Limit) (must string, schema func(*defs) object, allows func(float64) bool) {
 	var words []string
 	for _, l := range limits {
@@ -113,8 +112,7 @@ func Integer[T int | int64 | uint64](to *T, limits ...Limit) Value {
 	})
 }
 
-// Number declares a finite number within limits. Without limits it must not be
-// negative.
+// Number declares a finite number within limits. Without limits it must not be negative.
 func Number[T float32 | float64](to *T, limits ...Limit) Value {
 	if len(limits) == 0 {
 		limits = []Limit{Min(0)}
@@ -188,8 +186,7 @@ const envPattern = `^env:[A-Za-z_][A-Za-z0-9_]*$`
 
 var envName = regexp.MustCompile(envPattern)
 
-// Secret declares the name of the environment variable that holds a secret. The file
-// must not contain the secret itself.
+// Secret declares the name of the environment variable that holds a secret. The file must not contain the secret itself.
 func Secret(to *string) Value {
 	const must = "env:NAME, the name of the environment variable that holds it; the secret itself has no place in this file"
 	schema := func(d *defs) object {
@@ -231,8 +228,7 @@ func Words[T ~string](to *T, words ...T) Value {
 	return Word(to, meanings)
 }
 
-// URL declares an absolute HTTP URL without a user or a password, which would be a
-// secret in the file.
+// URL declares an absolute HTTP URL without a user or a password, which would be a secret in the file.
 func URL(to *string) Value {
 	const must = "an http or https URL such as http://127.0.0.1:8000/v1"
 	schema := func(d *defs) object {

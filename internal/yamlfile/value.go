@@ -16,8 +16,7 @@ type Value struct {
 	schema func(d *defs) object
 }
 
-// Must sets what errors say that the value must be, instead of "a mapping", "a list"
-// or "a text".
+// Must sets what errors say that the value must be, instead of "a mapping", "a list" or "a text".
 func (v Value) Must(be string) Value {
 	v.must = be
 	return v
@@ -66,9 +65,8 @@ type Entry[T any] struct {
 	Value T
 }
 
-// Map declares a mapping with any keys that match a pattern, a regular expression.
-// what describes such a key in errors: "the name of a variable". Entries keep the
-// order of the file.
+// Map declares a mapping with any keys that match a pattern, a regular expression. what describes such a key in errors: "the
+// name of a variable". Entries keep the order of the file.
 func Map[T any](to *[]Entry[T], what, pattern string, value func(*T) Value) Value {
 	allowed := regexp.MustCompile(pattern)
 	return Value{
@@ -102,8 +100,7 @@ func Map[T any](to *[]Entry[T], what, pattern string, value func(*T) Value) Valu
 	}
 }
 
-// Short declares a mapping that may be abbreviated to a single value, that of one of
-// its keys.
+// Short declares a mapping that may be abbreviated to a single value, that of one of its keys.
 func Short(single, mapping Value) Value {
 	must := single.must + " or " + mapping.must
 	return Value{
@@ -122,8 +119,7 @@ func Short(single, mapping Value) Value {
 	}
 }
 
-// Via declares a value that set converts. set is called only if the value has no
-// mistakes.
+// Via declares a value that set converts. set is called only if the value has no mistakes.
 func Via[T any](value func(*T) Value, set func(T)) Value {
 	var v T
 	via := value(&v)

@@ -1,9 +1,7 @@
-// Package yamlfile reads YAML files strictly: an unknown key, a value of the wrong
-// type and a secret in the file are mistakes. All mistakes are reported at once,
-// each with its line.
+// Package yamlfile reads YAML files strictly: an unknown key, a value of the wrong type and a secret in the file are
+// mistakes. All mistakes are reported at once, each with its line.
 //
-// A file is declared once, as a [Value] that is bound to the variables that it
-// sets:
+// A file is declared once, as a [Value] that is bound to the variables that it sets:
 //
 //	var name string
 //	var calls int
@@ -12,11 +10,9 @@
 //		yamlfile.Key("calls", "Calls at once.", yamlfile.Integer(&calls)),
 //	)
 //
-// [Document.Read] reads a document by the declaration, and [Schema] turns the same
-// declaration into a JSON Schema.
+// [Document.Read] reads a document by the declaration, and [Schema] turns the same declaration into a JSON Schema.
 //
-// The package knows YAML and types of values. It must not know what any file is
-// about.
+// The package knows YAML and types of values. It must not know what any file is about.
 package yamlfile
 
 import (
@@ -35,8 +31,7 @@ import (
 type Document struct {
 	Name string // for error messages
 	Data []byte
-	// Dir is the folder that relative paths in the file start from. Empty is the
-	// working directory.
+	// Dir is the folder that relative paths in the file start from. Empty is the working directory.
 	Dir string
 	// Elsewhere lets the file name files and folders that do not exist here because
 	// they are on another machine. Their contents read as empty.
@@ -72,9 +67,8 @@ func (d Document) Read(root Value) error {
 // Schema returns the JSON Schema (draft 2020-12) of the files that a declaration
 // reads. It does not touch the variables that the declaration is bound to.
 //
-// Read refuses every document that the schema refuses, with one exception: Read
-// treats a null as an absent key. Only Read makes checks that involve several
-// values.
+// Read refuses every document that the schema refuses, with one exception: Read treats a null as an absent key. Only Read
+// makes checks that involve several values.
 func Schema(title, description string, root Value) jsontext.Value {
 	d := &defs{named: make(map[string]bool)}
 	schema := object{{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", title}, {"description", description}}

@@ -63,9 +63,8 @@ func (a *Agent) Close() { a.pool.close() }
 // errTimeLimit is the cause when Config.Timeout ends an attempt.
 var errTimeLimit = errors.New("the agent's time limit is over")
 
-// Run implements [agl.Agent]. When ctx ends, the process is ended and the error is
-// the cause of ctx. The outcome is timeout after the time limit of the
-// configuration, and setup_error when the process cannot be started.
+// Run implements [agl.Agent]. When ctx ends, the process is ended and the error is the cause of ctx. The outcome is timeout
+// after the time limit of the configuration, and setup_error when the process cannot be started.
 func (a *Agent) Run(ctx context.Context, task agl.Task) (agl.Result, error) {
 	if a.cfg.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -163,8 +162,7 @@ func (a *Agent) serve(ctx context.Context, task agl.Task, f attemptFolder, vars 
 // AttrStream names the output stream that a message span holds.
 const AttrStream = "agentlightning.message.stream"
 
-// record stores the output streams as messages of the attempt, which may have been
-// cancelled meanwhile.
+// record stores the output streams as messages of the attempt, which may have been cancelled meanwhile.
 func (a *Agent) record(ctx context.Context, stdout, stderr *output) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()

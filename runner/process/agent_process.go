@@ -65,8 +65,7 @@ func (l *launcher) start(dir string, vars variables, stdin bool) (*agentProcess,
 	return c, nil
 }
 
-// startPiped starts the process with pipes for its output, and for its input if
-// stdin is set.
+// startPiped starts the process with pipes for its output, and for its input if stdin is set.
 func (c *agentProcess) startPiped(stdin bool) (err error) {
 	var theirs []*os.File
 	defer func() {

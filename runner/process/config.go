@@ -16,40 +16,32 @@ type Keepalive string
 const (
 	// KeepaliveNone starts a process for each attempt.
 	KeepaliveNone Keepalive = ""
-	// KeepaliveStdio keeps processes: each gets a task as one line of JSON on its
-	// standard input and answers with one line on its standard output; see
-	// [StdioTask].
+	// KeepaliveStdio keeps processes: each gets a task as one line of JSON on its standard input and answers with one line
+	// on its standard output; see [StdioTask].
 	KeepaliveStdio Keepalive = "stdio"
 )
 
-// Config configures an [Agent]. Command is required; the zero value of every
-// other field is usable.
+// Config configures an [Agent]. Command is required; the zero value of every other field is usable.
 type Config struct {
 	// Command is the program and its arguments.
 	Command []string
-	// Environ is the environment that the program starts from, usually
-	// os.Environ(); the attempt's own variables are added.
+	// Environ is the environment that the program starts from, usually os.Environ(); the attempt's own variables are added.
 	Environ []string
-	// Env are more variables, NAME=VALUE. They override Environ, and those of the
-	// attempt override them.
+	// Env are more variables, NAME=VALUE. They override Environ, and those of the attempt override them.
 	Env []string
-	// Dir is the working directory. Empty is a new folder for each attempt, which is
-	// removed afterwards.
+	// Dir is the working directory. Empty is a new folder for each attempt, which is removed afterwards.
 	Dir string
 	// TempDir is where the folders of attempts are made; empty is os.TempDir().
 	TempDir string
 	// Keep leaves the folders of attempts in place.
 	Keep bool
 
-	// StoreURL is given to the program; without it the variables of OpenTelemetry
-	// are left out, too.
+	// StoreURL is given to the program; without it the variables of OpenTelemetry are left out, too.
 	StoreURL string
-	// SpanToken makes the token with which the program may store the attempt's
-	// spans, and nothing else; nil sends none.
+	// SpanToken makes the token with which the program may store the attempt's spans, and nothing else; nil sends none.
 	SpanToken func(rolloutID, attemptID string) string
-	// AllowEnv names variables of Environ that the resources of a rollout may name as
-	// the model's API key, env:NAME. Who writes resources chooses where that key is
-	// sent, so every other name fails the attempt, and so does AGL_*.
+	// AllowEnv names variables of Environ that the resources of a rollout may name as the model's API key, env:NAME. Who
+	// writes resources chooses where that key is sent, so every other name fails the attempt, and so does AGL_*.
 	AllowEnv []string
 
 	// Timeout bounds one attempt, besides the rollout's own limit; 0 is none.
@@ -59,8 +51,7 @@ type Config struct {
 	GracePeriod time.Duration
 	// OutputBytes is how much of each output stream is kept; 0 is 1 MiB.
 	OutputBytes int
-	// MemoryBytes bounds the address space of each process; 0 is no limit. It
-	// needs a Unix shell.
+	// MemoryBytes bounds the address space of each process; 0 is no limit. It needs a Unix shell.
 	MemoryBytes int64
 
 	// Keepalive keeps processes for many attempts.

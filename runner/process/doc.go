@@ -1,7 +1,6 @@
-// Package process runs a program in any language as the agent of a runner: one process
-// for each attempt, or processes that serve many ([KeepaliveStdio]). [New] makes the
-// agent from a [Config]. The program needs no library: its environment has everything
-// that it needs, under names that SDKs read already.
+// Package process runs a program in any language as the agent of a runner: one process for each attempt, or processes that
+// serve many ([KeepaliveStdio]). [New] makes the agent from a [Config]. The program needs no library: its environment has
+// everything that it needs, under names that SDKs read already.
 //
 // # Environment
 //
@@ -21,18 +20,15 @@
 //
 // # Result
 //
-// The result file holds {"reward": 0.7}, {"rewards": {"accuracy": 1, "brevity":
-// 0.3}} (the first is the primary one) or {"error": "…"}. Without the file, the last
-// line of standard output counts if it is a JSON object with reward, rewards or error.
-// A non-zero exit fails the attempt whatever the result, and an error fails it even
-// with exit 0. Both output streams are recorded as message spans, long ones without
-// their middle.
+// The result file holds {"reward": 0.7}, {"rewards": {"accuracy": 1, "brevity": 0.3}} (the first is the primary one) or
+// {"error": "…"}. Without the file, the last line of standard output counts if it is a JSON object with reward, rewards or
+// error. A non-zero exit fails the attempt whatever the result, and an error fails it even with exit 0. Both output streams
+// are recorded as message spans, long ones without their middle.
 //
 // # End
 //
-// When the attempt is cancelled or out of time, SIGTERM goes to the process group and,
-// after the grace period, SIGKILL. Nothing of the group survives an attempt; with a
-// [Reaper], nothing that the program has started does.
+// When the attempt is cancelled or out of time, SIGTERM goes to the process group and, after the grace period, SIGKILL.
+// Nothing of the group survives an attempt; with a [Reaper], nothing that the program has started does.
 //
 // The package must not know the store, the queue or the proxy.
 package process

@@ -11,16 +11,14 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// markVariable tells whose child a process is: everything that an agent starts
-// inherits it.
+// markVariable tells whose child a process is: everything that an agent starts inherits it.
 const markVariable = "AGL_PROCESS_ID"
 
 // maxVariable is the longest value that is passed in a variable. Systems limit them
 // (Linux to 128 KiB); longer values are in files.
 const maxVariable = 64 << 10
 
-// metadataSeed is the metadata key of a rollout's seed. An agent that samples with it
-// makes a run repeatable.
+// metadataSeed is the metadata key of a rollout's seed. An agent that samples with it makes a run repeatable.
 const metadataSeed = "seed"
 
 // variableName is a resource's name as a part of a variable's name.

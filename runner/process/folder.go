@@ -18,8 +18,7 @@ func (f attemptFolder) task() string      { return filepath.Join(f.root, "task.j
 func (f attemptFolder) resources() string { return filepath.Join(f.root, "resources.json") }
 func (f attemptFolder) result() string    { return filepath.Join(f.root, "result.json") }
 
-// makeFolder makes the folder of an attempt and writes the files that the program
-// reads.
+// makeFolder makes the folder of an attempt and writes the files that the program reads.
 func (c *Config) makeFolder(task agl.Task) (attemptFolder, error) {
 	root, err := os.MkdirTemp(c.TempDir, "agl-"+fileName(task.Attempt.AttemptID)+"-")
 	if err != nil {

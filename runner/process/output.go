@@ -34,8 +34,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// end returns the last bytes of the stream, at most as many as its half, and how many
-// bytes before them are dropped.
+// end returns the last bytes of the stream, at most as many as its half, and how many bytes before them are dropped.
 func (o *output) end() (tail []byte, dropped int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

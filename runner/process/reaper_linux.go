@@ -17,11 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reaper finds and ends the processes that agents leave behind, even those that have
-// changed their process group and environment: it makes this process the parent of
-// such orphans (a child subreaper, see prctl(2)). It also makes agents end with this
-// process, however that ends. A program can have one, and must start all of its
-// processes through agents, because others may be taken for orphans.
+// Reaper finds and ends the processes that agents leave behind, even those that have changed their process group and
+// environment: it makes this process the parent of such orphans (a child subreaper, see prctl(2)). It also makes agents end
+// with this process, however that ends. A program can have one, and must start all of its processes through agents, because
+// others may be taken for orphans.
 type Reaper struct {
 	jobs chan func()
 	done chan struct{}
@@ -44,11 +43,9 @@ func NewReaper() (*Reaper, error) {
 	return r, nil
 }
 
-// serve starts processes until the reaper is closed. One thread starts all of them,
-// for two reasons. The death signal is sent when the thread ends that started the
-// child, so the thread must live as long as this process. And Linux lists children by
-// thread: orphans become children of the first thread, so another thread keeps its
-// children apart from them.
+// serve starts processes until the reaper is closed. One thread starts all of them, for two reasons. The death signal is
+// sent when the thread ends that started the child, so the thread must live as long as this process. And Linux lists
+// children by thread: orphans become children of the first thread, so another thread keeps its children apart from them.
 func (r *Reaper) serve() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -109,8 +106,7 @@ func (r *Reaper) note(mark string, running bool) {
 // killed process may wait long for the processor.
 const sweepTime = 10 * time.Second
 
-// sweep ends the processes that the process of a mark, which has ended, has left
-// behind, and returns how many there were.
+// sweep ends the processes that the process of a mark, which has ended, has left behind, and returns how many there were.
 func (r *Reaper) sweep(mark string) int {
 	if r == nil {
 		return 0
@@ -160,15 +156,13 @@ func (r *Reaper) pass(mark string, killed map[int]bool) (left int) {
 	return left
 }
 
-// starting reports whether a process is in an execve(2): it has neither arguments nor
-// an environment then, and so no mark.
+// starting reports whether a process is in an execve(2): it has neither arguments nor an environment then, and so no mark.
 func starting(pid int) bool {
 	arguments, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 	return err == nil && len(arguments) == 0
 }
 
-// belongs reports whether an orphan is ended with the process of the mark, and whether
-// that is known yet.
+// belongs reports whether an orphan is ended with the process of the mark, and whether that is known yet.
 func (r *Reaper) belongs(pid int, mark string) (belongs, known bool) {
 	environ, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
 	if err == nil {
@@ -191,9 +185,8 @@ func (r *Reaper) belongs(pid int, mark string) (belongs, known bool) {
 	return len(suspects) == 0, true
 }
 
-// orphans returns the orphans that have become children of this process. Linux gives
-// them to the first thread that is not exiting (find_new_reaper in kernel/exit.c), and
-// the first thread of a Go program lives as long as the program.
+// orphans returns the orphans that have become children of this process. Linux gives them to the first thread that is not
+// exiting (find_new_reaper in kernel/exit.c), and the first thread of a Go program lives as long as the program.
 func orphans() []int {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", unix.Getpid()))
 	if err != nil {

@@ -52,8 +52,7 @@ func readFile(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// lastLine reads the result from the last line of standard output. A line that is
-// something else reports nothing.
+// lastLine reads the result from the last line of standard output. A line that is something else reports nothing.
 func lastLine(output []byte) (result, error) {
 	output = bytes.TrimRight(output, " \t\r\n")
 	line := output[bytes.LastIndexByte(output, '\n')+1:]
@@ -67,8 +66,7 @@ func lastLine(output []byte) (result, error) {
 	return r, nil
 }
 
-// parseResult reads {"reward": …}, {"rewards": {…}} or {"error": …}. It ignores
-// other members.
+// parseResult reads {"reward": …}, {"rewards": {…}} or {"error": …}. It ignores other members.
 func parseResult(data []byte) (result, error) {
 	if value := jsontext.Value(data); !value.IsValid(rawjson.Options()) || value.Kind() != '{' {
 		return result{}, agl.Errorf(agl.CodeInvalid, `got %.100q, must be a JSON object with "reward", "rewards" or "error"`, data)

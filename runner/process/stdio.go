@@ -17,9 +17,8 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// StdioTask is the line that a kept process gets for a task. It answers with a
-// line that holds a result as in the result file, or {} for none; an attempt_id
-// in it must be the task's. Its other lines are ordinary output.
+// StdioTask is the line that a kept process gets for a task. It answers with a line that holds a result as in the result
+// file, or {} for none; an attempt_id in it must be the task's. Its other lines are ordinary output.
 type StdioTask struct {
 	RolloutID string            `json:"rollout_id"`
 	AttemptID string            `json:"attempt_id"`
@@ -125,8 +124,7 @@ func (k *kept) setTurn(t *turn) {
 	k.turn = t
 }
 
-// retire ends an idle process: the end of its input asks it to end, within the
-// grace period.
+// retire ends an idle process: the end of its input asks it to end, within the grace period.
 func (k *kept) retire() {
 	_ = k.stdin.Close() // an idle process reads no more of it
 	timer := time.NewTimer(k.grace)
@@ -138,8 +136,7 @@ func (k *kept) retire() {
 	k.end()
 }
 
-// serve has the process do a task and returns its reply. After an error the process
-// has ended.
+// serve has the process do a task and returns its reply. After an error the process has ended.
 func (k *kept) serve(ctx context.Context, line []byte, t *turn) ([]byte, error) {
 	k.setTurn(t)
 	defer k.setTurn(nil)

@@ -37,8 +37,7 @@ func (p *pool) give(k *kept, most int) bool {
 	return true
 }
 
-// watch removes a process that ends while it is idle, and ends what it leaves
-// behind.
+// watch removes a process that ends while it is idle, and ends what it leaves behind.
 func (p *pool) watch(k *kept) {
 	p.watchers.Go(func() {
 		<-k.exited

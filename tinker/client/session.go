@@ -92,8 +92,7 @@ func (s *session) forget(ctx context.Context, id string) error {
 	return nil
 }
 
-// within runs do with a session, and once more with a new one if the server has forgotten the session, as after a
-// restart.
+// within runs do with a session, and once more with a new one if the server has forgotten the session, as after a restart.
 func (s *session) within(ctx context.Context, do func(id string) error) error {
 	id, err := s.open(ctx)
 	if err != nil {

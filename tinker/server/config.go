@@ -36,8 +36,7 @@ type Config struct {
 	// heartbeat, and a call of one of its models or sampling sessions, from its submit to its end, are signs of life.
 	// The next request for any session ends the expired ones and unloads their models.
 	SessionTimeout time.Duration
-	// MaxModels bounds the models in training; zero means 64. One more is refused until one is unloaded or its session
-	// ends.
+	// MaxModels bounds the models in training; zero means 64. One more is refused until one is unloaded or its session ends.
 	MaxModels int
 	// MaxSamplers bounds the weights that are open for sampling sessions; zero means 64. Beyond it the least recently
 	// used are closed: first those with a name, which are opened again when they are needed, then those without one,

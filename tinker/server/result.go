@@ -10,8 +10,7 @@ import (
 	"github.com/agl-go/agl/tinker/wire"
 )
 
-// result is the result of a call. It is encoded when it is read, because nearly every result is read once, in one
-// encoding.
+// result is the result of a call. It is encoded when it is read, because nearly every result is read once, in one encoding.
 type result struct {
 	encode   func(media string) ([]byte, error)
 	protobuf bool  // there is a form in protobuf

@@ -44,8 +44,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Authorized reports whether a request carries a key, as X-API-Key or as a bearer token. An empty key admits every
-// request.
+// Authorized reports whether a request carries a key, as X-API-Key or as a bearer token. An empty key admits every request.
 func Authorized(r *http.Request, key string) bool {
 	given := r.Header.Get(wire.KeyHeader)
 	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && given == "" {

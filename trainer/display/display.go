@@ -1,8 +1,7 @@
 // Package display shows a person how a run proceeds: bars and rows that are
 // redrawn on a terminal, one line per step anywhere else.
 //
-// Whoever runs something reports an [Update] at each step. The package must not
-// know what is run.
+// Whoever runs something reports an [Update] at each step. The package must not know what is run.
 package display
 
 import (
@@ -28,11 +27,9 @@ type Display interface {
 
 // Update is how a run stands after something has happened.
 type Update struct {
-	// Line is printed where there is no live view, with time and tokens; empty prints
-	// nothing.
+	// Line is printed where there is no live view, with time and tokens; empty prints nothing.
 	Line string
-	// Rows replace those rows of a live view that have the same labels. New ones are
-	// added below.
+	// Rows replace those rows of a live view that have the same labels. New ones are added below.
 	Rows []Row
 }
 
@@ -53,8 +50,7 @@ type Options struct {
 	Out io.Writer
 	// Began is the beginning of the run; zero means now.
 	Began time.Time
-	// Tokens returns the tokens of all model calls so far; nil shows none. It must not
-	// block.
+	// Tokens returns the tokens of all model calls so far; nil shows none. It must not block.
 	Tokens func() Tokens
 	// Log is a log that is shown on the same terminal; nil is none.
 	Log *Log

@@ -1,5 +1,4 @@
-// Package plot draws the curves of a run as SVG files for browsers, on light and on dark
-// pages, without scripts or fonts.
+// Package plot draws the curves of a run as SVG files for browsers, on light and on dark pages, without scripts or fonts.
 //
 // It must not know what the numbers mean.
 package plot
@@ -16,8 +15,7 @@ import (
 // Point is a value at a place of the horizontal axis.
 type Point struct{ X, Y float64 }
 
-// Series is one line of a [Chart]. Its points are in the order of X; those that are not
-// finite are left out.
+// Series is one line of a [Chart]. Its points are in the order of X; those that are not finite are left out.
 type Series struct {
 	Name   string
 	Points []Point
@@ -140,8 +138,7 @@ func (c Chart) frame(lines []Series) frame {
 	return f
 }
 
-// niceStep returns the smallest of 1, 2 and 5 times a power of ten that is at least
-// least.
+// niceStep returns the smallest of 1, 2 and 5 times a power of ten that is at least least.
 func niceStep(least float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(least)))
 	for _, m := range []float64{1, 2, 5} {

@@ -1,10 +1,8 @@
-// Package apotest has tasks for prompt tuning whose best prompts are known: agents whose
-// rewards are a function of their prompts, plus noise, and models that make the edits
-// that lead to the best prompts. It is for tests and benchmarks, also of algorithms
-// other than apo.
+// Package apotest has tasks for prompt tuning whose best prompts are known: agents whose rewards are a function of their
+// prompts, plus noise, and models that make the edits that lead to the best prompts. It is for tests and benchmarks, also of
+// algorithms other than apo.
 //
-// A prompt is a head, any number of phrases and a tail. The models find it in a request
-// by its head and tail.
+// A prompt is a head, any number of phrases and a tail. The models find it in a request by its head and tail.
 package apotest
 
 import (
@@ -33,8 +31,7 @@ type World struct {
 	Worth func(p Prompts) float64
 	// Best is the highest worth of any prompts; that of the seed if no edit helps.
 	Best float64
-	// Rounds is the number of rounds in which a search with three parents and three
-	// edits of each should find it.
+	// Rounds is the number of rounds in which a search with three parents and three edits of each should find it.
 	Rounds int
 }
 
@@ -66,8 +63,7 @@ const (
 // Text is a prompt with the phrases in it.
 func Text(phrases ...string) string { return head + " " + strings.Join(append(phrases, tail), " ") }
 
-// Resources returns the initial resources of a search, with a model that no search may
-// change.
+// Resources returns the initial resources of a search, with a model that no search may change.
 func (w World) Resources() agl.Resources {
 	out := agl.Resources{{Name: "model", Resource: agl.LLM{Endpoint: "http://localhost/v1", Model: "m"}}}
 	for _, p := range w.Seed {

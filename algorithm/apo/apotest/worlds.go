@@ -43,8 +43,7 @@ func LocalOptimum() World {
 	}
 }
 
-// Checklist is best with three of six instructions, once each. The seed has one of
-// those that harm.
+// Checklist is best with three of six instructions, once each. The seed has one of those that harm.
 func Checklist() World {
 	helpful := []string{"Show every step.", "Check the units.", "Round at the end."}
 	harmful := []string{"Be brief.", "Guess if unsure.", "Use capitals."}
@@ -76,8 +75,7 @@ func Length() World {
 	}
 }
 
-// TwoTemplates is best with a phrase more often in one template, and never in the
-// other.
+// TwoTemplates is best with a phrase more often in one template, and never in the other.
 func TwoTemplates() World {
 	return World{
 		Name: "two templates", Phrases: []string{carefully}, Best: 0.9, Rounds: 8,

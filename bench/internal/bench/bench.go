@@ -1,5 +1,4 @@
-// Package bench is what the benchmarks share: the command line, the processes that
-// are measured, CPU times and medians.
+// Package bench is what the benchmarks share: the command line, the processes that are measured, CPU times and medians.
 //
 // It must not know what is measured.
 package bench
@@ -38,8 +37,7 @@ func Exit(name string, err error) {
 // Median returns the middle value, the higher of two.
 func Median[T cmp.Ordered](values []T) T { return slices.Sorted(slices.Values(values))[len(values)/2] }
 
-// CPU returns the CPU time of this process and of the children that it has waited
-// for.
+// CPU returns the CPU time of this process and of the children that it has waited for.
 func CPU() (total time.Duration, err error) {
 	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
 		var u syscall.Rusage

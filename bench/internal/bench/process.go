@@ -32,8 +32,7 @@ func newCommand(ctx context.Context, env []string, command string, args ...strin
 	return cmd
 }
 
-// Start runs `command args --host 127.0.0.1 --port N` and waits until a path, such
-// as /health, answers 200.
+// Start runs `command args --host 127.0.0.1 --port N` and waits until a path, such as /health, answers 200.
 func Start(ctx context.Context, path string, env []string, command string, args ...string) (*Process, error) {
 	port, err := FreePort(ctx)
 	if err != nil {
@@ -162,8 +161,7 @@ func (p *Process) CPU() (time.Duration, error) {
 	return time.Duration(total) * clockTick, nil
 }
 
-// Memory returns the resident memory of the process in bytes: now (VmRSS) or at
-// most so far (VmHWM).
+// Memory returns the resident memory of the process in bytes: now (VmRSS) or at most so far (VmHWM).
 func (p *Process) Memory(field string) (int64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package arithmetic is the task of the calculator example: questions about two
-// numbers, a tool that computes, demonstrations that are wrong more often than
-// right, and an exact reward. It must not know models or agl.
+// Package arithmetic is the task of the calculator example: questions about two numbers, a tool that computes,
+// demonstrations that are wrong more often than right, and an exact reward. It must not know models or agl.
 package arithmetic
 
 //go:generate go run ./gen
@@ -16,8 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// The data files: one JSON question per line. No operand pair of HeldOut occurs
-// in Train or in a demonstration.
+// The data files: one JSON question per line. No operand pair of HeldOut occurs in Train or in a demonstration.
 var (
 	//go:embed data/train.jsonl
 	Train []byte
@@ -32,8 +30,7 @@ type Question struct {
 	Answer   string `json:"answer"`
 }
 
-// Form is one way to ask for an operation. In its text, A and B stand for the
-// operands.
+// Form is one way to ask for an operation. In its text, A and B stand for the operands.
 type Form struct {
 	Name string
 	text string
@@ -121,8 +118,7 @@ func WriteData(train, heldOut io.Writer) error {
 	return writeJSONL(heldOut, drawQuestions(rng, heldOutPairs, HeldOutQuestions))
 }
 
-// drawQuestions draws n questions over the pairs, every form equally often, and
-// no question twice.
+// drawQuestions draws n questions over the pairs, every form equally often, and no question twice.
 func drawQuestions(rng *rand.Rand, pairs []Pair, n int) []Question {
 	forms := Forms()
 	out := make([]Question, 0, n)

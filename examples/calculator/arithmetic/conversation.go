@@ -12,13 +12,11 @@ type Message struct {
 	Content string `json:"content"`
 }
 
-// MaxReplyTokens is enough for the longest reply and its end mark, at one token
-// per character.
+// MaxReplyTokens is enough for the longest reply and its end mark, at one token per character.
 const MaxReplyTokens = 14
 
-// Converse asks a model a question. If the reply calls the tool ("call 12*7"), it adds
-// the tool's result and asks for the last reply ("ans 84"). It returns all messages, and
-// stops at the first error of complete.
+// Converse asks a model a question. If the reply calls the tool ("call 12*7"), it adds the tool's result and asks for the
+// last reply ("ans 84"). It returns all messages, and stops at the first error of complete.
 func Converse(question string, complete func([]Message) (string, error)) ([]Message, error) {
 	chat := []Message{{Role: "user", Content: question}}
 	for range 2 {
@@ -48,9 +46,8 @@ func (q Question) Reward(chat []Message) float64 {
 	return 0
 }
 
-// The shares of demonstrations that do the wrong thing. Most guess, so that
-// imitation alone answers badly and only the reward can correct it. The others are
-// mostly right: a behaviour that is hardly ever shown is not explored either, and the
+// The shares of demonstrations that do the wrong thing. Most guess, so that imitation alone answers badly and only the
+// reward can correct it. The others are mostly right: a behaviour that is hardly ever shown is not explored either, and the
 // model would never learn that form of question.
 const (
 	guessShare = 0.67 // answer at once, without the tool
@@ -58,8 +55,7 @@ const (
 	plusShare  = 0.20 // call the tool with + for "times"
 )
 
-// Demonstration draws a question over the pairs and a chat that mostly answers it badly.
-// A guess is off by up to 10.
+// Demonstration draws a question over the pairs and a chat that mostly answers it badly. A guess is off by up to 10.
 func Demonstration(rng *rand.Rand, pairs []Pair) []Message {
 	forms := Forms()
 	f, p := forms[rng.IntN(len(forms))], pairs[rng.IntN(len(pairs))]

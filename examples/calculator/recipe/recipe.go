@@ -1,6 +1,5 @@
-// Package recipe says how the calculator's model is trained: the engine, the chat
-// format, the warm start and the settings of the reinforcement learning. The example
-// runs it through the whole system, the overhead benchmark without the system.
+// Package recipe says how the calculator's model is trained: the engine, the chat format, the warm start and the settings of
+// the reinforcement learning. The example runs it through the whole system, the overhead benchmark without the system.
 package recipe
 
 import (
@@ -32,15 +31,13 @@ const (
 	learningRate   = 1e-3
 )
 
-// NewEngine makes an engine that keeps its checkpoints in dir; empty keeps them
-// in memory.
+// NewEngine makes an engine that keeps its checkpoints in dir; empty keeps them in memory.
 func NewEngine(dir string, log *slog.Logger) (*engine.Engine, error) {
 	return engine.NewPolicy(engine.PolicyConfig{Policy: policy.Config{Dir: dir}, Logger: log})
 }
 
-// Schedule is the learning rate of the reinforcement learning: full for a quarter
-// of the steps, then falling to a tenth. A constant rate learns as fast, but sometimes
-// leaves one of the five forms of question unlearned.
+// Schedule is the learning rate of the reinforcement learning: full for a quarter of the steps, then falling to a tenth. A
+// constant rate learns as fast, but sometimes leaves one of the five forms of question unlearned.
 func Schedule(steps int) algorithm.Schedule {
 	return algorithm.Schedule{Peak: learningRate, Hold: steps / 4, Floor: learningRate / 10}
 }

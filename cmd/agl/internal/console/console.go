@@ -1,6 +1,5 @@
-// Package console writes the output of commands for people and scripts: standard output
-// and error, tables, trees of spans, JSON without secret keys, new files, and text of
-// unknown origin in a form that is safe on a terminal.
+// Package console writes the output of commands for people and scripts: standard output and error, tables, trees of spans,
+// JSON without secret keys, new files, and text of unknown origin in a form that is safe on a terminal.
 //
 // It must not know commands, flags or stores.
 package console
@@ -28,15 +27,13 @@ func IsTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(f.Fd())
 }
 
-// Printf writes to standard output. A closed reader, such as a pager, is an error like
-// any other.
+// Printf writes to standard output. A closed reader, such as a pager, is an error like any other.
 func (c *Console) Printf(format string, args ...any) error {
 	_, err := fmt.Fprintf(c.Out, format, args...)
 	return outputError(err)
 }
 
-// Summarize writes one line to standard error, for commands whose standard
-// output may be the result itself.
+// Summarize writes one line to standard error, for commands whose standard output may be the result itself.
 func (c *Console) Summarize(format string, args ...any) error {
 	if _, err := fmt.Fprintf(c.Err, "agl: "+format+"\n", args...); err != nil {
 		return fmt.Errorf("write to standard error: %w", err)
@@ -49,8 +46,7 @@ type Document interface {
 	AppendJSON(dst []byte) []byte
 }
 
-// JSON prints a document on a line of its own, with its keys replaced by
-// [Redacted].
+// JSON prints a document on a line of its own, with its keys replaced by [Redacted].
 func (c *Console) JSON(doc Document) error {
 	text, err := RedactJSON(doc.AppendJSON(nil))
 	if err != nil {
@@ -59,9 +55,8 @@ func (c *Console) JSON(doc Document) error {
 	return c.Printf("%s\n", text)
 }
 
-// Styled calls write with a buffered standard output that removes the styles which the
-// terminal cannot show, or all if there is no terminal. A style must be written in one
-// piece.
+// Styled calls write with a buffered standard output that removes the styles which the terminal cannot show, or all if there
+// is no terminal. A style must be written in one piece.
 func (c *Console) Styled(write func(w io.Writer) error) error {
 	buffer := bufio.NewWriter(c.Out)
 	err := write(&colorprofile.Writer{Forward: buffer, Profile: colorprofile.Detect(c.Out, os.Environ())})

@@ -16,8 +16,7 @@ func (c *Console) WriteFile(path string, write func(w io.Writer) error) error {
 	return newFile(path, write)
 }
 
-// newFile writes a file that appears when it is complete. A file that exists is an
-// error and stays as it is.
+// newFile writes a file that appears when it is complete. A file that exists is an error and stays as it is.
 func newFile(path string, write func(w io.Writer) error) (err error) {
 	taken := fmt.Errorf("%s: the file exists; name a new one", path)
 	if _, err := os.Lstat(path); err == nil {

@@ -90,8 +90,7 @@ func firstInt(a agl.Attributes, keys ...string) (int64, bool) {
 	return 0, false
 }
 
-// SpanRewards is "0.7" for a scalar reward and "primary=0.7 brevity=1" for
-// several dimensions.
+// SpanRewards is "0.7" for a scalar reward and "primary=0.7 brevity=1" for several dimensions.
 func SpanRewards(a agl.Attributes) string {
 	var parts []string
 	for i := range math.MaxInt {
@@ -115,9 +114,8 @@ type spanNode struct {
 	children []*spanNode
 }
 
-// spanForest puts every span under its parent and returns the roots. A span
-// whose parent is missing is a root, and so is one span of each loop of parents:
-// no span is lost. It takes linear time.
+// spanForest puts every span under its parent and returns the roots. A span whose parent is missing is a root, and so is one
+// span of each loop of parents: no span is lost. It takes linear time.
 func spanForest(spans []agl.Span) []*spanNode {
 	nodes := make([]spanNode, len(spans))
 	byID := make(map[string]*spanNode, len(spans))

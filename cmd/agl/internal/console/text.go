@@ -74,8 +74,7 @@ func Bytes(n int64) string {
 	return strconv.FormatInt(n, 10) + " B"
 }
 
-// Duration writes a duration to the millisecond, and one below a second to ten
-// microseconds.
+// Duration writes a duration to the millisecond, and one below a second to ten microseconds.
 func Duration(d time.Duration) string {
 	if d < time.Second {
 		return d.Round(10 * time.Microsecond).String()

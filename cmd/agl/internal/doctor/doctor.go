@@ -1,6 +1,5 @@
-// Package doctor checks what a run needs, without running anything: the agent's
-// program, the tasks, the engine, the models, the store with its database, the ports
-// and the output folder. Every check adds findings. It must not know flags.
+// Package doctor checks what a run needs, without running anything: the agent's program, the tasks, the engine, the models,
+// the store with its database, the ports and the output folder. Every check adds findings. It must not know flags.
 package doctor
 
 import (

@@ -58,8 +58,7 @@ func (d *Doctor) engine(ctx context.Context, f *runfile.File) {
 	}
 }
 
-// remote asks a remote engine for its model. It returns nil when the engine cannot
-// be used.
+// remote asks a remote engine for its model. It returns nil when the engine cannot be used.
 func (d *Doctor) remote(ctx context.Context, f *runfile.File) *engine.Engine {
 	t := f.Engine.Tinker
 	if !d.secret("engine.tinker.api_key", t.Client.APIKey) {

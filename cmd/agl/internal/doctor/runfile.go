@@ -125,8 +125,7 @@ func (d *Doctor) storage(ctx context.Context, f *runfile.File) {
 	}
 }
 
-// writable tries to create a file in the folder at a path, or in the nearest
-// folder above it that exists.
+// writable tries to create a file in the folder at a path, or in the nearest folder above it that exists.
 func (d *Doctor) writable(check, path, shown string) {
 	const remedy = "choose another folder, or make it writable"
 	folder := path

@@ -29,8 +29,7 @@ func (d *Doctor) Store(ctx context.Context, url, token string) {
 	}
 }
 
-// ask asks a store for its health, which needs no token, and for its statistics,
-// which may need one.
+// ask asks a store for its health, which needs no token, and for its statistics, which may need one.
 func (d *Doctor) ask(ctx context.Context, url, token string) (stats agl.Statistics, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// Listen has the flags of a server. Its command sets the variable port to the default
-// port.
+// Listen has the flags of a server. Its command sets the variable port to the default port.
 type Listen struct {
 	Host         string        `default:"127.0.0.1" help:"Address to listen on."`
 	Port         Port          `default:"${port}" help:"Port to listen on; 0 picks a free one."`
@@ -19,8 +18,7 @@ type Listen struct {
 	DrainTimeout time.Duration `default:"10s" help:"On SIGTERM or SIGINT, finish accepted requests for at most this long."`
 }
 
-// Check refuses an address that other machines can reach if the server requires no
-// credentials. advice says what to do.
+// Check refuses an address that other machines can reach if the server requires no credentials. advice says what to do.
 func (f *Listen) Check(authenticates bool, advice string) error {
 	ip := net.ParseIP(f.Host)
 	loopback := f.Host == "localhost" || (ip != nil && ip.IsLoopback())

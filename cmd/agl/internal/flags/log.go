@@ -13,15 +13,13 @@ import (
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 )
 
-// Log has the flags of logging. Its command sets the variable logLevel to the default
-// level.
+// Log has the flags of logging. Its command sets the variable logLevel to the default level.
 type Log struct {
 	LogLevel  LogLevel `default:"${logLevel}" help:"Log from this level on: debug, info, warn or error."`
 	LogFormat string   `default:"text" enum:"text,json" help:"How log lines are written, to standard error: text or json."`
 }
 
-// Logger returns a logger that writes to w, with colours on a terminal unless
-// NO_COLOR is set.
+// Logger returns a logger that writes to w, with colours on a terminal unless NO_COLOR is set.
 func (f Log) Logger(w io.Writer) *slog.Logger {
 	level := slog.Level(f.LogLevel)
 	switch {

@@ -1,6 +1,5 @@
-// Package rows holds the rows of exported files and writes them as JSON Lines or
-// Parquet. Their fields are the columns that docs/inspect.md describes. It must
-// not know where the rows come from.
+// Package rows holds the rows of exported files and writes them as JSON Lines or Parquet. Their fields are the columns that
+// docs/inspect.md describes. It must not know where the rows come from.
 package rows
 
 import (
@@ -72,8 +71,7 @@ func NewTriplet(origin Origin, t *adapter.Triplet) Triplet {
 	}
 }
 
-// document is JSON in a column, which Parquet files hold as text. A missing value
-// is the document null.
+// document is JSON in a column, which Parquet files hold as text. A missing value is the document null.
 type document string
 
 // MarshalJSONTo writes the document as it is.
@@ -119,8 +117,7 @@ type reply struct {
 	Reward       *float64 `json:"reward" parquet:"reward,optional"`
 }
 
-// NewTrajectory returns the row of a trajectory, the index-th of its attempt, whose
-// reward is attempt.
+// NewTrajectory returns the row of a trajectory, the index-th of its attempt, whose reward is attempt.
 func NewTrajectory(origin Origin, index int, t *adapter.Trajectory, attempt agl.Null[float64]) Trajectory {
 	row := Trajectory{
 		Origin: origin, Index: int32(index), TokenIDs: t.TokenIDs, Mask: t.Mask, Logprobs: t.Logprobs,

@@ -1,7 +1,6 @@
 // Command agent asks a model which of three digits is the largest.
 //
-// agl keeps it running: a line of JSON on standard input for each task, a line
-// with the reward on standard output.
+// agl keeps it running: a line of JSON on standard input for each task, a line with the reward on standard output.
 package main
 
 import (
@@ -14,8 +13,7 @@ import (
 	"os"
 )
 
-// attempt is what agl sends for each task. Env holds the variables that a separate
-// process would find in its environment.
+// attempt is what agl sends for each task. Env holds the variables that a separate process would find in its environment.
 type attempt struct {
 	Task struct {
 		Question string `json:"question"`

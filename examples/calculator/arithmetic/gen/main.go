@@ -1,5 +1,4 @@
-// Command gen writes the data files of package arithmetic into data/ of the
-// working directory.
+// Command gen writes the data files of package arithmetic into data/ of the working directory.
 package main
 
 import (
