@@ -86,3 +86,96 @@ func TestAnnotationWhileTheStoreIsAway(t *testing.T) {
 		}
 	})
 }
+
+// reserved returns the sequence id that somebody else, such as the proxy for a call,
+// gets now.
+func reserved(t *testing.T, store *spanStore) int64 {
+	t.Helper()
+	id, err := store.ReserveSequenceIDs(t.Context(), agl.ReserveSequenceIDsParams{RolloutID: "ro-1", AttemptID: "at-1", Count: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// An annotation waits for its sequence id when its batch is on the way to the store
+// already, too.
+func TestAnnotationInABatchOnItsWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &spanStore{before: func(int, []agl.Span) error {
+			time.Sleep(time.Millisecond)
+			return nil
+		}}
+		ctx, trace := start(t, newTracer(t, tracer.Config{Store: store, MaxBatchSpans: 1}))
+		var calls []int64
+		for range 200 {
+			if _, err := tracer.EmitReward(ctx, 1); err != nil {
+				t.Fatal(err)
+			}
+			calls = append(calls, reserved(t, store))
+		}
+		spans := end(t, trace)
+		for i, call := range calls {
+			if reward := spans[i].SequenceID; reward >= call {
+				t.Errorf("reward %d has the sequence id %d, the call after it %d", i, reward, call)
+			}
+		}
+	})
+}
+
+// The end of the agent's context neither costs an annotation its place nor counts as
+// an outage of the store.
+func TestAnnotationAfterTheEndOfItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &spanStore{reserve: func(ctx context.Context) error {
+			select {
+			case <-time.After(time.Millisecond):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}}
+		ctx, trace := start(t, newTracer(t, tracer.Config{Store: store}))
+		over, cancel := context.WithCancel(ctx)
+		cancel()
+		var calls []int64
+		for _, in := range []context.Context{over, ctx} {
+			if _, err := tracer.EmitReward(in, 1); err != nil {
+				t.Fatal(err)
+			}
+			calls = append(calls, reserved(t, store))
+		}
+		spans := end(t, trace)
+		for i, call := range calls {
+			if reward := spans[i].SequenceID; reward >= call {
+				t.Errorf("reward %d has the sequence id %d, the call after it %d", i, reward, call)
+			}
+		}
+	})
+}
+
+// A store whose client is instrumented does not record the queue's requests in the
+// queue: when it is full, they would wait for each other.
+func TestAnnotationOverAnInstrumentedStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &spanStore{}
+		tr := newTracer(t, tracer.Config{Store: store, MaxQueueSpans: 1})
+		store.reserve = func(ctx context.Context) error {
+			_, span := tr.TracerProvider().Tracer("http").Start(ctx, "POST /spans/next")
+			span.End()
+			return nil
+		}
+		ctx, trace := start(t, tr)
+		for range 3 {
+			if _, err := tracer.EmitReward(ctx, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := len(end(t, trace)); got != 4 {
+			t.Errorf("the trace has %d spans, want 3 rewards and the root", got)
+		}
+	})
+}

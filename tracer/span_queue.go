@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/backoff"
 )
@@ -40,7 +42,7 @@ type spanQueue struct {
 	size     int       // bytes of pending
 	heldSize int       // bytes of the spans that are pending or being sent
 	queued   int       // spans so far
-	numbered int       // spans so far that have a sequence id, or whose batch gets them
+	numbered int       // spans so far that have a sequence id, or were lost without
 	settled  int       // spans so far that are stored or lost
 	flushing int
 	closed   bool
@@ -112,12 +114,14 @@ func (q *spanQueue) add(cancel <-chan struct{}, span agl.Span) (place int, err e
 
 // number fetches the sequence ids of the spans up to a place of the queue, so that
 // whatever the agent does next gets a larger one. While the store does not answer it
-// returns without: the spans then get their ids when they are stored.
+// returns without: the spans then get their ids when they are stored. The end of ctx
+// changes nothing: the wait is short, and a span without its id would stand behind the
+// agent's next call.
 func (q *spanQueue) number(ctx context.Context, place int) {
 	if _, missing := q.unnumbered(place); missing == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, orderWait)
+	ctx, cancel := context.WithTimeout(untraced(ctx), orderWait)
 	defer cancel()
 	select {
 	case q.order <- struct{}{}:
@@ -151,6 +155,14 @@ func (q *spanQueue) number(ctx context.Context, place int) {
 		}
 	}
 	q.numbered += want
+}
+
+// untraced returns the values of ctx without its trace and without its end: what an
+// instrumented client of the store records of the queue's own requests must not come
+// back into the queue, which would wait for itself when it is full.
+func untraced(ctx context.Context) context.Context {
+	ctx = context.WithValue(context.WithoutCancel(ctx), traceKey{}, nil)
+	return trace.ContextWithSpanContext(ctx, trace.SpanContext{})
 }
 
 // unnumbered returns how many spans are numbered and how many are not; none when
@@ -217,26 +229,31 @@ func (q *spanQueue) run(ctx context.Context) {
 }
 
 // sendNext sends the next batch. While the store issues sequence ids for it, no
-// later span is numbered.
+// later span is numbered, and an annotation in it waits.
 func (q *spanQueue) sendNext(ctx context.Context) {
 	select {
 	case q.order <- struct{}{}:
 	case <-ctx.Done():
 		return
 	}
-	batch, issue := q.take()
-	if issue {
-		q.send(ctx, batch)
+	batch, last := q.take()
+	q.mu.Lock()
+	issue := last > q.numbered
+	q.mu.Unlock()
+	if !issue {
 		<-q.order
+		q.send(ctx, batch)
 		return
 	}
-	<-q.order
 	q.send(ctx, batch)
+	q.mu.Lock()
+	q.numbered = last
+	q.mu.Unlock()
+	<-q.order
 }
 
-// take removes the next batch from the queue, and reports whether the store has to
-// issue sequence ids for it.
-func (q *spanQueue) take() (batch []agl.Span, issue bool) {
+// take removes the next batch from the queue, and returns the place of its last span.
+func (q *spanQueue) take() (batch []agl.Span, last int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n, size := 0, 0
@@ -254,10 +271,7 @@ func (q *spanQueue) take() (batch []agl.Span, issue bool) {
 	}
 	q.size -= size
 	q.oldest = time.Now()
-	if last := q.queued - len(q.pending); last > q.numbered {
-		q.numbered, issue = last, true
-	}
-	return batch, issue
+	return batch, q.queued - len(q.pending)
 }
 
 // send writes a batch, with retries while the store is unavailable. A batch that the
