@@ -317,6 +317,11 @@ type AddSpansParams struct {
 	// IssueSequenceIDs gives each span without a positive SequenceID the next one of
 	// its rollout, in the order of the spans.
 	IssueSequenceIDs bool
+	// OrderByTime makes that the id which was next when the span ended, where the
+	// store remembers it: the span then has the same id as what came next. It is for
+	// spans that come late, in the batches of an exporter, and by the clock of the
+	// store's machine.
+	OrderByTime bool
 }
 
 // AddSpansResult is the result of Store.AddSpans.

@@ -46,6 +46,7 @@ func newCommitter(config *Config) *committer {
 		driver: config.Driver, clock: config.Clock, log: config.Logger, observer: config.Observer,
 		stale: make(chan struct{}, 1),
 	}
+	c.work.issued = &issueTimes{}
 	c.deadlines.init(limits{unresponsive: config.DefaultUnresponsive, outageEnd: agl.TimestampOf(config.Clock.Now())})
 	c.finishes.init()
 	c.signal.init()

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -19,6 +20,7 @@ type addSpansCommand struct {
 	spans   []agl.Span
 	records []driver.SpanRecord // of the spans, with the ids that were issued
 	issue   bool
+	byTime  bool
 
 	cancelled  []string
 	duplicates []int // indexes of spans that are stored already
@@ -102,7 +104,7 @@ func (c *addSpansCommand) add(w *unitOfWork, i int) {
 	}
 	sequence := w.sequence(r.RolloutID)
 	if c.issue && c.spans[i].SequenceID <= 0 {
-		r.SequenceID = sequence.Last + 1
+		r.SequenceID = c.issued(w, i, ae.cur, sequence.Last+1)
 		r.Payload = withSequenceID(r.Payload, r.SequenceID)
 	}
 	if r.SequenceID > sequence.Last {
@@ -121,6 +123,21 @@ func (c *addSpansCommand) add(w *unitOfWork, i int) {
 		w.setRollout(re, &rollout)
 	}
 	w.setAttempt(ae, &attempt)
+}
+
+// issued returns the sequence id of a span that brings none: next, or with byTime the
+// one that was next when the span ended. A span that ended before its attempt was
+// claimed has the time of another clock.
+func (c *addSpansCommand) issued(w *unitOfWork, i int, attempt *agl.Attempt, next int64) int64 {
+	span := &c.spans[i]
+	ended := cmp.Or(span.EndTime, span.StartTime)
+	if !c.byTime || !ended.Valid || ended.V < attempt.StartTime {
+		return next
+	}
+	if id, ok := w.issued.nextAt(span.RolloutID, ended.V); ok {
+		return id
+	}
+	return next
 }
 
 // stored returns the new spans, in the memory of c.spans.
@@ -185,7 +202,7 @@ func (s *Store) AddSpans(ctx context.Context, p agl.AddSpansParams) (_ agl.AddSp
 			return agl.AddSpansResult{}, err
 		}
 	}
-	c := &addSpansCommand{spans: slices.Clone(p.Spans), issue: p.IssueSequenceIDs, records: make([]driver.SpanRecord, len(p.Spans))}
+	c := &addSpansCommand{spans: slices.Clone(p.Spans), issue: p.IssueSequenceIDs, byTime: p.OrderByTime, records: make([]driver.SpanRecord, len(p.Spans))}
 	s.encode(c)
 	if err := s.submit(ctx, c); err != nil {
 		return agl.AddSpansResult{}, err
@@ -268,6 +285,7 @@ func (c *reserveCommand) run(w *unitOfWork) error {
 	}
 	c.first = e.Last + 1
 	w.setSequence(e, e.Last+int64(c.count))
+	w.issued.note(c.rolloutID, c.first, w.now)
 	return nil
 }
 

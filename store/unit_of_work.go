@@ -24,6 +24,7 @@ type unitOfWork struct {
 	sequences map[string]*sequenceEntry
 	spans     map[driver.SpanKey]struct{}
 	keys      map[string]driver.IdempotencyRecord
+	issued    *issueTimes // of all batches
 
 	usedResources   map[string]struct{} // unfinished rollouts name them
 	latestResources agl.Null[string]
@@ -98,6 +99,7 @@ func (w *unitOfWork) reset(now agl.Timestamp, l limits) {
 		sequences:     cleared(w.sequences),
 		spans:         cleared(w.spans),
 		keys:          cleared(w.keys),
+		issued:        w.issued,
 		usedResources: cleared(w.usedResources),
 
 		changedRollouts:  emptied(w.changedRollouts),

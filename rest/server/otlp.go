@@ -2,10 +2,14 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -85,11 +89,40 @@ func (t *traces) addBatch(x *exchange, batch *otlp.Batch) error {
 }
 
 func (t *traces) add(x *exchange, spans []agl.Span) error {
-	result, err := t.store.AddSpans(x.context(), agl.AddSpansParams{Spans: spans, IssueSequenceIDs: true})
+	byTime := sameMachine(x.request)
+	if byTime {
+		// An exporter groups the spans of a batch by their instrumentation.
+		slices.SortStableFunc(spans, func(a, b agl.Span) int { return cmp.Compare(a.EndTime.V, b.EndTime.V) })
+	}
+	result, err := t.store.AddSpans(x.context(), agl.AddSpansParams{Spans: spans, IssueSequenceIDs: true, OrderByTime: byTime})
 	if len(result.Cancelled) > 0 {
 		x.tellCancelled()
 	}
 	return err
+}
+
+// sameMachine reports whether a request comes straight from this machine, so that the
+// times in it are by the store's clock: from a loopback address, or from the address
+// at which it arrived.
+func sameMachine(r *http.Request) bool {
+	for _, relayed := range []string{"Forwarded", "X-Forwarded-For", "Via"} {
+		if r.Header.Get(relayed) != "" {
+			return false
+		}
+	}
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return false
+	}
+	if from.Addr().Unmap().IsLoopback() {
+		return true
+	}
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if !ok {
+		return false
+	}
+	at, err := netip.ParseAddrPort(local.String())
+	return err == nil && at.Addr().Unmap() == from.Addr().Unmap()
 }
 
 // refusedForSpan reports whether the fault is a span's, not the store's.

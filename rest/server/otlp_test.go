@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -202,3 +203,42 @@ func (u unread) Read([]byte) (int, error) {
 }
 
 func (unread) Close() error { return nil }
+
+// Spans from the store's own machine are ordered by their times, which are by its clock.
+func TestTracesOfThisMachine(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, remote string
+		header       []string
+		want         bool
+	}{
+		{"loopback", "127.0.0.1:1234", nil, true},
+		{"loopback in IPv6", "[::1]:1234", nil, true},
+		{"the machine's own address", "10.0.0.1:1234", nil, true},
+		{"elsewhere", "10.0.0.2:1234", nil, false},
+		{"through a proxy on this machine", "127.0.0.1:1234", []string{"X-Forwarded-For", "10.0.0.2"}, false},
+		{"no address", "@", nil, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var got agl.AddSpansParams
+			api := newServer(t, server.Config{Store: &stubStore{addSpan: func(_ context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error) {
+				got = p
+				return agl.AddSpansResult{Stored: p.Spans}, nil
+			}}})
+			local := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 4747}
+			ctx := context.WithValue(t.Context(), http.LocalAddrContextKey, local)
+			r := httptest.NewRequestWithContext(ctx, "POST", "/v1/traces", strings.NewReader(export(t, [2]string{"ro-1", "at-1"})))
+			r.Header.Set("Content-Type", "application/x-protobuf")
+			for i := 0; i < len(tt.header); i += 2 {
+				r.Header.Set(tt.header[i], tt.header[i+1])
+			}
+			r.RemoteAddr = tt.remote
+			w := httptest.NewRecorder()
+			api.ServeHTTP(w, r)
+			if w.Code != http.StatusOK || !got.IssueSequenceIDs || got.OrderByTime != tt.want {
+				t.Errorf("got %d and %+v, want OrderByTime %t", w.Code, got, tt.want)
+			}
+		})
+	}
+}
