@@ -35,6 +35,7 @@ import (
 //	GET  /v1/models, /v1/models/{name}                    the model names
 //	GET  /health
 //	POST /rollout/{id}/attempt/{id}/flush                 FlushAttempt
+//	POST /rollout/{id}/attempt/{id}/emit                  a reward, message, object or exception; see docs
 //	GET  /metrics                                         for Prometheus
 //	POST /admin/flush, GET and PUT /admin/models, …       see [Client]
 //
@@ -102,6 +103,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		p.admin.ServeFlush(w, r, rt.rolloutID, rt.attemptID)
+	case emits(r, rt):
+		p.serveEmit(w, r, rt)
 	case r.Method == http.MethodPost && p.forwards(rt.path):
 		p.serveCall(w, r, rt)
 	default:

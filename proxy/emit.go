@@ -1,0 +1,277 @@
+package proxy
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/proxy/openai"
+)
+
+// emission is the body of POST {attempt URL}/emit: what an agent says about its attempt.
+// It has one of Reward, Rewards, Message, Object and Exception.
+type emission struct {
+	Reward    jsontext.Value `json:"reward,omitzero"`  // a number
+	Rewards   jsontext.Value `json:"rewards,omitzero"` // an object of numbers, the primary one first
+	Message   *string        `json:"message"`
+	Object    jsontext.Value `json:"object,omitzero"`
+	Exception *exception     `json:"exception"`
+	// SpanID makes a repeated request record nothing twice: 16 hex digits, random if
+	// it is empty.
+	SpanID string `json:"span_id,omitzero"`
+}
+
+type exception struct {
+	Type       string `json:"type"`
+	Message    string `json:"message"`
+	Stacktrace string `json:"stacktrace,omitzero"`
+}
+
+// emitted is the answer.
+type emitted struct {
+	SpanID     string `json:"span_id"`
+	SequenceID int64  `json:"sequence_id,omitzero"` // absent when the span was stored before
+}
+
+// serveEmit records what the agent says in one span. It answers when the span is
+// stored, so the span stands behind the calls that have ended and before the next one.
+func (p *Proxy) serveEmit(w http.ResponseWriter, r *http.Request, rt route) {
+	if refused := p.keys.authorize(r, rt); refused != nil {
+		p.refuse(w, r, refused)
+		return
+	}
+	if p.cfg.Spans == nil {
+		p.refuse(w, r, openai.NewError(http.StatusNotFound, openai.InvalidRequestError, "not_recorded", "this proxy has no store, so it records nothing"))
+		return
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	leave, refused := p.running.enter(attemptKey{rt.rolloutID, rt.attemptID}, cancel)
+	if refused != nil {
+		p.refuse(w, r, refused)
+		return
+	}
+	defer leave()
+	span, err := readEmission(http.MaxBytesReader(w, r.Body, p.cfg.MaxRequestBytes), r.Header.Get("Traceparent"))
+	if err != nil {
+		p.refuse(w, r, openai.NewError(http.StatusBadRequest, openai.InvalidRequestError, "invalid_body", err.Error()))
+		return
+	}
+	answer, err := p.emit(ctx, span, rt)
+	if err != nil {
+		p.refuse(w, r, emitError(ctx, err))
+		return
+	}
+	p.answerJSON(w, answer)
+}
+
+// emit stores the span of an attempt. It tries for as long as one request to the store
+// may take.
+func (p *Proxy) emit(ctx context.Context, span agl.Span, rt route) (emitted, error) {
+	span.RolloutID, span.AttemptID = rt.rolloutID, rt.attemptID
+	var err error
+	span.Resource.Attributes, err = agl.NewAttributes(
+		agl.Attr{Key: agl.AttrRolloutID, Value: rt.rolloutID}, agl.Attr{Key: agl.AttrAttemptID, Value: rt.attemptID})
+	if err != nil {
+		return emitted{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.StoreTimeout)
+	defer cancel()
+	pace := backoff.Exponential{First: 20 * time.Millisecond, Max: time.Second, Jitter: 0.5}
+	for failures := 0; ; failures++ {
+		result, err := p.cfg.Spans.AddSpans(ctx, agl.AddSpansParams{Spans: []agl.Span{span}, IssueSequenceIDs: true})
+		if err != nil {
+			if agl.Transient(err) && pace.Wait(ctx, failures) == nil {
+				continue
+			}
+			return emitted{}, err
+		}
+		if slices.Contains(result.Cancelled, rt.attemptID) {
+			p.cancelled(rt.rolloutID, rt.attemptID)
+		}
+		answer := emitted{SpanID: span.SpanID}
+		if len(result.Stored) > 0 {
+			answer.SequenceID = result.Stored[0].SequenceID
+		}
+		return answer, nil
+	}
+}
+
+// emitError is the answer to an emission that is not stored.
+func emitError(ctx context.Context, err error) *openai.Error {
+	if own, ok := errors.AsType[*openai.Error](context.Cause(ctx)); ok {
+		return own
+	}
+	switch agl.ErrorCode(err) {
+	case agl.CodeNotFound:
+		return openai.NewError(http.StatusGone, openai.InvalidRequestError, "attempt_unknown", err.Error())
+	case agl.CodeInvalid:
+		return openai.NewError(http.StatusBadRequest, openai.InvalidRequestError, "invalid_body", err.Error())
+	}
+	e := openai.NewError(http.StatusServiceUnavailable, openai.OverloadedError, "store_unavailable", "the store did not take the span: "+err.Error())
+	e.RetryAfter = 1
+	return e
+}
+
+// readEmission reads the body, and makes the span of it: within the trace of
+// traceparent (W3C Trace Context), or in one of its own if that is empty.
+func readEmission(body io.Reader, traceparent string) (agl.Span, error) {
+	raw, err := io.ReadAll(body)
+	if err != nil {
+		return agl.Span{}, fmt.Errorf("body: %w", err)
+	}
+	var e emission
+	if err := json.Unmarshal(raw, &e, json.RejectUnknownMembers(true)); err != nil {
+		return agl.Span{}, fmt.Errorf("body: %w; allowed are reward, rewards, message, object, exception and span_id", err)
+	}
+	name, attrs, err := e.attributes()
+	if err != nil {
+		return agl.Span{}, err
+	}
+	attributes, err := agl.NewAttributes(attrs...)
+	if err != nil {
+		return agl.Span{}, err
+	}
+	now := agl.Some(agl.TimestampOf(time.Now()))
+	span := agl.Span{
+		Name: name, SpanID: e.SpanID, Attributes: attributes, StartTime: now, EndTime: now, Status: agl.SpanStatus{Code: agl.StatusOK},
+	}
+	if e.Exception != nil {
+		span.Status = agl.SpanStatus{Code: agl.StatusError, Description: agl.Some(e.Exception.Message)}
+	}
+	if !isSpanID(span.SpanID) {
+		if span.SpanID != "" {
+			return agl.Span{}, fmt.Errorf("span_id: got %q, must be 16 hex digits", span.SpanID)
+		}
+		span.SpanID = randomHex(8)
+	}
+	if parent := traceparentForm.FindStringSubmatch(traceparent); parent != nil {
+		span.TraceID, span.ParentID = parent[1], agl.Some(parent[2])
+		span.Parent = &agl.SpanContext{TraceID: parent[1], SpanID: parent[2], IsRemote: true}
+	} else {
+		span.TraceID = randomHex(16)
+	}
+	span.Context = &agl.SpanContext{TraceID: span.TraceID, SpanID: span.SpanID}
+	return span, nil
+}
+
+var (
+	traceparentForm = regexp.MustCompile(`^00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}$`)
+	spanIDForm      = regexp.MustCompile(`^[0-9a-f]{16}$`)
+)
+
+func isSpanID(id string) bool { return spanIDForm.MatchString(id) }
+
+func randomHex(n int) string {
+	id := make([]byte, n)
+	rand.Read(id)
+	return hex.EncodeToString(id)
+}
+
+// attributes returns the name and the attributes of the span.
+func (e *emission) attributes() (name string, attrs []agl.Attr, err error) {
+	given := 0
+	for _, is := range []bool{e.Reward != nil, e.Rewards != nil, e.Message != nil, e.Object != nil, e.Exception != nil} {
+		if is {
+			given++
+		}
+	}
+	if given != 1 {
+		return "", nil, fmt.Errorf("body: has %d of reward, rewards, message, object and exception, must have one", given)
+	}
+	switch {
+	case e.Message != nil:
+		return agl.SpanMessage, []agl.Attr{{Key: agl.AttrMessageBody, Value: *e.Message}}, nil
+	case e.Object != nil:
+		return agl.SpanObject, objectAttributes(e.Object), nil
+	case e.Exception != nil:
+		if e.Exception.Type == "" {
+			return "", nil, errors.New("exception.type: is empty, must name the kind of error")
+		}
+		attrs = []agl.Attr{
+			{Key: agl.AttrExceptionType, Value: e.Exception.Type},
+			{Key: agl.AttrExceptionMessage, Value: e.Exception.Message},
+			{Key: agl.AttrExceptionEscaped, Value: false},
+		}
+		if e.Exception.Stacktrace != "" {
+			attrs = append(attrs, agl.Attr{Key: agl.AttrExceptionStacktrace, Value: e.Exception.Stacktrace})
+		}
+		return agl.SpanException, attrs, nil
+	}
+	rewards, err := e.rewards()
+	if err != nil {
+		return "", nil, err
+	}
+	attrs, err = agl.RewardAttributes(rewards...)
+	return agl.SpanAnnotation, attrs, err
+}
+
+func (e *emission) rewards() ([]agl.Reward, error) {
+	if e.Reward != nil {
+		value, err := rewardNumber("reward", e.Reward)
+		return []agl.Reward{{Name: "primary", Value: value}}, err
+	}
+	if e.Rewards.Kind() != '{' {
+		return nil, fmt.Errorf("rewards: got %.100s, must be an object of numbers", e.Rewards)
+	}
+	var rewards []agl.Reward
+	for name, raw := range agl.Attributes(e.Rewards).All() {
+		value, err := rewardNumber("rewards."+name, raw)
+		if err != nil {
+			return nil, err
+		}
+		rewards = append(rewards, agl.Reward{Name: name, Value: value})
+	}
+	return rewards, nil
+}
+
+func rewardNumber(field string, raw jsontext.Value) (value float64, err error) {
+	if err := rawjson.Unmarshal(raw, &value); raw.Kind() != '0' || err != nil {
+		return 0, fmt.Errorf("%s: got %.100s, must be a finite number", field, raw)
+	}
+	return value, nil
+}
+
+// objectAttributes describes a value as Agent-lightning's emit_object does: text, truth
+// values and numbers by a literal, everything else by its JSON.
+func objectAttributes(raw jsontext.Value) []agl.Attr {
+	literal := string(raw)
+	describe := func(kind, as, value string) []agl.Attr {
+		return []agl.Attr{{Key: agl.AttrObjectType, Value: kind}, {Key: as, Value: value}}
+	}
+	switch raw.Kind() {
+	case '"':
+		return describe("str", agl.AttrObjectLiteral, rawjson.Unquote(raw))
+	case 't', 'f':
+		return describe("bool", agl.AttrObjectLiteral, literal)
+	case '0':
+		if strings.ContainsAny(literal, ".eE") {
+			return describe("float", agl.AttrObjectLiteral, literal)
+		}
+		return describe("int", agl.AttrObjectLiteral, literal)
+	case '{':
+		return describe("dict", agl.AttrObjectJSON, literal)
+	case '[':
+		return describe("list", agl.AttrObjectJSON, literal)
+	}
+	return describe("NoneType", agl.AttrObjectJSON, literal)
+}
+
+// emits reports whether a request is an emission.
+func emits(r *http.Request, rt route) bool {
+	return rt.rolloutID != "" && rt.path == "/emit" && r.Method == http.MethodPost
+}
