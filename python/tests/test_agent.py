@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import math
 import os
 import tempfile
+import threading
 import unittest
 from pathlib import Path
 from typing import Any, Optional
@@ -108,6 +110,7 @@ class Finds(AttemptTest):
             (lambda: agl_go.prompt("system"), "AGL_RESOURCES_FILE"),
             (lambda: agl_go.emit_reward(1), "AGL_RESULT_FILE"),
             (lambda: agl_go.error("x"), "AGL_RESULT_FILE"),
+            (lambda: agl_go.emit_message("x"), "AGL_EMIT_URL"),
             (lambda: agl_go.serve(lambda task: None), "AGL_TASK"),
         ):
             with self.subTest(variable), self.assertRaisesRegex(agl_go.NoAttemptError, f"^{variable} is not set.*agl-go runner"):
@@ -168,6 +171,89 @@ class Says(AttemptTest):
         self.assertEqual(self.result(), {"reward": 0.75, "error": "läuft nicht"})
         agl_go.error("")
         self.assertEqual(self.result()["error"], "the agent gives no reason")
+
+
+class Proxy(http.server.BaseHTTPRequestHandler):
+    """Takes emissions as agl's proxy does, after the answers in `script`."""
+
+    script: list[int] = []
+    taken: list[tuple[dict[str, str], Any]] = []
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.taken.append(({k.lower(): v for k, v in self.headers.items()}, body))
+        self.send_response(self.script.pop(0) if self.script else 200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+class Emits(AttemptTest):
+    def setUp(self) -> None:
+        super().setUp()
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        Proxy.script, Proxy.taken = [], []
+        os.environ["AGL_EMIT_URL"] = f"http://127.0.0.1:{server.server_address[1]}/rollout/ro-1/attempt/at-1/v1/emit"
+        os.environ["AGL_EMIT_KEY"] = "secret"
+        os.environ["TRACEPARENT"] = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
+
+    def bodies(self) -> list[Any]:
+        return [{k: v for k, v in body.items() if k != "span_id"} for _, body in Proxy.taken]
+
+    def test_each_reward_once(self) -> None:
+        for reward in (0.25, {"a": 1, "b": 0}):
+            agl_go.emit_reward(reward)
+        self.assertEqual(self.bodies(), [{"reward": 0.25}, {"rewards": {"a": 1.0, "b": 0.0}}])
+        self.assertFalse(self.result_file.exists(), "it would count twice")
+        headers, _ = Proxy.taken[0]
+        self.assertEqual(headers["authorization"], "Bearer secret")
+        self.assertEqual(headers["traceparent"], os.environ["TRACEPARENT"])
+        self.assertEqual(len({body["span_id"] for _, body in Proxy.taken}), 2)
+
+    def test_a_returned_reward_that_was_emitted(self) -> None:
+        agl_go.serve(lambda task: agl_go.emit_reward(0.5) or 0.5)
+        agl_go.serve(lambda task: agl_go.emit_reward(0.5) or 0.75)
+        self.assertEqual(self.bodies(), [{"reward": 0.5}, {"reward": 0.5}, {"reward": 0.75}])
+
+    def test_other_things(self) -> None:
+        agl_go.emit_message("läuft")
+        agl_go.emit_object({"a": [1, None]})
+        try:
+            raise KeyError("k")
+        except KeyError as err:
+            agl_go.emit_exception(err)
+        message, value, exception = self.bodies()
+        self.assertEqual((message, value), ({"message": "läuft"}, {"object": {"a": [1, None]}}))
+        self.assertEqual((exception["exception"]["type"], exception["exception"]["message"]), ("KeyError", "'k'"))
+        self.assertIn("raise KeyError", exception["exception"]["stacktrace"])
+
+    def test_a_proxy_that_is_busy(self) -> None:
+        Proxy.script = [503]
+        agl_go.emit_reward(0.5)
+        (_, first), (_, second) = Proxy.taken
+        self.assertEqual(first, second, "the repeat has the same span id")
+
+    def test_a_proxy_that_refuses(self) -> None:
+        Proxy.script = [410]
+        with self.assertRaisesRegex(agl_go.EmitError, "answers 410"):
+            agl_go.emit_reward(0.5)
+        self.assertEqual(len(Proxy.taken), 1)
+        self.assertFalse(self.result_file.exists())
+
+    def test_without_the_route(self) -> None:
+        Proxy.script = [404, 405]
+        agl_go.emit_reward(0.5)
+        self.assertEqual(self.result(), {"reward": 0.5})
+        with self.assertRaisesRegex(agl_go.NoAttemptError, "AGL_EMIT_URL"):
+            agl_go.emit_message("m")
 
 
 if __name__ == "__main__":

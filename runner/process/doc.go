@@ -13,6 +13,7 @@
 //	AGL_MODEL, OPENAI_MODEL                                   the model to ask for
 //	OPENAI_BASE_URL, OPENAI_API_BASE, OPENAI_API_KEY          where to ask, ending in /v1
 //	ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY, ANTHROPIC_AUTH_TOKEN   the same without the /v1
+//	AGL_EMIT_URL, AGL_EMIT_KEY                                where the proxy takes rewards and messages while the agent runs
 //	OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_RESOURCE_ATTRIBUTES, TRACEPARENT, …   spans land in the attempt
 //
 // The agent does not inherit the store's own token (AGL_TOKEN) and the variables of

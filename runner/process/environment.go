@@ -46,7 +46,7 @@ func (v *variables) add(name, value string) {
 func withheld(name string) bool {
 	return slices.Contains([]string{
 		"AGL_TOKEN", "AGL_PROXY_TOKEN", "AGL_CURRENT_ROLE", "AGL_SERVER_HOST", "AGL_SERVER_PORT", "AGL_MANAGED_STORE",
-		"AGL_RUNNER_PROCESS", "AGL_LIFELINE_FD",
+		"AGL_RUNNER_PROCESS", "AGL_LIFELINE_FD", "AGL_EMIT_URL", "AGL_EMIT_KEY",
 	}, name)
 }
 
@@ -97,11 +97,9 @@ func (c *Config) modelVariables(v *variables, task agl.Task) error {
 	if err != nil {
 		return err
 	}
-	key := llm.APIKey.V
-	if name, isEnv := strings.CutPrefix(key, "env:"); isEnv {
-		if key, err = c.allowed(name); err != nil {
-			return err
-		}
+	key, err := c.apiKey(llm)
+	if err != nil {
+		return err
 	}
 	if key == "" {
 		// SDKs refuse to start without a key; a proxy on the way asks for none.
@@ -116,6 +114,34 @@ func (c *Config) modelVariables(v *variables, task agl.Task) error {
 	v.add("ANTHROPIC_BASE_URL", base)
 	v.add("ANTHROPIC_API_KEY", key)
 	v.add("ANTHROPIC_AUTH_TOKEN", key)
+	return c.emitVariables(v, task)
+}
+
+// apiKey returns the key of a model, which resources may take from the environment.
+func (c *Config) apiKey(llm agl.LLM) (string, error) {
+	if name, isEnv := strings.CutPrefix(llm.APIKey.V, "env:"); isEnv {
+		return c.allowed(name)
+	}
+	return llm.APIKey.V, nil
+}
+
+// emitVariables adds where the attempt takes emissions: at the first proxy among the
+// resources, which is not always the model to ask.
+func (c *Config) emitVariables(v *variables, task agl.Task) error {
+	for _, n := range task.Resources {
+		p, ok := n.Resource.(agl.ProxyLLM)
+		if !ok {
+			continue
+		}
+		llm, err := p.ForAttempt(task.Rollout.RolloutID, task.Attempt.AttemptID)
+		if err != nil {
+			return err
+		}
+		key, err := c.apiKey(llm)
+		v.add("AGL_EMIT_URL", strings.TrimRight(llm.Endpoint, "/")+"/emit")
+		v.add("AGL_EMIT_KEY", key)
+		return err
+	}
 	return nil
 }
 

@@ -176,7 +176,7 @@ func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	cfg := shell(`env; echo "dir $PWD"; echo "file $(cat $AGL_TASK_FILE)"; echo "resources $(cat $AGL_RESOURCES_FILE)"`)
-	cfg.Environ = []string{"PATH=" + os.Getenv("PATH"), "AGL_TOKEN=secret", "AGL_CURRENT_ROLE=runner", "AGL_MODE=stale", "PLAIN=kept", "KEY=value-of-KEY"}
+	cfg.Environ = []string{"PATH=" + os.Getenv("PATH"), "AGL_TOKEN=secret", "AGL_CURRENT_ROLE=runner", "AGL_MODE=stale", "AGL_EMIT_URL=http://stale", "PLAIN=kept", "KEY=value-of-KEY"}
 	cfg.Env = []string{"EXTRA=more"}
 	cfg.StoreURL = "http://127.0.0.1:4747/"
 	cfg.SpanToken = func(rolloutID, attemptID string) string { return "for-" + attemptID }
@@ -197,6 +197,7 @@ func TestEnvironment(t *testing.T) {
 		"AGL_PROMPT_MAIN_PROMPT": "Answer {question}", "AGL_MODEL": "tiny", "OPENAI_MODEL": "tiny",
 		"OPENAI_BASE_URL": base + "/v1", "OPENAI_API_BASE": base + "/v1", "ANTHROPIC_BASE_URL": base,
 		"OPENAI_API_KEY": "value-of-KEY", "ANTHROPIC_API_KEY": "value-of-KEY", "ANTHROPIC_AUTH_TOKEN": "value-of-KEY",
+		"AGL_EMIT_URL": base + "/v1/emit", "AGL_EMIT_KEY": "value-of-KEY",
 		"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4747", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
 		"OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Bearer%20for-" + attempt,
 		"OTEL_RESOURCE_ATTRIBUTES":   "agentlightning.rollout_id=" + rollout + ",agentlightning.attempt_id=" + attempt,

@@ -21,21 +21,26 @@ gets its task, its model and its prompts from this package, and reports its rewa
 
 `serve` does the same in a process that is kept for many tasks.
 
-The package only reads the environment variables and files of the attempt, which any program can read itself. It opens no
-connection, and nothing runs in the background.
+The package reads the environment variables and files of the attempt, which any program can read itself. What an agent emits
+goes to the proxy of its model, in one request each; nothing runs in the background.
 """
 
 from agl_go._attempt import LLM, NoAttemptError, ResourceError, Rollout, llm, prompt, resources, rollout, task
-from agl_go._result import Reward, emit_reward, error
+from agl_go._emit import EmitError, emit_exception, emit_message, emit_object, emit_reward
+from agl_go._result import Reward, error
 from agl_go._serve import Handler, serve
 
 __all__ = [
     "LLM",
+    "EmitError",
     "Handler",
     "NoAttemptError",
     "ResourceError",
     "Reward",
     "Rollout",
+    "emit_exception",
+    "emit_message",
+    "emit_object",
     "emit_reward",
     "error",
     "llm",

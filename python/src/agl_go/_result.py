@@ -14,19 +14,9 @@ Reward = Union[SupportsFloat, Mapping[str, SupportsFloat]]
 """One number, or one for each dimension by its name."""
 
 
-def emit_reward(reward: Reward, *, primary: Optional[str] = None) -> None:
-    """Reports the reward of the attempt: a number, or one for each dimension.
-
-    Algorithms learn from the primary dimension: the first one, unless `primary` names another. The last call counts. Several
-    processes of the attempt may call it, one after the other. Scalars of NumPy and PyTorch are numbers, and True is 1.
-    Raises ValueError for a number that is not finite, and TypeError for anything that is not a number.
-    """
-    _update(said(reward, primary))
-
-
 def error(message: str) -> None:
     """Reports that the attempt failed, and why. The attempt then fails, whatever its reward and its exit status."""
-    _update({"error": str(message) or "the agent gives no reason"})
+    update({"error": str(message) or "the agent gives no reason"})
 
 
 def said(reward: Reward, primary: Optional[str] = None) -> dict[str, Any]:
@@ -58,7 +48,7 @@ def _number(what: str, value: SupportsFloat) -> float:
     return number
 
 
-def _update(news: Mapping[str, Any]) -> None:
+def update(news: Mapping[str, Any]) -> None:
     """Updates the result file, which is replaced atomically."""
     path = _variable("AGL_RESULT_FILE", "where its result goes")
     try:

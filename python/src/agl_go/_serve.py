@@ -12,7 +12,8 @@ import traceback
 from typing import Any, Awaitable, BinaryIO, Callable, Iterator, Mapping, Optional, Union
 
 from agl_go._attempt import task
-from agl_go._result import Reward, emit_reward, said
+from agl_go._emit import emit_reward, recorded
+from agl_go._result import Reward, said
 
 Handler = Callable[[Any], Union[None, Reward, Awaitable[Optional[Reward]]]]
 """Does a task, given its input, and returns its reward, or None if it has none or has called emit_reward. It may be async."""
@@ -46,7 +47,7 @@ def serve(handler: Handler) -> None:
             _serve(call)
         else:
             reward = call(task())
-            if reward is not None:
+            if reward is not None and not recorded(said(reward)):
                 emit_reward(reward)
     finally:
         if loop is not None:
@@ -74,7 +75,7 @@ def _reply(call: Callable[[Any], Optional[Reward]], value: Any) -> Mapping[str, 
     """The result of what the handler returns or raises. An empty result leaves it to the result file."""
     try:
         reward = call(value)
-        return {} if reward is None else said(reward)
+        return {} if reward is None or recorded(said(reward)) else said(reward)
     except Exception as err:
         traceback.print_exc()
         return {"error": "".join(traceback.format_exception_only(type(err), err)).strip()}

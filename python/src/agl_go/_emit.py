@@ -1,0 +1,106 @@
+"""What an agent says about its attempt while it runs: rewards, messages, objects and exceptions."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+import traceback
+import urllib.error
+import urllib.request
+from typing import Any, Mapping, Optional
+
+from agl_go._attempt import NoAttemptError
+from agl_go._result import Reward, said, update
+
+# A proxy waits for its store before it refuses, so a few tries are enough.
+TRIES = 4
+TIMEOUT_SECONDS = 60.0
+
+
+class EmitError(RuntimeError):
+    """The proxy did not record what the agent emitted."""
+
+
+_last_reward: dict[str, Any] = {}
+"""The reward that was recorded last by the proxy, and its attempt."""
+
+
+def emit_reward(reward: Reward, *, primary: Optional[str] = None) -> None:
+    """Records a reward for what the attempt has done so far: a number, or one for each dimension.
+
+    Where the model is behind agl's proxy, the reward is recorded at once: it stands behind the model calls that have ended, and
+    before the next one. Call it after each step to reward each step. The last reward is that of the whole attempt. Without such
+    a proxy only the last call counts.
+
+    Algorithms learn from the primary dimension: the first one, unless `primary` names another. Several processes of the
+    attempt may call it, one after the other. Scalars of NumPy and PyTorch are numbers, and True is 1.
+    Raises ValueError for a number that is not finite, TypeError for anything that is not a number, and EmitError when the
+    proxy does not answer.
+    """
+    news = said(reward, primary)
+    if _post(news):
+        _last_reward.clear()
+        _last_reward.update(attempt=os.environ.get("AGL_ATTEMPT_ID"), said=news)
+    else:
+        update(news)
+
+
+def recorded(news: Mapping[str, Any]) -> bool:
+    """Whether the proxy has recorded this as the last reward of the attempt: reported again, it would count twice."""
+    return bool(_last_reward) and _last_reward == {"attempt": os.environ.get("AGL_ATTEMPT_ID"), "said": news}
+
+
+def emit_message(message: str) -> None:
+    """Records a message for people, such as a log line. Raises NoAttemptError without a proxy, EmitError when it does not answer."""
+    _record({"message": str(message)})
+
+
+def emit_object(value: Any) -> None:
+    """Records a value that has a JSON form. Raises NoAttemptError without a proxy, EmitError when it does not answer."""
+    _record({"object": value})
+
+
+def emit_exception(error: BaseException) -> None:
+    """Records an exception with its stack. Raises NoAttemptError without a proxy, EmitError when it does not answer."""
+    stack = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    _record({"exception": {"type": type(error).__qualname__, "message": str(error), "stacktrace": stack}})
+
+
+def _record(body: Mapping[str, Any]) -> None:
+    if not _post(body):
+        at = os.environ.get("AGL_EMIT_URL")
+        raise NoAttemptError(
+            (f"AGL_EMIT_URL is {at}, where nothing is recorded" if at else "AGL_EMIT_URL is not set, so nothing is recorded")
+            + ": start this process by agl, such as `agl-go runner --store URL -- python agent.py`, with a model behind agl's proxy"
+        )
+
+
+def _post(body: Mapping[str, Any]) -> bool:
+    """Sends one emission. False means that there is no proxy that takes it."""
+    url = os.environ.get("AGL_EMIT_URL")
+    if not url:
+        return False
+    headers = {"Content-Type": "application/json", "Authorization": "Bearer " + os.environ.get("AGL_EMIT_KEY", "none")}
+    if "TRACEPARENT" in os.environ:
+        headers["traceparent"] = os.environ["TRACEPARENT"]
+    # With the id of its span a repeated request is recorded once.
+    data = json.dumps({**body, "span_id": secrets.token_hex(8)}, allow_nan=False).encode()
+    for left in reversed(range(TRIES)):
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=TIMEOUT_SECONDS) as answer:
+                answer.read()
+            return True
+        except urllib.error.HTTPError as err:
+            with err:
+                text = err.read(4096).decode("utf-8", "replace")
+            if err.code in (404, 405):
+                return False  # another product's proxy, or one without a store
+            if err.code < 500 or not left:
+                raise EmitError(f"{url} answers {err.code}: {text}") from None
+        except OSError as err:
+            if not left:
+                raise EmitError(f"{url} does not answer: {err}") from err
+        time.sleep(0.5 * (TRIES - left))
+    raise AssertionError("unreachable")
