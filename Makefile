@@ -40,7 +40,7 @@ tinker-sdk: ## Tinker's Python SDK against agl policy serve: the newest version,
 	vars=$$(test/tinkersdk/setup.sh) && env $$vars $(GO) test -count=1 -tags tinkersdk ./test/tinkersdk
 
 e2e: ## real processes, real signals
-	$(GO) test -count=1 ./test/e2e ./test/recording ./test/stores ./test/training
+	AGL_COMPAT_VENV=$$(test/compat/venv.sh) $(GO) test -count=1 ./test/e2e ./test/recording ./test/stores ./test/training
 
 examples: ## every template of agl init and every example with real SDKs, in short runs
 	vars=$$(test/examples/setup.sh) && env $$vars $(GO) test -count=1 -tags examples -timeout 30m ./test/examples
