@@ -64,7 +64,7 @@ type Merged struct {
 	Report Report
 }
 
-// Report counts the calls by what became of them.
+// Report says which calls are in a trajectory, and why the others are not.
 type Report struct {
 	Calls     int // all calls found
 	Continued int // calls that continue an earlier one
@@ -90,16 +90,6 @@ type Mismatch struct {
 	At int
 	// PreviousTokens is how many tokens the previous call has.
 	PreviousTokens int
-}
-
-// MismatchShare returns the share of mismatches among the calls with tokens that have
-// a call before them, 0 when there are none.
-func (r *Report) MismatchShare() float64 {
-	followers := r.Continued + len(r.Mismatches)
-	if followers == 0 {
-		return 0
-	}
-	return float64(len(r.Mismatches)) / float64(followers)
 }
 
 // Adapt merges the calls. Errors have code agl.CodeInvalid.

@@ -29,25 +29,18 @@ type RunConfig struct {
 	Logger *slog.Logger
 }
 
-const (
-	defaultTimeout      = 1200 // seconds
-	defaultUnresponsive = 300  // seconds
-)
-
 // WithDefaults fills in zero fields. By default an attempt times out after 1200 s, or after 300 s without a heartbeat, so
 // that neither a hanging agent nor a dead runner can stop the run.
 func (c RunConfig) WithDefaults() RunConfig {
 	c.Rollout = c.Rollout.WithDefaults()
 	if !c.Rollout.TimeoutSeconds.Valid {
-		c.Rollout.TimeoutSeconds = agl.Some[float64](defaultTimeout)
+		c.Rollout.TimeoutSeconds = agl.Some[float64](1200)
 	}
 	if !c.Rollout.UnresponsiveSeconds.Valid {
-		c.Rollout.UnresponsiveSeconds = agl.Some[float64](defaultUnresponsive)
+		c.Rollout.UnresponsiveSeconds = agl.Some[float64](300)
 	}
 	c.Progress = c.Progress.withDefaults()
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 
@@ -99,12 +92,10 @@ type Validation struct {
 	Sampling jsontext.Value
 }
 
-const defaultLearningRate = 1e-3
-
 // WithDefaults fills in zero fields.
 func (c TrainingConfig) WithDefaults() TrainingConfig {
 	if c.Schedule.Peak == 0 {
-		c.Schedule = Schedule{Peak: defaultLearningRate, Floor: defaultLearningRate}
+		c.Schedule = Schedule{Peak: 1e-3, Floor: 1e-3}
 	}
 	c.Adam = AdamWithDefaults(c.Adam)
 	c.PassReward = cmp.Or(c.PassReward, 1)

@@ -35,8 +35,6 @@ type EvaluateParams struct {
 	// ResourcesID names the resources of the rollouts; null means the latest. See
 	// [WithSampling] for sampling parameters that differ from training.
 	ResourcesID agl.Null[string]
-	// Mode of the rollouts; empty means val.
-	Mode agl.Mode
 	// Rollout limits each attempt. Its zero value is one attempt without limits.
 	Rollout agl.RolloutConfig
 	// Metadata is an object whose members are added to each rollout's metadata.
@@ -130,7 +128,7 @@ func (e EvaluateParams) rollouts(tasks []jsontext.Value) []agl.EnqueueRollout {
 		meta := rawjson.Set(e.Metadata, MetadataIndex, strconv.AppendInt(nil, int64(i), 10))
 		meta = rawjson.Set(meta, MetadataSeed, strconv.AppendUint(nil, DeriveSeed(e.Seed, "evaluate", i), 10))
 		config := e.Rollout
-		rollouts[i] = agl.EnqueueRollout{Input: task, Mode: cmp.Or(e.Mode, agl.ModeVal), ResourcesID: e.ResourcesID, Config: &config, Metadata: meta}
+		rollouts[i] = agl.EnqueueRollout{Input: task, Mode: agl.ModeVal, ResourcesID: e.ResourcesID, Config: &config, Metadata: meta}
 	}
 	return rollouts
 }

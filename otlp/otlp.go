@@ -4,7 +4,7 @@
 // The attributes agentlightning.rollout_id and agentlightning.attempt_id of a span, or of its resource, say which attempt
 // the span belongs to. A span without them is rejected, and the other spans of the request are not affected.
 //
-// The package must not know who sends the spans or what becomes of them.
+// The package must not know who sends the spans or what is done with them.
 package otlp
 
 // Encoding is one of the two encodings of the protocol over HTTP.

@@ -74,31 +74,19 @@ type Config struct {
 // DefaultRounds is the number of rounds of a Config that names none.
 const DefaultRounds = 3
 
-const (
-	defaultAttempts        = 3
-	defaultBeamWidth       = 4
-	defaultBranchFactor    = 4
-	defaultGradientBatch   = 4
-	defaultValBatch        = 16
-	defaultResamples       = 2000
-	defaultLevel           = 0.95
-	defaultExperimentBytes = 8 << 10
-	defaultConcurrency     = 8
-)
-
 func (c Config) withDefaults() Config {
 	c.RunConfig = c.WithDefaults()
-	c.Attempts = cmp.Or(c.Attempts, defaultAttempts)
-	c.BeamWidth = cmp.Or(c.BeamWidth, defaultBeamWidth)
-	c.BranchFactor = cmp.Or(c.BranchFactor, defaultBranchFactor)
+	c.Attempts = cmp.Or(c.Attempts, 3)
+	c.BeamWidth = cmp.Or(c.BeamWidth, 4)
+	c.BranchFactor = cmp.Or(c.BranchFactor, 4)
 	c.Rounds = cmp.Or(c.Rounds, DefaultRounds)
-	c.GradientBatch = cmp.Or(c.GradientBatch, defaultGradientBatch)
-	c.ValBatch = cmp.Or(c.ValBatch, defaultValBatch)
+	c.GradientBatch = cmp.Or(c.GradientBatch, 4)
+	c.ValBatch = cmp.Or(c.ValBatch, 16)
 	c.FinalSamples = cmp.Or(c.FinalSamples, 1)
-	c.Resamples = cmp.Or(c.Resamples, defaultResamples)
-	c.ExperimentBytes = cmp.Or(c.ExperimentBytes, defaultExperimentBytes)
-	c.Concurrency = cmp.Or(c.Concurrency, defaultConcurrency)
-	c.Level = cmp.Or(c.Level, defaultLevel)
+	c.Resamples = cmp.Or(c.Resamples, 2000)
+	c.ExperimentBytes = cmp.Or(c.ExperimentBytes, 8<<10)
+	c.Concurrency = cmp.Or(c.Concurrency, 8)
+	c.Level = cmp.Or(c.Level, 0.95)
 	c.BatchTimeout = cmp.Or(c.BatchTimeout, time.Hour)
 	if c.EditModel == nil {
 		c.EditModel, c.EditPrice = c.GradientModel, c.GradientPrice

@@ -2,6 +2,7 @@ package apo
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,8 +52,6 @@ type Endpoint struct {
 var _ Model = (*Endpoint)(nil)
 
 const (
-	defaultRequestTimeout = 5 * time.Minute
-	defaultMaxAttempts    = 6
 	// longestRetryAfter bounds what a server may ask for; beyond it the call fails,
 	// rather than let the search sleep for hours.
 	longestRetryAfter = 10 * time.Minute
@@ -74,15 +73,9 @@ func NewEndpoint(cfg EndpointConfig) (*Endpoint, error) {
 	if cfg.RequestsPerSecond < 0 || cfg.Timeout < 0 || cfg.MaxAttempts < 0 {
 		return nil, invalid("RequestsPerSecond %v, Timeout %v, MaxAttempts %d: none may be negative", cfg.RequestsPerSecond, cfg.Timeout, cfg.MaxAttempts)
 	}
-	if cfg.HTTPClient == nil {
-		cfg.HTTPClient = &http.Client{}
-	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = defaultRequestTimeout
-	}
-	if cfg.MaxAttempts == 0 {
-		cfg.MaxAttempts = defaultMaxAttempts
-	}
+	cfg.HTTPClient = cmp.Or(cfg.HTTPClient, &http.Client{})
+	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Minute)
+	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, 6)
 	limit := rate.Inf
 	if cfg.RequestsPerSecond > 0 {
 		limit = rate.Limit(cfg.RequestsPerSecond)

@@ -9,8 +9,8 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// placeholders returns what an edit of the template must preserve, sorted and without duplicates: {name} of an f-string, {{
-// name }} of Jinja and POML, and Jinja's tags. ok is false for an f-string with a brace that belongs to no placeholder,
+// placeholders returns what an edit of the template must preserve, sorted and without duplicates: {name} of an f-string,
+// {{ name }} of Jinja and POML, and Jinja's tags. ok is false for an f-string with a brace that belongs to no placeholder,
 // which Python's str.format refuses.
 func placeholders(t agl.PromptTemplate) (names []string, ok bool) {
 	ok = true

@@ -36,14 +36,12 @@ type Config struct {
 	OnTask func(Finished)
 }
 
-const defaultMaxQueueLength = 4
-
 func (c Config) withDefaults() Config {
 	rollout := c.Rollout.WithDefaults()
 	c.RunConfig = c.WithDefaults()
 	c.Rollout = rollout
 	c.Epochs = cmp.Or(c.Epochs, 1)
-	c.MaxQueueLength = cmp.Or(c.MaxQueueLength, defaultMaxQueueLength)
+	c.MaxQueueLength = cmp.Or(c.MaxQueueLength, 4)
 	c.SpanVerbosity = cmp.Or(c.SpanVerbosity, SpanKeys)
 	if c.Adapter == nil {
 		c.Adapter = adapter.TracerTriplets{}

@@ -54,18 +54,12 @@ type Config struct {
 	OnStep func(StepReport)
 }
 
-const (
-	defaultPrompts    = 16
-	defaultGroup      = 8
-	defaultCheckpoint = 25
-)
-
 func (c Config) withDefaults() Config {
 	c.RunConfig, c.TrainingConfig = c.RunConfig.WithDefaults(), c.TrainingConfig.WithDefaults()
-	c.PromptsPerStep = cmp.Or(c.PromptsPerStep, defaultPrompts)
-	c.GroupSize = cmp.Or(c.GroupSize, defaultGroup)
+	c.PromptsPerStep = cmp.Or(c.PromptsPerStep, 16)
+	c.GroupSize = cmp.Or(c.GroupSize, 8)
 	c.Minibatches = cmp.Or(c.Minibatches, 1)
-	c.CheckpointEvery = cmp.Or(c.CheckpointEvery, defaultCheckpoint)
+	c.CheckpointEvery = cmp.Or(c.CheckpointEvery, 25)
 	c.Loss.Name = c.Losses()[0]
 	c.Baseline = cmp.Or(c.Baseline, GroupMean)
 	if c.OnStep == nil {

@@ -67,18 +67,12 @@ type Summary struct {
 	Selected *Selected
 }
 
-const (
-	defaultSamples    = 4
-	defaultBatch      = 32
-	defaultCheckpoint = 200
-)
-
 func (c Config) withDefaults() Config {
 	c.RunConfig, c.TrainingConfig = c.RunConfig.WithDefaults(), c.TrainingConfig.WithDefaults()
 	c.Rounds = cmp.Or(c.Rounds, 1)
-	c.Samples = cmp.Or(c.Samples, defaultSamples)
-	c.Batch = cmp.Or(c.Batch, defaultBatch)
-	c.CheckpointEvery = cmp.Or(c.CheckpointEvery, defaultCheckpoint)
+	c.Samples = cmp.Or(c.Samples, 4)
+	c.Batch = cmp.Or(c.Batch, 32)
+	c.CheckpointEvery = cmp.Or(c.CheckpointEvery, 200)
 	if c.OnStep == nil {
 		c.OnStep = func(Report) {}
 	}

@@ -19,8 +19,6 @@ type TrainConfig struct {
 	Service tinker.Service
 	// Model describes the model to create.
 	Model tinker.CreateModelParams
-	// InitialWeights is a checkpoint of the engine to start from, with a fresh optimizer; empty starts from the base model.
-	InitialWeights string
 	// Source supplies the batches. Required.
 	Source Source
 	// Steps is the number of optimizer steps. Required.
@@ -62,7 +60,7 @@ type Result struct {
 
 func (c TrainConfig) withDefaults() TrainConfig {
 	c.Adam = algorithm.AdamWithDefaults(c.Adam)
-	c.CheckpointEvery = cmp.Or(c.CheckpointEvery, defaultCheckpoint)
+	c.CheckpointEvery = cmp.Or(c.CheckpointEvery, 200)
 	if c.OnStart == nil {
 		c.OnStart = func(int) {}
 	}
@@ -108,7 +106,7 @@ func Train(ctx context.Context, cfg TrainConfig) (result Result, err error) {
 		return Result{}, err
 	}
 	model, err := algorithm.OpenModel(ctx, algorithm.ModelParams{
-		Service: cfg.Service, Create: cfg.Model, InitialWeights: cfg.InitialWeights,
+		Service: cfg.Service, Create: cfg.Model,
 		Dir: cfg.OutDir, Identity: cfg.identity(), Logger: cfg.Logger,
 	})
 	if err != nil {

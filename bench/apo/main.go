@@ -63,12 +63,9 @@ func run(ctx context.Context, opt options) error {
 }
 
 // compare runs both sides with every seed, one after the other.
-func compare(ctx context.Context, opt options, w apotest.World) (err error) {
-	b := &comparison{opt: opt, world: w}
-	if b.models, err = serveModels(ctx, w, opt.Latency); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.models.close()) }()
+func compare(ctx context.Context, opt options, w apotest.World) error {
+	b := &comparison{opt: opt, world: w, models: serveModels(w, opt.Latency)}
+	defer b.models.server.Close()
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "%s\tseed\tworth (best %.2f, at first %.2f)\tcalls: critic, editor, agent\tseconds\n", w.Name, w.Best, b.worth(w.Seed[0].Prompt))
 	sides := []*side{{name: "Python", search: b.python}, {name: "ours", search: b.ours}}

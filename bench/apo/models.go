@@ -1,12 +1,10 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,33 +28,17 @@ const (
 type models struct {
 	world   apotest.World
 	latency time.Duration
-	server  *http.Server
-	url     string
-	served  chan error
+	server  *httptest.Server
 
 	mu    sync.Mutex // guards what follows
 	seed  uint64
 	calls map[string]int
 }
 
-func serveModels(ctx context.Context, world apotest.World, latency time.Duration) (*models, error) {
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	m := &models{world: world, latency: latency, url: "http://" + l.Addr().String() + "/v1", served: make(chan error, 1)}
-	m.server = &http.Server{Handler: m, ReadHeaderTimeout: time.Minute, IdleTimeout: 2 * time.Minute}
-	go func() { m.served <- m.server.Serve(l) }()
-	return m, nil
-}
-
-func (m *models) close() error {
-	err := m.server.Close()
-	if served := <-m.served; !errors.Is(served, http.ErrServerClosed) {
-		err = errors.Join(err, served)
-	}
-	return err
+func serveModels(world apotest.World, latency time.Duration) *models {
+	m := &models{world: world, latency: latency}
+	m.server = httptest.NewServer(m)
+	return m
 }
 
 // begin starts a run: it resets the counts of calls.

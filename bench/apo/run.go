@@ -36,7 +36,7 @@ func (b *comparison) python(ctx context.Context, seed int) (result, error) {
 		return result{}, err
 	}
 	o := b.opt
-	args := []string{"-W", "ignore", o.Script, "--models", b.models.url, "--prompt", b.world.Seed[0].Prompt}
+	args := []string{"-W", "ignore", o.Script, "--models", b.models.server.URL + "/v1", "--prompt", b.world.Seed[0].Prompt}
 	for name, value := range map[string]int{
 		"port": port, "seed": seed, "runners": o.Runners, "beam": o.Beam, "branch": o.Branch, "rounds": o.Rounds,
 		"gradient-batch": o.GradientBatch, "val-batch": o.ValBatch, "train": o.Train, "val": o.Val,
@@ -109,7 +109,7 @@ func (b *comparison) ours(ctx context.Context, seed int) (r result, err error) {
 }
 
 func (b *comparison) endpoint(model string) (*apo.Endpoint, error) {
-	return apo.NewEndpoint(apo.EndpointConfig{BaseURL: b.models.url, Model: model, MaxAttempts: 1})
+	return apo.NewEndpoint(apo.EndpointConfig{BaseURL: b.models.server.URL + "/v1", Model: model, MaxAttempts: 1})
 }
 
 func (b *comparison) apo(seed int, dir string) (*apo.APO, error) {

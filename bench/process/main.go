@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/pprof"
 	"slices"
 	"strconv"
 	"sync"
@@ -33,7 +32,6 @@ type options struct {
 	Rounds      int     `default:"1" help:"How often both are measured; the median of the ratios counts."`
 	Dir         string  `default:".cache" help:"Where the database and the attempts' folders are made." type:"path" placeholder:"DIR"`
 	Target      float64 `default:"0.4" help:"The ratio to reach."`
-	Profile     string  `help:"Write a CPU profile of the last round's rollouts there." type:"path" placeholder:"FILE"`
 }
 
 func main() {
@@ -47,17 +45,13 @@ func run(ctx context.Context, opt options) error {
 		return errors.New("--rollouts must be at least 2, --concurrency and --rounds at least 1")
 	}
 	var ratios, cpuRatios []float64
-	for round := range opt.Rounds {
+	for range opt.Rounds {
 		// The bare loop runs before and after, so that a machine that gets slower or faster meanwhile does so for both.
 		before, err := measureBare(ctx, opt, opt.Rollouts/2)
 		if err != nil {
 			return err
 		}
-		profile := ""
-		if round == opt.Rounds-1 {
-			profile = opt.Profile
-		}
-		system, err := measureRollouts(ctx, opt, profile)
+		system, err := measureRollouts(ctx, opt)
 		if err != nil {
 			return err
 		}
@@ -126,7 +120,7 @@ type cost struct {
 
 // measureRollouts runs the program as the agent of as many rollouts, from an
 // empty store to all of them succeeded with their rewards.
-func measureRollouts(ctx context.Context, opt options, profile string) (c cost, err error) {
+func measureRollouts(ctx context.Context, opt options) (c cost, err error) {
 	dir, err := os.MkdirTemp(opt.Dir, "bench-process-")
 	if err != nil {
 		return cost{}, err
@@ -139,7 +133,7 @@ func measureRollouts(ctx context.Context, opt options, profile string) (c cost, 
 	if c.before, err = usageNow(); err != nil {
 		return cost{}, err
 	}
-	if err := c.rollouts(ctx, opt, dir, attempts, profile); err != nil {
+	if err := c.rollouts(ctx, opt, dir, attempts); err != nil {
 		return cost{}, err
 	}
 	left, err := os.ReadDir(attempts)
@@ -154,7 +148,7 @@ func measureRollouts(ctx context.Context, opt options, profile string) (c cost, 
 	return c, err
 }
 
-func (c *cost) rollouts(ctx context.Context, opt options, dir, attempts, profile string) (err error) {
+func (c *cost) rollouts(ctx context.Context, opt options, dir, attempts string) (err error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	s, err := store.Open(ctx, "sqlite:"+filepath.Join(dir, "agl.db"), store.Options{Config: store.Config{Logger: log}})
 	if err != nil {
@@ -180,13 +174,9 @@ func (c *cost) rollouts(ctx context.Context, opt options, dir, attempts, profile
 	if err != nil {
 		return err
 	}
-	stopProfile, err := startProfile(profile)
-	if err != nil {
-		return err
-	}
 	stopPeaks := watchPeaks(&c.peak)
 	c.took, err = bench.Measure(func() error { return r.Run(ctx) })
-	if err := errors.Join(err, stopPeaks(), stopProfile()); err != nil {
+	if err := errors.Join(err, stopPeaks()); err != nil {
 		return err
 	}
 	return verify(ctx, s, opt.Rollouts)
@@ -235,21 +225,4 @@ func verify(ctx context.Context, s agl.Store, n int) error {
 		}
 	}
 	return nil
-}
-
-func startProfile(path string) (stop func() error, err error) {
-	if path == "" {
-		return func() error { return nil }, nil
-	}
-	file, err := os.Create(path)
-	if err != nil {
-		return nil, err
-	}
-	if err := pprof.StartCPUProfile(file); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return func() error {
-		pprof.StopCPUProfile()
-		return file.Close()
-	}, nil
 }

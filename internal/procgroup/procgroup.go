@@ -21,7 +21,7 @@ type Group struct {
 
 // New makes the process of cmd, which has not been started, the leader of a new group.
 func New(cmd *exec.Cmd) *Group {
-	lead(cmd)
+	setLeader(cmd)
 	return &Group{cmd: cmd}
 }
 

@@ -7,7 +7,7 @@ import (
 	"os/exec"
 )
 
-func lead(*exec.Cmd) {}
+func setLeader(*exec.Cmd) {}
 
 func kill(leader *os.Process)      { _ = leader.Kill() } // it may have ended already
 func terminate(leader *os.Process) { kill(leader) }

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-func lead(cmd *exec.Cmd) {
+func setLeader(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}

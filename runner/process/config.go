@@ -68,16 +68,11 @@ type Config struct {
 // DefaultGracePeriod is the grace period of a Config without one.
 const DefaultGracePeriod = 5 * time.Second
 
-const (
-	defaultOutputBytes = 1 << 20
-	defaultMaxIdle     = 64
-)
-
 func (c Config) withDefaults() Config {
 	c.TempDir = cmp.Or(c.TempDir, os.TempDir())
 	c.GracePeriod = cmp.Or(c.GracePeriod, DefaultGracePeriod)
-	c.OutputBytes = cmp.Or(c.OutputBytes, defaultOutputBytes)
-	c.MaxIdle = cmp.Or(c.MaxIdle, defaultMaxIdle)
+	c.OutputBytes = cmp.Or(c.OutputBytes, 1<<20)
+	c.MaxIdle = cmp.Or(c.MaxIdle, 64)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }

@@ -72,7 +72,7 @@ func TestSamePrompts(t *testing.T) {
 				}
 				if template == nil {
 					var err error
-					if template, err = pretrained.NewTemplate(pretrained.TemplateConfig{Source: config.ChatTemplate, Special: c.Special}); err != nil {
+					if template, err = pretrained.NewTemplate(config.ChatTemplate, c.Special); err != nil {
 						t.Fatal(err)
 					}
 					return

@@ -81,7 +81,7 @@ func (s *Server) start(ctx context.Context, f *future, j job) {
 		s.finish(f, res, err)
 		if of != nil {
 			of.running--
-			of.alive = time.Now()
+			of.active = time.Now()
 		}
 	})
 }

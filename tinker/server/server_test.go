@@ -206,7 +206,7 @@ func TestZstd(t *testing.T) {
 	}
 }
 
-// A session ends SessionTimeout after its last sign of life, and its models with it, whether it ever sent a heartbeat or
+// A session ends SessionTimeout after its last activity, and its models with it, whether it ever sent a heartbeat or
 // not.
 func TestSessionsExpire(t *testing.T) {
 	t.Parallel()

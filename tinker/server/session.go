@@ -16,7 +16,7 @@ func (s *Server) createSession(ctx context.Context, _ wire.CreateSessionRequest)
 	s.expire(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sessions[id] = &session{alive: time.Now(), models: map[int64]*future{}, samplers: map[int64]string{}}
+	s.sessions[id] = &session{active: time.Now(), models: map[int64]*future{}, samplers: map[int64]string{}}
 	return wire.CreateSessionResponse{Type: "create_session", SessionID: id}, nil
 }
 
@@ -28,7 +28,7 @@ func (s *Server) heartbeat(ctx context.Context, r wire.SessionHeartbeatRequest) 
 	if err != nil {
 		return nil, err
 	}
-	of.alive = time.Now()
+	of.active = time.Now()
 	return wire.TypedResult{Type: "session_heartbeat"}, nil
 }
 
@@ -38,12 +38,12 @@ func (s *Server) session(id string) (*session, error) {
 	return find(s.sessions, "session", id)
 }
 
-// expire ends the sessions whose last sign of life is older than SessionTimeout.
+// expire ends the sessions that have been idle for longer than SessionTimeout.
 func (s *Server) expire(ctx context.Context) {
 	s.mu.Lock()
 	var orphans []*model
 	for id, of := range s.sessions {
-		if of.running == 0 && time.Since(of.alive) > s.cfg.SessionTimeout {
+		if of.running == 0 && time.Since(of.active) > s.cfg.SessionTimeout {
 			orphans = append(orphans, of.owned...)
 			delete(s.sessions, id)
 			maps.DeleteFunc(s.samplers, func(_ string, from *sampler) bool { return from.session == id })

@@ -42,7 +42,7 @@ type session struct {
 	models   map[int64]*future // creations by sequence id, guarded by making, as samplers
 	samplers map[int64]string
 
-	alive   time.Time // of the last sign of life
+	active  time.Time // last activity
 	running int       // calls of its models and sampling sessions
 	owned   []*model  // not unloaded
 }

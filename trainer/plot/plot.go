@@ -5,9 +5,11 @@ package plot
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"html"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -223,11 +225,7 @@ func (f frame) names(b *bytes.Buffer, lines []Series) {
 		list = append(list, name{f.py(last) + 4, i % len(colours()), strings.TrimSpace(s.Name + " " + short(last, f.y1-f.y0))})
 	}
 	// Sort by height, then push overlapping names down.
-	for i := range list {
-		for j := i; j > 0 && list[j].at < list[j-1].at; j-- {
-			list[j], list[j-1] = list[j-1], list[j]
-		}
-	}
+	slices.SortStableFunc(list, func(a, b name) int { return cmp.Compare(a.at, b.at) })
 	for i := 1; i < len(list); i++ {
 		list[i].at = max(list[i].at, list[i-1].at+labelDistance)
 	}

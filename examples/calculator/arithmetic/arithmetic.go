@@ -2,17 +2,11 @@
 // demonstrations that are wrong more often than right, and an exact reward. It must not know models or agl.
 package arithmetic
 
-//go:generate go run ./gen
-
 import (
-	"bufio"
 	_ "embed"
-	"io"
 	"math/rand/v2"
 	"strconv"
 	"strings"
-
-	"github.com/go-json-experiment/json"
 )
 
 // The data files: one JSON question per line. No operand pair of HeldOut occurs in Train or in a demonstration.
@@ -100,50 +94,4 @@ func SplitPairs() (train, heldOut []Pair) {
 	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	cut := len(all) / 10
 	return all[cut:], all[:cut]
-}
-
-// The number of questions in the data files.
-const (
-	TrainQuestions   = 3200
-	HeldOutQuestions = 256
-)
-
-// WriteData writes the questions of the data files.
-func WriteData(train, heldOut io.Writer) error {
-	rng := rand.New(rand.NewPCG(3, 4))
-	trainPairs, heldOutPairs := SplitPairs()
-	if err := writeJSONL(train, drawQuestions(rng, trainPairs, TrainQuestions)); err != nil {
-		return err
-	}
-	return writeJSONL(heldOut, drawQuestions(rng, heldOutPairs, HeldOutQuestions))
-}
-
-// drawQuestions draws n questions over the pairs, every form equally often, and no question twice.
-func drawQuestions(rng *rand.Rand, pairs []Pair, n int) []Question {
-	forms := Forms()
-	out := make([]Question, 0, n)
-	seen := make(map[string]bool, n)
-	for len(out) < n {
-		p := pairs[rng.IntN(len(pairs))]
-		q := forms[len(out)%len(forms)].Ask(p.A, p.B)
-		if !seen[q.Question] {
-			seen[q.Question] = true
-			out = append(out, q)
-		}
-	}
-	return out
-}
-
-func writeJSONL(w io.Writer, questions []Question) error {
-	buf := bufio.NewWriter(w)
-	for _, q := range questions {
-		line, err := json.Marshal(q)
-		if err != nil {
-			return err
-		}
-		if _, err := buf.Write(append(line, '\n')); err != nil {
-			return err
-		}
-	}
-	return buf.Flush()
 }

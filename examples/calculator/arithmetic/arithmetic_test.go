@@ -2,20 +2,59 @@ package arithmetic
 
 import (
 	"bytes"
+	"flag"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
+
+	"github.com/go-json-experiment/json"
 )
+
+var write = flag.Bool("write", false, "write the data files")
 
 func TestDataFilesAreTheirGenerator(t *testing.T) {
 	t.Parallel()
-	var train, heldOut bytes.Buffer
-	if err := WriteData(&train, &heldOut); err != nil {
-		t.Fatal(err)
+	rng := rand.New(rand.NewPCG(3, 4))
+	trainPairs, heldOutPairs := SplitPairs()
+	for _, f := range []struct {
+		name  string
+		data  []byte
+		pairs []Pair
+		n     int
+	}{{"data/train.jsonl", Train, trainPairs, 3200}, {"data/heldout.jsonl", HeldOut, heldOutPairs, 256}} {
+		var want bytes.Buffer
+		for _, q := range drawQuestions(rng, f.pairs, f.n) {
+			line, err := json.Marshal(q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want.Write(append(line, '\n'))
+		}
+		if *write {
+			if err := os.WriteFile(f.name, want.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		} else if !bytes.Equal(f.data, want.Bytes()) {
+			t.Errorf("%s is not what is generated; run this test with -write", f.name)
+		}
 	}
-	if !bytes.Equal(Train, train.Bytes()) || !bytes.Equal(HeldOut, heldOut.Bytes()) {
-		t.Error("data/*.jsonl is not what the generator writes; run go generate in this folder")
+}
+
+// drawQuestions draws n questions over the pairs, every form equally often, and no question twice.
+func drawQuestions(rng *rand.Rand, pairs []Pair, n int) []Question {
+	forms := Forms()
+	out := make([]Question, 0, n)
+	seen := make(map[string]bool, n)
+	for len(out) < n {
+		p := pairs[rng.IntN(len(pairs))]
+		q := forms[len(out)%len(forms)].Ask(p.A, p.B)
+		if !seen[q.Question] {
+			seen[q.Question] = true
+			out = append(out, q)
+		}
 	}
+	return out
 }
 
 func TestSplitPairs(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/jinja"
 	"github.com/agl-go/agl/tinker/chat"
 	"github.com/agl-go/agl/tinker/chat/tokenizer"
 )
@@ -20,8 +19,6 @@ type Config struct {
 	// Stop are the texts of further tokens that end a reply, besides the model's end of sequence and what its template puts
 	// behind a message of the assistant.
 	Stop []string
-	// Limits bound what rendering may take; zero fields mean jinja's defaults.
-	Limits jinja.Limits
 	// Turns is how many prompts and replies are remembered, so that later prompts continue their tokens; zero means 1024.
 	// They take at most 256 MiB.
 	Turns int
@@ -61,7 +58,7 @@ func Load(f Files, cfg Config) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	template, err := NewTemplate(TemplateConfig{Source: source, Special: special, Limits: cfg.Limits})
+	template, err := NewTemplate(source, special)
 	if err != nil {
 		return nil, err
 	}

@@ -372,7 +372,7 @@ func TestForm(t *testing.T) {
 // Messages are prepared as transformers does.
 func TestText(t *testing.T) {
 	t.Parallel()
-	tpl, err := NewTemplate(TemplateConfig{Source: "{{ bos_token }}{{ messages | tojson }}{{ tools }}{{ documents }}{{ add_generation_prompt }}{{ extra }}", Special: map[string]string{"bos_token": "<s>"}})
+	tpl, err := NewTemplate("{{ bos_token }}{{ messages | tojson }}{{ tools }}{{ documents }}{{ add_generation_prompt }}{{ extra }}", map[string]string{"bos_token": "<s>"})
 	if err != nil {
 		t.Fatal(err)
 	}

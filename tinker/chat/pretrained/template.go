@@ -2,7 +2,6 @@ package pretrained
 
 import (
 	"maps"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -16,25 +15,14 @@ type Template struct {
 	special  map[string]string
 }
 
-// TemplateConfig configures a [Template]. Source is required.
-type TemplateConfig struct {
-	// Source is the chat_template of the model.
-	Source string
-	// Special are the texts of special tokens by their names in tokenizer_config.json, such as bos_token.
-	Special map[string]string
-	// Limits bound what rendering may take; zero fields mean jinja's defaults.
-	Limits jinja.Limits
-	// Now is the clock of templates; nil means time.Now.
-	Now func() time.Time
-}
-
-// NewTemplate parses a template. One that cannot be parsed is agl.CodeInvalid.
-func NewTemplate(cfg TemplateConfig) (*Template, error) {
-	t, err := jinja.Parse(cfg.Source, jinja.Config{Limits: cfg.Limits, Now: cfg.Now})
+// NewTemplate parses the chat_template of a model. special are the texts of special tokens by their names in
+// tokenizer_config.json, such as bos_token. A template that cannot be parsed is agl.CodeInvalid.
+func NewTemplate(source string, special map[string]string) (*Template, error) {
+	t, err := jinja.Parse(source, jinja.Config{})
 	if err != nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "chat template: %w", err)
 	}
-	return &Template{t, cfg.Special}, nil
+	return &Template{t, special}, nil
 }
 
 // TextParams are the arguments of [Template.Text]; their names are those of apply_chat_template in transformers.
