@@ -42,7 +42,11 @@ type writes struct {
 	told    told // what other servers must know
 }
 
-func (w *writes) add(sql string, args ...any) { w.calls = append(w.calls, call{sql: sql, args: args}) }
+func (w *writes) add(sql string, params ...[]byte) {
+	w.calls = append(w.calls, call{sql: sql, params: params})
+}
+
+func (w *writes) params() *params { return &w.batch.params }
 
 // addIDs adds statements whose one argument is a list of ids, unless it is empty.
 func (w *writes) addIDs(ids []string, statements ...string) {
@@ -50,21 +54,21 @@ func (w *writes) addIDs(ids []string, statements ...string) {
 		return
 	}
 	for _, sql := range statements {
-		w.add(sql, texts(ids))
+		w.add(sql, textsParam(w.params(), ids))
 	}
 }
 
 // addRows adds a statement that writes rows, unless there are none. columns returns its
 // arguments.
-func addRows[R any](w *writes, sql string, rows []R, columns func([]R) []any) {
+func addRows[R any](w *writes, sql string, rows []R, columns func(*params, []R) [][]byte) {
 	if len(rows) > 0 {
-		w.add(sql, columns(rows)...)
+		w.add(sql, columns(w.params(), rows)...)
 	}
 }
 
 // upsert inserts the rows that the batch has looked for and not found, and inserts or
 // replaces the others.
-func upsert[R any](w *writes, insert, put string, rows []R, found map[string]bool, id func(R) string, columns func([]R) []any) {
+func upsert[R any](w *writes, insert, put string, rows []R, found map[string]bool, id func(R) string, columns func(*params, []R) [][]byte) {
 	var missing, rest []R
 	for _, r := range rows {
 		if exists, sought := found[id(r)]; sought && !exists {
@@ -123,33 +127,31 @@ type rolloutRow struct {
 }
 
 // placeColumns are the arguments of placeArrays.
-func placeColumns(rows []rolloutRow) []any {
-	return []any{
-		column(rows, func(r rolloutRow) string { return text(r.Rollout.RolloutID) }),
-		column(rows, func(r rolloutRow) string { return string(r.Rollout.Status) }),
-		column(rows, func(r rolloutRow) *float64 { return nullTime(r.Rollout.EndTime) }),
-		column(rows, func(r rolloutRow) int32 { return int32(r.index) }),
-		column(rows, func(r rolloutRow) bool { return r.Front }),
-		column(rows, func(r rolloutRow) int32 { return int32(r.attempts) }),
+func placeColumns(p *params, rows []rolloutRow) [][]byte {
+	return [][]byte{
+		textArray(p, rows, func(r rolloutRow) string { return r.Rollout.RolloutID }),
+		textArray(p, rows, func(r rolloutRow) string { return string(r.Rollout.Status) }),
+		timeArray(p, rows, func(r rolloutRow) agl.Null[agl.Timestamp] { return r.Rollout.EndTime }),
+		int4Array(p, rows, func(r rolloutRow) int32 { return int32(r.index) }),
+		boolArray(p, rows, func(r rolloutRow) bool { return r.Front }),
+		int4Array(p, rows, func(r rolloutRow) int32 { return int32(r.attempts) }),
 	}
 }
 
 // rolloutColumnsOf are the arguments of a statement that writes documents, too.
-func rolloutColumnsOf(rows []rolloutRow) []any {
-	return append(placeColumns(rows),
-		column(rows, func(r rolloutRow) float64 { return float64(r.Rollout.StartTime) }),
-		column(rows, func(r rolloutRow) *string {
-			return nullText(agl.Null[string]{V: string(r.Rollout.Mode), Valid: r.Rollout.Mode != agl.ModeNone})
-		}),
-		column(rows, func(r rolloutRow) *string { return nullText(r.Rollout.ResourcesID) }),
-		column(rows, func(r rolloutRow) string { return text(string(r.Rollout.Config.AppendJSON(nil))) }),
-		column(rows, func(r rolloutRow) []byte {
+func rolloutColumnsOf(p *params, rows []rolloutRow) [][]byte {
+	return append(placeColumns(p, rows),
+		floatArray(p, rows, func(r rolloutRow) float64 { return float64(r.Rollout.StartTime) }),
+		nullTextArray(p, rows, func(r rolloutRow) agl.Null[string] { return nullIf(string(r.Rollout.Mode), string(agl.ModeNone)) }),
+		nullTextArray(p, rows, func(r rolloutRow) agl.Null[string] { return r.Rollout.ResourcesID }),
+		textArray(p, rows, func(r rolloutRow) string { return string(r.Rollout.Config.AppendJSON(nil)) }),
+		bytesArray(p, rows, func(r rolloutRow) []byte {
 			if r.Rollout.Input == nil {
 				return rawjson.Null()
 			}
 			return r.Rollout.Input
 		}),
-		column(rows, func(r rolloutRow) []byte { return r.Rollout.Metadata }),
+		bytesArray(p, rows, func(r rolloutRow) []byte { return r.Rollout.Metadata }),
 	)
 }
 
@@ -186,8 +188,8 @@ func (w *writes) rollouts() {
 	addRows(w, insertRollouts, created, rolloutColumnsOf)
 	addRows(w, moveRollouts, moved, placeColumns)
 	addRows(w, replaceRollouts, replaced, rolloutColumnsOf)
-	addRows(w, countAttempts, slices.Collect(maps.Keys(attempts)), func(ids []string) []any {
-		return []any{texts(ids), column(ids, func(id string) int32 { return int32(attempts[id]) })}
+	addRows(w, countAttempts, slices.Collect(maps.Keys(attempts)), func(p *params, ids []string) [][]byte {
+		return [][]byte{textsParam(p, ids), int4Array(p, ids, func(id string) int32 { return int32(attempts[id]) })}
 	})
 }
 

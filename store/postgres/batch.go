@@ -17,6 +17,7 @@ import (
 type batch struct {
 	driver  *Driver
 	session session
+	params  params
 
 	ctx    context.Context //nolint:containedctx // Discard has no context
 	open   bool            // from Begin to Apply or Discard
@@ -52,6 +53,7 @@ func (d *Driver) Begin(ctx context.Context) (driver.Tx, error) {
 	}
 	b := &d.batch
 	b.ctx, b.open, b.begun, b.loaded, b.cursor = context.WithoutCancel(ctx), true, false, false, math.MinInt64
+	b.params.reset()
 	b.rollouts = emptied(b.rollouts)
 	b.attempts = emptied(b.attempts)
 	b.workers = emptied(b.workers)
@@ -104,7 +106,7 @@ func (b *batch) run(ctx context.Context, calls []call) error {
 	calls = slices.Insert(calls, 0, call{sql: begin})
 	for fresh := false; ; {
 		if !b.session.open() {
-			if err := b.session.connect(ctx, b.driver.writer); err != nil {
+			if err := b.session.connect(ctx, &b.driver.writer.Config); err != nil {
 				return err
 			}
 			fresh = true

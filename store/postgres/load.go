@@ -120,7 +120,8 @@ func (b *batch) loadNouns(f *found, rollouts, workers []string) []call {
 	if len(rollouts)+len(workers) == 0 {
 		return nil
 	}
-	args := []any{texts(rollouts), texts(workers)}
+	p := &b.params
+	args := [][]byte{textsParam(p, rollouts), textsParam(p, workers)}
 	return []call{
 		{b.locking(lockRollouts), args, f.addRollout},
 		{readAttempts, args, f.addAttempt},
@@ -159,7 +160,7 @@ func (b *batch) loadRest(calls []call, want *driver.LoadParams, got *driver.Load
 		for _, id := range ids {
 			b.sequences[id] = false
 		}
-		calls = append(calls, call{b.locking(lockSequences), []any{texts(ids)}, func(r *row) error {
+		calls = append(calls, call{b.locking(lockSequences), [][]byte{textsParam(&b.params, ids)}, func(r *row) error {
 			s := driver.Sequence{RolloutID: r.text(), Last: r.int8()}
 			b.sequences[s.RolloutID] = true
 			got.Sequences = append(got.Sequences, s)
@@ -170,7 +171,7 @@ func (b *batch) loadRest(calls []call, want *driver.LoadParams, got *driver.Load
 		for _, id := range ids {
 			b.resources[id] = false
 		}
-		calls = append(calls, call{b.locking(lockResources), []any{texts(ids)}, func(r *row) error {
+		calls = append(calls, call{b.locking(lockResources), [][]byte{textsParam(&b.params, ids)}, func(r *row) error {
 			u, err := r.resources()
 			if err == nil {
 				b.resources[u.ResourcesID] = true
@@ -180,17 +181,18 @@ func (b *batch) loadRest(calls []call, want *driver.LoadParams, got *driver.Load
 		}})
 	}
 	if len(want.Spans) > 0 {
-		calls = append(calls, call{readSpans, []any{
-			column(want.Spans, func(k driver.SpanKey) string { return text(k.RolloutID) }),
-			column(want.Spans, func(k driver.SpanKey) string { return text(k.AttemptID) }),
-			column(want.Spans, func(k driver.SpanKey) string { return text(k.SpanID) }),
+		p := &b.params
+		calls = append(calls, call{readSpans, [][]byte{
+			textArray(p, want.Spans, func(k driver.SpanKey) string { return k.RolloutID }),
+			textArray(p, want.Spans, func(k driver.SpanKey) string { return k.AttemptID }),
+			textArray(p, want.Spans, func(k driver.SpanKey) string { return k.SpanID }),
 		}, func(r *row) error {
 			got.Spans = append(got.Spans, driver.SpanKey{RolloutID: r.text(), AttemptID: r.text(), SpanID: r.text()})
 			return nil
 		}})
 	}
 	if len(want.Users) > 0 {
-		calls = append(calls, call{readUsed, []any{texts(want.Users)}, func(r *row) error {
+		calls = append(calls, call{readUsed, [][]byte{textsParam(&b.params, want.Users)}, func(r *row) error {
 			got.InUse = append(got.InUse, r.text())
 			return nil
 		}})
@@ -199,7 +201,7 @@ func (b *batch) loadRest(calls []call, want *driver.LoadParams, got *driver.Load
 		for _, scope := range scopes {
 			b.keys[scope] = false
 		}
-		calls = append(calls, call{readKeys, []any{texts(scopes)}, func(r *row) error {
+		calls = append(calls, call{readKeys, [][]byte{textsParam(&b.params, scopes)}, func(r *row) error {
 			record, err := r.key()
 			switch {
 			case err != nil:
@@ -249,7 +251,7 @@ func (b *batch) checkLocked(ctx context.Context, f *found, workers []string) err
 	}
 	// A deleted rollout needs no lock.
 	moved := false
-	err := b.run(ctx, []call{{existingRollouts, []any{texts(open)}, func(*row) error {
+	err := b.run(ctx, []call{{existingRollouts, [][]byte{textsParam(&b.params, open)}, func(*row) error {
 		moved = true
 		return nil
 	}}})
@@ -357,7 +359,7 @@ type claim struct {
 
 // claim takes, in one try, the rows that no other server holds.
 func (b *batch) claim(ctx context.Context, c *claim, limit int) error {
-	args := []any{b.cursor, limit}
+	args := [][]byte{b.params.int8(b.cursor), b.params.int8(int64(limit))}
 	err := b.run(ctx, []call{
 		{claimRollouts, args, func(r *row) error {
 			b.cursor = r.int8()

@@ -20,6 +20,9 @@ func special(r rune) bool { return r == 0 || r >= firstSpecial && r <= lastSpeci
 
 // text is a string as a text column stores it.
 func text(s string) string {
+	if plain(s) {
+		return s
+	}
 	if utf8.ValidString(s) && strings.IndexFunc(s, special) < 0 {
 		return s
 	}
@@ -38,6 +41,16 @@ func text(s string) string {
 		s = s[size:]
 	}
 	return out.String()
+}
+
+// plain reports whether a string is ASCII without U+0000, as most are.
+func plain(s string) bool {
+	for i := range len(s) {
+		if s[i]-1 >= utf8.RuneSelf-1 {
+			return false
+		}
+	}
+	return true
 }
 
 // untext is the reverse of text.

@@ -11,34 +11,141 @@ import (
 )
 
 // A batch goes to the server as a few statements whose arguments are arrays, one for
-// each column.
+// each column. Arguments and results have PostgreSQL's binary form, which is written and
+// read here: pgx would box every element.
 
-// column returns one column of rows as an array.
-func column[R, T any](rows []R, value func(R) T) pgtype.FlatArray[T] {
-	out := make(pgtype.FlatArray[T], len(rows))
-	for i, r := range rows {
-		out[i] = value(r)
+// params holds the encoded arguments of one transaction. An argument is a part of its
+// memory, which the next transaction reuses.
+type params struct{ buf []byte }
+
+// maxParams bounds the memory that is kept for the next transaction.
+const maxParams = 1 << 20
+
+func (p *params) reset() {
+	if cap(p.buf) > maxParams {
+		p.buf = nil
 	}
-	return out
+	p.buf = p.buf[:0]
 }
 
-// nullText is a text as an element of an array, nil for null.
-func nullText(s agl.Null[string]) *string {
-	if !s.Valid {
-		return nil
-	}
-	escaped := text(s.V)
-	return &escaped
+// from is the argument that was written since the buffer had this length.
+func (p *params) from(start int) []byte { return p.buf[start:len(p.buf):len(p.buf)] }
+
+func (p *params) text(s string) []byte {
+	start := len(p.buf)
+	p.buf = append(p.buf, text(s)...)
+	return p.from(start)
 }
 
-// nullTime is a time as an element of an array, nil for null.
-func nullTime(t agl.Null[agl.Timestamp]) *float64 {
-	if !t.Valid {
-		return nil
-	}
-	seconds := float64(t.V)
-	return &seconds
+func (p *params) int8(i int64) []byte {
+	start := len(p.buf)
+	p.buf = binary.BigEndian.AppendUint64(p.buf, uint64(i))
+	return p.from(start)
 }
+
+func (p *params) float(f float64) []byte { return p.int8(int64(math.Float64bits(f))) }
+
+func (p *params) bool(b bool) []byte {
+	start := len(p.buf)
+	p.buf = appendBool(p.buf, b)
+	return p.from(start)
+}
+
+func appendBool(dst []byte, b bool) []byte {
+	if b {
+		return append(dst, 1)
+	}
+	return append(dst, 0)
+}
+
+// An array begins with the number of its dimensions, a flag for nulls, the type, and the
+// length and lower bound of its one dimension, 4 bytes each. A null has this length.
+const nullLength = math.MaxUint32
+
+// array writes one column of rows as an array. element appends the value of a row and
+// returns false for null.
+func array[R any](p *params, oid uint32, rows []R, element func(dst []byte, r *R) ([]byte, bool)) []byte {
+	start := len(p.buf)
+	dst := p.buf
+	if len(rows) == 0 { // no dimensions
+		dst = binary.BigEndian.AppendUint32(append(dst, make([]byte, 8)...), oid)
+		p.buf = dst
+		return p.from(start)
+	}
+	dst = append(dst, 0, 0, 0, 1, 0, 0, 0, 0)
+	dst = binary.BigEndian.AppendUint32(dst, oid)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(rows)))
+	dst = append(dst, 0, 0, 0, 1)
+	for i := range rows {
+		at := len(dst) + 4
+		var valid bool
+		dst, valid = element(append(dst, 0, 0, 0, 0), &rows[i])
+		length := uint32(len(dst) - at)
+		if !valid {
+			dst, length = dst[:at], nullLength
+			dst[start+7] = 1
+		}
+		binary.BigEndian.PutUint32(dst[at-4:], length)
+	}
+	p.buf = dst
+	return p.from(start)
+}
+
+func textArray[R any](p *params, rows []R, value func(R) string) []byte {
+	return array(p, pgtype.TextOID, rows, func(dst []byte, r *R) ([]byte, bool) { return append(dst, text(value(*r))...), true })
+}
+
+func nullTextArray[R any](p *params, rows []R, value func(R) agl.Null[string]) []byte {
+	return array(p, pgtype.TextOID, rows, func(dst []byte, r *R) ([]byte, bool) {
+		v := value(*r)
+		return append(dst, text(v.V)...), v.Valid
+	})
+}
+
+// textsParam is an array of the texts themselves.
+func textsParam(p *params, list []string) []byte {
+	return textArray(p, list, func(s string) string { return s })
+}
+
+// bytesArray is an array of documents, nil as null.
+func bytesArray[R any](p *params, rows []R, value func(R) []byte) []byte {
+	return array(p, pgtype.ByteaOID, rows, func(dst []byte, r *R) ([]byte, bool) {
+		v := value(*r)
+		return append(dst, v...), v != nil
+	})
+}
+
+func floatArray[R any](p *params, rows []R, value func(R) float64) []byte {
+	return array(p, pgtype.Float8OID, rows, func(dst []byte, r *R) ([]byte, bool) {
+		return binary.BigEndian.AppendUint64(dst, math.Float64bits(value(*r))), true
+	})
+}
+
+func timeArray[R any](p *params, rows []R, value func(R) agl.Null[agl.Timestamp]) []byte {
+	return array(p, pgtype.Float8OID, rows, func(dst []byte, r *R) ([]byte, bool) {
+		v := value(*r)
+		return binary.BigEndian.AppendUint64(dst, math.Float64bits(float64(v.V))), v.Valid
+	})
+}
+
+func int8Array[R any](p *params, rows []R, value func(R) int64) []byte {
+	return array(p, pgtype.Int8OID, rows, func(dst []byte, r *R) ([]byte, bool) {
+		return binary.BigEndian.AppendUint64(dst, uint64(value(*r))), true
+	})
+}
+
+func int4Array[R any](p *params, rows []R, value func(R) int32) []byte {
+	return array(p, pgtype.Int4OID, rows, func(dst []byte, r *R) ([]byte, bool) {
+		return binary.BigEndian.AppendUint32(dst, uint32(value(*r))), true
+	})
+}
+
+func boolArray[R any](p *params, rows []R, value func(R) bool) []byte {
+	return array(p, pgtype.BoolOID, rows, func(dst []byte, r *R) ([]byte, bool) { return appendBool(dst, value(*r)), true })
+}
+
+// nullIf is null for the value that stands for none.
+func nullIf(s, none string) agl.Null[string] { return agl.Null[string]{V: s, Valid: s != none} }
 
 // row reads the columns of a result from left to right. The values that it returns are
 // copies, except raw's.

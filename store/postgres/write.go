@@ -128,19 +128,19 @@ type attemptRow struct {
 	spans spanCount
 }
 
-func attemptColumnsOf(rows []attemptRow) []any {
-	return []any{
-		column(rows, func(a attemptRow) string { return text(a.RolloutID) }),
-		column(rows, func(a attemptRow) string { return text(a.AttemptID) }),
-		column(rows, func(a attemptRow) int32 { return int32(a.SequenceID) }),
-		column(rows, func(a attemptRow) float64 { return float64(a.StartTime) }),
-		column(rows, func(a attemptRow) *float64 { return nullTime(a.EndTime) }),
-		column(rows, func(a attemptRow) string { return string(a.Status) }),
-		column(rows, func(a attemptRow) *string { return nullText(a.WorkerID) }),
-		column(rows, func(a attemptRow) *float64 { return nullTime(a.LastHeartbeatTime) }),
-		column(rows, func(a attemptRow) int64 { return a.spans.count }),
-		column(rows, func(a attemptRow) int64 { return a.spans.bytes }),
-		column(rows, func(a attemptRow) []byte { return a.Metadata }),
+func attemptColumnsOf(p *params, rows []attemptRow) [][]byte {
+	return [][]byte{
+		textArray(p, rows, func(a attemptRow) string { return a.RolloutID }),
+		textArray(p, rows, func(a attemptRow) string { return a.AttemptID }),
+		int4Array(p, rows, func(a attemptRow) int32 { return int32(a.SequenceID) }),
+		floatArray(p, rows, func(a attemptRow) float64 { return float64(a.StartTime) }),
+		timeArray(p, rows, func(a attemptRow) agl.Null[agl.Timestamp] { return a.EndTime }),
+		textArray(p, rows, func(a attemptRow) string { return string(a.Status) }),
+		nullTextArray(p, rows, func(a attemptRow) agl.Null[string] { return a.WorkerID }),
+		timeArray(p, rows, func(a attemptRow) agl.Null[agl.Timestamp] { return a.LastHeartbeatTime }),
+		int8Array(p, rows, func(a attemptRow) int64 { return a.spans.count }),
+		int8Array(p, rows, func(a attemptRow) int64 { return a.spans.bytes }),
+		bytesArray(p, rows, func(a attemptRow) []byte { return a.Metadata }),
 	}
 }
 
@@ -160,18 +160,18 @@ func (w *writes) attempts() {
 	}
 	addRows(w, insertAttempts, created, attemptColumnsOf)
 	addRows(w, updateAttempts, changed, attemptColumnsOf)
-	addRows(w, countSpans, slices.Collect(maps.Values(counts)), func(rows []spanCount) []any {
-		return []any{
-			column(rows, func(n spanCount) string { return text(n.RolloutID) }),
-			column(rows, func(n spanCount) string { return text(n.AttemptID) }),
-			column(rows, func(n spanCount) int64 { return n.count }),
-			column(rows, func(n spanCount) int64 { return n.bytes }),
+	addRows(w, countSpans, slices.Collect(maps.Values(counts)), func(p *params, rows []spanCount) [][]byte {
+		return [][]byte{
+			textArray(p, rows, func(n spanCount) string { return n.RolloutID }),
+			textArray(p, rows, func(n spanCount) string { return n.AttemptID }),
+			int8Array(p, rows, func(n spanCount) int64 { return n.count }),
+			int8Array(p, rows, func(n spanCount) int64 { return n.bytes }),
 		}
 	})
-	addRows(w, removeAttempts, w.changes.ReturnedAttempts, func(keys []driver.AttemptKey) []any {
-		return []any{
-			column(keys, func(k driver.AttemptKey) string { return text(k.RolloutID) }),
-			column(keys, func(k driver.AttemptKey) string { return text(k.AttemptID) }),
+	addRows(w, removeAttempts, w.changes.ReturnedAttempts, func(p *params, keys []driver.AttemptKey) [][]byte {
+		return [][]byte{
+			textArray(p, keys, func(k driver.AttemptKey) string { return k.RolloutID }),
+			textArray(p, keys, func(k driver.AttemptKey) string { return k.AttemptID }),
 		}
 	})
 }
@@ -188,18 +188,18 @@ func (w *writes) workers() {
 	}
 	// Every server locks the rows in the same order, whatever the order of their creation.
 	slices.SortFunc(rows, func(a, b row) int { return cmp.Compare(a.WorkerID, b.WorkerID) })
-	upsert(w, insertWorkers, putWorkers, rows, w.batch.workers, func(r row) string { return r.WorkerID }, func(rows []row) []any {
-		return []any{
-			column(rows, func(r row) int32 { return int32(r.index) }),
-			column(rows, func(r row) string { return text(r.WorkerID) }),
-			column(rows, func(r row) string { return string(r.Status) }),
-			column(rows, func(r row) *float64 { return nullTime(r.LastHeartbeatTime) }),
-			column(rows, func(r row) *float64 { return nullTime(r.LastDequeueTime) }),
-			column(rows, func(r row) *float64 { return nullTime(r.LastBusyTime) }),
-			column(rows, func(r row) *float64 { return nullTime(r.LastIdleTime) }),
-			column(rows, func(r row) *string { return nullText(r.CurrentRolloutID) }),
-			column(rows, func(r row) *string { return nullText(r.CurrentAttemptID) }),
-			column(rows, func(r row) []byte { return r.HeartbeatStats }),
+	upsert(w, insertWorkers, putWorkers, rows, w.batch.workers, func(r row) string { return r.WorkerID }, func(p *params, rows []row) [][]byte {
+		return [][]byte{
+			int4Array(p, rows, func(r row) int32 { return int32(r.index) }),
+			textArray(p, rows, func(r row) string { return r.WorkerID }),
+			textArray(p, rows, func(r row) string { return string(r.Status) }),
+			timeArray(p, rows, func(r row) agl.Null[agl.Timestamp] { return r.LastHeartbeatTime }),
+			timeArray(p, rows, func(r row) agl.Null[agl.Timestamp] { return r.LastDequeueTime }),
+			timeArray(p, rows, func(r row) agl.Null[agl.Timestamp] { return r.LastBusyTime }),
+			timeArray(p, rows, func(r row) agl.Null[agl.Timestamp] { return r.LastIdleTime }),
+			nullTextArray(p, rows, func(r row) agl.Null[string] { return r.CurrentRolloutID }),
+			nullTextArray(p, rows, func(r row) agl.Null[string] { return r.CurrentAttemptID }),
+			bytesArray(p, rows, func(r row) []byte { return r.HeartbeatStats }),
 		}
 	})
 }
@@ -207,11 +207,11 @@ func (w *writes) workers() {
 func (w *writes) sequences() {
 	rows := slices.SortedFunc(slices.Values(w.changes.Sequences), func(a, b driver.Sequence) int { return cmp.Compare(a.RolloutID, b.RolloutID) })
 	id := func(s driver.Sequence) string { return s.RolloutID }
-	upsert(w, insertSequences, putSequences, rows, w.batch.sequences, id, func(rows []driver.Sequence) []any {
-		return []any{
-			column(rows, func(s driver.Sequence) string { return text(s.RolloutID) }),
-			column(rows, func(s driver.Sequence) int64 { return s.Last }),
-			float64(w.changes.Now),
+	upsert(w, insertSequences, putSequences, rows, w.batch.sequences, id, func(p *params, rows []driver.Sequence) [][]byte {
+		return [][]byte{
+			textArray(p, rows, func(s driver.Sequence) string { return s.RolloutID }),
+			int8Array(p, rows, func(s driver.Sequence) int64 { return s.Last }),
+			p.float(float64(w.changes.Now)),
 		}
 	})
 }
@@ -229,16 +229,16 @@ func (w *writes) resources() {
 		}
 	}
 	id := func(u *agl.ResourcesUpdate) string { return u.ResourcesID }
-	upsert(w, insertResources, putResources, rows, w.batch.resources, id, func(rows []*agl.ResourcesUpdate) []any {
-		return []any{
-			column(rows, func(u *agl.ResourcesUpdate) string { return text(u.ResourcesID) }),
-			column(rows, func(u *agl.ResourcesUpdate) float64 { return float64(u.CreateTime) }),
-			column(rows, func(u *agl.ResourcesUpdate) float64 { return float64(u.UpdateTime) }),
-			column(rows, func(u *agl.ResourcesUpdate) int32 { return int32(u.Version) }),
-			column(rows, func(u *agl.ResourcesUpdate) []byte { return u.Resources.AppendJSON(nil) }),
+	upsert(w, insertResources, putResources, rows, w.batch.resources, id, func(p *params, rows []*agl.ResourcesUpdate) [][]byte {
+		return [][]byte{
+			textArray(p, rows, func(u *agl.ResourcesUpdate) string { return u.ResourcesID }),
+			floatArray(p, rows, func(u *agl.ResourcesUpdate) float64 { return float64(u.CreateTime) }),
+			floatArray(p, rows, func(u *agl.ResourcesUpdate) float64 { return float64(u.UpdateTime) }),
+			int4Array(p, rows, func(u *agl.ResourcesUpdate) int32 { return int32(u.Version) }),
+			bytesArray(p, rows, func(u *agl.ResourcesUpdate) []byte { return u.Resources.AppendJSON(nil) }),
 		}
 	})
-	w.add(setLatest, text(list[len(list)-1].ResourcesID))
+	w.add(setLatest, w.params().text(list[len(list)-1].ResourcesID))
 }
 
 func (w *writes) spans() {
@@ -246,21 +246,19 @@ func (w *writes) spans() {
 	for i := range rows {
 		rows[i] = &w.changes.Spans[i]
 	}
-	addRows(w, insertSpans, rows, func(rows []*driver.SpanRecord) []any {
-		return []any{
-			column(rows, func(s *driver.SpanRecord) string { return text(s.RolloutID) }),
-			column(rows, func(s *driver.SpanRecord) string { return text(s.AttemptID) }),
-			column(rows, func(s *driver.SpanRecord) string { return text(s.SpanID) }),
-			column(rows, func(s *driver.SpanRecord) int64 { return s.SequenceID }),
-			column(rows, func(s *driver.SpanRecord) string { return text(s.TraceID) }),
-			column(rows, func(s *driver.SpanRecord) *string {
-				return nullText(agl.Null[string]{V: s.ParentID, Valid: s.ParentID != ""})
-			}),
-			column(rows, func(s *driver.SpanRecord) string { return text(s.Name) }),
-			column(rows, func(s *driver.SpanRecord) *float64 { return nullTime(s.StartTime) }),
-			column(rows, func(s *driver.SpanRecord) *float64 { return nullTime(s.EndTime) }),
-			column(rows, func(s *driver.SpanRecord) int32 { return checksum(s.Payload) }),
-			column(rows, func(s *driver.SpanRecord) []byte { return s.Payload }),
+	addRows(w, insertSpans, rows, func(p *params, rows []*driver.SpanRecord) [][]byte {
+		return [][]byte{
+			textArray(p, rows, func(s *driver.SpanRecord) string { return s.RolloutID }),
+			textArray(p, rows, func(s *driver.SpanRecord) string { return s.AttemptID }),
+			textArray(p, rows, func(s *driver.SpanRecord) string { return s.SpanID }),
+			int8Array(p, rows, func(s *driver.SpanRecord) int64 { return s.SequenceID }),
+			textArray(p, rows, func(s *driver.SpanRecord) string { return s.TraceID }),
+			nullTextArray(p, rows, func(s *driver.SpanRecord) agl.Null[string] { return nullIf(s.ParentID, "") }),
+			textArray(p, rows, func(s *driver.SpanRecord) string { return s.Name }),
+			timeArray(p, rows, func(s *driver.SpanRecord) agl.Null[agl.Timestamp] { return s.StartTime }),
+			timeArray(p, rows, func(s *driver.SpanRecord) agl.Null[agl.Timestamp] { return s.EndTime }),
+			int4Array(p, rows, func(s *driver.SpanRecord) int32 { return checksum(s.Payload) }),
+			bytesArray(p, rows, func(s *driver.SpanRecord) []byte { return s.Payload }),
 		}
 	})
 }
@@ -274,13 +272,13 @@ func (w *writes) keys() {
 	}
 	slices.SortFunc(rows, func(a, b *driver.IdempotencyRecord) int { return cmp.Compare(a.Scope, b.Scope) })
 	id := func(k *driver.IdempotencyRecord) string { return k.Scope }
-	upsert(w, insertKeys, putKeys, rows, w.batch.keys, id, func(rows []*driver.IdempotencyRecord) []any {
-		return []any{
-			column(rows, func(k *driver.IdempotencyRecord) string { return text(k.Scope) }),
-			column(rows, func(k *driver.IdempotencyRecord) string { return text(k.Fingerprint) }),
-			column(rows, func(k *driver.IdempotencyRecord) float64 { return float64(k.CreateTime) }),
-			column(rows, func(k *driver.IdempotencyRecord) string { return text(string(appendMade(nil, k.Made))) }),
-			column(rows, func(k *driver.IdempotencyRecord) string { return text(k.ResourcesID) }),
+	upsert(w, insertKeys, putKeys, rows, w.batch.keys, id, func(p *params, rows []*driver.IdempotencyRecord) [][]byte {
+		return [][]byte{
+			textArray(p, rows, func(k *driver.IdempotencyRecord) string { return k.Scope }),
+			textArray(p, rows, func(k *driver.IdempotencyRecord) string { return k.Fingerprint }),
+			floatArray(p, rows, func(k *driver.IdempotencyRecord) float64 { return float64(k.CreateTime) }),
+			textArray(p, rows, func(k *driver.IdempotencyRecord) string { return string(appendMade(nil, k.Made)) }),
+			textArray(p, rows, func(k *driver.IdempotencyRecord) string { return k.ResourcesID }),
 		}
 	})
 	w.addIDs(c.ForgottenKeys, forgetKeys)
@@ -288,7 +286,7 @@ func (w *writes) keys() {
 
 func (w *writes) queueState() {
 	if closed := w.changes.QueueClosed; closed.Valid {
-		w.add(setClosed, closed.V)
+		w.add(setClosed, w.params().bool(closed.V))
 		w.told.Queue = true
 	}
 }
@@ -305,19 +303,19 @@ func (w *writes) removals() {
 
 func (w *writes) events() {
 	c := w.changes
-	addRows(w, insertEvents, c.Events, func(rows []agl.Event) []any {
-		return []any{
-			len(rows),
-			float64(c.Now),
-			column(rows, func(e agl.Event) string { return string(e.Kind) }),
-			column(rows, func(e agl.Event) string { return text(e.RolloutID) }),
-			column(rows, func(e agl.Event) string { return text(e.AttemptID) }),
-			column(rows, func(e agl.Event) string { return text(e.ResourcesID) }),
-			column(rows, func(e agl.Event) string { return text(e.WorkerID) }),
-			column(rows, func(e agl.Event) string { return text(e.Status) }),
+	addRows(w, insertEvents, c.Events, func(p *params, rows []agl.Event) [][]byte {
+		return [][]byte{
+			p.int8(int64(len(rows))),
+			p.float(float64(c.Now)),
+			textArray(p, rows, func(e agl.Event) string { return string(e.Kind) }),
+			textArray(p, rows, func(e agl.Event) string { return e.RolloutID }),
+			textArray(p, rows, func(e agl.Event) string { return e.AttemptID }),
+			textArray(p, rows, func(e agl.Event) string { return e.ResourcesID }),
+			textArray(p, rows, func(e agl.Event) string { return e.WorkerID }),
+			textArray(p, rows, func(e agl.Event) string { return e.Status }),
 		}
 	})
 	if len(c.Events) > 0 || w.told.Queue || len(w.told.Rollouts) > 0 {
-		w.add(notify, string(w.told.payload()))
+		w.add(notify, w.told.payload())
 	}
 }
