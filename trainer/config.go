@@ -28,6 +28,9 @@ type Config struct {
 	// OwnResources says that the algorithm adds the first resources itself.
 	// Without it, a run that has no resources to work with is an error.
 	OwnResources bool
+	// Unrewarded says that the algorithm needs no rewards. Without it, a run in which no
+	// rollout has a usable one is an error.
+	Unrewarded bool
 	// Proxy, if not nil, is started before the other parts and stopped after them, and
 	// is added to the initial resources.
 	Proxy *Proxy

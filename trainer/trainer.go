@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
@@ -15,6 +16,20 @@ import (
 // [New].
 type Trainer struct {
 	cfg Config
+
+	mu      sync.Mutex
+	watched *watch // of the latest run; nil without an algorithm
+}
+
+// Failures are the rollouts of the latest run that failed, grouped by reason, the most
+// frequent first.
+func (t *Trainer) Failures() []Failure {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.watched == nil {
+		return nil
+	}
+	return t.watched.list()
 }
 
 // New makes a trainer. It starts nothing. A Config out of range is agl.ErrInvalid.
@@ -27,7 +42,9 @@ func New(cfg Config) (*Trainer, error) {
 }
 
 // Fit runs the algorithm and the runners to their end, or this process's part of
-// them. Its error is that of the strategy: see [execution.Strategy] and
+// them. A run in which none of the rollouts that the algorithm waited for had a usable
+// reward, or a model call where the algorithm is a [CallLearner], is
+// agl.ErrIllegalState; it ends as soon as the first 20 were so. Otherwise its error is that of the strategy: see [execution.Strategy] and
 // [execution.ExitCode].
 func (t *Trainer) Fit(ctx context.Context) error {
 	return t.run(ctx, t.cfg, t.cfg.Strategy)
@@ -50,15 +67,35 @@ func (t *Trainer) run(ctx context.Context, cfg Config, strategy execution.Strate
 	}
 	if cfg.Algorithm != nil {
 		parts.Algorithm = func(ctx context.Context, s agl.Store) error {
-			return cfg.Algorithm.Run(ctx, agl.AlgorithmInput{
-				Store: s, Train: cfg.Train, Val: cfg.Val, InitialResources: resources,
-			})
+			return t.learn(ctx, cfg, s, resources)
 		}
 	}
 	if cfg.Agent != nil {
 		parts.Runner = func(ctx context.Context, s agl.Store, worker int) error { return runRunner(ctx, cfg, s, worker) }
 	}
 	return strategy.Execute(ctx, parts)
+}
+
+// learn runs the algorithm. A run that cannot have learned anything is an error.
+func (t *Trainer) learn(ctx context.Context, cfg Config, s agl.Store, resources agl.Resources) error {
+	learner, ok := cfg.Algorithm.(CallLearner)
+	ctx, trip := context.WithCancelCause(ctx)
+	defer trip(nil)
+	w := newWatch(s, ok && learner.LearnsFromCalls(), trip)
+	if !cfg.Unrewarded {
+		t.mu.Lock()
+		t.watched = w
+		t.mu.Unlock()
+		s = w
+	}
+	err := cfg.Algorithm.Run(ctx, agl.AlgorithmInput{Store: s, Train: cfg.Train, Val: cfg.Val, InitialResources: resources})
+	if useless, ok := errors.AsType[uselessError](context.Cause(ctx)); ok {
+		return useless // without what the algorithm was doing
+	}
+	if err != nil {
+		return err
+	}
+	return w.verdict()
 }
 
 // setup starts the proxy and adds the initial resources.

@@ -33,6 +33,9 @@ func New(cfg Config) (*GRPO, error) {
 // Summary returns the result of the last Run, even if it failed. It must not be called during a Run.
 func (g *GRPO) Summary() algorithm.Summary { return g.summary }
 
+// LearnsFromCalls reports that a run without model calls learns nothing.
+func (*GRPO) LearnsFromCalls() bool { return true }
+
 // Run trains until Config.Steps steps are done, those of a checkpoint in Config.OutDir included. Runners must take the
 // rollouts. It needs a train dataset unless there is a Source, and uses the validation dataset if there is one.
 //

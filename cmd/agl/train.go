@@ -18,6 +18,7 @@ import (
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/runner/process"
+	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/display"
 	"github.com/agl-go/agl/trainer/job"
 	"github.com/agl-go/agl/trainer/output"
@@ -102,7 +103,7 @@ func (c *trainCommand) config(out *console.Console) (job.Config, error) {
 		cfg.Log = display.NewLog(out.Err)
 		logs = cfg.Log
 	}
-	cfg.Logger = c.Logger(logs)
+	cfg.Logger = console.Once(c.Logger(logs)) // the end of the run counts what failed
 	switch url := os.Getenv(execution.EnvStoreURL); {
 	case c.Store != nil:
 		cfg.StoreURL = string(*c.Store)
@@ -210,19 +211,28 @@ func printTrial(w io.Writer, trial *job.DryRunResult) error {
 	return err
 }
 
-// failure returns why the agent did not do its task; nil if it did.
+// failure returns why an algorithm could not learn from the rollout; nil if it could.
 func failure(trial *job.DryRunResult) error {
-	if trial.Outcome.Kind == agl.OutcomeOK {
-		return nil
+	switch {
+	case trial.Outcome.Kind != agl.OutcomeOK:
+		text := fmt.Sprintf("the agent did not do its task: %s", trial.Outcome.Kind)
+		if trial.Outcome.Message != "" {
+			text += ": " + trial.Outcome.Message
+		}
+		if end := lastLines(trial.Stderr); end != "" && !strings.Contains(trial.Outcome.Message, end) {
+			text += "\nits standard error ends with:\n" + end
+		}
+		return fmt.Errorf("%s", text)
+	case !trial.Reward.Valid:
+		seen := "it printed nothing"
+		if trial.LastOutput != "" {
+			seen = fmt.Sprintf("the last line that it printed: %.200q", trial.LastOutput)
+		}
+		return fmt.Errorf("the agent ended well without a usable reward (%s)\n%s\nhow to report a reward: %s", trial.Mask, seen, trainer.RewardForm)
+	case trial.NeedsCalls && trial.TripletsError == nil && len(trial.Triplets) == 0:
+		return fmt.Errorf("no model call was recorded, and the algorithm learns from the calls: %s", trainer.CallForm)
 	}
-	text := fmt.Sprintf("the agent did not do its task: %s", trial.Outcome.Kind)
-	if trial.Outcome.Message != "" {
-		text += ": " + trial.Outcome.Message
-	}
-	if end := lastLines(trial.Stderr); end != "" && !strings.Contains(trial.Outcome.Message, end) {
-		text += "\nits standard error ends with:\n" + end
-	}
-	return fmt.Errorf("%s", text)
+	return nil
 }
 
 // lastLines returns the end of an output.

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -118,7 +119,7 @@ func (a *Agent) once(ctx context.Context, f attemptFolder, vars variables) (resu
 	reported, err := readResult(f.result())
 	if err == nil && !reported.given {
 		end, _ := stdout.end()
-		reported, err = lastLine(end)
+		reported, err = printedResult(end)
 	}
 	return reported, err
 }
@@ -149,7 +150,7 @@ func (a *Agent) serve(ctx context.Context, task agl.Task, f attemptFolder, vars 
 	if err != nil {
 		return result{}, err
 	}
-	reported, err := parseResult(reply)
+	reported, err := parseLine(bytes.TrimSpace(reply))
 	if err != nil {
 		return result{}, agl.Errorf(agl.CodeInvalid, "reply of the agent: %w", err)
 	}

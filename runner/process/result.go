@@ -4,7 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
+	"math"
 	"os"
+	"regexp"
+	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -22,7 +26,11 @@ type result struct {
 // maxResult bounds a result file.
 const maxResult = 1 << 20
 
-// readResult reads a result file. One that does not exist reports nothing.
+// wantedResult describes a result in messages.
+const wantedResult = `a JSON object with "reward", "rewards" or "error", such as {"reward": 0.7}`
+
+// readResult reads a result file. One that does not exist reports nothing. As the file
+// has no other use, a number in it is the reward.
 func readResult(path string) (result, error) {
 	data, err := readFile(path)
 	switch {
@@ -31,12 +39,16 @@ func readResult(path string) (result, error) {
 	case err != nil:
 		return result{}, agl.Errorf(agl.CodeInvalid, "result file: %w", err)
 	}
-	r, err := parseResult(data)
+	text := bytes.TrimSpace(data)
+	if number, ok := parseNumber(string(text)); ok {
+		return primary(number), nil
+	}
+	r, err := parseLine(text)
 	switch {
 	case err != nil:
 		return result{}, agl.Errorf(agl.CodeInvalid, "result file: %w", err)
 	case !r.given:
-		return result{}, agl.Errorf(agl.CodeInvalid, `result file: got %.100q, must be a JSON object with "reward", "rewards" or "error"`, data)
+		return result{}, agl.Errorf(agl.CodeInvalid, "result file: got %.100q, must be "+wantedResult, data)
 	}
 	return r, nil
 }
@@ -52,24 +64,77 @@ func readFile(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// lastLine reads the result from the last line of standard output. A line that is something else reports nothing.
-func lastLine(output []byte) (result, error) {
-	output = bytes.TrimRight(output, " \t\r\n")
-	line := output[bytes.LastIndexByte(output, '\n')+1:]
-	if len(line) == 0 || line[0] != '{' || !jsontext.Value(line).IsValid(rawjson.Options()) {
-		return result{}, nil
-	}
-	r, err := parseResult(line)
+// printedResult reads the result from standard output: from its last line or, if that
+// is something else, from the only line before that reports a reward.
+func printedResult(output []byte) (result, error) {
+	output = bytes.TrimSpace(output)
+	end := bytes.LastIndexByte(output, '\n') + 1
+	r, err := parseLine(output[end:])
 	if err != nil {
 		return result{}, agl.Errorf(agl.CodeInvalid, "last line of standard output: %w", err)
 	}
+	if r.given {
+		return r, nil
+	}
+	found := 0
+	for line := range bytes.Lines(output[:end]) {
+		// What is no result there is ordinary output, and so is an error.
+		if earlier, err := parseLine(bytes.TrimSpace(line)); err == nil && len(earlier.rewards) > 0 {
+			found++
+			r = earlier
+		}
+	}
+	if found > 1 {
+		return result{}, agl.Errorf(agl.CodeInvalid,
+			"standard output: %d lines report a reward, and the last line, %.100q, is none of them; print the result that counts last", found, output[end:])
+	}
 	return r, nil
+}
+
+var (
+	// rewardText matches a reward that is written as text; see parseLine.
+	rewardText = regexp.MustCompile(`^(?i)["']?reward["']?\s*[:=]\s*(.*)$`)
+	// rewardMember matches a member for a reward, in JSON and what is mistaken for it.
+	rewardMember = regexp.MustCompile(`(?i)[{,\s"']rewards?["']?\s*[:=]`)
+)
+
+// parseLine reads a line that may be a result: a JSON object, or "reward: 0.7". A line
+// that means to report a reward and cannot be read is an error; any other line reports
+// nothing.
+func parseLine(line []byte) (result, error) {
+	switch {
+	case bytes.HasPrefix(line, []byte("{")):
+		if jsontext.Value(line).IsValid(rawjson.Options()) {
+			return parseResult(line)
+		}
+		if rewardMember.Match(line) {
+			return result{}, agl.Errorf(agl.CodeInvalid, "got %.100q, which is not JSON; must be "+wantedResult, line)
+		}
+	case rewardText.Match(line):
+		number, ok := parseNumber(string(rewardText.FindSubmatch(line)[1]))
+		if !ok {
+			return result{}, agl.Errorf(agl.CodeInvalid, "got %.100q, which has no finite number; must be "+wantedResult, line)
+		}
+		return primary(number), nil
+	}
+	return result{}, nil
+}
+
+// parseNumber reads a finite decimal number.
+func parseNumber(text string) (number float64, ok bool) {
+	number, err := strconv.ParseFloat(text, 64)
+	return number, err == nil && !math.IsNaN(number) && !math.IsInf(number, 0) && !strings.ContainsAny(text, "xX_")
+}
+
+// primary is a result of one reward.
+func primary(number float64) result {
+	return result{rewards: []agl.Reward{{Name: "primary", Value: number}}, given: true}
 }
 
 // parseResult reads {"reward": …}, {"rewards": {…}} or {"error": …}. It ignores other members.
 func parseResult(data []byte) (result, error) {
 	if value := jsontext.Value(data); !value.IsValid(rawjson.Options()) || value.Kind() != '{' {
-		return result{}, agl.Errorf(agl.CodeInvalid, `got %.100q, must be a JSON object with "reward", "rewards" or "error"`, data)
+		return result{}, agl.Errorf(agl.CodeInvalid, "got %.100q, must be "+wantedResult, data)
 	}
 	var r result
 	for member, value := range agl.Attributes(data).All() {
@@ -84,7 +149,7 @@ func (r *result) take(member string, value jsontext.Value) error {
 	if value.Kind() == 'n' {
 		return nil // as if it were absent
 	}
-	switch member {
+	switch strings.ToLower(member) {
 	case "error":
 		r.given = true
 		if value.Kind() != '"' {
@@ -117,7 +182,11 @@ func (r *result) dimensions(value jsontext.Value) error {
 func (r *result) reward(field, dimension string, value jsontext.Value) error {
 	r.given = true
 	var number float64
-	if err := rawjson.Unmarshal(value, &number); value.Kind() != '0' || err != nil {
+	if value.Kind() == 't' {
+		number = 1
+	} else if value.Kind() == 'f' {
+		number = 0
+	} else if err := rawjson.Unmarshal(value, &number); value.Kind() != '0' || err != nil {
 		return agl.Errorf(agl.CodeInvalid, "%s: got %.100s, must be a finite number", field, value)
 	}
 	for i := range r.rewards {

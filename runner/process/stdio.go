@@ -104,8 +104,11 @@ func (k *kept) line(line []byte) {
 // repliesTo reports whether a line is a reply to the attempt's task.
 func repliesTo(line []byte, attemptID string) bool {
 	value := jsontext.Value(bytes.TrimSpace(line))
-	if value.Kind() != '{' || !value.IsValid(rawjson.Options()) {
+	if !bytes.HasPrefix(value, []byte("{")) {
 		return false
+	}
+	if !value.IsValid(rawjson.Options()) {
+		return rewardMember.Match(value) // who waits for another line may wait forever
 	}
 	var reply map[string]jsontext.Value
 	if err := rawjson.Unmarshal(value, &reply); err != nil {
@@ -115,7 +118,13 @@ func repliesTo(line []byte, attemptID string) bool {
 		var s string
 		return rawjson.Unmarshal(id, &s) == nil && s == attemptID
 	}
-	return len(reply) == 0 || reply["reward"] != nil || reply["rewards"] != nil || reply["error"] != nil
+	for member := range reply {
+		switch strings.ToLower(member) {
+		case "reward", "rewards", "error":
+			return true
+		}
+	}
+	return len(reply) == 0
 }
 
 func (k *kept) setTurn(t *turn) {

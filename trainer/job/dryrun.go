@@ -28,8 +28,12 @@ type DryRunResult struct {
 	// spans cannot be read as such.
 	Triplets      []adapter.Triplet
 	TripletsError error
-	// Stderr is what the agent wrote to standard error, as far as it is recorded.
-	Stderr string
+	// LastOutput is the last line of the agent's standard output, and Stderr all that it
+	// wrote to standard error, as far as they are recorded.
+	LastOutput string
+	Stderr     string
+	// NeedsCalls is true if the algorithm learns from recorded model calls.
+	NeedsCalls bool
 	// Usage is that of its model calls, Took the time from the first attempt to the
 	// end.
 	Usage trainer.Usage
@@ -87,7 +91,7 @@ func DryRun(ctx context.Context, cfg Config) (_ *DryRunResult, err error) {
 		result:  &DryRunResult{Untrained: trained != nil && (cfg.File.Engine.Policy != nil || cfg.File.Engine.WarmStart() != nil)},
 	}
 	t, err := trainer.New(trainer.Config{
-		Agent: agent, Algorithm: d, Train: train, InitialResources: cfg.File.Prompts, OwnResources: true,
+		Agent: agent, Algorithm: d, Train: train, InitialResources: cfg.File.Prompts, OwnResources: true, Unrewarded: true,
 		Proxy: d.learner.proxy, Database: cfg.File.Store.Database, Strategy: strategy, Runner: cfg.runnerConfig(), Logger: cfg.Logger,
 	})
 	if err != nil {
@@ -158,6 +162,7 @@ func (d *dryRun) read(ctx context.Context, store agl.Store, e *algorithm.Episode
 	if len(e.Spans) > 0 {
 		r.Triplets, r.TripletsError = calls.Adapt(e.Spans)
 	}
+	r.LastOutput, r.NeedsCalls = trainer.LastOutput(e.Spans), d.learner.LearnsFromCalls()
 	for i := range e.Spans {
 		if stream, _ := e.Spans[i].Attributes.GetString(process.AttrStream); stream == "stderr" {
 			r.Stderr, _ = e.Spans[i].Attributes.GetString(agl.AttrMessageBody)

@@ -215,25 +215,50 @@ func TestFailureIsReported(t *testing.T) {
 	}
 }
 
-// An agent that never does a task ends the run, if there are tasks enough to tell,
-// and is named in the report otherwise.
-func TestHopelessAgent(t *testing.T) {
+// A run that nothing can be learned from is an error, as soon as that is certain, and
+// says what was seen.
+func TestUselessRun(t *testing.T) {
 	t.Parallel()
-	cfg := shellJob(t, `echo "no module named agent" >&2; exit 1`)
+	cfg := shellJob(t, `echo Traceback >&2; echo "ValueError: boom" >&2; exit 1`)
+	result, err := Run(t.Context(), cfg)
+	if !errors.Is(err, agl.ErrIllegalState) || result.State != output.StateFailed {
+		t.Fatalf("%+v, %v", result, err)
+	}
+	for _, want := range []string{
+		"no rollout has a usable reward: 6 of 6 are without\n  ValueError: boom ×6, first in ro-", "Traceback\n", `prints {"reward": 0.7} as the last line`,
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error lacks %q: %v", want, err)
+		}
+	}
+	report := read(t, result.Report)
+	if !strings.Contains(report, "| ValueError: boom | 6 | `ro-") || !strings.Contains(report, " Traceback\n    ValueError: boom\n") {
+		t.Errorf("report:\n%s", report)
+	}
+
+	cfg = shellJob(t, "echo the answer is 7")
+	cfg.File.Algorithm = &algorithms.Baseline{Config: baseline.Config{Epochs: 10}}
+	result, err = Run(t.Context(), cfg)
+	if !errors.Is(err, agl.ErrIllegalState) || !strings.Contains(err.Error(), "20 of 20 are without\n  the agent ended well without a reward ×20") ||
+		!strings.Contains(err.Error(), `the last line that an agent printed: "the answer is 7"`) || result.State != output.StateFailed {
+		t.Errorf("%+v, %v", result, err)
+	}
+}
+
+// One reward is enough to go on, and what failed is grouped.
+func TestSomeFail(t *testing.T) {
+	t.Parallel()
+	cfg := shellJob(t, `case $AGL_TASK in *1*|*2*|*3*) echo "no luck" >&2; exit 1;; esac; echo '{"reward": 0.5}'`)
 	result, err := Run(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const why = "the agent has failed all of its 6 attempts, the last one with: the agent ended with exit status 1: no module named agent"
-	if report := read(t, result.Report); !strings.Contains(report, "## Warnings\n\n- "+why) || !strings.Contains(result.Warning, why) {
-		t.Errorf("warning %q, report:\n%s", result.Warning, report)
+	if len(result.Failures) != 1 || result.Failures[0].Count != 3 || result.Failures[0].Reason != "the agent ended with exit status 1: no luck" {
+		t.Errorf("failures %+v", result.Failures)
 	}
-
-	cfg = shellJob(t, "exit 1")
-	cfg.File.Algorithm = &algorithms.Baseline{Config: baseline.Config{Epochs: 10}}
-	result, err = Run(t.Context(), cfg)
-	if !errors.Is(err, agl.ErrIllegalState) || !strings.Contains(err.Error(), "failed all of its 32 attempts") || result.State != output.StateFailed {
-		t.Errorf("%+v, %v", result, err)
+	var printed strings.Builder
+	if err := result.Print(&printed, false); err != nil || !strings.Contains(printed.String(), "failed rollouts:\n  the agent ended with exit status 1: no luck ×3, first in ro-") {
+		t.Errorf("printed %s, %v", printed.String(), err)
 	}
 }
 

@@ -29,7 +29,13 @@ type learner struct {
 	run algorithms.Run // nil before it is built
 }
 
-var _ agl.Algorithm = (*learner)(nil)
+var (
+	_ agl.Algorithm       = (*learner)(nil)
+	_ trainer.CallLearner = (*learner)(nil)
+)
+
+// LearnsFromCalls implements [trainer.CallLearner].
+func (l *learner) LearnsFromCalls() bool { return l.cfg.File.Algorithm.Needs().Calls }
 
 // Run implements [agl.Algorithm].
 func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) error {

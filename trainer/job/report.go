@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/algorithms"
 	"github.com/agl-go/agl/trainer/display"
 	"github.com/agl-go/agl/trainer/keys"
@@ -38,7 +38,8 @@ func (r *run) writeReport(result *Result) error {
 	if links != "" {
 		b.WriteString("\n## Curves\n" + links)
 	}
-	r.writeTail(&b, result.Warning)
+	writeFailures(&b, result.Failures)
+	r.writeTail(&b)
 	failed = errors.Join(failed, err, algorithm.WriteFileAtomic(result.Report, b.Bytes()))
 	if failed != nil {
 		return fmt.Errorf("write the report: %w", failed)
@@ -116,13 +117,23 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// writeTail lists warnings and files.
-func (r *run) writeTail(b *bytes.Buffer, warning string) {
-	warnings := r.notes.all()
-	if warning != "" {
-		warnings = slices.Insert(warnings, 0, warning)
+// writeFailures lists the rollouts that failed by reason.
+func writeFailures(b *bytes.Buffer, failures []trainer.Failure) {
+	if len(failures) == 0 {
+		return
 	}
-	if len(warnings) > 0 {
+	b.WriteString("\n## Failed rollouts\n\n| reason | rollouts | first |\n|---|---|---|\n")
+	for _, f := range failures {
+		fmt.Fprintf(b, "| %s | %d | `%s` |\n", markdown.Cell(f.Reason), f.Count, f.First)
+	}
+	if message := strings.TrimSpace(failures[0].Message); strings.Contains(message, "\n") {
+		fmt.Fprintf(b, "\nThe first of the most frequent in full:\n\n    %s\n", strings.ReplaceAll(message, "\n", "\n    "))
+	}
+}
+
+// writeTail lists warnings and files.
+func (r *run) writeTail(b *bytes.Buffer) {
+	if warnings := r.notes.all(); len(warnings) > 0 {
 		b.WriteString("\n## Warnings\n\n")
 		for _, text := range warnings {
 			fmt.Fprintf(b, "- %s\n", markdown.Cell(text))

@@ -13,6 +13,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/algorithms"
 	"github.com/agl-go/agl/trainer/display"
 	"github.com/agl-go/agl/trainer/output"
@@ -26,8 +27,8 @@ type Result struct {
 	// Output is the folder; Report the path of its report.
 	Output string
 	Report string
-	// Warning is what makes the result doubtful; usually empty.
-	Warning string
+	// Failures are the rollouts of this process that failed, by reason.
+	Failures []trainer.Failure
 }
 
 // summary is the result for programs.
@@ -63,6 +64,9 @@ func writeJSON(path string, value any, options ...json.Options) error {
 	return algorithm.WriteFileAtomic(path, append(data, '\n'))
 }
 
+// shownFailures is the number of reasons that are listed on a terminal.
+const shownFailures = 3
+
 // Print describes the result for a person and says what to do next. On a terminal it
 // draws a chart.
 func (r *Result) Print(w io.Writer, terminal bool) error {
@@ -74,8 +78,15 @@ func (r *Result) Print(w io.Writer, terminal bool) error {
 	if r.Usage.Calls > 0 {
 		fmt.Fprintf(&b, "model calls: %s\n", display.Tokens{Calls: r.Usage.Calls, Prompt: r.Usage.PromptTokens, Completion: r.Usage.CompletionTokens})
 	}
-	if r.Warning != "" {
-		fmt.Fprintf(&b, "\nwarning: %s\n", r.Warning)
+	for i, f := range r.Failures {
+		if i == shownFailures {
+			fmt.Fprintf(&b, "  and %d other reasons, see the report\n", len(r.Failures)-i)
+			break
+		}
+		if i == 0 {
+			b.WriteString("failed rollouts:\n")
+		}
+		fmt.Fprintf(&b, "  %s\n", f)
 	}
 	if r.State == output.StateFinished {
 		fmt.Fprintf(&b, "\nreport: %s\n", r.Report)

@@ -55,7 +55,8 @@ type run struct {
 	cfg     Config
 	folder  *output.Folder
 	learner *learner
-	breaker *breaker // of the agent; nil if it runs elsewhere
+	agent   *running                 // nil if it runs elsewhere
+	failed  func() []trainer.Failure // nil before the trainer is made
 	notes   notes
 }
 
@@ -105,8 +106,8 @@ func (r *run) fit(ctx context.Context) (err error) {
 			return errors.Join(err, closeListener(strategy))
 		}
 		defer agent.Close()
-		r.breaker = &breaker{agent: agent, trip: abort}
-		config.Agent = r.breaker
+		r.agent = &running{Agent: agent}
+		config.Agent = r.agent
 	}
 	shown := &recorded{Display: display.New(cfg.Terminal, r.displayOptions()), run: r}
 	defer shown.Close()
@@ -125,9 +126,10 @@ func (r *run) fit(ctx context.Context) (err error) {
 	if cfg.Listening != nil {
 		cfg.Listening(storeURL)
 	}
+	r.failed = t.Failures
 	err = t.Fit(fitting)
-	if r.breaker != nil {
-		r.breaker.wait(config.Runner.GracePeriod)
+	if r.agent != nil {
+		r.agent.wait(config.Runner.GracePeriod)
 	}
 	return err
 }
@@ -167,8 +169,8 @@ func (r *run) finish(failure error) (*Result, error) {
 	if r.learner != nil && r.learner.run != nil {
 		result.Result = r.learner.run.Result()
 	}
-	if r.breaker != nil && failure == nil {
-		result.Warning = r.breaker.warning()
+	if r.failed != nil {
+		result.Failures = r.failed()
 	}
 	return result, errors.Join(r.writeBest(result.Best), r.writeReport(result), r.folder.Save())
 }
