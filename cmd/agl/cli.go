@@ -13,6 +13,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/gateway"
 	"github.com/agl-go/agl/store"
 )
 
@@ -90,7 +91,7 @@ func (m *Main) ParseFlags(args []string) (err error) {
 		kong.Description("Trains AI agents: a task queue and trace store in the middle, agents on one side, learning algorithms on the other."),
 		kong.Vars{
 			"rolloutStatuses": commaList(agl.RolloutStatuses()), "workerStatuses": commaList(agl.WorkerStatuses()), "attemptStatuses": commaList(agl.AttemptStatuses()),
-			"database": store.DefaultDSN,
+			"database": store.DefaultDSN, "gatewayModel": gateway.DefaultModel,
 		},
 		kong.Writers(m.Stdout, m.Stderr),
 		// After printing help kong expects the process to end.

@@ -25,6 +25,7 @@ import (
 type storeCommand struct {
 	flags.Listen `set:"port=4747"`
 	flags.Log    `set:"logLevel=info"`
+	gatewayFlags
 
 	DB                  flags.Database     `name:"db" default:"${database}" env:"AGL_DB" placeholder:"DATABASE" help:"Where the data is kept: sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE, or memory:, which loses it with the process. Default: ${default}."`
 	Token               string             `env:"AGL_TOKEN" placeholder:"TOKEN" help:"Require this bearer token of every request."`
@@ -80,6 +81,9 @@ func (c *storeCommand) Validate() error {
 			return fmt.Errorf("--eviction-threshold --safe-threshold: %w", err)
 		}
 	}
+	if err := c.validate(); err != nil {
+		return err
+	}
 	return c.Check(c.Token != "", "set --token (or AGL_TOKEN), or allow it with --no-auth")
 }
 
@@ -127,7 +131,16 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	return service{name: "store", handler: server, drain: server.Drain, drainTimeout: c.DrainTimeout, log: log}.serve(ctx, out, listener)
+	gate, err := c.openGateway(ctx, engine, c.Token, log)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	drain := server.Drain
+	if gate != nil {
+		defer gate.Close()
+		drain = func() { gate.Drain(); server.Drain() }
+	}
+	return service{name: "store", handler: beside(gate, server), drain: drain, drainTimeout: c.DrainTimeout, log: log}.serve(ctx, out, listener)
 }
 
 // open opens the store over its database.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strconv"
 	"syscall"
 	"time"
@@ -31,8 +32,13 @@ func (f *Listen) Check(authenticates bool, advice string) error {
 	return nil
 }
 
-// OpenPort listens. The error for a port in use names the flag to change.
+// OpenPort listens. The error for a port in use names the flag to change. A socket that
+// the parent has passed to this process, as systemd does, is used instead: it stays
+// open when the process ends, so that clients can wait for the next one.
 func (f *Listen) OpenPort(ctx context.Context) (net.Listener, error) {
+	if passed, err := passedSocket(os.Getenv); passed != nil || err != nil {
+		return passed, err
+	}
 	address := net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port)))
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", address)
@@ -41,6 +47,25 @@ func (f *Listen) OpenPort(ctx context.Context) (net.Listener, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", address, err)
+	}
+	return listener, nil
+}
+
+// passedSocket returns the listener that was passed to this process, nil if none was
+// (sd_listen_fds(3)).
+func passedSocket(getenv func(string) string) (net.Listener, error) {
+	const first = 3
+	if getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) {
+		return nil, nil
+	}
+	if count := getenv("LISTEN_FDS"); count != "1" {
+		return nil, fmt.Errorf("LISTEN_FDS=%s: this process was passed as many sockets, and takes one", count)
+	}
+	file := os.NewFile(first, "LISTEN_FDS")
+	defer file.Close() // FileListener duplicates it
+	listener, err := net.FileListener(file)
+	if err != nil {
+		return nil, fmt.Errorf("the socket that was passed to this process (LISTEN_FDS): %w", err)
 	}
 	return listener, nil
 }

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/gateway"
+)
+
+// gatewayFlags are the flags of agl store for the API of Agent-lightning v1.0.
+type gatewayFlags struct {
+	Gateway          bool     `help:"Also serve the API of Agent-lightning v1.0, under /api and /proxy, for its trainer, controllers and agents."`
+	GatewayKey       string   `env:"AGL_KEY" placeholder:"KEY" help:"Require this key of every request to that API. Default: the value of --token."`
+	GatewayModel     string   `placeholder:"NAME" help:"The model that its agents' calls go to, whatever they ask for. Default: ${gatewayModel}."`
+	GatewayTrainTemp *float64 `name:"gateway-train-temperature" placeholder:"T" help:"The temperature of calls in training. Default: 1."`
+	GatewayValTemp   *float64 `name:"gateway-val-temperature" placeholder:"T" help:"The temperature of calls in validation. Default: 0.7."`
+	GatewayNoLogprob bool     `name:"gateway-no-logprobs" help:"Do not ask for log-probabilities in training."`
+	GatewayExperts   bool     `name:"gateway-routed-experts" help:"Ask for the routed experts of each token in training."`
+	GatewayRunners   bool     `help:"Let runners of this store run its rollouts whose config names no local agent and no Kubernetes job."`
+}
+
+func (f *gatewayFlags) validate() error {
+	if !f.Gateway && (*f != gatewayFlags{GatewayKey: f.GatewayKey}) {
+		return errors.New("--gateway-…: these flags need --gateway")
+	}
+	for name, t := range map[string]*float64{"gateway-train-temperature": f.GatewayTrainTemp, "gateway-val-temperature": f.GatewayValTemp} {
+		const most = 100
+		if t != nil && !(*t >= 0 && *t <= most) {
+			return fmt.Errorf("--%s=%v: must be between 0 and %d", name, *t, most)
+		}
+	}
+	return nil
+}
+
+// openGateway returns the gateway over a store, started, or nil without --gateway.
+func (f *gatewayFlags) openGateway(ctx context.Context, store agl.Store, token string, log *slog.Logger) (*gateway.Gateway, error) {
+	if !f.Gateway {
+		return nil, nil
+	}
+	null := func(t *float64) (out agl.Null[float64]) {
+		if t != nil {
+			out = agl.Some(*t)
+		}
+		return out
+	}
+	g, err := gateway.New(gateway.Config{
+		Store: store, Key: cmp.Or(f.GatewayKey, token), Model: f.GatewayModel,
+		TrainTemperature: null(f.GatewayTrainTemp), ValTemperature: null(f.GatewayValTemp),
+		NoLogprobs: f.GatewayNoLogprob, RoutedExperts: f.GatewayExperts, Runners: f.GatewayRunners, Logger: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return g, g.Start(ctx)
+}
+
+// beside serves the gateway's paths, and everything else by another handler.
+func beside(g *gateway.Gateway, other http.Handler) http.Handler {
+	if g == nil {
+		return other
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if gateway.Owns(r.URL.Path) {
+			g.ServeHTTP(w, r)
+			return
+		}
+		other.ServeHTTP(w, r)
+	})
+}

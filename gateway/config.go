@@ -1,0 +1,88 @@
+package gateway
+
+import (
+	"cmp"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy/upstream"
+)
+
+// Config configures a [Gateway]. Store is required.
+type Config struct {
+	// Store needs the capabilities CreateRollouts, ReviseRollout and QuerySpansJSON.
+	Store agl.Store
+	// Key is required of every request but GET /healthz, as a bearer token or in the
+	// header X-Api-Key. If it is empty, every request is admitted.
+	Key string
+	// Model is the name by which calls find their backends among the registered models,
+	// whatever model they ask for. Empty is DefaultModel.
+	Model string
+	// TrainTemperature and ValTemperature replace the temperature of calls. Null is 1,
+	// and 0.7 for validation.
+	TrainTemperature, ValTemperature agl.Null[float64]
+	// NoLogprobs does not ask backends for log-probabilities in training.
+	NoLogprobs bool
+	// RoutedExperts asks backends for the experts of each token in training.
+	RoutedExperts bool
+	// Runners queues rollouts whose config names neither a local agent nor a Kubernetes
+	// job for the runners of the store. Without it, and with all other rollouts, only the
+	// controllers of this API run them.
+	Runners bool
+	// Transport makes the requests to backends; nil is one of upstream.NewTransport.
+	Transport http.RoundTripper
+	// Timeout bounds the wait for the head of a backend's reply, and then for its body. 0
+	// is 5 minutes.
+	Timeout time.Duration
+	// MaxBodyBytes bounds the bodies of requests and of backends' replies. 0 is 64 MiB.
+	MaxBodyBytes int64
+	// Logger receives what clients do not learn; nil discards it.
+	Logger *slog.Logger
+}
+
+// DefaultModel is the default of Config.Model, that of Agent-lightning v1.0.
+const DefaultModel = "Qwen/Qwen2.5-7B-Instruct"
+
+func (c Config) withDefaults() Config {
+	c.Model = cmp.Or(c.Model, DefaultModel)
+	c.TrainTemperature = agl.Some(c.TrainTemperature.Or(1))
+	c.ValTemperature = agl.Some(c.ValTemperature.Or(0.7))
+	c.Timeout = cmp.Or(c.Timeout, 5*time.Minute)
+	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, 64<<20)
+	if c.Transport == nil {
+		c.Transport = upstream.NewTransport()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	if c.Store == nil {
+		return agl.Errorf(agl.CodeInvalid, "gateway: Store: got nil, must be a store")
+	}
+	if can := c.Store.Capabilities(); !can.CreateRollouts || !can.ReviseRollout || !can.QuerySpansJSON {
+		return agl.Errorf(agl.CodeInvalid, "gateway: Store: got one with the capabilities %+v, must have CreateRollouts, ReviseRollout and QuerySpansJSON", can)
+	}
+	for _, t := range []struct {
+		name string
+		of   agl.Null[float64]
+	}{{"TrainTemperature", c.TrainTemperature}, {"ValTemperature", c.ValTemperature}} {
+		if !(t.of.V >= 0 && t.of.V <= maxTemperature) {
+			return agl.Errorf(agl.CodeInvalid, "gateway: %s: got %v, must be between 0 and %d", t.name, t.of.V, maxTemperature)
+		}
+	}
+	if c.Timeout < 0 {
+		return agl.Errorf(agl.CodeInvalid, "gateway: Timeout: got %s, must not be negative", c.Timeout)
+	}
+	if c.MaxBodyBytes < 0 {
+		return agl.Errorf(agl.CodeInvalid, "gateway: MaxBodyBytes: got %d, must not be negative", c.MaxBodyBytes)
+	}
+	return nil
+}
+
+// maxTemperature is more than any engine accepts.
+const maxTemperature = 100

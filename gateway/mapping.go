@@ -1,0 +1,333 @@
+package gateway
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+// This file translates between the vocabulary of this API and that of the store.
+//
+//	this API                         the store
+//	rollout                          rollout; its id is the rollout's, or rollout_id in the record
+//	  is_train                       mode: train, val
+//	  config                         in the record; that of the store only has max_attempts 1
+//	  metadata                       metadata, without the record
+//	  other parts of status          in the record, see [rollout.status]
+//	  state                          status: preparing, or queued for our runners, is queuing;
+//	                                 running; succeeded; failed and cancelled are failed
+//	attempt "0", or any other name   the rollout's one attempt; events keep the name
+//	event                            span; the event is its member "agl.gateway"
+//	  model_request                  a span of a model call, as the proxy records it
+//	  reward                         an annotation with a reward, if the value is a number
+//	  others                         agl.event.TYPE
+//	deleted                          hidden: deleted_at in the record; cancelled if not finished
+//	place in the terminal log        metadata "agl.gateway.number"
+
+// State is the state of a rollout in this API.
+type State string
+
+// The states. Succeeded and failed are final.
+const (
+	StateQueuing   State = "queuing"
+	StateRunning   State = "running"
+	StateSucceeded State = "succeeded"
+	StateFailed    State = "failed"
+)
+
+// States returns every state.
+func States() []State { return []State{StateQueuing, StateRunning, StateSucceeded, StateFailed} }
+
+// Terminal reports whether no other state follows.
+func (s State) Terminal() bool { return s == StateSucceeded || s == StateFailed }
+
+// next reports whether a controller may change a state to another one.
+func (s State) next(to State) bool {
+	switch s {
+	case StateQueuing:
+		return to == StateRunning || to == StateFailed
+	case StateRunning:
+		return to.Terminal()
+	default:
+		return false
+	}
+}
+
+// stored returns the store's status for a state that a controller reports.
+func (s State) stored() agl.RolloutStatus {
+	switch s {
+	case StateRunning:
+		return agl.RolloutRunning
+	case StateSucceeded:
+		return agl.RolloutSucceeded
+	default:
+		return agl.RolloutFailed
+	}
+}
+
+// statusesOf returns the statuses that rollouts of these states may have in the store.
+// The span of a rollout that is still queuing makes it running there.
+func statusesOf(states []State) []agl.RolloutStatus {
+	var out []agl.RolloutStatus
+	if slices.Contains(states, StateQueuing) || slices.Contains(states, StateRunning) {
+		out = append(out, agl.RolloutQueuing, agl.RolloutPreparing, agl.RolloutRequeuing, agl.RolloutRunning)
+	}
+	if slices.ContainsFunc(states, State.Terminal) {
+		out = append(out, agl.RolloutSucceeded, agl.RolloutFailed, agl.RolloutCancelled)
+	}
+	return out
+}
+
+const (
+	// keyRecord is the member of a rollout's metadata, and of a span, with what only this
+	// API knows.
+	keyRecord = "agl.gateway"
+	// keyNumber is the member of a rollout's metadata with its place in the terminal log,
+	// and the name of the sequence of these places.
+	keyNumber = "agl.gateway.number"
+)
+
+// recordV1 is what the store keeps of a rollout for this API alone.
+type recordV1 struct {
+	// State is what controllers have reported; empty while they have reported nothing of a
+	// rollout that was queued for our runners.
+	State         State            `json:"state,omitzero"`
+	ID            string           `json:"rollout_id,omitzero"` // if it is not the store's
+	Version       int              `json:"version"`
+	UpdatedAt     agl.Timestamp    `json:"updated_at,omitzero"` // 0 is the start
+	K8sJobName    agl.Null[string] `json:"k8s_job_name,omitzero"`
+	LastAttemptID agl.Null[string] `json:"last_attempt_id,omitzero"`
+	ErrorMessage  agl.Null[string] `json:"error_message,omitzero"`
+	Attempts      []string         `json:"attempts,omitzero"` // by their first event
+	Config        jsontext.Value   `json:"config"`
+	DeletedAt     agl.Timestamp    `json:"deleted_at,omitzero"`
+	// Successor is the rollout of the store that has taken over the id.
+	Successor string `json:"successor,omitzero"`
+}
+
+// rollout is a rollout of the store that belongs to this API.
+type rollout struct {
+	agl.AttemptedRollout
+	recordV1
+}
+
+// rolloutOf reads a rollout of the store; ok is false for those of other APIs.
+func rolloutOf(stored agl.AttemptedRollout) (r rollout, ok bool, err error) {
+	raw, found := rawjson.Get(stored.Metadata, keyRecord)
+	if !found {
+		return r, false, nil
+	}
+	r.AttemptedRollout = stored
+	if err := rawjson.Unmarshal(raw, &r.recordV1); err != nil {
+		return r, false, agl.Errorf(agl.CodeInternal, "rollout %s: its metadata %s does not decode: %w", stored.RolloutID, keyRecord, err)
+	}
+	r.Config = bytes.Clone(r.Config)
+	return r, true, nil
+}
+
+// id is the id in this API.
+func (r *rollout) id() string {
+	if r.ID != "" {
+		return r.ID
+	}
+	return r.RolloutID
+}
+
+// storeID is the id in the store.
+func (r *rollout) storeID() string { return r.RolloutID }
+
+// status is the state of a rollout with what belongs to it.
+type status struct {
+	state        State
+	version      int
+	updatedAt    agl.Timestamp
+	errorMessage agl.Null[string]
+}
+
+// status returns what the record says, unless the store knows more: a rollout may have
+// been cancelled there, or one of our runners has it.
+func (r *rollout) status() status {
+	s := status{r.State, r.Version, r.UpdatedAt, r.ErrorMessage}
+	if s.updatedAt == 0 {
+		s.updatedAt = r.StartTime
+	}
+	reported := r.State != ""
+	if !reported {
+		s.state = StateQueuing
+	}
+	if s.state.Terminal() {
+		return s
+	}
+	switch r.Status {
+	case agl.RolloutRunning:
+		if !reported {
+			s.state = StateRunning
+			s.version++
+			if r.Attempt != nil {
+				s.updatedAt = max(s.updatedAt, r.Attempt.StartTime)
+			}
+		}
+	case agl.RolloutSucceeded, agl.RolloutFailed, agl.RolloutCancelled:
+		s.state = StateFailed
+		if r.Status == agl.RolloutSucceeded {
+			s.state = StateSucceeded
+		}
+		s.version += 2
+		s.updatedAt = max(s.updatedAt, r.EndTime.V)
+		if s.state == StateFailed && !s.errorMessage.Valid {
+			s.errorMessage = agl.Some(r.why())
+		}
+	default:
+	}
+	return s
+}
+
+// why says why a rollout failed that no controller has ended.
+func (r *rollout) why() string {
+	if r.Status == agl.RolloutCancelled {
+		return "cancelled"
+	}
+	if r.Attempt != nil {
+		if o, ok := r.Attempt.Outcome(); ok && o.Message != "" {
+			return fmt.Sprintf("%s: %s", o.Kind, o.Message)
+		}
+	}
+	return string(r.Status)
+}
+
+// attemptID is the attempt whose events are read.
+func (r *rollout) attemptID() string {
+	if r.LastAttemptID.V != "" {
+		return r.LastAttemptID.V
+	}
+	return defaultAttempt
+}
+
+const defaultAttempt = "0"
+
+// appendJSON appends the rollout as this API shows it.
+func (r *rollout) appendJSON(dst []byte) []byte {
+	o := rawjson.NewObject(dst)
+	o.String("rollout_id", r.id())
+	o.Raw("input", r.Input)
+	o.Bool("is_train", r.Mode != agl.ModeVal)
+	o.Raw("config", r.Config)
+	o.Raw("metadata", r.metadata())
+	s := r.status()
+	status := rawjson.NewObject(nil)
+	status.String("state", string(s.state))
+	status.NullString("k8s_job_name", r.K8sJobName.V, r.K8sJobName.Valid)
+	status.NullString("last_attempt_id", r.LastAttemptID.V, r.LastAttemptID.Valid)
+	status.NullString("error_message", s.errorMessage.V, s.errorMessage.Valid)
+	status.Int("version", int64(s.version))
+	status.Float("created_at", float64(r.StartTime))
+	status.Float("updated_at", float64(s.updatedAt))
+	o.Raw("status", status.End())
+	return o.End()
+}
+
+// metadata is the metadata without what belongs to this API.
+func (r *rollout) metadata() jsontext.Value {
+	o := rawjson.NewObject(nil)
+	for name, value := range rawjson.Members(r.Metadata) {
+		if !rawjson.NameIs(name, keyRecord) && !rawjson.NameIs(name, keyNumber) {
+			o.Member(name, value)
+		}
+	}
+	return o.End()
+}
+
+// withRecord returns the metadata with another record.
+func (r *rollout) withRecord(next recordV1) (jsontext.Value, error) {
+	raw, err := json.Marshal(next)
+	if err != nil {
+		return nil, err
+	}
+	return rawjson.Set(r.Metadata, keyRecord, raw), nil
+}
+
+// dataID is the id of the task of a rollout, as the terminal log shows it.
+func (r *rollout) dataID() string {
+	if r.Input.Kind() != '{' {
+		return ""
+	}
+	for _, key := range []string{"data_id", "instance_id"} {
+		value, ok := rawjson.Get(r.Input, key)
+		if !ok {
+			continue
+		}
+		switch value.Kind() {
+		case '"':
+			if text := rawjson.Unquote(value); text != "" {
+				return text
+			}
+		case 'n', 'f':
+		case 't':
+			return "True"
+		case '0':
+			if strings.Trim(string(value), "-0.eE+") != "" {
+				return string(value)
+			}
+		default:
+			if s := string(value); s != "{}" && s != "[]" {
+				return s
+			}
+		}
+	}
+	return ""
+}
+
+// later returns the time of a change: the present, but after the last change.
+func later(last, now agl.Timestamp) agl.Timestamp {
+	if now > last {
+		return now
+	}
+	return agl.Timestamp(math.Nextafter(float64(last), math.Inf(1)))
+}
+
+// creation is a rollout to be created.
+type creation struct {
+	id       string
+	input    jsontext.Value
+	train    bool
+	config   jsontext.Value
+	timeout  int64
+	metadata jsontext.Value
+	agent    bool // config.local or config.k8s says how it is run
+}
+
+// create makes the rollout of the store. Controllers have no heartbeats and end their
+// rollouts themselves, so the store must not.
+func (c *creation) create(runners bool) (agl.CreateRollout, error) {
+	const never = 10 * 365 * 24 * 3600 // seconds; null is the store's default
+	queued := runners && !c.agent
+	rec := recordV1{Version: 1, Config: c.config}
+	out := agl.CreateRollout{RolloutID: c.id, Start: !queued, EnqueueRollout: agl.EnqueueRollout{
+		Input: c.input, Mode: agl.ModeVal, Config: &agl.RolloutConfig{MaxAttempts: 1},
+	}}
+	if c.train {
+		out.Mode = agl.ModeTrain
+	}
+	if queued {
+		if c.timeout > 0 {
+			out.Config.TimeoutSeconds = agl.Some(float64(c.timeout))
+		}
+	} else {
+		rec.State = StateQueuing
+		out.Config.UnresponsiveSeconds = agl.Some[float64](never)
+	}
+	raw, err := json.Marshal(rec)
+	if err != nil {
+		return out, err
+	}
+	out.Metadata = rawjson.Set(c.metadata, keyRecord, raw)
+	return out, nil
+}

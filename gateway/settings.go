@@ -1,0 +1,296 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+// Model is a backend: an endpoint that serves a model.
+type Model struct {
+	Model    string `json:"model"`
+	Endpoint string `json:"endpoint"` // with the base path, usually ending in /v1
+	Version  int64  `json:"version"`
+}
+
+// settingsDoc is what the gateway keeps beside its rollouts.
+type settingsDoc struct {
+	Models     []Model          `json:"models,omitzero"`
+	Paused     bool             `json:"paused,omitzero"`
+	RetryAfter int64            `json:"retry_after_seconds"`
+	Reason     agl.Null[string] `json:"reason,omitzero"`
+}
+
+const (
+	// settingsID is the rollout in whose metadata the settings are kept. It has ended, so
+	// that nobody works on it, and it is not a rollout of this API.
+	settingsID  = "agl.gateway"
+	settingsKey = "agl.gateway.settings"
+	// settingsAge is how old the settings may be that a call uses: another server may have
+	// changed them.
+	settingsAge = 100 * time.Millisecond
+)
+
+// settings are the registered models and the pause, which all servers of a store share.
+type settings struct {
+	store agl.Store
+
+	mu       sync.Mutex
+	doc      settingsDoc
+	metadata jsontext.Value // from which doc was read; nil is none
+	readAt   time.Time
+}
+
+// read reads the settings from the store.
+func (s *settings) read(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.readLocked(ctx)
+}
+
+func (s *settings) readLocked(ctx context.Context) error {
+	now := time.Now()
+	stored, err := s.store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: settingsID})
+	switch {
+	case agl.ErrorCode(err) == agl.CodeNotFound:
+		s.doc, s.metadata, s.readAt = settingsDoc{RetryAfter: defaultRetryAfter}, nil, now
+		return nil
+	case err != nil:
+		return err
+	}
+	return s.takeLocked(stored.Metadata, now)
+}
+
+// takeLocked takes the settings from their metadata.
+func (s *settings) takeLocked(metadata jsontext.Value, now time.Time) error {
+	doc := settingsDoc{RetryAfter: defaultRetryAfter}
+	if raw, found := rawjson.Get(metadata, settingsKey); found {
+		if err := rawjson.Unmarshal(raw, &doc); err != nil {
+			return agl.Errorf(agl.CodeInternal, "the settings of the gateway do not decode: %w", err)
+		}
+	}
+	s.doc, s.metadata, s.readAt = doc, metadata, now
+	return nil
+}
+
+// get returns the settings, which must not be changed.
+func (s *settings) get(ctx context.Context) (settingsDoc, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.readAt) > settingsAge {
+		if err := s.readLocked(ctx); err != nil {
+			return settingsDoc{}, err
+		}
+	}
+	return s.doc, nil
+}
+
+// update changes the settings by compare-and-set. edit must not change the slices of
+// what it is given.
+func (s *settings) update(ctx context.Context, edit func(doc settingsDoc) settingsDoc) (settingsDoc, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		if err := s.readLocked(ctx); err != nil {
+			return settingsDoc{}, err
+		}
+		if s.metadata == nil {
+			made, err := s.store.CreateRollouts(ctx, agl.CreateRolloutsParams{Rollouts: []agl.CreateRollout{{RolloutID: settingsID, Start: true}}})
+			if err != nil {
+				return settingsDoc{}, err
+			}
+			s.metadata = made[0].Metadata
+		}
+		raw, err := json.Marshal(edit(s.doc))
+		if err != nil {
+			return settingsDoc{}, err
+		}
+		ended := agl.RolloutSucceeded
+		stored, err := s.store.ReviseRollout(ctx, agl.ReviseRolloutParams{
+			RolloutID: settingsID, IfMetadata: s.metadata, Metadata: rawjson.Set(s.metadata, settingsKey, raw), Status: &ended,
+		})
+		switch agl.ErrorCode(err) {
+		case "":
+			err = s.takeLocked(stored.Metadata, time.Now())
+			return s.doc, err
+		case agl.CodeConflict, agl.CodeNotFound:
+		default:
+			return settingsDoc{}, err
+		}
+	}
+}
+
+// backend returns the endpoint of a rollout's calls: always the same one while the
+// endpoints stay, because it has the prefixes of earlier calls in its cache.
+func (d *settingsDoc) backend(model, rolloutID string) (Model, bool) {
+	var pool []Model
+	for _, m := range d.Models {
+		if m.Model == model {
+			pool = append(pool, m)
+		}
+	}
+	if len(pool) == 0 {
+		return Model{}, false
+	}
+	slices.SortFunc(pool, func(a, b Model) int { return strings.Compare(a.Endpoint, b.Endpoint) })
+	sum := sha256.Sum256([]byte(rolloutID))
+	return pool[binary.BigEndian.Uint64(sum[:8])%uint64(len(pool))], true
+}
+
+func (g *Gateway) registerModels(w http.ResponseWriter, r *http.Request) error {
+	doc, err := g.body(w, r)
+	if err != nil {
+		return err
+	}
+	var c checker
+	models := c.models(doc)
+	if err := c.errProblems(); err != nil {
+		return err
+	}
+	_, err = g.settings.update(r.Context(), func(doc settingsDoc) settingsDoc {
+		all := slices.Clone(doc.Models)
+		for _, m := range models {
+			i := slices.IndexFunc(all, func(known Model) bool { return known.Model == m.Model && known.Endpoint == m.Endpoint })
+			if i < 0 {
+				all = append(all, m)
+			} else {
+				all[i] = m
+			}
+		}
+		doc.Models = all
+		return doc
+	})
+	if err != nil {
+		return err
+	}
+	out := rawjson.AppendArray(nil, models, func(dst []byte, m Model) []byte {
+		o := rawjson.NewObject(dst)
+		o.String("model", m.Model)
+		o.String("endpoint", m.Endpoint)
+		o.Int("version", m.Version)
+		return o.End()
+	})
+	writeJSON(w, http.StatusCreated, out)
+	return nil
+}
+
+func (c *checker) models(doc jsontext.Value) (out []Model) {
+	path := []any{"body"}
+	if !c.list(doc, path) {
+		return nil
+	}
+	for raw := range rawjson.Elements(doc) {
+		path := at(path, len(out))
+		var m Model
+		if c.object(raw, path) {
+			fields := map[string]jsontext.Value{}
+			for name, value := range rawjson.Members(raw) {
+				fields[rawjson.UnquoteName(name)] = value
+			}
+			for _, f := range []struct {
+				name string
+				to   *string
+			}{{"model", &m.Model}, {"endpoint", &m.Endpoint}} {
+				if !c.missing(fields[f.name], raw, at(path, f.name)) {
+					*f.to = c.text(fields[f.name], at(path, f.name))
+				}
+			}
+			if v := fields["version"]; v != nil {
+				m.Version = c.integer(v, at(path, "version"))
+			}
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+func (g *Gateway) deleteModels(w http.ResponseWriter, r *http.Request) error {
+	_, err := g.settings.update(r.Context(), func(doc settingsDoc) settingsDoc {
+		doc.Models = nil
+		return doc
+	})
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, []byte(`{"status":"ok"}`))
+	return nil
+}
+
+const defaultRetryAfter = 5 // seconds
+
+func (g *Gateway) pause(w http.ResponseWriter, r *http.Request) error {
+	doc, err := g.body(w, r)
+	if err != nil {
+		return err
+	}
+	var c checker
+	retryAfter, reason := int64(defaultRetryAfter), agl.Null[string]{}
+	if path := []any{"body"}; c.object(doc, path) {
+		for name, value := range rawjson.Members(doc) {
+			value := jsontext.Value(value)
+			switch {
+			case rawjson.NameIs(name, "retry_after_seconds"):
+				retryAfter = c.integer(value, at(path, "retry_after_seconds"))
+			case rawjson.NameIs(name, "reason") && value.Kind() != 'n':
+				reason = agl.Some(c.text(value, at(path, "reason")))
+			}
+		}
+	}
+	if err := c.errProblems(); err != nil {
+		return err
+	}
+	return g.setPause(w, r, func(doc settingsDoc) settingsDoc {
+		doc.Paused, doc.RetryAfter, doc.Reason = true, retryAfter, reason
+		return doc
+	})
+}
+
+func (g *Gateway) resume(w http.ResponseWriter, r *http.Request) error {
+	return g.setPause(w, r, func(doc settingsDoc) settingsDoc {
+		doc.Paused, doc.Reason = false, agl.Null[string]{}
+		return doc
+	})
+}
+
+// setPause changes the pause. The count which is answered has every call that the old
+// state has let through, see forward.
+func (g *Gateway) setPause(w http.ResponseWriter, r *http.Request, edit func(doc settingsDoc) settingsDoc) error {
+	doc, err := g.settings.update(r.Context(), edit)
+	if err != nil {
+		return err
+	}
+	g.writePause(w, doc)
+	return nil
+}
+
+func (g *Gateway) proxyState(w http.ResponseWriter, r *http.Request) error {
+	if err := g.settings.read(r.Context()); err != nil {
+		return err
+	}
+	doc, err := g.settings.get(r.Context())
+	if err != nil {
+		return err
+	}
+	g.writePause(w, doc)
+	return nil
+}
+
+func (g *Gateway) writePause(w http.ResponseWriter, doc settingsDoc) {
+	o := rawjson.NewObject(nil)
+	o.Bool("paused", doc.Paused)
+	o.Int("retry_after_seconds", doc.RetryAfter)
+	o.NullString("reason", doc.Reason.V, doc.Reason.Valid)
+	o.Int("inflight", g.calls.inflight())
+	writeJSON(w, http.StatusOK, o.End())
+}

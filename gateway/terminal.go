@@ -1,0 +1,259 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+// terminal is the log of the rollouts that have ended, in the order in which they did.
+// The store has the order: each rollout's number in its metadata, given by the commit
+// that ended it. This is an index of the numbers, which follows the store's events, so
+// that it also learns of rollouts that other servers or our own runners have ended.
+type terminal struct {
+	store agl.Store
+
+	mu  sync.Mutex
+	ids []string // of rollouts in the store, by number - 1; empty where none is known
+	// gaps is the number of empty ids that may belong to rollouts that are not yet known.
+	gaps  int
+	known map[string]struct{}
+}
+
+func (t *terminal) init(store agl.Store) { t.store, t.known = store, map[string]struct{}{} }
+
+// start reads the numbers of the store and follows it.
+func (t *terminal) start(ctx context.Context, background *sync.WaitGroup, log *slog.Logger) error {
+	if err := t.scan(ctx); err != nil {
+		return err
+	}
+	report := func(what string, err error) {
+		if err != nil && ctx.Err() == nil {
+			log.ErrorContext(ctx, "the terminal log lags behind", "operation", what, "error", err)
+		}
+	}
+	background.Go(func() {
+		// The events of the time between the scan and the first read of them are missing.
+		if backoff.Sleep(ctx, time.Second) == nil {
+			report("scan", t.scan(ctx))
+		}
+	})
+	background.Go(func() {
+		for ctx.Err() == nil {
+			report("follow", t.follow(ctx))
+			if backoff.Sleep(ctx, time.Second) == nil {
+				report("scan", t.scan(ctx))
+			}
+		}
+	})
+	return nil
+}
+
+// follow adds what ends from now on, until the stream of events ends.
+func (t *terminal) follow(ctx context.Context) error {
+	for event, err := range t.store.Events(ctx, agl.EventsParams{}) {
+		switch {
+		case err != nil:
+			return err
+		case event.Kind == agl.EventReset:
+			if err := t.scan(ctx); err != nil {
+				return err
+			}
+		case event.Kind == agl.EventRollout && agl.RolloutStatus(event.Status).Finished() && !t.has(event.RolloutID):
+			stored, err := t.store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: event.RolloutID})
+			if agl.ErrorCode(err) == agl.CodeNotFound {
+				continue
+			}
+			if err == nil {
+				err = t.include(ctx, stored)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// scan reads the numbers of all rollouts.
+func (t *terminal) scan(ctx context.Context) error {
+	t.mu.Lock()
+	complete := len(t.ids) // the store had given these numbers before the scan
+	t.mu.Unlock()
+	var late []agl.AttemptedRollout
+	for offset := 0; ; offset += listPage {
+		page, err := t.store.QueryRollouts(ctx, agl.QueryRolloutsParams{
+			StatusIn: statusesOf([]State{StateSucceeded, StateFailed}), Paging: agl.Paging{Limit: listPage, Offset: offset},
+		})
+		if err != nil {
+			return err
+		}
+		for _, stored := range page.Items {
+			if number(&stored.Rollout) > 0 {
+				t.add(&stored.Rollout)
+			} else if _, found := rawjson.Get(stored.Metadata, keyRecord); found {
+				late = append(late, stored)
+			}
+		}
+		if len(page.Items) < listPage {
+			break
+		}
+	}
+	slices.SortFunc(late, func(a, b agl.AttemptedRollout) int { return cmp.Compare(a.EndTime.V, b.EndTime.V) })
+	for _, stored := range late {
+		if err := t.include(ctx, stored); err != nil {
+			return err
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.gaps = 0
+	for _, id := range t.ids[min(complete, len(t.ids)):] {
+		if id == "" {
+			t.gaps++
+		}
+	}
+	return nil
+}
+
+// include adds a rollout that has ended, and gives it a number if it has none: it was
+// not a controller of this API that has ended it.
+func (t *terminal) include(ctx context.Context, stored agl.AttemptedRollout) error {
+	for number(&stored.Rollout) == 0 {
+		r, ok, err := rolloutOf(stored)
+		if err != nil || !ok || r.DeletedAt != 0 || !r.Status.Finished() {
+			return err
+		}
+		stored, err = t.store.ReviseRollout(ctx, agl.ReviseRolloutParams{
+			RolloutID: r.storeID(), IfMetadata: r.Metadata, Metadata: r.Metadata, NumberKey: keyNumber, NumberMin: t.next(),
+		})
+		if agl.ErrorCode(err) == agl.CodeConflict {
+			stored, err = t.store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: r.storeID()})
+		}
+		if agl.ErrorCode(err) == agl.CodeNotFound {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	t.add(&stored.Rollout)
+	return nil
+}
+
+// number is the place of a rollout in the log; 0 is none.
+func number(r *agl.Rollout) int {
+	raw, _ := rawjson.Get(r.Metadata, keyNumber)
+	n, err := strconv.Atoi(string(raw))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// add adds a rollout that has a number.
+func (t *terminal) add(r *agl.Rollout) {
+	n := number(r)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for len(t.ids) < n {
+		t.ids = append(t.ids, "")
+		t.gaps++
+	}
+	if n > 0 && t.ids[n-1] == "" {
+		t.ids[n-1] = r.RolloutID
+		t.known[r.RolloutID] = struct{}{}
+		t.gaps = max(t.gaps-1, 0)
+	}
+}
+
+func (t *terminal) has(id string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, ok := t.known[id]
+	return ok
+}
+
+// next is the least number that the next rollout may get.
+func (t *terminal) next() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return int64(len(t.ids)) + 1
+}
+
+// slice returns the ids from an index on, and how many there are in all.
+func (t *terminal) slice(ctx context.Context, after, limit int) (ids []string, total int, err error) {
+	t.mu.Lock()
+	gaps := t.gaps
+	t.mu.Unlock()
+	if gaps > 0 { // the numbers of another server were faster than its events
+		if err := t.scan(ctx); err != nil {
+			return nil, 0, err
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	total = len(t.ids)
+	from := min(after, total)
+	return slices.Clone(t.ids[from:min(from+min(limit, total), total)]), total, nil
+}
+
+func (g *Gateway) listTerminal(w http.ResponseWriter, r *http.Request) error {
+	var c checker
+	query := r.URL.Query()
+	after := max(int(c.queryInteger(query, "after", 0)), 0)
+	limit := max(int(c.queryInteger(query, "limit", 1000)), 1)
+	if err := c.errProblems(); err != nil {
+		return err
+	}
+	ids, total, err := g.terminal.slice(r.Context(), after, limit)
+	if err != nil {
+		return err
+	}
+	found := map[string]agl.AttemptedRollout{}
+	if len(ids) > 0 {
+		page, err := g.cfg.Store.QueryRollouts(r.Context(), agl.QueryRolloutsParams{RolloutIDIn: ids, Paging: agl.Paging{Limit: -1}})
+		if err != nil {
+			return err
+		}
+		for _, stored := range page.Items {
+			found[stored.RolloutID] = stored
+		}
+	}
+	items := []byte{'['}
+	for _, id := range ids {
+		one, ok, err := rolloutOf(found[id])
+		if err != nil {
+			return err
+		}
+		if !ok || one.DeletedAt != 0 {
+			continue
+		}
+		if len(items) > 1 {
+			items = append(items, ',')
+		}
+		o := rawjson.NewObject(items)
+		o.String("rollout_id", one.id())
+		o.String("state", string(one.status().state))
+		o.String("data_id", one.dataID())
+		o.Bool("is_train", one.Mode != agl.ModeVal)
+		items = o.End()
+	}
+	o := rawjson.NewObject(nil)
+	o.Raw("items", jsontext.Value(append(items, ']')))
+	o.Int("next_after", int64(after+len(ids)))
+	o.Int("total_terminal", int64(total))
+	writeJSON(w, http.StatusOK, o.End())
+	return nil
+}

@@ -1,0 +1,268 @@
+package gateway
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+// trim reduces the data of an event to what training needs. Other types of events stay
+// as they are.
+func (e *event) trim() {
+	switch e.kind {
+	case eventModelRequest:
+		e.data = tripletOf(e.data)
+	case eventReward:
+		o := rawjson.NewObject(nil)
+		value, ok := rawjson.Get(e.data, "value")
+		if !ok {
+			value = rawjson.Null()
+		}
+		o.Raw("value", value)
+		for _, key := range []string{"source", "reason"} {
+			if v, ok := rawjson.Get(e.data, key); ok {
+				o.Raw(key, v)
+			}
+		}
+		e.data = o.End()
+	}
+}
+
+// tripletOf returns the token ids of a recorded call. Malformed replies have none.
+func tripletOf(data jsontext.Value) jsontext.Value {
+	response, _ := rawjson.Get(data, "response")
+	prompt, reply := tokensOf(response)
+	logprobs := rawjson.Null()
+	if first := firstChoice(response); first != nil {
+		logprobs = logprobsOf(first)
+	}
+	o := rawjson.NewObject(nil)
+	o.Raw("prompt_token_ids", prompt)
+	o.Raw("response_token_ids", reply)
+	o.Raw("response_log_probs", logprobs)
+	server, _ := rawjson.Get(data, "server")
+	of := rawjson.NewObject(nil)
+	for _, key := range []string{"model", "version"} {
+		v, ok := rawjson.Get(server, key)
+		if !ok {
+			v = rawjson.Null()
+		}
+		of.Raw(key, v)
+	}
+	o.Raw("server", of.End())
+	if experts, ok := rawjson.Get(data, "routed_experts"); ok && experts.Kind() != 'n' {
+		o.Raw("routed_experts", experts)
+	}
+	for _, key := range []string{"http_status", "status"} {
+		if v, ok := rawjson.Get(data, key); ok {
+			o.Raw(key, v)
+		}
+	}
+	if response.Kind() == '{' {
+		if fault, ok := rawjson.Get(response, "error"); ok {
+			o.Raw("error", fault)
+		}
+	}
+	return o.End()
+}
+
+var noIDs = jsontext.Value("[]")
+
+// tokensOf returns the token ids of a prompt and of its reply: those of the reply itself
+// for chat completions, those of the first choice for completions, and those of all
+// pieces where the reply is a list of the pieces of a stream.
+func tokensOf(response jsontext.Value) (prompt, reply jsontext.Value) {
+	prompt, reply = noIDs, noIDs
+	switch response.Kind() {
+	case '{':
+		if ids, ok := rawjson.Get(response, "prompt_token_ids"); ok {
+			prompt = ids
+		}
+		first := firstChoice(response)
+		if first == nil {
+			return prompt, reply
+		}
+		if falsy(prompt) {
+			prompt = noIDs
+			if ids, ok := rawjson.Get(first, "prompt_token_ids"); ok {
+				prompt = ids
+			}
+		}
+		if ids, ok := rawjson.Get(first, "token_ids"); ok {
+			reply = ids
+		}
+	case '[':
+		var joined [][]byte
+		for piece := range rawjson.Elements(response) {
+			if ids, ok := rawjson.Get(piece, "prompt_token_ids"); ok && falsy(prompt) && !falsy(ids) {
+				prompt = ids
+			}
+			if ids, ok := rawjson.Get(firstChoice(piece), "token_ids"); ok && ids.Kind() == '[' {
+				joined = slices.AppendSeq(joined, rawjson.Elements(ids))
+			}
+		}
+		reply = append(append(jsontext.Value{'['}, bytes.Join(joined, []byte{','})...), ']')
+	}
+	return prompt, reply
+}
+
+// falsy reports whether Python takes a value for false.
+func falsy(v jsontext.Value) bool {
+	switch v.Kind() {
+	case 'n', 'f':
+		return true
+	case '[', '{':
+		return rawjson.SkipSpace(v, 1) == len(v)-1
+	case '"':
+		return len(v) == len(`""`)
+	case '0':
+		f, ok := finite(v)
+		return ok && f == 0
+	default:
+		return false
+	}
+}
+
+// firstChoice returns the first choice of a reply, nil if there is none.
+func firstChoice(response jsontext.Value) jsontext.Value {
+	if response.Kind() != '{' {
+		return nil
+	}
+	choices, _ := rawjson.Get(response, "choices")
+	if choices.Kind() != '[' {
+		return nil
+	}
+	for choice := range rawjson.Elements(choices) {
+		if jsontext.Value(choice).Kind() == '{' {
+			return choice
+		}
+		break
+	}
+	return nil
+}
+
+// logprobsOf returns the log-probabilities of a choice, null if one is missing or not a
+// finite number.
+func logprobsOf(choice jsontext.Value) jsontext.Value {
+	given, _ := rawjson.Get(choice, "logprobs")
+	if given.Kind() != '{' {
+		return rawjson.Null()
+	}
+	list, _ := rawjson.Get(given, "content")
+	content := list.Kind() == '['
+	if !content {
+		if list, _ = rawjson.Get(given, "token_logprobs"); list.Kind() != '[' {
+			return rawjson.Null()
+		}
+	}
+	out := jsontext.Value{'['}
+	for item := range rawjson.Elements(list) {
+		v := jsontext.Value(item)
+		if content {
+			if v.Kind() != '{' {
+				return rawjson.Null()
+			}
+			v, _ = rawjson.Get(v, "logprob")
+		}
+		f, ok := floatOf(v)
+		if !ok {
+			return rawjson.Null()
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		if v.Kind() == '0' {
+			out = append(out, v...)
+		} else {
+			out = rawjson.AppendFloat(out, f)
+		}
+	}
+	return append(out, ']')
+}
+
+// floatOf converts a value as Python's float does, to a finite number.
+func floatOf(v jsontext.Value) (float64, bool) {
+	switch v.Kind() {
+	case 't':
+		return 1, true
+	case 'f':
+		return 0, true
+	case '"':
+		f, err := strconv.ParseFloat(rawjson.Unquote(v), 64)
+		return f, err == nil && f-f == 0
+	default:
+		return finite(v)
+	}
+}
+
+// promptKey tells prompts apart; ok is false for what is not a list of token ids.
+func promptKey(ids jsontext.Value) (key string, ok bool) {
+	if ids.Kind() != '[' {
+		return "", false
+	}
+	out := make([]byte, 0, len(ids))
+	for id := range rawjson.Elements(ids) {
+		if jsontext.Value(id).Kind() != '0' || bytes.ContainsAny(id, ".eE") {
+			return "", false
+		}
+		out = append(append(out, id...), ',')
+	}
+	return string(out), len(out) > 0
+}
+
+// lastOfEachPrompt removes the calls that a later one with the same prompt replaces.
+func lastOfEachPrompt(events []event) []event {
+	last := map[string]int{}
+	keys := make([]string, len(events))
+	for i := range events {
+		if events[i].kind != eventModelRequest {
+			continue
+		}
+		ids, _ := rawjson.Get(events[i].data, "prompt_token_ids")
+		if key, ok := promptKey(ids); ok {
+			keys[i], last[key] = key, i
+		}
+	}
+	kept := events[:0]
+	for i := range events {
+		if keys[i] == "" || last[keys[i]] == i {
+			kept = append(kept, events[i])
+		}
+	}
+	return kept
+}
+
+// dropSupersededExperts keeps the routed experts of the last call only, where calls
+// continue each other: the experts of its prompt include those of the calls before.
+func dropSupersededExperts(events []event) {
+	previous := -1
+	for i := range events {
+		if events[i].kind != eventModelRequest {
+			continue
+		}
+		if experts, ok := rawjson.Get(events[i].data, "routed_experts"); ok && experts.Kind() != 'n' && previous >= 0 {
+			if supersedes(events[i].data, events[previous].data) {
+				events[previous].data = rawjson.Remove(events[previous].data, "routed_experts")
+			}
+		}
+		previous = i
+	}
+}
+
+// supersedes reports whether the prompt of a call repeats or extends an earlier call.
+func supersedes(data, earlier jsontext.Value) bool {
+	list := func(data jsontext.Value) (prompt, reply [][]byte) {
+		response, _ := rawjson.Get(data, "response")
+		p, r := tokensOf(response)
+		return slices.Collect(rawjson.Elements(p)), slices.Collect(rawjson.Elements(r))
+	}
+	prompt, _ := list(data)
+	before, reply := list(earlier)
+	same := slices.EqualFunc(prompt, before, bytes.Equal)
+	before = append(before, reply...)
+	return same || len(prompt) >= len(before) && slices.EqualFunc(prompt[:len(before)], before, bytes.Equal)
+}
