@@ -13,6 +13,7 @@ import (
 
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
+	"github.com/agl-go/agl/dashboard"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/rest/server"
 	"github.com/agl-go/agl/store"
@@ -125,8 +126,12 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 		defer cancel()
 		err = errors.Join(err, engine.Close(closing))
 	}()
+	page, err := dashboard.New()
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
 	server, err := server.New(server.Config{
-		Store: engine, Token: c.Token, CORSOrigins: c.CORSOrigin, Metrics: metrics, Version: version(), Logger: log,
+		UI: page, Store: engine, Token: c.Token, CORSOrigins: c.CORSOrigin, Metrics: metrics, Version: version(), Logger: log,
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,8 +36,8 @@ type Config struct {
 	EventHeartbeat time.Duration
 	// Metrics count the requests; GET /metrics shows them. Default new ones.
 	Metrics *Metrics
-	// UI serves the paths outside /v1. Default a plain page at / with the version and
-	// some links.
+	// UI serves GET and HEAD of the paths outside /v1, to everybody: it must serve nothing
+	// that needs the token. Default a plain page at / with the version and some links.
 	UI http.Handler
 	// Version is shown on the plain page.
 	Version string
@@ -73,6 +74,7 @@ type Server struct {
 	cors    cors
 	metrics *Metrics
 	mux     *http.ServeMux
+	ui      bool // the paths outside /v1 are a page's
 }
 
 var _ http.Handler = (*Server)(nil)
@@ -108,7 +110,7 @@ func New(config Config) (_ *Server, err error) {
 		s.route(path, methods{http.MethodGet: forward(promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}))})
 	}
 	s.route("/v1/", methods{})
-	if config.UI != nil {
+	if s.ui = config.UI != nil; s.ui {
 		s.route("/", methods{http.MethodGet: forward(config.UI), http.MethodHead: forward(config.UI)})
 	} else {
 		s.route("/", methods{})
@@ -181,7 +183,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.cors.apply(x) {
 		return
 	}
-	if probe := r.URL.Path == wire.Prefix+wire.Health || r.URL.Path == wire.Prefix+wire.Ready; !probe {
+	if !s.public(r) {
 		if !s.auth.admit(x) {
 			s.auth.refuse(x)
 			return
@@ -193,6 +195,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	s.mux.ServeHTTP(x, r)
+}
+
+// public reports whether a request needs no token: it is a probe, or one for the page.
+func (s *Server) public(r *http.Request) bool {
+	switch path := r.URL.Path; path {
+	case wire.Prefix + wire.Health, wire.Prefix + wire.Ready:
+		return true
+	default:
+		return s.ui && (r.Method == http.MethodGet || r.Method == http.MethodHead) && path != "/metrics" && !strings.HasPrefix(path, "/v1/")
+	}
 }
 
 // finish counts an exchange and makes it available to other requests.

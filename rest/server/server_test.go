@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -84,6 +85,25 @@ func TestToken(t *testing.T) {
 		if challenge := w.Header().Get("WWW-Authenticate"); (challenge != "") != (tc.status == 401) {
 			t.Errorf("%s: challenge is %q", tc.path, challenge)
 		}
+	}
+}
+
+// A page asks for the token itself, so its files need none. All else does.
+func TestTokenAndUI(t *testing.T) {
+	t.Parallel()
+	ui := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "page "+r.URL.Path) })
+	api := newServer(t, server.Config{Store: memorytest.Open(t), Token: "s3cret", UI: ui})
+	for path, want := range map[string]int{
+		"/": 200, "/app.js": 200, "/v1x": 200,
+		"/v1/agl/statistics": 401, "/v1/agl/nope": 401, "/v1/": 401, "/v1/prometheus": 401, "/metrics": 401, "/v1/../v1/agl/statistics": 401,
+	} {
+		w := ask(t, api, "GET", path, "")
+		if w.Code != want || want == 200 && w.Body.String() != "page "+path {
+			t.Errorf("GET %s: %d %s, want %d", path, w.Code, w.Body, want)
+		}
+	}
+	if w := ask(t, api, "POST", "/", ""); w.Code != 401 {
+		t.Errorf("POST /: %d", w.Code)
 	}
 }
 

@@ -1,0 +1,108 @@
+// The client of the store's REST API. Paths are relative to the page, so that it works
+// behind any prefix.
+import { signal } from "@preact/signals";
+
+const base = new URL("v1/agl/", document.baseURI.split("#")[0]);
+const storedKey = "agl.key";
+
+// key is the API key that the reader typed in; it is kept until the tab is closed.
+export const key = signal(sessionStorage.getItem(storedKey) || "");
+
+// unauthorized is true when the store asked for a key that it has not been given.
+export const unauthorized = signal(false);
+
+export function signIn(value) {
+  key.value = value.trim();
+  if (key.value) sessionStorage.setItem(storedKey, key.value);
+  else sessionStorage.removeItem(storedKey);
+  unauthorized.value = false;
+}
+
+// APIError is an answer that is not 2xx, or none; status is 0 then.
+export class APIError extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+async function call(method, path, { params, body, signal: abort } = {}) {
+  const url = new URL(path, base);
+  for (const [name, value] of Object.entries(params || {})) {
+    if (value === undefined || value === null || value === "") continue;
+    for (const v of Array.isArray(value) ? value : [value]) url.searchParams.append(name, v);
+  }
+  const headers = {};
+  if (key.value) headers.Authorization = "Bearer " + key.value;
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  let response;
+  try {
+    response = await fetch(url, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal: abort, credentials: "omit" });
+  } catch (err) {
+    if (err.name === "AbortError") throw err;
+    throw new APIError(0, "the store cannot be reached");
+  }
+  if (!response.ok) {
+    if (response.status === 401) unauthorized.value = true;
+    throw new APIError(response.status, await errorText(response));
+  }
+  return response;
+}
+
+// errorText reads the message of an error document, whichever form it has.
+async function errorText(response) {
+  const text = await response.text();
+  try {
+    const doc = JSON.parse(text);
+    const detail = doc.detail ?? doc.error?.message ?? doc.error ?? doc.message;
+    if (typeof detail === "string") return detail;
+    if (Array.isArray(detail)) return detail.map((d) => [d.loc?.join("."), d.msg].filter(Boolean).join(": ")).join("; ");
+  } catch {
+    // Not JSON: a proxy's page, for example.
+  }
+  return text.trim().slice(0, 300) || `the store answered ${response.status}`;
+}
+
+export async function get(path, params, abort) {
+  return (await call("GET", path, { params, signal: abort })).json();
+}
+
+export async function post(path, body) {
+  return (await call("POST", path, { body })).json();
+}
+
+export async function del(path) {
+  await call("DELETE", path);
+}
+
+// spans yields the spans of a rollout in pages, in the order of their sequence ids.
+export async function* spans(rolloutID, attemptID, abort) {
+  const limit = 1000;
+  for (let offset = 0; ; offset += limit) {
+    const page = await get("spans", { rollout_id: rolloutID, attempt_id: attemptID, limit, offset }, abort);
+    yield page;
+    if (offset + page.items.length >= page.total || page.items.length === 0) return;
+  }
+}
+
+// events yields the changes of the store after the event since, until abort. A new
+// stream begins with the event "reset", since what happened before is not told.
+export async function* events(since, abort) {
+  const response = await call("GET", "events", { params: { since }, signal: abort });
+  if (!since) yield { kind: "reset" };
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const blocks = (rest + value).split("\n\n");
+    rest = blocks.pop();
+    for (const block of blocks) {
+      const data = block.split("\n").filter((line) => line.startsWith("data:")).map((line) => line.slice(5)).join("\n");
+      if (!data) continue;
+      const event = JSON.parse(data);
+      if (!event.kind) throw new APIError(500, event.detail || "the store ended the stream");
+      yield event;
+    }
+  }
+}

@@ -1,0 +1,92 @@
+// The frame around every view: navigation, the state of the connection, sign-in, help.
+import { render } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { html } from "./lib/html.js";
+import { go, href, route } from "./route.js";
+import { key, signIn, unauthorized } from "./api.js";
+import { connection, follow } from "./live.js";
+import { useKeys } from "./hooks.js";
+import { Empty } from "./components/basic.js";
+import { Overview } from "./pages/overview.js";
+import { Rollouts } from "./pages/rollouts.js";
+import { Rollout } from "./pages/rollout.js";
+import { Resources } from "./pages/resources.js";
+import { Workers } from "./pages/workers.js";
+
+const views = [
+  { path: "", name: "Overview", page: Overview, key: "1" },
+  { path: "rollouts", name: "Rollouts", page: Rollouts, detail: Rollout, key: "2" },
+  { path: "resources", name: "Resources", page: Resources, key: "3" },
+  { path: "workers", name: "Workers", page: Workers, key: "4" },
+];
+
+const connectionWords = { live: "live", connecting: "connecting", paused: "paused", lost: "connection lost" };
+
+function App() {
+  const { path } = route.value;
+  const [help, setHelp] = useState(false);
+  const main = useRef(null);
+  const view = views.find((v) => v.path === (path[0] || ""));
+  const Page = view && (path[1] ? view.detail : view.page);
+  useEffect(() => {
+    document.title = (path.length ? path.join(" · ") : "Overview") + " – agl";
+    main.current?.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }, [path.join("/")]);
+  useKeys({
+    ...Object.fromEntries(views.map((v) => [v.key, () => go(v.path ? [v.path] : [])])),
+    "?": () => setHelp(!help),
+    Escape: () => (help ? setHelp(false) : document.activeElement?.blur()),
+    "/": () => document.querySelector("input[type=search]")?.focus(),
+  });
+  return html`
+    <a class="skip" href=${href(path, route.value.params)} onClick=${() => main.current.focus()}>Skip to content</a>
+    <header class="top">
+      <a class="brand" href=${href([])}>agl</a>
+      <nav aria-label="Views">${views.map((v) => html`<a key=${v.path} href=${href(v.path ? [v.path] : [])} aria-current=${v === view ? "page" : undefined}>${v.name}</a>`)}</nav>
+      <span class="connection ${connection.value}" role="status">${connectionWords[connection.value]}</span>
+      ${key.value && html`<button class="small" onClick=${() => signIn("")}>Sign out</button>`}
+      <button class="small" aria-haspopup="dialog" onClick=${() => setHelp(true)}>Keys</button>
+    </header>
+    <main ref=${main} tabindex="-1">
+      ${unauthorized.value ? html`<${SignIn} />` : Page ? html`<${Page} key=${path.join("/")} id=${path[1]} />` : html`<${Empty} title="There is no such view."><a href=${href([])}>To the overview</a></${Empty}>`}
+    </main>
+    ${help && html`<${Help} close=${() => setHelp(false)} />`}`;
+}
+
+function SignIn() {
+  const [value, setValue] = useState("");
+  const submit = (event) => {
+    event.preventDefault();
+    signIn(value);
+  };
+  return html`<form class="sign-in" onSubmit=${submit}>
+    <h1>Sign in</h1>
+    <p>This store asks for a key${key.value ? ", and did not accept the one it was given" : ""}. It is the value of <code>AGL_TOKEN</code> with which the store was started, or a key that its operator made for you.</p>
+    <label>Key <input type="password" autocomplete="current-password" value=${value} onInput=${(e) => setValue(e.target.value)} required autofocus /></label>
+    <button type="submit">Sign in</button>
+  </form>`;
+}
+
+const keys = [
+  ["1 2 3 4", "overview, rollouts, resources, workers"],
+  ["/", "search"],
+  ["j k", "next and previous row or span"],
+  ["Enter", "open the row"],
+  ["← →", "close and open a span's children"],
+  ["Esc", "leave a field, close this"],
+  ["?", "this list"],
+];
+
+function Help({ close }) {
+  const dialog = useRef(null);
+  useEffect(() => dialog.current.showModal(), []);
+  return html`<dialog ref=${dialog} class="help" onClose=${close} aria-label="Keys">
+    <h2>Keys</h2>
+    <dl>${keys.map(([k, what]) => html`<div key=${k}><dt><kbd>${k}</kbd></dt><dd>${what}</dd></div>`)}</dl>
+    <button onClick=${() => dialog.current.close()}>Close</button>
+  </dialog>`;
+}
+
+follow();
+render(html`<${App} />`, document.getElementById("app"));

@@ -1,0 +1,29 @@
+// A line chart (uPlot) that follows the width of its place and the colours of the page.
+import { useEffect, useRef } from "preact/hooks";
+import uPlot from "uplot";
+import { html } from "../lib/html.js";
+import { useWidth } from "../hooks.js";
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+// Chart draws series over data, the form of which is uPlot's: [x, y1, y2, …].
+export function Chart({ label, data, series, height = 160, time = false, range }) {
+  const [place, width] = useWidth();
+  const plot = useRef(null);
+  useEffect(() => {
+    if (!width) return;
+    const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
+    plot.current = new uPlot(
+      {
+        width, height, cursor: { drag: { x: false, y: false } }, legend: { show: series.length > 1 },
+        scales: { x: { time }, y: range ? { range } : {} },
+        axes: [axis, { ...axis, size: 56 }],
+        series: [{}, ...series.map((s, i) => ({ label: s.label, stroke: colour(s.colour || ["--accent", "--good", "--warn", "--bad"][i % 4]), width: 2, spanGaps: true, points: { show: false }, ...s.options }))],
+      },
+      data, place.current,
+    );
+    return () => plot.current.destroy();
+  }, [width, series.map((s) => s.label).join(), matchMedia("(prefers-color-scheme: dark)").matches]);
+  useEffect(() => plot.current?.setData(data), [data]);
+  return html`<figure class="chart"><figcaption>${label}</figcaption><div ref=${place} style=${{ minHeight: height + "px" }}></div></figure>`;
+}

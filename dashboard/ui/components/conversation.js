@@ -1,0 +1,75 @@
+// An attempt as people read it: what was said, what was rewarded.
+import { useState } from "preact/hooks";
+import { html } from "../lib/html.js";
+import { count, number, seconds, visible } from "../lib/format.js";
+import { Text } from "./basic.js";
+
+// Conversation shows what lib/span.js conversation() returns.
+export function Conversation({ items, onSpan }) {
+  return html`<div class="conversation">${items.map((item) => html`<${kinds[item.kind]} key=${item.span.span_id} item=${item} onSpan=${onSpan} />`)}</div>`;
+}
+
+function Call({ item, onSpan }) {
+  const [all, setAll] = useState(false);
+  const hidden = all ? 0 : item.repeated;
+  return html`<section class="call" aria-label="Model call">
+    <header>
+      <button class="link" onClick=${() => onSpan(item.span)}>call ${item.span.sequence_id}</button>
+      <span>${visible(item.model)}</span>
+      ${item.version && item.version !== item.model && html`<span>version ${visible(item.version)}</span>`}
+      <span>${count(item.promptTokens)} → ${count(item.replyTokens)} tokens</span>
+      <span>${seconds(item.seconds)}</span>
+      ${item.failed && html`<span class="status status-failed">failed</span>`}
+    </header>
+    ${item.tools.length > 0 && html`<p class="tools">tools: ${visible(item.tools.join(", "))}</p>`}
+    ${hidden > 0 && html`<button class="small" onClick=${() => setAll(true)}>${hidden} earlier messages</button>`}
+    ${item.prompt.slice(hidden).map((m, i) => html`<${Message} key=${i} message=${m} />`)}
+    ${item.replies.map((m, i) => html`<${Message} key=${"r" + i} message=${m} tokens=${i === 0 ? item.tokens : []} reply />`)}
+    ${item.failed && item.error && html`<${Text} class="bad" value=${item.error} />`}
+  </section>`;
+}
+
+function Message({ message, tokens = [], reply = false }) {
+  const [coloured, setColoured] = useState(false);
+  return html`<article class="message role-${message.role.replace(/[^a-z]/gi, "")} ${reply ? "reply" : ""}">
+    <h4>${visible(message.role)}${message.toolCallID && html` <small>${visible(message.toolCallID)}</small>`}
+      ${tokens.length > 0 && html`<button class="small" aria-pressed=${coloured} onClick=${() => setColoured(!coloured)}>tokens</button>`}
+      ${message.finish && message.finish !== "stop" && html`<small>ended by ${visible(message.finish)}</small>`}</h4>
+    ${message.reasoning && html`<details><summary>reasoning</summary><${Text} value=${message.reasoning} /></details>`}
+    ${coloured ? html`<${Tokens} tokens=${tokens} />` : message.text && html`<${Text} value=${message.text} />`}
+    ${message.images.map((url, i) => html`<${Image} key=${i} url=${url} />`)}
+    ${message.toolCalls.map((c, i) => html`<div class="tool-call" key=${i}><code>${visible(c.name)}</code><${Text} class="code" value=${typeof c.arguments === "string" ? c.arguments : JSON.stringify(c.arguments)} /></div>`)}
+  </article>`;
+}
+
+// Image shows an image that the message holds. One that is elsewhere is not fetched:
+// that would tell its host who looks at this page.
+const Image = ({ url }) =>
+  /^data:image\/(png|jpeg|gif|webp);base64,/.test(url) ? html`<img class="picture" src=${url} alt="image in the message" />` : html`<p class="muted">image at ${visible(url.slice(0, 300))}</p>`;
+
+const tokensAtFirst = 2000;
+
+// Tokens colours each token by how likely the model found it.
+function Tokens({ tokens }) {
+  const [most, setMost] = useState(tokensAtFirst);
+  return html`<div class="tokens" dir="auto">
+    <p class="scale"><span class="p5">likely</span><span class="p3">less likely</span><span class="p0">surprising</span></p>
+    ${tokens.slice(0, most).map((t, i) => html`<span key=${i} class=${"p" + bucket(t.logprob)} title="log-probability ${number(t.logprob)}, probability ${number(Math.exp(t.logprob))}">${visible(String(t.text))}</span>`)}
+    ${tokens.length > most && html`<button class="small more" onClick=${() => setMost(most * 5)}>show more of ${count(tokens.length - most)} tokens</button>`}
+  </div>`;
+}
+
+// bucket is 0 for a surprising token and 5 for an expected one.
+function bucket(logprob) {
+  const p = Math.exp(logprob);
+  return [0.02, 0.1, 0.3, 0.6, 0.9].filter((bound) => p >= bound).length;
+}
+
+const Reward = ({ item, onSpan }) => html`<p class="reward"><button class="link" onClick=${() => onSpan(item.span)}>reward</button>
+  ${item.reward.map((r) => html` <b>${number(r.value)}</b>${item.reward.length > 1 || r.name !== "primary" ? " " + visible(r.name) : ""}`)}${item.source && html` <small>by ${visible(item.source)}</small>`}</p>`;
+
+const Note = ({ item }) => html`<article class="message note"><h4>message</h4><${Text} value=${item.text} /></article>`;
+
+const Exception = ({ item }) => html`<article class="message bad"><h4>${visible(item.type)}</h4><${Text} value=${item.text} />${item.trace && html`<details><summary>stack trace</summary><${Text} class="code" value=${item.trace} /></details>`}</article>`;
+
+const kinds = { call: Call, reward: Reward, note: Note, exception: Exception };

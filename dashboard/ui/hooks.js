@@ -1,0 +1,90 @@
+// What components share: data that follows the store, and keys.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { onEvent } from "./live.js";
+import { key } from "./api.js";
+
+const refreshEvery = 500; // ms; a change is seen within a second
+
+// useQuery loads data, and loads it again when a change concerns it. What was loaded
+// stays until it is replaced. concerns(event) says which changes matter; a reset
+// always does. deps are what load depends on.
+export function useQuery(load, deps, concerns = () => false) {
+  const [state, setState] = useState({ data: undefined, error: undefined, loading: true });
+  const again = useRef(() => {});
+  useEffect(() => {
+    let current = null;
+    let timer = 0;
+    let last = 0;
+    let ended = false;
+    const run = async () => {
+      clearTimeout(timer);
+      timer = 0;
+      last = performance.now();
+      const mine = new AbortController();
+      current?.abort();
+      current = mine;
+      try {
+        const data = await load(mine.signal);
+        if (current === mine) setState({ data, error: undefined, loading: false });
+      } catch (error) {
+        if (current === mine && error.name !== "AbortError") setState((s) => ({ data: s.data, error, loading: false }));
+      } finally {
+        if (current === mine) current = null;
+      }
+    };
+    const soon = () => {
+      if (ended || timer || document.hidden) return;
+      timer = setTimeout(() => {
+        timer = 0;
+        if (current) soon(); // the answer that is on its way comes first
+        else run();
+      }, Math.max(0, last + refreshEvery - performance.now()));
+    };
+    again.current = run;
+    setState({ data: undefined, error: undefined, loading: true });
+    run();
+    const off = onEvent((event) => {
+      if (event.kind === "reset" || concerns(event)) soon();
+    });
+    return () => {
+      ended = true;
+      off();
+      clearTimeout(timer);
+      current?.abort();
+      current = null;
+    };
+  }, [...deps, key.value]);
+  return { ...state, reload: () => again.current() };
+}
+
+// useKeys calls handlers by the name of the key, unless the reader is typing.
+export function useKeys(handlers) {
+  const latest = useRef(handlers);
+  latest.current = handlers;
+  useEffect(() => {
+    const press = (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
+      if (typing && event.key !== "Escape") return;
+      const handler = latest.current[event.key];
+      if (!handler) return;
+      if (event.key === "Enter" && event.target.closest?.("a, button, summary")) return;
+      event.preventDefault();
+      handler(event);
+    };
+    addEventListener("keydown", press);
+    return () => removeEventListener("keydown", press);
+  }, []);
+}
+
+// useWidth returns a ref and the element's width in pixels, as it changes.
+export function useWidth() {
+  const ref = useRef(null);
+  const [width, setWidth] = useState(0);
+  useEffect(() => {
+    const observer = new ResizeObserver(([entry]) => setWidth(Math.floor(entry.contentRect.width)));
+    observer.observe(ref.current);
+    return () => observer.disconnect();
+  }, []);
+  return [ref, width];
+}

@@ -1,0 +1,58 @@
+// Numbers, times and texts as people read them. Pure functions.
+
+export function seconds(s) {
+  if (s === null || s === undefined || Number.isNaN(s)) return "–";
+  if (s < 0.001) return (s * 1e6).toFixed(0) + " µs";
+  if (s < 1) return (s * 1e3).toFixed(s < 0.01 ? 1 : 0) + " ms";
+  if (s < 60) return s.toFixed(s < 10 ? 2 : 1) + " s";
+  if (s < 3600) return Math.floor(s / 60) + " min " + Math.floor(s % 60) + " s";
+  if (s < 86400) return Math.floor(s / 3600) + " h " + Math.floor((s % 3600) / 60) + " min";
+  return Math.floor(s / 86400) + " d " + Math.floor((s % 86400) / 3600) + " h";
+}
+
+// ago says how long before now a time was, both in seconds.
+export function ago(time, now = Date.now() / 1000) {
+  if (!time) return "–";
+  const s = now - time;
+  if (s < 1) return "just now";
+  if (s < 60) return Math.floor(s) + " s ago";
+  if (s < 3600) return Math.floor(s / 60) + " min ago";
+  if (s < 86400) return Math.floor(s / 3600) + " h ago";
+  return Math.floor(s / 86400) + " d ago";
+}
+
+const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+// dateTime shows a time in seconds in the reader's zone.
+export const dateTime = (time) => (time ? clock.format(new Date(time * 1000)) : "–");
+
+const grouped = new Intl.NumberFormat();
+export const count = (n) => (n === null || n === undefined ? "–" : grouped.format(n));
+
+export const plural = (n, noun) => count(n) + " " + noun + (n === 1 ? "" : "s");
+
+// number shows a measurement with up to four significant digits.
+export function number(x) {
+  if (x === null || x === undefined || Number.isNaN(x)) return "–";
+  if (Number.isInteger(x)) return grouped.format(x);
+  return Number(x.toPrecision(4)).toString();
+}
+
+// oneLine is the beginning of a value, for a table's cell.
+export function oneLine(value, most = 160) {
+  let text = typeof value === "string" ? value : JSON.stringify(value);
+  if (text === undefined) return "";
+  const cut = text.length > most;
+  text = visible(text.slice(0, most).replace(/\s+/g, " "));
+  return cut ? text + "…" : text;
+}
+
+// Characters that are not seen but change how others are shown: controls, zero-width
+// ones, and those that turn the direction of text.
+const hidden = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+
+// visible replaces hidden characters by their numbers, so that a text cannot pass for
+// another one.
+export function visible(text) {
+  return text.replace(hidden, (c) => (c === "\r" ? "␍" : "⟨" + c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0") + "⟩"));
+}

@@ -1,0 +1,162 @@
+// What spans say. Pure functions over the documents of the REST API.
+
+const rewardPrefix = "agentlightning.reward.";
+
+// rewards returns the dimensions of a reward, primary first, or null if the span
+// carries none.
+export function rewards(span) {
+  const attributes = span.attributes || {};
+  const found = [];
+  for (let i = 0; ; i++) {
+    const value = attributes[`${rewardPrefix}${i}.value`];
+    if (typeof value !== "number") break;
+    found.push({ name: attributes[`${rewardPrefix}${i}.name`] || "primary", value });
+  }
+  return found.length ? found : null;
+}
+
+// finalReward is the last reward among spans in the order of their sequence ids.
+export function finalReward(spans) {
+  for (let i = spans.length - 1; i >= 0; i--) {
+    const found = rewards(spans[i]);
+    if (found) return found[0].value;
+  }
+  return null;
+}
+
+export const failed = (span) => span.status?.status_code === "ERROR";
+
+// calls returns the spans that are model calls as agents see them: each call once,
+// though a proxy and an SDK's instrumentation may both have recorded it.
+export function calls(spans) {
+  const byProxy = spans.filter((s) => s.name === "litellm_request");
+  return byProxy.length ? byProxy : spans.filter((s) => s.attributes && ("gen_ai.prompt.0.role" in s.attributes || "gen_ai.completion.0.role" in s.attributes));
+}
+
+// unflatten turns a.0.b attributes below a prefix into objects and lists.
+export function unflatten(attributes, prefix) {
+  const root = Object.create(null); // names like __proto__ are only names
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (!name.startsWith(prefix + ".")) continue;
+    const path = name.slice(prefix.length + 1).split(".");
+    let at = root;
+    for (const [i, part] of path.entries()) {
+      if (i === path.length - 1) {
+        if (typeof at === "object") at[part] = value;
+      } else {
+        if (typeof at[part] !== "object" || at[part] === null) at[part] = Object.create(null);
+        at = at[part];
+      }
+    }
+  }
+  return root;
+}
+
+const inOrder = (object) =>
+  Object.keys(object || {})
+    .filter((k) => /^\d+$/.test(k))
+    .sort((a, b) => a - b)
+    .map((k) => object[k]);
+
+// message reads one recorded message: its role, text, images, reasoning and calls of
+// tools.
+function message(recorded) {
+  const { texts, images } = content(recorded.content);
+  return {
+    role: recorded.role || "unknown",
+    text: texts.join("\n"),
+    images,
+    reasoning: recorded.reasoning_content || recorded.reasoning || "",
+    toolCallID: recorded.tool_call_id || "",
+    toolCalls: inOrder(recorded.tool_calls).map((c) => ({
+      id: c.id || "",
+      name: c.name || c.function?.name || "",
+      arguments: c.arguments ?? c.function?.arguments ?? "",
+    })),
+    finish: recorded.finish_reason || "",
+  };
+}
+
+// content reads a message's content: a text, or a list of parts, which may be recorded
+// as JSON.
+function content(value) {
+  const texts = [];
+  const images = [];
+  let parts = value;
+  if (typeof value === "string" && value.startsWith("[{")) {
+    try {
+      parts = JSON.parse(value);
+    } catch {
+      parts = value; // a text that begins like a list
+    }
+  }
+  if (Array.isArray(parts)) {
+    for (const part of parts) {
+      const url = part.image_url?.url ?? part.image_url;
+      if (typeof url === "string") images.push(url);
+      else if (typeof part.text === "string") texts.push(part.text);
+      else texts.push(JSON.stringify(part));
+    }
+  } else if (parts !== undefined && parts !== null) {
+    texts.push(typeof parts === "string" ? parts : JSON.stringify(parts));
+  }
+  return { texts, images };
+}
+
+// chat reads a model call: its messages, its replies, and the tokens of the reply.
+export function chat(span) {
+  const a = span.attributes || {};
+  return {
+    span,
+    model: a["gen_ai.request.model"] || a["gen_ai.response.model"] || "",
+    version: a["agentlightning.model.version"] || "",
+    prompt: inOrder(unflatten(a, "gen_ai.prompt")).map(message),
+    replies: inOrder(unflatten(a, "gen_ai.completion")).map(message),
+    tools: inOrder(unflatten(a, "gen_ai.request.functions")).map((t) => t.name),
+    tokens: tokens(a),
+    promptTokens: a["gen_ai.usage.prompt_tokens"] ?? a["gen_ai.usage.input_tokens"],
+    replyTokens: a["gen_ai.usage.completion_tokens"] ?? a["gen_ai.usage.output_tokens"],
+    firstByte: a["agentlightning.proxy.first_byte_seconds"],
+    seconds: a["agentlightning.proxy.total_seconds"] ?? span.end_time - span.start_time,
+    failed: failed(span),
+    error: span.status?.description || "",
+  };
+}
+
+// tokens returns the reply's tokens as {text, logprob}, if they were recorded.
+function tokens(attributes) {
+  const recorded = attributes["logprobs.content"];
+  if (!recorded) return [];
+  try {
+    const list = typeof recorded === "string" ? JSON.parse(recorded) : recorded;
+    return list.map((t) => ({ text: t.token, logprob: t.logprob }));
+  } catch {
+    return [];
+  }
+}
+
+const same = (a, b) => a.role === b.role && a.text === b.text && a.toolCallID === b.toolCallID && JSON.stringify(a.toolCalls) === JSON.stringify(b.toolCalls) && a.images.length === b.images.length;
+
+// conversation puts calls and rewards in order. A call that continues the one before
+// shows only what is new; repeated says how many messages were left out.
+export function conversation(spans) {
+  const shown = [];
+  let known = [];
+  const wanted = new Set(calls(spans));
+  for (const span of spans) {
+    const reward = rewards(span);
+    if (reward) shown.push({ kind: "reward", span, reward, source: span.attributes["agentlightning.reward.source"] || "" });
+    else if (span.name === "agentlightning.message") shown.push({ kind: "note", span, text: String(span.attributes["agentlightning.message.body"] ?? "") });
+    else if (span.name === "agentlightning.exception" || (failed(span) && span.attributes?.["exception.message"])) {
+      shown.push({ kind: "exception", span, type: span.attributes["exception.type"] || "error", text: span.attributes["exception.message"] || "", trace: span.attributes["exception.stacktrace"] || "" });
+    }
+    if (!wanted.has(span)) continue;
+    const call = chat(span);
+    let repeated = 0;
+    while (repeated < known.length && repeated < call.prompt.length && same(known[repeated], call.prompt[repeated])) repeated++;
+    if (repeated < known.length - 1) repeated = 0; // another conversation, or an edited one: all of it is shown
+    shown.push({ kind: "call", ...call, repeated });
+    known = [...call.prompt, ...call.replies.slice(0, 1)];
+  }
+  return shown;
+}

@@ -1,0 +1,72 @@
+// What changes in the store, as it changes: one event stream for the whole page.
+import { signal } from "@preact/signals";
+import { events, key } from "./api.js";
+
+// connection is "live", "connecting", "paused" (the tab is hidden) or "lost".
+export const connection = signal("connecting");
+
+const listeners = new Set();
+let abort = null;
+let since = "";
+let failures = 0;
+let timer = 0;
+
+// onEvent calls listener with each change until the returned function is called.
+export function onEvent(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+// tell tells of a change that this page has made itself, and of which the store tells
+// nobody.
+export function tell(event) {
+  for (const listener of listeners) listener(event);
+}
+
+async function run(controller) {
+  try {
+    for await (const event of events(since, controller.signal)) {
+      connection.value = "live";
+      failures = 0;
+      if (event.id) since = event.id;
+      tell(event);
+    }
+  } catch (err) {
+    if (controller.signal.aborted) return;
+    if (err.status !== 0 && err.status !== 503) since = "";
+    if (err.status === 401) {
+      connection.value = "lost";
+      return; // until the reader has signed in
+    }
+  }
+  if (controller.signal.aborted) return;
+  connection.value = "lost";
+  failures++;
+  timer = setTimeout(start, Math.min(500 * 2 ** failures, 10_000) * (0.5 + Math.random() / 2));
+}
+
+function stop() {
+  clearTimeout(timer);
+  abort?.abort();
+  abort = null;
+}
+
+function start() {
+  stop();
+  if (document.hidden) {
+    connection.value = "paused";
+    return;
+  }
+  connection.value = "connecting";
+  abort = new AbortController();
+  run(abort);
+}
+
+// follow keeps the stream open while somebody looks at the page.
+export function follow() {
+  document.addEventListener("visibilitychange", start);
+  key.subscribe(() => {
+    since = "";
+    start();
+  });
+}

@@ -1,0 +1,200 @@
+// One rollout: what its agent did in each attempt, and how it was rewarded.
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { html } from "../lib/html.js";
+import { del, get, post, spans as readSpans } from "../api.js";
+import { onEvent, tell } from "../live.js";
+import { useQuery } from "../hooks.js";
+import { go, href, route, setParams } from "../route.js";
+import { count, dateTime, number, plural, seconds, visible } from "../lib/format.js";
+import { calls, conversation, finalReward } from "../lib/span.js";
+import { Act, Copy, download, Empty, Failure, JSONText, Loading, Status, Text, Time } from "../components/basic.js";
+import { Conversation } from "../components/conversation.js";
+import { Timeline } from "../components/timeline.js";
+import { outcome } from "./rollouts.js";
+
+const tabs = [["conversation", "Conversation"], ["timeline", "Timeline"], ["raw", "Raw"]];
+const ended = ["succeeded", "failed", "cancelled"];
+
+export function Rollout({ id }) {
+  const { data, error, reload } = useQuery(
+    async (abort) => {
+      const path = "rollouts/" + encodeURIComponent(id);
+      const [rollout, attempts] = await Promise.all([get(path, {}, abort), get(path + "/attempts", {}, abort)]);
+      return { rollout, attempts: attempts.items };
+    },
+    [id], (e) => e.rollout_id === id);
+  if (!data) return error ? (error.status === 404 ? html`<${Gone} id=${id} />` : html`<${Failure} error=${error} retry=${reload} />`) : html`<${Loading} />`;
+  const { rollout, attempts } = data;
+  const chosen = attempts.find((a) => a.attempt_id === route.value.params.attempt) || attempts.at(-1);
+  return html`
+    <h1><span class="mono">${rollout.rollout_id}</span> <${Status} value=${rollout.status} /></h1>
+    ${error && html`<${Failure} error=${error} retry=${reload} />`}
+    <${Facts} rollout=${rollout} attempt=${chosen} />
+    <${Actions} rollout=${rollout} attempt=${chosen} />
+    ${attempts.length > 1 && html`<nav class="tabs" aria-label="Attempts">${attempts.map(
+      (a) => html`<button key=${a.attempt_id} aria-pressed=${a === chosen} onClick=${() => setParams({ attempt: a.attempt_id, span: "" })}>attempt ${a.sequence_id} <${Status} value=${a.status} /></button>`)}</nav>`}
+    ${chosen ? html`<${Attempt} key=${chosen.attempt_id} rollout=${rollout} attempt=${chosen} />` : html`<${Empty} title="No attempt yet."><p>The rollout waits in the queue for a runner.</p><pre>agl runner -- python agent.py</pre></${Empty}>`}`;
+}
+
+const Gone = ({ id }) => html`<${Empty} title="There is no rollout ${visible(id)}."><p>It may have been deleted, or belong to another store.</p><a href=${href(["rollouts"])}>To all rollouts</a></${Empty}>`;
+
+function Facts({ rollout, attempt }) {
+  const how = outcome(attempt);
+  const facts = [
+    ["Mode", rollout.mode || "–"],
+    ["Started", html`<${Time} at=${rollout.start_time} /> <small>${dateTime(rollout.start_time)}</small>`],
+    ["Took", rollout.end_time ? seconds(rollout.end_time - (attempt?.start_time ?? rollout.start_time)) : "running"],
+    ["Worker", attempt?.worker_id || "–"],
+    ["Resources", rollout.resources_id ? html`<a class="mono" href=${href(["resources"], { id: rollout.resources_id })}>${rollout.resources_id}</a>` : "latest"],
+    ...(how.kind ? [["Outcome", how.kind]] : []),
+  ];
+  return html`
+    <dl class="facts">${facts.map(([k, v]) => html`<div key=${k}><dt>${k}</dt><dd>${v}</dd></div>`)}</dl>
+    ${how.message && html`<div class="notice bad"><${Text} value=${how.message} /></div>`}
+    <details class="input" open><summary>Input</summary>${typeof rollout.input === "string" ? html`<${Text} value=${rollout.input} />` : html`<${JSONText} value=${rollout.input} />`}</details>
+    ${Object.keys(rollout.metadata || {}).length > 0 && html`<details><summary>Metadata</summary><${JSONText} value=${rollout.metadata} /></details>`}`;
+}
+
+function Actions({ rollout, attempt }) {
+  const path = "rollouts/" + encodeURIComponent(rollout.rollout_id);
+  const over = ended.includes(rollout.status);
+  return html`<div class="actions">
+    ${!over && html`<${Act} run=${() => post(path + "/cancel")} confirm="Cancel this rollout?">Cancel</${Act}>`}
+    ${over && html`<${Act} run=${() => post(path, { status: "requeuing" })} confirm="Run this rollout again?">Retry</${Act}>`}
+    ${over && html`<${Act} danger run=${async () => (await del(path), go(["rollouts"]))} confirm="Delete this rollout with its spans? This cannot be undone.">Delete</${Act}>`}
+    ${attempt && html`<${Rate} rollout=${rollout} attempt=${attempt} />`}
+  </div>`;
+}
+
+const randomHex = (bytes) => [...crypto.getRandomValues(new Uint8Array(bytes))].map((b) => b.toString(16).padStart(2, "0")).join("");
+
+// rate keeps a person's judgement as a reward span of the source human.
+async function rate(rollout, attempt, value) {
+  const where = { rollout_id: rollout.rollout_id, attempt_id: attempt.attempt_id };
+  const { sequence_id } = await post("spans/next", where);
+  const now = Date.now() / 1000;
+  const trace_id = randomHex(16);
+  const span_id = randomHex(8);
+  await post("spans", {
+    ...where, sequence_id, trace_id, span_id, parent_id: null, name: "agentlightning.annotation",
+    status: { status_code: "OK", description: null },
+    attributes: { "agentlightning.reward.0.name": "human", "agentlightning.reward.0.value": value, "agentlightning.reward.source": "human" },
+    events: [], links: [], start_time: now, end_time: now,
+    context: { trace_id, span_id, is_remote: false, trace_state: {} }, parent: null,
+    resource: { attributes: {}, schema_url: "" },
+  });
+  tell({ kind: "attempt", ...where });
+}
+
+function Rate({ rollout, attempt }) {
+  const [value, setValue] = useState("");
+  const valid = value !== "" && Number.isFinite(Number(value));
+  return html`<span class="rate" role="group" aria-label="Rate this attempt">
+    <${Act} run=${() => rate(rollout, attempt, 1)}>Good</${Act}>
+    <${Act} run=${() => rate(rollout, attempt, 0)}>Bad</${Act}>
+    <label class="hidden" for="rating">A number</label>
+    <input id="rating" type="number" step="any" placeholder="reward" value=${value} onInput=${(e) => setValue(e.target.value)} />
+    <${Act} disabled=${!valid} run=${async () => (await rate(rollout, attempt, Number(value)), setValue(""))}>Rate</${Act}>
+  </span>`;
+}
+
+// useSpans reads an attempt's spans page by page, and again what comes later while the
+// attempt runs.
+function useSpans(rolloutID, attempt) {
+  const [state, setState] = useState({ spans: [], total: 0, done: false, error: null });
+  useEffect(() => {
+    const abort = new AbortController();
+    let timer = 0;
+    let wanted = false;
+    let busy = false;
+    const read = async () => {
+      busy = true;
+      wanted = false;
+      try {
+        const all = [];
+        let first = true;
+        for await (const page of readSpans(rolloutID, attempt.attempt_id, abort.signal)) {
+          all.push(...page.items);
+          const total = page.total;
+          read.total = total;
+          setState((s) => (first || all.length > s.spans.length ? { spans: s.done && all.length < s.spans.length ? s.spans : [...all], total, done: s.done, error: null } : s));
+          first = false;
+        }
+        setState((s) => ({ ...s, spans: all, done: true }));
+      } catch (error) {
+        if (error.name !== "AbortError") setState((s) => ({ ...s, error, done: true }));
+      }
+      busy = false;
+      if (wanted && !abort.signal.aborted) timer = setTimeout(read, 700);
+    };
+    // No event tells of spans. A running attempt is read again and again; of one that
+    // has ended, late rewards are found by its number of spans.
+    let ticks = 0;
+    const poll = setInterval(async () => {
+      if (document.hidden || busy) return;
+      if (attempt.end_time === null) return read();
+      if (++ticks % 5 !== 0) return;
+      const { total } = await get("spans", { rollout_id: rolloutID, attempt_id: attempt.attempt_id, limit: 1 }, abort.signal).catch(() => ({ total: read.total }));
+      if (total !== read.total && !busy) read();
+    }, 1000);
+    const off = onEvent((e) => {
+      if (e.kind !== "reset" && e.rollout_id !== rolloutID) return;
+      if (busy) wanted = true;
+      else read();
+    });
+    read();
+    return () => {
+      off();
+      clearTimeout(timer);
+      clearInterval(poll);
+      abort.abort();
+    };
+  }, [rolloutID, attempt.attempt_id, attempt.end_time]);
+  return state;
+}
+
+function Attempt({ rollout, attempt }) {
+  const { spans, total, done, error } = useSpans(rollout.rollout_id, attempt);
+  const { tab = "conversation", span: selected } = route.value.params;
+  const items = useMemo(() => (tab === "conversation" ? conversation(spans) : []), [spans, tab]);
+  const span = selected && spans.find((s) => s.span_id === selected);
+  const onSpan = (s) => setParams({ span: s.span_id === selected ? "" : s.span_id });
+  const reward = finalReward(spans);
+  return html`
+    <div class="tabs" role="tablist" aria-label="Views of the attempt">
+      ${tabs.map(([name, label]) => html`<button key=${name} role="tab" aria-selected=${tab === name} onClick=${() => setParams({ tab: name })}>${label}</button>`)}
+      <span class="tab-facts">${plural(calls(spans).length, "call")} · ${spans.length < total ? count(spans.length) + " of " : ""}${plural(total, "span")}${reward !== null ? html` · reward <b>${number(reward)}</b>` : ""}</span>
+    </div>
+    ${error && html`<${Failure} error=${error} />`}
+    ${!done && spans.length === 0 ? html`<${Loading} />` : spans.length === 0 ? html`<${Empty} title="No spans."><p>The agent has made no model call and emitted nothing. Calls are recorded when the agent uses the address of its model that agl gives it.</p></${Empty}>` : html`
+    <div class="with-side ${span ? "open" : ""}">
+      <div>
+        ${tab === "conversation" && (items.length ? html`<${Conversation} items=${items} onSpan=${onSpan} />` : html`<${Empty} title="No conversation."><p>None of the spans is a model call or a reward; the timeline shows all.</p></${Empty}>`)}
+        ${tab === "timeline" && html`<${Timeline} spans=${spans} selected=${selected} onSpan=${onSpan} />`}
+        ${tab === "raw" && html`<${Raw} rollout=${rollout} attempt=${attempt} spans=${spans} />`}
+      </div>
+      ${span && html`<${SpanDetails} span=${span} close=${() => setParams({ span: "" })} />`}
+    </div>`}`;
+}
+
+function Raw({ rollout, attempt, spans }) {
+  const text = useMemo(() => JSON.stringify({ rollout, attempt, spans }, null, 2), [rollout, attempt, spans]);
+  return html`<div class="actions"><${Copy} text=${text} /><button class="small" onClick=${() => download(rollout.rollout_id + ".json", "application/json", text)}>Download</button></div><${Text} class="code" value=${text} />`;
+}
+
+function SpanDetails({ span, close }) {
+  const text = JSON.stringify(span, null, 2);
+  return html`<aside class="side" aria-label="Span">
+    <header><h2>${visible(span.name)}</h2><button class="small" onClick=${close} aria-label="Close">✕</button></header>
+    <dl class="facts">
+      <div><dt>Sequence</dt><dd>${span.sequence_id}</dd></div>
+      <div><dt>Took</dt><dd>${seconds(span.end_time === null ? null : span.end_time - span.start_time)}</dd></div>
+      <div><dt>Status</dt><dd>${span.status?.status_code}</dd></div>
+      <div><dt>Span</dt><dd class="mono">${span.span_id}</dd></div>
+    </dl>
+    ${span.status?.description && html`<${Text} class="bad" value=${span.status.description} />`}
+    <h3>Attributes</h3>
+    <table class="attributes"><tbody>${Object.entries(span.attributes || {}).map(([k, v]) => html`<tr key=${k}><th scope="row">${visible(k)}</th><td><${Text} class="value" value=${typeof v === "string" ? v : JSON.stringify(v)} /></td></tr>`)}</tbody></table>
+    <div class="actions"><${Copy} text=${text} label="Copy JSON" /></div>
+  </aside>`;
+}

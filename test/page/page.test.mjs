@@ -1,0 +1,246 @@
+// What a reader of the page sees and does, in a real browser.
+import assert from "node:assert/strict";
+import { createRequire } from "node:module";
+import { readFileSync } from "node:fs";
+import { createServer, request as forward } from "node:http";
+import { after, before, test } from "node:test";
+
+const require = createRequire(process.env.AGL_PAGE_NODE + "/");
+const { chromium } = require("playwright-core");
+const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+const base = process.env.AGL_PAGE_URL + "/";
+const token = process.env.AGL_PAGE_TOKEN;
+const made = JSON.parse(process.env.AGL_PAGE_IDS);
+
+let browser;
+before(async () => {
+  browser = await chromium.launch({ executablePath: process.env.AGL_PAGE_BROWSER, args: ["--no-sandbox"] });
+});
+after(() => browser.close());
+
+// open opens a view as a reader who has signed in. Whatever the page reports to the
+// console, and each request to another host, is a mistake.
+async function open(hash, { width = 1440, scheme = "light", address = base, key = token } = {}) {
+  const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme: scheme, permissions: [] });
+  if (key) await context.addInitScript((k) => sessionStorage.setItem("agl.key", k), key);
+  const page = await context.newPage();
+  page.setDefaultTimeout(15_000);
+  const mistakes = [];
+  page.on("console", (m) => m.type() === "error" && !/401/.test(m.text()) && mistakes.push(m.text()));
+  page.on("pageerror", (e) => mistakes.push(e.message));
+  page.on("request", (r) => new URL(r.url()).protocol.startsWith("http") && new URL(r.url()).host !== new URL(address).host && mistakes.push("request to " + r.url()));
+  await page.goto(address + "#/" + hash);
+  const done = async () => {
+    assert.deepEqual(mistakes, []);
+    await context.close();
+  };
+  return { page, done };
+}
+
+const api = async (path, init = {}) => {
+  const response = await fetch(base + "v1/agl/" + path, { ...init, headers: { Authorization: "Bearer " + token, "Content-Type": "application/json" } });
+  assert.ok(response.ok, `${path}: ${response.status}`);
+  return response.json();
+};
+
+const views = {
+  overview: { hash: "", shows: "Overview" },
+  rollouts: { hash: "rollouts", shows: "Rollouts" },
+  failed: { hash: "rollouts?status=failed", shows: "ValueError|agent_error" },
+  conversation: { hash: "rollouts/" + made.chat, shows: "A cat." },
+  timeline: { hash: "rollouts/" + made.long + "?tab=timeline", shows: "step 0" },
+  span: { hash: "rollouts/" + made.chat + "?tab=timeline&span=0000000000000001", shows: "gen_ai.prompt.0.role" },
+  raw: { hash: "rollouts/" + made.chat + "?tab=raw", shows: "rollout_id" },
+  resources: { hash: "resources", shows: "Resources" },
+  workers: { hash: "workers", shows: "Workers" },
+  nowhere: { hash: "nowhere", shows: "There is no such view" },
+};
+
+for (const [name, view] of Object.entries(views)) {
+  test(`the view ${name} shows its data, and axe finds nothing serious`, async () => {
+    for (const [width, scheme] of [[1440, "light"], [390, "dark"], [768, "light"]]) {
+      const { page, done } = await open(view.hash, { width, scheme });
+      await page.getByText(new RegExp(view.shows)).first().waitFor();
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      assert.ok(wide <= 0, `${width} px: the page is ${wide} px wider than its window`);
+      await page.evaluate(axe);
+      const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ["violations"] }));
+      const serious = violations.filter((v) => ["serious", "critical"].includes(v.impact));
+      assert.deepEqual(serious.map((v) => [v.id, v.nodes[0].html, v.nodes[0].failureSummary]), [], `${width} px ${scheme}`);
+      await done();
+    }
+  });
+}
+
+test("a reader without a key signs in", async () => {
+  const { page, done } = await open("rollouts", { key: "" });
+  await page.getByLabel("Key").fill("wrong");
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByText("did not accept the one it was given").waitFor();
+  await page.getByLabel("Key").fill(token);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByRole("link", { name: made.chat }).waitFor();
+  await page.getByText("live", { exact: true }).waitFor();
+  await done();
+});
+
+test("the page works behind a path", async () => {
+  const { page, done } = await open("rollouts", { address: process.env.AGL_PAGE_PREFIX + "/" });
+  await page.getByRole("link", { name: made.chat }).click();
+  await page.getByText("A cat.").waitFor();
+  await done();
+});
+
+test("what changes is seen without a reload, and nothing is asked while the tab is hidden", async () => {
+  const { page, done } = await open("rollouts?q=&status=queuing");
+  await page.getByText("No rollout matches.").waitFor();
+  const [rollout] = await api("queues/rollouts/enqueue", { method: "POST", body: JSON.stringify({ rollouts: [{ input: "seen at once" }] }) });
+  await page.getByRole("link", { name: rollout.rollout_id }).waitFor();
+  await page.getByRole("link", { name: rollout.rollout_id }).click();
+  page.once("dialog", (d) => d.accept());
+  await page.getByRole("button", { name: "Cancel" }).click();
+  await page.locator("h1 .status-cancelled").waitFor();
+
+  await page.evaluate(() => {
+    Object.defineProperty(document, "hidden", { configurable: true, get: () => true });
+    document.dispatchEvent(new Event("visibilitychange"));
+  });
+  await page.getByText("paused", { exact: true }).waitFor();
+  const asked = [];
+  page.on("request", (r) => asked.push(r.url()));
+  await api("queues/rollouts/enqueue", { method: "POST", body: JSON.stringify({ rollouts: [{ input: "not seen" }] }) });
+  await page.evaluate(() => new Promise((r) => setTimeout(r, 1500)));
+  assert.deepEqual(asked, []);
+  await page.evaluate(() => {
+    delete document.hidden;
+    document.dispatchEvent(new Event("visibilitychange"));
+  });
+  await page.getByText("live", { exact: true }).waitFor();
+  await done();
+});
+
+test("the conversation shows what is new in each call, in order", async () => {
+  const { page, done } = await open("rollouts/" + made.chat);
+  await page.getByText("A cat.").waitFor();
+  const words = await page.locator(".conversation").innerText();
+  const order = ["Be brief.", "What is on it?", "image at https://elsewhere.example", "look", "reward 0.25", "a cat", "A cat.", "reward 0.75"];
+  let at = -1;
+  for (const word of order) {
+    const next = words.indexOf(word, at + 1);
+    assert.ok(next > at, `${word} comes after ${words.slice(0, at + 1)}\n in\n${words}`);
+    at = next;
+  }
+  assert.equal(words.split("Be brief.").length, 2, "the second call repeats the first one's messages");
+  await page.locator(".reply").last().getByRole("button", { name: "tokens" }).click();
+  assert.deepEqual(await page.locator(".tokens > span").evaluateAll((all) => all.map((e) => e.textContent + ":" + e.className)), ["A:p5", " cat:p1", ".:p4"]);
+  assert.equal(await page.locator("img.picture").evaluate((e) => e.naturalWidth), 1);
+  await done();
+});
+
+test("a rollout of ten thousand spans has few rows in the document, and each can be reached", async () => {
+  const { page, done } = await open("rollouts/" + made.long + "?tab=timeline");
+  await page.getByText("10,000 spans", { exact: false }).first().waitFor();
+  await page.locator(".row").first().waitFor();
+  assert.ok((await page.locator(".row").count()) < 120);
+  await page.locator(".timeline-rows").evaluate((e) => (e.scrollTop = e.scrollHeight));
+  await page.getByText("step 9999").waitFor();
+  await page.getByRole("button", { name: "Collapse all" }).click();
+  await page.locator(".timeline-rows").evaluate((e) => (e.scrollTop = 0));
+  assert.equal(await page.locator(".row").count(), 1);
+  await page.getByText("+9,999").waitFor();
+  await done();
+});
+
+test("hostile output does not run, and is shown as it is", async () => {
+  const { page, done } = await open("rollouts/" + made.hostile);
+  await page.getByText("<script>window.hacked=1</script>", { exact: false }).first().waitFor();
+  await page.getByText("⟨202E⟩evil", { exact: false }).first().waitFor();
+  await page.getByText("⟨001B⟩[31mred", { exact: false }).first().waitFor();
+  await page.getByRole("button", { name: "tokens" }).click();
+  await page.getByText("more of 98,000 tokens").waitFor();
+  for (const tab of ["Timeline", "Raw"]) {
+    await page.getByRole("tab", { name: tab }).click();
+    await page.getByText("<script>", { exact: false }).first().waitFor();
+  }
+  await page.goto(base + "#/rollouts");
+  await page.getByText("onerror=", { exact: false }).first().waitFor();
+  assert.equal(await page.evaluate(() => window.hacked), undefined);
+  await done();
+});
+
+test("a rating is kept as a reward of a human", async () => {
+  const { page, done } = await open("rollouts/" + made.failed);
+  await page.getByText("ValueError: boom").waitFor();
+  await page.getByRole("spinbutton").fill("0.5");
+  await page.getByRole("button", { name: "Rate", exact: true }).click();
+  await page.locator(".reward").getByText("0.5").waitFor();
+  await page.getByText("by human").waitFor();
+  const { items } = await api("spans?rollout_id=" + made.failed);
+  assert.deepEqual(items.map((s) => [s.name, s.attributes["agentlightning.reward.0.value"], s.attributes["agentlightning.reward.source"]]), [["agentlightning.annotation", 0.5, "human"]]);
+  await done();
+});
+
+test("a rollout is run again, and a failed request is told", async () => {
+  const { page } = await open("rollouts/" + made.failed);
+  page.on("dialog", (d) => d.accept());
+  await page.getByRole("button", { name: "Retry" }).click();
+  await page.locator("h1 .status-requeuing").waitFor();
+  await page.route("**/cancel", (r) => r.fulfill({ status: 409, contentType: "application/json", body: '{"detail":"it is too late"}' }));
+  await page.getByRole("button", { name: "Cancel" }).click();
+  await page.getByRole("alert").getByText("it is too late").waitFor();
+  await page.context().close(); // the browser reports the 409 to the console
+});
+
+test("rows are walked by keys", async () => {
+  const { page, done } = await open("rollouts?sort=start_time&order=desc");
+  await page.locator("tbody tr").nth(2).waitFor();
+  const third = await page.locator("tbody tr").nth(2).locator("a").innerText();
+  for (const key of ["j", "j", "j", "k", "j"]) await page.keyboard.press(key);
+  assert.equal(await page.locator("tr.at a").innerText(), third);
+  await page.keyboard.press("Enter");
+  await page.locator("h1").getByText(third).waitFor();
+  await page.keyboard.press("3");
+  await page.getByRole("heading", { name: "Resources" }).waitFor();
+  await page.keyboard.press("?");
+  await page.getByRole("dialog", { name: "Keys" }).waitFor();
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog", { name: "Keys" }).waitFor({ state: "hidden" });
+  await done();
+});
+
+test("two versions of resources are compared", async () => {
+  for (const template of ["Answer: {question}\nBe brief.", "Answer: {question}\nTake your time."]) {
+    await api("resources", { method: "POST", body: JSON.stringify({ prompt: { resource_type: "prompt_template", template, engine: "f-string" } }) });
+  }
+  const { page, done } = await open("resources");
+  await page.getByText("Take your time.").waitFor();
+  await page.locator(".versions li").nth(1).getByRole("button", { name: "compare" }).click();
+  await page.locator(".diff .added").getByText("Take your time.").waitFor();
+  assert.equal(await page.locator(".diff .removed").textContent(), "- removed: Be brief.");
+  await done();
+});
+
+test("the store's end and its return are seen", async (t) => {
+  const server = createServer((request, response) => {
+    const upstream = forward(new URL(request.url, base), { method: request.method, headers: request.headers, agent: false }, (answer) => {
+      response.writeHead(answer.statusCode, answer.headers);
+      answer.pipe(response);
+    });
+    upstream.on("error", () => response.destroy());
+    response.on("close", () => upstream.destroy());
+    request.pipe(upstream);
+  });
+  t.after(() => (server.closeAllConnections(), server.close()));
+  const port = await new Promise((ready) => server.listen(0, "127.0.0.1", () => ready(server.address().port)));
+  const { page } = await open("workers", { address: `http://127.0.0.1:${port}/` });
+  await page.getByRole("table").waitFor();
+  await page.getByText("live", { exact: true }).waitFor();
+  const closed = new Promise((done) => server.close(done));
+  server.closeAllConnections();
+  await closed;
+  await page.getByText("connection lost", { exact: true }).waitFor();
+  assert.ok(await page.getByRole("table").isVisible()); // what was seen stays
+  await new Promise((ready) => server.listen(port, "127.0.0.1", ready));
+  await page.getByText("live", { exact: true }).waitFor();
+  await page.context().close();
+});

@@ -1,0 +1,233 @@
+//go:build page
+
+package page
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest/client"
+	"github.com/agl-go/agl/test/process"
+)
+
+var aglBinary string
+
+func TestMain(m *testing.M) { os.Exit(process.Main(m, &aglBinary)) }
+
+const token = "a-key-of-the-test"
+
+// TestPage trains a template's agent, adds rollouts that are hard to show, and lets
+// page.test.mjs look at the store's page.
+func TestPage(t *testing.T) {
+	modules, browser := os.Getenv("AGL_PAGE_NODE"), os.Getenv("AGL_PAGE_BROWSER")
+	if modules == "" || browser == "" {
+		t.Fatal("AGL_PAGE_NODE and AGL_PAGE_BROWSER are not set: run make page")
+	}
+	dir := t.TempDir()
+	run := filepath.Join(dir, "run")
+	command(t, dir, aglBinary, "init", "first", "--template", "python")
+	shorten(t, filepath.Join(dir, "first", "agl.yaml"))
+	command(t, filepath.Join(dir, "first"), aglBinary, "train", "agl.yaml", "--output", run)
+
+	t.Setenv("AGL_TOKEN", token)
+	server := process.Store(t, aglBinary, "store", dir, "--db", "sqlite:"+filepath.Join(run, "agl.db"))
+	store, err := client.New(client.Config{URL: server.URL(), Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := map[string]string{
+		"long": add(t, store, `"a long rollout"`, longSpans(10_000)), "hostile": add(t, store, hostileText(`<img src=x onerror="window.hacked=1">`), hostileSpans()),
+		"chat": add(t, store, `{"question":"what is on the picture?"}`, chatSpans()), "failed": fail(t, store),
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ids, err := json.Marshal(made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prefix := behindPrefix(t, server.URL())
+	script, err := filepath.Abs("page.test.mjs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=spec", "--test-timeout=120000", script)
+	cmd.Env = append(os.Environ(), "AGL_PAGE_URL="+server.URL(), "AGL_PAGE_PREFIX="+prefix, "AGL_PAGE_TOKEN="+token, "AGL_PAGE_IDS="+string(ids))
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func command(t *testing.T, dir, name string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+}
+
+// shorten makes a template's run a short one.
+func shorten(t *testing.T, runFile string) {
+	t.Helper()
+	text, err := os.ReadFile(runFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shorter := bytes.ReplaceAll(text, []byte("steps: 25"), []byte("steps: 3"))
+	if bytes.Equal(text, shorter) {
+		t.Fatalf("the template has no steps: 25:\n%s", text)
+	}
+	if err := os.WriteFile(runFile, shorter, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// behindPrefix serves the store below a path, as a proxy in front of several does.
+func behindPrefix(t *testing.T, store string) string {
+	t.Helper()
+	to, err := url.Parse(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const prefix = "/team/agl"
+	server := httptest.NewServer(http.StripPrefix(prefix, &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, FlushInterval: -1,
+	}))
+	t.Cleanup(server.Close)
+	return server.URL + prefix
+}
+
+// add runs a rollout that emits the spans.
+func add(t *testing.T, store agl.Store, input string, spans []agl.Span) (id string) {
+	t.Helper()
+	r, err := store.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value(input)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for from := 0; from < len(spans); from += 500 {
+		batch := spans[from:min(from+500, len(spans))]
+		for i := range batch {
+			s := &batch[i]
+			s.RolloutID, s.AttemptID, s.SequenceID = r.RolloutID, r.Attempt.AttemptID, int64(from+i+1)
+			s.TraceID, s.SpanID = strings.Repeat("ab", 16), fmt.Sprintf("%016x", from+i+1)
+		}
+		if _, err := store.AddSpans(t.Context(), agl.AddSpansParams{Spans: batch}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end(t, store, r, agl.AttemptSucceeded, nil)
+	return r.RolloutID
+}
+
+func end(t *testing.T, store agl.Store, r agl.AttemptedRollout, status agl.AttemptStatus, metadata jsontext.Value) {
+	t.Helper()
+	_, err := store.UpdateAttempt(t.Context(), agl.UpdateAttemptParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, Status: &status, Metadata: metadata})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fail makes a rollout whose agent ended with an error.
+func fail(t *testing.T, store agl.Store) (id string) {
+	t.Helper()
+	r, err := store.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value(`"what fails"`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end(t, store, r, agl.AttemptFailed, jsontext.Value(`{"agentlightning.outcome":{"kind":"agent_error","message":"ValueError: boom"}}`))
+	return r.RolloutID
+}
+
+func span(name string, start float64, attributes string) agl.Span {
+	var attrs agl.Attributes
+	if err := json.Unmarshal([]byte(attributes), &attrs); err != nil {
+		panic(err) // a mistake in this file
+	}
+	return agl.Span{
+		Name: name, Attributes: attrs, Status: agl.SpanStatus{Code: agl.StatusOK},
+		StartTime: agl.Some(agl.Timestamp(start)), EndTime: agl.Some(agl.Timestamp(start + 0.4)),
+	}
+}
+
+var began = float64(time.Now().Unix())
+
+// longSpans are a root and what is below it, in groups of a hundred.
+func longSpans(n int) []agl.Span {
+	spans := make([]agl.Span, n)
+	for i := range spans {
+		spans[i] = span(fmt.Sprintf("step %d", i), began+float64(i)/100, `{"n":`+fmt.Sprint(i)+`}`)
+		switch {
+		case i == 0:
+		case i%100 == 0:
+			spans[i].ParentID = agl.Some("0000000000000001")
+		default:
+			spans[i].ParentID = agl.Some(fmt.Sprintf("%016x", i/100*100+1))
+		}
+	}
+	return spans
+}
+
+func hostileText(text string) string {
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		panic(err) // a mistake in this file
+	}
+	return string(quoted)
+}
+
+// hostileSpans hold markup, scripts, control and direction characters, a line of
+// 2 MB, and a hundred thousand tokens.
+func hostileSpans() []agl.Span {
+	evil := "<script>window.hacked=1</script><img src=x onerror=\"window.hacked=1\"><a href=\"javascript:window.hacked=1\">x</a> \u202eevil\u202c \x1b[31mred "
+	var tokens bytes.Buffer
+	for i := range 100_000 {
+		if i > 0 {
+			tokens.WriteByte(',')
+		}
+		fmt.Fprintf(&tokens, `{"token":"<b>%d","logprob":-%d.5}`, i, i%9)
+	}
+	call := fmt.Sprintf(`{"gen_ai.request.model":%s,"gen_ai.prompt.0.role":%s,"gen_ai.prompt.0.content":%s,"gen_ai.prompt.__proto__.role":"x","gen_ai.completion.0.role":"assistant","gen_ai.completion.0.content":%s,"logprobs.content":%s}`,
+		hostileText(evil), hostileText(evil), hostileText(evil), hostileText(strings.Repeat("long ", 400_000)), hostileText("["+tokens.String()+"]"))
+	return []agl.Span{
+		span(evil, began, `{}`), span("litellm_request", began, call),
+		span("agentlightning.message", began, `{"agentlightning.message.body":`+hostileText(evil)+`}`),
+		span("agentlightning.exception", began, `{"exception.type":`+hostileText(evil)+`,"exception.message":`+hostileText(evil)+`,"exception.stacktrace":`+hostileText(evil)+`}`),
+		span("agentlightning.annotation", began, `{"agentlightning.reward.0.name":`+hostileText(evil)+`,"agentlightning.reward.0.value":1}`),
+	}
+}
+
+// picture is a PNG of one pixel.
+const picture = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+// chatSpans are a conversation with a picture, a tool, reasoning and two rewards.
+func chatSpans() []agl.Span {
+	first := `"gen_ai.request.model":"seer","gen_ai.prompt.0.role":"system","gen_ai.prompt.0.content":"Be brief.","gen_ai.prompt.1.role":"user","gen_ai.prompt.1.content":` +
+		hostileText(`[{"type":"text","text":"What is on it?"},{"type":"image_url","image_url":{"url":"`+picture+`"}},{"type":"image_url","image_url":{"url":"https://elsewhere.example/track.png"}}]`)
+	called := `.role":"assistant","%s.content":"","%s.tool_calls.0.id":"call-1","%s.tool_calls.0.name":"look","%s.tool_calls.0.arguments":"{\"at\":\"picture\"}"`
+	at := func(prefix string) string {
+		return `"` + prefix + strings.ReplaceAll(called, "%s", prefix)
+	}
+	return []agl.Span{
+		span("litellm_request", began, `{`+first+`,`+at("gen_ai.completion.0")+`,"gen_ai.completion.0.reasoning_content":"I should look.","gen_ai.completion.0.finish_reason":"tool_calls"}`),
+		span("agentlightning.annotation", began+1, `{"agentlightning.reward.0.name":"primary","agentlightning.reward.0.value":0.25}`),
+		span("litellm_request", began+2, `{`+first+`,`+at("gen_ai.prompt.2")+`,"gen_ai.prompt.3.role":"tool","gen_ai.prompt.3.tool_call_id":"call-1","gen_ai.prompt.3.content":"a cat","gen_ai.completion.0.role":"assistant","gen_ai.completion.0.content":"A cat.","gen_ai.completion.0.finish_reason":"stop","logprobs.content":"[{\"token\":\"A\",\"logprob\":-0.01},{\"token\":\" cat\",\"logprob\":-3},{\"token\":\".\",\"logprob\":-0.2}]"}`),
+		span("agentlightning.annotation", began+3, `{"agentlightning.reward.0.name":"primary","agentlightning.reward.0.value":0.75}`),
+	}
+}
