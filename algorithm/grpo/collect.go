@@ -91,6 +91,11 @@ func (c *collector) read(ctx context.Context, task jsontext.Value, e *algorithm.
 	s.reward, s.mask = e.Credit(merged.Reward)
 	s.calls, s.continued, s.mismatches = merged.Report.Calls, merged.Report.Continued, len(merged.Report.Mismatches)
 	s.sequences = merged.Trajectories
+	if s.turns, err = turnsOf(e.Spans, s.sequences, c.cfg.Discount); err != nil {
+		c.cfg.Logger.WarnContext(ctx, "a reward cannot be read; the rollout is masked", "rollout_id", e.Rollout.RolloutID, "error", err)
+		s.mask = algorithm.MaskMalformed
+		return s
+	}
 	s.truncated = hasTruncated(s.sequences)
 	s.coverage = algorithm.CoverageOf(e.Rollout.RolloutID, merged.Report, true)
 	if s.mask == "" && s.coverage.Missing > 0 {

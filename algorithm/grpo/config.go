@@ -36,6 +36,11 @@ type Config struct {
 	// PlainAdvantage leaves out the division by the standard deviation, as Dr. GRPO
 	// does (arXiv:2503.20783, §3.2). LeaveOneOut never divides.
 	PlainAdvantage bool
+	// Credit is what a reward is credited to; empty means CreditTrajectory.
+	Credit Credit
+	// Discount is the γ of CreditTurn, in (0, 1]; zero means 1. CreditTrajectory takes
+	// none.
+	Discount float64
 	// KL holds the model near a reference.
 	KL KL
 	// MaskTruncated leaves rollouts with a truncated reply out of the loss: the overlong filtering of DAPO
@@ -62,6 +67,7 @@ func (c Config) withDefaults() Config {
 	c.CheckpointEvery = cmp.Or(c.CheckpointEvery, 25)
 	c.Loss.Name = c.Losses()[0]
 	c.Baseline = cmp.Or(c.Baseline, GroupMean)
+	c.Credit, c.Discount = cmp.Or(c.Credit, CreditTrajectory), cmp.Or(c.Discount, 1)
 	if c.OnStep == nil {
 		c.OnStep = func(StepReport) {}
 	}
@@ -95,6 +101,12 @@ func (c Config) validate() error {
 		return invalid("Loss is %q; allowed are %q", c.Loss.Name, tinker.LossNames()[1:])
 	case !slices.Contains(Baselines(), c.Baseline):
 		return invalid("Baseline is %q; allowed are %q", c.Baseline, Baselines())
+	case !slices.Contains(Credits(), c.Credit):
+		return invalid("Credit is %q; allowed are %q", c.Credit, Credits())
+	case !validDiscount(c.Discount):
+		return invalid("Discount is %v, must be above 0 and at most 1", c.Discount)
+	case c.Discount != 1 && c.Credit != CreditTurn:
+		return invalid("Discount is %v with the Credit %q; only %q takes one", c.Discount, c.Credit, CreditTurn)
 	case c.Loss.Name == tinker.DRO && c.Baseline != LeaveOneOut && !c.PlainAdvantage:
 		return invalid("Loss is %q, which needs advantages without normalization: PlainAdvantage or the Baseline %q", tinker.DRO, LeaveOneOut)
 	case !(c.KL.Coefficient >= 0) || math.IsInf(c.KL.Coefficient, 0):
@@ -118,6 +130,9 @@ func (c Config) identity(source Source) map[string]string {
 	// Settings that are off are left out, so that checkpoints from before these settings existed still match.
 	if c.Baseline != GroupMean {
 		losses += fmt.Sprintf(" baseline=%s", c.Baseline)
+	}
+	if c.Credit != CreditTrajectory {
+		losses += fmt.Sprintf(" credit=%s discount=%v", c.Credit, c.Discount)
 	}
 	if c.KL.Coefficient != 0 {
 		losses += fmt.Sprintf(" kl=%v reference=%q", c.KL.Coefficient, c.reference())

@@ -22,6 +22,7 @@ type sample struct {
 	mismatches int // calls that do not extend the one before
 	truncated  bool
 	sequences  []adapter.Trajectory
+	turns      []turn // the calls in sequences, in order
 	coverage   algorithm.Coverage
 }
 
@@ -96,11 +97,7 @@ func countSamples(groups []taskGroup, passReward float64, r *StepReport) {
 // assembleGroup returns the data of a group; nil if it has no advantage.
 func assembleGroup(c Config, g taskGroup, report *StepReport) []tinker.Datum {
 	g = slices.DeleteFunc(slices.Clone(g), func(s sample) bool { return s.mask != "" })
-	rewards := make([]float64, len(g))
-	for i, s := range g {
-		rewards[i] = s.reward
-	}
-	adv, ok := advantages(rewards, c.Baseline, c.PlainAdvantage)
+	adv, ok := credit(c, g)
 	if !ok {
 		return nil
 	}
@@ -110,8 +107,8 @@ func assembleGroup(c Config, g taskGroup, report *StepReport) []tinker.Datum {
 			continue
 		}
 		weight := tokenWeight(c, s, report)
-		for _, t := range s.sequences {
-			if d, ok := datum(t, float32(weight), float32(adv[i])); ok {
+		for k, t := range s.sequences {
+			if d, ok := datum(t, float32(weight), adv[i][k]); ok {
 				data = append(data, d)
 			}
 		}
@@ -129,10 +126,11 @@ func tokenWeight(c Config, s sample, report *StepReport) float64 {
 	return float64(c.Minibatches) / (float64(report.Rollouts) * max(tokens, 1))
 }
 
-// datum converts a trajectory of n+1 tokens to training data of length n: position i predicts token i+1. Positions whose
-// target the model sampled get the weight and the advantage, all others (prompts, and what stands between replies) get 0. ok
-// is false if there is no such position.
-func datum(t adapter.Trajectory, weight, advantage float32) (d tinker.Datum, ok bool) {
+// datum converts a trajectory of n+1 tokens to training data of length n: position
+// i predicts token i+1. Positions whose target the model sampled get the weight and
+// the advantage of their reply, all others (prompts, and what stands between replies)
+// get 0. ok is false if there is no such position.
+func datum(t adapter.Trajectory, weight float32, advantages []float32) (d tinker.Datum, ok bool) {
 	n := len(t.TokenIDs) - 1
 	if n < 1 {
 		return tinker.Datum{}, false
@@ -141,9 +139,9 @@ func datum(t adapter.Trajectory, weight, advantage float32) (d tinker.Datum, ok 
 		Input: t.TokenIDs[:n], Targets: t.TokenIDs[1:],
 		Weights: make([]float32, n), Logprobs: make([]float32, n), Advantages: make([]float32, n),
 	}
-	for i := range n {
-		if t.Mask[i+1] {
-			d.Weights[i], d.Logprobs[i], d.Advantages[i] = weight, t.Logprobs[i+1], advantage
+	for j, reply := range t.Replies {
+		for i := max(reply.Start-1, 0); i < reply.End-1; i++ {
+			d.Weights[i], d.Logprobs[i], d.Advantages[i] = weight, t.Logprobs[i+1], advantages[j]
 			ok = true
 		}
 	}

@@ -116,7 +116,7 @@ func trajectory() adapter.Trajectory {
 // model wrote has a weight.
 func TestDatum(t *testing.T) {
 	t.Parallel()
-	got, ok := datum(trajectory(), 0.25, -2)
+	got, ok := datum(trajectory(), 0.25, []float32{-2, -2})
 	want := tinker.Datum{
 		Input:      []int32{1, 2, 3, 4, 5},
 		Targets:    []int32{2, 3, 4, 5, 6},
@@ -134,7 +134,7 @@ func TestDatum(t *testing.T) {
 		"one token": {TokenIDs: []int32{1}, Mask: []bool{true}, Logprobs: []float32{-1}},
 		"unsampled": {TokenIDs: []int32{1, 2}, Mask: []bool{false, false}, Logprobs: []float32{0, 0}},
 	} {
-		if d, ok := datum(nothing, 1, 1); ok {
+		if d, ok := datum(nothing, 1, make([]float32, len(nothing.Replies))); ok {
 			t.Errorf("%s: there is nothing to train on, got %v", name, d)
 		}
 	}
@@ -224,7 +224,7 @@ func TestWarnings(t *testing.T) {
 
 func TestLogprobGap(t *testing.T) {
 	t.Parallel()
-	d, _ := datum(trajectory(), 1, 1)
+	d, _ := datum(trajectory(), 1, []float32{1, 1})
 	got := logprobGap([]tinker.Datum{d}, [][]float32{{-9, -0.4, -9, -0.5, -0.8}})
 	if math.Abs(got.Mean-0.1) > 1e-6 || math.Abs(got.Max-0.2) > 1e-6 {
 		t.Errorf("got %+v, want mean 0.1 and max 0.2 over the sampled tokens", got)

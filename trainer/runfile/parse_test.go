@@ -101,7 +101,7 @@ func TestGRPO(t *testing.T) {
 			},
 			Steps: 40, PromptsPerStep: 4, GroupSize: 6, Loss: tinker.Loss{Name: tinker.PPO, ClipLow: 0.9, ClipHigh: 1.5, Beta: 0.2}, Minibatches: 2,
 			Baseline: grpo.LeaveOneOut, MaskTruncated: true, KL: grpo.KL{Coefficient: 0.05, Reference: "tinker://m/weights/start"},
-			PlainAdvantage: true, LengthNormalization: true, ValidateEvery: 5,
+			PlainAdvantage: true, Credit: grpo.CreditTurn, Discount: 0.9, LengthNormalization: true, ValidateEvery: 5,
 		}},
 		Store: runfile.Store{
 			Database: "sqlite:" + filepath.Join(dir, "kept/run.db"), Token: "env:STORE_TOKEN", Listen: "0.0.0.0:4747", Unresponsive: 2 * time.Minute,

@@ -1,0 +1,138 @@
+package grpo
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
+)
+
+// Credit is what a reward is credited to.
+type Credit string
+
+// The kinds of credit.
+const (
+	// CreditTrajectory gives all tokens of a rollout the advantage of its final
+	// reward.
+	CreditTrajectory Credit = "trajectory"
+	// CreditTurn gives the tokens of each call the advantage of the rewards that
+	// followed it. The reward rₖ of call k is the sum of those that the agent emitted
+	// after call k began and before call k+1 did, and call t of rollout i has the
+	// reward-to-go
+	//
+	//	Gᵢₜ = Σₖ₌ₜ γ^(k−t) · rᵢₖ,   Âᵢₜ = (Gᵢₜ − mean Gₜ)/(std Gₜ + 1e-4)
+	//
+	// with the mean and std over the rollouts of the group that made at least t calls
+	// (see [Baseline] and Config.PlainAdvantage for others). A call that only one
+	// rollout of its group got to has the advantage 0, and so have those of equal
+	// rewards-to-go. G is the return of REINFORCE (Sutton and Barto 2018, §13.3); what
+	// follows a call is what it is rewarded for in the process supervision of
+	// DeepSeekMath, too (arXiv:2402.03300, §4.1.3), which normalizes rewards before it
+	// adds them, and over all calls of the group.
+	CreditTurn Credit = "turn"
+)
+
+// Credits returns all kinds of credit.
+func Credits() []Credit { return []Credit{CreditTrajectory, CreditTurn} }
+
+// turn is a call of the model in the order of an attempt.
+type turn struct {
+	sequence, reply int // its place in sample.sequences
+	id              int64
+	togo            float64
+}
+
+// turnsOf returns the calls in the sequences, by sequence id, with their rewards-to-go.
+func turnsOf(spans []agl.Span, sequences []adapter.Trajectory, discount float64) ([]turn, error) {
+	var turns []turn
+	for i, sequence := range sequences {
+		for j, reply := range sequence.Replies {
+			turns = append(turns, turn{sequence: i, reply: j, id: reply.SequenceID})
+		}
+	}
+	slices.SortStableFunc(turns, func(a, b turn) int { return cmp.Compare(a.id, b.id) })
+	for i := range spans {
+		reward, err := adapter.PrimaryReward(&spans[i])
+		if err != nil {
+			return nil, err
+		}
+		// A reward that came late has the id of the call after it, so a call's must be
+		// smaller. What came before all calls rewards none.
+		at, _ := slices.BinarySearchFunc(turns, spans[i].SequenceID, func(t turn, id int64) int { return cmp.Compare(t.id, id) })
+		if reward.Valid && at > 0 {
+			turns[at-1].togo += reward.V
+		}
+	}
+	for t := len(turns) - 2; t >= 0; t-- {
+		turns[t].togo += discount * turns[t+1].togo
+	}
+	return turns, nil
+}
+
+// groupAdvantages are the advantages of a group's replies, by rollout, sequence and
+// reply.
+type groupAdvantages [][][]float32
+
+func newGroupAdvantages(g taskGroup) groupAdvantages {
+	all := make(groupAdvantages, len(g))
+	for i, s := range g {
+		all[i] = make([][]float32, len(s.sequences))
+		for k, sequence := range s.sequences {
+			all[i][k] = make([]float32, len(sequence.Replies))
+		}
+	}
+	return all
+}
+
+// credit returns the advantages of a group; ok is false if no reply has one.
+func credit(c Config, g taskGroup) (all groupAdvantages, ok bool) {
+	if c.Credit == CreditTurn {
+		return creditTurns(c, g)
+	}
+	rewards := make([]float64, len(g))
+	for i, s := range g {
+		rewards[i] = s.reward
+	}
+	each, ok := advantages(rewards, c.Baseline, c.PlainAdvantage)
+	if !ok {
+		return nil, false
+	}
+	all = newGroupAdvantages(g)
+	for i := range all {
+		for _, sequence := range all[i] {
+			for j := range sequence {
+				sequence[j] = float32(each[i])
+			}
+		}
+	}
+	return all, true
+}
+
+func creditTurns(c Config, g taskGroup) (all groupAdvantages, ok bool) {
+	all = newGroupAdvantages(g)
+	for t := 0; ; t++ {
+		var togo []float64
+		var reached []*float32 // the advantages of call t
+		for i, s := range g {
+			if t < len(s.turns) {
+				togo = append(togo, s.turns[t].togo)
+				reached = append(reached, &all[i][s.turns[t].sequence][s.turns[t].reply])
+			}
+		}
+		if len(togo) == 0 {
+			return all, ok
+		}
+		each, varied := advantages(togo, c.Baseline, c.PlainAdvantage)
+		ok = ok || varied
+		for k := range each {
+			*reached[k] = float32(each[k])
+		}
+	}
+}
+
+// validDiscount reports whether γ is in (0, 1].
+func validDiscount(discount float64) bool {
+	return discount > 0 && discount <= 1 && !math.IsNaN(discount)
+}

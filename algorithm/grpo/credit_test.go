@@ -1,0 +1,105 @@
+package grpo
+
+import (
+	"math"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
+)
+
+func rewardSpan(t *testing.T, sequence int64, value float64) agl.Span {
+	t.Helper()
+	attrs, err := agl.RewardAttributes(agl.Reward{Name: "primary", Value: value})
+	if err != nil {
+		t.Fatal(err)
+	}
+	attributes, err := agl.NewAttributes(attrs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return agl.Span{SpanID: strconv.FormatInt(sequence, 10), SequenceID: sequence, Name: agl.SpanAnnotation, Attributes: attributes}
+}
+
+func replyAt(sequence int64, start, end int) adapter.Reply {
+	return adapter.Reply{Call: adapter.Call{SequenceID: sequence}, Start: start, End: end}
+}
+
+// Rewards go to the last call before them, in the order of the attempt and not of the
+// sequences, and calls before them get them discounted.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	sequences := []adapter.Trajectory{
+		{Replies: []adapter.Reply{replyAt(2, 1, 2), replyAt(6, 3, 4)}},
+		{Replies: []adapter.Reply{replyAt(4, 1, 2)}},
+	}
+	spans := []agl.Span{
+		rewardSpan(t, 1, 100),                       // before all calls
+		rewardSpan(t, 3, 1), rewardSpan(t, 4, 0.25), // the latter came late: its id is that of the next call
+		rewardSpan(t, 7, 4), rewardSpan(t, 8, 4),
+	}
+	for discount, want := range map[float64][]turn{
+		1:   {{0, 0, 2, 9.25}, {1, 0, 4, 8}, {0, 1, 6, 8}},
+		0.5: {{0, 0, 2, 3.25}, {1, 0, 4, 4}, {0, 1, 6, 8}},
+	} {
+		got, err := turnsOf(spans, sequences, discount)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(turn{})); diff != "" {
+			t.Errorf("discount %v (-want +got):\n%s", discount, diff)
+		}
+	}
+}
+
+// Calls are compared with those at their position in the rollouts that got so far.
+func TestCreditTurns(t *testing.T) {
+	t.Parallel()
+	rollout := func(togo ...float64) sample {
+		s := sample{sequences: []adapter.Trajectory{{}}}
+		for i, g := range togo {
+			s.sequences[0].Replies = append(s.sequences[0].Replies, adapter.Reply{})
+			s.turns = append(s.turns, turn{reply: i, togo: g})
+		}
+		return s
+	}
+	g := taskGroup{rollout(1, 1, 5), rollout(0, 1), rollout(2)}
+	std := math.Sqrt(2.0 / 3)
+	for name, tt := range map[string]struct {
+		cfg  Config
+		want groupAdvantages
+	}{
+		"group mean":    {Config{Credit: CreditTurn}, groupAdvantages{{{0, 0, 0}}, {{float32(-1 / std), 0}}, {{float32(1 / std)}}}},
+		"plain":         {Config{Credit: CreditTurn, PlainAdvantage: true}, groupAdvantages{{{0, 0, 0}}, {{-1, 0}}, {{1}}}},
+		"leave one out": {Config{Credit: CreditTurn, Baseline: LeaveOneOut}, groupAdvantages{{{0, 0, 0}}, {{-1.5, 0}}, {{1.5}}}},
+	} {
+		got, ok := credit(tt.cfg.withDefaults(), g)
+		if diff := cmp.Diff(tt.want, got, cmpopts.EquateApprox(0, 1e-3)); !ok || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", name, ok, diff)
+		}
+	}
+	if _, ok := credit(Config{Credit: CreditTurn}.withDefaults(), taskGroup{rollout(1, 0), rollout(1, 0)}); ok {
+		t.Error("equal rewards-to-go have an advantage")
+	}
+	// The final rewards are equal, but not what followed the calls.
+	same := taskGroup{rollout(1, 0), rollout(1, 1)}
+	if _, ok := credit(Config{}.withDefaults(), same); ok {
+		t.Error("equal final rewards have an advantage")
+	}
+	if _, ok := credit(Config{Credit: CreditTurn}.withDefaults(), same); !ok {
+		t.Error("turns with other rewards have no advantage")
+	}
+}
+
+// The tokens of each reply get the advantage of the reply.
+func TestDatumOfTurns(t *testing.T) {
+	t.Parallel()
+	d, ok := datum(trajectory(), 1, []float32{0.5, -2})
+	if want := []float32{0, 0.5, 0, -2, -2}; !ok || !cmp.Equal(d.Advantages, want) {
+		t.Errorf("advantages: got %v, want %v", d.Advantages, want)
+	}
+}
