@@ -48,10 +48,9 @@ type AgentFunc func(ctx context.Context, task Task) (Result, error)
 // Run calls the function.
 func (f AgentFunc) Run(ctx context.Context, task Task) (Result, error) { return f(ctx, task) }
 
-// Result is what an agent returns besides what was traced. At most one field is
-// set; the zero value adds nothing.
+// Result is what an agent returns besides what was traced. The zero value adds nothing.
 type Result struct {
-	// Rewards become one reward span. The primary dimension comes first.
+	// Rewards become one reward span, the last one of the attempt. The primary dimension comes first.
 	Rewards []Reward
 	// Spans are stored as they are. Their rollout and attempt ids must be the task's
 	// or empty; the store issues a sequence id where there is no positive one.

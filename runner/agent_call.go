@@ -21,6 +21,15 @@ type panicError struct {
 
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
+// ExceptionType is that of the value, for the exception span.
+func (e *panicError) ExceptionType() string { return fmt.Sprintf("%T", e.value) }
+
+// Unwrap returns the value if it is an error.
+func (e *panicError) Unwrap() error {
+	err, _ := e.value.(error)
+	return err
+}
+
 var (
 	errGoexit    = errors.New("it ended its goroutine (runtime.Goexit) instead of returning")
 	errAbandoned = errors.New("the agent did not return within the grace period and was left behind")
@@ -92,25 +101,15 @@ func typed(err error) error {
 	return err
 }
 
-// record stores what the agent returned. traced is the context of the trace.
+// record stores what the agent returned, the reward last. traced is the context of the trace.
 func record(ctx, traced context.Context, trace agl.Trace, result agl.Result) error {
-	given := 0
-	for _, n := range []int{len(result.Rewards), len(result.Spans), len(result.Drafts)} {
-		if n > 0 {
-			given++
-		}
-	}
-	if given > 1 {
-		return agl.Errorf(agl.CodeInvalid, "%d rewards, %d spans and %d drafts were given; only one of the three may be",
-			len(result.Rewards), len(result.Spans), len(result.Drafts))
-	}
 	drafts := result.Drafts
 	if len(result.Rewards) > 0 {
 		draft, err := tracer.RewardDraft(result.Rewards...)
 		if err != nil {
 			return err
 		}
-		drafts = []agl.SpanDraft{draft}
+		drafts = append(slices.Clone(drafts), draft)
 	}
 	spans := slices.Clone(result.Spans)
 	for _, d := range drafts {

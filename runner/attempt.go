@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,7 +29,8 @@ type attempt struct {
 	attempt agl.Attempt
 	log     *slog.Logger
 	cancel  context.CancelCauseFunc
-	lost    atomic.Bool // the store has ended the attempt
+	lost    atomic.Bool    // the store has ended the attempt
+	begun   sync.WaitGroup // the report that the agent runs
 }
 
 // newAttempt returns the attempt of a claimed rollout, and the context of its agent,
@@ -62,43 +65,52 @@ func (a *attempt) lose() {
 	a.cancel(errLost)
 }
 
-// execute runs the attempt and reports it. The error says why it failed. ctx is the
-// runner's context, life the attempt's.
+// execute runs the attempt and reports it. The error says why it failed. ctx is the runner's context, life the attempt's.
 func (a *attempt) execute(ctx, life context.Context) error {
-	outcome := a.run(ctx, life)
+	resources, err := a.resources(life)
+	if err != nil {
+		_, err := a.conclude(ctx, outcomeAfter(context.Cause(life), err, agl.OutcomeSetupError))
+		return err
+	}
+	task := agl.Task{Rollout: a.rollout, Attempt: a.attempt, Resources: resources}
+	hooked := a.startHooks(life, "OnRolloutStart", func(ctx context.Context, h agl.Hook) (context.Context, error) { return h.OnRolloutStart(ctx, task) })
+	hooked, end := a.run(ctx, hooked, task)
+	end.Outcome, err = a.conclude(ctx, end.Outcome)
+	end.Status = statusOf(end.Outcome)
+	a.endHooks(hooked, "OnReported", func(ctx context.Context, h agl.Hook) error { return h.OnReported(ctx, task, end) })
+	return err
+}
+
+// conclude reports the attempt, unless the store has ended it: it then knows the outcome already, and a report would
+// replace it. The error says why the attempt failed.
+func (a *attempt) conclude(ctx context.Context, outcome agl.Outcome) (agl.Outcome, error) {
+	a.begun.Wait()
 	if a.lost.Load() {
-		// The store knows the outcome already; a report would replace it.
-		kind := agl.OutcomeCancelled
+		outcome = agl.Outcome{Kind: agl.OutcomeCancelled, Message: errLost.Error()}
 		timeout, ok := timeoutOf(&agl.AttemptedRollout{Rollout: a.rollout})
 		if ok && agl.TimestampOf(time.Now()).Sub(a.attempt.StartTime) >= timeout {
-			kind = agl.OutcomeTimeout
+			outcome.Kind = agl.OutcomeTimeout
 		}
-		return &agl.OutcomeError{Kind: kind, Err: errLost}
+		return outcome, &agl.OutcomeError{Kind: outcome.Kind, Err: errLost}
 	}
 	err := a.report(ctx, outcome)
 	if outcome.Kind == agl.OutcomeOK {
-		return err
+		return outcome, err
 	}
-	return errors.Join(&agl.OutcomeError{Kind: outcome.Kind, Err: errors.New(outcome.Message)}, err)
+	return outcome, errors.Join(&agl.OutcomeError{Kind: outcome.Kind, Err: errors.New(outcome.Message)}, err)
 }
 
-// run does everything up to the report.
-func (a *attempt) run(ctx, life context.Context) agl.Outcome {
-	resources, err := a.resources(life)
-	if err != nil {
-		return outcomeAfter(context.Cause(life), err, agl.OutcomeSetupError)
-	}
-	task := agl.Task{Rollout: a.rollout, Attempt: a.attempt, Resources: resources}
-	a.hooks(life, "OnRolloutStart", func(ctx context.Context, h agl.Hook) error { return h.OnRolloutStart(ctx, task) })
-
-	traced, outcome, spans := a.traced(ctx, life, task)
-	proxied := proxies(resources)
+// run does everything between OnRolloutStart and the report. It returns the context of the agent.
+func (a *attempt) run(ctx, hooked context.Context, task agl.Task) (context.Context, agl.AttemptEnd) {
+	hooked, end := a.traced(ctx, hooked, task)
+	proxied := proxies(task.Resources)
 	if len(a.cfg.Hooks) > 0 {
 		// Hooks see what the proxy recorded, too.
-		outcome = a.flush(ctx, proxied, outcome)
-		outcome = a.rolloutEnd(ctx, life, traced, task, spans, outcome)
+		end.Outcome = a.flush(ctx, proxied, end.Outcome)
+		end = a.rolloutEnd(ctx, hooked, task, end)
 	}
-	return a.flush(ctx, proxied, outcome)
+	end.Outcome = a.flush(ctx, proxied, end.Outcome)
+	return hooked, end
 }
 
 // resources fetches the resources that the rollout is to run with.
@@ -126,14 +138,14 @@ func (a *attempt) resources(ctx context.Context) (agl.Resources, error) {
 	}
 }
 
-// traced runs the agent inside a trace, records what it returns, and returns the
-// context and the spans of the trace.
-func (a *attempt) traced(ctx, life context.Context, task agl.Task) (context.Context, agl.Outcome, []agl.Span) {
-	traceCtx, trace, err := a.startTrace(life)
+// traced runs the agent inside a trace, records what it returns, and returns its context and how it ended.
+func (a *attempt) traced(ctx, hooked context.Context, task agl.Task) (context.Context, agl.AttemptEnd) {
+	traceCtx, trace, err := a.startTrace(hooked)
 	if err != nil {
-		return life, outcomeAfter(context.Cause(life), fmt.Errorf("start the trace: %w", err), agl.OutcomeSetupError), nil
+		return hooked, ended(outcomeAfter(context.Cause(hooked), fmt.Errorf("start the trace: %w", err), agl.OutcomeSetupError), nil)
 	}
-	a.hooks(traceCtx, "OnTraceStart", func(ctx context.Context, h agl.Hook) error { return h.OnTraceStart(ctx, task) })
+	traceCtx = a.startHooks(traceCtx, "OnTraceStart", func(ctx context.Context, h agl.Hook) (context.Context, error) { return h.OnTraceStart(ctx, task) })
+	a.reportRunning(ctx, traceCtx)
 	answer := a.callAgent(traceCtx, task, a.log)
 	outcome := outcomeAfter(answer.ended, answer.err, agl.OutcomeAgentError)
 	if outcome.Kind == agl.OutcomeAgentError {
@@ -144,9 +156,7 @@ func (a *attempt) traced(ctx, life context.Context, task agl.Task) (context.Cont
 
 	reportCtx, cancel := a.reportContext(ctx)
 	defer cancel()
-	hookCtx, stop := a.hookContext(life, traceCtx)
-	defer stop()
-	a.hooks(hookCtx, "OnTraceEnd", func(ctx context.Context, h agl.Hook) error { return h.OnTraceEnd(ctx, task) })
+	a.endHooks(traceCtx, "OnTraceEnd", func(ctx context.Context, h agl.Hook) error { return h.OnTraceEnd(ctx, task, ended(outcome, nil)) })
 	switch outcome.Kind {
 	case agl.OutcomeOK:
 		if err := record(reportCtx, traceCtx, trace, answer.result); err != nil {
@@ -162,7 +172,12 @@ func (a *attempt) traced(ctx, life context.Context, task agl.Task) (context.Cont
 	if err != nil {
 		outcome = incomplete(outcome, lossKind(err), err)
 	}
-	return traceCtx, outcome, spans
+	return traceCtx, ended(outcome, spans)
+}
+
+// ended is the end of an attempt with an outcome.
+func ended(outcome agl.Outcome, spans []agl.Span) agl.AttemptEnd {
+	return agl.AttemptEnd{Outcome: outcome, Status: statusOf(outcome), Spans: spans}
 }
 
 func (a *attempt) startTrace(ctx context.Context) (context.Context, agl.Trace, error) {
@@ -171,54 +186,30 @@ func (a *attempt) startTrace(ctx context.Context) (context.Context, agl.Trace, e
 	})
 }
 
-// rolloutEnd runs the last hooks with every span of the attempt. The trace goes on
-// for them, so that what they emit still counts.
-func (a *attempt) rolloutEnd(ctx, life, traced context.Context, task agl.Task, spans []agl.Span, outcome agl.Outcome) agl.Outcome {
+// rolloutEnd runs OnRolloutEnd with every span of the attempt. The trace goes on for the hooks, so that what they emit
+// still counts.
+func (a *attempt) rolloutEnd(ctx, hooked context.Context, task agl.Task, end agl.AttemptEnd) agl.AttemptEnd {
 	reportCtx, cancel := a.reportContext(ctx)
 	defer cancel()
 	page, err := a.cfg.Store.QuerySpans(reportCtx, agl.QuerySpansParams{RolloutID: a.rollout.RolloutID, AttemptID: a.attempt.AttemptID})
 	if err != nil {
 		a.log.WarnContext(ctx, "OnRolloutEnd gets only the spans of the runner's own trace", "error", err)
 	} else {
-		spans = page.Items
+		end.Spans = page.Items
 	}
-	traceCtx, trace, err := a.startTrace(traced)
+	traceCtx, trace, err := a.startTrace(hooked)
 	if err != nil {
-		return incomplete(outcome, agl.OutcomeSetupError, fmt.Errorf("start the trace of OnRolloutEnd: %w", err))
+		return ended(incomplete(end.Outcome, agl.OutcomeSetupError, fmt.Errorf("start the trace of OnRolloutEnd: %w", err)), end.Spans)
 	}
-	hookCtx, stop := a.hookContext(life, traceCtx)
-	defer stop()
-	a.hooks(hookCtx, "OnRolloutEnd", func(ctx context.Context, h agl.Hook) error { return h.OnRolloutEnd(ctx, task, spans) })
+	end.Status = statusOf(end.Outcome)
+	a.endHooks(traceCtx, "OnRolloutEnd", func(ctx context.Context, h agl.Hook) error { return h.OnRolloutEnd(ctx, task, end) })
 	ending, cancelEnding := a.reportContext(ctx)
 	defer cancelEnding()
-	if _, err := trace.End(ending); err != nil {
-		return incomplete(outcome, lossKind(err), err)
+	late, err := trace.End(ending)
+	if err != nil {
+		end.Outcome = incomplete(end.Outcome, lossKind(err), err)
 	}
-	return outcome
-}
-
-// hookContext returns the context for the hooks that follow the agent: traced, or
-// its values for a grace period when the attempt has ended early.
-func (a *attempt) hookContext(life, traced context.Context) (context.Context, context.CancelFunc) {
-	if life.Err() == nil {
-		return traced, func() {}
-	}
-	return context.WithTimeout(context.WithoutCancel(traced), a.cfg.GracePeriod)
-}
-
-// hooks calls one method of every hook. Errors and panics are logged.
-func (a *attempt) hooks(ctx context.Context, name string, call func(context.Context, agl.Hook) error) {
-	for i, h := range a.cfg.Hooks {
-		err := catchPanic(func() error { return call(ctx, h) })
-		if err == nil {
-			continue
-		}
-		log := a.log
-		if p, ok := errors.AsType[*panicError](err); ok {
-			log = log.With("stack", p.stack)
-		}
-		log.ErrorContext(ctx, "hook failed", "hook", fmt.Sprintf("%d (%T)", i, h), "method", name, "error", err)
-	}
+	return ended(end.Outcome, slices.Concat(end.Spans, late))
 }
 
 // outcomeAfter returns the outcome of what returned err. When the attempt had been ended
@@ -277,18 +268,34 @@ func (a *attempt) flush(ctx context.Context, endpoints []string, outcome agl.Out
 	return incomplete(outcome, agl.OutcomeSetupError, err)
 }
 
+// reportRunning tells the store that the agent starts, while it starts. conclude waits for the answer, so that it cannot
+// overtake the final report. A failure costs nothing: spans and heartbeats say the same.
+func (a *attempt) reportRunning(ctx, agent context.Context) {
+	if agent.Err() != nil {
+		return
+	}
+	a.begun.Go(func() {
+		reportCtx, cancel := a.reportContext(ctx)
+		defer cancel()
+		running := agl.AttemptRunning
+		answer, err := a.cfg.Store.UpdateAttempt(reportCtx, agl.UpdateAttemptParams{
+			RolloutID: a.rollout.RolloutID, AttemptID: a.attempt.AttemptID, Status: &running,
+		})
+		switch {
+		case err != nil:
+			a.log.WarnContext(ctx, "the attempt was not reported as running", "error", err)
+		case answer.Status != running:
+			a.log.InfoContext(ctx, "the store has ended the attempt", "status", answer.Status)
+			a.lose()
+		}
+	})
+}
+
 // report tells the store how the attempt ended.
 func (a *attempt) report(ctx context.Context, outcome agl.Outcome) error {
 	reportCtx, cancel := a.reportContext(ctx)
 	defer cancel()
-	status := agl.AttemptFailed
-	switch outcome.Kind {
-	case agl.OutcomeOK:
-		status = agl.AttemptSucceeded
-	case agl.OutcomeTimeout:
-		status = agl.AttemptTimeout
-	default:
-	}
+	status := statusOf(outcome)
 	err := retry(reportCtx, func(ctx context.Context) error {
 		_, err := a.cfg.Store.UpdateAttempt(ctx, agl.UpdateAttemptParams{
 			RolloutID: a.rollout.RolloutID, AttemptID: a.attempt.AttemptID,
@@ -300,4 +307,15 @@ func (a *attempt) report(ctx context.Context, outcome agl.Outcome) error {
 		return fmt.Errorf("report attempt %s as %s: %w", a.attempt.AttemptID, status, err)
 	}
 	return nil
+}
+
+// statusOf is the status with which an outcome is reported.
+func statusOf(outcome agl.Outcome) agl.AttemptStatus {
+	switch outcome.Kind {
+	case agl.OutcomeOK:
+		return agl.AttemptSucceeded
+	case agl.OutcomeTimeout:
+		return agl.AttemptTimeout
+	}
+	return agl.AttemptFailed
 }

@@ -5,10 +5,10 @@
 // rollouts from the queue; Step executes a single one, for tests and debugging.
 // Package runner/process has an agent that runs any program.
 //
-// The steps of an attempt: its resources are fetched, OnRolloutStart runs, the trace
-// starts, OnTraceStart runs, the agent runs, OnTraceEnd runs, the agent's result is
-// recorded, the trace ends, the calls that went through a proxy are flushed,
-// OnRolloutEnd runs, and the attempt is reported with its typed outcome.
+// The steps of an attempt: its resources are fetched, OnRolloutStart runs, the trace starts, OnTraceStart runs, the agent
+// runs and the attempt is reported as running, OnTraceEnd runs, the agent's result is recorded, the trace ends, the calls
+// that went through a proxy are flushed, OnRolloutEnd runs, the attempt is reported with its typed outcome, and OnReported
+// runs. Step also makes the attempts that a retry condition wants; StepAttempt executes one that was started elsewhere.
 //
 // An attempt ends early when the store says that it has ended (in the answer to a
 // heartbeat or to a span), when its timeout passes, and when the runner stops. Then

@@ -119,6 +119,9 @@ func TestFlushComesBeforeTheReport(t *testing.T) {
 	addResources(t, s, proxied("http://proxy/v1"))
 	var order []string
 	s.updateAttempt = func(p agl.UpdateAttemptParams) error {
+		if *p.Status == agl.AttemptRunning {
+			return nil // while all this happens
+		}
 		order = append(order, "report "+string(*p.Status))
 		return nil
 	}
@@ -160,7 +163,7 @@ type spanHook struct {
 	see func(spans []agl.Span)
 }
 
-func (h *spanHook) OnRolloutEnd(_ context.Context, _ agl.Task, spans []agl.Span) error {
-	h.see(spans)
+func (h *spanHook) OnRolloutEnd(_ context.Context, _ agl.Task, end agl.AttemptEnd) error {
+	h.see(end.Spans)
 	return nil
 }

@@ -100,9 +100,9 @@ type StepParams struct {
 	Resources agl.Resources
 }
 
-// Step executes one rollout past the queue and returns it as it ended. When the
-// attempt failed, the error wraps an [agl.OutcomeError]. The end of ctx cancels the
-// attempt.
+// Step executes one rollout past the queue and returns it as it ended. While its retry condition wants another attempt,
+// Step runs that, too. When the last attempt failed, the error wraps an [agl.OutcomeError]. The end of ctx cancels the
+// attempt; if the rollout is then queued for another one, or if another runner took that, the error says so.
 func (r *Runner) Step(ctx context.Context, p StepParams) (agl.AttemptedRollout, error) {
 	store := r.shared.cfg.Store
 	if p.Resources != nil {
@@ -118,17 +118,70 @@ func (r *Runner) Step(ctx context.Context, p StepParams) (agl.AttemptedRollout, 
 	if err != nil {
 		return agl.AttemptedRollout{}, fmt.Errorf("start rollout: %w", err)
 	}
-	w := newWorker(&r.shared, id)
+	for {
+		final, failure, err := r.attempt(ctx, id, rollout)
+		switch {
+		case err != nil:
+			return rollout, errors.Join(failure, err)
+		case final.Status != agl.RolloutRequeuing && !final.Status.Finished():
+			return final, errors.Join(failure, fmt.Errorf("rollout %s is %s: another runner has taken its next attempt", final.RolloutID, final.Status))
+		case final.Status.Finished():
+			return final, failure
+		case ctx.Err() != nil:
+			return final, errors.Join(failure, fmt.Errorf("rollout %s is queued for another attempt, which only a runner that takes rollouts will make", final.RolloutID))
+		}
+		rollout, err = store.StartAttempt(ctx, agl.StartAttemptParams{RolloutID: final.RolloutID, WorkerID: agl.Some(id)})
+		if err != nil {
+			return final, errors.Join(failure, fmt.Errorf("start another attempt of rollout %s, which is queued for one: %w", final.RolloutID, err))
+		}
+	}
+}
+
+// StepAttempt executes an attempt that was started elsewhere, by StartRollout, StartAttempt or DequeueRollouts of the
+// store, and returns the rollout as it ended. The attempt must be live. If it has a worker id, this runner sends the
+// heartbeats of that worker, which must not work on anything else; otherwise it gets one. When the attempt failed, the
+// error wraps an [agl.OutcomeError]. A rollout that its retry condition queues again is left in the queue.
+func (r *Runner) StepAttempt(ctx context.Context, rollout agl.AttemptedRollout) (agl.AttemptedRollout, error) {
+	if rollout.Attempt == nil {
+		return rollout, agl.Errorf(agl.CodeInvalid, "rollout %s: has no attempt; start one first", rollout.RolloutID)
+	}
+	if s := rollout.Attempt.Status; s != agl.AttemptPreparing && s != agl.AttemptRunning {
+		return rollout, agl.Errorf(agl.CodeIllegalState, "attempt %s of rollout %s: is %s, must be preparing or running", rollout.Attempt.AttemptID, rollout.RolloutID, s)
+	}
+	id := rollout.Attempt.WorkerID.V
+	if id == "" {
+		var release func()
+		id, release = r.stepWorker()
+		defer release()
+		attempt, err := r.shared.cfg.Store.UpdateAttempt(ctx, agl.UpdateAttemptParams{
+			RolloutID: rollout.RolloutID, AttemptID: rollout.Attempt.AttemptID, WorkerID: &id,
+		})
+		if err != nil {
+			return rollout, fmt.Errorf("take attempt %s of rollout %s: %w", rollout.Attempt.AttemptID, rollout.RolloutID, err)
+		}
+		rollout.Attempt = &attempt
+	}
+	final, failure, err := r.attempt(ctx, id, rollout)
+	if err != nil {
+		return rollout, errors.Join(failure, err)
+	}
+	return final, failure
+}
+
+// attempt executes an attempt, with heartbeats, and returns the rollout as it is then, and why the attempt failed. err is
+// why the rollout could not be read.
+func (r *Runner) attempt(ctx context.Context, workerID string, rollout agl.AttemptedRollout) (final agl.AttemptedRollout, failure, err error) {
+	w := newWorker(&r.shared, workerID)
 	stop := w.start(ctx)
-	failure := w.execute(ctx, rollout)
+	failure = w.execute(ctx, rollout)
 	stop()
 	reportCtx, cancel := r.shared.reportContext(ctx)
 	defer cancel()
-	final, err := store.GetRollout(reportCtx, agl.GetRolloutParams{RolloutID: rollout.RolloutID})
+	final, err = r.shared.cfg.Store.GetRollout(reportCtx, agl.GetRolloutParams{RolloutID: rollout.RolloutID})
 	if err != nil {
-		return rollout, errors.Join(failure, fmt.Errorf("read rollout: %w", err))
+		return final, failure, fmt.Errorf("read rollout: %w", err)
 	}
-	return final, failure
+	return final, failure, nil
 }
 
 // stepWorker lends a worker id. Steps that run at once need one each, but the store

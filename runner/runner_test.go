@@ -24,6 +24,8 @@ func done(context.Context, agl.Task) (agl.Result, error) { return agl.Result{}, 
 
 // recordingHook writes down what is called, and emits a reward at the end.
 type recordingHook struct {
+	t      *testing.T
+	store  agl.Store
 	name   string
 	log    *[]string
 	panics bool
@@ -37,32 +39,42 @@ func (h *recordingHook) note(what string) error {
 	return errors.New("a hook's error is only logged")
 }
 
-func (h *recordingHook) OnRolloutStart(ctx context.Context, _ agl.Task) error {
+type hookKey struct{ name string }
+
+func (h *recordingHook) OnRolloutStart(ctx context.Context, _ agl.Task) (context.Context, error) {
 	if _, err := tracer.EmitMessage(ctx, "too early"); !errors.Is(err, agl.ErrIllegalState) {
-		return fmt.Errorf("OnRolloutStart is traced: %w", err)
+		return nil, fmt.Errorf("OnRolloutStart is traced: %w", err)
 	}
-	return h.note("rollout start")
+	return context.WithValue(ctx, hookKey{h.name + " rollout"}, "set up"), h.note("rollout start")
 }
 
-func (h *recordingHook) OnTraceStart(ctx context.Context, _ agl.Task) error {
+func (h *recordingHook) OnTraceStart(ctx context.Context, _ agl.Task) (context.Context, error) {
 	if _, err := tracer.EmitMessage(ctx, h.name+" trace start"); err != nil {
-		return err
+		return nil, err
 	}
-	return h.note("trace start")
+	return context.WithValue(ctx, hookKey{h.name + " trace"}, "set up"), h.note("trace start")
 }
 
-func (h *recordingHook) OnTraceEnd(ctx context.Context, _ agl.Task) error {
+func (h *recordingHook) OnTraceEnd(ctx context.Context, _ agl.Task, end agl.AttemptEnd) error {
 	if _, err := tracer.EmitMessage(ctx, h.name+" trace end"); err != nil {
 		return err
 	}
-	return h.note("trace end")
+	return h.note(fmt.Sprintf("trace end %s, %s", end.Outcome.Kind, end.Status))
 }
 
-func (h *recordingHook) OnRolloutEnd(ctx context.Context, _ agl.Task, spans []agl.Span) error {
-	if _, err := tracer.EmitReward(ctx, float64(len(spans))); err != nil {
+func (h *recordingHook) OnRolloutEnd(ctx context.Context, _ agl.Task, end agl.AttemptEnd) error {
+	if _, err := tracer.EmitReward(ctx, float64(len(end.Spans))); err != nil {
 		return err
 	}
-	return h.note(fmt.Sprintf("rollout end %v", spanNames(spans)))
+	return h.note(fmt.Sprintf("rollout end %s %v", end.Outcome.Kind, spanNames(end.Spans)))
+}
+
+func (h *recordingHook) OnReported(ctx context.Context, task agl.Task, end agl.AttemptEnd) error {
+	if ctx.Value(hookKey{h.name + " rollout"}) == nil && !h.panics {
+		return h.note("has lost its context")
+	}
+	reported := get(h.t, h.store, task.Rollout.RolloutID).Attempt.Status
+	return h.note(fmt.Sprintf("reported %s %d, the store has %s", end.Status, len(end.Spans), reported))
 }
 
 func TestHooks(t *testing.T) {
@@ -75,8 +87,13 @@ func TestHooks(t *testing.T) {
 			var log []string
 			runOne(t, runner.Config{
 				Store: s,
-				Hooks: []agl.Hook{&recordingHook{name: "a", log: &log, panics: panics}, &recordingHook{name: "b", log: &log, panics: panics}},
-				Agent: agl.AgentFunc(func(_ context.Context, task agl.Task) (agl.Result, error) {
+				Hooks: []agl.Hook{&recordingHook{t, s, "a", &log, panics}, &recordingHook{t, s, "b", &log, panics}},
+				Agent: agl.AgentFunc(func(ctx context.Context, task agl.Task) (agl.Result, error) {
+					for _, of := range []string{"a rollout", "b rollout", "a trace", "b trace"} {
+						if (ctx.Value(hookKey{of}) == nil) != panics {
+							t.Errorf("what %s start has set up: %v", of, ctx.Value(hookKey{of}))
+						}
+					}
 					log = append(log, "agent "+string(task.Input()))
 					return agl.RewardResult(0.25), nil
 				}),
@@ -84,7 +101,8 @@ func TestHooks(t *testing.T) {
 			spans := fmt.Sprintf("[%s %s %s %s %s %s]", agl.SpanMessage, agl.SpanMessage, agl.SpanMessage, agl.SpanMessage, agl.SpanAnnotation, id)
 			want := []string{
 				"a rollout start", "b rollout start", "a trace start", "b trace start", `agent {"question":"why?"}`,
-				"a trace end", "b trace end", "a rollout end " + spans, "b rollout end " + spans,
+				"a trace end ok, succeeded", "b trace end ok, succeeded", "a rollout end ok " + spans, "b rollout end ok " + spans,
+				"a reported succeeded 8, the store has succeeded", "b reported succeeded 8, the store has succeeded",
 			}
 			if !slices.Equal(log, want) {
 				t.Errorf("order\n got %s\nwant %s", strings.Join(log, "; "), strings.Join(want, "; "))
@@ -115,8 +133,8 @@ func TestHooksAfterTimeout(t *testing.T) {
 		s := openStore(t)
 		id := enqueue(t, s, agl.RolloutConfig{TimeoutSeconds: seconds(1)})
 		var log []string
-		runOne(t, runner.Config{Store: s, HeartbeatInterval: -1, Agent: agl.AgentFunc(untilDone), Hooks: []agl.Hook{&recordingHook{name: "a", log: &log}}})
-		if len(log) != 4 || !strings.HasPrefix(log[3], "a rollout end") {
+		runOne(t, runner.Config{Store: s, HeartbeatInterval: -1, Agent: agl.AgentFunc(untilDone), Hooks: []agl.Hook{&recordingHook{t, s, "a", &log, false}}})
+		if len(log) != 5 || log[2] != "a trace end timeout, timeout" || !strings.HasPrefix(log[3], "a rollout end timeout") || log[4] != "a reported timeout 4, the store has timeout" {
 			t.Errorf("hooks called: %v", log)
 		}
 		checkEnd(t, s, id, agl.RolloutFailed, agl.AttemptTimeout, agl.OutcomeTimeout)

@@ -202,7 +202,7 @@ func exceptionDraft(cause error) agl.SpanDraft {
 
 func exceptionAttributes(cause error, stack string, escaped bool) []agl.Attr {
 	attrs := []agl.Attr{
-		{Key: agl.AttrExceptionType, Value: fmt.Sprintf("%T", cause)},
+		{Key: agl.AttrExceptionType, Value: exceptionType(cause)},
 		{Key: agl.AttrExceptionMessage, Value: cause.Error()},
 		{Key: agl.AttrExceptionEscaped, Value: escaped},
 	}
@@ -210,6 +210,15 @@ func exceptionAttributes(cause error, stack string, escaped bool) []agl.Attr {
 		attrs = append(attrs, agl.Attr{Key: agl.AttrExceptionStacktrace, Value: stack})
 	}
 	return attrs
+}
+
+// exceptionType is the type of an error, or what the error itself says: an error that stands for something else, such as
+// a panic, has the type of that.
+func exceptionType(cause error) string {
+	if e, ok := cause.(interface{ ExceptionType() string }); ok {
+		return e.ExceptionType()
+	}
+	return fmt.Sprintf("%T", cause)
 }
 
 func exceptionEvent(cause error, at time.Time) (agl.SpanEvent, error) {

@@ -186,7 +186,7 @@ type countingHook struct {
 	count *atomic.Int64
 }
 
-func (h countingHook) OnRolloutEnd(context.Context, agl.Task, []agl.Span) error {
+func (h countingHook) OnRolloutEnd(context.Context, agl.Task, agl.AttemptEnd) error {
 	h.count.Add(1)
 	return nil
 }
