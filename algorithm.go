@@ -6,9 +6,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Algorithm drives a training run: it enqueues rollouts, waits for them, learns
-// from their spans, and publishes resources. Run returns when training is done or
-// ctx ends.
+// Algorithm drives a training run: it enqueues rollouts, waits for them, learns from their spans, and publishes resources.
+// Run returns when training is done or ctx ends.
 type Algorithm interface {
 	Run(ctx context.Context, in AlgorithmInput) error
 }

@@ -12,22 +12,19 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// Attributes are the attributes of a span, an event, a link or a resource: a raw
-// JSON object, as it came in. Nil is {}. A value is a string, a boolean, a number,
-// or a list of values of one of these types.
+// Attributes are the attributes of a span, an event, a link or a resource: a raw JSON object, as it came in. Nil is {}. A
+// value is a string, a boolean, a number, or a list of values of one of these types.
 type Attributes jsontext.Value
 
 // Attr is one attribute, for [NewAttributes].
 type Attr struct {
 	Key string
-	// Value is a string, bool, int, int64, float64, a slice of one of these, or
-	// raw JSON (jsontext.Value).
+	// Value is a string, bool, int, int64, float64, a slice of one of these, or raw JSON (jsontext.Value).
 	Value any
 }
 
-// NewAttributes returns attributes in the order given. A float that JSON cannot
-// spell becomes the string NaN, Infinity or -Infinity; in a list the other elements
-// then become strings, too. A value of another type is ErrInvalid.
+// NewAttributes returns attributes in the order given. A float that JSON cannot spell becomes the string NaN, Infinity or
+// -Infinity; in a list the other elements then become strings, too. A value of another type is ErrInvalid.
 func NewAttributes(attrs ...Attr) (Attributes, error) {
 	out := append(make([]byte, 0, 48*(len(attrs)+1)), '{')
 	for i, a := range attrs {
@@ -179,8 +176,7 @@ func (a *Attributes) UnmarshalJSON(doc []byte) error {
 	return readDoc(doc, a)
 }
 
-// UnmarshalJSONFrom reads attributes. A value that [Attributes.Validate] rejects
-// is rejected here.
+// UnmarshalJSONFrom reads attributes. A value that [Attributes.Validate] rejects is rejected here.
 func (a *Attributes) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	if err := reader(dec).RawDict((*jsontext.Value)(a)); err != nil {
 		return err
@@ -227,8 +223,7 @@ func checkAttributeValue(value []byte) bool {
 	return true
 }
 
-// elementKind returns the type of a list element by its first byte, 0 for a type
-// that no list may hold.
+// elementKind returns the type of a list element by its first byte, 0 for a type that no list may hold.
 func elementKind(c byte) byte {
 	switch c {
 	case '"':

@@ -10,8 +10,7 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// Code classifies an [Error]. It determines the HTTP status and whether a retry can
-// help.
+// Code classifies an [Error]. It determines the HTTP status and whether a retry can help.
 type Code string
 
 // The codes. [Transient] says which are worth a retry.
@@ -28,8 +27,7 @@ const (
 	CodeInternal      Code = "internal"      // a bug or an unexpected failure
 )
 
-// Error is the error type of the domain. errors.Is matches it with the Err variable
-// of its code.
+// Error is the error type of the domain. errors.Is matches it with the Err variable of its code.
 type Error struct {
 	Code    Code
 	Message string
@@ -70,9 +68,8 @@ func (e *Error) Is(target error) bool {
 	return ok && t.Message == "" && t.Err == nil && t.Code == e.Code
 }
 
-// ErrorCode returns the code of the first *Error in err's chain. A [FieldError] is
-// CodeInvalid; any other error, such as that of a context, is CodeInternal; nil
-// is "".
+// ErrorCode returns the code of the first *Error in err's chain. A [FieldError] is CodeInvalid; any other error, such as
+// that of a context, is CodeInternal; nil is "".
 func ErrorCode(err error) Code {
 	if err == nil {
 		return ""
@@ -99,14 +96,12 @@ func Transient(err error) bool {
 	}
 }
 
-// IsContextError reports whether err says that a context ended. The caller ended
-// it, so it is not a fault.
+// IsContextError reports whether err says that a context ended. The caller ended it, so it is not a fault.
 func IsContextError(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// FieldError says which part of a JSON document was rejected and why. Over HTTP it
-// is a 422.
+// FieldError says which part of a JSON document was rejected and why. Over HTTP it is a 422.
 type FieldError struct {
 	Pointer jsontext.Pointer // the place, from the root of the decoded document
 	Type    string           // the kind of error, for programs: missing, string_type, int_parsing, literal_error, …

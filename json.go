@@ -7,9 +7,8 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// The nouns read and write their wire forms by the same methods. AppendJSON appends
-// the exact form. MarshalJSON and UnmarshalJSON serve encoding/json, and
-// UnmarshalJSONFrom serves the v2 library; what they reject is a [FieldError].
+// The nouns read and write their wire forms by the same methods. AppendJSON appends the exact form. MarshalJSON and
+// UnmarshalJSON serve encoding/json, and UnmarshalJSONFrom serves the v2 library; what they reject is a [FieldError].
 // Unknown keys are ignored, unless the noun has a field Extra for them.
 
 func readDoc(doc []byte, v interface {

@@ -52,8 +52,7 @@ func (n *Null[T]) UnmarshalJSON(doc []byte) error {
 	return readDoc(doc, n)
 }
 
-// UnmarshalJSONFrom reads a value or null. A string or number that is refused is
-// a [FieldError].
+// UnmarshalJSONFrom reads a value or null. A string or number that is refused is a [FieldError].
 func (n *Null[T]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	*n = Null[T]{}
 	in := reader(dec)

@@ -12,9 +12,8 @@ import (
 // OutcomeKind says why an attempt ended as it did.
 type OutcomeKind string
 
-// The kinds of outcome. Only OutcomeOK and OutcomeAgentError say something about
-// the agent. The others are failures of its surroundings: algorithms mask them
-// instead of counting them as reward 0.
+// The kinds of outcome. Only OutcomeOK and OutcomeAgentError say something about the agent. The others are failures of its
+// surroundings: algorithms mask them instead of counting them as reward 0.
 const (
 	OutcomeOK              OutcomeKind = "ok"
 	OutcomeAgentError      OutcomeKind = "agent_error"
@@ -39,16 +38,14 @@ func OutcomeKinds() []OutcomeKind {
 // Masked reports whether algorithms leave out attempts of this kind.
 func (k OutcomeKind) Masked() bool { return k != OutcomeOK && k != OutcomeAgentError }
 
-// Outcome is the typed result of an attempt, kept in its metadata under
-// [MetadataOutcome].
+// Outcome is the typed result of an attempt, kept in its metadata under [MetadataOutcome].
 type Outcome struct {
 	Kind    OutcomeKind
 	Message string
 }
 
-// Outcome returns the outcome in the attempt's metadata. Where there is none (a
-// Python runner writes none) it is what the status implies. ok is false while the
-// attempt is live and has none.
+// Outcome returns the outcome in the attempt's metadata. Where there is none (a Python runner writes none) it is what the
+// status implies. ok is false while the attempt is live and has none.
 func (a *Attempt) Outcome() (outcome Outcome, ok bool) {
 	if raw, found := rawjson.Get(a.Metadata, MetadataOutcome); found {
 		var o Outcome
@@ -81,9 +78,8 @@ func (o *Outcome) members(w *wireForm) *wireForm {
 	return w
 }
 
-// OutcomeError is an error that knows its [OutcomeKind]. An agent returns one, or
-// wraps one, to report a failure that is not its own: the model was unavailable,
-// the context overflowed, a budget was spent.
+// OutcomeError is an error that knows its [OutcomeKind]. An agent returns one, or wraps one, to report a failure that is not
+// its own: the model was unavailable, the context overflowed, a budget was spent.
 type OutcomeError struct {
 	Kind OutcomeKind
 	Err  error // the cause

@@ -26,8 +26,7 @@ func resourceTypes() []ResourceType {
 	return []ResourceType{ResourceLLM, ResourceProxyLLM, ResourcePromptTemplate}
 }
 
-// Resource is something that is being tuned: an [LLM], a [ProxyLLM] or a
-// [PromptTemplate].
+// Resource is something that is being tuned: an [LLM], a [ProxyLLM] or a [PromptTemplate].
 type Resource interface {
 	ResourceType() ResourceType
 	AppendJSON(dst []byte) []byte // appends the wire form
@@ -75,9 +74,8 @@ func (ProxyLLM) ResourceType() ResourceType { return ResourceProxyLLM }
 // ResourceType returns ResourcePromptTemplate.
 func (PromptTemplate) ResourceType() ResourceType { return ResourcePromptTemplate }
 
-// BaseURL returns the base URL for the calls of one attempt: the endpoint with
-// /rollout/{rollout}/attempt/{attempt} inserted before a final /v1, or appended.
-// With both ids empty it is the endpoint itself; with only one it is ErrInvalid.
+// BaseURL returns the base URL for the calls of one attempt: the endpoint with /rollout/{rollout}/attempt/{attempt} inserted
+// before a final /v1, or appended. With both ids empty it is the endpoint itself; with only one it is ErrInvalid.
 func (p ProxyLLM) BaseURL(rolloutID, attemptID string) (string, error) {
 	if rolloutID == "" && attemptID == "" {
 		return p.Endpoint, nil
@@ -139,8 +137,7 @@ func (r Resources) LLM(rolloutID, attemptID string) (LLM, error) {
 	return LLM{}, Errorf(CodeNotFound, "the resources hold no llm or proxy_llm, only %s", r.describe())
 }
 
-// PromptTemplate returns the first prompt template of the bundle. A bundle without
-// one is ErrNotFound.
+// PromptTemplate returns the first prompt template of the bundle. A bundle without one is ErrNotFound.
 func (r Resources) PromptTemplate() (PromptTemplate, error) {
 	for _, n := range r {
 		if v, ok := n.Resource.(PromptTemplate); ok {
@@ -210,8 +207,7 @@ func (r Resources) AppendJSON(dst []byte) []byte {
 	return o.End()
 }
 
-// UnmarshalJSONFrom reads the wire form. A repeated name keeps its first place
-// and its last value, as in a Python dict.
+// UnmarshalJSONFrom reads the wire form. A repeated name keeps its first place and its last value, as in a Python dict.
 func (r *Resources) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	*r = Resources{}
 	in := reader(dec)

@@ -12,8 +12,7 @@ import (
 // RolloutStatus is the state of a rollout.
 type RolloutStatus string
 
-// The statuses of a rollout. RolloutFailed, RolloutSucceeded and RolloutCancelled
-// are final unless the rollout is reopened.
+// The statuses of a rollout. RolloutFailed, RolloutSucceeded and RolloutCancelled are final unless the rollout is reopened.
 const (
 	RolloutQueuing   RolloutStatus = "queuing"
 	RolloutPreparing RolloutStatus = "preparing"
@@ -77,8 +76,7 @@ func readMode(in rawjson.Reader, m *Mode) error {
 type RolloutConfig struct {
 	// TimeoutSeconds ends an attempt that many seconds after its start. Null is never.
 	TimeoutSeconds Null[float64]
-	// UnresponsiveSeconds ends an attempt that has sent no span and no heartbeat for
-	// that many seconds. Null is never.
+	// UnresponsiveSeconds ends an attempt that has sent no span and no heartbeat for that many seconds. Null is never.
 	UnresponsiveSeconds Null[float64]
 	// MaxAttempts counts all attempts, including the first. 0 means 1.
 	MaxAttempts int
@@ -120,8 +118,7 @@ type Rollout struct {
 	Metadata    jsontext.Value // an object
 }
 
-// AttemptedRollout is a rollout with its latest attempt. Attempt is nil if the
-// rollout was never claimed.
+// AttemptedRollout is a rollout with its latest attempt. Attempt is nil if the rollout was never claimed.
 type AttemptedRollout struct {
 	Rollout
 	Attempt *Attempt
@@ -165,8 +162,7 @@ func (r *Rollout) members(w *wireForm) *wireForm {
 	return w
 }
 
-// members leaves the key "attempt" out, instead of null, if there is no attempt:
-// clients decide by its presence.
+// members leaves the key "attempt" out, instead of null, if there is no attempt: clients decide by its presence.
 func (r *AttemptedRollout) members(w *wireForm) *wireForm {
 	r.Rollout.members(w)
 	if w.reading || r.Attempt != nil {

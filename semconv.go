@@ -31,9 +31,8 @@ const (
 	AttrOperationName   = "agentlightning.operation.name"
 	AttrOperationInput  = "agentlightning.operation.input"
 	AttrOperationOutput = "agentlightning.operation.output"
-	// AttrModelVersion and AttrModelVersionEnd are the versions of the model at the
-	// start and at the end of a call: the resources id, if the model came from the
-	// store.
+	// AttrModelVersion and AttrModelVersionEnd are the versions of the model at the start and at the end of a call: the
+	// resources id, if the model came from the store.
 	AttrModelVersion    = "agentlightning.model.version"
 	AttrModelVersionEnd = "agentlightning.model.version_end"
 )

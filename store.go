@@ -8,25 +8,20 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Store is the task queue and trace store in the middle: the only place where
-// algorithms and runners meet. Implementations are safe for concurrent use. Embed
-// [UnimplementedStore] in an implementation, so that a new method does not break
-// it.
+// Store is the task queue and trace store in the middle: the only place where algorithms and runners meet. Implementations
+// are safe for concurrent use. Embed [UnimplementedStore] in an implementation, so that a new method does not break it.
 //
-// Errors: an unknown id is ErrNotFound, a value that is wrong in any state
-// ErrInvalid, a call that the present state forbids ErrIllegalState, and any call
-// after the store was closed ErrUnavailable. A write that repeats an earlier one's
-// IdempotencyKey returns the earlier result and does nothing; the same key with
-// other arguments is ErrConflict.
+// Errors: an unknown id is ErrNotFound, a value that is wrong in any state ErrInvalid, a call that the present state forbids
+// ErrIllegalState, and any call after the store was closed ErrUnavailable. A write that repeats an earlier one's
+// IdempotencyKey returns the earlier result and does nothing; the same key with other arguments is ErrConflict.
 //
 // Values that a store hands out are immutable snapshots.
 type Store interface {
 	// Capabilities says which of the optional methods the store implements. A
 	// store that wraps another one returns the other's.
 	Capabilities() Capabilities
-	// Ready reports whether the store can serve right now: ErrUnavailable when it
-	// is closing or its database is unreachable, ErrExhausted when its storage is
-	// full.
+	// Ready reports whether the store can serve right now: ErrUnavailable when it is closing or its database is unreachable,
+	// ErrExhausted when its storage is full.
 	Ready(ctx context.Context) error
 
 	// EnqueueRollouts appends rollouts to the queue, in order. A null resources id
@@ -34,34 +29,27 @@ type Store interface {
 	EnqueueRollouts(ctx context.Context, p EnqueueRolloutsParams) ([]Rollout, error)
 	// StartRollout creates a rollout with its first attempt, bypassing the queue.
 	StartRollout(ctx context.Context, p StartRolloutParams) (AttemptedRollout, error)
-	// CreateRollouts creates rollouts under ids that the caller has chosen, in one
-	// commit and in order. A rollout that exists stays as it is and is returned, so the
-	// call can be repeated. Optional.
+	// CreateRollouts creates rollouts under ids that the caller has chosen, in one commit and in order. A rollout that
+	// exists stays as it is and is returned, so the call can be repeated. Optional.
 	CreateRollouts(ctx context.Context, p CreateRolloutsParams) ([]AttemptedRollout, error)
-	// DequeueRollouts claims up to Limit rollouts, oldest first, each with a new
-	// attempt. With Wait it blocks until there is a rollout, the queue is closed, or
-	// the time is up. Without work the result is empty.
+	// DequeueRollouts claims up to Limit rollouts, oldest first, each with a new attempt. With Wait it blocks until there is
+	// a rollout, the queue is closed, or the time is up. Without work the result is empty.
 	DequeueRollouts(ctx context.Context, p DequeueRolloutsParams) (DequeueResult, error)
-	// ReturnClaims undoes claims of DequeueRollouts: it removes their attempts and
-	// puts their rollouts at the head of the queue. A claim that has a span or a new
-	// status stays; an unknown one is ignored. A caller that never received the
-	// result of a dequeue names it by its idempotency key. Optional: without it an
-	// abandoned claim waits for its deadline.
+	// ReturnClaims undoes claims of DequeueRollouts: it removes their attempts and puts their rollouts at the head of the
+	// queue. A claim that has a span or a new status stays; an unknown one is ignored. A caller that never received the
+	// result of a dequeue names it by its idempotency key. Optional: without it an abandoned claim waits for its deadline.
 	ReturnClaims(ctx context.Context, p ReturnClaimsParams) error
 	// StartAttempt starts another attempt of a rollout, whatever its status. It
 	// ignores MaxAttempts and reopens a finished rollout.
 	StartAttempt(ctx context.Context, p StartAttemptParams) (AttemptedRollout, error)
 	// UpdateRollout replaces the fields that are set.
 	UpdateRollout(ctx context.Context, p UpdateRolloutParams) (Rollout, error)
-	// ReviseRollout replaces the metadata of a rollout and, if set, its status, unless
-	// the metadata has changed since the caller read it: then it is ErrConflict, and the
-	// caller reads again. Optional.
+	// ReviseRollout replaces the metadata of a rollout and, if set, its status, unless the metadata has changed since the
+	// caller read it: then it is ErrConflict, and the caller reads again. Optional.
 	ReviseRollout(ctx context.Context, p ReviseRolloutParams) (AttemptedRollout, error)
-	// UpdateAttempt replaces the fields that are set. A new status of the latest
-	// attempt determines the rollout's status.
+	// UpdateAttempt replaces the fields that are set. A new status of the latest attempt determines the rollout's status.
 	UpdateAttempt(ctx context.Context, p UpdateAttemptParams) (Attempt, error)
-	// CancelRollout cancels a rollout and ends its live attempt. A finished rollout
-	// stays as it is.
+	// CancelRollout cancels a rollout and ends its live attempt. A finished rollout stays as it is.
 	CancelRollout(ctx context.Context, p CancelRolloutParams) (Rollout, error)
 	// DeleteRollout removes a finished rollout, its attempts and its spans.
 	DeleteRollout(ctx context.Context, p DeleteRolloutParams) error
@@ -80,8 +68,7 @@ type Store interface {
 
 	// AddResources stores a new bundle under a new id and makes it the latest.
 	AddResources(ctx context.Context, p AddResourcesParams) (ResourcesUpdate, error)
-	// UpdateResources stores a bundle under a given id and makes it the latest. A
-	// bundle that exists gets the next version.
+	// UpdateResources stores a bundle under a given id and makes it the latest. A bundle that exists gets the next version.
 	UpdateResources(ctx context.Context, p UpdateResourcesParams) (ResourcesUpdate, error)
 	// GetResources returns a bundle by its id.
 	GetResources(ctx context.Context, p GetResourcesParams) (ResourcesUpdate, error)
@@ -90,38 +77,32 @@ type Store interface {
 	// QueryResources returns a page of bundles.
 	QueryResources(ctx context.Context, p QueryResourcesParams) (Page[ResourcesUpdate], error)
 
-	// UpdateWorker records a heartbeat. The result names the attempt that the worker
-	// should be working on.
+	// UpdateWorker records a heartbeat. The result names the attempt that the worker should be working on.
 	UpdateWorker(ctx context.Context, p UpdateWorkerParams) (Worker, error)
 	// GetWorker returns a worker by its id.
 	GetWorker(ctx context.Context, p GetWorkerParams) (Worker, error)
 	// QueryWorkers returns a page of workers.
 	QueryWorkers(ctx context.Context, p QueryWorkersParams) (Page[Worker], error)
 
-	// AddSpans stores spans. Each counts as a heartbeat of its attempt; one that is
-	// stored already is skipped. If the attempt of any span is unknown, nothing is
-	// stored, and the error names the span's index and the id. The store copies what
-	// it keeps: once the call returns, the caller may reuse the memory of the spans,
-	// which the result may share.
+	// AddSpans stores spans. Each counts as a heartbeat of its attempt; one that is stored already is skipped. If the
+	// attempt of any span is unknown, nothing is stored, and the error names the span's index and the id. The store copies
+	// what it keeps: once the call returns, the caller may reuse the memory of the spans, which the result may share.
 	AddSpans(ctx context.Context, p AddSpansParams) (AddSpansResult, error)
-	// AddSpansJSON is AddSpans for spans that have sequence ids and are given as
-	// JSON documents in their wire form. Its result does not list the stored spans.
-	// Optional: a store behind a network sends the documents as they are; with other
+	// AddSpansJSON is AddSpans for spans that have sequence ids and are given as JSON documents in their wire form. Its
+	// result does not list the stored spans. Optional: a store behind a network sends the documents as they are; with other
 	// stores use AddSpans.
 	AddSpansJSON(ctx context.Context, p AddSpansJSONParams) (AddSpansResult, error)
 	// QuerySpans returns a page of a rollout's spans, by default in the order of their
 	// sequence ids. If the store has evicted them to free memory, it is ErrEvicted.
 	QuerySpans(ctx context.Context, p QuerySpansParams) (Page[Span], error)
-	// QuerySpansJSON is QuerySpans with each span as a JSON document in its wire
-	// form. Optional: a store that keeps documents returns them without decoding
-	// them; with other stores use QuerySpans.
+	// QuerySpansJSON is QuerySpans with each span as a JSON document in its wire form. Optional: a store that keeps
+	// documents returns them without decoding them; with other stores use QuerySpans.
 	QuerySpansJSON(ctx context.Context, p QuerySpansParams) (Page[jsontext.Value], error)
 	// ReserveSequenceIDs issues Count consecutive sequence ids of a rollout and
 	// returns the first. The rollout need not exist, and the ids need not be used.
 	ReserveSequenceIDs(ctx context.Context, p ReserveSequenceIDsParams) (first int64, err error)
-	// ReserveSequenceIDsOf is ReserveSequenceIDs for several attempts and returns the
-	// first id of each. If it fails for one attempt the call fails, and ids of the
-	// others may be lost. Optional: it saves a store behind a network requests; with
+	// ReserveSequenceIDsOf is ReserveSequenceIDs for several attempts and returns the first id of each. If it fails for one
+	// attempt the call fails, and ids of the others may be lost. Optional: it saves a store behind a network requests; with
 	// other stores use ReserveSequenceIDs.
 	ReserveSequenceIDsOf(ctx context.Context, p []ReserveSequenceIDsParams) (first []int64, err error)
 
@@ -137,9 +118,8 @@ type Store interface {
 	Statistics(ctx context.Context) (Statistics, error)
 }
 
-// Capabilities says which optional methods a [Store] implements. Each field stands
-// for the method of that name, which returns ErrUnimplemented if the field is
-// false. The zero value describes the least capable store.
+// Capabilities says which optional methods a [Store] implements. Each field stands for the method of that name, which
+// returns ErrUnimplemented if the field is false. The zero value describes the least capable store.
 type Capabilities struct {
 	ReturnClaims         bool
 	AddSpansJSON         bool
@@ -203,17 +183,14 @@ func ClaimsOf(rollouts ...AttemptedRollout) []Claim {
 	return claims
 }
 
-// ReturnClaimsParams are the arguments of Store.ReturnClaims. Give Claims,
-// IdempotencyKey or both.
+// ReturnClaimsParams are the arguments of Store.ReturnClaims. Give Claims, IdempotencyKey or both.
 type ReturnClaimsParams struct {
 	// Claims are the claims to return. Without any, those of the dequeue with
 	// IdempotencyKey are returned; if that is in progress, the call waits for it.
 	Claims []Claim
-	// IdempotencyKey is that of the dequeue. The store forgets it with the claims: a
-	// repeat of the dequeue claims again.
+	// IdempotencyKey is that of the dequeue. The store forgets it with the claims: a repeat of the dequeue claims again.
 	IdempotencyKey string
-	// RevokeKey revokes the key instead: a dequeue with it that is in progress, or
-	// arrives later, claims nothing.
+	// RevokeKey revokes the key instead: a dequeue with it that is in progress, or arrives later, claims nothing.
 	RevokeKey bool
 }
 
@@ -252,12 +229,10 @@ type ReviseRolloutParams struct {
 	NumberMin int64
 }
 
-// LatestAttempt stands for the id of the latest attempt in UpdateAttemptParams and
-// QuerySpansParams.
+// LatestAttempt stands for the id of the latest attempt in UpdateAttemptParams and QuerySpansParams.
 const LatestAttempt = "latest"
 
-// UpdateAttemptParams are the arguments of Store.UpdateAttempt. A field that is nil
-// here stays as it is.
+// UpdateAttemptParams are the arguments of Store.UpdateAttempt. A field that is nil here stays as it is.
 type UpdateAttemptParams struct {
 	RolloutID         string
 	AttemptID         string // or LatestAttempt
@@ -314,12 +289,10 @@ type GetWorkerParams struct{ WorkerID string }
 // AddSpansParams are the arguments of Store.AddSpans.
 type AddSpansParams struct {
 	Spans []Span
-	// IssueSequenceIDs gives each span without a positive SequenceID the next one of
-	// its rollout, in the order of the spans.
+	// IssueSequenceIDs gives each span without a positive SequenceID the next one of its rollout, in the order of the spans.
 	IssueSequenceIDs bool
-	// OrderByTime makes that the id which was next when the span ended, where the
-	// store remembers it: the span then has the same id as what came next. It is for
-	// spans that come late, in the batches of an exporter, and by the clock of the
+	// OrderByTime makes that the id which was next when the span ended, where the store remembers it: the span then has the
+	// same id as what came next. It is for spans that come late, in the batches of an exporter, and by the clock of the
 	// store's machine.
 	OrderByTime bool
 }
@@ -327,8 +300,7 @@ type AddSpansParams struct {
 // AddSpansResult is the result of Store.AddSpans.
 type AddSpansResult struct {
 	Stored []Span // the spans that were new, in order, with their sequence ids
-	// Cancelled lists the attempts of the spans whose rollouts were cancelled. Their
-	// agents should stop.
+	// Cancelled lists the attempts of the spans whose rollouts were cancelled. Their agents should stop.
 	Cancelled []string
 }
 
@@ -344,8 +316,7 @@ type ReserveSequenceIDsParams struct {
 	Count     int    // 0 means 1
 }
 
-// QueryRolloutsParams are the arguments of Store.QueryRollouts. A nil list is not a
-// filter; an empty one matches nothing.
+// QueryRolloutsParams are the arguments of Store.QueryRollouts. A nil list is not a filter; an empty one matches nothing.
 type QueryRolloutsParams struct {
 	StatusIn          []RolloutStatus
 	RolloutIDIn       []string
@@ -375,9 +346,8 @@ type QueryWorkersParams struct {
 	Paging
 }
 
-// QuerySpansParams are the arguments of Store.QuerySpans. RolloutID and AttemptID
-// must match in any case; Logic joins the other filters. An empty string is not a
-// filter.
+// QuerySpansParams are the arguments of Store.QuerySpans. RolloutID and AttemptID must match in any case; Logic joins the
+// other filters. An empty string is not a filter.
 type QuerySpansParams struct {
 	RolloutID        string
 	AttemptID        string // or LatestAttempt; empty is all attempts

@@ -24,8 +24,7 @@ const (
 	FilterOr  FilterLogic = "or"
 )
 
-// Paging selects and sorts a part of the result of a query. Its zero value selects
-// everything, in the default order.
+// Paging selects and sorts a part of the result of a query. Its zero value selects everything, in the default order.
 type Paging struct {
 	Limit  int    // the most items to return; 0 and -1 mean all
 	Offset int    // how many matches to skip

@@ -26,8 +26,7 @@ type MemoryStatistics struct {
 	MemoryCapacityBytes    int64
 }
 
-// members puts the fields of Memory into the same object and leaves them out if there
-// is no Memory.
+// members puts the fields of Memory into the same object and leaves them out if there is no Memory.
 func (s *Statistics) members(w *wireForm) *wireForm {
 	w.string("name", &s.Name)
 	integer(w, "total_rollouts", &s.TotalRollouts)

@@ -19,9 +19,8 @@ type codec[T any] interface {
 	UnmarshalJSONFrom(dec *jsontext.Decoder) error
 }
 
-// wireForm walks over the members of a noun, in one of two directions. Writing, it
-// appends each member. Reading, the decoder stands before the value of one member,
-// and only the call with its name reads it.
+// wireForm walks over the members of a noun, in one of two directions. Writing, it appends each member. Reading, the decoder
+// stands before the value of one member, and only the call with its name reads it.
 type wireForm struct {
 	out rawjson.Object
 

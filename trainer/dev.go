@@ -10,10 +10,9 @@ import (
 	"github.com/agl-go/agl/execution"
 )
 
-// Dev tries the agent before anything is trained: the baseline algorithm runs it on
-// the first tasks of the datasets in this process, logs each rollout in detail, and
-// reports. Config's Algorithm, Strategy and Database are not used: without a Store,
-// nothing is stored.
+// Dev tries the agent before anything is trained: the baseline algorithm runs it on the first tasks of the datasets in this
+// process, logs each rollout in detail, and reports. Config's Algorithm, Strategy and Database are not used: without a
+// Store, nothing is stored.
 func (t *Trainer) Dev(ctx context.Context) (baseline.Report, error) {
 	cfg := t.cfg
 	if cfg.Agent == nil {

@@ -56,8 +56,7 @@ func NewProxy(cfg ProxyConfig) *Proxy {
 	return &Proxy{cfg: cfg, models: cfg.Models}
 }
 
-// Flush returns when every model call that has begun for the rollouts is stored. See
-// proxy.Proxy.
+// Flush returns when every model call that has begun for the rollouts is stored. See proxy.Proxy.
 func (p *Proxy) Flush(ctx context.Context, rolloutIDs []string) error {
 	gateway, err := p.gateway()
 	if err != nil {
@@ -78,8 +77,7 @@ func (p *Proxy) FlushAttempt(ctx context.Context, rolloutID, attemptID string) e
 // Usage returns the usage of the recorded calls so far, over all runs of this Proxy.
 func (p *Proxy) Usage() Usage { return p.meter.read() }
 
-// Token returns the bearer token of calls that belong to no attempt; empty if there
-// is none.
+// Token returns the bearer token of calls that belong to no attempt; empty if there is none.
 func (p *Proxy) Token() string { return p.cfg.Token }
 
 // Pause holds calls back while the weights of the engines change. See proxy.Proxy.

@@ -14,8 +14,7 @@ import (
 	"github.com/agl-go/agl/store"
 )
 
-// openStore returns the config's store, which its owner closes, or one over its
-// database.
+// openStore returns the config's store, which its owner closes, or one over its database.
 func openStore(ctx context.Context, cfg Config) (_ execution.OpenedStore, err error) {
 	if cfg.Store != nil {
 		return execution.OpenedStore{Store: cfg.Store}, nil
@@ -49,8 +48,7 @@ func resume(ctx context.Context, cfg Config, s agl.Store, kind store.Kind) error
 	if kind == store.Memory {
 		return nil
 	}
-	// The last run has closed the queue. Runners in other processes must not mistake
-	// that for the end of this run.
+	// The last run has closed the queue. Runners in other processes must not mistake that for the end of this run.
 	if err := s.OpenQueue(ctx); err != nil {
 		return fmt.Errorf("open the queue: %w", err)
 	}
@@ -70,8 +68,7 @@ func resume(ctx context.Context, cfg Config, s agl.Store, kind store.Kind) error
 
 const (
 	cancelPage = 1000
-	// cancelConcurrency is the number of rollouts that are cancelled at the same time:
-	// they share commits.
+	// cancelConcurrency is the number of rollouts that are cancelled at the same time: they share commits.
 	cancelConcurrency = 64
 )
 

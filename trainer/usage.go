@@ -80,9 +80,8 @@ func (m *meter) count(prompt, completion int64, counted bool) {
 	}
 }
 
-// member finds a number among the attributes of a span in the form in which the
-// proxy writes it. Quotes within strings are escaped, so the name in quotes is
-// always the name of a member.
+// member finds a number among the attributes of a span in the form in which the proxy writes it. Quotes within strings are
+// escaped, so the name in quotes is always the name of a member.
 func member(span []byte, name string) (n int64, found bool) {
 	_, value, found := bytes.Cut(span, []byte(`"`+name+`":`))
 	if !found {

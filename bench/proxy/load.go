@@ -44,8 +44,7 @@ func (r *result) p99() time.Duration {
 	return r.times[(len(r.times)-1)*99/100]
 }
 
-// tolerated is the number of failed calls of a worker after which a measurement ends.
-// Failed calls are reported.
+// tolerated is the number of failed calls of a worker after which a measurement ends. Failed calls are reported.
 const tolerated = 3
 
 // add adds the result of another turn of the same load.

@@ -1,9 +1,7 @@
-// Command proxy measures LLM gateways before one and the same model server:
-// httputil.ReverseProxy, which does nothing but relay, agl's proxy without and
-// with records of every call in a real store process, and LiteLLM's. Each is a
-// process of its own; what counts is the CPU time that a call costs in it, as a
-// ratio within one round, since absolute figures move with what else the machine
-// does.
+// Command proxy measures LLM gateways before one and the same model server: httputil.ReverseProxy, which does nothing but
+// relay, agl's proxy without and with records of every call in a real store process, and LiteLLM's. Each is a process of its
+// own; what counts is the CPU time that a call costs in it, as a ratio within one round, since absolute figures move with
+// what else the machine does.
 package main
 
 import (
@@ -48,8 +46,7 @@ func main() {
 	bench.Main("proxy", "Measures LLM gateways before one model server, as ratios.", &opt, func(ctx context.Context) error { return run(ctx, opt) })
 }
 
-// goals are the most that a recorded call may take of CPU time, by workload, as a
-// multiple of ReverseProxy's.
+// goals are the most that a recorded call may take of CPU time, by workload, as a multiple of ReverseProxy's.
 var goals = map[string]float64{"small": 1.5, "39KB": 1.6, "stream": 1.7}
 
 // recorded is the name of the gateway that has targets.
@@ -191,8 +188,7 @@ func (b *suite) own(p *bench.Process, err error) (*bench.Process, error) {
 	return p, err
 }
 
-// leftovers are the records of a load in the store. Each worker has an attempt of its
-// own.
+// leftovers are the records of a load in the store. Each worker has an attempt of its own.
 type leftovers struct {
 	store    *client.Client
 	proxy    *proxy.Client
@@ -221,9 +217,8 @@ func (g *gateway) flush(ctx context.Context) error {
 	return g.left.proxy.Flush(ctx, nil)
 }
 
-// forget deletes the records so far. With a store that only grows, the benchmark would
-// measure the allocation of memory, which on a virtual machine takes several times as
-// long as everything else.
+// forget deletes the records so far. With a store that only grows, the benchmark would measure the allocation of memory,
+// which on a virtual machine takes several times as long as everything else.
 func (g *gateway) forget(ctx context.Context) error {
 	if g.left == nil {
 		return nil
@@ -243,9 +238,8 @@ func (g *gateway) forget(ctx context.Context) error {
 // changes from second to second, and the result is a ratio.
 const turns = 8
 
-// measure drives each gateway for the time of a round, in turns, each second turn
-// in the reverse order. LiteLLM, whose calls take seconds, has its time in one
-// piece.
+// measure drives each gateway for the time of a round, in turns, each second turn in the reverse order. LiteLLM, whose calls
+// take seconds, has its time in one piece.
 func (b *suite) measure(ctx context.Context, workload string) (results []result, err error) {
 	spells := make([]*spell, len(b.gateways))
 	for i := range spells {
@@ -311,8 +305,7 @@ func (s *spell) run(ctx context.Context, span time.Duration) error {
 	return s.forget(ctx)
 }
 
-// profile drives the gateway that records for the time of a round, and writes its
-// CPU profile.
+// profile drives the gateway that records for the time of a round, and writes its CPU profile.
 func (b *suite) profile(ctx context.Context, workload string) error {
 	s := &spell{gateway: &b.gateways[2], transport: newTransport(b.opt.Connections), workload: workload, connections: b.opt.Connections}
 	defer s.transport.CloseIdleConnections()
@@ -365,11 +358,9 @@ func (b *suite) report(results map[string]map[string][]result, workloads []strin
 	}
 }
 
-// reportFirstByte compares the times to the first byte on one connection, of
-// calls that follow one another at once and of calls with a pause between them:
-// 5 ms is about when the record of the call before is written, as
-// proxy.Config.WriteDelay has it. The gateways take turns, so that all see the
-// same machine.
+// reportFirstByte compares the times to the first byte on one connection, of calls that follow one another at once and of
+// calls with a pause between them: 5 ms is about when the record of the call before is written, as proxy.Config.WriteDelay
+// has it. The gateways take turns, so that all see the same machine.
 func (b *suite) reportFirstByte(ctx context.Context) error {
 	const (
 		turns = 20

@@ -22,17 +22,14 @@ import (
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
-// Client is an agl.Store behind HTTP. Its errors have the codes of the store's own;
-// when the server stays unreachable, the error is agl.ErrUnavailable once the retry
-// budget is spent.
+// Client is an agl.Store behind HTTP. Its errors have the codes of the store's own; when the server stays unreachable, the
+// error is agl.ErrUnavailable once the retry budget is spent.
 //
-// Operations that are safe to repeat are repeated: reads, updates that set whole
-// values, spans (which have keys), and those that create, by an Idempotency-Key
-// that the client makes up if the caller gives none. An UpdateRollout that puts a
-// rollout into the queue is repeated only while the server cannot be reached at all.
+// Operations that are safe to repeat are repeated: reads, updates that set whole values, spans (which have keys), and those
+// that create, by an Idempotency-Key that the client makes up if the caller gives none. An UpdateRollout that puts a rollout
+// into the queue is repeated only while the server cannot be reached at all.
 //
-// AddSpans may take several requests. When one of them fails, the spans of those
-// before it are stored.
+// AddSpans may take several requests. When one of them fails, the spans of those before it are stored.
 type Client struct {
 	config        Config
 	base          string // scheme, host and path up to and with /v1/agl
@@ -71,8 +68,7 @@ func New(config Config) (*Client, error) {
 	return c, nil
 }
 
-// Close releases idle connections. Later calls fail with agl.ErrUnavailable; calls
-// in progress end with their contexts.
+// Close releases idle connections. Later calls fail with agl.ErrUnavailable; calls in progress end with their contexts.
 func (c *Client) Close() error {
 	c.closed.Store(true)
 	c.http.CloseIdleConnections()
@@ -127,8 +123,7 @@ type operation struct {
 // reply reads a successful answer. The body is valid until it returns.
 type reply func(header http.Header, body []byte) error
 
-// do performs an operation, and repeats it while that may help and the retry
-// budget lasts.
+// do performs an operation, and repeats it while that may help and the retry budget lasts.
 func (c *Client) do(ctx context.Context, op operation, read reply) error {
 	start := time.Now()
 	for try := 0; ; try++ {
@@ -181,8 +176,7 @@ func (r *repeatable) Unwrap() error { return r.err }
 // maxKept is the largest buffer that is kept for another answer.
 const maxKept = 1 << 20
 
-// try performs an operation once. asked is how long the server asks to wait before
-// the next try.
+// try performs an operation once. asked is how long the server asks to wait before the next try.
 func (c *Client) try(ctx context.Context, op operation, read reply) (asked time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.RequestTimeout+op.waits)
 	defer cancel()
@@ -270,8 +264,7 @@ func unreachable(name string, err error) error {
 	}
 }
 
-// ended is the error of an operation whose ctx ended: that of ctx, as with any
-// other store, with its cause.
+// ended is the error of an operation whose ctx ended: that of ctx, as with any other store, with its cause.
 func ended(ctx context.Context, name string) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {

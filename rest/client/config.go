@@ -11,35 +11,30 @@ import (
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
-// Config configures a [Client]. URL is required; the zero value of every other
-// field is usable.
+// Config configures a [Client]. URL is required; the zero value of every other field is usable.
 type Config struct {
 	// URL is the server's address without /v1/agl, such as http://127.0.0.1:4747. A
 	// user and password in it (http://agl:TOKEN@host) are sent as HTTP Basic.
 	URL string
 	// Token is sent as a bearer token.
 	Token string
-	// RequestTimeout bounds one request, on top of the time that it asks the server
-	// to wait. Default 30 s.
+	// RequestTimeout bounds one request, on top of the time that it asks the server to wait. Default 30 s.
 	RequestTimeout time.Duration
 	// LongPoll bounds how long one request blocks on the server. A longer wait takes
 	// several requests. Default 25 s, at most 60 s.
 	LongPoll time.Duration
-	// RetryBudget is how long an operation that is safe to repeat is repeated while
-	// the server is unreachable or failing. Default 1 min; a negative one never
-	// repeats.
+	// RetryBudget is how long an operation that is safe to repeat is repeated while the server is unreachable or failing.
+	// Default 1 min; a negative one never repeats.
 	RetryBudget time.Duration
 	// MaxBackoff bounds the delay between two tries. The delay is random, below a
 	// bound that doubles from 50 ms. Default 3 s.
 	MaxBackoff time.Duration
-	// EventIdleTimeout is how long an event stream may bring nothing, not even a
-	// heartbeat, before it counts as broken. Default 45 s, three heartbeats of the
-	// server.
+	// EventIdleTimeout is how long an event stream may bring nothing, not even a heartbeat, before it counts as broken.
+	// Default 45 s, three heartbeats of the server.
 	EventIdleTimeout time.Duration
 	// SpanBatch bounds the spans of one request. Default 512.
 	SpanBatch int
-	// SpanBatchBytes bounds the size of a request with more than one span. Default
-	// 4 MiB.
+	// SpanBatchBytes bounds the size of a request with more than one span. Default 4 MiB.
 	SpanBatchBytes int
 	// Transport makes the requests. Default a pool of the client's own, which keeps a
 	// connection for each of up to 1024 concurrent calls.

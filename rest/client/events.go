@@ -19,9 +19,8 @@ const maxEventLine = 1 << 20
 
 var errStreamIdle = errors.New("the event stream was idle for too long")
 
-// Events implements agl.Store. A stream that breaks or falls silent is opened
-// again after the last event that arrived. Events ends with an error once that has
-// failed for the retry budget.
+// Events implements agl.Store. A stream that breaks or falls silent is opened again after the last event that arrived.
+// Events ends with an error once that has failed for the retry budget.
 func (c *Client) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.Event, error] {
 	return func(yield func(agl.Event, error) bool) {
 		since, connected, lost := p.Since, false, false

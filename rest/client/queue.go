@@ -15,9 +15,8 @@ func (c *Client) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParam
 	return post[[]agl.Rollout](ctx, c, "EnqueueRollouts", wire.Enqueue, keyOr(p.IdempotencyKey), wire.EnqueueRollouts(&p))
 }
 
-// DequeueRollouts implements agl.Store. A long Wait takes several requests. When
-// ctx ends meanwhile, or no answer comes within the retry budget, the server is
-// asked to return what it may have claimed.
+// DequeueRollouts implements agl.Store. A long Wait takes several requests. When ctx ends meanwhile, or no answer comes
+// within the retry budget, the server is asked to return what it may have claimed.
 func (c *Client) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams) (agl.DequeueResult, error) {
 	if p.Limit <= 0 {
 		return agl.DequeueResult{}, nil
@@ -50,8 +49,7 @@ func (c *Client) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParam
 			}
 			return agl.DequeueResult{}, err
 		}
-		// The server ends a wait early, and says that it is complete, if the key was
-		// revoked. Asking again would not help.
+		// The server ends a wait early, and says that it is complete, if the key was revoked. Asking again would not help.
 		over := complete && (p.Wait == left || time.Since(asked) < p.Wait*9/10)
 		if result.Closed || len(result.Rollouts) > 0 || over || !time.Now().Before(deadline) {
 			return result, nil
@@ -65,8 +63,7 @@ func (c *Client) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParam
 // minPoll is the minimum time between two polls of a server that does not block.
 const minPoll = 200 * time.Millisecond
 
-// pace keeps a client from polling in a tight loop when a server does not block, or
-// drains.
+// pace keeps a client from polling in a tight loop when a server does not block, or drains.
 func (c *Client) pace(ctx context.Context, asked time.Time, wait time.Duration, deadline time.Time) error {
 	if time.Since(asked) >= min(wait, minPoll) {
 		return nil
@@ -77,9 +74,8 @@ func (c *Client) pace(ctx context.Context, asked time.Time, wait time.Duration, 
 // giveUpTimeout bounds how long a failed dequeue takes to return its claims.
 const giveUpTimeout = 2 * time.Second
 
-// giveUp returns the claims of a dequeue whose answer was lost. With last set the key is
-// not used again, and is revoked: the dequeue then claims nothing even if it reaches the
-// server later.
+// giveUp returns the claims of a dequeue whose answer was lost. With last set the key is not used again, and is revoked: the
+// dequeue then claims nothing even if it reaches the server later.
 func (c *Client) giveUp(ctx context.Context, key string, last bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpTimeout)
 	defer cancel()

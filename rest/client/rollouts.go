@@ -23,8 +23,7 @@ func (c *Client) StartAttempt(ctx context.Context, p agl.StartAttemptParams) (ag
 func (c *Client) UpdateRollout(ctx context.Context, p agl.UpdateRolloutParams) (agl.Rollout, error) {
 	return call[agl.Rollout](ctx, c, operation{
 		name: "UpdateRollout", method: http.MethodPost, path: wire.Rollout(wire.Segment(p.RolloutID)), body: wire.UpdateRollout(&p).AppendJSON(nil),
-		// A repeat would put a rollout into the queue again that somebody has claimed
-		// meanwhile, and it would run twice.
+		// A repeat would put a rollout into the queue again that somebody has claimed meanwhile, and it would run twice.
 		unsent: p.Status != nil && p.Status.Queued(),
 	})
 }

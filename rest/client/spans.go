@@ -11,10 +11,9 @@ import (
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
-// AddSpans implements agl.Store. Many spans take several requests; when one of
-// them fails, the result has those that the requests before it stored. Spans of a
-// request that was repeated because its answer was lost may be stored and missing
-// in the result.
+// AddSpans implements agl.Store. Many spans take several requests; when one of them fails, the result has those that the
+// requests before it stored. Spans of a request that was repeated because its answer was lost may be stored and missing in
+// the result.
 func (c *Client) AddSpans(ctx context.Context, p agl.AddSpansParams) (result agl.AddSpansResult, err error) {
 	for spans := p.Spans; len(spans) > 0; {
 		n, size := c.batch(len(spans), func(i int) int { return estimateSize(&spans[i]) })
@@ -68,8 +67,7 @@ func (c *Client) batch(n int, sizeOf func(i int) int) (taken, size int) {
 	return taken, size
 }
 
-// estimateSize estimates the length of a span's JSON. Growing a body of megabytes step by
-// step costs more than writing it.
+// estimateSize estimates the length of a span's JSON. Growing a body of megabytes step by step costs more than writing it.
 func estimateSize(s *agl.Span) int {
 	const others = 1 << 10 // names, ids and times
 	size := others + len(s.Attributes) + len(s.Resource.Attributes) + len(s.Extra)
@@ -104,8 +102,7 @@ func (c *Client) QuerySpansJSON(ctx context.Context, p agl.QuerySpansParams) (ag
 	return search[jsontext.Value](ctx, c, "QuerySpansJSON", wire.SearchSpans, wire.QuerySpans(&p))
 }
 
-// ReserveSequenceIDs implements agl.Store. A repeat after a lost answer leaves a
-// gap.
+// ReserveSequenceIDs implements agl.Store. A repeat after a lost answer leaves a gap.
 func (c *Client) ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDsParams) (first int64, err error) {
 	answer, err := post[wire.SequenceID](ctx, c, "ReserveSequenceIDs", wire.NextSequenceID, "", wire.ReserveSequenceIDs(&p))
 	return answer.First, err

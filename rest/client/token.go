@@ -19,9 +19,8 @@ func SplitURL(raw string) (public, token string) {
 	return u.String(), token
 }
 
-// SpanToken returns a bearer token for the spans of one attempt: a server with the
-// given token accepts it at POST /v1/traces for spans of that attempt until
-// expiry, and for nothing else.
+// SpanToken returns a bearer token for the spans of one attempt: a server with the given token accepts it at POST /v1/traces
+// for spans of that attempt until expiry, and for nothing else.
 func SpanToken(token, rolloutID, attemptID string, expiry time.Time) string {
 	return wire.SpanToken(token, rolloutID, attemptID, expiry)
 }

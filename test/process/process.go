@@ -1,6 +1,5 @@
-// Package process runs the real agl command for suites that kill it: it builds
-// the program, starts store servers that keep their address when they are killed and
-// started again, and ends them with the test.
+// Package process runs the real agl command for suites that kill it: it builds the program, starts store servers that keep
+// their address when they are killed and started again, and ends them with the test.
 //
 // It must not know what is stored, nor what a suite tests.
 package process
@@ -33,8 +32,7 @@ func Build(dir string) (string, error) {
 	return file, nil
 }
 
-// Main runs a package's tests with the agl command, whose file it puts into
-// binary. It returns the exit code.
+// Main runs a package's tests with the agl command, whose file it puts into binary. It returns the exit code.
 func Main(m *testing.M, binary *string) (code int) {
 	dir, err := os.MkdirTemp("", "agl-test-")
 	if err != nil {
@@ -65,8 +63,7 @@ type Server struct {
 	exited chan struct{} // closed when it has ended
 }
 
-// Store starts `agl store args…` with a log in dir, to be killed at the end of
-// the test.
+// Store starts `agl store args…` with a log in dir, to be killed at the end of the test.
 func Store(tb testing.TB, binary, name, dir string, args ...string) *Server {
 	tb.Helper()
 	return StoreAs(tb, nil, binary, name, dir, args...)

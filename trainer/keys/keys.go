@@ -83,8 +83,7 @@ type Source struct {
 // DatabaseFile is the database of a run, in its output folder.
 const DatabaseFile = "agl.db"
 
-// Database declares the name of a database, as `agl store --db` takes it. A relative
-// path starts from dir.
+// Database declares the name of a database, as `agl store --db` takes it. A relative path starts from dir.
 func Database(dir string, to *string) yamlfile.Value {
 	return yamlfile.Text(to).Check(func(s *yamlfile.Scope) {
 		dsn, err := store.ParseDSN(*to)
@@ -112,8 +111,7 @@ func hasPassword(database string) bool {
 	return has
 }
 
-// Secret resolves env:NAME by lookupEnv. Any other value is the secret itself. key
-// names it in the error.
+// Secret resolves env:NAME by lookupEnv. Any other value is the secret itself. key names it in the error.
 func Secret(lookupEnv func(name string) (string, bool), key, value string) (string, error) {
 	name, isEnv := strings.CutPrefix(value, "env:")
 	if !isEnv {
@@ -129,8 +127,7 @@ func Secret(lookupEnv func(name string) (string, bool), key, value string) (stri
 // tokenVariable has the token of a store.
 const tokenVariable = "AGL_TOKEN"
 
-// StoreToken resolves the token of a store. Without one it is the environment's
-// AGL_TOKEN, if that is set.
+// StoreToken resolves the token of a store. Without one it is the environment's AGL_TOKEN, if that is set.
 func StoreToken(lookupEnv func(name string) (string, bool), key, value string) (string, error) {
 	if value != "" {
 		return Secret(lookupEnv, key, value)

@@ -45,8 +45,7 @@ const (
 type Record struct {
 	// Version of the program that began the run.
 	Version string `json:"version"`
-	// Source is the path of the run file. Relative paths in config.yaml start from its
-	// folder.
+	// Source is the path of the run file. Relative paths in config.yaml start from its folder.
 	Source string `json:"source"`
 	// Seed replaces that of the file, if there is one.
 	Seed      agl.Null[uint64] `json:"seed"`
@@ -99,8 +98,7 @@ type Folder struct {
 // File returns the path of a file in the folder.
 func (f *Folder) File(name string) string { return filepath.Join(f.Path, name) }
 
-// Open takes the folder for a new run, or to resume the one there. A run that is
-// finished stays as it is: see Record.State.
+// Open takes the folder for a new run, or to resume the one there. A run that is finished stays as it is: see Record.State.
 func Open(p Params) (_ *Folder, err error) {
 	if _, err := os.Stat(p.Path); p.Resume && errors.Is(err, fs.ErrNotExist) {
 		return nil, agl.Errorf(agl.CodeNotFound, "output: the folder %s does not exist, so there is no run to resume", p.Path)
@@ -195,8 +193,7 @@ func (f *Folder) begin(p Params) error {
 	return nil
 }
 
-// Read returns the record of the run in a folder, and the run file as it was run. A
-// folder without a run is agl.ErrNotFound.
+// Read returns the record of the run in a folder, and the run file as it was run. A folder without a run is agl.ErrNotFound.
 func Read(path string) (Record, Source, error) {
 	record, found, err := readRecord(path)
 	if err != nil {

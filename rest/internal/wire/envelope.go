@@ -14,16 +14,14 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// Envelope is the body of a request. It writes the parameters that it was made for,
-// and reads into them.
+// Envelope is the body of a request. It writes the parameters that it was made for, and reads into them.
 type Envelope interface {
 	rawjson.Appender
 	json.UnmarshalerFrom
 }
 
-// members is an envelope as a list of its members: their names, and where their
-// values are. Reading leaves the value of an absent member as it is; writing leaves
-// out unset values.
+// members is an envelope as a list of its members: their names, and where their values are. Reading leaves the value of an
+// absent member as it is; writing leaves out unset values.
 type members []member
 
 type member struct {
@@ -188,8 +186,7 @@ func writeList[T any](o *rawjson.Object, m *member, list []T, one func(dst []byt
 	}
 }
 
-// readSeconds reads a duration in seconds of at most the given length, unless that
-// is 0. A negative one counts as 0.
+// readSeconds reads a duration in seconds of at most the given length, unless that is 0. A negative one counts as 0.
 func readSeconds(in rawjson.Reader, d *time.Duration, most time.Duration) error {
 	var seconds float64
 	if err := rawjson.Float(in, &seconds); err != nil {

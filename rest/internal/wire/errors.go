@@ -11,8 +11,7 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// StatusOf maps the code of a store's error to a status, and to the name that Python
-// clients know such an error by.
+// StatusOf maps the code of a store's error to a status, and to the name that Python clients know such an error by.
 func StatusOf(code agl.Code) (status int, errorType string) {
 	switch code {
 	case agl.CodeInvalid, agl.CodeNotFound, agl.CodeIllegalState:
@@ -46,8 +45,7 @@ func AppendError(dst []byte, err error) []byte {
 	return o.End()
 }
 
-// AppendFault appends the document of an internal error, which has only the id
-// under which the log has the details.
+// AppendFault appends the document of an internal error, which has only the id under which the log has the details.
 func AppendFault(dst []byte, requestID string) []byte {
 	o := rawjson.NewObject(dst)
 	o.String("detail", "Internal server error")
@@ -60,8 +58,7 @@ func AppendFault(dst []byte, requestID string) []byte {
 // longestExcerpt bounds the part of an answer that an error quotes, in bytes.
 const longestExcerpt = 500
 
-// DecodeError returns the error that an answer stands for: the store's own, where
-// it is one.
+// DecodeError returns the error that an answer stands for: the store's own, where it is one.
 func DecodeError(op string, status int, body []byte) error {
 	var doc struct {
 		Detail jsontext.Value `json:"detail"`
@@ -102,8 +99,7 @@ func DecodeError(op string, status int, body []byte) error {
 	return agl.Errorf(code, "%s: the store's server answered %d %s: %s", op, status, http.StatusText(status), message)
 }
 
-// codeOf derives the code of an answer that has none, such as one from a Python server
-// or from a proxy in between.
+// codeOf derives the code of an answer that has none, such as one from a Python server or from a proxy in between.
 func codeOf(status int, errorType string) agl.Code {
 	switch {
 	case errorType == "RuntimeError":

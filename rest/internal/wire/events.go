@@ -32,8 +32,7 @@ type EventParser struct {
 	data []byte
 }
 
-// Line takes the next line, without its end. It returns an event that the line
-// completes, or the error that ends the stream.
+// Line takes the next line, without its end. It returns an event that the line completes, or the error that ends the stream.
 func (p *EventParser) Line(line []byte) (*agl.Event, error) {
 	line = bytes.TrimSuffix(line, []byte("\r"))
 	if len(line) > 0 {

@@ -12,8 +12,7 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// Query is the parameters of a query. They are the body of a search, or a query
-// string.
+// Query is the parameters of a query. They are the body of a search, or a query string.
 type Query struct {
 	members
 	paging *agl.Paging
@@ -30,8 +29,7 @@ func QueryRollouts(p *agl.QueryRolloutsParams) Query {
 	})
 }
 
-// QueryAttempts returns the parameters of a query of attempts, but for the rollout,
-// which is in the path.
+// QueryAttempts returns the parameters of a query of attempts, but for the rollout, which is in the path.
 func QueryAttempts(p *agl.QueryAttemptsParams) Query {
 	return newQuery(&p.Paging, "sequence_id", nil)
 }
@@ -79,8 +77,7 @@ func newQuery(p *agl.Paging, sortBy string, filters members) Query {
 	)}
 }
 
-// UnmarshalJSONFrom reads the body of a search. What is absent gets the defaults of
-// the wire.
+// UnmarshalJSONFrom reads the body of a search. What is absent gets the defaults of the wire.
 func (q Query) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	q.paging.Limit, q.paging.SortBy = -1, q.sortBy
 	err := q.members.UnmarshalJSONFrom(dec)

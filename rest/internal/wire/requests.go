@@ -72,8 +72,7 @@ func ReserveSequenceIDsOf(p *[]agl.ReserveSequenceIDsParams) Envelope {
 	return members{{"attempts", list[agl.ReserveSequenceIDsParams]{p, ReserveSequenceIDs}, required}}
 }
 
-// UpdateRollout is the body that posts to [Rollout]. An absent member leaves its
-// field, which null clears.
+// UpdateRollout is the body that posts to [Rollout]. An absent member leaves its field, which null clears.
 func UpdateRollout(p *agl.UpdateRolloutParams) Envelope {
 	return members{
 		{"input", (*raw)(&p.Input), optional},
@@ -85,8 +84,7 @@ func UpdateRollout(p *agl.UpdateRolloutParams) Envelope {
 	}
 }
 
-// UpdateAttempt is the body that posts to [Attempt]. An absent member leaves its
-// field.
+// UpdateAttempt is the body that posts to [Attempt]. An absent member leaves its field.
 func UpdateAttempt(p *agl.UpdateAttemptParams) Envelope {
 	return members{
 		{"status", setEnum[agl.AttemptStatus]{&p.Status, agl.AttemptStatuses}, notNull},

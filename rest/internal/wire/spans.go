@@ -10,8 +10,7 @@ import (
 	"github.com/agl-go/agl/internal/spanjson"
 )
 
-// AppendSpans appends the body of [SpansBatch], to be answered with [StoredSpans];
-// list appends the list of spans.
+// AppendSpans appends the body of [SpansBatch], to be answered with [StoredSpans]; list appends the list of spans.
 func AppendSpans(dst []byte, issueSequenceIDs bool, list func(dst []byte) []byte) []byte {
 	o := rawjson.NewObject(dst)
 	o.Bool("issue_sequence_ids", issueSequenceIDs)

@@ -45,8 +45,7 @@ func (v invalid) err() error {
 	return &StatusError{http.StatusUnprocessableEntity, v.appendJSON(nil, "")}
 }
 
-// appendJSON appends the document of the answer. A code of ours is left out where
-// it is empty.
+// appendJSON appends the document of the answer. A code of ours is left out where it is empty.
 func (v invalid) appendJSON(dst []byte, code agl.Code) []byte {
 	o := rawjson.NewObject(dst)
 	o.Key("detail")
@@ -151,9 +150,8 @@ func nonFinite(body []byte, at int) string {
 	return ""
 }
 
-// locate returns a pointer as a loc, in which the indices of arrays are numbers,
-// together with the value that it names and the object or array around that. Both
-// are nil where doc has none.
+// locate returns a pointer as a loc, in which the indices of arrays are numbers, together with the value that it names and
+// the object or array around that. Both are nil where doc has none.
 func locate(where string, doc []byte, pointer jsontext.Pointer) (loc, parent, value []byte) {
 	loc = append([]byte(`[`), quote(where)...)
 	start := rawjson.SkipSpace(doc, 0)

@@ -1,7 +1,6 @@
-// Package wire defines what the server and the client of the store's HTTP API share:
-// paths, headers, the envelopes of requests and answers, the parameters of queries, the
-// documents of errors and the form of event streams. Each has its writer and its reader
-// side by side, and a test that they agree.
+// Package wire defines what the server and the client of the store's HTTP API share: paths, headers, the envelopes of
+// requests and answers, the parameters of queries, the documents of errors and the form of event streams. Each has its
+// writer and its reader side by side, and a test that they agree.
 //
 // The JSON forms of rollouts, spans and the other nouns are package agl's. The
 // package must not know how a request is sent, nor what a store does with it.
@@ -45,8 +44,7 @@ const (
 	NextSequenceIDsBatch = "/spans/next/batch"
 )
 
-// The paths with ids take them escaped by [Segment], or as the placeholders of a
-// route.
+// The paths with ids take them escaped by [Segment], or as the placeholders of a route.
 
 // Rollout is the path of a rollout.
 func Rollout(id string) string { return Rollouts + "/" + id }
@@ -97,6 +95,5 @@ const (
 // MaxWait bounds how long a dequeue may block.
 const MaxWait = 60 * time.Second
 
-// EventHeartbeat is how often an event stream without events carries a comment,
-// unless the server is configured otherwise.
+// EventHeartbeat is how often an event stream without events carries a comment, unless the server is configured otherwise.
 const EventHeartbeat = 15 * time.Second

@@ -235,8 +235,7 @@ func (j *judge) faults() {
 	}
 }
 
-// enqueued: every rollout of an answered enqueue exists, with its task, and no task
-// has two rollouts.
+// enqueued: every rollout of an answered enqueue exists, with its task, and no task has two rollouts.
 func (j *judge) enqueued() {
 	const rule = "enqueued"
 	made := map[string]string{}
@@ -264,8 +263,7 @@ func opsOf(o *Op) []*Op {
 	return []*Op{o}
 }
 
-// claimed: every claim that was answered exists, once, and every attempt belongs to
-// a dequeue.
+// claimed: every claim that was answered exists, once, and every attempt belongs to a dequeue.
 func (j *judge) claimed() {
 	const rule = "claimed"
 	lost := map[string][]*Op{} // dequeues without an answer, by worker
@@ -322,9 +320,8 @@ func lostClaim(lost []*Op, a Attempt) *Op {
 	return nil
 }
 
-// live: an attempt begins only after the one before it has ended: by its deadlines, or
-// by a status that is retried. The deadlines count from the last sign of life that was
-// answered.
+// live: an attempt begins only after the one before it has ended: by its deadlines, or by a status that is retried. The
+// deadlines count from the last sign of life that was answered.
 func (j *judge) live() {
 	for _, s := range j.stories {
 		attempts := slices.Clone(s.attempts())
@@ -360,8 +357,7 @@ func (s *story) over(a Attempt, begun int64) bool {
 	return t.Unresponsive > 0 && by > alive+t.Unresponsive || t.Timeout > 0 && by > a.Start+t.Timeout
 }
 
-// completed: no more rollouts finish than were enqueued, and a finished rollout stays
-// finished.
+// completed: no more rollouts finish than were enqueued, and a finished rollout stays finished.
 func (j *judge) completed() {
 	const rule = "completed"
 	done := 0
@@ -393,8 +389,7 @@ func (j *judge) stuck() {
 	}
 }
 
-// events: the stream has events of every rollout and every attempt up to their last
-// status, and none twice.
+// events: the stream has events of every rollout and every attempt up to their last status, and none twice.
 func (j *judge) events() {
 	const rule = "events"
 	if !j.settings.EventLog {

@@ -254,8 +254,7 @@ func (o *Op) String() string {
 		o.Process, o.Func, call, o.Kind, reply, o.Error)
 }
 
-// Parse reads a history and joins its calls with their outcomes, in the order of
-// the calls.
+// Parse reads a history and joins its calls with their outcomes, in the order of the calls.
 func Parse(r io.Reader) ([]*Op, error) {
 	var ops []*Op
 	open := map[int]*Op{}

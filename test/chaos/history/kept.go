@@ -65,8 +65,7 @@ func (j *judge) spansSeen(s *story, sent map[[2]string]Span, read *Op) {
 	}
 }
 
-// marksKept: a value that updates replace is that of the last answered update, or of
-// one that may have come after it.
+// marksKept: a value that updates replace is that of the last answered update, or of one that may have come after it.
 func (j *judge) marksKept() {
 	const rule = "updates"
 	for _, s := range j.stories {
@@ -106,8 +105,7 @@ func (j *judge) register(rule, what string, writes []*Op, mark int64, read *Op) 
 	}
 }
 
-// resourcesKept: versions are given once and in order, none is lost, and there are no
-// more than updates.
+// resourcesKept: versions are given once and in order, none is lost, and there are no more than updates.
 func (j *judge) resourcesKept() {
 	const rule = "resources"
 	writes := map[string][]*Op{}

@@ -13,10 +13,9 @@ import (
 // lifecycleTimeout limits the search for an order of the operations on one rollout.
 const lifecycleTimeout = 20 * time.Second
 
-// lifecycle: the operations on a rollout are linearizable: some order of them follows
-// the rules of its status. An operation without an answer may have happened at any
-// time after its call, or never. A deadline may pass before any operation that ends
-// late enough.
+// lifecycle: the operations on a rollout are linearizable: some order of them follows the rules of its status. An operation
+// without an answer may have happened at any time after its call, or never. A deadline may pass before any operation that
+// ends late enough.
 func (j *judge) lifecycle() {
 	model := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{life{}} },
@@ -130,8 +129,7 @@ func (s *story) steps() []step {
 	return all
 }
 
-// life is the state of a rollout. Its transitions are those of the store's tables,
-// written independently.
+// life is the state of a rollout. Its transitions are those of the store's tables, written independently.
 type life struct {
 	task    *Task // nil before it is enqueued
 	status  agl.RolloutStatus
@@ -157,8 +155,7 @@ func (s life) step(in step) []any {
 	return next
 }
 
-// expired returns the state, and the states after each deadline that can have passed
-// before end.
+// expired returns the state, and the states after each deadline that can have passed before end.
 func (s life) expired(end int64) []life {
 	states := []life{s}
 	if s.task == nil || !s.doing.Live() || s.status != agl.RolloutPreparing && s.status != agl.RolloutRunning {
@@ -196,8 +193,7 @@ func (s life) ended(status agl.AttemptStatus) life {
 	return s
 }
 
-// apply returns the state after the operation; possible is false if the store could
-// not have given its answer.
+// apply returns the state after the operation; possible is false if the store could not have given its answer.
 func (s life) apply(in step) (_ life, possible bool) {
 	if in.kind == stepEnqueue {
 		return life{task: in.task, status: agl.RolloutQueuing}, s.task == nil

@@ -15,10 +15,9 @@ type queued struct {
 	claimed, done int64 // the claim's call and answer
 }
 
-// order checks that the queue is first in, first out. Every violation shows one of four
-// patterns (Henzinger, Sezgin, Vafeiadis: Aspect-Oriented Linearizability Proofs,
-// CONCUR 2013). A value from nowhere and one taken twice break the rules enqueued and
-// claimed; the others are:
+// order checks that the queue is first in, first out. Every violation shows one of four patterns (Henzinger, Sezgin,
+// Vafeiadis: Aspect-Oriented Linearizability Proofs, CONCUR 2013). A value from nowhere and one taken twice break the rules
+// enqueued and claimed; the others are:
 //
 //   - b was queued after a, and was claimed before a was;
 //   - a dequeue found nothing while a was there all the time.
@@ -43,8 +42,7 @@ func (j *judge) order() {
 	j.overlooked(calm)
 }
 
-// firstClaims returns the rollouts of answered enqueues with their first claims, if
-// any.
+// firstClaims returns the rollouts of answered enqueues with their first claims, if any.
 func (j *judge) firstClaims() []queued {
 	var all []queued
 	for _, s := range j.stories {
@@ -62,8 +60,7 @@ func (j *judge) firstClaims() []queued {
 	return all
 }
 
-// giveBack is how long, in nanoseconds, a dequeue may still change the queue after its
-// client has given up.
+// giveBack is how long, in nanoseconds, a dequeue may still change the queue after its client has given up.
 const giveBack = int64(1e9)
 
 // loss is a dequeue without an answer, and until when it may have held a rollout.
@@ -97,8 +94,7 @@ func (j *judge) lostDequeues() []loss {
 	return lost
 }
 
-// undisturbed reports whether the rollout was in the queue, and nowhere else,
-// from its enqueue to its first claim.
+// undisturbed reports whether the rollout was in the queue, and nowhere else, from its enqueue to its first claim.
 func (q queued) undisturbed(lost []loss) bool {
 	if q.claim == nil {
 		return false // cancelled while it was queued, or claimed without an answer
