@@ -12,6 +12,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/agl-go/agl/internal/durable"
+	"github.com/agl-go/agl/internal/filelock"
 )
 
 // ErrFull is returned by [Log.Append] when the records do not fit.
@@ -91,6 +94,22 @@ func Open(dir string, limit int64, found func(ref Ref, record []byte) error) (*L
 		return nil, errors.Join(fmt.Errorf("spool %s: %w", dir, err), l.Close())
 	}
 	return l, nil
+}
+
+// lockDir locks a directory until the process ends.
+func lockDir(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	free, err := filelock.Try(f)
+	if err == nil && !free {
+		err = ErrInUse
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // recover reads the existing segments.
@@ -219,7 +238,7 @@ func (l *Log) rotate() error {
 		return err
 	}
 	// The name of the file must be as durable as its records.
-	if err := syncDir(l.dir); err != nil {
+	if err := durable.SyncDir(l.dir); err != nil {
 		return errors.Join(err, f.Close(), os.Remove(l.path(number)))
 	}
 	l.next++
@@ -307,5 +326,5 @@ func (l *Log) Close() error {
 			errs = append(errs, s.file.Close())
 		}
 	}
-	return errors.Join(append(errs, l.lock.Close())...)
+	return errors.Join(append(errs, filelock.Release(l.lock))...)
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/filelock"
 )
 
 // lock gives this process the exclusive right to serve, migrate or vacuum a file. It
@@ -21,7 +22,7 @@ func takeLock(path string) (*lock, error) {
 	if err != nil {
 		return nil, errPlace(path, err)
 	}
-	free, err := tryLock(f)
+	free, err := filelock.Try(f)
 	if err != nil {
 		_ = f.Close()
 		return nil, agl.Errorf(agl.CodeUnavailable, "sqlite: the file %s cannot be locked, its file system must know locks: %w", path, err)
@@ -71,8 +72,7 @@ func (l *lock) checkNotEmptied(path string) error {
 }
 
 func (l *lock) release() {
-	_ = unlock(l.file)
-	_ = l.file.Close() // this unlocks it, too
+	_ = filelock.Release(l.file)
 }
 
 // isLocked reports whether a process has the database. The answer may be outdated when
@@ -84,7 +84,7 @@ func isLocked(path string) bool {
 	}
 	l := lock{f}
 	defer l.release()
-	free, err := tryLock(f)
+	free, err := filelock.Try(f)
 	return err == nil && !free
 }
 
