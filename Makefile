@@ -8,7 +8,7 @@ UNIT         := $$($(GO) list ./... | grep -v /test/)
 # The Go SDKs are large. Without optimisation they compile in a fraction of the time.
 SDKS         := -gcflags='github.com/openai/openai-go/v3/...=-N -l' -gcflags='github.com/anthropics/anthropic-sdk-go/...=-N -l'
 
-.PHONY: build test race lint compat python clients examples examples-long firsthour page e2e chaos chaos-short faults fuzz bench bench-store bench-overhead bench-proxy bench-apo bench-process bench-tokenizers tinker-sdk tokenizers skyrl proxy-soak seeds apo full clean
+.PHONY: build test race lint compat gateway python clients examples examples-long firsthour page e2e chaos chaos-short faults fuzz bench bench-store bench-overhead bench-proxy bench-apo bench-process bench-tokenizers tinker-sdk tokenizers skyrl proxy-soak seeds apo full clean
 
 build: ## the agl binary, static
 	CGO_ENABLED=0 $(GO) build -trimpath -o agl ./cmd/agl
@@ -29,6 +29,9 @@ lint: $(LINT) ## style, bugs and import arrows
 compat: ## the real Python package of Agent-lightning against this code
 	AGL_COMPAT_VENV=$$(test/compat/venv.sh) $(GO) test -count=1 -run Python ./proxy
 	test/compat/run.sh
+
+gateway: ## the real Agent-lightning v1.0 against agl store --gateway and against its own server; needs Python 3.12
+	test/gateway/run.sh
 
 python: ## the wheel agl-go: types, unit tests, and real runs with it
 	python/check.sh
@@ -109,7 +112,7 @@ seeds: ## the calculator example with five seeds, the results as JSON
 apo: ## prompt tuning on tasks with known optima, 100 seeds each: is the optimum found, and are the intervals right
 	$(GO) test -count=1 -timeout 1h -v ./test/apo
 
-full: test lint race compat python clients tinker-sdk tokenizers skyrl firsthour page e2e chaos faults seeds apo fuzz bench bench-store bench-overhead bench-apo bench-process bench-tokenizers examples-long ## everything, before a release
+full: test lint race compat gateway python clients tinker-sdk tokenizers skyrl firsthour page e2e chaos faults seeds apo fuzz bench bench-store bench-overhead bench-apo bench-process bench-tokenizers examples-long ## everything, before a release
 
 clean:
 	rm -rf .cache agl

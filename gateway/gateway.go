@@ -142,7 +142,8 @@ func (g *Gateway) route(path string, m map[string]handler) {
 func notFound(w http.ResponseWriter, r *http.Request) {
 	if path, cut := strings.CutSuffix(r.URL.Path, "/"); cut && path != "" && !strings.HasSuffix(path, "/") {
 		to := url.URL{Path: path, RawQuery: r.URL.RawQuery}
-		http.Redirect(w, r, to.String(), http.StatusTemporaryRedirect)
+		w.Header()["Location"] = []string{to.String()}
+		w.WriteHeader(http.StatusTemporaryRedirect)
 		return
 	}
 	writeError(w, errStatus(http.StatusNotFound, "Not Found"))

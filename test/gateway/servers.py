@@ -1,0 +1,158 @@
+"""The servers under test, and a stand-in for an inference engine."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+
+KEY = "secret"
+MODEL = "m"
+
+
+class Server:
+    """A server in a process of its own. Its socket belongs to the test, so that it stays open between two lives."""
+
+    name = ""
+
+    def __init__(self) -> None:
+        self.socket = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self.url = "http://127.0.0.1:%d" % self.socket.getsockname()[1]
+        self.folder = tempfile.TemporaryDirectory()
+        self.log = open(os.path.join(self.folder.name, "log"), "ab")
+        self.process: subprocess.Popen | None = None
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            self.command(), stdout=self.log, stderr=self.log, pass_fds=self.pass_fds(), start_new_session=True
+        )
+        self.client().get("/healthz").raise_for_status()
+
+    def pass_fds(self) -> tuple[int, ...]:
+        return (self.socket.fileno(),)
+
+    def client(self, **kwargs) -> httpx.Client:
+        return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=60, **kwargs)
+
+    def end(self, sig: int) -> None:
+        self.process.send_signal(sig)
+        self.process.wait(timeout=30)
+
+    def close(self) -> None:
+        if self.process and self.process.poll() is None:
+            self.end(signal.SIGKILL)
+        self.socket.close()
+        self.log.close()
+        self.folder.cleanup()
+
+    def said(self) -> str:
+        with open(self.log.name, errors="replace") as f:
+            return f.read()
+
+
+class Ours(Server):
+    name = "agl store --gateway"
+
+    def command(self) -> list[str]:
+        database = "sqlite:" + os.path.join(self.folder.name, "agl.db")
+        agl = [os.environ["AGL_BINARY"], "store", "--gateway", "--gateway-key", KEY, "--gateway-model", MODEL, "--db", database]
+        # The shell makes the socket number 3 and names its own process, which becomes the server.
+        return ["/bin/sh", "-c", f'exec 3<&{self.socket.fileno()}; export LISTEN_FDS=1 LISTEN_PID=$$; exec "$@"', "sh", *agl]
+
+
+class Theirs(Server):
+    name = "agl-server"
+
+    def __init__(self) -> None:
+        super().__init__()
+        port = self.socket.getsockname()[1]
+        self.socket.close()  # it opens its own
+        self.port = port
+
+    def pass_fds(self) -> tuple[int, ...]:
+        return ()
+
+    def command(self) -> list[str]:
+        return ["agl-server", f"key={KEY}", f"port={self.port}", "host=127.0.0.1", f"default_proxy.model_name={MODEL}"]
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            self.command(), stdout=self.log, stderr=self.log, cwd=self.folder.name, start_new_session=True
+        )
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                self.client().get("/healthz").raise_for_status()
+                return
+            except httpx.HTTPError:
+                if time.monotonic() > deadline or self.process.poll() is not None:
+                    raise RuntimeError("agl-server does not start:\n" + self.said())
+                threading.Event().wait(0.05)
+
+
+class Engine:
+    """Answers like vLLM. What the last message says decides how: "fail", "text", "list", "flaky" or anything."""
+
+    def __init__(self) -> None:
+        engine = self
+        self.requests: list[dict] = []
+        self.flaky: dict[str, int] = {}
+        self.lock = threading.Lock()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                engine.answer(self, body)
+
+            def log_message(self, *args) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.server.handle_error = lambda *_: None  # a client that was killed
+        self.url = "http://127.0.0.1:%d/v1" % self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def answer(self, handler: BaseHTTPRequestHandler, body: dict) -> None:
+        text = str(body.get("prompt") or (body.get("messages") or [{"content": ""}])[-1]["content"])
+        with self.lock:
+            self.requests.append({"path": handler.path, "body": body, "authorization": handler.headers.get("Authorization")})
+            self.flaky[text] = self.flaky.get(text, 0) + 1
+            tries = self.flaky[text]
+        status, kind, reply = 200, "application/json", json.dumps(self.completion(handler.path, text, body))
+        if text == "fail":
+            status, reply = 400, '{"error": {"message": "too long"}}'
+        elif text == "text":
+            kind, reply = "text/plain", "hello"
+        elif text.startswith("flaky") and tries < 3:
+            status, reply = 503, "{}"
+        handler.send_response(status)
+        handler.send_header("Content-Type", kind)
+        handler.send_header("Content-Length", str(len(reply.encode())))
+        handler.end_headers()
+        handler.wfile.write(reply.encode())
+
+    def completion(self, path: str, text: str, body: dict) -> dict:
+        prompt, answer = [ord(c) % 101 for c in text], [len(text), 7]
+        choice: dict = {"index": 0, "finish_reason": "stop", "token_ids": answer}
+        if body.get("logprobs"):
+            choice["logprobs"] = {"content": [{"token": str(t), "logprob": -0.5 * t} for t in answer]}
+        out = {"id": "c", "model": body["model"], "choices": [choice], "usage": {"prompt_tokens": len(prompt), "completion_tokens": 2}}
+        if path.endswith("chat/completions"):
+            choice["message"] = {"role": "assistant", "content": "ok"}
+            out["prompt_token_ids"] = prompt
+        else:
+            choice["text"], choice["prompt_token_ids"] = "ok", prompt
+        return out
