@@ -8,7 +8,7 @@ UNIT         := $$($(GO) list ./... | grep -v /test/)
 # The Go SDKs are large. Without optimisation they compile in a fraction of the time.
 SDKS         := -gcflags='github.com/openai/openai-go/v3/...=-N -l' -gcflags='github.com/anthropics/anthropic-sdk-go/...=-N -l'
 
-.PHONY: build test race lint compat gateway python clients examples examples-long firsthour page e2e chaos chaos-short faults fuzz bench bench-store bench-overhead bench-proxy bench-apo bench-process bench-tokenizers tinker-sdk tokenizers skyrl proxy-soak seeds apo full clean
+.PHONY: build test race lint compat gateway python clients examples examples-long firsthour page e2e chaos chaos-short faults fuzz bench bench-store bench-overhead bench-proxy bench-gateway bench-apo bench-process bench-tokenizers tinker-sdk tokenizers skyrl proxy-soak seeds apo full clean
 
 build: ## the agl binary, static
 	CGO_ENABLED=0 $(GO) build -trimpath -o agl ./cmd/agl
@@ -89,6 +89,9 @@ bench-process: ## rollouts of a process agent against a bare loop of processes, 
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/process-agent ./bench/process/agent
 	$(GO) run ./bench/process --rounds 3
 
+bench-gateway: build ## agl store --gateway beside Agent-lightning v1.0's server, as ratios; needs Python 3.12
+	$(GO) run ./bench/gateway --server $$(test/gateway/venv.sh)/bin/agl-server
+
 bench-apo: build ## prompt tuning against the Python package's class, on the same tasks and models
 	test/compat/venv.sh >/dev/null
 	$(GO) run ./bench/apo
@@ -112,7 +115,7 @@ seeds: ## the calculator example with five seeds, the results as JSON
 apo: ## prompt tuning on tasks with known optima, 100 seeds each: is the optimum found, and are the intervals right
 	$(GO) test -count=1 -timeout 1h -v ./test/apo
 
-full: test lint race compat gateway python clients tinker-sdk tokenizers skyrl firsthour page e2e chaos faults seeds apo fuzz bench bench-store bench-overhead bench-apo bench-process bench-tokenizers examples-long ## everything, before a release
+full: test lint race compat gateway python clients tinker-sdk tokenizers skyrl firsthour page e2e chaos faults seeds apo fuzz bench bench-store bench-overhead bench-gateway bench-apo bench-process bench-tokenizers examples-long ## everything, before a release
 
 clean:
 	rm -rf .cache agl

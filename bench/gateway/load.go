@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/bench/internal/bench"
+)
+
+// server is one of the servers that are compared.
+type server struct {
+	name    string
+	process *bench.Process
+	created int // rollouts by the workload create
+	calls   int
+	client  http.Transport
+}
+
+func (s *server) request(method, path, body string) (*http.Request, error) {
+	r, err := http.NewRequest(method, s.process.URL+path, strings.NewReader(body)) //nolint:noctx // do sets it
+	if err == nil && body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	return r, err
+}
+
+func (s *server) do(ctx context.Context, r *http.Request) ([]byte, error) {
+	res, err := s.client.RoundTrip(r.WithContext(ctx))
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode >= http.StatusMultipleChoices {
+		err = fmt.Errorf("%s %s: %s: %.300s", r.Method, r.URL.Path, res.Status, body)
+	}
+	return body, err
+}
+
+// prepare creates the rollouts that are polled and registers the model server.
+func (s *server) prepare(ctx context.Context, backend string) error {
+	s.client.MaxIdleConnsPerHost = 128
+	var list []string
+	for i := range pending {
+		list = append(list, rollout(fmt.Sprintf("p%d", i)))
+	}
+	for _, x := range [][2]string{
+		{"/api/rollouts", "[" + strings.Join(list, ",") + "]"},
+		{"/api/models", fmt.Sprintf(`[{"model":%q,"endpoint":%q}]`, model, backend+"/v1")},
+	} {
+		r, err := s.request(http.MethodPost, x[0], x[1])
+		if err == nil {
+			_, err = s.do(ctx, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rollout is a rollout as the trainer creates it.
+func rollout(id string) string {
+	return fmt.Sprintf(`{"rollout_id":%q,"input":{"data_id":%q,"question":"What is the capital of the country whose flag has a maple leaf on it?","answer":"Ottawa"},`+
+		`"is_train":true,"config":{"timeout_seconds":1200,"local":{"agent_class":"agent:Agent","env_map":{"TASK":"input"}}},"metadata":{}}`, id, id)
+}
+
+func poll(s *server, worker, n int) (*http.Request, error) {
+	return s.request(http.MethodGet, fmt.Sprintf("/api/rollouts/p%d", (worker*31+n)%pending), "")
+}
+
+func create(s *server, _, _ int) (*http.Request, error) {
+	const batch = 256
+	var list []string
+	for range batch {
+		s.created++
+		list = append(list, rollout(fmt.Sprintf("c%d", s.created)))
+	}
+	return s.request(http.MethodPost, "/api/rollouts", "["+strings.Join(list, ",")+"]")
+}
+
+// call is a call of an agent, each worker's on rollouts of its own, of some calls each.
+func call(s *server, worker, n int) (*http.Request, error) {
+	return s.request(http.MethodPost, fmt.Sprintf("/proxy/rollout/p%d/attempt/0/mode/train/openai/v1/chat/completions", (worker*31+n/8)%pending),
+		`{"model":"gpt","messages":[{"role":"system","content":"You are a helpful assistant."},{"role":"user","content":"Say hello."}],"temperature":0.2,"max_tokens":64}`)
+}
+
+// result is the result of a load.
+type result struct {
+	took  time.Duration
+	cpu   time.Duration   // of the server
+	times []time.Duration // of each request, sorted
+}
+
+func (r *result) rate() float64          { return float64(len(r.times)) / r.took.Seconds() }
+func (r *result) cpuEach() time.Duration { return r.cpu / time.Duration(max(len(r.times), 1)) }
+
+// quantile returns the time within which so many of 100 requests end.
+func (r *result) quantile(percent int) time.Duration {
+	if len(r.times) == 0 {
+		return 0
+	}
+	return r.times[(len(r.times)-1)*percent/100]
+}
+
+// drive sends requests over a number of connections for a time. The first error ends it.
+func (s *server) drive(ctx context.Context, w workload, span time.Duration) (result, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	before, err := s.process.CPU()
+	if err != nil {
+		return result{}, err
+	}
+	times := make([][]time.Duration, w.connections)
+	began := time.Now()
+	var group sync.WaitGroup
+	for i := range w.connections {
+		group.Go(func() {
+			for n := 0; time.Since(began) < span && ctx.Err() == nil; n++ {
+				r, err := w.request(s, i, n)
+				at := time.Now()
+				if err == nil {
+					_, err = s.do(ctx, r)
+				}
+				if err != nil {
+					cancel(err)
+					return
+				}
+				times[i] = append(times[i], time.Since(at))
+			}
+		})
+	}
+	group.Wait()
+	if ctx.Err() != nil {
+		return result{}, context.Cause(ctx)
+	}
+	out := result{took: time.Since(began), times: slices.Concat(times...)}
+	after, err := s.process.CPU()
+	out.cpu = after - before
+	slices.Sort(out.times)
+	if strings.HasPrefix(w.name, "call") {
+		s.calls += len(out.times)
+	}
+	return out, err
+}
+
+// check counts what was recorded: every call, once.
+func (s *server) check(ctx context.Context) error {
+	found := 0
+	for i := range pending {
+		r, err := s.request(http.MethodGet, fmt.Sprintf("/api/rollouts/p%d/events", i), "")
+		if err != nil {
+			return err
+		}
+		body, err := s.do(ctx, r)
+		if err != nil {
+			return err
+		}
+		var events []jsontext.Value
+		if err := json.Unmarshal(body, &events); err != nil {
+			return err
+		}
+		found += len(events)
+	}
+	if found != s.calls {
+		return fmt.Errorf("%d calls are recorded of %d that were answered", found, s.calls)
+	}
+	return nil
+}
