@@ -13,7 +13,7 @@ type lineageKey struct{}
 // startHooks calls a start method of every hook. It returns ctx with what they have added.
 func (a *attempt) startHooks(ctx context.Context, name string, call func(context.Context, agl.Hook) (context.Context, error)) context.Context {
 	for i := range a.cfg.Hooks {
-		ctx = a.startHook(ctx, i, name, call)
+		ctx = a.startHook(ctx, i, name, call) //nolint:fatcontext // one layer for each hook
 	}
 	return ctx
 }
@@ -21,9 +21,10 @@ func (a *attempt) startHooks(ctx context.Context, name string, call func(context
 func (a *attempt) startHook(ctx context.Context, i int, name string, call func(context.Context, agl.Hook) (context.Context, error)) (next context.Context) {
 	lineage := new(byte)
 	a.hook(ctx, i, name, func(ctx context.Context, h agl.Hook) (err error) {
-		next, err = call(context.WithValue(ctx, lineageKey{}, lineage), h)
+		next, err = call(context.WithValue(ctx, lineageKey{}, lineage), h) //nolint:fatcontext // called once
 		if next != nil && next.Value(lineageKey{}) != lineage {
-			next, err = nil, errors.Join(err, errors.New("it returned a context that is not derived from its own, which is ignored"))
+			err = errors.Join(err, errors.New("it returned a context that is not derived from its own, which is ignored"))
+			next = nil //nolint:contextcheck // the one before stays
 		}
 		return err
 	})

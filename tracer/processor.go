@@ -23,6 +23,7 @@ type spanOwner interface {
 	over() bool      // no span counts any more
 	logAttrs() []any // of the attempt, for the log
 	spanEnded(s sdktrace.ReadOnlySpan)
+	watchedBy(p *processor) // forget is called when the trace ends
 }
 
 // processor passes ended OpenTelemetry spans to the trace that they belong to: the
@@ -62,7 +63,9 @@ func (p *processor) OnStart(ctx context.Context, s sdktrace.ReadWriteSpan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !traced {
-		t = p.traces[sc.TraceID()]
+		if t = p.traces[sc.TraceID()]; t == nil {
+			t = p.open[keyOf(s.Parent())]
+		}
 	}
 	if t == nil {
 		return
@@ -72,7 +75,9 @@ func (p *processor) OnStart(ctx context.Context, s sdktrace.ReadWriteSpan) {
 		return
 	}
 	p.open[keyOf(sc)] = t
-	p.counts[t]++
+	if p.counts[t]++; p.counts[t] == 1 {
+		t.watchedBy(p)
+	}
 }
 
 // OnEnd passes the span to its trace.
@@ -101,6 +106,20 @@ func (p *processor) forget(t spanOwner) (unfinished int) {
 		maps.DeleteFunc(p.open, func(_ spanKey, owner spanOwner) bool { return owner == t })
 	}
 	return unfinished
+}
+
+// NewSpanProcessor returns a span processor for an OpenTelemetry provider that exists already, beside the processors that
+// it has: a span that is started with the context of an attempt, or below such a span, is recorded in the attempt's trace,
+// whichever [Tracer] that is of. Other spans are left alone. The provider decides with its sampler and its limits what there
+// is to record.
+func NewSpanProcessor() sdktrace.SpanProcessor {
+	return newProcessor(slog.New(slog.DiscardHandler), func(ctx context.Context) (spanOwner, bool) {
+		t, ok := FromContext(ctx)
+		if !ok {
+			return nil, false
+		}
+		return t, true
+	})
 }
 
 // Shutdown does nothing: traces are ended by those who started them.

@@ -16,8 +16,9 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// convertSpan converts an ended OpenTelemetry span, which is of no attempt yet.
-func convertSpan(s sdktrace.ReadOnlySpan) agl.Span {
+// FromOTel converts an ended OpenTelemetry span. The result is of no attempt yet: [Trace.Add] and the spans of an
+// [agl.Result] give it one. Maps among its attributes are flattened with dots, and mixed lists by index.
+func FromOTel(s sdktrace.ReadOnlySpan) agl.Span {
 	sc := s.SpanContext()
 	span := agl.Span{
 		TraceID: sc.TraceID().String(), SpanID: sc.SpanID().String(),

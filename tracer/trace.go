@@ -48,6 +48,9 @@ type Trace struct {
 	rootID  trace.SpanContext
 	traceID trace.TraceID
 
+	watchMu  sync.Mutex
+	watchers []*processor // beside that of the tracer, which have open spans of this trace
+
 	hasRoot bool                             // the root span is stored; valid once ended is set
 	ending  atomic.Bool                      // End was called
 	ended   atomic.Bool                      // no span counts any more
@@ -178,7 +181,14 @@ func (t *Trace) End(ctx context.Context) ([]agl.Span, error) {
 		t.root.End()
 	}
 	t.ended.Store(true)
-	if n := t.processor.forget(t); n > 0 {
+	n := t.processor.forget(t)
+	t.watchMu.Lock()
+	watchers := t.watchers
+	t.watchMu.Unlock()
+	for _, p := range watchers {
+		n += p.forget(t)
+	}
+	if n > 0 {
 		t.cfg.Logger.WarnContext(ctx, "spans that are still open when their trace ends are dropped",
 			"rollout_id", t.rolloutID, "attempt_id", t.attemptID, "count", n)
 	}
@@ -221,6 +231,18 @@ func (t *Trace) id() trace.TraceID { return t.traceID }
 // over implements spanOwner.
 func (t *Trace) over() bool { return t.ended.Load() }
 
+// watchedBy implements spanOwner.
+func (t *Trace) watchedBy(p *processor) {
+	if t.core != nil && p == t.processor {
+		return
+	}
+	t.watchMu.Lock()
+	defer t.watchMu.Unlock()
+	if !slices.Contains(t.watchers, p) {
+		t.watchers = append(t.watchers, p)
+	}
+}
+
 // logAttrs implements spanOwner.
 func (t *Trace) logAttrs() []any { return []any{"rollout_id", t.rolloutID, "attempt_id", t.attemptID} }
 
@@ -231,7 +253,7 @@ func (t *Trace) spanEnded(s sdktrace.ReadOnlySpan) {
 	}
 	// This blocks while the queue is full. A batch is settled within the retry
 	// budget, so the wait is bounded.
-	if _, err := t.queue.add(nil, t.assign(convertSpan(s))); err != nil {
+	if _, err := t.queue.add(nil, t.assign(FromOTel(s))); err != nil {
 		t.cfg.Logger.Warn("span ended after its trace; it is dropped",
 			"rollout_id", t.rolloutID, "attempt_id", t.attemptID, "span", s.Name())
 	}

@@ -3,7 +3,6 @@ package tracer
 import (
 	"context"
 
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agl-go/agl"
@@ -25,15 +24,7 @@ func New(cfg Config) (*Tracer, error) {
 	cfg = cfg.withDefaults()
 	t := &Tracer{core: core{cfg: cfg}}
 	t.core.processor = newProcessor(cfg.Logger, t.core.owner)
-	t.core.provider = sdktrace.NewTracerProvider(
-		sdktrace.WithSpanProcessor(t.core.processor),
-		sdktrace.WithSampler(sdktrace.AlwaysSample()),
-		// The SDK's limits (128 attributes a span) would cut long chats.
-		sdktrace.WithRawSpanLimits(sdktrace.SpanLimits{
-			AttributeValueLengthLimit: -1, AttributeCountLimit: -1, EventCountLimit: -1,
-			LinkCountLimit: -1, AttributePerEventCountLimit: -1, AttributePerLinkCountLimit: -1,
-		}),
-	)
+	t.core.provider = newProvider(t.core.processor)
 	return t, nil
 }
 

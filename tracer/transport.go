@@ -14,13 +14,14 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/modelerror"
+	"github.com/agl-go/agl/proxy/record"
 )
 
-// Transport is an [http.RoundTripper] that records the model calls of an
-// attempt: OpenAI chat completions, streamed or not. Requests and replies are passed
-// on byte for byte. Each call becomes a span named openai.chat.completion, with one
-// child per tool call that the model asks for. The span is queued before the agent
-// sees the end of the reply.
+// Transport is an [http.RoundTripper] that records the model calls of an attempt, streamed or not: Chat Completions,
+// Completions and Responses of OpenAI, and Messages of Anthropic. Requests and replies are passed on byte for byte. Each
+// call becomes a span named openai.chat.completion, whatever its API, so that adapters find it; messages, tools and
+// choices are described as those of a chat completion, and gen_ai.system and gen_ai.operation.name tell the APIs apart. It
+// has one child per tool call that the model asks for. The span is queued before the agent sees the end of the reply.
 //
 // Requests without a trace in their context, and other requests, are only passed on.
 //
@@ -42,15 +43,15 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		base = http.DefaultTransport
 	}
 	trace, ok := FromContext(req.Context())
-	if !ok || trace.ended.Load() || req.Body == nil || req.Method != http.MethodPost ||
-		!strings.HasSuffix(strings.TrimRight(req.URL.Path, "/"), "/chat/completions") {
+	form := formOf(req.URL.Path)
+	if !ok || trace.ended.Load() || req.Body == nil || req.Method != http.MethodPost || form == "" {
 		return base.RoundTrip(req)
 	}
 	limit := t.MaxCaptureBytes
 	if limit <= 0 {
 		limit = 16 << 20
 	}
-	c := &chatCall{trace: trace, parent: trace.parentOf(req.Context()), start: time.Now(), done: req.Context().Err}
+	c := &modelCall{form: form, trace: trace, parent: trace.parentOf(req.Context()), start: time.Now(), done: req.Context().Err}
 	out, err := c.captureRequest(req, limit)
 	if err != nil {
 		return nil, err
@@ -66,6 +67,25 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// formOf returns the API of a path; empty for others.
+func formOf(path string) record.Form {
+	path = strings.TrimRight(path, "/")
+	for _, api := range []struct {
+		suffix string
+		form   record.Form
+	}{
+		{"/chat/completions", record.Chat}, // before the next one
+		{"/completions", record.Completion},
+		{"/responses", record.Responses},
+		{"/messages", record.Messages},
+	} {
+		if strings.HasSuffix(path, api.suffix) {
+			return api.form
+		}
+	}
+	return ""
+}
+
 // ModelFailure returns how the last model call of the trace in ctx failed; nil if it
 // did not, or if there was none. With it a runner tells a failure of the agent from
 // one of its model, whatever SDK the agent uses. A call that the server rejected as
@@ -77,8 +97,9 @@ func ModelFailure(ctx context.Context) *agl.OutcomeError {
 	return nil
 }
 
-// chatCall is what is known of one model call.
-type chatCall struct {
+// modelCall is what is known of one model call.
+type modelCall struct {
+	form      record.Form
 	trace     *Trace
 	parent    string
 	start     time.Time
@@ -92,7 +113,7 @@ type chatCall struct {
 }
 
 // captureRequest keeps the body and returns a request that sends the same bytes.
-func (c *chatCall) captureRequest(req *http.Request, limit int64) (*http.Request, error) {
+func (c *modelCall) captureRequest(req *http.Request, limit int64) (*http.Request, error) {
 	body, err := io.ReadAll(io.LimitReader(req.Body, limit+1))
 	if err != nil {
 		return nil, errors.Join(err, req.Body.Close())
@@ -121,7 +142,7 @@ type capturedBody struct {
 	io.ReadCloser
 
 	mu    sync.Mutex
-	call  *chatCall
+	call  *modelCall
 	left  int64
 	ended bool
 }
@@ -162,7 +183,7 @@ func (b *capturedBody) end(err error) {
 }
 
 // replyBytes returns the captured reply, decompressed.
-func (c *chatCall) replyBytes() []byte {
+func (c *modelCall) replyBytes() []byte {
 	if c.encoding != "gzip" {
 		return c.reply.Bytes()
 	}
@@ -179,22 +200,22 @@ func (c *chatCall) replyBytes() []byte {
 // outcome reads the reply and says why the call failed, if it did: an
 // [agl.OutcomeError] if the model is to blame. err is how the exchange ended: nil and
 // io.EOF are successes.
-func (c *chatCall) outcome(err error) (chatReply, error) {
+func (c *modelCall) outcome(err error) (modelReply, error) {
 	body := c.replyBytes()
 	switch {
 	case err != nil && !errors.Is(err, io.EOF):
-		var reply chatReply
+		var reply modelReply
 		if c.streamed {
-			reply, _ = parseReply(body, true) // err is the better reason
+			reply, _ = parseReply(c.form, body, true) // err is the better reason
 		}
 		if c.done() != nil || agl.IsContextError(err) {
 			return reply, err
 		}
 		return reply, modelFailure(err)
 	case c.status >= http.StatusBadRequest:
-		return chatReply{}, statusFailure(c.status, body)
+		return modelReply{}, statusFailure(c.status, body)
 	}
-	reply, parseErr := parseReply(body, c.streamed)
+	reply, parseErr := parseReply(c.form, body, c.streamed)
 	if parseErr != nil && !c.truncated && err != nil { // the whole reply came
 		return reply, modelFailure(parseErr)
 	}
@@ -217,7 +238,7 @@ func statusFailure(status int, body []byte) error {
 }
 
 // finish records the call; err is that of outcome.
-func (c *chatCall) finish(err error) {
+func (c *modelCall) finish(err error) {
 	end := time.Now()
 	reply, failure := c.outcome(err)
 	blamed, ok := errors.AsType[*agl.OutcomeError](failure)
@@ -226,7 +247,7 @@ func (c *chatCall) finish(err error) {
 	}
 	c.trace.failure.Store(blamed)
 
-	attrs := chatRequestAttrs(c.request)
+	attrs := requestAttrs(c.form, c.request)
 	if c.status != 0 {
 		attrs = append(attrs, agl.Attr{Key: "http.response.status_code", Value: c.status})
 	}
@@ -254,7 +275,7 @@ func (c *chatCall) finish(err error) {
 	}
 }
 
-func (c *chatCall) record(d agl.SpanDraft, attrs []agl.Attr) {
+func (c *modelCall) record(d agl.SpanDraft, attrs []agl.Attr) {
 	var err error
 	if d.Attributes, err = agl.NewAttributes(attrs...); err == nil {
 		err = c.trace.record(d)

@@ -2,32 +2,42 @@ package tracer
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/proxy/record"
 )
 
-// chatReply is a chat completion.
-type chatReply struct {
+// modelReply is a reply, with its choices as those of a chat completion.
+type modelReply struct {
 	object  jsontext.Value
 	choices []jsontext.Value
 }
 
-// parseReply reads the body of a reply. What could be read is returned beside an
-// error.
-func parseReply(body []byte, streamed bool) (r chatReply, err error) {
+// parseReply reads the body of a reply. What could be read is returned beside an error.
+func parseReply(form record.Form, body []byte, streamed bool) (r modelReply, err error) {
 	r.object = body
 	if streamed {
-		r.object, err = unstreamed(body)
+		r.object, err = unstreamed(form, body)
 	}
 	if !isObject(r.object) {
-		return chatReply{}, errors.New("the model's reply is not a JSON object")
+		return modelReply{}, errors.New("the model's reply is not a JSON object")
 	}
-	choices, _ := rawjson.Get(r.object, "choices")
-	r.choices = jsonElements(choices)
+	if form == record.Chat {
+		choices, _ := rawjson.Get(r.object, "choices")
+		r.choices = jsonElements(choices)
+	} else {
+		for _, choice := range record.ChatChoices(form, r.object) {
+			r.choices = append(r.choices, choice)
+		}
+	}
+	if failure, _ := rawjson.Get(r.object, "error"); err == nil && failure != nil && failure.Kind() != 'n' {
+		err = fmt.Errorf("the model failed: %s", failure)
+	}
 	if err == nil && len(r.choices) == 0 {
 		err = errors.New("the model's reply has no choices")
 	}
@@ -36,11 +46,11 @@ func parseReply(body []byte, streamed bool) (r chatReply, err error) {
 
 // attrs returns the gen_ai attributes of the reply, with the token ids and
 // log-probabilities of its first choice.
-func (r chatReply) attrs() []agl.Attr {
+func (r modelReply) attrs() []agl.Attr {
 	var attrs []agl.Attr
 	for name, value := range agl.Attributes(r.object).All() {
 		switch name {
-		case "usage", "prompt_token_ids", "response_token_ids", "choices":
+		case "usage", "prompt_token_ids", "response_token_ids", "token_ids", "choices", "output", "content":
 		default:
 			attrs = flattenJSON(attrs, agl.AttrGenAIResponse+"."+name, value)
 		}
@@ -55,8 +65,12 @@ func (r chatReply) attrs() []agl.Attr {
 	}
 	usage, _ := rawjson.Get(r.object, "usage")
 	attrs = appendUsage(attrs, usage)
-	if ids, _ := rawjson.Get(r.object, "prompt_token_ids"); isIntegers(ids) {
-		attrs = append(attrs, agl.Attr{Key: agl.AttrPromptTokenIDs, Value: ids})
+	prompt, ok := rawjson.Get(r.object, "prompt_token_ids")
+	if !ok && len(r.choices) > 0 {
+		prompt, _ = rawjson.Get(r.choices[0], "prompt_token_ids") // of Completions
+	}
+	if isIntegers(prompt) {
+		attrs = append(attrs, agl.Attr{Key: agl.AttrPromptTokenIDs, Value: prompt})
 	}
 	if len(r.choices) == 0 {
 		return attrs
@@ -75,7 +89,7 @@ func (r chatReply) attrs() []agl.Attr {
 
 // responseIDs finds the token ids of the first choice. Servers put them into the
 // choice, into a member of it, or (older ones) beside the choices.
-func (r chatReply) responseIDs() jsontext.Value {
+func (r modelReply) responseIDs() jsontext.Value {
 	ids, ok := rawjson.Get(r.choices[0], "token_ids")
 	if !ok {
 		specific, _ := rawjson.Get(r.choices[0], "provider_specific_fields")
@@ -114,7 +128,7 @@ func appendUsage(attrs []agl.Attr, usage jsontext.Value) []agl.Attr {
 	return attrs
 }
 
-func (r chatReply) toolCalls() []toolCall {
+func (r modelReply) toolCalls() []toolCall {
 	var calls []toolCall
 	for _, choice := range r.choices {
 		message, _ := rawjson.Get(choice, "message")

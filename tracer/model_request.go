@@ -9,25 +9,39 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/proxy/record"
 )
 
-// chatRequestAttrs returns the gen_ai attributes of a chat completion request; for a
-// body that is not a JSON object, only those of the system.
-func chatRequestAttrs(body []byte) []agl.Attr {
-	attrs := []agl.Attr{{Key: agl.AttrGenAISystem, Value: "openai"}, {Key: agl.AttrGenAIOperation, Value: "chat"}}
+// requestAttrs returns the gen_ai attributes of a request; for a body that is not a JSON object, only those of the system.
+func requestAttrs(form record.Form, body []byte) []agl.Attr {
+	system, operation := "openai", "chat"
+	switch form {
+	case record.Completion:
+		operation = "text_completion"
+	case record.Messages:
+		system = "anthropic"
+	case record.Chat, record.Responses:
+	}
+	attrs := []agl.Attr{{Key: agl.AttrGenAISystem, Value: system}, {Key: agl.AttrGenAIOperation, Value: operation}}
 	if !isObject(body) {
 		return attrs
 	}
-	for name, value := range agl.Attributes(body).All() {
-		switch name {
-		case "messages":
-			for i, message := range jsonElements(value) {
-				attrs = appendMessage(attrs, agl.AttrGenAIPrompt+"."+strconv.Itoa(i), message)
+	messages := 0
+	// Instructions stand before all messages, wherever the body has them.
+	for _, first := range []bool{true, false} {
+		for name, value := range agl.Attributes(body).All() {
+			instructions := form != record.Chat && (name == "system" || name == "instructions")
+			switch {
+			case instructions != first:
+			case record.ChatMessages(form, name, value, func(message []byte) {
+				attrs = appendMessage(attrs, agl.AttrGenAIPrompt+"."+strconv.Itoa(messages), message)
+				messages++
+			}):
+			case name == "tools":
+				attrs = appendTools(attrs, value)
+			default:
+				attrs = flattenJSON(attrs, agl.AttrGenAIRequest+"."+name, value)
 			}
-		case "tools":
-			attrs = appendTools(attrs, value)
-		default:
-			attrs = flattenJSON(attrs, agl.AttrGenAIRequest+"."+name, value)
 		}
 	}
 	return attrs
@@ -38,8 +52,11 @@ func appendTools(attrs []agl.Attr, tools jsontext.Value) []agl.Attr {
 	n := 0
 	for _, tool := range jsonElements(tools) {
 		function, ok := rawjson.Get(tool, "function")
+		if !ok {
+			function = tool // of Responses and Messages
+		}
 		name, named := rawjson.Get(function, "name")
-		if !ok || !named {
+		if !named {
 			continue
 		}
 		prefix := fmt.Sprintf("%s.functions.%d.", agl.AttrGenAIRequest, n)
@@ -50,7 +67,9 @@ func appendTools(attrs []agl.Attr, tools jsontext.Value) []agl.Attr {
 		}
 		parameters, ok := rawjson.Get(function, "parameters")
 		if !ok {
-			parameters = jsontext.Value("{}")
+			if parameters, ok = rawjson.Get(function, "input_schema"); !ok {
+				parameters = jsontext.Value("{}")
+			}
 		}
 		attrs = append(attrs, agl.Attr{Key: prefix + "parameters", Value: string(parameters)})
 	}
