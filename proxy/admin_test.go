@@ -55,6 +55,39 @@ func TestConfig(t *testing.T) {
 	closed(t, p)
 }
 
+// A web page, of another site or under a name that was made to point here, must not
+// operate a proxy that asks for no token, nor use its models.
+func TestPagesOfOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := unplugged(t, always, &spans{}, nil)
+		for _, tc := range []struct {
+			what, path, host, origin string
+			status                   int
+		}{
+			{"a program", "/admin/resume", "127.0.0.1:4748", "", 200},
+			{"a page of another site", "/admin/pause", "127.0.0.1:4748", "https://evil.example", 403},
+			{"a page by another name", "/admin/pause", "evil.example:4748", "", 403},
+			{"a page that calls a model", "/v1/chat/completions", "127.0.0.1:4748", "https://evil.example", 403},
+		} {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, tc.path, strings.NewReader("{}"))
+			r.Host, r.RemoteAddr = tc.host, "127.0.0.1:5"
+			if tc.origin != "" {
+				r.Header.Set("Origin", tc.origin)
+			}
+			w := httptest.NewRecorder()
+			p.ServeHTTP(w, r)
+			if w.Code != tc.status {
+				t.Errorf("%s: %d %s, want %d", tc.what, w.Code, w.Body, tc.status)
+			}
+		}
+		if p.PauseState().Mode != "" {
+			t.Error("a page has paused the proxy")
+		}
+		closed(t, p)
+	})
+}
+
 func TestAdmin(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -66,16 +99,16 @@ func TestAdmin(t *testing.T) {
 			})
 			local := &http.Client{Transport: through{p, "127.0.0.1:5"}}
 			remote := &http.Client{Transport: through{p, "10.0.0.1:5"}}
-			good := &proxy.Client{BaseURL: "http://proxy/", Token: token, HTTP: remote}
+			good := &proxy.Client{BaseURL: "http://localhost/", Token: token, HTTP: remote}
 			if token == "" {
 				good.HTTP = local
-				bad := &proxy.Client{BaseURL: "http://proxy", HTTP: remote}
+				bad := &proxy.Client{BaseURL: "http://localhost", HTTP: remote}
 				if err := bad.Flush(t.Context(), nil); !errors.Is(err, agl.ErrUnauthorized) {
 					t.Errorf("from elsewhere without a token: %v", err)
 				}
 			} else {
 				for _, wrong := range []string{"", "s3cre", "s3cret2"} {
-					bad := &proxy.Client{BaseURL: "http://proxy", Token: wrong, HTTP: local}
+					bad := &proxy.Client{BaseURL: "http://localhost", Token: wrong, HTTP: local}
 					if err := bad.SetModels(t.Context(), nil); !errors.Is(err, agl.ErrUnauthorized) {
 						t.Errorf("token %q: %v", wrong, err)
 					}
@@ -135,7 +168,7 @@ func (h through) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func admin(t *testing.T, client *http.Client, token, method, path, body string) string {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://proxy"+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -241,9 +241,9 @@ func TestPathsOfAgents(t *testing.T) {
 		"/load_lora_adapter", "/files", "/fine_tuning/jobs", "/shutdown",
 	} {
 		for _, prefix := range []string{"", "/v1", attempt, attempt + "/v1"} {
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://proxy/", strings.NewReader(hello))
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/", strings.NewReader(hello))
 			var err error
-			if r.URL, err = url.Parse("http://proxy" + prefix + path); err != nil {
+			if r.URL, err = url.Parse("http://localhost" + prefix + path); err != nil {
 				t.Fatal(err)
 			}
 			w := httptest.NewRecorder()

@@ -366,7 +366,7 @@ func TestVirtualKeys(t *testing.T) {
 	var log lockedBuilder
 	backend := serve(t, proxytest.VLLM(echo))
 	g := start(t, backend.BaseURL(), func(c *proxy.Config) {
-		c.KeySecret, c.Token, c.PublicURL = "env:SECRET", "admin", "http://proxy/v1"
+		c.KeySecret, c.Token, c.PublicURL = "env:SECRET", "admin", "http://localhost/v1"
 		c.LookupEnv = func(name string) (string, bool) { return "s3cret-of-the-keys", name == "SECRET" }
 		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})

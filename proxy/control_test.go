@@ -271,7 +271,7 @@ func TestControlAdmin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _ := plugged(t, budgeted, nil, "backend")
 		client := &http.Client{Transport: through{p, "127.0.0.1:5"}}
-		remote := &proxy.Client{BaseURL: "http://proxy", HTTP: client}
+		remote := &proxy.Client{BaseURL: "http://localhost", HTTP: client}
 		want := proxy.Control{
 			Force: []byte(`{"temperature":1.0}`), Default: []byte(`{"a":1}`), Forbid: []string{"n"},
 			Budget: proxy.Budget{Calls: 1, Tokens: 2, Seconds: 3, Over: proxy.OverLength},

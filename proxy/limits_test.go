@@ -43,7 +43,7 @@ func TestLimitInFlight(t *testing.T) {
 					t.Error("no Retry-After")
 				}
 			})
-			synctest.Wait()
+			time.Sleep(time.Millisecond) // calls that end at different times have an order in which the next ones begin
 		}
 		group.Wait()
 		if diff := cmp.Diff([]int{200, 200, 200, 200, 200, 200, 200, 200, 503, 503}, codes); diff != "" || most != 2 {

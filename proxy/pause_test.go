@@ -239,7 +239,7 @@ func TestPauseAdmin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newPausable(t, nil)
 		client := &http.Client{Transport: through{b.Proxy, "127.0.0.1:5"}}
-		remote := &proxy.Client{BaseURL: "http://proxy", HTTP: client}
+		remote := &proxy.Client{BaseURL: "http://localhost", HTTP: client}
 		if err := remote.Pause(t.Context(), proxy.PauseHold); err != nil {
 			t.Error(err)
 		}

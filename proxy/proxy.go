@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/proxy/admin"
 	"github.com/agl-go/agl/proxy/capture"
 	"github.com/agl-go/agl/proxy/exchange"
@@ -43,6 +44,7 @@ import (
 // OpenAI paths.
 type Proxy struct {
 	cfg      Config
+	guard    *httpserver.Guard
 	keys     keys
 	upstream *upstream.Pool
 	quota    *quota.Quota
@@ -62,6 +64,9 @@ func New(cfg Config) (*Proxy, error) {
 	cfg = cfg.withDefaults()
 	p := &Proxy{cfg: cfg, keys: keys{cfg.KeySecret, cfg.Token, cfg.LookupEnv}, quota: quota.New(cfg.Control), running: newRunning()}
 	var err error
+	if p.guard, err = httpserver.NewGuard(nil, nil); err != nil {
+		return nil, err
+	}
 	if p.upstream, err = upstream.New(cfg.upstream()); err != nil {
 		return nil, err
 	}
@@ -87,6 +92,10 @@ func NewTransport() *http.Transport { return upstream.NewTransport() }
 
 // ServeHTTP answers one request.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := p.guard.Check(r); err != nil { // no web page may call models or operate the proxy
+		p.refuse(w, r, openai.NewError(http.StatusForbidden, openai.InvalidRequestError, "cross_origin", err.Error()))
+		return
+	}
 	rt := parseRoute(r.URL.EscapedPath())
 	switch {
 	case r.Method == http.MethodPost && exchange.Generates(rt.path):

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -31,6 +32,7 @@ type storeCommand struct {
 	DB                  flags.Database     `name:"db" default:"${database}" env:"AGL_DB" placeholder:"DATABASE" help:"Where the data is kept: sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE, or memory:, which loses it with the process. Default: ${default}."`
 	Token               string             `env:"AGL_TOKEN" placeholder:"TOKEN" help:"Require this bearer token of every request."`
 	CORSOrigin          []string           `name:"cors-origin" sep:"none" placeholder:"ORIGIN" help:"Let pages of this origin call the store; repeat it for several, * is every origin."`
+	AllowedHost         []string           `placeholder:"NAME" help:"Without a token: let the store be called under this name, too; repeat it for several. Addresses, localhost and this machine's name always work, other names not, so that web pages cannot reach it by DNS rebinding."`
 	DefaultUnresponsive flags.Duration     `placeholder:"TIME" help:"End an attempt without a heartbeat for this long (10m) if its rollout sets no limit itself; this also ends attempts whose claim never reached the runner. Default: never."`
 	RetainFinished      flags.Duration     `placeholder:"TIME" help:"Remove the spans of rollouts that finished this long ago (7d); the rollouts stay. Default: never."`
 	RetainBytes         flags.Size         `placeholder:"SIZE" help:"Remove the spans of finished rollouts, the oldest first, while all spans exceed this size (20GB); the rollouts stay. Default: never."`
@@ -131,7 +133,7 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 		return errors.Join(err, listener.Close())
 	}
 	server, err := server.New(server.Config{
-		UI: page, Store: engine, Token: c.Token, CORSOrigins: c.CORSOrigin, Metrics: metrics, Version: version(), Logger: log,
+		UI: page, Store: engine, Token: c.Token, CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())
@@ -146,6 +148,19 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 		drain = func() { gate.Drain(); server.Drain() }
 	}
 	return service{name: "store", handler: beside(gate, server), drain: drain, drainTimeout: c.DrainTimeout, log: log}.serve(ctx, out, listener)
+}
+
+// allowedHosts are the names under which a store without a token may be called; nil is
+// every name.
+func (c *storeCommand) allowedHosts() []string {
+	if c.Token != "" {
+		return nil
+	}
+	names := append([]string{c.Host}, c.AllowedHost...)
+	if name, err := os.Hostname(); err == nil {
+		names = append(names, name)
+	}
+	return names
 }
 
 // open opens the store over its database.

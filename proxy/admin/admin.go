@@ -29,6 +29,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/proxy/capture"
 	"github.com/agl-go/agl/proxy/exchange"
 	"github.com/agl-go/agl/proxy/openai"
@@ -125,11 +126,13 @@ func (h *Handler) ServeFlush(w http.ResponseWriter, r *http.Request, rolloutID, 
 // allowed checks whether a request may use the routes.
 func (h *Handler) allowed(r *http.Request) error {
 	if h.Token == "" {
-		if addr, err := netip.ParseAddrPort(r.RemoteAddr); err == nil && addr.Addr().Unmap().IsLoopback() {
+		// The host is checked because a page whose name was made to point here (DNS rebinding)
+		// comes from this machine, too.
+		if addr, err := netip.ParseAddrPort(r.RemoteAddr); err == nil && addr.Addr().Unmap().IsLoopback() && httpserver.LocalHost(r.Host) {
 			return nil
 		}
 		return openai.NewError(http.StatusForbidden, openai.AuthenticationError, "loopback_only",
-			"without a token the admin routes answer to loopback addresses only; start the proxy with a token")
+			"without a token the admin routes answer to loopback addresses and localhost only; start the proxy with a token")
 	}
 	given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if subtle.ConstantTimeCompare([]byte(given), []byte(h.Token)) == 1 {

@@ -19,10 +19,13 @@ func (c cors) apply(x *exchange) (answered bool) {
 	}
 	h := x.Header()
 	h.Add("Vary", "Origin")
-	allowed := slices.Contains(c.origins, "*") || slices.Contains(c.origins, origin)
+	anybody := slices.Contains(c.origins, "*")
+	allowed := anybody || slices.Contains(c.origins, origin)
 	if allowed {
 		h.Set("Access-Control-Allow-Origin", origin)
-		h.Set("Access-Control-Allow-Credentials", "true")
+		if !anybody { // a page that nobody named must not use what the browser has kept
+			h.Set("Access-Control-Allow-Credentials", "true")
+		}
 		h.Set("Access-Control-Expose-Headers", strings.Join([]string{wire.AttemptState, wire.Queue, wire.Wait, "Retry-After", "X-Request-Id"}, ", "))
 	}
 	if x.request.Method != http.MethodOptions || x.request.Header.Get("Access-Control-Request-Method") == "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
@@ -27,8 +28,14 @@ type Config struct {
 	// Basic, except GET /v1/agl/health and /v1/agl/ready. If it is empty, every request
 	// is admitted.
 	Token string
-	// CORSOrigins are the origins whose pages may call; "*" is every origin.
+	// CORSOrigins are the origins whose pages may call; "*" is every origin, of which
+	// none may send credentials that its browser has kept. What other pages make a
+	// browser send changes nothing.
 	CORSOrigins []string
+	// AllowedHosts are the names, besides addresses and localhost, under which the server
+	// may be called. If nil, every name will do. A server without a Token should have
+	// some, or none ([]string{}), so that pages cannot reach it by DNS rebinding.
+	AllowedHosts []string
 	// MaxBodyBytes bounds a request's body, after decompression. Default 64 MiB.
 	MaxBodyBytes int64
 	// EventHeartbeat is how often an event stream without events carries a comment,
@@ -70,6 +77,7 @@ func (c Config) validate() error {
 // request.
 type Server struct {
 	shared  *shared
+	guard   *httpserver.Guard
 	auth    auth
 	cors    cors
 	metrics *Metrics
@@ -90,7 +98,12 @@ func New(config Config) (_ *Server, err error) {
 			return nil, err
 		}
 	}
+	guard, err := httpserver.NewGuard(config.CORSOrigins, config.AllowedHosts)
+	if err != nil {
+		return nil, agl.Errorf(agl.CodeInvalid, "rest/server: CORSOrigins: %v", err)
+	}
 	s := &Server{
+		guard:   guard,
 		shared:  &shared{maxBody: config.MaxBodyBytes, log: config.Logger, drain: newDrain(), jsonType: []string{"application/json"}},
 		auth:    newAuth(config.Token),
 		cors:    cors{config.CORSOrigins},
@@ -180,6 +193,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	x := s.shared.begin(w, r)
 	defer s.finish(x, start)
+	if err := s.guard.Check(r); err != nil {
+		x.fail(wire.ErrDetail(http.StatusForbidden, err.Error()+"; see --allowed-host and --cors-origin"))
+		return
+	}
 	if s.cors.apply(x) {
 		return
 	}

@@ -135,8 +135,42 @@ func TestCORS(t *testing.T) {
 		}
 	}
 	open := newServer(t, server.Config{Store: memorytest.Open(t), CORSOrigins: []string{"*"}})
-	if w := ask(t, open, "GET", "/v1/agl/health", "", "Origin", bad); w.Header().Get("Access-Control-Allow-Origin") != bad {
-		t.Errorf("any origin: %v", w.Header())
+	for _, method := range []string{"GET", "OPTIONS"} {
+		w := ask(t, open, method, "/v1/agl/health", "", "Origin", bad, "Access-Control-Request-Method", "POST")
+		if h := w.Header(); h.Get("Access-Control-Allow-Origin") != bad || h.Get("Access-Control-Allow-Credentials") != "" {
+			t.Errorf("any origin: %v", h)
+		}
+	}
+}
+
+// What a page of another site makes a browser send changes nothing, and a page cannot
+// pass for the server's own by its name.
+func TestCrossSite(t *testing.T) {
+	t.Parallel()
+	api := newServer(t, server.Config{Store: memorytest.Open(t), CORSOrigins: []string{"https://app.example"}, AllowedHosts: []string{"store.example"}})
+	for _, tc := range []struct {
+		what, host, origin string
+		status             int
+	}{
+		{"a program", "127.0.0.1", "", 200},
+		{"a page of another site", "127.0.0.1", "https://evil.example", 403},
+		{"a page that may call", "127.0.0.1", "https://app.example", 200},
+		{"the server's name", "store.example", "", 200},
+		{"another name", "evil.example", "", 403},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/agl/queues/rollouts/close", nil)
+		r.Host = tc.host
+		if tc.origin != "" {
+			r.Header.Set("Origin", tc.origin)
+		}
+		w := httptest.NewRecorder()
+		api.ServeHTTP(w, r)
+		if w.Code != tc.status {
+			t.Errorf("%s: %d %s, want %d", tc.what, w.Code, w.Body, tc.status)
+		}
+	}
+	if _, err := server.New(server.Config{Store: memorytest.Open(t), CORSOrigins: []string{"app.example"}}); err == nil || !strings.Contains(err.Error(), `CORSOrigins: got "app.example"`) {
+		t.Errorf("an origin without a scheme: %v", err)
 	}
 }
 
