@@ -31,6 +31,8 @@ type Config struct {
 	// job for the runners of the store. Without it, and with all other rollouts, only the
 	// controllers of this API run them.
 	Runners bool
+	// Streams lets agents ask for streams, which the original server refuses.
+	Streams bool
 	// Transport makes the requests to backends; nil is one of upstream.NewTransport.
 	Transport http.RoundTripper
 	// Timeout bounds the wait for the head of a backend's reply, and then for its body. 0

@@ -231,7 +231,11 @@ func (g *Gateway) events(ctx context.Context, r *rollout) ([]event, error) {
 	}
 	var events []event
 	for _, payload := range page.Items {
-		if e, ok := eventOf(payload); ok && e.attemptID == r.attemptID() {
+		e, ok := eventOf(payload)
+		if !ok && r.Attempt != nil {
+			e, ok = foreignEvent(payload, r.Attempt.AttemptID)
+		}
+		if ok && e.attemptID == r.attemptID() {
 			events = append(events, e)
 		}
 	}

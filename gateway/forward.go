@@ -107,11 +107,31 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) error {
 	if settings.Paused {
 		return writePaused(w, &settings)
 	}
-	if stream, _ := rawjson.Get(body, "stream"); !falsy(stream) && stream != nil {
-		return errStatus(http.StatusBadRequest, "Streaming responses are not supported")
+	if asked, _ := rawjson.Get(body, "stream"); asked != nil && !falsy(asked) {
+		if !g.cfg.Streams {
+			return errStatus(http.StatusBadRequest, "Streaming responses are not supported")
+		}
+		x.stream = &stream{w: w, most: g.cfg.MaxBodyBytes}
 	}
 	x.request = g.rewrite(body, mode)
-	if err := g.send(r.Context(), &x); err != nil {
+	if err := g.answer(r.Context(), &x, in); err != nil {
+		if x.stream != nil && x.stream.begun {
+			g.cfg.Logger.Warn("a stream ended early", "rollout", x.rollout.id(), "error", err)
+			panic(http.ErrAbortHandler) // the only way to report it
+		}
+		return err
+	}
+	if x.stream != nil && x.stream.begun {
+		return x.stream.finish()
+	}
+	writeJSON(w, x.answered, x.reply)
+	return nil
+}
+
+// answer gets the reply to a call and records it. Of a stream the agent has received all
+// but the end when it returns.
+func (g *Gateway) answer(ctx context.Context, x *exchange, in *call) error {
+	if err := g.send(ctx, x); err != nil {
 		return err
 	}
 	if in.deleted.Load() {
@@ -119,11 +139,7 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) error {
 	}
 	e := x.event()
 	// A call that has used a model is recorded even if its agent leaves now.
-	if err := g.record(context.WithoutCancel(r.Context()), x.rollout, e, x.span(e)); err != nil {
-		return err
-	}
-	writeJSON(w, x.answered, x.reply)
-	return nil
+	return g.record(context.WithoutCancel(ctx), x.rollout, e, x.span(e))
 }
 
 func writePaused(w http.ResponseWriter, settings *settingsDoc) error {
@@ -205,6 +221,7 @@ type exchange struct {
 	path      string
 	backend   Model
 	request   jsontext.Value
+	stream    *stream // nil if the agent does not want one
 
 	start, sent, end time.Time
 	retries          int
@@ -228,6 +245,8 @@ func (g *Gateway) send(ctx context.Context, x *exchange) error {
 		}
 		last := x.retries == maxTries-1
 		switch {
+		case errors.Is(err, errBroken):
+			return err
 		case err == nil && (last || !repeatable(got.status)):
 			x.end = time.Now()
 			x.take(&got)
@@ -278,11 +297,16 @@ func (g *Gateway) try(ctx context.Context, x *exchange) (got reply, err error) {
 	}
 	defer res.Body.Close()
 	timer.Reset(g.cfg.Timeout)
+	if got = (reply{status: res.StatusCode, kind: res.Header.Get("Content-Type")}); x.stream != nil && got.status == http.StatusOK && isStream(got.kind) {
+		got.body, err = x.stream.relay(res, timer, g.cfg.Timeout)
+		return got, err
+	}
 	buffer := bytes.NewBuffer(make([]byte, 0, max(res.ContentLength, 0)+bytes.MinRead))
 	if _, err := buffer.ReadFrom(io.LimitReader(res.Body, g.cfg.MaxBodyBytes+1)); err != nil {
 		return got, fault(err)
 	}
-	return reply{res.StatusCode, res.Header.Get("Content-Type"), buffer.Bytes()}, nil
+	got.body = buffer.Bytes()
+	return got, nil
 }
 
 // take reads a backend's reply. A reply in another type than JSON is {}; JSON that is
@@ -290,7 +314,7 @@ func (g *Gateway) try(ctx context.Context, x *exchange) (got reply, err error) {
 func (x *exchange) take(got *reply) {
 	x.status, x.answered = got.status, got.status
 	x.reply = jsontext.Value("{}")
-	if strings.HasPrefix(got.kind, "application/json") {
+	if strings.HasPrefix(got.kind, "application/json") || x.stream != nil && x.stream.begun {
 		if doc := jsontext.Value(bytes.TrimSpace(got.body)); doc.Kind() == '{' && doc.IsValid(rawjson.Options()) {
 			x.reply = doc
 		} else {

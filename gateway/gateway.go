@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"crypto/subtle"
 	"errors"
 	"io"
 	"maps"
@@ -12,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -28,7 +26,8 @@ type Gateway struct {
 	settings settings
 	terminal terminal
 	calls    calls
-	draining atomic.Bool
+	draining chan struct{} // closed by Drain
+	drain    sync.Once
 
 	background sync.WaitGroup
 	stop       context.CancelFunc
@@ -41,7 +40,7 @@ func New(config Config) (*Gateway, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	g := &Gateway{cfg: config, mux: http.NewServeMux(), settings: settings{store: config.Store}, stop: func() {}}
+	g := &Gateway{cfg: config, mux: http.NewServeMux(), settings: settings{store: config.Store}, draining: make(chan struct{}), stop: func() {}}
 	g.terminal.init(config.Store)
 	g.calls.init()
 	const get, post, patch, del = http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete
@@ -50,6 +49,7 @@ func New(config Config) (*Gateway, error) {
 		"/api/rollouts":                               {get: g.listRollouts, post: g.createRollouts},
 		"/api/rollouts/terminal":                      {get: g.listTerminal},
 		"/api/rollouts/{id}":                          {get: g.getRollout, patch: g.patchRollout, del: g.deleteRollout},
+		"/api/rollouts/{id}/key":                      {get: g.rolloutKey},
 		"/api/rollouts/{id}/events":                   {get: g.queryEvents},
 		"/api/rollouts/{id}/attempt/{attempt}/events": {post: g.postEvent},
 		"/api/models":                                 {post: g.registerModels, del: g.deleteModels},
@@ -84,9 +84,9 @@ func (g *Gateway) Start(ctx context.Context) error {
 	return nil
 }
 
-// Drain makes all later requests fail with 503 and Retry-After, which the clients of
-// this API repeat. Call it before http.Server.Shutdown.
-func (g *Gateway) Drain() { g.draining.Store(true) }
+// Drain ends requests that wait, and makes all later ones fail with 503 and
+// Retry-After, which the clients of this API repeat. Call it before http.Server.Shutdown.
+func (g *Gateway) Drain() { g.drain.Do(func() { close(g.draining) }) }
 
 // Close ends what Start has begun. Requests must have been answered before.
 func (g *Gateway) Close() {
@@ -96,26 +96,19 @@ func (g *Gateway) Close() {
 
 // ServeHTTP answers one request.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if g.draining.Load() {
+	select {
+	case <-g.draining:
 		w.Header()["Retry-After"] = []string{"1"}
 		w.Header()["Connection"] = []string{"close"}
 		writeError(w, errStatus(http.StatusServiceUnavailable, "The server is shutting down"))
 		return
+	default:
 	}
 	if r.URL.Path != "/healthz" && !g.authorized(r) {
 		writeError(w, errStatus(http.StatusUnauthorized, "Invalid or missing API key"))
 		return
 	}
 	g.mux.ServeHTTP(w, r)
-}
-
-func (g *Gateway) authorized(r *http.Request) bool {
-	if g.cfg.Key == "" {
-		return true
-	}
-	bearer, given := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	is := func(key string) bool { return subtle.ConstantTimeCompare([]byte(key), []byte(g.cfg.Key)) == 1 }
-	return given && is(bearer) || is(r.Header.Get("X-Api-Key"))
 }
 
 // handler answers a request, or returns the error to be answered.

@@ -235,6 +235,31 @@ func TestOthers(t *testing.T) {
 		t.Fatalf("claimed: got %v and %v", claimed.Rollouts, err)
 	}
 	attempt := claimed.Rollouts[1].Attempt.AttemptID
+	reward, err := agl.NewAttributes(agl.Attr{Key: agl.AttrReward + ".0.name", Value: "primary"}, agl.Attr{Key: agl.AttrReward + ".0.value", Value: 0.5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := agl.NewAttributes(agl.Attr{Key: agl.AttrGenAIRequestModel, Value: "m"}, agl.Attr{Key: agl.AttrModelVersion, Value: "7"},
+		agl.Attr{Key: agl.AttrPromptTokenIDs, Value: []int{1, 2}}, agl.Attr{Key: agl.AttrResponseTokenIDs, Value: []int{3}}, agl.Attr{Key: agl.AttrLogprobsContent, Value: `[{"logprob":-0.5}]`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.AddSpans(t.Context(), agl.AddSpansParams{IssueSequenceIDs: true, Spans: []agl.Span{
+		{RolloutID: "free", AttemptID: attempt, SpanID: "1", Name: agl.SpanLiteLLMRequest, Attributes: request},
+		{RolloutID: "free", AttemptID: attempt, SpanID: "2", Name: agl.SpanAnnotation, Attributes: reward},
+		{RolloutID: "free", AttemptID: attempt, SpanID: "3", Name: "else"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var data []string
+	for _, e := range elements(c.must("GET", "/api/rollouts/free/events?format=triplet", "")) {
+		raw, _ := rawjson.Get(e, "data")
+		data = append(data, string(raw))
+	}
+	if got, want := strings.Join(data, "\n"), `{"prompt_token_ids":[1,2],"response_token_ids":[3],"response_log_probs":[-0.5],"server":{"model":"m","version":7},"http_status":200,"status":"ok"}`+"\n"+`{"value":0.5}`; got != want {
+		t.Errorf("what a runner's agent did:\n got %s\nwant %s", got, want)
+	}
 	states := ""
 	for _, status := range []agl.AttemptStatus{agl.AttemptRunning, agl.AttemptFailed} {
 		_, err := s.UpdateAttempt(t.Context(), agl.UpdateAttemptParams{RolloutID: "free", AttemptID: attempt, Status: &status})

@@ -408,6 +408,14 @@ func (g *Gateway) getRollout(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if !found.status().state.Terminal() && r.URL.RawQuery != "" {
+		if err := g.waitForEnd(r, &found); err != nil {
+			return err
+		}
+		if found, err = g.find(r.Context(), found.id()); err != nil {
+			return err
+		}
+	}
 	out := found.appendJSON(append(make([]byte, 0, len(found.Input)+1024), `{"rollout":`...))
 	out = append(out, `,"attempts":`...)
 	out = rawjson.AppendArray(out, found.Attempts, rawjson.AppendString[string])

@@ -29,9 +29,13 @@ type terminal struct {
 	// gaps is the number of empty ids that may belong to rollouts that are not yet known.
 	gaps  int
 	known map[string]struct{}
+	// changed is closed and replaced when the log grows.
+	changed chan struct{}
 }
 
-func (t *terminal) init(store agl.Store) { t.store, t.known = store, map[string]struct{}{} }
+func (t *terminal) init(store agl.Store) {
+	t.store, t.known, t.changed = store, map[string]struct{}{}, make(chan struct{})
+}
 
 // start reads the numbers of the store and follows it.
 func (t *terminal) start(ctx context.Context, background *sync.WaitGroup, log *slog.Logger) error {
@@ -175,7 +179,16 @@ func (t *terminal) add(r *agl.Rollout) {
 		t.ids[n-1] = r.RolloutID
 		t.known[r.RolloutID] = struct{}{}
 		t.gaps = max(t.gaps-1, 0)
+		close(t.changed)
+		t.changed = make(chan struct{})
 	}
+}
+
+// length returns the length of the log, and a channel that is closed when it grows.
+func (t *terminal) length() (total int, changed <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.ids), t.changed
 }
 
 func (t *terminal) has(id string) bool {
@@ -215,6 +228,9 @@ func (g *Gateway) listTerminal(w http.ResponseWriter, r *http.Request) error {
 	after := max(int(c.queryInteger(query, "after", 0)), 0)
 	limit := max(int(c.queryInteger(query, "limit", 1000)), 1)
 	if err := c.errProblems(); err != nil {
+		return err
+	}
+	if err := g.waitForMore(r, after); err != nil {
 		return err
 	}
 	ids, total, err := g.terminal.slice(r.Context(), after, limit)

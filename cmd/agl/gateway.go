@@ -21,6 +21,7 @@ type gatewayFlags struct {
 	GatewayValTemp   *float64 `name:"gateway-val-temperature" placeholder:"T" help:"The temperature of calls in validation. Default: 0.7."`
 	GatewayNoLogprob bool     `name:"gateway-no-logprobs" help:"Do not ask for log-probabilities in training."`
 	GatewayExperts   bool     `name:"gateway-routed-experts" help:"Ask for the routed experts of each token in training."`
+	GatewayStreams   bool     `help:"Let agents ask for streams. Without it they are refused, as by the original server."`
 	GatewayRunners   bool     `help:"Let runners of this store run its rollouts whose config names no local agent and no Kubernetes job."`
 }
 
@@ -51,7 +52,7 @@ func (f *gatewayFlags) openGateway(ctx context.Context, store agl.Store, token s
 	g, err := gateway.New(gateway.Config{
 		Store: store, Key: cmp.Or(f.GatewayKey, token), Model: f.GatewayModel,
 		TrainTemperature: null(f.GatewayTrainTemp), ValTemperature: null(f.GatewayValTemp),
-		NoLogprobs: f.GatewayNoLogprob, RoutedExperts: f.GatewayExperts, Runners: f.GatewayRunners, Logger: log,
+		NoLogprobs: f.GatewayNoLogprob, RoutedExperts: f.GatewayExperts, Runners: f.GatewayRunners, Streams: f.GatewayStreams, Logger: log,
 	})
 	if err != nil {
 		return nil, err

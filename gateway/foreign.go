@@ -1,0 +1,105 @@
+package gateway
+
+import (
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/proxy/record"
+)
+
+// foreignEvent reads a span that did not come through this API as an event: a model call
+// that our proxy has recorded, or a reward. ok is false for other spans. They belong to
+// the attempts of our runners, whose latest one this API knows as "0".
+func foreignEvent(payload jsontext.Value, attemptID string) (e event, ok bool) {
+	attributes, _ := rawjson.Get(payload, "attributes")
+	of, _ := rawjson.Get(payload, "attempt_id")
+	if attributes.Kind() != '{' || rawjson.Unquote(of) != attemptID {
+		return e, false
+	}
+	end, _ := rawjson.Get(payload, "end_time")
+	seconds, _ := strconv.ParseFloat(string(end), 64) // null is 0
+	e = event{attemptID: defaultAttempt, timestamp: agl.Timestamp(seconds)}
+	name, _ := rawjson.Get(payload, "name")
+	if rawjson.Unquote(name) == agl.SpanLiteLLMRequest {
+		e.kind, e.data = eventModelRequest, foreignCall(attributes)
+		return e, true
+	}
+	value, ok := rawjson.Get(attributes, agl.AttrReward+".0.value")
+	if !ok {
+		return e, false
+	}
+	o := rawjson.NewObject(nil)
+	o.Raw("value", value)
+	e.kind, e.data = eventReward, o.End()
+	return e, true
+}
+
+// foreignCall makes the data of a model call from the attributes of its span.
+func foreignCall(attributes jsontext.Value) jsontext.Value {
+	values := map[string]jsontext.Value{}
+	for name, value := range rawjson.Members(attributes) {
+		values[rawjson.UnquoteName(name)] = value
+	}
+	or := func(name string, other jsontext.Value) jsontext.Value {
+		if v := values[name]; v != nil {
+			return v
+		}
+		return other
+	}
+	model, version := or(agl.AttrGenAIRequestModel, rawjson.Null()), rawjson.Null()
+	if n, err := strconv.ParseInt(rawjson.Unquote(or(agl.AttrModelVersion, rawjson.Null())), 10, 64); err == nil {
+		version = rawjson.AppendInt(nil, n)
+	}
+	messages := jsontext.Value{'['}
+	for i := 0; ; i++ {
+		prefix := agl.AttrGenAIPrompt + "." + strconv.Itoa(i) + "."
+		role := values[prefix+"role"]
+		if role == nil {
+			break
+		}
+		if i > 0 {
+			messages = append(messages, ',')
+		}
+		o := rawjson.NewObject(messages)
+		o.Raw("role", role)
+		o.Raw("content", or(prefix+"content", rawjson.Null()))
+		messages = o.End()
+	}
+	request := rawjson.NewObject(nil)
+	request.Raw("model", model)
+	request.Raw("messages", append(messages, ']'))
+	choice := rawjson.NewObject(nil)
+	choice.Raw("token_ids", or(agl.AttrResponseTokenIDs, noIDs))
+	if raw := jsontext.Value(rawjson.Unquote(or(agl.AttrLogprobsContent, rawjson.Null()))); raw.IsValid(rawjson.Options()) {
+		logprobs := rawjson.NewObject(nil)
+		logprobs.Raw("content", raw)
+		choice.Raw("logprobs", logprobs.End())
+	}
+	reason := or(agl.AttrGenAICompletion+".0.finish_reason", rawjson.Null())
+	choice.Raw("finish_reason", reason)
+	response := rawjson.NewObject(nil)
+	response.Raw("prompt_token_ids", or(agl.AttrPromptTokenIDs, noIDs))
+	response.Raw("choices", append(append(jsontext.Value{'['}, choice.End()...), ']'))
+	server := rawjson.NewObject(nil)
+	server.Raw("model", model)
+	server.Raw("endpoint", or(record.AttrBackend, rawjson.Null()))
+	server.Raw("version", version)
+	status := or("http.response.status_code", jsontext.Value("200"))
+	state := "ok"
+	if n, err := strconv.Atoi(string(status)); err == nil && n >= 400 {
+		state = "error"
+	}
+	o := rawjson.NewObject(nil)
+	o.Raw("model", model)
+	o.Raw("model_version", version)
+	o.Raw("request", request.End())
+	o.Raw("response", response.End())
+	o.Raw("server", server.End())
+	o.Raw("http_status", status)
+	o.String("status", state)
+	o.Raw("finish_reason", reason)
+	return o.End()
+}

@@ -1,0 +1,70 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/agl-go/agl"
+)
+
+// maxWait bounds how long a request may wait.
+const maxWait = time.Minute
+
+// waiting runs what a request waits for, with a context that ends after the time that
+// its query asks for in seconds, or when the server is about to stop. Without wait in
+// the query it does nothing.
+func (g *Gateway) waiting(r *http.Request, wait func(ctx context.Context) error) error {
+	given := r.URL.Query().Get("wait")
+	if given == "" {
+		return nil
+	}
+	seconds, err := strconv.ParseFloat(given, 64)
+	if err != nil || !(seconds >= 0 && seconds <= maxWait.Seconds()) {
+		var c checker
+		c.refuse("value_error", "Input should be a number of seconds between 0 and 60", queryText(given), []any{"query", "wait"})
+		return c.errProblems()
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), time.Duration(seconds*float64(time.Second)))
+	var release sync.WaitGroup
+	defer release.Wait()
+	defer cancel()
+	release.Go(func() {
+		select {
+		case <-g.draining:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	if err := wait(ctx); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// waitForEnd waits until a rollout has ended.
+func (g *Gateway) waitForEnd(r *http.Request, of *rollout) error {
+	return g.waiting(r, func(ctx context.Context) error {
+		_, err := g.cfg.Store.WaitForRollouts(ctx, agl.WaitForRolloutsParams{RolloutIDs: []string{of.storeID()}})
+		return err
+	})
+}
+
+// waitForMore waits until the terminal log is longer than after.
+func (g *Gateway) waitForMore(r *http.Request, after int) error {
+	return g.waiting(r, func(ctx context.Context) error {
+		for {
+			total, changed := g.terminal.length()
+			if total > after {
+				return nil
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+}
