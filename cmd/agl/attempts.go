@@ -29,7 +29,8 @@ func (c *attemptsCommand) use(ctx context.Context, out *console.Console, store a
 		flags:   listFlags{Store: c.Store, JSON: c.JSON},
 		headers: []string{"ATTEMPT", "ID", "STATUS", "OUTCOME", "WORKER", "STARTED", "TOOK", "HEARTBEAT", "MESSAGE"},
 		status:  2,
-		row:     attemptRow,
+		drop:    []string{"HEARTBEAT", "STARTED", "WORKER", "TOOK"},
+		row:     plainRow(attemptRow),
 		query: func(ctx context.Context, p agl.Paging) (agl.Page[agl.Attempt], error) {
 			return store.QueryAttempts(ctx, agl.QueryAttemptsParams{RolloutID: c.Rollout, Paging: p})
 		},

@@ -49,7 +49,7 @@ type subcommand interface {
 
 // storeUser is a sub-command that reads or changes what a store holds.
 type storeUser interface {
-	Open() (store agl.Store, closeStore func(), err error)
+	Open(ctx context.Context) (store agl.Store, closeStore func(), err error)
 	use(ctx context.Context, out *console.Console, store agl.Store) error
 }
 
@@ -57,7 +57,7 @@ type storeUser interface {
 type withStore struct{ storeUser }
 
 func (c withStore) run(ctx context.Context, out *console.Console) error {
-	store, closeStore, err := c.Open()
+	store, closeStore, err := c.Open(ctx)
 	if err != nil {
 		return err
 	}

@@ -95,7 +95,7 @@ func (c *enqueueCommand) run(ctx context.Context, out *console.Console) (err err
 	if count == 0 {
 		return agl.Errorf(agl.CodeInvalid, "%s: %w: it has no task", c.File, dataset.ErrEmpty)
 	}
-	store, closeStore, err := c.Open()
+	store, closeStore, err := c.Open(ctx)
 	if err != nil {
 		return err
 	}

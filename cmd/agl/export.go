@@ -22,6 +22,7 @@ type exportCommand struct {
 	flags.Store
 
 	File    string              `arg:"" help:"The new file, or - for standard output."`
+	Run     string              `arg:"" optional:"" help:"Folder of a run, whose store is read; no server is needed. It may come first."`
 	What    string              `required:"" enum:"triplets,trajectories,messages" help:"What to make of the spans: triplets, trajectories or messages."`
 	Format  string              `enum:"auto,jsonl,parquet" default:"auto" help:"jsonl or parquet. Default: as the file's name ends, else jsonl."`
 	Source  string              `enum:"proxy,tracer" default:"proxy" help:"Whose spans hold the calls of triplets and trajectories: proxy or tracer. Default: ${default}."`
@@ -35,7 +36,23 @@ func (exportCommand) Help() string {
 	return "Of each rollout the latest attempt is taken. Attempts that have not ended are left out, and so are those that failed through " +
 		"no fault of the agent (a timeout, a lost runner, an unavailable model), as training on them would teach the wrong thing; " +
 		"--all takes them. Standard error says what was left out. The columns are described in docs/inspect.md.\n\n" +
-		"Examples:\n  agl export --what trajectories --mode train train.parquet\n  agl export --what messages --status succeeded chats.jsonl"
+		"Examples:\n  agl export --what trajectories --mode train train.parquet\n  agl export --what messages --status succeeded chats.jsonl\n  agl export --what messages runs/agl chats.jsonl"
+}
+
+// Validate puts the arguments in order.
+func (c *exportCommand) Validate() error {
+	if flags.IsRun(c.File) {
+		c.Run, c.File = c.File, c.Run
+	}
+	if c.File == "" {
+		return errors.New("no file is given; name a new one, or - for standard output")
+	}
+	return nil
+}
+
+// Open opens the store of the run, or that of the flags.
+func (c *exportCommand) Open(ctx context.Context) (agl.Store, func(), error) {
+	return c.OpenRun(ctx, c.Run)
 }
 
 func (c *exportCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
@@ -195,7 +212,7 @@ func (c *exportCommand) trajectories(counts *exportCounts) func(rows.Origin, []a
 }
 
 func conversations(origin rows.Origin, spans []agl.Span) ([]rows.Messages, error) {
-	found, err := adapter.Messages{}.Adapt(spans)
+	found, err := adapter.Messages{}.Adapt(oncePerCall(spans))
 	if err != nil {
 		return nil, err
 	}

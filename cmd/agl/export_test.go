@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/dataset"
+	"github.com/agl-go/agl/runner/process"
 )
 
 // calls puts rollouts with recorded model calls into the store: $GOOD has two
@@ -57,6 +59,42 @@ func calls(ts *testscript.TestScript, _ bool, _ []string) {
 		})
 		ts.Check(err)
 	}
+}
+
+// talk puts a rollout into the store in which an agent calls a model twice, and a tool
+// in between; proxy and tracer have recorded both calls. Its id is $TALK.
+func talk(ts *testscript.TestScript, _ bool, _ []string) {
+	ctx := context.Background()
+	store := dial(ts)
+	r, err := store.StartRollout(ctx, agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value(`"x"`)}})
+	ts.Check(err)
+	ts.Setenv("TALK", r.RolloutID)
+	question := []agl.Attr{
+		{Key: "gen_ai.prompt.0.role", Value: "system"}, {Key: "gen_ai.prompt.0.content", Value: "be brief"},
+		{Key: "gen_ai.prompt.1.role", Value: "user"}, {Key: "gen_ai.prompt.1.content", Value: "weather in Bonn?"},
+	}
+	toolCall := []agl.Attr{
+		{Key: "gen_ai.prompt.2.role", Value: "assistant"}, {Key: "gen_ai.prompt.2.tool_calls.0.id", Value: "t"},
+		{Key: "gen_ai.prompt.2.tool_calls.0.name", Value: "weather"}, {Key: "gen_ai.prompt.2.tool_calls.0.arguments", Value: `{"city":"Bonn"}`},
+		{Key: "gen_ai.prompt.3.role", Value: "tool"}, {Key: "gen_ai.prompt.3.tool_call_id", Value: "t"},
+		{Key: "gen_ai.prompt.3.content", Value: "rain\nuntil noon"},
+		{Key: "gen_ai.completion.0.role", Value: "assistant"}, {Key: "gen_ai.completion.0.content", Value: "It rains."},
+	}
+	var spans []testSpan
+	for i, name := range []string{agl.SpanLiteLLMRequest, agl.SpanChatCompletion} {
+		first := append(slices.Clone(question), agl.Attr{Key: agl.AttrGenAIResponseID, Value: "one"})
+		second := slices.Concat(question, toolCall, []agl.Attr{{Key: agl.AttrGenAIResponseID, Value: "two"}})
+		spans = append(spans, testSpan{id: fmt.Sprint("a", i), name: name, attrs: first}, testSpan{id: fmt.Sprint("b", i), name: name, attrs: second})
+	}
+	spans = append(spans,
+		testSpan{id: "out", name: agl.SpanMessage, attrs: []agl.Attr{
+			{Key: process.AttrStream, Value: "stdout"}, {Key: agl.AttrMessageBody, Value: "looking \x1b[31m\ndone\n"},
+		}},
+		testSpan{id: "reward", name: agl.SpanAnnotation, attrs: rewardAttrs(ts, agl.Reward{Name: "primary", Value: 1})})
+	addSpans(ts, store, r, spans...)
+	status := agl.AttemptSucceeded
+	_, err = store.UpdateAttempt(ctx, agl.UpdateAttemptParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, Status: &status})
+	ts.Check(err)
 }
 
 // rows FILE prints the rows of a Parquet file as JSON Lines into a file of the

@@ -50,7 +50,7 @@ type listFlags struct {
 	JSON  bool `help:"Print JSON, one item a line, instead of a table."`
 }
 
-func (f listFlags) Validate() error {
+func (f *listFlags) Validate() error {
 	if f.Limit < 0 {
 		return fmt.Errorf("--limit=%d: must be 0 (all) or more", f.Limit)
 	}
@@ -64,8 +64,9 @@ type listing[T any, P interface {
 }] struct {
 	flags   listFlags
 	headers []string
-	status  int // the column of the status
-	row     func(P) []string
+	drop    []string // of the headers, in the order in which a narrow terminal lacks them
+	status  int      // the column of the status
+	row     func(context.Context, P) ([]string, error)
 	query   func(context.Context, agl.Paging) (agl.Page[T], error)
 
 	// wanted and get are for watch: wanted reports whether an event is about an item
@@ -84,16 +85,22 @@ func (l *listing[T, P]) run(ctx context.Context, out *console.Console, store agl
 
 // show lists the items as a table or as JSON lines.
 func (l *listing[T, P]) show(ctx context.Context, out *console.Console) error {
-	table := console.Table{Headers: l.headers, Status: l.status}
+	table := console.Table{Headers: l.headers, Status: l.status, Drop: l.drop}
 	for item, err := range pages(ctx, l.flags.Limit, l.query) {
 		if err != nil {
 			return l.flags.Wrap(err)
 		}
-		if !l.flags.JSON {
-			table.Rows = append(table.Rows, l.row(item))
-		} else if err := out.JSON(P(item)); err != nil {
-			return err
+		if l.flags.JSON {
+			if err := out.JSON(P(item)); err != nil {
+				return err
+			}
+			continue
 		}
+		cells, err := l.row(ctx, item)
+		if err != nil {
+			return l.flags.Wrap(err)
+		}
+		table.Rows = append(table.Rows, cells)
 	}
 	if l.flags.JSON {
 		return nil
@@ -139,9 +146,17 @@ func (l *listing[T, P]) printChange(ctx context.Context, out *console.Console, e
 	case l.flags.JSON:
 		return out.JSON(P(&item))
 	}
-	cells := l.row(&item)
+	cells, err := l.row(ctx, &item)
+	if err != nil {
+		return l.flags.Wrap(err)
+	}
 	cells[l.status] = event.Status // the item may have changed again since
 	return out.Printf("%s\n", strings.Join(cells, "  "))
+}
+
+// plainRow is a row that needs nothing but its item.
+func plainRow[P any](row func(P) []string) func(context.Context, P) ([]string, error) {
+	return func(_ context.Context, item P) ([]string, error) { return row(item), nil }
 }
 
 // watchEnded returns the user's interrupt, if there was one, instead of the error that it caused.

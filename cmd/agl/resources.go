@@ -35,7 +35,8 @@ func (c *resourcesCommand) use(ctx context.Context, out *console.Console, store 
 		flags:   c.listFlags,
 		headers: []string{"RESOURCES", "VERSION", "CREATED", "UPDATED", "HOLDS"},
 		status:  -1,
-		row:     bundleRow,
+		drop:    []string{"CREATED", "UPDATED"},
+		row:     plainRow(bundleRow),
 		query: func(ctx context.Context, p agl.Paging) (agl.Page[agl.ResourcesUpdate], error) {
 			p.SortBy, p.Order = "update_time", agl.Descending
 			return store.QueryResources(ctx, agl.QueryResourcesParams{ResourcesIDContains: c.Contains, Paging: p})

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -10,14 +12,31 @@ import (
 )
 
 type rolloutsCommand struct {
-	Status    []agl.RolloutStatus `enum:"${rolloutStatuses}" placeholder:"STATUS" help:"Only rollouts of this status; repeat it or separate several by commas: ${enum}."`
-	listFlags `set:"limit=100"`
+	Run         string              `arg:"" optional:"" help:"Folder of a run, whose store is read; no server is needed."`
+	Status      []agl.RolloutStatus `enum:"${rolloutStatuses}" placeholder:"STATUS" help:"Only rollouts of this status; repeat it or separate several by commas: ${enum}."`
+	RewardBelow *float64            `placeholder:"REWARD" help:"Only rollouts with a reward below this one."`
+	Sort        string              `enum:"started,reward,tokens,took" default:"started" help:"What comes first: started, the newest; reward, the lowest; tokens, the most; took, the longest. Default: ${default}."`
+	listFlags   `set:"limit=100"`
 
 	Watch bool `short:"w" help:"Then print a line for every change, until interrupted."`
 }
 
 func (rolloutsCommand) Help() string {
-	return "The newest rollouts come first.\n\nExamples:\n  agl rollouts --status failed --json\n  agl rollouts --watch"
+	return "The newest rollouts come first. A table that does not fit the terminal leaves out columns, in this order: " +
+		"RESOURCES, WORKER, MODE, STARTED, ATTEMPT, TOOK, TOKENS, ERROR.\n\n" +
+		"Examples:\n  agl rollouts --status failed --json\n  agl rollouts runs/agl --sort reward --limit 10\n  agl rollouts --watch"
+}
+
+func (c *rolloutsCommand) Validate() error {
+	if c.Watch && (c.RewardBelow != nil || c.Sort != "started") {
+		return errors.New("--watch prints changes as they happen; give neither --sort nor --reward-below")
+	}
+	return c.listFlags.Validate()
+}
+
+// Open opens the store of the run, or that of the flags.
+func (c *rolloutsCommand) Open(ctx context.Context) (agl.Store, func(), error) {
+	return c.OpenRun(ctx, c.Run)
 }
 
 func (c *rolloutsCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
@@ -25,15 +44,20 @@ func (c *rolloutsCommand) use(ctx context.Context, out *console.Console, store a
 }
 
 func (c *rolloutsCommand) listing(store agl.Store) *listing[agl.AttemptedRollout, *agl.AttemptedRollout] {
-	return &listing[agl.AttemptedRollout, *agl.AttemptedRollout]{
+	query := func(ctx context.Context, p agl.Paging) (agl.Page[agl.AttemptedRollout], error) {
+		p.SortBy, p.Order = "start_time", agl.Descending
+		return store.QueryRollouts(ctx, agl.QueryRolloutsParams{StatusIn: c.Status, Paging: p})
+	}
+	l := &listing[agl.AttemptedRollout, *agl.AttemptedRollout]{
 		flags:   c.listFlags,
-		headers: []string{"ROLLOUT", "STATUS", "MODE", "ATTEMPT", "WORKER", "RESOURCES", "STARTED", "TOOK", "INPUT"},
+		headers: []string{"ROLLOUT", "STATUS", "MODE", "REWARD", "TOKENS", "ATTEMPT", "WORKER", "RESOURCES", "STARTED", "TOOK", "ERROR", "INPUT"},
+		drop:    []string{"RESOURCES", "WORKER", "MODE", "STARTED", "ATTEMPT", "TOOK", "TOKENS", "ERROR"},
 		status:  1,
-		row:     rolloutRow,
-		query: func(ctx context.Context, p agl.Paging) (agl.Page[agl.AttemptedRollout], error) {
-			p.SortBy, p.Order = "start_time", agl.Descending
-			return store.QueryRollouts(ctx, agl.QueryRolloutsParams{StatusIn: c.Status, Paging: p})
+		row: func(ctx context.Context, r *agl.AttemptedRollout) ([]string, error) {
+			facts, err := factsOf(ctx, store, r)
+			return rolloutRow(r, facts), err
 		},
+		query: query,
 		wanted: func(event agl.Event) bool {
 			return event.Kind == agl.EventRollout && (len(c.Status) == 0 || slices.Contains(c.Status, agl.RolloutStatus(event.Status)))
 		},
@@ -41,16 +65,88 @@ func (c *rolloutsCommand) listing(store agl.Store) *listing[agl.AttemptedRollout
 			return store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: event.RolloutID})
 		},
 	}
+	if c.RewardBelow != nil || c.Sort != "started" {
+		l.query = c.sorted(store, query)
+	}
+	return l
 }
 
-func rolloutRow(r *agl.AttemptedRollout) []string {
+// sorted reads all rollouts at the first query, and pages through those that are wanted.
+func (c *rolloutsCommand) sorted(
+	store agl.Store, query func(context.Context, agl.Paging) (agl.Page[agl.AttemptedRollout], error),
+) func(context.Context, agl.Paging) (agl.Page[agl.AttemptedRollout], error) {
+	type measured struct {
+		rollout agl.AttemptedRollout
+		facts   rolloutFacts
+	}
+	var all []measured
+	read := func(ctx context.Context) error {
+		for r, err := range pages(ctx, 0, query) {
+			if err != nil {
+				return err
+			}
+			facts, err := factsOf(ctx, store, r)
+			if err != nil {
+				return err
+			}
+			if c.RewardBelow == nil || facts.reward.Valid && facts.reward.V < *c.RewardBelow {
+				all = append(all, measured{*r, facts})
+			}
+		}
+		took := func(r *agl.AttemptedRollout) agl.Timestamp {
+			if !r.EndTime.Valid {
+				return 0
+			}
+			return r.EndTime.V - r.StartTime
+		}
+		slices.SortStableFunc(all, func(a, b measured) int {
+			switch c.Sort {
+			case "reward": // those without come last
+				if a.facts.reward.Valid != b.facts.reward.Valid {
+					return cmp.Compare(b2i(b.facts.reward.Valid), b2i(a.facts.reward.Valid))
+				}
+				return cmp.Compare(a.facts.reward.V, b.facts.reward.V)
+			case "tokens":
+				return cmp.Compare(b.facts.prompt+b.facts.completion, a.facts.prompt+a.facts.completion)
+			case "took":
+				return cmp.Compare(took(&b.rollout), took(&a.rollout))
+			}
+			return 0
+		})
+		return nil
+	}
+	done := false
+	return func(ctx context.Context, p agl.Paging) (agl.Page[agl.AttemptedRollout], error) {
+		if !done {
+			if err := read(ctx); err != nil {
+				return agl.Page[agl.AttemptedRollout]{}, err
+			}
+			done = true
+		}
+		page := agl.Page[agl.AttemptedRollout]{Total: len(all)}
+		for _, m := range all[min(p.Offset, len(all)):min(p.Offset+p.Limit, len(all))] {
+			page.Items = append(page.Items, m.rollout)
+		}
+		return page, nil
+	}
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func rolloutRow(r *agl.AttemptedRollout, facts rolloutFacts) []string {
 	attempt, worker := "-", "-"
 	if r.Attempt != nil {
 		attempt, worker = fmt.Sprintf("%d %s", r.Attempt.SequenceID, r.Attempt.Status), console.Dash(r.Attempt.WorkerID.V)
 	}
 	return []string{
-		r.RolloutID, string(r.Status), console.Dash(string(r.Mode)), attempt, worker, console.Dash(r.ResourcesID.V),
-		console.Time(agl.Some(r.StartTime)), console.Took(agl.Some(r.StartTime), r.EndTime, "-"), console.Shorten(inputText(r)),
+		r.RolloutID, string(r.Status), console.Dash(string(r.Mode)), console.Dash(facts.rewardText()), console.Dash(facts.tokens()),
+		attempt, worker, console.Dash(r.ResourcesID.V), console.Time(agl.Some(r.StartTime)),
+		console.Took(agl.Some(r.StartTime), r.EndTime, "-"), console.Shorten(console.Dash(facts.failure)), console.Shorten(inputText(r)),
 	}
 }
 

@@ -36,7 +36,8 @@ func (c *spansCommand) use(ctx context.Context, out *console.Console, store agl.
 		flags:   c.listFlags,
 		headers: []string{"SEQ", "ATTEMPT", "SPAN", "PARENT", "NAME", "STATUS", "TOOK", "TOKENS", "REWARD"},
 		status:  5,
-		row:     spanRow,
+		drop:    []string{"PARENT", "ATTEMPT", "SPAN", "STATUS", "TOOK"},
+		row:     plainRow(spanRow),
 		query: func(ctx context.Context, p agl.Paging) (agl.Page[agl.Span], error) {
 			query := agl.QuerySpansParams{
 				RolloutID: c.Rollout, AttemptID: c.Attempt,

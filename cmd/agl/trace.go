@@ -14,21 +14,42 @@ import (
 type traceCommand struct {
 	flags.Store
 
-	Rollout string `arg:"" help:"Id of the rollout."`
+	Rollout string `arg:"" optional:"" default:"latest" help:"Id of the rollout or its beginning, or latest, worst or best. Default: ${default}."`
+	Run     string `arg:"" optional:"" help:"Folder of a run, whose store is read; no server is needed. It may come first."`
 	Attempt string `placeholder:"ID" help:"Only this attempt: its id, or latest. Default: all of them."`
 	JSON    bool   `help:"Print the spans as JSON, one a line."`
 }
 
 func (traceCommand) Help() string {
 	return "Each line is a span: when it began after its attempt, how long it took, its name, then prompt and reply tokens, " +
-		"rewards and errors where it has them.\n\nExample:\n  agl trace ro-b66f639043f4 --attempt latest"
+		"rewards and errors where it has them. Below it are the conversations, the output of the program and the reward.\n\n" +
+		"Examples:\n  agl trace b66f --attempt latest\n  agl trace worst runs/agl"
+}
+
+// Validate puts the arguments in order.
+func (c *traceCommand) Validate() error {
+	if flags.IsRun(c.Rollout) {
+		if flags.IsRun(c.Run) {
+			return fmt.Errorf("%s and %s are both folders; give one run, and a rollout", c.Rollout, c.Run)
+		}
+		if c.Run, c.Rollout = c.Rollout, c.Run; c.Rollout == "" {
+			c.Rollout = "latest"
+		}
+	}
+	return nil
+}
+
+// Open opens the store of the run, or that of the flags.
+func (c *traceCommand) Open(ctx context.Context) (agl.Store, func(), error) {
+	return c.OpenRun(ctx, c.Run)
 }
 
 func (c *traceCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
-	rollout, err := store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: c.Rollout})
+	rollout, err := findRollout(ctx, store, c.Rollout)
 	if err != nil {
 		return c.Wrap(err)
 	}
+	c.Rollout = rollout.RolloutID
 	spans, err := attemptSpans(ctx, store, c.Rollout, c.Attempt)
 	if err != nil {
 		return c.Wrap(err)
@@ -45,7 +66,17 @@ func (c *traceCommand) use(ctx context.Context, out *console.Console, store agl.
 	if err != nil {
 		return err
 	}
-	return printTrace(out, &rollout, attempts, spans)
+	if err := printTrace(out, &rollout, attempts, spans); err != nil {
+		return err
+	}
+	facts, err := factsOf(ctx, store, &rollout)
+	if err != nil || facts.rewardText() == "" {
+		return c.Wrap(err)
+	}
+	return out.Styled(func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "\n%s %s\n", console.Strong.Render("reward"), facts.rewardText())
+		return err
+	})
 }
 
 // attemptSpans returns the spans of one attempt; empty means all.
@@ -78,7 +109,8 @@ func (c *traceCommand) attempts(ctx context.Context, store agl.Store) ([]agl.Att
 	return page.Items[i : i+1], nil
 }
 
-// printTrace prints the rollout and, for each attempt, its spans as a tree.
+// printTrace prints the rollout and, for each attempt, its spans as a tree, its
+// conversations and the output of its program.
 func printTrace(out *console.Console, rollout *agl.AttemptedRollout, attempts []agl.Attempt, spans []agl.Span) error {
 	byAttempt := map[string][]agl.Span{}
 	for _, s := range spans {
@@ -94,6 +126,9 @@ func printTrace(out *console.Console, rollout *agl.AttemptedRollout, attempts []
 				return err
 			}
 			if err := console.SpanTree(w, a.StartTime, byAttempt[a.AttemptID]); err != nil {
+				return err
+			}
+			if err := writeConversations(w, byAttempt[a.AttemptID]); err != nil {
 				return err
 			}
 		}

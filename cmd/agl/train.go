@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -96,10 +94,10 @@ func (c *trainCommand) config(out *console.Console) (job.Config, error) {
 	cfg := job.Config{
 		File: file, Source: source, Resume: c.Resume != "", Role: role, Version: version(),
 		Environ: os.Environ(), LookupEnv: os.LookupEnv, Listening: out.Listening,
-		Out: out.Out, Terminal: console.IsTerminal(out.Out),
+		Out: out.Out, Terminal: console.CanRedraw(out.Out),
 	}
 	logs := out.Err
-	if console.IsTerminal(out.Out) && console.IsTerminal(out.Err) {
+	if cfg.Terminal && console.IsTerminal(out.Err) {
 		cfg.Log = display.NewLog(out.Err)
 		logs = cfg.Log
 	}
@@ -256,8 +254,10 @@ func tripletsText(trial *job.DryRunResult) string {
 		if t.Reward.Valid {
 			reward = fmt.Sprintf("reward %g", t.Reward.V)
 		}
-		fmt.Fprintf(&b, "\n%s  %s, %s\n", console.Strong.Render(fmt.Sprintf("triplet %d", i+1)), tokenCounts(t), console.Good.Render(reward))
-		writeConversation(&b, trial.Spans, t.Call.SpanID)
+		if i == 0 {
+			b.WriteString("\n")
+		}
+		fmt.Fprintf(&b, "%s  %s, %s\n", console.Strong.Render(fmt.Sprintf("triplet %d", i+1)), tokenCounts(t), console.Good.Render(reward))
 	}
 	return b.String()
 }
@@ -272,25 +272,6 @@ func tokenCounts(t *adapter.Triplet) string {
 		text += " without log-probabilities"
 	}
 	return text
-}
-
-// writeConversation writes the messages of a model call, one per line.
-func writeConversation(b *strings.Builder, spans []agl.Span, spanID string) {
-	i := slices.IndexFunc(spans, func(s agl.Span) bool { return s.SpanID == spanID })
-	if i < 0 {
-		return
-	}
-	attributes := spans[i].Attributes
-	for _, prefix := range []string{agl.AttrGenAIPrompt, agl.AttrGenAICompletion} {
-		for n := range math.MaxInt {
-			role, ok := attributes.GetString(fmt.Sprintf("%s.%d.role", prefix, n))
-			if !ok {
-				break
-			}
-			content, _ := attributes.GetString(fmt.Sprintf("%s.%d.content", prefix, n))
-			b.WriteString(console.Faint.Render(fmt.Sprintf("  %-9s ", console.Printable(role))) + console.Printable(content) + "\n")
-		}
-	}
 }
 
 func rewardText(trial *job.DryRunResult) string {

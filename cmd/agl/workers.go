@@ -31,12 +31,13 @@ func (c *workersCommand) listing(store agl.Store) *listing[agl.Worker, *agl.Work
 		flags:   c.listFlags,
 		headers: []string{"WORKER", "STATUS", "HEARTBEAT", "DEQUEUED", "ROLLOUT", "ATTEMPT"},
 		status:  1,
-		row: func(w *agl.Worker) []string {
+		drop:    []string{"DEQUEUED", "HEARTBEAT", "ROLLOUT"},
+		row: plainRow(func(w *agl.Worker) []string {
 			return []string{
 				console.Dash(w.WorkerID), string(w.Status), console.Time(w.LastHeartbeatTime), console.Time(w.LastDequeueTime),
 				console.Dash(w.CurrentRolloutID.V), console.Dash(w.CurrentAttemptID.V),
 			}
-		},
+		}),
 		query: func(ctx context.Context, p agl.Paging) (agl.Page[agl.Worker], error) {
 			p.SortBy, p.Order = "last_heartbeat_time", agl.Descending
 			query := agl.QueryWorkersParams{StatusIn: c.Status, WorkerIDContains: c.Contains, Paging: p}

@@ -2,12 +2,15 @@ package display
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/x/ansi"
 )
 
 func TestChart(t *testing.T) {
@@ -71,4 +74,34 @@ func TestViewDraws(t *testing.T) {
 			t.Errorf("want 3 rows and a notice:\n%s", text)
 		}
 	})
+}
+
+// The view never exceeds the terminal, whatever happens.
+func TestViewFitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	for _, size := range []tea.WindowSizeMsg{{Width: 40, Height: 10}, {Width: 80, Height: 24}, {Width: 200, Height: 50}, {Width: 10, Height: 2}} {
+		var model tea.Model = newView(Options{Began: time.Now(), Tokens: func() Tokens { return Tokens{12, 34_567, 8_901} }})
+		send := func(msg any) { model, _ = model.Update(msg) }
+		send(size)
+		for i := range 12 {
+			send(Update{Rows: []Row{{Label: fmt.Sprint("row ", i), Done: i, Total: 12, Timed: true, Text: strings.Repeat("text ", 20)}}})
+			send(noticeMsg(fmt.Sprintf("notice %d: %s", i, strings.Repeat("look here ", 9))))
+			lines := strings.Split(strings.TrimSuffix(model.(view).View().Content, "\n"), "\n")
+			if len(lines) >= size.Height {
+				t.Errorf("%d lines in a terminal of %d", len(lines), size.Height)
+			}
+			for _, line := range lines {
+				if w := lipgloss.Width(line); w > size.Width {
+					t.Errorf("%d columns in a terminal of %d: %q", w, size.Width, line)
+				}
+			}
+		}
+		text := ansi.Strip(model.(view).View().Content)
+		if size.Height > 2 && (!strings.Contains(text, "row 0") || !strings.Contains(text, "here")) {
+			t.Errorf("at %v the view lacks rows or notices:\n%s", size, text)
+		}
+		if size.Width >= 80 && !strings.Contains(text, "notice 11") {
+			t.Errorf("at %v the view lacks the newest notice:\n%s", size, text)
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/x/ansi"
 )
 
 // live redraws a few rows in place.
@@ -50,9 +51,10 @@ func (l *live) Close() {
 type view struct {
 	Options
 
-	now     time.Time
-	rows    []viewRow
-	notices []string
+	now           time.Time
+	rows          []viewRow
+	notices       []string
+	width, height int // of the terminal; zero while they are unknown
 }
 
 // viewRow is a row with what its time estimate needs.
@@ -78,6 +80,14 @@ func (v view) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tickMsg:
 		v.now = time.Time(m)
 		return v, tick()
+	case tea.WindowSizeMsg:
+		narrower := m.Width < v.width
+		v.width, v.height = m.Width, m.Height
+		if narrower {
+			// The terminal has wrapped rows, parts of which would stay: the view goes to the
+			// top of an empty screen.
+			return v, tea.Sequence(tea.Raw(ansi.CursorHomePosition+ansi.EraseScreenBelow), tea.ClearScreen)
+		}
 	case noticeMsg:
 		v.notices = append(v.notices, string(m))
 	case Update:
@@ -106,13 +116,15 @@ var (
 	warnStyle  = lipgloss.NewStyle().Foreground(lipgloss.Color("3"))
 )
 
-// View draws the screen.
+// View draws the screen. It has no line that is longer than the terminal is wide, and
+// no more lines than the terminal has rows: redrawing what has scrolled away would
+// leave it there twice.
 func (v view) View() tea.View {
-	var b strings.Builder
+	var lines []string
 	for _, r := range v.rows {
 		var parts []string
 		if r.Total > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d/%d", bar(r.Done, r.Total), r.Done, r.Total))
+			parts = append(parts, fmt.Sprintf("%s %d/%d", bar(r.Done, r.Total, v.barWidth()), r.Done, r.Total))
 		}
 		if r.Text != "" {
 			parts = append(parts, r.Text)
@@ -120,21 +132,49 @@ func (v view) View() tea.View {
 		if r.Timed {
 			parts = append(parts, dimStyle.Render(v.timeLeft(r)))
 		}
-		writeRow(&b, r.Label, strings.Join(parts, "  "))
+		lines = append(lines, rowLine(r.Label, strings.Join(parts, "  ")))
 	}
 	if v.Tokens != nil {
 		if t := v.Tokens(); t.Calls > 0 {
-			writeRow(&b, "cost", t.String())
+			lines = append(lines, rowLine("cost", t.String()))
 		}
 	}
-	for _, text := range v.notices {
-		b.WriteString(warnStyle.Render(text) + "\n")
-	}
-	return tea.NewView(b.String())
+	return tea.NewView(strings.Join(v.clip(lines, v.noticeLines()), "\n") + "\n")
 }
 
-func writeRow(b *strings.Builder, label, text string) {
-	fmt.Fprintf(b, "%s %s\n", labelStyle.Render(fmt.Sprintf("%-11s", label)), text)
+// noticeLines are the lines of the notices, oldest first.
+func (v view) noticeLines() (lines []string) {
+	for _, text := range v.notices {
+		if v.width > 0 {
+			text = ansi.Wrap(text, v.width, "")
+		}
+		for line := range strings.SplitSeq(text, "\n") {
+			lines = append(lines, warnStyle.Render(line))
+		}
+	}
+	return lines
+}
+
+// clip returns the lines that have room. Half of it is for the newest notices, if
+// there are as many.
+func (v view) clip(rows, notices []string) []string {
+	if v.height > 0 {
+		room := max(v.height-1, 1) // the cursor stands in a line of its own
+		kept := min(len(notices), max(room-len(rows), room/2))
+		notices = notices[len(notices)-kept:]
+		rows = rows[:min(len(rows), room-kept)]
+	}
+	lines := slices.Concat(rows, notices)
+	if v.width > 0 {
+		for i := range lines {
+			lines[i] = ansi.Truncate(lines[i], v.width, "…")
+		}
+	}
+	return lines
+}
+
+func rowLine(label, text string) string {
+	return labelStyle.Render(fmt.Sprintf("%-11s", label)) + " " + text
 }
 
 // timeLeft returns the time since the beginning of the run and an estimate of the
@@ -148,9 +188,16 @@ func (v view) timeLeft(r viewRow) string {
 	return text
 }
 
-const barWidth = 30
+// barWidth is a quarter of the terminal's width, within bounds.
+func (v view) barWidth() int {
+	const narrow, wide = 8, 30
+	if v.width == 0 {
+		return wide
+	}
+	return max(narrow, min(wide, v.width/4))
+}
 
-func bar(done, total int) string {
-	full := min(barWidth, done*barWidth/total)
-	return goodStyle.Render(strings.Repeat("█", full)) + dimStyle.Render(strings.Repeat("░", barWidth-full))
+func bar(done, total, width int) string {
+	full := max(0, min(width, done*width/total))
+	return goodStyle.Render(strings.Repeat("█", full)) + dimStyle.Render(strings.Repeat("░", width-full))
 }

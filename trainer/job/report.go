@@ -149,7 +149,7 @@ func (r *run) writeTail(b *bytes.Buffer) {
 		{weightsDir, "weights of the embedded model"},
 		{"journal.jsonl", "from which the search resumes"},
 		{"report.json", "every candidate of the search"},
-		{keys.DatabaseFile, "the store: every rollout and span; read it with `agl store --db sqlite:" + keys.DatabaseFile + "` and `agl rollouts`"},
+		{keys.DatabaseFile, "the store: every rollout and span; read it with `agl rollouts " + r.folder.Path + "` and `agl trace worst " + r.folder.Path + "`"},
 	} {
 		if _, err := os.Stat(r.folder.File(one.name)); err == nil {
 			fmt.Fprintf(b, "- [%s](%s): %s\n", one.name, one.name, one.content)

@@ -16,6 +16,7 @@ import (
 	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/algorithms"
 	"github.com/agl-go/agl/trainer/display"
+	"github.com/agl-go/agl/trainer/keys"
 	"github.com/agl-go/agl/trainer/output"
 )
 
@@ -90,11 +91,20 @@ func (r *Result) Print(w io.Writer, terminal bool) error {
 	}
 	if r.State == output.StateFinished {
 		fmt.Fprintf(&b, "\nreport: %s\n", r.Report)
+		if r.hasStore() {
+			fmt.Fprintf(&b, "look at:  agl rollouts %[1]s --sort reward\n          agl trace worst %[1]s\n", r.Output)
+		}
 	} else {
 		fmt.Fprintf(&b, "\nreport so far: %s\nresume with:   agl train --resume %s\n", r.Report, r.Output)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// hasStore reports whether the store of the run is in its folder.
+func (r *Result) hasStore() bool {
+	_, err := os.Stat(filepath.Join(r.Output, keys.DatabaseFile))
+	return err == nil
 }
 
 // bestDir has the best resources of a run.

@@ -112,6 +112,7 @@ func (r *run) fit(ctx context.Context) (err error) {
 	shown := &recorded{Display: display.New(cfg.Terminal, r.displayOptions()), run: r}
 	defer shown.Close()
 	r.learner.display = shown
+	shown.Notice("store: " + storeURL)
 	if notice != "" && r.learner.proxy != nil {
 		shown.Notice(notice)
 	}

@@ -27,6 +27,16 @@ func IsTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(f.Fd())
 }
 
+// CanRedraw reports whether w is a terminal that can be drawn on again and has a size.
+func CanRedraw(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok || !IsTerminal(w) || os.Getenv("TERM") == "dumb" {
+		return false
+	}
+	width, height, err := term.GetSize(f.Fd())
+	return err == nil && width > 0 && height > 0
+}
+
 // Printf writes to standard output. A closed reader, such as a pager, is an error like any other.
 func (c *Console) Printf(format string, args ...any) error {
 	_, err := fmt.Fprintf(c.Out, format, args...)

@@ -73,12 +73,19 @@ func spanLine(start agl.Timestamp, s *agl.Span) string {
 
 // SpanTokens is "12+5 tokens", prompt and reply, of a span that counts them.
 func SpanTokens(a agl.Attributes) string {
-	prompt, hasPrompt := firstInt(a, agl.AttrGenAIInputTokens, agl.AttrGenAIPromptTokens)
-	reply, hasReply := firstInt(a, agl.AttrGenAIOutputTokens, agl.AttrGenAICompletionTokens)
-	if !hasPrompt && !hasReply {
+	prompt, reply, ok := TokenCounts(a)
+	if !ok {
 		return ""
 	}
 	return fmt.Sprintf("%d+%d tokens", prompt, reply)
+}
+
+// TokenCounts returns the tokens of a span's prompt and reply; ok is false if it counts
+// none.
+func TokenCounts(a agl.Attributes) (prompt, reply int64, ok bool) {
+	prompt, hasPrompt := firstInt(a, agl.AttrGenAIInputTokens, agl.AttrGenAIPromptTokens)
+	reply, hasReply := firstInt(a, agl.AttrGenAIOutputTokens, agl.AttrGenAICompletionTokens)
+	return prompt, reply, hasPrompt || hasReply
 }
 
 func firstInt(a agl.Attributes, keys ...string) (int64, bool) {

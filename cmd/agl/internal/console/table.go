@@ -3,11 +3,16 @@ package console
 import (
 	"fmt"
 	"io"
+	"math"
+	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"charm.land/lipgloss/v2"
 	"charm.land/lipgloss/v2/table"
+	"github.com/charmbracelet/x/ansi"
+	"github.com/charmbracelet/x/term"
 )
 
 // Table is a table, with borders on a terminal and plain elsewhere.
@@ -15,13 +20,20 @@ type Table struct {
 	Headers []string
 	Status  int // the column of statuses, which are coloured; -1 when there is none
 	Rows    [][]string
+	// Drop names the columns that a terminal lacks which is too narrow, in order. The last
+	// column is shortened first.
+	Drop []string
 }
 
 // Print writes the table to standard output.
 func (t *Table) Print(c *Console) error {
 	return c.Styled(func(w io.Writer) error {
 		if IsTerminal(c.Out) {
-			_, err := fmt.Fprintln(w, t.drawn())
+			width, _, err := term.GetSize(c.Out.(*os.File).Fd()) //nolint:forcetypeassert // it is a terminal
+			if err != nil || width <= 0 {
+				width = math.MaxInt
+			}
+			_, err = fmt.Fprintln(w, t.fit(width).drawn())
 			return err
 		}
 		columns := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -32,6 +44,58 @@ func (t *Table) Print(c *Console) error {
 		}
 		return columns.Flush()
 	})
+}
+
+// leastLast is the width to which the last column is shortened before another one is
+// dropped.
+const leastLast = 16
+
+// fit returns the table with the columns and the text that have room.
+func (t *Table) fit(width int) *Table {
+	fitted := &Table{Headers: slices.Clone(t.Headers), Status: t.Status}
+	for _, row := range t.Rows {
+		fitted.Rows = append(fitted.Rows, slices.Clone(row))
+	}
+	for dropped := 0; ; dropped++ {
+		last := len(fitted.Headers) - 1
+		room := width - 1
+		for column := range last {
+			room -= fitted.width(column) + borders
+		}
+		if room -= borders; room >= min(leastLast, fitted.width(last)) || dropped == len(t.Drop) {
+			fitted.cut(last, max(room, 1))
+			return fitted
+		}
+		fitted.remove(slices.Index(fitted.Headers, t.Drop[dropped]))
+	}
+}
+
+// borders is the width that a cell adds to its text.
+const borders = 3
+
+func (t *Table) width(column int) int {
+	widest := lipgloss.Width(t.Headers[column])
+	for _, row := range t.Rows {
+		widest = max(widest, lipgloss.Width(row[column]))
+	}
+	return widest
+}
+
+func (t *Table) remove(column int) {
+	t.Headers = slices.Delete(t.Headers, column, column+1)
+	for i, row := range t.Rows {
+		t.Rows[i] = slices.Delete(row, column, column+1)
+	}
+	if column < t.Status {
+		t.Status--
+	}
+}
+
+func (t *Table) cut(column, width int) {
+	t.Headers[column] = ansi.Truncate(t.Headers[column], width, "…")
+	for _, row := range t.Rows {
+		row[column] = ansi.Truncate(row[column], width, "…")
+	}
 }
 
 func (t *Table) drawn() string {

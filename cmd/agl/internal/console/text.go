@@ -106,3 +106,31 @@ func RedactURL(s string) string {
 	}
 	return u.Redacted()
 }
+
+// maxBlock is the number of lines of a text that [Block] writes.
+const maxBlock = 60
+
+// Block writes a text of unknown origin, safe for a terminal: the first line behind
+// head, the others behind below. The middle of a long text is left out.
+func Block(b *strings.Builder, head, below, text string) {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	if left := len(lines) - maxBlock; left > 0 {
+		omitted := fmt.Sprintf("[%d lines are left out here]", left)
+		lines = append(append(lines[:maxBlock/2:maxBlock/2], omitted), lines[len(lines)-maxBlock/2:]...)
+	}
+	for _, line := range lines {
+		var safe strings.Builder
+		for _, r := range line {
+			switch {
+			case r == '\t' || r == '\r':
+				safe.WriteByte(' ')
+			case strconv.IsPrint(r):
+				safe.WriteRune(r)
+			default:
+				safe.WriteRune('\uFFFD')
+			}
+		}
+		b.WriteString(strings.TrimRight(head+safe.String(), " ") + "\n")
+		head = below
+	}
+}

@@ -1,8 +1,11 @@
 package flags
 
 import (
+	"context"
 	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -10,19 +13,22 @@ import (
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/trainer/keys"
 )
 
 // Store has the flags of a command that uses a store server.
 type Store struct {
 	StoreURL URL    `name:"store" default:"http://localhost:4747" env:"AGL_STORE_URL" help:"Base URL of the store."`
 	Token    string `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token."`
+
+	folder string // of a run, whose store is used instead
 }
 
 // retryBudget is how long a command retries to reach a store while a person waits.
 const retryBudget = 1 * time.Second
 
 // Open returns a client of the store and a function that closes it.
-func (f Store) Open() (store agl.Store, closeStore func(), err error) {
+func (f *Store) Open(context.Context) (store agl.Store, closeStore func(), err error) {
 	client, err := client.New(client.Config{URL: string(f.StoreURL), Token: f.Token, RetryBudget: retryBudget})
 	if err != nil {
 		return nil, nil, err
@@ -31,10 +37,37 @@ func (f Store) Open() (store agl.Store, closeStore func(), err error) {
 	return client, func() { _ = client.Close() }, nil
 }
 
+// OpenRun opens the store in the folder of a run, or, without a folder, that of the
+// flags.
+func (f *Store) OpenRun(ctx context.Context, folder string) (agl.Store, func(), error) {
+	if folder == "" {
+		return f.Open(ctx)
+	}
+	f.folder = folder
+	file := filepath.Join(folder, keys.DatabaseFile)
+	if _, err := os.Stat(file); err != nil {
+		return nil, nil, fmt.Errorf("%s is not the folder of a run with a store of its own: %w", folder, err)
+	}
+	opened, err := store.Open(ctx, "sqlite:"+file, store.Options{})
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w\nif the run is under way, use its server instead of the folder: --store with the URL that the run has printed", err)
+	}
+	return opened, func() { _ = opened.Close(context.WithoutCancel(ctx)) }, nil // it has only been read
+}
+
+// IsRun reports whether an argument is the folder of a run.
+func IsRun(arg string) bool {
+	info, err := os.Stat(arg)
+	return err == nil && info.IsDir()
+}
+
 // Wrap names the store in an error of a call to it.
-func (f Store) Wrap(err error) error {
-	if err == nil || agl.IsContextError(err) {
+func (f *Store) Wrap(err error) error {
+	switch {
+	case err == nil || agl.IsContextError(err):
 		return err
+	case f.folder != "":
+		return fmt.Errorf("store of %s: %w", f.folder, err)
 	}
 	return fmt.Errorf("store %s: %w", console.RedactURL(string(f.StoreURL)), err)
 }

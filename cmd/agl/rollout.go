@@ -1,0 +1,151 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
+)
+
+// rolloutFacts is what the spans of a rollout's latest attempt say.
+type rolloutFacts struct {
+	reward             agl.Null[float64]
+	prompt, completion int64
+	failure            string // the last line of its error; empty for none
+}
+
+// factsOf reads the latest attempt of a rollout.
+func factsOf(ctx context.Context, store agl.Store, r *agl.AttemptedRollout) (f rolloutFacts, err error) {
+	if r.Attempt == nil {
+		return f, nil
+	}
+	if outcome, ok := r.Attempt.Outcome(); ok && outcome.Kind != agl.OutcomeOK {
+		message := strings.TrimSpace(outcome.Message)
+		f.failure = cmp.Or(strings.TrimSpace(message[strings.LastIndexByte(message, '\n')+1:]), string(outcome.Kind))
+	}
+	spans, err := attemptSpans(ctx, store, r.RolloutID, r.Attempt.AttemptID)
+	if errors.Is(err, agl.ErrEvicted) {
+		return f, nil
+	}
+	if err != nil {
+		return f, err
+	}
+	for _, s := range oncePerCall(spans) {
+		prompt, completion, _ := console.TokenCounts(s.Attributes)
+		f.prompt += prompt
+		f.completion += completion
+	}
+	if f.reward, err = adapter.FinalReward(spans); err != nil {
+		f.reward = agl.Null[float64]{}
+		f.failure = cmp.Or(f.failure, err.Error())
+	}
+	return f, nil
+}
+
+func (f rolloutFacts) tokens() string {
+	if f.prompt+f.completion == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d+%d", f.prompt, f.completion)
+}
+
+func (f rolloutFacts) rewardText() string {
+	if !f.reward.Valid {
+		return ""
+	}
+	return fmt.Sprintf("%.4g", f.reward.V)
+}
+
+// oncePerCall drops the spans of a tracer in the agent whose calls the proxy has
+// recorded, too.
+func oncePerCall(spans []agl.Span) []agl.Span {
+	recorded := map[string]bool{}
+	byProxy := func(s *agl.Span) bool { return s.Name == agl.SpanLiteLLMRequest || s.Name == agl.SpanRawRequest }
+	for i := range spans {
+		if id, ok := spans[i].Attributes.GetString(agl.AttrGenAIResponseID); ok && byProxy(&spans[i]) {
+			recorded[id] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(spans), func(s agl.Span) bool {
+		id, ok := s.Attributes.GetString(agl.AttrGenAIResponseID)
+		return ok && recorded[id] && !byProxy(&s)
+	})
+}
+
+// findRollout finds a rollout by its id, the beginning of its id, or one of the words
+// latest, worst and best.
+func findRollout(ctx context.Context, store agl.Store, name string) (agl.AttemptedRollout, error) {
+	query := func(contains string, limit int) ([]agl.AttemptedRollout, int, error) {
+		page, err := store.QueryRollouts(ctx, agl.QueryRolloutsParams{
+			RolloutIDContains: contains, Paging: agl.Paging{Limit: limit, SortBy: "start_time", Order: agl.Descending},
+		})
+		return page.Items, page.Total, err
+	}
+	switch name {
+	case "latest":
+		found, _, err := query("", 1)
+		if err == nil && len(found) == 0 {
+			err = agl.Errorf(agl.CodeNotFound, "there are no rollouts")
+		}
+		if err != nil {
+			return agl.AttemptedRollout{}, err
+		}
+		return found[0], nil
+	case "worst", "best":
+		return extreme(ctx, store, name == "best")
+	}
+	r, failure := store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: name})
+	if !errors.Is(failure, agl.ErrNotFound) {
+		return r, failure
+	}
+	const most = 5
+	found, total, err := query(name, pageSize)
+	if err != nil {
+		return r, err
+	}
+	found = slices.DeleteFunc(found, func(r agl.AttemptedRollout) bool {
+		return !strings.HasPrefix(r.RolloutID, name) && !strings.HasPrefix(strings.TrimPrefix(r.RolloutID, "ro-"), name)
+	})
+	switch {
+	case len(found) == 1 && total <= pageSize:
+		return found[0], nil
+	case len(found) == 0:
+		return r, failure
+	}
+	var ids []string
+	for i := range found[:min(most, len(found))] {
+		ids = append(ids, found[i].RolloutID)
+	}
+	return r, agl.Errorf(agl.CodeInvalid, "%d rollouts begin with %q (%s, …); give more of the id", len(found), name, strings.Join(ids, ", "))
+}
+
+// extreme finds the rollout with the highest or the lowest reward, the newest of
+// several.
+func extreme(ctx context.Context, store agl.Store, highest bool) (found agl.AttemptedRollout, err error) {
+	var reward agl.Null[float64]
+	for r, err := range pages(ctx, 0, func(ctx context.Context, p agl.Paging) (agl.Page[agl.AttemptedRollout], error) {
+		p.SortBy, p.Order = "start_time", agl.Descending
+		return store.QueryRollouts(ctx, agl.QueryRolloutsParams{Paging: p})
+	}) {
+		if err != nil {
+			return found, err
+		}
+		facts, err := factsOf(ctx, store, r)
+		if err != nil {
+			return found, err
+		}
+		if facts.reward.Valid && (!reward.Valid || highest && facts.reward.V > reward.V || !highest && facts.reward.V < reward.V) {
+			found, reward = *r, facts.reward
+		}
+	}
+	if !reward.Valid {
+		return found, agl.Errorf(agl.CodeNotFound, "no rollout has a reward")
+	}
+	return found, nil
+}
