@@ -24,14 +24,15 @@ import (
 )
 
 type trainCommand struct {
-	File    string     `arg:"" optional:"" placeholder:"CONFIG.yaml" help:"The run file, which names the agent, the data and the algorithm. Left out with --resume."`
-	Role    string     `default:"" enum:",both,algorithm,runner" help:"What this process does: algorithm serves the store and trains, runner only runs agents on the rollouts of a store, both does all of it. Default: both, or what AGL_CURRENT_ROLE says."`
-	Store   *flags.URL `placeholder:"URL" help:"The store server to use instead of the file's. The role runner uses AGL_STORE_URL if neither is given."`
-	Resume  string     `placeholder:"DIR" help:"Continue the run in this output folder."`
-	DryRun  bool       `help:"Run one rollout of the first task, show its trace and its reward, and train nothing."`
-	Output  string     `placeholder:"DIR" help:"The output folder, instead of the one in the file."`
-	Summary string     `placeholder:"FILE" help:"Also write the result to this file, as JSON."`
-	Seed    *uint64    `placeholder:"N" help:"The seed, instead of the one in the file."`
+	File      string     `arg:"" optional:"" placeholder:"CONFIG.yaml" help:"The run file, which names the agent, the data and the algorithm. Default: agl.yaml, if there is one. Left out with --resume."`
+	Role      string     `default:"" enum:",both,algorithm,runner" help:"What this process does: algorithm serves the store and trains, runner only runs agents on the rollouts of a store, both does all of it. Default: both, or what AGL_CURRENT_ROLE says."`
+	Store     *flags.URL `placeholder:"URL" help:"The store server to use instead of the file's. The role runner uses AGL_STORE_URL if neither is given."`
+	Resume    string     `placeholder:"DIR" help:"Continue the run in this output folder."`
+	DryRun    bool       `help:"Run one rollout of the first task, show its trace and its reward, and train nothing."`
+	Output    string     `placeholder:"DIR" help:"The output folder, instead of the one in the file."`
+	Overwrite bool       `help:"Replace the run in the output folder. Default: a folder with a number, such as runs/agl-2."`
+	Summary   string     `placeholder:"FILE" help:"Also write the result to this file, as JSON."`
+	Seed      *uint64    `placeholder:"N" help:"The seed, instead of the one in the file."`
 
 	flags.Log `set:"logLevel=warn"` // the progress display says the rest
 }
@@ -42,14 +43,23 @@ func (trainCommand) Help() string {
 		"Examples:\n  agl train agl.yaml --dry-run\n  agl train agl.yaml\n  agl train --resume runs/agl\n  agl train agl.yaml --role runner --store http://trainer:4747"
 }
 
+// defaultFile is the run file of a command line that names none.
+const defaultFile = "agl.yaml"
+
 func (c *trainCommand) Validate() error {
+	if c.File == "" && c.Resume == "" {
+		if _, err := os.Stat(defaultFile); err != nil {
+			return errors.New("give a run file, or --resume DIR: there is no " + defaultFile + " here, which agl init would write")
+		}
+		c.File = defaultFile
+	}
 	switch {
-	case c.File == "" && c.Resume == "":
-		return errors.New("give a run file, or --resume DIR")
 	case c.File != "" && c.Resume != "":
 		return errors.New("--resume uses the run file in the folder; give no other")
 	case c.Resume != "" && (c.Output != "" || c.Seed != nil):
 		return errors.New("--resume keeps the run's output folder and seed; give neither --output nor --seed")
+	case c.Resume != "" && c.Overwrite:
+		return errors.New("--resume continues the run in the folder; give no --overwrite")
 	case c.Resume != "" && c.DryRun:
 		return errors.New("--dry-run needs a run file; give one instead of --resume")
 	}
@@ -92,7 +102,7 @@ func (c *trainCommand) config(out *console.Console) (job.Config, error) {
 		return job.Config{}, err
 	}
 	cfg := job.Config{
-		File: file, Source: source, Resume: c.Resume != "", Role: role, Version: version(),
+		File: file, Source: source, Resume: c.Resume != "", Overwrite: c.Overwrite, Numbered: c.Output == "", Role: role, Version: version(),
 		Environ: os.Environ(), LookupEnv: os.LookupEnv, Listening: out.Listening,
 		Out: out.Out, Terminal: console.CanRedraw(out.Out),
 	}

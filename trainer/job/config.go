@@ -24,6 +24,9 @@ type Config struct {
 	Source output.Source
 	// Resume continues the run in File.Output instead of beginning one there.
 	Resume bool
+	// Overwrite replaces the run in File.Output; Numbered begins beside it instead. See
+	// [output.Params].
+	Overwrite, Numbered bool
 
 	// Role is this process's part; empty means both. The role runner has no output
 	// folder: it runs agents on the rollouts of a store.

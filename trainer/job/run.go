@@ -29,7 +29,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		return nil, cfg.runRunners(ctx)
 	}
 	folder, err := output.Open(output.Params{
-		Path: cfg.File.Output, Resume: cfg.Resume, Source: cfg.Source, Version: cfg.Version, Algorithm: cfg.File.Algorithm.Name(),
+		Path: cfg.File.Output, Resume: cfg.Resume, Overwrite: cfg.Overwrite, Numbered: cfg.Numbered, Source: cfg.Source, Version: cfg.Version, Algorithm: cfg.File.Algorithm.Name(),
 	})
 	if err != nil {
 		return nil, err
@@ -113,6 +113,9 @@ func (r *run) fit(ctx context.Context) (err error) {
 	defer shown.Close()
 	r.learner.display = shown
 	shown.Notice("store: " + storeURL)
+	if r.folder.Path != cfg.File.Output {
+		shown.Notice(cfg.File.Output + " has an earlier run, so this one is in " + r.folder.Path)
+	}
 	if notice != "" && r.learner.proxy != nil {
 		shown.Notice(notice)
 	}

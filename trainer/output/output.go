@@ -78,6 +78,10 @@ type Params struct {
 	Path string
 	// Resume continues the run in the folder instead of beginning one there.
 	Resume bool
+	// Overwrite removes the run in the folder, if it has one. Numbered takes another
+	// folder instead: the first of PATH-2, PATH-3, … without a run. A run that has done
+	// nothing is replaced in any case.
+	Overwrite, Numbered bool
 	// Source, Version and Algorithm are those of a new run.
 	Source    Source
 	Version   string
@@ -99,19 +103,39 @@ type Folder struct {
 func (f *Folder) File(name string) string { return filepath.Join(f.Path, name) }
 
 // Open takes the folder for a new run, or to resume the one there. A run that is finished stays as it is: see Record.State.
-func Open(p Params) (_ *Folder, err error) {
+func Open(p Params) (*Folder, error) {
 	if _, err := os.Stat(p.Path); p.Resume && errors.Is(err, fs.ErrNotExist) {
 		return nil, agl.Errorf(agl.CodeNotFound, "output: the folder %s does not exist, so there is no run to resume", p.Path)
 	}
+	for n := 1; ; n++ {
+		path := p.Path
+		if n > 1 {
+			path += "-" + strconv.Itoa(n)
+		}
+		f, err := open(path, p)
+		if _, taken := errors.AsType[*takenError](err); taken && p.Numbered {
+			continue
+		}
+		return f, err
+	}
+}
+
+// takenError is a folder that has a run.
+type takenError struct{ error }
+
+func (e *takenError) Unwrap() error { return e.error }
+
+// open takes one folder.
+func open(path string, p Params) (_ *Folder, err error) {
 	const dirMode = 0o755
-	if err := os.MkdirAll(p.Path, dirMode); err != nil {
+	if err := os.MkdirAll(path, dirMode); err != nil {
 		return nil, fmt.Errorf("output: %w", err)
 	}
-	lock, err := takeLock(filepath.Join(p.Path, lockFile), p.Path)
+	lock, err := takeLock(filepath.Join(path, lockFile), path)
 	if err != nil {
 		return nil, err
 	}
-	f := &Folder{Path: p.Path, lock: lock, Opened: time.Now()}
+	f := &Folder{Path: path, lock: lock, Opened: time.Now()}
 	if err = f.begin(p); err == nil && f.Record.State != StateFinished {
 		f.Record.State, f.Record.Error, f.Record.Ended = StateRunning, "", agl.Null[time.Time]{}
 		err = f.Save()
@@ -166,10 +190,14 @@ func (f *Folder) begin(p Params) error {
 			f.Record.Resumed++
 		}
 		return nil
+	case found && (p.Overwrite || f.idle(&record)):
+		if err := f.clear(); err != nil {
+			return err
+		}
 	case found && record.State == StateFinished:
-		return agl.Errorf(agl.CodeConflict, "output: %s has a run that is finished; name another folder, or remove this one", f.Path)
+		return &takenError{agl.Errorf(agl.CodeConflict, "output: %s has a run that is finished; replace it with --overwrite, or name another folder", f.Path)}
 	case found:
-		return agl.Errorf(agl.CodeConflict, "output: %s has a run that is not finished; resume it with --resume, or name another folder", f.Path)
+		return &takenError{agl.Errorf(agl.CodeConflict, "output: %s has a run that is not finished; resume it with --resume, replace it with --overwrite, or name another folder", f.Path)}
 	}
 	entries, err := os.ReadDir(f.Path)
 	if err != nil {
@@ -189,6 +217,36 @@ func (f *Folder) begin(p Params) error {
 	}
 	if err := durable.WriteFile(f.File(ConfigFile), p.Source.Text); err != nil {
 		return fmt.Errorf("output: %w", err)
+	}
+	return nil
+}
+
+// idle reports whether a run has ended, or was killed, before it did anything.
+func (f *Folder) idle(r *Record) bool {
+	if r.State == StateFinished || r.Usage.Calls > 0 {
+		return false
+	}
+	for _, name := range []string{"metrics.jsonl", "journal.jsonl", "checkpoints", "warmstart"} {
+		if info, err := os.Stat(f.File(name)); !errors.Is(err, fs.ErrNotExist) && (err != nil || info.IsDir() || info.Size() > 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// clear removes what the folder holds, besides its lock.
+func (f *Folder) clear() error {
+	entries, err := os.ReadDir(f.Path)
+	if err != nil {
+		return fmt.Errorf("output: %w", err)
+	}
+	for _, e := range entries {
+		if e.Name() == lockFile {
+			continue
+		}
+		if err := os.RemoveAll(f.File(e.Name())); err != nil {
+			return fmt.Errorf("output: %w", err)
+		}
 	}
 	return nil
 }

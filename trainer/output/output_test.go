@@ -24,15 +24,59 @@ func TestFolderIsOneRunsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, p := range map[string]Params{
-		"is not empty (x)":               {Path: folderWith(t, "x")},
-		"has no run to resume":           {Path: t.TempDir(), Resume: true},
-		"so there is no run to resume":   {Path: filepath.Join(t.TempDir(), "none"), Resume: true},
-		"is not the record":              {Path: folderWith(t, RecordFile)},
-		"has a run that is not finished": p,
+		"is not empty (x)":             {Path: folderWith(t, "x")},
+		"has no run to resume":         {Path: t.TempDir(), Resume: true},
+		"so there is no run to resume": {Path: filepath.Join(t.TempDir(), "none"), Resume: true},
+		"is not the record":            {Path: folderWith(t, RecordFile)},
 	} {
 		if _, err := Open(p); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)
 		}
+	}
+}
+
+// A run that did something keeps its folder, unless it is overwritten.
+func TestFolderOfAnEarlierRun(t *testing.T) {
+	t.Parallel()
+	p := Params{Path: filepath.Join(t.TempDir(), "out"), Source: Source{Path: "agl.yaml"}}
+	run := func(p Params, state State, metrics string) string {
+		t.Helper()
+		f, err := Open(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.End(state, nil)
+		if err := errors.Join(os.WriteFile(f.File("metrics.jsonl"), []byte(metrics), 0o600), f.Save(), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return filepath.Base(f.Path)
+	}
+	run(p, StateFailed, "")
+	run(p, StateInterrupted, "{}\n") // the one before did nothing
+	if _, err := Open(p); !errors.Is(err, agl.ErrConflict) || !strings.Contains(err.Error(), "has a run that is not finished; resume it with --resume") {
+		t.Errorf("a folder that is taken: %v", err)
+	}
+	numbered := p
+	numbered.Numbered = true
+	for _, want := range []string{"out-2", "out-3"} {
+		if got := run(numbered, StateFinished, ""); got != want {
+			t.Errorf("got folder %s, want %s", got, want)
+		}
+	}
+	over := p
+	over.Overwrite = true
+	if err := os.WriteFile(filepath.Join(p.Path, "left"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(over, StateFinished, ""); got != "out" {
+		t.Errorf("overwritten: %s", got)
+	}
+	if _, err := os.Stat(filepath.Join(p.Path, "left")); err == nil {
+		t.Error("a file of the earlier run is left")
+	}
+	// What is no run is not removed.
+	if _, err := Open(Params{Path: folderWith(t, "x"), Overwrite: true}); !errors.Is(err, agl.ErrConflict) {
+		t.Errorf("a folder of something else: %v", err)
 	}
 }
 
