@@ -30,7 +30,7 @@ const (
 	// rewards-to-go. G is the return of REINFORCE (Sutton and Barto 2018, §13.3); what
 	// follows a call is what it is rewarded for in the process supervision of
 	// DeepSeekMath, too (arXiv:2402.03300, §4.1.3), which normalizes rewards before it
-	// adds them, and over all calls of the group.
+	// adds them, and over all calls of the group. docs/rl.md has a measurement.
 	CreditTurn Credit = "turn"
 )
 

@@ -6,24 +6,36 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/examples/calculator/arithmetic"
+	"github.com/agl-go/agl/tracer"
 )
 
 // calculator is the agent: it shows the model the question, runs the tool if the model calls it, and rewards an exact
 // answer. It reaches the model as any agent does, over OpenAI chat completions at the URL in its resources.
 type calculator struct {
 	client *http.Client
+	// perQuestion emits the reward of each question of a sheet when it is answered. Otherwise the reward of a sheet is the
+	// mean over its questions.
+	perQuestion bool
 }
 
-// Run answers one question.
+// sheet is a task: a question, and maybe more, each of which is a conversation of its own.
+type sheet struct {
+	arithmetic.Question
+
+	More []arithmetic.Question `json:"more,omitempty"`
+}
+
+// Run answers the questions of a sheet.
 func (c calculator) Run(ctx context.Context, task agl.Task) (agl.Result, error) {
-	var q arithmetic.Question
-	if err := task.DecodeInput(&q); err != nil {
+	var s sheet
+	if err := task.DecodeInput(&s); err != nil {
 		return agl.Result{}, err
 	}
 	llm, err := task.LLM()
@@ -31,14 +43,52 @@ func (c calculator) Run(ctx context.Context, task agl.Task) (agl.Result, error) 
 		return agl.Result{}, err
 	}
 	seed, _ := agl.Attributes(task.Rollout.Metadata).GetInt(algorithm.MetadataSeed)
-	chat, err := arithmetic.Converse(q.Question, func(chat []arithmetic.Message) (string, error) {
-		seed++ // each call has a random stream of its own
-		return c.complete(ctx, llm, chat, seed)
-	})
-	if err != nil {
-		return agl.Result{}, err
+	questions := append([]arithmetic.Question{s.Question}, s.More...)
+	sum := 0.0
+	for _, q := range questions {
+		chat, err := arithmetic.Converse(q.Question, func(chat []arithmetic.Message) (string, error) {
+			seed++ // each call has a random stream of its own
+			return c.complete(ctx, llm, chat, seed)
+		})
+		if err != nil {
+			return agl.Result{}, err
+		}
+		reward := q.Reward(chat)
+		sum += reward
+		if c.perQuestion {
+			if _, err := tracer.EmitReward(ctx, reward); err != nil {
+				return agl.Result{}, err
+			}
+		}
 	}
-	return agl.RewardResult(q.Reward(chat)), nil
+	if c.perQuestion {
+		return agl.Result{}, nil
+	}
+	return agl.RewardResult(sum / float64(len(questions))), nil
+}
+
+// sheets joins n questions of a task file to each task.
+func sheets(lines []byte, n int) ([]byte, error) {
+	if n == 1 {
+		return lines, nil
+	}
+	var questions []arithmetic.Question
+	for line := range bytes.Lines(lines) {
+		var q arithmetic.Question
+		if err := json.Unmarshal(line, &q); err != nil {
+			return nil, err
+		}
+		questions = append(questions, q)
+	}
+	var out []byte
+	for part := range slices.Chunk(questions, n) {
+		doc, err := json.Marshal(sheet{part[0], part[1:]})
+		if err != nil {
+			return nil, err
+		}
+		out = append(append(out, doc...), '\n')
+	}
+	return out, nil
 }
 
 // complete makes one call of the model.

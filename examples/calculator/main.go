@@ -25,6 +25,7 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/charmbracelet/x/term"
 
+	"github.com/agl-go/agl/algorithm/grpo"
 	"github.com/agl-go/agl/dataset"
 	"github.com/agl-go/agl/examples/calculator/arithmetic"
 	"github.com/agl-go/agl/examples/calculator/recipe"
@@ -37,18 +38,21 @@ import (
 // options are the flags. By default the run is stored in memory: it takes half a minute, waiting for the disk at every write
 // would be a large part of that, and its seed repeats it.
 type options struct {
-	Seed     uint64 `default:"1" help:"Decides the model's first weights, the order of the questions and the sampling."`
-	Steps    int    `default:"${steps}" help:"Steps of reinforcement learning, 128 rollouts each."`
-	Runners  int    `default:"16" help:"Rollouts that run at once."`
-	Engine   string `default:"embedded" placeholder:"WHERE" help:"Where the model is: embedded in this process, http for a process of its own that speaks the Tinker protocol, or the URL of such an engine, for example agl policy serve (${default})."`
-	Strategy string `default:"shared-memory" enum:"shared-memory,client-server" help:"Where runners run: in this process, or in processes that meet it at a store server (${enum})."`
-	Store    string `placeholder:"URL" help:"A store server that runs already, such as http://127.0.0.1:4747; needs --strategy client-server."`
-	DB       string `name:"db" default:"memory:" placeholder:"DATABASE" help:"Where this program keeps rollouts and spans: memory:, sqlite:PATH or postgres://… (${default})."`
-	Summary  string `placeholder:"FILE" type:"path" help:"Write the results there as JSON."`
-	Out      string `placeholder:"DIR" type:"path" help:"Keep checkpoints and metrics there, and resume from the last checkpoint."`
-	Profile  string `placeholder:"FILE" type:"path" help:"Write a CPU profile of this process there."`
-	Serve    bool   `name:"serve-engine" hidden:"" help:"Be the process of --engine http."`
-	LogLevel string `default:"warn" enum:"debug,info,warn,error" help:"What is logged to standard error (${enum})."`
+	Seed      uint64 `default:"1" help:"Decides the model's first weights, the order of the questions and the sampling."`
+	Steps     int    `default:"${steps}" help:"Steps of reinforcement learning, 128 questions each."`
+	Questions int    `default:"1" help:"Questions of each training rollout, one conversation after the other; a step has 128 questions."`
+	Credit    string `default:"trajectory" enum:"trajectory,turn" help:"What rewards are credited to: the rollout, which gets the mean over its questions, or each question's own calls (${enum})."`
+	Validate  int    `default:"0" help:"Steps between tests with the held-out questions, besides before the first and after the last; 0 has none in between."`
+	Runners   int    `default:"16" help:"Rollouts that run at once."`
+	Engine    string `default:"embedded" placeholder:"WHERE" help:"Where the model is: embedded in this process, http for a process of its own that speaks the Tinker protocol, or the URL of such an engine, for example agl policy serve (${default})."`
+	Strategy  string `default:"shared-memory" enum:"shared-memory,client-server" help:"Where runners run: in this process, or in processes that meet it at a store server (${enum})."`
+	Store     string `placeholder:"URL" help:"A store server that runs already, such as http://127.0.0.1:4747; needs --strategy client-server."`
+	DB        string `name:"db" default:"memory:" placeholder:"DATABASE" help:"Where this program keeps rollouts and spans: memory:, sqlite:PATH or postgres://… (${default})."`
+	Summary   string `placeholder:"FILE" type:"path" help:"Write the results there as JSON."`
+	Out       string `placeholder:"DIR" type:"path" help:"Keep checkpoints and metrics there, and resume from the last checkpoint."`
+	Profile   string `placeholder:"FILE" type:"path" help:"Write a CPU profile of this process there."`
+	Serve     bool   `name:"serve-engine" hidden:"" help:"Be the process of --engine http."`
+	LogLevel  string `default:"warn" enum:"debug,info,warn,error" help:"What is logged to standard error (${enum})."`
 }
 
 // exitUsage is the exit code of a wrong flag or role variable; the others are those of execution.ExitCode.
@@ -104,7 +108,22 @@ func (o options) validate() error {
 			return fmt.Errorf("--summary: got %s, must be a file in a directory that exists", o.Summary)
 		}
 	}
+	if o.Questions < 1 || recipe.PromptsPerStep%o.Questions != 0 {
+		return fmt.Errorf("--questions: got %d, must divide %d", o.Questions, recipe.PromptsPerStep)
+	}
+	if o.Validate < 0 {
+		return fmt.Errorf("--validate: got %d, must not be negative", o.Validate)
+	}
 	return o.validateRole(os.Getenv)
+}
+
+// discount is that of rewards-to-go. A question has at most two calls, and its reward says nothing about the questions
+// before it.
+func (o options) discount() float64 {
+	if grpo.Credit(o.Credit) == grpo.CreditTurn {
+		return 0.5
+	}
+	return 0
 }
 
 // redacted is a URL without its password.
@@ -156,7 +175,11 @@ func run(ctx context.Context, opt options) (failed error) {
 	if err != nil {
 		return err
 	}
-	train, err := dataset.Read(bytes.NewReader(arithmetic.Train), "train.jsonl")
+	questions, err := sheets(arithmetic.Train, opt.Questions)
+	if err != nil {
+		return err
+	}
+	train, err := dataset.Read(bytes.NewReader(questions), "train.jsonl")
 	if err != nil {
 		return err
 	}
@@ -165,7 +188,7 @@ func run(ctx context.Context, opt options) (failed error) {
 		return err
 	}
 	config := trainer.Config{
-		Agent:    calculator{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: opt.Runners}}},
+		Agent:    calculator{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: opt.Runners}}, perQuestion: opt.Credit == string(grpo.CreditTurn)},
 		Train:    train,
 		Val:      heldOut,
 		Strategy: strategy,

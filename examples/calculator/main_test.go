@@ -17,6 +17,8 @@ func TestWrongOptions(t *testing.T) {
 		"--engine: got ,":                      {Steps: 1, Runners: 1, Strategy: shared},
 		`--db: got "x.db"`:                     {Steps: 1, Runners: 1, Strategy: shared, Engine: engineEmbedded, DB: "x.db"},
 		"--summary: got /no/where":             {Steps: 1, Runners: 1, Strategy: shared, Engine: engineHTTP, DB: "memory:", Summary: "/no/where/s.json"},
+		"--questions: got 3, must divide 16":   {Steps: 1, Runners: 1, Strategy: shared, Engine: engineHTTP, DB: "memory:", Questions: 3},
+		"--validate: got -1":                   {Steps: 1, Runners: 1, Strategy: shared, Engine: engineHTTP, DB: "memory:", Questions: 1, Validate: -1},
 	} {
 		if err := o.validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: error is %v, want %q in it", o, err, want)
@@ -35,5 +37,26 @@ func TestWrongOptions(t *testing.T) {
 		if err := (options{Strategy: row.strategy}).validateRole(getenv); err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%s=%s: error is %v, want %q in it", row.name, row.value, err, row.want)
 		}
+	}
+}
+
+func TestSheets(t *testing.T) {
+	t.Parallel()
+	lines := []byte(`{"question":"1 plus 1","form":"plus","answer":"2"}
+{"question":"2 plus 2","form":"plus","answer":"4"}
+{"question":"3 times 3","form":"times","answer":"9"}
+`)
+	for n, want := range map[int]string{
+		1: string(lines),
+		2: `{"question":"1 plus 1","form":"plus","answer":"2","more":[{"question":"2 plus 2","form":"plus","answer":"4"}]}
+{"question":"3 times 3","form":"times","answer":"9"}
+`,
+	} {
+		if got, err := sheets(lines, n); err != nil || string(got) != want {
+			t.Errorf("sheets of %d: got %s, %v; want %s", n, got, err, want)
+		}
+	}
+	if _, err := sheets([]byte("{\n"), 2); err == nil {
+		t.Error("a line that is not JSON is no error")
 	}
 }

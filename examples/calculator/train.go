@@ -71,7 +71,8 @@ func (t *training) Run(ctx context.Context, in agl.AlgorithmInput) error {
 			Service: t.engine.Service, Model: recipe.Model(t.opt.Seed), InitialWeights: weights,
 			Publisher: t.engine.Publisher(t.proxy), Schedule: recipe.Schedule(t.opt.Steps), Form: formOf,
 		},
-		Steps: t.opt.Steps, PromptsPerStep: recipe.PromptsPerStep, GroupSize: recipe.GroupSize,
+		Steps: t.opt.Steps, PromptsPerStep: recipe.PromptsPerStep / t.opt.Questions, GroupSize: recipe.GroupSize,
+		Credit: grpo.Credit(t.opt.Credit), Discount: t.opt.discount(), ValidateEvery: t.opt.Validate,
 	}
 	algorithms.ShowGRPO(&config, t.display, func(string) {})
 	show := config.OnStep
