@@ -219,8 +219,13 @@ class Emits(AttemptTest):
         self.assertEqual(len({body["span_id"] for _, body in Proxy.taken}), 2)
 
     def test_a_returned_reward_that_was_emitted(self) -> None:
-        agl_go.serve(lambda task: agl_go.emit_reward(0.5) or 0.5)
-        agl_go.serve(lambda task: agl_go.emit_reward(0.5) or 0.75)
+        for returned in (0.5, 0.75):
+
+            def handle(task: Any, returned: float = returned) -> float:
+                agl_go.emit_reward(0.5)
+                return returned
+
+            agl_go.serve(handle)
         self.assertEqual(self.bodies(), [{"reward": 0.5}, {"reward": 0.5}, {"reward": 0.75}])
 
     def test_other_things(self) -> None:
