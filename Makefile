@@ -30,7 +30,8 @@ compat: ## the real Python package of Agent-lightning against this code
 	AGL_COMPAT_VENV=$$(test/compat/venv.sh) $(GO) test -count=1 -run Python ./proxy
 	test/compat/run.sh
 
-gateway: ## the real Agent-lightning v1.0 against agl store --gateway and against its own server; needs Python 3.12
+gateway: ## the real Agent-lightning v1.0 against agl store --gateway and against its own server; needs Python 3.12 and PostgreSQL
+	$(GO) test -count=1 ./test/gateway
 	test/gateway/run.sh
 
 python: ## the wheel agl-go: types, unit tests, and real runs with it

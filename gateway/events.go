@@ -114,9 +114,22 @@ func errNoAttempt(id string) error {
 	return errStatus(http.StatusConflict, "Rollout "+id+": no runner has begun it; events belong to an attempt")
 }
 
-// record stores an event, and then the name of its attempt if it is the first one of
-// that name. Once it returns, the event survives the end of this process.
+// record stores the name of an attempt that has no event yet, and then the event. Once
+// it returns, the event survives the end of this process.
 func (g *Gateway) record(ctx context.Context, r rollout, e *event, span agl.Span) error {
+	if !slices.Contains(r.Attempts, e.attemptID) {
+		_, err := g.revise(ctx, r, func(r *rollout) (*change, error) {
+			if slices.Contains(r.Attempts, e.attemptID) {
+				return nil, nil
+			}
+			c := &change{record: r.recordV1}
+			c.record.Attempts = append(slices.Clone(r.Attempts), e.attemptID)
+			return c, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
 	added, err := g.cfg.Store.AddSpans(ctx, agl.AddSpansParams{Spans: []agl.Span{span}, IssueSequenceIDs: true})
 	if agl.ErrorCode(err) == agl.CodeNotFound {
 		return errNoRollout(r.id())
@@ -129,18 +142,7 @@ func (g *Gateway) record(ctx context.Context, r rollout, e *event, span agl.Span
 			return err
 		}
 	}
-	if slices.Contains(r.Attempts, e.attemptID) {
-		return nil
-	}
-	_, err = g.revise(ctx, r, func(r *rollout) (*change, error) {
-		if slices.Contains(r.Attempts, e.attemptID) {
-			return nil, nil
-		}
-		c := &change{record: r.recordV1}
-		c.record.Attempts = append(slices.Clone(r.Attempts), e.attemptID)
-		return c, nil
-	})
-	return err
+	return nil
 }
 
 func (g *Gateway) postEvent(w http.ResponseWriter, r *http.Request) error {

@@ -23,13 +23,22 @@ class Work:
         self.client = AgentLightningSyncClient(key=KEY, base_url=server.url, timeout=30)
         self.number, self.inputs, self.events, self.wrong = number, {}, {}, []
 
+    def state(self, rollout: str) -> str:
+        while True:
+            try:
+                answer = self.client.get(f"/api/rollouts/{rollout}")
+            except httpx.HTTPError:
+                continue
+            if answer.status_code == 200:
+                return answer.json()["rollout"]["status"]["state"]
+
     def patch(self, rollout: str, state: str) -> None:
         """What a controller does: it looks again at the next poll, and repeats what is not done."""
         while True:
             try:
                 answer = self.client.patch(f"/api/rollouts/{rollout}", json={"status": {"state": state}})
             except httpx.HTTPError:
-                if self.client.get(f"/api/rollouts/{rollout}").json()["rollout"]["status"]["state"] == state:
+                if self.state(rollout) == state:
                     return
                 continue
             if answer.status_code == 503:

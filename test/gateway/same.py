@@ -21,6 +21,7 @@ DIFFERENT = {
     ),
     "surrogate": (200, 500),
     "docs": (404, 200),
+    "GET /nope ": ((404, "404: the page has no such file; its views are at /#/\n"), (404, {"detail": "Not Found"})),
     "reserved": (422, 201),
 }
 

@@ -17,13 +17,16 @@ type Listen struct {
 	Port         Port          `default:"${port}" help:"Port to listen on; 0 picks a free one."`
 	NoAuth       bool          `help:"Allow an address that other machines can reach, although callers need no credentials."`
 	DrainTimeout time.Duration `default:"10s" help:"On SIGTERM or SIGINT, finish accepted requests for at most this long."`
+
+	loopbackOnly bool // set by Check: callers need no credentials
 }
 
 // Check refuses an address that other machines can reach if the server requires no credentials. advice says what to do.
 func (f *Listen) Check(authenticates bool, advice string) error {
+	f.loopbackOnly = !authenticates && !f.NoAuth
 	ip := net.ParseIP(f.Host)
 	loopback := f.Host == "localhost" || (ip != nil && ip.IsLoopback())
-	if !loopback && !authenticates && !f.NoAuth {
+	if !loopback && f.loopbackOnly {
 		return fmt.Errorf("--host=%s: others can reach this address: %s", f.Host, advice)
 	}
 	if f.DrainTimeout < 0 {
@@ -37,7 +40,7 @@ func (f *Listen) Check(authenticates bool, advice string) error {
 // open when the process ends, so that clients can wait for the next one.
 func (f *Listen) OpenPort(ctx context.Context) (net.Listener, error) {
 	if passed, err := passedSocket(os.Getenv); passed != nil || err != nil {
-		return passed, err
+		return f.admit(passed, err)
 	}
 	address := net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port)))
 	var config net.ListenConfig
@@ -49,6 +52,19 @@ func (f *Listen) OpenPort(ctx context.Context) (net.Listener, error) {
 		return nil, fmt.Errorf("listen on %s: %w", address, err)
 	}
 	return listener, nil
+}
+
+// admit refuses a passed socket that other machines can reach if the server requires no
+// credentials, as Check does for the flags.
+func (f *Listen) admit(passed net.Listener, err error) (net.Listener, error) {
+	if err != nil {
+		return nil, err
+	}
+	tcp, ok := passed.Addr().(*net.TCPAddr)
+	if ok && !tcp.IP.IsLoopback() && f.loopbackOnly {
+		return nil, errors.Join(fmt.Errorf("the socket that was passed to this process listens on %s, which others can reach: set a token, or allow it with --no-auth", tcp), passed.Close())
+	}
+	return passed, nil
 }
 
 // passedSocket returns the listener that was passed to this process, nil if none was
