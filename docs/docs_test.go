@@ -470,3 +470,37 @@ func receiver(expr ast.Expr) string {
 	}
 	return ""
 }
+
+// TestStatements holds the table of the design documents: every statement has a row,
+// and the tests of stores that rows name are there. Other tests are TestNames' concern.
+func TestStatements(t *testing.T) {
+	t.Parallel()
+	p := readPage(t, "docs/design-documents.md")
+	if n := len(regexp.MustCompile(`(?m)^\| \d+ \|`).FindAllString(p.text, -1)); n != 178 {
+		t.Errorf("%d statements, want 178", n)
+	}
+	var suites strings.Builder
+	files, err := filepath.Glob(filepath.Join(root, "store/storetest/*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		suites.Write(content)
+	}
+	named := 0
+	for _, code := range p.code {
+		if test, ok := strings.CutPrefix(code, "storetest: "); ok {
+			named++
+			if !strings.Contains(suites.String(), fmt.Sprintf("a.test(%q", test)) {
+				t.Errorf("there is no test of stores %q", test)
+			}
+		}
+	}
+	if named < 50 {
+		t.Errorf("found only %d tests of stores", named)
+	}
+}
