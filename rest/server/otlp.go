@@ -90,7 +90,7 @@ func (t *traces) addBatch(x *exchange, batch *otlp.Batch) error {
 
 func (t *traces) add(x *exchange, spans []agl.Span) error {
 	byTime := sameMachine(x.request)
-	if byTime {
+	if byTime && !slices.ContainsFunc(spans, func(s agl.Span) bool { return !s.EndTime.Valid }) {
 		// An exporter groups the spans of a batch by their instrumentation.
 		slices.SortStableFunc(spans, func(a, b agl.Span) int { return cmp.Compare(a.EndTime.V, b.EndTime.V) })
 	}

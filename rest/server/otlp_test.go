@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -238,6 +240,50 @@ func TestTracesOfThisMachine(t *testing.T) {
 			api.ServeHTTP(w, r)
 			if w.Code != http.StatusOK || !got.IssueSequenceIDs || got.OrderByTime != tt.want {
 				t.Errorf("got %d and %+v, want OrderByTime %t", w.Code, got, tt.want)
+			}
+		})
+	}
+}
+
+// The spans of a batch from this machine get their ids in the order of their ends, if all have one.
+func TestTracesAreOrdered(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		ends []int64 // seconds; 0 is none
+		want []string
+	}{
+		"by their ends":   {[]int64{30, 10, 20}, []string{"1", "2", "0"}},
+		"as they come in": {[]int64{30, 0, 20}, []string{"0", "1", "2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var got []string
+			api := newServer(t, server.Config{Store: &stubStore{addSpan: func(_ context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error) {
+				for _, s := range p.Spans {
+					got = append(got, s.Name)
+				}
+				return agl.AddSpansResult{Stored: p.Spans}, nil
+			}}})
+			td := ptrace.NewTraces()
+			rs := td.ResourceSpans().AppendEmpty()
+			rs.Resource().Attributes().PutStr(agl.AttrRolloutID, "ro-1")
+			rs.Resource().Attributes().PutStr(agl.AttrAttemptID, "at-1")
+			for i, end := range tt.ends {
+				span := rs.ScopeSpans().AppendEmpty().Spans().AppendEmpty()
+				span.SetName(strconv.Itoa(i))
+				span.SetSpanID(pcommon.SpanID{7: byte(i + 1)})
+				span.SetEndTimestamp(pcommon.Timestamp(end * 1_000_000_000))
+			}
+			data, err := new(ptrace.ProtoMarshaler).MarshalTraces(td)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/traces", strings.NewReader(string(data)))
+			r.Header.Set("Content-Type", "application/x-protobuf")
+			r.RemoteAddr = "127.0.0.1:1234"
+			w := httptest.NewRecorder()
+			if api.ServeHTTP(w, r); w.Code != http.StatusOK || !slices.Equal(got, tt.want) {
+				t.Errorf("got %d and the order %v, want %v", w.Code, got, tt.want)
 			}
 		})
 	}
