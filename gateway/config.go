@@ -17,6 +17,11 @@ type Config struct {
 	// Key is required of every request but GET /healthz, as a bearer token or in the
 	// header X-Api-Key. If it is empty, every request is admitted.
 	Key string
+	// Origins are the origins whose web pages may change something, besides this server's
+	// own; "*" is every origin. AllowedHosts are the names under which the server may be
+	// called, besides addresses and localhost; nil is every name. See httpserver.Guard.
+	Origins      []string
+	AllowedHosts []string
 	// Model is the name by which calls find their backends among the registered models,
 	// whatever model they ask for. Empty is DefaultModel.
 	Model string

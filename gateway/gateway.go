@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
@@ -22,6 +23,7 @@ import (
 // [Gateway.Start] and stop it with [Gateway.Close].
 type Gateway struct {
 	cfg      Config
+	guard    *httpserver.Guard
 	mux      *http.ServeMux
 	settings settings
 	terminal terminal
@@ -40,7 +42,11 @@ func New(config Config) (*Gateway, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	g := &Gateway{cfg: config, mux: http.NewServeMux(), settings: settings{store: config.Store}, draining: make(chan struct{}), stop: func() {}}
+	guard, err := httpserver.NewGuard(config.Origins, config.AllowedHosts)
+	if err != nil {
+		return nil, agl.Errorf(agl.CodeInvalid, "gateway: Origins: %w", err)
+	}
+	g := &Gateway{cfg: config, guard: guard, mux: http.NewServeMux(), settings: settings{store: config.Store}, draining: make(chan struct{}), stop: func() {}}
 	g.terminal.init(config.Store)
 	g.calls.init()
 	const get, post, patch, del = http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete
@@ -103,6 +109,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeError(w, errStatus(http.StatusServiceUnavailable, "The server is shutting down"))
 		return
 	default:
+	}
+	if err := g.guard.Check(r); err != nil {
+		writeError(w, errStatus(http.StatusForbidden, err.Error()))
+		return
 	}
 	if r.URL.Path != "/healthz" && !g.authorized(r) {
 		writeError(w, errStatus(http.StatusUnauthorized, "Invalid or missing API key"))

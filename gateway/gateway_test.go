@@ -180,6 +180,30 @@ func TestKey(t *testing.T) {
 	c.want("GET", "/healthz", "", 200, `{"status":"ok"}`)
 }
 
+// Web pages of other sites change nothing, and reach nothing by DNS rebinding.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	c := open(t, gateway.Config{AllowedHosts: []string{"agl.internal"}, Origins: []string{"https://app.example"}})
+	for _, x := range []struct {
+		host, origin string
+		want         int
+	}{
+		{"127.0.0.1:8080", "", 200}, {"agl.internal:8080", "", 200}, {"evil.example", "", 403},
+		{"127.0.0.1:8080", "https://evil.example", 403}, {"127.0.0.1:8080", "https://app.example", 200},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/proxy/resume", http.NoBody)
+		r.Host = x.host
+		if x.origin != "" {
+			r.Header.Set("Origin", x.origin)
+		}
+		w := httptest.NewRecorder()
+		c.handler.ServeHTTP(w, r)
+		if w.Code != x.want {
+			t.Errorf("host %s, origin %s: got %d %s, want %d", x.host, x.origin, w.Code, w.Body, x.want)
+		}
+	}
+}
+
 // What this API deletes stays in the store, and the id is free again.
 func TestDelete(t *testing.T) {
 	t.Parallel()
@@ -451,6 +475,7 @@ func TestTriplets(t *testing.T) {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	for _, config := range []gateway.Config{
+		{Store: memorytest.Open(t), Origins: []string{"no origin"}},
 		{}, {Store: agl.UnimplementedStore{}}, {Store: memorytest.Open(t), Timeout: -1}, {Store: memorytest.Open(t), MaxBodyBytes: -1},
 		{Store: memorytest.Open(t), ValTemperature: agl.Some(-1.0)},
 	} {

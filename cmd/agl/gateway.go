@@ -39,9 +39,14 @@ func (f *gatewayFlags) validate() error {
 }
 
 // openGateway returns the gateway over a store, started, or nil without --gateway.
-func (f *gatewayFlags) openGateway(ctx context.Context, store agl.Store, token string, log *slog.Logger) (*gateway.Gateway, error) {
+func (c *storeCommand) openGateway(ctx context.Context, store agl.Store, log *slog.Logger) (*gateway.Gateway, error) {
+	f := &c.gatewayFlags
 	if !f.Gateway {
 		return nil, nil
+	}
+	key, hosts := cmp.Or(f.GatewayKey, c.Token), c.allowedHosts()
+	if key != "" {
+		hosts = nil
 	}
 	null := func(t *float64) (out agl.Null[float64]) {
 		if t != nil {
@@ -50,7 +55,7 @@ func (f *gatewayFlags) openGateway(ctx context.Context, store agl.Store, token s
 		return out
 	}
 	g, err := gateway.New(gateway.Config{
-		Store: store, Key: cmp.Or(f.GatewayKey, token), Model: f.GatewayModel,
+		Store: store, Key: key, Origins: c.CORSOrigin, AllowedHosts: hosts, Model: f.GatewayModel,
 		TrainTemperature: null(f.GatewayTrainTemp), ValTemperature: null(f.GatewayValTemp),
 		NoLogprobs: f.GatewayNoLogprob, RoutedExperts: f.GatewayExperts, Runners: f.GatewayRunners, Streams: f.GatewayStreams, Logger: log,
 	})

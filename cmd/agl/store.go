@@ -138,7 +138,7 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	gate, err := c.openGateway(ctx, engine, c.Token, log)
+	gate, err := c.openGateway(ctx, engine, log)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
