@@ -213,6 +213,23 @@ func TestPauseAndLeave(t *testing.T) {
 	})
 }
 
+// Retention may remove the rollout in which the settings are kept.
+func TestSettingsAreKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := memorytest.Open(t)
+		c := open(t, gateway.Config{Store: s})
+		const paused = `{"paused":true,"retry_after_seconds":9,"reason":null,"inflight":0}`
+		c.want("POST", "/proxy/pause", `{"retry_after_seconds":9}`, 200, paused)
+		if err := s.DeleteRollout(t.Context(), agl.DeleteRolloutParams{RolloutID: "agl.gateway"}); err != nil {
+			t.Fatal(err)
+		}
+		c.want("GET", "/proxy/state", "", 200, paused)
+		open(t, gateway.Config{Store: s}).want("GET", "/proxy/state", "", 200, paused)
+		c.want("POST", "/proxy/resume", "", 200, strings.Replace(paused, "true", "false", 1))
+	})
+}
+
 // The pinned endpoint is that of the original: sha256 of the id, over the sorted list.
 func TestPinned(t *testing.T) {
 	t.Parallel()

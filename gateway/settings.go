@@ -63,8 +63,14 @@ func (s *settings) readLocked(ctx context.Context) error {
 	now := time.Now()
 	stored, err := s.store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: settingsID})
 	switch {
+	case agl.ErrorCode(err) == agl.CodeNotFound && s.metadata != nil: // retention has removed them
+		s.metadata = nil
+		if err = s.writeLocked(ctx, s.doc); agl.ErrorCode(err) == agl.CodeConflict {
+			return s.readLocked(ctx)
+		}
+		return err
 	case agl.ErrorCode(err) == agl.CodeNotFound:
-		s.doc, s.metadata, s.readAt = settingsDoc{RetryAfter: defaultRetryAfter}, nil, now
+		s.doc, s.readAt = settingsDoc{RetryAfter: defaultRetryAfter}, now
 		return nil
 	case err != nil:
 		return err
@@ -102,33 +108,41 @@ func (s *settings) update(ctx context.Context, edit func(doc settingsDoc) settin
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
-		if err := s.readLocked(ctx); err != nil {
-			return settingsDoc{}, err
+		err := s.readLocked(ctx)
+		if err == nil {
+			err = s.writeLocked(ctx, edit(s.doc))
 		}
-		if s.metadata == nil {
-			made, err := s.store.CreateRollouts(ctx, agl.CreateRolloutsParams{Rollouts: []agl.CreateRollout{{RolloutID: settingsID, Start: true}}})
-			if err != nil {
-				return settingsDoc{}, err
-			}
-			s.metadata = made[0].Metadata
-		}
-		raw, err := json.Marshal(edit(s.doc))
-		if err != nil {
-			return settingsDoc{}, err
-		}
-		ended := agl.RolloutSucceeded
-		stored, err := s.store.ReviseRollout(ctx, agl.ReviseRolloutParams{
-			RolloutID: settingsID, IfMetadata: s.metadata, Metadata: rawjson.Set(s.metadata, settingsKey, raw), Status: &ended,
-		})
-		switch agl.ErrorCode(err) {
-		case "":
-			err = s.takeLocked(stored.Metadata, time.Now())
+		if code := agl.ErrorCode(err); code != agl.CodeConflict && code != agl.CodeNotFound {
 			return s.doc, err
-		case agl.CodeConflict, agl.CodeNotFound:
-		default:
-			return settingsDoc{}, err
 		}
 	}
+}
+
+// writeLocked replaces the settings; the error is CodeConflict if they have changed since
+// they were read.
+func (s *settings) writeLocked(ctx context.Context, doc settingsDoc) error {
+	if s.metadata == nil {
+		made, err := s.store.CreateRollouts(ctx, agl.CreateRolloutsParams{Rollouts: []agl.CreateRollout{{RolloutID: settingsID, Start: true}}})
+		if err != nil {
+			return err
+		}
+		s.metadata = made[0].Metadata
+		if _, found := rawjson.Get(s.metadata, settingsKey); found {
+			return agl.Errorf(agl.CodeConflict, "another server has written the settings of the gateway")
+		}
+	}
+	raw, err := json.Marshal(doc)
+	if err != nil {
+		return err
+	}
+	ended := agl.RolloutSucceeded
+	stored, err := s.store.ReviseRollout(ctx, agl.ReviseRolloutParams{
+		RolloutID: settingsID, IfMetadata: s.metadata, Metadata: rawjson.Set(s.metadata, settingsKey, raw), Status: &ended,
+	})
+	if err != nil {
+		return err
+	}
+	return s.takeLocked(stored.Metadata, time.Now())
 }
 
 // backend returns the endpoint of a rollout's calls: always the same one while the
