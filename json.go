@@ -124,6 +124,13 @@ func (k Worker) MarshalJSON() ([]byte, error)                   { return k.Appen
 func (k *Worker) UnmarshalJSON(doc []byte) error                { return readDoc(doc, k) }
 func (k *Worker) UnmarshalJSONFrom(dec *jsontext.Decoder) error { return readNoun(dec, k) }
 
+func (d *Document) AppendJSON(dst []byte) []byte   { return d.members(writeTo(dst)).end() }
+func (d Document) MarshalJSON() ([]byte, error)    { return d.AppendJSON(nil), nil }
+func (d *Document) UnmarshalJSON(doc []byte) error { return readDoc(doc, d) }
+func (d *Document) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	return readNoun(dec, d, "kind", "id", "body")
+}
+
 func (s *Statistics) AppendJSON(dst []byte) []byte                  { return s.members(writeTo(dst)).end() }
 func (s Statistics) MarshalJSON() ([]byte, error)                   { return s.AppendJSON(nil), nil }
 func (s *Statistics) UnmarshalJSON(doc []byte) error                { return readDoc(doc, s) }

@@ -147,6 +147,10 @@ func TestNounsHaveOneForm(t *testing.T) {
 	sameForm(t, agl.Worker{WorkerID: "w", Status: agl.WorkerBusy, HeartbeatStats: jsontext.Value(`{"cpu":0.50}`), LastBusyTime: agl.Some[agl.Timestamp](1), CurrentRolloutID: agl.Some("ro-1")},
 		`{"worker_id":"w","status":"busy","heartbeat_stats":{"cpu":0.50},"last_heartbeat_time":null,"last_dequeue_time":null,"last_busy_time":1.0,"last_idle_time":null,`+
 			`"current_rollout_id":"ro-1","current_attempt_id":null}`)
+	sameForm(t, agl.Document{Kind: "metric", ID: "m", Parent: "r", Sequence: -3, Version: 2, UpdateTime: 1.5, Body: jsontext.Value(`{"a":1.0}`)},
+		`{"kind":"metric","id":"m","parent":"r","sequence":-3,"version":2,"update_time":1.5,"body":{"a":1.0}}`)
+	sameForm(t, agl.Event{ID: "8", Kind: agl.EventDocument, Document: "run/r", Status: "written"},
+		`{"id":"8","kind":"document","document":"run/r","status":"written"}`)
 	sameForm(t, agl.Event{ID: "7", Kind: agl.EventAttempt, RolloutID: "ro-1", AttemptID: "at-1", Status: "running"},
 		`{"id":"7","kind":"attempt","rollout_id":"ro-1","attempt_id":"at-1","status":"running"}`)
 	sameForm(t, agl.Statistics{Name: "memory", TotalRollouts: 1, TotalSpans: 5, Uptime: 1500 * time.Millisecond},

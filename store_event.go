@@ -11,6 +11,7 @@ const (
 	EventResources EventKind = "resources"
 	EventWorker    EventKind = "worker"
 	EventQueue     EventKind = "queue"
+	EventDocument  EventKind = "document"
 	EventReset     EventKind = "reset"
 )
 
@@ -22,7 +23,8 @@ type Event struct {
 	AttemptID   string
 	ResourcesID string
 	WorkerID    string
-	Status      string // of the rollout, attempt or worker; "deleted" for a rollout; "open" or "closed" for the queue
+	Document    string // the kind and id of a document, with a slash between them
+	Status      string // of the rollout, attempt or worker; "deleted" for a rollout; "written" or "deleted" for a document; "open" or "closed" for the queue
 }
 
 // EventsParams are the arguments of Store.Events.
@@ -37,6 +39,7 @@ func (e *Event) members(w *wireForm) *wireForm {
 	w.nonEmpty("attempt_id", &e.AttemptID)
 	w.nonEmpty("resources_id", &e.ResourcesID)
 	w.nonEmpty("worker_id", &e.WorkerID)
+	w.nonEmpty("document", &e.Document)
 	w.nonEmpty("status", &e.Status)
 	return w
 }

@@ -24,6 +24,7 @@ type unitOfWork struct {
 	sequences map[string]*sequenceEntry
 	spans     map[driver.SpanKey]struct{}
 	keys      map[string]driver.IdempotencyRecord
+	documents map[driver.DocumentKey]*documentEntry
 	issued    *issueTimes // of all batches
 
 	usedResources   map[string]struct{} // unfinished rollouts name them
@@ -36,6 +37,7 @@ type unitOfWork struct {
 	changedAttempts  []*attemptEntry
 	changedWorkers   []*workerEntry
 	changedSequences []*sequenceEntry
+	changedDocuments []*documentEntry
 	queued           []*rolloutEntry // became queued in this batch
 	changes          driver.Changes
 
@@ -89,6 +91,7 @@ func (w *unitOfWork) reset(now agl.Timestamp, l limits) {
 			Workers:   emptied(w.want.Workers),
 			Sequences: emptied(w.want.Sequences),
 			Spans:     emptied(w.want.Spans),
+			Documents: emptied(w.want.Documents),
 		},
 		loaded: w.loaded,
 
@@ -99,6 +102,7 @@ func (w *unitOfWork) reset(now agl.Timestamp, l limits) {
 		sequences:     cleared(w.sequences),
 		spans:         cleared(w.spans),
 		keys:          cleared(w.keys),
+		documents:     cleared(w.documents),
 		issued:        w.issued,
 		usedResources: cleared(w.usedResources),
 
@@ -106,6 +110,7 @@ func (w *unitOfWork) reset(now agl.Timestamp, l limits) {
 		changedAttempts:  emptied(w.changedAttempts),
 		changedWorkers:   emptied(w.changedWorkers),
 		changedSequences: emptied(w.changedSequences),
+		changedDocuments: emptied(w.changedDocuments),
 		queued:           emptied(w.queued),
 		changes: driver.Changes{
 			Rollouts:  emptied(w.changes.Rollouts),
@@ -222,6 +227,11 @@ func (w *unitOfWork) add(got *driver.Loaded) {
 	}
 	for _, k := range got.Spans {
 		w.spans[k] = struct{}{}
+	}
+	for _, d := range got.Documents {
+		if key := documentKey(d); w.documents[key] == nil {
+			w.documents[key] = &documentEntry{key: key, was: d, cur: d}
+		}
 	}
 	for _, id := range got.InUse {
 		w.usedResources[id] = struct{}{}
@@ -439,6 +449,9 @@ func (w *unitOfWork) collect() *driver.Changes {
 			c.Sequences = append(c.Sequences, e.Sequence)
 		}
 	}
+	for _, e := range w.changedDocuments {
+		e.collect(c)
+	}
 	return c
 }
 
@@ -448,7 +461,7 @@ const eventDeleted = "deleted"
 // dirty reports whether there is anything to apply.
 func (w *unitOfWork) dirty() bool {
 	c := &w.changes
-	return len(w.changedRollouts)+len(w.changedAttempts)+len(w.changedWorkers)+len(w.changedSequences)+
+	return len(w.changedRollouts)+len(w.changedAttempts)+len(w.changedWorkers)+len(w.changedSequences)+len(w.changedDocuments)+
 		len(c.Resources)+len(c.Spans)+len(c.Keys)+len(c.ForgottenKeys)+
 		len(c.EvictedRollouts)+len(c.DeletedWorkers)+len(c.DeletedResources)+len(c.DeletedSequences) > 0 || c.QueueClosed.Valid
 }

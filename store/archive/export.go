@@ -94,6 +94,8 @@ func (e *exporter) record(r *driver.Record) error {
 		kind, value = kindSpan, append(value, r.Span.Payload...)
 	case r.Sequence != nil:
 		return e.marshal(kindSequence, (*sequenceValue)(r.Sequence))
+	case r.Document != nil:
+		kind, value = kindDocument, r.Document.AppendJSON(value)
 	case r.Key != nil:
 		return e.marshal(kindKey, valueOf(r.Key))
 	case r.State != nil:

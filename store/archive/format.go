@@ -46,6 +46,7 @@ const (
 	kindAttempt   = "attempt"
 	kindSpan      = "span"
 	kindSequence  = "sequence"
+	kindDocument  = "document"
 	kindKey       = "key"
 	kindState     = "state"
 	kindTrailer   = "trailer"
@@ -69,6 +70,7 @@ type Counts struct {
 	Attempts  int   `json:"attempts"`
 	Spans     int   `json:"spans"`
 	Sequences int   `json:"sequences"`
+	Documents int   `json:"documents,omitzero"`
 	Keys      int   `json:"keys"` // idempotency records
 	Bytes     int64 `json:"-"`    // of the file
 }
@@ -87,6 +89,8 @@ func (c *Counts) add(kind string) {
 		c.Spans++
 	case kindSequence:
 		c.Sequences++
+	case kindDocument:
+		c.Documents++
 	case kindKey:
 		c.Keys++
 	}

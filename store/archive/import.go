@@ -66,6 +66,7 @@ type batch struct {
 	resources []imported[*agl.ResourcesUpdate]
 	spans     []driver.SpanRecord
 	sequences []driver.Sequence
+	documents []imported[*agl.Document]
 	keys      []driver.IdempotencyRecord
 }
 
@@ -166,7 +167,7 @@ func (im *importer) begin(ctx context.Context) error {
 		if stats.TotalRollouts+stats.TotalWorkers+stats.TotalResources > 0 {
 			return im.notEmpty(ctx, &stats)
 		}
-		return nil
+		return im.noDocuments(ctx)
 	})
 }
 
@@ -210,6 +211,16 @@ func (im *importer) notEmpty(ctx context.Context, stats *agl.Statistics) error {
 		stats.TotalRollouts, stats.TotalResources, stats.TotalWorkers, first)
 }
 
+// noDocuments refuses a database that holds documents.
+func (im *importer) noDocuments(ctx context.Context) error {
+	page, err := im.driver.QueryDocuments(ctx, agl.QueryDocumentsParams{Limit: 1})
+	if err != nil || page.Total == 0 {
+		return err
+	}
+	return agl.Errorf(agl.CodeConflict, "the database holds %d documents, the first is %s %s; import into an empty one",
+		page.Total, page.Items[0].Kind, page.Items[0].ID)
+}
+
 // decoded reads the value of a line.
 func decoded[T any](l *line) (imported[*T], error) {
 	out := imported[*T]{new(T), l.number}
@@ -241,6 +252,10 @@ func (im *importer) add(l *line) (err error) {
 		var s sequenceValue
 		err = l.decode(&s)
 		b.sequences = append(b.sequences, driver.Sequence(s))
+	case kindDocument:
+		var d imported[*agl.Document]
+		d, err = decoded[agl.Document](l)
+		b.documents = append(b.documents, d)
 	case kindKey:
 		var k keyValue
 		err = l.decode(&k)
@@ -334,6 +349,9 @@ func (b *batch) want() *driver.LoadParams {
 	for i := range b.spans {
 		want.Spans = append(want.Spans, b.spans[i].SpanKey)
 	}
+	for _, d := range b.documents {
+		want.Documents = append(want.Documents, driver.DocumentKey{Kind: d.value.Kind, ID: d.value.ID})
+	}
 	for _, k := range b.keys {
 		want.Keys = append(want.Keys, k.Scope)
 	}
@@ -371,6 +389,10 @@ func (b *batch) changes(got *driver.Loaded, c *driver.Changes) error {
 			spans[b.spans[i].SpanKey] = struct{}{}
 			c.Spans = append(c.Spans, b.spans[i])
 		}
+	}
+	c.Documents, err = absent("document", b.documents, got.Documents, func(d *agl.Document) string { return d.Kind + "/" + d.ID })
+	if err != nil {
+		return err
 	}
 	c.Sequences = append(c.Sequences, b.sequences...)
 	for i := range b.keys {

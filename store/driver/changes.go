@@ -14,6 +14,9 @@ type AttemptKey struct{ RolloutID, AttemptID string }
 // SpanKey names a span.
 type SpanKey struct{ RolloutID, AttemptID, SpanID string }
 
+// DocumentKey names a document.
+type DocumentKey struct{ Kind, ID string }
+
 // LoadParams names what a transaction needs. Ids may repeat.
 type LoadParams struct {
 	Now       agl.Timestamp // idempotency records that have expired by then are left out
@@ -24,6 +27,7 @@ type LoadParams struct {
 	Sequences []string // rollouts, existing or not, whose sequence is needed
 	Spans     []SpanKey
 	Keys      []string // idempotency scopes
+	Documents []DocumentKey
 	// Users names bundles for which Loaded.InUse says whether an unfinished rollout names
 	// them.
 	Users []string
@@ -38,6 +42,7 @@ type Loaded struct {
 	Sequences []Sequence // of those that have one
 	Spans     []SpanKey  // those that exist
 	Keys      []IdempotencyRecord
+	Documents []*agl.Document
 	InUse     []string // bundles of LoadParams.Users that an unfinished rollout names
 
 	LatestResources agl.Null[string]
@@ -86,7 +91,9 @@ type Changes struct {
 	// act on one key.
 	Keys          []IdempotencyRecord
 	ForgottenKeys []string
-	Events        []agl.Event // without ids: the driver issues them in this order
+	// Documents are created or replaced. Their events are among Events.
+	Documents []*agl.Document
+	Events    []agl.Event // without ids: the driver issues them in this order
 
 	// What is removed, after everything else was written.
 	EvictedRollouts  []string // their spans; a query for them returns ErrEvicted from now on
@@ -94,6 +101,7 @@ type Changes struct {
 	DeletedWorkers   []string
 	DeletedResources []string
 	DeletedSequences []string // of rollouts that do not exist
+	DeletedDocuments []DocumentKey
 }
 
 // RolloutChange is a rollout's new state.
@@ -157,6 +165,7 @@ type Record struct {
 	Attempt   *agl.Attempt
 	Span      *SpanRecord
 	Sequence  *Sequence
+	Document  *agl.Document
 	Key       *IdempotencyRecord
 	State     *State
 }

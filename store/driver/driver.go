@@ -65,6 +65,12 @@ type Driver interface {
 	// were evicted is ErrEvicted, for ever.
 	QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error)
 
+	// QueryDocuments finds documents, those of a series in its order, otherwise by kind
+	// and id. An empty Kind is every kind. Limit is positive or -1.
+	QueryDocuments(ctx context.Context, p agl.QueryDocumentsParams) (agl.Page[agl.Document], error)
+	// Document returns a document; ErrNotFound.
+	Document(ctx context.Context, key DocumentKey) (agl.Document, error)
+
 	// Events returns up to limit events after the one with that id. Ids are in the
 	// order of commits.
 	Events(ctx context.Context, after string, limit int) (EventList, error)
@@ -86,7 +92,7 @@ type Exporter interface {
 	// Export yields everything but the event log, as it is at one moment: the
 	// resources in the order of their creation, the workers, the rollouts in the order
 	// of theirs, each followed by its attempts and by its spans in the order of
-	// insertion, then the sequences, the idempotency records, and one State at the end.
+	// insertion, then the sequences, the documents by kind and id, the idempotency records, and one State at the end.
 	// It stops after the first error.
 	Export(ctx context.Context) iter.Seq2[Record, error]
 	// Statistics counts what is stored; the engine sets the uptime.

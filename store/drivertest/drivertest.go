@@ -45,7 +45,7 @@ func Run(t *testing.T, open Open) {
 			"statistics":                       testStatistics,
 			"one batch for everything at once": testOneBatch,
 		},
-		retentionTests(), exportTests(), documentTests(), queryTests(), bulkTests(),
+		retentionTests(), exportTests(), documentTests(), storedDocumentTests(), queryTests(), bulkTests(),
 	} {
 		for name, test := range tests {
 			t.Run(name, func(t *testing.T) {

@@ -59,6 +59,8 @@ func describe(r driver.Record) string {
 		return fmt.Sprintf("span %s/%s/%s %d", r.Span.RolloutID, r.Span.AttemptID, r.Span.SpanID, r.Span.SequenceID)
 	case r.Sequence != nil:
 		return fmt.Sprintf("sequence %s %d", r.Sequence.RolloutID, r.Sequence.Last)
+	case r.Document != nil:
+		return "document " + r.Document.Kind + "/" + r.Document.ID
 	case r.Key != nil:
 		return "key " + r.Key.Scope
 	case r.State != nil:
@@ -85,7 +87,12 @@ func (d *harness) fillForExport() {
 			Scope: "enqueue  k", Fingerprint: "f", CreateTime: d.now, Made: []driver.AttemptKey{{RolloutID: "a"}},
 		}},
 		QueueClosed: agl.Some(true),
-		Events:      []agl.Event{{Kind: agl.EventQueue, Status: "closed"}},
+		Documents: []*agl.Document{
+			{Kind: "run", ID: "2", Version: 3, UpdateTime: 5.25, Body: jsontext.Value(`{"b":1.0, "a":[]}`)},
+			{Kind: "metric", ID: "m", Parent: "2", Sequence: -7, Version: 1, Body: jsontext.Value(`0`)},
+			{Kind: "run", ID: "1", Version: 1, Body: jsontext.Value(`null`)},
+		},
+		Events: []agl.Event{{Kind: agl.EventQueue, Status: "closed"}},
 	})
 	d.apply(driver.Changes{
 		Rollouts:  append([]driver.RolloutChange{{Rollout: rollout("q1", agl.RolloutQueuing), Front: true}}, created(ended("gone", 3))...),
@@ -104,7 +111,7 @@ func testExport(d *harness) {
 		"rollout a queued", "attempt a/at-1", "span a/at-1/s 1",
 		"rollout q2 queued", "rollout q1 queued", "rollout gone evicted",
 		"sequence a 1", "sequence ghost 4", "sequence z 9",
-		"key enqueue  k", "state true y",
+		"document metric/m", "document run/1", "document run/2", "key enqueue  k", "state true y",
 	}
 	// Sequences may be exported in any order.
 	from := slices.IndexFunc(got, func(s string) bool { return strings.HasPrefix(s, "sequence") })
@@ -188,13 +195,13 @@ func testExportEmpty(d *harness) {
 func testExportGone(d *harness) {
 	d.fillForExport()
 	d.apply(driver.Changes{
-		DeletedRollouts: []string{"z", "q2"}, ForgottenKeys: []string{"enqueue  k"},
+		DeletedRollouts: []string{"z", "q2"}, DeletedDocuments: []driver.DocumentKey{{Kind: "run", ID: "2"}}, ForgottenKeys: []string{"enqueue  k"},
 		Rollouts: changed(rollout("q1", agl.RolloutPreparing)),
 	})
 	got := d.export()
 	slices.Sort(got)
 	want := []string{
-		"attempt a/at-1", "resources x", "resources y", "rollout a queued", "rollout gone evicted", "rollout q1",
+		"attempt a/at-1", "document metric/m", "document run/1", "resources x", "resources y", "rollout a queued", "rollout gone evicted", "rollout q1",
 		"sequence a 1", "sequence ghost 4", "span a/at-1/s 1", "state true y", "worker v", "worker w",
 	}
 	if !slices.Equal(got, want) {
@@ -241,6 +248,8 @@ func (d *harness) dump() []string {
 			line += string(r.Rollout.Rollout.AppendJSON(nil))
 		case r.Attempt != nil:
 			line += string(r.Attempt.AppendJSON(nil))
+		case r.Document != nil:
+			line += string(r.Document.AppendJSON(nil))
 		case r.Span != nil:
 			line += fmt.Sprintf("%+v", *r.Span)
 		case r.Key != nil && strings.HasPrefix(r.Key.Scope, "import "):

@@ -51,6 +51,9 @@ func (d *Driver) records() []driver.Record {
 	for _, id := range slices.Sorted(maps.Keys(d.sequences)) {
 		out = append(out, driver.Record{Sequence: &driver.Sequence{RolloutID: id, Last: d.sequences[id]}})
 	}
+	for _, doc := range d.documents.sorted() {
+		out = append(out, driver.Record{Document: doc})
+	}
 	seen := map[string]bool{}
 	for _, key := range d.keys.order {
 		current, there := d.keys.byKey[key.Scope]

@@ -113,6 +113,7 @@ type Driver struct {
 	spans            int
 	evictable        evictable
 	keys             keys
+	documents        documents
 	events           events
 
 	tx tx
@@ -166,6 +167,7 @@ func New(config Config) (*Driver, error) {
 	}
 	d.evictAt = config.EvictionThreshold.of(config.CapacityBytes)
 	d.evictDown = config.SafeThreshold.of(d.evictAt)
+	d.documents.init()
 	d.keys.init(config.IdempotencyTTL)
 	// The epoch keeps event ids of another process from being taken for ours.
 	d.events.init(strconv.FormatInt(time.Now().UnixNano(), 36), config.EventTTL, config.MaxEvents)

@@ -78,6 +78,11 @@ func (b *tx) Load(_ context.Context, want *driver.LoadParams, got *driver.Loaded
 			got.Keys = append(got.Keys, record)
 		}
 	}
+	for _, key := range want.Documents {
+		if doc := d.documents.byKey[key]; doc != nil {
+			got.Documents = append(got.Documents, doc)
+		}
+	}
 	if d.latest != nil {
 		got.LatestResources = agl.Some(d.latest.cur.ResourcesID)
 	}
@@ -175,6 +180,12 @@ func (b *tx) Apply(_ context.Context, c *driver.Changes) error {
 	}
 	for i := range c.Spans {
 		d.applySpan(&c.Spans[i])
+	}
+	for _, doc := range c.Documents {
+		d.documents.put(doc)
+	}
+	for _, key := range c.DeletedDocuments {
+		d.documents.remove(key)
 	}
 	if c.QueueClosed.Valid {
 		d.closed = c.QueueClosed.V

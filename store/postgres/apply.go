@@ -27,6 +27,7 @@ func (b *batch) changes(c *driver.Changes) ([]call, error) {
 	w.sequences()
 	w.resources()
 	w.spans()
+	w.documents()
 	w.keys()
 	w.queueState()
 	w.removals()

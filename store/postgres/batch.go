@@ -32,6 +32,7 @@ type batch struct {
 	resources map[string]bool
 	sequences map[string]bool
 	keys      map[string]bool
+	documents map[string]bool
 	expired   []string // keys to delete before they can be inserted again
 }
 
@@ -60,6 +61,7 @@ func (d *Driver) Begin(ctx context.Context) (driver.Tx, error) {
 	b.resources = emptied(b.resources)
 	b.sequences = emptied(b.sequences)
 	b.keys = emptied(b.keys)
+	b.documents = emptied(b.documents)
 	b.expired = b.expired[:0]
 	return b, nil
 }

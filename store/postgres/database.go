@@ -177,6 +177,7 @@ func (*Database) checkDocuments(ctx context.Context, tx pgx.Tx, report func(driv
 			_, err := r.resources()
 			return where, err
 		}},
+		{allDocuments, "the document", checkDocument},
 		{`SELECT ` + keyColumns + ` FROM idempotency k`, "that a repeat is recognised", func(r *row) (string, error) {
 			where := "idempotency key " + string(r.values[0])
 			_, err := r.key()

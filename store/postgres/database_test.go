@@ -241,6 +241,11 @@ func TestCheck(t *testing.T) {
 	if _, err := s.AddResources(t.Context(), agl.AddResourcesParams{Resources: agl.Resources{}}); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := s.WriteDocuments(t.Context(), agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{
+		{Kind: "run", ID: "r", Body: jsontext.Value(`{}`)},
+	}}); err != nil {
+		t.Fatal(err)
+	}
 	d := openDatabase(t, databaseURL)
 	check := func() (found []string) {
 		err := d.Check(t.Context(), func(p driver.Problem) { found = append(found, p.Where+": "+p.What) })
@@ -264,6 +269,7 @@ func TestCheck(t *testing.T) {
 		{"config", `UPDATE agl.rollouts SET config = '{'`, "does not decode"},
 		{"resources", `UPDATE agl.resources SET resources = '[1]'`, "do not decode"},
 		{"latest resources", `DELETE FROM agl.resources`, "do not exist"},
+		{"document", `UPDATE agl.documents SET body = '[1]'`, "the body of run r does not match its checksum; `agl db check` lists what is damaged; lost: the document"},
 		{"idempotency", `UPDATE agl.idempotency SET made = '["x"]'`, "does not decode"},
 		{"events", `UPDATE agl.event_counter SET last = 0`, "but the last number given is 0"},
 	} {
@@ -293,7 +299,7 @@ func damage(t *testing.T, databaseURL, sql string, f func()) {
 		t.Fatal(err)
 	}
 	defer conn.Close(ctx)
-	tables := []string{"rollouts", "attempts", "spans", "sequences", "resources", "idempotency", "event_counter"}
+	tables := []string{"rollouts", "attempts", "spans", "sequences", "resources", "documents", "idempotency", "event_counter"}
 	var save, restore strings.Builder
 	for _, table := range tables {
 		save.WriteString(`CREATE TEMP TABLE saved_` + table + ` AS TABLE agl.` + table + `;`)

@@ -20,7 +20,7 @@ func (d *Driver) Events(ctx context.Context, after string, limit int) (out drive
 		out = driver.EventList{}
 		var batch pgx.Batch
 		if ours {
-			batch.Queue(`SELECT id, kind, rollout_id, attempt_id, resources_id, worker_id, status FROM events
+			batch.Queue(`SELECT id, kind, rollout_id, attempt_id, resources_id, worker_id, status, document FROM events
 				WHERE id > $1 ORDER BY id LIMIT $2`, seen, limit).Query(func(rows pgx.Rows) error {
 				return collect(rows, nil, func(r *row) error {
 					out.Events = append(out.Events, r.event(d.identity))

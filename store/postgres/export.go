@@ -66,7 +66,7 @@ func exportFrom(ctx context.Context, conn *pgx.Conn, give func(driver.Record) er
 		}
 	}()
 	e := &exporter{conn, give}
-	for _, part := range []func(context.Context) error{e.resources, e.workers, e.rollouts, e.sequences, e.keys, e.state} {
+	for _, part := range []func(context.Context) error{e.resources, e.workers, e.rollouts, e.sequences, e.documents, e.keys, e.state} {
 		if err := part(ctx); err != nil {
 			return err
 		}

@@ -180,6 +180,7 @@ func (b *batch) loadRest(calls []call, want *driver.LoadParams, got *driver.Load
 			return err
 		}})
 	}
+	calls = b.loadDocuments(calls, want.Documents, got)
 	if len(want.Spans) > 0 {
 		p := &b.params
 		calls = append(calls, call{readSpans, [][]byte{

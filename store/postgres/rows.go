@@ -128,6 +128,6 @@ func appendMade(dst []byte, made []driver.AttemptKey) []byte {
 func (r *row) event(identity string) agl.Event {
 	return agl.Event{
 		ID: sqlstore.EventID(identity, r.int8()), Kind: agl.EventKind(r.text()), RolloutID: r.text(), AttemptID: r.text(),
-		ResourcesID: r.text(), WorkerID: r.text(), Status: r.text(),
+		ResourcesID: r.text(), WorkerID: r.text(), Status: r.text(), Document: r.text(),
 	}
 }

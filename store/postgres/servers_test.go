@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"sync"
@@ -213,6 +214,46 @@ func TestOneKeyOnTwoServers(t *testing.T) {
 	stats, err := a.Statistics(t.Context())
 	if err != nil || stats.TotalRollouts != 2*rounds || stats.TotalAttempts != 1 {
 		t.Errorf("statistics %+v, error %v, want %d rollouts and one attempt", stats, err, 2*rounds)
+	}
+}
+
+// TestDocumentsOnTwoServers counts in one document through both servers: no write is lost,
+// and only one of two creates it.
+func TestDocumentsOnTwoServers(t *testing.T) {
+	t.Parallel()
+	a, b := two(t)
+	const times = 40
+	var both sync.WaitGroup
+	var created atomic.Int64
+	for _, s := range []*store.Store{a, b} {
+		both.Go(func() {
+			for added := 0; added < times; {
+				d, err := s.GetDocument(t.Context(), "key", "k")
+				if err != nil && !errors.Is(err, agl.ErrNotFound) {
+					t.Error(err)
+					return
+				}
+				n, _ := strconv.Atoi(string(d.Body)) // 0 if there is none
+				_, err = s.WriteDocuments(t.Context(), agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{{
+					Kind: "key", ID: "k", Body: strconv.AppendInt(nil, int64(n+1), 10), IfVersion: agl.Some(d.Version),
+				}}})
+				switch {
+				case err == nil:
+					added++
+					if d.Version == 0 {
+						created.Add(1)
+					}
+				case !errors.Is(err, agl.ErrConflict):
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	both.Wait()
+	got, err := b.GetDocument(t.Context(), "key", "k")
+	if err != nil || string(got.Body) != strconv.Itoa(2*times) || got.Version != 2*times || created.Load() != 1 {
+		t.Errorf("counted %s at version %d, created %d times, error %v, want %d, as many, once", got.Body, got.Version, created.Load(), err, 2*times)
 	}
 }
 

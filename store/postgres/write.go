@@ -96,10 +96,10 @@ const (
 
 	// The counter stays locked until the commit, which is the next statement but one.
 	insertEvents = `WITH c AS (UPDATE event_counter SET last = last + $1::int8 RETURNING last)
-		INSERT INTO events (id, at, kind, rollout_id, attempt_id, resources_id, worker_id, status)
-		SELECT c.last - $1::int8 + v.n, $2::float8, v.kind, v.rollout_id, v.attempt_id, v.resources_id, v.worker_id, v.status
-		FROM c, unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[])
-			WITH ORDINALITY v (kind, rollout_id, attempt_id, resources_id, worker_id, status, n)`
+		INSERT INTO events (id, at, kind, rollout_id, attempt_id, resources_id, worker_id, status, document)
+		SELECT c.last - $1::int8 + v.n, $2::float8, v.kind, v.rollout_id, v.attempt_id, v.resources_id, v.worker_id, v.status, v.document
+		FROM c, unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+			$9::text[]) WITH ORDINALITY v (kind, rollout_id, attempt_id, resources_id, worker_id, status, document, n)`
 	notify = `SELECT pg_notify('` + channel + `', $1::text)`
 )
 
@@ -313,6 +313,7 @@ func (w *writes) events() {
 			textArray(p, rows, func(e agl.Event) string { return e.ResourcesID }),
 			textArray(p, rows, func(e agl.Event) string { return e.WorkerID }),
 			textArray(p, rows, func(e agl.Event) string { return e.Status }),
+			textArray(p, rows, func(e agl.Event) string { return e.Document }),
 		}
 	})
 	if len(c.Events) > 0 || w.told.Queue || len(w.told.Rollouts) > 0 {

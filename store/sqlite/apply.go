@@ -101,7 +101,7 @@ func (d *Driver) apply(ctx context.Context, changes *driver.Changes) error {
 // need no write.
 func (t *tx) dirty() bool {
 	if t.state != t.d.state || len(t.spans)+len(t.workers)+len(t.bundles)+len(t.garbage)+len(t.ghosts)+len(t.c.Keys)+len(t.c.ForgottenKeys)+
-		len(t.c.DeletedWorkers)+len(t.c.DeletedResources)+len(t.c.DeletedSequences) > 0 {
+		len(t.c.DeletedWorkers)+len(t.c.DeletedResources)+len(t.c.DeletedSequences)+len(t.c.Documents)+len(t.c.DeletedDocuments) > 0 {
 		return true
 	}
 	for _, w := range t.order {

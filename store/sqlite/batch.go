@@ -90,6 +90,9 @@ func (l *loader) load(ctx context.Context, want *driver.LoadParams) error {
 			return err
 		}
 	}
+	if err := l.documents(ctx, want.Documents); err != nil {
+		return err
+	}
 	l.got.LatestResources = d.state.latestResources
 	l.got.QueueClosed = d.state.queueClosed
 	return nil

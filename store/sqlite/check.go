@@ -33,7 +33,7 @@ func (d *Database) Check(ctx context.Context, report func(driver.Problem)) error
 			return err // nothing else can be checked without the schema
 		}
 		for _, part := range []func(context.Context) error{
-			check.structure, check.rollouts, check.attempts, check.spans, check.resources, check.keys, check.events, check.consistency, check.counts,
+			check.structure, check.rollouts, check.attempts, check.spans, check.resources, check.documents, check.keys, check.events, check.consistency, check.counts,
 		} {
 			if err := check.survive(part(ctx)); err != nil {
 				return err

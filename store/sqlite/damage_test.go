@@ -40,6 +40,7 @@ func populate(t *testing.T, d driver.Driver) {
 		Keys:      []driver.IdempotencyRecord{{Scope: "op k", Made: []driver.AttemptKey{{RolloutID: "done", AttemptID: "at-1"}}, CreateTime: 1_760_000_000}},
 		Events:    []agl.Event{{Kind: agl.EventQueue, Status: "open"}},
 		Sequences: []driver.Sequence{{RolloutID: "ghost", Last: 3}},
+		Documents: []*agl.Document{{Kind: "run", ID: "r", Version: 1, Body: []byte(`{}`)}},
 	})
 	mustApply(t, d, driver.Changes{Events: []agl.Event{{Kind: agl.EventQueue, Status: "closed"}}})
 }
@@ -118,6 +119,8 @@ func TestCheck(t *testing.T) {
 		{"rollouts", "UPDATE state SET rollouts = 7", "number of rollouts: there are 3, and should be 7"},
 		{"span bytes", "UPDATE state SET span_bytes = 7", "number of bytes of spans: there are"},
 		{"holds", "UPDATE rollouts SET holds = 0", "rollout done: whether it has spans"},
+		{"document", "UPDATE documents SET body = '[1]'", "run r: its checksum does not match its content; the document is lost"},
+		{"document version", "UPDATE documents SET version = 0", "run r: its version is 0"},
 		{"key", "UPDATE keys SET made = '{'", "idempotency record op k: "},
 		{"events", "UPDATE events SET events = '[' WHERE first = 1", "events from 1 on: "},
 		{"gap", "UPDATE events SET first = 9 WHERE first = 2", "events from 9 on: some of them"},

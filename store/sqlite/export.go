@@ -41,8 +41,10 @@ func (e *exporter) run(ctx context.Context) error {
 	if err := e.sequences(ctx, ahead, crashes); err != nil {
 		return err
 	}
-	if err := e.keys(ctx); err != nil {
-		return err
+	for _, part := range []func(context.Context) error{e.documents, e.keys} {
+		if err := part(ctx); err != nil {
+			return err
+		}
 	}
 	return e.give(driver.Record{State: &driver.State{QueueClosed: s.queueClosed, LatestResources: s.latestResources}})
 }

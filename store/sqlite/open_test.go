@@ -181,13 +181,13 @@ func TestNewerSchema(t *testing.T) {
 	closeDriver(t, open(t, sqlite.Config{Path: path}))
 	edit(t, path, "PRAGMA user_version = 99")
 	_, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
-	wantError(t, err, agl.ErrIllegalState, path, "schema version 99", "up to 2")
+	wantError(t, err, agl.ErrIllegalState, path, "schema version 99", "up to 3")
 	db, err := sqlite.OpenDatabase(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	status, err := db.Status(t.Context())
-	if err != nil || status.SchemaVersion != 99 || status.KnownVersion != 2 {
+	if err != nil || status.SchemaVersion != 99 || status.KnownVersion != 3 {
 		t.Errorf("status %+v, error %v, want version 99", status, err)
 	}
 	_, _, err = db.Migrate(t.Context())

@@ -12,7 +12,7 @@ import (
 // write writes every changed row once.
 func (t *tx) write(ctx context.Context, c *conn) error {
 	for _, step := range []func(context.Context, *conn) error{
-		t.writeRollouts, t.writeWorkers, t.writeResources, t.writeGhosts, t.writeRetained, t.writeSpans, t.writeBuckets, t.writeKeys, t.writeEvents,
+		t.writeRollouts, t.writeWorkers, t.writeResources, t.writeGhosts, t.writeRetained, t.writeSpans, t.writeBuckets, t.writeDocuments, t.writeKeys, t.writeEvents,
 		t.writeGarbage, t.prune, t.state.write,
 	} {
 		if err := step(ctx, c); err != nil {

@@ -91,6 +91,7 @@ func Run(t *testing.T, open Open) {
 		{"cancel", cancelTests},
 		{"revise", reviseTests},
 		{"idempotency", idempotencyTests},
+		{"documents", documentTests},
 		{"events", eventTests},
 		{"eviction", evictionTests},
 		{"bulk", bulkTests},

@@ -25,7 +25,7 @@ func migrate(ctx context.Context, url string) error {
 // empty makes a used database another, empty one.
 func empty(ctx context.Context, url string) error {
 	return Execute(ctx, url, `DELETE FROM rollouts; DELETE FROM attempts; DELETE FROM workers; DELETE FROM resources;
-		DELETE FROM sequences; DELETE FROM spans; DELETE FROM idempotency; DELETE FROM events;
+		DELETE FROM sequences; DELETE FROM spans; DELETE FROM documents; DELETE FROM idempotency; DELETE FROM events;
 		UPDATE event_counter SET last = 0;
 		UPDATE store SET identity = left(md5(random()::text), 12), queue_closed = false, latest_resources = NULL, event_floor = 0`)
 }

@@ -1,0 +1,218 @@
+package store
+
+import (
+	"context"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
+)
+
+var _ agl.DocumentStore = (*Store)(nil)
+
+// documentEntry is a document before the batch and now.
+type documentEntry struct {
+	key      driver.DocumentKey
+	was, cur *agl.Document // nil if it does not exist
+	changed  bool
+	told     bool // a write wants an event
+}
+
+func documentKey(d *agl.Document) driver.DocumentKey {
+	return driver.DocumentKey{Kind: d.Kind, ID: d.ID}
+}
+
+func (w *unitOfWork) document(key driver.DocumentKey) *documentEntry {
+	e := w.documents[key]
+	if e == nil {
+		e = &documentEntry{key: key}
+		w.documents[key] = e
+	}
+	return e
+}
+
+// setDocument stores a document, or deletes it if d is nil.
+func (w *unitOfWork) setDocument(e *documentEntry, d *agl.Document, quiet bool) {
+	e.cur = d
+	e.told = e.told || !quiet
+	if !e.changed {
+		e.changed = true
+		w.changedDocuments = append(w.changedDocuments, e)
+	}
+}
+
+// The statuses in the events of documents.
+const eventWritten = "written"
+
+// collect adds what has become of the document.
+func (e *documentEntry) collect(c *driver.Changes) {
+	status := eventWritten
+	switch {
+	case e.cur != nil:
+		c.Documents = append(c.Documents, e.cur)
+	case e.was != nil:
+		c.DeletedDocuments = append(c.DeletedDocuments, e.key)
+		status = eventDeleted
+	default: // made and deleted in one batch
+		return
+	}
+	if e.told {
+		c.Events = append(c.Events, agl.Event{Kind: agl.EventDocument, Document: e.key.Kind + "/" + e.key.ID, Status: status})
+	}
+}
+
+type documentsCommand struct {
+	header
+
+	writes []agl.DocumentWrite
+	bodies []jsontext.Value // copies of the callers'
+	result []agl.Document
+}
+
+func (c *documentsCommand) load(want *driver.LoadParams) {
+	for i := range c.writes {
+		want.Documents = append(want.Documents, driver.DocumentKey{Kind: c.writes[i].Kind, ID: c.writes[i].ID})
+	}
+}
+
+func (c *documentsCommand) run(w *unitOfWork) error {
+	entries := make([]*documentEntry, len(c.writes))
+	for i := range c.writes {
+		p := &c.writes[i]
+		entries[i] = w.document(driver.DocumentKey{Kind: p.Kind, ID: p.ID})
+		if err := checkVersion(p, entries[i].cur); err != nil {
+			return err
+		}
+	}
+	c.result = make([]agl.Document, len(c.writes))
+	for i := range c.writes {
+		p, e := &c.writes[i], entries[i]
+		if p.Delete {
+			c.result[i] = *e.cur
+			w.setDocument(e, nil, p.Quiet)
+			continue
+		}
+		d := &agl.Document{
+			Kind: p.Kind, ID: p.ID, Parent: p.Parent, Sequence: p.Sequence, Version: 1, UpdateTime: w.now, Body: c.bodies[i],
+		}
+		if e.cur != nil {
+			d.Version = e.cur.Version + 1
+		}
+		c.result[i] = *d
+		w.setDocument(e, d, p.Quiet)
+	}
+	return nil
+}
+
+// checkVersion checks the condition of a write against the document, nil if it does not
+// exist.
+func checkVersion(p *agl.DocumentWrite, cur *agl.Document) error {
+	version := int64(0)
+	if cur != nil {
+		version = cur.Version
+	}
+	switch {
+	case p.IfVersion.Valid && p.IfVersion.V != version && version == 0:
+		return agl.Errorf(agl.CodeConflict, "%s %s does not exist, if_version is %d", p.Kind, p.ID, p.IfVersion.V)
+	case p.IfVersion.Valid && p.IfVersion.V != version:
+		return agl.Errorf(agl.CodeConflict, "%s %s has version %d, if_version is %d", p.Kind, p.ID, version, p.IfVersion.V)
+	case p.Delete && cur == nil:
+		return errDocument(p.Kind, p.ID)
+	}
+	return nil
+}
+
+func errDocument(kind, id string) error {
+	return agl.Errorf(agl.CodeNotFound, "%s %s not found", kind, id)
+}
+
+// WriteDocuments implements agl.DocumentStore.
+func (s *Store) WriteDocuments(ctx context.Context, p agl.WriteDocumentsParams) ([]agl.Document, error) {
+	return do(ctx, s, "WriteDocuments", func() ([]agl.Document, error) {
+		if n := len(p.Writes); n > agl.MaxDocumentWrites {
+			return nil, agl.Errorf(agl.CodeInvalid, "writes: got %d, must be at most %d", n, agl.MaxDocumentWrites)
+		}
+		named := make(map[driver.DocumentKey]struct{}, len(p.Writes))
+		for i := range p.Writes {
+			given := &p.Writes[i]
+			if err := checkWrite(given); err != nil {
+				return nil, agl.Errorf(agl.ErrorCode(err), "writes[%d]: %w", i, err)
+			}
+			named[driver.DocumentKey{Kind: given.Kind, ID: given.ID}] = struct{}{}
+			if len(named) != i+1 {
+				return nil, agl.Errorf(agl.CodeInvalid, "writes[%d]: %s %s is written twice", i, given.Kind, given.ID)
+			}
+		}
+		if len(p.Writes) == 0 {
+			return []agl.Document{}, nil
+		}
+		c := &documentsCommand{writes: p.Writes, bodies: make([]jsontext.Value, len(p.Writes))}
+		for i := range p.Writes {
+			c.bodies[i] = p.Writes[i].Body.Clone()
+		}
+		err := s.submit(ctx, c)
+		return c.result, err
+	})
+}
+
+// checkWrite checks the fields of a write.
+func checkWrite(p *agl.DocumentWrite) error {
+	if err := checkDocumentKey(p.Kind, p.ID); err != nil {
+		return err
+	}
+	if err := checkIDs(givenID{"parent", p.Parent}); err != nil {
+		return err
+	}
+	switch {
+	case p.IfVersion.Valid && p.IfVersion.V < 0:
+		return agl.Errorf(agl.CodeInvalid, "if_version: got %d, must be a version, or 0 for a document that must not exist", p.IfVersion.V)
+	case p.Delete:
+		return nil
+	case p.Body == nil:
+		return agl.Errorf(agl.CodeInvalid, "body: none given, must be a JSON document")
+	case len(p.Body) > agl.MaxDocumentBytes:
+		return agl.Errorf(agl.CodeInvalid, "body: got %d bytes, must be at most %d", len(p.Body), agl.MaxDocumentBytes)
+	}
+	return checkDocument("body", p.Body)
+}
+
+// maxKindBytes bounds the kind of a document.
+const maxKindBytes = 64
+
+func checkDocumentKey(kind, id string) error {
+	if kind == "" || len(kind) > maxKindBytes || strings.Trim(kind, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+		return agl.Errorf(agl.CodeInvalid, "kind: got %.100q, must be 1 to %d of a-z, 0-9, - and _", kind, maxKindBytes)
+	}
+	if id == "" {
+		return agl.Errorf(agl.CodeInvalid, "id: empty, must be an id")
+	}
+	return checkIDs(givenID{"id", id})
+}
+
+// GetDocument implements agl.DocumentStore.
+func (s *Store) GetDocument(ctx context.Context, kind, id string) (agl.Document, error) {
+	return do(ctx, s, "GetDocument", func() (agl.Document, error) {
+		if err := checkDocumentKey(kind, id); err != nil {
+			return agl.Document{}, err
+		}
+		return s.driver.Document(ctx, driver.DocumentKey{Kind: kind, ID: id})
+	})
+}
+
+// QueryDocuments implements agl.DocumentStore.
+func (s *Store) QueryDocuments(ctx context.Context, p agl.QueryDocumentsParams) (agl.Page[agl.Document], error) {
+	return do(ctx, s, "QueryDocuments", func() (agl.Page[agl.Document], error) {
+		paging := agl.Paging{Limit: p.Limit, Offset: p.Offset}
+		err := checkQuery(&paging, "", nil)
+		if err == nil {
+			err = checkDocumentKey(p.Kind, "any")
+		}
+		if err != nil {
+			return agl.Page[agl.Document]{}, err
+		}
+		p.Limit = paging.Limit
+		return s.driver.QueryDocuments(ctx, p)
+	})
+}

@@ -1,0 +1,86 @@
+package agl
+
+import (
+	"context"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+// Document is a small JSON document that a store keeps beside rollouts and spans: a
+// run, a release, an API key, a cursor. Kind and ID name it.
+type Document struct {
+	Kind string // what it is, such as "run": lower-case letters, digits, "-" and "_"
+	ID   string
+	// Parent names the series that the document belongs to, such as the run of a metric;
+	// "" is none. A series is ordered by Sequence, then by ID.
+	Parent     string
+	Sequence   int64
+	Version    int64 // 1 when it is created, and one more with each write
+	UpdateTime Timestamp
+	Body       jsontext.Value // any JSON document, kept byte for byte
+}
+
+func (d *Document) members(w *wireForm) *wireForm {
+	w.string("kind", &d.Kind)
+	w.string("id", &d.ID)
+	w.string("parent", &d.Parent)
+	integer(w, "sequence", &d.Sequence)
+	integer(w, "version", &d.Version)
+	w.time("update_time", &d.UpdateTime)
+	field(w, "body", &d.Body, rawjson.AppendRaw, rawjson.Reader.Raw)
+	return w
+}
+
+// DocumentStore keeps documents. Package store's engine implements it over every
+// database; it is no part of Store, which is what a client of the HTTP API can do.
+type DocumentStore interface {
+	// GetDocument returns a document; ErrNotFound.
+	GetDocument(ctx context.Context, kind, id string) (Document, error)
+	// QueryDocuments finds the documents of one kind: those of a series in its order,
+	// otherwise by their ids.
+	QueryDocuments(ctx context.Context, p QueryDocumentsParams) (Page[Document], error)
+	// WriteDocuments creates, replaces and deletes documents in one commit, and returns
+	// them as they are then, in the order of the writes; of a deleted one as it was. If
+	// one write fails nothing is written: ErrConflict says that the version is not the
+	// one of the condition, ErrNotFound that a document to be deleted does not exist.
+	WriteDocuments(ctx context.Context, p WriteDocumentsParams) ([]Document, error)
+}
+
+// QueryDocumentsParams are the arguments of DocumentStore.QueryDocuments.
+type QueryDocumentsParams struct {
+	Kind string
+	// Parent selects a series; null is every document of the kind.
+	Parent Null[string]
+	// From and To bound the sequence, both inclusive.
+	From, To Null[int64]
+
+	Limit, Offset int // a Limit of 0 or -1 is all
+	Descending    bool
+}
+
+// WriteDocumentsParams are the arguments of DocumentStore.WriteDocuments.
+type WriteDocumentsParams struct {
+	Writes []DocumentWrite // at most MaxDocumentWrites, each of another document
+}
+
+// Bounds of one call of DocumentStore.WriteDocuments.
+const (
+	MaxDocumentWrites = 1000
+	MaxDocumentBytes  = 1 << 20 // of one body
+)
+
+// DocumentWrite is a new state of one document.
+type DocumentWrite struct {
+	Kind, ID string
+	Parent   string
+	Sequence int64
+	Body     jsontext.Value
+	// IfVersion is the version that the document must have now, 0 for one that must not
+	// exist; null is any. A document that is deleted and created again begins at 1 again.
+	IfVersion Null[int64]
+	Delete    bool
+	// Quiet writes no event: for counters and cursors, which change often.
+	Quiet bool
+}
