@@ -51,6 +51,9 @@ func (s *Store) putResources(ctx context.Context, c *resourcesCommand) (agl.Reso
 			return agl.ResourcesUpdate{}, agl.Errorf(agl.CodeInvalid, "resources.%s: got nothing, must be a resource", n.Name)
 		}
 	}
+	if err := checkResourcesUTF8(c.resources); err != nil {
+		return agl.ResourcesUpdate{}, err
+	}
 	if err := s.submit(ctx, c); err != nil {
 		return agl.ResourcesUpdate{}, err
 	}

@@ -22,6 +22,9 @@ func newRollout(e *agl.EnqueueRollout) (r agl.Rollout, err error) {
 	if err := checkMode("mode", e.Mode); err != nil {
 		return r, err
 	}
+	if err := checkIDs(givenID{"resources_id", e.ResourcesID.V}); err != nil {
+		return r, err
+	}
 	r = agl.Rollout{
 		RolloutID:   newID("ro-", rolloutIDBytes),
 		Input:       e.Input,
@@ -298,6 +301,11 @@ func checkRolloutUpdate(p *agl.UpdateRolloutParams) error {
 	}
 	if err := checkObject("metadata", p.Metadata, true); err != nil {
 		return err
+	}
+	if p.ResourcesID != nil {
+		if err := checkIDs(givenID{"resources_id", p.ResourcesID.V}); err != nil {
+			return err
+		}
 	}
 	if p.Mode != nil {
 		if err := checkMode("mode", *p.Mode); err != nil {

@@ -196,14 +196,13 @@ func (s *Store) AddSpans(ctx context.Context, p agl.AddSpansParams) (_ agl.AddSp
 	}
 	for i := range p.Spans {
 		if err := checkSpan(&p.Spans[i]); err != nil {
-			if len(p.Spans) > 1 {
-				err = agl.Errorf(agl.CodeInvalid, "spans[%d]: %w", i, err)
-			}
-			return agl.AddSpansResult{}, err
+			return agl.AddSpansResult{}, inSpans(p.Spans, i, err)
 		}
 	}
 	c := &addSpansCommand{spans: slices.Clone(p.Spans), issue: p.IssueSequenceIDs, byTime: p.OrderByTime, records: make([]driver.SpanRecord, len(p.Spans))}
-	s.encode(c)
+	if err := s.encode(c); err != nil {
+		return agl.AddSpansResult{}, err
+	}
 	if err := s.submit(ctx, c); err != nil {
 		return agl.AddSpansResult{}, err
 	}
@@ -219,12 +218,16 @@ func (s *Store) AddSpans(ctx context.Context, p agl.AddSpansParams) (_ agl.AddSp
 const maxBuffer = 1 << 20
 
 // encode makes the records of the spans. A payload whose sequence id is yet to be
-// issued has room for it.
-func (s *Store) encode(c *addSpansCommand) {
+// issued has room for it. A span with invalid UTF-8 is refused.
+func (s *Store) encode(c *addSpansCommand) (err error) {
 	buffer, _ := s.buffers.Get().(*[]byte)
 	for i := range c.spans {
 		span := &c.spans[i]
 		*buffer = span.AppendJSON((*buffer)[:0])
+		if err = checkSpanUTF8(span, *buffer); err != nil {
+			err = inSpans(c.spans, i, err)
+			break
+		}
 		room := 0
 		if c.issue && span.SequenceID <= 0 {
 			room = maxDigits
@@ -235,6 +238,15 @@ func (s *Store) encode(c *addSpansCommand) {
 	if cap(*buffer) <= maxBuffer {
 		s.buffers.Put(buffer)
 	}
+	return err
+}
+
+// inSpans adds to an error which of several spans it is about.
+func inSpans(spans []agl.Span, i int, err error) error {
+	if len(spans) > 1 {
+		return agl.Errorf(agl.CodeInvalid, "spans[%d]: %w", i, err)
+	}
+	return err
 }
 
 // QuerySpansJSON implements agl.Store.

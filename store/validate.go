@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -51,6 +52,9 @@ func checkIDs(ids ...givenID) error {
 		if len(given.id) > maxIDBytes {
 			return agl.Errorf(agl.CodeInvalid, "%s: got %.40q…, which is %d bytes, must be at most %d", given.field, given.id, len(given.id), maxIDBytes)
 		}
+		if !utf8.ValidString(given.id) {
+			return errUTF8(given.field, given.id)
+		}
 	}
 	return nil
 }
@@ -60,7 +64,7 @@ func checkDocument(field string, raw jsontext.Value) error {
 	if raw != nil && !raw.IsValid(rawjson.Options()) {
 		return agl.Errorf(agl.CodeInvalid, "%s: got %.100q, must be a JSON document", field, raw)
 	}
-	return nil
+	return checkUTF8(field, raw)
 }
 
 // checkObject rejects what is not a JSON object; nil passes, and null if nullable.
@@ -72,7 +76,7 @@ func checkObject(field string, raw jsontext.Value, nullable bool) error {
 	if !raw.IsValid(rawjson.Options()) || kind != '{' && (!nullable || kind != 'n') {
 		return agl.Errorf(agl.CodeInvalid, "%s: got %.100q, must be a JSON object", field, raw)
 	}
-	return nil
+	return checkUTF8(field, raw)
 }
 
 // objectOrNil turns the document null into nil, as metadata is stored.

@@ -36,7 +36,7 @@ func TestLenience(t *testing.T) {
 		{"negative limit", "POST", "/queues/rollouts/dequeue", `{"limit":-3}`, nil, 200, "[]"},
 		{"repeated key", "POST", "/queues/rollouts/dequeue", `{"limit":1,"limit":0}`, nil, 200, "[]"},
 		{"null input", "POST", "/rollouts", `{"input":null}`, nil, 201, `"input":null`},
-		{"invalid UTF-8 passes", "POST", "/rollouts", "{\"input\":\"\xff\"}", nil, 201, "\"input\":\"\xff\""},
+		{"invalid UTF-8", "POST", "/rollouts", "{\"input\":{\"k\":\"a\xff\"}}", nil, 422, `"loc":["body","input","k"],"msg":"Input should be valid UTF-8"`},
 		{"escapes pass", "POST", "/rollouts", `{"input":"\u00e9\/<&>"}`, nil, 201, `"input":"\u00e9\/<&>"`},
 		{"empty body of octets", "POST", "/workers/w", "", []string{"Content-Type", "application/octet-stream"}, 200, `"worker_id":"w"`},
 		{"JSON by another name", "POST", "/rollouts", `{"input":1}`, []string{"Content-Type", "application/vnd.api+json; charset=utf-8"}, 201, `"input":1`},

@@ -159,7 +159,7 @@ func TestConfig(t *testing.T) {
 
 // awkward are texts that a database would rather not have.
 func awkward() []string {
-	return []string{"", " ", "a\x00b", "\x00", "\xff\xfe", "é", "e\u0301", "\uFDEF", "\uFDEF\x00\uFDD0", "'; DROP TABLE x; --", `\x00`, "%_", "{}"}
+	return []string{"", " ", "a\x00b", "\x00", "é", "e\u0301", "\uFDEF", "\uFDEF\x00\uFDD0", "'; DROP TABLE x; --", `\x00`, "%_", "{}"}
 }
 
 // TestAwkwardTexts stores and finds ids that PostgreSQL cannot hold as they are.

@@ -92,6 +92,7 @@ func Run(t *testing.T, open Open) {
 		{"revise", reviseTests},
 		{"idempotency", idempotencyTests},
 		{"documents", documentTests},
+		{"utf8", utf8Tests},
 		{"events", eventTests},
 		{"eviction", evictionTests},
 		{"bulk", bulkTests},

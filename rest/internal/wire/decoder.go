@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
@@ -20,7 +22,25 @@ type Decoder struct {
 
 // Decode reads a body, which must be one document.
 func (d *Decoder) Decode(body []byte, v json.UnmarshalerFrom) error {
+	if !utf8.Valid(body) {
+		return ErrBody(body, errUTF8(body))
+	}
 	return ErrBody(body, d.decode(body, v))
+}
+
+// errUTF8 names the member with the first string that is not valid UTF-8. Decoding would
+// replace its invalid bytes without a word.
+func errUTF8(body []byte) error {
+	dec := jsontext.NewDecoder(bytes.NewReader(body), jsontext.AllowDuplicateNames(true))
+	for {
+		_, err := dec.ReadToken()
+		if bad, ok := errors.AsType[*jsontext.SyntacticError](err); ok && !utf8.Valid(body[:bad.ByteOffset+1]) {
+			return &agl.FieldError{Pointer: bad.JSONPointer, Type: "string_unicode", Message: "Input should be valid UTF-8"}
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 func (d *Decoder) decode(doc []byte, v json.UnmarshalerFrom) error {
