@@ -1,6 +1,12 @@
 package store
 
-import "context"
+import (
+	"context"
+	"errors"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
+)
 
 // New starts a Store over config.Driver. ctx bounds the start only; its values are
 // passed on to the background work. Close the store after use.
@@ -18,6 +24,9 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	s.inFlight.init()
 	s.keyLocks.init()
 	s.buffers.New = func() any { return new([]byte) }
+	if err := checkImported(ctx, config.Driver); err != nil {
+		return nil, err
+	}
 	live, err := s.driver.Live(ctx)
 	if err != nil {
 		return nil, err
@@ -32,4 +41,17 @@ func New(ctx context.Context, config Config) (*Store, error) {
 		s.background.Go(func() { s.retain(background, rules) })
 	}
 	return s, nil
+}
+
+// checkImported refuses a database that holds a part of an export.
+func checkImported(ctx context.Context, d driver.Driver) error {
+	unfinished, err := d.Document(ctx, driver.UnfinishedImport())
+	switch {
+	case errors.Is(err, agl.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	}
+	return agl.Errorf(agl.CodeIllegalState,
+		"the database holds a part of an export: its import was interrupted (%s); run agl db import with that export again, or use another database", unfinished.Body)
 }

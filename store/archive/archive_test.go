@@ -20,6 +20,7 @@ import (
 	"github.com/agl-go/agl/store/archive"
 	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/memory"
+	"github.com/agl-go/agl/store/sqlite"
 )
 
 func newMemory(tb testing.TB, spanBytes int64) *memory.Driver {
@@ -282,6 +283,91 @@ func TestImportResumed(t *testing.T) {
 			wantCopy(t, d.Driver, file)
 		}
 	}
+}
+
+// TestImportUnfinished kills an import into a file: nobody serves the part, and once the
+// import is complete the sequence ids go on where they were.
+func TestImportUnfinished(t *testing.T) {
+	t.Parallel()
+	source := newMemory(t, 0)
+	s := newEngine(t, source)
+	r, err := s.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value(`1`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.WriteDocuments(t.Context(), agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{{Kind: "run", ID: "a", Body: jsontext.Value(`{}`)}}}); err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if _, err := archive.Export(t.Context(), source, &file); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "agl.db")
+	for at := 1; at <= 2; at++ {
+		half, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := archive.Import(t.Context(), &failing{Driver: half, in: at, behind: true}, bytes.NewReader(file.Bytes()), nil); err == nil {
+			t.Fatal("was not interrupted")
+		}
+		if _, err := store.New(t.Context(), store.Config{Driver: half}); !errors.Is(err, agl.ErrIllegalState) || !strings.Contains(err.Error(), "interrupted") {
+			t.Errorf("served a part of an export, error %v", err)
+		}
+		var again bytes.Buffer
+		if _, err := archive.Export(t.Context(), half, &again); !errors.Is(err, agl.ErrIllegalState) {
+			t.Errorf("exported a part of an export, error %v", err)
+		}
+		path = killed(t, path)
+		if err := half.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	whole, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := archive.Import(t.Context(), whole, bytes.NewReader(file.Bytes()), nil); err != nil {
+		t.Fatal(err)
+	}
+	served := newEngine(t, whole)
+	first, err := served.ReserveSequenceIDs(t.Context(), agl.ReserveSequenceIDsParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID})
+	if err != nil || first != 1 {
+		t.Errorf("the first sequence id is %d, error %v, want 1", first, err)
+	}
+	if _, err := served.GetDocument(t.Context(), "run", "a"); err != nil {
+		t.Error(err)
+	}
+}
+
+// killed copies the files of a database as a kill would leave them.
+func killed(t *testing.T, path string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "agl.db")
+	for _, suffix := range []string{"", "-wal"} {
+		content, err := os.ReadFile(path + suffix)
+		if err == nil {
+			err = os.WriteFile(to+suffix, content, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return to
+}
+
+func newEngine(t *testing.T, d driver.Driver) *store.Store {
+	t.Helper()
+	s, err := store.New(t.Context(), store.Config{Driver: d})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
 }
 
 // TestImportCut truncates the file at random places, then imports all of it into the

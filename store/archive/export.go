@@ -49,6 +49,9 @@ func Export(ctx context.Context, d driver.Exporter, w io.Writer) (Counts, error)
 		case r.Span != nil && evicted, r.Key != nil && strings.HasPrefix(r.Key.Scope, importScope):
 			continue
 		}
+		if r.Document != nil && r.Document.Kind == driver.UnfinishedImport().Kind {
+			return e.counts, agl.Errorf(agl.CodeIllegalState, "the database holds a part of an export: %s; complete the import first", r.Document.Body)
+		}
 		if err := e.record(&r); err != nil {
 			return e.counts, err
 		}

@@ -24,11 +24,11 @@ const (
 
 // Import reads an export into a database, in batches that are each committed on
 // their own; progress, if not nil, is called after each with what has been read so
-// far. An interrupted import continues when it is run again with the same export
-// within the 24 hours for which databases keep idempotency records; records that
-// are already there are skipped. A database that holds anything else is refused
-// with ErrConflict. A damaged or missing line is ErrInvalid and named by its
-// number. No server may use the database during the import.
+// far. An interrupted import continues when it is run again with the same export;
+// records that are already there are skipped. Until then no engine opens the database.
+// A database that holds anything else is refused with ErrConflict. A damaged or missing
+// line is ErrInvalid and named by its number. No server may use the database during the
+// import.
 //
 // The orders of creation and of the queue are kept. Events are not: their readers
 // get a reset.
@@ -155,6 +155,12 @@ func (im *importer) begin(ctx context.Context) error {
 		return err
 	}
 	return im.commit(ctx, &driver.LoadParams{}, func(got *driver.Loaded, _ *driver.Changes) error {
+		for _, doc := range got.Documents {
+			if string(doc.Body) == string(im.marker().Body) {
+				return nil // this import was interrupted
+			}
+			return agl.Errorf(agl.CodeConflict, "an import of another export was interrupted here: %s; run that one again, or import into an empty database", doc.Body)
+		}
 		for _, k := range got.Keys {
 			if k.Scope != im.scope() {
 				continue
@@ -173,6 +179,14 @@ func (im *importer) begin(ctx context.Context) error {
 
 // importDone is in the record of an import that has completed.
 const importDone = "done"
+
+// marker is the document that a database has while it holds a part of this export.
+func (im *importer) marker() *agl.Document {
+	key := driver.UnfinishedImport()
+	return &agl.Document{
+		Kind: key.Kind, ID: key.ID, Version: 1, Body: append(rawjson.AppendString([]byte(`{"export_id":`), im.header.ExportID), '}'),
+	}
+}
 
 func (im *importer) scope() string { return importScope + im.header.ExportID }
 
@@ -468,6 +482,7 @@ func errDiffers(line int, what, id string) error {
 // found. Every commit also writes the record by which the import recognises itself.
 func (im *importer) commit(ctx context.Context, want *driver.LoadParams, fill func(got *driver.Loaded, changes *driver.Changes) error) error {
 	want.Keys = append(want.Keys, im.scope())
+	want.Documents = append(want.Documents, driver.UnfinishedImport())
 	return driver.Retry(func() error {
 		tx, err := im.driver.Begin(ctx)
 		if err != nil {
@@ -486,6 +501,9 @@ func (im *importer) commit(ctx context.Context, want *driver.LoadParams, fill fu
 		own := driver.IdempotencyRecord{Scope: im.scope(), Fingerprint: im.header.ExportID, CreateTime: want.Now}
 		if changes.QueueClosed.Valid {
 			own.ResourcesID = importDone
+			changes.DeletedDocuments = append(changes.DeletedDocuments, driver.UnfinishedImport())
+		} else {
+			changes.Documents = append(changes.Documents, im.marker())
 		}
 		changes.Keys = append(changes.Keys, own)
 		return tx.Apply(ctx, &changes)

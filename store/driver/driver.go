@@ -99,6 +99,10 @@ type Exporter interface {
 	Statistics(ctx context.Context) (agl.Statistics, error)
 }
 
+// UnfinishedImport is the document that a database has from the first commit of an import
+// to its last: nobody may serve it meanwhile, and no sequence ids are given out.
+func UnfinishedImport() DocumentKey { return DocumentKey{Kind: "import", ID: "unfinished"} }
+
 // Capabilities says what a driver can do. The zero value is the least capable.
 type Capabilities struct {
 	// Notices receives what other processes have committed to the same database; nil

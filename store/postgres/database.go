@@ -3,11 +3,14 @@ package postgres
 import (
 	"context"
 	"errors"
+	"slices"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/store/driver"
 )
 
@@ -161,6 +164,14 @@ func (d *Database) Check(ctx context.Context, report func(driver.Problem)) error
 	return failed(ctx, "check", err)
 }
 
+// checkJSON checks a document that has no checksum; nil passes.
+func checkJSON(where, member string, doc jsontext.Value) error {
+	if doc == nil || doc.IsValid(rawjson.Options()) {
+		return nil
+	}
+	return errStored("the %s of %s is no JSON document", member, where)
+}
+
 // checkDocuments reads every document, and compares checksums where there are any.
 func (*Database) checkDocuments(ctx context.Context, tx pgx.Tx, report func(driver.Problem)) error {
 	for _, part := range []struct {
@@ -169,8 +180,30 @@ func (*Database) checkDocuments(ctx context.Context, tx pgx.Tx, report func(driv
 	}{
 		{`SELECT ` + rolloutColumns + ` FROM rollouts r ORDER BY r.ordinal`, "the rollout", func(r *row) (string, error) {
 			where := "rollout " + string(r.values[0])
-			_, err := r.rollout()
+			out, err := r.rollout()
+			if err == nil && !out.Status.Valid() {
+				err = errStored("the status of %s is %q", where, out.Status)
+			}
+			if err == nil {
+				err = errors.Join(checkJSON(where, "input", out.Input), checkJSON(where, "metadata", out.Metadata))
+			}
 			return where, err
+		}},
+		{`SELECT ` + attemptColumns + ` FROM attempts a ORDER BY a.ordinal`, "what it says", func(r *row) (string, error) {
+			where := "attempt " + string(r.values[0]) + "/" + string(r.values[1])
+			a := r.attempt()
+			if !a.Status.Valid() {
+				return where, errStored("the status of %s is %q", where, a.Status)
+			}
+			return where, checkJSON(where, "metadata", a.Metadata)
+		}},
+		{`SELECT ` + workerColumns + ` FROM workers w ORDER BY w.ordinal`, "what it says", func(r *row) (string, error) {
+			where := "worker " + string(r.values[0])
+			w := r.worker()
+			if !slices.Contains(agl.WorkerStatuses(), w.Status) {
+				return where, errStored("the status of %s is %q", where, w.Status)
+			}
+			return where, checkJSON(where, "heartbeat_stats", w.HeartbeatStats)
 		}},
 		{`SELECT ` + resourcesColumns + ` FROM resources u ORDER BY u.ordinal`, "the bundle", func(r *row) (string, error) {
 			where := "resources " + string(r.values[0])

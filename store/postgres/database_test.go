@@ -269,6 +269,11 @@ func TestCheck(t *testing.T) {
 		{"config", `UPDATE agl.rollouts SET config = '{'`, "does not decode"},
 		{"resources", `UPDATE agl.resources SET resources = '[1]'`, "do not decode"},
 		{"latest resources", `DELETE FROM agl.resources`, "do not exist"},
+		{"attempt status", `UPDATE agl.attempts SET status = 'lost'`, `is "lost"`},
+		{"attempt metadata", `UPDATE agl.attempts SET metadata = '{'`, "the metadata of attempt"},
+		{"worker status", `UPDATE agl.workers SET status = 'lost'`, "the status of worker w is"},
+		{"worker stats", `UPDATE agl.workers SET heartbeat_stats = '['`, "the heartbeat_stats of worker w is no JSON"},
+		{"rollout metadata", `UPDATE agl.rollouts SET metadata = '{'`, "the metadata of rollout"},
 		{"document", `UPDATE agl.documents SET body = '[1]'`, "the body of run r does not match its checksum; `agl db check` lists what is damaged; lost: the document"},
 		{"idempotency", `UPDATE agl.idempotency SET made = '["x"]'`, "does not decode"},
 		{"events", `UPDATE agl.event_counter SET last = 0`, "but the last number given is 0"},
@@ -299,7 +304,7 @@ func damage(t *testing.T, databaseURL, sql string, f func()) {
 		t.Fatal(err)
 	}
 	defer conn.Close(ctx)
-	tables := []string{"rollouts", "attempts", "spans", "sequences", "resources", "documents", "idempotency", "event_counter"}
+	tables := []string{"rollouts", "attempts", "workers", "spans", "sequences", "resources", "documents", "idempotency", "event_counter"}
 	var save, restore strings.Builder
 	for _, table := range tables {
 		save.WriteString(`CREATE TEMP TABLE saved_` + table + ` AS TABLE agl.` + table + `;`)

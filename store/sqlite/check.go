@@ -33,7 +33,7 @@ func (d *Database) Check(ctx context.Context, report func(driver.Problem)) error
 			return err // nothing else can be checked without the schema
 		}
 		for _, part := range []func(context.Context) error{
-			check.structure, check.rollouts, check.attempts, check.spans, check.resources, check.documents, check.keys, check.events, check.consistency, check.counts,
+			check.structure, check.rollouts, check.attempts, check.workers, check.spans, check.resources, check.documents, check.keys, check.events, check.consistency, check.counts,
 		} {
 			if err := check.survive(part(ctx)); err != nil {
 				return err
@@ -117,8 +117,23 @@ func (k *checker) attempts(ctx context.Context) error {
 		switch {
 		case !a.cur.Status.Valid():
 			k.found(where, "its status is "+string(a.cur.Status))
+		case a.cur.Metadata != nil && !a.cur.Metadata.IsValid(rawjson.Options()):
+			k.found(where, "its metadata is no JSON document")
 		case a.spans != r.int(13) || a.bytes != r.int(14):
 			k.found(where, "it has "+itoa(r.int(13))+" spans of "+itoa(r.int(14))+" bytes, and should have "+itoa(a.spans)+" of "+itoa(a.bytes))
+		}
+		return nil
+	})
+}
+
+func (k *checker) workers(ctx context.Context) error {
+	return k.c.query(ctx, "SELECT "+workerColumns+" FROM workers AS w", nil, func(r row) error {
+		w := scanWorker(r).cur
+		if !slices.Contains(agl.WorkerStatuses(), w.Status) {
+			k.found("worker "+w.WorkerID, "its status is "+string(w.Status))
+		}
+		if w.HeartbeatStats != nil && !w.HeartbeatStats.IsValid(rawjson.Options()) {
+			k.found("worker "+w.WorkerID, "its heartbeat_stats are no JSON document")
 		}
 		return nil
 	})

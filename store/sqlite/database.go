@@ -68,6 +68,14 @@ func (d *Database) write(mode string, use func(c *conn) error) error {
 	if err := lock.checkNotEmptied(d.path); err != nil {
 		return err
 	}
+	if err := checkNames(d.path); err != nil {
+		return err
+	}
+	if mode == modeCreate {
+		if err := lock.create(d.path); err != nil {
+			return err
+		}
+	}
 	c, err := connect(d.path, mode)
 	if err != nil {
 		return fault(d.path, err)

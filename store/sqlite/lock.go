@@ -88,11 +88,53 @@ func isLocked(path string) bool {
 	return err == nil && !free
 }
 
-// absolute is the path as SQLite needs it.
+// absolute is the path as SQLite needs it, without symbolic links: two names of one file
+// must not have two locks.
 func absolute(path string) (string, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return "", agl.Errorf(agl.CodeInvalid, "sqlite: the path %q: %w", path, err)
 	}
-	return abs, nil
+	if resolved, err := filepath.EvalSymlinks(abs); err == nil {
+		return resolved, nil
+	}
+	if _, err := os.Lstat(abs); err == nil {
+		return "", agl.Errorf(agl.CodeInvalid, "sqlite: the path %s is a symbolic link that leads to no file; name the file itself", abs)
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(abs)); err == nil {
+		return filepath.Join(dir, filepath.Base(abs)), nil
+	}
+	return abs, nil // opening it says what is wrong
+}
+
+// checkNames refuses a file with several names (hard links). SQLite names the
+// write-ahead log after the name by which it opens the file, so each name would have a
+// log of its own.
+func checkNames(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil //nolint:nilerr // there is none yet, or opening it says what is wrong
+	}
+	if n := linkCount(info); n > 1 {
+		return agl.Errorf(agl.CodeIllegalState,
+			"sqlite: the file %s has %d names (hard links), each would have a write-ahead log of its own; remove the others, or serve a copy (agl db backup)", path, n)
+	}
+	return nil
+}
+
+// create makes a missing file, which only its owner may read and write. SQLite gives
+// the files beside it the same permissions.
+func (l *lock) create(path string) error {
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		return nil //nolint:nilerr // opening it says what is wrong
+	}
+	// The mark is that of a file that somebody has removed.
+	if err := l.file.Truncate(0); err != nil {
+		return errPlace(path, err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return errPlace(path, err)
+	}
+	return f.Close() // no connection has it open yet, so this releases no locks
 }

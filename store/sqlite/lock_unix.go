@@ -4,9 +4,19 @@ package sqlite
 
 import (
 	"errors"
+	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
+
+// linkCount is the number of names that a file has.
+func linkCount(info os.FileInfo) uint64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return uint64(st.Nlink) //nolint:unconvert // its type differs from system to system
+	}
+	return 1
+}
 
 // freeBytes is the space that a directory's disk has left for this process.
 func freeBytes(dir string) (n uint64, known bool) {

@@ -2,9 +2,13 @@ package sqlite
 
 import (
 	"errors"
+	"os"
 
 	"golang.org/x/sys/windows"
 )
+
+// linkCount is unknown: Stat does not tell it.
+func linkCount(os.FileInfo) uint64 { return 1 }
 
 // freeBytes is the space that a directory's disk has left for this process.
 func freeBytes(dir string) (n uint64, known bool) {

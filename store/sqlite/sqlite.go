@@ -41,6 +41,7 @@ type Driver struct {
 	config Config
 	path   string
 	lock   *lock
+	file   os.FileInfo // the file that path named when it was opened
 	codec  *codec
 
 	// writing guards the writing connection. The batch holds it during a call.
@@ -115,6 +116,12 @@ func (d *Driver) start(ctx context.Context) error {
 	if err := d.lock.checkNotEmptied(d.path); err != nil {
 		return err
 	}
+	if err := checkNames(d.path); err != nil {
+		return err
+	}
+	if err := d.lock.create(d.path); err != nil {
+		return err
+	}
 	c, err := connect(d.path, modeCreate)
 	if err != nil {
 		return err
@@ -129,6 +136,9 @@ func (d *Driver) start(ctx context.Context) error {
 	}
 	if err := d.configure(ctx, c); err != nil {
 		return err
+	}
+	if d.file, err = os.Stat(d.path); err != nil {
+		return errPlace(d.path, err)
 	}
 	if d.state, err = readState(ctx, c); err != nil {
 		return err
@@ -180,7 +190,12 @@ func (d *Driver) configure(ctx context.Context, c *conn) error {
 func (d *Driver) boot(ctx context.Context, c *conn) error {
 	next := d.state
 	return d.commit(ctx, c, func() error {
-		if !next.clean {
+		// An import gives out no sequence ids, so its end cannot have lost any.
+		importing, err := d.readDocument(ctx, c, driver.UnfinishedImport())
+		if err != nil {
+			return err
+		}
+		if !next.clean && importing == nil {
 			if err := c.exec(ctx, "INSERT INTO crashes (boot) VALUES (?)", next.boot); err != nil {
 				return err
 			}
@@ -213,6 +228,9 @@ func (d *Driver) recall(ctx context.Context, c *conn) error {
 // commit runs write in a transaction, and done after the commit. After an error
 // nothing has changed, and done was not called.
 func (d *Driver) commit(ctx context.Context, c *conn, write func() error, done func()) (err error) {
+	if err := d.present(false); err != nil {
+		return err
+	}
 	if err := c.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
@@ -227,7 +245,32 @@ func (d *Driver) commit(ctx context.Context, c *conn, write func() error, done f
 		}
 		return err
 	}
+	// It may have been removed meanwhile: then nobody will see what was written.
+	if err := d.present(true); err != nil {
+		d.retire(c)
+		return err
+	}
 	done()
+	return nil
+}
+
+// present checks that the path still names the file that this driver opened, and after
+// a commit that the log is there, too. What is written to a removed file is lost.
+func (d *Driver) present(committed bool) error {
+	info, err := os.Stat(d.path)
+	switch {
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return errPlace(d.path, err)
+	case err != nil || !os.SameFile(info, d.file):
+		return agl.Errorf(agl.CodeUnavailable,
+			"sqlite: the file %s was removed or replaced while it was served; nothing is written any more: restart the server, with the file put back or without it", d.path)
+	}
+	if committed {
+		if _, err := os.Stat(d.path + "-wal"); errors.Is(err, os.ErrNotExist) {
+			return agl.Errorf(agl.CodeUnavailable,
+				"sqlite: the write-ahead log %s-wal was removed while the file was served; the last commits may be lost: restart the server, and run agl db check", d.path)
+		}
+	}
 	return nil
 }
 

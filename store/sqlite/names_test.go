@@ -1,0 +1,111 @@
+//go:build unix
+
+package sqlite_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/sqlite"
+)
+
+// A file that is served under one name cannot be opened by another.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, link, hard := filepath.Join(dir, "agl.db"), filepath.Join(dir, "link.db"), filepath.Join(dir, "hard.db")
+	d := open(t, sqlite.Config{Path: path})
+	mustApply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("r", agl.RolloutQueuing)}})
+	for name, make := range map[string]func(old, name string) error{link: os.Symlink, hard: os.Link} {
+		if err := make(path, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := sqlite.Open(t.Context(), sqlite.Config{Path: link})
+	wantError(t, err, agl.ErrIllegalState, path, "in use by another process")
+	_, err = sqlite.Open(t.Context(), sqlite.Config{Path: hard})
+	wantError(t, err, agl.ErrIllegalState, hard, "2 names")
+	closeDriver(t, d)
+	_, err = sqlite.Open(t.Context(), sqlite.Config{Path: path})
+	wantError(t, err, agl.ErrIllegalState, path, "2 names")
+	if err := os.Remove(hard); err != nil {
+		t.Fatal(err)
+	}
+	d = open(t, sqlite.Config{Path: link})
+	if got := load(t, d, driver.LoadParams{Rollouts: []string{"r"}}); len(got.Rollouts) != 1 {
+		t.Error("the rollout is not in the file behind the link")
+	}
+	closeDriver(t, d)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	_, err = sqlite.Open(t.Context(), sqlite.Config{Path: link})
+	wantError(t, err, agl.ErrInvalid, link, "leads to no file")
+}
+
+// Databases hold prompts and secrets: nobody else may read them, whatever the umask.
+func TestPermissions(t *testing.T) {
+	t.Parallel()
+	old := unix.Umask(0)
+	defer unix.Umask(old)
+	path := filepath.Join(t.TempDir(), "agl.db")
+	d := open(t, sqlite.Config{Path: path})
+	mustApply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("r", agl.RolloutQueuing)}})
+	for _, name := range []string{path, path + "-wal", path + "-shm", path + ".lock"} {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mode := info.Mode().Perm(); mode != 0o600 {
+			t.Errorf("%s has mode %o, want 600", name, mode)
+		}
+	}
+}
+
+// What cannot be kept is not acknowledged.
+func TestRemoved(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, suffix, says string
+		replace            bool
+	}{
+		{"file", "", "removed or replaced", false},
+		{"file replaced", "", "removed or replaced", true},
+		{"log", "-wal", "write-ahead log", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "agl.db")
+			d := open(t, sqlite.Config{Path: path})
+			mustApply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("r", agl.RolloutQueuing)}})
+			if tc.replace {
+				if err := os.Rename(path, path+".away"); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte("other"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := os.Remove(path + tc.suffix); err != nil {
+				t.Fatal(err)
+			}
+			refused := func() {
+				t.Helper()
+				err := apply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("lost", agl.RolloutQueuing)}})
+				wantError(t, err, agl.ErrUnavailable, path, tc.says)
+			}
+			refused()
+			if tc.suffix != "" {
+				return // the next write makes another log
+			}
+			refused()
+			if err := d.Ping(t.Context()); err == nil {
+				t.Error("the driver says that it is ready")
+			}
+		})
+	}
+}
