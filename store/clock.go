@@ -10,12 +10,23 @@ type Clock interface {
 	NewTimer(d time.Duration) (c <-chan time.Time, stop func())
 }
 
-// systemClock is the Clock of Config's zero value.
-type systemClock struct{}
+// steadyClock is the Clock of Config's zero value: the system's time when the store was
+// opened, plus the time that has passed since. Setting the system's clock therefore
+// neither ends attempts nor keeps them alive.
+type steadyClock struct {
+	start  time.Time     // with a monotonic reading
+	offset time.Duration // ahead of the system's time at the start
+}
 
-func (systemClock) Now() time.Time { return time.Now() }
+func newSteadyClock() *steadyClock { return &steadyClock{start: time.Now()} }
 
-func (systemClock) NewTimer(d time.Duration) (<-chan time.Time, func()) {
+func (c *steadyClock) Now() time.Time { return c.start.Add(c.offset + time.Since(c.start)) }
+
+// notBefore sets the clock to a time if that is ahead of it. It is called before the
+// clock is shared.
+func (c *steadyClock) notBefore(t time.Time) { c.offset += max(0, t.Sub(c.Now())) }
+
+func (*steadyClock) NewTimer(d time.Duration) (<-chan time.Time, func()) {
 	t := time.NewTimer(d)
 	return t.C, func() { t.Stop() }
 }

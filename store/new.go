@@ -31,6 +31,7 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.catchUp(live)
 	for i := range live {
 		s.deadlines.set(&live[i].Rollout, live[i].Attempt)
 	}
@@ -54,4 +55,23 @@ func checkImported(ctx context.Context, d driver.Driver) error {
 	}
 	return agl.Errorf(agl.CodeIllegalState,
 		"the database holds a part of an export: its import was interrupted (%s); run agl db import with that export again, or use another database", unfinished.Body)
+}
+
+// catchUp sets a clock of our own to the latest time of a live attempt. It is ahead if
+// the system's clock was set back between two processes; deadlines would be late by as
+// much.
+func (s *Store) catchUp(live []agl.AttemptedRollout) {
+	clock, own := s.clock.(*steadyClock)
+	if !own {
+		return
+	}
+	var latest agl.Timestamp
+	for i := range live {
+		a := live[i].Attempt
+		latest = max(latest, a.StartTime, a.LastHeartbeatTime.V)
+	}
+	if ahead := latest.Time().Sub(clock.Now()); len(live) > 0 && ahead > 0 {
+		s.log.Warn("the system's clock is behind the database's times; the store continues from those", "behind", ahead)
+		clock.notBefore(latest.Time())
+	}
 }

@@ -14,7 +14,8 @@ import (
 type Config struct {
 	// Driver keeps the data; required. Store.Close closes it.
 	Driver driver.Driver
-	// Clock is the source of time; nil is the system's.
+	// Clock is the source of time; nil is the system's when the store is opened, and the
+	// time that has passed since.
 	Clock Clock
 	// Logger receives what an operator should know; nil discards it.
 	Logger *slog.Logger
@@ -30,7 +31,7 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	if c.Clock == nil {
-		c.Clock = systemClock{}
+		c.Clock = newSteadyClock()
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

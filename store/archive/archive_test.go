@@ -470,9 +470,11 @@ func TestImportRefusesOtherData(t *testing.T) {
 	if _, err := archive.Import(t.Context(), &failing{Driver: half, in: 3}, bytes.NewReader(first), nil); err == nil {
 		t.Fatal("was not interrupted")
 	}
-	s := reopen(t, half)
-	defer closeStore(t, s)
-	if _, err := s.UpdateWorker(t.Context(), agl.UpdateWorkerParams{WorkerID: "w1"}); err != nil {
+	tx, err := half.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Apply(t.Context(), &driver.Changes{Workers: []*agl.Worker{{WorkerID: "w1", Status: agl.WorkerUnknown}}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := archive.Import(t.Context(), half, bytes.NewReader(first), nil); !errors.Is(err, agl.ErrConflict) || !strings.Contains(err.Error(), "worker w1") {

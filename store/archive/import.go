@@ -155,7 +155,8 @@ func (im *importer) begin(ctx context.Context) error {
 		return err
 	}
 	return im.commit(ctx, &driver.LoadParams{}, func(got *driver.Loaded, _ *driver.Changes) error {
-		for _, doc := range got.Documents {
+		if len(got.Documents) > 0 {
+			doc := got.Documents[0]
 			if string(doc.Body) == string(im.marker().Body) {
 				return nil // this import was interrupted
 			}

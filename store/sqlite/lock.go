@@ -126,7 +126,7 @@ func checkNames(path string) error {
 // the files beside it the same permissions.
 func (l *lock) create(path string) error {
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
-		return nil //nolint:nilerr // opening it says what is wrong
+		return nil // opening it says what is wrong
 	}
 	// The mark is that of a file that somebody has removed.
 	if err := l.file.Truncate(0); err != nil {

@@ -21,8 +21,8 @@ func TestNames(t *testing.T) {
 	path, link, hard := filepath.Join(dir, "agl.db"), filepath.Join(dir, "link.db"), filepath.Join(dir, "hard.db")
 	d := open(t, sqlite.Config{Path: path})
 	mustApply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("r", agl.RolloutQueuing)}})
-	for name, make := range map[string]func(old, name string) error{link: os.Symlink, hard: os.Link} {
-		if err := make(path, name); err != nil {
+	for name, link := range map[string]func(old, name string) error{link: os.Symlink, hard: os.Link} {
+		if err := link(path, name); err != nil {
 			t.Fatal(err)
 		}
 	}
