@@ -484,6 +484,12 @@ func TestHeadersAndKeys(t *testing.T) {
 		req.Header.Set("Accept-Encoding", "gzip")
 		req.Header.Set("Connection", "X-Hop")
 		req.Header.Set("X-Hop", "1")
+		barred := []string{"Cookie", "X-Forwarded-For", "X-Forwarded-Host", "Forwarded", "X-Real-Ip", "Openai-Organization", "Openai-Project", "Referer", "X-Unknown"}
+		for _, name := range barred {
+			req.Header.Set(name, "agent's")
+		}
+		barred = append(barred, "Origin")
+		req.Header.Set("Origin", g.URL) // of another one, the proxy refuses the request itself
 		res, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)
@@ -493,6 +499,11 @@ func TestHeadersAndKeys(t *testing.T) {
 		h := requests[len(requests)-1].Header
 		if h.Get("Authorization") != want || h.Get("X-Session-Id") != "s" || h.Get("Accept-Encoding") != "" || h.Get("X-Hop") != "" || h.Get("Idempotency-Key") != "" {
 			t.Errorf("%s: the backend got %v", model, h)
+		}
+		for _, name := range barred {
+			if h.Get(name) != "" {
+				t.Errorf("%s: the backend got %s: %s", model, name, h.Get(name))
+			}
 		}
 	}
 	flush(t, g)

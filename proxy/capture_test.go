@@ -397,8 +397,17 @@ func TestVirtualKeys(t *testing.T) {
 		{"none", attemptPath, "X-Nothing", "", 401},
 		{"outside of an attempt", "/v1/chat/completions", "Authorization", "Bearer " + key, 401},
 		{"outside of an attempt, with the token", "/v1/chat/completions", "Authorization", "Bearer admin", 200},
+		{"models, none", "/v1/models", "X-Nothing", "", 401},
+		{"models, outside of an attempt", "/v1/models/m", "Authorization", "Bearer " + key, 401},
+		{"models, with the token", "/v1/models", "Authorization", "Bearer admin", 200},
+		{"models, its attempt", "/rollout/ro-1/attempt/at-1/v1/models", "Authorization", "Bearer " + key, 200},
+		{"models, another attempt", "/rollout/ro-1/attempt/at-2/v1/models", "Authorization", "Bearer " + key, 401},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+c.path, strings.NewReader(hello))
+		method := http.MethodPost
+		if strings.HasPrefix(c.name, "models") {
+			method = http.MethodGet
+		}
+		req, err := http.NewRequestWithContext(t.Context(), method, g.URL+c.path, strings.NewReader(hello))
 		if err != nil {
 			t.Fatal(err)
 		}

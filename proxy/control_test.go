@@ -414,7 +414,7 @@ func TestMetricsAndLog(t *testing.T) {
 					if err := r.Context().Err(); err != nil {
 						return nil, err
 					}
-					if r.Header.Get("X-Fail") != "" {
+					if r.Header.Get("X-Request-ID") != "" {
 						return respond(400, nil, "{}"), nil
 					}
 					return budgeted(r)
@@ -425,7 +425,7 @@ func TestMetricsAndLog(t *testing.T) {
 					c.Models[0].APIKey = "sk-secret"
 				}, "backend")
 				ask(t.Context(), p, attemptPath, hello, nil)
-				ask(t.Context(), p, attemptPath, hello, http.Header{"X-Fail": {"1"}})
+				ask(t.Context(), p, attemptPath, hello, http.Header{"X-Request-Id": {"1"}})
 				ask(t.Context(), p, "/v1/embeddings", `{"model":"m"}`, nil)
 				ask(t.Context(), p, "/v1/made-up", `{"model":"made up"}`, nil)
 				gone, leave := context.WithCancel(t.Context())

@@ -48,7 +48,7 @@ func TestBackendKinds(t *testing.T) {
 		at               string            // where the backend is asked
 		want             map[string]string // headers there; empty is none
 	}{
-		{"openai", "/v1/chat/completions", hello, openaiAgent, proxy.Model{}, "/v1/chat/completions", map[string]string{"Authorization": "Bearer agent", "Openai-Organization": "o"}},
+		{"openai", "/v1/chat/completions", hello, openaiAgent, proxy.Model{}, "/v1/chat/completions", map[string]string{"Authorization": "Bearer agent", "Openai-Organization": ""}},
 		{"openai, key", "/v1/chat/completions", hello, anthropicAgent, proxy.Model{APIKey: "k"}, "/v1/chat/completions", map[string]string{"Authorization": "Bearer k", "X-Api-Key": ""}},
 		{"openai for messages", "/v1/messages?beta=true", message, anthropicAgent, proxy.Model{}, "/v1/chat/completions", map[string]string{"Authorization": "Bearer agent", "X-Api-Key": "", "Anthropic-Version": "", "Anthropic-Beta": ""}},
 		{"openai, base URLs that end in /v1", "/v1/v1/messages", message, anthropicAgent, proxy.Model{}, "/v1/chat/completions", nil},

@@ -25,7 +25,7 @@ func TestLimitInFlight(t *testing.T) {
 			mu.Lock()
 			running++
 			most = max(most, running)
-			order = append(order, r.Header.Get("X-Call"))
+			order = append(order, r.Header.Get("X-Request-ID"))
 			mu.Unlock()
 			time.Sleep(9 * time.Second) // three times while the others wait for 30 s
 			mu.Lock()
@@ -37,7 +37,7 @@ func TestLimitInFlight(t *testing.T) {
 		var group sync.WaitGroup
 		for i := range codes {
 			group.Go(func() {
-				w := ask(t.Context(), p, attemptPath, hello, http.Header{"X-Call": {fmt.Sprint(i)}})
+				w := ask(t.Context(), p, attemptPath, hello, http.Header{"X-Request-Id": {fmt.Sprint(i)}})
 				codes[i] = w.Code
 				if w.Code == 503 && w.Header().Get("Retry-After") == "" {
 					t.Error("no Retry-After")

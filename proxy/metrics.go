@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/agl-go/agl/proxy/capture"
@@ -29,6 +30,7 @@ import (
 //	agl_proxy_records_spooled             call records on disk, while the store is unavailable
 //	agl_proxy_records_lost_total          call records that will never be stored
 //	agl_proxy_cache_bytes                 held by the cache
+//	go_…, process_…                       of the Go runtime and the process
 //
 // Latencies are histograms of seconds. A status of 499 is an agent that left.
 type metrics struct {
@@ -78,6 +80,7 @@ func newMetrics(pool *upstream.Pool, recorder *capture.Recorder) *metrics {
 		lost:      described("agl_proxy_records_lost_total", "Call records that will never be stored."),
 	}
 	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(m.total, m.latency, m.firstByte, m.queue, m.tokens, m.cached, collector{m})
 	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	return m

@@ -101,7 +101,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPost && exchange.Generates(rt.path):
 		p.serveCall(w, r, rt)
 	case r.Method == http.MethodGet && (rt.path == "/models" || strings.HasPrefix(rt.path, "/models/")):
-		p.serveModels(w, r, rt.path)
+		p.serveModels(w, r, rt)
 	case rt.path == "/health" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		p.answer(w, []byte(`{"status":"ok"}`))
 	case rt.rolloutID == "" && (rt.path == "/metrics" && r.Method == http.MethodGet || strings.HasPrefix(rt.path, "/admin/")):
@@ -196,12 +196,16 @@ type modelList struct {
 }
 
 // serveModels answers GET /models and GET /models/{name}.
-func (p *Proxy) serveModels(w http.ResponseWriter, r *http.Request, path string) {
+func (p *Proxy) serveModels(w http.ResponseWriter, r *http.Request, rt route) {
+	if refused := p.keys.authorize(r, rt); refused != nil {
+		p.refuse(w, r, refused)
+		return
+	}
 	list := modelList{Object: "list", Data: []listedModel{}}
 	for _, id := range p.upstream.Names() {
 		list.Data = append(list.Data, listedModel{ID: id, Object: "model", OwnedBy: "agl"})
 	}
-	name, one := strings.CutPrefix(path, "/models/")
+	name, one := strings.CutPrefix(rt.path, "/models/")
 	if !one {
 		p.answerJSON(w, list)
 		return

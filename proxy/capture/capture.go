@@ -143,15 +143,22 @@ func (r *Recorder) Start(ctx context.Context) {
 // callBytes is the estimated memory of a call, without its request and reply.
 const callBytes = 4 << 10
 
-// Reserve reserves memory for a new call whose request has requestBytes, and waits
-// for it if necessary. The error is an *openai.Error after Config.QueueTimeout, or the
-// cause of ctx.
+// Reserve reserves memory for a new call and the first requestBytes of its request, and
+// waits for it if necessary. The error is that of [Recorder.Extend].
 func (r *Recorder) Reserve(ctx context.Context, requestBytes int64) (*Reservation, error) {
-	n := callBytes + requestBytes
+	reserved := &Reservation{memory: r.memory}
+	return reserved, r.Extend(ctx, reserved, callBytes+requestBytes)
+}
+
+// Extend adds n bytes to the reservation of a call whose request is still arriving, and
+// waits for them if necessary. The error is an *openai.Error after Config.QueueTimeout,
+// or the cause of ctx.
+func (r *Recorder) Extend(ctx context.Context, reserved *Reservation, n int64) error {
 	if r.cfg.Mode == BestEffort {
-		return r.memory.take(n), nil
+		reserved.Grow(int(n))
+		return nil
 	}
-	if r.memory.full(n) {
+	if r.memory.full(reserved.bytes, n) {
 		full := openai.NewError(http.StatusServiceUnavailable, openai.OverloadedError, "capture_full",
 			fmt.Sprintf("the memory for recording calls (%d bytes) has been full for %v: the store is slow or unavailable, or too many calls are running", r.cfg.MemoryBytes, r.cfg.QueueTimeout))
 		full.RetryAfter = 1
@@ -159,7 +166,7 @@ func (r *Recorder) Reserve(ctx context.Context, requestBytes int64) (*Reservatio
 		ctx, cancel = context.WithTimeoutCause(ctx, r.cfg.QueueTimeout, full)
 		defer cancel()
 	}
-	return r.memory.acquire(ctx, n)
+	return r.memory.acquire(ctx, reserved, n)
 }
 
 // Records reports whether a call of an attempt should be recorded.
@@ -167,7 +174,7 @@ func (r *Recorder) Records(rolloutID, attemptID string) bool {
 	switch {
 	case r.cfg.Spans == nil || r.cfg.Mode == Off:
 		return false
-	case r.cfg.Mode == BestEffort && r.memory.full(callBytes):
+	case r.cfg.Mode == BestEffort && r.memory.full(0, callBytes):
 		r.cfg.Logger.Warn("call not recorded, the memory for records is full", "rollout", rolloutID, "attempt", attemptID)
 		return false
 	default:

@@ -17,7 +17,8 @@ type memory struct {
 }
 
 type waiter struct {
-	bytes   int64
+	own     int64 // what its call already holds
+	bytes   int64 // what it asks for
 	granted chan struct{}
 }
 
@@ -45,9 +46,9 @@ func (r *Reservation) shrink(n int64) {
 	r.bytes = n
 }
 
-// fits reports whether a new call of n bytes may start. It always may while no other
-// call holds memory; otherwise a call larger than the limit could never run.
-func (m *memory) fits(n int64) bool { return m.held == 0 || m.held+n <= m.limit }
+// fits reports whether a call that holds own bytes may have n more. It always may while
+// no other call holds memory; otherwise a call larger than the limit could never run.
+func (m *memory) fits(own, n int64) bool { return m.held == own || m.held+n <= m.limit }
 
 // take reserves n bytes even beyond the limit.
 func (m *memory) take(n int64) *Reservation {
@@ -55,38 +56,50 @@ func (m *memory) take(n int64) *Reservation {
 	return &Reservation{m, n}
 }
 
-// acquire reserves n bytes for a new call. Calls are served in the order in which they
-// ask. Its error is the cause of ctx.
-func (m *memory) acquire(ctx context.Context, n int64) (*Reservation, error) {
+// acquire adds n bytes to a reservation. New calls are served in the order in which they
+// ask, after the calls that hold memory already. Its error is the cause of ctx.
+func (m *memory) acquire(ctx context.Context, r *Reservation, n int64) error {
 	m.mu.Lock()
-	if m.waiting.Len() == 0 && m.fits(n) {
+	if !m.waits(r.bytes, n) {
 		m.held += n
 		m.mu.Unlock()
-		return &Reservation{m, n}, nil
+		r.bytes += n
+		return nil
 	}
-	w := &waiter{bytes: n, granted: make(chan struct{})}
-	place := m.waiting.PushBack(w)
+	w := &waiter{own: r.bytes, bytes: n, granted: make(chan struct{})}
+	var place *list.Element
+	if w.own > 0 {
+		place = m.waiting.PushFront(w)
+	} else {
+		place = m.waiting.PushBack(w)
+	}
 	m.mu.Unlock()
 	select {
 	case <-w.granted:
-		return &Reservation{m, n}, nil
+		r.bytes += n
+		return nil
 	case <-ctx.Done():
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if isClosed(w.granted) {
-		return &Reservation{m, n}, nil
+		r.bytes += n
+		return nil
 	}
 	m.waiting.Remove(place)
 	m.grant()
-	return nil, context.Cause(ctx)
+	return context.Cause(ctx)
 }
 
-// full reports whether a call of n bytes would have to wait.
-func (m *memory) full(n int64) bool {
+// full reports whether a call that holds own bytes would have to wait for n more.
+func (m *memory) full(own, n int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.waiting.Len() > 0 || !m.fits(n)
+	return m.waits(own, n)
+}
+
+func (m *memory) waits(own, n int64) bool {
+	return own == 0 && m.waiting.Len() > 0 || !m.fits(own, n)
 }
 
 func (m *memory) grow(n int64) {
@@ -109,7 +122,7 @@ func (m *memory) bytes() int64 {
 func (m *memory) grant() {
 	for front := m.waiting.Front(); front != nil; front = m.waiting.Front() {
 		w, _ := front.Value.(*waiter)
-		if !m.fits(w.bytes) {
+		if !m.fits(w.own, w.bytes) {
 			return
 		}
 		m.held += w.bytes

@@ -76,7 +76,7 @@ func (x *Exchange) Serve(ctx context.Context, w http.ResponseWriter, r *http.Req
 	}}
 	c.recorded = of.RolloutID != "" && Generates(of.Path) && x.cfg.Recorder.Records(of.RolloutID, of.AttemptID)
 	var err error
-	if c.memory, err = x.cfg.Recorder.Reserve(ctx, max(r.ContentLength, 0)); err != nil {
+	if c.memory, err = x.cfg.Recorder.Reserve(ctx, firstBytes(r)); err != nil {
 		if e := gatewayError(ctx, err); e != nil {
 			_ = WriteError(w, e) // fails only if the agent has left
 		}
@@ -95,7 +95,7 @@ func (x *Exchange) Serve(ctx context.Context, w http.ResponseWriter, r *http.Req
 // serve sends the request and relays the reply. It returns an error if the agent did not
 // get the whole reply.
 func (x *Exchange) serve(ctx context.Context, c *call, r *http.Request) error {
-	plans, control, err := x.read(c, r)
+	plans, control, err := x.read(ctx, c, r)
 	if err != nil {
 		return c.refuse(ctx, err)
 	}
@@ -149,16 +149,23 @@ func deliver(ctx context.Context, r *relay) error {
 
 // read reads the request and applies the control. Its error is an *openai.Error. The
 // control is nil for a call outside an attempt.
-func (x *Exchange) read(c *call, r *http.Request) (*planner, *quota.Control, error) {
+func (x *Exchange) read(ctx context.Context, c *call, r *http.Request) (*planner, *quota.Control, error) {
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		return nil, nil, invalid(http.StatusUnsupportedMediaType, "unsupported_encoding", "Content-Encoding: got "+encoding+", must be absent: send the JSON as it is")
 	}
-	body, err := upstream.ReadBody(r.Body, nil, r.ContentLength, x.cfg.MaxRequestBytes)
-	if r.ContentLength < 0 {
-		c.memory.Grow(len(body))
-	}
+	reserved := int(firstBytes(r))
+	body, err := upstream.ReadUntrusted(r.Body, nil, r.ContentLength, x.cfg.MaxRequestBytes, func(n int) error {
+		err := x.cfg.Recorder.Extend(ctx, c.memory, int64(n))
+		if err == nil {
+			reserved += n
+		}
+		return err
+	})
+	c.memory.Grow(len(body) - reserved)
 	c.setRequest(body)
 	switch {
+	case gatewayError(ctx, err) != nil:
+		return nil, nil, err
 	case errors.Is(err, upstream.ErrTooLong):
 		return nil, nil, invalid(http.StatusRequestEntityTooLarge, "request_too_large", fmt.Sprintf("the body must not be longer than %d bytes", x.cfg.MaxRequestBytes))
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -186,6 +193,15 @@ func (x *Exchange) read(c *call, r *http.Request) (*planner, *quota.Control, err
 	c.in.Model, c.in.Stream = request.Model, request.Stream
 	plans := &planner{path: c.in.Path, body: body, request: request, start: c.in.Start, recorded: c.recorded}
 	return plans, control, x.cfg.Upstream.Find(request.Model)
+}
+
+// firstBytes returns how much of a request's body memory is reserved for before any of it
+// has arrived: what a client only announces must not keep others out.
+func firstBytes(r *http.Request) int64 {
+	if r.ContentLength < 0 {
+		return upstream.FirstRead
+	}
+	return min(r.ContentLength, upstream.FirstRead)
 }
 
 func invalid(status int, code, message string) *openai.Error {

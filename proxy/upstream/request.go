@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -52,6 +53,20 @@ func CopyHeader(dst, src http.Header) {
 	}
 }
 
+// forwarded reports whether a header of an agent's request may reach a backend. Others
+// may not: cookies, addresses of the agent, and what chooses whom the operator's key
+// bills are no business of the backend.
+func forwarded(name string) bool {
+	switch name {
+	case "Accept", "Content-Type", "User-Agent", "Idempotency-Key",
+		"Authorization", "X-Api-Key", "Api-Key",
+		"Anthropic-Version", "Anthropic-Beta", "Openai-Beta",
+		"Traceparent", "Tracestate", "X-Request-Id", "X-Session-Id", "X-Data-Parallel-Rank":
+		return true
+	}
+	return false
+}
+
 // Target is a backend to which a request is to be sent.
 type Target struct {
 	*Model
@@ -97,6 +112,7 @@ const ServerRoot = "/.."
 func (b *backend) forward(ctx context.Context, r *Request, m *Message, key string) *http.Request {
 	header := make(http.Header, len(r.Agent.Header)+1)
 	CopyHeader(header, r.Agent.Header)
+	maps.DeleteFunc(header, func(name string, _ []string) bool { return !forwarded(name) })
 	b.authorize(header, key, m.Translated)
 	if _, ok := header["User-Agent"]; !ok {
 		header["User-Agent"] = nil // net/http would send its own
@@ -131,7 +147,7 @@ func (b *backend) authorize(header http.Header, key string, translated bool) {
 		own = header.Get("X-Api-Key")
 	}
 	if translated {
-		for _, name := range [...]string{"Anthropic-Version", "Anthropic-Beta", "Openai-Organization", "Openai-Project", "Openai-Beta"} {
+		for _, name := range [...]string{"Anthropic-Version", "Anthropic-Beta", "Openai-Beta"} {
 			delete(header, name)
 		}
 		if key == "" {
