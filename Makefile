@@ -10,8 +10,8 @@ SDKS         := -gcflags='github.com/openai/openai-go/v3/...=-N -l' -gcflags='gi
 
 .PHONY: build test race lint compat gateway python clients examples examples-long firsthour page e2e chaos chaos-short faults fuzz bench bench-store bench-overhead bench-proxy bench-gateway bench-apo bench-process bench-tokenizers tinker-sdk tokenizers skyrl proxy-soak seeds apo full clean
 
-build: ## the agl binary, static
-	CGO_ENABLED=0 $(GO) build -trimpath -o agl ./cmd/agl
+build: ## the agl binary, static; what CGO_ENABLED=0 go run has compiled is used again
+	CGO_ENABLED=0 $(GO) build -ldflags='-s -w' -o agl ./cmd/agl
 
 test: ## unit tests
 	$(GO) vet ./...

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -19,26 +20,28 @@ import (
 
 // cli lists the sub-commands.
 type cli struct {
-	Store     storeCommand     `cmd:"" help:"Serve a store: the task queue and trace database that algorithms and runners share."`
-	Proxy     proxyCommand     `cmd:"" help:"Serve the LLM proxy, which records every model call of an agent."`
-	Init      initCommand      `cmd:"" help:"Write an example agent with its tasks and run file, in a language of your choice."`
-	Train     trainCommand     `cmd:"" help:"Train an agent from a run file, which names the agent, the data and the algorithm."`
-	Policy    policyCommand    `cmd:"" help:"The embedded policy, a small model that any Tinker client can train: create, serve."`
-	Runner    runnerCommand    `cmd:"" help:"Run any program as the agent on a store's rollouts."`
-	Config    configCommand    `cmd:"" help:"Check run files, and print their JSON Schema: check, schema."`
-	Doctor    doctorCommand    `cmd:"" help:"Check what a run needs: file, agent, tasks, models, store, ports."`
-	DB        dbCommand        `cmd:"" name:"db" help:"Maintain a store's database: status, migrate, check, vacuum, backup, export, import."`
-	Rollouts  rolloutsCommand  `cmd:"" help:"List rollouts, or watch them as they change."`
-	Trace     traceCommand     `cmd:"" help:"Show a rollout's spans as a tree, with times, tokens and rewards."`
-	Attempts  attemptsCommand  `cmd:"" help:"List a rollout's attempts."`
-	Spans     spansCommand     `cmd:"" help:"List a rollout's spans."`
-	Resources resourcesCommand `cmd:"" help:"List the versions of the resources, or show one."`
-	Workers   workersCommand   `cmd:"" help:"List workers, or watch them as they change."`
-	Stats     statsCommand     `cmd:"" help:"Count what the store holds."`
-	Enqueue   enqueueCommand   `cmd:"" help:"Enqueue the tasks of a file as rollouts."`
-	Cancel    cancelCommand    `cmd:"" help:"Cancel rollouts."`
-	Export    exportCommand    `cmd:"" help:"Write triplets, trajectories or chat messages to a file, for use in any trainer."`
-	Version   versionCommand   `cmd:"" help:"Print the version."`
+	Store      storeCommand      `cmd:"" help:"Serve a store: the task queue and trace database that algorithms and runners share."`
+	Proxy      proxyCommand      `cmd:"" help:"Serve the LLM proxy, which records every model call of an agent."`
+	Init       initCommand       `cmd:"" help:"Write an example agent with its tasks and run file, in a language of your choice."`
+	Train      trainCommand      `cmd:"" help:"Train an agent from a run file, which names the agent, the data and the algorithm."`
+	Policy     policyCommand     `cmd:"" help:"The embedded policy, a small model that any Tinker client can train: create, serve."`
+	Runner     runnerCommand     `cmd:"" help:"Run any program as the agent on a store's rollouts."`
+	Config     configCommand     `cmd:"" help:"Check run files, and print their JSON Schema: check, schema."`
+	Doctor     doctorCommand     `cmd:"" help:"Check what a run needs: file, agent, tasks, models, store, ports."`
+	DB         dbCommand         `cmd:"" name:"db" help:"Maintain a store's database: status, migrate, check, vacuum, backup, export, import."`
+	Rollouts   rolloutsCommand   `cmd:"" help:"List rollouts, or watch them as they change."`
+	Trace      traceCommand      `cmd:"" help:"Show a rollout's spans as a tree, with times, tokens and rewards."`
+	Attempts   attemptsCommand   `cmd:"" help:"List a rollout's attempts."`
+	Spans      spansCommand      `cmd:"" help:"List a rollout's spans."`
+	Resources  resourcesCommand  `cmd:"" help:"List the versions of the resources, or show one."`
+	Workers    workersCommand    `cmd:"" help:"List workers, or watch them as they change."`
+	Stats      statsCommand      `cmd:"" help:"Count what the store holds."`
+	Enqueue    enqueueCommand    `cmd:"" help:"Enqueue the tasks of a file as rollouts."`
+	Cancel     cancelCommand     `cmd:"" help:"Cancel rollouts."`
+	Export     exportCommand     `cmd:"" help:"Write triplets, trajectories or chat messages to a file, for use in any trainer."`
+	Completion completionCommand `cmd:"" help:"Print a script that completes commands and flags in a shell."`
+	Man        manCommand        `cmd:"" help:"Print the manual page."`
+	Version    versionCommand    `cmd:"" help:"Print the version, with the commit and its date."`
 }
 
 // subcommand is a sub-command with its flags. run returns when the work is done; that
@@ -83,9 +86,8 @@ type helpShownError struct{ code int }
 
 func (e *helpShownError) Error() string { return fmt.Sprintf("exit status %d", e.code) }
 
-// ParseFlags reads the command line. Its error names the flag, the value and what is allowed.
-func (m *Main) ParseFlags(args []string) (err error) {
-	commands := new(cli)
+// newParser makes the parser of the command line.
+func newParser(commands *cli, stdout, stderr io.Writer) (*kong.Kong, error) {
 	parser, err := kong.New(commands,
 		kong.Name("agl"),
 		kong.Description("Trains AI agents: a task queue and trace store in the middle, agents on one side, learning algorithms on the other."),
@@ -93,13 +95,24 @@ func (m *Main) ParseFlags(args []string) (err error) {
 			"rolloutStatuses": commaList(agl.RolloutStatuses()), "workerStatuses": commaList(agl.WorkerStatuses()), "attemptStatuses": commaList(agl.AttemptStatuses()),
 			"database": store.DefaultDSN, "gatewayModel": gateway.DefaultModel,
 		},
-		kong.Writers(m.Stdout, m.Stderr),
+		kong.Writers(stdout, stderr),
 		// After printing help kong expects the process to end.
 		kong.Exit(func(code int) { panic(&helpShownError{code}) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 	)
 	if err != nil {
-		return fmt.Errorf("set up the command line: %w", err)
+		return nil, fmt.Errorf("set up the command line: %w", err)
+	}
+	return parser, nil
+}
+
+// ParseFlags reads the command line. Its error names the flag, the value and what is allowed.
+func (m *Main) ParseFlags(args []string) (err error) {
+	args = slices.Clone(args)
+	commands := new(cli)
+	parser, err := newParser(commands, m.Stdout, m.Stderr)
+	if err != nil {
+		return err
 	}
 	defer func() {
 		switch r := recover().(type) {
@@ -110,8 +123,11 @@ func (m *Main) ParseFlags(args []string) (err error) {
 			panic(r)
 		}
 	}()
-	if len(args) == 0 {
+	switch {
+	case len(args) == 0:
 		args = []string{"--help"}
+	case args[0] == "--version":
+		args[0] = "version"
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {

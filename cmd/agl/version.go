@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"runtime"
 	"runtime/debug"
@@ -11,7 +12,35 @@ import (
 type versionCommand struct{}
 
 func (versionCommand) run(_ context.Context, out *console.Console) error {
-	return out.Printf("agl %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	commit, date := built()
+	return out.Printf("agl %s\ncommit %s\ndate   %s\n%s %s/%s\n",
+		version(), cmp.Or(commit, "unknown"), cmp.Or(date, "unknown"), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// built returns the commit that the program was built from, with a mark if the checkout
+// had changes, and the commit's date; empty if the build does not know.
+func built() (commit, date string) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "", ""
+	}
+	changed := ""
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			commit = s.Value
+		case "vcs.time":
+			date = s.Value
+		case "vcs.modified":
+			if s.Value == "true" {
+				changed = " with changes"
+			}
+		}
+	}
+	if commit != "" {
+		commit += changed
+	}
+	return commit, date
 }
 
 // version is the module's version, or the commit for a build from a checkout.
@@ -24,10 +53,8 @@ func version() string {
 		return v
 	}
 	const short = 12
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && len(s.Value) >= short {
-			return "devel-" + s.Value[:short]
-		}
+	if commit, _ := built(); len(commit) >= short {
+		return "devel-" + commit[:short]
 	}
 	return "devel"
 }

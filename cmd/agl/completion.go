@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/agl-go/agl/cmd/agl/internal/console"
+)
+
+type completionCommand struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"The shell: bash, zsh or fish."`
+}
+
+func (completionCommand) Help() string {
+	return "Examples:\n  agl completion bash > /etc/bash_completion.d/agl\n  source <(agl completion zsh)\n  agl completion fish > ~/.config/fish/completions/agl.fish"
+}
+
+func (c *completionCommand) run(_ context.Context, out *console.Console) error {
+	parser, err := newParser(new(cli), out.Out, out.Err)
+	if err != nil {
+		return err
+	}
+	script := bashCompletion(parser.Model.Node)
+	switch c.Shell {
+	case "zsh":
+		script = "autoload -U +X bashcompinit && bashcompinit\n" + script
+	case "fish":
+		script = fishCompletion(parser.Model.Node)
+	}
+	return out.Printf("%s", script)
+}
+
+// flagsOf are the visible flags of a command, those of its parents included.
+func flagsOf(n *kong.Node) (list []*kong.Flag) {
+	for _, group := range n.AllFlags(true) {
+		list = append(list, group...)
+	}
+	return list
+}
+
+// valuesOf are the values that a flag or an argument allows; none if any is allowed.
+func valuesOf(v *kong.Value) []string {
+	if v.Enum == "" {
+		return nil
+	}
+	return slices.DeleteFunc(v.EnumSlice(), func(s string) bool { return strings.TrimSpace(s) == "" })
+}
+
+// bashCompletion completes commands, flags and the values of flags that allow only
+// some; files otherwise.
+func bashCompletion(root *kong.Node) string {
+	var words, values strings.Builder
+	var walk func(n *kong.Node, path string)
+	walk = func(n *kong.Node, path string) {
+		var list []string
+		for _, child := range n.Children {
+			list = append(list, child.Name)
+			walk(child, strings.TrimSpace(path+" "+child.Name))
+		}
+		for _, argument := range n.Positional {
+			list = append(list, valuesOf(argument)...)
+		}
+		for _, flag := range flagsOf(n) {
+			list = append(list, "--"+flag.Name)
+			if allowed := valuesOf(flag.Value); len(allowed) > 0 {
+				fmt.Fprintf(&values, "    '%s --%s') words='%s' ;;\n", path, flag.Name, strings.Join(allowed, " "))
+			}
+		}
+		fmt.Fprintf(&words, "    '%s') words='%s' ;;\n", path, strings.Join(list, " "))
+	}
+	walk(root, "")
+	return `_agl() {
+  local cur="${COMP_WORDS[COMP_CWORD]}" path= words= i next
+  for ((i = 1; i < COMP_CWORD; i++)); do
+    next="${path:+$path }${COMP_WORDS[i]}"
+    case " $_agl_paths " in *"|$next|"*) path="$next" ;; esac
+  done
+  case "$path ${COMP_WORDS[COMP_CWORD-1]}" in
+` + values.String() + `    *)
+  case "$path" in
+` + words.String() + `  esac ;;
+  esac
+  COMPREPLY=($(compgen -W "$words" -- "$cur"))
+}
+_agl_paths='` + strings.Join(paths(root, ""), "") + `'
+complete -o default -F _agl agl
+`
+}
+
+// paths are the commands, each between bars.
+func paths(n *kong.Node, path string) (list []string) {
+	for _, child := range n.Children {
+		below := strings.TrimSpace(path + " " + child.Name)
+		list = append(list, "|"+below+"|")
+		list = append(list, paths(child, below)...)
+	}
+	return list
+}
+
+func fishCompletion(root *kong.Node) string {
+	var b strings.Builder
+	quote := func(s string) string {
+		return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(s) + "'"
+	}
+	var walk func(n *kong.Node, seen string)
+	walk = func(n *kong.Node, seen string) {
+		condition := strings.TrimPrefix(seen, "; and ")
+		var names []string
+		for _, child := range n.Children {
+			names = append(names, child.Name)
+		}
+		for _, child := range n.Children {
+			fmt.Fprintf(&b, "complete -c agl -n %s -a %s -d %s\n",
+				quote(strings.TrimPrefix(seen+"; and not __fish_seen_subcommand_from "+strings.Join(names, " "), "; and ")), child.Name, quote(child.Help))
+			walk(child, seen+"; and __fish_seen_subcommand_from "+child.Name)
+		}
+		if condition == "" {
+			return
+		}
+		for _, flag := range n.Flags {
+			fmt.Fprintf(&b, "complete -c agl -n %s -l %s -d %s", quote(condition), flag.Name, quote(flag.Help))
+			if allowed := valuesOf(flag.Value); len(allowed) > 0 {
+				fmt.Fprintf(&b, " -x -a %s", quote(strings.Join(allowed, " ")))
+			}
+			b.WriteByte('\n')
+		}
+	}
+	walk(root, "")
+	return b.String()
+}

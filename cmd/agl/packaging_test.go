@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// TestPackagedCommands: the command lines in packaging/ are ones that this program takes.
+func TestPackagedCommands(t *testing.T) {
+	t.Setenv("AGL_TOKEN", "t")
+	t.Setenv("AGL_PROXY_KEYS", "a secret of sixteen bytes or more")
+	lines := map[string][]string{}
+	units, err := filepath.Glob("../../packaging/systemd/*.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	variable := regexp.MustCompile(`\$\w+`)
+	for _, name := range units {
+		_, line, ok := strings.Cut(readText(t, name), "\nExecStart=/usr/bin/agl ")
+		if !ok {
+			t.Fatalf("%s starts no agl", name)
+		}
+		line, _, _ = strings.Cut(line, "\n")
+		line = strings.ReplaceAll(line, "$AGL_AGENT", "agent")
+		lines[filepath.Base(name)] = strings.Fields(variable.ReplaceAllString(line, ""))
+	}
+	manifests, err := filepath.Glob("../../packaging/kustomize/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range manifests {
+		for _, args := range containers(t, name) {
+			lines[filepath.Base(name)] = args
+		}
+	}
+	lines["Dockerfile"] = []string{"store", "--host", "0.0.0.0", "--token", "t"}
+	if !strings.Contains(readText(t, "../../packaging/Dockerfile"), `CMD ["store", "--host", "0.0.0.0"]`) {
+		t.Error("the Dockerfile has another command")
+	}
+	if len(lines) != 7 {
+		t.Errorf("%d command lines, want those of 3 units, 3 deployments and an image: %v", len(lines), lines)
+	}
+	for name, args := range lines {
+		if args[0] == "store" && strings.Contains(strings.Join(args, " "), "0.0.0.0") {
+			args = append(args, "--token=t") // the manifests give it in the environment
+		}
+		for i := range args {
+			if strings.HasPrefix(args[i], "/etc/agl/") { // as it is installed
+				args[i] = "../../packaging/kustomize/proxy-config.yaml"
+			}
+		}
+		if err := (&Main{Stdout: io.Discard, Stderr: io.Discard}).ParseFlags(args); err != nil {
+			t.Errorf("%s: agl %s: %v", name, strings.Join(args, " "), err)
+		}
+	}
+}
+
+// containers returns the arguments of each container of a manifest that runs agl.
+func containers(t *testing.T, name string) (list [][]string) {
+	t.Helper()
+	decoder := yaml.NewDecoder(bytes.NewReader([]byte(readText(t, name))))
+	for {
+		var document struct {
+			Spec struct {
+				Template struct {
+					Spec struct {
+						Containers []struct {
+							Image         string
+							Command, Args []string
+						}
+					}
+				}
+			}
+		}
+		switch err := decoder.Decode(&document); {
+		case errors.Is(err, io.EOF):
+			return list
+		case err != nil:
+			t.Fatalf("%s: %v", name, err)
+		}
+		for _, c := range document.Spec.Template.Spec.Containers {
+			switch {
+			case c.Image == "agl":
+				list = append(list, c.Args)
+			case len(c.Command) > 0 && c.Command[0] == "agl":
+				list = append(list, c.Command[1:])
+			}
+		}
+	}
+}
+
+func readText(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
