@@ -196,6 +196,8 @@ func BenchmarkWake(b *testing.B) {
 		s := openMemory(b, memory.Config{})
 		succeeded := agl.AttemptSucceeded
 		var took []time.Duration
+		pace := time.NewTicker(100 * time.Microsecond)
+		defer pace.Stop()
 		for b.Loop() {
 			rollouts := startRollouts(b, s, waiters)
 			times := make([]time.Time, waiters)
@@ -214,7 +216,7 @@ func BenchmarkWake(b *testing.B) {
 			ready.Wait()
 			starts := make([]time.Time, waiters)
 			for i := range rollouts {
-				time.Sleep(100 * time.Microsecond)
+				<-pace.C
 				starts[i] = time.Now()
 				_, err := s.UpdateAttempt(b.Context(), agl.UpdateAttemptParams{
 					RolloutID: rollouts[i].RolloutID, AttemptID: agl.LatestAttempt, Status: &succeeded,

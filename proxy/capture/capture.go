@@ -195,8 +195,8 @@ func (r *Recorder) Begin(rolloutID, attemptID string) Call {
 	return Call{r, e}
 }
 
-// Numbered reports whether the call has its sequence id, or needs none.
-func (c Call) Numbered() bool { return c.entry == nil || isClosed(c.entry.sequenced) }
+// HasSequenceID reports whether the call has its sequence id, or needs none.
+func (c Call) HasSequenceID() bool { return c.entry == nil || isClosed(c.entry.sequenced) }
 
 // AwaitSequence waits for the call's sequence id. Call it before the last byte of the
 // reply is sent: what the agent emits after the reply, such as a reward, must get a

@@ -48,7 +48,7 @@ func TestParse(t *testing.T) {
 				Budget:  proxy.Budget{Calls: 50, Tokens: 100000, Seconds: 600, Over: proxy.OverLength},
 			},
 			Retry:        proxy.Retry{Attempts: 4, Delay: 50 * time.Millisecond, MaxDelay: 2 * time.Second},
-			Health:       proxy.Health{Failures: 3, Rest: 2 * time.Second, MaxRest: time.Minute, ProbeInterval: 10 * time.Second, ProbeTimeout: time.Second},
+			Health:       proxy.Health{Failures: 3, Cooldown: 2 * time.Second, MaxCooldown: time.Minute, ProbeInterval: 10 * time.Second, ProbeTimeout: time.Second},
 			PauseTimeout: 10 * time.Minute, PauseQueue: 500, CacheBytes: 64 << 20,
 			CaptureBytes: 512 << 20, MaxReplyBytes: 16 << 20, StoreTimeout: 10 * time.Second, StoreRetry: 5 * time.Minute, WriteDelay: time.Millisecond,
 			ForwardPaths:    []string{"/rerank", "/audio/speech"},

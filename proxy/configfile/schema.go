@@ -40,8 +40,8 @@ func Keys(c *proxy.Config) []yamlfile.Field {
 		)),
 		yamlfile.Key("health", "When backends count as down.", yamlfile.Mapping(
 			yamlfile.Key("failures", "Calls in a row that a backend may fail before it rests.", yamlfile.Integer(&c.Health.Failures)).Default(5),
-			yamlfile.Key("rest", "How long it rests before one call tries it again; doubles as long as that fails.", yamlfile.Duration(&c.Health.Rest)).Default("1s"),
-			yamlfile.Key("max_rest", "Limit of the rest.", yamlfile.Duration(&c.Health.MaxRest)).Default("30s"),
+			yamlfile.Key("cooldown", "How long it then gets no calls, until one call tries it again; doubles as long as that fails.", yamlfile.Duration(&c.Health.Cooldown)).Default("1s"),
+			yamlfile.Key("max_cooldown", "Limit of the cooldown.", yamlfile.Duration(&c.Health.MaxCooldown)).Default("30s"),
 			yamlfile.Key("probe_interval", "How often a health_url is requested.", yamlfile.Duration(&c.Health.ProbeInterval)).Default("5s"),
 			yamlfile.Key("probe_timeout", "Limit of each probe.", yamlfile.Duration(&c.Health.ProbeTimeout)).Default("2s"),
 		)),

@@ -136,7 +136,7 @@ func deliver(ctx context.Context, r *relay) error {
 	switch encoding := r.reply.Encoding(); {
 	case r.plan.Translated && encoding != "":
 		return r.unusable("is encoded as " + encoding + ", which was not asked for")
-	case r.reply.Whole != nil:
+	case r.reply.Buffered != nil:
 		return r.whole()
 	case !r.plan.Translated && (!r.recorded || encoding != ""):
 		return r.verbatim(encoding)
@@ -218,10 +218,10 @@ func (c *call) sent(reply *upstream.Reply, pl *plan) {
 		in.Version = reply.Target.Version
 	}
 	if pl != nil {
-		in.Form, in.Asked = pl.form, pl.asked
+		in.Form, in.BackendRequest = pl.form, pl.asked
 	}
-	in.Reply, in.Cut = reply.Whole, reply.Whole != nil // until the relay has all of it
-	c.memory.Grow(len(in.Asked) + len(in.Reply))
+	in.Reply, in.Cut = reply.Buffered, reply.Buffered != nil // until the relay has all of it
+	c.memory.Grow(len(in.BackendRequest) + len(in.Reply))
 	c.setTries()
 }
 
@@ -252,7 +252,7 @@ func (c *call) answerSpent(spent *quota.SpentError) error {
 		return WriteError(c.w, e)
 	}
 	reply := quota.NewEmptyReply(c.in.Path, c.in.Model, c.in.Stream, c.in.Start)
-	c.in.Reply, c.in.Form, c.in.Asked, c.in.Cut = reply.Whole, formOf(c.in.Path), nil, false
+	c.in.Reply, c.in.Form, c.in.BackendRequest, c.in.Cut = reply.Body, formOf(c.in.Path), nil, false
 	c.w.Header().Set("Content-Type", reply.ContentType)
 	c.begin(http.StatusOK)
 	_, err := c.w.Write(reply.Sent)

@@ -103,9 +103,9 @@ func (p *planner) plan(to upstream.Target) (*plan, error) {
 	case agent == record.Completion && p.recorded && p.request.Prompts != 1:
 		return nil, openai.Unsupported("prompt", "got %d prompts: inside an attempt a call has one, so that its record is one prompt and its replies", p.request.Prompts)
 	case agent == record.Completion, agent == record.Chat && to.API != upstream.APIAnthropic:
-		pl.replay = ids && to.Whole && p.request.Stream && agent == record.Chat
+		pl.replay = ids && to.Unstreamed && p.request.Stream && agent == record.Chat
 		pl.usage = !p.request.Hide.Usage
-		p.planSame(pl, to, openai.Ask{TokenIDs: ids, Usage: p.recorded, Whole: pl.replay, Salt: to.Salt(), Completion: agent == record.Completion})
+		p.planSame(pl, to, openai.Ask{TokenIDs: ids, Usage: p.recorded, Unstreamed: pl.replay, Salt: to.Salt(), Completion: agent == record.Completion})
 		return pl, nil
 	case agent == record.Messages && to.API == upstream.APIAnthropic:
 		p.planSame(pl, to, openai.Ask{})
@@ -162,8 +162,8 @@ func (p *planner) planTranslated(pl *plan, to upstream.Target, ids bool) error {
 	if err != nil {
 		return err
 	}
-	pl.replay, pl.usage = ids && to.Whole && p.request.Stream, true
-	pl.Body = inner.AppendBody(nil, pl.asked, to.BackendModel, openai.Ask{TokenIDs: ids, Whole: pl.replay, Salt: to.Salt()})
+	pl.replay, pl.usage = ids && to.Unstreamed && p.request.Stream, true
+	pl.Body = inner.AppendBody(nil, pl.asked, to.BackendModel, openai.Ask{TokenIDs: ids, Unstreamed: pl.replay, Salt: to.Salt()})
 	switch {
 	case far == nil:
 		pl.translate = near

@@ -24,7 +24,7 @@ type relay struct {
 
 // whole relays a reply that has been received whole.
 func (r *relay) whole() error {
-	r.count(r.reply.Whole)
+	r.count(r.reply.Buffered)
 	if r.reply.More {
 		if r.plan.Translated || r.plan.replay {
 			return r.unusable(fmt.Sprintf("is longer than the %d bytes that can be translated", r.maxReply))
@@ -56,7 +56,7 @@ func (r *relay) whole() error {
 
 // visible returns what the agent gets of a whole reply, in parts.
 func (r *relay) visible() ([][]byte, error) {
-	pl, body := r.plan, r.reply.Whole
+	pl, body := r.plan, r.reply.Buffered
 	switch {
 	case r.reply.Status >= 300 && pl.Translated:
 		r.contentType("application/json")
@@ -124,7 +124,7 @@ func (r *relay) unusable(why string) error {
 func (r *relay) tooLong() error {
 	r.in.Fail(record.SourceGateway, fmt.Sprintf("the reply is longer than the %d bytes that are recorded", r.maxReply))
 	r.verbatimHeader()
-	if err := r.send(r.reply.Whole); err != nil {
+	if err := r.send(r.reply.Buffered); err != nil {
 		return err
 	}
 	return r.copy()
@@ -190,7 +190,7 @@ func (r *relay) count(piece []byte) {
 // sendLast sends the rest of a reply. While the call has no sequence id, the agent gets
 // all but the last byte, so that only the end is delayed.
 func (r *relay) sendLast(parts [][]byte) error {
-	if !r.entry.Numbered() {
+	if !r.entry.HasSequenceID() {
 		for len(parts) > 0 && len(parts[len(parts)-1]) == 0 {
 			parts = parts[:len(parts)-1]
 		}

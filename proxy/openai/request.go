@@ -104,9 +104,9 @@ func prompts(raw []byte) int {
 
 // Ask says what a proxy asks a backend for, beyond the agent's request.
 type Ask struct {
-	TokenIDs bool // ids and log-probabilities of all choices
-	Usage    bool // also in a stream
-	Whole    bool // no stream, although the agent wants one
+	TokenIDs   bool // ids and log-probabilities of all choices
+	Usage      bool // also in a stream
+	Unstreamed bool // no stream, although the agent wants one
 	// Salt, if not empty, is the cache_salt of a request that has none.
 	Salt string
 	// Completion marks a request for a completion, in which logprobs is a number.
@@ -139,7 +139,7 @@ func (r *Request) AppendBody(dst, body []byte, model string, ask Ask) []byte {
 		want(r.salt, !r.salted, `"cache_salt":`, string(rawjson.AppendString(nil, ask.Salt)))
 	}
 	switch {
-	case ask.Whole && r.Stream:
+	case ask.Unstreamed && r.Stream:
 		edits = append(edits, edit{r.stream.start, r.stream.end, []byte("false")})
 		if r.options.given() {
 			// Servers refuse stream_options for a request that does not stream.

@@ -11,8 +11,8 @@ import (
 
 // EmptyReply is the reply of [OverLength]: empty, with the finish reason length.
 type EmptyReply struct {
-	Whole []byte // in the form of the path's API
-	// Sent is what the agent gets: Whole, or the events of a stream.
+	Body []byte // in the form of the path's API
+	// Sent is what the agent gets: Body, or the events of a stream.
 	Sent        []byte
 	ContentType string // of Sent
 }
@@ -21,8 +21,8 @@ type EmptyReply struct {
 func NewEmptyReply(path, model string, stream bool, now time.Time) EmptyReply {
 	whole, events := emptyReply(path)
 	fill := strings.NewReplacer("ID", fmt.Sprintf("budget-%d", now.UnixNano()), "CREATED", strconv.FormatInt(now.Unix(), 10), "MODEL", string(openai.Quote(model)))
-	r := EmptyReply{Whole: []byte(fill.Replace(whole)), ContentType: "application/json"}
-	r.Sent = r.Whole
+	r := EmptyReply{Body: []byte(fill.Replace(whole)), ContentType: "application/json"}
+	r.Sent = r.Body
 	if stream {
 		r.Sent, r.ContentType = []byte(fill.Replace(events)), "text/event-stream"
 	}

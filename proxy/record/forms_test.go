@@ -64,9 +64,9 @@ func formInputs() []*Input {
 		},
 		{ // Messages translated to chat: the backend's side is recorded
 			Form: Chat, Path: "/messages",
-			Request: []byte(`{"model":"m","max_tokens":64,"system":"be brief","messages":[{"role":"user","content":"go on"}]}`),
-			Asked:   []byte(`{"model":"m","max_tokens":64,"messages":[{"role":"system","content":"be brief"},{"role":"user","content":"go on"}]}`),
-			Reply:   []byte(`{"id":"c-7","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"on"},"finish_reason":"stop","token_ids":[31]}],"prompt_token_ids":[1,2,11,12,30]}`),
+			Request:        []byte(`{"model":"m","max_tokens":64,"system":"be brief","messages":[{"role":"user","content":"go on"}]}`),
+			BackendRequest: []byte(`{"model":"m","max_tokens":64,"messages":[{"role":"system","content":"be brief"},{"role":"user","content":"go on"}]}`),
+			Reply:          []byte(`{"id":"c-7","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"on"},"finish_reason":"stop","token_ids":[31]}],"prompt_token_ids":[1,2,11,12,30]}`),
 		},
 	}
 }

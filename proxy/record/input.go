@@ -53,14 +53,14 @@ type Input struct {
 	RolloutID, AttemptID string
 	Method, Path         string
 	Model                string // as the agent named it
-	Form                 Form   // of Asked and of the reply; empty is Chat
+	Form                 Form   // of BackendRequest and of the reply; empty is Chat
 	Stream               bool   // the agent asked for a stream
 
-	Request  []byte    // as the agent sent it
-	Asked    []byte    // the same in the backend's form, if that differs; else nil
-	Reply    []byte    // a whole reply, as the backend sent it
-	Streamed Assembled // a reply that came as a stream; else nil
-	Cut      bool      // the reply is longer than the part that was kept
+	Request        []byte    // as the agent sent it
+	BackendRequest []byte    // the same in the backend's form, if that differs; else nil
+	Reply          []byte    // a whole reply, as the backend sent it
+	Streamed       Assembled // a reply that came as a stream; else nil
+	Cut            bool      // the reply is longer than the part that was kept
 
 	Status    int             // HTTP status that the agent got; 0 is none
 	Delivered bool            // the agent got the whole reply

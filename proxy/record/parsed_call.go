@@ -27,8 +27,8 @@ type parsedCall struct {
 func (b *Builder) read(in *Input) parsedCall {
 	x := parsedCall{fault: in.Fault, source: in.Source}
 	switch {
-	case in.Asked != nil:
-		x.request = in.Asked
+	case in.BackendRequest != nil:
+		x.request = in.BackendRequest
 	case openai.ValidObject(in.Request):
 		x.request = in.Request
 	}

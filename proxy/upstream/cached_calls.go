@@ -25,7 +25,7 @@ func (p *Pool) cacheKey(ctx context.Context, req *Request) (cacheKey, bool) {
 		return cacheKey{}, false
 	}
 	b := g.replicas[0]
-	message, err := req.Message(Target{&b.Model, b.Replay || b.state.whole.Load()})
+	message, err := req.Message(Target{&b.Model, b.Replay || b.state.unstreamed.Load()})
 	if err != nil {
 		return cacheKey{}, false
 	}
@@ -63,7 +63,7 @@ func (r *Reply) fromCache(key cacheKey) bool {
 	if r.Stream() || r.Encoding() != "" {
 		r.body = io.NopCloser(bytes.NewReader(found.body))
 	} else {
-		r.Whole = found.body
+		r.Buffered = found.body
 	}
 	return true
 }
@@ -76,9 +76,9 @@ func (r *Reply) addToCache(key cacheKey) {
 	}
 	entry := &cachedReply{key: key, backend: r.backend, target: r.Target, header: r.Header.Clone()}
 	limit := r.pool.cache.limit / maxCachedShare
-	if r.Whole != nil {
-		if int64(len(r.Whole)) <= limit {
-			entry.body = bytes.Clone(r.Whole)
+	if r.Buffered != nil {
+		if int64(len(r.Buffered)) <= limit {
+			entry.body = bytes.Clone(r.Buffered)
 			r.pool.cache.put(entry)
 		}
 		return

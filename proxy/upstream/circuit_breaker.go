@@ -13,9 +13,9 @@ type Health struct {
 	// breaks off, or silence for Config.IdleTimeout) after which a backend is down; 0
 	// is 5.
 	Failures int
-	// Rest is how long a backend then gets no calls, before a single trial call; 0 is
-	// 1 s. It doubles with each trial that fails, up to MaxRest (0 is 30 s).
-	Rest, MaxRest time.Duration
+	// Cooldown is how long a backend then gets no calls, before a single trial call; 0 is
+	// 1 s. It doubles with each trial that fails, up to MaxCooldown (0 is 30 s).
+	Cooldown, MaxCooldown time.Duration
 	// ProbeInterval is how often a Model.HealthURL is requested; 0 is 5 s. Two bad
 	// answers in a row take the backend out, a good one brings it back.
 	ProbeInterval time.Duration
@@ -25,13 +25,13 @@ type Health struct {
 
 func (h Health) withDefaults() Health {
 	return Health{
-		cmp.Or(h.Failures, 5), cmp.Or(h.Rest, time.Second), cmp.Or(h.MaxRest, 30*time.Second),
+		cmp.Or(h.Failures, 5), cmp.Or(h.Cooldown, time.Second), cmp.Or(h.MaxCooldown, 30*time.Second),
 		cmp.Or(h.ProbeInterval, 5*time.Second), cmp.Or(h.ProbeTimeout, 2*time.Second),
 	}
 }
 
 func (h *Health) validate() error {
-	return notNegative("Health.", number{"Failures", int64(h.Failures)}, number{"Rest", int64(h.Rest)}, number{"MaxRest", int64(h.MaxRest)},
+	return notNegative("Health.", number{"Failures", int64(h.Failures)}, number{"Cooldown", int64(h.Cooldown)}, number{"MaxCooldown", int64(h.MaxCooldown)},
 		number{"ProbeInterval", int64(h.ProbeInterval)}, number{"ProbeTimeout", int64(h.ProbeTimeout)})
 }
 
@@ -106,9 +106,9 @@ func (b *circuitBreaker) report(v verdict, now time.Time, cfg *Health) {
 		b.failures++
 		switch {
 		case b.trial:
-			b.rest = min(2*b.rest, cfg.MaxRest)
+			b.rest = min(2*b.rest, cfg.MaxCooldown)
 		case b.rest == 0 && b.failures >= cfg.Failures:
-			b.rest = cfg.Rest
+			b.rest = cfg.Cooldown
 		default: // the call began before the breaker opened
 			return
 		}

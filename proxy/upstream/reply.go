@@ -18,10 +18,10 @@ type Reply struct {
 	Status int
 	Header http.Header
 	Length int64 // of the body; negative when it is not known
-	// Whole is the body of a reply that was received before Send returned, or its
+	// Buffered is the body of a reply that was received before Send returned, or its
 	// beginning if there is More. It is nil otherwise. [Reply.Free] releases it.
-	Whole []byte
-	More  bool // Whole is longer than Config.MaxReplyBytes; the rest is read
+	Buffered []byte
+	More     bool // Buffered is longer than Config.MaxReplyBytes; the rest is read
 
 	Target  Target // the backend; its Model is nil when none was chosen
 	Backend string // URL of the backend, without a password
@@ -40,7 +40,7 @@ type Reply struct {
 	cancel     context.CancelCauseFunc
 	idle       *idleTimeout // nil before the first request
 	body       io.ReadCloser
-	buffer     *[]byte    // memory of Whole
+	buffer     *[]byte    // memory of Buffered
 	passage    *passage   // through the gate; nil outside
 	backend    *backend   // where the call counts as load; nil after leave
 	translated bool       // the reply is in another form than the agent's
@@ -108,11 +108,11 @@ func (r *Reply) Free() {
 	if r.buffer == nil {
 		return
 	}
-	if cap(r.Whole) <= maxPooled {
-		*r.buffer = r.Whole
+	if cap(r.Buffered) <= maxPooled {
+		*r.buffer = r.Buffered
 		r.pool.buffers.Put(r.buffer)
 	}
-	r.buffer, r.Whole = nil, nil
+	r.buffer, r.Buffered = nil, nil
 }
 
 // Close ends the call. Its tokens are charged to the limits of the backend.

@@ -71,8 +71,8 @@ func forwarded(name string) bool {
 type Target struct {
 	*Model
 
-	// Whole says that the backend gives token ids only in replies that do not stream.
-	Whole bool
+	// Unstreamed says that the backend gives token ids only in replies that do not stream.
+	Unstreamed bool
 }
 
 // Message is a request in the form of a backend's API.

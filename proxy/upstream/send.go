@@ -61,7 +61,7 @@ func (r *Reply) try(req *Request) (*http.Response, error) {
 		return nil, r.cause(err)
 	}
 	b := r.backend
-	r.Target, r.Backend = Target{&b.Model, b.Replay || b.state.whole.Load()}, b.url()
+	r.Target, r.Backend = Target{&b.Model, b.Replay || b.state.unstreamed.Load()}, b.url()
 	message, err := req.Message(r.Target)
 	if err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ func refusesIDs(res *http.Response) bool {
 // as well, the agent gets its first answer.
 func (r *Reply) askWhole(req *Request, refused *http.Response) (*http.Response, error) {
 	streaming := r.Target
-	r.Target.Whole = true
+	r.Target.Unstreamed = true
 	message, err := req.Message(r.Target)
 	var res *http.Response
 	if err == nil {
@@ -195,7 +195,7 @@ func (r *Reply) askWhole(req *Request, refused *http.Response) (*http.Response, 
 		return refused, nil
 	}
 	discard(refused.Body)
-	if err == nil && res.StatusCode < 300 && !r.backend.state.whole.Swap(true) {
+	if err == nil && res.StatusCode < 300 && !r.backend.state.unstreamed.Swap(true) {
 		r.pool.cfg.Logger.Info("the backend refuses token ids in streams: its replies are requested whole and replayed as streams", "model", r.model, "backend", r.Backend)
 	}
 	return res, err
@@ -240,12 +240,12 @@ func (r *Reply) receive(req *Request, res *http.Response) error {
 	}
 	r.buffer, _ = r.pool.buffers.Get().(*[]byte)
 	var err error
-	r.Whole, err = ReadBody(r, *r.buffer, r.Length, r.pool.cfg.MaxReplyBytes)
+	r.Buffered, err = ReadBody(r, *r.buffer, r.Length, r.pool.cfg.MaxReplyBytes)
 	if errors.Is(err, ErrTooLong) {
 		r.More, err = true, nil
 	}
-	if r.Whole == nil {
-		r.Whole = []byte{}
+	if r.Buffered == nil {
+		r.Buffered = []byte{}
 	}
 	return err
 }
