@@ -38,6 +38,9 @@ type Config struct {
 	Runners bool
 	// Streams lets agents ask for streams, which the original server refuses.
 	Streams bool
+	// Translate serves OpenAI's Responses below openai/v1 and Anthropic's Messages below
+	// anthropic/v1, too, as chat completions. The original server does not have them.
+	Translate bool
 	// Transport makes the requests to backends; nil is one of upstream.NewTransport.
 	Transport http.RoundTripper
 	// Timeout bounds the wait for the head of a backend's reply, and then for its body. 0

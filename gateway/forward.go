@@ -70,14 +70,18 @@ func (c *calls) deleted(storeID string) {
 	}
 }
 
-// forward sends a model call to a backend and records it before the agent gets the
-// reply.
-func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) error {
+// forward returns the handler of model calls in an API's form. It sends a call to a
+// backend and records it before the agent gets the reply.
+func (g *Gateway) forward(api string) handler {
+	return func(w http.ResponseWriter, r *http.Request) error { return g.forwardCall(w, r, api) }
+}
+
+func (g *Gateway) forwardCall(w http.ResponseWriter, r *http.Request, api string) error {
 	mode, path := r.PathValue("mode"), r.PathValue("path")
 	if mode != "train" && mode != "val" {
 		return errStatus(http.StatusNotFound, "Unsupported proxy mode: "+mode)
 	}
-	if path != "chat/completions" && path != "completions" {
+	if !g.serves(api, path) {
 		return errStatus(http.StatusNotFound, "Unsupported upstream path: "+path)
 	}
 	x := exchange{start: time.Now(), path: path, attemptID: r.PathValue("attempt")}
@@ -111,7 +115,16 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) error {
 		if !g.cfg.Streams {
 			return errStatus(http.StatusBadRequest, "Streaming responses are not supported")
 		}
-		x.stream = &stream{w: w, most: g.cfg.MaxBodyBytes}
+		x.wantsStream = true
+	}
+	if body, x.translator, err = g.translate(path, body, x.start); err != nil {
+		return err
+	}
+	if x.translator != nil {
+		x.path = chatCompletions
+	}
+	if x.wantsStream {
+		x.stream = &stream{w: w, most: g.cfg.MaxBodyBytes, translator: x.translator}
 	}
 	x.request = g.rewrite(body, mode)
 	if err := g.answer(r.Context(), &x, in); err != nil {
@@ -124,7 +137,25 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) error {
 	if x.stream != nil && x.stream.begun {
 		return x.stream.finish()
 	}
-	writeJSON(w, x.answered, x.reply)
+	return x.write(w)
+}
+
+// write answers the agent with a reply that came in one piece.
+func (x *exchange) write(w http.ResponseWriter) error {
+	answer := x.reply
+	if x.translator != nil {
+		var err error
+		if answer, err = x.translated(); err != nil {
+			return errStatus(http.StatusBadGateway, "The reply of the model server cannot be translated: "+err.Error())
+		}
+		if x.wantsStream && x.answered < http.StatusMultipleChoices {
+			asStream(w.Header())
+			w.WriteHeader(x.answered)
+			_, err := w.Write(answer)
+			return err
+		}
+	}
+	writeJSON(w, x.answered, answer)
 	return nil
 }
 
@@ -221,7 +252,10 @@ type exchange struct {
 	path      string
 	backend   Model
 	request   jsontext.Value
-	stream    *stream // nil if the agent does not want one
+
+	wantsStream bool
+	stream      *stream    // nil if the agent does not want one
+	translator  translator // nil if the agent speaks the backend's form
 
 	start, sent, end time.Time
 	retries          int
@@ -393,7 +427,7 @@ func (x *exchange) event() *event {
 // it, with the event.
 func (x *exchange) span(e *event) agl.Span {
 	form := record.Chat
-	if x.path == "completions" {
+	if x.path == completions {
 		form = record.Completion
 	}
 	in := &record.Input{

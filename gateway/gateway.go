@@ -56,15 +56,19 @@ func New(config Config) (*Gateway, error) {
 		"/api/rollouts/terminal":                      {get: g.listTerminal},
 		"/api/rollouts/{id}":                          {get: g.getRollout, patch: g.patchRollout, del: g.deleteRollout},
 		"/api/rollouts/{id}/key":                      {get: g.rolloutKey},
+		"/api/rollouts/{id}/cancel":                   {post: g.cancelRollout},
 		"/api/rollouts/{id}/events":                   {get: g.queryEvents},
 		"/api/rollouts/{id}/attempt/{attempt}/events": {post: g.postEvent},
 		"/api/models":                                 {post: g.registerModels, del: g.deleteModels},
 		"/proxy/pause":                                {post: g.pause},
 		"/proxy/resume":                               {post: g.resume},
 		"/proxy/state":                                {get: g.proxyState},
-		"/proxy/rollout/{id}/attempt/{attempt}/mode/{mode}/openai/v1/{path...}": {post: g.forward},
+		"/proxy/rollout/{id}/attempt/{attempt}/mode/{mode}/openai/v1/{path...}": {post: g.forward(openaiAPI)},
 	} {
 		g.route(path, m)
+	}
+	if g.cfg.Translate {
+		g.route("/proxy/rollout/{id}/attempt/{attempt}/mode/{mode}/anthropic/v1/{path...}", map[string]handler{post: g.forward(anthropicAPI)})
 	}
 	g.mux.HandleFunc("/", notFound)
 	return g, nil

@@ -559,3 +559,30 @@ func (g *Gateway) deleteRollout(w http.ResponseWriter, r *http.Request) error {
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
+
+// cancelRollout ends a rollout that has not ended; its trainer sees it failed, with the
+// message "cancelled". The original server has no such thing.
+func (g *Gateway) cancelRollout(w http.ResponseWriter, r *http.Request) error {
+	found, err := g.find(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	found, err = g.revise(r.Context(), found, func(r *rollout) (*change, error) {
+		if r.status().state.Terminal() {
+			return nil, nil
+		}
+		state, message := StateFailed, agl.Some("cancelled")
+		p := patch{state: &state, errorMessage: &message}
+		c, err := p.apply(r)
+		if err == nil {
+			status := agl.RolloutCancelled
+			c.status = &status
+		}
+		return c, err
+	})
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, found.appendJSON(nil))
+	return nil
+}

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +19,13 @@ type stream struct {
 	most  int64 // bytes of the reply
 	last  []byte
 	begun bool // the agent has received a part
+
+	translator translator // nil if the agent speaks the backend's form
+}
+
+func asStream(h http.Header) {
+	h["Content-Type"] = []string{"text/event-stream; charset=utf-8"}
+	h["Cache-Control"] = []string{"no-cache"}
 }
 
 // errBroken is in the error of a stream that ended too early, or of an agent that left.
@@ -31,8 +37,7 @@ func isStream(kind string) bool { return strings.HasPrefix(kind, "text/event-str
 // relay passes events on as they come, except for the last one: finish sends that, once
 // the call is recorded. It returns the reply as if it had come in one piece.
 func (s *stream) relay(res *http.Response, timer *time.Timer, timeout time.Duration) (jsontext.Value, error) {
-	s.w.Header()["Content-Type"] = []string{"text/event-stream; charset=utf-8"}
-	s.w.Header()["Cache-Control"] = []string{"no-cache"}
+	asStream(s.w.Header())
 	s.w.WriteHeader(http.StatusOK)
 	s.begun = true
 	flusher := http.NewResponseController(s.w)
@@ -44,11 +49,16 @@ func (s *stream) relay(res *http.Response, timer *time.Timer, timeout time.Durat
 		timer.Reset(timeout)
 		events.Write(piece[:n])
 		for event := events.Next(); event != nil; event = events.Next() {
-			if whole.Add(openai.Data(event)); whole.Done() {
-				s.last = bytes.Clone(event)
+			whole.Add(openai.Data(event))
+			out, err := s.visible(event, whole.Done())
+			if err != nil {
+				return nil, fmt.Errorf("%w: %w", errBroken, err)
+			}
+			if whole.Done() {
+				s.last = append(s.last, out...)
 				return whole.AppendJSON(nil), nil
 			}
-			if _, err := s.w.Write(event); err != nil {
+			if _, err := s.w.Write(out); err != nil {
 				return nil, fmt.Errorf("%w: %w", errBroken, err)
 			}
 		}
@@ -65,6 +75,22 @@ func (s *stream) relay(res *http.Response, timer *time.Timer, timeout time.Durat
 			return nil, fmt.Errorf("%w: %w", errBroken, err)
 		}
 	}
+}
+
+// visible returns what the agent gets of an event. What ends a translated stream is kept
+// in last, even if more events of the backend follow it.
+func (s *stream) visible(event []byte, last bool) ([]byte, error) {
+	if s.translator == nil {
+		return event, nil
+	}
+	out, err := s.translator.Event(nil, openai.Data(event))
+	if err == nil && last {
+		out, err = s.translator.End(out)
+	}
+	if err == nil && !last && s.translator.Done() {
+		s.last, out = append(s.last, out...), nil
+	}
+	return out, err
 }
 
 // finish sends the end of the stream.

@@ -22,6 +22,7 @@ type gatewayFlags struct {
 	GatewayNoLogprob bool     `name:"gateway-no-logprobs" help:"Do not ask for log-probabilities in training."`
 	GatewayExperts   bool     `name:"gateway-routed-experts" help:"Ask for the routed experts of each token in training."`
 	GatewayStreams   bool     `help:"Let agents ask for streams. Without it they are refused, as by the original server."`
+	GatewayTranslate bool     `help:"Let agents use OpenAI's Responses and Anthropic's Messages, too; backends get chat completions."`
 	GatewayRunners   bool     `help:"Let runners of this store run its rollouts whose config names no local agent and no Kubernetes job."`
 }
 
@@ -57,7 +58,7 @@ func (c *storeCommand) openGateway(ctx context.Context, store agl.Store, log *sl
 	g, err := gateway.New(gateway.Config{
 		Store: store, Key: key, Origins: c.CORSOrigin, AllowedHosts: hosts, Model: f.GatewayModel,
 		TrainTemperature: null(f.GatewayTrainTemp), ValTemperature: null(f.GatewayValTemp),
-		NoLogprobs: f.GatewayNoLogprob, RoutedExperts: f.GatewayExperts, Runners: f.GatewayRunners, Streams: f.GatewayStreams, Logger: log,
+		NoLogprobs: f.GatewayNoLogprob, RoutedExperts: f.GatewayExperts, Runners: f.GatewayRunners, Streams: f.GatewayStreams, Translate: f.GatewayTranslate, Logger: log,
 	})
 	if err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ class Work:
 
     def __init__(self, server, number: int) -> None:
         self.client = AgentLightningSyncClient(key=KEY, base_url=server.url, timeout=30)
-        self.number, self.inputs, self.events, self.wrong = number, {}, {}, []
+        self.number, self.rounds, self.inputs, self.events, self.wrong = number, 0, {}, {}, []
 
     def state(self, rollout: str) -> str:
         while True:
@@ -60,8 +60,10 @@ class Work:
                 self.wrong.append(f"POST {path}: {answer.status_code} {answer.text}")
                 return
 
-    def run(self) -> None:
-        for n in range(ROUNDS):
+    def run(self, enough: threading.Event) -> None:
+        while self.rounds < ROUNDS or not enough.is_set():
+            n = self.rounds
+            self.rounds += 1
             batch = [{"input": f"{self.number}-{n}-{i}", "rollout_id": uuid.uuid4().hex} for i in range(BATCH)]
             made = self.client.post_with_retry("/api/rollouts", json=batch).json()
             if [m["rollout_id"] for m in made] != [b["rollout_id"] for b in batch]:
@@ -81,13 +83,15 @@ def marks(event: dict) -> str:
     return event["data"].get("mark") or event["data"]["request"]["messages"][0]["content"]
 
 
-def killing(server, random_: random.Random, over: threading.Event) -> int:
-    """Kills the server at random moments until the work is done, and at least KILLS times."""
+def killing(server, random_: random.Random, over: threading.Event, enough: threading.Event) -> int:
+    """Kills the server at random moments until the work is done. After KILLS times it is enough."""
     kills = 0
     while not over.wait(random_.uniform(0.05, 0.6)):
         server.end(signal.SIGKILL)
         kills += 1
         server.start()
+        if kills == KILLS:
+            enough.set()
     return kills
 
 
@@ -101,13 +105,13 @@ def loops() -> list[str]:
         server.start()
         server.client().post("/api/models", json=[{"model": MODEL, "endpoint": engine.url}])
         works = [Work(server, i) for i in range(CLIENTS)]
-        threads = [threading.Thread(target=w.run, daemon=True) for w in works]
+        over, enough = threading.Event(), threading.Event()
+        threads = [threading.Thread(target=w.run, args=(enough,), daemon=True) for w in works]
         for t in threads:
             t.start()
-        over = threading.Event()
         threading.Thread(target=lambda: ([t.join() for t in threads], over.set()), daemon=True).start()
-        kills = killing(server, random.Random(1), over)
-        return check(server, works) + ([] if kills >= KILLS else [f"only {kills} kills, wanted {KILLS}"])
+        kills = killing(server, random.Random(1), over, enough)
+        return check(server, works) + ([] if kills >= KILLS else [f"only {kills} kills: every client has failed"])
     finally:
         server.close()
 
@@ -116,8 +120,8 @@ def check(server, works: list[Work]) -> list[str]:
     wrong = [x for w in works for x in w.wrong]
     client = server.client()
     inputs = {k: v for w in works for k, v in w.inputs.items()}
-    if len(inputs) != CLIENTS * ROUNDS * BATCH:
-        wrong.append(f"{len(inputs)} rollouts were made, wanted {CLIENTS * ROUNDS * BATCH}: a client has failed")
+    if len(inputs) != (wanted := sum(w.rounds for w in works) * BATCH):
+        wrong.append(f"{len(inputs)} rollouts were made, wanted {wanted}: a client has failed")
     stored = client.get("/api/rollouts?state_in=queuing&state_in=running&state_in=succeeded&state_in=failed&limit=100000").json()
     if sorted((r["rollout_id"], r["input"]) for r in stored) != sorted(inputs.items()):
         wrong.append(f"{len(stored)} rollouts are stored, {len(inputs)} were made, or their inputs differ")
@@ -161,7 +165,7 @@ def training() -> list[str]:
 
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
-        kills = killing(server, random.Random(2), over)
+        kills = killing(server, random.Random(2), over, threading.Event())
         thread.join()
         if errors:
             return [f"the trainer has failed after {kills} kills: {errors[0]!r}"]

@@ -1,0 +1,104 @@
+package gateway
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/proxy/anthropic"
+	"github.com/agl-go/agl/proxy/openai"
+)
+
+// translator turns one chat completion into the form of the agent's API.
+type translator interface {
+	Reply(dst, completion []byte) ([]byte, error)
+	Event(dst, data []byte) ([]byte, error)
+	End(dst []byte) ([]byte, error)
+	Done() bool
+}
+
+// The paths of the agents' APIs. Calls of the last two reach backends as chat completions.
+const (
+	chatCompletions = "chat/completions"
+	completions     = "completions"
+	responses       = "responses"
+	messages        = "messages"
+)
+
+// serves reports whether calls to a path below openai/v1 or anthropic/v1 are served.
+func (g *Gateway) serves(api, path string) bool {
+	switch path {
+	case chatCompletions, completions:
+		return api == openaiAPI
+	case responses:
+		return api == openaiAPI && g.cfg.Translate
+	case messages:
+		return api == anthropicAPI && g.cfg.Translate
+	default:
+		return false
+	}
+}
+
+const (
+	openaiAPI    = "openai"
+	anthropicAPI = "anthropic"
+)
+
+// translate turns a request of the Responses API or of Messages into a chat completion.
+// Of the other APIs it returns the body, and no translator.
+func (g *Gateway) translate(path string, body jsontext.Value, start time.Time) (jsontext.Value, translator, error) {
+	var chat jsontext.Value
+	var to translator
+	var err error
+	switch path {
+	case responses:
+		var random [16]byte
+		_, _ = rand.Read(random[:]) // never fails; it ends the program instead
+		o := openai.ResponsesOptions{Created: start.Unix(), ID: "resp_" + hex.EncodeToString(random[:])}
+		chat, to, err = openai.ResponsesToChat(g.named(body), o)
+	case messages:
+		to = &anthropic.ChatReply{}
+		chat, err = anthropic.ToChat(g.named(body), anthropic.ChatOptions{})
+	default:
+		return body, nil, nil
+	}
+	if err != nil {
+		return nil, nil, errStatus(http.StatusBadRequest, err.Error())
+	}
+	return chat, to, nil
+}
+
+// named sets the name of the model: an agent may name any, or none.
+func (g *Gateway) named(body jsontext.Value) jsontext.Value {
+	return rawjson.Set(body, "model", rawjson.AppendString(nil, g.cfg.Model))
+}
+
+// translated is the answer in the form of the agent's API.
+func (x *exchange) translated() (answer jsontext.Value, err error) {
+	if x.answered >= http.StatusMultipleChoices {
+		return openai.ErrorFrom(x.answered, x.reply).AppendJSON(nil), nil
+	}
+	if !x.wantsStream {
+		return x.translator.Reply(nil, x.reply)
+	}
+	// The backend has answered in one piece.
+	events, ok := openai.Replay(nil, x.reply, true)
+	if !ok {
+		return nil, errNoCompletion
+	}
+	var split openai.Events
+	split.Write(events)
+	for event := split.Next(); event != nil; event = split.Next() {
+		if answer, err = x.translator.Event(answer, openai.Data(event)); err != nil {
+			return nil, err
+		}
+	}
+	return x.translator.End(answer)
+}
+
+var errNoCompletion = errors.New("it is not a chat completion")
