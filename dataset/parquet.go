@@ -62,6 +62,9 @@ func (s *source) openParquet() (*parquet.File, *parquetPlan, error) {
 	if err != nil {
 		return nil, nil, agl.Errorf(agl.CodeInvalid, "%s: not a valid Parquet file: %w", s.path, err)
 	}
+	if err := checkPages(file, s.file); err != nil {
+		return nil, nil, agl.Errorf(agl.CodeInvalid, "%s: not a valid Parquet file: %w", s.path, err)
+	}
 	var names []string
 	for _, c := range file.Root().Columns() {
 		names = append(names, c.Name())

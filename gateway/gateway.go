@@ -252,7 +252,7 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 		return nil, errStatus(http.StatusRequestEntityTooLarge, "The body is too long")
 	}
 	if err != nil {
-		return nil, errStatus(http.StatusBadRequest, "The body could not be read: "+err.Error())
+		return nil, errStatus(httpserver.BodyStatus(err))
 	}
 	return raw, nil
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/openai"
 )
@@ -66,7 +67,13 @@ func (p *Proxy) serveEmit(w http.ResponseWriter, r *http.Request, rt route) {
 		return
 	}
 	defer leave()
-	span, err := readEmission(http.MaxBytesReader(w, r.Body, p.cfg.MaxRequestBytes), r.Header.Get("Traceparent"))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, p.cfg.MaxRequestBytes))
+	if err != nil {
+		status, message := httpserver.BodyStatus(err)
+		p.refuse(w, r, openai.NewError(status, openai.InvalidRequestError, "unreadable_body", message))
+		return
+	}
+	span, err := readEmission(body, r.Header.Get("Traceparent"))
 	if err != nil {
 		p.refuse(w, r, openai.NewError(http.StatusBadRequest, openai.InvalidRequestError, "invalid_body", err.Error()))
 		return
@@ -127,15 +134,11 @@ func emitError(ctx context.Context, err error) *openai.Error {
 	return e
 }
 
-// readEmission reads the body, and makes the span of it: within the trace of
+// readEmission makes the span of a body: within the trace of
 // traceparent (W3C Trace Context), or in one of its own if that is empty.
-func readEmission(body io.Reader, traceparent string) (agl.Span, error) {
-	raw, err := io.ReadAll(body)
-	if err != nil {
-		return agl.Span{}, fmt.Errorf("body: %w", err)
-	}
+func readEmission(body []byte, traceparent string) (agl.Span, error) {
 	var e emission
-	if err := json.Unmarshal(raw, &e, json.RejectUnknownMembers(true)); err != nil {
+	if err := json.Unmarshal(body, &e, json.RejectUnknownMembers(true)); err != nil {
 		return agl.Span{}, fmt.Errorf("body: %w; allowed are reward, rewards, message, object, exception and span_id", err)
 	}
 	name, attrs, err := e.attributes()

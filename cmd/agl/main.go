@@ -10,12 +10,14 @@ import (
 	"os"
 
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/internal/terminal"
 )
 
 // exitUsage is the exit code of a wrong command line; the others are those of execution.ExitCode.
 const exitUsage = 2
 
 func main() {
+	hideSecrets()
 	os.Exit(mainCode(os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -40,4 +42,6 @@ func mainCode(args []string, stdout, stderr io.Writer) int {
 }
 
 // printError writes the one message of a failed run. If standard error is closed, only the exit code reports the failure.
-func printError(stderr io.Writer, err error) { _, _ = fmt.Fprintf(stderr, "agl: %v\n", err) }
+func printError(stderr io.Writer, err error) {
+	_, _ = fmt.Fprintln(stderr, terminal.Safe("agl: "+err.Error()))
+}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/user"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,6 +33,7 @@ type runnerCommand struct {
 	Output      flags.Size    `default:"1MiB" help:"How much of each output stream of an attempt is kept."`
 	Env         []string      `sep:"none" placeholder:"NAME=VALUE" help:"One more variable for the agent; repeat it for several."`
 	AllowEnv    []string      `sep:"none" placeholder:"NAME" help:"Let resources name this variable of the runner as the model's API key (env:NAME); repeat it for several."`
+	AgentUser   string        `placeholder:"USER" help:"Run the agent as this user (a name, or UID:GID), who can read neither the runner's memory nor its files. The runner must be allowed to change users, as root is."`
 	ProxyToken  string        `env:"AGL_PROXY_TOKEN" placeholder:"TOKEN" help:"The LLM proxy's token. Default: the store's."`
 	Command     []string      `arg:"" passthrough:"" help:"The agent's program and its arguments, after --."`
 }
@@ -79,6 +82,11 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 	if c.Workspace {
 		cfg.Dir = ""
 	}
+	if c.AgentUser != "" {
+		if err := become(&cfg, c.AgentUser); err != nil {
+			return fmt.Errorf("--agent-user=%s: %w", c.AgentUser, err)
+		}
+	}
 	if c.Keepalive == "stdio" {
 		cfg.Keepalive = process.KeepaliveStdio
 	}
@@ -118,6 +126,27 @@ func (c *runnerCommand) agent() []string {
 		return c.Command[1:]
 	}
 	return c.Command
+}
+
+// become has the agent run as a user, with the user's home.
+func become(cfg *process.Config, name string) error {
+	id, group, numbers := strings.Cut(name, ":")
+	home := os.TempDir()
+	if !numbers {
+		found, err := user.Lookup(name)
+		if err != nil {
+			return err
+		}
+		id, group, home = found.Uid, found.Gid, found.HomeDir
+	}
+	uid, err := strconv.ParseUint(id, 10, 32)
+	gid, err2 := strconv.ParseUint(group, 10, 32)
+	if err != nil || err2 != nil {
+		return errors.New("must be the name of a user, or UID:GID")
+	}
+	cfg.User = &process.User{UID: uint32(uid), GID: uint32(gid)}
+	cfg.Env = append([]string{"HOME=" + home, "USER=" + name, "LOGNAME=" + name}, cfg.Env...)
+	return nil
 }
 
 // split separates the token from the URL of the store, which agents get.

@@ -252,7 +252,7 @@ func lastLines(text string) string {
 
 func tripletsText(trial *job.DryRunResult) string {
 	if trial.TripletsError != nil {
-		return "\n" + console.Bad.Render("the spans cannot be read as model calls: "+trial.TripletsError.Error()) + "\n"
+		return "\n" + console.Bad.Render("the spans cannot be read as model calls: "+console.Printable(trial.TripletsError.Error())) + "\n"
 	}
 	if len(trial.Triplets) == 0 {
 		return "\n" + console.Strong.Render("triplets") + " none: no model call was recorded\n"

@@ -3,6 +3,7 @@
 package httpserver
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -19,6 +20,7 @@ const (
 	maxHeaderBytes = 256 << 10
 	// A body may take bodyTimeout, and a second more for every bodyRate bytes that
 	// have arrived: a large body over a slow line gets through, a trickle does not.
+	// Nor does one of which nothing arrives for bodyTimeout.
 	bodyTimeout = 30 * time.Second
 	bodyRate    = 16 << 10
 	// The deadline is moved once per bodyStep bytes.
@@ -29,7 +31,8 @@ const (
 // as long as it likes to answer once it has read the body, so that streams and long polls are not cut.
 //
 // When a body does not arrive in time, the handler's read of it fails with
-// [os.ErrDeadlineExceeded], to be answered with 408.
+// [os.ErrDeadlineExceeded], to be answered with 408. When bodies that are still arriving
+// hold too much memory, it fails with [ErrBusy]; see [BodyStatus].
 func New(handler http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           limitBody(handler),
@@ -40,13 +43,15 @@ func New(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// limitBody gives every request's body a deadline.
+// limitBody gives every request's body a deadline, and counts its memory while it arrives.
 func limitBody(next http.Handler) http.Handler {
+	all := &arriving{clients: map[string]int64{}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != http.NoBody {
-			body := &timedBody{ReadCloser: r.Body, conn: http.NewResponseController(w), start: time.Now()}
+			body := &timedBody{ReadCloser: r.Body, conn: http.NewResponseController(w), start: time.Now(), arriving: all, remote: r.RemoteAddr}
 			if body.conn.SetReadDeadline(body.start.Add(bodyTimeout)) == nil {
 				r.Body = body
+				defer body.release()
 			}
 		}
 		next.ServeHTTP(w, r)
@@ -60,19 +65,32 @@ type timedBody struct {
 	start    time.Time
 	received int64 // bytes
 	extended int64 // received when the deadline was last moved
+
+	arriving *arriving
+	remote   string // the client's address and port
+	held     int64  // bytes that arriving counts
+	done     bool   // nothing is counted any more
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.received += int64(n)
 	switch {
-	case err == io.EOF:
+	case errors.Is(err, io.EOF):
 		// From here on net/http reads ahead only to notice that the client has left.
 		_ = b.conn.SetReadDeadline(time.Time{}) // a closed connection needs none
+		b.release()
+		return n, err
 	case b.received-b.extended >= bodyStep:
 		b.extended = b.received
-		earned := time.Duration(b.received/bodyRate) * time.Second
-		_ = b.conn.SetReadDeadline(b.start.Add(bodyTimeout + earned)) // as above
+		deadline := b.start.Add(bodyTimeout + time.Duration(b.received/bodyRate)*time.Second)
+		if silent := time.Now().Add(bodyTimeout); silent.Before(deadline) {
+			deadline = silent
+		}
+		_ = b.conn.SetReadDeadline(deadline) // as above
+	}
+	if err == nil {
+		err = b.hold(b.received)
 	}
 	return n, err
 }

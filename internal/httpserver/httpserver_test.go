@@ -77,6 +77,7 @@ func TestBodyDeadline(t *testing.T) {
 		{"slower than the least rate", 10 << 20, 8 << 10, time.Second, "408", 54 * time.Second},
 		{"slow and steady", 8 << 20, 64 << 10, 2 * time.Second, "200", 254 * time.Second},
 		{"at once", 1 << 20, 1 << 20, time.Second, "200", 0},
+		{"much, then nothing", 20 << 20, 10 << 20, time.Hour, "408", 30 * time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

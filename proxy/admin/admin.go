@@ -22,7 +22,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -216,13 +215,11 @@ const maxBytes = 16 << 20
 // read decodes the body of a request.
 func read(w http.ResponseWriter, r *http.Request, v any) error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBytes))
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return openai.NewError(http.StatusRequestTimeout, openai.InvalidRequestError, "request_timeout", "the body did not arrive in time")
-	}
-	if err == nil {
-		err = json.Unmarshal(body, v, json.RejectUnknownMembers(true))
-	}
 	if err != nil {
+		status, message := httpserver.BodyStatus(err)
+		return openai.NewError(status, openai.InvalidRequestError, "unreadable_body", message)
+	}
+	if err := json.Unmarshal(body, v, json.RejectUnknownMembers(true)); err != nil {
 		return openai.NewError(http.StatusBadRequest, openai.InvalidRequestError, "invalid_body", "body: "+err.Error())
 	}
 	return nil

@@ -19,10 +19,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/internal/modelerror"
 	"github.com/agl-go/agl/proxy/capture"
 	"github.com/agl-go/agl/proxy/openai"
@@ -168,10 +168,9 @@ func (x *Exchange) read(ctx context.Context, c *call, r *http.Request) (*planner
 		return nil, nil, err
 	case errors.Is(err, upstream.ErrTooLong):
 		return nil, nil, invalid(http.StatusRequestEntityTooLarge, "request_too_large", fmt.Sprintf("the body must not be longer than %d bytes", x.cfg.MaxRequestBytes))
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, nil, invalid(http.StatusRequestTimeout, "request_timeout", "the body did not arrive in time")
 	case err != nil:
-		return nil, nil, invalid(http.StatusBadRequest, "unreadable_body", "the body could not be read: "+err.Error())
+		status, message := httpserver.BodyStatus(err)
+		return nil, nil, invalid(status, "unreadable_body", message)
 	}
 	var control *quota.Control
 	if c.in.RolloutID != "" && Generates(c.in.Path) {

@@ -14,6 +14,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
@@ -89,6 +91,9 @@ func (x *exchange) readBody() error {
 	}
 	read, size := 0, min(int(n), max(cap(x.body), firstRead))
 	for {
+		if err := httpserver.HoldBody(r, int64(size)); err != nil {
+			return errUnreadable(err)
+		}
 		x.body = slices.Grow(x.body[:read], size-read)[:size]
 		if _, err := io.ReadFull(r.Body, x.body[read:]); err != nil {
 			return errUnreadable(err)
@@ -102,7 +107,7 @@ func (x *exchange) readBody() error {
 
 func (x *exchange) readGzip() error {
 	z, err := gzip.NewReader(x.request.Body)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, httpserver.ErrBusy) {
 		return errUnreadable(err)
 	}
 	if err != nil {
@@ -116,13 +121,26 @@ func (x *exchange) readGzip() error {
 
 // readAll reads a body of unknown length.
 func (x *exchange) readAll(r io.Reader) error {
-	buf := bytes.NewBuffer(x.body[:0])
-	_, err := buf.ReadFrom(io.LimitReader(r, x.maxBody+1))
-	x.body = buf.Bytes()
-	if int64(len(x.body)) > x.maxBody {
-		return errTooLarge(x.maxBody)
+	x.body = x.body[:0]
+	for {
+		if len(x.body) == cap(x.body) {
+			size := max(2*cap(x.body), 4<<10)
+			if err := httpserver.HoldBody(x.request, int64(size)); err != nil {
+				return errUnreadable(err)
+			}
+			x.body = slices.Grow(x.body, size-len(x.body))
+		}
+		n, err := r.Read(x.body[len(x.body):cap(x.body)])
+		x.body = x.body[:len(x.body)+n]
+		switch {
+		case int64(len(x.body)) > x.maxBody:
+			return errTooLarge(x.maxBody)
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return errUnreadable(err)
+		}
 	}
-	return errUnreadable(err)
 }
 
 func errTooLarge(limit int64) error {
@@ -133,9 +151,9 @@ func errUnreadable(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return wire.ErrDetail(http.StatusRequestTimeout, "the request's body did not arrive in time")
+	case errors.Is(err, httpserver.ErrBusy):
+		return agl.Errorf(agl.CodeUnavailable, "the request's body was not read: %w", err)
 	default:
-		return wire.ErrDetail(http.StatusBadRequest, "the request's body could not be read: "+err.Error())
+		return wire.ErrDetail(httpserver.BodyStatus(err))
 	}
 }

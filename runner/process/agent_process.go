@@ -45,6 +45,7 @@ type launcher struct {
 	reaper  *Reaper
 	log     *slog.Logger
 	grace   time.Duration
+	user    *User // nil is this process's
 }
 
 // start starts a process.
@@ -54,6 +55,9 @@ func (l *launcher) start(dir string, vars variables, stdin bool) (*agentProcess,
 	c.cmd.Dir = dir
 	c.cmd.Env = slices.Concat(l.environ, vars, []string{markVariable + "=" + c.mark})
 	c.group = procgroup.New(c.cmd)
+	if l.user != nil {
+		become(c.cmd, *l.user)
+	}
 	if err := c.startPiped(stdin); err != nil {
 		c.closePipes()
 		return nil, &agl.OutcomeError{Kind: agl.OutcomeSetupError, Err: fmt.Errorf("start the agent: %w", err)}

@@ -29,6 +29,9 @@ type Config struct {
 	Environ []string
 	// Env are more variables, NAME=VALUE. They override Environ, and those of the attempt override them.
 	Env []string
+	// User runs the program as another user, who cannot read this process's memory and files; nil is this process's user.
+	// It takes the privilege to change users, as root has it. Only on Unix.
+	User *User
 	// Dir is the working directory. Empty is a new folder for each attempt, which is removed afterwards.
 	Dir string
 	// TempDir is where the folders of attempts are made; empty is os.TempDir().
@@ -64,6 +67,9 @@ type Config struct {
 	// Logger is told about output and folders that are lost; nil discards.
 	Logger *slog.Logger
 }
+
+// User is a user of the system.
+type User struct{ UID, GID uint32 }
 
 // DefaultGracePeriod is the grace period of a Config without one.
 const DefaultGracePeriod = 5 * time.Second
@@ -102,6 +108,9 @@ func (c *Config) validate() error {
 		if name, _, ok := strings.Cut(v, "="); !ok || name == "" {
 			return agl.Errorf(agl.CodeInvalid, "process: Env: got %.40q, must be NAME=VALUE", v)
 		}
+	}
+	if c.User != nil && !canChangeUser {
+		return agl.Errorf(agl.CodeInvalid, "process: User: got user %d, must be nil on this system", c.User.UID)
 	}
 	if c.Dir != "" {
 		info, err := os.Stat(c.Dir)

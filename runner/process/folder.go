@@ -35,10 +35,27 @@ func (c *Config) makeFolder(task agl.Task) (attemptFolder, error) {
 	if err == nil {
 		err = os.WriteFile(f.resources(), task.Resources.AppendJSON(nil), 0o600)
 	}
+	if err == nil && c.User != nil {
+		err = f.give(*c.User, c.Dir == "")
+	}
 	if err != nil {
 		c.removeFolder(f)
 	}
 	return f, err
+}
+
+// give makes a user the owner of the folder.
+func (f attemptFolder) give(to User, work bool) error {
+	paths := []string{f.root, f.task(), f.resources()}
+	if work {
+		paths = append(paths, f.work)
+	}
+	for _, path := range paths {
+		if err := os.Chown(path, int(to.UID), int(to.GID)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // removeFolder removes the folder of an attempt unless it is to be kept.

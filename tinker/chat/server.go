@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/tinker"
 )
 
@@ -138,11 +138,8 @@ func (s *Server) serveCompletion(w http.ResponseWriter, r *http.Request) {
 			s.writeError(w, newError(http.StatusRequestEntityTooLarge, typeInvalid, "", "request_too_large", "the request body is larger than %d bytes", s.cfg.MaxBodyBytes))
 			return
 		}
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			s.writeError(w, newError(http.StatusRequestTimeout, typeInvalid, "", "request_timeout", "the request body did not arrive in time"))
-			return
-		}
-		s.writeError(w, badRequest("", "", "the request body could not be read: %v", err))
+		status, message := httpserver.BodyStatus(err)
+		s.writeError(w, newError(status, typeInvalid, "", "unreadable_body", "%s", message))
 		return
 	}
 	req, fail := decodeRequest(body)

@@ -12,6 +12,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/tinker/wire"
 )
 
@@ -21,6 +22,9 @@ func decode(body []byte, out any) error {
 	}
 	return nil
 }
+
+// maxWindow bounds what a compressed body may have the decoder keep, in bytes.
+const maxWindow = 32 << 20
 
 // read reads a body, which may be compressed with zstd.
 func (s *Server) read(r *http.Request) ([]byte, error) {
@@ -35,7 +39,7 @@ func (s *Server) read(r *http.Request) ([]byte, error) {
 	case "", "identity":
 		return body, nil
 	case "zstd":
-		d, err := zstd.NewReader(bytes.NewReader(body), zstd.WithDecoderConcurrency(1))
+		d, err := zstd.NewReader(bytes.NewReader(body), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
 			return nil, invalid("body: %w", err)
 		}
@@ -64,8 +68,8 @@ func (s *Server) answer(w http.ResponseWriter, out any, err error) {
 func (s *Server) fail(w http.ResponseWriter, err error) {
 	code := agl.ErrorCode(err)
 	status := wire.Status(code)
-	if code == agl.CodeInvalid && errors.Is(err, os.ErrDeadlineExceeded) { // the body did not arrive in time
-		status = http.StatusRequestTimeout
+	if code == agl.CodeInvalid && (errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, httpserver.ErrBusy)) { // the body did not arrive
+		status, _ = httpserver.BodyStatus(err)
 	}
 	s.reply(w, status, wire.Detail{Detail: err.Error(), Code: string(code)})
 }

@@ -9,6 +9,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/x/ansi"
+
+	"github.com/agl-go/agl/internal/terminal"
 )
 
 // live redraws a few rows in place.
@@ -38,7 +40,7 @@ type (
 )
 
 func (l *live) Update(u Update)    { l.program.Send(u) }
-func (l *live) Notice(text string) { l.program.Send(noticeMsg(text)) }
+func (l *live) Notice(text string) { l.program.Send(noticeMsg(terminal.Safe(text))) }
 
 // Close draws the last state and waits until the program has released the terminal.
 func (l *live) Close() {

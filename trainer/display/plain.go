@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/agl-go/agl/internal/terminal"
 )
 
 // plain prints lines, for logs and pipes.
@@ -28,7 +30,7 @@ func (p *plain) Update(u Update) {
 func (p *plain) Notice(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	fmt.Fprintln(p.Out, text)
+	fmt.Fprintln(p.Out, terminal.Safe(text))
 }
 
 func (p *plain) Close() {}

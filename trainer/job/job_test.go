@@ -312,12 +312,16 @@ func digits(tasks agl.Tasks) string {
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(c *Config){
-		"algorithm: none":     func(c *Config) { c.File.Algorithm = nil },
-		"output: none given":  func(c *Config) { c.File.Output = "" },
-		"engine: none given":  func(c *Config) { c.File.Algorithm = &algorithms.GRPO{Config: grpo.Config{Steps: 1}} },
-		"data.train: none":    func(c *Config) { c.File.Data.Train = nil },
-		"store: neither url":  func(c *Config) { c.Role = execution.RoleRunner },
-		"proxy.public_url":    func(c *Config) { c.File.Proxy = &runfile.Proxy{Listen: ":4799"} },
+		"algorithm: none":    func(c *Config) { c.File.Algorithm = nil },
+		"output: none given": func(c *Config) { c.File.Output = "" },
+		"engine: none given": func(c *Config) { c.File.Algorithm = &algorithms.GRPO{Config: grpo.Config{Steps: 1}} },
+		"data.train: none":   func(c *Config) { c.File.Data.Train = nil },
+		"store: neither url": func(c *Config) { c.Role = execution.RoleRunner },
+		"proxy.public_url":   func(c *Config) { c.File.Proxy = &runfile.Proxy{Listen: ":4799"} },
+		"anybody's calls with its keys: set proxy.key_secret": func(c *Config) {
+			c.File.Proxy = &runfile.Proxy{Listen: "0.0.0.0:4799"}
+			c.File.Proxy.Config.PublicURL = "http://trainer:4799/v1"
+		},
 		"AGL_NONE is not set": func(c *Config) { c.File.Store.Token = "env:AGL_NONE" },
 	} {
 		t.Run(want, func(t *testing.T) {

@@ -120,6 +120,9 @@ func (c Config) checkReach() (notice string, err error) {
 	if host, _, err := net.SplitHostPort(p.Listen); err == nil && unspecified(host) && p.Config.PublicURL == "" {
 		return "", agl.Errorf(agl.CodeInvalid, "proxy.public_url: none given, and proxy.listen is %s: agents must be told the address of the proxy", p.Listen)
 	}
+	if c.Role != execution.RoleRunner && !loopback(p.Listen) && p.Config.KeySecret == "" {
+		return "", agl.Errorf(agl.CodeInvalid, "proxy.listen: got %s, which others can reach, and the proxy would forward anybody's calls with its keys: set proxy.key_secret", p.Listen)
+	}
 	if loopback(c.File.Store.Listen) || !loopback(p.Listen) {
 		return "", nil
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/charmbracelet/colorprofile"
 	"github.com/charmbracelet/x/term"
+
+	"github.com/agl-go/agl/internal/terminal"
 )
 
 // Console is where a command writes.
@@ -37,15 +39,19 @@ func CanRedraw(w io.Writer) bool {
 	return err == nil && width > 0 && height > 0
 }
 
-// Printf writes to standard output. A closed reader, such as a pager, is an error like any other.
+// Printf writes to standard output, without what a terminal would take for a command. A closed reader, such as a pager, is an error like any other.
 func (c *Console) Printf(format string, args ...any) error {
-	_, err := fmt.Fprintf(c.Out, format, args...)
+	return c.print(terminal.Safe(fmt.Sprintf(format, args...)))
+}
+
+func (c *Console) print(text string) error {
+	_, err := io.WriteString(c.Out, text)
 	return outputError(err)
 }
 
 // Summarize writes one line to standard error, for commands whose standard output may be the result itself.
 func (c *Console) Summarize(format string, args ...any) error {
-	if _, err := fmt.Fprintf(c.Err, "agl: "+format+"\n", args...); err != nil {
+	if _, err := fmt.Fprintln(c.Err, terminal.Safe(fmt.Sprintf("agl: "+format, args...))); err != nil {
 		return fmt.Errorf("write to standard error: %w", err)
 	}
 	return nil
@@ -62,7 +68,7 @@ func (c *Console) JSON(doc Document) error {
 	if err != nil {
 		return err
 	}
-	return c.Printf("%s\n", text)
+	return c.print(terminal.SafeJSON(string(text)) + "\n")
 }
 
 // Styled calls write with a buffered standard output that removes the styles which the terminal cannot show, or all if there

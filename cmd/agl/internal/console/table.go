@@ -13,6 +13,8 @@ import (
 	"charm.land/lipgloss/v2/table"
 	"github.com/charmbracelet/x/ansi"
 	"github.com/charmbracelet/x/term"
+
+	"github.com/agl-go/agl/internal/terminal"
 )
 
 // Table is a table, with borders on a terminal and plain elsewhere.
@@ -27,6 +29,11 @@ type Table struct {
 
 // Print writes the table to standard output.
 func (t *Table) Print(c *Console) error {
+	for _, row := range t.Rows {
+		for i := range row {
+			row[i] = terminal.Safe(row[i])
+		}
+	}
 	return c.Styled(func(w io.Writer) error {
 		if IsTerminal(c.Out) {
 			width, _, err := term.GetSize(c.Out.(*os.File).Fd()) //nolint:forcetypeassert // it is a terminal

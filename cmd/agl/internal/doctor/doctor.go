@@ -11,6 +11,7 @@ import (
 	"charm.land/lipgloss/v2"
 
 	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/internal/terminal"
 )
 
 // Finding is the result of a check.
@@ -70,9 +71,9 @@ func (d *Doctor) Print(w io.Writer) error {
 		width = max(width, len(f.Check))
 	}
 	for _, f := range d.Findings {
-		line := fmt.Sprintf("%s  %-*s  %s\n", f.State.styled(), width, f.Check, f.Found)
+		line := fmt.Sprintf("%s  %-*s  %s\n", f.State.styled(), width, f.Check, terminal.Safe(f.Found))
 		if f.Remedy != "" {
-			line += strings.Repeat(" ", len(Fail)+2+width+2) + "→ " + f.Remedy + "\n"
+			line += strings.Repeat(" ", len(Fail)+2+width+2) + "→ " + terminal.Safe(f.Remedy) + "\n"
 		}
 		if _, err := fmt.Fprint(w, line); err != nil {
 			return err

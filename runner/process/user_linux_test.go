@@ -1,0 +1,37 @@
+package process_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/runner/process"
+)
+
+// An agent that runs as another user has its own files, and nothing of the runner's.
+func TestAgentUser(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root may change users")
+	}
+	w := newWorld(t)
+	cfg := shell(`
+		cat "$AGL_TASK_FILE" "$AGL_RESOURCES_FILE" >own || exit 3
+		cat /proc/$PPID/environ >/dev/null 2>&1 && exit 4
+		id -u; id -g; id -G
+		echo '{"reward": 1}' >"$AGL_RESULT_FILE"`)
+	cfg.User = &process.User{UID: 65534, GID: 65533}
+	cfg.Environ = append(cfg.Environ, "TMPDIR=/tmp")
+	a, err := process.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	got := w.step(a, agl.EnqueueRollout{Input: jsontext.Value(`{"question":"who?"}`)})
+	if out := strings.Fields(got.messages["stdout"]); got.kind != agl.OutcomeOK || strings.Join(out, " ") != "65534 65533 65533" {
+		t.Errorf("got %+v", got)
+	}
+}

@@ -1,0 +1,9 @@
+//go:build !unix
+
+package process
+
+import "os/exec"
+
+const canChangeUser = false
+
+func become(*exec.Cmd, User) {}

@@ -1,0 +1,18 @@
+//go:build unix
+
+package process
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+const canChangeUser = true
+
+// become makes a command run as a user, in no other group than the user's own.
+func become(cmd *exec.Cmd, user User) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: user.UID, Gid: user.GID}
+}
