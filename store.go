@@ -68,9 +68,10 @@ type Store interface {
 
 	// AddResources stores a new bundle under a new id and makes it the latest.
 	AddResources(ctx context.Context, p AddResourcesParams) (ResourcesUpdate, error)
-	// UpdateResources stores a bundle under a given id and makes it the latest. A bundle that exists gets the next version.
+	// UpdateResources stores a bundle under a given id and makes it the latest. A bundle that exists gets the next version;
+	// rollouts that were enqueued before run with the version of that time.
 	UpdateResources(ctx context.Context, p UpdateResourcesParams) (ResourcesUpdate, error)
-	// GetResources returns a bundle by its id.
+	// GetResources returns a bundle by its id, or an earlier version of it.
 	GetResources(ctx context.Context, p GetResourcesParams) (ResourcesUpdate, error)
 	// GetLatestResources returns the bundle that was written last.
 	GetLatestResources(ctx context.Context) (ResourcesUpdate, error)
@@ -263,19 +264,29 @@ type WaitForRolloutsParams struct {
 
 // AddResourcesParams are the arguments of Store.AddResources.
 type AddResourcesParams struct {
-	Resources      Resources
+	Resources Resources
+	// KeepLatest leaves the latest resources as they are, for a bundle that only rollouts that name it are to use.
+	KeepLatest     bool
 	IdempotencyKey string
 }
 
 // UpdateResourcesParams are the arguments of Store.UpdateResources.
 type UpdateResourcesParams struct {
-	ResourcesID    string
-	Resources      Resources
+	ResourcesID string
+	Resources   Resources
+	// KeepLatest leaves the latest resources as they are.
+	KeepLatest     bool
 	IdempotencyKey string
 }
 
 // GetResourcesParams are the arguments of Store.GetResources.
-type GetResourcesParams struct{ ResourcesID string }
+type GetResourcesParams struct {
+	ResourcesID string
+	// Version asks for an earlier version. The last 64 are kept, and those that may be in use.
+	Version Null[int]
+	// RolloutID asks for the version that the bundle had when this rollout was enqueued.
+	RolloutID string
+}
 
 // UpdateWorkerParams are the arguments of Store.UpdateWorker.
 type UpdateWorkerParams struct {

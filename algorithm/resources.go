@@ -49,7 +49,7 @@ func SamplingVersion(ctx context.Context, store agl.Store, resources agl.Resourc
 	if err != nil {
 		return "", err
 	}
-	version, err := store.AddResources(ctx, agl.AddResourcesParams{Resources: bundle})
+	version, err := store.AddResources(ctx, agl.AddResourcesParams{Resources: bundle, KeepLatest: true})
 	if err != nil {
 		return "", fmt.Errorf("add resources: %w", err)
 	}

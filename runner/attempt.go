@@ -120,7 +120,7 @@ func (a *attempt) resources(ctx context.Context) (agl.Resources, error) {
 	var update agl.ResourcesUpdate
 	err := retry(ctx, func(ctx context.Context) (err error) {
 		if a.rollout.ResourcesID.Valid {
-			update, err = a.cfg.Store.GetResources(ctx, agl.GetResourcesParams{ResourcesID: a.rollout.ResourcesID.V})
+			update, err = a.cfg.Store.GetResources(ctx, agl.GetResourcesParams{ResourcesID: a.rollout.ResourcesID.V, RolloutID: a.rollout.RolloutID})
 		} else {
 			update, err = a.cfg.Store.GetLatestResources(ctx)
 		}

@@ -96,7 +96,7 @@ func (r *Runner) Run(ctx context.Context) error {
 // StepParams are the arguments of [Runner.Step].
 type StepParams struct {
 	agl.EnqueueRollout
-	// Resources, if not nil, are added to the store first and used.
+	// Resources, if not nil, are added to the store first and used. They do not become the latest.
 	Resources agl.Resources
 }
 
@@ -106,7 +106,7 @@ type StepParams struct {
 func (r *Runner) Step(ctx context.Context, p StepParams) (agl.AttemptedRollout, error) {
 	store := r.shared.cfg.Store
 	if p.Resources != nil {
-		update, err := store.AddResources(ctx, agl.AddResourcesParams{Resources: p.Resources})
+		update, err := store.AddResources(ctx, agl.AddResourcesParams{Resources: p.Resources, KeepLatest: true})
 		if err != nil {
 			return agl.AttemptedRollout{}, fmt.Errorf("add resources: %w", err)
 		}

@@ -547,7 +547,11 @@ func TestStep(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	rollout, err := r.Step(t.Context(), runner.StepParams{EnqueueRollout: agl.EnqueueRollout{Mode: agl.ModeVal}})
+	// What a step brings is for that step alone.
+	if latest, err := s.GetLatestResources(t.Context()); !errors.Is(err, agl.ErrNotFound) {
+		t.Errorf("the latest resources are %v, %v", latest, err)
+	}
+	rollout, err := r.Step(t.Context(), runner.StepParams{EnqueueRollout: agl.EnqueueRollout{Mode: agl.ModeVal}, Resources: someResources})
 	var outcome *agl.OutcomeError
 	if !errors.As(err, &outcome) || outcome.Kind != agl.OutcomeAgentError || !strings.Contains(err.Error(), "no idea") {
 		t.Errorf("error is %v", err)

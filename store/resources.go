@@ -2,10 +2,94 @@ package store
 
 import (
 	"context"
+	"errors"
+	"sort"
+	"strconv"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store/driver"
 )
+
+// Earlier versions of a bundle are documents: the series of its id, by version.
+const (
+	versionKind  = "resources-version"
+	keptVersions = 64 // of each bundle; those of a bundle in use stay beyond that
+)
+
+func versionKey(id string, version int) driver.DocumentKey {
+	return driver.DocumentKey{Kind: versionKind, ID: id + "@" + strconv.Itoa(version)}
+}
+
+// keepVersion keeps a bundle that is about to be replaced.
+func (w *unitOfWork) keepVersion(old *agl.ResourcesUpdate) {
+	key := versionKey(old.ResourcesID, old.Version)
+	w.changes.Documents = append(w.changes.Documents, &agl.Document{
+		Kind: key.Kind, ID: key.ID, Parent: old.ResourcesID, Sequence: int64(old.Version), Version: 1, UpdateTime: old.UpdateTime, Body: old.AppendJSON(nil),
+	})
+	if last := old.Version - keptVersions; last > 0 && !w.resourcesInUse(old.ResourcesID) {
+		w.changes.DeletedDocuments = append(w.changes.DeletedDocuments, versionKey(old.ResourcesID, last))
+	}
+}
+
+// deleteVersions removes the earlier versions of a bundle.
+func (w *unitOfWork) deleteVersions(u *agl.ResourcesUpdate) {
+	for version := 1; version < u.Version; version++ {
+		w.changes.DeletedDocuments = append(w.changes.DeletedDocuments, versionKey(u.ResourcesID, version))
+	}
+}
+
+func errVersion(id string, version int) error {
+	return agl.Errorf(agl.CodeNotFound, "Resources %s have no version %d", id, version)
+}
+
+// resources returns a bundle as p asks for it.
+func (s *Store) resources(ctx context.Context, p agl.GetResourcesParams) (agl.ResourcesUpdate, error) {
+	if p.Version.Valid && p.RolloutID != "" {
+		return agl.ResourcesUpdate{}, agl.Errorf(agl.CodeInvalid, "version, rollout_id: got %d and %.100q, must be one of them", p.Version.V, p.RolloutID)
+	}
+	now, err := s.driver.Resources(ctx, p.ResourcesID)
+	switch {
+	case err != nil:
+		return now, err
+	case p.Version.Valid && p.Version.V != now.Version:
+		return s.version(ctx, p.ResourcesID, p.Version.V)
+	case p.RolloutID == "" || now.Version == 1:
+		return now, nil
+	}
+	rollout, err := s.GetRollout(ctx, agl.GetRolloutParams{RolloutID: p.RolloutID})
+	if err != nil {
+		return agl.ResourcesUpdate{}, err
+	}
+	if now.UpdateTime <= rollout.StartTime {
+		return now, nil
+	}
+	younger := 1 + sort.Search(now.Version-1, func(i int) bool {
+		earlier, missing := s.version(ctx, p.ResourcesID, i+1)
+		if missing != nil && !errors.Is(missing, agl.ErrNotFound) {
+			err = missing
+		}
+		return missing == nil && earlier.UpdateTime > rollout.StartTime // those that are not kept any more are older
+	})
+	if err != nil {
+		return agl.ResourcesUpdate{}, err
+	}
+	return s.version(ctx, p.ResourcesID, max(younger-1, 1))
+}
+
+// version returns an earlier version of a bundle.
+func (s *Store) version(ctx context.Context, id string, version int) (u agl.ResourcesUpdate, err error) {
+	d, err := s.driver.Document(ctx, versionKey(id, version))
+	if errors.Is(err, agl.ErrNotFound) {
+		return u, errVersion(id, version)
+	}
+	if err != nil {
+		return u, err
+	}
+	if err := u.UnmarshalJSON(d.Body); err != nil {
+		return u, agl.Errorf(agl.CodeInternal, "version %d of resources %s does not decode: %w", version, id, err)
+	}
+	return u, nil
+}
 
 // resourcesCommand stores a bundle: under a new id, or under the given one with
 // upsert.
@@ -15,6 +99,7 @@ type resourcesCommand struct {
 	key       *idempotencyKey
 	id        string
 	upsert    bool
+	keep      bool // the latest bundle stays the latest
 	resources agl.Resources
 	result    *agl.ResourcesUpdate
 	replay    *driver.IdempotencyRecord
@@ -23,6 +108,9 @@ type resourcesCommand struct {
 func (c *resourcesCommand) load(want *driver.LoadParams) {
 	c.key.load(want)
 	want.Resources = append(want.Resources, c.id)
+	if c.upsert {
+		want.Users = append(want.Users, c.id)
+	}
 }
 
 func (c *resourcesCommand) run(w *unitOfWork) (err error) {
@@ -35,10 +123,14 @@ func (c *resourcesCommand) run(w *unitOfWork) (err error) {
 	u := agl.ResourcesUpdate{ResourcesID: c.id, CreateTime: w.now, UpdateTime: w.now, Version: 1, Resources: c.resources}
 	if old := w.resources[c.id]; old != nil {
 		u.CreateTime, u.Version = old.CreateTime, old.Version+1
+		w.keepVersion(old)
 	}
 	c.result = &u
 	w.resources[c.id] = &u
-	w.latestResources = agl.Some(c.id)
+	if !c.keep {
+		w.latestResources = agl.Some(c.id)
+		w.changes.LatestResources = w.latestResources
+	}
 	w.changes.Resources = append(w.changes.Resources, &u)
 	w.changes.Events = append(w.changes.Events, agl.Event{Kind: agl.EventResources, ResourcesID: c.id})
 	c.key.record(w, driver.IdempotencyRecord{ResourcesID: c.id})
@@ -70,7 +162,7 @@ func (s *Store) AddResources(ctx context.Context, p agl.AddResourcesParams) (agl
 			return agl.ResourcesUpdate{}, err
 		}
 		key := newKey("add_resources", p.IdempotencyKey, nil, p.Resources.AppendJSON)
-		return s.putResources(ctx, &resourcesCommand{key: key, id: newID("rs-", resourcesIDBytes), resources: p.Resources})
+		return s.putResources(ctx, &resourcesCommand{key: key, id: newID("rs-", resourcesIDBytes), keep: p.KeepLatest, resources: p.Resources})
 	})
 }
 
@@ -81,14 +173,14 @@ func (s *Store) UpdateResources(ctx context.Context, p agl.UpdateResourcesParams
 			return agl.ResourcesUpdate{}, err
 		}
 		key := newKey("update_resources", p.IdempotencyKey, []string{p.ResourcesID}, p.Resources.AppendJSON)
-		return s.putResources(ctx, &resourcesCommand{key: key, id: p.ResourcesID, upsert: true, resources: p.Resources})
+		return s.putResources(ctx, &resourcesCommand{key: key, id: p.ResourcesID, upsert: true, keep: p.KeepLatest, resources: p.Resources})
 	})
 }
 
 // GetResources implements agl.Store.
 func (s *Store) GetResources(ctx context.Context, p agl.GetResourcesParams) (agl.ResourcesUpdate, error) {
 	return do(ctx, s, "GetResources", func() (agl.ResourcesUpdate, error) {
-		return s.driver.Resources(ctx, p.ResourcesID)
+		return s.resources(ctx, p)
 	})
 }
 

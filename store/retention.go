@@ -211,6 +211,7 @@ func (c *removeCommand) remove(w *unitOfWork, record *driver.Oldest) bool {
 			return false
 		}
 		w.changes.DeletedResources = append(w.changes.DeletedResources, record.ID)
+		w.deleteVersions(u)
 		w.changes.Events = append(w.changes.Events, agl.Event{Kind: agl.EventResources, ResourcesID: record.ID, Status: eventDeleted})
 	case driver.RemovableSequences:
 		if e := w.sequences[record.ID]; w.rollouts[record.ID] != nil || e == nil || e.changed {

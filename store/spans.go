@@ -181,8 +181,20 @@ func checkSpan(s *agl.Span) error {
 	if s.SequenceID > maxSequenceID {
 		return agl.Errorf(agl.CodeInvalid, "sequence_id: got %d, must be at most %d", s.SequenceID, int64(maxSequenceID))
 	}
+	for _, at := range [...]struct {
+		field string
+		time  agl.Null[agl.Timestamp]
+	}{{"start_time", s.StartTime}, {"end_time", s.EndTime}} {
+		if at.time.Valid && at.time.V > maxTimestamp {
+			return agl.Errorf(agl.CodeInvalid, "%s: got %g, must be in seconds since 1970, at most %g; nanoseconds are to be divided by 1e9", at.field, float64(at.time.V), float64(maxTimestamp))
+		}
+	}
 	return checkIDs(givenID{"span_id", s.SpanID})
 }
+
+// maxTimestamp is the end of the year 9999, the last that every client's dates know. The
+// present in milliseconds is later.
+const maxTimestamp = 253402300799
 
 // AddSpans implements agl.Store.
 func (s *Store) AddSpans(ctx context.Context, p agl.AddSpansParams) (_ agl.AddSpansResult, err error) {

@@ -463,5 +463,5 @@ func (w *unitOfWork) dirty() bool {
 	c := &w.changes
 	return len(w.changedRollouts)+len(w.changedAttempts)+len(w.changedWorkers)+len(w.changedSequences)+len(w.changedDocuments)+
 		len(c.Resources)+len(c.Spans)+len(c.Keys)+len(c.ForgottenKeys)+
-		len(c.EvictedRollouts)+len(c.DeletedWorkers)+len(c.DeletedResources)+len(c.DeletedSequences) > 0 || c.QueueClosed.Valid
+		len(c.EvictedRollouts)+len(c.DeletedWorkers)+len(c.DeletedResources)+len(c.DeletedSequences)+len(c.DeletedDocuments) > 0 || c.QueueClosed.Valid || c.LatestResources.Valid
 }

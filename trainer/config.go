@@ -39,7 +39,8 @@ type Config struct {
 	// --db` takes it. Empty means sqlite:agl.db in the working directory. It keeps the
 	// rollouts of all runs; one in memory ends with the run. A run with an Algorithm
 	// has a SQLite file to itself: it cancels the rollouts that an interrupted run has
-	// left there unfinished, as nobody waits for them.
+	// left there unfinished, as nobody waits for them. If runners in other processes can
+	// reach the store, those that run go on.
 	Database string
 	// Unresponsive ends an attempt whose runner has sent no heartbeat for this time, if
 	// its rollout has no such limit of its own; zero means no limit.

@@ -56,7 +56,11 @@ func resume(ctx context.Context, cfg Config, s agl.Store, kind store.Kind) error
 	if cfg.Algorithm == nil || kind != store.SQLite {
 		return nil
 	}
-	left, err := cancelUnfinished(ctx, s)
+	statuses := []agl.RolloutStatus{agl.RolloutQueuing, agl.RolloutRequeuing}
+	if cfg.Strategy.Placement().Private { // otherwise runners elsewhere may be at work, and report to this store again
+		statuses = append(statuses, agl.RolloutPreparing, agl.RolloutRunning)
+	}
+	left, err := cancelAll(ctx, s, statuses)
 	if err != nil {
 		return fmt.Errorf("cancel the rollouts of an earlier run: %w", err)
 	}
@@ -72,12 +76,9 @@ const (
 	cancelConcurrency = 64
 )
 
-// cancelUnfinished cancels every rollout that is not finished.
-func cancelUnfinished(ctx context.Context, s agl.Store) (cancelled int, err error) {
-	unfinished := agl.QueryRolloutsParams{
-		StatusIn: []agl.RolloutStatus{agl.RolloutQueuing, agl.RolloutRequeuing, agl.RolloutPreparing, agl.RolloutRunning},
-		Paging:   agl.Paging{Limit: cancelPage},
-	}
+// cancelAll cancels every rollout with one of the statuses.
+func cancelAll(ctx context.Context, s agl.Store, statuses []agl.RolloutStatus) (cancelled int, err error) {
+	unfinished := agl.QueryRolloutsParams{StatusIn: statuses, Paging: agl.Paging{Limit: cancelPage}}
 	for {
 		page, err := s.QueryRollouts(ctx, unfinished)
 		if err != nil || len(page.Items) == 0 {

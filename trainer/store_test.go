@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/trainer"
 )
@@ -116,5 +117,64 @@ func TestDevKeepsNothing(t *testing.T) {
 	}
 	if got := statuses(t, database); len(got) != 0 {
 		t.Errorf("the database holds %v", got)
+	}
+}
+
+// TestLearnedResourcesStay: a trainer that is started again leaves what was learned the
+// latest; other initial resources are new ones.
+func TestLearnedResourcesStay(t *testing.T) {
+	t.Parallel()
+	database := "sqlite:" + filepath.Join(t.TempDir(), "agl.db")
+	learned := agl.Resources{{Name: "prompt", Resource: agl.PromptTemplate{Template: "learned", Engine: agl.PromptFString}}}
+	latest := func(initial agl.Resources, proxied bool, learn bool) (got agl.Resources) {
+		config := trainer.Config{Agent: rewarded, InitialResources: initial, Database: database, Unrewarded: true}
+		if proxied {
+			config.Proxy = trainer.NewProxy(trainer.ProxyConfig{Model: "m"})
+		}
+		config.Algorithm = agl.AlgorithmFunc(func(ctx context.Context, in agl.AlgorithmInput) error {
+			u, err := in.Store.GetLatestResources(ctx)
+			got = u.Resources
+			if err == nil && learn {
+				_, err = in.Store.AddResources(ctx, agl.AddResourcesParams{Resources: learned})
+			}
+			return err
+		})
+		if err := fit(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	latest(prompt(), false, true)
+	if got := latest(prompt(), false, false); string(got.AppendJSON(nil)) != string(learned.AppendJSON(nil)) {
+		t.Errorf("started again: got %s", got.AppendJSON(nil))
+	}
+	other := agl.Resources{{Name: "prompt", Resource: agl.PromptTemplate{Template: "other", Engine: agl.PromptFString}}}
+	if got := latest(other, false, false); string(got.AppendJSON(nil)) != string(other.AppendJSON(nil)) {
+		t.Errorf("other resources: got %s", got.AppendJSON(nil))
+	} // The proxy of each run listens elsewhere.
+	latest(other, true, true)
+	got := latest(other, true, false)
+	if text, err := got.PromptTemplate(); err != nil || text.Template != "learned" {
+		t.Errorf("started again with a proxy: got %s, %v", got.AppendJSON(nil), err)
+	}
+	if _, err := got.LLM("r", "a"); err != nil {
+		t.Errorf("started again with a proxy: got %s, %v", got.AppendJSON(nil), err)
+	}
+}
+
+// TestServedDatabaseKeepsLiveWork: runners in other processes may still be at work.
+func TestServedDatabaseKeepsLiveWork(t *testing.T) {
+	t.Parallel()
+	database := "sqlite:" + filepath.Join(t.TempDir(), "agl.db")
+	leaveBehind(t, database)
+	err := fit(t.Context(), trainer.Config{
+		Algorithm: agl.AlgorithmFunc(func(context.Context, agl.AlgorithmInput) error { return nil }), InitialResources: prompt(), Database: database,
+		Unrewarded: true, Strategy: execution.ClientServer{Config: execution.Config{Role: execution.RoleAlgorithm, Host: "127.0.0.1", AnyPort: true}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := statuses(t, database); got[agl.RolloutCancelled] != 2 || got[agl.RolloutPreparing] != 1 {
+		t.Errorf("%v, want the queued ones cancelled and the other as it was", got)
 	}
 }

@@ -1,7 +1,10 @@
 package trainer
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -98,6 +101,38 @@ func (t *Trainer) learn(ctx context.Context, cfg Config, s agl.Store, resources 
 	return w.verdict()
 }
 
+// addInitial makes the initial resources the latest, once: when a run is started again,
+// what was learned since stays the latest. If proxied, the last resource is the proxy's, whose
+// address may have changed.
+func addInitial(ctx context.Context, s agl.Store, resources agl.Resources, proxied bool) error {
+	own := resources
+	if proxied {
+		own = resources[:len(resources)-1]
+	}
+	sum := sha256.Sum256(own.AppendJSON(nil))
+	id := "initial-" + hex.EncodeToString(sum[:6])
+	_, err := s.GetResources(ctx, agl.GetResourcesParams{ResourcesID: id})
+	if errors.Is(err, agl.ErrNotFound) {
+		_, err = s.UpdateResources(ctx, agl.UpdateResourcesParams{ResourcesID: id, Resources: resources})
+		return err
+	}
+	if err != nil || !proxied {
+		return err
+	}
+	latest, err := s.GetLatestResources(ctx)
+	if err != nil {
+		return err
+	}
+	proxy := resources[len(resources)-1]
+	bundle := slices.DeleteFunc(slices.Clone(latest.Resources), func(n agl.NamedResource) bool { return n.Name == proxy.Name })
+	bundle = append(bundle, proxy)
+	if bytes.Equal(bundle.AppendJSON(nil), latest.Resources.AppendJSON(nil)) {
+		return nil
+	}
+	_, err = s.AddResources(ctx, agl.AddResourcesParams{Resources: bundle})
+	return err
+}
+
 // setup starts the proxy and adds the initial resources.
 func setup(ctx context.Context, cfg Config, s agl.Store) (agl.Resources, func(context.Context) error, error) {
 	resources := slices.Clone(cfg.InitialResources)
@@ -110,15 +145,15 @@ func setup(ctx context.Context, cfg Config, s agl.Store) (agl.Resources, func(co
 		stop = cfg.Proxy.stop
 		resources = append(resources, resource)
 	}
-	if err := addResources(ctx, cfg, s, resources); err != nil {
+	if err := addResources(ctx, cfg, s, resources, cfg.Proxy != nil); err != nil {
 		return nil, nil, errors.Join(err, stop(ctx))
 	}
 	return resources, stop, nil
 }
 
-func addResources(ctx context.Context, cfg Config, s agl.Store, resources agl.Resources) error {
+func addResources(ctx context.Context, cfg Config, s agl.Store, resources agl.Resources, proxied bool) error {
 	if len(resources) > 0 {
-		if _, err := s.AddResources(ctx, agl.AddResourcesParams{Resources: resources}); err != nil {
+		if err := addInitial(ctx, s, resources, proxied); err != nil {
 			return fmt.Errorf("add the initial resources: %w", err)
 		}
 		return nil

@@ -194,7 +194,7 @@ func (s *search) search(ctx context.Context) error {
 func (s *search) store(ctx context.Context, c *Candidate) error {
 	known, err := s.in.Store.GetResources(ctx, agl.GetResourcesParams{ResourcesID: c.ResourcesID})
 	if errors.Is(err, agl.ErrNotFound) || (err == nil && !bytes.Equal(known.Resources.AppendJSON(nil), c.Resources.AppendJSON(nil))) {
-		_, err = s.in.Store.UpdateResources(ctx, agl.UpdateResourcesParams{ResourcesID: c.ResourcesID, Resources: c.Resources})
+		_, err = s.in.Store.UpdateResources(ctx, agl.UpdateResourcesParams{ResourcesID: c.ResourcesID, Resources: c.Resources, KeepLatest: true})
 	}
 	if err != nil {
 		return fmt.Errorf("store resources %s: %w", c.ResourcesID, err)

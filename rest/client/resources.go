@@ -11,19 +11,35 @@ import (
 
 // AddResources implements agl.Store.
 func (c *Client) AddResources(ctx context.Context, p agl.AddResourcesParams) (agl.ResourcesUpdate, error) {
-	return post[agl.ResourcesUpdate](ctx, c, "AddResources", wire.Resources, keyOr(p.IdempotencyKey), p.Resources)
+	return post[agl.ResourcesUpdate](ctx, c, "AddResources", withQuery(wire.Resources, wire.KeepLatest(&p.KeepLatest)), keyOr(p.IdempotencyKey), p.Resources)
 }
 
 // UpdateResources implements agl.Store.
 func (c *Client) UpdateResources(ctx context.Context, p agl.UpdateResourcesParams) (agl.ResourcesUpdate, error) {
-	path := wire.ResourcesOf(wire.Segment(p.ResourcesID))
+	path := withQuery(wire.ResourcesOf(wire.Segment(p.ResourcesID)), wire.KeepLatest(&p.KeepLatest))
 	return post[agl.ResourcesUpdate](ctx, c, "UpdateResources", path, keyOr(p.IdempotencyKey), p.Resources)
 }
 
 // GetResources implements agl.Store.
 func (c *Client) GetResources(ctx context.Context, p agl.GetResourcesParams) (agl.ResourcesUpdate, error) {
-	path := wire.ResourcesOf(wire.Segment(p.ResourcesID))
-	return get[agl.ResourcesUpdate](ctx, c, "GetResources", path, fmt.Sprintf("Resources %s not found", p.ResourcesID))
+	path := withQuery(wire.ResourcesOf(wire.Segment(p.ResourcesID)), wire.GetResources(&p))
+	return get[agl.ResourcesUpdate](ctx, c, "GetResources", path, missingResources(&p))
+}
+
+// missingResources is the error for what the server answers with null.
+func missingResources(p *agl.GetResourcesParams) string {
+	if p.Version.Valid {
+		return fmt.Sprintf("Resources %s have no version %d", p.ResourcesID, p.Version.V)
+	}
+	return fmt.Sprintf("Resources %s not found", p.ResourcesID)
+}
+
+// withQuery adds the parameters that are set to a path.
+func withQuery(path string, q wire.Query) string {
+	if query := q.Encode(); query != "" {
+		return path + "?" + query
+	}
+	return path
 }
 
 // GetLatestResources implements agl.Store.

@@ -15,6 +15,9 @@ type resources struct{ store agl.Store }
 
 func (s resources) add(x *exchange) error {
 	p := agl.AddResourcesParams{IdempotencyKey: x.idempotencyKey()}
+	if err := wire.KeepLatest(&p.KeepLatest).Parse(x.request.URL.RawQuery, x.decoder); err != nil {
+		return err
+	}
 	if err := x.decode(&p.Resources, bodyRequired); err != nil {
 		return err
 	}
@@ -24,6 +27,9 @@ func (s resources) add(x *exchange) error {
 
 func (s resources) update(x *exchange) error {
 	p := agl.UpdateResourcesParams{ResourcesID: x.request.PathValue(resourcesID), IdempotencyKey: x.idempotencyKey()}
+	if err := wire.KeepLatest(&p.KeepLatest).Parse(x.request.URL.RawQuery, x.decoder); err != nil {
+		return err
+	}
 	if err := x.decode(&p.Resources, bodyRequired); err != nil {
 		return err
 	}
@@ -32,7 +38,11 @@ func (s resources) update(x *exchange) error {
 }
 
 func (s resources) get(x *exchange) error {
-	found, err := s.store.GetResources(x.context(), agl.GetResourcesParams{ResourcesID: x.request.PathValue(resourcesID)})
+	p := agl.GetResourcesParams{ResourcesID: x.request.PathValue(resourcesID)}
+	if err := wire.GetResources(&p).Parse(x.request.URL.RawQuery, x.decoder); err != nil {
+		return err
+	}
+	found, err := s.store.GetResources(x.context(), p)
 	return x.answerFound(&found, err)
 }
 

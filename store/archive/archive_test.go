@@ -521,7 +521,8 @@ func goldenData(tb testing.TB) *memory.Driver {
 		Resources: []*agl.ResourcesUpdate{{ResourcesID: "rs-1", CreateTime: 1, UpdateTime: 1, Version: 1, Resources: agl.Resources{
 			{Name: "p", Resource: agl.PromptTemplate{Template: "{{ x }}", Engine: agl.PromptJinja}},
 		}}},
-		Workers: []*agl.Worker{{WorkerID: "w", Status: agl.WorkerBusy, CurrentRolloutID: agl.Some("ro-1"), CurrentAttemptID: agl.Some("at-1")}},
+		LatestResources: agl.Some("rs-1"),
+		Workers:         []*agl.Worker{{WorkerID: "w", Status: agl.WorkerBusy, CurrentRolloutID: agl.Some("ro-1"), CurrentAttemptID: agl.Some("at-1")}},
 		Rollouts: []driver.RolloutChange{
 			{Rollout: &agl.Rollout{RolloutID: "ro-1", Input: jsontext.Value(`{"q": 1.0}`), StartTime: 2, Status: agl.RolloutRunning, Metadata: jsontext.Value(`{}`)}, New: true},
 			{Rollout: &agl.Rollout{RolloutID: "ro-2", Input: jsontext.Value("[\n1]"), StartTime: 3, Status: agl.RolloutQueuing, Mode: agl.ModeTrain}, New: true},

@@ -549,7 +549,7 @@ func (im *importer) end(ctx context.Context, trailer *line) error {
 		if len(want.Resources) > 0 && len(got.Resources) == 0 {
 			return trailer.damaged("the latest resources are %s, which the export does not hold", want.Resources[0])
 		}
-		c.Resources = append(c.Resources, got.Resources...) // what is written last is the latest
+		c.LatestResources = im.state.LatestResources
 		c.QueueClosed = agl.Some(im.state.QueueClosed)
 		return nil
 	})

@@ -82,7 +82,8 @@ type Changes struct {
 	Attempts         []AttemptChange
 	ReturnedAttempts []AttemptKey // of returned claims: to be removed
 	Workers          []*agl.Worker
-	Resources        []*agl.ResourcesUpdate // the last one becomes the latest
+	Resources        []*agl.ResourcesUpdate
+	LatestResources  agl.Null[string] // the id of the latest bundle from now on; null leaves it
 	Spans            []SpanRecord
 	Sequences        []Sequence
 	QueueClosed      agl.Null[bool]

@@ -388,8 +388,12 @@ func testResources(d *harness) {
 		}}
 	}
 	d.apply(driver.Changes{Resources: []*agl.ResourcesUpdate{update("a", 1), update("b", 1)}})
+	equal(d, "no latest", d.load(driver.LoadParams{}).LatestResources, agl.Null[string]{})
+	d.apply(driver.Changes{Resources: []*agl.ResourcesUpdate{update("b", 2), update("a", 1)}, LatestResources: agl.Some("b")})
 	equal(d, "latest", d.load(driver.LoadParams{}).LatestResources, agl.Some("b"))
 	d.apply(driver.Changes{Resources: []*agl.ResourcesUpdate{update("a", 2)}})
+	equal(d, "the same latest", d.load(driver.LoadParams{}).LatestResources, agl.Some("b"))
+	d.apply(driver.Changes{LatestResources: agl.Some("a")})
 	got := d.load(driver.LoadParams{Resources: []string{"a"}})
 	equal(d, "latest", got.LatestResources, agl.Some("a"))
 	want := update("a", 2)

@@ -96,7 +96,7 @@ func (d *harness) fillForExport() {
 	})
 	d.apply(driver.Changes{
 		Rollouts:  append([]driver.RolloutChange{{Rollout: rollout("q1", agl.RolloutQueuing), Front: true}}, created(ended("gone", 3))...),
-		Resources: []*agl.ResourcesUpdate{{ResourcesID: "y", Version: 2}},
+		Resources: []*agl.ResourcesUpdate{{ResourcesID: "y", Version: 2}}, LatestResources: agl.Some("y"),
 	})
 	d.apply(driver.Changes{EvictedRollouts: []string{"gone"}})
 }

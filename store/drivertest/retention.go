@@ -188,7 +188,8 @@ func testOldestResources(d *harness) {
 		return r
 	}
 	d.apply(driver.Changes{
-		Resources: []*agl.ResourcesUpdate{bundle("used", 1), bundle("c", 30), bundle("a", 10), bundle("waits", 3), bundle("b", 20), bundle("latest", 2)},
+		Resources:       []*agl.ResourcesUpdate{bundle("used", 1), bundle("c", 30), bundle("a", 10), bundle("waits", 3), bundle("b", 20), bundle("latest", 2)},
+		LatestResources: agl.Some("latest"),
 		Rollouts: created(using(rollout("r1", agl.RolloutRunning), "used"), using(rollout("r2", agl.RolloutQueuing), "waits"),
 			using(ended("r3", 1), "a"), using(rollout("r4", agl.RolloutRunning), "missing")),
 	})
@@ -202,7 +203,7 @@ func testOldestResources(d *harness) {
 	if _, err := d.Resources(d.ctx, "a"); !errors.Is(err, agl.ErrNotFound) {
 		d.Errorf("error %v, want not found", err)
 	}
-	d.apply(driver.Changes{Resources: []*agl.ResourcesUpdate{bundle("new", 4)}})
+	d.apply(driver.Changes{Resources: []*agl.ResourcesUpdate{bundle("new", 4)}, LatestResources: agl.Some("new")})
 	page, err := d.QueryResources(d.ctx, agl.QueryResourcesParams{Paging: agl.Paging{Limit: -1}})
 	if err != nil {
 		d.Fatal(err)

@@ -175,6 +175,9 @@ func (b *tx) Apply(_ context.Context, c *driver.Changes) error {
 	for _, u := range c.Resources {
 		d.applyResources(u)
 	}
+	if c.LatestResources.Valid {
+		d.latest = d.resources[c.LatestResources.V]
+	}
 	for _, s := range c.Sequences {
 		d.applySequence(s, c.Now)
 	}
@@ -299,7 +302,6 @@ func (d *Driver) applyResources(cur *agl.ResourcesUpdate) {
 		d.bundleList = append(d.bundleList, u)
 	}
 	u.cur = cur
-	d.latest = u
 }
 
 func (d *Driver) applySequence(s driver.Sequence, now agl.Timestamp) {

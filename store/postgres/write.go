@@ -217,6 +217,9 @@ func (w *writes) sequences() {
 }
 
 func (w *writes) resources() {
+	if w.changes.LatestResources.Valid {
+		w.add(setLatest, w.params().text(w.changes.LatestResources.V))
+	}
 	list := w.changes.Resources
 	if len(list) == 0 {
 		return
@@ -238,7 +241,6 @@ func (w *writes) resources() {
 			bytesArray(p, rows, func(u *agl.ResourcesUpdate) []byte { return u.Resources.AppendJSON(nil) }),
 		}
 	})
-	w.add(setLatest, w.params().text(list[len(list)-1].ResourcesID))
 }
 
 func (w *writes) spans() {

@@ -128,6 +128,9 @@ func (t *tx) plan(ctx context.Context) error {
 		}
 	}
 	t.state.queueClosed = c.QueueClosed.Or(t.state.queueClosed)
+	if c.LatestResources.Valid {
+		t.state.latestResources = c.LatestResources
+	}
 	t.state.lastEvent += int64(len(c.Events))
 	for _, part := range []func() error{
 		func() error { return each(ctx, c.Attempts, t.planAttempt) },
@@ -361,7 +364,6 @@ func (t *tx) planWorker(ctx context.Context, worker **agl.Worker) error {
 
 func (t *tx) planResources(ctx context.Context, update **agl.ResourcesUpdate) error {
 	cur := *update
-	t.state.latestResources = agl.Some(cur.ResourcesID)
 	i := slices.IndexFunc(t.bundles, func(u *resourcesRow) bool { return u.cur.ResourcesID == cur.ResourcesID })
 	if i >= 0 {
 		t.bundles[i].cur = cur

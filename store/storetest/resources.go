@@ -13,6 +13,9 @@ func resourcesTests(a *area) {
 	a.test("add, update, latest", testResources)
 	a.test("rollouts inherit the latest", testInherit)
 	a.test("queries", testResourcesQuery)
+	a.test("earlier versions", testResourceVersions)
+	a.test("a rollout runs with what it was enqueued with", testBoundVersion)
+	a.test("the latest stays when that is asked for", testKeepLatest)
 }
 
 func bundle(model string) agl.Resources {
@@ -99,4 +102,75 @@ func testResourcesQuery(h *harness) {
 	}
 	_, err = h.Store.QueryResources(h.ctx, agl.QueryResourcesParams{Paging: agl.Paging{SortBy: "resources"}})
 	h.wantError(err, agl.ErrInvalid, "")
+}
+
+func (h *harness) update(id, model string) agl.ResourcesUpdate {
+	h.Helper()
+	u, err := h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: id, Resources: bundle(model)})
+	must(h, u, err)
+	if h.Advance != nil {
+		h.Advance(time.Second)
+	}
+	return u
+}
+
+func testResourceVersions(h *harness) {
+	var all []agl.ResourcesUpdate
+	for i := range 5 {
+		all = append(all, h.update("mine", strconv.Itoa(i)))
+	}
+	for i := range all {
+		got, err := h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: "mine", Version: agl.Some(i + 1)})
+		must(h, got, err)
+		equal(h, "version", string(got.AppendJSON(nil)), string(all[i].AppendJSON(nil)))
+	}
+	for _, version := range []int{-1, 0, 6} {
+		_, err := h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: "mine", Version: agl.Some(version)})
+		h.wantError(err, agl.ErrNotFound, "Resources mine have no version "+strconv.Itoa(version))
+	}
+	_, err := h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: "none", Version: agl.Some(1)})
+	h.wantError(err, agl.ErrNotFound, "")
+	_, err = h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: "mine", Version: agl.Some(1), RolloutID: "r"})
+	h.wantError(err, agl.ErrInvalid, `version, rollout_id: got 1 and "r", must be one of them`)
+	page, err := h.Store.QueryResources(h.ctx, agl.QueryResourcesParams{})
+	equal(h, "bundles", must(h, page, err).Total, 1)
+}
+
+func testBoundVersion(h *harness) {
+	get := func(rolloutID string) agl.ResourcesUpdate {
+		h.Helper()
+		got, err := h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: "mine", RolloutID: rolloutID})
+		return must(h, got, err)
+	}
+	before := h.enqueue(agl.EnqueueRollout{Input: jsontext.Value(`1`), ResourcesID: agl.Some("mine")})[0]
+	if h.Advance != nil {
+		h.Advance(time.Second)
+	}
+	var rollouts []agl.Rollout
+	for i := range 6 {
+		h.update("mine", strconv.Itoa(i))
+		rollouts = append(rollouts, h.enqueue(agl.EnqueueRollout{Input: jsontext.Value(`1`)})[0])
+		if h.Advance != nil {
+			h.Advance(time.Second)
+		}
+	}
+	for i := range rollouts {
+		equal(h, "the version of rollout "+strconv.Itoa(i), get(rollouts[i].RolloutID).Version, i+1)
+	}
+	equal(h, "the version of a rollout that was there first", get(before.RolloutID).Version, 1)
+	_, err := h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: "mine", RolloutID: "none"})
+	h.wantError(err, agl.ErrNotFound, "")
+}
+
+func testKeepLatest(h *harness) {
+	first := h.update("first", "a")
+	added, err := h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("b"), KeepLatest: true})
+	must(h, added, err)
+	updated, err := h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: "second", Resources: bundle("c"), KeepLatest: true})
+	must(h, updated, err)
+	latest, err := h.Store.GetLatestResources(h.ctx)
+	equal(h, "latest", must(h, latest, err).ResourcesID, first.ResourcesID)
+	equal(h, "inherited", h.enqueueOne().ResourcesID, agl.Some(first.ResourcesID))
+	got, err := h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: added.ResourcesID})
+	equal(h, "kept", string(must(h, got, err).Resources.AppendJSON(nil)), string(bundle("b").AppendJSON(nil)))
 }

@@ -1,9 +1,12 @@
 package storetest
 
 import (
+	"errors"
 	"math"
+	"strings"
 	"sync"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
@@ -130,6 +133,7 @@ func testSequenceUnique(h *harness) {
 func spanTests(a *area) {
 	a.test("everything comes back as it was sent", testSpanFidelity)
 	a.test("their memory is the caller's again", testSpanMemory)
+	a.test("times that are not in seconds are refused", testSpanTimes)
 	a.test("duplicates are skipped", testSpanDuplicates)
 	a.test("an unknown attempt rejects the whole call", testSpanUnknown)
 	a.test("ties of the sequence id", testSpanTies)
@@ -382,4 +386,26 @@ func testSpanGroups(h *harness) {
 	h.wantStatus(b.RolloutID, agl.RolloutRunning, agl.AttemptRunning)
 	equal(h, "next of a", h.reserve(a.RolloutID, 1), 3)
 	equal(h, "next of b", h.reserve(b.RolloutID, 1), 5)
+}
+
+// testSpanTimes gives the present in milliseconds and in nanoseconds.
+func testSpanTimes(h *harness) {
+	r := h.start(agl.EnqueueRollout{Input: jsontext.Value(`1`)}, "w")
+	for _, at := range []agl.Timestamp{1.76e12, 1.76e18} {
+		for field, change := range map[string]func(s *agl.Span){
+			"start_time": func(s *agl.Span) { s.StartTime = agl.Some(at) },
+			"end_time":   func(s *agl.Span) { s.EndTime = agl.Some(at) },
+		} {
+			s := span(r.RolloutID, r.Attempt.AttemptID, "s", 1)
+			change(&s)
+			_, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{s}})
+			if !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), field+": got 1.76e+1") || !strings.Contains(err.Error(), "must be in seconds since 1970") {
+				h.Errorf("%s %g: got %v", field, float64(at), err)
+			}
+		}
+	}
+	page, err := h.Store.QuerySpans(h.ctx, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID})
+	if err != nil || page.Total != 0 {
+		h.Errorf("got %d spans, %v", page.Total, err)
+	}
 }

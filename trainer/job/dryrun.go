@@ -116,7 +116,7 @@ func (d *dryRun) Run(ctx context.Context, in agl.AlgorithmInput) error {
 			return err
 		}
 	}
-	resources, err := in.Store.AddResources(ctx, agl.AddResourcesParams{Resources: in.InitialResources})
+	resources, err := in.Store.AddResources(ctx, agl.AddResourcesParams{Resources: in.InitialResources, KeepLatest: true})
 	if err != nil {
 		return fmt.Errorf("add resources: %w", err)
 	}

@@ -112,6 +112,9 @@ func (m *member) read(in rawjson.Reader) error {
 		return in.String(to)
 	case *agl.Null[string]:
 		return to.UnmarshalJSONFrom(in.Decoder)
+	case *agl.Null[int]:
+		to.Valid = true
+		return rawjson.Int(in, &to.V)
 	case *time.Duration:
 		return readSeconds(in, to, MaxWait)
 	case *agl.Null[time.Duration]:
@@ -151,6 +154,10 @@ func (m *member) write(o *rawjson.Object) {
 		if to.Valid {
 			o.String(m.name, to.V)
 		}
+	case *agl.Null[int]:
+		if to.Valid {
+			o.Int(m.name, int64(to.V))
+		}
 	case *time.Duration:
 		if *to > 0 {
 			o.Float(m.name, to.Seconds())
@@ -168,6 +175,11 @@ func (m *member) write(o *rawjson.Object) {
 	case codec:
 		to.write(o, m)
 	}
+}
+
+func (m *member) isBool() bool {
+	_, ok := m.to.(*bool)
+	return ok
 }
 
 // isList reports whether the member is a list of texts.

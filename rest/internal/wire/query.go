@@ -15,8 +15,8 @@ import (
 // Query is the parameters of a query. They are the body of a search, or a query string.
 type Query struct {
 	members
-	paging *agl.Paging
-	sortBy string // by default
+	paging *agl.Paging // nil if there are no pages
+	sortBy string      // by default
 }
 
 // QueryRollouts returns the parameters of a query of rollouts.
@@ -40,6 +40,17 @@ func QueryResources(p *agl.QueryResourcesParams) Query {
 		{"resources_id", &p.ResourcesID, optional},
 		{"resources_id_contains", &p.ResourcesIDContains, optional},
 	})
+}
+
+// GetResources returns the parameters of a request for a bundle, but for its id, which is
+// in the path.
+func GetResources(p *agl.GetResourcesParams) Query {
+	return Query{members: members{{"version", &p.Version, optional}, {"rollout_id", &p.RolloutID, optional}}}
+}
+
+// KeepLatest returns the parameter of a request that stores a bundle.
+func KeepLatest(keep *bool) Query {
+	return Query{members: members{{"keep_latest", keep, optional}}}
 }
 
 // QueryWorkers returns the parameters of a query of workers.
@@ -79,6 +90,9 @@ func newQuery(p *agl.Paging, sortBy string, filters members) Query {
 
 // UnmarshalJSONFrom reads the body of a search. What is absent gets the defaults of the wire.
 func (q Query) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	if q.paging == nil {
+		return q.members.UnmarshalJSONFrom(dec)
+	}
 	q.paging.Limit, q.paging.SortBy = -1, q.sortBy
 	err := q.members.UnmarshalJSONFrom(dec)
 	if err == nil && q.paging.Limit == 0 { // which means all to a store
@@ -131,8 +145,10 @@ func (q Query) parse(query string) (doc []byte, err error) {
 		case m == nil:
 		case m.isList():
 			writeList(&body, m, given, rawjson.AppendString[string])
-		case m.to == &q.paging.SortBy && last == "":
+		case q.paging != nil && m.to == &q.paging.SortBy && last == "":
 			body.String(name, " ") // an invalid name, so that it is refused instead of replaced by the default
+		case m.isBool() && (last == "true" || last == "false"):
+			body.Bool(name, last == "true")
 		default:
 			body.String(name, last)
 		}
