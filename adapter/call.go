@@ -1,6 +1,12 @@
 package adapter
 
-import "github.com/agl-go/agl"
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agl-go/agl"
+)
 
 // Attributes of the spans of calls through the LLM proxy. attrDelivered is false when the agent disconnected before it had
 // the whole reply; attrOutcome is set when the call failed for a reason that is not the agent's.
@@ -18,6 +24,11 @@ type Call struct {
 	Logprobs []float32
 	// Version and VersionEnd are the versions of the model when the call began and when it ended, "" when not recorded.
 	Version, VersionEnd string
+	// Model is the model that the agent asked for, "" when not recorded.
+	Model string
+	// Sampling names the parameters of the request, such as "temperature=0.7", with which the samples are not from the model's
+	// own distribution, that of temperature 1 without truncation or penalties; "" when there are none.
+	Sampling string
 	// FinishReason is why the model stopped, "" when not recorded.
 	FinishReason string
 	// Failed is whether a span of the call has the status ERROR.
@@ -38,6 +49,43 @@ func (c *Call) describe(span *agl.Span, attrs attributes) {
 		c.Undelivered = true
 	}
 	c.Failed = c.Failed || span.Status.Code == agl.StatusError
+	if model, ok := attrs.str(agl.AttrGenAIRequestModel); ok {
+		c.Model = model
+	}
+	if c.Sampling == "" {
+		c.Sampling = samplingOf(attrs)
+	}
+}
+
+// neutral are the sampling parameters that change the distribution of samples, with the values that do not. Servers read top_k
+// of 0 or less as no limit.
+func neutral(name string, value float64) (known, is bool) {
+	switch name {
+	case "temperature", "top_p", "repetition_penalty":
+		return true, value == 1
+	case "top_k", "min_p":
+		return true, value <= 0
+	case "presence_penalty", "frequency_penalty":
+		return true, value == 0
+	}
+	return false, true
+}
+
+// samplingOf returns the parameters of a request that are not neutral, by name.
+func samplingOf(attrs attributes) string {
+	var found []string
+	for _, attr := range attrs {
+		name, ok := strings.CutPrefix(attr.key, agl.AttrGenAIRequest+".")
+		if !ok || attr.raw.Kind() != '0' {
+			continue
+		}
+		value, err := strconv.ParseFloat(string(attr.raw), 64)
+		if known, is := neutral(name, value); known && !is && err == nil {
+			found = append(found, name+"="+string(attr.raw))
+		}
+	}
+	slices.Sort(found)
+	return strings.Join(slices.Compact(found), " ")
 }
 
 // CallOutcome returns the outcome of an agent that failed because of the last model

@@ -13,6 +13,8 @@ import (
 type Trajectories struct {
 	// Source makes the triplets, in the order of the calls. Nil is ProxyTriplets{KeepWithoutTokens: true}.
 	Source agl.Adapter[[]Triplet]
+	// Keep selects the calls to merge, for agents that call several models; nil keeps all. The others are in Report.Others.
+	Keep func(Call) bool
 }
 
 // Trajectory is one sequence of tokens. TokenIDs, Mask and Logprobs have one element per token.
@@ -66,7 +68,7 @@ type Merged struct {
 
 // Report says which calls are in a trajectory, and why the others are not.
 type Report struct {
-	Calls     int // all calls found
+	Calls     int // all calls found, but those of Others
 	Continued int // calls that continue an earlier one
 	// Mismatches are the calls that do not continue the call before them. Each started a new trajectory.
 	Mismatches []Mismatch
@@ -77,6 +79,8 @@ type Report struct {
 	Lost []Call
 	// WithoutLogprobs are the calls in trajectories that lack the log-probability of a token.
 	WithoutLogprobs []Call
+	// Others are the calls that [Trajectories].Keep left out: those of other models.
+	Others []Call
 }
 
 // Mismatch is a call whose prompt begins neither with the tokens of the call before it (of the same agent, where agents have
@@ -106,8 +110,20 @@ func (a Trajectories) Adapt(spans []agl.Span) (Merged, error) {
 	if err != nil {
 		return Merged{}, err
 	}
+	var others []Call
+	if a.Keep != nil {
+		var kept []Triplet
+		for i := range triplets {
+			if a.Keep(triplets[i].Call) {
+				kept = append(kept, triplets[i])
+			} else {
+				others = append(others, triplets[i].Call)
+			}
+		}
+		triplets = kept
+	}
 	merged := Merge(triplets)
-	merged.Reward = reward
+	merged.Reward, merged.Report.Others = reward, others
 	return merged, nil
 }
 

@@ -82,6 +82,11 @@ const (
 	MaskMalformed Mask = "malformed_trace"
 	// MaskNoTokens: no model call was recorded with the token ids of its reply.
 	MaskNoTokens Mask = "no_tokens"
+	// MaskVersion: weights that the run has not published answered a call of the model in training.
+	MaskVersion Mask = "wrong_version"
+	// MaskSampling: a call was sampled at another temperature than 1, truncated, or with a penalty, so that the recorded
+	// log-probabilities are not those of the samples.
+	MaskSampling Mask = "sampling"
 	// MaskTooLong: the tokens do not fit the model's context.
 	MaskTooLong Mask = Mask(agl.OutcomeContextOverflow)
 )

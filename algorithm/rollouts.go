@@ -182,18 +182,35 @@ func Cancel(ctx context.Context, store agl.Store, ids []string) error {
 	return cancelAll(ctx, store, ids)
 }
 
+// cancelsAtOnce is how many rollouts are cancelled together.
+const cancelsAtOnce = 32
+
 func cancelAll(ctx context.Context, store agl.Store, ids []string) error {
-	var errs []error
-	for _, id := range ids {
-		_, err := store.CancelRollout(ctx, agl.CancelRolloutParams{RolloutID: id})
-		if err != nil && !errors.Is(err, agl.ErrNotFound) {
-			errs = append(errs, fmt.Errorf("cancel rollout %s: %w", id, err))
-		}
-		if ctx.Err() != nil {
-			break
-		}
+	errs := make([]error, len(ids))
+	var wg sync.WaitGroup
+	next := make(chan int, len(ids))
+	for i := range ids {
+		next <- i
 	}
-	return errors.Join(errs...)
+	close(next)
+	for range min(cancelsAtOnce, len(ids)) {
+		wg.Go(func() {
+			for i := range next {
+				if ctx.Err() != nil {
+					return
+				}
+				_, err := store.CancelRollout(ctx, agl.CancelRolloutParams{RolloutID: ids[i]})
+				if err != nil && !errors.Is(err, agl.ErrNotFound) {
+					errs[i] = fmt.Errorf("cancel rollout %s: %w", ids[i], err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return ctx.Err()
 }
 
 // cancelRun cancels the rollouts that an earlier process of a run left unfinished:

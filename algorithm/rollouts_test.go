@@ -245,6 +245,55 @@ func TestAwaitLost(t *testing.T) {
 	}
 }
 
+// meeting is a store that cancels nothing before two cancels have come.
+type meeting struct {
+	agl.Store
+
+	came chan struct{}
+	once sync.Once
+	met  chan struct{}
+}
+
+func (m *meeting) CancelRollout(ctx context.Context, p agl.CancelRolloutParams) (agl.Rollout, error) {
+	select {
+	case m.came <- struct{}{}: // the first
+	default:
+		m.once.Do(func() { close(m.met) })
+	}
+	select {
+	case <-m.met:
+	case <-ctx.Done():
+		return agl.Rollout{}, ctx.Err()
+	}
+	return m.Store.CancelRollout(ctx, p)
+}
+
+// Rollouts are cancelled together, so that a slow store has time for all of them.
+func TestCancelTogether(t *testing.T) {
+	t.Parallel()
+	st := memorytest.Open(t)
+	var all []string
+	for range 100 {
+		all = append(all, "1")
+	}
+	queued, err := st.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: inputs(all...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := make([]string, len(queued))
+	for i, r := range queued {
+		ids[i] = r.RolloutID
+	}
+	m := &meeting{Store: st, came: make(chan struct{}, 1), met: make(chan struct{})}
+	if err := algorithm.Cancel(t.Context(), m, ids); err != nil {
+		t.Fatal(err)
+	}
+	page, err := st.QueryRollouts(t.Context(), agl.QueryRolloutsParams{StatusIn: []agl.RolloutStatus{agl.RolloutCancelled}})
+	if err != nil || len(page.Items) != len(ids) {
+		t.Errorf("%d of %d rollouts are cancelled (%v)", len(page.Items), len(ids), err)
+	}
+}
+
 func TestAwaitStrays(t *testing.T) {
 	t.Parallel()
 	st := memorytest.Open(t)

@@ -74,6 +74,8 @@ type Session struct {
 	Journal *Lines
 	// ResourcesID is the version of the resources that agents use.
 	ResourcesID string
+	// Calls tells the calls of Model from others; nil if nothing is trained.
+	Calls *PolicyCalls
 	// Totals adds up all processes of the run.
 	Totals Totals
 	// Before and After are the validations before the first step and after the last.
@@ -145,6 +147,7 @@ func OpenSession(ctx context.Context, p SessionParams) (_ *Session, err error) {
 		}
 	}()
 	if p.Training.Service != nil {
+		s.Calls = NewPolicyCalls(p.Training.ModelName, nil)
 		if err := s.openModel(ctx); err != nil {
 			return nil, err
 		}
@@ -302,6 +305,7 @@ func (s *Session) Publish(ctx context.Context, step int) error {
 		return fmt.Errorf("add resources: %w", err)
 	}
 	if publisher := s.p.Training.Publisher; publisher != nil {
+		s.Calls.Published(version.ResourcesID, step) // calls may come before Publish returns
 		if err := publisher.Publish(ctx, Publication{Snapshot: snapshot, Version: version.ResourcesID}); err != nil {
 			return fmt.Errorf("publish snapshot %s: %w", snapshot, err)
 		}

@@ -1,6 +1,7 @@
 package grpo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -50,6 +51,9 @@ func (c *collector) collect(ctx context.Context, step int) ([]taskGroup, time.Du
 	for _, s := range slices.Concat(groups...) {
 		coverage = append(coverage, s.coverage)
 	}
+	if err := checkPolicy(slices.Concat(groups...)); err != nil {
+		return nil, 0, err
+	}
 	if err := algorithm.CheckCoverage(ctx, "step", coverage, c.cfg.Logger); err != nil {
 		return nil, 0, err
 	}
@@ -82,7 +86,7 @@ func (c *collector) read(ctx context.Context, task jsontext.Value, e *algorithm.
 	if s.mask = e.Failure(); s.mask != "" {
 		return s
 	}
-	merged, err := c.cfg.Adapter.Adapt(e.Spans)
+	merged, err := c.adapter().Adapt(e.Spans)
 	if err != nil {
 		c.cfg.Logger.WarnContext(ctx, "a trace cannot be read; the rollout is masked", "rollout_id", e.Rollout.RolloutID, "error", err)
 		s.mask = algorithm.MaskMalformed
@@ -90,7 +94,12 @@ func (c *collector) read(ctx context.Context, task jsontext.Value, e *algorithm.
 	}
 	s.reward, s.mask = e.Credit(merged.Reward)
 	s.calls, s.continued, s.mismatches = merged.Report.Calls, merged.Report.Continued, len(merged.Report.Mismatches)
-	s.sequences = merged.Trajectories
+	s.sequences, s.others = merged.Trajectories, len(merged.Report.Others)
+	if mask, why := c.offPolicy(merged); mask != "" {
+		c.cfg.Logger.WarnContext(ctx, "a call cannot be trained on; the rollout is masked", "rollout_id", e.Rollout.RolloutID, "reason", mask, "call", why)
+		s.mask, s.offPolicy = mask, why
+		return s
+	}
 	if s.turns, err = turnsOf(e.Spans, s.sequences, c.cfg.Discount); err != nil {
 		c.cfg.Logger.WarnContext(ctx, "a reward cannot be read; the rollout is masked", "rollout_id", e.Rollout.RolloutID, "error", err)
 		s.mask = algorithm.MaskMalformed
@@ -108,6 +117,54 @@ func (c *collector) read(ctx context.Context, task jsontext.Value, e *algorithm.
 		}
 	}
 	return s
+}
+
+// adapter returns the adapter of the configuration; the usual one merges only the calls of the model in training.
+func (c *collector) adapter() agl.Adapter[adapter.Merged] {
+	usual, ok := c.cfg.Adapter.(adapter.Trajectories)
+	if !ok || usual.Keep != nil {
+		return c.cfg.Adapter
+	}
+	usual.Keep = func(call adapter.Call) bool { return c.session.Calls.Owner(call) != algorithm.OwnerOther }
+	return usual
+}
+
+// offPolicy returns why a rollout must not be trained on: a call whose tokens are not samples of weights of the run, or whose
+// log-probabilities are not those of the samples.
+func (c *collector) offPolicy(merged adapter.Merged) (mask algorithm.Mask, why string) {
+	for _, t := range merged.Trajectories {
+		for _, reply := range t.Replies {
+			switch owner := c.session.Calls.Owner(reply.Call); {
+			case owner == algorithm.OwnerWrongVersion:
+				return algorithm.MaskVersion, fmt.Sprintf("span %s was answered by version %q", reply.SpanID, cmp.Or(reply.VersionEnd, reply.Version))
+			case owner == algorithm.OwnerOther:
+				return algorithm.MaskMalformed, fmt.Sprintf("span %s is of the model %q", reply.SpanID, reply.Model)
+			case reply.Sampling != "" && !c.cfg.ProcessedLogprobs:
+				return algorithm.MaskSampling, reply.Sampling
+			}
+		}
+	}
+	return "", ""
+}
+
+// checkPolicy returns agl.ErrIllegalState if every rollout of a step that got to the model is masked by offPolicy: the next
+// step would be the same.
+func checkPolicy(samples []sample) error {
+	why, masked, others := "", 0, 0
+	for _, s := range samples {
+		switch {
+		case s.offPolicy != "":
+			masked++
+			why = string(s.mask) + ", " + s.offPolicy
+		case s.calls > 0:
+			others++
+		}
+	}
+	if masked == 0 || others > 0 {
+		return nil
+	}
+	return agl.Errorf(agl.CodeIllegalState, "none of the %d rollouts of the step can be trained on (%s): agents must sample the model in training at temperature 1, with neither top_p, top_k, min_p nor penalties, "+
+		"from the weights that the run has published; if the engine returns the log-probabilities of what it sampled from, set processed_logprobs", masked, why)
 }
 
 // hasTruncated reports whether a reply ended at its token limit or that of the context.

@@ -20,7 +20,9 @@ type sample struct {
 	calls      int // to the model
 	continued  int // calls that extend an earlier one
 	mismatches int // calls that do not extend the one before
+	others     int // calls to other models
 	truncated  bool
+	offPolicy  string // the call because of which the rollout is masked
 	sequences  []adapter.Trajectory
 	turns      []turn // the calls in sequences, in order
 	coverage   algorithm.Coverage
@@ -81,6 +83,7 @@ func countSamples(groups []taskGroup, passReward float64, r *StepReport) {
 		r.Calls += s.calls
 		r.ContinuedCalls += s.continued
 		r.PrefixMismatches += s.mismatches
+		r.OtherCalls += s.others
 		for _, t := range s.sequences {
 			sampled := sampledTokens(t)
 			r.PromptTokens += len(t.TokenIDs) - sampled

@@ -148,6 +148,12 @@ func TestMasks(t *testing.T) {
 		{"nan", algorithm.MaskMissingReward},
 		{"text", algorithm.MaskMalformed},
 		{"no_logprobs", algorithm.MaskMalformed},
+		{"base_model", algorithm.MaskVersion},
+		{"swapped", algorithm.MaskVersion},
+		{"hot", algorithm.MaskSampling},
+		{"top_p", algorithm.MaskSampling},
+		{"judge", ""},
+		{"judge_text", ""},
 		{"error", ""}, // the agent's own: reward 0
 	} {
 		t.Run(tc.fault, func(t *testing.T) {
@@ -206,6 +212,56 @@ func TestRefusesText(t *testing.T) {
 				t.Errorf("got %v, want …%s…", err, want)
 			}
 			noneLive(t, w)
+		})
+	}
+}
+
+// TestOtherModels: what a judge says is not trained on, with tokens or without, and does not break the policy's conversation.
+func TestOtherModels(t *testing.T) {
+	t.Parallel()
+	run := func(fault string) (grpo.StepReport, [][]float32) {
+		w := newWorld(t, "", nil)
+		cfg := w.config(t.TempDir())
+		cfg.Steps = 1
+		var rec recorder
+		rec.attach(&cfg)
+		g := newGRPO(t, cfg)
+		if err := w.run(t.Context(), t, g, agl.AlgorithmInput{Train: tasks(t, task{Digit: 1, Fault: fault, Always: true}, task{Digit: 2})}); err != nil {
+			t.Fatal(err)
+		}
+		return rec.steps[0], probe(t, w.service, g.Summary().Weights)
+	}
+	alone, want := run("")
+	for _, fault := range []string{"judge", "judge_text"} {
+		step, got := run(fault)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: weights (-without a judge +with one):\n%s", fault, diff)
+		}
+		if step.Calls != alone.Calls || step.ContinuedCalls != alone.ContinuedCalls || step.ResponseTokens != alone.ResponseTokens || step.OtherCalls != 16 || len(step.Masked) != 0 {
+			t.Errorf("%s: %+v, want the calls of %+v and 16 of the judge", fault, step, alone)
+		}
+	}
+}
+
+// TestRefusesOffPolicy: a run whose agents sample from something else ends, and says what.
+func TestRefusesOffPolicy(t *testing.T) {
+	t.Parallel()
+	for fault, what := range map[string]string{"hot": "sampling, temperature=0.7", "top_p": "sampling, top_p=0.9", "base_model": `answered by version "base"`} {
+		t.Run(fault, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, "", nil)
+			cfg := w.config("")
+			err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, task{Fault: fault, Always: true})})
+			if !errors.Is(err, agl.ErrIllegalState) || !strings.Contains(err.Error(), what) {
+				t.Errorf("got %v, want ErrIllegalState, …%s…", err, what)
+			}
+			noneLive(t, w)
+			if cfg.ProcessedLogprobs = true; fault == "base_model" {
+				return
+			}
+			if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, task{Fault: fault, Always: true})}); err != nil {
+				t.Errorf("with processed log-probabilities: %v", err)
+			}
 		})
 	}
 }

@@ -30,7 +30,9 @@ type StepReport struct {
 	Calls            int `json:"calls"`
 	ContinuedCalls   int `json:"continued_calls"`
 	PrefixMismatches int `json:"prefix_mismatches"`
-	Spans            int `json:"spans"`
+	// OtherCalls went to models that are not trained.
+	OtherCalls int `json:"other_calls,omitzero"`
+	Spans      int `json:"spans"`
 	// Truncated rollouts have a reply that ended at its token limit or that of the context.
 	Truncated int `json:"truncated,omitzero"`
 
@@ -38,8 +40,8 @@ type StepReport struct {
 	// were trained on; 0 without Config.KL.
 	KL float64 `json:"kl,omitzero"`
 
-	Updates      int     `json:"updates"` // optimizer steps
-	Loss         float64 `json:"loss"`
+	Updates      int     `json:"updates"`   // optimizer steps
+	Loss         float64 `json:"loss"`      // mean over the updates
 	GradNorm     float64 `json:"grad_norm"` // before clipping, mean over the updates
 	LearningRate float64 `json:"learning_rate"`
 	// LogprobGap compares the log-probabilities of sampler and trainer for the same weights; it is 0 for a perfect engine.

@@ -68,7 +68,7 @@ func (u *updater) update(ctx context.Context, data []tinker.Datum, report *StepR
 		if i == 0 {
 			report.LogprobGap = logprobGap(part, forward.Logprobs)
 		}
-		report.Loss += forward.Loss
+		report.Loss += forward.Loss / float64(n)
 		report.GradNorm += optim.GradNorm / float64(n)
 	}
 	report.Updates = n

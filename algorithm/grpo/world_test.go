@@ -34,6 +34,7 @@ const (
 	mark         = digits
 	vocab        = digits + 1
 	modelContext = 8
+	modelName    = "toy" // that the agent asks for
 )
 
 // task is the input of a rollout of the toy task.
@@ -124,7 +125,7 @@ func (w *world) config(out string) grpo.Config {
 	return grpo.Config{
 		RunConfig: algorithm.RunConfig{Flusher: w, Seed: 1, OutDir: out},
 		TrainingConfig: algorithm.TrainingConfig{
-			Service: w.service, Model: tinker.CreateModelParams{Seed: 1}, Publisher: w,
+			Service: w.service, Model: tinker.CreateModelParams{Seed: 1}, Publisher: w, ModelName: modelName,
 			Schedule: algorithm.Schedule{Peak: 2e-2, Floor: 2e-2}, CheckpointEvery: 3, Form: formOf,
 		},
 		Steps: 6, PromptsPerStep: 4, GroupSize: 4,
@@ -203,11 +204,12 @@ func (w *world) agent(ctx context.Context, t agl.Task) (agl.Result, error) {
 			return agl.Result{}, err
 		}
 		reply := res.Sequences[0]
-		span, err := callSpan(t, turn, conversation, reply, fault)
+		span, err := callSpan(t, version, turn, conversation, reply, fault)
 		if err != nil {
 			return agl.Result{}, err
 		}
 		spans = append(spans, span)
+		spans = append(spans, judgeSpans(t, turn, conversation, reply, fault)...)
 		if reply.Tokens[0] == want {
 			reward += 0.5
 		}
@@ -251,7 +253,27 @@ func misbehave(t agl.Task, fault string, spans []agl.Span, reward float64) (agl.
 	return agl.Result{Spans: append(spans, newSpan(t, 2, agl.SpanAnnotation, attrs))}, nil
 }
 
-func callSpan(t agl.Task, turn int, prompt []int32, reply tinker.Sequence, fault string) (agl.Span, error) {
+// judgeSpans are the call of another model, with tokens that continue the policy's, or without tokens.
+func judgeSpans(t agl.Task, turn int, prompt []int32, reply tinker.Sequence, fault string) []agl.Span {
+	attrs := []agl.Attr{
+		{Key: agl.AttrGenAIResponseID, Value: fmt.Sprintf("%s-judge-%d", t.Attempt.AttemptID, turn)},
+		{Key: agl.AttrGenAIRequestModel, Value: "judge"},
+		{Key: "gen_ai.request.temperature", Value: 0},
+		{Key: agl.AttrModelVersion, Value: "judge-7"},
+	}
+	switch fault {
+	case "judge":
+		prompt := append(toInts(prompt), int(reply.Tokens[0]), mark)
+		attrs = append(attrs, agl.Attr{Key: agl.AttrPromptTokenIDs, Value: prompt}, agl.Attr{Key: agl.AttrResponseTokenIDs, Value: []int{1, 2}},
+			agl.Attr{Key: agl.AttrLogprobsContent, Value: `[{"logprob":-1},{"logprob":-1}]`})
+	case "judge_text":
+	default:
+		return nil
+	}
+	return []agl.Span{newSpan(t, 100+turn, agl.SpanLiteLLMRequest, attrs)}
+}
+
+func callSpan(t agl.Task, version string, turn int, prompt []int32, reply tinker.Sequence, fault string) (agl.Span, error) {
 	type logprob struct {
 		Logprob float32 `json:"logprob"`
 	}
@@ -261,15 +283,25 @@ func callSpan(t agl.Task, turn int, prompt []int32, reply tinker.Sequence, fault
 	}
 	attrs := []agl.Attr{
 		{Key: agl.AttrGenAIResponseID, Value: fmt.Sprintf("%s-%d", t.Attempt.AttemptID, turn)},
+		{Key: agl.AttrGenAIRequestModel, Value: modelName},
+		{Key: agl.AttrModelVersion, Value: version},
 		{Key: agl.AttrPromptTokenIDs, Value: toInts(prompt)},
 		{Key: agl.AttrResponseTokenIDs, Value: toInts(reply.Tokens)},
 		{Key: agl.AttrLogprobsContent, Value: string(content)},
 	}
 	switch fault {
 	case "text":
-		attrs = attrs[:1]
-	case "no_logprobs":
 		attrs = attrs[:3]
+	case "no_logprobs":
+		attrs = attrs[:5]
+	case "base_model":
+		attrs[2].Value = "base"
+	case "swapped":
+		attrs = append(attrs, agl.Attr{Key: agl.AttrModelVersionEnd, Value: "base"})
+	case "hot":
+		attrs = append(attrs, agl.Attr{Key: "gen_ai.request.temperature", Value: 0.7})
+	case "top_p":
+		attrs = append(attrs, agl.Attr{Key: "gen_ai.request.temperature", Value: 1}, agl.Attr{Key: "gen_ai.request.top_p", Value: 0.9})
 	}
 	return newSpan(t, turn, agl.SpanLiteLLMRequest, attrs), nil
 }

@@ -1,6 +1,7 @@
 package algorithms
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -39,11 +40,11 @@ func grpoKeys(a *GRPO) yamlfile.Value {
 		key("loss", "The loss, or its name alone.", loss(&c.Loss)).Default(string(tinker.ImportanceSampling)),
 		key("minibatches", "Optimizer steps over the data of a step.", keys.Count(&c.Minibatches)).Default(1),
 	}
-	fields = append(fields, keys.Rate(&c.Schedule, "0.001 if neither is given.")...)
+	fields = append(fields, keys.Rate(&c.Schedule, "If neither is given, 0.001, and 0.00004 for a model with `engine.tinker.chat.folder`.")...)
 	fields = append(fields,
 		key("adam", "The optimizer.", yamlfile.Mapping(
 			key("beta1", "Decay of the first moment.", decay(&c.Adam.Beta1)).Default(0.9),
-			key("beta2", "Decay of the second moment.", decay(&c.Adam.Beta2)).Default(0.98),
+			key("beta2", "Decay of the second moment; 0.95 for a model with `engine.tinker.chat.folder`.", decay(&c.Adam.Beta2)).Default(0.98),
 			key("eps", "Added to the root of the second moment.", keys.Positive(&c.Adam.Eps)).Default(1e-12),
 			key("weight_decay", "Multiplied with the learning rate and the weight.", yamlfile.Number(&c.Adam.WeightDecay)).Default(0),
 			key("grad_clip_norm", "The largest norm of the gradient.", keys.Positive(&c.Adam.GradClipNorm)).Default(1),
@@ -56,6 +57,7 @@ func grpoKeys(a *GRPO) yamlfile.Value {
 		key("discount", "The discount of rewards-to-go, for each call in between, with `credit: turn`.", keys.Positive(&c.Discount)).Default(1),
 		key("length_normalization", "Gives every rollout the same weight, whatever its length.", yamlfile.Bool(&c.LengthNormalization)).Default(false),
 		key("mask_truncated", "Leaves rollouts with a truncated reply out of the loss, as DAPO does; their rewards still count in the group.", yamlfile.Bool(&c.MaskTruncated)).Default(false),
+		key("processed_logprobs", "The engine returns log-probabilities of the distribution that it samples from, whatever the temperature, as vLLM does whose logprobs mode is `processed_logprobs`. Otherwise rollouts with calls at another temperature than 1, or with a truncated distribution, are masked.", yamlfile.Bool(&c.ProcessedLogprobs)).Default(false),
 		key("kl", "A penalty on tokens that became likelier than under a reference, or its coefficient alone.", penalty(&c.KL)).Default(0),
 		key("pass_reward", "The reward from which a rollout counts as passed.", keys.Positive(&c.PassReward)).Default(1),
 		key("form", "The member of tasks that names their form, for pass rates by form.", keys.Form(&c.Form)),
@@ -111,11 +113,21 @@ func (a *GRPO) Needs() Needs { return Needs{Losses: a.Losses(), Calls: true} }
 
 // New implements [Algorithm].
 func (a *GRPO) New(p Parts) (Run, error) {
-	c := a.Config
-	c.RunConfig, c.TrainingConfig = p.RunConfig, p.with(a.TrainingConfig)
+	c := a.configure(p)
 	ShowGRPO(&c, p.Display, p.Warn)
 	g, err := grpo.New(c)
 	return &grpoRun{g, c.OutDir}, err
+}
+
+// configure completes the settings with the parts of a run. What the file leaves open is the engine's default.
+func (a *GRPO) configure(p Parts) grpo.Config {
+	c := a.Config
+	c.RunConfig, c.TrainingConfig = p.RunConfig, p.with(a.TrainingConfig)
+	if c.Schedule.Peak == 0 {
+		c.Schedule = p.Training.Schedule
+	}
+	c.Adam.Beta2 = cmp.Or(c.Adam.Beta2, p.Training.Adam.Beta2)
+	return c
 }
 
 // ShowGRPO makes the runs of a Config report to a display, and their warnings to warn.

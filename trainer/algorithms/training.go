@@ -23,8 +23,20 @@ func metricsFile(outDir string) string { return filepath.Join(outDir, "metrics.j
 // with completes the settings of a run file with the parts of a run.
 func (p Parts) with(c algorithm.TrainingConfig) algorithm.TrainingConfig {
 	c.Service, c.Model, c.InitialWeights, c.Publisher = p.Training.Service, p.Training.Model, p.Training.InitialWeights, p.Training.Publisher
+	c.ModelName = p.Training.ModelName
 	c.Validation.Sampling = p.Training.Validation.Sampling
 	return c
+}
+
+// PretrainedBeta2 and [PretrainedSchedule] are the defaults of reinforcement learning for a pretrained model with an adapter: those
+// of the Tinker cookbook for a model of 8 billion parameters (tinker_cookbook/recipes/rl_loop.py). Those of
+// algorithm.TrainingConfig suit the embedded policy, which has about 107,000 parameters, all of which are trained.
+const PretrainedBeta2 = 0.95
+
+// PretrainedSchedule is a constant rate of 4e-5.
+func PretrainedSchedule() algorithm.Schedule {
+	const rate = 4e-5
+	return algorithm.Schedule{Peak: rate, Floor: rate}
 }
 
 // standIn is an engine with which settings can be checked before a run.

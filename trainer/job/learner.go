@@ -66,7 +66,10 @@ func (l *learner) parts(weights string, resources agl.Resources) algorithms.Part
 		Resolve: func(m algorithms.Model) (algorithms.Model, error) { return l.resolve(m, resources) },
 	}
 	if l.engine != nil {
-		p.Training = algorithm.TrainingConfig{Service: l.engine.Service, Model: l.model(), InitialWeights: weights, Publisher: l.publisher()}
+		p.Training = algorithm.TrainingConfig{Service: l.engine.Service, Model: l.model(), InitialWeights: weights, Publisher: l.publisher(), ModelName: l.engine.Model().Name}
+		if file.Engine.Tinker != nil && file.Engine.Tinker.Chat.Folder != "" {
+			p.Training.Schedule, p.Training.Adam.Beta2 = algorithms.PretrainedSchedule(), algorithms.PretrainedBeta2
+		}
 	}
 	if file.Proxy != nil {
 		p.Training.Validation.Sampling = file.Proxy.ValSampling

@@ -57,7 +57,7 @@ func Remote(t *runfile.Tinker, lookupEnv func(name string) (string, bool)) (engi
 		return engine.RemoteConfig{}, err
 	}
 	cfg := engine.RemoteConfig{
-		Client: t.Client, Folder: t.Chat.Folder, Pretrained: pretrained.Config{Style: t.Chat.Style, Stop: t.Chat.Stop}, Characters: t.Chat.Characters,
+		Client: t.Client, Folder: t.Chat.Folder, Pretrained: pretrained.Config{Style: t.Chat.Style, Stop: t.Chat.Stop, Turns: t.Chat.Turns, TurnBytes: t.Chat.TurnBytes}, Characters: t.Chat.Characters,
 	}
 	cfg.Client.APIKey = key
 	return cfg, nil

@@ -143,6 +143,9 @@ type Chat struct {
 	// Style and Stop are those of pretrained.Config.
 	Style pretrained.Style
 	Stop  []string
+	// Turns and TurnBytes are those of pretrained.Config.
+	Turns     int
+	TurnBytes int
 	// Characters is the vocabulary without a Folder; empty is chat.DefaultAlphabet.
 	Characters string
 }

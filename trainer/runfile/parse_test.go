@@ -98,6 +98,7 @@ func TestGRPO(t *testing.T) {
 				Schedule:   algorithm.Schedule{Peak: 3e-3, Warmup: 5, Hold: 10, Floor: 1e-4, Decay: algorithm.Linear},
 				Adam:       tinker.AdamParams{Beta1: 0.8, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.01, GradClipNorm: 2},
 				PassReward: 0.5, Validation: algorithm.Validation{N: 50}, CheckpointEvery: 10,
+				ProcessedLogprobs: true,
 			},
 			Steps: 40, PromptsPerStep: 4, GroupSize: 6, Loss: tinker.Loss{Name: tinker.PPO, ClipLow: 0.9, ClipHigh: 1.5, Beta: 0.2}, Minibatches: 2,
 			Baseline: grpo.LeaveOneOut, MaskTruncated: true, KL: grpo.KL{Coefficient: 0.05, Reference: "tinker://m/weights/start"},
@@ -138,7 +139,7 @@ func TestTinker(t *testing.T) {
 			},
 		},
 		Model: "Qwen/Qwen3-0.6B", LoRARank: 16, Seed: agl.Some[uint64](3), Weights: "tinker://model-1/weights/step-00000010",
-		Chat: runfile.Chat{Folder: filepath.Join(dir, "model"), Style: pretrained.StyleHermes, Stop: []string{"<|im_end|>"}},
+		Chat: runfile.Chat{Folder: filepath.Join(dir, "model"), Style: pretrained.StyleHermes, Stop: []string{"<|im_end|>"}, Turns: 4096, TurnBytes: 1 << 30},
 	})
 	all.Output = filepath.Join(dir, "runs/tinker")
 	if got := compare(t, "tinker.yaml", all); got.ModelSeed() != 3 || got.Engine.WarmStart() != nil {

@@ -79,13 +79,15 @@ func format(to *Chat) yamlfile.Value {
 		key("style", "How the model writes tool calls; by default detected from the template.",
 			yamlfile.Words(&to.Style, pretrained.StyleNone, pretrained.StyleHermes, pretrained.StyleLlama, pretrained.StyleDeepSeek)),
 		key("stop", "Further tokens that end a reply, besides those in the files.", yamlfile.NonEmptyList(&to.Stop, yamlfile.Text)),
+		key("turns", "How many prompts and replies are remembered, so that later prompts continue their tokens; at least one for each conversation that is under way.", keys.Count(&to.Turns)).Default(1024),
+		key("turn_memory", "The memory that they take at most.", yamlfile.Size(&to.TurnBytes)).Default("256MiB"),
 		key(characters, "The vocabulary, one token per character, instead of a folder.", yamlfile.Text(&to.Characters)).Default(chat.DefaultAlphabet),
 	).Check(func(s *yamlfile.Scope) {
 		switch {
 		case s.Given("folder") == s.Given(characters):
 			s.Failf("", "must have one of folder and characters")
 		case s.Given(characters):
-			for _, other := range []string{"style", "stop"} {
+			for _, other := range []string{"style", "stop", "turns", "turn_memory"} {
 				if s.Given(other) {
 					s.Failf(other, "given together with characters, but it belongs to the model in a folder")
 				}

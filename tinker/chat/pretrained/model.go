@@ -19,9 +19,11 @@ type Config struct {
 	// Stop are the texts of further tokens that end a reply, besides the model's end of sequence and what its template puts
 	// behind a message of the assistant.
 	Stop []string
-	// Turns is how many prompts and replies are remembered, so that later prompts continue their tokens; zero means 1024.
-	// They take at most 256 MiB.
+	// Turns is how many prompts and replies are remembered, so that later prompts continue their tokens; zero means 1024. A
+	// conversation whose turns are forgotten before its next call falls into several sequences.
 	Turns int
+	// TurnBytes is the memory that they take at most; zero means 256 MiB.
+	TurnBytes int
 	// Logger receives why a prompt does not continue an earlier turn; nil discards.
 	Logger *slog.Logger
 }
@@ -48,7 +50,10 @@ func Load(f Files, cfg Config) (*Model, error) {
 	if cfg.Turns < 0 {
 		return nil, agl.Errorf(agl.CodeInvalid, "pretrained: Config.Turns is %d; it may not be negative", cfg.Turns)
 	}
-	cfg.Turns = cmp.Or(cfg.Turns, 1024)
+	if cfg.TurnBytes < 0 {
+		return nil, agl.Errorf(agl.CodeInvalid, "pretrained: Config.TurnBytes is %d; it may not be negative", cfg.TurnBytes)
+	}
+	cfg.Turns, cfg.TurnBytes = cmp.Or(cfg.Turns, 1024), cmp.Or(cfg.TurnBytes, 256<<20)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	tok, err := tokenizer.Load(f.Tokenizer)
 	if err != nil {
@@ -64,7 +69,7 @@ func Load(f Files, cfg Config) (*Model, error) {
 	}
 	m := &Model{
 		tok: tok, template: template, style: cfg.Style, thinks: strings.Contains(source, thinkEnd),
-		stops: map[int32]bool{}, turns: turns{limit: cfg.Turns}, logger: cfg.Logger,
+		stops: map[int32]bool{}, turns: turns{limit: cfg.Turns, maxBytes: cfg.TurnBytes}, logger: cfg.Logger,
 	}
 	if m.style == StyleAuto {
 		m.style = styleOf(source)

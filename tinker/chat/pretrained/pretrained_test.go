@@ -323,7 +323,16 @@ func TestOpen(t *testing.T) {
 
 func TestTurnsAreBounded(t *testing.T) {
 	t.Parallel()
-	m := model(t, hermes, Config{Turns: 2})
+	for name, limits := range map[string]Config{"turns": {Turns: 2}, "bytes": {TurnBytes: 600}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			boundedTurns(t, model(t, hermes, limits))
+		})
+	}
+}
+
+func boundedTurns(t *testing.T, m *Model) {
+	t.Helper()
 	for _, text := range []string{"one", "two", "three"} {
 		prompt, err := m.Prompt(chat.PromptParams{Messages: []chat.Message{{Role: "user", Content: text}}})
 		if err != nil {
@@ -406,6 +415,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"style", hermes, Config{Style: "yaml"}, `style is "yaml"; allowed are`},
 		{"turns", hermes, Config{Turns: -1}, "Turns is -1"},
+		{"bytes of turns", hermes, Config{TurnBytes: -1}, "TurnBytes is -1"},
 		{"stop", hermes, Config{Stop: []string{"<nope>"}}, `"<nope>" is not a token`},
 		{"syntax", "{% if %}", Config{}, "chat template: jinja: line 1"},
 		{"raises", "{{ raise_exception('never') }}", Config{}, "raised: never"},

@@ -22,15 +22,12 @@ type Continuation struct {
 // turns remembers what was sampled. A prompt that continues an earlier turn must begin with exactly its tokens, or the turns
 // cannot be trained as one sequence; encoding the text again may give other tokens.
 type turns struct {
-	limit int
+	limit, maxBytes int
 
 	mu     sync.Mutex
 	recent list.List // of *turn, the latest first
 	bytes  int       // that the turns take
 }
-
-// maxTurnBytes bounds the memory that turns take.
-const maxTurnBytes = 256 << 20
 
 // turn is a prompt and its reply, both as ids and as text. It has no reply until one is sampled.
 type turn struct {
@@ -45,7 +42,7 @@ func (c *turn) size() int {
 // put adds a turn, and drops the oldest ones beyond the limits. The lock is held.
 func (t *turns) put(c *turn) {
 	t.recent.PushFront(c)
-	for t.bytes += c.size(); t.recent.Len() > t.limit || t.bytes > maxTurnBytes; {
+	for t.bytes += c.size(); t.recent.Len() > t.limit || t.bytes > t.maxBytes; {
 		oldest := t.recent.Back()
 		t.recent.Remove(oldest)
 		t.bytes -= oldest.Value.(*turn).size()
