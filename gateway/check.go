@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -179,9 +180,12 @@ func appendPath(dst []byte, path []any) []byte {
 }
 
 // document returns a body as JSON. Like Python's reader it takes NaN and the infinities,
-// which become null. Strings that are not valid Unicode are repaired.
+// which become null, and a byte order mark. The body must be UTF-8.
 func document(body []byte) (jsontext.Value, bool) {
-	raw := jsontext.Value(bytes.TrimSpace(body))
+	raw := jsontext.Value(bytes.TrimSpace(bytes.TrimPrefix(body, []byte("\ufeff"))))
+	if !utf8.Valid(raw) {
+		return raw, false
+	}
 	if raw.IsValid(rawjson.Options()) {
 		return raw, true
 	}

@@ -12,7 +12,8 @@ import (
 
 // Config configures a [Gateway]. Store is required.
 type Config struct {
-	// Store needs the capabilities CreateRollouts, ReviseRollout and QuerySpansJSON.
+	// Store needs the capabilities CreateRollouts, ReviseRollout and QuerySpansJSON, and
+	// must be an agl.DocumentStore, too.
 	Store agl.Store
 	// Key is required of every request but GET /healthz, as a bearer token or in the
 	// header X-Api-Key. If it is empty, every request is admitted.
@@ -76,6 +77,9 @@ func (c Config) validate() error {
 	}
 	if can := c.Store.Capabilities(); !can.CreateRollouts || !can.ReviseRollout || !can.QuerySpansJSON {
 		return agl.Errorf(agl.CodeInvalid, "gateway: Store: got one with the capabilities %+v, must have CreateRollouts, ReviseRollout and QuerySpansJSON", can)
+	}
+	if _, ok := c.Store.(agl.DocumentStore); !ok {
+		return agl.Errorf(agl.CodeInvalid, "gateway: Store: got a %T, must be an agl.DocumentStore", c.Store)
 	}
 	for _, t := range []struct {
 		name string

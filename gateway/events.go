@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -145,13 +146,19 @@ func (g *Gateway) record(ctx context.Context, r rollout, e *event, span agl.Span
 	return nil
 }
 
+// attemptOf returns the name of the attempt in a path. What is not UTF-8 in it is
+// replaced, as by the original server.
+func attemptOf(r *http.Request) string {
+	return strings.ToValidUTF8(r.PathValue("attempt"), "\ufffd")
+}
+
 func (g *Gateway) postEvent(w http.ResponseWriter, r *http.Request) error {
 	doc, err := g.body(w, r)
 	if err != nil {
 		return err
 	}
 	var c checker
-	e := &event{attemptID: r.PathValue("attempt"), data: jsontext.Value("{}")}
+	e := &event{attemptID: attemptOf(r), data: jsontext.Value("{}")}
 	if path := []any{"body"}; c.object(doc, path) {
 		kind, _ := rawjson.Get(doc, "event_type")
 		if !c.missing(kind, doc, at(path, "event_type")) {

@@ -125,12 +125,14 @@ func TestRolloutKey(t *testing.T) {
 		}
 		return w.Code
 	}
-	ask("secret", "POST", "/api/rollouts", `[{"input":1,"rollout_id":"a"},{"input":1,"rollout_id":"b"}]`)
+	ask("secret", "POST", "/api/rollouts", `[{"input":1,"rollout_id":"a"},{"input":1,"rollout_id":"b"},{"input":1,"rollout_id":"a/x"},{"input":1,"rollout_id":"a/attempt"}]`)
 	if code := ask("secret", "GET", "/api/rollouts/a/key", ""); code != 200 {
 		t.Fatalf("key: got %d", code)
 	}
 	for request, want := range map[string]int{
 		"GET /api/rollouts/a": 200, "POST /api/rollouts/a/attempt/0/events": 200, "POST /proxy/rollout/a/attempt/0/mode/train/openai/v1/chat/completions": 503,
+		"POST /api/rollouts/a%2Fattempt/cancel": 401, "GET /api/rollouts/a%2Fx": 401, "POST /api/rollouts/a%2Fattempt/attempt/0/events": 401,
+		"POST /proxy/rollout/a%2Fx/attempt/0/mode/train/openai/v1/chat/completions": 401, "POST /api/rollouts/a/cancel": 401,
 		"GET /api/rollouts/b": 401, "POST /api/rollouts/b/attempt/0/events": 401, "POST /proxy/rollout/b/attempt/0/mode/train/openai/v1/chat/completions": 401,
 		"DELETE /api/rollouts/a": 401, "PATCH /api/rollouts/a": 401, "GET /api/rollouts/a/events": 401, "GET /api/rollouts/a/key": 401, "POST /api/rollouts": 401,
 		"GET /api/rollouts/terminal": 401, "DELETE /api/models": 401, "POST /proxy/pause": 401, "GET /proxy/state": 401,

@@ -84,7 +84,7 @@ func (g *Gateway) forwardCall(w http.ResponseWriter, r *http.Request, api string
 	if !g.serves(api, path) {
 		return errStatus(http.StatusNotFound, "Unsupported upstream path: "+path)
 	}
-	x := exchange{start: time.Now(), path: path, attemptID: r.PathValue("attempt")}
+	x := exchange{start: time.Now(), path: path, attemptID: attemptOf(r)}
 	var err error
 	if x.rollout, err = g.find(r.Context(), r.PathValue("id")); err != nil {
 		return err
@@ -303,9 +303,10 @@ func repeatable(status int) bool {
 
 // reply is what a backend has answered.
 type reply struct {
-	status int
-	kind   string // the content type
-	body   []byte
+	status  int
+	kind    string // the content type
+	body    []byte
+	tooLong bool
 }
 
 // try sends the call once.
@@ -340,18 +341,25 @@ func (g *Gateway) try(ctx context.Context, x *exchange) (got reply, err error) {
 		return got, fault(err)
 	}
 	got.body = buffer.Bytes()
+	got.tooLong = int64(len(got.body)) > g.cfg.MaxBodyBytes
 	return got, nil
 }
 
 // take reads a backend's reply. A reply in another type than JSON is {}; JSON that is
-// not an object is the backend's fault, and is told and recorded as such.
+// not an object is the backend's fault, and is told and recorded as such. Text that is
+// not UTF-8 is repaired, or it could not be recorded.
 func (x *exchange) take(got *reply) {
 	x.status, x.answered = got.status, got.status
 	x.reply = jsontext.Value("{}")
 	if strings.HasPrefix(got.kind, "application/json") || x.stream != nil && x.stream.begun {
-		if doc := jsontext.Value(bytes.TrimSpace(got.body)); doc.Kind() == '{' && doc.IsValid(rawjson.Options()) {
+		doc := jsontext.Value(bytes.ToValidUTF8(bytes.TrimSpace(got.body), []byte("\ufffd")))
+		switch {
+		case got.tooLong:
+			x.answered = http.StatusBadGateway
+			x.reply = jsontext.Value(`{"error":{"message":"The reply of the model server is too long"}}`)
+		case doc.Kind() == '{' && doc.IsValid(rawjson.Options()):
 			x.reply = doc
-		} else {
+		default:
 			x.answered = http.StatusBadGateway
 			x.reply = jsontext.Value(`{"error":{"message":"The reply of the model server is not a JSON object"}}`)
 		}

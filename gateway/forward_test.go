@@ -213,21 +213,31 @@ func TestPauseAndLeave(t *testing.T) {
 	})
 }
 
-// Retention may remove the rollout in which the settings are kept.
-func TestSettingsAreKept(t *testing.T) {
+// What the backend sends must reach the agent and the record, whatever it is.
+func TestBadReplies(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := memorytest.Open(t)
-		c := open(t, gateway.Config{Store: s})
-		const paused = `{"paused":true,"retry_after_seconds":9,"reason":null,"inflight":0}`
-		c.want("POST", "/proxy/pause", `{"retry_after_seconds":9}`, 200, paused)
-		if err := s.DeleteRollout(t.Context(), agl.DeleteRolloutParams{RolloutID: "agl.gateway"}); err != nil {
-			t.Fatal(err)
+	body := ""
+	c := open(t, gateway.Config{Model: "m", MaxBodyBytes: 1000, Transport: transport(func(*http.Request) (*http.Response, error) {
+		return answer(200, "application/json", body), nil
+	})})
+	c.must("POST", "/api/models", `[{"model":"m","endpoint":"http://a"}]`)
+	c.create("r")
+	for i, x := range []struct {
+		body   string
+		status int
+		want   string
+	}{
+		{"{\"a\":\"\xff\"}", 200, "{\"a\":\"\ufffd\"}"},
+		{`{"a":-Infinity}`, 502, `{"error":{"message":"The reply of the model server is not a JSON object"}}`},
+		{`{"a":"` + strings.Repeat("x", 1000) + `"}`, 502, `{"error":{"message":"The reply of the model server is too long"}}`},
+	} {
+		body = x.body
+		c.want("POST", "/proxy/rollout/r/attempt/0/mode/train/openai/v1/chat/completions", "{}", x.status, x.want)
+		if data := c.events(""); len(data) != i+1 || !strings.Contains(data[i], `"response":`+x.want) {
+			t.Errorf("events after %.20s: got %s", x.body, data)
 		}
-		c.want("GET", "/proxy/state", "", 200, paused)
-		open(t, gateway.Config{Store: s}).want("GET", "/proxy/state", "", 200, paused)
-		c.want("POST", "/proxy/resume", "", 200, strings.Replace(paused, "true", "false", 1))
-	})
+	}
+	c.want("POST", "/proxy/rollout/r/attempt/0/mode/train/openai/v1/chat/completions", "{\"a\":\"\xff\"}", 400, `{"detail":"Invalid JSON in request body"}`)
 }
 
 // The pinned endpoint is that of the original: sha256 of the id, over the sorted list.

@@ -46,7 +46,7 @@ func New(config Config) (*Gateway, error) {
 	if err != nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "gateway: Origins: %w", err)
 	}
-	g := &Gateway{cfg: config, guard: guard, mux: http.NewServeMux(), settings: settings{store: config.Store}, draining: make(chan struct{}), stop: func() {}}
+	g := &Gateway{cfg: config, guard: guard, mux: http.NewServeMux(), settings: settings{store: config.Store.(agl.DocumentStore)}, draining: make(chan struct{}), stop: func() {}}
 	g.terminal.init(config.Store)
 	g.calls.init()
 	const get, post, patch, del = http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete
@@ -240,7 +240,7 @@ func (g *Gateway) body(w http.ResponseWriter, r *http.Request) (jsontext.Value, 
 	doc, ok := document(raw)
 	if !ok {
 		c.refuse("json_invalid", "JSON decode error", jsontext.Value("{}"), []any{"body", 0})
-		c.problems[0].context = jsontext.Value(`{"error":"not a JSON document"}`)
+		c.problems[0].context = jsontext.Value(`{"error":"not a JSON document in UTF-8"}`)
 		return nil, c.errProblems()
 	}
 	return doc, nil

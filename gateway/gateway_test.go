@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -157,6 +158,11 @@ func TestExchanges(t *testing.T) {
 		{"POST", "/proxy/resume", "", 200, `{"paused":false,"retry_after_seconds":9,"reason":null,"inflight":0}`},
 		{"POST", "/proxy/pause", "", 422, `{"detail":[{"type":"missing","loc":["body"],"msg":"Field required","input":null}]}`},
 		{"GET", "/nope", "", 404, `{"detail":"Not Found"}`},
+		{"POST", "/api/rollouts", `[{"input":1,"rollout_id":".."}]`, 422, `{"detail":[{"type":"value_error","loc":["body",0,"rollout_id"],"msg":"No path leads to a rollout of this id","input":".."}]}`},
+		{"POST", "/api/rollouts", "[{\"input\":\"\xff\"}]", 422, `{"detail":[{"type":"json_invalid","loc":["body",0],"msg":"JSON decode error","input":{},"ctx":{"error":"not a JSON document in UTF-8"}}]}`},
+		{"POST", "/api/rollouts", "\ufeff[]", 201, "[]"},
+		{"POST", "/api/rollouts", `[{"input":{"data_id":"a","n":1.0},"rollout_id":"r"}]`, 201, "[" + status("queuing", "null", "null", "null", 1) + "]"},
+		{"POST", "/api/rollouts/r/attempt/%FF/events", `{"event_type":"note"}`, 200, `{"event_type":"note","rollout_id":"r","attempt_id":"` + "\ufffd" + `","timestamp":TIME,"data":{}}`},
 	} {
 		c.want(x.method, x.path, x.body, x.status, x.want)
 	}
@@ -254,6 +260,16 @@ func TestOthers(t *testing.T) {
 		t.Errorf("an id of another API: got %d %s", w.Code, w.Body)
 	}
 	c.must("POST", "/api/rollouts", `[{"input":1,"rollout_id":"job","config":{"k8s":{"job_template":"x"}}},{"input":1,"rollout_id":"local","config":{"local":{}}},{"input":1,"rollout_id":"free","config":{"timeout_seconds":7}}]`)
+	// No controller may see or start what our runners have, or will have.
+	var seen []string
+	list := func() {
+		for _, r := range elements(c.must("GET", "/api/rollouts?state_in=queuing&state_in=running", "")) {
+			id, _ := rawjson.Get(r, "rollout_id")
+			seen = append(seen, rawjson.Unquote(id))
+		}
+	}
+	list()
+	c.want("PATCH", "/api/rollouts/free", `{"status":{"state":"running"}}`, 409, `{"detail":"Rollout free: it belongs to the runners of this store; they report its state"}`)
 	claimed, err := s.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 9})
 	if err != nil || len(claimed.Rollouts) != 2 || claimed.Rollouts[1].RolloutID != "free" || claimed.Rollouts[1].Config.TimeoutSeconds != agl.Some(7.0) {
 		t.Fatalf("claimed: got %v and %v", claimed.Rollouts, err)
@@ -294,6 +310,10 @@ func TestOthers(t *testing.T) {
 		state, _ := rawjson.Get(status, "state")
 		version, _ := rawjson.Get(status, "version")
 		states += string(state) + string(version)
+		list()
+	}
+	if want := []string{"job", "local", "job", "local", "job", "local"}; !slices.Equal(seen, want) {
+		t.Errorf("what controllers see: got %v, want %v", seen, want)
 	}
 	if want := `"running"2"failed"3`; states != want {
 		t.Errorf("states: got %s, want %s", states, want)

@@ -3,6 +3,7 @@ package gateway
 import (
 	"crypto/subtle"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -36,12 +37,16 @@ const anyAttempt = "*"
 // agentsOwn returns the id of the rollout if the request is one that its agent makes: a
 // model call, an event, or a look at the rollout. Otherwise it returns "".
 func agentsOwn(r *http.Request) string {
-	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	// The escaped path, as routes match it: an id may have a slash.
+	parts := strings.Split(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
 	const head = 3
 	if len(parts) < head {
 		return ""
 	}
-	switch id := parts[head-1]; {
+	id, err := url.PathUnescape(parts[head-1])
+	switch {
+	case err != nil:
+		return ""
 	case parts[0] == "proxy" && parts[1] == "rollout" && r.Method == http.MethodPost:
 		return id
 	case parts[0] != "api" || parts[1] != "rollouts":

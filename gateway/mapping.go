@@ -190,6 +190,10 @@ func (r *rollout) status() status {
 	return s
 }
 
+// ofRunners reports whether one of our runners has the rollout, or will have it. No
+// controller may see it: it would end what it has not started.
+func (r *rollout) ofRunners() bool { return r.State == "" && !r.Status.Finished() }
+
 // why says why a rollout failed that no controller has ended.
 func (r *rollout) why() string {
 	if r.Status == agl.RolloutCancelled {

@@ -234,6 +234,9 @@ func (c *checker) creation(raw jsontext.Value, path []any) (made creation) {
 	}
 	if v := fields["rollout_id"]; v != nil && v.Kind() != 'n' {
 		made.id = c.text(v, at(path, "rollout_id"))
+		if slices.Contains([]string{".", "..", "terminal"}, made.id) {
+			c.refuse("value_error", "No path leads to a rollout of this id", v, at(path, "rollout_id"))
+		}
 	}
 	return made
 }
@@ -371,7 +374,7 @@ func (g *Gateway) listRollouts(w http.ResponseWriter, r *http.Request) error {
 			if err != nil {
 				return err
 			}
-			if ok && one.DeletedAt == 0 && slices.Contains(states, one.status().state) {
+			if ok && one.DeletedAt == 0 && !one.ofRunners() && slices.Contains(states, one.status().state) {
 				matches = append(matches, one.appendJSON(nil))
 			}
 		}
@@ -508,6 +511,9 @@ func (p *patch) apply(r *rollout) (*change, error) {
 	now := r.status()
 	c := &change{record: r.recordV1}
 	if p.state != nil {
+		if r.ofRunners() && *p.state != StateFailed {
+			return nil, errStatus(http.StatusConflict, "Rollout "+r.id()+": it belongs to the runners of this store; they report its state")
+		}
 		if !now.state.next(*p.state) {
 			to := string(*p.state)
 			if to == "" {

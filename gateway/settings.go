@@ -33,10 +33,9 @@ type settingsDoc struct {
 }
 
 const (
-	// settingsID is the rollout in whose metadata the settings are kept. It has ended, so
-	// that nobody works on it, and it is not a rollout of this API.
-	settingsID  = "agl.gateway"
-	settingsKey = "agl.gateway.settings"
+	// settingsKind and settingsID name the document with the settings.
+	settingsKind = "gateway"
+	settingsID   = "settings"
 	// settingsAge is how old the settings may be that a call uses: another server may have
 	// changed them.
 	settingsAge = 100 * time.Millisecond
@@ -44,12 +43,12 @@ const (
 
 // settings are the registered models and the pause, which all servers of a store share.
 type settings struct {
-	store agl.Store
+	store agl.DocumentStore
 
-	mu       sync.Mutex
-	doc      settingsDoc
-	metadata jsontext.Value // from which doc was read; nil is none
-	readAt   time.Time
+	mu      sync.Mutex
+	doc     settingsDoc
+	version int64 // of the document from which doc was read; 0 is none
+	readAt  time.Time
 }
 
 // read reads the settings from the store.
@@ -61,32 +60,19 @@ func (s *settings) read(ctx context.Context) error {
 
 func (s *settings) readLocked(ctx context.Context) error {
 	now := time.Now()
-	stored, err := s.store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: settingsID})
+	stored, err := s.store.GetDocument(ctx, settingsKind, settingsID)
 	switch {
-	case agl.ErrorCode(err) == agl.CodeNotFound && s.metadata != nil: // retention has removed them
-		s.metadata = nil
-		if err = s.writeLocked(ctx, s.doc); agl.ErrorCode(err) == agl.CodeConflict {
-			return s.readLocked(ctx)
-		}
-		return err
 	case agl.ErrorCode(err) == agl.CodeNotFound:
-		s.doc, s.readAt = settingsDoc{RetryAfter: defaultRetryAfter}, now
+		s.doc, s.version, s.readAt = settingsDoc{RetryAfter: defaultRetryAfter}, 0, now
 		return nil
 	case err != nil:
 		return err
 	}
-	return s.takeLocked(stored.Metadata, now)
-}
-
-// takeLocked takes the settings from their metadata.
-func (s *settings) takeLocked(metadata jsontext.Value, now time.Time) error {
 	doc := settingsDoc{RetryAfter: defaultRetryAfter}
-	if raw, found := rawjson.Get(metadata, settingsKey); found {
-		if err := rawjson.Unmarshal(raw, &doc); err != nil {
-			return agl.Errorf(agl.CodeInternal, "the settings of the gateway do not decode: %w", err)
-		}
+	if err := rawjson.Unmarshal(stored.Body, &doc); err != nil {
+		return agl.Errorf(agl.CodeInternal, "the settings of the gateway do not decode: %w", err)
 	}
-	s.doc, s.metadata, s.readAt = doc, metadata, now
+	s.doc, s.version, s.readAt = doc, stored.Version, now
 	return nil
 }
 
@@ -108,41 +94,25 @@ func (s *settings) update(ctx context.Context, edit func(doc settingsDoc) settin
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
-		err := s.readLocked(ctx)
-		if err == nil {
-			err = s.writeLocked(ctx, edit(s.doc))
+		if err := s.readLocked(ctx); err != nil {
+			return s.doc, err
 		}
-		if code := agl.ErrorCode(err); code != agl.CodeConflict && code != agl.CodeNotFound {
+		next := edit(s.doc)
+		raw, err := json.Marshal(next)
+		if err != nil {
+			return s.doc, err
+		}
+		stored, err := s.store.WriteDocuments(ctx, agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{{
+			Kind: settingsKind, ID: settingsID, Body: raw, IfVersion: agl.Some(s.version),
+		}}})
+		switch {
+		case err == nil:
+			s.doc, s.version, s.readAt = next, stored[0].Version, time.Now()
+			return s.doc, nil
+		case agl.ErrorCode(err) != agl.CodeConflict:
 			return s.doc, err
 		}
 	}
-}
-
-// writeLocked replaces the settings; the error is CodeConflict if they have changed since
-// they were read.
-func (s *settings) writeLocked(ctx context.Context, doc settingsDoc) error {
-	if s.metadata == nil {
-		made, err := s.store.CreateRollouts(ctx, agl.CreateRolloutsParams{Rollouts: []agl.CreateRollout{{RolloutID: settingsID, Start: true}}})
-		if err != nil {
-			return err
-		}
-		s.metadata = made[0].Metadata
-		if _, found := rawjson.Get(s.metadata, settingsKey); found {
-			return agl.Errorf(agl.CodeConflict, "another server has written the settings of the gateway")
-		}
-	}
-	raw, err := json.Marshal(doc)
-	if err != nil {
-		return err
-	}
-	ended := agl.RolloutSucceeded
-	stored, err := s.store.ReviseRollout(ctx, agl.ReviseRolloutParams{
-		RolloutID: settingsID, IfMetadata: s.metadata, Metadata: rawjson.Set(s.metadata, settingsKey, raw), Status: &ended,
-	})
-	if err != nil {
-		return err
-	}
-	return s.takeLocked(stored.Metadata, time.Now())
 }
 
 // backend returns the endpoint of a rollout's calls: always the same one while the

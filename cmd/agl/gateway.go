@@ -15,7 +15,7 @@ import (
 // gatewayFlags are the flags of agl store for the API of Agent-lightning v1.0.
 type gatewayFlags struct {
 	Gateway          bool     `help:"Also serve the API of Agent-lightning v1.0, under /api and /proxy, for its trainer, controllers and agents."`
-	GatewayKey       string   `env:"AGL_KEY" placeholder:"KEY" help:"Require this key of every request to that API. Default: the value of --token."`
+	GatewayKey       string   `env:"AGL_KEY" placeholder:"KEY" help:"Require this key of every request to that API. Default: the value of --token. Without --token, the rest of the store requires it as its token."`
 	GatewayModel     string   `placeholder:"NAME" help:"The model that its agents' calls go to, whatever they ask for. Default: ${gatewayModel}."`
 	GatewayTrainTemp *float64 `name:"gateway-train-temperature" placeholder:"T" help:"The temperature of calls in training. Default: 1."`
 	GatewayValTemp   *float64 `name:"gateway-val-temperature" placeholder:"T" help:"The temperature of calls in validation. Default: 0.7."`
@@ -45,10 +45,6 @@ func (c *storeCommand) openGateway(ctx context.Context, store agl.Store, log *sl
 	if !f.Gateway {
 		return nil, nil
 	}
-	key, hosts := cmp.Or(f.GatewayKey, c.Token), c.allowedHosts()
-	if key != "" {
-		hosts = nil
-	}
 	null := func(t *float64) (out agl.Null[float64]) {
 		if t != nil {
 			out = agl.Some(*t)
@@ -56,7 +52,7 @@ func (c *storeCommand) openGateway(ctx context.Context, store agl.Store, log *sl
 		return out
 	}
 	g, err := gateway.New(gateway.Config{
-		Store: store, Key: key, Origins: c.CORSOrigin, AllowedHosts: hosts, Model: f.GatewayModel,
+		Store: store, Key: cmp.Or(f.GatewayKey, c.token()), Origins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Model: f.GatewayModel,
 		TrainTemperature: null(f.GatewayTrainTemp), ValTemperature: null(f.GatewayValTemp),
 		NoLogprobs: f.GatewayNoLogprob, RoutedExperts: f.GatewayExperts, Runners: f.GatewayRunners, Streams: f.GatewayStreams, Translate: f.GatewayTranslate, Logger: log,
 	})

@@ -87,7 +87,7 @@ func (c *storeCommand) Validate() error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	return c.Check(c.Token != "", "set --token (or AGL_TOKEN), or allow it with --no-auth")
+	return c.Check(c.token() != "", "set --token (or AGL_TOKEN), or allow it with --no-auth")
 }
 
 func (c *storeCommand) memory() (config memory.Config) {
@@ -133,7 +133,7 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 		return errors.Join(err, listener.Close())
 	}
 	server, err := server.New(server.Config{
-		UI: page, Store: engine, Token: c.Token, CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
+		UI: page, Store: engine, Token: c.token(), CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())
@@ -150,10 +150,19 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 	return service{name: "store", handler: beside(gate, server), drain: drain, drainTimeout: c.DrainTimeout, log: log}.serve(ctx, out, listener)
 }
 
+// token is the token of the store: a key that protects the gateway alone would leave the
+// same rollouts open under /v1/agl.
+func (c *storeCommand) token() string {
+	if c.Token == "" && c.Gateway {
+		return c.GatewayKey
+	}
+	return c.Token
+}
+
 // allowedHosts are the names under which a store without a token may be called; nil is
 // every name.
 func (c *storeCommand) allowedHosts() []string {
-	if c.Token != "" {
+	if c.token() != "" {
 		return nil
 	}
 	names := append([]string{c.Host}, c.AllowedHost...)

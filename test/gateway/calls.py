@@ -1,10 +1,12 @@
 """Model calls through the proxy of both servers, and what is recorded of them."""
 
+import http.client
 import json
 import threading
+import time
 
 from same import settled
-from servers import MODEL
+from servers import KEY, MODEL
 
 
 def run(server, engine) -> list:
@@ -42,6 +44,7 @@ def run(server, engine) -> list:
     client.patch("/api/rollouts/r", json={"status": {"state": "failed"}})
     call("r", "train", messages("after the end"))
     parallel(client, out)
+    leave(server, client, engine, out)
     for query in ("", "?format=triplet", "?format=triplet&include_routed_experts=false", "?event_type=model_request"):
         for rollout in ("r", "s"):
             events = client.get(f"/api/rollouts/{rollout}/events{query}").json()
@@ -51,10 +54,27 @@ def run(server, engine) -> list:
                 e["data"].get("server", {}).pop("endpoint", None)  # each server has an engine of its own
             out.append((f"events {rollout} {query}", events))
     out.append(("attempts", client.get("/api/rollouts/r").json()["attempts"]))
-    out.append(("requests of the engine", [r for r in engine.requests if "p-" not in json.dumps(r)]))
+    out.append(("requests of the engine", [r for r in engine.requests if "p-" not in json.dumps(r) and "-leave" not in json.dumps(r)]))
     client.delete("/api/models")
     call("r", "train", messages("none"))
     return out
+
+
+def leave(server, client, engine, out: list) -> None:
+    """Agents that leave while the engine answers, or between two tries: their calls end, and nothing is recorded."""
+    client.post("/api/rollouts", json=[{"input": {}, "rollout_id": "left"}])
+    url = "/proxy/rollout/left/attempt/0/mode/train/openai/v1/chat/completions"
+    for text in ("slow-leave", "busy-leave"):
+        before = len(engine.requests)
+        agent = http.client.HTTPConnection(server.url.removeprefix("http://"))
+        agent.request("POST", url, json.dumps({"messages": [{"role": "user", "content": text}]}), {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"})
+        while len(engine.requests) == before:
+            time.sleep(0.01)
+        during = client.get("/proxy/state").json()
+        agent.close()
+        while (after := client.get("/proxy/state").json())["inflight"]:
+            time.sleep(0.01)
+        out.append((f"left {text}", (during, after, client.get("/api/rollouts/left/events").json())))
 
 
 def parallel(client, out: list) -> None:

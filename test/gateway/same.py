@@ -10,7 +10,7 @@ JSON = {"content-type": "application/json"}
 # Each difference is described in docs/from-agent-lightning-v1.md. The keys are requests; the values are what both answer.
 DIFFERENT = {
     "POST /api/rollouts {": (
-        (422, {"detail": [{"type": "json_invalid", "loc": ["body", 0], "msg": "JSON decode error", "input": {}, "ctx": {"error": "not a JSON document"}}]}),
+        (422, {"detail": [{"type": "json_invalid", "loc": ["body", 0], "msg": "JSON decode error", "input": {}, "ctx": {"error": "not a JSON document in UTF-8"}}]}),
         (422, {"detail": [{"type": "json_invalid", "loc": ["body", 1], "msg": "JSON decode error", "input": {}, "ctx": {"error": "Expecting property name enclosed in double quotes"}}]}),
     ),
     "PUT /api/rollouts/aa {} allow": ("DELETE, GET, PATCH", "GET"),

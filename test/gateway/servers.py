@@ -100,7 +100,7 @@ class Theirs(Server):
 
 
 class Engine:
-    """Answers like vLLM. What the last message says decides how: "fail", "text", "list", "flaky" or anything."""
+    """Answers like vLLM. What the last message says decides how: "fail", "text", "flaky", "slow-leave", "busy-leave" or anything."""
 
     def __init__(self) -> None:
         engine = self
@@ -132,6 +132,12 @@ class Engine:
             self.flaky[text] = self.flaky.get(text, 0) + 1
             tries = self.flaky[text]
         status, kind, reply = 200, "application/json", json.dumps(self.completion(handler.path, text, body))
+        if text == "slow-leave":
+            while handler.connection.recv(1):  # until the server hangs up
+                pass
+            return
+        if text == "busy-leave":
+            status, reply = 503, "{}"
         if text == "fail":
             status, reply = 400, '{"error": {"message": "too long"}}'
         elif text == "text":
