@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -438,10 +439,11 @@ func (x *exchange) span(e *event) agl.Span {
 	if x.path == completions {
 		form = record.Completion
 	}
+	version := strconv.FormatInt(cmp.Or(x.backend.Version, x.backend.Registration), 10)
 	in := &record.Input{
 		RolloutID: x.rollout.storeID(), AttemptID: x.rollout.Attempt.AttemptID, Method: http.MethodPost, Path: "/" + x.path, Model: x.backend.Model,
 		Form: form, Request: x.request, Reply: x.response, Status: x.answered, Delivered: true, Tries: x.retries + 1,
-		Backend: x.backend.Endpoint, Version: strconv.FormatInt(x.backend.Version, 10), VersionEnd: strconv.FormatInt(x.backend.Version, 10),
+		Backend: x.backend.Endpoint, Version: version, VersionEnd: version,
 		Start: x.start, Sent: x.sent, LastByte: x.end, End: x.end,
 	}
 	s := e.span(&x.rollout)

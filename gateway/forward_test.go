@@ -99,9 +99,19 @@ func TestSpan(t *testing.T) {
 	c.create("r")
 	c.must("POST", "/api/models", `[{"model":"m","endpoint":"http://b/v1","version":4}]`)
 	c.must("POST", chatPath, `{"messages":[{"role":"user","content":"hey"}]}`)
+	// The trainer gives no version, but registers its models after each step.
+	c.must("DELETE", "/api/models", "")
+	c.must("POST", "/api/models", `[{"model":"m","endpoint":"http://b/v1"}]`)
+	c.must("POST", chatPath, `{}`)
 	page, err := s.QuerySpans(t.Context(), agl.QuerySpansParams{RolloutID: "r"})
-	if err != nil || len(page.Items) != 1 {
+	if err != nil || len(page.Items) != 2 {
 		t.Fatalf("got %v and %v", page.Items, err)
+	}
+	if got, _ := rawjson.Get(jsontext.Value(page.Items[1].Attributes), agl.AttrModelVersion); string(got) != `"2"` {
+		t.Errorf("the version of the second registration: got %s", got)
+	}
+	if data := c.events("?format=triplet&dedupe=none"); len(data) != 2 || !strings.Contains(data[1], `"version":0}`) {
+		t.Errorf("the trainer's version: got %v", data)
 	}
 	span := page.Items[0]
 	if span.Name != agl.SpanLiteLLMRequest {

@@ -22,11 +22,16 @@ type Model struct {
 	Model    string `json:"model"`
 	Endpoint string `json:"endpoint"` // with the base path, usually ending in /v1
 	Version  int64  `json:"version"`
+	// Registration counts the requests that registered models, up to this one. The trainer
+	// registers its models anew after each step and leaves Version at 0.
+	Registration int64 `json:"registration,omitzero"`
 }
 
 // settingsDoc is what the gateway keeps beside its rollouts.
 type settingsDoc struct {
-	Models     []Model          `json:"models,omitzero"`
+	Models        []Model `json:"models,omitzero"`
+	Registrations int64   `json:"registrations,omitzero"`
+
 	Paused     bool             `json:"paused,omitzero"`
 	RetryAfter int64            `json:"retry_after_seconds"`
 	Reason     agl.Null[string] `json:"reason,omitzero"`
@@ -144,7 +149,11 @@ func (g *Gateway) registerModels(w http.ResponseWriter, r *http.Request) error {
 	}
 	_, err = g.settings.update(r.Context(), func(doc settingsDoc) settingsDoc {
 		all := slices.Clone(doc.Models)
+		if len(models) > 0 {
+			doc.Registrations++
+		}
 		for _, m := range models {
+			m.Registration = doc.Registrations
 			i := slices.IndexFunc(all, func(known Model) bool { return known.Model == m.Model && known.Endpoint == m.Endpoint })
 			if i < 0 {
 				all = append(all, m)

@@ -5,6 +5,7 @@ import io
 import sys
 import time
 
+import answers
 import calls
 import kills
 import restarts
@@ -15,7 +16,7 @@ from servers import Engine, Ours, Theirs
 # Parts that run against both servers, and their results must be equal. The first name of each result is a request.
 COMPARED = {"requests": same.run, "calls": calls.run, "trainer": trainer.run}
 # Parts about what only our server does.
-ALONE = {"kills": kills.run, "restarts": restarts.run}
+ALONE = {"answers": answers.run, "kills": kills.run, "restarts": restarts.run}
 
 
 def compare(name: str, part) -> list[str]:

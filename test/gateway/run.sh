@@ -3,7 +3,7 @@
 # own server. The same scripts run against both; each difference must be one that main.py names.
 #
 #   test/gateway/run.sh            everything
-#   test/gateway/run.sh NAME...    only these parts: requests, calls, trainer, kills, restarts
+#   test/gateway/run.sh NAME...    only these parts: requests, calls, trainer, answers, kills, restarts
 set -eu
 
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)

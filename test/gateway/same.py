@@ -3,6 +3,8 @@
 import json
 import re
 
+import httpx
+
 from servers import MODEL
 
 JSON = {"content-type": "application/json"}
@@ -23,6 +25,10 @@ DIFFERENT = {
     "docs": (404, 200),
     "GET /nope ": ((404, "404: the page has no such file; its views are at /#/\n"), (404, {"detail": "Not Found"})),
     "reserved": (422, 201),
+    "log of a deleted rollout": ([], [{"rollout_id": "log", "state": "queuing", "data_id": "", "is_train": True}]),
+    "odd ids": ([422, 422, 422, 422], [201, 201, 201, 201]),
+    "not UTF-8": ([422, 400], [400, 500]),
+    "slashes": ([307, 200, 200], [404, 404, 404]),
 }
 
 
@@ -138,6 +144,17 @@ def deviations(client, out: list) -> None:
     detail = response.json()["detail"] if response.status_code == 422 else None
     out.append(("metadata batch_idx", (response.status_code, detail, client.get("/api/rollouts/before").status_code)))
     out.append(("reserved", client.post("/api/rollouts", json=[{"input": 1, "metadata": {"agl.gateway": 1}}]).status_code))
+    client.post("/api/rollouts", json=[{"input": 1, "rollout_id": "log"}])
+    client.patch("/api/rollouts/log", json={"status": {"state": "failed"}})
+    client.delete("/api/rollouts/log")
+    client.post("/api/rollouts", json=[{"input": 1, "rollout_id": "log"}])
+    out.append(("log of a deleted rollout", client.get("/api/rollouts/terminal?after=3").json()["items"]))
+    out.append(("odd ids", [client.post("/api/rollouts", json=[{"input": 1, "rollout_id": i}]).status_code for i in (".", "..", "terminal", "x" * 1025)]))
+    bad = b'{"a":"\xff"}'
+    out.append(("not UTF-8", [client.post(path, content=bad, headers=JSON).status_code for path in ("/api/models", "/proxy/rollout/log/attempt/0/mode/val/openai/v1/completions")]))
+    client.post("/api/rollouts", json=[{"input": 1, "rollout_id": "a/b"}])
+    slashes = ("//api/models", "/api/rollouts/a%2Fb", "/api/rollouts/a%2Fb/events")
+    out.append(("slashes", [client.get(httpx.URL(str(client.base_url).rstrip("/") + path)).status_code for path in slashes]))
     out.append(("docs", client.get("/docs").status_code))
     client.post("/api/rollouts", content='[{"input":"\\ud800","is_train":false}]', headers=JSON)
     out.append(("surrogate", client.get("/api/rollouts?state_in=queuing").status_code))
