@@ -1,7 +1,6 @@
 package algorithm
 
 import (
-	"maps"
 	"sync"
 
 	"github.com/agl-go/agl/adapter"
@@ -13,7 +12,7 @@ type PolicyCalls struct {
 	model string // that agents ask for; empty is unknown
 
 	mu       sync.RWMutex
-	versions map[string]int // the step after which each was published; nil if nothing publishes versions
+	versions map[string]int // the generation of each; nil if nothing publishes versions
 }
 
 // CallOwner says whose call it is.
@@ -30,35 +29,26 @@ const (
 	OwnerWrongVersion
 )
 
-// NewPolicyCalls returns the calls of a model of that name; an empty name is unknown. The versions that were published
-// before may be nil.
-func NewPolicyCalls(model string, versions map[string]int) *PolicyCalls {
-	return &PolicyCalls{model: model, versions: maps.Clone(versions)}
-}
+// NewPolicyCalls returns the calls of a model of that name; an empty name is unknown.
+func NewPolicyCalls(model string) *PolicyCalls { return &PolicyCalls{model: model} }
 
-// Published records a version of the weights after a step.
-func (p *PolicyCalls) Published(version string, step int) {
+// Published records a version. Its generation counts how often the weights were published before with other values, so that the
+// difference of two generations is a distance in versions.
+func (p *PolicyCalls) Published(version string, generation int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.versions == nil {
 		p.versions = map[string]int{}
 	}
-	p.versions[version] = step
+	p.versions[version] = generation
 }
 
-// Step returns the step after which a version was published.
-func (p *PolicyCalls) Step(version string) (step int, ok bool) {
+// Generation returns the generation of a published version.
+func (p *PolicyCalls) Generation(version string) (generation int, ok bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	step, ok = p.versions[version]
-	return step, ok
-}
-
-// Versions returns all versions with their steps.
-func (p *PolicyCalls) Versions() map[string]int {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	return maps.Clone(p.versions)
+	generation, ok = p.versions[version]
+	return generation, ok
 }
 
 // Owner returns the owner of a call. A published version decides. A call of which no version is recorded is the policy's if it

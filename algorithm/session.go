@@ -81,9 +81,10 @@ type Session struct {
 	// Before and After are the validations before the first step and after the last.
 	Before, After *Report
 
-	p         SessionParams
-	metrics   *Lines
-	snapshots []string // that the engine holds, oldest first
+	p          SessionParams
+	generation int // of the weights that are published: how often they were published after a step
+	metrics    *Lines
+	snapshots  []string // that the engine holds, oldest first
 }
 
 // Totals adds up a run.
@@ -128,6 +129,7 @@ type sessionState struct {
 	Totals      Totals         `json:"totals"`
 	Before      *Report        `json:"before"`
 	After       *Report        `json:"after"`
+	Generation  int            `json:"generation,omitzero"`
 	Own         jsontext.Value `json:",embed"`
 }
 
@@ -147,7 +149,7 @@ func OpenSession(ctx context.Context, p SessionParams) (_ *Session, err error) {
 		}
 	}()
 	if p.Training.Service != nil {
-		s.Calls = NewPolicyCalls(p.Training.ModelName, nil)
+		s.Calls = NewPolicyCalls(p.Training.ModelName)
 		if err := s.openModel(ctx); err != nil {
 			return nil, err
 		}
@@ -197,6 +199,7 @@ func (s *Session) openModel(ctx context.Context) (err error) {
 		return fmt.Errorf("checkpoint of step %d: %w", s.Step, err)
 	}
 	s.Run, s.ResourcesID, s.Totals, s.Before, s.After, s.Own = state.Run, state.ResourcesID, state.Totals, state.Before, state.After, state.Own
+	s.generation = state.Generation
 	if s.Step < p.Steps {
 		s.After = nil // of a run that had fewer steps
 	}
@@ -270,7 +273,7 @@ func openMetrics(path string, step int) (*Lines, error) {
 // recognizes the rollouts of this one, validates, and writes the line that report returns for the validation.
 func (s *Session) Begin(ctx context.Context, report func(v *Report, took time.Duration) any) error {
 	s.p.Progress.OnStart(Start{Step: s.Step, Steps: s.p.Steps, Resumed: s.Resumed, Before: s.Before})
-	if err := s.Publish(ctx, s.Step); err != nil {
+	if err := s.publish(ctx, s.Step); err != nil {
 		return err
 	}
 	if s.Step > 0 {
@@ -296,6 +299,11 @@ const retainSnapshots = 2
 // Publish makes the weights after a step those that agents call: it saves a sampler snapshot, adds a version of the
 // resources for it, swaps the model, and deletes old snapshots.
 func (s *Session) Publish(ctx context.Context, step int) error {
+	s.generation++
+	return s.publish(ctx, step)
+}
+
+func (s *Session) publish(ctx context.Context, step int) error {
 	snapshot, err := s.Model.SaveWeightsForSampler(ctx, tinker.SaveWeightsParams{Name: snapshotName(step)})
 	if err != nil {
 		return fmt.Errorf("save weights for sampling: %w", err)
@@ -305,7 +313,7 @@ func (s *Session) Publish(ctx context.Context, step int) error {
 		return fmt.Errorf("add resources: %w", err)
 	}
 	if publisher := s.p.Training.Publisher; publisher != nil {
-		s.Calls.Published(version.ResourcesID, step) // calls may come before Publish returns
+		s.Calls.Published(version.ResourcesID, s.generation) // calls may come before Publish returns
 		if err := publisher.Publish(ctx, Publication{Snapshot: snapshot, Version: version.ResourcesID}); err != nil {
 			return fmt.Errorf("publish snapshot %s: %w", snapshot, err)
 		}
@@ -429,7 +437,7 @@ func (s *Session) Commit(ctx context.Context, checkpoint bool, report func(savin
 	if err := s.metrics.Sync(); err != nil {
 		return fmt.Errorf("write metrics: %w", err)
 	}
-	state := sessionState{Run: s.Run, ResourcesID: s.ResourcesID, Totals: s.Totals, Before: s.Before, After: s.After}
+	state := sessionState{Run: s.Run, ResourcesID: s.ResourcesID, Totals: s.Totals, Before: s.Before, After: s.After, Generation: s.generation}
 	if s.p.State != nil {
 		own, err := s.p.State()
 		if err != nil {

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -14,7 +12,7 @@ import (
 	"github.com/agl-go/agl/algorithm"
 )
 
-// collector runs the rollouts of steps.
+// collector describes rollouts and reads them when they are done.
 type collector struct {
 	cfg     Config
 	session *algorithm.Session
@@ -22,56 +20,16 @@ type collector struct {
 	context int // of the model, in tokens; 0 is unknown
 }
 
-// collect runs the rollouts of a step and reads them as they finish. The groups are in the order of the tasks.
-func (c *collector) collect(ctx context.Context, step int) ([]taskGroup, time.Duration, error) {
-	start := time.Now()
-	tasks, err := c.source.Next(ctx, c.cfg.PromptsPerStep)
-	if err != nil {
-		return nil, 0, fmt.Errorf("next tasks: %w", err)
-	}
-	if len(tasks) == 0 {
-		return nil, 0, agl.Errorf(agl.CodeInvalid, "the source returned no tasks")
-	}
-	rollouts, err := c.rollouts(step, tasks)
-	if err != nil {
-		return nil, 0, err
-	}
-	groups := make([]taskGroup, len(tasks))
-	for finished, err := range c.session.Rollouts(ctx, step, rollouts, c.cfg.GroupSize) {
-		if err != nil {
-			return nil, 0, err
-		}
-		members := make(taskGroup, len(finished.Episodes))
-		for i := range finished.Episodes {
-			members[i] = c.read(ctx, tasks[finished.Index].Input, &finished.Episodes[i])
-		}
-		groups[finished.Index] = members
-	}
-	var coverage []algorithm.Coverage
-	for _, s := range slices.Concat(groups...) {
-		coverage = append(coverage, s.coverage)
-	}
-	if err := checkPolicy(slices.Concat(groups...)); err != nil {
-		return nil, 0, err
-	}
-	if err := algorithm.CheckCoverage(ctx, "step", coverage, c.cfg.Logger); err != nil {
-		return nil, 0, err
-	}
-	return groups, time.Since(start), nil
-}
-
-// rollouts describes GroupSize rollouts of each task, group by group.
-func (c *collector) rollouts(step int, tasks []Task) ([]agl.EnqueueRollout, error) {
-	rollouts := make([]agl.EnqueueRollout, 0, len(tasks)*c.cfg.GroupSize)
-	for g, task := range tasks {
-		for s := range c.cfg.GroupSize {
-			r, err := c.session.Rollout(task.Input, agl.ModeTrain, c.session.ResourcesID, algorithm.Tag{
-				Step: step, Group: g, Sample: s, Index: task.Index, Seed: algorithm.DeriveSeed(c.cfg.Seed, "train", step, g, s),
-			})
-			if err != nil {
-				return nil, err
-			}
-			rollouts = append(rollouts, r)
+// rollouts describes the rollouts of a group. Its place among all groups decides their seeds.
+func (c *collector) rollouts(g *liveGroup, resources string) ([]agl.EnqueueRollout, error) {
+	rollouts := make([]agl.EnqueueRollout, c.cfg.GroupSize)
+	step, group := g.ID/c.cfg.PromptsPerStep+1, g.ID%c.cfg.PromptsPerStep
+	for s := range rollouts {
+		var err error
+		if rollouts[s], err = c.session.Rollout(g.task.Input, agl.ModeTrain, resources, algorithm.Tag{
+			Step: g.Version + 1, Group: group, Sample: s, Index: g.task.Index, Seed: algorithm.DeriveSeed(c.cfg.Seed, "train", step, group, s),
+		}); err != nil {
+			return nil, err
 		}
 	}
 	return rollouts, nil
@@ -84,6 +42,9 @@ func (c *collector) read(ctx context.Context, task jsontext.Value, e *algorithm.
 		s.form = c.cfg.Form(task)
 	}
 	if s.mask = e.Failure(); s.mask != "" {
+		if merged, err := c.adapter().Adapt(e.Spans); err == nil { // what cannot be read has no tokens to count
+			s.lostTokens = sample{sequences: merged.Trajectories}.sampled()
+		}
 		return s
 	}
 	merged, err := c.adapter().Adapt(e.Spans)

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/algorithm/admission"
 	"github.com/agl-go/agl/tinker"
 )
 
@@ -48,6 +50,11 @@ type Config struct {
 	// advantage of the others. By default truncated rollouts are trained on like all others, which teaches the model to
 	// finish within the limit.
 	MaskTruncated bool
+	// Async lets sampling run ahead of training.
+	Async Async
+	// DynamicSampling drops groups whose rewards are all equal and samples others in their place, as DAPO does (arXiv:2503.14476,
+	// §3.2): every group of a step has an advantage. At most ten times the groups of a step are dropped for it.
+	DynamicSampling bool
 	// LengthNormalization gives every rollout the same weight, whatever its number
 	// of sampled tokens: the 1/|oᵢ| of DeepSeekMath's eq. 3.
 	LengthNormalization bool
@@ -59,6 +66,32 @@ type Config struct {
 	OnStep func(StepReport)
 }
 
+// Async lets sampling run ahead of training. The zero value is the synchronous run: sample, train, sample again.
+type Async struct {
+	// MaxStaleness is by how many versions sampling may run ahead. Groups are admitted only if they will be trained on within it,
+	// so nothing that was sampled is thrown away. Calls follow the newest weights. On an engine whose snapshots change it is 0.
+	MaxStaleness int
+	// Concurrency is the number of groups that may be open at once; zero means all that MaxStaleness admits.
+	Concurrency int
+	// OnStale is what happens to groups that would be older than MaxStaleness all the same, because they take long; empty means
+	// admission.Train.
+	OnStale admission.OnStale
+	// MinViable is the number of rollouts that must count, or the group is dropped and another task is sampled in its place. Failures
+	// of the agent count, those of the infrastructure do not. Zero drops none.
+	MinViable int
+	// GroupTimeout is how long a group may take, from when it is enqueued; the rollouts that have not finished are then cancelled, and
+	// the others compared among themselves. Zero waits.
+	GroupTimeout time.Duration
+}
+
+// String identifies what is not the default, for checkpoints.
+func (a Async) String() string {
+	if a == (Async{OnStale: admission.Train}) {
+		return ""
+	}
+	return fmt.Sprintf("max_staleness=%d concurrency=%d on_stale=%s min_viable=%d group_timeout=%v", a.MaxStaleness, a.Concurrency, a.OnStale, a.MinViable, a.GroupTimeout)
+}
+
 func (c Config) withDefaults() Config {
 	c.RunConfig, c.TrainingConfig = c.RunConfig.WithDefaults(), c.TrainingConfig.WithDefaults()
 	c.PromptsPerStep = cmp.Or(c.PromptsPerStep, 16)
@@ -67,6 +100,7 @@ func (c Config) withDefaults() Config {
 	c.CheckpointEvery = cmp.Or(c.CheckpointEvery, 25)
 	c.Loss.Name = c.Losses()[0]
 	c.Baseline = cmp.Or(c.Baseline, GroupMean)
+	c.Async.OnStale = cmp.Or(c.Async.OnStale, admission.Train)
 	c.Credit, c.Discount = cmp.Or(c.Credit, CreditTrajectory), cmp.Or(c.Discount, 1)
 	if c.OnStep == nil {
 		c.OnStep = func(StepReport) {}
@@ -93,6 +127,9 @@ func (c Config) validate() error {
 		algorithm.Minimum{Field: "GroupSize", Value: c.GroupSize, Least: 2},
 		algorithm.Minimum{Field: "Minibatches", Value: c.Minibatches, Least: 1},
 		algorithm.Minimum{Field: "ValidateEvery", Value: c.ValidateEvery},
+		algorithm.Minimum{Field: "Async.MaxStaleness", Value: c.Async.MaxStaleness},
+		algorithm.Minimum{Field: "Async.Concurrency", Value: c.Async.Concurrency},
+		algorithm.Minimum{Field: "Async.MinViable", Value: c.Async.MinViable},
 	)); err != nil {
 		return invalid("%w", err)
 	}
@@ -101,6 +138,12 @@ func (c Config) validate() error {
 		return invalid("Loss is %q; allowed are %q", c.Loss.Name, tinker.LossNames()[1:])
 	case !slices.Contains(Baselines(), c.Baseline):
 		return invalid("Baseline is %q; allowed are %q", c.Baseline, Baselines())
+	case !slices.Contains(admission.OnStales(), c.Async.OnStale):
+		return invalid("Async.OnStale is %q; allowed are %q", c.Async.OnStale, admission.OnStales())
+	case c.Async.MinViable > c.GroupSize:
+		return invalid("Async.MinViable is %d, must be at most GroupSize (%d)", c.Async.MinViable, c.GroupSize)
+	case c.Async.GroupTimeout < 0:
+		return invalid("Async.GroupTimeout is %v, must not be negative", c.Async.GroupTimeout)
 	case !slices.Contains(Credits(), c.Credit):
 		return invalid("Credit is %q; allowed are %q", c.Credit, Credits())
 	case !validDiscount(c.Discount):
@@ -147,6 +190,12 @@ func (c Config) identity(source Source) map[string]string {
 	}
 	id["seed"] = fmt.Sprint(c.Seed)
 	id["batch"] = fmt.Sprintf("prompts=%d group=%d minibatches=%d", c.PromptsPerStep, c.GroupSize, c.Minibatches)
+	if async := c.Async.String(); async != "" {
+		id["async"] = async
+	}
+	if c.DynamicSampling {
+		id["batch"] += " dynamic_sampling=true"
+	}
 	id["loss"] = losses
 	return id
 }

@@ -22,6 +22,7 @@ type sample struct {
 	mismatches int // calls that do not extend the one before
 	others     int // calls to other models
 	truncated  bool
+	lostTokens int    // sampled in a rollout that failed
 	offPolicy  string // the call because of which the rollout is masked
 	sequences  []adapter.Trajectory
 	turns      []turn // the calls in sequences, in order
@@ -73,6 +74,7 @@ func countSamples(groups []taskGroup, passReward float64, r *StepReport) {
 		r.Spans += s.spans
 		if s.mask != "" {
 			r.Masked[s.mask]++
+			r.UnusedTokens += s.sampled() + s.lostTokens
 			continue
 		}
 		sum += s.reward

@@ -62,17 +62,18 @@ func (g *GRPO) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 
 // training is one Run.
 type training struct {
-	cfg       Config
-	source    Source
-	session   *algorithm.Session
-	collector collector
-	updater   updater
-	warned    map[string]bool // by kind
+	cfg     Config
+	source  Source
+	session *algorithm.Session
+	pump    *pump
+	updater updater
+	warned  map[string]bool // by kind
 }
 
 // ownState has GRPO's own members of a checkpoint.
 type ownState struct {
 	Source jsontext.Value `json:"source"`
+	Async  *savedPump     `json:"async,omitzero"`
 }
 
 // open makes everything ready for the next step.
@@ -85,12 +86,19 @@ func (r *training) open(ctx context.Context, in agl.AlgorithmInput) (err error) 
 			return err
 		}
 	}
-	if _, err := algorithm.CheckEngine(ctx, r.cfg.Service, r.cfg.Losses(), r.cfg.InitialWeights, r.cfg.Logger); err != nil {
+	can, err := algorithm.CheckEngine(ctx, r.cfg.Service, r.cfg.Losses(), r.cfg.InitialWeights, r.cfg.Logger)
+	if err != nil {
 		return err
+	}
+	identity := r.cfg.identity(r.source)
+	if r.cfg.Async.MaxStaleness > 0 && !can.ImmutableSnapshots {
+		r.warnOnce(ctx, algorithm.Warning{Kind: WarnSynchronous, Message: fmt.Sprintf(
+			"the engine changes snapshots that it has published, so sampling cannot run ahead of training: max_staleness is 0 instead of %d", r.cfg.Async.MaxStaleness)})
+		r.cfg.Async.MaxStaleness = 0
 	}
 	r.session, err = algorithm.OpenSession(ctx, algorithm.SessionParams{
 		Algorithm: "grpo", Input: in, RunConfig: r.cfg.RunConfig, Training: r.cfg.TrainingConfig,
-		Identity: r.cfg.identity(r.source), Steps: r.cfg.Steps, State: r.saveState,
+		Identity: identity, Steps: r.cfg.Steps, State: r.saveState,
 	})
 	if err != nil {
 		return err
@@ -104,12 +112,20 @@ func (r *training) open(ctx context.Context, in agl.AlgorithmInput) (err error) 
 		return fmt.Errorf("describe model: %w", err)
 	}
 	r.updater.vocab = info.Spec.Vocab
-	r.collector = collector{cfg: r.cfg, session: r.session, source: r.source, context: info.Spec.Context}
+	c := collector{cfg: r.cfg, session: r.session, source: r.source, context: info.Spec.Context}
+	var own ownState
 	if r.session.Resumed {
-		if err := r.restore(); err != nil {
-			return fmt.Errorf("checkpoint of step %d: %w", r.session.Step, err)
+		if err = json.Unmarshal(r.session.Own, &own); err == nil {
+			err = r.source.Restore(own.Source)
 		}
 	}
+	if err == nil {
+		r.pump, err = newPump(c, in, own.Async)
+	}
+	if err != nil {
+		return fmt.Errorf("checkpoint of step %d: %w", r.session.Step, err)
+	}
+	r.pump.start(ctx)
 	return r.session.Begin(ctx, func(v *algorithm.Report, took time.Duration) any {
 		return StepReport{
 			Steps: r.cfg.Steps, ResourcesID: r.session.ResourcesID, Masked: map[algorithm.Mask]int{}, Validation: v,
@@ -120,19 +136,8 @@ func (r *training) open(ctx context.Context, in agl.AlgorithmInput) (err error) 
 
 // saveState returns GRPO's own members of a checkpoint.
 func (r *training) saveState() (any, error) {
-	position, err := r.source.State()
-	if err != nil {
-		return nil, fmt.Errorf("position in the tasks: %w", err)
-	}
-	return ownState{position}, nil
-}
-
-func (r *training) restore() error {
-	var own ownState
-	if err := json.Unmarshal(r.session.Own, &own); err != nil {
-		return err
-	}
-	return r.source.Restore(own.Source)
+	position, async, err := r.pump.save()
+	return ownState{position, async}, err
 }
 
 // trainStep makes one step, counted from 1.
@@ -140,14 +145,16 @@ func (r *training) trainStep(ctx context.Context, step int) error {
 	start := time.Now()
 	s := r.session
 	report := StepReport{Step: step, Steps: r.cfg.Steps, ResourcesID: s.ResourcesID}
-	groups, sampling, err := r.collector.collect(ctx, step)
+	b, err := r.pump.collect(ctx, step)
 	if err != nil {
 		return err
 	}
-	data := assemble(r.cfg, groups, &report)
-	report.Seconds.Rollouts = sampling.Seconds()
-	if sampling > 0 {
-		report.TokensPerSecond = float64(report.ResponseTokens) / sampling.Seconds()
+	data := assemble(r.cfg, b.groups, &report)
+	report.Staleness, report.Dropped = r.pump.staleness(b.groups), b.dropped
+	report.UnusedTokens += b.unused
+	report.Seconds.Rollouts = b.waited.Seconds()
+	if b.sampled > 0 {
+		report.TokensPerSecond = float64(report.ResponseTokens) / b.sampled.Seconds()
 	}
 	if err := r.updater.update(ctx, data, &report); err != nil {
 		return err
@@ -159,6 +166,7 @@ func (r *training) trainStep(ctx context.Context, step int) error {
 		}
 		report.Seconds.Publish = time.Since(mark).Seconds()
 	}
+	r.pump.trained(ctx)
 	s.Step = step
 	s.Totals.Add(report.Rollouts, report.Masked)
 	s.Totals.Spans += report.Spans
@@ -185,16 +193,21 @@ func (r *training) trainStep(ctx context.Context, step int) error {
 // warn reports each kind of warning once.
 func (r *training) warn(ctx context.Context, report StepReport) {
 	for _, w := range warnings(report) {
-		if !r.warned[w.Kind] {
-			r.warned[w.Kind] = true
-			r.cfg.Logger.WarnContext(ctx, w.Message, "kind", w.Kind, "step", w.Step)
-			r.cfg.Progress.OnWarning(w)
-		}
+		r.warnOnce(ctx, w)
+	}
+}
+
+func (r *training) warnOnce(ctx context.Context, w algorithm.Warning) {
+	if !r.warned[w.Kind] {
+		r.warned[w.Kind] = true
+		r.cfg.Logger.WarnContext(ctx, w.Message, "kind", w.Kind, "step", w.Step)
+		r.cfg.Progress.OnWarning(w)
 	}
 }
 
 // close releases what open has acquired.
 func (r *training) close(ctx context.Context) error {
+	r.pump.close(ctx)
 	err := r.session.Close(ctx)
 	if r.updater.reference != nil {
 		err = errors.Join(err, r.updater.reference.Unload(ctx))

@@ -1,6 +1,9 @@
 package grpo
 
-import "github.com/agl-go/agl/algorithm"
+import (
+	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/algorithm/admission"
+)
 
 // StepReport is the report of a step: one line of metrics.jsonl. The line of step 0 has the validation before training.
 type StepReport struct {
@@ -36,6 +39,14 @@ type StepReport struct {
 	// Truncated rollouts have a reply that ended at its token limit or that of the context.
 	Truncated int `json:"truncated,omitzero"`
 
+	// Staleness is how old the weights were that sampled the tokens; 0 in a synchronous run.
+	Staleness Staleness `json:"staleness,omitzero"`
+	// Dropped are the groups that were replaced by others since the step before, by reason. They count in nothing else but
+	// UnusedTokens.
+	Dropped map[admission.Reason]int `json:"dropped,omitempty"`
+	// UnusedTokens were sampled in dropped groups and in masked rollouts.
+	UnusedTokens int `json:"unused_tokens,omitzero"`
+
 	// KL is how much likelier the tokens are under the policy than under the reference, in nats, mean over the tokens that
 	// were trained on; 0 without Config.KL.
 	KL float64 `json:"kl,omitzero"`
@@ -54,6 +65,12 @@ type StepReport struct {
 	Validation *algorithm.Report `json:"validation,omitzero"`
 }
 
+// Staleness is the number of versions between the weights that sampled a token and those that trained on it.
+type Staleness struct {
+	Mean float64 `json:"mean"` // over the tokens
+	Max  int     `json:"max"`
+}
+
 // Gap is the absolute difference of log-probabilities over the sampled tokens of the first update, in nats.
 type Gap struct {
 	Mean float64 `json:"mean"`
@@ -62,7 +79,7 @@ type Gap struct {
 
 // Seconds is the wall time of the phases of a step.
 type Seconds struct {
-	Rollouts   float64 `json:"rollouts"` // from enqueueing to the last span read
+	Rollouts   float64 `json:"rollouts"` // waiting for them; without asynchrony from enqueueing to the last span read
 	Train      float64 `json:"train"`
 	Publish    float64 `json:"publish"`
 	Validate   float64 `json:"validate"`

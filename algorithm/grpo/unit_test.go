@@ -185,7 +185,7 @@ func TestAssemble(t *testing.T) {
 				RewardMean: 0.8, PassRate: 0.8, Forms: map[string]algorithm.Rate{"f": algorithm.NewRate(4, 5)},
 				Rollouts: 8, Masked: map[algorithm.Mask]int{"timeout": 2, "missing_reward": 1},
 				Groups: 4, GroupsUsed: 1, GroupsSkipped: 3, Sequences: 3, PromptTokens: 18, ResponseTokens: 18,
-				Calls: 10, ContinuedCalls: 5, Spans: 18,
+				Calls: 10, ContinuedCalls: 5, Spans: 18, UnusedTokens: 9,
 			}
 			if diff := cmp.Diff(want, report); diff != "" {
 				t.Errorf("report (-want +got):\n%s", diff)

@@ -21,6 +21,8 @@ const (
 	// WarnLogprobs: the log-probabilities of sampler and trainer differ by more than
 	// 0.05 on average, so that the importance ratios are wrong.
 	WarnLogprobs = "logprob_gap"
+	// WarnSynchronous: the engine cannot sample beside training.
+	WarnSynchronous = "synchronous"
 )
 
 const (

@@ -78,6 +78,7 @@ type world struct {
 	late       map[string][]agl.Span // spans that Flush stores
 	recordLate bool
 	served     map[string]string // version that served each rollout
+	onRollout  func(t agl.Task)  // nil does nothing
 }
 
 // newWorld starts a world whose engine keeps checkpoints in dir. The store is
@@ -183,6 +184,9 @@ func (w *world) agent(ctx context.Context, t agl.Task) (agl.Result, error) {
 	}
 	if err := rawjson.Unmarshal(t.Rollout.Metadata, &place); err != nil {
 		return agl.Result{}, err
+	}
+	if w.onRollout != nil {
+		w.onRollout(t)
 	}
 	w.mu.Lock()
 	model, version := w.model, w.version

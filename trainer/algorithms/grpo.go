@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/algorithm/admission"
 	"github.com/agl-go/agl/algorithm/grpo"
 	"github.com/agl-go/agl/internal/yamlfile"
 	"github.com/agl-go/agl/tinker"
@@ -57,6 +58,8 @@ func grpoKeys(a *GRPO) yamlfile.Value {
 		key("discount", "The discount of rewards-to-go, for each call in between, with `credit: turn`.", keys.Positive(&c.Discount)).Default(1),
 		key("length_normalization", "Gives every rollout the same weight, whatever its length.", yamlfile.Bool(&c.LengthNormalization)).Default(false),
 		key("mask_truncated", "Leaves rollouts with a truncated reply out of the loss, as DAPO does; their rewards still count in the group.", yamlfile.Bool(&c.MaskTruncated)).Default(false),
+		key("dynamic_sampling", "Drops groups whose rewards are all equal and samples other tasks in their place, as DAPO does; at most ten times the groups of a step.", yamlfile.Bool(&c.DynamicSampling)).Default(false),
+		key("async", "Sampling that runs ahead of training, or by how many versions it may alone.", async(&c.Async)),
 		key("processed_logprobs", "The engine returns log-probabilities of the distribution that it samples from, whatever the temperature, as vLLM does whose logprobs mode is `processed_logprobs`. Otherwise rollouts with calls at another temperature than 1, or with a truncated distribution, are masked.", yamlfile.Bool(&c.ProcessedLogprobs)).Default(false),
 		key("kl", "A penalty on tokens that became likelier than under a reference, or its coefficient alone.", penalty(&c.KL)).Default(0),
 		key("pass_reward", "The reward from which a rollout counts as passed.", keys.Positive(&c.PassReward)).Default(1),
@@ -81,6 +84,18 @@ func loss(to *tinker.Loss) yamlfile.Value {
 		yamlfile.Key("clip_low", "Lower bound of the ratio of probabilities in ppo and cispo.", yamlfile.Number(&to.ClipLow, yamlfile.Above(0), yamlfile.Max(1))).Default(0.8),
 		yamlfile.Key("clip_high", "Their upper bound.", yamlfile.Number(&to.ClipHigh, yamlfile.Min(1))).Default(1.2),
 		yamlfile.Key("beta", "Weight of dro's penalty on the distance from the sampler.", yamlfile.Number(&to.Beta, yamlfile.Above(0))).Default(0.05),
+	))
+}
+
+func async(to *grpo.Async) yamlfile.Value {
+	key, staleness := yamlfile.Key, yamlfile.Integer(&to.MaxStaleness)
+	return yamlfile.Short(staleness, yamlfile.Mapping(
+		key("max_staleness", "By how many versions sampling may run ahead; 0 samples, trains, and samples again.", staleness).Required(),
+		key("concurrency", "Groups that may be open at once; by default all that max_staleness admits.", keys.Count(&to.Concurrency)),
+		key("on_stale", "What happens to groups that take so long that they would be older than max_staleness: they are trained on when they are ready, training waits for them, or they are dropped and other tasks sampled in their place.",
+			yamlfile.Words(&to.OnStale, admission.OnStales()...)).Default(string(admission.Train)),
+		key("min_viable", "Rollouts of a group that must count, or another task is sampled in its place; what the infrastructure failed does not count. 0 drops no group.", yamlfile.Integer(&to.MinViable)).Default(0),
+		key("group_timeout", "How long a group may take; its unfinished rollouts are then cancelled, and the others compared. By default there is no limit.", yamlfile.Duration(&to.GroupTimeout)),
 	))
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/algorithm/admission"
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/algorithm/baseline"
 	"github.com/agl-go/agl/algorithm/grpo"
@@ -101,7 +102,8 @@ func TestGRPO(t *testing.T) {
 				ProcessedLogprobs: true,
 			},
 			Steps: 40, PromptsPerStep: 4, GroupSize: 6, Loss: tinker.Loss{Name: tinker.PPO, ClipLow: 0.9, ClipHigh: 1.5, Beta: 0.2}, Minibatches: 2,
-			Baseline: grpo.LeaveOneOut, MaskTruncated: true, KL: grpo.KL{Coefficient: 0.05, Reference: "tinker://m/weights/start"},
+			Baseline: grpo.LeaveOneOut, MaskTruncated: true, DynamicSampling: true,
+			Async: grpo.Async{MaxStaleness: 2, Concurrency: 6, OnStale: admission.Wait, MinViable: 3, GroupTimeout: 90 * time.Second}, KL: grpo.KL{Coefficient: 0.05, Reference: "tinker://m/weights/start"},
 			PlainAdvantage: true, Credit: grpo.CreditTurn, Discount: 0.9, LengthNormalization: true, ValidateEvery: 5,
 		}},
 		Store: runfile.Store{

@@ -1,0 +1,308 @@
+package grpo_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/algorithm/admission"
+	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/store/memory/memorytest"
+	"github.com/agl-go/agl/tinker/client"
+	"github.com/agl-go/agl/tinker/engines"
+	"github.com/agl-go/agl/tinker/server"
+	"github.com/agl-go/agl/tinker/tinkertest"
+)
+
+// asText compares raw JSON.
+var asText = cmp.Transformer("text", func(v jsontext.Value) string { return string(v) })
+
+// TestAsyncZero: with a staleness of 0 the metrics and weights are those of the synchronous run, whatever else is set.
+func TestAsyncZero(t *testing.T) {
+	t.Parallel()
+	run := func(async grpo.Async) ([]jsontext.Value, [][]float32) {
+		w, out := newWorld(t, "", nil), t.TempDir()
+		cfg := w.config(out)
+		cfg.Async = async
+		g := newGRPO(t, cfg)
+		if err := w.run(t.Context(), t, g, agl.AlgorithmInput{Train: tasks(t), Val: tasks(t)}); err != nil {
+			t.Fatal(err)
+		}
+		return metricsLines(t, out), probe(t, w.service, g.Summary().Weights)
+	}
+	wantLines, wantWeights := run(grpo.Async{})
+	for name, async := range map[string]grpo.Async{
+		"all settings":    {Concurrency: 4, OnStale: admission.Drop, MinViable: 2, GroupTimeout: time.Hour},
+		"one at a time":   {Concurrency: 1},
+		"with a deadline": {GroupTimeout: time.Hour},
+	} {
+		lines, weights := run(async)
+		if diff := cmp.Diff(wantLines, lines, asText); diff != "" {
+			t.Errorf("%s: metrics (-synchronous +asynchronous):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(wantWeights, weights); diff != "" {
+			t.Errorf("%s: weights (-synchronous +asynchronous):\n%s", name, diff)
+		}
+	}
+}
+
+// TestAsyncRunsAhead: rollouts of later steps run while a step is being published, no further than the bound, and none is wasted.
+func TestAsyncRunsAhead(t *testing.T) {
+	t.Parallel()
+	for _, staleness := range []int{1, 3} {
+		w := newWorld(t, "", nil)
+		cfg := w.config("")
+		cfg.Steps = 8
+		cfg.Async = grpo.Async{MaxStaleness: staleness, OnStale: admission.Wait}
+		var mu sync.Mutex
+		started := map[int]int{} // rollouts by the step whose weights were the newest when their group was admitted
+		ahead := make(chan struct{})
+		var once sync.Once
+		w.onRollout = func(task agl.Task) {
+			var tag algorithm.Tag
+			if err := rawjson.Unmarshal(task.Rollout.Metadata, &tag); err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			started[tag.Step]++
+			if started[1] > 16 {
+				once.Do(func() { close(ahead) })
+			}
+		}
+		cfg.Publisher = waiting{w, ahead}
+		var rec recorder
+		rec.attach(&cfg)
+		if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t), Val: tasks(t)}); err != nil {
+			t.Fatal(err)
+		}
+		if started[1] != 16*(1+staleness) {
+			t.Errorf("staleness %d: %d rollouts were admitted before the first step, want %d", staleness, started[1], 16*(1+staleness))
+		}
+		oldest, rollouts := 0, 0
+		for _, s := range rec.steps {
+			oldest = max(oldest, s.Staleness.Max)
+			rollouts += s.Rollouts
+			if s.UnusedTokens != 0 || len(s.Dropped) != 0 || len(s.Masked) != 0 {
+				t.Errorf("step %d wastes: %+v", s.Step, s)
+			}
+		}
+		if oldest == 0 || oldest > staleness {
+			t.Errorf("the oldest tokens were %d versions old, want 1 to %d", oldest, staleness)
+		}
+		page, err := w.store.QueryRollouts(t.Context(), agl.QueryRolloutsParams{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		trained := 0
+		for _, r := range page.Items {
+			if r.Mode == agl.ModeTrain {
+				trained++
+			}
+		}
+		if rollouts != 8*16 || trained != 8*16 {
+			t.Errorf("%d rollouts were trained on and %d sampled, want 128 of each", rollouts, trained)
+		}
+	}
+}
+
+// waiting publishes the weights of the first step only when sampling is ahead, which a synchronous run would never be.
+type waiting struct {
+	*world
+
+	ahead <-chan struct{}
+}
+
+func (p waiting) Publish(ctx context.Context, publication algorithm.Publication) error {
+	if strings.HasSuffix(publication.Snapshot, "step-00000001") {
+		select {
+		case <-p.ahead:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return p.world.Publish(ctx, publication)
+}
+
+// TestAsyncKilled kills a run again and again, at random places, and expects the counts of a run that was left alone.
+func TestAsyncKilled(t *testing.T) {
+	t.Parallel()
+	st, weights, out := memorytest.Open(t), t.TempDir(), t.TempDir()
+	random := rand.New(rand.NewPCG(1, 2))
+	kills := 0
+	process := func(kill bool) (*grpo.GRPO, error) {
+		w := newWorld(t, weights, st)
+		cfg := w.config(out)
+		cfg.Steps, cfg.CheckpointEvery = 24, 1
+		cfg.Async = grpo.Async{MaxStaleness: 2, OnStale: admission.Wait}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if kill {
+			var mu sync.Mutex
+			left := random.IntN(40)
+			w.onRollout = func(agl.Task) {
+				mu.Lock()
+				defer mu.Unlock()
+				if left--; left == 0 {
+					cancel()
+				}
+			}
+		}
+		g := newGRPO(t, cfg)
+		return g, w.run(ctx, t, g, agl.AlgorithmInput{Train: tasks(t)})
+	}
+	for kills < 20 {
+		_, err := process(true)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		kills++
+	}
+	g, err := process(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kills < 5 {
+		t.Errorf("the run was killed %d times only", kills)
+	}
+	s := g.Summary()
+	if s.Step != 24 || s.Totals.Rollouts != 24*16 || s.Totals.Tokens != 24*16*2 || len(s.Totals.Masked) != 0 {
+		t.Errorf("after %d kills: %+v, want 24 steps of 16 rollouts and 32 tokens", kills, s)
+	}
+	steps, err := algorithm.ReadLines[grpo.StepReport](out + "/metrics.jsonl")
+	if err != nil || len(steps) != 24 {
+		t.Fatalf("%d lines of metrics (%v), want 24", len(steps), err)
+	}
+	for i, r := range steps {
+		if r.Step != i+1 || r.Rollouts != 16 || r.Groups != 4 || r.Staleness.Max > 2 {
+			t.Errorf("line %d: %+v", i, r)
+		}
+	}
+}
+
+// TestMinViable: groups that the infrastructure failed are replaced, those whose agent failed count.
+func TestMinViable(t *testing.T) {
+	t.Parallel()
+	for _, staleness := range []int{0, 2} {
+		w := newWorld(t, "", nil)
+		cfg := w.config("")
+		cfg.Async = grpo.Async{MaxStaleness: staleness, MinViable: 4}
+		var rec recorder
+		rec.attach(&cfg)
+		list := []task{{Digit: 0, Fault: "timeout"}, {Digit: 1, Fault: "error"}, {Digit: 2}, {Digit: 3}, {Digit: 4}, {Digit: 5}}
+		if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, list...)}); err != nil {
+			t.Fatal(err)
+		}
+		dropped, unused := 0, 0
+		for _, s := range rec.steps {
+			if s.Groups != 4 || s.Rollouts != 16 || len(s.Masked) != 0 {
+				t.Errorf("step %d: %+v, want 4 whole groups", s.Step, s)
+			}
+			dropped += s.Dropped[admission.Failed]
+			unused += s.UnusedTokens
+		}
+		if dropped == 0 || unused == 0 {
+			t.Errorf("%d groups were dropped with %d tokens", dropped, unused)
+		}
+	}
+	w := newWorld(t, "", nil)
+	cfg := w.config("")
+	cfg.Async.MinViable = 2
+	err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, task{Fault: "model_error", Always: true})})
+	if !errors.Is(err, agl.ErrIllegalState) || !strings.Contains(err.Error(), "fewer than min_viable (2) rollouts that count; of the last one are masked: model_error 4") {
+		t.Errorf("error %v", err)
+	}
+	noneLive(t, w)
+}
+
+// TestGroupTimeout: the rollouts of a group that hang are cancelled, and the others are compared.
+func TestGroupTimeout(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "", nil)
+	cfg := w.config("")
+	cfg.Steps = 1
+	cfg.Async.GroupTimeout = 5 * time.Second
+	var rec recorder
+	rec.attach(&cfg)
+	if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, task{Digit: 1, Fault: "hang"}, task{Digit: 2}, task{Digit: 3}, task{Digit: 4})}); err != nil {
+		t.Fatal(err)
+	}
+	if s := rec.steps[0]; s.Masked[algorithm.Mask(agl.OutcomeCancelled)] == 0 || s.Groups != 4 {
+		t.Errorf("step %+v, want a cancelled rollout", s)
+	}
+	noneLive(t, w)
+}
+
+// TestDynamicSampling: every group of a step has an advantage, and those that had none were replaced.
+func TestDynamicSampling(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "", nil)
+	cfg := w.config("")
+	cfg.DynamicSampling, cfg.GroupSize = true, 2
+	var rec recorder
+	rec.attach(&cfg)
+	if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t)}); err != nil {
+		t.Fatal(err)
+	}
+	dropped := 0
+	for _, s := range rec.steps {
+		if s.GroupsUsed != 4 || s.GroupsSkipped != 0 {
+			t.Errorf("step %d: %d groups of 4 have an advantage", s.Step, s.GroupsUsed)
+		}
+		dropped += s.Dropped[admission.NoVariance]
+	}
+	if dropped == 0 {
+		t.Error("no group was replaced")
+	}
+	// Where every group passes or fails there is nothing to wait for.
+	w = newWorld(t, "", nil)
+	cfg = w.config("")
+	cfg.DynamicSampling, cfg.Steps, cfg.PromptsPerStep, cfg.GroupSize = true, 1, 2, 2
+	rec.steps = nil
+	rec.attach(&cfg)
+	if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, task{Fault: "error", Always: true})}); err != nil {
+		t.Fatal(err)
+	}
+	if s := rec.steps[0]; s.Dropped[admission.NoVariance] != 20 || s.GroupsSkipped != 2 {
+		t.Errorf("%+v, want 20 groups replaced before 2 are taken as they are", s)
+	}
+}
+
+// TestAsyncNewestOnly: an engine whose snapshots change is trained synchronously, and people are told.
+func TestAsyncNewestOnly(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t, tinkertest.EngineConfig{NewestOnly: true}, server.Config{}, client.Config{Engine: &engines.Engine{}}, nil)
+	var warnings []algorithm.Warning
+	_, steps, err := r.process(t, memorytest.Open(t), "", func(c *grpo.Config, _ *speller) {
+		c.Async.MaxStaleness = 2
+		c.Progress.OnWarning = func(w algorithm.Warning) { warnings = append(warnings, w) }
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list := r.engine.Violations(); len(list) > 0 {
+		t.Error(list)
+	}
+	for _, s := range steps {
+		if s.Staleness != (grpo.Staleness{}) {
+			t.Errorf("step %d: staleness %+v", s.Step, s.Staleness)
+		}
+	}
+	if !slices.ContainsFunc(warnings, func(w algorithm.Warning) bool { return w.Kind == grpo.WarnSynchronous }) {
+		t.Errorf("warnings %v", warnings)
+	}
+}

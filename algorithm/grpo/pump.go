@@ -1,0 +1,546 @@
+package grpo
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/algorithm/admission"
+)
+
+// pump runs the rollouts of a run, ahead of training by as much as its accounts admit. Without staleness it starts those of a
+// step when collect asks for them.
+type pump struct {
+	cfg       Config
+	collector collector
+	store     agl.Store
+	flusher   algorithm.Flusher
+
+	stop    context.CancelFunc
+	workers sync.WaitGroup
+	wake    chan struct{} // of run: there may be room
+	arrived chan struct{} // of collect: a group is ready, or run has failed
+
+	opening sync.Mutex // held while tasks are taken from the source
+
+	mu          sync.Mutex
+	accounts    *admission.Accounts
+	live        map[int]*liveGroup // ready and open, by id
+	restored    []*liveGroup       // of the checkpoint, by id, until run takes them
+	versions    map[string]int     // of the checkpoint
+	admits      bool               // groups may start
+	resources   string             // that new rollouts get
+	err         error              // that ended run
+	dropped     map[admission.Reason]int
+	unused      int // tokens in dropped groups since the batch before
+	refilled    int // groups dropped for their rewards since the batch before
+	failedInRow int // groups
+	lastBatch   time.Time
+}
+
+// liveGroup is a group that is open or ready.
+type liveGroup struct {
+	admission.Group
+
+	task    Task
+	ids     []string  // of its rollouts; nil before they are enqueued
+	over    bool      // all rollouts had finished when the checkpoint was made from which the run resumed
+	samples taskGroup // of a ready group
+}
+
+// savedGroup is a live group in a checkpoint.
+type savedGroup struct {
+	ID    int            `json:"id"`
+	Task  jsontext.Value `json:"task"`
+	Index int            `json:"index"`
+	// Rollouts of a group that was ready. An open group starts again: its rollouts may have been answered by weights that were lost.
+	Rollouts []string `json:"rollouts,omitzero"`
+}
+
+// savedPump is what a checkpoint holds beside the source, unless the run is synchronous and nothing was dropped.
+type savedPump struct {
+	Accounts admission.State `json:"accounts"`
+	Groups   []savedGroup    `json:"groups,omitzero"`
+	// Versions are those that answered the calls of ready Groups, with their generations.
+	Versions map[string]int `json:"versions,omitzero"`
+}
+
+const (
+	// maxRefills is how many times the groups of a step may be dropped for equal rewards; then they are trained on as they are.
+	maxRefills = 10
+	// maxFailures is how many times the groups of a step may fail in a row before the run ends.
+	maxFailures = 3
+)
+
+// newPump opens the accounts; saved is nil without a checkpoint that has them.
+func newPump(c collector, in agl.AlgorithmInput, saved *savedPump) (*pump, error) {
+	cfg := c.cfg
+	state := admission.Synchronous(c.session.Step, cfg.PromptsPerStep)
+	if saved != nil {
+		state = saved.Accounts
+	}
+	accounts, err := admission.New(admission.Config{
+		Groups: cfg.PromptsPerStep, Steps: max(cfg.Steps, c.session.Step), MaxStaleness: cfg.Async.MaxStaleness,
+		Concurrency: cfg.Async.Concurrency, OnStale: cfg.Async.OnStale,
+	}, state)
+	if err != nil {
+		return nil, err
+	}
+	p := &pump{
+		cfg: cfg, collector: c, store: in.Store, flusher: cfg.Flusher,
+		wake: make(chan struct{}, 1), arrived: make(chan struct{}, 1), accounts: accounts, live: map[int]*liveGroup{}, dropped: map[admission.Reason]int{},
+	}
+	if saved == nil {
+		return p, nil
+	}
+	p.versions = saved.Versions
+	for version, generation := range saved.Versions {
+		c.session.Calls.Published(version, generation)
+	}
+	for _, g := range saved.Groups {
+		accounts.Reopen(g.ID)
+		p.restored = append(p.restored, &liveGroup{Group: admission.Group{ID: g.ID}, task: Task{Input: g.Task, Index: g.Index}, ids: g.Rollouts, over: g.Rollouts != nil})
+	}
+	for i, g := range accounts.State().Open {
+		if i >= len(p.restored) || p.restored[i].ID != g.ID {
+			return nil, agl.Errorf(agl.CodeInvalid, "the accounts have the open group %d, which the checkpoint does not describe", g.ID)
+		}
+		p.restored[i].Group = g
+		p.live[g.ID] = p.restored[i]
+	}
+	return p, nil
+}
+
+// start starts the pump. The caller closes it.
+func (p *pump) start(ctx context.Context) {
+	ctx, p.stop = context.WithCancel(ctx)
+	p.lastBatch = time.Now()
+	p.workers.Go(func() { p.run(ctx) })
+}
+
+// close cancels the rollouts that are still open and waits for all goroutines. A nil pump, or one that was not started, has none.
+func (p *pump) close(ctx context.Context) {
+	if p == nil || p.stop == nil {
+		return
+	}
+	p.stop()
+	p.workers.Wait()
+	var ids []string
+	for _, g := range p.live {
+		if g.samples == nil {
+			ids = append(ids, g.ids...)
+		}
+	}
+	if err := algorithm.Cancel(ctx, p.store, ids); err != nil {
+		p.cfg.Logger.WarnContext(ctx, "cancel outstanding rollouts", "error", err)
+	}
+}
+
+// signal wakes who waits for a channel, now or later.
+func signal(to chan struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
+	}
+}
+
+// run starts groups whenever there is room, until ctx ends.
+func (p *pump) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+		}
+		if err := p.admit(ctx); err != nil {
+			p.fail(err)
+			return
+		}
+	}
+}
+
+func (p *pump) fail(err error) {
+	p.mu.Lock()
+	if p.err == nil {
+		p.err = err
+	}
+	p.mu.Unlock()
+	signal(p.arrived)
+}
+
+// admit starts the groups of the checkpoint and those for which there is room.
+func (p *pump) admit(ctx context.Context) error {
+	p.mu.Lock()
+	restored := p.restored
+	p.restored = nil
+	p.mu.Unlock()
+	restart, err := p.reread(ctx, restored)
+	if err != nil {
+		return err
+	}
+	opened, err := p.open(ctx)
+	if err != nil {
+		return err
+	}
+	return p.enqueue(ctx, append(restart, opened...))
+}
+
+// reread reads the groups of a checkpoint whose rollouts have all finished, and returns the others.
+func (p *pump) reread(ctx context.Context, groups []*liveGroup) (restart []*liveGroup, err error) {
+	for _, g := range groups {
+		complete := false
+		if len(g.ids) > 0 {
+			page, err := p.store.QueryRollouts(ctx, agl.QueryRolloutsParams{
+				RolloutIDIn: g.ids, StatusIn: []agl.RolloutStatus{agl.RolloutSucceeded, agl.RolloutFailed},
+			})
+			if err != nil {
+				return nil, fmt.Errorf("read rollouts of the checkpoint: %w", err)
+			}
+			complete = len(page.Items) == len(g.ids)
+		}
+		if complete {
+			p.workers.Go(func() { p.await(ctx, g) })
+			continue
+		}
+		p.mu.Lock()
+		p.accounts.Restart(g.ID)
+		g.Version, g.ids, g.over = p.accounts.State().Version, nil, false
+		p.mu.Unlock()
+		restart = append(restart, g)
+	}
+	return restart, nil
+}
+
+// open takes tasks for all groups that there is room for.
+func (p *pump) open(ctx context.Context) (opened []*liveGroup, err error) {
+	p.opening.Lock()
+	defer p.opening.Unlock()
+	for {
+		p.mu.Lock()
+		room := 0
+		if p.admits {
+			room = p.accounts.Room()
+		}
+		p.mu.Unlock()
+		if room == 0 {
+			return opened, nil
+		}
+		tasks, err := p.collector.source.Next(ctx, room)
+		if err != nil {
+			return nil, fmt.Errorf("next tasks: %w", err)
+		}
+		if len(tasks) == 0 || len(tasks) > room {
+			return nil, agl.Errorf(agl.CodeInvalid, "the source returned %d tasks of %d that were asked for", len(tasks), room)
+		}
+		p.mu.Lock()
+		for _, task := range tasks {
+			g := &liveGroup{Group: p.accounts.Admit(), task: task}
+			p.live[g.ID] = g
+			opened = append(opened, g)
+		}
+		p.mu.Unlock()
+	}
+}
+
+// enqueue enqueues the rollouts of groups and waits for each group in a goroutine of its own.
+func (p *pump) enqueue(ctx context.Context, groups []*liveGroup) error {
+	if len(groups) == 0 {
+		return nil
+	}
+	p.mu.Lock()
+	resources := p.resources
+	p.mu.Unlock()
+	var rollouts []agl.EnqueueRollout
+	for _, g := range groups {
+		list, err := p.collector.rollouts(g, resources)
+		if err != nil {
+			return err
+		}
+		rollouts = append(rollouts, list...)
+	}
+	queued, err := p.store.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{Rollouts: rollouts})
+	if err != nil {
+		return fmt.Errorf("enqueue rollouts: %w", err)
+	}
+	for i, g := range groups {
+		ids := make([]string, p.cfg.GroupSize)
+		for s := range ids {
+			ids[s] = queued[i*p.cfg.GroupSize+s].RolloutID
+		}
+		p.mu.Lock()
+		g.ids = ids
+		p.mu.Unlock()
+		p.workers.Go(func() { p.await(ctx, g) })
+	}
+	return nil
+}
+
+// await waits for the rollouts of a group and reads them. Those that are not done within the group's time are cancelled.
+func (p *pump) await(ctx context.Context, g *liveGroup) {
+	err := p.deadline(ctx, g.ids)
+	var episodes []algorithm.Episode
+	if err == nil {
+		episodes, err = algorithm.Await(ctx, p.store, p.flusher, g.ids)
+	}
+	if err != nil {
+		p.fail(err)
+		return
+	}
+	samples := make(taskGroup, len(episodes))
+	for i := range episodes {
+		samples[i] = p.collector.read(ctx, g.task.Input, &episodes[i])
+	}
+	p.finish(g, samples)
+}
+
+func (p *pump) deadline(ctx context.Context, ids []string) error {
+	if p.cfg.Async.GroupTimeout == 0 {
+		return nil
+	}
+	limited, done := context.WithTimeout(ctx, p.cfg.Async.GroupTimeout)
+	defer done()
+	_, err := p.store.WaitForRollouts(limited, agl.WaitForRolloutsParams{RolloutIDs: ids})
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case limited.Err() != nil:
+		return algorithm.Cancel(ctx, p.store, ids)
+	case err != nil:
+		return fmt.Errorf("wait for rollouts: %w", err)
+	}
+	return nil
+}
+
+// finish makes a group ready, or drops it.
+func (p *pump) finish(g *liveGroup, samples taskGroup) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer signal(p.arrived)
+	defer signal(p.wake)
+	if p.live[g.ID] != g { // dropped as stale
+		p.unused += tokensOf(samples)
+		return
+	}
+	reason := p.verdict(samples)
+	if reason == "" {
+		g.samples, p.failedInRow = samples, 0
+		p.accounts.Done(g.ID)
+		return
+	}
+	p.drop(g.ID, reason)
+	p.accounts.Drop(g.ID, reason)
+	p.unused += tokensOf(samples)
+	switch reason {
+	case admission.NoVariance:
+		p.refilled, p.failedInRow = p.refilled+1, 0
+	case admission.Failed:
+		if p.failedInRow++; p.failedInRow >= maxFailures*p.cfg.PromptsPerStep && p.err == nil {
+			var r StepReport
+			countSamples([]taskGroup{samples}, p.cfg.PassReward, &r)
+			p.err = agl.Errorf(agl.CodeIllegalState, "the last %d groups have fewer than min_viable (%d) rollouts that count; of the last one are masked: %s",
+				p.failedInRow, p.cfg.Async.MinViable, describeMasked(r))
+		}
+	case admission.Stale:
+	}
+}
+
+// verdict is why a complete group is not trained on; empty if it is. The lock is held.
+func (p *pump) verdict(samples taskGroup) admission.Reason {
+	counting := slices.DeleteFunc(slices.Clone(samples), func(s sample) bool { return s.mask != "" })
+	if len(counting) < p.cfg.Async.MinViable {
+		return admission.Failed
+	}
+	if p.cfg.DynamicSampling && p.refilled < maxRefills*p.cfg.PromptsPerStep {
+		if _, ok := credit(p.cfg, counting); !ok {
+			return admission.NoVariance
+		}
+	}
+	return ""
+}
+
+// drop forgets a group that the accounts drop. The lock is held.
+func (p *pump) drop(id int, reason admission.Reason) {
+	delete(p.live, id)
+	p.dropped[reason]++
+}
+
+func tokensOf(g taskGroup) int {
+	n := 0
+	for _, s := range g {
+		n += s.sampled() + s.lostTokens
+	}
+	return n
+}
+
+// batch is what a step trains on.
+type batch struct {
+	groups  []taskGroup // by id
+	waited  time.Duration
+	sampled time.Duration // the time in which as much was sampled
+	dropped map[admission.Reason]int
+	unused  int
+}
+
+// collect waits for the groups of a step. They stay in the accounts until trained.
+func (p *pump) collect(ctx context.Context, step int) (batch, error) {
+	start := time.Now()
+	p.mu.Lock()
+	p.admits, p.resources = true, p.collector.session.ResourcesID
+	p.mu.Unlock()
+	signal(p.wake)
+	var b batch
+	for shown := 0; b.groups == nil; {
+		ready, err := p.take(&b)
+		if err != nil {
+			return batch{}, err
+		}
+		for ; shown < ready; shown++ {
+			p.cfg.Progress.OnRollouts(algorithm.PhaseTrain, step, (shown+1)*p.cfg.GroupSize, p.cfg.PromptsPerStep*p.cfg.GroupSize)
+		}
+		if b.groups != nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return batch{}, fmt.Errorf("wait for rollouts: %w", ctx.Err())
+		case <-p.arrived:
+		}
+	}
+	b.waited = time.Since(start)
+	if b.sampled == 0 {
+		b.sampled = b.waited
+	}
+	samples := slices.Concat(b.groups...)
+	if err := checkPolicy(samples); err != nil {
+		return batch{}, err
+	}
+	var coverage []algorithm.Coverage
+	for _, s := range samples {
+		coverage = append(coverage, s.coverage)
+	}
+	return b, algorithm.CheckCoverage(ctx, "step", coverage, p.cfg.Logger)
+}
+
+// take fills in the batch if there is one, and returns how many of its groups are ready.
+func (p *pump) take(b *batch) (ready int, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := p.accounts.Batch()
+	if list == nil {
+		return len(p.accounts.State().Ready), p.err
+	}
+	for _, g := range list {
+		b.groups = append(b.groups, p.live[g.ID].samples)
+	}
+	b.dropped, b.unused = p.dropped, p.unused
+	p.dropped, p.unused, p.refilled = map[admission.Reason]int{}, 0, 0
+	p.admits = p.cfg.Async.MaxStaleness > 0
+	if p.admits {
+		b.sampled = time.Since(p.lastBatch)
+	}
+	p.lastBatch = time.Now()
+	return len(list), nil
+}
+
+// trained ends the step of the groups that collect returned: more may start, with the newest weights.
+func (p *pump) trained(ctx context.Context) {
+	p.mu.Lock()
+	for _, g := range p.accounts.Batch() {
+		delete(p.live, g.ID)
+	}
+	var ids []string
+	for _, g := range p.accounts.Trained() {
+		if late := p.live[g.ID]; late.samples == nil {
+			ids = append(ids, late.ids...)
+		} else {
+			p.unused += tokensOf(late.samples)
+		}
+		p.drop(g.ID, admission.Stale)
+	}
+	p.resources = p.collector.session.ResourcesID
+	p.mu.Unlock()
+	if err := algorithm.Cancel(ctx, p.store, ids); err != nil {
+		p.cfg.Logger.WarnContext(ctx, "cancel stale rollouts", "error", err)
+	}
+	signal(p.wake)
+}
+
+// save returns the position of the source and, if a synchronous run would not have the same, the accounts.
+func (p *pump) save() (position jsontext.Value, saved *savedPump, err error) {
+	p.opening.Lock()
+	defer p.opening.Unlock()
+	if position, err = p.collector.source.State(); err != nil {
+		return nil, nil, fmt.Errorf("position in the tasks: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	state := p.accounts.State()
+	if state.Admitted == state.Consumed {
+		return position, nil, nil
+	}
+	saved = &savedPump{Accounts: state}
+	all := slices.Concat(state.Ready, state.Open)
+	slices.SortFunc(all, func(a, b admission.Group) int { return a.ID - b.ID })
+	saved.Versions = map[string]int{}
+	for _, g := range all {
+		live := p.live[g.ID]
+		one := savedGroup{ID: g.ID, Task: live.task.Input, Index: live.task.Index}
+		switch {
+		case live.samples != nil:
+			one.Rollouts = live.ids
+			p.noteVersions(saved.Versions, live.samples)
+		case live.over: // not read yet
+			one.Rollouts = live.ids
+			maps.Copy(saved.Versions, p.versions)
+		}
+		saved.Groups = append(saved.Groups, one)
+	}
+	return position, saved, nil
+}
+
+// noteVersions adds the versions that answered the calls of a group.
+func (p *pump) noteVersions(to map[string]int, g taskGroup) {
+	for _, s := range g {
+		for _, t := range s.sequences {
+			for _, version := range t.Versions() {
+				if generation, ok := p.collector.session.Calls.Generation(version); ok {
+					to[version] = generation
+				}
+			}
+		}
+	}
+}
+
+// staleness compares the versions that sampled the tokens with the weights in training.
+func (p *pump) staleness(groups []taskGroup) Staleness {
+	var s Staleness
+	calls := p.collector.session.Calls
+	newest, ok := calls.Generation(p.collector.session.ResourcesID)
+	tokens := 0
+	for _, one := range slices.Concat(groups...) {
+		if one.mask != "" || !ok {
+			continue
+		}
+		for _, t := range one.sequences {
+			for _, reply := range t.Replies {
+				if generation, known := calls.Generation(reply.Version); known {
+					n := reply.End - reply.Start
+					tokens += n
+					s.Mean += float64(n * (newest - generation))
+					s.Max = max(s.Max, newest-generation)
+				}
+			}
+		}
+	}
+	if tokens > 0 {
+		s.Mean /= float64(tokens)
+	}
+	return s
+}
