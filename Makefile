@@ -8,7 +8,7 @@ UNIT         := $$($(GO) list ./... | grep -v /test/)
 # The Go SDKs are large. Without optimisation they compile in a fraction of the time.
 SDKS         := -gcflags='github.com/openai/openai-go/v3/...=-N -l' -gcflags='github.com/anthropics/anthropic-sdk-go/...=-N -l'
 
-.PHONY: build test race lint compat gateway python clients examples examples-long firsthour page e2e chaos chaos-short faults fuzz bench bench-store bench-overhead bench-proxy bench-gateway bench-apo bench-process bench-tokenizers tinker-sdk tokenizers skyrl proxy-soak seeds apo full clean
+.PHONY: build test race lint compat gateway python clients examples examples-long firsthour page e2e chaos chaos-short faults fuzz bench bench-store bench-overhead bench-async bench-proxy bench-gateway bench-apo bench-process bench-tokenizers tinker-sdk tokenizers skyrl proxy-soak seeds apo full clean
 
 build: ## the agl binary, static; what CGO_ENABLED=0 go run has compiled is used again
 	CGO_ENABLED=0 $(GO) build -ldflags='-s -w' -o agl ./cmd/agl
@@ -82,6 +82,10 @@ bench-store: build ## store servers over HTTP, as ratios; needs the Python packa
 bench-overhead: ## the cost of the whole system on the calculator example, as a ratio
 	$(GO) build -o $(BIN)/calculator ./examples/calculator
 	$(GO) run ./bench/overhead --calculator $(BIN)/calculator --rounds 3
+
+bench-async: ## sampling ahead of training on the calculator example with a slow tool, as ratios
+	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/calculator ./examples/calculator
+	$(GO) run ./bench/async --calculator $(BIN)/calculator
 
 bench-proxy: build ## LLM gateways in front of one model server, as ratios; installs LiteLLM
 	$(GO) run ./bench/proxy --rounds 3 --litellm $$(bench/proxy/litellm.sh)

@@ -306,3 +306,42 @@ func TestAsyncNewestOnly(t *testing.T) {
 		t.Errorf("warnings %v", warnings)
 	}
 }
+
+// TestCorrectionsTrain: each correction trains on samples of older weights, and says how far these are. In a synchronous run on an
+// engine whose sampler and trainer agree, none changes anything.
+func TestCorrectionsTrain(t *testing.T) {
+	t.Parallel()
+	run := func(kind grpo.CorrectionKind, staleness int) ([]grpo.StepReport, [][]float32) {
+		w := newWorld(t, "", nil)
+		cfg := w.config(t.TempDir())
+		cfg.Async = grpo.Async{MaxStaleness: staleness, OnStale: admission.Wait}
+		cfg.Correction.Kind = kind
+		var rec recorder
+		rec.attach(&cfg)
+		g := newGRPO(t, cfg)
+		if err := w.run(t.Context(), t, g, agl.AlgorithmInput{Train: tasks(t)}); err != nil {
+			t.Fatalf("%s: %v", kind, err)
+		}
+		return rec.steps, probe(t, w.service, g.Summary().Weights)
+	}
+	_, plain := run("", 0)
+	for _, kind := range grpo.CorrectionKinds() {
+		steps, weights := run(kind, 0)
+		for _, s := range steps {
+			if s.Drift != nil && (s.Drift.KL != 0 || s.Drift.Rejected != 0 || s.Drift.Ratio != [5]float64{1, 1, 1, 1, 1}) {
+				t.Errorf("%s, step %d: drift %+v on policy", kind, s.Step, *s.Drift)
+			}
+		}
+		if diff := cmp.Diff(plain, weights); diff != "" {
+			t.Errorf("%s: weights (-without +with):\n%s", kind, diff)
+		}
+		drifted := false
+		steps, _ = run(kind, 2)
+		for _, s := range steps {
+			drifted = drifted || s.Drift != nil && s.Drift.KL > 0 && s.Drift.Ratio[0] < 1
+		}
+		if !drifted {
+			t.Errorf("%s: no step has tokens of other weights", kind)
+		}
+	}
+}

@@ -52,6 +52,8 @@ type Config struct {
 	MaskTruncated bool
 	// Async lets sampling run ahead of training.
 	Async Async
+	// Correction corrects for samples of other weights, beyond the ratio of the loss.
+	Correction Correction
 	// DynamicSampling drops groups whose rewards are all equal and samples others in their place, as DAPO does (arXiv:2503.14476,
 	// §3.2): every group of a step has an advantage. At most ten times the groups of a step are dropped for it.
 	DynamicSampling bool
@@ -121,7 +123,7 @@ func (c Config) Losses() []tinker.LossName {
 func (c Config) reference() string { return cmp.Or(c.KL.Reference, c.InitialWeights) }
 
 func (c Config) validate() error {
-	if err := cmp.Or(c.TrainingConfig.Validate(), c.RunConfig.Validate(), c.Loss.Validate(), algorithm.AtLeast(
+	if err := cmp.Or(c.TrainingConfig.Validate(), c.RunConfig.Validate(), c.Loss.Validate(), c.Correction.validate(), algorithm.AtLeast(
 		algorithm.Minimum{Field: "Steps", Value: c.Steps, Least: 1},
 		algorithm.Minimum{Field: "PromptsPerStep", Value: c.PromptsPerStep, Least: 1},
 		algorithm.Minimum{Field: "GroupSize", Value: c.GroupSize, Least: 2},
@@ -179,6 +181,9 @@ func (c Config) identity(source Source) map[string]string {
 	}
 	if c.KL.Coefficient != 0 {
 		losses += fmt.Sprintf(" kl=%v reference=%q", c.KL.Coefficient, c.reference())
+	}
+	if fix := c.Correction.defaults(); fix.Kind != "" {
+		losses += fmt.Sprintf(" correction=%s [%v, %v]", fix.Kind, fix.Low, fix.High)
 	}
 	if c.MaskTruncated {
 		losses += " mask_truncated=true"

@@ -55,8 +55,13 @@ type StepReport struct {
 	Loss         float64 `json:"loss"`      // mean over the updates
 	GradNorm     float64 `json:"grad_norm"` // before clipping, mean over the updates
 	LearningRate float64 `json:"learning_rate"`
-	// LogprobGap compares the log-probabilities of sampler and trainer for the same weights; it is 0 for a perfect engine.
+	// LogprobGap compares the log-probabilities of sampler and trainer for the same weights; it is 0 for a perfect engine in a
+	// synchronous run.
 	LogprobGap Gap `json:"logprob_gap"`
+
+	// Drift compares the weights at the beginning of the step with those that sampled: over the first update or, with a correction,
+	// over all data. Null if there was nothing to train on.
+	Drift *Drift `json:"drift,omitzero"`
 
 	Seconds         Seconds `json:"seconds"`
 	TokensPerSecond float64 `json:"tokens_per_second"` // ResponseTokens per second of rollouts

@@ -52,6 +52,9 @@ func (u *updater) update(ctx context.Context, data []tinker.Datum, report *StepR
 			return err
 		}
 	}
+	if data, err = u.correct(ctx, data, report); err != nil || len(data) == 0 {
+		return err
+	}
 	adam := u.cfg.Adam
 	adam.LearningRate = u.cfg.Schedule.Rate(report.Step-1, u.cfg.Steps)
 	n := min(u.cfg.Minibatches, len(data))
@@ -67,6 +70,10 @@ func (u *updater) update(ctx context.Context, data []tinker.Datum, report *StepR
 		}
 		if i == 0 {
 			report.LogprobGap = logprobGap(part, forward.Logprobs)
+			if report.Drift == nil {
+				drift := driftOf(part, forward.Logprobs, u.cfg.Loss)
+				report.Drift = &drift
+			}
 		}
 		report.Loss += forward.Loss / float64(n)
 		report.GradNorm += optim.GradNorm / float64(n)
@@ -75,6 +82,36 @@ func (u *updater) update(ctx context.Context, data []tinker.Datum, report *StepR
 	report.LearningRate = adam.LearningRate
 	report.Seconds.Train = time.Since(start).Seconds()
 	return nil
+}
+
+// correct applies the correction, for which it asks the engine for the log-probabilities of all data.
+func (u *updater) correct(ctx context.Context, data []tinker.Datum, report *StepReport) ([]tinker.Datum, error) {
+	if u.cfg.Correction.Kind == "" {
+		return data, nil
+	}
+	proximal, err := u.client.Forward(ctx, tinker.ForwardParams{Data: data, Loss: u.cfg.Loss})
+	if err != nil {
+		return nil, fmt.Errorf("log-probabilities of the weights in training: %w", err)
+	}
+	if len(proximal.Logprobs) != len(data) {
+		return nil, fmt.Errorf("the engine returned log-probabilities for %d sequences, but was given %d", len(proximal.Logprobs), len(data))
+	}
+	tokens := 0
+	for k := range data {
+		if len(proximal.Logprobs[k]) != len(data[k].Weights) {
+			return nil, fmt.Errorf("the engine returned %d log-probabilities for %d tokens", len(proximal.Logprobs[k]), len(data[k].Weights))
+		}
+		for _, w := range data[k].Weights {
+			if w != 0 {
+				tokens++
+			}
+		}
+	}
+	drift := driftOf(data, proximal.Logprobs, u.cfg.Loss)
+	kept, rejected := correct(data, proximal.Logprobs, u.cfg.Correction)
+	drift.Rejected = ratio(rejected, tokens)
+	report.Drift = &drift
+	return kept, nil
 }
 
 // logprobGap compares the sampler's log-probabilities with the trainer's.

@@ -5,8 +5,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
+	"math/rand/v2"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -23,6 +26,26 @@ type calculator struct {
 	// perQuestion emits the reward of each question of a sheet when it is answered. Otherwise the reward of a sheet is the
 	// mean over its questions.
 	perQuestion bool
+	// toolLatency is the median time that the tool takes; zero takes none.
+	toolLatency time.Duration
+}
+
+// useTool waits as long as the tool takes: a log-normal time, of which one in a hundred is over 16 times the median. It depends
+// on the seed alone.
+func (c calculator) useTool(ctx context.Context, seed int64) error {
+	if c.toolLatency == 0 {
+		return nil
+	}
+	const sigma = 1.2
+	random := rand.New(rand.NewPCG(uint64(seed), 1))
+	timer := time.NewTimer(time.Duration(float64(c.toolLatency) * math.Exp(sigma*random.NormFloat64())))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // sheet is a task: a question, and maybe more, each of which is a conversation of its own.
@@ -48,6 +71,11 @@ func (c calculator) Run(ctx context.Context, task agl.Task) (agl.Result, error) 
 	for _, q := range questions {
 		chat, err := arithmetic.Converse(q.Question, func(chat []arithmetic.Message) (string, error) {
 			seed++ // each call has a random stream of its own
+			if chat[len(chat)-1].Role == "tool" {
+				if err := c.useTool(ctx, seed); err != nil {
+					return "", err
+				}
+			}
 			return c.complete(ctx, llm, chat, seed)
 		})
 		if err != nil {

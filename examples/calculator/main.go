@@ -38,21 +38,23 @@ import (
 // options are the flags. By default the run is stored in memory: it takes half a minute, waiting for the disk at every write
 // would be a large part of that, and its seed repeats it.
 type options struct {
-	Seed      uint64 `default:"1" help:"Decides the model's first weights, the order of the questions and the sampling."`
-	Steps     int    `default:"${steps}" help:"Steps of reinforcement learning, 128 questions each."`
-	Questions int    `default:"1" help:"Questions of each training rollout, one conversation after the other; a step has 128 questions."`
-	Credit    string `default:"trajectory" enum:"trajectory,turn" help:"What rewards are credited to: the rollout, which gets the mean over its questions, or each question's own calls (${enum})."`
-	Validate  int    `default:"0" help:"Steps between tests with the held-out questions, besides before the first and after the last; 0 has none in between."`
-	Runners   int    `default:"16" help:"Rollouts that run at once."`
-	Engine    string `default:"embedded" placeholder:"WHERE" help:"Where the model is: embedded in this process, http for a process of its own that speaks the Tinker protocol, or the URL of such an engine, for example agl policy serve (${default})."`
-	Strategy  string `default:"shared-memory" enum:"shared-memory,client-server" help:"Where runners run: in this process, or in processes that meet it at a store server (${enum})."`
-	Store     string `placeholder:"URL" help:"A store server that runs already, such as http://127.0.0.1:4747; needs --strategy client-server."`
-	DB        string `name:"db" default:"memory:" placeholder:"DATABASE" help:"Where this program keeps rollouts and spans: memory:, sqlite:PATH or postgres://… (${default})."`
-	Summary   string `placeholder:"FILE" type:"path" help:"Write the results there as JSON."`
-	Out       string `placeholder:"DIR" type:"path" help:"Keep checkpoints and metrics there, and resume from the last checkpoint."`
-	Profile   string `placeholder:"FILE" type:"path" help:"Write a CPU profile of this process there."`
-	Serve     bool   `name:"serve-engine" hidden:"" help:"Be the process of --engine http."`
-	LogLevel  string `default:"warn" enum:"debug,info,warn,error" help:"What is logged to standard error (${enum})."`
+	Seed      uint64        `default:"1" help:"Decides the model's first weights, the order of the questions and the sampling."`
+	Steps     int           `default:"${steps}" help:"Steps of reinforcement learning, 128 questions each."`
+	Questions int           `default:"1" help:"Questions of each training rollout, one conversation after the other; a step has 128 questions."`
+	Credit    string        `default:"trajectory" enum:"trajectory,turn" help:"What rewards are credited to: the rollout, which gets the mean over its questions, or each question's own calls (${enum})."`
+	Validate  int           `default:"0" help:"Steps between tests with the held-out questions, besides before the first and after the last; 0 has none in between."`
+	Staleness int           `default:"0" help:"By how many versions sampling may run ahead of training; 0 samples, trains, and samples again."`
+	Tool      time.Duration `default:"0" help:"The median time that the tool takes, which is log-normal with σ = 1.2; 0 takes none."`
+	Runners   int           `default:"16" help:"Rollouts that run at once."`
+	Engine    string        `default:"embedded" placeholder:"WHERE" help:"Where the model is: embedded in this process, http for a process of its own that speaks the Tinker protocol, or the URL of such an engine, for example agl policy serve (${default})."`
+	Strategy  string        `default:"shared-memory" enum:"shared-memory,client-server" help:"Where runners run: in this process, or in processes that meet it at a store server (${enum})."`
+	Store     string        `placeholder:"URL" help:"A store server that runs already, such as http://127.0.0.1:4747; needs --strategy client-server."`
+	DB        string        `name:"db" default:"memory:" placeholder:"DATABASE" help:"Where this program keeps rollouts and spans: memory:, sqlite:PATH or postgres://… (${default})."`
+	Summary   string        `placeholder:"FILE" type:"path" help:"Write the results there as JSON."`
+	Out       string        `placeholder:"DIR" type:"path" help:"Keep checkpoints and metrics there, and resume from the last checkpoint."`
+	Profile   string        `placeholder:"FILE" type:"path" help:"Write a CPU profile of this process there."`
+	Serve     bool          `name:"serve-engine" hidden:"" help:"Be the process of --engine http."`
+	LogLevel  string        `default:"warn" enum:"debug,info,warn,error" help:"What is logged to standard error (${enum})."`
 }
 
 // exitUsage is the exit code of a wrong flag or role variable; the others are those of execution.ExitCode.
@@ -88,6 +90,10 @@ func (o options) validate() error {
 	switch {
 	case o.Steps < 1:
 		return fmt.Errorf("--steps: got %d, must be at least 1", o.Steps)
+	case o.Staleness < 0:
+		return fmt.Errorf("--staleness: got %d, must not be negative", o.Staleness)
+	case o.Tool < 0:
+		return fmt.Errorf("--tool: got %v, must not be negative", o.Tool)
 	case o.Runners < 1:
 		return fmt.Errorf("--runners: got %d, must be at least 1", o.Runners)
 	case o.Store != "" && o.Strategy != "client-server":
@@ -188,7 +194,7 @@ func run(ctx context.Context, opt options) (failed error) {
 		return err
 	}
 	config := trainer.Config{
-		Agent:    calculator{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: opt.Runners}}, perQuestion: opt.Credit == string(grpo.CreditTurn)},
+		Agent:    calculator{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: opt.Runners}}, perQuestion: opt.Credit == string(grpo.CreditTurn), toolLatency: opt.Tool},
 		Train:    train,
 		Val:      heldOut,
 		Strategy: strategy,

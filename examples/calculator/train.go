@@ -73,6 +73,7 @@ func (t *training) Run(ctx context.Context, in agl.AlgorithmInput) error {
 		},
 		Steps: t.opt.Steps, PromptsPerStep: recipe.PromptsPerStep / t.opt.Questions, GroupSize: recipe.GroupSize,
 		Credit: grpo.Credit(t.opt.Credit), Discount: t.opt.discount(), ValidateEvery: t.opt.Validate,
+		Async: grpo.Async{MaxStaleness: t.opt.Staleness},
 	}
 	algorithms.ShowGRPO(&config, t.display, func(string) {})
 	show := config.OnStep

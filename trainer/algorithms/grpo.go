@@ -60,6 +60,7 @@ func grpoKeys(a *GRPO) yamlfile.Value {
 		key("mask_truncated", "Leaves rollouts with a truncated reply out of the loss, as DAPO does; their rewards still count in the group.", yamlfile.Bool(&c.MaskTruncated)).Default(false),
 		key("dynamic_sampling", "Drops groups whose rewards are all equal and samples other tasks in their place, as DAPO does; at most ten times the groups of a step.", yamlfile.Bool(&c.DynamicSampling)).Default(false),
 		key("async", "Sampling that runs ahead of training, or by how many versions it may alone.", async(&c.Async)),
+		key("correction", "How the loss corrects for samples of older weights beyond its own ratio, or the kind alone; it takes a forward pass a step.", correction(&c.Correction)),
 		key("processed_logprobs", "The engine returns log-probabilities of the distribution that it samples from, whatever the temperature, as vLLM does whose logprobs mode is `processed_logprobs`. Otherwise rollouts with calls at another temperature than 1, or with a truncated distribution, are masked.", yamlfile.Bool(&c.ProcessedLogprobs)).Default(false),
 		key("kl", "A penalty on tokens that became likelier than under a reference, or its coefficient alone.", penalty(&c.KL)).Default(0),
 		key("pass_reward", "The reward from which a rollout counts as passed.", keys.Positive(&c.PassReward)).Default(1),
@@ -96,6 +97,15 @@ func async(to *grpo.Async) yamlfile.Value {
 			yamlfile.Words(&to.OnStale, admission.OnStales()...)).Default(string(admission.Train)),
 		key("min_viable", "Rollouts of a group that must count, or another task is sampled in its place; what the infrastructure failed does not count. 0 drops no group.", yamlfile.Integer(&to.MinViable)).Default(0),
 		key("group_timeout", "How long a group may take; its unfinished rollouts are then cancelled, and the others compared. By default there is no limit.", yamlfile.Duration(&to.GroupTimeout)),
+	))
+}
+
+func correction(to *grpo.Correction) yamlfile.Value {
+	kind := yamlfile.Words(&to.Kind, grpo.CorrectionKinds()...)
+	return yamlfile.Short(kind, yamlfile.Mapping(
+		yamlfile.Key("kind", "What weighs or rejects tokens and sequences.", kind).Required(),
+		yamlfile.Key("low", "The lower bound of icepop, gspo and geometric; by default that of the kind.", keys.Positive(&to.Low)),
+		yamlfile.Key("high", "The upper bound; by default that of the kind.", keys.Positive(&to.High)),
 	))
 }
 

@@ -102,7 +102,7 @@ func TestGRPO(t *testing.T) {
 				ProcessedLogprobs: true,
 			},
 			Steps: 40, PromptsPerStep: 4, GroupSize: 6, Loss: tinker.Loss{Name: tinker.PPO, ClipLow: 0.9, ClipHigh: 1.5, Beta: 0.2}, Minibatches: 2,
-			Baseline: grpo.LeaveOneOut, MaskTruncated: true, DynamicSampling: true,
+			Baseline: grpo.LeaveOneOut, MaskTruncated: true, DynamicSampling: true, Correction: grpo.Correction{Kind: grpo.IcePop, Low: 0.6, High: 4},
 			Async: grpo.Async{MaxStaleness: 2, Concurrency: 6, OnStale: admission.Wait, MinViable: 3, GroupTimeout: 90 * time.Second}, KL: grpo.KL{Coefficient: 0.05, Reference: "tinker://m/weights/start"},
 			PlainAdvantage: true, Credit: grpo.CreditTurn, Discount: 0.9, LengthNormalization: true, ValidateEvery: 5,
 		}},

@@ -1,0 +1,229 @@
+package grpo
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/agl-go/agl/tinker"
+)
+
+// CorrectionKind is a way to correct for samples that other weights drew than those that are trained on them.
+//
+// Notation: b is the log-probability of a token under the sampler, p (proximal) that under the weights at the beginning of the step,
+// ρ = exp(p − b), T the number of sampled tokens of a sequence, A a token's advantage. A correction gives each token a constant factor w.
+//
+// Those that weigh, the first five, make p the denominator of the loss's ratio, so that the loss is decoupled PPO's (Hilton et al. 2022,
+// arXiv:2110.00641; AReaL, arXiv:2505.24298, eq. 5): w·loss(π/π_p). Those that reject leave b there.
+type CorrectionKind string
+
+// The corrections.
+const (
+	// TokenTIS is w = min(ρ, High), truncated importance sampling per token (Espeholt et al. 2018, arXiv:1802.01561). High is 2.
+	TokenTIS CorrectionKind = "token_tis"
+	// SequenceTIS is w = min(∏ρ, High), the same for each sequence: less bias, more variance. High is 2.
+	SequenceTIS CorrectionKind = "sequence_tis"
+	// SequenceMIS is w = ∏ρ, and 0 where that is above High. High is 2.
+	SequenceMIS CorrectionKind = "sequence_mis"
+	// IcePop is w = ρ, and 0 outside [Low, High] (Ling team 2025, arXiv:2510.18855, §3). They are 0.5 and 5.
+	IcePop CorrectionKind = "icepop"
+	// GSPO is w = (∏ρ)^(1/T), and 0 where a clip of that ratio to [Low, High] would have no gradient (Zheng et al. 2025, arXiv:2507.18071,
+	// eq. 5). They are 1 − 3e-4 and 1 + 4e-4.
+	GSPO CorrectionKind = "gspo"
+	// Geometric rejects sequences whose (∏ρ)^(1/T) is outside [Low, High]. They are 0.99 and 1.01.
+	Geometric CorrectionKind = "geometric"
+	// DPPO rejects tokens that have already moved along their advantage by more than High in probability: e^p − e^b > High where
+	// A > 0, e^b − e^p > High where A < 0. High is 0.2.
+	DPPO CorrectionKind = "dppo"
+	// DualClip rejects tokens with A < 0 and ρ > High, whose ratio the losses leave unbounded (Ye et al. 2020, arXiv:1912.09729, eq. 5).
+	// High is 3.
+	DualClip CorrectionKind = "dual_clip"
+)
+
+// CorrectionKinds returns all corrections.
+func CorrectionKinds() []CorrectionKind {
+	return []CorrectionKind{TokenTIS, SequenceTIS, SequenceMIS, IcePop, GSPO, Geometric, DPPO, DualClip}
+}
+
+// Correction corrects for samples of other weights. It takes a forward pass over the data of each step.
+type Correction struct {
+	// Kind is empty for none: then the loss's own ratio corrects, token by token.
+	Kind CorrectionKind
+	// Low and High are the bounds; zero means those of the kind. Kinds without a lower bound take none.
+	Low, High float64
+}
+
+func (c Correction) defaults() Correction {
+	low, high := 0.0, 0.0
+	switch c.Kind {
+	case TokenTIS, SequenceTIS, SequenceMIS:
+		high = 2
+	case IcePop:
+		low, high = 0.5, 5
+	case GSPO:
+		low, high = 1-3e-4, 1+4e-4
+	case Geometric:
+		low, high = 0.99, 1.01
+	case DPPO:
+		high = 0.2
+	case DualClip:
+		high = 3
+	}
+	return Correction{c.Kind, cmp.Or(c.Low, low), cmp.Or(c.High, high)}
+}
+
+func (c Correction) validate() error {
+	d := c.defaults()
+	twoSided := d.Kind == IcePop || d.Kind == GSPO || d.Kind == Geometric
+	switch {
+	case c.Kind == "":
+		if c != (Correction{}) {
+			return invalid("Correction has bounds without a Kind; allowed are %q", CorrectionKinds())
+		}
+	case !slices.Contains(CorrectionKinds(), c.Kind):
+		return invalid("Correction.Kind is %q; allowed are %q", c.Kind, CorrectionKinds())
+	case !(d.High > 0) || math.IsInf(d.High, 0):
+		return invalid("Correction.High is %v, must be a finite number above 0", d.High)
+	case !twoSided && c.Low != 0:
+		return invalid("Correction.Low is %v; %q takes none", c.Low, c.Kind)
+	case twoSided && !(d.Low > 0 && d.Low <= 1 && d.High >= 1):
+		return invalid("Correction.Low and High are %v and %v, must be above 0, at most 1, and at least 1", d.Low, d.High)
+	}
+	return nil
+}
+
+// weighs reports whether the correction replaces the denominator of the loss's ratio.
+func (c Correction) weighs() bool {
+	return slices.Contains([]CorrectionKind{TokenTIS, SequenceTIS, SequenceMIS, IcePop, GSPO}, c.Kind)
+}
+
+// correct applies a correction to data of which proximal has the log-probabilities under the weights in training: one slice per
+// datum. It returns the data that still have a token to train on, and how many of the tokens have none of the loss.
+func correct(data []tinker.Datum, proximal [][]float32, c Correction) (kept []tinker.Datum, rejected int) {
+	c = c.defaults()
+	for k := range data {
+		d, p := data[k], proximal[k]
+		product, mean := sequenceRatio(&d, p)
+		tokens := 0
+		d.Weights, d.Advantages = slices.Clone(d.Weights), slices.Clone(d.Advantages)
+		for i := range d.Weights {
+			if d.Weights[i] == 0 {
+				continue
+			}
+			w := c.factor(float64(p[i]), float64(d.Logprobs[i]), product, mean, float64(d.Advantages[i]))
+			if w == 0 {
+				d.Weights[i], d.Advantages[i] = 0, 0
+				rejected++
+				continue
+			}
+			d.Advantages[i] *= float32(w)
+			tokens++
+		}
+		if c.weighs() {
+			d.Logprobs = p
+		}
+		if tokens > 0 {
+			kept = append(kept, d)
+		}
+	}
+	return kept, rejected
+}
+
+// sequenceRatio returns ∏ρ over the sampled tokens of a sequence, and its T-th root.
+func sequenceRatio(d *tinker.Datum, proximal []float32) (product, mean float64) {
+	sum, n := 0.0, 0
+	for i, w := range d.Weights {
+		if w != 0 {
+			sum += float64(proximal[i]) - float64(d.Logprobs[i])
+			n++
+		}
+	}
+	return math.Exp(sum), math.Exp(sum / float64(max(n, 1)))
+}
+
+// factor is the w of a token.
+func (c Correction) factor(p, b, product, mean, advantage float64) float64 {
+	inside := func(ratio, w float64) float64 {
+		if ratio < c.Low || ratio > c.High {
+			return 0
+		}
+		return w
+	}
+	keep := func(ok bool) float64 {
+		if ok {
+			return 1
+		}
+		return 0
+	}
+	switch ratio := math.Exp(p - b); c.Kind {
+	case TokenTIS:
+		return min(ratio, c.High)
+	case SequenceTIS:
+		return min(product, c.High)
+	case SequenceMIS:
+		return inside(product, product)
+	case IcePop:
+		return inside(ratio, ratio)
+	case GSPO:
+		if advantage > 0 && mean > c.High || advantage < 0 && mean < c.Low {
+			return 0
+		}
+		return mean
+	case Geometric:
+		return inside(mean, 1)
+	case DPPO:
+		moved := math.Exp(p) - math.Exp(b)
+		return keep(!(advantage > 0 && moved > c.High || advantage < 0 && -moved > c.High))
+	case DualClip:
+		return keep(!(advantage < 0 && ratio > c.High))
+	}
+	return 1
+}
+
+// Drift compares the weights at the beginning of a step with those that sampled, over the sampled tokens.
+type Drift struct {
+	// Entropy is −mean of p, an estimate of the policy's entropy per token in nats where the samples are its own.
+	Entropy float64 `json:"entropy"`
+	// KL is the mean of ρ − log ρ − 1, which estimates KL(sampler‖policy) (k3 of Schulman 2020, http://joschu.net/blog/kl-approx.html).
+	KL float64 `json:"kl"`
+	// Ratio has the quantiles 0, 0.01, 0.5, 0.99 and 1 of ρ.
+	Ratio [5]float64 `json:"ratio"`
+	// Clipped is the share of tokens whose ρ is outside the loss's bounds, where the loss has some.
+	Clipped float64 `json:"clipped"`
+	// Rejected is the share of tokens that the correction gives the factor 0.
+	Rejected float64 `json:"rejected"`
+}
+
+// driftOf compares the log-probabilities of a batch.
+func driftOf(data []tinker.Datum, proximal [][]float32, loss tinker.Loss) Drift {
+	loss = loss.WithDefaults()
+	var d Drift
+	var ratios []float64
+	for k := range min(len(data), len(proximal)) {
+		weights, sampler, current := data[k].Weights, data[k].Logprobs, proximal[k] //nolint:gosec // k is below both lengths
+		for i := range min(len(weights), len(sampler), len(current)) {
+			if weights[i] == 0 {
+				continue
+			}
+			p := float64(current[i])
+			away := p - float64(sampler[i])
+			ratio := math.Exp(away)
+			ratios = append(ratios, ratio)
+			d.Entropy -= p
+			d.KL += ratio - away - 1
+			if loss.Name.Clips() && (ratio < float64(loss.ClipLow) || ratio > float64(loss.ClipHigh)) {
+				d.Clipped++
+			}
+		}
+	}
+	n := float64(len(ratios))
+	if n == 0 {
+		return Drift{}
+	}
+	d.Entropy, d.KL, d.Clipped = d.Entropy/n, d.KL/n, d.Clipped/n
+	slices.Sort(ratios)
+	for i, q := range [...]float64{0, 0.01, 0.5, 0.99, 1} {
+		d.Ratio[i] = ratios[int(math.Round(q*(n-1)))]
+	}
+	return d
+}
