@@ -3,6 +3,7 @@ package agl
 import (
 	"context"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl/internal/rawjson"
@@ -20,9 +21,12 @@ type Task struct {
 func (t Task) Input() jsontext.Value { return t.Rollout.Input }
 
 // DecodeInput decodes the task's input into v. An input that does not fit v is
-// ErrInvalid.
-func (t Task) DecodeInput(v any) error {
-	if err := rawjson.Unmarshal(t.Rollout.Input, v); err != nil {
+// ErrInvalid, and so is one with a member that v has no field for: a misspelt or
+// miscased name would silently leave the field zero. Options such as
+// json.RejectUnknownMembers(false) change that. Of the same name twice, the last counts.
+func (t Task) DecodeInput(v any, options ...json.Options) error {
+	options = append([]json.Options{rawjson.Options(), json.RejectUnknownMembers(true)}, options...)
+	if err := json.Unmarshal(t.Rollout.Input, v, options...); err != nil {
 		return Errorf(CodeInvalid, "task input of rollout %s: %w", t.Rollout.RolloutID, err)
 	}
 	return nil

@@ -3,7 +3,11 @@ package agl_test
 import (
 	"errors"
 	"math"
+	"strings"
 	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
@@ -73,5 +77,36 @@ func TestAttributeListsAreOfOneKind(t *testing.T) {
 	var back agl.Attributes
 	if err := rawjson.Unmarshal(attrs, &back); err != nil {
 		t.Errorf("they cannot be read back: %v", err)
+	}
+}
+
+// TestDecodeInput: what the value has no field for is named, unless it is allowed.
+func TestDecodeInput(t *testing.T) {
+	t.Parallel()
+	var input struct {
+		Question string `json:"question"`
+	}
+	for doc, want := range map[string]string{
+		`{"question":"a","question":"b"}`: "",
+		`{"Question":"a"}`:                `unknown object member name "Question"`,
+		`{"question":"a","anwser":1}`:     `unknown object member name "anwser"`,
+		`{"question":1}`:                  "question",
+		`[]`:                              "",
+	} {
+		task := agl.Task{Rollout: agl.Rollout{RolloutID: "ro-1", Input: jsontext.Value(doc)}}
+		err := task.DecodeInput(&input)
+		if want == "" && doc != `[]` {
+			if err != nil || input.Question != "b" {
+				t.Errorf("%s: %q, %v", doc, input.Question, err)
+			}
+			continue
+		}
+		if !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), "task input of rollout ro-1: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", doc, err, want)
+		}
+	}
+	task := agl.Task{Rollout: agl.Rollout{Input: jsontext.Value(`{"question":"a","more":1}`)}}
+	if err := task.DecodeInput(&input, json.RejectUnknownMembers(false)); err != nil || input.Question != "a" {
+		t.Errorf("with other members allowed: %q, %v", input.Question, err)
 	}
 }

@@ -61,6 +61,8 @@ type Model struct {
 	Resumed  bool
 	// Weights is the path that SaveWeights, or the checkpoint, has last given.
 	Weights string
+	// Saved is the step of the last checkpoint; -1 if there is none.
+	Saved int
 
 	identity    map[string]string
 	checkpoints *Checkpoints // nil keeps none
@@ -69,7 +71,7 @@ type Model struct {
 // OpenModel creates a model and loads the newest checkpoint, or else the initial weights. A checkpoint of another identity
 // is agl.ErrConflict. The caller unloads the model.
 func OpenModel(ctx context.Context, p ModelParams) (*Model, error) {
-	m := &Model{identity: p.Identity}
+	m := &Model{identity: p.Identity, Saved: -1}
 	var err error
 	if p.Dir != "" {
 		if m.checkpoints, err = OpenCheckpoints(p.Dir, p.Service, p.Logger); err != nil {
@@ -90,7 +92,9 @@ func (m *Model) load(ctx context.Context, initialWeights string) (err error) {
 		m.Restored, m.Resumed, err = m.checkpoints.Restore(ctx, m.identity, func(cp Checkpoint) error {
 			return m.LoadWeights(ctx, tinker.LoadWeightsParams{Path: cp.Weights, WithOptimizer: true})
 		})
-		m.Weights = m.Restored.Weights
+		if m.Weights = m.Restored.Weights; m.Resumed {
+			m.Saved = m.Restored.Step
+		}
 	}
 	if err != nil || m.Resumed || initialWeights == "" {
 		return err
@@ -127,7 +131,11 @@ func (m *Model) SaveState(ctx context.Context, step int, state any) error {
 	if err != nil {
 		return fmt.Errorf("encode state: %w", err)
 	}
-	return m.checkpoints.Save(ctx, Checkpoint{Step: step, Weights: m.Weights, Identity: m.identity, State: jsontext.Value(raw)})
+	if err := m.checkpoints.Save(ctx, Checkpoint{Step: step, Weights: m.Weights, Identity: m.identity, State: jsontext.Value(raw)}); err != nil {
+		return err
+	}
+	m.Saved = step
+	return nil
 }
 
 // Checkpoint is Save and SaveState.

@@ -9,7 +9,7 @@ type Progress struct {
 	OnRollouts func(phase Phase, step, done, total int)
 	// OnValidation is called after each validation.
 	OnValidation func(step int, r Report)
-	// OnWarning is called once for each kind of warning.
+	// OnWarning is called once for each kind of warning; nil logs it.
 	OnWarning func(w Warning)
 }
 

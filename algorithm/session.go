@@ -115,8 +115,9 @@ type Summary struct {
 	// Before and After are the validations before the first step and after the last; nil if there is no validation dataset,
 	// and After also if the run was interrupted. Those of an earlier process have no Results.
 	Before, After *Report
-	// Weights is the path of the last checkpoint's weights; empty if there is none.
-	Weights string
+	// Weights is the path of the last checkpoint's weights; empty if there is none. Checkpoint is its step.
+	Weights    string
+	Checkpoint int
 	// Snapshot is the path of the last sampler snapshot that was published, with its ResourcesID.
 	Snapshot    string
 	ResourcesID string
@@ -450,6 +451,16 @@ func (s *Session) Commit(ctx context.Context, checkpoint bool, report func(savin
 	return s.Model.SaveState(ctx, s.Step, state)
 }
 
+// Checkpoint makes a checkpoint of the steps done, unless there is one. It is for a run that is interrupted between steps:
+// own are the algorithm's own members of the checkpoint, as they were after the last step.
+func (s *Session) Checkpoint(ctx context.Context, own any) error {
+	if !s.Model.KeepsCheckpoints() || s.Model.Saved == s.Step {
+		return nil
+	}
+	s.p.State = func() (any, error) { return own, nil }
+	return s.Commit(ctx, true, nil)
+}
+
 // AppendMetrics writes a line of metrics.jsonl.
 func (s *Session) AppendMetrics(line any) error { return s.metrics.Append(line) }
 
@@ -475,7 +486,7 @@ func (s *Session) Summary() Summary {
 	}
 	out := Summary{Step: s.Step, Resumed: s.Resumed, Totals: s.Totals, Before: s.Before, After: s.After, ResourcesID: s.ResourcesID}
 	if s.Model != nil {
-		out.Weights = s.Model.Weights
+		out.Weights, out.Checkpoint = s.Model.Weights, s.Model.Saved
 	}
 	if n := len(s.snapshots); n > 0 {
 		out.Snapshot = s.snapshots[n-1]

@@ -29,7 +29,8 @@ func (s *supervisor) supervise(ctx context.Context) error {
 	case ctx.Err() != nil:
 		s.log.Info("interrupted, stopping", "cause", failure)
 	default:
-		s.log.Error("a part of the run failed, stopping the others", "error", failure)
+		// The failure is returned; here it says why the others end.
+		s.log.Info("a part of the run failed, stopping the others", "error", failure)
 	}
 	late := s.stop(failure != nil, forced(ctx))
 	if failure == nil && ctx.Err() != nil {

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -46,8 +47,12 @@ func (w *worker) run(ctx context.Context, drain <-chan struct{}, quota *rolloutQ
 			return nil
 		}
 		if err := w.execute(ctx, rollout); err != nil {
-			w.attemptLog(rollout.RolloutID, rollout.Attempt.AttemptID).WarnContext(ctx, "attempt failed",
-				"worker_id", w.workerID, "outcome", agl.OutcomeOf(err).Kind, "error", err)
+			outcome, level := agl.OutcomeOf(err).Kind, slog.LevelWarn
+			if outcome == agl.OutcomeCancelled {
+				level = slog.LevelInfo // it was asked to end
+			}
+			w.attemptLog(rollout.RolloutID, rollout.Attempt.AttemptID).Log(ctx, level, "attempt failed",
+				"worker_id", w.workerID, "outcome", outcome, "error", err)
 		}
 	}
 	return nil

@@ -3,6 +3,7 @@ package trainer
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -227,6 +228,13 @@ func (w *watch) verdict() error {
 type uselessError struct{ error }
 
 func (e uselessError) Unwrap() error { return e.error }
+
+// IsUseless reports whether an error of [Trainer.Fit] says that the run cannot have
+// learned anything from its rollouts, so that they are not worth keeping.
+func IsUseless(err error) bool {
+	_, useless := errors.AsType[uselessError](err)
+	return useless
+}
 
 // RewardForm says how an agent reports a reward.
 const RewardForm = `a program prints {"reward": 0.7} as the last line of its output, or writes that to the file $AGL_RESULT_FILE; ` +

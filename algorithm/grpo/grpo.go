@@ -23,7 +23,11 @@ var _ agl.Algorithm = (*GRPO)(nil)
 
 // New makes the algorithm. A Config out of range is agl.ErrInvalid and names the field.
 func New(cfg Config) (*GRPO, error) {
+	logged := cfg.Progress.OnWarning == nil
 	cfg = cfg.withDefaults()
+	if logged {
+		cfg.Progress.OnWarning = func(w algorithm.Warning) { cfg.Logger.Warn(w.Message, "kind", w.Kind, "step", w.Step) }
+	}
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
@@ -40,8 +44,9 @@ func (*GRPO) LearnsFromCalls() bool { return true }
 // rollouts. It needs a train dataset unless there is a Source, and uses the validation dataset if there is one.
 //
 // When ctx ends, Run returns its error; outstanding rollouts are cancelled in the store and the last checkpoint stays
-// intact. A checkpoint of other settings is agl.ErrConflict. If every model call of a step was recorded without token ids or
-// log-probabilities, Run returns agl.ErrIllegalState: the next step would be the same.
+// intact. During the rollouts of a step it first makes a checkpoint of the steps done. A checkpoint of other settings is
+// agl.ErrConflict. If every model call of a step was recorded without token ids or log-probabilities, Run returns
+// agl.ErrIllegalState: the next step would be the same.
 func (g *GRPO) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	g.summary = algorithm.Summary{}
 	r := &training{cfg: g.cfg, source: g.cfg.Source, warned: map[string]bool{}}
@@ -92,7 +97,7 @@ func (r *training) open(ctx context.Context, in agl.AlgorithmInput) (err error) 
 	}
 	identity := r.cfg.identity(r.source)
 	if r.cfg.Async.MaxStaleness > 0 && !can.ImmutableSnapshots {
-		r.warnOnce(ctx, algorithm.Warning{Kind: WarnSynchronous, Message: fmt.Sprintf(
+		r.warnOnce(algorithm.Warning{Kind: WarnSynchronous, Message: fmt.Sprintf(
 			"the engine changes snapshots that it has published, so sampling cannot run ahead of training: max_staleness is 0 instead of %d", r.cfg.Async.MaxStaleness)})
 		r.cfg.Async.MaxStaleness = 0
 	}
@@ -145,7 +150,14 @@ func (r *training) trainStep(ctx context.Context, step int) error {
 	start := time.Now()
 	s := r.session
 	report := StepReport{Step: step, Steps: r.cfg.Steps, ResourcesID: s.ResourcesID}
+	before, err := r.saveState()
+	if err != nil {
+		return err
+	}
 	b, err := r.pump.collect(ctx, step)
+	if err != nil && ctx.Err() != nil {
+		r.keep(ctx, before)
+	}
 	if err != nil {
 		return err
 	}
@@ -185,22 +197,34 @@ func (r *training) trainStep(ctx context.Context, step int) error {
 	}); err != nil {
 		return err
 	}
-	r.warn(ctx, report)
+	r.warn(report)
 	r.cfg.OnStep(report)
 	return nil
 }
 
-// warn reports each kind of warning once.
-func (r *training) warn(ctx context.Context, report StepReport) {
-	for _, w := range warnings(report) {
-		r.warnOnce(ctx, w)
+// keepTimeout limits the checkpoint of a run that is interrupted.
+const keepTimeout = 10 * time.Second
+
+// keep makes a checkpoint of the steps done when a run is interrupted during the rollouts of the next one, which have not
+// changed the weights. state is that of the source before it.
+func (r *training) keep(ctx context.Context, state any) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
+	defer cancel()
+	if err := r.session.Checkpoint(ctx, state); err != nil {
+		r.cfg.Logger.WarnContext(ctx, "no checkpoint of the interrupted run; it resumes from the one before", "error", err)
 	}
 }
 
-func (r *training) warnOnce(ctx context.Context, w algorithm.Warning) {
+// warn reports each kind of warning once.
+func (r *training) warn(report StepReport) {
+	for _, w := range warnings(report) {
+		r.warnOnce(w)
+	}
+}
+
+func (r *training) warnOnce(w algorithm.Warning) {
 	if !r.warned[w.Kind] {
 		r.warned[w.Kind] = true
-		r.cfg.Logger.WarnContext(ctx, w.Message, "kind", w.Kind, "step", w.Step)
 		r.cfg.Progress.OnWarning(w)
 	}
 }

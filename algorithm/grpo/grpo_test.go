@@ -314,8 +314,8 @@ func TestCancel(t *testing.T) {
 		t.Errorf("summary %+v: want 1 step done", s)
 	}
 	files, err := os.ReadDir(filepath.Join(out, "checkpoints"))
-	if err != nil || len(files) != 1 || files[0].Name() != "checkpoint-00000000.json" {
-		t.Errorf("checkpoints %v, %v: want that of step 0 alone", files, err)
+	if err != nil || len(files) != 2 || files[1].Name() != "checkpoint-00000001.json" {
+		t.Errorf("checkpoints %v, %v: want those of steps 0 and 1", files, err)
 	}
 }
 

@@ -20,11 +20,23 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// TestResume kills a run in the middle of step 5 and expects the next one to go
-// on from the checkpoint of step 3 and to end with the weights and the metrics of
-// a run that was not interrupted, bit for bit.
+// TestResume ends a run in the middle of step 5. The next one goes on after step 4 if
+// the run was interrupted, and from the checkpoint of step 3 if it was killed. It ends
+// with the weights and the metrics of a run that was neither, bit for bit.
 func TestResume(t *testing.T) {
 	t.Parallel()
+	t.Run("interrupted", func(t *testing.T) {
+		t.Parallel()
+		testResume(t, 4)
+	})
+	t.Run("killed", func(t *testing.T) {
+		t.Parallel()
+		testResume(t, 3)
+	})
+}
+
+func testResume(t *testing.T, from int) {
+	t.Helper()
 	in := agl.AlgorithmInput{Train: tasks(t), Val: tasks(t)}
 
 	whole, wholeOut := newWorld(t, "", nil), t.TempDir()
@@ -48,6 +60,11 @@ func TestResume(t *testing.T) {
 	if n := len(metricsLines(t, out)); n != 5 {
 		t.Fatalf("%d lines of metrics before the resumption, want those of steps 0 to 4", n)
 	}
+	if from == 3 {
+		if err := os.Remove(filepath.Join(out, "checkpoints", "checkpoint-00000004.json")); err != nil {
+			t.Fatal(err)
+		}
+	}
 	leftover := orphan(t, st, out)
 
 	second := newWorld(t, weights, st)
@@ -58,8 +75,8 @@ func TestResume(t *testing.T) {
 	if err := second.run(t.Context(), t, resumed, in); err != nil {
 		t.Fatal(err)
 	}
-	if len(rec.starts) != 1 || rec.starts[0].Step != 3 || !rec.starts[0].Resumed || rec.starts[0].Before == nil {
-		t.Errorf("the second run started with %+v, want step 3, resumed, with the validation before", rec.starts)
+	if len(rec.starts) != 1 || rec.starts[0].Step != from || !rec.starts[0].Resumed || rec.starts[0].Before == nil {
+		t.Errorf("the second run started with %+v, want step %d, resumed, with the validation before", rec.starts, from)
 	}
 	if diff := cmp.Diff(metricsLines(t, wholeOut), metricsLines(t, out), cmp.Transformer("text", func(v jsontext.Value) string { return string(v) })); diff != "" {
 		t.Errorf("metrics (-uninterrupted +resumed):\n%s", diff)
@@ -209,7 +226,7 @@ func TestResumeBetweenHalves(t *testing.T) {
 		return files
 	}
 	const model = "agl-policy-1/weights/"
-	if err := run(2); !errors.Is(err, errBroken) { // steps 0 and 3
+	if err := run(8); !errors.Is(err, errBroken) { // one before each of 6 steps, two for the checkpoints of steps 0 and 3
 		t.Fatalf("got %v, want to be broken", err)
 	}
 	if diff := cmp.Diff([]string{model + "step-00000000.ckpt", model + "step-00000003.ckpt", model + "step-00000006.ckpt"}, list()); diff != "" {

@@ -196,7 +196,7 @@ func TestAssemble(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	t.Parallel()
-	healthy := StepReport{Step: 7, Groups: 4, GroupsUsed: 3, Rollouts: 20, ContinuedCalls: 95, PrefixMismatches: 5, LogprobGap: Gap{Mean: 0.05}}
+	healthy := StepReport{Step: 7, Groups: 4, GroupsUsed: 3, Rollouts: 20, Calls: 120, ContinuedCalls: 95, PrefixMismatches: 5, LogprobGap: Gap{Mean: 0.05}}
 	healthy.Masked = map[algorithm.Mask]int{"timeout": 4} // 20 %, not more
 	for _, tc := range []struct {
 		name string
@@ -205,7 +205,11 @@ func TestWarnings(t *testing.T) {
 	}{
 		{"at every limit", func(*StepReport) {}, nil},
 		{"nothing happened", func(r *StepReport) { *r = StepReport{GroupsUsed: 1} }, nil},
-		{"no variance", func(r *StepReport) { r.GroupsUsed = 0 }, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: in all 4 groups the rewards are equal (mean 0) or too few to compare, so nothing was learned; the tasks may be too easy or too hard for the model, or the reward is constant"}}},
+		{"no variance", func(r *StepReport) { r.GroupsUsed = 0; r.RewardMean = 0.5 }, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: nothing was learned: in all 4 groups the rewards are equal (mean 0.5) or too few to compare; the tasks may be too easy or too hard for the model, or the reward is constant"}}},
+		{"no success", func(r *StepReport) { r.GroupsUsed = 0 }, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: nothing was learned: every reward of the 20 rollouts is 0, and a model learns only what it already does now and then; give it demonstrations (warm_start), easier tasks, or a reward for a part of the task"}}},
+		{"no rewards", func(r *StepReport) { r.GroupsUsed = 0; r.Masked = map[algorithm.Mask]int{"missing_reward": 20} }, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: nothing was learned: none of the 20 rollouts has a usable reward (missing_reward 20)"}}},
+		{"no calls", func(r *StepReport) { r.GroupsUsed, r.Calls = 0, 0 }, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: nothing was learned: no model call was recorded in 20 rollouts; the agent must call the model at the address that it is given"}}},
+		{"truncated", func(r *StepReport) { r.Truncated = 16 }, []algorithm.Warning{{Kind: WarnTruncated, Step: 7, Message: "step 7: every rollout has a reply that was cut off at its length limit; raise max_tokens in the agent, or the model's context"}}},
 		{"no variance, all done", func(r *StepReport) { r.GroupsUsed = 0; r.PassRate = 1 }, nil},
 		{"masked", func(r *StepReport) { r.Masked = map[algorithm.Mask]int{"timeout": 4, "panic": 1} }, []algorithm.Warning{{Kind: WarnMasked, Step: 7, Message: "step 7: 5 of 20 rollouts (25 %) are masked: panic 1, timeout 4"}}},
 		{"prefix", func(r *StepReport) { r.PrefixMismatches = 6; r.ContinuedCalls = 94 }, []algorithm.Warning{{Kind: WarnPrefix, Step: 7, Message: "step 7: 6 of 100 later calls (6.0 %) do not extend the prompt and reply of the call before; the agent or the chat template rewrites the conversation, and each part is trained on alone"}}},

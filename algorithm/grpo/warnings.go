@@ -15,6 +15,8 @@ const (
 	WarnNoVariance = "no_variance"
 	// WarnMasked: more than 20 % of a step's rollouts were masked.
 	WarnMasked = "masked"
+	// WarnTruncated: every rollout that counts has a reply that was cut off.
+	WarnTruncated = "truncated"
 	// WarnPrefix: more than 5 % of a step's later calls did not extend the call
 	// before, so that rollouts fall into several sequences.
 	WarnPrefix = "prefix_mismatch"
@@ -37,11 +39,14 @@ func warnings(r StepReport) []algorithm.Warning {
 	add := func(kind, format string, args ...any) {
 		list = append(list, algorithm.Warning{Kind: kind, Step: r.Step, Message: fmt.Sprintf("step %d: ", r.Step) + fmt.Sprintf(format, args...)})
 	}
+	masked := r.masked()
 	if r.GroupsUsed == 0 && r.PassRate < 1 { // if every rollout passed there is nothing to learn
-		add(WarnNoVariance, "in all %d groups the rewards are equal (mean %.3g) or too few to compare, so nothing was learned; the tasks may be too easy or too hard for the model, or the reward is constant",
-			r.Groups, r.RewardMean)
+		add(WarnNoVariance, "%s", whyNothing(r, masked))
 	}
-	if masked := r.masked(); ratio(masked, r.Rollouts) > maxMaskedShare {
+	if r.Truncated > 0 && r.Truncated == r.Rollouts-masked {
+		add(WarnTruncated, "every rollout has a reply that was cut off at its length limit; raise max_tokens in the agent, or the model's context")
+	}
+	if ratio(masked, r.Rollouts) > maxMaskedShare && masked < r.Rollouts {
 		add(WarnMasked, "%d of %d rollouts (%.0f %%) are masked: %s", masked, r.Rollouts, 100*ratio(masked, r.Rollouts), describeMasked(r))
 	}
 	later := r.ContinuedCalls + r.PrefixMismatches
@@ -54,6 +59,21 @@ func warnings(r StepReport) []algorithm.Warning {
 			r.LogprobGap.Mean, r.LogprobGap.Max)
 	}
 	return list
+}
+
+// whyNothing says why a step has taught nothing, as far as its numbers show it.
+func whyNothing(r StepReport, masked int) string {
+	switch {
+	case masked == r.Rollouts:
+		return fmt.Sprintf("nothing was learned: none of the %d rollouts has a usable reward (%s)", r.Rollouts, describeMasked(r))
+	case r.Calls == 0:
+		return fmt.Sprintf("nothing was learned: no model call was recorded in %d rollouts; the agent must call the model at the address that it is given", r.Rollouts)
+	case r.PassRate == 0 && r.RewardMean == 0:
+		return fmt.Sprintf("nothing was learned: every reward of the %d rollouts is 0, and a model learns only what it already does now and then; give it demonstrations (warm_start), easier tasks, or a reward for a part of the task", r.Rollouts)
+	default:
+		return fmt.Sprintf("nothing was learned: in all %d groups the rewards are equal (mean %.3g) or too few to compare; the tasks may be too easy or too hard for the model, or the reward is constant",
+			r.Groups, r.RewardMean)
+	}
 }
 
 func describeMasked(r StepReport) string {

@@ -158,7 +158,7 @@ store: {listen: %q}
 		"ok agent: sh is …/sh",
 		"ok data.train: 2 tasks, of which 1 are used",
 		"FAIL data.val: " + filepath.Join(dir, "broken.jsonl") + ":2: … → fix the file; this is its first mistake",
-		"ok engine: the embedded policy: 48 tokens, gives token ids and log-probabilities",
+		"ok engine: the embedded policy: a vocabulary of 48 tokens (its 44 characters, and marks), a context of 32 tokens; gives token ids and log-probabilities",
 		"FAIL warm start: " + filepath.Join(dir, "demos.jsonl") + ": conversation 1: … → fix the file, or change engine.policy",
 		"ok database: sqlite:" + database + " can be created",
 		"FAIL store.listen: " + taken.Addr().String() + " is in use → stop the program that uses it, or choose another",

@@ -47,18 +47,18 @@ func TestDoctorEngine(t *testing.T) {
 	}{
 		"there": {
 			tinker: "base_url: " + open + ", chat: characters, warm_start: {file: demos.jsonl}",
-			want:   []string{"ok engine: " + open + " answers; the model is tiny, 48 tokens, context 16", "ok warm start: 1 conversation"},
+			want:   []string{"ok engine: " + open + " answers; the model is tiny, a vocabulary of 48 tokens, a context of 16 tokens", "ok warm start: 1 conversation"},
 		},
 		"a demonstration that is too long": {
 			tinker: "base_url: " + open + ", chat: characters, warm_start: {file: long.jsonl}",
 			want: []string{
-				"ok engine: " + open + " answers; the model is tiny, 48 tokens, context 16",
+				"ok engine: " + open + " answers; the model is tiny, a vocabulary of 48 tokens, a context of 16 tokens",
 				"FAIL warm start: …conversation 1: has 32 tokens, the model's context is 16 → fix the file, or change engine.tinker",
 			},
 		},
 		"says nothing": {
 			tinker: "base_url: " + silent + ", chat: characters, capabilities: {normalization: sum}",
-			want:   []string{"ok engine: " + silent + " answers; the model is tiny, 48 tokens, context 16"},
+			want:   []string{"ok engine: " + silent + " answers; the model is tiny, a vocabulary of 48 tokens, a context of 16 tokens"},
 		},
 		"away": {
 			tinker: "base_url: '" + away + "', chat: characters",

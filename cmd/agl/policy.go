@@ -106,7 +106,7 @@ func (c *policyServeCommand) run(ctx context.Context, out *console.Console) (err
 	defer func() { err = errors.Join(err, handler.Close()) }()
 	mux := http.NewServeMux()
 	mux.Handle("/", handler)
-	mux.Handle("/v1/", c.guard(chats))
+	mux.Handle("/v1/", guard(c.APIKey, chats))
 	listener, err := c.OpenPort(ctx)
 	if err != nil {
 		return err
@@ -138,17 +138,6 @@ func (c *policyServeCommand) chat(ctx context.Context, cfg chat.Config) (http.Ha
 	}
 	s.SetModel(c.model.Name, chat.Model{Client: base, Version: c.model.Name})
 	return s, nil
-}
-
-// guard requires the API key, as X-API-Key or as a bearer token.
-func (c *policyServeCommand) guard(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !server.Authorized(r, c.APIKey) {
-			refuse(w, http.StatusUnauthorized, "invalid_api_key", "no API key, or a wrong one: send it as a bearer token or as X-API-Key")
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
 }
 
 // noChat refuses chats with a model whose tokens stand for no text.

@@ -15,6 +15,7 @@ import (
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/internal/yamlfile"
 	"github.com/agl-go/agl/runner/process"
 	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/display"
@@ -24,17 +25,20 @@ import (
 )
 
 type trainCommand struct {
-	File      string     `arg:"" optional:"" placeholder:"CONFIG.yaml" help:"The run file, which names the agent, the data and the algorithm. Default: agl.yaml, if there is one. Left out with --resume."`
+	File      string     `arg:"" optional:"" placeholder:"CONFIG.yaml" help:"The run file, which names the agent, the data and the algorithm. Default: agl.yaml, if there is one. With --resume, a corrected run file; default: the one in the folder."`
 	Role      string     `default:"" enum:",both,algorithm,runner" help:"What this process does: algorithm serves the store and trains, runner only runs agents on the rollouts of a store, both does all of it. Default: both, or what AGL_CURRENT_ROLE says."`
 	Store     *flags.URL `placeholder:"URL" help:"The store server to use instead of the file's. The role runner uses AGL_STORE_URL if neither is given."`
 	Resume    string     `placeholder:"DIR" help:"Continue the run in this output folder."`
 	DryRun    bool       `help:"Run one rollout of the first task, show its trace and its reward, and train nothing."`
+	From      string     `placeholder:"DIR" help:"With --dry-run: use the weights that the run in this folder has trained."`
 	Output    string     `placeholder:"DIR" help:"The output folder, instead of the one in the file."`
 	Overwrite bool       `help:"Replace the run in the output folder. Default: a folder with a number, such as runs/agl-2."`
 	Summary   string     `placeholder:"FILE" help:"Also write the result to this file, as JSON."`
 	Seed      *uint64    `placeholder:"N" help:"The seed, instead of the one in the file."`
 
 	flags.Log `set:"logLevel=warn"` // the progress display says the rest
+
+	kept []byte // the run file of the run that another one is to continue; nil without one
 }
 
 func (trainCommand) Help() string {
@@ -54,12 +58,12 @@ func (c *trainCommand) Validate() error {
 		c.File = defaultFile
 	}
 	switch {
-	case c.File != "" && c.Resume != "":
-		return errors.New("--resume uses the run file in the folder; give no other")
 	case c.Resume != "" && (c.Output != "" || c.Seed != nil):
 		return errors.New("--resume keeps the run's output folder and seed; give neither --output nor --seed")
 	case c.Resume != "" && c.Overwrite:
 		return errors.New("--resume continues the run in the folder; give no --overwrite")
+	case c.From != "" && !c.DryRun:
+		return errors.New("--from is for --dry-run; a run starts from other weights with engine.tinker.weights, and continues with --resume")
 	case c.Resume != "" && c.DryRun:
 		return errors.New("--dry-run needs a run file; give one instead of --resume")
 	}
@@ -101,9 +105,12 @@ func (c *trainCommand) config(out *console.Console) (job.Config, error) {
 	if err != nil {
 		return job.Config{}, err
 	}
+	if err := c.showChanges(out, source.Text); err != nil {
+		return job.Config{}, err
+	}
 	cfg := job.Config{
 		File: file, Source: source, Resume: c.Resume != "", Overwrite: c.Overwrite, Numbered: c.Output == "", Role: role, Version: version(),
-		Environ: os.Environ(), LookupEnv: os.LookupEnv, Listening: out.Listening,
+		Environ: os.Environ(), LookupEnv: os.LookupEnv, Listening: out.Listening, From: c.From,
 		Out: out.Out, Terminal: console.CanRedraw(out.Out),
 	}
 	logs := out.Err
@@ -119,6 +126,22 @@ func (c *trainCommand) config(out *console.Console) (job.Config, error) {
 		cfg.StoreURL = url
 	}
 	return cfg, nil
+}
+
+// showChanges says what a corrected run file changes. Whether the run can continue
+// with it is known by its algorithm, which refuses what its results depend on.
+func (c *trainCommand) showChanges(out *console.Console, text []byte) error {
+	if c.kept == nil {
+		return nil
+	}
+	changes, err := yamlfile.Differences(c.kept, text)
+	if err != nil {
+		return fmt.Errorf("compare the run files: %w", err)
+	}
+	if len(changes) == 0 {
+		return out.Summarize("the run file says what that of the run says")
+	}
+	return out.Summarize("the run continues with these changes, unless its results depend on one of them:\n  %s", strings.Join(changes, "\n  "))
 }
 
 // role returns the role of the flag or, without one, of the environment.
@@ -141,8 +164,14 @@ func (c *trainCommand) read(role execution.Role) (*runfile.File, output.Source, 
 		if err != nil {
 			return nil, source, fmt.Errorf("--resume: %w", err)
 		}
-		source = kept
-	} else {
+		source.Seed = kept.Seed
+		if c.File == "" {
+			source = kept
+		} else {
+			c.kept = kept.Text
+		}
+	}
+	if c.File != "" {
 		text, err := os.ReadFile(c.File)
 		if err != nil {
 			return nil, source, fmt.Errorf("read the run file: %w", err)

@@ -118,6 +118,9 @@ type Result struct {
 	Text string
 	// Chart is a curve for a terminal, with a title; empty if there is none.
 	Chart string
+	// Repeats says what a resumption of the run would repeat, as a sentence without a
+	// subject; empty if that is not known.
+	Repeats string
 	// Best is the best resources found; nil if the algorithm does not look for any.
 	Best *Best
 }
@@ -132,8 +135,10 @@ type Best struct {
 	Weights string
 	// Prompts replace the prompts of the run file; nil keeps them.
 	Prompts agl.Resources
-	// Improved is true if Prompts are better than those of the run file.
-	Improved bool
+	// Improved is true if Prompts are better than those of the run file, or if the
+	// weights earn more on the validation tasks than the first ones; null if that is
+	// not known.
+	Improved agl.Null[bool]
 }
 
 // Curve is a chart of the report.

@@ -224,7 +224,8 @@ func (a *apoRun) Result() Result {
 	return Result{
 		Summary: APOSummary{FoundPrompts{r.Improved, r.Finished, r.Gain, r.Best.Prompts, len(r.Rounds), r.Spent}},
 		Facts:   []Fact{{"calls that make prompts", calls}}, Report: reportAPO(r), Text: textAPO(r),
-		Best: &Best{Prompts: r.Best.Resources, Improved: r.Improved},
+		Best:    &Best{Prompts: r.Best.Resources, Improved: agl.Some(r.Improved)},
+		Repeats: "repeats no model call and no batch of rollouts that had ended",
 	}
 }
 

@@ -110,7 +110,7 @@ func (r *baselineRun) Result() Result {
 		}
 		fmt.Fprintf(&text, "%s: %d tasks, %s, %s\n", part.name, part.Rollouts, mean, counts(part.Outcomes))
 	}
-	return Result{Summary: BaselineSummary(seen), Report: report.String(), Text: text.String()}
+	return Result{Summary: BaselineSummary(seen), Report: report.String(), Text: text.String(), Repeats: "skips the tasks that are done"}
 }
 
 // Curves implements [Algorithm].

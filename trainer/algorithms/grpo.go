@@ -198,7 +198,7 @@ func (r *grpoRun) Result() Result {
 	sentence := fmt.Sprintf("%d steps, %s rollouts, %s tokens sampled in training.", s.Step, display.Count(int64(s.Totals.Rollouts)), display.Count(int64(s.Totals.Tokens)))
 	return Result{
 		Summary: GRPOSummary{summarize(s), s.Totals.Spans}, Report: reportTraining(sentence, s), Text: validationText(s),
-		Chart: passRateChart(r.outDir), Best: &Best{Weights: s.Weights},
+		Chart: passRateChart(r.outDir), Best: &Best{Weights: s.Weights, Improved: improved(s)}, Repeats: repeats(s),
 	}
 }
 

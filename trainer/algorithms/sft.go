@@ -162,7 +162,7 @@ func (r *sftRun) Result() Result {
 	}
 	return Result{
 		Summary: SFTSummary{summarize(s.Summary), s.Selected}, Report: reportTraining(sentence, s.Summary), Text: validationText(s.Summary),
-		Best: &Best{Weights: s.Weights},
+		Best: &Best{Weights: s.Weights, Improved: improved(s.Summary)}, Repeats: repeats(s.Summary),
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/sft"
 	"github.com/agl-go/agl/policy"
@@ -56,6 +57,29 @@ type TrainingSummary struct {
 
 func summarize(s algorithm.Summary) TrainingSummary {
 	return TrainingSummary{Steps: s.Step, Rollouts: s.Totals.Rollouts, Masked: s.Totals.Masked, Before: s.Before, After: s.After}
+}
+
+// improved compares the validations before and after a run.
+func improved(s algorithm.Summary) agl.Null[bool] {
+	if s.Before == nil || s.After == nil {
+		return agl.Null[bool]{}
+	}
+	return agl.Some(s.After.RewardMean > s.Before.RewardMean)
+}
+
+// repeats says what a resumption repeats of the steps done; those of a step that was
+// interrupted are repeated in any case.
+func repeats(s algorithm.Summary) string {
+	switch {
+	case s.Weights == "":
+		return "" // no checkpoint
+	case s.Checkpoint == s.Step:
+		return fmt.Sprintf("continues after step %d and repeats none of the steps done", s.Step)
+	case s.Checkpoint+1 == s.Step:
+		return fmt.Sprintf("continues after the checkpoint of step %d and repeats step %d", s.Checkpoint, s.Step)
+	default:
+		return fmt.Sprintf("continues after the checkpoint of step %d and repeats steps %d to %d", s.Checkpoint, s.Checkpoint+1, s.Step)
+	}
 }
 
 // reportTraining is the section of a report, after a sentence of the algorithm.

@@ -64,14 +64,28 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.Service == nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "engine: Config.Service is required")
 	}
-	server, err := chat.NewServer(chat.Config{Tokenizer: cfg.Tokenizer, Renderer: cfg.Renderer, Logger: cfg.Logger})
-	if err != nil {
-		return nil, err
-	}
 	if cfg.Name == "" {
 		cfg.Name = DefaultName
 	}
+	server, err := chat.NewServer(chat.Config{
+		Tokenizer: cfg.Tokenizer, Renderer: cfg.Renderer, Logger: cfg.Logger,
+		Open: func(_ context.Context, name string) (chat.Model, error) {
+			return chat.Model{}, unpublished(name, cfg.Name)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
 	return &Engine{Service: cfg.Service, Tokenizer: cfg.Tokenizer, Renderer: cfg.Renderer, name: cfg.Name, lost: cfg.Lost, chat: server}, nil
+}
+
+// unpublished says why a model is unknown.
+func unpublished(name, model string) error {
+	if name != model {
+		return agl.Errorf(agl.CodeNotFound, "its weights were replaced by newer ones")
+	}
+	return agl.Errorf(agl.CodeNotFound,
+		"no weights were published for it; Engine.Serve only loads weights, and Engine.Publisher(proxy).Publish makes the proxy send the calls of agents to them")
 }
 
 // Close unloads the models of [Engine.Snapshot] and ends the session with a remote
@@ -114,6 +128,10 @@ func (e *Engine) Transport(others http.RoundTripper) http.RoundTripper {
 	}
 	return transport{here, others}
 }
+
+// Handler serves the models under /v1, like OpenAI's API, for clients of other
+// processes.
+func (e *Engine) Handler() http.Handler { return e.chat }
 
 type transport struct{ here, others http.RoundTripper }
 

@@ -245,3 +245,33 @@ func TestLostIsNotOneDraw(t *testing.T) {
 		t.Errorf("an engine that is away: status %d, %v", got, lost)
 	}
 }
+
+// TestServedIsNotPublished: a call to weights that the proxy was never told of says so.
+func TestServedIsNotPublished(t *testing.T) {
+	t.Parallel()
+	e := tiny(t)
+	snapshot, err := e.Snapshot(t.Context(), tinker.CreateModelParams{Seed: 1}, "")
+	if err == nil {
+		err = e.Serve(t.Context(), snapshot, "v1")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	for model, want := range map[string]string{
+		"policy": "no weights were published for it; Engine.Serve only loads weights, and Engine.Publisher(proxy).Publish makes the proxy send",
+		"v0":     "its weights were replaced by newer ones",
+		"v1":     `"content":`,
+	} {
+		recorder := httptest.NewRecorder()
+		body := strings.NewReader(`{"model":"` + model + `","max_tokens":1,"messages":[{"role":"user","content":"hi"}]}`)
+		e.Handler().ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/chat/completions", body))
+		if got := recorder.Body.String(); !strings.Contains(got, want) {
+			t.Errorf("model %s: got %s, want %s", model, got, want)
+		}
+	}
+}

@@ -20,13 +20,18 @@ import (
 type Config struct {
 	// File is what to run. Required.
 	File *runfile.File
-	// Source is the text of File, which is copied to the output folder.
+	// Source is the text of File, which is copied to the output folder. With Resume it
+	// is nil, or that of a corrected run file.
 	Source output.Source
 	// Resume continues the run in File.Output instead of beginning one there.
 	Resume bool
 	// Overwrite replaces the run in File.Output; Numbered begins beside it instead. See
 	// [output.Params].
 	Overwrite, Numbered bool
+
+	// From is the folder of a run whose trained weights [DryRun] uses; empty means the
+	// first weights.
+	From string
 
 	// Role is this process's part; empty means both. The role runner has no output
 	// folder: it runs agents on the rollouts of a store.
@@ -59,6 +64,7 @@ type Config struct {
 
 const (
 	defaultConcurrency  = 4
+	defaultTimeout      = 10 * time.Minute // of an attempt
 	defaultUnresponsive = 10 * time.Minute
 	defaultStoreListen  = "127.0.0.1:4747" // of the role algorithm
 	loopbackListen      = "127.0.0.1:0"
@@ -77,6 +83,9 @@ func (c Config) withDefaults() Config {
 	}
 	file := *c.File // the caller's file does not change
 	file.Agent.Concurrency = cmp.Or(file.Agent.Concurrency, defaultConcurrency)
+	if !file.Agent.Rollout.TimeoutSeconds.Valid {
+		file.Agent.Rollout.TimeoutSeconds = agl.Some(defaultTimeout.Seconds())
+	}
 	file.Store.Unresponsive = cmp.Or(file.Store.Unresponsive, defaultUnresponsive)
 	if c.StoreURL != "" {
 		file.Store.URL, file.Store.Database = c.StoreURL, ""
@@ -126,4 +135,13 @@ func (c Config) trainedModel() string {
 		return c.File.Proxy.Model
 	}
 	return ""
+}
+
+// untrained is a warning about a model that cannot have learned anything yet; empty if
+// there is none.
+func (c Config) untrained() string {
+	if e := c.File.Engine; e == nil || e.Policy == nil || e.Policy.WarmStart != nil || c.File.Algorithm.Needs().Losses == nil {
+		return ""
+	}
+	return "the model begins with random weights, as engine.policy has no warm_start: its first replies are noise, and reinforcement learning has little to make more likely"
 }

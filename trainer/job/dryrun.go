@@ -48,6 +48,12 @@ type DryRunResult struct {
 func DryRun(ctx context.Context, cfg Config) (_ *DryRunResult, err error) {
 	cfg.Role, cfg.StoreURL = execution.RoleBoth, ""
 	cfg = cfg.withDefaults()
+	trainedBefore := cfg.From != ""
+	if trainedBefore {
+		if cfg, err = cfg.from(cfg.From); err != nil {
+			return nil, err
+		}
+	}
 	cfg.File.Store.URL, cfg.File.Store.Listen, cfg.File.Store.Database = "", "", "memory:"
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -88,7 +94,7 @@ func DryRun(ctx context.Context, cfg Config) (_ *DryRunResult, err error) {
 	defer agent.Close()
 	d := &dryRun{
 		learner: learner{cfg: cfg, engine: trained, proxy: cfg.newProxy(trained, token), display: display.New(false, display.Options{Out: cfg.Out})},
-		result:  &DryRunResult{Untrained: trained != nil && (cfg.File.Engine.Policy != nil || cfg.File.Engine.WarmStart() != nil)},
+		result:  &DryRunResult{Untrained: trained != nil && !trainedBefore && (cfg.File.Engine.Policy != nil || cfg.File.Engine.WarmStart() != nil)},
 	}
 	t, err := trainer.New(trainer.Config{
 		Agent: agent, Algorithm: d, Train: train, InitialResources: cfg.File.Prompts, OwnResources: true, Unrewarded: true,
@@ -132,11 +138,24 @@ func (d *dryRun) Run(ctx context.Context, in agl.AlgorithmInput) error {
 	if err != nil {
 		return fmt.Errorf("enqueue the rollout: %w", err)
 	}
+	defer d.tellHang().Stop()
 	episodes, err := algorithm.Await(ctx, in.Store, d.learner.flusher(), []string{queued[0].RolloutID})
 	if err != nil {
 		return errors.Join(err, algorithm.Cancel(ctx, in.Store, []string{queued[0].RolloutID}))
 	}
 	return d.read(ctx, in.Store, &episodes[0])
+}
+
+// hangTime is how long the rollout may take before a person is told.
+const hangTime = 10 * time.Second
+
+// tellHang says after hangTime that the rollout is still running.
+func (d *dryRun) tellHang() *time.Timer {
+	file := d.learner.cfg.File
+	return time.AfterFunc(hangTime, func() {
+		d.learner.cfg.Logger.Warn("the agent has not ended yet; Ctrl-C ends it", "running_for", hangTime,
+			"agent.timeout", time.Duration(file.Agent.Rollout.TimeoutSeconds.V*float64(time.Second)))
+	})
 }
 
 // read reads the result of the rollout.

@@ -96,6 +96,12 @@ func (r *Result) Print(w io.Writer, terminal bool) error {
 		}
 	} else {
 		fmt.Fprintf(&b, "\nreport so far: %s\nresume with:   agl train --resume %s\n", r.Report, r.Output)
+		switch {
+		case r.Useless:
+			b.WriteString("which begins anew; a corrected run file may follow the folder\n")
+		case r.Repeats != "":
+			fmt.Fprintf(&b, "which %s\n", r.Repeats)
+		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -108,7 +114,10 @@ func (r *Result) hasStore() bool {
 }
 
 // bestDir has the best resources of a run.
-const bestDir = "best"
+const (
+	bestDir  = "best"
+	bestFile = "best.json"
+)
 
 // best is the content of best/best.json.
 type best struct {
@@ -120,8 +129,10 @@ type best struct {
 	Weights     string `json:"weights,omitzero"`
 	WeightsFile string `json:"weights_file,omitzero"`
 	Engine      string `json:"engine,omitzero"`
-	// Improved is true if the prompts are better than those of the run file.
-	Improved bool `json:"improved"`
+	// Improved is true if the prompts are better than those of the run file, or if the
+	// weights earn more on the validation tasks than the first ones did; null if that
+	// is not known.
+	Improved agl.Null[bool] `json:"improved"`
 }
 
 // bestPrompt is a prompt template in a file.
@@ -167,7 +178,7 @@ func (r *run) writeBest(found *algorithms.Best) (err error) {
 			return err
 		}
 	}
-	return writeJSON(filepath.Join(dir, "best.json"), b, jsontext.Multiline(true))
+	return writeJSON(filepath.Join(dir, bestFile), b, jsontext.Multiline(true))
 }
 
 // weightsFile is the file in which the embedded engine keeps a checkpoint, relative

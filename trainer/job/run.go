@@ -29,7 +29,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		return nil, cfg.runRunners(ctx)
 	}
 	folder, err := output.Open(output.Params{
-		Path: cfg.File.Output, Resume: cfg.Resume, Overwrite: cfg.Overwrite, Numbered: cfg.Numbered, Source: cfg.Source, Version: cfg.Version, Algorithm: cfg.File.Algorithm.Name(),
+		Path: cfg.File.Output, Resume: cfg.Resume, Overwrite: cfg.Overwrite, Numbered: cfg.Numbered, Source: cfg.Source, Version: cfg.Version, Algorithm: cfg.File.Algorithm.Name(), Seed: cfg.File.Seed,
 	})
 	if err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func (r *run) fit(ctx context.Context) (err error) {
 			return errors.Join(err, closeListener(strategy))
 		}
 		defer agent.Close()
-		r.agent = &running{Agent: agent}
+		r.agent = &running{Agent: agent, notice: func(text string) { r.learner.display.Notice(text) }}
 		config.Agent = r.agent
 	}
 	shown := &recorded{Display: display.New(cfg.Terminal, r.displayOptions()), run: r}
@@ -118,6 +118,10 @@ func (r *run) fit(ctx context.Context) (err error) {
 	}
 	if notice != "" && r.learner.proxy != nil {
 		shown.Notice(notice)
+	}
+	if untrained := cfg.untrained(); untrained != "" && !cfg.Resume {
+		shown.Notice("warning: " + untrained)
+		r.notes.add(untrained)
 	}
 	// Agents may take their time to end; the person who pressed Ctrl-C should know why.
 	defer context.AfterFunc(ctx, func() {
@@ -160,6 +164,11 @@ func (r *run) usage() trainer.Usage {
 // finish writes the result, however the run ended.
 func (r *run) finish(failure error) (*Result, error) {
 	r.folder.Spend(r.usage())
+	if errors.Is(failure, agl.ErrConflict) {
+		if reverted, err := r.folder.Revert(); reverted {
+			return r.result(), err // the run is as it was
+		}
+	}
 	var interrupt *execution.InterruptError
 	switch {
 	case failure == nil:
@@ -168,6 +177,7 @@ func (r *run) finish(failure error) (*Result, error) {
 		r.folder.End(output.StateInterrupted, failure)
 	default:
 		r.folder.End(output.StateFailed, failure)
+		r.folder.Record.Useless = trainer.IsUseless(failure)
 	}
 	result := r.result()
 	if r.learner != nil && r.learner.run != nil {

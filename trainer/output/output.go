@@ -5,6 +5,7 @@
 package output
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -47,12 +48,16 @@ type Record struct {
 	Version string `json:"version"`
 	// Source is the path of the run file. Relative paths in config.yaml start from its folder.
 	Source string `json:"source"`
-	// Seed replaces that of the file, if there is one.
-	Seed      agl.Null[uint64] `json:"seed"`
-	Algorithm string           `json:"algorithm"`
-	State     State            `json:"state"`
-	// Error is why the run failed or was interrupted.
-	Error string `json:"error,omitzero"`
+	// Seed decides the random choices. SeedGiven says that it replaces that of the file.
+	Seed      uint64 `json:"seed"`
+	SeedGiven bool   `json:"seed_given,omitzero"`
+	Algorithm string `json:"algorithm"`
+	State     State  `json:"state"`
+	// Error is why the run failed or was interrupted. Useless says that nothing can be
+	// learned from what it did: it begins anew when it resumes, and the next run of the
+	// file replaces it.
+	Error   string `json:"error,omitzero"`
+	Useless bool   `json:"useless,omitzero"`
 	// Began is the beginning of the run, Ended the last end of one of its processes.
 	Began time.Time           `json:"began"`
 	Ended agl.Null[time.Time] `json:"ended"`
@@ -82,10 +87,12 @@ type Params struct {
 	// folder instead: the first of PATH-2, PATH-3, … without a run. A run that has done
 	// nothing is replaced in any case.
 	Overwrite, Numbered bool
-	// Source, Version and Algorithm are those of a new run.
+	// Source, Version, Algorithm and Seed are those of a new run. A run that resumes
+	// keeps its own, but takes a Source that has a Text.
 	Source    Source
 	Version   string
 	Algorithm string
+	Seed      uint64
 }
 
 // Folder is the output folder of a run. It belongs to this process until Close.
@@ -97,6 +104,7 @@ type Folder struct {
 
 	lock    *os.File
 	earlier Record // as earlier processes left it
+	kept    []byte // the run file before it was corrected; nil if it was not
 }
 
 // File returns the path of a file in the folder.
@@ -137,7 +145,7 @@ func open(path string, p Params) (_ *Folder, err error) {
 	}
 	f := &Folder{Path: path, lock: lock, Opened: time.Now()}
 	if err = f.begin(p); err == nil && f.Record.State != StateFinished {
-		f.Record.State, f.Record.Error, f.Record.Ended = StateRunning, "", agl.Null[time.Time]{}
+		f.Record.State, f.Record.Error, f.Record.Useless, f.Record.Ended = StateRunning, "", false, agl.Null[time.Time]{}
 		err = f.Save()
 	}
 	if err != nil {
@@ -186,10 +194,17 @@ func (f *Folder) begin(p Params) error {
 		return agl.Errorf(agl.CodeNotFound, "output: %s has no run to resume", f.Path)
 	case p.Resume:
 		f.Record, f.earlier = record, record
-		if record.State != StateFinished {
-			f.Record.Resumed++
+		if record.Useless {
+			if err := f.restart(); err != nil {
+				return err
+			}
 		}
-		return nil
+		corrected, err := f.correct(p)
+		if record.State != StateFinished || corrected {
+			f.Record.Resumed++
+			f.Record.State = StateRunning
+		}
+		return err
 	case found && (p.Overwrite || f.idle(&record)):
 		if err := f.clear(); err != nil {
 			return err
@@ -213,7 +228,7 @@ func (f *Folder) begin(p Params) error {
 		return fmt.Errorf("output: %w", err)
 	}
 	f.Record = Record{
-		Version: p.Version, Source: source, Seed: p.Source.Seed, Algorithm: p.Algorithm, Began: f.Opened.UTC().Truncate(time.Millisecond),
+		Version: p.Version, Source: source, Seed: p.Seed, SeedGiven: p.Source.Seed.Valid, Algorithm: p.Algorithm, Began: f.Opened.UTC().Truncate(time.Millisecond),
 	}
 	if err := durable.WriteFile(f.File(ConfigFile), p.Source.Text); err != nil {
 		return fmt.Errorf("output: %w", err)
@@ -221,8 +236,66 @@ func (f *Folder) begin(p Params) error {
 	return nil
 }
 
+// correct takes another run file for a run that resumes, and reports whether it is
+// another one. A finished run goes on with it, for example for more steps.
+func (f *Folder) correct(p Params) (corrected bool, err error) {
+	if p.Source.Text == nil {
+		return false, nil
+	}
+	if p.Algorithm != f.Record.Algorithm {
+		return false, agl.Errorf(agl.CodeConflict, "output: the run in %s is one of %s, and the run file names %s; start another run", f.Path, f.Record.Algorithm, p.Algorithm)
+	}
+	source, err := filepath.Abs(p.Source.Path)
+	if err == nil {
+		f.kept, err = os.ReadFile(f.File(ConfigFile))
+	}
+	if err == nil && bytes.Equal(f.kept, p.Source.Text) {
+		f.kept = nil
+		return false, nil
+	}
+	if err == nil {
+		err = durable.WriteFile(f.File(ConfigFile), p.Source.Text)
+	}
+	if err != nil {
+		return false, fmt.Errorf("output: %w", err)
+	}
+	f.Record.Source = source
+	return true, nil
+}
+
+// Revert restores the run file and the record of a run that cannot go on with a
+// corrected run file, and reports whether there was one.
+func (f *Folder) Revert() (reverted bool, err error) {
+	if f.kept == nil {
+		return false, nil
+	}
+	f.Record = f.earlier
+	if err := durable.WriteFile(f.File(ConfigFile), f.kept); err != nil {
+		return true, fmt.Errorf("output: %w", err)
+	}
+	return true, f.Save()
+}
+
+// restart removes what a run has done, but not its run file and its record.
+func (f *Folder) restart() error {
+	text, err := os.ReadFile(f.File(ConfigFile))
+	if err == nil {
+		err = f.clear()
+	}
+	if err == nil {
+		err = durable.WriteFile(f.File(ConfigFile), text)
+	}
+	if err != nil {
+		return fmt.Errorf("output: %w", err)
+	}
+	return f.Save()
+}
+
 // idle reports whether a run has ended, or was killed, before it did anything.
 func (f *Folder) idle(r *Record) bool {
+	if r.Useless {
+		return true
+	}
 	if r.State == StateFinished || r.Usage.Calls > 0 {
 		return false
 	}
@@ -264,7 +337,11 @@ func Read(path string) (Record, Source, error) {
 	if err != nil {
 		return Record{}, Source{}, fmt.Errorf("read the run in %s: %w", path, err)
 	}
-	return record, Source{Path: record.Source, Text: text, Seed: record.Seed}, nil
+	source := Source{Path: record.Source, Text: text}
+	if record.SeedGiven {
+		source.Seed = agl.Some(record.Seed)
+	}
+	return record, source, nil
 }
 
 func readRecord(path string) (r Record, found bool, err error) {

@@ -25,8 +25,8 @@ func (d *draft) agent(a *Agent) yamlfile.Value {
 		key("command", "The program and its arguments. No shell reads them.", yamlfile.NonEmptyList(&p.Command, yamlfile.Text).
 			Must(`a list such as [python, agent.py]; where a shell is wanted, [sh, -c, "…"]`)).Required(", such as [python, agent.py]"),
 		key("concurrency", "Rollouts that run at the same time.", yamlfile.Integer(&a.Concurrency, yamlfile.Min(1))).Default(4),
-		key("timeout", "Ends an attempt that takes longer. By default grpo, sft and apo end it after 20m.",
-			yamlfile.Via(yamlfile.Duration, func(t time.Duration) { a.Rollout.TimeoutSeconds = agl.Some(t.Seconds()) })),
+		key("timeout", "Ends an attempt that takes longer.",
+			yamlfile.Via(yamlfile.Duration, func(t time.Duration) { a.Rollout.TimeoutSeconds = agl.Some(t.Seconds()) })).Default("10m"),
 		key("unresponsive", "Ends an attempt whose runner has sent no heartbeat for this time. By default grpo, sft and apo end it after 5m.",
 			yamlfile.Via(yamlfile.Duration, func(t time.Duration) { a.Rollout.UnresponsiveSeconds = agl.Some(t.Seconds()) })),
 		key("attempts", "Attempts of a rollout, the first included.", yamlfile.Integer(&a.Rollout.MaxAttempts, yamlfile.Min(1))).Default(1),

@@ -1,15 +1,18 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"unicode/utf8"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/chat"
 	"github.com/agl-go/agl/trainer/engine"
 	"github.com/agl-go/agl/trainer/job"
 	"github.com/agl-go/agl/trainer/runfile"
@@ -35,7 +38,8 @@ func (d *Doctor) engine(ctx context.Context, f *runfile.File) {
 		}
 		e = made
 		if spec, err := e.Check(ctx, ""); err == nil {
-			d.Addf("engine", OK, "", "the embedded policy: %s, gives token ids and log-probabilities", console.Count(spec.Vocab, "token"))
+			d.Addf("engine", OK, "", "the embedded policy: a vocabulary of %d tokens (its %d characters, and marks), a context of %s; gives token ids and log-probabilities",
+				spec.Vocab, utf8.RuneCountInString(cmp.Or(p.Characters, chat.DefaultAlphabet)), console.Count(spec.Context, "token"))
 		}
 	case f.Engine.Tinker != nil:
 		model, field = f.Engine.Tinker.Model, "engine.tinker"
@@ -102,10 +106,10 @@ func (d *Doctor) remote(ctx context.Context, f *runfile.File) *engine.Engine {
 		found = "answers; the model is " + spec.Name
 	}
 	if spec.Vocab > 0 {
-		found += ", " + console.Count(spec.Vocab, "token")
+		found += fmt.Sprintf(", a vocabulary of %s", console.Count(spec.Vocab, "token"))
 	}
 	if spec.Context > 0 {
-		found += fmt.Sprintf(", context %d", spec.Context)
+		found += fmt.Sprintf(", a context of %s", console.Count(spec.Context, "token"))
 	}
 	d.Addf("engine", OK, "", "%s %s", t.Client.URL, found)
 	return e

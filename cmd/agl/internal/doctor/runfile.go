@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/dataset"
@@ -19,7 +20,7 @@ import (
 
 // Run checks what the run of a file needs, including its store if storing is true.
 func (d *Doctor) Run(ctx context.Context, f *runfile.File, storing bool) {
-	d.agent(f)
+	d.agent(ctx, f)
 	d.data(f)
 	d.engine(ctx, f)
 	d.models(ctx, f)
@@ -35,18 +36,69 @@ func (d *Doctor) Run(ctx context.Context, f *runfile.File, storing bool) {
 	d.writable("output", f.Output, f.Output)
 }
 
-// agent finds the agent's program.
-func (d *Doctor) agent(f *runfile.File) {
-	if len(f.Agent.Process.Command) == 0 {
+// agent finds the agent's program, the version of an interpreter and its script.
+func (d *Doctor) agent(ctx context.Context, f *runfile.File) {
+	command := f.Agent.Process.Command
+	if len(command) == 0 {
 		d.Addf("agent", OK, "", "none in this process: runners elsewhere run the tasks")
 		return
 	}
-	path, err := exec.LookPath(f.Agent.Process.Command[0])
+	path, err := exec.LookPath(command[0])
 	if err != nil {
 		d.Addf("agent", Fail, "install it, or name another in agent.command", "%v", err)
 		return
 	}
-	d.Addf("agent", OK, "", "%s is %s", f.Agent.Process.Command[0], path)
+	found := command[0] + " is " + path
+	if version := d.interpreter(ctx, path); version != "" {
+		found += ", " + version
+	}
+	d.Addf("agent", OK, "", "%s", found)
+	script := scriptOf(command)
+	if script == "" || f.Agent.Process.Dir == "" {
+		return
+	}
+	if !filepath.IsAbs(script) {
+		script = filepath.Join(f.Agent.Process.Dir, script)
+	}
+	if _, err := os.Stat(script); errors.Is(err, fs.ErrNotExist) {
+		d.Addf("agent", Fail, "write it, or name another in agent.command", "%s starts %s, and there is no such file", command[0], script)
+	}
+}
+
+// scriptOf returns the script that a command starts by an interpreter; empty if there
+// is none.
+func scriptOf(command []string) string {
+	for _, arg := range command[1:] {
+		switch filepath.Ext(arg) {
+		case ".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".go", ".sh", ".rb", ".pl", ".php", ".lua", ".R":
+			if !strings.ContainsAny(arg, " \t\n") {
+				return arg
+			}
+		}
+	}
+	return ""
+}
+
+// interpreter asks a known interpreter for its version; empty means that it is none,
+// or does not say.
+func (d *Doctor) interpreter(ctx context.Context, path string) string {
+	flag := "--version"
+	switch name := strings.TrimRight(filepath.Base(path), "0123456789."); name {
+	case "go":
+		flag = "version"
+	case "python", "pypy", "node", "deno", "bun", "ruby", "perl", "php", "tsx", "bash":
+	default:
+		return ""
+	}
+	const patience = 10 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, path, flag).CombinedOutput()
+	if err != nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	return line
 }
 
 // data reads all the tasks.

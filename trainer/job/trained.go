@@ -1,0 +1,109 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/trainer/engine"
+	"github.com/agl-go/agl/trainer/output"
+	"github.com/agl-go/agl/trainer/runfile"
+)
+
+// trainedWeights reads where a run has left its weights.
+func trainedWeights(folder string) (b best, err error) {
+	path := filepath.Join(folder, bestDir, bestFile)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return b, agl.Errorf(agl.CodeNotFound, "%s has no trained weights: there is no %s, which a run of grpo or sft writes when it ends", folder, path)
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &b)
+	}
+	switch {
+	case err != nil:
+		return b, fmt.Errorf("read %s: %w", path, err)
+	case b.Weights == "":
+		return b, agl.Errorf(agl.CodeNotFound, "%s names no weights: the run has made no checkpoint, or tunes prompts, which are in the files beside it", path)
+	case b.Engine == "" && b.WeightsFile == "":
+		return b, agl.Errorf(agl.CodeNotFound, "%s: the file with the weights %s was not kept", path, b.Weights)
+	}
+	return b, nil
+}
+
+// from replaces the first weights by those that the run in a folder has trained.
+func (c Config) from(folder string) (Config, error) {
+	b, err := trainedWeights(folder)
+	if err != nil {
+		return c, err
+	}
+	if c.File.Engine == nil {
+		return c, agl.Errorf(agl.CodeInvalid, "engine: none given, so there is no model for the weights of %s", folder)
+	}
+	file, e := *c.File, *c.File.Engine
+	switch {
+	case e.Tinker != nil:
+		t := *e.Tinker
+		t.Weights, t.WarmStart = b.Weights, nil
+		e.Tinker = &t
+	case e.Policy != nil:
+		p := *e.Policy
+		p.Config.Base, p.WarmStart = filepath.Join(folder, b.WeightsFile), nil
+		e.Policy = &p
+	}
+	file.Engine = &e
+	c.File = &file
+	return c, nil
+}
+
+// Trained is a chat server of the model that a run has trained.
+type Trained struct {
+	// Name is the model to request.
+	Name string
+	// Handler serves it under /v1, like OpenAI's API.
+	Handler http.Handler
+
+	engine *engine.Engine
+}
+
+// OpenTrained opens the model of the run in a folder. cfg has LookupEnv and Logger. A
+// folder without a run, or without trained weights, is agl.ErrNotFound. The caller
+// closes it.
+func OpenTrained(ctx context.Context, folder string, cfg Config) (_ *Trained, err error) {
+	_, source, err := output.Read(folder)
+	if err != nil {
+		return nil, err
+	}
+	options := runfile.Options{Elsewhere: []runfile.Part{runfile.PartAgent}}
+	if cfg.File, err = runfile.Parse(source.Path, source.Text, filepath.Dir(source.Path), options); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	if cfg, err = cfg.from(folder); err != nil {
+		return nil, err
+	}
+	e, err := cfg.newEngine(ctx, "", func(err error) { cfg.Logger.Error("the engine is lost", "error", err) })
+	if err != nil {
+		return nil, err
+	}
+	t := &Trained{Name: e.Model().Name, Handler: e.Handler(), engine: e}
+	l := learner{cfg: cfg, engine: e}
+	snapshot, err := e.Snapshot(ctx, l.model(), l.fileWeights())
+	if err == nil {
+		err = e.Serve(ctx, snapshot, t.Name)
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.Close(context.WithoutCancel(ctx)))
+	}
+	return t, nil
+}
+
+// Close unloads the model.
+func (t *Trained) Close(ctx context.Context) error { return t.engine.Close(ctx) }
