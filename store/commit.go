@@ -12,6 +12,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/internal/spanchain"
 )
 
 // committer runs commands in batches, by flat combining: the caller that finds
@@ -30,6 +31,7 @@ type committer struct {
 	// Of the goroutine that leads; handed over with mu.
 	batch   []command
 	work    unitOfWork
+	chains  *spanchain.Shortener
 	waiters waiters
 	outage  bool // the last batch failed, so heartbeats may be lost
 
@@ -44,7 +46,8 @@ type committer struct {
 func newCommitter(config *Config) *committer {
 	c := &committer{
 		driver: config.Driver, clock: config.Clock, log: config.Logger, observer: config.Observer,
-		stale: make(chan struct{}, 1),
+		stale:  make(chan struct{}, 1),
+		chains: spanchain.New(spanchain.DefaultMemory),
 	}
 	c.work.issued = &issueTimes{}
 	c.deadlines.init(limits{unresponsive: config.DefaultUnresponsive, outageEnd: agl.TimestampOf(config.Clock.Now())})
@@ -186,7 +189,11 @@ func (c *committer) tryBatch(ctx context.Context, batch []command) (err error) {
 	if !w.dirty() {
 		return nil
 	}
+	c.chains.Shorten(changes.Spans, w.spanLayouts)
 	err = tx.Apply(ctx, changes)
+	if err == nil {
+		c.chains.Committed()
+	}
 	if err != nil && !errors.Is(err, driver.ErrRetry) {
 		// The connection may have been lost after the commit.
 		c.markStale()

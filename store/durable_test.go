@@ -161,7 +161,7 @@ func addSpan(t *testing.T, s *store.Store, r *agl.AttemptedRollout, id string) {
 	t.Helper()
 	span := agl.Span{
 		RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, SpanID: id,
-		Attributes: agl.Attributes(`{"x":"` + strings.Repeat("x", 1000) + `"}`),
+		Attributes: agl.Attributes(`{"x":"` + strings.Repeat(id, 1000/len(id)) + `"}`),
 	}
 	if _, err := s.AddSpans(t.Context(), agl.AddSpansParams{Spans: []agl.Span{span}, IssueSequenceIDs: true}); err != nil {
 		t.Fatal(err)

@@ -10,8 +10,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/spandelta"
 	"github.com/agl-go/agl/internal/spanjson"
 	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/internal/spanchain"
 )
 
 type addSpansCommand struct {
@@ -19,6 +21,8 @@ type addSpansCommand struct {
 
 	spans   []agl.Span
 	records []driver.SpanRecord // of the spans, with the ids that were issued
+	chains  *spanchain.Shortener
+	layouts []*spandelta.Layout // of their payloads; nil for those that stay whole
 	issue   bool
 	byTime  bool
 
@@ -106,12 +110,16 @@ func (c *addSpansCommand) add(w *unitOfWork, i int) {
 	if c.issue && c.spans[i].SequenceID <= 0 {
 		r.SequenceID = c.issued(w, i, ae.cur, sequence.Last+1)
 		r.Payload = withSequenceID(r.Payload, r.SequenceID)
+		if c.layouts[i] != nil {
+			c.layouts[i] = c.chains.Layout(r.Payload)
+		}
 	}
 	if r.SequenceID > sequence.Last {
 		w.setSequence(sequence, r.SequenceID)
 	}
 	w.spans[r.SpanKey] = struct{}{}
 	w.changes.Spans = append(w.changes.Spans, *r)
+	w.spanLayouts = append(w.spanLayouts, c.layouts[i])
 	if w.spanRoom.Valid {
 		w.spanRoom.V -= int64(len(r.Payload))
 	}
@@ -211,7 +219,7 @@ func (s *Store) AddSpans(ctx context.Context, p agl.AddSpansParams) (_ agl.AddSp
 			return agl.AddSpansResult{}, inSpans(p.Spans, i, err)
 		}
 	}
-	c := &addSpansCommand{spans: slices.Clone(p.Spans), issue: p.IssueSequenceIDs, byTime: p.OrderByTime, records: make([]driver.SpanRecord, len(p.Spans))}
+	c := &addSpansCommand{chains: s.chains, spans: slices.Clone(p.Spans), issue: p.IssueSequenceIDs, byTime: p.OrderByTime, records: make([]driver.SpanRecord, len(p.Spans)), layouts: make([]*spandelta.Layout, len(p.Spans))}
 	if err := s.encode(c); err != nil {
 		return agl.AddSpansResult{}, err
 	}
@@ -246,6 +254,7 @@ func (s *Store) encode(c *addSpansCommand) (err error) {
 		}
 		payload := append(make([]byte, 0, len(*buffer)+room), *buffer...)
 		c.records[i] = driver.NewSpanRecord(span, payload)
+		c.layouts[i] = s.chains.Layout(payload)
 	}
 	if cap(*buffer) <= maxBuffer {
 		s.buffers.Put(buffer)
@@ -271,8 +280,26 @@ func (s *Store) querySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Pag
 		if err := checkQuery(&p.Paging, p.Logic, sortableSpans()); err != nil {
 			return agl.Page[jsontext.Value]{}, err
 		}
-		return s.driver.QuerySpans(ctx, p)
+		return s.readSpans(ctx, p)
 	})
+}
+
+// readSpans returns the documents of a query. Spans may be deleted between the page and the
+// bases of those in it; the second query sees that.
+func (s *Store) readSpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
+	for again := false; ; again = true {
+		page, err := s.driver.QuerySpans(ctx, p)
+		if err != nil {
+			return agl.Page[jsontext.Value]{}, err
+		}
+		documents, err := spanchain.Expand(ctx, s.driver, page.Items)
+		switch {
+		case err == nil:
+			return agl.Page[jsontext.Value]{Items: documents, Limit: page.Limit, Offset: page.Offset, Total: page.Total}, nil
+		case again || !spanchain.IsMissing(err):
+			return agl.Page[jsontext.Value]{}, err
+		}
+	}
 }
 
 // QuerySpans implements agl.Store.

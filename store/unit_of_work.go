@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/spandelta"
 	"github.com/agl-go/agl/store/driver"
 )
 
@@ -40,6 +41,7 @@ type unitOfWork struct {
 	changedDocuments []*documentEntry
 	queued           []*rolloutEntry // became queued in this batch
 	changes          driver.Changes
+	spanLayouts      []*spandelta.Layout // of changes.Spans
 
 	// For the dequeues that block. They are answered after the commit.
 	served   []*waiter // got an answer in this batch
@@ -112,6 +114,7 @@ func (w *unitOfWork) reset(now agl.Timestamp, l limits) {
 		changedSequences: emptied(w.changedSequences),
 		changedDocuments: emptied(w.changedDocuments),
 		queued:           emptied(w.queued),
+		spanLayouts:      emptied(w.spanLayouts),
 		changes: driver.Changes{
 			Rollouts:  emptied(w.changes.Rollouts),
 			Attempts:  emptied(w.changes.Attempts),

@@ -18,6 +18,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/internal/spanchain"
 )
 
 // importScope is the prefix of the scope of the idempotency record by which an import
@@ -68,6 +69,7 @@ type exporter struct {
 	w      *bufio.Writer
 	table  *crc32.Table
 	counts Counts
+	spans  spanchain.Stream
 	value  []byte // reused for each value
 	text   []byte // reused for each line
 }
@@ -94,7 +96,11 @@ func (e *exporter) record(r *driver.Record) error {
 	case r.Attempt != nil:
 		kind, value = kindAttempt, r.Attempt.AppendJSON(value)
 	case r.Span != nil:
-		kind, value = kindSpan, append(value, r.Span.Payload...)
+		document, err := e.spans.Expand(r.Span)
+		if err != nil {
+			return err
+		}
+		kind, value = kindSpan, append(value, document...)
 	case r.Sequence != nil:
 		return e.marshal(kindSequence, (*sequenceValue)(r.Sequence))
 	case r.Document != nil:

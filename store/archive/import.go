@@ -11,8 +11,10 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/internal/spandelta"
 	"github.com/agl-go/agl/internal/spanjson"
 	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/internal/spanchain"
 )
 
 // One commit of an import writes at most about batchBytes of values and
@@ -36,7 +38,7 @@ func Import(ctx context.Context, d driver.Driver, r io.Reader, progress func(Cou
 	if progress == nil {
 		progress = func(Counts) {}
 	}
-	im := &importer{driver: d, lines: newLineReader(r), progress: progress}
+	im := &importer{chains: spanchain.New(spanchain.DefaultMemory), driver: d, lines: newLineReader(r), progress: progress}
 	err := im.run(ctx)
 	return im.counts, err
 }
@@ -50,6 +52,7 @@ type importer struct {
 	state    *driver.State
 	held     []heldRollout
 	batch    batch
+	chains   *spanchain.Shortener
 
 	// The rollout whose attempts and spans are being read.
 	rollout  string
@@ -507,7 +510,16 @@ func (im *importer) commit(ctx context.Context, want *driver.LoadParams, fill fu
 			changes.Documents = append(changes.Documents, im.marker())
 		}
 		changes.Keys = append(changes.Keys, own)
-		return tx.Apply(ctx, &changes)
+		layouts := make([]*spandelta.Layout, len(changes.Spans))
+		for i := range changes.Spans {
+			layouts[i] = im.chains.Layout(changes.Spans[i].Payload)
+		}
+		im.chains.Shorten(changes.Spans, layouts)
+		if err := tx.Apply(ctx, &changes); err != nil {
+			return err
+		}
+		im.chains.Committed()
+		return nil
 	})
 }
 

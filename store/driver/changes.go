@@ -130,7 +130,18 @@ type SpanRecord struct {
 	Name       string
 	StartTime  agl.Null[agl.Timestamp]
 	EndTime    agl.Null[agl.Timestamp]
-	Payload    jsontext.Value // the wire form
+	// Base is the id of the span, of the same attempt and stored before, that Payload is a
+	// delta from; "" for none.
+	Base    string
+	Payload jsontext.Value // the wire form; with a Base, what package spandelta makes of it
+}
+
+// StoredSpan is what a query returns of a span.
+type StoredSpan struct {
+	SpanKey
+
+	Base    string
+	Payload jsontext.Value // as in SpanRecord
 }
 
 // NewSpanRecord makes the record of a span whose payload is its wire form. It copies

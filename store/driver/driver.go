@@ -16,8 +16,6 @@ import (
 	"context"
 	"iter"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/agl-go/agl"
 )
 
@@ -63,7 +61,10 @@ type Driver interface {
 	// a sort they are ordered by sequence id, start time, end time and insertion, null
 	// times last; with one, ties are in the order of insertion. A rollout whose spans
 	// were evicted is ErrEvicted, for ever.
-	QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error)
+	QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[StoredSpan], error)
+	// SpanChains returns the spans of an attempt that have these ids, with their bases, the
+	// bases of those, and so on, each once and in any order. Unknown ids are left out.
+	SpanChains(ctx context.Context, attempt AttemptKey, ids []string) ([]StoredSpan, error)
 
 	// QueryDocuments finds documents, those of a series in its order, otherwise by kind
 	// and id. An empty Kind is every kind. Limit is positive or -1.
@@ -162,7 +163,7 @@ const (
 type OldestList struct {
 	Items []Oldest
 	Count int // how many records there are of the kind
-	// SpanBytes is the size of all stored spans as they were sent, those of unfinished
+	// SpanBytes is the size of the payloads of all stored spans, those of unfinished
 	// rollouts too. Only RemovableSpans has it.
 	SpanBytes int64
 }

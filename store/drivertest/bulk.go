@@ -87,7 +87,7 @@ func testManySpans(d *harness) {
 	d.apply(c)
 	for i := range rollouts {
 		page, err := d.QuerySpans(d.ctx, agl.QuerySpansParams{RolloutID: fmt.Sprintf("r%d", i), Paging: agl.Paging{Limit: 2}})
-		if err != nil || page.Total != each || string(page.Items[0]) != string(c.Spans[(i+1)*each-1].Payload) {
+		if err != nil || page.Total != each || string(page.Items[0].Payload) != string(c.Spans[(i+1)*each-1].Payload) {
 			d.Errorf("rollout %d: %d spans, error %v, want %d, the lowest id first", i, page.Total, err, each)
 		}
 	}
@@ -118,23 +118,23 @@ func testLongRollout(d *harness) {
 		if err != nil || page.Total != n || len(page.Items) != min(p.Limit, n-p.Offset) {
 			d.Fatalf("%d of %d spans, error %v at offset %d", len(page.Items), page.Total, err, p.Offset)
 		}
-		for i, payload := range page.Items {
-			equal(d, "span", string(payload), payloads[p.Offset+i])
+		for i, s := range page.Items {
+			equal(d, "span", string(s.Payload), payloads[p.Offset+i])
 		}
 	}
 	page, err := d.QuerySpans(d.ctx, agl.QuerySpansParams{
 		RolloutID: "r", Paging: agl.Paging{Limit: 2, Offset: n - 1, SortBy: "sequence_id", Order: agl.Descending},
 	})
-	if err != nil || len(page.Items) != 1 || string(page.Items[0]) != payloads[0] {
-		d.Errorf("got %s, error %v, want the first span last", page.Items, err)
+	if err != nil || len(page.Items) != 1 || string(page.Items[0].Payload) != payloads[0] {
+		d.Errorf("got %d spans, error %v, want the first span last", len(page.Items), err)
 	}
 	all, err := d.QuerySpans(d.ctx, agl.QuerySpansParams{RolloutID: "r", Paging: agl.Paging{Limit: -1}})
 	if err != nil || len(all.Items) != n {
 		d.Fatalf("%d spans, error %v, want all", len(all.Items), err)
 	}
-	for i, payload := range all.Items {
-		if string(payload) != payloads[i] {
-			d.Fatalf("span %d is %s, want %s", i, payload, payloads[i])
+	for i, s := range all.Items {
+		if string(s.Payload) != payloads[i] {
+			d.Fatalf("span %d is %s, want %s", i, s.Payload, payloads[i])
 		}
 	}
 }

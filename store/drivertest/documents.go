@@ -92,7 +92,7 @@ func testDocuments(d *harness) {
 		if err != nil || len(page.Items) != 1 {
 			d.Fatalf("%s: %d spans, error %v, want one", name, len(page.Items), err)
 		}
-		same("span", page.Items[0], span.Payload)
+		same("span", page.Items[0].Payload, span.Payload)
 	}
 }
 
@@ -177,7 +177,7 @@ func testExtremes(d *harness) {
 		d.Fatalf("%d spans, error %v, want %d", len(page.Items), err, len(ids))
 	}
 	for i := range ids {
-		equal(d, "span", string(page.Items[i]), string(c.Spans[i].Payload))
+		equal(d, "span", string(page.Items[i].Payload), string(c.Spans[i].Payload))
 		got := d.load(driver.LoadParams{Sequences: []string{fmt.Sprint(ids[i])}}).Sequences
 		if len(got) != 1 || got[0].Last != ids[i] {
 			d.Errorf("sequences %v, want %d", got, ids[i])

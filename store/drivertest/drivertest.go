@@ -45,7 +45,7 @@ func Run(t *testing.T, open Open) {
 			"statistics":                       testStatistics,
 			"one batch for everything at once": testOneBatch,
 		},
-		retentionTests(), exportTests(), documentTests(), storedDocumentTests(), queryTests(), bulkTests(),
+		chainTests(), retentionTests(), exportTests(), documentTests(), storedDocumentTests(), queryTests(), bulkTests(),
 	} {
 		for name, test := range tests {
 			t.Run(name, func(t *testing.T) {
@@ -374,8 +374,8 @@ func testSpans(d *harness) {
 	if err != nil || len(page.Items) != 2 {
 		d.Fatalf("%d spans, error %v, want two", len(page.Items), err)
 	}
-	equal(d, "first payload", string(page.Items[0]), string(records[1].Payload))
-	equal(d, "second payload", string(page.Items[1]), string(records[0].Payload))
+	equal(d, "first payload", string(page.Items[0].Payload), string(records[1].Payload))
+	equal(d, "second payload", string(page.Items[1].Payload), string(records[0].Payload))
 }
 
 func testResources(d *harness) {

@@ -172,7 +172,7 @@ func spanWith(a *agl.Attempt, id string, sequence int64, start, end agl.Null[agl
 
 func (d *harness) querySpans(p agl.QuerySpansParams) ([]string, int, error) {
 	page, err := d.QuerySpans(d.ctx, p)
-	return pageIDs(page, err, func(v *jsontext.Value) string { return strings.Trim(string(*v), `"`) })
+	return pageIDs(page, err, func(s *driver.StoredSpan) string { return strings.Trim(string(s.Payload), `"`) })
 }
 
 func testSortSpans(d *harness) {

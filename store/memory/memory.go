@@ -133,7 +133,7 @@ type rollout struct {
 type attempt struct {
 	cur   *agl.Attempt
 	spans spanList
-	ids   map[string]struct{} // of spans
+	ids   map[string]*span // by span id
 }
 
 type worker struct {

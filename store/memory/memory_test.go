@@ -3,6 +3,7 @@ package memory_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"strings"
 	"testing"
@@ -182,7 +183,7 @@ func TestMemoryPerSpan(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	attributes := agl.Attributes(`{"gen_ai.prompt.0.content":"` + strings.Repeat("x", 1100) + `"}`)
+	source := rand.New(rand.NewPCG(1, 2))
 	before := heap()
 	for range rollouts {
 		r, err := s.StartRollout(t.Context(), agl.StartRolloutParams{})
@@ -194,7 +195,7 @@ func TestMemoryPerSpan(t *testing.T) {
 				RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, SequenceID: int64(i + 1),
 				TraceID: strings.Clone("0af7651916cd43dd8448eb211c80319c"), SpanID: fmt.Sprintf("%016x", i),
 				ParentID: agl.Some(fmt.Sprintf("%016x", i/2)), Name: strings.Clone("openai.chat.completion"),
-				StartTime: agl.Some(agl.Timestamp(i)), EndTime: agl.Some(agl.Timestamp(i + 1)), Attributes: attributes,
+				StartTime: agl.Some(agl.Timestamp(i)), EndTime: agl.Some(agl.Timestamp(i + 1)), Attributes: agl.Attributes(fmt.Sprintf(`{"gen_ai.prompt.0.content":"%d%s"}`, source.Uint64(), strings.Repeat("x", 1080))),
 			}
 			if _, err := s.AddSpans(t.Context(), agl.AddSpansParams{Spans: []agl.Span{span}}); err != nil {
 				t.Fatal(err)

@@ -6,9 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
 )
 
 // directed returns compare for the given sort order. Ties keep their order, so a
@@ -253,13 +252,13 @@ func workerOrder(field string) func(a, b *worker) int {
 }
 
 // QuerySpans implements driver.Driver.
-func (d *Driver) QuerySpans(_ context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
+func (d *Driver) QuerySpans(_ context.Context, p agl.QuerySpansParams) (agl.Page[driver.StoredSpan], error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	var list spanList
 	if r := d.rollouts[p.RolloutID]; r != nil {
 		if r.evicted {
-			return agl.Page[jsontext.Value]{}, agl.Errorf(agl.CodeEvicted, "Spans for rollout %s have been evicted", p.RolloutID)
+			return agl.Page[driver.StoredSpan]{}, agl.Errorf(agl.CodeEvicted, "Spans for rollout %s have been evicted", p.RolloutID)
 		}
 		list = r.spansOf(p.AttemptID)
 	}
@@ -278,7 +277,7 @@ func (d *Driver) QuerySpans(_ context.Context, p agl.QuerySpansParams) (agl.Page
 		byField := compare
 		compare = func(a, b *span) int { return cmp.Or(byField(a, b), cmp.Compare(a.ordinal, b.ordinal)) }
 	}
-	payload := func(s *span) jsontext.Value { return s.Payload }
+	payload := (*span).stored
 	if match == nil && p.SortBy == "sequence_id" && !list.ties {
 		if p.Order == agl.Descending {
 			return lastFirst(list.items, p.Paging, payload), nil

@@ -3,6 +3,7 @@ package memory
 import (
 	"cmp"
 	"container/heap"
+	"context"
 	"math"
 	"slices"
 
@@ -15,6 +16,10 @@ type span struct {
 	driver.SpanRecord
 
 	ordinal int64
+}
+
+func (s *span) stored() driver.StoredSpan {
+	return driver.StoredSpan{SpanKey: s.SpanKey, Base: s.Base, Payload: s.Payload}
 }
 
 // spanList holds spans by sequence id, start time, end time and insertion.
@@ -69,9 +74,9 @@ func (d *Driver) applySpan(record *driver.SpanRecord) {
 	r.spans.insert(s)
 	a.spans.insert(s)
 	if a.ids == nil {
-		a.ids = map[string]struct{}{}
+		a.ids = map[string]*span{}
 	}
-	a.ids[s.SpanID] = struct{}{}
+	a.ids[s.SpanID] = s
 	d.spans++
 	size := int64(len(s.Payload))
 	r.bytes += size
@@ -80,6 +85,39 @@ func (d *Driver) applySpan(record *driver.SpanRecord) {
 		d.evictable.finished += size
 		d.evictable.add(r)
 	}
+}
+
+// SpanChains implements driver.Driver.
+func (d *Driver) SpanChains(_ context.Context, attempt driver.AttemptKey, ids []string) ([]driver.StoredSpan, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	r := d.rollouts[attempt.RolloutID]
+	if r == nil {
+		return nil, nil
+	}
+	a := r.attempt(attempt.AttemptID)
+	if a == nil {
+		return nil, nil
+	}
+	var out []driver.StoredSpan
+	found := map[string]struct{}{}
+	for _, id := range ids {
+		for {
+			s := a.ids[id]
+			if s == nil {
+				break
+			}
+			if _, again := found[id]; again {
+				break
+			}
+			found[id] = struct{}{}
+			out = append(out, s.stored())
+			if id = s.Base; id == "" {
+				break
+			}
+		}
+	}
+	return out, nil
 }
 
 // dropSpans removes the spans of a rollout.

@@ -129,6 +129,9 @@ func checks() []string {
 		`SELECT 'attempt ' || a.rollout_id || '/' || a.attempt_id, 'it has ' || COALESCE(s.n, 0) || ' spans, but says ' || a.span_count
 			FROM attempts a LEFT JOIN (SELECT rollout_id, attempt_id, count(*) AS n FROM spans GROUP BY 1, 2) s USING (rollout_id, attempt_id)
 			WHERE COALESCE(s.n, 0) <> a.span_count`,
+		`SELECT 'span ' || s.rollout_id || '/' || s.attempt_id || '/' || s.span_id, 'the span that it continues is missing; the span is lost'
+			FROM spans s JOIN rollouts r USING (rollout_id) WHERE s.base IS NOT NULL AND NOT r.evicted AND NOT EXISTS (SELECT FROM spans b
+				WHERE b.attempt_id = s.attempt_id AND b.span_id = s.base AND b.rollout_id = s.rollout_id AND b.ordinal < s.ordinal)`,
 		`SELECT 'rollout ' || s.rollout_id, 'spans of attempt ' || s.attempt_id || ' have no attempt'
 			FROM (SELECT DISTINCT rollout_id, attempt_id FROM spans) s
 			WHERE NOT EXISTS (SELECT FROM attempts a WHERE a.rollout_id = s.rollout_id AND a.attempt_id = s.attempt_id)`,

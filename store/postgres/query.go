@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -238,7 +237,7 @@ func latestOf(rolloutID string) string {
 }
 
 // QuerySpans implements driver.Driver.
-func (d *Driver) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
+func (d *Driver) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[driver.StoredSpan], error) {
 	always := []sqlstore.Condition{{SQL: `s.rollout_id = ?`, Args: []any{p.RolloutID}}}
 	// Attempts count their spans.
 	total := selection{`SELECT COALESCE(sum(a.span_count), 0)::bigint FROM attempts a WHERE a.rollout_id = $1`, []any{p.RolloutID}}
@@ -253,15 +252,41 @@ func (d *Driver) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Pa
 		total.args = append(total.args, p.AttemptID)
 	}
 	q := sqlstore.Postgres.Spans(p, always...)
-	s := searchFor("spans", `s.attempt_id, s.span_id, s.checksum, s.payload`, `spans s`, &q, p.Paging, &total)
+	s := searchFor("spans", storedColumns, `spans s`, &q, p.Paging, &total)
 	s.guard = &selection{`SELECT evicted FROM rollouts WHERE rollout_id = $1`, []any{p.RolloutID}}
 	evicted := agl.Errorf(agl.CodeEvicted, "Spans for rollout %s have been evicted", p.RolloutID)
-	return find(ctx, d, s, evicted, func(r *row) (jsontext.Value, error) {
-		key := driver.SpanKey{RolloutID: p.RolloutID, AttemptID: r.text(), SpanID: r.text()}
-		sum, payload := r.int4(), r.json()
-		if checksum(payload) != int32(sum) {
-			return nil, errDamaged(key)
-		}
-		return payload, nil
+	return find(ctx, d, s, evicted, func(r *row) (driver.StoredSpan, error) { return r.stored(p.RolloutID) })
+}
+
+// storedColumns are the columns of row.stored.
+const storedColumns = `s.attempt_id, s.span_id, s.checksum, s.payload, s.base`
+
+func (r *row) stored(rolloutID string) (driver.StoredSpan, error) {
+	out := driver.StoredSpan{SpanKey: driver.SpanKey{RolloutID: rolloutID, AttemptID: r.text(), SpanID: r.text()}}
+	sum := int32(r.int4())
+	if out.Payload = r.json(); checksum(out.Payload) != sum {
+		return out, errDamaged(out.SpanKey)
+	}
+	out.Base = r.nullText().V
+	return out, nil
+}
+
+// readChains finds each span by the whole primary key, see readSpans.
+const readChains = `WITH RECURSIVE chain (id) AS (SELECT v COLLATE "C" FROM unnest($3::text[]) v UNION
+		SELECT s.base FROM chain JOIN spans s ON s.attempt_id = $2 AND s.span_id = chain.id AND s.rollout_id || '' = $1 WHERE s.base IS NOT NULL)
+	SELECT ` + storedColumns + ` FROM chain JOIN spans s ON s.attempt_id = $2 AND s.span_id = chain.id AND s.rollout_id || '' = $1`
+
+// SpanChains implements driver.Driver.
+func (d *Driver) SpanChains(ctx context.Context, attempt driver.AttemptKey, ids []string) ([]driver.StoredSpan, error) {
+	var out []driver.StoredSpan
+	err := d.read(ctx, d.keyed, "read spans", func(ctx context.Context, conn *pgx.Conn) error {
+		out = nil
+		rows, err := conn.Query(ctx, readChains, text(attempt.RolloutID), text(attempt.AttemptID), texts(ids))
+		return collect(rows, err, func(r *row) error {
+			s, err := r.stored(attempt.RolloutID)
+			out = append(out, s)
+			return err
+		})
 	})
+	return out, err
 }

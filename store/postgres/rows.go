@@ -18,7 +18,7 @@ const (
 		w.last_idle_time, w.current_rollout_id, w.current_attempt_id`
 	resourcesColumns = `u.resources_id, u.create_time, u.update_time, u.version, u.resources`
 	spanColumns      = `s.rollout_id, s.attempt_id, s.span_id, s.sequence_id, s.trace_id, s.parent_id, s.name,
-		s.start_time, s.end_time, s.checksum, s.payload`
+		s.start_time, s.end_time, s.checksum, s.payload, s.base`
 	keyColumns = `k.scope, k.fingerprint, k.create_time, k.made, k.resources_id`
 )
 
@@ -85,6 +85,7 @@ func (r *row) span() (*driver.SpanRecord, error) {
 	if checksum(out.Payload) != sum {
 		return nil, errDamaged(out.SpanKey)
 	}
+	out.Base = r.nullText().V
 	return out, nil
 }
 

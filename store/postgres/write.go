@@ -24,8 +24,8 @@ const (
 	resourcesNames  = `resources_id, create_time, update_time, version, resources`
 
 	spanArrays = `$1::text[], $2::text[], $3::text[], $4::int8[], $5::text[], $6::text[], $7::text[], $8::float8[], $9::float8[],
-		$10::int4[], $11::bytea[]`
-	spanNames = `rollout_id, attempt_id, span_id, sequence_id, trace_id, parent_id, name, start_time, end_time, checksum, payload`
+		$10::int4[], $11::bytea[], $12::text[]`
+	spanNames = `rollout_id, attempt_id, span_id, sequence_id, trace_id, parent_id, name, start_time, end_time, checksum, payload, base`
 
 	keyArrays = `$1::text[], $2::text[], $3::float8[], $4::text[], $5::text[]`
 	keyNames  = `scope, fingerprint, create_time, made, resources_id`
@@ -261,6 +261,7 @@ func (w *writes) spans() {
 			timeArray(p, rows, func(s *driver.SpanRecord) agl.Null[agl.Timestamp] { return s.EndTime }),
 			int4Array(p, rows, func(s *driver.SpanRecord) int32 { return checksum(s.Payload) }),
 			bytesArray(p, rows, func(s *driver.SpanRecord) []byte { return s.Payload }),
+			nullTextArray(p, rows, func(s *driver.SpanRecord) agl.Null[string] { return nullIf(s.Base, "") }),
 		}
 	})
 }

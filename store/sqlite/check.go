@@ -218,6 +218,13 @@ func (k *checker) consistency(ctx context.Context) error {
 			"the task of rollout number ", "its rollout is missing",
 		},
 		{
+			// What arrives after an eviction is never read.
+			`SELECT s.span_id FROM spans AS s WHERE s.base IS NOT NULL
+				AND s.stream IN (SELECT a.stream FROM attempts AS a JOIN rollouts AS r ON r.ordinal = a.rollout WHERE r.evicted = 0)
+				AND NOT EXISTS (SELECT 1 FROM spans AS b WHERE b.stream = s.stream AND b.span_id = s.base AND b.ordinal < s.ordinal)`,
+			"span ", "the span that it continues is missing; the span is lost",
+		},
+		{
 			`SELECT DISTINCT s.stream FROM spans AS s WHERE s.stream NOT IN (SELECT stream FROM attempts) AND s.stream NOT IN (SELECT stream FROM garbage)`,
 			"spans of stream ", "their attempt is missing",
 		},

@@ -117,6 +117,7 @@ func TestCheck(t *testing.T) {
 		{"worker stats", "UPDATE workers SET heartbeat_stats = '['", "worker w: its heartbeat_stats are no JSON document"},
 		{"missing span", "DELETE FROM spans WHERE span_id = 'a'", "attempt done/at-1: it has 0 spans of 0 bytes, and should have 1"},
 		{"orphans", "UPDATE spans SET stream = 99 WHERE span_id = 'a'", "spans of stream 99: their attempt is missing"},
+		{"base", "UPDATE spans SET base = 'gone' WHERE span_id = 'a'", "span a: the span that it continues is missing"},
 		{"span counts", "UPDATE span_buckets SET spans = 7", "spans of stream 2: their counts"},
 		{"rollout counts", "UPDATE rollout_buckets SET rollouts = 7", "rollouts of bucket 0: their count"},
 		{"rollouts", "UPDATE state SET rollouts = 7", "number of rollouts: there are 3, and should be 7"},

@@ -104,14 +104,14 @@ func (e *exporter) rollouts(ctx context.Context) error {
 }
 
 func (e *exporter) spans(ctx context.Context, r *rolloutRow) error {
-	const spans = `SELECT s.sequence_id, s.start_time, s.end_time, s.span_id, s.trace_id, s.parent_id, s.name, s.codec, s.size, s.crc, s.payload, attempt
+	const spans = `SELECT s.sequence_id, s.start_time, s.end_time, s.span_id, s.trace_id, s.parent_id, s.name, s.codec, s.size, s.crc, s.payload, attempt, s.base
 		FROM (SELECT s.ordinal AS found, a.attempt_id AS attempt FROM attempts AS a JOIN spans AS s ON s.stream = a.stream WHERE a.rollout = ? ORDER BY s.ordinal LIMIT -1)
 		CROSS JOIN spans AS s ON s.ordinal = found`
 	return e.c.query(ctx, spans, []any{r.ordinal}, func(row row) error {
 		s := driver.SpanRecord{
 			SpanKey:    driver.SpanKey{RolloutID: r.cur.RolloutID, AttemptID: row.text(11), SpanID: row.text(3)},
 			SequenceID: row.int(0), StartTime: unsortTime(row.float(1)), EndTime: unsortTime(row.float(2)),
-			TraceID: row.text(4), ParentID: row.text(5), Name: row.text(6),
+			TraceID: row.text(4), ParentID: row.text(5), Name: row.text(6), Base: row.nullText(12).V,
 		}
 		var err error
 		if s.Payload, err = e.d.codec.decode(row.int(7), row.int(8), row.int(9), row.bytes(10)); err != nil {

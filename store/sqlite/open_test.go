@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -175,19 +176,43 @@ func TestForeignFiles(t *testing.T) {
 	wantError(t, err, agl.ErrIllegalState, other, "another program")
 }
 
+// TestOlderSchema opens a file of the version before spans had bases.
+func TestOlderSchema(t *testing.T) {
+	t.Parallel()
+	path := populated(t)
+	payloads := func() (out []string) {
+		d := open(t, sqlite.Config{Path: path})
+		defer closeDriver(t, d)
+		for r, err := range d.Export(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Span != nil {
+				out = append(out, string(r.Span.Payload)+r.Span.Base)
+			}
+		}
+		return out
+	}
+	want := payloads()
+	edit(t, path, "ALTER TABLE spans DROP COLUMN base; PRAGMA user_version = 3")
+	if got := payloads(); len(got) == 0 || !slices.Equal(got, want) {
+		t.Errorf("after the migration the spans are %.200q, want %.200q", got, want)
+	}
+}
+
 func TestNewerSchema(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "agl.db")
 	closeDriver(t, open(t, sqlite.Config{Path: path}))
 	edit(t, path, "PRAGMA user_version = 99")
 	_, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
-	wantError(t, err, agl.ErrIllegalState, path, "schema version 99", "up to 3")
+	wantError(t, err, agl.ErrIllegalState, path, "schema version 99", "up to 4")
 	db, err := sqlite.OpenDatabase(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	status, err := db.Status(t.Context())
-	if err != nil || status.SchemaVersion != 99 || status.KnownVersion != 3 {
+	if err != nil || status.SchemaVersion != 99 || status.KnownVersion != 4 {
 		t.Errorf("status %+v, error %v, want version 99", status, err)
 	}
 	_, _, err = db.Migrate(t.Context())

@@ -100,7 +100,7 @@ func TestSpanPages(t *testing.T) {
 						}
 						var got, want []string
 						for _, item := range page.Items {
-							got = append(got, string(item))
+							got = append(got, string(item.Payload))
 						}
 						for _, s := range cut(wanted, offset, limit) {
 							want = append(want, s.id)

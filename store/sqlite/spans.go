@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/internal/sqlstore"
 )
 
@@ -16,14 +16,15 @@ type spanQuery struct {
 	d       *Driver
 	c       *conn
 	params  agl.QuerySpansParams
-	rollout int64 // its ordinal
-	streams []any // of the attempts that are asked for
-	page    agl.Page[jsontext.Value]
+	rollout int64            // its ordinal
+	streams []any            // of the attempts that are asked for
+	ids     map[int64]string // their ids
+	page    agl.Page[driver.StoredSpan]
 }
 
 // QuerySpans implements driver.Driver.
-func (d *Driver) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
-	q := spanQuery{d: d, params: p, page: agl.Page[jsontext.Value]{Items: []jsontext.Value{}, Limit: p.Limit, Offset: p.Offset}}
+func (d *Driver) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[driver.StoredSpan], error) {
+	q := spanQuery{d: d, params: p, ids: map[int64]string{}, page: agl.Page[driver.StoredSpan]{Items: []driver.StoredSpan{}, Limit: p.Limit, Offset: p.Offset}}
 	if done, err := q.fromMemory(ctx); done || err != nil {
 		return q.page, fault(d.path, err)
 	}
@@ -32,7 +33,7 @@ func (d *Driver) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Pa
 		return q.run(ctx)
 	})
 	if err != nil {
-		return agl.Page[jsontext.Value]{}, fault(d.path, err)
+		return agl.Page[driver.StoredSpan]{}, fault(d.path, err)
 	}
 	return q.page, nil
 }
@@ -52,6 +53,7 @@ func (q *spanQuery) fromMemory(ctx context.Context) (done bool, err error) {
 	if a == nil {
 		return false, nil
 	}
+	q.ids[a.stream] = a.cur.AttemptID
 	err = q.d.readers.do(ctx, func(c *conn) error {
 		q.c = c
 		return c.query(ctx, selectPayloads+" FROM spans AS s WHERE s.stream = ?"+ascending, []any{a.stream}, q.take(ctx))
@@ -60,7 +62,7 @@ func (q *spanQuery) fromMemory(ctx context.Context) (done bool, err error) {
 	// Spans that were evicted meanwhile must be an error, not missing.
 	now := q.d.cachedAttempt(p.RolloutID, p.AttemptID)
 	if err == nil && (now == nil || now.stream != a.stream) {
-		q.page.Items, q.page.Total = []jsontext.Value{}, 0
+		q.page.Items, q.page.Total = []driver.StoredSpan{}, 0
 		return false, nil
 	}
 	return true, err
@@ -115,7 +117,7 @@ func (q *spanQuery) run(ctx context.Context) error {
 // resolve finds the streams that the query reads, and counts their spans.
 func (q *spanQuery) resolve(ctx context.Context) (total int, err error) {
 	p := &q.params
-	sql := "SELECT r.evicted, a.stream, a.spans, r.ordinal FROM rollouts AS r LEFT JOIN attempts AS a ON "
+	sql := "SELECT r.evicted, a.stream, a.spans, r.ordinal, a.attempt_id FROM rollouts AS r LEFT JOIN attempts AS a ON "
 	args := []any{p.RolloutID}
 	switch p.AttemptID {
 	case "":
@@ -133,6 +135,7 @@ func (q *spanQuery) resolve(ctx context.Context) (total int, err error) {
 		q.rollout = r.int(3)
 		if n := r.int(2); n > 0 {
 			q.streams = append(q.streams, r.int(1))
+			q.ids[r.int(1)] = r.text(4)
 			total += int(n)
 		}
 		return nil
@@ -227,7 +230,7 @@ func (q *spanQuery) read(ctx context.Context, find string, args []any) error {
 	return q.c.query(ctx, selectPayloads+" FROM ("+find+") CROSS JOIN spans AS s ON s.ordinal = found", args, q.take(ctx))
 }
 
-const selectPayloads = "SELECT s.ordinal, s.codec, s.size, s.crc, s.payload"
+const selectPayloads = "SELECT s.ordinal, s.codec, s.size, s.crc, s.payload, s.stream, s.span_id, s.base"
 
 // take adds rows of selectPayloads to the page.
 func (q *spanQuery) take(ctx context.Context) func(r row) error {
@@ -236,10 +239,33 @@ func (q *spanQuery) take(ctx context.Context) func(r row) error {
 		if err != nil {
 			return q.damaged(ctx, r.int(0), err)
 		}
-		q.page.Items = append(q.page.Items, document)
+		q.page.Items = append(q.page.Items, driver.StoredSpan{
+			SpanKey: driver.SpanKey{RolloutID: q.params.RolloutID, AttemptID: q.ids[r.int(5)], SpanID: r.text(6)}, Base: r.nullText(7).V, Payload: document,
+		})
 		return nil
 	}
 }
+
+// SpanChains implements driver.Driver.
+func (d *Driver) SpanChains(ctx context.Context, attempt driver.AttemptKey, ids []string) ([]driver.StoredSpan, error) {
+	q := spanQuery{d: d, params: agl.QuerySpansParams{RolloutID: attempt.RolloutID, AttemptID: attempt.AttemptID}, ids: map[int64]string{}}
+	err := d.readers.snapshot(ctx, func(c *conn) error {
+		q.c = c
+		if _, err := q.resolve(ctx); err != nil || len(q.streams) == 0 {
+			return err
+		}
+		return c.query(ctx, selectChains, []any{rawjson.AppendArray(nil, ids, rawjson.AppendString), q.streams[0], q.streams[0]}, q.take(ctx))
+	})
+	if err != nil {
+		return nil, fault(d.path, err)
+	}
+	return q.page.Items, nil
+}
+
+// selectChains has the bindings of a list of ids as JSON and, twice, their stream.
+const selectChains = `WITH RECURSIVE chain (id) AS (SELECT value FROM json_each(CAST(? AS TEXT)) UNION
+	SELECT s.base FROM chain CROSS JOIN spans AS s INDEXED BY spans_id ON s.stream = ? AND s.span_id = chain.id WHERE s.base IS NOT NULL)
+	` + selectPayloads + ` FROM chain CROSS JOIN spans AS s INDEXED BY spans_id ON s.stream = ? AND s.span_id = chain.id`
 
 // damaged names a span whose document differs from what was stored.
 func (q *spanQuery) damaged(ctx context.Context, ordinal int64, cause error) error {

@@ -228,13 +228,20 @@ func (t *tx) writeSpans(ctx context.Context, c *conn) error {
 			t.d.packed = payload // reuse its memory
 		}
 		if err := c.exec(ctx, `INSERT INTO spans (ordinal, stream, sequence_id, start_time, end_time, span_id, trace_id, parent_id, name,
-			codec, size, crc, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			codec, size, crc, payload, base) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 			t.state.lastSpan, t.spans[i].stream, s.SequenceID, sortTime(s.StartTime), sortTime(s.EndTime), s.SpanID, s.TraceID, s.ParentID, s.Name,
-			kind, len(s.Payload), crc, payload); err != nil {
+			kind, len(s.Payload), crc, payload, nullBase(s.Base)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func nullBase(id string) any {
+	if id == "" {
+		return nil
+	}
+	return id
 }
 
 func (t *tx) writeBuckets(ctx context.Context, c *conn) error {

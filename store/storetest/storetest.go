@@ -84,6 +84,7 @@ func Run(t *testing.T, open Open) {
 		{"queue", queueTests},
 		{"sequence", sequenceTests},
 		{"spans", spanTests},
+		{"conversation", conversationTests},
 		{"query", queryTests},
 		{"resources", resourcesTests},
 		{"workers", workerTests},

@@ -1,0 +1,241 @@
+package spandelta
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"hash/maphash"
+)
+
+// The form of a delta: a version byte; the size of the document as a uvarint; its CRC-32C,
+// four bytes, little-endian; and then its pieces in order. A piece is the uvarint 2n and n
+// bytes of text, or the uvarint 2n+1 and, as a varint, the place in the base's document of
+// the n bytes that it stands for, counted from the end of the piece that was copied last.
+const version = 1
+
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
+
+// writer appends the pieces of a delta.
+type writer struct {
+	dst         []byte
+	document    []byte
+	written     int // how much of the document the pieces in dst are
+	from, to    int // the part of the base that is being copied; nothing if they are equal
+	copiedUntil int // in the base, by the pieces in dst
+	copied      int // bytes that are copied
+}
+
+// copy says that the next n bytes of the document are those of the base at from.
+func (w *writer) copy(from, n int) {
+	if w.from < w.to && w.to == from {
+		w.to += n
+		return
+	}
+	w.endCopy()
+	w.from, w.to = from, from+n
+}
+
+// endCopy writes the copy that has begun.
+func (w *writer) endCopy() {
+	n := w.to - w.from
+	if n == 0 {
+		return
+	}
+	w.dst = binary.AppendUvarint(w.dst, uint64(n)<<1|1)
+	w.dst = binary.AppendVarint(w.dst, int64(w.from-w.copiedUntil))
+	w.copiedUntil = w.to
+	w.copied += n
+	w.written += n
+	w.from, w.to = 0, 0
+}
+
+// text says that the document up to end is not in the base.
+func (w *writer) text(end int) {
+	w.endCopy()
+	if n := end - w.written; n > 0 {
+		w.dst = binary.AppendUvarint(w.dst, uint64(n)<<1)
+		w.dst = append(w.dst, w.document[w.written:end]...)
+		w.written = end
+	}
+}
+
+// Delta is a document as the difference from a base.
+type Delta struct {
+	Bytes  []byte
+	Copied int // how many bytes of the document are the base's
+}
+
+// Delta appends the delta from the document of l to another document, whose layout is given.
+func (l *Layout) Delta(dst, document []byte, of *Layout) Delta {
+	dst = append(dst, version)
+	dst = binary.AppendUvarint(dst, uint64(len(document)))
+	dst = binary.LittleEndian.AppendUint32(dst, crc32.Checksum(document, castagnoli()))
+	w := writer{dst: dst, document: document}
+	m := matcher{base: l}
+	for i := range of.parts {
+		p, start := &of.parts[i], of.start(i)
+		size := p.end - p.value
+		switch at, how := m.find(document, p); how {
+		case wholePart:
+			w.textBefore(start)
+			w.copy(l.start(at), p.end-start)
+		case sameValue:
+			w.textBefore(p.value)
+			w.copy(l.parts[at].value, size)
+		case longerValue:
+			w.textBefore(start)
+			b := &l.parts[at]
+			w.copy(l.start(at), b.end-closing-l.start(at))
+		case notFound:
+		}
+	}
+	w.text(len(document))
+	return Delta{Bytes: w.dst, Copied: w.copied}
+}
+
+// textBefore writes what precedes a copy to at, if anything does.
+func (w *writer) textBefore(at int) {
+	if w.written+w.to-w.from < at {
+		w.text(at)
+	}
+}
+
+// How a part of a document is found in the base.
+type match int
+
+const (
+	notFound    match = iota
+	wholePart         // the part is the same
+	sameValue         // under another name
+	longerValue       // the value of the same name begins with the base's
+)
+
+// matcher finds the parts of a document in its base.
+type matcher struct {
+	base   *Layout
+	next   int            // the part that is expected to match
+	names  map[uint64]int // the parts by name, and the long ones by value; made when needed
+	values map[uint64]int
+}
+
+func (m *matcher) find(document []byte, p *part) (int, match) {
+	parts := m.base.parts
+	size := p.end - p.value
+	if m.next < len(parts) && parts[m.next].name == p.name && parts[m.next].same(p) {
+		m.next++
+		return m.next - 1, wholePart
+	}
+	if m.names == nil {
+		m.index()
+	}
+	if at, found := m.names[p.name]; found {
+		b := &parts[at]
+		if b.same(p) {
+			m.next = at + 1
+			return at, wholePart
+		}
+		begins := b.end - b.value - closing
+		if b.begins != 0 && size > begins && maphash.Bytes(m.base.seed, document[p.value:p.value+begins]) == b.begins {
+			m.next = at + 1
+			return at, longerValue
+		}
+	}
+	if size >= longValue {
+		if at, found := m.values[p.hash]; found && parts[at].same(p) {
+			return at, sameValue
+		}
+	}
+	return 0, notFound
+}
+
+func (p *part) same(other *part) bool {
+	return p.hash == other.hash && p.end-p.value == other.end-other.value
+}
+
+func (m *matcher) index() {
+	m.names = make(map[uint64]int, len(m.base.parts))
+	m.values = map[uint64]int{}
+	for i := range m.base.parts {
+		b := &m.base.parts[i]
+		m.names[b.name] = i
+		if b.end-b.value >= longValue {
+			m.values[b.hash] = i
+		}
+	}
+}
+
+// piece is a piece of a document: text, or a part of the base.
+type piece struct {
+	end  int    // in the document; a piece begins where the piece before ends
+	text []byte // nil for a part of the base
+	from int    // in the base
+}
+
+// decoded is a delta that was read.
+type decoded struct {
+	size   int
+	sum    uint32
+	pieces []piece
+}
+
+var errCut = errors.New("the delta ends too early")
+
+// maxDocument is the largest document that a delta may stand for.
+const maxDocument = 1 << 30
+
+// decode reads a delta. The pieces share its memory.
+func decode(raw []byte) (*decoded, error) {
+	if len(raw) == 0 || raw[0] != version {
+		return nil, errors.New("the delta has an unknown version")
+	}
+	size, n := binary.Uvarint(raw[1:])
+	if n <= 0 || len(raw) < 1+n+4 {
+		return nil, errCut
+	}
+	if size > maxDocument {
+		return nil, fmt.Errorf("the delta says that its document has %d bytes, more than %d", size, maxDocument)
+	}
+	raw = raw[1+n:]
+	d := &decoded{size: int(size), sum: binary.LittleEndian.Uint32(raw)}
+	raw = raw[4:]
+	at, copiedUntil := 0, 0
+	for len(raw) > 0 {
+		head, n := binary.Uvarint(raw)
+		if n <= 0 {
+			return nil, errCut
+		}
+		raw = raw[n:]
+		length := head >> 1
+		if length == 0 || length > uint64(d.size-at) {
+			return nil, fmt.Errorf("a piece of the delta has %d bytes, %d of %d are left", length, d.size-at, d.size)
+		}
+		at += int(length)
+		p := piece{end: at}
+		if head&1 == 0 {
+			if uint64(len(raw)) < length {
+				return nil, errCut
+			}
+			p.text, raw = raw[:length:length], raw[length:]
+		} else {
+			move, n := binary.Varint(raw)
+			if n <= 0 {
+				return nil, errCut
+			}
+			raw = raw[n:]
+			if move > maxDocument || move < -maxDocument {
+				return nil, fmt.Errorf("a piece of the delta is %d bytes away from the piece before", move)
+			}
+			p.from = copiedUntil + int(move)
+			copiedUntil = p.from + int(length)
+			if p.from < 0 {
+				return nil, fmt.Errorf("a piece of the delta begins at %d of its base", p.from)
+			}
+		}
+		d.pieces = append(d.pieces, p)
+	}
+	if at != d.size {
+		return nil, errCut
+	}
+	return d, nil
+}
