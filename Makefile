@@ -90,6 +90,9 @@ bench-async: ## sampling ahead of training on the calculator example with a slow
 bench-proxy: build ## LLM gateways in front of one model server, as ratios; installs LiteLLM
 	$(GO) run ./bench/proxy --rounds 3 --litellm $$(bench/proxy/litellm.sh)
 
+bench-conversation: ## what a conversation of many turns costs in bytes and time, as ratios; needs PostgreSQL
+	$(GO) run ./bench/conversation
+
 bench-process: ## rollouts of a process agent against a bare loop of processes, as a ratio
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/process-agent ./bench/process/agent
 	$(GO) run ./bench/process --rounds 3

@@ -292,7 +292,7 @@ func (s *Store) readSpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page
 		if err != nil {
 			return agl.Page[jsontext.Value]{}, err
 		}
-		documents, err := spanchain.Expand(ctx, s.driver, page.Items)
+		documents, err := s.chains.Expand(ctx, s.driver, page.Items)
 		switch {
 		case err == nil:
 			return agl.Page[jsontext.Value]{Items: documents, Limit: page.Limit, Offset: page.Offset, Total: page.Total}, nil

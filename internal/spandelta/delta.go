@@ -6,13 +6,44 @@ import (
 	"fmt"
 	"hash/crc32"
 	"hash/maphash"
+
+	"github.com/klauspost/compress/zstd"
 )
 
-// The form of a delta: a version byte; the size of the document as a uvarint; its CRC-32C,
+// The form of a delta: a byte that says how the pieces are written; the size of the document as a uvarint; its CRC-32C,
 // four bytes, little-endian; and then its pieces in order. A piece is the uvarint 2n and n
 // bytes of text, or the uvarint 2n+1 and, as a varint, the place in the base's document of
 // the n bytes that it stands for, counted from the end of the piece that was copied last.
-const version = 1
+// The pieces are written as they are, or as one frame of zstd if that is shorter.
+const (
+	plain      = 1
+	compressed = 2
+)
+
+// minCompressed is the size of pieces below which compression is not tried.
+const minCompressed = 512
+
+// Codec compresses the text of deltas. It is safe for concurrent use.
+type Codec struct {
+	encoder *zstd.Encoder
+	decoder *zstd.Decoder
+}
+
+// NewCodec returns a Codec. It holds no resources but memory.
+func NewCodec() *Codec {
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+		zstd.WithEncoderCRC(false), zstd.WithWindowSize(window), zstd.WithLowerEncoderMem(true), zstd.WithSingleSegment(true))
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(maxDocument), zstd.WithDecoderLowmem(true))
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	return &Codec{encoder, decoder}
+}
+
+const window = 128 << 10
 
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
@@ -64,13 +95,31 @@ func (w *writer) text(end int) {
 type Delta struct {
 	Bytes  []byte
 	Copied int // how many bytes of the document are the base's
+
+	head int // where in Bytes the pieces begin
 }
 
-// Delta appends the delta from the document of l to another document, whose layout is given.
-func (l *Layout) Delta(dst, document []byte, of *Layout) Delta {
-	dst = append(dst, version)
+// Compress returns the bytes of a delta, compressed if that saves an eighth.
+func (c *Codec) Compress(d Delta) []byte {
+	pieces := d.Bytes[d.head:]
+	if len(pieces) < minCompressed {
+		return d.Bytes
+	}
+	out := make([]byte, d.head, len(d.Bytes))
+	copy(out, d.Bytes)
+	if out = c.encoder.EncodeAll(pieces, out); len(out) > len(d.Bytes)*7/8 {
+		return d.Bytes
+	}
+	out[0] = compressed
+	return out
+}
+
+// Delta returns the delta from the document of l to another document, whose layout is given.
+func (l *Layout) Delta(document []byte, of *Layout) Delta {
+	dst := []byte{plain}
 	dst = binary.AppendUvarint(dst, uint64(len(document)))
 	dst = binary.LittleEndian.AppendUint32(dst, crc32.Checksum(document, castagnoli()))
+	head := len(dst)
 	w := writer{dst: dst, document: document}
 	m := matcher{base: l}
 	for i := range of.parts {
@@ -91,7 +140,7 @@ func (l *Layout) Delta(dst, document []byte, of *Layout) Delta {
 		}
 	}
 	w.text(len(document))
-	return Delta{Bytes: w.dst, Copied: w.copied}
+	return Delta{Bytes: w.dst, Copied: w.copied, head: head}
 }
 
 // textBefore writes what precedes a copy to at, if anything does.
@@ -184,11 +233,12 @@ var errCut = errors.New("the delta ends too early")
 // maxDocument is the largest document that a delta may stand for.
 const maxDocument = 1 << 30
 
-// decode reads a delta. The pieces share its memory.
-func decode(raw []byte) (*decoded, error) {
-	if len(raw) == 0 || raw[0] != version {
-		return nil, errors.New("the delta has an unknown version")
+// decode reads a delta. The pieces may share its memory.
+func (c *Codec) decode(raw []byte) (*decoded, error) {
+	if len(raw) == 0 || raw[0] != plain && raw[0] != compressed {
+		return nil, errors.New("the delta has an unknown form")
 	}
+	form := raw[0]
 	size, n := binary.Uvarint(raw[1:])
 	if n <= 0 || len(raw) < 1+n+4 {
 		return nil, errCut
@@ -199,6 +249,12 @@ func decode(raw []byte) (*decoded, error) {
 	raw = raw[1+n:]
 	d := &decoded{size: int(size), sum: binary.LittleEndian.Uint32(raw)}
 	raw = raw[4:]
+	if form == compressed {
+		var err error
+		if raw, err = c.decoder.DecodeAll(raw, nil); err != nil {
+			return nil, err
+		}
+	}
 	at, copiedUntil := 0, 0
 	for len(raw) > 0 {
 		head, n := binary.Uvarint(raw)

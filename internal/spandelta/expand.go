@@ -16,6 +16,7 @@ type Stored struct {
 // Expander gives the documents of spans back. It keeps the deltas that it has read and a few
 // documents. It belongs to one goroutine.
 type Expander struct {
+	codec  *Codec
 	stored func(id string) (Stored, bool)
 	nodes  map[string]*node
 	recent []*node // whose documents are kept
@@ -35,8 +36,8 @@ type node struct {
 }
 
 // NewExpander returns an Expander that asks stored for spans by their ids, each once.
-func NewExpander(stored func(id string) (Stored, bool)) *Expander {
-	return &Expander{stored: stored, nodes: map[string]*node{}}
+func NewExpander(codec *Codec, stored func(id string) (Stored, bool)) *Expander {
+	return &Expander{codec: codec, stored: stored, nodes: map[string]*node{}}
 }
 
 // MissingError says that a span, or one of its bases, is not there.
@@ -87,7 +88,7 @@ func (e *Expander) node(id string) (*node, error) {
 	if s.Base != "" {
 		var err error
 		n.document = nil
-		if n.delta, err = decode(s.Payload); err != nil {
+		if n.delta, err = e.codec.decode(s.Payload); err != nil {
 			return nil, err
 		}
 	}

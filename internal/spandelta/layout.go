@@ -4,9 +4,9 @@
 // parts of the base's document go between them.
 //
 //	base := spandelta.NewLayout(seed, first)
-//	delta := base.Delta(nil, second, spandelta.NewLayout(seed, second))
+//	delta := codec.Compress(base.Delta(second, spandelta.NewLayout(seed, second)))
 //
-//	documents := spandelta.NewExpander(func(id string) (spandelta.Stored, bool) { … })
+//	documents := spandelta.NewExpander(codec, func(id string) (spandelta.Stored, bool) { … })
 //	second, err := documents.Expand(key)
 //
 // A delta gives back the document byte for byte, whatever the document is. The package must

@@ -32,7 +32,7 @@ func Export(ctx context.Context, d driver.Exporter, w io.Writer) (Counts, error)
 	if err != nil {
 		return Counts{}, err
 	}
-	e := exporter{w: bufio.NewWriterSize(w, 1<<16), table: castagnoli()}
+	e := exporter{w: bufio.NewWriterSize(w, 1<<16), table: castagnoli(), spans: spanchain.NewStream()}
 	if err := e.header(stats.Name); err != nil {
 		return e.counts, err
 	}
@@ -69,7 +69,7 @@ type exporter struct {
 	w      *bufio.Writer
 	table  *crc32.Table
 	counts Counts
-	spans  spanchain.Stream
+	spans  *spanchain.Stream
 	value  []byte // reused for each value
 	text   []byte // reused for each line
 }

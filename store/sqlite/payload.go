@@ -62,10 +62,10 @@ func (c *codec) sum(parts ...[]byte) int64 {
 }
 
 // encode returns a document as it is stored, and its checksum. The bytes may be the
-// document's own.
-func (c *codec) encode(into, document []byte) (codec int64, payload []byte, crc int64) {
+// document's own. They are compressed if compress is set and that saves space.
+func (c *codec) encode(into, document []byte, compress bool) (codec int64, payload []byte, crc int64) {
 	crc = c.sum(document)
-	if len(document) < minCompressed {
+	if !compress || len(document) < minCompressed {
 		return codecRaw, document, crc
 	}
 	packed := c.encoder.EncodeAll(document, into)

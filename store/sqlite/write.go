@@ -223,7 +223,8 @@ func (t *tx) writeSpans(ctx context.Context, c *conn) error {
 	for i := range t.spans {
 		s := t.spans[i].record
 		t.state.lastSpan++
-		kind, payload, crc := t.d.codec.encode(t.d.packed[:0], s.Payload)
+		// A delta is compressed already.
+		kind, payload, crc := t.d.codec.encode(t.d.packed[:0], s.Payload, s.Base == "")
 		if kind != codecRaw {
 			t.d.packed = payload // reuse its memory
 		}

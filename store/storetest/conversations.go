@@ -106,8 +106,8 @@ func (h *harness) wantDocuments(what string, p agl.QuerySpansParams, want []agl.
 	if len(got.Items) != len(want) {
 		h.Fatalf("%s: %d spans, want %d", what, len(got.Items), len(want))
 	}
-	for i, s := range got.Items {
-		if is, should := string(s.AppendJSON(nil)), string(want[i].AppendJSON(nil)); is != should {
+	for i := range want {
+		if is, should := string(got.Items[i].AppendJSON(nil)), string(want[i].AppendJSON(nil)); is != should {
 			h.Fatalf("%s: span %d is\n%.300s, want\n%.300s", what, i, is, should)
 		}
 	}

@@ -13,12 +13,13 @@ import (
 
 // reader expands the spans of several attempts.
 type reader struct {
+	codec     *spandelta.Codec
 	stored    map[driver.SpanKey]driver.StoredSpan
 	expanders map[driver.AttemptKey]*spandelta.Expander
 }
 
-func newReader() *reader {
-	return &reader{map[driver.SpanKey]driver.StoredSpan{}, map[driver.AttemptKey]*spandelta.Expander{}}
+func newReader(codec *spandelta.Codec) *reader {
+	return &reader{codec, map[driver.SpanKey]driver.StoredSpan{}, map[driver.AttemptKey]*spandelta.Expander{}}
 }
 
 func (r *reader) add(s driver.StoredSpan) { r.stored[s.SpanKey] = s }
@@ -30,7 +31,7 @@ func (r *reader) expand(s *driver.StoredSpan) (jsontext.Value, error) {
 	attempt := driver.AttemptKey{RolloutID: s.RolloutID, AttemptID: s.AttemptID}
 	e := r.expanders[attempt]
 	if e == nil {
-		e = spandelta.NewExpander(func(id string) (spandelta.Stored, bool) {
+		e = spandelta.NewExpander(r.codec, func(id string) (spandelta.Stored, bool) {
 			s, found := r.stored[driver.SpanKey{RolloutID: attempt.RolloutID, AttemptID: attempt.AttemptID, SpanID: id}]
 			return spandelta.Stored{Base: s.Base, Payload: s.Payload}, found
 		})
@@ -56,7 +57,7 @@ func IsMissing(err error) bool {
 }
 
 // Expand returns the documents of spans that were read from chains.
-func Expand(ctx context.Context, chains Chains, spans []driver.StoredSpan) ([]jsontext.Value, error) {
+func (s *Shortener) Expand(ctx context.Context, chains Chains, spans []driver.StoredSpan) ([]jsontext.Value, error) {
 	documents := make([]jsontext.Value, len(spans))
 	deltas := false
 	for i := range spans {
@@ -66,12 +67,13 @@ func Expand(ctx context.Context, chains Chains, spans []driver.StoredSpan) ([]js
 	if !deltas {
 		return documents, nil
 	}
-	r := newReader()
-	for _, s := range spans {
-		r.add(s)
+	r := newReader(s.codec)
+	for i := range spans {
+		r.add(spans[i])
 	}
 	absent := map[driver.AttemptKey][]string{}
-	for _, s := range spans {
+	for i := range spans {
+		s := &spans[i]
 		if _, found := r.stored[driver.SpanKey{RolloutID: s.RolloutID, AttemptID: s.AttemptID, SpanID: s.Base}]; s.Base != "" && !found {
 			attempt := driver.AttemptKey{RolloutID: s.RolloutID, AttemptID: s.AttemptID}
 			absent[attempt] = append(absent[attempt], s.Base)
@@ -98,14 +100,18 @@ func Expand(ctx context.Context, chains Chains, spans []driver.StoredSpan) ([]js
 // Stream expands spans that are read one by one, those of a rollout together and each after
 // its base.
 type Stream struct {
+	codec   *spandelta.Codec
 	rollout string
 	reader  *reader
 }
 
+// NewStream returns a Stream.
+func NewStream() *Stream { return &Stream{codec: spandelta.NewCodec()} }
+
 // Expand returns the document of the next span.
 func (s *Stream) Expand(span *driver.SpanRecord) (jsontext.Value, error) {
 	if s.reader == nil || s.rollout != span.RolloutID {
-		s.rollout, s.reader = span.RolloutID, newReader()
+		s.rollout, s.reader = span.RolloutID, newReader(s.codec)
 	}
 	stored := driver.StoredSpan{SpanKey: span.SpanKey, Base: span.Base, Payload: span.Payload}
 	s.reader.add(stored)

@@ -28,9 +28,10 @@ const (
 
 // Shortener turns the payloads of new spans into deltas from spans of the same attempt and
 // name that were stored earlier. It remembers the layouts of the latest ones; what it does
-// not remember is not continued, which costs space and nothing else. Only Layout is safe for
-// concurrent use.
+// not remember is not continued, which costs space and nothing else. Only Layout and Expand are
+// safe for concurrent use.
 type Shortener struct {
+	codec    *spandelta.Codec
 	seed     maphash.Seed
 	memory   int // limit
 	used     int
@@ -62,7 +63,7 @@ func (h *heads) memory() int {
 
 // New returns a Shortener that uses about so many bytes.
 func New(memory int) *Shortener {
-	return &Shortener{seed: maphash.MakeSeed(), memory: memory, attempts: map[driver.AttemptKey]*list.Element{}, staged: map[driver.AttemptKey]*heads{}}
+	return &Shortener{codec: spandelta.NewCodec(), seed: maphash.MakeSeed(), memory: memory, attempts: map[driver.AttemptKey]*list.Element{}, staged: map[driver.AttemptKey]*heads{}}
 }
 
 // Layout returns the layout of a document for Shorten, nil for one that stays as it is.
@@ -93,13 +94,13 @@ func (s *Shortener) shorten(span *driver.SpanRecord, layout *spandelta.Layout) {
 		if b.name != span.Name || b.depth >= maxDepth {
 			continue
 		}
-		if d := b.layout.Delta(nil, span.Payload, layout); best < 0 || len(d.Bytes) < len(delta.Bytes) {
+		if d := b.layout.Delta(span.Payload, layout); best < 0 || len(d.Bytes) < len(delta.Bytes) {
 			best, delta = i, d
 		}
 	}
 	if best >= 0 && len(delta.Bytes) <= len(span.Payload)/2 {
 		base := h.spans[best]
-		span.Base, span.Payload, next.depth = base.id, slices.Clip(delta.Bytes), base.depth+1
+		span.Base, span.Payload, next.depth = base.id, slices.Clip(s.codec.Compress(delta)), base.depth+1
 		if delta.Copied >= base.layout.Size()-base.layout.Size()/16 {
 			// It holds all that the base does: what continues the base continues it as well.
 			h.spans = slices.Delete(h.spans, best, best+1)

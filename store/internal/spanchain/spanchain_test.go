@@ -46,7 +46,7 @@ func (l *log) add(attempt, id, document string) driver.StoredSpan {
 	s := driver.StoredSpan{SpanKey: record.SpanKey, Base: records[0].Base, Payload: records[0].Payload}
 	l.stored[s.SpanKey] = s
 	l.bytes += len(s.Payload)
-	got, err := spanchain.Expand(l.t.Context(), l, []driver.StoredSpan{s})
+	got, err := l.chains.Expand(l.t.Context(), l, []driver.StoredSpan{s})
 	if err != nil || string(got[0]) != document {
 		l.t.Fatalf("span %s is %.200q, error %v, want %.200q", id, got, err, document)
 	}
@@ -121,12 +121,12 @@ func TestMissing(t *testing.T) {
 		t.Fatalf("bases %q and %q, want none and 1", first.Base, second.Base)
 	}
 	delete(l.stored, first.SpanKey)
-	if _, err := spanchain.Expand(t.Context(), l, []driver.StoredSpan{second}); !spanchain.IsMissing(err) || !strings.Contains(err.Error(), "span r/at/2") {
+	if _, err := l.chains.Expand(t.Context(), l, []driver.StoredSpan{second}); !spanchain.IsMissing(err) || !strings.Contains(err.Error(), "span r/at/2") {
 		t.Errorf("error %v, want that the base of span r/at/2 is missing", err)
 	}
 	first.Payload = []byte(document("1", []string{message(2, 1), message(1, 2)}))
 	l.stored[first.SpanKey] = first
-	if _, err := spanchain.Expand(t.Context(), l, []driver.StoredSpan{second}); err == nil || spanchain.IsMissing(err) {
+	if _, err := l.chains.Expand(t.Context(), l, []driver.StoredSpan{second}); err == nil || spanchain.IsMissing(err) {
 		t.Errorf("error %v, want that the base is another document", err)
 	}
 }

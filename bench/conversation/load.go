@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+)
+
+const (
+	wordsPerTurn   = 300
+	tokensPerReply = 100
+	vocabulary     = 2000
+)
+
+// word returns the n-th word of the vocabulary: two to four syllables of two letters.
+func word(n int) string {
+	const syllables = "taremolisukavenopidafe"
+	const count = len(syllables) / 2
+	var text []byte
+	for n += count; n > 0; n /= count {
+		text = append(text, syllables[2*(n%count):2*(n%count)+2]...)
+	}
+	return string(text)
+}
+
+func words(source *rand.Rand, n int) string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = word(source.IntN(vocabulary))
+	}
+	return strings.Join(out, " ")
+}
+
+// seeded makes the texts of a turn, which are the same in every run.
+func seeded(what, turn int) *rand.Rand { return rand.New(rand.NewPCG(uint64(what), uint64(turn))) }
+
+// question and answer are what is said in a turn.
+func question(turn int) string { return words(seeded(1, turn), wordsPerTurn) }
+func answer(turn int) string   { return words(seeded(2, turn), tokensPerReply) }
+
+type message struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// talk is the agent's side: the history of its conversation.
+type talk struct{ messages []message }
+
+func (t *talk) user() {
+	t.messages = append(t.messages, message{"user", question(len(t.messages) / 2)})
+}
+
+func (t *talk) assistant() {
+	t.messages = append(t.messages, message{"assistant", answer(len(t.messages) / 2)})
+}
+
+func (t *talk) request() []byte {
+	body, err := json.Marshal(map[string]any{"model": "m", "messages": t.messages, "temperature": 1})
+	if err != nil {
+		panic(err) // strings can be encoded
+	}
+	return body
+}
+
+// newEngine plays an engine that gives token ids and log-probabilities: a token for each word
+// and one between messages.
+func newEngine() *httptest.Server {
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var request struct {
+			Messages []message `json:"messages"`
+		}
+		body, err := io.ReadAll(r.Body)
+		if err == nil {
+			err = json.Unmarshal(body, &request)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		turn := len(request.Messages) / 2
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(reply(turn)) // the caller reports a reply that is cut
+	}))
+}
+
+// ids appends the token ids of a text.
+func ids(dst *bytes.Buffer, source *rand.Rand, n int) {
+	for range n {
+		if dst.Bytes()[dst.Len()-1] != '[' {
+			dst.WriteByte(',')
+		}
+		fmt.Fprint(dst, source.IntN(150_000))
+	}
+}
+
+// reply is the engine's reply in a turn, counted from 0.
+func reply(turn int) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `{"id":"chatcmpl-%d","object":"chat.completion","created":1700000000,"model":"m","prompt_token_ids":[`, turn)
+	for i := range turn + 1 {
+		ids(&b, seeded(3, i), wordsPerTurn*4/3)
+		if i < turn {
+			ids(&b, seeded(4, i), tokensPerReply)
+		}
+	}
+	text := answer(turn)
+	fmt.Fprintf(&b, `],"choices":[{"index":0,"message":{"role":"assistant","content":%q},"finish_reason":"stop","logprobs":{"content":[`, text)
+	source := seeded(5, turn)
+	for i, token := range strings.Fields(text) {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `{"token":%q,"logprob":%.6f,"bytes":null,"top_logprobs":[]}`, " "+token, -source.ExpFloat64())
+	}
+	b.WriteString(`]},"token_ids":[`)
+	ids(&b, seeded(4, turn), tokensPerReply)
+	prompt := (turn+1)*wordsPerTurn*4/3 + turn*tokensPerReply
+	fmt.Fprintf(&b, `]}],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}}`, prompt, tokensPerReply, prompt+tokensPerReply)
+	return b.Bytes()
+}

@@ -1,0 +1,356 @@
+// Command conversation measures what a conversation of many turns costs, as ratios: each turn
+// an agent sends the whole history and 300 new words through the proxy, and the model replies
+// with 100 tokens and their log-probabilities.
+//
+//	go run ./bench/conversation --turns 32,128,512
+//
+// The store is a server over HTTP on an empty database. Everything runs in this process.
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
+	"github.com/agl-go/agl/bench/internal/bench"
+	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/rest/client"
+	"github.com/agl-go/agl/rest/server"
+	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/postgres/postgrestest"
+)
+
+type options struct {
+	Turns     []int    `help:"Turns of each conversation." default:"32,128,512"`
+	Databases []string `help:"Databases to measure." default:"memory,sqlite,postgres" enum:"memory,sqlite,postgres"`
+	CPU       int      `help:"Calls whose CPU time is averaged, 0 for none." default:"200"`
+}
+
+func main() {
+	var opt options
+	bench.Main("conversation", "Measures what a conversation of many turns costs.", &opt, func(ctx context.Context) error { return run(ctx, &opt) })
+}
+
+func run(ctx context.Context, opt *options) error {
+	fmt.Println("| database | turns | conversation | bytes to the store | stored | adapter |")
+	fmt.Println("|---|---|---|---|---|---|")
+	var before *measured
+	for _, database := range opt.Databases {
+		before = nil
+		for _, turns := range opt.Turns {
+			m, err := measure(ctx, database, turns)
+			if err != nil {
+				return fmt.Errorf("%s, %d turns: %w", database, turns, err)
+			}
+			growth := ""
+			if before != nil {
+				growth = fmt.Sprintf(" (×%.2f)", m.storedRatio()/before.storedRatio())
+			}
+			adapting := m.adapting.Round(time.Millisecond).String()
+			if before != nil {
+				adapting += fmt.Sprintf(" (×%.1f)", m.adapting.Seconds()/before.adapting.Seconds())
+			}
+			fmt.Printf("| %s | %d | %d KB | %.1f× | %.1f×%s | %s |\n", database, turns, m.conversation/1000, m.sentRatio(), m.storedRatio(), growth, adapting)
+			before = m
+		}
+	}
+	if opt.CPU == 0 {
+		return nil
+	}
+	early, err := callCPU(ctx, 8, opt.CPU)
+	if err != nil {
+		return err
+	}
+	late, err := callCPU(ctx, 128, opt.CPU)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\nCPU of the proxy for a call, beyond a bare ReverseProxy's: turn 8 %v, turn 128 %v, ×%.1f\n", early, late, late.Seconds()/early.Seconds())
+	return nil
+}
+
+// measured is what one conversation took.
+type measured struct {
+	conversation int64 // bytes of the last request and its reply's text
+	sent         int64 // bytes of the proxy's requests to the store
+	stored       int64 // bytes of the database beyond an empty one
+	adapting     time.Duration
+}
+
+func (m *measured) sentRatio() float64   { return float64(m.sent) / float64(m.conversation) }
+func (m *measured) storedRatio() float64 { return float64(m.stored) / float64(m.conversation) }
+
+// database is an empty database whose size can be asked for.
+type database struct {
+	dsn   string
+	size  func(ctx context.Context) (int64, error) // while nothing has it open
+	close func(ctx context.Context) error
+}
+
+func openDatabase(ctx context.Context, kind string) (*database, error) {
+	switch kind {
+	case "memory":
+		return &database{
+			dsn: "memory:",
+			size: func(context.Context) (int64, error) {
+				runtime.GC()
+				runtime.GC() // what pools hold lives through one
+				var m runtime.MemStats
+				runtime.ReadMemStats(&m)
+				return int64(m.HeapAlloc), nil
+			},
+			close: func(context.Context) error { return nil },
+		}, nil
+	case "sqlite":
+		dir, err := os.MkdirTemp("", "agl-conversation-")
+		if err != nil {
+			return nil, err
+		}
+		path := filepath.Join(dir, "agl.db")
+		return &database{
+			dsn: "sqlite:" + path,
+			size: func(context.Context) (total int64, err error) {
+				for _, suffix := range []string{"", "-wal"} {
+					info, err := os.Stat(path + suffix)
+					if err == nil {
+						total += info.Size()
+					} else if !os.IsNotExist(err) {
+						return 0, err
+					}
+				}
+				return total, nil
+			},
+			close: func(context.Context) error { return os.RemoveAll(dir) },
+		}, nil
+	default:
+		pg, err := postgrestest.Start(ctx, postgrestest.Stores())
+		if err != nil {
+			return nil, err
+		}
+		dsn, err := pg.NewDatabase(ctx)
+		if err != nil {
+			_ = pg.Close(ctx)
+			return nil, err
+		}
+		return &database{dsn: dsn, size: func(ctx context.Context) (size int64, err error) {
+			conn, err := pgx.Connect(ctx, dsn)
+			if err != nil {
+				return 0, err
+			}
+			defer func() { _ = conn.Close(ctx) }()
+			err = conn.QueryRow(ctx, "SELECT pg_database_size(current_database())").Scan(&size)
+			return size, err
+		}, close: pg.Close}, nil
+	}
+}
+
+// measure holds one conversation.
+func measure(ctx context.Context, kind string, turns int) (_ *measured, err error) {
+	d, err := openDatabase(ctx, kind)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if closing := d.close(context.WithoutCancel(ctx)); err == nil {
+			err = closing
+		}
+	}()
+	if kind != "memory" { // the schema is not part of the conversation
+		empty, err := store.Open(ctx, d.dsn, store.Options{})
+		if err != nil {
+			return nil, err
+		}
+		if err := empty.Close(ctx); err != nil {
+			return nil, err
+		}
+	}
+	size, err := d.size(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s, err := store.Open(ctx, d.dsn, store.Options{})
+	if err != nil {
+		return nil, err
+	}
+	m, err := converse(ctx, s, turns)
+	if err == nil && kind == "memory" {
+		m.stored, err = d.size(ctx)
+	}
+	if closing := s.Close(context.WithoutCancel(ctx)); err == nil {
+		err = closing
+	}
+	if err != nil {
+		return nil, err
+	}
+	if kind != "memory" {
+		if m.stored, err = d.size(ctx); err != nil {
+			return nil, err
+		}
+	}
+	m.stored -= size
+	return m, nil
+}
+
+// counter counts the bytes of requests.
+type counter struct {
+	next  http.RoundTripper
+	bytes atomic.Int64
+}
+
+func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		c.bytes.Add(int64(len(body)))
+		r.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	return c.next.RoundTrip(r)
+}
+
+func converse(ctx context.Context, s *store.Store, turns int) (*measured, error) {
+	api, err := server.New(server.Config{Store: s})
+	if err != nil {
+		return nil, err
+	}
+	storeServer := httptest.NewServer(api)
+	defer storeServer.Close()
+	count := &counter{next: http.DefaultTransport}
+	remote, err := client.New(client.Config{URL: storeServer.URL, Transport: count})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = remote.Close() }()
+	r, err := s.StartRollout(ctx, agl.StartRolloutParams{})
+	if err != nil {
+		return nil, err
+	}
+	engine := newEngine()
+	defer engine.Close()
+	p, err := proxy.New(proxy.Config{Models: []proxy.Model{{Name: "m", BaseURL: engine.URL + "/v1"}}, Spans: remote})
+	if err != nil {
+		return nil, err
+	}
+	p.Start(ctx)
+	defer func() { _ = p.Close(context.WithoutCancel(ctx)) }()
+	gateway := httptest.NewServer(p)
+	defer gateway.Close()
+	call := gateway.URL + "/rollout/" + r.RolloutID + "/attempt/" + r.Attempt.AttemptID + "/v1/chat/completions"
+	talk := &talk{}
+	for range turns {
+		talk.user()
+		if err := post(ctx, call, talk.request()); err != nil {
+			return nil, err
+		}
+		talk.assistant()
+		if err := p.Flush(ctx, []string{r.RolloutID}); err != nil {
+			return nil, err
+		}
+	}
+	m := &measured{conversation: int64(len(talk.request())), sent: count.bytes.Load()}
+	began := time.Now()
+	page, err := s.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: r.RolloutID})
+	if err != nil {
+		return nil, err
+	}
+	merged, err := adapter.Trajectories{}.Adapt(page.Items)
+	if err != nil {
+		return nil, err
+	}
+	m.adapting = time.Since(began)
+	if len(merged.Trajectories) != 1 || len(page.Items) != 3*turns {
+		return nil, fmt.Errorf("%d spans give %d trajectories, want %d and one", len(page.Items), len(merged.Trajectories), 3*turns)
+	}
+	return m, nil
+}
+
+func post(ctx context.Context, url string, body []byte) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	reply, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	text, err := io.ReadAll(reply.Body)
+	_ = reply.Body.Close() // it was read to its end
+	if err == nil && reply.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %.300s", reply.Status, text)
+	}
+	return err
+}
+
+// callCPU returns the CPU time of a call at some turn through the proxy, less that through a
+// ReverseProxy. The store is in memory, and counts: what it takes is the proxy's doing.
+func callCPU(ctx context.Context, turn, calls int) (time.Duration, error) {
+	engine := newEngine()
+	defer engine.Close()
+	target, err := url.Parse(engine.URL)
+	if err != nil {
+		return 0, err
+	}
+	bare := httptest.NewServer(httputil.NewSingleHostReverseProxy(target))
+	defer bare.Close()
+	p, err := proxy.New(proxy.Config{Models: []proxy.Model{{Name: "m", BaseURL: engine.URL + "/v1"}}, Spans: nowhere{}})
+	if err != nil {
+		return 0, err
+	}
+	p.Start(ctx)
+	defer func() { _ = p.Close(context.WithoutCancel(ctx)) }()
+	gateway := httptest.NewServer(p)
+	defer gateway.Close()
+	talk := &talk{}
+	for range turn - 1 {
+		talk.user()
+		talk.assistant()
+	}
+	talk.user()
+	body := talk.request()
+	cpu := func(url string) (time.Duration, error) {
+		spent, err := bench.Measure(func() error {
+			for range calls {
+				if err := post(ctx, url, body); err != nil {
+					return err
+				}
+			}
+			return p.Flush(ctx, []string{"ro"})
+		})
+		return spent.CPU / time.Duration(calls), err
+	}
+	with, err := cpu(gateway.URL + "/rollout/ro/attempt/at/v1/chat/completions")
+	if err != nil {
+		return 0, err
+	}
+	without, err := cpu(bare.URL + "/v1/chat/completions")
+	return with - without, err
+}
+
+// nowhere takes spans and drops them.
+type nowhere struct{ agl.UnimplementedStore }
+
+func (nowhere) Capabilities() agl.Capabilities { return agl.Capabilities{AddSpansJSON: true} }
+
+func (nowhere) AddSpansJSON(context.Context, agl.AddSpansJSONParams) (agl.AddSpansResult, error) {
+	return agl.AddSpansResult{}, nil
+}
+
+func (nowhere) ReserveSequenceIDs(context.Context, agl.ReserveSequenceIDsParams) (int64, error) {
+	return 1, nil
+}
