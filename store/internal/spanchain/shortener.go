@@ -5,6 +5,7 @@
 package spanchain
 
 import (
+	"bytes"
 	"container/list"
 	"hash/maphash"
 	"slices"
@@ -100,7 +101,7 @@ func (s *Shortener) shorten(span *driver.SpanRecord, layout *spandelta.Layout) {
 	}
 	if best >= 0 && len(delta.Bytes) <= len(span.Payload)/2 {
 		base := h.spans[best]
-		span.Base, span.Payload, next.depth = base.id, slices.Clip(s.codec.Compress(delta)), base.depth+1
+		span.Base, span.Payload, next.depth = base.id, bytes.Clone(s.codec.Compress(delta)), base.depth+1
 		if delta.Copied >= base.layout.Size()-base.layout.Size()/16 {
 			// It holds all that the base does: what continues the base continues it as well.
 			h.spans = slices.Delete(h.spans, best, best+1)
