@@ -17,7 +17,7 @@ import (
 // writeConversations writes what the agent and its models said: each conversation
 // once, at its longest, and then the output of the program.
 func writeConversations(w io.Writer, spans []agl.Span) error {
-	found, err := adapter.Messages{}.Adapt(oncePerCall(spans))
+	found, err := adapter.Messages{}.Adapt(adapter.OncePerCall(spans))
 	if err != nil {
 		// The tree above shows the spans.
 		_, err = fmt.Fprintln(w, console.Bad.Render("the conversations cannot be read: "+console.Printable(err.Error())))

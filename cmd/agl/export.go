@@ -13,9 +13,10 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
+	"github.com/agl-go/agl/adapter/rows"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
-	"github.com/agl-go/agl/cmd/agl/internal/rows"
+	"github.com/agl-go/agl/cmd/agl/internal/rowfile"
 )
 
 type exportCommand struct {
@@ -23,12 +24,16 @@ type exportCommand struct {
 
 	File    string              `arg:"" help:"The new file, or - for standard output."`
 	Run     string              `arg:"" optional:"" help:"Folder of a run, whose store is read; no server is needed. It may come first."`
-	What    string              `required:"" enum:"triplets,trajectories,messages" help:"What to make of the spans: triplets, trajectories or messages."`
-	Format  string              `enum:"auto,jsonl,parquet" default:"auto" help:"jsonl or parquet. Default: as the file's name ends, else jsonl."`
-	Source  string              `enum:"proxy,tracer" default:"proxy" help:"Whose spans hold the calls of triplets and trajectories: proxy or tracer. Default: ${default}."`
+	What    string              `required:"" enum:"triplets,trajectories,messages,batch" help:"What to make of the spans: triplets, trajectories, messages or batch."`
+	Format  string              `enum:"auto,jsonl,parquet,npz" default:"auto" help:"jsonl, parquet or, for a batch, npz. Default: as the file's name ends, else jsonl."`
+	Source  rows.Source         `enum:"proxy,tracer" default:"proxy" help:"Whose spans hold the calls of triplets, trajectories and batches: proxy or tracer. Default: ${default}."`
 	Status  []agl.RolloutStatus `enum:"${rolloutStatuses}" placeholder:"STATUS" help:"Only rollouts of this status; repeat it or separate several by commas: ${rolloutStatuses}."`
 	Mode    []string            `enum:"train,val,test,none" placeholder:"MODE" help:"Only rollouts of this mode; repeat it or separate several by commas: train, val, test, none."`
 	Rollout []string            `placeholder:"ID" help:"Only this rollout; repeat it or separate several by commas."`
+	Level   rows.Level          `enum:"trajectory,transition" default:"trajectory" help:"A row of a batch: trajectory (calls that continue one another) or transition (each call). Default: ${default}."`
+	Prompt  int                 `name:"prompt-length" placeholder:"N" help:"Columns of a batch's prompts. Default: the longest prompt."`
+	Reply   int                 `name:"response-length" placeholder:"N" help:"Columns of a batch's responses. Default: the longest response."`
+	Pad     int32               `name:"pad-token" placeholder:"ID" help:"Token id of a batch's padding. Default: 0."`
 	All     bool                `help:"Also take attempts that failed through no fault of the agent, and those that have not ended."`
 }
 
@@ -43,6 +48,9 @@ func (exportCommand) Help() string {
 func (c *exportCommand) Validate() error {
 	if flags.IsRun(c.File) {
 		c.Run, c.File = c.File, c.Run
+	}
+	if c.What != "batch" && (c.Prompt != 0 || c.Reply != 0 || c.Pad != 0 || c.format() == "npz") {
+		return errors.New("--prompt-length, --response-length, --pad-token and npz need --what batch")
 	}
 	if c.File == "" {
 		return errors.New("no file is given; name a new one, or - for standard output")
@@ -78,6 +86,9 @@ type exportCounts struct {
 
 // String describes the export in a line.
 func (n *exportCounts) String(what string) string {
+	if what == "batch" {
+		what = "rows"
+	}
 	text := fmt.Sprintf("%d %s of %d attempts", n.rows, what, n.attempts)
 	var left []string
 	for _, reason := range []struct {
@@ -100,21 +111,79 @@ func (n *exportCounts) String(what string) string {
 }
 
 func (c *exportCommand) write(ctx context.Context, store agl.Store, w io.Writer, counts *exportCounts) error {
-	parquet := c.Format == "parquet" || c.Format == "auto" && strings.EqualFold(filepath.Ext(c.File), ".parquet")
+	parquet := c.format() == "parquet"
 	switch c.What {
 	case "triplets":
-		return exportRows(ctx, c, store, rows.NewWriter[rows.Triplet](w, parquet), counts, c.triplets())
+		return exportRows(ctx, c, store, rowfile.NewWriter[rows.Triplet](w, parquet), counts, c.triplets)
 	case "trajectories":
-		return exportRows(ctx, c, store, rows.NewWriter[rows.Trajectory](w, parquet), counts, c.trajectories(counts))
+		return exportRows(ctx, c, store, rowfile.NewWriter[rows.Trajectory](w, parquet), counts, c.trajectories(counts))
+	case "batch":
+		return c.batch(ctx, store, w, counts)
 	default:
-		return exportRows(ctx, c, store, rows.NewWriter[rows.Messages](w, parquet), counts, conversations)
+		return exportRows(ctx, c, store, rowfile.NewWriter[rows.Messages](w, parquet), counts, rows.Conversations)
 	}
+}
+
+// format is that of the file.
+func (c *exportCommand) format() string {
+	if c.Format != "auto" {
+		return c.Format
+	}
+	switch extension := strings.ToLower(filepath.Ext(c.File)); extension {
+	case ".parquet", ".npz":
+		return extension[1:]
+	default:
+		return "jsonl"
+	}
+}
+
+// batch writes the padded batch of all rollouts.
+func (c *exportCommand) batch(ctx context.Context, store agl.Store, w io.Writer, counts *exportCounts) error {
+	var sequences []adapter.Sequence
+	err := c.each(ctx, store, counts, func(r *agl.AttemptedRollout, spans []agl.Span) (int, error) {
+		made, err := rows.Sequences(r, spans, c.Source, c.Level)
+		sequences = append(sequences, made...)
+		return len(made), err
+	})
+	if err != nil {
+		return err
+	}
+	b, err := adapter.NewBatch(sequences, adapter.BatchConfig{PromptLength: c.Prompt, ResponseLength: c.Reply, Pad: c.Pad})
+	if err != nil {
+		return err
+	}
+	if c.format() == "npz" {
+		return rows.WriteNPZ(w, b)
+	}
+	out := rowfile.NewWriter[rows.BatchRow](w, c.format() == "parquet")
+	if err := out.Write(rows.BatchRows(b)); err != nil {
+		return err
+	}
+	return out.Close()
 }
 
 // exportRows writes what adapt makes of the spans of each rollout, one rollout at a time.
 func exportRows[T rows.Row](
-	ctx context.Context, c *exportCommand, store agl.Store, out rows.Writer[T], counts *exportCounts,
+	ctx context.Context, c *exportCommand, store agl.Store, out rowfile.Writer[T], counts *exportCounts,
 	adapt func(origin rows.Origin, spans []agl.Span) ([]T, error),
+) error {
+	err := c.each(ctx, store, counts, func(r *agl.AttemptedRollout, spans []agl.Span) (int, error) {
+		made, err := adapt(rows.OriginOf(r), spans)
+		if err != nil {
+			return 0, err
+		}
+		return len(made), out.Write(made)
+	})
+	if err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+// each calls take with every rollout that is exported and its spans. It returns the number
+// of rows that were made of them.
+func (c *exportCommand) each(
+	ctx context.Context, store agl.Store, counts *exportCounts, take func(r *agl.AttemptedRollout, spans []agl.Span) (int, error),
 ) error {
 	// Rollouts change their status during the export. All of them are queried,
 	// oldest first, so that this shifts no page; wants filters them here.
@@ -136,17 +205,14 @@ func exportRows[T rows.Row](
 		if err != nil {
 			return c.Wrap(err)
 		}
-		made, err := adapt(rows.OriginOf(r), spans)
+		made, err := take(r, spans)
 		if err != nil {
 			return fmt.Errorf("rollout %s, attempt %s: %w", r.RolloutID, r.Attempt.AttemptID, err)
 		}
 		counts.attempts++
-		counts.rows += len(made)
-		if err := out.Write(made); err != nil {
-			return err
-		}
+		counts.rows += made
 	}
-	return out.Close()
+	return nil
 }
 
 // wants reports whether a rollout is exported, and counts one that passes the filters
@@ -174,59 +240,14 @@ func (c *exportCommand) wants(r *agl.AttemptedRollout, counts *exportCounts) boo
 	return true
 }
 
-func (c *exportCommand) triplets() func(rows.Origin, []agl.Span) ([]rows.Triplet, error) {
-	var source agl.Adapter[[]adapter.Triplet] = adapter.ProxyTriplets{}
-	if c.Source == "tracer" {
-		source = adapter.TracerTriplets{}
-	}
-	return func(origin rows.Origin, spans []agl.Span) ([]rows.Triplet, error) {
-		triplets, err := source.Adapt(spans)
-		if err != nil {
-			return nil, err
-		}
-		made := make([]rows.Triplet, 0, len(triplets))
-		for i := range triplets {
-			made = append(made, rows.NewTriplet(origin, &triplets[i]))
-		}
-		return made, nil
-	}
+func (c *exportCommand) triplets(origin rows.Origin, spans []agl.Span) ([]rows.Triplet, error) {
+	return rows.Triplets(origin, spans, c.Source)
 }
 
 func (c *exportCommand) trajectories(counts *exportCounts) func(rows.Origin, []agl.Span) ([]rows.Trajectory, error) {
-	var merge adapter.Trajectories
-	if c.Source == "tracer" {
-		merge.Source = adapter.TracerTriplets{}
-	}
 	return func(origin rows.Origin, spans []agl.Span) ([]rows.Trajectory, error) {
-		merged, err := merge.Adapt(spans)
-		if err != nil {
-			return nil, err
-		}
-		counts.without += len(merged.Report.WithoutTokens) + len(merged.Report.Lost)
-		made := make([]rows.Trajectory, 0, len(merged.Trajectories))
-		for i := range merged.Trajectories {
-			made = append(made, rows.NewTrajectory(origin, i, &merged.Trajectories[i], merged.Reward))
-		}
-		return made, nil
+		made, left, err := rows.Trajectories(origin, spans, c.Source)
+		counts.without += left
+		return made, err
 	}
-}
-
-func conversations(origin rows.Origin, spans []agl.Span) ([]rows.Messages, error) {
-	found, err := adapter.Messages{}.Adapt(oncePerCall(spans))
-	if err != nil {
-		return nil, err
-	}
-	reward, err := adapter.FinalReward(spans)
-	if err != nil {
-		return nil, err
-	}
-	made := make([]rows.Messages, 0, len(found))
-	for _, conversation := range found {
-		row, err := rows.NewMessages(origin, conversation, reward)
-		if err != nil {
-			return nil, err
-		}
-		made = append(made, row)
-	}
-	return made, nil
 }

@@ -36,7 +36,7 @@ func factsOf(ctx context.Context, store agl.Store, r *agl.AttemptedRollout) (f r
 	if err != nil {
 		return f, err
 	}
-	for _, s := range oncePerCall(spans) {
+	for _, s := range adapter.OncePerCall(spans) {
 		prompt, completion, _ := console.TokenCounts(s.Attributes)
 		f.prompt += prompt
 		f.completion += completion
@@ -60,22 +60,6 @@ func (f rolloutFacts) rewardText() string {
 		return ""
 	}
 	return fmt.Sprintf("%.4g", f.reward.V)
-}
-
-// oncePerCall drops the spans of a tracer in the agent whose calls the proxy has
-// recorded, too.
-func oncePerCall(spans []agl.Span) []agl.Span {
-	recorded := map[string]bool{}
-	byProxy := func(s *agl.Span) bool { return s.Name == agl.SpanLiteLLMRequest || s.Name == agl.SpanRawRequest }
-	for i := range spans {
-		if id, ok := spans[i].Attributes.GetString(agl.AttrGenAIResponseID); ok && byProxy(&spans[i]) {
-			recorded[id] = true
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(spans), func(s agl.Span) bool {
-		id, ok := s.Attributes.GetString(agl.AttrGenAIResponseID)
-		return ok && recorded[id] && !byProxy(&s)
-	})
 }
 
 // findRollout finds a rollout by its id, the beginning of its id, or one of the words

@@ -141,6 +141,7 @@ func (s *Server) routeAPI(config Config) {
 	e := events{store, s.shared.drain, config.EventHeartbeat}
 	q := &queue{store, can.ReturnClaims, s.shared.drain}
 	r, res, w, sp := rollouts{store}, resources{store}, workers{store}, spans{store, can.QuerySpansJSON}
+	sig := signals{store}
 	for path, m := range map[string]methods{
 		wire.Health:     {get: p.health},
 		wire.Ready:      {get: p.ready},
@@ -162,6 +163,11 @@ func (s *Server) routeAPI(config Config) {
 		wire.SearchAttempts(rollout):             {post: r.queryAttempts},
 		wire.Attempt(rollout, agl.LatestAttempt): {get: r.latestAttempt, post: r.updateAttempt},
 		wire.Attempt(rollout, attempt):           {post: r.updateAttempt},
+
+		wire.SignalsOf(rollout, "triplets"):     {get: sig.triplets},
+		wire.SignalsOf(rollout, "trajectories"): {get: sig.trajectories},
+		wire.SignalsOf(rollout, "messages"):     {get: sig.messages},
+		wire.Batches:                            {post: sig.batch},
 
 		wire.Resources:                            {get: res.query, post: res.add},
 		wire.LatestResources:                      {get: res.latest},

@@ -37,6 +37,7 @@ const (
 	LatestResources      = "/resources/latest"
 	Workers              = "/workers"
 	SearchWorkers        = "/workers/search"
+	Batches              = "/batches"
 	Spans                = "/spans"
 	SpansBatch           = "/spans/batch"
 	SearchSpans          = "/spans/search"
@@ -60,6 +61,10 @@ func SearchAttempts(rolloutID string) string { return Attempts(rolloutID) + "/se
 
 // Attempt is the path of an attempt. The id may be agl.LatestAttempt.
 func Attempt(rolloutID, attemptID string) string { return Attempts(rolloutID) + "/" + attemptID }
+
+// SignalsOf is the path of what an adapter makes of a rollout: triplets, trajectories or
+// messages.
+func SignalsOf(rolloutID, what string) string { return Rollout(rolloutID) + "/" + what }
 
 // ResourcesOf is the path of a bundle of resources.
 func ResourcesOf(id string) string { return Resources + "/" + id }

@@ -14,8 +14,8 @@ import (
 
 // Row is a row of an exported file: a Triplet, a Trajectory or Messages.
 type Row interface {
-	// size is about how many bytes of memory the row takes.
-	size() int
+	// Size is about how many bytes of memory the row takes.
+	Size() int
 }
 
 // Origin says where a row comes from.
@@ -86,7 +86,8 @@ func documentOf(v jsontext.Value) document {
 	return document(v)
 }
 
-func (r Triplet) size() int {
+// Size implements [Row].
+func (r Triplet) Size() int {
 	return 256 + 4*(len(r.PromptTokenIDs)+len(r.ResponseTokenIDs)+len(r.Logprobs)) + len(r.Prompt) + len(r.Response)
 }
 
@@ -134,7 +135,8 @@ func NewTrajectory(origin Origin, index int, t *adapter.Trajectory, attempt agl.
 	return row
 }
 
-func (r Trajectory) size() int { return 256 + 9*len(r.TokenIDs) + 160*len(r.Replies) }
+// Size implements [Row].
+func (r Trajectory) Size() int { return 256 + 9*len(r.TokenIDs) + 160*len(r.Replies) }
 
 // Messages is a conversation. In JSON it is the conversation alone, in the
 // form of OpenAI's fine-tuning files, which have no place for anything else.
@@ -188,7 +190,8 @@ func (r Messages) MarshalJSONTo(enc *jsontext.Encoder) error {
 	return r.conversation.MarshalJSONTo(enc)
 }
 
-func (r Messages) size() int {
+// Size implements [Row].
+func (r Messages) Size() int {
 	n := 256 + len(r.Tools)
 	for i := range r.Messages {
 		n += 64 + len(r.Messages[i].Content) + len(r.Messages[i].ToolCalls)

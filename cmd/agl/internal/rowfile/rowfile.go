@@ -1,4 +1,5 @@
-package rows
+// Package rowfile writes rows to files: as JSON Lines or as Parquet.
+package rowfile
 
 import (
 	"fmt"
@@ -6,17 +7,19 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/parquet-go/parquet-go"
+
+	"github.com/agl-go/agl/adapter/rows"
 )
 
 // Writer writes rows to a file.
-type Writer[T Row] interface {
-	Write(rows []T) error
+type Writer[T rows.Row] interface {
+	Write(list []T) error
 	// Close completes the file. It does not close the underlying writer.
 	Close() error
 }
 
 // NewWriter returns a writer of a Parquet file, or of JSON Lines.
-func NewWriter[T Row](w io.Writer, asParquet bool) Writer[T] {
+func NewWriter[T rows.Row](w io.Writer, asParquet bool) Writer[T] {
 	if asParquet {
 		return &parquetRows[T]{to: parquet.NewGenericWriter[T](w, parquet.Compression(&parquet.Zstd))}
 	}
@@ -24,11 +27,11 @@ func NewWriter[T Row](w io.Writer, asParquet bool) Writer[T] {
 }
 
 // jsonRows writes JSON Lines.
-type jsonRows[T Row] struct{ to io.Writer }
+type jsonRows[T rows.Row] struct{ to io.Writer }
 
-func (w jsonRows[T]) Write(rows []T) error {
-	for i := range rows {
-		line, err := json.Marshal(&rows[i])
+func (w jsonRows[T]) Write(list []T) error {
+	for i := range list {
+		line, err := json.Marshal(&list[i])
 		if err != nil {
 			return fmt.Errorf("write a row: %w", err)
 		}
@@ -45,20 +48,20 @@ func (jsonRows[T]) Close() error { return nil }
 const groupBytes = 64 << 20
 
 // parquetRows writes a Parquet file.
-type parquetRows[T Row] struct {
+type parquetRows[T rows.Row] struct {
 	to      *parquet.GenericWriter[T]
 	pending int
 }
 
-func (w *parquetRows[T]) Write(rows []T) error {
-	if len(rows) == 0 {
+func (w *parquetRows[T]) Write(list []T) error {
+	if len(list) == 0 {
 		return nil
 	}
-	if _, err := w.to.Write(rows); err != nil {
+	if _, err := w.to.Write(list); err != nil {
 		return fmt.Errorf("write rows: %w", err)
 	}
-	for i := range rows {
-		w.pending += rows[i].size()
+	for i := range list {
+		w.pending += list[i].Size()
 	}
 	if w.pending < groupBytes {
 		return nil

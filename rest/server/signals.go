@@ -1,0 +1,128 @@
+package server
+
+import (
+	"bytes"
+	"net/http"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
+	"github.com/agl-go/agl/adapter/rows"
+	"github.com/agl-go/agl/rest/internal/wire"
+)
+
+// signals serves what adapters make of the spans of a rollout's latest attempt: the rows
+// of agl export, for programs that are not written in Go.
+type signals struct{ store agl.Store }
+
+func (s signals) triplets(x *exchange) error {
+	return signal(s, x, func(o rows.Origin, spans []agl.Span, source rows.Source) ([]rows.Triplet, error) {
+		return rows.Triplets(o, spans, source)
+	})
+}
+
+func (s signals) trajectories(x *exchange) error {
+	return signal(s, x, func(o rows.Origin, spans []agl.Span, source rows.Source) ([]rows.Trajectory, error) {
+		made, _, err := rows.Trajectories(o, spans, source)
+		return made, err
+	})
+}
+
+func (s signals) messages(x *exchange) error {
+	return signal(s, x, func(o rows.Origin, spans []agl.Span, _ rows.Source) ([]rows.Messages, error) {
+		return rows.Conversations(o, spans)
+	})
+}
+
+// signal answers with {"items": rows}.
+func signal[T any](s signals, x *exchange, adapt func(rows.Origin, []agl.Span, rows.Source) ([]T, error)) error {
+	var p wire.SignalParams
+	if err := wire.Signal(&p).Parse(x.request.URL.RawQuery, x.decoder); err != nil {
+		return err
+	}
+	source, err := oneOf("source", rows.Source(p.Source), rows.Proxy, rows.Tracer)
+	if err != nil {
+		return err
+	}
+	r, spans, err := s.rollout(x, x.request.PathValue(rolloutID))
+	if err != nil {
+		return err
+	}
+	items := []T{}
+	if r.Attempt != nil {
+		if items, err = adapt(rows.OriginOf(r), spans, source); err != nil {
+			return err
+		}
+	}
+	doc, err := json.Marshal(struct {
+		Items []T `json:"items"`
+	}{items})
+	if err != nil {
+		return err
+	}
+	return x.send(http.StatusOK, doc)
+}
+
+// oneOf checks a parameter; the first of the allowed values is the default.
+func oneOf[T ~string](field string, got T, allowed ...T) (T, error) {
+	if got == "" {
+		return allowed[0], nil
+	}
+	if !slices.Contains(allowed, got) {
+		return "", agl.Errorf(agl.CodeInvalid, "%s: got %.100q, must be %s or %s", field, got, allowed[0], allowed[1])
+	}
+	return got, nil
+}
+
+// rollout returns a rollout and the spans of its latest attempt, if it has one.
+func (s signals) rollout(x *exchange, id string) (*agl.AttemptedRollout, []agl.Span, error) {
+	r, err := s.store.GetRollout(x.context(), agl.GetRolloutParams{RolloutID: id})
+	if err != nil || r.Attempt == nil {
+		return &r, nil, err
+	}
+	page, err := s.store.QuerySpans(x.context(), agl.QuerySpansParams{RolloutID: id, AttemptID: r.Attempt.AttemptID, Paging: agl.Paging{Limit: -1}})
+	return &r, page.Items, err
+}
+
+// batch answers with the padded batch of several rollouts, as numpy.load reads it.
+func (s signals) batch(x *exchange) error {
+	var p wire.BatchParams
+	if err := x.decode(wire.Batch(&p), bodyRequired); err != nil {
+		return err
+	}
+	source, err := oneOf("source", rows.Source(p.Source), rows.Proxy, rows.Tracer)
+	if err != nil {
+		return err
+	}
+	level, err := oneOf("level", rows.Level(p.Level), rows.TrajectoryLevel, rows.TransitionLevel)
+	if err != nil {
+		return err
+	}
+	var sequences []adapter.Sequence
+	for _, id := range p.RolloutIDs {
+		r, spans, err := s.rollout(x, id)
+		if err != nil {
+			return err
+		}
+		if r.Attempt == nil {
+			continue
+		}
+		made, err := rows.Sequences(r, spans, source, level)
+		if err != nil {
+			return agl.Errorf(agl.ErrorCode(err), "rollout %s: %w", id, err)
+		}
+		sequences = append(sequences, made...)
+	}
+	b, err := adapter.NewBatch(sequences, adapter.BatchConfig{PromptLength: p.PromptLength, ResponseLength: p.ResponseLength, Pad: int32(p.PadTokenID)})
+	if err != nil {
+		return err
+	}
+	var file bytes.Buffer
+	if err := rows.WriteNPZ(&file, b); err != nil {
+		return err
+	}
+	x.Header()["Content-Type"] = []string{"application/zip"}
+	return x.write(http.StatusOK, file.Bytes())
+}
