@@ -24,6 +24,29 @@ type AlgorithmInput struct {
 	Train            Dataset // nil when there is none
 	Val              Dataset // nil when there is none
 	InitialResources Resources
+
+	// StoreURL is where programs reach the store that the algorithm starts, without the
+	// token; empty if other processes cannot reach it.
+	StoreURL string
+	// Proxy is the LLM proxy of the run; nil if there is none.
+	Proxy AlgorithmProxy
+	// Adapter is the one that the trainer was given: an [Adapter] of what the algorithm
+	// learns from. Nil leaves the choice to the algorithm.
+	Adapter any
+}
+
+// AlgorithmProxy is what an algorithm needs of the LLM proxy in front of its models.
+type AlgorithmProxy interface {
+	// URL is the address of the proxy; its admin routes are below URL()/admin, with the
+	// bearer token Token.
+	URL() string
+	Token() string
+	// Flush returns when every call that has begun for the rollouts is stored.
+	Flush(ctx context.Context, rolloutIDs []string) error
+	// Drain holds new calls back and returns when none runs, so that weights can be
+	// changed. Resume lets them go on.
+	Drain(ctx context.Context) error
+	Resume(ctx context.Context) error
 }
 
 // Dataset is a list of tasks, each the input of a rollout.

@@ -204,6 +204,9 @@ func (c ClientServer) lead(ctx context.Context, parts Parts, store agl.Store, ur
 	if c.Role == RoleBoth && c.Main == RoleRunner {
 		parts.Setup = nil // the algorithm's process does it
 	}
+	if parts.StoreURL != nil {
+		parts.StoreURL(url)
+	}
 	r := newRun(parts, store, c.processes(parts)+1, c.Logger)
 	// Only when the store is served here or Setup's service is, somebody elsewhere may
 	// still need it when the run has ended.

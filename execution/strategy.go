@@ -43,6 +43,9 @@ type Parts struct {
 	// proxy. It is called in the process of the algorithm, before any part starts;
 	// teardown is called when the last runner has returned.
 	Setup func(ctx context.Context, store agl.Store) (teardown func(ctx context.Context) error, err error)
+	// StoreURL, if not nil, is told where other processes reach the store, before any
+	// part starts. It is not called for a store that they do not reach.
+	StoreURL func(url string)
 	// Runners is how many runner loops there are; 0 means 1.
 	Runners int
 	// OpenStore opens the store of this process. It is called at most once, and

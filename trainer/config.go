@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -31,6 +32,9 @@ type Config struct {
 	// Unrewarded says that the algorithm needs no rewards. Without it, a run in which no
 	// rollout has a usable one is an error.
 	Unrewarded bool
+	// Adapter is handed to the algorithm: an agl.Adapter of what it learns from. Nil leaves
+	// the choice to the algorithm.
+	Adapter any
 	// Proxy, if not nil, is started before the other parts and stopped after them, and
 	// is added to the initial resources.
 	Proxy *Proxy
@@ -62,10 +66,21 @@ type Config struct {
 	// ProxyToken and Logger.
 	Runner runner.Config
 
+	// NewTracer makes the tracer of each runner over its store; nil leaves Runner.Tracer.
+	NewTracer func(s agl.Store) (agl.Tracer, error)
+	// NewRunner makes each runner of what the trainer has set up; nil is runner.New.
+	NewRunner func(cfg runner.Config) (Runner, error)
+
 	// DevTasks is the number of tasks of each dataset that Dev tries; zero means 4.
 	DevTasks int
 	// Logger gets what the trainer and its parts do; nil discards it.
 	Logger *slog.Logger
+}
+
+// Runner is a runner loop. Run returns nil when the store's queue is closed and the
+// rollouts that it has taken are reported, and soon after ctx ends.
+type Runner interface {
+	Run(ctx context.Context) error
 }
 
 const defaultDevTasks = 4

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/proxy"
 )
@@ -40,9 +41,12 @@ type Proxy struct {
 	running *runningProxy // nil before and after a run
 }
 
+var _ agl.AlgorithmProxy = (*Proxy)(nil)
+
 type runningProxy struct {
 	gateway *proxy.Proxy
 	server  *httpserver.Running
+	url     string // where this machine reaches it
 }
 
 // NewProxy makes a proxy for [Config]. It starts nothing.
@@ -88,6 +92,17 @@ func (p *Proxy) Pause(ctx context.Context, mode proxy.PauseMode) error {
 	}
 	return gateway.Pause(ctx, mode)
 }
+
+// URL implements [agl.AlgorithmProxy]; empty while the proxy does not run.
+func (p *Proxy) URL() string {
+	if running := p.now(); running != nil {
+		return running.url
+	}
+	return ""
+}
+
+// Drain implements [agl.AlgorithmProxy].
+func (p *Proxy) Drain(ctx context.Context) error { return p.Pause(ctx, proxy.PauseDrain) }
 
 // Resume ends a pause. See proxy.Proxy.
 func (p *Proxy) Resume(ctx context.Context) error {
@@ -164,7 +179,7 @@ func (p *Proxy) start(ctx context.Context, spans proxy.Spans, log *slog.Logger) 
 		return agl.NamedResource{}, errors.Join(err, listener.Close(), gateway.Close(ctx))
 	}
 	gateway.Start(context.WithoutCancel(ctx)) // until stop, which stores the records of an interrupted run, too
-	p.running = &runningProxy{gateway: gateway, server: httpserver.Start(listener, gateway, log)}
+	p.running = &runningProxy{gateway: gateway, server: httpserver.Start(listener, gateway, log), url: execution.ClientURL(listener)}
 	log.Info("LLM proxy listens", "url", cfg.PublicURL)
 	return agl.NamedResource{Name: p.cfg.Resource, Resource: resource}, nil
 }

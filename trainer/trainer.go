@@ -58,8 +58,10 @@ func (t *Trainer) run(ctx context.Context, cfg Config, strategy execution.Strate
 	// Setup adds the proxy to the resources. The strategy calls it before the
 	// algorithm.
 	resources := cfg.InitialResources
+	storeURL := ""
 	parts := execution.Parts{
 		Runners:   cfg.Runners,
+		StoreURL:  func(url string) { storeURL = url },
 		OpenStore: func(ctx context.Context) (execution.OpenedStore, error) { return openStore(ctx, cfg) },
 		Setup: func(ctx context.Context, s agl.Store) (func(context.Context) error, error) {
 			var stop func(context.Context) error
@@ -70,7 +72,11 @@ func (t *Trainer) run(ctx context.Context, cfg Config, strategy execution.Strate
 	}
 	if cfg.Algorithm != nil {
 		parts.Algorithm = func(ctx context.Context, s agl.Store) error {
-			return t.learn(ctx, cfg, s, resources)
+			in := agl.AlgorithmInput{Train: cfg.Train, Val: cfg.Val, InitialResources: resources, StoreURL: storeURL, Adapter: cfg.Adapter}
+			if cfg.Proxy != nil {
+				in.Proxy = cfg.Proxy
+			}
+			return t.learn(ctx, cfg, s, in)
 		}
 	}
 	if cfg.Agent != nil {
@@ -80,7 +86,7 @@ func (t *Trainer) run(ctx context.Context, cfg Config, strategy execution.Strate
 }
 
 // learn runs the algorithm. A run that cannot have learned anything is an error.
-func (t *Trainer) learn(ctx context.Context, cfg Config, s agl.Store, resources agl.Resources) error {
+func (t *Trainer) learn(ctx context.Context, cfg Config, s agl.Store, in agl.AlgorithmInput) error {
 	learner, ok := cfg.Algorithm.(CallLearner)
 	ctx, trip := context.WithCancelCause(ctx)
 	defer trip(nil)
@@ -91,7 +97,8 @@ func (t *Trainer) learn(ctx context.Context, cfg Config, s agl.Store, resources 
 		t.mu.Unlock()
 		s = w
 	}
-	err := cfg.Algorithm.Run(ctx, agl.AlgorithmInput{Store: s, Train: cfg.Train, Val: cfg.Val, InitialResources: resources})
+	in.Store = s
+	err := cfg.Algorithm.Run(ctx, in)
 	if useless, ok := errors.AsType[uselessError](context.Cause(ctx)); ok {
 		return useless // without what the algorithm was doing
 	}
@@ -184,6 +191,20 @@ func runRunner(ctx context.Context, cfg Config, s agl.Store, worker int) error {
 		if cfg.Proxy.now() != nil {
 			rc.Flusher = cfg.Proxy
 		}
+	}
+	if cfg.NewTracer != nil {
+		tracer, err := cfg.NewTracer(s)
+		if err != nil {
+			return fmt.Errorf("make a tracer: %w", err)
+		}
+		rc.Tracer = tracer
+	}
+	if cfg.NewRunner != nil {
+		r, err := cfg.NewRunner(rc)
+		if err != nil {
+			return fmt.Errorf("make a runner: %w", err)
+		}
+		return r.Run(ctx)
 	}
 	r, err := runner.New(rc)
 	if err != nil {

@@ -17,12 +17,16 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/proxytest"
+	"github.com/agl-go/agl/rest/client"
+	"github.com/agl-go/agl/runner"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/memory"
+	"github.com/agl-go/agl/tracer"
 	"github.com/agl-go/agl/trainer"
 )
 
@@ -449,5 +453,76 @@ func TestStrategyOfSomebodyElse(t *testing.T) {
 		if accepted := err == nil; accepted != want {
 			t.Errorf("role %s without an agent: %v", role, err)
 		}
+	}
+}
+
+// countingRunner is a runner from outside: it counts itself, and does what agl's does.
+type countingRunner struct {
+	*runner.Runner
+	runs *atomic.Int64
+}
+
+func (r countingRunner) Run(ctx context.Context) error {
+	r.runs.Add(1)
+	return r.Runner.Run(ctx)
+}
+
+// TestInjected: tracers and runners are made by factories, and the algorithm gets what the trainer has.
+func TestInjected(t *testing.T) {
+	t.Parallel()
+	var tracers, runners atomic.Int64
+	model := proxytest.NewServer(func(context.Context, proxytest.Request) proxytest.Reply { return proxytest.Reply{} })
+	defer model.Close()
+	cfg := trainer.Config{
+		Agent: rewarded, Train: tasks(3), InitialResources: prompt(), Database: "memory:", Runners: 2, Adapter: adapter.ProxyTriplets{},
+		Strategy: execution.ClientServer{Config: execution.Config{Role: execution.RoleBoth, Host: "127.0.0.1", AnyPort: true, Token: "t"}, InProcess: true},
+		Proxy:    trainer.NewProxy(trainer.ProxyConfig{Config: proxy.Config{Token: "p", Models: []proxy.Model{{Name: "m", BaseURL: model.BaseURL()}}}}),
+		NewTracer: func(s agl.Store) (agl.Tracer, error) {
+			tracers.Add(1)
+			return tracer.New(tracer.Config{Store: s})
+		},
+		NewRunner: func(c runner.Config) (trainer.Runner, error) {
+			if c.Tracer == nil {
+				t.Error("the runner has no tracer")
+			}
+			r, err := runner.New(c)
+			return countingRunner{r, &runners}, err
+		},
+	}
+	cfg.Algorithm = agl.AlgorithmFunc(func(ctx context.Context, in agl.AlgorithmInput) error {
+		s, err := client.New(client.Config{URL: in.StoreURL, Token: "t"}) // as a program would
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		if _, err := s.GetLatestResources(ctx); err != nil {
+			t.Errorf("the store at %q: %v", in.StoreURL, err)
+		}
+		if _, ok := in.Adapter.(agl.Adapter[[]adapter.Triplet]); !ok {
+			t.Errorf("the adapter is a %T", in.Adapter)
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, in.Proxy.URL()+"/admin/models", http.NoBody)
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Authorization", "Bearer "+in.Proxy.Token())
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("the proxy answers %s", resp.Status)
+		}
+		if err := errors.Join(in.Proxy.Drain(ctx), in.Proxy.Flush(ctx, nil), in.Proxy.Resume(ctx)); err != nil {
+			t.Errorf("the proxy: %v", err)
+		}
+		return onePass(ctx, in)
+	})
+	if err := fit(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	if tracers.Load() != 2 || runners.Load() != 2 {
+		t.Errorf("%d tracers and %d runners were made, want 2 of each", tracers.Load(), runners.Load())
 	}
 }

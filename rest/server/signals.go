@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
 	"slices"
 
@@ -18,9 +19,7 @@ import (
 type signals struct{ store agl.Store }
 
 func (s signals) triplets(x *exchange) error {
-	return signal(s, x, func(o rows.Origin, spans []agl.Span, source rows.Source) ([]rows.Triplet, error) {
-		return rows.Triplets(o, spans, source)
-	})
+	return signal(s, x, rows.Triplets)
 }
 
 func (s signals) trajectories(x *exchange) error {
@@ -79,6 +78,9 @@ func oneOf[T ~string](field string, got T, allowed ...T) (T, error) {
 // rollout returns a rollout and the spans of its latest attempt, if it has one.
 func (s signals) rollout(x *exchange, id string) (*agl.AttemptedRollout, []agl.Span, error) {
 	r, err := s.store.GetRollout(x.context(), agl.GetRolloutParams{RolloutID: id})
+	if errors.Is(err, agl.ErrNotFound) {
+		return nil, nil, wire.ErrDetail(http.StatusNotFound, err.Error())
+	}
 	if err != nil || r.Attempt == nil {
 		return &r, nil, err
 	}

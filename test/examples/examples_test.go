@@ -283,3 +283,27 @@ func TestCalculator(t *testing.T) {
 	}
 	train(t, dir).learned(t, 0.9)
 }
+
+// TestTrainerProgram: the algorithm is a program in Python that learns. It fails if it has not learned.
+func TestTrainerProgram(t *testing.T) {
+	dir := copied(t, "verl-shape")
+	cmd := exec.CommandContext(t.Context(), program, "train", "agl.yaml", "--output", "out")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(os.Getenv("AGL_EXAMPLES_VENV"), "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
+	out, err := cmd.CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("step  8  reward")) {
+		t.Fatalf("agl train: %v\n%s", err, out)
+	}
+	// What it fetched is also what agl export writes.
+	export := exec.CommandContext(t.Context(), program, "export", "--what", "batch", "out", "batch.npz")
+	export.Dir = dir
+	if out, err := export.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("exported 256 rows of 256 attempts")) {
+		t.Fatalf("agl export: %v\n%s", err, out)
+	}
+	const look = `import numpy; b = numpy.load("batch.npz"); print(b["prompts"].shape, b["responses"].dtype, b["token_level_scores"].dtype, len(set(b["uid"])), b["is_drop_mask"].any())`
+	load := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("AGL_EXAMPLES_VENV"), "bin", "python"), "-c", look)
+	load.Dir = dir
+	if out, err := load.CombinedOutput(); err != nil || string(out) != "(256, 1) int64 float32 32 False\n" {
+		t.Errorf("numpy.load: %v\n%s", err, out)
+	}
+}

@@ -22,7 +22,7 @@ import (
 )
 
 // All returns the algorithms of agl, in the order of the documentation.
-func All() []Kind { return []Kind{grpoKind(), sftKind(), apoKind(), baselineKind()} }
+func All() []Kind { return []Kind{grpoKind(), sftKind(), apoKind(), baselineKind(), commandKind()} }
 
 // Kind is an algorithm that a run file can name.
 type Kind struct {
@@ -61,6 +61,9 @@ type Needs struct {
 	Prompts bool
 	// Validation is true if there must be validation tasks.
 	Validation bool
+	// OwnModel is true if the algorithm may register the model that agents call at the
+	// run's proxy, once it runs.
+	OwnModel bool
 	// Models are called by the algorithm itself.
 	Models []Model
 }
@@ -92,6 +95,10 @@ type Parts struct {
 	Resolve func(m Model) (Model, error)
 	// LookupEnv resolves secrets of the form env:NAME.
 	LookupEnv func(name string) (value string, ok bool)
+	// Environ is the environment of programs that the algorithm starts, and StoreToken the
+	// token of the store that they reach.
+	Environ    []string
+	StoreToken string
 	// Display shows the run.
 	Display display.Display
 	// Warn adds a warning to the report of the run.

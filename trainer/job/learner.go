@@ -25,6 +25,7 @@ type learner struct {
 	proxy   *trainer.Proxy // nil if no model is called
 	display display.Display
 	warn    func(text string)
+	token   string // of the store
 
 	run algorithms.Run // nil before it is built
 }
@@ -62,7 +63,7 @@ func (l *learner) parts(weights string, resources agl.Resources) algorithms.Part
 	file := l.cfg.File
 	p := algorithms.Parts{
 		RunConfig: algorithm.RunConfig{Flusher: l.flusher(), Rollout: file.Agent.Rollout, Seed: file.Seed, OutDir: l.outDir, Logger: l.cfg.Logger},
-		Proxied:   l.proxy != nil, LookupEnv: l.cfg.LookupEnv, Display: l.display, Warn: l.warn,
+		Proxied:   l.proxy != nil, LookupEnv: l.cfg.LookupEnv, Environ: l.cfg.Environ, StoreToken: l.token, Display: l.display, Warn: l.warn,
 		Resolve: func(m algorithms.Model) (algorithms.Model, error) { return l.resolve(m, resources) },
 	}
 	if l.engine != nil {

@@ -133,13 +133,15 @@ func (d *draft) across(s *yamlfile.Scope) {
 	if s.Given("engine") && !s.Given("proxy") {
 		f.Proxy = &Proxy{}
 	}
-	if s.Given("proxy") && !s.Given("proxy.models") && !s.Given("engine") {
+	// An algorithm that brings its model registers it when it has begun.
+	brings := f.Algorithm != nil && f.Algorithm.Needs().OwnModel && s.Given("proxy.model")
+	if s.Given("proxy") && !s.Given("proxy.models") && !s.Given("engine") && !brings {
 		s.Failf("proxy", "there is no model: give models, or an engine that serves one")
 	}
 	if f.Algorithm != nil {
 		d.needs(s, "algorithm."+f.Algorithm.Name(), f.Algorithm.Needs())
 	}
-	if s.Given("proxy.model") && f.Proxy != nil {
+	if s.Given("proxy.model") && f.Proxy != nil && !brings {
 		d.modelName(s)
 	}
 }
