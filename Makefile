@@ -8,7 +8,7 @@ UNIT         := $$($(GO) list ./... | grep -v /test/)
 # The Go SDKs are large. Without optimisation they compile in a fraction of the time.
 SDKS         := -gcflags='github.com/openai/openai-go/v3/...=-N -l' -gcflags='github.com/anthropics/anthropic-sdk-go/...=-N -l'
 
-.PHONY: build test race lint compat gateway python clients examples examples-long firsthour page e2e chaos chaos-short faults fuzz bench bench-store bench-overhead bench-async bench-proxy bench-gateway bench-apo bench-process bench-tokenizers tinker-sdk tokenizers skyrl proxy-soak seeds apo full clean
+.PHONY: build test race lint compat gateway python clients examples examples-long firsthour page e2e attack chaos chaos-short faults fuzz bench bench-store bench-overhead bench-async bench-proxy bench-gateway bench-apo bench-process bench-tokenizers tinker-sdk tokenizers skyrl proxy-soak seeds apo full clean
 
 build: ## the agl binary, static; what CGO_ENABLED=0 go run has compiled is used again
 	CGO_ENABLED=0 $(GO) build -ldflags='-s -w' -o agl ./cmd/agl
@@ -48,6 +48,9 @@ firsthour: ## mistakes of new users, with the exit codes and the sentences that 
 
 page: ## the dashboard in a real browser, over the store of a real run
 	vars=$$(test/page/setup.sh) && env $$vars $(GO) test -count=1 -timeout 5m -tags page ./test/page
+
+attack: ## hostile requests to the real servers: clear answers, bounded memory, and alive afterwards
+	$(GO) test -count=1 -timeout 9m -parallel 4 ./test/attack
 
 e2e: ## real processes, real signals
 	AGL_COMPAT_VENV=$$(test/compat/venv.sh) $(GO) test -count=1 ./test/e2e ./test/recording ./test/stores ./test/training
@@ -123,7 +126,7 @@ seeds: ## the calculator example with five seeds, the results as JSON
 apo: ## prompt tuning on tasks with known optima, 100 seeds each: is the optimum found, and are the intervals right
 	$(GO) test -count=1 -timeout 1h -v ./test/apo
 
-full: test lint race compat gateway python clients tinker-sdk tokenizers skyrl firsthour page e2e chaos faults seeds apo fuzz bench bench-store bench-overhead bench-gateway bench-apo bench-process bench-tokenizers examples-long ## everything, before a release
+full: test lint race compat gateway python clients tinker-sdk tokenizers skyrl firsthour page e2e attack chaos faults seeds apo fuzz bench bench-store bench-overhead bench-gateway bench-apo bench-process bench-tokenizers examples-long ## everything, before a release
 
 clean:
 	rm -rf .cache agl

@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"io"
 	"maps"
 	"mime"
 	"net/http"
@@ -137,8 +136,13 @@ func (g *Gateway) route(path string, m map[string]handler) {
 			writeError(w, errStatus(http.StatusMethodNotAllowed, "Method Not Allowed"))
 			return
 		}
-		if err := handle(w, r); err != nil && r.Context().Err() == nil {
-			if _, answer := errors.AsType[*statusError](err); !answer && errorStatus(err) >= http.StatusInternalServerError {
+		if err := handle(w, r); err != nil {
+			// The context also ends when the body does not arrive in time, which is answered.
+			_, answer := errors.AsType[*statusError](err)
+			if !answer && r.Context().Err() != nil {
+				return
+			}
+			if !answer && errorStatus(err) >= http.StatusInternalServerError {
 				g.cfg.Logger.Error("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 			}
 			writeError(w, err)
@@ -247,7 +251,7 @@ func (g *Gateway) body(w http.ResponseWriter, r *http.Request) (jsontext.Value, 
 }
 
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, g.cfg.MaxBodyBytes))
+	raw, err := httpserver.ReadBody(w, r, g.cfg.MaxBodyBytes)
 	if tooLong := (*http.MaxBytesError)(nil); errors.As(err, &tooLong) {
 		return nil, errStatus(http.StatusRequestEntityTooLarge, "The body is too long")
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"regexp"
 	"slices"
@@ -67,7 +66,7 @@ func (p *Proxy) serveEmit(w http.ResponseWriter, r *http.Request, rt route) {
 		return
 	}
 	defer leave()
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, p.cfg.MaxRequestBytes))
+	body, err := httpserver.ReadBody(w, r, p.cfg.MaxRequestBytes)
 	if err != nil {
 		status, message := httpserver.BodyStatus(err)
 		p.refuse(w, r, openai.NewError(status, openai.InvalidRequestError, "unreadable_body", message))

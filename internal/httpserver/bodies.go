@@ -2,6 +2,7 @@ package httpserver
 
 import (
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -62,6 +63,15 @@ func HoldBody(r *http.Request, n int64) error {
 		return b.hold(n)
 	}
 	return nil
+}
+
+// ReadBody reads a request's body of at most limit bytes. A longer one is refused by its
+// announced length, before any of it is read. See [BodyStatus] for the error.
+func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	if r.ContentLength > limit {
+		return nil, &http.MaxBytesError{Limit: limit}
+	}
+	return io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 }
 
 // BodyStatus is the status with which a failed read of a request's body is answered, and

@@ -23,6 +23,8 @@ const (
 	// Nor does one of which nothing arrives for bodyTimeout.
 	bodyTimeout = 30 * time.Second
 	bodyRate    = 16 << 10
+	// What a handler has left of a body has unreadBody to arrive, so that the answer is not held back.
+	unreadBody = time.Second
 	// The deadline is moved once per bodyStep bytes.
 	bodyStep = 4 * bodyRate
 )
@@ -51,11 +53,20 @@ func limitBody(next http.Handler) http.Handler {
 			body := &timedBody{ReadCloser: r.Body, conn: http.NewResponseController(w), start: time.Now(), arriving: all, remote: r.RemoteAddr}
 			if body.conn.SetReadDeadline(body.start.Add(bodyTimeout)) == nil {
 				r.Body = body
-				defer body.release()
+				defer body.end()
 			}
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// end is called when the handler has returned. net/http then reads a part of what the handler
+// has left, before it sends the answer.
+func (b *timedBody) end() {
+	if !b.done && !b.failed {
+		_ = b.conn.SetReadDeadline(time.Now().Add(unreadBody)) // a closed connection needs none
+	}
+	b.release()
 }
 
 // timedBody is a request's body that has to arrive at bodyRate.
@@ -70,11 +81,13 @@ type timedBody struct {
 	remote   string // the client's address and port
 	held     int64  // bytes that arriving counts
 	done     bool   // nothing is counted any more
+	failed   bool   // a read has failed
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.received += int64(n)
+	b.failed = err != nil
 	switch {
 	case errors.Is(err, io.EOF):
 		// From here on net/http reads ahead only to notice that the client has left.

@@ -166,7 +166,7 @@ func TestUnreadBody(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer res.Body.Close()
-		if took := time.Since(start); res.StatusCode != http.StatusUnauthorized || took > 30*time.Second {
+		if took := time.Since(start); res.StatusCode != http.StatusUnauthorized || took > time.Second {
 			t.Errorf("got %s after %s", res.Status, took)
 		}
 	})

@@ -17,7 +17,6 @@ import (
 	"context"
 	"crypto/subtle"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -143,9 +142,6 @@ func (h *Handler) allowed(r *http.Request) error {
 
 // answer sends an answer, where nil is an empty object, or the *openai.Error in err.
 func (h *Handler) answer(w http.ResponseWriter, r *http.Request, answer any, err error) {
-	if r.Context().Err() != nil {
-		return // the client has left
-	}
 	body := []byte("{}")
 	if answer != nil && err == nil {
 		body, err = json.Marshal(answer)
@@ -214,7 +210,7 @@ const maxBytes = 16 << 20
 
 // read decodes the body of a request.
 func read(w http.ResponseWriter, r *http.Request, v any) error {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBytes))
+	body, err := httpserver.ReadBody(w, r, maxBytes)
 	if err != nil {
 		status, message := httpserver.BodyStatus(err)
 		return openai.NewError(status, openai.InvalidRequestError, "unreadable_body", message)

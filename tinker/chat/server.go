@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"io"
 	"log/slog"
 	"math"
 	"net/http"
@@ -132,7 +131,7 @@ func (s *Server) serveModels(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) serveCompletion(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.cfg.MaxBodyBytes))
+	body, err := httpserver.ReadBody(w, r, s.cfg.MaxBodyBytes)
 	if err != nil {
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			s.writeError(w, newError(http.StatusRequestEntityTooLarge, typeInvalid, "", "request_too_large", "the request body is larger than %d bytes", s.cfg.MaxBodyBytes))

@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/agl-go/agl"
@@ -28,6 +29,9 @@ const maxWindow = 32 << 20
 
 // read reads a body, which may be compressed with zstd.
 func (s *Server) read(r *http.Request) ([]byte, error) {
+	if r.ContentLength > s.cfg.MaxBodyBytes {
+		return nil, invalid("body: is larger than %d bytes", s.cfg.MaxBodyBytes)
+	}
 	body, err := io.ReadAll(r.Body)
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, invalid("body: is larger than %d bytes", s.cfg.MaxBodyBytes)
@@ -39,22 +43,36 @@ func (s *Server) read(r *http.Request) ([]byte, error) {
 	case "", "identity":
 		return body, nil
 	case "zstd":
-		d, err := zstd.NewReader(bytes.NewReader(body), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
-		if err != nil {
-			return nil, invalid("body: %w", err)
-		}
-		defer d.Close()
-		body, err = io.ReadAll(io.LimitReader(d, s.cfg.MaxBodyBytes+1))
-		switch {
-		case err != nil:
-			return nil, invalid("body: %w", err)
-		case int64(len(body)) > s.cfg.MaxBodyBytes:
-			return nil, invalid("body: is larger than %d bytes when decompressed", s.cfg.MaxBodyBytes)
-		}
-		return body, nil
+		return s.inflate(body)
 	default:
 		return nil, invalid("Content-Encoding: %q is not supported; allowed is zstd", encoding)
 	}
+}
+
+// inflate decompresses a body. It counts the bytes first, so that a bomb takes no memory.
+func (s *Server) inflate(body []byte) ([]byte, error) {
+	s.inflating <- struct{}{}
+	defer func() { <-s.inflating }()
+	d, err := zstd.NewReader(bytes.NewReader(body), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+	if err != nil {
+		return nil, invalid("body: %w", err)
+	}
+	defer d.Close()
+	size, err := io.Copy(io.Discard, io.LimitReader(d, s.cfg.MaxBodyBytes+1))
+	if err != nil {
+		return nil, invalid("body: %w", err)
+	}
+	if size > s.cfg.MaxBodyBytes {
+		return nil, invalid("body: is larger than %d bytes when decompressed", s.cfg.MaxBodyBytes)
+	}
+	if err := d.Reset(bytes.NewReader(body)); err != nil {
+		return nil, invalid("body: %w", err)
+	}
+	out := make([]byte, size)
+	if _, err := io.ReadFull(d, out); err != nil {
+		return nil, invalid("body: %w", err)
+	}
+	return out, nil
 }
 
 func (s *Server) answer(w http.ResponseWriter, out any, err error) {
@@ -75,7 +93,8 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 }
 
 func (s *Server) reply(w http.ResponseWriter, status int, message any) {
-	body, err := json.Marshal(message)
+	// Paths and names in errors may not be valid UTF-8.
+	body, err := json.Marshal(message, jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		status, body = http.StatusInternalServerError, []byte(`{"detail":"the answer could not be encoded"}`)
 	}

@@ -20,7 +20,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, mux: http.NewServeMux(), stop: make(chan struct{}), boot: newID("call") + "_",
-		sessions: map[string]*session{}, models: map[string]*model{}, samplers: map[string]*sampler{},
+		inflating: make(chan struct{}, 2), sessions: map[string]*session{}, models: map[string]*model{}, samplers: map[string]*sampler{},
 		changing: map[tinker.Path]int{}, futures: map[string]*future{},
 	}
 	s.routes()

@@ -19,7 +19,9 @@ type Server struct {
 	mux   *http.ServeMux
 	calls sync.WaitGroup
 	stop  chan struct{} // closed by Close
-	boot  string        // begins the ids of futures, so that those of an earlier server are unknown
+	// inflating has a place for each body that may be decompressed at the same time.
+	inflating chan struct{}
+	boot      string // begins the ids of futures, so that those of an earlier server are unknown
 
 	mu       sync.Mutex
 	closed   bool
