@@ -40,6 +40,7 @@ type cli struct {
 	Enqueue    enqueueCommand    `cmd:"" help:"Enqueue the tasks of a file as rollouts."`
 	Cancel     cancelCommand     `cmd:"" help:"Cancel rollouts."`
 	Export     exportCommand     `cmd:"" help:"Write triplets, trajectories or chat messages to a file, for use in any trainer."`
+	Cert       certCommand       `cmd:"" help:"Make a private CA and certificates, for TLS between machines."`
 	Completion completionCommand `cmd:"" help:"Print a script that completes commands and flags in a shell."`
 	Man        manCommand        `cmd:"" help:"Print the manual page."`
 	Version    versionCommand    `cmd:"" help:"Print the version, with the commit and its date."`

@@ -41,8 +41,8 @@ func TestPackagedCommands(t *testing.T) {
 			lines[filepath.Base(name)] = args
 		}
 	}
-	lines["Dockerfile"] = []string{"store", "--host", "0.0.0.0", "--token", "t"}
-	if !strings.Contains(readText(t, "../../packaging/Dockerfile"), `CMD ["store", "--host", "0.0.0.0"]`) {
+	lines["Dockerfile"] = []string{"store", "--host", "0.0.0.0", "--insecure", "--token", "t"}
+	if !strings.Contains(readText(t, "../../packaging/Dockerfile"), `CMD ["store", "--host", "0.0.0.0", "--insecure"]`) {
 		t.Error("the Dockerfile has another command")
 	}
 	if len(lines) != 7 {

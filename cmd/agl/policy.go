@@ -116,7 +116,7 @@ func (c *policyServeCommand) run(ctx context.Context, out *console.Console) (err
 			log.Warn("policy: close", "error", fmt.Sprint(err))
 		}
 	}
-	return service{name: "policy", handler: mux, drain: stop, drainTimeout: c.DrainTimeout, log: log}.serve(ctx, out, listener)
+	return service{name: "policy", handler: mux, drain: stop, listen: &c.Listen, log: log}.serve(ctx, out, listener)
 }
 
 // chat returns a chat server of the base model and of all saved weights.

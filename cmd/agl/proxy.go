@@ -30,6 +30,7 @@ type proxyCommand struct {
 	Config   string            `placeholder:"FILE" help:"Read the models and everything else from this YAML file, and reload it on SIGHUP and when it changes. Its settings override the other flags."`
 	StoreURL flags.URL         `name:"store" default:"http://localhost:4747" env:"AGL_STORE_URL" help:"Base URL of the store that takes the recorded calls."`
 	Token    string            `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token. The routes under /admin require it, too."`
+	CA       string            `name:"ca" env:"AGL_CA" type:"path" placeholder:"FILE" help:"Trust the CA certificates in this PEM file besides those of the system, for the store."`
 	Model    []flags.Model     `sep:"none" placeholder:"NAME=URL" help:"A model that agents may ask for and the base URL of its backend; repeat it for several, the same name again adds a replica."`
 	APIKey   string            `name:"api-key" env:"AGL_PROXY_API_KEY" placeholder:"KEY" help:"Key sent to the backends, or env:NAME. Default: the agent's own is passed on."`
 	TextOnly bool              `help:"Do not ask the backends for token ids and log-probabilities, which some reject."`
@@ -118,7 +119,7 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 		debug.SetGCPercent(proxyGCPercent)
 	}
 	// The proxy retries by itself, and must know at once that the store is unavailable.
-	spans, err := client.New(client.Config{URL: string(c.StoreURL), Token: c.Token, Logger: log, RetryBudget: -1})
+	spans, err := client.New(client.Config{URL: string(c.StoreURL), Token: c.Token, CAFile: c.CA, Logger: log, RetryBudget: -1})
 	if err != nil {
 		return err
 	}
@@ -138,7 +139,7 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 		stop := watchConfig(ctx, &configWatch{path: c.Config, running: c.file, reload: gateway.Reload, log: log})
 		defer stop()
 	}
-	err = service{name: "LLM proxy", handler: gateway, drainTimeout: c.DrainTimeout, log: log}.serve(ctx, out, listener)
+	err = service{name: "LLM proxy", handler: gateway, listen: &c.Listen, log: log}.serve(ctx, out, listener)
 	// All calls have ended; some of their records may not be stored yet.
 	closing, cancel := execution.CleanupContext(ctx, c.DrainTimeout)
 	defer cancel()

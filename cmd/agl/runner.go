@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/user"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/runner"
 	"github.com/agl-go/agl/runner/process"
@@ -69,7 +71,7 @@ const spanTokenLife = 24 * time.Hour
 func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err error) {
 	log := c.Logger(out.Err)
 	public, token := c.split()
-	store, err := client.New(client.Config{URL: public, Token: token, Logger: log})
+	store, err := client.New(client.Config{URL: public, Token: token, CAFile: c.CA, Logger: log})
 	if err != nil {
 		return err
 	}
@@ -81,6 +83,10 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 	}
 	if c.Workspace {
 		cfg.Dir = ""
+	}
+	if c.CA != "" {
+		// These add to what a program trusts. Those of Python replace it, and are left to the operator.
+		cfg.Env = append([]string{"OTEL_EXPORTER_OTLP_CERTIFICATE=" + c.CA, "NODE_EXTRA_CA_CERTS=" + c.CA}, cfg.Env...)
 	}
 	if c.AgentUser != "" {
 		if err := become(&cfg, c.AgentUser); err != nil {
@@ -104,8 +110,13 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 		return err
 	}
 	defer agent.Close()
+	trust, err := httpserver.TrustCA(c.CA)
+	if err != nil {
+		return fmt.Errorf("--ca: %w", err)
+	}
 	r, err := runner.New(runner.Config{
-		Store: store, Agent: agent, Workers: c.Concurrency, MaxRollouts: c.MaxRollouts, Logger: log,
+		HTTPClient: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: trust}},
+		Store:      store, Agent: agent, Workers: c.Concurrency, MaxRollouts: c.MaxRollouts, Logger: log,
 		// The grace period of the program ends before that of the runner.
 		GracePeriod: c.Grace + time.Second, ProxyToken: c.proxyToken(token),
 	})

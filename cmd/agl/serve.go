@@ -7,9 +7,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"time"
 
 	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/internal/httpserver"
 )
@@ -19,15 +19,19 @@ type service struct {
 	name    string
 	handler http.Handler
 	// drain releases requests that wait for something; nil if there are none.
-	drain        func()
-	drainTimeout time.Duration
-	log          *slog.Logger
+	drain  func()
+	listen *flags.Listen
+	log    *slog.Logger
 }
 
 // serve answers requests until ctx ends, and then those that it has accepted. A second signal ends it at once.
 func (s service) serve(ctx context.Context, out *console.Console, listener net.Listener) error {
-	server := httpserver.Start(listener, s.handler, s.log)
-	url := "http://" + listener.Addr().String()
+	listener, err := s.listen.Encrypt(listener, s.log)
+	if err != nil {
+		return err
+	}
+	server := httpserver.Start(listener, s.handler, s.log, s.listen.Trusted()...)
+	url := s.listen.URL(listener)
 	s.log.Info(s.name+" listens", "url", url, "version", version())
 	if out.Listening != nil {
 		out.Listening(url)
@@ -37,18 +41,18 @@ func (s service) serve(ctx context.Context, out *console.Console, listener net.L
 		return fmt.Errorf("serve %s: %w", s.name, server.Err())
 	case <-ctx.Done():
 	}
-	s.log.Info("draining", "cause", context.Cause(ctx), "timeout", s.drainTimeout)
+	s.log.Info("draining", "cause", context.Cause(ctx), "timeout", s.listen.DrainTimeout)
 	if s.drain != nil {
 		s.drain()
 	}
-	draining, cancel := execution.CleanupContext(ctx, s.drainTimeout)
+	draining, cancel := execution.CleanupContext(ctx, s.listen.DrainTimeout)
 	defer cancel()
-	err := server.Shutdown(draining)
+	err = server.Shutdown(draining)
 	switch {
 	case errors.Is(err, context.Canceled): // by a second signal
 		return fmt.Errorf("drain %s: %w", s.name, errors.Join(context.Cause(ctx), err))
 	case err != nil:
-		return fmt.Errorf("drain %s: requests are still running after %s: %w", s.name, s.drainTimeout, err)
+		return fmt.Errorf("drain %s: requests are still running after %s: %w", s.name, s.listen.DrainTimeout, err)
 	}
 	s.log.Info("drained")
 	return nil

@@ -41,12 +41,12 @@ func (c *serveCommand) run(ctx context.Context, out *console.Console) (err error
 	if err != nil {
 		return err
 	}
-	if err := out.Printf("model %s at http://%s/v1\n", trained.Name, listener.Addr()); err != nil {
+	if err := out.Printf("model %s at %s/v1\n", trained.Name, c.URL(listener)); err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", guard(c.APIKey, trained.Handler))
-	return service{name: "the model of " + c.Run, handler: mux, drainTimeout: c.DrainTimeout, log: log}.serve(ctx, out, listener)
+	return service{name: "the model of " + c.Run, handler: mux, listen: &c.Listen, log: log}.serve(ctx, out, listener)
 }
 
 // guard requires an API key, as X-API-Key or as a bearer token.

@@ -147,7 +147,7 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 		defer gate.Close()
 		drain = func() { gate.Drain(); server.Drain() }
 	}
-	return service{name: "store", handler: beside(gate, server), drain: drain, drainTimeout: c.DrainTimeout, log: log}.serve(ctx, out, listener)
+	return service{name: "store", handler: beside(gate, server), drain: drain, listen: &c.Listen, log: log}.serve(ctx, out, listener)
 }
 
 // token is the token of the store: a key that protects the gateway alone would leave the

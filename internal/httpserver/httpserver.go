@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"time"
 )
 
@@ -32,12 +33,14 @@ const (
 // New returns a server for handler that logs to log. Headers, bodies and idle connections have deadlines; a handler may take
 // as long as it likes to answer once it has read the body, so that streams and long polls are not cut.
 //
+// Requests from trusted addresses come from proxies, which name the client's address in X-Forwarded-For.
+//
 // When a body does not arrive in time, the handler's read of it fails with
 // [os.ErrDeadlineExceeded], to be answered with 408. When bodies that are still arriving
 // hold too much memory, it fails with [ErrBusy]; see [BodyStatus].
-func New(handler http.Handler, log *slog.Logger) *http.Server {
+func New(handler http.Handler, log *slog.Logger, trusted ...netip.Prefix) *http.Server {
 	return &http.Server{
-		Handler:           limitBody(handler),
+		Handler:           forwarded(limitBody(handler), trusted),
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,

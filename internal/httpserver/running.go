@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 )
 
 // Running is a server that accepts requests.
@@ -17,8 +18,8 @@ type Running struct {
 
 // Start serves handler on listener, as [New] does. The listener is closed with the
 // server, which the caller ends by Shutdown.
-func Start(listener net.Listener, handler http.Handler, log *slog.Logger) *Running {
-	r := &Running{server: New(handler, log), done: make(chan struct{})}
+func Start(listener net.Listener, handler http.Handler, log *slog.Logger, trusted ...netip.Prefix) *Running {
+	r := &Running{server: New(handler, log, trusted...), done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
 		if err := r.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

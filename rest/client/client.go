@@ -55,6 +55,11 @@ func New(config Config) (*Client, error) {
 	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return nil, agl.Errorf(agl.CodeInvalid, "rest/client: URL: got %q, must be like http://127.0.0.1:4747", u.Redacted())
 	}
+	if config.Transport == nil {
+		if config.Transport, err = newTransport(config.CAFile); err != nil {
+			return nil, agl.Errorf(agl.CodeInvalid, "rest/client: CAFile: %w", err)
+		}
+	}
 	c := &Client{config: config, http: http.Client{Transport: config.Transport}}
 	switch password, given := u.User.Password(); {
 	case config.Token != "":

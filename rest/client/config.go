@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
@@ -36,6 +37,9 @@ type Config struct {
 	SpanBatch int
 	// SpanBatchBytes bounds the size of a request with more than one span. Default 4 MiB.
 	SpanBatchBytes int
+	// CAFile holds CA certificates, as PEM, that are trusted besides those of the system.
+	// Without a Transport only.
+	CAFile string
 	// Transport makes the requests. Default a pool of the client's own, which keeps a
 	// connection for each of up to 1024 concurrent calls.
 	Transport http.RoundTripper
@@ -52,13 +56,14 @@ func (c Config) withDefaults() Config {
 	c.SpanBatch = cmp.Or(c.SpanBatch, 512)
 	c.SpanBatchBytes = cmp.Or(c.SpanBatchBytes, 4<<20)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	if c.Transport == nil {
-		c.Transport = newTransport()
-	}
 	return c
 }
 
-func newTransport() *http.Transport {
+func newTransport(caFile string) (*http.Transport, error) {
+	trust, err := httpserver.TrustCA(caFile)
+	if err != nil {
+		return nil, err
+	}
 	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -68,7 +73,8 @@ func newTransport() *http.Transport {
 		TLSHandshakeTimeout:   10 * time.Second,
 		ExpectContinueTimeout: time.Second,
 		DisableCompression:    true, // costs more than it saves between machines of one network
-	}
+		TLSClientConfig:       trust,
+	}, nil
 }
 
 func (c Config) validate() error {

@@ -18,9 +18,9 @@ func startStore(t *testing.T) (server *started, url string) {
 }
 
 // startStoreOn is startStore over a database.
-func startStoreOn(t *testing.T, database string) (server *started, url string) {
+func startStoreOn(t *testing.T, database string, flags ...string) (server *started, url string) {
 	t.Helper()
-	server = startMerged(t, aglBinary, []string{"store", "--port", "0", "--db", database}, nil)
+	server = startMerged(t, aglBinary, append([]string{"store", "--port", "0", "--db", database}, flags...), nil)
 	listening := regexp.MustCompile(`store listens.* url=(\S+)`)
 	deadline := time.After(longest)
 	for {

@@ -4,19 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/agl-go/agl/internal/httpserver"
 )
 
 // Listen has the flags of a server. Its command sets the variable port to the default port.
 type Listen struct {
-	Host         string        `default:"127.0.0.1" help:"Address to listen on."`
-	Port         Port          `default:"${port}" help:"Port to listen on; 0 picks a free one."`
-	NoAuth       bool          `help:"Allow an address that other machines can reach, although callers need no credentials."`
-	DrainTimeout time.Duration `default:"10s" help:"On SIGTERM or SIGINT, finish accepted requests for at most this long."`
+	Host         string         `default:"127.0.0.1" help:"Address to listen on."`
+	Port         Port           `default:"${port}" help:"Port to listen on; 0 picks a free one."`
+	NoAuth       bool           `help:"Allow an address that other machines can reach, although callers need no credentials."`
+	Insecure     bool           `help:"Allow an address that other machines can reach without TLS, such as inside a network that encrypts."`
+	TrustedProxy []TrustedProxy `sep:"none" placeholder:"ADDRESS" help:"A proxy with this address or network (10.0.0.0/8) is in front: it does TLS, and X-Forwarded-For of its requests names the client; repeat it for several."`
+	TLSCert      string         `name:"tls-cert" type:"path" placeholder:"FILE" help:"Encrypt with the certificate in this PEM file. It is read again when it changes. See agl cert."`
+	TLSKey       string         `name:"tls-key" type:"path" placeholder:"FILE" help:"The key of --tls-cert, as PEM."`
+	TLSClientCA  string         `name:"tls-client-ca" type:"path" placeholder:"FILE" help:"Verify the certificates of clients that show one with the CA certificates in this PEM file."`
+	DrainTimeout time.Duration  `default:"10s" help:"On SIGTERM or SIGINT, finish accepted requests for at most this long."`
 
 	loopbackOnly bool // set by Check: callers need no credentials
 }
@@ -29,9 +38,69 @@ func (f *Listen) Check(authenticates bool, advice string) error {
 	if !loopback && f.loopbackOnly {
 		return fmt.Errorf("--host=%s: others can reach this address: %s", f.Host, advice)
 	}
+	if !loopback && f.clear() {
+		return fmt.Errorf("--host=%s: others can reach this address, and read what is sent: %s", f.Host, clearAdvice)
+	}
+	if (f.TLSCert == "") != (f.TLSKey == "") || f.TLSClientCA != "" && f.TLSCert == "" {
+		return errors.New("--tls-cert, --tls-key: give both, or neither; --tls-client-ca needs them")
+	}
 	if f.DrainTimeout < 0 {
 		return fmt.Errorf("--drain-timeout=%s: must not be negative", f.DrainTimeout)
 	}
+	return nil
+}
+
+// clear reports whether the server may not be reached by others for want of encryption.
+// Without credentials there is no secret to protect, and --no-auth has allowed it.
+func (f *Listen) clear() bool {
+	return f.TLSCert == "" && !f.Insecure && !f.NoAuth && len(f.TrustedProxy) == 0
+}
+
+const clearAdvice = "give --tls-cert and --tls-key (agl cert makes them), --trusted-proxy if a proxy does TLS, or allow it with --insecure"
+
+// Encrypt returns the listener with TLS, if the flags have a certificate.
+func (f *Listen) Encrypt(listener net.Listener, log *slog.Logger) (net.Listener, error) {
+	if f.TLSCert == "" {
+		return listener, nil
+	}
+	encrypted, err := httpserver.TLS{CertFile: f.TLSCert, KeyFile: f.TLSKey, ClientCAFile: f.TLSClientCA}.Listener(listener, log)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-cert: %w", errors.Join(err, listener.Close()))
+	}
+	return encrypted, nil
+}
+
+// URL is the server's base URL.
+func (f *Listen) URL(listener net.Listener) string {
+	scheme := "http"
+	if f.TLSCert != "" {
+		scheme = "https"
+	}
+	return scheme + "://" + listener.Addr().String()
+}
+
+// Trusted are the networks of the proxies in front.
+func (f *Listen) Trusted() []netip.Prefix {
+	out := make([]netip.Prefix, len(f.TrustedProxy))
+	for i, p := range f.TrustedProxy {
+		out[i] = p.Prefix
+	}
+	return out
+}
+
+// TrustedProxy is the address or the network of proxies.
+type TrustedProxy struct{ netip.Prefix }
+
+// UnmarshalText reads an address or a network.
+func (p *TrustedProxy) UnmarshalText(text []byte) (err error) {
+	if p.Prefix, err = netip.ParsePrefix(string(text)); err == nil {
+		return nil
+	}
+	address, err := netip.ParseAddr(string(text))
+	if err != nil {
+		return fmt.Errorf("got %q, must be an address such as 10.0.0.1, or a network such as 10.0.0.0/8", text)
+	}
+	p.Prefix = netip.PrefixFrom(address, address.BitLen())
 	return nil
 }
 
@@ -63,6 +132,9 @@ func (f *Listen) admit(passed net.Listener, err error) (net.Listener, error) {
 	tcp, ok := passed.Addr().(*net.TCPAddr)
 	if ok && !tcp.IP.IsLoopback() && f.loopbackOnly {
 		return nil, errors.Join(fmt.Errorf("the socket that was passed to this process listens on %s, which others can reach: set a token, or allow it with --no-auth", tcp), passed.Close())
+	}
+	if ok && !tcp.IP.IsLoopback() && f.clear() {
+		return nil, errors.Join(fmt.Errorf("the socket that was passed to this process listens on %s, which others can reach, and read what is sent: %s", tcp, clearAdvice), passed.Close())
 	}
 	return passed, nil
 }

@@ -36,7 +36,9 @@ func TestAdmit(t *testing.T) {
 	}{
 		"loopback":             {"127.0.0.1", false, Listen{Host: "127.0.0.1"}, ""},
 		"every address":        {"0.0.0.0", false, Listen{Host: "127.0.0.1"}, "which others can reach"},
-		"with credentials":     {"0.0.0.0", true, Listen{Host: "127.0.0.1"}, ""},
+		"with credentials":     {"0.0.0.0", true, Listen{Host: "127.0.0.1"}, "read what is sent"},
+		"with both":            {"0.0.0.0", true, Listen{Host: "127.0.0.1", TLSCert: "c", TLSKey: "k"}, ""},
+		"in the clear":         {"0.0.0.0", true, Listen{Host: "127.0.0.1", Insecure: true}, ""},
 		"allowed by --no-auth": {"0.0.0.0", false, Listen{Host: "127.0.0.1", NoAuth: true}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,6 +21,8 @@ type Store struct {
 	StoreURL URL    `name:"store" default:"http://localhost:4747" env:"AGL_STORE_URL" help:"Base URL of the store."`
 	Token    string `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token."`
 
+	CA string `name:"ca" env:"AGL_CA" type:"path" placeholder:"FILE" help:"Trust the CA certificates in this PEM file besides those of the system."`
+
 	folder string // of a run, whose store is used instead
 }
 
@@ -29,7 +31,7 @@ const retryBudget = 1 * time.Second
 
 // Open returns a client of the store and a function that closes it.
 func (f *Store) Open(context.Context) (store agl.Store, closeStore func(), err error) {
-	client, err := client.New(client.Config{URL: string(f.StoreURL), Token: f.Token, RetryBudget: retryBudget})
+	client, err := client.New(client.Config{URL: string(f.StoreURL), Token: f.Token, CAFile: f.CA, RetryBudget: retryBudget})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/internal/durable"
+)
+
+type certCommand struct {
+	Directory string   `arg:"" type:"path" help:"Where the files are: ca.pem and ca.key, which are made if they do not exist, and NAME.pem and NAME.key."`
+	Name      string   `default:"server" help:"The name of the certificate's files; that of a client is also its common name."`
+	Host      []string `placeholder:"HOST" help:"A name or an address under which the server is reached; repeat it for several. localhost, 127.0.0.1, ::1 and this machine's name are always there."`
+	Client    bool     `help:"Make a certificate for a client, instead of a server's."`
+	Days      int      `default:"365" help:"How long the certificate is valid. The CA is valid for ten years."`
+}
+
+func (certCommand) Help() string {
+	return "Machines without certificates of their own get them from a private CA. Keep ca.key where only you can read it; clients need ca.pem. " +
+		"Making a certificate again replaces it, and running servers read it without a restart.\n\n" +
+		"Example:\n  agl cert certs --host trainer\n  AGL_TOKEN=… agl store --host 0.0.0.0 --tls-cert certs/server.pem --tls-key certs/server.key\n" +
+		"  AGL_TOKEN=… agl runner --store https://trainer:4747 --ca certs/ca.pem -- python agent.py"
+}
+
+var certName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+func (c *certCommand) Validate() error {
+	const most = 3650
+	switch {
+	case !certName.MatchString(c.Name) || c.Name == "ca":
+		return fmt.Errorf("--name=%s: must have letters, digits, dots, hyphens and underscores only, and not be ca", c.Name)
+	case c.Days < 1 || c.Days > most:
+		return fmt.Errorf("--days=%d: must be between 1 and %d", c.Days, most)
+	case c.Client && len(c.Host) > 0:
+		return errors.New("--client, --host: a client has no host; give one of them")
+	}
+	return nil
+}
+
+func (c *certCommand) run(_ context.Context, out *console.Console) error {
+	if err := durable.MkdirAll(c.Directory); err != nil {
+		return fmt.Errorf("make certificates: %w", err)
+	}
+	now := time.Now()
+	ca, caKey, err := c.authority(now)
+	if err != nil {
+		return err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serialNumber(), Subject: pkix.Name{CommonName: c.Name, Organization: []string{"agl"}},
+		NotBefore: now.Add(-clockSkew), NotAfter: now.AddDate(0, 0, c.Days),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	if !c.Client {
+		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+		c.addHosts(template)
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, ca, &key.PublicKey, caKey)
+	if err != nil {
+		return fmt.Errorf("make a certificate: %w", err)
+	}
+	if err := c.write(c.Name, certificate, key); err != nil {
+		return err
+	}
+	return out.Printf("%s, %s: valid until %s\n%s: what the other side trusts\n", c.file(c.Name+".pem"), c.file(c.Name+".key"),
+		template.NotAfter.Format(time.DateOnly), c.file("ca.pem"))
+}
+
+// clockSkew is how far the clocks of machines may differ.
+const clockSkew = time.Hour
+
+func (c *certCommand) file(name string) string { return filepath.Join(c.Directory, name) }
+
+// addHosts adds the names and addresses of a server.
+func (c *certCommand) addHosts(to *x509.Certificate) {
+	hosts := append([]string{"localhost", "127.0.0.1", "::1"}, c.Host...)
+	if name, err := os.Hostname(); err == nil {
+		hosts = append(hosts, name)
+	}
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			to.IPAddresses = append(to.IPAddresses, ip)
+		} else {
+			to.DNSNames = append(to.DNSNames, host)
+		}
+	}
+}
+
+// authority reads the CA, or makes it.
+func (c *certCommand) authority(now time.Time) (*x509.Certificate, *ecdsa.PrivateKey, error) {
+	certificate, err := readPEM(c.file("ca.pem"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return c.newAuthority(now)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	secret, err := readPEM(c.file("ca.key"))
+	if err != nil {
+		return nil, nil, err
+	}
+	ca, err := x509.ParseCertificate(certificate)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", c.file("ca.pem"), err)
+	}
+	key, err := x509.ParsePKCS8PrivateKey(secret)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", c.file("ca.key"), err)
+	}
+	own, ok := key.(*ecdsa.PrivateKey)
+	if !ok || !own.PublicKey.Equal(ca.PublicKey) {
+		return nil, nil, fmt.Errorf("%s: is not the key of %s", c.file("ca.key"), c.file("ca.pem"))
+	}
+	return ca, own, nil
+}
+
+func (c *certCommand) newAuthority(now time.Time) (*x509.Certificate, *ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	const years = 10
+	template := &x509.Certificate{
+		SerialNumber: serialNumber(), Subject: pkix.Name{CommonName: "agl private CA", Organization: []string{"agl"}},
+		NotBefore: now.Add(-clockSkew), NotAfter: now.AddDate(years, 0, 0),
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a CA: %w", err)
+	}
+	if err := c.write("ca", certificate, key); err != nil {
+		return nil, nil, err
+	}
+	ca, err := x509.ParseCertificate(certificate)
+	return ca, key, err
+}
+
+// write writes the key first, so that a certificate never lies there without it.
+func (c *certCommand) write(name string, certificate []byte, key *ecdsa.PrivateKey) error {
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		path, kind string
+		content    []byte
+		mode       fs.FileMode
+	}{
+		{c.file(name + ".key"), "PRIVATE KEY", secret, 0o600},
+		{c.file(name + ".pem"), "CERTIFICATE", certificate, 0o644},
+	} {
+		if err := os.WriteFile(f.path+".new", pem.EncodeToMemory(&pem.Block{Type: f.kind, Bytes: f.content}), f.mode); err != nil {
+			return fmt.Errorf("make certificates: %w", err)
+		}
+		if err := os.Rename(f.path+".new", f.path); err != nil {
+			return fmt.Errorf("make certificates: %w", err)
+		}
+	}
+	return nil
+}
+
+func readPEM(path string) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the CA: %w", err)
+	}
+	block, _ := pem.Decode(data)
+	if block == nil {
+		return nil, fmt.Errorf("%s: is not PEM", path)
+	}
+	return block.Bytes, nil
+}
+
+func serialNumber() *big.Int {
+	var b [16]byte
+	rand.Read(b[:])
+	b[0] &= 0x7f // positive
+	return new(big.Int).SetBytes(b[:])
+}

@@ -1,0 +1,140 @@
+package httpserver
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+)
+
+// TLS names the files with which a server encrypts. Its zero value does not encrypt.
+type TLS struct {
+	CertFile string // PEM: the certificate, and those between it and its CA
+	KeyFile  string // PEM
+	// ClientCAFile, if not empty, holds the CAs of client certificates, as PEM. A client may
+	// show one, which is then verified; see [ClientName].
+	ClientCAFile string
+}
+
+// reloadInterval is the time between two looks at the files.
+const reloadInterval = time.Second
+
+// Listener returns a listener whose connections are encrypted. The files are read again when
+// they change, for connections that begin later; files that cannot be used are logged to log,
+// and the last good ones stay in use.
+func (t TLS) Listener(inner net.Listener, log *slog.Logger) (net.Listener, error) {
+	files := &certificates{files: t, log: log}
+	if err := files.read(); err != nil {
+		return nil, err
+	}
+	return tls.NewListener(inner, &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return files.config(), nil },
+	}), nil
+}
+
+// certificates are the present content of the files.
+type certificates struct {
+	files TLS
+	log   *slog.Logger
+
+	mu      sync.Mutex
+	now     *tls.Config
+	looked  time.Time
+	changed [3]time.Time // when each file was, at the last look
+}
+
+// config returns the configuration of a new connection.
+func (c *certificates) config() *tls.Config {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.looked) >= reloadInterval && c.times() != c.changed {
+		if err := c.load(); err != nil {
+			c.log.Error("certificates refused, the old ones stay in use", "error", err)
+		} else {
+			c.log.Info("certificates read", "file", c.files.CertFile)
+		}
+	}
+	return c.now
+}
+
+func (c *certificates) read() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.load()
+}
+
+// times are the times of the files' last changes. A missing file, such as while it is
+// replaced, has the zero time.
+func (c *certificates) times() (out [3]time.Time) {
+	c.looked = time.Now()
+	for i, path := range []string{c.files.CertFile, c.files.KeyFile, c.files.ClientCAFile} {
+		if info, err := os.Stat(path); err == nil {
+			out[i] = info.ModTime()
+		}
+	}
+	return out
+}
+
+func (c *certificates) load() error {
+	c.changed = c.times() // before reading: a later change is read again
+	pair, err := tls.LoadX509KeyPair(c.files.CertFile, c.files.KeyFile)
+	if err != nil {
+		return fmt.Errorf("certificate %s with key %s: %w", c.files.CertFile, c.files.KeyFile, err)
+	}
+	next := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
+	if c.files.ClientCAFile != "" {
+		if next.ClientCAs, err = readCAs(x509.NewCertPool(), c.files.ClientCAFile); err != nil {
+			return err
+		}
+		next.ClientAuth = tls.VerifyClientCertIfGiven
+	}
+	c.now = next
+	return nil
+}
+
+// readCAs adds the certificates of a PEM file to a pool.
+func readCAs(pool *x509.CertPool, path string) (*x509.CertPool, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("CA certificates: %w", err)
+	}
+	if !pool.AppendCertsFromPEM(data) {
+		return nil, fmt.Errorf("CA certificates: %s holds none in PEM", path)
+	}
+	return pool, nil
+}
+
+// TrustCA returns the configuration of a client that trusts the CAs of a PEM file besides
+// those of the system; nil, the default of clients, if path is empty.
+func TrustCA(path string) (*tls.Config, error) {
+	if path == "" {
+		return nil, nil
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool() // a system without any
+	}
+	if pool, err = readCAs(pool, path); err != nil {
+		return nil, err
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}, nil
+}
+
+// ClientName is the name in the client certificate of a request, which was verified: its
+// first URI (such as a SPIFFE id), or else its common name. It is empty if there is none.
+func ClientName(r *http.Request) string {
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+		return ""
+	}
+	shown := r.TLS.VerifiedChains[0][0]
+	if len(shown.URIs) > 0 {
+		return shown.URIs[0].String()
+	}
+	return shown.Subject.CommonName
+}
