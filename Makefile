@@ -8,7 +8,7 @@ UNIT         := $$($(GO) list ./... | grep -v /test/)
 # The Go SDKs are large. Without optimisation they compile in a fraction of the time.
 SDKS         := -gcflags='github.com/openai/openai-go/v3/...=-N -l' -gcflags='github.com/anthropics/anthropic-sdk-go/...=-N -l'
 
-.PHONY: build test race lint compat gateway python clients examples examples-long firsthour page e2e attack chaos chaos-short faults fuzz bench bench-store bench-overhead bench-async bench-proxy bench-gateway bench-apo bench-process bench-tokenizers tinker-sdk tokenizers skyrl proxy-soak seeds apo full clean
+.PHONY: build test race lint compat gateway python clients examples examples-long firsthour page e2e attack vulnerabilities chaos chaos-short faults fuzz bench bench-store bench-overhead bench-async bench-proxy bench-gateway bench-apo bench-process bench-tokenizers tinker-sdk tokenizers skyrl proxy-soak seeds apo full clean
 
 build: ## the agl binary, static; what CGO_ENABLED=0 go run has compiled is used again
 	CGO_ENABLED=0 $(GO) build -ldflags='-s -w' -o agl ./cmd/agl
@@ -48,6 +48,9 @@ firsthour: ## mistakes of new users, with the exit codes and the sentences that 
 
 page: ## the dashboard in a real browser, over the store of a real run
 	vars=$$(test/page/setup.sh) && env $$vars $(GO) test -count=1 -timeout 5m -tags page ./test/page
+
+vulnerabilities: ## known vulnerabilities in what is linked; says so and passes where their database cannot be reached
+	test/vulnerabilities.sh
 
 attack: ## hostile requests to the real servers: clear answers, bounded memory, and alive afterwards
 	$(GO) test -count=1 -timeout 9m -parallel 4 ./test/attack

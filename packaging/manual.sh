@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes the manual page and the completions of the command in this checkout to dist-manual.
+# Writes the manual page and the completions of the command in this checkout to dist-manual, and the licences of what it links.
 set -eu
 cd "$(dirname "$0")/.."
 mkdir -p dist-manual
@@ -9,3 +9,4 @@ for shell in bash zsh fish; do
 	dist-manual/agl completion "$shell" >"dist-manual/agl.$shell"
 done
 rm dist-manual/agl
+sh packaging/notices.sh >dist-manual/THIRD_PARTY_NOTICES
