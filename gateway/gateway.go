@@ -53,6 +53,7 @@ func New(config Config) (*Gateway, error) {
 		"/healthz":                                    {get: g.health},
 		"/api/rollouts":                               {get: g.listRollouts, post: g.createRollouts},
 		"/api/rollouts/terminal":                      {get: g.listTerminal},
+		"/api/rollouts/status":                        {post: g.rolloutStatuses},
 		"/api/rollouts/{id}":                          {get: g.getRollout, patch: g.patchRollout, del: g.deleteRollout},
 		"/api/rollouts/{id}/key":                      {get: g.rolloutKey},
 		"/api/rollouts/{id}/cancel":                   {post: g.cancelRollout},

@@ -56,6 +56,29 @@ func (c *client) send(method, path, body string) *httptest.ResponseRecorder {
 	return w
 }
 
+// The trainer of a later version asks for many statuses at once.
+func TestStatuses(t *testing.T) {
+	t.Parallel()
+	c := open(t, gateway.Config{})
+	c.create("a", "b", "c")
+	c.finish("b")
+	c.must("DELETE", "/api/rollouts/c", "")
+	c.create("c") // another rollout under the same id
+	c.patch("c", "running")
+	status := func(state string, version int) string {
+		return fmt.Sprintf(`{"state":%q,"k8s_job_name":null,"last_attempt_id":null,"error_message":null,"version":%d,"created_at":TIME,"updated_at":TIME}`, state, version)
+	}
+	const path = "/api/rollouts/status"
+	c.want("POST", path, `["c","a","b","a"]`, 200, `{"c":`+status("running", 2)+`,"a":`+status("queuing", 1)+`,"b":`+status("succeeded", 3)+`}`)
+	c.want("POST", path, `[]`, 200, `{}`)
+	c.want("POST", path, `["a","no"]`, 404, `{"detail":"Rollout not found: no"}`)
+	c.want("POST", path, `["a",1]`, 422, `{"detail":[{"type":"string_type","loc":["body",1],"msg":"Input should be a valid string","input":1}]}`)
+	c.must("POST", path, `["a"`+strings.Repeat(`,"a"`, 255)+`]`)
+	if w := c.send("POST", path, `["a"`+strings.Repeat(`,"a"`, 256)+`]`); w.Code != 422 {
+		t.Errorf("257 ids: got %d", w.Code)
+	}
+}
+
 // times and generated ids differ from run to run.
 var (
 	times = regexp.MustCompile(`[0-9]{10}(\.[0-9]+)?`)

@@ -225,8 +225,14 @@ func (r *rollout) appendJSON(dst []byte) []byte {
 	o.Bool("is_train", r.Mode != agl.ModeVal)
 	o.Raw("config", r.Config)
 	o.Raw("metadata", r.metadata())
+	o.Raw("status", r.appendStatus(nil))
+	return o.End()
+}
+
+// appendStatus appends the status of the rollout as this API shows it.
+func (r *rollout) appendStatus(dst []byte) []byte {
 	s := r.status()
-	status := rawjson.NewObject(nil)
+	status := rawjson.NewObject(dst)
 	status.String("state", string(s.state))
 	status.NullString("k8s_job_name", r.K8sJobName.V, r.K8sJobName.Valid)
 	status.NullString("last_attempt_id", r.LastAttemptID.V, r.LastAttemptID.Valid)
@@ -234,8 +240,7 @@ func (r *rollout) appendJSON(dst []byte) []byte {
 	status.Int("version", int64(s.version))
 	status.Float("created_at", float64(r.StartTime))
 	status.Float("updated_at", float64(s.updatedAt))
-	o.Raw("status", status.End())
-	return o.End()
+	return status.End()
 }
 
 // metadata is the metadata without what belongs to this API.

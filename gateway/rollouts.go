@@ -234,7 +234,7 @@ func (c *checker) creation(raw jsontext.Value, path []any) (made creation) {
 	}
 	if v := fields["rollout_id"]; v != nil && v.Kind() != 'n' {
 		made.id = c.text(v, at(path, "rollout_id"))
-		if slices.Contains([]string{".", "..", "terminal"}, made.id) {
+		if slices.Contains([]string{".", "..", "terminal", "status"}, made.id) {
 			c.refuse("value_error", "No path leads to a rollout of this id", v, at(path, "rollout_id"))
 		}
 	}

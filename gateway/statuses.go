@@ -1,0 +1,61 @@
+package gateway
+
+import (
+	"net/http"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+// maxStatuses is how many rollouts one request may ask for.
+const maxStatuses = 256
+
+// rolloutStatuses answers with the status of each rollout that a list of ids names. It is
+// a route of the versions after 1.0.2, whose trainer polls with it.
+func (g *Gateway) rolloutStatuses(w http.ResponseWriter, r *http.Request) error {
+	doc, err := g.body(w, r)
+	if err != nil {
+		return err
+	}
+	var c checker
+	var ids []string
+	if path := []any{"body"}; c.list(doc, path) {
+		for raw := range rawjson.Elements(doc) {
+			ids = append(ids, c.text(raw, at(path, len(ids))))
+		}
+		if len(ids) > maxStatuses {
+			c.refuse("too_long", "List should have at most 256 items", doc, path)
+		}
+	}
+	if err := c.errProblems(); err != nil {
+		return err
+	}
+	found := make(map[string]agl.AttemptedRollout, len(ids))
+	if len(ids) > 0 {
+		page, err := g.cfg.Store.QueryRollouts(r.Context(), agl.QueryRolloutsParams{RolloutIDIn: ids, Paging: agl.Paging{Limit: -1}})
+		if err != nil {
+			return err
+		}
+		for _, stored := range page.Items {
+			found[stored.RolloutID] = stored
+		}
+	}
+	o := rawjson.NewObject(nil)
+	done := make(map[string]struct{}, len(ids))
+	for _, id := range ids {
+		if _, again := done[id]; again {
+			continue
+		}
+		done[id] = struct{}{}
+		one, ok, err := rolloutOf(found[id])
+		if err == nil && (!ok || one.DeletedAt != 0) {
+			one, err = g.find(r.Context(), id)
+		}
+		if err != nil {
+			return err
+		}
+		o.Raw(id, one.appendStatus(nil))
+	}
+	writeJSON(w, http.StatusOK, o.End())
+	return nil
+}
