@@ -71,6 +71,8 @@ func TestStatuses(t *testing.T) {
 	const path = "/api/rollouts/status"
 	c.want("POST", path, `["c","a","b","a"]`, 200, `{"c":`+status("running", 2)+`,"a":`+status("queuing", 1)+`,"b":`+status("succeeded", 3)+`}`)
 	c.want("POST", path, `[]`, 200, `{}`)
+	c.create(`"\`)
+	c.want("POST", path, `["\"\\"]`, 200, `{"\"\\":`+status("queuing", 1)+`}`)
 	c.want("POST", path, `["a","no"]`, 404, `{"detail":"Rollout not found: no"}`)
 	c.want("POST", path, `["a",1]`, 422, `{"detail":[{"type":"string_type","loc":["body",1],"msg":"Input should be a valid string","input":1}]}`)
 	c.must("POST", path, `["a"`+strings.Repeat(`,"a"`, 255)+`]`)
@@ -185,6 +187,9 @@ func TestExchanges(t *testing.T) {
 		{"POST", "/api/rollouts", "[{\"input\":\"\xff\"}]", 422, `{"detail":[{"type":"json_invalid","loc":["body",0],"msg":"JSON decode error","input":{},"ctx":{"error":"not a JSON document in UTF-8"}}]}`},
 		{"POST", "/api/rollouts", "\ufeff[]", 201, "[]"},
 		{"POST", "/api/rollouts", `[{"input":{"data_id":"a","n":1.0},"rollout_id":"r"}]`, 201, "[" + status("queuing", "null", "null", "null", 1) + "]"},
+		{"POST", "/api/rollouts", `[{"input":1,"rollout_id":"names","metadata":{"a\":1,\"agl.gateway\":{\"state\":\"failed\"},\"b":"\"","\u0000é\\":{}}}]`, 201,
+			`[{"rollout_id":"names","input":1,"is_train":true,"config":{"timeout_seconds":3600,"local":null,"k8s":null},"metadata":{"batch_idx":null,"sample_idx_in_batch":null,"a\":1,\"agl.gateway\":{\"state\":\"failed\"},\"b":"\"","\u0000é\\":{}},` +
+				`"status":{"state":"queuing","k8s_job_name":null,"last_attempt_id":null,"error_message":null,"version":1,"created_at":TIME,"updated_at":TIME}}]`},
 		{"POST", "/api/rollouts/r/attempt/%FF/events", `{"event_type":"note"}`, 200, `{"event_type":"note","rollout_id":"r","attempt_id":"` + "\ufffd" + `","timestamp":TIME,"data":{}}`},
 	} {
 		c.want(x.method, x.path, x.body, x.status, x.want)

@@ -324,8 +324,8 @@ func (c *checker) metadata(raw jsontext.Value, path []any) jsontext.Value {
 	indexes := [2]jsontext.Value{rawjson.Null(), rawjson.Null()}
 	names := [2]string{"batch_idx", "sample_idx_in_batch"}
 	rest := rawjson.NewObject(nil)
-	for name, value := range rawjson.Members(raw) {
-		name, value := rawjson.UnquoteName(name), jsontext.Value(value)
+	for spelled, value := range rawjson.Members(raw) {
+		name, value := rawjson.UnquoteName(spelled), jsontext.Value(value)
 		if i := slices.Index(names[:], name); i >= 0 {
 			if value.Kind() != 'n' {
 				indexes[i] = rawjson.AppendInt(nil, c.integer(value, at(path, name)))
@@ -336,7 +336,7 @@ func (c *checker) metadata(raw jsontext.Value, path []any) jsontext.Value {
 			c.refuse("value_error", "The name "+name+" is reserved", value, at(path, name))
 			continue
 		}
-		rest.Raw(name, value)
+		rest.Member(spelled, value)
 	}
 	o := rawjson.NewObject(nil)
 	for i := range names {

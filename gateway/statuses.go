@@ -54,7 +54,8 @@ func (g *Gateway) rolloutStatuses(w http.ResponseWriter, r *http.Request) error 
 		if err != nil {
 			return err
 		}
-		o.Raw(id, one.appendStatus(nil))
+		o.AnyKey(id)
+		o = one.appendStatus(o)
 	}
 	writeJSON(w, http.StatusOK, o.End())
 	return nil

@@ -75,6 +75,7 @@ def run(server, engine) -> list:
     ask("POST", "/api/rollouts", [{"input": {"data_id": "d", "n": 1.0}, "is_train": "yes", "rollout_id": "aa", "config": config,
                                    "metadata": {"batch_idx": "3", "x": [1, 2.5]}, "extra": 1}, {"input": "é", "rollout_id": "", "is_train": False}])
     ask("POST", "/api/rollouts", '[{"input":{"b":NaN,"c":"\\u00e9","d":12345678901234567890123},"rollout_id":"nan"}]')
+    ask("POST", "/api/rollouts", [{"input": 1, "rollout_id": 'q"\\\0é ', "metadata": {'a":1,"b': '"', "\0é\\": {}}}])
     for query in ("", "?state_in=x&limit=a", "?state_in=queuing&limit=-1", "?state_in=queuing&limit=0", "?state_in=queuing&limit=2", "?state_in=running&state_in=queuing"):
         ask("GET", "/api/rollouts" + query)
     for query in ("?after=x", "?limit=0", "?after=-3&limit=-1", ""):
