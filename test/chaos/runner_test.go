@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -81,6 +82,7 @@ type job struct {
 	late     int // steps left until it falls silent for too long; negative is never
 	repeats  bool
 	reserved []int64
+	said     []string // the texts of its spans
 }
 
 func (j *job) run() {
@@ -207,16 +209,23 @@ func (j *job) addSpans(n int, reward bool) {
 	})
 }
 
+// span returns a new span. Like the record of a model call it holds everything that was said
+// before, so the store keeps it as what it adds.
 func (j *job) span(name string) agl.Span {
 	j.spans++
 	text := make([]byte, 20+j.random.IntN(700))
 	for i := range text {
 		text[i] = byte(j.random.Uint32())
 	}
+	j.said = append(j.said, hex.EncodeToString(text))
+	var attributes strings.Builder
+	for i, said := range j.said {
+		fmt.Fprintf(&attributes, `,"text.%d":%q`, i, said)
+	}
 	return agl.Span{
 		RolloutID: j.claim.RolloutID, AttemptID: j.claim.Attempt.AttemptID, TraceID: j.claim.RolloutID,
 		SpanID: fmt.Sprintf("%016x", j.spans), Name: name, Status: agl.SpanStatus{Code: agl.StatusOK},
-		Attributes: agl.Attributes(`{"text":"` + hex.EncodeToString(text) + `"}`),
+		Attributes: agl.Attributes("{" + attributes.String()[1:] + "}"),
 		StartTime:  agl.Some(agl.TimestampOf(time.Now())), EndTime: agl.Some(agl.TimestampOf(time.Now())),
 	}
 }
