@@ -121,6 +121,8 @@ type Result struct {
 	Facts []Fact
 	// Report is the section of the report that describes the result, in Markdown.
 	Report string
+	// HTML is a further section of the report as a page; empty if there is none.
+	HTML string
 	// Text describes the result on a terminal.
 	Text string
 	// Chart is a curve for a terminal, with a title; empty if there is none.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"html"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -224,8 +225,8 @@ func (a *apoRun) Result() Result {
 	return Result{
 		Summary: APOSummary{FoundPrompts{r.Improved, r.Finished, r.Gain, r.Best.Prompts, len(r.Rounds), r.Spent}},
 		Facts:   []Fact{{"calls that make prompts", calls}}, Report: reportAPO(r), Text: textAPO(r),
-		Best:    &Best{Prompts: r.Best.Resources, Improved: agl.Some(r.Improved)},
-		Repeats: "repeats no model call and no batch of rollouts that had ended",
+		Best: &Best{Prompts: r.Best.Resources, Improved: agl.Some(r.Improved)},
+		HTML: pageAPO(r), Repeats: "repeats no model call and no batch of rollouts that had ended",
 	}
 }
 
@@ -258,6 +259,64 @@ func reportAPO(r apo.Report) string {
 	}
 	b.WriteString(reportMasked(r.Masked, r.Rollouts))
 	return b.String()
+}
+
+// pageAPO shows the first and the best prompts side by side, and the tree of
+// candidates with their scores and critiques.
+func pageAPO(r apo.Report) string {
+	var b strings.Builder
+	esc := html.EscapeString
+	b.WriteString("<h2>Prompts before and after</h2>\n")
+	for i, p := range r.Best.Prompts {
+		was := ""
+		if i < len(r.Seed.Prompts) {
+			was = r.Seed.Prompts[i].Prompt
+		}
+		fmt.Fprintf(&b, "<div class=\"pair\"><div><b>%s, before</b>, mean reward %s<pre>%s</pre></div><div><b>after</b>, mean reward %s<pre>%s</pre></div></div>\n",
+			esc(p.Name), score(r.Seed), esc(was), score(r.Best), esc(p.Prompt))
+	}
+	children := map[string][]apo.Candidate{}
+	for _, c := range r.Candidates {
+		children[c.Parent] = append(children[c.Parent], c)
+	}
+	fmt.Fprintf(&b, "<h2>Candidates</h2>\n<p>%d, each below the one that it edits.</p>\n", len(r.Candidates))
+	var walk func(parent string)
+	walk = func(parent string) {
+		for _, c := range children[parent] {
+			best := ""
+			if c.ResourcesID == r.Best.ResourcesID {
+				best = " <b>the best</b>"
+			}
+			fmt.Fprintf(&b, "<details class=\"tree\" open><summary><code>%s</code> round %d, mean reward %s%s</summary>\n", esc(c.ResourcesID), c.Round, score(c), best)
+			if c.Critique != "" {
+				fmt.Fprintf(&b, "<p>Critique of the one above:</p><pre>%s</pre>\n", esc(c.Critique))
+			}
+			for _, p := range c.Prompts {
+				if p.Name == c.Edited {
+					fmt.Fprintf(&b, "<p>%s:</p><pre>%s</pre>\n", esc(p.Name), esc(p.Prompt))
+				}
+			}
+			if c.ResourcesID != "" {
+				walk(c.ResourcesID)
+			}
+			b.WriteString("</details>\n")
+		}
+	}
+	walk("")
+	return b.String()
+}
+
+// score is the mean reward of a candidate: on all validation tasks, or else on those
+// of its last round.
+func score(c apo.Candidate) string {
+	switch {
+	case c.Validation.Valid:
+		return fmt.Sprintf("%.3f", c.Validation.V)
+	case c.Score.Valid:
+		return fmt.Sprintf("%.3f (tasks of one round)", c.Score.V)
+	default:
+		return "unknown"
+	}
 }
 
 func textAPO(r apo.Report) string {

@@ -223,7 +223,8 @@ func passRateChart(outDir string) string {
 // Curves implements [Algorithm].
 func (*GRPO) Curves(outDir string) ([]Curve, error) {
 	steps, err := algorithm.ReadLines[grpo.StepReport](metricsFile(outDir))
-	var reward, pass, validation, loss, speed []plot.Point
+	var reward, pass, validation, length, truncated, speed []plot.Point
+	forms := map[string][]plot.Point{}
 	for _, s := range steps {
 		x := float64(s.Step)
 		if s.Validation != nil {
@@ -234,18 +235,30 @@ func (*GRPO) Curves(outDir string) ([]Curve, error) {
 		}
 		reward = append(reward, plot.Point{X: x, Y: s.RewardMean})
 		pass = append(pass, plot.Point{X: x, Y: s.PassRate})
-		if s.Updates > 0 {
-			loss = append(loss, plot.Point{X: x, Y: s.Loss})
+		for name, rate := range s.Forms {
+			forms[name] = append(forms[name], plot.Point{X: x, Y: rate.PassRate})
+		}
+		if s.Rollouts > 0 {
+			length = append(length, plot.Point{X: x, Y: float64(s.ResponseTokens) / float64(s.Rollouts)})
+			truncated = append(truncated, plot.Point{X: x, Y: float64(s.Truncated) / float64(s.Rollouts)})
 		}
 		speed = append(speed, plot.Point{X: x, Y: s.TokensPerSecond})
 	}
+	var byForm []plot.Series
+	for _, name := range slices.Sorted(maps.Keys(forms)) {
+		byForm = append(byForm, plot.Series{Name: name, Points: forms[name], Smooth: true})
+	}
 	const label = "step"
+	// The loss of a policy gradient falls for reasons other than learning, so there is
+	// no curve of it; metrics.jsonl has it.
 	return []Curve{
 		{"pass-rate", plot.Chart{Title: "Pass rate", XLabel: label, Unit: true, Series: []plot.Series{
 			{Name: "training", Points: pass, Smooth: true}, {Name: "validation", Points: validation, Marks: true},
 		}}},
 		{"reward", plot.Chart{Title: "Mean reward of each step's rollouts", XLabel: label, Series: []plot.Series{{Points: reward, Smooth: true}}}},
-		{"loss", plot.Chart{Title: "Loss", XLabel: label, Series: []plot.Series{{Points: loss, Smooth: true}}}},
+		{"forms", plot.Chart{Title: "Pass rate by form of task", XLabel: label, Unit: true, Series: byForm}},
+		{"length", plot.Chart{Title: "Sampled tokens per rollout", XLabel: label, Series: []plot.Series{{Points: length, Smooth: true}}}},
+		{"truncated", plot.Chart{Title: "Share of rollouts with a reply that was cut off", XLabel: label, Unit: true, Series: []plot.Series{{Points: truncated, Smooth: true}}}},
 		{"speed", plot.Chart{Title: "Sampled tokens per second", XLabel: label, Series: []plot.Series{{Points: speed, Smooth: true}}}},
 	}, err
 }

@@ -102,6 +102,15 @@ func TestRun(t *testing.T) {
 			t.Errorf("the report lacks %q:\n%s", want, report)
 		}
 	}
+	page := read(t, filepath.Join(result.Output, htmlFile))
+	for _, want := range []string{"<title>baseline in ", "<h1>out</h1>", `role="img" aria-label="Mean reward so far"`, "<h2>Worst tasks</h2>", "reward 0.5</p>", "agent: …"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q:\n%s", want, page)
+		}
+	}
+	if strings.Contains(page, "src=") || strings.Contains(page, "<link") || strings.Contains(page, "<script") {
+		t.Errorf("the page needs other files:\n%s", page)
+	}
 	record, source, err := output.Read(result.Output)
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package job
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -25,7 +26,7 @@ const (
 )
 
 // writeReport writes report.md and its curves.
-func (r *run) writeReport(result *Result) error {
+func (r *run) writeReport(ctx context.Context, result *Result) error {
 	curves, failed := r.cfg.File.Algorithm.Curves(r.folder.Path)
 	if failed != nil {
 		// An incomplete report is better than none.
@@ -34,13 +35,13 @@ func (r *run) writeReport(result *Result) error {
 	var b bytes.Buffer
 	r.writeHead(&b, result)
 	b.WriteString(result.Result.Report)
-	links, err := r.writeCurves(curves)
+	links, pictures, err := r.writeCurves(curves)
 	if links != "" {
 		b.WriteString("\n## Curves\n" + links)
 	}
 	writeFailures(&b, result.Failures)
 	r.writeTail(&b)
-	failed = errors.Join(failed, err, algorithm.WriteFileAtomic(result.Report, b.Bytes()))
+	failed = errors.Join(failed, err, algorithm.WriteFileAtomic(result.Report, b.Bytes()), r.writeHTML(ctx, result, b.String(), pictures))
 	if failed != nil {
 		return fmt.Errorf("write the report: %w", failed)
 	}
@@ -48,7 +49,8 @@ func (r *run) writeReport(result *Result) error {
 }
 
 // writeCurves draws the curves that have points and returns links to them.
-func (r *run) writeCurves(curves []algorithms.Curve) (links string, err error) {
+func (r *run) writeCurves(curves []algorithms.Curve) (links string, pictures map[string][]byte, err error) {
+	pictures = map[string][]byte{}
 	const dirMode = 0o755
 	dir := r.folder.File(curvesDir)
 	for _, c := range curves {
@@ -57,14 +59,15 @@ func (r *run) writeCurves(curves []algorithms.Curve) (links string, err error) {
 			continue
 		}
 		if err := os.MkdirAll(dir, dirMode); err != nil {
-			return links, err
+			return links, pictures, err
 		}
 		if err := algorithm.WriteFileAtomic(filepath.Join(dir, c.Name+".svg"), svg); err != nil {
-			return links, err
+			return links, pictures, err
 		}
+		pictures[curvesDir+"/"+c.Name+".svg"] = svg
 		links += fmt.Sprintf("\n![%s](%s/%s.svg)\n", c.Title, curvesDir, c.Name)
 	}
-	return links, nil
+	return links, pictures, nil
 }
 
 // writeHead says what was run and how it ended.
@@ -141,6 +144,7 @@ func (r *run) writeTail(b *bytes.Buffer) {
 	}
 	b.WriteString("\n## Files\n\n")
 	for _, one := range []struct{ name, content string }{
+		{htmlFile, "this report as a page, with conversations before and after, and the worst tasks"},
 		{output.ConfigFile, "the run file as it was run; relative paths in it start from the folder where it was read"},
 		{output.RecordFile, "what the run is, and its state"},
 		{"metrics.jsonl", "one line of JSON for each step, round or task"},

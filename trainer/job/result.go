@@ -90,7 +90,7 @@ func (r *Result) Print(w io.Writer, terminal bool) error {
 		fmt.Fprintf(&b, "  %s\n", f)
 	}
 	if r.State == output.StateFinished {
-		fmt.Fprintf(&b, "\nreport: %s\n", r.Report)
+		fmt.Fprintf(&b, "\nreport: %s, and as a page %s\n", r.Report, htmlFile)
 		if r.hasStore() {
 			fmt.Fprintf(&b, "look at:  agl rollouts %[1]s --sort reward\n          agl trace worst %[1]s\n", r.Output)
 		}

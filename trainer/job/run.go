@@ -39,7 +39,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		return r.result(), folder.Close()
 	}
 	failure := r.fit(ctx)
-	result, err := r.finish(failure)
+	result, err := r.finish(ctx, failure)
 	err = errors.Join(err, folder.Close())
 	if failure != nil {
 		if err != nil {
@@ -162,7 +162,7 @@ func (r *run) usage() trainer.Usage {
 }
 
 // finish writes the result, however the run ended.
-func (r *run) finish(failure error) (*Result, error) {
+func (r *run) finish(ctx context.Context, failure error) (*Result, error) {
 	r.folder.Spend(r.usage())
 	if errors.Is(failure, agl.ErrConflict) {
 		if reverted, err := r.folder.Revert(); reverted {
@@ -186,7 +186,7 @@ func (r *run) finish(failure error) (*Result, error) {
 	if r.failed != nil {
 		result.Failures = r.failed()
 	}
-	return result, errors.Join(r.writeBest(result.Best), r.writeReport(result), r.folder.Save())
+	return result, errors.Join(r.writeBest(result.Best), r.writeReport(ctx, result), r.folder.Save())
 }
 
 func (r *run) result() *Result {

@@ -40,8 +40,8 @@ type Chart struct {
 
 // The sizes of the picture, in SVG units.
 const (
-	width, height                    = 720, 300
-	left, right, top, bottom         = 56, 112, 44, 44
+	width, height                    = 760, 300
+	left, right, top, bottom         = 56, 152, 44, 44
 	plotWidth, plotHeight            = width - left - right, height - top - bottom
 	ticksX, ticksY                   = 8, 5
 	maxPoints                        = 600 // of a line; more could not be seen
@@ -73,6 +73,7 @@ func (c Chart) SVG() []byte {
 		f.line(&b, s, i%len(colours()))
 	}
 	f.names(&b, lines)
+	smoothed(&b, lines)
 	b.WriteString("</svg>\n")
 	return b.Bytes()
 }
@@ -234,9 +235,22 @@ func (f frame) names(b *bytes.Buffer, lines []Series) {
 	}
 }
 
+// smoothed explains the bold lines.
+func smoothed(b *bytes.Buffer, lines []Series) {
+	for _, s := range lines {
+		if n := len(s.Points); s.Smooth && n > 2 {
+			fmt.Fprintf(b, `<text x="%d" y="%d" text-anchor="end">bold: mean of the last %d</text>`+"\n", width-8, height-8, window(n))
+			return
+		}
+	}
+}
+
+// window is the number of points in a running mean over n.
+func window(n int) int { return max(2, int(smoothing*float64(n))) }
+
 // runningMean averages each point with those before it in the window.
 func runningMean(points []Point) []Point {
-	window := max(2, int(smoothing*float64(len(points))))
+	window := window(len(points))
 	out := make([]Point, len(points))
 	sum := 0.0
 	for i, p := range points {
