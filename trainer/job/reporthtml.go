@@ -219,11 +219,11 @@ func writeShown(b *strings.Builder, title string, r *shown) {
 	for _, c := range r.said {
 		for i := range c.Messages {
 			m := &c.Messages[i]
-			text := m.Text()
+			said := []string{m.Text()}
 			for _, call := range m.ToolCalls {
-				text += "\n→ " + call.Function.Name + "(" + call.Function.Arguments + ")"
+				said = append(said, "→ "+call.Function.Name+"("+call.Function.Arguments+")")
 			}
-			fmt.Fprintf(b, "<div class=\"said\"><span class=\"role\">%s</span> %s</div>\n", html.EscapeString(m.Role), clipped(strings.TrimSpace(text)))
+			fmt.Fprintf(b, "<div class=\"said\"><span class=\"role\">%s</span> %s</div>\n", html.EscapeString(m.Role), clipped(strings.TrimSpace(strings.Join(said, "\n"))))
 		}
 	}
 }

@@ -97,13 +97,14 @@ func (r *renderer) table(lines []string) {
 		case 1:
 			continue
 		}
-		row := ""
+		if i == 0 && strings.Trim(line, "| ") == "" {
+			continue // a table without a head
+		}
+		r.out.WriteString("<tr>")
 		for _, cell := range cells(line) {
-			row += fmt.Sprintf("<%s>%s</%s>", tag, span(cell), tag)
+			fmt.Fprintf(&r.out, "<%[1]s>%[2]s</%[1]s>", tag, span(cell))
 		}
-		if i > 0 || strings.Trim(line, "| ") != "" {
-			r.out.WriteString("<tr>" + row + "</tr>\n")
-		}
+		r.out.WriteString("</tr>\n")
 	}
 	r.out.WriteString("</table>\n")
 }
