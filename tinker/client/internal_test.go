@@ -243,3 +243,30 @@ func TestConfig(t *testing.T) {
 		}
 	}
 }
+
+// Folded weights change no loss and no gradient of the losses that are linear in advantages, and leave no weight to be ignored.
+func TestFolded(t *testing.T) {
+	t.Parallel()
+	exp := func(x float32) float32 { return float32(math.Exp(float64(x))) }
+	for _, name := range tinker.LossNames() {
+		loss := tinker.Loss{Name: name}.WithDefaults()
+		p := tinker.ForwardParams{Loss: loss, Data: []tinker.Datum{
+			{Input: make([]int32, 4), Targets: make([]int32, 4), Weights: []float32{0, 0.25, 0.25, 0.5}, Logprobs: []float32{0, -1, -2, -0.5}, Advantages: []float32{3, 1, -2, 0.5}},
+			{Input: make([]int32, 1), Targets: make([]int32, 1), Logprobs: []float32{-1}, Advantages: []float32{2}},
+		}}
+		got := folded(p)
+		if linear := name != tinker.CrossEntropy && name != tinker.DRO; linear != (got.Data[0].Weights == nil) {
+			t.Errorf("%s: weights %v", name, got.Data[0].Weights)
+		}
+		for i, now := range []float32{-3, -0.1, -1.5, -2} {
+			wantLoss, wantSlope := loss.At(&p.Data[0], i, now, exp)
+			gotLoss, gotSlope := loss.At(&got.Data[0], i, now, exp)
+			if math.Abs(float64(wantLoss-gotLoss)) > 1e-6 || math.Abs(float64(wantSlope-gotSlope)) > 1e-6 {
+				t.Errorf("%s, position %d: loss %v and slope %v, want %v and %v", name, i, gotLoss, gotSlope, wantLoss, wantSlope)
+			}
+		}
+		if p.Data[0].Weights == nil || p.Data[0].Advantages[1] != 1 || got.Data[1].Advantages[0] != 2 {
+			t.Errorf("%s: the caller's data changed: %+v", name, p.Data)
+		}
+	}
+}

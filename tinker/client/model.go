@@ -153,6 +153,9 @@ func (m *model) forward(ctx context.Context, p tinker.ForwardParams, what effect
 	if !slices.Contains(m.server.engine.Losses, p.Loss.Name) {
 		return res, invalid("loss: this engine has no %q; it has %q", p.Loss.Name, m.server.engine.Losses)
 	}
+	if m.server.engine.AdvantagesOnly {
+		p = folded(p)
+	}
 	err = m.run(ctx, what, func(ctx context.Context) error {
 		pass := func(what effect) pass {
 			return func(p tinker.ForwardParams) (tinker.ForwardResult, error) { return m.batch(ctx, p, what) }

@@ -92,3 +92,24 @@ func unscale(losses [][]float32, factors []float32) {
 		}
 	}
 }
+
+// folded moves the weights of a batch into its advantages, in which importance_sampling, ppo and cispo are linear, for engines whose
+// losses take no weights. A position of weight 0 gets the advantage 0. Other losses stay as they are.
+func folded(p tinker.ForwardParams) tinker.ForwardParams {
+	if !p.Loss.Name.OfPolicy() || p.Loss.Name == tinker.DRO {
+		return p
+	}
+	p.Data = slices.Clone(p.Data)
+	for i := range p.Data {
+		d := &p.Data[i]
+		if d.Weights == nil {
+			continue
+		}
+		d.Advantages = slices.Clone(d.Advantages)
+		for j, w := range d.Weights {
+			d.Advantages[j] *= w
+		}
+		d.Weights = nil
+	}
+	return p
+}

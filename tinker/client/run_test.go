@@ -364,3 +364,71 @@ func TestPolicyDescribesItself(t *testing.T) {
 		t.Errorf("(-table +server):\n%s", diff)
 	}
 }
+
+// watched is an engine that shows the batches that it is given.
+type watched struct {
+	tinker.Service
+
+	show func(tinker.ForwardParams)
+}
+
+func (w watched) CreateModel(ctx context.Context, p tinker.CreateModelParams) (tinker.TrainingClient, error) {
+	m, err := w.Service.CreateModel(ctx, p)
+	return watchedModel{m, w.show}, err
+}
+
+type watchedModel struct {
+	tinker.TrainingClient
+
+	show func(tinker.ForwardParams)
+}
+
+func (m watchedModel) ForwardBackward(ctx context.Context, p tinker.ForwardParams) (tinker.ForwardResult, error) {
+	m.show(p)
+	return m.TrainingClient.ForwardBackward(ctx, p)
+}
+
+// An engine whose losses of policies take no weights is sent none, and makes the same step.
+func TestAdvantagesOnly(t *testing.T) {
+	t.Parallel()
+	after := func(only bool) (logprobs [][]float32, weighted int) {
+		engine, err := policy.NewService(tiny(""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		show := func(p tinker.ForwardParams) {
+			for i := range p.Data {
+				if p.Data[i].Weights != nil {
+					weighted++
+				}
+			}
+		}
+		w := &world{engine: engine}
+		cc := client.Config{Engine: &engines.Engine{Normalization: engines.Sum, ImmutableSnapshots: true, AdvantagesOnly: only}}
+		w.fake, w.client = connect(t, cc, tinkertest.Config{NewService: func() (tinker.Service, error) { return watched{engine, show}, nil }})
+		defer w.close(t)
+		m, err := w.client.CreateModel(t.Context(), tinker.CreateModelParams{Seed: 5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.ForwardBackward(t.Context(), data(1)); err != nil { // importance_sampling
+			t.Fatal(err)
+		}
+		if _, err := m.OptimStep(t.Context(), adam); err != nil {
+			t.Fatal(err)
+		}
+		res, err := m.Forward(t.Context(), data(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Logprobs, weighted
+	}
+	want, all := after(false)
+	got, none := after(true)
+	if all != len(data(1).Data) || none != 0 {
+		t.Errorf("%d and %d data have weights, want %d and 0", all, none, len(data(1).Data))
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-4)); diff != "" {
+		t.Errorf("log-probabilities (-weights +advantages):\n%s", diff)
+	}
+}

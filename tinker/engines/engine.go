@@ -70,6 +70,8 @@ type Engine struct {
 	// LoadDiscardsGradient is true when load_weights drops a gradient of which no step was made. Elsewhere it stays,
 	// and may even outlive its model.
 	LoadDiscardsGradient bool
+	// AdvantagesOnly is true when the losses of policies take advantages and no weights: a client multiplies them.
+	AdvantagesOnly bool
 	// WideSeeds is true when seeds have 64 bits; elsewhere they have 31.
 	WideSeeds bool
 

@@ -50,9 +50,10 @@ func All() []Engine {
 		{Name: TuFT, Title: "TuFT", Encoding: Protobuf, Order: Strict, Normalization: Sum},
 		{Name: OpenRL, Title: "Open-RL", Encoding: Auto},
 		{
-			// Older SDKs speak JSON to it.
+			// Older SDKs speak JSON to it. Its documentation gives importance_sampling and ppo the inputs target_tokens, logprobs and
+			// advantages (tinker-docs.thinkingmachines.ai/losses).
 			Name: Tinker, Title: "Tinker", Encoding: Protobuf, Losses: tinker.LossNames(), Normalization: Sum,
-			ImmutableSnapshots: true, OptimizerOptional: true,
+			ImmutableSnapshots: true, OptimizerOptional: true, AdvantagesOnly: true,
 		},
 	}
 }

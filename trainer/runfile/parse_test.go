@@ -137,7 +137,7 @@ func TestTinker(t *testing.T) {
 			RequestTimeout: 30 * time.Second, RetryFor: 5 * time.Minute, CallTimeout: 20 * time.Minute,
 			Engine: &engines.Engine{
 				Losses: []tinker.LossName{tinker.ImportanceSampling, tinker.PPO}, Normalization: engines.DatumMean, ImmutableSnapshots: true,
-				OptimizerOptional: true, Deterministic: true, Idempotent: true, LoadDiscardsGradient: true, WideSeeds: true, Vocab: 151936, Context: 4096,
+				OptimizerOptional: true, Deterministic: true, Idempotent: true, LoadDiscardsGradient: true, WideSeeds: true, AdvantagesOnly: true, Vocab: 151936, Context: 4096,
 			},
 		},
 		Model: "Qwen/Qwen3-0.6B", LoRARank: 16, Seed: agl.Some[uint64](3), Weights: "tinker://model-1/weights/step-00000010",
