@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/proxy/upstream"
 )
 
@@ -18,6 +19,8 @@ type Config struct {
 	// Key is required of every request but GET /healthz, as a bearer token or in the
 	// header X-Api-Key. If it is empty, every request is admitted.
 	Key string
+	// Access checks the keys of callers who do not have Key; nil knows none.
+	Access access.Checker
 	// Origins are the origins whose web pages may change something, besides this server's
 	// own; "*" is every origin. AllowedHosts are the names under which the server may be
 	// called, besides addresses and localhost; nil is every name. See httpserver.Guard.

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/internal/rawjson"
 )
@@ -24,6 +25,7 @@ type Gateway struct {
 	cfg      Config
 	guard    *httpserver.Guard
 	mux      *http.ServeMux
+	routes   map[string]methods
 	settings settings
 	terminal terminal
 	calls    calls
@@ -45,30 +47,31 @@ func New(config Config) (*Gateway, error) {
 	if err != nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "gateway: Origins: %w", err)
 	}
-	g := &Gateway{cfg: config, guard: guard, mux: http.NewServeMux(), settings: settings{store: config.Store.(agl.DocumentStore)}, draining: make(chan struct{}), stop: func() {}}
+	g := &Gateway{cfg: config, guard: guard, mux: http.NewServeMux(), routes: map[string]methods{}, settings: settings{store: config.Store.(agl.DocumentStore)}, draining: make(chan struct{}), stop: func() {}}
 	g.terminal.init(config.Store)
 	g.calls.init()
 	const get, post, patch, del = http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete
-	for path, m := range map[string]map[string]handler{
-		"/healthz":                                    {get: g.health},
-		"/api/rollouts":                               {get: g.listRollouts, post: g.createRollouts},
-		"/api/rollouts/terminal":                      {get: g.listTerminal},
-		"/api/rollouts/status":                        {post: g.rolloutStatuses},
-		"/api/rollouts/{id}":                          {get: g.getRollout, patch: g.patchRollout, del: g.deleteRollout},
-		"/api/rollouts/{id}/key":                      {get: g.rolloutKey},
-		"/api/rollouts/{id}/cancel":                   {post: g.cancelRollout},
-		"/api/rollouts/{id}/events":                   {get: g.queryEvents},
-		"/api/rollouts/{id}/attempt/{attempt}/events": {post: g.postEvent},
-		"/api/models":                                 {post: g.registerModels, del: g.deleteModels},
-		"/proxy/pause":                                {post: g.pause},
-		"/proxy/resume":                               {post: g.resume},
-		"/proxy/state":                                {get: g.proxyState},
-		"/proxy/rollout/{id}/attempt/{attempt}/mode/{mode}/openai/v1/{path...}": {post: g.forward(openaiAPI)},
+	const read, runs, train, sends = access.Readers, access.Runner | access.Train, access.Train, access.Senders
+	for path, m := range map[string]methods{
+		"/healthz":                                    {get: {access.Public, g.health}},
+		"/api/rollouts":                               {get: {read, g.listRollouts}, post: {train, g.createRollouts}},
+		"/api/rollouts/terminal":                      {get: {read, g.listTerminal}},
+		"/api/rollouts/status":                        {post: {read, g.rolloutStatuses}},
+		"/api/rollouts/{id}":                          {get: {read | access.Agent, g.getRollout}, patch: {runs, g.patchRollout}, del: {train, g.deleteRollout}},
+		"/api/rollouts/{id}/key":                      {get: {runs, g.rolloutKey}},
+		"/api/rollouts/{id}/cancel":                   {post: {train, g.cancelRollout}},
+		"/api/rollouts/{id}/events":                   {get: {read, g.queryEvents}},
+		"/api/rollouts/{id}/attempt/{attempt}/events": {post: {sends, g.postEvent}},
+		"/api/models":                                 {post: {train, g.registerModels}, del: {train, g.deleteModels}},
+		"/proxy/pause":                                {post: {train, g.pause}},
+		"/proxy/resume":                               {post: {train, g.resume}},
+		"/proxy/state":                                {get: {read, g.proxyState}},
+		"/proxy/rollout/{id}/attempt/{attempt}/mode/{mode}/openai/v1/{path...}": {post: {access.Callers, g.forward(openaiAPI)}},
 	} {
 		g.route(path, m)
 	}
 	if g.cfg.Translate {
-		g.route("/proxy/rollout/{id}/attempt/{attempt}/mode/{mode}/anthropic/v1/{path...}", map[string]handler{post: g.forward(anthropicAPI)})
+		g.route("/proxy/rollout/{id}/attempt/{attempt}/mode/{mode}/anthropic/v1/{path...}", methods{post: {access.Callers, g.forward(anthropicAPI)}})
 	}
 	g.mux.HandleFunc("/", notFound)
 	return g, nil
@@ -118,9 +121,13 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeError(w, errStatus(http.StatusForbidden, err.Error()))
 		return
 	}
-	if r.URL.Path != "/healthz" && !g.authorized(r) {
-		writeError(w, errStatus(http.StatusUnauthorized, "Invalid or missing API key"))
-		return
+	if r.URL.Path != "/healthz" {
+		caller, err := g.identify(r)
+		if err != nil {
+			writeError(w, err)
+			return
+		}
+		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, caller))
 	}
 	g.mux.ServeHTTP(w, r)
 }
@@ -128,16 +135,30 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // handler answers a request, or returns the error to be answered.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-func (g *Gateway) route(path string, m map[string]handler) {
+// methods are what a path has, by method.
+type methods map[string]endpoint
+
+// endpoint is a handler and who may use it. Without a scope nobody may.
+type endpoint struct {
+	scope  access.Scope
+	handle handler
+}
+
+func (g *Gateway) route(path string, m methods) {
+	g.routes[path] = m
 	allowed := strings.Join(slices.Sorted(maps.Keys(m)), ", ")
 	g.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-		handle := m[r.Method]
-		if handle == nil {
+		to, found := m[r.Method]
+		if !found {
 			w.Header()["Allow"] = []string{allowed}
 			writeError(w, errStatus(http.StatusMethodNotAllowed, "Method Not Allowed"))
 			return
 		}
-		if err := handle(w, r); err != nil {
+		if err := allow(r, to.scope); err != nil {
+			writeError(w, err)
+			return
+		}
+		if err := to.handle(w, r); err != nil {
 			// The context also ends when the body does not arrive in time, which is answered.
 			_, answer := errors.AsType[*statusError](err)
 			if !answer && r.Context().Err() != nil {
@@ -169,7 +190,7 @@ func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) error {
 func writeJSON(w http.ResponseWriter, status int, body []byte) {
 	w.Header()["Content-Type"] = []string{"application/json"}
 	w.WriteHeader(status)
-	_, _ = w.Write(body) //nolint:gosec // it is JSON, and says so; the write fails only if the client has left
+	_, _ = w.Write(body) // it fails only if the client has left
 }
 
 // statusError is an error with its HTTP status and its document.

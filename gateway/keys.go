@@ -4,9 +4,12 @@ import (
 	"crypto/subtle"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/internal/runkey"
 )
@@ -14,21 +17,48 @@ import (
 // keyLifetime is how long the key of a rollout is valid.
 const keyLifetime = 7 * 24 * time.Hour
 
-// authorized reports whether a request has the server's key, or the key of the rollout
-// that it is about.
-func (g *Gateway) authorized(r *http.Request) bool {
-	if g.cfg.Key == "" {
-		return true
+// callerKey is the key of a request's context under which its access.Caller is.
+type callerKey struct{}
+
+// identify returns who makes a request: it has the server's key, the key of the rollout
+// that it is about, or one that Access knows.
+func (g *Gateway) identify(r *http.Request) (access.Caller, error) {
+	given := []string{access.Given(r), r.Header.Get("X-Api-Key")}
+	isKey := func(key string) bool { return g.cfg.Access != nil && access.Is(key) }
+	if g.cfg.Key == "" && !slices.ContainsFunc(given, isKey) {
+		return access.Root(), nil
 	}
-	bearer, given := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	is := func(key string) bool {
-		if subtle.ConstantTimeCompare([]byte(key), []byte(g.cfg.Key)) == 1 {
-			return true
+	id := agentsOwn(r)
+	for _, key := range given {
+		switch {
+		case g.cfg.Key == "": // a key that is given is checked even where none is asked for
+		case subtle.ConstantTimeCompare([]byte(key), []byte(g.cfg.Key)) == 1:
+			return access.Root(), nil
+		case id != "" && runkey.Check(g.cfg.Key, key, id, anyAttempt, time.Now()):
+			return access.Caller{Name: "rollout " + id, Scopes: access.Agent}, nil
 		}
-		id := agentsOwn(r)
-		return id != "" && runkey.Check(g.cfg.Key, key, id, anyAttempt, time.Now())
+		if !isKey(key) {
+			continue
+		}
+		caller, err := g.cfg.Access.Check(r.Context(), key)
+		switch {
+		case agl.ErrorCode(err) == agl.CodeUnauthorized:
+		case err != nil:
+			return access.Caller{}, err
+		case !caller.Attempt.Valid || agentsOwn(r) == caller.Attempt.V.RolloutID:
+			return caller, nil
+		}
 	}
-	return given && is(bearer) || is(r.Header.Get("X-Api-Key"))
+	return access.Caller{}, errStatus(http.StatusUnauthorized, "Invalid or missing API key")
+}
+
+// allow returns why the caller of a request may not use a route that declares scopes.
+func allow(r *http.Request, scope access.Scope) error {
+	caller, _ := r.Context().Value(callerKey{}).(access.Caller)
+	if err := caller.Allow(scope); err != nil {
+		return errStatus(http.StatusForbidden, err.Error())
+	}
+	return nil
 }
 
 // anyAttempt stands for all attempts of a rollout in its key.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/dashboard"
@@ -30,7 +31,7 @@ type storeCommand struct {
 	gatewayFlags
 
 	DB                  flags.Database     `name:"db" default:"${database}" env:"AGL_DB" placeholder:"DATABASE" help:"Where the data is kept: sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE, or memory:, which loses it with the process. Default: ${default}."`
-	Token               string             `env:"AGL_TOKEN" placeholder:"TOKEN" help:"Require this bearer token of every request."`
+	Token               string             `env:"AGL_TOKEN" placeholder:"TOKEN" help:"Require this bearer token of every request, or a key that agl key create has made. The token may do everything."`
 	CORSOrigin          []string           `name:"cors-origin" sep:"none" placeholder:"ORIGIN" help:"Let pages of this origin call the store; repeat it for several, * is every origin."`
 	AllowedHost         []string           `placeholder:"NAME" help:"Without a token: let the store be called under this name, too; repeat it for several. Addresses, localhost and this machine's name always work, other names not, so that web pages cannot reach it by DNS rebinding."`
 	DefaultUnresponsive flags.Duration     `placeholder:"TIME" help:"End an attempt without a heartbeat for this long (10m) if its rollout sets no limit itself; this also ends attempts whose claim never reached the runner. Default: never."`
@@ -132,13 +133,14 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
+	keys := access.NewKeys(engine)
 	server, err := server.New(server.Config{
-		UI: page, Store: engine, Token: c.token(), CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
+		UI: page, Store: engine, Token: c.token(), Keys: keys, CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	gate, err := c.openGateway(ctx, engine, log)
+	gate, err := c.openGateway(ctx, engine, keys, log)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

@@ -3,69 +3,80 @@ package server
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
-// auth checks the token of a request. Without a configured token every request is
-// admitted.
+// auth finds out who makes a request. Without a configured token every request without
+// a key is the root's.
 type auth struct {
 	token  string
 	digest [sha256.Size]byte
+	keys   *access.Keys // may be nil
 }
 
-func newAuth(token string) auth { return auth{token, sha256.Sum256([]byte(token))} }
+func newAuth(token string, keys *access.Keys) auth {
+	return auth{token, sha256.Sum256([]byte(token)), keys}
+}
 
-// admit reports whether a request may pass. It needs the token, or a span token at
+// identify sets the caller of a request, which has the token, a key, or a span token at
 // the one path that accepts those. The body has not been read.
-func (a *auth) admit(x *exchange) bool {
-	if a.token == "" || a.authorized(x.request) {
-		return true
+func (a *auth) identify(x *exchange) (err error) {
+	given := access.Given(x.request)
+	isKey := a.keys != nil && access.Is(given)
+	switch {
+	case a.isToken(given), a.token == "" && !isKey:
+		x.caller = access.Root()
+		return nil
+	case isKey:
+		x.caller, err = a.keys.Check(x.context(), given)
+		return err
 	}
-	if x.request.URL.Path != wire.Traces || x.request.Method != http.MethodPost {
-		return false
-	}
-	token, _ := bearer(x.request)
-	attempt, ok := wire.CheckSpanToken(a.token, token, time.Now())
-	x.attempt = &attempt
-	return ok
-}
-
-// authorized reports whether a request carries the token. It compares digests, so
-// that the time it takes tells neither the token nor its length.
-func (a *auth) authorized(r *http.Request) bool {
-	given, ok := bearer(r)
-	if !ok {
-		if _, given, ok = r.BasicAuth(); !ok {
-			return false
+	bearer, _ := strings.CutPrefix(x.request.Header.Get("Authorization"), "Bearer ")
+	if x.request.URL.Path == wire.Traces && x.request.Method == http.MethodPost {
+		if attempt, ok := wire.CheckSpanToken(a.token, bearer, time.Now()); ok {
+			x.caller = access.Caller{Name: "attempt", Scopes: access.Agent, Attempt: agl.Some(attempt)}
+			return nil
 		}
 	}
+	return agl.Errorf(agl.CodeUnauthorized, "a token is needed: Authorization: Bearer TOKEN, or HTTP Basic with the token or a key as password")
+}
+
+// isToken compares digests, so that the time it takes tells neither the token nor its
+// length.
+func (a *auth) isToken(given string) bool {
 	digest := sha256.Sum256([]byte(given))
-	return subtle.ConstantTimeCompare(digest[:], a.digest[:]) == 1
+	return a.token != "" && subtle.ConstantTimeCompare(digest[:], a.digest[:]) == 1
 }
 
-func bearer(r *http.Request) (token string, ok bool) {
-	return strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-}
-
-// refuse answers a request that is not admitted. Its body has not been read.
-func (a *auth) refuse(x *exchange) {
-	x.Header()["Www-Authenticate"] = []string{"Bearer", `Basic realm="agl"`}
-	x.fail(agl.Errorf(agl.CodeUnauthorized, "a token is needed: Authorization: Bearer TOKEN, or HTTP Basic with the token as password"))
-}
-
-// admitSpans refuses spans that the request's span token does not allow.
-func (a *auth) admitSpans(x *exchange, spans []agl.Span) error {
-	if x.attempt == nil {
-		return nil
+// refuse answers a request whose caller is unknown. Its body has not been read.
+func (a *auth) refuse(x *exchange, err error) {
+	if agl.ErrorCode(err) == agl.CodeUnauthorized {
+		x.Header()["Www-Authenticate"] = []string{"Bearer", `Basic realm="agl"`}
 	}
+	x.fail(err)
+}
+
+// allow returns why the caller may not use a route that declares scopes, or nil.
+func (x *exchange) allow(scope access.Scope) error {
+	err := x.caller.Allow(scope)
+	if forbidden, ok := errors.AsType[*access.ForbiddenError](err); ok {
+		return wire.ErrDetail(http.StatusForbidden, forbidden.Error())
+	}
+	return err
+}
+
+// admitSpans refuses spans of attempts that the caller may not speak for.
+func (x *exchange) admitSpans(spans []agl.Span) error {
 	for i := range spans {
-		if s := &spans[i]; s.RolloutID != x.attempt.RolloutID || s.AttemptID != x.attempt.AttemptID {
-			return agl.Errorf(agl.CodeUnauthorized, "the token is that of attempt %s, not that of attempt %s of rollout %s", x.attempt.AttemptID, s.AttemptID, s.RolloutID)
+		if s := &spans[i]; !x.caller.Speaks(agl.Claim{RolloutID: s.RolloutID, AttemptID: s.AttemptID}) {
+			return agl.Errorf(agl.CodeUnauthorized, "the token is that of attempt %s, not that of attempt %s of rollout %s", x.caller.Attempt.V.AttemptID, s.AttemptID, s.RolloutID)
 		}
 	}
 	return nil

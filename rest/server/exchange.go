@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
@@ -32,9 +33,9 @@ type exchange struct {
 	*shared
 
 	request *http.Request
-	route   string     // the path with placeholders, for metrics
-	status  int        // 0 until the header is written
-	attempt *agl.Claim // whose spans the request may send, if it has a span token instead of the server's
+	route   string //  the path with placeholders, for metrics
+	status  int    // 0 until the header is written
+	caller  access.Caller
 
 	body    []byte // the request's body
 	out     []byte // empty; an answer is appended to it

@@ -22,13 +22,12 @@ import (
 // traces receives spans by OTLP over HTTP.
 type traces struct {
 	store     agl.Store
-	auth      *auth
 	emptyGzip []byte // an empty body, compressed
 }
 
-func newTraces(store agl.Store, a *auth) (*traces, error) {
+func newTraces(store agl.Store) (*traces, error) {
 	empty, err := compress(nil)
-	return &traces{store, a, empty}, err
+	return &traces{store, empty}, err
 }
 
 func (t *traces) export(x *exchange) error {
@@ -48,7 +47,7 @@ func (t *traces) export(x *exchange) error {
 	}
 	batch, err := otlp.Decode(x.body, encoding)
 	if err == nil {
-		err = t.auth.admitSpans(x, batch.Spans)
+		err = x.admitSpans(batch.Spans)
 	}
 	if err == nil {
 		err = t.addBatch(x, &batch)

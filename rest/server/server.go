@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
@@ -28,6 +29,9 @@ type Config struct {
 	// Basic, except GET /v1/agl/health and /v1/agl/ready. If it is empty, every request
 	// is admitted.
 	Token string
+	// Keys are the keys beside the Token, each of which may do what its scopes say, and are
+	// managed at /v1/agl/keys. If nil, there are none.
+	Keys *access.Keys
 	// CORSOrigins are the origins whose pages may call; "*" is every origin, of which
 	// none may send credentials that its browser has kept. What other pages make a
 	// browser send changes nothing.
@@ -83,6 +87,7 @@ type Server struct {
 	metrics *Metrics
 	mux     *http.ServeMux
 	ui      bool // the paths outside /v1 are a page's
+	routes  map[string]methods
 }
 
 var _ http.Handler = (*Server)(nil)
@@ -105,29 +110,30 @@ func New(config Config) (_ *Server, err error) {
 	s := &Server{
 		guard:   guard,
 		shared:  &shared{maxBody: config.MaxBodyBytes, log: config.Logger, drain: newDrain(), jsonType: []string{"application/json"}},
-		auth:    newAuth(config.Token),
+		auth:    newAuth(config.Token, config.Keys),
 		cors:    cors{config.CORSOrigins},
 		metrics: config.Metrics,
 		mux:     http.NewServeMux(),
+		routes:  map[string]methods{},
 	}
-	traces, err := newTraces(config.Store, &s.auth)
+	traces, err := newTraces(config.Store)
 	if err != nil {
 		return nil, err
 	}
 	s.routeAPI(config)
-	s.route(wire.Traces, methods{http.MethodPost: traces.export})
+	s.route(wire.Traces, methods{http.MethodPost: {access.Senders, traces.export}})
 	for _, signal := range []string{"/v1/metrics", "/v1/logs", "/v1/development/profiles"} {
-		s.route(signal, methods{http.MethodPost: traces.unsupported})
+		s.route(signal, methods{http.MethodPost: {access.Senders, traces.unsupported}})
 	}
 	for _, path := range []string{"/metrics", "/v1/prometheus", "/v1/prometheus/{$}"} {
-		s.route(path, methods{http.MethodGet: forward(promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}))})
+		s.route(path, methods{http.MethodGet: {access.Readers, forward(promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}))}})
 	}
 	s.route("/v1/", methods{})
 	if s.ui = config.UI != nil; s.ui {
-		s.route("/", methods{http.MethodGet: forward(config.UI), http.MethodHead: forward(config.UI)})
+		s.route("/", methods{http.MethodGet: {access.Public, forward(config.UI)}, http.MethodHead: {access.Public, forward(config.UI)}})
 	} else {
 		s.route("/", methods{})
-		s.route("/{$}", methods{http.MethodGet: index(config.Version), http.MethodHead: index(config.Version)})
+		s.route("/{$}", methods{http.MethodGet: {access.Readers, index(config.Version)}, http.MethodHead: {access.Readers, index(config.Version)}})
 	}
 	return s, nil
 }
@@ -140,48 +146,55 @@ func (s *Server) routeAPI(config Config) {
 	p := &probes{store: store}
 	e := events{store, s.shared.drain, config.EventHeartbeat}
 	q := &queue{store, can.ReturnClaims, s.shared.drain}
+	k := keys{config.Keys}
 	r, res, w, sp := rollouts{store}, resources{store}, workers{store}, spans{store, can.QuerySpansJSON}
 	sig := signals{store}
+	const read, runs, train, admin = access.Readers, access.Runner | access.Train, access.Train, access.Admin
+	const sends = access.Senders &^ access.Agent
 	for path, m := range map[string]methods{
-		wire.Health:     {get: p.health},
-		wire.Ready:      {get: p.ready},
-		wire.Statistics: {get: p.statistics},
-		wire.Events:     {get: e.stream},
+		wire.Health:     {get: {access.Public, p.health}},
+		wire.Ready:      {get: {access.Public, p.ready}},
+		wire.Statistics: {get: {read, p.statistics}},
+		wire.Events:     {get: {read, e.stream}},
 
-		wire.Enqueue: {post: q.enqueue},
-		wire.Dequeue: {post: q.dequeue},
-		wire.Return:  {post: q.returnClaims},
-		wire.Close:   {post: q.close},
-		wire.Open:    {post: q.open},
-		wire.Waits:   {post: q.wait},
+		wire.Enqueue: {post: {train, q.enqueue}},
+		wire.Dequeue: {post: {access.Runner, q.dequeue}},
+		wire.Return:  {post: {access.Runner, q.returnClaims}},
+		wire.Close:   {post: {train, q.close}},
+		wire.Open:    {post: {train, q.open}},
+		wire.Waits:   {post: {read, q.wait}},
 
-		wire.Rollouts:                            {get: r.query, post: r.start},
-		wire.SearchRollouts:                      {post: r.query},
-		wire.Rollout(rollout):                    {get: r.get, post: r.update, del: r.delete},
-		wire.Cancel(rollout):                     {post: r.cancel},
-		wire.Attempts(rollout):                   {get: r.queryAttempts, post: r.startAttempt},
-		wire.SearchAttempts(rollout):             {post: r.queryAttempts},
-		wire.Attempt(rollout, agl.LatestAttempt): {get: r.latestAttempt, post: r.updateAttempt},
-		wire.Attempt(rollout, attempt):           {post: r.updateAttempt},
+		wire.Rollouts:                            {get: {read, r.query}, post: {runs | access.Live, r.start}},
+		wire.SearchRollouts:                      {post: {read, r.query}},
+		wire.Rollout(rollout):                    {get: {read, r.get}, post: {train, r.update}, del: {admin, r.delete}},
+		wire.Cancel(rollout):                     {post: {train, r.cancel}},
+		wire.Attempts(rollout):                   {get: {read, r.queryAttempts}, post: {runs, r.startAttempt}},
+		wire.SearchAttempts(rollout):             {post: {read, r.queryAttempts}},
+		wire.Attempt(rollout, agl.LatestAttempt): {get: {read, r.latestAttempt}, post: {runs, r.updateAttempt}},
+		wire.Attempt(rollout, attempt):           {post: {runs, r.updateAttempt}},
 
-		wire.SignalsOf(rollout, "triplets"):     {get: sig.triplets},
-		wire.SignalsOf(rollout, "trajectories"): {get: sig.trajectories},
-		wire.SignalsOf(rollout, "messages"):     {get: sig.messages},
-		wire.Batches:                            {post: sig.batch},
+		wire.SignalsOf(rollout, "triplets"):     {get: {read, sig.triplets}},
+		wire.SignalsOf(rollout, "trajectories"): {get: {read, sig.trajectories}},
+		wire.SignalsOf(rollout, "messages"):     {get: {read, sig.messages}},
+		wire.Batches:                            {post: {read, sig.batch}},
 
-		wire.Resources:                            {get: res.query, post: res.add},
-		wire.LatestResources:                      {get: res.latest},
-		wire.ResourcesOf("{" + resourcesID + "}"): {get: res.get, post: res.update},
+		wire.Resources:                            {get: {read, res.query}, post: {train, res.add}},
+		wire.LatestResources:                      {get: {read, res.latest}},
+		wire.ResourcesOf("{" + resourcesID + "}"): {get: {read, res.get}, post: {train, res.update}},
 
-		wire.Workers:                      {get: w.query},
-		wire.SearchWorkers:                {post: w.query},
-		wire.Worker("{" + workerID + "}"): {get: w.get, post: w.update},
+		wire.Workers:                      {get: {read, w.query}},
+		wire.SearchWorkers:                {post: {read, w.query}},
+		wire.Worker("{" + workerID + "}"): {get: {read, w.get}, post: {access.Runner, w.update}},
 
-		wire.Spans:                {get: sp.query, post: sp.add},
-		wire.SpansBatch:           {post: sp.addBatch},
-		wire.SearchSpans:          {post: sp.query},
-		wire.NextSequenceID:       {post: sp.nextSequenceID},
-		wire.NextSequenceIDsBatch: {post: sp.nextSequenceIDs},
+		wire.Spans:                {get: {read, sp.query}, post: {sends, sp.add}},
+		wire.SpansBatch:           {post: {sends, sp.addBatch}},
+		wire.SearchSpans:          {post: {read, sp.query}},
+		wire.NextSequenceID:       {post: {sends, sp.nextSequenceID}},
+		wire.NextSequenceIDsBatch: {post: {sends, sp.nextSequenceIDs}},
+
+		wire.WhoAmI:                 {get: {access.Any, k.whoAmI}},
+		wire.Keys:                   {get: {admin, k.list}, post: {admin, k.create}},
+		wire.Key("{" + keyID + "}"): {del: {admin, k.revoke}},
 	} {
 		s.route(wire.Prefix+path, m)
 	}
@@ -207,8 +220,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !s.public(r) {
-		if !s.auth.admit(x) {
-			s.auth.refuse(x)
+		if err := s.auth.identify(x); err != nil { //nolint:contextcheck // the request has it
+			s.auth.refuse(x, err)
 			return
 		}
 		if s.shared.drain.begun() {
@@ -239,13 +252,20 @@ func (s *Server) finish(x *exchange, start time.Time) {
 	x.end()
 }
 
-// methods are the handlers of a path.
-type methods map[string]handler
+// methods are what a path has, by method.
+type methods map[string]endpoint
+
+// endpoint is a handler and who may use it. Without a scope nobody may.
+type endpoint struct {
+	scope  access.Scope
+	handle handler
+}
 
 // route serves a path. As in the reference, a GET that the path does not have is
 // 404 and any other method 405.
 func (s *Server) route(path string, m methods) {
 	allowed := slices.Sorted(maps.Keys(m))
+	s.routes[path] = m
 	s.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 		x, ok := w.(*exchange)
 		if !ok {
@@ -254,9 +274,11 @@ func (s *Server) route(path string, m methods) {
 		}
 		x.route = path
 		var err error
-		switch handle := m[r.Method]; {
-		case handle != nil:
-			err = handle(x)
+		switch to, found := m[r.Method]; {
+		case found:
+			if err = x.allow(to.scope); err == nil {
+				err = to.handle(x)
+			}
 		case r.Method == http.MethodGet:
 			err = wire.ErrDetail(http.StatusNotFound, "Not Found")
 		default:

@@ -43,6 +43,8 @@ const (
 	SearchSpans          = "/spans/search"
 	NextSequenceID       = "/spans/next"
 	NextSequenceIDsBatch = "/spans/next/batch"
+	Keys                 = "/keys"
+	WhoAmI               = "/whoami"
 )
 
 // The paths with ids take them escaped by [Segment], or as the placeholders of a route.
@@ -71,6 +73,9 @@ func ResourcesOf(id string) string { return Resources + "/" + id }
 
 // Worker is the path of a worker.
 func Worker(id string) string { return Workers + "/" + id }
+
+// Key is the path of a key.
+func Key(id string) string { return Keys + "/" + id }
 
 // Segment escapes an id for a path.
 func Segment(id string) string {

@@ -31,12 +31,17 @@ const retryBudget = 1 * time.Second
 
 // Open returns a client of the store and a function that closes it.
 func (f *Store) Open(context.Context) (store agl.Store, closeStore func(), err error) {
-	client, err := client.New(client.Config{URL: string(f.StoreURL), Token: f.Token, CAFile: f.CA, RetryBudget: retryBudget})
+	client, err := f.Client()
 	if err != nil {
 		return nil, nil, err
 	}
 	// Closing a client only drops idle connections: it cannot fail.
 	return client, func() { _ = client.Close() }, nil
+}
+
+// Client returns a client of the store, which the caller closes.
+func (f *Store) Client() (*client.Client, error) {
+	return client.New(client.Config{URL: string(f.StoreURL), Token: f.Token, CAFile: f.CA, RetryBudget: retryBudget})
 }
 
 // OpenRun opens the store in the folder of a run, or, without a folder, that of the

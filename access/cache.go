@@ -1,0 +1,118 @@
+package access
+
+import (
+	"context"
+	"crypto/sha256"
+	"sync"
+	"time"
+
+	"github.com/agl-go/agl"
+)
+
+const (
+	// StoreTTL is for how long a store goes by what its database said of a key.
+	StoreTTL = 400 * time.Millisecond
+	// AskTTL is for how long a server that asks a store goes by its answer. A revoked key is
+	// refused everywhere after the sum of both.
+	AskTTL = 400 * time.Millisecond
+
+	maxCached     = 1 << 14
+	lookupTimeout = 5 * time.Second
+)
+
+// Cache is a [Checker] that remembers what another one said. Concurrent checks of one key
+// ask once.
+type Cache struct {
+	lookup func(ctx context.Context, key string) (Caller, error)
+	ttl    time.Duration
+
+	mu      sync.Mutex
+	entries map[[sha256.Size]byte]*cached // by the SHA-256 of the key
+}
+
+type cached struct {
+	ready  chan struct{} // closed when the rest is set
+	until  time.Time     // zero: the answer is for those who wait for it only
+	caller Caller
+	err    error
+}
+
+// NewCache returns a cache of lookup, which returns CodeUnauthorized for a key that is not
+// valid. An answer is used until ttl after lookup was called.
+func NewCache(lookup func(ctx context.Context, key string) (Caller, error), ttl time.Duration) *Cache {
+	return &Cache{lookup: lookup, ttl: ttl, entries: map[[sha256.Size]byte]*cached{}}
+}
+
+// Check implements [Checker].
+func (c *Cache) Check(ctx context.Context, key string) (Caller, error) {
+	if _, ok := keyID(key); !ok {
+		return Caller{}, errUnknown()
+	}
+	digest := sha256.Sum256([]byte(key))
+	now := time.Now()
+	c.mu.Lock()
+	e := c.entries[digest]
+	mine := e == nil || e.done() && !now.Before(e.until)
+	if mine {
+		e = &cached{ready: make(chan struct{})}
+		c.makeRoom(now)
+		c.entries[digest] = e
+	}
+	c.mu.Unlock()
+	if mine {
+		c.fill(ctx, e, key, now)
+	}
+	select {
+	case <-e.ready:
+	case <-ctx.Done():
+		return Caller{}, ctx.Err()
+	}
+	if e.err == nil && !e.caller.Expire.IsZero() && !time.Now().Before(e.caller.Expire) {
+		return Caller{}, errUnknown()
+	}
+	return e.caller, e.err
+}
+
+// fill looks a key up. Others may wait for the answer, so that it is looked up to the end
+// when ctx is cancelled.
+func (c *Cache) fill(ctx context.Context, e *cached, key string, now time.Time) {
+	defer close(e.ready)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
+	defer cancel()
+	e.caller, e.err = c.lookup(ctx, key)
+	if e.err == nil || agl.ErrorCode(e.err) == agl.CodeUnauthorized {
+		e.until = now.Add(c.ttl)
+	}
+}
+
+func (e *cached) done() bool {
+	select {
+	case <-e.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// makeRoom drops what has expired once the cache is full, and everything if that is not
+// enough.
+func (c *Cache) makeRoom(now time.Time) {
+	if len(c.entries) < maxCached {
+		return
+	}
+	for digest, e := range c.entries {
+		if e.done() && !now.Before(e.until) {
+			delete(c.entries, digest)
+		}
+	}
+	if len(c.entries) >= maxCached {
+		clear(c.entries)
+	}
+}
+
+// Forget makes later checks ask again.
+func (c *Cache) Forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.entries)
+}

@@ -1,0 +1,111 @@
+package access
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/agl-go/agl"
+)
+
+// Caller is who makes a request.
+type Caller struct {
+	KeyID  string // empty for the root key, and where no key is asked for
+	Name   string
+	Scopes Scope
+	Expire time.Time // zero: never
+	// Attempt is the only attempt that a caller with the scope Agent may speak for. Null
+	// is every attempt.
+	Attempt agl.Null[agl.Claim]
+}
+
+// Root may do everything: it has the server's own token.
+func Root() Caller { return Caller{Name: "root", Scopes: Any} }
+
+// Identity is the JSON form of a Caller. Times are in Unix seconds.
+type Identity struct {
+	ID         string         `json:"id"` // of the key; "" for the root key
+	Name       string         `json:"name"`
+	Scopes     []string       `json:"scopes"`
+	ExpireTime *agl.Timestamp `json:"expire_time"`
+	RolloutID  string         `json:"rollout_id,omitzero"`
+	AttemptID  string         `json:"attempt_id,omitzero"`
+}
+
+// Identity returns the JSON form.
+func (c *Caller) Identity() Identity {
+	i := Identity{ID: c.KeyID, Name: c.Name, Scopes: c.Scopes.Names(), RolloutID: c.Attempt.V.RolloutID, AttemptID: c.Attempt.V.AttemptID}
+	if !c.Expire.IsZero() {
+		at := agl.TimestampOf(c.Expire)
+		i.ExpireTime = &at
+	}
+	return i
+}
+
+// Caller reads the JSON form.
+func (i *Identity) Caller() (Caller, error) {
+	scopes, err := ParseScopes(i.Scopes)
+	c := Caller{KeyID: i.ID, Name: i.Name, Scopes: scopes}
+	if i.ExpireTime != nil {
+		c.Expire = i.ExpireTime.Time()
+	}
+	if i.RolloutID != "" || i.AttemptID != "" {
+		c.Attempt = agl.Some(agl.Claim{RolloutID: i.RolloutID, AttemptID: i.AttemptID})
+	}
+	return c, err
+}
+
+// By names the caller in what is kept of its acts.
+func (c *Caller) By() string {
+	if c.KeyID == "" {
+		return c.Name
+	}
+	return c.KeyID + " (" + c.Name + ")"
+}
+
+// ForbiddenError says that a caller is known and lacks a scope. Its status is 403.
+type ForbiddenError struct{ message string }
+
+func (e *ForbiddenError) Error() string { return e.message }
+
+// Allow returns why a caller may not use a route that declares scopes, a *ForbiddenError,
+// or nil.
+func (c *Caller) Allow(route Scope) error {
+	switch {
+	case route == 0:
+		return &ForbiddenError{"this route declares no scope, so that nobody may use it"}
+	case route&Public != 0, c.Scopes&Admin != 0, c.Scopes&route != 0:
+		return nil
+	}
+	return &ForbiddenError{"the key " + c.KeyID + " has the scopes (" + c.Scopes.String() + "), and needs one of (" + (route | Admin).String() + ")"}
+}
+
+// Speaks reports whether a caller may act for an attempt.
+func (c *Caller) Speaks(attempt agl.Claim) bool { return !c.Attempt.Valid || c.Attempt.V == attempt }
+
+// Checker finds out whose key it is. A key that is unknown, expired or revoked is
+// CodeUnauthorized. Methods are safe for concurrent use.
+type Checker interface {
+	Check(ctx context.Context, key string) (Caller, error)
+}
+
+// Given returns the key of a request: a bearer token, the password of HTTP Basic, or the
+// header X-Api-Key. It is "" if there is none.
+func Given(r *http.Request) string {
+	authorization := r.Header.Get("Authorization")
+	if bearer, ok := strings.CutPrefix(authorization, "Bearer "); ok {
+		return bearer
+	}
+	if _, password, ok := r.BasicAuth(); ok {
+		return password
+	}
+	if authorization != "" {
+		return ""
+	}
+	return r.Header.Get("X-Api-Key")
+}
+
+func errUnknown() error {
+	return agl.Errorf(agl.CodeUnauthorized, "the key is unknown, expired or revoked")
+}

@@ -1,0 +1,250 @@
+package access
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+)
+
+// kind is the kind of the documents of keys.
+const kind = "key"
+
+const (
+	prefix    = "agl_"
+	idLength  = 12
+	maxName   = 200 // bytes
+	maxWrites = 5   // of a document that others change, too
+)
+
+// Key is what is known of a key. The JSON form has times in Unix seconds.
+type Key struct {
+	ID     string   `json:"id"`
+	Name   string   `json:"name"`
+	Scopes []string `json:"scopes"`
+	// RolloutID and AttemptID are those of a key with the scope agent, "" for others.
+	RolloutID  string         `json:"rollout_id,omitzero"`
+	AttemptID  string         `json:"attempt_id,omitzero"`
+	CreateTime agl.Timestamp  `json:"create_time"`
+	CreatedBy  string         `json:"created_by"`
+	ExpireTime *agl.Timestamp `json:"expire_time"` // null: never
+	RevokeTime *agl.Timestamp `json:"revoke_time"` // null: it is valid
+	RevokedBy  string         `json:"revoked_by,omitzero"`
+}
+
+// storedKey is the document of a key.
+type storedKey struct {
+	Key
+	SHA256 string `json:"sha256"` // of the whole key, in hex
+}
+
+// State says whether a key can be used.
+type State = string
+
+// The states of keys.
+const (
+	StateValid   State = "valid"
+	StateExpired State = "expired"
+	StateRevoked State = "revoked"
+)
+
+// State returns the state of the key.
+func (k *Key) State(now time.Time) State {
+	switch {
+	case k.RevokeTime != nil:
+		return StateRevoked
+	case k.ExpireTime != nil && !now.Before(k.ExpireTime.Time()):
+		return StateExpired
+	default:
+		return StateValid
+	}
+}
+
+// caller is who makes requests with the key.
+func (k *Key) caller() (Caller, error) {
+	i := Identity{ID: k.ID, Name: k.Name, Scopes: k.Scopes, ExpireTime: k.ExpireTime, RolloutID: k.RolloutID, AttemptID: k.AttemptID}
+	return i.Caller()
+}
+
+// CreatedKey is a key with its text.
+type CreatedKey struct {
+	Key
+
+	Text string `json:"key"`
+}
+
+// NewKey are the arguments of [Keys.Create].
+type NewKey struct {
+	Name   string
+	Scopes Scope
+	Expire time.Duration // how long it is valid; 0 is for ever
+	// Attempt is required of a key with the scope Agent, which no other may stand beside.
+	Attempt agl.Null[agl.Claim]
+	By      string // who makes it
+}
+
+func (n *NewKey) validate() error {
+	switch {
+	case n.Name == "" || len(n.Name) > maxName || !utf8.ValidString(n.Name):
+		return agl.Errorf(agl.CodeInvalid, "name: got %q, must have 1 to %d bytes of UTF-8", n.Name, maxName)
+	case n.Scopes == 0 || n.Scopes&^Any != 0:
+		return agl.Errorf(agl.CodeInvalid, "scopes: got (%s), must be one or more of %s", n.Scopes, Any)
+	case n.Expire < 0:
+		return agl.Errorf(agl.CodeInvalid, "expire_seconds: got %v, must not be negative", n.Expire.Seconds())
+	case n.Scopes&Agent != 0 && n.Scopes != Agent:
+		return agl.Errorf(agl.CodeInvalid, "scopes: got (%s), agent must stand alone: its key reaches one attempt", n.Scopes)
+	case (n.Scopes == Agent) != n.Attempt.Valid, n.Attempt.Valid && (n.Attempt.V.RolloutID == "" || n.Attempt.V.AttemptID == ""):
+		return agl.Errorf(agl.CodeInvalid, "rollout_id and attempt_id: got %q and %q, must both be given for the scope agent, and for no other", n.Attempt.V.RolloutID, n.Attempt.V.AttemptID)
+	}
+	return nil
+}
+
+// Keys are the keys of a store.
+type Keys struct {
+	documents agl.DocumentStore
+	cache     *Cache
+}
+
+var _ Checker = (*Keys)(nil)
+
+// NewKeys returns the keys that a store keeps as documents.
+func NewKeys(documents agl.DocumentStore) *Keys {
+	k := &Keys{documents: documents}
+	k.cache = NewCache(k.lookup, StoreTTL)
+	return k
+}
+
+// Create makes a key. Its text is returned here and never again.
+func (k *Keys) Create(ctx context.Context, p NewKey) (CreatedKey, error) {
+	if err := p.validate(); err != nil {
+		return CreatedKey{}, err
+	}
+	now := time.Now()
+	key := Key{ID: strings.ToLower(rand.Text()[:idLength]), Name: p.Name, Scopes: p.Scopes.Names(), CreateTime: agl.TimestampOf(now), CreatedBy: p.By}
+	if p.Expire > 0 {
+		at := agl.TimestampOf(now.Add(p.Expire))
+		key.ExpireTime = &at
+	}
+	key.RolloutID, key.AttemptID = p.Attempt.V.RolloutID, p.Attempt.V.AttemptID
+	text := prefix + key.ID + "_" + strings.ToLower(rand.Text()+rand.Text())
+	if err := k.write(ctx, &storedKey{key, digest(text)}, 0); err != nil {
+		return CreatedKey{}, err
+	}
+	return CreatedKey{key, text}, nil
+}
+
+// List returns all keys, the newest first.
+func (k *Keys) List(ctx context.Context) ([]Key, error) {
+	page, err := k.documents.QueryDocuments(ctx, agl.QueryDocumentsParams{Kind: kind})
+	if err != nil {
+		return nil, err
+	}
+	keys := make([]Key, len(page.Items))
+	for i := range page.Items {
+		stored, err := decode(&page.Items[i])
+		if err != nil {
+			return nil, err
+		}
+		keys[i] = stored.Key
+	}
+	slices.SortFunc(keys, func(a, b Key) int { return cmp.Or(cmp.Compare(b.CreateTime, a.CreateTime), cmp.Compare(a.ID, b.ID)) })
+	return keys, nil
+}
+
+// Revoke ends a key: at once here, within a second on other servers. Revoking it again
+// changes nothing. An unknown id is CodeNotFound.
+func (k *Keys) Revoke(ctx context.Context, id, by string) (Key, error) {
+	for try := 1; ; try++ {
+		document, err := k.documents.GetDocument(ctx, kind, id)
+		if err != nil {
+			return Key{}, err
+		}
+		stored, err := decode(&document)
+		if err != nil || stored.RevokeTime != nil {
+			return stored.Key, err
+		}
+		now := agl.TimestampOf(time.Now())
+		stored.RevokeTime, stored.RevokedBy = &now, by
+		err = k.write(ctx, &stored, document.Version)
+		if err == nil {
+			k.cache.Forget()
+			return stored.Key, nil
+		}
+		if !errors.Is(err, agl.ErrConflict) || try == maxWrites {
+			return Key{}, err
+		}
+	}
+}
+
+func (k *Keys) write(ctx context.Context, stored *storedKey, version int64) error {
+	body, err := json.Marshal(stored)
+	if err != nil {
+		return err
+	}
+	_, err = k.documents.WriteDocuments(ctx, agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{
+		{Kind: kind, ID: stored.ID, Body: body, IfVersion: agl.Some(version)},
+	}})
+	return err
+}
+
+func decode(d *agl.Document) (stored storedKey, err error) {
+	if err := json.Unmarshal(d.Body, &stored); err != nil {
+		return stored, agl.Errorf(agl.CodeInternal, "the document of key %s cannot be read: %w", d.ID, err)
+	}
+	return stored, nil
+}
+
+// Check implements [Checker].
+func (k *Keys) Check(ctx context.Context, key string) (Caller, error) { return k.cache.Check(ctx, key) }
+
+// lookup finds out whose key it is, from the database.
+func (k *Keys) lookup(ctx context.Context, key string) (Caller, error) {
+	id, _ := keyID(key)
+	document, err := k.documents.GetDocument(ctx, kind, id)
+	switch {
+	case errors.Is(err, agl.ErrNotFound):
+		return Caller{}, errUnknown()
+	case err != nil:
+		return Caller{}, err
+	}
+	stored, err := decode(&document)
+	if err != nil {
+		return Caller{}, err
+	}
+	if subtle.ConstantTimeCompare([]byte(digest(key)), []byte(stored.SHA256)) != 1 || stored.State(time.Now()) != StateValid {
+		return Caller{}, errUnknown()
+	}
+	return stored.caller()
+}
+
+// Is reports whether a text has the form of a key.
+func Is(text string) bool {
+	_, ok := keyID(text)
+	return ok
+}
+
+// keyID returns the id in a key.
+func keyID(key string) (id string, ok bool) {
+	rest, ok := strings.CutPrefix(key, prefix)
+	if !ok {
+		return "", false
+	}
+	id, secret, ok := strings.Cut(rest, "_")
+	return id, ok && len(id) == idLength && secret != "" && len(secret) < maxName
+}
+
+func digest(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/cmd/agl/internal/flags"
+	"github.com/agl-go/agl/rest/client"
+)
+
+type keyCommand struct {
+	Create keyCreateCommand `cmd:"" help:"Make a key and print it. It is shown this once."`
+	List   keyListCommand   `cmd:"" help:"List the keys of a store, without what makes them work."`
+	Revoke keyRevokeCommand `cmd:"" help:"End keys. Every server refuses them within a second."`
+}
+
+type keyCreateCommand struct {
+	flags.Store
+
+	Name    string         `arg:"" help:"What the key is for, such as the machine that has it."`
+	Scope   []string       `required:"" placeholder:"SCOPE" help:"What it may do: read, ingest, agent, live, runner, train, admin; repeat it or separate several by commas."`
+	Expire  flags.Duration `placeholder:"TIME" help:"How long it is valid (12h, 30d). Default: until it is revoked."`
+	Rollout string         `placeholder:"ID" help:"With --scope agent: the rollout of the attempt that it is for."`
+	Attempt string         `placeholder:"ID" help:"With --scope agent: the attempt that it is for."`
+
+	scopes access.Scope
+}
+
+func (keyCreateCommand) Help() string {
+	return "Needs the store's token or a key with the scope admin. The key goes to standard output.\n\n" +
+		"Examples:\n  agl key create gpu-7 --scope runner --expire 30d\n  agl key create collector --scope ingest"
+}
+
+func (c *keyCreateCommand) Validate() (err error) {
+	if c.scopes, err = access.ParseScopes(c.Scope); err != nil {
+		return fmt.Errorf("--scope: %w", err)
+	}
+	if isAgent := c.scopes == access.Agent; isAgent != (c.Rollout != "") || isAgent != (c.Attempt != "") {
+		return errors.New("--rollout and --attempt: must both be given with --scope agent, and with no other")
+	}
+	return nil
+}
+
+func (c *keyCreateCommand) run(ctx context.Context, out *console.Console) error {
+	p := access.NewKey{Name: c.Name, Scopes: c.scopes, Expire: time.Duration(c.Expire)}
+	if c.Rollout != "" {
+		p.Attempt = agl.Some(agl.Claim{RolloutID: c.Rollout, AttemptID: c.Attempt})
+	}
+	return withClient(&c.Store, func(store *client.Client) error {
+		created, err := store.CreateKey(ctx, p)
+		if err != nil {
+			return err
+		}
+		if err := out.Printf("%s\n", created.Text); err != nil {
+			return err
+		}
+		return out.Summarize("key %s (%s) may %s, and is not shown again; end it with: agl key revoke %s", created.ID, created.Name, strings.Join(created.Scopes, ", "), created.ID)
+	})
+}
+
+type keyListCommand struct {
+	flags.Store
+
+	All  bool `help:"Also those that are expired or revoked."`
+	JSON bool `help:"Print JSON, one key a line, instead of a table."`
+}
+
+func (keyListCommand) Help() string {
+	return "The newest come first.\n\nExample:\n  agl key list --all --json"
+}
+
+// keyDocument is the JSON form of a key.
+type keyDocument struct{ access.Key }
+
+func (k *keyDocument) AppendJSON(dst []byte) []byte {
+	doc, err := json.Marshal(&k.Key)
+	if err != nil { // it was read from JSON
+		doc = []byte("null")
+	}
+	return append(dst, doc...)
+}
+
+func (c *keyListCommand) run(ctx context.Context, out *console.Console) error {
+	return withClient(&c.Store, func(store *client.Client) error {
+		found, err := store.ListKeys(ctx)
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		table := console.Table{Headers: []string{"KEY", "STATE", "NAME", "SCOPES", "CREATED", "EXPIRES", "BY"}, Status: 1, Drop: []string{"BY", "CREATED"}}
+		for i := range found {
+			k := &found[i]
+			switch {
+			case !c.All && k.State(now) != access.StateValid:
+			case c.JSON:
+				if err := out.JSON(&keyDocument{*k}); err != nil {
+					return err
+				}
+			default:
+				expires := "-"
+				if k.ExpireTime != nil {
+					expires = console.Time(agl.Some(*k.ExpireTime))
+				}
+				table.Rows = append(table.Rows, []string{
+					console.Dash(k.ID), k.State(now), console.Dash(k.Name), strings.Join(k.Scopes, ","), console.Time(agl.Some(k.CreateTime)), expires, console.Dash(k.CreatedBy),
+				})
+			}
+		}
+		if c.JSON {
+			return nil
+		}
+		return table.Print(out)
+	})
+}
+
+type keyRevokeCommand struct {
+	flags.Store
+
+	Keys []string `arg:"" name:"key" help:"Ids of the keys: what stands between the two underscores of a key."`
+}
+
+func (keyRevokeCommand) Help() string {
+	return "The id of a key is what agl key list shows, not the key itself.\n\nExample:\n  agl key revoke b5xw2n7kq4ta"
+}
+
+func (c *keyRevokeCommand) Validate() error {
+	if slices.ContainsFunc(c.Keys, access.Is) {
+		return errors.New("got a whole key, must be its id, the part between the underscores: command lines are seen by others")
+	}
+	return nil
+}
+
+func (c *keyRevokeCommand) run(ctx context.Context, out *console.Console) error {
+	return withClient(&c.Store, func(store *client.Client) error {
+		for _, id := range c.Keys {
+			key, err := store.RevokeKey(ctx, id)
+			if err != nil {
+				return err
+			}
+			if err := out.Printf("%s  %s\n", key.ID, key.State(time.Now())); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// withClient calls do with a client of the store.
+func withClient(to *flags.Store, do func(*client.Client) error) error {
+	store, err := to.Client()
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	return to.Wrap(do(store))
+}

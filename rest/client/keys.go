@@ -1,0 +1,51 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/rest/internal/wire"
+)
+
+// CreateKey makes a key. It is not repeated: a key whose answer is lost is known to
+// nobody, and can be revoked.
+func (c *Client) CreateKey(ctx context.Context, p access.NewKey) (access.CreatedKey, error) {
+	body := wire.NewKey{Name: p.Name, Scopes: p.Scopes.Names(), ExpireSeconds: p.Expire.Seconds(), RolloutID: p.Attempt.V.RolloutID, AttemptID: p.Attempt.V.AttemptID}
+	return call[access.CreatedKey](ctx, c, operation{name: "CreateKey", method: http.MethodPost, path: wire.Keys, body: body.AppendJSON(nil), unsent: true})
+}
+
+// ListKeys returns all keys, the newest first.
+func (c *Client) ListKeys(ctx context.Context) ([]access.Key, error) {
+	found, err := call[map[string][]access.Key](ctx, c, operation{name: "ListKeys", method: http.MethodGet, path: wire.Keys})
+	return found["items"], err
+}
+
+// RevokeKey ends a key: every server refuses it within a second.
+func (c *Client) RevokeKey(ctx context.Context, id string) (access.Key, error) {
+	return call[access.Key](ctx, c, operation{name: "RevokeKey", method: http.MethodDelete, path: wire.Key(wire.Segment(id))})
+}
+
+// WhoAmI returns whose key the client has.
+func (c *Client) WhoAmI(ctx context.Context) (access.Caller, error) {
+	found, err := call[access.Identity](ctx, c, operation{name: "WhoAmI", method: http.MethodGet, path: wire.WhoAmI})
+	if err != nil {
+		return access.Caller{}, err
+	}
+	return found.Caller()
+}
+
+// Keys returns a checker that asks the server whose a key is, and goes by its answer for
+// access.AskTTL.
+func (c *Client) Keys() *access.Cache {
+	return access.NewCache(func(ctx context.Context, key string) (access.Caller, error) {
+		asking := &Client{config: c.config, base: c.base, authorization: "Bearer " + key, http: c.http}
+		asking.buffers.New, asking.config.RetryBudget = c.buffers.New, -1
+		caller, err := asking.WhoAmI(ctx)
+		if err == nil && caller.KeyID == "" { // a server that knows no keys, or asks for none, takes everybody for root
+			err = agl.Errorf(agl.CodeUnauthorized, "the store does not know the key")
+		}
+		return caller, err
+	}, access.AskTTL)
+}

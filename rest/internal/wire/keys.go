@@ -1,0 +1,50 @@
+package wire
+
+import (
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+// NewKey is the body that posts to [Keys].
+type NewKey struct {
+	Name          string   `json:"name"`
+	Scopes        []string `json:"scopes"`
+	ExpireSeconds float64  `json:"expire_seconds,omitzero"` // 0 is for ever
+	RolloutID     string   `json:"rollout_id,omitzero"`
+	AttemptID     string   `json:"attempt_id,omitzero"`
+}
+
+// maxExpire is a hundred years, in seconds.
+const maxExpire = 100 * 365 * 24 * 3600
+
+// AppendJSON implements [rawjson.Appender].
+func (k *NewKey) AppendJSON(dst []byte) []byte {
+	doc, err := json.Marshal(k)
+	if err != nil { // strings that are no UTF-8, or a number that is none: no server takes them
+		doc = []byte("null")
+	}
+	return append(dst, doc...)
+}
+
+// UnmarshalJSONFrom refuses members that it does not know: a misspelt expiry would make a
+// key that never expires.
+func (k *NewKey) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	type plain NewKey
+	if err := json.UnmarshalDecode(dec, (*plain)(k), json.RejectUnknownMembers(true)); err != nil {
+		return agl.Errorf(agl.CodeInvalid, "body: %w; allowed are name, scopes, expire_seconds, rollout_id and attempt_id", err)
+	}
+	if !(k.ExpireSeconds >= 0 && k.ExpireSeconds <= maxExpire) {
+		return agl.Errorf(agl.CodeInvalid, "expire_seconds: got %v, must be between 0 (for ever) and %d", k.ExpireSeconds, int64(maxExpire))
+	}
+	return nil
+}
+
+// Expire is how long the key is valid.
+func (k *NewKey) Expire() time.Duration { return time.Duration(k.ExpireSeconds * float64(time.Second)) }
+
+var _ rawjson.Appender = (*NewKey)(nil)

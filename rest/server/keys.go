@@ -1,0 +1,81 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/rest/internal/wire"
+)
+
+// keyID is the placeholder of routes.
+const keyID = "key_id"
+
+// keys manages the keys of the server.
+type keys struct{ keys *access.Keys }
+
+func (s keys) check() error {
+	if s.keys == nil {
+		return agl.Errorf(agl.CodeUnimplemented, "this server keeps no keys beside its token")
+	}
+	return nil
+}
+
+func (s keys) whoAmI(x *exchange) error { return x.answerJSON(http.StatusOK, x.caller.Identity(), nil) }
+
+func (s keys) create(x *exchange) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	var body wire.NewKey
+	if err := x.decode(&body, bodyRequired); err != nil {
+		return err
+	}
+	scopes, err := access.ParseScopes(body.Scopes)
+	if err != nil {
+		return err
+	}
+	p := access.NewKey{Name: body.Name, Scopes: scopes, Expire: body.Expire(), By: x.caller.By()}
+	if body.RolloutID != "" || body.AttemptID != "" {
+		p.Attempt = agl.Some(agl.Claim{RolloutID: body.RolloutID, AttemptID: body.AttemptID})
+	}
+	created, err := s.keys.Create(x.context(), p)
+	if err == nil {
+		x.log.Info("key created", "key", created.ID, "name", created.Name, "scopes", created.Scopes, "by", created.CreatedBy, "from", x.request.RemoteAddr)
+	}
+	return x.answerJSON(http.StatusCreated, &created, err)
+}
+
+func (s keys) list(x *exchange) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	found, err := s.keys.List(x.context())
+	return x.answerJSON(http.StatusOK, map[string][]access.Key{"items": found}, err)
+}
+
+func (s keys) revoke(x *exchange) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	key, err := s.keys.Revoke(x.context(), x.request.PathValue(keyID), x.caller.By())
+	if err == nil {
+		x.log.Info("key revoked", "key", key.ID, "name", key.Name, "by", key.RevokedBy, "from", x.request.RemoteAddr)
+	}
+	return x.answerJSON(http.StatusOK, &key, err)
+}
+
+// answerJSON sends what no other server or cache may keep.
+func (x *exchange) answerJSON(status int, v any, err error) error {
+	if err != nil {
+		return err
+	}
+	doc, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	x.Header()["Cache-Control"] = []string{"no-store"}
+	return x.send(status, doc)
+}
