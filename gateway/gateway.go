@@ -190,7 +190,7 @@ func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) error {
 func writeJSON(w http.ResponseWriter, status int, body []byte) {
 	w.Header()["Content-Type"] = []string{"application/json"}
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // it fails only if the client has left
+	_, _ = w.Write(body) //nolint:gosec,nolintlint // it is JSON, and says so; the write fails only if the client has left
 }
 
 // statusError is an error with its HTTP status and its document.

@@ -65,9 +65,6 @@ func (c *runnerCommand) Validate() error {
 	return nil
 }
 
-// spanTokenLife is how long the token of an agent for its spans is valid.
-const spanTokenLife = 24 * time.Hour
-
 func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err error) {
 	log := c.Logger(out.Err)
 	public, token := c.split()
@@ -96,10 +93,8 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 	if c.Keepalive == "stdio" {
 		cfg.Keepalive = process.KeepaliveStdio
 	}
-	if token != "" {
-		cfg.SpanToken = func(rolloutID, attemptID string) string {
-			return client.SpanToken(token, rolloutID, attemptID, time.Now().Add(spanTokenLife))
-		}
+	if cfg.SpanToken, err = client.SpanTokens(client.Config{URL: public, Token: token, Logger: log}); err != nil {
+		return err
 	}
 	if cfg.Reaper, err = process.NewReaper(); err != nil {
 		return err

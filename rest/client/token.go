@@ -1,9 +1,12 @@
 package client
 
 import (
+	"context"
+	"net/http"
 	"net/url"
 	"time"
 
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
@@ -17,6 +20,32 @@ func SplitURL(raw string) (public, token string) {
 	token, _ = u.User.Password()
 	u.User = nil
 	return u.String(), token
+}
+
+// spanTokenLife is how long the token of an attempt is valid.
+const spanTokenLife = 24 * time.Hour
+
+// SpanTokens returns a function that makes the span tokens of attempts at a store, for a
+// day: from the store's own token, or, with a key, by asking the store. It is nil without
+// either.
+func SpanTokens(store Config) (func(ctx context.Context, rolloutID, attemptID string) (string, error), error) {
+	switch {
+	case store.Token == "":
+		return nil, nil
+	case !access.Is(store.Token):
+		return func(_ context.Context, rolloutID, attemptID string) (string, error) {
+			return SpanToken(store.Token, rolloutID, attemptID, time.Now().Add(spanTokenLife)), nil
+		}, nil
+	}
+	c, err := New(store)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, rolloutID, attemptID string) (string, error) {
+		path := wire.SpanTokenOf(wire.Segment(rolloutID), wire.Segment(attemptID))
+		answer, err := call[wire.SpanTokenAnswer](ctx, c, operation{name: "SpanToken", method: http.MethodPost, path: path})
+		return answer.Token, err
+	}, nil
 }
 
 // SpanToken returns a bearer token for the spans of one attempt: a server with the given token accepts it at POST /v1/traces

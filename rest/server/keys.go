@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -13,8 +14,14 @@ import (
 // keyID is the placeholder of routes.
 const keyID = "key_id"
 
+// spanTokenLife is how long an agent may send spans with the token of its attempt.
+const spanTokenLife = 24 * time.Hour
+
 // keys manages the keys of the server.
-type keys struct{ keys *access.Keys }
+type keys struct {
+	keys  *access.Keys
+	token string // of the server, from which those of attempts are made
+}
 
 func (s keys) check() error {
 	if s.keys == nil {
@@ -24,6 +31,16 @@ func (s keys) check() error {
 }
 
 func (s keys) whoAmI(x *exchange) error { return x.answerJSON(http.StatusOK, x.caller.Identity(), nil) }
+
+// spanToken makes the token with which the agent of an attempt may send its spans, for a
+// runner that has no token to make it from.
+func (s keys) spanToken(x *exchange) error {
+	var answer wire.SpanTokenAnswer
+	if s.token != "" {
+		answer.Token = wire.SpanToken(s.token, x.request.PathValue(rolloutID), x.request.PathValue(attemptID), time.Now().Add(spanTokenLife))
+	}
+	return x.answerJSON(http.StatusOK, &answer, nil)
+}
 
 func (s keys) create(x *exchange) error {
 	if err := s.check(); err != nil {

@@ -146,7 +146,7 @@ func (s *Server) routeAPI(config Config) {
 	p := &probes{store: store}
 	e := events{store, s.shared.drain, config.EventHeartbeat}
 	q := &queue{store, can.ReturnClaims, s.shared.drain}
-	k := keys{config.Keys}
+	k := keys{config.Keys, config.Token}
 	r, res, w, sp := rollouts{store}, resources{store}, workers{store}, spans{store, can.QuerySpansJSON}
 	sig := signals{store}
 	const read, runs, train, admin = access.Readers, access.Runner | access.Train, access.Train, access.Admin
@@ -172,6 +172,7 @@ func (s *Server) routeAPI(config Config) {
 		wire.SearchAttempts(rollout):             {post: {read, r.queryAttempts}},
 		wire.Attempt(rollout, agl.LatestAttempt): {get: {read, r.latestAttempt}, post: {runs, r.updateAttempt}},
 		wire.Attempt(rollout, attempt):           {post: {runs, r.updateAttempt}},
+		wire.SpanTokenOf(rollout, attempt):       {post: {runs, k.spanToken}},
 
 		wire.SignalsOf(rollout, "triplets"):     {get: {read, sig.triplets}},
 		wire.SignalsOf(rollout, "trajectories"): {get: {read, sig.trajectories}},

@@ -2,6 +2,7 @@ package process
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"os"
 	"strings"
@@ -42,7 +43,7 @@ type Config struct {
 	// StoreURL is given to the program; without it the variables of OpenTelemetry are left out, too.
 	StoreURL string
 	// SpanToken makes the token with which the program may store the attempt's spans, and nothing else; nil sends none.
-	SpanToken func(rolloutID, attemptID string) string
+	SpanToken func(ctx context.Context, rolloutID, attemptID string) (string, error)
 	// AllowEnv names variables of Environ that the resources of a rollout may name as the model's API key, env:NAME. Who
 	// writes resources chooses where that key is sent, so every other name fails the attempt, and so does AGL_*.
 	AllowEnv []string

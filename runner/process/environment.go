@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,7 +85,9 @@ func (c *Config) attemptVariables(ctx context.Context, task agl.Task, f attemptF
 	if err := c.modelVariables(&v, task); err != nil {
 		return nil, err
 	}
-	c.telemetryVariables(ctx, &v, rolloutID, attemptID)
+	if err := c.telemetryVariables(ctx, &v, rolloutID, attemptID); err != nil {
+		return nil, err
+	}
 	return v, nil
 }
 
@@ -160,9 +163,9 @@ func (c *Config) allowed(name string) (string, error) {
 }
 
 // telemetryVariables make an instrumented agent store its spans in its attempt.
-func (c *Config) telemetryVariables(ctx context.Context, v *variables, rolloutID, attemptID string) {
+func (c *Config) telemetryVariables(ctx context.Context, v *variables, rolloutID, attemptID string) error {
 	if c.StoreURL == "" {
-		return
+		return nil
 	}
 	v.add("OTEL_EXPORTER_OTLP_ENDPOINT", strings.TrimRight(c.StoreURL, "/"))
 	v.add("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
@@ -170,10 +173,15 @@ func (c *Config) telemetryVariables(ctx context.Context, v *variables, rolloutID
 	v.add("OTEL_LOGS_EXPORTER", "none")
 	v.add("OTEL_RESOURCE_ATTRIBUTES", agl.AttrRolloutID+"="+rolloutID+","+agl.AttrAttemptID+"="+attemptID)
 	if c.SpanToken != nil {
+		token, err := c.SpanToken(ctx, rolloutID, attemptID)
+		if err != nil {
+			return fmt.Errorf("the token for the agent's spans: %w", err)
+		}
 		// The value is percent-decoded by exporters; a space must be escaped.
-		v.add("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20"+c.SpanToken(rolloutID, attemptID))
+		v.add("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20"+token)
 	}
 	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
 		v.add("TRACEPARENT", "00-"+span.TraceID().String()+"-"+span.SpanID().String()+"-"+span.TraceFlags().String())
 	}
+	return nil
 }

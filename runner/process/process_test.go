@@ -196,7 +196,7 @@ func TestEnvironment(t *testing.T) {
 	cfg.Environ = []string{"PATH=" + os.Getenv("PATH"), "AGL_TOKEN=secret", "AGL_CURRENT_ROLE=runner", "AGL_MODE=stale", "AGL_EMIT_URL=http://stale", "PLAIN=kept", "KEY=value-of-KEY"}
 	cfg.Env = []string{"EXTRA=more"}
 	cfg.StoreURL = "http://127.0.0.1:4747/"
-	cfg.SpanToken = func(rolloutID, attemptID string) string { return "for-" + attemptID }
+	cfg.SpanToken = func(_ context.Context, _, attemptID string) (string, error) { return "for-" + attemptID, nil }
 	got := w.step(w.agent(cfg), agl.EnqueueRollout{Mode: agl.ModeVal, Metadata: jsontext.Value(`{"seed":9007199254740991}`)})
 	env := map[string]string{}
 	for line := range strings.Lines(got.messages["stdout"]) {

@@ -143,16 +143,14 @@ func unspecified(host string) bool {
 	return host == "" || ip != nil && ip.IsUnspecified()
 }
 
-// spanTokenLife is how long an agent may send spans with its token.
-const spanTokenLife = 24 * time.Hour
-
 // newAgent makes an agent of the program of the file.
 func (c Config) newAgent(storeURL, token string) (*process.Agent, error) {
 	p := c.File.Agent.Process
 	p.Environ, p.StoreURL, p.Reaper, p.Logger = c.Environ, storeURL, c.Reaper, c.Logger
-	if token != "" {
-		p.SpanToken = func(rolloutID, attemptID string) string {
-			return client.SpanToken(token, rolloutID, attemptID, time.Now().Add(spanTokenLife))
+	if storeURL != "" { // an agent that knows no store sends it no spans
+		var err error
+		if p.SpanToken, err = client.SpanTokens(client.Config{URL: storeURL, Token: token}); err != nil {
+			return nil, err
 		}
 	}
 	return process.New(p)

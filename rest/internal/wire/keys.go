@@ -10,6 +10,11 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
+// SpanTokenAnswer is the answer of [SpanTokenOf]. It is empty if the server asks for none.
+type SpanTokenAnswer struct {
+	Token string `json:"token"`
+}
+
 // NewKey is the body that posts to [Keys].
 type NewKey struct {
 	Name          string   `json:"name"`

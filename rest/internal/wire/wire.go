@@ -68,6 +68,9 @@ func Attempt(rolloutID, attemptID string) string { return Attempts(rolloutID) + 
 // messages.
 func SignalsOf(rolloutID, what string) string { return Rollout(rolloutID) + "/" + what }
 
+// SpanTokenOf is the path that makes the span token of an attempt.
+func SpanTokenOf(rolloutID, attemptID string) string { return Attempt(rolloutID, attemptID) + "/token" }
+
 // ResourcesOf is the path of a bundle of resources.
 func ResourcesOf(id string) string { return Resources + "/" + id }
 

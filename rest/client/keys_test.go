@@ -1,0 +1,93 @@
+package client_test
+
+import (
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/rest/client"
+	"github.com/agl-go/agl/rest/server"
+	"github.com/agl-go/agl/store/memory/memorytest"
+)
+
+// Keys are managed by a client with the token, used by clients with keys, and checked by
+// servers that ask.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	handler, err := server.New(server.Config{Store: store, Token: "s3cret", Keys: access.NewKeys(store)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := httptest.NewServer(handler)
+	t.Cleanup(api.Close)
+	open := func(config client.Config) *client.Client {
+		config.RetryBudget = -1
+		if config.URL == "" {
+			config.URL = api.URL
+		}
+		c, err := client.New(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	root := open(client.Config{Token: "s3cret"})
+	created, err := root.CreateKey(t.Context(), access.NewKey{Name: "gpu", Scopes: access.Runner, Expire: time.Hour})
+	if err != nil || created.CreatedBy != "root" || created.ExpireTime == nil {
+		t.Fatalf("got %+v, %v", created, err)
+	}
+	runner := open(client.Config{Token: created.Text})
+	inURL := open(client.Config{URL: "http://agl:" + created.Text + "@" + api.Listener.Addr().String()})
+	for _, c := range []*client.Client{runner, inURL} {
+		who, err := c.WhoAmI(t.Context())
+		if err != nil || who.KeyID != created.ID || who.Scopes != access.Runner || who.Expire.IsZero() {
+			t.Errorf("got %+v, %v", who, err)
+		}
+	}
+	if _, err := runner.ListKeys(t.Context()); agl.ErrorCode(err) != agl.CodeUnauthorized {
+		t.Errorf("a runner lists keys: %v", err)
+	}
+	if _, err := runner.CreateKey(t.Context(), access.NewKey{Name: "more", Scopes: access.Admin}); agl.ErrorCode(err) != agl.CodeUnauthorized {
+		t.Errorf("a runner makes keys: %v", err)
+	}
+
+	// A runner has no token to make span tokens from, and gets them from the store.
+	for name, token := range map[string]string{"root": "s3cret", "runner": created.Text} {
+		tokens, err := client.SpanTokens(client.Config{URL: api.URL, Token: token})
+		if err != nil {
+			t.Fatal(err)
+		}
+		span, err := tokens(t.Context(), "ro/1", "at 1")
+		if err != nil || span == "" {
+			t.Fatalf("%s: got %q, %v", name, span, err)
+		}
+		if who, err := open(client.Config{Token: span}).WhoAmI(t.Context()); agl.ErrorCode(err) != agl.CodeUnauthorized {
+			t.Errorf("%s: a span token is good for more than spans: %+v, %v", name, who, err)
+		}
+	}
+
+	asking := root.Keys()
+	if who, err := asking.Check(t.Context(), created.Text); err != nil || who.KeyID != created.ID {
+		t.Errorf("got %+v, %v", who, err)
+	}
+	if _, err := asking.Check(t.Context(), "agl_aaaaaaaaaaaa_unknown"); agl.ErrorCode(err) != agl.CodeUnauthorized {
+		t.Errorf("an unknown key: %v", err)
+	}
+	if _, err := root.RevokeKey(t.Context(), created.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := runner.WhoAmI(t.Context()); agl.ErrorCode(err) != agl.CodeUnauthorized {
+		t.Errorf("a revoked key: %v", err)
+	}
+	keys, err := root.ListKeys(t.Context())
+	if err != nil || len(keys) != 1 || keys[0].State(time.Now()) != access.StateRevoked {
+		t.Errorf("got %+v, %v", keys, err)
+	}
+	if _, err := root.RevokeKey(t.Context(), "nobody"); agl.ErrorCode(err) != agl.CodeNotFound {
+		t.Errorf("an unknown id: %v", err)
+	}
+}
