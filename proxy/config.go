@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/proxy/admin"
 	"github.com/agl-go/agl/proxy/capture"
 	"github.com/agl-go/agl/proxy/exchange"
@@ -93,6 +94,12 @@ type Config struct {
 	// "env:NAME". Virtual keys are not forwarded to backends. Without a KeySecret agents
 	// need no key.
 	KeySecret string
+	// Access checks the keys of callers, such as those of a store; nil knows none. A key
+	// that is given must be valid and have the scope of its route, even where none is
+	// required. Keys are not forwarded to backends.
+	Access access.Checker
+	// RequireKeys requires a key or the Token of every call without a KeySecret, too.
+	RequireKeys bool
 	// PublicURL is where agents reach the proxy, for [Proxy.AsResource].
 	PublicURL string
 	// LookupEnv resolves "env:NAME" keys; nil allows none.
@@ -189,6 +196,9 @@ func (c *Config) Validate() error {
 	to := c.upstream()
 	if err := to.Validate(); err != nil {
 		return err
+	}
+	if c.RequireKeys && c.Access == nil && c.Token == "" {
+		return agl.Errorf(agl.CodeInvalid, "RequireKeys: got true, needs Access or a Token to check keys by")
 	}
 	if err := c.Control.Validate(); err != nil {
 		return err

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/runkey"
+	"github.com/agl-go/agl/proxy/admin"
 	"github.com/agl-go/agl/proxy/openai"
 	"github.com/agl-go/agl/proxy/upstream"
 )
@@ -18,8 +20,10 @@ const defaultKeyTTL = 7 * 24 * time.Hour
 
 // keys makes and checks the virtual keys of attempts. The zero value requires none.
 type keys struct {
-	secret string // may be "env:NAME"; empty requires no keys
-	token  string // required of calls outside of attempts if there is a secret
+	secret string         // may be "env:NAME"; empty requires no keys
+	token  string         // required of calls outside of attempts if there is a secret
+	access access.Checker // knows the keys of a store; nil knows none
+	always bool           // keys are required without a secret, too
 	lookup func(name string) (value string, ok bool)
 }
 
@@ -45,21 +49,28 @@ func (k *keys) run(ttl time.Duration) (string, error) {
 	return runkey.New(secret, time.Now().Add(cmp.Or(ttl, defaultKeyTTL))), nil
 }
 
-// authorize checks whether a call is allowed, and removes the virtual key from the
-// request, so that no backend gets it.
-func (k *keys) authorize(r *http.Request, rt route) *openai.Error {
-	key := takeKey(r.Header, k.secret != "" && rt.rolloutID != "")
-	switch {
-	case k.secret == "":
+// authorize checks whether a request may use a route that declares scopes, and removes the
+// virtual key from the request, so that no backend gets it.
+func (k *keys) authorize(r *http.Request, rt route, scope access.Scope) *openai.Error {
+	required := k.secret != "" || k.always
+	key := k.take(r.Header, required && rt.rolloutID != "")
+	root := access.Root()
+	switch err := root.Allow(scope); {
+	case err != nil: // nobody may
+		return admin.AccessError(err)
+	case scope&access.Public != 0:
+		return nil
+	case k.access != nil && access.Is(key):
+		return k.allow(r, key, rt, scope)
+	case !required:
+		return nil
+	case k.token != "" && subtle.ConstantTimeCompare([]byte(key), []byte(k.token)) == 1:
+		k.take(r.Header, true)
 		return nil
 	case rt.rolloutID == "":
-		token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if k.token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(k.token)) == 1 {
-			r.Header.Del("Authorization")
-			return nil
-		}
-		return openai.NewError(http.StatusUnauthorized, openai.AuthenticationError, "invalid_api_key",
-			"calls outside of an attempt need the proxy's token, because the proxy requires keys; calls of an attempt need the attempt's key")
+		return errKey("calls outside of an attempt need the proxy's token or a key, because the proxy requires keys; calls of an attempt need the attempt's key")
+	case k.secret == "":
+		return errKey("the API key is missing; this proxy takes the keys that agl key create makes")
 	}
 	secret, err := upstream.Secret(k.secret, k.lookup)
 	if err != nil {
@@ -72,19 +83,35 @@ func (k *keys) authorize(r *http.Request, rt route) *openai.Error {
 	if _, run := runkey.ForAttempt(key, rt.rolloutID, rt.attemptID); run {
 		message = "the API key is the run's, not the attempt's; runners of the Python package pass the run's key on unchanged: get the attempt's key with POST /admin/attempts/key"
 	}
+	return errKey(message)
+}
+
+func errKey(message string) *openai.Error {
 	return openai.NewError(http.StatusUnauthorized, openai.AuthenticationError, "invalid_api_key", message)
 }
 
-// takeKey returns the API key of a request. It removes virtual keys from the headers, and
+// allow checks a key of the store.
+func (k *keys) allow(r *http.Request, key string, rt route, scope access.Scope) *openai.Error {
+	caller, err := k.access.Check(r.Context(), key)
+	if err == nil {
+		err = caller.Allow(scope)
+	}
+	if err == nil && !caller.Speaks(agl.Claim{RolloutID: rt.rolloutID, AttemptID: rt.attemptID}) {
+		return errKey("the API key is that of another attempt")
+	}
+	return admin.AccessError(err)
+}
+
+// take returns the API key of a request. It removes virtual keys from the headers, and
 // with all set any key.
-func takeKey(h http.Header, all bool) (key string) {
+func (k *keys) take(h http.Header, all bool) (key string) {
 	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key"} {
 		values := h[name]
 		if len(values) == 0 {
 			continue
 		}
 		value := strings.TrimPrefix(values[0], "Bearer ")
-		virtual := runkey.IsVirtual(value)
+		virtual := runkey.IsVirtual(value) || k.access != nil && access.Is(value)
 		if key == "" || virtual {
 			key = value
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/proxy/admin"
 	"github.com/agl-go/agl/proxy/capture"
@@ -62,7 +63,7 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	p := &Proxy{cfg: cfg, keys: keys{cfg.KeySecret, cfg.Token, cfg.LookupEnv}, quota: quota.New(cfg.Control), running: newRunning()}
+	p := &Proxy{cfg: cfg, keys: keys{cfg.KeySecret, cfg.Token, cfg.Access, cfg.RequireKeys, cfg.LookupEnv}, quota: quota.New(cfg.Control), running: newRunning()}
 	var err error
 	if p.guard, err = httpserver.NewGuard(nil, nil); err != nil {
 		return nil, err
@@ -82,7 +83,7 @@ func New(cfg Config) (*Proxy, error) {
 			calls.write(ctx, in, used)
 		},
 	})
-	p.admin = admin.Handler{Proxy: p, Token: cfg.Token, Metrics: p.metrics.handler, Logger: cfg.Logger}
+	p.admin = admin.Handler{Proxy: p, Token: cfg.Token, Access: cfg.Access, Metrics: p.metrics.handler, Logger: cfg.Logger}
 	return p, nil
 }
 
@@ -97,29 +98,47 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	rt := parseRoute(r.URL.EscapedPath())
-	switch {
-	case r.Method == http.MethodPost && exchange.Generates(rt.path):
-		p.serveCall(w, r, rt)
-	case r.Method == http.MethodGet && (rt.path == "/models" || strings.HasPrefix(rt.path, "/models/")):
-		p.serveModels(w, r, rt)
-	case rt.path == "/health" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
-		p.answer(w, []byte(`{"status":"ok"}`))
-	case rt.rolloutID == "" && (rt.path == "/metrics" && r.Method == http.MethodGet || strings.HasPrefix(rt.path, "/admin/")):
-		p.admin.Serve(w, r, rt.path)
-	case rt.rolloutID != "" && rt.path == "/flush" && r.Method == http.MethodPost:
-		if refused := p.keys.authorize(r, rt); refused != nil {
-			p.refuse(w, r, refused)
-			return
-		}
-		p.admin.ServeFlush(w, r, rt.rolloutID, rt.attemptID)
-	case emits(r, rt):
-		p.serveEmit(w, r, rt)
-	case r.Method == http.MethodPost && p.forwards(rt.path):
-		p.serveCall(w, r, rt)
-	default:
+	if rt.rolloutID == "" && (rt.path == "/metrics" && r.Method == http.MethodGet || strings.HasPrefix(rt.path, "/admin/")) {
+		p.admin.Serve(w, r, rt.path) // these routes declare their scopes there
+		return
+	}
+	to := p.endpoint(r, rt)
+	if to.serve == nil {
 		p.refuse(w, r, openai.NewError(http.StatusNotFound, openai.InvalidRequestError, "unknown_url",
 			"unknown request URL: "+r.Method+" "+r.URL.Path+"; the proxy serves POST …/chat/completions, …/completions, …/responses, …/embeddings and …/messages, and GET …/models; forward_paths adds others"))
+		return
 	}
+	if refused := p.keys.authorize(r, rt, to.scope); refused != nil {
+		p.refuse(w, r, refused)
+		return
+	}
+	to.serve(w, r, rt)
+}
+
+// endpoint serves a request, and says who may make it. Without a scope nobody may.
+type endpoint struct {
+	scope access.Scope
+	serve func(w http.ResponseWriter, r *http.Request, rt route)
+}
+
+// endpoint returns what a request is for; serve is nil if that is nothing.
+func (p *Proxy) endpoint(r *http.Request, rt route) endpoint {
+	post, get := r.Method == http.MethodPost, r.Method == http.MethodGet
+	switch {
+	case post && (exchange.Generates(rt.path) || p.forwards(rt.path)):
+		return endpoint{access.Callers, p.serveCall}
+	case get && (rt.path == "/models" || strings.HasPrefix(rt.path, "/models/")):
+		return endpoint{access.Callers | access.Readers, p.serveModels}
+	case rt.path == "/health" && (get || r.Method == http.MethodHead):
+		return endpoint{access.Public, func(w http.ResponseWriter, _ *http.Request, _ route) { p.answer(w, []byte(`{"status":"ok"}`)) }}
+	case rt.rolloutID != "" && rt.path == "/flush" && post:
+		return endpoint{access.Callers, func(w http.ResponseWriter, r *http.Request, rt route) {
+			p.admin.ServeFlush(w, r, rt.rolloutID, rt.attemptID)
+		}}
+	case emits(r, rt):
+		return endpoint{access.Senders, p.serveEmit}
+	}
+	return endpoint{}
 }
 
 // forwards reports whether calls of a path that generates nothing go to a backend. Only
@@ -168,10 +187,6 @@ func parseRoute(escaped string) route {
 
 // serveCall serves a call of a model.
 func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, rt route) {
-	if refused := p.keys.authorize(r, rt); refused != nil {
-		p.refuse(w, r, refused)
-		return
-	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	leave, refused := p.running.enter(attemptKey{rt.rolloutID, rt.attemptID}, cancel)
@@ -197,10 +212,6 @@ type modelList struct {
 
 // serveModels answers GET /models and GET /models/{name}.
 func (p *Proxy) serveModels(w http.ResponseWriter, r *http.Request, rt route) {
-	if refused := p.keys.authorize(r, rt); refused != nil {
-		p.refuse(w, r, refused)
-		return
-	}
 	list := modelList{Object: "list", Data: []listedModel{}}
 	for _, id := range p.upstream.Names() {
 		list.Data = append(list.Data, listedModel{ID: id, Object: "model", OwnedBy: "agl"})

@@ -31,6 +31,7 @@ type proxyCommand struct {
 	StoreURL flags.URL         `name:"store" default:"http://localhost:4747" env:"AGL_STORE_URL" help:"Base URL of the store that takes the recorded calls."`
 	Token    string            `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token. The routes under /admin require it, too."`
 	CA       string            `name:"ca" env:"AGL_CA" type:"path" placeholder:"FILE" help:"Trust the CA certificates in this PEM file besides those of the system, for the store."`
+	Keys     bool              `name:"require-keys" help:"Require a key of every call: one that agl key create has made at the store, an attempt's, or the token."`
 	Model    []flags.Model     `sep:"none" placeholder:"NAME=URL" help:"A model that agents may ask for and the base URL of its backend; repeat it for several, the same name again adds a replica."`
 	APIKey   string            `name:"api-key" env:"AGL_PROXY_API_KEY" placeholder:"KEY" help:"Key sent to the backends, or env:NAME. Default: the agent's own is passed on."`
 	TextOnly bool              `help:"Do not ask the backends for token ids and log-probabilities, which some reject."`
@@ -62,7 +63,7 @@ func (c *proxyCommand) Validate() error {
 	for _, f := range c.Model {
 		c.settings.Models = append(c.settings.Models, proxy.Model{Name: f.Name, BaseURL: string(f.URL), APIKey: c.APIKey, TextOnly: c.TextOnly})
 	}
-	return c.Check(false, "the proxy forwards anybody's calls; allow it with --no-auth")
+	return c.Check(c.Keys, "the proxy forwards anybody's calls; require keys with --require-keys, or allow it with --no-auth")
 }
 
 // readFile reads the configuration; the flags supply what it leaves out.
@@ -98,7 +99,7 @@ func (c *proxyCommand) readFile() error {
 		c.Host = host
 	}
 	// With a key_secret, every call needs a virtual key.
-	return c.Check(file.Proxy.KeySecret != "", c.Config+": listen: set key_secret, or allow it with --no-auth")
+	return c.Check(file.Proxy.KeySecret != "" || c.Keys, c.Config+": listen: set key_secret or --require-keys, or allow it with --no-auth")
 }
 
 func readConfig(path string) (*configfile.File, error) {
@@ -126,6 +127,7 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 	defer func() { err = errors.Join(err, spans.Close()) }()
 	cfg := c.settings
 	cfg.Spans, cfg.Token, cfg.LookupEnv, cfg.Logger = spans, c.Token, os.LookupEnv, log
+	cfg.Access, cfg.RequireKeys = spans.Keys(), c.Keys
 	gateway, err := proxy.New(cfg)
 	if err != nil {
 		return err

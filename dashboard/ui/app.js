@@ -12,12 +12,14 @@ import { Rollouts } from "./pages/rollouts.js";
 import { Rollout } from "./pages/rollout.js";
 import { Resources } from "./pages/resources.js";
 import { Workers } from "./pages/workers.js";
+import { Keys } from "./pages/keys.js";
 
 const views = [
   { path: "", name: "Overview", page: Overview, key: "1" },
   { path: "rollouts", name: "Rollouts", page: Rollouts, detail: Rollout, key: "2" },
   { path: "resources", name: "Resources", page: Resources, key: "3" },
   { path: "workers", name: "Workers", page: Workers, key: "4" },
+  { path: "keys", name: "Access", page: Keys, key: "5" },
 ];
 
 const connectionWords = { live: "live", connecting: "connecting", paused: "paused", lost: "connection lost" };
@@ -69,7 +71,7 @@ function SignIn() {
 }
 
 const keys = [
-  ["1 2 3 4", "overview, rollouts, resources, workers"],
+  ["1 2 3 4 5", "overview, rollouts, resources, workers, access"],
   ["/", "search"],
   ["j k", "next and previous row or span"],
   ["Enter", "open the row"],

@@ -27,6 +27,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/proxy/capture"
 	"github.com/agl-go/agl/proxy/exchange"
@@ -54,7 +55,8 @@ type Proxy interface {
 // Handler serves the routes.
 type Handler struct {
 	Proxy   Proxy
-	Token   string // required bearer token; if empty, only loopback addresses are admitted
+	Access  access.Checker // knows keys; nil knows none
+	Token   string         // required bearer token; if empty, only loopback addresses are admitted
 	Metrics http.Handler
 	Logger  *slog.Logger
 }
@@ -104,16 +106,59 @@ type (
 
 // Serve answers a request under a path, which begins with /admin/ or is /metrics.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, path string) {
-	if e := h.allowed(r); e != nil {
-		h.answer(w, r, nil, e)
+	to, found := table[key(r.Method, path)]
+	if err := h.allowed(r, to.scope, found); err != nil {
+		h.answer(w, r, nil, err)
+		return
+	}
+	if !found {
+		h.answer(w, r, nil, unknown(r))
 		return
 	}
 	if path == "/metrics" {
 		h.Metrics.ServeHTTP(w, r)
 		return
 	}
-	answer, err := h.act(w, r, path)
+	answer, err := to.act(h, w, r, path)
 	h.answer(w, r, answer, err)
+}
+
+// endpoint executes a request, and says who may make it. Without a scope nobody may. Its
+// errors are of the type *openai.Error.
+type endpoint struct {
+	scope access.Scope
+	act   func(h *Handler, w http.ResponseWriter, r *http.Request, path string) (any, error)
+}
+
+const (
+	runs         = access.Runner | access.Train
+	controlRoute = "/admin/rollouts/{id}/control"
+)
+
+// table has all routes, by method and path.
+var table = map[string]endpoint{
+	"GET /metrics":                {access.Readers, nil},
+	"POST /admin/flush":           {runs, (*Handler).flush},
+	"POST /admin/attempts/flush":  {runs, (*Handler).attempt},
+	"POST /admin/attempts/cancel": {runs, (*Handler).attempt},
+	"POST /admin/attempts/key":    {runs, (*Handler).attempt},
+	"GET /admin/models":           {access.Readers, (*Handler).models},
+	"PUT /admin/models":           {access.Train, (*Handler).setModels},
+	"GET /admin/backends":         {access.Readers, (*Handler).backends},
+	"GET /admin/pause":            {access.Readers, (*Handler).pauseState},
+	"POST /admin/pause":           {access.Train, (*Handler).pause},
+	"POST /admin/resume":          {access.Train, (*Handler).resume},
+	"GET " + controlRoute:         {access.Readers, (*Handler).control},
+	"PUT " + controlRoute:         {access.Train, (*Handler).control},
+	"DELETE " + controlRoute:      {access.Train, (*Handler).control},
+}
+
+// key is the key of a request in the table.
+func key(method, path string) string {
+	if _, ok := controlRollout(path); ok {
+		path = controlRoute
+	}
+	return method + " " + path
 }
 
 // ServeFlush answers a flush of one attempt under the attempt's own URL.
@@ -121,8 +166,22 @@ func (h *Handler) ServeFlush(w http.ResponseWriter, r *http.Request, rolloutID, 
 	h.answer(w, r, nil, flushError(h.Proxy.FlushAttempt(r.Context(), rolloutID, attemptID)))
 }
 
-// allowed checks whether a request may use the routes.
-func (h *Handler) allowed(r *http.Request) error {
+// allowed checks whether a request may use a route that declares scopes.
+func (h *Handler) allowed(r *http.Request, scope access.Scope, found bool) error {
+	if root := access.Root(); found && root.Allow(scope) != nil {
+		return AccessError(root.Allow(scope))
+	}
+	given := access.Given(r)
+	if h.Access != nil && access.Is(given) {
+		caller, err := h.Access.Check(r.Context(), given)
+		if err == nil && found {
+			err = caller.Allow(scope)
+		}
+		if e := AccessError(err); e != nil {
+			return e
+		}
+		return nil
+	}
 	if h.Token == "" {
 		// The host is checked because a page whose name was made to point here (DNS rebinding)
 		// comes from this machine, too.
@@ -132,12 +191,27 @@ func (h *Handler) allowed(r *http.Request) error {
 		return openai.NewError(http.StatusForbidden, openai.AuthenticationError, "loopback_only",
 			"without a token the admin routes answer to loopback addresses and localhost only; start the proxy with a token")
 	}
-	given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if subtle.ConstantTimeCompare([]byte(given), []byte(h.Token)) == 1 {
 		return nil
 	}
 	return openai.NewError(http.StatusUnauthorized, openai.AuthenticationError, "invalid_token",
-		"Authorization: missing or wrong, must be Bearer with the proxy's token")
+		"Authorization: missing or wrong, must be Bearer with the proxy's token or a key")
+}
+
+// AccessError is the answer to a request that package access refuses, nil for nil.
+func AccessError(err error) *openai.Error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*access.ForbiddenError](err); ok {
+		return openai.NewError(http.StatusForbidden, "permission_error", "scope_missing", err.Error())
+	}
+	if agl.ErrorCode(err) == agl.CodeUnauthorized {
+		return openai.NewError(http.StatusUnauthorized, openai.AuthenticationError, "invalid_api_key", err.Error())
+	}
+	e := openai.NewError(http.StatusServiceUnavailable, openai.OverloadedError, "keys_unavailable", "the store cannot say whose key this is: "+err.Error())
+	e.RetryAfter = 1
+	return e
 }
 
 // answer sends an answer, where nil is an empty object, or the *openai.Error in err.
@@ -161,42 +235,40 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, answer any, err
 	}
 }
 
-// act executes a request. Its error is an *openai.Error.
-func (h *Handler) act(w http.ResponseWriter, r *http.Request, path string) (any, error) {
-	if rolloutID, ok := controlRollout(path); ok {
-		return h.control(w, r, rolloutID)
+func (h *Handler) flush(w http.ResponseWriter, r *http.Request, _ string) (any, error) {
+	var body flushJSON
+	if err := read(w, r, &body); err != nil {
+		return nil, err
 	}
-	switch r.Method + " " + path {
-	case "POST /admin/attempts/flush", "POST /admin/attempts/cancel", "POST /admin/attempts/key":
-		return h.attempt(w, r, path)
-	case "POST /admin/flush":
-		var body flushJSON
-		if err := read(w, r, &body); err != nil {
-			return nil, err
-		}
-		return nil, flushError(h.Proxy.Flush(r.Context(), body.RolloutIDs))
-	case "GET /admin/models":
-		return modelsJSON{redacted(h.Proxy.Models())}, nil
-	case "PUT /admin/models":
-		var body modelsJSON
-		if err := read(w, r, &body); err != nil {
-			return nil, err
-		}
-		return nil, invalid("invalid_models", h.Proxy.SetModels(body.Models))
-	case "GET /admin/backends":
-		list := backendsJSON{Backends: []backendJSON{}}
-		for _, b := range h.Proxy.Backends() {
-			list.Backends = append(list.Backends, backendJSON{b.Model, b.URL, b.Version, b.Up, b.Calls})
-		}
-		return list, nil
-	case "GET /admin/pause":
-		return h.paused(nil)
-	case "POST /admin/pause":
-		return h.pause(w, r)
-	case "POST /admin/resume":
-		return h.paused(h.Proxy.Resume(r.Context()))
+	return nil, flushError(h.Proxy.Flush(r.Context(), body.RolloutIDs))
+}
+
+func (h *Handler) models(http.ResponseWriter, *http.Request, string) (any, error) {
+	return modelsJSON{redacted(h.Proxy.Models())}, nil
+}
+
+func (h *Handler) setModels(w http.ResponseWriter, r *http.Request, _ string) (any, error) {
+	var body modelsJSON
+	if err := read(w, r, &body); err != nil {
+		return nil, err
 	}
-	return nil, unknown(r)
+	return nil, invalid("invalid_models", h.Proxy.SetModels(body.Models))
+}
+
+func (h *Handler) backends(http.ResponseWriter, *http.Request, string) (any, error) {
+	list := backendsJSON{Backends: []backendJSON{}}
+	for _, b := range h.Proxy.Backends() {
+		list.Backends = append(list.Backends, backendJSON{b.Model, b.URL, b.Version, b.Up, b.Calls})
+	}
+	return list, nil
+}
+
+func (h *Handler) pauseState(http.ResponseWriter, *http.Request, string) (any, error) {
+	return h.paused(nil)
+}
+
+func (h *Handler) resume(_ http.ResponseWriter, r *http.Request, _ string) (any, error) {
+	return h.paused(h.Proxy.Resume(r.Context()))
 }
 
 func unknown(r *http.Request) *openai.Error {
@@ -273,7 +345,7 @@ func (h *Handler) attempt(w http.ResponseWriter, r *http.Request, path string) (
 	}
 }
 
-func (h *Handler) pause(w http.ResponseWriter, r *http.Request) (any, error) {
+func (h *Handler) pause(w http.ResponseWriter, r *http.Request, _ string) (any, error) {
 	var body pauseJSON
 	if err := read(w, r, &body); err != nil {
 		return nil, err
@@ -310,7 +382,8 @@ func controlRollout(path string) (id string, ok bool) {
 	return id, found && is && err == nil && id != "" && !strings.Contains(escaped, "/")
 }
 
-func (h *Handler) control(w http.ResponseWriter, r *http.Request, rolloutID string) (any, error) {
+func (h *Handler) control(w http.ResponseWriter, r *http.Request, path string) (any, error) {
+	rolloutID, _ := controlRollout(path)
 	var control *quota.Control // nil, for DELETE, removes it
 	switch r.Method {
 	case http.MethodGet:
@@ -321,8 +394,6 @@ func (h *Handler) control(w http.ResponseWriter, r *http.Request, rolloutID stri
 		if err := read(w, r, control); err != nil {
 			return nil, err
 		}
-	default:
-		return nil, unknown(r)
 	}
 	err := h.Proxy.SetControl(rolloutID, control)
 	if agl.ErrorCode(err) == agl.CodeExhausted {

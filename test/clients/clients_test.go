@@ -16,10 +16,12 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/proxytest"
 	"github.com/agl-go/agl/proxy/record"
+	"github.com/agl-go/agl/store/memory/memorytest"
 	"go.uber.org/goleak"
 )
 
@@ -50,6 +52,7 @@ func model(p proxytest.Prompt, _ int) proxytest.Answer {
 // bench is a proxy in front of all kinds of backends.
 type bench struct {
 	url     string // of an attempt's prefix, whose rollout id has a slash
+	key     string // that every call needs
 	proxy   *proxy.Proxy
 	spans   *spans
 	stalled *proxytest.Server
@@ -70,7 +73,7 @@ var backends = []served{
 	{"sglang", proxytest.Model(model).SGLang(), proxy.Model{}},
 	{"openai", proxytest.Chopped(proxytest.Model(model).OpenAI(), 11), proxy.Model{TextOnly: true}},
 	{"azure", proxytest.Model(model).OpenAI(), proxy.Model{API: proxy.APIAzure, APIKey: "key"}},
-	{"claude", proxytest.Chopped(proxytest.Model(model).Anthropic(), 5), proxy.Model{API: proxy.APIAnthropic}},
+	{"claude", proxytest.Chopped(proxytest.Model(model).Anthropic(), 5), proxy.Model{API: proxy.APIAnthropic, APIKey: "key"}},
 }
 
 func newBench(t *testing.T) *bench {
@@ -97,7 +100,13 @@ func newBench(t *testing.T) *bench {
 	for _, f := range faults() {
 		add(f.name, f.script, proxy.Model{})
 	}
-	p, err := proxy.New(proxy.Config{Models: models, Spans: b.spans, Retry: proxy.Retry{Attempts: 1}})
+	keys := access.NewKeys(memorytest.Open(t))
+	created, err := keys.Create(t.Context(), access.NewKey{Name: "agent", Scopes: access.Agent, Attempt: agl.Some(agl.Claim{RolloutID: "ro/1", AttemptID: "at-1"})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.key = created.Text
+	p, err := proxy.New(proxy.Config{Models: models, Spans: b.spans, Retry: proxy.Retry{Attempts: 1}, Access: keys, RequireKeys: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +226,7 @@ func (s *spans) named(name string) (found []agl.Span) {
 func run(t *testing.T, b *bench, env []string, name string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
-	cmd.Env = append(append(os.Environ(), env...), "PROXY_URL="+b.url, "MODEL_SAYS="+said, "WHOLE="+names(whole), "FAILED="+names(failed), "EITHER="+names(either))
+	cmd.Env = append(append(os.Environ(), env...), "PROXY_URL="+b.url, "API_KEY="+b.key, "MODEL_SAYS="+said, "WHOLE="+names(whole), "FAILED="+names(failed), "EITHER="+names(either))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

@@ -50,7 +50,7 @@ func must[T any](t *testing.T) func(v T, err error) T {
 func TestGoOpenAI(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	client := openai.NewClient(option.WithBaseURL(b.url+"/v1"), option.WithAPIKey("agent"), option.WithMaxRetries(0), option.WithHTTPClient(connections(t)))
+	client := openai.NewClient(option.WithBaseURL(b.url+"/v1"), option.WithAPIKey(b.key), option.WithMaxRetries(0), option.WithHTTPClient(connections(t)))
 	for _, x := range backends {
 		openaiChat(t, &client, x.name)
 		openaiTools(t, &client, x.name)
@@ -183,7 +183,7 @@ func openaiResponses(t *testing.T, client *openai.Client, model string) {
 func TestGoAnthropic(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	client := anthropic.NewClient(anthropicoption.WithBaseURL(b.url), anthropicoption.WithAPIKey("agent"), anthropicoption.WithMaxRetries(0), anthropicoption.WithHTTPClient(connections(t)))
+	client := anthropic.NewClient(anthropicoption.WithBaseURL(b.url), anthropicoption.WithAPIKey(b.key), anthropicoption.WithMaxRetries(0), anthropicoption.WithHTTPClient(connections(t)))
 	hello := []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock("hello"))}
 	for _, x := range backends {
 		anthropicMessages(t, &client, x.name)

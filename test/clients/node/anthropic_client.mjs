@@ -6,7 +6,7 @@ const says = process.env.MODEL_SAYS;
 const png = 'iVBORw0KGgo=';
 const tools = [{ name: 'look', description: 'looks', input_schema: { type: 'object', properties: { city: { type: 'string' } } } }];
 const cities = [{ city: 'Paris' }, { city: 'São Paulo' }];
-const client = new Anthropic({ baseURL: process.env.PROXY_URL, apiKey: 'agent', maxRetries: 0 });
+const client = new Anthropic({ baseURL: process.env.PROXY_URL, apiKey: process.env.API_KEY, maxRetries: 0 });
 const max_tokens = 100;
 const hello = [{ role: 'user', content: 'hello' }];
 

@@ -7,7 +7,7 @@ const png = 'data:image/png;base64,iVBORw0KGgo=';
 const look = { name: 'look', description: 'looks', parameters: { type: 'object', properties: { city: { type: 'string' } } } };
 const tools = [{ type: 'function', function: look }];
 const cities = ['{"city": "Paris"}', '{"city": "S\\u00e3o Paulo"}'];
-const client = new OpenAI({ baseURL: process.env.PROXY_URL + '/v1', apiKey: 'agent', maxRetries: 0 });
+const client = new OpenAI({ baseURL: process.env.PROXY_URL + '/v1', apiKey: process.env.API_KEY, maxRetries: 0 });
 const chat = client.chat.completions;
 const hello = [{ role: 'user', content: 'hello' }];
 

@@ -8,7 +8,7 @@ URL, SAYS = os.environ["PROXY_URL"], os.environ["MODEL_SAYS"]
 PNG = "iVBORw0KGgo="
 TOOLS = [{"name": "look", "description": "looks", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}]
 CITIES = [{"city": "Paris"}, {"city": "São Paulo"}]
-client = anthropic.Anthropic(base_url=URL, api_key="agent", max_retries=0)
+client = anthropic.Anthropic(base_url=URL, api_key=os.environ["API_KEY"], max_retries=0)
 
 
 def equal(got, want, what=""):

@@ -8,7 +8,7 @@ URL, SAYS = os.environ["PROXY_URL"], os.environ["MODEL_SAYS"]
 PNG = "data:image/png;base64,iVBORw0KGgo="
 TOOLS = [{"type": "function", "function": {"name": "look", "description": "looks", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]
 CITIES = ['{"city": "Paris"}', '{"city": "S\\u00e3o Paulo"}']
-client = openai.OpenAI(base_url=URL + "/v1", api_key="agent", max_retries=0)
+client = openai.OpenAI(base_url=URL + "/v1", api_key=os.environ["API_KEY"], max_retries=0)
 chat = client.chat.completions
 
 

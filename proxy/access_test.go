@@ -1,0 +1,222 @@
+package proxy_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/proxy/proxytest"
+	"github.com/agl-go/agl/rest/client"
+	"github.com/agl-go/agl/rest/server"
+	"github.com/agl-go/agl/store/memory/memorytest"
+)
+
+// routes are all routes of the proxy, and who may use them besides admin.
+var routes = []struct {
+	request string
+	scope   access.Scope
+}{
+	{"GET /health", access.Public},
+	{"HEAD /health", access.Public},
+	{"POST /v1/chat/completions", access.Callers},
+	{"POST /chat/completions", access.Callers},
+	{"POST /v1/completions", access.Callers},
+	{"POST /v1/responses", access.Callers},
+	{"POST /v1/messages", access.Callers},
+	{"POST /v1/messages/count_tokens", access.Callers},
+	{"POST /v1/embeddings", access.Callers},
+	{"POST /rerank", access.Callers},
+	{"GET /v1/models", access.Callers | access.Readers},
+	{"GET /v1/models/m", access.Callers | access.Readers},
+	{"POST " + attemptPath, access.Callers},
+	{"GET /rollout/ro-1/attempt/at-1/v1/models", access.Callers | access.Readers},
+	{"POST /rollout/ro-1/attempt/at-1/flush", access.Callers},
+	{"POST /rollout/ro-1/attempt/at-1/emit", access.Senders},
+	{"GET /metrics", access.Readers},
+	{"POST /admin/flush", access.Runner | access.Train},
+	{"POST /admin/attempts/flush", access.Runner | access.Train},
+	{"POST /admin/attempts/cancel", access.Runner | access.Train},
+	{"POST /admin/attempts/key", access.Runner | access.Train},
+	{"GET /admin/models", access.Readers},
+	{"PUT /admin/models", access.Train},
+	{"GET /admin/backends", access.Readers},
+	{"GET /admin/pause", access.Readers},
+	{"POST /admin/pause", access.Train},
+	{"POST /admin/resume", access.Train},
+	{"GET /admin/rollouts/ro-9/control", access.Readers},
+	{"PUT /admin/rollouts/ro-9/control", access.Train},
+	{"DELETE /admin/rollouts/ro-9/control", access.Train},
+}
+
+// Every route keeps to its scopes: with each single scope, without a key and with one that
+// is unknown. The keys are those of a store that the proxy asks over HTTP.
+func TestEveryRouteHasItsScope(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	keys := access.NewKeys(store)
+	asking := askStore(t, store, keys)
+	var leaked atomic.Pointer[string]
+	backend := serve(t, func(ctx context.Context, r proxytest.Request) proxytest.Reply {
+		for _, values := range r.Header {
+			if text := strings.Join(values, " "); strings.Contains(text, "agl_") {
+				leaked.Store(&text)
+			}
+		}
+		return proxytest.VLLM(echo)(ctx, r)
+	})
+	g := start(t, backend.BaseURL(), func(c *proxy.Config) {
+		c.Token, c.Access, c.RequireKeys, c.ForwardPaths = "s3cret", asking, true, []string{"/rerank"}
+	})
+	callers := map[string]access.Scope{"": 0, "s3cret": access.Any, "agl_aaaaaaaaaaaa_unknown": 0}
+	for i := range 7 {
+		p := access.NewKey{Name: "key", Scopes: access.Scope(1 << i)}
+		if p.Scopes == access.Agent {
+			p.Attempt = agl.Some(agl.Claim{RolloutID: "ro-1", AttemptID: "at-1"})
+		}
+		callers[create(t, keys, p)] = p.Scopes
+	}
+	for _, route := range routes {
+		method, path, _ := strings.Cut(route.request, " ")
+		for key, has := range callers {
+			want := 0 // let in, whatever came of it
+			switch caller := (access.Caller{Scopes: has}); {
+			case route.scope&access.Public != 0:
+			case has == 0:
+				want = http.StatusUnauthorized
+			case caller.Allow(route.scope) != nil:
+				want = http.StatusForbidden
+			case has == access.Agent && !strings.HasPrefix(path, "/rollout/ro-1/attempt/at-1/"):
+				want = http.StatusUnauthorized
+			}
+			status := 0
+			for _, header := range []string{"Authorization", "X-Api-Key"} {
+				if key == "s3cret" && header == "X-Api-Key" {
+					continue
+				}
+				if status = request(t, method, g.URL+path, header, key); status != http.StatusUnauthorized && status != http.StatusForbidden {
+					status = 0
+				}
+				if status != want {
+					t.Errorf("%s with (%s) in %s: %d, want %d", route.request, has, header, status, want)
+				}
+			}
+		}
+	}
+	if text := leaked.Load(); text != nil {
+		t.Errorf("a key has reached the backend: %s", *text)
+	}
+}
+
+// A revoked key is refused within a second, and one that cannot be checked is not let in.
+func TestRevokedKey(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	keys := access.NewKeys(store)
+	var down atomic.Bool
+	asking := askStore(t, store, access.NewKeys(store))
+	backend := serve(t, proxytest.VLLM(echo))
+	g := start(t, backend.BaseURL(), func(c *proxy.Config) {
+		c.Access = checker(func(ctx context.Context, key string) (access.Caller, error) {
+			if down.Load() {
+				return access.Caller{}, agl.Errorf(agl.CodeUnavailable, "the store is down")
+			}
+			return asking.Check(ctx, key)
+		})
+	})
+	created, err := keys.Create(t.Context(), access.NewKey{Name: "live", Scopes: access.Live})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := func() int {
+		return request(t, http.MethodPost, g.URL+"/v1/chat/completions", "Authorization", created.Text)
+	}
+	if status := call(); status != http.StatusOK {
+		t.Errorf("a valid key: %d", status)
+	}
+	down.Store(true)
+	if status := call(); status != http.StatusServiceUnavailable {
+		t.Errorf("while the store is down: %d", status)
+	}
+	down.Store(false)
+	if _, err := keys.Revoke(t.Context(), created.ID, "test"); err != nil {
+		t.Fatal(err)
+	}
+	revoked := time.Now()
+	for {
+		asked := time.Now() // a call that begins within the second may still be let in
+		if status := call(); status == http.StatusUnauthorized {
+			break
+		}
+		if late := asked.Sub(revoked); late > time.Second {
+			t.Fatalf("the key was still let in %s after it was revoked", late)
+		}
+	}
+	if status := request(t, http.MethodPost, g.URL+"/v1/chat/completions", "Authorization", "agents-own"); status != http.StatusOK {
+		t.Errorf("without RequireKeys, another key: %d", status)
+	}
+}
+
+func TestRequireKeysNeedsAChecker(t *testing.T) {
+	t.Parallel()
+	if _, err := proxy.New(proxy.Config{RequireKeys: true}); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), "RequireKeys") {
+		t.Error(err)
+	}
+}
+
+type checker func(ctx context.Context, key string) (access.Caller, error)
+
+func (c checker) Check(ctx context.Context, key string) (access.Caller, error) { return c(ctx, key) }
+
+// askStore returns what checks keys by asking a server of the store.
+func askStore(t *testing.T, store agl.Store, keys *access.Keys) access.Checker {
+	t.Helper()
+	handler, err := server.New(server.Config{Store: store, Token: "s3cret", Keys: keys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := httptest.NewServer(handler)
+	t.Cleanup(api.Close)
+	c, err := client.New(client.Config{URL: api.URL, Token: "s3cret", Transport: api.Client().Transport})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c.Keys()
+}
+
+func create(t *testing.T, keys *access.Keys, p access.NewKey) (text string) {
+	t.Helper()
+	created, err := keys.Create(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return created.Text
+}
+
+// request sends a chat with a key and returns the status of the answer.
+func request(t *testing.T, method, url, header, key string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(hello))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if header == "Authorization" {
+		key = "Bearer " + key
+	}
+	r.Header.Set(header, key)
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	return answer.StatusCode
+}
