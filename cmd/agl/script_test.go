@@ -133,7 +133,7 @@ func code(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func dial(ts *testscript.TestScript) *client.Client {
-	client, err := client.New(client.Config{URL: ts.Getenv("AGL_STORE_URL")})
+	client, err := client.New(client.Config{URL: ts.Getenv("AGL_STORE_URL"), Token: ts.Getenv("AGL_TOKEN")})
 	ts.Check(err)
 	ts.Defer(func() { ts.Check(client.Close()) })
 	return client
