@@ -8,7 +8,7 @@ UNIT         := $$($(GO) list ./... | grep -v /test/)
 # The Go SDKs are large. Without optimisation they compile in a fraction of the time.
 SDKS         := -gcflags='github.com/openai/openai-go/v3/...=-N -l' -gcflags='github.com/anthropics/anthropic-sdk-go/...=-N -l'
 
-.PHONY: build test race lint compat gateway python clients examples examples-long firsthour page e2e attack vulnerabilities chaos chaos-short faults fuzz bench bench-store bench-overhead bench-async bench-proxy bench-gateway bench-apo bench-process bench-tokenizers tinker-sdk tokenizers skyrl proxy-soak seeds apo full clean
+.PHONY: build test race lint compat gateway python clients examples examples-long firsthour page e2e attack vulnerabilities chaos chaos-short faults fuzz bench bench-store bench-overhead bench-async bench-proxy bench-gateway bench-apo bench-process bench-tokenizers tinker-sdk tokenizers trackers skyrl proxy-soak seeds apo full clean
 
 build: ## the agl binary, static; what CGO_ENABLED=0 go run has compiled is used again
 	CGO_ENABLED=0 $(GO) build -ldflags='-s -w' -o agl ./cmd/agl
@@ -113,6 +113,9 @@ bench-apo: build ## prompt tuning against the Python package's class, on the sam
 tokenizers: ## real tokenizers and chat templates against Python's; fetches five models
 	vars=$$(test/tokenizers/setup.sh) && env $$vars $(GO) test -count=1 -timeout 30m -tags tokenizers ./test/tokenizers
 
+trackers: ## metrics as TensorBoard and an MLflow server show them; installs both
+	vars=$$(test/trackers/setup.sh) && env $$vars $(GO) test -count=1 -timeout 10m -tags trackers ./test/trackers
+
 skyrl: ## training with SkyRL's Tinker server on the CPU, which is killed during the run; installs it, needs Python 3.12
 	vars=$$(test/skyrl/setup.sh) && env $$vars $(GO) test -count=1 -timeout 30m -v -tags skyrl ./test/skyrl
 
@@ -129,7 +132,7 @@ seeds: ## the calculator example with five seeds, the results as JSON
 apo: ## prompt tuning on tasks with known optima, 100 seeds each: is the optimum found, and are the intervals right
 	$(GO) test -count=1 -timeout 1h -v ./test/apo
 
-full: test lint race compat gateway python clients tinker-sdk tokenizers skyrl firsthour page e2e attack chaos faults seeds apo fuzz bench bench-store bench-overhead bench-gateway bench-apo bench-process bench-tokenizers examples-long ## everything, before a release
+full: test lint race compat gateway python clients tinker-sdk tokenizers trackers skyrl firsthour page e2e attack chaos faults seeds apo fuzz bench bench-store bench-overhead bench-gateway bench-apo bench-process bench-tokenizers examples-long ## everything, before a release
 
 clean:
 	rm -rf .cache agl

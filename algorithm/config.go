@@ -2,6 +2,7 @@ package algorithm
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 
@@ -25,6 +26,9 @@ type RunConfig struct {
 	OutDir string
 	// Progress is called as the run proceeds.
 	Progress Progress
+	// OnMetrics is called with each line that was written to metrics.jsonl, or would be with an OutDir; nil does nothing. It must not
+	// keep the line.
+	OnMetrics func(ctx context.Context, line []byte)
 	// Logger gets warnings and information for people; nil discards it.
 	Logger *slog.Logger
 }

@@ -290,7 +290,7 @@ func (s *Session) Begin(ctx context.Context, report func(v *Report, took time.Du
 		return err
 	}
 	s.Before = v
-	return s.metrics.Append(report(v, took))
+	return s.AppendMetrics(ctx, report(v, took))
 }
 
 // retainSnapshots is the number of sampler snapshots that the engine keeps: the
@@ -428,7 +428,7 @@ func (s *Session) Commit(ctx context.Context, checkpoint bool, report func(savin
 		saving = time.Since(start)
 	}
 	if report != nil {
-		if err := s.metrics.Append(report(saving)); err != nil {
+		if err := s.AppendMetrics(ctx, report(saving)); err != nil {
 			return fmt.Errorf("write metrics: %w", err)
 		}
 	}
@@ -462,7 +462,17 @@ func (s *Session) Checkpoint(ctx context.Context, own any) error {
 }
 
 // AppendMetrics writes a line of metrics.jsonl.
-func (s *Session) AppendMetrics(line any) error { return s.metrics.Append(line) }
+func (s *Session) AppendMetrics(ctx context.Context, line any) error {
+	if err := s.metrics.Append(line); err != nil || s.p.OnMetrics == nil {
+		return err
+	}
+	data, err := json.Marshal(line)
+	if err != nil {
+		return fmt.Errorf("encode metrics: %w", err)
+	}
+	s.p.OnMetrics(ctx, data)
+	return nil
+}
 
 // WriteReport replaces report.json. It does nothing without a folder.
 func (s *Session) WriteReport(report any) error {

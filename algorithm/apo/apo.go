@@ -229,7 +229,7 @@ func (s *search) round(ctx context.Context, number int) error {
 		round.Beam = append(round.Beam, c.ResourcesID)
 	}
 	s.report.Rounds = append(s.report.Rounds, round)
-	if err := errors.Join(s.writeReport(), s.session.AppendMetrics(round)); err != nil {
+	if err := errors.Join(s.writeReport(), s.session.AppendMetrics(ctx, round)); err != nil {
 		return err
 	}
 	s.cfg.Logger.InfoContext(ctx, "round finished", "round", number, "candidates", len(fresh), "leader", s.beam[0].ResourcesID,

@@ -39,13 +39,20 @@ var (
 func (l *learner) LearnsFromCalls() bool { return l.cfg.File.Algorithm.Needs().Calls }
 
 // Run implements [agl.Algorithm].
-func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) error {
+func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	weights, err := l.initialWeights(ctx)
 	if err != nil {
 		return err
 	}
+	trackers, err := l.cfg.openTrackers(ctx, l.outDir)
+	if err != nil {
+		return err
+	}
+	defer func() { trackers.Close(context.WithoutCancel(ctx), err) }()
 	a := l.cfg.File.Algorithm
-	run, err := a.New(l.parts(weights, in.InitialResources))
+	parts := l.parts(weights, in.InitialResources)
+	parts.RunConfig.OnMetrics = trackers.Line
+	run, err := a.New(parts)
 	if err != nil {
 		return err
 	}

@@ -40,10 +40,30 @@ type File struct {
 	Algorithm algorithms.Algorithm
 	// Store is where the run is stored.
 	Store Store
+	// Trackers get the metrics, besides metrics.jsonl.
+	Trackers Trackers
 	// Output is the folder of results; by default runs/NAME beside the file NAME.yaml.
 	Output string
 	// Seed decides every random choice of the run.
 	Seed uint64
+}
+
+// Trackers are where people look at metrics.
+type Trackers struct {
+	// TensorBoard is a folder of event files; empty makes none.
+	TensorBoard string
+	// MLflow is a tracking server; nil is none.
+	MLflow *MLflow
+}
+
+// MLflow is an MLflow tracking server.
+type MLflow struct {
+	URL string
+	// Token is env:NAME; empty sends none.
+	Token      string
+	Experiment string
+	// RunName is empty to leave it to the server.
+	RunName string
 }
 
 // Agent is the program that does the tasks, and how it runs.

@@ -97,6 +97,7 @@ func declare(d *draft) yamlfile.Value {
 		key("engine", "Trains the weights of a model and serves it.", engineKeys(&f.Engine)),
 		key("algorithm", "What learns.", d.algorithm()).Required(", one of "+strings.Join(names, ", ")),
 		key("store", "Where the run is stored.", d.store(&f.Store)),
+		key("trackers", "Where metrics go besides metrics.jsonl.", trackers(&f.Trackers)),
 		key("output", "The folder of results; by default runs/NAME beside the file NAME.yaml.", yamlfile.Path(&f.Output)),
 		key("seed", "Decides every random choice of the run.", yamlfile.Integer(&f.Seed)).Default(0),
 	).Check(d.across)
@@ -188,4 +189,19 @@ func (d *draft) serves(s *yamlfile.Scope, model string) bool {
 		return false
 	}
 	return slices.ContainsFunc(d.file.Proxy.Config.Models, func(m proxy.Model) bool { return m.Name == model })
+}
+
+func trackers(to *Trackers) yamlfile.Value {
+	key := yamlfile.Key
+	return yamlfile.Mapping(
+		key("tensorboard", "A folder of TensorBoard event files.", yamlfile.Path(&to.TensorBoard)),
+		key("mlflow", "An MLflow tracking server.", yamlfile.Via(func(m *MLflow) yamlfile.Value {
+			return yamlfile.Mapping(
+				key("url", "Its URL, such as http://127.0.0.1:5000.", yamlfile.URL(&m.URL)).Required(", the URL of the server"),
+				key("token", "The bearer token that is sent.", yamlfile.Secret(&m.Token)),
+				key("experiment", "The experiment, which is created if it does not exist.", yamlfile.Text(&m.Experiment)).Default("agl"),
+				key("run_name", "The name of the run; by default the server makes one.", yamlfile.Text(&m.RunName)),
+			)
+		}, func(m MLflow) { to.MLflow = &m })),
+	)
 }

@@ -109,6 +109,10 @@ func TestGRPO(t *testing.T) {
 		Store: runfile.Store{
 			Database: "sqlite:" + filepath.Join(dir, "kept/run.db"), Token: "env:STORE_TOKEN", Listen: "0.0.0.0:4747", Unresponsive: 2 * time.Minute,
 		},
+		Trackers: runfile.Trackers{
+			TensorBoard: filepath.Join(dir, "board"),
+			MLflow:      &runfile.MLflow{URL: "http://127.0.0.1:5000", Token: "env:MLFLOW_TOKEN", Experiment: "calculators", RunName: "first"},
+		},
 		Output: filepath.Join(dir, "results"), Seed: 42,
 	})
 	form := got.Algorithm.(*algorithms.GRPO).Form
@@ -334,7 +338,7 @@ sed: 1
 		`f.yaml:18: store.db: got "mysql://", must be sqlite:PATH such as sqlite:agl.db, postgres://USER:PASSWORD@HOST/DATABASE, or memory: (which loses everything with its process)`,
 		`f.yaml:18: store.token: must be env:NAME, the name of the environment variable that holds it; the secret itself has no place in this file`,
 		`f.yaml:18: store.db: given together with url, but the store at the url has its own`,
-		`f.yaml:19: sed: unknown, perhaps seed is meant; there are agent, algorithm, data, engine, output, prompts, proxy, seed, store`,
+		`f.yaml:19: sed: unknown, perhaps seed is meant; there are agent, algorithm, data, engine, output, prompts, proxy, seed, store, trackers`,
 	}
 	_, err := runfile.Parse("f.yaml", []byte(file), "testdata", runfile.Options{})
 	if !errors.Is(err, agl.ErrInvalid) {

@@ -1,0 +1,14 @@
+//go:build trackers
+
+package trackers_test
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// own gives a program a process group of its own: the server has workers.
+func own(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+
+// end kills the group.
+func end(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

@@ -1,0 +1,232 @@
+package tracker
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+)
+
+// MLflowConfig configures [NewMLflow]. URL and Experiment are required.
+type MLflowConfig struct {
+	// URL is that of the tracking server, such as http://127.0.0.1:5000.
+	URL string
+	// Token is sent as a bearer token; empty sends none.
+	Token string
+	// Experiment is created if it does not exist.
+	Experiment string
+	// RunName is the name of the run; empty leaves it to the server.
+	RunName string
+	// Params are the settings of the run, by name.
+	Params map[string]string
+	// StateFile remembers the run, so that a later process of it logs to the same; empty remembers nothing.
+	StateFile string
+	// Client sends the requests; nil means one with a timeout of 30 s.
+	Client *http.Client
+}
+
+// MLflow logs to an MLflow tracking server by its REST API (mlflow.org/docs/latest/rest-api.html, version 2.0).
+type MLflow struct {
+	cfg MLflowConfig
+	run string
+}
+
+// mlflowBatch is the number of metrics that log-batch takes at once.
+const mlflowBatch = 1000
+
+// NewMLflow starts a run, or goes on with that of the state file.
+func NewMLflow(ctx context.Context, cfg MLflowConfig) (*MLflow, error) {
+	cfg.URL = strings.TrimSuffix(cfg.URL, "/")
+	cfg.Client = cmp.Or(cfg.Client, &http.Client{Timeout: 30 * time.Second})
+	m := &MLflow{cfg: cfg}
+	if err := m.open(ctx); err != nil {
+		return nil, fmt.Errorf("mlflow: %w", err)
+	}
+	return m, nil
+}
+
+func (m *MLflow) open(ctx context.Context) error {
+	if m.cfg.StateFile != "" {
+		state, err := os.ReadFile(m.cfg.StateFile)
+		if err == nil {
+			m.run = strings.TrimSpace(string(state))
+			return m.update(ctx, "RUNNING", 0)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	experiment, err := m.experiment(ctx)
+	if err != nil {
+		return err
+	}
+	var created struct {
+		Run struct {
+			Info struct {
+				RunID string `json:"run_id"`
+			} `json:"info"`
+		} `json:"run"`
+	}
+	if err := m.post(ctx, "runs/create", map[string]any{"experiment_id": experiment, "run_name": m.cfg.RunName, "start_time": time.Now().UnixMilli()}, &created); err != nil {
+		return err
+	}
+	if m.run = created.Run.Info.RunID; m.run == "" {
+		return errors.New("runs/create answered without a run_id")
+	}
+	if err := m.params(ctx); err != nil || m.cfg.StateFile == "" {
+		return err
+	}
+	return os.WriteFile(m.cfg.StateFile, []byte(m.run+"\n"), 0o600)
+}
+
+// experiment returns the id of the experiment, which it creates if there is none.
+func (m *MLflow) experiment(ctx context.Context) (string, error) {
+	var created struct {
+		ExperimentID string `json:"experiment_id"`
+	}
+	err := m.post(ctx, "experiments/create", map[string]any{"name": m.cfg.Experiment}, &created)
+	if failure := new(mlflowError); errors.As(err, &failure) && failure.Code == "RESOURCE_ALREADY_EXISTS" {
+		var found struct {
+			Experiment struct {
+				ExperimentID string `json:"experiment_id"`
+				Stage        string `json:"lifecycle_stage"`
+			} `json:"experiment"`
+		}
+		if err := m.send(ctx, http.MethodGet, "experiments/get-by-name?experiment_name="+url.QueryEscape(m.cfg.Experiment), nil, &found); err != nil {
+			return "", err
+		}
+		if found.Experiment.Stage == "deleted" {
+			return "", fmt.Errorf("the experiment %q is deleted; restore it or name another", m.cfg.Experiment)
+		}
+		return found.Experiment.ExperimentID, nil
+	}
+	return created.ExperimentID, err
+}
+
+type pair struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+func (m *MLflow) params(ctx context.Context) error {
+	var list []pair
+	for _, name := range slices.Sorted(maps.Keys(m.cfg.Params)) {
+		list = append(list, pair{name, m.cfg.Params[name]})
+	}
+	if list == nil {
+		return nil
+	}
+	return m.post(ctx, "runs/log-batch", map[string]any{"run_id": m.run, "params": list}, nil)
+}
+
+type mlflowMetric struct {
+	Key       string  `json:"key"`
+	Value     float64 `json:"value"`
+	Timestamp int64   `json:"timestamp"`
+	Step      int     `json:"step"`
+}
+
+// Log implements [Tracker].
+func (m *MLflow) Log(ctx context.Context, step int, values map[string]float64) error {
+	now := time.Now().UnixMilli()
+	var list []mlflowMetric
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		list = append(list, mlflowMetric{name, values[name], now, step})
+	}
+	for part := range slices.Chunk(list, mlflowBatch) {
+		if err := m.post(ctx, "runs/log-batch", map[string]any{"run_id": m.run, "metrics": part}, nil); err != nil {
+			return fmt.Errorf("mlflow: %w", err)
+		}
+	}
+	return nil
+}
+
+// Close implements [Tracker].
+func (m *MLflow) Close(ctx context.Context, failed error) error {
+	status := "FINISHED"
+	switch {
+	case errors.Is(failed, context.Canceled):
+		status = "KILLED"
+	case failed != nil:
+		status = "FAILED"
+	}
+	if err := m.update(ctx, status, time.Now().UnixMilli()); err != nil {
+		return fmt.Errorf("mlflow: %w", err)
+	}
+	return nil
+}
+
+func (m *MLflow) update(ctx context.Context, status string, end int64) error {
+	body := map[string]any{"run_id": m.run, "status": status}
+	if end > 0 {
+		body["end_time"] = end
+	}
+	return m.post(ctx, "runs/update", body, nil)
+}
+
+// mlflowError is an answer other than 200.
+type mlflowError struct {
+	Status  int    `json:"-"`
+	Code    string `json:"error_code"`
+	Message string `json:"message"`
+}
+
+func (e *mlflowError) Error() string {
+	return fmt.Sprintf("status %d: %s: %s", e.Status, e.Code, e.Message)
+}
+
+// post posts a body, and reads the answer into a value; nil reads none.
+func (m *MLflow) post(ctx context.Context, call string, body, into any) error {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("%s: %w", call, err)
+	}
+	return m.send(ctx, http.MethodPost, call, data, into)
+}
+
+func (m *MLflow) send(ctx context.Context, method, call string, body []byte, into any) error {
+	req, err := http.NewRequestWithContext(ctx, method, m.cfg.URL+"/api/2.0/mlflow/"+call, bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("%s: %w", call, err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if m.cfg.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+m.cfg.Token)
+	}
+	resp, err := m.cfg.Client.Do(req)
+	if err != nil {
+		return fmt.Errorf("%s: %w", call, err)
+	}
+	defer resp.Body.Close()
+	const most = 1 << 20
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, most))
+	if err != nil {
+		return fmt.Errorf("%s: %w", call, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		failure := &mlflowError{Status: resp.StatusCode}
+		if json.Unmarshal(answer, failure) != nil {
+			failure.Code, failure.Message = "not MLflow", fmt.Sprintf("%.200s", answer)
+		}
+		return fmt.Errorf("%s: %w", call, failure)
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(answer, into); err != nil {
+		return fmt.Errorf("%s: %w", call, err)
+	}
+	return nil
+}

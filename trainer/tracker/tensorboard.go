@@ -1,0 +1,119 @@
+package tracker
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// TensorBoard writes an event file: TFRecords of tensorflow.Event messages (tensorflow/core/util/event.proto, and
+// tensorflow/core/lib/io/record_writer.h for the framing).
+type TensorBoard struct {
+	file    *os.File
+	started bool
+}
+
+// The fields of tensorflow.Event, Summary, Summary.Value and SessionLog.
+const (
+	eventWallTime    = 1
+	eventStep        = 2
+	eventFileVersion = 3
+	eventSummary     = 5
+	eventSessionLog  = 7
+
+	summaryValue = 1
+	valueTag     = 1
+	valueSimple  = 2
+
+	sessionStatus = 1
+	sessionStart  = 1
+)
+
+// NewTensorBoard makes an event file in a folder, which it creates. Of a run that resumes, TensorBoard forgets what earlier files of
+// the folder have from the first step on that is logged.
+func NewTensorBoard(folder string) (*TensorBoard, error) {
+	if err := os.MkdirAll(folder, 0o750); err != nil {
+		return nil, fmt.Errorf("tensorboard: %w", err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("tensorboard: %w", err)
+	}
+	now := time.Now()
+	name := fmt.Sprintf("events.out.tfevents.%010d.%s.%d.%d", now.Unix(), host, os.Getpid(), now.Nanosecond())
+	file, err := os.OpenFile(filepath.Join(folder, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("tensorboard: %w", err)
+	}
+	t := &TensorBoard{file: file}
+	version := protowire.AppendTag(nil, eventFileVersion, protowire.BytesType)
+	version = protowire.AppendString(version, "brain.Event:2")
+	if err := t.write(0, version); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return t, nil
+}
+
+// Log implements [Tracker].
+func (t *TensorBoard) Log(_ context.Context, step int, values map[string]float64) error {
+	if !t.started {
+		start := protowire.AppendTag(nil, sessionStatus, protowire.VarintType)
+		start = protowire.AppendVarint(start, sessionStart)
+		session := protowire.AppendTag(nil, eventSessionLog, protowire.BytesType)
+		if err := t.write(step, protowire.AppendBytes(session, start)); err != nil {
+			return err
+		}
+		t.started = true
+	}
+	var summary []byte
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		value := protowire.AppendTag(nil, valueTag, protowire.BytesType)
+		value = protowire.AppendString(value, name)
+		value = protowire.AppendTag(value, valueSimple, protowire.Fixed32Type)
+		value = protowire.AppendFixed32(value, math.Float32bits(float32(values[name])))
+		summary = protowire.AppendTag(summary, summaryValue, protowire.BytesType)
+		summary = protowire.AppendBytes(summary, value)
+	}
+	event := protowire.AppendTag(nil, eventSummary, protowire.BytesType)
+	return t.write(step, protowire.AppendBytes(event, summary))
+}
+
+// Close implements [Tracker].
+func (t *TensorBoard) Close(context.Context, error) error {
+	return errors.Join(t.file.Sync(), t.file.Close())
+}
+
+// write appends an event with the given content.
+func (t *TensorBoard) write(step int, content []byte) error {
+	event := protowire.AppendTag(nil, eventWallTime, protowire.Fixed64Type)
+	event = protowire.AppendFixed64(event, math.Float64bits(float64(time.Now().UnixNano())/1e9))
+	event = protowire.AppendTag(event, eventStep, protowire.VarintType)
+	event = protowire.AppendVarint(event, uint64(step))
+	event = append(event, content...)
+
+	record := binary.LittleEndian.AppendUint64(nil, uint64(len(event)))
+	record = binary.LittleEndian.AppendUint32(record, masked(record))
+	record = append(record, event...)
+	record = binary.LittleEndian.AppendUint32(record, masked(event))
+	if _, err := t.file.Write(record); err != nil {
+		return fmt.Errorf("tensorboard: %w", err)
+	}
+	return nil
+}
+
+// masked is the checksum of a TFRecord: CRC-32C, rotated and offset.
+func masked(data []byte) uint32 {
+	const offset = 0xa282ead8
+	sum := crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli))
+	return (sum>>15 | sum<<17) + offset
+}

@@ -1,0 +1,116 @@
+// Package tracker copies the metrics of a run to where people look at them: TensorBoard event files and MLflow servers.
+//
+// A [Tracker] gets the lines of metrics.jsonl as they are written. It must not know which algorithm wrote them.
+package tracker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/go-json-experiment/json"
+)
+
+// Tracker takes the metrics of a run. Its methods are called one at a time.
+type Tracker interface {
+	// Log takes the metrics of a step, by name.
+	Log(ctx context.Context, step int, values map[string]float64) error
+	// Close ends the run; failed is its error, nil if it succeeded.
+	Close(ctx context.Context, failed error) error
+}
+
+// Set is the trackers of a run. A tracker that fails is reported once for each run of failures, and never ends the run.
+type Set struct {
+	trackers []Tracker
+	logger   *slog.Logger
+
+	mu      sync.Mutex
+	failing bool
+}
+
+// NewSet makes a set. The logger gets failures.
+func NewSet(logger *slog.Logger, trackers ...Tracker) *Set {
+	return &Set{trackers: trackers, logger: logger}
+}
+
+// Line takes a line of metrics.jsonl. Lines without a step or a round are reported and left out.
+func (s *Set) Line(ctx context.Context, line []byte) {
+	if len(s.trackers) == 0 {
+		return
+	}
+	step, values, err := Flatten(line)
+	if err != nil {
+		s.logger.WarnContext(ctx, "metrics cannot be tracked", "error", err)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, t := range s.trackers {
+		errs = append(errs, t.Log(ctx, step, values))
+	}
+	err = errors.Join(errs...)
+	if err != nil && !s.failing {
+		s.logger.WarnContext(ctx, "metrics are not tracked", "step", step, "error", err)
+	}
+	s.failing = err != nil
+}
+
+// Close closes all trackers.
+func (s *Set) Close(ctx context.Context, failed error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.trackers {
+		if err := t.Close(ctx, failed); err != nil {
+			s.logger.WarnContext(ctx, "close a tracker", "error", err)
+		}
+	}
+}
+
+// errNoStep says that a line has neither a step nor a round.
+var errNoStep = errors.New("the line has neither a step nor a round")
+
+// Flatten returns the step or the round of a line and its other numbers. The numbers of an object in it are named by the path to them, with
+// slashes, such as validation/pass_rate, and so are those of a list, by index.
+func Flatten(line []byte) (step int, values map[string]float64, err error) {
+	var doc map[string]any
+	if err := json.Unmarshal(line, &doc); err != nil {
+		return 0, nil, fmt.Errorf("read a line of metrics: %w", err)
+	}
+	name := "step"
+	number, ok := doc[name].(float64)
+	if !ok {
+		name = "round"
+		number, ok = doc[name].(float64)
+	}
+	if !ok {
+		return 0, nil, errNoStep
+	}
+	delete(doc, name)
+	values = map[string]float64{}
+	flatten(values, "", doc)
+	return int(number), values, nil
+}
+
+func flatten(to map[string]float64, path string, value any) {
+	below := func(name string) string {
+		if path == "" {
+			return name
+		}
+		return path + "/" + name
+	}
+	switch v := value.(type) {
+	case float64:
+		to[path] = v
+	case map[string]any:
+		for name, member := range v {
+			flatten(to, below(name), member)
+		}
+	case []any:
+		for i, element := range v {
+			flatten(to, below(fmt.Sprint(i)), element)
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package tracker_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agl-go/agl/trainer/tracker"
+)
+
+func TestFlatten(t *testing.T) {
+	t.Parallel()
+	step, values, err := tracker.Flatten([]byte(`{"step":3,"loss":-0.5,"resources_id":"rs","drift":{"kl":0.25,"ratio":[1,2]},"forms":{"plus":{"n":4}},"ok":true,"validation":null}`))
+	want := map[string]float64{"loss": -0.5, "drift/kl": 0.25, "drift/ratio/0": 1, "drift/ratio/1": 2, "forms/plus/n": 4}
+	if diff := cmp.Diff(want, values); diff != "" || step != 3 || err != nil {
+		t.Errorf("step %d, error %v, values (-want +got):\n%s", step, err, diff)
+	}
+	if step, _, err := tracker.Flatten([]byte(`{"round":2}`)); step != 2 || err != nil {
+		t.Errorf("round %d, %v", step, err)
+	}
+	for _, bad := range []string{`{"loss":1}`, `[1]`, `{"step":"1"}`, `{`} {
+		if _, _, err := tracker.Flatten([]byte(bad)); err == nil {
+			t.Errorf("%s is no error", bad)
+		}
+	}
+}
+
+// The framing of records is checked here; that TensorBoard reads what is in them is a test of test/trackers.
+func TestTensorBoardRecords(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "a", "b")
+	for range 2 { // a second process of a run has a file of its own
+		board, err := tracker.NewTensorBoard(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(board.Log(t.Context(), 1, map[string]float64{"loss": 0.5}), board.Close(t.Context(), nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(folder, "events.out.tfevents.*"))
+	if err != nil || len(files) != 2 {
+		t.Fatalf("files %v (%v), want 2", files, err)
+	}
+	data, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := func(b []byte) uint32 {
+		crc := crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli))
+		return (crc>>15 | crc<<17) + 0xa282ead8
+	}
+	records := 0
+	for ; len(data) > 0; records++ {
+		n := binary.LittleEndian.Uint64(data)
+		if binary.LittleEndian.Uint32(data[8:]) != sum(data[:8]) || binary.LittleEndian.Uint32(data[12+n:]) != sum(data[12:12+n]) {
+			t.Fatalf("record %d has a wrong checksum", records)
+		}
+		data = data[16+n:]
+	}
+	if records != 3 {
+		t.Errorf("%d records, want the version, the start and a step", records)
+	}
+}
+
+// failing is a tracker that is away.
+type failing struct{ calls int }
+
+func (f *failing) Log(context.Context, int, map[string]float64) error {
+	f.calls++
+	return errors.New("the server is away")
+}
+
+func (*failing) Close(context.Context, error) error { return errors.New("still away") }
+
+// A tracker that is away neither ends the run nor fills the log.
+func TestSetReportsOnce(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	away := &failing{}
+	set := tracker.NewSet(slog.New(slog.NewTextHandler(&log, nil)), away)
+	for range 3 {
+		set.Line(t.Context(), []byte(`{"step":1,"loss":1}`))
+	}
+	set.Close(t.Context(), nil)
+	if n := strings.Count(log.String(), "the server is away"); n != 1 || away.calls != 3 || !strings.Contains(log.String(), "still away") {
+		t.Errorf("%d calls, log:\n%s", away.calls, log.String())
+	}
+}
