@@ -36,12 +36,14 @@ func TestQuiet(t *testing.T) {
 		start("50")
 		start("100")
 		time.Sleep(105 * time.Second)
+		synctest.Wait()
 		if len(told) > 0 {
 			t.Errorf("told %q while attempts ended", told)
 		}
 		start("200")
 		start("300")
 		time.Sleep(2 * quietTime)
+		synctest.Wait()
 		want := []string{"no attempt has ended for 1m0s, 2 are running; agent.timeout limits them, and agl train --dry-run shows what one does"}
 		if !slices.Equal(told, want) {
 			t.Errorf("told %q, want %q", told, want)
