@@ -75,7 +75,7 @@ class Wheel(unittest.TestCase):
     def test_the_program(self) -> None:
         for command in ([installed / "agl-go"], [installed / "python", "-m", "agl_go"]):
             with self.subTest(str(command)):
-                self.assertRegex(run(*command, "version"), r"^agl \S+ go1\.\d+")
+                self.assertRegex(run(*command, "version"), r"^agl \S+\ncommit \S+\ndate   \S+\ngo1\.\d+")
                 failed = subprocess.run([*command, "no-such-command"], env=outside(), stderr=subprocess.PIPE, text=True)
                 self.assertNotEqual(failed.returncode, 0)
                 self.assertIn("agl", failed.stderr)
