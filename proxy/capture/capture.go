@@ -150,20 +150,28 @@ func (r *Recorder) Reserve(ctx context.Context, requestBytes int64) (*Reservatio
 	return reserved, r.Extend(ctx, reserved, callBytes+requestBytes)
 }
 
+// growTimeout bounds the wait of a call that holds memory already: nobody else can have
+// what it holds, and new calls wait behind it.
+const growTimeout = 2 * time.Second
+
 // Extend adds n bytes to the reservation of a call whose request is still arriving, and
 // waits for them if necessary. The error is an *openai.Error after Config.QueueTimeout,
-// or the cause of ctx.
+// or sooner if the call holds a part of its request, or the cause of ctx.
 func (r *Recorder) Extend(ctx context.Context, reserved *Reservation, n int64) error {
 	if r.cfg.Mode == BestEffort {
 		reserved.Grow(int(n))
 		return nil
 	}
 	if r.memory.full(reserved.bytes, n) {
+		timeout := r.cfg.QueueTimeout
+		if reserved.bytes > 0 {
+			timeout = min(timeout, growTimeout)
+		}
 		full := openai.NewError(http.StatusServiceUnavailable, openai.OverloadedError, "capture_full",
-			fmt.Sprintf("the memory for recording calls (%d bytes) has been full for %v: the store is slow or unavailable, or too many calls are running", r.cfg.MemoryBytes, r.cfg.QueueTimeout))
+			fmt.Sprintf("the memory for recording calls (%d bytes) has been full for %v: the store is slow or unavailable, or too many calls are running", r.cfg.MemoryBytes, timeout))
 		full.RetryAfter = 1
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, r.cfg.QueueTimeout, full)
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, full)
 		defer cancel()
 	}
 	return r.memory.acquire(ctx, reserved, n)
