@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"log/slog"
+	"strings"
 
 	"github.com/agl-go/agl/proxy/exchange"
 	"github.com/agl-go/agl/proxy/record"
@@ -25,7 +26,7 @@ func (l *callLog) write(ctx context.Context, in *record.Input, used exchange.Usa
 	}
 	list := make([]slog.Attr, 0, 24)
 	list = append(list,
-		slog.String("path", in.Path), slog.String("model", in.Model), slog.String("rollout", in.RolloutID), slog.String("attempt", in.AttemptID),
+		bounded("path", in.Path), bounded("model", in.Model), bounded("rollout", in.RolloutID), bounded("attempt", in.AttemptID),
 		slog.Int("status", in.Status), slog.Bool("stream", in.Stream), slog.Bool("delivered", in.Delivered),
 		slog.Float64("seconds", in.End.Sub(in.Start).Seconds()), slog.Int("tries", in.Tries),
 		slog.Int64("prompt_tokens", used.Prompt), slog.Int64("completion_tokens", used.Completion),
@@ -46,7 +47,7 @@ func (l *callLog) write(ctx context.Context, in *record.Input, used exchange.Usa
 		list = append(list, slog.String("outcome", string(in.Outcome)))
 	}
 	if in.Fault != "" {
-		list = append(list, slog.String("fault", in.Fault), slog.String("source", in.Source))
+		list = append(list, bounded("fault", in.Fault), slog.String("source", in.Source))
 	}
 	if l.contents {
 		list = append(list, slog.String("request", string(in.Request)))
@@ -58,4 +59,15 @@ func (l *callLog) write(ctx context.Context, in *record.Input, used exchange.Usa
 		}
 	}
 	l.log.LogAttrs(ctx, level, "model call", list...)
+}
+
+// maxLogged bounds what a line holds of a text that a client has chosen, in bytes.
+const maxLogged = 1024
+
+// bounded is a text of at most maxLogged bytes. What is longer is shortened.
+func bounded(name, text string) slog.Attr {
+	if len(text) > maxLogged {
+		text = strings.ToValidUTF8(text[:maxLogged], "") + "…"
+	}
+	return slog.String(name, text)
 }

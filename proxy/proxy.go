@@ -154,9 +154,12 @@ type route struct {
 	path                 string // the rest, from its slash, without /v1
 }
 
+// maxID bounds the ids of rollouts and attempts in paths, in bytes.
+const maxID = 1024
+
 // parseRoute reads an escaped path. Ids may hold escaped slashes, those of rollouts
 // also plain ones, because Anthropic's Go SDK unescapes base URLs. An incomplete
-// prefix, or one with an empty or wrongly escaped id, stays part of the path.
+// prefix, or one with an empty, too long or wrongly escaped id, stays part of the path.
 func parseRoute(escaped string) route {
 	r := route{path: escaped}
 	if rest, ok := strings.CutPrefix(escaped, "/rollout/"); ok {
@@ -165,7 +168,7 @@ func parseRoute(escaped string) route {
 		if ok {
 			rolloutID, err := url.PathUnescape(rollout)
 			attemptID, err2 := url.PathUnescape(attempt)
-			if err == nil && err2 == nil && rolloutID != "" && attemptID != "" {
+			if err == nil && err2 == nil && rolloutID != "" && attemptID != "" && max(len(rolloutID), len(attemptID)) <= maxID {
 				r.rolloutID, r.attemptID, r.path = rolloutID, attemptID, "/"
 				if slash {
 					r.path += path

@@ -66,6 +66,7 @@ func badRequests() []struct{ method, path, contentType, body string } {
 		{post, "/queues/rollouts/enqueue", json, `{"rollouts":[{"input":{"loss":NaN}}]}`},
 		{post, "/queues/rollouts/enqueue", json, `{"rollouts":[{"input":{"a":[0,-Infinity]}}]}`},
 		{post, "/queues/rollouts/enqueue", json, `{"rollouts":[{"input":Infinity}]}`},
+		{post, "/queues/rollouts/enqueue", json, `{"rollouts":[{"input":{"loss":NaN`},
 		{post, "/queues/rollouts/enqueue", json, `{"rollouts":[`},
 		{post, "/queues/rollouts/enqueue", json, `{"rollouts":[]} x`},
 		{post, "/queues/rollouts/enqueue", json, `hello`},
@@ -272,4 +273,21 @@ func TestRefusalsAreThrottled(t *testing.T) {
 			t.Errorf("log: %s", text)
 		}
 	})
+}
+
+// TestTruncatedRequests sends every beginning of the bad requests.
+func TestTruncatedRequests(t *testing.T) {
+	t.Parallel()
+	api := newServer(t, server.Config{Store: memorytest.Open(t)})
+	for _, r := range badRequests() {
+		if r.contentType == "" || r.body == "" {
+			continue
+		}
+		for n := 1; n < min(len(r.body), 200); n++ {
+			// A panic fails the test, too.
+			if w := ask(t, api, r.method, "/v1/agl"+r.path, r.body[:n], "Content-Type", r.contentType); w.Code >= 500 {
+				t.Errorf("%s %s %s: %d %s, which is no fault of the server", r.method, r.path, r.body[:n], w.Code, w.Body)
+			}
+		}
+	}
 }

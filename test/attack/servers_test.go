@@ -114,11 +114,21 @@ func start(t *testing.T, name, dir string, args []string, env ...string) *target
 	address := make(chan string, 1)
 	go func() {
 		defer close(s.exited)
-		lines := bufio.NewScanner(read)
-		for lines.Scan() {
-			fmt.Fprintln(log, lines.Text())
-			if found := listens.FindStringSubmatch(lines.Text()); found != nil {
+		lines := bufio.NewReader(read) // no line is too long for it: a server that cannot write its log stands still
+		for {
+			line, err := lines.ReadString('\n')
+			_, _ = log.WriteString(line) // shown when a test fails
+			if found := listens.FindStringSubmatch(line); found != nil {
 				address <- found[1]
+			}
+			if most := 16 << 10; len(line) > most {
+				t.Errorf("%s wrote a line of %d bytes, want at most %d: %.300s", name, len(line), most, line)
+			}
+			if strings.Contains(line, "panic serving") {
+				t.Errorf("%s: %s", name, line)
+			}
+			if err != nil {
+				break
 			}
 		}
 		_ = cmd.Wait() // any end is noticed by the tests

@@ -155,7 +155,9 @@ func nonFinite(body []byte, at int) string {
 func locate(where string, doc []byte, pointer jsontext.Pointer) (loc, parent, value []byte) {
 	loc = append([]byte(`[`), quote(where)...)
 	start := rawjson.SkipSpace(doc, 0)
-	value = doc[start:rawjson.SkipValue(doc, start)]
+	if end := rawjson.SkipValue(doc, start); end >= 0 { // the error may be before a missing end
+		value = doc[start:end]
+	}
 	for token := range pointer.Tokens() {
 		loc = append(loc, ',')
 		parent, value = value, nil
