@@ -155,6 +155,9 @@ func (x *Exchange) read(ctx context.Context, c *call, r *http.Request) (*planner
 	}
 	reserved := int(firstBytes(r))
 	body, err := upstream.ReadUntrusted(r.Body, nil, r.ContentLength, x.cfg.MaxRequestBytes, func(n int) error {
+		if err := httpserver.HoldBody(r, int64(reserved+n)); err != nil {
+			return err
+		}
 		err := x.cfg.Recorder.Extend(ctx, c.memory, int64(n))
 		if err == nil {
 			reserved += n
