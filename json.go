@@ -140,3 +140,10 @@ func (e *Event) AppendJSON(dst []byte) []byte                  { return e.member
 func (e Event) MarshalJSON() ([]byte, error)                   { return e.AppendJSON(nil), nil }
 func (e *Event) UnmarshalJSON(doc []byte) error                { return readDoc(doc, e) }
 func (e *Event) UnmarshalJSONFrom(dec *jsontext.Decoder) error { return readNoun(dec, e) }
+
+func (r *AddedReward) AppendJSON(dst []byte) []byte   { return r.members(writeTo(dst)).end() }
+func (r AddedReward) MarshalJSON() ([]byte, error)    { return r.AppendJSON(nil), nil }
+func (r *AddedReward) UnmarshalJSON(doc []byte) error { return readDoc(doc, r) }
+func (r *AddedReward) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	return readNoun(dec, r, "rollout_id", "attempt_id", "span_id", "sequence_id")
+}

@@ -21,9 +21,16 @@ const (
 
 // Attributes and attribute prefixes of agl's own spans.
 const (
-	AttrReward          = "agentlightning.reward" // .{i}.name, .{i}.value
-	AttrLink            = "agentlightning.link"   // .{i}.key_match, .{i}.value_match
-	AttrTag             = "agentlightning.tag"    // .{i}
+	AttrReward = "agentlightning.reward" // .{i}.name, .{i}.value
+	// AttrRewardSource, AttrRewardPriority, AttrRewardMessage, AttrRewardCall and AttrRewardSpan
+	// are what [AddReward] says of a reward.
+	AttrRewardSource    = "agentlightning.reward_source"
+	AttrRewardPriority  = "agentlightning.reward_priority"
+	AttrRewardMessage   = "agentlightning.reward_message"
+	AttrRewardCall      = "agentlightning.reward_call"
+	AttrRewardSpan      = "agentlightning.reward_span"
+	AttrLink            = "agentlightning.link" // .{i}.key_match, .{i}.value_match
+	AttrTag             = "agentlightning.tag"  // .{i}
 	AttrMessageBody     = "agentlightning.message.body"
 	AttrObjectType      = "agentlightning.object.type"
 	AttrObjectLiteral   = "agentlightning.object.literal"

@@ -64,7 +64,7 @@ func (a ProxyTriplets) Adapt(spans []agl.Span) ([]Triplet, error) {
 		if err != nil {
 			return nil, spanError(span, err)
 		}
-		if reward := primary(found); reward.Valid {
+		if reward := primary(found); reward.Valid && !isPosted(span) {
 			rewards = append(rewards, sequencedReward{span.SequenceID, reward.V})
 		}
 	}
@@ -76,7 +76,9 @@ func (a ProxyTriplets) Adapt(spans []agl.Span) ([]Triplet, error) {
 	for i, call := range reader.calls {
 		triplets[i] = call.finish()
 	}
-	return triplets, nil
+	late, err := postedRewards(spans)
+	creditPosted(triplets, late, spans)
+	return triplets, err
 }
 
 // inSequence returns the spans by sequence id, then start, without repeated ids.

@@ -40,14 +40,38 @@ func PrimaryReward(span *agl.Span) (agl.Null[float64], error) {
 	return primary(rewards), err
 }
 
-// FinalReward returns the reward of the last span that carries one, in the order given, and null when none does.
+// FinalReward returns the reward of a rollout, given its spans in their order, and null when none carries one: that with the
+// highest priority, of equals the last. Priorities are those of [agl.AddReward]; other rewards have 0. Rewards of single
+// calls count only where there is no other: then the last of them.
 func FinalReward(spans []agl.Span) (agl.Null[float64], error) {
+	var final, ofCall agl.Null[float64]
+	var priority float64
 	for i := len(spans) - 1; i >= 0; i-- {
-		if reward, err := PrimaryReward(&spans[i]); err != nil || reward.Valid {
-			return reward, err
+		s := &spans[i]
+		if final.Valid && priority >= 0 && !isPosted(s) {
+			continue
+		}
+		attrs := parseAttributes(s.Attributes)
+		rewards, err := readRewards(s.Name, attrs)
+		if err != nil {
+			return agl.Null[float64]{}, spanError(s, err)
+		}
+		if len(rewards) == 0 {
+			continue
+		}
+		switch r, _ := posted(attrs, rewards[0].Value); {
+		case !r.whole():
+			if !ofCall.Valid {
+				ofCall = primary(rewards)
+			}
+		case !final.Valid || r.priority > priority:
+			final, priority = primary(rewards), r.priority
 		}
 	}
-	return agl.Null[float64]{}, nil
+	if !final.Valid {
+		return ofCall, nil
+	}
+	return final, nil
 }
 
 func primary(rewards []agl.Reward) agl.Null[float64] {

@@ -119,7 +119,9 @@ func (a TracerTriplets) Adapt(spans []agl.Span) ([]Triplet, error) {
 			triplets[i].Reward = agl.Some(reward)
 		}
 	}
-	return triplets, nil
+	late, err := postedRewards(spans)
+	creditPosted(triplets, late, spans)
+	return triplets, err
 }
 
 func rewardLast(triplets []Triplet, spans []agl.Span) ([]Triplet, error) {

@@ -148,7 +148,7 @@ func (s *Server) routeAPI(config Config) {
 	q := &queue{store, can.ReturnClaims, s.shared.drain}
 	k := keys{config.Keys, config.Token}
 	r, res, w, sp := rollouts{store}, resources{store}, workers{store}, spans{store, can.QuerySpansJSON}
-	sig := signals{store}
+	sig, rw := signals{store}, rewards{store}
 	const read, runs, train, admin = access.Readers, access.Runner | access.Train, access.Train, access.Admin
 	const sends = access.Senders &^ access.Agent
 	for path, m := range map[string]methods{
@@ -173,6 +173,8 @@ func (s *Server) routeAPI(config Config) {
 		wire.Attempt(rollout, agl.LatestAttempt): {get: {read, r.latestAttempt}, post: {runs, r.updateAttempt}},
 		wire.Attempt(rollout, attempt):           {post: {runs, r.updateAttempt}},
 		wire.SpanTokenOf(rollout, attempt):       {post: {runs, k.spanToken}},
+
+		wire.RewardsOf(rollout): {post: {sends, rw.add}},
 
 		wire.SignalsOf(rollout, "triplets"):     {get: {read, sig.triplets}},
 		wire.SignalsOf(rollout, "trajectories"): {get: {read, sig.trajectories}},

@@ -86,6 +86,7 @@ func Run(t *testing.T, open Open) {
 		{"spans", spanTests},
 		{"conversation", conversationTests},
 		{"query", queryTests},
+		{"rewards", rewardTests},
 		{"resources", resourcesTests},
 		{"workers", workerTests},
 		{"wait", waitTests},

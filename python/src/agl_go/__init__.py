@@ -27,6 +27,7 @@ goes to the proxy of its model, in one request each; nothing runs in the backgro
 
 from agl_go._attempt import LLM, NoAttemptError, ResourceError, Rollout, llm, prompt, resources, rollout, task
 from agl_go._emit import EmitError, emit_exception, emit_message, emit_object, emit_reward
+from agl_go._live import LiveError, late_reward
 from agl_go._result import Reward, error
 from agl_go._serve import Handler, serve
 
@@ -34,6 +35,7 @@ __all__ = [
     "LLM",
     "EmitError",
     "Handler",
+    "LiveError",
     "NoAttemptError",
     "ResourceError",
     "Reward",
@@ -43,6 +45,7 @@ __all__ = [
     "emit_object",
     "emit_reward",
     "error",
+    "late_reward",
     "llm",
     "prompt",
     "resources",

@@ -64,6 +64,9 @@ func SearchAttempts(rolloutID string) string { return Attempts(rolloutID) + "/se
 // Attempt is the path of an attempt. The id may be agl.LatestAttempt.
 func Attempt(rolloutID, attemptID string) string { return Attempts(rolloutID) + "/" + attemptID }
 
+// RewardsOf is the path of a rollout's rewards.
+func RewardsOf(rolloutID string) string { return Rollout(rolloutID) + "/rewards" }
+
 // SignalsOf is the path of what an adapter makes of a rollout: triplets, trajectories or
 // messages.
 func SignalsOf(rolloutID, what string) string { return Rollout(rolloutID) + "/" + what }

@@ -1,0 +1,78 @@
+package adapter_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
+)
+
+// postedSpans are two calls, a reward of the agent, and the given rewards after them.
+func postedSpans(t *testing.T, rewards ...[]agl.Attr) []agl.Span {
+	t.Helper()
+	call := func(id string) []agl.Attr {
+		return []agl.Attr{
+			{Key: agl.AttrGenAIResponseID, Value: id}, {Key: agl.AttrPromptTokenIDs, Value: []int{1}}, {Key: agl.AttrResponseTokenIDs, Value: []int{2}},
+		}
+	}
+	own, err := agl.RewardAttributes(agl.Reward{Name: "primary", Value: 0.25})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := append([][]agl.Attr{call("first"), call("second"), own}, rewards...)
+	spans := make([]agl.Span, len(all))
+	for i, attrs := range all {
+		attributes, err := agl.NewAttributes(attrs...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := agl.SpanLiteLLMRequest
+		if i > 1 {
+			name = agl.SpanAnnotation
+		}
+		spans[i] = agl.Span{SpanID: string(rune('a' + i)), SequenceID: int64(i + 1), Name: name, Attributes: attributes}
+	}
+	return spans
+}
+
+func posted(value float64, priority int, more ...agl.Attr) []agl.Attr {
+	return append([]agl.Attr{
+		{Key: agl.AttrReward + ".0.name", Value: "primary"}, {Key: agl.AttrReward + ".0.value", Value: value},
+		{Key: agl.AttrRewardPriority, Value: priority},
+	}, more...)
+}
+
+// A posted reward counts by its priority and for what it names, wherever it stands.
+func TestPostedRewards(t *testing.T) {
+	t.Parallel()
+	call := func(id string) agl.Attr { return agl.Attr{Key: agl.AttrRewardCall, Value: id} }
+	none := agl.Null[float64]{}
+	for name, c := range map[string]struct {
+		rewards              [][]agl.Attr
+		final, first, second agl.Null[float64]
+	}{
+		"none":                     {nil, agl.Some(0.25), none, agl.Some(0.25)},
+		"later of equals":          {[][]agl.Attr{posted(1, 0), posted(2, 0)}, agl.Some(2.0), none, agl.Some(2.0)},
+		"higher before lower":      {[][]agl.Attr{posted(1, 30), posted(2, 10)}, agl.Some(1.0), none, agl.Some(1.0)},
+		"lower than the agent's":   {[][]agl.Attr{posted(1, -1)}, agl.Some(0.25), none, agl.Some(0.25)},
+		"of a call":                {[][]agl.Attr{posted(1, 30, call("first"))}, agl.Some(0.25), agl.Some(1.0), agl.Some(0.25)},
+		"of a call by a span":      {[][]agl.Attr{posted(1, 30, agl.Attr{Key: agl.AttrRewardSpan, Value: "a"})}, agl.Some(0.25), agl.Some(1.0), agl.Some(0.25)},
+		"of a call and of the all": {[][]agl.Attr{posted(1, 30, call("first")), posted(2, 20)}, agl.Some(2.0), agl.Some(1.0), agl.Some(2.0)},
+		"of an unknown call":       {[][]agl.Attr{posted(1, 30, call("third"))}, agl.Some(0.25), none, agl.Some(0.25)},
+	} {
+		spans := postedSpans(t, c.rewards...)
+		final, err := adapter.FinalReward(spans)
+		if err != nil || final != c.final {
+			t.Errorf("%s: the final reward is %v, %v, want %v", name, final, err, c.final)
+		}
+		triplets, err := adapter.ProxyTriplets{}.Adapt(spans)
+		if err != nil || len(triplets) != 2 || triplets[0].Reward != c.first || triplets[1].Reward != c.second {
+			t.Errorf("%s: got %+v, %v, want rewards %v and %v", name, triplets, err, c.first, c.second)
+		}
+	}
+	onlyCalls := slices.Delete(postedSpans(t, posted(1, 0, call("first")), posted(2, 0, call("second"))), 2, 3)
+	if final, err := adapter.FinalReward(onlyCalls); err != nil || final != agl.Some(2.0) {
+		t.Errorf("only calls are rewarded: got %v, %v, want 2", final, err)
+	}
+}

@@ -1,0 +1,127 @@
+package wire
+
+import (
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+// NewReward is the body that posts to [RewardsOf]. It has Value or Dimensions.
+type NewReward struct {
+	Value      jsontext.Value `json:"value,omitzero"`      // a number
+	Dimensions jsontext.Value `json:"dimensions,omitzero"` // an object of numbers, the primary one first
+	Call       *string        `json:"call,omitzero"`
+	Span       *string        `json:"span,omitzero"`
+	Source     string         `json:"source,omitzero"`
+	Priority   *int           `json:"priority,omitzero"`
+	Message    string         `json:"message,omitzero"`
+	At         *agl.Timestamp `json:"at,omitzero"` // Unix seconds
+	// IdempotencyKey is instead of the header of that name.
+	IdempotencyKey string `json:"idempotency_key,omitzero"`
+}
+
+// RewardOf returns the body for a reward.
+func RewardOf(p *agl.AddRewardParams) *NewReward {
+	r := &NewReward{Source: p.Source, Message: p.Message, IdempotencyKey: p.IdempotencyKey}
+	if len(p.Rewards) == 1 && p.Rewards[0].Name == "primary" {
+		r.Value = rawjson.AppendFloatText(nil, p.Rewards[0].Value)
+	} else {
+		o := rawjson.NewObject(nil)
+		for _, d := range p.Rewards {
+			o.Float(d.Name, d.Value)
+		}
+		r.Dimensions = o.End()
+	}
+	given := func(text string) *string {
+		if text == "" {
+			return nil
+		}
+		return &text
+	}
+	r.Call, r.Span = given(p.Call), given(p.SpanID)
+	if p.Priority.Valid {
+		r.Priority = &p.Priority.V
+	}
+	if p.Time.Valid {
+		r.At = &p.Time.V
+	}
+	return r
+}
+
+// AppendJSON implements [rawjson.Appender].
+func (r *NewReward) AppendJSON(dst []byte) []byte {
+	doc, err := json.Marshal(r)
+	if err != nil { // strings that are no UTF-8, or a number that is none: no server takes them
+		doc = []byte("null")
+	}
+	return append(dst, doc...)
+}
+
+// UnmarshalJSONFrom refuses members that it does not know: a reward whose call is misspelt
+// would be that of the whole rollout.
+func (r *NewReward) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	type plain NewReward
+	if err := json.UnmarshalDecode(dec, (*plain)(r), json.RejectUnknownMembers(true)); err != nil {
+		return agl.Errorf(agl.CodeInvalid, "body: %w; allowed are value, dimensions, call, span, source, priority, message, at and idempotency_key", err)
+	}
+	return nil
+}
+
+// Params returns the arguments for a rollout. key is that of the header.
+func (r *NewReward) Params(rolloutID, key string) (p agl.AddRewardParams, err error) {
+	p = agl.AddRewardParams{RolloutID: rolloutID, Source: r.Source, Message: r.Message, IdempotencyKey: r.IdempotencyKey}
+	switch {
+	case key != "" && r.IdempotencyKey != "" && key != r.IdempotencyKey:
+		return p, agl.Errorf(agl.CodeInvalid, "idempotency_key: got %.100q, and %.100q in the header %s, must be one of them", r.IdempotencyKey, key, IdempotencyKey)
+	case key != "":
+		p.IdempotencyKey = key
+	}
+	if r.Call != nil {
+		p.Call = *r.Call
+	}
+	if r.Span != nil {
+		p.SpanID = *r.Span
+	}
+	if r.Priority != nil {
+		p.Priority = agl.Some(*r.Priority)
+	}
+	if r.At != nil {
+		p.Time = agl.Some(*r.At)
+	}
+	p.Rewards, err = r.rewards()
+	return p, err
+}
+
+func (r *NewReward) rewards() ([]agl.Reward, error) {
+	value, dimensions := present(r.Value), present(r.Dimensions)
+	switch {
+	case value == dimensions:
+		return nil, agl.Errorf(agl.CodeInvalid, "value and dimensions: got both or neither, must be one of them")
+	case value:
+		v, err := rewardNumber("value", r.Value)
+		return []agl.Reward{{Name: "primary", Value: v}}, err
+	case r.Dimensions.Kind() != '{':
+		return nil, agl.Errorf(agl.CodeInvalid, "dimensions: got %.100s, must be an object of numbers, the primary one first", r.Dimensions)
+	}
+	var rewards []agl.Reward
+	for name, raw := range agl.Attributes(r.Dimensions).All() {
+		v, err := rewardNumber("dimensions."+name, raw)
+		if err != nil {
+			return nil, err
+		}
+		rewards = append(rewards, agl.Reward{Name: name, Value: v})
+	}
+	return rewards, nil
+}
+
+// present reports whether a member is there and not null.
+func present(raw jsontext.Value) bool { return len(raw) > 0 && raw.Kind() != 'n' }
+
+func rewardNumber(field string, raw jsontext.Value) (value float64, err error) {
+	if err := rawjson.Unmarshal(raw, &value); raw.Kind() != '0' || err != nil {
+		return 0, agl.Errorf(agl.CodeInvalid, "%s: got %.100s, must be a finite number", field, raw)
+	}
+	return value, nil
+}

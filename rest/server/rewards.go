@@ -1,0 +1,24 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest/internal/wire"
+)
+
+// rewards takes the rewards of rollouts, also of those that have finished.
+type rewards struct{ store agl.Store }
+
+func (s rewards) add(x *exchange) error {
+	var body wire.NewReward
+	if err := x.decode(&body, bodyRequired); err != nil {
+		return err
+	}
+	p, err := body.Params(x.request.PathValue(rolloutID), x.idempotencyKey())
+	if err != nil {
+		return err
+	}
+	added, err := agl.AddReward(x.context(), s.store, p)
+	return x.answer(http.StatusOK, &added, err)
+}

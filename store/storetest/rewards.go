@@ -1,0 +1,102 @@
+package storetest
+
+import (
+	"sync"
+
+	"github.com/agl-go/agl"
+)
+
+func rewardTests(a *area) {
+	a.test("after the end, once for each key", testRewardLate)
+	a.test("many repeats at once", testRewardRepeats)
+	a.test("of a call and of a span", testRewardOfCall)
+	a.test("refused", testRewardRefused)
+}
+
+func reward(rolloutID, key string, value float64) agl.AddRewardParams {
+	return agl.AddRewardParams{
+		RolloutID: rolloutID, Rewards: []agl.Reward{{Name: "primary", Value: value}}, Source: agl.RewardFromUser, IdempotencyKey: key,
+	}
+}
+
+func (h *harness) addReward(p agl.AddRewardParams) agl.AddedReward {
+	h.Helper()
+	got, err := agl.AddReward(h.ctx, h.Store, p)
+	return must(h, got, err)
+}
+
+func testRewardLate(h *harness) {
+	r := h.start(config(agl.RolloutConfig{}), "")
+	h.touch(r.Attempt)
+	h.report(r.RolloutID, agl.LatestAttempt, agl.AttemptSucceeded)
+	end := h.get(r.RolloutID).EndTime
+	first := h.addReward(reward(r.RolloutID, "k", 0.5))
+	equal(h, "attempt", first.AttemptID, r.Attempt.AttemptID)
+	h.startAttempt(r.RolloutID, "") // the repeat stays with the attempt that was the latest
+	equal(h, "repeated", h.addReward(reward(r.RolloutID, "k", 0.5)), first)
+	_, err := agl.AddReward(h.ctx, h.Store, reward(r.RolloutID, "k", 0.6))
+	h.wantError(err, agl.ErrConflict, "")
+	h.report(r.RolloutID, agl.LatestAttempt, agl.AttemptSucceeded)
+	h.addReward(reward(r.RolloutID, "", 1))
+	h.addReward(reward(r.RolloutID, "", 1))
+	equal(h, "spans", h.spans(agl.QuerySpansParams{RolloutID: r.RolloutID, Name: agl.SpanAnnotation}).Total, 3)
+	got := h.wantStatus(r.RolloutID, agl.RolloutSucceeded, agl.AttemptSucceeded)
+	equal(h, "has an end", got.EndTime.Valid && end.Valid, true)
+}
+
+func testRewardRepeats(h *harness) {
+	r := h.start(config(agl.RolloutConfig{}), "")
+	h.report(r.RolloutID, agl.LatestAttempt, agl.AttemptSucceeded)
+	const callers = 16
+	var group sync.WaitGroup
+	var got [callers]agl.AddedReward
+	for i := range callers {
+		group.Go(func() {
+			var err error
+			if got[i], err = agl.AddReward(h.ctx, h.Store, reward(r.RolloutID, "k", 0.5)); err != nil {
+				h.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	for i := range callers {
+		equal(h, "answer", got[i], got[0])
+	}
+	equal(h, "spans", h.spans(agl.QuerySpansParams{RolloutID: r.RolloutID}).Total, 1)
+}
+
+func testRewardOfCall(h *harness) {
+	r := h.start(config(agl.RolloutConfig{}), "")
+	call := span(r.RolloutID, r.Attempt.AttemptID, "call", 1)
+	call.Attributes = agl.Attributes(`{"gen_ai.response.id":"chatcmpl-1"}`)
+	_, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{call}})
+	must(h, 0, err)
+	h.report(r.RolloutID, agl.LatestAttempt, agl.AttemptFailed)
+	second := h.startAttempt(r.RolloutID, "")
+	p := reward(r.RolloutID, "", 1)
+	equal(h, "whole", h.addReward(p).AttemptID, second.Attempt.AttemptID)
+	p.Call = "chatcmpl-1"
+	equal(h, "call", h.addReward(p).AttemptID, r.Attempt.AttemptID)
+	p.Call, p.SpanID = "", call.SpanID
+	equal(h, "span", h.addReward(p).AttemptID, r.Attempt.AttemptID)
+	p.SpanID = "nope"
+	_, err = agl.AddReward(h.ctx, h.Store, p)
+	h.wantError(err, agl.ErrNotFound, "")
+	p.Call, p.SpanID = "chatcmpl-2", ""
+	_, err = agl.AddReward(h.ctx, h.Store, p)
+	h.wantError(err, agl.ErrNotFound, "")
+}
+
+func testRewardRefused(h *harness) {
+	_, err := agl.AddReward(h.ctx, h.Store, reward("nope", "k", 1))
+	h.wantError(err, agl.ErrNotFound, "")
+	queued := h.enqueueOne()
+	_, err = agl.AddReward(h.ctx, h.Store, reward(queued.RolloutID, "k", 1))
+	h.wantError(err, agl.ErrIllegalState, "")
+	_, err = agl.AddReward(h.ctx, h.Store, agl.AddRewardParams{RolloutID: queued.RolloutID})
+	h.wantError(err, agl.ErrInvalid, "")
+	both := reward(queued.RolloutID, "", 1)
+	both.Call, both.SpanID = "a", "b"
+	_, err = agl.AddReward(h.ctx, h.Store, both)
+	h.wantError(err, agl.ErrInvalid, "")
+}
