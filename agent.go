@@ -2,6 +2,7 @@ package agl
 
 import (
 	"context"
+	"errors"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -27,7 +28,11 @@ func (t Task) Input() jsontext.Value { return t.Rollout.Input }
 func (t Task) DecodeInput(v any, options ...json.Options) error {
 	options = append([]json.Options{rawjson.Options(), json.RejectUnknownMembers(true)}, options...)
 	if err := json.Unmarshal(t.Rollout.Input, v, options...); err != nil {
-		return Errorf(CodeInvalid, "task input of rollout %s: %w", t.Rollout.RolloutID, err)
+		if errors.Is(err, json.ErrUnknownName) {
+			const help = "each member needs a field with its exact name, such as one with the tag `json:\"question\"`; json.RejectUnknownMembers(false) ignores those without"
+			return Errorf(CodeInvalid, "task input: %w; %s", err, help)
+		}
+		return Errorf(CodeInvalid, "task input: %w", err) // without the rollout, so that equal errors are counted together
 	}
 	return nil
 }

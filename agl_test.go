@@ -101,7 +101,7 @@ func TestDecodeInput(t *testing.T) {
 			}
 			continue
 		}
-		if !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), "task input of rollout ro-1: ") || !strings.Contains(err.Error(), want) {
+		if !errors.Is(err, agl.ErrInvalid) || !strings.HasPrefix(err.Error(), "task input: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", doc, err, want)
 		}
 	}

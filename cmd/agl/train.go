@@ -118,7 +118,7 @@ func (c *trainCommand) config(out *console.Console) (job.Config, error) {
 		cfg.Log = display.NewLog(out.Err)
 		logs = cfg.Log
 	}
-	cfg.Logger = console.Once(c.Logger(logs)) // the end of the run counts what failed
+	cfg.Logger = display.Once(c.Logger(logs)) // the end of the run counts what failed
 	switch url := os.Getenv(execution.EnvStoreURL); {
 	case c.Store != nil:
 		cfg.StoreURL = string(*c.Store)

@@ -44,6 +44,12 @@ type outcome struct {
 // train runs the run file in a folder to its end.
 func train(t *testing.T, dir string, path ...string) outcome {
 	t.Helper()
+	return run(t, dir, "out", path, program, "train", "agl.yaml", "--output", "out")
+}
+
+// run runs the run file in a folder to its end, by a command that writes to the folder output.
+func run(t *testing.T, dir, output string, path []string, command ...string) outcome {
+	t.Helper()
 	file := filepath.Join(dir, "agl.yaml")
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -59,15 +65,15 @@ func train(t *testing.T, dir string, path ...string) outcome {
 		}
 	}
 	path = append(path, os.Getenv("PATH"))
-	cmd := exec.CommandContext(t.Context(), program, "train", "agl.yaml", "--output", "out")
+	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+strings.Join(path, string(os.PathListSeparator)))
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		t.Fatalf("agl train: %v\n%s%s", err, stdout.String(), stderr.String())
+		t.Fatalf("%s: %v\n%s%s", command, err, stdout.String(), stderr.String())
 	}
 	t.Log(stdout.String())
-	report, err := os.ReadFile(filepath.Join(dir, "out", "report.md"))
+	report, err := os.ReadFile(filepath.Join(dir, output, "report.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +83,7 @@ func train(t *testing.T, dir string, path ...string) outcome {
 	if !strings.Contains(stdout.String(), "step ") || !strings.Contains(stdout.String(), "report.md") {
 		t.Errorf("the terminal shows no progress or no report:\n%s", stdout.String())
 	}
-	return look(t, "sqlite:"+filepath.Join(dir, "out", "agl.db"))
+	return look(t, "sqlite:"+filepath.Join(dir, output, "agl.db"))
 }
 
 // look reads the store of a run.
@@ -247,6 +253,16 @@ func TestExamples(t *testing.T) {
 			train(t, dir, example.path...).learned(t, goal())
 		})
 	}
+}
+
+// A Go program whose agent is one of its functions.
+func TestGoProgram(t *testing.T) {
+	dir := copied(t, "go")
+	binary := filepath.Join(t.TempDir(), "agent")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../examples/go").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	run(t, dir, filepath.Join("runs", "agl"), nil, binary).learned(t, goal())
 }
 
 // The data that the examples share, and the shell example, are what `agl init`

@@ -29,6 +29,10 @@ type Config struct {
 	// [output.Params].
 	Overwrite, Numbered bool
 
+	// Agent does the tasks in this process, instead of the program of File; nil runs the
+	// program. See [runfile.Options] for files without one.
+	Agent agl.Agent
+
 	// From is the folder of a run whose trained weights [DryRun] uses; empty means the
 	// first weights.
 	From string
@@ -93,6 +97,9 @@ func (c Config) withDefaults() Config {
 	c.File = &file
 	return c
 }
+
+// hasAgent reports whether this process can do tasks.
+func (c Config) hasAgent() bool { return c.Agent != nil || len(c.File.Agent.Process.Command) > 0 }
 
 func (c Config) validate() error {
 	f := c.File

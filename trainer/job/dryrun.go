@@ -58,7 +58,7 @@ func DryRun(ctx context.Context, cfg Config) (_ *DryRunResult, err error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	if len(cfg.File.Agent.Process.Command) == 0 {
+	if !cfg.hasAgent() {
 		return nil, agl.Errorf(agl.CodeInvalid, "agent: none given, there is nothing to run")
 	}
 	if p := cfg.File.Proxy; p != nil && p.Config.PublicURL == "" {
@@ -87,11 +87,11 @@ func DryRun(ctx context.Context, cfg Config) (_ *DryRunResult, err error) {
 	if err != nil {
 		return nil, err
 	}
-	agent, err := cfg.newAgent(storeURL, token)
+	agent, closeAgent, err := cfg.newAgent(storeURL, token)
 	if err != nil {
 		return nil, errors.Join(err, closeListener(strategy))
 	}
-	defer agent.Close()
+	defer closeAgent()
 	d := &dryRun{
 		learner: learner{cfg: cfg, engine: trained, proxy: cfg.newProxy(trained, token), display: display.New(false, display.Options{Out: cfg.Out})},
 		result:  &DryRunResult{Untrained: trained != nil && !trainedBefore && (cfg.File.Engine.Policy != nil || cfg.File.Engine.WarmStart() != nil)},

@@ -143,20 +143,27 @@ func unspecified(host string) bool {
 	return host == "" || ip != nil && ip.IsUnspecified()
 }
 
-// newAgent makes an agent of the program of the file.
-func (c Config) newAgent(storeURL, token string) (*process.Agent, error) {
+// newAgent returns the agent, or makes one of the program of the file. Closing it ends the
+// processes that it keeps.
+func (c Config) newAgent(storeURL, token string) (_ agl.Agent, closeAgent func(), err error) {
+	if c.Agent != nil {
+		return c.Agent, func() {}, nil
+	}
 	p := c.File.Agent.Process
 	p.Environ, p.StoreURL, p.Reaper, p.Logger = c.Environ, storeURL, c.Reaper, c.Logger
 	if storeURL != "" { // an agent that knows no store sends it no spans
-		var err error
 		if p.SpanToken, err = client.SpanTokens(client.Config{URL: storeURL, Token: token}); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return process.New(p)
+	agent, err := process.New(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	return agent, agent.Close, nil
 }
 
-// agentCommand is the command line, for people.
+// agentCommand is the command line, for people; empty if there is none.
 func (c Config) agentCommand() string { return strings.Join(c.File.Agent.Process.Command, " ") }
 
 // runnerConfig makes the runner's grace period longer than that of the agent's program.

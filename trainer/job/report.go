@@ -78,10 +78,10 @@ func (r *run) writeHead(b *bytes.Buffer, result *Result) {
 	case output.StateFinished:
 		b.WriteString("The run is finished.\n")
 	case output.StateInterrupted:
-		fmt.Fprintf(b, "**The run was interrupted** (%s), so these results are not final. Resume with `agl train --resume %s`.\n", markdown.Cell(rec.Error), result.Output)
+		fmt.Fprintf(b, "**The run was interrupted** (%s), so these results are not final. Resume with `%s`.\n", markdown.Cell(rec.Error), result.Resume)
 	case output.StateFailed:
-		fmt.Fprintf(b, "**The run failed**, so these results are not final:\n\n    %s\n\nResume with `agl train --resume %s` when the cause is fixed.\n",
-			strings.ReplaceAll(strings.TrimSpace(rec.Error), "\n", "\n    "), result.Output)
+		fmt.Fprintf(b, "**The run failed**, so these results are not final:\n\n    %s\n\nResume with `%s` when the cause is fixed.\n",
+			strings.ReplaceAll(strings.TrimSpace(rec.Error), "\n", "\n    "), result.Resume)
 	case output.StateRunning:
 	}
 	b.WriteString("\n| | |\n|---|---|\n")

@@ -28,6 +28,8 @@ type Result struct {
 	// Output is the folder; Report the path of its report.
 	Output string
 	Report string
+	// Resume says how to continue a run that is not finished: a command, or a call.
+	Resume string
 	// Failures are the rollouts of this process that failed, by reason.
 	Failures []trainer.Failure
 }
@@ -95,7 +97,7 @@ func (r *Result) Print(w io.Writer, terminal bool) error {
 			fmt.Fprintf(&b, "look at:  agl rollouts %[1]s --sort reward\n          agl trace worst %[1]s\n", r.Output)
 		}
 	} else {
-		fmt.Fprintf(&b, "\nreport so far: %s\nresume with:   agl train --resume %s\n", r.Report, r.Output)
+		fmt.Fprintf(&b, "\nreport so far: %s\nresume with:   %s\n", r.Report, r.Resume)
 		switch {
 		case r.Useless:
 			b.WriteString("which begins anew; a corrected run file may follow the folder\n")

@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -22,7 +23,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	if len(cfg.File.Agent.Process.Command) == 0 && cfg.Role == execution.RoleBoth {
+	if !cfg.hasAgent() && cfg.Role == execution.RoleBoth {
 		cfg.Role = execution.RoleAlgorithm // runners elsewhere join
 	}
 	if cfg.Role == execution.RoleRunner {
@@ -101,11 +102,11 @@ func (r *run) fit(ctx context.Context) (err error) {
 	// An agent without a model and without prompts runs with an empty bundle.
 	config.OwnResources = len(config.InitialResources) == 0 && config.Proxy == nil
 	if cfg.Role == execution.RoleBoth {
-		agent, err := cfg.newAgent(storeURL, token)
+		agent, closeAgent, err := cfg.newAgent(storeURL, token)
 		if err != nil {
 			return errors.Join(err, closeListener(strategy))
 		}
-		defer agent.Close()
+		defer closeAgent()
 		r.agent = &running{Agent: agent, notice: func(text string) { r.learner.display.Notice(text) }}
 		config.Agent = r.agent
 	}
@@ -190,7 +191,11 @@ func (r *run) finish(ctx context.Context, failure error) (*Result, error) {
 }
 
 func (r *run) result() *Result {
-	return &Result{Record: r.folder.Record, Output: r.folder.Path, Report: r.folder.File(reportFile)}
+	result := &Result{Record: r.folder.Record, Output: r.folder.Path, Report: r.folder.File(reportFile), Resume: "agl train --resume " + r.folder.Path}
+	if r.cfg.Agent != nil {
+		result.Resume = fmt.Sprintf("job.Resume(ctx, %q, agent)", r.folder.Path)
+	}
+	return result
 }
 
 // runRunners runs this process in the role runner.
@@ -200,11 +205,11 @@ func (c Config) runRunners(ctx context.Context) error {
 		return err
 	}
 	storeURL := c.storeURL()
-	agent, err := c.newAgent(storeURL, token)
+	agent, closeAgent, err := c.newAgent(storeURL, token)
 	if err != nil {
 		return err
 	}
-	defer agent.Close()
+	defer closeAgent()
 	runners := c.runnerConfig()
 	runners.ProxyToken = token
 	t, err := trainer.New(trainer.Config{

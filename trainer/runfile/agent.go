@@ -21,9 +21,13 @@ func (d *draft) agent(a *Agent) yamlfile.Value {
 	p := &a.Process
 	var workspace bool
 	var environ []yamlfile.Entry[string]
+	command := key("command", "The program and its arguments. No shell reads them.", yamlfile.NonEmptyList(&p.Command, yamlfile.Text).
+		Must(`a list such as [python, agent.py]; where a shell is wanted, [sh, -c, "…"]`))
+	if !d.noAgent {
+		command = command.Required(", such as [python, agent.py]")
+	}
 	return yamlfile.Mapping(
-		key("command", "The program and its arguments. No shell reads them.", yamlfile.NonEmptyList(&p.Command, yamlfile.Text).
-			Must(`a list such as [python, agent.py]; where a shell is wanted, [sh, -c, "…"]`)).Required(", such as [python, agent.py]"),
+		command,
 		key("concurrency", "Rollouts that run at the same time.", yamlfile.Integer(&a.Concurrency, yamlfile.Min(1))).Default(4),
 		key("timeout", "Ends an attempt that takes longer.",
 			yamlfile.Via(yamlfile.Duration, func(t time.Duration) { a.Rollout.TimeoutSeconds = agl.Some(t.Seconds()) })).Default("10m"),
@@ -70,8 +74,11 @@ func retryable() []agl.AttemptStatus {
 	return []agl.AttemptStatus{agl.AttemptFailed, agl.AttemptTimeout, agl.AttemptUnresponsive}
 }
 
-// program checks that the program and its folder exist.
+// program checks that the program, if there is one, and its folder exist.
 func (d *draft) program(s *yamlfile.Scope, p *process.Config, workspace bool) {
+	if len(p.Command) == 0 {
+		return
+	}
 	if program := p.Command[0]; strings.ContainsRune(program, filepath.Separator) && !filepath.IsAbs(program) {
 		p.Command[0] = filepath.Join(p.Dir, program) // a workspace does not contain the program
 	}
