@@ -12,6 +12,7 @@ const (
 	EventWorker    EventKind = "worker"
 	EventQueue     EventKind = "queue"
 	EventDocument  EventKind = "document"
+	EventSpans     EventKind = "spans" // spans came to an attempt whose rollout had finished
 	EventReset     EventKind = "reset"
 )
 
@@ -24,7 +25,7 @@ type Event struct {
 	ResourcesID string
 	WorkerID    string
 	Document    string // the kind and id of a document, with a slash between them
-	Status      string // of the rollout, attempt or worker; "deleted" for a rollout; "written" or "deleted" for a document; "open" or "closed" for the queue
+	Status      string // of the rollout, attempt or worker; "deleted" for a rollout; "written" or "deleted" for a document; the number of new spans; "open" or "closed" for the queue
 }
 
 // EventsParams are the arguments of Store.Events.

@@ -65,6 +65,21 @@ func (s *Store) streamEvents(ctx context.Context, after string, yield func(agl.E
 	}
 }
 
+// ReadEvents returns up to limit events after the one with the id since, and does not wait for more. If events are missing
+// after that id, because it is too old or unknown, the only one is an agl.EventReset, with the id of the newest event.
+func (s *Store) ReadEvents(ctx context.Context, since string, limit int) ([]agl.Event, error) {
+	return do(ctx, s, "ReadEvents", func() ([]agl.Event, error) {
+		if since == "" || limit < 1 {
+			return nil, agl.Errorf(agl.CodeInvalid, "since and limit: got %q and %d, must be an id and a positive number", since, limit)
+		}
+		list, err := s.driver.Events(ctx, since, limit)
+		if list.Reset {
+			list.Events = []agl.Event{{ID: list.Last, Kind: agl.EventReset}}
+		}
+		return list.Events, err
+	})
+}
+
 func (s *Store) readEvents(ctx context.Context, after string, limit int) (driver.EventList, error) {
 	if !s.inFlight.enter() {
 		return driver.EventList{}, errClosed()

@@ -118,6 +118,7 @@ func (c *addSpansCommand) add(w *unitOfWork, i int) {
 		w.setSequence(sequence, r.SequenceID)
 	}
 	w.spans[r.SpanKey] = struct{}{}
+	w.countLate(re.cur, driver.AttemptKey{RolloutID: r.RolloutID, AttemptID: r.AttemptID})
 	w.changes.Spans = append(w.changes.Spans, *r)
 	w.spanLayouts = append(w.spanLayouts, c.layouts[i])
 	if w.spanRoom.Valid {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"slices"
+	"strconv"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/spandelta"
@@ -42,6 +43,7 @@ type unitOfWork struct {
 	queued           []*rolloutEntry // became queued in this batch
 	changes          driver.Changes
 	spanLayouts      []*spandelta.Layout // of changes.Spans
+	lateSpans        []lateSpans
 
 	// For the dequeues that block. They are answered after the commit.
 	served   []*waiter // got an answer in this batch
@@ -115,6 +117,7 @@ func (w *unitOfWork) reset(now agl.Timestamp, l limits) {
 		changedDocuments: emptied(w.changedDocuments),
 		queued:           emptied(w.queued),
 		spanLayouts:      emptied(w.spanLayouts),
+		lateSpans:        emptied(w.lateSpans),
 		changes: driver.Changes{
 			Rollouts:  emptied(w.changes.Rollouts),
 			Attempts:  emptied(w.changes.Attempts),
@@ -408,6 +411,26 @@ func (e *rolloutEntry) attempted() agl.AttemptedRollout {
 	return out
 }
 
+// lateSpans counts the new spans of an attempt whose rollout had finished.
+type lateSpans struct {
+	key   driver.AttemptKey
+	count int
+}
+
+// countLate counts a new span, if its rollout had finished.
+func (w *unitOfWork) countLate(r *agl.Rollout, key driver.AttemptKey) {
+	if !r.Status.Finished() {
+		return
+	}
+	for i := range w.lateSpans {
+		if w.lateSpans[i].key == key {
+			w.lateSpans[i].count++
+			return
+		}
+	}
+	w.lateSpans = append(w.lateSpans, lateSpans{key, 1})
+}
+
 // collect turns the entries into the changes to apply, with one event for each
 // status that differs from the one before the batch.
 func (w *unitOfWork) collect() *driver.Changes {
@@ -440,6 +463,11 @@ func (w *unitOfWork) collect() *driver.Changes {
 				Kind: agl.EventAttempt, RolloutID: key.RolloutID, AttemptID: key.AttemptID, Status: string(e.cur.Status),
 			})
 		}
+	}
+	for _, late := range w.lateSpans {
+		c.Events = append(c.Events, agl.Event{
+			Kind: agl.EventSpans, RolloutID: late.key.RolloutID, AttemptID: late.key.AttemptID, Status: strconv.Itoa(late.count),
+		})
 	}
 	for _, e := range w.changedWorkers {
 		c.Workers = append(c.Workers, e.cur)

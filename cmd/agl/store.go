@@ -15,6 +15,7 @@ import (
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
+	"github.com/agl-go/agl/collect"
 	"github.com/agl-go/agl/dashboard"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/rest/server"
@@ -44,6 +45,7 @@ type storeCommand struct {
 	IdempotencyTTL      flags.Duration     `name:"idempotency-ttl" placeholder:"TIME" help:"The lifetime of idempotency keys. Default: 24h, 10m in memory."`
 	EventTTL            flags.Duration     `name:"event-ttl" placeholder:"TIME" help:"The lifetime of events. Default: 1h."`
 	MaxEvents           int                `placeholder:"N" help:"How many events are kept. Default: 100000."`
+	RewardWindow        flags.Duration     `placeholder:"TIME" help:"How long a finished rollout without a reward waits for one (24h) before GET /v1/agl/collect hands it out; the metadata agl.reward_window of a rollout, in seconds, comes first. Default: 0s."`
 	DBConnections       int                `name:"db-connections" placeholder:"N" help:"postgres: only: the most connections of this server, at least 4. Default: 8."`
 	DBConnectTimeout    flags.Duration     `name:"db-connect-timeout" placeholder:"TIME" help:"postgres: only: the time to connect. Default: 5s."`
 	DBStatementTimeout  flags.Duration     `name:"db-statement-timeout" placeholder:"TIME" help:"postgres: only: the time of one statement. Default: 15s."`
@@ -134,8 +136,12 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 		return errors.Join(err, listener.Close())
 	}
 	keys := access.NewKeys(engine)
+	collector, err := collect.New(collect.Config{Store: engine, RewardWindow: time.Duration(c.RewardWindow), Logger: log})
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
 	server, err := server.New(server.Config{
-		UI: page, Store: engine, Token: c.token(), Keys: keys, CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
+		UI: page, Collector: collector, Store: engine, Token: c.token(), Keys: keys, CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())

@@ -32,6 +32,8 @@ type Config struct {
 	// Keys are the keys beside the Token, each of which may do what its scopes say, and are
 	// managed at /v1/agl/keys. If nil, there are none.
 	Keys *access.Keys
+	// Collector serves GET /v1/agl/collect. If nil, that is not implemented.
+	Collector agl.Collector
 	// CORSOrigins are the origins whose pages may call; "*" is every origin, of which
 	// none may send credentials that its browser has kept. What other pages make a
 	// browser send changes nothing.
@@ -163,6 +165,7 @@ func (s *Server) routeAPI(config Config) {
 		wire.Close:   {post: {train, q.close}},
 		wire.Open:    {post: {train, q.open}},
 		wire.Waits:   {post: {read, q.wait}},
+		wire.Collect: {get: {read, collect{config.Collector, s.shared.drain}.batch}},
 
 		wire.Rollouts:                            {get: {read, r.query}, post: {runs | access.Live, r.start}},
 		wire.SearchRollouts:                      {post: {read, r.query}},

@@ -91,6 +91,11 @@ func testEvents(h *harness) {
 	want(agl.EventRollout, "succeeded")
 	want(agl.EventAttempt, "succeeded")
 	want(agl.EventWorker, "idle")
+	late := []agl.Span{span(r.RolloutID, claimed.Attempt.AttemptID, "late-1", 0), span(r.RolloutID, claimed.Attempt.AttemptID, "late-2", 0)}
+	added, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: late, IssueSequenceIDs: true})
+	must(h, added, err)
+	told := want(agl.EventSpans, "2")
+	equal(h, "late spans", told.RolloutID+told.AttemptID, r.RolloutID+claimed.Attempt.AttemptID)
 	u, err := h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m")})
 	equal(h, "resources", want(agl.EventResources, "").ResourcesID, must(h, u, err).ResourcesID)
 	if err := h.Store.CloseQueue(h.ctx); err != nil {

@@ -38,6 +38,7 @@ const (
 	Workers              = "/workers"
 	SearchWorkers        = "/workers/search"
 	Batches              = "/batches"
+	Collect              = "/collect"
 	Spans                = "/spans"
 	SpansBatch           = "/spans/batch"
 	SearchSpans          = "/spans/search"

@@ -1,0 +1,237 @@
+package collect
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
+)
+
+// Store is what a collector needs of a store. Package store's engine is one.
+type Store interface {
+	agl.Store
+	agl.DocumentStore
+	// ReadEvents returns events without waiting for more, see store.Store.
+	ReadEvents(ctx context.Context, since string, limit int) ([]agl.Event, error)
+}
+
+// Config configures a [Collector]. Store is required.
+type Config struct {
+	Store Store
+	// RewardWindow is how long a finished rollout without a reward waits for one, unless its
+	// metadata says otherwise. Default 0: it is ready at its end.
+	RewardWindow time.Duration
+	Logger       *slog.Logger // default discards
+}
+
+// Collector implements [agl.Collector]. Its methods are safe for concurrent use. It starts
+// no goroutine.
+type Collector struct {
+	store  Store
+	window time.Duration
+	log    *slog.Logger
+
+	turn chan struct{} // holds a token while somebody writes the log
+	// behind is where the events were read to, without a change to the log, since the head
+	// had this version.
+	behind struct {
+		version int64
+		event   string
+	}
+}
+
+var _ agl.Collector = (*Collector)(nil)
+
+// New returns a collector.
+func New(config Config) (*Collector, error) {
+	switch {
+	case config.Store == nil:
+		return nil, agl.Errorf(agl.CodeInvalid, "collect: Store: got nil, must be a store")
+	case config.RewardWindow < 0:
+		return nil, agl.Errorf(agl.CodeInvalid, "collect: RewardWindow: got %s, must not be negative", config.RewardWindow)
+	}
+	return &Collector{
+		store: config.Store, window: config.RewardWindow, log: cmp.Or(config.Logger, slog.New(slog.DiscardHandler)), turn: make(chan struct{}, 1),
+	}, nil
+}
+
+// defaultMax bounds a batch.
+const defaultMax = 1000
+
+// Collect implements [agl.Collector].
+func (c *Collector) Collect(ctx context.Context, p agl.CollectParams) (agl.Collection, error) {
+	if p.Min < 0 || p.Max < 0 || p.MaxWait < 0 {
+		return agl.Collection{}, agl.Errorf(agl.CodeInvalid, "min, max and wait: got %d, %d and %s, must not be negative", p.Min, p.Max, p.MaxWait)
+	}
+	p.Max = cmp.Or(p.Max, defaultMax)
+	p.Min = min(max(p.Min, 1), p.Max)
+	until := time.Now().Add(p.MaxWait)
+	b := batch{Collection: agl.Collection{Rollouts: []agl.CollectedRollout{}, Corrections: []agl.RewardCorrection{}}, p: &p}
+	for first := true; ; first = false {
+		h, err := c.update(ctx)
+		if err != nil {
+			return agl.Collection{}, err
+		}
+		if first {
+			if b.last, err = h.place(p.Since); err != nil {
+				return agl.Collection{}, err
+			}
+		}
+		if err := c.read(ctx, &b); err != nil {
+			return agl.Collection{}, err
+		}
+		wake, pending, err := c.pending(ctx)
+		if err != nil {
+			return agl.Collection{}, err
+		}
+		if len(b.Rollouts) >= p.Min || !time.Now().Before(until) {
+			b.Next, b.Pending = h.cursor(b.last), pending
+			return b.Collection, nil
+		}
+		if pending == 0 || until.Before(wake) {
+			wake = until
+		}
+		if err := c.wait(ctx, h.Event, wake); err != nil {
+			return agl.Collection{}, err
+		}
+	}
+}
+
+// pace bounds how often a call that waits looks at a busy store.
+const pace = 50 * time.Millisecond
+
+// wait returns when something has happened in the store after an event, or at a time.
+func (c *Collector) wait(ctx context.Context, event string, until time.Time) error {
+	waiting, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	for _, err := range c.store.Events(waiting, agl.EventsParams{Since: event}) {
+		if err != nil && waiting.Err() == nil {
+			return err
+		}
+		if err == nil {
+			_ = backoff.Sleep(waiting, pace) // an end of ctx is seen below
+		}
+		break
+	}
+	return ctx.Err()
+}
+
+// batch is what one call has read of the log.
+type batch struct {
+	agl.Collection
+
+	p    *agl.CollectParams
+	last int64 // the number of the last entry that was read
+}
+
+// readPage is how many entries are read at once.
+const readPage = 256
+
+// read adds the entries behind the last one, up to the most that were asked for.
+func (c *Collector) read(ctx context.Context, b *batch) error {
+	for {
+		page, err := c.store.QueryDocuments(ctx, agl.QueryDocumentsParams{
+			Kind: kindEntry, Parent: agl.Some(parentLog), From: agl.Some(b.last + 1), Limit: readPage,
+		})
+		if err != nil || len(page.Items) == 0 {
+			return err
+		}
+		entries := make([]entry, len(page.Items))
+		ids := make([]string, 0, len(entries))
+		for i := range page.Items {
+			if err := json.Unmarshal(page.Items[i].Body, &entries[i]); err != nil {
+				return agl.Errorf(agl.CodeInternal, "the entry %s of the collector's log cannot be read: %w", page.Items[i].ID, err)
+			}
+			if !slices.Contains(ids, entries[i].RolloutID) {
+				ids = append(ids, entries[i].RolloutID)
+			}
+		}
+		rollouts, err := c.rollouts(ctx, ids)
+		if err != nil {
+			return err
+		}
+		for i := range entries {
+			if len(b.Rollouts) == b.p.Max {
+				return nil
+			}
+			b.last = page.Items[i].Sequence
+			if r, found := rollouts[entries[i].RolloutID]; found && b.p.Filter.Matches(&r.Rollout) {
+				b.add(&entries[i], r)
+			}
+		}
+	}
+}
+
+func (b *batch) add(e *entry, r agl.AttemptedRollout) {
+	if e.Correction {
+		b.Corrections = append(b.Corrections, agl.RewardCorrection{Rollout: r, Reward: e.Reward, Previous: e.Previous, Rewards: e.Rewards})
+		return
+	}
+	b.Rollouts = append(b.Rollouts, agl.CollectedRollout{Rollout: r, Reward: e.Reward, Rewards: e.Rewards})
+}
+
+// rollouts returns those of these rollouts that exist.
+func (c *Collector) rollouts(ctx context.Context, ids []string) (map[string]agl.AttemptedRollout, error) {
+	page, err := c.store.QueryRollouts(ctx, agl.QueryRolloutsParams{RolloutIDIn: ids, Paging: agl.Paging{Limit: -1}})
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[string]agl.AttemptedRollout, len(page.Items))
+	for i := range page.Items {
+		found[page.Items[i].RolloutID] = page.Items[i]
+	}
+	return found, nil
+}
+
+// head is the document that every write of the log replaces.
+type head struct {
+	Epoch string `json:"epoch"` // tells the logs of different stores apart
+	Last  int64  `json:"last"`  // the number of the last entry
+	Event string `json:"event"` // the last event that was looked at
+
+	version int64
+}
+
+// cursor returns the cursor behind an entry.
+func (h *head) cursor(last int64) string { return h.Epoch + "-" + strconv.FormatInt(last, 10) }
+
+// place returns the number of the entry that a cursor stands behind.
+func (h *head) place(cursor string) (int64, error) {
+	if cursor == "" {
+		return 0, nil
+	}
+	epoch, number, _ := strings.Cut(cursor, "-")
+	last, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || epoch != h.Epoch || last < 0 || last > h.Last {
+		return 0, agl.Errorf(agl.CodeInvalid, "since: got %.100q, must be the cursor of an earlier batch of this store, or empty", cursor)
+	}
+	return last, nil
+}
+
+// load reads the head, or makes one.
+func (c *Collector) load(ctx context.Context) (h head, err error) {
+	document, err := c.store.GetDocument(ctx, kindHead, idHead)
+	switch {
+	case errors.Is(err, agl.ErrNotFound):
+		return head{Epoch: strings.ToLower(rand.Text()[:10]), Event: "none"}, nil
+	case err != nil:
+		return head{}, err
+	}
+	if err := json.Unmarshal(document.Body, &h); err != nil {
+		return head{}, agl.Errorf(agl.CodeInternal, "the head of the collector's log cannot be read: %w", err)
+	}
+	if h.version = document.Version; h.version == c.behind.version {
+		h.Event = c.behind.event
+	}
+	return h, nil
+}

@@ -1,0 +1,246 @@
+package collect_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/collect"
+	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/memory/memorytest"
+	"github.com/agl-go/agl/store/sqlite"
+)
+
+func newCollector(t *testing.T, s collect.Store, window time.Duration) *collect.Collector {
+	t.Helper()
+	c, err := collect.New(collect.Config{Store: s, RewardWindow: window})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func mustCollect(t *testing.T, c agl.Collector, p agl.CollectParams) agl.Collection {
+	t.Helper()
+	got, err := c.Collect(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func start(t *testing.T, s agl.Store, metadata string) string {
+	t.Helper()
+	r, err := s.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Metadata: jsontext.Value(metadata)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.RolloutID
+}
+
+func end(t *testing.T, s agl.Store, id string) {
+	t.Helper()
+	status := agl.AttemptSucceeded
+	if _, err := s.UpdateAttempt(t.Context(), agl.UpdateAttemptParams{RolloutID: id, AttemptID: agl.LatestAttempt, Status: &status}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func reward(t *testing.T, s agl.Store, id string, value float64) {
+	t.Helper()
+	if _, err := agl.AddReward(t.Context(), s, agl.AddRewardParams{RolloutID: id, Rewards: []agl.Reward{{Name: "primary", Value: value}}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// shown is a collection in short.
+func shown(c agl.Collection) string {
+	text := ""
+	for _, r := range c.Rollouts {
+		text += fmt.Sprintf("%s=%v/%d ", r.Rollout.Metadata, r.Reward, r.Rewards)
+	}
+	for _, r := range c.Corrections {
+		text += fmt.Sprintf("%s:%v->%v/%d ", r.Rollout.Metadata, r.Previous, r.Reward, r.Rewards)
+	}
+	return text + fmt.Sprint(c.Pending)
+}
+
+// A rollout is handed out when it has ended and its reward is there, or its window is over.
+func TestReady(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := memorytest.Open(t)
+		c := newCollector(t, s, time.Hour)
+		rewarded, late, none, short := start(t, s, `{"k":"a"}`), start(t, s, `{"k":"b"}`), start(t, s, `{"k":"c"}`), start(t, s, `{"k":"d","agl.reward_window":60}`)
+		reward(t, s, rewarded, 1)
+		got := mustCollect(t, c, agl.CollectParams{})
+		if shown(got) != "0" {
+			t.Fatalf("nothing has ended: got %s", shown(got))
+		}
+		for _, id := range []string{rewarded, late, none, short} {
+			end(t, s, id)
+		}
+		got = mustCollect(t, c, agl.CollectParams{Since: got.Next})
+		if want := `{"k":"a"}={1 true}/1 3`; shown(got) != want {
+			t.Fatalf("got %s, want %s", shown(got), want)
+		}
+		began := time.Now()
+		got = mustCollect(t, c, agl.CollectParams{Since: got.Next, MaxWait: 24 * time.Hour})
+		if want := `{"k":"d","agl.reward_window":60}={0 false}/0 2`; shown(got) != want {
+			t.Fatalf("got %s, want %s", shown(got), want)
+		}
+		if waited := time.Since(began).Round(time.Second); waited != time.Minute {
+			t.Errorf("waited %s for a window of a minute", waited)
+		}
+		reward(t, s, late, 0.5)
+		got = mustCollect(t, c, agl.CollectParams{Since: got.Next, Min: 2, MaxWait: 24 * time.Hour})
+		if want := `{"k":"b"}={0.5 true}/1 {"k":"c"}={0 false}/0 0`; shown(got) != want {
+			t.Fatalf("got %s, want %s", shown(got), want)
+		}
+		if waited := time.Since(began).Round(time.Second); waited != time.Hour {
+			t.Errorf("waited %s for a window of an hour", waited)
+		}
+
+		// What comes now is a correction, once.
+		reward(t, s, none, 0.25)
+		reward(t, s, late, 0.75)
+		reward(t, s, late, 0.8)
+		before := got.Next
+		got = mustCollect(t, c, agl.CollectParams{Since: before})
+		want := `{"k":"c"}:{0 false}->{0.25 true}/1 {"k":"b"}:{0.5 true}->{0.8 true}/2 0`
+		if shown(got) != want {
+			t.Fatalf("got %s, want %s", shown(got), want)
+		}
+		if again := mustCollect(t, c, agl.CollectParams{Since: before}); shown(again) != want || again.Next != got.Next {
+			t.Errorf("the same cursor: got %s, want %s", shown(again), want)
+		}
+		if after := mustCollect(t, c, agl.CollectParams{Since: got.Next, MaxWait: time.Minute}); shown(after) != "0" || after.Next != got.Next {
+			t.Errorf("after all: got %s", shown(after))
+		}
+
+		// From the beginning everything comes once, as it was when it was ready.
+		all := mustCollect(t, c, agl.CollectParams{})
+		if len(all.Rollouts) != 4 || len(all.Corrections) != 2 || all.Rollouts[3].Reward.Valid {
+			t.Errorf("from the beginning: got %s", shown(all))
+		}
+	})
+}
+
+// Filters, bounds, deletion, and cursors that are none.
+func TestSelects(t *testing.T) {
+	t.Parallel()
+	s := memorytest.Open(t)
+	c := newCollector(t, s, 0)
+	var ids []string
+	for i := range 10 {
+		ids = append(ids, start(t, s, fmt.Sprintf(`{"user":"u%d"}`, i%2)))
+		end(t, s, ids[i])
+	}
+	got := mustCollect(t, c, agl.CollectParams{Max: 2, Filter: agl.CollectFilter{Metadata: map[string]string{"user": "u1"}}})
+	if len(got.Rollouts) != 2 || got.Rollouts[0].Rollout.RolloutID != ids[1] || got.Rollouts[1].Rollout.RolloutID != ids[3] {
+		t.Errorf("got %s", shown(got))
+	}
+	if err := s.DeleteRollout(t.Context(), agl.DeleteRolloutParams{RolloutID: ids[5]}); err != nil {
+		t.Fatal(err)
+	}
+	got = mustCollect(t, c, agl.CollectParams{Since: got.Next, Filter: agl.CollectFilter{Metadata: map[string]string{"user": "u1"}}})
+	if len(got.Rollouts) != 2 || got.Rollouts[0].Rollout.RolloutID != ids[7] || got.Rollouts[1].Rollout.RolloutID != ids[9] {
+		t.Errorf("after a deletion: got %s", shown(got))
+	}
+	if got := mustCollect(t, c, agl.CollectParams{Filter: agl.CollectFilter{StatusIn: []agl.RolloutStatus{agl.RolloutFailed}}}); len(got.Rollouts) != 0 {
+		t.Errorf("none has failed: got %s", shown(got))
+	}
+	for _, since := range []string{"x", "other-3", got.Next + "0", "-"} {
+		if _, err := c.Collect(t.Context(), agl.CollectParams{Since: since}); !errors.Is(err, agl.ErrInvalid) {
+			t.Errorf("since %q: got %v, want invalid", since, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Collect(ctx, agl.CollectParams{Since: got.Next, MaxWait: time.Hour}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the end of the context", err)
+	}
+}
+
+// Each rollout comes once, and each correction, however often the store is opened again
+// and the consumer goes back to the cursor that it has saved, with a log of events that
+// forgets, and with several collectors at once.
+func TestOnceOverRestarts(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "agl.db")
+	const rounds, many = 8, 30
+	saved := "" // with what was learned
+	learned := map[string]int{}
+	late, corrected := 0, 0
+	var all []string
+	for round := range rounds {
+		db, err := sqlite.Open(t.Context(), sqlite.Config{Path: path, Lifetimes: driver.Lifetimes{MaxEvents: 20}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := store.New(t.Context(), store.Config{Driver: db})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, id := range all {
+			if i%3 != round%3 {
+				reward(t, s, id, float64(round))
+				late++
+			}
+		}
+		for range many {
+			id := start(t, s, `{}`)
+			end(t, s, id)
+			all = append(all, id)
+		}
+		collectors := []*collect.Collector{newCollector(t, s, 0), newCollector(t, s, 0), newCollector(t, s, 0)}
+		var group sync.WaitGroup
+		for _, c := range collectors {
+			group.Go(func() {
+				if _, err := c.Collect(t.Context(), agl.CollectParams{}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+		for i := 0; ; i++ {
+			got := mustCollect(t, collectors[i%3], agl.CollectParams{Since: saved, Max: 7})
+			if len(got.Rollouts)+len(got.Corrections) == 0 {
+				break
+			}
+			if i%2 == 1 { // it is killed before it has saved anything
+				continue
+			}
+			for _, r := range got.Rollouts {
+				learned[r.Rollout.RolloutID]++
+			}
+			for _, r := range got.Corrections {
+				corrected += r.Rewards
+			}
+			saved = got.Next
+		}
+		if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(learned) != rounds*many {
+		t.Errorf("learned from %d rollouts, want %d", len(learned), rounds*many)
+	}
+	for i, id := range all {
+		if learned[id] != 1 {
+			t.Errorf("learned from rollout %d %d times", i, learned[id])
+		}
+	}
+	if corrected != late {
+		t.Errorf("%d late rewards were told, want %d", corrected, late)
+	}
+}

@@ -1,0 +1,325 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
+)
+
+// The documents of a collector.
+const (
+	kindHead  = "collect-head"
+	idHead    = "head"
+	kindEntry = "collect-entry" // of the log, and by rollout
+	parentLog = "log"
+	// Finished rollouts without a reward, in the order in which their windows are over: the
+	// sequence is the time in milliseconds.
+	kindPending   = "collect-pending"
+	parentPending = "window"
+)
+
+func entryID(rolloutID string) string { return "rollout/" + rolloutID }
+
+// entry is the body of an entry of the log. What a consumer reads of it never changes.
+type entry struct {
+	RolloutID  string            `json:"rollout_id"`
+	Correction bool              `json:"correction,omitzero"`
+	Reward     agl.Null[float64] `json:"reward"`
+	Rewards    int               `json:"rewards"`
+	Previous   agl.Null[float64] `json:"previous,omitzero"` // of a correction
+
+	// In the entry of a rollout: what the last entry about it has said.
+	Told     agl.Null[float64] `json:"told,omitzero"`
+	ToldMany int               `json:"told_many,omitzero"`
+}
+
+const (
+	eventPage = 512
+	chunk     = 200 // rollouts of one write: each takes up to four of the 1,000 documents
+)
+
+// update brings the log up to date and returns its head.
+func (c *Collector) update(ctx context.Context) (head, error) {
+	select {
+	case c.turn <- struct{}{}:
+	case <-ctx.Done():
+		return head{}, ctx.Err()
+	}
+	defer func() { <-c.turn }()
+	for {
+		h, err := c.load(ctx)
+		if err == nil {
+			err = c.advance(ctx, &h)
+		}
+		if !errors.Is(err, errStale) {
+			return h, err
+		}
+	}
+}
+
+// errStale means that another collector has written the log.
+var errStale = errors.New("the head of the log has changed")
+
+// advance looks at all events behind the head, and at all windows that are over.
+func (c *Collector) advance(ctx context.Context, h *head) error {
+	for more := true; more; {
+		events, err := c.store.ReadEvents(ctx, h.Event, eventPage)
+		if err != nil {
+			return err
+		}
+		more = len(events) == eventPage
+		var changed []string
+		for i := range events {
+			e := &events[i]
+			ends := e.Kind == agl.EventRollout && (agl.RolloutStatus(e.Status).Finished() || e.Status == "deleted")
+			if (ends || e.Kind == agl.EventSpans) && !slices.Contains(changed, e.RolloutID) {
+				changed = append(changed, e.RolloutID)
+			}
+		}
+		if len(events) > 0 && events[len(events)-1].Kind == agl.EventReset {
+			if changed, err = c.finished(ctx); err != nil {
+				return err
+			}
+		}
+		if len(events) == 0 {
+			break
+		}
+		before, last := h.version, events[len(events)-1].ID
+		if err := c.lookAt(ctx, h, changed, last); err != nil {
+			return err
+		}
+		if h.version == before && (more || before == 0) { // so that a restart need not read these events again
+			if err := c.write(ctx, h, nil); err != nil {
+				return err
+			}
+		}
+		c.behind.version, c.behind.event = h.version, h.Event
+	}
+	for {
+		page, err := c.store.QueryDocuments(ctx, agl.QueryDocumentsParams{
+			Kind: kindPending, Parent: agl.Some(parentPending), To: agl.Some(time.Now().UnixMilli()), Limit: chunk,
+		})
+		if err != nil || len(page.Items) == 0 {
+			return err
+		}
+		ids := make([]string, len(page.Items))
+		for i := range page.Items {
+			ids[i] = page.Items[i].ID
+		}
+		if err := c.lookAt(ctx, h, ids, h.Event); err != nil {
+			return err
+		}
+	}
+}
+
+// finished returns all finished rollouts, the oldest first. Rollouts that finish meanwhile
+// move the others back in the order of the query, deleted ones move them ahead; so each
+// page begins before the end of the last one.
+func (c *Collector) finished(ctx context.Context) ([]string, error) {
+	const page, overlap = 1000, 200
+	var ids []string
+	for {
+		got, err := c.store.QueryRollouts(ctx, agl.QueryRolloutsParams{
+			StatusIn: []agl.RolloutStatus{agl.RolloutSucceeded, agl.RolloutFailed, agl.RolloutCancelled},
+			Paging:   agl.Paging{Limit: page, Offset: max(len(ids)-overlap, 0), SortBy: "start_time", Order: agl.Descending},
+		})
+		if err != nil {
+			return nil, err
+		}
+		items := got.Items
+		if len(ids) > 0 {
+			at := slices.IndexFunc(items, func(r agl.AttemptedRollout) bool { return r.RolloutID == ids[len(ids)-1] })
+			if at < 0 { // too many were deleted or finished: begin again
+				ids = ids[:0]
+				continue
+			}
+			items = items[at+1:]
+		}
+		for i := range items {
+			ids = append(ids, items[i].RolloutID)
+		}
+		if len(items) == 0 || len(got.Items) < page {
+			slices.Reverse(ids)
+			return ids, nil
+		}
+	}
+}
+
+// lookAt writes what has become of rollouts. The last write says that the events up to
+// one have been looked at.
+func (c *Collector) lookAt(ctx context.Context, h *head, ids []string, event string) error {
+	for from := 0; from < len(ids); from += chunk {
+		some := ids[from:min(from+chunk, len(ids))]
+		if from+chunk >= len(ids) {
+			h.Event = event
+		}
+		rollouts, err := c.rollouts(ctx, some)
+		if err != nil {
+			return err
+		}
+		var writes []agl.DocumentWrite
+		for _, id := range some {
+			var r *agl.AttemptedRollout
+			if found, ok := rollouts[id]; ok {
+				r = &found
+			}
+			more, err := c.judge(ctx, h, id, r)
+			if err != nil {
+				return err
+			}
+			writes = append(writes, more...)
+		}
+		if len(writes) == 0 {
+			continue
+		}
+		if err := c.write(ctx, h, writes); err != nil {
+			return err
+		}
+	}
+	h.Event = event
+	return nil
+}
+
+// write writes documents with the head, if nobody has written the head meanwhile. It is
+// quiet: a reader is woken by what made the log grow.
+func (c *Collector) write(ctx context.Context, h *head, writes []agl.DocumentWrite) error {
+	body, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	writes = append(writes, agl.DocumentWrite{Kind: kindHead, ID: idHead, Body: body, IfVersion: agl.Some(h.version)})
+	for i := range writes {
+		writes[i].Quiet = true
+	}
+	_, err = c.store.WriteDocuments(ctx, agl.WriteDocumentsParams{Writes: writes})
+	if errors.Is(err, agl.ErrConflict) || errors.Is(err, agl.ErrNotFound) {
+		return errStale
+	}
+	if err == nil {
+		h.version++
+	}
+	return err
+}
+
+// judge returns the writes for a rollout as it is now, nil if it was deleted.
+func (c *Collector) judge(ctx context.Context, h *head, id string, r *agl.AttemptedRollout) ([]agl.DocumentWrite, error) {
+	var known *entry
+	switch document, err := c.store.GetDocument(ctx, kindEntry, entryID(id)); {
+	case err == nil:
+		known = new(entry)
+		if err := json.Unmarshal(document.Body, known); err != nil {
+			return nil, agl.Errorf(agl.CodeInternal, "the entry of rollout %s in the collector's log cannot be read: %w", id, err)
+		}
+		if r == nil {
+			return []agl.DocumentWrite{{Kind: kindEntry, ID: entryID(id), Delete: true}}, nil
+		}
+		return c.correct(ctx, h, r, known, document.Sequence)
+	case !errors.Is(err, agl.ErrNotFound):
+		return nil, err
+	}
+
+	var writes []agl.DocumentWrite
+	waiting := int64(0) // the end of the window that is known
+	switch document, err := c.store.GetDocument(ctx, kindPending, id); {
+	case err == nil:
+		waiting = document.Sequence
+		writes = append(writes, agl.DocumentWrite{Kind: kindPending, ID: id, Delete: true})
+	case !errors.Is(err, agl.ErrNotFound):
+		return nil, err
+	}
+	if r == nil || !r.Status.Finished() { // deleted, or opened again
+		return writes, nil
+	}
+	reward, many, err := c.reward(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if over := c.windowEnd(r); !reward.Valid && time.Now().Before(over) {
+		end := over.UnixMilli() + 1
+		if waiting == end {
+			return nil, nil
+		}
+		return []agl.DocumentWrite{{Kind: kindPending, ID: id, Parent: parentPending, Sequence: end, Body: []byte("{}")}}, nil
+	}
+	h.Last++
+	add, err := entryWrite(entryID(id), h.Last, &entry{RolloutID: id, Reward: reward, Rewards: many, Told: reward, ToldMany: many})
+	return append(writes, add), err
+}
+
+// correct returns the writes for a rollout that is in the log: a correction if it has got
+// more rewards.
+func (c *Collector) correct(ctx context.Context, h *head, r *agl.AttemptedRollout, known *entry, place int64) ([]agl.DocumentWrite, error) {
+	reward, many, err := c.reward(ctx, r)
+	if err != nil || many <= known.ToldMany {
+		return nil, err
+	}
+	h.Last++
+	add, err := entryWrite("correction/"+strconv.FormatInt(h.Last, 10), h.Last,
+		&entry{RolloutID: r.RolloutID, Correction: true, Reward: reward, Previous: known.Told, Rewards: many - known.ToldMany})
+	if err != nil {
+		return nil, err
+	}
+	known.Told, known.ToldMany = reward, many
+	update, err := entryWrite(entryID(r.RolloutID), place, known)
+	return []agl.DocumentWrite{add, update}, err
+}
+
+func entryWrite(id string, place int64, e *entry) (agl.DocumentWrite, error) {
+	body, err := json.Marshal(e)
+	return agl.DocumentWrite{Kind: kindEntry, ID: id, Parent: parentLog, Sequence: place, Body: body}, err
+}
+
+// windowEnd returns when a finished rollout is ready without a reward.
+func (c *Collector) windowEnd(r *agl.AttemptedRollout) time.Time {
+	window := c.window
+	if seconds, ok := agl.Attributes(r.Metadata).GetFloat(agl.MetadataRewardWindow); ok {
+		const most = 1e9 // seconds, which a Duration can hold
+		window = time.Duration(min(max(seconds, 0), most) * float64(time.Second))
+	}
+	return r.EndTime.V.Time().Add(window)
+}
+
+// reward returns the reward of the latest attempt, and how many spans carry one. Spans
+// that cannot be read as rewards count as none, for they stay as they are.
+func (c *Collector) reward(ctx context.Context, r *agl.AttemptedRollout) (reward agl.Null[float64], many int, err error) {
+	if r.Attempt == nil {
+		return reward, 0, nil
+	}
+	page, err := c.store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, Paging: agl.Paging{Limit: -1}})
+	if errors.Is(err, agl.ErrEvicted) {
+		return reward, 0, nil
+	}
+	if err != nil {
+		return reward, 0, err
+	}
+	for i := range page.Items {
+		one, err := adapter.PrimaryReward(&page.Items[i])
+		switch {
+		case err != nil:
+			c.log.Warn("a reward cannot be read", "rollout_id", r.RolloutID, "span_id", page.Items[i].SpanID, "error", err)
+		case one.Valid:
+			many++
+		}
+	}
+	if reward, err = adapter.FinalReward(page.Items); err != nil {
+		return agl.Null[float64]{}, many, nil //nolint:nilerr // it was logged above
+	}
+	return reward, many, nil
+}
+
+// pending returns how many finished rollouts wait for a reward, and when the first of
+// their windows is over.
+func (c *Collector) pending(ctx context.Context) (first time.Time, many int, err error) {
+	page, err := c.store.QueryDocuments(ctx, agl.QueryDocumentsParams{Kind: kindPending, Parent: agl.Some(parentPending), Limit: 1})
+	if err != nil || len(page.Items) == 0 {
+		return time.Time{}, 0, err
+	}
+	return time.UnixMilli(page.Items[0].Sequence), page.Total, nil
+}
