@@ -18,6 +18,7 @@ type Caller struct {
 	// Attempt is the only attempt that a caller with the scope Agent may speak for. Null
 	// is every attempt.
 	Attempt agl.Null[agl.Claim]
+	Limits  Limits // zero: none
 }
 
 // Root may do everything: it has the server's own token.
@@ -31,11 +32,12 @@ type Identity struct {
 	ExpireTime *agl.Timestamp `json:"expire_time"`
 	RolloutID  string         `json:"rollout_id,omitzero"`
 	AttemptID  string         `json:"attempt_id,omitzero"`
+	Limits     Limits         `json:"limits,omitzero"`
 }
 
 // Identity returns the JSON form.
 func (c *Caller) Identity() Identity {
-	i := Identity{ID: c.KeyID, Name: c.Name, Scopes: c.Scopes.Names(), RolloutID: c.Attempt.V.RolloutID, AttemptID: c.Attempt.V.AttemptID}
+	i := Identity{ID: c.KeyID, Name: c.Name, Scopes: c.Scopes.Names(), RolloutID: c.Attempt.V.RolloutID, AttemptID: c.Attempt.V.AttemptID, Limits: c.Limits}
 	if !c.Expire.IsZero() {
 		at := agl.TimestampOf(c.Expire)
 		i.ExpireTime = &at
@@ -46,7 +48,7 @@ func (c *Caller) Identity() Identity {
 // Caller reads the JSON form.
 func (i *Identity) Caller() (Caller, error) {
 	scopes, err := ParseScopes(i.Scopes)
-	c := Caller{KeyID: i.ID, Name: i.Name, Scopes: scopes}
+	c := Caller{KeyID: i.ID, Name: i.Name, Scopes: scopes, Limits: i.Limits}
 	if i.ExpireTime != nil {
 		c.Expire = i.ExpireTime.Time()
 	}

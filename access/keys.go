@@ -8,6 +8,7 @@ import (
 	"crypto/subtle"
 	"encoding/hex"
 	"errors"
+	"hash/maphash"
 	"slices"
 	"strings"
 	"time"
@@ -41,6 +42,9 @@ type Key struct {
 	ExpireTime *agl.Timestamp `json:"expire_time"` // null: never
 	RevokeTime *agl.Timestamp `json:"revoke_time"` // null: it is valid
 	RevokedBy  string         `json:"revoked_by,omitzero"`
+	Limits     Limits         `json:"limits,omitzero"`
+	// Usage is what a key with limits has used, in the answer of [Keys.List].
+	Usage *Usage `json:"usage,omitzero"`
 }
 
 // storedKey is the document of a key.
@@ -73,7 +77,7 @@ func (k *Key) State(now time.Time) State {
 
 // caller is who makes requests with the key.
 func (k *Key) caller() (Caller, error) {
-	i := Identity{ID: k.ID, Name: k.Name, Scopes: k.Scopes, ExpireTime: k.ExpireTime, RolloutID: k.RolloutID, AttemptID: k.AttemptID}
+	i := Identity{ID: k.ID, Name: k.Name, Scopes: k.Scopes, ExpireTime: k.ExpireTime, RolloutID: k.RolloutID, AttemptID: k.AttemptID, Limits: k.Limits}
 	return i.Caller()
 }
 
@@ -91,6 +95,7 @@ type NewKey struct {
 	Expire time.Duration // how long it is valid; 0 is for ever
 	// Attempt is required of a key with the scope Agent, which no other may stand beside.
 	Attempt agl.Null[agl.Claim]
+	Limits  Limits
 	By      string // who makes it
 }
 
@@ -107,20 +112,24 @@ func (n *NewKey) validate() error {
 	case (n.Scopes == Agent) != n.Attempt.Valid, n.Attempt.Valid && (n.Attempt.V.RolloutID == "" || n.Attempt.V.AttemptID == ""):
 		return agl.Errorf(agl.CodeInvalid, "rollout_id and attempt_id: got %q and %q, must both be given for the scope agent, and for no other", n.Attempt.V.RolloutID, n.Attempt.V.AttemptID)
 	}
-	return nil
+	return n.Limits.validate()
 }
 
 // Keys are the keys of a store.
 type Keys struct {
 	documents agl.DocumentStore
 	cache     *Cache
+	ledgers   ledgers
 }
 
-var _ Checker = (*Keys)(nil)
+var (
+	_ Checker = (*Keys)(nil)
+	_ Charger = (*Keys)(nil)
+)
 
 // NewKeys returns the keys that a store keeps as documents.
 func NewKeys(documents agl.DocumentStore) *Keys {
-	k := &Keys{documents: documents}
+	k := &Keys{documents: documents, ledgers: ledgers{documents: documents, seed: maphash.MakeSeed()}}
 	k.cache = NewCache(k.lookup, StoreTTL)
 	return k
 }
@@ -131,7 +140,7 @@ func (k *Keys) Create(ctx context.Context, p NewKey) (CreatedKey, error) {
 		return CreatedKey{}, err
 	}
 	now := time.Now()
-	key := Key{ID: strings.ToLower(rand.Text()[:idLength]), Name: p.Name, Scopes: p.Scopes.Names(), CreateTime: agl.TimestampOf(now), CreatedBy: p.By}
+	key := Key{ID: strings.ToLower(rand.Text()[:idLength]), Name: p.Name, Scopes: p.Scopes.Names(), CreateTime: agl.TimestampOf(now), CreatedBy: p.By, Limits: p.Limits}
 	if p.Expire > 0 {
 		at := agl.TimestampOf(now.Add(p.Expire))
 		key.ExpireTime = &at
@@ -159,7 +168,7 @@ func (k *Keys) List(ctx context.Context) ([]Key, error) {
 		keys[i] = stored.Key
 	}
 	slices.SortFunc(keys, func(a, b Key) int { return cmp.Or(cmp.Compare(b.CreateTime, a.CreateTime), cmp.Compare(a.ID, b.ID)) })
-	return keys, nil
+	return keys, k.ledgers.addUsage(ctx, keys)
 }
 
 // Revoke ends a key: at once here, within a second on other servers. Revoking it again

@@ -45,6 +45,8 @@ func (g *Gateway) identify(r *http.Request) (access.Caller, error) {
 		case agl.ErrorCode(err) == agl.CodeUnauthorized:
 		case err != nil:
 			return access.Caller{}, err
+		case caller.Limits != (access.Limits{}):
+			return access.Caller{}, errStatus(http.StatusForbidden, "the key "+caller.KeyID+" has a budget, which this API does not count: use one without limits, or the API under /v1/agl and agl proxy")
 		case !caller.Attempt.Valid || agentsOwn(r) == caller.Attempt.V.RolloutID:
 			return caller, nil
 		}

@@ -27,6 +27,8 @@ type (
 	Model = upstream.Model
 	// API is the interface that a backend speaks.
 	API = upstream.API
+	// Price is what the tokens of a model cost.
+	Price = upstream.Price
 	// Limits bound the calls to a backend.
 	Limits = upstream.Limits
 	// Retry says how a failing request is repeated.
@@ -98,6 +100,8 @@ type Config struct {
 	// that is given must be valid and have the scope of its route, even where none is
 	// required. Keys are not forwarded to backends.
 	Access access.Checker
+	// Budgets reserves and spends the budgets of keys; nil refuses keys that have one.
+	Budgets access.Charger
 	// RequireKeys requires a key or the Token of every call without a KeySecret, too.
 	RequireKeys bool
 	// PublicURL is where agents reach the proxy, for [Proxy.AsResource].

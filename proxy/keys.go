@@ -50,40 +50,41 @@ func (k *keys) run(ttl time.Duration) (string, error) {
 }
 
 // authorize checks whether a request may use a route that declares scopes, and removes the
-// virtual key from the request, so that no backend gets it.
-func (k *keys) authorize(r *http.Request, rt route, scope access.Scope) *openai.Error {
+// virtual key from the request, so that no backend gets it. It returns the caller if it has a
+// key of the store, otherwise nil.
+func (k *keys) authorize(r *http.Request, rt route, scope access.Scope) (*access.Caller, *openai.Error) {
 	required := k.secret != "" || k.always
 	key := k.take(r.Header, required && rt.rolloutID != "")
 	root := access.Root()
 	switch err := root.Allow(scope); {
 	case err != nil: // nobody may
-		return admin.AccessError(err)
+		return nil, admin.AccessError(err)
 	case scope&access.Public != 0:
-		return nil
+		return nil, nil
 	case k.access != nil && access.Is(key):
 		return k.allow(r, key, rt, scope)
 	case !required:
-		return nil
+		return nil, nil
 	case k.token != "" && subtle.ConstantTimeCompare([]byte(key), []byte(k.token)) == 1:
 		k.take(r.Header, true)
-		return nil
+		return nil, nil
 	case rt.rolloutID == "":
-		return errKey("calls outside of an attempt need the proxy's token or a key, because the proxy requires keys; calls of an attempt need the attempt's key")
+		return nil, errKey("calls outside of an attempt need the proxy's token or a key, because the proxy requires keys; calls of an attempt need the attempt's key")
 	case k.secret == "":
-		return errKey("the API key is missing; this proxy takes the keys that agl key create makes")
+		return nil, errKey("the API key is missing; this proxy takes the keys that agl key create makes")
 	}
 	secret, err := upstream.Secret(k.secret, k.lookup)
 	if err != nil {
-		return openai.NewError(http.StatusInternalServerError, openai.APIError, "no_key_secret", err.Error())
+		return nil, openai.NewError(http.StatusInternalServerError, openai.APIError, "no_key_secret", err.Error())
 	}
 	if runkey.Check(secret, key, rt.rolloutID, rt.attemptID, time.Now()) {
-		return nil
+		return nil, nil
 	}
 	message := "the API key is missing, expired or not that of this attempt; use the key in the attempt's resource"
 	if _, run := runkey.ForAttempt(key, rt.rolloutID, rt.attemptID); run {
 		message = "the API key is the run's, not the attempt's; runners of the Python package pass the run's key on unchanged: get the attempt's key with POST /admin/attempts/key"
 	}
-	return errKey(message)
+	return nil, errKey(message)
 }
 
 func errKey(message string) *openai.Error {
@@ -91,15 +92,18 @@ func errKey(message string) *openai.Error {
 }
 
 // allow checks a key of the store.
-func (k *keys) allow(r *http.Request, key string, rt route, scope access.Scope) *openai.Error {
+func (k *keys) allow(r *http.Request, key string, rt route, scope access.Scope) (*access.Caller, *openai.Error) {
 	caller, err := k.access.Check(r.Context(), key)
 	if err == nil {
 		err = caller.Allow(scope)
 	}
-	if err == nil && !caller.Speaks(agl.Claim{RolloutID: rt.rolloutID, AttemptID: rt.attemptID}) {
-		return errKey("the API key is that of another attempt")
+	switch {
+	case err != nil:
+		return nil, admin.AccessError(err)
+	case !caller.Speaks(agl.Claim{RolloutID: rt.rolloutID, AttemptID: rt.attemptID}):
+		return nil, errKey("the API key is that of another attempt")
 	}
-	return admin.AccessError(err)
+	return &caller, nil
 }
 
 // take returns the API key of a request. It removes virtual keys from the headers, and

@@ -47,6 +47,7 @@ type Proxy struct {
 	cfg      Config
 	guard    *httpserver.Guard
 	keys     keys
+	meter    *access.Meter // of the budgets of keys; nil without Config.Budgets
 	upstream *upstream.Pool
 	quota    *quota.Quota
 	recorder *capture.Recorder
@@ -73,6 +74,9 @@ func New(cfg Config) (*Proxy, error) {
 	}
 	if p.recorder, err = capture.New(cfg.capture(p.cancelled)); err != nil {
 		return nil, err
+	}
+	if cfg.Budgets != nil {
+		p.meter = access.NewMeter(cfg.Budgets)
 	}
 	p.metrics = newMetrics(p.upstream, p.recorder)
 	calls := callLog{cfg.Logger, cfg.LogCalls, cfg.LogContents}
@@ -108,10 +112,12 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			"unknown request URL: "+r.Method+" "+r.URL.Path+"; the proxy serves POST …/chat/completions, …/completions, …/responses, …/embeddings and …/messages, and GET …/models; forward_paths adds others"))
 		return
 	}
-	if refused := p.keys.authorize(r, rt, to.scope); refused != nil {
+	caller, refused := p.keys.authorize(r, rt, to.scope)
+	if refused != nil {
 		p.refuse(w, r, refused)
 		return
 	}
+	rt.allowance = p.allowance(caller)
 	to.serve(w, r, rt)
 }
 
@@ -150,8 +156,9 @@ func (p *Proxy) forwards(path string) bool {
 
 // route is the parsed path of a request.
 type route struct {
-	rolloutID, attemptID string // both or neither
-	path                 string // the rest, from its slash, without /v1
+	rolloutID, attemptID string             // both or neither
+	path                 string             // the rest, from its slash, without /v1
+	allowance            exchange.Allowance // the budget of the caller; nil without one
 }
 
 // maxID bounds the ids of rollouts and attempts in paths, in bytes.
@@ -198,7 +205,7 @@ func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, rt route) {
 		return
 	}
 	defer leave()
-	p.exchange.Serve(ctx, w, r, exchange.Origin{RolloutID: rt.rolloutID, AttemptID: rt.attemptID, Path: rt.path, Cancel: cancel})
+	p.exchange.Serve(ctx, w, r, exchange.Origin{RolloutID: rt.rolloutID, AttemptID: rt.attemptID, Path: rt.path, Cancel: cancel, Allowance: rt.allowance})
 }
 
 type listedModel struct {
@@ -393,5 +400,8 @@ func (p *Proxy) Close(ctx context.Context) error {
 		err = agl.Errorf(agl.CodeUnavailable, "close: %d calls were cancelled: %w", p.running.abort(), context.Cause(ctx))
 	}
 	p.upstream.Close()
+	if p.meter != nil {
+		err = errors.Join(err, p.meter.Close(ctx))
+	}
 	return errors.Join(err, p.recorder.Close(ctx))
 }

@@ -32,12 +32,19 @@ type keyCreateCommand struct {
 	Rollout string         `placeholder:"ID" help:"With --scope agent: the rollout of the attempt that it is for."`
 	Attempt string         `placeholder:"ID" help:"With --scope agent: the attempt that it is for."`
 
+	MaxTokens   int64      `placeholder:"N" help:"Most tokens of prompts and replies that it may use at models, over its life. Default: no limit, as of the others."`
+	MaxUSD      float64    `name:"max-usd" placeholder:"DOLLARS" help:"Most dollars that it may spend at models, over its life, by their prices in the configuration of the proxy."`
+	MaxCalls    int64      `placeholder:"N" help:"Most calls of models that it may have running at once."`
+	MaxRollouts int64      `placeholder:"N" help:"Most rollouts that it may enqueue or start, over its life."`
+	MaxBytes    flags.Size `placeholder:"SIZE" help:"Most bytes (10GB) that it may send to the store, over its life."`
+
 	scopes access.Scope
 }
 
 func (keyCreateCommand) Help() string {
 	return "Needs the store's token or a key with the scope admin. The key goes to standard output.\n\n" +
-		"Examples:\n  agl key create gpu-7 --scope runner --expire 30d\n  agl key create collector --scope ingest"
+		"Examples:\n  agl key create gpu-7 --scope runner --expire 30d\n  agl key create collector --scope ingest\n" +
+		"  agl key create intern --scope live --max-usd 20 --max-calls 8"
 }
 
 func (c *keyCreateCommand) Validate() (err error) {
@@ -47,11 +54,16 @@ func (c *keyCreateCommand) Validate() (err error) {
 	if isAgent := c.scopes == access.Agent; isAgent != (c.Rollout != "") || isAgent != (c.Attempt != "") {
 		return errors.New("--rollout and --attempt: must both be given with --scope agent, and with no other")
 	}
+	if min(c.MaxTokens, c.MaxCalls, c.MaxRollouts) < 0 || !(c.MaxUSD >= 0) {
+		return errors.New("--max-tokens, --max-usd, --max-calls, --max-rollouts: must not be negative; leave one out for no limit")
+	}
 	return nil
 }
 
 func (c *keyCreateCommand) run(ctx context.Context, out *console.Console) error {
-	p := access.NewKey{Name: c.Name, Scopes: c.scopes, Expire: time.Duration(c.Expire)}
+	p := access.NewKey{Name: c.Name, Scopes: c.scopes, Expire: time.Duration(c.Expire), Limits: access.Limits{
+		MaxTokens: c.MaxTokens, MaxUSD: c.MaxUSD, MaxCalls: c.MaxCalls, MaxRollouts: c.MaxRollouts, MaxBytes: int64(c.MaxBytes),
+	}}
 	if c.Rollout != "" {
 		p.Attempt = agl.Some(agl.Claim{RolloutID: c.Rollout, AttemptID: c.Attempt})
 	}
@@ -96,7 +108,7 @@ func (c *keyListCommand) run(ctx context.Context, out *console.Console) error {
 			return err
 		}
 		now := time.Now()
-		table := console.Table{Headers: []string{"KEY", "STATE", "NAME", "SCOPES", "CREATED", "EXPIRES", "BY"}, Status: 1, Drop: []string{"BY", "CREATED"}}
+		table := console.Table{Headers: []string{"KEY", "STATE", "NAME", "SCOPES", "USED", "CREATED", "EXPIRES", "BY"}, Status: 1, Drop: []string{"BY", "CREATED"}}
 		for i := range found {
 			k := &found[i]
 			switch {
@@ -111,7 +123,7 @@ func (c *keyListCommand) run(ctx context.Context, out *console.Console) error {
 					expires = console.Time(agl.Some(*k.ExpireTime))
 				}
 				table.Rows = append(table.Rows, []string{
-					console.Dash(k.ID), k.State(now), console.Dash(k.Name), strings.Join(k.Scopes, ","), console.Time(agl.Some(k.CreateTime)), expires, console.Dash(k.CreatedBy),
+					console.Dash(k.ID), k.State(now), console.Dash(k.Name), strings.Join(k.Scopes, ","), console.Dash(used(k)), console.Time(agl.Some(k.CreateTime)), expires, console.Dash(k.CreatedBy),
 				})
 			}
 		}
@@ -120,6 +132,26 @@ func (c *keyListCommand) run(ctx context.Context, out *console.Console) error {
 		}
 		return table.Print(out)
 	})
+}
+
+// used says what a key has used of its limits.
+func used(k *access.Key) string {
+	if k.Usage == nil {
+		return ""
+	}
+	var parts []string
+	add := func(limit int64, format string, args ...any) {
+		if limit > 0 {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	spent, l := &k.Usage.Spent, &k.Limits
+	add(access.NanoUSD(l.MaxUSD), "$%.2f/%.2f", float64(spent.NanoUSD)/1e9, l.MaxUSD)
+	add(l.MaxTokens, "%d/%d tokens", spent.Tokens, l.MaxTokens)
+	add(l.MaxCalls, "%d/%d calls", k.Usage.Reserved.Calls, l.MaxCalls)
+	add(l.MaxRollouts, "%d/%d rollouts", spent.Rollouts, l.MaxRollouts)
+	add(l.MaxBytes, "%d/%d bytes", spent.Bytes, l.MaxBytes)
+	return strings.Join(parts, ", ")
 }
 
 type keyRevokeCommand struct {

@@ -99,6 +99,7 @@ func model(m *proxy.Model) yamlfile.Value {
 			yamlfile.Key("requests_per_minute", "Requests in a minute.", yamlfile.Integer(&m.Limits.RequestsPerMinute)).Default(0),
 			yamlfile.Key("tokens_per_minute", "Tokens in a minute.", yamlfile.Integer(&m.Limits.TokensPerMinute)).Default(0),
 		)),
+		yamlfile.Key("price", "What tokens cost, for keys with a budget in dollars; 0 is nothing. Such keys cannot call models without a price.", price(&m.Price)),
 		yamlfile.Key("health_url", "Requested every health.probe_interval to see whether the backend is up; a path starts at the root of base_url.", yamlfile.Text(&m.HealthURL)),
 		yamlfile.Key("pause_url", "Requested with POST when the proxy is paused.", yamlfile.Text(&m.PauseURL)),
 		yamlfile.Key("resume_url", "Requested with POST when it resumes.", yamlfile.Text(&m.ResumeURL)),
@@ -107,6 +108,15 @@ func model(m *proxy.Model) yamlfile.Value {
 			s.Fail(m.Validate())
 		}
 	})
+}
+
+func price(to **proxy.Price) yamlfile.Value {
+	given := &proxy.Price{}
+	limit := yamlfile.Min(0)
+	return yamlfile.Mapping(
+		yamlfile.Key("prompt", "Dollars per million tokens of prompts.", yamlfile.Number(&given.Prompt, limit)).Required(),
+		yamlfile.Key("completion", "Dollars per million tokens of replies.", yamlfile.Number(&given.Completion, limit)).Required(),
+	).Check(func(*yamlfile.Scope) { *to = given })
 }
 
 func control(c *proxy.Control) yamlfile.Value {

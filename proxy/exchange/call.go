@@ -24,8 +24,13 @@ type call struct {
 	meter    meter
 	account  *quota.Account // of the attempt's budget; nil when there is none
 	cancel   context.CancelCauseFunc
-	buffers  *bufferPool
-	maxReply int64 // bytes that are recorded or translated of a reply
+	// allowance is the caller's budget, most what the call uses of it at most, and settle ends
+	// the reservation; all nil or zero without one.
+	allowance Allowance
+	most      Usage
+	settle    func(used Usage)
+	buffers   *bufferPool
+	maxReply  int64 // bytes that are recorded or translated of a reply
 }
 
 // setTries sets the header HeaderTries.

@@ -65,13 +65,15 @@ type Origin struct {
 	Path                 string // without the prefix of the attempt and without /v1
 	// Cancel cancels the context of Serve, with a cause.
 	Cancel context.CancelCauseFunc
+	// Allowance is the budget of the caller; nil is none.
+	Allowance Allowance
 }
 
 // Serve answers a request. It panics with http.ErrAbortHandler when the agent has
 // received part of a reply that cannot be completed: closing the connection is then the
 // only way to report the failure.
 func (x *Exchange) Serve(ctx context.Context, w http.ResponseWriter, r *http.Request, of Origin) {
-	c := &call{w: w, cancel: of.Cancel, buffers: &x.buffers, maxReply: x.cfg.MaxReplyBytes, in: &record.Input{
+	c := &call{w: w, cancel: of.Cancel, allowance: of.Allowance, buffers: &x.buffers, maxReply: x.cfg.MaxReplyBytes, in: &record.Input{
 		RolloutID: of.RolloutID, AttemptID: of.AttemptID, Method: r.Method, Path: of.Path, Form: formOf(of.Path), Start: time.Now(),
 	}}
 	c.recorded = of.RolloutID != "" && Generates(of.Path) && x.cfg.Recorder.Records(of.RolloutID, of.AttemptID)
@@ -107,6 +109,9 @@ func (x *Exchange) serve(ctx context.Context, c *call, r *http.Request) error {
 			timer := time.AfterFunc(time.Until(at), func() { c.cancel(spent) })
 			defer timer.Stop()
 		}
+	}
+	if err := c.reserve(ctx); err != nil {
+		return c.refuse(ctx, err)
 	}
 	reply, err := x.cfg.Upstream.Send(ctx, &upstream.Request{
 		Model: c.in.Model, Affinity: cmp.Or(c.in.RolloutID, r.Header.Get("X-Session-Id")), Agent: r, Message: plans.message, Buffer: c.recorded,
@@ -184,6 +189,13 @@ func (x *Exchange) read(ctx context.Context, c *call, r *http.Request) (*planner
 		c.memory.Grow(len(body) - len(c.in.Request))
 		c.setRequest(body)
 	}
+	if c.allowance != nil {
+		if body, c.most, err = bounded(c.in.Path, body); err != nil {
+			return nil, nil, err
+		}
+		c.memory.Grow(len(body) - len(c.in.Request))
+		c.setRequest(body)
+	}
 	request, err := openai.ParseRequest(body)
 	if err != nil {
 		e := invalid(http.StatusBadRequest, "invalid_body", err.Error())
@@ -239,6 +251,13 @@ func (c *call) refuse(ctx context.Context, err error) error {
 	}
 	c.in.Fail(record.SourceGateway, e.Message)
 	c.in.Status = e.Status
+	if e.Code == BudgetExceeded {
+		c.in.Outcome = agl.OutcomeBudget
+		c.w.Header().Set(HeaderOutcome, string(agl.OutcomeBudget))
+		if e.RetryAfter == 0 {
+			c.w.Header().Set("X-Should-Retry", "false") // OpenAI's and Anthropic's clients obey it
+		}
+	}
 	return WriteError(c.w, e)
 }
 
@@ -287,6 +306,7 @@ func (x *Exchange) end(ctx context.Context, c *call, err error) {
 	if !in.Delivered { // the backend may not have sent its usage
 		total = max(total, c.account.Charged())
 	}
+	c.settleAllowance()
 	_ = c.account.Charge(total) // if the budget is spent now, the next call is refused
 	x.cfg.Ended(ctx, in, used)
 	if c.recorded {

@@ -85,6 +85,9 @@ func (r *Request) parseOptions(m rawjson.Member) (usage bool) {
 	return usage
 }
 
+// Prompts returns the number of prompts in the prompt of a completion.
+func Prompts(raw []byte) int64 { return int64(prompts(raw)) }
+
 // prompts returns the number of prompts of a completion: a string or a list of token
 // ids is one, a list of these is as many as it has.
 func prompts(raw []byte) int {

@@ -64,6 +64,9 @@ type Model struct {
 	CacheSalt bool `json:"cache_salt,omitzero"`
 	// Limits bound the calls to this backend.
 	Limits Limits `json:"limits,omitzero"`
+	// Price is what its tokens cost; nil is unknown. Keys whose budget is in dollars may
+	// only call models with a price.
+	Price *Price `json:"price,omitzero"`
 	// HealthURL, if set, is requested with GET every Health.ProbeInterval to see
 	// whether the backend is up. A path such as /health starts at the root of BaseURL.
 	HealthURL string `json:"health_url,omitzero"`
@@ -73,6 +76,22 @@ type Model struct {
 	// /continue_generation. Paths start at the root of BaseURL.
 	PauseURL  string `json:"pause_url,omitzero"`
 	ResumeURL string `json:"resume_url,omitzero"`
+}
+
+// Price is what tokens cost, in dollars per million.
+type Price struct {
+	Prompt     float64 `json:"prompt"`
+	Completion float64 `json:"completion"`
+}
+
+// maxPrice bounds a price, in dollars per million tokens.
+const maxPrice = 1e6
+
+func (p *Price) validate(field string) error {
+	if p == nil || p.Prompt >= 0 && p.Completion >= 0 && p.Prompt <= maxPrice && p.Completion <= maxPrice {
+		return nil
+	}
+	return agl.Errorf(agl.CodeInvalid, "%s: got prompt %v and completion %v, must be dollars per million tokens, 0 to %.0f", field, p.Prompt, p.Completion, maxPrice)
 }
 
 // Salt returns the cache_salt of requests to the backend; empty is none.
@@ -143,6 +162,9 @@ func newBackend(m Model) (*backend, error) {
 	}
 	if m.CacheSalt && (m.API != APIOpenAI || m.TextOnly) {
 		return nil, agl.Errorf(agl.CodeInvalid, "%s: must not be set for services that do not know it (text_only, azure, anthropic)", field("cache_salt"))
+	}
+	if err := m.Price.validate(field("price")); err != nil {
+		return nil, err
 	}
 	l := &m.Limits
 	if err := notNegative(field("limits."), number{"in_flight", int64(l.InFlight)},

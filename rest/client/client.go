@@ -251,7 +251,7 @@ func (c *Client) open(ctx context.Context, op operation) (res *http.Response, as
 		return nil, 0, unreachable(op.name, err)
 	}
 	err = wire.DecodeError(op.name, res.StatusCode, body)
-	if wire.Retryable(res.StatusCode) {
+	if wire.Retryable(res.StatusCode) && !errors.Is(err, agl.ErrExhausted) { // a budget is not
 		return nil, backoff.RetryAfter(res.Header, time.Now()), &repeatable{err: err}
 	}
 	return nil, 0, err

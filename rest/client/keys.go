@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/rest/internal/wire"
@@ -12,7 +14,7 @@ import (
 // CreateKey makes a key. It is not repeated: a key whose answer is lost is known to
 // nobody, and can be revoked.
 func (c *Client) CreateKey(ctx context.Context, p access.NewKey) (access.CreatedKey, error) {
-	body := wire.NewKey{Name: p.Name, Scopes: p.Scopes.Names(), ExpireSeconds: p.Expire.Seconds(), RolloutID: p.Attempt.V.RolloutID, AttemptID: p.Attempt.V.AttemptID}
+	body := wire.NewKey{Name: p.Name, Scopes: p.Scopes.Names(), ExpireSeconds: p.Expire.Seconds(), RolloutID: p.Attempt.V.RolloutID, AttemptID: p.Attempt.V.AttemptID, Limits: p.Limits}
 	return call[access.CreatedKey](ctx, c, operation{name: "CreateKey", method: http.MethodPost, path: wire.Keys, body: body.AppendJSON(nil), unsent: true})
 }
 
@@ -34,6 +36,16 @@ func (c *Client) WhoAmI(ctx context.Context) (access.Caller, error) {
 		return access.Caller{}, err
 	}
 	return found.Caller()
+}
+
+// Charge implements access.Charger. It asks once: the next charge repairs what a lost answer
+// leaves behind.
+func (c *Client) Charge(ctx context.Context, p access.Charge) (access.Charged, error) {
+	body, err := json.Marshal(&p)
+	if err != nil {
+		return access.Charged{}, agl.Errorf(agl.CodeInvalid, "Charge: %w", err)
+	}
+	return call[access.Charged](ctx, c, operation{name: "Charge", method: http.MethodPost, path: wire.KeyUsage(wire.Segment(p.KeyID)), body: body, once: true})
 }
 
 // Keys returns a checker that asks the server whose a key is, and goes by its answer for

@@ -35,7 +35,9 @@ func (a *auth) identify(x *exchange) (err error) {
 		x.caller = access.Root()
 		return nil
 	case isKey:
-		x.caller, err = a.keys.Check(x.context(), given)
+		if x.caller, err = a.keys.Check(x.context(), given); err == nil {
+			x.lease = a.keys.Lease(&x.caller)
+		}
 		return err
 	}
 	bearer, _ := strings.CutPrefix(x.request.Header.Get("Authorization"), "Bearer ")

@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
@@ -67,8 +68,16 @@ func (x *exchange) query(q wire.Query) error {
 // body has arrived. The buffer grows as the body arrives.
 const firstRead = 1 << 20
 
-// readBody reads the request's body, decompressed, into x.body.
+// readBody reads the request's body, decompressed, into x.body, and charges it to the
+// budget of the caller's key.
 func (x *exchange) readBody() error {
+	if err := x.receiveBody(); err != nil || x.lease == nil {
+		return err
+	}
+	return x.reserve(access.Amounts{Bytes: int64(len(x.body))})
+}
+
+func (x *exchange) receiveBody() error {
 	r := x.request
 	n := r.ContentLength
 	if n > x.maxBody {

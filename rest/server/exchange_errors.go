@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
@@ -41,6 +42,10 @@ func (x *exchange) sendError(err error) error {
 	}
 	if decided, ok := errors.AsType[*wire.StatusError](err); ok {
 		return x.send(decided.Status, decided.Body)
+	}
+	if spent, ok := errors.AsType[*access.BudgetError](err); ok {
+		err := wire.ErrBudget(spent)
+		return x.send(err.Status, err.Body)
 	}
 	if agl.IsContextError(err) {
 		if x.context().Err() != nil {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -54,7 +55,7 @@ func (s keys) create(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	p := access.NewKey{Name: body.Name, Scopes: scopes, Expire: body.Expire(), By: x.caller.By()}
+	p := access.NewKey{Name: body.Name, Scopes: scopes, Expire: body.Expire(), Limits: body.Limits, By: x.caller.By()}
 	if body.RolloutID != "" || body.AttemptID != "" {
 		p.Attempt = agl.Some(agl.Claim{RolloutID: body.RolloutID, AttemptID: body.AttemptID})
 	}
@@ -82,6 +83,32 @@ func (s keys) revoke(x *exchange) error {
 		x.log.Info("key revoked", "key", key.ID, "name", key.Name, "by", key.RevokedBy, "from", x.request.RemoteAddr)
 	}
 	return x.answerJSON(http.StatusOK, &key, err)
+}
+
+// charge reserves and spends for a proxy.
+func (s keys) charge(x *exchange) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	var body wire.Charge
+	if err := x.decode(&body, bodyRequired); err != nil {
+		return err
+	}
+	body.KeyID = x.request.PathValue(keyID)
+	answer, err := s.keys.Charge(x.context(), body.Charge)
+	return x.answerJSON(http.StatusOK, &answer, err)
+}
+
+// reserve reserves what the request uses of the budget of its caller's key.
+func (x *exchange) reserve(amounts access.Amounts) error {
+	return x.lease.Reserve(x.context(), amounts)
+}
+
+// settle spends what the request has reserved, or returns it if it has failed.
+func (x *exchange) settle() {
+	if err := x.lease.End(context.WithoutCancel(x.context()), x.status < http.StatusBadRequest); err != nil {
+		x.log.Warn("a budget is not settled, so that what was reserved counts as spent", "key", x.caller.KeyID, "error", err)
+	}
 }
 
 // answerJSON sends what no other server or cache may keep.

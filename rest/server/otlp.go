@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/otlp"
 	"github.com/agl-go/agl/rest/internal/wire"
@@ -149,6 +150,9 @@ func groupByAttempt(spans []agl.Span) (groups map[agl.Claim][]agl.Span, order []
 func (t *traces) fail(x *exchange, encoding otlp.Encoding, err error) error {
 	if decided, ok := errors.AsType[*wire.StatusError](err); ok {
 		return t.sendStatus(x, decided.Status, encoding, wire.DecodeError("body", decided.Status, decided.Body).Error())
+	}
+	if spent, ok := errors.AsType[*access.BudgetError](err); ok {
+		return t.sendStatus(x, http.StatusTooManyRequests, encoding, spent.Error())
 	}
 	if agl.IsContextError(err) {
 		return err

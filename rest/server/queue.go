@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
@@ -25,6 +26,9 @@ func (q *queue) enqueue(x *exchange) error {
 	}
 	if len(p.Rollouts) == 0 {
 		return x.answerText(http.StatusCreated, "[]")
+	}
+	if err := x.reserve(access.Amounts{Rollouts: int64(len(p.Rollouts))}); err != nil {
+		return err
 	}
 	rollouts, err := q.store.EnqueueRollouts(x.context(), p)
 	if err != nil {

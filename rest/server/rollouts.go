@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
@@ -19,6 +20,9 @@ type rollouts struct{ store agl.Store }
 func (s rollouts) start(x *exchange) error {
 	p := agl.StartRolloutParams{IdempotencyKey: x.idempotencyKey()}
 	if err := x.decode(wire.StartRollout(&p), bodyRequired); err != nil {
+		return err
+	}
+	if err := x.reserve(access.Amounts{Rollouts: 1}); err != nil {
 		return err
 	}
 	started, err := s.store.StartRollout(x.context(), p)

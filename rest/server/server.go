@@ -198,9 +198,10 @@ func (s *Server) routeAPI(config Config) {
 		wire.NextSequenceID:       {post: {sends, sp.nextSequenceID}},
 		wire.NextSequenceIDsBatch: {post: {sends, sp.nextSequenceIDs}},
 
-		wire.WhoAmI:                 {get: {access.Any, k.whoAmI}},
-		wire.Keys:                   {get: {admin, k.list}, post: {admin, k.create}},
-		wire.Key("{" + keyID + "}"): {del: {admin, k.revoke}},
+		wire.WhoAmI:                      {get: {access.Any, k.whoAmI}},
+		wire.Keys:                        {get: {admin, k.list}, post: {admin, k.create}},
+		wire.Key("{" + keyID + "}"):      {del: {admin, k.revoke}},
+		wire.KeyUsage("{" + keyID + "}"): {post: {runs, k.charge}},
 	} {
 		s.route(wire.Prefix+path, m)
 	}
@@ -217,7 +218,7 @@ func (s *Server) Drain() { s.shared.drain.begin() }
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	x := s.shared.begin(w, r)
-	defer s.finish(x, start)
+	defer s.finish(x, start) //nolint:contextcheck // the request has it
 	if err := s.guard.Check(r); err != nil {
 		x.fail(wire.ErrDetail(http.StatusForbidden, err.Error()+"; see --allowed-host and --cors-origin"))
 		return
@@ -254,6 +255,7 @@ func (s *Server) finish(x *exchange, start time.Time) {
 	if x.status == 0 && x.context().Err() != nil {
 		x.status = statusClientGone
 	}
+	x.settle()
 	s.metrics.observeRequest(x.route, x.request.Method, x.status, time.Since(start))
 	x.end()
 }

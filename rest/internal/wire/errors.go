@@ -45,6 +45,12 @@ func AppendError(dst []byte, err error) []byte {
 	return o.End()
 }
 
+// ErrBudget is the refusal of a request for which the budget of its key has no room. Its code tells
+// clients not to repeat it.
+func ErrBudget(err error) *StatusError {
+	return &StatusError{Status: http.StatusTooManyRequests, Body: AppendError(nil, agl.Errorf(agl.CodeExhausted, "%w", err))}
+}
+
 // AppendFault appends the document of an internal error, which has only the id under which the log has the details.
 func AppendFault(dst []byte, requestID string) []byte {
 	o := rawjson.NewObject(dst)

@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
@@ -22,6 +23,8 @@ type NewKey struct {
 	ExpireSeconds float64  `json:"expire_seconds,omitzero"` // 0 is for ever
 	RolloutID     string   `json:"rollout_id,omitzero"`
 	AttemptID     string   `json:"attempt_id,omitzero"`
+
+	Limits access.Limits `json:"limits,omitzero"`
 }
 
 // maxExpire is a hundred years, in seconds.
@@ -41,7 +44,7 @@ func (k *NewKey) AppendJSON(dst []byte) []byte {
 func (k *NewKey) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain NewKey
 	if err := json.UnmarshalDecode(dec, (*plain)(k), json.RejectUnknownMembers(true)); err != nil {
-		return agl.Errorf(agl.CodeInvalid, "body: %w; allowed are name, scopes, expire_seconds, rollout_id and attempt_id", err)
+		return agl.Errorf(agl.CodeInvalid, "body: %w; allowed are name, scopes, expire_seconds, rollout_id, attempt_id and limits (max_tokens, max_usd, max_rollouts, max_bytes, max_calls)", err)
 	}
 	if !(k.ExpireSeconds >= 0 && k.ExpireSeconds <= maxExpire) {
 		return agl.Errorf(agl.CodeInvalid, "expire_seconds: got %v, must be between 0 (for ever) and %d", k.ExpireSeconds, int64(maxExpire))
@@ -53,3 +56,14 @@ func (k *NewKey) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 func (k *NewKey) Expire() time.Duration { return time.Duration(k.ExpireSeconds * float64(time.Second)) }
 
 var _ rawjson.Appender = (*NewKey)(nil)
+
+// Charge is the body that posts to [KeyUsage].
+type Charge struct{ access.Charge }
+
+// UnmarshalJSONFrom refuses members that it does not know.
+func (c *Charge) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	if err := json.UnmarshalDecode(dec, &c.Charge, json.RejectUnknownMembers(true)); err != nil {
+		return agl.Errorf(agl.CodeInvalid, "body: %w", err)
+	}
+	return nil
+}

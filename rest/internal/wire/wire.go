@@ -84,6 +84,9 @@ func Worker(id string) string { return Workers + "/" + id }
 // Key is the path of a key.
 func Key(id string) string { return Keys + "/" + id }
 
+// KeyUsage is the path at which the budget of a key is charged.
+func KeyUsage(id string) string { return Key(id) + "/usage" }
+
 // Segment escapes an id for a path.
 func Segment(id string) string {
 	if id == "." || id == ".." { // would be taken for a relative path

@@ -1,0 +1,271 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
+)
+
+// usageKind is the kind of the documents that say what keys with limits have used.
+const usageKind = "key-usage"
+
+const (
+	// leaseLife is how long a server may be silent before what it has reserved counts as
+	// spent: it may have died with calls that were answered.
+	leaseLife = 2 * time.Minute
+	// MaxNeeds bounds the reservations of one [Charge].
+	MaxNeeds = 1000
+
+	maxCharges   = 200 // tries to write a document that other servers write, too
+	chargeLocks  = 64
+	maxHolder    = 64 // bytes
+	chargePauses = 5 * time.Millisecond
+)
+
+// Charge tells what a holder, such as a proxy, has done with the budget of a key, and asks
+// for more. All amounts are totals, so that it may be sent again.
+type Charge struct {
+	KeyID  string `json:"-"`
+	Holder string `json:"holder"` // a random text that no one else knows
+	// Sequence rises with each charge of the holder: an older one that arrives late
+	// changes nothing. Known is that of the last one that was answered, 0 for none.
+	Sequence int64     `json:"sequence"`
+	Known    int64     `json:"known"`
+	Spent    Amounts   `json:"spent"`    // by the holder, since it began
+	Reserved Amounts   `json:"reserved"` // for what runs
+	Needs    []Amounts `json:"needs"`    // to be reserved, each for itself
+	// End ends the lease. A holder that goes on takes another name.
+	End bool `json:"end,omitzero"`
+}
+
+func (c *Charge) validate() error {
+	switch {
+	case c.Holder == "" || len(c.Holder) > maxHolder:
+		return agl.Errorf(agl.CodeInvalid, "holder: got %d bytes, must be 1 to %d", len(c.Holder), maxHolder)
+	case c.Sequence <= c.Known || c.Known < 0:
+		return agl.Errorf(agl.CodeInvalid, "sequence: got %d, must be above known, %d, which must not be negative", c.Sequence, c.Known)
+	case len(c.Needs) > MaxNeeds:
+		return agl.Errorf(agl.CodeInvalid, "needs: got %d, must be at most %d", len(c.Needs), MaxNeeds)
+	case !c.Spent.valid() || !c.Reserved.valid():
+		return agl.Errorf(agl.CodeInvalid, "spent and reserved: got %+v and %+v, must not be negative", c.Spent, c.Reserved)
+	}
+	for i := range c.Needs {
+		if !c.Needs[i].valid() {
+			return agl.Errorf(agl.CodeInvalid, "needs[%d]: got %+v, must not be negative", i, c.Needs[i])
+		}
+	}
+	return nil
+}
+
+// Charged answers a [Charge].
+type Charged struct {
+	Granted []bool `json:"granted"` // of each of the needs
+	// Limit, Spent and Reserved are those of the key, over all holders.
+	Limit    Amounts `json:"limit"`
+	Spent    Amounts `json:"spent"`
+	Reserved Amounts `json:"reserved"`
+	// Lost says that the holder was silent for too long: what it had reserved is spent. It
+	// must take another name, and not tell again of what it had.
+	Lost bool `json:"lost,omitzero"`
+}
+
+// Usage is what a key with limits has used.
+type Usage struct {
+	Spent    Amounts `json:"spent"`
+	Reserved Amounts `json:"reserved"`
+}
+
+// ledger is the document of a key's usage.
+type ledger struct {
+	Spent  Amounts          `json:"spent"` // by holders that have ended
+	Leases map[string]lease `json:"leases,omitzero"`
+}
+
+// lease is what a holder has told last, and what it has been granted since.
+type lease struct {
+	Sequence int64         `json:"sequence"`
+	Spent    Amounts       `json:"spent"`
+	Reserved Amounts       `json:"reserved"`
+	Until    agl.Timestamp `json:"until"`
+}
+
+// total returns what is spent and reserved over all holders.
+func (l *ledger) total() Usage {
+	u := Usage{Spent: l.Spent}
+	for _, held := range l.Leases {
+		u.Spent.add(held.Spent)
+		u.Reserved.add(held.Reserved)
+	}
+	return u
+}
+
+// expire ends the leases of holders that have been silent for too long.
+func (l *ledger) expire(now time.Time) {
+	for holder, held := range l.Leases {
+		if now.Before(held.Until.Time()) {
+			continue
+		}
+		l.Spent.add(held.Spent)
+		held.Reserved.Calls = 0
+		l.Spent.add(held.Reserved)
+		delete(l.Leases, holder)
+	}
+}
+
+// charge applies a charge.
+func (l *ledger) charge(limit Amounts, c *Charge, now time.Time) (answer Charged, err error) {
+	l.expire(now)
+	held, known := l.Leases[c.Holder]
+	answer = Charged{Granted: make([]bool, len(c.Needs)), Limit: limit}
+	switch {
+	case known && c.Sequence <= held.Sequence:
+		return Charged{}, agl.Errorf(agl.CodeConflict, "sequence: got %d, and %d has arrived before", c.Sequence, held.Sequence)
+	case !known && c.Known > 0:
+		total := l.total()
+		answer.Spent, answer.Reserved, answer.Lost = total.Spent, total.Reserved, true
+		return answer, nil
+	}
+	delete(l.Leases, c.Holder)
+	if c.End {
+		l.Spent.add(c.Spent)
+	}
+	total := l.total()
+	if !c.End {
+		total.Spent.add(c.Spent)
+		total.Reserved.add(c.Reserved)
+		held = lease{Sequence: c.Sequence, Spent: c.Spent, Reserved: c.Reserved, Until: agl.TimestampOf(now.Add(leaseLife))}
+		used := total.Spent
+		used.add(total.Reserved)
+		for i, need := range c.Needs {
+			if lacking(limit, used, need) >= 0 {
+				continue
+			}
+			answer.Granted[i] = true
+			used.add(need)
+			total.Reserved.add(need)
+			held.Reserved.add(need)
+		}
+		if l.Leases == nil {
+			l.Leases = map[string]lease{}
+		}
+		l.Leases[c.Holder] = held
+	}
+	answer.Spent, answer.Reserved = total.Spent, total.Reserved
+	return answer, nil
+}
+
+// ledgers keep what keys have used.
+type ledgers struct {
+	documents agl.DocumentStore
+	seed      maphash.Seed
+	// locks keep the charges of one key from conflicting within this process.
+	locks [chargeLocks]sync.Mutex
+}
+
+// Charge reserves, spends and returns for a holder, in one conditional write of the key's
+// document, so that all servers of the database together stay within the limits. A charge
+// that is older than another of its holder is CodeConflict.
+func (k *Keys) Charge(ctx context.Context, c Charge) (Charged, error) {
+	if err := c.validate(); err != nil {
+		return Charged{}, err
+	}
+	document, err := k.documents.GetDocument(ctx, kind, c.KeyID)
+	if err != nil {
+		return Charged{}, err
+	}
+	stored, err := decode(&document)
+	if err != nil {
+		return Charged{}, err
+	}
+	lock := &k.ledgers.locks[maphash.String(k.ledgers.seed, c.KeyID)%chargeLocks]
+	lock.Lock()
+	defer lock.Unlock()
+	for try := 1; ; try++ {
+		answer, err := k.ledgers.charge(ctx, stored.Limits.amounts(), &c)
+		if err == nil || !errors.Is(err, errWritten) {
+			return answer, err
+		}
+		if try == maxCharges {
+			return Charged{}, agl.Errorf(agl.CodeUnavailable, "the budget of key %s is written by too many servers at once: %w", c.KeyID, err)
+		}
+		if err := backoff.Sleep(ctx, rand.N(chargePauses)); err != nil {
+			return Charged{}, err
+		}
+	}
+}
+
+// errWritten says that another server has written the document meanwhile.
+var errWritten = errors.New("the document has changed")
+
+func (l *ledgers) charge(ctx context.Context, limit Amounts, c *Charge) (Charged, error) {
+	book, version, err := l.read(ctx, c.KeyID)
+	if err != nil {
+		return Charged{}, err
+	}
+	answer, err := book.charge(limit, c, time.Now())
+	if err != nil {
+		return Charged{}, err
+	}
+	body, err := json.Marshal(&book)
+	if err != nil {
+		return Charged{}, err
+	}
+	_, err = l.documents.WriteDocuments(ctx, agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{
+		{Kind: usageKind, ID: c.KeyID, Body: body, IfVersion: agl.Some(version), Quiet: true},
+	}})
+	if errors.Is(err, agl.ErrConflict) {
+		return Charged{}, errWritten
+	}
+	return answer, err
+}
+
+// read returns the ledger of a key; version 0 is one that does not exist yet.
+func (l *ledgers) read(ctx context.Context, keyID string) (book ledger, version int64, err error) {
+	document, err := l.documents.GetDocument(ctx, usageKind, keyID)
+	switch {
+	case errors.Is(err, agl.ErrNotFound):
+		return ledger{}, 0, nil
+	case err != nil:
+		return ledger{}, 0, err
+	}
+	return book, document.Version, book.decode(&document)
+}
+
+func (l *ledger) decode(d *agl.Document) error {
+	if err := json.Unmarshal(d.Body, l); err != nil {
+		return agl.Errorf(agl.CodeInternal, "the document of what key %s has used cannot be read: %w", d.ID, err)
+	}
+	return nil
+}
+
+// addUsage sets the usage of keys with limits.
+func (l *ledgers) addUsage(ctx context.Context, keys []Key) error {
+	page, err := l.documents.QueryDocuments(ctx, agl.QueryDocumentsParams{Kind: usageKind})
+	if err != nil {
+		return err
+	}
+	used := make(map[string]Usage, len(page.Items))
+	for i := range page.Items {
+		var book ledger
+		if err := book.decode(&page.Items[i]); err != nil {
+			return err
+		}
+		book.expire(time.Now())
+		used[page.Items[i].ID] = book.total()
+	}
+	for i := range keys {
+		if keys[i].Limits != (Limits{}) {
+			usage := used[keys[i].ID]
+			keys[i].Usage = &usage
+		}
+	}
+	return nil
+}

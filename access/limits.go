@@ -1,0 +1,128 @@
+package access
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/agl-go/agl"
+)
+
+// Limits are the budget of a key. Zero is unlimited.
+type Limits struct {
+	MaxTokens   int64   `json:"max_tokens,omitzero"` // of prompts and replies, over the life of the key
+	MaxUSD      float64 `json:"max_usd,omitzero"`    // by the prices of the models, over the life of the key
+	MaxRollouts int64   `json:"max_rollouts,omitzero"`
+	MaxBytes    int64   `json:"max_bytes,omitzero"` // of the bodies of requests to the store
+	MaxCalls    int64   `json:"max_calls,omitzero"` // of models, at once
+}
+
+// maxUSD bounds a budget, so that its billionths fit an int64.
+const maxUSD = 1e9
+
+func (l *Limits) validate() error {
+	for _, f := range [...]struct {
+		name  string
+		value int64
+	}{{"max_tokens", l.MaxTokens}, {"max_rollouts", l.MaxRollouts}, {"max_bytes", l.MaxBytes}, {"max_calls", l.MaxCalls}} {
+		if f.value < 0 {
+			return agl.Errorf(agl.CodeInvalid, "limits.%s: got %d, must not be negative; 0 is unlimited", f.name, f.value)
+		}
+	}
+	if !(l.MaxUSD >= 0 && l.MaxUSD <= maxUSD) {
+		return agl.Errorf(agl.CodeInvalid, "limits.max_usd: got %v, must be between 0 (unlimited) and %.0f", l.MaxUSD, maxUSD)
+	}
+	return nil
+}
+
+// amounts are the limits, with math.MaxInt64 where there is none.
+func (l *Limits) amounts() Amounts {
+	a := Amounts{Tokens: l.MaxTokens, NanoUSD: NanoUSD(l.MaxUSD), Rollouts: l.MaxRollouts, Bytes: l.MaxBytes, Calls: l.MaxCalls}
+	for _, p := range a.parts() {
+		if *p.value == 0 {
+			*p.value = math.MaxInt64
+		}
+	}
+	return a
+}
+
+// NanoUSD returns billionths of a dollar, rounded up.
+func NanoUSD(dollars float64) int64 { return int64(math.Ceil(min(dollars, maxUSD) * 1e9)) }
+
+// Amounts are quantities of what a budget limits.
+type Amounts struct {
+	Tokens   int64 `json:"tokens,omitzero"`
+	NanoUSD  int64 `json:"nano_usd,omitzero"` // billionths of a dollar
+	Rollouts int64 `json:"rollouts,omitzero"`
+	Bytes    int64 `json:"bytes,omitzero"`
+	Calls    int64 `json:"calls,omitzero"` // running; they are reserved and never spent
+}
+
+type part struct {
+	unit  string
+	value *int64
+}
+
+func (a *Amounts) parts() [5]part {
+	return [...]part{{"tokens", &a.Tokens}, {"dollars", &a.NanoUSD}, {"rollouts", &a.Rollouts}, {"bytes", &a.Bytes}, {"calls at once", &a.Calls}}
+}
+
+// add adds b, which must not be negative. Sums stay within int64: no limit is passed by an
+// overflow.
+func (a *Amounts) add(b Amounts) {
+	to, from := a.parts(), b.parts()
+	for i := range to {
+		*to[i].value += min(*from[i].value, math.MaxInt64-*to[i].value)
+	}
+}
+
+// subtract subtracts b, which is part of a.
+func (a *Amounts) subtract(b Amounts) {
+	to, from := a.parts(), b.parts()
+	for i := range to {
+		*to[i].value -= *from[i].value
+	}
+}
+
+// valid reports whether nothing is negative or so large that sums could overflow.
+func (a *Amounts) valid() bool {
+	for _, p := range a.parts() {
+		if *p.value < 0 || *p.value > math.MaxInt64/4 {
+			return false
+		}
+	}
+	return true
+}
+
+// lacking returns the first part of need that is more than what is left of limit, or -1.
+func lacking(limit, used, need Amounts) int {
+	l, u, n := limit.parts(), used.parts(), need.parts()
+	for i := range l {
+		if *n[i].value > 0 && *n[i].value > *l[i].value-*u[i].value {
+			return i
+		}
+	}
+	return -1
+}
+
+// BudgetError says that a budget has no room for what was asked. Its status is 429.
+type BudgetError struct {
+	KeyID       string
+	Unit        string // tokens, dollars, rollouts, bytes or calls at once
+	Limit, Left int64  // of the unit; billionths of a dollar
+	Reserved    int64  // by what runs, which may give some of it back
+	Need        int64
+}
+
+func (e *BudgetError) Error() string {
+	text := func(n int64) string {
+		if e.Unit == "dollars" {
+			return fmt.Sprintf("%.9g", float64(n)/1e9)
+		}
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("the key %s has a budget of %s %s: left are %s, what runs has reserved %s, and this request may need %s",
+		e.KeyID, text(e.Limit), e.Unit, text(e.Left), text(e.Reserved), text(e.Need))
+}
+
+// Fits reports whether the request would fit if what runs used nothing.
+func (e *BudgetError) Fits() bool { return e.Need <= e.Left+e.Reserved }

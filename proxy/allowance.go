@@ -1,0 +1,88 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+
+	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/proxy/exchange"
+	"github.com/agl-go/agl/proxy/openai"
+)
+
+// allowance is the budget of the key of a caller.
+type allowance struct {
+	proxy  *Proxy
+	caller access.Caller
+}
+
+// allowance returns the budget of a caller, nil without one.
+func (p *Proxy) allowance(caller *access.Caller) exchange.Allowance {
+	if caller == nil || caller.Limits == (access.Limits{}) {
+		return nil
+	}
+	return &allowance{p, *caller}
+}
+
+// Reserve implements [exchange.Allowance].
+func (a *allowance) Reserve(ctx context.Context, model string, most exchange.Usage) (func(exchange.Usage), error) {
+	if a.proxy.meter == nil {
+		return nil, openai.NewError(http.StatusForbidden, "permission_error", "no_budgets", "the key "+a.caller.KeyID+" has a budget, and this proxy has no store that counts it")
+	}
+	price := a.proxy.price(model)
+	if price == nil && a.caller.Limits.MaxUSD > 0 {
+		return nil, openai.NewError(http.StatusForbidden, "permission_error", "no_price",
+			"the key "+a.caller.KeyID+" has a budget in dollars, and the model "+model+" has no price in the configuration of this proxy")
+	}
+	got, err := a.proxy.meter.Reserve(ctx, &a.caller, amounts(price, most))
+	if err != nil {
+		return nil, budgetRefusal(ctx, err)
+	}
+	return func(used exchange.Usage) { got.Settle(amounts(price, used)) }, nil
+}
+
+// budgetRefusal answers a call that gets no reservation.
+func budgetRefusal(ctx context.Context, err error) error {
+	if spent, ok := errors.AsType[*access.BudgetError](err); ok {
+		e := openai.NewError(http.StatusTooManyRequests, openai.RateLimitError, exchange.BudgetExceeded, spent.Error())
+		if spent.Fits() { // when what runs has ended, there may be room
+			e.RetryAfter = 1
+		}
+		return e
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	e := openai.NewError(http.StatusServiceUnavailable, openai.OverloadedError, "budget_unavailable", "the budget of the key cannot be reserved: "+err.Error())
+	e.RetryAfter = 1
+	return e
+}
+
+// price returns the highest price of the replicas of a model; nil if one of them has none.
+func (p *Proxy) price(model string) *Price {
+	var highest *Price
+	for _, m := range p.upstream.Models() {
+		switch {
+		case m.Name != model:
+		case m.Price == nil:
+			return nil
+		case highest == nil:
+			highest = &Price{Prompt: m.Price.Prompt, Completion: m.Price.Completion}
+		default:
+			highest.Prompt, highest.Completion = max(highest.Prompt, m.Price.Prompt), max(highest.Completion, m.Price.Completion)
+		}
+	}
+	return highest
+}
+
+// amounts are what a call uses; a nil price costs nothing.
+func amounts(price *Price, u exchange.Usage) access.Amounts {
+	a := access.Amounts{Tokens: u.Sum(), Calls: 1}
+	if price != nil {
+		const nanoPerToken = 1000 // of a price of one dollar per million
+		nano := math.Ceil((float64(u.Prompt)*price.Prompt + float64(u.Completion)*price.Completion) * nanoPerToken)
+		a.NanoUSD = int64(min(nano, math.MaxInt64/8)) //nolint:mnd // sums of it must not overflow
+	}
+	return a
+}
