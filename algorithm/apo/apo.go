@@ -92,6 +92,9 @@ func (s *search) open(ctx context.Context) error {
 	if prompts == nil {
 		return agl.Errorf(agl.CodeInvalid, "the initial resources have no prompt_template; there is nothing to tune")
 	}
+	if n := s.in.Val.Len(); n < fewestPairs {
+		s.cfg.Logger.Warn("the validation dataset is too small to show that a prompt is better, so the first one will stay", "tasks", n, "needed", fewestPairs)
+	}
 	identity, err := s.identity(prompts)
 	if err != nil {
 		return err
