@@ -43,7 +43,7 @@ func Mapping(fields ...Field) Value {
 		kind: yaml.MappingNode, must: "a mapping",
 		schema: func(d *defs) object { return mappingSchema(d, fields) },
 		take: func(r *reader, n *yaml.Node, at string) {
-			r.mapping(n, at, fields, false)
+			r.mapping(n, at, fields, 0)
 			for _, f := range fields {
 				if path := below(at, f.name); f.required && r.keys[path] == nil {
 					r.failf(n, "%s: missing%s", path, f.why)
@@ -54,28 +54,49 @@ func Mapping(fields ...Field) Value {
 }
 
 // OneOf declares a mapping that has exactly one of these keys. Their values are mappings; null is an empty one.
-func OneOf(fields ...Field) Value {
-	allowed := strings.Join(namesOf(fields), ", ")
+func OneOf(fields ...Field) Value { return OneOfWith("", nil, fields...) }
+
+// OneOfWith is OneOf with further keys, own, which belong to one of the keys, owner, whose value may be anything.
+func OneOfWith(owner string, own []Field, fields ...Field) Value {
+	allowed, all := strings.Join(namesOf(fields), ", "), slices.Concat(fields, own)
 	return Value{
 		kind: yaml.MappingNode, must: "a mapping with one of the keys " + allowed,
 		schema: func(d *defs) object {
-			return append(mappingSchema(d, fields), member{"minProperties", 1}, member{"maxProperties", 1})
+			out := append(mappingSchema(d, slices.Concat(fields, optional(own))), member{"minProperties", 1})
+			if own == nil {
+				out = append(out, member{"maxProperties", 1})
+			}
+			return out
 		},
 		take: func(r *reader, n *yaml.Node, at string) {
-			given := slices.Compact(r.mapping(n, at, fields, true))
+			given := slices.Compact(r.mapping(n, at, all, len(fields)))
+			belongs := func(name string) bool { return slices.ContainsFunc(own, func(f Field) bool { return f.name == name }) }
+			chosen := slices.DeleteFunc(slices.Clone(given), belongs)
 			switch {
-			case len(given) > 1:
-				r.failf(n, "%s: got %s, must be one of them", named(at), strings.Join(given, " and "))
+			case len(chosen) > 1:
+				r.failf(n, "%s: got %s, must be one of them", named(at), strings.Join(chosen, " and "))
+				return
 			case len(n.Content) == 0:
 				r.failf(n, "%s: empty, must have one of the keys %s", named(at), allowed)
+				return
+			}
+			owns := slices.Contains(chosen, owner)
+			for _, f := range own {
+				path := below(at, f.name)
+				switch key := r.keys[path]; {
+				case owns && f.required && key == nil:
+					r.failf(n, "%s: missing%s", path, f.why)
+				case !owns && key != nil:
+					r.failf(key, "%s: given without %s, to which it belongs", path, owner)
+				}
 			}
 		},
 	}
 }
 
-// mapping reads the keys of a mapping and returns the declared ones in the order of the file. A null value is an empty
-// mapping if nulls is set; otherwise it is skipped.
-func (r *reader) mapping(n *yaml.Node, at string, fields []Field, nulls bool) (given []string) {
+// mapping reads the keys of a mapping and returns the declared ones in the order of the file. A null value is skipped, but for
+// the first of the fields, of this number: for them it is an empty mapping.
+func (r *reader) mapping(n *yaml.Node, at string, fields []Field, nulls int) (given []string) {
 	first := make(map[string]*yaml.Node)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], r.plain(n.Content[i+1])
@@ -92,7 +113,7 @@ func (r *reader) mapping(n *yaml.Node, at string, fields []Field, nulls bool) (g
 		first[key.Value] = key
 		given = append(given, key.Value)
 		if value.Tag == nullTag {
-			if !nulls {
+			if index >= nulls {
 				continue
 			}
 			value = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: key.Line}
@@ -101,6 +122,15 @@ func (r *reader) mapping(n *yaml.Node, at string, fields []Field, nulls bool) (g
 		fields[index].value.read(r, value, path)
 	}
 	return given
+}
+
+// optional returns fields that a schema does not require.
+func optional(fields []Field) []Field {
+	out := slices.Clone(fields)
+	for i := range out {
+		out[i].required = false
+	}
+	return out
 }
 
 func namesOf(fields []Field) []string {

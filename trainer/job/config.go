@@ -110,7 +110,7 @@ func (c Config) validate() error {
 		return agl.Errorf(agl.CodeInvalid, "output: none given, a run needs a folder of its own")
 	case c.Role == execution.RoleRunner && f.Store.URL == "" && f.Store.Listen == "":
 		return agl.Errorf(agl.CodeInvalid, "store: neither url nor listen is given, the role runner needs a store to take rollouts from")
-	case f.Algorithm.Needs().Losses != nil && (f.Engine == nil || f.Engine.Policy == nil && f.Engine.Tinker == nil):
+	case f.Algorithm.Needs().Losses != nil && !f.Engine.Trains():
 		return agl.Errorf(agl.CodeInvalid, "engine: none given, %s needs one whose weights it trains", f.Algorithm.Name())
 	case f.Data.Train == nil && c.Role != execution.RoleRunner:
 		return agl.Errorf(agl.CodeInvalid, "data.train: none given, the algorithm needs tasks")

@@ -83,6 +83,11 @@ func DryRun(ctx context.Context, cfg Config) (_ *DryRunResult, err error) {
 	if trained != nil {
 		defer func() { err = errors.Join(err, trained.Close(context.WithoutCancel(ctx))) }()
 	}
+	served, stopServer, err := cfg.startServer(ctx, "", abort)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, stopServer()) }()
 	strategy, storeURL, err := cfg.strategy(ctx, token)
 	if err != nil {
 		return nil, err
@@ -93,7 +98,7 @@ func DryRun(ctx context.Context, cfg Config) (_ *DryRunResult, err error) {
 	}
 	defer closeAgent()
 	d := &dryRun{
-		learner: learner{cfg: cfg, engine: trained, proxy: cfg.newProxy(trained, token), display: display.New(false, display.Options{Out: cfg.Out})},
+		learner: learner{cfg: cfg, engine: trained, proxy: cfg.newProxy(trained, served, token), display: display.New(false, display.Options{Out: cfg.Out})},
 		result:  &DryRunResult{Untrained: trained != nil && !trainedBefore && (cfg.File.Engine.Policy != nil || cfg.File.Engine.WarmStart() != nil)},
 	}
 	t, err := trainer.New(trainer.Config{

@@ -21,11 +21,13 @@ import (
 	"github.com/agl-go/agl/runner/process"
 	"github.com/agl-go/agl/trainer/algorithms"
 	"github.com/agl-go/agl/trainer/engine"
+	"github.com/agl-go/agl/trainer/inference/inferencetest"
 	"github.com/agl-go/agl/trainer/output"
 	"github.com/agl-go/agl/trainer/runfile"
 )
 
 func TestMain(m *testing.M) {
+	inferencetest.Main()
 	if os.Getenv(envAgent) == "" {
 		goleak.VerifyTestMain(m)
 		return

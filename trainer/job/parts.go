@@ -1,11 +1,13 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -19,6 +21,7 @@ import (
 	"github.com/agl-go/agl/tinker/chat/pretrained"
 	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/engine"
+	"github.com/agl-go/agl/trainer/inference"
 	"github.com/agl-go/agl/trainer/keys"
 	"github.com/agl-go/agl/trainer/runfile"
 )
@@ -80,12 +83,53 @@ func (c Config) newRemote(ctx context.Context, t *runfile.Tinker, lost func(erro
 	return e, nil
 }
 
+// serverLog has the output of the inference server, in the folder of the run.
+const serverLog = "engine.log"
+
+// startServer starts the inference server of the file and returns when it is ready; nil
+// if the file has none. lost is called when it has died for good. stop ends it.
+func (c Config) startServer(ctx context.Context, outDir string, lost func(error)) (s *inference.Server, stop func() error, err error) {
+	if c.File.Engine == nil || c.File.Engine.Server == nil {
+		return nil, func() error { return nil }, nil
+	}
+	cfg := c.File.Engine.Server.Config
+	cfg.Env, cfg.Logger = c.Environ, c.Logger
+	cfg.Lost = func(err error) { lost(fmt.Errorf("engine.command: %w", err)) }
+	closeLog := func() error { return nil }
+	if outDir != "" {
+		const mode = 0o600
+		path := filepath.Join(outDir, serverLog)
+		// The display begins when the server is ready.
+		fmt.Fprintf(c.Out, "starting the inference server %s; its output is in %s\n", cfg.Command[0], path)
+		file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, mode)
+		if err != nil {
+			return nil, nil, err
+		}
+		cfg.Output, closeLog = file, file.Close
+	}
+	if s, err = inference.Start(ctx, cfg); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("engine.command: %w", err), closeLog())
+	}
+	return s, func() error {
+		s.Close()
+		return closeLog()
+	}, nil
+}
+
+// servedModel is the entry of the inference server in the proxy.
+func (c Config) servedModel() proxy.Model {
+	served := c.File.Engine.Server
+	m := served.Model
+	m.Name, m.BaseURL = cmp.Or(c.trainedModel(), m.BackendModel, engine.DefaultName), served.Config.BaseURL
+	return m
+}
+
 // newProxy makes the LLM proxy; nil if no model is called. Its admin routes require
 // the token of the store.
-func (c Config) newProxy(e *engine.Engine, token string) *trainer.Proxy {
+func (c Config) newProxy(e *engine.Engine, s *inference.Server, token string) *trainer.Proxy {
 	settings := c.File.Proxy
 	if settings == nil {
-		if e == nil {
+		if e == nil && s == nil {
 			return nil
 		}
 		settings = &runfile.Proxy{}
@@ -102,6 +146,10 @@ func (c Config) newProxy(e *engine.Engine, token string) *trainer.Proxy {
 		}
 		cfg.Transport = e.Transport(others)
 		cfg.Models = append([]proxy.Model{e.Model()}, cfg.Models...)
+	}
+	if s != nil {
+		cfg.Transport = s.Transport(proxy.NewTransport())
+		cfg.Models = append([]proxy.Model{c.servedModel()}, cfg.Models...)
 	}
 	if cfg.Model == "" && len(cfg.Models) > 0 {
 		cfg.Model = cfg.Models[0].Name

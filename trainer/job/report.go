@@ -95,6 +95,9 @@ func (r *run) writeHead(b *bytes.Buffer, result *Result) {
 	if e := r.cfg.File.Engine; e != nil && e.Tinker != nil {
 		row("engine", "%s, %s", markdown.Cell(e.Tinker.Client.URL), markdown.Cell(cmp.Or(e.Tinker.Model, "its first model")))
 	}
+	if e := r.cfg.File.Engine; e != nil && e.Server != nil {
+		row("engine", "`%s`, at %s", markdown.Cell(strings.Join(e.Server.Config.Command, " ")), markdown.Cell(e.Server.Config.BaseURL))
+	}
 	row("run file", "`%s`, copied to [%s](%s), seed %d", markdown.Cell(rec.Source), output.ConfigFile, output.ConfigFile, r.cfg.File.Seed)
 	row("began", "%s", rec.Began.Format(time.RFC3339))
 	took := (time.Duration(rec.Seconds * float64(time.Second))).Round(time.Second / 10)

@@ -85,11 +85,16 @@ func (r *run) fit(ctx context.Context) (err error) {
 	if trained != nil {
 		defer func() { err = errors.Join(err, trained.Close(context.WithoutCancel(ctx))) }()
 	}
+	served, stopServer, err := cfg.startServer(ctx, r.folder.Path, abort)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stopServer()) }()
 	strategy, storeURL, err := cfg.strategy(ctx, token)
 	if err != nil {
 		return err
 	}
-	r.learner = &learner{cfg: cfg, outDir: r.folder.Path, engine: trained, proxy: cfg.newProxy(trained, token), warn: r.notes.add, token: token}
+	r.learner = &learner{cfg: cfg, outDir: r.folder.Path, engine: trained, proxy: cfg.newProxy(trained, served, token), warn: r.notes.add, token: token}
 	config := trainer.Config{
 		Algorithm: r.learner, Train: train,
 		InitialResources: slices.Clone(cfg.File.Prompts), Proxy: r.learner.proxy,

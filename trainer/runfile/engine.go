@@ -1,20 +1,64 @@
 package runfile
 
 import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+
 	"github.com/agl-go/agl/internal/yamlfile"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/tinker/chat"
 	"github.com/agl-go/agl/trainer/engine"
+	"github.com/agl-go/agl/trainer/inference"
 	"github.com/agl-go/agl/trainer/keys"
 )
 
-func engineKeys(to **Engine) yamlfile.Value {
+func (d *draft) engine(to **Engine) yamlfile.Value {
+	key := yamlfile.Key
 	return yamlfile.Via(func(e *Engine) yamlfile.Value {
-		return yamlfile.OneOf(
-			yamlfile.Key("policy", "A small language model that is part of agl and runs on the CPU, with one token per character.", embedded(&e.Policy)),
-			yamlfile.Key("tinker", "A remote engine that speaks the Tinker protocol over HTTP.", remote(&e.Tinker)),
+		var s Server
+		c := &s.Config
+		c.Dir = d.dir
+		own := []yamlfile.Field{
+			key("base_url", "Where the server of command will serve OpenAI's API, such as http://127.0.0.1:8000/v1.", yamlfile.URL(&c.BaseURL)).
+				Required(", where the server of command will listen, such as http://127.0.0.1:8000/v1"),
+			key("ready", "Requested with GET until the server is ready; a path starts at the root of base_url.", yamlfile.Text(&c.Ready)).Default(inference.DefaultReady),
+			key("model", "What the server calls its model; by default the proxy's model.", yamlfile.Text(&s.Model.BackendModel)),
+			key("start_timeout", "Timeout of every start, until the server is ready.", yamlfile.Duration(&c.StartTimeout)).Default("10m"),
+			key("restarts", "How often in succession a server that has died is started again; being ready for 10 minutes starts a new count.",
+				yamlfile.Via(func(n *int) yamlfile.Value { return yamlfile.Integer(n, yamlfile.Min(0)) }, func(n int) {
+					if c.Restarts = n; n == 0 {
+						c.Restarts = -1
+					}
+				})).Default(inference.DefaultRestarts),
+			key("grace", "Time between SIGTERM and SIGKILL when the server must end.", yamlfile.Duration(&c.GracePeriod)).Default("10s"),
+			key("pause", "Requested with POST when the proxy is paused, so that the server sleeps: /sleep?level=1 for vLLM.", yamlfile.Text(&s.Model.PauseURL)),
+			key("resume", "Requested with POST before the proxy goes on: /wake_up for vLLM.", yamlfile.Text(&s.Model.ResumeURL)),
+			key("text_only", "The server gives no token ids and log-probabilities, and is not asked for them.", yamlfile.Bool(&s.Model.TextOnly)).Default(false),
+		}
+		command := yamlfile.NonEmptyList(&c.Command, yamlfile.Text).Must("a list such as [vllm, serve, Qwen/Qwen3-0.6B]").Check(func(scope *yamlfile.Scope) {
+			if e.Server = &s; scope.Clean() {
+				scope.Fail(d.checkProgram(&c.Command[0]))
+			}
+		})
+		return yamlfile.OneOfWith("command", own,
+			key("policy", "A small language model that is part of agl and runs on the CPU, with one token per character.", embedded(&e.Policy)),
+			key("tinker", "A remote engine that speaks the Tinker protocol over HTTP.", remote(&e.Tinker)),
+			key("command", "An inference server for this run, which agl starts, restarts and ends: the program and its arguments. Its model is not trained. The keys that follow belong to it.", command),
 		)
 	}, func(e Engine) { *to = &e })
+}
+
+// checkProgram finds the inference server, unless another process starts it.
+func (d *draft) checkProgram(program *string) error {
+	if strings.ContainsRune(*program, filepath.Separator) && !filepath.IsAbs(*program) {
+		*program = filepath.Join(d.dir, *program)
+	}
+	if d.elsewhere {
+		return nil
+	}
+	_, err := exec.LookPath(*program)
+	return err
 }
 
 func embedded(to **Policy) yamlfile.Value {

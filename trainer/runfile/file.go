@@ -20,6 +20,7 @@ import (
 	"github.com/agl-go/agl/tinker/client"
 	"github.com/agl-go/agl/trainer/algorithms"
 	"github.com/agl-go/agl/trainer/engine"
+	"github.com/agl-go/agl/trainer/inference"
 )
 
 // File is the content of a run file. What it leaves out is zero; the parts have
@@ -34,7 +35,7 @@ type File struct {
 	Prompts []agl.NamedResource
 	// Proxy stands in front of the models; nil if the agent calls none.
 	Proxy *Proxy
-	// Engine trains weights; nil if nothing does.
+	// Engine serves a model of the run's own; nil if there is none.
 	Engine *Engine
 	// Algorithm learns.
 	Algorithm algorithms.Algorithm
@@ -113,12 +114,26 @@ type Proxy struct {
 	Sampling, ValSampling jsontext.Value
 }
 
-// Engine trains the weights of a model and serves it. One of its fields is set.
+// Engine serves a model and, unless it is a Server, trains its weights. One of its fields
+// is set.
 type Engine struct {
 	// Policy is the embedded model.
 	Policy *Policy
 	// Tinker is a remote engine.
 	Tinker *Tinker
+	// Server is an inference server that the run starts.
+	Server *Server
+}
+
+// Trains reports whether it trains weights; nil does not.
+func (e *Engine) Trains() bool { return e != nil && (e.Policy != nil || e.Tinker != nil) }
+
+// Server is an inference server that the run starts and ends.
+type Server struct {
+	// Config is its process. The run sets Env, Lost, Output and Logger.
+	Config inference.Config
+	// Model is its entry in the proxy. The run sets Name and BaseURL.
+	Model proxy.Model
 }
 
 // WarmStart returns that of either engine; nil if there is none.

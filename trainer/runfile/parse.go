@@ -62,7 +62,7 @@ func Parse(name string, data []byte, dir string, o Options) (*File, error) {
 		Name: name, Data: data, Dir: dir, Empty: "it must at least have agent, data and algorithm",
 		Elsewhere: slices.Contains(o.Elsewhere, PartAlgorithm),
 	}
-	d := &draft{file: &File{}, kinds: o.Algorithms, dir: dir, noAgent: slices.Contains(o.Elsewhere, PartAgent)}
+	d := &draft{file: &File{}, kinds: o.Algorithms, dir: dir, noAgent: slices.Contains(o.Elsewhere, PartAgent), elsewhere: document.Elsewhere}
 	if err := document.Read(declare(d)); err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func declare(d *draft) yamlfile.Value {
 		key("data", "The tasks.", d.data(&f.Data)).Required(", the tasks to train with"),
 		key("prompts", "Prompt templates, which agents find among their resources under these names.", prompts(&f.Prompts)),
 		key("proxy", "The LLM proxy, which stands in front of the models and records their calls. With an engine there always is one.", d.proxy(&f.Proxy)),
-		key("engine", "Trains the weights of a model and serves it.", engineKeys(&f.Engine)),
+		key("engine", "Serves a model of the run's own, and trains its weights.", d.engine(&f.Engine)),
 		key("algorithm", "What learns.", d.algorithm()).Required(", one of "+strings.Join(names, ", ")),
 		key("store", "Where the run is stored.", d.store(&f.Store)),
 		key("trackers", "Where metrics go besides metrics.jsonl.", trackers(&f.Trackers)),
@@ -120,6 +120,8 @@ type draft struct {
 	dir     string // of the file, absolute
 	noAgent bool   // on this machine
 	settled bool   // the settings of the algorithm have no mistake
+	// elsewhere is true if another process runs the algorithm, and with it the engine.
+	elsewhere bool
 }
 
 // across checks the parts of the file against each other.
@@ -161,6 +163,9 @@ func (d *draft) modelName(s *yamlfile.Scope) {
 
 // needs checks that the file provides what its algorithm, at a path, needs.
 func (d *draft) needs(s *yamlfile.Scope, at string, n algorithms.Needs) {
+	if f := d.file; n.Losses != nil && f.Engine != nil && f.Engine.Server != nil {
+		s.Failf(at, "engine.command serves a model but does not train it: give an engine that does, policy or tinker")
+	}
 	if n.Losses != nil && !s.Given("engine") {
 		s.Failf(at, `there is no engine whose weights it could train: give one, such as "engine: {policy: {}}"`)
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/agl-go/agl/tinker/engines"
 	"github.com/agl-go/agl/trainer/algorithms"
 	"github.com/agl-go/agl/trainer/engine"
+	"github.com/agl-go/agl/trainer/inference"
 	"github.com/agl-go/agl/trainer/keys"
 	"github.com/agl-go/agl/trainer/runfile"
 )
@@ -328,7 +329,7 @@ sed: 1
 		`f.yaml:12: prompts.llm: is the name of the model among the resources, must be another name`,
 		`f.yaml:13: proxy.listen: got "80", must be HOST:PORT such as 127.0.0.1:4748`,
 		`f.yaml:13: proxy.models: empty, there must be one at least`,
-		`f.yaml:14: engine: empty, must have one of the keys policy, tinker`,
+		`f.yaml:14: engine: empty, must have one of the keys policy, tinker, command`,
 		`f.yaml:16: algorithm.grpo.steps: got the number 0, must be an integer of at least 1`,
 		`f.yaml:16: algorithm.grpo.learning_rate: got the number -1, must be a number above 0`,
 		`f.yaml:16: algorithm.grpo.schedule: Schedule.Floor is 2, must be between 0 and Peak (1)`,
@@ -352,6 +353,25 @@ sed: 1
 
 // Mistakes that only several parts of a file make together, and those that the
 // parts find themselves.
+func TestServer(t *testing.T) {
+	t.Parallel()
+	f, err := runfile.Read("testdata/server.yaml", runfile.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := testdata(t)
+	want := runfile.Engine{Server: &runfile.Server{
+		Config: inference.Config{
+			Command: []string{filepath.Join(dir, "agent.sh"), "serve", "tiny"}, Dir: dir, BaseURL: "http://127.0.0.1:8000/v1", Ready: "/v1/models",
+			StartTimeout: 20 * time.Minute, Restarts: -1, GracePeriod: 30 * time.Second,
+		},
+		Model: proxy.Model{BackendModel: "Qwen/Qwen3-0.6B", PauseURL: "/sleep?level=1", ResumeURL: "/wake_up", TextOnly: true},
+	}}
+	if diff := cmp.Diff(&want, f.Engine, cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Lost" || p.Last().String() == ".Logger" }, cmp.Ignore())); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestOneMistake(t *testing.T) {
 	t.Parallel()
 	const (
@@ -377,24 +397,31 @@ func TestOneMistake(t *testing.T) {
 		agent + data + train:        `f:3: algorithm.grpo: there is no engine whose weights it could train: give one, such as "engine: {policy: {}}"`,
 		agent + both + tune:         `f:3: algorithm.apo: there is nothing to tune: give prompts, such as "prompts: {system: system.txt}"`,
 		agent + data + ask + tune:   "f:4: algorithm.apo: candidates are compared on validation tasks: give data.val, or data.val_share",
-		agent + both + ask + "algorithm: {apo: {gradient_model: m}}":                                 "f:4: algorithm.apo.gradient_model: got the model m without a base_url, and the proxy has no model of that name",
-		agent + both + ask + "algorithm: {apo: {gradient_model: ''}}":                                "f:4: algorithm.apo.gradient_model: the name of the model is empty",
-		agent + both + ask + tiny + "algorithm: {apo: {gradient_model: {model: m, api_key: env:X}}}": "f:5: algorithm.apo.gradient_model.api_key: given without base_url, but the run's proxy needs none",
-		agent + both + ask + tiny + "algorithm: {apo: {gradient_model: m, budget: {dollars: 1}}}":    "f:5: apo: Budget.Dollars is 1, but both prices are 0, so it would never be spent",
-		agent + both + ask + tiny + "algorithm: {apo: {gradient_model: m, edit_prompts: [user.j2]}}": `f:5: apo: EditPrompts: template: EditPrompts[0]:1: function "question" not defined`,
-		agent + data + base + "proxy: {}\n":                                                          "f:4: proxy: there is no model: give models, or an engine that serves one",
-		agent + data + base + "proxy: {model: x, models: [{name: y, base_url: 'http://x'}]}":         "f:4: proxy.model: got x, but models has none of that name",
-		agent + data + train + tiny + "proxy: {model: y, models: [{name: y, base_url: 'http://x'}]}": "f:5: proxy.model: got y, a name in models, but it is the name of the engine's model, must be another",
-		agent + data + train + tiny + "proxy: {capture: {mode: 'off'}}":                              "f:5: proxy.capture.mode: got off, but grpo learns from the calls that are recorded",
-		agent + data + train + "engine: {policy: {dim: 100}}":                                        "f:4: policy: Dim is 100; it must be a multiple of 16·Heads = 64",
-		agent + data + train + "engine: {policy: {characters: aa}}":                                  "f:4: engine.policy.characters: alphabet: 'a' occurs twice (or is one of the marks ▲▼◆■)",
-		"agent: {command: [./gone.sh]}\n" + data + base:                                              "f:1: agent.command: exec: \"DIR/gone.sh\": stat DIR/gone.sh: no such file or directory",
-		"agent: {command: [agl-no-such-program]}\n" + data + base:                                    "f:1: agent.command: exec: \"agl-no-such-program\": executable file not found in $PATH",
-		"agent: {command: [sh], cwd: gone}\n" + data + base:                                          "f:1: agent.cwd: there is no folder DIR/gone",
-		agent + "data: {train: system.txt}\n" + base:                                                 "f:2: data.train: dataset: DIR/system.txt: the name does not tell the format, must end in .jsonl, .ndjson, .csv or .parquet",
-		agent + data + base + "store: {db: 'postgres://me:hunter2@host/db'}":                         "f:4: store.db: it contains a password, which does not belong in this file; use PGPASSWORD or ~/.pgpass",
-		agent + data + base + "store: {db: 'postgres://host/db?password=hunter2'}":                   "f:4: store.db: it contains a password, which does not belong in this file; use PGPASSWORD or ~/.pgpass",
-		agent + data + base + "store: {url: 'http://x', listen: ':1'}":                               "f:4: store.listen: given together with url, but the store at the url has its own",
+		agent + both + ask + "algorithm: {apo: {gradient_model: m}}":                                     "f:4: algorithm.apo.gradient_model: got the model m without a base_url, and the proxy has no model of that name",
+		agent + both + ask + "algorithm: {apo: {gradient_model: ''}}":                                    "f:4: algorithm.apo.gradient_model: the name of the model is empty",
+		agent + both + ask + tiny + "algorithm: {apo: {gradient_model: {model: m, api_key: env:X}}}":     "f:5: algorithm.apo.gradient_model.api_key: given without base_url, but the run's proxy needs none",
+		agent + both + ask + tiny + "algorithm: {apo: {gradient_model: m, budget: {dollars: 1}}}":        "f:5: apo: Budget.Dollars is 1, but both prices are 0, so it would never be spent",
+		agent + both + ask + tiny + "algorithm: {apo: {gradient_model: m, edit_prompts: [user.j2]}}":     `f:5: apo: EditPrompts: template: EditPrompts[0]:1: function "question" not defined`,
+		agent + data + base + "proxy: {}\n":                                                              "f:4: proxy: there is no model: give models, or an engine that serves one",
+		agent + data + base + "proxy: {model: x, models: [{name: y, base_url: 'http://x'}]}":             "f:4: proxy.model: got x, but models has none of that name",
+		agent + data + train + tiny + "proxy: {model: y, models: [{name: y, base_url: 'http://x'}]}":     "f:5: proxy.model: got y, a name in models, but it is the name of the engine's model, must be another",
+		agent + data + train + tiny + "proxy: {capture: {mode: 'off'}}":                                  "f:5: proxy.capture.mode: got off, but grpo learns from the calls that are recorded",
+		agent + data + train + "engine: {policy: {dim: 100}}":                                            "f:4: policy: Dim is 100; it must be a multiple of 16·Heads = 64",
+		agent + data + train + "engine: {policy: {characters: aa}}":                                      "f:4: engine.policy.characters: alphabet: 'a' occurs twice (or is one of the marks ▲▼◆■)",
+		"agent: {command: [./gone.sh]}\n" + data + base:                                                  "f:1: agent.command: exec: \"DIR/gone.sh\": stat DIR/gone.sh: no such file or directory",
+		"agent: {command: [agl-no-such-program]}\n" + data + base:                                        "f:1: agent.command: exec: \"agl-no-such-program\": executable file not found in $PATH",
+		"agent: {command: [sh], cwd: gone}\n" + data + base:                                              "f:1: agent.cwd: there is no folder DIR/gone",
+		agent + "data: {train: system.txt}\n" + base:                                                     "f:2: data.train: dataset: DIR/system.txt: the name does not tell the format, must end in .jsonl, .ndjson, .csv or .parquet",
+		agent + data + base + "store: {db: 'postgres://me:hunter2@host/db'}":                             "f:4: store.db: it contains a password, which does not belong in this file; use PGPASSWORD or ~/.pgpass",
+		agent + data + base + "store: {db: 'postgres://host/db?password=hunter2'}":                       "f:4: store.db: it contains a password, which does not belong in this file; use PGPASSWORD or ~/.pgpass",
+		agent + data + base + "store: {url: 'http://x', listen: ':1'}":                                   "f:4: store.listen: given together with url, but the store at the url has its own",
+		agent + data + train + "engine: {command: [sh], base_url: 'http://127.0.0.1:1/v1'}":              "f:3: algorithm.grpo: engine.command serves a model but does not train it: give an engine that does, policy or tinker",
+		agent + data + base + "engine: {command: [sh]}":                                                  "f:4: engine.base_url: missing, where the server of command will listen, such as http://127.0.0.1:8000/v1",
+		agent + data + base + "engine: {command: vllm, base_url: 'http://127.0.0.1:1/v1'}":               "f:4: engine.command: got a text, must be a list such as [vllm, serve, Qwen/Qwen3-0.6B]",
+		agent + data + base + "engine: {command: [no-such-program], base_url: 'http://127.0.0.1:1/v1'}":  `f:4: exec: "no-such-program": executable file not found in $PATH`,
+		agent + data + base + "engine: {command: [sh], policy: {}, base_url: 'http://127.0.0.1:1/v1'}":   "f:4: engine: got command and policy, must be one of them",
+		agent + data + train + tiny[:len(tiny)-2] + ", ready: /health}\n":                                "f:4: engine.ready: given without command, to which it belongs",
+		agent + data + base + "engine: {command: [sh], base_url: 'http://127.0.0.1:1/v1', restarts: -1}": "f:4: engine.restarts: got the number -1, must be an integer that is not negative",
 		far("model: x"):        "f:4: engine.tinker.base_url: missing, the URL of the engine\nf:4: engine.tinker.chat: missing, the model's tokenizer and chat template, such as \"chat: {folder: models/qwen3}\"",
 		far(at + "chat: Qwen"): `f:4: engine.tinker.chat: got "Qwen", must be characters`,
 		far(at + "chat: {}"):   "f:4: engine.tinker.chat: must have one of folder and characters",

@@ -46,6 +46,10 @@ func (d *Doctor) engine(ctx context.Context, f *runfile.File) {
 		if e = d.remote(ctx, f); e == nil {
 			return
 		}
+	case f.Engine.Server != nil:
+		s := f.Engine.Server.Config
+		d.Addf("engine", OK, "", "the run starts %s and waits for %s", s.Command[0], s.BaseURL)
+		return
 	default:
 		return
 	}
