@@ -30,6 +30,8 @@ type AlgorithmInput struct {
 	StoreURL string
 	// Proxy is the LLM proxy of the run; nil if there is none.
 	Proxy AlgorithmProxy
+	// Runs keeps runs and their metrics; nil if the store keeps none.
+	Runs Runs
 	// Adapter is the one that the trainer was given: an [Adapter] of what the algorithm
 	// learns from. Nil leaves the choice to the algorithm.
 	Adapter any

@@ -147,3 +147,13 @@ func (r *AddedReward) UnmarshalJSON(doc []byte) error { return readDoc(doc, r) }
 func (r *AddedReward) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return readNoun(dec, r, "rollout_id", "attempt_id", "span_id", "sequence_id")
 }
+
+func (r *Run) AppendJSON(dst []byte) []byte                  { return r.members(writeTo(dst)).end() }
+func (r Run) MarshalJSON() ([]byte, error)                   { return r.AppendJSON(nil), nil }
+func (r *Run) UnmarshalJSON(doc []byte) error                { return readDoc(doc, r) }
+func (r *Run) UnmarshalJSONFrom(dec *jsontext.Decoder) error { return readNoun(dec, r, "run_id") }
+
+func (m *RunMetrics) AppendJSON(dst []byte) []byte                  { return m.members(writeTo(dst)).end() }
+func (m RunMetrics) MarshalJSON() ([]byte, error)                   { return m.AppendJSON(nil), nil }
+func (m *RunMetrics) UnmarshalJSON(doc []byte) error                { return readDoc(doc, m) }
+func (m *RunMetrics) UnmarshalJSONFrom(dec *jsontext.Decoder) error { return readNoun(dec, m, "step") }

@@ -24,6 +24,8 @@ type RunConfig struct {
 	// OutDir is the folder of the run, from which a later run with the same settings
 	// resumes; empty keeps nothing. Two runs must not share it.
 	OutDir string
+	// RunID names a new run in its rollouts' metadata; empty makes an id.
+	RunID string
 	// Progress is called as the run proceeds.
 	Progress Progress
 	// OnMetrics is called with each line that was written to metrics.jsonl, or would be with an OutDir; nil does nothing. It must not

@@ -160,7 +160,7 @@ func OpenSession(ctx context.Context, p SessionParams) (_ *Session, err error) {
 			return nil, err
 		}
 	}
-	s.Run = cmp.Or(s.Run, newRun(p.Algorithm))
+	s.Run = cmp.Or(s.Run, p.RunID, newRun(p.Algorithm))
 	if s.Resumed {
 		p.Logger.InfoContext(ctx, "the run resumes", "run", s.Run, "step", s.Step, "steps", p.Steps)
 		if err := cancelRun(ctx, p.Input.Store, s.Run); err != nil {
@@ -231,7 +231,7 @@ func (s *Session) openJournal() (err error) {
 	if err != nil || s.Resumed {
 		return err
 	}
-	s.Run = newRun(s.p.Algorithm)
+	s.Run = cmp.Or(s.p.RunID, newRun(s.p.Algorithm))
 	return s.AppendJournal(journalHeader{Format: s.journalFormat(), Run: s.Run, Identity: s.p.Identity})
 }
 

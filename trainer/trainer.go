@@ -87,6 +87,7 @@ func (t *Trainer) run(ctx context.Context, cfg Config, strategy execution.Strate
 
 // learn runs the algorithm. A run that cannot have learned anything is an error.
 func (t *Trainer) learn(ctx context.Context, cfg Config, s agl.Store, in agl.AlgorithmInput) error {
+	in.Runs = agl.RunsOf(s)
 	learner, ok := cfg.Algorithm.(CallLearner)
 	ctx, trip := context.WithCancelCause(ctx)
 	defer trip(nil)

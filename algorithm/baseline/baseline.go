@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
@@ -160,7 +161,44 @@ func (b *Baseline) run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	err = context.Cause(ctx) // before the events are stopped
 	stopEvents()
 	events.Wait()
+	if err == nil {
+		err = b.tellMetrics(ctx)
+	}
 	return err
+}
+
+// tellMetrics reports the result of the run, as the metrics of its last epoch.
+func (b *Baseline) tellMetrics(ctx context.Context) error {
+	if b.cfg.OnMetrics == nil {
+		return nil
+	}
+	line := map[string]any{"step": b.cfg.Epochs}
+	for prefix, c := range map[string]*Counts{"": &b.report.Train, "validation/": &b.report.Val} {
+		if c.Rollouts > 0 {
+			line[prefix+"rollouts"], line[prefix+"rewarded"] = c.Rollouts, c.Rewarded
+		}
+		if c.Rewarded > 0 {
+			line[prefix+"reward_mean"] = c.RewardMean
+		}
+	}
+	data, err := json.Marshal(line, json.Deterministic(true))
+	if err != nil {
+		return fmt.Errorf("encode metrics: %w", err)
+	}
+	b.cfg.OnMetrics(ctx, data)
+	return nil
+}
+
+// metadata says which run and epoch a rollout belongs to; nil in a run without an id.
+func (r *run) metadata(at position) (jsontext.Value, error) {
+	if r.cfg.RunID == "" {
+		return nil, nil
+	}
+	data, err := json.Marshal(algorithm.Tag{Algorithm: "baseline", Run: r.cfg.RunID, Step: at.epoch, Index: at.index, Seed: r.cfg.Seed})
+	if err != nil {
+		return nil, fmt.Errorf("encode metadata: %w", err)
+	}
+	return data, nil
 }
 
 // run is one Run.
@@ -253,9 +291,13 @@ func (r *run) enqueue(ctx context.Context, task jsontext.Value, at position) err
 	if err := r.waitForRoom(ctx); err != nil {
 		return err
 	}
+	metadata, err := r.metadata(at)
+	if err != nil {
+		return err
+	}
 	config := r.cfg.Rollout
 	queued, err := r.store.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{
-		Input: task, Mode: at.mode, ResourcesID: agl.Some(ResourcesID), Config: &config,
+		Input: task, Mode: at.mode, ResourcesID: agl.Some(ResourcesID), Config: &config, Metadata: metadata,
 	}}})
 	if err != nil {
 		return fmt.Errorf("enqueue a rollout: %w", err)

@@ -150,8 +150,8 @@ func (s *Server) routeAPI(config Config) {
 	q := &queue{store, can.ReturnClaims, s.shared.drain}
 	k := keys{config.Keys, config.Token}
 	r, res, w, sp := rollouts{store}, resources{store}, workers{store}, spans{store, can.QuerySpansJSON}
-	sig, rw := signals{store}, rewards{store}
-	const read, runs, train, admin = access.Readers, access.Runner | access.Train, access.Train, access.Admin
+	sig, rw, rn := signals{store}, rewards{store}, newRuns(store)
+	const read, run, train, admin = access.Readers, access.Runner | access.Train, access.Train, access.Admin
 	const sends = access.Senders &^ access.Agent
 	for path, m := range map[string]methods{
 		wire.Health:     {get: {access.Public, p.health}},
@@ -167,15 +167,15 @@ func (s *Server) routeAPI(config Config) {
 		wire.Waits:   {post: {read, q.wait}},
 		wire.Collect: {get: {read, collect{config.Collector, s.shared.drain}.batch}},
 
-		wire.Rollouts:                            {get: {read, r.query}, post: {runs | access.Live, r.start}},
+		wire.Rollouts:                            {get: {read, r.query}, post: {run | access.Live, r.start}},
 		wire.SearchRollouts:                      {post: {read, r.query}},
 		wire.Rollout(rollout):                    {get: {read, r.get}, post: {train, r.update}, del: {admin, r.delete}},
 		wire.Cancel(rollout):                     {post: {train, r.cancel}},
-		wire.Attempts(rollout):                   {get: {read, r.queryAttempts}, post: {runs, r.startAttempt}},
+		wire.Attempts(rollout):                   {get: {read, r.queryAttempts}, post: {run, r.startAttempt}},
 		wire.SearchAttempts(rollout):             {post: {read, r.queryAttempts}},
-		wire.Attempt(rollout, agl.LatestAttempt): {get: {read, r.latestAttempt}, post: {runs, r.updateAttempt}},
-		wire.Attempt(rollout, attempt):           {post: {runs, r.updateAttempt}},
-		wire.SpanTokenOf(rollout, attempt):       {post: {runs, k.spanToken}},
+		wire.Attempt(rollout, agl.LatestAttempt): {get: {read, r.latestAttempt}, post: {run, r.updateAttempt}},
+		wire.Attempt(rollout, attempt):           {post: {run, r.updateAttempt}},
+		wire.SpanTokenOf(rollout, attempt):       {post: {run, k.spanToken}},
 
 		wire.RewardsOf(rollout): {post: {sends, rw.add}},
 
@@ -183,6 +183,10 @@ func (s *Server) routeAPI(config Config) {
 		wire.SignalsOf(rollout, "trajectories"): {get: {read, sig.trajectories}},
 		wire.SignalsOf(rollout, "messages"):     {get: {read, sig.messages}},
 		wire.Batches:                            {post: {read, sig.batch}},
+
+		wire.Runs:                          {get: {read, rn.query}, post: {train, rn.start}},
+		wire.Run("{" + runID + "}"):        {get: {read, rn.get}, post: {train, rn.update}, del: {admin, rn.delete}},
+		wire.RunMetrics("{" + runID + "}"): {get: {read, rn.queryMetrics}, post: {train, rn.addMetrics}},
 
 		wire.Resources:                            {get: {read, res.query}, post: {train, res.add}},
 		wire.LatestResources:                      {get: {read, res.latest}},
@@ -201,7 +205,7 @@ func (s *Server) routeAPI(config Config) {
 		wire.WhoAmI:                      {get: {access.Any, k.whoAmI}},
 		wire.Keys:                        {get: {admin, k.list}, post: {admin, k.create}},
 		wire.Key("{" + keyID + "}"):      {del: {admin, k.revoke}},
-		wire.KeyUsage("{" + keyID + "}"): {post: {runs, k.charge}},
+		wire.KeyUsage("{" + keyID + "}"): {post: {run, k.charge}},
 	} {
 		s.route(wire.Prefix+path, m)
 	}

@@ -94,6 +94,7 @@ func Run(t *testing.T, open Open) {
 		{"revise", reviseTests},
 		{"idempotency", idempotencyTests},
 		{"documents", documentTests},
+		{"runs", runTests},
 		{"utf8", utf8Tests},
 		{"events", eventTests},
 		{"eviction", evictionTests},

@@ -21,6 +21,7 @@ const warmStartDir = "warmstart"
 type learner struct {
 	cfg     Config
 	outDir  string
+	runID   string
 	engine  *engine.Engine // nil if nothing trains weights
 	proxy   *trainer.Proxy // nil if no model is called
 	display display.Display
@@ -44,11 +45,17 @@ func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	if err != nil {
 		return err
 	}
-	trackers, err := l.cfg.openTrackers(ctx, l.outDir)
+	trackers, err := l.openTrackers(ctx, in.Runs)
 	if err != nil {
 		return err
 	}
-	defer func() { trackers.Close(context.WithoutCancel(ctx), err) }()
+	defer func() {
+		failed := err
+		if cause := context.Cause(ctx); err != nil && trainer.IsUseless(cause) {
+			failed = cause
+		}
+		trackers.Close(context.WithoutCancel(ctx), failed)
+	}()
 	a := l.cfg.File.Algorithm
 	parts := l.parts(weights, in.InitialResources)
 	parts.RunConfig.OnMetrics = trackers.Line
@@ -69,7 +76,7 @@ func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 func (l *learner) parts(weights string, resources agl.Resources) algorithms.Parts {
 	file := l.cfg.File
 	p := algorithms.Parts{
-		RunConfig: algorithm.RunConfig{Flusher: l.flusher(), Rollout: file.Agent.Rollout, Seed: file.Seed, OutDir: l.outDir, Logger: l.cfg.Logger},
+		RunConfig: algorithm.RunConfig{Flusher: l.flusher(), Rollout: file.Agent.Rollout, Seed: file.Seed, RunID: l.runID, OutDir: l.outDir, Logger: l.cfg.Logger},
 		Proxied:   l.proxy != nil, LookupEnv: l.cfg.LookupEnv, Environ: l.cfg.Environ, StoreToken: l.token, Display: l.display, Warn: l.warn,
 		Resolve: func(m algorithms.Model) (algorithms.Model, error) { return l.resolve(m, resources) },
 	}

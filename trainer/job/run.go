@@ -94,7 +94,7 @@ func (r *run) fit(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	r.learner = &learner{cfg: cfg, outDir: r.folder.Path, engine: trained, proxy: cfg.newProxy(trained, served, token), warn: r.notes.add, token: token}
+	r.learner = &learner{cfg: cfg, outDir: r.folder.Path, runID: r.folder.Record.ID, engine: trained, proxy: cfg.newProxy(trained, served, token), warn: r.notes.add, token: token}
 	config := trainer.Config{
 		Algorithm: r.learner, Train: train,
 		InitialResources: slices.Clone(cfg.File.Prompts), Proxy: r.learner.proxy,

@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/trainer/keys"
 	"github.com/agl-go/agl/trainer/tracker"
 )
@@ -16,9 +19,25 @@ const mlflowFile = "mlflow.run"
 
 // openTrackers opens the trackers of the file. One that cannot be opened is an error: a run should not end before anybody sees that
 // its metrics went nowhere.
-func (c Config) openTrackers(ctx context.Context, outDir string) (*tracker.Set, error) {
+func (l *learner) openTrackers(ctx context.Context, runs agl.Runs) (_ *tracker.Set, err error) {
 	var list []tracker.Tracker
+	defer func() {
+		for _, open := range list {
+			if err != nil {
+				err = errors.Join(err, open.Close(context.WithoutCancel(ctx), err))
+			}
+		}
+	}()
+	c, outDir := l.cfg, l.outDir
 	file := c.File.Trackers
+	switch run, err := l.startRun(ctx, runs); {
+	case agl.ErrorCode(err) == agl.CodeUnimplemented:
+		c.Logger.WarnContext(ctx, "the store keeps no metrics of runs", "error", err)
+	case err != nil:
+		return nil, err
+	default:
+		list = append(list, run)
+	}
 	if file.MLflow != nil {
 		token, err := keys.Secret(c.LookupEnv, "trackers.mlflow.token", file.MLflow.Token)
 		if err != nil {
@@ -37,12 +56,26 @@ func (c Config) openTrackers(ctx context.Context, outDir string) (*tracker.Set, 
 	if file.TensorBoard != "" {
 		board, err := tracker.NewTensorBoard(file.TensorBoard)
 		if err != nil {
-			for _, open := range list {
-				err = errors.Join(err, open.Close(context.WithoutCancel(ctx), err))
-			}
 			return nil, err
 		}
 		list = append(list, board)
 	}
 	return tracker.NewSet(c.Logger, list...), nil
+}
+
+// startRun starts the run in the store, or goes on with it.
+func (l *learner) startRun(ctx context.Context, runs agl.Runs) (*tracker.Run, error) {
+	if runs == nil {
+		return nil, agl.Errorf(agl.CodeUnimplemented, "the store has no runs")
+	}
+	path, err := filepath.Abs(l.outDir)
+	if err != nil {
+		return nil, err
+	}
+	file := l.cfg.File
+	metadata, err := json.Marshal(map[string]any{"describe": file.Algorithm.Describe(), "seed": file.Seed, "output": path, "version": l.cfg.Version}, json.Deterministic(true))
+	if err != nil {
+		return nil, err
+	}
+	return tracker.NewRun(ctx, runs, agl.StartRunParams{RunID: l.runID, Name: filepath.Base(path), Algorithm: file.Algorithm.Name(), Metadata: metadata})
 }

@@ -6,6 +6,7 @@ package output
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -44,6 +45,8 @@ const (
 
 // Record is the content of run.json: what a run is, and its state.
 type Record struct {
+	// ID is that of the run in its store, and in the metadata of its rollouts.
+	ID string `json:"id,omitzero"`
 	// Version of the program that began the run.
 	Version string `json:"version"`
 	// Source is the path of the run file. Relative paths in config.yaml start from its folder.
@@ -194,7 +197,9 @@ func (f *Folder) begin(p Params) error {
 		return agl.Errorf(agl.CodeNotFound, "output: %s has no run to resume", f.Path)
 	case p.Resume:
 		f.Record, f.earlier = record, record
+		f.Record.ID = cmp.Or(record.ID, agl.NewRunID())
 		if record.Useless {
+			f.Record.ID = agl.NewRunID()
 			if err := f.restart(); err != nil {
 				return err
 			}
@@ -228,7 +233,7 @@ func (f *Folder) begin(p Params) error {
 		return fmt.Errorf("output: %w", err)
 	}
 	f.Record = Record{
-		Version: p.Version, Source: source, Seed: p.Seed, SeedGiven: p.Source.Seed.Valid, Algorithm: p.Algorithm, Began: f.Opened.UTC().Truncate(time.Millisecond),
+		ID: agl.NewRunID(), Version: p.Version, Source: source, Seed: p.Seed, SeedGiven: p.Source.Seed.Valid, Algorithm: p.Algorithm, Began: f.Opened.UTC().Truncate(time.Millisecond),
 	}
 	if err := durable.WriteFile(f.File(ConfigFile), p.Source.Text); err != nil {
 		return fmt.Errorf("output: %w", err)

@@ -39,6 +39,7 @@ const (
 	SearchWorkers        = "/workers/search"
 	Batches              = "/batches"
 	Collect              = "/collect"
+	Runs                 = "/runs"
 	Spans                = "/spans"
 	SpansBatch           = "/spans/batch"
 	SearchSpans          = "/spans/search"
@@ -77,6 +78,12 @@ func SpanTokenOf(rolloutID, attemptID string) string { return Attempt(rolloutID,
 
 // ResourcesOf is the path of a bundle of resources.
 func ResourcesOf(id string) string { return Resources + "/" + id }
+
+// Run is the path of a run.
+func Run(id string) string { return Runs + "/" + id }
+
+// RunMetrics is the path of a run's metrics.
+func RunMetrics(id string) string { return Run(id) + "/metrics" }
 
 // Worker is the path of a worker.
 func Worker(id string) string { return Workers + "/" + id }

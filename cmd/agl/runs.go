@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/cmd/agl/internal/flags"
+)
+
+type runsCommand struct {
+	List runsListCommand `cmd:"" default:"withargs" help:"List runs, those that started last first."`
+	Show runsShowCommand `cmd:"" help:"Show the metrics of a run: the first, the last, the lowest and the highest value of each."`
+}
+
+type runsListCommand struct {
+	Folder    string `arg:"" optional:"" help:"Folder of a run, whose store is read; no server is needed."`
+	listFlags `set:"limit=100"`
+}
+
+func (runsListCommand) Help() string { return "Examples:\n  agl runs\n  agl runs list runs/agl --json" }
+
+// Open opens the store of the run, or that of the flags.
+func (c *runsListCommand) Open(ctx context.Context) (agl.Store, func(), error) {
+	return c.OpenRun(ctx, c.Folder)
+}
+
+func (c *runsListCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
+	runs, err := runsOf(store)
+	if err != nil {
+		return c.Wrap(err)
+	}
+	return (&listing[agl.Run, *agl.Run]{
+		flags:   c.listFlags,
+		headers: []string{"RUN", "STATUS", "NAME", "ALGORITHM", "STEP", "STARTED", "UPDATED", "ERROR"},
+		status:  1,
+		drop:    []string{"UPDATED", "STARTED", "ERROR"},
+		row: plainRow(func(r *agl.Run) []string {
+			return []string{
+				console.Dash(r.RunID), string(r.Status), console.Dash(r.Name), console.Dash(r.Algorithm), stepText(r.Step),
+				console.Time(agl.Some(r.StartTime)), console.Time(agl.Some(r.UpdateTime)), console.Dash(r.Error),
+			}
+		}),
+		query: func(ctx context.Context, p agl.Paging) (agl.Page[agl.Run], error) {
+			return runs.QueryRuns(ctx, agl.QueryRunsParams{Limit: p.Limit, Offset: p.Offset})
+		},
+	}).show(ctx, out)
+}
+
+func runsOf(store agl.Store) (agl.Runs, error) {
+	runs := agl.RunsOf(store)
+	if runs == nil {
+		return nil, agl.Errorf(agl.CodeUnimplemented, "the store keeps no runs")
+	}
+	return runs, nil
+}
+
+func stepText(step agl.Null[int]) string {
+	if !step.Valid {
+		return "-"
+	}
+	return strconv.Itoa(step.V)
+}
+
+type runsShowCommand struct {
+	flags.Store
+
+	ID     string `arg:"" name:"run" help:"Id of the run, or latest."`
+	Folder string `arg:"" optional:"" help:"Folder of a run, whose store is read; no server is needed."`
+	JSON   bool   `help:"Print JSON instead: the run, and then a line for each step."`
+}
+
+func (runsShowCommand) Help() string {
+	return "Examples:\n  agl runs show latest\n  agl runs show ru-1f0c5a9d7e42 --json\n  agl runs show latest runs/agl"
+}
+
+// Open opens the store of the run, or that of the flags.
+func (c *runsShowCommand) Open(ctx context.Context) (agl.Store, func(), error) {
+	return c.OpenRun(ctx, c.Folder)
+}
+
+func (c *runsShowCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
+	runs, err := runsOf(store)
+	if err != nil {
+		return c.Wrap(err)
+	}
+	run, err := c.find(ctx, runs)
+	if err != nil {
+		return c.Wrap(err)
+	}
+	series := map[string]*metricSummary{}
+	if c.JSON {
+		err = out.JSON(&run)
+	} else {
+		err = out.Printf("%s  %s  %s %s  step %s  started %s\n", console.Printable(run.RunID), run.Status, console.Dash(run.Algorithm),
+			console.Dash(run.Name), stepText(run.Step), console.Time(agl.Some(run.StartTime)))
+	}
+	if err == nil && run.Error != "" && !c.JSON {
+		err = out.Printf("%s\n", console.Printable(run.Error))
+	}
+	if err != nil {
+		return err
+	}
+	query := func(ctx context.Context, p agl.Paging) (agl.Page[agl.RunMetrics], error) {
+		return runs.QueryRunMetrics(ctx, agl.QueryRunMetricsParams{RunID: run.RunID, Limit: p.Limit, Offset: p.Offset})
+	}
+	for step, err := range pages(ctx, 0, query) {
+		if err != nil {
+			return c.Wrap(err)
+		}
+		if c.JSON {
+			if err := out.JSON(step); err != nil {
+				return err
+			}
+			continue
+		}
+		for name, value := range step.Values {
+			if series[name] == nil {
+				series[name] = &metricSummary{first: value, low: value, high: value}
+			}
+			series[name].add(value)
+		}
+	}
+	if c.JSON {
+		return nil
+	}
+	table := console.Table{Headers: []string{"METRIC", "FIRST", "LAST", "LOWEST", "HIGHEST", "STEPS"}, Status: -1, Drop: []string{"STEPS", "LOWEST", "HIGHEST"}}
+	for _, name := range slices.Sorted(maps.Keys(series)) {
+		s := series[name]
+		table.Rows = append(table.Rows, []string{console.Dash(name), metricText(s.first), metricText(s.last), metricText(s.low), metricText(s.high), strconv.Itoa(s.steps)})
+	}
+	return table.Print(out)
+}
+
+// find returns the run of the flags.
+func (c *runsShowCommand) find(ctx context.Context, runs agl.Runs) (agl.Run, error) {
+	if c.ID != "latest" {
+		return runs.GetRun(ctx, c.ID)
+	}
+	page, err := runs.QueryRuns(ctx, agl.QueryRunsParams{Limit: 1})
+	if err == nil && len(page.Items) == 0 {
+		err = agl.Errorf(agl.CodeNotFound, "the store has no runs")
+	}
+	if err != nil {
+		return agl.Run{}, err
+	}
+	return page.Items[0], nil
+}
+
+// metricSummary is what a table says of the values of a metric.
+type metricSummary struct {
+	first, last, low, high float64
+	steps                  int
+}
+
+func (s *metricSummary) add(value float64) {
+	s.last, s.low, s.high = value, min(s.low, value), max(s.high, value)
+	s.steps++
+}
+
+func metricText(value float64) string { return fmt.Sprintf("%.6g", value) }

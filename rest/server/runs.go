@@ -1,0 +1,102 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest/internal/wire"
+)
+
+// Placeholder of routes.
+const runID = "run_id"
+
+// runs serves the runs of algorithms and their metrics.
+type runs struct{ store agl.Runs }
+
+func newRuns(store agl.Store) runs { return runs{agl.RunsOf(store)} }
+
+func (s runs) check() error {
+	if s.store == nil {
+		return agl.Errorf(agl.CodeUnimplemented, "this server's store keeps no runs")
+	}
+	return nil
+}
+
+func (s runs) start(x *exchange) error {
+	var p agl.StartRunParams
+	if err := s.read(x, wire.StartRun(&p), bodyOptional); err != nil {
+		return err
+	}
+	run, err := s.store.StartRun(x.context(), p)
+	return x.answer(http.StatusOK, &run, err)
+}
+
+func (s runs) update(x *exchange) error {
+	p := agl.UpdateRunParams{RunID: x.request.PathValue(runID)}
+	if err := s.read(x, wire.UpdateRun(&p), bodyRequired); err != nil {
+		return err
+	}
+	run, err := s.store.UpdateRun(x.context(), p)
+	return x.answer(http.StatusOK, &run, err)
+}
+
+func (s runs) addMetrics(x *exchange) error {
+	var metrics wire.AddRunMetrics
+	if err := s.read(x, &metrics, bodyRequired); err != nil {
+		return err
+	}
+	run, err := s.store.AddRunMetrics(x.context(), agl.AddRunMetricsParams{RunID: x.request.PathValue(runID), Metrics: metrics})
+	return x.answer(http.StatusOK, &run, err)
+}
+
+// read reads the body.
+func (s runs) read(x *exchange, body wire.Envelope, required bool) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	return x.decode(body, required)
+}
+
+func (s runs) get(x *exchange) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	run, err := s.store.GetRun(x.context(), x.request.PathValue(runID))
+	return x.answer(http.StatusOK, &run, err)
+}
+
+func (s runs) query(x *exchange) error {
+	var p agl.QueryRunsParams
+	if err := s.parse(x, wire.QueryRuns(&p)); err != nil {
+		return err
+	}
+	page, err := s.store.QueryRuns(x.context(), p)
+	return answerPage(x, page, err)
+}
+
+func (s runs) queryMetrics(x *exchange) error {
+	p := agl.QueryRunMetricsParams{RunID: x.request.PathValue(runID)}
+	if err := s.parse(x, wire.QueryRunMetrics(&p)); err != nil {
+		return err
+	}
+	page, err := s.store.QueryRunMetrics(x.context(), p)
+	return answerPage(x, page, err)
+}
+
+// parse reads the query string.
+func (s runs) parse(x *exchange, q wire.Query) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	return x.query(q)
+}
+
+func (s runs) delete(x *exchange) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	if err := s.store.DeleteRun(x.context(), x.request.PathValue(runID)); err != nil {
+		return err
+	}
+	return x.answerText(http.StatusOK, "null")
+}
