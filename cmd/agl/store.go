@@ -18,6 +18,7 @@ import (
 	"github.com/agl-go/agl/collect"
 	"github.com/agl-go/agl/dashboard"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/rest/project"
 	"github.com/agl-go/agl/rest/server"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/driver"
@@ -32,6 +33,7 @@ type storeCommand struct {
 	gatewayFlags
 
 	DB                  flags.Database     `name:"db" default:"${database}" env:"AGL_DB" placeholder:"DATABASE" help:"Where the data is kept: sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE, or memory:, which loses it with the process. Default: ${default}."`
+	Projects            string             `placeholder:"DIR|postgres://…" help:"Serve projects at /p/NAME, each a database of its own: a file in this directory, or a database named after the one of this URL. In place of --db. See agl project."`
 	Token               string             `env:"AGL_TOKEN" placeholder:"TOKEN" help:"Require this bearer token of every request, or a key that agl key create has made. The token may do everything."`
 	CORSOrigin          []string           `name:"cors-origin" sep:"none" placeholder:"ORIGIN" help:"Let pages of this origin call the store; repeat it for several, * is every origin."`
 	AllowedHost         []string           `placeholder:"NAME" help:"Without a token: let the store be called under this name, too; repeat it for several. Addresses, localhost and this machine's name always work, other names not, so that web pages cannot reach it by DNS rebinding."`
@@ -58,12 +60,16 @@ type storeCommand struct {
 
 func (storeCommand) Help() string {
 	return "SIGTERM and SIGINT drain the server: blocked calls are released and accepted requests answered. A second signal ends it at once.\n\n" +
-		"Examples:\n  agl store\n  AGL_TOKEN=secret agl store --host 0.0.0.0 --db postgres://agl:PASSWORD@db/agl\n  agl store --db sqlite:/var/lib/agl/agl.db --retain-finished 7d"
+		"Examples:\n  agl store\n  AGL_TOKEN=secret agl store --host 0.0.0.0 --db postgres://agl:PASSWORD@db/agl\n  agl store --db sqlite:/var/lib/agl/agl.db --retain-finished 7d\n" +
+		"  AGL_TOKEN=secret agl store --projects /var/lib/agl"
 }
 
 func (c *storeCommand) Validate() error {
 	if c.ScanDebounce < 0 {
 		return fmt.Errorf("--scan-debounce-seconds=%v: must not be negative", c.ScanDebounce)
+	}
+	if err := c.placeProjects(); err != nil {
+		return err
 	}
 	if c.Sync != nil && c.DB.Kind != store.SQLite {
 		return fmt.Errorf("--sync=%s: is for sqlite: only, and the database is %s", c.Sync.Sync, c.DB)
@@ -122,7 +128,10 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	engine, err := c.open(ctx, metrics, log)
+	if err := c.makeProjectsDir(); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	engine, err := c.open(ctx, c.DB.Name, metrics, log)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -135,13 +144,13 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	keys := access.NewKeys(engine)
+	keys, projects := access.NewKeys(engine), c.registry(engine)
 	collector, err := collect.New(collect.Config{Store: engine, RewardWindow: time.Duration(c.RewardWindow), Logger: log})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	server, err := server.New(server.Config{
-		UI: page, Collector: collector, Store: engine, Token: c.token(), Keys: keys, CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
+		UI: page, Collector: collector, Store: engine, Token: c.token(), Keys: keys, Projects: projects, CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())
@@ -155,7 +164,18 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 		defer gate.Close()
 		drain = func() { gate.Drain(); server.Drain() }
 	}
-	return service{name: "store", handler: beside(gate, server), drain: drain, listen: &c.Listen, log: log}.serve(ctx, out, listener)
+	handler := beside(gate, server)
+	if projects != nil {
+		host := project.NewHost(project.Config{Registry: projects, Open: c.openProject(page, log), Logger: log})
+		drain = func() { host.Drain(); server.Drain() }
+		handler = withProjects(host, handler)
+		defer func() {
+			closing, cancel := execution.CleanupContext(ctx, c.DrainTimeout)
+			defer cancel()
+			err = errors.Join(err, host.Close(closing))
+		}()
+	}
+	return service{name: "store", handler: handler, drain: drain, listen: &c.Listen, log: log}.serve(ctx, out, listener)
 }
 
 // token is the token of the store: a key that protects the gateway alone would leave the
@@ -180,8 +200,8 @@ func (c *storeCommand) allowedHosts() []string {
 	return names
 }
 
-// open opens the store over its database.
-func (c *storeCommand) open(ctx context.Context, metrics *server.Metrics, log *slog.Logger) (*store.Store, error) {
+// open opens the store over a database.
+func (c *storeCommand) open(ctx context.Context, name string, metrics *server.Metrics, log *slog.Logger) (*store.Store, error) {
 	options := store.Options{
 		Config: store.Config{
 			Logger: log, Observer: metrics,
@@ -203,23 +223,23 @@ func (c *storeCommand) open(ctx context.Context, metrics *server.Metrics, log *s
 	if c.Sync != nil {
 		options.SQLite.Sync = c.Sync.Sync
 	}
-	engine, err := store.Open(ctx, c.DB.Name, options)
+	engine, err := store.Open(ctx, name, options)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.announce(ctx, log); err != nil {
+	if err := c.announce(ctx, name, log); err != nil {
 		return nil, errors.Join(err, engine.Close(context.WithoutCancel(ctx)))
 	}
 	return engine, nil
 }
 
 // announce logs which database the store uses.
-func (c *storeCommand) announce(ctx context.Context, log *slog.Logger) (err error) {
+func (c *storeCommand) announce(ctx context.Context, name string, log *slog.Logger) (err error) {
 	if c.DB.Kind == store.Memory {
 		log.Info("the store is kept in memory and lost with this process")
 		return nil
 	}
-	db, err := store.OpenDatabase(ctx, c.DB.Name)
+	db, err := store.OpenDatabase(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/rest/internal/wire"
+	"github.com/agl-go/agl/rest/project"
 )
 
 // SplitURL splits a store's URL of the form http://agl:TOKEN@host into a URL that
@@ -26,13 +28,13 @@ func SplitURL(raw string) (public, token string) {
 const spanTokenLife = 24 * time.Hour
 
 // SpanTokens returns a function that makes the span tokens of attempts at a store, for a
-// day: from the store's own token, or, with a key, by asking the store. It is nil without
-// either.
+// day: from the store's own token, or, with a key or at a project, by asking the store. It is
+// nil without either.
 func SpanTokens(store Config) (func(ctx context.Context, rolloutID, attemptID string) (string, error), error) {
 	switch {
 	case store.Token == "":
 		return nil, nil
-	case !access.Is(store.Token):
+	case !access.Is(store.Token) && !isProject(store.URL):
 		return func(_ context.Context, rolloutID, attemptID string) (string, error) {
 			return SpanToken(store.Token, rolloutID, attemptID, time.Now().Add(spanTokenLife)), nil
 		}, nil
@@ -46,6 +48,12 @@ func SpanTokens(store Config) (func(ctx context.Context, rolloutID, attemptID st
 		answer, err := call[wire.SpanTokenAnswer](ctx, c, operation{name: "SpanToken", method: http.MethodPost, path: path})
 		return answer.Token, err
 	}, nil
+}
+
+// isProject reports whether a URL may be that of a project, which makes its own tokens.
+func isProject(raw string) bool {
+	u, err := url.Parse(raw)
+	return err != nil || strings.Contains(u.Path, project.Prefix)
 }
 
 // SpanToken returns a bearer token for the spans of one attempt: a server with the given token accepts it at POST /v1/traces

@@ -17,12 +17,13 @@ import (
 // a key is the root's.
 type auth struct {
 	token  string
+	spans  string // the secret of span tokens
 	digest [sha256.Size]byte
 	keys   *access.Keys // may be nil
 }
 
-func newAuth(token string, keys *access.Keys) auth {
-	return auth{token, sha256.Sum256([]byte(token)), keys}
+func newAuth(token, spans string, keys *access.Keys) auth {
+	return auth{token, spans, sha256.Sum256([]byte(token)), keys}
 }
 
 // identify sets the caller of a request, which has the token, a key, or a span token at
@@ -42,7 +43,7 @@ func (a *auth) identify(x *exchange) (err error) {
 	}
 	bearer, _ := strings.CutPrefix(x.request.Header.Get("Authorization"), "Bearer ")
 	if x.request.URL.Path == wire.Traces && x.request.Method == http.MethodPost {
-		if attempt, ok := wire.CheckSpanToken(a.token, bearer, time.Now()); ok {
+		if attempt, ok := wire.CheckSpanToken(a.spans, bearer, time.Now()); ok {
 			x.caller = access.Caller{Name: "attempt", Scopes: access.Agent, Attempt: agl.Some(attempt)}
 			return nil
 		}

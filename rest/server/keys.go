@@ -21,7 +21,7 @@ const spanTokenLife = 24 * time.Hour
 // keys manages the keys of the server.
 type keys struct {
 	keys  *access.Keys
-	token string // of the server, from which those of attempts are made
+	spans string // the secret of the tokens of attempts
 }
 
 func (s keys) check() error {
@@ -37,8 +37,8 @@ func (s keys) whoAmI(x *exchange) error { return x.answerJSON(http.StatusOK, x.c
 // runner that has no token to make it from.
 func (s keys) spanToken(x *exchange) error {
 	var answer wire.SpanTokenAnswer
-	if s.token != "" {
-		answer.Token = wire.SpanToken(s.token, x.request.PathValue(rolloutID), x.request.PathValue(attemptID), time.Now().Add(spanTokenLife))
+	if s.spans != "" {
+		answer.Token = wire.SpanToken(s.spans, x.request.PathValue(rolloutID), x.request.PathValue(attemptID), time.Now().Add(spanTokenLife))
 	}
 	return x.answerJSON(http.StatusOK, &answer, nil)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/rest/internal/wire"
+	"github.com/agl-go/agl/rest/project"
 )
 
 // Config configures a [Server]. Store is required; the zero value of every other
@@ -34,6 +35,12 @@ type Config struct {
 	Keys *access.Keys
 	// Collector serves GET /v1/agl/collect. If nil, that is not implemented.
 	Collector agl.Collector
+	// SpanSecret is what the tokens for the spans of attempts are made with. Default the
+	// Token: its owners can then make some themselves. Servers of several projects with one
+	// Token must have one each, so that no token is good for another project.
+	SpanSecret string
+	// Projects are managed at /v1/agl/projects. If nil, there are none.
+	Projects *project.Registry
 	// CORSOrigins are the origins whose pages may call; "*" is every origin, of which
 	// none may send credentials that its browser has kept. What other pages make a
 	// browser send changes nothing.
@@ -62,6 +69,7 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, 64<<20)
 	c.EventHeartbeat = cmp.Or(c.EventHeartbeat, wire.EventHeartbeat)
+	c.SpanSecret = cmp.Or(c.SpanSecret, c.Token)
 	c.Version = cmp.Or(c.Version, "(devel)")
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
@@ -112,7 +120,7 @@ func New(config Config) (_ *Server, err error) {
 	s := &Server{
 		guard:   guard,
 		shared:  &shared{maxBody: config.MaxBodyBytes, log: config.Logger, drain: newDrain(), jsonType: []string{"application/json"}},
-		auth:    newAuth(config.Token, config.Keys),
+		auth:    newAuth(config.Token, config.SpanSecret, config.Keys),
 		cors:    cors{config.CORSOrigins},
 		metrics: config.Metrics,
 		mux:     http.NewServeMux(),
@@ -148,7 +156,7 @@ func (s *Server) routeAPI(config Config) {
 	p := &probes{store: store}
 	e := events{store, s.shared.drain, config.EventHeartbeat}
 	q := &queue{store, can.ReturnClaims, s.shared.drain}
-	k := keys{config.Keys, config.Token}
+	k, prj := keys{config.Keys, config.SpanSecret}, projects{config.Projects}
 	r, res, w, sp := rollouts{store}, resources{store}, workers{store}, spans{store, can.QuerySpansJSON}
 	sig, rw, rn := signals{store}, rewards{store}, newRuns(store)
 	const read, run, train, admin = access.Readers, access.Runner | access.Train, access.Train, access.Admin
@@ -202,13 +210,27 @@ func (s *Server) routeAPI(config Config) {
 		wire.NextSequenceID:       {post: {sends, sp.nextSequenceID}},
 		wire.NextSequenceIDsBatch: {post: {sends, sp.nextSequenceIDs}},
 
-		wire.WhoAmI:                      {get: {access.Any, k.whoAmI}},
-		wire.Keys:                        {get: {admin, k.list}, post: {admin, k.create}},
-		wire.Key("{" + keyID + "}"):      {del: {admin, k.revoke}},
-		wire.KeyUsage("{" + keyID + "}"): {post: {run, k.charge}},
+		wire.WhoAmI:                           {get: {access.Any, k.whoAmI}},
+		wire.Keys:                             {get: {admin, k.list}, post: {admin, k.create}},
+		wire.Key("{" + keyID + "}"):           {del: {admin, k.revoke}},
+		wire.Projects:                         {get: {admin, prj.list}, post: {admin, prj.create}},
+		wire.Project("{" + projectName + "}"): {post: {admin, prj.update}},
+		wire.KeyUsage("{" + keyID + "}"):      {post: {run, k.charge}},
 	} {
 		s.route(wire.Prefix+path, m)
 	}
+}
+
+// Routes returns all routes as "METHOD /path/{placeholder}", in order.
+func (s *Server) Routes() []string {
+	var routes []string
+	for path, m := range s.routes {
+		for method := range m {
+			routes = append(routes, method+" "+path)
+		}
+	}
+	slices.Sort(routes)
+	return routes
 }
 
 // Drain ends blocked dequeues, waits and event streams at once; they are answered with

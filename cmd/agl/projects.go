@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/rest/project"
+	"github.com/agl-go/agl/rest/server"
+	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/postgres"
+)
+
+// ownerOnly is the mode of the directories of projects.
+const ownerOnly = 0o700
+
+// placeProjects sets the database of the server's own store, which has the list of projects.
+func (c *storeCommand) placeProjects() (err error) {
+	switch {
+	case c.Projects == "":
+		return nil
+	case c.DB.Name != store.DefaultDSN:
+		return errors.New("--projects and --db: give one of them, each project has a database of its own")
+	case c.Gateway:
+		return errors.New("--projects and --gateway: give one of them, the API of Agent-lightning v1.0 has one store")
+	}
+	c.DB.Name = c.Projects
+	if !strings.Contains(c.Projects, "://") {
+		c.DB.Name = string(store.SQLite) + ":" + filepath.Join(c.Projects, "agl.db")
+	}
+	if c.DB.DSN, err = store.ParseDSN(c.DB.Name); err != nil {
+		return fmt.Errorf("--projects: %w", err)
+	}
+	if c.DB.Kind == store.Postgres {
+		_, _, err = postgres.SiblingURL(c.DB.URL, "")
+	}
+	return err
+}
+
+// makeProjectsDir makes the directories of projects that are files.
+func (c *storeCommand) makeProjectsDir() error {
+	if c.Projects == "" || c.DB.Kind != store.SQLite {
+		return nil
+	}
+	return os.MkdirAll(filepath.Join(c.Projects, "p"), ownerOnly)
+}
+
+// projectDSN returns the name of the database of a project.
+func (c *storeCommand) projectDSN(name string) (dsn, database string, err error) {
+	if c.DB.Kind == store.SQLite {
+		return string(store.SQLite) + ":" + filepath.Join(c.Projects, "p", name+".db"), "", nil
+	}
+	return postgres.SiblingURL(c.DB.URL, name)
+}
+
+// registry returns the projects, or nil without --projects.
+func (c *storeCommand) registry(documents agl.DocumentStore) *project.Registry {
+	if c.Projects == "" {
+		return nil
+	}
+	return project.NewRegistry(documents, func(ctx context.Context, name string) error {
+		_, database, err := c.projectDSN(name)
+		if err != nil || database == "" { // a file is made when it is opened
+			return err
+		}
+		return postgres.CreateDatabase(ctx, c.DB.URL, database)
+	})
+}
+
+// openProject returns the function that opens the store of a project.
+func (c *storeCommand) openProject(page http.Handler, log *slog.Logger) func(ctx context.Context, name string) (*project.Tenant, error) {
+	return func(ctx context.Context, name string) (*project.Tenant, error) {
+		log := log.With("project", name)
+		dsn, _, err := c.projectDSN(name)
+		if err != nil {
+			return nil, err
+		}
+		metrics, err := server.NewMetrics(prometheus.NewRegistry())
+		if err != nil {
+			return nil, err
+		}
+		engine, err := c.open(ctx, dsn, metrics, log)
+		if err != nil {
+			return nil, err
+		}
+		api, err := server.New(server.Config{
+			UI: page, Store: engine, Token: c.token(), SpanSecret: spanSecret(c.token(), name), Keys: access.NewKeys(engine),
+			CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
+		})
+		if err != nil {
+			return nil, errors.Join(err, engine.Close(ctx))
+		}
+		return &project.Tenant{Handler: api, Drain: api.Drain, Close: engine.Close}, nil
+	}
+}
+
+// spanSecret is what the span tokens of a project are made with: one of its own, so that
+// they are worth nothing in another project.
+func spanSecret(token, name string) string {
+	if token == "" {
+		return ""
+	}
+	mac := hmac.New(sha256.New, []byte(token))
+	mac.Write([]byte("agl project " + name))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// withProjects serves projects below their prefix, and everything else by another handler.
+func withProjects(host *project.Host, other http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, project.Prefix) {
+			host.ServeHTTP(w, r)
+			return
+		}
+		other.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,36 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest/internal/wire"
+	"github.com/agl-go/agl/rest/project"
+)
+
+// CreateProject makes a project; CodeConflict if there is one of the name.
+func (c *Client) CreateProject(ctx context.Context, name string) (project.Project, error) {
+	return c.project(ctx, "CreateProject", wire.Projects, &wire.NewProject{Name: name})
+}
+
+// ArchiveProject ends the service of a project, or resumes it. Its data stays.
+func (c *Client) ArchiveProject(ctx context.Context, name string, archived bool) (project.Project, error) {
+	return c.project(ctx, "ArchiveProject", wire.Project(wire.Segment(name)), &wire.UpdateProject{Archived: archived})
+}
+
+func (c *Client) project(ctx context.Context, operationName, path string, v any) (project.Project, error) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return project.Project{}, agl.Errorf(agl.CodeInvalid, "%s: %w", operationName, err)
+	}
+	return call[project.Project](ctx, c, operation{name: operationName, method: http.MethodPost, path: path, body: body, unsent: true})
+}
+
+// ListProjects returns all projects in the order of their names.
+func (c *Client) ListProjects(ctx context.Context) ([]project.Project, error) {
+	found, err := call[map[string][]project.Project](ctx, c, operation{name: "ListProjects", method: http.MethodGet, path: wire.Projects})
+	return found["items"], err
+}

@@ -1,0 +1,336 @@
+package project
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/rest/internal/wire"
+)
+
+// Prefix is the path below which projects are served.
+const Prefix = "/p/"
+
+// registryTTL is for how long a host goes by what the registry said of a project.
+const registryTTL = 400 * time.Millisecond
+
+// Tenant is an open project.
+type Tenant struct {
+	Handler http.Handler
+	// Drain releases the requests that wait for something.
+	Drain func()
+	// Close closes the database, once no request runs.
+	Close func(ctx context.Context) error
+}
+
+// Config configures a [Host]. Registry and Open are required.
+type Config struct {
+	Registry *Registry
+	// Open opens the database of a project.
+	Open func(ctx context.Context, name string) (*Tenant, error)
+	// Idle is after how long without a request a project is closed. Default 10 min.
+	Idle time.Duration
+	// CloseTimeout bounds the closing of a project. Default 30 s.
+	CloseTimeout time.Duration
+	// Logger receives what goes wrong; nil discards it.
+	Logger *slog.Logger
+}
+
+// Host serves the projects of a registry. Close it.
+type Host struct {
+	cfg Config
+
+	mu       sync.Mutex
+	draining bool
+	open     map[string]*tenancy
+	group    sync.WaitGroup // of closings
+}
+
+// tenancy is a project that is open, about to be, or being closed. The host's lock guards it.
+type tenancy struct {
+	name    string
+	ready   chan struct{} // closed when tenant or err is set
+	tenant  *Tenant
+	err     error
+	users   int           // requests that run
+	asked   time.Time     // when the registry was asked last
+	leaving bool          // no further request may use it
+	drained bool          // its Drain has been called
+	closing bool          // its Close has been called
+	gone    chan struct{} // closed when it is closed
+	idle    *time.Timer   // nil until the first request has ended
+}
+
+// NewHost returns a host. It opens nothing.
+func NewHost(cfg Config) *Host {
+	cfg.Idle = cmp.Or(cfg.Idle, 10*time.Minute)
+	cfg.CloseTimeout = cmp.Or(cfg.CloseTimeout, 30*time.Second)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	return &Host{cfg: cfg, open: map[string]*tenancy{}}
+}
+
+// ServeHTTP serves /p/NAME/….
+func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name, inner, ok := split(r)
+	if !ok {
+		answer(w, http.StatusNotFound, agl.Errorf(agl.CodeNotFound, "the path must be /p/NAME/…, with the name of a project and without empty, . and .. segments"))
+		return
+	}
+	t, err := h.enter(r.Context(), name)
+	if err != nil {
+		status, _ := wire.StatusOf(agl.ErrorCode(err))
+		switch agl.ErrorCode(err) {
+		case agl.CodeNotFound:
+			status = http.StatusNotFound
+		case agl.CodeUnavailable:
+			backoff.SetRetryAfter(w.Header(), time.Second)
+		case agl.CodeInternal:
+			h.cfg.Logger.Error("a project cannot be opened", "project", name, "error", err)
+			err = agl.Errorf(agl.CodeInternal, "the project %s cannot be opened", name)
+		}
+		answer(w, status, err)
+		return
+	}
+	defer h.leave(r.Context(), t)
+	t.tenant.Handler.ServeHTTP(w, inner)
+}
+
+func answer(w http.ResponseWriter, status int, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(wire.AppendError(nil, err)) // fails only if the client has left
+}
+
+// split returns the name of the project, and the request without its prefix. A path that
+// another reader might resolve to another project is refused.
+func split(r *http.Request) (name string, inner *http.Request, ok bool) {
+	rest, ok := strings.CutPrefix(r.URL.EscapedPath(), Prefix)
+	name, rest, slash := strings.Cut(rest, "/")
+	if !ok || !slash || CheckName(name) != nil {
+		return "", nil, false
+	}
+	segments := strings.Split(rest, "/")
+	for i, segment := range segments {
+		plain, err := url.PathUnescape(segment)
+		if err != nil || plain == "." || plain == ".." || segment == "" && i < len(segments)-1 {
+			return "", nil, false
+		}
+	}
+	path, err := url.PathUnescape("/" + rest)
+	if err != nil {
+		return "", nil, false
+	}
+	inner = new(http.Request)
+	*inner = *r
+	u := *r.URL
+	u.Path, u.RawPath = path, "/"+rest
+	inner.URL = &u
+	return name, inner, true
+}
+
+// enter returns an open project, which must be left.
+func (h *Host) enter(ctx context.Context, name string) (*tenancy, error) {
+	for {
+		h.mu.Lock()
+		if h.draining {
+			h.mu.Unlock()
+			return nil, agl.Errorf(agl.CodeUnavailable, "the server is shutting down")
+		}
+		t := h.open[name]
+		if t != nil && t.leaving {
+			h.mu.Unlock()
+			select { // it is opened again, unless it is archived
+			case <-t.gone:
+				continue
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		if t != nil && time.Since(t.asked) < registryTTL {
+			t.users++
+			h.mu.Unlock()
+			return h.await(ctx, t)
+		}
+		h.mu.Unlock()
+		if err := h.ask(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// ask asks the registry for a project, and opens or closes it.
+func (h *Host) ask(ctx context.Context, name string) error {
+	asked := time.Now()
+	p, err := h.cfg.Registry.Get(ctx, name)
+	if err == nil && p.ArchiveTime != nil {
+		err = agl.Errorf(agl.CodeNotFound, "the project %s is archived", name)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := h.open[name]
+	switch {
+	case agl.ErrorCode(err) == agl.CodeNotFound && t != nil:
+		h.end(ctx, t)
+		return err
+	case err != nil || h.draining:
+		return err
+	case t == nil:
+		t = &tenancy{name: name, ready: make(chan struct{}), gone: make(chan struct{})}
+		h.open[name] = t
+		h.group.Go(func() { h.start(context.WithoutCancel(ctx), t) })
+	}
+	t.asked = asked
+	return nil
+}
+
+// start opens a project.
+func (h *Host) start(ctx context.Context, t *tenancy) {
+	tenant, err := h.cfg.Open(ctx, t.name)
+	h.mu.Lock()
+	t.tenant, t.err = tenant, err
+	close(t.ready)
+	defer h.mu.Unlock()
+	switch {
+	case t.err != nil:
+		t.leaving = true
+		delete(h.open, t.name)
+		close(t.gone)
+	case t.leaving:
+		h.closeIfUnused(ctx, t)
+	}
+}
+
+// await returns a project that has been entered when it is open.
+func (h *Host) await(ctx context.Context, t *tenancy) (*tenancy, error) {
+	select {
+	case <-t.ready:
+	case <-ctx.Done():
+		h.leave(ctx, t)
+		return nil, ctx.Err()
+	}
+	if t.err != nil {
+		return nil, t.err
+	}
+	return t, nil
+}
+
+// leave ends the use of a project.
+func (h *Host) leave(ctx context.Context, t *tenancy) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t.users--
+	switch {
+	case t.leaving:
+		h.closeIfUnused(ctx, t)
+	case t.users > 0 || h.open[t.name] != t:
+	case t.idle != nil:
+		t.idle.Reset(h.cfg.Idle)
+	default:
+		ctx := context.WithoutCancel(ctx)
+		t.idle = time.AfterFunc(h.cfg.Idle, func() { h.rest(ctx, t) })
+	}
+}
+
+// rest closes a project that nobody has used for a while.
+func (h *Host) rest(ctx context.Context, t *tenancy) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if t.users == 0 && !t.leaving {
+		h.end(ctx, t)
+	}
+}
+
+// end lets no further request use a project, and closes it after the last one.
+func (h *Host) end(ctx context.Context, t *tenancy) {
+	if t.leaving {
+		return
+	}
+	t.leaving = true
+	if t.idle != nil {
+		t.idle.Stop()
+	}
+	h.closeIfUnused(ctx, t)
+}
+
+// closeIfUnused closes a project that is leaving, and until then releases the requests that
+// wait for something in it.
+func (h *Host) closeIfUnused(ctx context.Context, t *tenancy) {
+	select {
+	case <-t.ready:
+	default:
+		return // start will see that it is leaving
+	}
+	if t.err != nil || t.closing {
+		return
+	}
+	if !t.drained {
+		t.drained = true
+		t.tenant.Drain()
+	}
+	if t.users > 0 {
+		return
+	}
+	t.closing = true
+	ctx = context.WithoutCancel(ctx)
+	h.group.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, h.cfg.CloseTimeout)
+		defer cancel()
+		err := t.tenant.Close(ctx)
+		if err != nil {
+			h.cfg.Logger.Error("a project was not closed well", "project", t.name, "error", err)
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		t.err = err
+		delete(h.open, t.name)
+		close(t.gone)
+	})
+}
+
+// Drain refuses further requests and releases those that wait for something.
+func (h *Host) Drain() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.draining = true
+	for _, t := range h.open {
+		select {
+		case <-t.ready:
+			if t.err == nil && !t.drained {
+				t.drained = true
+				t.tenant.Drain()
+			}
+		default:
+		}
+	}
+}
+
+// Close closes all projects, once no request runs.
+func (h *Host) Close(ctx context.Context) error {
+	h.Drain()
+	h.mu.Lock()
+	var open []*tenancy
+	for _, t := range h.open {
+		h.end(ctx, t)
+		open = append(open, t)
+	}
+	h.mu.Unlock()
+	var failed error
+	for _, t := range open {
+		select {
+		case <-t.gone:
+			failed = errors.Join(failed, t.err)
+		case <-ctx.Done():
+			return errors.Join(failed, agl.Errorf(agl.CodeUnavailable, "the project %s is still in use: %w", t.name, context.Cause(ctx)))
+		}
+	}
+	h.group.Wait()
+	return failed
+}

@@ -1,0 +1,156 @@
+// Package project serves several stores behind one address: each project is a database of
+// its own, under /p/NAME, which is opened when somebody asks for it and closed when nobody
+// has for a while.
+//
+//	projects := project.NewRegistry(documents, create)
+//	host := project.NewHost(project.Config{Registry: projects, Open: open})
+//	http.Handle("/p/", host)
+//
+// A project shares nothing with another: its keys, rollouts and events are in its database,
+// and its handler sees paths without the prefix. The package must not know what a project
+// serves.
+package project
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+)
+
+// kind is the kind of the documents of projects.
+const kind = "project"
+
+// Project is what is known of a project. The JSON form has times in Unix seconds.
+type Project struct {
+	Name        string         `json:"name"`
+	CreateTime  agl.Timestamp  `json:"create_time"`
+	CreatedBy   string         `json:"created_by"`
+	ArchiveTime *agl.Timestamp `json:"archive_time"` // null: it is served
+	ArchivedBy  string         `json:"archived_by,omitzero"`
+}
+
+// names are the names of projects, which are also those of files and databases.
+var names = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
+
+// CheckName returns why a name is none for a project; CodeInvalid.
+func CheckName(name string) error {
+	if !names.MatchString(name) {
+		return agl.Errorf(agl.CodeInvalid, "name: got %q, must be 1 to 40 of a-z, 0-9 and -, and not begin with -", name)
+	}
+	return nil
+}
+
+// Registry is the list of projects. It is safe for concurrent use, also by several servers.
+type Registry struct {
+	documents agl.DocumentStore
+	create    func(ctx context.Context, name string) error
+}
+
+// NewRegistry returns the projects that a store keeps as documents. create makes the
+// database of a project, if there is none yet.
+func NewRegistry(documents agl.DocumentStore, create func(ctx context.Context, name string) error) *Registry {
+	return &Registry{documents, create}
+}
+
+// Create makes a project: CodeConflict if there is one of the name.
+func (r *Registry) Create(ctx context.Context, name, by string) (Project, error) {
+	if err := CheckName(name); err != nil {
+		return Project{}, err
+	}
+	if _, err := r.Get(ctx, name); err == nil {
+		return Project{}, errExists(name)
+	} else if !errors.Is(err, agl.ErrNotFound) {
+		return Project{}, err
+	}
+	if err := r.create(ctx, name); err != nil {
+		return Project{}, err
+	}
+	p := Project{Name: name, CreateTime: agl.TimestampOf(time.Now()), CreatedBy: by}
+	err := r.write(ctx, &p, 0)
+	if errors.Is(err, agl.ErrConflict) {
+		err = errExists(name)
+	}
+	return p, err
+}
+
+func errExists(name string) error {
+	return agl.Errorf(agl.CodeConflict, "name: there is a project %s already", name)
+}
+
+// Get returns a project; CodeNotFound.
+func (r *Registry) Get(ctx context.Context, name string) (Project, error) {
+	p, _, err := r.read(ctx, name)
+	return p, err
+}
+
+func (r *Registry) read(ctx context.Context, name string) (p Project, version int64, err error) {
+	if err := CheckName(name); err != nil {
+		return Project{}, 0, agl.Errorf(agl.CodeNotFound, "there is no project %q", name)
+	}
+	document, err := r.documents.GetDocument(ctx, kind, name)
+	switch {
+	case errors.Is(err, agl.ErrNotFound):
+		return Project{}, 0, agl.Errorf(agl.CodeNotFound, "there is no project %s", name)
+	case err != nil:
+		return Project{}, 0, err
+	}
+	err = decode(&document, &p)
+	return p, document.Version, err
+}
+
+// List returns all projects in the order of their names.
+func (r *Registry) List(ctx context.Context) ([]Project, error) {
+	page, err := r.documents.QueryDocuments(ctx, agl.QueryDocumentsParams{Kind: kind})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Project, len(page.Items))
+	for i := range page.Items {
+		if err := decode(&page.Items[i], &all[i]); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// maxWrites bounds the writes of a document that others change, too.
+const maxWrites = 5
+
+// Archive ends the service of a project, or resumes it. Its data stays.
+func (r *Registry) Archive(ctx context.Context, name, by string, archived bool) (Project, error) {
+	for try := 1; ; try++ {
+		p, version, err := r.read(ctx, name)
+		if err != nil || (p.ArchiveTime != nil) == archived {
+			return p, err
+		}
+		p.ArchiveTime, p.ArchivedBy = nil, ""
+		if archived {
+			now := agl.TimestampOf(time.Now())
+			p.ArchiveTime, p.ArchivedBy = &now, by
+		}
+		if err = r.write(ctx, &p, version); !errors.Is(err, agl.ErrConflict) || try == maxWrites {
+			return p, err
+		}
+	}
+}
+
+func (r *Registry) write(ctx context.Context, p *Project, version int64) error {
+	body, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	_, err = r.documents.WriteDocuments(ctx, agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{{Kind: kind, ID: p.Name, Body: body, IfVersion: agl.Some(version)}}})
+	return err
+}
+
+func decode(d *agl.Document, p *Project) error {
+	if err := json.Unmarshal(d.Body, p); err != nil {
+		return agl.Errorf(agl.CodeInternal, "the document of project %s cannot be read: %w", d.ID, err)
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest/internal/wire"
+	"github.com/agl-go/agl/rest/project"
+)
+
+// projectName is the placeholder of routes.
+const projectName = "project"
+
+// projects manages the projects beside the server's own store.
+type projects struct{ registry *project.Registry }
+
+func (s projects) check() error {
+	if s.registry == nil {
+		return agl.Errorf(agl.CodeUnimplemented, "this server has one store and no projects; see agl store --projects")
+	}
+	return nil
+}
+
+func (s projects) create(x *exchange) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	var body wire.NewProject
+	if err := x.decode(&body, bodyRequired); err != nil {
+		return err
+	}
+	created, err := s.registry.Create(x.context(), body.Name, x.caller.By())
+	if err == nil {
+		x.log.Info("project created", "project", created.Name, "by", created.CreatedBy, "from", x.request.RemoteAddr)
+	}
+	return x.answerJSON(http.StatusCreated, &created, err)
+}
+
+func (s projects) list(x *exchange) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	found, err := s.registry.List(x.context())
+	return x.answerJSON(http.StatusOK, map[string][]project.Project{"items": found}, err)
+}
+
+func (s projects) update(x *exchange) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	var body wire.UpdateProject
+	if err := x.decode(&body, bodyRequired); err != nil {
+		return err
+	}
+	updated, err := s.registry.Archive(x.context(), x.request.PathValue(projectName), x.caller.By(), body.Archived)
+	if err == nil {
+		x.log.Info("project updated", "project", updated.Name, "archived", updated.ArchiveTime != nil, "by", x.caller.By(), "from", x.request.RemoteAddr)
+	}
+	return x.answerJSON(http.StatusOK, &updated, err)
+}
