@@ -59,7 +59,7 @@ func ClientURL(listener net.Listener) string {
 // serveStore starts serving a store to other processes. The listener is closed by
 // shutdown.
 func serveStore(listener net.Listener, opened OpenedStore, token string, log *slog.Logger) (*storeServer, error) {
-	api, err := server.New(server.Config{Store: opened.Store, Metrics: opened.Metrics, Token: token, Logger: log})
+	api, err := server.New(server.Config{Store: opened.Store, Metrics: opened.Metrics, UI: opened.UI, Token: token, Logger: log})
 	if err != nil {
 		return nil, err
 	}

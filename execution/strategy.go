@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -60,6 +61,8 @@ type OpenedStore struct {
 	Close func() error
 	// Metrics, if not nil, are those of the store. A store server serves them, too.
 	Metrics *server.Metrics
+	// UI is the page of the store server; nil is the plain one of [server.Config].
+	UI http.Handler
 }
 
 func (p Parts) withDefaults() Parts {

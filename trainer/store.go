@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/dashboard"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/rest/server"
 	"github.com/agl-go/agl/store"
@@ -25,18 +27,22 @@ func openStore(ctx context.Context, cfg Config) (_ execution.OpenedStore, err er
 	}
 	options := store.Options{Config: store.Config{DefaultUnresponsive: cfg.Unresponsive, Logger: cfg.Logger}}
 	var metrics *server.Metrics
+	var page http.Handler
 	if !cfg.Strategy.Placement().Private { // a private store has no route that serves metrics
 		if metrics, err = server.NewMetrics(prometheus.NewRegistry()); err != nil {
 			return execution.OpenedStore{}, err
 		}
 		options.Observer = metrics
+		if page, err = dashboard.New(); err != nil {
+			return execution.OpenedStore{}, err
+		}
 	}
 	s, err := store.Open(ctx, cfg.Database, options)
 	if err != nil {
 		return execution.OpenedStore{}, err
 	}
 	closing := context.WithoutCancel(ctx)
-	opened := execution.OpenedStore{Store: s, Close: func() error { return s.Close(closing) }, Metrics: metrics}
+	opened := execution.OpenedStore{Store: s, Close: func() error { return s.Close(closing) }, Metrics: metrics, UI: page}
 	if err := resume(ctx, cfg, s, name.Kind); err != nil {
 		return execution.OpenedStore{}, errors.Join(err, opened.Close())
 	}

@@ -36,6 +36,27 @@ func prompt() agl.Resources {
 	return agl.Resources{{Name: "prompt", Resource: agl.PromptTemplate{Template: "say hi", Engine: agl.PromptFString}}}
 }
 
+// get returns the body of an answer with the status 200.
+func get(ctx context.Context, url, token string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = errors.New(resp.Status)
+	}
+	return string(body), err
+}
+
 // rewarded is an agent that does every task.
 var rewarded = agl.AgentFunc(func(context.Context, agl.Task) (agl.Result, error) { return agl.RewardResult(1), nil })
 
@@ -498,21 +519,21 @@ func TestInjected(t *testing.T) {
 		if _, err := s.GetLatestResources(ctx); err != nil {
 			t.Errorf("the store at %q: %v", in.StoreURL, err)
 		}
+		page, err := get(ctx, in.StoreURL+"/", "")
+		if err != nil || !strings.Contains(page, `<div id="app">`) {
+			t.Errorf("the page of the store: %.200q, %v", page, err)
+		}
+		if _, err := in.Runs.StartRun(ctx, agl.StartRunParams{RunID: "ru-1"}); err != nil {
+			t.Error(err)
+		}
+		if run, err := s.GetRun(ctx, "ru-1"); err != nil || run.Status != agl.RunRunning {
+			t.Errorf("the run: %+v, %v", run, err)
+		}
 		if _, ok := in.Adapter.(agl.Adapter[[]adapter.Triplet]); !ok {
 			t.Errorf("the adapter is a %T", in.Adapter)
 		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, in.Proxy.URL()+"/admin/models", http.NoBody)
-		if err != nil {
-			return err
-		}
-		req.Header.Set("Authorization", "Bearer "+in.Proxy.Token())
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			t.Errorf("the proxy answers %s", resp.Status)
+		if _, err := get(ctx, in.Proxy.URL()+"/admin/models", in.Proxy.Token()); err != nil {
+			t.Errorf("the proxy: %v", err)
 		}
 		if err := errors.Join(in.Proxy.Drain(ctx), in.Proxy.Flush(ctx, nil), in.Proxy.Resume(ctx)); err != nil {
 			t.Errorf("the proxy: %v", err)

@@ -10,12 +10,14 @@ import { Empty } from "./components/basic.js";
 import { Overview } from "./pages/overview.js";
 import { Rollouts } from "./pages/rollouts.js";
 import { Rollout } from "./pages/rollout.js";
+import { Run, Runs } from "./pages/runs.js";
 import { Resources } from "./pages/resources.js";
 import { Workers } from "./pages/workers.js";
 import { Keys } from "./pages/keys.js";
 
 const views = [
   { path: "", name: "Overview", page: Overview, key: "1" },
+  { path: "runs", name: "Runs", page: Runs, detail: Run, key: "6" },
   { path: "rollouts", name: "Rollouts", page: Rollouts, detail: Rollout, key: "2" },
   { path: "resources", name: "Resources", page: Resources, key: "3" },
   { path: "workers", name: "Workers", page: Workers, key: "4" },
@@ -71,7 +73,7 @@ function SignIn() {
 }
 
 const keys = [
-  ["1 2 3 4 5", "overview, rollouts, resources, workers, access"],
+  ["1 2 3 4 5 6", "overview, rollouts, resources, workers, access, runs"],
   ["/", "search"],
   ["j k", "next and previous row or span"],
   ["Enter", "open the row"],

@@ -45,6 +45,9 @@ const api = async (path, init = {}) => {
 
 const views = {
   overview: { hash: "", shows: "Overview" },
+  runs: { hash: "runs", shows: "grpo" },
+  run: { hash: "runs/" + made.run, shows: "Seconds by phase" },
+  compared: { hash: "runs/" + made.run + "?compare=" + made.other, shows: "Seconds by phase: seconds/train" },
   rollouts: { hash: "rollouts", shows: "Rollouts" },
   failed: { hash: "rollouts?status=failed", shows: "ValueError|agent_error" },
   conversation: { hash: "rollouts/" + made.chat, shows: "A cat." },
@@ -116,6 +119,37 @@ test("what changes is seen without a reload, and nothing is asked while the tab 
     document.dispatchEvent(new Event("visibilitychange"));
   });
   await page.getByText("live", { exact: true }).waitFor();
+  await done();
+});
+
+test("a run's curves follow it, and runs are drawn over each other", async () => {
+  const { page, done } = await open("runs");
+  await page.getByRole("link", { name: made.other }).click();
+  await page.getByText("No metrics yet.").waitFor();
+  await api(`runs/${made.other}/metrics`, { method: "POST", body: JSON.stringify([1, 2, 3].map((step) => ({ step, values: { reward_mean: step / 10, "<b>odd</b>\u202e": 1 } }))) });
+  const steps = page.getByRole("region", { name: "Steps of the run" });
+  await steps.getByRole("cell", { name: "0.3", exact: true }).waitFor();
+  assert.equal(await page.locator("figure.chart canvas").count(), 1);
+  await page.getByRole("button", { name: "Show 1 more metrics" }).click();
+  await page.getByText("<b>odd</b>⟨202E⟩").first().waitFor();
+  await api(`runs/${made.other}/metrics`, { method: "POST", body: JSON.stringify({ step: 4, values: { reward_mean: 0.875 } }) });
+  await steps.getByRole("cell", { name: "0.875" }).waitFor();
+  assert.equal(await steps.locator("tbody tr").count(), 4);
+
+  await page.getByText("Compare with other runs").click();
+  await page.getByRole("checkbox", { name: made.run }).check();
+  await page.waitForURL("**/#/runs/" + made.other + "?compare=" + made.run);
+  const chart = page.locator("figure.chart", { hasText: "Training reward: reward_mean" });
+  await chart.locator(".u-legend .u-label", { hasText: made.run }).waitFor();
+  await chart.locator(".u-legend .u-label", { hasText: made.other }).waitFor();
+  const drawn = await chart.locator("canvas").evaluate((c) => new Set(new Uint32Array(c.getContext("2d").getImageData(0, 0, c.width, c.height).data.buffer)).size);
+  assert.ok(drawn > 3, "the chart has " + drawn + " colours");
+  await page.goBack();
+  await page.getByRole("heading", { name: "Runs" }).waitFor();
+  await page.getByRole("checkbox", { name: "Compare other" }).check();
+  await page.getByRole("checkbox", { name: "Compare run" }).check();
+  await page.getByRole("link", { name: "Show 2 runs over each other" }).click();
+  await page.locator("figure.chart", { hasText: "Training reward: reward_mean" }).waitFor();
   await done();
 });
 

@@ -53,6 +53,15 @@ func TestPage(t *testing.T) {
 		"long": add(t, store, `"a long rollout"`, longSpans(10_000)), "hostile": add(t, store, hostileText(`<img src=x onerror="window.hacked=1">`), hostileSpans()),
 		"chat": add(t, store, `{"question":"what is on the picture?"}`, chatSpans()), "failed": fail(t, store),
 	}
+	runs, err := store.QueryRuns(t.Context(), agl.QueryRunsParams{})
+	if err != nil || len(runs.Items) != 1 || !runs.Items[0].Step.Valid {
+		t.Fatalf("the store has the runs %+v (%v), want the one that was trained, with metrics", runs.Items, err)
+	}
+	other, err := store.StartRun(t.Context(), agl.StartRunParams{Name: "other", Algorithm: "mine"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made["run"], made["other"] = runs.Items[0].RunID, other.RunID
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +74,7 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=spec", "--test-timeout=120000", script)
+	cmd := exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=spec", "--test-timeout=270000", script)
 	cmd.Env = append(os.Environ(), "AGL_PAGE_URL="+server.URL(), "AGL_PAGE_PREFIX="+prefix, "AGL_PAGE_TOKEN="+token, "AGL_PAGE_IDS="+string(ids))
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)

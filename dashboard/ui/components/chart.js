@@ -6,8 +6,10 @@ import { useWidth } from "../hooks.js";
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// Chart draws series over data, the form of which is uPlot's: [x, y1, y2, …].
-export function Chart({ label, data, series, height = 160, time = false, range }) {
+const colours = ["--accent", "--good", "--warn", "--bad", "--violet", "--teal", "--pink", "--muted"];
+
+// Chart draws series over data, the form of which is uPlot's: [x, y1, y2, …]. bands fill the space between two series.
+export function Chart({ label, data, series, height = 160, time = false, range, bands = [] }) {
   const [place, width] = useWidth();
   const plot = useRef(null);
   useEffect(() => {
@@ -17,8 +19,9 @@ export function Chart({ label, data, series, height = 160, time = false, range }
       {
         width, height, cursor: { drag: { x: false, y: false } }, legend: { show: series.length > 1 },
         scales: { x: { time }, y: range ? { range } : {} },
+        bands: bands.map((b) => ({ ...b, fill: colour(b.fill) + "22" })),
         axes: [axis, { ...axis, size: 56 }],
-        series: [{}, ...series.map((s, i) => ({ label: s.label, stroke: colour(s.colour || ["--accent", "--good", "--warn", "--bad"][i % 4]), width: 2, spanGaps: true, points: { show: false }, ...s.options }))],
+        series: [time ? {} : { label: "step" }, ...series.map((s, i) => ({ label: s.label, stroke: colour(s.colour || colours[i % colours.length]), width: 2, spanGaps: true, points: { show: false }, ...s.options }))],
       },
       data, place.current,
     );

@@ -1,0 +1,135 @@
+// All runs of algorithms, and the curves of one or of several over each other.
+import { useMemo, useState } from "preact/hooks";
+import { html } from "../lib/html.js";
+import { get } from "../api.js";
+import { useQuery } from "../hooks.js";
+import { go, href, route, setParams } from "../route.js";
+import { columns, layout, trained } from "../lib/metrics.js";
+import { count, dateTime, number, oneLine, seconds, visible } from "../lib/format.js";
+import { Chart } from "../components/chart.js";
+import { Empty, Failure, JSONText, Loading, Status, Text, Time } from "../components/basic.js";
+import { Pages, Table } from "../components/table.js";
+
+const limit = 50;
+const list = (text) => (text ? text.split(",") : []);
+const isRun = (e) => e.kind === "document" && e.document.startsWith("run/");
+const reward = (r) => r.metrics["validation/pass_rate"] ?? r.metrics["validation/reward_mean"] ?? r.metrics.reward_mean ?? r.metrics.pass_rate;
+
+export function Runs() {
+  const { offset: at, compare } = route.value.params;
+  const offset = Number(at) || 0;
+  const chosen = list(compare);
+  const { data, error, reload } = useQuery((abort) => get("runs", { limit, offset }, abort), [offset], isRun);
+  const toggle = (id) => setParams({ compare: (chosen.includes(id) ? chosen.filter((c) => c !== id) : [...chosen, id]).join(",") });
+  const columns = [
+    { name: "Compare", cell: (r) => html`<input type="checkbox" aria-label="Compare ${r.name || r.run_id}" checked=${chosen.includes(r.run_id)} onChange=${() => toggle(r.run_id)} />` },
+    { name: "Run", cell: (r) => html`<a class="mono" href=${href(["runs", r.run_id])}>${r.run_id}</a>` },
+    { name: "Name", cell: (r) => html`<bdi>${oneLine(r.name, 60)}</bdi>` },
+    { name: "Algorithm", cell: (r) => oneLine(r.algorithm, 40) },
+    { name: "Status", cell: (r) => html`<${Status} value=${r.status} />` },
+    { name: "Step", class: "num", cell: (r) => count(r.step) },
+    { name: "Reward", class: "num", cell: (r) => number(reward(r)) },
+    { name: "Loss", class: "num", cell: (r) => number(r.metrics.loss) },
+    { name: "Started", cell: (r) => html`<${Time} at=${r.start_time} />` },
+    { name: "Last heard", cell: (r) => html`<${Time} at=${r.update_time} />` },
+    { name: "Error", class: "wide", cell: (r) => html`<bdi>${oneLine(r.error, 120)}</bdi>` },
+  ];
+  return html`
+    <h1>Runs</h1>
+    ${error && html`<${Failure} error=${error} retry=${reload} />`}
+    ${!data ? !error && html`<${Loading} />` : data.items.length === 0 ? html`<${Nothing} />` : html`
+      ${chosen.length > 1 && html`<p><a href=${href(["runs", chosen[0]], { compare: chosen.slice(1).join(",") })}>Show ${chosen.length} runs over each other</a></p>`}
+      <${Table} label="Runs" columns=${columns} items=${data.items} id=${(r) => r.run_id} open=${(r) => go(["runs", r.run_id])} />
+      <${Pages} offset=${offset} limit=${limit} total=${data.total} go=${(o) => setParams({ offset: o || "" })} />`}`;
+}
+
+const Nothing = () => html`<${Empty} title="No runs yet."><p>A run that uses this store is shown here with its curves:</p><pre>agl init first
+cd first
+agl train agl.yaml --store ${new URL(".", document.baseURI).href.replace(/\/$/, "")}</pre></${Empty}>`;
+
+// What is known of each run's metrics, so that a change asks only for the steps since.
+const known = new Map();
+
+async function read(id, abort) {
+  const path = "runs/" + encodeURIComponent(id);
+  const run = await get(path, {}, abort);
+  let have = known.get(id);
+  if (have?.status !== run.status) have = { items: [] }; // one that resumes may repeat earlier steps
+  const from = have.items.at(-1)?.step; // which may have got further metrics
+  const fresh = await get(path + "/metrics", { from }, abort);
+  const items = [...have.items.filter((m) => m.step < from), ...fresh.items.map(trained)];
+  known.set(id, { items, status: run.status });
+  return { ...run, items, label: run.name ? visible(run.name) + " " + id : id };
+}
+
+export function Run({ id }) {
+  const others = list(route.value.params.compare).filter((o) => o !== id);
+  const all = [id, ...others];
+  const concerns = (e) => isRun(e) && all.includes(e.document.slice("run/".length));
+  const { data, error, reload } = useQuery((abort) => Promise.all(all.map((one) => read(one, abort))), [all.join()], concerns);
+  if (!data) return error ? html`<${Failure} error=${error} retry=${reload} /><a href=${href(["runs"])}>To all runs</a>` : html`<${Loading} />`;
+  const [run] = data;
+  return html`
+    <h1>${run.name && html`<bdi>${visible(run.name)}</bdi> `}<span class="mono">${run.run_id}</span> <${Status} value=${run.status} /></h1>
+    ${error && html`<${Failure} error=${error} retry=${reload} />`}
+    <${Facts} run=${run} />
+    <${Compare} id=${id} others=${others} />
+    <${Curves} runs=${data} />`;
+}
+
+function Facts({ run }) {
+  const facts = [
+    ["Algorithm", visible(run.algorithm) || "–"], ["Step", count(run.step)], ["Reward", number(reward(run))],
+    ["Started", html`<${Time} at=${run.start_time} /> <small>${dateTime(run.start_time)}</small>`],
+    ...(run.end_time ? [["Took", seconds(run.end_time - run.start_time)]] : [["Last heard", html`<${Time} at=${run.update_time} />`]]),
+  ];
+  return html`
+    <dl class="facts">${facts.map(([k, v]) => html`<div key=${k}><dt>${k}</dt><dd>${v}</dd></div>`)}</dl>
+    ${run.error && html`<div class="notice bad"><${Text} value=${run.error} /></div>`}
+    ${Object.keys(run.metadata).length > 0 && html`<details><summary>Settings</summary><${JSONText} value=${run.metadata} /></details>`}`;
+}
+
+// Compare chooses the runs that are drawn over this one.
+function Compare({ id, others }) {
+  const [open, setOpen] = useState(others.length > 0);
+  const { data } = useQuery((abort) => (open ? get("runs", { limit: 200 }, abort) : null), [open], isRun);
+  const toggle = (o) => setParams({ compare: (others.includes(o) ? others.filter((x) => x !== o) : [...others, o]).join(",") });
+  return html`<details open=${open} onToggle=${(e) => setOpen(e.currentTarget.open)}><summary>Compare with other runs</summary>
+    ${data && data.items.length < 2 && html`<p class="muted">This is the only run of the store.</p>`}
+    <fieldset class="runs"><legend>Runs</legend>${(data?.items || []).filter((r) => r.run_id !== id).map((r) => html`<label key=${r.run_id} class="check">
+      <input type="checkbox" checked=${others.includes(r.run_id)} onChange=${() => toggle(r.run_id)} /><bdi>${oneLine(r.name, 40)}</bdi> <span class="mono">${r.run_id}</span></label>`)}</fieldset>
+  </details>`;
+}
+
+function Curves({ runs }) {
+  const { charts, rest } = useMemo(() => layout(runs), [runs]);
+  const [all, setAll] = useState(false);
+  if (!charts.length && !rest.length) return html`<${Empty} title="No metrics yet."><p>The first step of the run brings some.</p></${Empty}>`;
+  return html`
+    <div class="charts">${charts.map((c) => html`<${Curve} key=${c.title} chart=${c} />`)}</div>
+    ${rest.length > 0 && html`<button class="small" aria-expanded=${all} onClick=${() => setAll(!all)}>${all ? "Hide" : "Show"} ${rest.length} more metrics</button>`}
+    ${all && html`<div class="charts">${rest.map((c) => html`<${Curve} key=${c.title} chart=${c} />`)}</div>`}
+    <${Steps} runs=${runs} />`;
+}
+
+function Curve({ chart }) {
+  const data = useMemo(() => columns(chart.lines), [chart]);
+  const bounds = chart.lines.length - 1; // the last two lines, if the chart has an interval
+  const series = chart.lines.map((l, i) => ({ label: l.label, options: data[0].length < 2 ? { points: { show: true } } : {}, ...(chart.interval && i >= bounds - 1 ? { label: i === bounds ? "95 % up to" : "95 % from", colour: "--muted", options: { width: 0.5 } } : {}) }));
+  return html`<${Chart} label=${visible(chart.title)} data=${data} series=${series} bands=${chart.interval ? [{ series: [bounds + 1, bounds], fill: "--accent" }] : []} />`;
+}
+
+const rowsAtFirst = 20;
+
+// Steps has the numbers that the curves draw, for those who read them.
+function Steps({ runs }) {
+  const [most, setMost] = useState(rowsAtFirst);
+  const names = ["reward_mean", "pass_rate", "validation/pass_rate", "validation/reward_mean", "loss", "kl", "seconds/total"];
+  const [run] = runs;
+  const shown = names.filter((n) => run.items.some((m) => n in m.values));
+  const items = run.items.slice(-most).reverse();
+  const cells = [{ name: "Step", class: "num", cell: (m) => count(m.step) }, { name: "When", cell: (m) => html`<${Time} at=${m.time} />` }, ...shown.map((n) => ({ name: n, class: "num", cell: (m) => number(m.values[n]) }))];
+  return html`<h2>Steps</h2>
+    <${Table} label="Steps of the run" columns=${cells} items=${items} id=${(m) => m.step} />
+    ${run.items.length > most && html`<button class="small" onClick=${() => setMost(most * 5)}>Show more of ${count(run.items.length)} steps</button>`}`;
+}
