@@ -136,6 +136,8 @@ type Config struct {
 	Health       Health
 	IdleTimeout  time.Duration
 	CacheBytes   int64
+	// Sessions records the calls of live programs.
+	Sessions Sessions
 	// Capture says what happens to calls whose records might not be kept; empty is
 	// CaptureRequire.
 	Capture CaptureMode
@@ -208,6 +210,9 @@ func (c *Config) Validate() error {
 		return err
 	}
 	if err := c.Capture.Validate(); err != nil {
+		return err
+	}
+	if err := c.Sessions.Check(); err != nil {
 		return err
 	}
 	for _, given := range c.ForwardPaths {

@@ -20,6 +20,7 @@ import (
 	"github.com/agl-go/agl/proxy/openai"
 	"github.com/agl-go/agl/proxy/quota"
 	"github.com/agl-go/agl/proxy/record"
+	"github.com/agl-go/agl/proxy/session"
 	"github.com/agl-go/agl/proxy/upstream"
 )
 
@@ -38,6 +39,7 @@ import (
 //	GET  /health
 //	POST /rollout/{id}/attempt/{id}/flush                 FlushAttempt
 //	POST /rollout/{id}/attempt/{id}/emit                  a reward, message, object or exception; see docs
+//	POST /v1/agl/sessions, /rl/start_session and so on    live programs, see Config.Sessions
 //	GET  /metrics                                         for Prometheus
 //	POST /admin/flush, GET and PUT /admin/models, …       see [Client]
 //
@@ -55,6 +57,7 @@ type Proxy struct {
 	running  *running
 	metrics  *metrics
 	admin    admin.Handler
+	sessions *session.Manager // nil if none are recorded
 }
 
 // New returns a proxy. It refuses an invalid configuration or list of models with
@@ -87,6 +90,9 @@ func New(cfg Config) (*Proxy, error) {
 			calls.write(ctx, in, used)
 		},
 	})
+	if p.sessions, err = p.newSessions(); err != nil {
+		return nil, err
+	}
 	p.admin = admin.Handler{Proxy: p, Token: cfg.Token, Access: cfg.Access, Metrics: p.metrics.handler, Logger: cfg.Logger}
 	return p, nil
 }
@@ -106,10 +112,12 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.admin.Serve(w, r, rt.path) // these routes declare their scopes there
 		return
 	}
+	if p.sessions != nil && rt.rolloutID == "" && p.serveSession(w, r, rt) {
+		return
+	}
 	to := p.endpoint(r, rt)
 	if to.serve == nil {
-		p.refuse(w, r, openai.NewError(http.StatusNotFound, openai.InvalidRequestError, "unknown_url",
-			"unknown request URL: "+r.Method+" "+r.URL.Path+"; the proxy serves POST …/chat/completions, …/completions, …/responses, …/embeddings and …/messages, and GET …/models; forward_paths adds others"))
+		p.refuse(w, r, errUnknownURL(r))
 		return
 	}
 	caller, refused := p.keys.authorize(r, rt, to.scope)
@@ -119,6 +127,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	rt.allowance = p.allowance(caller)
 	to.serve(w, r, rt)
+}
+
+func errUnknownURL(r *http.Request) *openai.Error {
+	return openai.NewError(http.StatusNotFound, openai.InvalidRequestError, "unknown_url",
+		"unknown request URL: "+r.Method+" "+r.URL.Path+"; the proxy serves POST …/chat/completions, …/completions, …/responses, …/embeddings and …/messages, and GET …/models; forward_paths adds others")
 }
 
 // endpoint serves a request, and says who may make it. Without a scope nobody may.
@@ -271,6 +284,9 @@ func (p *Proxy) Start(ctx context.Context) {
 	if p.running.start() {
 		p.recorder.Start(ctx)
 		p.upstream.Start(ctx)
+		if p.sessions != nil {
+			p.sessions.Start(ctx)
+		}
 	}
 }
 
@@ -365,6 +381,9 @@ func (p *Proxy) CancelAttempt(rolloutID, attemptID string) (running int) {
 
 // cancelled is called when the store says that an attempt was cancelled.
 func (p *Proxy) cancelled(rolloutID, attemptID string) {
+	if p.sessions != nil {
+		p.sessions.Cancelled(rolloutID)
+	}
 	if _, first := p.running.cancel(attemptKey{rolloutID, attemptID}); first {
 		p.cfg.Logger.Info("attempt cancelled", "rollout", rolloutID, "attempt", attemptID)
 	}
@@ -398,6 +417,9 @@ func (p *Proxy) Close(ctx context.Context) error {
 	case <-idle:
 	case <-ctx.Done():
 		err = agl.Errorf(agl.CodeUnavailable, "close: %d calls were cancelled: %w", p.running.abort(), context.Cause(ctx))
+	}
+	if p.sessions != nil {
+		p.sessions.Close()
 	}
 	p.upstream.Close()
 	if p.meter != nil {

@@ -38,6 +38,9 @@ type proxyCommand struct {
 	Capture  proxy.CaptureMode `default:"require" enum:"require,best-effort,off" help:"What becomes of calls that might not be recorded: require refuses them, best-effort lets them pass, off records none."`
 	SpoolDir string            `placeholder:"DIR" help:"Keep records in this directory while the store is unavailable."`
 
+	SessionIdle  flags.Duration `placeholder:"TIME" help:"Record the calls of live programs, which name their session in the header X-Agl-Session or have its key; a session ends after this long without a call (15m). Default: record none."`
+	RewardWindow flags.Duration `placeholder:"TIME" help:"With --session-idle: how long a session that has ended waits for its reward (24h). Default: the store's --reward-window."`
+
 	LogContents bool `help:"Put requests and replies into the log, as they are."`
 
 	settings proxy.Config     // what flags and file say
@@ -59,11 +62,18 @@ func (c *proxyCommand) Validate() error {
 	if c.Config != "" {
 		return c.readFile()
 	}
-	c.settings = proxy.Config{Capture: c.Capture, SpoolDir: c.SpoolDir, LogCalls: true, LogContents: c.LogContents}
+	c.settings = proxy.Config{Capture: c.Capture, SpoolDir: c.SpoolDir, LogCalls: true, LogContents: c.LogContents, Sessions: c.sessions()}
+	if err := c.settings.Sessions.Check(); err != nil {
+		return fmt.Errorf("--session-idle and --reward-window: %w", err)
+	}
 	for _, f := range c.Model {
 		c.settings.Models = append(c.settings.Models, proxy.Model{Name: f.Name, BaseURL: string(f.URL), APIKey: c.APIKey, TextOnly: c.TextOnly})
 	}
 	return c.Check(c.Keys, "the proxy forwards anybody's calls; require keys with --require-keys, or allow it with --no-auth")
+}
+
+func (c *proxyCommand) sessions() proxy.Sessions {
+	return proxy.Sessions{IdleTimeout: time.Duration(c.SessionIdle), RewardWindow: time.Duration(c.RewardWindow)}
 }
 
 // readFile reads the configuration; the flags supply what it leaves out.
@@ -78,6 +88,9 @@ func (c *proxyCommand) readFile() error {
 	}
 	if c.settings.SpoolDir == "" {
 		c.settings.SpoolDir = c.SpoolDir
+	}
+	if c.settings.Sessions == (proxy.Sessions{}) {
+		c.settings.Sessions = c.sessions()
 	}
 	c.settings.LogContents = c.settings.LogContents || c.LogContents
 	if file.Store != "" {
@@ -128,6 +141,7 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 	cfg := c.settings
 	cfg.Spans, cfg.Token, cfg.LookupEnv, cfg.Logger = spans, c.Token, os.LookupEnv, log
 	cfg.Access, cfg.Budgets, cfg.RequireKeys = spans.Keys(), spans, c.Keys
+	cfg.Sessions.Store = spans
 	gateway, err := proxy.New(cfg)
 	if err != nil {
 		return err

@@ -50,6 +50,7 @@ func (f *File) Frozen(next *File) []string {
 		{"request_size", a.MaxRequestBytes == b.MaxRequestBytes},
 		{"queue_timeout", a.QueueTimeout == b.QueueTimeout},
 		{"idle_timeout", a.IdleTimeout == b.IdleTimeout},
+		{"sessions", a.Sessions == b.Sessions},
 		{"log", a.LogCalls == b.LogCalls && a.LogContents == b.LogContents},
 	} {
 		if !part.same {

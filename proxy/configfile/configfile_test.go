@@ -92,7 +92,7 @@ cache: {size: 3 apples}
 		`f.yaml:1: listen: got "4748", must be HOST:PORT such as 127.0.0.1:4748`,
 		`f.yaml:2: store: must be an http or https URL such as http://127.0.0.1:8000/v1`,
 		`f.yaml:3: token: must be env:NAME, the name of the environment variable that holds it; the secret itself has no place in this file`,
-		`f.yaml:4: frobnicate: unknown; there are cache, capture, control, forward_paths, health, idle_timeout, key_secret, listen, log, models, pause, public_url, queue_timeout, request_size, retry, store, token`,
+		`f.yaml:4: frobnicate: unknown; there are cache, capture, control, forward_paths, health, idle_timeout, key_secret, listen, log, models, pause, public_url, queue_timeout, request_size, retry, sessions, store, token`,
 		`f.yaml:7: models[0].base_url: must be an http or https URL such as http://127.0.0.1:8000/v1`,
 		`f.yaml:8: models[0].api_key: must be env:NAME, the name of the environment variable that holds it; the secret itself has no place in this file`,
 		`f.yaml:9: models[0].api: got "google", must be anthropic or azure or openai`,

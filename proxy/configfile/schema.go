@@ -53,6 +53,10 @@ func Keys(c *proxy.Config) []yamlfile.Field {
 			yamlfile.Key("size", "Bytes of replies that are kept; 0 is no cache.", yamlfile.Size(&c.CacheBytes)).Default(0),
 		)),
 		yamlfile.Key("capture", "How calls are recorded.", capture(c)),
+		yamlfile.Key("sessions", "Records the calls of live programs, which name their session in the header X-Agl-Session or have its key.", yamlfile.Mapping(
+			yamlfile.Key("idle_timeout", "A session ends after this long without a call; 0 records none.", yamlfile.Duration(&c.Sessions.IdleTimeout)).Default("0s"),
+			yamlfile.Key("reward_window", "How long a session that has ended waits for its reward; 0 leaves it to the store.", yamlfile.Duration(&c.Sessions.RewardWindow)).Default("0s"),
+		)),
 		yamlfile.Key("forward_paths", "Further paths whose POSTs are forwarded to a backend, without /v1: [/rerank]. Others get 404.",
 			yamlfile.List(&c.ForwardPaths, yamlfile.Text)),
 		yamlfile.Key("request_size", "Longer requests get 413.", yamlfile.Size(&c.MaxRequestBytes)).Default("64MiB"),

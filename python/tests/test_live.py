@@ -18,15 +18,16 @@ class Server(http.server.BaseHTTPRequestHandler):
     """Keeps what is posted, and answers with the statuses in `script`, then 200."""
 
     script: list[int] = []
+    answer: bytes = b"{}"
     taken: list[tuple[str, dict[str, str], Any]] = []
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.taken.append((self.path, {k.lower(): v for k, v in self.headers.items()}, body))
         self.send_response(self.script.pop(0) if self.script else 200)
-        self.send_header("Content-Length", "2")
+        self.send_header("Content-Length", str(len(self.answer)))
         self.end_headers()
-        self.wfile.write(b"{}")
+        self.wfile.write(self.answer)
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -40,7 +41,7 @@ class Live(unittest.TestCase):
         self.addCleanup(thread.join)
         self.addCleanup(server.server_close)
         self.addCleanup(server.shutdown)
-        Server.script, Server.taken = [], []
+        Server.script, Server.taken, Server.answer = [], [], b"{}"
         self.host = f"127.0.0.1:{server.server_address[1]}"
         patch = mock.patch.dict(os.environ, {"AGL_STORE_URL": f"http://{self.host}", "AGL_TOKEN": "secret"})
         patch.start()
@@ -67,6 +68,28 @@ class Live(unittest.TestCase):
         first, second = (body for _, _, body in Server.taken)
         self.assertEqual(first, second)
         self.assertTrue(first["idempotency_key"])
+
+    def test_a_session(self) -> None:
+        Server.answer = json.dumps({"session_id": "ro-1", "key": "sk-sess-1", "base_url": "http://p/v1", "version": "rs-1"}).encode()
+        with agl_go.session(user="ada", metadata={"plan": "pro"}, proxy=f"http://{self.host}") as s:
+            self.assertEqual((s.base_url, s.key, s.version), ("http://p/v1", "sk-sess-1", "rs-1"))
+            s.reward({"a": 1}, source="user", call="chatcmpl-1", idempotency_key="k")
+        Server.script = [410]
+        s.end()
+        started, reward, ended = Server.taken
+        self.assertEqual((started[0], started[2]), ("/v1/agl/sessions", {"user": "ada", "metadata": {"plan": "pro"}}))
+        self.assertEqual(started[1]["authorization"], "Bearer secret")
+        self.assertEqual(reward[0], "/v1/agl/sessions/ro-1/reward")
+        self.assertEqual(reward[1]["authorization"], "Bearer sk-sess-1")
+        want = {"dimensions": {"a": 1.0}, "source": "user", "message": "", "call": "chatcmpl-1", "idempotency_key": "k"}
+        self.assertEqual(reward[2], want)
+        self.assertEqual((ended[0], ended[2]), ("/v1/agl/sessions/ro-1/end", {}))
+
+    def test_a_session_that_was_idle(self) -> None:
+        Server.answer = json.dumps({"session_id": "ro-1", "key": "k", "base_url": "http://p/v1"}).encode()
+        with agl_go.session(proxy=f"http://{self.host}") as s:
+            Server.script = [410]
+        self.assertIsNone(s.version)
 
     def test_refused(self) -> None:
         Server.script = [409]

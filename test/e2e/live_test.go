@@ -2,14 +2,20 @@ package e2e
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy/proxytest"
 	"github.com/agl-go/agl/rest/client"
 )
 
@@ -119,4 +125,67 @@ func TestCollectOverKills(t *testing.T) {
 		t.Errorf("learned from %d rollouts of %d", len(k.learned), len(page.Items))
 	}
 	t.Logf("%d rollouts over %d kills of the store", len(page.Items), kills)
+}
+
+// A session goes on in the same rollout when the proxy was killed in its middle, by its name
+// and by its key, and ends when it is idle.
+func TestSessionOverKills(t *testing.T) {
+	t.Parallel()
+	model := proxytest.NewServer(proxytest.VLLM(func(string, int) string { return "hi" }))
+	t.Cleanup(model.Close)
+	_, storeURL := startStoreOn(t, "sqlite:"+filepath.Join(t.TempDir(), "agl.db"))
+	c := connect(t, storeURL)
+	do := func(url, body string, want int, header ...string) (answer map[string]any, rollout string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set(header[0], header[1])
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if err := json.UnmarshalRead(res.Body, &answer); err != nil || res.StatusCode != want {
+			t.Fatalf("%s: %d %v, %v, want %d", url, res.StatusCode, answer, err, want)
+		}
+		return answer, res.Header.Get("Agl-Rollout")
+	}
+	const call = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
+	var byName, byKey, key string
+	const kills = 3
+	for round := range kills {
+		gateway, url := startProxy(t, storeURL, model.BaseURL(), "--session-idle", "1h")
+		if round == 0 {
+			started, _ := do(url+"/v1/agl/sessions", ``, 201, "X-None", "")
+			key = fmt.Sprint(started["key"])
+		}
+		_, named := do(url+"/v1/chat/completions", call, 200, "X-Agl-Session", "chat-81")
+		_, keyed := do(url+"/v1/chat/completions", call, 200, "Authorization", "Bearer "+key)
+		if round == 0 {
+			byName, byKey = named, keyed
+		}
+		if named != byName || keyed != byKey || named == "" || keyed == "" {
+			t.Fatalf("round %d: the calls are in the rollouts %q and %q, want %q and %q", round, named, keyed, byName, byKey)
+		}
+		do(url+"/v1/agl/sessions/"+byKey+"/reward", fmt.Sprintf(`{"value":%d}`, round), 200, "Authorization", "Bearer "+key) // flushes
+		gateway.signalGroup(syscall.SIGKILL)
+		gateway.end()
+	}
+	_, url := startProxy(t, storeURL, model.BaseURL(), "--session-idle", "200ms", "--reward-window", "1h")
+	batch, err := c.Collect(t.Context(), agl.CollectParams{Min: 2, MaxWait: longest})
+	if err != nil || len(batch.Rollouts) != 2 {
+		t.Fatalf("got %+v, %v, want both sessions", batch, err)
+	}
+	for _, r := range batch.Rollouts {
+		why, _ := agl.Attributes(r.Rollout.Attempt.Metadata).GetString("agl.session_end")
+		if r.Rollout.Status != agl.RolloutSucceeded || why != "idle" {
+			t.Errorf("got %+v, ended by %q", r, why)
+		}
+		if r.Rollout.RolloutID == byKey && (r.Reward != agl.Some(float64(kills-1)) || r.Rewards != kills) {
+			t.Errorf("the reward is %v of %d, want %d of %d", r.Reward, r.Rewards, kills-1, kills)
+		}
+	}
+	do(url+"/v1/chat/completions", call, 410, "Authorization", "Bearer "+key)
 }

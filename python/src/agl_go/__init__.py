@@ -27,7 +27,7 @@ goes to the proxy of its model, in one request each; nothing runs in the backgro
 
 from agl_go._attempt import LLM, NoAttemptError, ResourceError, Rollout, llm, prompt, resources, rollout, task
 from agl_go._emit import EmitError, emit_exception, emit_message, emit_object, emit_reward
-from agl_go._live import LiveError, late_reward
+from agl_go._live import LiveError, Session, late_reward, session
 from agl_go._result import Reward, error
 from agl_go._serve import Handler, serve
 
@@ -40,6 +40,7 @@ __all__ = [
     "ResourceError",
     "Reward",
     "Rollout",
+    "Session",
     "emit_exception",
     "emit_message",
     "emit_object",
@@ -51,5 +52,6 @@ __all__ = [
     "resources",
     "rollout",
     "serve",
+    "session",
     "task",
 ]

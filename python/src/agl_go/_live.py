@@ -90,3 +90,79 @@ def request(base: str, path: str, body: Mapping[str, Any], key: Optional[str], h
                 raise LiveError(f"{base} does not answer: {err}") from err
         time.sleep(0.5 * (TRIES - left))
     raise AssertionError("unreachable")
+
+
+class Session:
+    """A session of a live program: calls of models at `base_url` with `key` are recorded as one rollout."""
+
+    def __init__(self, proxy: str, session_id: str, key: str, base_url: str, version: Optional[str]) -> None:
+        self._proxy = proxy
+        self.session_id = session_id
+        """The id of its rollout, for late_reward."""
+        self.key = key
+        """For the SDK's api_key."""
+        self.base_url = base_url
+        """For the OpenAI SDK; it ends in /v1."""
+        self.version = version
+        """The id of the resources that the session runs with, if there are any."""
+        self._ended = False
+
+    def reward(
+        self,
+        reward: Reward,
+        *,
+        primary: Optional[str] = None,
+        call: Optional[str] = None,
+        source: str = "",
+        message: str = "",
+        idempotency_key: Optional[str] = None,
+    ) -> None:
+        """Rewards the whole session, or the model call whose reply has the id `call`; also after its end. See late_reward."""
+        news = said(reward, primary)
+        body: dict[str, Any] = {"value": news["reward"]} if "reward" in news else {"dimensions": news["rewards"]}
+        body.update(source=source, message=message, idempotency_key=idempotency_key or secrets.token_hex(16))
+        if call is not None:
+            body["call"] = call
+        request(self._proxy, f"/v1/agl/sessions/{urllib.parse.quote(self.session_id, safe='')}/reward", body, self.key)
+
+    def end(self) -> None:
+        """Ends the session. Ending it again does nothing."""
+        if self._ended:
+            return
+        self._ended = True
+        try:
+            request(self._proxy, f"/v1/agl/sessions/{urllib.parse.quote(self.session_id, safe='')}/end", {}, self.key)
+        except LiveError as err:
+            if "answers 410" not in str(err):  # it was idle, or its end was repeated
+                raise
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+
+def session(
+    *,
+    user: Optional[str] = None,
+    metadata: Optional[Mapping[str, Any]] = None,
+    resources: Optional[str] = None,
+    idle_timeout: Optional[float] = None,
+    proxy: Optional[str] = None,
+    key: Optional[str] = None,
+) -> Session:
+    """Starts a session at agl's proxy. It ends with the with statement, by end(), or when it is idle::
+
+        with agl_go.session(user="ada", proxy="http://127.0.0.1:4748") as s:
+            client = OpenAI(base_url=s.base_url, api_key=s.key)
+            ...
+            s.reward(1.0, source="user")
+
+    The proxy is at `proxy` or AGL_PROXY_URL. Its key, `key` or AGL_TOKEN, needs the scope live. `resources` is the id of the
+    resources to run with, by default the latest; `idle_timeout` is in seconds. Raises LiveError when the proxy refuses it.
+    """
+    base = _base(proxy, "AGL_PROXY_URL")
+    given = {"user": user, "metadata": metadata, "resources": resources, "idle_timeout": idle_timeout}
+    answer = request(base, "/v1/agl/sessions", {k: v for k, v in given.items() if v is not None}, key)
+    return Session(base, answer["session_id"], answer["key"], answer["base_url"], answer.get("version"))

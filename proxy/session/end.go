@@ -1,0 +1,172 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+)
+
+// End ends a session when its running calls have ended. A failure of the store is returned,
+// and the end is tried again in the background.
+func (m *Manager) End(ctx context.Context, s *Session, why string) error {
+	m.mu.Lock()
+	if s.end != "" && m.byRollout[s.RolloutID] != s {
+		m.mu.Unlock()
+		return errEnded(s.RolloutID)
+	}
+	m.close(s, why)
+	running := s.running
+	m.mu.Unlock()
+	if running > 0 { // the last of them wakes the background work
+		return nil
+	}
+	return m.finish(ctx, s)
+}
+
+// Cancelled says that the rollout of a session, if it is one, was cancelled: its name may
+// begin another session.
+func (m *Manager) Cancelled(rolloutID string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.byRollout[rolloutID]; s != nil {
+		m.close(s, EndCall)
+		delete(m.byRollout, rolloutID)
+	}
+}
+
+// finish stores what is left of a session's calls, and ends its attempt.
+func (m *Manager) finish(ctx context.Context, s *Session) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*m.config.StoreTimeout)
+	defer cancel()
+	if err := m.config.Flush(ctx, s.RolloutID, s.AttemptID); err != nil {
+		if agl.Transient(err) || ctx.Err() != nil {
+			return err
+		}
+		m.config.Logger.Warn("records of a session were lost", "rollout_id", s.RolloutID, "error", err)
+	}
+	doc, err := json.Marshal(map[string]string{MetadataEnd: s.end})
+	if err != nil {
+		return err
+	}
+	status := agl.AttemptSucceeded
+	_, err = m.config.Store.UpdateAttempt(ctx, agl.UpdateAttemptParams{
+		RolloutID: s.RolloutID, AttemptID: s.AttemptID, Status: &status, Metadata: agl.WithOutcome(doc, agl.Outcome{Kind: agl.OutcomeOK}),
+	})
+	if err != nil && !errors.Is(err, agl.ErrNotFound) { // a rollout that was deleted needs no end
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.byRollout, s.RolloutID)
+	m.config.Logger.Debug("session ended", "rollout_id", s.RolloutID, "why", s.end, "calls", s.calls)
+	return nil
+}
+
+// run ends sessions until ctx ends.
+func (m *Manager) run(ctx context.Context) {
+	const shortest, longest = 100 * time.Millisecond, 5 * time.Second
+	ticker := time.NewTicker(min(max(m.config.IdleTimeout/20, shortest), longest))
+	defer ticker.Stop()
+	for {
+		if !m.adopted {
+			if err := m.adopt(ctx); err != nil {
+				m.warn(ctx, "open sessions of an earlier process could not be found yet", "", err)
+			} else {
+				m.adopted = true
+			}
+		}
+		m.endAll(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.wake:
+		case <-ticker.C:
+		}
+	}
+}
+
+func (m *Manager) warn(ctx context.Context, message, rolloutID string, err error) {
+	if ctx.Err() == nil {
+		m.config.Logger.Warn(message, "rollout_id", rolloutID, "error", err)
+	}
+}
+
+// adopt finds the open sessions in the store.
+func (m *Manager) adopt(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, m.config.StoreTimeout)
+	defer cancel()
+	page, err := m.config.Store.QueryRollouts(ctx, agl.QueryRolloutsParams{
+		StatusIn: []agl.RolloutStatus{agl.RolloutPreparing, agl.RolloutRunning}, Paging: agl.Paging{Limit: -1},
+	})
+	if err != nil {
+		return err
+	}
+	for i := range page.Items {
+		_, err := m.add(&page.Items[i])
+		if err != nil && !errors.Is(err, agl.ErrNotFound) && !errors.Is(err, agl.ErrIllegalState) {
+			return err
+		}
+	}
+	return nil
+}
+
+// endAll ends the sessions that are over.
+func (m *Manager) endAll(ctx context.Context) {
+	m.mu.Lock()
+	var over, idle []*Session
+	for _, s := range m.byRollout {
+		switch {
+		case s.running > 0:
+		case s.end != "":
+			over = append(over, s)
+		case time.Since(s.last) >= s.idle:
+			idle = append(idle, s)
+		}
+	}
+	m.mu.Unlock()
+	for _, s := range idle {
+		if m.isIdle(ctx, s) {
+			over = append(over, s)
+		}
+	}
+	for _, s := range over {
+		if ctx.Err() != nil {
+			return
+		}
+		if err := m.finish(ctx, s); err != nil {
+			m.warn(ctx, "a session could not be ended yet", s.RolloutID, err)
+		}
+	}
+}
+
+// isIdle closes a session that is idle at the other proxies, too: each record of a call
+// counts as a heartbeat of its attempt.
+func (m *Manager) isIdle(ctx context.Context, s *Session) bool {
+	ctx, cancel := context.WithTimeout(ctx, m.config.StoreTimeout)
+	defer cancel()
+	r, err := m.config.Store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: s.RolloutID})
+	if err != nil && !errors.Is(err, agl.ErrNotFound) {
+		m.warn(ctx, "a session could not be ended yet", s.RolloutID, err)
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case s.running > 0 || time.Since(s.last) < s.idle:
+		return false
+	case err != nil || r.Status.Finished() || r.Attempt == nil || r.Attempt.AttemptID != s.AttemptID: // somebody else has ended it
+		m.close(s, EndIdle)
+		delete(m.byRollout, s.RolloutID)
+		return false
+	}
+	if at := r.Attempt.LastHeartbeatTime; at.Valid && time.Since(at.V.Time()) < s.idle {
+		s.last = at.V.Time()
+		return false
+	}
+	m.close(s, EndIdle)
+	return true
+}

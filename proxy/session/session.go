@@ -1,0 +1,393 @@
+// Package session records the traffic of live programs: each session is a rollout with one
+// attempt, which begins with the first call and ends when the program says so, or is idle.
+//
+// The open sessions are in memory, and can all be found again in the store: a [Manager]
+// adopts those that it does not know when it starts, and several managers on one store agree
+// on the rollout of a session by idempotency keys.
+//
+// The package must not know how calls are sent or recorded.
+package session
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+)
+
+// The keys of a session's metadata in the rollout, and of its end in the attempt.
+const (
+	MetadataSession = "agl.session" // its name
+	MetadataUser    = "agl.user"
+	MetadataEnd     = "agl.session_end" // call, header or idle
+)
+
+// The ways in which a session ends.
+const (
+	EndCall   = "call"
+	EndHeader = "header"
+	EndIdle   = "idle"
+)
+
+// KeyPrefix begins the keys of sessions.
+const KeyPrefix = "sk-sess-"
+
+// Store is what a manager needs of an agl.Store.
+type Store interface {
+	StartRollout(ctx context.Context, p agl.StartRolloutParams) (agl.AttemptedRollout, error)
+	GetRollout(ctx context.Context, p agl.GetRolloutParams) (agl.AttemptedRollout, error)
+	QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (agl.Page[agl.AttemptedRollout], error)
+	UpdateAttempt(ctx context.Context, p agl.UpdateAttemptParams) (agl.Attempt, error)
+}
+
+// Config configures a [Manager].
+type Config struct {
+	Store Store
+	// Flush stores the records of an attempt's calls.
+	Flush        func(ctx context.Context, rolloutID, attemptID string) error
+	IdleTimeout  time.Duration // ends a session without calls; must be positive
+	RewardWindow time.Duration // 0 leaves it to the store
+	StoreTimeout time.Duration // of one request to the store
+	Max          int           // open sessions; 0 is 100,000
+	Logger       *slog.Logger
+}
+
+// Session is an open session.
+type Session struct {
+	RolloutID, AttemptID string
+	ResourcesID          string // the version that it runs with; empty when there is none
+
+	name    string
+	idle    time.Duration
+	last    time.Time // of the last call's beginning or end
+	running int
+	calls   int
+	end     string // why it ends; empty while it is open
+}
+
+// Manager knows the open sessions. Its methods are safe for concurrent use.
+type Manager struct {
+	config Config
+	wake   chan struct{} // a session is to be ended
+	stop   context.CancelFunc
+	done   chan struct{} // closed when the background work has ended
+
+	mu        sync.Mutex
+	byName    map[string]*Session
+	byRollout map[string]*Session
+	starting  map[string]chan struct{} // names whose rollouts are being started
+	adopted   bool
+}
+
+// New returns a manager.
+func New(config Config) *Manager {
+	config.Max = cmp.Or(config.Max, 100_000)
+	return &Manager{
+		config: config, wake: make(chan struct{}, 1),
+		byName: map[string]*Session{}, byRollout: map[string]*Session{}, starting: map[string]chan struct{}{},
+	}
+}
+
+// Start starts the background work, which ends sessions, until Close.
+func (m *Manager) Start(ctx context.Context) {
+	ctx, m.stop = context.WithCancel(ctx)
+	m.done = make(chan struct{})
+	go func() {
+		defer close(m.done)
+		m.run(ctx)
+	}()
+}
+
+// Close ends the background work. Open sessions stay open, for the next manager.
+func (m *Manager) Close() {
+	if m.done != nil {
+		m.stop()
+		<-m.done
+	}
+}
+
+// NewSession describes a session that a program starts.
+type NewSession struct {
+	User        string
+	ResourcesID string         // empty is the latest
+	Input       jsontext.Value // of the rollout; nil is null
+	Metadata    map[string]jsontext.Value
+	IdleTimeout time.Duration // 0 is the configured one
+	// Key is a key that the caller has chosen. If it has an open session, that is ended.
+	Key string
+}
+
+// Create starts a session and returns its key.
+func (m *Manager) Create(ctx context.Context, p NewSession) (s *Session, key string, err error) {
+	secret := cmp.Or(p.Key, strings.ToLower(rand.Text()+rand.Text()))
+	name := keyName(secret)
+	if old := m.named(name); old != nil {
+		if err := m.End(ctx, old, EndCall); err != nil && !errors.Is(err, agl.ErrIllegalState) {
+			return nil, "", err
+		}
+	}
+	if s, err = m.begin(ctx, name, p, rand.Text()); err != nil {
+		return nil, "", err
+	}
+	if p.Key != "" {
+		return s, p.Key, nil
+	}
+	return s, KeyPrefix + s.RolloutID + "." + secret, nil
+}
+
+func keyName(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return "key:" + hex.EncodeToString(sum[:])
+}
+
+func (m *Manager) named(name string) *Session {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.byName[name]
+}
+
+// Named returns the open session of a name, and starts one if there is none.
+func (m *Manager) Named(ctx context.Context, name, user string) (*Session, error) {
+	for {
+		m.mu.Lock()
+		s, busy := m.byName[name], m.starting[name]
+		if s == nil && busy == nil {
+			m.starting[name] = make(chan struct{})
+		}
+		m.mu.Unlock()
+		switch {
+		case s != nil:
+			return s, nil
+		case busy != nil:
+			select {
+			case <-busy:
+				continue
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		s, err := m.continued(ctx, name, user)
+		m.mu.Lock()
+		close(m.starting[name])
+		delete(m.starting, name)
+		m.mu.Unlock()
+		return s, err
+	}
+}
+
+// maxGenerations bounds how often one name is tried within the lifetime of the store's
+// idempotency keys.
+const maxGenerations = 1000
+
+// continued finds the rollout that a session of this name has, here or at another proxy,
+// or starts one. A name that comes again after its session has ended gets a new rollout.
+func (m *Manager) continued(ctx context.Context, name, user string) (*Session, error) {
+	sum := sha256.Sum256([]byte(name + "\x00" + user))
+	input, err := json.Marshal(map[string]string{"session": name})
+	if err != nil {
+		return nil, agl.Errorf(agl.CodeInvalid, "session: got %.100q, must be UTF-8", name)
+	}
+	for generation := range maxGenerations {
+		key := "session-" + hex.EncodeToString(sum[:16]) + "-" + strconv.Itoa(generation)
+		s, err := m.begin(ctx, name, NewSession{User: user, Input: input}, key)
+		if !errors.Is(err, agl.ErrIllegalState) && !errors.Is(err, agl.ErrConflict) { // another proxy has other settings
+			return s, err
+		}
+	}
+	return nil, agl.Errorf(agl.CodeExhausted, "session %.100q has ended too often", name)
+}
+
+// begin starts the rollout of a session. If a session with the same idempotency key has
+// ended it is ErrIllegalState.
+func (m *Manager) begin(ctx context.Context, name string, p NewSession, key string) (*Session, error) {
+	m.mu.Lock()
+	full := len(m.byRollout) >= m.config.Max
+	m.mu.Unlock()
+	if full {
+		return nil, agl.Errorf(agl.CodeExhausted, "there are %d open sessions, the most that there may be", m.config.Max)
+	}
+	metadata := map[string]any{}
+	for k, v := range p.Metadata {
+		metadata[k] = v
+	}
+	metadata[MetadataSession] = name
+	if p.User != "" {
+		metadata[MetadataUser] = p.User
+	}
+	if m.config.RewardWindow > 0 {
+		metadata[agl.MetadataRewardWindow] = m.config.RewardWindow.Seconds()
+	}
+	if p.IdleTimeout > 0 {
+		metadata[metadataIdle] = p.IdleTimeout.Seconds()
+	}
+	doc, err := json.Marshal(metadata, json.Deterministic(true))
+	if err != nil {
+		return nil, agl.Errorf(agl.CodeInvalid, "metadata: %w", err)
+	}
+	e := agl.EnqueueRollout{Input: p.Input, Metadata: doc, ResourcesID: agl.Null[string]{V: p.ResourcesID, Valid: p.ResourcesID != ""}}
+	ctx, cancel := context.WithTimeout(ctx, m.config.StoreTimeout)
+	defer cancel()
+	r, err := m.config.Store.StartRollout(ctx, agl.StartRolloutParams{EnqueueRollout: e, IdempotencyKey: key})
+	if err != nil {
+		return nil, err
+	}
+	// The answer to a repeat is what was there then.
+	if r, err = m.config.Store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: r.RolloutID}); err != nil {
+		return nil, err
+	}
+	return m.add(&r)
+}
+
+// metadataIdle is the key of a session's own idle timeout, in seconds.
+const metadataIdle = "agl.session_idle"
+
+// add makes a session of its rollout. It is ErrIllegalState if that is over.
+func (m *Manager) add(r *agl.AttemptedRollout) (*Session, error) {
+	name, ok := agl.Attributes(r.Metadata).GetString(MetadataSession)
+	if !ok || r.Attempt == nil {
+		return nil, agl.Errorf(agl.CodeNotFound, "rollout %s is no session", r.RolloutID)
+	}
+	if r.Status.Finished() || !r.Attempt.Status.Live() {
+		return nil, errEnded(r.RolloutID)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.byRollout[r.RolloutID]; s != nil {
+		if s.end != "" {
+			return nil, errEnded(r.RolloutID)
+		}
+		return s, nil
+	}
+	s := &Session{
+		RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, ResourcesID: r.ResourcesID.V, name: name, idle: m.config.IdleTimeout, last: time.Now(),
+	}
+	if seconds, ok := agl.Attributes(r.Metadata).GetFloat(metadataIdle); ok && seconds > 0 {
+		s.idle = time.Duration(min(seconds, 1e9) * float64(time.Second))
+	}
+	m.byRollout[s.RolloutID] = s
+	m.byName[s.name] = s
+	return s, nil
+}
+
+func errEnded(rolloutID string) error {
+	return agl.Errorf(agl.CodeIllegalState, "the session of rollout %s has ended", rolloutID)
+}
+
+// Is reports whether a text has the form of a session's key.
+func Is(key string) bool { return strings.HasPrefix(key, KeyPrefix) }
+
+// ByKey returns the session of a key. found is false if it is the key of none:
+// ErrUnauthorized, unless it does not have the form of one. A session that has ended is
+// ErrIllegalState.
+func (m *Manager) ByKey(ctx context.Context, key string) (s *Session, found bool, err error) {
+	if key == "" {
+		return nil, false, nil
+	}
+	if s := m.named(keyName(key)); s != nil { // a key that its owner has chosen
+		return s, true, nil
+	}
+	rest, ours := strings.CutPrefix(key, KeyPrefix)
+	if !ours {
+		return nil, false, nil
+	}
+	rolloutID, secret := "", ""
+	if dot := strings.LastIndexByte(rest, '.'); dot >= 0 {
+		rolloutID, secret = rest[:dot], rest[dot+1:]
+	}
+	if rolloutID == "" || secret == "" {
+		return nil, true, errUnknown()
+	}
+	s, name, err := m.ByID(ctx, rolloutID)
+	if name == "" || subtle.ConstantTimeCompare([]byte(name), []byte(keyName(secret))) != 1 {
+		if err == nil || errors.Is(err, agl.ErrNotFound) || errors.Is(err, agl.ErrIllegalState) {
+			err = errUnknown()
+		}
+		return nil, true, err
+	}
+	return s, true, err
+}
+
+func errUnknown() error { return agl.Errorf(agl.CodeUnauthorized, "the session key is unknown") }
+
+// ByID returns the session of a rollout and its name: also with ErrIllegalState, if it has
+// ended.
+func (m *Manager) ByID(ctx context.Context, rolloutID string) (s *Session, name string, err error) {
+	m.mu.Lock()
+	s = m.byRollout[rolloutID]
+	m.mu.Unlock()
+	if s != nil {
+		return s, s.name, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.config.StoreTimeout)
+	defer cancel()
+	r, err := m.config.Store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: rolloutID})
+	if err != nil {
+		return nil, "", err
+	}
+	name, _ = agl.Attributes(r.Metadata).GetString(MetadataSession)
+	if s, err = m.add(&r); errors.Is(err, agl.ErrIllegalState) && r.Attempt != nil {
+		s = &Session{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, name: name, end: EndCall}
+	}
+	return s, name, err
+}
+
+// Enter begins a call of a session. The call ends with leave, whose argument says whether
+// it was the session's last one. ok is false if the session has ended meanwhile.
+func (m *Manager) Enter(s *Session) (leave func(last bool), ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s.end != "" {
+		return nil, false
+	}
+	s.running++
+	s.calls++
+	s.last = time.Now()
+	return func(last bool) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		s.running--
+		s.last = time.Now()
+		if last {
+			m.close(s, EndHeader)
+		}
+		if s.end != "" {
+			m.wakeUp()
+		}
+	}, true
+}
+
+// close makes a session one that is to end: its name may begin another one. The caller
+// holds the lock.
+func (m *Manager) close(s *Session, why string) {
+	s.end = cmp.Or(s.end, why)
+	if m.byName[s.name] == s {
+		delete(m.byName, s.name)
+	}
+}
+
+func (m *Manager) wakeUp() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Calls returns how many calls a session has begun.
+func (m *Manager) Calls(s *Session) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return s.calls
+}

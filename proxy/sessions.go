@@ -1,0 +1,459 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/internal/httpserver"
+	"github.com/agl-go/agl/proxy/admin"
+	"github.com/agl-go/agl/proxy/exchange"
+	"github.com/agl-go/agl/proxy/openai"
+	"github.com/agl-go/agl/proxy/session"
+)
+
+// The headers by which a live program says which session a call belongs to, and the one
+// that answers with its rollout.
+const (
+	HeaderSession = "X-Agl-Session" // any name that the program has for it
+	HeaderUser    = "X-Agl-User"    // whose it is
+	HeaderDone    = "X-Agl-Done"    // true: this is the session's last call
+	HeaderRollout = "Agl-Rollout"
+)
+
+// Sessions configures the recording of live programs, whose calls belong to no attempt of
+// a runner. The zero value records none.
+type Sessions struct {
+	// Store keeps the sessions as rollouts. Usually it is Config.Spans.
+	Store agl.Store
+	// IdleTimeout ends a session that has made no call for this long; 0 records no sessions.
+	IdleTimeout time.Duration
+	// RewardWindow is how long a session that has ended waits for its reward, see
+	// agl.MetadataRewardWindow; 0 leaves it to the collector.
+	RewardWindow time.Duration
+}
+
+// Check returns what is wrong with the settings: CodeInvalid.
+func (s *Sessions) Check() error {
+	switch {
+	case s.IdleTimeout < 0 || s.RewardWindow < 0:
+		return agl.Errorf(agl.CodeInvalid, "Sessions: got an IdleTimeout of %s and a RewardWindow of %s, must not be negative", s.IdleTimeout, s.RewardWindow)
+	case s.IdleTimeout == 0 && s.RewardWindow > 0:
+		return agl.Errorf(agl.CodeInvalid, "Sessions: got a RewardWindow of %s, needs an IdleTimeout, without which no session is recorded", s.RewardWindow)
+	}
+	return nil
+}
+
+// newSessions returns nil if no sessions are recorded.
+func (p *Proxy) newSessions() (*session.Manager, error) {
+	c := &p.cfg.Sessions
+	if c.IdleTimeout == 0 {
+		return nil, nil //nolint:nilnil // there are none
+	}
+	if c.Store == nil || p.cfg.Spans == nil {
+		return nil, agl.Errorf(agl.CodeInvalid, "Sessions: got an IdleTimeout of %s, needs Sessions.Store and Spans", c.IdleTimeout)
+	}
+	return session.New(session.Config{
+		Store: c.Store, Flush: p.FlushAttempt, IdleTimeout: c.IdleTimeout, RewardWindow: c.RewardWindow, StoreTimeout: p.cfg.StoreTimeout, Logger: p.cfg.Logger,
+	}), nil
+}
+
+// sessionRoute serves a request about a session. s is the session of the caller's key,
+// nil for callers with another key.
+type sessionRoute func(p *Proxy, r *http.Request, rt route, s *session.Session) (status int, answer any, err error)
+
+// sessionEndpoint returns the route of a request about sessions, and who may use it.
+func sessionEndpoint(r *http.Request, path string) (to sessionRoute, scope access.Scope) {
+	if r.Method != http.MethodPost {
+		return nil, 0
+	}
+	const starts = access.Live | access.Runner | access.Train
+	switch path {
+	case "/agl/sessions":
+		return (*Proxy).startSession, starts
+	case "/rl/start_session":
+		return (*Proxy).rlStart, starts
+	case "/rl/set_reward":
+		return (*Proxy).rlReward, access.Agent
+	case "/rl/end_session":
+		return (*Proxy).rlEnd, access.Agent
+	}
+	switch id, what := sessionPath(path); {
+	case id == "":
+	case what == "reward":
+		return (*Proxy).rewardSession, access.Senders
+	case what == "end":
+		return (*Proxy).endSession, access.Callers
+	}
+	return nil, 0
+}
+
+// sessionPath reads /agl/sessions/{id}/{what}.
+func sessionPath(path string) (id, what string) {
+	rest, ok := strings.CutPrefix(path, "/agl/sessions/")
+	if !ok {
+		return "", ""
+	}
+	id, what, _ = strings.Cut(rest, "/")
+	return id, what
+}
+
+// serveSession serves a request that may belong to a session. It reports false for those
+// that have nothing to do with one: they are served as without sessions.
+func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, rt route) bool {
+	about, scope := sessionEndpoint(r, rt.path)
+	key := givenKey(r.Header)
+	s, found, err := p.sessions.ByKey(r.Context(), key)
+	ended := found && errors.Is(err, agl.ErrIllegalState) && s != nil
+	late := ended && scope&access.Ingest != 0 // rewards may come later
+	switch {
+	case err != nil && !late:
+		p.refuse(w, r, sessionError(err))
+		return true
+	case found:
+		forgetKeys(r.Header)
+	}
+	if about != nil {
+		p.serveAboutSession(w, r, rt, about, scope, s)
+		return true
+	}
+	if !exchange.Generates(rt.path) || r.Method != http.MethodPost {
+		if found { // such as the list of models
+			p.serveFound(w, r, rt)
+		}
+		return found
+	}
+	if !found && r.Header.Get(HeaderSession) == "" {
+		return false
+	}
+	to := p.endpoint(r, rt)
+	if !found {
+		caller, refused := p.keys.authorize(r, rt, to.scope)
+		if refused != nil {
+			p.refuse(w, r, refused)
+			return true
+		}
+		rt.allowance = p.allowance(caller)
+	}
+	p.serveSessionCall(w, r, rt, s)
+	return true
+}
+
+// serveFound serves a request with a session's key that is no call of a model.
+func (p *Proxy) serveFound(w http.ResponseWriter, r *http.Request, rt route) {
+	caller := access.Caller{Name: "a session", Scopes: access.Agent}
+	to := p.endpoint(r, rt)
+	if to.serve == nil {
+		p.refuse(w, r, errUnknownURL(r))
+		return
+	}
+	if err := caller.Allow(to.scope); err != nil {
+		p.refuse(w, r, admin.AccessError(err))
+		return
+	}
+	to.serve(w, r, rt)
+}
+
+// maxNaming bounds how long a call waits for the store to say which rollout its session is.
+const maxNaming = 2 * time.Second
+
+// named returns the session that the headers of a call name.
+func (p *Proxy) named(r *http.Request) (*session.Session, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), maxNaming)
+	defer cancel()
+	return p.sessions.Named(ctx, r.Header.Get(HeaderSession), r.Header.Get(HeaderUser))
+}
+
+// serveSessionCall serves a call of the session s, or, if that is nil, of the one that
+// the headers name. If the store cannot say which rollout that is, the call passes and is not
+// recorded: the users of a live program must not suffer from what learns from them.
+func (p *Proxy) serveSessionCall(w http.ResponseWriter, r *http.Request, rt route, s *session.Session) {
+	last, err := strconv.ParseBool(r.Header.Get(HeaderDone))
+	last = last && err == nil
+	named := s == nil
+	for {
+		if named {
+			if s, err = p.named(r); err != nil {
+				p.cfg.Logger.Warn("a call of a session is not recorded", "session", r.Header.Get(HeaderSession), "error", err)
+				p.serveCall(w, r, rt)
+				return
+			}
+		}
+		leave, ok := p.sessions.Enter(s)
+		if !ok && named { // it has just ended
+			continue
+		}
+		if !ok {
+			p.refuse(w, r, sessionError(agl.Errorf(agl.CodeIllegalState, "the session has ended")))
+			return
+		}
+		defer leave(last)
+		w.Header().Set(HeaderRollout, s.RolloutID)
+		rt.rolloutID, rt.attemptID = s.RolloutID, s.AttemptID
+		p.serveCall(w, r, rt)
+		return
+	}
+}
+
+func (p *Proxy) serveAboutSession(w http.ResponseWriter, r *http.Request, rt route, about sessionRoute, scope access.Scope, s *session.Session) {
+	if s != nil {
+		caller := access.Caller{Name: "a session", Scopes: access.Agent}
+		id, _ := sessionPath(rt.path)
+		if err := caller.Allow(scope); err != nil {
+			p.refuse(w, r, admin.AccessError(err))
+			return
+		}
+		if id != "" && id != s.RolloutID {
+			p.refuse(w, r, errKey("the API key is that of another session"))
+			return
+		}
+	} else if scope == access.Agent {
+		p.refuse(w, r, errKey("the key of a session is needed, which the start of the session returns"))
+		return
+	} else {
+		caller, refused := p.keys.authorize(r, rt, scope)
+		if id, _ := sessionPath(rt.path); refused == nil && id == "" && caller != nil && caller.Limits != (access.Limits{}) {
+			refused = openai.NewError(http.StatusForbidden, "permission_error", "key_has_limits",
+				"the key "+caller.KeyID+" has limits, which the key of a session would not have; name sessions with the header "+HeaderSession+" instead")
+		}
+		if refused != nil {
+			p.refuse(w, r, refused)
+			return
+		}
+	}
+	status, answer, err := about(p, r, rt, s)
+	if err != nil {
+		p.refuse(w, r, sessionError(err))
+		return
+	}
+	body, err := json.Marshal(answer)
+	if err == nil {
+		err = exchange.WriteJSON(w, status, body)
+	}
+	if err != nil {
+		p.cfg.Logger.Debug("answer not delivered", "error", err)
+	}
+}
+
+// sessionError is the answer to a request about a session that failed.
+func sessionError(err error) *openai.Error {
+	invalid := func(status int, code string) *openai.Error {
+		return openai.NewError(status, openai.InvalidRequestError, code, err.Error())
+	}
+	switch agl.ErrorCode(err) {
+	case agl.CodeUnauthorized:
+		return errKey(err.Error())
+	case agl.CodeIllegalState:
+		return invalid(http.StatusGone, "session_ended")
+	case agl.CodeConflict:
+		return invalid(http.StatusConflict, "conflict")
+	case agl.CodeInvalid:
+		return invalid(http.StatusBadRequest, "invalid_body")
+	case agl.CodeNotFound:
+		return invalid(http.StatusNotFound, "not_found")
+	case agl.CodeExhausted:
+		return invalid(http.StatusTooManyRequests, "too_many_sessions")
+	}
+	e := openai.NewError(http.StatusBadGateway, openai.APIError, "store_unavailable", "the store does not answer: "+err.Error())
+	e.RetryAfter = 1
+	return e
+}
+
+// The headers that carry keys.
+func keyHeaders() [3]string { return [...]string{"Authorization", "X-Api-Key", "Api-Key"} }
+
+func givenKey(h http.Header) string {
+	for _, name := range keyHeaders() {
+		if value := strings.TrimPrefix(h.Get(name), "Bearer "); value != "" {
+			return value
+		}
+	}
+	return ""
+}
+
+// forgetKeys removes the key of a session, so that no backend gets it.
+func forgetKeys(h http.Header) {
+	for _, name := range keyHeaders() {
+		h.Del(name)
+	}
+}
+
+// readSessionBody reads a body into v; an empty one leaves it.
+func (p *Proxy) readSessionBody(r *http.Request, v any) error {
+	body, err := httpserver.ReadBody(nil, r, p.cfg.MaxRequestBytes)
+	if err != nil {
+		return agl.Errorf(agl.CodeInvalid, "body: %w", err)
+	}
+	if len(body) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(body, v, json.RejectUnknownMembers(true)); err != nil {
+		return agl.Errorf(agl.CodeInvalid, "body: %w", err)
+	}
+	return nil
+}
+
+// newSession is the body of POST /v1/agl/sessions.
+type newSession struct {
+	User        string                    `json:"user"`
+	Resources   string                    `json:"resources"` // an id; empty is the latest
+	Metadata    map[string]jsontext.Value `json:"metadata"`
+	IdleTimeout float64                   `json:"idle_timeout"` // seconds; 0 is the proxy's
+}
+
+// startedSession is the answer.
+type startedSession struct {
+	SessionID string `json:"session_id"` // the id of its rollout
+	Key       string `json:"key"`
+	BaseURL   string `json:"base_url"`
+	Version   string `json:"version,omitzero"` // of its resources
+}
+
+func (p *Proxy) startSession(r *http.Request, _ route, _ *session.Session) (int, any, error) {
+	var body newSession
+	if err := p.readSessionBody(r, &body); err != nil {
+		return 0, nil, err
+	}
+	if !(body.IdleTimeout >= 0 && body.IdleTimeout <= 1e9) {
+		return 0, nil, agl.Errorf(agl.CodeInvalid, "idle_timeout: got %v, must be a number of seconds, or 0 for the proxy's", body.IdleTimeout)
+	}
+	s, key, err := p.sessions.Create(r.Context(), session.NewSession{
+		User: body.User, ResourcesID: body.Resources, Metadata: body.Metadata, IdleTimeout: time.Duration(body.IdleTimeout * float64(time.Second)),
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	base := p.cfg.PublicURL
+	if base == "" {
+		base = "http://" + r.Host
+		if r.TLS != nil {
+			base = "https://" + r.Host
+		}
+	}
+	return http.StatusCreated, startedSession{s.RolloutID, key, strings.TrimSuffix(base, "/") + "/v1", s.ResourcesID}, nil
+}
+
+// sessionReward is the body of POST /v1/agl/sessions/{id}/reward.
+type sessionReward struct {
+	Value          jsontext.Value `json:"value"`
+	Dimensions     jsontext.Value `json:"dimensions"`
+	Call           *string        `json:"call"`
+	Source         string         `json:"source"`
+	Message        string         `json:"message"`
+	At             *agl.Timestamp `json:"at"`
+	IdempotencyKey string         `json:"idempotency_key"`
+}
+
+func (p *Proxy) rewardSession(r *http.Request, rt route, _ *session.Session) (int, any, error) {
+	var body sessionReward
+	if err := p.readSessionBody(r, &body); err != nil {
+		return 0, nil, err
+	}
+	if (len(body.Value) > 0) == (len(body.Dimensions) > 0) {
+		return 0, nil, agl.Errorf(agl.CodeInvalid, "value and dimensions: got both or neither, must be one of them")
+	}
+	said := emission{Reward: body.Value, Rewards: body.Dimensions}
+	rewards, err := said.rewards()
+	if err != nil {
+		return 0, nil, agl.Errorf(agl.CodeInvalid, "%w", err)
+	}
+	id, _ := sessionPath(rt.path)
+	reward := agl.AddRewardParams{RolloutID: id, Rewards: rewards, Source: body.Source, Message: body.Message, IdempotencyKey: body.IdempotencyKey}
+	if body.Call != nil {
+		reward.Call = *body.Call
+	}
+	if body.At != nil {
+		reward.Time = agl.Some(*body.At)
+	}
+	added, err := p.addReward(r.Context(), reward)
+	return http.StatusOK, &added, err
+}
+
+// addReward adds a reward behind the calls that have ended.
+func (p *Proxy) addReward(ctx context.Context, reward agl.AddRewardParams) (agl.AddedReward, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*p.cfg.StoreTimeout)
+	defer cancel()
+	s, name, err := p.sessions.ByID(ctx, reward.RolloutID)
+	switch {
+	case err != nil && !errors.Is(err, agl.ErrIllegalState):
+		return agl.AddedReward{}, err
+	case name == "":
+		return agl.AddedReward{}, agl.Errorf(agl.CodeNotFound, "rollout %s is no session", reward.RolloutID)
+	case err == nil:
+		if err := p.FlushAttempt(ctx, s.RolloutID, s.AttemptID); err != nil {
+			return agl.AddedReward{}, err
+		}
+	}
+	return agl.AddReward(ctx, p.cfg.Sessions.Store, reward)
+}
+
+func (p *Proxy) endSession(r *http.Request, rt route, _ *session.Session) (int, any, error) {
+	if err := p.readSessionBody(r, &struct{}{}); err != nil {
+		return 0, nil, err
+	}
+	id, _ := sessionPath(rt.path)
+	s, _, err := p.sessions.ByID(r.Context(), id)
+	if err == nil {
+		err = p.sessions.End(r.Context(), s, session.EndCall)
+	}
+	return http.StatusOK, map[string]string{"session_id": id}, err
+}
+
+// The routes of AReaL's online proxy, with its names and statuses.
+
+func (p *Proxy) rlStart(r *http.Request, _ route, _ *session.Session) (int, any, error) {
+	var body struct {
+		TaskID string `json:"task_id"`
+		APIKey string `json:"api_key"`
+	}
+	if err := p.readSessionBody(r, &body); err != nil {
+		return 0, nil, err
+	}
+	if body.APIKey != "" && (len(body.APIKey) < 16 || slices.Contains([]string{p.cfg.Token}, body.APIKey)) {
+		return 0, nil, agl.Errorf(agl.CodeInvalid, "api_key: must have at least 16 characters, and not be the proxy's token")
+	}
+	input, err := json.Marshal(map[string]string{"task_id": body.TaskID})
+	if err != nil {
+		return 0, nil, agl.Errorf(agl.CodeInvalid, "task_id: got %.100q, must be UTF-8", body.TaskID)
+	}
+	s, key, err := p.sessions.Create(r.Context(), session.NewSession{Input: input, Key: body.APIKey})
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, map[string]string{"session_id": s.RolloutID, "api_key": key}, nil
+}
+
+func (p *Proxy) rlReward(r *http.Request, _ route, s *session.Session) (int, any, error) {
+	var body struct {
+		Reward        jsontext.Value `json:"reward"`
+		InteractionID *string        `json:"interaction_id"`
+	}
+	if err := p.readSessionBody(r, &body); err != nil {
+		return 0, nil, err
+	}
+	value, err := rewardNumber("reward", body.Reward)
+	if err != nil {
+		return 0, nil, agl.Errorf(agl.CodeInvalid, "%w", err)
+	}
+	reward := agl.AddRewardParams{RolloutID: s.RolloutID, Rewards: []agl.Reward{{Name: "primary", Value: value}}}
+	if body.InteractionID != nil {
+		reward.Call = *body.InteractionID
+	}
+	_, err = p.addReward(r.Context(), reward)
+	return http.StatusOK, map[string]string{"message": "success"}, err
+}
+
+func (p *Proxy) rlEnd(r *http.Request, _ route, s *session.Session) (int, any, error) {
+	calls := p.sessions.Calls(s)
+	err := p.sessions.End(r.Context(), s, session.EndCall)
+	return http.StatusOK, map[string]any{"message": "success", "interaction_count": calls}, err
+}

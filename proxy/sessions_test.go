@@ -1,0 +1,333 @@
+package proxy_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/adapter"
+	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/proxy/proxytest"
+	"github.com/agl-go/agl/store/memory/memorytest"
+)
+
+// live is a proxy that records sessions in a real store.
+type live struct {
+	*gateway
+	store agl.Store
+	model *proxytest.Server
+}
+
+func startLive(t *testing.T, store agl.Store, edit func(c *proxy.Config)) live {
+	t.Helper()
+	model := serve(t, proxytest.VLLM(echo))
+	g := start(t, model.BaseURL(), func(c *proxy.Config) {
+		c.Spans = store
+		c.Sessions = proxy.Sessions{Store: store, IdleTimeout: time.Hour}
+		if edit != nil {
+			edit(c)
+		}
+	})
+	return live{g, store, model}
+}
+
+// call posts with headers, given as pairs, and decodes the answer.
+func (l live) call(t *testing.T, path, body string, want int, header ...string) (answer map[string]any, rollout string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, l.URL+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if err := json.UnmarshalRead(res.Body, &answer); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	if res.StatusCode != want {
+		t.Fatalf("%s: status %d, want %d: %v", path, res.StatusCode, want, answer)
+	}
+	return answer, res.Header.Get("Agl-Rollout")
+}
+
+const completions = "/v1/chat/completions"
+
+// awaitEnd waits until a rollout has ended, and returns how.
+func (l live) awaitEnd(t *testing.T, id string) string {
+	t.Helper()
+	got, err := l.store.WaitForRollouts(t.Context(), agl.WaitForRolloutsParams{RolloutIDs: []string{id}, Timeout: agl.Some(time.Minute)})
+	if err != nil || len(got) != 1 || got[0].Status != agl.RolloutSucceeded {
+		t.Fatalf("got %+v, %v, want a session that has ended", got, err)
+	}
+	attempt, err := l.store.GetLatestAttempt(t.Context(), agl.GetLatestAttemptParams{RolloutID: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if outcome, ok := attempt.Outcome(); !ok || outcome.Kind != agl.OutcomeOK {
+		t.Errorf("the outcome is %+v", outcome)
+	}
+	why, _ := agl.Attributes(attempt.Metadata).GetString("agl.session_end")
+	return why
+}
+
+func (l live) triplets(t *testing.T, id string) []adapter.Triplet {
+	t.Helper()
+	if err := l.Flush(t.Context(), []string{id}); err != nil {
+		t.Fatal(err)
+	}
+	page, err := l.store.QuerySpans(t.Context(), agl.QuerySpansParams{RolloutID: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	triplets, err := adapter.ProxyTriplets{}.Adapt(page.Items)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return triplets
+}
+
+// Calls with the header are one rollout, until the header says that it is the last one;
+// calls without it pass and leave nothing.
+func TestSessionsByHeader(t *testing.T) {
+	t.Parallel()
+	l := startLive(t, memorytest.Open(t), nil)
+	if _, rollout := l.call(t, completions, hello, 200); rollout != "" {
+		t.Errorf("a call without a session is in rollout %s", rollout)
+	}
+	var group sync.WaitGroup
+	ids := make([]string, 8)
+	for i := range ids { // at once: they must agree on one rollout
+		group.Go(func() {
+			_, ids[i] = l.call(t, completions, hello, 200, "X-Agl-Session", "chat-1", "X-Agl-User", "ada")
+		})
+	}
+	group.Wait()
+	for _, id := range ids {
+		if id != ids[0] || id == "" {
+			t.Fatalf("calls of one session are in the rollouts %q", ids)
+		}
+	}
+	_, other := l.call(t, completions, hello, 200, "X-Agl-Session", "chat-2")
+	if other == ids[0] {
+		t.Errorf("two sessions share rollout %s", other)
+	}
+	l.call(t, completions, hello, 200, "X-Agl-Session", "chat-1", "X-Agl-Done", "true")
+	if why := l.awaitEnd(t, ids[0]); why != "header" {
+		t.Errorf("ended by %q", why)
+	}
+	if n := len(l.triplets(t, ids[0])); n != 9 {
+		t.Errorf("%d calls are recorded, want 9", n)
+	}
+	r, err := l.store.GetRollout(t.Context(), agl.GetRolloutParams{RolloutID: ids[0]})
+	if err != nil || string(r.Metadata) != `{"agl.session":"chat-1","agl.user":"ada"}` {
+		t.Errorf("the rollout is %+v, %v", r, err)
+	}
+	if _, again := l.call(t, completions, hello, 200, "X-Agl-Session", "chat-1", "X-Agl-User", "ada"); again == ids[0] || again == "" {
+		t.Errorf("the name comes again: got rollout %s after %s", again, ids[0])
+	}
+	page, err := l.store.QueryRollouts(t.Context(), agl.QueryRolloutsParams{})
+	if err != nil || page.Total != 3 {
+		t.Errorf("there are %d rollouts, %v, want 3", page.Total, err)
+	}
+	for _, r := range l.model.Requests() {
+		for name := range r.Header {
+			if strings.HasPrefix(name, "X-Agl-") {
+				t.Errorf("the model gets %s", name)
+			}
+		}
+	}
+}
+
+// A session with a key of its own: calls, rewards, the end, and what comes after it.
+func TestSessionsByKey(t *testing.T) {
+	t.Parallel()
+	l := startLive(t, memorytest.Open(t), nil)
+	started, _ := l.call(t, "/v1/agl/sessions", `{"user":"ada","metadata":{"plan":"pro","n":1}}`, 201)
+	id, key := fmt.Sprint(started["session_id"]), fmt.Sprint(started["key"])
+	if started["base_url"] != l.URL+"/v1" {
+		t.Errorf("got %v", started)
+	}
+	auth := []string{"Authorization", "Bearer " + key}
+	first, rollout := l.call(t, completions, hello, 200, auth...)
+	if rollout != id {
+		t.Errorf("the call is in rollout %s, want %s", rollout, id)
+	}
+	l.call(t, "/v1/messages", `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}`, 200, "X-Api-Key", key)
+	at := "/v1/agl/sessions/" + id
+	l.call(t, at+"/reward", fmt.Sprintf(`{"value":0.25,"call":%q,"source":"user"}`, first["id"]), 200, auth...)
+	l.call(t, at+"/reward", `{"value":0.5,"call":null,"idempotency_key":"k"}`, 200, auth...)
+	l.call(t, at+"/reward", `{"value":0.5,"call":null,"idempotency_key":"k"}`, 200, auth...)
+	l.call(t, at+"/reward", `{"value":0.6,"idempotency_key":"k"}`, 409, auth...)
+	l.call(t, at+"/reward", `{"value":"x"}`, 400, auth...)
+	l.call(t, at+"/reward", `{"value":1,"call":"nope"}`, 404, auth...)
+	l.call(t, at+"/end", "", 200, auth...)
+	if why := l.awaitEnd(t, id); why != "call" {
+		t.Errorf("ended by %q", why)
+	}
+	l.call(t, completions, hello, 410, auth...)
+	l.call(t, at+"/end", "", 410, auth...)
+	l.call(t, at+"/reward", `{"value":1,"source":"user"}`, 200, auth...) // days later
+	triplets := l.triplets(t, id)
+	if len(triplets) != 2 || triplets[0].Reward != agl.Some(0.25) || triplets[1].Reward != agl.Some(1.0) {
+		t.Errorf("got %+v", triplets)
+	}
+
+	for _, wrong := range []string{key + "x", "sk-sess-" + id + ".secret", "sk-sess-", "sk-sess-nope.secret"} {
+		l.call(t, completions, hello, 401, "Authorization", "Bearer "+wrong)
+	}
+	other, _ := l.call(t, "/v1/agl/sessions", ``, 201)
+	l.call(t, fmt.Sprintf("/v1/agl/sessions/%v/reward", other["session_id"]), `{"value":1}`, 401, auth...)
+	l.call(t, "/v1/agl/sessions", ``, 410, auth...)
+	l.call(t, "/v1/agl/sessions", ``, 403, "Authorization", "Bearer "+fmt.Sprint(other["key"]))
+	for _, r := range l.model.Requests() {
+		if strings.Contains(r.Header.Get("Authorization")+r.Header.Get("X-Api-Key"), "sk-sess-") {
+			t.Error("the model gets the session's key")
+		}
+	}
+}
+
+// A session ends when it is idle, also one of a proxy that is gone.
+func TestSessionsEndByThemselves(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	first := startLive(t, store, nil)
+	_, left := first.call(t, completions, hello, 200, "X-Agl-Session", "left")
+	started, _ := first.call(t, "/v1/agl/sessions", ``, 201)
+	if err := first.Proxy.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	next := startLive(t, store, func(c *proxy.Config) { c.Sessions.IdleTimeout = 300 * time.Millisecond })
+	_, id := next.call(t, completions, hello, 200, "Authorization", "Bearer "+fmt.Sprint(started["key"]))
+	if id != started["session_id"] {
+		t.Errorf("the key is of rollout %s, want %v", id, started["session_id"])
+	}
+	for _, id := range []string{left, id} {
+		if why := next.awaitEnd(t, id); why != "idle" {
+			t.Errorf("ended by %q", why)
+		}
+	}
+}
+
+// A cancelled session refuses its calls, and its name begins another one.
+func TestSessionsCancelled(t *testing.T) {
+	t.Parallel()
+	l := startLive(t, memorytest.Open(t), nil)
+	_, id := l.call(t, completions, hello, 200, "X-Agl-Session", "s")
+	if err := l.Flush(t.Context(), []string{id}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.store.CancelRollout(t.Context(), agl.CancelRolloutParams{RolloutID: id}); err != nil {
+		t.Fatal(err)
+	}
+	l.call(t, completions, hello, 200, "X-Agl-Session", "s") // its record tells the proxy
+	if err := l.Flush(t.Context(), []string{id}); err != nil {
+		t.Fatal(err)
+	}
+	if _, again := l.call(t, completions, hello, 200, "X-Agl-Session", "s"); again == id || again == "" {
+		t.Errorf("got rollout %q after %q was cancelled", again, id)
+	}
+}
+
+// Two proxies record a session in one rollout.
+func TestSessionsOfTwoProxies(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	a, b := startLive(t, store, nil), startLive(t, store, nil)
+	_, one := a.call(t, completions, hello, 200, "X-Agl-Session", "s")
+	_, two := b.call(t, completions, hello, 200, "X-Agl-Session", "s")
+	if one != two {
+		t.Errorf("got the rollouts %s and %s", one, two)
+	}
+}
+
+// The calls of AReaL's clients.
+func TestSessionsOfAReaL(t *testing.T) {
+	t.Parallel()
+	l := startLive(t, memorytest.Open(t), nil)
+	started, _ := l.call(t, "/rl/start_session", `{"task_id":"t-1"}`, 200)
+	auth := []string{"Authorization", "Bearer " + fmt.Sprint(started["api_key"])}
+	answer, rollout := l.call(t, completions, hello, 200, auth...)
+	if rollout != started["session_id"] {
+		t.Errorf("the call is in rollout %s, want %v", rollout, started["session_id"])
+	}
+	l.call(t, "/rl/set_reward", fmt.Sprintf(`{"interaction_id":%q,"reward":0.5}`, answer["id"]), 200, auth...)
+	l.call(t, "/rl/set_reward", `{"reward":1.0}`, 200, auth...)
+	l.call(t, "/rl/set_reward", `{"reward":1.0}`, 401)
+	ended, _ := l.call(t, "/rl/end_session", `{}`, 200, auth...)
+	if ended["interaction_count"] != 1.0 {
+		t.Errorf("got %v", ended)
+	}
+	l.call(t, "/rl/end_session", `{}`, 410, auth...)
+	l.call(t, completions, hello, 410, auth...)
+
+	// The same key again ends the session that it had.
+	const key = "sk-my-own-key-of-20"
+	mine := []string{"Authorization", "Bearer " + key}
+	one, _ := l.call(t, "/rl/start_session", `{"task_id":"t","api_key":"`+key+`"}`, 200)
+	l.call(t, completions, hello, 200, mine...)
+	two, _ := l.call(t, "/rl/start_session", `{"task_id":"t","api_key":"`+key+`"}`, 200)
+	if one["session_id"] == two["session_id"] || two["api_key"] != key {
+		t.Errorf("got %v and %v", one, two)
+	}
+	l.awaitEnd(t, fmt.Sprint(one["session_id"]))
+	if _, rollout := l.call(t, completions, hello, 200, mine...); rollout != two["session_id"] {
+		t.Errorf("the call is in rollout %s, want %v", rollout, two["session_id"])
+	}
+}
+
+// Who may start sessions, and what the store's failure does to live calls.
+func TestSessionsNeedKeys(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	keys := access.NewKeys(store)
+	l := startLive(t, store, func(c *proxy.Config) {
+		c.Access, c.RequireKeys = keys, true
+	})
+	texts := map[access.Scope]string{}
+	for _, scope := range []access.Scope{access.Live, access.Ingest} {
+		created, err := keys.Create(t.Context(), access.NewKey{Name: "k", Scopes: scope})
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[scope] = "Bearer " + created.Text
+	}
+	l.call(t, "/v1/agl/sessions", ``, 401)
+	l.call(t, "/v1/agl/sessions", ``, 403, "Authorization", texts[access.Ingest])
+	l.call(t, completions, hello, 401, "X-Agl-Session", "s")
+	started, _ := l.call(t, "/v1/agl/sessions", ``, 201, "Authorization", texts[access.Live])
+	l.call(t, completions, hello, 200, "Authorization", "Bearer "+fmt.Sprint(started["key"]))
+	l.call(t, completions, hello, 200, "Authorization", texts[access.Live], "X-Agl-Session", "s")
+	limited, err := keys.Create(t.Context(), access.NewKey{Name: "limited", Scopes: access.Live, Limits: access.Limits{MaxTokens: 1 << 20}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.call(t, "/v1/agl/sessions", ``, 403, "Authorization", "Bearer "+limited.Text)
+	reward := fmt.Sprintf("/v1/agl/sessions/%v/reward", started["session_id"])
+	l.call(t, reward, `{"value":1}`, 200, "Authorization", texts[access.Ingest])
+	l.call(t, reward, `{"value":1}`, 401)
+}
+
+// While the store is away, live calls pass and are not recorded.
+func TestSessionsWithoutStore(t *testing.T) {
+	t.Parallel()
+	l := startLive(t, memorytest.Open(t), func(c *proxy.Config) {
+		c.Sessions.Store = agl.UnimplementedStore{}
+	})
+	if _, rollout := l.call(t, completions, hello, 200, "X-Agl-Session", "s"); rollout != "" {
+		t.Errorf("the call is in rollout %s", rollout)
+	}
+	l.call(t, "/v1/agl/sessions", ``, 502)
+}
