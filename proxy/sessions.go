@@ -205,30 +205,9 @@ func (p *Proxy) serveSessionCall(w http.ResponseWriter, r *http.Request, rt rout
 }
 
 func (p *Proxy) serveAboutSession(w http.ResponseWriter, r *http.Request, rt route, about sessionRoute, scope access.Scope, s *session.Session) {
-	if s != nil {
-		caller := access.Caller{Name: "a session", Scopes: access.Agent}
-		id, _ := sessionPath(rt.path)
-		if err := caller.Allow(scope); err != nil {
-			p.refuse(w, r, admin.AccessError(err))
-			return
-		}
-		if id != "" && id != s.RolloutID {
-			p.refuse(w, r, errKey("the API key is that of another session"))
-			return
-		}
-	} else if scope == access.Agent {
-		p.refuse(w, r, errKey("the key of a session is needed, which the start of the session returns"))
+	if refused := p.mayAskAboutSession(r, rt, scope, s); refused != nil {
+		p.refuse(w, r, refused)
 		return
-	} else {
-		caller, refused := p.keys.authorize(r, rt, scope)
-		if id, _ := sessionPath(rt.path); refused == nil && id == "" && caller != nil && caller.Limits != (access.Limits{}) {
-			refused = openai.NewError(http.StatusForbidden, "permission_error", "key_has_limits",
-				"the key "+caller.KeyID+" has limits, which the key of a session would not have; name sessions with the header "+HeaderSession+" instead")
-		}
-		if refused != nil {
-			p.refuse(w, r, refused)
-			return
-		}
 	}
 	status, answer, err := about(p, r, rt, s)
 	if err != nil {
@@ -242,6 +221,27 @@ func (p *Proxy) serveAboutSession(w http.ResponseWriter, r *http.Request, rt rou
 	if err != nil {
 		p.cfg.Logger.Debug("answer not delivered", "error", err)
 	}
+}
+
+// mayAskAboutSession checks the key of a request about a session: that of the session s,
+// or, if that is nil, another one.
+func (p *Proxy) mayAskAboutSession(r *http.Request, rt route, scope access.Scope, s *session.Session) *openai.Error {
+	id, _ := sessionPath(rt.path)
+	switch {
+	case s != nil && id != "" && id != s.RolloutID:
+		return errKey("the API key is that of another session")
+	case s != nil:
+		caller := access.Caller{Name: "a session", Scopes: access.Agent}
+		return admin.AccessError(caller.Allow(scope))
+	case scope == access.Agent:
+		return errKey("the key of a session is needed, which the start of the session returns")
+	}
+	caller, refused := p.keys.authorize(r, rt, scope)
+	if refused == nil && id == "" && caller != nil && caller.Limits != (access.Limits{}) {
+		return openai.NewError(http.StatusForbidden, "permission_error", "key_has_limits",
+			"the key "+caller.KeyID+" has limits, which the key of a session would not have; name sessions with the header "+HeaderSession+" instead")
+	}
+	return refused
 }
 
 // sessionError is the answer to a request about a session that failed.
