@@ -339,7 +339,7 @@ func (p *Proxy) startSession(r *http.Request, _ route, _ *session.Session) (int,
 			base = "https://" + r.Host
 		}
 	}
-	return http.StatusCreated, startedSession{s.RolloutID, key, strings.TrimSuffix(base, "/") + "/v1", s.ResourcesID}, nil
+	return http.StatusCreated, startedSession{s.RolloutID, key, strings.TrimSuffix(strings.TrimSuffix(base, "/"), "/v1") + "/v1", s.ResourcesID}, nil
 }
 
 // sessionReward is the body of POST /v1/agl/sessions/{id}/reward.

@@ -18,7 +18,7 @@ import (
 
 // ProxyConfig configures a [Proxy].
 type ProxyConfig struct {
-	// Config is that of the proxy. The run sets Spans, and PublicURL if it is empty.
+	// Config is that of the proxy. The run sets Spans, the store of Sessions, and PublicURL if it is empty.
 	proxy.Config
 	// Listen is host:port; empty means a free port of 127.0.0.1.
 	Listen string
@@ -164,6 +164,7 @@ func (p *Proxy) start(ctx context.Context, spans proxy.Spans, log *slog.Logger) 
 	}
 	cfg := p.cfg.Config
 	cfg.Spans, cfg.Models = p.meter.over(spans), p.models
+	cfg.Sessions.Store, _ = spans.(agl.Store) // proxy.New refuses sessions without one
 	if cfg.Logger == nil {
 		cfg.Logger = log
 	}

@@ -1,0 +1,158 @@
+package session_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy/session"
+	"github.com/agl-go/agl/store/memory/memorytest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// failing is a store whose attempts cannot be ended for a while.
+type failing struct {
+	agl.Store
+	left atomic.Int64
+}
+
+func (f *failing) UpdateAttempt(ctx context.Context, p agl.UpdateAttemptParams) (agl.Attempt, error) {
+	if f.left.Add(-1) >= 0 {
+		return agl.Attempt{}, agl.Errorf(agl.CodeUnavailable, "the store is away")
+	}
+	return f.Store.UpdateAttempt(ctx, p)
+}
+
+// open starts a manager that closes with the test.
+func open(t *testing.T, config session.Config) *session.Manager {
+	t.Helper()
+	config.Flush = func(context.Context, string, string) error { return nil }
+	config.StoreTimeout, config.Logger = 10*time.Second, slog.New(slog.DiscardHandler)
+	m := session.New(config)
+	m.Start(t.Context())
+	t.Cleanup(m.Close)
+	return m
+}
+
+func status(t *testing.T, s agl.Store, id string) agl.RolloutStatus {
+	t.Helper()
+	r, err := s.GetRollout(t.Context(), agl.GetRolloutParams{RolloutID: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Status
+}
+
+// An end that the store does not take is repeated until it does.
+func TestEndIsRepeated(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &failing{Store: memorytest.Open(t)}
+		m := open(t, session.Config{Store: store, IdleTimeout: time.Hour})
+		s, err := m.Named(t.Context(), "s", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		store.left.Store(4)
+		if err := m.End(t.Context(), s, session.EndCall); !errors.Is(err, agl.ErrUnavailable) {
+			t.Fatalf("got %v, want the store's error", err)
+		}
+		if _, ok := m.Enter(s); ok {
+			t.Error("a session that is ending takes a call")
+		}
+		time.Sleep(time.Minute)
+		if got := status(t, store, s.RolloutID); got != agl.RolloutSucceeded {
+			t.Errorf("the session is %s after a minute", got)
+		}
+		if err := m.End(t.Context(), s, session.EndCall); !errors.Is(err, agl.ErrIllegalState) {
+			t.Errorf("ended again: got %v", err)
+		}
+	})
+}
+
+// A session is idle when no proxy has calls of it, and none of its calls is running.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const idle = 10 * time.Minute
+		store := memorytest.Open(t)
+		one := open(t, session.Config{Store: store, IdleTimeout: idle})
+		s, err := one.Named(t.Context(), "s", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := open(t, session.Config{Store: store, IdleTimeout: idle}) // adopts it
+		for i := range 6 {
+			time.Sleep(idle / 2)
+			span := agl.Span{RolloutID: s.RolloutID, AttemptID: s.AttemptID, SpanID: strconv.Itoa(i), TraceID: "t", Name: "call"}
+			if _, err := store.AddSpans(t.Context(), agl.AddSpansParams{Spans: []agl.Span{span}, IssueSequenceIDs: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := status(t, store, s.RolloutID); got != agl.RolloutRunning {
+			t.Fatalf("a session with calls at another proxy is %s", got)
+		}
+		same, err := other.Named(t.Context(), "s", "")
+		if err != nil || same.RolloutID != s.RolloutID {
+			t.Fatalf("got %+v, %v, want rollout %s", same, err, s.RolloutID)
+		}
+		leave, ok := one.Enter(s)
+		leaveOther, okOther := other.Enter(same)
+		if !ok || !okOther {
+			t.Fatal("an open session takes no call")
+		}
+		time.Sleep(3 * idle)
+		if got := status(t, store, s.RolloutID); got != agl.RolloutRunning {
+			t.Fatalf("a session with running calls is %s", got)
+		}
+		leave(false)
+		leaveOther(false)
+		time.Sleep(2 * idle)
+		if got := status(t, store, s.RolloutID); got != agl.RolloutSucceeded {
+			t.Errorf("an idle session is %s", got)
+		}
+	})
+}
+
+// There is a most of open sessions, and a key opens its own only.
+func TestKeysAndBounds(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	m := open(t, session.Config{Store: store, IdleTimeout: time.Hour, Max: 2})
+	s, key, err := m.Create(t.Context(), session.NewSession{User: "ada"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := m.Create(t.Context(), session.NewSession{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := m.Create(t.Context(), session.NewSession{}); !errors.Is(err, agl.ErrExhausted) {
+		t.Errorf("a third session: got %v", err)
+	}
+	if got, found, err := m.ByKey(t.Context(), key); err != nil || !found || got.RolloutID != s.RolloutID {
+		t.Errorf("got %+v, %v, %v", got, found, err)
+	}
+	plain, err := store.StartRollout(t.Context(), agl.StartRolloutParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, wrong := range []string{key + "x", session.KeyPrefix + plain.RolloutID + ".x", session.KeyPrefix + s.RolloutID, session.KeyPrefix + "nope.x"} {
+		if _, found, err := m.ByKey(t.Context(), wrong); !found || agl.ErrorCode(err) != agl.CodeUnauthorized {
+			t.Errorf("%s: got %v, %v", wrong, found, err)
+		}
+	}
+	for _, other := range []string{"", "sk-proj-1", "agl_x_y"} {
+		if _, found, err := m.ByKey(t.Context(), other); found || err != nil {
+			t.Errorf("%s: got %v, %v", other, found, err)
+		}
+	}
+}
