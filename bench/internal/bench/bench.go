@@ -4,7 +4,6 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -34,8 +33,18 @@ func Exit(name string, err error) {
 	}
 }
 
-// Median returns the middle value, the higher of two.
-func Median[T cmp.Ordered](values []T) T { return slices.Sorted(slices.Values(values))[len(values)/2] }
+// Median returns the middle value, or what is halfway between the middle two.
+func Median[T Number](values []T) T {
+	sorted := slices.Sorted(slices.Values(values))
+	middle := len(sorted) / 2
+	if len(sorted)%2 == 0 {
+		return sorted[middle-1] + (sorted[middle]-sorted[middle-1])/2
+	}
+	return sorted[middle]
+}
+
+// Number is what has a median.
+type Number interface{ ~int | ~int64 | ~float64 }
 
 // CPU returns the CPU time of this process and of the children that it has waited for.
 func CPU() (total time.Duration, err error) {
