@@ -31,12 +31,17 @@ type stopStep struct {
 
 // start runs fn as a part, which is sent to ended when fn has returned.
 func start(name string, ended chan<- *part, fn func() error, steps ...stopStep) *part {
+	return startOn(func(run func()) { go run() }, name, ended, fn, steps...)
+}
+
+// startOn is start with the goroutine that runs fn, which on must not wait for.
+func startOn(on func(run func()), name string, ended chan<- *part, fn func() error, steps ...stopStep) *part {
 	p := &part{name: name, done: make(chan struct{}), steps: steps}
-	go func() {
+	on(func() {
 		p.err = fn()
 		close(p.done)
 		ended <- p
-	}()
+	})
 	return p
 }
 

@@ -17,6 +17,10 @@ type run struct {
 	parts      Parts
 	store      agl.Store
 	closeQueue func() error
+	// main gets the function of the part that has the main goroutine, mainPart by name;
+	// nil if none has.
+	main     chan func()
+	mainPart string
 }
 
 // newRun returns a run with room for so many parts besides the runner loops and
@@ -77,10 +81,12 @@ func (r *run) startAlgorithm(ctx context.Context, grace time.Duration) {
 	}
 }
 
+func runnerName(worker int) string { return fmt.Sprintf("runner %d", worker) }
+
 // startRunner runs one runner loop in this process. The steps given come before
 // the end of its context.
 func (r *run) startRunner(ctx context.Context, worker int, grace time.Duration, before ...stopStep) {
-	r.runners = append(r.runners, r.startFunc(ctx, fmt.Sprintf("runner %d", worker), grace,
+	r.runners = append(r.runners, r.startFunc(ctx, runnerName(worker), grace,
 		func(ctx context.Context) error { return r.parts.Runner(ctx, r.store, worker) }, before...))
 }
 
@@ -88,7 +94,11 @@ func (r *run) startRunner(ctx context.Context, worker int, grace time.Duration, 
 // stopped in steps, of which the end of its context is the last.
 func (r *run) startFunc(ctx context.Context, name string, grace time.Duration, fn func(context.Context) error, before ...stopStep) *part {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	return start(name, r.ended,
+	on := func(run func()) { go run() }
+	if r.main != nil && name == r.mainPart {
+		on = func(run func()) { r.main <- run }
+	}
+	return startOn(on, name, r.ended,
 		func() error {
 			defer cancel()
 			return fn(ctx)

@@ -3,8 +3,11 @@ package execution
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"time"
+
+	"github.com/agl-go/agl"
 )
 
 // SharedMemory runs the algorithm and the runners as goroutines of this process
@@ -19,6 +22,11 @@ type SharedMemory struct {
 	// interrupt or a failure. A function cannot be killed: one that does not
 	// return is named in the error and left behind. Default 10 s.
 	GraceTimeout time.Duration
+	// Main is the side that runs on the goroutine that calls Execute: RoleAlgorithm or
+	// RoleRunner, whose first runner it is. Code that needs the main thread, such as a
+	// debugger's or a C library's, has it there after runtime.LockOSThread in an init
+	// function. Execute then returns only after that side has. Empty is neither.
+	Main Role
 	// Logger is told what the strategy does; nil discards.
 	Logger *slog.Logger
 }
@@ -38,7 +46,7 @@ func (SharedMemory) Placement() Placement { return Placement{Role: RoleBoth, Pri
 // Execute runs the parts. See [Strategy].
 func (s SharedMemory) Execute(ctx context.Context, parts Parts) (err error) {
 	s, parts = s.withDefaults(), parts.withDefaults()
-	if err := parts.validate(RoleBoth); err != nil {
+	if err := errors.Join(s.validate(parts), parts.validate(RoleBoth)); err != nil {
 		return err
 	}
 	opened, err := parts.open(ctx)
@@ -50,9 +58,40 @@ func (s SharedMemory) Execute(ctx context.Context, parts Parts) (err error) {
 	if err := r.openQueue(ctx, s.GraceTimeout); err != nil {
 		return err
 	}
+	if s.Main == "" {
+		return s.lead(ctx, r)
+	}
+	r.main, r.mainPart = make(chan func(), 1), "algorithm"
+	if s.Main == RoleRunner {
+		r.mainPart = runnerName(0)
+	}
+	led := make(chan error, 1)
+	go func() {
+		defer close(r.main) // nothing is started any more
+		led <- s.lead(ctx, r)
+	}()
+	if run, ok := <-r.main; ok {
+		run()
+	}
+	return <-led
+}
+
+// validate checks Main.
+func (s SharedMemory) validate(parts Parts) error {
+	switch {
+	case s.Main != "" && s.Main != RoleAlgorithm && s.Main != RoleRunner:
+		return agl.Errorf(agl.CodeInvalid, "execution: SharedMemory.Main: got %q, must be %s, %s or empty", string(s.Main), RoleAlgorithm, RoleRunner)
+	case s.Main == RoleAlgorithm && parts.Algorithm == nil:
+		return agl.Errorf(agl.CodeInvalid, "execution: SharedMemory.Main: got %s, but there is no algorithm", s.Main)
+	}
+	return nil
+}
+
+// lead starts the parts and returns when they have ended.
+func (s SharedMemory) lead(ctx context.Context, r *run) error {
 	return r.lead(ctx, s.GraceTimeout, func() error {
 		r.startAlgorithm(ctx, s.GraceTimeout)
-		for worker := range parts.Runners {
+		for worker := range r.parts.Runners {
 			// An interrupt does not end a runner's context at once: a rollout that is
 			// nearly done may finish.
 			drain := stopStep{name: "close the queue", do: r.closeQueue, wait: s.JoinTimeout, hurriedWait: s.GraceTimeout}

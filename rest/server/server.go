@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -87,8 +88,8 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Server serves the API over a store. It starts no goroutine that outlives a
-// request.
+// Server serves the API over a store, as an http.Handler, which starts no goroutine that
+// outlives a request, or by [Server.Serve].
 type Server struct {
 	shared  *shared
 	guard   *httpserver.Guard
@@ -98,6 +99,10 @@ type Server struct {
 	mux     *http.ServeMux
 	ui      bool // the paths outside /v1 are a page's
 	routes  map[string]methods
+
+	mu      sync.Mutex
+	running *httpserver.Running // of Serve; nil before
+	stopped bool                // by Shutdown
 }
 
 var _ http.Handler = (*Server)(nil)
