@@ -31,6 +31,7 @@ type cli struct {
 	Doctor     doctorCommand     `cmd:"" help:"Check what a run needs: file, agent, tasks, models, store, ports."`
 	DB         dbCommand         `cmd:"" name:"db" help:"Maintain a store's database: status, migrate, check, vacuum, backup, export, import."`
 	Project    projectCommand    `cmd:"" help:"Projects of a server, each a store of its own: create, list, archive."`
+	Audit      auditCommand      `cmd:"" help:"What was done to a store, by whom and from where."`
 	Key        keyCommand        `cmd:"" help:"Keys of a store, each with what it may do: create, list, revoke."`
 	Runs       runsCommand       `cmd:"" help:"Runs of algorithms and their metrics: list, show."`
 	Rollouts   rolloutsCommand   `cmd:"" help:"List rollouts, or watch them as they change."`

@@ -96,7 +96,7 @@ func (c *storeCommand) openProject(page http.Handler, log *slog.Logger) func(ctx
 			return nil, err
 		}
 		api, err := server.New(server.Config{
-			UI: page, Store: engine, Token: c.token(), SpanSecret: spanSecret(c.token(), name), Keys: access.NewKeys(engine),
+			UI: page, Store: engine, Token: c.token(), SpanSecret: spanSecret(c.token(), name), Keys: access.NewKeys(engine), Audit: access.NewAudit(engine), FailedLogins: failedLogins,
 			CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
 		})
 		if err != nil {

@@ -150,7 +150,7 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 		return errors.Join(err, listener.Close())
 	}
 	server, err := server.New(server.Config{
-		UI: page, Collector: collector, Store: engine, Token: c.token(), Keys: keys, Projects: projects, CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
+		UI: page, Collector: collector, Store: engine, Token: c.token(), Keys: keys, Projects: projects, Audit: access.NewAudit(engine), FailedLogins: failedLogins, CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())
@@ -177,6 +177,9 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 	}
 	return service{name: "store", handler: handler, drain: drain, listen: &c.Listen, log: log}.serve(ctx, out, listener)
 }
+
+// failedLogins is how often in a minute one address may send a wrong token or key.
+const failedLogins = 60
 
 // token is the token of the store: a key that protects the gateway alone would leave the
 // same rollouts open under /v1/agl.

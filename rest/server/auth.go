@@ -10,6 +10,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
@@ -20,17 +21,45 @@ type auth struct {
 	spans  string // the secret of span tokens
 	digest [sha256.Size]byte
 	keys   *access.Keys // may be nil
+	failed *access.Throttle
 }
 
-func newAuth(token, spans string, keys *access.Keys) auth {
-	return auth{token, spans, sha256.Sum256([]byte(token)), keys}
+func newAuth(token, spans string, keys *access.Keys, failed *access.Throttle) auth {
+	return auth{token, spans, sha256.Sum256([]byte(token)), keys, failed}
 }
 
-// identify sets the caller of a request, which has the token, a key, or a span token at
-// the one path that accepts those. The body has not been read.
-func (a *auth) identify(x *exchange) (err error) {
+// identify sets the caller of a request. An address that has failed too often must wait,
+// unless it has a valid key: those cannot be guessed, and who has one must not suffer from
+// others behind the same address.
+func (a *auth) identify(x *exchange) error {
+	from, now := x.request.RemoteAddr, time.Now()
 	given := access.Given(x.request)
 	isKey := a.keys != nil && access.Is(given)
+	blocked := a.failed.Blocked(from, now)
+	if blocked > 0 && !isKey {
+		return errThrottled(x, blocked)
+	}
+	err := a.find(x, given, isKey)
+	if agl.ErrorCode(err) != agl.CodeUnauthorized {
+		return err
+	}
+	if blocked > 0 {
+		return errThrottled(x, blocked)
+	}
+	if given != "" { // who sends nothing does not guess
+		a.failed.Fail(from, now)
+	}
+	return err
+}
+
+func errThrottled(x *exchange, wait time.Duration) error {
+	backoff.SetRetryAfter(x.Header(), wait)
+	return wire.ErrDetail(http.StatusTooManyRequests, "too many wrong tokens and keys have come from this address; try again in "+wait.Round(time.Second).String())
+}
+
+// find sets the caller of a request, which has the token, a key, or a span token at the one
+// path that accepts those. The body has not been read.
+func (a *auth) find(x *exchange, given string, isKey bool) (err error) {
 	switch {
 	case a.isToken(given), a.token == "" && !isKey:
 		x.caller = access.Root()

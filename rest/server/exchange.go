@@ -36,6 +36,7 @@ type exchange struct {
 	route   string //  the path with placeholders, for metrics
 	status  int    // 0 until the header is written
 	caller  access.Caller
+	audited bool          // it is an act of the scope train or admin
 	lease   *access.Lease // of the budget of the caller's key; nil without one
 
 	body    []byte // the request's body

@@ -36,6 +36,12 @@ type Config struct {
 	Keys *access.Keys
 	// Collector serves GET /v1/agl/collect. If nil, that is not implemented.
 	Collector agl.Collector
+	// Audit keeps what callers do with the scopes train and admin; GET /v1/agl/audit shows
+	// it. If nil, it is not kept.
+	Audit *access.Audit
+	// FailedLogins is how often in a minute one address may send a wrong token or key, before
+	// everything from there but valid keys gets 429. Default: without limit.
+	FailedLogins int
 	// SpanSecret is what the tokens for the spans of attempts are made with. Default the
 	// Token: its owners can then make some themselves. Servers of several projects with one
 	// Token must have one each, so that no token is good for another project.
@@ -82,6 +88,8 @@ func (c Config) validate() error {
 		return agl.Errorf(agl.CodeInvalid, "rest/server: Store: got nil, must be a store")
 	case c.MaxBodyBytes < 0:
 		return agl.Errorf(agl.CodeInvalid, "rest/server: MaxBodyBytes: got %d, must not be negative", c.MaxBodyBytes)
+	case c.FailedLogins < 0:
+		return agl.Errorf(agl.CodeInvalid, "rest/server: FailedLogins: got %d, must not be negative", c.FailedLogins)
 	case c.EventHeartbeat < 0:
 		return agl.Errorf(agl.CodeInvalid, "rest/server: EventHeartbeat: got %s, must not be negative", c.EventHeartbeat)
 	}
@@ -94,6 +102,7 @@ type Server struct {
 	shared  *shared
 	guard   *httpserver.Guard
 	auth    auth
+	audit   audit
 	cors    cors
 	metrics *Metrics
 	mux     *http.ServeMux
@@ -125,7 +134,8 @@ func New(config Config) (_ *Server, err error) {
 	s := &Server{
 		guard:   guard,
 		shared:  &shared{maxBody: config.MaxBodyBytes, log: config.Logger, drain: newDrain(), jsonType: []string{"application/json"}},
-		auth:    newAuth(config.Token, config.SpanSecret, config.Keys),
+		audit:   audit{config.Audit},
+		auth:    newAuth(config.Token, config.SpanSecret, config.Keys, access.NewThrottle(config.FailedLogins)),
 		cors:    cors{config.CORSOrigins},
 		metrics: config.Metrics,
 		mux:     http.NewServeMux(),
@@ -218,6 +228,7 @@ func (s *Server) routeAPI(config Config) {
 		wire.WhoAmI:                           {get: {access.Any, k.whoAmI}},
 		wire.Keys:                             {get: {admin, k.list}, post: {admin, k.create}},
 		wire.Key("{" + keyID + "}"):           {del: {admin, k.revoke}},
+		wire.Audit:                            {get: {admin, s.audit.list}},
 		wire.Projects:                         {get: {admin, prj.list}, post: {admin, prj.create}},
 		wire.Project("{" + projectName + "}"): {post: {admin, prj.update}},
 		wire.KeyUsage("{" + keyID + "}"):      {post: {run, k.charge}},
@@ -287,6 +298,7 @@ func (s *Server) finish(x *exchange, start time.Time) {
 		x.status = statusClientGone
 	}
 	x.settle()
+	s.audit.record(x)
 	s.metrics.observeRequest(x.route, x.request.Method, x.status, time.Since(start))
 	x.end()
 }
@@ -316,6 +328,7 @@ func (s *Server) route(path string, m methods) {
 		switch to, found := m[r.Method]; {
 		case found:
 			if err = x.allow(to.scope); err == nil {
+				x.audited = r.Method != http.MethodGet && to.scope&^(access.Train|access.Admin) == 0
 				err = to.handle(x)
 			}
 		case r.Method == http.MethodGet:

@@ -7,6 +7,9 @@ import (
 	"github.com/agl-go/agl"
 )
 
+// Audit is the path of what callers have done.
+const Audit = "/audit"
+
 // Projects is the path of the projects of a server.
 const Projects = "/projects"
 

@@ -1,0 +1,83 @@
+package access
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/agl-go/agl/store/memory/memorytest"
+)
+
+// Acts come back newest first, and the oldest are deleted beyond a number.
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	a := NewAudit(memorytest.Open(t))
+	const n = 40
+	for i := range n {
+		if err := a.Record(t.Context(), &Act{By: "root", From: "127.0.0.1:1", Method: "POST", Path: fmt.Sprint("/", i), Status: 200}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	acts, total, err := a.List(t.Context(), n, 0)
+	if err != nil || total != n || len(acts) != n {
+		t.Fatalf("%d of %d, %v", len(acts), total, err)
+	}
+	seen := map[string]bool{}
+	for _, act := range acts {
+		seen[act.Path] = true
+	}
+	if len(seen) != n || acts[0].By != "root" || acts[0].From != "127.0.0.1:1" {
+		t.Errorf("got %+v", acts)
+	}
+	if err := a.prune(t.Context(), 10); err != nil {
+		t.Fatal(err)
+	}
+	left, total, err := a.List(t.Context(), 0, 0)
+	if err != nil || total != 10 || len(left) != 10 {
+		t.Fatalf("%d of %d are left, %v", len(left), total, err)
+	}
+	for i := range left {
+		if left[i] != acts[i] {
+			t.Errorf("act %d is %+v, was %+v", i, left[i], acts[i])
+		}
+	}
+}
+
+func TestThrottle(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_800_000_000, 0)
+	throttle := NewThrottle(3)
+	for i := range 3 {
+		if wait := throttle.Blocked("10.0.0.1:1", now); wait != 0 {
+			t.Errorf("after %d failures: %s", i, wait)
+		}
+		throttle.Fail(fmt.Sprint("10.0.0.1:", i), now) // whatever the port
+	}
+	for address, want := range map[string]time.Duration{"10.0.0.1:9": time.Minute, "10.0.0.1": time.Minute, "10.0.0.2:1": 0, "[2001:db8::1]:1": 0} {
+		if wait := throttle.Blocked(address, now); wait != want {
+			t.Errorf("%s: %s, want %s", address, wait, want)
+		}
+	}
+	if wait := throttle.Blocked("10.0.0.1:1", now.Add(time.Minute)); wait != 0 {
+		t.Errorf("a minute later: %s", wait)
+	}
+	for i := range 3 {
+		throttle.Fail(fmt.Sprintf("[2001:db8::%d]:1", i), now)
+	}
+	if throttle.Blocked("[2001:db8::ffff]:1", now) == 0 {
+		t.Error("another address of the same network may go on")
+	}
+	for i := range 2 * maxThrottled {
+		throttle.Fail(fmt.Sprintf("10.%d.%d.%d:1", 1+i>>16, i>>8&255, i&255), now)
+	}
+	if n := len(throttle.failures); n > maxThrottled {
+		t.Errorf("%d addresses are kept", n)
+	}
+	unlimited := NewThrottle(0)
+	for range 100 {
+		unlimited.Fail("10.0.0.1:1", now)
+	}
+	if wait := unlimited.Blocked("10.0.0.1:1", now); wait != 0 {
+		t.Errorf("without limit: %s", wait)
+	}
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/cmd/agl/internal/flags"
+	"github.com/agl-go/agl/rest/client"
+)
+
+type auditCommand struct {
+	flags.Store
+
+	Limit  int  `default:"100" placeholder:"N" help:"How many to print at most, 1 to 10000. Default: ${default}."`
+	Offset int  `placeholder:"N" help:"How many of the newest to leave out."`
+	JSON   bool `help:"Print JSON, one act a line, instead of a table."`
+}
+
+func (auditCommand) Help() string {
+	return "The newest come first: what was done with the store's token, and with keys of the scopes train and admin. Needs the token or a key with the scope admin.\n\n" +
+		"Example:\n  agl audit --limit 20"
+}
+
+func (c *auditCommand) Validate() error {
+	const most = 10_000
+	if c.Limit < 1 || c.Limit > most || c.Offset < 0 {
+		return fmt.Errorf("--limit=%d --offset=%d: the limit must be 1 to %d, the offset not negative", c.Limit, c.Offset, most)
+	}
+	return nil
+}
+
+// actDocument is the JSON form of an act.
+type actDocument struct{ access.Act }
+
+func (a *actDocument) AppendJSON(dst []byte) []byte {
+	doc, err := json.Marshal(&a.Act)
+	if err != nil { // it was read from JSON
+		doc = []byte("null")
+	}
+	return append(dst, doc...)
+}
+
+func (c *auditCommand) run(ctx context.Context, out *console.Console) error {
+	return withClient(&c.Store, func(store *client.Client) error {
+		acts, err := store.ListActs(ctx, c.Limit, c.Offset)
+		if err != nil {
+			return err
+		}
+		table := console.Table{Headers: []string{"TIME", "BY", "FROM", "ACT"}, Status: -1}
+		for i := range acts {
+			a := &acts[i]
+			if !c.JSON {
+				table.Rows = append(table.Rows, []string{console.Time(agl.Some(a.Time)), console.Dash(a.By), console.Dash(a.From), console.Dash(a.Method + " " + a.Path)})
+			} else if err := out.JSON(&actDocument{*a}); err != nil {
+				return err
+			}
+		}
+		if c.JSON {
+			return nil
+		}
+		return table.Print(out)
+	})
+}

@@ -1,0 +1,70 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
+)
+
+// audit keeps the acts of callers.
+type audit struct{ kept *access.Audit }
+
+// record keeps an act that has succeeded. Those that have not are no acts, and who may do
+// nothing must not be able to push others out of the list.
+func (a audit) record(x *exchange) {
+	if a.kept == nil || !x.audited || x.status >= http.StatusBadRequest {
+		return
+	}
+	act := access.Act{
+		Time: agl.TimestampOf(time.Now()), By: x.caller.By(), KeyID: x.caller.KeyID, From: x.request.RemoteAddr,
+		Method: x.request.Method, Path: x.request.URL.Path, Status: x.status,
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.context()), auditTimeout)
+	defer cancel()
+	if err := a.kept.Record(ctx, &act); err != nil {
+		x.log.Error("an act was not recorded", "by", act.By, "from", act.From, "method", act.Method, "path", act.Path, "error", err)
+	}
+}
+
+const (
+	auditTimeout = 10 * time.Second
+	maxListed    = 10_000 // acts of one answer
+)
+
+// actsJSON is the answer of a list.
+type actsJSON struct {
+	Items []access.Act `json:"items"`
+	Total int          `json:"total"`
+}
+
+func (a audit) list(x *exchange) error {
+	if a.kept == nil {
+		return agl.Errorf(agl.CodeUnimplemented, "this server does not keep what callers do")
+	}
+	query := x.request.URL.Query()
+	number := func(name string, fallback, most int) (int, error) {
+		text := query.Get(name)
+		if text == "" {
+			return fallback, nil
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 || n > most {
+			return 0, agl.Errorf(agl.CodeInvalid, "%s: got %.40q, must be a number between 0 and %d", name, text, most)
+		}
+		return n, nil
+	}
+	limit, err := number("limit", 100, maxListed) //nolint:mnd // documented
+	if err != nil {
+		return err
+	}
+	offset, err := number("offset", 0, access.MaxActs*2) //nolint:mnd // more are not kept
+	if err != nil {
+		return err
+	}
+	acts, total, err := a.kept.List(x.context(), max(limit, 1), offset)
+	return x.answerJSON(http.StatusOK, &actsJSON{acts[:min(limit, len(acts))], total}, err)
+}
