@@ -1,4 +1,4 @@
-"""What a program says to a store about live traffic."""
+"""What a program says to a store about live traffic and its run."""
 
 from __future__ import annotations
 
@@ -101,6 +101,30 @@ class Live(unittest.TestCase):
         del os.environ["AGL_STORE_URL"]
         with self.assertRaisesRegex(agl_go.LiveError, "AGL_STORE_URL is not set"):
             agl_go.late_reward("r", 1)
+
+    def test_metrics_of_a_run(self) -> None:
+        agl_go.log_metrics(1, {"loss": 0.5, "nan": float("nan"), "validation": {"loss": 1, "ratio": {"max": "2"}}}, run="a/b", name="mine")
+        agl_go.log_metrics(2, {"loss": 0.25}, run="a/b")
+        agl_go.end_run("failed", error="no GPU", run="a/b")
+        self.assertEqual(
+            [(path, body) for path, _, body in Server.taken],
+            [
+                ("/v1/agl/runs", {"run_id": "a/b", "name": "mine", "algorithm": ""}),
+                ("/v1/agl/runs/a%2Fb/metrics", {"step": 1, "values": {"loss": 0.5, "validation/loss": 1.0, "validation/ratio/max": 2.0}}),
+                ("/v1/agl/runs/a%2Fb/metrics", {"step": 2, "values": {"loss": 0.25}}),
+                ("/v1/agl/runs/a%2Fb", {"status": "failed", "error": "no GPU"}),
+            ],
+        )
+        self.assertEqual(Server.taken[0][1]["authorization"], "Bearer secret")
+
+    def test_the_run_of_agl_train(self) -> None:
+        with mock.patch.dict(os.environ, {"AGL_RUN_ID": "ru-1"}):
+            agl_go.log_metrics(3, {"reward_mean": 1})
+        self.assertEqual([path for path, _, _ in Server.taken], ["/v1/agl/runs", "/v1/agl/runs/ru-1/metrics"])
+        with self.assertRaisesRegex(agl_go.LiveError, "AGL_RUN_ID is not set"):
+            agl_go.log_metrics(3, {"reward_mean": 1})
+        with self.assertRaises(ValueError):
+            agl_go.log_metrics(3, {"reward_mean": "much"}, run="ru-1")
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ const (
 func (r *commandRun) Run(ctx context.Context, in agl.AlgorithmInput) error {
 	out := r.parts.RunConfig.OutDir
 	env := append(slices.Clone(r.parts.Environ),
-		"AGL_STORE_URL="+in.StoreURL, "AGL_TOKEN="+r.parts.StoreToken, "AGL_RUN_DIR="+out, fmt.Sprintf("AGL_SEED=%d", r.parts.RunConfig.Seed))
+		"AGL_STORE_URL="+in.StoreURL, "AGL_TOKEN="+r.parts.StoreToken, "AGL_RUN_DIR="+out, "AGL_RUN_ID="+r.parts.RunConfig.RunID, fmt.Sprintf("AGL_SEED=%d", r.parts.RunConfig.Seed))
 	if in.Proxy != nil {
 		env = append(env, "AGL_PROXY_URL="+in.Proxy.URL(), "AGL_PROXY_TOKEN="+in.Proxy.Token())
 	}

@@ -25,7 +25,7 @@ func command(t *testing.T, script string) (algorithms.Run, shown) {
 	t.Helper()
 	s := shown{make(chan string, 16)}
 	run, err := (&algorithms.Command{Command: []string{"sh", "-c", script}, Dir: t.TempDir()}).New(algorithms.Parts{
-		RunConfig: algorithm.RunConfig{OutDir: t.TempDir(), Seed: 7}, Environ: []string{"PATH=" + os.Getenv("PATH"), "MINE=kept"}, StoreToken: "secret", Display: s,
+		RunConfig: algorithm.RunConfig{OutDir: t.TempDir(), Seed: 7, RunID: "ru-1"}, Environ: []string{"PATH=" + os.Getenv("PATH"), "MINE=kept"}, StoreToken: "secret", Display: s,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -36,11 +36,11 @@ func command(t *testing.T, script string) (algorithms.Run, shown) {
 func TestCommand(t *testing.T) {
 	t.Parallel()
 	in := agl.AlgorithmInput{StoreURL: "http://store", Train: agl.Tasks{[]byte("{\"q\":\n1}"), []byte(`"two"`)}}
-	run, s := command(t, `echo "$AGL_STORE_URL $AGL_TOKEN $AGL_SEED $MINE ${AGL_PROXY_URL-none} ${AGL_VAL_TASKS-absent}"; cat "$AGL_TRAIN_TASKS" >&2`)
+	run, s := command(t, `echo "$AGL_STORE_URL $AGL_TOKEN $AGL_SEED $AGL_RUN_ID $MINE ${AGL_PROXY_URL-none} ${AGL_VAL_TASKS-absent}"; cat "$AGL_TRAIN_TASKS" >&2`)
 	if err := run.Run(t.Context(), in); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"http://store secret 7 kept none absent", `{"q":1}`, `"two"`} {
+	for _, want := range []string{"http://store secret 7 ru-1 kept none absent", `{"q":1}`, `"two"`} {
 		if got := <-s.lines; got != want {
 			t.Errorf("got the line %q, want %q", got, want)
 		}

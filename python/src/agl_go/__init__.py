@@ -29,6 +29,7 @@ from agl_go._attempt import LLM, NoAttemptError, ResourceError, Rollout, llm, pr
 from agl_go._emit import EmitError, emit_exception, emit_message, emit_object, emit_reward
 from agl_go._live import LiveError, Session, late_reward, session
 from agl_go._result import Reward, error
+from agl_go._runs import end_run, log_metrics
 from agl_go._serve import Handler, serve
 
 __all__ = [
@@ -45,9 +46,11 @@ __all__ = [
     "emit_message",
     "emit_object",
     "emit_reward",
+    "end_run",
     "error",
     "late_reward",
     "llm",
+    "log_metrics",
     "prompt",
     "resources",
     "rollout",

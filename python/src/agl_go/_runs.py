@@ -1,0 +1,69 @@
+"""Metrics of runs, which `agl runs` and the dashboard show."""
+
+from __future__ import annotations
+
+import math
+import os
+import urllib.parse
+from typing import Any, Mapping, Optional
+
+from agl_go._live import LiveError, _base, request
+
+_started: set[tuple[str, str]] = set()
+
+
+def log_metrics(
+    step: int,
+    values: Mapping[str, Any],
+    *,
+    run: Optional[str] = None,
+    name: str = "",
+    algorithm: str = "",
+    store: Optional[str] = None,
+    key: Optional[str] = None,
+) -> None:
+    """Adds the metrics of a step to a run, which begins with its first ones.
+
+    Values are numbers, or what float() takes; those of a mapping are named by their path, such as validation/loss. What a step
+    has already is replaced, so a run that resumes may repeat steps. NaN and the infinities are left out.
+
+    The run is `run`, an id of the caller's own such as "sweep-7", or AGL_RUN_ID, which `agl train` sets for the command that is
+    its algorithm. The store is at `store` or AGL_STORE_URL. Its key, `key` or AGL_TOKEN, needs the scope train.
+    Raises ValueError and TypeError for what is no number, and LiveError when the store refuses it or does not answer.
+    """
+    flat: dict[str, float] = {}
+    _flatten(flat, "", values)
+    run, base = _run(run), _base(store, "AGL_STORE_URL")
+    if (base, run) not in _started:
+        request(base, "/v1/agl/runs", {"run_id": run, "name": name, "algorithm": algorithm}, key)
+        _started.add((base, run))
+    if flat:
+        request(base, _path(run) + "/metrics", {"step": step, "values": flat}, key)
+
+
+def end_run(
+    status: str = "finished", *, error: str = "", run: Optional[str] = None, store: Optional[str] = None, key: Optional[str] = None
+) -> None:
+    """Ends a run as finished, interrupted or failed. One that `agl train` has started ends by itself."""
+    run, base = _run(run), _base(store, "AGL_STORE_URL")
+    request(base, _path(run), {"status": status, "error": error}, key)
+    _started.discard((base, run))
+
+
+def _run(given: Optional[str]) -> str:
+    run = given or os.environ.get("AGL_RUN_ID")
+    if not run:
+        raise LiveError("no run is given, and AGL_RUN_ID is not set")
+    return run
+
+
+def _path(run: str) -> str:
+    return "/v1/agl/runs/" + urllib.parse.quote(run, safe="")
+
+
+def _flatten(to: dict[str, float], path: str, values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            _flatten(to, f"{path}{name}/", value)
+        elif math.isfinite(number := float(value)):
+            to[f"{path}{name}"] = number
