@@ -84,6 +84,8 @@ const (
 	MaskNoTokens Mask = "no_tokens"
 	// MaskVersion: weights that the run has not published answered a call of the model in training.
 	MaskVersion Mask = "wrong_version"
+	// MaskStale: weights of too many versions ago answered a call.
+	MaskStale Mask = "stale"
 	// MaskSampling: a call was sampled at another temperature than 1, truncated, or with a penalty, so that the recorded
 	// log-probabilities are not those of the samples.
 	MaskSampling Mask = "sampling"

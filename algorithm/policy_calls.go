@@ -51,6 +51,23 @@ func (p *PolicyCalls) Generation(version string) (generation int, ok bool) {
 	return generation, ok
 }
 
+// Latest returns the versions of the newest generations.
+func (p *PolicyCalls) Latest(generations int) map[string]int {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	newest := 0
+	for _, generation := range p.versions {
+		newest = max(newest, generation)
+	}
+	latest := map[string]int{}
+	for version, generation := range p.versions {
+		if generation > newest-generations {
+			latest[version] = generation
+		}
+	}
+	return latest
+}
+
 // Owner returns the owner of a call. A published version decides. A call of which no version is recorded is the policy's if it
 // asked for the policy's model, or if either name is unknown.
 func (p *PolicyCalls) Owner(c adapter.Call) CallOwner {

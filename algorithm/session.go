@@ -329,6 +329,9 @@ func (s *Session) publish(ctx context.Context, step int) error {
 	return nil
 }
 
+// Store is that of the run.
+func (s *Session) Store() agl.Store { return s.p.Input.Store }
+
 // Tag is the metadata that the rollouts of a run have.
 type Tag struct {
 	Algorithm string `json:"algorithm"`

@@ -16,12 +16,12 @@ import (
 // Config configures [New]. Fields that are not required may be zero.
 type Config struct {
 	algorithm.RunConfig
-	// TrainingConfig.CheckpointEvery defaults to 25.
+	// TrainingConfig.CheckpointEvery defaults to 25, and to 1 in a live run.
 	algorithm.TrainingConfig
 	// Source supplies the tasks; nil goes through the train dataset, in a new order each epoch.
 	Source Source
 
-	// Steps is the number of steps. Required. A resumed run may have more.
+	// Steps is the number of steps. Required, except in a live run, which then has no end. A resumed run may have more.
 	Steps int
 	// PromptsPerStep is the number of tasks of a step; zero means 16.
 	PromptsPerStep int
@@ -52,6 +52,8 @@ type Config struct {
 	MaskTruncated bool
 	// Async lets sampling run ahead of training.
 	Async Async
+	// Live learns from rollouts that others start; nil starts them. Then PromptsPerStep and GroupSize have no meaning.
+	Live *Live
 	// Correction corrects for samples of other weights, beyond the ratio of the loss.
 	Correction Correction
 	// DynamicSampling drops groups whose rewards are all equal and samples others in their place, as DAPO does (arXiv:2503.14476,
@@ -99,10 +101,14 @@ func (c Config) withDefaults() Config {
 	c.PromptsPerStep = cmp.Or(c.PromptsPerStep, 16)
 	c.GroupSize = cmp.Or(c.GroupSize, 8)
 	c.Minibatches = cmp.Or(c.Minibatches, 1)
+	if c.Live != nil { // what was learned from is forgotten with a step that is lost
+		c.CheckpointEvery, c.Steps = cmp.Or(c.CheckpointEvery, 1), cmp.Or(c.Steps, math.MaxInt32)
+	}
 	c.CheckpointEvery = cmp.Or(c.CheckpointEvery, 25)
 	c.Loss.Name = c.Losses()[0]
 	c.Baseline = cmp.Or(c.Baseline, GroupMean)
 	c.Async.OnStale = cmp.Or(c.Async.OnStale, admission.Train)
+	c.Live = c.Live.withDefaults()
 	c.Credit, c.Discount = cmp.Or(c.Credit, CreditTrajectory), cmp.Or(c.Discount, 1)
 	if c.OnStep == nil {
 		c.OnStep = func(StepReport) {}
@@ -159,6 +165,9 @@ func (c Config) validate() error {
 	case c.KL.Reference != "" && c.KL.Coefficient == 0:
 		return invalid("KL.Reference is %q without a Coefficient", c.KL.Reference)
 	}
+	if err := c.Live.validate(c); err != nil {
+		return err
+	}
 	if p, err := tinker.ParsePath(c.KL.Reference); c.KL.Reference != "" && (err != nil || p.Kind != tinker.KindCheckpoint) {
 		return invalid("KL.Reference is %q, must be a checkpoint, tinker://<model>/weights/<name>", c.KL.Reference)
 	}
@@ -166,7 +175,7 @@ func (c Config) validate() error {
 }
 
 // identity is what a checkpoint must agree on before a run resumes from it.
-func (c Config) identity(source Source) map[string]string {
+func (c Config) identity(tasks string) map[string]string {
 	loss := c.Loss.WithDefaults()
 	losses := fmt.Sprintf("%s clip=[%v, %v] plain_advantage=%t length_normalization=%t", loss.Name, loss.ClipLow, loss.ClipHigh, c.PlainAdvantage, c.LengthNormalization)
 	if loss.Name == tinker.DRO {
@@ -189,7 +198,7 @@ func (c Config) identity(source Source) map[string]string {
 		losses += " mask_truncated=true"
 	}
 	c.Adam = c.Adam.WithDefaults()
-	id := c.Identity("grpo", source.Fingerprint())
+	id := c.Identity("grpo", tasks)
 	if !c.Schedule.Constant() {
 		id["schedule"] += fmt.Sprintf(" over %d steps", c.Steps)
 	}

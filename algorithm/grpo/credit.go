@@ -96,6 +96,10 @@ func credit(c Config, g taskGroup) (all groupAdvantages, ok bool) {
 		rewards[i] = s.reward
 	}
 	each, ok := advantages(rewards, c.Baseline, c.PlainAdvantage)
+	if len(g) == 1 && g[0].expected != nil {
+		each = []float64{g[0].expected.advantage(g[0].reward)}
+		ok = each[0] != 0
+	}
 	if !ok {
 		return nil, false
 	}

@@ -13,6 +13,7 @@ type taskGroup []sample
 
 // sample is what a rollout contributes.
 type sample struct {
+	id         string // of the rollout, in a live run
 	form       string
 	reward     float64
 	mask       algorithm.Mask // empty if the rollout counts
@@ -27,6 +28,7 @@ type sample struct {
 	sequences  []adapter.Trajectory
 	turns      []turn // the calls in sequences, in order
 	coverage   algorithm.Coverage
+	expected   *expectation // what it is compared with if it has no group
 }
 
 // sampled is the number of tokens that the model sampled in the rollout.

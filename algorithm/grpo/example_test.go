@@ -19,21 +19,30 @@ import (
 
 // say asks the model for one character, and rewards an a.
 func say(ctx context.Context, task agl.Task) (agl.Result, error) {
+	reply, err := ask(ctx, task)
+	if err != nil || reply != "a" {
+		return agl.RewardResult(0), err
+	}
+	return agl.RewardResult(1), nil
+}
+
+// ask asks the model that the task names.
+func ask(ctx context.Context, task agl.Task) (string, error) {
 	model, err := task.LLM()
 	if err != nil {
-		return agl.Result{}, err
+		return "", err
 	}
 	seed, _ := agl.Attributes(task.Rollout.Metadata).GetInt(algorithm.MetadataSeed)
 	body := fmt.Sprintf(`{"model":%q,"seed":%d,"max_tokens":1,"messages":[{"role":"user","content":"say"}]}`, model.Model, seed)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, model.Endpoint+"/chat/completions", strings.NewReader(body))
 	if err != nil {
-		return agl.Result{}, err
+		return "", err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Authorization", "Bearer "+model.APIKey.V)
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return agl.Result{}, err
+		return "", err
 	}
 	defer response.Body.Close()
 	var reply struct {
@@ -44,12 +53,9 @@ func say(ctx context.Context, task agl.Task) (agl.Result, error) {
 		} `json:"choices"`
 	}
 	if err := json.UnmarshalRead(response.Body, &reply); err != nil {
-		return agl.Result{}, err
+		return "", err
 	}
-	if reply.Choices[0].Message.Content == "a" {
-		return agl.RewardResult(1), nil
-	}
-	return agl.RewardResult(0), nil
+	return reply.Choices[0].Message.Content, nil
 }
 
 // A model with random weights learns to say a. The engine trains it and serves it, the

@@ -70,9 +70,21 @@ type training struct {
 	cfg     Config
 	source  Source
 	session *algorithm.Session
-	pump    *pump
+	feeder  feeder // nil before open is done
 	updater updater
 	warned  map[string]bool // by kind
+}
+
+// feeder supplies the groups of each step.
+type feeder interface {
+	start(ctx context.Context)
+	// collect waits for the groups of a step. They stay with the feeder until trained.
+	collect(ctx context.Context, step int) (batch, error)
+	trained(ctx context.Context)
+	// save returns what a checkpoint holds: the position in what is learned from, and what is
+	// under way.
+	save() (position jsontext.Value, underWay *savedPump, err error)
+	close(ctx context.Context)
 }
 
 // ownState has GRPO's own members of a checkpoint.
@@ -86,7 +98,7 @@ func (r *training) open(ctx context.Context, in agl.AlgorithmInput) (err error) 
 	if in.Store == nil {
 		return agl.Errorf(agl.CodeInvalid, "the input has no store")
 	}
-	if r.source == nil {
+	if r.source == nil && r.cfg.Live == nil {
 		if r.source, err = NewDatasetSource(in.Train, r.cfg.Seed); err != nil {
 			return err
 		}
@@ -95,7 +107,11 @@ func (r *training) open(ctx context.Context, in agl.AlgorithmInput) (err error) 
 	if err != nil {
 		return err
 	}
-	identity := r.cfg.identity(r.source)
+	tasks := "live"
+	if r.source != nil {
+		tasks = r.source.Fingerprint()
+	}
+	identity := r.cfg.identity(tasks)
 	if r.cfg.Async.MaxStaleness > 0 && !can.ImmutableSnapshots {
 		r.warnOnce(algorithm.Warning{Kind: WarnSynchronous, Message: fmt.Sprintf(
 			"the engine changes snapshots that it has published, so sampling cannot run ahead of training: max_staleness is 0 instead of %d", r.cfg.Async.MaxStaleness)})
@@ -120,17 +136,15 @@ func (r *training) open(ctx context.Context, in agl.AlgorithmInput) (err error) 
 	c := collector{cfg: r.cfg, session: r.session, source: r.source, context: info.Spec.Context}
 	var own ownState
 	if r.session.Resumed {
-		if err = json.Unmarshal(r.session.Own, &own); err == nil {
-			err = r.source.Restore(own.Source)
-		}
+		err = json.Unmarshal(r.session.Own, &own)
 	}
 	if err == nil {
-		r.pump, err = newPump(c, in, own.Async)
+		r.feeder, err = newFeeder(c, in, own)
 	}
 	if err != nil {
 		return fmt.Errorf("checkpoint of step %d: %w", r.session.Step, err)
 	}
-	r.pump.start(ctx)
+	r.feeder.start(ctx)
 	return r.session.Begin(ctx, func(v *algorithm.Report, took time.Duration) any {
 		return StepReport{
 			Steps: r.cfg.Steps, ResourcesID: r.session.ResourcesID, Masked: map[algorithm.Mask]int{}, Validation: v,
@@ -139,9 +153,22 @@ func (r *training) open(ctx context.Context, in agl.AlgorithmInput) (err error) 
 	})
 }
 
+// newFeeder opens the feeder, at the position of a checkpoint if there is one.
+func newFeeder(c collector, in agl.AlgorithmInput, own ownState) (feeder, error) {
+	if c.cfg.Live != nil {
+		return newLive(c, own.Source)
+	}
+	if c.session.Resumed {
+		if err := c.source.Restore(own.Source); err != nil {
+			return nil, err
+		}
+	}
+	return newPump(c, in, own.Async)
+}
+
 // saveState returns GRPO's own members of a checkpoint.
 func (r *training) saveState() (any, error) {
-	position, async, err := r.pump.save()
+	position, async, err := r.feeder.save()
 	return ownState{position, async}, err
 }
 
@@ -154,7 +181,7 @@ func (r *training) trainStep(ctx context.Context, step int) error {
 	if err != nil {
 		return err
 	}
-	b, err := r.pump.collect(ctx, step)
+	b, err := r.feeder.collect(ctx, step)
 	if err != nil && ctx.Err() != nil {
 		r.keep(ctx, before)
 	}
@@ -162,7 +189,8 @@ func (r *training) trainStep(ctx context.Context, step int) error {
 		return err
 	}
 	data := assemble(r.cfg, b.groups, &report)
-	report.Staleness, report.Dropped = r.pump.staleness(b.groups), b.dropped
+	report.Learned, report.Stale = b.learned, b.stale
+	report.Staleness, report.Dropped = stalenessOf(s, b.groups), b.dropped
 	report.UnusedTokens += b.unused
 	report.Seconds.Rollouts = b.waited.Seconds()
 	if b.sampled > 0 {
@@ -178,7 +206,7 @@ func (r *training) trainStep(ctx context.Context, step int) error {
 		}
 		report.Seconds.Publish = time.Since(mark).Seconds()
 	}
-	r.pump.trained(ctx)
+	r.feeder.trained(ctx)
 	s.Step = step
 	s.Totals.Add(report.Rollouts, report.Masked)
 	s.Totals.Spans += report.Spans
@@ -231,7 +259,9 @@ func (r *training) warnOnce(w algorithm.Warning) {
 
 // close releases what open has acquired.
 func (r *training) close(ctx context.Context) error {
-	r.pump.close(ctx)
+	if r.feeder != nil {
+		r.feeder.close(ctx)
+	}
 	err := r.session.Close(ctx)
 	if r.updater.reference != nil {
 		err = errors.Join(err, r.updater.reference.Unload(ctx))

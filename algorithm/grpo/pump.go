@@ -386,6 +386,8 @@ type batch struct {
 	sampled time.Duration // the time in which as much was sampled
 	dropped map[admission.Reason]int
 	unused  int
+	learned []string // rollouts that count, in a live run
+	stale   int      // rollouts that were passed over, in a live run
 }
 
 // collect waits for the groups of a step. They stay in the accounts until trained.
@@ -518,11 +520,11 @@ func (p *pump) noteVersions(to map[string]int, g taskGroup) {
 	}
 }
 
-// staleness compares the versions that sampled the tokens with the weights in training.
-func (p *pump) staleness(groups []taskGroup) Staleness {
+// stalenessOf compares the versions that sampled the tokens with the weights in training.
+func stalenessOf(session *algorithm.Session, groups []taskGroup) Staleness {
 	var s Staleness
-	calls := p.collector.session.Calls
-	newest, ok := calls.Generation(p.collector.session.ResourcesID)
+	calls := session.Calls
+	newest, ok := calls.Generation(session.ResourcesID)
 	tokens := 0
 	for _, one := range slices.Concat(groups...) {
 		if one.mask != "" || !ok {

@@ -41,6 +41,11 @@ type StepReport struct {
 
 	// Staleness is how old the weights were that sampled the tokens; 0 in a synchronous run.
 	Staleness Staleness `json:"staleness,omitzero"`
+	// Learned are the rollouts of a live run that count, by id.
+	Learned []string `json:"learned,omitempty"`
+	// Stale counts the rollouts that a live run has passed over since the step before, because weights of too many versions
+	// ago had answered. They count in nothing else but UnusedTokens.
+	Stale int `json:"stale,omitzero"`
 	// Dropped are the groups that were replaced by others since the step before, by reason. They count in nothing else but
 	// UnusedTokens.
 	Dropped map[admission.Reason]int `json:"dropped,omitempty"`

@@ -1,0 +1,175 @@
+package grpo_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/collect"
+	"github.com/agl-go/agl/policy"
+	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/memory/memorytest"
+	"github.com/agl-go/agl/trainer"
+	"github.com/agl-go/agl/trainer/engine"
+)
+
+// spell rewards one half of the alphabet.
+func spell(ctx context.Context, task agl.Task) (agl.Result, error) {
+	reply, err := ask(ctx, task)
+	if err != nil || !strings.ContainsAny(reply, "aceg") {
+		return agl.RewardResult(0), err
+	}
+	return agl.RewardResult(1), nil
+}
+
+// traffic starts rollouts of the service, 16 at a time, until ctx ends.
+func traffic(ctx context.Context, s agl.Store) error {
+	for ctx.Err() == nil {
+		rollouts := make([]agl.EnqueueRollout, 16)
+		for i := range rollouts {
+			rollouts[i] = agl.EnqueueRollout{Input: []byte(`{}`), Metadata: fmt.Appendf(nil, `{"agl.kind":"say","seed":%d}`, rand.Int32())}
+		}
+		queued, err := s.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{Rollouts: rollouts})
+		if err != nil {
+			return err
+		}
+		ids := make([]string, len(queued))
+		for i, r := range queued {
+			ids[i] = r.RolloutID
+		}
+		if _, err := s.WaitForRollouts(ctx, agl.WaitForRolloutsParams{RolloutIDs: ids}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// learnLive trains a model that a service calls, and returns the reports.
+func learnLive(t *testing.T, s *store.Store, model *engine.Engine, dir string, steps int) (reports []grpo.StepReport) {
+	t.Helper()
+	collector, err := collect.New(collect.Config{Store: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	llm := trainer.NewProxy(trainer.ProxyConfig{Config: proxy.Config{Models: []proxy.Model{model.Model()}, Transport: model.Transport(nil)}})
+	config := grpo.Config{Steps: steps, Live: &grpo.Live{Collector: collector, Rollouts: 32, Filter: agl.CollectFilter{Metadata: map[string]string{grpo.MetadataKind: "say"}}}}
+	config.Seed, config.Flusher, config.OutDir = 1, llm, dir
+	config.Service, config.Publisher, config.Schedule.Peak = model.Service, model.Publisher(llm), 0.02
+	config.Schedule.Floor = 0.02
+	config.OnStep = func(r grpo.StepReport) { reports = append(reports, r) }
+	learn, err := grpo.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	beside := agl.AlgorithmFunc(func(ctx context.Context, in agl.AlgorithmInput) error {
+		ctx, stop := context.WithCancel(ctx)
+		var service sync.WaitGroup
+		var failed error
+		service.Go(func() {
+			failed = traffic(ctx, in.Store)
+			stop()
+		})
+		err := learn.Run(ctx, in)
+		stop()
+		service.Wait()
+		if failed != nil && !agl.IsContextError(failed) {
+			return failed
+		}
+		return err
+	})
+	run, err := trainer.New(trainer.Config{Agent: agl.AgentFunc(spell), Algorithm: beside, Store: s, Proxy: llm, Runners: 4})
+	if err == nil {
+		err = run.Fit(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reports
+}
+
+// A run learns from rollouts that others start; a second process continues it, and neither
+// learns from a rollout that the other has learned from.
+func TestLive(t *testing.T) {
+	t.Parallel()
+	s := memorytest.Open(t)
+	model, err := engine.NewPolicy(engine.PolicyConfig{Policy: policy.Config{Context: 16, Layers: 1, Dim: 16, Heads: 1, FF: 16, Dir: t.TempDir()}, Characters: "abcdefgsy "})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := model.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	dir := t.TempDir()
+	const half = 15
+	reports := slices.Concat(learnLive(t, s, model, dir, half), learnLive(t, s, model, dir, 2*half))
+	if len(reports) != 2*half {
+		t.Fatalf("%d steps, want %d", len(reports), 2*half)
+	}
+	learned := map[string]int{}
+	for _, r := range reports {
+		if r.Step == half+1 && r.Rollouts == 0 {
+			t.Error("the step after the restart has no rollouts")
+		}
+		for _, id := range r.Learned {
+			if step, twice := learned[id]; twice {
+				t.Errorf("step %d learns from rollout %s, from which step %d has learned", r.Step, id, step)
+			}
+			learned[id] = r.Step
+		}
+	}
+	t.Logf("pass rates %v", rates(reports))
+	all := rates(reports)
+	if first, last := average(all[:3]), average(all[len(all)-8:]); last < 0.8 || last < first+0.05 {
+		t.Errorf("pass rate %v at first and %v at last, want it to rise above 0.8", first, last)
+	}
+	if len(learned) < 20*half {
+		t.Errorf("learned from %d rollouts in %d steps", len(learned), 2*half)
+	}
+}
+
+func TestLiveSettings(t *testing.T) {
+	t.Parallel()
+	service, err := policy.NewService(policy.Config{Vocab: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, live := range map[string]*grpo.Live{
+		"no collector": {}, "least": {Collector: nobody{}, Rollouts: 4, Least: 5}, "rate": {Collector: nobody{}, Rate: 1}, "wait": {Collector: nobody{}, MaxWait: -1},
+	} {
+		if _, err := grpo.New(grpo.Config{TrainingConfig: algorithm.TrainingConfig{Service: service}, Live: live}); !errors.Is(err, agl.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+type nobody struct{}
+
+func (nobody) Collect(context.Context, agl.CollectParams) (agl.Collection, error) {
+	return agl.Collection{}, nil
+}
+
+func rates(reports []grpo.StepReport) (list []float64) {
+	for _, r := range reports {
+		list = append(list, r.PassRate)
+	}
+	return list
+}
+
+func average(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(len(values))
+}
