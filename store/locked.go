@@ -1,4 +1,3 @@
-//nolint:revive // the methods of the wrapper do what those of agl.Store do
 package store
 
 import (

@@ -85,7 +85,7 @@ func TestLocked(t *testing.T) {
 					return
 				}
 				for _, r := range got.Rollouts {
-					p := agl.UpdateAttemptParams{RolloutID: r.Rollout.RolloutID, AttemptID: r.Attempt.AttemptID, Status: new(agl.AttemptSucceeded)}
+					p := agl.UpdateAttemptParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, Status: new(agl.AttemptSucceeded)}
 					if _, err := s.UpdateAttempt(ctx, p); err != nil {
 						t.Error(err)
 					}
