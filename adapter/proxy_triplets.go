@@ -131,13 +131,16 @@ func (r *proxyReader) read(span *agl.Span, attrs attributes) {
 	}
 	details.add(span, attrs)
 
+	if r.seen[id.V] { // its token ids are known, and reading a long prompt's takes most of the time
+		return
+	}
 	var prompt, response []int32
 	if span.Name == agl.SpanRawRequest {
 		prompt, response = rawTokenIDs(attrs)
 	} else {
 		prompt, response = attrs.literalTokenIDs(agl.AttrPromptTokenIDs), attrs.literalTokenIDs(agl.AttrResponseTokenIDs)
 	}
-	if len(prompt) == 0 || len(response) == 0 || r.seen[id.V] {
+	if len(prompt) == 0 || len(response) == 0 {
 		return
 	}
 	call := &proxyCall{sequence: span.SequenceID, callDetails: details}
