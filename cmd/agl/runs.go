@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 
@@ -69,17 +70,20 @@ func stepText(step agl.Null[int]) string {
 type runsShowCommand struct {
 	flags.Store
 
-	ID     string `arg:"" name:"run" help:"Id of the run, or latest."`
+	ID     string `arg:"" optional:"" name:"run" default:"latest" help:"Id of the run; ${default} is the one that started last."`
 	Folder string `arg:"" optional:"" help:"Folder of a run, whose store is read; no server is needed."`
 	JSON   bool   `help:"Print JSON instead: the run, and then a line for each step."`
 }
 
 func (runsShowCommand) Help() string {
-	return "Examples:\n  agl runs show latest\n  agl runs show ru-1f0c5a9d7e42 --json\n  agl runs show latest runs/agl"
+	return "Examples:\n  agl runs show\n  agl runs show ru-1f0c5a9d7e42 --json\n  agl runs show runs/agl"
 }
 
 // Open opens the store of the run, or that of the flags.
 func (c *runsShowCommand) Open(ctx context.Context) (agl.Store, func(), error) {
+	if info, err := os.Stat(c.ID); c.Folder == "" && err == nil && info.IsDir() {
+		c.ID, c.Folder = "latest", c.ID
+	}
 	return c.OpenRun(ctx, c.Folder)
 }
 

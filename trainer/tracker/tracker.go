@@ -73,7 +73,8 @@ func (s *Set) Close(ctx context.Context, failed error) {
 var errNoStep = errors.New("the line has neither a step nor a round")
 
 // Flatten returns the step or the round of a line and its other numbers. The numbers of an object in it are named by the path to them, with
-// slashes, such as validation/pass_rate, and so are those of a list, by index.
+// slashes, such as validation/pass_rate, and so are those of a list, by index. The line of a validation before the first step has the
+// validation and its time alone: nothing was trained yet.
 func Flatten(line []byte) (step int, values map[string]float64, err error) {
 	var doc map[string]any
 	if err := json.Unmarshal(line, &doc); err != nil {
@@ -89,6 +90,9 @@ func Flatten(line []byte) (step int, values map[string]float64, err error) {
 		return 0, nil, errNoStep
 	}
 	delete(doc, name)
+	if _, validated := doc["validation"]; number == 0 && validated {
+		doc = map[string]any{"validation": doc["validation"], "seconds": doc["seconds"]}
+	}
 	values = map[string]float64{}
 	flatten(values, "", doc)
 	return int(number), values, nil

@@ -96,3 +96,16 @@ func TestSetReportsOnce(t *testing.T) {
 		t.Errorf("%d calls, log:\n%s", away.calls, log.String())
 	}
 }
+
+// TestFlattenValidation: before the first step there are no numbers of training.
+func TestFlattenValidation(t *testing.T) {
+	t.Parallel()
+	line := `{"step":0,"reward_mean":0,"loss":0,"seconds":{"validate":1.5},"validation":{"pass_rate":0.25}}`
+	step, values, err := tracker.Flatten([]byte(line))
+	if err != nil || step != 0 {
+		t.Fatal(step, err)
+	}
+	if diff := cmp.Diff(map[string]float64{"seconds/validate": 1.5, "validation/pass_rate": 0.25}, values); diff != "" {
+		t.Error(diff)
+	}
+}
