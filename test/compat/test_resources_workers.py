@@ -127,6 +127,33 @@ class Client(unittest.IsolatedAsyncioTestCase):
                 finally:
                     await client.close()
 
+    async def test_a_key_in_the_url(self) -> None:
+        """Keys with scopes, as the user's password of the URL: what they allow works, the rest is 403, and a revoked one is 401."""
+        with Program("store", "--db", "memory:", env={"AGL_TOKEN": "root"}) as store:
+            async with aiohttp.ClientSession(headers={"Authorization": "Bearer root"}) as root:
+                keys = {}
+                for scope in ("train", "read"):
+                    async with root.post(store.url + "/v1/agl/keys", json={"name": scope, "scopes": [scope]}) as made:
+                        self.assertEqual(made.status, 201, await made.text())
+                        keys[scope] = await made.json()
+                url = {scope: store.url.replace("//", f"//agl:{made['key']}@") for scope, made in keys.items()}
+                trains = LightningStoreClient(url["train"], retry_delays=(), health_retry_delays=())
+                reads = LightningStoreClient(url["read"], retry_delays=(), health_retry_delays=())
+                try:
+                    r = await trains.enqueue_rollout({"n": 1})
+                    self.assertEqual([x.rollout_id for x in await reads.query_rollouts()], [r.rollout_id])
+                    with self.assertRaises(aiohttp.ClientResponseError) as refused:
+                        await reads.enqueue_rollout({"n": 2})
+                    self.assertEqual(refused.exception.status, 403)
+                    async with root.delete(store.url + f"/v1/agl/keys/{keys['train']['id']}") as revoked:
+                        self.assertLess(revoked.status, 300, await revoked.text())
+                    with self.assertRaises(aiohttp.ClientResponseError) as refused:
+                        await trains.enqueue_rollout({"n": 3})
+                    self.assertEqual(refused.exception.status, 401)
+                finally:
+                    await trains.close()
+                    await reads.close()
+
     async def test_a_pickled_client_and_threads(self) -> None:
         """Runner processes get the client pickled; the exporter's thread uses it from an event loop of its own."""
         with Program("store", "--db", "memory:") as store:
