@@ -41,7 +41,7 @@ func TestLenience(t *testing.T) {
 		{"empty body of octets", "POST", "/workers/w", "", []string{"Content-Type", "application/octet-stream"}, 200, `"worker_id":"w"`},
 		{"JSON by another name", "POST", "/rollouts", `{"input":1}`, []string{"Content-Type", "application/vnd.api+json; charset=utf-8"}, 201, `"input":1`},
 		{"missing rollout", "GET", "/rollouts/nope%2Fx", "", nil, 200, "null"},
-		{"unused query parameter", "GET", "/workers?x=1", "", nil, 200, `"total":0`},
+		{"unused query parameter", "GET", "/resources?x=1", "", nil, 200, `"total":0`},
 		{"last of a repeated scalar", "GET", "/resources?limit=x&limit=3", "", nil, 200, `"limit":3`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
