@@ -32,6 +32,9 @@ type AlgorithmInput struct {
 	Proxy AlgorithmProxy
 	// Runs keeps runs and their metrics; nil if the store keeps none.
 	Runs Runs
+	// Collector hands out the rollouts that have come to an end, whoever started them; nil
+	// if the store hands out none.
+	Collector Collector
 	// Adapter is the one that the trainer was given: an [Adapter] of what the algorithm
 	// learns from. Nil leaves the choice to the algorithm.
 	Adapter any

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -28,6 +29,10 @@ const (
 	HeaderUser    = "X-Agl-User"    // whose it is
 	HeaderDone    = "X-Agl-Done"    // true: this is the session's last call
 	HeaderRollout = "Agl-Rollout"
+
+	// Other programs' names of HeaderUser and HeaderDone.
+	headerSessionUser = "X-Agl-Session-User"
+	headerSessionDone = "X-Agl-Session-Done"
 )
 
 // Sessions configures the recording of live programs, whose calls belong to no attempt of
@@ -170,14 +175,14 @@ const maxNaming = 2 * time.Second
 func (p *Proxy) named(r *http.Request) (*session.Session, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), maxNaming)
 	defer cancel()
-	return p.sessions.Named(ctx, r.Header.Get(HeaderSession), r.Header.Get(HeaderUser))
+	return p.sessions.Named(ctx, r.Header.Get(HeaderSession), cmp.Or(r.Header.Get(HeaderUser), r.Header.Get(headerSessionUser)))
 }
 
 // serveSessionCall serves a call of the session s, or, if that is nil, of the one that
 // the headers name. If the store cannot say which rollout that is, the call passes and is not
 // recorded: the users of a live program must not suffer from what learns from them.
 func (p *Proxy) serveSessionCall(w http.ResponseWriter, r *http.Request, rt route, s *session.Session) {
-	last, err := strconv.ParseBool(r.Header.Get(HeaderDone))
+	last, err := strconv.ParseBool(cmp.Or(r.Header.Get(HeaderDone), r.Header.Get(headerSessionDone)))
 	last = last && err == nil
 	named := s == nil
 	for {

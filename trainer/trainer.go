@@ -7,10 +7,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/collect"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/runner"
 )
@@ -88,6 +90,11 @@ func (t *Trainer) run(ctx context.Context, cfg Config, strategy execution.Strate
 // learn runs the algorithm. A run that cannot have learned anything is an error.
 func (t *Trainer) learn(ctx context.Context, cfg Config, s agl.Store, in agl.AlgorithmInput) error {
 	in.Runs = agl.RunsOf(s)
+	collector, err := collectorOf(s, cfg.Logger)
+	if err != nil {
+		return err
+	}
+	in.Collector = collector
 	learner, ok := cfg.Algorithm.(CallLearner)
 	ctx, trip := context.WithCancelCause(ctx)
 	defer trip(nil)
@@ -99,7 +106,7 @@ func (t *Trainer) learn(ctx context.Context, cfg Config, s agl.Store, in agl.Alg
 		s = w
 	}
 	in.Store = s
-	err := cfg.Algorithm.Run(ctx, in)
+	err = cfg.Algorithm.Run(ctx, in)
 	if useless, ok := errors.AsType[uselessError](context.Cause(ctx)); ok {
 		return useless // without what the algorithm was doing
 	}
@@ -107,6 +114,19 @@ func (t *Trainer) learn(ctx context.Context, cfg Config, s agl.Store, in agl.Alg
 		return err
 	}
 	return w.verdict()
+}
+
+// collectorOf returns the collector of a store: that of a client of the HTTP API, or one over
+// an engine. It returns nil if the store hands out no finished rollouts.
+func collectorOf(s agl.Store, logger *slog.Logger) (agl.Collector, error) {
+	switch s := s.(type) {
+	case agl.Collector:
+		return s, nil
+	case collect.Store:
+		return collect.New(collect.Config{Store: s, Logger: logger})
+	default:
+		return nil, nil //nolint:nilnil // most algorithms need none
+	}
 }
 
 // addInitial makes the initial resources the latest, once: when a run is started again,

@@ -102,7 +102,13 @@ func (c Config) withDefaults() Config {
 	c.GroupSize = cmp.Or(c.GroupSize, 8)
 	c.Minibatches = cmp.Or(c.Minibatches, 1)
 	if c.Live != nil { // what was learned from is forgotten with a step that is lost
-		c.CheckpointEvery, c.Steps = cmp.Or(c.CheckpointEvery, 1), cmp.Or(c.Steps, math.MaxInt32)
+		c.CheckpointEvery, c.Steps = cmp.Or(c.CheckpointEvery, 1), cmp.Or(c.Steps, endless)
+	}
+	if start := c.Progress.OnStart; c.reported() == 0 {
+		c.Progress.OnStart = func(s algorithm.Start) {
+			s.Steps = 0
+			start(s)
+		}
 	}
 	c.CheckpointEvery = cmp.Or(c.CheckpointEvery, 25)
 	c.Loss.Name = c.Losses()[0]

@@ -147,7 +147,7 @@ func (r *training) open(ctx context.Context, in agl.AlgorithmInput) (err error) 
 	r.feeder.start(ctx)
 	return r.session.Begin(ctx, func(v *algorithm.Report, took time.Duration) any {
 		return StepReport{
-			Steps: r.cfg.Steps, ResourcesID: r.session.ResourcesID, Masked: map[algorithm.Mask]int{}, Validation: v,
+			Steps: r.cfg.reported(), ResourcesID: r.session.ResourcesID, Masked: map[algorithm.Mask]int{}, Validation: v,
 			Seconds: Seconds{Validate: took.Seconds(), Total: took.Seconds()},
 		}
 	})
@@ -176,7 +176,7 @@ func (r *training) saveState() (any, error) {
 func (r *training) trainStep(ctx context.Context, step int) error {
 	start := time.Now()
 	s := r.session
-	report := StepReport{Step: step, Steps: r.cfg.Steps, ResourcesID: s.ResourcesID}
+	report := StepReport{Step: step, Steps: r.cfg.reported(), ResourcesID: s.ResourcesID}
 	before, err := r.saveState()
 	if err != nil {
 		return err

@@ -61,6 +61,17 @@ const (
 	MetadataKind = "agl.kind"
 )
 
+// endless is the number of steps of a live run without an end, which is reported as 0.
+const endless = math.MaxInt32
+
+// reported is the number of steps in reports.
+func (c Config) reported() int {
+	if c.Live != nil && c.Steps == endless {
+		return 0
+	}
+	return c.Steps
+}
+
 func (l *Live) withDefaults() *Live {
 	if l == nil {
 		return nil

@@ -7,8 +7,8 @@ import (
 
 // StepReport is the report of a step: one line of metrics.jsonl. The line of step 0 has the validation before training.
 type StepReport struct {
-	Step  int `json:"step"` // from 1
-	Steps int `json:"steps"`
+	Step  int `json:"step"`  // from 1
+	Steps int `json:"steps"` // of the run; 0 if it has no end
 	// ResourcesID names the version of the model that sampled the rollouts.
 	ResourcesID string `json:"resources_id"`
 

@@ -54,7 +54,7 @@ func warnings(r StepReport) []algorithm.Warning {
 		add(WarnPrefix, "%d of %d later calls (%.1f %%) do not extend the prompt and reply of the call before; the agent or the chat template rewrites the conversation, and each part is trained on alone",
 			r.PrefixMismatches, later, 100*share)
 	}
-	if r.LogprobGap.Mean > maxMeanLogprobGap {
+	if r.LogprobGap.Mean > maxMeanLogprobGap && r.Staleness.Max == 0 { // other weights have others
 		add(WarnLogprobs, "log-probabilities of sampler and trainer differ by %.3g nats on average (at most %.3g) for the same weights; check that both run the same model, precision and temperature",
 			r.LogprobGap.Mean, r.LogprobGap.Max)
 	}

@@ -22,7 +22,9 @@ import (
 )
 
 // All returns the algorithms of agl, in the order of the documentation.
-func All() []Kind { return []Kind{grpoKind(), sftKind(), apoKind(), baselineKind(), commandKind()} }
+func All() []Kind {
+	return []Kind{grpoKind(), onlineKind(), sftKind(), apoKind(), baselineKind(), commandKind()}
+}
 
 // Kind is an algorithm that a run file can name.
 type Kind struct {
@@ -61,6 +63,9 @@ type Needs struct {
 	Prompts bool
 	// Validation is true if there must be validation tasks.
 	Validation bool
+	// NoTasks is true if the algorithm learns from what others run: the run then needs
+	// neither tasks nor an agent.
+	NoTasks bool
 	// OwnModel is true if the algorithm may register the model that agents call at the
 	// run's proxy, once it runs.
 	OwnModel bool

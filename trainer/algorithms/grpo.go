@@ -173,8 +173,12 @@ func ShowGRPO(c *grpo.Config, d display.Display, warn func(text string)) {
 		if len(r.Forms) > 0 {
 			forms = "  " + display.Forms(r.Forms)
 		}
+		of := ""
+		if r.Steps > 0 {
+			of = fmt.Sprintf("/%d", r.Steps)
+		}
 		d.Update(display.Update{
-			Line: fmt.Sprintf("step %4d/%d  reward %.3f  pass %.3f%s  masked %d  %.0f tokens/s", r.Step, r.Steps, r.RewardMean, r.PassRate, forms, masked, r.TokensPerSecond),
+			Line: fmt.Sprintf("step %4d%s  reward %.3f  pass %.3f%s  masked %d  %.0f tokens/s", r.Step, of, r.RewardMean, r.PassRate, forms, masked, r.TokensPerSecond),
 			Rows: rows,
 		})
 	}

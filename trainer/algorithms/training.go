@@ -148,6 +148,9 @@ type trainingView struct {
 }
 
 func (v *trainingView) stepsRow() display.Row {
+	if v.steps == 0 { // the run has no end
+		return display.Row{Label: "steps", Text: fmt.Sprint(v.step)}
+	}
 	return display.Row{Label: "steps", Done: v.step, Total: v.steps, Timed: true}
 }
 
@@ -159,7 +162,11 @@ func (v *trainingView) onStart(s algorithm.Start) {
 	v.step, v.steps = s.Step, s.Steps
 	v.display.Update(display.Update{Rows: []display.Row{v.stepsRow()}})
 	if s.Resumed {
-		v.display.Notice(fmt.Sprintf("resumes after step %d of %d", s.Step, s.Steps))
+		of := ""
+		if s.Steps > 0 {
+			of = fmt.Sprintf(" of %d", s.Steps)
+		}
+		v.display.Notice(fmt.Sprintf("resumes after step %d%s", s.Step, of))
 	}
 	if s.Before != nil {
 		v.display.Update(display.Update{Rows: []display.Row{beforeRow(*s.Before)}})

@@ -112,7 +112,7 @@ func (c Config) validate() error {
 		return agl.Errorf(agl.CodeInvalid, "store: neither url nor listen is given, the role runner needs a store to take rollouts from")
 	case f.Algorithm.Needs().Losses != nil && !f.Engine.Trains():
 		return agl.Errorf(agl.CodeInvalid, "engine: none given, %s needs one whose weights it trains", f.Algorithm.Name())
-	case f.Data.Train == nil && c.Role != execution.RoleRunner:
+	case f.Data.Train == nil && !f.Algorithm.Needs().NoTasks && c.Role != execution.RoleRunner:
 		return agl.Errorf(agl.CodeInvalid, "data.train: none given, the algorithm needs tasks")
 	}
 	return nil

@@ -12,8 +12,8 @@ import (
 
 // loadData reads the tasks of a run. val is nil when there are none.
 func loadData(d runfile.Data) (train, val agl.Tasks, err error) {
-	if d.Train == nil {
-		return nil, nil, agl.Errorf(agl.CodeInvalid, "data.train: none given")
+	if d.Train == nil { // of an algorithm that needs none
+		return nil, nil, nil
 	}
 	if train, err = loadTasks(*d.Train, d.Shuffle, d.Seed); err != nil {
 		return nil, nil, fmt.Errorf("data.train: %w", err)
@@ -27,6 +27,14 @@ func loadData(d runfile.Data) (train, val agl.Tasks, err error) {
 		train, val, err = split(train, d.ValShare)
 	}
 	return train, val, err
+}
+
+// datasetOf returns the tasks; nil if there are none.
+func datasetOf(tasks agl.Tasks) agl.Dataset {
+	if tasks == nil {
+		return nil
+	}
+	return tasks
 }
 
 // loadTasks reads one file, and shuffles its tasks if shuffle is true.

@@ -102,7 +102,7 @@ func TestRegisteredAlgorithm(t *testing.T) {
 		"data: {train: tasks.jsonl}\nalgorithm: {toy: {times: 1}}":                 "agl.yaml:3: algorithm.toy: candidates are compared on validation tasks",
 		"data: {train: tasks.jsonl, val: tasks.jsonl}\nalgorithm: {toy: {}}":       "agl.yaml:3: algorithm.toy.times: missing",
 		"data: {train: tasks.jsonl, val: tasks.jsonl}\nalgorithm: {toi: {}}":       "perhaps toy is meant",
-		"data: {train: tasks.jsonl, val: tasks.jsonl}":                             "one of apo, baseline, command, grpo, sft, toy",
+		"data: {train: tasks.jsonl, val: tasks.jsonl}":                             "one of apo, baseline, command, grpo, online, sft, toy",
 		"data: {train: tasks.jsonl}\nalgorithm: {toy: {times: 1}, baseline: null}": "got toy and baseline, must be one of them",
 	} {
 		if _, err := parse(text); err == nil || !strings.Contains(err.Error(), want) {

@@ -96,13 +96,10 @@ func (r *run) fit(ctx context.Context) (err error) {
 	}
 	r.learner = &learner{cfg: cfg, outDir: r.folder.Path, runID: r.folder.Record.ID, engine: trained, proxy: cfg.newProxy(trained, served, token), warn: r.notes.add, token: token}
 	config := trainer.Config{
-		Algorithm: r.learner, Train: train,
+		Algorithm: r.learner, Train: datasetOf(train), Val: datasetOf(val),
 		InitialResources: slices.Clone(cfg.File.Prompts), Proxy: r.learner.proxy,
 		Database: cfg.database(r.folder.Path), Unresponsive: cfg.File.Store.Unresponsive,
 		Strategy: strategy, Runners: cfg.File.Agent.Concurrency, Runner: cfg.runnerConfig(), Logger: cfg.Logger,
-	}
-	if val != nil {
-		config.Val = val
 	}
 	// An agent without a model and without prompts runs with an empty bundle.
 	config.OwnResources = len(config.InitialResources) == 0 && config.Proxy == nil

@@ -91,7 +91,7 @@ func declare(d *draft) yamlfile.Value {
 	key, f := yamlfile.Key, d.file
 	return yamlfile.Mapping(
 		key("agent", "The program that does the tasks. It may be left out if runners elsewhere join the run (store.listen, store.url).", d.agent(&f.Agent)),
-		key("data", "The tasks.", d.data(&f.Data)).Required(", the tasks to train with"),
+		key("data", "The tasks.", d.data(&f.Data)),
 		key("prompts", "Prompt templates, which agents find among their resources under these names.", prompts(&f.Prompts)),
 		key("proxy", "The LLM proxy, which stands in front of the models and records their calls. With an engine there always is one.", d.proxy(&f.Proxy)),
 		key("engine", "Serves a model of the run's own, and trains its weights.", d.engine(&f.Engine)),
@@ -127,7 +127,11 @@ type draft struct {
 // across checks the parts of the file against each other.
 func (d *draft) across(s *yamlfile.Scope) {
 	f := d.file
-	if !s.Given("agent") && !s.Given("store.listen") && !s.Given("store.url") {
+	live := f.Algorithm != nil && f.Algorithm.Needs().NoTasks
+	if !live && !s.Given("data") && !d.elsewhere {
+		s.Failf("data", "missing, the tasks to train with")
+	}
+	if !live && !s.Given("agent") && !s.Given("store.listen") && !s.Given("store.url") {
 		s.Failf("agent", "missing, the program that does the tasks; without it, give store.listen or store.url, so that runners elsewhere can join")
 	}
 	if !s.Given("data.seed") {

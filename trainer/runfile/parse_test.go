@@ -392,7 +392,7 @@ func TestOneMistake(t *testing.T) {
 		"":                          "f: the file is empty, it must at least have agent, data and algorithm",
 		data + base:                 "f:1: agent: missing, the program that does the tasks; without it, give store.listen or store.url, so that runners elsewhere can join",
 		agent + base:                "f:1: data: missing, the tasks to train with",
-		agent + data:                "f:1: algorithm: missing, one of apo, baseline, command, grpo, sft",
+		agent + data:                "f:1: algorithm: missing, one of apo, baseline, command, grpo, online, sft",
 		agent + "data: {}\n" + base: "f:2: data.train: missing, the file of the tasks to train with",
 		agent + data + train:        `f:3: algorithm.grpo: there is no engine whose weights it could train: give one, such as "engine: {policy: {}}"`,
 		agent + both + tune:         `f:3: algorithm.apo: there is nothing to tune: give prompts, such as "prompts: {system: system.txt}"`,

@@ -217,7 +217,7 @@ func TestSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	given := map[string]bool{}
-	for _, name := range []string{"grpo.yaml", "apo.yaml", "baseline.yaml", "tinker.yaml", "characters.yaml", "sft.yaml", "rejection.yaml", "distil.yaml", "command.yaml", "server.yaml"} {
+	for _, name := range []string{"grpo.yaml", "apo.yaml", "baseline.yaml", "tinker.yaml", "characters.yaml", "sft.yaml", "rejection.yaml", "distil.yaml", "command.yaml", "server.yaml", "online.yaml"} {
 		data, err := os.ReadFile("testdata/" + name)
 		if err != nil {
 			t.Fatal(err)
@@ -247,7 +247,7 @@ func TestSchema(t *testing.T) {
 		// The keys of a proxy are tested where they are declared.
 		elsewhere := strings.HasPrefix(path, "proxy.") && !slices.Contains([]string{"proxy.listen", "proxy.model", "proxy.sampling", "proxy.val_sampling"}, path)
 		// The same mapping stands in two places.
-		path = strings.NewReplacer("data.val.", "data.train.", "edit_model.", "gradient_model.", "grpo.learning_rate", "grpo.schedule", "engine.tinker.warm_start.", "engine.policy.warm_start.").Replace(path)
+		path = strings.NewReplacer("data.val.", "data.train.", "online.loss", "grpo.loss", "online.correction", "grpo.correction", "online.kl", "grpo.kl", "online.learning_rate", "grpo.schedule", "online.schedule", "grpo.schedule", "edit_model.", "gradient_model.", "grpo.learning_rate", "grpo.schedule", "engine.tinker.warm_start.", "engine.policy.warm_start.").Replace(path)
 		if !given[path] && !elsewhere && !strings.HasPrefix(path, "engine.policy.warm_start.schedule") {
 			t.Errorf("%s: in none of the files", path)
 		}

@@ -1,0 +1,146 @@
+package algorithms
+
+import (
+	"cmp"
+	"context"
+	"strings"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/internal/yamlfile"
+	"github.com/agl-go/agl/trainer/keys"
+)
+
+// Online is a live run of package grpo with its settings in a run file: it learns from
+// rollouts that others start, such as the sessions of a service.
+type Online struct {
+	GRPO
+
+	live grpo.Live
+}
+
+func onlineKind() Kind {
+	return Kind{
+		Name: "online",
+		Doc:  "Reinforcement learning of the engine's weights from rollouts that others start, such as the sessions of a live service (`proxy.sessions`), for as long as it runs.",
+		Keys: func(string) (yamlfile.Value, Algorithm) {
+			a := &Online{}
+			return onlineKeys(a), a
+		},
+	}
+}
+
+func onlineKeys(a *Online) yamlfile.Value {
+	key, c, l := yamlfile.Key, &a.Config, &a.live
+	var metadata []yamlfile.Entry[string]
+	fields := []yamlfile.Field{
+		key("steps", "Number of steps; by default it goes on until it is stopped.", keys.Count(&c.Steps)),
+		key("rollouts", "Rollouts of a step.", keys.Count(&l.Rollouts)).Default(64),
+		key("max_wait", "How long a step waits for them; then it takes fewer.", yamlfile.Duration(&l.MaxWait)).Default("10m"),
+		key("least", "The fewest rollouts of a step; by default a quarter of `rollouts`.", keys.Count(&l.Least)),
+		key("metadata", "Learns only from rollouts whose metadata has these texts.", yamlfile.Map(&metadata, "the name of a member", `.`, yamlfile.Text)),
+		key("baseline_rate", "How much of the running baseline each rollout replaces.", yamlfile.Number(&l.Rate, yamlfile.Above(0), yamlfile.Below(1))).Default(0.02),
+		key("warm", "Rollouts that a baseline needs before what it is compared with is learned from.", keys.Count(&l.Warm)).Default(8),
+		key("max_staleness", "Passes over rollouts that weights of more versions ago have answered.", keys.Count(&l.MaxStaleness)).Default(8),
+		key("loss", "The loss, or its name alone.", loss(&c.Loss)).Default("importance_sampling"),
+		key("correction", "How the loss corrects for samples of older weights beyond its own ratio, or the kind alone; it takes a forward pass a step.", correction(&c.Correction)),
+		key("kl", "A penalty on tokens that became likelier than under a reference, or its coefficient alone.", penalty(&c.KL)).Default(0),
+		key("pass_reward", "The reward from which a rollout counts as passed.", keys.Positive(&c.PassReward)).Default(1),
+		key("processed_logprobs", "As in `grpo`.", yamlfile.Bool(&c.ProcessedLogprobs)).Default(false),
+		key("checkpoint_every", "Steps between checkpoints. A run that is killed learns again from what came after the last.", keys.Count(&c.CheckpointEvery)).Default(1),
+	}
+	fields = append(fields, keys.Rate(&c.Schedule, "If neither is given, a constant 0.001, and 0.00004 for a model with `engine.tinker.chat.folder`.")...)
+	return yamlfile.Mapping(fields...).Check(keys.OneRate).Check(func(s *yamlfile.Scope) {
+		for _, m := range metadata {
+			if l.Filter.Metadata == nil {
+				l.Filter.Metadata = map[string]string{}
+			}
+			l.Filter.Metadata[m.Name] = m.Value
+		}
+		if s.Clean() {
+			s.Fail(a.check())
+		}
+	})
+}
+
+// check lets the algorithm check its settings.
+func (a *Online) check() error {
+	c, live := a.Config, a.live
+	live.Collector = noRollouts{}
+	c.Live = &live
+	var err error
+	if c.Service, err = standIn(); err == nil {
+		_, err = grpo.New(c)
+	}
+	return err
+}
+
+// noRollouts stands for a collector when settings are checked.
+type noRollouts struct{}
+
+func (noRollouts) Collect(context.Context, agl.CollectParams) (agl.Collection, error) {
+	return agl.Collection{}, agl.Errorf(agl.CodeUnimplemented, "there is no store")
+}
+
+// Name implements [Algorithm].
+func (*Online) Name() string { return "online" }
+
+// Describe implements [Algorithm].
+func (a *Online) Describe() string {
+	if a.Steps == 0 {
+		return "until it is stopped"
+	}
+	return plural(a.Steps, "step")
+}
+
+// Needs implements [Algorithm].
+func (a *Online) Needs() Needs {
+	needs := a.GRPO.Needs()
+	needs.NoTasks = true
+	return needs
+}
+
+// New implements [Algorithm].
+func (a *Online) New(p Parts) (Run, error) {
+	c := a.configure(p)
+	c.Schedule.Peak = cmp.Or(c.Schedule.Peak, 1e-3)
+	if c.Steps == 0 {
+		c.Schedule.Floor = c.Schedule.Peak // without an end there is nothing to fall towards
+	}
+	live := a.live
+	c.Live = &live
+	ShowGRPO(&c, p.Display, p.Warn)
+	return &onlineRun{config: c}, a.check()
+}
+
+// onlineRun is a live run, which finds its collector when it begins.
+type onlineRun struct {
+	config grpo.Config
+	grpo   *grpo.GRPO // nil before
+}
+
+// Run implements [agl.Algorithm].
+func (r *onlineRun) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
+	if in.Collector == nil {
+		return agl.Errorf(agl.CodeUnimplemented, "online: the store hands out no finished rollouts")
+	}
+	r.config.Live.Collector = in.Collector
+	if r.grpo, err = grpo.New(r.config); err != nil {
+		return err
+	}
+	return r.grpo.Run(ctx, in)
+}
+
+// LearnsFromCalls reports that a run without model calls learns nothing.
+func (*onlineRun) LearnsFromCalls() bool { return true }
+
+// Result implements [Run].
+func (r *onlineRun) Result() Result {
+	if r.grpo == nil {
+		return Result{Summary: GRPOSummary{TrainingSummary: summarize(algorithm.Summary{})}}
+	}
+	result := (&grpoRun{r.grpo, r.config.OutDir}).Result()
+	result.Report = strings.Replace(result.Report, "tokens sampled in training.", "tokens learned from.", 1)
+	return result
+}
