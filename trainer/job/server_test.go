@@ -21,14 +21,7 @@ import (
 // serverJob is a run of the agent that asks, with an inference server of its own.
 func serverJob(t *testing.T, s inferencetest.Script) (Config, inferencetest.Script) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Port, s.Starts = listener.Addr().(*net.TCPAddr).Port, filepath.Join(t.TempDir(), "starts")
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	s.Port, s.Starts = inferencetest.Port(t), filepath.Join(t.TempDir(), "starts")
 	cfg := grpoJob(t, runfile.Engine{})
 	cfg.File.Algorithm = &algorithms.Baseline{}
 	env := strings.SplitN(s.String(), "=", 2)

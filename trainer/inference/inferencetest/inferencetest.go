@@ -4,12 +4,16 @@ package inferencetest
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"testing"
 )
 
 // Script is what the server does, as the value of the environment variable [Env].
@@ -33,6 +37,30 @@ const Env = "AGL_TEST_INFERENCE_SERVER"
 // String returns the variable with its value.
 func (s Script) String() string {
 	return fmt.Sprintf("%s=%d %d %d %d %s", Env, s.Port, s.Unready, s.CrashAt, s.Lives, s.Starts)
+}
+
+var ports sync.Map // that Port has returned
+
+// Port returns a port of 127.0.0.1 that nothing listens on. Systems give ports of this range
+// to nobody who does not name one, so no other test takes it before the server does. It is
+// not tried out by listening: a process that another test starts at this moment would keep
+// the listener open for a while.
+func Port(tb testing.TB) int {
+	tb.Helper()
+	const first, count = 20_000, 10_000
+	for {
+		port := first + rand.IntN(count)
+		if _, given := ports.LoadOrStore(port, true); given {
+			continue
+		}
+		conn, err := new(net.Dialer).DialContext(tb.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			return port // nobody listens
+		}
+		if err := conn.Close(); err != nil {
+			tb.Fatal(err)
+		}
+	}
 }
 
 // Main serves if [Env] is set, and then does not return.
