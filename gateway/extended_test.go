@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/gateway"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/store/memory/memorytest"
@@ -148,4 +149,31 @@ func TestRolloutKey(t *testing.T) {
 	c = open(t, gateway.Config{})
 	c.create("a")
 	c.want("GET", "/api/rollouts/a/key", "", 409, fmt.Sprintf(`{"detail":%q}`, "The server has no key, and needs none"))
+}
+
+// Siblings are in one group for those who look into the store, and are shown to the trainer as it sent them.
+func TestGroups(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	c := open(t, gateway.Config{Store: store})
+	made := c.send("POST", "/api/rollouts", `[{"input":{"data_id":"a"},"rollout_id":"1"},{"input":{"data_id":"a"},"rollout_id":"2","metadata":{"k":1}},{"input":"alone","rollout_id":"3"}]`)
+	if made.Code != http.StatusCreated || strings.Contains(made.Body.String(), "agl.group") {
+		t.Errorf("created: got %d %s", made.Code, made.Body)
+	}
+	c.send("POST", "/api/rollouts", `[{"input":{"data_id":"a"},"rollout_id":"4"}]`)
+	for id, want := range map[string]string{"1": `"1"`, "2": `"1"`, "3": "", "4": ""} {
+		stored, err := store.GetRollout(t.Context(), agl.GetRolloutParams{RolloutID: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := rawjson.Get(stored.Metadata, "agl.group"); string(got) != want {
+			t.Errorf("rollout %s: got group %s, want %q", id, got, want)
+		}
+	}
+	if got := c.send("GET", "/api/rollouts/2", "").Body.String(); strings.Contains(got, "agl.group") || !strings.Contains(got, `"metadata":{"batch_idx":null,"sample_idx_in_batch":null,"k":1}`) {
+		t.Errorf("got %s", got)
+	}
+	if w := c.send("POST", "/api/rollouts", `[{"input":1,"metadata":{"agl.group":"x"}}]`); w.Code != 422 {
+		t.Errorf("a group of the client's: got %d %s", w.Code, w.Body)
+	}
 }

@@ -31,6 +31,7 @@ import (
 //	  others                         agl.event.TYPE
 //	deleted                          hidden: deleted_at in the record; cancelled if not finished
 //	place in the terminal log        metadata "agl.gateway.number"
+//	equal inputs in one POST         metadata "agl.group": the id of the first of them
 
 // State is the state of a rollout in this API.
 type State string
@@ -93,7 +94,12 @@ const (
 	// keyNumber is the member of a rollout's metadata with its place in the terminal log,
 	// and the name of the sequence of these places.
 	keyNumber = "agl.gateway.number"
+	// keyGroup is the member of a rollout's metadata that siblings have in common.
+	keyGroup = "agl.group"
 )
+
+// reserved reports whether a member of a rollout's metadata belongs to this API.
+func reserved(name string) bool { return name == keyRecord || name == keyNumber || name == keyGroup }
 
 // recordV1 is what the store keeps of a rollout for this API alone.
 type recordV1 struct {
@@ -247,7 +253,7 @@ func (r *rollout) appendStatus(dst []byte) []byte {
 func (r *rollout) metadata() jsontext.Value {
 	o := rawjson.NewObject(nil)
 	for name, value := range rawjson.Members(r.Metadata) {
-		if !rawjson.NameIs(name, keyRecord) && !rawjson.NameIs(name, keyNumber) {
+		if !reserved(rawjson.UnquoteName(name)) {
 			o.Member(name, value)
 		}
 	}
@@ -311,6 +317,21 @@ type creation struct {
 	timeout  int64
 	metadata jsontext.Value
 	agent    bool // config.local or config.k8s says how it is run
+	group    string
+}
+
+// groups names the group of each rollout whose input others in the same request have, too:
+// n samples of one task. The trainer tells the server of groups in no other way.
+func groups(asked []creation) {
+	first := make(map[string]int, len(asked))
+	for i := range asked {
+		key := string(asked[i].input)
+		if at, ok := first[key]; ok {
+			asked[at].group, asked[i].group = asked[at].id, asked[at].id
+		} else {
+			first[key] = i
+		}
+	}
 }
 
 // create makes the rollout of the store. Controllers have no heartbeats and end their
@@ -338,5 +359,8 @@ func (c *creation) create(runners bool) (agl.CreateRollout, error) {
 		return out, err
 	}
 	out.Metadata = rawjson.Set(c.metadata, keyRecord, raw)
+	if c.group != "" {
+		out.Metadata = rawjson.Set(out.Metadata, keyGroup, rawjson.AppendString(nil, c.group))
+	}
 	return out, nil
 }

@@ -105,6 +105,9 @@ func (g *Gateway) createRollouts(w http.ResponseWriter, r *http.Request) error {
 		if asked[i].id == "" {
 			asked[i].id = newID()
 		}
+	}
+	groups(asked)
+	for i := range asked {
 		if p.Rollouts[i], err = asked[i].create(g.cfg.Runners); err != nil {
 			return err
 		}
@@ -332,7 +335,7 @@ func (c *checker) metadata(raw jsontext.Value, path []any) jsontext.Value {
 			}
 			continue
 		}
-		if name == keyRecord || name == keyNumber {
+		if reserved(name) {
 			c.refuse("value_error", "The name "+name+" is reserved", value, at(path, name))
 			continue
 		}
