@@ -7,6 +7,9 @@ import "context"
 // A start hook may return a context for the hooks that follow and for the agent, with what it has set up. It must be
 // derived from the one that the hook was called with; nil leaves that as it is. If it ends before the agent has
 // returned, the attempt is cancelled.
+//
+// runner.FromContext gives a hook the runner, and so its agent, tracer and store; trainer.FromContext the trainer, if there
+// is one in the process.
 type Hook interface {
 	// OnRolloutStart runs before tracing starts.
 	OnRolloutStart(ctx context.Context, task Task) (context.Context, error)

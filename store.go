@@ -111,7 +111,8 @@ type Store interface {
 	// with an error: that of ctx when ctx ends, ErrUnavailable when the store closes.
 	Events(ctx context.Context, p EventsParams) iter.Seq2[Event, error]
 	// CloseQueue makes every dequeue, including those that are blocked, return at once
-	// with Closed set, until OpenQueue. Rollouts can still be enqueued.
+	// with Closed set, until OpenQueue. Rollouts can still be enqueued. Optional: without it a run closes the queue for the
+	// runners that it has started or serves.
 	CloseQueue(ctx context.Context) error
 	// OpenQueue undoes CloseQueue.
 	OpenQueue(ctx context.Context) error
@@ -128,6 +129,7 @@ type Capabilities struct {
 	ReserveSequenceIDsOf bool
 	CreateRollouts       bool
 	ReviseRollout        bool
+	CloseQueue           bool // and OpenQueue
 }
 
 // EnqueueRolloutsParams are the arguments of Store.EnqueueRollouts.

@@ -200,6 +200,9 @@ func cancelAll(ctx context.Context, store agl.Store, ids []string) error {
 					return
 				}
 				_, err := store.CancelRollout(ctx, agl.CancelRolloutParams{RolloutID: ids[i]})
+				if errors.Is(err, agl.ErrUnimplemented) { // the rollout ends, though its agent may run on
+					_, err = store.UpdateRollout(ctx, agl.UpdateRolloutParams{RolloutID: ids[i], Status: new(agl.RolloutCancelled)})
+				}
 				if err != nil && !errors.Is(err, agl.ErrNotFound) {
 					errs[i] = fmt.Errorf("cancel rollout %s: %w", ids[i], err)
 				}

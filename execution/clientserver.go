@@ -186,6 +186,7 @@ func (c ClientServer) withManagedStore(ctx context.Context, parts Parts) (err er
 		return errors.Join(err, listener.Close())
 	}
 	defer func() { err = joinClose(err, opened.Close) }()
+	opened.Store = withQueue(opened.Store)
 	server, err := serveStore(listener, opened, c.Token, c.Logger)
 	if err != nil {
 		return errors.Join(err, listener.Close())

@@ -54,7 +54,7 @@ func (s SharedMemory) Execute(ctx context.Context, parts Parts) (err error) {
 		return err
 	}
 	defer func() { err = joinClose(err, opened.Close) }()
-	r := newRun(parts, opened.Store, 0, s.Logger)
+	r := newRun(parts, withQueue(opened.Store), 0, s.Logger)
 	if err := r.openQueue(ctx, s.GraceTimeout); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/changes"
 )
 
 // servedWorkers are the workers that take work while this run has the queue. Those
@@ -18,9 +19,13 @@ type servedWorkers struct {
 	before map[string]agl.Null[agl.Timestamp]
 }
 
-// newServedWorkers is called before the queue is opened.
+// newServedWorkers is called before the queue is opened. It is nil for a store that does
+// not know its workers.
 func newServedWorkers(ctx context.Context, store agl.Store) (*servedWorkers, error) {
 	page, err := store.QueryWorkers(ctx, agl.QueryWorkersParams{})
+	if agl.ErrorCode(err) == agl.CodeUnimplemented {
+		return nil, nil //nolint:nilnil // nobody is known who could be waited for
+	}
 	if err != nil {
 		return nil, fmt.Errorf("query the workers: %w", err)
 	}
@@ -35,6 +40,9 @@ func newServedWorkers(ctx context.Context, store agl.Store) (*servedWorkers, err
 // busy has reported and knows that the queue is closed; or after the timeout, or
 // when ctx ends.
 func (w *servedWorkers) await(ctx context.Context, timeout time.Duration) error {
+	if w == nil {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := w.awaitReports(ctx)
@@ -53,7 +61,7 @@ const noEvent = "none"
 
 // awaitReports returns when no worker is busy.
 func (w *servedWorkers) awaitReports(ctx context.Context) error {
-	for event, err := range w.store.Events(ctx, agl.EventsParams{Since: noEvent}) {
+	for event, err := range changes.Follow(ctx, w.store, agl.EventsParams{Since: noEvent}) {
 		if err != nil {
 			return err
 		}

@@ -67,6 +67,7 @@ func (a *attempt) lose() {
 
 // execute runs the attempt and reports it. The error says why it failed. ctx is the runner's context, life the attempt's.
 func (a *attempt) execute(ctx, life context.Context) error {
+	life = context.WithValue(life, runnerKey{}, a.runner)
 	resources, err := a.resources(life)
 	if err != nil {
 		_, err := a.conclude(ctx, outcomeAfter(context.Cause(life), err, agl.OutcomeSetupError))

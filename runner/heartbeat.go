@@ -31,7 +31,9 @@ func (h *heartbeat) start(ctx context.Context) (stop func()) {
 		ticker := time.NewTicker(interval)
 		defer ticker.Stop()
 		for {
-			h.beat(ctx)
+			if !h.beat(ctx) {
+				return
+			}
 			select {
 			case <-ticker.C:
 			case <-ctx.Done():
@@ -44,8 +46,8 @@ func (h *heartbeat) start(ctx context.Context) (stop func()) {
 
 // beat sends one heartbeat. The store answers with the attempt that the worker
 // should be working on: another one, or none, means that the store has ended the
-// current one.
-func (h *heartbeat) beat(ctx context.Context) {
+// current one. It is false if the store knows no workers.
+func (h *heartbeat) beat(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, max(h.cfg.HeartbeatInterval, time.Second))
 	defer cancel()
 	log := h.cfg.Logger.With("worker_id", h.workerID)
@@ -55,16 +57,21 @@ func (h *heartbeat) beat(ctx context.Context) {
 	}
 	before := h.current.Load()
 	answer, err := h.cfg.Store.UpdateWorker(ctx, agl.UpdateWorkerParams{WorkerID: h.workerID, HeartbeatStats: stats})
-	if err != nil {
+	switch {
+	case agl.ErrorCode(err) == agl.CodeUnimplemented:
+		log.InfoContext(ctx, "the store takes no heartbeats: it cannot tell when it has ended an attempt", "error", err)
+		return false
+	case err != nil:
 		if !agl.IsContextError(err) {
 			log.WarnContext(ctx, "heartbeat failed", "error", err)
 		}
-		return
+		return true
 	}
 	// An answer that crossed the begin or the end of an attempt says nothing about it.
 	if before == nil || before != h.current.Load() || answer.CurrentAttemptID.V == before.attempt.AttemptID {
-		return
+		return true
 	}
 	before.log.InfoContext(ctx, "the store has ended the attempt")
 	before.lose()
+	return true
 }

@@ -38,7 +38,7 @@ func New(cfg Config) (*Runner, error) {
 		}
 		cfg.Tracer = t
 	}
-	return &Runner{
+	r := &Runner{
 		shared: shared{
 			cfg:       cfg,
 			proxies:   &proxyFlusher{flusher: cfg.Flusher, client: cfg.HTTPClient, token: cfg.ProxyToken},
@@ -46,8 +46,28 @@ func New(cfg Config) (*Runner, error) {
 		},
 		suffix: newSuffix(),
 		drain:  make(chan struct{}),
-	}, nil
+	}
+	r.shared.runner = r
+	return r, nil
 }
+
+type runnerKey struct{}
+
+// FromContext returns the runner that runs an attempt, in the context of its agent and its hooks; nil in others. A custom
+// runner that contains a Runner is known by that one.
+func FromContext(ctx context.Context) *Runner {
+	r, _ := ctx.Value(runnerKey{}).(*Runner)
+	return r
+}
+
+// Agent returns the agent that the runner runs.
+func (r *Runner) Agent() agl.Agent { return r.shared.cfg.Agent }
+
+// Tracer returns the tracer of the runner's attempts.
+func (r *Runner) Tracer() agl.Tracer { return r.shared.cfg.Tracer }
+
+// Store returns the store that the runner takes rollouts from.
+func (r *Runner) Store() agl.Store { return r.shared.cfg.Store }
 
 // newSuffix makes worker ids unique. Process ids are not: containers may share a
 // host name, and a process may have two runs. A worker that shared its id would take

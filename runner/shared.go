@@ -12,6 +12,7 @@ import (
 
 // shared is what the workers of a runner have in common.
 type shared struct {
+	runner    *Runner
 	cfg       Config
 	proxies   *proxyFlusher
 	snapshots *snapshots

@@ -46,6 +46,18 @@ func New(cfg Config) (*Trainer, error) {
 	return &Trainer{cfg: cfg}, nil
 }
 
+type trainerKey struct{}
+
+// FromContext returns the trainer of a run, in the contexts that its algorithm, its agents and their hooks get in this
+// process; nil in others.
+func FromContext(ctx context.Context) *Trainer {
+	t, _ := ctx.Value(trainerKey{}).(*Trainer)
+	return t
+}
+
+// Config returns what the trainer was made of, with the defaults filled in.
+func (t *Trainer) Config() Config { return t.cfg }
+
 // Fit runs the algorithm and the runners to their end, or this process's part of
 // them. A run in which none of the rollouts that the algorithm waited for had a usable
 // reward, or a model call where the algorithm is a [CallLearner], is
@@ -57,6 +69,7 @@ func (t *Trainer) Fit(ctx context.Context) error {
 
 // run executes one run of a config.
 func (t *Trainer) run(ctx context.Context, cfg Config, strategy execution.Strategy) error {
+	ctx = context.WithValue(ctx, trainerKey{}, t)
 	// Setup adds the proxy to the resources. The strategy calls it before the
 	// algorithm.
 	resources := cfg.InitialResources

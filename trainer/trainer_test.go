@@ -547,3 +547,55 @@ func TestInjected(t *testing.T) {
 		t.Errorf("%d tracers and %d runners were made, want 2 of each", tracers.Load(), runners.Load())
 	}
 }
+
+// knowingHook fails a test unless it can reach who runs it.
+type knowingHook struct {
+	agl.UnimplementedHook
+	t      *testing.T
+	tr     **trainer.Trainer
+	called *atomic.Int64
+}
+
+func (h knowingHook) OnTraceStart(ctx context.Context, task agl.Task) (context.Context, error) {
+	r := runner.FromContext(ctx)
+	if trainer.FromContext(ctx) != *h.tr || r == nil || r.Agent() == nil || r.Tracer() == nil {
+		h.t.Errorf("the hook gets the trainer %p, want %p, and the runner %p", trainer.FromContext(ctx), *h.tr, r)
+		return nil, nil //nolint:nilnil // the context stays as it is
+	}
+	if _, err := r.Store().GetRollout(ctx, agl.GetRolloutParams{RolloutID: task.Rollout.RolloutID}); err != nil {
+		h.t.Error(err)
+	}
+	h.called.Add(1)
+	return nil, nil //nolint:nilnil // the context stays as it is
+}
+
+// TestEverybodyKnowsTheTrainer: agents, hooks and algorithms reach the runner and the trainer by their contexts.
+func TestEverybodyKnowsTheTrainer(t *testing.T) {
+	t.Parallel()
+	var tr *trainer.Trainer
+	var called atomic.Int64
+	agent := agl.AgentFunc(func(ctx context.Context, _ agl.Task) (agl.Result, error) {
+		if trainer.FromContext(ctx) != tr || runner.FromContext(ctx) == nil {
+			t.Errorf("the agent gets the trainer %p and the runner %p", trainer.FromContext(ctx), runner.FromContext(ctx))
+		}
+		return agl.RewardResult(1), nil
+	})
+	tr, err := trainer.New(trainer.Config{
+		Agent: agent, Train: tasks(4), InitialResources: prompt(), Store: newStore(t), Hooks: []agl.Hook{knowingHook{t: t, tr: &tr, called: &called}},
+		Algorithm: agl.AlgorithmFunc(func(ctx context.Context, in agl.AlgorithmInput) error {
+			if got := trainer.FromContext(ctx); got != tr || got.Config().Agent == nil {
+				t.Errorf("the algorithm gets the trainer %p, want %p", got, tr)
+			}
+			return onePass(ctx, in)
+		}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.Fit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if called.Load() != 4 || trainer.FromContext(t.Context()) != nil || runner.FromContext(t.Context()) != nil {
+		t.Errorf("the hook was called %d times, want 4", called.Load())
+	}
+}

@@ -10,11 +10,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/algorithm/apo/apotest"
 	"github.com/agl-go/agl/store/memory/memorytest"
+	"github.com/agl-go/agl/store/storetest"
 )
 
 func TestBudget(t *testing.T) {
@@ -155,20 +158,43 @@ func TestUselessModels(t *testing.T) {
 // reason to ask a model anything.
 func TestBatchTimeout(t *testing.T) {
 	t.Parallel()
+	for name, wrap := range map[string]func(agl.Store) agl.Store{
+		"whole store": func(s agl.Store) agl.Store { return s }, "abstract methods only": storetest.Abstract,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			st := memorytest.Open(t)
+			cfg := config(1)
+			cfg.Rounds, cfg.BatchTimeout = 1, 20*time.Millisecond
+			a := newAPO(t, cfg)
+			if err := a.Run(t.Context(), apotest.Slope().Input(wrap(st))); err != nil {
+				t.Fatal(err)
+			}
+			r := a.Report()
+			if r.Improved || r.Spent.Calls != 0 || r.Rollouts != 24+9 || r.Masked["timeout"] != r.Rollouts || r.Seed.Validation.Valid {
+				t.Errorf("improved %t, %d calls, %d rollouts, masked %v; want 33 timeouts", r.Improved, r.Spent.Calls, r.Rollouts, r.Masked)
+			}
+			page, err := st.QueryRollouts(t.Context(), agl.QueryRolloutsParams{StatusIn: []agl.RolloutStatus{agl.RolloutCancelled}})
+			if err != nil || page.Total != r.Rollouts {
+				t.Errorf("%d rollouts are cancelled, %v; want all %d", page.Total, err, r.Rollouts)
+			}
+		})
+	}
+}
+
+// A store with the abstract methods only finds what a whole one finds.
+func TestStoreOfAbstractMethods(t *testing.T) {
+	t.Parallel()
+	w := apotest.TwoTemplates()
+	cfg := config(3)
 	st := memorytest.Open(t)
-	cfg := config(1)
-	cfg.Rounds, cfg.BatchTimeout = 1, 20*time.Millisecond
+	serve(t, storetest.Abstract(st), w.Agent)
 	a := newAPO(t, cfg)
-	if err := a.Run(t.Context(), apotest.Slope().Input(st)); err != nil {
+	if err := a.Run(t.Context(), w.Input(storetest.Abstract(st))); err != nil {
 		t.Fatal(err)
 	}
-	r := a.Report()
-	if r.Improved || r.Spent.Calls != 0 || r.Rollouts != 24+9 || r.Masked["timeout"] != r.Rollouts || r.Seed.Validation.Valid {
-		t.Errorf("improved %t, %d calls, %d rollouts, masked %v; want 33 timeouts", r.Improved, r.Spent.Calls, r.Rollouts, r.Masked)
-	}
-	page, err := st.QueryRollouts(t.Context(), agl.QueryRolloutsParams{StatusIn: []agl.RolloutStatus{agl.RolloutCancelled}})
-	if err != nil || page.Total != r.Rollouts {
-		t.Errorf("%d rollouts are cancelled, %v; want all %d", page.Total, err, r.Rollouts)
+	if diff := cmp.Diff(anonymous(t, search(t, w, cfg)), anonymous(t, a.Report())); diff != "" {
+		t.Errorf("report (-whole store +abstract methods only):\n%s", diff)
 	}
 }
 

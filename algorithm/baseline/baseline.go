@@ -14,6 +14,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/internal/changes"
 )
 
 // ResourcesID is the id under which the initial resources are stored.
@@ -234,7 +235,7 @@ func (r *run) resume(done []Finished) {
 
 // followEvents wakes waitForRoom.
 func (r *run) followEvents(ctx context.Context) {
-	for event, err := range r.store.Events(ctx, agl.EventsParams{}) {
+	for event, err := range changes.Follow(ctx, r.store, agl.EventsParams{}) {
 		if ctx.Err() != nil {
 			return
 		}

@@ -92,7 +92,7 @@ func (c *Client) ReviseRollout(ctx context.Context, p agl.ReviseRolloutParams) (
 
 // Capabilities implements agl.Store.
 func (c *Client) Capabilities() agl.Capabilities {
-	return agl.Capabilities{ReturnClaims: true, AddSpansJSON: true, QuerySpansJSON: true, ReserveSequenceIDsOf: true}
+	return agl.Capabilities{ReturnClaims: true, AddSpansJSON: true, QuerySpansJSON: true, ReserveSequenceIDsOf: true, CloseQueue: true}
 }
 
 // Health asks the server whether it is alive, once.
@@ -135,7 +135,7 @@ func (c *Client) do(ctx context.Context, op operation, read reply) error {
 		if c.closed.Load() {
 			return agl.Errorf(agl.CodeUnavailable, "%s: the client is closed", op.name)
 		}
-		asked, err := c.try(ctx, op, read)
+		asked, err := c.tryAgain(ctx, try, op, read)
 		if err == nil || op.gone && try > 0 && errors.Is(err, agl.ErrNotFound) {
 			return nil
 		}
@@ -177,6 +177,18 @@ type repeatable struct {
 
 func (r *repeatable) Error() string { return r.err.Error() }
 func (r *repeatable) Unwrap() error { return r.err }
+
+// tryAgain is try number n. A large body is sent again only to a server that answers; a
+// small request finds out for as little as the question would cost.
+func (c *Client) tryAgain(ctx context.Context, n int, op operation, read reply) (asked time.Duration, err error) {
+	if n > 0 && op.shared != nil {
+		asked, err := c.try(ctx, operation{name: op.name, method: http.MethodGet, path: wire.Health}, nil)
+		if _, down := errors.AsType[*repeatable](err); down {
+			return asked, err
+		}
+	}
+	return c.try(ctx, op, read)
+}
 
 // maxKept is the largest buffer that is kept for another answer.
 const maxKept = 1 << 20

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -146,6 +147,45 @@ func TestRetryAfter(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestHealthBeforeLargeBodies: spans are sent again only when the server answers.
+func TestHealthBeforeLargeBodies(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memorytest.Open(t)
+		started, err := engine.StartRollout(t.Context(), agl.StartRolloutParams{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var asked []string
+		handler := newServer(t, server.Config{Store: engine})
+		c, err := client.New(client.Config{
+			URL: "http://store", MaxBackoff: time.Millisecond,
+			Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+				asked = append(asked, path.Base(r.URL.Path))
+				if r.Body != nil {
+					defer r.Body.Close()
+				}
+				if len(asked) < 5 {
+					return nil, errors.New("nobody is there")
+				}
+				w := httptest.NewRecorder()
+				handler.ServeHTTP(w, r)
+				return w.Result(), nil
+			}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		span := agl.Span{RolloutID: started.RolloutID, AttemptID: started.Attempt.AttemptID, SequenceID: 1, Name: "n", TraceID: strings.Repeat("1", 32), SpanID: strings.Repeat("2", 16)}
+		if _, err := c.AddSpans(t.Context(), agl.AddSpansParams{Spans: []agl.Span{span}}); err != nil {
+			t.Fatal(err)
+		}
+		if want := []string{"batch", "health", "health", "health", "health", "batch"}; !slices.Equal(asked, want) {
+			t.Errorf("asked %q, want %q", asked, want)
+		}
+	})
 }
 
 func TestClientNamesTheFault(t *testing.T) {

@@ -1,0 +1,119 @@
+package execution
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/agl-go/agl"
+)
+
+// withQueue returns a store whose queue can be closed.
+func withQueue(store agl.Store) agl.Store {
+	if store.Capabilities().CloseQueue {
+		return store
+	}
+	return &closableQueue{Store: store, closed: make(chan struct{})}
+}
+
+// closableQueue closes the queue of a store that cannot, for those who ask through it:
+// the runners of this process, and those that it serves. It leaves it to a store that can
+// and has not said so.
+type closableQueue struct {
+	agl.Store
+
+	mu     sync.Mutex
+	closed chan struct{} // is closed while the queue is
+	able   bool          // the store closes its queue itself
+}
+
+// Capabilities implements agl.Store.
+func (q *closableQueue) Capabilities() agl.Capabilities {
+	can := q.Store.Capabilities()
+	can.CloseQueue = true
+	return can
+}
+
+// state returns the channel that says whether the queue is closed, nil if the store does.
+func (q *closableQueue) state() chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.able {
+		return nil
+	}
+	return q.closed
+}
+
+// asked learns from the store's answer whether it can.
+func (q *closableQueue) asked(err error) (able bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.able = agl.ErrorCode(err) != agl.CodeUnimplemented
+	return q.able
+}
+
+// CloseQueue implements agl.Store.
+func (q *closableQueue) CloseQueue(ctx context.Context) error {
+	if err := q.Store.CloseQueue(ctx); q.asked(err) {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	select {
+	case <-q.closed:
+	default:
+		close(q.closed)
+	}
+	return nil
+}
+
+// OpenQueue implements agl.Store.
+func (q *closableQueue) OpenQueue(ctx context.Context) error {
+	if err := q.Store.OpenQueue(ctx); q.asked(err) {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	select {
+	case <-q.closed:
+		q.closed = make(chan struct{})
+	default:
+	}
+	return nil
+}
+
+// longestDequeue bounds how long the store may block before it is noticed that the queue
+// has been closed. A dequeue that was interrupted instead might have claimed something.
+const longestDequeue = time.Second
+
+// DequeueRollouts implements agl.Store. A store that does not wait is asked every
+// longestDequeue.
+func (q *closableQueue) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams) (agl.DequeueResult, error) {
+	closed := q.state()
+	if closed == nil {
+		return q.Store.DequeueRollouts(ctx, p)
+	}
+	deadline := time.Now().Add(p.Wait)
+	for {
+		select {
+		case <-closed:
+			return agl.DequeueResult{Closed: true}, nil
+		default:
+		}
+		begin := time.Now()
+		p.Wait = max(min(deadline.Sub(begin), longestDequeue), 0)
+		got, err := q.Store.DequeueRollouts(ctx, p)
+		if err != nil || len(got.Rollouts) > 0 || got.Closed || p.Wait == 0 || p.Limit <= 0 {
+			return got, err
+		}
+		pause := time.NewTimer(p.Wait - time.Since(begin))
+		select {
+		case <-pause.C:
+		case <-closed:
+		case <-ctx.Done():
+			pause.Stop()
+			return agl.DequeueResult{}, ctx.Err()
+		}
+		pause.Stop()
+	}
+}
