@@ -1,9 +1,11 @@
 package proxytest
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/go-json-experiment/json"
@@ -45,6 +47,25 @@ func Text(answer func(prompt string, choice int) string) Model {
 // reply only if the request asks for them; every log-probability is -0.5. Reply ids
 // count up from 1.
 func VLLM(answer func(prompt string, choice int) string) Script { return Text(answer).VLLM() }
+
+// Busy plays a server that is overloaded (503) each other time that it gets a request with
+// a text, the first time too, and otherwise answers by the script.
+func Busy(text string, script Script) Script {
+	var mu sync.Mutex
+	refused := map[string]bool{} // the last request with this body
+	return func(ctx context.Context, r Request) Reply {
+		if bytes.Contains(r.Body, []byte(text)) {
+			mu.Lock()
+			busy := !refused[string(r.Body)]
+			refused[string(r.Body)] = busy
+			mu.Unlock()
+			if busy {
+				return Reply{Status: http.StatusServiceUnavailable, Body: `{"error":{"message":"overloaded"}}`}
+			}
+		}
+		return script(ctx, r)
+	}
+}
 
 // VLLM plays vLLM: Chat Completions, Completions and /tokenize. The token ids of a prompt
 // are beside the choices (for Completions in them), those of a reply in its choice.

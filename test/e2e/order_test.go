@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -41,7 +42,7 @@ func newPythonWorld(t *testing.T) pythonWorld {
 		t.Skip("AGL_COMPAT_VENV does not name an environment with OpenTelemetry and the Python package; test/compat/venv.sh makes one")
 	}
 	_, storeURL := startStore(t)
-	model := proxytest.NewServer(proxytest.VLLM(func(prompt string, _ int) string { return "reply to " + prompt }))
+	model := proxytest.NewServer(proxytest.Busy("retried", proxytest.VLLM(func(prompt string, _ int) string { return "reply to " + prompt })))
 	t.Cleanup(model.Close)
 	_, proxyURL := startProxy(t, storeURL, model.BaseURL())
 	store := connect(t, storeURL)
@@ -131,13 +132,20 @@ func TestRewardsOfAPythonProcess(t *testing.T) {
 	}
 }
 
-// TestOrderOfAPythonProcess draws programs as test/order does, for a real process.
+// TestOrderOfAPythonProcess draws 1,000 programs as test/order does, for a real process.
 func TestOrderOfAPythonProcess(t *testing.T) {
 	t.Parallel()
 	w := newPythonWorld(t)
+	for shard := range 10 { // of 100 programs each
+		t.Run(strconv.Itoa(shard), func(t *testing.T) { pythonOrder(t, w) })
+	}
+}
+
+func pythonOrder(t *testing.T, w pythonWorld) {
+	t.Helper()
 	rapid.Check(t, func(rt *rapid.T) {
 		p := pythonProgram{
-			Steps:   rapid.SliceOfN(rapid.SampledFrom([]string{"call", "stream", "calls", "reward", "reward", "message", "operation"}), 1, 12).Draw(rt, "steps"),
+			Steps:   rapid.SliceOfN(rapid.SampledFrom([]string{"call", "stream", "retried", "calls", "reward", "reward", "message", "operation"}), 1, 12).Draw(rt, "steps"),
 			Width:   rapid.IntRange(2, 3).Draw(rt, "calls at once"),
 			DelayMS: rapid.SampledFrom([]int{1, 5, 3_600_000}).Draw(rt, "delay of batches"),
 			By:      rapid.SampledFrom([]string{"opentelemetry", "agl_go"}).Draw(rt, "rewards by"),
@@ -161,10 +169,10 @@ func checkPythonOrder(rt *rapid.T, p pythonProgram, spans []agl.Span) {
 	var events []event
 	want := 0
 	for i, step := range p.Steps {
-		calls := map[string]int{"call": 1, "stream": 1, "calls": p.Width}[step]
+		calls := map[string]int{"call": 1, "stream": 1, "retried": 1, "calls": p.Width}[step]
 		want += calls
 		for n := range calls {
-			said := fmt.Sprintf("reply to question %d of step %d.", n, i)
+			said := fmt.Sprintf("question %d of step %d.", n, i)
 			for j := range spans {
 				if text, _ := spans[j].Attributes.GetString("llm.hosted_vllm.choices"); spans[j].Name == agl.SpanRawRequest && strings.Contains(text, said) {
 					events = append(events, event{spans[j].SequenceID, i, false})

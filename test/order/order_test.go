@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
@@ -57,10 +58,12 @@ func newWorld(t *testing.T, overHTTP bool) *world {
 		})
 		w.store = remote
 	}
-	model := proxytest.NewServer(proxytest.VLLM(func(prompt string, _ int) string { return "reply to " + prompt }))
+	model := proxytest.NewServer(proxytest.Busy("retried", proxytest.VLLM(func(prompt string, _ int) string { return "reply to " + prompt })))
 	t.Cleanup(model.Close)
 	var err error
-	w.proxy, err = proxy.New(proxy.Config{Models: []proxy.Model{{Name: "m", BaseURL: model.BaseURL()}}, Spans: w.store})
+	w.proxy, err = proxy.New(proxy.Config{
+		Models: []proxy.Model{{Name: "m", BaseURL: model.BaseURL()}}, Spans: w.store, Retry: proxy.Retry{Delay: time.Millisecond},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,10 +161,10 @@ func TestRewardsBetweenCalls(t *testing.T) {
 	}
 }
 
-// TestOrder runs agents that do anything in any order: 1,000 programs.
+// TestOrder runs agents that do anything in any order: 1,000 programs in process, and 1,000 over HTTP.
 func TestOrder(t *testing.T) {
 	t.Parallel()
-	shards := 10 // of 100 programs each
+	shards := 20 // of 100 programs each
 	if testing.Short() {
 		shards = 2
 	}
@@ -174,25 +177,27 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// checkOrder draws a program of model calls (one, or several at once), rewards,
+// checkOrder draws a program of model calls (one, one that the model refuses at first, or several at once), rewards,
 // messages and operations, runs it, and checks that each reward stands behind the calls
 // that ended before it and before those that started after it.
 func checkOrder(ctx context.Context, rt *rapid.T, w *world) {
-	steps := rapid.SliceOfN(rapid.SampledFrom([]string{"call", "stream", "calls", "reward", "message", "operation"}), 1, 12).Draw(rt, "steps")
+	steps := rapid.SliceOfN(rapid.SampledFrom([]string{"call", "stream", "retried", "calls", "reward", "message", "operation"}), 1, 12).Draw(rt, "steps")
 	width := rapid.IntRange(2, 3).Draw(rt, "calls at once")
-	place := map[string]int{}   // of each question: its step
+	place := map[string]int{}   // of each question, which its answer repeats: its step
 	reward := map[float64]int{} // of each reward: its step
 	spans, err := w.run(ctx, func(ctx context.Context, a agl.AttemptedRollout) error {
 		for i, step := range steps {
 			question := func(n int) string {
 				q := fmt.Sprintf("question %d of step %d.", n, i)
-				place["reply to "+q] = i
+				place[q] = i
 				return q
 			}
 			var err error
 			switch step {
 			case "call", "stream":
 				err = w.call(a, question(0), step == "stream")
+			case "retried":
+				err = w.call(a, "retried "+question(0), false)
 			case "calls":
 				var all sync.WaitGroup
 				errs := make([]error, width)

@@ -52,6 +52,8 @@ def handle(task: dict[str, Any]) -> None:
         question = f"question %d of step {i}."
         if step in ("call", "stream"):
             call(question % 0, step == "stream")
+        elif step == "retried":  # the model refuses it at first
+            call("retried " + question % 0, False)
         elif step == "calls":
             with concurrent.futures.ThreadPoolExecutor(task["width"]) as pool:
                 for done in [pool.submit(call, question % n, n % 2 == 0) for n in range(task["width"])]:
