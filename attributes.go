@@ -1,6 +1,7 @@
 package agl
 
 import (
+	"bytes"
 	"errors"
 	"iter"
 	"math"
@@ -209,6 +210,9 @@ func checkAttributeValue(value []byte) bool {
 	case '{', 'n':
 		return false
 	case '[':
+		if isNumberList(value) {
+			return true
+		}
 		first := byte(0)
 		for element := range rawjson.Elements(value) {
 			kind := elementKind(element[0])
@@ -218,6 +222,17 @@ func checkAttributeValue(value []byte) bool {
 			if kind == 0 || kind != first {
 				return false
 			}
+		}
+	}
+	return true
+}
+
+// isNumberList reports whether a list, given as valid JSON, has numbers only. Token ids are most of what attributes hold, so
+// this looks for what numbers lack, which is faster than to read them.
+func isNumberList(list []byte) bool {
+	for _, c := range []byte(`"[{tfn`) {
+		if bytes.IndexByte(list[1:], c) >= 0 {
+			return false
 		}
 	}
 	return true

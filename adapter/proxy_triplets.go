@@ -54,9 +54,9 @@ type callDetails struct {
 func (a ProxyTriplets) Adapt(spans []agl.Span) ([]Triplet, error) {
 	reader := proxyReader{seen: map[string]bool{}, details: map[detailsKey]*callDetails{}}
 	var rewards []sequencedReward
-	attrs := make(attributes, 0, 64) // most spans have fewer
+	attrs := parseCallAttributes(nil)
 	for _, span := range inSequence(spans) {
-		attrs = attrs.parse(span.Attributes)
+		attrs = attrs.parseCall(span.Attributes)
 		if span.Name == agl.SpanRawRequest || span.Name == agl.SpanLiteLLMRequest {
 			reader.read(span, attrs)
 		}
@@ -114,6 +114,7 @@ type proxyReader struct {
 	seen    map[string]bool
 	details map[detailsKey]*callDetails
 	order   []*callDetails
+	prompts promptReader
 }
 
 // read reads one span of a call. Spans come in the order of sequence ids.
@@ -136,9 +137,10 @@ func (r *proxyReader) read(span *agl.Span, attrs attributes) {
 	}
 	var prompt, response []int32
 	if span.Name == agl.SpanRawRequest {
-		prompt, response = rawTokenIDs(attrs)
+		prompt, response = attrs.literalTokenIDs(attrVLLMPromptTokenIDs, r.prompts.tokenIDs), rawResponse(attrs)
 	} else {
-		prompt, response = attrs.literalTokenIDs(agl.AttrPromptTokenIDs), attrs.literalTokenIDs(agl.AttrResponseTokenIDs)
+		prompt = attrs.literalTokenIDs(agl.AttrPromptTokenIDs, r.prompts.tokenIDs)
+		response = attrs.literalTokenIDs(agl.AttrResponseTokenIDs, tokenIDs)
 	}
 	if len(prompt) == 0 || len(response) == 0 {
 		return
@@ -246,9 +248,8 @@ func proxyResponseID(attrs attributes) agl.Null[string] {
 	return agl.Null[string]{}
 }
 
-// rawTokenIDs reads the token ids of a raw_gen_ai_request span.
-func rawTokenIDs(attrs attributes) (prompt, response []int32) {
-	prompt = attrs.literalTokenIDs(attrVLLMPromptTokenIDs)
+// rawResponse reads the token ids of the reply of a raw_gen_ai_request span.
+func rawResponse(attrs attributes) (response []int32) {
 	if raw, ok := attrs.get(attrVLLMResponseTokenIDs); ok {
 		response = firstTokenIDs(raw)
 	}
@@ -256,17 +257,17 @@ func rawTokenIDs(attrs attributes) (prompt, response []int32) {
 		ids, _ := rawjson.Get(firstChoice(raw), "token_ids")
 		response, _ = tokenIDs(ids)
 	}
-	return prompt, response
+	return response
 }
 
-// literalTokenIDs returns the value of key if it is a list of token ids, or text that spells one.
-func (a attributes) literalTokenIDs(key string) []int32 {
+// literalTokenIDs returns the value of key if it is a list of token ids, which read reads, or text that spells one.
+func (a attributes) literalTokenIDs(key string, read func(list []byte) ([]int32, bool)) []int32 {
 	raw, ok := a.get(key)
 	if !ok {
 		return nil
 	}
 	if text, ok := textValue(raw); ok {
-		if ids, ok := tokenIDs(text); ok {
+		if ids, ok := read(text); ok {
 			return ids
 		}
 	}
@@ -274,7 +275,7 @@ func (a attributes) literalTokenIDs(key string) []int32 {
 	if err != nil {
 		return nil // text that is not a list
 	}
-	ids, _ := tokenIDs(value)
+	ids, _ := read(value)
 	return ids
 }
 

@@ -14,6 +14,13 @@ import (
 // primaryName is the name of a reward that has one dimension.
 const primaryName = "primary"
 
+// Attributes that carry a reward in the forms that [Rewards] reads last.
+const (
+	attrTaskOutput      = "agentops.task.output"
+	attrEntityOutput    = "agentops.entity.output"
+	attrAnnotatedReward = "reward"
+)
+
 // Rewards returns the dimensions of the reward that a span carries, the primary
 // one first, and nil when it carries none. Three forms are read:
 //
@@ -26,7 +33,7 @@ const primaryName = "primary"
 // A dimension that is not finite is left out; if it is the primary one, the whole
 // reward counts as missing. A malformed reward is an error of code agl.CodeInvalid.
 func Rewards(span *agl.Span) ([]agl.Reward, error) {
-	rewards, err := readRewards(span.Name, parseAttributes(span.Attributes))
+	rewards, err := readRewards(span.Name, parseCallAttributes(span.Attributes))
 	if err != nil {
 		return nil, spanError(span, err)
 	}
@@ -46,12 +53,13 @@ func PrimaryReward(span *agl.Span) (agl.Null[float64], error) {
 func FinalReward(spans []agl.Span) (agl.Null[float64], error) {
 	var final, ofCall agl.Null[float64]
 	var priority float64
+	attrs := parseCallAttributes(nil)
 	for i := len(spans) - 1; i >= 0; i-- {
 		s := &spans[i]
 		if final.Valid && priority >= 0 && !isPosted(s) {
 			continue
 		}
-		attrs := parseAttributes(s.Attributes)
+		attrs = attrs.parseCall(s.Attributes)
 		rewards, err := readRewards(s.Name, attrs)
 		if err != nil {
 			return agl.Null[float64]{}, spanError(s, err)
@@ -89,14 +97,14 @@ func readRewards(name string, attrs attributes) ([]agl.Reward, error) {
 	if rewards, found, err := dimensions(attrs); found || err != nil {
 		return rewards, err
 	}
-	for _, key := range []string{"agentops.task.output", "agentops.entity.output"} {
+	for _, key := range []string{attrTaskOutput, attrEntityOutput} {
 		if value, found := agentOpsReward(attrs, key); found {
 			return single(key, value)
 		}
 	}
 	if name == agl.SpanAnnotation {
-		if value, ok := attrs.get("reward"); ok {
-			return single("reward", value)
+		if value, ok := attrs.get(attrAnnotatedReward); ok {
+			return single(attrAnnotatedReward, value)
 		}
 	}
 	return nil, nil

@@ -20,9 +20,13 @@ type postedReward struct {
 
 func (r *postedReward) whole() bool { return r.call == "" && r.span == "" }
 
-// isPosted tells the spans of posted rewards from others without parsing them.
+// isPosted tells the spans of posted rewards from others, nearly all of them without parsing them.
 func isPosted(span *agl.Span) bool {
-	return bytes.Contains(span.Attributes, []byte(`"`+agl.AttrRewardPriority+`"`))
+	if !bytes.Contains(span.Attributes, []byte(`"`+agl.AttrRewardPriority+`"`)) {
+		return false
+	}
+	_, ok := span.Attributes.Get(agl.AttrRewardPriority)
+	return ok
 }
 
 // posted reads the posted reward of a span, which has the primary dimension value.
@@ -44,7 +48,7 @@ func postedRewards(spans []agl.Span) ([]postedReward, error) {
 		if !isPosted(&spans[i]) {
 			continue
 		}
-		attrs := parseAttributes(spans[i].Attributes)
+		attrs := parseCallAttributes(spans[i].Attributes)
 		rewards, err := readRewards(spans[i].Name, attrs)
 		if err != nil {
 			return nil, spanError(&spans[i], err)
@@ -83,7 +87,7 @@ func calledBy(triplets []Triplet, r postedReward, spans []agl.Span) int {
 	if r.span != "" { // several spans may describe one call
 		for i := range spans {
 			if spans[i].SpanID == r.span {
-				r.call, _ = responseID(parseAttributes(spans[i].Attributes))
+				r.call, _ = responseID(parseCallAttributes(spans[i].Attributes))
 				break
 			}
 		}

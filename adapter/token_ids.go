@@ -34,24 +34,53 @@ func stringMember(object jsontext.Value, key string) (string, bool) {
 
 // tokenIDs reads a list of integers that fit. As in Python, true is 1 and false is 0. Text that is not JSON, or a list of
 // anything else, is refused. Token ids are most of what adapters read, so no JSON decoder reads them.
-func tokenIDs(raw jsontext.Value) ([]int32, bool) {
+func tokenIDs(raw []byte) ([]int32, bool) {
+	list, ok := listText(raw)
+	if !ok {
+		return nil, false
+	}
+	if len(list) == 0 {
+		return []int32{}, true
+	}
+	return appendTokenIDs(make([]int32, 0, 1+bytes.Count(list, comma())), list)
+}
+
+func comma() []byte { return []byte(",") }
+
+// listText returns what is between the brackets of a list, without spaces around it.
+func listText(raw []byte) ([]byte, bool) {
 	list := bytes.Trim(raw, spaces)
 	if len(list) < 2 || list[0] != '[' || list[len(list)-1] != ']' {
 		return nil, false
 	}
-	list = bytes.Trim(list[1:len(list)-1], spaces)
-	if len(list) == 0 {
-		return []int32{}, true
-	}
-	ids := make([]int32, 0, 1+bytes.Count(list, []byte(",")))
-	for element := range bytes.SplitSeq(list, []byte(",")) {
-		id, ok := tokenID(bytes.Trim(element, spaces))
-		if !ok {
-			return nil, false
+	return bytes.Trim(list[1:len(list)-1], spaces), true
+}
+
+// appendTokenIDs appends the ids of a list, given without its brackets, that has at least one.
+func appendTokenIDs(ids []int32, list []byte) ([]int32, bool) {
+	for {
+		// Nearly all lists are digits and commas.
+		n, i := int64(0), 0
+		for i < len(list) && i < 9 && '0' <= list[i] && list[i] <= '9' {
+			n, i = n*10+int64(list[i]-'0'), i+1
 		}
-		ids = append(ids, id)
+		if i > 0 && (i == len(list) || list[i] == ',') && (list[0] != '0' || i == 1) {
+			ids = append(ids, int32(n))
+		} else {
+			if i = bytes.IndexByte(list, ','); i < 0 {
+				i = len(list)
+			}
+			id, ok := tokenID(bytes.Trim(list[:i], spaces))
+			if !ok {
+				return nil, false
+			}
+			ids = append(ids, id)
+		}
+		if i == len(list) {
+			return ids, true
+		}
+		list = list[i+1:]
 	}
-	return ids, true
 }
 
 // spaces are those of JSON.

@@ -137,19 +137,24 @@ func Merge(triplets []Triplet) Merged {
 	return m.Merged
 }
 
-// tokenPrefix is the length of a sequence of tokens and a hash of it.
-type tokenPrefix struct {
-	length int
-	hash   uint64
-}
-
 type merger struct {
 	Merged
 
-	keys   []tokenPrefix            // of each trajectory, all its tokens
-	open   map[tokenPrefix][]int    // trajectories by key
+	ends   []trajectoryEnd          // of each trajectory
+	open   map[tokenPrefix][]int    // trajectories by all their tokens
+	sizes  []openSize               // of the keys of open, ascending
+	hashes prefixHashes             // of prompts
 	latest map[agl.Null[string]]int // the last call of each agent
 }
+
+// trajectoryEnd is where a trajectory can go on: all its tokens are those of its last call.
+type trajectoryEnd struct {
+	key  tokenPrefix
+	last *Triplet
+}
+
+// openSize is how many open trajectories have so many tokens.
+type openSize struct{ tokens, count int }
 
 func (m *merger) add(triplets []Triplet, i int) {
 	t := &triplets[i]
@@ -171,18 +176,29 @@ func (m *merger) add(triplets []Triplet, i int) {
 		}
 		at = len(m.Trajectories)
 		m.Trajectories = append(m.Trajectories, Trajectory{})
-		m.keys = append(m.keys, tokenPrefix{hash: hashSeed})
+		m.ends = append(m.ends, trajectoryEnd{key: tokenPrefix{hash: hashSeed}})
 	}
 	m.latest[t.Metadata.AgentName] = i
 	trajectory := &m.Trajectories[at]
 	if reply := trajectory.append(t); !reply.HasLogprobs() {
 		m.Report.WithoutLogprobs = append(m.Report.WithoutLogprobs, t.Call)
 	}
-	key := &m.keys[at]
-	for _, id := range trajectory.TokenIDs[key.length:] {
-		key.add(id)
+	end := &m.ends[at]
+	end.last = t
+	for _, id := range trajectory.TokenIDs[end.key.length:] {
+		end.key.add(id)
 	}
-	m.open[*key] = append(m.open[*key], at)
+	m.open[end.key] = append(m.open[end.key], at)
+	i, found := m.size(end.key.length)
+	if !found {
+		m.sizes = slices.Insert(m.sizes, i, openSize{tokens: end.key.length})
+	}
+	m.sizes[i].count++
+}
+
+// size returns the index of a number of tokens in sizes, or where it belongs.
+func (m *merger) size(tokens int) (i int, found bool) {
+	return slices.BinarySearchFunc(m.sizes, tokens, func(s openSize, tokens int) int { return s.tokens - tokens })
 }
 
 // append adds a call's observation and reply.
@@ -212,28 +228,47 @@ func (t *Trajectory) append(call *Triplet) Reply {
 	return reply
 }
 
-// continued returns the longest trajectory that the prompt begins with, the latest of several, or -1. It takes time in
-// proportion to the prompt's length, however many trajectories there are.
+// continued returns the longest trajectory that the prompt begins with, the latest of several, or -1. A prompt that shares
+// its memory with an earlier one is not read again, so that a conversation takes time in proportion to its length.
 func (m *merger) continued(prompt []int32) int {
-	best := -1
-	key := tokenPrefix{hash: hashSeed}
-	for i, id := range prompt {
-		key.add(id)
+	fits, exact := m.size(len(prompt))
+	if exact {
+		fits++
+	}
+	if fits == 0 {
+		return -1
+	}
+	hashes := m.hashes.of(prompt)
+	for _, size := range slices.Backward(m.sizes[:fits]) {
+		key := tokenPrefix{size.tokens, hashes[size.tokens-1]}
 		for _, at := range slices.Backward(m.open[key]) {
-			if slices.Equal(m.Trajectories[at].TokenIDs, prompt[:i+1]) {
-				best = at
-				break
+			if m.begins(prompt, at) {
+				return at
 			}
 		}
 	}
-	return best
+	return -1
+}
+
+// begins reports whether a prompt that is long enough begins with the tokens of a trajectory.
+func (m *merger) begins(prompt []int32, at int) bool {
+	last := m.ends[at].last
+	n := len(last.Prompt.TokenIDs)
+	return commonPrefix(prompt, last.Prompt.TokenIDs) == n &&
+		commonPrefix(prompt[n:], last.Response.TokenIDs) == len(last.Response.TokenIDs)
 }
 
 // close removes a trajectory that is about to grow from the open ones.
 func (m *merger) close(at int) {
-	key := m.keys[at]
+	key := m.ends[at].key
 	i := slices.Index(m.open[key], at)
-	m.open[key] = slices.Delete(m.open[key], i, i+1)
+	if m.open[key] = slices.Delete(m.open[key], i, i+1); len(m.open[key]) == 0 {
+		delete(m.open, key)
+	}
+	i, _ = m.size(key.length)
+	if m.sizes[i].count--; m.sizes[i].count == 0 {
+		m.sizes = slices.Delete(m.sizes, i, i+1)
+	}
 }
 
 // mismatch reports that a call does not continue the previous one.
@@ -247,25 +282,4 @@ func (m *merger) mismatch(t, previous *Triplet) {
 		Call: t.Call, Previous: previous.Call, At: at,
 		PreviousTokens: len(previous.Prompt.TokenIDs) + len(previous.Response.TokenIDs),
 	})
-}
-
-func commonPrefix(a, b []int32) int {
-	n := min(len(a), len(b))
-	for i := range n {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return n
-}
-
-// FNV-1a over tokens instead of bytes (Fowler, Noll, Vo). Tokens are compared, too, so a collision costs only time.
-const (
-	hashSeed  = 14695981039346656037
-	hashPrime = 1099511628211
-)
-
-func (p *tokenPrefix) add(id int32) {
-	p.length++
-	p.hash = (p.hash ^ uint64(uint32(id))) * hashPrime
 }

@@ -24,7 +24,7 @@ type Triplet struct {
 
 // Prompt is what the model was given.
 type Prompt struct {
-	// TokenIDs is empty when none were recorded.
+	// TokenIDs is empty when none were recorded. Prompts that continue one another may share their memory: it must not be changed.
 	TokenIDs []int32 `json:"token_ids"`
 	// RawContent is the list of messages as the attributes have it, null when there are none. Nil in triplets of a proxy.
 	RawContent jsontext.Value `json:"raw_content,omitzero"`

@@ -76,6 +76,10 @@ func SkipValue(raw []byte, i int) int {
 				continue
 			case '{', '[':
 				depth++
+				if end := numbersEnd(raw, i); end > 0 {
+					i = end
+					continue
+				}
 			case '}', ']':
 				depth--
 				if depth == 0 {
@@ -99,6 +103,25 @@ func SkipValue(raw []byte, i int) int {
 		}
 		return i
 	}
+}
+
+// numbersEnd returns the offset of the bracket that ends the list of numbers at i, or -1 if there is no such list. Token ids
+// are most of what is read, so this looks for what ends the list and for what it must not contain.
+func numbersEnd(raw []byte, i int) int {
+	const short = 16 // bytes, in which a search costs more than it saves
+	if i+short >= len(raw) || raw[i] != '[' || raw[i+1] < '-' || raw[i+1] > '9' {
+		return -1
+	}
+	n := bytes.IndexByte(raw[i+1:], ']')
+	if n < short {
+		return -1
+	}
+	for _, c := range []byte(`"[{}`) {
+		if bytes.IndexByte(raw[i+1:i+1+n], c) >= 0 {
+			return -1
+		}
+	}
+	return i + 1 + n
 }
 
 // WalkMembers calls visit for each member of the object that starts at i and returns the offset after the object, or -1 if

@@ -74,6 +74,10 @@ func TestElements(t *testing.T) {
 		`[1 2]`:                   {[]string{"1"}, false},
 		`{}`:                      {nil, false},
 		``:                        {nil, false},
+		`[[1,2,3,4,5,6,7,8,9,10],[ 1,2,3,4,5,6,7,8,9 ],[1,"23456789012345]",{"a":[]}],[1,2,3,4,5,6,[7,8,9]]]`: {
+			[]string{"[1,2,3,4,5,6,7,8,9,10]", "[ 1,2,3,4,5,6,7,8,9 ]", `[1,"23456789012345]",{"a":[]}]`, "[1,2,3,4,5,6,[7,8,9]]"}, true,
+		},
+		`[[1,2,3,4,5,6,7,8,9,10,11,12`: {nil, false},
 	} {
 		var got []string
 		for value := range Elements([]byte(raw)) {
@@ -123,6 +127,7 @@ func TestUnquote(t *testing.T) {
 var fuzzSeeds = []string{
 	`{}`, `[]`, `{"a":1,"b":[1,"x",{"c":null}],"d":"\"\\"}`, ` { "a" : { } } `, `[1,2.5e3,"a",[],{}]`, `{"a":1,"a":2}`,
 	`{"` + "\xff" + `":"\ud800"}`, `{"a":"` + strings.Repeat("long ", 10) + `\\"}`, `{"a`, `{"a":"\`, `[[[[`, `"x"`, `-`,
+	`{"a":[[1,2,3,4,5,6,7,8,9,10],[-1,"23456789012345]"],[1,2,3,4,5,6,7,8,[9]]]}`,
 }
 
 // On valid JSON the scanner sees what a decoder sees; on anything else it ends.
