@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/spandelta"
 	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/internal/spanchain"
 )
@@ -47,7 +48,7 @@ func newCommitter(config *Config) *committer {
 	c := &committer{
 		driver: config.Driver, clock: config.Clock, log: config.Logger, observer: config.Observer,
 		stale:  make(chan struct{}, 1),
-		chains: spanchain.New(spanchain.DefaultMemory),
+		chains: spanchain.New(spandelta.DefaultMemory),
 	}
 	c.work.issued = &issueTimes{}
 	c.deadlines.init(limits{unresponsive: config.DefaultUnresponsive, outageEnd: agl.TimestampOf(config.Clock.Now())})

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"hash/maphash"
 
 	"github.com/klauspost/compress/zstd"
@@ -27,25 +26,28 @@ const minCompressed = 512
 type Codec struct {
 	encoder *zstd.Encoder
 	decoder *zstd.Decoder
+	limit   int // of a document, in bytes
 }
 
 // NewCodec returns a Codec. It holds no resources but memory.
-func NewCodec() *Codec {
+func NewCodec() *Codec { return NewBoundedCodec(maxDocument) }
+
+// NewBoundedCodec returns a Codec that expands no delta whose document has more bytes than limit.
+func NewBoundedCodec(limit int) *Codec {
+	limit = min(limit, maxDocument)
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
 		zstd.WithEncoderCRC(false), zstd.WithWindowSize(window), zstd.WithLowerEncoderMem(true), zstd.WithSingleSegment(true))
 	if err != nil {
 		panic(err) // the options are constants
 	}
-	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(maxDocument), zstd.WithDecoderLowmem(true))
+	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(uint64(max(limit, window))), zstd.WithDecoderLowmem(true))
 	if err != nil {
 		panic(err) // the options are constants
 	}
-	return &Codec{encoder, decoder}
+	return &Codec{encoder, decoder, limit}
 }
 
 const window = 128 << 10
-
-func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // writer appends the pieces of a delta.
 type writer struct {
@@ -118,7 +120,7 @@ func (c *Codec) Compress(d Delta) []byte {
 func (l *Layout) Delta(document []byte, of *Layout) Delta {
 	dst := []byte{plain}
 	dst = binary.AppendUvarint(dst, uint64(len(document)))
-	dst = binary.LittleEndian.AppendUint32(dst, crc32.Checksum(document, castagnoli()))
+	dst = binary.LittleEndian.AppendUint32(dst, of.sum)
 	head := len(dst)
 	w := writer{dst: dst, document: document}
 	m := matcher{base: l}
@@ -228,9 +230,21 @@ type decoded struct {
 	pieces []piece
 }
 
+// SizeOf returns how many bytes the document of a delta has, as the delta says.
+func SizeOf(delta []byte) (size int, err error) {
+	if len(delta) == 0 {
+		return 0, errCut
+	}
+	n, read := binary.Uvarint(delta[1:])
+	if read <= 0 || n > maxDocument {
+		return 0, errCut
+	}
+	return int(n), nil
+}
+
 var errCut = errors.New("the delta ends too early")
 
-// maxDocument is the largest document that a delta may stand for.
+// maxDocument is the largest document that any delta may stand for.
 const maxDocument = 1 << 30
 
 // decode reads a delta. The pieces may share its memory.
@@ -243,8 +257,8 @@ func (c *Codec) decode(raw []byte) (*decoded, error) {
 	if n <= 0 || len(raw) < 1+n+4 {
 		return nil, errCut
 	}
-	if size > maxDocument {
-		return nil, fmt.Errorf("the delta says that its document has %d bytes, more than %d", size, maxDocument)
+	if size > uint64(c.limit) {
+		return nil, fmt.Errorf("the delta says that its document has %d bytes, more than %d", size, c.limit)
 	}
 	raw = raw[1+n:]
 	d := &decoded{size: int(size), sum: binary.LittleEndian.Uint32(raw)}

@@ -3,7 +3,7 @@ package spandelta
 import (
 	"errors"
 	"fmt"
-	"hash/crc32"
+	"slices"
 	"sort"
 )
 
@@ -45,6 +45,34 @@ type MissingError struct{ ID string }
 
 func (e *MissingError) Error() string { return "span " + e.ID + ", which it continues, is missing" }
 
+var errSum = errors.New("the document that its delta gives does not match its checksum")
+
+// Append appends the document that a delta gives from the document of its base, and returns how
+// many bytes of it are the base's. After an error dst is as it was.
+func (c *Codec) Append(dst, base, delta []byte) (_ []byte, copied int, err error) {
+	d, err := c.decode(delta)
+	if err != nil {
+		return dst, 0, err
+	}
+	n := node{delta: d, base: &node{document: base}}
+	from := len(dst)
+	out, err := n.appendRange(slices.Grow(dst, d.size), 0, d.size)
+	if err != nil {
+		return dst, 0, err
+	}
+	if Sum(out[from:]) != d.sum {
+		return dst, 0, errSum
+	}
+	start := 0
+	for _, p := range d.pieces {
+		if p.text == nil {
+			copied += p.end - start
+		}
+		start = p.end
+	}
+	return out, copied, nil
+}
+
 // Expand returns the document of a span. The bases in between are not expanded: only those
 // parts of them are read that the document has.
 func (e *Expander) Expand(id string) ([]byte, error) {
@@ -62,8 +90,8 @@ func (e *Expander) Expand(id string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if crc32.Checksum(document, castagnoli()) != n.delta.sum {
-		return nil, errors.New("the document that its delta gives does not match its checksum")
+	if Sum(document) != n.delta.sum {
+		return nil, errSum
 	}
 	n.document = document
 	if len(e.recent) < keptDocuments {

@@ -14,6 +14,7 @@
 package spandelta
 
 import (
+	"hash/crc32"
 	"hash/maphash"
 	"unsafe"
 
@@ -25,6 +26,7 @@ import (
 type Layout struct {
 	seed  maphash.Seed
 	size  int
+	sum   uint32 // CRC-32C of the document
 	parts []part
 }
 
@@ -54,10 +56,13 @@ const (
 // NewLayout reads the layout of a JSON document. Layouts can be compared if their seeds are
 // the same.
 func NewLayout(seed maphash.Seed, document []byte) *Layout {
-	l := &Layout{seed: seed, size: len(document)}
+	l := &Layout{seed: seed, size: len(document), sum: Sum(document)}
 	l.object(document, 0, 1)
 	return l
 }
+
+// Sum returns the checksum of a document, its CRC-32C.
+func Sum(document []byte) uint32 { return crc32.Checksum(document, crc32.MakeTable(crc32.Castagnoli)) }
 
 func (l *Layout) object(document []byte, at, depth int) int {
 	return rawjson.WalkMembers(document, at, func(m rawjson.Member) int {
@@ -100,6 +105,9 @@ func (l *Layout) start(i int) int {
 
 // Size returns the size of the document in bytes.
 func (l *Layout) Size() int { return l.size }
+
+// Sum returns the checksum of the document.
+func (l *Layout) Sum() uint32 { return l.sum }
 
 // Memory returns how many bytes the layout takes.
 func (l *Layout) Memory() int {

@@ -38,7 +38,7 @@ func Import(ctx context.Context, d driver.Driver, r io.Reader, progress func(Cou
 	if progress == nil {
 		progress = func(Counts) {}
 	}
-	im := &importer{chains: spanchain.New(spanchain.DefaultMemory), driver: d, lines: newLineReader(r), progress: progress}
+	im := &importer{chains: spanchain.New(spandelta.DefaultMemory), driver: d, lines: newLineReader(r), progress: progress}
 	err := im.run(ctx)
 	return im.counts, err
 }

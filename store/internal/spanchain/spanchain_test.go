@@ -73,7 +73,7 @@ func message(branch, i int) string { return strings.Repeat(fmt.Sprintf("%d says 
 func TestBranches(t *testing.T) {
 	t.Parallel()
 	const branches, turns = 6, 60
-	l := newLog(t, spanchain.DefaultMemory)
+	l := newLog(t, spandelta.DefaultMemory)
 	conversations := make([][]string, branches)
 	said := 0
 	for i := range turns {
@@ -113,7 +113,7 @@ func TestBoundedMemory(t *testing.T) {
 // TestMissing tells a missing base from other damage.
 func TestMissing(t *testing.T) {
 	t.Parallel()
-	l := newLog(t, spanchain.DefaultMemory)
+	l := newLog(t, spandelta.DefaultMemory)
 	messages := []string{message(1, 1), message(1, 2)}
 	first := l.add("at", "1", document("1", messages))
 	second := l.add("at", "2", document("2", append(messages, "more")))
