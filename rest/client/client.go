@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -38,6 +39,7 @@ type Client struct {
 	closed        atomic.Bool
 	buffers       sync.Pool // of *bytes.Buffer
 	bodies        bodies
+	short         shortSpans
 }
 
 var _ agl.Store = (*Client)(nil)
@@ -112,17 +114,19 @@ func (c *Client) Statistics(ctx context.Context) (agl.Statistics, error) {
 
 // operation is a call of the API as a request.
 type operation struct {
-	name   string // of the Go method
-	method string
-	path   string        // below wire.Prefix, escaped
-	body   []byte        // JSON, or nil
-	shared *body         // the body, if it is large
-	key    string        // the Idempotency-Key, if any
-	since  string        // the Last-Event-ID, if any
-	waits  time.Duration // how long the server is asked to wait
-	once   bool          // never repeat it
-	unsent bool          // it is repeated only if no server has seen it: a second execution would do something else
-	gone   bool          // a repeat that is answered 404 has succeeded
+	name     string // of the Go method
+	method   string
+	path     string        // below wire.Prefix, escaped
+	body     []byte        // JSON, or nil
+	shared   *body         // the body, if it is large
+	key      string        // the Idempotency-Key, if any
+	since    string        // the Last-Event-ID, if any
+	media    string        // the Content-Type of a shared body that is not JSON
+	spanForm string        // asks for this form of later requests with spans
+	waits    time.Duration // how long the server is asked to wait
+	once     bool          // never repeat it
+	unsent   bool          // it is repeated only if no server has seen it: a second execution would do something else
+	gone     bool          // a repeat that is answered 404 has succeeded
 }
 
 // reply reads a successful answer. The body is valid until it returns.
@@ -247,7 +251,8 @@ func (c *Client) open(ctx context.Context, op operation) (res *http.Response, as
 		}
 	}
 	set("Authorization", c.authorization, c.authorization != "")
-	set("Content-Type", "application/json", op.body != nil || op.shared != nil)
+	set("Content-Type", cmp.Or(op.media, "application/json"), op.body != nil || op.shared != nil)
+	set(wire.SpanForm, op.spanForm, op.spanForm != "")
 	set(wire.IdempotencyKey, op.key, op.key != "")
 	set(wire.LastEventID, op.since, op.since != "")
 	res, err = c.http.Do(req)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/internal/spandelta"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
@@ -19,9 +20,7 @@ func (c *Client) AddSpans(ctx context.Context, p agl.AddSpansParams) (result agl
 		n, size := c.batch(len(spans), func(i int) int { return estimateSize(&spans[i]) })
 		sent := spans[:n]
 		spans = spans[n:]
-		stored, err := c.addSpans(ctx, "AddSpans", n, size, p.IssueSequenceIDs, func(dst []byte) []byte {
-			return rawjson.AppendList(dst, sent)
-		})
+		stored, err := c.addEncoded(ctx, sent, size, p.IssueSequenceIDs)
 		if err != nil {
 			return result, err
 		}
@@ -35,15 +34,35 @@ func (c *Client) AddSpans(ctx context.Context, p agl.AddSpansParams) (result agl
 	return result, nil
 }
 
+// addEncoded sends a request with spans, which it encodes.
+func (c *Client) addEncoded(ctx context.Context, spans []agl.Span, size int, issue bool) (wire.StoredSpans, error) {
+	b := c.bodies.take(size)
+	defer b.done()
+	ends := make([]int, len(spans)) // growing moves the documents before
+	for i := range spans {
+		b.bytes = spans[i].AppendJSON(b.bytes)
+		ends[i] = len(b.bytes)
+	}
+	documents := make([]jsontext.Value, len(spans))
+	start := 0
+	for i, end := range ends {
+		documents[i], start = b.bytes[start:end:end], end
+	}
+	return c.addSpans(ctx, addSpans{name: "AddSpans", documents: documents, size: size, issue: issue, key: func(i int) (spandelta.Attempt, string, string) {
+		s := &spans[i]
+		return spandelta.Attempt{RolloutID: s.RolloutID, AttemptID: s.AttemptID}, s.SpanID, s.Name
+	}})
+}
+
 // AddSpansJSON implements agl.Store.
 func (c *Client) AddSpansJSON(ctx context.Context, p agl.AddSpansJSONParams) (result agl.AddSpansResult, err error) {
 	for spans := p.Spans; len(spans) > 0; {
 		n, size := c.batch(len(spans), func(i int) int { return len(spans[i]) })
 		sent := spans[:n]
 		spans = spans[n:]
-		stored, err := c.addSpans(ctx, "AddSpansJSON", n, size, false, func(dst []byte) []byte {
-			return rawjson.AppendArray(dst, sent, func(dst []byte, span jsontext.Value) []byte { return append(dst, span...) })
-		})
+		stored, err := c.addSpans(ctx, addSpans{name: "AddSpansJSON", documents: sent, size: size, key: func(i int) (spandelta.Attempt, string, string) {
+			return keyOf(sent[i])
+		}})
 		if err != nil {
 			return result, err
 		}
@@ -77,18 +96,33 @@ func estimateSize(s *agl.Span) int {
 	return size
 }
 
-// addSpans sends a request with n spans.
-func (c *Client) addSpans(ctx context.Context, name string, n, size int, issue bool, list func(dst []byte) []byte) (stored wire.StoredSpans, err error) {
-	b := c.bodies.take(size)
+// addSpans is a request with spans.
+type addSpans struct {
+	name      string           // of the Go method
+	documents []jsontext.Value // the spans in their wire form
+	size      int              // of all of them, about
+	issue     bool             // their sequence ids
+	key       func(i int) (attempt spandelta.Attempt, id, name string)
+}
+
+// addSpans sends a request: in the short form if the server knows it and takes it, else in JSON.
+func (c *Client) addSpans(ctx context.Context, a addSpans) (stored wire.StoredSpans, err error) {
+	if stored, taken, err := c.addShort(ctx, &a); taken || err != nil {
+		return stored, err
+	}
+	b := c.bodies.take(a.size)
 	defer b.done()
-	b.bytes = wire.AppendSpans(b.bytes, issue, list)
-	op := operation{name: name, method: http.MethodPost, path: wire.SpansBatch, shared: b}
-	err = c.do(ctx, op, func(_ http.Header, body []byte) error {
-		if err := rawjson.Unmarshal(body, &stored); err != nil {
-			return err
-		}
-		return stored.Check(n)
+	b.bytes = wire.AppendSpans(b.bytes, a.issue, func(dst []byte) []byte {
+		return rawjson.AppendArray(dst, a.documents, func(dst []byte, span jsontext.Value) []byte { return append(dst, span...) })
 	})
+	op := operation{name: a.name, method: http.MethodPost, path: wire.SpansBatch, shared: b, spanForm: wire.SpanDeltas}
+	err = c.do(ctx, op, func(header http.Header, body []byte) error {
+		c.short.known(header)
+		return stored.Read(body, len(a.documents))
+	})
+	if err == nil {
+		c.short.sent(&a)
+	}
 	return stored, err
 }
 

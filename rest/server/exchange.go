@@ -81,6 +81,14 @@ func (x *exchange) end() {
 	x.exchanges.Put(x)
 }
 
+// replaceBody makes another body the request's. Nothing may refer to the one before.
+func (x *exchange) replaceBody(body []byte) {
+	if old := x.body; cap(old) > maxKept && cap(old) <= maxKeptBody {
+		x.bodies.Put(&old)
+	}
+	x.body = body
+}
+
 // Unwrap lets http.ResponseController reach the connection.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 

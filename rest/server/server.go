@@ -172,7 +172,7 @@ func (s *Server) routeAPI(config Config) {
 	e := events{store, s.shared.drain, config.EventHeartbeat}
 	q := &queue{store, can.ReturnClaims, s.shared.drain}
 	k, prj := keys{config.Keys, config.SpanSecret}, projects{config.Projects}
-	r, res, w, sp := rollouts{store}, resources{store}, workers{store}, spans{store, can.QuerySpansJSON}
+	r, res, w, sp := rollouts{store}, resources{store}, workers{store}, spans{store, can.QuerySpansJSON, newSpanBases(baseMemory, config.MaxBodyBytes)}
 	sig, rw, rn := signals{store}, rewards{store}, newRuns(store)
 	const read, run, train, admin = access.Readers, access.Runner | access.Train, access.Train, access.Admin
 	const sends = access.Senders &^ access.Agent

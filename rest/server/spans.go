@@ -15,6 +15,7 @@ import (
 type spans struct {
 	store     agl.Store
 	documents bool // the store hands out spans as documents
+	bases     *spanBases
 }
 
 func (s spans) add(x *exchange) error {
@@ -37,22 +38,45 @@ func (s spans) add(x *exchange) error {
 
 func (s spans) addBatch(x *exchange) error {
 	req := wire.AddSpans{Body: &x.body}
-	if err := x.decode(&req, bodyRequired); err != nil {
+	short, err := s.readBatch(x, &req)
+	if err != nil {
 		return err
 	}
 	var result agl.AddSpansResult
 	if len(req.Spans) > 0 {
 		// The answer refers to the spans as they came in, whatever the store does to its own.
 		p := agl.AddSpansParams{Spans: slices.Clone(req.Spans), IssueSequenceIDs: req.IssueSequenceIDs}
-		var err error
 		if result, err = s.store.AddSpans(x.context(), p); err != nil {
 			return err
 		}
+	}
+	if short != nil || x.request.Header.Get(wire.SpanForm) == wire.SpanDeltas {
+		x.Header().Set(wire.SpanForm, wire.SpanDeltas)
+		s.bases.add(&req, short)
 	}
 	if len(result.Cancelled) > 0 {
 		x.tellCancelled()
 	}
 	return x.send(http.StatusCreated, req.AppendAnswer(x.out, result))
+}
+
+// readBatch reads spans. short are those of a body in the short form, in order; nil of one in JSON.
+func (s spans) readBatch(x *exchange, req *wire.AddSpans) (short []expanded, err error) {
+	if x.request.Header.Get("Content-Type") != wire.ShortSpans {
+		return nil, x.decode(req, bodyRequired)
+	}
+	if err := x.readBody(); err != nil {
+		return nil, err
+	}
+	body, short, err := s.expand(x)
+	if err != nil {
+		return nil, err
+	}
+	x.replaceBody(body)
+	if err := x.decoder.Decode(body, req); err != nil {
+		return nil, err
+	}
+	return short, checkBases(req, short)
 }
 
 func (s spans) query(x *exchange) error {

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -35,6 +36,7 @@ func (r *AddSpan) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 type AddSpans struct {
 	Body             *[]byte // the bytes that are decoded; Spans share their memory
 	Spans            []agl.Span
+	Documents        [][]byte // of the spans, as they were sent; they share the memory of Body
 	IssueSequenceIDs bool
 	Echo             bool // answer with the stored spans themselves; true unless the body says otherwise
 }
@@ -46,10 +48,13 @@ func (r *AddSpans) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return in.Object(func(name []byte) error {
 		switch string(name) {
 		case "spans":
-			r.Spans = nil
+			r.Spans, r.Documents = nil, nil
 			return in.List(func() error {
 				r.Spans = append(r.Spans, agl.Span{})
-				return spanjson.Read(dec, *r.Body, &r.Spans[len(r.Spans)-1])
+				before := dec.InputOffset()
+				err := spanjson.Read(dec, *r.Body, &r.Spans[len(r.Spans)-1])
+				r.Documents = append(r.Documents, bytes.TrimLeft((*r.Body)[before:dec.InputOffset()], ", \t\r\n"))
+				return err
 			})
 		case "issue_sequence_ids":
 			return in.Bool(&r.IssueSequenceIDs)
@@ -109,8 +114,11 @@ type StoredSpans struct {
 // StoredSpan is the index of a span in the request, and its sequence id.
 type StoredSpan [2]int64
 
-// Check reports an error unless all indices are those of the n spans that were sent.
-func (s StoredSpans) Check(n int) error {
+// Read reads the answer to n spans.
+func (s *StoredSpans) Read(answer []byte, n int) error {
+	if err := rawjson.Unmarshal(answer, s); err != nil {
+		return err
+	}
 	for _, span := range s.Stored {
 		if span[0] < 0 || span[0] >= int64(n) {
 			return agl.Errorf(agl.CodeInternal, "stored: got index %d, must be that of one of the %d spans sent", span[0], n)

@@ -1,0 +1,153 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/internal/spandelta"
+	"github.com/agl-go/agl/rest/internal/wire"
+)
+
+// shortSpans remembers what the server has of the spans that were sent, so that later ones are
+// written as what they add. See [wire.SpanForm].
+type shortSpans struct {
+	taken atomic.Bool // the server takes the short form
+	once  sync.Once
+	heads *spandelta.Heads // nil before the server is known to take it
+}
+
+// known learns from the answer to a request in JSON whether the server takes the short form.
+func (s *shortSpans) known(answer http.Header) {
+	takes := answer.Get(wire.SpanForm) == wire.SpanDeltas
+	if takes {
+		s.once.Do(func() { s.heads = spandelta.NewHeads(spandelta.NewCodec(), spandelta.DefaultMemory) })
+	}
+	s.taken.Store(takes)
+}
+
+// sent remembers spans that were sent whole.
+func (s *shortSpans) sent(a *addSpans) {
+	if !s.taken.Load() {
+		return
+	}
+	batch := s.heads.Begin()
+	for i, document := range a.documents {
+		document = bytes.TrimSpace(document) // as the server sees it
+		if layout := s.heads.Layout(document); layout != nil {
+			if attempt, id, name := a.key(i); id != "" {
+				batch.Add(attempt, id, name, document, layout)
+			}
+		}
+	}
+	batch.Commit()
+}
+
+// shorten returns the spans of a request in the short form.
+func (s *shortSpans) shorten(a *addSpans) (short []wire.ShortSpan, batch *spandelta.Batch) {
+	batch = s.heads.Begin()
+	short = make([]wire.ShortSpan, len(a.documents))
+	for i, document := range a.documents {
+		document = bytes.TrimSpace(document)
+		short[i].Bytes = document
+		layout := s.heads.Layout(document)
+		if layout == nil {
+			continue
+		}
+		attempt, id, name := a.key(i)
+		if id == "" {
+			continue
+		}
+		if base, delta := batch.Add(attempt, id, name, document, layout); base != nil {
+			short[i] = wire.ShortSpan{Bytes: delta, Base: &wire.SpanBase{Attempt: attempt, ID: base.ID, Size: base.Layout.Size(), Sum: base.Layout.Sum()}}
+		}
+	}
+	return short, batch
+}
+
+// forget forgets what the server may have of the attempts of a request.
+func (s *shortSpans) forget(a *addSpans) {
+	for i := range a.documents {
+		attempt, _, _ := a.key(i)
+		s.heads.Forget(attempt)
+	}
+}
+
+// addShort sends a request in the short form. taken is false if that cannot be done: it
+// is then to be sent in JSON, and nothing of it was stored by this request.
+func (c *Client) addShort(ctx context.Context, a *addSpans) (stored wire.StoredSpans, taken bool, err error) {
+	if !c.short.taken.Load() {
+		return stored, false, nil
+	}
+	short, batch := c.short.shorten(a)
+	size := 1 << 10
+	for i := range short {
+		const base = 128
+		size += base + len(short[i].Bytes)
+	}
+	b := c.bodies.take(size)
+	defer b.done()
+	b.bytes = wire.AppendShortSpans(b.bytes, a.issue, short)
+	op := operation{name: a.name, method: http.MethodPost, path: wire.SpansBatch, shared: b, media: wire.ShortSpans}
+	err = c.do(ctx, op, func(_ http.Header, body []byte) error { return stored.Read(body, len(a.documents)) })
+	switch {
+	case err == nil:
+		batch.Commit()
+		return stored, true, nil
+	case ctx.Err() == nil && refused(err):
+		c.short.forget(a)
+		return wire.StoredSpans{}, false, nil
+	default:
+		return stored, true, err
+	}
+}
+
+// refused reports whether a server may answer otherwise to the same spans in JSON: it does not
+// have a base, or no longer knows the form, or it says what is wrong with a span.
+func refused(err error) bool {
+	switch agl.ErrorCode(err) {
+	case wire.CodeUnknownBase, agl.CodeInvalid, agl.CodeUnimplemented, agl.CodeNotFound, agl.CodeIllegalState, agl.CodeConflict:
+		return true
+	default:
+		return false
+	}
+}
+
+// keyOf reads the ids and the name of a span in its wire form. The id is empty if they cannot be read.
+func keyOf(document []byte) (attempt spandelta.Attempt, id, name string) {
+	found := 0
+	rawjson.WalkMembers(document, 0, func(m rawjson.Member) int {
+		var to *string
+		switch string(m.Name) {
+		case "rollout_id":
+			to = &attempt.RolloutID
+		case "attempt_id":
+			to = &attempt.AttemptID
+		case "span_id":
+			to = &id
+		case "name":
+			to = &name
+		}
+		end := rawjson.SkipValue(document, m.ValueStart)
+		if to == nil || end < 0 {
+			return end
+		}
+		value := document[m.ValueStart:end]
+		if value[0] != '"' {
+			return -1
+		}
+		*to = rawjson.Unquote(value)
+		if found++; found == 4 {
+			return -1
+		}
+		return end
+	})
+	if found < 4 {
+		return attempt, "", ""
+	}
+	return attempt, id, name
+}
