@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -136,31 +135,26 @@ func TestRewardsOfAPythonProcess(t *testing.T) {
 func TestOrderOfAPythonProcess(t *testing.T) {
 	t.Parallel()
 	w := newPythonWorld(t)
-	for shard := range 10 { // of 100 programs each
-		t.Run(strconv.Itoa(shard), func(t *testing.T) { pythonOrder(t, w) })
+	for range 10 { // 100 programs each
+		rapid.Check(t, func(rt *rapid.T) { checkPythonOrder(t, rt, w) })
 	}
 }
 
-func pythonOrder(t *testing.T, w pythonWorld) {
-	t.Helper()
-	rapid.Check(t, func(rt *rapid.T) {
-		p := pythonProgram{
-			Steps:   rapid.SliceOfN(rapid.SampledFrom([]string{"call", "stream", "retried", "calls", "reward", "reward", "message", "operation"}), 1, 12).Draw(rt, "steps"),
-			Width:   rapid.IntRange(2, 3).Draw(rt, "calls at once"),
-			DelayMS: rapid.SampledFrom([]int{1, 5, 3_600_000}).Draw(rt, "delay of batches"),
-			By:      rapid.SampledFrom([]string{"opentelemetry", "agl_go"}).Draw(rt, "rewards by"),
-		}
-		spans, err := w.run(t, p)
-		if err != nil {
-			rt.Fatal(err)
-		}
-		checkPythonOrder(rt, p, spans)
-	})
-}
-
-// checkPythonOrder checks that each reward stands behind the calls that ended before
+// checkPythonOrder draws a program, runs it, and checks that each reward stands behind the calls that ended before
 // it, and not behind those that began after it.
-func checkPythonOrder(rt *rapid.T, p pythonProgram, spans []agl.Span) {
+func checkPythonOrder(t *testing.T, rt *rapid.T, w pythonWorld) {
+	t.Helper()
+
+	p := pythonProgram{
+		Steps:   rapid.SliceOfN(rapid.SampledFrom([]string{"call", "stream", "retried", "calls", "reward", "reward", "message", "operation"}), 1, 12).Draw(rt, "steps"),
+		Width:   rapid.IntRange(2, 3).Draw(rt, "calls at once"),
+		DelayMS: rapid.SampledFrom([]int{1, 5, 3_600_000}).Draw(rt, "delay of batches"),
+		By:      rapid.SampledFrom([]string{"opentelemetry", "agl_go"}).Draw(rt, "rewards by"),
+	}
+	spans, err := w.run(t, p)
+	if err != nil {
+		rt.Fatal(err)
+	}
 	type event struct {
 		sequence int64
 		step     int
