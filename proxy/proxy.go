@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -58,6 +59,7 @@ type Proxy struct {
 	metrics  *metrics
 	admin    admin.Handler
 	sessions *session.Manager // nil if none are recorded
+	unheard  sync.Once        // somebody has named a session nonetheless
 }
 
 // New returns a proxy. It refuses an invalid configuration or list of models with
@@ -112,7 +114,13 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.admin.Serve(w, r, rt.path) // these routes declare their scopes there
 		return
 	}
-	if p.sessions != nil && rt.rolloutID == "" && p.serveSession(w, r, rt) {
+	switch {
+	case rt.rolloutID != "":
+	case p.sessions == nil:
+		if p.refuseSession(w, r, rt) {
+			return
+		}
+	case p.serveSession(w, r, rt):
 		return
 	}
 	to := p.endpoint(r, rt)

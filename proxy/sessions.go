@@ -102,6 +102,22 @@ func sessionEndpoint(r *http.Request, path string) (to sessionRoute, scope acces
 	return nil, 0
 }
 
+// refuseSession refuses requests about sessions where none are recorded. A call that names
+// one is served: its program must not fail because nobody learns from it. It is told once.
+func (p *Proxy) refuseSession(w http.ResponseWriter, r *http.Request, rt route) bool {
+	const how = "set --session-idle, or sessions.idle_timeout in its file"
+	if about, _ := sessionEndpoint(r, rt.path); about != nil {
+		p.refuse(w, r, openai.NewError(http.StatusNotFound, openai.InvalidRequestError, "no_sessions", "this proxy records no sessions; "+how))
+		return true
+	}
+	if r.Header.Get(HeaderSession) != "" {
+		p.unheard.Do(func() {
+			p.cfg.Logger.Warn("a call names a session, but this proxy records none; "+how, "session", r.Header.Get(HeaderSession))
+		})
+	}
+	return false
+}
+
 // sessionPath reads /agl/sessions/{id}/{what}.
 func sessionPath(path string) (id, what string) {
 	rest, ok := strings.CutPrefix(path, "/agl/sessions/")

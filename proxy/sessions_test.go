@@ -1,7 +1,9 @@
 package proxy_test
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -330,4 +332,28 @@ func TestSessionsWithoutStore(t *testing.T) {
 		t.Errorf("the call is in rollout %s", rollout)
 	}
 	l.call(t, "/v1/agl/sessions", ``, 502)
+}
+
+// A proxy that records no sessions says so to those who ask for one, and serves the calls of those who name one.
+func TestNoSessions(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	l := startLive(t, memorytest.Open(t), func(c *proxy.Config) {
+		c.Sessions, c.Logger = proxy.Sessions{}, slog.New(slog.NewTextHandler(&log, nil))
+	})
+	for _, path := range []string{"/v1/agl/sessions", "/rl/start_session", "/rl/set_reward", "/rl/end_session", "/v1/agl/sessions/ro-1/end"} {
+		answer, _ := l.call(t, path, `{}`, http.StatusNotFound)
+		if got := fmt.Sprint(answer["error"]); !strings.Contains(got, "records no sessions; set --session-idle") {
+			t.Errorf("%s: got %s", path, got)
+		}
+	}
+	for range 3 {
+		if _, rollout := l.call(t, completions, hello, 200, "X-Agl-Session", "chat-81"); rollout != "" {
+			t.Errorf("the call is in rollout %s", rollout)
+		}
+	}
+	l.Server.Close() // waits for the handlers, which write the log
+	if got := strings.Count(log.String(), "a call names a session, but this proxy records none"); got != 1 {
+		t.Errorf("the log says %d times that sessions are off, want once: %s", got, log.String())
+	}
 }

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import unittest
+import urllib.error
+import urllib.request
 from typing import Any
 
 import agentlightning as agl
 import openai
 from agentlightning.adapter import LlmProxyTraceToTriplet, TraceToMessages, TracerTraceToTriplet
+from agentlightning.emitter import find_final_reward
 from agentlightning.store import LightningStoreClient
 from agentlightning.types import AttemptedRollout, ProxyLLM, Rollout
 
@@ -171,3 +174,80 @@ class Proxy(unittest.IsolatedAsyncioTestCase):
 
 RECORDED = ("Received Proxy Server Request", "litellm_request", "raw_gen_ai_request")
 """The spans that the proxy records of a call."""
+
+
+class ArealSessions(unittest.IsolatedAsyncioTestCase):
+    """The calls of the tutorial of AReaL's online mode, in its order, at our proxy; then what its FAQ and table of errors promise."""
+
+    async def test_the_tutorial(self) -> None:
+        backend = self.enterContext(Server())
+        server = self.enterContext(Program("store", "--db", "memory:", env={"AGL_TOKEN": "my-secret-admin-key"}))
+        gateway = self.enterContext(
+            Program("proxy", "--store", server.url, "--model", f"default={backend.url}", "--require-keys", "--session-idle", "1h", env={"AGL_TOKEN": "my-secret-admin-key"})
+        ).url
+        store = LightningStoreClient(server.url.replace("//", "//agl:my-secret-admin-key@"), retry_delays=(), health_retry_delays=())
+        self.addAsyncCleanup(store.close)
+
+        def post(path: str, key: str | None, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+            headers = {"Content-Type": "application/json"}
+            if key:
+                headers["Authorization"] = f"Bearer {key}"
+            request = urllib.request.Request(gateway + path, json.dumps(body).encode(), headers)
+            try:
+                with urllib.request.urlopen(request, timeout=30) as reply:
+                    return reply.status, json.load(reply)
+            except urllib.error.HTTPError as err:
+                return err.code, json.load(err)
+
+        # Step 3: start a session.
+        status, session = await asyncio.to_thread(post, "/rl/start_session", "my-secret-admin-key", {"task_id": "demo-task-0"})
+        self.assertEqual(status, 200, session)
+        self.assertRegex(session["api_key"], r"^sk-sess-")
+        key = session["api_key"]
+
+        # Step 4: interact with the model, by HTTP and by the SDK, whose base URL is the gateway's.
+        question: list[Any] = [{"role": "user", "content": "What is 12 * 15 + 3?"}]
+        status, first = await asyncio.to_thread(post, "/chat/completions", key, {"model": "default", "messages": question, "temperature": 0.7})
+        self.assertEqual((status, first["choices"][0]["message"]["content"]), (200, reply_to(question)), first)
+        async with openai.AsyncOpenAI(base_url=gateway, api_key=key, max_retries=0) as client:
+            second = await client.chat.completions.create(model="default", messages=question)
+        self.assertEqual(second.choices[0].message.content, reply_to(question))
+
+        # Step 5: a reward for an intermediate step, by its completion's id, one for the session, and its end.
+        for body in ({"reward": 0.5, "interaction_id": first["id"]}, {"reward": 1.0}):
+            status, said = await asyncio.to_thread(post, "/rl/set_reward", key, body)
+            self.assertEqual(status, 200, said)
+        status, said = await asyncio.to_thread(post, "/rl/end_session", key, {})
+        self.assertEqual((status, said["interaction_count"]), (200, 2), said)
+
+        (rollout,) = await store.query_rollouts()
+        self.assertEqual(rollout.status, "succeeded")
+        spans = list(await store.query_spans(rollout.rollout_id))
+        triplets = LlmProxyTraceToTriplet().adapt(spans)
+        self.assertEqual([t.response["token_ids"] for t in triplets], [tokens(reply_to(question))] * 2)
+        self.assertEqual(find_final_reward(spans), 1.0)
+
+        # A fixed key: starting a session with it ends the one before.
+        fixed = "a-fixed-key-of-an-application"
+        ids = []
+        for turn in range(2):
+            status, session = await asyncio.to_thread(post, "/rl/start_session", "my-secret-admin-key", {"task_id": "app", "api_key": fixed})
+            self.assertEqual((status, session["api_key"]), (200, fixed), session)
+            ids.append(session["session_id"])
+            status, said = await asyncio.to_thread(post, "/chat/completions", fixed, {"model": "default", "messages": question})
+            self.assertEqual(status, 200, said)
+        self.assertEqual(len(set(ids)), 2)
+        statuses = {r.rollout_id: r.status for r in await store.query_rollouts()}
+        self.assertEqual((statuses[ids[0]], len(statuses)), ("succeeded", 3))
+        self.assertIn(statuses[ids[1]], ("preparing", "running"))
+
+        # Its table of errors.
+        for path, with_key, want in [
+            ("/rl/start_session", None, 401),
+            ("/rl/start_session", "wrong", 401),
+            ("/chat/completions", "wrong", 401),
+            ("/rl/set_reward", None, 401),
+            ("/rl/end_session", key, 410),  # it has ended
+        ]:
+            status, said = await asyncio.to_thread(post, path, with_key, {"task_id": "x", "model": "default", "messages": question, "reward": 1})
+            self.assertEqual(status, want, f"{path} with {with_key}: {said}")

@@ -113,6 +113,37 @@ class Runner(DifferentialTest):
 
         await self.compare(script, RunnerMask)
 
+    async def test_learning_without_an_end(self) -> None:
+        """The documents' continuous learning: a service reports its work by itself, and an algorithm polls for what is new and updates what the service works with."""
+
+        @agl.rollout
+        async def serve(task: str, prompt_template: PromptTemplate) -> float:
+            agl.emit_message(prompt_template.format(user=task))
+            return 1.0 if prompt_template.template.startswith("please") else 0.0
+
+        async def script(s: Side) -> None:
+            await s.store.update_resources("live", {"p": PromptTemplate(template="now, {user}", engine="f-string")})
+            service: agl.LitAgentRunner[Any] = agl.LitAgentRunner(tracer=fresh_tracer(), heartbeat_interval=0)
+            learned: set[str] = set()
+            with service.run_context(agent=serve, store=s.client):
+                for period, users in enumerate((["ada", "bob", "eve"], ["ada", "bob"])):
+                    for user in users:
+                        await service.step(user)
+                    done = await s.store.query_rollouts(status_in=["succeeded"], sort_by="start_time")
+                    new = [r for r in done if r.rollout_id not in learned]
+                    learned |= {r.rollout_id for r in new}
+                    await s.see(f"rollouts of period {period}", new)
+                    rewards = []
+                    for r in new:
+                        spans = await s.see(f"spans of {r.input} in period {period}", s.store.query_spans(r.rollout_id))
+                        rewards.append(find_final_reward(list(spans)))
+                    await s.see(f"rewards of period {period}", rewards)
+                    if not any(rewards):
+                        await s.see("update", s.store.update_resources("live", {"p": PromptTemplate(template="please, {user}", engine="f-string")}))
+            self.assertEqual((period, rewards), (1, [1.0, 1.0]))
+
+        await self.compare(script, RunnerMask)
+
     async def test_an_agent_with_a_model(self) -> None:
         """A ProxyLLM is handed to the agent with its rollout and attempt in the URL."""
 
