@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 )
@@ -71,6 +72,7 @@ func (t *talk) request() []byte {
 // newEngine plays an engine that gives token ids and log-probabilities: a token for each word
 // and one between messages.
 func newEngine() *httptest.Server {
+	var replies sync.Map // of []byte by turn; they are to cost nothing
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var request struct {
 			Messages []message `json:"messages"`
@@ -85,7 +87,12 @@ func newEngine() *httptest.Server {
 		}
 		turn := len(request.Messages) / 2
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(reply(turn)) // the caller reports a reply that is cut
+		made, known := replies.Load(turn)
+		if !known {
+			made, _ = replies.LoadOrStore(turn, reply(turn))
+		}
+		text, _ := made.([]byte)
+		_, _ = w.Write(text) // the caller reports a reply that is cut
 	}))
 }
 

@@ -404,8 +404,9 @@ func (l *ledger) remember(e *entry, made *record.Made) {
 		}
 	}
 	if made.Tokens != nil && c.order < e.order {
-		l.caches.grow(c, made.Tokens.Bytes()-c.last.Bytes())
-		c.last, c.order = made.Tokens, e.order
+		before := c.last.Bytes()
+		c.last, c.order = c.last.Copy(made.Tokens), e.order
+		l.caches.grow(c, c.last.Bytes()-before)
 	}
 	for l.caches.bytes > l.caches.limit {
 		oldest, _ := l.caches.order.Front().Value.(*attempt)

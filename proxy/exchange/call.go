@@ -73,7 +73,7 @@ type buffers struct {
 }
 
 // maxPooled is the largest buffer that is kept in the pool.
-const maxPooled = 256 << 10
+const maxPooled = 2 << 20
 
 // bufferPool keeps buffers for the next replies.
 type bufferPool struct{ pool sync.Pool }

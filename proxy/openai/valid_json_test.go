@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"pgregory.net/rapid"
 )
 
 // byJSONText is the verdict that ValidObject must give.
@@ -62,6 +63,29 @@ func TestPlain(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestValidNumbers has lists of ids, whole and damaged at any byte, after lists that are known.
+func TestValidNumbers(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		ids := rapid.SliceOfN(rapid.SampledFrom([]string{"0", "7", "10", "123456", "2147483647", "-1", "1.5"}), 1, 30).Draw(t, "ids")
+		list := []byte("[" + strings.Join(ids, ",") + "]")
+		known := []byte("[" + strings.Join(ids[:rapid.IntRange(0, len(ids)).Draw(t, "known")], ",") + "]")
+		doc := append([]byte(`{"a":`), list...)
+		for range rapid.IntRange(0, 2).Draw(t, "edits") {
+			at := rapid.IntRange(0, len(doc)-1).Draw(t, "at")
+			doc[at] = rapid.SampledFrom([]byte("0019,,[]-. x\"")).Draw(t, "to")
+		}
+		doc = append(doc, '}')
+		want := byJSONText(doc)
+		if got := ValidObject(doc); got != want {
+			t.Fatalf("%s: got %t, want %t", doc, got, want)
+		}
+		if got := ValidObjectWith(doc, known); got != want {
+			t.Fatalf("%s after %s: got %t, want %t", doc, known, got, want)
+		}
+	})
 }
 
 func FuzzValidObject(f *testing.F) {

@@ -87,7 +87,7 @@ func formSpans(t *testing.T) []agl.Span {
 		parent := agl.Null[string]{}
 		_, made := b.Append(nil, in, &Position{SequenceID: int64(i + 1), Name: strconv.Itoa(i + 1), Previous: previous})
 		if made.Tokens != nil {
-			previous = made.Tokens
+			previous = previous.Copy(made.Tokens)
 		}
 		for j, doc := range made.Spans {
 			var s agl.Span

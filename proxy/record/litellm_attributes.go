@@ -64,27 +64,10 @@ func (a *attrs) seconds(key string, value float64) {
 	a.buf = strconv.AppendFloat(a.buf, value, 'f', 6, 64)
 }
 
-// ids writes a list of token ids.
-func (a *attrs) ids(key string, ids []int32) {
-	a.key(key, nil)
-	a.buf = appendIDs(a.buf, ids)
-}
-
 // idsText writes lists of token ids as a string. Nothing in it needs an escape.
 func (a *attrs) idsText(key string, appendLists func(dst []byte) []byte) {
 	a.key(key, nil)
 	a.buf = append(appendLists(append(a.buf, '"')), '"')
-}
-
-func appendIDs(dst []byte, ids []int32) []byte {
-	dst = append(dst, '[')
-	for i, id := range ids {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = strconv.AppendInt(dst, int64(id), 10)
-	}
-	return append(dst, ']')
 }
 
 // value writes a JSON value: strings, numbers and booleans as themselves, objects and

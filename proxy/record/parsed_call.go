@@ -23,8 +23,9 @@ type parsedCall struct {
 	fault, source string // of the input, or what is wrong with the reply
 }
 
-// read reads the documents of a call. It accepts valid JSON only.
-func (b *Builder) read(in *Input) parsedCall {
+// read reads the documents of a call. It accepts valid JSON only. previous are the token ids of the
+// previous call, or nil.
+func (b *Builder) read(in *Input, previous *Tokens) parsedCall {
 	x := parsedCall{fault: in.Fault, source: in.Source}
 	switch {
 	case in.BackendRequest != nil:
@@ -40,13 +41,17 @@ func (b *Builder) read(in *Input) parsedCall {
 			x.fail(strconv.Itoa(n) + " events of the stream could not be read")
 		}
 	}
+	var known IDs
+	if previous != nil {
+		known = previous.Prompt
+	}
 	switch {
 	case len(reply) == 0:
 		if in.Status > 0 {
 			x.fail("the reply is empty")
 		}
-	case openai.ValidObject(reply):
-		x.readReply(in, reply)
+	case openai.ValidObjectWith(reply, known):
+		x.readReply(in, reply, previous)
 	default:
 		x.replyText = reply
 		x.fail("the reply is not a JSON object")
@@ -61,7 +66,7 @@ func (x *parsedCall) fail(reason string) {
 	}
 }
 
-func (x *parsedCall) readReply(in *Input, reply []byte) {
+func (x *parsedCall) readReply(in *Input, reply []byte, previous *Tokens) {
 	x.replied = true
 	var ids tokenSources
 	switch in.Form {
@@ -91,7 +96,7 @@ func (x *parsedCall) readReply(in *Input, reply []byte) {
 		}
 	}
 	if !in.Cut {
-		x.tokens = ids.read()
+		x.tokens = ids.read(previous)
 	}
 }
 

@@ -29,18 +29,18 @@ type Builder struct {
 }
 
 // keptBytes is the largest buffer that a Builder keeps.
-const keptBytes = 256 << 10
+const keptBytes = 2 << 20
 
 // Made is the result of [Builder.Append].
 type Made struct {
 	Spans      []jsontext.Value // share the memory of dst
 	ResponseID string           // empty when the call has none
-	Tokens     *Tokens          // nil when the backend gave none
+	Tokens     *Tokens          // nil when the backend gave none; shares the memory of the reply
 }
 
 // Append appends the spans of a call to dst, each a JSON document.
 func (b *Builder) Append(dst []byte, in *Input, at *Position) ([]byte, Made) {
-	x := b.read(in)
+	x := b.read(in, at.Previous)
 	x.identify(in, at)
 	status := agl.SpanStatus{Code: agl.StatusOK}
 	if x.fault != "" {
@@ -104,8 +104,7 @@ func (b *Builder) Append(dst []byte, in *Input, at *Position) ([]byte, Made) {
 	}
 	made := Made{Spans: spans, ResponseID: x.responseID}
 	if x.tokens.given() {
-		tokens := x.tokens // a copy, so that x and with it the whole reply can be freed
-		made.Tokens = &tokens
+		made.Tokens = &x.tokens
 	}
 	return dst, made
 }
@@ -262,9 +261,9 @@ func writeUsage(a *attrs, x *parsedCall) {
 		if !x.tokens.given() {
 			return
 		}
-		usage.Prompt = int64(len(x.tokens.Prompt))
+		usage.Prompt = int64(x.tokens.Prompt.Len())
 		for _, reply := range x.tokens.Replies {
-			usage.Completion += int64(len(reply))
+			usage.Completion += int64(reply.Len())
 		}
 	}
 	a.integer(agl.AttrGenAIInputTokens, usage.Prompt)
@@ -279,8 +278,8 @@ func writeTokens(a *attrs, at *Position, x *parsedCall) {
 	if !x.tokens.given() {
 		return
 	}
-	a.ids(agl.AttrPromptTokenIDs, x.tokens.Prompt)
-	a.ids(agl.AttrResponseTokenIDs, x.tokens.Replies[0])
+	a.raw(agl.AttrPromptTokenIDs, x.tokens.Prompt)
+	a.raw(agl.AttrResponseTokenIDs, x.tokens.Replies[0])
 	if at.Previous != nil {
 		a.integer(AttrDriftIndex, int64(at.Previous.drift(x.tokens.Prompt)))
 	}
@@ -300,7 +299,7 @@ func rawExchange(a *attrs, x *parsedCall) {
 		}
 	}
 	if len(x.tokens.Prompt) > 0 {
-		a.idsText(rawPrefix+".prompt_token_ids", func(dst []byte) []byte { return appendIDs(dst, x.tokens.Prompt) })
+		a.idsText(rawPrefix+".prompt_token_ids", func(dst []byte) []byte { return append(dst, x.tokens.Prompt...) })
 	}
 	if x.tokens.given() {
 		a.idsText(rawPrefix+".response_token_ids", func(dst []byte) []byte {
@@ -309,7 +308,10 @@ func rawExchange(a *attrs, x *parsedCall) {
 				if i > 0 {
 					dst = append(dst, ',')
 				}
-				dst = appendIDs(dst, reply)
+				if len(reply) == 0 {
+					dst = append(dst, "[]"...)
+				}
+				dst = append(dst, reply...)
 			}
 			return append(dst, ']')
 		})

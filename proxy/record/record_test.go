@@ -1,12 +1,15 @@
 package record
 
 import (
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
@@ -15,25 +18,62 @@ import (
 
 func TestReadIDs(t *testing.T) {
 	t.Parallel()
-	for raw, want := range map[string][]int32{
-		`[1]`:                      {1},
-		`[12,0,2147483647]`:        {12, 0, 2147483647},
-		"[ 1 ,\n\t-2\r, 30 ]":      {1, -2, 30},
-		`[ ]`:                      {},
-		`[]`:                       nil,
-		`"12"`:                     nil,
-		`[1,"2"]`:                  nil,
-		`[1.5]`:                    nil,
-		`[1e3]`:                    nil,
-		`[1,null]`:                 nil,
-		`[[1]]`:                    nil,
-		`[2147483648]`:             nil,
-		`[1,99999999999999999999]`: nil,
+	for raw, want := range map[string]string{
+		`[1]`:                      `[1]`,
+		`[12,0,2147483647]`:        `[12,0,2147483647]`,
+		"[ 1 ,\n\t-2\r, 30 ]":      `[1,-2,30]`,
+		`[-0,1]`:                   `[0,1]`,
+		`[ ]`:                      ``,
+		`[]`:                       ``,
+		`"12"`:                     ``,
+		`[1,"2"]`:                  ``,
+		`[1.5]`:                    ``,
+		`[1e3]`:                    ``,
+		`[1,null]`:                 ``,
+		`[[1]]`:                    ``,
+		`[2147483648]`:             ``,
+		`[1,99999999999999999999]`: ``,
 	} {
-		if diff := cmp.Diff(want, readIDs([]byte(raw))); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", raw, diff)
+		for _, known := range []string{``, `[1]`, `[12,0]`, `[1,2]`, `[1,9]`, `[3]`, want} {
+			if diff := cmp.Diff(want, string(readIDs([]byte(raw), IDs(known)))); diff != "" {
+				t.Errorf("%s after %s (-want +got):\n%s", raw, known, diff)
+			}
 		}
 	}
+}
+
+// TestDrift compares lists of ids as text with the same lists as numbers.
+func TestDrift(t *testing.T) {
+	t.Parallel()
+	list := rapid.SliceOfN(rapid.SampledFrom([]int{1, 2, 12, 121, 1200}), 1, 6)
+	text := func(ids []int) IDs { return IDs(strings.ReplaceAll(fmt.Sprint(ids), " ", ",")) }
+	alike := func(a, b []int) (n int) {
+		for n < min(len(a), len(b)) && a[n] == b[n] {
+			n++
+		}
+		return n
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		before, reply, prompt := list.Draw(t, "before"), list.Draw(t, "reply"), list.Draw(t, "prompt")
+		switch rapid.IntRange(0, 2).Draw(t, "continues") {
+		case 1:
+			prompt = append(slices.Clone(before), prompt...)
+		case 2:
+			prompt = slices.Concat(before, reply, prompt)
+		}
+		whole := slices.Concat(before, reply)
+		want := alike(whole, prompt)
+		if want == len(whole) {
+			want = -1
+		}
+		previous := &Tokens{Prompt: text(before), Replies: []IDs{text(reply)}}
+		if got := previous.drift(text(prompt)); got != want {
+			t.Fatalf("%v after %v and %v drifts at %d, want %d", prompt, before, reply, got, want)
+		}
+		if got := readIDs(text(prompt), previous.Prompt); string(got) != string(text(prompt)) {
+			t.Fatalf("%v is read as %s", prompt, got)
+		}
+	})
 }
 
 // BenchmarkRecord builds the record of one small call with token ids and log-probabilities.

@@ -1,15 +1,17 @@
 package record
 
 import (
+	"bytes"
 	"math"
+	"strconv"
 
 	"github.com/agl-go/agl/proxy/openai"
 )
 
 // Tokens are the token ids of one call.
 type Tokens struct {
-	Prompt  []int32
-	Replies [][]int32 // by choice
+	Prompt  IDs
+	Replies []IDs // by choice
 }
 
 // given reports whether the backend gave the ids of the prompt and of a reply.
@@ -22,25 +24,41 @@ func (t *Tokens) Bytes() int {
 	if t == nil {
 		return 0
 	}
-	n := len(t.Prompt)
+	n := cap(t.Prompt)
 	for _, r := range t.Replies {
-		n += len(r)
+		n += cap(r)
 	}
-	const bytesPerID = 4
-	return n * bytesPerID
+	return n
+}
+
+// Copy returns a copy of from that shares no memory with it. It takes the memory of t, which may
+// be nil and must no longer be used.
+func (t *Tokens) Copy(from *Tokens) *Tokens {
+	if t == nil {
+		t = &Tokens{}
+	}
+	t.Prompt = append(t.Prompt[:0], from.Prompt...)
+	t.Replies = make([]IDs, len(from.Replies))
+	for i, r := range from.Replies {
+		t.Replies[i] = bytes.Clone(r)
+	}
+	return t
 }
 
 // drift returns the first index at which a prompt differs from the previous prompt and
 // reply, for the choice that it follows longest; -1 when it extends them.
-func (t *Tokens) drift(prompt []int32) int {
-	n := common(t.Prompt, prompt)
-	if n < len(t.Prompt) {
+func (t *Tokens) drift(prompt IDs) int {
+	n := common(t.Prompt.inside(), prompt.inside())
+	before := t.Prompt.Len()
+	if n < before {
 		return n
 	}
+	rest := prompt.inside()[len(t.Prompt.inside()):]
+	rest = bytes.TrimPrefix(rest, []byte(","))
 	furthest := n
 	for _, reply := range t.Replies {
-		m := common(reply, prompt[n:])
-		if m == len(reply) {
+		m := common(reply.inside(), rest)
+		if m == reply.Len() {
 			return -1
 		}
 		furthest = max(furthest, n+m)
@@ -48,13 +66,46 @@ func (t *Tokens) drift(prompt []int32) int {
 	return furthest
 }
 
-// common returns the length of the longest common prefix.
-func common(a, b []int32) int {
-	n := min(len(a), len(b))
-	for i := range n {
-		if a[i] != b[i] {
-			return i
-		}
+// IDs is a list of token ids as JSON, without spaces; nil if there are none. It is kept as text
+// because that is what it comes as and what records hold, and because the ids of a prompt begin
+// with those of the prompt before: texts are compared fast.
+type IDs []byte
+
+// Len returns the number of ids.
+func (l IDs) Len() int {
+	if len(l) == 0 {
+		return 0
+	}
+	return bytes.Count(l, []byte(",")) + 1
+}
+
+// inside returns the list without its brackets.
+func (l IDs) inside() []byte {
+	if len(l) == 0 {
+		return nil
+	}
+	return l[1 : len(l)-1]
+}
+
+// common returns how many ids two lists without brackets have in common at their beginnings.
+func common(a, b []byte) int {
+	n := commonBytes(a, b)
+	count := bytes.Count(a[:n], []byte(","))
+	if n > 0 && (n == len(a) || a[n] == ',') && (n == len(b) || b[n] == ',') {
+		count++ // the last id is whole in both
+	}
+	return count
+}
+
+// commonBytes returns the length of the longest common prefix.
+func commonBytes(a, b []byte) int {
+	const block = 1 << 10
+	n, size := 0, min(len(a), len(b))
+	for n+block <= size && bytes.Equal(a[n:n+block], b[n:n+block]) {
+		n += block
+	}
+	for n < size && a[n] == b[n] {
+		n++
 	}
 	return n
 }
@@ -72,27 +123,42 @@ type tokenSources struct {
 	versions []byte   // of the weights, by token
 }
 
-func (s *tokenSources) read() Tokens {
-	t := Tokens{Prompt: readIDs(s.prompt)}
+// read reads the lists. previous are the ids of the previous call, or nil.
+func (s *tokenSources) read(previous *Tokens) Tokens {
+	var known IDs
+	if previous != nil {
+		known = previous.Prompt
+	}
+	t := Tokens{Prompt: readIDs(s.prompt, known)}
 	for _, ids := range s.replies {
-		t.Replies = append(t.Replies, readIDs(ids))
+		t.Replies = append(t.Replies, readIDs(ids, nil))
 	}
 	i := 0
 	openai.Elements(s.all, func(value []byte) {
 		if i < len(t.Replies) && len(t.Replies[i]) == 0 {
-			t.Replies[i] = readIDs(value)
+			t.Replies[i] = readIDs(value, nil)
 		}
 		i++
 	})
 	return t
 }
 
-// readIDs reads a valid JSON list of integers; for anything else it returns nil.
-func readIDs(raw []byte) []int32 {
+// readIDs reads a valid JSON list of integers; for anything else, and for an empty list, it returns
+// nil. The result may share raw's memory. What raw has in common with known is not read again.
+func readIDs(raw []byte, known IDs) IDs {
 	if len(raw) < 3 || raw[0] != '[' {
 		return nil
 	}
-	ids := make([]int32, 0, len(raw)/4)
+	from := 1
+	if len(known) > 0 {
+		// Up to the last id that both have whole.
+		from = 1 + bytes.LastIndexByte(raw[:commonBytes(raw, known)], ',')
+		from = max(from, 1)
+	}
+	if isPlain(raw[from : len(raw)-1]) {
+		return raw
+	}
+	ids := append(make(IDs, 0, len(raw)), '[')
 	for i := 1; i < len(raw)-1; i++ { // up to the bracket
 		switch raw[i] {
 		case ',', ' ', '\n', '\t', '\r':
@@ -112,7 +178,29 @@ func readIDs(raw []byte) []int32 {
 		case raw[i] == '.' || raw[i] == 'e' || raw[i] == 'E':
 			return nil
 		}
-		ids = append(ids, int32(sign*n))
+		if len(ids) > 1 {
+			ids = append(ids, ',')
+		}
+		ids = strconv.AppendInt(ids, sign*n, 10)
 	}
-	return ids
+	if len(ids) == 1 {
+		return nil
+	}
+	return append(ids, ']')
+}
+
+// isPlain reports whether the inside of a valid JSON list is ids of up to nine digits and commas.
+func isPlain(inside []byte) bool {
+	digits := 0
+	for _, c := range inside {
+		switch {
+		case c == ',':
+			digits = 0
+		case c < '0' || c > '9' || digits == 9:
+			return false
+		default:
+			digits++
+		}
+	}
+	return true
 }

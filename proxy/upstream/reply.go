@@ -101,7 +101,7 @@ func (r *Reply) ResumeIdle() {
 }
 
 // maxPooled is the largest buffer that is kept for the next reply.
-const maxPooled = 256 << 10
+const maxPooled = 2 << 20
 
 // Free releases the memory of Whole. It may be called after Close.
 func (r *Reply) Free() {
