@@ -60,6 +60,7 @@ type Proxy struct {
 	admin    admin.Handler
 	sessions *session.Manager // nil if none are recorded
 	unheard  sync.Once        // somebody has named a session nonetheless
+	releases *releases
 }
 
 // New returns a proxy. It refuses an invalid configuration or list of models with
@@ -92,6 +93,7 @@ func New(cfg Config) (*Proxy, error) {
 			calls.write(ctx, in, used)
 		},
 	})
+	p.releases = newReleases(cfg.Sessions.Releases, p.upstream.Names, cfg.Logger)
 	if p.sessions, err = p.newSessions(); err != nil {
 		return nil, err
 	}
@@ -134,6 +136,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	rt.allowance = p.allowance(caller)
+	if rt.rolloutID == "" {
+		rt.models = p.releases.stable()
+	}
 	to.serve(w, r, rt)
 }
 
@@ -180,6 +185,7 @@ type route struct {
 	rolloutID, attemptID string             // both or neither
 	path                 string             // the rest, from its slash, without /v1
 	allowance            exchange.Allowance // the budget of the caller; nil without one
+	models               map[string]string  // see exchange.Origin
 }
 
 // maxID bounds the ids of rollouts and attempts in paths, in bytes.
@@ -226,7 +232,7 @@ func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, rt route) {
 		return
 	}
 	defer leave()
-	p.exchange.Serve(ctx, w, r, exchange.Origin{RolloutID: rt.rolloutID, AttemptID: rt.attemptID, Path: rt.path, Cancel: cancel, Allowance: rt.allowance})
+	p.exchange.Serve(ctx, w, r, exchange.Origin{RolloutID: rt.rolloutID, AttemptID: rt.attemptID, Path: rt.path, Cancel: cancel, Models: rt.models, Allowance: rt.allowance})
 }
 
 type listedModel struct {
@@ -293,6 +299,7 @@ func (p *Proxy) Start(ctx context.Context) {
 		p.recorder.Start(ctx)
 		p.upstream.Start(ctx)
 		if p.sessions != nil {
+			p.releases.start(ctx)
 			p.sessions.Start(ctx)
 		}
 	}
@@ -428,6 +435,7 @@ func (p *Proxy) Close(ctx context.Context) error {
 	}
 	if p.sessions != nil {
 		p.sessions.Close()
+		p.releases.close()
 	}
 	p.upstream.Close()
 	if p.meter != nil {

@@ -42,6 +42,8 @@ type Sessions struct {
 	Store agl.Store
 	// IdleTimeout ends a session that has made no call for this long; 0 records no sessions.
 	IdleTimeout time.Duration
+	// Releases says what sessions that begin now are served by; nil is what they ask for.
+	Releases Releases
 	// RewardWindow is how long a session that has ended waits for its reward, see
 	// agl.MetadataRewardWindow; 0 leaves it to the collector.
 	RewardWindow time.Duration
@@ -69,6 +71,7 @@ func (p *Proxy) newSessions() (*session.Manager, error) {
 	}
 	return session.New(session.Config{
 		Store: c.Store, Flush: p.FlushAttempt, IdleTimeout: c.IdleTimeout, RewardWindow: c.RewardWindow, StoreTimeout: p.cfg.StoreTimeout, Logger: p.cfg.Logger,
+		Assign: p.releases.assignments,
 	}), nil
 }
 
@@ -219,7 +222,7 @@ func (p *Proxy) serveSessionCall(w http.ResponseWriter, r *http.Request, rt rout
 		}
 		defer leave(last)
 		w.Header().Set(HeaderRollout, s.RolloutID)
-		rt.rolloutID, rt.attemptID = s.RolloutID, s.AttemptID
+		rt.rolloutID, rt.attemptID, rt.models = s.RolloutID, s.AttemptID, s.Models
 		p.serveCall(w, r, rt)
 		return
 	}

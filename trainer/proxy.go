@@ -11,9 +11,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/collect"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/release"
 )
 
 // ProxyConfig configures a [Proxy].
@@ -44,6 +46,7 @@ type Proxy struct {
 var _ agl.AlgorithmProxy = (*Proxy)(nil)
 
 type runningProxy struct {
+	unwatch func()
 	gateway *proxy.Proxy
 	server  *httpserver.Running
 	url     string // where this machine reaches it
@@ -165,6 +168,13 @@ func (p *Proxy) start(ctx context.Context, spans proxy.Spans, log *slog.Logger) 
 	cfg := p.cfg.Config
 	cfg.Spans, cfg.Models = p.meter.over(spans), p.models
 	cfg.Sessions.Store, _ = spans.(agl.Store) // proxy.New refuses sessions without one
+	watcher, err := watcherOf(spans, cfg.Logger)
+	if err != nil {
+		return agl.NamedResource{}, errors.Join(err, listener.Close())
+	}
+	if watcher != nil {
+		cfg.Sessions.Releases = watcher.Releases
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = log
 	}
@@ -180,7 +190,14 @@ func (p *Proxy) start(ctx context.Context, spans proxy.Spans, log *slog.Logger) 
 		return agl.NamedResource{}, errors.Join(err, listener.Close(), gateway.Close(ctx))
 	}
 	gateway.Start(context.WithoutCancel(ctx)) // until stop, which stores the records of an interrupted run, too
-	p.running = &runningProxy{gateway: gateway, server: httpserver.Start(listener, gateway, log), url: execution.ClientURL(listener)}
+	unwatch := func() {}
+	if watcher != nil && cfg.Sessions.IdleTimeout > 0 {
+		watching, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		var done sync.WaitGroup
+		done.Go(func() { watcher.Run(watching) })
+		unwatch = func() { cancel(); done.Wait() }
+	}
+	p.running = &runningProxy{unwatch: unwatch, gateway: gateway, server: httpserver.Start(listener, gateway, log), url: execution.ClientURL(listener)}
 	log.Info("LLM proxy listens", "url", cfg.PublicURL)
 	return agl.NamedResource{Name: p.cfg.Resource, Resource: resource}, nil
 }
@@ -194,5 +211,20 @@ func (p *Proxy) stop(ctx context.Context) error {
 	if r == nil {
 		return nil
 	}
+	defer r.unwatch()
 	return errors.Join(r.gateway.Close(ctx), r.server.Shutdown(ctx))
+}
+
+// watcherOf returns who lets the releases of a store be decided, with its Releases; nil for a
+// store that keeps none. A client's server does it itself.
+func watcherOf(spans any, log *slog.Logger) (*release.Watcher, error) {
+	engine, ok := spans.(collect.Store)
+	if !ok {
+		return nil, nil //nolint:nilnil // there are no releases
+	}
+	collector, err := collect.New(collect.Config{Store: engine, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	return &release.Watcher{Releases: release.New(engine), Collector: collector, Spans: engine, Logger: log}, nil
 }

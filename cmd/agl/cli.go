@@ -7,6 +7,7 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/gateway"
+	"github.com/agl-go/agl/release"
 	"github.com/agl-go/agl/store"
 )
 
@@ -32,6 +34,7 @@ type cli struct {
 	DB         dbCommand         `cmd:"" name:"db" help:"Maintain a store's database: status, migrate, check, vacuum, backup, export, import."`
 	Project    projectCommand    `cmd:"" help:"Projects of a server, each a store of its own: create, list, archive."`
 	Audit      auditCommand      `cmd:"" help:"What was done to a store, by whom and from where."`
+	Release    releaseCommand    `cmd:"" help:"Releases to live sessions: propose, list, show, promote, rollback, freeze, resume."`
 	Key        keyCommand        `cmd:"" help:"Keys of a store, each with what it may do: create, list, revoke."`
 	Runs       runsCommand       `cmd:"" help:"Runs of algorithms and their metrics: list, show."`
 	Rollouts   rolloutsCommand   `cmd:"" help:"List rollouts, or watch them as they change."`
@@ -98,6 +101,7 @@ func newParser(commands *cli, stdout, stderr io.Writer) (*kong.Kong, error) {
 		kong.Name("agl"),
 		kong.Description("Trains AI agents: a task queue and trace store in the middle, agents on one side, learning algorithms on the other."),
 		kong.Vars{
+			"releaseshare": strconv.FormatFloat(release.DefaultShare, 'g', -1, 64),
 			"rolloutStatuses": commaList(agl.RolloutStatuses()), "workerStatuses": commaList(agl.WorkerStatuses()), "attemptStatuses": commaList(agl.AttemptStatuses()),
 			"database": store.DefaultDSN, "gatewayModel": gateway.DefaultModel,
 		},

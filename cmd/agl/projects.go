@@ -95,14 +95,23 @@ func (c *storeCommand) openProject(page http.Handler, log *slog.Logger) func(ctx
 		if err != nil {
 			return nil, err
 		}
-		api, err := server.New(server.Config{
-			UI: page, Store: engine, Token: c.token(), SpanSecret: spanSecret(c.token(), name), Keys: access.NewKeys(engine), Audit: access.NewAudit(engine), FailedLogins: failedLogins,
-			CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
-		})
+		collector, stopCollecting, err := c.collecting(ctx, engine, log)
 		if err != nil {
 			return nil, errors.Join(err, engine.Close(ctx))
 		}
-		return &project.Tenant{Handler: api, Drain: api.Drain, Close: engine.Close}, nil
+		api, err := server.New(server.Config{
+			UI: page, Store: engine, Collector: collector, Token: c.token(), SpanSecret: spanSecret(c.token(), name), Keys: access.NewKeys(engine), Audit: access.NewAudit(engine), FailedLogins: failedLogins,
+			CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
+		})
+		if err != nil {
+			stopCollecting()
+			return nil, errors.Join(err, engine.Close(ctx))
+		}
+		closeAll := func(ctx context.Context) error {
+			stopCollecting()
+			return engine.Close(ctx)
+		}
+		return &project.Tenant{Handler: api, Drain: api.Drain, Close: closeAll}, nil
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
-	"github.com/agl-go/agl/collect"
 	"github.com/agl-go/agl/dashboard"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/rest/project"
@@ -145,10 +144,11 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 		return errors.Join(err, listener.Close())
 	}
 	keys, projects := access.NewKeys(engine), c.registry(engine)
-	collector, err := collect.New(collect.Config{Store: engine, RewardWindow: time.Duration(c.RewardWindow), Logger: log})
+	collector, stopCollecting, err := c.collecting(ctx, engine, log)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
+	defer stopCollecting() // before the engine closes
 	server, err := server.New(server.Config{
 		UI: page, Collector: collector, Store: engine, Token: c.token(), Keys: keys, Projects: projects, Audit: access.NewAudit(engine), FailedLogins: failedLogins, CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
 	})

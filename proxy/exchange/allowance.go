@@ -103,7 +103,7 @@ func withMember(body []byte, name, value string) []byte {
 // reserve reserves what the call uses at most, where its caller has a budget.
 func (c *call) reserve(ctx context.Context) (err error) {
 	if c.allowance != nil {
-		c.settle, err = c.allowance.Reserve(ctx, c.in.Model, c.most)
+		c.settle, err = c.allowance.Reserve(ctx, c.serving, c.most)
 	}
 	return err
 }

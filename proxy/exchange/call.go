@@ -29,6 +29,8 @@ type call struct {
 	allowance Allowance
 	most      Usage
 	settle    func(used Usage)
+	models    map[string]string // see Origin
+	serving   string            // the model that answers
 	buffers   *bufferPool
 	maxReply  int64 // bytes that are recorded or translated of a reply
 }

@@ -63,6 +63,9 @@ func New(cfg Config) *Exchange { return &Exchange{cfg: cfg} }
 type Origin struct {
 	RolloutID, AttemptID string // both or neither
 	Path                 string // without the prefix of the attempt and without /v1
+	// Models are the models that answer, by the models that are asked for; others answer
+	// for themselves.
+	Models map[string]string
 	// Cancel cancels the context of Serve, with a cause.
 	Cancel context.CancelCauseFunc
 	// Allowance is the budget of the caller; nil is none.
@@ -73,7 +76,7 @@ type Origin struct {
 // received part of a reply that cannot be completed: closing the connection is then the
 // only way to report the failure.
 func (x *Exchange) Serve(ctx context.Context, w http.ResponseWriter, r *http.Request, of Origin) {
-	c := &call{w: w, cancel: of.Cancel, allowance: of.Allowance, buffers: &x.buffers, maxReply: x.cfg.MaxReplyBytes, in: &record.Input{
+	c := &call{w: w, cancel: of.Cancel, allowance: of.Allowance, models: of.Models, buffers: &x.buffers, maxReply: x.cfg.MaxReplyBytes, in: &record.Input{
 		RolloutID: of.RolloutID, AttemptID: of.AttemptID, Method: r.Method, Path: of.Path, Form: formOf(of.Path), Start: time.Now(),
 	}}
 	c.recorded = of.RolloutID != "" && Generates(of.Path) && x.cfg.Recorder.Records(of.RolloutID, of.AttemptID)
@@ -114,7 +117,7 @@ func (x *Exchange) serve(ctx context.Context, c *call, r *http.Request) error {
 		return c.refuse(ctx, err)
 	}
 	reply, err := x.cfg.Upstream.Send(ctx, &upstream.Request{
-		Model: c.in.Model, Affinity: cmp.Or(c.in.RolloutID, r.Header.Get("X-Session-Id")), Agent: r, Message: plans.message, Buffer: c.recorded,
+		Model: c.serving, Affinity: cmp.Or(c.in.RolloutID, r.Header.Get("X-Session-Id")), Agent: r, Message: plans.message, Buffer: c.recorded,
 	})
 	c.free = reply.Free
 	defer func() {
@@ -204,9 +207,12 @@ func (x *Exchange) read(ctx context.Context, c *call, r *http.Request) (*planner
 		}
 		return nil, nil, e
 	}
-	c.in.Model, c.in.Stream = request.Model, request.Stream
+	c.in.Model, c.in.Stream, c.serving = request.Model, request.Stream, request.Model
+	if model, ok := c.models[request.Model]; ok {
+		c.serving = model
+	}
 	plans := &planner{path: c.in.Path, body: body, request: request, start: c.in.Start, recorded: c.recorded}
-	return plans, control, x.cfg.Upstream.Find(request.Model)
+	return plans, control, x.cfg.Upstream.Find(c.serving)
 }
 
 // firstBytes returns how much of a request's body memory is reserved for before any of it

@@ -17,6 +17,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -62,13 +63,29 @@ type Config struct {
 	RewardWindow time.Duration // 0 leaves it to the store
 	StoreTimeout time.Duration // of one request to the store
 	Max          int           // open sessions; 0 is 100,000
-	Logger       *slog.Logger
+	// Assign says what a session that begins now is served by, and what it may have been
+	// served by recently, the newest first: a session that another proxy has begun keeps what
+	// it has there. key is its user, or its name. Nil is nothing.
+	Assign func(key string) []Assignment
+	Logger *slog.Logger
 }
+
+// Assignment is what serves a session from its beginning to its end.
+type Assignment struct {
+	ResourcesID string            // empty is the latest
+	Models      map[string]string // the models that answer, by the models that are asked for
+	Metadata    map[string]any    // of the session's rollout
+}
+
+// metadataModels is the key of Assignment.Models.
+const metadataModels = "agl.session_models"
 
 // Session is an open session.
 type Session struct {
 	RolloutID, AttemptID string
 	ResourcesID          string // the version that it runs with; empty when there is none
+	// Models are the models that answer its calls, by the models that they ask for.
+	Models map[string]string
 
 	name    string
 	idle    time.Duration
@@ -139,7 +156,7 @@ func (m *Manager) Create(ctx context.Context, p NewSession) (s *Session, key str
 			return nil, "", err
 		}
 	}
-	if s, err = m.begin(ctx, name, p, rand.Text()); err != nil {
+	if s, err = m.begin(ctx, name, p, m.assignments(cmp.Or(p.User, name))[0], rand.Text()); err != nil {
 		return nil, "", err
 	}
 	if p.Key != "" {
@@ -202,17 +219,33 @@ func (m *Manager) continued(ctx context.Context, name, user string) (*Session, e
 	}
 	for generation := range maxGenerations {
 		key := "session-" + hex.EncodeToString(sum[:16]) + "-" + strconv.Itoa(generation)
-		s, err := m.begin(ctx, name, NewSession{User: user, Input: input}, key)
-		if !errors.Is(err, agl.ErrIllegalState) && !errors.Is(err, agl.ErrConflict) { // another proxy has other settings
-			return s, err
+		for _, assigned := range m.assignments(cmp.Or(user, name)) {
+			s, err := m.begin(ctx, name, NewSession{User: user, Input: input}, assigned, key)
+			if errors.Is(err, agl.ErrConflict) { // it began with an earlier assignment, or another proxy has other settings
+				continue
+			}
+			if !errors.Is(err, agl.ErrIllegalState) {
+				return s, err
+			}
+			break
 		}
 	}
 	return nil, agl.Errorf(agl.CodeExhausted, "session %.100q has ended too often", name)
 }
 
+// assignments is never empty.
+func (m *Manager) assignments(key string) []Assignment {
+	if m.config.Assign != nil {
+		if list := m.config.Assign(key); len(list) > 0 {
+			return list
+		}
+	}
+	return []Assignment{{}}
+}
+
 // begin starts the rollout of a session. If a session with the same idempotency key has
 // ended it is ErrIllegalState.
-func (m *Manager) begin(ctx context.Context, name string, p NewSession, key string) (*Session, error) {
+func (m *Manager) begin(ctx context.Context, name string, p NewSession, assigned Assignment, key string) (*Session, error) {
 	m.mu.Lock()
 	full := len(m.byRollout) >= m.config.Max
 	m.mu.Unlock()
@@ -222,6 +255,13 @@ func (m *Manager) begin(ctx context.Context, name string, p NewSession, key stri
 	metadata := map[string]any{}
 	for k, v := range p.Metadata {
 		metadata[k] = v
+	}
+	if p.ResourcesID == "" || assigned.ResourcesID == "" { // what its program has chosen is no part of an experiment
+		maps.Copy(metadata, assigned.Metadata)
+		p.ResourcesID = cmp.Or(p.ResourcesID, assigned.ResourcesID)
+		if len(assigned.Models) > 0 {
+			metadata[metadataModels] = assigned.Models
+		}
 	}
 	metadata[MetadataSession] = name
 	if p.User != "" {
@@ -276,6 +316,11 @@ func (m *Manager) add(r *agl.AttemptedRollout) (*Session, error) {
 	}
 	if seconds, ok := agl.Attributes(r.Metadata).GetFloat(metadataIdle); ok && seconds > 0 {
 		s.idle = time.Duration(min(seconds, 1e9) * float64(time.Second))
+	}
+	if models, ok := agl.Attributes(r.Metadata).Get(metadataModels); ok {
+		if err := json.Unmarshal(models, &s.Models); err != nil {
+			return nil, agl.Errorf(agl.CodeInvalid, "rollout %s: %s: %w", r.RolloutID, metadataModels, err)
+		}
 	}
 	m.byRollout[s.RolloutID] = s
 	m.byName[s.name] = s

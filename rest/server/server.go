@@ -173,7 +173,7 @@ func (s *Server) routeAPI(config Config) {
 	q := &queue{store, can.ReturnClaims, s.shared.drain}
 	k, prj := keys{config.Keys, config.SpanSecret}, projects{config.Projects}
 	r, res, w, sp := rollouts{store}, resources{store}, workers{store}, spans{store, can.QuerySpansJSON, newSpanBases(baseMemory, config.MaxBodyBytes)}
-	sig, rw, rn := signals{store}, rewards{store}, newRuns(store)
+	sig, rw, rn, rel := signals{store}, rewards{store}, newRuns(store), newReleases(store)
 	const read, run, train, admin = access.Readers, access.Runner | access.Train, access.Train, access.Admin
 	const sends = access.Senders &^ access.Agent
 	for path, m := range map[string]methods{
@@ -210,6 +210,11 @@ func (s *Server) routeAPI(config Config) {
 		wire.Runs:                          {get: {read, rn.query}, post: {train, rn.start}},
 		wire.Run("{" + runID + "}"):        {get: {read, rn.get}, post: {train, rn.update}, del: {admin, rn.delete}},
 		wire.RunMetrics("{" + runID + "}"): {get: {read, rn.queryMetrics}, post: {train, rn.addMetrics}},
+
+		wire.Releases:                       {get: {read, rel.list}, post: {train, rel.propose}},
+		wire.CurrentRelease:                 {get: {read | access.Live, rel.current}},
+		wire.Release("{" + releaseID + "}"): {get: {read, rel.get}},
+		wire.ReleaseAct("{"+releaseID+"}", "{"+releaseAct+"}"): {post: {train, rel.act}},
 
 		wire.Resources:                            {get: {read, res.query}, post: {train, res.add}},
 		wire.LatestResources:                      {get: {read, res.latest}},

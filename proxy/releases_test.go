@@ -1,0 +1,151 @@
+package proxy_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/proxy/proxytest"
+	"github.com/agl-go/agl/release"
+	"github.com/agl-go/agl/store/memory/memorytest"
+)
+
+// watched are releases whose reader can be waited for.
+type watched struct {
+	*release.Releases
+
+	mu   sync.Mutex
+	read *sync.Cond
+	n    int
+}
+
+func watch(r *release.Releases) *watched {
+	w := &watched{Releases: r}
+	w.read = sync.NewCond(&w.mu)
+	return w
+}
+
+func (w *watched) CurrentRelease(ctx context.Context) (release.Current, error) {
+	current, err := w.Releases.CurrentRelease(ctx)
+	w.mu.Lock()
+	w.n++
+	w.read.Broadcast()
+	w.mu.Unlock()
+	return current, err
+}
+
+// await returns when the reader acts by what is current now. Its next answer may have been read before,
+// and the one after that is acted by when it asks again.
+func (w *watched) await() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for until := w.n + 3; w.n < until; {
+		w.read.Wait()
+	}
+}
+
+// A release gives its share of the sessions to the candidate, each from its beginning to its end, at
+// two proxies of one store; promotion and rollback reach new sessions only.
+func TestReleases(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	releases := release.New(store)
+	followers := []*watched{watch(releases), watch(releases)} // of each proxy
+	await := func() {
+		for _, one := range followers {
+			one.await()
+		}
+	}
+	var backends []proxy.Model
+	for _, name := range []string{"support", "support-v2"} {
+		model := serve(t, proxytest.VLLM(func(string, int) string { return name }))
+		backends = append(backends, proxy.Model{Name: name, BaseURL: model.BaseURL()})
+	}
+	var proxies []live
+	for _, follower := range followers {
+		proxies = append(proxies, startLive(t, store, func(c *proxy.Config) {
+			c.Models, c.Sessions.Releases = backends, follower
+		}))
+	}
+	const body = `{"model":"support","messages":[{"role":"user","content":"hi"}]}`
+	ask := func(n int, header ...string) (who, rollout string) {
+		t.Helper()
+		answer, rollout := proxies[n%2].call(t, completions, body, http.StatusOK, header...)
+		return fmt.Sprint(answer["choices"].([]any)[0].(map[string]any)["message"].(map[string]any)["content"]), rollout
+	}
+	before, _ := ask(0, "X-Agl-Session", "open before")
+	if before != "support" {
+		t.Fatalf("without a release %s answers", before)
+	}
+	r, err := releases.Propose(t.Context(), release.Proposal{Candidate: release.Version{Model: "support-v2"}, Model: "support", Share: 0.5, By: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	await()
+	served := map[string]string{} // by the session
+	counts := map[string]int{}
+	for n := range 60 {
+		name := fmt.Sprint("chat-", n)
+		who, rollout := ask(n, "X-Agl-Session", name)
+		served[name] = who
+		counts[who]++
+		stored, err := store.GetRollout(t.Context(), agl.GetRolloutParams{RolloutID: rollout})
+		if err != nil {
+			t.Fatal(err)
+		}
+		metadata := agl.Attributes(stored.Metadata)
+		arm, _ := metadata.GetString(release.MetadataArm)
+		id, _ := metadata.GetString(release.MetadataRelease)
+		share, _ := metadata.GetFloat(release.MetadataShare)
+		if want := map[string]string{"support": "stable", "support-v2": "candidate"}[who]; arm != want || id != r.ID || share != 0.5 {
+			t.Errorf("%s was answered by %s: the metadata are %s", name, who, stored.Metadata)
+		}
+	}
+	if counts["support"] < 15 || counts["support-v2"] < 15 {
+		t.Errorf("the sessions were served by %v, want about half each", counts)
+	}
+	for _, user := range []string{"ada", "bob", "eve"} { // a user gets the same in every session
+		one, _ := ask(0, "X-Agl-Session", user+" 1", "X-Agl-User", user)
+		two, _ := ask(1, "X-Agl-Session", user+" 2", "X-Agl-User", user)
+		if one != two {
+			t.Errorf("%s is served by %s and %s", user, one, two)
+		}
+	}
+	if who, _ := ask(0); who != "support" {
+		t.Errorf("a call without a session is answered by %s", who)
+	}
+	stays := func(when string) {
+		t.Helper()
+		if who, _ := ask(1, "X-Agl-Session", "open before"); who != before {
+			t.Errorf("%s: a session that began before the release is served by %s", when, who)
+		}
+		for n := range 60 { // at the other proxy than before
+			name := fmt.Sprint("chat-", n)
+			if who, _ := ask(n+1, "X-Agl-Session", name); who != served[name] {
+				t.Errorf("%s: %s began with %s and is served by %s", when, name, served[name], who)
+			}
+		}
+	}
+	for _, step := range []struct {
+		act  release.Act
+		want string
+	}{{release.ActPromote, "support-v2"}, {release.ActRollback, "support"}} {
+		if _, err := releases.Do(t.Context(), r.ID, step.act, "test", ""); err != nil {
+			t.Fatal(err)
+		}
+		await()
+		stays(string(step.act))
+		for n := range 4 {
+			if who, _ := ask(n, "X-Agl-Session", fmt.Sprint("after ", step.act, n)); who != step.want {
+				t.Errorf("after the %s a new session is served by %s", step.act, who)
+			}
+		}
+		if who, _ := ask(1); who != step.want {
+			t.Errorf("after the %s a call without a session is answered by %s", step.act, who)
+		}
+	}
+}

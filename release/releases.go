@@ -1,0 +1,285 @@
+package release
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+)
+
+// The documents: one for each release, and one that says what is current.
+const (
+	kind     = "release"
+	kindHead = "release-current"
+	idHead   = "current"
+)
+
+// maxTries bounds how often a document that others change, too, is written.
+const maxTries = 20
+
+// Releases are the releases of a store. Its methods are safe for concurrent use, by any
+// number of processes on one database.
+type Releases struct {
+	documents agl.DocumentStore
+}
+
+// New returns the releases that a store keeps as documents.
+func New(documents agl.DocumentStore) *Releases { return &Releases{documents} }
+
+// uniform is a number in [0, 1) that a text always has.
+func uniform(text string) float64 {
+	sum := sha256.Sum256([]byte(text))
+	return float64(binary.BigEndian.Uint64(sum[:])>>11) / (1 << 53)
+}
+
+// CurrentRelease returns what sessions that begin now are served by.
+func (r *Releases) CurrentRelease(ctx context.Context) (Current, error) {
+	current, _, err := r.head(ctx)
+	return current, err
+}
+
+func (r *Releases) head(ctx context.Context) (current Current, version int64, err error) {
+	document, err := r.documents.GetDocument(ctx, kindHead, idHead)
+	if errors.Is(err, agl.ErrNotFound) {
+		return current, 0, nil
+	}
+	if err == nil {
+		err = decode(&document, &current)
+	}
+	return current, document.Version, err
+}
+
+// Get returns a release; ErrNotFound.
+func (r *Releases) Get(ctx context.Context, id string) (Release, error) {
+	release, _, err := r.get(ctx, id)
+	return release, err
+}
+
+func (r *Releases) get(ctx context.Context, id string) (release Release, version int64, err error) {
+	document, err := r.documents.GetDocument(ctx, kind, id)
+	if errors.Is(err, agl.ErrNotFound) {
+		return release, 0, agl.Errorf(agl.CodeNotFound, "release %.100q not found", id)
+	}
+	if err == nil {
+		err = decode(&document, &release)
+	}
+	return release, document.Version, err
+}
+
+// List returns all releases, the newest first.
+func (r *Releases) List(ctx context.Context) ([]Release, error) {
+	page, err := r.documents.QueryDocuments(ctx, agl.QueryDocumentsParams{Kind: kind})
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Release, len(page.Items))
+	for i := range page.Items {
+		if err := decode(&page.Items[i], &list[i]); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(list, func(a, b Release) int {
+		return cmp.Or(cmp.Compare(b.CreateTime, a.CreateTime), strings.Compare(a.ID, b.ID))
+	})
+	return list, nil
+}
+
+// Propose begins a release. While another one has a canary it is ErrIllegalState.
+func (r *Releases) Propose(ctx context.Context, p Proposal) (Release, error) {
+	p.Gates, p.Share = p.Gates.withDefaults(), cmp.Or(p.Share, DefaultShare)
+	if err := p.check(); err != nil {
+		return Release{}, err
+	}
+	now := agl.TimestampOf(time.Now())
+	release := Release{
+		ID: "re-" + strings.ToLower(rand.Text()[:12]), State: StateCanary, Model: p.Model, Candidate: p.Candidate, Share: p.Share, Gates: p.Gates,
+		CreateTime: now, CreatedBy: p.By, Decisions: []Decision{{Action: "propose", By: p.By, Reason: "proposed", Time: now}},
+	}
+	for range maxTries {
+		current, version, err := r.head(ctx)
+		if err != nil {
+			return Release{}, err
+		}
+		if current.Release != "" {
+			return Release{}, agl.Errorf(agl.CodeIllegalState, "release %s has a canary; promote it or roll it back first", current.Release)
+		}
+		if release.Stable = current.Stable; current.Model != p.Model {
+			release.Stable.Model = ""
+		}
+		head := Current{Stable: release.Stable, Model: p.Model, Release: release.ID, Candidate: p.Candidate, Share: p.Share}
+		if err := r.write(ctx, &release, 0, &head, version); !errors.Is(err, agl.ErrConflict) {
+			return release, err
+		}
+	}
+	return Release{}, errBusy()
+}
+
+func errBusy() error {
+	return agl.Errorf(agl.CodeUnavailable, "the releases change too often; try again")
+}
+
+// Act is what somebody does with a release.
+type Act string
+
+// The acts.
+const (
+	ActPromote  Act = "promote"
+	ActRollback Act = "rollback"
+	ActFreeze   Act = "freeze"
+	ActResume   Act = "resume"
+)
+
+// Acts returns every act.
+func Acts() []Act { return []Act{ActPromote, ActRollback, ActFreeze, ActResume} }
+
+// Do promotes a release, rolls it back, or freezes or resumes it. Doing again what is done
+// already changes nothing. A rollback of what was promoted gives sessions what was stable
+// before it, unless another release came after it. What cannot be done is ErrIllegalState.
+func (r *Releases) Do(ctx context.Context, id string, act Act, by, reason string) (Release, error) {
+	if !slices.Contains(Acts(), act) {
+		return Release{}, agl.Errorf(agl.CodeInvalid, "act: got %q, must be one of %q", act, Acts())
+	}
+	return r.change(ctx, id, func(release *Release, current *Current) (bool, error) {
+		return release.do(current, act, by, reason)
+	})
+}
+
+// change applies an edit to a release and to what is current in one commit. An edit that
+// returns false changes nothing.
+func (r *Releases) change(ctx context.Context, id string, edit func(release *Release, current *Current) (bool, error)) (Release, error) {
+	for range maxTries {
+		current, headVersion, err := r.head(ctx)
+		if err != nil {
+			return Release{}, err
+		}
+		release, version, err := r.get(ctx, id)
+		if err != nil {
+			return Release{}, err
+		}
+		before := current
+		changed, err := edit(&release, &current)
+		if err != nil || !changed {
+			return release, err
+		}
+		head := &current
+		if current == before {
+			head = nil
+		}
+		if err := r.write(ctx, &release, version, head, headVersion); !errors.Is(err, agl.ErrConflict) {
+			return release, err
+		}
+	}
+	return Release{}, errBusy()
+}
+
+// do applies an act, and reports whether anything has changed.
+func (r *Release) do(current *Current, act Act, by, reason string) (bool, error) {
+	refuse := func(why string) (bool, error) {
+		return false, agl.Errorf(agl.CodeIllegalState, "release %s: cannot %s: it is %s%s", r.ID, act, r.State, why)
+	}
+	switch act {
+	case ActPromote:
+		if r.State == StatePromoted {
+			return false, nil
+		}
+		if r.State != StateCanary {
+			return refuse("; propose the candidate again")
+		}
+		r.State = StatePromoted
+		*current = Current{Stable: r.promoted(), Model: cmp.Or(r.Model, current.Model)}
+	case ActRollback:
+		switch {
+		case r.State == StateRolledBack:
+			return false, nil
+		case r.State == StatePromoted && (current.Release != "" || current.Stable != r.promoted()):
+			return refuse(", and another release came after it")
+		}
+		r.State = StateRolledBack
+		*current = Current{Stable: r.Stable, Model: current.Model}
+	default:
+		if r.State != StateCanary {
+			return refuse("")
+		}
+		if r.Frozen == (act == ActFreeze) {
+			return false, nil
+		}
+		r.Frozen = act == ActFreeze
+	}
+	r.Decisions = append(r.Decisions, Decision{Action: string(act), By: by, Reason: reason, Time: agl.TimestampOf(time.Now()), Evidence: r.Evidence.clone()})
+	return true, nil
+}
+
+// promoted is what is stable after the promotion: what the candidate does not name stays.
+func (r *Release) promoted() Version {
+	return Version{ResourcesID: cmp.Or(r.Candidate.ResourcesID, r.Stable.ResourcesID), Model: cmp.Or(r.Candidate.Model, r.Stable.Model)}
+}
+
+// ByGates is who decides by the gates.
+const ByGates = "gates"
+
+// Observe counts sessions of a release, which the collector gave behind the cursor since and
+// up to next, and decides. If the cursor of the release is another one by now, somebody else
+// has counted them: it changes nothing. Of a release without a canary it changes nothing.
+func (r *Releases) Observe(ctx context.Context, id, since, next string, sessions []Observation) (Release, error) {
+	return r.change(ctx, id, func(release *Release, current *Current) (bool, error) {
+		if release.State != StateCanary || release.Cursor != since || since == next {
+			return false, nil
+		}
+		release.Cursor = next
+		for _, o := range sessions {
+			release.Evidence.Add(release.Gates, o)
+			switch v := release.Gates.Decide(&release.Evidence); {
+			case v.Action == Rollback:
+				return release.do(current, ActRollback, ByGates, v.Reason)
+			case v.Action == Promote && !release.Frozen:
+				return release.do(current, ActPromote, ByGates, v.Reason)
+			}
+		}
+		return true, nil
+	})
+}
+
+// write writes a release and, unless it is nil, what is current, if they have these versions.
+func (r *Releases) write(ctx context.Context, release *Release, version int64, head *Current, headVersion int64) error {
+	body, err := json.Marshal(release, json.Deterministic(true))
+	if err != nil {
+		return err
+	}
+	last := release.Decisions[len(release.Decisions)-1]
+	writes := []agl.DocumentWrite{{
+		Kind: kind, ID: release.ID, Body: body, IfVersion: agl.Some(version),
+		Quiet: head == nil && last.Action != string(ActFreeze) && last.Action != string(ActResume), // sessions are counted often
+	}}
+	if head != nil {
+		body, err := json.Marshal(head)
+		if err != nil {
+			return err
+		}
+		writes = append(writes, agl.DocumentWrite{Kind: kindHead, ID: idHead, Body: body, IfVersion: agl.Some(headVersion)})
+	}
+	_, err = r.documents.WriteDocuments(ctx, agl.WriteDocumentsParams{Writes: writes})
+	return err
+}
+
+func decode(d *agl.Document, into any) error {
+	if err := json.Unmarshal(d.Body, into); err != nil {
+		return agl.Errorf(agl.CodeInternal, "the document %s of kind %s cannot be read: %w", d.ID, d.Kind, err)
+	}
+	return nil
+}
+
+func (e *Evidence) clone() Evidence {
+	c := *e
+	c.Guards = maps.Clone(e.Guards)
+	return c
+}

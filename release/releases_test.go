@@ -1,0 +1,280 @@
+package release_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/collect"
+	"github.com/agl-go/agl/release"
+	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/memory/memorytest"
+)
+
+func propose(t *testing.T, r *release.Releases, p release.Proposal) release.Release {
+	t.Helper()
+	made, err := r.Propose(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+func current(t *testing.T, r *release.Releases) release.Current {
+	t.Helper()
+	c, err := r.CurrentRelease(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestLife: what is current after each act, and which acts are refused.
+func TestLife(t *testing.T) {
+	t.Parallel()
+	r := release.New(memorytest.Open(t))
+	if c := current(t, r); c != (release.Current{}) {
+		t.Errorf("without a release, %+v is current", c)
+	}
+	first := propose(t, r, release.Proposal{Candidate: release.Version{ResourcesID: "rs-1"}, By: "ada"})
+	if c := current(t, r); c.Release != first.ID || c.Share != release.DefaultShare || c.Candidate.ResourcesID != "rs-1" || c.Stable != (release.Version{}) {
+		t.Errorf("with a canary, %+v is current", c)
+	}
+	if _, err := r.Propose(t.Context(), release.Proposal{Candidate: release.Version{ResourcesID: "rs-2"}}); !errors.Is(err, agl.ErrIllegalState) {
+		t.Errorf("a second canary: got %v", err)
+	}
+	do := func(id string, act release.Act, want error) {
+		t.Helper()
+		if _, err := r.Do(t.Context(), id, act, "ada", "because"); !errors.Is(err, want) {
+			t.Errorf("%s: got %v, want %v", act, err, want)
+		}
+	}
+	do(first.ID, release.ActFreeze, nil)
+	do(first.ID, release.ActFreeze, nil) // again
+	do(first.ID, release.ActResume, nil)
+	do(first.ID, release.ActPromote, nil)
+	do(first.ID, release.ActPromote, nil) // again
+	do(first.ID, release.ActFreeze, agl.ErrIllegalState)
+	do("re-unknown", release.ActPromote, agl.ErrNotFound)
+	do(first.ID, "delete", agl.ErrInvalid)
+	second := propose(t, r, release.Proposal{Candidate: release.Version{Model: "v2"}, Model: "v1", Share: 0.5, By: "bob"})
+	if second.Stable != (release.Version{ResourcesID: "rs-1"}) {
+		t.Errorf("the second release begins on %+v", second.Stable)
+	}
+	do(first.ID, release.ActRollback, agl.ErrIllegalState) // another one came after it
+	do(second.ID, release.ActPromote, nil)
+	if c := current(t, r); c != (release.Current{Stable: release.Version{ResourcesID: "rs-1", Model: "v2"}, Model: "v1"}) {
+		t.Errorf("after the second promotion, %+v is current", c)
+	}
+	do(second.ID, release.ActRollback, nil)
+	do(second.ID, release.ActPromote, agl.ErrIllegalState)
+	if c := current(t, r); c.Stable != (release.Version{ResourcesID: "rs-1"}) || c.Release != "" {
+		t.Errorf("after the rollback, %+v is current", c)
+	}
+	got, err := r.Get(t.Context(), first.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var acts []string
+	for _, d := range got.Decisions {
+		acts = append(acts, d.Action+" by "+d.By)
+	}
+	if want := []string{"propose by ada", "freeze by ada", "resume by ada", "promote by ada"}; !slices.Equal(acts, want) {
+		t.Errorf("decisions %q, want %q", acts, want)
+	}
+	list, err := r.List(t.Context())
+	if err != nil || len(list) != 2 {
+		t.Errorf("%d releases are listed, %v", len(list), err)
+	}
+}
+
+func TestBadProposals(t *testing.T) {
+	t.Parallel()
+	r := release.New(memorytest.Open(t))
+	ok := release.Version{ResourcesID: "rs-1"}
+	for name, p := range map[string]release.Proposal{
+		"nothing":           {},
+		"a model for whom":  {Candidate: release.Version{Model: "m"}},
+		"whose model":       {Candidate: ok, Model: "m"},
+		"share":             {Candidate: ok, Share: 0.6},
+		"negative share":    {Candidate: ok, Share: -1},
+		"alpha":             {Candidate: ok, Gates: release.Gates{Alpha: 0.7}},
+		"gain":              {Candidate: ok, Gates: release.Gates{MinGain: -0.1}},
+		"max sessions":      {Candidate: ok, Gates: release.Gates{MaxSessions: 60}},
+		"guard of nothing":  {Candidate: ok, Gates: release.Gates{Guards: []release.Guard{{Tolerance: 1}}}},
+		"guard twice":       {Candidate: ok, Gates: release.Gates{Guards: []release.Guard{{Metric: "x"}, {Metric: "x"}}}},
+		"negative guard":    {Candidate: ok, Gates: release.Gates{Guards: []release.Guard{{Metric: "x", Tolerance: -1}}}},
+		"too few to decide": {Candidate: ok, Gates: release.Gates{MinSessions: 1}},
+	} {
+		if _, err := r.Propose(t.Context(), p); !errors.Is(err, agl.ErrInvalid) {
+			t.Errorf("%s: got %v, want invalid", name, err)
+		}
+	}
+}
+
+// TestFrozen: a frozen release is not promoted by its gates, but is rolled back by them.
+func TestFrozen(t *testing.T) {
+	t.Parallel()
+	for gain, want := range map[float64]release.State{5: release.StateCanary, -5: release.StateRolledBack} {
+		r := release.New(memorytest.Open(t))
+		made := propose(t, r, release.Proposal{Candidate: release.Version{ResourcesID: "rs-1"}, Share: 0.5})
+		if _, err := r.Do(t.Context(), made.ID, release.ActFreeze, "ada", ""); err != nil {
+			t.Fatal(err)
+		}
+		random := rand.New(rand.NewPCG(1, 1))
+		var sessions []release.Observation
+		for n := range 400 {
+			arm := release.Arm(n % 2)
+			reward := gain*float64(arm) + random.NormFloat64()
+			sessions = append(sessions, release.Observation{Arm: arm, Share: 0.5, Reward: &reward})
+		}
+		after, err := r.Observe(t.Context(), made.ID, "", "1", sessions)
+		if err != nil || after.State != want {
+			t.Errorf("with the gain %v the frozen release is %s, %v; want %s", gain, after.State, err, want)
+		}
+		if want != release.StateCanary {
+			continue
+		}
+		if after, err = r.Do(t.Context(), made.ID, release.ActResume, "ada", ""); err != nil {
+			t.Fatal(err)
+		}
+		if after, err = r.Observe(t.Context(), made.ID, "1", "2", sessions[:2]); err != nil || after.State != release.StatePromoted {
+			t.Errorf("after resume it is %s, %v", after.State, err)
+		}
+	}
+}
+
+// sessions are live sessions that have ended, as a proxy records them.
+func endSession(ctx context.Context, s agl.Store, id string, arm release.Arm, reward float64) error {
+	metadata, err := json.Marshal(map[string]any{release.MetadataRelease: id, release.MetadataArm: arm.String(), release.MetadataShare: 0.5})
+	if err != nil {
+		return err
+	}
+	made, err := s.StartRollout(ctx, agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Metadata: metadata}})
+	if err != nil {
+		return err
+	}
+	if _, err = agl.AddReward(ctx, s, agl.AddRewardParams{RolloutID: made.RolloutID, Rewards: []agl.Reward{{Name: "primary", Value: reward}, {Name: "refunds", Value: 0.5}}}); err != nil {
+		return err
+	}
+	status := agl.AttemptSucceeded
+	_, err = s.UpdateAttempt(ctx, agl.UpdateAttemptParams{RolloutID: made.RolloutID, AttemptID: agl.LatestAttempt, Status: &status})
+	return err
+}
+
+// TestWatcherCountsOnce: several watchers at once, whose store is closed and opened again in the middle,
+// count each session once.
+func TestWatcherCountsOnce(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "agl.db")
+	const rounds, perRound, watchers = 5, 40, 3
+	id := ""
+	for round := range rounds {
+		func() {
+			engine, err := store.Open(t.Context(), "sqlite:"+path, store.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := engine.Close(context.WithoutCancel(t.Context())); err != nil {
+					t.Error(err)
+				}
+			}()
+			r := release.New(engine)
+			if id == "" {
+				id = propose(t, r, release.Proposal{Candidate: release.Version{ResourcesID: "rs-1"}, Share: 0.5, Gates: release.Gates{Guards: []release.Guard{{Metric: "refunds", Tolerance: 1}}}}).ID
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			for range watchers {
+				collector, err := collect.New(collect.Config{Store: engine})
+				if err != nil {
+					t.Fatal(err)
+				}
+				w := release.Watcher{Releases: r, Collector: collector, Spans: engine}
+				running.Go(func() { w.Run(ctx) })
+			}
+			for n := range perRound {
+				if err := endSession(t.Context(), engine, id, release.Arm(n%2), float64(n%5)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if round == rounds-1 { // else they are stopped in the middle
+				for looks := time.NewTicker(10 * time.Millisecond); ; <-looks.C { // counting makes no events
+					got, err := r.Get(t.Context(), id)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if got.Evidence.Sessions[0]+got.Evidence.Sessions[1] >= rounds*perRound {
+						looks.Stop()
+						break
+					}
+				}
+			}
+			stop()
+			running.Wait()
+			got, err := r.Get(t.Context(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if round == rounds-1 {
+				const each = rounds * perRound / 2
+				if got.Evidence.Sessions != [2]int64{each, each} || got.Evidence.Reward.Arms[1].N != each || got.Evidence.Guards["refunds"].Arms[0].N != each {
+					t.Errorf("%+v were counted, want %d of each arm", got.Evidence, each)
+				}
+			}
+		}()
+	}
+}
+
+// TestAutomatic: a better candidate is promoted and a worse one rolled back by the sessions alone.
+func TestAutomatic(t *testing.T) {
+	t.Parallel()
+	for gain, want := range map[float64]release.State{4: release.StatePromoted, -4: release.StateRolledBack} {
+		t.Run(fmt.Sprint(gain), func(t *testing.T) {
+			t.Parallel()
+			engine := memorytest.Open(t)
+			r := release.New(engine)
+			collector, err := collect.New(collect.Config{Store: engine})
+			if err != nil {
+				t.Fatal(err)
+			}
+			made := propose(t, r, release.Proposal{Candidate: release.Version{ResourcesID: "rs-1"}, Share: 0.5, Gates: release.Gates{MinSessions: 20, Guards: []release.Guard{}}})
+			ctx, stop := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			running.Go(func() { (&release.Watcher{Releases: r, Collector: collector, Spans: engine}).Run(ctx) })
+			defer func() { stop(); running.Wait() }()
+			random := rand.New(rand.NewPCG(3, 3))
+			for n := range 200 {
+				if err := endSession(t.Context(), engine, made.ID, release.Arm(n%2), gain*float64(n%2)+random.NormFloat64()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, err := range engine.Events(t.Context(), agl.EventsParams{Since: "none"}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if current(t, r).Release == "" {
+					break
+				}
+			}
+			got, err := r.Get(t.Context(), made.ID)
+			if err != nil || got.State != want {
+				t.Fatalf("it is %s, %v; want %s", got.State, err, want)
+			}
+			last := got.Decisions[len(got.Decisions)-1]
+			if last.By != release.ByGates || last.Evidence.Sessions[release.Candidate] == 0 || last.Reason == "" {
+				t.Errorf("the decision is %+v", last)
+			}
+		})
+	}
+}

@@ -1,0 +1,164 @@
+package release
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
+	"github.com/agl-go/agl/internal/backoff"
+)
+
+// Spans is what a watcher reads of a store.
+type Spans interface {
+	QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[agl.Span], error)
+}
+
+// Watcher counts the sessions of the release that has a canary, and lets its gates decide.
+type Watcher struct {
+	Releases  *Releases
+	Collector agl.Collector
+	Spans     Spans
+	Logger    *slog.Logger // nil discards
+}
+
+// pace bounds how late a watcher notices a new release, and that a session is ready.
+const pace = 250 * time.Millisecond
+
+// Run watches until ctx ends. What fails is tried again.
+func (w *Watcher) Run(ctx context.Context) {
+	log := cmp.Or(w.Logger, slog.New(slog.DiscardHandler))
+	for {
+		busy, err := w.step(ctx, log)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			log.Warn("a release cannot be watched; it will be tried again", "error", err)
+		}
+		if err != nil || !busy {
+			_ = backoff.Sleep(ctx, pace) // the end of ctx is seen above
+		}
+	}
+}
+
+// maxBatch is how many sessions are counted in one commit.
+const maxBatch = 100
+
+// step counts what is ready of the present canary, and waits for it a while. It reports
+// whether there is one.
+func (w *Watcher) step(ctx context.Context, log *slog.Logger) (busy bool, err error) {
+	current, err := w.Releases.CurrentRelease(ctx)
+	if err != nil || current.Release == "" {
+		return false, err
+	}
+	release, err := w.Releases.Get(ctx, current.Release)
+	if err != nil || release.State != StateCanary {
+		return false, err
+	}
+	batch, err := w.Collector.Collect(ctx, agl.CollectParams{
+		Since: release.Cursor, Max: maxBatch, MaxWait: pace, Filter: agl.CollectFilter{Metadata: map[string]string{MetadataRelease: release.ID}},
+	})
+	if err != nil || batch.Next == release.Cursor {
+		return true, err
+	}
+	sessions := make([]Observation, 0, len(batch.Rollouts))
+	for i := range batch.Rollouts {
+		o, err := w.observe(ctx, &batch.Rollouts[i])
+		if errors.Is(err, agl.ErrInvalid) {
+			log.Warn("a session of the release does not count", "release", release.ID, "rollout_id", batch.Rollouts[i].Rollout.RolloutID, "error", err)
+			continue
+		}
+		if err != nil {
+			return true, err
+		}
+		sessions = append(sessions, o)
+	}
+	after, err := w.Releases.Observe(ctx, release.ID, release.Cursor, batch.Next, sessions)
+	if err == nil && after.State != StateCanary {
+		last := after.Decisions[len(after.Decisions)-1]
+		log.Info("a release has ended", "release", after.ID, "state", after.State, "by", last.By, "reason", last.Reason)
+	}
+	return true, err
+}
+
+// observe reads what a session has shown. A session that cannot count is ErrInvalid.
+func (w *Watcher) observe(ctx context.Context, c *agl.CollectedRollout) (Observation, error) {
+	metadata := agl.Attributes(c.Rollout.Metadata)
+	share, ok := metadata.GetFloat(MetadataShare)
+	if !ok || !(share > 0 && share < 1) {
+		return Observation{}, agl.Errorf(agl.CodeInvalid, "metadata: %s is missing or no number between 0 and 1", MetadataShare)
+	}
+	text, _ := metadata.GetString(MetadataArm)
+	arm, err := ParseArm(text)
+	if err != nil {
+		return Observation{}, agl.Errorf(agl.CodeInvalid, "metadata: %s: %w", MetadataArm, err)
+	}
+	o := Observation{Arm: arm, Share: share}
+	if c.Reward.Valid {
+		o.Reward = &c.Reward.V
+	}
+	page, err := w.Spans.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: c.Rollout.RolloutID})
+	if errors.Is(err, agl.ErrEvicted) {
+		return o, nil // its reward counts
+	}
+	if err != nil {
+		return Observation{}, err
+	}
+	o.Metrics, err = Measure(page.Items)
+	return o, err
+}
+
+// Measure returns the metrics of a session's spans: those of its model calls and its tool
+// calls, as far as it has any, and its rewards other than the primary one, by their names.
+func Measure(spans []agl.Span) (map[string]float64, error) {
+	metrics := map[string]float64{}
+	var calls, failed, tools, failedTools, refused, tokens, slowest float64
+	for i := range spans {
+		s := &spans[i]
+		wrong := 0.0
+		if s.Status.Code == agl.StatusError {
+			wrong = 1
+		}
+		operation, _ := s.Attributes.GetString(agl.AttrGenAIOperation)
+		switch {
+		case s.Name == agl.SpanLiteLLMRequest || s.Name == agl.SpanChatCompletion:
+			calls++
+			failed += wrong
+			if reason, _ := s.Attributes.GetString(agl.AttrGenAICompletion + ".0.finish_reason"); reason == "content_filter" {
+				refused = 1
+			}
+			n, ok := s.Attributes.GetFloat(agl.AttrGenAIOutputTokens)
+			if !ok {
+				n, _ = s.Attributes.GetFloat(agl.AttrGenAICompletionTokens)
+			}
+			tokens += n
+			if s.StartTime.Valid && s.EndTime.Valid {
+				slowest = max(slowest, float64(s.EndTime.V-s.StartTime.V))
+			}
+		case operation == "execute_tool":
+			tools++
+			failedTools += wrong
+		}
+		rewards, err := adapter.Rewards(s)
+		if err != nil {
+			return nil, err
+		}
+		for n, reward := range rewards {
+			if n > 0 && !math.IsNaN(reward.Value) && !math.IsInf(reward.Value, 0) {
+				metrics[reward.Name] = reward.Value
+			}
+		}
+	}
+	if calls > 0 {
+		metrics[MetricErrors], metrics[MetricRefusals], metrics[MetricTokens], metrics[MetricLatency] = failed/calls, refused, tokens, slowest
+	}
+	if tools > 0 {
+		metrics[MetricFailedTools] = failedTools / tools
+	}
+	return metrics, nil
+}

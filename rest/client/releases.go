@@ -1,0 +1,48 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/release"
+	"github.com/agl-go/agl/rest/internal/wire"
+)
+
+// CurrentRelease returns what sessions that begin now are served by.
+func (c *Client) CurrentRelease(ctx context.Context) (release.Current, error) {
+	return call[release.Current](ctx, c, operation{name: "CurrentRelease", method: http.MethodGet, path: wire.CurrentRelease, once: true})
+}
+
+// ListReleases returns all releases, the newest first.
+func (c *Client) ListReleases(ctx context.Context) ([]release.Release, error) {
+	found, err := call[map[string][]release.Release](ctx, c, operation{name: "ListReleases", method: http.MethodGet, path: wire.Releases})
+	return found["items"], err
+}
+
+// GetRelease returns a release; agl.ErrNotFound.
+func (c *Client) GetRelease(ctx context.Context, id string) (release.Release, error) {
+	return call[release.Release](ctx, c, operation{name: "GetRelease", method: http.MethodGet, path: wire.Release(wire.Segment(id))})
+}
+
+// ProposeRelease begins a release in the name of the client's key. It is not repeated when
+// the answer is lost.
+func (c *Client) ProposeRelease(ctx context.Context, p release.Proposal) (release.Release, error) {
+	body, err := json.Marshal(&wire.NewRelease{Candidate: p.Candidate, Model: p.Model, Share: p.Share, Gates: p.Gates})
+	if err != nil {
+		return release.Release{}, agl.Errorf(agl.CodeInvalid, "ProposeRelease: %w", err)
+	}
+	return call[release.Release](ctx, c, operation{name: "ProposeRelease", method: http.MethodPost, path: wire.Releases, body: body, unsent: true})
+}
+
+// ActOnRelease promotes a release, rolls it back, or freezes or resumes it, in the name of
+// the client's key.
+func (c *Client) ActOnRelease(ctx context.Context, id string, act release.Act, reason string) (release.Release, error) {
+	body, err := json.Marshal(&wire.ActOnRelease{Reason: reason})
+	if err != nil {
+		return release.Release{}, agl.Errorf(agl.CodeInvalid, "ActOnRelease: %w", err)
+	}
+	return call[release.Release](ctx, c, operation{name: "ActOnRelease", method: http.MethodPost, path: wire.ReleaseAct(wire.Segment(id), act), body: body})
+}

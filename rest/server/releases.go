@@ -1,0 +1,83 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/release"
+	"github.com/agl-go/agl/rest/internal/wire"
+)
+
+// The placeholders of routes.
+const (
+	releaseID  = "release_id"
+	releaseAct = "act"
+)
+
+// releases serves the releases of a store. It is nil for one that keeps no documents.
+type releases struct{ releases *release.Releases }
+
+func newReleases(store agl.Store) releases {
+	documents, ok := store.(agl.DocumentStore)
+	if !ok {
+		return releases{}
+	}
+	return releases{release.New(documents)}
+}
+
+func (s releases) check() error {
+	if s.releases == nil {
+		return agl.Errorf(agl.CodeUnimplemented, "this server's store keeps no releases")
+	}
+	return nil
+}
+
+func (s releases) current(x *exchange) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	current, err := s.releases.CurrentRelease(x.context())
+	return x.answerJSON(http.StatusOK, &current, err)
+}
+
+func (s releases) list(x *exchange) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	found, err := s.releases.List(x.context())
+	return x.answerJSON(http.StatusOK, map[string][]release.Release{"items": found}, err)
+}
+
+func (s releases) get(x *exchange) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	found, err := s.releases.Get(x.context(), x.request.PathValue(releaseID))
+	return x.answerJSON(http.StatusOK, &found, err)
+}
+
+func (s releases) propose(x *exchange) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	var body wire.NewRelease
+	if err := x.decode(&body, bodyRequired); err != nil {
+		return err
+	}
+	made, err := s.releases.Propose(x.context(), release.Proposal{Candidate: body.Candidate, Model: body.Model, Share: body.Share, Gates: body.Gates, By: x.caller.By()})
+	return x.answerJSON(http.StatusCreated, &made, err)
+}
+
+// act does what the path says with a release.
+func (s releases) act(x *exchange) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	var body wire.ActOnRelease
+	if err := x.decode(&body, bodyOptional); err != nil {
+		return err
+	}
+	act := release.Act(x.request.PathValue(releaseAct))
+	after, err := s.releases.Do(x.context(), x.request.PathValue(releaseID), act, x.caller.By(), body.Reason)
+	return x.answerJSON(http.StatusOK, &after, err)
+}
