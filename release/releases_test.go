@@ -144,7 +144,7 @@ func TestFrozen(t *testing.T) {
 		if want != release.StateCanary {
 			continue
 		}
-		if after, err = r.Do(t.Context(), made.ID, release.ActResume, "ada", ""); err != nil {
+		if _, err = r.Do(t.Context(), made.ID, release.ActResume, "ada", ""); err != nil {
 			t.Fatal(err)
 		}
 		if after, err = r.Observe(t.Context(), made.ID, "1", "2", sessions[:2]); err != nil || after.State != release.StatePromoted {
