@@ -13,6 +13,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/release"
 	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/rest/project"
 	"github.com/agl-go/agl/rest/server"
@@ -103,6 +104,8 @@ func (s *tenancy) fill(t testing.TB) {
 	must(err)
 	run, err := c.StartRun(t.Context(), agl.StartRunParams{Name: canary})
 	must(err)
+	candidate, err := c.ProposeRelease(t.Context(), release.Proposal{Candidate: release.Version{ResourcesID: canary}})
+	must(err)
 	at := agl.TimestampOf(time.Now())
 	_, err = c.AddSpans(t.Context(), agl.AddSpansParams{Spans: []agl.Span{{
 		RolloutID: started.RolloutID, AttemptID: started.Attempt.AttemptID, SequenceID: 1, TraceID: strings.Repeat("1", 32), SpanID: strings.Repeat("1", 16), Name: canary, StartTime: agl.Some(at), EndTime: agl.Some(at),
@@ -110,7 +113,7 @@ func (s *tenancy) fill(t testing.TB) {
 	must(err)
 	s.ids = map[string]string{
 		"{rollout_id}": started.RolloutID, "{attempt_id}": started.Attempt.AttemptID, "{resources_id}": resources.ResourcesID, "{worker_id}": "machine-1",
-		"{key_id}": strings.Split(s.keys["a"][access.Admin], "_")[1], "{project}": "a", "{run_id}": run.RunID,
+		"{key_id}": strings.Split(s.keys["a"][access.Admin], "_")[1], "{project}": "a", "{run_id}": run.RunID, "{release_id}": candidate.ID, "{act}": "promote",
 	}
 	tokens, err := client.SpanTokens(client.Config{URL: s.url + "/p/a", Token: "root-token"})
 	must(err)
@@ -144,12 +147,12 @@ func (s *tenancy) send(t testing.TB, method, path, key, body string) (status int
 func (s *tenancy) dump(t testing.TB) string {
 	t.Helper()
 	var all strings.Builder
-	for _, path := range []string{"rollouts", "resources", "workers", "spans", "keys", "runs"} {
+	for _, path := range []string{"rollouts", "resources", "workers", "spans", "keys", "runs", "releases"} {
 		_, answer := s.send(t, http.MethodGet, "/p/a/v1/agl/"+path, "root-token", "")
 		_, body, _ := strings.Cut(answer, "{")
 		all.WriteString(body)
 	}
-	if n := strings.Count(all.String(), canary); n < 9 {
+	if n := strings.Count(all.String(), canary); n < 10 {
 		t.Fatalf("only %d canaries: %s", n, all.String())
 	}
 	return all.String()
