@@ -51,32 +51,38 @@ func PrimaryReward(span *agl.Span) (agl.Null[float64], error) {
 // highest priority, of equals the last. Priorities are those of [agl.AddReward]; other rewards have 0. Rewards of single
 // calls count only where there is no other: then the last of them.
 func FinalReward(spans []agl.Span) (agl.Null[float64], error) {
-	var final, ofCall agl.Null[float64]
+	rewards, err := FinalRewards(spans)
+	return primary(rewards), err
+}
+
+// FinalRewards returns all dimensions of the [FinalReward], the primary one first, and nil when there is none.
+func FinalRewards(spans []agl.Span) ([]agl.Reward, error) {
+	var final, ofCall []agl.Reward
 	var priority float64
 	attrs := parseCallAttributes(nil)
 	for i := len(spans) - 1; i >= 0; i-- {
 		s := &spans[i]
-		if final.Valid && priority >= 0 && !isPosted(s) {
+		if final != nil && priority >= 0 && !isPosted(s) {
 			continue
 		}
 		attrs = attrs.parseCall(s.Attributes)
 		rewards, err := readRewards(s.Name, attrs)
 		if err != nil {
-			return agl.Null[float64]{}, spanError(s, err)
+			return nil, spanError(s, err)
 		}
 		if len(rewards) == 0 {
 			continue
 		}
 		switch r, _ := posted(attrs, rewards[0].Value); {
 		case !r.whole():
-			if !ofCall.Valid {
-				ofCall = primary(rewards)
+			if ofCall == nil {
+				ofCall = rewards
 			}
-		case !final.Valid || r.priority > priority:
-			final, priority = primary(rewards), r.priority
+		case final == nil || r.priority > priority:
+			final, priority = rewards, r.priority
 		}
 	}
-	if !final.Valid {
+	if final == nil {
 		return ofCall, nil
 	}
 	return final, nil

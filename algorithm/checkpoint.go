@@ -26,6 +26,8 @@ type Checkpoint struct {
 	Step int `json:"step"`
 	// Weights is the path that tinker.TrainingClient.SaveWeights returned.
 	Weights string `json:"weights"`
+	// More are those of further models, which the run trains beside the first.
+	More []string `json:"more,omitzero"`
 	// Identity names what the results depend on (seed, model, data, …). A run with
 	// another identity must not load the checkpoint.
 	Identity map[string]string `json:"identity"`
@@ -33,11 +35,14 @@ type Checkpoint struct {
 	State jsontext.Value `json:"state"`
 }
 
+// all returns the weights of all models.
+func (cp Checkpoint) all() []string { return append([]string{cp.Weights}, cp.More...) }
+
 const (
 	checkpointFormat = "agl-checkpoint-1"
 	checkpointPrefix = "checkpoint-"
 	checkpointSuffix = ".json"
-	// noteFile holds the path of weights whose checkpoint is not written yet.
+	// noteFile holds the paths of weights whose checkpoint is not written yet, one in a line.
 	noteFile = "weights.pending"
 )
 
@@ -81,8 +86,8 @@ func OpenCheckpoints(dir string, service tinker.Service, logger *slog.Logger) (*
 
 // NoteWeights records weights that were just saved for the next [Checkpoints.Save]. If the process dies before that, the
 // next [Checkpoints.Restore] deletes them: no checkpoint refers to them.
-func (c *Checkpoints) NoteWeights(weights string) error {
-	if err := durable.WriteFile(filepath.Join(c.dir, noteFile), []byte(weights+"\n")); err != nil {
+func (c *Checkpoints) NoteWeights(weights ...string) error {
+	if err := durable.WriteFile(filepath.Join(c.dir, noteFile), []byte(strings.Join(weights, "\n")+"\n")); err != nil {
 		return fmt.Errorf("note saved weights %s: %w", weights, err)
 	}
 	return nil
@@ -101,9 +106,9 @@ func (c *Checkpoints) Save(ctx context.Context, cp Checkpoint) error {
 	if err := durable.WriteFile(path, append(data, '\n')); err != nil {
 		return fmt.Errorf("save checkpoint of step %d: %w", cp.Step, err)
 	}
-	err = errors.Join(c.removeNote(), c.prune(ctx, cp.Weights))
-	if readErr == nil && replaced.Weights != cp.Weights {
-		err = errors.Join(err, deleteWeights(ctx, c.service, replaced.Weights))
+	err = errors.Join(c.removeNote(), c.prune(ctx, cp))
+	if readErr == nil {
+		err = errors.Join(err, c.deleteAll(ctx, replaced.all(), cp))
 	}
 	if err != nil {
 		c.logger.WarnContext(ctx, "delete old checkpoints", "dir", c.dir, "error", err)
@@ -175,15 +180,15 @@ func (c *Checkpoints) list() ([]string, error) {
 
 // prune removes all but the newest checkpoints. The weights go before the file
 // that names them, so that an interruption leaves no unreferenced weights.
-func (c *Checkpoints) prune(ctx context.Context, current string) error {
+func (c *Checkpoints) prune(ctx context.Context, current Checkpoint) error {
 	paths, err := c.list()
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, path := range paths[:max(len(paths)-retainCheckpoints, 0)] {
-		if cp, err := readCheckpoint(path); err == nil && cp.Weights != current {
-			if err := deleteWeights(ctx, c.service, cp.Weights); err != nil {
+		if cp, err := readCheckpoint(path); err == nil {
+			if err := c.deleteAll(ctx, cp.all(), current); err != nil {
 				errs = append(errs, err)
 				continue
 			}
@@ -202,20 +207,31 @@ func (c *Checkpoints) deleteNoted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	weights := strings.TrimSpace(string(data))
 	paths, err := c.list()
 	if err != nil {
 		return err
 	}
+	var used []string
 	for _, path := range paths {
-		if cp, err := readCheckpoint(path); err == nil && cp.Weights == weights {
-			return c.removeNote()
+		if cp, err := readCheckpoint(path); err == nil {
+			used = append(used, cp.all()...)
 		}
 	}
-	if err := deleteWeights(ctx, c.service, weights); err != nil {
+	if err := c.deleteAll(ctx, strings.Fields(string(data)), Checkpoint{More: used}); err != nil {
 		return err
 	}
 	return c.removeNote()
+}
+
+// deleteAll deletes weights, but those of the checkpoint that remains.
+func (c *Checkpoints) deleteAll(ctx context.Context, weights []string, remains Checkpoint) error {
+	var errs []error
+	for _, path := range weights {
+		if !slices.Contains(remains.all(), path) {
+			errs = append(errs, deleteWeights(ctx, c.service, path))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (c *Checkpoints) removeNote() error { return removeIfExists(filepath.Join(c.dir, noteFile)) }

@@ -44,6 +44,8 @@ type ModelParams struct {
 	// InitialWeights is a path of tinker.TrainingClient.SaveWeights to start from, with a fresh optimizer, if there is no
 	// checkpoint; empty starts from the base model.
 	InitialWeights string
+	// More are trained beside the first, on the same engine, and saved with it.
+	More []MoreModel
 	// Dir holds checkpoints; empty keeps none.
 	Dir string
 	// Identity is that of a [Checkpoint].
@@ -52,15 +54,26 @@ type ModelParams struct {
 	Logger *slog.Logger
 }
 
+// MoreModel describes a further model in training.
+type MoreModel struct {
+	// Create describes it.
+	Create tinker.CreateModelParams
+	// InitialWeights is that of [ModelParams].
+	InitialWeights string
+}
+
 // Model is a model in training, with its checkpoints. It is used by one goroutine.
 type Model struct {
 	tinker.TrainingClient
+	// More are further models, in the order of their description.
+	More []tinker.TrainingClient
 
 	// Restored is the checkpoint that the model was opened with; zero if Resumed is false.
 	Restored Checkpoint
 	Resumed  bool
-	// Weights is the path that SaveWeights, or the checkpoint, has last given.
-	Weights string
+	// Weights is the path that SaveWeights, or the checkpoint, has last given, MoreWeights those of More.
+	Weights     string
+	MoreWeights []string
 	// Saved is the step of the last checkpoint; -1 if there is none.
 	Saved int
 
@@ -81,28 +94,64 @@ func OpenModel(ctx context.Context, p ModelParams) (*Model, error) {
 	if m.TrainingClient, err = p.Service.CreateModel(ctx, p.Create); err != nil {
 		return nil, fmt.Errorf("create model: %w", err)
 	}
-	if err := m.load(ctx, p.InitialWeights); err != nil {
+	initial := []string{p.InitialWeights}
+	for _, more := range p.More {
+		client, err := p.Service.CreateModel(ctx, more.Create)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("create model: %w", err), m.Unload(context.WithoutCancel(ctx)))
+		}
+		m.More, initial = append(m.More, client), append(initial, more.InitialWeights)
+	}
+	if err := m.load(ctx, initial); err != nil {
 		return nil, errors.Join(err, m.Unload(context.WithoutCancel(ctx)))
 	}
 	return m, nil
 }
 
-func (m *Model) load(ctx context.Context, initialWeights string) (err error) {
+// clients returns the first model and More.
+func (m *Model) clients() []tinker.TrainingClient {
+	return append([]tinker.TrainingClient{m.TrainingClient}, m.More...)
+}
+
+func (m *Model) load(ctx context.Context, initial []string) (err error) {
 	if m.checkpoints != nil {
 		m.Restored, m.Resumed, err = m.checkpoints.Restore(ctx, m.identity, func(cp Checkpoint) error {
-			return m.LoadWeights(ctx, tinker.LoadWeightsParams{Path: cp.Weights, WithOptimizer: true})
+			weights := cp.all()
+			if len(weights) != 1+len(m.More) {
+				return fmt.Errorf("%w: it has the weights of %d models, the run trains %d", errDamaged, len(weights), 1+len(m.More))
+			}
+			for i, client := range m.clients() {
+				if err := client.LoadWeights(ctx, tinker.LoadWeightsParams{Path: weights[i], WithOptimizer: true}); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
-		if m.Weights = m.Restored.Weights; m.Resumed {
+		if m.Weights, m.MoreWeights = m.Restored.Weights, m.Restored.More; m.Resumed {
 			m.Saved = m.Restored.Step
 		}
 	}
-	if err != nil || m.Resumed || initialWeights == "" {
+	if err != nil || m.Resumed {
 		return err
 	}
-	if err := m.LoadWeights(ctx, tinker.LoadWeightsParams{Path: initialWeights}); err != nil {
-		return fmt.Errorf("load initial weights %s: %w", initialWeights, err)
+	for i, client := range m.clients() {
+		if initial[i] == "" {
+			continue
+		}
+		if err := client.LoadWeights(ctx, tinker.LoadWeightsParams{Path: initial[i]}); err != nil {
+			return fmt.Errorf("load initial weights %s: %w", initial[i], err)
+		}
 	}
 	return nil
+}
+
+// Unload unloads all models.
+func (m *Model) Unload(ctx context.Context) error {
+	var errs []error
+	for _, client := range m.clients() {
+		errs = append(errs, client.Unload(ctx))
+	}
+	return errors.Join(errs...)
 }
 
 // KeepsCheckpoints reports whether the model was opened with a directory for them.
@@ -110,15 +159,24 @@ func (m *Model) KeepsCheckpoints() bool { return m.checkpoints != nil }
 
 // Save saves the weights after a step: the first half of a checkpoint. [Model.SaveState] is the second.
 func (m *Model) Save(ctx context.Context, step int) error {
-	weights, err := m.SaveWeights(ctx, tinker.SaveWeightsParams{Name: snapshotName(step)})
-	if err != nil {
-		return fmt.Errorf("save weights: %w", err)
+	var saved []string
+	for _, client := range m.clients() {
+		weights, err := client.SaveWeights(ctx, tinker.SaveWeightsParams{Name: snapshotName(step)})
+		if err != nil {
+			return fmt.Errorf("save weights: %w", err)
+		}
+		saved = append(saved, weights)
+		if m.checkpoints != nil {
+			if err := m.checkpoints.NoteWeights(saved...); err != nil {
+				return err
+			}
+		}
 	}
-	m.Weights = weights
-	if m.checkpoints == nil {
-		return nil
+	m.Weights, m.MoreWeights = saved[0], nil
+	if len(saved) > 1 {
+		m.MoreWeights = saved[1:]
 	}
-	return m.checkpoints.NoteWeights(weights)
+	return nil
 }
 
 // SaveState writes the checkpoint of the weights that were saved after a step. From here on, a later run resumes after this
@@ -131,7 +189,7 @@ func (m *Model) SaveState(ctx context.Context, step int, state any) error {
 	if err != nil {
 		return fmt.Errorf("encode state: %w", err)
 	}
-	if err := m.checkpoints.Save(ctx, Checkpoint{Step: step, Weights: m.Weights, Identity: m.identity, State: jsontext.Value(raw)}); err != nil {
+	if err := m.checkpoints.Save(ctx, Checkpoint{Step: step, Weights: m.Weights, More: m.MoreWeights, Identity: m.identity, State: jsontext.Value(raw)}); err != nil {
 		return err
 	}
 	m.Saved = step

@@ -44,6 +44,8 @@ type SessionParams struct {
 	RunConfig
 	// Training, with its defaults filled in, makes the session train weights. Without a Service it trains none.
 	Training TrainingConfig
+	// Roles are models in training beside that of Training, on the same engine.
+	Roles []Role
 	// Identity is what the results depend on. A folder of another identity is agl.ErrConflict.
 	Identity map[string]string
 	// Steps is the number of steps of the run.
@@ -76,6 +78,8 @@ type Session struct {
 	ResourcesID string
 	// Calls tells the calls of Model from others; nil if nothing is trained.
 	Calls *PolicyCalls
+	// Roles are the models in training beside Model, in the order of SessionParams.
+	Roles []TrainedRole
 	// Totals adds up all processes of the run.
 	Totals Totals
 	// Before and After are the validations before the first step and after the last.
@@ -84,7 +88,7 @@ type Session struct {
 	p          SessionParams
 	generation int // of the weights that are published: how often they were published after a step
 	metrics    *Lines
-	snapshots  []string // that the engine holds, oldest first
+	snapshots  [][]string // that the engine holds, oldest first: of each publication, that of Model first
 }
 
 // Totals adds up a run.
@@ -118,6 +122,8 @@ type Summary struct {
 	// Weights is the path of the last checkpoint's weights; empty if there is none. Checkpoint is its step.
 	Weights    string
 	Checkpoint int
+	// Roles are the weights of the models that were trained beside the first, by role.
+	Roles map[string]string
 	// Snapshot is the path of the last sampler snapshot that was published, with its ResourcesID.
 	Snapshot    string
 	ResourcesID string
@@ -185,11 +191,17 @@ func newRun(algorithm string) string {
 func (s *Session) openModel(ctx context.Context) (err error) {
 	p, t := s.p, s.p.Training
 	params := ModelParams{Service: t.Service, Create: t.Model, InitialWeights: t.InitialWeights, Identity: p.Identity, Logger: p.Logger}
+	for _, role := range p.Roles {
+		params.More = append(params.More, MoreModel{role.Model, role.InitialWeights})
+	}
 	if p.OutDir != "" {
 		params.Dir = filepath.Join(p.OutDir, "checkpoints")
 	}
 	if s.Model, err = OpenModel(ctx, params); err != nil {
 		return err
+	}
+	for i, role := range p.Roles {
+		s.Roles = append(s.Roles, TrainedRole{Role: role, Client: s.Model.More[i], Calls: NewPolicyCalls(role.ModelName)})
 	}
 	if !s.Model.Resumed {
 		return nil
@@ -305,26 +317,46 @@ func (s *Session) Publish(ctx context.Context, step int) error {
 }
 
 func (s *Session) publish(ctx context.Context, step int) error {
-	snapshot, err := s.Model.SaveWeightsForSampler(ctx, tinker.SaveWeightsParams{Name: snapshotName(step)})
-	if err != nil {
-		return fmt.Errorf("save weights for sampling: %w", err)
+	var snapshots []string
+	for _, client := range s.Model.clients() {
+		snapshot, err := client.SaveWeightsForSampler(ctx, tinker.SaveWeightsParams{Name: snapshotName(step)})
+		if err != nil {
+			return fmt.Errorf("save weights for sampling: %w", err)
+		}
+		snapshots = append(snapshots, snapshot)
 	}
 	version, err := s.p.Input.Store.AddResources(ctx, agl.AddResourcesParams{Resources: s.p.Input.InitialResources})
 	if err != nil {
 		return fmt.Errorf("add resources: %w", err)
 	}
-	if publisher := s.p.Training.Publisher; publisher != nil {
-		s.Calls.Published(version.ResourcesID, s.generation) // calls may come before Publish returns
-		if err := publisher.Publish(ctx, Publication{Snapshot: snapshot, Version: version.ResourcesID}); err != nil {
-			return fmt.Errorf("publish snapshot %s: %w", snapshot, err)
+	if err := s.publishSnapshot(ctx, s.p.Training.Publisher, s.Calls, snapshots[0], version.ResourcesID); err != nil {
+		return err
+	}
+	for i, role := range s.Roles {
+		if err := s.publishSnapshot(ctx, role.Publisher, role.Calls, snapshots[i+1], role.Version(version.ResourcesID)); err != nil {
+			return fmt.Errorf("role %s: %w", role.Name, err)
 		}
 	}
-	s.ResourcesID, s.snapshots = version.ResourcesID, append(s.snapshots, snapshot)
+	s.ResourcesID, s.snapshots = version.ResourcesID, append(s.snapshots, snapshots)
 	for len(s.snapshots) > retainSnapshots {
-		if err := deleteWeights(ctx, s.p.Training.Service, s.snapshots[0]); err != nil {
-			s.p.Logger.WarnContext(ctx, "delete an old sampler snapshot", "error", err)
+		for _, old := range s.snapshots[0] {
+			if err := deleteWeights(ctx, s.p.Training.Service, old); err != nil {
+				s.p.Logger.WarnContext(ctx, "delete an old sampler snapshot", "error", err)
+			}
 		}
 		s.snapshots = s.snapshots[1:]
+	}
+	return nil
+}
+
+// publishSnapshot makes a snapshot of a model the one that agents call, if there is a publisher.
+func (s *Session) publishSnapshot(ctx context.Context, publisher Publisher, calls *PolicyCalls, snapshot, version string) error {
+	if publisher == nil {
+		return nil
+	}
+	calls.Published(version, s.generation) // calls may come before Publish returns
+	if err := publisher.Publish(ctx, Publication{Snapshot: snapshot, Version: version}); err != nil {
+		return fmt.Errorf("publish snapshot %s: %w", snapshot, err)
 	}
 	return nil
 }
@@ -500,9 +532,15 @@ func (s *Session) Summary() Summary {
 	out := Summary{Step: s.Step, Resumed: s.Resumed, Totals: s.Totals, Before: s.Before, After: s.After, ResourcesID: s.ResourcesID}
 	if s.Model != nil {
 		out.Weights, out.Checkpoint = s.Model.Weights, s.Model.Saved
+		for i, weights := range s.Model.MoreWeights {
+			if out.Roles == nil {
+				out.Roles = map[string]string{}
+			}
+			out.Roles[s.Roles[i].Name] = weights
+		}
 	}
 	if n := len(s.snapshots); n > 0 {
-		out.Snapshot = s.snapshots[n-1]
+		out.Snapshot = s.snapshots[n-1][0]
 	}
 	return out
 }

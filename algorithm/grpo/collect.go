@@ -17,7 +17,7 @@ type collector struct {
 	cfg     Config
 	session *algorithm.Session
 	source  Source
-	context int // of the model, in tokens; 0 is unknown
+	roles   []*trainee // the first is that of cfg
 }
 
 // rollouts describes the rollouts of a group. Its place among all groups decides their seeds.
@@ -35,19 +35,31 @@ func (c *collector) rollouts(g *liveGroup, resources string) ([]agl.EnqueueRollo
 	return rollouts, nil
 }
 
-// read converts a finished rollout to a sample.
+// read converts a finished rollout to a sample of each role.
 func (c *collector) read(ctx context.Context, task jsontext.Value, e *algorithm.Episode) sample {
+	first := c.readRole(ctx, c.roles[0], task, e)
+	for _, role := range c.roles[1:] {
+		first.peers = append(first.peers, c.readRole(ctx, role, task, e))
+	}
+	return first
+}
+
+// readRole converts a finished rollout to what it is to a role: its calls and its reward.
+func (c *collector) readRole(ctx context.Context, role *trainee, task jsontext.Value, e *algorithm.Episode) sample {
 	s := sample{spans: len(e.Spans)}
 	if c.cfg.Form != nil {
 		s.form = c.cfg.Form(task)
 	}
 	if s.mask = e.Failure(); s.mask != "" {
-		if merged, err := c.adapter().Adapt(e.Spans); err == nil { // what cannot be read has no tokens to count
+		if merged, err := c.adapter(role).Adapt(e.Spans); err == nil { // what cannot be read has no tokens to count
 			s.lostTokens = sample{sequences: merged.Trajectories}.sampled()
 		}
 		return s
 	}
-	merged, err := c.adapter().Adapt(e.Spans)
+	merged, err := c.adapter(role).Adapt(e.Spans)
+	if err == nil && role.reward != "" {
+		merged.Reward, err = finalDimension(e.Spans, role.reward)
+	}
 	if err != nil {
 		c.cfg.Logger.WarnContext(ctx, "a trace cannot be read; the rollout is masked", "rollout_id", e.Rollout.RolloutID, "error", err)
 		s.mask = algorithm.MaskMalformed
@@ -56,12 +68,12 @@ func (c *collector) read(ctx context.Context, task jsontext.Value, e *algorithm.
 	s.reward, s.mask = e.Credit(merged.Reward)
 	s.calls, s.continued, s.mismatches = merged.Report.Calls, merged.Report.Continued, len(merged.Report.Mismatches)
 	s.sequences, s.others = merged.Trajectories, len(merged.Report.Others)
-	if mask, why := c.offPolicy(merged); mask != "" {
+	if mask, why := c.offPolicy(role, merged); mask != "" {
 		c.cfg.Logger.WarnContext(ctx, "a call cannot be trained on; the rollout is masked", "rollout_id", e.Rollout.RolloutID, "reason", mask, "call", why)
 		s.mask, s.offPolicy = mask, why
 		return s
 	}
-	if s.turns, err = turnsOf(e.Spans, s.sequences, c.cfg.Discount); err != nil {
+	if s.turns, err = turnsOf(e.Spans, s.sequences, c.cfg.Discount, role.reward); err != nil {
 		c.cfg.Logger.WarnContext(ctx, "a reward cannot be read; the rollout is masked", "rollout_id", e.Rollout.RolloutID, "error", err)
 		s.mask = algorithm.MaskMalformed
 		return s
@@ -73,29 +85,29 @@ func (c *collector) read(ctx context.Context, task jsontext.Value, e *algorithm.
 	}
 	for _, t := range s.sequences {
 		// A datum is one token shorter: the last one is only a target.
-		if s.mask == "" && c.context > 0 && len(t.TokenIDs)-1 > c.context {
+		if s.mask == "" && role.context > 0 && len(t.TokenIDs)-1 > role.context {
 			s.mask = algorithm.MaskTooLong
 		}
 	}
 	return s
 }
 
-// adapter returns the adapter of the configuration; the usual one merges only the calls of the model in training.
-func (c *collector) adapter() agl.Adapter[adapter.Merged] {
+// adapter returns the adapter of the configuration; the usual one merges only the calls of the role.
+func (c *collector) adapter(role *trainee) agl.Adapter[adapter.Merged] {
 	usual, ok := c.cfg.Adapter.(adapter.Trajectories)
 	if !ok || usual.Keep != nil {
 		return c.cfg.Adapter
 	}
-	usual.Keep = func(call adapter.Call) bool { return c.session.Calls.Owner(call) != algorithm.OwnerOther }
+	usual.Keep = func(call adapter.Call) bool { return role.calls.Owner(call) != algorithm.OwnerOther }
 	return usual
 }
 
 // offPolicy returns why a rollout must not be trained on: a call whose tokens are not samples of weights of the run, or whose
 // log-probabilities are not those of the samples.
-func (c *collector) offPolicy(merged adapter.Merged) (mask algorithm.Mask, why string) {
+func (c *collector) offPolicy(role *trainee, merged adapter.Merged) (mask algorithm.Mask, why string) {
 	for _, t := range merged.Trajectories {
 		for _, reply := range t.Replies {
-			switch owner := c.session.Calls.Owner(reply.Call); {
+			switch owner := role.calls.Owner(reply.Call); {
 			case owner == algorithm.OwnerWrongVersion:
 				return algorithm.MaskVersion, fmt.Sprintf("span %s was answered by version %q", reply.SpanID, cmp.Or(reply.VersionEnd, reply.Version))
 			case owner == algorithm.OwnerOther:

@@ -18,6 +18,9 @@ type Config struct {
 	algorithm.RunConfig
 	// TrainingConfig.CheckpointEvery defaults to 25, and to 1 in a live run.
 	algorithm.TrainingConfig
+	// Roles are the agents of a rollout that are trained, each with a model of its own on the engine of TrainingConfig. They replace
+	// its Model, InitialWeights, Publisher and ModelName; none means that these describe the only one. A live run has none.
+	Roles []Role
 	// Source supplies the tasks; nil goes through the train dataset, in a new order each epoch.
 	Source Source
 
@@ -97,6 +100,9 @@ func (a Async) String() string {
 }
 
 func (c Config) withDefaults() Config {
+	if len(c.Roles) > 0 {
+		c = c.of(c.Roles[0])
+	}
 	c.RunConfig, c.TrainingConfig = c.RunConfig.WithDefaults(), c.TrainingConfig.WithDefaults()
 	c.PromptsPerStep = cmp.Or(c.PromptsPerStep, 16)
 	c.GroupSize = cmp.Or(c.GroupSize, 8)
@@ -171,7 +177,7 @@ func (c Config) validate() error {
 	case c.KL.Reference != "" && c.KL.Coefficient == 0:
 		return invalid("KL.Reference is %q without a Coefficient", c.KL.Reference)
 	}
-	if err := c.Live.validate(c); err != nil {
+	if err := cmp.Or(c.validateRoles(), c.Live.validate(c)); err != nil {
 		return err
 	}
 	if p, err := tinker.ParsePath(c.KL.Reference); c.KL.Reference != "" && (err != nil || p.Kind != tinker.KindCheckpoint) {
@@ -217,6 +223,9 @@ func (c Config) identity(tasks string) map[string]string {
 		id["batch"] += " dynamic_sampling=true"
 	}
 	id["loss"] = losses
+	if roles := c.rolesIdentity(); roles != "" {
+		id["roles"] = roles
+	}
 	return id
 }
 

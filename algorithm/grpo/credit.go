@@ -44,8 +44,8 @@ type turn struct {
 	togo            float64
 }
 
-// turnsOf returns the calls in the sequences, by sequence id, with their rewards-to-go.
-func turnsOf(spans []agl.Span, sequences []adapter.Trajectory, discount float64) ([]turn, error) {
+// turnsOf returns the calls in the sequences, by sequence id, with their rewards-to-go. An empty dimension is the primary one.
+func turnsOf(spans []agl.Span, sequences []adapter.Trajectory, discount float64, dimension string) ([]turn, error) {
 	var turns []turn
 	for i, sequence := range sequences {
 		for j, reply := range sequence.Replies {
@@ -54,14 +54,14 @@ func turnsOf(spans []agl.Span, sequences []adapter.Trajectory, discount float64)
 	}
 	slices.SortStableFunc(turns, func(a, b turn) int { return cmp.Compare(a.id, b.id) })
 	for i := range spans {
-		reward, err := adapter.PrimaryReward(&spans[i])
+		rewards, err := adapter.Rewards(&spans[i])
 		if err != nil {
 			return nil, err
 		}
 		// A reward that came late has the id of the call after it, so a call's must be
 		// smaller. What came before all calls rewards none.
 		at, _ := slices.BinarySearchFunc(turns, spans[i].SequenceID, func(t turn, id int64) int { return cmp.Compare(t.id, id) })
-		if reward.Valid && at > 0 {
+		if reward := dimensionOf(rewards, dimension); reward.Valid && at > 0 {
 			turns[at-1].togo += reward.V
 		}
 	}

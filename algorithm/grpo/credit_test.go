@@ -46,7 +46,7 @@ func TestTurns(t *testing.T) {
 		1:   {{0, 0, 2, 9.25}, {1, 0, 4, 8}, {0, 1, 6, 8}},
 		0.5: {{0, 0, 2, 3.25}, {1, 0, 4, 4}, {0, 1, 6, 8}},
 	} {
-		got, err := turnsOf(spans, sequences, discount)
+		got, err := turnsOf(spans, sequences, discount, "")
 		if err != nil {
 			t.Fatal(err)
 		}

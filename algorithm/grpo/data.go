@@ -29,6 +29,7 @@ type sample struct {
 	turns      []turn // the calls in sequences, in order
 	coverage   algorithm.Coverage
 	expected   *expectation // what it is compared with if it has no group
+	peers      []sample     // the same rollout to the other roles, in their order
 }
 
 // sampled is the number of tokens that the model sampled in the rollout.

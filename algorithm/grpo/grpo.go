@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -71,8 +73,8 @@ type training struct {
 	source  Source
 	session *algorithm.Session
 	feeder  feeder // nil before open is done
-	updater updater
-	warned  map[string]bool // by kind
+	roles   []*trainee
+	warned  map[string]bool // by role and kind
 }
 
 // feeder supplies the groups of each step.
@@ -113,27 +115,24 @@ func (r *training) open(ctx context.Context, in agl.AlgorithmInput) (err error) 
 	}
 	identity := r.cfg.identity(tasks)
 	if r.cfg.Async.MaxStaleness > 0 && !can.ImmutableSnapshots {
-		r.warnOnce(algorithm.Warning{Kind: WarnSynchronous, Message: fmt.Sprintf(
+		r.warnOnce("", algorithm.Warning{Kind: WarnSynchronous, Message: fmt.Sprintf(
 			"the engine changes snapshots that it has published, so sampling cannot run ahead of training: max_staleness is 0 instead of %d", r.cfg.Async.MaxStaleness)})
 		r.cfg.Async.MaxStaleness = 0
 	}
 	r.session, err = algorithm.OpenSession(ctx, algorithm.SessionParams{
 		Algorithm: "grpo", Input: in, RunConfig: r.cfg.RunConfig, Training: r.cfg.TrainingConfig,
-		Identity: identity, Steps: r.cfg.Steps, State: r.saveState,
+		Roles: r.cfg.sessionRoles(), Identity: identity, Steps: r.cfg.Steps, State: r.saveState,
 	})
 	if err != nil {
 		return err
 	}
-	r.updater = updater{cfg: r.cfg, client: r.session.Model}
-	if r.updater.reference, err = openReference(ctx, r.cfg); err != nil {
-		return err
+	r.roles = traineesOf(r.cfg, r.session)
+	for _, role := range r.roles {
+		if err := role.open(ctx); err != nil {
+			return role.failed(err)
+		}
 	}
-	info, err := r.session.Model.Info(ctx)
-	if err != nil {
-		return fmt.Errorf("describe model: %w", err)
-	}
-	r.updater.vocab = info.Spec.Vocab
-	c := collector{cfg: r.cfg, session: r.session, source: r.source, context: info.Spec.Context}
+	c := collector{cfg: r.cfg, session: r.session, source: r.source, roles: r.roles}
 	var own ownState
 	if r.session.Resumed {
 		err = json.Unmarshal(r.session.Own, &own)
@@ -188,18 +187,17 @@ func (r *training) trainStep(ctx context.Context, step int) error {
 	if err != nil {
 		return err
 	}
-	data := assemble(r.cfg, b.groups, &report)
-	report.Learned, report.Stale = b.learned, b.stale
-	report.Staleness, report.Dropped = stalenessOf(s, b.groups), b.dropped
+	tokens, updates, err := r.learn(ctx, b.groups, &report)
+	if err != nil {
+		return err
+	}
+	report.Learned, report.Stale, report.Dropped = b.learned, b.stale, b.dropped
 	report.UnusedTokens += b.unused
 	report.Seconds.Rollouts = b.waited.Seconds()
 	if b.sampled > 0 {
-		report.TokensPerSecond = float64(report.ResponseTokens) / b.sampled.Seconds()
+		report.TokensPerSecond = float64(tokens) / b.sampled.Seconds()
 	}
-	if err := r.updater.update(ctx, data, &report); err != nil {
-		return err
-	}
-	if report.Updates > 0 {
+	if updates > 0 {
 		mark := time.Now()
 		if err := s.Publish(ctx, step); err != nil {
 			return err
@@ -210,7 +208,7 @@ func (r *training) trainStep(ctx context.Context, step int) error {
 	s.Step = step
 	s.Totals.Add(report.Rollouts, report.Masked)
 	s.Totals.Spans += report.Spans
-	s.Totals.Tokens += report.ResponseTokens
+	s.Totals.Tokens += tokens
 	last, every := step == r.cfg.Steps, r.cfg.ValidateEvery
 	if last || every > 0 && step%every == 0 {
 		var took time.Duration
@@ -230,6 +228,33 @@ func (r *training) trainStep(ctx context.Context, step int) error {
 	return nil
 }
 
+// learn trains each role on the groups of a step, and reports on it. It returns the tokens that all have sampled, and their updates.
+func (r *training) learn(ctx context.Context, groups []taskGroup, report *StepReport) (tokens, updates int, err error) {
+	for k, role := range r.roles {
+		own := &StepReport{Step: report.Step, Steps: report.Steps, ResourcesID: role.version(report.ResourcesID)}
+		if k == 0 {
+			own = report
+		}
+		seen := make([]taskGroup, len(groups))
+		for i, g := range groups {
+			seen[i] = g.of(k)
+		}
+		data := assemble(role.cfg, seen, own)
+		own.Staleness = stalenessOf(role, report.ResourcesID, seen)
+		if err := role.updater.update(ctx, data, own); err != nil {
+			return 0, 0, role.failed(err)
+		}
+		tokens, updates = tokens+own.ResponseTokens, updates+own.Updates
+		if k > 0 {
+			if report.Roles == nil {
+				report.Roles = map[string]StepReport{}
+			}
+			report.Roles[role.name] = *own
+		}
+	}
+	return tokens, updates, nil
+}
+
 // keepTimeout limits the checkpoint of a run that is interrupted.
 const keepTimeout = 10 * time.Second
 
@@ -246,13 +271,19 @@ func (r *training) keep(ctx context.Context, state any) {
 // warn reports each kind of warning once.
 func (r *training) warn(report StepReport) {
 	for _, w := range warnings(report) {
-		r.warnOnce(w)
+		r.warnOnce("", w)
+	}
+	for _, name := range slices.Sorted(maps.Keys(report.Roles)) {
+		for _, w := range warnings(report.Roles[name]) {
+			w.Message = "role " + name + ": " + w.Message
+			r.warnOnce(name, w)
+		}
 	}
 }
 
-func (r *training) warnOnce(w algorithm.Warning) {
-	if !r.warned[w.Kind] {
-		r.warned[w.Kind] = true
+func (r *training) warnOnce(role string, w algorithm.Warning) {
+	if key := role + " " + w.Kind; !r.warned[key] {
+		r.warned[key] = true
 		r.cfg.Progress.OnWarning(w)
 	}
 }
@@ -263,8 +294,10 @@ func (r *training) close(ctx context.Context) error {
 		r.feeder.close(ctx)
 	}
 	err := r.session.Close(ctx)
-	if r.updater.reference != nil {
-		err = errors.Join(err, r.updater.reference.Unload(ctx))
+	for _, role := range r.roles {
+		if role.updater.reference != nil {
+			err = errors.Join(err, role.updater.reference.Unload(ctx))
+		}
 	}
 	return err
 }

@@ -106,6 +106,8 @@ func (l *Live) validate(c Config) error {
 		return invalid("Live.MaxWait is %v, must not be negative", l.MaxWait)
 	case !(l.Rate > 0 && l.Rate < 1):
 		return invalid("Live.Rate is %v, must be above 0 and below 1", l.Rate)
+	case len(c.Roles) > 0:
+		return invalid("Live and Roles are both given; a live run trains one model")
 	case c.Source != nil:
 		return invalid("Live and Source are both given; a live run starts no rollouts")
 	case c.Credit != CreditTrajectory:
@@ -295,7 +297,7 @@ func (l *live) expect(kind string, reward float64) *expectation {
 
 // age is by how many versions the oldest weights that answered a call are behind.
 func (l *live) age(s sample) int {
-	return stalenessOf(l.collector.session, []taskGroup{{s}}).Max
+	return stalenessOf(l.collector.roles[0], l.collector.session.ResourcesID, []taskGroup{{s}}).Max
 }
 
 // trained moves the position behind the batch.

@@ -1,6 +1,7 @@
 package grpo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -102,7 +103,7 @@ func newPump(c collector, in agl.AlgorithmInput, saved *savedPump) (*pump, error
 	}
 	p.versions = saved.Versions
 	for version, generation := range saved.Versions {
-		c.session.Calls.Published(version, generation)
+		ownerOf(c.roles, version).calls.Published(version, generation)
 	}
 	for _, g := range saved.Groups {
 		accounts.Reopen(g.ID)
@@ -353,14 +354,17 @@ func (p *pump) finish(g *liveGroup, samples taskGroup) {
 
 // verdict is why a complete group is not trained on; empty if it is. The lock is held.
 func (p *pump) verdict(samples taskGroup) admission.Reason {
-	counting := slices.DeleteFunc(slices.Clone(samples), func(s sample) bool { return s.mask != "" })
-	if len(counting) < p.cfg.Async.MinViable {
-		return admission.Failed
-	}
-	if p.cfg.DynamicSampling && p.refilled < maxRefills*p.cfg.PromptsPerStep {
-		if _, ok := credit(p.cfg, counting); !ok {
-			return admission.NoVariance
+	varies := false // to a role
+	for k := range p.collector.roles {
+		counting := slices.DeleteFunc(slices.Clone(samples.of(k)), func(s sample) bool { return s.mask != "" })
+		if len(counting) < p.cfg.Async.MinViable {
+			return admission.Failed
 		}
+		_, ok := credit(p.cfg, counting)
+		varies = varies || ok
+	}
+	if p.cfg.DynamicSampling && !varies && p.refilled < maxRefills*p.cfg.PromptsPerStep {
+		return admission.NoVariance
 	}
 	return ""
 }
@@ -374,7 +378,7 @@ func (p *pump) drop(id int, reason admission.Reason) {
 func tokensOf(g taskGroup) int {
 	n := 0
 	for _, s := range g {
-		n += s.sampled() + s.lostTokens
+		n += s.sampled() + s.lostTokens + tokensOf(s.peers)
 	}
 	return n
 }
@@ -419,15 +423,18 @@ func (p *pump) collect(ctx context.Context, step int) (batch, error) {
 	if b.sampled == 0 {
 		b.sampled = b.waited
 	}
-	samples := slices.Concat(b.groups...)
-	if err := checkPolicy(samples); err != nil {
-		return batch{}, err
+	all := slices.Concat(b.groups...)
+	for k, role := range p.collector.roles {
+		samples := all.of(k)
+		var coverage []algorithm.Coverage
+		for _, s := range samples {
+			coverage = append(coverage, s.coverage)
+		}
+		if err := cmp.Or(checkPolicy(samples), algorithm.CheckCoverage(ctx, "step", coverage, p.cfg.Logger)); err != nil {
+			return batch{}, role.failed(err)
+		}
 	}
-	var coverage []algorithm.Coverage
-	for _, s := range samples {
-		coverage = append(coverage, s.coverage)
-	}
-	return b, algorithm.CheckCoverage(ctx, "step", coverage, p.cfg.Logger)
+	return b, nil
 }
 
 // take fills in the batch if there is one, and returns how many of its groups are ready.
@@ -509,10 +516,16 @@ func (p *pump) save() (position jsontext.Value, saved *savedPump, err error) {
 
 // noteVersions adds the versions that answered the calls of a group.
 func (p *pump) noteVersions(to map[string]int, g taskGroup) {
+	for k, role := range p.collector.roles {
+		role.noteVersions(to, g.of(k))
+	}
+}
+
+func (r *trainee) noteVersions(to map[string]int, g taskGroup) {
 	for _, s := range g {
 		for _, t := range s.sequences {
 			for _, version := range t.Versions() {
-				if generation, ok := p.collector.session.Calls.Generation(version); ok {
+				if generation, ok := r.calls.Generation(version); ok {
 					to[version] = generation
 				}
 			}
@@ -520,11 +533,11 @@ func (p *pump) noteVersions(to map[string]int, g taskGroup) {
 	}
 }
 
-// stalenessOf compares the versions that sampled the tokens with the weights in training.
-func stalenessOf(session *algorithm.Session, groups []taskGroup) Staleness {
+// stalenessOf compares the versions that sampled a role's tokens with its weights in training, which were published with resources.
+func stalenessOf(role *trainee, resourcesID string, groups []taskGroup) Staleness {
 	var s Staleness
-	calls := session.Calls
-	newest, ok := calls.Generation(session.ResourcesID)
+	calls := role.calls
+	newest, ok := calls.Generation(role.version(resourcesID))
 	tokens := 0
 	for _, one := range slices.Concat(groups...) {
 		if one.mask != "" || !ok {

@@ -68,8 +68,12 @@ type StepReport struct {
 	// over all data. Null if there was nothing to train on.
 	Drift *Drift `json:"drift,omitzero"`
 
+	// Roles are the same figures for the roles after the first of Config.Roles, by name: of their rewards, calls and updates. All
+	// other figures are those of the first role.
+	Roles map[string]StepReport `json:"roles,omitempty"`
+
 	Seconds         Seconds `json:"seconds"`
-	TokensPerSecond float64 `json:"tokens_per_second"` // ResponseTokens per second of rollouts
+	TokensPerSecond float64 `json:"tokens_per_second"` // sampled tokens of all roles per second of rollouts
 
 	// Validation is the one made after this step, if any.
 	Validation *algorithm.Report `json:"validation,omitzero"`

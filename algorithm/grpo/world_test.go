@@ -79,6 +79,7 @@ type world struct {
 	recordLate bool
 	served     map[string]string // version that served each rollout
 	onRollout  func(t agl.Task)  // nil does nothing
+	do         agl.AgentFunc     // instead of the toy task; nil does that
 }
 
 // newWorld starts a world whose engine keeps checkpoints in dir. The store is
@@ -100,8 +101,12 @@ func newWorld(t *testing.T, dir string, st *store.Store) *world {
 // run runs the algorithm beside runners and stops these afterwards.
 func (w *world) run(ctx context.Context, t *testing.T, algo agl.Algorithm, in agl.AlgorithmInput) error {
 	t.Helper()
+	agent := agl.AgentFunc(w.agent)
+	if w.do != nil {
+		agent = w.do
+	}
 	workers, err := runner.New(runner.Config{
-		Store: w.store, Agent: agl.AgentFunc(w.agent), Workers: 4, HeartbeatInterval: 5 * time.Second, GracePeriod: 5 * time.Second,
+		Store: w.store, Agent: agent, Workers: 4, HeartbeatInterval: 5 * time.Second, GracePeriod: 5 * time.Second,
 		Snapshot: func(context.Context) (jsontext.Value, error) { return jsontext.Value("{}"), nil },
 	})
 	if err != nil {

@@ -1,0 +1,29 @@
+package algorithm
+
+import "github.com/agl-go/agl/tinker"
+
+// Role is an agent in rollouts whose model is trained beside that of the [TrainingConfig], on the same engine.
+type Role struct {
+	// Name names it in versions, reports and the run's identity: letters, digits, _ and -.
+	Name string
+	// Model describes the model to create.
+	Model tinker.CreateModelParams
+	// InitialWeights is that of TrainingConfig.
+	InitialWeights string
+	// Publisher swaps the model that the role's agents call.
+	Publisher Publisher
+	// ModelName is the model that they ask for.
+	ModelName string
+}
+
+// Version is the version of the role's weights that were published with resources. It differs from that of all other roles, so
+// that the version which the proxy records with a call says whose it is.
+func (r Role) Version(resourcesID string) string { return resourcesID + "." + r.Name }
+
+// TrainedRole is a role of a [Session].
+type TrainedRole struct {
+	Role
+	Client tinker.TrainingClient
+	// Calls tells the calls of the role from others.
+	Calls *PolicyCalls
+}
