@@ -39,6 +39,8 @@ type entry struct {
 
 	mark mark      // set while the call is neither stored nor spooled
 	ref  spool.Ref // of the record on disk
+	// spanBytes is the size of the spans of the record on disk, when they are expanded.
+	spanBytes int
 }
 
 // freeInput releases the memory of the reply, once the record is built.

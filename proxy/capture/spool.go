@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/spandelta"
 	"github.com/agl-go/agl/proxy/spool"
 )
 
@@ -33,6 +34,8 @@ type callSpool struct {
 	uids    atomic.Uint64
 	ledger  *ledger
 	log     *slog.Logger
+	heads   spoolHeads
+	reader  spoolReader
 
 	mu      sync.Mutex
 	spooled []*entry // whose records are on disk, the oldest in front
@@ -63,6 +66,8 @@ func openSpool(dir string, limit int64, l *ledger, m *memory, log *slog.Logger) 
 	if err != nil {
 		return nil, 0, err
 	}
+	codec := spandelta.NewCodec()
+	c.heads.codec, c.reader = codec, spoolReader{codec: codec, records: c.records}
 	if n := c.records.Damaged(); n > 0 {
 		log.Error("part of the spool is damaged and was skipped", "bytes", n)
 	}
@@ -72,7 +77,7 @@ func openSpool(dir string, limit int64, l *ledger, m *memory, log *slog.Logger) 
 	for i, f := range left {
 		kept[f.uid] = struct{}{}
 		byStart[i] = i
-		e := &entry{start: time.Unix(0, f.start), mark: mark{uid: f.uid}, ref: f.ref, ended: true, queued: true, memory: m.take(spooledBytes)}
+		e := &entry{start: time.Unix(0, f.start), mark: mark{uid: f.uid}, ref: f.ref, spanBytes: f.size, ended: true, queued: true, memory: m.take(spooledBytes)}
 		if f.sequence > 0 {
 			e.sequenceState, e.sequenceID = sequenceGiven, f.sequence
 		}
@@ -140,23 +145,21 @@ func (c *callSpool) put(batch []*entry) (left []*entry) {
 	if len(batch) == 0 {
 		return nil
 	}
-	records := make([][]byte, len(batch))
-	for i, e := range batch {
-		s := newSpoolEntry(e)
-		records[i] = s.append(nil)
-	}
-	refs, err := c.records.Append(records)
-	for err != nil && len(records) > 1 {
-		records = records[:len(records)/2]
-		refs, err = c.records.Append(records)
+	refs, err := c.append(batch)
+	for n := len(batch); err != nil && n > 1; {
+		n /= 2
+		refs, err = c.append(batch[:n])
 	}
 	if err != nil {
 		c.log.Warn("a call record could not be spooled, holding it in memory", "error", err)
 		return batch
 	}
-	for i, ref := range refs {
-		e := batch[i]
-		e.ref, e.spans, e.input = ref, nil, nil
+	for i, e := range batch[:len(refs)] {
+		e.spanBytes = 0
+		for _, document := range e.spans {
+			e.spanBytes += len(document)
+		}
+		e.ref, e.spans, e.input = refs[i], nil, nil
 		c.unmark(e)
 		e.memory.shrink(spooledBytes)
 	}
@@ -168,6 +171,27 @@ func (c *callSpool) put(batch []*entry) (left []*entry) {
 	c.mu.Unlock()
 	wakeUp(c.wake)
 	return batch[len(refs):]
+}
+
+// append writes the records of calls to disk.
+func (c *callSpool) append(batch []*entry) ([]spool.Ref, error) {
+	for again := false; ; again = true {
+		at, err := c.records.Next()
+		if err != nil {
+			return nil, err
+		}
+		records, keep := c.heads.encode(at, batch)
+		refs, err := c.records.AppendAt(at, records)
+		switch {
+		case err == nil:
+			keep()
+		case errors.Is(err, spool.ErrMoved) && !again: // the last record of the segment was delivered meanwhile
+			continue
+		default:
+			c.heads.forget()
+		}
+		return refs, err
+	}
 }
 
 // waits reports whether a call must wait for earlier records of its attempt on disk.
@@ -213,7 +237,7 @@ func (c *callSpool) next(ctx context.Context) (batch []*entry, ok bool) {
 		}
 		bytes := 0
 		for _, e := range front {
-			if bytes += e.ref.Len(); len(batch) > 0 && bytes > batchBytes || !isClosed(e.sequenced) {
+			if bytes += e.spanBytes; len(batch) > 0 && bytes > batchBytes || !isClosed(e.sequenced) {
 				break
 			}
 			batch = append(batch, e)
@@ -245,9 +269,15 @@ func (c *callSpool) load(e *entry) ([]jsontext.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	spans, err := s.decode(e.recordedID)
+	documents, err := c.reader.documents(e.ref, &s)
 	if err != nil {
 		return nil, fmt.Errorf("read a spooled record: %w", err)
+	}
+	spans := make([]jsontext.Value, len(documents))
+	for i, document := range documents {
+		if spans[i], err = withSequence(document, e.recordedID); err != nil {
+			return nil, fmt.Errorf("read a spooled record: %w", err)
+		}
 	}
 	return spans, nil
 }

@@ -3,7 +3,6 @@ package capture
 import (
 	"encoding/binary"
 	"errors"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -14,37 +13,66 @@ import (
 
 // spoolEntry is a call in the spool. Its encoding is a version byte; the call's uid,
 // start (Unix nanoseconds) and sequence id (0 for none), 8 bytes each; the rollout id
-// and the attempt id, each preceded by its length as a uvarint; and the spans as JSON.
-// A mark is the uid and the two ids.
+// and the attempt id, each preceded by its length as a uvarint; the size of the spans' documents
+// as a uvarint; and the spans. A mark is the uid and the two ids.
+//
+// A span is the uvarint 2n and the n bytes of its document; or the uvarint 2n+1, the place of its
+// base as two uvarints (the offset of a record of the same segment, and which of its spans), and
+// the n bytes of the delta. Version 1 has the documents as a JSON list instead,
+// without their size.
 type spoolEntry struct {
 	uid                  uint64 // unique among the calls of all processes
 	start                int64
 	sequence             int64
 	rolloutID, attemptID string
-	spans                []byte // a JSON list
+	size                 int // of the documents
+	spans                []spooledSpan
 }
 
-const entryVersion = 1
+// spooledSpan is a span of an entry.
+type spooledSpan struct {
+	base  string // the place of the base; empty if bytes are the document itself
+	bytes []byte // the document, or the delta from the base's
+}
+
+// placeOf returns the place of a span in its segment: the offset of its record, and which of the
+// record's spans it is.
+func placeOf(offset int64, index int) string {
+	return string(binary.AppendUvarint(binary.AppendUvarint(nil, uint64(offset)), uint64(index)))
+}
+
+const (
+	wholeVersion = 1
+	entryVersion = 2
+)
 
 // newSpoolEntry returns the entry of a call whose spans are built.
 func newSpoolEntry(e *entry) spoolEntry {
-	spans := []byte{'['}
-	for i := range e.spans {
-		if i > 0 {
-			spans = append(spans, ',')
-		}
-		spans = append(spans, e.spans[i]...)
+	s := spoolEntry{uid: e.mark.uid, start: e.start.UnixNano(), sequence: e.recordedID, rolloutID: e.attempt.rollout.id, attemptID: e.attempt.id}
+	for _, document := range e.spans {
+		s.spans = append(s.spans, spooledSpan{bytes: document})
+		s.size += len(document)
 	}
-	return spoolEntry{e.mark.uid, e.start.UnixNano(), e.recordedID, e.attempt.rollout.id, e.attempt.id, append(spans, ']')}
+	return s
 }
 
-func (s *spoolEntry) append(dst []byte) []byte {
-	dst = append(dst, entryVersion)
+func (s *spoolEntry) encode() []byte {
+	dst := []byte{entryVersion}
 	dst = binary.LittleEndian.AppendUint64(dst, s.uid)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.start))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.sequence))
 	dst = appendID(appendID(dst, s.rolloutID), s.attemptID)
-	return append(dst, s.spans...)
+	dst = binary.AppendUvarint(dst, uint64(s.size))
+	for i := range s.spans {
+		span := &s.spans[i]
+		head := uint64(len(span.bytes)) << 1
+		if span.base != "" {
+			head |= 1
+		}
+		dst = append(binary.AppendUvarint(dst, head), span.base...)
+		dst = append(dst, span.bytes...)
+	}
+	return dst
 }
 
 func appendID(dst []byte, id string) []byte {
@@ -62,16 +90,70 @@ func cutID(raw []byte) (id string, rest []byte, ok bool) {
 // parseSpoolEntry reads an entry. Its spans share raw's memory.
 func parseSpoolEntry(raw []byte) (s spoolEntry, err error) {
 	const fixed = 1 + 3*8
-	if len(raw) < fixed || raw[0] != entryVersion {
+	if len(raw) < fixed || raw[0] != entryVersion && raw[0] != wholeVersion {
 		return s, errors.New("the record has an unknown version")
 	}
 	s.uid = binary.LittleEndian.Uint64(raw[1:])
 	s.start = int64(binary.LittleEndian.Uint64(raw[9:]))
 	s.sequence = int64(binary.LittleEndian.Uint64(raw[17:]))
-	if s.spans, err = s.cutIDs(raw[fixed:]); err != nil {
+	rest, err := s.cutIDs(raw[fixed:])
+	if err != nil {
 		return s, err
 	}
+	if raw[0] == wholeVersion {
+		return s, s.readWhole(rest)
+	}
+	in := varintReader{rest: rest}
+	s.size = int(in.uvarint())
+	for len(in.rest) > 0 && !in.cut {
+		var span spooledSpan
+		head := in.uvarint()
+		if head&1 != 0 {
+			offset, index := in.uvarint(), in.uvarint()
+			span.base = placeOf(int64(offset), int(index))
+		}
+		span.bytes = in.bytes(head >> 1)
+		s.spans = append(s.spans, span)
+	}
+	if in.cut || s.size < 0 {
+		return s, errors.New("the record ends within its spans")
+	}
 	return s, nil
+}
+
+// readWhole reads the spans of version 1.
+func (s *spoolEntry) readWhole(list []byte) error {
+	s.size = len(list)
+	if complete := rawjson.EachElement(list, func(document []byte) { s.spans = append(s.spans, spooledSpan{bytes: document}) }); !complete {
+		return errors.New("the record's spans are not a list of JSON")
+	}
+	return nil
+}
+
+// varintReader reads the parts of an entry.
+type varintReader struct {
+	rest []byte
+	cut  bool
+}
+
+func (r *varintReader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.rest)
+	if n <= 0 {
+		r.cut, r.rest = true, nil
+		return 0
+	}
+	r.rest = r.rest[n:]
+	return v
+}
+
+func (r *varintReader) bytes(n uint64) []byte {
+	if uint64(len(r.rest)) < n {
+		r.cut, r.rest = true, nil
+		return nil
+	}
+	out := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return out
 }
 
 func (s *spoolEntry) cutIDs(raw []byte) (rest []byte, err error) {
@@ -103,31 +185,19 @@ func parseMark(raw []byte) (s spoolEntry, ok bool) {
 	return s, err == nil
 }
 
-// decode returns the entry's spans with the given sequence id.
-func (s *spoolEntry) decode(sequence int64) ([]jsontext.Value, error) {
-	var spans []jsontext.Value
-	d := jsontext.NewDecoder(strings.NewReader(string(s.spans)))
-	if _, err := d.ReadToken(); err != nil {
+// withSequence returns a span with the given sequence id.
+func withSequence(document jsontext.Value, sequence int64) (jsontext.Value, error) {
+	var span agl.Span
+	if err := rawjson.Unmarshal(document, &span); err != nil {
 		return nil, err
 	}
-	for d.PeekKind() == '{' {
-		raw, err := d.ReadValue()
+	if span.SequenceID != sequence {
+		span.SequenceID = sequence
+		var err error
+		span.Resource.Attributes, err = span.Resource.Attributes.With(agl.Attr{Key: agl.AttrSpanSequenceID, Value: sequence})
 		if err != nil {
 			return nil, err
 		}
-		var span agl.Span
-		if err := rawjson.Unmarshal(raw, &span); err != nil {
-			return nil, err
-		}
-		if span.SequenceID != sequence {
-			span.SequenceID = sequence
-			span.Resource.Attributes, err = span.Resource.Attributes.With(agl.Attr{Key: agl.AttrSpanSequenceID, Value: sequence})
-			if err != nil {
-				return nil, err
-			}
-		}
-		spans = append(spans, span.AppendJSON(nil))
 	}
-	_, err := d.ReadToken()
-	return spans, err
+	return span.AppendJSON(nil), nil
 }

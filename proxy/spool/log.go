@@ -20,6 +20,9 @@ import (
 // ErrFull is returned by [Log.Append] when the records do not fit.
 var ErrFull = errors.New("the spool is full")
 
+// ErrMoved is returned by [Log.AppendAt] when another record is at that place, or its segment is gone.
+var ErrMoved = errors.New("the end of the spool has moved")
+
 // ErrInUse is returned by [Open] when another process has the directory.
 var ErrInUse = errors.New("another process uses the spool")
 
@@ -43,8 +46,15 @@ type Ref struct {
 	length  int
 }
 
-// Len returns the length of the record in bytes.
-func (r Ref) Len() int { return r.length }
+// Segment returns the number of the record's segment. As long as one of its records is not done, all
+// of them can be read.
+func (r Ref) Segment() uint64 { return r.segment }
+
+// Offset returns where in its segment the record begins.
+func (r Ref) Offset() int64 { return r.offset }
+
+// After returns where the record after one of some length begins that is at an offset of this segment.
+func (r Ref) After(offset int64, length int) int64 { return offset + headerBytes + int64(length) }
 
 // Log is a list of records in segment files. Records are read by their [Ref]s, in any
 // order. The file of a segment is removed when all of its records are done. It is safe
@@ -172,9 +182,28 @@ func (l *Log) path(number uint64) string {
 	return filepath.Join(l.dir, fmt.Sprintf("%020d%s", number, suffix))
 }
 
+// Next returns the place at which the next record will be, with a length of 0.
+func (l *Log) Next() (Ref, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return Ref{}, fmt.Errorf("spool: %w", fs.ErrClosed)
+	}
+	if err := l.rotate(); err != nil {
+		return Ref{}, fmt.Errorf("spool: %w", err)
+	}
+	return Ref{segment: l.current.number, offset: l.current.size}, nil
+}
+
 // Append adds all records or none, with one write and one sync. The error is ErrFull
 // when there is no room, or an error of the disk.
-func (l *Log) Append(records [][]byte) ([]Ref, error) {
+func (l *Log) Append(records [][]byte) ([]Ref, error) { return l.append(nil, records) }
+
+// AppendAt is Append for records that say where they are: the first one is at a place that Next gave, or
+// the error is ErrMoved.
+func (l *Log) AppendAt(at Ref, records [][]byte) ([]Ref, error) { return l.append(&at, records) }
+
+func (l *Log) append(at *Ref, records [][]byte) ([]Ref, error) {
 	need := int64(0)
 	for _, r := range records {
 		if len(r) > maxRecordBytes {
@@ -200,18 +229,19 @@ func (l *Log) Append(records [][]byte) ([]Ref, error) {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
 	s := l.current
+	if at != nil && (at.segment != s.number || at.offset != s.size) {
+		return nil, ErrMoved
+	}
 	if err := writeSynced(s.file, buf, s.size); err != nil {
 		// The end of the segment is now undefined, so nothing more is written to it.
 		l.retire()
 		return nil, fmt.Errorf("spool: %w", err)
 	}
 	refs := make([]Ref, len(records))
-	at := s.size
 	for i, r := range records {
-		refs[i] = Ref{s.number, at, len(r)}
-		at += headerBytes + int64(len(r))
+		refs[i] = Ref{s.number, s.size, len(r)}
+		s.size += headerBytes + int64(len(r))
 	}
-	s.size = at
 	s.pending += len(records)
 	l.used += need
 	return refs, nil
@@ -263,6 +293,25 @@ func (l *Log) drop(s *segment) {
 	l.used -= s.size
 	_ = s.file.Close()
 	_ = os.Remove(l.path(s.number))
+}
+
+// At returns the place of the record at an offset of the segment in which another record is.
+func (l *Log) At(other Ref, offset int64) (Ref, error) {
+	l.mu.Lock()
+	s := l.segments[other.segment]
+	l.mu.Unlock()
+	if s == nil {
+		return Ref{}, fmt.Errorf("spool: segment %d: %w", other.segment, fs.ErrNotExist)
+	}
+	var header [headerBytes]byte
+	if _, err := s.file.ReadAt(header[:], offset); err != nil {
+		return Ref{}, fmt.Errorf("spool: segment %d: %w", other.segment, err)
+	}
+	length := binary.LittleEndian.Uint32(header[:])
+	if length > maxRecordBytes {
+		return Ref{}, fmt.Errorf("spool: segment %d: there is no record at byte %d", other.segment, offset)
+	}
+	return Ref{other.segment, offset, int(length)}, nil
 }
 
 // Read returns a record.
