@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -188,8 +189,9 @@ func printRelease(out *console.Console, r *release.Release) error {
 	table := console.Table{Headers: []string{"", "CANDIDATE", "STABLE", "DIFFERENCE", "ALLOWED"}}
 	table.Rows = append(table.Rows,
 		[]string{"resources", console.Dash(r.Candidate.ResourcesID), console.Dash(r.Stable.ResourcesID), "", ""},
-		[]string{"model", console.Dash(r.Candidate.Model), console.Dash(r.Stable.Model), "", ""},
+		[]string{"model", console.Dash(r.Candidate.Model), console.Dash(cmp.Or(r.Stable.Model, r.Model)), "", ""},
 		[]string{"sessions", strconv.FormatInt(r.Evidence.Sessions[release.Candidate], 10), strconv.FormatInt(r.Evidence.Sessions[release.Stable], 10), "", ""},
+		[]string{"with a reward", strconv.FormatInt(r.Evidence.Reward.Arms[release.Candidate].N, 10), strconv.FormatInt(r.Evidence.Reward.Arms[release.Stable].N, 10), "", ""},
 		[]string{"reward", mean(&r.Evidence.Reward, release.Candidate), mean(&r.Evidence.Reward, release.Stable), interval(reward), fmt.Sprintf("more than %g", r.Gates.MinGain)})
 	for _, g := range r.Gates.Guards {
 		s := r.Evidence.Guards[g.Metric]
