@@ -327,8 +327,12 @@ func callCPU(ctx context.Context, turn, calls int) (time.Duration, error) {
 	body := talk.request()
 	cpu := func(url string) (time.Duration, error) {
 		spent, err := bench.Measure(func() error {
-			for range calls {
-				if err := post(ctx, url, body); err != nil {
+			left := calls
+			for failed := 0; left > 0; {
+				// A ReverseProxy drops a reply that begins before it has seen the end of the request, rarely.
+				if err := post(ctx, url, body); err == nil {
+					left--
+				} else if failed++; failed > calls/10 {
 					return err
 				}
 			}

@@ -18,7 +18,7 @@ import (
 const (
 	// baseMemory bounds the documents that a server keeps for clients to continue, in bytes.
 	// A conversation of 128 turns has 1 MB of them. Others are read from the store.
-	baseMemory = 128 << 20
+	baseMemory = 64 << 20
 	// basesPerAttempt is how many documents of an attempt are kept: those of two names.
 	basesPerAttempt = 2 * spandelta.MaxHeads
 )

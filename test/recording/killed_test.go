@@ -160,7 +160,7 @@ func TestKilledProxy(t *testing.T) {
 			switch {
 			case err == nil:
 				whole++
-				if err := check(t.Context(), patient, f.rollout, f.calls); err != nil {
+				if err := a.check(t.Context(), patient, f.rollout, f.calls); err != nil {
 					t.Errorf("round %d: %v", round, err)
 				}
 			case strings.Contains(err.Error(), "call records could not be stored"):

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -99,6 +100,54 @@ type agent struct {
 	client *http.Client
 	proxy  string
 	number atomic.Int64
+
+	mu        sync.Mutex
+	histories map[string][]string // what was said in each attempt
+	sent      map[string][]string // the messages of each call, by the last one
+}
+
+// longest is how many messages a history has before the agent begins anew.
+const longest = 40
+
+// messages returns the messages of the next call of an attempt: its history, so that its record is kept
+// as what it adds to the one before, and a message that names the kind.
+func (a *agent) messages(attemptID, kind string) []string {
+	n := a.number.Add(1)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.sent == nil {
+		a.histories, a.sent = make(map[string][]string), make(map[string][]string)
+	}
+	history := a.histories[attemptID]
+	last := fmt.Sprintf("%s %d", kind, n)
+	messages := append(slices.Clip(history), last)
+	a.sent[last] = messages
+	if len(history) == longest {
+		history = nil
+	}
+	a.histories[attemptID] = append(slices.Clip(history), "said "+strings.Repeat(fmt.Sprint(n, " "), 60))
+	return messages
+}
+
+// sentAs checks that a record has the messages of its call.
+func (a *agent) sentAs(span *agl.Span) error {
+	var got []string
+	for {
+		content, found := span.Attributes.GetString(fmt.Sprintf("%s.%d.content", agl.AttrGenAIPrompt, len(got)))
+		if !found {
+			break
+		}
+		got = append(got, content)
+	}
+	if len(got) == 0 {
+		return fmt.Errorf("%s: the record of call %d has no messages", span.RolloutID, span.SequenceID)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if want := a.sent[got[len(got)-1]]; !slices.Equal(got, want) {
+		return fmt.Errorf("%s: the record of call %d has the messages %.300q, want %.300q", span.RolloutID, span.SequenceID, got, want)
+	}
+	return nil
 }
 
 // call makes one call and reports whether it began: whether the proxy took it.
@@ -107,7 +156,11 @@ func (a *agent) call(ctx context.Context, r agl.AttemptedRollout, kind string) (
 	if kind == "stream" || kind == "broken-stream" || kind == "malformed" || kind == "leave" {
 		stream = `"stream":true,`
 	}
-	body := fmt.Sprintf(`{"model":"m",%s"messages":[{"role":"user","content":"%s %d"}]}`, stream, kind, a.number.Add(1))
+	messages := slices.Clone(a.messages(r.Attempt.AttemptID, kind))
+	for i, content := range messages {
+		messages[i] = fmt.Sprintf(`{"role":"user","content":%q}`, content)
+	}
+	body := fmt.Sprintf(`{"model":"m",%s"messages":[%s]}`, stream, strings.Join(messages, ","))
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
 	address := a.proxy + "/rollout/" + r.RolloutID + "/attempt/" + r.Attempt.AttemptID + "/v1/chat/completions"
@@ -151,8 +204,8 @@ func store(t *testing.T, url string, retry time.Duration) *client.Client {
 const longOutage = 10 * time.Minute
 
 // check wants exactly one record for each of n calls of an attempt: three spans
-// of one trace under one sequence id, and ids and response ids of their own.
-func check(ctx context.Context, s agl.Store, r agl.AttemptedRollout, n int) error {
+// of one trace under one sequence id, with the messages that were sent, and ids and response ids of their own.
+func (a *agent) check(ctx context.Context, s agl.Store, r agl.AttemptedRollout, n int) error {
 	page, err := s.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID})
 	if err != nil {
 		return err
@@ -160,6 +213,11 @@ func check(ctx context.Context, s agl.Store, r agl.AttemptedRollout, n int) erro
 	traces, sequence, ids := make(map[string]int), make(map[int64]string), make(map[string]bool)
 	for _, span := range page.Items {
 		traces[span.TraceID]++
+		if span.Name == agl.SpanLiteLLMRequest {
+			if err := a.sentAs(&span); err != nil {
+				return err
+			}
+		}
 		if other := sequence[span.SequenceID]; other != "" && other != span.TraceID {
 			return fmt.Errorf("%s: two calls under sequence id %d", r.RolloutID, span.SequenceID)
 		}
@@ -258,7 +316,7 @@ func TestOneRecordPerCall(t *testing.T) {
 					t.Errorf("flush: %v", err)
 					return
 				}
-				if err := check(t.Context(), patient, r, n); err != nil {
+				if err := a.check(t.Context(), patient, r, n); err != nil {
 					t.Error(err)
 					return
 				}
@@ -279,7 +337,7 @@ func TestOneRecordPerCall(t *testing.T) {
 	done.Range(func(_, value any) bool {
 		f := value.(finished)
 		rollouts++
-		if err := check(t.Context(), patient, f.rollout, f.calls); err != nil {
+		if err := a.check(t.Context(), patient, f.rollout, f.calls); err != nil {
 			t.Error(err)
 		}
 		return true
