@@ -80,7 +80,11 @@ func (c *Caller) Allow(route Scope) error {
 	case route&Public != 0, c.Scopes&Admin != 0, c.Scopes&route != 0:
 		return nil
 	}
-	return &ForbiddenError{"the key " + c.KeyID + " has the scopes (" + c.Scopes.String() + "), and needs one of (" + (route | Admin).String() + ")"}
+	who := c.Name
+	if c.KeyID != "" {
+		who = "the key " + c.KeyID
+	}
+	return &ForbiddenError{who + " has the scopes (" + c.Scopes.String() + "), and needs one of (" + (route | Admin).String() + ")"}
 }
 
 // Speaks reports whether a caller may act for an attempt.

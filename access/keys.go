@@ -237,6 +237,25 @@ func (k *Keys) lookup(ctx context.Context, key string) (Caller, error) {
 	return stored.caller()
 }
 
+// find returns who makes requests with the key of an id, if it is valid.
+func (k *Keys) find(ctx context.Context, id string) (Caller, error) {
+	document, err := k.documents.GetDocument(ctx, kind, id)
+	switch {
+	case errors.Is(err, agl.ErrNotFound):
+		return Caller{}, errUnknown()
+	case err != nil:
+		return Caller{}, err
+	}
+	stored, err := decode(&document)
+	if err == nil && stored.State(time.Now()) != StateValid {
+		err = errUnknown()
+	}
+	if err != nil {
+		return Caller{}, err
+	}
+	return stored.caller()
+}
+
 // Is reports whether a text has the form of a key.
 func Is(text string) bool {
 	_, ok := keyID(text)

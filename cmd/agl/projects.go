@@ -99,10 +99,14 @@ func (c *storeCommand) openProject(page http.Handler, log *slog.Logger) func(ctx
 		if err != nil {
 			return nil, errors.Join(err, engine.Close(ctx))
 		}
-		api, err := server.New(server.Config{
+		config := server.Config{
 			UI: page, Store: engine, Collector: collector, Token: c.token(), SpanSecret: spanSecret(c.token(), name), Keys: access.NewKeys(engine), Audit: access.NewAudit(engine), FailedLogins: failedLogins,
 			CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
-		})
+		}
+		var api *server.Server
+		if err = c.admit(&config, name, strings.TrimSuffix(project.Prefix, "/")+"/"+name); err == nil {
+			api, err = server.New(config)
+		}
 		if err != nil {
 			stopCollecting()
 			return nil, errors.Join(err, engine.Close(ctx))

@@ -30,6 +30,7 @@ type storeCommand struct {
 	flags.Listen `set:"port=4747"`
 	flags.Log    `set:"logLevel=info"`
 	gatewayFlags
+	signInFlags
 
 	DB                  flags.Database     `name:"db" default:"${database}" env:"AGL_DB" placeholder:"DATABASE" help:"Where the data is kept: sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE, or memory:, which loses it with the process. Default: ${default}."`
 	Projects            string             `placeholder:"DIR|postgres://…" help:"Serve projects at /p/NAME, each a database of its own: a file in this directory, or a database named after the one of this URL. In place of --db. See agl project."`
@@ -92,7 +93,10 @@ func (c *storeCommand) Validate() error {
 			return fmt.Errorf("--eviction-threshold --safe-threshold: %w", err)
 		}
 	}
-	if err := c.validate(); err != nil {
+	if err := c.gatewayFlags.validate(); err != nil {
+		return err
+	}
+	if err := c.signInFlags.validate(c.token(), c.TLSClientCA); err != nil {
 		return err
 	}
 	return c.Check(c.token() != "", "set --token (or AGL_TOKEN), or allow it with --no-auth")
@@ -149,9 +153,13 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 		return errors.Join(err, listener.Close())
 	}
 	defer stopCollecting() // before the engine closes
-	server, err := server.New(server.Config{
+	config := server.Config{
 		UI: page, Collector: collector, Store: engine, Token: c.token(), Keys: keys, Projects: projects, Audit: access.NewAudit(engine), FailedLogins: failedLogins, CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
-	})
+	}
+	if err := c.admit(&config, "", ""); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	server, err := server.New(config)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

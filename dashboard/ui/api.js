@@ -3,20 +3,49 @@
 import { signal } from "@preact/signals";
 
 const base = new URL("v1/agl/", document.baseURI.split("#")[0]);
-const storedKey = "agl.key";
 
-// key is the API key that the reader typed in; it is kept until the tab is closed.
-export const key = signal(sessionStorage.getItem(storedKey) || "");
+// session says who has signed in and how one can: {methods, identity}, null until the store
+// has said so. The session itself is a cookie that no script can read.
+export const session = signal(null);
+
+// bearer is a key for a store that keeps no sessions; it is gone when the page is.
+let bearer = "";
 
 // unauthorized is true when the store asked for a key that it has not been given.
 export const unauthorized = signal(false);
 
-export function signIn(value) {
-  key.value = value.trim();
-  if (key.value) sessionStorage.setItem(storedKey, key.value);
-  else sessionStorage.removeItem(storedKey);
-  unauthorized.value = false;
+// signIns counts changes of who is signed in: what was read before is somebody else's.
+export const signIns = signal(0);
+
+// learn asks the store who has signed in.
+export async function learn() {
+  session.value = await get("login");
+  return session.value;
 }
+
+// signIn signs in by a key; it throws an APIError.
+export async function signIn(key) {
+  try {
+    session.value = { ...session.value, identity: await post("login", { key }) };
+  } catch (err) {
+    if (err.status !== 501) throw err;
+    bearer = key;
+    await learn();
+  }
+  unauthorized.value = false;
+  signIns.value++;
+}
+
+export async function signOut() {
+  if (bearer) bearer = "";
+  else await post("logout", {});
+  session.value = { ...session.value, identity: null };
+  unauthorized.value = true;
+  signIns.value++;
+}
+
+// oidcLogin is the page that leads to the identity provider.
+export const oidcLogin = new URL("login/oidc", base).href;
 
 // APIError is an answer that is not 2xx, or none; status is 0 then.
 export class APIError extends Error {
@@ -33,17 +62,17 @@ async function call(method, path, { params, body, signal: abort } = {}) {
     for (const v of Array.isArray(value) ? value : [value]) url.searchParams.append(name, v);
   }
   const headers = {};
-  if (key.value) headers.Authorization = "Bearer " + key.value;
+  if (bearer) headers.Authorization = "Bearer " + bearer;
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let response;
   try {
-    response = await fetch(url, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal: abort, credentials: "omit" });
+    response = await fetch(url, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal: abort, credentials: "same-origin" });
   } catch (err) {
     if (err.name === "AbortError") throw err;
     throw new APIError(0, "the store cannot be reached");
   }
   if (!response.ok) {
-    if (response.status === 401) unauthorized.value = true;
+    if (response.status === 401 && path !== "login") unauthorized.value = true;
     throw new APIError(response.status, await errorText(response));
   }
   return response;

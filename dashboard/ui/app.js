@@ -3,7 +3,7 @@ import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "./lib/html.js";
 import { go, href, route } from "./route.js";
-import { key, signIn, unauthorized } from "./api.js";
+import { learn, oidcLogin, session, signIn, signOut, unauthorized } from "./api.js";
 import { connection, follow } from "./live.js";
 import { useKeys } from "./hooks.js";
 import { Empty } from "./components/basic.js";
@@ -37,6 +37,10 @@ function App() {
     main.current?.focus({ preventScroll: true });
     scrollTo(0, 0);
   }, [path.join("/")]);
+  const signedIn = session.value?.methods.length > 0 && session.value.identity;
+  useEffect(() => {
+    learn().catch(() => {}); // the views say that the store cannot be reached
+  }, []);
   useKeys({
     ...Object.fromEntries(views.map((v) => [v.key, () => go(v.path ? [v.path] : [])])),
     "?": () => setHelp(!help),
@@ -49,7 +53,7 @@ function App() {
       <a class="brand" href=${href([])}>agl</a>
       <nav aria-label="Views">${views.map((v) => html`<a key=${v.path} href=${href(v.path ? [v.path] : [])} aria-current=${v === view ? "page" : undefined}>${v.name}</a>`)}</nav>
       <span class="connection ${connection.value}" role="status">${connectionWords[connection.value]}</span>
-      ${key.value && html`<button class="small" onClick=${() => signIn("")}>Sign out</button>`}
+      ${signedIn && html`<button class="small" title=${"Signed in as " + session.value.identity.name} onClick=${signOut}>Sign out</button>`}
       <button class="small" aria-haspopup="dialog" onClick=${() => setHelp(true)}>Keys</button>
     </header>
     <main ref=${main} tabindex="-1">
@@ -60,14 +64,21 @@ function App() {
 
 function SignIn() {
   const [value, setValue] = useState("");
-  const submit = (event) => {
+  const [failure, setFailure] = useState("");
+  const submit = async (event) => {
     event.preventDefault();
-    signIn(value);
+    try {
+      await signIn(value.trim());
+    } catch (err) {
+      setFailure(err.status === 401 ? "The store did not accept this key." : err.message);
+    }
   };
   return html`<form class="sign-in" onSubmit=${submit}>
     <h1>Sign in</h1>
-    <p>This store asks for a key${key.value ? ", and did not accept the one it was given" : ""}. It is the value of <code>AGL_TOKEN</code> with which the store was started, or a key that its operator made for you.</p>
+    ${session.value?.methods.includes("oidc") && html`<p><a class="button" href=${oidcLogin}>Sign in with your organisation</a></p>`}
+    <p>This store asks for a key. It is the value of <code>AGL_TOKEN</code> with which the store was started, or a key that its operator made for you.</p>
     <label>Key <input type="password" autocomplete="current-password" value=${value} onInput=${(e) => setValue(e.target.value)} required autofocus /></label>
+    ${failure && html`<p role="alert">${failure}</p>`}
     <button type="submit">Sign in</button>
   </form>`;
 }

@@ -1,7 +1,7 @@
 // What components share: data that follows the store, and keys.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { onEvent } from "./live.js";
-import { key } from "./api.js";
+import { signIns } from "./api.js";
 
 const refreshEvery = 500; // ms; a change is seen within a second
 
@@ -53,7 +53,7 @@ export function useQuery(load, deps, concerns = () => false) {
       current?.abort();
       current = null;
     };
-  }, [...deps, key.value]);
+  }, [...deps, signIns.value]);
   return { ...state, reload: () => again.current() };
 }
 

@@ -1,6 +1,6 @@
 // What changes in the store, as it changes: one event stream for the whole page.
 import { signal } from "@preact/signals";
-import { events, key } from "./api.js";
+import { events, signIns } from "./api.js";
 
 // connection is "live", "connecting", "paused" (the tab is hidden) or "lost".
 export const connection = signal("connecting");
@@ -65,7 +65,7 @@ function start() {
 // follow keeps the stream open while somebody looks at the page.
 export function follow() {
   document.addEventListener("visibilitychange", start);
-  key.subscribe(() => {
+  signIns.subscribe(() => {
     since = "";
     start();
   });

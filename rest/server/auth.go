@@ -11,6 +11,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
@@ -22,24 +23,37 @@ type auth struct {
 	digest [sha256.Size]byte
 	keys   *access.Keys // may be nil
 	failed *access.Throttle
+
+	sessions     *access.Sessions // of browsers; may be nil
+	origins      []string         // whose pages may use a session, besides the server's own
+	tokens       access.Checker   // of machines; may be nil
+	certificates access.Grants    // by the names in client certificates
 }
 
-func newAuth(token, spans string, keys *access.Keys, failed *access.Throttle) auth {
-	return auth{token, spans, sha256.Sum256([]byte(token)), keys, failed}
+func newAuth(config *Config) *auth {
+	a := &auth{
+		token: config.Token, spans: config.SpanSecret, digest: sha256.Sum256([]byte(config.Token)), keys: config.Keys, failed: access.NewThrottle(config.FailedLogins),
+		origins: config.CORSOrigins, tokens: config.Tokens, certificates: config.Certificates,
+	}
+	if documents, ok := config.Store.(agl.DocumentStore); ok {
+		a.sessions = access.NewSessions(documents, config.Keys, config.Token)
+	}
+	return a
 }
 
 // identify sets the caller of a request. An address that has failed too often must wait,
 // unless it has a valid key: those cannot be guessed, and who has one must not suffer from
 // others behind the same address.
-func (a *auth) identify(x *exchange) error {
+func (a *auth) identify(x *exchange) error { return a.identifyBy(x, access.Given(x.request)) }
+
+func (a *auth) identifyBy(x *exchange, given string) error {
 	from, now := x.request.RemoteAddr, time.Now()
-	given := access.Given(x.request)
-	isKey := a.keys != nil && access.Is(given)
+	kind := a.kind(given)
 	blocked := a.failed.Blocked(from, now)
-	if blocked > 0 && !isKey {
+	if blocked > 0 && kind == asText && (given != "" || !proven(x.request)) {
 		return errThrottled(x, blocked)
 	}
-	err := a.find(x, given, isKey)
+	err := a.find(x, given, kind)
 	if agl.ErrorCode(err) != agl.CodeUnauthorized {
 		return err
 	}
@@ -52,23 +66,49 @@ func (a *auth) identify(x *exchange) error {
 	return err
 }
 
+// credential is what a text that a caller has given may be.
+type credential int
+
+const (
+	asText credential = iota // the token, that of an attempt's spans, nothing, or a guess
+	asKey
+	asSigned // the token of a machine, with three parts (RFC 7515)
+)
+
+func (a *auth) kind(given string) credential {
+	switch {
+	case a.keys != nil && access.Is(given):
+		return asKey
+	case a.tokens != nil && !a.isToken(given) && strings.Count(given, ".") == 2: //nolint:mnd // header, payload, signature
+		return asSigned
+	default:
+		return asText
+	}
+}
+
+// proven reports whether a request that gives no text may have something else, which cannot
+// be guessed.
+func proven(r *http.Request) bool {
+	return cookie(r, sessionCookie) != "" || httpserver.ClientName(r) != ""
+}
+
 func errThrottled(x *exchange, wait time.Duration) error {
 	backoff.SetRetryAfter(x.Header(), wait)
 	return wire.ErrDetail(http.StatusTooManyRequests, "too many wrong tokens and keys have come from this address; try again in "+wait.Round(time.Second).String())
 }
 
-// find sets the caller of a request, which has the token, a key, or a span token at the one
-// path that accepts those. The body has not been read.
-func (a *auth) find(x *exchange, given string, isKey bool) (err error) {
+// find sets the caller of a request, which has the token, a key, the token of a machine, a
+// span token at the one path that accepts those, or without any of these a session or a
+// client certificate. The body has not been read.
+func (a *auth) find(x *exchange, given string, kind credential) (err error) {
 	switch {
-	case a.isToken(given), a.token == "" && !isKey:
+	case kind == asKey:
+		return a.findBy(x, a.keys, given)
+	case kind == asSigned:
+		return a.findBy(x, a.tokens, given)
+	case a.isToken(given), a.token == "":
 		x.caller = access.Root()
 		return nil
-	case isKey:
-		if x.caller, err = a.keys.Check(x.context(), given); err == nil {
-			x.lease = a.keys.Lease(&x.caller)
-		}
-		return err
 	}
 	bearer, _ := strings.CutPrefix(x.request.Header.Get("Authorization"), "Bearer ")
 	if x.request.URL.Path == wire.Traces && x.request.Method == http.MethodPost {
@@ -77,7 +117,24 @@ func (a *auth) find(x *exchange, given string, isKey bool) (err error) {
 			return nil
 		}
 	}
+	if given == "" {
+		if text := cookie(x.request, sessionCookie); text != "" && a.sessions != nil && a.ownPage(x.request) {
+			return a.findBy(x, a.sessions, text)
+		}
+		if name := httpserver.ClientName(x.request); name != "" && a.certificates[name] != 0 {
+			x.caller = access.Caller{Name: "certificate:" + name, Scopes: a.certificates[name]}
+			return nil
+		}
+	}
 	return agl.Errorf(agl.CodeUnauthorized, "a token is needed: Authorization: Bearer TOKEN, or HTTP Basic with the token or a key as password")
+}
+
+// findBy sets the caller that a checker knows.
+func (a *auth) findBy(x *exchange, checker access.Checker, given string) (err error) {
+	if x.caller, err = checker.Check(x.context(), given); err == nil && a.keys != nil {
+		x.lease = a.keys.Lease(&x.caller)
+	}
+	return err
 }
 
 // isToken compares digests, so that the time it takes tells neither the token nor its

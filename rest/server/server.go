@@ -46,6 +46,20 @@ type Config struct {
 	// Token: its owners can then make some themselves. Servers of several projects with one
 	// Token must have one each, so that no token is good for another project.
 	SpanSecret string
+	// SignIn lets people sign in beside keys and the Token. If nil, nobody does.
+	SignIn SignIn
+	// Tokens knows the bearer tokens of machines, such as JWTs; CodeUnavailable if it cannot
+	// say. If nil, there are none.
+	Tokens access.Checker
+	// Certificates are the scopes of the names in client certificates, which the listener has
+	// verified. A certificate without a name here is worth nothing.
+	Certificates access.Grants
+	// BasePath is the path below which browsers see the server, such as /p/search. Its sessions
+	// are for this path. Default "".
+	BasePath string
+	// SecureCookies says that browsers reach the server by HTTPS, although its own listener
+	// need not encrypt.
+	SecureCookies bool
 	// Projects are managed at /v1/agl/projects. If nil, there are none.
 	Projects *project.Registry
 	// CORSOrigins are the origins whose pages may call; "*" is every origin, of which
@@ -101,7 +115,8 @@ func (c Config) validate() error {
 type Server struct {
 	shared  *shared
 	guard   *httpserver.Guard
-	auth    auth
+	auth    *auth
+	login   *login
 	audit   audit
 	cors    cors
 	metrics *Metrics
@@ -135,12 +150,13 @@ func New(config Config) (_ *Server, err error) {
 		guard:   guard,
 		shared:  &shared{maxBody: config.MaxBodyBytes, log: config.Logger, drain: newDrain(), jsonType: []string{"application/json"}},
 		audit:   audit{config.Audit},
-		auth:    newAuth(config.Token, config.SpanSecret, config.Keys, access.NewThrottle(config.FailedLogins)),
+		auth:    newAuth(&config),
 		cors:    cors{config.CORSOrigins},
 		metrics: config.Metrics,
 		mux:     http.NewServeMux(),
 		routes:  map[string]methods{},
 	}
+	s.login = &login{s.auth, config.SignIn, config.BasePath, config.SecureCookies}
 	traces, err := newTraces(config.Store)
 	if err != nil {
 		return nil, err
@@ -230,6 +246,11 @@ func (s *Server) routeAPI(config Config) {
 		wire.NextSequenceID:       {post: {sends, sp.nextSequenceID}},
 		wire.NextSequenceIDsBatch: {post: {sends, sp.nextSequenceIDs}},
 
+		wire.Login:             {get: {access.Public, s.login.answer}, post: {access.Public, s.login.begin}},
+		wire.Logout:            {post: {access.Public, s.login.end}},
+		wire.LoginOIDC:         {get: {access.Public, s.login.beginOIDC}},
+		wire.LoginOIDCCallback: {get: {access.Public, s.login.endOIDC}},
+
 		wire.WhoAmI:                           {get: {access.Any, k.whoAmI}},
 		wire.Keys:                             {get: {admin, k.list}, post: {admin, k.create}},
 		wire.Key("{" + keyID + "}"):           {del: {admin, k.revoke}},
@@ -287,10 +308,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(x, r)
 }
 
-// public reports whether a request needs no token: it is a probe, or one for the page.
+// public reports whether a request needs no token: it is a probe, one to sign in
+// or out, or one for the page.
 func (s *Server) public(r *http.Request) bool {
 	switch path := r.URL.Path; path {
-	case wire.Prefix + wire.Health, wire.Prefix + wire.Ready:
+	case wire.Prefix + wire.Health, wire.Prefix + wire.Ready,
+		wire.Prefix + wire.Login, wire.Prefix + wire.Logout, wire.Prefix + wire.LoginOIDC, wire.Prefix + wire.LoginOIDCCallback:
 		return true
 	default:
 		return s.ui && (r.Method == http.MethodGet || r.Method == http.MethodHead) && path != "/metrics" && !strings.HasPrefix(path, "/v1/")

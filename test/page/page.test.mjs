@@ -22,7 +22,7 @@ after(() => browser.close());
 // console, and each request to another host, is a mistake.
 async function open(hash, { width = 1440, scheme = "light", address = base, key = token } = {}) {
   const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme: scheme, permissions: [] });
-  if (key) await context.addInitScript((k) => sessionStorage.setItem("agl.key", k), key);
+  if (key) await context.request.post(address + "v1/agl/login", { data: { key } });
   const page = await context.newPage();
   page.setDefaultTimeout(15_000);
   const mistakes = [];
@@ -79,11 +79,18 @@ test("a reader without a key signs in", async () => {
   const { page, done } = await open("rollouts", { key: "" });
   await page.getByLabel("Key").fill("wrong");
   await page.getByRole("button", { name: "Sign in" }).click();
-  await page.getByText("did not accept the one it was given").waitFor();
+  await page.getByText("did not accept this key").waitFor();
   await page.getByLabel("Key").fill(token);
   await page.getByRole("button", { name: "Sign in" }).click();
   await page.getByRole("link", { name: made.chat }).waitFor();
   await page.getByText("live", { exact: true }).waitFor();
+  assert.equal(await page.evaluate(() => document.cookie + JSON.stringify({ ...localStorage, ...sessionStorage })), "{}");
+  await page.reload();
+  await page.getByRole("link", { name: made.chat }).waitFor();
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await page.getByLabel("Key").waitFor();
+  await page.reload();
+  await page.getByLabel("Key").waitFor();
   await done();
 });
 

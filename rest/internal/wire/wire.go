@@ -47,6 +47,10 @@ const (
 	NextSequenceIDsBatch = "/spans/next/batch"
 	Keys                 = "/keys"
 	WhoAmI               = "/whoami"
+	Login                = "/login"
+	Logout               = "/logout"
+	LoginOIDC            = "/login/oidc"
+	LoginOIDCCallback    = "/login/oidc/callback"
 )
 
 // The paths with ids take them escaped by [Segment], or as the placeholders of a route.

@@ -1,0 +1,62 @@
+package access
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/agl-go/agl"
+)
+
+// Grants are the scopes of names that somebody else vouches for: groups of an identity
+// provider, or names in client certificates.
+type Grants map[string]Scope
+
+// Of returns the scopes of all the names; 0 if none is known.
+func (g Grants) Of(names ...string) (set Scope) {
+	for _, name := range names {
+		set |= g[name]
+	}
+	return set
+}
+
+// Grant is a line of a configuration: NAME=SCOPE,SCOPE, with @PROJECT at its end if it is
+// for one project alone.
+type Grant struct {
+	Name    string
+	Scopes  Scope
+	Project string // "" is every project
+}
+
+// UnmarshalText reads the form NAME=SCOPE,SCOPE@PROJECT. A name may contain = and @.
+func (g *Grant) UnmarshalText(text []byte) (err error) {
+	at := bytes.LastIndexByte(text, '=')
+	if at < 1 {
+		return fmt.Errorf("got %q, must be NAME=SCOPE,SCOPE, or NAME=SCOPE@PROJECT for one project", text)
+	}
+	g.Name = string(text[:at])
+	scopes, project, forOne := strings.Cut(string(text[at+1:]), "@")
+	if forOne && project == "" {
+		return fmt.Errorf("got %q, must name a project after @", text)
+	}
+	g.Project = project
+	if g.Scopes, err = ParseScopes(strings.Split(scopes, ",")); err != nil {
+		return err
+	}
+	if g.Scopes&Agent != 0 {
+		return agl.Errorf(agl.CodeInvalid, "scopes: got %q, agent is for the key of an attempt only", scopes)
+	}
+	return nil
+}
+
+// GrantsFor returns the grants of a project, "" for the server's own store: those for it
+// and those for every project.
+func GrantsFor(project string, all []Grant) Grants {
+	grants := Grants{}
+	for _, g := range all {
+		if g.Project == "" || g.Project == project {
+			grants[g.Name] |= g.Scopes
+		}
+	}
+	return grants
+}

@@ -1,0 +1,78 @@
+package oidc
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
+)
+
+// Config says whom a provider vouches for, and what they may do.
+type Config struct {
+	Issuer string // its URL, as in the claim iss
+	// GroupsClaim is the claim that lists groups or roles; dots lead into objects, as in
+	// realm_access.roles. Default groups.
+	GroupsClaim string
+	// Grants are the scopes of groups. Somebody without any gets in nowhere.
+	Grants access.Grants
+}
+
+func (c *Config) validate() error {
+	c.GroupsClaim = cmp.Or(c.GroupsClaim, "groups")
+	switch {
+	case !strings.HasPrefix(c.Issuer, "https://") && !strings.HasPrefix(c.Issuer, "http://"):
+		return agl.Errorf(agl.CodeInvalid, "issuer: got %q, must be a URL that begins with https:// or http://", c.Issuer)
+	case len(c.Grants) == 0:
+		return agl.Errorf(agl.CodeInvalid, "groups: got none, must give at least one group some scopes")
+	}
+	return nil
+}
+
+// caller is who the claims of a verified token are about.
+func (c *Config) caller(claims map[string]any, subject string) (access.Caller, error) {
+	name := subject
+	if email, ok := claims["email"].(string); ok && email != "" && claims["email_verified"] == true {
+		name = email
+	}
+	if name == "" {
+		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the token names nobody: its claim sub is empty")
+	}
+	groups := c.groups(claims)
+	caller := access.Caller{Name: "oidc:" + name, Scopes: c.Grants.Of(groups...)}
+	if caller.Scopes == 0 {
+		return caller, agl.Errorf(agl.CodeUnauthorized, "%s has no group that may do something here; the claim %s lists %d groups", name, c.GroupsClaim, len(groups))
+	}
+	return caller, nil
+}
+
+// value returns what the claim of groups has, nil if it is absent.
+func (c *Config) value(claims map[string]any) any {
+	if value, ok := claims[c.GroupsClaim]; ok { // the name of a claim may have dots
+		return value
+	}
+	var value any = claims
+	for part := range strings.SplitSeq(c.GroupsClaim, ".") {
+		object, _ := value.(map[string]any)
+		value = object[part]
+	}
+	return value
+}
+
+// told reports whether the claims tell groups.
+func (c *Config) told(claims map[string]any) bool { return c.value(claims) != nil }
+
+// groups returns the groups of a token: a list, one name, or names with spaces between them.
+func (c *Config) groups(claims map[string]any) (groups []string) {
+	switch value := c.value(claims).(type) {
+	case string:
+		return append(strings.Fields(value), value)
+	case []any:
+		for _, v := range value {
+			if name, ok := v.(string); ok {
+				groups = append(groups, name)
+			}
+		}
+	}
+	return groups
+}

@@ -1,0 +1,195 @@
+// Package oidctest runs an OpenID Connect provider for tests: that of github.com/zitadel/oidc, with users, groups and clients.
+package oidctest
+
+import (
+	"context"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/zitadel/oidc/v3/example/server/exampleop"
+	"github.com/zitadel/oidc/v3/example/server/storage"
+	"github.com/zitadel/oidc/v3/pkg/oidc"
+	"github.com/zitadel/oidc/v3/pkg/op"
+
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+// ClientID, ClientSecret and Password are those of the provider's web client, and of all its
+// users and machines.
+const (
+	ClientID     = "agl"
+	ClientSecret = "client-secret-canary"
+	Password     = "verysecure"
+	// Audience is that of the tokens of machines.
+	Audience = "agl-store"
+)
+
+// Provider is a running provider.
+type Provider struct {
+	URL string
+	// Asked counts the requests by their paths.
+	Asked func(path string) int
+}
+
+// Config says whom the provider knows, and how it tells groups.
+type Config struct {
+	Groups map[string][]string // by the name of a user, who has this name as subject, too
+	// InIDToken puts groups into ID tokens; otherwise only its UserInfo endpoint tells them.
+	InIDToken   bool
+	RedirectURL string
+}
+
+// Start runs a provider until the test ends.
+func Start(tb testing.TB, cfg Config) *Provider {
+	tb.Helper()
+	counted := &counter{paths: map[string]int{}}
+	server := httptest.NewUnstartedServer(nil)
+	issuer := "http://" + server.Listener.Addr().String()
+	users := &users{cfg}
+	inner := storage.NewStorageWithClients(users, map[string]*storage.Client{ClientID: storage.WebClient(ClientID, ClientSecret, cfg.RedirectURL)})
+	counted.next = exampleop.SetupServer(issuer, &keeper{inner, users}, nil, false)
+	server.Config.Handler = counted
+	server.Start()
+	tb.Cleanup(server.Close)
+	return &Provider{URL: issuer, Asked: counted.of}
+}
+
+// users implements storage.UserStore.
+type users struct{ cfg Config }
+
+func (u *users) GetUserByID(id string) *storage.User {
+	if _, ok := u.cfg.Groups[id]; !ok {
+		return nil
+	}
+	return &storage.User{ID: id, Username: id, Password: Password, Email: id + "@example.org", EmailVerified: true}
+}
+func (u *users) GetUserByUsername(name string) *storage.User { return u.GetUserByID(name) }
+func (u *users) ExampleClientID() string                     { return "none" }
+
+// keeper is the example's storage with groups, and with machines that have a password.
+type keeper struct {
+	*storage.Storage
+
+	users *users
+}
+
+func (k *keeper) SetUserinfoFromScopes(ctx context.Context, info *oidc.UserInfo, userID, clientID string, scopes []string) error {
+	info.Subject = userID
+	return k.Storage.SetUserinfoFromScopes(ctx, info, userID, clientID, scopes)
+}
+
+func (k *keeper) SetUserinfoFromRequest(ctx context.Context, info *oidc.UserInfo, request op.IDTokenRequest, scopes []string) error {
+	subject := request.GetSubject()
+	if k.users.cfg.InIDToken {
+		info.AppendClaims("groups", k.users.cfg.Groups[subject])
+		info.Email, info.EmailVerified = subject+"@example.org", true
+	}
+	info.Subject = subject // the claim sub is taken from here, whatever the scopes
+	return k.Storage.SetUserinfoFromScopes(ctx, info, subject, request.GetClientID(), scopes)
+}
+
+func (k *keeper) SetUserinfoFromToken(ctx context.Context, info *oidc.UserInfo, tokenID, subject, origin string) error {
+	info.AppendClaims("groups", k.users.cfg.Groups[subject])
+	return k.Storage.SetUserinfoFromToken(ctx, info, tokenID, subject, origin)
+}
+
+func (k *keeper) GetPrivateClaimsFromScopes(_ context.Context, userID, _ string, _ []string) (map[string]any, error) {
+	return map[string]any{"groups": k.users.cfg.Groups[userID]}, nil
+}
+
+func (k *keeper) GetClientByClientID(ctx context.Context, id string) (op.Client, error) {
+	inner, err := k.Storage.GetClientByClientID(ctx, id)
+	return &client{inner, k.users.cfg.InIDToken}, err
+}
+
+func (k *keeper) ClientCredentials(ctx context.Context, id, secret string) (op.Client, error) {
+	if user := k.users.GetUserByID(id); user == nil || secret != Password {
+		return nil, oidc.ErrInvalidClient()
+	}
+	return &machine{Client: storage.WebClient(id, secret)}, nil
+}
+
+func (k *keeper) ClientCredentialsTokenRequest(_ context.Context, id string, scopes []string) (op.TokenRequest, error) {
+	return &oidc.JWTTokenRequest{Subject: id, Audience: []string{Audience}, Scopes: scopes}, nil
+}
+
+// client decides whether groups are in ID tokens.
+type client struct {
+	op.Client
+
+	inIDToken bool
+}
+
+func (c *client) IDTokenUserinfoClaimsAssertion() bool { return c.inIDToken }
+
+// machine is a client whose access tokens are JWTs.
+type machine struct{ *storage.Client }
+
+func (*machine) AccessTokenType() op.AccessTokenType { return op.AccessTokenTypeJWT }
+func (*machine) GrantTypes() []oidc.GrantType {
+	return []oidc.GrantType{oidc.GrantTypeClientCredentials}
+}
+
+// MachineToken returns an access token of a machine.
+func (p *Provider) MachineToken(tb testing.TB, name string) string {
+	tb.Helper()
+	form := url.Values{"grant_type": {"client_credentials"}, "scope": {"openid"}}
+	r, err := http.NewRequestWithContext(tb.Context(), http.MethodPost, p.URL+"/oauth/token", strings.NewReader(form.Encode()))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.SetBasicAuth(name, Password)
+	var answer struct {
+		Token string `json:"access_token"`
+		Error string `json:"error_description"`
+	}
+	if err := rawjson.Unmarshal([]byte(fetch(tb, http.DefaultClient, r)), &answer); err != nil || answer.Token == "" {
+		tb.Fatalf("no token for %s: %v %s", name, err, answer.Error)
+	}
+	return answer.Token
+}
+
+// Browser returns a client that keeps cookies and follows redirects.
+func Browser(tb testing.TB) *http.Client {
+	tb.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return &http.Client{Jar: jar}
+}
+
+// SignIn opens a page that leads to the provider, gives it a name and the password, and
+// returns the answer at the end of all redirects. The caller closes its body.
+func (p *Provider) SignIn(tb testing.TB, browser *http.Client, page, name string) *http.Response {
+	tb.Helper()
+	r, err := http.NewRequestWithContext(tb.Context(), http.MethodGet, page, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	opened, err := browser.Do(r)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer opened.Body.Close()
+	at := opened.Request.URL
+	if !strings.HasPrefix(at.String(), p.URL+"/login/") {
+		tb.Fatalf("the browser is at %s, not at the provider: %s", at, opened.Status)
+	}
+	form := url.Values{"username": {name}, "password": {Password}, "id": {at.Query().Get("authRequestID")}}
+	r, err = http.NewRequestWithContext(tb.Context(), http.MethodPost, p.URL+at.Path, strings.NewReader(form.Encode()))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	back, err := browser.Do(r)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return back
+}

@@ -1,0 +1,135 @@
+package oidc
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"net/url"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/go-json-experiment/json"
+	"golang.org/x/oauth2"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
+)
+
+// SignInConfig configures [NewSignIn]. ClientSecret is empty for a public client.
+type SignInConfig struct {
+	Config
+
+	ClientID, ClientSecret string
+	// RedirectURL is where the provider sends browsers back to.
+	RedirectURL string
+	// Scopes are asked for besides openid, profile and email; many providers list groups
+	// only if the scope groups is.
+	Scopes []string
+}
+
+// SignIn signs people in. Its methods are safe for concurrent use.
+type SignIn struct {
+	cfg       SignInConfig
+	discovery *discovery
+}
+
+// NewSignIn returns a SignIn; CodeInvalid. It asks the provider for nothing yet.
+func NewSignIn(cfg SignInConfig) (*SignIn, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if cfg.ClientID == "" {
+		return nil, agl.Errorf(agl.CodeInvalid, "client id: must not be empty")
+	}
+	if u, err := url.Parse(cfg.RedirectURL); err != nil || u.Host == "" {
+		return nil, agl.Errorf(agl.CodeInvalid, "redirect URL: got %q, must be a URL", cfg.RedirectURL)
+	}
+	return &SignIn{cfg: cfg, discovery: newDiscovery(cfg.Issuer)}, nil
+}
+
+// flow is what a browser keeps while it is with the provider.
+type flow struct {
+	State    string `json:"state"`
+	Nonce    string `json:"nonce"`
+	Verifier string `json:"verifier"`
+}
+
+func (s *SignIn) oauth(p *oidc.Provider) *oauth2.Config {
+	return &oauth2.Config{
+		ClientID: s.cfg.ClientID, ClientSecret: s.cfg.ClientSecret, Endpoint: p.Endpoint(), RedirectURL: s.cfg.RedirectURL,
+		Scopes: append([]string{oidc.ScopeOpenID, "profile", "email"}, s.cfg.Scopes...),
+	}
+}
+
+// Begin returns the URL of the provider's page, and what the browser must keep for
+// [SignIn.Finish], which no other browser may see. CodeUnavailable: the provider cannot be
+// asked.
+func (s *SignIn) Begin(ctx context.Context) (target, keep string, err error) {
+	p, err := s.discovery.provider(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	f := flow{State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier()}
+	doc, err := json.Marshal(f)
+	if err != nil {
+		return "", "", err
+	}
+	return s.oauth(p).AuthCodeURL(f.State, oidc.Nonce(f.Nonce), oauth2.S256ChallengeOption(f.Verifier)), base64.RawURLEncoding.EncodeToString(doc), nil
+}
+
+// Finish returns who has signed in, from the parameters with which the provider has sent the
+// browser back. CodeUnauthorized: nobody, or somebody who may do nothing here.
+func (s *SignIn) Finish(ctx context.Context, keep string, returned url.Values) (access.Caller, error) {
+	var f flow
+	doc, err := base64.RawURLEncoding.DecodeString(keep)
+	if err == nil {
+		err = json.Unmarshal(doc, &f)
+	}
+	if err != nil || f.State == "" || subtle.ConstantTimeCompare([]byte(f.State), []byte(returned.Get("state"))) != 1 {
+		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "this browser did not begin to sign in, or too long ago; begin again")
+	}
+	if failure := returned.Get("error"); failure != "" {
+		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the identity provider refused: %.100q", failure)
+	}
+	p, err := s.discovery.provider(ctx)
+	if err != nil {
+		return access.Caller{}, err
+	}
+	ctx = oidc.ClientContext(ctx, s.discovery.client)
+	tokens, err := s.oauth(p).Exchange(ctx, returned.Get("code"), oauth2.VerifierOption(f.Verifier))
+	if err != nil {
+		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the identity provider did not accept the code: %w", withoutBody(err))
+	}
+	raw, _ := tokens.Extra("id_token").(string)
+	token, err := p.VerifierContext(ctx, &oidc.Config{ClientID: s.cfg.ClientID, SupportedSigningAlgs: algorithms}).Verify(ctx, raw)
+	if err != nil {
+		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the token of the identity provider: %w", err)
+	}
+	if subtle.ConstantTimeCompare([]byte(f.Nonce), []byte(token.Nonce)) != 1 {
+		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the token of the identity provider is for another sign-in: its nonce differs")
+	}
+	var claims map[string]any
+	if err := token.Claims(&claims); err != nil {
+		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the token of the identity provider: %w", err)
+	}
+	if !s.cfg.told(claims) {
+		info, err := p.UserInfo(ctx, oauth2.StaticTokenSource(tokens))
+		if err != nil {
+			return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the identity provider tells groups neither in its token nor at its UserInfo endpoint: %w", err)
+		}
+		claims = nil
+		if err := info.Claims(&claims); err != nil || info.Subject != token.Subject {
+			return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the UserInfo endpoint of the identity provider answered about %q, not about %q: %v", info.Subject, token.Subject, err)
+		}
+	}
+	return s.cfg.caller(claims, token.Subject)
+}
+
+// withoutBody is an error of the provider without its whole answer, which may hold a secret.
+func withoutBody(err error) error {
+	if failed, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
+		return agl.Errorf(agl.CodeUnauthorized, "%s %.100q", failed.Response.Status, failed.ErrorCode)
+	}
+	return err
+}

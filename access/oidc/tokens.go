@@ -1,0 +1,122 @@
+package oidc
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"sync"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
+)
+
+// TokensConfig configures [NewTokens].
+type TokensConfig struct {
+	Config
+
+	// Audience must be in the claim aud: it tells tokens for this server from those that the
+	// same issuer has made for another, which that other could use here.
+	Audience string
+	// KeysURL is where the issuer's keys are (JWKS, RFC 7517). Default what its discovery
+	// document says.
+	KeysURL string
+}
+
+// Tokens knows the bearer tokens of machines. It is an [access.Checker].
+type Tokens struct {
+	cfg      TokensConfig
+	verifier *oidc.IDTokenVerifier
+}
+
+var _ access.Checker = (*Tokens)(nil)
+
+// NewTokens returns Tokens; CodeInvalid. It fetches no keys yet.
+func NewTokens(cfg TokensConfig) (*Tokens, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Audience == "" {
+		return nil, agl.Errorf(agl.CodeInvalid, "audience: must not be empty")
+	}
+	t := &Tokens{cfg: cfg}
+	keys := &keySet{cfg: &t.cfg, issuer: newDiscovery(cfg.Issuer), client: &http.Client{Timeout: askTimeout, Transport: &seldom{}}}
+	t.verifier = oidc.NewVerifier(cfg.Issuer, keys, &oidc.Config{ClientID: cfg.Audience, SupportedSigningAlgs: algorithms})
+	return t, nil
+}
+
+// Check implements [access.Checker]: the issuer, the audience, the time and the signature of
+// a token. While its issuer cannot be asked for keys, it is CodeUnavailable.
+func (t *Tokens) Check(ctx context.Context, token string) (access.Caller, error) {
+	var away error
+	verified, err := t.verifier.Verify(context.WithValue(ctx, awayKey{}, &away), token)
+	if away != nil {
+		return access.Caller{}, away
+	}
+	if err != nil {
+		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the token: %w", err)
+	}
+	var claims map[string]any
+	if err := verified.Claims(&claims); err != nil {
+		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the token: %w", err)
+	}
+	caller, err := t.cfg.caller(claims, verified.Subject)
+	caller.Expire = verified.Expiry
+	return caller, err
+}
+
+// keySet are the keys of an issuer, which are fetched when a token needs them.
+type keySet struct {
+	cfg    *TokensConfig
+	issuer *discovery
+	client *http.Client
+
+	mu     sync.Mutex
+	remote oidc.KeySet // nil until its URL is known
+}
+
+// awayKey is the context's key of an *error, which is set when the keys cannot be fetched:
+// a verifier keeps only the text of a key set's error.
+type awayKey struct{}
+
+// VerifySignature implements [oidc.KeySet].
+func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
+	remote, err := k.open(ctx)
+	var payload []byte
+	if err == nil {
+		payload, err = remote.VerifySignature(ctx, token)
+		if _, ok := errors.AsType[*url.Error](err); ok && !errors.Is(err, errAskedJustNow) {
+			err = agl.Errorf(agl.CodeUnavailable, "the keys of the issuer %s: %w", k.cfg.Issuer, err)
+		}
+	}
+	if away, ok := ctx.Value(awayKey{}).(*error); ok && agl.ErrorCode(err) == agl.CodeUnavailable {
+		*away = err
+	}
+	return payload, err
+}
+
+func (k *keySet) open(ctx context.Context) (oidc.KeySet, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.remote != nil {
+		return k.remote, nil
+	}
+	at := k.cfg.KeysURL
+	if at == "" {
+		provider, err := k.issuer.provider(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var says struct {
+			KeysURL string `json:"jwks_uri"`
+		}
+		if err := provider.Claims(&says); err != nil {
+			return nil, agl.Errorf(agl.CodeUnavailable, "the discovery document of %s: %w", k.cfg.Issuer, err)
+		}
+		at = says.KeysURL
+	}
+	k.remote = oidc.NewRemoteKeySet(oidc.ClientContext(context.WithoutCancel(ctx), k.client), at)
+	return k.remote, nil
+}

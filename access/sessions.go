@@ -1,0 +1,195 @@
+package access
+
+import (
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
+)
+
+// sessionKind is the kind of the documents of sessions.
+const sessionKind = "session"
+
+const (
+	// SessionTTL is how long a browser stays signed in.
+	SessionTTL = 12 * time.Hour
+	// maxSessions is how many sessions one caller has at once; a further one ends its oldest.
+	maxSessions = 50
+)
+
+// Sessions are the browsers that are signed in. They are kept as documents, so that every
+// server of the database knows them, and without what would be needed to use one.
+type Sessions struct {
+	documents agl.DocumentStore
+	keys      *Keys
+	secret    []byte
+	cache     *Cache
+}
+
+var _ Checker = (*Sessions)(nil)
+
+// session is the document of a session.
+type session struct {
+	MAC string `json:"hmac"` // of its text with the token of the server, in hex
+	// Caller is who it was begun as. One with a key may do what its key may, now.
+	Caller     Identity      `json:"caller"`
+	CreateTime agl.Timestamp `json:"create_time"`
+	ExpireTime agl.Timestamp `json:"expire_time"`
+}
+
+func (s *session) over(now time.Time) bool { return !now.Before(s.ExpireTime.Time()) }
+
+// NewSessions returns the sessions that a store keeps as documents. The keys may be nil.
+// Another token of the server ends all sessions.
+func NewSessions(documents agl.DocumentStore, keys *Keys, token string) *Sessions {
+	s := &Sessions{documents: documents, keys: keys, secret: []byte(token)}
+	s.cache = NewCache(s.lookup, StoreTTL)
+	return s
+}
+
+// Begin signs a caller in, until the returned time at the latest. The text is the only
+// proof of the session, and is returned here and never again.
+func (s *Sessions) Begin(ctx context.Context, caller *Caller) (text string, until time.Time, err error) {
+	now := time.Now()
+	until = now.Add(SessionTTL)
+	if !caller.Expire.IsZero() && caller.Expire.Before(until) {
+		until = caller.Expire
+	}
+	if err := s.makeRoom(ctx, caller, now); err != nil {
+		return "", until, err
+	}
+	id := strings.ToLower(rand.Text()[:idLength])
+	text = prefix + id + "_" + strings.ToLower(rand.Text()+rand.Text())
+	body, err := json.Marshal(&session{MAC: s.mac(text), Caller: caller.Identity(), CreateTime: agl.TimestampOf(now), ExpireTime: agl.TimestampOf(until)})
+	if err != nil {
+		return "", until, err
+	}
+	_, err = s.documents.WriteDocuments(ctx, agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{
+		{Kind: sessionKind, ID: id, Body: body, IfVersion: agl.Some[int64](0), Quiet: true},
+	}})
+	return text, until, err
+}
+
+// makeRoom deletes the sessions that are over, and the oldest of a caller who has too many.
+func (s *Sessions) makeRoom(ctx context.Context, caller *Caller, now time.Time) error {
+	page, err := s.documents.QueryDocuments(ctx, agl.QueryDocumentsParams{Kind: sessionKind})
+	if err != nil {
+		return err
+	}
+	type dated struct {
+		id      string
+		created agl.Timestamp
+	}
+	var gone []string
+	var own []dated
+	for i := range page.Items {
+		kept, err := decodeSession(&page.Items[i])
+		switch {
+		case err != nil:
+			return err
+		case kept.over(now):
+			gone = append(gone, page.Items[i].ID)
+		case kept.Caller.ID == caller.KeyID && kept.Caller.Name == caller.Name:
+			own = append(own, dated{page.Items[i].ID, kept.CreateTime})
+		}
+	}
+	slices.SortFunc(own, func(a, b dated) int { return cmp.Compare(a.created, b.created) })
+	for ; len(own) >= maxSessions; own = own[1:] {
+		gone = append(gone, own[0].id)
+	}
+	for _, id := range gone {
+		if err := s.remove(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove deletes a session, unless another server has.
+func (s *Sessions) remove(ctx context.Context, id string) error {
+	_, err := s.documents.WriteDocuments(ctx, agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{{Kind: sessionKind, ID: id, Delete: true, Quiet: true}}})
+	if errors.Is(err, agl.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// End signs out: at once here, within a second on other servers. A session that is over
+// already is no error.
+func (s *Sessions) End(ctx context.Context, text string) error {
+	if _, err := s.lookup(ctx, text); err != nil {
+		if agl.ErrorCode(err) == agl.CodeUnauthorized {
+			return nil
+		}
+		return err
+	}
+	id, _ := keyID(text)
+	err := s.remove(ctx, id)
+	s.cache.Forget()
+	return err
+}
+
+// Check implements [Checker] for the text of a session. A session that was begun with a key
+// has the scopes and limits of the key, and ends with it.
+func (s *Sessions) Check(ctx context.Context, text string) (Caller, error) {
+	return s.cache.Check(ctx, text)
+}
+
+func (s *Sessions) lookup(ctx context.Context, text string) (Caller, error) {
+	id, ok := keyID(text)
+	if !ok {
+		return Caller{}, errOver()
+	}
+	document, err := s.documents.GetDocument(ctx, sessionKind, id)
+	switch {
+	case errors.Is(err, agl.ErrNotFound):
+		return Caller{}, errOver()
+	case err != nil:
+		return Caller{}, err
+	}
+	kept, err := decodeSession(&document)
+	if err != nil {
+		return Caller{}, err
+	}
+	if !hmac.Equal([]byte(s.mac(text)), []byte(kept.MAC)) || kept.over(time.Now()) {
+		return Caller{}, errOver()
+	}
+	caller, err := kept.Caller.Caller()
+	if err == nil && caller.KeyID != "" {
+		if s.keys == nil {
+			return Caller{}, errOver()
+		}
+		caller, err = s.keys.find(ctx, caller.KeyID)
+	}
+	if until := kept.ExpireTime.Time(); err == nil && (caller.Expire.IsZero() || until.Before(caller.Expire)) {
+		caller.Expire = until
+	}
+	return caller, err
+}
+
+func decodeSession(d *agl.Document) (kept session, err error) {
+	if err := json.Unmarshal(d.Body, &kept); err != nil {
+		return kept, agl.Errorf(agl.CodeInternal, "the document of session %s cannot be read: %w", d.ID, err)
+	}
+	return kept, nil
+}
+
+func (s *Sessions) mac(text string) string {
+	mac := hmac.New(sha256.New, s.secret)
+	mac.Write([]byte("agl session " + text))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+func errOver() error {
+	return agl.Errorf(agl.CodeUnauthorized, "the session is over; sign in again")
+}

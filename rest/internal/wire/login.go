@@ -1,0 +1,23 @@
+package wire
+
+import (
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+)
+
+// NewLogin is the body that posts to [Login].
+type NewLogin struct {
+	Key string `json:"key"`
+}
+
+// UnmarshalJSONFrom refuses members that it does not know. No error repeats what was sent,
+// which may be a secret.
+func (l *NewLogin) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	type plain NewLogin
+	if err := json.UnmarshalDecode(dec, (*plain)(l), json.RejectUnknownMembers(true)); err != nil || l.Key == "" {
+		return agl.Errorf(agl.CodeInvalid, "body: must be an object with key, a key or the token of the server, and nothing else")
+	}
+	return nil
+}

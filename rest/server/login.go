@@ -1,0 +1,216 @@
+package server
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/rest/internal/wire"
+)
+
+// SignIn lets people sign in by somebody else, such as an OpenID Connect provider.
+type SignIn interface {
+	// Begin returns where the browser is sent, and what it keeps for Finish.
+	Begin(ctx context.Context) (target, keep string, err error)
+	// Finish returns who has signed in, from the parameters with which the browser came back.
+	Finish(ctx context.Context, keep string, returned url.Values) (access.Caller, error)
+}
+
+const (
+	sessionCookie = "agl_session"
+	flowCookie    = "agl_login"
+	flowTTL       = 10 * time.Minute
+	maxLoginBody  = 4 << 10 // bytes; anybody may send it
+)
+
+// login lets browsers sign in. The session is a cookie that scripts cannot read, and that
+// the browser sends with no request of another site.
+type login struct {
+	auth   *auth
+	signIn SignIn // may be nil
+	base   string // the path of the server, "" or such as /p/search
+	secure bool   // browsers reach it by HTTPS
+}
+
+// loginJSON is the answer that says how to sign in, and who has.
+type loginJSON struct {
+	Methods  []string         `json:"methods"` // key, oidc
+	Identity *access.Identity `json:"identity"`
+}
+
+// answer says how to sign in, and who the caller is.
+func (l *login) answer(x *exchange) error {
+	says := loginJSON{Methods: []string{}}
+	if l.auth.sessions != nil && l.auth.token != "" {
+		says.Methods = append(says.Methods, "key")
+		if l.signIn != nil {
+			says.Methods = append(says.Methods, "oidc")
+		}
+	}
+	switch err := l.auth.identify(x); agl.ErrorCode(err) {
+	case agl.CodeUnauthorized:
+	default:
+		if err != nil {
+			return err
+		}
+		identity := x.caller.Identity()
+		says.Identity = &identity
+	}
+	return x.answerJSON(http.StatusOK, &says, nil)
+}
+
+func (l *login) check() error {
+	if l.auth.sessions == nil || l.auth.token == "" {
+		return agl.Errorf(agl.CodeUnimplemented, "nobody signs in to this server: it has no token, or its store keeps no documents")
+	}
+	return nil
+}
+
+// begin signs in by a key or the token.
+func (l *login) begin(x *exchange) error {
+	if err := l.check(); err != nil {
+		return err
+	}
+	r := x.request
+	if r.ContentLength > maxLoginBody {
+		return errTooLarge(maxLoginBody)
+	}
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" {
+		return wire.ErrDetail(http.StatusUnsupportedMediaType, "header Content-Encoding: must be absent here")
+	}
+	r.Body = http.MaxBytesReader(x, r.Body, maxLoginBody)
+	var body wire.NewLogin
+	if err := x.decode(&body, bodyRequired); err != nil {
+		return err
+	}
+	if err := l.auth.identifyBy(x, strings.TrimSpace(body.Key)); err != nil {
+		return err
+	}
+	identity := x.caller.Identity()
+	return l.admit(x, func() error { return x.answerJSON(http.StatusOK, &identity, nil) })
+}
+
+// admit begins a session of the caller, and answers.
+func (l *login) admit(x *exchange, answer func() error) error {
+	text, until, err := l.auth.sessions.Begin(x.context(), &x.caller)
+	if err != nil {
+		return err
+	}
+	x.log.Info("signed in", "by", x.caller.By(), "from", x.request.RemoteAddr)
+	l.setCookie(x, sessionCookie, text, l.base+"/", http.SameSiteStrictMode, time.Until(until))
+	return answer()
+}
+
+// end signs out.
+func (l *login) end(x *exchange) error {
+	if err := l.check(); err != nil {
+		return err
+	}
+	if text := cookie(x.request, sessionCookie); text != "" {
+		if err := l.auth.sessions.End(x.context(), text); err != nil {
+			return err
+		}
+	}
+	l.setCookie(x, sessionCookie, "", l.base+"/", http.SameSiteStrictMode, 0)
+	return x.answerText(http.StatusOK, "{}")
+}
+
+// beginOIDC sends the browser to the identity provider.
+func (l *login) beginOIDC(x *exchange) error {
+	if err := l.checkOIDC(); err != nil {
+		return err
+	}
+	target, keep, err := l.signIn.Begin(x.context())
+	if err != nil {
+		return err
+	}
+	// Lax: the browser comes back from another site.
+	l.setCookie(x, flowCookie, keep, l.base+wire.Prefix+wire.LoginOIDC, http.SameSiteLaxMode, flowTTL)
+	return redirect(x, target)
+}
+
+// endOIDC is where the identity provider sends the browser back to.
+func (l *login) endOIDC(x *exchange) (err error) {
+	if err := l.checkOIDC(); err != nil {
+		return err
+	}
+	if wait := l.auth.failed.Blocked(x.request.RemoteAddr, time.Now()); wait > 0 {
+		return errThrottled(x, wait)
+	}
+	x.caller, err = l.signIn.Finish(x.context(), cookie(x.request, flowCookie), x.request.URL.Query())
+	if err != nil {
+		if agl.ErrorCode(err) == agl.CodeUnauthorized {
+			l.auth.failed.Fail(x.request.RemoteAddr, time.Now())
+		}
+		return err
+	}
+	l.setCookie(x, flowCookie, "", l.base+wire.Prefix+wire.LoginOIDC, http.SameSiteLaxMode, 0)
+	return l.admit(x, func() error { return redirect(x, l.base+"/") })
+}
+
+func (l *login) checkOIDC() error {
+	if l.signIn == nil {
+		return agl.Errorf(agl.CodeUnimplemented, "this server has no identity provider; see --oidc-issuer")
+	}
+	return l.check()
+}
+
+func redirect(x *exchange, target string) error {
+	x.Header()["Cache-Control"] = []string{"no-store"}
+	x.Header()["Location"] = []string{target}
+	return x.write(http.StatusSeeOther, nil)
+}
+
+// setCookie sets a cookie, or deletes it if there is no time for it.
+func (l *login) setCookie(x *exchange, name, value, path string, site http.SameSite, life time.Duration) {
+	age := int(life / time.Second)
+	if age <= 0 {
+		age = -1
+	}
+	http.SetCookie(x, &http.Cookie{ //nolint:gosec // Secure wherever the browser uses HTTPS; others would not send the cookie back
+		Name: name + portSuffix(x.request), Value: value, Path: path, MaxAge: age,
+		HttpOnly: true, Secure: l.secure || x.request.TLS != nil, SameSite: site,
+	})
+}
+
+// cookie returns the value of a cookie that setCookie has set.
+func cookie(r *http.Request, name string) string {
+	c, err := r.Cookie(name + portSuffix(r))
+	if err != nil {
+		return ""
+	}
+	return c.Value
+}
+
+// portSuffix tells the cookies of several servers of one machine apart: browsers send each
+// the cookies of all.
+func portSuffix(r *http.Request) string {
+	if _, port, err := net.SplitHostPort(r.Host); err == nil && port != "" && strings.Trim(port, "0123456789") == "" {
+		return "_" + port
+	}
+	return ""
+}
+
+// ownPage reports whether a page of the server itself, or of an origin that was named, makes
+// a request: only those may use a session. The Guard lets pages of other sites read, and with
+// the origin "*" write, because what they send names nobody.
+func (a *auth) ownPage(r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if origin != "" && slices.Contains(a.origins, origin) {
+		return true
+	}
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" {
+		return site == "same-origin" || site == "none"
+	}
+	if origin == "" {
+		return true
+	}
+	from, err := url.Parse(origin)
+	return err == nil && from.Host == r.Host
+}

@@ -1,0 +1,323 @@
+package server_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/access/oidc"
+	"github.com/agl-go/agl/access/oidc/oidctest"
+	"github.com/agl-go/agl/rest/server"
+	"github.com/agl-go/agl/store/memory/memorytest"
+)
+
+// loginSite is a server that browsers reach.
+type loginSite struct {
+	url      string
+	keys     *access.Keys
+	provider *oidctest.Provider
+}
+
+const loginToken = "root-token-canary"
+
+func newLoginSite(t *testing.T, inIDToken bool) *loginSite {
+	t.Helper()
+	store := memorytest.Open(t)
+	site := &loginSite{keys: access.NewKeys(store)}
+	web := httptest.NewUnstartedServer(nil)
+	site.url = "http://" + web.Listener.Addr().String()
+	redirect := site.url + "/v1/agl/login/oidc/callback"
+	site.provider = oidctest.Start(t, oidctest.Config{
+		Groups: map[string][]string{"ana": {"research"}, "ops": {"research", "platform"}, "guest": {"visitors"}}, InIDToken: inIDToken, RedirectURL: redirect,
+	})
+	grants := access.Grants{"research": access.Read, "platform": access.Train}
+	config := oidc.Config{Issuer: site.provider.URL, Grants: grants}
+	signIn, err := oidc.NewSignIn(oidc.SignInConfig{Config: config, ClientID: oidctest.ClientID, ClientSecret: oidctest.ClientSecret, RedirectURL: redirect})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := oidc.NewTokens(oidc.TokensConfig{Config: config, Audience: oidctest.Audience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the page") })
+	web.Config.Handler, err = server.New(server.Config{
+		Store: store, Token: loginToken, Keys: site.keys, Audit: access.NewAudit(store), FailedLogins: 5, SignIn: signIn, Tokens: tokens, UI: page, CORSOrigins: []string{"*"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web.Start()
+	t.Cleanup(func() {
+		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+		web.Close()
+	})
+	return site
+}
+
+// ask sends a request with headers, and returns the status and the body.
+func (s *loginSite) ask(t *testing.T, browser *http.Client, method, path, body string, header ...string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	response, err := browser.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	return response.StatusCode, readAll(t, response.Body)
+}
+
+const (
+	whoami   = "/v1/agl/whoami"
+	rollouts = "/v1/agl/rollouts"
+	enqueues = "/v1/agl/queues/rollouts/enqueue"
+	one      = `{"rollouts":[{"input":1}]}`
+)
+
+// A browser signs in by a key, may do what the key may, and is out when it signs out, when
+// the key is revoked, and when the server gets another token.
+func TestSignInByKey(t *testing.T) {
+	t.Parallel()
+	site := newLoginSite(t, true)
+	key, err := site.keys.Create(t.Context(), access.NewKey{Name: "ana", Scopes: access.Read})
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser, second := oidctest.Browser(t), oidctest.Browser(t)
+	if status, body := site.ask(t, browser, "GET", "/v1/agl/login", ""); status != 200 || body != `{"methods":["key","oidc"],"identity":null}` {
+		t.Errorf("before: %d %s", status, body)
+	}
+	for _, b := range []*http.Client{browser, second} {
+		if status, body := site.ask(t, b, "POST", "/v1/agl/login", `{"key":"`+key.Text+`"}`); status != 200 || !strings.Contains(body, `"name":"ana"`) {
+			t.Fatalf("sign in: %d %s", status, body)
+		}
+	}
+	for _, c := range []struct {
+		method, path, body string
+		want               int
+	}{{"GET", whoami, "", 200}, {"GET", rollouts, "", 200}, {"GET", "/v1/agl/login", "", 200}, {"POST", enqueues, one, 403}, {"GET", "/v1/agl/keys", "", 403}} {
+		if status, body := site.ask(t, browser, c.method, c.path, c.body); status != c.want {
+			t.Errorf("%s %s: %d %s, want %d", c.method, c.path, status, body, c.want)
+		}
+	}
+	if status, body := site.ask(t, browser, "POST", "/v1/agl/logout", "{}"); status != 200 {
+		t.Errorf("sign out: %d %s", status, body)
+	}
+	if status, _ := site.ask(t, browser, "GET", rollouts, ""); status != 401 {
+		t.Errorf("after signing out: %d", status)
+	}
+	if status, _ := site.ask(t, second, "GET", rollouts, ""); status != 200 {
+		t.Errorf("the other browser: %d", status)
+	}
+	status, body := site.ask(t, http.DefaultClient, "DELETE", "/v1/agl/keys/"+key.ID, "", "Authorization", "Bearer "+loginToken)
+	if status != 200 {
+		t.Fatalf("revoke: %d %s", status, body)
+	}
+	for status = 200; status == 200; { // the answer of another server's cache ends by itself
+		status, body = site.ask(t, second, "GET", rollouts, "")
+	}
+	if status != 401 {
+		t.Errorf("with a revoked key: %d %s", status, body)
+	}
+}
+
+// The cookie is kept from scripts and from other sites, and a session serves the server's own
+// pages alone, even where pages of all origins may call.
+func TestSessionsAndOtherSites(t *testing.T) {
+	t.Parallel()
+	site := newLoginSite(t, true)
+	login := func() http.Header {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, site.url+"/v1/agl/login", strings.NewReader(`{"key":"`+loginToken+`"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		return response.Header
+	}
+	set := login().Get("Set-Cookie")
+	for _, want := range []string{"HttpOnly", "SameSite=Strict", "Path=/", "Max-Age="} {
+		if !strings.Contains(set, want) {
+			t.Errorf("Set-Cookie: %s: no %s", set, want)
+		}
+	}
+	if strings.Contains(set, "Secure") {
+		t.Errorf("Set-Cookie: %s: a browser without TLS would not send it back", set)
+	}
+	cookie, _, _ := strings.Cut(set, ";")
+	for _, c := range []struct {
+		name   string
+		header []string
+		want   int
+	}{
+		{"own page", []string{"Sec-Fetch-Site", "same-origin", "Origin", site.url}, 201},
+		{"no browser", nil, 201},
+		{"old browser", []string{"Origin", site.url}, 201},
+		{"another site", []string{"Sec-Fetch-Site", "cross-site", "Origin", "https://evil.example"}, 401},
+		{"another port", []string{"Sec-Fetch-Site", "same-site", "Origin", "http://127.0.0.1:1"}, 401},
+		{"another site, old browser", []string{"Origin", "https://evil.example"}, 401},
+		{"no origin", []string{"Origin", "null"}, 401},
+	} {
+		if status, body := site.ask(t, http.DefaultClient, "POST", enqueues, one, append(c.header, "Cookie", cookie)...); status != c.want {
+			t.Errorf("%s: %d %s, want %d", c.name, status, body, c.want)
+		}
+	}
+	if status, _ := site.ask(t, http.DefaultClient, "GET", rollouts, "", "Cookie", cookie, "Sec-Fetch-Site", "cross-site"); status != 401 {
+		t.Errorf("another site reads: %d", status)
+	}
+	_, text, _ := strings.Cut(cookie, "=")
+	if status, _ := site.ask(t, http.DefaultClient, "GET", rollouts, "", "Authorization", "Bearer "+text); status != 401 {
+		t.Errorf("the text of a session as a key: %d", status)
+	}
+}
+
+// Sign-in is guessed no faster than keys, whatever else the request carries, and takes a
+// small body only.
+func TestSignInIsThrottled(t *testing.T) {
+	t.Parallel()
+	site := newLoginSite(t, true)
+	for range 5 {
+		if status, body := site.ask(t, http.DefaultClient, "POST", "/v1/agl/login", `{"key":"guess"}`); status != 401 {
+			t.Errorf("%d %s", status, body)
+		}
+	}
+	_, port, _ := strings.Cut(strings.TrimPrefix(site.url, "http://"), ":")
+	for _, header := range [][]string{nil, {"Cookie", "agl_session_" + port + "=agl_aaaaaaaaaaaa_x"}, {"Authorization", "Bearer a.b.c"}} {
+		if status, body := site.ask(t, http.DefaultClient, "POST", "/v1/agl/login", `{"key":"`+loginToken+`"}`, header...); status != 429 {
+			t.Errorf("%v: %d %s", header, status, body)
+		}
+	}
+	for body, want := range map[string]int{`{"key":"` + strings.Repeat("x", 5000) + `"}`: 413, `{"key":""}`: 400, `{"kye":"x"}`: 400, `{`: 400} {
+		if status, answer := site.ask(t, http.DefaultClient, "POST", "/v1/agl/login", body); status != want && want == 413 || status < 400 || strings.Contains(answer, "xxx") {
+			t.Errorf("%.20s: %d %s, want %d", body, status, answer, want)
+		}
+	}
+}
+
+// People sign in by a real provider: the code flow with PKCE, groups in the token or at the
+// UserInfo endpoint, scopes by groups.
+func TestSignInByOIDC(t *testing.T) {
+	t.Parallel()
+	for name, inIDToken := range map[string]bool{"groups in the token": true, "groups in UserInfo": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			site := newLoginSite(t, inIDToken)
+			for user, want := range map[string]struct {
+				signIn, read, enqueue int
+				identity              string
+			}{
+				"ana":   {200, 200, 403, `"name":"oidc:ana@example.org","scopes":["read"]`},
+				"ops":   {200, 200, 201, `"name":"oidc:ops@example.org","scopes":["read","train"]`},
+				"guest": {401, 401, 401, `guest@example.org has no group`},
+			} {
+				browser := oidctest.Browser(t)
+				back := site.provider.SignIn(t, browser, site.url+"/v1/agl/login/oidc", user)
+				answer := readAll(t, back.Body)
+				_ = back.Body.Close()
+				if back.StatusCode != want.signIn || want.signIn == 200 && (answer != "the page" || back.Request.URL.String() != site.url+"/") {
+					t.Errorf("%s: %s at %s: %s", user, back.Status, back.Request.URL, answer)
+				}
+				if want.signIn == 200 {
+					_, answer = site.ask(t, browser, "GET", whoami, "")
+				}
+				if !strings.Contains(answer, want.identity) {
+					t.Errorf("%s: %s, want %s", user, answer, want.identity)
+				}
+				if status, body := site.ask(t, browser, "GET", rollouts, ""); status != want.read {
+					t.Errorf("%s reads: %d %s", user, status, body)
+				}
+				if status, body := site.ask(t, browser, "POST", enqueues, one); status != want.enqueue {
+					t.Errorf("%s enqueues: %d %s", user, status, body)
+				}
+			}
+			_, acts := site.ask(t, http.DefaultClient, "GET", "/v1/agl/audit", "", "Authorization", "Bearer "+loginToken)
+			if !strings.Contains(acts, `"by":"oidc:ops@example.org"`) {
+				t.Errorf("the audit has nobody's name: %s", acts)
+			}
+		})
+	}
+}
+
+// A browser that did not begin to sign in, or one to whom somebody else's answer of the
+// provider is given, gets no session.
+func TestSignInOfAnotherBrowser(t *testing.T) {
+	t.Parallel()
+	site := newLoginSite(t, true)
+	victim, attacker := oidctest.Browser(t), oidctest.Browser(t)
+	var taken string
+	attacker.CheckRedirect = func(r *http.Request, _ []*http.Request) error {
+		if strings.Contains(r.URL.Path, "/login/oidc/callback") {
+			taken = r.URL.RequestURI()
+			return http.ErrUseLastResponse
+		}
+		return nil
+	}
+	_ = site.provider.SignIn(t, attacker, site.url+"/v1/agl/login/oidc", "ana").Body.Close()
+	if taken == "" {
+		t.Fatal("the provider did not send the browser back")
+	}
+	victim.CheckRedirect = func(r *http.Request, _ []*http.Request) error { return http.ErrUseLastResponse }
+	if status, _ := site.ask(t, victim, "GET", "/v1/agl/login/oidc", ""); status != 303 {
+		t.Fatalf("begin: %d", status)
+	}
+	for who, browser := range map[string]*http.Client{"one that began, too": victim, "one that did not": oidctest.Browser(t)} {
+		if status, body := site.ask(t, browser, "GET", taken, ""); status != 401 || !strings.Contains(body, "did not begin") {
+			t.Errorf("%s: %d %s", who, status, body)
+		}
+		if status, _ := site.ask(t, browser, "GET", rollouts, ""); status != 401 {
+			t.Errorf("%s is signed in: %d", who, status)
+		}
+	}
+}
+
+// Machines show tokens of a real issuer. Others are refused: of another audience, changed,
+// unsigned, and with an invented key, for which the issuer is not asked each time.
+func TestMachineTokens(t *testing.T) {
+	t.Parallel()
+	site := newLoginSite(t, true)
+	token := site.provider.MachineToken(t, "ops")
+	for range 3 {
+		if status, body := site.ask(t, http.DefaultClient, "POST", enqueues, one, "Authorization", "Bearer "+token); status != 201 {
+			t.Fatalf("a machine: %d %s", status, body)
+		}
+	}
+	if n := site.provider.Asked("/keys"); n != 1 {
+		t.Errorf("the issuer was asked for its keys %d times", n)
+	}
+	if status, body := site.ask(t, http.DefaultClient, "POST", enqueues, one, "Authorization", "Bearer "+site.provider.MachineToken(t, "ana")); status != 403 {
+		t.Errorf("a machine that may read: %d %s", status, body)
+	}
+	parts := strings.Split(token, ".")
+	const none, invented = "eyJhbGciOiJub25lIn0", "eyJhbGciOiJSUzI1NiIsImtpZCI6ImludmVudGVkIn0"
+	for name, given := range map[string]string{
+		"changed": parts[0] + "." + parts[1][:len(parts[1])-4] + "AAAA." + parts[2], "unsigned": none + "." + parts[1] + ".", "no signature": parts[0] + "." + parts[1] + ".",
+		"of an invented key": invented + "." + parts[1] + "." + parts[2],
+	} {
+		if status, body := site.ask(t, http.DefaultClient, "GET", rollouts, "", "Authorization", "Bearer "+given); status != 401 || strings.Contains(body, parts[2]) {
+			t.Errorf("%s: %d %s", name, status, body)
+		}
+	}
+	for range 20 {
+		site.ask(t, http.DefaultClient, "GET", rollouts, "", "Authorization", "Bearer "+invented+"."+parts[1]+"."+parts[2])
+	}
+	if status, body := site.ask(t, http.DefaultClient, "GET", rollouts, "", "Authorization", "Bearer "+token); status != 200 {
+		t.Errorf("a good token beside bad ones: %d %s", status, body)
+	}
+	if n := site.provider.Asked("/keys"); n > 10 {
+		t.Errorf("20 tokens with an invented key made the server ask for keys %d times", n)
+	}
+}
