@@ -61,7 +61,7 @@ async function call(method, path, { params, body, signal: abort } = {}) {
     if (value === undefined || value === null || value === "") continue;
     for (const v of Array.isArray(value) ? value : [value]) url.searchParams.append(name, v);
   }
-  const headers = {};
+  const headers = { "X-Requested-With": "agl" }; // or the browser shows a dialog of its own after 401
   if (bearer) headers.Authorization = "Bearer " + bearer;
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let response;

@@ -147,7 +147,11 @@ func (a *auth) isToken(given string) bool {
 // refuse answers a request whose caller is unknown. Its body has not been read.
 func (a *auth) refuse(x *exchange, err error) {
 	if agl.ErrorCode(err) == agl.CodeUnauthorized {
-		x.Header()["Www-Authenticate"] = []string{"Bearer", `Basic realm="agl"`}
+		ways := []string{"Bearer", `Basic realm="agl"`}
+		if x.request.Header.Get("X-Requested-With") != "" { // a script of a page: the browser would ask for a password itself
+			ways = ways[:1]
+		}
+		x.Header()["Www-Authenticate"] = ways
 	}
 	x.fail(err)
 }
