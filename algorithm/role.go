@@ -2,7 +2,7 @@ package algorithm
 
 import "github.com/agl-go/agl/tinker"
 
-// Role is an agent in rollouts whose model is trained beside that of the [TrainingConfig], on the same engine.
+// Role is an agent in rollouts that is trained with a model of its own. Its calls are those that ask for its model.
 type Role struct {
 	// Name names it in versions, reports and the run's identity: letters, digits, _ and -.
 	Name string
@@ -14,6 +14,11 @@ type Role struct {
 	Publisher Publisher
 	// ModelName is the model that they ask for.
 	ModelName string
+	// Reward is the dimension of the rewards that the role learns from. A rollout whose final reward lacks it is masked for the
+	// role. Empty means the primary dimension, whole: roles that share it work for the same goal.
+	Reward string
+	// Schedule is the role's learning rate; a zero Peak means that of the algorithm.
+	Schedule Schedule
 }
 
 // Version is the version of the role's weights that were published with resources. It differs from that of all other roles, so

@@ -19,8 +19,9 @@ type Config struct {
 	// TrainingConfig.CheckpointEvery defaults to 25, and to 1 in a live run.
 	algorithm.TrainingConfig
 	// Roles are the agents of a rollout that are trained, each with a model of its own on the engine of TrainingConfig. They replace
-	// its Model, InitialWeights, Publisher and ModelName; none means that these describe the only one. A live run has none.
-	Roles []Role
+	// its Model, InitialWeights, Publisher and ModelName; none means that these describe the only one. A live run has none. Each role
+	// has its own groups, advantages and optimizer: a rollout of which one cannot be trained on still teaches the others.
+	Roles []algorithm.Role
 	// Source supplies the tasks; nil goes through the train dataset, in a new order each epoch.
 	Source Source
 

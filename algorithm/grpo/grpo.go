@@ -121,7 +121,7 @@ func (r *training) open(ctx context.Context, in agl.AlgorithmInput) (err error) 
 	}
 	r.session, err = algorithm.OpenSession(ctx, algorithm.SessionParams{
 		Algorithm: "grpo", Input: in, RunConfig: r.cfg.RunConfig, Training: r.cfg.TrainingConfig,
-		Roles: r.cfg.sessionRoles(), Identity: identity, Steps: r.cfg.Steps, State: r.saveState,
+		Roles: r.cfg.Roles[min(1, len(r.cfg.Roles)):], Identity: identity, Steps: r.cfg.Steps, State: r.saveState,
 	})
 	if err != nil {
 		return err

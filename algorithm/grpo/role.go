@@ -13,34 +13,13 @@ import (
 	"github.com/agl-go/agl/algorithm"
 )
 
-// Role is an agent in rollouts that is trained with a model of its own. Its calls are those that ask for its model. Each role has
-// its own groups, advantages and optimizer: a rollout of which a role cannot be trained on still teaches the others.
-type Role struct {
-	algorithm.Role
-	// Reward is the dimension of the rewards that the role learns from. A rollout whose final reward lacks it is masked for the
-	// role. Empty means the primary dimension, whole: roles that share it work for the same goal.
-	Reward string
-	// Schedule is the role's learning rate; a zero Peak means that of the Config.
-	Schedule algorithm.Schedule
-}
-
 // of returns the settings of a role.
-func (c Config) of(r Role) Config {
+func (c Config) of(r algorithm.Role) Config {
 	c.Model, c.InitialWeights, c.Publisher, c.ModelName = r.Model, r.InitialWeights, r.Publisher, r.ModelName
 	if r.Schedule.Peak != 0 {
 		c.Schedule = r.Schedule
 	}
 	return c
-}
-
-// sessionRoles are the roles after the first.
-func (c Config) sessionRoles() (roles []algorithm.Role) {
-	for i, r := range c.Roles {
-		if i > 0 {
-			roles = append(roles, r.Role)
-		}
-	}
-	return roles
 }
 
 var roleName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
@@ -52,11 +31,11 @@ func (c Config) validateRoles() error {
 		switch {
 		case !roleName.MatchString(r.Name):
 			return invalid("%s.Name is %q, must be letters, digits, _ and -", field, r.Name)
-		case slices.ContainsFunc(before, func(b Role) bool { return b.Name == r.Name }):
+		case slices.ContainsFunc(before, func(b algorithm.Role) bool { return b.Name == r.Name }):
 			return invalid("%s.Name is %q, the name of another role", field, r.Name)
 		case r.ModelName == "":
 			return invalid("%s.ModelName is empty; the calls of a role are those that ask for its model", field)
-		case slices.ContainsFunc(before, func(b Role) bool { return b.ModelName == r.ModelName }):
+		case slices.ContainsFunc(before, func(b algorithm.Role) bool { return b.ModelName == r.ModelName }):
 			return invalid("%s.ModelName is %q, the model of another role", field, r.ModelName)
 		case len(c.Roles) > 1 && r.Publisher == nil:
 			return invalid("%s.Publisher is nil; with several roles each needs one, so that calls carry the version of its weights", field)

@@ -58,9 +58,8 @@ func (c *couple) config(out string) grpo.Config {
 	cfg := c.world.config(out)
 	cfg.Model, cfg.Publisher, cfg.ModelName = tinker.CreateModelParams{}, nil, ""
 	for i, name := range []string{"up", "down"} {
-		cfg.Roles = append(cfg.Roles, grpo.Role{
-			Role:   algorithm.Role{Name: name, ModelName: "model-" + name, Model: tinker.CreateModelParams{Seed: uint64(i + 1)}, Publisher: spouse{c, name}},
-			Reward: name,
+		cfg.Roles = append(cfg.Roles, algorithm.Role{
+			Name: name, ModelName: "model-" + name, Model: tinker.CreateModelParams{Seed: uint64(i + 1)}, Publisher: spouse{c, name}, Reward: name,
 		})
 	}
 	return cfg

@@ -69,6 +69,8 @@ type Needs struct {
 	// OwnModel is true if the algorithm may register the model that agents call at the
 	// run's proxy, once it runs.
 	OwnModel bool
+	// Roles is true if the algorithm can train several agents of a rollout, see Parts.
+	Roles bool
 	// Models are called by the algorithm itself.
 	Models []Model
 }
@@ -92,6 +94,8 @@ type Parts struct {
 	// Training has the engine, the model, its initial weights, the publisher and the
 	// sampling parameters of validation; zero without an engine.
 	Training algorithm.TrainingConfig
+	// Roles are the agents in training if the run file has several.
+	Roles []algorithm.Role
 	// Proxied is true if agents call models through the run's proxy, which records
 	// token ids.
 	Proxied bool

@@ -134,7 +134,7 @@ func (*GRPO) Name() string { return "grpo" }
 func (a *GRPO) Describe() string { return plural(a.Steps, "step") }
 
 // Needs implements [Algorithm].
-func (a *GRPO) Needs() Needs { return Needs{Losses: a.Losses(), Calls: true} }
+func (a *GRPO) Needs() Needs { return Needs{Losses: a.Losses(), Calls: true, Roles: true} }
 
 // New implements [Algorithm].
 func (a *GRPO) New(p Parts) (Run, error) {
@@ -147,7 +147,7 @@ func (a *GRPO) New(p Parts) (Run, error) {
 // configure completes the settings with the parts of a run. What the file leaves open is the engine's default.
 func (a *GRPO) configure(p Parts) grpo.Config {
 	c := a.Config
-	c.RunConfig, c.TrainingConfig = p.RunConfig, p.with(a.TrainingConfig)
+	c.RunConfig, c.TrainingConfig, c.Roles = p.RunConfig, p.with(a.TrainingConfig), p.Roles
 	if c.Schedule.Peak == 0 {
 		c.Schedule = p.Training.Schedule
 	}
@@ -173,6 +173,11 @@ func ShowGRPO(c *grpo.Config, d display.Display, warn func(text string)) {
 		if len(r.Forms) > 0 {
 			forms = "  " + display.Forms(r.Forms)
 		}
+		for _, name := range slices.Sorted(maps.Keys(r.Roles)) {
+			text := fmt.Sprintf("%.2f", r.Roles[name].RewardMean)
+			rows = append(rows, display.Row{Label: "  " + name, Text: "reward " + text})
+			forms += "  " + name + " " + text
+		}
 		of := ""
 		if r.Steps > 0 {
 			of = fmt.Sprintf("/%d", r.Steps)
@@ -194,6 +199,8 @@ type grpoRun struct {
 type GRPOSummary struct {
 	TrainingSummary
 	Spans int `json:"spans"`
+	// Roles are the engine's paths of the last checkpoint of the agents after the first, by name.
+	Roles map[string]string `json:"roles,omitzero"`
 }
 
 // Result implements [Run].
@@ -201,7 +208,7 @@ func (r *grpoRun) Result() Result {
 	s := r.Summary()
 	sentence := fmt.Sprintf("%d steps, %s rollouts, %s tokens sampled in training.", s.Step, display.Count(int64(s.Totals.Rollouts)), display.Count(int64(s.Totals.Tokens)))
 	return Result{
-		Summary: GRPOSummary{summarize(s), s.Totals.Spans}, Report: reportTraining(sentence, s), Text: validationText(s),
+		Summary: GRPOSummary{summarize(s), s.Totals.Spans, s.Roles}, Report: reportTraining(sentence, s), Text: validationText(s),
 		Chart: passRateChart(r.outDir), Best: &Best{Weights: s.Weights, Improved: improved(s)}, Repeats: repeats(s),
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 
 	"github.com/agl-go/agl"
@@ -201,15 +202,51 @@ type Models interface {
 // Publisher returns a publisher that swaps the weights of [Engine.Model] in a proxy,
 // whose other models are given.
 func (e *Engine) Publisher(models Models, others ...proxy.Model) *Publisher {
-	return &Publisher{engine: e, models: models, others: others}
+	return e.Publishers(models, []string{e.name}, others...)[0]
+}
+
+// Publishers returns a publisher for each of several models of the engine, which agents request by these names. Those that have
+// no weights yet are unknown.
+func (e *Engine) Publishers(models Models, names []string, others ...proxy.Model) []*Publisher {
+	all := &modelList{to: models}
+	list := make([]*Publisher, len(names))
+	for i, name := range names {
+		model := e.Model()
+		model.Name = name
+		all.models = append(all.models, model)
+		list[i] = &Publisher{engine: e, list: all, place: i}
+	}
+	all.models = append(all.models, others...)
+	return list
+}
+
+// modelList is what several publishers tell a proxy.
+type modelList struct {
+	to Models
+
+	mu     sync.Mutex
+	models []proxy.Model
+}
+
+// serve makes the calls of a model go to a version.
+func (l *modelList) serve(place int, version string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	models := slices.Clone(l.models)
+	models[place].BackendModel, models[place].Version = version, version
+	if err := l.to.SetModels(models); err != nil {
+		return err
+	}
+	l.models = models
+	return nil
 }
 
 // Publisher is an [algorithm.Publisher] of an engine: new calls go to the new
 // snapshot, running calls finish on the one before.
 type Publisher struct {
 	engine *Engine
-	models Models
-	others []proxy.Model
+	list   *modelList
+	place  int // in the list
 
 	mu       sync.Mutex
 	versions []string // that the chat server has, the newest last
@@ -227,9 +264,7 @@ func (p *Publisher) Publish(ctx context.Context, publication algorithm.Publicati
 	if err := p.engine.Serve(ctx, publication.Snapshot, publication.Version); err != nil {
 		return err
 	}
-	model := p.engine.Model()
-	model.BackendModel, model.Version = publication.Version, publication.Version
-	if err := p.models.SetModels(append([]proxy.Model{model}, p.others...)); err != nil {
+	if err := p.list.serve(p.place, publication.Version); err != nil {
 		return err
 	}
 	// Calls that the proxy has just forwarded may still request the version before.

@@ -136,8 +136,13 @@ func (c Config) storeURL() string {
 	return public
 }
 
-// trainedModel is the name of the engine's model for agents.
+// trainedModel is the name of the engine's model for agents, of several the first that is trained.
 func (c Config) trainedModel() string {
+	for _, role := range c.File.Roles {
+		if !role.Frozen {
+			return role.ModelName
+		}
+	}
 	if c.File.Proxy != nil {
 		return c.File.Proxy.Model
 	}

@@ -2,10 +2,12 @@ package job
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/algorithms"
@@ -28,7 +30,8 @@ type learner struct {
 	warn    func(text string)
 	token   string // of the store
 
-	run algorithms.Run // nil before it is built
+	run        algorithms.Run                 // nil before it is built
+	publishers map[string]algorithm.Publisher // of the models of several agents, by name
 }
 
 var (
@@ -64,6 +67,9 @@ func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 		return err
 	}
 	l.run = run
+	if err := l.serveFrozen(ctx, weights); err != nil {
+		return err
+	}
 	if l.engine != nil && a.Needs().Losses == nil { // the algorithm publishes no weights
 		if err := l.serve(ctx, weights); err != nil {
 			return err
@@ -86,6 +92,7 @@ func (l *learner) parts(weights string, resources agl.Resources) algorithms.Part
 			p.Training.Schedule, p.Training.Adam.Beta2 = algorithms.PretrainedSchedule(), algorithms.PretrainedBeta2
 		}
 	}
+	p.Roles = l.roles(p.Training)
 	if file.Proxy != nil {
 		p.Training.Validation.Sampling = file.Proxy.ValSampling
 	}
@@ -158,12 +165,62 @@ func (l *learner) serve(ctx context.Context, weights string) error {
 	return l.publisher().Publish(ctx, algorithm.Publication{Snapshot: snapshot, Version: "initial"})
 }
 
+// roles are the agents in training, if the file has several.
+func (l *learner) roles(t algorithm.TrainingConfig) (trained []algorithm.Role) {
+	list := l.cfg.File.Roles
+	if len(list) == 0 {
+		return nil
+	}
+	names := make([]string, len(list))
+	for i, role := range list {
+		names[i] = role.ModelName
+	}
+	l.publishers = map[string]algorithm.Publisher{}
+	for i, p := range l.engine.Publishers(l.proxy, names, l.others()...) {
+		l.publishers[names[i]] = p
+	}
+	for i, role := range list {
+		if role.Frozen {
+			continue
+		}
+		one := role.Role
+		one.Model, one.InitialWeights, one.Publisher = t.Model, t.InitialWeights, l.publishers[one.ModelName]
+		one.Model.Seed += uint64(i)
+		trained = append(trained, one)
+	}
+	return trained
+}
+
+// serveFrozen serves the first weights to the agents that are not trained.
+func (l *learner) serveFrozen(ctx context.Context, weights string) error {
+	for i, role := range l.cfg.File.Roles {
+		if !role.Frozen {
+			continue
+		}
+		model := l.model()
+		model.Seed += uint64(i)
+		snapshot, err := l.engine.Snapshot(ctx, model, weights)
+		if err == nil {
+			err = l.publishers[role.ModelName].Publish(ctx, algorithm.Publication{Snapshot: snapshot, Version: "initial." + role.Name})
+		}
+		if err != nil {
+			return fmt.Errorf("agents.%s: %w", role.Name, err)
+		}
+	}
+	return nil
+}
+
 // publisher swaps the model in the proxy, beside the models that are not trained.
 func (l *learner) publisher() algorithm.Publisher {
+	return l.engine.Publisher(l.proxy, l.others()...)
+}
+
+// others are the models of the proxy that the engine does not serve.
+func (l *learner) others() []proxy.Model {
 	if l.cfg.File.Proxy == nil {
-		return l.engine.Publisher(l.proxy)
+		return nil
 	}
-	return l.engine.Publisher(l.proxy, l.cfg.File.Proxy.Config.Models...)
+	return l.cfg.File.Proxy.Config.Models
 }
 
 // flusher is the proxy, if there is one.

@@ -40,6 +40,9 @@ import (
 // envAgent makes the test binary an agent that asks the model.
 const envAgent = "AGL_JOB_TEST_AGENT"
 
+// envModels names further models that it asks.
+const envModels = "AGL_JOB_TEST_MODELS"
+
 // serveTasks is that agent: it does a task a line, and likes some letters.
 func serveTasks(in io.Reader, out io.Writer) error {
 	scanner := bufio.NewScanner(in)
@@ -52,6 +55,12 @@ func serveTasks(in io.Reader, out io.Writer) error {
 			return err
 		}
 		reply, err := ask(task.Env)
+		for model := range strings.FieldsSeq(os.Getenv(envModels)) {
+			if err == nil {
+				task.Env["OPENAI_MODEL"] = model
+				_, err = ask(task.Env)
+			}
+		}
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/dataset"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/proxy"
@@ -37,6 +38,8 @@ type File struct {
 	Proxy *Proxy
 	// Engine serves a model of the run's own; nil if there is none.
 	Engine *Engine
+	// Roles are the agents of a rollout that have models of their own on the engine; nil if there is only one.
+	Roles []Role
 	// Algorithm learns.
 	Algorithm algorithms.Algorithm
 	// Store is where the run is stored.
@@ -47,6 +50,14 @@ type File struct {
 	Output string
 	// Seed decides every random choice of the run.
 	Seed uint64
+}
+
+// Role is an agent with a model of its own.
+type Role struct {
+	// Role has the name, the model's name, the reward and the learning rate.
+	algorithm.Role
+	// Frozen keeps the first weights.
+	Frozen bool
 }
 
 // Trackers are where people look at metrics.

@@ -94,6 +94,7 @@ func declare(d *draft) yamlfile.Value {
 		key("data", "The tasks.", d.data(&f.Data)),
 		key("prompts", "Prompt templates, which agents find among their resources under these names.", prompts(&f.Prompts)),
 		key("proxy", "The LLM proxy, which stands in front of the models and records their calls. With an engine there always is one.", d.proxy(&f.Proxy)),
+		key("agents", "The agents of a rollout that have models of their own, by name. All are models of the engine, and begin with the same weights. Without it there is one.", roles(&f.Roles)),
 		key("engine", "Serves a model of the run's own, and trains its weights.", d.engine(&f.Engine)),
 		key("algorithm", "What learns.", d.algorithm()).Required(", one of "+strings.Join(names, ", ")),
 		key("store", "Where the run is stored.", d.store(&f.Store)),
@@ -145,6 +146,7 @@ func (d *draft) across(s *yamlfile.Scope) {
 	if s.Given("proxy") && !s.Given("proxy.models") && !s.Given("engine") && !brings {
 		s.Failf("proxy", "there is no model: give models, or an engine that serves one")
 	}
+	d.checkRoles(s)
 	if f.Algorithm != nil {
 		d.needs(s, "algorithm."+f.Algorithm.Name(), f.Algorithm.Needs())
 	}

@@ -209,6 +209,24 @@ func TestBaseline(t *testing.T) {
 	})
 }
 
+func TestAgents(t *testing.T) {
+	t.Parallel()
+	dir := testdata(t)
+	compare(t, "agents.yaml", &runfile.File{
+		Data:   runfile.Data{Train: &runfile.Tasks{Path: filepath.Join(dir, "tasks.jsonl")}},
+		Agent:  runfile.Agent{Process: process.Config{Command: []string{"sh", "-c", "exit 0"}, Dir: dir}},
+		Engine: &runfile.Engine{Policy: &runfile.Policy{}},
+		Proxy:  &runfile.Proxy{},
+		Roles: []runfile.Role{
+			{Role: algorithm.Role{Name: "solver", ModelName: "solver", Reward: "answer", Schedule: algorithm.Schedule{Peak: 0.01, Warmup: 2, Hold: 3, Floor: 0.001, Decay: algorithm.Linear}}},
+			{Role: algorithm.Role{Name: "critic", ModelName: "small-critic", Reward: "verdict", Schedule: algorithm.Schedule{Peak: 0.002, Floor: 0.002}}},
+			{Role: algorithm.Role{Name: "judge", ModelName: "judge"}, Frozen: true},
+		},
+		Algorithm: &algorithms.GRPO{Config: grpo.Config{Steps: 3}},
+		Output:    filepath.Join(dir, "runs/agents"),
+	})
+}
+
 func TestSFT(t *testing.T) {
 	t.Parallel()
 	dir := testdata(t)
@@ -339,7 +357,7 @@ sed: 1
 		`f.yaml:18: store.db: got "mysql://", must be sqlite:PATH such as sqlite:agl.db, postgres://USER:PASSWORD@HOST/DATABASE, or memory: (which loses everything with its process)`,
 		`f.yaml:18: store.token: must be env:NAME, the name of the environment variable that holds it; the secret itself has no place in this file`,
 		`f.yaml:18: store.db: given together with url, but the store at the url has its own`,
-		`f.yaml:19: sed: unknown, perhaps seed is meant; there are agent, algorithm, data, engine, output, prompts, proxy, seed, store, trackers`,
+		`f.yaml:19: sed: unknown, perhaps seed is meant; there are agent, agents, algorithm, data, engine, output, prompts, proxy, seed, store, trackers`,
 	}
 	_, err := runfile.Parse("f.yaml", []byte(file), "testdata", runfile.Options{})
 	if !errors.Is(err, agl.ErrInvalid) {
@@ -425,26 +443,33 @@ func TestOneMistake(t *testing.T) {
 		far("model: x"):        "f:4: engine.tinker.base_url: missing, the URL of the engine\nf:4: engine.tinker.chat: missing, the model's tokenizer and chat template, such as \"chat: {folder: models/qwen3}\"",
 		far(at + "chat: Qwen"): `f:4: engine.tinker.chat: got "Qwen", must be characters`,
 		far(at + "chat: {}"):   "f:4: engine.tinker.chat: must have one of folder and characters",
-		far(at + "chat: {folder: model, characters: abc}"):                                  "f:4: engine.tinker.chat: must have one of folder and characters",
-		far(at + "chat: {folder: gone}"):                                                    "f:4: engine.tinker.chat.folder: there is no folder DIR/gone",
-		far(at + "chat: {folder: tasks.jsonl}"):                                             "f:4: engine.tinker.chat.folder: there is no folder DIR/tasks.jsonl",
-		far(at + "chat: {characters: aa}"):                                                  "f:4: engine.tinker.chat.characters: alphabet: 'a' occurs twice (or is one of the marks ▲▼◆■)",
-		far(at + "chat: {characters: ab, style: hermes}"):                                   "f:4: engine.tinker.chat.style: given together with characters, but it belongs to the model in a folder",
-		far(at + "chat: {characters: ab, stop: [x]}"):                                       "f:4: engine.tinker.chat.stop: given together with characters, but it belongs to the model in a folder",
-		far(at + "chat: {folder: model, style: gpt}"):                                       `f:4: engine.tinker.chat.style: got "gpt", must be deepseek or hermes or llama3 or none`,
-		far(at + "chat: {folder: model}, warm_start: {file: demos.jsonl}"):                  "f:4: engine.tinker.warm_start: given together with chat.folder, but demonstrations need one token per character",
-		far(at + first + "weights: 'tinker://m/weights/a', " + demos):                       "f:4: engine.tinker.warm_start: given together with weights, must be one of them",
-		far(at + first + "weights: 'tinker://m/sampler_weights/a'"):                         `f:4: engine.tinker.weights: got "tinker://m/sampler_weights/a", a snapshot for sampling, must be a checkpoint, tinker://MODEL/weights/NAME`,
-		far(at + first + "weights: runs/x"):                                                 `f:4: engine.tinker.weights: path: "runs/x" does not begin with tinker://`,
-		far(at + first + "api_key: tml-secret"):                                             "f:4: engine.tinker.api_key: must be env:NAME, the name of the environment variable that holds it; the secret itself has no place in this file",
-		far("base_url: 'http://me:hunter2@h', chat: characters"):                            "f:4: engine.tinker.base_url: it holds a user or a password, which have no place in this file; use api_key or token",
-		far(at + first + "encoding: xml"):                                                   `f:4: engine.tinker.encoding: got "xml", must be auto or json or protobuf`,
-		far(at + first + "lora_rank: 0"):                                                    "f:4: engine.tinker.lora_rank: got the number 0, must be an integer of at least 1",
-		far(at + first + "max_samples: 0"):                                                  "f:4: engine.tinker.max_samples: got the number 0, must be an integer of at least 1",
-		far(at + first + "timeout: soon"):                                                   `f:4: engine.tinker.timeout: got "soon", must be a time such as 100ms, 30s or 5m`,
-		far(at + first + "capabilities: {normalization: mean}"):                             `f:4: engine.tinker.capabilities.normalization: got "mean", must be datum_mean or sum`,
-		far(at + first + "capabilities: {losses: []}"):                                      "f:4: engine.tinker.capabilities.losses: empty, there must be one at least",
-		agent + data + train + "engine: {policy: {}, tinker: {" + at + "chat: characters}}": "f:4: engine: got policy and tinker, must be one of them",
+		far(at + "chat: {folder: model, characters: abc}"):                                                  "f:4: engine.tinker.chat: must have one of folder and characters",
+		far(at + "chat: {folder: gone}"):                                                                    "f:4: engine.tinker.chat.folder: there is no folder DIR/gone",
+		far(at + "chat: {folder: tasks.jsonl}"):                                                             "f:4: engine.tinker.chat.folder: there is no folder DIR/tasks.jsonl",
+		far(at + "chat: {characters: aa}"):                                                                  "f:4: engine.tinker.chat.characters: alphabet: 'a' occurs twice (or is one of the marks ▲▼◆■)",
+		far(at + "chat: {characters: ab, style: hermes}"):                                                   "f:4: engine.tinker.chat.style: given together with characters, but it belongs to the model in a folder",
+		far(at + "chat: {characters: ab, stop: [x]}"):                                                       "f:4: engine.tinker.chat.stop: given together with characters, but it belongs to the model in a folder",
+		far(at + "chat: {folder: model, style: gpt}"):                                                       `f:4: engine.tinker.chat.style: got "gpt", must be deepseek or hermes or llama3 or none`,
+		far(at + "chat: {folder: model}, warm_start: {file: demos.jsonl}"):                                  "f:4: engine.tinker.warm_start: given together with chat.folder, but demonstrations need one token per character",
+		far(at + first + "weights: 'tinker://m/weights/a', " + demos):                                       "f:4: engine.tinker.warm_start: given together with weights, must be one of them",
+		far(at + first + "weights: 'tinker://m/sampler_weights/a'"):                                         `f:4: engine.tinker.weights: got "tinker://m/sampler_weights/a", a snapshot for sampling, must be a checkpoint, tinker://MODEL/weights/NAME`,
+		far(at + first + "weights: runs/x"):                                                                 `f:4: engine.tinker.weights: path: "runs/x" does not begin with tinker://`,
+		far(at + first + "api_key: tml-secret"):                                                             "f:4: engine.tinker.api_key: must be env:NAME, the name of the environment variable that holds it; the secret itself has no place in this file",
+		far("base_url: 'http://me:hunter2@h', chat: characters"):                                            "f:4: engine.tinker.base_url: it holds a user or a password, which have no place in this file; use api_key or token",
+		far(at + first + "encoding: xml"):                                                                   `f:4: engine.tinker.encoding: got "xml", must be auto or json or protobuf`,
+		far(at + first + "lora_rank: 0"):                                                                    "f:4: engine.tinker.lora_rank: got the number 0, must be an integer of at least 1",
+		far(at + first + "max_samples: 0"):                                                                  "f:4: engine.tinker.max_samples: got the number 0, must be an integer of at least 1",
+		far(at + first + "timeout: soon"):                                                                   `f:4: engine.tinker.timeout: got "soon", must be a time such as 100ms, 30s or 5m`,
+		far(at + first + "capabilities: {normalization: mean}"):                                             `f:4: engine.tinker.capabilities.normalization: got "mean", must be datum_mean or sum`,
+		far(at + first + "capabilities: {losses: []}"):                                                      "f:4: engine.tinker.capabilities.losses: empty, there must be one at least",
+		agent + data + train + tiny + "agents: {a: {train: false}}":                                         "f:5: agents: none is trained, at least one must be",
+		agent + data + train + tiny + "agents: {a: {}, b: {model: a}}":                                      "f:5: agents.b: its model is a, that of another agent, must be one of its own",
+		agent + data + train + tiny + "agents: {a: {}, b: {train: false, reward: x}}":                       "f:5: agents.b: a reward or a learning rate is given with train: false, which uses neither",
+		agent + data + train + tiny + "agents: {a b: {}}":                                                   `f:5: agents: got "a b", must be the name of an agent, like ^[A-Za-z0-9_-]+$`,
+		agent + data + train + tiny + "proxy: {model: x}\nagents: {a: {}}":                                  "f:5: proxy.model: given together with agents, which name their models themselves",
+		agent + data + train + tiny + "proxy: {models: [{name: a, base_url: 'http://x'}]}\nagents: {a: {}}": "f:6: agents.a: its model is a, a name in proxy.models, must be another",
+		agent + data + base + tiny + "agents: {a: {}}":                                                      "f:5: agents: baseline does not train several agents, grpo does",
+		agent + data + train + "engine: {policy: {}, tinker: {" + at + "chat: characters}}":                 "f:4: engine: got policy and tinker, must be one of them",
 	} {
 		_, err := runfile.Parse("f", []byte(file), "testdata", runfile.Options{})
 		got := "nothing"
@@ -492,7 +517,7 @@ func TestReadNothing(t *testing.T) {
 // FuzzParse checks that no file brings the reader down, and that what is wrong
 // has a place in the file.
 func FuzzParse(f *testing.F) {
-	for _, name := range []string{"grpo.yaml", "apo.yaml", "baseline.yaml", "tinker.yaml", "characters.yaml", "sft.yaml", "rejection.yaml", "distil.yaml"} {
+	for _, name := range []string{"grpo.yaml", "apo.yaml", "baseline.yaml", "tinker.yaml", "characters.yaml", "sft.yaml", "rejection.yaml", "distil.yaml", "agents.yaml"} {
 		data, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
 			f.Fatal(err)
