@@ -25,6 +25,9 @@ type Config struct {
 	// Source supplies the tasks; nil goes through the train dataset, in a new order each epoch.
 	Source Source
 
+	// Curriculum draws the tasks of the train dataset by learning progress, in place of a Source; nil does not.
+	Curriculum *Curriculum
+
 	// Steps is the number of steps. Required, except in a live run, which then has no end. A resumed run may have more.
 	Steps int
 	// PromptsPerStep is the number of tasks of a step; zero means 16.
@@ -54,6 +57,8 @@ type Config struct {
 	// advantage of the others. By default truncated rollouts are trained on like all others, which teaches the model to
 	// finish within the limit.
 	MaskTruncated bool
+	// Overlong takes something off the reward of long replies.
+	Overlong Overlong
 	// Async lets sampling run ahead of training.
 	Async Async
 	// Live learns from rollouts that others start; nil starts them. Then PromptsPerStep and GroupSize have no meaning.
@@ -121,6 +126,9 @@ func (c Config) withDefaults() Config {
 	c.Loss.Name = c.Losses()[0]
 	c.Baseline = cmp.Or(c.Baseline, GroupMean)
 	c.Async.OnStale = cmp.Or(c.Async.OnStale, admission.Train)
+	if c.Overlong.Limit != 0 {
+		c.Overlong.Penalty = cmp.Or(c.Overlong.Penalty, 1)
+	}
 	c.Live = c.Live.withDefaults()
 	c.Credit, c.Discount = cmp.Or(c.Credit, CreditTrajectory), cmp.Or(c.Discount, 1)
 	if c.OnStep == nil {
@@ -178,7 +186,15 @@ func (c Config) validate() error {
 	case c.KL.Reference != "" && c.KL.Coefficient == 0:
 		return invalid("KL.Reference is %q without a Coefficient", c.KL.Reference)
 	}
-	if err := cmp.Or(c.validateRoles(), c.Live.validate(c)); err != nil {
+	if e := c.Curriculum; e != nil {
+		switch {
+		case c.Source != nil || c.Live != nil:
+			return invalid("Curriculum is given together with a Source or Live, which bring their own tasks")
+		case !(e.Explore >= 0 && e.Explore <= 1):
+			return invalid("Curriculum.Explore is %v, must be from 0 to 1", e.Explore)
+		}
+	}
+	if err := cmp.Or(c.Overlong.validate(), c.validateRoles(), c.Live.validate(c)); err != nil {
 		return err
 	}
 	if p, err := tinker.ParsePath(c.KL.Reference); c.KL.Reference != "" && (err != nil || p.Kind != tinker.KindCheckpoint) {
@@ -206,6 +222,9 @@ func (c Config) identity(tasks string) map[string]string {
 	}
 	if fix := c.Correction.defaults(); fix.Kind != "" {
 		losses += fmt.Sprintf(" correction=%s [%v, %v]", fix.Kind, fix.Low, fix.High)
+	}
+	if c.Overlong != (Overlong{}) {
+		losses += fmt.Sprintf(" overlong=%+v", c.Overlong)
 	}
 	if c.MaskTruncated {
 		losses += " mask_truncated=true"

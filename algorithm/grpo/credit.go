@@ -93,11 +93,11 @@ func credit(c Config, g taskGroup) (all groupAdvantages, ok bool) {
 	}
 	rewards := make([]float64, len(g))
 	for i, s := range g {
-		rewards[i] = s.reward
+		rewards[i] = s.score()
 	}
 	each, ok := advantages(rewards, c.Baseline, c.PlainAdvantage)
 	if len(g) == 1 && g[0].expected != nil {
-		each = []float64{g[0].expected.advantage(g[0].reward)}
+		each = []float64{g[0].expected.advantage(g[0].score())}
 		ok = each[0] != 0
 	}
 	if !ok {

@@ -16,6 +16,7 @@ type sample struct {
 	id         string // of the rollout, in a live run
 	form       string
 	reward     float64
+	overlong   float64        // added to the reward for learning, at most 0
 	mask       algorithm.Mask // empty if the rollout counts
 	spans      int
 	calls      int // to the model
@@ -40,6 +41,9 @@ func (s sample) sampled() int {
 	}
 	return total
 }
+
+// score is the reward that is learned from.
+func (s sample) score() float64 { return s.reward + s.overlong }
 
 func sampledTokens(t adapter.Trajectory) int {
 	n := 0
@@ -69,7 +73,7 @@ func assemble(c Config, groups []taskGroup, report *StepReport) []tinker.Datum {
 // countSamples adds what the groups contain to a report.
 func countSamples(groups []taskGroup, passReward float64, r *StepReport) {
 	var tally algorithm.Tally
-	sum := 0.0
+	sum, overlong := 0.0, 0.0
 	r.Groups = len(groups)
 	r.Masked = map[algorithm.Mask]int{}
 	for _, s := range slices.Concat(groups...) {
@@ -81,6 +85,7 @@ func countSamples(groups []taskGroup, passReward float64, r *StepReport) {
 			continue
 		}
 		sum += s.reward
+		overlong += s.overlong
 		tally.Add(s.form, s.reward >= passReward)
 		if s.truncated {
 			r.Truncated++
@@ -98,7 +103,7 @@ func countSamples(groups []taskGroup, passReward float64, r *StepReport) {
 	total := tally.Total()
 	r.PassRate, r.Forms = total.PassRate, tally.Forms()
 	if total.N > 0 {
-		r.RewardMean = sum / float64(total.N)
+		r.RewardMean, r.Overlong = sum/float64(total.N), overlong/float64(total.N)
 	}
 }
 

@@ -100,10 +100,15 @@ func (r *training) open(ctx context.Context, in agl.AlgorithmInput) (err error) 
 	if in.Store == nil {
 		return agl.Errorf(agl.CodeInvalid, "the input has no store")
 	}
-	if r.source == nil && r.cfg.Live == nil {
-		if r.source, err = NewDatasetSource(in.Train, r.cfg.Seed); err != nil {
-			return err
-		}
+	switch {
+	case r.source != nil || r.cfg.Live != nil:
+	case r.cfg.Curriculum != nil:
+		r.source, err = NewCurriculumSource(in.Train, r.cfg.Seed, r.cfg.PassReward, *r.cfg.Curriculum)
+	default:
+		r.source, err = NewDatasetSource(in.Train, r.cfg.Seed)
+	}
+	if err != nil {
+		return err
 	}
 	can, err := algorithm.CheckEngine(ctx, r.cfg.Service, r.cfg.Losses(), r.cfg.InitialWeights, r.cfg.Logger)
 	if err != nil {

@@ -261,7 +261,7 @@ func (l *live) read(ctx context.Context, rollouts []agl.CollectedRollout, b *bat
 		s.id = r.Rollout.RolloutID
 		coverage = append(coverage, s.coverage)
 		if s.mask == "" {
-			s.expected = l.expect(labelsOf(&r.Rollout.Rollout).Kind, s.reward)
+			s.expected = l.expect(labelsOf(&r.Rollout.Rollout).Kind, s.score())
 		}
 		if s.mask == algorithm.MaskVersion || s.mask == "" && l.age(s) > l.cfg.Live.MaxStaleness {
 			s.mask = algorithm.MaskStale // versions of long ago are not even known

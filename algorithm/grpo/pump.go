@@ -43,6 +43,7 @@ type pump struct {
 	unused      int // tokens in dropped groups since the batch before
 	refilled    int // groups dropped for their rewards since the batch before
 	failedInRow int // groups
+	heard       []heard
 	lastBatch   time.Time
 }
 
@@ -54,6 +55,13 @@ type liveGroup struct {
 	ids     []string  // of its rollouts; nil before they are enqueued
 	over    bool      // all rollouts had finished when the checkpoint was made from which the run resumed
 	samples taskGroup // of a ready group
+}
+
+// heard is a group whose result the source has not heard.
+type heard struct {
+	id      int
+	task    Task
+	rewards []float64
 }
 
 // savedGroup is a live group in a checkpoint.
@@ -233,6 +241,7 @@ func (p *pump) open(ctx context.Context) (opened []*liveGroup, err error) {
 		if room == 0 {
 			return opened, nil
 		}
+		p.tell(p.news())
 		tasks, err := p.collector.source.Next(ctx, room)
 		if err != nil {
 			return nil, fmt.Errorf("next tasks: %w", err)
@@ -247,6 +256,25 @@ func (p *pump) open(ctx context.Context) (opened []*liveGroup, err error) {
 			opened = append(opened, g)
 		}
 		p.mu.Unlock()
+	}
+}
+
+// news returns the groups that the source is to hear of.
+func (p *pump) news() []heard {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	news := p.heard
+	p.heard = nil
+	return news
+}
+
+// tell lets the source hear of groups. opening is held.
+func (p *pump) tell(news []heard) {
+	slices.SortFunc(news, func(a, b heard) int { return a.id - b.id })
+	if listener, ok := p.collector.source.(Listener); ok {
+		for _, n := range news {
+			listener.Heard(n.task, n.rewards)
+		}
 	}
 }
 
@@ -301,6 +329,16 @@ func (p *pump) await(ctx context.Context, g *liveGroup) {
 	p.finish(g, samples)
 }
 
+// rewardsOf are the rewards that count.
+func rewardsOf(samples taskGroup) (rewards []float64) {
+	for _, s := range samples {
+		if s.mask == "" {
+			rewards = append(rewards, s.reward)
+		}
+	}
+	return rewards
+}
+
 func (p *pump) deadline(ctx context.Context, ids []string) error {
 	if p.cfg.Async.GroupTimeout == 0 {
 		return nil
@@ -328,6 +366,9 @@ func (p *pump) finish(g *liveGroup, samples taskGroup) {
 	if p.live[g.ID] != g { // dropped as stale
 		p.unused += tokensOf(samples)
 		return
+	}
+	if !g.over { // the source of the run that was resumed has heard of it
+		p.heard = append(p.heard, heard{g.ID, g.task, rewardsOf(samples)})
 	}
 	reason := p.verdict(samples)
 	if reason == "" {
@@ -485,14 +526,22 @@ func (p *pump) trained(ctx context.Context) {
 func (p *pump) save() (position jsontext.Value, saved *savedPump, err error) {
 	p.opening.Lock()
 	defer p.opening.Unlock()
+	saved, news := p.saveGroups()
+	p.tell(news)
 	if position, err = p.collector.source.State(); err != nil {
 		return nil, nil, fmt.Errorf("position in the tasks: %w", err)
 	}
+	return position, saved, nil
+}
+
+// saveGroups returns the accounts, and the groups that they have of which the source has not heard.
+func (p *pump) saveGroups() (saved *savedPump, news []heard) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	news, p.heard = p.heard, nil
 	state := p.accounts.State()
 	if state.Admitted == state.Consumed {
-		return position, nil, nil
+		return nil, news
 	}
 	saved = &savedPump{Accounts: state}
 	all := slices.Concat(state.Ready, state.Open)
@@ -511,7 +560,7 @@ func (p *pump) save() (position jsontext.Value, saved *savedPump, err error) {
 		}
 		saved.Groups = append(saved.Groups, one)
 	}
-	return position, saved, nil
+	return saved, news
 }
 
 // noteVersions adds the versions that answered the calls of a group.

@@ -16,6 +16,8 @@ type StepReport struct {
 	RewardMean float64                   `json:"reward_mean"`
 	PassRate   float64                   `json:"pass_rate"`
 	Forms      map[string]algorithm.Rate `json:"forms,omitzero"`
+	// Overlong is the mean penalty of Config.Overlong, at most 0, which RewardMean is without.
+	Overlong float64 `json:"overlong,omitzero"`
 	// Rollouts includes masked ones.
 	Rollouts int                    `json:"rollouts"`
 	Masked   map[algorithm.Mask]int `json:"masked"`

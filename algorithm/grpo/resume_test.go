@@ -307,3 +307,38 @@ func TestResumeRefusesOtherRun(t *testing.T) {
 		})
 	}
 }
+
+// TestResumeCurriculum: an interrupted run with a curriculum goes on with the tasks that it would have had.
+func TestResumeCurriculum(t *testing.T) {
+	t.Parallel()
+	in := agl.AlgorithmInput{Train: tasks(t)}
+	config := func(w *world, out string) grpo.Config {
+		cfg := w.config(out)
+		cfg.Curriculum = &grpo.Curriculum{Explore: 0.3}
+		cfg.PromptsPerStep, cfg.Steps = 3, 8
+		return cfg
+	}
+	whole, wholeOut := newWorld(t, "", nil), t.TempDir()
+	if err := whole.run(t.Context(), t, newGRPO(t, config(whole, wholeOut)), in); err != nil {
+		t.Fatal(err)
+	}
+	st, weights, out := memorytest.Open(t), t.TempDir(), t.TempDir()
+	first := newWorld(t, weights, st)
+	ctx, kill := context.WithCancel(t.Context())
+	cfg := config(first, out)
+	cfg.Progress.OnRollouts = func(_ algorithm.Phase, step, _, _ int) {
+		if step == 5 {
+			kill()
+		}
+	}
+	if err := first.run(ctx, t, newGRPO(t, cfg), in); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the interrupted run gave %v, want context.Canceled", err)
+	}
+	second := newWorld(t, weights, st)
+	if err := second.run(t.Context(), t, newGRPO(t, config(second, out)), in); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(metricsLines(t, wholeOut), metricsLines(t, out), cmp.Transformer("text", func(v jsontext.Value) string { return string(v) })); diff != "" {
+		t.Errorf("metrics (-uninterrupted +resumed):\n%s", diff)
+	}
+}

@@ -58,6 +58,16 @@ func grpoKeys(a *GRPO) yamlfile.Value {
 		key("discount", "The discount of rewards-to-go, for each call in between, with `credit: turn`.", keys.Positive(&c.Discount)).Default(1),
 		key("length_normalization", "Gives every rollout the same weight, whatever its length.", yamlfile.Bool(&c.LengthNormalization)).Default(false),
 		key("mask_truncated", "Leaves rollouts with a truncated reply out of the loss, as DAPO does; their rewards still count in the group.", yamlfile.Bool(&c.MaskTruncated)).Default(false),
+		key("overlong", "Takes something off the reward of long replies before they are cut off, as DAPO's soft punishment does.", yamlfile.Mapping(
+			key("limit", "The length of a reply, in tokens, from which the whole penalty applies.", keys.Count(&c.Overlong.Limit)).Required(),
+			key("margin", "The number of tokens before the limit in which the penalty grows.", keys.Count(&c.Overlong.Margin)).Required(),
+			key("penalty", "The whole penalty, in units of the reward.", keys.Positive(&c.Overlong.Penalty)).Default(1),
+		)),
+		key("curriculum", "Draws the tasks by learning progress: most often those on which the pass rate has lately changed.", yamlfile.Via(func(to *grpo.Curriculum) yamlfile.Value {
+			return yamlfile.Mapping(
+				key("explore", "The share of tasks that are drawn without regard to progress.", yamlfile.Number(&to.Explore, yamlfile.Above(0), yamlfile.Max(1))).Default(0.2),
+			)
+		}, func(set grpo.Curriculum) { c.Curriculum = &set })),
 		key("dynamic_sampling", "Drops groups whose rewards are all equal and samples other tasks in their place, as DAPO does; at most ten times the groups of a step.", yamlfile.Bool(&c.DynamicSampling)).Default(false),
 		key("async", "Sampling that runs ahead of training, or by how many versions it may alone.", async(&c.Async)),
 		key("correction", "How the loss corrects for samples of older weights beyond its own ratio, or the kind alone; it takes a forward pass a step.", correction(&c.Correction)),

@@ -1,0 +1,65 @@
+package grpo
+
+import "github.com/agl-go/agl/adapter"
+
+// Overlong takes something off the reward of long replies, before they are cut off: DAPO's soft overlong punishment
+// (arXiv:2503.14476, §3.4, eq. 13). A reply of y tokens gets
+//
+//	0                              if y ≤ Limit − Margin
+//	Penalty·(Limit − Margin − y)/Margin   up to Limit
+//	−Penalty                       above
+//
+// The advantage of a rollout counts that of its longest reply, with CreditTurn each call counts its own. Rewards and pass rates in
+// reports are without it.
+type Overlong struct {
+	// Limit is the length from which all of Penalty applies, in tokens; zero turns it off.
+	Limit int
+	// Margin is the number of tokens before Limit in which the penalty grows, from 1 to Limit. Required with a Limit.
+	Margin int
+	// Penalty is in units of the reward; zero means 1.
+	Penalty float64
+}
+
+func (o Overlong) validate() error {
+	switch {
+	case o == Overlong{}:
+		return nil
+	case o.Limit < 1:
+		return invalid("Overlong.Limit is %d, must be at least 1", o.Limit)
+	case o.Margin < 1 || o.Margin > o.Limit:
+		return invalid("Overlong.Margin is %d, must be from 1 to Limit (%d)", o.Margin, o.Limit)
+	case !(o.Penalty > 0):
+		return invalid("Overlong.Penalty is %v, must be above 0", o.Penalty)
+	}
+	return nil
+}
+
+// of is what a reply of so many tokens gets.
+func (o Overlong) of(tokens int) float64 {
+	if o.Limit == 0 {
+		return 0
+	}
+	over := float64(tokens-(o.Limit-o.Margin)) / float64(o.Margin)
+	return -o.Penalty * min(max(over, 0), 1)
+}
+
+// worst is that of the longest reply.
+func (o Overlong) worst(sequences []adapter.Trajectory) float64 {
+	worst := 0.0
+	for _, t := range sequences {
+		for _, reply := range t.Replies {
+			worst = min(worst, o.of(reply.End-reply.Start))
+		}
+	}
+	return worst
+}
+
+// punish adds to the rewards-to-go of turns what the replies get: each its own, and discounted what later ones get.
+func (o Overlong) punish(turns []turn, sequences []adapter.Trajectory, discount float64) {
+	togo := 0.0
+	for t := len(turns) - 1; t >= 0; t-- {
+		reply := sequences[turns[t].sequence].Replies[turns[t].reply]
+		togo = o.of(reply.End-reply.Start) + discount*togo
+		turns[t].togo += togo
+	}
+}
