@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"crypto/rand"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -24,12 +25,29 @@ const (
 // Act is something that a caller has done with the scope train or admin.
 type Act struct {
 	Time   agl.Timestamp `json:"time"`
-	By     string        `json:"by"`     // the key and its name, or root
-	KeyID  string        `json:"key_id"` // "" for the root key
-	From   string        `json:"from"`   // the address
+	By     string        `json:"by"`           // the key and its name, or root
+	KeyID  string        `json:"key_id"`       // "" for the root key
+	From   string        `json:"from"`         // the address
+	Via    string        `json:"via,omitzero"` // the address of the other server that it was done at, such as a proxy
 	Method string        `json:"method"`
 	Path   string        `json:"path"` // without the query
 	Status int           `json:"status"`
+}
+
+// RecordTimeout is how long a server tries to record an act.
+const RecordTimeout = 10 * time.Second
+
+// maxActText bounds each text of an act, in bytes; the rest is left out.
+const maxActText = 2048
+
+// text makes the texts of the act ones that can be kept, whatever a caller has sent.
+func (a *Act) text() {
+	for _, s := range [...]*string{&a.By, &a.From, &a.Via, &a.Method, &a.Path} {
+		if len(*s) > maxActText {
+			*s = (*s)[:maxActText] + "…"
+		}
+		*s = strings.ToValidUTF8(*s, "\uFFFD")
+	}
 }
 
 // Audit keeps the acts of callers in a store. It is safe for concurrent use.
@@ -43,7 +61,9 @@ func NewAudit(documents agl.DocumentStore) *Audit { return &Audit{documents: doc
 
 // Record keeps an act, and now and then deletes the oldest ones.
 func (a *Audit) Record(ctx context.Context, act *Act) error {
-	body, err := json.Marshal(act)
+	kept := *act
+	kept.text()
+	body, err := json.Marshal(&kept)
 	if err != nil {
 		return err
 	}

@@ -2,8 +2,10 @@ package access
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/agl-go/agl/store/memory/memorytest"
 )
@@ -39,6 +41,26 @@ func TestAudit(t *testing.T) {
 	for i := range left {
 		if left[i] != acts[i] {
 			t.Errorf("act %d is %+v, was %+v", i, left[i], acts[i])
+		}
+	}
+}
+
+// What a caller has sent is kept as text, and not at any length.
+func TestAuditOfOddTexts(t *testing.T) {
+	t.Parallel()
+	a := NewAudit(memorytest.Open(t))
+	for _, path := range []string{"/v1/\xff\xfe", "/" + strings.Repeat("é", 1<<20), "/\x00\x1b[31m"} {
+		if err := a.Record(t.Context(), &Act{By: "root", Method: "POST", Path: path, Status: 200}); err != nil {
+			t.Errorf("%.20q is not kept: %v", path, err)
+		}
+	}
+	acts, total, err := a.List(t.Context(), 10, 0)
+	if err != nil || total != 3 {
+		t.Fatalf("%d, %v", total, err)
+	}
+	for _, act := range acts {
+		if !utf8.ValidString(act.Path) || len(act.Path) > 2*maxActText {
+			t.Errorf("got %d bytes of %.20q", len(act.Path), act.Path)
 		}
 	}
 }

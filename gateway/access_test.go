@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,5 +71,74 @@ func TestEveryRouteHasItsScope(t *testing.T) {
 	}
 	if walked < 150 {
 		t.Errorf("only %d requests were made", walked)
+	}
+}
+
+// What callers do with the scope train is kept, with who and from where; what they read, what
+// fails, and what runners and agents do is not.
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	keys, audit := access.NewKeys(store), access.NewAudit(store)
+	g, err := New(Config{Store: store, Key: "s3cret", Access: keys, Audit: audit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	train, err := keys.Create(t.Context(), access.NewKey{Name: "trainer", Scopes: access.Train})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runner, err := keys.Create(t.Context(), access.NewKey{Name: "controller", Scopes: access.Runner})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const here = "10.0.0.7:1234"
+	send := func(method, path, key, body string) int {
+		r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
+		r.RemoteAddr = here
+		r.Header.Set("X-Api-Key", key)
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		g.ServeHTTP(w, r)
+		return w.Code
+	}
+	var want []access.Act
+	root := access.Act{By: "root", From: here}
+	trainer := access.Act{By: train.ID + " (trainer)", KeyID: train.ID, From: here}
+	for _, tc := range []struct {
+		method, path, key, body string
+		status                  int
+		by                      *access.Act // nil: it is no act
+	}{
+		{"POST", "/api/models?token=canary", train.Text, `[{"model":"m","endpoint":"http://e"}]`, 201, &trainer},
+		{"POST", "/proxy/pause", "s3cret", `{}`, 200, &root},
+		{"GET", "/proxy/state", "s3cret", "", 200, nil},
+		{"POST", "/proxy/pause", train.Text, `[`, 422, nil},
+		{"POST", "/proxy/resume", runner.Text, "", 403, nil},
+		{"POST", "/proxy/resume", "guess", "", 401, nil},
+		{"POST", "/api/rollouts/none/cancel", train.Text, "", 404, nil},
+		{"POST", "/api/rollouts/status", train.Text, `{"ids":[]}`, 200, nil},
+		{"POST", "/proxy/resume", train.Text, "", 200, &trainer},
+		{"DELETE", "/api/models", "s3cret", "", 200, &root},
+	} {
+		status := send(tc.method, tc.path, tc.key, tc.body)
+		if tc.by != nil && status != tc.status || tc.by == nil && tc.status >= 400 && status != tc.status {
+			t.Errorf("%s %s: %d, want %d", tc.method, tc.path, status, tc.status)
+		}
+		if tc.by != nil {
+			act := *tc.by
+			act.Method, act.Status = tc.method, tc.status
+			act.Path, _, _ = strings.Cut(tc.path, "?")
+			want = append(want, act)
+		}
+	}
+	acts, total, err := audit.List(t.Context(), 0, 0)
+	if err != nil || total != len(want) {
+		t.Errorf("%d acts are kept, %v: %+v", total, err, acts)
+	}
+	for _, w := range want {
+		if !slices.ContainsFunc(acts, func(a access.Act) bool { a.Time = 0; return a == w }) {
+			t.Errorf("%+v is not in %+v", w, acts)
+		}
 	}
 }

@@ -21,6 +21,8 @@ type Config struct {
 	Key string
 	// Access checks the keys of callers who do not have Key; nil knows none.
 	Access access.Checker
+	// Audit keeps what callers do with the scope train; nil keeps nothing.
+	Audit *access.Audit
 	// Origins are the origins whose web pages may change something, besides this server's
 	// own; "*" is every origin. AllowedHosts are the names under which the server may be
 	// called, besides addresses and localhost; nil is every name. See httpserver.Guard.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -158,6 +159,11 @@ func (g *Gateway) route(path string, m methods) {
 			writeError(w, err)
 			return
 		}
+		if g.cfg.Audit != nil && to.scope&^(access.Train|access.Admin) == 0 {
+			audited := &statusWriter{ResponseWriter: w}
+			w = audited
+			defer func() { g.audit(r, audited.status) }()
+		}
 		if err := to.handle(w, r); err != nil {
 			// The context also ends when the body does not arrive in time, which is answered.
 			_, answer := errors.AsType[*statusError](err)
@@ -170,6 +176,40 @@ func (g *Gateway) route(path string, m methods) {
 			writeError(w, err)
 		}
 	})
+}
+
+// statusWriter knows the status of an answer.
+type statusWriter struct {
+	http.ResponseWriter
+
+	status int // 0 until the header is written
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *statusWriter) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// audit keeps an act that has succeeded.
+func (g *Gateway) audit(r *http.Request, status int) {
+	if status == 0 || status >= http.StatusBadRequest {
+		return
+	}
+	caller, _ := r.Context().Value(callerKey{}).(access.Caller)
+	act := access.Act{
+		Time: agl.TimestampOf(time.Now()), By: caller.By(), KeyID: caller.KeyID, From: r.RemoteAddr, Method: r.Method, Path: r.URL.Path, Status: status,
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), access.RecordTimeout)
+	defer cancel()
+	if err := g.cfg.Audit.Record(ctx, &act); err != nil {
+		g.cfg.Logger.Error("an act was not recorded", "by", act.By, "from", act.From, "method", act.Method, "path", act.Path, "error", err)
+	}
 }
 
 func notFound(w http.ResponseWriter, r *http.Request) {

@@ -1,11 +1,15 @@
 package proxy_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -164,6 +168,104 @@ func TestRevokedKey(t *testing.T) {
 	}
 }
 
+// What callers do under /admin with the scope train is kept by the store, with who and from
+// where; what they read, what fails and what runners do is not. While the store is down, the
+// act is in the log of the proxy.
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	keys, audit := access.NewKeys(store), access.NewAudit(store)
+	asking := askServer(t, server.Config{Store: store, Keys: keys, Audit: audit})
+	var log lockedBuffer
+	g := start(t, "http://127.0.0.1:1/v1", func(c *proxy.Config) {
+		c.Token, c.Access, c.Audit = "s3cret", asking.Keys(), asking
+		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	train, runner := create(t, keys, access.NewKey{Name: "trainer", Scopes: access.Train}), create(t, keys, access.NewKey{Name: "gpu", Scopes: access.Runner})
+	send := func(method, path, key, body string) int {
+		r, err := http.NewRequestWithContext(t.Context(), method, g.URL+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+key)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		return answer.StatusCode
+	}
+	var want []access.Act
+	for _, tc := range []struct {
+		method, path, key, body string
+		status                  int
+		kept                    bool
+	}{
+		{"POST", "/admin/pause", train, `{"mode":"hold"}`, 200, true},
+		{"POST", "/v1/admin/resume?x=canary", "s3cret", "{}", 200, true},
+		{"PUT", "/admin/rollouts/ro%ff/control", train, "{}", 200, true},
+		{"DELETE", "/admin/rollouts/ro-1/control", "s3cret", "", 200, true},
+		{"PUT", "/admin/models", train, `{"models":[]}`, 200, true},
+		{"PUT", "/admin/models", train, `{"models":[{}]}`, 400, false},
+		{"GET", "/admin/models", train, "", 200, false},
+		{"POST", "/admin/flush", runner, "{}", 200, false},
+		{"POST", "/admin/pause", runner, `{"mode":"hold"}`, 403, false},
+		{"POST", "/admin/pause", "guess", `{"mode":"hold"}`, 401, false},
+	} {
+		if status := send(tc.method, tc.path, tc.key, tc.body); status != tc.status {
+			t.Errorf("%s %s: %d, want %d", tc.method, tc.path, status, tc.status)
+		}
+		if tc.kept {
+			act := access.Act{By: "root", Method: tc.method, Status: tc.status}
+			if tc.key == train {
+				act.KeyID = strings.Split(train, "_")[1]
+				act.By = act.KeyID + " (trainer)"
+			}
+			act.Path, _, _ = strings.Cut(strings.ReplaceAll(tc.path, "%ff", "\uFFFD"), "?")
+			want = append(want, act)
+		}
+	}
+	acts, total, err := audit.List(t.Context(), 0, 0)
+	if err != nil || total != len(want) {
+		t.Errorf("%d acts are kept, %v: %+v", total, err, acts)
+	}
+	for _, w := range want {
+		if !slices.ContainsFunc(acts, func(a access.Act) bool {
+			if !strings.HasPrefix(a.From, "127.0.0.1:") || !strings.HasPrefix(a.Via, "127.0.0.1:") || a.Time == 0 {
+				t.Errorf("got %+v", a)
+			}
+			a.Time, a.From, a.Via = 0, "", ""
+			return a == w
+		}) {
+			t.Errorf("%+v is not in %+v", w, acts)
+		}
+	}
+	if err := store.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if status := send("POST", "/admin/resume", "s3cret", "{}"); status != http.StatusOK || !strings.Contains(log.String(), "an act was not recorded") {
+		t.Errorf("while the store is down: %d, %s", status, log.String())
+	}
+}
+
+// lockedBuffer is a log of several goroutines.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
 func TestRequireKeysNeedsAChecker(t *testing.T) {
 	t.Parallel()
 	if _, err := proxy.New(proxy.Config{RequireKeys: true}); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), "RequireKeys") {
@@ -178,18 +280,25 @@ func (c checker) Check(ctx context.Context, key string) (access.Caller, error) {
 // askStore returns what checks keys by asking a server of the store.
 func askStore(t *testing.T, store agl.Store, keys *access.Keys) access.Checker {
 	t.Helper()
-	handler, err := server.New(server.Config{Store: store, Token: "s3cret", Keys: keys})
+	return askServer(t, server.Config{Store: store, Keys: keys}).Keys()
+}
+
+// askServer returns a client of a server, with its token.
+func askServer(t *testing.T, config server.Config) *client.Client {
+	t.Helper()
+	config.Token = "s3cret"
+	handler, err := server.New(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	api := httptest.NewServer(handler)
 	t.Cleanup(api.Close)
-	c, err := client.New(client.Config{URL: api.URL, Token: "s3cret", Transport: api.Client().Transport})
+	c, err := client.New(client.Config{URL: api.URL, Token: config.Token, Transport: api.Client().Transport})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	return c.Keys()
+	return c
 }
 
 func create(t *testing.T, keys *access.Keys, p access.NewKey) (text string) {

@@ -51,6 +51,8 @@ type (
 	OverBudget = quota.OverBudget
 	// Client uses the admin routes of a proxy in another process.
 	Client = admin.Client
+	// Audit keeps what callers do.
+	Audit = admin.Audit
 )
 
 // The values of their fields, and the headers of replies.
@@ -100,6 +102,8 @@ type Config struct {
 	// that is given must be valid and have the scope of its route, even where none is
 	// required. Keys are not forwarded to backends.
 	Access access.Checker
+	// Audit keeps what callers do under /admin with the scope train; nil keeps nothing.
+	Audit Audit
 	// Budgets reserves and spends the budgets of keys; nil refuses keys that have one.
 	Budgets access.Charger
 	// RequireKeys requires a key or the Token of every call without a KeySecret, too.

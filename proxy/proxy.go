@@ -97,7 +97,7 @@ func New(cfg Config) (*Proxy, error) {
 	if p.sessions, err = p.newSessions(); err != nil {
 		return nil, err
 	}
-	p.admin = admin.Handler{Proxy: p, Token: cfg.Token, Access: cfg.Access, Metrics: p.metrics.handler, Logger: cfg.Logger}
+	p.admin = admin.Handler{Proxy: p, Token: cfg.Token, Access: cfg.Access, Audit: cfg.Audit, Metrics: p.metrics.handler, Logger: cfg.Logger}
 	return p, nil
 }
 

@@ -54,8 +54,12 @@ func (c *auditCommand) run(ctx context.Context, out *console.Console) error {
 		table := console.Table{Headers: []string{"TIME", "BY", "FROM", "ACT"}, Status: -1}
 		for i := range acts {
 			a := &acts[i]
+			from := a.From
+			if a.Via != "" {
+				from += " via " + a.Via
+			}
 			if !c.JSON {
-				table.Rows = append(table.Rows, []string{console.Time(agl.Some(a.Time)), console.Dash(a.By), console.Dash(a.From), console.Dash(a.Method + " " + a.Path)})
+				table.Rows = append(table.Rows, []string{console.Time(agl.Some(a.Time)), console.Dash(a.By), console.Dash(from), console.Dash(a.Method + " " + a.Path)})
 			} else if err := out.JSON(&actDocument{*a}); err != nil {
 				return err
 			}

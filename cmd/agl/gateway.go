@@ -41,7 +41,10 @@ func (f *gatewayFlags) validate() error {
 }
 
 // openGateway returns the gateway over a store, started, or nil without --gateway.
-func (c *storeCommand) openGateway(ctx context.Context, store agl.Store, keys access.Checker, log *slog.Logger) (*gateway.Gateway, error) {
+func (c *storeCommand) openGateway(ctx context.Context, store interface {
+	agl.Store
+	agl.DocumentStore
+}, keys access.Checker, log *slog.Logger) (*gateway.Gateway, error) {
 	f := &c.gatewayFlags
 	if !f.Gateway {
 		return nil, nil
@@ -53,7 +56,7 @@ func (c *storeCommand) openGateway(ctx context.Context, store agl.Store, keys ac
 		return out
 	}
 	g, err := gateway.New(gateway.Config{
-		Store: store, Key: cmp.Or(f.GatewayKey, c.token()), Access: keys, Origins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Model: f.GatewayModel,
+		Store: store, Key: cmp.Or(f.GatewayKey, c.token()), Access: keys, Audit: access.NewAudit(store), Origins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Model: f.GatewayModel,
 		TrainTemperature: null(f.GatewayTrainTemp), ValTemperature: null(f.GatewayValTemp),
 		NoLogprobs: f.GatewayNoLogprob, RoutedExperts: f.GatewayExperts, Runners: f.GatewayRunners, Streams: f.GatewayStreams, Translate: f.GatewayTranslate, Logger: log,
 	})

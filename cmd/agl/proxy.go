@@ -140,7 +140,7 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 	defer func() { err = errors.Join(err, spans.Close()) }()
 	cfg := c.settings
 	cfg.Spans, cfg.Token, cfg.LookupEnv, cfg.Logger = spans, c.Token, os.LookupEnv, log
-	cfg.Access, cfg.Budgets, cfg.RequireKeys = spans.Keys(), spans, c.Keys
+	cfg.Access, cfg.Budgets, cfg.Audit, cfg.RequireKeys = spans.Keys(), spans, spans, c.Keys
 	cfg.Sessions.Store, cfg.Sessions.Releases = spans, spans
 	gateway, err := proxy.New(cfg)
 	if err != nil {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os/exec"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -76,7 +78,7 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env) error) {
 			return setup(env)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"code": code, "serve": serve, "seed": seed, "chain": chain, "tasks": tasks, "models": models, "keyed": keyed, "calls": calls, "rows": checkRows, "many": many, "talk": talk,
+			"code": code, "serve": serve, "seed": seed, "chain": chain, "tasks": tasks, "models": models, "keyed": keyed, "calls": calls, "rows": checkRows, "many": many, "talk": talk, "request": request,
 		},
 		RequireUniqueNames: true,
 	})
@@ -110,6 +112,28 @@ func serve(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	ts.Defer(stop)
 	ts.Setenv("URL", url)
+}
+
+// request METHOD URL FILE BODY sends a request with the key in a file, prints the answer, and
+// wants it to be a success.
+func request(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 4 {
+		ts.Fatalf("usage: request METHOD URL FILE BODY")
+	}
+	r, err := http.NewRequestWithContext(context.Background(), args[0], args[1], strings.NewReader(args[3]))
+	ts.Check(err)
+	r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(ts.ReadFile(args[2])))
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := http.DefaultClient.Do(r)
+	ts.Check(err)
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	ts.Check(err)
+	if answer.StatusCode >= http.StatusMultipleChoices {
+		ts.Fatalf("%s: %s", answer.Status, body)
+	}
+	_, err = ts.Stdout().Write(body)
+	ts.Check(err)
 }
 
 // code N COMMAND… runs a command and wants exit code N.

@@ -52,10 +52,17 @@ type Proxy interface {
 	AttemptKey(rolloutID, attemptID string, ttl time.Duration) (string, error)
 }
 
+// Audit keeps what callers do. key is the key of the caller; "" is that of whoever may do
+// everything.
+type Audit interface {
+	RecordAct(ctx context.Context, key string, act access.Act) error
+}
+
 // Handler serves the routes.
 type Handler struct {
 	Proxy   Proxy
 	Access  access.Checker // knows keys; nil knows none
+	Audit   Audit          // keeps what callers do with the scope train; nil keeps nothing
 	Token   string         // required bearer token; if empty, only loopback addresses are admitted
 	Metrics http.Handler
 	Logger  *slog.Logger
@@ -107,7 +114,8 @@ type (
 // Serve answers a request under a path, which begins with /admin/ or is /metrics.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, path string) {
 	to, found := table[key(r.Method, path)]
-	if err := h.allowed(r, to.scope, found); err != nil {
+	given, err := h.allowed(r, to.scope, found)
+	if err != nil {
 		h.answer(w, r, nil, err)
 		return
 	}
@@ -120,7 +128,23 @@ func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, path string) {
 		return
 	}
 	answer, err := to.act(h, w, r, path)
+	if err == nil && r.Method != http.MethodGet && to.scope&^(access.Train|access.Admin) == 0 {
+		h.record(r, given)
+	}
 	h.answer(w, r, answer, err)
+}
+
+// record keeps an act that has succeeded.
+func (h *Handler) record(r *http.Request, key string) {
+	if h.Audit == nil {
+		return
+	}
+	act := access.Act{Time: agl.TimestampOf(time.Now()), From: r.RemoteAddr, Method: r.Method, Path: r.URL.Path, Status: http.StatusOK}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), access.RecordTimeout)
+	defer cancel()
+	if err := h.Audit.RecordAct(ctx, key, act); err != nil {
+		h.Logger.Error("an act was not recorded", "from", act.From, "method", act.Method, "path", act.Path, "error", err)
+	}
 }
 
 // endpoint executes a request, and says who may make it. Without a scope nobody may. Its
@@ -166,10 +190,11 @@ func (h *Handler) ServeFlush(w http.ResponseWriter, r *http.Request, rolloutID, 
 	h.answer(w, r, nil, flushError(h.Proxy.FlushAttempt(r.Context(), rolloutID, attemptID)))
 }
 
-// allowed checks whether a request may use a route that declares scopes.
-func (h *Handler) allowed(r *http.Request, scope access.Scope, found bool) error {
+// allowed checks whether a request may use a route that declares scopes. It returns the key
+// of the caller, or "" for whoever may do everything.
+func (h *Handler) allowed(r *http.Request, scope access.Scope, found bool) (key string, err error) {
 	if root := access.Root(); found && root.Allow(scope) != nil {
-		return AccessError(root.Allow(scope))
+		return "", AccessError(root.Allow(scope))
 	}
 	given := access.Given(r)
 	if h.Access != nil && access.Is(given) {
@@ -178,23 +203,23 @@ func (h *Handler) allowed(r *http.Request, scope access.Scope, found bool) error
 			err = caller.Allow(scope)
 		}
 		if e := AccessError(err); e != nil {
-			return e
+			return "", e
 		}
-		return nil
+		return given, nil
 	}
 	if h.Token == "" {
 		// The host is checked because a page whose name was made to point here (DNS rebinding)
 		// comes from this machine, too.
 		if addr, err := netip.ParseAddrPort(r.RemoteAddr); err == nil && addr.Addr().Unmap().IsLoopback() && httpserver.LocalHost(r.Host) {
-			return nil
+			return "", nil
 		}
-		return openai.NewError(http.StatusForbidden, openai.AuthenticationError, "loopback_only",
+		return "", openai.NewError(http.StatusForbidden, openai.AuthenticationError, "loopback_only",
 			"without a token the admin routes answer to loopback addresses and localhost only; start the proxy with a token")
 	}
 	if subtle.ConstantTimeCompare([]byte(given), []byte(h.Token)) == 1 {
-		return nil
+		return "", nil
 	}
-	return openai.NewError(http.StatusUnauthorized, openai.AuthenticationError, "invalid_token",
+	return "", openai.NewError(http.StatusUnauthorized, openai.AuthenticationError, "invalid_token",
 		"Authorization: missing or wrong, must be Bearer with the proxy's token or a key")
 }
 

@@ -4,7 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 
+	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
@@ -16,4 +20,18 @@ func (c *Client) ListActs(ctx context.Context, limit, offset int) ([]access.Act,
 		Items []access.Act `json:"items"`
 	}](ctx, c, operation{name: "ListActs", method: http.MethodGet, path: fmt.Sprintf("%s?limit=%d&offset=%d", wire.Audit, limit, offset)})
 	return answer.Items, err
+}
+
+// RecordAct tells the store what somebody has done at another server, such as a proxy. key is
+// the key of that caller, by which the store knows who it is; "" is the client's own.
+func (c *Client) RecordAct(ctx context.Context, key string, act access.Act) error {
+	body, err := json.Marshal(&wire.Act{From: act.From, Method: act.Method, Path: strings.ToValidUTF8(act.Path, "\uFFFD"), Status: act.Status})
+	if err != nil {
+		return agl.Errorf(agl.CodeInvalid, "RecordAct: %w", err)
+	}
+	teller := c
+	if key != "" {
+		teller = c.as(key)
+	}
+	return teller.do(ctx, operation{name: "RecordAct", method: http.MethodPost, path: wire.Audit, body: body, unsent: true}, nil)
 }

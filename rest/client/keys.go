@@ -52,12 +52,17 @@ func (c *Client) Charge(ctx context.Context, p access.Charge) (access.Charged, e
 // access.AskTTL.
 func (c *Client) Keys() *access.Cache {
 	return access.NewCache(func(ctx context.Context, key string) (access.Caller, error) {
-		asking := &Client{config: c.config, base: c.base, authorization: "Bearer " + key, http: c.http}
-		asking.buffers.New, asking.config.RetryBudget = c.buffers.New, -1
-		caller, err := asking.WhoAmI(ctx)
+		caller, err := c.as(key).WhoAmI(ctx)
 		if err == nil && caller.KeyID == "" { // a server that knows no keys, or asks for none, takes everybody for root
 			err = agl.Errorf(agl.CodeUnauthorized, "the store does not know the key")
 		}
 		return caller, err
 	}, access.AskTTL)
+}
+
+// as returns a client with another key, which asks once and needs no Close.
+func (c *Client) as(key string) *Client {
+	other := &Client{config: c.config, base: c.base, authorization: "Bearer " + key, http: c.http}
+	other.buffers.New, other.config.RetryBudget = c.buffers.New, -1
+	return other
 }

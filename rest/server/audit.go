@@ -8,6 +8,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/rest/internal/wire"
 )
 
 // audit keeps the acts of callers.
@@ -23,17 +24,33 @@ func (a audit) record(x *exchange) {
 		Time: agl.TimestampOf(time.Now()), By: x.caller.By(), KeyID: x.caller.KeyID, From: x.request.RemoteAddr,
 		Method: x.request.Method, Path: x.request.URL.Path, Status: x.status,
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.context()), auditTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.context()), access.RecordTimeout)
 	defer cancel()
 	if err := a.kept.Record(ctx, &act); err != nil {
 		x.log.Error("an act was not recorded", "by", act.By, "from", act.From, "method", act.Method, "path", act.Path, "error", err)
 	}
 }
 
-const (
-	auditTimeout = 10 * time.Second
-	maxListed    = 10_000 // acts of one answer
-)
+// add keeps an act that the caller has done at another server, such as a proxy, which sends
+// the caller's own key: nobody can name somebody else.
+func (a audit) add(x *exchange) error {
+	if a.kept == nil {
+		return agl.Errorf(agl.CodeUnimplemented, "this server does not keep what callers do")
+	}
+	var told wire.Act
+	if err := x.decode(&told, bodyRequired); err != nil {
+		return err
+	}
+	x.audited = false // the act is told, which is none itself
+	act := access.Act{
+		Time: agl.TimestampOf(time.Now()), By: x.caller.By(), KeyID: x.caller.KeyID, From: told.From, Via: x.request.RemoteAddr,
+		Method: told.Method, Path: told.Path, Status: told.Status,
+	}
+	return x.answerJSON(http.StatusCreated, &act, a.kept.Record(x.context(), &act))
+}
+
+// maxListed bounds the acts of one answer.
+const maxListed = 10_000
 
 // actsJSON is the answer of a list.
 type actsJSON struct {

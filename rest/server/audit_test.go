@@ -128,6 +128,43 @@ func TestAudit(t *testing.T) {
 	}
 }
 
+// Another server tells what a caller has done there, with the caller's own key: whoever may do
+// nothing cannot fill the list, and nobody can name somebody else.
+func TestAuditOfAnotherServer(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t)
+	train, runner := g.create(t, access.Train), g.create(t, access.Runner)
+	const told, from = `{"from":"10.0.0.7:1","method":"PUT","path":"/admin/models","status":200}`, "10.0.0.9:4748"
+	for _, tc := range []struct {
+		key, body, want string
+		status          int
+	}{
+		{train.Text, told, `"by":"` + train.ID, 201},
+		{"root-token-canary", told, `"by":"root"`, 201},
+		{runner.Text, told, "needs one of", 403},
+		{"", told, "a token is needed", 401},
+		{train.Text, `{"from":"f","method":"PUT","path":"/x","status":200,"by":"root"}`, "allowed is from, method, path and status", 400},
+		{train.Text, `{"from":"f","method":"PUT","path":"/x","status":403}`, "status: got 403", 400},
+		{train.Text, `{"from":"f","method":"","path":"/x","status":200}`, "method: got", 400},
+		{train.Text, `{"from":"f","method":"PUT","path":"x","status":200}`, "must begin with /", 400},
+		{train.Text, "", "body", 422},
+	} {
+		w := g.send(t, "POST", "/v1/agl/audit", from, tc.key, tc.body)
+		if w.Code != tc.status || !strings.Contains(w.Body.String(), tc.want) {
+			t.Errorf("%s: %d %s, want %d with %s", tc.body, w.Code, w.Body, tc.status, tc.want)
+		}
+	}
+	acts, total, err := g.audit.List(t.Context(), 0, 0)
+	if err != nil || total != 2 {
+		t.Fatalf("%d acts, %v", total, err)
+	}
+	for _, a := range acts {
+		if a.From != "10.0.0.7:1" || a.Via != from || a.Method != http.MethodPut || a.Path != "/admin/models" || a.By == "root" != (a.KeyID == "") {
+			t.Errorf("got %+v", a)
+		}
+	}
+}
+
 // Who guesses is refused for a while, even when the guess is right; valid keys from the same
 // address, other addresses, and requests without a key are not.
 func TestFailedLogins(t *testing.T) {

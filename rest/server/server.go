@@ -254,7 +254,7 @@ func (s *Server) routeAPI(config Config) {
 		wire.WhoAmI:                           {get: {access.Any, k.whoAmI}},
 		wire.Keys:                             {get: {admin, k.list}, post: {admin, k.create}},
 		wire.Key("{" + keyID + "}"):           {del: {admin, k.revoke}},
-		wire.Audit:                            {get: {admin, s.audit.list}},
+		wire.Audit:                            {get: {admin, s.audit.list}, post: {train, s.audit.add}},
 		wire.Projects:                         {get: {admin, prj.list}, post: {admin, prj.create}},
 		wire.Project("{" + projectName + "}"): {post: {admin, prj.update}},
 		wire.KeyUsage("{" + keyID + "}"):      {post: {run, k.charge}},
