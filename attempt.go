@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // AttemptStatus is the state of an attempt.
@@ -43,6 +45,36 @@ type Attempt struct {
 	WorkerID          Null[string]
 	LastHeartbeatTime Null[Timestamp]
 	Metadata          jsontext.Value // an object; nil is null
+	// Reward is the final reward of the spans that have arrived, as package adapter reads it. It outlives the spans.
+	Reward Null[AttemptReward]
+}
+
+// AttemptReward is the final reward of an attempt, and what decides whether a later one replaces it: one with a higher
+// priority does, and one with the same priority whose span has the same or a higher sequence id.
+type AttemptReward struct {
+	Value      float64       // the primary dimension
+	Priority   Null[float64] // null is the reward of a single call, which any reward of the whole attempt replaces
+	SequenceID int64         // of the span that carries it
+}
+
+// Replaces reports whether r replaces the reward that an attempt has.
+func (r *AttemptReward) Replaces(old Null[AttemptReward]) bool {
+	switch {
+	case !old.Valid:
+		return true
+	case r.Priority.Valid != old.V.Priority.Valid:
+		return r.Priority.Valid
+	case r.Priority.V != old.V.Priority.V:
+		return r.Priority.V > old.V.Priority.V
+	}
+	return r.SequenceID >= old.V.SequenceID
+}
+
+func (r *AttemptReward) members(w *wireForm) *wireForm {
+	field(w, "value", &r.Value, rawjson.AppendFloat, rawjson.Float)
+	nullNumber(w, "priority", &r.Priority)
+	integer(w, "sequence_id", &r.SequenceID)
+	return w
 }
 
 func (a *Attempt) members(w *wireForm) *wireForm {
@@ -55,5 +87,18 @@ func (a *Attempt) members(w *wireForm) *wireForm {
 	w.nullString("worker_id", &a.WorkerID)
 	nullNumber(w, "last_heartbeat_time", &a.LastHeartbeatTime)
 	w.nullDict("metadata", &a.Metadata)
+	if w.reading || a.Reward.Valid { // left out instead of null: version 0.3 of Agent-lightning does not know it
+		field(w, "reward", &a.Reward,
+			func(dst []byte, r Null[AttemptReward]) []byte { return r.V.AppendJSON(dst) },
+			func(in rawjson.Reader, r *Null[AttemptReward]) error {
+				*r = Null[AttemptReward]{}
+				null, err := in.Null()
+				if null || err != nil {
+					return err
+				}
+				r.Valid = true
+				return r.V.UnmarshalJSONFrom(in.Decoder)
+			})
+	}
 	return w
 }

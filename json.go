@@ -49,6 +49,11 @@ func (a Attempt) MarshalJSON() ([]byte, error)                   { return a.Appe
 func (a *Attempt) UnmarshalJSON(doc []byte) error                { return readDoc(doc, a) }
 func (a *Attempt) UnmarshalJSONFrom(dec *jsontext.Decoder) error { return readNoun(dec, a) }
 
+func (r *AttemptReward) AppendJSON(dst []byte) []byte                  { return r.members(writeTo(dst)).end() }
+func (r AttemptReward) MarshalJSON() ([]byte, error)                   { return r.AppendJSON(nil), nil }
+func (r *AttemptReward) UnmarshalJSON(doc []byte) error                { return readDoc(doc, r) }
+func (r *AttemptReward) UnmarshalJSONFrom(dec *jsontext.Decoder) error { return readNoun(dec, r) }
+
 func (o Outcome) AppendJSON(dst []byte) []byte                   { return o.members(writeTo(dst)).end() }
 func (o Outcome) MarshalJSON() ([]byte, error)                   { return o.AppendJSON(nil), nil }
 func (o *Outcome) UnmarshalJSON(doc []byte) error                { return readDoc(doc, o) }

@@ -3,6 +3,7 @@ package agl
 import (
 	"context"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -334,8 +335,32 @@ type QueryRolloutsParams struct {
 	StatusIn          []RolloutStatus
 	RolloutIDIn       []string
 	RolloutIDContains string
-	Logic             FilterLogic
+	ModeIn            []Mode
+	// Labels must all match, or with FilterOr any of them.
+	Labels []Label
+	// RewardMin and RewardMax are inclusive bounds of the reward of the latest attempt, see [AttemptReward]. Rollouts without
+	// one are outside of all bounds, and last in the order by "reward".
+	RewardMin, RewardMax Null[float64]
+	Logic                FilterLogic
 	Paging
+}
+
+// Label finds rollouts by a member of their metadata: a string, or a number or boolean as its JSON text. Runs label their
+// rollouts "run", "step" and "group". Of a rollout's members the first 64 count whose name has up to 128 and whose value up to
+// 256 bytes.
+type Label struct{ Name, Value string }
+
+// String returns the form name=value.
+func (l Label) String() string { return l.Name + "=" + l.Value }
+
+// UnmarshalText reads the form name=value.
+func (l *Label) UnmarshalText(text []byte) error {
+	name, value, found := strings.Cut(string(text), "=")
+	if !found || name == "" {
+		return Errorf(CodeInvalid, "label: got %.200q, must be name=value, such as run=ru-0123456789ab", text)
+	}
+	*l = Label{name, value}
+	return nil
 }
 
 // QueryAttemptsParams are the arguments of Store.QueryAttempts.

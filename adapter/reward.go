@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"bytes"
 	"math"
 	"strconv"
 	"strings"
@@ -86,6 +87,26 @@ func FinalRewards(spans []agl.Span) ([]agl.Reward, error) {
 		return ofCall, nil
 	}
 	return final, nil
+}
+
+// SpanReward returns what a span says about the [FinalReward] of its attempt, null if it carries no reward, or a malformed one.
+// The FinalReward of an attempt's spans in the order of their sequence ids is the last that [agl.AttemptReward.Replaces] those
+// before it.
+func SpanReward(span *agl.Span) (reward agl.Null[agl.AttemptReward]) {
+	// Every form has the word, unless the name of an attribute is escaped.
+	if !bytes.Contains(span.Attributes, []byte("reward")) && !bytes.Contains(span.Attributes, []byte(`\u`)) {
+		return reward
+	}
+	attrs := parseCallAttributes(span.Attributes)
+	rewards, err := readRewards(span.Name, attrs)
+	if err != nil || len(rewards) == 0 {
+		return reward
+	}
+	reward = agl.Some(agl.AttemptReward{Value: rewards[0].Value, SequenceID: span.SequenceID})
+	if r, _ := posted(attrs, rewards[0].Value); r.whole() {
+		reward.V.Priority = agl.Some(r.priority)
+	}
+	return reward
 }
 
 func primary(rewards []agl.Reward) agl.Null[float64] {

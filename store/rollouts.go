@@ -414,6 +414,9 @@ func (s *Store) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (a
 		if err := checkStatuses(p.StatusIn, agl.RolloutStatuses()); err != nil {
 			return agl.Page[agl.AttemptedRollout]{}, err
 		}
+		if err := checkRolloutFilters(&p); err != nil {
+			return agl.Page[agl.AttemptedRollout]{}, err
+		}
 		return s.driver.QueryRollouts(ctx, p)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/internal/spandelta"
 	"github.com/agl-go/agl/internal/spanjson"
 	"github.com/agl-go/agl/store/driver"
@@ -23,6 +24,7 @@ type addSpansCommand struct {
 	records []driver.SpanRecord // of the spans, with the ids that were issued
 	chains  *spanchain.Shortener
 	layouts []*spandelta.Layout // of their payloads; nil for those that stay whole
+	rewards []agl.Null[agl.AttemptReward]
 	issue   bool
 	byTime  bool
 
@@ -124,12 +126,18 @@ func (c *addSpansCommand) add(w *unitOfWork, i int) {
 	if w.spanRoom.Valid {
 		w.spanRoom.V -= int64(len(r.Payload))
 	}
-	if ae.cur.LastHeartbeatTime == agl.Some(w.now) && ae.cur.Status == agl.AttemptRunning && re.cur.Status == agl.RolloutRunning {
+	reward := c.rewards[i]
+	reward.V.SequenceID = r.SequenceID
+	better := reward.Valid && reward.V.Replaces(ae.cur.Reward)
+	if !better && ae.cur.LastHeartbeatTime == agl.Some(w.now) && ae.cur.Status == agl.AttemptRunning && re.cur.Status == agl.RolloutRunning {
 		return // an earlier span has made these changes
 	}
 	rollout, attempt := spanStored(*re.cur, *ae.cur, re.latest == ae, w.now)
 	if rollout.Status != re.cur.Status {
 		w.setRollout(re, &rollout)
+	}
+	if better {
+		attempt.Reward = reward
 	}
 	w.setAttempt(ae, &attempt)
 }
@@ -220,7 +228,7 @@ func (s *Store) AddSpans(ctx context.Context, p agl.AddSpansParams) (_ agl.AddSp
 			return agl.AddSpansResult{}, inSpans(p.Spans, i, err)
 		}
 	}
-	c := &addSpansCommand{chains: s.chains, spans: slices.Clone(p.Spans), issue: p.IssueSequenceIDs, byTime: p.OrderByTime, records: make([]driver.SpanRecord, len(p.Spans)), layouts: make([]*spandelta.Layout, len(p.Spans))}
+	c := &addSpansCommand{chains: s.chains, spans: slices.Clone(p.Spans), issue: p.IssueSequenceIDs, byTime: p.OrderByTime, records: make([]driver.SpanRecord, len(p.Spans)), layouts: make([]*spandelta.Layout, len(p.Spans)), rewards: make([]agl.Null[agl.AttemptReward], len(p.Spans))}
 	if err := s.encode(c); err != nil {
 		return agl.AddSpansResult{}, err
 	}
@@ -256,6 +264,7 @@ func (s *Store) encode(c *addSpansCommand) (err error) {
 		payload := append(make([]byte, 0, len(*buffer)+room), *buffer...)
 		c.records[i] = driver.NewSpanRecord(span, payload)
 		c.layouts[i] = s.chains.Layout(payload)
+		c.rewards[i] = adapter.SpanReward(span)
 	}
 	if cap(*buffer) <= maxBuffer {
 		s.buffers.Put(buffer)

@@ -3,6 +3,7 @@ package store
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -97,7 +98,30 @@ func checkMode(field string, m agl.Mode) error {
 // The fields that queries can be sorted by: the scalar ones by their wire names, in
 // the order of the type.
 func sortableRollouts() []string {
-	return []string{"rollout_id", "start_time", "end_time", "mode", "resources_id", "status"}
+	return []string{"rollout_id", "start_time", "end_time", "mode", "resources_id", "status", "reward"}
+}
+
+// checkRolloutFilters validates what rollouts are filtered by beside their status.
+func checkRolloutFilters(p *agl.QueryRolloutsParams) error {
+	for _, m := range p.ModeIn {
+		if !m.Valid() {
+			return agl.Errorf(agl.CodeInvalid, "mode_in: got %.100q, must be train, val or test", m)
+		}
+	}
+	for _, l := range p.Labels {
+		if l.Name == "" || !utf8.ValidString(l.Name) || !utf8.ValidString(l.Value) {
+			return agl.Errorf(agl.CodeInvalid, "label: got %.200q, must be a name and a value of UTF-8", l)
+		}
+	}
+	for _, bound := range []struct {
+		field string
+		value agl.Null[float64]
+	}{{"reward_min", p.RewardMin}, {"reward_max", p.RewardMax}} {
+		if math.IsNaN(bound.value.V) || math.IsInf(bound.value.V, 0) {
+			return agl.Errorf(agl.CodeInvalid, "%s: got %g, must be finite", bound.field, bound.value.V)
+		}
+	}
+	return nil
 }
 
 func sortableAttempts() []string {

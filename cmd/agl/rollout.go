@@ -29,6 +29,7 @@ func factsOf(ctx context.Context, store agl.Store, r *agl.AttemptedRollout) (f r
 		message := strings.TrimSpace(outcome.Message)
 		f.failure = cmp.Or(strings.TrimSpace(message[strings.LastIndexByte(message, '\n')+1:]), string(outcome.Kind))
 	}
+	f.reward = agl.Null[float64]{V: r.Attempt.Reward.V.Value, Valid: r.Attempt.Reward.Valid}
 	spans, err := attemptSpans(ctx, store, r.RolloutID, r.Attempt.AttemptID)
 	if errors.Is(err, agl.ErrEvicted) {
 		return f, nil
@@ -41,8 +42,7 @@ func factsOf(ctx context.Context, store agl.Store, r *agl.AttemptedRollout) (f r
 		f.prompt += prompt
 		f.completion += completion
 	}
-	if f.reward, err = adapter.FinalReward(spans); err != nil {
-		f.reward = agl.Null[float64]{}
+	if _, err := adapter.FinalReward(spans); err != nil { // a malformed one
 		f.failure = cmp.Or(f.failure, err.Error())
 	}
 	return f, nil
@@ -109,27 +109,25 @@ func findRollout(ctx context.Context, store agl.Store, name string) (agl.Attempt
 	return r, agl.Errorf(agl.CodeInvalid, "%d rollouts begin with %q (%s, …); give more of the id", len(found), name, strings.Join(ids, ", "))
 }
 
-// extreme finds the rollout with the highest or the lowest reward, the newest of
-// several.
-func extreme(ctx context.Context, store agl.Store, highest bool) (found agl.AttemptedRollout, err error) {
-	var reward agl.Null[float64]
-	for r, err := range pages(ctx, 0, func(ctx context.Context, p agl.Paging) (agl.Page[agl.AttemptedRollout], error) {
-		p.SortBy, p.Order = "start_time", agl.Descending
-		return store.QueryRollouts(ctx, agl.QueryRolloutsParams{Paging: p})
-	}) {
-		if err != nil {
-			return found, err
-		}
-		facts, err := factsOf(ctx, store, r)
-		if err != nil {
-			return found, err
-		}
-		if facts.reward.Valid && (!reward.Valid || highest && facts.reward.V > reward.V || !highest && facts.reward.V < reward.V) {
-			found, reward = *r, facts.reward
-		}
+// extreme finds the rollout with the highest or the lowest reward, the newest of several.
+func extreme(ctx context.Context, store agl.Store, highest bool) (agl.AttemptedRollout, error) {
+	query := agl.QueryRolloutsParams{Paging: agl.Paging{Limit: 1, SortBy: "reward", Order: agl.Ascending}}
+	if highest {
+		query.Order = agl.Descending
 	}
-	if !reward.Valid {
-		return found, agl.Errorf(agl.CodeNotFound, "no rollout has a reward")
+	page, err := store.QueryRollouts(ctx, query)
+	if err != nil {
+		return agl.AttemptedRollout{}, err
 	}
-	return found, nil
+	if len(page.Items) == 0 || page.Items[0].Attempt == nil || !page.Items[0].Attempt.Reward.Valid {
+		return agl.AttemptedRollout{}, agl.Errorf(agl.CodeNotFound, "no rollout has a reward")
+	}
+	reward := agl.Some(page.Items[0].Attempt.Reward.V.Value)
+	same, err := store.QueryRollouts(ctx, agl.QueryRolloutsParams{
+		RewardMin: reward, RewardMax: reward, Paging: agl.Paging{Limit: 1, SortBy: "start_time", Order: agl.Descending},
+	})
+	if err != nil || len(same.Items) == 0 { // it has changed since
+		return page.Items[0], err
+	}
+	return same.Items[0], nil
 }

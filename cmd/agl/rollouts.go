@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/agl-go/agl"
@@ -14,6 +15,7 @@ import (
 type rolloutsCommand struct {
 	Run         string              `arg:"" optional:"" help:"Folder of a run, whose store is read; no server is needed."`
 	Status      []agl.RolloutStatus `enum:"${rolloutStatuses}" placeholder:"STATUS" help:"Only rollouts of this status; repeat it or separate several by commas: ${enum}."`
+	Label       []agl.Label         `sep:"none" placeholder:"NAME=VALUE" help:"Only rollouts with this member in their metadata, such as run=ru-0123456789ab or step=3. If repeated, all must match."`
 	RewardBelow *float64            `placeholder:"REWARD" help:"Only rollouts with a reward below this one."`
 	Sort        string              `enum:"started,reward,tokens,took" default:"started" help:"What comes first: started, the newest; reward, the lowest; tokens, the most; took, the longest. Default: ${default}."`
 	listFlags   `set:"limit=100"`
@@ -24,12 +26,16 @@ type rolloutsCommand struct {
 func (rolloutsCommand) Help() string {
 	return "The newest rollouts come first. A table that does not fit the terminal leaves out columns, in this order: " +
 		"RESOURCES, WORKER, MODE, STARTED, ATTEMPT, TOOK, TOKENS, ERROR.\n\n" +
-		"Examples:\n  agl rollouts --status failed --json\n  agl rollouts runs/agl --sort reward --limit 10\n  agl rollouts --watch"
+		"Examples:\n  agl rollouts --status failed --json\n  agl rollouts runs/agl --sort reward --limit 10\n" +
+		"  agl rollouts runs/agl --label step=3 --reward-below 0.5\n  agl rollouts --watch"
 }
 
 func (c *rolloutsCommand) Validate() error {
-	if c.Watch && (c.RewardBelow != nil || c.Sort != "started") {
-		return errors.New("--watch prints changes as they happen; give neither --sort nor --reward-below")
+	switch {
+	case c.Watch && (c.RewardBelow != nil || c.Sort != "started" || len(c.Label) > 0):
+		return errors.New("--watch prints changes as they happen; give neither --sort nor --label nor --reward-below")
+	case c.RewardBelow != nil && (math.IsNaN(*c.RewardBelow) || math.IsInf(*c.RewardBelow, 0)):
+		return fmt.Errorf("--reward-below=%g: must be a finite number", *c.RewardBelow)
 	}
 	return c.listFlags.Validate()
 }
@@ -46,7 +52,14 @@ func (c *rolloutsCommand) use(ctx context.Context, out *console.Console, store a
 func (c *rolloutsCommand) listing(store agl.Store) *listing[agl.AttemptedRollout, *agl.AttemptedRollout] {
 	query := func(ctx context.Context, p agl.Paging) (agl.Page[agl.AttemptedRollout], error) {
 		p.SortBy, p.Order = "start_time", agl.Descending
-		return store.QueryRollouts(ctx, agl.QueryRolloutsParams{StatusIn: c.Status, Paging: p})
+		if c.Sort == "reward" {
+			p.SortBy, p.Order = "reward", agl.Ascending
+		}
+		query := agl.QueryRolloutsParams{StatusIn: c.Status, Labels: c.Label, Paging: p}
+		if c.RewardBelow != nil {
+			query.RewardMax = agl.Some(math.Nextafter(*c.RewardBelow, math.Inf(-1)))
+		}
+		return store.QueryRollouts(ctx, query)
 	}
 	l := &listing[agl.AttemptedRollout, *agl.AttemptedRollout]{
 		flags:   c.listFlags,
@@ -65,13 +78,13 @@ func (c *rolloutsCommand) listing(store agl.Store) *listing[agl.AttemptedRollout
 			return store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: event.RolloutID})
 		},
 	}
-	if c.RewardBelow != nil || c.Sort != "started" {
+	if c.Sort == "tokens" || c.Sort == "took" {
 		l.query = c.sorted(store, query)
 	}
 	return l
 }
 
-// sorted reads all rollouts at the first query, and pages through those that are wanted.
+// sorted reads all rollouts at the first query, and pages through them in an order that the store does not know.
 func (c *rolloutsCommand) sorted(
 	store agl.Store, query func(context.Context, agl.Paging) (agl.Page[agl.AttemptedRollout], error),
 ) func(context.Context, agl.Paging) (agl.Page[agl.AttemptedRollout], error) {
@@ -89,9 +102,7 @@ func (c *rolloutsCommand) sorted(
 			if err != nil {
 				return err
 			}
-			if c.RewardBelow == nil || facts.reward.Valid && facts.reward.V < *c.RewardBelow {
-				all = append(all, measured{*r, facts})
-			}
+			all = append(all, measured{*r, facts})
 		}
 		took := func(r *agl.AttemptedRollout) agl.Timestamp {
 			if !r.EndTime.Valid {
@@ -100,18 +111,10 @@ func (c *rolloutsCommand) sorted(
 			return r.EndTime.V - r.StartTime
 		}
 		slices.SortStableFunc(all, func(a, b measured) int {
-			switch c.Sort {
-			case "reward": // those without come last
-				if a.facts.reward.Valid != b.facts.reward.Valid {
-					return cmp.Compare(b2i(b.facts.reward.Valid), b2i(a.facts.reward.Valid))
-				}
-				return cmp.Compare(a.facts.reward.V, b.facts.reward.V)
-			case "tokens":
+			if c.Sort == "tokens" {
 				return cmp.Compare(b.facts.prompt+b.facts.completion, a.facts.prompt+a.facts.completion)
-			case "took":
-				return cmp.Compare(took(&b.rollout), took(&a.rollout))
 			}
-			return 0
+			return cmp.Compare(took(&b.rollout), took(&a.rollout))
 		})
 		return nil
 	}
@@ -129,13 +132,6 @@ func (c *rolloutsCommand) sorted(
 		}
 		return page, nil
 	}
-}
-
-func b2i(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 func rolloutRow(r *agl.AttemptedRollout, facts rolloutFacts) []string {

@@ -121,6 +121,7 @@ type Driver struct {
 
 type rollout struct {
 	cur      *agl.Rollout
+	labels   driver.Labels
 	ordinal  int64
 	ticket   int64 // its place in the queue; 0 when it is not in it
 	attempts []*attempt

@@ -127,7 +127,43 @@ func (d *Driver) QueryRollouts(_ context.Context, p agl.QueryRolloutsParams) (ag
 	}
 	f.add(p.StatusIn != nil, func(r *rollout) bool { return slices.Contains(p.StatusIn, r.cur.Status) })
 	f.add(p.RolloutIDContains != "", func(r *rollout) bool { return strings.Contains(r.cur.RolloutID, p.RolloutIDContains) })
-	return find(all, p.Paging, f.match(), directed(rolloutOrder(p.SortBy), p.Order), (*rollout).attempted), nil
+	f.add(p.ModeIn != nil, func(r *rollout) bool { return slices.Contains(p.ModeIn, r.cur.Mode) })
+	for _, label := range p.Labels {
+		line := driver.LabelLine(label)
+		f.add(true, func(r *rollout) bool { return strings.Contains(r.labels.Text, line) })
+	}
+	f.add(p.RewardMin.Valid, func(r *rollout) bool { reward := r.reward(); return reward.Valid && reward.V.Value >= p.RewardMin.V })
+	f.add(p.RewardMax.Valid, func(r *rollout) bool { reward := r.reward(); return reward.Valid && reward.V.Value <= p.RewardMax.V })
+	compare := directed(rolloutOrder(p.SortBy), p.Order)
+	if p.SortBy == "reward" {
+		compare = rewardOrder(p.Order)
+	}
+	return find(all, p.Paging, f.match(), compare, (*rollout).attempted), nil
+}
+
+// reward is that of the latest attempt.
+func (r *rollout) reward() agl.Null[agl.AttemptReward] {
+	if a := r.latest(); a != nil {
+		return a.cur.Reward
+	}
+	return agl.Null[agl.AttemptReward]{}
+}
+
+// rewardOrder puts rollouts without a reward last in both directions.
+func rewardOrder(order agl.SortOrder) func(a, b *rollout) int {
+	byValue := directed(func(a, b *rollout) int { return cmp.Compare(a.reward().V.Value, b.reward().V.Value) }, order)
+	return func(a, b *rollout) int {
+		has, other := a.reward().Valid, b.reward().Valid
+		switch {
+		case has && other:
+			return byValue(a, b)
+		case has:
+			return -1
+		case other:
+			return 1
+		}
+		return 0
+	}
 }
 
 // named returns the rollouts of these ids in the order of their creation.

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"context"
 	"slices"
 
@@ -222,6 +223,9 @@ func (d *Driver) applyRollout(change driver.RolloutChange) {
 		d.rollouts[id] = r
 		d.ordered = append(d.ordered, r)
 		delete(d.unknownSequences, id)
+	}
+	if r.cur == nil || !bytes.Equal(r.cur.Metadata, change.Rollout.Metadata) {
+		r.labels = driver.LabelsOf(change.Rollout.Metadata)
 	}
 	finished := r.cur != nil && r.cur.Status.Finished()
 	r.cur = change.Rollout

@@ -95,26 +95,31 @@ const (
 		WHEN r.place IS NOT NULL THEN r.place WHEN v.front THEN ` + frontPlace + ` ELSE ` + backPlace + ` END`
 )
 
+// What seldom changes of a rollout.
+const (
+	bodyArrays = `$7::float8[], $8::text[], $9::text[], $10::text[], $11::bytea[], $12::bytea[], $13::text[], $14::text[], $15::text[]`
+	bodyNames  = `start_time, mode, resources_id, config, input, metadata, run, step, labels`
+)
+
 const (
 	takeBack  = `SELECT nextval('queue_back')`
 	takeFront = `SELECT nextval('queue_front')`
 
 	insertRollouts = `INSERT INTO rollouts
-		(rollout_id, status, end_time, place, attempts, start_time, mode, resources_id, config, input, metadata)
+		(rollout_id, status, end_time, place, attempts, ` + bodyNames + `)
 		SELECT v.rollout_id, v.status, v.end_time,
 			CASE WHEN v.status NOT IN ('queuing', 'requeuing') THEN NULL WHEN v.front THEN ` + frontPlace + ` ELSE ` + backPlace + ` END,
-			v.attempts, v.start_time, v.mode, v.resources_id, v.config, v.input, v.metadata
-		FROM unnest(` + placeArrays + `, $7::float8[], $8::text[], $9::text[], $10::text[], $11::bytea[], $12::bytea[])
-			v (` + placeNames + `, start_time, mode, resources_id, config, input, metadata)`
+			v.attempts, ` + bodyNames + `
+		FROM unnest(` + placeArrays + `, ` + bodyArrays + `) v (` + placeNames + `, ` + bodyNames + `)`
 	// Most changes leave the documents alone.
 	moveRollouts = `UPDATE rollouts r
 		SET status = v.status, end_time = v.end_time, place = ` + nextPlace + `, attempts = r.attempts + v.attempts
 		FROM unnest(` + placeArrays + `) v (` + placeNames + `) WHERE r.rollout_id = v.rollout_id`
 	replaceRollouts = `UPDATE rollouts r
 		SET status = v.status, end_time = v.end_time, place = ` + nextPlace + `, attempts = r.attempts + v.attempts,
-			start_time = v.start_time, mode = v.mode, resources_id = v.resources_id, config = v.config, input = v.input, metadata = v.metadata
-		FROM unnest(` + placeArrays + `, $7::float8[], $8::text[], $9::text[], $10::text[], $11::bytea[], $12::bytea[])
-			v (` + placeNames + `, start_time, mode, resources_id, config, input, metadata) WHERE r.rollout_id = v.rollout_id`
+			start_time = v.start_time, mode = v.mode, resources_id = v.resources_id, config = v.config, input = v.input, metadata = v.metadata,
+			run = v.run, step = v.step, labels = v.labels
+		FROM unnest(` + placeArrays + `, ` + bodyArrays + `) v (` + placeNames + `, ` + bodyNames + `) WHERE r.rollout_id = v.rollout_id`
 	countAttempts = `UPDATE rollouts r SET attempts = r.attempts + v.attempts
 		FROM unnest($1::text[], $2::int4[]) v (rollout_id, attempts) WHERE r.rollout_id = v.rollout_id`
 )
@@ -141,6 +146,10 @@ func placeColumns(p *params, rows []rolloutRow) [][]byte {
 
 // rolloutColumnsOf are the arguments of a statement that writes documents, too.
 func rolloutColumnsOf(p *params, rows []rolloutRow) [][]byte {
+	labels := make([]driver.Labels, len(rows))
+	for i, r := range rows {
+		labels[i] = driver.LabelsOf(r.Rollout.Metadata)
+	}
 	return append(placeColumns(p, rows),
 		floatArray(p, rows, func(r rolloutRow) float64 { return float64(r.Rollout.StartTime) }),
 		nullTextArray(p, rows, func(r rolloutRow) agl.Null[string] { return nullIf(string(r.Rollout.Mode), string(agl.ModeNone)) }),
@@ -153,6 +162,9 @@ func rolloutColumnsOf(p *params, rows []rolloutRow) [][]byte {
 			return r.Rollout.Input
 		}),
 		bytesArray(p, rows, func(r rolloutRow) []byte { return r.Rollout.Metadata }),
+		nullTextArray(p, labels, func(l driver.Labels) agl.Null[string] { return l.Run }),
+		nullTextArray(p, labels, func(l driver.Labels) agl.Null[string] { return l.Step }),
+		textArray(p, labels, func(l driver.Labels) string { return l.Text }),
 	)
 }
 

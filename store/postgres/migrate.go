@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/internal/sqlstore"
 )
 
@@ -71,6 +72,11 @@ func migrate(ctx context.Context, config *pgxpool.Config) (from, to int, err err
 			if _, err := tx.Exec(ctx, steps[version-1], pgx.QueryExecModeSimpleProtocol); err != nil {
 				return agl.Errorf(agl.CodeInternal, "postgres: migration %d: %w", version, err)
 			}
+			if version == labelsVersion {
+				if err := labelAll(ctx, tx); err != nil {
+					return agl.Errorf(agl.CodeInternal, "postgres: migration %d: %w", version, err)
+				}
+			}
 			if _, err := tx.Exec(ctx, `INSERT INTO schema_version (version) VALUES ($1)`, version); err != nil {
 				return err
 			}
@@ -78,6 +84,47 @@ func migrate(ctx context.Context, config *pgxpool.Config) (from, to int, err err
 		return nil
 	})
 	return from, len(steps), failed(ctx, "migrate the schema", err)
+}
+
+// labelsVersion is the schema version from which rollouts have labels.
+const labelsVersion = 5
+
+// labelAll writes the labels of the rollouts that an earlier version has stored, a few thousand at a time.
+func labelAll(ctx context.Context, tx pgx.Tx) error {
+	const most = 2000
+	for last := int64(-1); ; {
+		rows, err := tx.Query(ctx, `SELECT ordinal, metadata FROM rollouts WHERE ordinal > $1 AND metadata IS NOT NULL ORDER BY ordinal LIMIT $2`, last, most)
+		if err != nil {
+			return err
+		}
+		var ordinals []int64
+		var runs, steps []*string
+		var labels []string
+		var metadata []byte
+		_, err = pgx.ForEachRow(rows, []any{&last, &metadata}, func() error {
+			l := driver.LabelsOf(metadata)
+			ordinals, labels = append(ordinals, last), append(labels, text(l.Text))
+			runs, steps = append(runs, nullable(l.Run)), append(steps, nullable(l.Step))
+			return nil
+		})
+		if err != nil || len(ordinals) == 0 {
+			return err
+		}
+		_, err = tx.Exec(ctx, `UPDATE rollouts r SET run = v.run, step = v.step, labels = v.labels
+			FROM unnest($1::int8[], $2::text[], $3::text[], $4::text[]) v (ordinal, run, step, labels) WHERE r.ordinal = v.ordinal`, ordinals, runs, steps, labels)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// nullable is a text as an argument of a statement.
+func nullable(s agl.Null[string]) *string {
+	if !s.Valid {
+		return nil
+	}
+	out := text(s.V)
+	return &out
 }
 
 // queryer is a connection or a transaction.

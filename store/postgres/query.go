@@ -152,7 +152,7 @@ func (d *Driver) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (
 	// Only the rows of the page are joined with their attempts.
 	sql, args := q.Page()
 	s.page = selection{
-		`SELECT ` + rolloutColumns + `, ` + attemptColumns + ` FROM (SELECT r.ordinal, ` + rolloutColumns + ` FROM rollouts r` + sql + `) r` + withLatest + q.OrderBy, args,
+		`SELECT ` + rolloutColumns + `, ` + attemptColumns + ` FROM (SELECT r.ordinal, r.reward, ` + rolloutColumns + ` FROM rollouts r` + sql + `) r` + withLatest + q.OrderBy, args,
 	}
 	return find(ctx, d, s, nil, (*row).attempted)
 }

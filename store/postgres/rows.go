@@ -13,7 +13,7 @@ import (
 const (
 	rolloutColumns = `r.rollout_id, r.start_time, r.end_time, r.mode, r.resources_id, r.status, r.config, r.input, r.metadata`
 	attemptColumns = `a.rollout_id, a.attempt_id, a.sequence_id, a.start_time, a.end_time, a.status, a.worker_id,
-		a.last_heartbeat_time, a.metadata`
+		a.last_heartbeat_time, a.metadata, a.reward, a.reward_priority, a.reward_sequence`
 	workerColumns = `w.worker_id, w.status, w.heartbeat_stats, w.last_heartbeat_time, w.last_dequeue_time, w.last_busy_time,
 		w.last_idle_time, w.current_rollout_id, w.current_attempt_id`
 	resourcesColumns = `u.resources_id, u.create_time, u.update_time, u.version, u.resources`
@@ -46,7 +46,16 @@ func (r *row) attempt() *agl.Attempt {
 	return &agl.Attempt{
 		RolloutID: r.text(), AttemptID: r.text(), SequenceID: r.int4(), StartTime: r.time(), EndTime: r.nullTime(),
 		Status: agl.AttemptStatus(r.text()), WorkerID: r.nullText(), LastHeartbeatTime: r.nullTime(), Metadata: r.json(),
+		Reward: r.reward(),
 	}
+}
+
+func (r *row) reward() (out agl.Null[agl.AttemptReward]) {
+	value, priority, sequence := r.nullFloat(), r.nullFloat(), r.nullInt8()
+	if value.Valid {
+		out = agl.Some(agl.AttemptReward{Value: value.V, Priority: priority, SequenceID: sequence.V})
+	}
+	return out
 }
 
 // maybeAttempt reads the columns of an outer join.

@@ -121,11 +121,15 @@ func floatArray[R any](p *params, rows []R, value func(R) float64) []byte {
 	})
 }
 
-func timeArray[R any](p *params, rows []R, value func(R) agl.Null[agl.Timestamp]) []byte {
+func nullFloatArray[R any, F ~float64](p *params, rows []R, value func(R) agl.Null[F]) []byte {
 	return array(p, pgtype.Float8OID, rows, func(dst []byte, r *R) ([]byte, bool) {
 		v := value(*r)
 		return binary.BigEndian.AppendUint64(dst, math.Float64bits(float64(v.V))), v.Valid
 	})
+}
+
+func timeArray[R any](p *params, rows []R, value func(R) agl.Null[agl.Timestamp]) []byte {
+	return nullFloatArray(p, rows, value)
 }
 
 func int8Array[R any](p *params, rows []R, value func(R) int64) []byte {
@@ -184,11 +188,16 @@ func (r *row) float() float64 { return math.Float64frombits(binary.BigEndian.Uin
 func (r *row) time() agl.Timestamp { return agl.Timestamp(r.float()) }
 
 func (r *row) nullTime() agl.Null[agl.Timestamp] {
+	f := r.nullFloat()
+	return agl.Null[agl.Timestamp]{V: agl.Timestamp(f.V), Valid: f.Valid}
+}
+
+func (r *row) nullFloat() agl.Null[float64] {
 	if r.values[r.next] == nil {
 		r.next++
-		return agl.Null[agl.Timestamp]{}
+		return agl.Null[float64]{}
 	}
-	return agl.Some(r.time())
+	return agl.Some(r.float())
 }
 
 func (r *row) int8() int64 { return int64(binary.BigEndian.Uint64(r.raw())) }

@@ -11,9 +11,9 @@ import (
 
 const (
 	attemptArrays = `$1::text[], $2::text[], $3::int4[], $4::float8[], $5::float8[], $6::text[], $7::text[], $8::float8[],
-		$9::int8[], $10::int8[], $11::bytea[]`
+		$9::int8[], $10::int8[], $11::bytea[], $12::float8[], $13::float8[], $14::int8[]`
 	attemptNames = `rollout_id, attempt_id, sequence_id, start_time, end_time, status, worker_id, last_heartbeat_time,
-		span_count, span_bytes, metadata`
+		span_count, span_bytes, metadata, reward, reward_priority, reward_sequence`
 
 	workerArrays = `$1::int4[], $2::text[], $3::text[], $4::float8[], $5::float8[], $6::float8[], $7::float8[], $8::text[], $9::text[],
 		$10::bytea[]`
@@ -40,7 +40,8 @@ const (
 	updateAttempts = `UPDATE attempts a
 		SET sequence_id = v.sequence_id, start_time = v.start_time, end_time = v.end_time, status = v.status, worker_id = v.worker_id,
 			last_heartbeat_time = v.last_heartbeat_time, span_count = a.span_count + v.span_count,
-			span_bytes = a.span_bytes + v.span_bytes, metadata = v.metadata
+			span_bytes = a.span_bytes + v.span_bytes, metadata = v.metadata,
+			reward = v.reward, reward_priority = v.reward_priority, reward_sequence = v.reward_sequence
 		FROM unnest(` + attemptArrays + `) v (` + attemptNames + `)
 		WHERE a.rollout_id = v.rollout_id AND a.attempt_id = v.attempt_id`
 	countSpans = `UPDATE attempts a
@@ -49,6 +50,11 @@ const (
 		WHERE a.rollout_id = v.rollout_id AND a.attempt_id = v.attempt_id`
 	removeAttempts = `DELETE FROM attempts a
 		USING unnest($1::text[], $2::text[]) v (rollout_id, attempt_id) WHERE a.rollout_id = v.rollout_id AND a.attempt_id = v.attempt_id`
+
+	followRewards = `UPDATE rollouts r SET reward = v.reward
+		FROM (SELECT v.rollout_id, (SELECT a.reward FROM attempts a WHERE a.rollout_id = v.rollout_id
+				ORDER BY a.sequence_id DESC, a.ordinal DESC LIMIT 1) AS reward FROM unnest($1::text[]) v (rollout_id)) v
+		WHERE r.rollout_id = v.rollout_id AND r.reward IS DISTINCT FROM v.reward`
 
 	insertWorkers = `INSERT INTO workers (` + workerNames + `)
 		SELECT (SELECT nextval('workers_made')) + v.ordinal, v.worker_id, v.status, v.last_heartbeat_time, v.last_dequeue_time,
@@ -141,6 +147,11 @@ func attemptColumnsOf(p *params, rows []attemptRow) [][]byte {
 		int8Array(p, rows, func(a attemptRow) int64 { return a.spans.count }),
 		int8Array(p, rows, func(a attemptRow) int64 { return a.spans.bytes }),
 		bytesArray(p, rows, func(a attemptRow) []byte { return a.Metadata }),
+		nullFloatArray(p, rows, func(a attemptRow) agl.Null[float64] {
+			return agl.Null[float64]{V: a.Reward.V.Value, Valid: a.Reward.Valid}
+		}),
+		nullFloatArray(p, rows, func(a attemptRow) agl.Null[float64] { return a.Reward.V.Priority }),
+		int8Array(p, rows, func(a attemptRow) int64 { return a.Reward.V.SequenceID }),
 	}
 }
 
@@ -174,6 +185,25 @@ func (w *writes) attempts() {
 			textArray(p, keys, func(k driver.AttemptKey) string { return k.AttemptID }),
 		}
 	})
+	w.addIDs(w.rewarded(), followRewards)
+}
+
+// rewarded names the rollouts whose latest attempt, or its reward, has changed.
+func (w *writes) rewarded() []string {
+	var ids []string
+	for _, change := range w.changes.Attempts {
+		a := change.Attempt
+		was := w.batch.attempts[driver.AttemptKey{RolloutID: a.RolloutID, AttemptID: a.AttemptID}]
+		switch {
+		case a.Reward.Valid && (was == nil || was.Reward != a.Reward),
+			change.New && a.SequenceID > 1: // an earlier attempt may have had one
+			ids = append(ids, a.RolloutID)
+		}
+	}
+	for _, key := range w.changes.ReturnedAttempts {
+		ids = append(ids, key.RolloutID)
+	}
+	return unique(ids)
 }
 
 func (w *writes) workers() {

@@ -108,19 +108,19 @@ func (k *checker) attempts(ctx context.Context) error {
 	return k.c.query(ctx, "SELECT "+attemptColumns+`, r.rollout_id, (SELECT count(*) FROM spans AS s WHERE s.stream = a.stream),
 		(SELECT coalesce(sum(size), 0) FROM spans AS s WHERE s.stream = a.stream)
 		FROM attempts AS a LEFT JOIN rollouts AS r ON r.ordinal = a.rollout`, nil, func(r row) error {
-		if r.null(12) {
+		if r.null(attemptWidth) {
 			k.found("attempt "+r.text(1), "its rollout is missing")
 			return nil
 		}
-		a := scanAttempt(r, r.text(12))
+		a := scanAttempt(r, r.text(attemptWidth))
 		where := "attempt " + a.cur.RolloutID + "/" + a.cur.AttemptID
 		switch {
 		case !a.cur.Status.Valid():
 			k.found(where, "its status is "+string(a.cur.Status))
 		case a.cur.Metadata != nil && !a.cur.Metadata.IsValid(rawjson.Options()):
 			k.found(where, "its metadata is no JSON document")
-		case a.spans != r.int(13) || a.bytes != r.int(14):
-			k.found(where, "it has "+itoa(r.int(13))+" spans of "+itoa(r.int(14))+" bytes, and should have "+itoa(a.spans)+" of "+itoa(a.bytes))
+		case a.spans != r.int(attemptWidth+1) || a.bytes != r.int(attemptWidth+2):
+			k.found(where, "it has "+itoa(r.int(attemptWidth+1))+" spans of "+itoa(r.int(attemptWidth+2))+" bytes, and should have "+itoa(a.spans)+" of "+itoa(a.bytes))
 		}
 		return nil
 	})

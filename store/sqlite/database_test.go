@@ -42,12 +42,12 @@ func TestDatabaseWithoutFile(t *testing.T) {
 		t.Errorf("a file came to be, error %v", err)
 	}
 	from, to, err := db.Migrate(t.Context())
-	if err != nil || from != 0 || to != 4 {
-		t.Errorf("migrated from %d to %d, error %v, want from 0 to 4", from, to, err)
+	if err != nil || from != 0 || to != 5 {
+		t.Errorf("migrated from %d to %d, error %v, want from 0 to 5", from, to, err)
 	}
 	from, to, err = db.Migrate(t.Context())
-	if err != nil || from != 4 || to != 4 {
-		t.Errorf("migrated again from %d to %d, error %v, want 4 and 4", from, to, err)
+	if err != nil || from != 5 || to != 5 {
+		t.Errorf("migrated again from %d to %d, error %v, want 5 and 5", from, to, err)
 	}
 }
 
@@ -64,7 +64,7 @@ func TestDatabaseBesideServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !status.InUse || status.SchemaVersion != 4 || status.KnownVersion != 4 || status.Bytes < 4096 || status.Location != path ||
+	if !status.InUse || status.SchemaVersion != 5 || status.KnownVersion != 5 || status.Bytes < 4096 || status.Location != path ||
 		!strings.HasPrefix(status.Name, "sqlite 3.") || status.Contents.TotalSpans != 4 || status.Contents.TotalRollouts != 3 {
 		t.Errorf("got status %+v", status)
 	}

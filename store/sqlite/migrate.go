@@ -102,16 +102,30 @@ func migrateOne(ctx context.Context, c *conn, script string, version int) (err e
 	if err := c.script(ctx, script); err != nil {
 		return err
 	}
-	if version == 1 {
-		if err := populate(ctx, c); err != nil {
-			return err
-		}
+	switch version {
+	case 1:
+		err = populate(ctx, c)
+	case labelsVersion:
+		err = labelAll(ctx, c)
+	}
+	if err != nil {
+		return err
 	}
 	marks := "PRAGMA application_id = " + strconv.Itoa(applicationID) + "; PRAGMA user_version = " + strconv.Itoa(version)
 	if err := c.script(ctx, marks); err != nil {
 		return err
 	}
 	return c.script(ctx, "COMMIT")
+}
+
+// labelsVersion is the schema version from which rollouts have labels.
+const labelsVersion = 5
+
+// labelAll writes the labels of the rollouts that an earlier version has stored.
+func labelAll(ctx context.Context, c *conn) error {
+	return c.query(ctx, "SELECT rollout, metadata FROM bodies WHERE metadata IS NOT NULL", nil, func(r row) error {
+		return writeLabels(ctx, c, r.int(0), r.bytes(1), true)
+	})
 }
 
 // populate inserts the state of a new database.

@@ -176,7 +176,7 @@ func TestForeignFiles(t *testing.T) {
 	wantError(t, err, agl.ErrIllegalState, other, "another program")
 }
 
-// TestOlderSchema opens a file of the version before spans had bases.
+// TestOlderSchema opens a file of the version before spans had bases and rollouts labels.
 func TestOlderSchema(t *testing.T) {
 	t.Parallel()
 	path := populated(t)
@@ -194,9 +194,28 @@ func TestOlderSchema(t *testing.T) {
 		return out
 	}
 	want := payloads()
-	edit(t, path, "ALTER TABLE spans DROP COLUMN base; PRAGMA user_version = 3")
+	labelled := func() int {
+		d := open(t, sqlite.Config{Path: path})
+		defer closeDriver(t, d)
+		page, err := d.QueryRollouts(t.Context(), agl.QueryRolloutsParams{Labels: []agl.Label{{Name: "run", Value: "r"}}, Paging: agl.Paging{Limit: -1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return page.Total
+	}
+	d := open(t, sqlite.Config{Path: path})
+	tagged := newRollout("tagged", agl.RolloutQueuing)
+	tagged.Rollout.Metadata = []byte(`{"run":"r"}`)
+	mustApply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{tagged}})
+	closeDriver(t, d)
+	edit(t, path, `ALTER TABLE spans DROP COLUMN base; DROP INDEX rollouts_reward; ALTER TABLE rollouts DROP COLUMN reward; DROP TABLE labels;
+		ALTER TABLE attempts DROP COLUMN reward; ALTER TABLE attempts DROP COLUMN reward_priority; ALTER TABLE attempts DROP COLUMN reward_sequence;
+		PRAGMA user_version = 3`)
 	if got := payloads(); len(got) == 0 || !slices.Equal(got, want) {
 		t.Errorf("after the migration the spans are %.200q, want %.200q", got, want)
+	}
+	if n := labelled(); n != 1 {
+		t.Errorf("after the migration %d rollouts have the label, want 1", n)
 	}
 }
 
@@ -206,13 +225,13 @@ func TestNewerSchema(t *testing.T) {
 	closeDriver(t, open(t, sqlite.Config{Path: path}))
 	edit(t, path, "PRAGMA user_version = 99")
 	_, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
-	wantError(t, err, agl.ErrIllegalState, path, "schema version 99", "up to 4")
+	wantError(t, err, agl.ErrIllegalState, path, "schema version 99", "up to 5")
 	db, err := sqlite.OpenDatabase(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	status, err := db.Status(t.Context())
-	if err != nil || status.SchemaVersion != 99 || status.KnownVersion != 4 {
+	if err != nil || status.SchemaVersion != 99 || status.KnownVersion != 5 {
 		t.Errorf("status %+v, error %v, want version 99", status, err)
 	}
 	_, _, err = db.Migrate(t.Context())

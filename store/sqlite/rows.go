@@ -80,8 +80,10 @@ const (
 const (
 	bodyColumns    = "b.input, b.config, b.metadata, b.crc"
 	rolloutColumns = "r.ordinal, r.rollout_id, r.start_time, r.end_time, r.mode, r.resources_id, r.status, r.place, r.sequence, r.boot, r.holds, r.evicted, " + bodyColumns
-	attemptColumns = "a.ordinal, a.attempt_id, a.sequence_id, a.start_time, a.end_time, a.status, a.worker_id, a.last_heartbeat_time, a.metadata, a.stream, a.spans, a.span_bytes"
+	attemptColumns = "a.ordinal, a.attempt_id, a.sequence_id, a.start_time, a.end_time, a.status, a.worker_id, a.last_heartbeat_time, a.metadata, a.stream, a.spans, a.span_bytes, " +
+		"a.reward, a.reward_priority, a.reward_sequence"
 	rolloutWidth   = 16
+	attemptWidth   = 15
 	attemptJoin    = " LEFT JOIN bodies AS b ON b.rollout = r.ordinal LEFT JOIN attempts AS a ON a.ordinal = r.latest"
 	selectRollouts = "SELECT " + rolloutColumns + ", " + attemptColumns + " FROM rollouts AS r" + attemptJoin
 )
@@ -113,6 +115,9 @@ func scanAttempt(r row, rolloutID string) *attemptRow {
 		cur: &agl.Attempt{
 			RolloutID: rolloutID, AttemptID: r.text(1), SequenceID: int(r.int(2)), StartTime: r.time(3), EndTime: r.nullTime(4),
 			Status: agl.AttemptStatus(r.text(5)), WorkerID: r.nullText(6), LastHeartbeatTime: r.nullTime(7), Metadata: r.bytes(8),
+			Reward: agl.Null[agl.AttemptReward]{Valid: !r.null(12), V: agl.AttemptReward{
+				Value: r.float(12), Priority: agl.Null[float64]{V: r.float(13), Valid: !r.null(13)}, SequenceID: r.int(14),
+			}},
 		},
 		stream: r.int(9), spans: r.int(10), bytes: r.int(11),
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/store/driver"
 )
 
 // write writes every changed row once.
@@ -42,6 +43,9 @@ func (t *tx) writeRollouts(ctx context.Context, c *conn) error {
 			if err := c.exec(ctx, "DELETE FROM bodies WHERE rollout = ?", w.row.ordinal); err != nil {
 				return err
 			}
+			if err := c.exec(ctx, "DELETE FROM labels WHERE rollout = ?", w.row.ordinal); err != nil {
+				return err
+			}
 		case w.dirty:
 			if w.was == nil {
 				buckets[w.row.ordinal>>bucketBits]++
@@ -49,6 +53,9 @@ func (t *tx) writeRollouts(ctx context.Context, c *conn) error {
 			if err := t.writeRollout(ctx, c, w); err != nil {
 				return err
 			}
+		}
+		if err := w.writeReward(ctx, c); err != nil {
+			return err
 		}
 	}
 	for bucket, n := range buckets {
@@ -106,9 +113,48 @@ func (t *tx) writeRollout(ctx context.Context, c *conn, w *rolloutWork) error {
 	if !w.body {
 		return nil
 	}
+	if w.was == nil || !bytes.Equal(w.was.cur.Metadata, cur.Metadata) {
+		if err := writeLabels(ctx, c, w.row.ordinal, cur.Metadata, w.was == nil); err != nil {
+			return err
+		}
+	}
 	config := cur.Config.AppendJSON(nil)
 	return c.exec(ctx, "INSERT OR REPLACE INTO bodies (rollout, input, config, metadata, crc) VALUES (?, ?, ?, ?, ?)",
 		w.row.ordinal, nullBytes(cur.Input), config, nullBytes(cur.Metadata), t.d.codec.sum(cur.Input, config, cur.Metadata))
+}
+
+// writeLabels replaces the labels of a rollout by those in its metadata.
+func writeLabels(ctx context.Context, c *conn, rollout int64, metadata []byte, first bool) error {
+	l := driver.LabelsOf(metadata)
+	switch {
+	case l.Text != "":
+		return c.exec(ctx, "INSERT OR REPLACE INTO labels (rollout, run, step, labels) VALUES (?, ?, ?, ?)", rollout, nullText(l.Run), nullText(l.Step), l.Text)
+	case first:
+		return nil
+	}
+	return c.exec(ctx, "DELETE FROM labels WHERE rollout = ?", rollout)
+}
+
+// writeReward writes the reward of the latest attempt, if it or the attempt has changed.
+func (w *rolloutWork) writeReward(ctx context.Context, c *conn) error {
+	var was, is agl.Null[agl.AttemptReward]
+	if w.was != nil && w.was.latest != nil {
+		was = w.was.latest.cur.Reward
+	}
+	if w.latest != nil {
+		is = w.latest.row.cur.Reward
+	}
+	if w.deleted || was.Valid == is.Valid && was.V.Value == is.V.Value {
+		return nil
+	}
+	return c.exec(ctx, "UPDATE rollouts SET reward = ? WHERE ordinal = ?", nullReward(is), w.row.ordinal)
+}
+
+func nullReward(r agl.Null[agl.AttemptReward]) any {
+	if !r.Valid {
+		return nil
+	}
+	return r.V.Value
 }
 
 // sameHead reports whether only the status, the latest attempt and the sequence
@@ -127,6 +173,25 @@ func (a *attemptWork) onlyHeard() bool {
 }
 
 func (a *attemptWork) write(ctx context.Context, c *conn, w *rolloutWork) error {
+	if err := a.writeRow(ctx, c, w); err != nil || a.deleted {
+		return err
+	}
+	var was agl.Null[agl.AttemptReward]
+	if a.was != nil {
+		was = a.was.cur.Reward
+	}
+	if r := a.row.cur.Reward; r != was {
+		var priority any
+		if r.V.Priority.Valid {
+			priority = r.V.Priority.V
+		}
+		return c.exec(ctx, "UPDATE attempts SET reward = ?, reward_priority = ?, reward_sequence = ? WHERE ordinal = ?",
+			nullReward(r), priority, r.V.SequenceID, a.row.ordinal)
+	}
+	return nil
+}
+
+func (a *attemptWork) writeRow(ctx context.Context, c *conn, w *rolloutWork) error {
 	cur := a.row.cur
 	switch {
 	case a.deleted && a.was == nil:

@@ -123,7 +123,7 @@ func testBadPaging(h *harness) {
 	h.wantError(query(agl.Paging{Limit: -2}), agl.ErrInvalid, "Limit must be greater than 0 or -1 for no limit")
 	h.wantError(query(agl.Paging{Offset: -1}), agl.ErrInvalid, "Offset must be greater than or equal to 0")
 	h.wantError(query(agl.Paging{SortBy: "attempt"}), agl.ErrInvalid,
-		"Invalid sort_by: attempt, allowed fields are: rollout_id, start_time, end_time, mode, resources_id, status")
+		"Invalid sort_by: attempt, allowed fields are: rollout_id, start_time, end_time, mode, resources_id, status, reward")
 	for _, field := range []string{"input", "config", "metadata"} {
 		h.wantError(query(agl.Paging{SortBy: field}), agl.ErrInvalid, "")
 	}

@@ -87,6 +87,7 @@ func Run(t *testing.T, open Open) {
 		{"conversation", conversationTests},
 		{"query", queryTests},
 		{"rewards", rewardTests},
+		{"labels", labelTests},
 		{"resources", resourcesTests},
 		{"workers", workerTests},
 		{"wait", waitTests},

@@ -126,6 +126,12 @@ func (m *member) read(in rawjson.Reader) error {
 		return rawjson.Enums(in, to, agl.RolloutStatuses())
 	case *[]agl.WorkerStatus:
 		return rawjson.Enums(in, to, agl.WorkerStatuses())
+	case *[]agl.Mode:
+		return rawjson.Enums(in, to, agl.Modes())
+	case *[]agl.Label:
+		return readLabels(in, to)
+	case *agl.Null[float64]:
+		return to.UnmarshalJSONFrom(in.Decoder)
 	}
 	return in.SkipValue()
 }
@@ -172,6 +178,15 @@ func (m *member) write(o *rawjson.Object) {
 		writeList(o, m, *to, rawjson.AppendString[agl.RolloutStatus])
 	case *[]agl.WorkerStatus:
 		writeList(o, m, *to, rawjson.AppendString[agl.WorkerStatus])
+	case *[]agl.Mode:
+		writeList(o, m, *to, rawjson.AppendString[agl.Mode])
+	case *[]agl.Label:
+		writeList(o, m, *to, func(dst []byte, l agl.Label) []byte { return rawjson.AppendString(dst, l.String()) })
+	case *agl.Null[float64]:
+		if to.Valid { // one that is not finite as text, which the server refuses
+			o.Key(m.name)
+			*o = rawjson.AppendFloatText(*o, to.V)
+		}
 	case codec:
 		to.write(o, m)
 	}
@@ -185,7 +200,7 @@ func (m *member) isBool() bool {
 // isList reports whether the member is a list of texts.
 func (m *member) isList() bool {
 	switch m.to.(type) {
-	case *[]string, *[]agl.RolloutStatus, *[]agl.WorkerStatus:
+	case *[]string, *[]agl.RolloutStatus, *[]agl.WorkerStatus, *[]agl.Mode, *[]agl.Label:
 		return true
 	}
 	return false
@@ -196,6 +211,23 @@ func writeList[T any](o *rawjson.Object, m *member, list []T, one func(dst []byt
 		o.Key(m.name)
 		*o = rawjson.AppendArray(*o, list, one)
 	}
+}
+
+// readLabels reads labels of the form name=value.
+func readLabels(in rawjson.Reader, list *[]agl.Label) error {
+	*list = []agl.Label{}
+	return in.List(func() error {
+		var text string
+		if err := in.String(&text); err != nil {
+			return err
+		}
+		var l agl.Label
+		if err := l.UnmarshalText([]byte(text)); err != nil {
+			return rejectField(in.StackPointer(), "value_error", "Input should be of the form name=value", rawjson.AppendString(nil, text))
+		}
+		*list = append(*list, l)
+		return nil
+	})
 }
 
 // readSeconds reads a duration in seconds of at most the given length, unless that is 0. A negative one counts as 0.

@@ -25,6 +25,10 @@ func QueryRollouts(p *agl.QueryRolloutsParams) Query {
 		{"status_in", &p.StatusIn, optional},
 		{"rollout_id_in", &p.RolloutIDIn, optional},
 		{"rollout_id_contains", &p.RolloutIDContains, optional},
+		{"mode_in", &p.ModeIn, optional},
+		{"label", &p.Labels, optional},
+		{"reward_min", &p.RewardMin, optional},
+		{"reward_max", &p.RewardMax, optional},
 		{"filter_logic", &p.Logic, optional},
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/store/driver"
 )
 
 // Dialect is a database's way to write SQL.
@@ -50,8 +51,18 @@ func (d Dialect) Rollouts(p agl.QueryRolloutsParams, always ...Condition) Query 
 	within(&b, p.StatusIn, "r.status")
 	within(&b, p.RolloutIDIn, "r.rollout_id")
 	b.contains("r.rollout_id", p.RolloutIDContains)
+	within(&b, p.ModeIn, "r.mode")
+	b.labels(p.Labels, p.Logic)
+	if p.RewardMin.Valid {
+		b.add("r.reward >= ?", p.RewardMin.V)
+	}
+	if p.RewardMax.Valid {
+		b.add("r.reward <= ?", p.RewardMax.V)
+	}
 	var order []string
 	switch p.SortBy {
+	case "reward":
+		order = []string{"r.reward" + direction(p.Order) + " NULLS LAST"}
 	case "rollout_id", "status":
 		order = b.byText("r."+p.SortBy, p.Order)
 	case "mode", "resources_id":
@@ -193,6 +204,40 @@ func within[S ~string](b *builder, list []S, column string) {
 	}
 	array := rawjson.AppendArray(nil, list, rawjson.AppendString[S])
 	b.add(column+" IN (SELECT value FROM json_each(?))", string(array))
+}
+
+// labels adds conditions on the columns of [driver.Labels]. PostgreSQL has them beside the rollout; SQLite has them in a table
+// of their own, labels, since it writes a whole row for every change of a status.
+func (b *builder) labels(list []agl.Label, logic agl.FilterLogic) {
+	prefix := "r."
+	if b.dialect == SQLite {
+		prefix = "l."
+	}
+	all := make([]Condition, len(list))
+	for i, l := range list {
+		switch {
+		case l.Name == "run" || l.Name == "step":
+			all[i] = Condition{prefix + l.Name + " = ?", []any{l.Value}}
+		case b.dialect == Postgres:
+			all[i] = Condition{"strpos(" + prefix + "labels, ?) > 0", []any{driver.LabelLine(l)}}
+		default:
+			all[i] = Condition{"instr(" + prefix + "labels, ?) > 0", []any{driver.LabelLine(l)}}
+		}
+	}
+	if b.dialect == SQLite {
+		if logic != agl.FilterOr && len(all) > 1 { // one search serves all of them
+			joined := Condition{SQL: all[0].SQL, Args: all[0].Args}
+			for _, c := range all[1:] {
+				joined.SQL += " AND " + c.SQL
+				joined.Args = append(joined.Args, c.Args...)
+			}
+			all = []Condition{joined}
+		}
+		for i := range all {
+			all[i].SQL = "r.ordinal IN (SELECT l.rollout FROM labels AS l WHERE " + all[i].SQL + ")"
+		}
+	}
+	b.conditions = append(b.conditions, all...)
 }
 
 // byText sorts by the bytes of a text that is never null.

@@ -1,0 +1,71 @@
+package driver
+
+import (
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+// Labels are what a rollout is found by, see [agl.Label]. SQL drivers keep Run and Step in an index and search Text, whose form
+// is the same in all of them.
+type Labels struct {
+	Run, Step agl.Null[string]
+	// Text has a line for each label: its name and value as JSON strings. A line break is in no JSON string, so [LabelLine]
+	// is in it only if the rollout has the label.
+	Text string
+}
+
+const (
+	maxLabels     = 64
+	maxLabelName  = 128
+	maxLabelValue = 256
+)
+
+// LabelsOf returns the labels in the metadata of a rollout.
+func LabelsOf(metadata jsontext.Value) (l Labels) {
+	if metadata.Kind() != '{' {
+		return l
+	}
+	n := 0
+	var text strings.Builder
+	for raw, value := range rawjson.Members(metadata) {
+		if n == maxLabels {
+			break
+		}
+		name, given, ok := rawjson.UnquoteName(raw), string(value), false
+		switch jsontext.Value(value).Kind() {
+		case '"':
+			given, ok = rawjson.Unquote(value), true
+		case '0', 't', 'f':
+			ok = true
+		}
+		if !ok || name == "" || len(name) > maxLabelName || len(given) > maxLabelValue || strings.Contains(text.String(), labelName(name)) {
+			continue // of members with one name the first counts
+		}
+		n++
+		text.WriteString(LabelLine(agl.Label{Name: name, Value: given}))
+		switch name {
+		case "run":
+			l.Run = agl.Some(given)
+		case "step":
+			l.Step = agl.Some(given)
+		}
+	}
+	l.Text = text.String()
+	return l
+}
+
+// LabelLine is what [Labels].Text holds of a label.
+func LabelLine(l agl.Label) string {
+	return string(append(rawjson.AppendString([]byte(labelName(l.Name)), l.Value), '\n'))
+}
+
+func labelName(name string) string {
+	return string(append(rawjson.AppendString([]byte{'\n'}, name), ':'))
+}
+
+// Has reports whether a label is among them.
+func (l *Labels) Has(label agl.Label) bool { return strings.Contains(l.Text, LabelLine(label)) }
