@@ -97,9 +97,9 @@ func (c Correction) weighs() bool {
 	return slices.Contains([]CorrectionKind{TokenTIS, SequenceTIS, SequenceMIS, IcePop, GSPO}, c.Kind)
 }
 
-// correct applies a correction to data of which proximal has the log-probabilities under the weights in training: one slice per
-// datum. It returns the data that still have a token to train on, and how many of the tokens have none of the loss.
-func correct(data []tinker.Datum, proximal [][]float32, c Correction) (kept []tinker.Datum, rejected int) {
+// Apply applies the correction to data of which proximal has the log-probabilities under the weights in training: one slice per
+// datum. It returns the data that still have a token to train on, and how many of the tokens it rejects.
+func (c Correction) Apply(data []tinker.Datum, proximal [][]float32) (kept []tinker.Datum, rejected int) {
 	c = c.defaults()
 	for k := range data {
 		d, p := data[k], proximal[k]

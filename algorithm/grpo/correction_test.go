@@ -64,7 +64,7 @@ func TestCorrections(t *testing.T) {
 				d, proximal := g.sampled()
 				before := append([]float32(nil), d.Advantages...)
 				c := Correction{Kind: kind}
-				kept, rejected := correct([]tinker.Datum{d}, [][]float32{proximal}, c)
+				kept, rejected := c.Apply([]tinker.Datum{d}, [][]float32{proximal})
 				if diff := cmp.Diff(before, d.Advantages); diff != "" {
 					t.Errorf("the caller's advantages changed: %s", diff)
 				}

@@ -108,7 +108,7 @@ func (u *updater) correct(ctx context.Context, data []tinker.Datum, report *Step
 		}
 	}
 	drift := driftOf(data, proximal.Logprobs, u.cfg.Loss)
-	kept, rejected := correct(data, proximal.Logprobs, u.cfg.Correction)
+	kept, rejected := u.cfg.Correction.Apply(data, proximal.Logprobs)
 	drift.Rejected = ratio(rejected, tokens)
 	report.Drift = &drift
 	return kept, nil

@@ -70,7 +70,7 @@ func (c Chart) SVG() []byte {
 	fmt.Fprintf(&b, `<text class="title" x="%d" y="26">%s</text>`+"\n", left, html.EscapeString(c.Title))
 	f.axes(&b, c.XLabel)
 	for i, s := range lines {
-		f.line(&b, s, i%len(colours()))
+		f.line(&b, s, i)
 	}
 	f.names(&b, lines)
 	smoothed(&b, lines)
@@ -171,17 +171,22 @@ func (f frame) axes(b *bytes.Buffer, label string) {
 	fmt.Fprintf(b, `<text x="%d" y="%d" text-anchor="middle">%s</text>`+"\n", left+plotWidth/2, height-8, html.EscapeString(label))
 }
 
-func (f frame) line(b *bytes.Buffer, s Series, colour int) {
+// line draws the series of an index. Those that need a colour for the second time are dashed.
+func (f frame) line(b *bytes.Buffer, s Series, index int) {
+	colour, dashes := index%len(colours()), ""
+	if index >= len(colours()) {
+		dashes = ` stroke-dasharray="6 4"`
+	}
 	if s.Scatter {
 		f.dots(b, s.Points, colour)
 		return
 	}
 	drawn := thin(s.Points)
 	if s.Smooth && len(drawn) > 2 {
-		f.path(b, drawn, fmt.Sprintf("line faint c%d", colour))
+		f.path(b, drawn, fmt.Sprintf("line faint c%d", colour), "")
 		drawn = thin(runningMean(s.Points))
 	}
-	f.path(b, drawn, fmt.Sprintf("line c%d", colour))
+	f.path(b, drawn, fmt.Sprintf("line c%d", colour), dashes)
 	if s.Marks || len(drawn) == 1 {
 		f.dots(b, drawn, colour)
 	}
@@ -194,8 +199,8 @@ func (f frame) dots(b *bytes.Buffer, points []Point, colour int) {
 	b.WriteByte('\n')
 }
 
-func (f frame) path(b *bytes.Buffer, points []Point, class string) {
-	fmt.Fprintf(b, `<path class="%s" d="`, class)
+func (f frame) path(b *bytes.Buffer, points []Point, class, dashes string) {
+	fmt.Fprintf(b, `<path class="%s"%s d="`, class, dashes)
 	for i, p := range points {
 		verb := "L"
 		if i == 0 {

@@ -127,3 +127,15 @@ func TestRunningMean(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestManySeries: a series that has the colour of another one is dashed.
+func TestManySeries(t *testing.T) {
+	t.Parallel()
+	var series []Series
+	for i := range len(colours()) + 2 {
+		series = append(series, Series{Points: points(float64(i), float64(i+1))})
+	}
+	if n := strings.Count(string(Chart{Series: series}.SVG()), "stroke-dasharray"); n != 2 {
+		t.Errorf("%d of %d series are dashed, want 2", n, len(series))
+	}
+}
