@@ -3,6 +3,7 @@ package execution
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -65,6 +66,8 @@ type ClientServer struct {
 	// StoreOutage is how long calls to an external store are repeated while it is
 	// unavailable, before they fail. Default 1 min; negative does not repeat.
 	StoreOutage time.Duration
+	// TLS is whom clients of an external store trust; nil trusts the CAs of the system.
+	TLS *tls.Config
 	// AllowedExitCodes of children are no failure; a signal counts as minus its
 	// number. Default 0 and -15.
 	AllowedExitCodes []int
@@ -266,7 +269,7 @@ func (c ClientServer) start(ctx context.Context, r *run, url string) error {
 // dial returns a client of the store server that the configuration names, once it
 // answers.
 func (c ClientServer) dial(ctx context.Context) (store agl.Store, closeStore func() error, err error) {
-	return dialStore(ctx, client.Config{URL: c.storeURL(), Token: c.Token, RetryBudget: c.StoreOutage, Logger: c.Logger}, c.ConnectTimeout)
+	return dialStore(ctx, client.Config{URL: c.storeURL(), Token: c.Token, TLS: c.TLS, RetryBudget: c.StoreOutage, Logger: c.Logger}, c.ConnectTimeout)
 }
 
 // startChild starts this program again in the role given.

@@ -41,9 +41,10 @@ func listenTCP(ctx context.Context, address string) (net.Listener, error) {
 // ClientURL is the URL by which processes of this machine reach the HTTP server of
 // a listener: one that listens on every address is reached on the loopback.
 func ClientURL(listener net.Listener) string {
+	scheme := httpserver.Scheme(listener) + "://"
 	addr, ok := listener.Addr().(*net.TCPAddr)
 	if !ok {
-		return "http://" + listener.Addr().String()
+		return scheme + listener.Addr().String()
 	}
 	host := addr.IP.String()
 	switch {
@@ -53,7 +54,7 @@ func ClientURL(listener net.Listener) string {
 	default:
 		host = "::1"
 	}
-	return "http://" + net.JoinHostPort(host, strconv.Itoa(addr.Port))
+	return scheme + net.JoinHostPort(host, strconv.Itoa(addr.Port))
 }
 
 // serveStore starts serving a store to other processes. The listener is closed by

@@ -24,6 +24,9 @@ type ProxyConfig struct {
 	proxy.Config
 	// Listen is host:port; empty means a free port of 127.0.0.1.
 	Listen string
+	// CertFile and KeyFile, PEM, encrypt what it serves; empty does not. They are read again
+	// when they change.
+	CertFile, KeyFile string
 	// Resource is the name of the proxy among the resources; empty means "llm".
 	Resource string
 	// Model is the model that agents are told to request; empty means the only one.
@@ -165,6 +168,13 @@ func (p *Proxy) start(ctx context.Context, spans proxy.Spans, log *slog.Logger) 
 	if err != nil {
 		return agl.NamedResource{}, fmt.Errorf("listen on %s: %w", p.cfg.Listen, err)
 	}
+	if p.cfg.CertFile != "" {
+		encrypted, err := httpserver.TLS{CertFile: p.cfg.CertFile, KeyFile: p.cfg.KeyFile}.Listener(listener, log)
+		if err != nil {
+			return agl.NamedResource{}, agl.Errorf(agl.CodeInvalid, "CertFile: %w", errors.Join(err, listener.Close()))
+		}
+		listener = encrypted
+	}
 	cfg := p.cfg.Config
 	cfg.Spans, cfg.Models = p.meter.over(spans), p.models
 	cfg.Sessions.Store, _ = spans.(agl.Store) // proxy.New refuses sessions without one
@@ -179,7 +189,7 @@ func (p *Proxy) start(ctx context.Context, spans proxy.Spans, log *slog.Logger) 
 		cfg.Logger = log
 	}
 	if cfg.PublicURL == "" {
-		cfg.PublicURL = "http://" + listener.Addr().String() + "/v1"
+		cfg.PublicURL = httpserver.Scheme(listener) + "://" + listener.Addr().String() + "/v1"
 	}
 	gateway, err := proxy.New(cfg)
 	if err != nil {

@@ -2,6 +2,7 @@ package oidc
 
 import (
 	"cmp"
+	"net/http"
 	"strings"
 
 	"github.com/agl-go/agl"
@@ -16,6 +17,8 @@ type Config struct {
 	GroupsClaim string
 	// Grants are the scopes of groups. Somebody without any gets in nowhere.
 	Grants access.Grants
+	// Transport sends the requests to the provider; nil is http.DefaultTransport.
+	Transport http.RoundTripper
 }
 
 func (c *Config) validate() error {

@@ -34,13 +34,8 @@ type discovery struct {
 	err   error
 }
 
-func newDiscovery(issuer string) *discovery {
-	return &discovery{issuer: issuer, client: newClient()}
-}
-
-// newClient returns a client for a provider.
-func newClient() *http.Client {
-	return &http.Client{Timeout: askTimeout}
+func newDiscovery(cfg *Config) *discovery {
+	return &discovery{issuer: cfg.Issuer, client: &http.Client{Timeout: askTimeout, Transport: cfg.Transport}}
 }
 
 // provider returns what the provider says of itself; CodeUnavailable.
@@ -64,6 +59,8 @@ func (d *discovery) provider(ctx context.Context) (*oidc.Provider, error) {
 
 // seldom is a client's transport that asks at most once in askInterval.
 type seldom struct {
+	base http.RoundTripper
+
 	mu    sync.Mutex
 	asked time.Time
 }
@@ -81,5 +78,5 @@ func (s *seldom) RoundTrip(r *http.Request) (*http.Response, error) {
 	if wait {
 		return nil, errAskedJustNow
 	}
-	return http.DefaultTransport.RoundTrip(r)
+	return s.base.RoundTrip(r)
 }

@@ -45,7 +45,7 @@ func NewSignIn(cfg SignInConfig) (*SignIn, error) {
 	if u, err := url.Parse(cfg.RedirectURL); err != nil || u.Host == "" {
 		return nil, agl.Errorf(agl.CodeInvalid, "redirect URL: got %q, must be a URL", cfg.RedirectURL)
 	}
-	return &SignIn{cfg: cfg, discovery: newDiscovery(cfg.Issuer)}, nil
+	return &SignIn{cfg: cfg, discovery: newDiscovery(&cfg.Config)}, nil
 }
 
 // flow is what a browser keeps while it is with the provider.

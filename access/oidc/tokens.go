@@ -1,6 +1,7 @@
 package oidc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -42,7 +43,7 @@ func NewTokens(cfg TokensConfig) (*Tokens, error) {
 		return nil, agl.Errorf(agl.CodeInvalid, "audience: must not be empty")
 	}
 	t := &Tokens{cfg: cfg}
-	keys := &keySet{cfg: &t.cfg, issuer: newDiscovery(cfg.Issuer), client: &http.Client{Timeout: askTimeout, Transport: &seldom{}}}
+	keys := &keySet{cfg: &t.cfg, issuer: newDiscovery(&cfg.Config), client: &http.Client{Timeout: askTimeout, Transport: &seldom{base: cmp.Or(cfg.Transport, http.DefaultTransport)}}}
 	t.verifier = oidc.NewVerifier(cfg.Issuer, keys, &oidc.Config{ClientID: cfg.Audience, SupportedSigningAlgs: algorithms})
 	return t, nil
 }

@@ -18,6 +18,8 @@ import (
 )
 
 type doctorCommand struct {
+	flags.Trust
+
 	File     string        `arg:"" optional:"" help:"A run file. Default: check only the store, the ports and --model."`
 	StoreURL flags.URL     `name:"store" placeholder:"URL" help:"Base URL of the store. Default: where the file keeps the run; without a file AGL_STORE_URL, or http://localhost:4747."`
 	Token    string        `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token."`
@@ -43,7 +45,11 @@ func (c *doctorCommand) Validate() error {
 }
 
 func (c *doctorCommand) run(ctx context.Context, out *console.Console) error {
-	d := doctor.New(doctor.Config{Timeout: c.Timeout, Token: c.Token, LookupEnv: os.LookupEnv})
+	settings, err := c.TLS()
+	if err != nil {
+		return err
+	}
+	d := doctor.New(doctor.Config{Timeout: c.Timeout, Token: c.Token, TLS: settings, LookupEnv: os.LookupEnv})
 	if c.File != "" {
 		c.checkFile(ctx, d)
 	}
@@ -61,7 +67,6 @@ func (c *doctorCommand) run(ctx context.Context, out *console.Console) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	var err error
 	if c.JSON {
 		err = printFindings(out, d)
 	} else {

@@ -11,6 +11,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/gateway"
+	"github.com/agl-go/agl/proxy"
 )
 
 // gatewayFlags are the flags of agl store for the API of Agent-lightning v1.0.
@@ -55,8 +56,15 @@ func (c *storeCommand) openGateway(ctx context.Context, store interface {
 		}
 		return out
 	}
+	settings, err := c.TLS()
+	if err != nil {
+		return nil, err
+	}
+	backends := proxy.NewTransport()
+	backends.TLSClientConfig = settings
 	g, err := gateway.New(gateway.Config{
-		Store: store, Key: cmp.Or(f.GatewayKey, c.token()), Access: keys, Audit: access.NewAudit(store), Origins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Model: f.GatewayModel,
+		Transport: backends,
+		Store:     store, Key: cmp.Or(f.GatewayKey, c.token()), Access: keys, Audit: access.NewAudit(store), Origins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Model: f.GatewayModel,
 		TrainTemperature: null(f.GatewayTrainTemp), ValTemperature: null(f.GatewayValTemp),
 		NoLogprobs: f.GatewayNoLogprob, RoutedExperts: f.GatewayExperts, Runners: f.GatewayRunners, Streams: f.GatewayStreams, Translate: f.GatewayTranslate, Logger: log,
 	})

@@ -25,12 +25,12 @@ import (
 
 type proxyCommand struct {
 	flags.Listen `set:"port=0"`
-	flags.Log    `set:"logLevel=info"`
+	flags.Trust
+	flags.Log `set:"logLevel=info"`
 
 	Config   string            `placeholder:"FILE" help:"Read the models and everything else from this YAML file, and reload it on SIGHUP and when it changes. Its settings override the other flags."`
 	StoreURL flags.URL         `name:"store" default:"http://localhost:4747" env:"AGL_STORE_URL" help:"Base URL of the store that takes the recorded calls."`
 	Token    string            `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token. The routes under /admin require it, too."`
-	CA       string            `name:"ca" env:"AGL_CA" type:"path" placeholder:"FILE" help:"Trust the CA certificates in this PEM file besides those of the system, for the store."`
 	Keys     bool              `name:"require-keys" help:"Require a key of every call: one that agl key create has made at the store, an attempt's, or the token."`
 	Model    []flags.Model     `sep:"none" placeholder:"NAME=URL" help:"A model that agents may ask for and the base URL of its backend; repeat it for several, the same name again adds a replica."`
 	APIKey   string            `name:"api-key" env:"AGL_PROXY_API_KEY" placeholder:"KEY" help:"Key sent to the backends, or env:NAME. Default: the agent's own is passed on."`
@@ -133,12 +133,19 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 		debug.SetGCPercent(proxyGCPercent)
 	}
 	// The proxy retries by itself, and must know at once that the store is unavailable.
-	spans, err := client.New(client.Config{URL: string(c.StoreURL), Token: c.Token, CAFile: c.CA, Logger: log, RetryBudget: -1})
+	settings, err := c.TLS()
+	if err != nil {
+		return err
+	}
+	spans, err := client.New(client.Config{URL: string(c.StoreURL), Token: c.Token, TLS: settings, Logger: log, RetryBudget: -1})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, spans.Close()) }()
 	cfg := c.settings
+	backends := proxy.NewTransport()
+	backends.TLSClientConfig = settings
+	cfg.Transport = backends
 	cfg.Spans, cfg.Token, cfg.LookupEnv, cfg.Logger = spans, c.Token, os.LookupEnv, log
 	cfg.Access, cfg.Budgets, cfg.Audit, cfg.RequireKeys = spans.Keys(), spans, spans, c.Keys
 	cfg.Sessions.Store, cfg.Sessions.Releases = spans, spans

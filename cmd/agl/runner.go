@@ -13,7 +13,6 @@ import (
 
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
-	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/runner"
 	"github.com/agl-go/agl/runner/process"
@@ -68,7 +67,12 @@ func (c *runnerCommand) Validate() error {
 func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err error) {
 	log := c.Logger(out.Err)
 	public, token := c.split()
-	store, err := client.New(client.Config{URL: public, Token: token, CAFile: c.CA, Logger: log})
+	settings, err := c.TLS()
+	if err != nil {
+		return err
+	}
+	to := client.Config{URL: public, Token: token, TLS: settings, Logger: log}
+	store, err := client.New(to)
 	if err != nil {
 		return err
 	}
@@ -81,10 +85,7 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 	if c.Workspace {
 		cfg.Dir = ""
 	}
-	if c.CA != "" {
-		// These add to what a program trusts. Those of Python replace it, and are left to the operator.
-		cfg.Env = append([]string{"OTEL_EXPORTER_OTLP_CERTIFICATE=" + c.CA, "NODE_EXTRA_CA_CERTS=" + c.CA}, cfg.Env...)
-	}
+	cfg.Env = append(c.AgentEnv(), cfg.Env...)
 	if c.AgentUser != "" {
 		if err := become(&cfg, c.AgentUser); err != nil {
 			return fmt.Errorf("--agent-user=%s: %w", c.AgentUser, err)
@@ -93,7 +94,7 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 	if c.Keepalive == "stdio" {
 		cfg.Keepalive = process.KeepaliveStdio
 	}
-	if cfg.SpanToken, err = client.SpanTokens(client.Config{URL: public, Token: token, Logger: log}); err != nil {
+	if cfg.SpanToken, err = client.SpanTokens(to); err != nil {
 		return err
 	}
 	if cfg.Reaper, err = process.NewReaper(); err != nil {
@@ -105,12 +106,8 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 		return err
 	}
 	defer agent.Close()
-	trust, err := httpserver.TrustCA(c.CA)
-	if err != nil {
-		return fmt.Errorf("--ca: %w", err)
-	}
 	r, err := runner.New(runner.Config{
-		HTTPClient: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: trust}},
+		HTTPClient: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: settings}},
 		Store:      store, Agent: agent, Workers: c.Concurrency, MaxRollouts: c.MaxRollouts, Logger: log,
 		// The grace period of the program ends before that of the runner.
 		GracePeriod: c.Grace + time.Second, ProxyToken: c.proxyToken(token),

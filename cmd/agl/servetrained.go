@@ -14,7 +14,8 @@ import (
 
 type serveCommand struct {
 	flags.Listen `set:"port=4750"`
-	flags.Log    `set:"logLevel=info"`
+	flags.Trust
+	flags.Log `set:"logLevel=info"`
 
 	Run    string `arg:"" type:"existingdir" placeholder:"DIR" help:"The output folder of a run that has trained weights (grpo, sft)."`
 	APIKey string `name:"api-key" env:"AGL_SERVE_API_KEY" placeholder:"KEY" help:"Require this key of every request, as a bearer token."`
@@ -32,7 +33,11 @@ func (c *serveCommand) Validate() error {
 
 func (c *serveCommand) run(ctx context.Context, out *console.Console) (err error) {
 	log := c.Logger(out.Err)
-	trained, err := job.OpenTrained(ctx, c.Run, job.Config{LookupEnv: os.LookupEnv, Logger: log})
+	settings, err := c.TLS()
+	if err != nil {
+		return err
+	}
+	trained, err := job.OpenTrained(ctx, c.Run, job.Config{LookupEnv: os.LookupEnv, TLS: settings, Logger: log})
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 
@@ -28,9 +29,9 @@ type signInFlags struct {
 }
 
 func (f *signInFlags) validate(token, clientCA string) error {
-	_, err := f.signIn("", "")
+	_, err := f.signIn("", "", nil)
 	if err == nil {
-		_, err = f.tokens("")
+		_, err = f.tokens("", nil)
 	}
 	switch {
 	case err != nil:
@@ -51,7 +52,7 @@ func (f *signInFlags) validate(token, clientCA string) error {
 
 // signIn returns how people sign in to a project, "" for the server's own store; nil if only
 // by keys.
-func (f *signInFlags) signIn(project, base string) (server.SignIn, error) {
+func (f *signInFlags) signIn(project, base string, transport http.RoundTripper) (server.SignIn, error) {
 	if f.OIDCIssuer == "" {
 		return nil, nil
 	}
@@ -64,7 +65,7 @@ func (f *signInFlags) signIn(project, base string) (server.SignIn, error) {
 		return nil, nil // nobody may sign in here
 	}
 	s, err := oidc.NewSignIn(oidc.SignInConfig{
-		Config:   oidc.Config{Issuer: f.OIDCIssuer, GroupsClaim: f.GroupsClaim, Grants: grants},
+		Config:   oidc.Config{Issuer: f.OIDCIssuer, GroupsClaim: f.GroupsClaim, Grants: grants, Transport: transport},
 		ClientID: f.OIDCClientID, ClientSecret: f.OIDCClientSecret, Scopes: f.OIDCScope,
 		RedirectURL: public.String() + base + "/v1/agl/login/oidc/callback",
 	})
@@ -75,7 +76,7 @@ func (f *signInFlags) signIn(project, base string) (server.SignIn, error) {
 }
 
 // tokens returns which tokens of machines are accepted in a project; nil if none are.
-func (f *signInFlags) tokens(project string) (access.Checker, error) {
+func (f *signInFlags) tokens(project string, transport http.RoundTripper) (access.Checker, error) {
 	if f.JWTIssuer == "" {
 		return nil, nil
 	}
@@ -84,7 +85,7 @@ func (f *signInFlags) tokens(project string) (access.Checker, error) {
 		return nil, nil
 	}
 	t, err := oidc.NewTokens(oidc.TokensConfig{
-		Config:   oidc.Config{Issuer: f.JWTIssuer, GroupsClaim: f.GroupsClaim, Grants: grants},
+		Config:   oidc.Config{Issuer: f.JWTIssuer, GroupsClaim: f.GroupsClaim, Grants: grants, Transport: transport},
 		Audience: f.JWTAudience, KeysURL: f.JWTKeys,
 	})
 	if err != nil {
@@ -93,12 +94,25 @@ func (f *signInFlags) tokens(project string) (access.Checker, error) {
 	return t, nil
 }
 
+// transport sends requests to the identity provider; nil is the default.
+func (c *storeCommand) transport() (http.RoundTripper, error) {
+	settings, err := c.TLS()
+	if settings == nil || err != nil {
+		return nil, err
+	}
+	return &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: settings}, nil
+}
+
 // admit adds who else may call to the configuration of the server of a project.
 func (c *storeCommand) admit(config *server.Config, project, base string) (err error) {
-	if config.SignIn, err = c.signIn(project, base); err != nil {
+	transport, err := c.transport()
+	if err != nil {
 		return err
 	}
-	if config.Tokens, err = c.tokens(project); err != nil {
+	if config.SignIn, err = c.signIn(project, base, transport); err != nil {
+		return err
+	}
+	if config.Tokens, err = c.tokens(project, transport); err != nil {
 		return err
 	}
 	config.Certificates = access.GrantsFor(project, c.TLSClient)

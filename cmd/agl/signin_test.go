@@ -39,7 +39,7 @@ func TestClientCertificates(t *testing.T) {
 	t.Cleanup(stop)
 	const enqueue = "/v1/agl/queues/rollouts/enqueue"
 	for name, want := range map[string][3]int{"reader": {200, 403, 200}, "stranger": {401, 401, 200}, "": {401, 401, 200}} {
-		config, err := httpserver.TrustCA(file("ca.pem"))
+		config, err := httpserver.Trust{CAFile: file("ca.pem")}.Config()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,7 +28,8 @@ import (
 
 type storeCommand struct {
 	flags.Listen `set:"port=4747"`
-	flags.Log    `set:"logLevel=info"`
+	flags.Trust
+	flags.Log `set:"logLevel=info"`
 	gatewayFlags
 	signInFlags
 

@@ -36,6 +36,7 @@ type trainCommand struct {
 	Summary   string     `placeholder:"FILE" help:"Also write the result to this file, as JSON."`
 	Seed      *uint64    `placeholder:"N" help:"The seed, instead of the one in the file."`
 
+	flags.Trust
 	flags.Log `set:"logLevel=warn"` // the progress display says the rest
 
 	kept []byte // the run file of the run that another one is to continue; nil without one
@@ -108,8 +109,13 @@ func (c *trainCommand) config(out *console.Console) (job.Config, error) {
 	if err := c.showChanges(out, source.Text); err != nil {
 		return job.Config{}, err
 	}
+	settings, err := c.TLS()
+	if err != nil {
+		return job.Config{}, err
+	}
+	file.Agent.Process.Env = append(c.AgentEnv(), file.Agent.Process.Env...)
 	cfg := job.Config{
-		File: file, Source: source, Resume: c.Resume != "", Overwrite: c.Overwrite, Numbered: c.Output == "", Role: role, Version: version(),
+		TLS: settings, File: file, Source: source, Resume: c.Resume != "", Overwrite: c.Overwrite, Numbered: c.Output == "", Role: role, Version: version(),
 		Environ: os.Environ(), LookupEnv: os.LookupEnv, Listening: out.Listening, From: c.From,
 		Out: out.Out, Terminal: console.CanRedraw(out.Out),
 	}

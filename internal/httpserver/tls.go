@@ -3,6 +3,7 @@ package httpserver
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -32,10 +33,21 @@ func (t TLS) Listener(inner net.Listener, log *slog.Logger) (net.Listener, error
 	if err := files.read(); err != nil {
 		return nil, err
 	}
-	return tls.NewListener(inner, &tls.Config{
+	return encrypted{tls.NewListener(inner, &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return files.config(), nil },
-	}), nil
+	})}, nil
+}
+
+// encrypted is a listener whose connections are.
+type encrypted struct{ net.Listener }
+
+// Scheme is that of the URLs of a listener's server: https for one of [TLS.Listener].
+func Scheme(listener net.Listener) string {
+	if _, ok := listener.(encrypted); ok {
+		return "https"
+	}
+	return "http"
 }
 
 // certificates are the present content of the files.
@@ -110,20 +122,54 @@ func readCAs(pool *x509.CertPool, path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// TrustCA returns the configuration of a client that trusts the CAs of a PEM file besides
-// those of the system; nil, the default of clients, if path is empty.
-func TrustCA(path string) (*tls.Config, error) {
-	if path == "" {
+// Trust is whom a client trusts, and what it shows to servers that ask for a certificate. The
+// zero value trusts the CAs of the system and shows nothing.
+type Trust struct {
+	CAFile            string // PEM: CAs that are trusted besides those of the system
+	CertFile, KeyFile string // PEM: both or neither
+}
+
+// Config returns the configuration of a client; nil, the default of clients, for the zero
+// value. The certificate is read again for each connection, so that it may be replaced.
+func (t Trust) Config() (*tls.Config, error) {
+	if t == (Trust{}) {
 		return nil, nil
 	}
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		pool = x509.NewCertPool() // a system without any
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		return nil, errors.New("a client certificate and its key: one of them is given, must be both or neither")
 	}
-	if pool, err = readCAs(pool, path); err != nil {
-		return nil, err
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if t.CAFile != "" {
+		pool, err := x509.SystemCertPool()
+		if err != nil {
+			pool = x509.NewCertPool() // a system without any
+		}
+		if config.RootCAs, err = readCAs(pool, t.CAFile); err != nil {
+			return nil, err
+		}
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}, nil
+	if t.CertFile != "" {
+		shown := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+			if err != nil {
+				return nil, fmt.Errorf("client certificate %s with key %s: %w", t.CertFile, t.KeyFile, err)
+			}
+			return &pair, nil
+		}
+		if _, err := shown(nil); err != nil {
+			return nil, err
+		}
+		config.GetClientCertificate = shown
+	}
+	return config, nil
+}
+
+// Untrusted reports whether a request has failed because its client does not trust the server's
+// certificate, or the server has another name: the next try will fail as well.
+func Untrusted(err error) bool {
+	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
+	_, name := errors.AsType[x509.HostnameError](err)
+	return unknown || name
 }
 
 // ClientName is the name in the client certificate of a request, which was verified: its

@@ -115,7 +115,7 @@ func TestTLS(t *testing.T) {
 		}
 	}()
 	get := func(trust, certificate string) (body string, serial int64, err error) {
-		settings, err := httpserver.TrustCA(trust)
+		settings, err := httpserver.Trust{CAFile: trust}.Config()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -192,10 +192,10 @@ func TestTLSFiles(t *testing.T) {
 			t.Errorf("%s: accepted", what)
 		}
 	}
-	if _, err := httpserver.TrustCA(ca.file("server.key")); err == nil {
+	if _, err := (httpserver.Trust{CAFile: ca.file("server.key")}).Config(); err == nil {
 		t.Error("a key was trusted as a CA")
 	}
-	if settings, err := httpserver.TrustCA(""); settings != nil || err != nil {
+	if settings, err := (httpserver.Trust{}).Config(); settings != nil || err != nil {
 		t.Errorf("without a file: %v, %v", settings, err)
 	}
 }

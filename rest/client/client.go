@@ -19,6 +19,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
@@ -58,9 +59,7 @@ func New(config Config) (*Client, error) {
 		return nil, agl.Errorf(agl.CodeInvalid, "rest/client: URL: got %q, must be like http://127.0.0.1:4747", u.Redacted())
 	}
 	if config.Transport == nil {
-		if config.Transport, err = newTransport(config.CAFile); err != nil {
-			return nil, agl.Errorf(agl.CodeInvalid, "rest/client: CAFile: %w", err)
-		}
+		config.Transport = newTransport(config.TLS)
 	}
 	c := &Client{config: config, http: http.Client{Transport: config.Transport}}
 	switch password, given := u.User.Password(); {
@@ -278,6 +277,9 @@ func (c *Client) open(ctx context.Context, op operation) (res *http.Response, as
 func unreachable(name string, err error) error {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		err = failed.Err // without the URL, which every message would repeat
+	}
+	if httpserver.Untrusted(err) {
+		return agl.Errorf(agl.CodeInvalid, "%s: the store's server is not trusted: %w", name, err)
 	}
 	dial, ok := errors.AsType[*net.OpError](err)
 	return &repeatable{

@@ -2,13 +2,13 @@ package client
 
 import (
 	"cmp"
+	"crypto/tls"
 	"log/slog"
 	"net"
 	"net/http"
 	"time"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
@@ -37,9 +37,9 @@ type Config struct {
 	SpanBatch int
 	// SpanBatchBytes bounds the size of a request with more than one span. Default 4 MiB.
 	SpanBatchBytes int
-	// CAFile holds CA certificates, as PEM, that are trusted besides those of the system.
-	// Without a Transport only.
-	CAFile string
+	// TLS is whom the client trusts and what it shows, without a Transport only. Default the
+	// CAs of the system.
+	TLS *tls.Config
 	// Transport makes the requests. Default a pool of the client's own, which keeps a
 	// connection for each of up to 1024 concurrent calls.
 	Transport http.RoundTripper
@@ -59,11 +59,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func newTransport(caFile string) (*http.Transport, error) {
-	trust, err := httpserver.TrustCA(caFile)
-	if err != nil {
-		return nil, err
-	}
+func newTransport(settings *tls.Config) *http.Transport {
 	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -73,8 +69,8 @@ func newTransport(caFile string) (*http.Transport, error) {
 		TLSHandshakeTimeout:   10 * time.Second,
 		ExpectContinueTimeout: time.Second,
 		DisableCompression:    true, // costs more than it saves between machines of one network
-		TLSClientConfig:       trust,
-	}, nil
+		TLSClientConfig:       settings,
+	}
 }
 
 func (c Config) validate() error {

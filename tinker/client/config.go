@@ -2,6 +2,7 @@ package client
 
 import (
 	"cmp"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -43,6 +44,8 @@ type Config struct {
 	RetryFor time.Duration
 	// CallTimeout bounds a whole call, such as a gradient; zero means 1 h.
 	CallTimeout time.Duration
+	// TLS is whom the client trusts, without a Transport only; nil means the CAs of the system.
+	TLS *tls.Config
 	// Transport makes the requests; nil means a connection pool of the client's own.
 	Transport http.RoundTripper
 	// Logger receives what is retried and why; nil discards.
@@ -66,6 +69,7 @@ func (c Config) withDefaults() Config {
 			MaxIdleConnsPerHost: c.MaxSamples,
 			IdleConnTimeout:     90 * time.Second,
 			TLSHandshakeTimeout: 10 * time.Second,
+			TLSClientConfig:     c.TLS,
 		}
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))

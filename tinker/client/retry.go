@@ -11,6 +11,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/internal/httpserver"
 )
 
 const (
@@ -69,6 +70,9 @@ func (t *transport) exchange(ctx context.Context, r request) (rep reply, inDoubt
 			}
 			if _, ok := errors.AsType[*agl.Error](err); ok {
 				return reply{}, inDoubt, err
+			}
+			if httpserver.Untrusted(err) {
+				return reply{}, inDoubt, invalid("%s: the engine is not trusted: %w", r.path, err)
 			}
 			err = agl.Errorf(agl.CodeUnavailable, "client: %s: %w", r.path, err)
 		case rep.status == http.StatusTooManyRequests || rep.status == http.StatusServiceUnavailable:

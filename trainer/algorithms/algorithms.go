@@ -11,6 +11,7 @@
 package algorithms
 
 import (
+	"crypto/tls"
 	"fmt"
 
 	"github.com/agl-go/agl"
@@ -102,6 +103,8 @@ type Parts struct {
 	// Resolve returns a model with the URL of the run's proxy, if it has none, and
 	// with its secret.
 	Resolve func(m Model) (Model, error)
+	// TLS is whom clients of models and stores trust; nil trusts the CAs of the system.
+	TLS *tls.Config
 	// LookupEnv resolves secrets of the form env:NAME.
 	LookupEnv func(name string) (value string, ok bool)
 	// Environ is the environment of programs that the algorithm starts, and StoreToken the

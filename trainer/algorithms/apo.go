@@ -2,10 +2,12 @@ package algorithms
 
 import (
 	"cmp"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"html"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -117,15 +119,16 @@ func (a *APO) check() error {
 	_, err := a.build(func(m Model) (Model, error) {
 		m.BaseURL = cmp.Or(m.BaseURL, "http://127.0.0.1")
 		return m, nil
-	}, algorithm.RunConfig{})
+	}, nil, algorithm.RunConfig{})
 	return err
 }
 
 // build makes the algorithm and its models.
-func (a *APO) build(resolve func(Model) (Model, error), run algorithm.RunConfig) (*apo.APO, error) {
+func (a *APO) build(resolve func(Model) (Model, error), trust *tls.Config, run algorithm.RunConfig) (*apo.APO, error) {
 	c := a.Config
 	c.RunConfig = run
 	models := a.Needs().Models
+	client := &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: trust}}
 	for i, to := range []*apo.Model{&c.GradientModel, &c.EditModel}[:len(models)] {
 		m, err := resolve(models[i])
 		if err != nil {
@@ -135,7 +138,7 @@ func (a *APO) build(resolve func(Model) (Model, error), run algorithm.RunConfig)
 		if i > 0 {
 			endpoint = *a.Edit
 		}
-		endpoint.BaseURL, endpoint.APIKey = m.BaseURL, m.APIKey
+		endpoint.BaseURL, endpoint.APIKey, endpoint.HTTPClient = m.BaseURL, m.APIKey, client
 		if *to, err = apo.NewEndpoint(endpoint); err != nil {
 			return nil, err
 		}
@@ -176,7 +179,7 @@ func (a *APO) New(p Parts) (Run, error) {
 			Rows: []display.Row{rounds, {Label: "best", Text: fmt.Sprintf("%s  gain %s", r.Best, gain)}, {Label: "model calls", Text: spent}},
 		})
 	}
-	search, err := shown.build(p.Resolve, p.RunConfig)
+	search, err := shown.build(p.Resolve, p.TLS, p.RunConfig)
 	return &apoRun{search}, err
 }
 

@@ -121,7 +121,7 @@ func (a *SFT) New(p Parts) (Run, error) {
 	c := a.Config
 	c.RunConfig, c.TrainingConfig = p.RunConfig, p.with(a.TrainingConfig)
 	if a.From != nil {
-		c.From = StoredRollouts(*a.From, p.LookupEnv, p.RunConfig.Logger)
+		c.From = StoredRollouts(*a.From, p.LookupEnv, p.TLS, p.RunConfig.Logger)
 	}
 	v := &trainingView{display: p.Display, warn: p.Warn}
 	c.Progress, c.OnStep = v.progress(), v.onSFTStep

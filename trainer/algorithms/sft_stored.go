@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -23,10 +24,10 @@ import (
 
 // StoredRollouts yields the rollouts of another run from where they are stored. The
 // other run may still be in progress: its database is only read.
-func StoredRollouts(from keys.Source, lookupEnv func(name string) (string, bool), logger *slog.Logger) sft.Rollouts {
+func StoredRollouts(from keys.Source, lookupEnv func(name string) (string, bool), trust *tls.Config, logger *slog.Logger) sft.Rollouts {
 	return func(ctx context.Context) iter.Seq2[algorithm.Episode, error] {
 		return func(yield func(algorithm.Episode, error) bool) {
-			rollouts, closeSource, err := openSource(ctx, from, lookupEnv, logger)
+			rollouts, closeSource, err := openSource(ctx, from, lookupEnv, trust, logger)
 			if err != nil {
 				yield(algorithm.Episode{}, fmt.Errorf("algorithm.sft.from: %w", err))
 				return
@@ -44,13 +45,13 @@ func StoredRollouts(from keys.Source, lookupEnv func(name string) (string, bool)
 	}
 }
 
-func openSource(ctx context.Context, from keys.Source, lookupEnv func(name string) (string, bool), logger *slog.Logger) (_ sft.Rollouts, closeSource func() error, err error) {
+func openSource(ctx context.Context, from keys.Source, lookupEnv func(name string) (string, bool), trust *tls.Config, logger *slog.Logger) (_ sft.Rollouts, closeSource func() error, err error) {
 	if from.URL != "" {
 		token, err := keys.StoreToken(lookupEnv, "algorithm.sft.from.token", from.Token)
 		if err != nil {
 			return nil, nil, err
 		}
-		client, err := client.New(client.Config{URL: from.URL, Token: token, Logger: logger})
+		client, err := client.New(client.Config{URL: from.URL, Token: token, TLS: trust, Logger: logger})
 		if err != nil {
 			return nil, nil, err
 		}

@@ -9,6 +9,7 @@ package inference
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
@@ -43,6 +44,8 @@ type Config struct {
 	Stable   time.Duration
 	// GracePeriod is the time between SIGTERM and SIGKILL; zero means 10 s.
 	GracePeriod time.Duration
+	// TLS is whom the check for readiness trusts; nil trusts the CAs of the system.
+	TLS *tls.Config
 	// Lost is called once when the server is not started again; nil does nothing.
 	Lost func(error)
 	// Output gets what the server writes to its output streams; nil keeps only the last
@@ -118,7 +121,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err := checkFree(ctx, base); err != nil {
 		return nil, err
 	}
-	transport := &http.Transport{DisableKeepAlives: true}
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: cfg.TLS}
 	const probeTimeout = 10 * time.Second
 	s := &Server{cfg: cfg, base: base, ended: make(chan struct{}), running: make(chan struct{}), probes: &http.Client{Transport: transport, Timeout: probeTimeout}}
 	p, err := s.launch(ctx)

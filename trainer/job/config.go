@@ -2,6 +2,7 @@ package job
 
 import (
 	"cmp"
+	"crypto/tls"
 	"io"
 	"log/slog"
 	"time"
@@ -42,6 +43,10 @@ type Config struct {
 	Role execution.Role
 	// StoreURL is a store server elsewhere; it overrides the file.
 	StoreURL string
+
+	// TLS is whom the clients of the run trust, and what they show: those of a store, an
+	// engine, a tracker and models elsewhere. Nil trusts the CAs of the system.
+	TLS *tls.Config
 
 	// Version of the program, for the record.
 	Version string
@@ -130,7 +135,11 @@ func (c Config) storeToken() (string, error) {
 // storeURL is the URL of the store of another process, without its token.
 func (c Config) storeURL() string {
 	if c.File.Store.URL == "" {
-		return "http://" + c.File.Store.Listen
+		scheme := "http://"
+		if c.File.Store.TLS.Cert != "" {
+			scheme = "https://"
+		}
+		return scheme + c.File.Store.Listen
 	}
 	public, _ := client.SplitURL(c.File.Store.URL)
 	return public

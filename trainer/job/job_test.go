@@ -333,7 +333,16 @@ func TestValidate(t *testing.T) {
 			c.File.Proxy = &runfile.Proxy{Listen: "0.0.0.0:4799"}
 			c.File.Proxy.Config.PublicURL = "http://trainer:4799/v1"
 		},
-		"AGL_NONE is not set": func(c *Config) { c.File.Store.Token = "env:AGL_NONE" },
+		"and read what is sent: set proxy.tls_cert": func(c *Config) {
+			c.File.Proxy = &runfile.Proxy{Listen: "0.0.0.0:4799"}
+			c.File.Proxy.Config.PublicURL, c.File.Proxy.Config.KeySecret = "http://trainer:4799/v1", "secret"
+		},
+		"others can reach: set store.token": func(c *Config) { c.File.Store.Listen = "0.0.0.0:4799" },
+		"and read what is sent: set store.tls_cert": func(c *Config) {
+			c.File.Store.Listen, c.File.Store.Token = "0.0.0.0:4799", "secret"
+		},
+		"store.tls_cert: certificate gone.pem": func(c *Config) { c.File.Store.TLS = runfile.TLS{Cert: "gone.pem", Key: "gone.key"} },
+		"AGL_NONE is not set":                  func(c *Config) { c.File.Store.Token = "env:AGL_NONE" },
 	} {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()

@@ -83,7 +83,7 @@ func (l *learner) parts(weights string, resources agl.Resources) algorithms.Part
 	file := l.cfg.File
 	p := algorithms.Parts{
 		RunConfig: algorithm.RunConfig{Flusher: l.flusher(), Rollout: file.Agent.Rollout, Seed: file.Seed, RunID: l.runID, OutDir: l.outDir, Logger: l.cfg.Logger},
-		Proxied:   l.proxy != nil, LookupEnv: l.cfg.LookupEnv, Environ: l.cfg.Environ, StoreToken: l.token, Display: l.display, Warn: l.warn,
+		Proxied:   l.proxy != nil, TLS: l.cfg.TLS, LookupEnv: l.cfg.LookupEnv, Environ: l.cfg.Environ, StoreToken: l.token, Display: l.display, Warn: l.warn,
 		Resolve: func(m algorithms.Model) (algorithms.Model, error) { return l.resolve(m, resources) },
 	}
 	if l.engine != nil {

@@ -3,6 +3,7 @@ package job
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/runner"
@@ -54,7 +56,7 @@ func (c Config) newEngine(ctx context.Context, outDir string, lost func(error)) 
 }
 
 // Remote returns the configuration of a remote engine in a file, with its API key.
-func Remote(t *runfile.Tinker, lookupEnv func(name string) (string, bool)) (engine.RemoteConfig, error) {
+func Remote(t *runfile.Tinker, lookupEnv func(name string) (string, bool), trust *tls.Config) (engine.RemoteConfig, error) {
 	key, err := keys.Secret(lookupEnv, "engine.tinker.api_key", t.Client.APIKey)
 	if err != nil {
 		return engine.RemoteConfig{}, err
@@ -62,12 +64,12 @@ func Remote(t *runfile.Tinker, lookupEnv func(name string) (string, bool)) (engi
 	cfg := engine.RemoteConfig{
 		Client: t.Client, Folder: t.Chat.Folder, Pretrained: pretrained.Config{Style: t.Chat.Style, Stop: t.Chat.Stop, Turns: t.Chat.Turns, TurnBytes: t.Chat.TurnBytes}, Characters: t.Chat.Characters,
 	}
-	cfg.Client.APIKey = key
+	cfg.Client.APIKey, cfg.Client.TLS = key, trust
 	return cfg, nil
 }
 
 func (c Config) newRemote(ctx context.Context, t *runfile.Tinker, lost func(error)) (*engine.Engine, error) {
-	cfg, err := Remote(t, c.LookupEnv)
+	cfg, err := Remote(t, c.LookupEnv, c.TLS)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +95,7 @@ func (c Config) startServer(ctx context.Context, outDir string, lost func(error)
 		return nil, func() error { return nil }, nil
 	}
 	cfg := c.File.Engine.Server.Config
-	cfg.Env, cfg.Logger = c.Environ, c.Logger
+	cfg.Env, cfg.TLS, cfg.Logger = c.Environ, c.TLS, c.Logger
 	cfg.Lost = func(err error) { lost(fmt.Errorf("engine.command: %w", err)) }
 	closeLog := func() error { return nil }
 	if outDir != "" {
@@ -134,21 +136,20 @@ func (c Config) newProxy(e *engine.Engine, s *inference.Server, token string) *t
 		}
 		settings = &runfile.Proxy{}
 	}
-	cfg := trainer.ProxyConfig{Config: settings.Config, Listen: settings.Listen, Model: settings.Model, Sampling: settings.Sampling}
+	cfg := trainer.ProxyConfig{Config: settings.Config, Listen: settings.Listen, CertFile: settings.TLS.Cert, KeyFile: settings.TLS.Key, Model: settings.Model, Sampling: settings.Sampling}
 	cfg.LookupEnv, cfg.Logger = c.LookupEnv, c.Logger
 	if cfg.Token == "" {
 		cfg.Token = token
 	}
+	backends := proxy.NewTransport()
+	backends.TLSClientConfig = c.TLS
+	cfg.Transport = backends
 	if e != nil {
-		var others http.RoundTripper
-		if len(cfg.Models) > 0 {
-			others = proxy.NewTransport()
-		}
-		cfg.Transport = e.Transport(others)
+		cfg.Transport = e.Transport(backends)
 		cfg.Models = append([]proxy.Model{e.Model()}, cfg.Models...)
 	}
 	if s != nil {
-		cfg.Transport = s.Transport(proxy.NewTransport())
+		cfg.Transport = s.Transport(backends)
 		cfg.Models = append([]proxy.Model{c.servedModel()}, cfg.Models...)
 	}
 	if cfg.Model == "" && len(cfg.Models) > 0 {
@@ -157,13 +158,28 @@ func (c Config) newProxy(e *engine.Engine, s *inference.Server, token string) *t
 	return trainer.NewProxy(cfg)
 }
 
+// checkListen refuses an address that other machines can reach if what is sent there can be
+// read on its way.
+func (c Config) checkListen(key, address string, tls runfile.TLS) error {
+	if c.Role == execution.RoleRunner || loopback(address) || tls.Cert != "" || tls.Insecure {
+		return nil
+	}
+	return agl.Errorf(agl.CodeInvalid, "%s.listen: got %s, which others can reach, and read what is sent: set %s.tls_cert and %s.tls_key (agl cert makes them), or allow it with %s.insecure: true", key, address, key, key, key)
+}
+
 // checkReach checks whether runners elsewhere, if there may be any, reach the models:
 // an address that agents cannot be told is an error; one that only this machine
 // reaches is worth a notice.
-func (c Config) checkReach() (notice string, err error) {
-	p := c.File.Proxy
+func (c Config) checkReach(token string) (notice string, err error) {
+	p, s := c.File.Proxy, c.File.Store
 	if p == nil {
 		p = &runfile.Proxy{}
+	}
+	if c.Role != execution.RoleRunner && !loopback(s.Listen) && token == "" {
+		return "", agl.Errorf(agl.CodeInvalid, "store.listen: got %s, which others can reach: set store.token, or AGL_TOKEN", s.Listen)
+	}
+	if err := c.checkListen("store", s.Listen, s.TLS); err != nil {
+		return "", err
 	}
 	if host, _, err := net.SplitHostPort(p.Listen); err == nil && unspecified(host) && p.Config.PublicURL == "" {
 		return "", agl.Errorf(agl.CodeInvalid, "proxy.public_url: none given, and proxy.listen is %s: agents must be told the address of the proxy", p.Listen)
@@ -171,7 +187,10 @@ func (c Config) checkReach() (notice string, err error) {
 	if c.Role != execution.RoleRunner && !loopback(p.Listen) && p.Config.KeySecret == "" {
 		return "", agl.Errorf(agl.CodeInvalid, "proxy.listen: got %s, which others can reach, and the proxy would forward anybody's calls with its keys: set proxy.key_secret", p.Listen)
 	}
-	if loopback(c.File.Store.Listen) || !loopback(p.Listen) {
+	if err := c.checkListen("proxy", p.Listen, p.TLS); err != nil {
+		return "", err
+	}
+	if loopback(s.Listen) || !loopback(p.Listen) {
 		return "", nil
 	}
 	return "runners on other machines reach the store, but not the models: set proxy.listen, and proxy.public_url", nil
@@ -200,7 +219,7 @@ func (c Config) newAgent(storeURL, token string) (_ agl.Agent, closeAgent func()
 	p := c.File.Agent.Process
 	p.Environ, p.StoreURL, p.Reaper, p.Logger = c.Environ, storeURL, c.Reaper, c.Logger
 	if storeURL != "" { // an agent that knows no store sends it no spans
-		if p.SpanToken, err = client.SpanTokens(client.Config{URL: storeURL, Token: token}); err != nil {
+		if p.SpanToken, err = client.SpanTokens(client.Config{URL: storeURL, Token: token, TLS: c.TLS}); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -223,7 +242,16 @@ func (c Config) runnerConfig() runner.Config {
 	// A run that is stopped cancels its rollouts. Agents learn of it with the next
 	// heartbeat, while a person is waiting.
 	const heartbeat = 3 * time.Second
-	return runner.Config{GracePeriod: grace + time.Second, HeartbeatInterval: heartbeat}
+	cfg := runner.Config{GracePeriod: grace + time.Second, HeartbeatInterval: heartbeat}
+	if c.TLS != nil {
+		cfg.HTTPClient = &http.Client{Transport: c.transport()}
+	}
+	return cfg
+}
+
+// transport sends single requests.
+func (c Config) transport() http.RoundTripper {
+	return &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: c.TLS}
 }
 
 // drainTimeout is how long runners may take to finish their rollouts. It covers the
@@ -249,7 +277,7 @@ func (c Config) database(outDir string) string {
 // reach the store. It returns the URL of the store for agents.
 func (c Config) strategy(ctx context.Context, token string) (s execution.ClientServer, storeURL string, err error) {
 	s = execution.ClientServer{
-		Config: execution.Config{Role: c.Role, Token: token}, InProcess: true, GracefulTimeout: c.drainTimeout(), Logger: c.Logger,
+		Config: execution.Config{Role: c.Role, Token: token}, TLS: c.TLS, InProcess: true, GracefulTimeout: c.drainTimeout(), Logger: c.Logger,
 	}
 	if c.File.Store.URL != "" {
 		s.StoreURL, s.ExternalStore = c.storeURL(), true
@@ -266,6 +294,13 @@ func (c Config) strategy(ctx context.Context, token string) (s execution.ClientS
 	var listening net.ListenConfig
 	if s.Listener, err = listening.Listen(ctx, "tcp", address); err != nil {
 		return s, "", fmt.Errorf("store.listen: %w", err)
+	}
+	if tls := c.File.Store.TLS; tls.Cert != "" {
+		encrypted, err := httpserver.TLS{CertFile: tls.Cert, KeyFile: tls.Key}.Listener(s.Listener, c.Logger)
+		if err != nil {
+			return s, "", agl.Errorf(agl.CodeInvalid, "store.tls_cert: %w", errors.Join(err, s.Listener.Close()))
+		}
+		s.Listener = encrypted
 	}
 	return s, execution.ClientURL(s.Listener), nil
 }

@@ -74,7 +74,7 @@ func (r *run) fit(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	notice, err := cfg.checkReach()
+	notice, err := cfg.checkReach(token)
 	if err != nil {
 		return err
 	}

@@ -97,7 +97,7 @@ func TestStoredRollouts(t *testing.T) {
 	made.File.Algorithm.(*algorithms.GRPO).Steps = 1
 	result := runJob(t, made)
 	path := filepath.Join(result.Output, keys.DatabaseFile)
-	rollouts := algorithms.StoredRollouts(keys.Source{Database: "sqlite:" + path}, made.LookupEnv, made.Logger)
+	rollouts := algorithms.StoredRollouts(keys.Source{Database: "sqlite:" + path}, made.LookupEnv, nil, made.Logger)
 	driver, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
 	if err != nil {
 		t.Fatal(err)

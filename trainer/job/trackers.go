@@ -46,7 +46,7 @@ func (l *learner) openTrackers(ctx context.Context, runs agl.Runs) (_ *tracker.S
 		m, err := tracker.NewMLflow(ctx, tracker.MLflowConfig{
 			URL: file.MLflow.URL, Token: token, Experiment: cmp.Or(file.MLflow.Experiment, "agl"), RunName: file.MLflow.RunName,
 			Params:    map[string]string{"algorithm": c.File.Algorithm.Name(), "describe": c.File.Algorithm.Describe(), "seed": strconv.FormatUint(c.File.Seed, 10), "output": outDir},
-			StateFile: filepath.Join(outDir, mlflowFile),
+			StateFile: filepath.Join(outDir, mlflowFile), Transport: c.transport(),
 		})
 		if err != nil {
 			return nil, err

@@ -118,6 +118,8 @@ type Proxy struct {
 	Config proxy.Config
 	// Listen is host:port; empty is a free port of 127.0.0.1.
 	Listen string
+	// TLS encrypts it.
+	TLS TLS
 	// Model is what agents are told to request; by default the first.
 	Model string
 	// Sampling are the sampling parameters of training, ValSampling those of
@@ -207,6 +209,13 @@ type Policy struct {
 	WarmStart *engine.WarmStart
 }
 
+// TLS has the files with which a listener encrypts, as PEM; the zero value does not.
+type TLS struct {
+	Cert, Key string
+	// Insecure lets other machines reach a listener that does not encrypt.
+	Insecure bool
+}
+
 // Store says where the run is stored.
 type Store struct {
 	// Database is a --db value; empty is the file agl.db in Output.
@@ -218,6 +227,8 @@ type Store struct {
 	// Listen is host:port of the store of this run for runners on other machines; empty
 	// means that there are none.
 	Listen string
+	// TLS encrypts it.
+	TLS TLS
 	// Unresponsive fails an attempt without a heartbeat for this time; zero means 10
 	// minutes.
 	Unresponsive time.Duration

@@ -82,6 +82,7 @@ func TestGRPO(t *testing.T) {
 			Shuffle: true, Seed: 7,
 		},
 		Proxy: &runfile.Proxy{
+			TLS:    runfile.TLS{Cert: filepath.Join(dir, "certs/server.pem"), Key: filepath.Join(dir, "certs/server.key"), Insecure: true},
 			Listen: "127.0.0.1:4748", Model: "trained", Sampling: jsontext.Value(`{"temperature":1.0}`), ValSampling: jsontext.Value(`{"temperature":0}`),
 			Config: proxy.Config{
 				Models:   []proxy.Model{{Name: "judge", BaseURL: "https://api.openai.com/v1", APIKey: "env:OPENAI_API_KEY", TextOnly: true}},
@@ -108,7 +109,8 @@ func TestGRPO(t *testing.T) {
 			PlainAdvantage: true, Credit: grpo.CreditTurn, Discount: 0.9, LengthNormalization: true, ValidateEvery: 5,
 		}},
 		Store: runfile.Store{
-			Database: "sqlite:" + filepath.Join(dir, "kept/run.db"), Token: "env:STORE_TOKEN", Listen: "0.0.0.0:4747", Unresponsive: 2 * time.Minute,
+			Database: "sqlite:" + filepath.Join(dir, "kept/run.db"), Token: "env:STORE_TOKEN", Listen: "0.0.0.0:4747",
+			TLS: runfile.TLS{Cert: filepath.Join(dir, "certs/server.pem"), Key: filepath.Join(dir, "certs/server.key")}, Unresponsive: 2 * time.Minute,
 		},
 		Trackers: runfile.Trackers{
 			TensorBoard: filepath.Join(dir, "board"),
@@ -204,7 +206,7 @@ func TestBaseline(t *testing.T) {
 	compare(t, "baseline.yaml", &runfile.File{
 		Data:      runfile.Data{Train: &runfile.Tasks{Path: filepath.Join(dir, "tasks.jsonl")}},
 		Algorithm: &algorithms.Baseline{Config: baseline.Config{Epochs: 2, MaxQueueLength: 16, SpanVerbosity: baseline.SpanNone}},
-		Store:     runfile.Store{Listen: "0.0.0.0:4747"},
+		Store:     runfile.Store{Listen: "0.0.0.0:4747", TLS: runfile.TLS{Insecure: true}},
 		Output:    filepath.Join(dir, "runs/baseline"),
 	})
 }

@@ -2,7 +2,6 @@ package tracker
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,24 +32,27 @@ type MLflowConfig struct {
 	Params map[string]string
 	// StateFile remembers the run, so that a later process of it logs to the same; empty remembers nothing.
 	StateFile string
-	// Client sends the requests; nil means one with a timeout of 30 s.
-	Client *http.Client
+	// Transport sends the requests; nil is http.DefaultTransport.
+	Transport http.RoundTripper
 }
 
 // MLflow logs to an MLflow tracking server by its REST API (mlflow.org/docs/latest/rest-api.html, version 2.0).
 type MLflow struct {
-	cfg MLflowConfig
-	run string
+	cfg  MLflowConfig
+	http http.Client
+	run  string
 }
 
 // mlflowBatch is the number of metrics that log-batch takes at once.
 const mlflowBatch = 1000
 
+// mlflowTimeout bounds a request.
+const mlflowTimeout = 30 * time.Second
+
 // NewMLflow starts a run, or goes on with that of the state file.
 func NewMLflow(ctx context.Context, cfg MLflowConfig) (*MLflow, error) {
 	cfg.URL = strings.TrimSuffix(cfg.URL, "/")
-	cfg.Client = cmp.Or(cfg.Client, &http.Client{Timeout: 30 * time.Second})
-	m := &MLflow{cfg: cfg}
+	m := &MLflow{cfg: cfg, http: http.Client{Transport: cfg.Transport, Timeout: mlflowTimeout}}
 	if err := m.open(ctx); err != nil {
 		return nil, fmt.Errorf("mlflow: %w", err)
 	}
@@ -205,7 +207,7 @@ func (m *MLflow) send(ctx context.Context, method, call string, body []byte, int
 	if m.cfg.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+m.cfg.Token)
 	}
-	resp, err := m.cfg.Client.Do(req)
+	resp, err := m.http.Do(req)
 	if err != nil {
 		return fmt.Errorf("%s: %w", call, err)
 	}

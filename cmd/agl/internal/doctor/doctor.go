@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"crypto/tls"
 	"fmt"
 	"io"
 	"strings"
@@ -36,6 +37,7 @@ const (
 type Config struct {
 	Timeout   time.Duration // for the answer of a store or a model
 	Token     string        // the store's bearer token
+	TLS       *tls.Config   // whom to trust; nil is the CAs of the system
 	LookupEnv func(name string) (value string, found bool)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/chat"
 	"github.com/agl-go/agl/trainer/engine"
@@ -72,7 +73,7 @@ func (d *Doctor) remote(ctx context.Context, f *runfile.File) *engine.Engine {
 	if !d.secret("engine.tinker.api_key", t.Client.APIKey) {
 		return nil
 	}
-	cfg, err := job.Remote(t, d.cfg.LookupEnv)
+	cfg, err := job.Remote(t, d.cfg.LookupEnv, d.cfg.TLS)
 	if err != nil {
 		d.Addf("engine", Fail, "", "%v", err)
 		return nil
@@ -90,6 +91,8 @@ func (d *Doctor) remote(ctx context.Context, f *runfile.File) *engine.Engine {
 	if err != nil {
 		remedy := "start it, or change engine.tinker.base_url"
 		switch {
+		case httpserver.Untrusted(err):
+			remedy = trustRemedy
 		case errors.Is(err, agl.ErrUnauthorized):
 			remedy = "set its key: api_key: env:NAME"
 		case errors.Is(err, agl.ErrNotFound):

@@ -79,9 +79,11 @@ type tokenData struct{ ids, logprobs bool }
 func (d *Doctor) try(ctx context.Context, model proxy.Model) (_ tokenData, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
-	records := &recorded{}
+	records, backends := &recorded{}, proxy.NewTransport()
+	backends.TLSClientConfig = d.cfg.TLS
+	defer backends.CloseIdleConnections()
 	gateway, err := proxy.New(proxy.Config{
-		Models: []proxy.Model{model}, Spans: records, LookupEnv: d.cfg.LookupEnv, Retry: proxy.Retry{Attempts: 1}, IdleTimeout: d.cfg.Timeout,
+		Models: []proxy.Model{model}, Spans: records, LookupEnv: d.cfg.LookupEnv, Transport: backends, Retry: proxy.Retry{Attempts: 1}, IdleTimeout: d.cfg.Timeout,
 	})
 	if err != nil {
 		return tokenData{}, err

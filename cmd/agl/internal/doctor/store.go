@@ -10,6 +10,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/driver"
@@ -22,6 +23,8 @@ func (d *Doctor) Store(ctx context.Context, url, token string) {
 	switch {
 	case errors.Is(err, agl.ErrUnauthorized):
 		d.Addf("store", Fail, "set AGL_TOKEN to the token that the store was started with", "%s answers, but does not accept the token: %v", shown, err)
+	case httpserver.Untrusted(err):
+		d.Addf("store", Fail, trustRemedy, "%s: %v", shown, err)
 	case err != nil:
 		d.Addf("store", Fail, "start one there with agl store, or name another", "%s: %v", shown, err)
 	default:
@@ -29,11 +32,14 @@ func (d *Doctor) Store(ctx context.Context, url, token string) {
 	}
 }
 
+// trustRemedy is for a server whose certificate is not trusted.
+const trustRemedy = "give the CA of its certificate with --ca (or AGL_CA), and use a name that the certificate has"
+
 // ask asks a store for its health, which needs no token, and for its statistics, which may need one.
 func (d *Doctor) ask(ctx context.Context, url, token string) (stats agl.Statistics, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
-	client, err := client.New(client.Config{URL: url, Token: token, RetryBudget: -1})
+	client, err := client.New(client.Config{URL: url, Token: token, TLS: d.cfg.TLS, RetryBudget: -1})
 	if err != nil {
 		return agl.Statistics{}, err
 	}

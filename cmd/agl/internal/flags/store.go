@@ -21,7 +21,7 @@ type Store struct {
 	StoreURL URL    `name:"store" default:"http://localhost:4747" env:"AGL_STORE_URL" help:"Base URL of the store."`
 	Token    string `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token."`
 
-	CA string `name:"ca" env:"AGL_CA" type:"path" placeholder:"FILE" help:"Trust the CA certificates in this PEM file besides those of the system."`
+	Trust
 
 	folder string // of a run, whose store is used instead
 }
@@ -41,7 +41,11 @@ func (f *Store) Open(context.Context) (store agl.Store, closeStore func(), err e
 
 // Client returns a client of the store, which the caller closes.
 func (f *Store) Client() (*client.Client, error) {
-	return client.New(client.Config{URL: string(f.StoreURL), Token: f.Token, CAFile: f.CA, RetryBudget: retryBudget})
+	settings, err := f.TLS()
+	if err != nil {
+		return nil, err
+	}
+	return client.New(client.Config{URL: string(f.StoreURL), Token: f.Token, TLS: settings, RetryBudget: retryBudget})
 }
 
 // OpenRun opens the store in the folder of a run, or, without a folder, that of the
