@@ -42,6 +42,17 @@ func gauss(gain float64) outcome {
 	}
 }
 
+// share has rewards of 0 and 1, the latter with the probability of the arm.
+func share(probabilities ...float64) outcome {
+	return func(r *rand.Rand, arm release.Arm) (float64, map[string]float64) {
+		reward := 0.0
+		if r.Float64() < probabilities[arm] {
+			reward = 1
+		}
+		return reward, map[string]float64{release.MetricLatency: math.Exp(0.5 * r.NormFloat64())}
+	}
+}
+
 // TestGates: of 200 releases each, at most 5 % of the candidates that are as good are promoted, and
 // at least 90 % of those that are better by half a deviation.
 func TestGates(t *testing.T) {
@@ -52,10 +63,18 @@ func TestGates(t *testing.T) {
 	const releases = 200
 	for _, tc := range []struct {
 		name     string
-		gain     float64
+		share    float64
+		draw     outcome
+		worse    bool
 		min, max int // promoted
 	}{
-		{"equal", 0, 0, releases * 5 / 100}, {"better", 0.5, releases * 90 / 100, releases}, {"worse", -0.5, 0, 0},
+		{"equal", 0.1, gauss(0), false, 0, releases * 5 / 100},
+		{"better", 0.1, gauss(0.5), false, releases * 90 / 100, releases},
+		{"worse", 0.1, gauss(-0.5), true, 0, 0},
+		// The first sessions of a candidate may all have the same reward.
+		{"equal, seldom 0", 0.05, share(0.98, 0.98), false, 0, releases * 5 / 100},
+		{"equal, seldom 1", 0.05, share(0.02, 0.02), false, 0, releases * 5 / 100},
+		{"better, never 0", 0.05, share(0.9, 1), false, releases * 90 / 100, releases},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -64,7 +83,7 @@ func TestGates(t *testing.T) {
 			promoted, early := 0, 0
 			var sessions []int64
 			for seed := range uint64(releases) {
-				v, e := simulate(gates, 0.1, seed, gauss(tc.gain))
+				v, e := simulate(gates, tc.share, seed, tc.draw)
 				if v.Action == release.Promote {
 					promoted++
 				}
@@ -79,7 +98,7 @@ func TestGates(t *testing.T) {
 			if promoted < tc.min || promoted > tc.max {
 				t.Errorf("%d promoted, want %d to %d", promoted, tc.min, tc.max)
 			}
-			if tc.gain >= 0 && early > releases*10/100 { // Alpha for the reward, and for the guards
+			if !tc.worse && early > releases*10/100 { // Alpha for the reward, and for the guards
 				t.Errorf("%d candidates that are not worse were rolled back by a test", early)
 			}
 		})

@@ -37,11 +37,18 @@ func (a Arm) String() string {
 // Source: Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas, "Time-uniform central limit
 // theory and asymptotic confidence sequences", arXiv:2103.06476, theorems 2.2 and 3.2. It is
 // asymptotic: of few sessions it promises nothing, so [Gates] wait for a minimum.
+//
+// σ is not taken below what it would be if both arms varied like the one that varies more,
+// √(mean of 1/p + 1/(1−p)) times that arm's deviation. A candidate of which few sessions are
+// known may not have shown yet what it seldom does: 50 rewards of 1 have the deviation 0 and
+// happen to every third candidate that earns 0 in one session of 50.
 type Sequence struct {
 	Arms [2]Mean `json:"arms"` // stable, candidate: their outcomes
 	// Difference is of the pseudo-outcomes. The first session of all, which has nothing to
 	// be compared with, is none.
 	Difference Mean `json:"difference"`
+	// Weights is of 1/p + 1/(1−p), the squared weights' expectation.
+	Weights Mean `json:"weights"`
 }
 
 // Mean is a mean with the sum of the squared deviations from it, after Welford (1962).
@@ -85,6 +92,7 @@ func (s *Sequence) Add(arm Arm, share, outcome float64) {
 			pseudo -= (outcome - means[Stable]) / (1 - share)
 		}
 		s.Difference.Add(pseudo)
+		s.Weights.Add(1/share + 1/(1-share))
 	}
 	s.Arms[arm].Add(outcome)
 }
@@ -99,6 +107,7 @@ func (s *Sequence) Interval(alpha, tightest float64) (low, high float64) {
 	}
 	log := -2 * math.Log(alpha)
 	rho2 := (log + math.Log(log+1)) / tightest
-	width := s.Difference.Deviation() * math.Sqrt(2*(t*rho2+1)/(t*t*rho2)*math.Log(math.Sqrt(t*rho2+1)/alpha))
+	deviation := max(s.Difference.Deviation(), math.Sqrt(s.Weights.Mean)*max(s.Arms[Stable].Deviation(), s.Arms[Candidate].Deviation()))
+	width := deviation * math.Sqrt(2*(t*rho2+1)/(t*t*rho2)*math.Log(math.Sqrt(t*rho2+1)/alpha))
 	return s.Difference.Mean - width, s.Difference.Mean + width
 }
