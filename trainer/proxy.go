@@ -184,6 +184,8 @@ func (p *Proxy) start(ctx context.Context, spans proxy.Spans, log *slog.Logger) 
 	}
 	if watcher != nil {
 		cfg.Sessions.Releases = watcher.Releases
+	} else {
+		cfg.Sessions.Releases, _ = spans.(proxy.Releases) // a client, whose server decides
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = log

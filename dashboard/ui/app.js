@@ -12,6 +12,7 @@ import { Rollouts } from "./pages/rollouts.js";
 import { Rollout } from "./pages/rollout.js";
 import { Run, Runs } from "./pages/runs.js";
 import { Resources } from "./pages/resources.js";
+import { Release, Releases } from "./pages/releases.js";
 import { Workers } from "./pages/workers.js";
 import { Keys } from "./pages/keys.js";
 
@@ -21,6 +22,7 @@ const views = [
   { path: "rollouts", name: "Rollouts", page: Rollouts, detail: Rollout, key: "2" },
   { path: "resources", name: "Resources", page: Resources, key: "3" },
   { path: "workers", name: "Workers", page: Workers, key: "4" },
+  { path: "releases", name: "Releases", page: Releases, detail: Release, key: "7" },
   { path: "keys", name: "Access", page: Keys, key: "5" },
 ];
 
@@ -84,7 +86,7 @@ function SignIn() {
 }
 
 const keys = [
-  ["1 2 3 4 5 6", "overview, rollouts, resources, workers, access, runs"],
+  ["1 2 3 4 5 6 7", "overview, rollouts, resources, workers, access, runs, releases"],
   ["/", "search"],
   ["j k", "next and previous row or span"],
   ["Enter", "open the row"],

@@ -116,7 +116,7 @@ func (x *exchange) answerJSON(status int, v any, err error) error {
 	if err != nil {
 		return err
 	}
-	doc, err := json.Marshal(v)
+	doc, err := json.Marshal(v, json.Deterministic(true))
 	if err != nil {
 		return err
 	}

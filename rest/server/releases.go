@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/agl-go/agl"
@@ -15,14 +16,17 @@ const (
 )
 
 // releases serves the releases of a store. It is nil for one that keeps no documents.
-type releases struct{ releases *release.Releases }
+type releases struct {
+	releases *release.Releases
+	store    agl.Store
+}
 
 func newReleases(store agl.Store) releases {
 	documents, ok := store.(agl.DocumentStore)
 	if !ok {
 		return releases{}
 	}
-	return releases{release.New(documents)}
+	return releases{release.New(documents), store}
 }
 
 func (s releases) check() error {
@@ -45,7 +49,11 @@ func (s releases) list(x *exchange) error {
 		return err
 	}
 	found, err := s.releases.List(x.context())
-	return x.answerJSON(http.StatusOK, map[string][]release.Release{"items": found}, err)
+	items := make([]wire.ReleaseAnswer, len(found))
+	for i := range found {
+		items[i] = wire.ReleaseOf(found[i])
+	}
+	return x.answerJSON(http.StatusOK, map[string][]wire.ReleaseAnswer{"items": items}, err)
 }
 
 func (s releases) get(x *exchange) error {
@@ -53,7 +61,7 @@ func (s releases) get(x *exchange) error {
 		return err
 	}
 	found, err := s.releases.Get(x.context(), x.request.PathValue(releaseID))
-	return x.answerJSON(http.StatusOK, &found, err)
+	return x.answerJSON(http.StatusOK, wire.ReleaseOf(found), err)
 }
 
 func (s releases) propose(x *exchange) error {
@@ -64,8 +72,15 @@ func (s releases) propose(x *exchange) error {
 	if err := x.decode(&body, bodyRequired); err != nil {
 		return err
 	}
+	if id := body.Candidate.ResourcesID; id != "" { // or every session that gets the candidate fails
+		if _, err := s.store.GetResources(x.context(), agl.GetResourcesParams{ResourcesID: id}); errors.Is(err, agl.ErrNotFound) {
+			return agl.Errorf(agl.CodeInvalid, "candidate.resources_id: got %.100q, must be the id of resources of this store", id)
+		} else if err != nil {
+			return err
+		}
+	}
 	made, err := s.releases.Propose(x.context(), release.Proposal{Candidate: body.Candidate, Model: body.Model, Share: body.Share, Gates: body.Gates, By: x.caller.By()})
-	return x.answerJSON(http.StatusCreated, &made, err)
+	return x.answerJSON(http.StatusCreated, wire.ReleaseOf(made), err)
 }
 
 // act does what the path says with a release.
@@ -79,5 +94,5 @@ func (s releases) act(x *exchange) error {
 	}
 	act := release.Act(x.request.PathValue(releaseAct))
 	after, err := s.releases.Do(x.context(), x.request.PathValue(releaseID), act, x.caller.By(), body.Reason)
-	return x.answerJSON(http.StatusOK, &after, err)
+	return x.answerJSON(http.StatusOK, wire.ReleaseOf(after), err)
 }

@@ -56,6 +56,8 @@ const views = {
   raw: { hash: "rollouts/" + made.chat + "?tab=raw", shows: "rollout_id" },
   resources: { hash: "resources", shows: "Resources" },
   workers: { hash: "workers", shows: "Workers" },
+  releases: { hash: "releases", shows: "support-v2" },
+  release: { hash: "releases/" + made.release, shows: "failed_tool_calls" },
   nowhere: { hash: "nowhere", shows: "There is no such view" },
 };
 
@@ -258,6 +260,28 @@ test("two versions of resources are compared", async () => {
   await page.locator(".versions li").nth(1).getByRole("button", { name: "compare" }).click();
   await page.locator(".diff .added").getByText("Take your time.").waitFor();
   assert.equal(await page.locator(".diff .removed").textContent(), "- removed: Be brief.");
+  await done();
+});
+
+test("a release is frozen, promoted and rolled back, each with a reason", async () => {
+  const { page, done } = await open("releases");
+  await page.getByText("20 of 40").waitFor(); // the store has counted every session
+  await page.getByRole("link", { name: made.release }).click();
+  const reward = page.getByRole("region", { name: "Evidence" }).getByRole("row").nth(1);
+  assert.match(await reward.innerText(), /reward\s+0\.8\d*\s+0\.5\d*\s+20 \+ 20\s+more than 0\s+\+0\.\d+ to \+0\.\d+\s+better/);
+  await page.getByText("20 of at least 50").waitFor();
+  page.on("dialog", (d) => d.accept());
+  await page.getByRole("button", { name: "Freeze" }).click();
+  await page.locator("h1").getByText("frozen").waitFor();
+  await page.getByRole("button", { name: "Resume" }).click();
+  await page.getByRole("button", { name: "Freeze" }).waitFor();
+  await page.getByLabel("Reason").fill("<b>it was read</b>");
+  await page.getByRole("button", { name: "Promote" }).click();
+  await page.locator("h1 .status-promoted").waitFor();
+  await page.getByRole("cell", { name: "<b>it was read</b>" }).waitFor();
+  await page.getByRole("button", { name: "Roll back" }).click();
+  await page.locator("h1 .status-rolledback").waitFor();
+  assert.equal(await page.getByRole("button", { name: "Promote" }).count(), 0);
   await done();
 });
 

@@ -53,6 +53,7 @@ func TestPage(t *testing.T) {
 		"long": add(t, store, `"a long rollout"`, longSpans(10_000)), "hostile": add(t, store, hostileText(`<img src=x onerror="window.hacked=1">`), hostileSpans()),
 		"chat": add(t, store, `{"question":"what is on the picture?"}`, chatSpans()), "failed": fail(t, store),
 	}
+	made["release"] = canary(t, store)
 	runs, err := store.QueryRuns(t.Context(), agl.QueryRunsParams{})
 	if err != nil || len(runs.Items) != 1 || !runs.Items[0].Step.Valid {
 		t.Fatalf("the store has the runs %+v (%v), want the one that was trained, with metrics", runs.Items, err)

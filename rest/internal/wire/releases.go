@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"math"
+
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -18,6 +20,56 @@ func Release(id string) string { return Releases + "/" + id }
 
 // ReleaseAct is the path of an act on a release.
 func ReleaseAct(id string, act release.Act) string { return Release(id) + "/" + string(act) }
+
+// ReleaseAnswer is a release and what its evidence says now.
+type ReleaseAnswer struct {
+	release.Release
+
+	Now ReleaseNow `json:"now"`
+}
+
+// ReleaseNow says what the gates make of the evidence. A difference is nil, and a mean 0, as
+// long as there are too few sessions.
+type ReleaseNow struct {
+	Verdict release.Verdict `json:"verdict"`
+	Reward  *[2]float64     `json:"reward"` // the bounds of the difference
+	Guards  []GuardNow      `json:"guards"` // in the order of the gates
+}
+
+// GuardNow is what is known of a guarded metric.
+type GuardNow struct {
+	Metric     string      `json:"metric"`
+	Sessions   [2]int64    `json:"sessions"`   // with a value: stable, candidate
+	Means      [2]float64  `json:"means"`      // stable, candidate
+	Difference *[2]float64 `json:"difference"` // the bounds, less what is tolerated
+}
+
+// ReleaseOf is the answer for a release.
+func ReleaseOf(r release.Release) ReleaseAnswer {
+	reward, guards := r.Gates.Bounds(&r.Evidence)
+	answer := ReleaseAnswer{Release: r, Now: ReleaseNow{Verdict: r.Gates.Decide(&r.Evidence), Reward: finite(reward), Guards: []GuardNow{}}}
+	for _, g := range r.Gates.Guards {
+		s := r.Evidence.Guards[g.Metric]
+		now := GuardNow{Metric: g.Metric, Difference: finite(guards[g.Metric])}
+		for i, arm := range s.Arms {
+			if now.Sessions[i] = arm.N; arm.N > 0 {
+				now.Means[i] = arm.Mean
+			}
+		}
+		if now.Sessions[release.Stable] > 0 {
+			now.Means[release.Stable] = g.StableMean(&s)
+		}
+		answer.Now.Guards = append(answer.Now.Guards, now)
+	}
+	return answer
+}
+
+func finite(bounds [2]float64) *[2]float64 {
+	if math.IsInf(bounds[0], 0) || math.IsInf(bounds[1], 0) {
+		return nil
+	}
+	return &bounds
+}
 
 // NewRelease is the body that posts to [Releases].
 type NewRelease struct {
