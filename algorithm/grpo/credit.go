@@ -97,7 +97,7 @@ func credit(c Config, g taskGroup) (all groupAdvantages, ok bool) {
 	}
 	each, ok := advantages(rewards, c.Baseline, c.PlainAdvantage)
 	if len(g) == 1 && g[0].expected != nil {
-		each = []float64{g[0].expected.advantage(g[0].score())}
+		each = []float64{g[0].expected.advantage(g[0].score(), c.PlainAdvantage)}
 		ok = each[0] != 0
 	}
 	if !ok {

@@ -26,7 +26,7 @@ import (
 //
 //	Â = (R − m)/(√v + 1e-4),   then  m ← m + α·(R − m),   v ← (1 − α)·(v + α·(R − m)²)
 //
-// which is REINFORCE with a baseline (Williams 1992, Machine Learning 8, §4; Sutton and
+// or R − m with Config.PlainAdvantage, which is REINFORCE with a baseline (Williams 1992, Machine Learning 8, §4; Sutton and
 // Barto 2018, §13.4): m does not depend on what the rollout did, so the gradient is
 // unbiased. Mean and variance are exponentially weighted (West 1979, CACM 22:9; Finch 2009,
 // "Incremental calculation of weighted mean and variance", §9), so that they follow users
@@ -134,7 +134,11 @@ func (e *expectation) add(reward, rate float64) {
 	e.Variance = (1 - rate) * (e.Variance + rate*d*d)
 }
 
-func (e *expectation) advantage(reward float64) float64 {
+// advantage is over the mean; plain leaves out the division.
+func (e *expectation) advantage(reward float64, plain bool) float64 {
+	if plain {
+		return reward - e.Mean
+	}
 	return (reward - e.Mean) / (math.Sqrt(e.Variance) + advantageEpsilon)
 }
 
