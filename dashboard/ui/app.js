@@ -11,6 +11,7 @@ import { Overview } from "./pages/overview.js";
 import { Rollouts } from "./pages/rollouts.js";
 import { Rollout } from "./pages/rollout.js";
 import { Run, Runs } from "./pages/runs.js";
+import { Step } from "./pages/step.js";
 import { Resources } from "./pages/resources.js";
 import { Release, Releases } from "./pages/releases.js";
 import { Workers } from "./pages/workers.js";
@@ -18,7 +19,7 @@ import { Keys } from "./pages/keys.js";
 
 const views = [
   { path: "", name: "Overview", page: Overview, key: "1" },
-  { path: "runs", name: "Runs", page: Runs, detail: Run, key: "6" },
+  { path: "runs", name: "Runs", page: Runs, detail: Run, part: Step, key: "6" },
   { path: "rollouts", name: "Rollouts", page: Rollouts, detail: Rollout, key: "2" },
   { path: "resources", name: "Resources", page: Resources, key: "3" },
   { path: "workers", name: "Workers", page: Workers, key: "4" },
@@ -33,7 +34,7 @@ function App() {
   const [help, setHelp] = useState(false);
   const main = useRef(null);
   const view = views.find((v) => v.path === (path[0] || ""));
-  const Page = view && (path[1] ? view.detail : view.page);
+  const Page = view && (path[2] ? view.part : path[1] ? view.detail : view.page);
   useEffect(() => {
     document.title = (path.length ? path.join(" · ") : "Overview") + " – agl";
     main.current?.focus({ preventScroll: true });
@@ -59,7 +60,7 @@ function App() {
       <button class="small" aria-haspopup="dialog" onClick=${() => setHelp(true)}>Keys</button>
     </header>
     <main ref=${main} tabindex="-1">
-      ${unauthorized.value ? html`<${SignIn} />` : Page ? html`<${Page} key=${path.join("/")} id=${path[1]} />` : html`<${Empty} title="There is no such view."><a href=${href([])}>To the overview</a></${Empty}>`}
+      ${unauthorized.value ? html`<${SignIn} />` : Page ? html`<${Page} key=${path.slice(0, 4).join("/")} id=${path[1]} path=${path} />` : html`<${Empty} title="There is no such view."><a href=${href([])}>To the overview</a></${Empty}>`}
     </main>
     ${help && html`<${Help} close=${() => setHelp(false)} />`}`;
 }

@@ -48,6 +48,8 @@ const views = {
   runs: { hash: "runs", shows: "grpo" },
   run: { hash: "runs/" + made.run, shows: "Seconds by phase" },
   compared: { hash: "runs/" + made.run + "?compare=" + made.other, shows: "Seconds by phase: seconds/train" },
+  step: { hash: `runs/${made.run}/steps/1`, shows: "Groups of the step|16 groups" },
+  group: { hash: `runs/${made.grouped}/steps/1/groups/0`, shows: "They part at message 3" },
   rollouts: { hash: "rollouts", shows: "Rollouts" },
   failed: { hash: "rollouts?status=failed", shows: "ValueError|agent_error" },
   conversation: { hash: "rollouts/" + made.chat, shows: "A cat." },
@@ -159,6 +161,72 @@ test("a run's curves follow it, and runs are drawn over each other", async () =>
   await page.getByRole("checkbox", { name: "Compare run" }).check();
   await page.getByRole("link", { name: "Show 2 runs over each other" }).click();
   await page.locator("figure.chart", { hasText: "Training reward: reward_mean" }).waitFor();
+  await done();
+});
+
+test("a point of a run's curve opens the groups of its step, and a group shows where its rollouts part", async () => {
+  const { page, done } = await open("runs/" + made.run);
+  const chart = page.locator("figure.chart", { hasText: "Training reward" });
+  const box = await chart.locator(".u-over").boundingBox();
+  await page.mouse.move(box.x + 2, box.y + box.height / 2);
+  await page.mouse.click(box.x + 2, box.y + box.height / 2);
+  await page.waitForURL(`**/#/runs/${made.run}/steps/1`);
+  const groups = page.getByRole("region", { name: "Groups of the step" });
+  await groups.locator("tbody tr").nth(15).waitFor();
+  assert.equal(await groups.locator("tbody tr").count(), 16);
+  // What the run has counted itself.
+  const { items } = await api(`runs/${made.run}/metrics?from=1&to=1`);
+  const teaching = await groups.getByRole("cell", { name: "yes", exact: true }).count();
+  assert.equal(teaching, items[0].values.groups_used);
+  assert.equal(await groups.getByRole("cell", { name: "all rewards that count are equal" }).count(), items[0].values.groups_skipped);
+  await page.keyboard.press("j");
+  await page.keyboard.press("Enter");
+  await page.waitForURL(`**/steps/1/groups/0`);
+  const siblings = page.getByRole("region", { name: "Siblings", exact: true }).locator("tbody tr");
+  await siblings.nth(7).waitFor();
+  assert.equal(await siblings.count(), 8);
+  await page.getByRole("link", { name: "Group after" }).click();
+  await page.waitForURL(`**/steps/1/groups/1`);
+  await page.getByRole("heading", { name: "What they said" }).waitFor();
+  await page.goto(base + `#/runs/${made.run}/steps/1/groups/99`);
+  await page.getByText("There is no group 99").waitFor();
+  await page.goto(base + `#/runs/${made.run}/steps/77`);
+  await page.getByText("No training rollouts in this step.").waitFor();
+  await page.goto(base + `#/runs/${made.run}/steps/x`);
+  await page.getByText("There is no such step.").waitFor();
+  await done();
+});
+
+test("the siblings of a group stand side by side, with rewards, advantages and tokens", async () => {
+  const { page, done } = await open(`runs/${made.grouped}/steps/1/groups/0`);
+  await page.getByText("They part at message 3.").waitFor();
+  const rows = page.getByRole("region", { name: "Siblings", exact: true }).locator("tbody tr");
+  const cells = await rows.evaluateAll((all) => all.map((tr) => [...tr.children].map((td) => td.textContent)));
+  // Rewards 1, 0, 0.5 and a timeout: mean 0.5, standard deviation √(1/6).
+  const scale = Math.sqrt(1 / 6) + 1e-4;
+  assert.deepEqual(cells.map((c) => c[3]), ["1", "0", "0.5", "does not count: timeout"]);
+  assert.deepEqual(cells.map((c) => c[4]), [String(Number((0.5 / scale).toPrecision(4))), String(Number((-0.5 / scale).toPrecision(4))), "0", "–"]);
+  assert.deepEqual(cells.slice(0, 2).map((c) => [c[5], c[6]]), [["10", "3"], ["10", "6"]]);
+  await page.getByText("Advantages are computed here").waitFor();
+  const columns = page.getByRole("region", { name: "Siblings side by side" }).locator(".sibling");
+  assert.equal(await columns.count(), 4);
+  assert.match(await columns.nth(0).locator(".parts").innerText(), /It is 4\./);
+  assert.match(await columns.nth(1).locator(".parts").innerText(), /<b>It is 5<\/b>⟨202E⟩/);
+  assert.doesNotMatch(await columns.nth(0).innerText(), /What is 2 \+ 2/);
+  await page.getByText("2 messages in common").click();
+  await page.getByText("What is 2 + 2?").last().waitFor();
+  assert.equal(await page.evaluate(() => window.hacked), undefined);
+  // The reward of a judge, which comes later, is seen.
+  await page.goto(base + `#/runs/${made.grouped}/steps/1/groups/1`);
+  await page.getByText("not trained on: all rewards that count are equal").waitFor();
+  const link = await page.getByRole("region", { name: "Siblings", exact: true }).locator("tbody a").first().innerText();
+  await api(`rollouts/${link}/rewards`, { method: "POST", body: JSON.stringify({ value: 0.25, source: "judge" }) });
+  await page.getByRole("cell", { name: "0.25" }).waitFor();
+  await page.getByText("Mean reward 0.625").waitFor();
+  // Advantages that an algorithm wrote down.
+  await page.goto(base + `#/runs/${made.grouped}/steps/2/groups/0`);
+  await page.getByText("those that the algorithm wrote into the metadata").waitFor();
+  await page.getByRole("cell", { name: "-1.75" }).waitFor();
   await done();
 });
 

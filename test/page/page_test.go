@@ -62,7 +62,7 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made["run"], made["other"] = runs.Items[0].RunID, other.RunID
+	made["run"], made["other"], made["grouped"] = runs.Items[0].RunID, other.RunID, group(t, store)
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -177,6 +177,47 @@ func span(name string, start float64, attributes string) agl.Span {
 }
 
 var began = float64(time.Now().Unix())
+
+// group makes a run with the groups of two steps: of the first one's three rollouts that count have different rewards, and one
+// ended by a timeout; the rewards of the second are equal; the group of step 2 has advantages in its metadata.
+func group(t *testing.T, store agl.Store) (run string) {
+	t.Helper()
+	made, err := store.(agl.Runs).StartRun(t.Context(), agl.StartRunParams{Name: "grouped", Algorithm: "grpo"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sibling := func(metadata, reply string, reward float64, status agl.AttemptStatus) {
+		var e agl.EnqueueRollout
+		e.Input, e.Mode = jsontext.Value(`"What is 2 + 2?"`), agl.ModeTrain
+		e.Metadata = jsontext.Value(`{"run":"` + made.RunID + `",` + metadata + `}`)
+		r, err := store.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: e})
+		if err != nil {
+			t.Fatal(err)
+		}
+		spans := []agl.Span{span("litellm_request", began, `{"gen_ai.prompt.0.role":"system","gen_ai.prompt.0.content":"Be brief.","gen_ai.prompt.1.role":"user","gen_ai.prompt.1.content":"What is 2 + 2?",
+			"gen_ai.completion.0.role":"assistant","gen_ai.completion.0.content":`+hostileText(reply)+`,"gen_ai.usage.prompt_tokens":10,"gen_ai.usage.completion_tokens":`+fmt.Sprint(len(strings.Fields(reply)))+`}`)}
+		if status == agl.AttemptSucceeded {
+			spans = append(spans, span("agentlightning.annotation", began, `{"agentlightning.reward.0.name":"primary","agentlightning.reward.0.value":`+fmt.Sprint(reward)+`}`))
+		}
+		for i := range spans {
+			s := &spans[i]
+			s.RolloutID, s.AttemptID, s.SequenceID = r.RolloutID, r.Attempt.AttemptID, int64(i+1)
+			s.TraceID, s.SpanID = strings.Repeat("cd", 16), fmt.Sprintf("%016x", i+1)
+		}
+		if _, err := store.AddSpans(t.Context(), agl.AddSpansParams{Spans: spans}); err != nil {
+			t.Fatal(err)
+		}
+		end(t, store, r, status, nil)
+	}
+	sibling(`"step":1,"sample":0`, "It is 4.", 1, agl.AttemptSucceeded)
+	sibling(`"step":1,"sample":1`, "<b>It is 5</b>\u202e <img src=x onerror=window.hacked=1>", 0, agl.AttemptSucceeded)
+	sibling(`"step":1,"sample":2`, "It is about 4.", 0.5, agl.AttemptSucceeded)
+	sibling(`"step":1,"sample":3`, "It is", 0, agl.AttemptTimeout)
+	sibling(`"step":1,"group":1,"sample":0`, "It is 4.", 1, agl.AttemptSucceeded)
+	sibling(`"step":1,"group":1,"sample":1`, "It is 4.", 1, agl.AttemptSucceeded)
+	sibling(`"step":2,"sample":0,"advantage":-1.75`, "It is 4.", 1, agl.AttemptSucceeded)
+	return made.RunID
+}
 
 // longSpans are a root and what is below it, in groups of a hundred.
 func longSpans(n int) []agl.Span {

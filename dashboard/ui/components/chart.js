@@ -8,8 +8,9 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 
 const colours = ["--accent", "--good", "--warn", "--bad", "--violet", "--teal", "--pink", "--muted"];
 
-// Chart draws series over data, the form of which is uPlot's: [x, y1, y2, …]. bands fill the space between two series.
-export function Chart({ label, data, series, height = 160, time = false, range, bands = [] }) {
+// Chart draws series over data, the form of which is uPlot's: [x, y1, y2, …]. bands fill the space between two series. A click
+// calls open with the x of the point that is nearest.
+export function Chart({ label, data, series, height = 160, time = false, range, bands = [], open }) {
   const [place, width] = useWidth();
   const plot = useRef(null);
   useEffect(() => {
@@ -25,6 +26,13 @@ export function Chart({ label, data, series, height = 160, time = false, range, 
       },
       data, place.current,
     );
+    if (open) {
+      plot.current.over.classList.add("opens");
+      plot.current.over.addEventListener("click", () => {
+        const { idx } = plot.current.cursor;
+        if (idx !== null && idx !== undefined) open(plot.current.data[0][idx]);
+      });
+    }
     return () => plot.current.destroy();
   }, [width, series.map((s) => s.label).join(), matchMedia("(prefers-color-scheme: dark)").matches]);
   useEffect(() => plot.current?.setData(data), [data]);

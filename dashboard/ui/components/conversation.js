@@ -29,7 +29,8 @@ function Call({ item, onSpan }) {
   </section>`;
 }
 
-function Message({ message, tokens = [], reply = false }) {
+// Message shows one message; the tokens of a reply are coloured on demand.
+export function Message({ message, tokens = [], reply = false }) {
   const [coloured, setColoured] = useState(false);
   return html`<article class="message role-${message.role.replace(/[^a-z]/gi, "")} ${reply ? "reply" : ""}">
     <h4>${visible(message.role)}${message.toolCallID && html` <small>${visible(message.toolCallID)}</small>`}

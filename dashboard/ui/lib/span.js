@@ -15,15 +15,6 @@ export function rewards(span) {
   return found.length ? found : null;
 }
 
-// finalReward is the last reward among spans in the order of their sequence ids.
-export function finalReward(spans) {
-  for (let i = spans.length - 1; i >= 0; i--) {
-    const found = rewards(spans[i]);
-    if (found) return found[0].value;
-  }
-  return null;
-}
-
 export const failed = (span) => span.status?.status_code === "ERROR";
 
 // calls returns the spans that are model calls as agents see them: each call once,

@@ -8,7 +8,7 @@ import { href } from "../route.js";
 import { count, oneLine, seconds } from "../lib/format.js";
 import { Act, Empty, Failure, Loading, Status, Time } from "../components/basic.js";
 import { Chart } from "../components/chart.js";
-import { outcome } from "./rollouts.js";
+import { outcome } from "../lib/group.js";
 
 const states = ["queuing", "preparing", "running", "requeuing", "succeeded", "failed", "cancelled"];
 

@@ -6,11 +6,11 @@ import { onEvent, tell } from "../live.js";
 import { useQuery } from "../hooks.js";
 import { go, href, route, setParams } from "../route.js";
 import { count, dateTime, number, plural, seconds, visible } from "../lib/format.js";
-import { calls, conversation, finalReward } from "../lib/span.js";
+import { calls, conversation } from "../lib/span.js";
 import { Act, Copy, download, Empty, Failure, JSONText, Loading, Status, Text, Time } from "../components/basic.js";
 import { Conversation } from "../components/conversation.js";
 import { Timeline } from "../components/timeline.js";
-import { outcome } from "./rollouts.js";
+import { outcome } from "../lib/group.js";
 
 const tabs = [["conversation", "Conversation"], ["timeline", "Timeline"], ["raw", "Raw"]];
 const ended = ["succeeded", "failed", "cancelled"];
@@ -159,7 +159,7 @@ function Attempt({ rollout, attempt }) {
   const items = useMemo(() => (tab === "conversation" ? conversation(spans) : []), [spans, tab]);
   const span = selected && spans.find((s) => s.span_id === selected);
   const onSpan = (s) => setParams({ span: s.span_id === selected ? "" : s.span_id });
-  const reward = finalReward(spans);
+  const reward = attempt.reward?.value ?? null;
   return html`
     <div class="tabs" role="tablist" aria-label="Views of the attempt">
       ${tabs.map(([name, label]) => html`<button key=${name} role="tab" aria-selected=${tab === name} onClick=${() => setParams({ tab: name })}>${label}</button>`)}

@@ -74,7 +74,7 @@ export function Run({ id }) {
     ${error && html`<${Failure} error=${error} retry=${reload} />`}
     <${Facts} run=${run} />
     <${Compare} id=${id} others=${others} />
-    <${Curves} runs=${data} />`;
+    <${Curves} runs=${data} open=${(step) => go(["runs", id, "steps", String(step)])} />`;
 }
 
 function Facts({ run }) {
@@ -101,22 +101,22 @@ function Compare({ id, others }) {
   </details>`;
 }
 
-function Curves({ runs }) {
+function Curves({ runs, open }) {
   const { charts, rest } = useMemo(() => layout(runs), [runs]);
   const [all, setAll] = useState(false);
   if (!charts.length && !rest.length) return html`<${Empty} title="No metrics yet."><p>The first step of the run brings some.</p></${Empty}>`;
   return html`
-    <div class="charts">${charts.map((c) => html`<${Curve} key=${c.title} chart=${c} />`)}</div>
+    <div class="charts">${charts.map((c) => html`<${Curve} key=${c.title} chart=${c} open=${open} />`)}</div>
     ${rest.length > 0 && html`<button class="small" aria-expanded=${all} onClick=${() => setAll(!all)}>${all ? "Hide" : "Show"} ${rest.length} more metrics</button>`}
-    ${all && html`<div class="charts">${rest.map((c) => html`<${Curve} key=${c.title} chart=${c} />`)}</div>`}
+    ${all && html`<div class="charts">${rest.map((c) => html`<${Curve} key=${c.title} chart=${c} open=${open} />`)}</div>`}
     <${Steps} runs=${runs} />`;
 }
 
-function Curve({ chart }) {
+function Curve({ chart, open }) {
   const data = useMemo(() => columns(chart.lines), [chart]);
   const bounds = chart.lines.length - 1; // the last two lines, if the chart has an interval
   const series = chart.lines.map((l, i) => ({ label: l.label, options: data[0].length < 2 ? { points: { show: true } } : {}, ...(chart.interval && i >= bounds - 1 ? { label: i === bounds ? "95 % up to" : "95 % from", colour: "--muted", options: { width: 0.5 } } : {}) }));
-  return html`<${Chart} label=${visible(chart.title)} data=${data} series=${series} bands=${chart.interval ? [{ series: [bounds + 1, bounds], fill: "--accent" }] : []} />`;
+  return html`<${Chart} label=${visible(chart.title)} data=${data} series=${series} open=${open} bands=${chart.interval ? [{ series: [bounds + 1, bounds], fill: "--accent" }] : []} />`;
 }
 
 const rowsAtFirst = 20;
@@ -128,8 +128,10 @@ function Steps({ runs }) {
   const [run] = runs;
   const shown = names.filter((n) => run.items.some((m) => n in m.values));
   const items = run.items.slice(-most).reverse();
-  const cells = [{ name: "Step", class: "num", cell: (m) => count(m.step) }, { name: "When", cell: (m) => html`<${Time} at=${m.time} />` }, ...shown.map((n) => ({ name: n, class: "num", cell: (m) => number(m.values[n]) }))];
+  const at = (m) => ["runs", run.run_id, "steps", String(m.step)];
+  const cells = [{ name: "Step", class: "num", cell: (m) => html`<a href=${href(at(m))}>${count(m.step)}</a>` }, { name: "When", cell: (m) => html`<${Time} at=${m.time} />` }, ...shown.map((n) => ({ name: n, class: "num", cell: (m) => number(m.values[n]) }))];
   return html`<h2>Steps</h2>
-    <${Table} label="Steps of the run" columns=${cells} items=${items} id=${(m) => m.step} />
+    <p class="muted">A step, or a point of a curve, opens its groups.</p>
+    <${Table} label="Steps of the run" columns=${cells} items=${items} id=${(m) => m.step} open=${(m) => go(at(m))} />
     ${run.items.length > most && html`<button class="small" onClick=${() => setMost(most * 5)}>Show more of ${count(run.items.length)} steps</button>`}`;
 }

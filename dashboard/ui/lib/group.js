@@ -1,0 +1,103 @@
+// What a group of rollouts of one task says: rewards, advantages, and where its conversations part. Pure functions.
+import { calls, chat, conversation } from "./span.js";
+
+// These outcomes are no fault of the agent: algorithms leave such rollouts out.
+const counted = ["", "ok", "agent_error"];
+const attemptEnds = { timeout: "timeout", unresponsive: "unresponsive" };
+
+// outcome says how an attempt ended, as far as its runner reported it.
+export function outcome(attempt) {
+  return attempt?.metadata?.["agentlightning.outcome"] || { kind: attemptEnds[attempt?.status] || "", message: "" };
+}
+
+const ended = (r) => r.end_time !== null && r.end_time !== undefined;
+
+// score is what a rollout counts for in its group: {reward}, or {why} it does not count.
+export function score(rollout) {
+  const kind = outcome(rollout.attempt).kind;
+  if (!ended(rollout)) return { why: "not finished" };
+  if (!counted.includes(kind)) return { why: kind.replace(/_/g, " ") };
+  if (rollout.attempt?.reward) return { reward: rollout.attempt.reward.value };
+  if (kind === "agent_error" || (kind === "" && rollout.status === "failed")) return { reward: 0 };
+  return { why: rollout.status === "cancelled" ? "cancelled" : "missing reward" };
+}
+
+const epsilon = 1e-4; // of algorithm/grpo
+
+// summary says of a group how its rewards differ, and why it teaches nothing if it does not.
+export function summary(rollouts) {
+  const scores = rollouts.map(score);
+  const rewards = scores.filter((s) => "reward" in s).map((s) => s.reward);
+  const n = rewards.length;
+  const mean = n ? rewards.reduce((a, b) => a + b, 0) / n : null;
+  const sd = n ? Math.sqrt(rewards.reduce((a, b) => a + (b - mean) ** 2, 0) / n) : null;
+  return { scores, rewards, mean, sd, waiting: rollouts.filter((r) => !ended(r)).length, dropped: dropped(rewards, scores, rollouts) };
+}
+
+// dropped says why a group that has ended has no advantages, "" if it has.
+function dropped(rewards, scores, rollouts) {
+  if (rollouts.some((r) => !ended(r))) return "";
+  const equal = rewards.length > 1 && rewards.every((r) => r === rewards[0]);
+  const why = [...new Set(scores.filter((s) => s.why).map((s) => s.why))].join(", ");
+  if (rewards.length === 0) return "no rollout counts: " + why;
+  if (rewards.length === 1) return rollouts.length === 1 ? "it has one rollout, which has no other to be compared with" : "only one rollout counts, the others do not: " + why;
+  return equal ? "all rewards that count are equal" : "";
+}
+
+// advantage is that of a rollout: {value, recorded}, null if it has none. One that the algorithm wrote into the metadata as
+// "advantage" is shown as it is; otherwise it is that of grpo's default, (reward − mean) / (standard deviation + 0.0001).
+export function advantage(rollout, group) {
+  const recorded = rollout.attempt?.metadata?.advantage ?? rollout.metadata?.advantage;
+  if (typeof recorded === "number") return { value: recorded, recorded: true };
+  const { reward } = score(rollout);
+  if (reward === undefined || group.dropped || group.waiting > 0 || group.sd === null) return null;
+  return { value: (reward - group.mean) / (group.sd + epsilon), recorded: false };
+}
+
+const number = (value) => Number(value) || 0;
+
+// groups puts the training rollouts of a step into groups, in order, each with a number. Runs that number their groups leave the
+// number 0 out; the rollouts of others are put together by their task and numbered here.
+export function groups(rollouts) {
+  const numbered = rollouts.some((r) => r.metadata?.group !== undefined);
+  const found = new Map();
+  for (const r of rollouts) {
+    const key = numbered ? String(r.metadata?.group ?? 0) : String(r.metadata?.index ?? JSON.stringify(r.input));
+    if (!found.has(key)) found.set(key, []);
+    found.get(key).push(r);
+  }
+  const all = [...found].map(([key, members]) => ({ key, members: members.sort((a, b) => number(a.metadata?.sample) - number(b.metadata?.sample)) }));
+  all.sort((a, b) => number(a.key) - number(b.key));
+  return numbered ? all : all.map((g, i) => ({ ...g, key: String(i) }));
+}
+
+// transcript is all that was said in an attempt, each message once: {role, text, …, tokens}.
+export function transcript(spans) {
+  const out = [];
+  for (const item of conversation(spans)) {
+    if (item.kind !== "call") continue;
+    out.push(...item.prompt.slice(item.repeated));
+    if (item.replies[0]) out.push({ ...item.replies[0], tokens: item.tokens, reply: true });
+  }
+  return out;
+}
+
+// tokens adds up the tokens of an attempt's calls; null if none was recorded.
+export function tokens(spans) {
+  const all = calls(spans).map(chat).filter((c) => c.replyTokens !== undefined || c.promptTokens !== undefined);
+  if (!all.length) return null;
+  const sum = (of) => all.reduce((n, c) => n + (of(c) || 0), 0);
+  return { prompt: sum((c) => c.promptTokens), reply: sum((c) => c.replyTokens) };
+}
+
+const tools = (m) => JSON.stringify(m.toolCalls.map((c) => [c.name, c.arguments])); // their ids are never the same
+const alike = (a, b) => a.role === b.role && a.text === b.text && tools(a) === tools(b) && JSON.stringify(a.images) === JSON.stringify(b.images);
+
+// parting is the place of the first message that is not the same in all transcripts: the length of what they share.
+export function parting(transcripts) {
+  const shown = transcripts.filter((t) => t.length > 0);
+  if (shown.length < 2) return 0;
+  let at = 0;
+  while (shown.every((t) => at < t.length && alike(shown[0][at], t[at]))) at++;
+  return at;
+}
