@@ -116,12 +116,23 @@ func (e *Episode) Credit(final agl.Null[float64]) (reward float64, mask Mask) {
 // Score returns the rollout's reward, or the mask that says why no reward counts: an
 // infrastructure failure is never reward 0.
 func (e *Episode) Score() (reward float64, mask Mask) {
+	_, reward, mask = e.score()
+	return reward, mask
+}
+
+// score is Score with all dimensions of the reward; none if the agent failed without one.
+func (e *Episode) score() (dimensions []agl.Reward, reward float64, mask Mask) {
 	if mask := e.Failure(); mask != "" {
-		return 0, mask
+		return nil, 0, mask
 	}
-	final, err := adapter.FinalReward(e.Spans)
+	dimensions, err := adapter.FinalRewards(e.Spans)
 	if err != nil {
-		return 0, MaskMalformed
+		return nil, 0, MaskMalformed
 	}
-	return e.Credit(final)
+	var final agl.Null[float64]
+	if len(dimensions) > 0 {
+		final = agl.Some(dimensions[0].Value)
+	}
+	reward, mask = e.Credit(final)
+	return dimensions, reward, mask
 }

@@ -54,9 +54,12 @@ type EvaluateParams struct {
 // Report is the result of [Evaluate]. Masked rollouts count in Masked only.
 type Report struct {
 	Rate
-	RewardMean float64         `json:"reward_mean"`
-	Masked     map[Mask]int    `json:"masked"`
-	Forms      map[string]Rate `json:"forms,omitzero"`
+	RewardMean float64 `json:"reward_mean"`
+	// Dimensions are the means of the dimensions of the reward, over the tasks whose reward has them, if a reward has several. An
+	// agent that failed without a reward has 0 in each.
+	Dimensions map[string]float64 `json:"dimensions,omitzero"`
+	Masked     map[Mask]int       `json:"masked"`
+	Forms      map[string]Rate    `json:"forms,omitzero"`
 	// Results has one element per task, in the order of the dataset.
 	Results []Result `json:"-"`
 }
@@ -69,6 +72,8 @@ type Result struct {
 	Reward    float64 // 0 if masked
 	Mask      Mask    // empty if the reward counts
 	Passed    bool
+
+	dimensions []agl.Reward
 }
 
 // evaluationGroup is the number of rollouts that are read together: enough to save requests, few enough for smooth progress.
@@ -138,7 +143,7 @@ func (e EvaluateParams) result(task jsontext.Value, episode *Episode) Result {
 	if e.Form != nil {
 		r.Form = e.Form(task)
 	}
-	r.Reward, r.Mask = episode.Score()
+	r.dimensions, r.Reward, r.Mask = episode.score()
 	r.Passed = r.Mask == "" && r.Reward >= cmp.Or(e.PassReward, 1)
 	return r
 }
@@ -159,5 +164,32 @@ func (e EvaluateParams) report(results []Result) Report {
 	if report.N > 0 {
 		report.RewardMean = sum / float64(report.N)
 	}
+	report.Dimensions = dimensionMeans(results)
 	return report
+}
+
+// dimensionMeans returns the mean of each dimension; nil if no reward has several.
+func dimensionMeans(results []Result) map[string]float64 {
+	sums, counts := map[string]float64{}, map[string]int{}
+	failed, several := 0, false
+	for _, r := range results {
+		switch {
+		case r.Mask != "":
+			continue
+		case len(r.dimensions) == 0:
+			failed++
+		}
+		several = several || len(r.dimensions) > 1
+		for _, d := range r.dimensions {
+			sums[d.Name] += d.Value
+			counts[d.Name]++
+		}
+	}
+	if !several {
+		return nil
+	}
+	for name := range sums {
+		sums[name] /= float64(counts[name] + failed)
+	}
+	return sums
 }

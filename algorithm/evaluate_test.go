@@ -1,6 +1,7 @@
 package algorithm_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -78,6 +79,39 @@ func TestEvaluatePassReward(t *testing.T) {
 	})
 	if err != nil || report.Passed != 1 || report.N != 2 {
 		t.Errorf("%+v, %v; want 1 of 2", report, err)
+	}
+}
+
+// TestEvaluateDimensions: a rollout without a dimension does not count in its mean, a failed agent counts as 0 in all, and what the
+// infrastructure failed in none.
+func TestEvaluateDimensions(t *testing.T) {
+	t.Parallel()
+	st := memorytest.Open(t)
+	withResources(t, st)
+	serve(t, st, func(ctx context.Context, task agl.Task) (agl.Result, error) {
+		var rewards []agl.Reward
+		if err := task.DecodeInput(&rewards); err != nil {
+			return echo(ctx, task)
+		}
+		return agl.Result{Rewards: rewards}, nil
+	})
+	both := jsontext.Value(`[{"Name": "answer", "Value": 1}, {"Name": "verdict", "Value": 0.5}]`)
+	one := jsontext.Value(`[{"Name": "answer", "Value": 1}]`)
+	for _, tc := range []struct {
+		name  string
+		tasks agl.Tasks
+		want  map[string]float64
+	}{
+		{"several", agl.Tasks{both, one, jsontext.Value(`"fails"`), jsontext.Value(`"away"`)}, map[string]float64{"answer": 2.0 / 3, "verdict": 0.25}},
+		{"one", agl.Tasks{one, jsontext.Value("1")}, nil},
+	} {
+		report, err := algorithm.Evaluate(t.Context(), algorithm.EvaluateParams{Store: st, Tasks: tc.tasks, ResourcesID: agl.Some("r")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tc.want, report.Dimensions); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -58,7 +59,7 @@ func (c *collector) readRole(ctx context.Context, role *trainee, task jsontext.V
 	}
 	merged, err := c.adapter(role).Adapt(e.Spans)
 	if err == nil && role.reward != "" {
-		merged.Reward, err = finalDimension(e.Spans, role.reward)
+		merged.Reward, s.dimensions, err = finalDimension(e.Spans, role.reward)
 	}
 	if err != nil {
 		c.cfg.Logger.WarnContext(ctx, "a trace cannot be read; the rollout is masked", "rollout_id", e.Rollout.RolloutID, "error", err)
@@ -140,6 +141,27 @@ func checkPolicy(samples []sample) error {
 	}
 	return agl.Errorf(agl.CodeIllegalState, "none of the %d rollouts of the step can be trained on (%s): agents must sample the model in training at temperature 1, with neither top_p, top_k, min_p nor penalties, "+
 		"from the weights that the run has published; if the engine returns the log-probabilities of what it sampled from, set processed_logprobs", masked, why)
+}
+
+// checkReward returns agl.ErrIllegalState if every reward of a step lacks the dimension of a role: it is misspelled, or the agent does
+// not know it.
+func checkReward(role *trainee, samples []sample) error {
+	lacking := 0
+	var known []string
+	for _, s := range samples {
+		switch {
+		case slices.Contains(s.dimensions, role.reward):
+			return nil
+		case len(s.dimensions) > 0:
+			lacking++
+			known = append(known, s.dimensions...)
+		}
+	}
+	if lacking == 0 {
+		return nil
+	}
+	slices.Sort(known)
+	return agl.Errorf(agl.CodeIllegalState, "no reward of the step has the dimension %q, from which the role learns; the agent's rewards have %q", role.reward, slices.Compact(known))
 }
 
 // hasTruncated reports whether a reply ended at its token limit or that of the context.

@@ -25,8 +25,9 @@ type sample struct {
 	mismatches int // calls that do not extend the one before
 	others     int // calls to other models
 	truncated  bool
-	lostTokens int    // sampled in a rollout that failed
-	offPolicy  string // the call because of which the rollout is masked
+	lostTokens int      // sampled in a rollout that failed
+	offPolicy  string   // the call because of which the rollout is masked
+	dimensions []string // of the final reward, if the role learns from one of them
 	sequences  []adapter.Trajectory
 	turns      []turn // the calls in sequences, in order
 	coverage   algorithm.Coverage

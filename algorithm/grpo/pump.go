@@ -471,7 +471,7 @@ func (p *pump) collect(ctx context.Context, step int) (batch, error) {
 		for _, s := range samples {
 			coverage = append(coverage, s.coverage)
 		}
-		if err := cmp.Or(checkPolicy(samples), algorithm.CheckCoverage(ctx, "step", coverage, p.cfg.Logger)); err != nil {
+		if err := cmp.Or(checkPolicy(samples), checkReward(role, samples), algorithm.CheckCoverage(ctx, "step", coverage, p.cfg.Logger)); err != nil {
 			return batch{}, role.failed(err)
 		}
 	}

@@ -129,10 +129,13 @@ func (g taskGroup) of(role int) taskGroup {
 	return seen
 }
 
-// finalDimension is a dimension of the final reward.
-func finalDimension(spans []agl.Span, name string) (agl.Null[float64], error) {
+// finalDimension is a dimension of the final reward, and the names of all that it has.
+func finalDimension(spans []agl.Span, name string) (value agl.Null[float64], all []string, err error) {
 	rewards, err := adapter.FinalRewards(spans)
-	return dimensionOf(rewards, name), err
+	for _, r := range rewards {
+		all = append(all, r.Name)
+	}
+	return dimensionOf(rewards, name), all, err
 }
 
 // dimensionOf returns a dimension of a reward; an empty name is the primary one.

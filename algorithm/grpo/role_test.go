@@ -161,6 +161,19 @@ func TestRoleMasks(t *testing.T) {
 	}
 }
 
+// TestRoleOfUnknownReward: a dimension that no reward has ends the run, instead of steps in which a role learns nothing.
+func TestRoleOfUnknownReward(t *testing.T) {
+	t.Parallel()
+	c := newCouple(t, "", nil)
+	cfg := c.config("")
+	cfg.Roles[1].Reward = "dwon"
+	err := c.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t)})
+	want := `role down: no reward of the step has the dimension "dwon", from which the role learns; the agent's rewards have ["both" "down" "up"]`
+	if !errors.Is(err, agl.ErrIllegalState) || !strings.Contains(err.Error(), want) {
+		t.Errorf("error is %v, want %s", err, want)
+	}
+}
+
 // TestRolesResume: a run that is interrupted ends with the metrics and weights of one that is not.
 func TestRolesResume(t *testing.T) {
 	t.Parallel()

@@ -107,6 +107,18 @@ func reportTraining(sentence string, s algorithm.Summary) string {
 			fmt.Fprintf(&b, "| %s | %s | %.3f |\n", markdown.Cell(form), before, s.After.Forms[form].PassRate)
 		}
 	}
+	if s.After != nil && len(s.After.Dimensions) > 0 {
+		b.WriteString("\n| dimension of the reward | before | after |\n|---|---|---|\n")
+		for _, name := range slices.Sorted(maps.Keys(s.After.Dimensions)) {
+			before := "–"
+			if s.Before != nil {
+				if mean, ok := s.Before.Dimensions[name]; ok {
+					before = fmt.Sprintf("%.3f", mean)
+				}
+			}
+			fmt.Fprintf(&b, "| %s | %s | %.3f |\n", markdown.Cell(name), before, s.After.Dimensions[name])
+		}
+	}
 	b.WriteString(reportMasked(s.Totals.Masked, s.Totals.Rollouts))
 	return b.String()
 }
