@@ -3,6 +3,7 @@ package tinker
 import (
 	"cmp"
 	"context"
+	"fmt"
 )
 
 // Service is an engine: it creates models and opens published weights for sampling.
@@ -95,6 +96,30 @@ type TrainingClient interface {
 	SaveWeightsForSampler(ctx context.Context, p SaveWeightsParams) (path string, err error)
 	// Unload frees the model's memory. Its checkpoints remain.
 	Unload(ctx context.Context) error
+}
+
+// Stepper is a [TrainingClient] that queues a ForwardBackward and the OptimStep after it together. If Step fails, the model may have
+// made the step, or a part of it: load a checkpoint.
+type Stepper interface {
+	Step(ctx context.Context, p ForwardParams, adam AdamParams) (ForwardResult, OptimStepResult, error)
+}
+
+// Step makes a ForwardBackward and an OptimStep, queued together if the client is a [Stepper]: then an engine at the other end of a
+// network does not wait for a round trip in between.
+func Step(ctx context.Context, client TrainingClient, p ForwardParams, adam AdamParams) (res ForwardResult, step OptimStepResult, err error) {
+	if s, ok := client.(Stepper); ok {
+		if res, step, err = s.Step(ctx, p, adam); err != nil {
+			return res, step, fmt.Errorf("optimizer step: %w", err)
+		}
+		return res, step, nil
+	}
+	if res, err = client.ForwardBackward(ctx, p); err != nil {
+		return res, step, fmt.Errorf("forward and backward: %w", err)
+	}
+	if step, err = client.OptimStep(ctx, adam); err != nil {
+		return res, step, fmt.Errorf("optimizer: %w", err)
+	}
+	return res, step, nil
 }
 
 // Info describes a model.

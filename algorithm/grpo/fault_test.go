@@ -233,6 +233,33 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestStepsAreQueued: the engine has the optimizer step before anybody waits for the gradient.
+func TestStepsAreQueued(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var paths []string
+		r := newRemote(t, tinkertest.EngineConfig{}, server.Config{}, client.Config{}, func(c tinkertest.Call) tinkertest.Fault {
+			paths = append(paths, c.Path)
+			return tinkertest.None
+		})
+		if _, _, err := r.process(t, memorytest.Open(t), t.TempDir(), func(c *grpo.Config, _ *speller) { c.Steps = 3 }); err != nil {
+			t.Fatal(err)
+		}
+		steps := 0
+		for i, path := range paths {
+			if path == wire.ForwardBackward {
+				steps++
+				if paths[i+1] != wire.OptimStep {
+					t.Errorf("request %d: %s follows a forward_backward, want optim_step", i, paths[i+1])
+				}
+			}
+		}
+		if steps != 3 {
+			t.Errorf("%d steps, want 3", steps)
+		}
+	})
+}
+
 type faultyEngine struct {
 	name  string
 	order engines.Order

@@ -73,7 +73,7 @@ type trainee struct {
 
 // traineesOf returns the roles of a session, the first first.
 func traineesOf(c Config, s *algorithm.Session) []*trainee {
-	first := &trainee{cfg: c, calls: s.Calls, version: func(id string) string { return id }, updater: updater{cfg: c, client: s.Model}}
+	first := &trainee{cfg: c, calls: s.Calls, version: func(id string) string { return id }, updater: updater{cfg: c, client: s.Model.TrainingClient}}
 	all := []*trainee{first}
 	for _, r := range s.Roles {
 		all = append(all, &trainee{calls: r.Calls, version: r.Version, updater: updater{client: r.Client}})

@@ -60,13 +60,9 @@ func (u *updater) update(ctx context.Context, data []tinker.Datum, report *StepR
 	n := min(u.cfg.Minibatches, len(data))
 	for i := range n {
 		part := data[i*len(data)/n : (i+1)*len(data)/n]
-		forward, err := u.client.ForwardBackward(ctx, tinker.ForwardParams{Data: part, Loss: u.cfg.Loss})
+		forward, optim, err := tinker.Step(ctx, u.client, tinker.ForwardParams{Data: part, Loss: u.cfg.Loss}, adam)
 		if err != nil {
-			return fmt.Errorf("forward and backward: %w", err)
-		}
-		optim, err := u.client.OptimStep(ctx, adam)
-		if err != nil {
-			return fmt.Errorf("optimizer: %w", err)
+			return err
 		}
 		if i == 0 {
 			report.LogprobGap = logprobGap(part, forward.Logprobs)

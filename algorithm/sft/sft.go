@@ -162,7 +162,7 @@ func (r *run) round(ctx context.Context, round int) error {
 	}
 	s := r.session
 	first := round * r.cfg.Steps
-	train := &training{client: s.Model, steps: r.cfg.total(), schedule: r.cfg.Schedule, adam: r.cfg.Adam}
+	train := &training{client: s.Model.TrainingClient, steps: r.cfg.total(), schedule: r.cfg.Schedule, adam: r.cfg.Adam}
 	for last := first + r.cfg.Steps; s.Step < last; {
 		report := Report{Steps: r.cfg.total(), Round: round + 1, Selected: r.selected}
 		if source == nil {

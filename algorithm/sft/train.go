@@ -118,7 +118,7 @@ func Train(ctx context.Context, cfg TrainConfig) (result Result, err error) {
 		cfg.Logger.InfoContext(ctx, "supervised training resumes", "step", done, "steps", cfg.Steps)
 	}
 	cfg.OnStart(done)
-	t := &training{client: model, steps: cfg.Steps, schedule: cfg.Schedule, adam: cfg.Adam}
+	t := &training{client: model.TrainingClient, steps: cfg.Steps, schedule: cfg.Schedule, adam: cfg.Adam}
 	result = Result{Weights: model.Weights, Loss: math.NaN()}
 	for step := done; step < cfg.Steps; step++ {
 		report, err := t.next(ctx, step, cfg.Source)
@@ -155,15 +155,11 @@ func (t *training) next(ctx context.Context, step int, source Source) (StepRepor
 func (t *training) step(ctx context.Context, step int, data []tinker.Datum) (StepReport, error) {
 	start := time.Now()
 	batch, tokens := perToken(data)
-	forward, err := t.client.ForwardBackward(ctx, tinker.ForwardParams{Data: batch, Loss: tinker.Loss{Name: tinker.CrossEntropy}})
-	if err != nil {
-		return StepReport{}, fmt.Errorf("forward and backward: %w", err)
-	}
 	adam := t.adam
 	adam.LearningRate = t.schedule.Rate(step, t.steps)
-	optim, err := t.client.OptimStep(ctx, adam)
+	forward, optim, err := tinker.Step(ctx, t.client, tinker.ForwardParams{Data: batch, Loss: tinker.Loss{Name: tinker.CrossEntropy}}, adam)
 	if err != nil {
-		return StepReport{}, fmt.Errorf("optimizer: %w", err)
+		return StepReport{}, err
 	}
 	return StepReport{
 		Step: step + 1, Steps: t.steps, Loss: forward.Loss, LearningRate: adam.LearningRate, GradNorm: optim.GradNorm,

@@ -52,8 +52,10 @@ func TestEveryFaultAtEveryRequest(t *testing.T) {
 				if order == engines.Strict && !slices.Contains(lost, fault) {
 					continue // as on arrival
 				}
-				for n, calls := 0, 1; n < calls; n++ {
-					calls = faultyRun(t, order, fault, n, want)
+				for _, queued := range []bool{false, true} {
+					for n, calls := 0, 1; n < calls; n++ {
+						calls = faultyRun(t, order, fault, n, queued, want)
+					}
 				}
 			}
 		})
@@ -61,7 +63,7 @@ func TestEveryFaultAtEveryRequest(t *testing.T) {
 }
 
 // faultyRun makes a run whose request n meets a fault. It returns the number of requests.
-func faultyRun(t *testing.T, order engines.Order, fault tinkertest.Fault, n int, want tinker.ForwardResult) (calls int) {
+func faultyRun(t *testing.T, order engines.Order, fault tinkertest.Fault, n int, queued bool, want tinker.ForwardResult) (calls int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "", client.Config{}, server.Config{Order: order}, func(c tinkertest.Call) tinkertest.Fault {
@@ -71,9 +73,9 @@ func faultyRun(t *testing.T, order engines.Order, fault tinkertest.Fault, n int,
 			return tinkertest.None
 		})
 		defer w.close(t)
-		d := driven{service: w.client}
+		d := driven{service: w.client, queued: queued}
 		path, err := d.run(t.Context())
-		where := fmt.Sprintf("%s: %v at request %d", order, fault, n)
+		where := fmt.Sprintf("%s: %v at request %d, queued %t", order, fault, n, queued)
 		if err != nil {
 			t.Fatalf("%s: %v", where, err)
 		}

@@ -9,17 +9,17 @@ import (
 	"github.com/agl-go/agl/tinker/wire"
 )
 
-// submitForward submits one request of a batch in the encoding that the server takes, and reads the result.
-func (t *transport) submitForward(ctx context.Context, s *server, f wire.ForwardRequest, repeatable bool) (outcome, error) {
+// beginForward submits one request of a batch in the encoding that the server takes.
+func (t *transport) beginForward(ctx context.Context, s *server, f wire.ForwardRequest, repeatable bool) (submitted, error) {
 	for {
 		e := t.encoding.Load().(engines.Encoding)
 		r, err := t.forwardRequest(s, f, e)
 		if err != nil {
-			return outcome{}, err
+			return submitted{}, err
 		}
 		r.repeatable = repeatable
-		o, err := t.submit(ctx, r)
-		if e == engines.Auto && o.status == http.StatusUnsupportedMediaType {
+		c, err := t.begin(ctx, r)
+		if e == engines.Auto && c.status == http.StatusUnsupportedMediaType {
 			t.settleEncoding(engines.Protobuf)
 			t.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "client: the server refuses JSON; using protobuf", slog.Any("error", err))
 			continue
@@ -27,7 +27,7 @@ func (t *transport) submitForward(ctx context.Context, s *server, f wire.Forward
 		if err == nil {
 			t.settleEncoding(engines.JSON)
 		}
-		return o, err
+		return c, err
 	}
 }
 

@@ -24,33 +24,70 @@ type outcome struct {
 // maxResubmits bounds how often a call whose result is gone is submitted again.
 const maxResubmits = 3
 
+// submitted is a call whose submit was made.
+type submitted struct {
+	request
+
+	future wire.Submitted
+	outcome
+}
+
 // submit makes a request that is answered with a future, and waits for the result.
 func (t *transport) submit(ctx context.Context, r request) (outcome, error) {
-	var o outcome
+	c, err := t.begin(ctx, r)
+	if err != nil {
+		return c.outcome, err
+	}
+	return t.finish(ctx, c)
+}
+
+// begin makes a request that is answered with a future.
+func (t *transport) begin(ctx context.Context, r request) (submitted, error) {
+	c := submitted{request: r}
+	err := t.again(ctx, &c)
+	return c, err
+}
+
+// again submits a call, maybe once more.
+func (t *transport) again(ctx context.Context, c *submitted) error {
+	rep, inDoubt, err := t.exchange(ctx, c.request)
+	c.inDoubt = c.inDoubt || inDoubt
+	if err != nil {
+		c.reply = rep
+		return err
+	}
+	c.taken = true
+	var s wire.Submitted
+	if err := json.Unmarshal(rep.body, &s); err != nil || s.RequestID == "" {
+		c.inDoubt = true
+		return agl.Errorf(agl.CodeInternal, "client: %s: the response %.100q names no future", c.path, rep.body)
+	}
+	c.future = s
+	return nil
+}
+
+// finish waits for the result of a call.
+func (t *transport) finish(ctx context.Context, c submitted) (outcome, error) {
 	for try := 0; ; try++ {
-		rep, inDoubt, err := t.exchange(ctx, r)
-		o.inDoubt = o.inDoubt || inDoubt
-		if err != nil {
-			o.reply = rep
-			return o, err
-		}
-		o.taken = true
-		var s wire.Submitted
-		if err := json.Unmarshal(rep.body, &s); err != nil || s.RequestID == "" {
-			o.inDoubt = true
-			return o, agl.Errorf(agl.CodeInternal, "client: %s: the response %.100q names no future", r.path, rep.body)
-		}
-		if o.reply, err = t.result(ctx, r, s); err == nil {
-			o.inDoubt = false
-			return o, nil
+		var err error
+		if c.reply, err = t.result(ctx, c.request, c.future); err == nil {
+			c.inDoubt = false
+			return c.outcome, nil
 		}
 		if failed, ok := errors.AsType[callError](err); ok {
-			o.inDoubt = false
-			return o, failed.error
+			c.inDoubt = false
+			return c.outcome, failed.error
 		}
-		o.inDoubt = true
-		if !errors.Is(err, errGone) || !r.repeatable || try >= maxResubmits {
-			return o, err
+		c.inDoubt = true
+		if !errors.Is(err, errGone) || !c.repeatable || try >= maxResubmits {
+			return c.outcome, err
+		}
+		before := c.future.RequestID
+		if err := t.again(ctx, &c); err != nil {
+			return c.outcome, err
+		}
+		if c.followed && c.future.RequestID != before {
+			return c.outcome, agl.Errorf(agl.CodeUnavailable, "client: %s: its result is gone, and the server has run it again after the call that followed it", c.path)
 		}
 	}
 }

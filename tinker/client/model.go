@@ -62,7 +62,11 @@ const unloadRetryFor = 5 * time.Second
 
 // run runs do while no other call of the model runs, within CallTimeout.
 func (m *model) run(ctx context.Context, what effect, do func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.CallTimeout)
+	return m.runWithin(ctx, m.cfg.CallTimeout, what, do)
+}
+
+func (m *model) runWithin(ctx context.Context, timeout time.Duration, what effect, do func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if err := m.turn.Acquire(ctx, 1); err != nil {
 		return err
@@ -90,32 +94,40 @@ func (m *model) doubtful(path string, cause error) error {
 }
 
 // inOrder submits a call with the next sequence id.
-func (m *model) inOrder(what effect, submit func(seq int64, repeatable bool) (outcome, error)) (outcome, error) {
+func (m *model) inOrder(what effect, submit func(seq int64, repeatable bool) (submitted, error)) (submitted, error) {
 	repeatable := m.server.engine.Idempotent || what.repeatable()
 	seq := m.seq
-	o, err := submit(seq, repeatable)
-	if errors.Is(err, agl.ErrConflict) && !o.taken && (m.seqTaken || (o.inDoubt && what.repeatable())) {
+	c, err := submit(seq, repeatable)
+	if errors.Is(err, agl.ErrConflict) && !c.taken && (m.seqTaken || (c.inDoubt && what.repeatable())) {
 		// A call whose answer was lost has this id: the next one is free.
 		if next, nextErr := submit(seq+1, repeatable); !errors.Is(nextErr, agl.ErrConflict) {
-			seq, o, err = seq+1, next, nextErr
+			seq, c, err = seq+1, next, nextErr
 		}
 	}
-	if o.taken {
+	if c.taken {
 		m.seq, m.seqTaken = seq+1, false
-	} else if o.inDoubt {
+	} else if c.inDoubt {
 		m.seqTaken = true
 	}
-	return o, err
+	return c, err
 }
 
-// call submits the message that build makes for a sequence id.
+// call submits the message that build makes for a sequence id, and waits for the result.
 func (m *model) call(ctx context.Context, what effect, path string, build func(seq *int64) any) (outcome, error) {
-	return m.inOrder(what, func(seq int64, repeatable bool) (outcome, error) {
+	c, err := m.beginCall(ctx, what, path, build)
+	if err != nil {
+		return c.outcome, err
+	}
+	return m.finish(ctx, c)
+}
+
+func (m *model) beginCall(ctx context.Context, what effect, path string, build func(seq *int64) any) (submitted, error) {
+	return m.inOrder(what, func(seq int64, repeatable bool) (submitted, error) {
 		r := request{path: path, message: build(&seq), repeatable: repeatable}
 		if what == ends {
 			r.retryFor = unloadRetryFor
 		}
-		return m.submit(ctx, r)
+		return m.begin(ctx, r)
 	})
 }
 
@@ -146,15 +158,8 @@ func (m *model) ForwardBackward(ctx context.Context, p tinker.ForwardParams) (ti
 }
 
 func (m *model) forward(ctx context.Context, p tinker.ForwardParams, what effect) (res tinker.ForwardResult, err error) {
-	// Some engines spoil every model that they hold on bad data.
-	if err := p.Validate(m.spec); err != nil {
-		return res, invalid("%w", err)
-	}
-	if !slices.Contains(m.server.engine.Losses, p.Loss.Name) {
-		return res, invalid("loss: this engine has no %q; it has %q", p.Loss.Name, m.server.engine.Losses)
-	}
-	if m.server.engine.AdvantagesOnly {
-		p = folded(p)
+	if p, err = m.checked(p); err != nil {
+		return res, err
 	}
 	err = m.run(ctx, what, func(ctx context.Context) error {
 		pass := func(what effect) pass {
@@ -176,6 +181,21 @@ func (m *model) forward(ctx context.Context, p tinker.ForwardParams, what effect
 	return res, nil
 }
 
+// checked returns the batch in the form that the engine takes.
+func (m *model) checked(p tinker.ForwardParams) (tinker.ForwardParams, error) {
+	// Some engines spoil every model that they hold on bad data.
+	if err := p.Validate(m.spec); err != nil {
+		return p, invalid("%w", err)
+	}
+	if !slices.Contains(m.server.engine.Losses, p.Loss.Name) {
+		return p, invalid("loss: this engine has no %q; it has %q", p.Loss.Name, m.server.engine.Losses)
+	}
+	if m.server.engine.AdvantagesOnly {
+		p = folded(p)
+	}
+	return p, nil
+}
+
 // batch sends a batch as it is, in as many requests as it takes.
 func (m *model) batch(ctx context.Context, p tinker.ForwardParams, what effect) (tinker.ForwardResult, error) {
 	var parts []tinker.ForwardResult
@@ -193,12 +213,13 @@ func (m *model) batch(ctx context.Context, p tinker.ForwardParams, what effect) 
 	return merge(parts), nil
 }
 
-// chunk sends one request of a batch.
+// chunk sends one request of a batch and waits for its result.
 func (m *model) chunk(ctx context.Context, p tinker.ForwardParams, what effect) (tinker.ForwardResult, error) {
-	o, err := m.inOrder(what, func(seq int64, repeatable bool) (outcome, error) {
-		f := wire.ForwardRequest{ModelID: m.id, SeqID: &seq, Params: p, ForwardOnly: what == reads}
-		return m.submitForward(ctx, m.server, f, repeatable || what == reads)
-	})
+	c, err := m.beginChunk(ctx, p, what)
+	o := c.outcome
+	if err == nil {
+		o, err = m.finish(ctx, c)
+	}
 	switch {
 	case err != nil && o.inDoubt && what == accumulates:
 		return tinker.ForwardResult{}, m.doubtful(wire.ForwardBackward, err)
@@ -208,14 +229,27 @@ func (m *model) chunk(ctx context.Context, p tinker.ForwardParams, what effect) 
 	if what == accumulates {
 		m.gradient = true
 	}
-	res, err := wire.DecodeForwardResult(o.media, o.body, p)
-	if err != nil {
-		err = agl.Errorf(agl.CodeInternal, "client: %w", err)
-	}
+	res, err := readForward(o, p)
 	if err != nil && what == accumulates {
 		return res, m.doubtful(wire.ForwardBackward, err) // there is a gradient, of an unknown loss
 	}
 	return res, err
+}
+
+// beginChunk submits one request of a batch.
+func (m *model) beginChunk(ctx context.Context, p tinker.ForwardParams, what effect) (submitted, error) {
+	return m.inOrder(what, func(seq int64, repeatable bool) (submitted, error) {
+		f := wire.ForwardRequest{ModelID: m.id, SeqID: &seq, Params: p, ForwardOnly: what == reads}
+		return m.beginForward(ctx, m.server, f, repeatable || what == reads)
+	})
+}
+
+func readForward(o outcome, p tinker.ForwardParams) (tinker.ForwardResult, error) {
+	res, err := wire.DecodeForwardResult(o.media, o.body, p)
+	if err != nil {
+		return res, agl.Errorf(agl.CodeInternal, "client: %w", err)
+	}
+	return res, nil
 }
 
 // OptimStep implements [tinker.TrainingClient]. A lost answer is ErrInDoubt.
@@ -225,29 +259,39 @@ func (m *model) OptimStep(ctx context.Context, p tinker.AdamParams) (res tinker.
 	}
 	err = m.run(ctx, steps, func(ctx context.Context) error {
 		o, err := m.optimStep(ctx, steps, p)
-		if err != nil {
-			if o.inDoubt {
-				return m.doubtful(wire.OptimStep, err)
-			}
-			return err
-		}
-		m.gradient = false
-		m.step++
-		var out wire.OptimStepResult
-		if err := o.read(wire.OptimStep, &out); err != nil {
-			return m.doubtful(wire.OptimStep, err)
-		}
-		res = out.Result(m.step)
-		m.step = res.Step
-		return nil
+		res, err = m.stepped(o, err)
+		return err
 	})
 	return res, err
 }
 
+// stepped records the end of an optim_step.
+func (m *model) stepped(o outcome, err error) (res tinker.OptimStepResult, _ error) {
+	switch {
+	case err != nil && o.inDoubt:
+		return res, m.doubtful(wire.OptimStep, err)
+	case err != nil:
+		return res, err
+	}
+	m.gradient = false
+	m.step++
+	var out wire.OptimStepResult
+	if err := o.read(wire.OptimStep, &out); err != nil {
+		return res, m.doubtful(wire.OptimStep, err)
+	}
+	res = out.Result(m.step)
+	m.step = res.Step
+	return res, nil
+}
+
 func (m *model) optimStep(ctx context.Context, what effect, p tinker.AdamParams) (outcome, error) {
-	return m.call(ctx, what, wire.OptimStep, func(seq *int64) any {
+	return m.call(ctx, what, wire.OptimStep, m.optimRequest(p))
+}
+
+func (m *model) optimRequest(p tinker.AdamParams) func(seq *int64) any {
+	return func(seq *int64) any {
 		return wire.OptimStepRequest{ModelID: m.id, SeqID: seq, Type: "optim_step", AdamParams: wire.FromAdam(p)}
-	})
+	}
 }
 
 // dropGradient clears a gradient that may be there, on engines where it outlives a load and even its model. It makes a

@@ -179,6 +179,7 @@ type driven struct {
 	last    string // checkpoint
 	step    int
 	errors  []error
+	queued  bool // the calls of a step are queued together
 }
 
 func (d *driven) run(ctx context.Context) (string, error) {
@@ -214,10 +215,12 @@ func (d *driven) attempt(ctx context.Context) (err error) {
 		}
 	}
 	for d.step < runSteps {
-		if _, err := d.model.ForwardBackward(ctx, data(d.step)); err != nil {
-			return err
+		if d.queued {
+			_, _, err = tinker.Step(ctx, d.model, data(d.step), adam)
+		} else if _, err = d.model.ForwardBackward(ctx, data(d.step)); err == nil {
+			_, err = d.model.OptimStep(ctx, adam)
 		}
-		if _, err := d.model.OptimStep(ctx, adam); err != nil {
+		if err != nil {
 			return err
 		}
 		d.names++

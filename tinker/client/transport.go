@@ -60,6 +60,8 @@ type request struct {
 	preferResult bool
 	// repeatable is true when running the request twice does no harm.
 	repeatable bool
+	// followed is true when another call was submitted before the result of this one was there.
+	followed bool
 	// retryFor shortens Config.RetryFor; zero leaves it.
 	retryFor time.Duration
 }
