@@ -100,6 +100,10 @@ type Store interface {
 	// QuerySpansJSON is QuerySpans with each span as a JSON document in its wire form. Optional: a store that keeps
 	// documents returns them without decoding them; with other stores use QuerySpans.
 	QuerySpansJSON(ctx context.Context, p QuerySpansParams) (Page[jsontext.Value], error)
+	// QueryShortSpans is QuerySpans in a form whose size grows with what a conversation says, not with its square, and with
+	// only those attributes that the caller reads. Optional: it is for readers in the store's process; with other stores use
+	// QuerySpans.
+	QueryShortSpans(ctx context.Context, p QueryShortSpansParams) (ShortSpans, error)
 	// ReserveSequenceIDs issues Count consecutive sequence ids of a rollout and
 	// returns the first. The rollout need not exist, and the ids need not be used.
 	ReserveSequenceIDs(ctx context.Context, p ReserveSequenceIDsParams) (first int64, err error)
@@ -127,6 +131,7 @@ type Capabilities struct {
 	ReturnClaims         bool
 	AddSpansJSON         bool
 	QuerySpansJSON       bool
+	QueryShortSpans      bool
 	ReserveSequenceIDsOf bool
 	CreateRollouts       bool
 	ReviseRollout        bool

@@ -132,6 +132,10 @@ func (UnimplementedStore) QuerySpansJSON(context.Context, QuerySpansParams) (Pag
 	return Page[jsontext.Value]{}, unimplemented("QuerySpansJSON")
 }
 
+func (UnimplementedStore) QueryShortSpans(context.Context, QueryShortSpansParams) (ShortSpans, error) {
+	return ShortSpans{}, unimplemented("QueryShortSpans")
+}
+
 func (UnimplementedStore) ReserveSequenceIDs(context.Context, ReserveSequenceIDsParams) (int64, error) {
 	return 0, unimplemented("ReserveSequenceIDs")
 }

@@ -128,11 +128,12 @@ func BenchmarkConversation(b *testing.B) {
 			b.Run(fmt.Sprint(name, "/", turns), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					page, err := s.QuerySpans(b.Context(), agl.QuerySpansParams{RolloutID: r.RolloutID})
+					trajectories := adapter.Trajectories{}
+					spans, err := agl.QuerySpansFor(b.Context(), s, agl.QuerySpansParams{RolloutID: r.RolloutID}, trajectories)
 					if err != nil {
 						b.Fatal(err)
 					}
-					merged, err := adapter.Trajectories{}.Adapt(page.Items)
+					merged, err := agl.AdaptSpans(trajectories, spans)
 					if err != nil || len(merged.Trajectories) != 1 || merged.Report.Calls != turns {
 						b.Fatalf("%d calls, %d trajectories, error %v", merged.Report.Calls, len(merged.Trajectories), err)
 					}

@@ -52,7 +52,19 @@ type callDetails struct {
 
 // Adapt makes the triplets. Spans may come in any order. Errors have code agl.CodeInvalid.
 func (a ProxyTriplets) Adapt(spans []agl.Span) ([]Triplet, error) {
-	reader := proxyReader{seen: map[string]bool{}, details: map[detailsKey]*callDetails{}}
+	return a.AdaptShort(agl.ShortSpans{Spans: spans})
+}
+
+// ShortForm implements [agl.ShortAdapter].
+func (ProxyTriplets) ShortForm() (form agl.ShortForm, ok bool) {
+	attributes := func(name string) bool { return isCallAttribute([]byte(name)) }
+	return agl.ShortForm{Attributes: attributes, Values: []string{agl.AttrPromptTokenIDs, attrVLLMPromptTokenIDs}}, true
+}
+
+// AdaptShort implements [agl.ShortAdapter].
+func (a ProxyTriplets) AdaptShort(short agl.ShortSpans) ([]Triplet, error) {
+	spans := short.Spans
+	reader := proxyReader{seen: map[string]bool{}, details: map[detailsKey]*callDetails{}, values: newPromptValues(&short)}
 	var rewards []sequencedReward
 	attrs := parseCallAttributes(nil)
 	for _, span := range inSequence(spans) {
@@ -115,6 +127,7 @@ type proxyReader struct {
 	details map[detailsKey]*callDetails
 	order   []*callDetails
 	prompts promptReader
+	values  promptValues
 }
 
 // read reads one span of a call. Spans come in the order of sequence ids.
@@ -137,9 +150,9 @@ func (r *proxyReader) read(span *agl.Span, attrs attributes) {
 	}
 	var prompt, response []int32
 	if span.Name == agl.SpanRawRequest {
-		prompt, response = attrs.literalTokenIDs(attrVLLMPromptTokenIDs, r.prompts.tokenIDs), rawResponse(attrs)
+		prompt, response = r.prompt(span, attrs, attrVLLMPromptTokenIDs), rawResponse(attrs)
 	} else {
-		prompt = attrs.literalTokenIDs(agl.AttrPromptTokenIDs, r.prompts.tokenIDs)
+		prompt = r.prompt(span, attrs, agl.AttrPromptTokenIDs)
 		response = attrs.literalTokenIDs(agl.AttrResponseTokenIDs, tokenIDs)
 	}
 	if len(prompt) == 0 || len(response) == 0 {
@@ -157,6 +170,14 @@ func (r *proxyReader) read(span *agl.Span, attrs attributes) {
 		r.seen[id.V] = true
 	}
 	r.calls = append(r.calls, call)
+}
+
+// prompt reads the token ids of a prompt.
+func (r *proxyReader) prompt(span *agl.Span, attrs attributes, key string) []int32 {
+	if i, found := r.values.find(span, key); found {
+		return r.values.tokenIDs(&r.prompts, i)
+	}
+	return attrs.literalTokenIDs(key, r.prompts.tokenIDs)
 }
 
 // addWithoutTokens adds the calls of which no span has token ids. A span without a
@@ -266,6 +287,10 @@ func (a attributes) literalTokenIDs(key string, read func(list []byte) ([]int32,
 	if !ok {
 		return nil
 	}
+	return literalTokenIDs(raw, read)
+}
+
+func literalTokenIDs(raw jsontext.Value, read func(list []byte) ([]int32, bool)) []int32 {
 	if text, ok := textValue(raw); ok {
 		if ids, ok := read(text); ok {
 			return ids

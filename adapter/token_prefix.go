@@ -38,14 +38,24 @@ type readPrompt struct {
 	n    int // how many of ids are in list
 }
 
+func (p *readPrompt) prompt() []int32 { return p.ids.ids[:p.n:p.n] }
+
 // tokenIDs is the function tokenIDs, but the ids may share their memory with those of earlier calls.
 func (r *promptReader) tokenIDs(raw []byte) ([]int32, bool) {
-	list, ok := listText(raw)
+	p, ok := r.read(raw)
 	if !ok {
 		return nil, false
 	}
+	return p.prompt(), true
+}
+
+func (r *promptReader) read(raw []byte) (readPrompt, bool) {
+	list, ok := listText(raw)
+	if !ok {
+		return readPrompt{}, false
+	}
 	if len(list) == 0 {
-		return []int32{}, true
+		return readPrompt{ids: &sharedIDs{ids: []int32{}}}, true
 	}
 	base, same := r.base(list)
 	shared, from := &sharedIDs{}, 0
@@ -57,7 +67,7 @@ func (r *promptReader) tokenIDs(raw []byte) ([]int32, bool) {
 			n = bytes.Count(list[:from], comma())
 		}
 		if from > len(list) { // the same list
-			return base.ids.ids[:n:n], true
+			return readPrompt{list, base.ids, n}, true
 		}
 		shared = base.ids.grow(n, 1+bytes.Count(list[from:], comma()))
 	} else {
@@ -65,11 +75,12 @@ func (r *promptReader) tokenIDs(raw []byte) ([]int32, bool) {
 	}
 	ids, ok := appendTokenIDs(shared.ids, list[from:])
 	if !ok {
-		return nil, false
+		return readPrompt{}, false
 	}
 	shared.ids = ids
-	r.remember(base, same, readPrompt{list, shared, len(ids)})
-	return shared.prompt(), true
+	p := readPrompt{list, shared, len(ids)}
+	r.remember(base, same, p)
+	return p, true
 }
 
 // base returns the prompt that shares the longest beginning with a list, and how many bytes these are. A prompt that shares

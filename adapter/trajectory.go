@@ -98,11 +98,36 @@ type Mismatch struct {
 
 // Adapt merges the calls. Errors have code agl.CodeInvalid.
 func (a Trajectories) Adapt(spans []agl.Span) (Merged, error) {
-	source := a.Source
-	if source == nil {
-		source = ProxyTriplets{KeepWithoutTokens: true}
+	return a.merge(spans, func() ([]Triplet, error) { return a.source().Adapt(spans) })
+}
+
+// ShortForm implements [agl.ShortAdapter].
+func (a Trajectories) ShortForm() (form agl.ShortForm, ok bool) {
+	source, ok := a.source().(agl.ShortAdapter[[]Triplet])
+	if !ok {
+		return agl.ShortForm{}, false
 	}
-	triplets, err := source.Adapt(spans)
+	form, ok = source.ShortForm()
+	if own := form.Attributes; ok {
+		form.Attributes = func(name string) bool { return own(name) || isCallAttribute([]byte(name)) } // rewards
+	}
+	return form, ok
+}
+
+// AdaptShort implements [agl.ShortAdapter].
+func (a Trajectories) AdaptShort(spans agl.ShortSpans) (Merged, error) {
+	return a.merge(spans.Spans, func() ([]Triplet, error) { return agl.AdaptSpans(a.source(), spans) })
+}
+
+func (a Trajectories) source() agl.Adapter[[]Triplet] {
+	if a.Source == nil {
+		return ProxyTriplets{KeepWithoutTokens: true}
+	}
+	return a.Source
+}
+
+func (a Trajectories) merge(spans []agl.Span, read func() ([]Triplet, error)) (Merged, error) {
+	triplets, err := read()
 	if err != nil {
 		return Merged{}, err
 	}

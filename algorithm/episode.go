@@ -16,8 +16,11 @@ type Episode struct {
 	Attempt *agl.Attempt
 	// Outcome is that of the latest attempt; cancelled if the rollout was cancelled or deleted.
 	Outcome agl.Outcome
-	// Spans are those of the latest attempt, by sequence id.
+	// Spans are those of the latest attempt, by sequence id. If [ReadFor] has read them, use [Adapt]: they may have only
+	// some of their attributes, which are enough for outcomes and rewards.
 	Spans []agl.Span
+	// Values are attributes that Spans do not have, see [agl.ShortSpans].
+	Values []agl.SpanValue
 	// Evicted is true if the store has evicted the spans.
 	Evicted bool
 }
@@ -27,20 +30,43 @@ func NewEpisode(r agl.AttemptedRollout) Episode {
 	return Episode{Rollout: r.Rollout, Attempt: r.Attempt, Outcome: outcomeOf(r)}
 }
 
-// Read reads the spans of a finished rollout.
+// Reader reads the spans of a finished rollout.
+type Reader func(ctx context.Context, store agl.Store, r agl.AttemptedRollout) (Episode, error)
+
+// Read is the Reader of whole spans.
 func Read(ctx context.Context, store agl.Store, r agl.AttemptedRollout) (Episode, error) {
-	e := NewEpisode(r)
-	if r.Attempt == nil {
-		return e, nil
+	whole := agl.AdapterFunc[struct{}](func([]agl.Span) (struct{}, error) { return struct{}{}, nil })
+	return ReadFor(whole)(ctx, store, r)
+}
+
+// ReadFor returns a Reader of episodes that are given to [Adapt] with an adapter. It reads spans in short form if the adapter
+// and the store have it, so that a long conversation takes time in proportion to its length. The short form of an adapter of
+// your own needs what that of [adapter.ProxyTriplets] has, too, for outcomes and rewards.
+func ReadFor[T any](a agl.Adapter[T]) Reader {
+	return func(ctx context.Context, store agl.Store, r agl.AttemptedRollout) (Episode, error) {
+		e := NewEpisode(r)
+		if r.Attempt == nil {
+			return e, nil
+		}
+		spans, err := agl.QuerySpansFor(ctx, store, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID}, a)
+		return e.read(spans, err)
 	}
-	page, err := store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID})
+}
+
+// Adapt returns what an adapter makes of an episode: the one that [ReadFor] has read it for, or any after [Read].
+func Adapt[T any](a agl.Adapter[T], e *Episode) (T, error) {
+	return agl.AdaptSpans(a, agl.ShortSpans{Spans: e.Spans, Values: e.Values})
+}
+
+// read takes the spans that were read.
+func (e Episode) read(spans agl.ShortSpans, err error) (Episode, error) {
 	switch {
 	case errors.Is(err, agl.ErrEvicted):
 		e.Evicted = true
 	case err != nil:
-		return Episode{}, fmt.Errorf("read spans of rollout %s: %w", r.RolloutID, err)
+		return Episode{}, fmt.Errorf("read spans of rollout %s: %w", e.Rollout.RolloutID, err)
 	}
-	e.Spans = page.Items
+	e.Spans, e.Values = spans.Spans, spans.Values
 	if e.Outcome.Kind == agl.OutcomeAgentError {
 		// The runner of a program does not see its model calls; the spans show them.
 		if kind := adapter.CallOutcome(e.Spans); kind != "" {

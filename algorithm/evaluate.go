@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
@@ -90,6 +91,7 @@ func Evaluate(ctx context.Context, e EvaluateParams) (Report, error) {
 	done := 0
 	for group, err := range Rollouts(ctx, RolloutsParams{
 		Store: e.Store, Rollouts: e.rollouts(tasks), GroupSize: evaluationGroup, Flusher: e.Flusher, Logger: e.Logger,
+		Read: ReadFor(adapter.Trajectories{}), // for rewards
 	}) {
 		if err != nil {
 			return Report{}, fmt.Errorf("evaluate: %w", err)

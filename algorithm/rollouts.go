@@ -32,6 +32,8 @@ type RolloutsParams struct {
 	GroupSize int
 	// Flusher is called for each group before its spans are read; nil does nothing.
 	Flusher Flusher
+	// Read reads the episodes; nil is [Read].
+	Read Reader
 	// Logger gets failures to cancel rollouts; nil discards them.
 	Logger *slog.Logger
 }
@@ -99,7 +101,7 @@ func (p RolloutsParams) await(ctx context.Context, groups map[int][]string) (res
 	var wg sync.WaitGroup
 	for i, ids := range groups {
 		wg.Go(func() {
-			episodes, err := Await(ctx, p.Store, p.Flusher, ids)
+			episodes, err := Await(ctx, p.Store, p.Flusher, p.Read, ids)
 			out <- groupResult{Group{Index: i, Episodes: episodes}, err}
 		})
 	}
@@ -109,10 +111,10 @@ func (p RolloutsParams) await(ctx context.Context, groups map[int][]string) (res
 	}
 }
 
-// Await waits until rollouts have finished, flushes their calls (a nil flusher does nothing), and reads them, in the order
-// of the ids. A rollout of which calls were lost gets the outcome setup_error; the others are not affected. A flusher that
+// Await waits until rollouts have finished, flushes their calls (a nil flusher does nothing), and reads them (a nil read is
+// [Read]), in the order of the ids. A rollout of which calls were lost gets the outcome setup_error; the others are not affected. A flusher that
 // is unavailable (agl.ErrUnavailable) is an error.
-func Await(ctx context.Context, store agl.Store, flusher Flusher, ids []string) ([]Episode, error) {
+func Await(ctx context.Context, store agl.Store, flusher Flusher, read Reader, ids []string) ([]Episode, error) {
 	if _, err := store.WaitForRollouts(ctx, agl.WaitForRolloutsParams{RolloutIDs: ids}); err != nil {
 		return nil, fmt.Errorf("wait for rollouts: %w", err)
 	}
@@ -131,6 +133,9 @@ func Await(ctx context.Context, store agl.Store, flusher Flusher, ids []string) 
 	for _, r := range page.Items {
 		found[r.RolloutID] = r
 	}
+	if read == nil {
+		read = Read
+	}
 	episodes := make([]Episode, len(ids))
 	for i, id := range ids {
 		r, ok := found[id]
@@ -141,7 +146,7 @@ func Await(ctx context.Context, store agl.Store, flusher Flusher, ids []string) 
 			}
 			continue
 		}
-		if episodes[i], err = Read(ctx, store, r); err != nil {
+		if episodes[i], err = read(ctx, store, r); err != nil {
 			return nil, err
 		}
 		if failure := lost[id]; failure != nil && !episodes[i].Outcome.Kind.Masked() {

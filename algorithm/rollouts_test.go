@@ -231,7 +231,7 @@ func TestAwaitLost(t *testing.T) {
 		{"ok", "setup_error", "model_error"},
 		{"ok", "ok", "model_error"}, // masked already, for a better reason
 	} {
-		episodes, err := algorithm.Await(t.Context(), st, lossy{ids[lost]}, ids)
+		episodes, err := algorithm.Await(t.Context(), st, lossy{ids[lost]}, nil, ids)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -313,7 +313,7 @@ func TestAwaitStrays(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	episodes, err := algorithm.Await(t.Context(), st, nil, ids)
+	episodes, err := algorithm.Await(t.Context(), st, nil, nil, ids)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -394,17 +394,17 @@ func (s *Session) Rollout(task jsontext.Value, mode agl.Mode, resourcesID string
 	return agl.EnqueueRollout{Input: task, Mode: mode, ResourcesID: agl.Some(resourcesID), Config: &limits, Metadata: metadata}, err
 }
 
-// Rollouts runs training rollouts, as [Rollouts] does, and reports progress.
-func (s *Session) Rollouts(ctx context.Context, step int, rollouts []agl.EnqueueRollout, groupSize int) iter.Seq2[Group, error] {
+// Rollouts runs training rollouts of the session's [Session.Params], as [Rollouts] does, and reports progress.
+func (s *Session) Rollouts(ctx context.Context, step int, p RolloutsParams) iter.Seq2[Group, error] {
 	return func(yield func(Group, error) bool) {
 		done := 0
-		for group, err := range Rollouts(ctx, s.Params(rollouts, groupSize)) {
+		for group, err := range Rollouts(ctx, p) {
 			if !yield(group, err) {
 				return
 			}
 			done += len(group.Episodes)
 			if err == nil {
-				s.p.Progress.OnRollouts(PhaseTrain, step, done, len(rollouts))
+				s.p.Progress.OnRollouts(PhaseTrain, step, done, len(p.Rollouts))
 			}
 		}
 	}

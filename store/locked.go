@@ -224,6 +224,10 @@ func (l *locked) QuerySpansJSON(ctx context.Context, p agl.QuerySpansParams) (ag
 	return get(l, func() (agl.Page[jsontext.Value], error) { return l.inner.QuerySpansJSON(ctx, p) })
 }
 
+func (l *locked) QueryShortSpans(ctx context.Context, p agl.QueryShortSpansParams) (agl.ShortSpans, error) {
+	return get(l, func() (agl.ShortSpans, error) { return l.inner.QueryShortSpans(ctx, p) })
+}
+
 func (l *locked) ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDsParams) (int64, error) {
 	return set(l, func() (int64, error) { return l.inner.ReserveSequenceIDs(ctx, p) })
 }

@@ -286,30 +286,33 @@ func (s *Store) QuerySpansJSON(ctx context.Context, p agl.QuerySpansParams) (agl
 }
 
 func (s *Store) querySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
-	return do(ctx, s, "QuerySpans", func() (agl.Page[jsontext.Value], error) {
-		if err := checkQuery(&p.Paging, p.Logic, sortableSpans()); err != nil {
-			return agl.Page[jsontext.Value]{}, err
-		}
-		return s.readSpans(ctx, p)
-	})
+	return readSpans(ctx, s, p, s.chains.Expand)
 }
 
-// readSpans returns the documents of a query. Spans may be deleted between the page and the
-// bases of those in it; the second query sees that.
-func (s *Store) readSpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
-	for again := false; ; again = true {
-		page, err := s.driver.QuerySpans(ctx, p)
-		if err != nil {
-			return agl.Page[jsontext.Value]{}, err
+// readSpans returns what read makes of the spans of a query. Spans may be deleted between the
+// page and the bases of those in it; the second query sees that.
+func readSpans[T any](
+	ctx context.Context, s *Store, p agl.QuerySpansParams,
+	read func(ctx context.Context, chains spanchain.Chains, spans []driver.StoredSpan) ([]T, error),
+) (agl.Page[T], error) {
+	return do(ctx, s, "QuerySpans", func() (agl.Page[T], error) {
+		if err := checkQuery(&p.Paging, p.Logic, sortableSpans()); err != nil {
+			return agl.Page[T]{}, err
 		}
-		documents, err := s.chains.Expand(ctx, s.driver, page.Items)
-		switch {
-		case err == nil:
-			return agl.Page[jsontext.Value]{Items: documents, Limit: page.Limit, Offset: page.Offset, Total: page.Total}, nil
-		case again || !spanchain.IsMissing(err):
-			return agl.Page[jsontext.Value]{}, err
+		for again := false; ; again = true {
+			page, err := s.driver.QuerySpans(ctx, p)
+			if err != nil {
+				return agl.Page[T]{}, err
+			}
+			items, err := read(ctx, s.driver, page.Items)
+			switch {
+			case err == nil:
+				return agl.Page[T]{Items: items, Limit: page.Limit, Offset: page.Offset, Total: page.Total}, nil
+			case again || !spanchain.IsMissing(err):
+				return agl.Page[T]{}, err
+			}
 		}
-	}
+	})
 }
 
 // QuerySpans implements agl.Store.
@@ -320,11 +323,18 @@ func (s *Store) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Pag
 	}
 	out := agl.Page[agl.Span]{Items: make([]agl.Span, len(page.Items)), Limit: page.Limit, Offset: page.Offset, Total: page.Total}
 	for i, payload := range page.Items {
-		if err := spanjson.Parse(payload, &out.Items[i]); err != nil {
-			return agl.Page[agl.Span]{}, agl.Errorf(agl.CodeInternal, "a stored span of rollout %s does not decode: %w", p.RolloutID, err)
+		if err := parseStored(payload, p.RolloutID, &out.Items[i]); err != nil {
+			return agl.Page[agl.Span]{}, err
 		}
 	}
 	return out, nil
+}
+
+func parseStored(payload []byte, rolloutID string, s *agl.Span) error {
+	if err := spanjson.Parse(payload, s); err != nil {
+		return agl.Errorf(agl.CodeInternal, "a stored span of rollout %s does not decode: %w", rolloutID, err)
+	}
+	return nil
 }
 
 type reserveCommand struct {

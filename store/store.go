@@ -73,7 +73,7 @@ var _ agl.Store = (*Store)(nil)
 
 // Capabilities implements agl.Store.
 func (s *Store) Capabilities() agl.Capabilities {
-	return agl.Capabilities{ReturnClaims: true, QuerySpansJSON: true, CreateRollouts: true, ReviseRollout: true, CloseQueue: true}
+	return agl.Capabilities{ReturnClaims: true, QuerySpansJSON: true, QueryShortSpans: true, CreateRollouts: true, ReviseRollout: true, CloseQueue: true}
 }
 
 // Close ends the store and its driver. Blocked calls return ErrUnavailable at once,

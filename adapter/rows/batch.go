@@ -27,9 +27,10 @@ const (
 )
 
 // Sequences makes the rows of a batch from the spans of a rollout's latest attempt. Without
-// a reward there are none, and calls without tokens or reply make none.
-func Sequences(r *agl.AttemptedRollout, spans []agl.Span, source Source, level Level) ([]adapter.Sequence, error) {
-	merged, err := adapter.Trajectories{Source: source.adapter()}.Adapt(spans)
+// a reward there are none, and calls without tokens or reply make none. The spans were queried
+// for the source's adapter, or are whole.
+func Sequences(r *agl.AttemptedRollout, spans agl.ShortSpans, source Source, level Level) ([]adapter.Sequence, error) {
+	merged, err := agl.AdaptSpans(adapter.Trajectories{Source: source.Adapter()}, spans)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +41,7 @@ func Sequences(r *agl.AttemptedRollout, spans []agl.Span, source Source, level L
 	if !merged.Reward.Valid {
 		return nil, nil
 	}
-	triplets, err := source.adapter().Adapt(spans)
+	triplets, err := agl.AdaptSpans(source.Adapter(), spans)
 	if err != nil {
 		return nil, err
 	}

@@ -14,16 +14,18 @@ const (
 	Tracer Source = "tracer"
 )
 
-func (s Source) adapter() agl.Adapter[[]adapter.Triplet] {
+// Adapter returns the adapter that finds the calls.
+func (s Source) Adapter() agl.Adapter[[]adapter.Triplet] {
 	if s == Tracer {
 		return adapter.TracerTriplets{}
 	}
 	return adapter.ProxyTriplets{}
 }
 
-// Triplets makes the rows of the spans of one attempt, one for each call.
-func Triplets(origin Origin, spans []agl.Span, source Source) ([]Triplet, error) {
-	triplets, err := source.adapter().Adapt(spans)
+// Triplets makes the rows of the spans of one attempt, one for each call. The spans were
+// queried for the source's adapter, or are whole.
+func Triplets(origin Origin, spans agl.ShortSpans, source Source) ([]Triplet, error) {
+	triplets, err := agl.AdaptSpans(source.Adapter(), spans)
 	if err != nil {
 		return nil, err
 	}
@@ -35,9 +37,10 @@ func Triplets(origin Origin, spans []agl.Span, source Source) ([]Triplet, error)
 }
 
 // Trajectories makes the rows of the spans of one attempt. Left is the number of calls
-// that are in none of them, as they lack tokens or a reply.
-func Trajectories(origin Origin, spans []agl.Span, source Source) (made []Trajectory, left int, err error) {
-	merged, err := adapter.Trajectories{Source: source.adapter()}.Adapt(spans)
+// that are in none of them, as they lack tokens or a reply. The spans were queried for the
+// source's adapter, or are whole.
+func Trajectories(origin Origin, spans agl.ShortSpans, source Source) (made []Trajectory, left int, err error) {
+	merged, err := agl.AdaptSpans(adapter.Trajectories{Source: source.Adapter()}, spans)
 	if err != nil {
 		return nil, 0, err
 	}

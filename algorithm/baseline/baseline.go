@@ -336,7 +336,7 @@ func (r *run) waitForRoom(ctx context.Context) error {
 
 // follow waits for a rollout and reads it. If it fails it cancels the rollout.
 func (r *run) follow(ctx context.Context, id string, at position) error {
-	episodes, err := algorithm.Await(ctx, r.store, r.cfg.Flusher, []string{id})
+	episodes, err := algorithm.Await(ctx, r.store, r.cfg.Flusher, nil, []string{id})
 	if err != nil {
 		return errors.Join(err, algorithm.Cancel(ctx, r.store, []string{id}))
 	}

@@ -52,12 +52,12 @@ func (c *collector) readRole(ctx context.Context, role *trainee, task jsontext.V
 		s.form = c.cfg.Form(task)
 	}
 	if s.mask = e.Failure(); s.mask != "" {
-		if merged, err := c.adapter(role).Adapt(e.Spans); err == nil { // what cannot be read has no tokens to count
+		if merged, err := algorithm.Adapt(c.adapter(role), e); err == nil { // what cannot be read has no tokens to count
 			s.lostTokens = sample{sequences: merged.Trajectories}.sampled()
 		}
 		return s
 	}
-	merged, err := c.adapter(role).Adapt(e.Spans)
+	merged, err := algorithm.Adapt(c.adapter(role), e)
 	if err == nil && role.reward != "" {
 		merged.Reward, s.dimensions, err = finalDimension(e.Spans, role.reward)
 	}

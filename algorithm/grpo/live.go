@@ -257,7 +257,7 @@ func (l *live) read(ctx context.Context, rollouts []agl.CollectedRollout, b *bat
 	samples := make([]sample, len(rollouts))
 	var coverage []algorithm.Coverage
 	for i, r := range rollouts {
-		e, err := algorithm.Read(ctx, l.collector.session.Store(), r.Rollout)
+		e, err := algorithm.ReadFor(l.cfg.Adapter)(ctx, l.collector.session.Store(), r.Rollout)
 		if err != nil {
 			return nil, err
 		}

@@ -316,7 +316,7 @@ func (p *pump) await(ctx context.Context, g *liveGroup) {
 	err := p.deadline(ctx, g.ids)
 	var episodes []algorithm.Episode
 	if err == nil {
-		episodes, err = algorithm.Await(ctx, p.store, p.flusher, g.ids)
+		episodes, err = algorithm.Await(ctx, p.store, p.flusher, algorithm.ReadFor(p.cfg.Adapter), g.ids)
 	}
 	if err != nil {
 		p.fail(err)

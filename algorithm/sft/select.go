@@ -85,7 +85,7 @@ func (s *selector) candidate(e *algorithm.Episode) (c candidate, mask algorithm.
 	if mask := e.Failure(); mask != "" {
 		return c, mask
 	}
-	merged, err := s.adapter.Adapt(e.Spans)
+	merged, err := algorithm.Adapt(s.adapter, e)
 	if err != nil {
 		return c, algorithm.MaskMalformed
 	}

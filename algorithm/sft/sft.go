@@ -223,7 +223,9 @@ func (r *run) sample(ctx context.Context, round int) (*Shuffled, error) {
 		return nil, err
 	}
 	groups := make([][]algorithm.Episode, len(rollouts)/r.cfg.Samples)
-	for finished, err := range r.session.Rollouts(ctx, round+1, rollouts, r.cfg.Samples) {
+	params := r.session.Params(rollouts, r.cfg.Samples)
+	params.Read = algorithm.ReadFor(r.cfg.Adapter)
+	for finished, err := range r.session.Rollouts(ctx, round+1, params) {
 		if err != nil {
 			return nil, err
 		}

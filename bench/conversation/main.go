@@ -264,17 +264,18 @@ func converse(ctx context.Context, s *store.Store, turns int) (*measured, error)
 	}
 	m := &measured{conversation: int64(len(talk.request())), sent: count.bytes.Load()}
 	began := time.Now()
-	page, err := s.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: r.RolloutID})
+	trajectories := adapter.Trajectories{}
+	spans, err := agl.QuerySpansFor(ctx, s, agl.QuerySpansParams{RolloutID: r.RolloutID}, trajectories)
 	if err != nil {
 		return nil, err
 	}
-	merged, err := adapter.Trajectories{}.Adapt(page.Items)
+	merged, err := agl.AdaptSpans(trajectories, spans)
 	if err != nil {
 		return nil, err
 	}
 	m.adapting = time.Since(began)
-	if len(merged.Trajectories) != 1 || len(page.Items) != 3*turns {
-		return nil, fmt.Errorf("%d spans give %d trajectories, want %d and one", len(page.Items), len(merged.Trajectories), 3*turns)
+	if len(merged.Trajectories) != 1 || len(spans.Spans) != 3*turns {
+		return nil, fmt.Errorf("%d spans give %d trajectories, want %d and one", len(spans.Spans), len(merged.Trajectories), 3*turns)
 	}
 	return m, nil
 }

@@ -120,7 +120,7 @@ func (c *exportCommand) write(ctx context.Context, store agl.Store, w io.Writer,
 	case "batch":
 		return c.batch(ctx, store, w, counts)
 	default:
-		return exportRows(ctx, c, store, rowfile.NewWriter[rows.Messages](w, parquet), counts, rows.Conversations)
+		return exportRows(ctx, c, store, rowfile.NewWriter[rows.Messages](w, parquet), counts, conversations)
 	}
 }
 
@@ -140,7 +140,7 @@ func (c *exportCommand) format() string {
 // batch writes the padded batch of all rollouts.
 func (c *exportCommand) batch(ctx context.Context, store agl.Store, w io.Writer, counts *exportCounts) error {
 	var sequences []adapter.Sequence
-	err := c.each(ctx, store, counts, func(r *agl.AttemptedRollout, spans []agl.Span) (int, error) {
+	err := c.each(ctx, store, counts, func(r *agl.AttemptedRollout, spans agl.ShortSpans) (int, error) {
 		made, err := rows.Sequences(r, spans, c.Source, c.Level)
 		sequences = append(sequences, made...)
 		return len(made), err
@@ -165,9 +165,9 @@ func (c *exportCommand) batch(ctx context.Context, store agl.Store, w io.Writer,
 // exportRows writes what adapt makes of the spans of each rollout, one rollout at a time.
 func exportRows[T rows.Row](
 	ctx context.Context, c *exportCommand, store agl.Store, out rowfile.Writer[T], counts *exportCounts,
-	adapt func(origin rows.Origin, spans []agl.Span) ([]T, error),
+	adapt func(origin rows.Origin, spans agl.ShortSpans) ([]T, error),
 ) error {
-	err := c.each(ctx, store, counts, func(r *agl.AttemptedRollout, spans []agl.Span) (int, error) {
+	err := c.each(ctx, store, counts, func(r *agl.AttemptedRollout, spans agl.ShortSpans) (int, error) {
 		made, err := adapt(rows.OriginOf(r), spans)
 		if err != nil {
 			return 0, err
@@ -183,7 +183,7 @@ func exportRows[T rows.Row](
 // each calls take with every rollout that is exported and its spans. It returns the number
 // of rows that were made of them.
 func (c *exportCommand) each(
-	ctx context.Context, store agl.Store, counts *exportCounts, take func(r *agl.AttemptedRollout, spans []agl.Span) (int, error),
+	ctx context.Context, store agl.Store, counts *exportCounts, take func(r *agl.AttemptedRollout, spans agl.ShortSpans) (int, error),
 ) error {
 	// Rollouts change their status during the export. All of them are queried,
 	// oldest first, so that this shifts no page; wants filters them here.
@@ -197,7 +197,7 @@ func (c *exportCommand) each(
 		if !c.wants(r, counts) {
 			continue
 		}
-		spans, err := attemptSpans(ctx, store, r.RolloutID, r.Attempt.AttemptID)
+		spans, err := c.spans(ctx, store, r)
 		if errors.Is(err, agl.ErrEvicted) {
 			counts.evicted++
 			continue
@@ -240,12 +240,26 @@ func (c *exportCommand) wants(r *agl.AttemptedRollout, counts *exportCounts) boo
 	return true
 }
 
-func (c *exportCommand) triplets(origin rows.Origin, spans []agl.Span) ([]rows.Triplet, error) {
+// spans reads the spans of a rollout's latest attempt: those of a store in this process for the
+// adapter, and those of a server in pages.
+func (c *exportCommand) spans(ctx context.Context, store agl.Store, r *agl.AttemptedRollout) (agl.ShortSpans, error) {
+	if c.What != "messages" && store.Capabilities().QueryShortSpans {
+		return agl.QuerySpansFor(ctx, store, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID}, c.Source.Adapter())
+	}
+	spans, err := attemptSpans(ctx, store, r.RolloutID, r.Attempt.AttemptID)
+	return agl.ShortSpans{Spans: spans}, err
+}
+
+func conversations(origin rows.Origin, spans agl.ShortSpans) ([]rows.Messages, error) {
+	return rows.Conversations(origin, spans.Spans)
+}
+
+func (c *exportCommand) triplets(origin rows.Origin, spans agl.ShortSpans) ([]rows.Triplet, error) {
 	return rows.Triplets(origin, spans, c.Source)
 }
 
-func (c *exportCommand) trajectories(counts *exportCounts) func(rows.Origin, []agl.Span) ([]rows.Trajectory, error) {
-	return func(origin rows.Origin, spans []agl.Span) ([]rows.Trajectory, error) {
+func (c *exportCommand) trajectories(counts *exportCounts) func(rows.Origin, agl.ShortSpans) ([]rows.Trajectory, error) {
+	return func(origin rows.Origin, spans agl.ShortSpans) ([]rows.Trajectory, error) {
 		made, left, err := rows.Trajectories(origin, spans, c.Source)
 		counts.without += left
 		return made, err

@@ -47,6 +47,10 @@ func (e *MissingError) Error() string { return "span " + e.ID + ", which it cont
 
 var errSum = errors.New("the document that its delta gives does not match its checksum")
 
+func errOutside(to, size int) error {
+	return fmt.Errorf("it continues %d bytes of a document of %d", to, size)
+}
+
 // Append appends the document that a delta gives from the document of its base, and returns how
 // many bytes of it are the base's. After an error dst is as it was.
 func (c *Codec) Append(dst, base, delta []byte) (_ []byte, copied int, err error) {
@@ -150,13 +154,13 @@ func (e *Expander) link(n *node) error {
 func (n *node) appendRange(dst []byte, from, to int) ([]byte, error) {
 	if n.document != nil {
 		if to > len(n.document) {
-			return nil, fmt.Errorf("it continues %d bytes of a document of %d", to, len(n.document))
+			return nil, errOutside(to, len(n.document))
 		}
 		return append(dst, n.document[from:to]...), nil
 	}
 	pieces := n.delta.pieces
 	if to > n.delta.size {
-		return nil, fmt.Errorf("it continues %d bytes of a document of %d", to, n.delta.size)
+		return nil, errOutside(to, n.delta.size)
 	}
 	for i := sort.Search(len(pieces), func(i int) bool { return pieces[i].end > from }); from < to; i++ {
 		p := &pieces[i]

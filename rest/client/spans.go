@@ -136,6 +136,11 @@ func (c *Client) QuerySpansJSON(ctx context.Context, p agl.QuerySpansParams) (ag
 	return search[jsontext.Value](ctx, c, "QuerySpansJSON", wire.SearchSpans, wire.QuerySpans(&p))
 }
 
+// QueryShortSpans implements agl.Store: it is ErrUnimplemented.
+func (c *Client) QueryShortSpans(ctx context.Context, p agl.QueryShortSpansParams) (agl.ShortSpans, error) {
+	return agl.UnimplementedStore{}.QueryShortSpans(ctx, p)
+}
+
 // ReserveSequenceIDs implements agl.Store. A repeat after a lost answer leaves a gap.
 func (c *Client) ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDsParams) (first int64, err error) {
 	answer, err := post[wire.SequenceID](ctx, c, "ReserveSequenceIDs", wire.NextSequenceID, "", wire.ReserveSequenceIDs(&p))

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -19,24 +20,36 @@ import (
 type signals struct{ store agl.Store }
 
 func (s signals) triplets(x *exchange) error {
-	return signal(s, x, rows.Triplets)
+	return signal(s, x, readFor, rows.Triplets)
 }
 
 func (s signals) trajectories(x *exchange) error {
-	return signal(s, x, func(o rows.Origin, spans []agl.Span, source rows.Source) ([]rows.Trajectory, error) {
+	return signal(s, x, readFor, func(o rows.Origin, spans agl.ShortSpans, source rows.Source) ([]rows.Trajectory, error) {
 		made, _, err := rows.Trajectories(o, spans, source)
 		return made, err
 	})
 }
 
 func (s signals) messages(x *exchange) error {
-	return signal(s, x, func(o rows.Origin, spans []agl.Span, _ rows.Source) ([]rows.Messages, error) {
-		return rows.Conversations(o, spans)
+	return signal(s, x, readWhole, func(o rows.Origin, spans agl.ShortSpans, _ rows.Source) ([]rows.Messages, error) {
+		return rows.Conversations(o, spans.Spans)
 	})
 }
 
+// spansReader reads the spans from which rows are made.
+type spansReader func(ctx context.Context, s agl.Store, p agl.QuerySpansParams, source rows.Source) (agl.ShortSpans, error)
+
+func readFor(ctx context.Context, s agl.Store, p agl.QuerySpansParams, source rows.Source) (agl.ShortSpans, error) {
+	return agl.QuerySpansFor(ctx, s, p, source.Adapter())
+}
+
+func readWhole(ctx context.Context, s agl.Store, p agl.QuerySpansParams, _ rows.Source) (agl.ShortSpans, error) {
+	page, err := s.QuerySpans(ctx, p)
+	return agl.ShortSpans{Spans: page.Items}, err
+}
+
 // signal answers with {"items": rows}.
-func signal[T any](s signals, x *exchange, adapt func(rows.Origin, []agl.Span, rows.Source) ([]T, error)) error {
+func signal[T any](s signals, x *exchange, read spansReader, adapt func(rows.Origin, agl.ShortSpans, rows.Source) ([]T, error)) error {
 	var p wire.SignalParams
 	if err := wire.Signal(&p).Parse(x.request.URL.RawQuery, x.decoder); err != nil {
 		return err
@@ -45,7 +58,7 @@ func signal[T any](s signals, x *exchange, adapt func(rows.Origin, []agl.Span, r
 	if err != nil {
 		return err
 	}
-	r, spans, err := s.rollout(x, x.request.PathValue(rolloutID))
+	r, spans, err := s.rollout(x, x.request.PathValue(rolloutID), read, source)
 	if err != nil {
 		return err
 	}
@@ -76,16 +89,16 @@ func oneOf[T ~string](field string, got T, allowed ...T) (T, error) {
 }
 
 // rollout returns a rollout and the spans of its latest attempt, if it has one.
-func (s signals) rollout(x *exchange, id string) (*agl.AttemptedRollout, []agl.Span, error) {
+func (s signals) rollout(x *exchange, id string, read spansReader, source rows.Source) (*agl.AttemptedRollout, agl.ShortSpans, error) {
 	r, err := s.store.GetRollout(x.context(), agl.GetRolloutParams{RolloutID: id})
 	if errors.Is(err, agl.ErrNotFound) {
-		return nil, nil, wire.ErrDetail(http.StatusNotFound, err.Error())
+		return nil, agl.ShortSpans{}, wire.ErrDetail(http.StatusNotFound, err.Error())
 	}
 	if err != nil || r.Attempt == nil {
-		return &r, nil, err
+		return &r, agl.ShortSpans{}, err
 	}
-	page, err := s.store.QuerySpans(x.context(), agl.QuerySpansParams{RolloutID: id, AttemptID: r.Attempt.AttemptID, Paging: agl.Paging{Limit: -1}})
-	return &r, page.Items, err
+	spans, err := read(x.context(), s.store, agl.QuerySpansParams{RolloutID: id, AttemptID: r.Attempt.AttemptID, Paging: agl.Paging{Limit: -1}}, source)
+	return &r, spans, err
 }
 
 // batch answers with the padded batch of several rollouts, as numpy.load reads it.
@@ -104,7 +117,7 @@ func (s signals) batch(x *exchange) error {
 	}
 	var sequences []adapter.Sequence
 	for _, id := range p.RolloutIDs {
-		r, spans, err := s.rollout(x, id)
+		r, spans, err := s.rollout(x, id, readFor, source)
 		if err != nil {
 			return err
 		}

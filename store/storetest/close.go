@@ -57,6 +57,13 @@ func testClosed(h *harness) {
 			return err
 		},
 		"QuerySpans": func() error { _, err := s.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: id}); return err },
+		"QueryShortSpans": func() error {
+			if !s.Capabilities().QueryShortSpans {
+				return s.Ready(ctx)
+			}
+			_, err := s.QueryShortSpans(ctx, agl.QueryShortSpansParams{ShortForm: agl.ShortForm{Attributes: func(string) bool { return true }}})
+			return err
+		},
 		"ReserveSequenceIDs": func() error {
 			_, err := s.ReserveSequenceIDs(ctx, agl.ReserveSequenceIDsParams{RolloutID: id})
 			return err

@@ -2,9 +2,12 @@ package storetest
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/agl-go/agl"
 )
@@ -23,11 +26,12 @@ type history struct {
 	messages []string // JSON strings
 	ids      []string // of the prompt's tokens
 	tools    string
+	space    string // between some members; spans of ours have none
 	calls    int
 }
 
 func newHistory(seed uint64, attempt *agl.Attempt) *history {
-	return &history{source: rand.New(rand.NewPCG(seed, 1)), attempt: attempt, tools: `"[]"`}
+	return &history{source: rand.New(rand.NewPCG(seed, 1)), attempt: attempt, tools: `"[]"`, space: strings.Repeat(" ", int(seed%2))}
 }
 
 func (h *history) text() string {
@@ -80,7 +84,7 @@ func (h *history) call() []agl.Span {
 	var b strings.Builder
 	b.WriteString(`{"gen_ai.system":"openai"`)
 	for i, m := range h.messages {
-		fmt.Fprintf(&b, `,"gen_ai.prompt.%d.role":"user", "gen_ai.prompt.%d.content":%s`, i, i, m)
+		fmt.Fprintf(&b, `,"gen_ai.prompt.%d.role":"user",%s"gen_ai.prompt.%d.content":%s`, i, h.space, i, m)
 	}
 	fmt.Fprintf(&b, `,"gen_ai.request.tools":%s,"gen_ai.completion.0.content":%s`, h.tools, h.text())
 	model := b.String() + fmt.Sprintf(`,"prompt_token_ids":[%s],"seconds":%d.50}`, strings.Join(h.ids, ","), n)
@@ -111,6 +115,54 @@ func (h *harness) wantDocuments(what string, p agl.QuerySpansParams, want []agl.
 			h.Fatalf("%s: span %d is\n%.300s, want\n%.300s", what, i, is, should)
 		}
 	}
+	h.wantShort(what, p, want)
+}
+
+// wantShort checks that the short form of a query's spans says the same, and returns its size in bytes.
+func (h *harness) wantShort(what string, p agl.QuerySpansParams, want []agl.Span) (size int) {
+	h.Helper()
+	if !h.Store.Capabilities().QueryShortSpans {
+		return 0
+	}
+	form := agl.ShortForm{
+		Attributes: func(name string) bool { return !strings.HasPrefix(name, "gen_ai.prompt.") && name != "seconds" },
+		Values:     []string{"prompt_token_ids", "llm.hosted_vllm.prompt_token_ids"},
+	}
+	short, err := h.Store.QueryShortSpans(h.ctx, agl.QueryShortSpansParams{QuerySpansParams: p, ShortForm: form})
+	must(h, 0, err)
+	equal(h, what+": short spans", len(short.Spans), len(want))
+	got := make([]map[string]string, len(want))
+	for i := range short.Spans {
+		got[i] = attributesOf(short.Spans[i].Attributes)
+		size += len(short.Spans[i].Attributes)
+	}
+	for i, v := range short.Values {
+		if _, twice := got[v.Span][v.Name]; twice || !slices.Contains(form.Values, v.Name) || v.Base >= i {
+			h.Fatalf("%s: value %d is %s of span %d with base %d", what, i, v.Name, v.Span, v.Base)
+		}
+		got[v.Span][v.Name] = string(short.AppendValue(nil, i))
+		size += len(v.Rest)
+	}
+	for i := range want {
+		should := attributesOf(want[i].Attributes)
+		maps.DeleteFunc(should, func(name, _ string) bool { return !form.Attributes(name) && !slices.Contains(form.Values, name) })
+		maps.DeleteFunc(got[i], func(name, _ string) bool { _, asked := should[name]; return !asked })
+		if diff := cmp.Diff(should, got[i]); diff != "" {
+			h.Fatalf("%s: attributes of short span %d (-want +got):\n%.2000s", what, i, diff)
+		}
+		is, other := short.Spans[i], want[i]
+		is.Attributes, other.Attributes = nil, nil
+		equal(h, what+": short span", string(is.AppendJSON(nil)), string(other.AppendJSON(nil)))
+	}
+	return size
+}
+
+func attributesOf(attributes agl.Attributes) map[string]string {
+	all := map[string]string{}
+	for name, value := range attributes.All() {
+		all[name] = string(value)
+	}
+	return all
 }
 
 func testConversationHistories(h *harness) {
@@ -134,7 +186,7 @@ func testConversationHistories(h *harness) {
 // conversation stores a conversation of some calls.
 func (h *harness) conversation(attempt *agl.Attempt, calls int) (*history, []agl.Span) {
 	h.Helper()
-	one := newHistory(99, attempt)
+	one := newHistory(98, attempt)
 	var sent []agl.Span
 	for range calls {
 		one.turn()
@@ -167,6 +219,13 @@ func testConversationParts(h *harness) {
 	p = one
 	p.Name, p.Paging = "raw_gen_ai_request", agl.Paging{Limit: 1, Offset: calls - 1}
 	h.wantDocuments("the last of a name", p, []agl.Span{at(19, 2)})
+	whole := 0
+	for i := range sent {
+		whole += len(sent[i].Attributes)
+	}
+	if size := h.wantShort("all", one, sent); size > whole/5 {
+		h.Errorf("short spans have %d bytes, whole ones %d; want at most a fifth", size, whole)
+	}
 }
 
 func testConversationRestart(h *harness) {

@@ -43,6 +43,12 @@ func (h *harness) evicted(r *agl.AttemptedRollout) bool {
 	_, err := h.Store.QuerySpans(h.ctx, agl.QuerySpansParams{RolloutID: r.RolloutID})
 	if errors.Is(err, agl.ErrEvicted) {
 		equal(h, "message", err.Error(), "Spans for rollout "+r.RolloutID+" have been evicted")
+		if h.Store.Capabilities().QueryShortSpans {
+			_, err := h.Store.QueryShortSpans(h.ctx, agl.QueryShortSpansParams{
+				QuerySpansParams: agl.QuerySpansParams{RolloutID: r.RolloutID}, ShortForm: agl.ShortForm{Attributes: func(string) bool { return true }},
+			})
+			h.wantError(err, agl.ErrEvicted, "")
+		}
 		return true
 	}
 	must(h, 0, err)

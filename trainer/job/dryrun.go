@@ -144,7 +144,7 @@ func (d *dryRun) Run(ctx context.Context, in agl.AlgorithmInput) error {
 		return fmt.Errorf("enqueue the rollout: %w", err)
 	}
 	defer d.tellHang().Stop()
-	episodes, err := algorithm.Await(ctx, in.Store, d.learner.flusher(), []string{queued[0].RolloutID})
+	episodes, err := algorithm.Await(ctx, in.Store, d.learner.flusher(), nil, []string{queued[0].RolloutID})
 	if err != nil {
 		return errors.Join(err, algorithm.Cancel(ctx, in.Store, []string{queued[0].RolloutID}))
 	}

@@ -11,37 +11,77 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-// reader expands the spans of several attempts.
-type reader struct {
-	codec     *spandelta.Codec
-	stored    map[driver.SpanKey]driver.StoredSpan
-	expanders map[driver.AttemptKey]*spandelta.Expander
+// reader reads the spans of several attempts, those of each with an Expander or Outlines.
+type reader[R any] struct {
+	stored   map[driver.SpanKey]driver.StoredSpan
+	attempts map[driver.AttemptKey]R
+	open     func(stored func(id string) (spandelta.Stored, bool)) R
 }
 
-func newReader(codec *spandelta.Codec) *reader {
-	return &reader{codec, map[driver.SpanKey]driver.StoredSpan{}, map[driver.AttemptKey]*spandelta.Expander{}}
+func newReader[R any](open func(stored func(id string) (spandelta.Stored, bool)) R) *reader[R] {
+	return &reader[R]{map[driver.SpanKey]driver.StoredSpan{}, map[driver.AttemptKey]R{}, open}
 }
 
-func (r *reader) add(s driver.StoredSpan) { r.stored[s.SpanKey] = s }
+func newExpander(codec *spandelta.Codec) *reader[*spandelta.Expander] {
+	return newReader(func(stored func(id string) (spandelta.Stored, bool)) *spandelta.Expander {
+		return spandelta.NewExpander(codec, stored)
+	})
+}
 
-func (r *reader) expand(s *driver.StoredSpan) (jsontext.Value, error) {
-	if s.Base == "" {
-		return s.Payload, nil
+func (r *reader[R]) add(s driver.StoredSpan) { r.stored[s.SpanKey] = s }
+
+// addAll adds spans and, from chains, the bases that are not among them.
+func (r *reader[R]) addAll(ctx context.Context, chains Chains, spans []driver.StoredSpan) error {
+	for i := range spans {
+		r.add(spans[i])
 	}
+	absent := map[driver.AttemptKey][]string{}
+	for i := range spans {
+		s := &spans[i]
+		if _, found := r.stored[driver.SpanKey{RolloutID: s.RolloutID, AttemptID: s.AttemptID, SpanID: s.Base}]; s.Base != "" && !found {
+			attempt := driver.AttemptKey{RolloutID: s.RolloutID, AttemptID: s.AttemptID}
+			absent[attempt] = append(absent[attempt], s.Base)
+		}
+	}
+	for attempt, ids := range absent {
+		chain, err := chains.SpanChains(ctx, attempt, ids)
+		if err != nil {
+			return err
+		}
+		for _, s := range chain {
+			r.add(s)
+		}
+	}
+	return nil
+}
+
+// of returns what reads the spans of the attempt of a span.
+func (r *reader[R]) of(s *driver.StoredSpan) R {
 	attempt := driver.AttemptKey{RolloutID: s.RolloutID, AttemptID: s.AttemptID}
-	e := r.expanders[attempt]
-	if e == nil {
-		e = spandelta.NewExpander(r.codec, func(id string) (spandelta.Stored, bool) {
+	opened, known := r.attempts[attempt]
+	if !known {
+		opened = r.open(func(id string) (spandelta.Stored, bool) {
 			s, found := r.stored[driver.SpanKey{RolloutID: attempt.RolloutID, AttemptID: attempt.AttemptID, SpanID: id}]
 			return spandelta.Stored{Base: s.Base, Payload: s.Payload}, found
 		})
-		r.expanders[attempt] = e
+		r.attempts[attempt] = opened
 	}
-	document, err := e.Expand(s.SpanID)
+	return opened
+}
+
+func expand(r *reader[*spandelta.Expander], s *driver.StoredSpan) (jsontext.Value, error) {
+	if s.Base == "" {
+		return s.Payload, nil
+	}
+	document, err := r.of(s).Expand(s.SpanID)
 	if err != nil {
-		return nil, agl.Errorf(agl.CodeInternal, "span %s/%s/%s cannot be read: %w", s.RolloutID, s.AttemptID, s.SpanID, err)
+		return nil, errUnreadable(s, err)
 	}
 	return document, nil
+}
+
+func errUnreadable(s *driver.StoredSpan, err error) error {
+	return agl.Errorf(agl.CodeInternal, "span %s/%s/%s cannot be read: %w", s.RolloutID, s.AttemptID, s.SpanID, err)
 }
 
 // Chains reads the bases of spans; a driver.Driver.
@@ -67,34 +107,49 @@ func (s *Shortener) Expand(ctx context.Context, chains Chains, spans []driver.St
 	if !deltas {
 		return documents, nil
 	}
-	r := newReader(s.codec)
-	for i := range spans {
-		r.add(spans[i])
-	}
-	absent := map[driver.AttemptKey][]string{}
-	for i := range spans {
-		s := &spans[i]
-		if _, found := r.stored[driver.SpanKey{RolloutID: s.RolloutID, AttemptID: s.AttemptID, SpanID: s.Base}]; s.Base != "" && !found {
-			attempt := driver.AttemptKey{RolloutID: s.RolloutID, AttemptID: s.AttemptID}
-			absent[attempt] = append(absent[attempt], s.Base)
-		}
-	}
-	for attempt, ids := range absent {
-		chain, err := chains.SpanChains(ctx, attempt, ids)
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range chain {
-			r.add(s)
-		}
+	r := newExpander(s.codec)
+	if err := r.addAll(ctx, chains, spans); err != nil {
+		return nil, err
 	}
 	for i := range spans {
 		var err error
-		if documents[i], err = r.expand(&spans[i]); err != nil {
+		if documents[i], err = expand(r, &spans[i]); err != nil {
 			return nil, err
 		}
 	}
 	return documents, nil
+}
+
+// Outline is what was read of a span.
+type Outline struct {
+	spandelta.Outline
+	// Document is the whole document if no outline of it could be made.
+	Document jsontext.Value
+}
+
+// Outline returns the outlines of spans that were read from chains, with the selected members of an object in their documents.
+// It takes time in proportion to what is stored.
+func (s *Shortener) Outline(
+	ctx context.Context, chains Chains, spans []driver.StoredSpan, object string, selected func(name string) bool,
+) ([]Outline, error) {
+	r := newReader(func(stored func(id string) (spandelta.Stored, bool)) *spandelta.Outlines {
+		return spandelta.NewOutlines(s.codec, object, selected, stored)
+	})
+	if err := r.addAll(ctx, chains, spans); err != nil {
+		return nil, err
+	}
+	outlines := make([]Outline, len(spans))
+	for i := range spans {
+		span, out := &spans[i], &outlines[i]
+		outline, ok, err := r.of(span).Outline(span.SpanID)
+		if out.Outline = outline; err == nil && !ok {
+			out.Document, err = r.of(span).Expand(span.SpanID)
+		}
+		if err != nil {
+			return nil, errUnreadable(span, err)
+		}
+	}
+	return outlines, nil
 }
 
 // Stream expands spans that are read one by one, those of a rollout together and each after
@@ -102,7 +157,7 @@ func (s *Shortener) Expand(ctx context.Context, chains Chains, spans []driver.St
 type Stream struct {
 	codec   *spandelta.Codec
 	rollout string
-	reader  *reader
+	reader  *reader[*spandelta.Expander]
 }
 
 // NewStream returns a Stream.
@@ -111,9 +166,9 @@ func NewStream() *Stream { return &Stream{codec: spandelta.NewCodec()} }
 // Expand returns the document of the next span.
 func (s *Stream) Expand(span *driver.SpanRecord) (jsontext.Value, error) {
 	if s.reader == nil || s.rollout != span.RolloutID {
-		s.rollout, s.reader = span.RolloutID, newReader(s.codec)
+		s.rollout, s.reader = span.RolloutID, newExpander(s.codec)
 	}
 	stored := driver.StoredSpan{SpanKey: span.SpanKey, Base: span.Base, Payload: span.Payload}
 	s.reader.add(stored)
-	return s.reader.expand(&stored)
+	return expand(s.reader, &stored)
 }

@@ -1,0 +1,94 @@
+package agl
+
+import (
+	"context"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// QueryShortSpansParams are the arguments of Store.QueryShortSpans.
+type QueryShortSpansParams struct {
+	QuerySpansParams
+	ShortForm
+}
+
+// ShortForm says what spans in short form are to have.
+type ShortForm struct {
+	// Attributes reports whether the spans are to have the attribute of a name. Required. It must not block.
+	Attributes func(name string) bool
+	// Values names the attributes that go into ShortSpans.Values: those whose values grow from span to span, such as the token
+	// ids of prompts.
+	Values []string
+}
+
+// ShortSpans are spans whose size is that of what is new in them. Calls of a conversation repeat each other, so that the size
+// of whole spans grows with the square of the calls.
+type ShortSpans struct {
+	// Spans have the attributes that were asked for. They may have others, too.
+	Spans []Span
+	// Values are attributes that their spans do not have, in the order of the spans.
+	Values []SpanValue
+}
+
+// SpanValue is the value of an attribute, as what it adds to an earlier value.
+type SpanValue struct {
+	Span int // the index of its span in Spans
+	Name string
+	// Base is the index in Values of the value that this one begins with; it is smaller than its own. -1 means none.
+	Base int
+	// Shared is how many bytes of the base's value this one begins with; 0 without a base.
+	Shared int
+	// Rest is the bytes of the value after those. It is a whole JSON value only if Base is -1.
+	Rest jsontext.Value
+}
+
+// AppendValue appends the value with an index in Values, which is JSON.
+func (s *ShortSpans) AppendValue(dst []byte, i int) []byte {
+	return s.appendValue(dst, i, s.Values[i].Shared+len(s.Values[i].Rest))
+}
+
+// appendValue appends the first n bytes of a value.
+func (s *ShortSpans) appendValue(dst []byte, i, n int) []byte {
+	v := &s.Values[i]
+	if shared := min(n, v.Shared); shared > 0 {
+		dst = s.appendValue(dst, v.Base, shared)
+	}
+	if n > v.Shared {
+		dst = append(dst, v.Rest[:n-v.Shared]...)
+	}
+	return dst
+}
+
+// ShortAdapter is an [Adapter] that also reads spans in short form. What it makes of them equals what it makes of whole spans.
+type ShortAdapter[T any] interface {
+	Adapter[T]
+	// ShortForm returns what the adapter reads. Ok is false if it needs whole spans.
+	ShortForm() (form ShortForm, ok bool)
+	AdaptShort(spans ShortSpans) (T, error)
+}
+
+// shortForm returns the short form that an adapter reads, if it reads one.
+func shortForm[T any](a Adapter[T]) (short ShortAdapter[T], form ShortForm, ok bool) {
+	if short, ok = a.(ShortAdapter[T]); ok {
+		form, ok = short.ShortForm()
+	}
+	return short, form, ok
+}
+
+// QuerySpansFor queries spans for [AdaptSpans] with the same adapter: in short form if the store and the adapter have it, and
+// whole otherwise.
+func QuerySpansFor[T any](ctx context.Context, s Store, p QuerySpansParams, a Adapter[T]) (ShortSpans, error) {
+	if _, form, ok := shortForm(a); ok && s.Capabilities().QueryShortSpans {
+		return s.QueryShortSpans(ctx, QueryShortSpansParams{p, form})
+	}
+	page, err := s.QuerySpans(ctx, p)
+	return ShortSpans{Spans: page.Items}, err
+}
+
+// AdaptSpans returns what an adapter makes of spans that [QuerySpansFor] returned for it, or of whole spans.
+func AdaptSpans[T any](a Adapter[T], spans ShortSpans) (T, error) {
+	if short, _, ok := shortForm(a); ok {
+		return short.AdaptShort(spans)
+	}
+	return a.Adapt(spans.Spans)
+}

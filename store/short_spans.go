@@ -1,0 +1,91 @@
+package store
+
+import (
+	"context"
+	"slices"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/internal/spandelta"
+	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/internal/spanchain"
+)
+
+// QueryShortSpans implements agl.Store.
+func (s *Store) QueryShortSpans(ctx context.Context, p agl.QueryShortSpansParams) (agl.ShortSpans, error) {
+	if p.Attributes == nil {
+		return agl.ShortSpans{}, agl.Errorf(agl.CodeInvalid, "attributes: got nil, must say which attributes the spans are to have")
+	}
+	selected := func(name string) bool { return slices.Contains(p.Values, name) || p.Attributes(name) }
+	page, err := readSpans(ctx, s, p.QuerySpansParams,
+		func(ctx context.Context, chains spanchain.Chains, spans []driver.StoredSpan) ([]spanchain.Outline, error) {
+			return s.chains.Outline(ctx, chains, spans, "attributes", selected)
+		})
+	if err != nil {
+		return agl.ShortSpans{}, err
+	}
+	short := shortSpans{names: p.Values, places: map[*spandelta.Value]int{}}
+	short.Spans = make([]agl.Span, len(page.Items))
+	for i := range page.Items {
+		if err := parseStored(short.add(i, &page.Items[i]), p.RolloutID, &short.Spans[i]); err != nil {
+			return agl.ShortSpans{}, err
+		}
+	}
+	return short.ShortSpans, nil
+}
+
+// shortSpans collects the values of spans.
+type shortSpans struct {
+	agl.ShortSpans
+
+	names  []string
+	places map[*spandelta.Value]int // in Values
+}
+
+// add adds the values of a span and returns its document without them.
+func (s *shortSpans) add(span int, o *spanchain.Outline) []byte {
+	if o.Document != nil {
+		return o.Document
+	}
+	document := slices.Clone(o.Head)
+	first := true
+	for i, m := range o.Members {
+		if name := rawjson.UnquoteName(m.Name); slices.Contains(s.names, name) && isOnly(o.Members, i) {
+			s.addValue(span, name, m.Value)
+			continue
+		}
+		if !first {
+			document = append(document, ',')
+		}
+		first = false
+		document = append(append(append(document, '"'), m.Name...), `":`...)
+		document = m.Value.AppendFrom(document, 0)
+	}
+	return append(document, o.Tail...)
+}
+
+// isOnly reports whether no other member has the name of a member.
+func isOnly(members []spandelta.Member, at int) bool {
+	name := rawjson.UnquoteName(members[at].Name)
+	for i, m := range members {
+		if i != at && rawjson.NameIs(m.Name, name) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *shortSpans) addValue(span int, name string, v *spandelta.Value) {
+	next := agl.SpanValue{Span: span, Name: name, Base: -1, Shared: v.Size()}
+	at := v
+	for ; at != nil; at = at.Base { // the nearest value that the reader has
+		if place, known := s.places[at]; known {
+			next.Base = place
+			break
+		}
+		next.Shared = at.Shared
+	}
+	next.Rest = v.AppendFrom(nil, next.Shared)
+	s.places[v] = len(s.Values)
+	s.Values = append(s.Values, next)
+}
