@@ -184,6 +184,7 @@ func (s *search) search(ctx context.Context) error {
 			return err
 		}
 	}
+	s.publish(ctx)
 	for round := 1; round <= s.cfg.Rounds && !s.report.OutOfBudget; round++ {
 		if err := s.round(ctx, round); err != nil {
 			return fmt.Errorf("round %d: %w", round, err)
@@ -235,6 +236,7 @@ func (s *search) round(ctx context.Context, number int) error {
 	if err := errors.Join(s.writeReport(), s.session.AppendMetrics(ctx, round)); err != nil {
 		return err
 	}
+	s.publish(ctx)
 	s.cfg.Logger.InfoContext(ctx, "round finished", "round", number, "candidates", len(fresh), "leader", s.beam[0].ResourcesID,
 		"score", s.beam[0].Score.V, "gain", gain.Mean, "best", s.best.ResourcesID, "dollars", round.Spent.Dollars)
 	s.cfg.OnRound(round)
@@ -396,6 +398,7 @@ func (s *search) finish(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("store the best resources: %w", err)
 	}
+	s.publish(ctx)
 	return s.writeReport()
 }
 

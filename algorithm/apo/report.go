@@ -51,7 +51,7 @@ type Candidate struct {
 	// Critique is what the edit answers.
 	Critique string `json:"critique,omitzero"`
 	// Prompts are the templates of the bundle.
-	Prompts []NamedPrompt `json:"prompts"`
+	Prompts []NamedPrompt `json:"prompts,omitempty"`
 	// Resources is the whole bundle.
 	Resources agl.Resources `json:"-"`
 	// Score is the mean reward on the validation tasks of the last round in which it was compared; null if it has none.

@@ -96,6 +96,13 @@ export async function get(path, params, abort) {
   return (await call("GET", path, { params, signal: abort })).json();
 }
 
+// find gets one thing. The store answers null for a rollout or resources that it does not have.
+export async function find(path, abort) {
+  const found = await get(path, {}, abort);
+  if (found === null) throw new APIError(404, "the store does not have it");
+  return found;
+}
+
 export async function post(path, body) {
   return (await call("POST", path, { body })).json();
 }

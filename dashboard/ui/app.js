@@ -12,6 +12,7 @@ import { Rollouts } from "./pages/rollouts.js";
 import { Rollout } from "./pages/rollout.js";
 import { Run, Runs } from "./pages/runs.js";
 import { Step } from "./pages/step.js";
+import { Prompts } from "./pages/prompts.js";
 import { Resources } from "./pages/resources.js";
 import { Release, Releases } from "./pages/releases.js";
 import { Workers } from "./pages/workers.js";
@@ -19,7 +20,7 @@ import { Keys } from "./pages/keys.js";
 
 const views = [
   { path: "", name: "Overview", page: Overview, key: "1" },
-  { path: "runs", name: "Runs", page: Runs, detail: Run, part: Step, key: "6" },
+  { path: "runs", name: "Runs", page: Runs, detail: Run, parts: { steps: Step, prompts: Prompts }, key: "6" },
   { path: "rollouts", name: "Rollouts", page: Rollouts, detail: Rollout, key: "2" },
   { path: "resources", name: "Resources", page: Resources, key: "3" },
   { path: "workers", name: "Workers", page: Workers, key: "4" },
@@ -34,7 +35,7 @@ function App() {
   const [help, setHelp] = useState(false);
   const main = useRef(null);
   const view = views.find((v) => v.path === (path[0] || ""));
-  const Page = view && (path[2] ? view.part : path[1] ? view.detail : view.page);
+  const Page = view && (path[2] ? view.parts?.[path[2]] : path[1] ? view.detail : view.page);
   useEffect(() => {
     document.title = (path.length ? path.join(" · ") : "Overview") + " – agl";
     main.current?.focus({ preventScroll: true });

@@ -50,6 +50,7 @@ const views = {
   compared: { hash: "runs/" + made.run + "?compare=" + made.other, shows: "Seconds by phase: seconds/train" },
   step: { hash: `runs/${made.run}/steps/1`, shows: "Groups of the step|16 groups" },
   group: { hash: `runs/${made.grouped}/steps/1/groups/0`, shows: "They part at message 3" },
+  prompts: { hash: `runs/${made.apo}/prompts`, shows: "Choose two candidates" },
   rollouts: { hash: "rollouts", shows: "Rollouts" },
   failed: { hash: "rollouts?status=failed", shows: "ValueError|agent_error" },
   conversation: { hash: "rollouts/" + made.chat, shows: "A cat." },
@@ -60,6 +61,8 @@ const views = {
   workers: { hash: "workers", shows: "Workers" },
   releases: { hash: "releases", shows: "support-v2" },
   release: { hash: "releases/" + made.release, shows: "failed_tool_calls" },
+  gone: { hash: "rollouts/ro-gone", shows: "There is no rollout ro-gone" },
+  "resources that are gone": { hash: "resources?id=rs-gone", shows: "the store does not have it" },
   nowhere: { hash: "nowhere", shows: "There is no such view" },
 };
 
@@ -227,6 +230,49 @@ test("the siblings of a group stand side by side, with rewards, advantages and t
   await page.goto(base + `#/runs/${made.grouped}/steps/2/groups/0`);
   await page.getByText("those that the algorithm wrote into the metadata").waitFor();
   await page.getByRole("cell", { name: "-1.75" }).waitFor();
+  await done();
+});
+
+test("the prompts of a search are a tree with scores, and any two are compared", async () => {
+  const { metadata: { search } } = await api("runs/" + made.apo);
+  const { page, done } = await open("runs/" + made.apo);
+  await page.getByRole("link", { name: "Its prompts" }).click();
+  await page.waitForURL(`**/runs/${made.apo}/prompts`);
+  const rows = page.getByRole("region", { name: "Candidates" }).locator("tbody tr");
+  await rows.first().waitFor();
+  assert.equal(await rows.count(), search.candidates.length);
+  const cells = await rows.evaluateAll((all) => all.map((tr) => [...tr.children].map((td) => td.textContent)));
+  assert.match(cells[0][1], /^seed/);
+  assert.equal(cells.filter((c) => /best/.test(c[1])).length, 1);
+  assert.match(cells.find((c) => /best/.test(c[1]))[0], new RegExp(search.best + "$"));
+  // A child stands below its parent.
+  for (const c of search.candidates.slice(1)) {
+    const at = (id) => cells.findIndex((row) => row[0].endsWith(id));
+    assert.ok(at(c.parent) < at(c.resources_id), c.resources_id);
+  }
+  assert.match(cells[1][4], /^-?[\d.]+ \(-?[\d.]+ to -?[\d.]+\)$/);
+  await page.keyboard.press("j");
+  await page.keyboard.press("j");
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/from=.*&to=/);
+  await page.locator(".diff .added, .diff .removed").first().waitFor();
+  // Any two: the seed and the best.
+  await page.getByRole("radio", { name: "Compare from " + search.candidates[0].resources_id, exact: true }).check();
+  await page.getByRole("radio", { name: "Compare to " + search.best, exact: true }).check();
+  await page.getByRole("heading", { name: `From ${search.candidates[0].resources_id} to ${search.best}` }).waitFor();
+  await page.reload();
+  await page.locator(".diff .added").getByText("Think carefully.").first().waitFor();
+  await page.goto(base + `#/runs/${made.hostileApo}/prompts`);
+  await page.getByText("0.5 (0.25 to 0.75)").waitFor();
+  assert.equal(await rows.count(), 4); // two are each other's parent
+  await page.getByRole("radio", { name: "Compare to d", exact: true }).check();
+  await page.getByRole("radio", { name: /^Compare from <img/ }).check();
+  await page.getByText("The store no longer has the resources d").waitFor();
+  await page.getByText("The critique that it answers").click();
+  await page.getByText("<script>window.hacked=1</script>").waitFor();
+  assert.equal(await page.evaluate(() => window.hacked), undefined);
+  await page.goto(base + `#/runs/${made.run}/prompts`);
+  await page.getByText("No candidates.").waitFor();
   await done();
 });
 

@@ -20,7 +20,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm/apo"
+	"github.com/agl-go/agl/algorithm/apo/apotest"
 	"github.com/agl-go/agl/rest/client"
+	"github.com/agl-go/agl/runner"
+	"github.com/agl-go/agl/runner/runnertest"
 	"github.com/agl-go/agl/test/process"
 )
 
@@ -63,6 +67,8 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	made["run"], made["other"], made["grouped"] = runs.Items[0].RunID, other.RunID, group(t, store)
+	t.Run("search", func(t *testing.T) { made["apo"] = search(t, store) }) // its runner ends with it
+	made["hostileApo"] = hostileSearch(t, store)
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -217,6 +223,44 @@ func group(t *testing.T, store agl.Store) (run string) {
 	sibling(`"step":1,"group":1,"sample":1`, "It is 4.", 1, agl.AttemptSucceeded)
 	sibling(`"step":2,"sample":0,"advantage":-1.75`, "It is 4.", 1, agl.AttemptSucceeded)
 	return made.RunID
+}
+
+// search runs apo with models and agents in this process.
+func search(t *testing.T, store agl.Store) (run string) {
+	t.Helper()
+	w := apotest.Slope()
+	cfg := w.Config(1)
+	started, err := agl.RunsOf(store).StartRun(t.Context(), agl.StartRunParams{Name: "prompts", Algorithm: "apo"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.RunID, cfg.Rounds = started.RunID, 3
+	if err := store.OpenQueue(t.Context()); err != nil { // the run has closed it
+		t.Fatal(err)
+	}
+	runnertest.Serve(t, runner.Config{Store: store, Agent: agl.AgentFunc(w.Agent), Workers: 8, HeartbeatInterval: -1, GracePeriod: 5 * time.Second})
+	a, err := apo.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Run(t.Context(), w.Input(store)); err != nil {
+		t.Fatal(err)
+	}
+	return started.RunID
+}
+
+// hostileSearch is a run whose candidates say what candidates do not: markup, a parent that is its own child, resources that are gone.
+func hostileSearch(t *testing.T, store agl.Store) (run string) {
+	t.Helper()
+	started, err := agl.RunsOf(store).StartRun(t.Context(), agl.StartRunParams{Name: "<b>odd</b>\u202e", Algorithm: "apo", Metadata: jsontext.Value(`{"search":{"best":"b","candidates":[
+		{"resources_id":"<img src=x onerror=window.hacked=1>","round":0,"score":null,"validation":null},
+		{"resources_id":"b","parent":"c","round":1,"score":0.5,"gain":{"mean":0.5,"low":0.25,"high":0.75,"level":0.95,"pairs":9},"validation":null},
+		{"resources_id":"c","parent":"b","round":1,"score":0.25,"validation":null},
+		{"resources_id":"d","parent":"<img src=x onerror=window.hacked=1>","round":1,"critique":"<script>window.hacked=1</script>","score":0.125,"validation":null}]}}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return started.RunID
 }
 
 // longSpans are a root and what is below it, in groups of a hundred.

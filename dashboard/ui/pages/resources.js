@@ -1,12 +1,12 @@
 // What was published: prompts and models, each with its history.
 import { useState } from "preact/hooks";
 import { html } from "../lib/html.js";
-import { get } from "../api.js";
+import { find, get } from "../api.js";
 import { useQuery } from "../hooks.js";
 import { route, setParams } from "../route.js";
-import { diff } from "../lib/diff.js";
 import { visible } from "../lib/format.js";
 import { Empty, Failure, JSONText, Loading, Text, Time } from "../components/basic.js";
+import { Difference, isPrompt, plain } from "../components/difference.js";
 import { Pages } from "../components/table.js";
 
 const limit = 50;
@@ -32,7 +32,7 @@ export function Resources() {
 }
 
 function Version({ id, other }) {
-  const read = (name, abort) => get("resources/" + encodeURIComponent(name), {}, abort);
+  const read = (name, abort) => find("resources/" + encodeURIComponent(name), abort);
   const { data, error, reload } = useQuery(async (abort) => Promise.all([read(id, abort), other ? read(other, abort) : null]), [id, other], (e) => e.resources_id === id);
   const [raw, setRaw] = useState(false);
   if (!data) return error ? html`<${Failure} error=${error} retry=${reload} />` : html`<${Loading} />`;
@@ -48,14 +48,4 @@ function Version({ id, other }) {
   </div>`;
 }
 
-const isPrompt = (r) => typeof r?.template === "string";
-
-// plain is a resource as text: a prompt's template as it is, all else as JSON.
-const plain = (r) => (r === undefined ? "" : isPrompt(r) ? r.template : JSON.stringify(r, null, 2));
-
 const Resource = ({ value }) => (isPrompt(value) ? html`<${Text} class="prompt" value=${value.template} />` : html`<${JSONText} value=${value} />`);
-
-function Difference({ before, after }) {
-  if (before === after) return html`<p class="muted">The same in both.</p>`;
-  return html`<div class="diff text code">${diff(before, after).map((d, i) => html`<div key=${i} class=${{ "+": "added", "-": "removed" }[d.sign] || ""}><span aria-hidden="true">${d.sign} </span>${{ "+": html`<span class="hidden">added: </span>`, "-": html`<span class="hidden">removed: </span>` }[d.sign] || ""}${visible(d.line)}</div>`)}</div>`;
-}

@@ -1,7 +1,7 @@
 // One rollout: what its agent did in each attempt, and how it was rewarded.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
-import { del, get, post, spans as readSpans } from "../api.js";
+import { del, find, get, post, spans as readSpans } from "../api.js";
 import { onEvent, tell } from "../live.js";
 import { useQuery } from "../hooks.js";
 import { go, href, route, setParams } from "../route.js";
@@ -19,7 +19,7 @@ export function Rollout({ id }) {
   const { data, error, reload } = useQuery(
     async (abort) => {
       const path = "rollouts/" + encodeURIComponent(id);
-      const [rollout, attempts] = await Promise.all([get(path, {}, abort), get(path + "/attempts", {}, abort)]);
+      const [rollout, attempts] = await Promise.all([find(path, abort), get(path + "/attempts", {}, abort)]);
       return { rollout, attempts: attempts.items };
     },
     [id], (e) => e.rollout_id === id);

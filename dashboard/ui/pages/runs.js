@@ -73,11 +73,13 @@ export function Run({ id }) {
     <h1>${run.name && html`<bdi>${visible(run.name)}</bdi> `}<span class="mono">${run.run_id}</span> <${Status} value=${run.status} /></h1>
     ${error && html`<${Failure} error=${error} retry=${reload} />`}
     <${Facts} run=${run} />
+    ${run.metadata.search && html`<p><a href=${href(["runs", id, "prompts"])}>Its prompts: the tree of candidates, their scores, and what each changed</a></p>`}
     <${Compare} id=${id} others=${others} />
     <${Curves} runs=${data} open=${(step) => go(["runs", id, "steps", String(step)])} />`;
 }
 
 function Facts({ run }) {
+  const { search, ...settings } = run.metadata; // the search has a view of its own
   const facts = [
     ["Algorithm", visible(run.algorithm) || "–"], ["Step", count(run.step)], ["Reward", number(reward(run))],
     ["Started", html`<${Time} at=${run.start_time} /> <small>${dateTime(run.start_time)}</small>`],
@@ -86,7 +88,7 @@ function Facts({ run }) {
   return html`
     <dl class="facts">${facts.map(([k, v]) => html`<div key=${k}><dt>${k}</dt><dd>${v}</dd></div>`)}</dl>
     ${run.error && html`<div class="notice bad"><${Text} value=${run.error} /></div>`}
-    ${Object.keys(run.metadata).length > 0 && html`<details><summary>Settings</summary><${JSONText} value=${run.metadata} /></details>`}`;
+    ${Object.keys(settings).length > 0 && html`<details><summary>Settings</summary><${JSONText} value=${settings} /></details>`}`;
 }
 
 // Compare chooses the runs that are drawn over this one.

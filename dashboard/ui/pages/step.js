@@ -13,10 +13,10 @@ const pageSize = 1000;
 const most = 10_000; // rollouts of one step
 
 // Step is the view of runs/{run}/steps/{step}, and with a group behind it of that one.
-export function Step({ path: [, run, part, step, , group] }) {
+export function Step({ path: [, run, , step, , group] }) {
   const at = /^\d+$/.test(step) ? Number(step) : null;
-  const { data, error, reload } = useQuery((abort) => (part === "steps" && at !== null ? read(run, at, abort) : null), [run, step], (e) => ["rollout", "attempt", "spans"].includes(e.kind));
-  if (part !== "steps" || at === null) return html`<${Empty} title="There is no such step."><a href=${href(["runs", run])}>To the run</a></${Empty}>`;
+  const { data, error, reload } = useQuery((abort) => (at !== null ? read(run, at, abort) : null), [run, step], (e) => ["rollout", "attempt", "spans"].includes(e.kind));
+  if (at === null) return html`<${Empty} title="There is no such step."><a href=${href(["runs", run])}>To the run</a></${Empty}>`;
   if (!data) return error ? html`<${Failure} error=${error} retry=${reload} /><a href=${href(["runs", run])}>To the run</a>` : html`<${Loading} />`;
   const failure = error && html`<${Failure} error=${error} retry=${reload} />`;
   if (group !== undefined) return html`${failure}<${Group} run=${run} step=${at} all=${data.groups} name=${group} />`;
