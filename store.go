@@ -346,6 +346,9 @@ type QueryRolloutsParams struct {
 	// RewardMin and RewardMax are inclusive bounds of the reward of the latest attempt, see [AttemptReward]. Rollouts without
 	// one are outside of all bounds, and last in the order by "reward".
 	RewardMin, RewardMax Null[float64]
+	// After leaves out this rollout and those before it, in the order by creation or by "start_time": a page that begins
+	// there costs the same wherever it is. A rollout that does not exist is ErrInvalid. It holds whatever Logic is.
+	After string
 	Logic                FilterLogic
 	Paging
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -416,6 +417,11 @@ func (s *Store) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (a
 		}
 		if err := checkRolloutFilters(&p); err != nil {
 			return agl.Page[agl.AttemptedRollout]{}, err
+		}
+		if p.After != "" {
+			if found, err := s.driver.Rollouts(ctx, []string{p.After}); err != nil || len(found) == 0 {
+				return agl.Page[agl.AttemptedRollout]{}, cmp.Or(err, agl.Errorf(agl.CodeInvalid, "after: there is no rollout %.200q; begin again without it", p.After))
+			}
 		}
 		return s.driver.QueryRollouts(ctx, p)
 	})

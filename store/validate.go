@@ -113,6 +113,9 @@ func checkRolloutFilters(p *agl.QueryRolloutsParams) error {
 			return agl.Errorf(agl.CodeInvalid, "label: got %.200q, must be a name and a value of UTF-8", l)
 		}
 	}
+	if p.After != "" && p.SortBy != "" && p.SortBy != "start_time" {
+		return agl.Errorf(agl.CodeInvalid, "after: must be given with sort_by start_time or none, got %q", p.SortBy)
+	}
 	for _, bound := range []struct {
 		field string
 		value agl.Null[float64]

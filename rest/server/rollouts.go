@@ -6,6 +6,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/rest/internal/wire"
+	"github.com/agl-go/agl/search"
 )
 
 // Placeholders of routes.
@@ -36,6 +37,16 @@ func (s rollouts) query(x *exchange) error {
 	}
 	page, err := s.store.QueryRollouts(x.context(), p)
 	return answerPage(x, page, err)
+}
+
+// find searches for what no index holds.
+func (s rollouts) find(x *exchange) error {
+	var p search.Params
+	if err := wire.FindRollouts(&p).Parse(x.request.URL.RawQuery, x.decoder); err != nil {
+		return err
+	}
+	found, err := search.Find(x.context(), s.store, p)
+	return x.answer(http.StatusOK, &found, err)
 }
 
 func (s rollouts) get(x *exchange) error {

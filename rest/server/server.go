@@ -207,7 +207,7 @@ func (s *Server) routeAPI(config Config) {
 		wire.Collect: {get: {read, collect{config.Collector, s.shared.drain}.batch}},
 
 		wire.Rollouts:                            {get: {read, r.query}, post: {run | access.Live, r.start}},
-		wire.SearchRollouts:                      {post: {read, r.query}},
+		wire.SearchRollouts:                      {get: {read, r.find}, post: {read, r.query}},
 		wire.Rollout(rollout):                    {get: {read, r.get}, post: {train, r.update}, del: {admin, r.delete}},
 		wire.Cancel(rollout):                     {post: {train, r.cancel}},
 		wire.Attempts(rollout):                   {get: {read, r.queryAttempts}, post: {run, r.startAttempt}},

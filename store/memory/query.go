@@ -138,7 +138,25 @@ func (d *Driver) QueryRollouts(_ context.Context, p agl.QueryRolloutsParams) (ag
 	if p.SortBy == "reward" {
 		compare = rewardOrder(p.Order)
 	}
-	return find(all, p.Paging, f.match(), compare, (*rollout).attempted), nil
+	match := f.match()
+	if p.After != "" {
+		match = behind(d.rollouts[p.After], compare, match)
+	}
+	return find(all, p.Paging, match, compare, (*rollout).attempted), nil
+}
+
+// behind returns the condition that a rollout matches and comes behind another one, which is nil if it does not exist.
+func behind(other *rollout, compare func(a, b *rollout) int, match func(*rollout) bool) func(*rollout) bool {
+	return func(r *rollout) bool {
+		if other == nil || match != nil && !match(r) {
+			return false
+		}
+		order := 0
+		if compare != nil {
+			order = compare(r, other)
+		}
+		return cmp.Or(order, cmp.Compare(r.ordinal, other.ordinal)) > 0
+	}
 }
 
 // reward is that of the latest attempt.

@@ -71,7 +71,7 @@ func (d *Driver) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (
 	page := agl.Page[agl.AttemptedRollout]{Items: []agl.AttemptedRollout{}, Limit: p.Limit, Offset: p.Offset}
 	err := d.readers.snapshot(ctx, func(c *conn) error {
 		q := sqlstore.SQLite.Rollouts(p)
-		if !q.Filtered && (p.SortBy == "" || p.SortBy == "start_time") {
+		if !q.Filtered && p.After == "" && (p.SortBy == "" || p.SortBy == "start_time") {
 			s, err := readState(ctx, c)
 			if err != nil {
 				return err

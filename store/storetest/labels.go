@@ -13,6 +13,7 @@ import (
 func labelTests(a *area) {
 	a.test("found by label", testLabels)
 	a.test("found and sorted by reward", testRewardFilters)
+	a.test("pages by key", testAfter)
 	a.test("the final reward of an attempt", testFinalReward)
 	a.test("the reward follows the latest attempt", testRewardFollows)
 	a.test("refused", testLabelsRefused)
@@ -131,6 +132,29 @@ func testRewardFilters(h *harness) {
 	}
 }
 
+// testAfter goes through rollouts of which several have the same time, while others are added and removed.
+func testAfter(h *harness) {
+	r := h.enqueue(numbered(5)...)
+	h.enqueue(labelled(5, `{"run":"a"}`), labelled(6, `{"run":"a"}`), labelled(7, `{}`))
+	for _, p := range []agl.Paging{{}, {SortBy: "start_time"}, {SortBy: "start_time", Order: agl.Descending}} {
+		all := h.rollouts(agl.QueryRolloutsParams{Paging: p}).Items
+		var walked []agl.AttemptedRollout
+		q := agl.QueryRolloutsParams{Paging: p}
+		for q.Limit = 3; ; {
+			page := h.rollouts(q)
+			equal(h, "those that are left", page.Total, len(all)-len(walked))
+			walked = append(walked, page.Items...)
+			if len(page.Items) == page.Total {
+				break
+			}
+			q.After = page.Items[len(page.Items)-1].RolloutID
+		}
+		equal(h, "by "+p.SortBy, inputs(walked), inputs(all))
+	}
+	q := agl.QueryRolloutsParams{After: r[2].RolloutID, Labels: []agl.Label{{Name: "run", Value: "a"}}, RolloutIDIn: []string{r[4].RolloutID}, Logic: agl.FilterOr}
+	equal(h, "with filters", inputs(h.rollouts(q).Items), "4 5 6")
+}
+
 // finalReward is the reward of a rollout's latest attempt.
 func (h *harness) finalReward(rolloutID string) string {
 	h.Helper()
@@ -184,7 +208,9 @@ func (h *harness) addRewardOf(r agl.AttemptedRollout, key string, value float64)
 
 func testRewardFollows(h *harness) {
 	r := h.scored(0, 1)
-	found := func(minimum float64) int { return h.rollouts(agl.QueryRolloutsParams{RewardMin: agl.Some(minimum)}).Total }
+	found := func(minimum float64) int {
+		return h.rollouts(agl.QueryRolloutsParams{RewardMin: agl.Some(minimum)}).Total
+	}
 	equal(h, "of the first attempt", found(1), 1)
 	h.report(r.RolloutID, agl.LatestAttempt, agl.AttemptFailed)
 	second := h.startAttempt(r.RolloutID, "")
@@ -212,6 +238,8 @@ func testLabelsRefused(h *harness) {
 		{ModeIn: []agl.Mode{"practice"}},
 		{RewardMin: agl.Some(math.NaN())},
 		{RewardMax: agl.Some(math.Inf(1))},
+		{After: "ro-none"},
+		{After: "ro-none", Paging: agl.Paging{SortBy: "reward"}},
 	} {
 		_, err := h.Store.QueryRollouts(h.ctx, p)
 		h.wantError(err, agl.ErrInvalid, "")

@@ -52,7 +52,8 @@ const views = {
   group: { hash: `runs/${made.grouped}/steps/1/groups/0`, shows: "They part at message 3" },
   prompts: { hash: `runs/${made.apo}/prompts`, shows: "Choose two candidates" },
   rollouts: { hash: "rollouts", shows: "Rollouts" },
-  failed: { hash: "rollouts?status=failed", shows: "ValueError|agent_error" },
+  search: { hash: "rollouts?text=cat&mode=train&outcome=ok", shows: "rollouts?, which are all|matches? among" },
+  failed: { hash: "rollouts?status=failed", shows: "what fails" },
   conversation: { hash: "rollouts/" + made.chat, shows: "A cat." },
   timeline: { hash: "rollouts/" + made.long + "?tab=timeline", shows: "step 0" },
   span: { hash: "rollouts/" + made.chat + "?tab=timeline&span=0000000000000001", shows: "gen_ai.prompt.0.role" },
@@ -273,6 +274,61 @@ test("the prompts of a search are a tree with scores, and any two are compared",
   assert.equal(await page.evaluate(() => window.hacked), undefined);
   await page.goto(base + `#/runs/${made.run}/prompts`);
   await page.getByText("No candidates.").waitFor();
+  await done();
+});
+
+test("rollouts are found by label, reward, outcome, version, attribute and what was said, and the address says by which", async () => {
+  const { page, done } = await open("rollouts");
+  const rows = page.getByRole("region", { name: "Rollouts" }).locator("tbody tr");
+  await rows.first().waitFor();
+  await page.getByLabel("Label", { exact: true }).fill("run");
+  await page.getByText("name=value", { exact: true }).waitFor();
+  await page.getByLabel("Label", { exact: true }).fill("run=" + made.grouped);
+  await page.keyboard.press("Enter");
+  await page.getByText("7 in all").waitFor();
+  await page.getByLabel("Reward from").fill("0.5");
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/min=0.5/);
+  await page.getByRole("button", { name: "Reward", exact: true }).click();
+  await page.waitForURL(/sort=reward/);
+  await page.waitForFunction(() => [...document.querySelectorAll("tbody tr td:nth-child(5)")].map((td) => td.textContent).join() === "1,1,1,1,0.5");
+  await page.reload();
+  await page.getByText("5 in all").waitFor();
+  // What was said, in any case.
+  await page.getByText("What they say and how they ended").click();
+  await page.getByLabel("Text", { exact: true }).fill("IT IS ABOUT");
+  await page.keyboard.press("Enter");
+  await page.getByText("1 match among").waitFor();
+  assert.equal(await rows.count(), 1);
+  await page.getByRole("button", { name: "Remove all filters" }).click();
+  await page.getByRole("checkbox", { name: "timeout" }).check();
+  await page.getByText(/^1 match among/).waitFor();
+  await page.getByRole("checkbox", { name: "timeout" }).uncheck();
+  await page.getByLabel("Attribute", { exact: true }).fill("gen_ai.request.model=seer");
+  await page.keyboard.press("Enter");
+  await page.getByRole("link", { name: made.chat }).waitFor();
+  assert.equal(await rows.count(), 1);
+  await page.goto(base + "#/rollouts?version=seer");
+  await page.getByRole("link", { name: made.chat }).waitFor();
+  // In pages by key: each of the run's calls says this.
+  const seen = new Set();
+  await page.goto(base + "#/rollouts?label=run%3D" + made.run + "&outcome=ok");
+  for (;;) {
+    await page.getByText(/matches among/).waitFor();
+    const ids = await rows.locator("a").allInnerTexts();
+    for (const id of ids) assert.ok(!seen.has(id) && seen.add(id), id + " is there twice");
+    const on = page.getByRole("link", { name: "Search older ones" });
+    if (!(await on.count())) break;
+    await on.click();
+    await page.waitForFunction((first) => document.querySelector("tbody a")?.textContent !== first, ids[0]);
+  }
+  const all = await api("rollouts?limit=1&status_in=succeeded&label=run%3D" + made.run);
+  assert.equal(seen.size, all.total);
+  await page.goto(base + "#/rollouts?text=%3Cscript%3Ewindow.hacked");
+  await page.getByRole("link", { name: made.hostile }).waitFor();
+  await page.goto(base + "#/rollouts?text=nobody%20said%20this");
+  await page.getByText("No rollout matches.").waitFor();
+  assert.equal(await page.evaluate(() => window.hacked), undefined);
   await done();
 });
 

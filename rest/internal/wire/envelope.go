@@ -128,6 +128,8 @@ func (m *member) read(in rawjson.Reader) error {
 		return rawjson.Enums(in, to, agl.WorkerStatuses())
 	case *[]agl.Mode:
 		return rawjson.Enums(in, to, agl.Modes())
+	case *[]agl.OutcomeKind:
+		return rawjson.Enums(in, to, agl.OutcomeKinds())
 	case *[]agl.Label:
 		return readLabels(in, to)
 	case *agl.Null[float64]:
@@ -180,6 +182,8 @@ func (m *member) write(o *rawjson.Object) {
 		writeList(o, m, *to, rawjson.AppendString[agl.WorkerStatus])
 	case *[]agl.Mode:
 		writeList(o, m, *to, rawjson.AppendString[agl.Mode])
+	case *[]agl.OutcomeKind:
+		writeList(o, m, *to, rawjson.AppendString[agl.OutcomeKind])
 	case *[]agl.Label:
 		writeList(o, m, *to, func(dst []byte, l agl.Label) []byte { return rawjson.AppendString(dst, l.String()) })
 	case *agl.Null[float64]:
@@ -200,7 +204,7 @@ func (m *member) isBool() bool {
 // isList reports whether the member is a list of texts.
 func (m *member) isList() bool {
 	switch m.to.(type) {
-	case *[]string, *[]agl.RolloutStatus, *[]agl.WorkerStatus, *[]agl.Mode, *[]agl.Label:
+	case *[]string, *[]agl.RolloutStatus, *[]agl.WorkerStatus, *[]agl.Mode, *[]agl.OutcomeKind, *[]agl.Label:
 		return true
 	}
 	return false

@@ -10,6 +10,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/search"
 )
 
 // Query is the parameters of a query. They are the body of a search, or a query string.
@@ -29,8 +30,28 @@ func QueryRollouts(p *agl.QueryRolloutsParams) Query {
 		{"label", &p.Labels, optional},
 		{"reward_min", &p.RewardMin, optional},
 		{"reward_max", &p.RewardMax, optional},
+		{"after", &p.After, optional},
 		{"filter_logic", &p.Logic, optional},
 	})
+}
+
+// FindRollouts returns the parameters of a search of rollouts.
+func FindRollouts(p *search.Params) Query {
+	f := &p.Filters
+	return Query{members: members{
+		{"status_in", &f.StatusIn, optional},
+		{"rollout_id_contains", &f.RolloutIDContains, optional},
+		{"mode_in", &f.ModeIn, optional},
+		{"label", &f.Labels, optional},
+		{"reward_min", &f.RewardMin, optional},
+		{"reward_max", &f.RewardMax, optional},
+		{"outcome_in", &p.OutcomeIn, optional},
+		{"version", &p.Version, optional},
+		{"text", &p.Text, optional},
+		{"attribute", &p.Attributes, optional},
+		{"after", &p.After, optional},
+		{"limit", &p.Limit, optional},
+	}}
 }
 
 // QueryAttempts returns the parameters of a query of attempts, but for the rollout, which is in the path.

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,6 +59,9 @@ func (d Dialect) Rollouts(p agl.QueryRolloutsParams, always ...Condition) Query 
 	}
 	if p.RewardMax.Valid {
 		b.add("r.reward <= ?", p.RewardMax.V)
+	}
+	if p.After != "" {
+		always = append(always, after(p))
 	}
 	var order []string
 	switch p.SortBy {
@@ -204,6 +208,21 @@ func within[S ~string](b *builder, list []S, column string) {
 	}
 	array := rawjson.AppendArray(nil, list, rawjson.AppendString[S])
 	b.add(column+" IN (SELECT value FROM json_each(?))", string(array))
+}
+
+// after is the condition that a rollout comes behind p.After in the order of the query.
+func after(p agl.QueryRolloutsParams) Condition {
+	const of = "(SELECT k.%s FROM rollouts AS k WHERE k.rollout_id = ?)"
+	start, ordinal := fmt.Sprintf(of, "start_time"), fmt.Sprintf(of, "ordinal")
+	if p.SortBy == "" {
+		return Condition{"r.ordinal > " + ordinal, []any{p.After}}
+	}
+	later := ">"
+	if p.Order == agl.Descending {
+		later = "<"
+	}
+	// The first of these finds the place in the index.
+	return Condition{"r.start_time " + later + "= " + start + " AND (r.start_time " + later + " " + start + " OR r.ordinal > " + ordinal + ")", []any{p.After, p.After, p.After}}
 }
 
 // labels adds conditions on the columns of [driver.Labels]. PostgreSQL has them beside the rollout; SQLite has them in a table
