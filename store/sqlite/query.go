@@ -80,6 +80,8 @@ func (d *Driver) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (
 			if p.SortBy == "" || s.startOrdered {
 				return d.pageOfRollouts(ctx, c, p.Paging, &page)
 			}
+		} else if scans(&p) {
+			return d.scanOnce(ctx, c, &q, &page)
 		} else if err := count(ctx, c, "rollouts AS r", &q, &page.Total); err != nil {
 			return err
 		}
@@ -89,6 +91,26 @@ func (d *Driver) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (
 			") CROSS JOIN rollouts AS r ON r.ordinal = found"+attemptJoin, args, d.collect(&page.Items))
 	})
 	return page, fault(d.path, err)
+}
+
+// scans reports whether a filter looks at every rollout: then one look should do for the page and the total.
+func scans(p *agl.QueryRolloutsParams) bool {
+	return p.RolloutIDContains != "" || slices.ContainsFunc(p.Labels, func(l agl.Label) bool { return l.Name != "run" })
+}
+
+// scanOnce reads a page and the total in one statement.
+func (d *Driver) scanOnce(ctx context.Context, c *conn, q *sqlstore.Query, page *agl.Page[agl.AttemptedRollout]) error {
+	tail, args := pageIn(q)
+	take := d.collect(&page.Items)
+	err := c.query(ctx, "SELECT "+rolloutColumns+", "+attemptColumns+", total FROM (SELECT r.ordinal AS found, count(*) OVER () AS total FROM rollouts AS r"+tail+
+		") CROSS JOIN rollouts AS r ON r.ordinal = found"+attemptJoin, args, func(r row) error {
+		page.Total = int(r.int(len(r) - 1))
+		return take(r)
+	})
+	if err != nil || len(page.Items) > 0 {
+		return err
+	}
+	return count(ctx, c, "rollouts AS r", q, &page.Total) // the page lies behind the last
 }
 
 // count counts the rows that a query matches.

@@ -67,6 +67,12 @@ func testLabels(h *harness) {
 	equal(h, "of all pages", page.Total, 2)
 	equal(h, "on the page", len(page.Items), 1)
 
+	for offset, want := range map[int]int{0: 2, 4: 1, 5: 0, 9: 0} {
+		page = h.rollouts(agl.QueryRolloutsParams{RolloutIDContains: "o-", Paging: agl.Paging{Limit: 2, Offset: offset}})
+		equal(h, fmt.Sprint("on the page from ", offset), len(page.Items), want)
+		equal(h, "in all", page.Total, len(enqueued))
+	}
+
 	// The labels are those of the present metadata.
 	_, err := h.Store.UpdateRollout(h.ctx, agl.UpdateRolloutParams{RolloutID: enqueued[1].RolloutID, Metadata: jsontext.Value(`{"run":"c"}`)})
 	must(h, 0, err)
