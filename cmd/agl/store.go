@@ -32,6 +32,7 @@ type storeCommand struct {
 	flags.Log `set:"logLevel=info"`
 	gatewayFlags
 	signInFlags
+	openFlag
 
 	DB                  flags.Database     `name:"db" default:"${database}" env:"AGL_DB" placeholder:"DATABASE" help:"Where the data is kept: sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE, or memory:, which loses it with the process. Default: ${default}."`
 	Projects            string             `placeholder:"DIR|postgres://…" help:"Serve projects at /p/NAME, each a database of its own: a file in this directory, or a database named after the one of this URL. In place of --db. See agl project."`
@@ -184,7 +185,7 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 			err = errors.Join(err, host.Close(closing))
 		}()
 	}
-	return service{name: "store", handler: handler, drain: drain, listen: &c.Listen, log: log}.serve(ctx, out, listener)
+	return service{name: "store", handler: handler, drain: drain, listen: &c.Listen, log: log}.serve(ctx, c.listening(out), listener)
 }
 
 // failedLogins is how often in a minute one address may send a wrong token or key.

@@ -36,6 +36,7 @@ type trainCommand struct {
 	Summary   string     `placeholder:"FILE" help:"Also write the result to this file, as JSON."`
 	Seed      *uint64    `placeholder:"N" help:"The seed, instead of the one in the file."`
 
+	openFlag
 	flags.Trust
 	flags.Log `set:"logLevel=warn"` // the progress display says the rest
 
@@ -116,7 +117,7 @@ func (c *trainCommand) config(out *console.Console) (job.Config, error) {
 	file.Agent.Process.Env = append(c.AgentEnv(), file.Agent.Process.Env...)
 	cfg := job.Config{
 		TLS: settings, File: file, Source: source, Resume: c.Resume != "", Overwrite: c.Overwrite, Numbered: c.Output == "", Role: role, Version: version(),
-		Environ: os.Environ(), LookupEnv: os.LookupEnv, Listening: out.Listening, From: c.From,
+		Environ: os.Environ(), LookupEnv: os.LookupEnv, Listening: c.listening(out).Listening, From: c.From,
 		Out: out.Out, Terminal: console.CanRedraw(out.Out),
 	}
 	logs := out.Err
