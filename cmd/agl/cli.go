@@ -36,6 +36,7 @@ type cli struct {
 	Audit      auditCommand      `cmd:"" help:"What was done to a store, by whom and from where."`
 	Release    releaseCommand    `cmd:"" help:"Releases to live sessions: propose, list, show, promote, rollback, freeze, resume."`
 	Key        keyCommand        `cmd:"" help:"Keys of a store, each with what it may do: create, list, revoke."`
+	Report     reportCommand     `cmd:"" help:"Write a run's curves, groups and some of its conversations to one HTML file."`
 	Runs       runsCommand       `cmd:"" help:"Runs of algorithms and their metrics: list, show."`
 	Rollouts   rolloutsCommand   `cmd:"" help:"List rollouts, or watch them as they change."`
 	Trace      traceCommand      `cmd:"" help:"Show a rollout's spans as a tree, with times, tokens and rewards."`

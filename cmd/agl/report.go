@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/cmd/agl/internal/flags"
+	"github.com/agl-go/agl/trainer/report"
+)
+
+type reportCommand struct {
+	flags.Store
+
+	File   string `arg:"" placeholder:"FILE.html" help:"The file to write, which must not exist; - is standard output."`
+	Folder string `arg:"" optional:"" help:"Folder of a run, whose store is read; no server is needed."`
+	ID     string `name:"run" default:"latest" placeholder:"RUN" help:"Id of the run; ${default} is the one that started last."`
+}
+
+func (reportCommand) Help() string {
+	return "The page needs no other file: it has the curves of the run, the groups of its last step with training rollouts, and what some of them said. " +
+		"Keys in inputs are left out, those in the text of messages are not.\n\n" +
+		"Examples:\n  agl report run.html\n  agl report run.html runs/agl\n  agl report run.html --run ru-1f0c5a9d7e42"
+}
+
+// Open opens the store of the run, or that of the flags.
+func (c *reportCommand) Open(ctx context.Context) (agl.Store, func(), error) {
+	return c.OpenRun(ctx, c.Folder)
+}
+
+func (c *reportCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
+	runs, err := runsOf(store)
+	if err != nil {
+		return c.Wrap(err)
+	}
+	run, err := (&runsShowCommand{ID: c.ID}).find(ctx, runs)
+	if err != nil {
+		return c.Wrap(err)
+	}
+	page, err := report.Run(ctx, report.Params{Store: store, Runs: runs, Run: run, Input: redacted})
+	if err != nil {
+		return c.Wrap(err)
+	}
+	err = out.WriteFile(c.File, func(w io.Writer) error {
+		_, err := w.Write(page)
+		return err
+	})
+	if err != nil || c.File == "-" {
+		return err
+	}
+	info, err := os.Stat(c.File)
+	if err != nil {
+		return err
+	}
+	return out.Printf("%s: run %s, %s\n", c.File, console.Printable(run.RunID), console.Bytes(info.Size()))
+}
+
+// redacted is an input without the keys in it.
+func redacted(input jsontext.Value) jsontext.Value {
+	safe, err := console.RedactJSON(input)
+	if err != nil {
+		return jsontext.Value(`"` + console.Redacted + `"`) // it may contain a key
+	}
+	return safe
+}

@@ -1,0 +1,97 @@
+package report_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/memory/memorytest"
+	"github.com/agl-go/agl/trainer/report"
+)
+
+const evil = `<script>alert(1)</script>`
+
+// sibling makes a training rollout of a run that said something for a reward.
+func sibling(t *testing.T, store agl.Store, metadata, said string, reward float64) {
+	t.Helper()
+	r, err := store.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{
+		Input: jsontext.Value(`{"question":"` + evil + `","api_key":"sk-1"}`), Mode: agl.ModeTrain, Metadata: jsontext.Value(metadata),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, attributes := range []string{
+		`{"gen_ai.prompt.0.role":"user","gen_ai.prompt.0.content":"What is it?","gen_ai.completion.0.role":"assistant","gen_ai.completion.0.content":"` + said + `"}`,
+		fmt.Sprintf(`{"agentlightning.reward.0.name":"primary","agentlightning.reward.0.value":%v}`, reward),
+	} {
+		s := agl.Span{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, SequenceID: int64(i + 1), SpanID: fmt.Sprint(i), Name: "litellm_request", Attributes: agl.Attributes(attributes)}
+		if i == 1 {
+			s.Name = agl.SpanAnnotation
+		}
+		if _, err := store.AddSpans(t.Context(), agl.AddSpansParams{Spans: []agl.Span{s}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	status := agl.AttemptSucceeded
+	if _, err := store.UpdateAttempt(t.Context(), agl.UpdateAttemptParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, Status: &status}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	runs := agl.RunsOf(store)
+	run, err := runs.StartRun(t.Context(), agl.StartRunParams{RunID: "ru-1", Name: evil, Algorithm: "grpo"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := []agl.RunMetrics{{Step: 1, Values: map[string]float64{"reward_mean": 0.25, "loss": 2}}, {Step: 2, Values: map[string]float64{"reward_mean": 0.5}}, {Step: 3, Values: map[string]float64{"validation/reward_mean": 1}}}
+	if _, err := runs.AddRunMetrics(t.Context(), agl.AddRunMetricsParams{RunID: run.RunID, Metrics: steps}); err != nil {
+		t.Fatal(err)
+	}
+	sibling(t, store, `{"run":"ru-1","step":1}`, "of an earlier step", 1)
+	sibling(t, store, `{"run":"ru-2","step":2}`, "of another run", 1)
+	for i, said := range []string{"first", "second " + evil, "third", "fourth", "fifth"} {
+		sibling(t, store, `{"run":"ru-1","step":2}`, said, float64(i)/4)
+	}
+	sibling(t, store, `{"run":"ru-1","step":2,"group":1}`, "the same", 0.125)
+	page, err := report.Run(t.Context(), report.Params{Store: store, Runs: runs, Run: run, Input: func(jsontext.Value) jsontext.Value { return jsontext.Value(`"a task"`) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(page)
+	for _, want := range []string{
+		"Training reward", "Validation", "Loss", "Groups of step 2", `<td>0</td><td>&#34;a task&#34;</td><td>5</td><td>0.5</td><td>0</td><td>1</td>`,
+		`<td>1</td><td>&#34;a task&#34;</td><td>1</td><td>0.125</td>`, "fifth", "fourth", "first", "second &lt;script&gt;", "the same", "default-src 'none'",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page has no %s", want)
+		}
+	}
+	for _, not := range []string{"<script", "sk-1", "of an earlier step", "of another run", "third", "KL", "src=", "href="} {
+		if strings.Contains(text, not) {
+			t.Errorf("the page has %s", not)
+		}
+	}
+	if strings.Index(text, "fifth") > strings.Index(text, "first") {
+		t.Error("the best rollout stands behind the worst")
+	}
+}
+
+func TestRunWithoutRollouts(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	runs := agl.RunsOf(store)
+	run, err := runs.StartRun(t.Context(), agl.StartRunParams{RunID: "ru-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := report.Run(t.Context(), report.Params{Store: store, Runs: runs, Run: run})
+	if err != nil || !strings.Contains(string(page), "The run has no metrics.") || strings.Contains(string(page), "Groups") {
+		t.Errorf("page %s, error %v", page, err)
+	}
+}
