@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/cmd/agl/internal/policydir"
@@ -31,7 +32,8 @@ type policyCommand struct {
 
 type policyServeCommand struct {
 	flags.Listen `set:"port=4749"`
-	flags.Log    `set:"logLevel=info"`
+	modelKeys
+	flags.Log `set:"logLevel=info"`
 
 	APIKey    string `name:"api-key" env:"TINKER_API_KEY" placeholder:"KEY" help:"Require this key of every request, as X-API-Key or as a bearer token."`
 	Model     string `type:"path" placeholder:"DIRECTORY" help:"Serve the model that agl policy create wrote here. Default: a model of the sizes below, with random weights drawn from the seed of each create_model."`
@@ -77,7 +79,7 @@ func (c *policyServeCommand) Validate() (err error) {
 	if c.engine, err = policy.NewService(c.model.Config(cfg)); err != nil {
 		return err
 	}
-	return c.Check(c.APIKey != "", "set --api-key (or TINKER_API_KEY), or allow it with --no-auth")
+	return c.Check(c.APIKey != "" || c.Store != "", "set --api-key (or TINKER_API_KEY), accept the keys of a store with --store, or allow it with --no-auth")
 }
 
 func (c *policyServeCommand) run(ctx context.Context, out *console.Console) (err error) {
@@ -87,7 +89,12 @@ func (c *policyServeCommand) run(ctx context.Context, out *console.Console) (err
 			return fmt.Errorf("--dir: %w", err)
 		}
 	}
-	cfg := server.Config{Service: c.engine, APIKey: c.APIKey, MaxModels: c.MaxModels, Logger: log}
+	keys, closeKeys, err := c.open(log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeKeys()) }()
+	cfg := server.Config{Service: c.engine, APIKey: c.APIKey, Access: keys, MaxModels: c.MaxModels, Logger: log}
 	tokenizer, err := c.model.Tokenizer()
 	if err != nil {
 		return err
@@ -106,7 +113,11 @@ func (c *policyServeCommand) run(ctx context.Context, out *console.Console) (err
 	defer func() { err = errors.Join(err, handler.Close()) }()
 	mux := http.NewServeMux()
 	mux.Handle("/", handler)
-	mux.Handle("/v1/", guard(c.APIKey, chats))
+	mux.Handle("/v1/", guard(access.Guard{Key: c.APIKey, Keys: keys}, chats))
+	programs, err := ofPrograms(mux)
+	if err != nil {
+		return err
+	}
 	listener, err := c.OpenPort(ctx)
 	if err != nil {
 		return err
@@ -116,7 +127,7 @@ func (c *policyServeCommand) run(ctx context.Context, out *console.Console) (err
 			log.Warn("policy: close", "error", fmt.Sprint(err))
 		}
 	}
-	return service{name: "policy", handler: mux, drain: stop, listen: &c.Listen, log: log}.serve(ctx, out, listener)
+	return service{name: "policy", handler: programs, drain: stop, listen: &c.Listen, log: log}.serve(ctx, out, listener)
 }
 
 // chat returns a chat server of the base model and of all saved weights.

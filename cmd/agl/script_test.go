@@ -115,9 +115,9 @@ func serve(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // request METHOD URL FILE BODY sends a request with the key in a file, prints the answer, and
-// wants it to be a success.
+// wants it to be a success, or after ! a failure, whose status it prints, too.
 func request(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 4 {
+	if len(args) != 4 {
 		ts.Fatalf("usage: request METHOD URL FILE BODY")
 	}
 	r, err := http.NewRequestWithContext(context.Background(), args[0], args[1], strings.NewReader(args[3]))
@@ -129,8 +129,11 @@ func request(ts *testscript.TestScript, neg bool, args []string) {
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	ts.Check(err)
-	if answer.StatusCode >= http.StatusMultipleChoices {
+	if failed := answer.StatusCode >= http.StatusMultipleChoices; failed != neg {
 		ts.Fatalf("%s: %s", answer.Status, body)
+	}
+	if neg {
+		body = append([]byte(answer.Status+" "), body...)
 	}
 	_, err = ts.Stdout().Write(body)
 	ts.Check(err)

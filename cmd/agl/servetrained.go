@@ -6,15 +6,15 @@ import (
 	"net/http"
 	"os"
 
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
-	"github.com/agl-go/agl/tinker/server"
 	"github.com/agl-go/agl/trainer/job"
 )
 
 type serveCommand struct {
 	flags.Listen `set:"port=4750"`
-	flags.Trust
+	modelKeys
 	flags.Log `set:"logLevel=info"`
 
 	Run    string `arg:"" type:"existingdir" placeholder:"DIR" help:"The output folder of a run that has trained weights (grpo, sft)."`
@@ -28,7 +28,7 @@ func (serveCommand) Help() string {
 }
 
 func (c *serveCommand) Validate() error {
-	return c.Check(c.APIKey != "", "set --api-key (or AGL_SERVE_API_KEY), or allow it with --no-auth")
+	return c.Check(c.APIKey != "" || c.Store != "", "set --api-key (or AGL_SERVE_API_KEY), accept the keys of a store with --store, or allow it with --no-auth")
 }
 
 func (c *serveCommand) run(ctx context.Context, out *console.Console) (err error) {
@@ -37,6 +37,11 @@ func (c *serveCommand) run(ctx context.Context, out *console.Console) (err error
 	if err != nil {
 		return err
 	}
+	keys, closeKeys, err := c.open(log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeKeys()) }()
 	trained, err := job.OpenTrained(ctx, c.Run, job.Config{LookupEnv: os.LookupEnv, TLS: settings, Logger: log})
 	if err != nil {
 		return err
@@ -50,17 +55,10 @@ func (c *serveCommand) run(ctx context.Context, out *console.Console) (err error
 		return errors.Join(err, listener.Close())
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/v1/", guard(c.APIKey, trained.Handler))
-	return service{name: "the model of " + c.Run, handler: mux, listen: &c.Listen, log: log}.serve(ctx, out, listener)
-}
-
-// guard requires an API key, as X-API-Key or as a bearer token.
-func guard(key string, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !server.Authorized(r, key) {
-			refuse(w, http.StatusUnauthorized, "invalid_api_key", "no API key, or a wrong one: send it as a bearer token or as X-API-Key")
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+	mux.Handle("/v1/", guard(access.Guard{Key: c.APIKey, Keys: keys}, trained.Handler))
+	handler, err := ofPrograms(mux)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	return service{name: "the model of " + c.Run, handler: handler, listen: &c.Listen, log: log}.serve(ctx, out, listener)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/engines"
 )
@@ -16,6 +17,9 @@ type Config struct {
 	Service tinker.Service
 	// APIKey is what clients must send as X-API-Key; empty asks for none.
 	APIKey string
+	// Access checks the keys of clients that do not send the APIKey, such as those of a store; nil knows none. With it,
+	// every request needs a key.
+	Access access.Checker
 	// Encoding restricts forward_backward requests and results to one encoding, as some engines do. Empty means
 	// engines.Auto: both are read, and results are sent as the Accept header asks.
 	Encoding engines.Encoding

@@ -13,6 +13,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/tinker/wire"
 )
@@ -86,6 +87,9 @@ func (s *Server) answer(w http.ResponseWriter, out any, err error) {
 func (s *Server) fail(w http.ResponseWriter, err error) {
 	code := agl.ErrorCode(err)
 	status := wire.Status(code)
+	if _, ok := errors.AsType[*access.ForbiddenError](err); ok {
+		code, status = agl.CodeUnauthorized, http.StatusForbidden
+	}
 	if code == agl.CodeInvalid && (errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, httpserver.ErrBusy)) { // the body did not arrive
 		status, _ = httpserver.BodyStatus(err)
 	}
@@ -104,7 +108,7 @@ func (s *Server) reply(w http.ResponseWriter, status int, message any) {
 func (s *Server) write(w http.ResponseWriter, status int, media string, body []byte) {
 	w.Header().Set("Content-Type", media)
 	w.WriteHeader(status)
-	if _, err := w.Write(body); err != nil { //nolint:gosec // JSON or protobuf, and it says so
+	if _, err := w.Write(body); err != nil { //nolint:gosec,nolintlint // JSON or protobuf, and it says so
 		s.cfg.Logger.Debug("tinker: an answer was not delivered", slog.Any("error", err))
 	}
 }

@@ -2,11 +2,10 @@ package server
 
 import (
 	"context"
-	"crypto/subtle"
 	"net/http"
-	"strings"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/engines"
 	"github.com/agl-go/agl/tinker/wire"
@@ -19,7 +18,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, mux: http.NewServeMux(), stop: make(chan struct{}), boot: newID("call") + "_",
+		cfg: cfg, mux: http.NewServeMux(), scopes: map[string]access.Scope{}, stop: make(chan struct{}), boot: newID("call") + "_",
 		inflating: make(chan struct{}, 2), sessions: map[string]*session{}, models: map[string]*model{}, samplers: map[string]*sampler{},
 		changing: map[tinker.Path]int{}, futures: map[string]*future{},
 	}
@@ -44,55 +43,68 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Authorized reports whether a request carries a key, as X-API-Key or as a bearer token. An empty key admits every request.
-func Authorized(r *http.Request, key string) bool {
-	given := r.Header.Get(wire.KeyHeader)
-	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && given == "" {
-		given = bearer
-	}
-	return key == "" || subtle.ConstantTimeCompare([]byte(given), []byte(key)) == 1
-}
-
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, s.cfg.MaxBodyBytes)
-	if r.URL.Path != wire.Prefix+wire.Healthz && !Authorized(r, s.cfg.APIKey) {
-		s.fail(w, agl.Errorf(agl.CodeUnauthorized, "%s: the API key is missing or wrong", wire.KeyHeader))
-		return
-	}
 	s.mux.ServeHTTP(w, r)
 }
 
+// Who may sample from models, and who may train them.
+const (
+	samplers = access.Live | access.Runner | access.Train
+	trainers = access.Train
+)
+
 func (s *Server) routes() {
-	route(s, http.MethodGet, wire.Healthz, plain(s.health))
-	route(s, http.MethodGet, wire.ServerCapabilities, plain(s.capabilities))
-	route(s, http.MethodPost, wire.ClientConfig, plain(s.clientConfig))
-	route(s, http.MethodPost, wire.CreateSession, plain(s.createSession))
-	route(s, http.MethodPost, wire.SessionHeartbeat, plain(s.heartbeat))
-	route(s, http.MethodPost, wire.CreateModel, plain(s.createModel))
-	route(s, http.MethodPost, wire.GetInfo, plain(s.getInfo))
-	route(s, http.MethodPost, wire.UnloadModel, plain(s.unloadModel))
-	route(s, http.MethodPost, wire.WeightsInfo, plain(s.weightsInfo))
-	route(s, http.MethodPost, wire.CreateSamplingSession, plain(s.createSamplingSession))
-	route(s, http.MethodPost, wire.OptimStep, s.optimStep)
+	const get, post = http.MethodGet, http.MethodPost
+	route(s, get, wire.Healthz, access.Public, plain(s.health))
+	route(s, get, wire.ServerCapabilities, samplers|access.Readers, plain(s.capabilities))
+	route(s, post, wire.ClientConfig, samplers|access.Readers, plain(s.clientConfig))
+	route(s, post, wire.CreateSession, samplers, plain(s.createSession))
+	route(s, post, wire.SessionHeartbeat, samplers, plain(s.heartbeat))
+	route(s, post, wire.CreateModel, trainers, plain(s.createModel))
+	route(s, post, wire.GetInfo, samplers, plain(s.getInfo))
+	route(s, post, wire.UnloadModel, trainers, plain(s.unloadModel))
+	route(s, post, wire.WeightsInfo, samplers, plain(s.weightsInfo))
+	route(s, post, wire.CreateSamplingSession, samplers, plain(s.createSamplingSession))
+	route(s, post, wire.OptimStep, trainers, s.optimStep)
 	for _, path := range []string{wire.SaveWeights, wire.SaveWeightsForSampler} {
-		route(s, http.MethodPost, path, func(ctx context.Context, r wire.SaveWeightsRequest, body []byte) (any, error) {
+		route(s, post, path, trainers, func(ctx context.Context, r wire.SaveWeightsRequest, body []byte) (any, error) {
 			return s.save(ctx, r, path, body)
 		})
 	}
-	route(s, http.MethodPost, wire.LoadWeights, s.loadWeights)
-	route(s, http.MethodPost, wire.Sample, s.sample)
-	s.mux.HandleFunc("POST "+wire.Prefix+wire.ForwardBackward, s.forward)
-	s.mux.HandleFunc("POST "+wire.Prefix+wire.Forward, s.forward)
-	s.mux.HandleFunc("POST "+wire.Prefix+wire.RetrieveFuture, s.retrieve)
-	s.mux.HandleFunc("DELETE "+wire.Prefix+wire.CheckpointPath("{model}", "{kind}", "{name}"), s.deleteWeights)
-	s.mux.HandleFunc("GET "+wire.Prefix+wire.SamplerPath("{id}"), func(w http.ResponseWriter, r *http.Request) {
+	route(s, post, wire.LoadWeights, trainers, s.loadWeights)
+	route(s, post, wire.Sample, samplers, s.sample)
+	s.handle(post, wire.ForwardBackward, trainers, s.forward)
+	s.handle(post, wire.Forward, trainers, s.forward)
+	s.handle(post, wire.RetrieveFuture, samplers, s.retrieve)
+	s.handle(http.MethodDelete, wire.CheckpointPath("{model}", "{kind}", "{name}"), trainers, s.deleteWeights)
+	s.handle(get, wire.SamplerPath("{id}"), samplers, func(w http.ResponseWriter, r *http.Request) {
 		out, err := s.getSampler(r.PathValue("id"))
 		s.answer(w, out, err)
 	})
-	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+	s.mux.HandleFunc("/", s.guarded(access.Any, func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, agl.Errorf(agl.CodeNotFound, "%s %s is unknown", r.Method, r.URL.Path))
-	})
+	}))
+}
+
+// handle serves a call that declares who may make it. Without a scope nobody may.
+func (s *Server) handle(method, path string, scope access.Scope, do http.HandlerFunc) {
+	pattern := method + " " + wire.Prefix + path
+	s.scopes[pattern] = scope
+	s.mux.HandleFunc(pattern, s.guarded(scope, do))
+}
+
+// guarded serves the callers who have one of the scopes.
+func (s *Server) guarded(scope access.Scope, do http.HandlerFunc) http.HandlerFunc {
+	guard := access.Guard{Key: s.cfg.APIKey, Keys: s.cfg.Access}
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := guard.Allow(r, scope); err != nil {
+			s.fail(w, err)
+			return
+		}
+		do(w, r)
+	}
 }
 
 // handler answers a call with a message, which it may need as it came, too.
@@ -104,8 +116,8 @@ func plain[T any](do func(ctx context.Context, message T) (any, error)) handler[
 }
 
 // route serves a call whose request and answer are JSON.
-func route[T any](s *Server, method, path string, do handler[T]) {
-	s.mux.HandleFunc(method+" "+wire.Prefix+path, func(w http.ResponseWriter, r *http.Request) {
+func route[T any](s *Server, method, path string, scope access.Scope, do handler[T]) {
+	s.handle(method, path, scope, func(w http.ResponseWriter, r *http.Request) {
 		var message T
 		body, err := s.read(r)
 		if err == nil && method != http.MethodGet {

@@ -10,15 +10,18 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/tinker"
 )
 
 // Server serves an engine. It is safe for concurrent use.
 type Server struct {
-	cfg   Config
-	mux   *http.ServeMux
-	calls sync.WaitGroup
-	stop  chan struct{} // closed by Close
+	cfg Config
+	mux *http.ServeMux
+	// scopes are those that the routes declare, by method and path.
+	scopes map[string]access.Scope
+	calls  sync.WaitGroup
+	stop   chan struct{} // closed by Close
 	// inflating has a place for each body that may be decompressed at the same time.
 	inflating chan struct{}
 	boot      string // begins the ids of futures, so that those of an earlier server are unknown

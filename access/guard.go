@@ -1,0 +1,55 @@
+package access
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"crypto/subtle"
+	"net/http"
+
+	"github.com/agl-go/agl"
+)
+
+// Guard finds out who calls a server that has a key of its own, and may know the keys of a
+// store. The zero value takes everybody for root.
+type Guard struct {
+	Key  string  // the server's own, which may do everything; "" is none
+	Keys Checker // knows others; nil knows none
+}
+
+// Required reports whether callers need a key.
+func (g *Guard) Required() bool { return g.Key != "" || g.Keys != nil }
+
+// Allow returns why the caller of a request may not use a route that declares scopes:
+// CodeUnauthorized for a key that is missing, unknown, expired or revoked, a *ForbiddenError
+// for one that may not, and another error if that cannot be found out. A key with limits may
+// not, because the server does not count what it uses.
+func (g *Guard) Allow(r *http.Request, scope Scope) error {
+	root := Root()
+	if err := root.Allow(scope); err != nil { // nobody may
+		return err
+	}
+	if scope&Public != 0 || !g.Required() {
+		return nil
+	}
+	given := cmp.Or(r.Header.Get("X-Api-Key"), Given(r))
+	if g.isOwn(given) {
+		return nil
+	}
+	if g.Keys == nil || !Is(given) {
+		return agl.Errorf(agl.CodeUnauthorized, "the API key is missing or wrong: send it as X-API-Key or as a bearer token")
+	}
+	caller, err := g.Keys.Check(r.Context(), given)
+	switch {
+	case err != nil:
+		return err
+	case caller.Limits != (Limits{}):
+		return &ForbiddenError{"the key " + caller.KeyID + " has a budget, which this server does not count; use one without limits, or agl proxy in front of it"}
+	}
+	return caller.Allow(scope)
+}
+
+// isOwn compares digests, so that the time it takes tells neither the key nor its length.
+func (g *Guard) isOwn(given string) bool {
+	own, other := sha256.Sum256([]byte(g.Key)), sha256.Sum256([]byte(given))
+	return g.Key != "" && subtle.ConstantTimeCompare(own[:], other[:]) == 1
+}

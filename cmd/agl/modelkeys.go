@@ -1,0 +1,78 @@
+package main
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/cmd/agl/internal/flags"
+	"github.com/agl-go/agl/internal/httpserver"
+	"github.com/agl-go/agl/rest/client"
+)
+
+// modelKeys are the flags of a server of models that takes the keys of a store.
+type modelKeys struct {
+	flags.Trust
+
+	Store flags.URL `placeholder:"URL" help:"Also accept the keys of the store at this URL, which agl key create makes, each for what its scopes allow. Every request then needs a key."`
+}
+
+// open returns what checks the keys, nil without a store, and a function that closes it.
+func (f *modelKeys) open(log *slog.Logger) (keys access.Checker, closeKeys func() error, err error) {
+	if f.Store == "" {
+		return nil, func() error { return nil }, nil
+	}
+	settings, err := f.TLS()
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := client.New(client.Config{URL: string(f.Store), TLS: settings, Logger: log, RetryBudget: -1})
+	if err != nil {
+		return nil, nil, err
+	}
+	return store.Keys(), store.Close, nil
+}
+
+// chatScopes say who may chat with a model, and who may list the models.
+func chatScopes(method string) access.Scope {
+	if method == http.MethodGet {
+		return access.Live | access.Readers
+	}
+	return access.Live | access.Runner | access.Train
+}
+
+// guard serves the callers who may chat with models.
+func guard(callers access.Guard, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := callers.Allow(r, chatScopes(r.Method))
+		_, forbidden := errors.AsType[*access.ForbiddenError](err)
+		switch {
+		case err == nil:
+			next.ServeHTTP(w, r)
+		case forbidden:
+			refuse(w, http.StatusForbidden, "scope_missing", err.Error())
+		case agl.ErrorCode(err) == agl.CodeUnauthorized:
+			refuse(w, http.StatusUnauthorized, "invalid_api_key", err.Error())
+		default:
+			w.Header().Set("Retry-After", "1")
+			refuse(w, http.StatusServiceUnavailable, "keys_unavailable", "the store cannot say whose key this is: "+err.Error())
+		}
+	})
+}
+
+// ofPrograms refuses what web pages of other sites make a browser send.
+func ofPrograms(next http.Handler) (http.Handler, error) {
+	check, err := httpserver.NewGuard(nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := check.Check(r); err != nil {
+			refuse(w, http.StatusForbidden, "cross_origin", err.Error())
+			return
+		}
+		next.ServeHTTP(w, r)
+	}), nil
+}

@@ -1,0 +1,95 @@
+package server
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/store/memory/memorytest"
+)
+
+// Every route declares its scopes and keeps to them, with each single scope and without a key.
+// One that declares nothing is closed even to the server's own key.
+func TestEveryRouteHasItsScope(t *testing.T) {
+	t.Parallel()
+	keys := access.NewKeys(memorytest.Open(t))
+	s := newServer(t, Config{APIKey: "s3cret", Access: keys})
+	s.handle(http.MethodGet, "/forgotten", 0, func(w http.ResponseWriter, _ *http.Request) { s.answer(w, nil, nil) })
+	callers := map[string]access.Scope{"": 0, "s3cret": access.Any, "agl_aaaaaaaaaaaa_unknown": 0}
+	for i := range 7 {
+		p := access.NewKey{Name: "key", Scopes: access.Scope(1 << i)}
+		if p.Scopes == access.Agent {
+			p.Attempt = agl.Some(agl.Claim{RolloutID: "id", AttemptID: "a"})
+		}
+		created, err := keys.Create(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		callers[created.Text] = p.Scopes
+	}
+	walked := 0
+	for pattern, scope := range s.scopes {
+		method, path, _ := strings.Cut(pattern, " ")
+		if (scope == 0) != strings.HasSuffix(path, "/forgotten") {
+			t.Errorf("%s declares the scopes (%s)", pattern, scope)
+		}
+		if trains := strings.Contains(path, "optim_step") || strings.Contains(path, "forward") || method == http.MethodDelete; trains && scope != access.Train {
+			t.Errorf("%s may be used with (%s)", pattern, scope)
+		}
+		at := strings.NewReplacer("{", "", "}", "").Replace(path)
+		for key, has := range callers {
+			for _, header := range []string{"X-Api-Key", "Authorization"} {
+				r := httptest.NewRequestWithContext(t.Context(), method, at, strings.NewReader("not JSON"))
+				given := key
+				if header == "Authorization" {
+					given = "Bearer " + key
+				}
+				r.Header.Set(header, given)
+				want := 0 // let in, whatever came of it
+				switch caller := (access.Caller{Scopes: has}); {
+				case scope&access.Public != 0:
+				case scope == 0:
+					want = http.StatusForbidden
+				case has == 0:
+					want = http.StatusUnauthorized
+				case caller.Allow(scope) != nil:
+					want = http.StatusForbidden
+				}
+				w := httptest.NewRecorder()
+				s.ServeHTTP(w, r)
+				got := w.Code
+				if got != http.StatusUnauthorized && got != http.StatusForbidden {
+					got = 0
+				}
+				if got != want {
+					t.Errorf("%s with (%s) in %s: %d %s, want %d", pattern, has, header, w.Code, w.Body, want)
+				}
+				walked++
+			}
+		}
+	}
+	if walked < 20*2*10 {
+		t.Errorf("only %d requests were made", walked)
+	}
+}
+
+// A key with a budget is refused, because this server counts nothing; without a checker, a key
+// is no more than a wrong one.
+func TestKeysThatAreRefused(t *testing.T) {
+	t.Parallel()
+	keys := access.NewKeys(memorytest.Open(t))
+	limited, err := keys.Create(t.Context(), access.NewKey{Name: "intern", Scopes: access.Train, Limits: access.Limits{MaxTokens: 10}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, cfg := range map[int]Config{http.StatusForbidden: {Access: keys}, http.StatusUnauthorized: {APIKey: "s3cret"}} {
+		got := call(t, newServer(t, cfg), "POST", "/create_session", `{}`, want, "X-Api-Key", limited.Text)
+		if want == http.StatusForbidden && !strings.Contains(got["detail"].(string), "has a budget, which this server does not count") {
+			t.Errorf("got %v", got)
+		}
+	}
+	call(t, newServer(t, Config{Access: keys}), "POST", "/create_session", `{}`, http.StatusUnauthorized)
+}
