@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -119,7 +118,7 @@ func newParser(commands *cli, stdout, stderr io.Writer) (*kong.Kong, error) {
 
 // ParseFlags reads the command line. Its error names the flag, the value and what is allowed.
 func (m *Main) ParseFlags(args []string) (err error) {
-	args = slices.Clone(args)
+	args = joinNegative(args)
 	commands := new(cli)
 	parser, err := newParser(commands, m.Stdout, m.Stderr)
 	if err != nil {
@@ -153,6 +152,24 @@ func (m *Main) ParseFlags(args []string) (err error) {
 		return fmt.Errorf("%s is not a command", parsed.Command())
 	}
 	return nil
+}
+
+// joinNegative returns the arguments with --flag -5 as --flag=-5, so that the flag says what it
+// allows: a number with a minus is never a flag.
+func joinNegative(args []string) []string {
+	negative := regexp.MustCompile(`^-\.?[0-9]`)
+	joined := make([]string, 0, len(args))
+	for i, arg := range args {
+		if arg == "--" {
+			return append(joined, args[i:]...)
+		}
+		if last := len(joined) - 1; last >= 0 && negative.MatchString(arg) && strings.HasPrefix(joined[last], "--") && !strings.Contains(joined[last], "=") {
+			joined[last] += "=" + arg
+			continue
+		}
+		joined = append(joined, arg)
+	}
+	return joined
 }
 
 func commaList[T ~string](values []T) string {

@@ -25,18 +25,13 @@ type keyCommand struct {
 
 type keyCreateCommand struct {
 	flags.Store
+	flags.Limits
 
 	Name    string         `arg:"" help:"What the key is for, such as the machine that has it."`
 	Scope   []string       `required:"" placeholder:"SCOPE" help:"What it may do: read, ingest, agent, live, runner, train, admin; repeat it or separate several by commas."`
 	Expire  flags.Duration `placeholder:"TIME" help:"How long it is valid (12h, 30d). Default: until it is revoked."`
 	Rollout string         `placeholder:"ID" help:"With --scope agent: the rollout of the attempt that it is for."`
 	Attempt string         `placeholder:"ID" help:"With --scope agent: the attempt that it is for."`
-
-	MaxTokens   int64      `placeholder:"N" help:"Most tokens of prompts and replies that it may use at models, over its life. Default: no limit, as of the others."`
-	MaxUSD      float64    `name:"max-usd" placeholder:"DOLLARS" help:"Most dollars that it may spend at models, over its life, by their prices in the configuration of the proxy."`
-	MaxCalls    int64      `placeholder:"N" help:"Most calls of models that it may have running at once."`
-	MaxRollouts int64      `placeholder:"N" help:"Most rollouts that it may enqueue or start, over its life."`
-	MaxBytes    flags.Size `placeholder:"SIZE" help:"Most bytes (10GB) that it may send to the store, over its life."`
 
 	scopes access.Scope
 }
@@ -54,16 +49,11 @@ func (c *keyCreateCommand) Validate() (err error) {
 	if isAgent := c.scopes == access.Agent; isAgent != (c.Rollout != "") || isAgent != (c.Attempt != "") {
 		return errors.New("--rollout and --attempt: must both be given with --scope agent, and with no other")
 	}
-	if min(c.MaxTokens, c.MaxCalls, c.MaxRollouts) < 0 || !(c.MaxUSD >= 0) {
-		return errors.New("--max-tokens, --max-usd, --max-calls, --max-rollouts: must not be negative; leave one out for no limit")
-	}
 	return nil
 }
 
 func (c *keyCreateCommand) run(ctx context.Context, out *console.Console) error {
-	p := access.NewKey{Name: c.Name, Scopes: c.scopes, Expire: time.Duration(c.Expire), Limits: access.Limits{
-		MaxTokens: c.MaxTokens, MaxUSD: c.MaxUSD, MaxCalls: c.MaxCalls, MaxRollouts: c.MaxRollouts, MaxBytes: int64(c.MaxBytes),
-	}}
+	p := access.NewKey{Name: c.Name, Scopes: c.scopes, Expire: time.Duration(c.Expire), Limits: c.Limits.Limits()}
 	if c.Rollout != "" {
 		p.Attempt = agl.Some(agl.Claim{RolloutID: c.Rollout, AttemptID: c.Attempt})
 	}

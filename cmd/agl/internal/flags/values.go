@@ -60,6 +60,41 @@ func (s *Size) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// Count is the limit of a number; 0, which no flag can say, is none.
+type Count int64
+
+// String writes the number as a flag takes it.
+func (c Count) String() string { return strconv.FormatInt(int64(c), 10) }
+
+// UnmarshalText reads a number above 0.
+func (c *Count) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil || n < 1 {
+		return fmt.Errorf("got %q, must be a whole number of at least 1, and not negative; leave it out for no limit", text)
+	}
+	*c = Count(n)
+	return nil
+}
+
+// Dollars is an amount of money; 0, which no flag can say, is none.
+type Dollars float64
+
+// mostDollars is the highest limit of a budget.
+const mostDollars = 1e9
+
+// String writes the amount as a flag takes it.
+func (d Dollars) String() string { return strconv.FormatFloat(float64(d), 'f', -1, 64) }
+
+// UnmarshalText reads an amount above 0.
+func (d *Dollars) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || !(n > 0 && n <= mostDollars) { // also rejects NaN
+		return fmt.Errorf("got %q, must be a number above 0, not negative, and at most %.0f; leave it out for no limit", text, mostDollars)
+	}
+	*d = Dollars(n)
+	return nil
+}
+
 // parseSize reads a whole number of bytes, or of a unit.
 func parseSize(s string) (bytes int64, ok bool) {
 	factor := int64(1)
