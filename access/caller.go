@@ -18,7 +18,21 @@ type Caller struct {
 	// Attempt is the only attempt that a caller with the scope Agent may speak for. Null
 	// is every attempt.
 	Attempt agl.Null[agl.Claim]
-	Limits  Limits // zero: none
+	Limits  Limits // of the key; zero: none
+	// Project are the limits of the project that the caller is in, which all callers share.
+	Project Limits
+}
+
+// Limited reports whether what the caller uses is counted.
+func (c *Caller) Limited() bool { return c.Limits != Limits{} || c.Project != Limits{} }
+
+// account is whose budget the caller's requests are charged to, besides that of the project:
+// a key with limits has one of its own.
+func (c *Caller) account() string {
+	if c.Limits != (Limits{}) {
+		return c.KeyID
+	}
+	return ProjectAccount
 }
 
 // Root may do everything: it has the server's own token.
@@ -33,11 +47,12 @@ type Identity struct {
 	RolloutID  string         `json:"rollout_id,omitzero"`
 	AttemptID  string         `json:"attempt_id,omitzero"`
 	Limits     Limits         `json:"limits,omitzero"`
+	Project    Limits         `json:"project_limits,omitzero"`
 }
 
 // Identity returns the JSON form.
 func (c *Caller) Identity() Identity {
-	i := Identity{ID: c.KeyID, Name: c.Name, Scopes: c.Scopes.Names(), RolloutID: c.Attempt.V.RolloutID, AttemptID: c.Attempt.V.AttemptID, Limits: c.Limits}
+	i := Identity{ID: c.KeyID, Name: c.Name, Scopes: c.Scopes.Names(), RolloutID: c.Attempt.V.RolloutID, AttemptID: c.Attempt.V.AttemptID, Limits: c.Limits, Project: c.Project}
 	if !c.Expire.IsZero() {
 		at := agl.TimestampOf(c.Expire)
 		i.ExpireTime = &at
@@ -48,7 +63,7 @@ func (c *Caller) Identity() Identity {
 // Caller reads the JSON form.
 func (i *Identity) Caller() (Caller, error) {
 	scopes, err := ParseScopes(i.Scopes)
-	c := Caller{KeyID: i.ID, Name: i.Name, Scopes: scopes, Limits: i.Limits}
+	c := Caller{KeyID: i.ID, Name: i.Name, Scopes: scopes, Limits: i.Limits, Project: i.Project}
 	if i.ExpireTime != nil {
 		c.Expire = i.ExpireTime.Time()
 	}

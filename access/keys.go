@@ -112,7 +112,7 @@ func (n *NewKey) validate() error {
 	case (n.Scopes == Agent) != n.Attempt.Valid, n.Attempt.Valid && (n.Attempt.V.RolloutID == "" || n.Attempt.V.AttemptID == ""):
 		return agl.Errorf(agl.CodeInvalid, "rollout_id and attempt_id: got %q and %q, must both be given for the scope agent, and for no other", n.Attempt.V.RolloutID, n.Attempt.V.AttemptID)
 	}
-	return n.Limits.validate()
+	return n.Limits.Validate()
 }
 
 // Keys are the keys of a store.
@@ -120,6 +120,7 @@ type Keys struct {
 	documents agl.DocumentStore
 	cache     *Cache
 	ledgers   ledgers
+	project   *ProjectLimits // nil: there are none
 }
 
 var (
@@ -128,8 +129,12 @@ var (
 )
 
 // NewKeys returns the keys that a store keeps as documents.
-func NewKeys(documents agl.DocumentStore) *Keys {
-	k := &Keys{documents: documents, ledgers: ledgers{documents: documents, seed: maphash.MakeSeed()}}
+func NewKeys(documents agl.DocumentStore) *Keys { return NewProjectKeys(documents, nil) }
+
+// NewProjectKeys returns the keys of a project, whose callers together stay within limits; nil
+// is none.
+func NewProjectKeys(documents agl.DocumentStore, limits *ProjectLimits) *Keys {
+	k := &Keys{documents: documents, ledgers: ledgers{documents: documents, seed: maphash.MakeSeed()}, project: limits}
 	k.cache = NewCache(k.lookup, StoreTTL)
 	return k
 }
@@ -234,7 +239,16 @@ func (k *Keys) lookup(ctx context.Context, key string) (Caller, error) {
 	if subtle.ConstantTimeCompare([]byte(digest(key)), []byte(stored.SHA256)) != 1 || stored.State(time.Now()) != StateValid {
 		return Caller{}, errUnknown()
 	}
-	return stored.caller()
+	return k.caller(ctx, &stored.Key)
+}
+
+// caller is who makes requests with a key.
+func (k *Keys) caller(ctx context.Context, key *Key) (Caller, error) {
+	caller, err := key.caller()
+	if err == nil {
+		caller.Project, err = k.ProjectLimits(ctx)
+	}
+	return caller, err
 }
 
 // find returns who makes requests with the key of an id, if it is valid.
@@ -253,7 +267,7 @@ func (k *Keys) find(ctx context.Context, id string) (Caller, error) {
 	if err != nil {
 		return Caller{}, err
 	}
-	return stored.caller()
+	return k.caller(ctx, &stored.Key)
 }
 
 // Is reports whether a text has the form of a key.

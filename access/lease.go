@@ -18,10 +18,10 @@ type Lease struct {
 
 // Lease returns the lease of a request, which must be ended.
 func (k *Keys) Lease(caller *Caller) *Lease {
-	if caller.Limits == (Limits{}) {
+	if !caller.Limited() {
 		return nil
 	}
-	return &Lease{keys: k, charge: Charge{KeyID: caller.KeyID, Holder: rand.Text()}}
+	return &Lease{keys: k, charge: Charge{KeyID: caller.account(), Holder: rand.Text()}}
 }
 
 // Reserve reserves more, beside what has been reserved. The error is a *BudgetError if there
@@ -66,13 +66,16 @@ func (l *Lease) End(ctx context.Context, spend bool) error {
 
 // newBudgetError says why a need was not granted.
 func newBudgetError(keyID string, answer *Charged, need Amounts) error {
-	used := answer.Spent
-	used.add(answer.Reserved)
-	at := lacking(answer.Limit, used, need)
+	budget := &answer.AccountBudget
+	at := budget.lacking(need)
+	if at < 0 && answer.Project != nil {
+		keyID, budget = ProjectAccount, answer.Project
+		at = budget.lacking(need)
+	}
 	if at < 0 {
 		return agl.Errorf(agl.CodeInternal, "the store refused a reservation for which there is room")
 	}
-	limit, spent, reserved, want := answer.Limit.parts(), answer.Spent.parts(), answer.Reserved.parts(), need.parts()
+	limit, spent, reserved, want := budget.Limit.parts(), budget.Spent.parts(), budget.Reserved.parts(), need.parts()
 	e := &BudgetError{KeyID: keyID, Unit: want[at].unit, Limit: *limit[at].value, Reserved: *reserved[at].value, Need: *want[at].value}
 	e.Left = max(e.Limit-*spent[at].value-e.Reserved, 0)
 	return e

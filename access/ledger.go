@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/maphash"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -68,13 +69,26 @@ func (c *Charge) validate() error {
 // Charged answers a [Charge].
 type Charged struct {
 	Granted []bool `json:"granted"` // of each of the needs
-	// Limit, Spent and Reserved are those of the key, over all holders.
-	Limit    Amounts `json:"limit"`
-	Spent    Amounts `json:"spent"`
-	Reserved Amounts `json:"reserved"`
+	AccountBudget
+	// Project is the budget of the key's project; nil if that has none, or is the account.
+	Project *AccountBudget `json:"project,omitzero"`
 	// Lost says that the holder was silent for too long: what it had reserved is spent. It
 	// must take another name, and not tell again of what it had.
 	Lost bool `json:"lost,omitzero"`
+}
+
+// AccountBudget is the budget of a key or a project, over all holders.
+type AccountBudget struct {
+	Limit    Amounts `json:"limit"`
+	Spent    Amounts `json:"spent"`
+	Reserved Amounts `json:"reserved"`
+}
+
+// lacking returns the first part of need for which there is no room, or -1.
+func (b *AccountBudget) lacking(need Amounts) int {
+	used := b.Spent
+	used.add(b.Reserved)
+	return lacking(b.Limit, used, need)
 }
 
 // Usage is what a key with limits has used.
@@ -120,46 +134,72 @@ func (l *ledger) expire(now time.Time) {
 	}
 }
 
-// charge applies a charge.
-func (l *ledger) charge(limit Amounts, c *Charge, now time.Time) (answer Charged, err error) {
-	l.expire(now)
-	held, known := l.Leases[c.Holder]
-	answer = Charged{Granted: make([]bool, len(c.Needs)), Limit: limit}
+// book is the ledger of one account while it is charged.
+type book struct {
+	account string
+	limit   Amounts
+	ledger
+	version int64
+	budget  AccountBudget
+}
+
+// charge applies a charge to the books of a key and of its project, of which one may be
+// missing: a need is granted if both have room for it.
+func charge(books []*book, c *Charge, now time.Time) (answer Charged, err error) {
+	for _, b := range books {
+		b.expire(now)
+	}
+	held, known := books[0].Leases[c.Holder] // both have it, unless one had no limits before
+	answer = Charged{Granted: make([]bool, len(c.Needs))}
 	switch {
 	case known && c.Sequence <= held.Sequence:
 		return Charged{}, agl.Errorf(agl.CodeConflict, "sequence: got %d, and %d has arrived before", c.Sequence, held.Sequence)
 	case !known && c.Known > 0:
-		total := l.total()
-		answer.Spent, answer.Reserved, answer.Lost = total.Spent, total.Reserved, true
-		return answer, nil
+		answer.Lost = true
 	}
-	delete(l.Leases, c.Holder)
-	if c.End {
-		l.Spent.add(c.Spent)
-	}
-	total := l.total()
-	if !c.End {
-		total.Spent.add(c.Spent)
-		total.Reserved.add(c.Reserved)
-		held = lease{Sequence: c.Sequence, Spent: c.Spent, Reserved: c.Reserved, Until: agl.TimestampOf(now.Add(leaseLife))}
-		used := total.Spent
-		used.add(total.Reserved)
-		for i, need := range c.Needs {
-			if lacking(limit, used, need) >= 0 {
-				continue
+	for _, b := range books {
+		if !answer.Lost {
+			delete(b.Leases, c.Holder)
+			if c.End {
+				b.Spent.add(c.Spent)
 			}
-			answer.Granted[i] = true
-			used.add(need)
-			total.Reserved.add(need)
-			held.Reserved.add(need)
 		}
-		if l.Leases == nil {
-			l.Leases = map[string]lease{}
-		}
-		l.Leases[c.Holder] = held
+		total := b.total()
+		b.budget = AccountBudget{Limit: b.limit, Spent: total.Spent, Reserved: total.Reserved}
 	}
-	answer.Spent, answer.Reserved = total.Spent, total.Reserved
+	if !c.End && !answer.Lost {
+		grant(books, c, answer.Granted, now)
+	}
+	answer.AccountBudget = books[0].budget
+	if len(books) > 1 {
+		answer.Project = &books[1].budget
+	}
 	return answer, nil
+}
+
+// grant gives the holder of a charge a lease in each book, with the needs that fit into all.
+func grant(books []*book, c *Charge, granted []bool, now time.Time) {
+	held := lease{Sequence: c.Sequence, Spent: c.Spent, Reserved: c.Reserved, Until: agl.TimestampOf(now.Add(leaseLife))}
+	for _, b := range books {
+		b.budget.Spent.add(c.Spent)
+		b.budget.Reserved.add(c.Reserved)
+	}
+	for i, need := range c.Needs {
+		if slices.ContainsFunc(books, func(b *book) bool { return b.budget.lacking(need) >= 0 }) {
+			continue
+		}
+		granted[i] = true
+		held.Reserved.add(need)
+		for _, b := range books {
+			b.budget.Reserved.add(need)
+		}
+	}
+	for _, b := range books {
+		if b.Leases == nil {
+			b.Leases = map[string]lease{}
+		}
+		b.Leases[c.Holder] = held
+	}
 }
 
 // ledgers keep what keys have used.
@@ -170,31 +210,28 @@ type ledgers struct {
 	locks [chargeLocks]sync.Mutex
 }
 
-// Charge reserves, spends and returns for a holder, in one conditional write of the key's
-// document, so that all servers of the database together stay within the limits. A charge
-// that is older than another of its holder is CodeConflict.
+// Charge reserves, spends and returns for a holder, in one conditional write of what the key
+// and its project have used, so that all servers of the database together stay within both
+// limits. A charge that is older than another of its holder is CodeConflict.
 func (k *Keys) Charge(ctx context.Context, c Charge) (Charged, error) {
 	if err := c.validate(); err != nil {
 		return Charged{}, err
 	}
-	document, err := k.documents.GetDocument(ctx, kind, c.KeyID)
+	limits, err := k.limits(ctx, c.KeyID)
 	if err != nil {
 		return Charged{}, err
 	}
-	stored, err := decode(&document)
-	if err != nil {
-		return Charged{}, err
-	}
-	lock := &k.ledgers.locks[maphash.String(k.ledgers.seed, c.KeyID)%chargeLocks]
+	// Those of one project write the same document.
+	lock := &k.ledgers.locks[maphash.String(k.ledgers.seed, limits[len(limits)-1].account)%chargeLocks]
 	lock.Lock()
 	defer lock.Unlock()
 	for try := 1; ; try++ {
-		answer, err := k.ledgers.charge(ctx, stored.Limits.amounts(), &c)
+		answer, err := k.ledgers.charge(ctx, limits, &c)
 		if err == nil || !errors.Is(err, errWritten) {
 			return answer, err
 		}
 		if try == maxCharges {
-			return Charged{}, agl.Errorf(agl.CodeUnavailable, "the budget of key %s is written by too many servers at once: %w", c.KeyID, err)
+			return Charged{}, agl.Errorf(agl.CodeUnavailable, "the budget of %s is written by too many servers at once: %w", c.KeyID, err)
 		}
 		if err := backoff.Sleep(ctx, rand.N(chargePauses)); err != nil {
 			return Charged{}, err
@@ -202,25 +239,62 @@ func (k *Keys) Charge(ctx context.Context, c Charge) (Charged, error) {
 	}
 }
 
+// limit is that of an account.
+type limit struct {
+	account string
+	limits  Limits
+}
+
+// limits returns the limits for a charge: those of the key, and of its project if that has
+// some. A project is charged by itself even if its limits were removed meanwhile.
+func (k *Keys) limits(ctx context.Context, account string) (all []limit, err error) {
+	project, err := k.ProjectLimits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if account != ProjectAccount {
+		document, err := k.documents.GetDocument(ctx, kind, account)
+		if err != nil {
+			return nil, err
+		}
+		stored, err := decode(&document)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, limit{account, stored.Limits})
+	}
+	if account == ProjectAccount || project != (Limits{}) {
+		all = append(all, limit{ProjectAccount, project})
+	}
+	return all, nil
+}
+
 // errWritten says that another server has written the document meanwhile.
 var errWritten = errors.New("the document has changed")
 
-func (l *ledgers) charge(ctx context.Context, limit Amounts, c *Charge) (Charged, error) {
-	book, version, err := l.read(ctx, c.KeyID)
+func (l *ledgers) charge(ctx context.Context, limits []limit, c *Charge) (Charged, error) {
+	books := make([]*book, len(limits))
+	for i := range limits {
+		b := &book{account: limits[i].account, limit: limits[i].limits.amounts()}
+		var err error
+		if b.ledger, b.version, err = l.read(ctx, b.account); err != nil {
+			return Charged{}, err
+		}
+		books[i] = b
+	}
+	answer, err := charge(books, c, time.Now())
 	if err != nil {
 		return Charged{}, err
 	}
-	answer, err := book.charge(limit, c, time.Now())
-	if err != nil {
-		return Charged{}, err
+	writes := make([]agl.DocumentWrite, len(books))
+	for i, b := range books {
+		body, err := json.Marshal(&b.ledger)
+		if err != nil {
+			return Charged{}, err
+		}
+		writes[i] = agl.DocumentWrite{Kind: usageKind, ID: b.account, Body: body, IfVersion: agl.Some(b.version), Quiet: true}
 	}
-	body, err := json.Marshal(&book)
-	if err != nil {
-		return Charged{}, err
-	}
-	_, err = l.documents.WriteDocuments(ctx, agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{
-		{Kind: usageKind, ID: c.KeyID, Body: body, IfVersion: agl.Some(version), Quiet: true},
-	}})
+	_, err = l.documents.WriteDocuments(ctx, agl.WriteDocumentsParams{Writes: writes})
 	if errors.Is(err, agl.ErrConflict) {
 		return Charged{}, errWritten
 	}

@@ -19,7 +19,8 @@ type Limits struct {
 // maxUSD bounds a budget, so that its billionths fit an int64.
 const maxUSD = 1e9
 
-func (l *Limits) validate() error {
+// Validate returns what is wrong with limits; CodeInvalid.
+func (l *Limits) Validate() error {
 	for _, f := range [...]struct {
 		name  string
 		value int64
@@ -106,7 +107,7 @@ func lacking(limit, used, need Amounts) int {
 
 // BudgetError says that a budget has no room for what was asked. Its status is 429.
 type BudgetError struct {
-	KeyID       string
+	KeyID       string // or ProjectAccount
 	Unit        string // tokens, dollars, rollouts, bytes or calls at once
 	Limit, Left int64  // of the unit; billionths of a dollar
 	Reserved    int64  // by what runs, which may give some of it back
@@ -120,8 +121,12 @@ func (e *BudgetError) Error() string {
 		}
 		return fmt.Sprint(n)
 	}
-	return fmt.Sprintf("the key %s has a budget of %s %s: left are %s, what runs has reserved %s, and this request may need %s",
-		e.KeyID, text(e.Limit), e.Unit, text(e.Left), text(e.Reserved), text(e.Need))
+	who := "the key " + e.KeyID
+	if e.KeyID == ProjectAccount {
+		who = "the project"
+	}
+	return fmt.Sprintf("%s has a budget of %s %s: left are %s, what runs has reserved %s, and this request may need %s",
+		who, text(e.Limit), e.Unit, text(e.Left), text(e.Reserved), text(e.Need))
 }
 
 // Fits reports whether the request would fit if what runs used nothing.

@@ -80,19 +80,20 @@ type Reservation struct {
 // Reserve reserves what a request of a key may use at most. The error is a *BudgetError if
 // there is no room for it, and another one if that cannot be found out.
 func (m *Meter) Reserve(ctx context.Context, caller *Caller, amounts Amounts) (*Reservation, error) {
-	if caller.Limits == (Limits{}) {
+	if !caller.Limited() {
 		return nil, nil
 	}
+	id := caller.account()
 	n := &need{amounts: amounts, until: time.Now().Add(settleWait), done: make(chan struct{})}
 	m.mu.Lock()
 	if m.closed {
 		m.mu.Unlock()
 		return nil, agl.Errorf(agl.CodeUnavailable, "the server is shutting down")
 	}
-	a := m.accounts[caller.KeyID]
+	a := m.accounts[id]
 	if a == nil {
-		a = &account{meter: m, keyID: caller.KeyID, wake: make(chan struct{}, 1), holder: rand.Text()}
-		m.accounts[caller.KeyID] = a
+		a = &account{meter: m, keyID: id, wake: make(chan struct{}, 1), holder: rand.Text()}
+		m.accounts[id] = a
 		life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		a.cancel = cancel
 		m.group.Go(func() { a.run(life) })

@@ -127,8 +127,14 @@ func (g *Gateway) forwardCall(w http.ResponseWriter, r *http.Request, api string
 	if x.wantsStream {
 		x.stream = &stream{w: w, most: g.cfg.MaxBodyBytes, translator: x.translator}
 	}
+	body, settle, err := g.reserveCall(r, x.path, body)
+	if err != nil {
+		return err
+	}
 	x.request = g.rewrite(body, mode)
-	if err := g.answer(r.Context(), &x, in); err != nil {
+	err = g.answer(r.Context(), &x, in)
+	settle(&x, err)
+	if err != nil {
 		if x.stream != nil && x.stream.begun {
 			g.cfg.Logger.Warn("a stream ended early", "rollout", x.rollout.id(), "error", err)
 			panic(http.ErrAbortHandler) // the only way to report it
@@ -267,6 +273,8 @@ type exchange struct {
 	experts          jsontext.Value // nil is none
 }
 
+var errTimedOut = errStatus(http.StatusGatewayTimeout, "Upstream model server timed out")
+
 var errUpstreamTimeout = errors.New("the backend timed out")
 
 // send sends the call until there is a reply that another try would not change. Its
@@ -287,7 +295,7 @@ func (g *Gateway) send(ctx context.Context, x *exchange) error {
 			x.take(&got)
 			return nil
 		case last && errors.Is(err, errUpstreamTimeout):
-			return errStatus(http.StatusGatewayTimeout, "Upstream model server timed out")
+			return errTimedOut
 		case last:
 			return errStatus(http.StatusBadGateway, "Upstream model server request failed")
 		}

@@ -30,6 +30,7 @@ type Gateway struct {
 	settings settings
 	terminal terminal
 	calls    calls
+	meter    *access.Meter // of model calls; nil without Budgets
 	draining chan struct{} // closed by Drain
 	drain    sync.Once
 
@@ -51,6 +52,9 @@ func New(config Config) (*Gateway, error) {
 	g := &Gateway{cfg: config, guard: guard, mux: http.NewServeMux(), routes: map[string]methods{}, settings: settings{store: config.Store.(agl.DocumentStore)}, draining: make(chan struct{}), stop: func() {}}
 	g.terminal.init(config.Store)
 	g.calls.init()
+	if config.Budgets != nil {
+		g.meter = access.NewMeter(config.Budgets)
+	}
 	const get, post, patch, del = http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete
 	const read, runs, train, sends = access.Readers, access.Runner | access.Train, access.Train, access.Senders
 	for path, m := range map[string]methods{
@@ -90,7 +94,10 @@ func (g *Gateway) Start(ctx context.Context) error {
 		return err
 	}
 	following, stop := context.WithCancel(ctx)
-	g.stop = stop
+	g.stop = func() {
+		stop()
+		g.closeMeter(ctx)
+	}
 	if err := g.terminal.start(following, &g.background, g.cfg.Logger); err != nil {
 		stop()
 		return err
@@ -123,12 +130,19 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.URL.Path != "/healthz" {
-		caller, err := g.identify(r)
+		who, err := g.identify(r)
 		if err != nil {
 			writeError(w, err)
 			return
 		}
-		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, caller))
+		by := &caller{Caller: who}
+		if who.Limited() {
+			by.lease = g.cfg.Budgets.Lease(&who)
+			counted := &statusWriter{ResponseWriter: w}
+			w = counted
+			defer func() { g.settle(r, by, counted.status) }()
+		}
+		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, by))
 	}
 	g.mux.ServeHTTP(w, r)
 }
@@ -201,7 +215,7 @@ func (g *Gateway) audit(r *http.Request, status int) {
 	if status == 0 || status >= http.StatusBadRequest {
 		return
 	}
-	caller, _ := r.Context().Value(callerKey{}).(access.Caller)
+	caller := callerOf(r)
 	act := access.Act{
 		Time: agl.TimestampOf(time.Now()), By: caller.By(), KeyID: caller.KeyID, From: r.RemoteAddr, Method: r.Method, Path: r.URL.Path, Status: status,
 	}
@@ -320,5 +334,5 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	if err != nil {
 		return nil, errStatus(httpserver.BodyStatus(err))
 	}
-	return raw, nil
+	return raw, callerOf(r).reserve(r.Context(), access.Amounts{Bytes: int64(len(raw))})
 }

@@ -17,8 +17,23 @@ import (
 // keyLifetime is how long the key of a rollout is valid.
 const keyLifetime = 7 * 24 * time.Hour
 
-// callerKey is the key of a request's context under which its access.Caller is.
+// callerKey is the key of a request's context under which its *caller is.
 type callerKey struct{}
+
+// caller is who makes a request, and what that uses of its budget.
+type caller struct {
+	access.Caller
+
+	lease *access.Lease // nil without a budget
+}
+
+// callerOf returns the caller of a request.
+func callerOf(r *http.Request) *caller {
+	if c, ok := r.Context().Value(callerKey{}).(*caller); ok {
+		return c
+	}
+	return &caller{} // of a route that is public: nobody
+}
 
 // identify returns who makes a request: it has the server's key, the key of the rollout
 // that it is about, or one that Access knows.
@@ -45,8 +60,8 @@ func (g *Gateway) identify(r *http.Request) (access.Caller, error) {
 		case agl.ErrorCode(err) == agl.CodeUnauthorized:
 		case err != nil:
 			return access.Caller{}, err
-		case caller.Limits != (access.Limits{}):
-			return access.Caller{}, errStatus(http.StatusForbidden, "the key "+caller.KeyID+" has a budget, which this API does not count: use one without limits, or the API under /v1/agl and agl proxy")
+		case caller.Limited() && g.cfg.Budgets == nil:
+			return access.Caller{}, errStatus(http.StatusForbidden, "the key "+caller.KeyID+" has a budget, which this server does not count: use one without limits")
 		case !caller.Attempt.Valid || agentsOwn(r) == caller.Attempt.V.RolloutID:
 			return caller, nil
 		}
@@ -56,8 +71,7 @@ func (g *Gateway) identify(r *http.Request) (access.Caller, error) {
 
 // allow returns why the caller of a request may not use a route that declares scopes.
 func allow(r *http.Request, scope access.Scope) error {
-	caller, _ := r.Context().Value(callerKey{}).(access.Caller)
-	if err := caller.Allow(scope); err != nil {
+	if err := callerOf(r).Allow(scope); err != nil {
 		return errStatus(http.StatusForbidden, err.Error())
 	}
 	return nil

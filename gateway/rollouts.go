@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
@@ -111,6 +112,9 @@ func (g *Gateway) createRollouts(w http.ResponseWriter, r *http.Request) error {
 		if p.Rollouts[i], err = asked[i].create(g.cfg.Runners); err != nil {
 			return err
 		}
+	}
+	if err := callerOf(r).reserve(r.Context(), access.Amounts{Rollouts: int64(len(asked))}); err != nil {
+		return err
 	}
 	stored, err := g.cfg.Store.CreateRollouts(r.Context(), p)
 	if err != nil {

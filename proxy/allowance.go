@@ -17,9 +17,17 @@ type allowance struct {
 	caller access.Caller
 }
 
-// allowance returns the budget of a caller, nil without one.
-func (p *Proxy) allowance(caller *access.Caller) exchange.Allowance {
-	if caller == nil || caller.Limits == (access.Limits{}) {
+// allowance returns the budget of a caller, nil without one. Whoever has no key of the store
+// shares the budget of the proxy's project alone.
+func (p *Proxy) allowance(ctx context.Context, caller *access.Caller) exchange.Allowance {
+	if caller == nil {
+		limits, err := p.cfg.Project.Get(ctx)
+		if err != nil {
+			return refusedAllowance{err}
+		}
+		caller = &access.Caller{Project: limits}
+	}
+	if !caller.Limited() {
 		return nil
 	}
 	return &allowance{p, *caller}
@@ -28,18 +36,34 @@ func (p *Proxy) allowance(caller *access.Caller) exchange.Allowance {
 // Reserve implements [exchange.Allowance].
 func (a *allowance) Reserve(ctx context.Context, model string, most exchange.Usage) (func(exchange.Usage), error) {
 	if a.proxy.meter == nil {
-		return nil, openai.NewError(http.StatusForbidden, "permission_error", "no_budgets", "the key "+a.caller.KeyID+" has a budget, and this proxy has no store that counts it")
+		return nil, openai.NewError(http.StatusForbidden, "permission_error", "no_budgets", a.who(a.caller.Limits != access.Limits{})+" has a budget, and this proxy has no store that counts it")
 	}
 	price := a.proxy.price(model)
-	if price == nil && a.caller.Limits.MaxUSD > 0 {
+	if price == nil && max(a.caller.Limits.MaxUSD, a.caller.Project.MaxUSD) > 0 {
 		return nil, openai.NewError(http.StatusForbidden, "permission_error", "no_price",
-			"the key "+a.caller.KeyID+" has a budget in dollars, and the model "+model+" has no price in the configuration of this proxy")
+			a.who(a.caller.Limits.MaxUSD > 0)+" has a budget in dollars, and the model "+model+" has no price in the configuration of this proxy")
 	}
 	got, err := a.proxy.meter.Reserve(ctx, &a.caller, amounts(price, most))
 	if err != nil {
 		return nil, budgetRefusal(ctx, err)
 	}
 	return func(used exchange.Usage) { got.Settle(amounts(price, used)) }, nil
+}
+
+// refusedAllowance refuses calls whose budget is unknown.
+type refusedAllowance struct{ err error }
+
+// Reserve implements [exchange.Allowance].
+func (r refusedAllowance) Reserve(ctx context.Context, _ string, _ exchange.Usage) (func(exchange.Usage), error) {
+	return nil, budgetRefusal(ctx, r.err)
+}
+
+// who has a budget: the key, or else its project.
+func (a *allowance) who(key bool) string {
+	if key {
+		return "the key " + a.caller.KeyID
+	}
+	return "the project"
 }
 
 // budgetRefusal answers a call that gets no reservation.

@@ -106,6 +106,9 @@ type Config struct {
 	Audit Audit
 	// Budgets reserves and spends the budgets of keys; nil refuses keys that have one.
 	Budgets access.Charger
+	// Project are the limits of the project that calls without a key of the store are charged
+	// to; nil is none.
+	Project *access.ProjectLimits
 	// RequireKeys requires a key or the Token of every call without a KeySecret, too.
 	RequireKeys bool
 	// PublicURL is where agents reach the proxy, for [Proxy.AsResource].

@@ -135,7 +135,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.refuse(w, r, refused)
 		return
 	}
-	rt.allowance = p.allowance(caller)
+	rt.allowance = p.allowance(r.Context(), caller)
 	if rt.rolloutID == "" {
 		rt.models = p.releases.stable()
 	}

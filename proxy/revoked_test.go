@@ -40,7 +40,7 @@ func TestRevokedEverywhere(t *testing.T) {
 		}
 		defer gate.Close()
 		registry := project.NewRegistry(store, func(context.Context, string) error { return nil })
-		if _, err := registry.Create(t.Context(), "p", "root"); err != nil {
+		if _, err := registry.Create(t.Context(), "p", "root", access.Limits{}); err != nil {
 			t.Fatal(err)
 		}
 		host := project.NewHost(project.Config{Registry: registry, Open: func(context.Context, string) (*project.Tenant, error) {

@@ -160,13 +160,15 @@ func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, rt route) b
 		return false
 	}
 	to := p.endpoint(r, rt)
-	if !found {
+	if found {
+		rt.allowance = p.allowance(r.Context(), nil)
+	} else {
 		caller, refused := p.keys.authorize(r, rt, to.scope)
 		if refused != nil {
 			p.refuse(w, r, refused)
 			return true
 		}
-		rt.allowance = p.allowance(caller)
+		rt.allowance = p.allowance(r.Context(), caller)
 	}
 	p.serveSessionCall(w, r, rt, s)
 	return true

@@ -120,7 +120,14 @@ func (c *keyListCommand) run(ctx context.Context, out *console.Console) error {
 		if c.JSON {
 			return nil
 		}
-		return table.Print(out)
+		if err := table.Print(out); err != nil {
+			return err
+		}
+		budget, err := store.ProjectBudget(ctx)
+		if err != nil || budget.Limits == (access.Limits{}) {
+			return err
+		}
+		return out.Summarize("the project: %s", limitsText(&budget.Limits, &budget.Usage))
 	})
 }
 
@@ -129,18 +136,36 @@ func used(k *access.Key) string {
 	if k.Usage == nil {
 		return ""
 	}
+	return limitsText(&k.Limits, k.Usage)
+}
+
+// limitsText lists limits, with what is used of them if that is known.
+func limitsText(l *access.Limits, usage *access.Usage) string {
 	var parts []string
-	add := func(limit int64, format string, args ...any) {
-		if limit > 0 {
-			parts = append(parts, fmt.Sprintf(format, args...))
+	add := func(used, limit int64, unit string) {
+		switch {
+		case limit == 0:
+		case usage == nil:
+			parts = append(parts, fmt.Sprintf("%d %s", limit, unit))
+		default:
+			parts = append(parts, fmt.Sprintf("%d/%d %s", used, limit, unit))
 		}
 	}
-	spent, l := &k.Usage.Spent, &k.Limits
-	add(access.NanoUSD(l.MaxUSD), "$%.2f/%.2f", float64(spent.NanoUSD)/1e9, l.MaxUSD)
-	add(l.MaxTokens, "%d/%d tokens", spent.Tokens, l.MaxTokens)
-	add(l.MaxCalls, "%d/%d calls", k.Usage.Reserved.Calls, l.MaxCalls)
-	add(l.MaxRollouts, "%d/%d rollouts", spent.Rollouts, l.MaxRollouts)
-	add(l.MaxBytes, "%d/%d bytes", spent.Bytes, l.MaxBytes)
+	var spent, reserved access.Amounts
+	if usage != nil {
+		spent, reserved = usage.Spent, usage.Reserved
+	}
+	switch {
+	case l.MaxUSD == 0:
+	case usage == nil:
+		parts = append(parts, fmt.Sprintf("$%.2f", l.MaxUSD))
+	default:
+		parts = append(parts, fmt.Sprintf("$%.2f/%.2f", float64(spent.NanoUSD)/1e9, l.MaxUSD))
+	}
+	add(spent.Tokens, l.MaxTokens, "tokens")
+	add(reserved.Calls, l.MaxCalls, "calls")
+	add(spent.Rollouts, l.MaxRollouts, "rollouts")
+	add(spent.Bytes, l.MaxBytes, "bytes")
 	return strings.Join(parts, ", ")
 }
 

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/rest/client"
@@ -16,27 +19,70 @@ import (
 type projectCommand struct {
 	Create  projectCreateCommand  `cmd:"" help:"Make a project: a store of its own at /p/NAME."`
 	List    projectListCommand    `cmd:"" help:"List the projects of a server."`
+	Limit   projectLimitCommand   `cmd:"" help:"Change the budgets of a project, which all its callers share."`
 	Archive projectArchiveCommand `cmd:"" help:"End the service of projects within a second. Their data stays."`
 }
 
 type projectCreateCommand struct {
 	flags.Store
+	flags.Limits
 
 	Name string `arg:"" help:"Its name: a-z, 0-9 and -, at most 40."`
 }
 
 func (projectCreateCommand) Help() string {
 	return "Needs a server that runs with agl store --projects, and its token or a key with the scope admin.\n\n" +
-		"Example:\n  agl project create search\n  agl key create gpu-7 --scope runner --store http://localhost:4747/p/search"
+		"The limits are those of all callers of the project together; agl project limit changes them.\n\n" +
+		"Example:\n  agl project create search --max-usd 500\n  agl key create gpu-7 --scope runner --store http://localhost:4747/p/search"
 }
 
 func (c *projectCreateCommand) run(ctx context.Context, out *console.Console) error {
 	return withClient(&c.Store, func(store *client.Client) error {
-		created, err := store.CreateProject(ctx, c.Name)
+		created, err := store.CreateProject(ctx, c.Name, c.Limits.Limits())
 		if err != nil {
 			return err
 		}
 		return out.Printf("%s/p/%s\n", strings.TrimRight(string(c.StoreURL), "/"), created.Name)
+	})
+}
+
+type projectLimitCommand struct {
+	flags.Store
+	flags.Limits
+
+	Name   string   `arg:"" help:"Its name."`
+	Remove []string `placeholder:"LIMIT" help:"Remove this limit: tokens, usd, calls, rollouts or bytes; repeat it or separate several by commas."`
+
+	removed access.Limits
+}
+
+func (projectLimitCommand) Help() string {
+	return "Limits that are not named stay as they are. What is spent stays spent. With none of the flags it prints the limits.\n\n" +
+		"Example:\n  agl project limit search --max-usd 800 --remove calls"
+}
+
+func (c *projectLimitCommand) Validate() error {
+	for _, name := range c.Remove {
+		limit := map[string]*int64{"tokens": &c.removed.MaxTokens, "calls": &c.removed.MaxCalls, "rollouts": &c.removed.MaxRollouts, "bytes": &c.removed.MaxBytes}[name]
+		switch {
+		case name == "usd":
+			c.removed.MaxUSD = 1
+		case limit != nil:
+			*limit = 1
+		default:
+			return fmt.Errorf("--remove: got %q, must be tokens, usd, calls, rollouts or bytes", name)
+		}
+	}
+	return nil
+}
+
+func (c *projectLimitCommand) run(ctx context.Context, out *console.Console) error {
+	return withClient(&c.Store, func(store *client.Client) error {
+		p, err := store.LimitProject(ctx, c.Name, c.Limits.Limits(), c.removed)
+		if err != nil {
+			return err
+		}
+		return out.Printf("%s  %s\n", p.Name, cmp.Or(limitsText(&p.Limits, nil), "no limits"))
 	})
 }
 
@@ -66,7 +112,7 @@ func (c *projectListCommand) run(ctx context.Context, out *console.Console) erro
 		if err != nil {
 			return err
 		}
-		table := console.Table{Headers: []string{"PROJECT", "STATE", "CREATED", "BY"}, Status: 1, Drop: []string{"BY"}}
+		table := console.Table{Headers: []string{"PROJECT", "STATE", "CREATED", "BY", "LIMITS"}, Status: 1, Drop: []string{"BY"}}
 		for i := range found {
 			p := &found[i]
 			state := "active"
@@ -80,7 +126,7 @@ func (c *projectListCommand) run(ctx context.Context, out *console.Console) erro
 					return err
 				}
 			default:
-				table.Rows = append(table.Rows, []string{console.Dash(p.Name), state, console.Time(agl.Some(p.CreateTime)), console.Dash(p.CreatedBy)})
+				table.Rows = append(table.Rows, []string{console.Dash(p.Name), state, console.Time(agl.Some(p.CreateTime)), console.Dash(p.CreatedBy), console.Dash(limitsText(&p.Limits, nil))})
 			}
 		}
 		if c.JSON {

@@ -80,7 +80,7 @@ func (c *storeCommand) registry(documents agl.DocumentStore) *project.Registry {
 }
 
 // openProject returns the function that opens the store of a project.
-func (c *storeCommand) openProject(page http.Handler, log *slog.Logger) func(ctx context.Context, name string) (*project.Tenant, error) {
+func (c *storeCommand) openProject(projects *project.Registry, page http.Handler, log *slog.Logger) func(ctx context.Context, name string) (*project.Tenant, error) {
 	return func(ctx context.Context, name string) (*project.Tenant, error) {
 		log := log.With("project", name)
 		dsn, _, err := c.projectDSN(name)
@@ -99,8 +99,12 @@ func (c *storeCommand) openProject(page http.Handler, log *slog.Logger) func(ctx
 		if err != nil {
 			return nil, errors.Join(err, engine.Close(ctx))
 		}
+		keys := access.NewProjectKeys(engine, access.NewProjectLimits(func(ctx context.Context) (access.Limits, error) {
+			p, err := projects.Get(ctx, name)
+			return p.Limits, err
+		}))
 		config := server.Config{
-			UI: page, Store: engine, Collector: collector, Token: c.token(), SpanSecret: spanSecret(c.token(), name), Keys: access.NewKeys(engine), Audit: access.NewAudit(engine), FailedLogins: failedLogins,
+			UI: page, Store: engine, Collector: collector, Token: c.token(), SpanSecret: spanSecret(c.token(), name), Keys: keys, Audit: access.NewAudit(engine), FailedLogins: failedLogins,
 			CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
 		}
 		var api *server.Server

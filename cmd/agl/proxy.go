@@ -148,6 +148,7 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 	cfg.Transport = backends
 	cfg.Spans, cfg.Token, cfg.LookupEnv, cfg.Logger = spans, c.Token, os.LookupEnv, log
 	cfg.Access, cfg.Budgets, cfg.Audit, cfg.RequireKeys = spans.Keys(), spans, spans, c.Keys
+	cfg.Project = spans.ProjectLimits()
 	cfg.Sessions.Store, cfg.Sessions.Releases = spans, spans
 	gateway, err := proxy.New(cfg)
 	if err != nil {

@@ -176,7 +176,7 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 	}
 	handler := beside(gate, server)
 	if projects != nil {
-		host := project.NewHost(project.Config{Registry: projects, Open: c.openProject(page, log), Logger: log})
+		host := project.NewHost(project.Config{Registry: projects, Open: c.openProject(projects, page, log), Logger: log})
 		drain = func() { host.Drain(); server.Drain() }
 		handler = withProjects(host, handler)
 		defer func() {

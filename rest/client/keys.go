@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -20,8 +21,15 @@ func (c *Client) CreateKey(ctx context.Context, p access.NewKey) (access.Created
 
 // ListKeys returns all keys, the newest first.
 func (c *Client) ListKeys(ctx context.Context) ([]access.Key, error) {
-	found, err := call[map[string][]access.Key](ctx, c, operation{name: "ListKeys", method: http.MethodGet, path: wire.Keys})
-	return found["items"], err
+	found, err := call[wire.KeysAnswer](ctx, c, operation{name: "ListKeys", method: http.MethodGet, path: wire.Keys})
+	return found.Items, err
+}
+
+// ProjectBudget returns the budget that all callers of the store's project share, with what is
+// used of it; null if they have none.
+func (c *Client) ProjectBudget(ctx context.Context) (access.Budget, error) {
+	found, err := call[wire.KeysAnswer](ctx, c, operation{name: "ProjectBudget", method: http.MethodGet, path: wire.Keys})
+	return found.Project, err
 }
 
 // RevokeKey ends a key: every server refuses it within a second.
@@ -65,4 +73,26 @@ func (c *Client) as(key string) *Client {
 	other := &Client{config: c.config, base: c.base, authorization: "Bearer " + key, http: c.http}
 	other.buffers.New, other.config.RetryBudget = c.buffers.New, -1
 	return other
+}
+
+// projectPatience bounds how long a server may take to say the limits of its project.
+const projectPatience = time.Second
+
+// ProjectLimits returns the limits of the store's project, as the server said within
+// access.StoreTTL, or said last if it does not answer; nil if the store is no project.
+func (c *Client) ProjectLimits() *access.ProjectLimits {
+	if !isProject(c.config.URL) {
+		return nil
+	}
+	asking := c.as("")
+	asking.authorization = c.authorization
+	var last access.Limits // guarded by the lock of ProjectLimits
+	return access.NewProjectLimits(func(ctx context.Context) (access.Limits, error) {
+		ctx, cancel := context.WithTimeout(ctx, projectPatience)
+		defer cancel()
+		if who, err := asking.WhoAmI(ctx); err == nil {
+			last = who.Project
+		}
+		return last, nil
+	})
 }

@@ -7,18 +7,27 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/rest/internal/wire"
 	"github.com/agl-go/agl/rest/project"
 )
 
 // CreateProject makes a project; CodeConflict if there is one of the name.
-func (c *Client) CreateProject(ctx context.Context, name string) (project.Project, error) {
-	return c.project(ctx, "CreateProject", wire.Projects, &wire.NewProject{Name: name})
+func (c *Client) CreateProject(ctx context.Context, name string, limits access.Limits) (project.Project, error) {
+	return c.project(ctx, "CreateProject", wire.Projects, &wire.NewProject{Name: name, Limits: limits})
 }
 
 // ArchiveProject ends the service of a project, or resumes it. Its data stays.
 func (c *Client) ArchiveProject(ctx context.Context, name string, archived bool) (project.Project, error) {
-	return c.project(ctx, "ArchiveProject", wire.Project(wire.Segment(name)), &wire.UpdateProject{Archived: archived})
+	return c.project(ctx, "ArchiveProject", wire.Project(wire.Segment(name)), &wire.UpdateProject{Archived: &archived})
+}
+
+// LimitProject changes the limits of a project: those that are above 0 in limits, and it has no
+// more those that are above 0 in removed.
+func (c *Client) LimitProject(ctx context.Context, name string, limits, removed access.Limits) (project.Project, error) {
+	var change wire.UpdatedLimits
+	change.Set(limits, removed)
+	return c.project(ctx, "LimitProject", wire.Project(wire.Segment(name)), &wire.UpdateProject{Limits: &change})
 }
 
 func (c *Client) project(ctx context.Context, operationName, path string, v any) (project.Project, error) {

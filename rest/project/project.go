@@ -20,6 +20,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 )
 
 // kind is the kind of the documents of projects.
@@ -32,6 +33,7 @@ type Project struct {
 	CreatedBy   string         `json:"created_by"`
 	ArchiveTime *agl.Timestamp `json:"archive_time"` // null: it is served
 	ArchivedBy  string         `json:"archived_by,omitzero"`
+	Limits      access.Limits  `json:"limits,omitzero"` // of all callers together
 }
 
 // names are the names of projects, which are also those of files and databases.
@@ -58,8 +60,11 @@ func NewRegistry(documents agl.DocumentStore, create func(ctx context.Context, n
 }
 
 // Create makes a project: CodeConflict if there is one of the name.
-func (r *Registry) Create(ctx context.Context, name, by string) (Project, error) {
+func (r *Registry) Create(ctx context.Context, name, by string, limits access.Limits) (Project, error) {
 	if err := CheckName(name); err != nil {
+		return Project{}, err
+	}
+	if err := limits.Validate(); err != nil {
 		return Project{}, err
 	}
 	if _, err := r.Get(ctx, name); err == nil {
@@ -70,7 +75,7 @@ func (r *Registry) Create(ctx context.Context, name, by string) (Project, error)
 	if err := r.create(ctx, name); err != nil {
 		return Project{}, err
 	}
-	p := Project{Name: name, CreateTime: agl.TimestampOf(time.Now()), CreatedBy: by}
+	p := Project{Name: name, CreateTime: agl.TimestampOf(time.Now()), CreatedBy: by, Limits: limits}
 	err := r.write(ctx, &p, 0)
 	if errors.Is(err, agl.ErrConflict) {
 		err = errExists(name)
@@ -121,17 +126,38 @@ func (r *Registry) List(ctx context.Context) ([]Project, error) {
 // maxWrites bounds the writes of a document that others change, too.
 const maxWrites = 5
 
-// Archive ends the service of a project, or resumes it. Its data stays.
-func (r *Registry) Archive(ctx context.Context, name, by string, archived bool) (Project, error) {
+// Change is what [Registry.Update] changes; nil is nothing.
+type Change struct {
+	By string // who changes it
+	// Archived ends the service of the project, or resumes it. Its data stays.
+	Archived *bool
+	// Limits replaces the limits. Every server goes by them within a second.
+	Limits func(now access.Limits) access.Limits
+}
+
+// Update changes a project.
+func (r *Registry) Update(ctx context.Context, name string, c Change) (Project, error) {
 	for try := 1; ; try++ {
 		p, version, err := r.read(ctx, name)
-		if err != nil || (p.ArchiveTime != nil) == archived {
+		if err != nil {
 			return p, err
 		}
-		p.ArchiveTime, p.ArchivedBy = nil, ""
-		if archived {
-			now := agl.TimestampOf(time.Now())
-			p.ArchiveTime, p.ArchivedBy = &now, by
+		before := p
+		if c.Archived != nil && (p.ArchiveTime != nil) != *c.Archived {
+			p.ArchiveTime, p.ArchivedBy = nil, ""
+			if *c.Archived {
+				now := agl.TimestampOf(time.Now())
+				p.ArchiveTime, p.ArchivedBy = &now, c.By
+			}
+		}
+		if c.Limits != nil {
+			p.Limits = c.Limits(p.Limits)
+			if err := p.Limits.Validate(); err != nil {
+				return before, err
+			}
+		}
+		if p == before {
+			return p, nil
 		}
 		if err = r.write(ctx, &p, version); !errors.Is(err, agl.ErrConflict) || try == maxWrites {
 			return p, err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/rest/project"
 	"github.com/agl-go/agl/store/memory/memorytest"
 )
@@ -56,7 +57,7 @@ func newHost(t *testing.T, s *tenants, names ...string) (*project.Host, *project
 	t.Helper()
 	registry := project.NewRegistry(memorytest.Open(t), func(context.Context, string) error { return nil })
 	for _, name := range names {
-		if _, err := registry.Create(t.Context(), name, "root"); err != nil {
+		if _, err := registry.Create(t.Context(), name, "root", access.Limits{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -154,7 +155,7 @@ func TestArchivedProjects(t *testing.T) {
 		}()
 		get(t, h, "/p/b/")
 		synctest.Wait()
-		p, err := registry.Archive(t.Context(), "a", "me", true)
+		p, err := registry.Update(t.Context(), "a", project.Change{By: "me", Archived: new(true)})
 		if err != nil || p.ArchiveTime == nil || p.ArchivedBy != "me" {
 			t.Errorf("%+v, %v", p, err)
 		}
@@ -172,7 +173,7 @@ func TestArchivedProjects(t *testing.T) {
 		if status, _ := get(t, h, "/p/b/"); status != http.StatusOK {
 			t.Errorf("another one: %d", status)
 		}
-		if _, err := registry.Archive(t.Context(), "a", "me", false); err != nil {
+		if _, err := registry.Update(t.Context(), "a", project.Change{By: "me", Archived: new(false)}); err != nil {
 			t.Error(err)
 		}
 		if status, _ := get(t, h, "/p/a/"); status != http.StatusOK {
@@ -192,7 +193,7 @@ func TestRegistry(t *testing.T) {
 		return nil
 	})
 	for _, name := range []string{"", "A", "a/b", "..", "-a", "a_b", "a\x00", string(make([]byte, 50))} {
-		if _, err := registry.Create(t.Context(), name, "root"); !errors.Is(err, agl.ErrInvalid) {
+		if _, err := registry.Create(t.Context(), name, "root", access.Limits{}); !errors.Is(err, agl.ErrInvalid) {
 			t.Errorf("%q: %v", name, err)
 		}
 		if _, err := registry.Get(t.Context(), name); !errors.Is(err, agl.ErrNotFound) {
@@ -200,15 +201,25 @@ func TestRegistry(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"b", "a"} {
-		if p, err := registry.Create(t.Context(), name, "root"); err != nil || p.Name != name || p.CreatedBy != "root" {
+		if p, err := registry.Create(t.Context(), name, "root", access.Limits{}); err != nil || p.Name != name || p.CreatedBy != "root" {
 			t.Errorf("%+v, %v", p, err)
 		}
-		if _, err := registry.Create(t.Context(), name, "root"); !errors.Is(err, agl.ErrConflict) {
+		if _, err := registry.Create(t.Context(), name, "root", access.Limits{}); !errors.Is(err, agl.ErrConflict) {
 			t.Errorf("again: %v", err)
 		}
 	}
-	if _, err := registry.Archive(t.Context(), "c", "root", true); !errors.Is(err, agl.ErrNotFound) {
+	if _, err := registry.Update(t.Context(), "c", project.Change{By: "root", Archived: new(true)}); !errors.Is(err, agl.ErrNotFound) {
 		t.Error(err)
+	}
+	limited, err := registry.Update(t.Context(), "b", project.Change{Limits: func(l access.Limits) access.Limits { l.MaxTokens += 7; return l }})
+	if err != nil || limited.Limits != (access.Limits{MaxTokens: 7}) || limited.ArchiveTime != nil {
+		t.Errorf("%+v, %v", limited, err)
+	}
+	if _, err := registry.Update(t.Context(), "b", project.Change{Limits: func(access.Limits) access.Limits { return access.Limits{MaxCalls: -1} }}); !errors.Is(err, agl.ErrInvalid) {
+		t.Error(err)
+	}
+	if p, err := registry.Get(t.Context(), "b"); err != nil || p.Limits != limited.Limits {
+		t.Errorf("%+v, %v", p, err)
 	}
 	list, err := registry.List(t.Context())
 	if err != nil || len(list) != 2 || list[0].Name != "a" || len(made) != 2 {

@@ -41,7 +41,7 @@ func newTenancy(t testing.TB) *tenancy {
 	registry := project.NewRegistry(memorytest.Open(t), func(context.Context, string) error { return nil })
 	apis := map[string]*server.Server{}
 	for _, name := range []string{"a", "b"} {
-		if _, err := registry.Create(t.Context(), name, "root"); err != nil {
+		if _, err := registry.Create(t.Context(), name, "root", access.Limits{}); err != nil {
 			t.Fatal(err)
 		}
 		engine := memorytest.Open(t)

@@ -54,6 +54,9 @@ func (a *auth) identifyBy(x *exchange, given string) error {
 		return errThrottled(x, blocked)
 	}
 	err := a.find(x, given, kind)
+	if err == nil {
+		return a.lease(x)
+	}
 	if agl.ErrorCode(err) != agl.CodeUnauthorized {
 		return err
 	}
@@ -131,7 +134,16 @@ func (a *auth) find(x *exchange, given string, kind credential) (err error) {
 
 // findBy sets the caller that a checker knows.
 func (a *auth) findBy(x *exchange, checker access.Checker, given string) (err error) {
-	if x.caller, err = checker.Check(x.context(), given); err == nil && a.keys != nil {
+	x.caller, err = checker.Check(x.context(), given)
+	return err
+}
+
+// lease has what the caller uses counted, if its key or the project of this server has limits.
+func (a *auth) lease(x *exchange) (err error) {
+	if a.keys == nil {
+		return nil
+	}
+	if x.caller.Project, err = a.keys.ProjectLimits(x.context()); err == nil {
 		x.lease = a.keys.Lease(&x.caller)
 	}
 	return err

@@ -71,7 +71,7 @@ const firstRead = 1 << 20
 // readBody reads the request's body, decompressed, into x.body, and charges it to the
 // budget of the caller's key.
 func (x *exchange) readBody() error {
-	if err := x.receiveBody(); err != nil || x.lease == nil {
+	if err := x.receiveBody(); err != nil || x.lease == nil || x.route == chargeRoute { // a proxy must be able to tell what is spent
 		return err
 	}
 	return x.reserve(access.Amounts{Bytes: int64(len(x.body))})

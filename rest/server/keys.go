@@ -15,6 +15,9 @@ import (
 // keyID is the placeholder of routes.
 const keyID = "key_id"
 
+// chargeRoute is the path of the route that charges.
+var chargeRoute = wire.Prefix + wire.KeyUsage("{"+keyID+"}")
+
 // spanTokenLife is how long an agent may send spans with the token of its attempt.
 const spanTokenLife = 24 * time.Hour
 
@@ -71,7 +74,11 @@ func (s keys) list(x *exchange) error {
 		return err
 	}
 	found, err := s.keys.List(x.context())
-	return x.answerJSON(http.StatusOK, map[string][]access.Key{"items": found}, err)
+	if err != nil {
+		return err
+	}
+	project, err := s.keys.ProjectBudget(x.context())
+	return x.answerJSON(http.StatusOK, &wire.KeysAnswer{Items: found, Project: project}, err)
 }
 
 func (s keys) revoke(x *exchange) error {

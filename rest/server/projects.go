@@ -29,7 +29,7 @@ func (s projects) create(x *exchange) error {
 	if err := x.decode(&body, bodyRequired); err != nil {
 		return err
 	}
-	created, err := s.registry.Create(x.context(), body.Name, x.caller.By())
+	created, err := s.registry.Create(x.context(), body.Name, x.caller.By(), body.Limits)
 	if err == nil {
 		x.log.Info("project created", "project", created.Name, "by", created.CreatedBy, "from", x.request.RemoteAddr)
 	}
@@ -52,9 +52,13 @@ func (s projects) update(x *exchange) error {
 	if err := x.decode(&body, bodyRequired); err != nil {
 		return err
 	}
-	updated, err := s.registry.Archive(x.context(), x.request.PathValue(projectName), x.caller.By(), body.Archived)
+	change := project.Change{By: x.caller.By(), Archived: body.Archived}
+	if body.Limits != nil {
+		change.Limits = body.Limits.Apply
+	}
+	updated, err := s.registry.Update(x.context(), x.request.PathValue(projectName), change)
 	if err == nil {
-		x.log.Info("project updated", "project", updated.Name, "archived", updated.ArchiveTime != nil, "by", x.caller.By(), "from", x.request.RemoteAddr)
+		x.log.Info("project updated", "project", updated.Name, "archived", updated.ArchiveTime != nil, "limits", updated.Limits, "by", x.caller.By(), "from", x.request.RemoteAddr)
 	}
 	return x.answerJSON(http.StatusOK, &updated, err)
 }

@@ -27,6 +27,13 @@ type NewKey struct {
 	Limits access.Limits `json:"limits,omitzero"`
 }
 
+// KeysAnswer is the answer of [Keys].
+type KeysAnswer struct {
+	Items []access.Key `json:"items"`
+	// Project is the budget that all callers share; it is left out if they have none.
+	Project access.Budget `json:"project,omitzero"`
+}
+
 // maxExpire is a hundred years, in seconds.
 const maxExpire = 100 * 365 * 24 * 3600
 

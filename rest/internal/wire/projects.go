@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 )
 
 // Audit is the path of what callers have done.
@@ -49,24 +50,67 @@ func Project(name string) string { return Projects + "/" + name }
 
 // NewProject is the body that posts to [Projects].
 type NewProject struct {
-	Name string `json:"name"`
+	Name   string        `json:"name"`
+	Limits access.Limits `json:"limits,omitzero"`
 }
 
 // UnmarshalJSONFrom refuses members that it does not know.
 func (p *NewProject) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain NewProject
-	return strict(json.UnmarshalDecode(dec, (*plain)(p), json.RejectUnknownMembers(true)), "name")
+	return strict(json.UnmarshalDecode(dec, (*plain)(p), json.RejectUnknownMembers(true)), "name and limits")
 }
 
-// UpdateProject is the body that posts to [Project].
+// UpdateProject is the body that posts to [Project]. What it leaves out stays.
 type UpdateProject struct {
-	Archived bool `json:"archived"`
+	Archived *bool          `json:"archived,omitzero"`
+	Limits   *UpdatedLimits `json:"limits,omitzero"`
+}
+
+// UpdatedLimits changes limits. What it leaves out stays, and 0 is no limit.
+type UpdatedLimits struct {
+	MaxTokens   *int64   `json:"max_tokens,omitzero"`
+	MaxUSD      *float64 `json:"max_usd,omitzero"`
+	MaxRollouts *int64   `json:"max_rollouts,omitzero"`
+	MaxBytes    *int64   `json:"max_bytes,omitzero"`
+	MaxCalls    *int64   `json:"max_calls,omitzero"`
+}
+
+// Set makes the change that sets what is above 0 in limits, and removes what is above 0 in
+// removed.
+func (u *UpdatedLimits) Set(limits, removed access.Limits) {
+	for _, f := range [...]struct {
+		to            **int64
+		set, removing int64
+	}{
+		{&u.MaxTokens, limits.MaxTokens, removed.MaxTokens}, {&u.MaxRollouts, limits.MaxRollouts, removed.MaxRollouts},
+		{&u.MaxBytes, limits.MaxBytes, removed.MaxBytes}, {&u.MaxCalls, limits.MaxCalls, removed.MaxCalls},
+	} {
+		if f.set > 0 || f.removing > 0 {
+			*f.to = &f.set
+		}
+	}
+	if limits.MaxUSD > 0 || removed.MaxUSD > 0 {
+		u.MaxUSD = &limits.MaxUSD
+	}
+}
+
+// Apply returns limits with the changes.
+func (u *UpdatedLimits) Apply(l access.Limits) access.Limits {
+	for _, f := range [...]struct{ from, to *int64 }{{u.MaxTokens, &l.MaxTokens}, {u.MaxRollouts, &l.MaxRollouts}, {u.MaxBytes, &l.MaxBytes}, {u.MaxCalls, &l.MaxCalls}} {
+		if f.from != nil {
+			*f.to = *f.from
+		}
+	}
+	if u.MaxUSD != nil {
+		l.MaxUSD = *u.MaxUSD
+	}
+	return l
 }
 
 // UnmarshalJSONFrom refuses members that it does not know.
 func (p *UpdateProject) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain UpdateProject
-	return strict(json.UnmarshalDecode(dec, (*plain)(p), json.RejectUnknownMembers(true)), "archived")
+	return strict(json.UnmarshalDecode(dec, (*plain)(p), json.RejectUnknownMembers(true)), "archived and limits (max_tokens, max_usd, max_rollouts, max_bytes, max_calls)")
 }
 
 func strict(err error, allowed string) error {

@@ -1,0 +1,129 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/store/memory/memorytest"
+)
+
+// roundTripper is a backend in memory.
+type roundTripper func(r *http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// Keys with limits are counted: rollouts and bytes of requests that succeed, and the tokens that
+// the backend has counted, of which as many are reserved as a call may use.
+func TestBudgets(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	keys := access.NewKeys(store)
+	status, reply, asked := 200, `{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3}}`, ""
+	g, err := New(Config{Store: store, Key: "s3cret", Access: keys, Budgets: keys, Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		body, err := io.ReadAll(r.Body)
+		if asked = string(body); status == 0 {
+			return nil, errors.New("connection refused")
+		}
+		return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(reply))}, err
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	send := func(key, method, path, body string) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
+		r.Header.Set("X-Api-Key", key)
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		g.ServeHTTP(w, r)
+		return w
+	}
+	create := func(limits access.Limits) access.CreatedKey {
+		created, err := keys.Create(t.Context(), access.NewKey{Name: "budget", Scopes: access.Train, Limits: limits})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return created
+	}
+	spent := func(id string) access.Usage {
+		list, err := keys.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range list {
+			if k.ID == id {
+				return *k.Usage
+			}
+		}
+		return access.Usage{}
+	}
+	for _, r := range []struct{ path, body string }{
+		{"/api/models", `[{"model":"` + DefaultModel + `","endpoint":"http://b/v1"}]`}, {"/api/rollouts", `[{"rollout_id":"r","input":{"data_id":"d"}}]`},
+	} {
+		if w := send("s3cret", "POST", r.path, r.body); w.Code != http.StatusCreated {
+			t.Fatalf("%s: %d %s", r.path, w.Code, w.Body)
+		}
+	}
+	few := create(access.Limits{MaxRollouts: 3, MaxBytes: 200})
+	const two = `[{"rollout_id":"a","input":{"data_id":"a"}},{"rollout_id":"b","input":{"data_id":"b"}}]`
+	if w := send(few.Text, "POST", "/api/rollouts", two); w.Code != http.StatusCreated {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := send(few.Text, "POST", "/api/rollouts", strings.ReplaceAll(two, `"rollout_id":"`, `"rollout_id":"x`)); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), "3 rollouts: left are 1") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := send(few.Text, "POST", "/proxy/pause", `{"reason":"`+strings.Repeat("x", 200)+`"}`); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), "200 bytes: left are") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if got, want := spent(few.ID), (access.Usage{Spent: access.Amounts{Rollouts: 2, Bytes: int64(len(two))}}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+
+	const chat, body = "/proxy/rollout/r/attempt/0/mode/train/openai/v1/chat/completions", `{"messages":[],"max_tokens":20}`
+	caller := create(access.Limits{MaxTokens: 100, MaxCalls: 1})
+	for _, tc := range []struct {
+		what, body, reply string
+		status, want      int
+		tokens            int64 // spent in all
+	}{
+		{"a call", body, reply, 200, 200, 10},
+		{"too large a call", `{"messages":[],"max_tokens":2000}`, reply, 200, 429, 10},
+		{"one without a limit, which gets one", `{"messages":[]}`, reply, 200, 429, 10},
+		{"a wrong limit", `{"messages":[],"max_tokens":-1}`, reply, 200, 400, 10},
+		{"one that fails", body, `{"error":{"message":"too long"}}`, 400, 400, 10},
+		{"one that nobody has counted", body, `{"choices":[]}`, 200, 200, 10 + 20 + int64(len(body))},
+		{"one for which nothing is left", body, reply, 200, 429, 10 + 20 + int64(len(body))},
+	} {
+		status, reply = tc.status, tc.reply
+		w := send(caller.Text, "POST", chat, tc.body)
+		if w.Code != tc.want || w.Code == http.StatusTooManyRequests && !strings.Contains(w.Body.String(), "has a budget of 100 tokens") {
+			t.Errorf("%s: %d %s, want %d", tc.what, w.Code, w.Body, tc.want)
+		}
+		for spent(caller.ID).Reserved != (access.Amounts{}) {
+			runtime.Gosched() // until the meter has told
+		}
+		if got := spent(caller.ID).Spent.Tokens; got != tc.tokens {
+			t.Errorf("%s: %d tokens are spent, want %d", tc.what, got, tc.tokens)
+		}
+	}
+	large := create(access.Limits{MaxTokens: 100_000})
+	if status, reply = 200, `{"usage":{"prompt_tokens":1}}`; send(large.Text, "POST", chat, `{"messages":[]}`).Code != http.StatusOK || !strings.Contains(asked, `"max_completion_tokens":4096`) {
+		t.Errorf("the backend got %s", asked)
+	}
+	dollars := create(access.Limits{MaxUSD: 5})
+	if w := send(dollars.Text, "POST", chat, body); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "knows no prices") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	g.Close()
+	if got := spent(large.ID); got != (access.Usage{Spent: access.Amounts{Tokens: 1, Bytes: int64(len(`{"messages":[]}`))}}) {
+		t.Errorf("after the gateway was closed: %+v", got)
+	}
+}

@@ -1,0 +1,70 @@
+package openai
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+)
+
+// DefaultOutput is the output limit, in tokens, that a request gets which sets none itself and
+// whose caller's budget must hold.
+const DefaultOutput = 4096
+
+// maxOutput bounds the numbers in a request, so that their product fits an int64.
+const maxOutput = math.MaxInt32
+
+// BoundOutput returns the most tokens that the replies to a request can have: its output limit
+// for each reply to each prompt. A body without an output limit gets DefaultOutput as the
+// member; it is returned. The error is an *Error.
+func BoundOutput(body []byte, member string) (bound []byte, output int64, err error) {
+	var choices, prompts int64 = 1, 1
+	var wrong *Error
+	number := func(name string, value []byte, to *int64) {
+		if string(value) == "null" {
+			return
+		}
+		n, err := strconv.ParseInt(string(value), 10, 64)
+		if err != nil || n < 1 || n > maxOutput {
+			wrong = NewError(http.StatusBadRequest, InvalidRequestError, "invalid_body", fmt.Sprintf("%s: got %.40s, must be a number between 1 and %d, because the key of this call has a budget", name, value, maxOutput))
+			wrong.Param = name
+			return
+		}
+		*to = max(*to, n)
+	}
+	Members(body, func(raw, value []byte) {
+		switch name := Unquote([]byte(`"` + string(raw) + `"`)); name {
+		case "max_tokens", "max_completion_tokens", "max_output_tokens":
+			number(name, value, &output)
+		case "n", "best_of":
+			number(name, value, &choices)
+		case "prompt":
+			prompts = max(prompts, Prompts(value))
+		}
+	})
+	if wrong != nil {
+		return nil, 0, wrong
+	}
+	if output == 0 {
+		output = DefaultOutput
+		body = withMember(body, member, strconv.Itoa(DefaultOutput))
+	}
+	if choices > maxOutput/prompts {
+		return nil, 0, NewError(http.StatusBadRequest, InvalidRequestError, "invalid_body", fmt.Sprintf("n: %d replies to %d prompts are too many", choices, prompts))
+	}
+	return body, output * choices * prompts, nil
+}
+
+// withMember returns an object with one more member. A body that is no object is returned
+// as it is, and refused by whoever reads it next.
+func withMember(body []byte, name, value string) []byte {
+	end := len(body) - 1
+	for end >= 0 && (body[end] == ' ' || body[end] == '\n' || body[end] == '\t' || body[end] == '\r') {
+		end--
+	}
+	if end < 1 || body[end] != '}' {
+		return body
+	}
+	out := append(make([]byte, 0, len(body)+len(name)+len(value)+4), body[:end]...) //nolint:mnd // quotes, colon and comma
+	return append(append(append(append(append(out, `,"`...), name...), `":`...), value...), '}')
+}
