@@ -65,7 +65,7 @@ func (g *Gateway) reserveCall(r *http.Request, path string, body []byte) (bounde
 	if err != nil {
 		return nil, nil, errStatus(http.StatusBadRequest, err.Error())
 	}
-	most := access.Amounts{Tokens: int64(len(bounded)) + output, Calls: 1}
+	most := access.Amounts{Tokens: openai.PromptBound(bounded) + output, Calls: 1}
 	got, err := g.meter.Reserve(r.Context(), &by.Caller, most)
 	if err != nil {
 		return nil, nil, budgetError(err)

@@ -91,20 +91,39 @@ const usedBody = `{"id":"c","object":"chat.completion","choices":[{"index":0,"me
 // have not used fits later ones.
 func TestBudgetHoldsOverProxies(t *testing.T) {
 	t.Parallel()
+	const plain = `{"model":"m","messages":[{"role":"user","content":"hello"}],"max_tokens":20}`
+	// The same in Python's escapes, with a tokenizer that makes a token of each byte: what is used is all that was reserved.
+	text := strings.Repeat("中é😀\n", 30)
+	escaped := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat(`\u4e2d\u00e9\ud83d\ude00\n`, 30) + `"}],"max_tokens":20}`
+	frame := len(`{"model":"m","messages":[{"role":"user","content":""}],"max_tokens":20}`)
+	worst := fmt.Sprintf(`{"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":20}}`, frame+len(text))
+	for name, tc := range map[string]struct {
+		body, reply string
+		most, cost  int
+	}{"plain": {plain, usedBody, len(plain) + 20, 8}, "escaped": {escaped, worst, frame + len(text) + 20, frame + len(text) + 20}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			holdsOverProxies(t, tc.body, tc.reply, tc.most, tc.cost)
+		})
+	}
+}
+
+// holdsOverProxies makes calls that may use most tokens, and use cost.
+func holdsOverProxies(t *testing.T, body, reply string, most, cost int) {
+	t.Helper()
 	var gate atomic.Pointer[chan struct{}]
 	arrived := make(chan struct{}, 2000)
 	b := newBudgets(t, 3, func(r *http.Request) (*http.Response, error) {
 		arrived <- struct{}{}
 		select {
 		case <-*gate.Load():
-			return respond(http.StatusOK, nil, usedBody), nil
+			return respond(http.StatusOK, nil, reply), nil
 		case <-r.Context().Done():
 			return nil, r.Context().Err()
 		}
 	}, nil)
-	const body, fits, calls = `{"model":"m","messages":[{"role":"user","content":"hello"}],"max_tokens":20}`, 250, 1000
-	const most, cost = len(body) + 20, 8
-	const limit = fits*most + most - 1
+	const fits, calls = 250, 1000
+	limit := fits*most + most - 1
 	key, err := b.keys.Create(t.Context(), access.NewKey{Name: "k", Scopes: access.Live, Limits: access.Limits{MaxTokens: int64(limit)}})
 	if err != nil {
 		t.Fatal(err)

@@ -16,18 +16,16 @@ type Allowance interface {
 // BudgetExceeded is the code of the error that refuses a call for which a budget has no room.
 const BudgetExceeded = "budget_exceeded"
 
-// bounded returns the most that a request can use. A body that limits no output gets a
-// limit. No tokenizer makes more tokens of a text than it has bytes, and the members around
-// a message have more bytes than a chat format has tokens for them.
+// bounded returns the most that a request can use. A body that limits no output gets a limit.
 func bounded(path string, body []byte) ([]byte, Usage, error) {
 	if path == CountTokens {
 		return body, Usage{}, nil
 	}
 	if !Generates(path) {
-		return body, Usage{Prompt: int64(len(body))}, nil
+		return body, Usage{Prompt: openai.PromptBound(body)}, nil
 	}
 	body, output, err := openai.BoundOutput(body, outputMember(path))
-	return body, Usage{Prompt: int64(len(body)), Completion: output}, err
+	return body, Usage{Prompt: openai.PromptBound(body), Completion: output}, err
 }
 
 // outputMember is the member that limits the output of a request.

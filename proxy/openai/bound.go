@@ -5,6 +5,8 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // DefaultOutput is the output limit, in tokens, that a request gets which sets none itself and
@@ -53,6 +55,50 @@ func BoundOutput(body []byte, member string) (bound []byte, output int64, err er
 		return nil, 0, NewError(http.StatusBadRequest, InvalidRequestError, "invalid_body", fmt.Sprintf("n: %d replies to %d prompts are too many", choices, prompts))
 	}
 	return body, output * choices * prompts, nil
+}
+
+// PromptBound returns the most tokens that the prompt in a request can have: one for each byte,
+// of which an escaped character counts as many as it stands for. No tokenizer makes more tokens
+// of a text than it has bytes, and the members around a message have more bytes than a chat
+// format has tokens for them. The body need not be valid.
+func PromptBound(body []byte) int64 {
+	n := len(body)
+	for i := 0; i < len(body); i++ { // a backslash stands in strings only
+		if body[i] != '\\' {
+			continue
+		}
+		raw, stands := escape(body[i:])
+		n -= raw - stands
+		i += raw - 1
+	}
+	return int64(n)
+}
+
+// unicodeEscape is the length of \uXXXX.
+const unicodeEscape = 6
+
+// escape returns the bytes of the escape that s begins with, and of the text that it stands for.
+func escape(s []byte) (raw, stands int) {
+	first, ok := codeUnit(s)
+	switch {
+	case !ok:
+		return min(2, len(s)), 1 //nolint:mnd // a backslash and a character
+	case utf16.IsSurrogate(first):
+		if second, ok := codeUnit(s[unicodeEscape:]); ok && utf16.DecodeRune(first, second) != utf8.RuneError {
+			return 2 * unicodeEscape, utf8.UTFMax
+		}
+		first = utf8.RuneError
+	}
+	return unicodeEscape, utf8.RuneLen(first)
+}
+
+// codeUnit reads \uXXXX.
+func codeUnit(s []byte) (unit rune, ok bool) {
+	if len(s) < unicodeEscape || s[0] != '\\' || s[1] != 'u' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(string(s[2:unicodeEscape]), 16, 16)
+	return rune(n), err == nil
 }
 
 // withMember returns an object with one more member. A body that is no object is returned
