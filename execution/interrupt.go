@@ -66,9 +66,9 @@ func NotifyContext(parent context.Context) (context.Context, context.CancelFunc)
 	return ctx, stop
 }
 
-// forced returns a channel that is closed by a second signal; nil when ctx does
-// not come from NotifyContext.
-func forced(ctx context.Context) <-chan struct{} {
+// Forced returns a channel that is closed by a second signal; nil when ctx does
+// not come from [NotifyContext].
+func Forced(ctx context.Context) <-chan struct{} {
 	force, ok := ctx.Value(forceKey{}).(context.Context)
 	if !ok {
 		return nil

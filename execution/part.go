@@ -87,9 +87,16 @@ func (p *part) stop(log *slog.Logger, hurry bool, force <-chan struct{}) error {
 		return nil
 	}
 	if isClosed(force) {
-		return fmt.Errorf("%s was left behind, as it did not stop at once", p.name)
+		return &leftBehindError{p.name}
 	}
 	return fmt.Errorf("%s did not stop within %s", p.name, waited)
+}
+
+// leftBehindError says that a part had not ended when a second signal came.
+type leftBehindError struct{ part string }
+
+func (e *leftBehindError) Error() string {
+	return e.part + " was left behind, as it did not stop at once"
 }
 
 // await waits until the part ends, d has passed or giveUp is closed, and reports

@@ -60,7 +60,7 @@ func (r *run) lead(ctx context.Context, grace time.Duration, start, afterwards f
 	if err = start(); err == nil {
 		err = r.supervise(ctx)
 	} else {
-		err = errors.Join(append([]error{err}, r.stop(true, forced(ctx))...)...)
+		err = errors.Join(append([]error{err}, r.stop(true, Forced(ctx))...)...)
 	}
 	// Nobody has closed it yet if there was no runner here; there may be some elsewhere.
 	closing := r.closeQueue()

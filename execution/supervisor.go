@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/agl-go/agl"
@@ -32,17 +33,31 @@ func (s *supervisor) supervise(ctx context.Context) error {
 		// The failure is returned; here it says why the others end.
 		s.log.Info("a part of the run failed, stopping the others", "error", failure)
 	}
-	late := s.stop(failure != nil, forced(ctx))
+	late := s.stop(failure != nil, Forced(ctx))
 	if failure == nil && ctx.Err() != nil {
 		failure = context.Cause(ctx)
 	}
 	if failure == nil {
 		return errors.Join(late...)
 	}
+	s.tellLate(late)
+	return failure
+}
+
+// tellLate logs what went wrong while stopping. The parts that a second signal left
+// behind share a line: there are as many as runners.
+func (s *supervisor) tellLate(late []error) {
+	var left []string
 	for _, err := range late {
+		if behind, ok := errors.AsType[*leftBehindError](err); ok {
+			left = append(left, behind.part)
+			continue
+		}
 		s.log.Warn("while stopping", "error", err)
 	}
-	return failure
+	if len(left) > 0 {
+		s.log.Warn("left behind, as they did not stop at once", "parts", strings.Join(left, ", "))
+	}
 }
 
 // watch returns nil when the run is over, or the first failure or interrupt.

@@ -52,6 +52,8 @@ type watch struct {
 	seen     map[string]bool
 	rewarded bool // a rollout had a usable reward
 	called   bool // a rollout had a recorded model call
+	ended    bool // an agent ended well, without a usable reward
+	late     bool // a rollout ended by a time limit
 	useless  int  // rollouts without a usable reward, for reasons that will not pass
 	silent   int  // rollouts that went well without a model call
 	lastLine string
@@ -114,6 +116,7 @@ func (w *watch) read(ctx context.Context, id string, brief bool) error {
 	}
 	if e.Outcome.Kind != agl.OutcomeOK {
 		w.fail(id, reasonOf(e.Outcome), e.Outcome.Message)
+		w.late = w.late || e.Outcome.Kind == agl.OutcomeTimeout
 		if e.Outcome.Kind == agl.OutcomeAgentError || e.Outcome.Kind == agl.OutcomeSetupError {
 			w.useless++
 		}
@@ -124,6 +127,7 @@ func (w *watch) read(ctx context.Context, id string, brief bool) error {
 		w.rewarded = true
 	} else {
 		w.useless++
+		w.ended = true
 		w.fail(id, noReward(mask), "")
 		w.lastLine = cmp.Or(LastOutput(e.Spans), w.lastLine)
 	}
@@ -260,7 +264,15 @@ func (w *watch) unrewarded(n int) error {
 	if w.lastLine != "" {
 		fmt.Fprintf(&b, "\nthe last line that an agent printed: %.200q", w.lastLine)
 	}
-	fmt.Fprintf(&b, "\nhow to report a reward: %s", RewardForm)
+	switch {
+	case w.ended:
+		fmt.Fprintf(&b, "\nhow to report a reward: %s", RewardForm)
+	default:
+		b.WriteString("\nno agent has ended well: agl train --dry-run runs one task and shows what the agent does")
+		if w.late {
+			b.WriteString("; agent.timeout is the time that it has")
+		}
+	}
 	return uselessError{agl.Errorf(agl.CodeIllegalState, "%s", b.String())}
 }
 

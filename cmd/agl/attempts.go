@@ -12,17 +12,27 @@ import (
 type attemptsCommand struct {
 	flags.Store
 
-	Rollout string `arg:"" help:"Id of the rollout."`
-	JSON    bool   `help:"Print JSON, one attempt a line, instead of a table."`
+	rolloutArgs
+
+	JSON bool `help:"Print JSON, one attempt a line, instead of a table."`
 }
 
 func (attemptsCommand) Help() string {
-	return "Attempts are listed in their order, each with the outcome that its runner reported.\n\nExample:\n  agl attempts ro-b66f639043f4 --json"
+	return "Attempts are listed in their order, each with the outcome that its runner reported.\n\nExamples:\n  agl attempts ro-b66f639043f4 --json\n  agl attempts worst runs/agl"
+}
+
+// Validate puts the arguments in order.
+func (c *attemptsCommand) Validate() error { return c.order() }
+
+// Open opens the store of the run, or that of the flags.
+func (c *attemptsCommand) Open(ctx context.Context) (agl.Store, func(), error) {
+	return c.OpenRun(ctx, c.Run)
 }
 
 func (c *attemptsCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
 	// The query returns no attempts for an unknown rollout, as for one in the queue.
-	if _, err := store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: c.Rollout}); err != nil {
+	rollout, err := findRollout(ctx, store, c.Rollout)
+	if err != nil {
 		return c.Wrap(err)
 	}
 	return (&listing[agl.Attempt, *agl.Attempt]{
@@ -32,7 +42,7 @@ func (c *attemptsCommand) use(ctx context.Context, out *console.Console, store a
 		drop:    []string{"HEARTBEAT", "STARTED", "WORKER", "TOOK"},
 		row:     plainRow(attemptRow),
 		query: func(ctx context.Context, p agl.Paging) (agl.Page[agl.Attempt], error) {
-			return store.QueryAttempts(ctx, agl.QueryAttemptsParams{RolloutID: c.Rollout, Paging: p})
+			return store.QueryAttempts(ctx, agl.QueryAttemptsParams{RolloutID: rollout.RolloutID, Paging: p})
 		},
 	}).show(ctx, out)
 }

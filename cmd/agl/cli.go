@@ -103,7 +103,7 @@ func newParser(commands *cli, stdout, stderr io.Writer) (*kong.Kong, error) {
 		kong.Vars{
 			"releaseshare":    strconv.FormatFloat(release.DefaultShare, 'g', -1, 64),
 			"rolloutStatuses": commaList(agl.RolloutStatuses()), "workerStatuses": commaList(agl.WorkerStatuses()), "attemptStatuses": commaList(agl.AttemptStatuses()),
-			"database": store.DefaultDSN, "gatewayModel": gateway.DefaultModel,
+			"database": store.DefaultDSN, "runfile": defaultFile, "gatewayModel": gateway.DefaultModel,
 		},
 		kong.Writers(stdout, stderr),
 		// After printing help kong expects the process to end.

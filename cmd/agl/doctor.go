@@ -20,7 +20,7 @@ import (
 type doctorCommand struct {
 	flags.Trust
 
-	File     string        `arg:"" optional:"" help:"A run file. Default: check only the store, the ports and --model."`
+	File     string        `arg:"" optional:"" help:"A run file. Default: ${runfile}, if there is one; otherwise only the store, the ports and --model are checked."`
 	StoreURL flags.URL     `name:"store" placeholder:"URL" help:"Base URL of the store. Default: where the file keeps the run; without a file AGL_STORE_URL, or http://localhost:4747."`
 	Token    string        `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token."`
 	Model    []flags.Model `sep:"none" placeholder:"NAME=URL" help:"One more model to check, and the base URL of its backend; repeat it for several."`
@@ -38,6 +38,9 @@ func (doctorCommand) Help() string {
 }
 
 func (c *doctorCommand) Validate() error {
+	if _, err := os.Stat(defaultFile); c.File == "" && err == nil {
+		c.File = defaultFile
+	}
 	if c.Timeout <= 0 {
 		return fmt.Errorf("--timeout=%s: must be longer than 0", c.Timeout)
 	}

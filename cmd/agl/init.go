@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -15,17 +17,20 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/charmbracelet/x/term"
+
 	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/internal/terminal"
 )
 
 type initCommand struct {
 	Template string `short:"t" enum:"python,typescript,go,shell" default:"python" help:"The agent's language: python, typescript, go or shell. Default: ${default}."`
-	Dir      string `arg:"" optional:"" default:"." help:"The folder, created if it does not exist. Default: the current one."`
+	Dir      string `arg:"" optional:"" help:"The folder, created if it does not exist; . is the current one. Without it a terminal is asked."`
 }
 
 func (initCommand) Help() string {
 	return "Writes an agent, tasks for it and the run file agl.yaml, which trains the small model built into agl. " +
-		"If one of the files exists already, nothing is written.\n\nExample:\n" +
+		"What else is in the folder stays. If one of the files exists already, nothing is written.\n\nExample:\n" +
 		"  agl init first --template typescript && cd first && agl train agl.yaml"
 }
 
@@ -53,7 +58,35 @@ func starters() map[string]starter {
 	}
 }
 
+// suggestedDir is the folder of who names none when asked.
+const suggestedDir = "first"
+
+func (c *initCommand) Validate() error {
+	if c.Dir == "" && !term.IsTerminal(os.Stdin.Fd()) {
+		return fmt.Errorf("name the folder to write to, such as %s, or . for the current one", suggestedDir)
+	}
+	return nil
+}
+
+// ask reads the folder from the terminal.
+func (c *initCommand) ask(out *console.Console) error {
+	if _, err := fmt.Fprintf(out.Err, "folder to write the example to [%s]: ", suggestedDir); err != nil {
+		return fmt.Errorf("write to standard error: %w", err)
+	}
+	line, err := bufio.NewReader(os.Stdin).ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("init: no folder was named: %w", err)
+	}
+	c.Dir = cmp.Or(strings.TrimSpace(line), suggestedDir)
+	return nil
+}
+
 func (c *initCommand) run(_ context.Context, out *console.Console) error {
+	if c.Dir == "" {
+		if err := c.ask(out); err != nil {
+			return err
+		}
+	}
 	files, err := starterFiles(c.Template)
 	if err != nil {
 		return err
@@ -66,8 +99,8 @@ func (c *initCommand) run(_ context.Context, out *console.Console) error {
 		names[i] = f.name
 	}
 	next := "agl train agl.yaml"
-	if c.Dir != "." {
-		next = "cd " + c.Dir + " && " + next
+	if filepath.Clean(c.Dir) != "." {
+		next = "cd " + terminal.ShellWord(c.Dir) + " && " + next
 	}
 	return out.Printf("wrote %s\nnow: %s\n", strings.Join(names, ", "), next)
 }
@@ -117,6 +150,9 @@ func starterFiles(language string) ([]starterFile, error) {
 
 // writeStarter writes the files into a folder, or none if one of them exists.
 func writeStarter(dir string, files []starterFile) error {
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return fmt.Errorf("init: %s is a file; name a folder", dir)
+	}
 	var there []string
 	for _, f := range files {
 		_, err := os.Lstat(filepath.Join(dir, f.name))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
+	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/runner"
 	"github.com/agl-go/agl/runner/process"
@@ -79,7 +80,7 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 	defer func() { err = errors.Join(err, store.Close()) }()
 	cfg := process.Config{
 		Command: c.agent(), Environ: os.Environ(), Env: c.Env, Dir: c.Cwd, Keep: c.Keep,
-		StoreURL: public, AllowEnv: c.AllowEnv, Timeout: c.Timeout, GracePeriod: c.Grace,
+		StoreURL: public, AllowEnv: c.AllowEnv, Timeout: c.Timeout, GracePeriod: c.Grace, Hurry: execution.Forced(ctx),
 		OutputBytes: int(c.Output), MemoryBytes: int64(c.Memory), Logger: log,
 	}
 	if c.Workspace {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"strconv"
 
 	"github.com/agl-go/agl"
@@ -9,7 +10,8 @@ import (
 )
 
 type spansCommand struct {
-	Rollout        string `arg:"" help:"Id of the rollout."`
+	rolloutArgs
+
 	Attempt        string `placeholder:"ID" help:"Only this attempt: its id, or latest. Default: all of them."`
 	Name           string `help:"Only spans of this name."`
 	NameContains   string `placeholder:"TEXT" help:"Only spans with this in their name."`
@@ -24,12 +26,23 @@ type spansCommand struct {
 }
 
 func (spansCommand) Help() string {
-	return "Spans are listed in the order of their sequence ids. agl trace shows the same spans as a tree.\n\nExample:\n  agl spans ro-b66f639043f4 --name-contains reward --json"
+	return "Spans are listed in the order of their sequence ids. agl trace shows the same spans as a tree.\n\nExamples:\n  agl spans ro-b66f639043f4 --name-contains reward --json\n  agl spans worst runs/agl"
+}
+
+// Validate puts the arguments in order.
+func (c *spansCommand) Validate() error {
+	return errors.Join(c.order(), c.listFlags.Validate())
+}
+
+// Open opens the store of the run, or that of the flags.
+func (c *spansCommand) Open(ctx context.Context) (agl.Store, func(), error) {
+	return c.OpenRun(ctx, c.Run)
 }
 
 func (c *spansCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
 	// The query returns no spans for an unknown rollout, as for a new one.
-	if _, err := store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: c.Rollout}); err != nil {
+	rollout, err := findRollout(ctx, store, c.Rollout)
+	if err != nil {
 		return c.Wrap(err)
 	}
 	return (&listing[agl.Span, *agl.Span]{
@@ -40,7 +53,7 @@ func (c *spansCommand) use(ctx context.Context, out *console.Console, store agl.
 		row:     plainRow(spanRow),
 		query: func(ctx context.Context, p agl.Paging) (agl.Page[agl.Span], error) {
 			query := agl.QuerySpansParams{
-				RolloutID: c.Rollout, AttemptID: c.Attempt,
+				RolloutID: rollout.RolloutID, AttemptID: c.Attempt,
 				Name: c.Name, NameContains: c.NameContains, SpanID: c.Span, SpanIDContains: c.SpanContains,
 				ParentID: c.Parent, ParentIDContains: c.ParentContains, TraceID: c.Trace, TraceIDContains: c.TraceContains,
 				Paging: p,

@@ -14,8 +14,8 @@ import (
 type traceCommand struct {
 	flags.Store
 
-	Rollout string `arg:"" optional:"" default:"latest" help:"Id of the rollout or its beginning, or latest, worst or best. Default: ${default}."`
-	Run     string `arg:"" optional:"" help:"Folder of a run, whose store is read; no server is needed. It may come first."`
+	rolloutArgs
+
 	Attempt string `placeholder:"ID" help:"Only this attempt: its id, or latest. Default: all of them."`
 	JSON    bool   `help:"Print the spans as JSON, one a line."`
 }
@@ -27,17 +27,7 @@ func (traceCommand) Help() string {
 }
 
 // Validate puts the arguments in order.
-func (c *traceCommand) Validate() error {
-	if flags.IsRun(c.Rollout) {
-		if flags.IsRun(c.Run) {
-			return fmt.Errorf("%s and %s are both folders; give one run, and a rollout", c.Rollout, c.Run)
-		}
-		if c.Run, c.Rollout = c.Rollout, c.Run; c.Rollout == "" {
-			c.Rollout = "latest"
-		}
-	}
-	return nil
-}
+func (c *traceCommand) Validate() error { return c.order() }
 
 // Open opens the store of the run, or that of the flags.
 func (c *traceCommand) Open(ctx context.Context) (agl.Store, func(), error) {

@@ -180,6 +180,9 @@ func (c *trainCommand) read(role execution.Role) (*runfile.File, output.Source, 
 	}
 	if c.File != "" {
 		text, err := os.ReadFile(c.File)
+		if info, failed := os.Stat(c.File); failed == nil && info.IsDir() {
+			return nil, source, fmt.Errorf("%s is a folder; name the run file in it, or run agl train there", c.File)
+		}
 		if err != nil {
 			return nil, source, fmt.Errorf("read the run file: %w", err)
 		}

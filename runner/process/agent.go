@@ -42,7 +42,7 @@ func New(cfg Config) (*Agent, error) {
 		argv = append([]string{"/bin/sh", "-c", fmt.Sprintf(`ulimit -v %d && exec "$@"`, max(cfg.MemoryBytes/kib, 1)), "sh"}, argv...)
 	}
 	return &Agent{cfg: cfg, launcher: launcher{
-		argv: argv, environ: cfg.inherited(), reaper: cfg.Reaper, log: cfg.Logger, grace: cfg.GracePeriod, user: cfg.User,
+		argv: argv, environ: cfg.inherited(), reaper: cfg.Reaper, log: cfg.Logger, grace: cfg.GracePeriod, hurry: cfg.Hurry, user: cfg.User,
 	}}, nil
 }
 

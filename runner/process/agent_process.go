@@ -26,6 +26,7 @@ type agentProcess struct {
 	reaper *Reaper
 	log    *slog.Logger
 	grace  time.Duration // between the request to end and the kill
+	hurry  <-chan struct{}
 	cmd    *exec.Cmd
 	group  *procgroup.Group
 	mark   string
@@ -45,12 +46,13 @@ type launcher struct {
 	reaper  *Reaper
 	log     *slog.Logger
 	grace   time.Duration
+	hurry   <-chan struct{}
 	user    *User // nil is this process's
 }
 
 // start starts a process.
 func (l *launcher) start(dir string, vars variables, stdin bool) (*agentProcess, error) {
-	c := &agentProcess{reaper: l.reaper, log: l.log, grace: l.grace, mark: rand.Text(), exited: make(chan struct{})}
+	c := &agentProcess{reaper: l.reaper, log: l.log, grace: l.grace, hurry: l.hurry, mark: rand.Text(), exited: make(chan struct{})}
 	c.cmd = exec.Command(l.argv[0], l.argv[1:]...) //nolint:noctx // await ends it, more gently than a context does
 	c.cmd.Dir = dir
 	c.cmd.Env = slices.Concat(l.environ, vars, []string{markVariable + "=" + c.mark})
@@ -132,21 +134,27 @@ func (c *agentProcess) await(ctx context.Context) {
 	case <-c.exited:
 	case <-ctx.Done():
 		c.group.Terminate()
-		timer := time.NewTimer(c.grace)
-		select {
-		case <-c.exited:
-		case <-timer.C:
-		}
-		timer.Stop()
+		c.spare()
 	}
 	c.end()
+}
+
+// spare waits until the process has ended, for its grace period at most.
+func (c *agentProcess) spare() {
+	timer := time.NewTimer(c.grace)
+	defer timer.Stop()
+	select {
+	case <-c.exited:
+	case <-timer.C:
+	case <-c.hurry:
+	}
 }
 
 // end kills the process, if it still runs, and all that it has started.
 func (c *agentProcess) end() {
 	c.group.Kill()
 	<-c.exited
-	if left := c.reaper.sweep(c.mark); left > 0 {
+	if left := c.reaper.sweep(c.mark, c.cmd.Process.Pid); left > 0 {
 		c.log.Warn("processes that had left the group of their agent were killed", "processes", left)
 	}
 	deadline := time.Now().Add(pipeGrace)

@@ -53,6 +53,9 @@ type Config struct {
 	// GracePeriod is the time between SIGTERM and SIGKILL; 0 is 5 s. The grace period
 	// of the runner should be longer, or it leaves the agent behind.
 	GracePeriod time.Duration
+	// Hurry ends the grace periods when it is closed, those that have begun and later
+	// ones; nil is never closed.
+	Hurry <-chan struct{}
 	// OutputBytes is how much of each output stream is kept; 0 is 1 MiB.
 	OutputBytes int
 	// MemoryBytes bounds the address space of each process; 0 is no limit. It needs a Unix shell.

@@ -312,6 +312,19 @@ func TestTermIsHeard(t *testing.T) {
 	}
 }
 
+// TestHurry: who is in a hurry does not wait for the grace period.
+func TestHurry(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	hurry := make(chan struct{})
+	close(hurry)
+	cfg := shell(`trap 'echo heard' TERM; while :; do sleep 0.01; done`)
+	cfg.Timeout, cfg.GracePeriod, cfg.Hurry = 100*time.Millisecond, time.Hour, hurry
+	if got := w.step(w.agent(cfg), agl.EnqueueRollout{}); got.kind != agl.OutcomeTimeout {
+		t.Errorf("got %+v, want the outcome timeout", got)
+	}
+}
+
 func TestMemoryLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -106,15 +106,16 @@ func (r *Reaper) note(mark string, running bool) {
 // killed process may wait long for the processor.
 const sweepTime = 10 * time.Second
 
-// sweep ends the processes that the process of a mark, which has ended, has left behind, and returns how many there were.
-func (r *Reaper) sweep(mark string) int {
+// sweep ends the processes that the process of a mark, which has ended, has left behind, and returns how many of them had
+// left its group. Those in the group were killed with it, and may not be dead yet.
+func (r *Reaper) sweep(mark string, group int) int {
 	if r == nil {
 		return 0
 	}
 	r.note(mark, false)
 	killed := map[int]bool{}
 	for deadline := time.Now().Add(sweepTime); time.Now().Before(deadline); {
-		left := r.pass(mark, killed)
+		left := r.pass(mark, group, killed)
 		if left == 0 {
 			break
 		}
@@ -126,7 +127,7 @@ func (r *Reaper) sweep(mark string) int {
 
 // pass kills the orphans that belong to the mark and reaps all that are dead. It
 // returns how many there were of either, and of orphans whose mark is unknown yet.
-func (r *Reaper) pass(mark string, killed map[int]bool) (left int) {
+func (r *Reaper) pass(mark string, group int, killed map[int]bool) (left int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	here := orphans()
@@ -149,7 +150,9 @@ func (r *Reaper) pass(mark string, killed map[int]bool) (left int) {
 			left++
 		}
 		if belongs {
-			killed[pid] = true
+			if in, err := unix.Getpgid(pid); err != nil || in != group {
+				killed[pid] = true
+			}
 			_ = syscall.Kill(pid, syscall.SIGKILL) // its number cannot be another's: it is our child, and not reaped
 		}
 	}

@@ -15,4 +15,4 @@ func (*Reaper) Close() error { return nil }
 
 func (*Reaper) start(cmd *exec.Cmd, _ string) error { return cmd.Start() }
 
-func (*Reaper) sweep(string) int { return 0 }
+func (*Reaper) sweep(string, int) int { return 0 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -136,12 +135,7 @@ func (k *kept) setTurn(t *turn) {
 // retire ends an idle process: the end of its input asks it to end, within the grace period.
 func (k *kept) retire() {
 	_ = k.stdin.Close() // an idle process reads no more of it
-	timer := time.NewTimer(k.grace)
-	defer timer.Stop()
-	select {
-	case <-k.exited:
-	case <-timer.C:
-	}
+	k.spare()
 	k.end()
 }
 

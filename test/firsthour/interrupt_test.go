@@ -62,3 +62,44 @@ func TestInterrupt(t *testing.T) {
 		t.Errorf("agents that were told to end are warnings:\n%s", stderr.String())
 	}
 }
+
+// TestTwoSignals: a second signal ends agents that ignore the first, and leaves a line
+// and not one for each runner.
+func TestTwoSignals(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"agl.yaml":    "agent: {command: [sh, -c, 'trap : TERM; echo begun >&2; touch begun; while :; do sleep 1; done'], concurrency: 8, grace: 60s}\ndata: {train: tasks.jsonl}\nalgorithm: {baseline: {}}\n",
+		"tasks.jsonl": strings.Repeat("{}\n", 8),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), binary, "train", "agl.yaml")
+	cmd.Dir = dir
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		// The first line comes when the run begins, and the second with the first signal.
+		if strings.HasPrefix(lines.Text(), "store: ") || strings.HasPrefix(lines.Text(), "stopping: ") {
+			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 130 {
+		t.Errorf("ended with %v, want exit code 130", err)
+	}
+	if n := strings.Count(stderr.String(), "\n"); n > 2 {
+		t.Errorf("two signals leave %d lines:\n%s", n, stderr.String())
+	}
+}

@@ -83,7 +83,7 @@ func New(cfg Config) (*Engine, error) {
 // unpublished says why a model is unknown.
 func unpublished(name, model string) error {
 	if name != model {
-		return agl.Errorf(agl.CodeNotFound, "its weights were replaced by newer ones")
+		return agl.Errorf(agl.CodeNotFound, "it was never served here, or its weights were replaced by newer ones; GET /v1/models lists what is served")
 	}
 	return agl.Errorf(agl.CodeNotFound,
 		"no weights were published for it; Engine.Serve only loads weights, and Engine.Publisher(proxy).Publish makes the proxy send the calls of agents to them")

@@ -264,7 +264,7 @@ func TestServedIsNotPublished(t *testing.T) {
 	})
 	for model, want := range map[string]string{
 		"policy": "no weights were published for it; Engine.Serve only loads weights, and Engine.Publisher(proxy).Publish makes the proxy send",
-		"v0":     "its weights were replaced by newer ones",
+		"v0":     "it was never served here, or its weights were replaced by newer ones; GET /v1/models lists what is served",
 		"v1":     `"content":`,
 	} {
 		recorder := httptest.NewRecorder()

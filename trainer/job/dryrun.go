@@ -92,7 +92,7 @@ func DryRun(ctx context.Context, cfg Config) (_ *DryRunResult, err error) {
 	if err != nil {
 		return nil, err
 	}
-	agent, closeAgent, err := cfg.newAgent(storeURL, token)
+	agent, closeAgent, err := cfg.newAgent(ctx, storeURL, token)
 	if err != nil {
 		return nil, errors.Join(err, closeListener(strategy))
 	}

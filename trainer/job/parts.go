@@ -212,12 +212,12 @@ func unspecified(host string) bool {
 
 // newAgent returns the agent, or makes one of the program of the file. Closing it ends the
 // processes that it keeps.
-func (c Config) newAgent(storeURL, token string) (_ agl.Agent, closeAgent func(), err error) {
+func (c Config) newAgent(ctx context.Context, storeURL, token string) (_ agl.Agent, closeAgent func(), err error) {
 	if c.Agent != nil {
 		return c.Agent, func() {}, nil
 	}
 	p := c.File.Agent.Process
-	p.Environ, p.StoreURL, p.Reaper, p.Logger = c.Environ, storeURL, c.Reaper, c.Logger
+	p.Environ, p.StoreURL, p.Reaper, p.Logger, p.Hurry = c.Environ, storeURL, c.Reaper, c.Logger, execution.Forced(ctx)
 	if storeURL != "" { // an agent that knows no store sends it no spans
 		if p.SpanToken, err = client.SpanTokens(client.Config{URL: storeURL, Token: token, TLS: c.TLS}); err != nil {
 			return nil, nil, err

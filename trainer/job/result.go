@@ -12,6 +12,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/internal/terminal"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/algorithms"
@@ -94,7 +95,10 @@ func (r *Result) Print(w io.Writer, terminal bool) error {
 	if r.State == output.StateFinished {
 		fmt.Fprintf(&b, "\nreport: %s, and as a page %s\n", r.Report, htmlFile)
 		if r.hasStore() {
-			fmt.Fprintf(&b, "look at:  agl rollouts %[1]s --sort reward\n          agl trace worst %[1]s\n", r.Output)
+			fmt.Fprintf(&b, "look at:  agl rollouts %[1]s --sort reward\n          agl trace worst %[1]s\n", r.folder())
+		}
+		if _, err := trainedWeights(r.Output); err == nil {
+			fmt.Fprintf(&b, "use it:   agl serve %s\n", r.folder())
 		}
 	} else {
 		fmt.Fprintf(&b, "\nreport so far: %s\nresume with:   %s\n", r.Report, r.Resume)
@@ -108,6 +112,9 @@ func (r *Result) Print(w io.Writer, terminal bool) error {
 	_, err := io.WriteString(w, b.String())
 	return err
 }
+
+// folder is the output folder as a shell reads it.
+func (r *Result) folder() string { return terminal.ShellWord(r.Output) }
 
 // hasStore reports whether the store of the run is in its folder.
 func (r *Result) hasStore() bool {

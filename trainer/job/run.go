@@ -10,6 +10,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/internal/terminal"
 	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/display"
 	"github.com/agl-go/agl/trainer/output"
@@ -104,7 +105,7 @@ func (r *run) fit(ctx context.Context) (err error) {
 	// An agent without a model and without prompts runs with an empty bundle.
 	config.OwnResources = len(config.InitialResources) == 0 && config.Proxy == nil
 	if cfg.Role == execution.RoleBoth {
-		agent, closeAgent, err := cfg.newAgent(storeURL, token)
+		agent, closeAgent, err := cfg.newAgent(ctx, storeURL, token)
 		if err != nil {
 			return errors.Join(err, closeListener(strategy))
 		}
@@ -193,7 +194,7 @@ func (r *run) finish(ctx context.Context, failure error) (*Result, error) {
 }
 
 func (r *run) result() *Result {
-	result := &Result{Record: r.folder.Record, Output: r.folder.Path, Report: r.folder.File(reportFile), Resume: "agl train --resume " + r.folder.Path}
+	result := &Result{Record: r.folder.Record, Output: r.folder.Path, Report: r.folder.File(reportFile), Resume: "agl train --resume " + terminal.ShellWord(r.folder.Path)}
 	if r.cfg.Agent != nil {
 		result.Resume = fmt.Sprintf("job.Resume(ctx, %q, agent)", r.folder.Path)
 	}
@@ -207,7 +208,7 @@ func (c Config) runRunners(ctx context.Context) error {
 		return err
 	}
 	storeURL := c.storeURL()
-	agent, closeAgent, err := c.newAgent(storeURL, token)
+	agent, closeAgent, err := c.newAgent(ctx, storeURL, token)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package runfile
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -96,8 +97,35 @@ func (d *draft) program(s *yamlfile.Scope, p *process.Config, workspace bool) {
 			return
 		}
 		agent.Close()
+		if script := scriptOf(p.Command); script != "" && (filepath.IsAbs(script) || !workspace) {
+			if !filepath.IsAbs(script) {
+				script = filepath.Join(p.Dir, script)
+			}
+			if _, err := os.Stat(script); errors.Is(err, fs.ErrNotExist) {
+				s.Failf("command", "%s starts %s, and there is no such file", p.Command[0], script)
+			}
+		}
 	}
 	if workspace {
 		p.Dir = ""
 	}
+}
+
+// scriptOf returns the script that a command starts by an interpreter; empty if there
+// is none. Other programs may look for a file elsewhere, such as in a container.
+func scriptOf(command []string) string {
+	switch strings.TrimRight(strings.TrimSuffix(filepath.Base(command[0]), ".exe"), "0123456789.") {
+	case "python", "pypy", "node", "deno", "bun", "ruby", "perl", "php", "lua", "Rscript", "tsx", "go", "sh", "bash", "dash", "zsh":
+	default:
+		return ""
+	}
+	for _, arg := range command[1:] {
+		switch filepath.Ext(arg) {
+		case ".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".go", ".sh", ".rb", ".pl", ".php", ".lua", ".R":
+			if !strings.ContainsAny(arg, " \t\n") {
+				return arg
+			}
+		}
+	}
+	return ""
 }

@@ -36,7 +36,8 @@ func (d *Doctor) Run(ctx context.Context, f *runfile.File, storing bool) {
 	d.writable("output", f.Output, f.Output)
 }
 
-// agent finds the agent's program, the version of an interpreter and its script.
+// agent finds the agent's program and the version of an interpreter. That its script
+// exists is checked with the run file.
 func (d *Doctor) agent(ctx context.Context, f *runfile.File) {
 	command := f.Agent.Process.Command
 	if len(command) == 0 {
@@ -53,30 +54,6 @@ func (d *Doctor) agent(ctx context.Context, f *runfile.File) {
 		found += ", " + version
 	}
 	d.Addf("agent", OK, "", "%s", found)
-	script := scriptOf(command)
-	if script == "" || f.Agent.Process.Dir == "" {
-		return
-	}
-	if !filepath.IsAbs(script) {
-		script = filepath.Join(f.Agent.Process.Dir, script)
-	}
-	if _, err := os.Stat(script); errors.Is(err, fs.ErrNotExist) {
-		d.Addf("agent", Fail, "write it, or name another in agent.command", "%s starts %s, and there is no such file", command[0], script)
-	}
-}
-
-// scriptOf returns the script that a command starts by an interpreter; empty if there
-// is none.
-func scriptOf(command []string) string {
-	for _, arg := range command[1:] {
-		switch filepath.Ext(arg) {
-		case ".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".go", ".sh", ".rb", ".pl", ".php", ".lua", ".R":
-			if !strings.ContainsAny(arg, " \t\n") {
-				return arg
-			}
-		}
-	}
-	return ""
 }
 
 // interpreter asks a known interpreter for its version; empty means that it is none,

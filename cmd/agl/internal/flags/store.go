@@ -23,7 +23,8 @@ type Store struct {
 
 	Trust
 
-	folder string // of a run, whose store is used instead
+	folder  string // of a run, whose store is used instead
+	folders bool   // the command takes one
 }
 
 // retryBudget is how long a command retries to reach a store while a person waits.
@@ -51,7 +52,7 @@ func (f *Store) Client() (*client.Client, error) {
 // OpenRun opens the store in the folder of a run, or, without a folder, that of the
 // flags.
 func (f *Store) OpenRun(ctx context.Context, folder string) (agl.Store, func(), error) {
-	if folder == "" {
+	if f.folders = true; folder == "" {
 		return f.Open(ctx)
 	}
 	f.folder = folder
@@ -80,7 +81,11 @@ func (f *Store) Wrap(err error) error {
 	case f.folder != "":
 		return fmt.Errorf("store of %s: %w", f.folder, err)
 	}
-	return fmt.Errorf("store %s: %w", console.RedactURL(string(f.StoreURL)), err)
+	err = fmt.Errorf("store %s: %w", console.RedactURL(string(f.StoreURL)), err)
+	if f.folders && agl.ErrorCode(err) == agl.CodeUnavailable {
+		return fmt.Errorf("%w\na run of agl train is read without a server when its folder is given, such as runs/agl; agl store starts a server", err)
+	}
+	return err
 }
 
 // URL is the base URL of a server.
