@@ -101,7 +101,12 @@ type dirModel struct {
 func (m *dirModel) id() string { return fmt.Sprintf("%s-%d", m.prefix, m.number) }
 
 func (a *dirArchive) file(p tinker.Path) string {
-	return filepath.Join(a.dir, p.Model, string(p.Kind), p.Name+".ckpt")
+	return WeightsFile(a.dir, p)
+}
+
+// WeightsFile is the file in which a [Service] keeps saved weights in its Config.Dir.
+func WeightsFile(dir string, p tinker.Path) string {
+	return filepath.Join(dir, p.Model, string(p.Kind), p.Name+".ckpt")
 }
 
 func (a *dirArchive) reserve(prefix string) (string, error) {

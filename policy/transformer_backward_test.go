@@ -32,7 +32,7 @@ func reference(l *layout, flat []float64, d *tinker.Datum) []float64 {
 			for _, v := range x[r] {
 				ss += v * v
 			}
-			inv := 1 / math.Sqrt(ss/float64(dim)+normEps)
+			inv := 1 / math.Sqrt(ss/float64(dim)+NormEps)
 			for i, v := range x[r] {
 				out[r] = append(out[r], v*inv*at(gain, 0, i))
 			}

@@ -200,14 +200,15 @@ func (kn kernel) logSumExp(exps, logits []float32, n int) (lse, total float32) {
 	return top + log32(total), total
 }
 
-const normEps = 1e-5
+// NormEps is added to the mean square of a row before its root divides the row.
+const NormEps = 1e-5
 
 // rmsNorm writes gain·x/rms(x) to dst and 1/rms(x) to inv, for each row of len(gain) elements.
 func rmsNorm(dst, inv, x, gain []float32, rows int) {
 	d := len(gain)
 	for r := range rows {
 		xr, yr := x[r*d:][:d], dst[r*d:][:d]
-		s := 1 / sqrt32(dot(xr, xr)/float32(d)+normEps)
+		s := 1 / sqrt32(dot(xr, xr)/float32(d)+NormEps)
 		inv[r] = s
 		for i, g := range gain {
 			yr[i] = float32(xr[i]*s) * g

@@ -26,7 +26,7 @@ type cli struct {
 	Init       initCommand       `cmd:"" help:"Write an example agent with its tasks and run file, in a language of your choice."`
 	Train      trainCommand      `cmd:"" help:"Train an agent from a run file, which names the agent, the data and the algorithm."`
 	Serve      serveCommand      `cmd:"" help:"Serve the model that a run has trained, for any OpenAI client."`
-	Policy     policyCommand     `cmd:"" help:"The embedded policy, a small model that any Tinker client can train: create, serve."`
+	Policy     policyCommand     `cmd:"" help:"The embedded policy, a small model that any Tinker client can train: create, serve, export."`
 	Runner     runnerCommand     `cmd:"" help:"Run any program as the agent on a store's rollouts."`
 	Config     configCommand     `cmd:"" help:"Check run files, and print their JSON Schema: check, schema."`
 	Doctor     doctorCommand     `cmd:"" help:"Check what a run needs: file, agent, tasks, models, store, ports."`

@@ -28,6 +28,7 @@ import (
 type policyCommand struct {
 	Create policyCreateCommand `cmd:"" help:"Write a fresh model into a directory, for serve."`
 	Serve  policyServeCommand  `cmd:"" help:"Serve the embedded policy over the Tinker protocol, and as a chat model."`
+	Export policyExportCommand `cmd:"" help:"Write trained weights as safetensors with a config, for other programs."`
 }
 
 type policyServeCommand struct {

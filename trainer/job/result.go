@@ -13,6 +13,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/internal/terminal"
+	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/algorithms"
@@ -197,7 +198,7 @@ func (r *run) weightsFile(weights string) string {
 	if err != nil {
 		return ""
 	}
-	name := filepath.Join(weightsDir, path.Model, string(path.Kind), path.Name+".ckpt")
+	name := policy.WeightsFile(weightsDir, path)
 	if _, err := os.Stat(r.folder.File(name)); err != nil {
 		return ""
 	}

@@ -77,16 +77,7 @@ type Trained struct {
 // folder without a run, or without trained weights, is agl.ErrNotFound. The caller
 // closes it.
 func OpenTrained(ctx context.Context, folder string, cfg Config) (_ *Trained, err error) {
-	_, source, err := output.Read(folder)
-	if err != nil {
-		return nil, err
-	}
-	options := runfile.Options{Elsewhere: []runfile.Part{runfile.PartAgent}}
-	if cfg.File, err = runfile.Parse(source.Path, source.Text, filepath.Dir(source.Path), options); err != nil {
-		return nil, err
-	}
-	cfg = cfg.withDefaults()
-	if cfg, err = cfg.from(folder); err != nil {
+	if cfg, err = cfg.trained(folder); err != nil {
 		return nil, err
 	}
 	e, err := cfg.newEngine(ctx, "", func(err error) { cfg.Logger.Error("the engine is lost", "error", err) })
@@ -103,6 +94,38 @@ func OpenTrained(ctx context.Context, folder string, cfg Config) (_ *Trained, er
 		return nil, errors.Join(err, t.Close(context.WithoutCancel(ctx)))
 	}
 	return t, nil
+}
+
+// trained returns the configuration of the run in a folder, with the weights that it
+// has trained as the first ones.
+func (c Config) trained(folder string) (_ Config, err error) {
+	_, source, err := output.Read(folder)
+	if err != nil {
+		return c, err
+	}
+	options := runfile.Options{Elsewhere: []runfile.Part{runfile.PartAgent}}
+	if c.File, err = runfile.Parse(source.Path, source.Text, filepath.Dir(source.Path), options); err != nil {
+		return c, err
+	}
+	return c.withDefaults().from(folder)
+}
+
+// TrainedPolicy returns the embedded policy that the run in a folder has trained, with
+// its weights as Config.Base. A folder without a run, or without trained weights, is
+// agl.ErrNotFound; weights of another engine are agl.ErrInvalid.
+func TrainedPolicy(folder string) (*runfile.Policy, error) {
+	c, err := Config{}.trained(folder)
+	if err != nil {
+		return nil, err
+	}
+	e := c.File.Engine
+	switch {
+	case e.Policy != nil:
+		return e.Policy, nil
+	case e.Tinker != nil:
+		return nil, agl.Errorf(agl.CodeInvalid, "the engine at %s has the weights of %s, as %s; they are exported there", e.Tinker.Client.URL, folder, e.Tinker.Weights)
+	}
+	return nil, agl.Errorf(agl.CodeInvalid, "the run in %s has trained no model of agl", folder)
 }
 
 // Close unloads the model.

@@ -3,6 +3,7 @@
 package policydir
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -117,6 +118,18 @@ func ModelFile(dir string) string { return filepath.Join(dir, "model.json") }
 
 // WeightsFile is the path of the weights of the model in a directory.
 func WeightsFile(dir string) string { return filepath.Join(dir, "base.ckpt") }
+
+// Of describes the model of a configuration; without characters it has those of
+// [chat.DefaultAlphabet].
+func Of(cfg policy.Config, characters string) (Model, error) {
+	m := Model{
+		Name: cfg.Name, Vocabulary: vocabulary{Characters: cmp.Or(characters, chat.DefaultAlphabet)},
+		Context: cfg.Context, Layers: cfg.Layers, Dim: cfg.Dim, Heads: cfg.Heads, FF: cfg.FF,
+	}
+	checked, err := m.Config(policy.Config{}).Checked()
+	m.Name, m.Context, m.Layers, m.Dim, m.Heads, m.FF = checked.Name, checked.Context, checked.Layers, checked.Dim, checked.Heads, checked.FF
+	return m, err
+}
 
 // Tokenizer returns the tokenizer of the model; nil if its tokens stand for no text.
 func (m Model) Tokenizer() (chat.Marked, error) {
