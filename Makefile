@@ -8,7 +8,7 @@ UNIT         := $$($(GO) list ./... | grep -v /test/)
 # The Go SDKs are large. Without optimisation they compile in a fraction of the time.
 SDKS         := -gcflags='github.com/openai/openai-go/v3/...=-N -l' -gcflags='github.com/anthropics/anthropic-sdk-go/...=-N -l'
 
-.PHONY: build test race lint compat gateway python clients examples examples-long firsthour page e2e attack vulnerabilities chaos chaos-short faults fuzz bench bench-store bench-overhead bench-async bench-proxy bench-gateway bench-apo bench-process bench-tokenizers tinker-sdk tokenizers trackers skyrl proxy-soak seeds apo full clean
+.PHONY: kustomize build test race lint compat gateway python clients examples examples-long firsthour page e2e attack vulnerabilities chaos chaos-short faults fuzz bench bench-store bench-overhead bench-async bench-proxy bench-gateway bench-apo bench-process bench-tokenizers tinker-sdk tokenizers trackers skyrl proxy-soak seeds apo full clean
 
 build: ## the agl binary, static; what CGO_ENABLED=0 go run has compiled is used again
 	CGO_ENABLED=0 $(GO) build -ldflags='-s -w' -o agl ./cmd/agl
@@ -42,6 +42,9 @@ clients: ## the real SDKs of OpenAI and Anthropic against the proxy
 
 tinker-sdk: ## Tinker's Python SDK against agl policy serve: the newest version, and the last one that speaks JSON
 	vars=$$(test/tinkersdk/setup.sh) && env $$vars $(GO) test -count=1 -tags tinkersdk ./test/tinkersdk
+
+kustomize: ## the Kubernetes manifests, built as kubectl builds them, against the types of Kubernetes; a module of its own
+	cd test/kustomize && $(GO) test -count=1 ./...
 
 firsthour: ## mistakes of new users, with the exit codes and the sentences that lead out
 	$(GO) test -count=1 ./test/firsthour
@@ -132,7 +135,7 @@ seeds: ## the calculator example with five seeds, the results as JSON
 apo: ## prompt tuning on tasks with known optima, 100 seeds each: is the optimum found, and are the intervals right
 	$(GO) test -count=1 -timeout 1h -v ./test/apo
 
-full: test lint race compat gateway python clients tinker-sdk tokenizers trackers skyrl firsthour page e2e attack chaos faults seeds apo fuzz bench bench-store bench-overhead bench-gateway bench-apo bench-process bench-tokenizers examples-long ## everything, before a release
+full: test lint race compat gateway python clients tinker-sdk tokenizers trackers skyrl firsthour kustomize page e2e attack chaos faults seeds apo fuzz bench bench-store bench-overhead bench-gateway bench-apo bench-process bench-tokenizers examples-long ## everything, before a release
 
 clean:
 	rm -rf .cache agl
