@@ -61,7 +61,7 @@ attack: ## hostile requests to the real servers: clear answers, bounded memory, 
 e2e: ## real processes, real signals
 	AGL_COMPAT_VENV=$$(test/compat/venv.sh) $(GO) test -count=1 ./test/e2e ./test/recording ./test/stores ./test/training
 
-examples: ## every template of agl init and every example with real SDKs, in short runs
+examples: ## every template of agl init and every example with real SDKs, in short runs, and the commands of pages as they stand
 	vars=$$(test/examples/setup.sh) && env $$vars $(GO) test -count=1 -tags examples -timeout 30m ./test/examples
 
 examples-long: ## the same in full, and the calculator in Python

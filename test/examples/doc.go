@@ -1,4 +1,5 @@
 // Package examples runs what people run first: each template of `agl init` and each example that is a run file, by the real
 // agl command, with the real SDKs that setup.sh installs, and looks at what came out: the exit code, the report, the rewards
-// and tokens in the store, and whether anything was learned.
+// and tokens in the store, and whether anything was learned. It also runs the commands of the README and of pages in docs as
+// they stand.
 package examples

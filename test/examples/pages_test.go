@@ -1,0 +1,335 @@
+//go:build examples
+
+package examples_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// walk is how the commands of a page are run: all of them, in their order, in one
+// shell.
+type walk struct {
+	page string
+	// repository runs them in a copy of the repository instead of an empty folder.
+	repository bool
+	// node needs one that runs TypeScript.
+	node bool
+	// setup is a script that runs first.
+	setup string
+	// blocks are commands that run before a block of commands, by the beginning of its
+	// first command. Without one, a block begins in the folder of the page.
+	blocks map[string]string
+	// fill replaces what a reader replaces, such as ids.
+	fill []string
+	// servers are commands that do not end, by their beginning, with what they log when
+	// they are ready; empty does not wait.
+	servers map[string]string
+	// skip are commands that cannot run here, by their beginning, and why.
+	skip map[string]string
+	// after is a script that must succeed in the end.
+	after string
+}
+
+// standIn is a model server with the API of OpenAI at port 8000. It answers with the
+// last number of the question, and writes prompts.
+const standIn = `cat >standin.py <<'EOF'
+import http.server, json, re
+
+
+class Model(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        text = " ".join(m["content"] for m in body["messages"] if isinstance(m["content"], str))
+        numbers = re.findall(r"\d+", text)
+        content = "Answer {question} with a number." if "{question}" in text else numbers[-1] if numbers else "hello"
+        choice = {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 5, "completion_tokens": 5, "total_tokens": 10}
+        reply = json.dumps({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": body["model"], "choices": [choice], "usage": usage}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(reply)))
+        self.end_headers()
+        self.wfile.write(reply)
+
+    def log_message(self, *args):
+        pass
+
+
+print("listens", flush=True)
+http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Model).serve_forever()
+EOF
+serve standin.log listens python standin.py
+`
+
+// tasks are tasks of the stand-in's kind, and an agent for them.
+const tasks = `for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo "{\"question\": \"which number is $i\", \"answer\": \"$i\"}"; done >tasks.jsonl
+`
+
+// anAgent is agent.py, which asks its model and reports a reward.
+const anAgent = `cat >agent.py <<'EOF'
+import os
+from openai import OpenAI
+
+OpenAI().chat.completions.create(model=os.environ["OPENAI_MODEL"], messages=[{"role": "user", "content": os.environ["AGL_TASK"]}])
+print('{"reward": 1}')
+EOF
+`
+
+// newest is a rollout's id, for those that a page makes up.
+const newest = "$(agl rollouts --limit 1 --json | python -c 'import json, sys; print(json.load(sys.stdin)[\"rollout_id\"])')"
+
+const learned = `grep '"improved": true' `
+
+func walks() []walk {
+	return []walk{
+		{
+			page: "README.md", repository: true, setup: standIn + tasks + anAgent,
+			fill: []string{"ro-5dc1cdd61b50", newest},
+			servers: map[string]string{
+				"./agl store": "listens", "./agl proxy": "listens", "./agl runner": "", "./agl rollouts --watch": "",
+			},
+			skip: map[string]string{
+				"pip install ./python":         "fetches what builds the wheel; make python builds and installs it",
+				"agl-go init first":            "is of the wheel; the block with make build does the same",
+				"cd first && agl-go":           "is of the wheel; the block with make build does the same",
+				"go run ./examples/calculator": "takes minutes on a busy machine; make seeds runs it",
+			},
+			after: "test -s first/runs/agl/report.html && test -s copy.db",
+		},
+		{
+			page:   "docs/train-python.md",
+			blocks: map[string]string{"agl config check": "cd first; ln -s $AGL_EXAMPLES_VENV .venv; cp $BLOCKS/python.3 agent.py; cp $BLOCKS/yaml.0 agl.yaml"},
+			after:  "cd first; " + learned + "runs/agl/best/best.json && " + learned + "runs/agl-2/best/best.json",
+		},
+		{page: "docs/train-go.md", repository: true, after: learned + "examples/go/runs/agl/best/best.json"},
+		{page: "docs/train-typescript.md", node: true, after: learned + "first/runs/agl/best/best.json"},
+		{
+			page: "docs/tune-my-prompts.md",
+			setup: standIn + tasks + "printf 'Answer {question}' >solver.txt; export OPENAI_API_KEY=none; cp $BLOCKS/python.0 agent.py\n" +
+				"sed 's,https://api.openai.com,http://127.0.0.1:8000,; s/budget: {dollars: 3}/budget: {tokens: 100}/' $BLOCKS/yaml.0 >agl.yaml\n",
+			after: "test -s runs/agl/best/solver.txt",
+		},
+		{
+			page:  "docs/live.md",
+			setup: standIn + "agl init own --template shell; cp own/demos.jsonl .\n",
+			blocks: map[string]string{
+				"agl train live.yaml":       "stop; cp $BLOCKS/indented.2 live.yaml",
+				"agl resources":             "stop; serve store.log listens agl store\n" + `curl -sf http://127.0.0.1:4747/v1/agl/resources --json '{"p": {"resource_type": "prompt_template", "template": "a {b}", "engine": "f-string"}}'`,
+				"agl proxy --model support": "stop; rm agl.db*; serve store.log listens agl store",
+			},
+			fill: []string{
+				"https://api.example.com", "http://127.0.0.1:8000", "ro-1", newest, "since=CURSOR&", "", "min=32&wait_seconds=60", "min=1",
+				"rs-4f1c", "$(agl resources latest | head -1 | cut -d' ' -f1)",
+				"re-c2mzq7xk4n5a", "$(agl release list --json | grep -o -m1 're-[a-z0-9]*' | head -1)",
+			},
+			servers: map[string]string{"agl store": "listens", "agl proxy": "listens", "agl train live.yaml": "^store: http"},
+		},
+		{
+			page: "docs/process-agents.md", setup: standIn + tasks + anAgent,
+			servers: map[string]string{"agl store": "listens", "agl runner": ""},
+			skip:    map[string]string{`curl "$AGL_EMIT_URL"`: "is for agents: the variables are those of an attempt"},
+			after:   "finished 12",
+		},
+		{
+			page: "docs/proxy.md", setup: standIn, servers: map[string]string{"agl store": "listens", "agl proxy": "listens"},
+			skip: map[string]string{`curl -X PUT localhost:4748/admin/models -d '{"models":[…`: "leaves out what the command before it says"},
+		},
+	}
+}
+
+// prelude are the functions that the scripts use: serve LOG TEXT COMMAND… starts a server
+// and waits until it has logged the text, unless that is empty; stop ends all of them;
+// finished N waits for the rollouts.
+const prelude = `
+serve() { : >"$1"; "${@:3}" >>"$1" 2>&1 & [ -z "$2" ] || grep -q -m1 -- "$2" <(tail -f -n +1 --pid=$! "$1"); }
+stop() { kill $(jobs -p); wait; }
+finished() { until [ "$(agl rollouts --status succeeded --json --limit 0 | wc -l)" = "$1" ]; do sleep 0.1; done; }
+`
+
+// TestPages runs the commands of pages as they stand, each page in a network of its
+// own, so that the ports are free and nothing else can be reached.
+func TestPages(t *testing.T) {
+	isolate := []string{"unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"}
+	if os.Getuid() != 0 {
+		isolate = append(isolate, "--map-root-user")
+	}
+	if out, err := exec.CommandContext(t.Context(), isolate[0], append(isolate[1:], "ip", "link", "set", "lo", "up")...).CombinedOutput(); err != nil {
+		t.Skipf("no network of its own for each page: %v: %s", err, out)
+	}
+	for _, w := range walks() {
+		t.Run(strings.TrimSuffix(filepath.Base(w.page), ".md"), func(t *testing.T) { w.run(t, isolate) })
+	}
+}
+
+func (w walk) run(t *testing.T, isolate []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../..", w.page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, blocks, bin := t.TempDir(), t.TempDir(), t.TempDir()
+	if w.repository {
+		copyRepository(t, dir)
+	}
+	commands := w.read(t, string(text), blocks)
+	if err := os.Symlink(program, filepath.Join(bin, "agl")); err != nil {
+		t.Fatal(err)
+	}
+	path := []string{bin, filepath.Join(os.Getenv("AGL_EXAMPLES_VENV"), "bin")}
+	if w.node {
+		path = append(path, newNode(t)...)
+	}
+	sources, err := filepath.Abs("../../python/src")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := "set -e\nip link set lo up\n" + prelude + w.setup + "\n" + commands + "\ncd $ROOT\n" + w.after + "\n"
+	const longest = 5 * time.Minute // only a failure takes so long
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, isolate[0], append(isolate[1:], "bash", "-c", script)...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "ROOT="+dir, "BLOCKS="+blocks, "PYTHONPATH="+sources, "TERM=dumb",
+		"PATH="+strings.Join(append(path, os.Getenv("PATH")), string(os.PathListSeparator)))
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.WaitDelay = time.Second
+	if err := cmd.Run(); err != nil {
+		t.Errorf("%v\n%s", err, out.String())
+		logs, _ := filepath.Glob(filepath.Join(dir, "*.log")) // the pattern is right
+		for _, name := range logs {
+			log, err := os.ReadFile(name)
+			t.Logf("%s: %v\n%s", filepath.Base(name), err, log)
+		}
+	}
+}
+
+// copyRepository copies the files of the repository as they are now.
+func copyRepository(t *testing.T, dir string) {
+	t.Helper()
+	const archive = `git ls-files -z --cached --others --exclude-standard | tar --null --ignore-failed-read -T - -c | tar x -C "$0"`
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", archive, dir)
+	cmd.Dir = "../.."
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+var (
+	fenced   = regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$")
+	indented = regexp.MustCompile(`(?m)(^    .*\n)+`)
+	begins   = regexp.MustCompile(`^(?:[A-Z_]+=\S* )*(?:\./)?(agl|agl-go|curl|cd|export|make|go|pip|python3?|some-program)\b`)
+)
+
+// read returns the script of a page's commands, and writes its other blocks to files.
+func (w walk) read(t *testing.T, text, blocks string) string {
+	t.Helper()
+	count := map[string]int{}
+	keep := func(kind, content string) {
+		name := fmt.Sprintf("%s.%d", kind, count[kind])
+		count[kind]++
+		if err := os.WriteFile(filepath.Join(blocks, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text = fenced.ReplaceAllStringFunc(text, func(found string) string {
+		parts := fenced.FindStringSubmatch(found)
+		keep(parts[1], parts[2])
+		return ""
+	})
+	var script strings.Builder
+	used := map[string]bool{}
+	ran := 0
+	for _, block := range indented.FindAllString(text, -1) {
+		block = regexp.MustCompile(`(?m)^    `).ReplaceAllString(block, "")
+		if !begins.MatchString(block) {
+			keep("indented", block)
+			continue
+		}
+		for i, command := range split(block) {
+			if why := match(w.skip, command, used); why != "" {
+				t.Logf("not run: %s: %s", command, why)
+				continue
+			}
+			if i == 0 {
+				fmt.Fprintf(&script, "cd $ROOT\n")
+			}
+			if before := match(w.blocks, command, used); before != "" {
+				fmt.Fprintln(&script, before)
+			}
+			ran++
+			fmt.Fprintln(&script, w.line(command, ran, used))
+		}
+	}
+	if ran == 0 {
+		t.Error("the page has no command that runs")
+	}
+	for _, table := range []map[string]string{w.blocks, w.servers, w.skip} {
+		for begin := range table {
+			if !used[begin] {
+				t.Errorf("the page has no command %q", begin)
+			}
+		}
+	}
+	return script.String()
+}
+
+// line is the line of the script for a command.
+func (w walk) line(command string, n int, used map[string]bool) string {
+	filled := strings.NewReplacer(w.fill...).Replace(command)
+	if request, ok := strings.CutPrefix(filled, "curl "); ok {
+		filled = "curl -sS --fail-with-body " + request
+	}
+	said := fmt.Sprintf("cat <<'EOF'\n$ %s\nEOF\n", command)
+	for begin, ready := range w.servers {
+		if !strings.HasPrefix(command, begin) {
+			continue
+		}
+		used[begin] = true
+		filled, _, _ = strings.Cut(filled, " #")
+		filled = fmt.Sprintf("serve $ROOT/%d.log %q %s", n, ready, strings.TrimSuffix(strings.TrimSpace(filled), "&"))
+	}
+	return said + filled
+}
+
+// match returns what a table has for a command.
+func match(table map[string]string, command string, used map[string]bool) string {
+	for begin, value := range table {
+		if strings.HasPrefix(command, begin) {
+			used[begin] = true
+			return value
+		}
+	}
+	return ""
+}
+
+// split splits a block into its commands. Lines that continue none are what a command
+// prints.
+func split(block string) (commands []string) {
+	open := false
+	for line := range strings.Lines(block) {
+		switch line = strings.TrimSuffix(line, "\n"); {
+		case open:
+			commands[len(commands)-1] += "\n" + line
+		case begins.MatchString(line):
+			commands = append(commands, line)
+		default:
+			continue
+		}
+		last := commands[len(commands)-1]
+		if code, _, comment := strings.Cut(last, "  #"); comment {
+			last = code
+		}
+		open = strings.HasSuffix(last, `\`) || strings.Count(last, "'")%2 == 1
+	}
+	return commands
+}
