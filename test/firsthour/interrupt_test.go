@@ -69,8 +69,8 @@ func TestTwoSignals(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"agl.yaml":    "agent: {command: [sh, -c, 'trap : TERM; echo begun >&2; touch begun; while :; do sleep 1; done'], concurrency: 8, grace: 60s}\ndata: {train: tasks.jsonl}\nalgorithm: {baseline: {}}\n",
-		"tasks.jsonl": strings.Repeat("{}\n", 8),
+		"agl.yaml":    "agent: {command: [sh, -c, 'trap : TERM; echo begun >&2; touch begun; while :; do sleep 1; done'], concurrency: 16, grace: 60s}\ndata: {train: tasks.jsonl}\nalgorithm: {baseline: {}}\n",
+		"tasks.jsonl": strings.Repeat("{}\n", 16),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -99,7 +99,8 @@ func TestTwoSignals(t *testing.T) {
 	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 130 {
 		t.Errorf("ended with %v, want exit code 130", err)
 	}
-	if n := strings.Count(stderr.String(), "\n"); n > 2 {
+	const few = 5 // there are three times as many runners
+	if n := strings.Count(stderr.String(), "\n"); n > few {
 		t.Errorf("two signals leave %d lines:\n%s", n, stderr.String())
 	}
 }
