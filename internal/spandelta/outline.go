@@ -85,7 +85,8 @@ type outline struct {
 	base     *outline
 	size     int
 	pieces   []outlinePiece
-	formed   bool // what follows is known
+	prefixes map[int]uint32 // checksums of the first bytes, up to places within copied pieces that were asked for
+	formed   bool           // what follows is known
 	head     []byte
 	tail     []byte
 	runs     []run // of members, in order
@@ -193,7 +194,16 @@ func (o *outline) prefixSum(s *sums, n int) uint32 {
 	if p.text != nil {
 		return crc32.Update(before, crc32.MakeTable(crc32.Castagnoli), p.text[:size])
 	}
-	return s.of(before, s.between(p.fromSum, o.base.prefixSum(s, p.from+size), size), size)
+	// The documents that continue this one ask for the same place: without this each would go down the chain.
+	sum, known := o.prefixes[n]
+	if !known {
+		sum = s.of(before, s.between(p.fromSum, o.base.prefixSum(s, p.from+size), size), size)
+		if o.prefixes == nil {
+			o.prefixes = map[int]uint32{}
+		}
+		o.prefixes[n] = sum
+	}
+	return sum
 }
 
 func (o *outline) byteAt(at int) byte {
