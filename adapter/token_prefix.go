@@ -189,6 +189,9 @@ func (h *prefixHashes) of(prompt []int32) []uint64 {
 		p.hashes = p.hashes[:0]
 	}
 	p.ids = prompt
+	if len(prompt) > cap(p.hashes) {
+		p.hashes = slices.Grow(p.hashes, 2*len(prompt)-len(p.hashes))
+	}
 	hash := uint64(hashSeed)
 	if known := len(p.hashes); known > 0 {
 		hash = p.hashes[known-1]

@@ -47,7 +47,13 @@ func (s *shortSpans) add(span int, o *spanchain.Outline) []byte {
 	if o.Document != nil {
 		return o.Document
 	}
-	document := slices.Clone(o.Head)
+	size := len(o.Head) + len(o.Tail)
+	for _, m := range o.Members {
+		if !slices.Contains(s.names, string(m.Name)) {
+			size += len(m.Name) + len(`"":,`) + m.Value.Size()
+		}
+	}
+	document := append(make([]byte, 0, size), o.Head...)
 	first := true
 	for i, m := range o.Members {
 		if name := rawjson.UnquoteName(m.Name); slices.Contains(s.names, name) && isOnly(o.Members, i) {
