@@ -92,6 +92,7 @@ func Synchronous(steps, groups int) State {
 type Accounts struct {
 	cfg   Config
 	state State
+	batch []Group // of the step under way; nil if there is none
 }
 
 // New opens the accounts. A state that contradicts itself or the Config is agl.ErrInvalid.
@@ -191,6 +192,9 @@ func (a *Accounts) Drop(id int, reason Reason) bool {
 		_, ok = take(&a.state.Ready, id)
 	}
 	if ok {
+		if slices.ContainsFunc(a.batch, func(g Group) bool { return g.ID == id }) {
+			a.batch = nil
+		}
 		if a.state.Dropped == nil {
 			a.state.Dropped = map[Reason]int{}
 		}
@@ -199,22 +203,33 @@ func (a *Accounts) Drop(id int, reason Reason) bool {
 	return ok
 }
 
-// Batch returns the oldest ready groups, as many as a step needs; nil if there are too few, or if training waits for an open one.
-// They stay ready until Trained.
+// Batch begins a step: it returns the oldest ready groups, as many as a step needs; nil if there are too few, or if training waits for
+// an open one. They stay ready until Trained, and the batch of the step, whichever older groups become ready meanwhile.
 func (a *Accounts) Batch() []Group {
+	if a.batch != nil {
+		return slices.Clone(a.batch)
+	}
 	if len(a.state.Ready) < a.cfg.Groups {
 		return nil
 	}
 	if a.cfg.OnStale == Wait && slices.ContainsFunc(a.state.Open, func(g Group) bool { return a.state.Version+1-g.Version > a.cfg.MaxStaleness }) {
 		return nil
 	}
-	return slices.Clone(a.state.Ready[:a.cfg.Groups])
+	a.batch = slices.Clone(a.state.Ready[:a.cfg.Groups])
+	return slices.Clone(a.batch)
 }
 
-// Trained ends a step that trained on [Accounts.Batch]. With Drop it drops, and returns, the groups that are now too old.
+// Trained ends the step that trained on [Accounts.Batch], which there must be. With Drop it drops, and returns, the groups that are now
+// too old.
 func (a *Accounts) Trained() (stale []Group) {
 	s := &a.state
-	s.Ready = slices.Delete(s.Ready, 0, a.cfg.Groups)
+	if a.batch == nil {
+		panic("admission: there is no batch to train on")
+	}
+	for _, g := range a.batch {
+		take(&s.Ready, g.ID)
+	}
+	a.batch = nil
 	s.Consumed += a.cfg.Groups
 	s.Version++
 	if a.cfg.OnStale != Drop {

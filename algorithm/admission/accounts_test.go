@@ -18,6 +18,7 @@ type model struct {
 	cfg     admission.Config
 	version int
 	groups  []*modelGroup
+	batch   []int // of the step under way
 }
 
 type modelGroup struct {
@@ -93,8 +94,17 @@ func TestAccounts(t *testing.T) {
 					t.Fatalf("group %d is not dropped once", id)
 				}
 				m.groups[id].status = "dropped"
+				if slices.Contains(m.batch, id) {
+					m.batch = nil
+				}
 			},
-			"train": func(t *rapid.T) { m.train(t, accounts) },
+			"batch": func(t *rapid.T) { m.take(t, accounts) },
+			"train": func(t *rapid.T) {
+				if m.batch == nil {
+					t.Skip("no batch")
+				}
+				m.train(t, accounts)
+			},
 			"kill": func(t *rapid.T) {
 				data, err := json.Marshal(accounts.State())
 				if err != nil {
@@ -107,6 +117,7 @@ func TestAccounts(t *testing.T) {
 				if accounts, err = admission.New(cfg, state); err != nil {
 					t.Fatal(err)
 				}
+				m.batch = nil
 				for _, id := range m.with("open") {
 					accounts.Restart(id)
 					m.groups[id].version = m.version
@@ -147,30 +158,47 @@ func (m *model) compare(t *rapid.T, accounts *admission.Accounts) {
 	}
 }
 
-func (m *model) train(t *rapid.T, accounts *admission.Accounts) {
+// take begins a step, or looks at the batch of the one under way, which stays the same.
+func (m *model) take(t *rapid.T, accounts *admission.Accounts) {
 	ready := m.with("ready")
-	batch := accounts.Batch()
-	waits := m.cfg.OnStale == admission.Wait && slices.ContainsFunc(m.with("open"), func(id int) bool {
-		return m.groups[id].version+m.cfg.MaxStaleness <= m.version
-	})
-	if len(ready) < m.cfg.Groups || waits {
-		if batch != nil {
-			t.Fatalf("a batch of %v from the ready %v", batch, ready)
-		}
-		return
-	}
-	for i, g := range batch {
-		if g.ID != ready[i] {
-			t.Fatalf("the batch %v is not the oldest of %v", batch, ready)
-		}
+	var ids []int
+	for _, g := range accounts.Batch() {
+		ids = append(ids, g.ID)
 		// Whoever was never overtaken is trained on in time.
 		if age := m.version - g.Version; age > m.cfg.MaxStaleness && (!m.groups[g.ID].passed || m.cfg.OnStale != admission.Train) {
 			t.Fatalf("group %d is trained on at age %d, and was never late", g.ID, age)
 		}
-		m.groups[g.ID].status = "trained"
 	}
+	if m.batch != nil {
+		if !slices.Equal(ids, m.batch) {
+			t.Fatalf("the batch was %v, and is %v now", m.batch, ids)
+		}
+		return
+	}
+	waits := m.cfg.OnStale == admission.Wait && slices.ContainsFunc(m.with("open"), func(id int) bool {
+		return m.groups[id].version+m.cfg.MaxStaleness <= m.version
+	})
+	if len(ready) < m.cfg.Groups || waits {
+		if ids != nil {
+			t.Fatalf("a batch of %v from the ready %v", ids, ready)
+		}
+		return
+	}
+	if !slices.Equal(ids, ready[:m.cfg.Groups]) {
+		t.Fatalf("the batch %v is not the oldest of %v", ids, ready)
+	}
+	m.batch = ids
+}
+
+// train ends the step under way.
+func (m *model) train(t *rapid.T, accounts *admission.Accounts) {
+	last := m.batch[len(m.batch)-1]
+	for _, id := range m.batch {
+		m.groups[id].status = "trained"
+	}
+	m.batch = nil
 	for _, id := range m.with("open", "ready") {
-		m.groups[id].passed = m.groups[id].passed || id < batch[len(batch)-1].ID
+		m.groups[id].passed = m.groups[id].passed || id < last
 	}
 	stale := accounts.Trained()
 	m.version++
@@ -221,6 +249,27 @@ func TestSynchronousTrace(t *testing.T) {
 	}
 	if accounts.Room() != 0 {
 		t.Error("there is room after the last step")
+	}
+}
+
+// TestOlderGroupDuringStep: an older group that becomes ready while a step trains on younger ones is in the next step, not lost with
+// this one.
+func TestOlderGroupDuringStep(t *testing.T) {
+	t.Parallel()
+	accounts, err := admission.New(admission.Config{Groups: 1, Steps: 2, MaxStaleness: 1}, admission.State{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow, fast := accounts.Admit(), accounts.Admit()
+	accounts.Done(fast.ID)
+	first := accounts.Batch()
+	accounts.Done(slow.ID)
+	if diff := cmp.Diff(first, accounts.Batch()); diff != "" || first[0] != fast {
+		t.Errorf("the batch is %v, and changed:\n%s", first, diff)
+	}
+	accounts.Trained()
+	if next := accounts.Batch(); len(next) != 1 || next[0] != slow {
+		t.Errorf("the next batch is %v, want the slow group", next)
 	}
 }
 

@@ -3,11 +3,14 @@ package grpo_test
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -150,7 +153,7 @@ func TestAsyncKilled(t *testing.T) {
 		defer cancel()
 		if kill {
 			var mu sync.Mutex
-			left := random.IntN(40)
+			left := 1 + random.IntN(20)
 			w.onRollout = func(agl.Task) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -176,7 +179,7 @@ func TestAsyncKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if kills < 5 {
+	if kills < 20 {
 		t.Errorf("the run was killed %d times only", kills)
 	}
 	s := g.Summary()
@@ -192,6 +195,88 @@ func TestAsyncKilled(t *testing.T) {
 			t.Errorf("line %d: %+v", i, r)
 		}
 	}
+}
+
+// TestNoTaskIsStarved: tasks of log-normal duration are trained on as often as they are offered. Where stale groups are dropped instead,
+// the slow ones are starved, which the same measure shows.
+func TestNoTaskIsStarved(t *testing.T) {
+	t.Parallel()
+	const (
+		each  = 10 // tasks of a digit; the larger the digit, the longer they take
+		train = 100 * time.Millisecond
+		seen  = 45 // steps that are looked at, when slow tasks of later steps are under way
+		limit = 15.09
+	)
+	var list []task
+	for i := range digits * each {
+		list = append(list, task{Digit: int32(i / each)})
+	}
+	// The quantiles of a log-normal distribution with median 50 ms and σ = 1.2.
+	duration := func(i int) time.Duration {
+		z := math.Sqrt2 * math.Erfinv(2*(float64(i)+0.5)/float64(len(list))-1)
+		return time.Duration(float64(50*time.Millisecond) * math.Exp(1.2*z))
+	}
+	for _, policy := range []admission.OnStale{admission.Train, admission.Wait, admission.Drop} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, "", nil)
+			w.workers = 32
+			w.onRollout = func(t agl.Task) {
+				var tag algorithm.Tag
+				if rawjson.Unmarshal(t.Rollout.Metadata, &tag) == nil {
+					time.Sleep(duration(tag.Index))
+				}
+			}
+			cfg := w.config("")
+			cfg.Steps, cfg.GroupSize = seen+15, 2
+			cfg.Async = grpo.Async{MaxStaleness: 2, OnStale: policy}
+			cfg.Publisher = slowly{w, train}
+			cfg.Form = func(raw jsontext.Value) string {
+				var one task
+				if err := rawjson.Unmarshal(raw, &one); err != nil {
+					t.Error(err)
+				}
+				return strconv.Itoa(int(one.Digit))
+			}
+			var rec recorder
+			rec.attach(&cfg)
+			if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, list...)}); err != nil {
+				t.Fatal(err)
+			}
+			trained, oldest := make([]int, digits), 0
+			for _, s := range rec.steps[:seen] {
+				oldest = max(oldest, s.Staleness.Max)
+				for form, rate := range s.Forms {
+					digit, err := strconv.Atoi(form)
+					if err != nil {
+						t.Fatal(err)
+					}
+					trained[digit] += rate.N / cfg.GroupSize
+				}
+			}
+			offered := float64(seen*cfg.PromptsPerStep) / digits
+			chi := 0.0
+			for _, n := range trained {
+				chi += (float64(n) - offered) * (float64(n) - offered) / offered
+			}
+			// The 0.99 quantile of χ² with 5 degrees of freedom.
+			if starved := chi > limit; starved != (policy == admission.Drop) || oldest == 0 {
+				t.Errorf("on_stale %s: groups by duration %v, want %.0f of each: χ² is %.2f (p = 0.01 at %.2f); the oldest tokens are of %d versions ago",
+					policy, trained, offered, chi, limit, oldest)
+			}
+		})
+	}
+}
+
+// slowly publishes after a time, as long as training takes.
+type slowly struct {
+	*world
+
+	takes time.Duration
+}
+
+func (s slowly) Publish(ctx context.Context, p algorithm.Publication) error {
+	time.Sleep(s.takes)
+	return s.world.Publish(ctx, p)
 }
 
 // TestMinViable: groups that the infrastructure failed are replaced, those whose agent failed count.

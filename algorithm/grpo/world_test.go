@@ -1,6 +1,7 @@
 package grpo_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,6 +81,7 @@ type world struct {
 	served     map[string]string // version that served each rollout
 	onRollout  func(t agl.Task)  // nil does nothing
 	do         agl.AgentFunc     // instead of the toy task; nil does that
+	workers    int               // rollouts at once; 0 means 4
 }
 
 // newWorld starts a world whose engine keeps checkpoints in dir. The store is
@@ -106,7 +108,7 @@ func (w *world) run(ctx context.Context, t *testing.T, algo agl.Algorithm, in ag
 		agent = w.do
 	}
 	workers, err := runner.New(runner.Config{
-		Store: w.store, Agent: agent, Workers: 4, HeartbeatInterval: 5 * time.Second, GracePeriod: 5 * time.Second,
+		Store: w.store, Agent: agent, Workers: cmp.Or(w.workers, 4), HeartbeatInterval: 5 * time.Second, GracePeriod: 5 * time.Second,
 		Snapshot: func(context.Context) (jsontext.Value, error) { return jsontext.Value("{}"), nil },
 	})
 	if err != nil {
