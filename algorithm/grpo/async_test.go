@@ -332,6 +332,51 @@ func TestGroupTimeout(t *testing.T) {
 	noneLive(t, w)
 }
 
+// TestOversample: a group is complete without the rollout that hangs or that the infrastructure failed; nothing but the count of what was
+// stopped tells it from one of GroupSize.
+func TestOversample(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []string{"", "hang", "timeout"} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, "", nil)
+			w.workers = 20
+			cfg := w.config("")
+			cfg.GroupSize, cfg.Async.Oversample = 3, 1
+			if fault == "" { // the last rollouts of each group wait until they are told to end
+				agent := w.agent
+				w.do = func(ctx context.Context, t agl.Task) (agl.Result, error) {
+					var tag algorithm.Tag
+					if err := rawjson.Unmarshal(t.Rollout.Metadata, &tag); err != nil {
+						return agl.Result{}, err
+					}
+					if t.Rollout.Mode == agl.ModeTrain && tag.Sample == 1 {
+						<-ctx.Done()
+						return agl.Result{}, ctx.Err()
+					}
+					return agent(ctx, t)
+				}
+			}
+			var rec recorder
+			rec.attach(&cfg)
+			list := []task{{Digit: 1, Fault: fault}, {Digit: 2, Fault: fault}, {Digit: 3, Fault: fault}, {Digit: 4, Fault: fault}}
+			if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, list...)}); err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range rec.steps {
+				masked := 0
+				for _, n := range s.Masked {
+					masked += n
+				}
+				// One that times out may be stopped before.
+				if s.Rollouts-masked != 12 || masked+s.Stopped != 4 || fault != "timeout" && masked > 0 || s.Groups != 4 {
+					t.Errorf("%q: step %d has %d rollouts, masked %v, stopped %d; want 12 that count, and 4 that do not", fault, s.Step, s.Rollouts, s.Masked, s.Stopped)
+				}
+			}
+			noneLive(t, w)
+		})
+	}
+}
+
 // TestDynamicSampling: every group of a step has an advantage, and those that had none were replaced.
 func TestDynamicSampling(t *testing.T) {
 	t.Parallel()

@@ -23,7 +23,7 @@ type collector struct {
 
 // rollouts describes the rollouts of a group. Its place among all groups decides their seeds.
 func (c *collector) rollouts(g *liveGroup, resources string) ([]agl.EnqueueRollout, error) {
-	rollouts := make([]agl.EnqueueRollout, c.cfg.GroupSize)
+	rollouts := make([]agl.EnqueueRollout, c.cfg.GroupSize+c.cfg.Async.Oversample)
 	step, group := g.ID/c.cfg.PromptsPerStep+1, g.ID%c.cfg.PromptsPerStep
 	for s := range rollouts {
 		var err error

@@ -101,6 +101,9 @@ type Async struct {
 	// GroupTimeout is how long a group may take, from when it is enqueued; the rollouts that have not finished are then cancelled, and
 	// the others compared among themselves. Zero waits.
 	GroupTimeout time.Duration
+	// Oversample is the number of rollouts of a group beyond GroupSize. When GroupSize have finished that count, the others are
+	// cancelled, and in no figure but StepReport.Stopped and UnusedTokens.
+	Oversample int
 }
 
 // String identifies what is not the default, for checkpoints.
@@ -108,7 +111,11 @@ func (a Async) String() string {
 	if a == (Async{OnStale: admission.Train}) {
 		return ""
 	}
-	return fmt.Sprintf("max_staleness=%d concurrency=%d on_stale=%s min_viable=%d group_timeout=%v", a.MaxStaleness, a.Concurrency, a.OnStale, a.MinViable, a.GroupTimeout)
+	text := fmt.Sprintf("max_staleness=%d concurrency=%d on_stale=%s min_viable=%d group_timeout=%v", a.MaxStaleness, a.Concurrency, a.OnStale, a.MinViable, a.GroupTimeout)
+	if a.Oversample > 0 {
+		text += fmt.Sprintf(" oversample=%d", a.Oversample)
+	}
+	return text
 }
 
 func (c Config) withDefaults() Config {
@@ -165,6 +172,7 @@ func (c Config) validate() error {
 		algorithm.Minimum{Field: "Async.MaxStaleness", Value: c.Async.MaxStaleness},
 		algorithm.Minimum{Field: "Async.Concurrency", Value: c.Async.Concurrency},
 		algorithm.Minimum{Field: "Async.MinViable", Value: c.Async.MinViable},
+		algorithm.Minimum{Field: "Async.Oversample", Value: c.Async.Oversample},
 	)); err != nil {
 		return invalid("%w", err)
 	}

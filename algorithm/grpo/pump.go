@@ -3,6 +3,7 @@ package grpo
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -40,7 +41,8 @@ type pump struct {
 	resources   string             // that new rollouts get
 	err         error              // that ended run
 	dropped     map[admission.Reason]int
-	unused      int // tokens in dropped groups since the batch before
+	unused      int // tokens in dropped groups, and of stopped rollouts, since the batch before
+	stopped     int // rollouts since the batch before
 	refilled    int // groups dropped for their rewards since the batch before
 	failedInRow int // groups
 	heard       []heard
@@ -298,10 +300,11 @@ func (p *pump) enqueue(ctx context.Context, groups []*liveGroup) error {
 	if err != nil {
 		return fmt.Errorf("enqueue rollouts: %w", err)
 	}
+	each := len(queued) / len(groups)
 	for i, g := range groups {
-		ids := make([]string, p.cfg.GroupSize)
+		ids := make([]string, each)
 		for s := range ids {
-			ids[s] = queued[i*p.cfg.GroupSize+s].RolloutID
+			ids[s] = queued[i*each+s].RolloutID
 		}
 		p.mu.Lock()
 		g.ids = ids
@@ -311,9 +314,10 @@ func (p *pump) enqueue(ctx context.Context, groups []*liveGroup) error {
 	return nil
 }
 
-// await waits for the rollouts of a group and reads them. Those that are not done within the group's time are cancelled.
+// await waits for the rollouts of a group and reads them. Those that are not done within the group's time are cancelled, and so are
+// those without which the group is complete.
 func (p *pump) await(ctx context.Context, g *liveGroup) {
-	err := p.deadline(ctx, g.ids)
+	spare, err := p.deadline(ctx, g.ids)
 	var episodes []algorithm.Episode
 	if err == nil {
 		episodes, err = algorithm.Await(ctx, p.store, p.flusher, algorithm.ReadFor(p.cfg.Adapter), g.ids)
@@ -322,10 +326,21 @@ func (p *pump) await(ctx context.Context, g *liveGroup) {
 		p.fail(err)
 		return
 	}
-	samples := make(taskGroup, len(episodes))
+	var samples, stopped taskGroup
+	var ids []string
 	for i := range episodes {
-		samples[i] = p.collector.read(ctx, g.task.Input, &episodes[i])
+		one := p.collector.read(ctx, g.task.Input, &episodes[i])
+		if slices.Contains(spare, g.ids[i]) && one.mask == algorithm.Mask(agl.OutcomeCancelled) {
+			stopped = append(stopped, one)
+			continue
+		}
+		samples, ids = append(samples, one), append(ids, g.ids[i])
 	}
+	p.mu.Lock()
+	g.ids = ids
+	p.stopped += len(stopped)
+	p.unused += tokensOf(stopped)
+	p.mu.Unlock()
 	p.finish(g, samples)
 }
 
@@ -339,22 +354,82 @@ func rewardsOf(samples taskGroup) (rewards []float64) {
 	return rewards
 }
 
-func (p *pump) deadline(ctx context.Context, ids []string) error {
-	if p.cfg.Async.GroupTimeout == 0 {
-		return nil
+// deadline waits until a group is complete, or its time is over, and cancels what is then unfinished. It returns the rollouts that were
+// cancelled because the group was complete without them.
+func (p *pump) deadline(ctx context.Context, ids []string) (spare []string, err error) {
+	if p.cfg.Async.GroupTimeout == 0 && p.cfg.Async.Oversample == 0 {
+		return nil, nil
 	}
-	limited, done := context.WithTimeout(ctx, p.cfg.Async.GroupTimeout)
+	limited, done := ctx, func() {}
+	if p.cfg.Async.GroupTimeout > 0 {
+		limited, done = context.WithTimeout(ctx, p.cfg.Async.GroupTimeout)
+	}
 	defer done()
-	_, err := p.store.WaitForRollouts(limited, agl.WaitForRolloutsParams{RolloutIDs: ids})
+	if p.cfg.Async.Oversample > 0 {
+		spare, err = p.enough(limited, ids)
+	} else {
+		_, err = p.store.WaitForRollouts(limited, agl.WaitForRolloutsParams{RolloutIDs: ids})
+	}
 	switch {
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return nil, ctx.Err()
 	case limited.Err() != nil:
-		return algorithm.Cancel(ctx, p.store, ids)
+		return nil, algorithm.Cancel(ctx, p.store, ids)
 	case err != nil:
-		return fmt.Errorf("wait for rollouts: %w", err)
+		return nil, fmt.Errorf("wait for rollouts: %w", err)
 	}
-	return nil
+	return spare, algorithm.Cancel(ctx, p.store, spare)
+}
+
+// enough waits until as many rollouts as a group has count, or all have finished, and returns those that have not.
+func (p *pump) enough(ctx context.Context, ids []string) (unfinished []string, err error) {
+	type end struct {
+		id     string
+		counts bool
+		err    error
+	}
+	ends := make(chan end, len(ids)) // never blocks a sender
+	ctx, stop := context.WithCancel(ctx)
+	var waits sync.WaitGroup
+	defer waits.Wait()
+	defer stop()
+	for _, id := range ids {
+		waits.Go(func() {
+			counts, err := p.counts(ctx, id)
+			ends <- end{id, counts, err}
+		})
+	}
+	unfinished = slices.Clone(ids)
+	for counting := 0; counting < p.cfg.GroupSize && len(unfinished) > 0; {
+		e := <-ends
+		if e.err != nil {
+			return nil, e.err
+		}
+		unfinished = slices.DeleteFunc(unfinished, func(id string) bool { return id == e.id })
+		if e.counts {
+			counting++
+		}
+	}
+	return unfinished, nil
+}
+
+// counts waits for a rollout, and reports whether it may count: the infrastructure has not failed it.
+func (p *pump) counts(ctx context.Context, id string) (bool, error) {
+	if _, err := p.store.WaitForRollouts(ctx, agl.WaitForRolloutsParams{RolloutIDs: []string{id}}); err != nil {
+		return false, err
+	}
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	r, err := p.store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: id})
+	if errors.Is(err, agl.ErrNotFound) { // deleted
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	episode := algorithm.NewEpisode(r)
+	return episode.Failure() == "", nil
 }
 
 // finish makes a group ready, or drops it.
@@ -431,6 +506,7 @@ type batch struct {
 	sampled time.Duration // the time in which as much was sampled
 	dropped map[admission.Reason]int
 	unused  int
+	stopped int      // rollouts without which their group was complete
 	learned []string // rollouts that count, in a live run
 	stale   int      // rollouts that were passed over, in a live run
 }
@@ -489,8 +565,8 @@ func (p *pump) take(b *batch) (ready int, err error) {
 	for _, g := range list {
 		b.groups = append(b.groups, p.live[g.ID].samples)
 	}
-	b.dropped, b.unused = p.dropped, p.unused
-	p.dropped, p.unused, p.refilled = map[admission.Reason]int{}, 0, 0
+	b.dropped, b.unused, b.stopped = p.dropped, p.unused, p.stopped
+	p.dropped, p.unused, p.stopped, p.refilled = map[admission.Reason]int{}, 0, 0, 0
 	p.admits = p.cfg.Async.MaxStaleness > 0
 	if p.admits {
 		b.sampled = time.Since(p.lastBatch)

@@ -53,7 +53,10 @@ type StepReport struct {
 	// Dropped are the groups that were replaced by others since the step before, by reason. They count in nothing else but
 	// UnusedTokens.
 	Dropped map[admission.Reason]int `json:"dropped,omitempty"`
-	// UnusedTokens were sampled in dropped groups and in masked rollouts.
+	// Stopped are the rollouts that were cancelled because their group was complete without them (Async.Oversample), since the step
+	// before. They count in nothing else but UnusedTokens.
+	Stopped int `json:"stopped,omitzero"`
+	// UnusedTokens were sampled in dropped groups, and in masked and stopped rollouts.
 	UnusedTokens int `json:"unused_tokens,omitzero"`
 
 	// KL is how much likelier the tokens are under the policy than under the reference, in nats, mean over the tokens that

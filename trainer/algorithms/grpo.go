@@ -108,6 +108,7 @@ func async(to *grpo.Async) yamlfile.Value {
 			yamlfile.Words(&to.OnStale, admission.OnStales()...)).Default(string(admission.Train)),
 		key("min_viable", "Rollouts of a group that must count, or another task is sampled in its place; what the infrastructure failed does not count. 0 drops no group.", yamlfile.Integer(&to.MinViable)).Default(0),
 		key("group_timeout", "How long a group may take; its unfinished rollouts are then cancelled, and the others compared. By default there is no limit.", yamlfile.Duration(&to.GroupTimeout)),
+		key("oversample", "Rollouts of a group beyond group_size. When group_size have finished that count, the others are cancelled.", yamlfile.Integer(&to.Oversample)).Default(0),
 	))
 }
 
