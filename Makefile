@@ -8,7 +8,7 @@ UNIT         := $$($(GO) list ./... | grep -v /test/)
 # The Go SDKs are large. Without optimisation they compile in a fraction of the time.
 SDKS         := -gcflags='github.com/openai/openai-go/v3/...=-N -l' -gcflags='github.com/anthropics/anthropic-sdk-go/...=-N -l'
 
-.PHONY: kustomize build test race lint compat gateway python clients examples examples-long firsthour page e2e attack vulnerabilities chaos chaos-short faults fuzz bench bench-store bench-overhead bench-async bench-proxy bench-gateway bench-apo bench-process bench-tokenizers tinker-sdk tokenizers trackers skyrl proxy-soak seeds apo full clean
+.PHONY: kustomize build test race lint compat gateway python clients examples examples-long firsthour page e2e attack vulnerabilities chaos chaos-short faults fuzz bench bench-store bench-overhead bench-async bench-proxy bench-gateway bench-apo bench-process bench-tokenizers bench-live tinker-sdk tokenizers trackers skyrl proxy-soak seeds apo full clean
 
 build: ## the agl binary, static; what CGO_ENABLED=0 go run has compiled is used again
 	CGO_ENABLED=0 $(GO) build -ldflags='-s -w' -o agl ./cmd/agl
@@ -101,6 +101,9 @@ bench-proxy: build ## LLM gateways in front of one model server, as ratios; inst
 
 bench-conversation: ## what a conversation of many turns costs in bytes and time, as ratios; needs PostgreSQL
 	$(GO) run ./bench/conversation
+
+bench-live: build ## how the template live follows customers whose taste changes; draws docs/images/live.svg
+	$(GO) run ./bench/live
 
 bench-process: ## rollouts of a process agent against a bare loop of processes, as a ratio
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/process-agent ./bench/process/agent

@@ -80,7 +80,7 @@ func (c *collector) readRole(ctx context.Context, role *trainee, task jsontext.V
 		return s
 	}
 	c.cfg.Overlong.punish(s.turns, s.sequences, c.cfg.Discount)
-	s.overlong, s.bonus = c.cfg.Overlong.worst(s.sequences), c.cfg.Entropy*surprise(s.sequences)
+	s.overlong = c.cfg.Overlong.worst(s.sequences)
 	s.truncated = hasTruncated(s.sequences)
 	s.coverage = algorithm.CoverageOf(e.Rollout.RolloutID, merged.Report, true)
 	if s.mask == "" && s.coverage.Missing > 0 {

@@ -59,12 +59,6 @@ type Config struct {
 	MaskTruncated bool
 	// Overlong takes something off the reward of long replies.
 	Overlong Overlong
-	// Entropy keeps the model exploring: maximum entropy reinforcement learning (Ziebart 2010, "Modeling Purposeful Adaptive
-	// Behavior", §6; Haarnoja et al. 2017, arXiv:1702.08165, eq. 1). The advantage of a rollout counts Entropy times its
-	// surprise more, −Σ log π over the tokens that it sampled, in nats; so what is best is to reply with a probability in
-	// proportion to exp(R/Entropy), not always with the best reply. It is in units of the reward; zero turns it off. A live run
-	// that is to follow users whose taste drifts needs it: a model that always says the same never sees what would now be better.
-	Entropy float64
 	// Async lets sampling run ahead of training.
 	Async Async
 	// Live learns from rollouts that others start; nil starts them. Then PromptsPerStep and GroupSize have no meaning.
@@ -197,10 +191,6 @@ func (c Config) validate() error {
 		return invalid("Loss is %q, which needs advantages without normalization: PlainAdvantage or the Baseline %q", tinker.DRO, LeaveOneOut)
 	case !(c.KL.Coefficient >= 0) || math.IsInf(c.KL.Coefficient, 0):
 		return invalid("KL.Coefficient is %v, must be a finite number ≥ 0", c.KL.Coefficient)
-	case !(c.Entropy >= 0) || math.IsInf(c.Entropy, 0):
-		return invalid("Entropy is %v, must be a finite number ≥ 0", c.Entropy)
-	case c.Entropy != 0 && c.Credit != CreditTrajectory:
-		return invalid("Entropy is %v with the Credit %q; only %q takes one", c.Entropy, c.Credit, CreditTrajectory)
 	case c.KL.Reference != "" && c.KL.Coefficient == 0:
 		return invalid("KL.Reference is %q without a Coefficient", c.KL.Reference)
 	}
@@ -243,9 +233,6 @@ func (c Config) identity(tasks string) map[string]string {
 	}
 	if c.Overlong != (Overlong{}) {
 		losses += fmt.Sprintf(" overlong=%+v", c.Overlong)
-	}
-	if c.Entropy != 0 {
-		losses += fmt.Sprintf(" entropy=%v", c.Entropy)
 	}
 	if c.MaskTruncated {
 		losses += " mask_truncated=true"

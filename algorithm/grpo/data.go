@@ -17,7 +17,6 @@ type sample struct {
 	form       string
 	reward     float64
 	overlong   float64        // added to the reward for learning, at most 0
-	bonus      float64        // of Config.Entropy, also added
 	mask       algorithm.Mask // empty if the rollout counts
 	spans      int
 	calls      int // to the model
@@ -45,18 +44,7 @@ func (s sample) sampled() int {
 }
 
 // score is the reward that is learned from.
-func (s sample) score() float64 { return s.reward + s.overlong + s.bonus }
-
-// surprise is −Σ log π over the sampled tokens, in nats.
-func surprise(sequences []adapter.Trajectory) float64 {
-	sum := 0.0
-	for _, t := range sequences {
-		for _, p := range t.Logprobs { // 0 where nothing was sampled
-			sum -= float64(p)
-		}
-	}
-	return sum
-}
+func (s sample) score() float64 { return s.reward + s.overlong }
 
 func sampledTokens(t adapter.Trajectory) int {
 	n := 0
@@ -86,7 +74,7 @@ func assemble(c Config, groups []taskGroup, report *StepReport) []tinker.Datum {
 // countSamples adds what the groups contain to a report.
 func countSamples(groups []taskGroup, passReward float64, r *StepReport) {
 	var tally algorithm.Tally
-	sum, overlong, bonus := 0.0, 0.0, 0.0
+	sum, overlong := 0.0, 0.0
 	r.Groups = len(groups)
 	r.Masked = map[algorithm.Mask]int{}
 	for _, s := range slices.Concat(groups...) {
@@ -99,7 +87,6 @@ func countSamples(groups []taskGroup, passReward float64, r *StepReport) {
 		}
 		sum += s.reward
 		overlong += s.overlong
-		bonus += s.bonus
 		tally.Add(s.form, s.reward >= passReward)
 		if s.truncated {
 			r.Truncated++
@@ -117,7 +104,7 @@ func countSamples(groups []taskGroup, passReward float64, r *StepReport) {
 	total := tally.Total()
 	r.PassRate, r.Forms = total.PassRate, tally.Forms()
 	if total.N > 0 {
-		r.RewardMean, r.Overlong, r.EntropyBonus = sum/float64(total.N), overlong/float64(total.N), bonus/float64(total.N)
+		r.RewardMean, r.Overlong = sum/float64(total.N), overlong/float64(total.N)
 	}
 }
 

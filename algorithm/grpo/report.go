@@ -18,8 +18,6 @@ type StepReport struct {
 	Forms      map[string]algorithm.Rate `json:"forms,omitzero"`
 	// Overlong is the mean penalty of Config.Overlong, at most 0, which RewardMean is without.
 	Overlong float64 `json:"overlong,omitzero"`
-	// EntropyBonus is what Config.Entropy added on average, which RewardMean is without, too.
-	EntropyBonus float64 `json:"entropy_bonus,omitzero"`
 	// Rollouts includes masked ones.
 	Rollouts int                    `json:"rollouts"`
 	Masked   map[algorithm.Mask]int `json:"masked"`

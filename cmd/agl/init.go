@@ -24,7 +24,7 @@ import (
 )
 
 type initCommand struct {
-	Template string `short:"t" enum:"python,typescript,go,shell" default:"python" help:"The agent's language: python, typescript, go or shell. Default: ${default}."`
+	Template string `short:"t" enum:"python,typescript,go,shell,live" default:"python" help:"The agent's language: python, typescript, go or shell; or live, a service that learns from its users. Default: ${default}."`
 	Dir      string `arg:"" optional:"" help:"The folder, created if it does not exist; . is the current one. Without it a terminal is asked."`
 }
 
@@ -44,6 +44,9 @@ type starter struct {
 	Needs    string // the program that runs it
 	Agent    string // the run file's lines that start it
 }
+
+// templateLive is the service that learns from its users.
+const templateLive = "live"
 
 // keptAgent has the lines for an agent that reads tasks from standard input.
 const keptAgent = "  # The program is kept running: a line with a task in, a line with its result out.\n  keepalive: stdio\n"
@@ -99,6 +102,9 @@ func (c *initCommand) run(_ context.Context, out *console.Console) error {
 		names[i] = f.name
 	}
 	next := "agl train agl.yaml"
+	if c.Template == templateLive {
+		next = "agl train live.yaml, and python3 shop.py and python3 customers.py beside it"
+	}
 	if filepath.Clean(c.Dir) != "." {
 		next = "cd " + terminal.ShellWord(c.Dir) + " && " + next
 	}
@@ -112,21 +118,23 @@ type starterFile struct {
 	mode fs.FileMode
 }
 
-// starterFiles returns the files of the example in a language, sorted by name.
-func starterFiles(language string) ([]starterFile, error) {
+// starterFiles returns the files of a template, sorted by name.
+func starterFiles(language string) (files []starterFile, err error) {
 	const regular, executable = 0o644, 0o755
-	data := exampleData()
-	files := []starterFile{{"train.jsonl", data.train, regular}, {"val.jsonl", data.val, regular}, {"demos.jsonl", data.demos, regular}}
-	for _, name := range []string{"agl.yaml", "README.md"} {
-		t, err := template.ParseFS(templates, "templates/"+name+".tmpl")
-		if err != nil {
-			return nil, err
+	if language != templateLive { // which brings all of its own
+		data := exampleData()
+		files = []starterFile{{"train.jsonl", data.train, regular}, {"val.jsonl", data.val, regular}, {"demos.jsonl", data.demos, regular}}
+		for _, name := range []string{"agl.yaml", "README.md"} {
+			t, err := template.ParseFS(templates, "templates/"+name+".tmpl")
+			if err != nil {
+				return nil, err
+			}
+			var text bytes.Buffer
+			if err := t.Execute(&text, starters()[language]); err != nil {
+				return nil, err
+			}
+			files = append(files, starterFile{name, text.Bytes(), regular})
 		}
-		var text bytes.Buffer
-		if err := t.Execute(&text, starters()[language]); err != nil {
-			return nil, err
-		}
-		files = append(files, starterFile{name, text.Bytes(), regular})
 	}
 	folder := path.Join("templates", language)
 	own, err := templates.ReadDir(folder)

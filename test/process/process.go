@@ -72,14 +72,15 @@ func Store(tb testing.TB, binary, name, dir string, args ...string) *Server {
 // StoreAs is Store, run as another user unless who is nil.
 func StoreAs(tb testing.TB, who *syscall.Credential, binary, name, dir string, args ...string) *Server {
 	tb.Helper()
-	s := &Server{Name: name, Log: filepath.Join(dir, name+".log"), tb: tb, binary: binary, who: who, port: freePort(tb)}
+	s := &Server{Name: name, Log: filepath.Join(dir, name+".log"), tb: tb, binary: binary, who: who, port: FreePort(tb)}
 	s.args = append([]string{"store", "--port", strconv.Itoa(s.port), "--log-level", "warn"}, args...)
 	tb.Cleanup(s.Kill)
 	s.Start()
 	return s
 }
 
-func freePort(tb testing.TB) int {
+// FreePort is a port of the loopback interface that nobody listens on.
+func FreePort(tb testing.TB) int {
 	tb.Helper()
 	var config net.ListenConfig
 	l, err := config.Listen(tb.Context(), "tcp", "127.0.0.1:0")

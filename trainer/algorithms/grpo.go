@@ -73,7 +73,6 @@ func grpoKeys(a *GRPO) yamlfile.Value {
 		key("correction", "How the loss corrects for samples of older weights beyond its own ratio, or the kind alone; it takes a forward pass a step.", correction(&c.Correction)),
 		key("processed_logprobs", "The engine returns log-probabilities of the distribution that it samples from, whatever the temperature, as vLLM does whose logprobs mode is `processed_logprobs`. Otherwise rollouts with calls at another temperature than 1, or with a truncated distribution, are masked.", yamlfile.Bool(&c.ProcessedLogprobs)).Default(false),
 		key("kl", "A penalty on tokens that became likelier than under a reference, or its coefficient alone.", penalty(&c.KL)).Default(0),
-		key("entropy", "Advantage per nat of a rollout's surprise, in units of the reward, which keeps the model exploring; 0 turns it off.", yamlfile.Number(&c.Entropy)).Default(0),
 		key("pass_reward", "The reward from which a rollout counts as passed.", keys.Positive(&c.PassReward)).Default(1),
 		key("form", "The member of tasks that names their form, for pass rates by form.", keys.Form(&c.Form)),
 		key("validation", "When the validation tasks run, besides before the first step and after the last.", yamlfile.Mapping(

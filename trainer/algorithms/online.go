@@ -46,7 +46,6 @@ func onlineKeys(a *Online) yamlfile.Value {
 		key("loss", "The loss, or its name alone.", loss(&c.Loss)).Default("importance_sampling"),
 		key("correction", "How the loss corrects for samples of older weights beyond its own ratio, or the kind alone; it takes a forward pass a step.", correction(&c.Correction)),
 		key("kl", "A penalty on tokens that became likelier than under a reference, or its coefficient alone.", penalty(&c.KL)).Default(0),
-		key("entropy", "Advantage per nat of a rollout's surprise, in units of the reward, which keeps the model exploring; 0 turns it off.", yamlfile.Number(&c.Entropy)).Default(0),
 		key("plain_advantage", "Leaves out the division by the baseline's standard deviation.", yamlfile.Bool(&c.PlainAdvantage)).Default(false),
 		key("pass_reward", "The reward from which a rollout counts as passed.", keys.Positive(&c.PassReward)).Default(1),
 		key("processed_logprobs", "As in `grpo`.", yamlfile.Bool(&c.ProcessedLogprobs)).Default(false),

@@ -224,7 +224,7 @@ func TestAgents(t *testing.T) {
 			{Role: algorithm.Role{Name: "critic", ModelName: "small-critic", Reward: "verdict", Schedule: algorithm.Schedule{Peak: 0.002, Floor: 0.002}}},
 			{Role: algorithm.Role{Name: "judge", ModelName: "judge"}, Frozen: true},
 		},
-		Algorithm: &algorithms.GRPO{Config: grpo.Config{Steps: 3, Entropy: 0.1}},
+		Algorithm: &algorithms.GRPO{Config: grpo.Config{Steps: 3}},
 		Output:    filepath.Join(dir, "runs/agents"),
 	})
 }
