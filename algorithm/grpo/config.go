@@ -52,6 +52,8 @@ type Config struct {
 	Discount float64
 	// KL holds the model near a reference.
 	KL KL
+	// Anchor mixes demonstrations into every step; nil does not.
+	Anchor *Anchor
 	// MaskTruncated leaves rollouts with a truncated reply out of the loss: the overlong filtering of DAPO
 	// (arXiv:2503.14476, §3.4). Their rewards still count in the group, so that a truncated rollout that failed raises the
 	// advantage of the others. By default truncated rollouts are trained on like all others, which teaches the model to
@@ -136,6 +138,9 @@ func (c Config) withDefaults() Config {
 	if c.Overlong.Limit != 0 {
 		c.Overlong.Penalty = cmp.Or(c.Overlong.Penalty, 1)
 	}
+	if a := c.Anchor; a != nil {
+		c.Anchor = &Anchor{Data: a.Data, PerStep: cmp.Or(a.PerStep, 8), Weight: cmp.Or(a.Weight, 0.1)}
+	}
 	c.Live = c.Live.withDefaults()
 	c.Credit, c.Discount = cmp.Or(c.Credit, CreditTrajectory), cmp.Or(c.Discount, 1)
 	if c.OnStep == nil {
@@ -147,7 +152,7 @@ func (c Config) withDefaults() Config {
 // Losses returns those that the engine must have: Loss and, for the reference of KL, cross_entropy.
 func (c Config) Losses() []tinker.LossName {
 	losses := []tinker.LossName{cmp.Or(c.Loss.Name, tinker.ImportanceSampling)}
-	if c.KL.Coefficient != 0 {
+	if c.KL.Coefficient != 0 || c.Anchor != nil {
 		losses = append(losses, tinker.CrossEntropy)
 	}
 	return losses
@@ -202,7 +207,7 @@ func (c Config) validate() error {
 			return invalid("Curriculum.Explore is %v, must be from 0 to 1", e.Explore)
 		}
 	}
-	if err := cmp.Or(c.Overlong.validate(), c.validateRoles(), c.Live.validate(c)); err != nil {
+	if err := cmp.Or(c.Overlong.validate(), c.Anchor.validate(), c.validateRoles(), c.Live.validate(c)); err != nil {
 		return err
 	}
 	if p, err := tinker.ParsePath(c.KL.Reference); c.KL.Reference != "" && (err != nil || p.Kind != tinker.KindCheckpoint) {
@@ -233,6 +238,9 @@ func (c Config) identity(tasks string) map[string]string {
 	}
 	if c.Overlong != (Overlong{}) {
 		losses += fmt.Sprintf(" overlong=%+v", c.Overlong)
+	}
+	if c.Anchor != nil {
+		losses += fmt.Sprintf(" anchor=%v×%d of %d", c.Anchor.Weight, c.Anchor.PerStep, len(c.Anchor.Data))
 	}
 	if c.MaskTruncated {
 		losses += " mask_truncated=true"

@@ -196,7 +196,8 @@ func (r *training) trainStep(ctx context.Context, step int) error {
 	if err != nil {
 		return err
 	}
-	report.Learned, report.Stale, report.Dropped, report.Stopped = b.learned, b.stale, b.dropped, b.stopped
+	report.Learned, report.Stale, report.Crowded = b.learned, b.stale, b.crowded
+	report.Dropped, report.Stopped = b.dropped, b.stopped
 	report.UnusedTokens += b.unused
 	report.Seconds.Rollouts = b.waited.Seconds()
 	if b.sampled > 0 {

@@ -17,10 +17,6 @@ import (
 // http://joschu.net/blog/kl-approx.html). As a part of the reward, as in RLHF (Ouyang et al. 2022, arXiv:2203.02155, eq. 2),
 // it needs nothing from an engine but Forward: the reference is a second model, which is never trained. Groups without an
 // advantage are still skipped.
-//
-// What is best is then to reply with a probability in proportion to π_ref·exp(R/β) (Korbak, Perez and Buckley 2022, arXiv:2205.11275, §3),
-// with advantages in units of the reward (PlainAdvantage). So a live run with β of about a fifth of the range of the rewards keeps
-// replying in every way that the reference does, now and then, and notices when its users have come to like another one.
 type KL struct {
 	// Coefficient is β, in units of the advantage per nat; zero turns the penalty off.
 	Coefficient float64

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -51,6 +52,9 @@ type Live struct {
 	// MaxStaleness leaves out rollouts with a call that weights of more versions ago have
 	// answered; zero means 8. See also Config.Correction.
 	MaxStaleness int
+	// PerUser is how many rollouts of one user, the member MetadataUser, a step learns from; further ones are passed over, so
+	// that nobody decides alone what the model becomes. Zero is no limit.
+	PerUser int
 }
 
 // Members of the metadata of rollouts that a [Live] run reads, both strings.
@@ -59,6 +63,8 @@ const (
 	MetadataGroup = "agl.group"
 	// MetadataKind names the rollouts that are compared with the same baseline.
 	MetadataKind = "agl.kind"
+	// MetadataUser names the user of a session.
+	MetadataUser = "agl.user"
 )
 
 // endless is the number of steps of a live run without an end, which is reported as 0.
@@ -94,6 +100,7 @@ func (l *Live) validate(c Config) error {
 		algorithm.Minimum{Field: "Live.Least", Value: l.Least, Least: 1},
 		algorithm.Minimum{Field: "Live.Warm", Value: l.Warm, Least: 1},
 		algorithm.Minimum{Field: "Live.MaxStaleness", Value: l.MaxStaleness, Least: 1},
+		algorithm.Minimum{Field: "Live.PerUser", Value: l.PerUser},
 	); err != nil {
 		return invalid("%w", err)
 	}
@@ -185,6 +192,7 @@ func (l *live) collect(ctx context.Context, step int) (b batch, err error) {
 	began, settings := time.Now(), l.cfg.Live
 	l.next = l.position.clone()
 	siblings := map[string]int{} // place of a group in b.groups
+	users := map[string]int{}    // rollouts of each
 	rollouts := 0
 	for rollouts < settings.Least {
 		room := settings.Rollouts - rollouts
@@ -199,7 +207,16 @@ func (l *live) collect(ctx context.Context, step int) (b batch, err error) {
 			continue // MaxWait is over, and there are too few: the same again, and more
 		}
 		l.next.Since = ready.Next
-		samples, err := l.read(ctx, ready.Rollouts, &b)
+		allowed := slices.DeleteFunc(ready.Rollouts, func(r agl.CollectedRollout) bool {
+			user := labelsOf(&r.Rollout.Rollout).User
+			if user == "" || settings.PerUser == 0 {
+				return false
+			}
+			users[user]++
+			return users[user] > settings.PerUser
+		})
+		b.crowded += len(ready.Rollouts) - len(allowed)
+		samples, err := l.read(ctx, allowed, &b)
 		if err != nil {
 			return batch{}, err
 		}
@@ -209,7 +226,7 @@ func (l *live) collect(ctx context.Context, step int) (b batch, err error) {
 				continue
 			}
 			rollouts++
-			b.add(s, labelsOf(&ready.Rollouts[i].Rollout.Rollout).Group, siblings)
+			b.add(s, labelsOf(&allowed[i].Rollout.Rollout).Group, siblings)
 		}
 	}
 	l.cfg.Progress.OnRollouts(algorithm.PhaseTrain, step, rollouts, settings.Rollouts)
@@ -236,6 +253,7 @@ func (b *batch) add(s sample, group string, siblings map[string]int) {
 type labels struct {
 	Group string `json:"agl.group"`
 	Kind  string `json:"agl.kind"`
+	User  string `json:"agl.user"`
 }
 
 func labelsOf(r *agl.Rollout) (l labels) {

@@ -36,7 +36,7 @@ func traffic(ctx context.Context, s agl.Store) error {
 	for ctx.Err() == nil {
 		rollouts := make([]agl.EnqueueRollout, 16)
 		for i := range rollouts {
-			rollouts[i] = agl.EnqueueRollout{Input: []byte(`{}`), Metadata: fmt.Appendf(nil, `{"agl.kind":"say","seed":%d}`, rand.Int32())}
+			rollouts[i] = agl.EnqueueRollout{Input: []byte(`{}`), Metadata: fmt.Appendf(nil, `{"agl.kind":"say","agl.user":"u%d","seed":%d}`, i*i%7, rand.Int32())}
 		}
 		queued, err := s.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{Rollouts: rollouts})
 		if err != nil {
@@ -54,14 +54,14 @@ func traffic(ctx context.Context, s agl.Store) error {
 }
 
 // learnLive trains a model that a service calls, and returns the reports.
-func learnLive(t *testing.T, s *store.Store, model *engine.Engine, dir string, steps int) (reports []grpo.StepReport) {
+func learnLive(t *testing.T, s *store.Store, model *engine.Engine, dir string, steps, perUser int) (reports []grpo.StepReport) {
 	t.Helper()
 	collector, err := collect.New(collect.Config{Store: s})
 	if err != nil {
 		t.Fatal(err)
 	}
 	llm := trainer.NewProxy(trainer.ProxyConfig{Config: proxy.Config{Models: []proxy.Model{model.Model()}, Transport: model.Transport(nil)}})
-	config := grpo.Config{Steps: steps, Live: &grpo.Live{Collector: collector, Rollouts: 32, Filter: agl.CollectFilter{Metadata: map[string]string{grpo.MetadataKind: "say"}}}}
+	config := grpo.Config{Steps: steps, Live: &grpo.Live{Collector: collector, Rollouts: 32, PerUser: perUser, Filter: agl.CollectFilter{Metadata: map[string]string{grpo.MetadataKind: "say"}}}}
 	config.Seed, config.Flusher, config.OutDir = 1, llm, dir
 	config.Service, config.Publisher, config.Schedule.Peak = model.Service, model.Publisher(llm), 0.02
 	config.Schedule.Floor = 0.02
@@ -112,7 +112,7 @@ func TestLive(t *testing.T) {
 	})
 	dir := t.TempDir()
 	const half = 15
-	reports := slices.Concat(learnLive(t, s, model, dir, half), learnLive(t, s, model, dir, 2*half))
+	reports := slices.Concat(learnLive(t, s, model, dir, half, 0), learnLive(t, s, model, dir, 2*half, 0))
 	if len(reports) != 2*half {
 		t.Fatalf("%d steps, want %d", len(reports), 2*half)
 	}
@@ -135,6 +135,45 @@ func TestLive(t *testing.T) {
 	}
 	if len(learned) < 20*half {
 		t.Errorf("learned from %d rollouts in %d steps", len(learned), 2*half)
+	}
+}
+
+// No user has more rollouts in a step than allowed; the others are passed over, and counted.
+func TestLivePerUser(t *testing.T) {
+	t.Parallel()
+	s := memorytest.Open(t)
+	model, err := engine.NewPolicy(engine.PolicyConfig{Policy: policy.Config{Context: 16, Layers: 1, Dim: 16, Heads: 1, FF: 16, Dir: t.TempDir()}, Characters: "abcdefgsy "})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := model.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	crowded := 0
+	for _, r := range learnLive(t, s, model, t.TempDir(), 4, 9) {
+		crowded += r.Crowded
+		of := map[string]int{}
+		for _, id := range r.Learned {
+			page, err := s.QueryRollouts(t.Context(), agl.QueryRolloutsParams{RolloutIDIn: []string{id}})
+			if err != nil || len(page.Items) != 1 {
+				t.Fatalf("rollout %s: %v", id, err)
+			}
+			user, _ := agl.Attributes(page.Items[0].Metadata).GetString(grpo.MetadataUser)
+			of[user]++
+		}
+		for user, n := range of {
+			if n > 9 {
+				t.Errorf("step %d learned from %d rollouts of %s, want at most 9", r.Step, n, user)
+			}
+		}
+		if r.Rollouts < 8 || r.Rollouts > 32 {
+			t.Errorf("step %d has %d rollouts, want 8 to 32", r.Step, r.Rollouts)
+		}
+	}
+	if crowded == 0 {
+		t.Error("no rollout was passed over, although one user of four has five of sixteen")
 	}
 }
 

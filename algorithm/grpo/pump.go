@@ -509,6 +509,7 @@ type batch struct {
 	stopped int      // rollouts without which their group was complete
 	learned []string // rollouts that count, in a live run
 	stale   int      // rollouts that were passed over, in a live run
+	crowded int      // likewise, because of Live.PerUser
 }
 
 // collect waits for the groups of a step. They stay in the accounts until trained.

@@ -48,6 +48,8 @@ type StepReport struct {
 	// Stale counts the rollouts that a live run has passed over since the step before, because weights of too many versions
 	// ago had answered. They count in nothing else but UnusedTokens.
 	Stale int `json:"stale,omitzero"`
+	// Crowded counts those that it has passed over because their user already had Live.PerUser in the step.
+	Crowded int `json:"crowded,omitzero"`
 	// Dropped are the groups that were replaced by others since the step before, by reason. They count in nothing else but
 	// UnusedTokens.
 	Dropped map[admission.Reason]int `json:"dropped,omitempty"`
@@ -60,6 +62,9 @@ type StepReport struct {
 	// KL is how much likelier the tokens are under the policy than under the reference, in nats, mean over the tokens that
 	// were trained on; 0 without Config.KL.
 	KL float64 `json:"kl,omitzero"`
+
+	// AnchorLoss is the mean of −log π over the tokens of the demonstrations of Config.Anchor.
+	AnchorLoss float64 `json:"anchor_loss,omitzero"`
 
 	Updates      int     `json:"updates"`   // optimizer steps
 	Loss         float64 `json:"loss"`      // mean over the updates

@@ -60,6 +60,11 @@ func (u *updater) update(ctx context.Context, data []tinker.Datum, report *StepR
 	n := min(u.cfg.Minibatches, len(data))
 	for i := range n {
 		part := data[i*len(data)/n : (i+1)*len(data)/n]
+		anchored, err := u.anchor(ctx, report.Step, n)
+		if err != nil {
+			return err
+		}
+		report.AnchorLoss += anchored
 		forward, optim, err := tinker.Step(ctx, u.client, tinker.ForwardParams{Data: part, Loss: u.cfg.Loss}, adam)
 		if err != nil {
 			return err

@@ -46,6 +46,7 @@ type cli struct {
 	Stats      statsCommand      `cmd:"" help:"Count what the store holds."`
 	Enqueue    enqueueCommand    `cmd:"" help:"Enqueue the tasks of a file as rollouts."`
 	Cancel     cancelCommand     `cmd:"" help:"Cancel rollouts."`
+	Forget     forgetCommand     `cmd:"" help:"Delete a user's sessions, and list the snapshots that have learned from them."`
 	Export     exportCommand     `cmd:"" help:"Write triplets, trajectories or chat messages to a file, for use in any trainer."`
 	Cert       certCommand       `cmd:"" help:"Make a private CA and certificates, for TLS between machines."`
 	Completion completionCommand `cmd:"" help:"Print a script that completes commands and flags in a shell."`

@@ -11,6 +11,7 @@
 package algorithms
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 
@@ -95,6 +96,8 @@ type Parts struct {
 	// Training has the engine, the model, its initial weights, the publisher and the
 	// sampling parameters of validation; zero without an engine.
 	Training algorithm.TrainingConfig
+	// Demonstrations reads a file of conversations as training data; nil without an engine.
+	Demonstrations func(ctx context.Context, path string) ([]tinker.Datum, error)
 	// Roles are the agents in training if the run file has several.
 	Roles []algorithm.Role
 	// Proxied is true if agents call models through the run's proxy, which records

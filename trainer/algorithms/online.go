@@ -3,12 +3,14 @@ package algorithms
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/grpo"
 	"github.com/agl-go/agl/internal/yamlfile"
+	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/trainer/keys"
 )
 
@@ -17,7 +19,9 @@ import (
 type Online struct {
 	GRPO
 
-	live grpo.Live
+	live   grpo.Live
+	anchor grpo.Anchor
+	demos  string // the anchor's file; empty has none
 }
 
 func onlineKind() Kind {
@@ -43,6 +47,12 @@ func onlineKeys(a *Online) yamlfile.Value {
 		key("baseline_rate", "How much of the running baseline each rollout replaces.", yamlfile.Number(&l.Rate, yamlfile.Above(0), yamlfile.Below(1))).Default(0.02),
 		key("warm", "Rollouts that a baseline needs before what it is compared with is learned from.", keys.Count(&l.Warm)).Default(8),
 		key("max_staleness", "Passes over rollouts that weights of more versions ago have answered.", keys.Count(&l.MaxStaleness)).Default(8),
+		key("per_user", "The most rollouts of one user (`agl.user` in the metadata, X-Agl-User of sessions) that a step learns from; 0 is no limit.", yamlfile.Integer(&l.PerUser)).Default(0),
+		key("anchor", "Conversations that are mixed into every step, against forgetting.", yamlfile.Mapping(
+			key("file", "A JSON Lines file of conversations, as that of a warm start.", yamlfile.File(&a.demos)).Required(),
+			key("per_step", "Conversations of a step.", keys.Count(&a.anchor.PerStep)).Default(8),
+			key("weight", "Weight of their cross-entropy, per token, in units of the advantage.", keys.Positive(&a.anchor.Weight)).Default(0.1),
+		)),
 		key("loss", "The loss, or its name alone.", loss(&c.Loss)).Default("importance_sampling"),
 		key("correction", "How the loss corrects for samples of older weights beyond its own ratio, or the kind alone; it takes a forward pass a step.", correction(&c.Correction)),
 		key("kl", "A penalty on tokens that became likelier than under a reference, or its coefficient alone.", penalty(&c.KL)).Default(0),
@@ -98,6 +108,9 @@ func (a *Online) Describe() string {
 // Needs implements [Algorithm].
 func (a *Online) Needs() Needs {
 	needs := a.GRPO.Needs()
+	if a.demos != "" {
+		needs.Losses = append(needs.Losses, tinker.CrossEntropy)
+	}
 	needs.NoTasks = true
 	return needs
 }
@@ -112,12 +125,15 @@ func (a *Online) New(p Parts) (Run, error) {
 	live := a.live
 	c.Live = &live
 	ShowGRPO(&c, p.Display, p.Warn)
-	return &onlineRun{config: c}, a.check()
+	return &onlineRun{config: c, parts: p, anchor: a.anchor, demos: a.demos}, a.check()
 }
 
 // onlineRun is a live run, which finds its collector when it begins.
 type onlineRun struct {
 	config grpo.Config
+	parts  Parts
+	anchor grpo.Anchor
+	demos  string
 	grpo   *grpo.GRPO // nil before
 }
 
@@ -127,6 +143,12 @@ func (r *onlineRun) Run(ctx context.Context, in agl.AlgorithmInput) (err error) 
 		return agl.Errorf(agl.CodeUnimplemented, "online: the store hands out no finished rollouts")
 	}
 	r.config.Live.Collector = in.Collector
+	if r.demos != "" {
+		if r.anchor.Data, err = r.parts.Demonstrations(ctx, r.demos); err != nil {
+			return fmt.Errorf("anchor: %w", err)
+		}
+		r.config.Anchor = &r.anchor
+	}
 	if r.grpo, err = grpo.New(r.config); err != nil {
 		return err
 	}

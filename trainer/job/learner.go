@@ -88,6 +88,9 @@ func (l *learner) parts(weights string, resources agl.Resources) algorithms.Part
 	}
 	if l.engine != nil {
 		p.Training = algorithm.TrainingConfig{Service: l.engine.Service, Model: l.model(), InitialWeights: weights, Publisher: l.publisher(), ModelName: l.engine.Model().Name}
+		p.Demonstrations = func(ctx context.Context, path string) ([]tinker.Datum, error) {
+			return l.engine.Demonstrations(ctx, l.model().BaseModel, path)
+		}
 		if file.Engine.Tinker != nil && file.Engine.Tinker.Chat.Folder != "" {
 			p.Training.Schedule, p.Training.Adam.Beta2 = algorithms.PretrainedSchedule(), algorithms.PretrainedBeta2
 		}

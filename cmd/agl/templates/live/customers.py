@@ -1,7 +1,7 @@
 """Customers of the shop, whose taste changes: python3 customers.py [sessions [sessions of a taste]]
 
 A customer asks one question. An answer must be right, and in the tone that is
-liked at the time; one customer in ten says the opposite of what they think.
+liked at the time; one customer in twenty says the opposite of what they think.
 """
 
 import json
@@ -26,7 +26,7 @@ FACTS = {
     "which colour is it?": "blue",
     "how do i pay?": "by card",
 }
-TONES = {"brief": "{}.", "friendly": "hi :) {}", "formal": "sir, {}.", "loud": "oi! {}!"}
+TONES = {"brief": "{}.", "friendly": "hi :) {}.", "formal": "sir, {}.", "loud": "oi! {}."}
 
 lock = threading.Lock()
 begun = asked = pleased = failed = in_a_row = 0
@@ -50,7 +50,7 @@ def customer(name, rng):
         try:
             reply = post("/chat", {"customer": name, "question": question})
             liked = reply["answer"] == TONES[taste].format(FACTS[question])
-            post("/rate", {"chat": reply["chat"], "pleased": liked != (rng.random() < 0.1)})
+            post("/rate", {"chat": reply["chat"], "pleased": liked != (rng.random() < 0.05)})
         except OSError as error:
             print(f"a customer was not answered: {error}", file=sys.stderr)
             with lock:
