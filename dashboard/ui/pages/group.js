@@ -69,13 +69,13 @@ function Siblings({ members, group }) {
   const computed = rows.some((x) => x.advantage && !x.advantage.recorded);
   const columns = [
     { name: "Sibling", cell: (x) => html`<a class="mono" href=${href(["rollouts", x.r.rollout_id])}>${x.r.rollout_id}</a>` },
-    { name: "Status", cell: (x) => html`<${Status} value=${x.r.status} />` },
-    { name: "Outcome", cell: (x) => visible(outcome(x.r.attempt).kind) },
     { name: "Reward", class: "num", cell: (x) => ("reward" in x.score ? number(x.score.reward) : html`<span class="muted">does not count: ${visible(x.score.why)}</span>`) },
     { name: "Advantage", class: "num", cell: (x) => (x.advantage ? number(x.advantage.value) : "–") },
     { name: "Prompt tokens", class: "num", cell: (x) => count(x.said?.tokens?.prompt) },
     { name: "Reply tokens", class: "num", cell: (x) => count(x.said?.tokens?.reply) },
     { name: "Took", class: "num", cell: (x) => (x.r.end_time ? seconds(x.r.end_time - (x.r.attempt?.start_time ?? x.r.start_time)) : "") },
+    { name: "Status", cell: (x) => html`<${Status} value=${x.r.status} />` },
+    { name: "Outcome", cell: (x) => visible(outcome(x.r.attempt).kind) },
   ];
   return html`
     <h2>Siblings</h2>
