@@ -47,7 +47,7 @@ func (a *Anchor) validate() error {
 // of returns the demonstrations of a step, from 1 on. The weights of their tokens sum to Weight.
 func (a *Anchor) of(step int, seed uint64) []tinker.Datum {
 	n := min(a.PerStep, len(a.Data))
-	order := rand.New(rand.NewPCG(seed, 0x616e63686f72)).Perm(len(a.Data)) //nolint:gosec // no secret
+	order := rand.New(rand.NewPCG(seed, 0x616e63686f72)).Perm(len(a.Data))
 	batch := make([]tinker.Datum, n)
 	total := 0.0
 	for i := range batch {

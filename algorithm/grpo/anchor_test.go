@@ -14,7 +14,7 @@ import (
 func demonstrations(n int) []tinker.Datum {
 	data := make([]tinker.Datum, n)
 	for i := range data {
-		data[i] = tinker.Datum{Input: []int32{int32(i), 1, 2}, Targets: []int32{1, 2, 3}, Weights: []float32{0, 1, 1}} //nolint:gosec // small
+		data[i] = tinker.Datum{Input: []int32{int32(i), 1, 2}, Targets: []int32{1, 2, 3}, Weights: []float32{0, 1, 1}}
 	}
 	return data
 }
