@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 
-	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/internal/terminal"
 )
@@ -36,7 +35,7 @@ func mainCode(args []string, stdout, stderr io.Writer) int {
 	}
 	err := m.Run(ctx)
 	m.Close()
-	if cause := context.Cause(ctx); err != nil && cause != nil && agl.IsContextError(err) {
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
 		err = cause // the interrupt came before the command could name it
 	}
 	if _, interrupted := errors.AsType[*execution.InterruptError](err); err != nil && !interrupted {
