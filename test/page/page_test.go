@@ -53,11 +53,7 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made := map[string]string{
-		"long": add(t, store, `"a long rollout"`, longSpans(10_000)), "hostile": add(t, store, hostileText(`<img src=x onerror="window.hacked=1">`), hostileSpans()),
-		"chat": add(t, store, `{"question":"what is on the picture?"}`, chatSpans()), "failed": fail(t, store),
-	}
-	made["release"] = canary(t, store)
+	made := map[string]string{"release": canary(t, store)}
 	runs, err := store.QueryRuns(t.Context(), agl.QueryRunsParams{})
 	if err != nil || len(runs.Items) != 1 || !runs.Items[0].Step.Valid {
 		t.Fatalf("the store has the runs %+v (%v), want the one that was trained, with metrics", runs.Items, err)
@@ -69,6 +65,10 @@ func TestPage(t *testing.T) {
 	made["run"], made["other"], made["grouped"] = runs.Items[0].RunID, other.RunID, group(t, store)
 	t.Run("search", func(t *testing.T) { made["apo"] = search(t, store) }) // its runner ends with it
 	made["hostileApo"] = hostileSearch(t, store)
+	// Last, since readers find them on the first page of the list.
+	made["long"] = add(t, store, `"a long rollout"`, longSpans(10_000))
+	made["hostile"] = add(t, store, hostileText(`<img src=x onerror="window.hacked=1">`), hostileSpans())
+	made["chat"], made["failed"] = add(t, store, `{"question":"what is on the picture?"}`, chatSpans()), fail(t, store)
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
